@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The transport headers as they lie on the wire: BTH, RETH, AETH, ImmDt.
+//!
+//! Every bit pattern is a value of these structs, so reading one cannot fail; [`super::packet`]
+//! judges what was read.
+
+use super::opcode::Opcode;
+use super::psn::Psn;
+use zerocopy::byteorder::{BigEndian, U16, U32, U64};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Base transport header, 12 bytes (IBTA 9.2).
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct Bth {
+    opcode: u8,
+    /// Solicited event (1 bit), MigReq (1), pad count (2), transport header version (4).
+    flags: u8,
+    pkey: U16<BigEndian>,
+    /// FECN (1), BECN (1), reserved (6): as a whole outside the ICRC.
+    congestion: u8,
+    dest_qp: [u8; 3],
+    /// AckReq (1), reserved (7).
+    ack: u8,
+    psn: [u8; 3],
+}
+
+impl Bth {
+    const SOLICITED: u8 = 0x80;
+    const MIGREQ: u8 = 0x40;
+    const PAD_SHIFT: u32 = 4;
+    const PAD_MASK: u8 = 0x3;
+    const VERSION_MASK: u8 = 0x0f;
+    const FECN: u8 = 0x80;
+    const BECN: u8 = 0x40;
+    const ACK_REQ: u8 = 0x80;
+
+    /// A header with these fields; the flags are clear, the pad count and the version 0.
+    #[inline]
+    pub const fn new(opcode: Opcode, pkey: u16, dest_qp: u32, psn: Psn) -> Self {
+        let [_, a, b, c] = dest_qp.to_be_bytes();
+        Self {
+            opcode: opcode.as_u8(),
+            flags: 0,
+            pkey: U16::new(pkey),
+            congestion: 0,
+            dest_qp: [a, b, c],
+            ack: 0,
+            psn: psn.to_be_bytes(),
+        }
+    }
+
+    /// The opcode, if it is one of the table.
+    #[inline]
+    pub const fn opcode(&self) -> Option<Opcode> {
+        Opcode::from_u8(self.opcode)
+    }
+
+    /// The opcode as a number.
+    #[inline]
+    pub const fn raw_opcode(&self) -> u8 {
+        self.opcode
+    }
+
+    /// The receiver shall raise a solicited event.
+    #[inline]
+    pub const fn solicited(&self) -> bool {
+        self.flags & Self::SOLICITED != 0
+    }
+
+    /// The migration state of the connection is "migrated" (1) or not (0).
+    #[inline]
+    pub const fn migreq(&self) -> bool {
+        self.flags & Self::MIGREQ != 0
+    }
+
+    /// Bytes of padding behind the payload: 0 to 3.
+    #[inline]
+    pub const fn pad(&self) -> u8 {
+        (self.flags >> Self::PAD_SHIFT) & Self::PAD_MASK
+    }
+
+    /// Transport header version; 0 is the only one defined.
+    #[inline]
+    pub const fn version(&self) -> u8 {
+        self.flags & Self::VERSION_MASK
+    }
+
+    /// Partition key.
+    #[inline]
+    pub fn pkey(&self) -> u16 {
+        self.pkey.get()
+    }
+
+    /// Forward congestion notification.
+    #[inline]
+    pub const fn fecn(&self) -> bool {
+        self.congestion & Self::FECN != 0
+    }
+
+    /// Backward congestion notification.
+    #[inline]
+    pub const fn becn(&self) -> bool {
+        self.congestion & Self::BECN != 0
+    }
+
+    /// Number of the QP the packet is for, below 2^24.
+    #[inline]
+    pub const fn dest_qp(&self) -> u32 {
+        let [a, b, c] = self.dest_qp;
+        u32::from_be_bytes([0, a, b, c])
+    }
+
+    /// The responder shall answer this packet.
+    #[inline]
+    pub const fn ack_req(&self) -> bool {
+        self.ack & Self::ACK_REQ != 0
+    }
+
+    /// Sequence number.
+    #[inline]
+    pub const fn psn(&self) -> Psn {
+        Psn::from_be_bytes(self.psn)
+    }
+
+    /// Sets the solicited event bit.
+    #[inline]
+    pub fn set_solicited(&mut self, on: bool) {
+        set(&mut self.flags, Self::SOLICITED, on);
+    }
+
+    /// Sets the MigReq bit.
+    #[inline]
+    pub fn set_migreq(&mut self, on: bool) {
+        set(&mut self.flags, Self::MIGREQ, on);
+    }
+
+    /// Sets the pad count to the low two bits of `pad`.
+    #[inline]
+    pub fn set_pad(&mut self, pad: u8) {
+        let others = self.flags & !(Self::PAD_MASK << Self::PAD_SHIFT);
+        self.flags = others | ((pad & Self::PAD_MASK) << Self::PAD_SHIFT);
+    }
+
+    /// Sets the bits of congestion notification.
+    #[inline]
+    pub fn set_congestion(&mut self, fecn: bool, becn: bool) {
+        set(&mut self.congestion, Self::FECN, fecn);
+        set(&mut self.congestion, Self::BECN, becn);
+    }
+
+    /// Sets the AckReq bit.
+    #[inline]
+    pub fn set_ack_req(&mut self, on: bool) {
+        set(&mut self.ack, Self::ACK_REQ, on);
+    }
+}
+
+/// Sets or clears one bit.
+#[inline]
+fn set(byte: &mut u8, bit: u8, on: bool) {
+    if on {
+        *byte |= bit;
+    } else {
+        *byte &= !bit;
+    }
+}
+
+/// RDMA extended transport header, 16 bytes (IBTA 9.3.3).
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct Reth {
+    va: U64<BigEndian>,
+    rkey: U32<BigEndian>,
+    length: U32<BigEndian>,
+}
+
+impl Reth {
+    /// A header with these fields.
+    #[inline]
+    pub const fn new(va: u64, rkey: u32, length: u32) -> Self {
+        Self {
+            va: U64::new(va),
+            rkey: U32::new(rkey),
+            length: U32::new(length),
+        }
+    }
+
+    /// Virtual address of the first byte at the responder.
+    #[inline]
+    pub fn va(&self) -> u64 {
+        self.va.get()
+    }
+
+    /// Key of the region at the responder.
+    #[inline]
+    pub fn rkey(&self) -> u32 {
+        self.rkey.get()
+    }
+
+    /// Bytes of the whole message. The sender may claim anything up to 2^32 - 1.
+    #[inline]
+    pub fn length(&self) -> u32 {
+        self.length.get()
+    }
+}
+
+/// ACK extended transport header, 4 bytes (IBTA 9.3.5).
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct Aeth {
+    syndrome: u8,
+    msn: [u8; 3],
+}
+
+impl Aeth {
+    /// A header with this syndrome and the low 24 bits of `msn`.
+    #[inline]
+    pub const fn new(syndrome: AethSyndrome, msn: u32) -> Self {
+        let [_, a, b, c] = msn.to_be_bytes();
+        Self {
+            syndrome: syndrome.encode(),
+            msn: [a, b, c],
+        }
+    }
+
+    /// What the responder says.
+    #[inline]
+    pub const fn syndrome(&self) -> AethSyndrome {
+        AethSyndrome::decode(self.syndrome)
+    }
+
+    /// Message sequence number: how many messages the responder completed, modulo 2^24.
+    #[inline]
+    pub const fn msn(&self) -> u32 {
+        let [a, b, c] = self.msn;
+        u32::from_be_bytes([0, a, b, c])
+    }
+}
+
+/// Immediate data, 4 bytes that are handed through as they are (IBTA 9.3.6).
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct ImmDt {
+    /// The bytes in the order of the wire.
+    pub bytes: [u8; 4],
+}
+
+/// The syndrome of an AETH (IBTA 9.7.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AethSyndrome {
+    /// Everything up to the PSN arrived.
+    Ack {
+        /// Encoded end-to-end credits, 5 bits; [`AethSyndrome::CREDITS_INVALID`] for none.
+        credits: u8,
+    },
+    /// The responder has no receive buffer: try again later.
+    RnrNak {
+        /// Encoded delay, 5 bits: [`rnr_delay_ns`].
+        timer: u8,
+    },
+    /// The request was refused.
+    Nak(NakCode),
+    /// A value without a meaning, with all its bits.
+    Reserved(u8),
+}
+
+impl AethSyndrome {
+    /// The credit field of a responder that does not count credits (5 bits of ones).
+    pub const CREDITS_INVALID: u8 = 0x1f;
+
+    const TYPE_MASK: u8 = 0xe0;
+    const VALUE_MASK: u8 = 0x1f;
+    const ACK: u8 = 0x00;
+    const RNR_NAK: u8 = 0x20;
+    const NAK: u8 = 0x60;
+
+    /// The meaning of a syndrome byte.
+    #[inline]
+    pub const fn decode(byte: u8) -> Self {
+        let value = byte & Self::VALUE_MASK;
+        match byte & Self::TYPE_MASK {
+            Self::ACK => AethSyndrome::Ack { credits: value },
+            Self::RNR_NAK => AethSyndrome::RnrNak { timer: value },
+            Self::NAK => match NakCode::from_u8(value) {
+                Some(code) => AethSyndrome::Nak(code),
+                None => AethSyndrome::Reserved(byte),
+            },
+            _ => AethSyndrome::Reserved(byte),
+        }
+    }
+
+    /// The syndrome byte. Of credits and timers the low 5 bits count.
+    #[inline]
+    pub const fn encode(self) -> u8 {
+        match self {
+            AethSyndrome::Ack { credits } => Self::ACK | (credits & Self::VALUE_MASK),
+            AethSyndrome::RnrNak { timer } => Self::RNR_NAK | (timer & Self::VALUE_MASK),
+            AethSyndrome::Nak(code) => Self::NAK | code as u8,
+            AethSyndrome::Reserved(byte) => byte,
+        }
+    }
+}
+
+/// Why a request was refused (IBTA 9.7.5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum NakCode {
+    /// A packet is missing; the AETH's packet has the PSN that was expected.
+    PsnSequence = 0,
+    /// The request is malformed, or not supported by the QP.
+    InvalidRequest = 1,
+    /// The key or the address is not for this access.
+    RemoteAccess = 2,
+    /// The responder failed and cannot serve the request.
+    RemoteOperational = 3,
+    /// Only for reliable datagram.
+    InvalidRdRequest = 4,
+}
+
+impl NakCode {
+    /// The code with this number.
+    #[inline]
+    pub const fn from_u8(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(NakCode::PsnSequence),
+            1 => Some(NakCode::InvalidRequest),
+            2 => Some(NakCode::RemoteAccess),
+            3 => Some(NakCode::RemoteOperational),
+            4 => Some(NakCode::InvalidRdRequest),
+            _ => None,
+        }
+    }
+}
+
+/// The delays of IBTA table 45, in units of 10 microseconds.
+const RNR_DELAYS: [u16; 31] = [
+    1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048,
+    3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+];
+
+/// The nanoseconds that an RNR NAK with this timer field asks for (IBTA table 45).
+///
+/// The code 0 is the longest: 655.36 ms. The low 5 bits of `timer` count.
+#[inline]
+pub fn rnr_delay_ns(timer: u8) -> u64 {
+    let units = match (timer & 0x1f).checked_sub(1) {
+        Some(index) => RNR_DELAYS.get(usize::from(index)).copied(),
+        None => None,
+    };
+    units.map_or(65536, u64::from).wrapping_mul(10_000)
+}
+
+/// The nanoseconds of a QP's Local ACK Timeout: 4.096 us times 2^`timeout`; 0 is no timeout.
+///
+/// The field is 5 bits wide (IBTA 9.7.6.1.3); the low 5 bits count.
+#[inline]
+pub const fn ack_timeout_ns(timeout: u8) -> Option<u64> {
+    match timeout & 0x1f {
+        0 => None,
+        exponent => Some(4096 << exponent),
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Bth>() == 12 && size_of::<Reth>() == 16);
+    assert!(size_of::<Aeth>() == 4 && size_of::<ImmDt>() == 4);
+};
+
+#[cfg(test)]
+#[allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used
+)]
+mod tests {
+    use super::*;
+    use zerocopy::IntoBytes;
+
+    #[test]
+    fn bth_bits_are_where_the_standard_has_them() {
+        let mut bth = Bth::new(
+            Opcode::RcWriteOnly,
+            0x8001,
+            0xff12_3456,
+            Psn::new(0xab_cdef),
+        );
+        let plain = [
+            0x0a, 0, 0x80, 0x01, 0, 0x12, 0x34, 0x56, 0, 0xab, 0xcd, 0xef,
+        ];
+        assert_eq!(bth.as_bytes(), plain);
+
+        bth.set_solicited(true);
+        assert_eq!(bth.as_bytes()[1], 0x80);
+        bth.set_migreq(true);
+        assert_eq!(bth.as_bytes()[1], 0xc0);
+        bth.set_pad(3);
+        assert_eq!(bth.as_bytes()[1], 0xf0);
+        bth.set_pad(1);
+        assert_eq!(bth.as_bytes()[1], 0xd0);
+        bth.set_congestion(true, false);
+        assert_eq!(bth.as_bytes()[4], 0x80);
+        bth.set_congestion(false, true);
+        assert_eq!(bth.as_bytes()[4], 0x40);
+        bth.set_ack_req(true);
+        assert_eq!(bth.as_bytes()[8], 0x80);
+
+        bth.set_solicited(false);
+        bth.set_migreq(false);
+        bth.set_pad(0);
+        bth.set_congestion(false, false);
+        bth.set_ack_req(false);
+        assert_eq!(bth.as_bytes(), plain);
+    }
+
+    #[test]
+    fn bth_accessors_read_only_their_bits() {
+        let with = |at: usize, byte: u8| {
+            let mut bytes = [0; 12];
+            bytes[at] = byte;
+            let bth: Bth = zerocopy::transmute!(bytes);
+            bth
+        };
+        let flags = |bth: Bth| (bth.solicited(), bth.migreq(), bth.pad(), bth.version());
+        assert_eq!(flags(with(1, 0x80)), (true, false, 0, 0));
+        assert_eq!(flags(with(1, 0x40)), (false, true, 0, 0));
+        assert_eq!(flags(with(1, 0x30)), (false, false, 3, 0));
+        assert_eq!(flags(with(1, 0x0f)), (false, false, 0, 15));
+        assert!(with(4, 0x80).fecn() && !with(4, 0x7f).fecn());
+        assert!(with(4, 0x40).becn() && !with(4, 0xbf).becn());
+        assert!(with(8, 0x80).ack_req() && !with(8, 0x7f).ack_req());
+        assert_eq!(with(4, 0xff).dest_qp(), 0);
+        assert_eq!(with(8, 0xff).psn().get(), 0);
+        assert_eq!(with(5, 0x80).dest_qp(), 0x80_0000);
+        assert_eq!(with(11, 0x80).psn().get(), 0x80);
+        assert_eq!(with(0, 0x12).opcode(), None);
+        assert_eq!(with(0, 0x12).raw_opcode(), 0x12);
+    }
+
+    #[test]
+    fn reth_and_aeth_bytes() {
+        let reth = Reth::new(0x0102_0304_0506_0708, 0x090a_0b0c, 0x0d0e_0f10);
+        let bytes: [u8; 16] = core::array::from_fn(|i| i as u8 + 1);
+        assert_eq!(reth.as_bytes(), bytes);
+        let aeth = Aeth::new(AethSyndrome::RnrNak { timer: 14 }, 0xff00_0102);
+        assert_eq!(aeth.as_bytes(), [0x2e, 0, 1, 2]);
+        assert_eq!(aeth.msn(), 0x0102);
+    }
+
+    #[test]
+    fn every_syndrome_byte_survives() {
+        for byte in 0..=u8::MAX {
+            let syndrome = AethSyndrome::decode(byte);
+            assert_eq!(syndrome.encode(), byte);
+            let known = matches!(byte, 0..=0x3f | 0x60..=0x64);
+            assert_eq!(!matches!(syndrome, AethSyndrome::Reserved(_)), known);
+        }
+        assert_eq!(
+            AethSyndrome::decode(0x1f),
+            AethSyndrome::Ack {
+                credits: AethSyndrome::CREDITS_INVALID
+            }
+        );
+        assert_eq!(AethSyndrome::Nak(NakCode::PsnSequence).encode(), 0x60);
+        assert_eq!(AethSyndrome::Nak(NakCode::RemoteAccess).encode(), 0x62);
+        // More than 5 bits do not become another type.
+        assert_eq!(AethSyndrome::Ack { credits: 0xff }.encode(), 0x1f);
+        assert_eq!(AethSyndrome::RnrNak { timer: 0xe1 }.encode(), 0x21);
+    }
+
+    #[test]
+    fn rnr_delays_of_the_table() {
+        let microseconds = |timer| rnr_delay_ns(timer) / 1000;
+        assert_eq!(microseconds(0), 655_360);
+        assert_eq!([1, 2, 3, 4, 5].map(microseconds), [10, 20, 30, 40, 60]);
+        assert_eq!([12, 14, 19].map(microseconds), [640, 1_280, 7_680]);
+        assert_eq!([30, 31].map(microseconds), [327_680, 491_520]);
+        // From 2 on, two steps are a factor of two; the code 0 continues where 31 ends.
+        for timer in 2..30 {
+            assert_eq!(rnr_delay_ns(timer + 2), 2 * rnr_delay_ns(timer));
+        }
+        assert_eq!(rnr_delay_ns(32), rnr_delay_ns(0));
+    }
+
+    #[test]
+    fn ack_timeouts() {
+        assert_eq!(ack_timeout_ns(0), None);
+        assert_eq!(ack_timeout_ns(1), Some(8_192));
+        assert_eq!(ack_timeout_ns(14), Some(67_108_864));
+        assert_eq!(ack_timeout_ns(31), Some(4_096 << 31));
+        assert_eq!(ack_timeout_ns(32), None);
+    }
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! What goes on the wire: the bytes of a RoCEv2 packet, and nothing that depends on a QP.
+//!
+//! ```text
+//!            RoCEv2 (annex A17)              IBTA volume 1, chapter 9
+//!  +----------+-------+-----------+-----+--------------------+---------+-----+------+
+//!  | Ethernet |  IP   |   UDP     | BTH | extended headers   | payload | pad | ICRC |
+//!  |          | v4/v6 | port 4791 | 12  | RETH, AETH, ImmDt  | 0..4096 | 0-3 |  4   |
+//!  +----------+-------+-----------+-----+--------------------+---------+-----+------+
+//!                                  ^                         ^               ^
+//!                                  |<----- udp_payload_len: all that follows the UDP ---->|
+//!                                  head                      payload_offset
+//! ```
+//!
+//! | piece | file | follows |
+//! |---|---|---|
+//! | IP and UDP header as we emit them | [`ip`] | A17.3 (RFC 791, 8200, 768) |
+//! | BTH: opcode, QPN, PSN, flags | [`headers`] | 9.2 |
+//! | RETH, AETH, ImmDt | [`headers`] | 9.3 |
+//! | which headers and how much payload an opcode has | [`opcode`] | 9.2 table of opcodes, 9.4, 9.6.1 |
+//! | a packet as one checked value, and back to bytes | [`packet`] | 9.6.1 |
+//! | the order of packets | [`psn`] | 9.7.1 |
+//! | ICRC | [`icrc`] | 7.8.1, A17.3.3 |
+//!
+//! Two levels: the structs of [`headers`] and [`ip`] are the bytes themselves, in big-endian, and
+//! have no invariants. A [`packet::Packet`] is a value: it exists only when all its lengths were
+//! checked, so the code that receives it has nothing left to check about them.
+
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used
+)]
+
+pub mod headers;
+pub mod icrc;
+pub mod ident;
+pub mod ip;
+pub mod opcode;
+pub mod packet;
+pub mod psn;
+
+/// Destination port of every RoCEv2 packet (IANA `roce`; A17.3.2).
+pub const UDP_PORT: u16 = 4791;
+
+/// Bytes of the invariant CRC behind the padded payload.
+pub const ICRC_LEN: usize = 4;
+
+/// The P_Key of the default partition with full membership, the only one RoCE needs.
+pub const DEFAULT_PKEY: u16 = 0xffff;
+
+/// Largest payload of a packet: the largest path MTU there is (IBTA 9.6.1, PMTU 4096).
+pub const MAX_PAYLOAD: usize = 4096;

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The opcodes: the one table of what a packet of each kind carries.
+//!
+//! IBTA 9.2 (table "OpCode field"): the upper three bits name the transport service, the lower
+//! five the operation and the packet's place in its message. Another service or operation is
+//! another row of the table below; the parser, the emitter and the transport read the row and
+//! match on opcodes nowhere else.
+
+/// Transport service of an opcode: its upper three bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Service {
+    /// Reliable connection.
+    Rc = 0x00,
+}
+
+/// What a packet does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A piece of a SEND message.
+    Send,
+    /// A piece of an RDMA WRITE message.
+    Write,
+    /// An RDMA READ request: a whole message, without payload.
+    ReadRequest,
+    /// A piece of the data of an RDMA READ.
+    ReadResponse,
+    /// ACK, RNR NAK or NAK, as the AETH says.
+    Acknowledge,
+}
+
+impl Kind {
+    /// Whether the packet goes from requester to responder.
+    #[inline]
+    pub const fn is_request(self) -> bool {
+        matches!(self, Kind::Send | Kind::Write | Kind::ReadRequest)
+    }
+}
+
+/// How many payload bytes an opcode may have, relative to the path MTU (IBTA 9.6.1 and 9.7.4.1.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// None.
+    Empty,
+    /// Exactly the path MTU: first and middle packets.
+    Full,
+    /// 1 byte to the path MTU: last packets, since one without data need not exist.
+    Some,
+    /// 0 bytes to the path MTU: the only packet of a message.
+    Any,
+}
+
+impl Payload {
+    /// Whether a packet may have `len` bytes of payload on a path with this MTU (in bytes).
+    #[inline]
+    pub const fn allows(self, len: usize, path_mtu: usize) -> bool {
+        match self {
+            Payload::Empty => len == 0,
+            Payload::Full => len == path_mtu,
+            Payload::Some => len != 0 && len <= path_mtu,
+            Payload::Any => len <= path_mtu,
+        }
+    }
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpcodeInfo {
+    /// Transport service.
+    pub service: Service,
+    /// What the packet does.
+    pub kind: Kind,
+    /// It begins a message.
+    pub first: bool,
+    /// It ends a message.
+    pub last: bool,
+    /// A RETH follows the BTH.
+    pub has_reth: bool,
+    /// An AETH follows the BTH.
+    pub has_aeth: bool,
+    /// Immediate data follows, behind a RETH if there is one.
+    pub has_imm: bool,
+    /// What may follow the headers.
+    pub payload: Payload,
+}
+
+impl OpcodeInfo {
+    /// Whether the packet may carry payload at all.
+    #[inline]
+    pub const fn has_payload(&self) -> bool {
+        !matches!(self.payload, Payload::Empty)
+    }
+
+    /// Bytes of the BTH and the extended headers together.
+    #[inline]
+    pub const fn headers_len(&self) -> usize {
+        let reth = if self.has_reth { 16 } else { 0 };
+        let aeth = if self.has_aeth { 4 } else { 0 };
+        let imm = if self.has_imm { 4 } else { 0 };
+        // The sum of four small constants: it cannot wrap.
+        12usize
+            .wrapping_add(reth)
+            .wrapping_add(aeth)
+            .wrapping_add(imm)
+    }
+}
+
+/// Which of the names in the columns "place" and "headers" of a row are there.
+macro_rules! row_has {
+    (first, First) => {
+        true
+    };
+    (first, Only) => {
+        true
+    };
+    (last, Last) => {
+        true
+    };
+    (last, Only) => {
+        true
+    };
+    (reth, Reth) => {
+        true
+    };
+    (reth, RethImm) => {
+        true
+    };
+    (aeth, Aeth) => {
+        true
+    };
+    (imm, Imm) => {
+        true
+    };
+    (imm, RethImm) => {
+        true
+    };
+    ($what:ident, $name:ident) => {
+        false
+    };
+}
+
+/// Makes the enum of the opcodes, its numbers and its rows from the table.
+macro_rules! opcodes {
+    ($(
+        $(#[doc = $doc:literal])*
+        $code:literal $name:ident: $service:ident $kind:ident $place:ident $headers:ident $payload:ident;
+    )*) => {
+        /// An opcode that this implementation knows.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Opcode {
+            $($(#[doc = $doc])* $name = $code,)*
+        }
+
+        impl Opcode {
+            /// All of them, in the order of their numbers.
+            pub const ALL: &'static [Opcode] = &[$(Opcode::$name,)*];
+
+            /// The opcode with this number, or `None` if it is reserved or not served here.
+            #[inline]
+            pub const fn from_u8(number: u8) -> Option<Self> {
+                match number {
+                    $($code => Some(Opcode::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// The number on the wire.
+            #[inline]
+            pub const fn as_u8(self) -> u8 {
+                self as u8
+            }
+
+            /// The row of the table, as a chain of comparisons.
+            const fn row(self) -> OpcodeInfo {
+                match self {
+                    $(Opcode::$name => OpcodeInfo {
+                        service: Service::$service,
+                        kind: Kind::$kind,
+                        first: row_has!(first, $place),
+                        last: row_has!(last, $place),
+                        has_reth: row_has!(reth, $headers),
+                        has_aeth: row_has!(aeth, $headers),
+                        has_imm: row_has!(imm, $headers),
+                        payload: Payload::$payload,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+/// The rows again, one for each value of a byte, so that finding one is a load of eight bytes.
+///
+/// The kernel is built without jump tables; a `match` would be a search for each packet.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "evaluated at compile time, where a bad index is an error of the build"
+)]
+static ROWS: [OpcodeInfo; 256] = {
+    // Rows without an opcode are never read.
+    let mut rows = [Opcode::RcSendFirst.row(); 256];
+    let mut rest = Opcode::ALL;
+    while let [opcode, tail @ ..] = rest {
+        rows[opcode.as_u8() as usize] = opcode.row();
+        rest = tail;
+    }
+    rows
+};
+
+impl Opcode {
+    /// The row of the table.
+    #[inline]
+    #[expect(clippy::indexing_slicing, reason = "a byte is within 256 rows")]
+    pub const fn info(self) -> OpcodeInfo {
+        ROWS[self.as_u8() as usize]
+    }
+}
+
+opcodes! {
+    // number, name: service, kind, place in the message, headers behind the BTH, payload
+
+    /// RC SEND First.
+    0x00 RcSendFirst: Rc Send First Bare Full;
+    /// RC SEND Middle.
+    0x01 RcSendMiddle: Rc Send Middle Bare Full;
+    /// RC SEND Last.
+    0x02 RcSendLast: Rc Send Last Bare Some;
+    /// RC SEND Last with Immediate.
+    0x03 RcSendLastImm: Rc Send Last Imm Some;
+    /// RC SEND Only.
+    0x04 RcSendOnly: Rc Send Only Bare Any;
+    /// RC SEND Only with Immediate.
+    0x05 RcSendOnlyImm: Rc Send Only Imm Any;
+    /// RC RDMA WRITE First.
+    0x06 RcWriteFirst: Rc Write First Reth Full;
+    /// RC RDMA WRITE Middle.
+    0x07 RcWriteMiddle: Rc Write Middle Bare Full;
+    /// RC RDMA WRITE Last.
+    0x08 RcWriteLast: Rc Write Last Bare Some;
+    /// RC RDMA WRITE Last with Immediate.
+    0x09 RcWriteLastImm: Rc Write Last Imm Some;
+    /// RC RDMA WRITE Only.
+    0x0a RcWriteOnly: Rc Write Only Reth Any;
+    /// RC RDMA WRITE Only with Immediate.
+    0x0b RcWriteOnlyImm: Rc Write Only RethImm Any;
+    /// RC RDMA READ Request.
+    0x0c RcReadRequest: Rc ReadRequest Only Reth Empty;
+    /// RC RDMA READ response First.
+    0x0d RcReadResponseFirst: Rc ReadResponse First Aeth Full;
+    /// RC RDMA READ response Middle.
+    0x0e RcReadResponseMiddle: Rc ReadResponse Middle Bare Full;
+    /// RC RDMA READ response Last.
+    0x0f RcReadResponseLast: Rc ReadResponse Last Aeth Some;
+    /// RC RDMA READ response Only.
+    0x10 RcReadResponseOnly: Rc ReadResponse Only Aeth Any;
+    /// RC Acknowledge.
+    0x11 RcAcknowledge: Rc Acknowledge Only Aeth Empty;
+}
+
+impl Opcode {
+    /// The RC SEND packet with this place in its message.
+    ///
+    /// Immediate data travels in the last packet: `imm` says whether the message has some, and
+    /// counts only together with `last`.
+    #[inline]
+    pub const fn for_send(first: bool, last: bool, imm: bool) -> Self {
+        match (first, last, imm) {
+            (true, false, _) => Opcode::RcSendFirst,
+            (false, false, _) => Opcode::RcSendMiddle,
+            (false, true, false) => Opcode::RcSendLast,
+            (false, true, true) => Opcode::RcSendLastImm,
+            (true, true, false) => Opcode::RcSendOnly,
+            (true, true, true) => Opcode::RcSendOnlyImm,
+        }
+    }
+
+    /// The RC RDMA WRITE packet with this place in its message; `imm` as in [`Self::for_send`].
+    #[inline]
+    pub const fn for_write(first: bool, last: bool, imm: bool) -> Self {
+        match (first, last, imm) {
+            (true, false, _) => Opcode::RcWriteFirst,
+            (false, false, _) => Opcode::RcWriteMiddle,
+            (false, true, false) => Opcode::RcWriteLast,
+            (false, true, true) => Opcode::RcWriteLastImm,
+            (true, true, false) => Opcode::RcWriteOnly,
+            (true, true, true) => Opcode::RcWriteOnlyImm,
+        }
+    }
+
+    /// The RC RDMA READ response packet with this place in its message.
+    #[inline]
+    pub const fn for_read_response(first: bool, last: bool) -> Self {
+        match (first, last) {
+            (true, false) => Opcode::RcReadResponseFirst,
+            (false, false) => Opcode::RcReadResponseMiddle,
+            (false, true) => Opcode::RcReadResponseLast,
+            (true, true) => Opcode::RcReadResponseOnly,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_service_and_dense() {
+        for (number, opcode) in (0u8..).zip(Opcode::ALL) {
+            assert_eq!(opcode.as_u8(), number);
+            assert_eq!(opcode.as_u8() & 0xe0, opcode.info().service as u8);
+        }
+        assert_eq!(Opcode::ALL.len(), 0x12);
+    }
+
+    #[test]
+    fn from_u8_is_the_inverse_of_as_u8() {
+        for number in 0..=u8::MAX {
+            match Opcode::from_u8(number) {
+                Some(opcode) => assert_eq!(opcode.as_u8(), number),
+                None => assert!(number > 0x11),
+            }
+        }
+    }
+
+    /// The constructor of a kind agrees with the rows: it finds the only one with these properties.
+    #[test]
+    fn constructors_agree_with_the_table() {
+        for opcode in Opcode::ALL.iter().copied() {
+            let OpcodeInfo {
+                kind,
+                first,
+                last,
+                has_imm,
+                ..
+            } = opcode.info();
+            match kind {
+                Kind::Send => assert_eq!(Opcode::for_send(first, last, has_imm), opcode),
+                Kind::Write => assert_eq!(Opcode::for_write(first, last, has_imm), opcode),
+                Kind::ReadResponse => assert_eq!(Opcode::for_read_response(first, last), opcode),
+                Kind::ReadRequest | Kind::Acknowledge => assert!(first && last),
+            }
+        }
+        // Immediate data waits for the last packet.
+        assert_eq!(
+            Opcode::for_send(true, false, true),
+            Opcode::for_send(true, false, false)
+        );
+        assert_eq!(
+            Opcode::for_write(false, false, true),
+            Opcode::for_write(false, false, false)
+        );
+    }
+
+    #[test]
+    fn headers_follow_the_kind_and_the_place() {
+        for opcode in Opcode::ALL {
+            let info = opcode.info();
+            let reth = match info.kind {
+                Kind::Write => info.first,
+                kind => kind == Kind::ReadRequest,
+            };
+            let aeth = match info.kind {
+                Kind::ReadResponse => info.first || info.last,
+                kind => kind == Kind::Acknowledge,
+            };
+            assert_eq!(info.has_reth, reth, "{opcode:?}");
+            assert_eq!(info.has_aeth, aeth, "{opcode:?}");
+            assert!(!info.has_imm || info.last, "{opcode:?}");
+            let payload = match (info.kind, info.first, info.last) {
+                (Kind::ReadRequest | Kind::Acknowledge, _, _) => Payload::Empty,
+                (_, true, true) => Payload::Any,
+                (_, false, true) => Payload::Some,
+                (_, _, false) => Payload::Full,
+            };
+            assert_eq!(info.payload, payload, "{opcode:?}");
+        }
+        assert_eq!(Opcode::RcWriteOnlyImm.info().headers_len(), 32);
+        assert_eq!(Opcode::RcReadResponseMiddle.info().headers_len(), 12);
+        assert_eq!(Opcode::RcAcknowledge.info().headers_len(), 16);
+    }
+
+    #[test]
+    fn info_is_the_row() {
+        for opcode in Opcode::ALL {
+            assert_eq!(opcode.info(), opcode.row());
+        }
+    }
+
+    #[test]
+    fn payload_rules_at_their_limits() {
+        let allowed = |rule: Payload| [0, 1, 255, 256, 257].map(|len| rule.allows(len, 256));
+        assert_eq!(allowed(Payload::Empty), [true, false, false, false, false]);
+        assert_eq!(allowed(Payload::Full), [false, false, false, true, false]);
+        assert_eq!(allowed(Payload::Some), [false, true, true, true, false]);
+        assert_eq!(allowed(Payload::Any), [true, true, true, true, false]);
+    }
+}

@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! A packet as one checked value: [`parse`] from bytes, [`Headers::emit`] back to bytes.
+//!
+//! The two are inverse: what `emit` writes, `parse` reads back unchanged, and the parser accepts
+//! nothing that `emit` could not have written but for bits that receivers ignore (reserved bits,
+//! and those of congestion notification).
+
+use super::headers::Aeth;
+use super::headers::AethSyndrome;
+use super::headers::Bth;
+use super::headers::ImmDt;
+use super::headers::Reth;
+use super::opcode::Opcode;
+use super::opcode::OpcodeInfo;
+use super::psn::Psn;
+use super::DEFAULT_PKEY;
+use super::ICRC_LEN;
+use super::MAX_PAYLOAD;
+use zerocopy::FromBytes;
+use zerocopy::Immutable;
+use zerocopy::IntoBytes;
+use zerocopy::KnownLayout;
+
+/// Most bytes that the BTH and the extended headers of an opcode take.
+pub const MAX_HEADERS: usize = {
+    let mut max = 0;
+    let mut rest = Opcode::ALL;
+    while let [opcode, tail @ ..] = rest {
+        let len = opcode.info().headers_len();
+        if len > max {
+            max = len;
+        }
+        rest = tail;
+    }
+    max
+};
+
+/// What the RETH of a packet says. Nothing about it was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RethInfo {
+    /// Virtual address at the responder.
+    pub va: u64,
+    /// Key of the region at the responder.
+    pub rkey: u32,
+    /// Bytes of the whole message.
+    pub length: u32,
+}
+
+/// What the AETH of a packet says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AethInfo {
+    /// ACK, RNR NAK or NAK.
+    pub syndrome: AethSyndrome,
+    /// Message sequence number, below 2^24.
+    pub msn: u32,
+}
+
+/// A received packet, from the BTH to the ICRC.
+///
+/// # Invariants
+///
+/// - The opcode's row of the table says which of `reth`, `aeth` and `imm` are there.
+/// - `payload_offset + payload_len + pad + ICRC_LEN` is the length of the UDP payload; no term is
+///   larger than that length, `pad` is at most 3, and `payload_len + pad` is a multiple of 4.
+/// - `payload_len` is at most [`MAX_PAYLOAD`], and 0 together with `pad` if the opcode has no
+///   payload. What else it may be depends on the path MTU: [`super::opcode::Payload::allows`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// What kind of packet this is.
+    pub opcode: Opcode,
+    /// The receiver shall raise a solicited event.
+    pub solicited: bool,
+    /// The responder shall answer.
+    pub ack_req: bool,
+    /// Path migration state.
+    pub migreq: bool,
+    /// Partition key.
+    pub pkey: u16,
+    /// The QP the packet is for, below 2^24.
+    pub dest_qpn: u32,
+    /// Sequence number.
+    pub psn: Psn,
+    /// The RETH, if the opcode has one.
+    pub reth: Option<RethInfo>,
+    /// The AETH, if the opcode has one.
+    pub aeth: Option<AethInfo>,
+    /// Immediate data in the order of the wire, if the opcode has some.
+    pub imm: Option<[u8; 4]>,
+    /// Where the payload begins, in bytes from the BTH.
+    pub payload_offset: usize,
+    /// Bytes of payload, without padding and ICRC.
+    pub payload_len: usize,
+    /// Bytes of padding behind the payload.
+    pub pad: u8,
+}
+
+/// Why bytes are not a packet. Each is a reason to drop and has a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParseError {
+    /// The headers that the opcode has, its padding and the ICRC do not fit.
+    TooShort,
+    /// The transport header version is not 0.
+    BadVersion,
+    /// The opcode is reserved, or not served here.
+    UnknownOpcode,
+    /// There is padding although the opcode has no payload.
+    BadPad,
+    /// Payload and padding together are not a multiple of 4 bytes.
+    BadLength,
+    /// There is payload although the opcode has none.
+    UnexpectedPayload,
+    /// The payload is larger than the largest path MTU.
+    TooLong,
+}
+
+/// Reads a header from the front of `bytes`, which it moves behind the header.
+#[inline]
+fn take<T: FromBytes + KnownLayout + Immutable>(bytes: &mut &[u8]) -> Result<T, ParseError> {
+    match T::read_from_prefix(bytes) {
+        Ok((header, rest)) => {
+            *bytes = rest;
+            Ok(header)
+        }
+        Err(_) => Err(ParseError::TooShort),
+    }
+}
+
+/// Parses the UDP payload of a packet.
+///
+/// `udp_payload_len` is its length, ICRC included. `head` is a linear prefix of it, beginning at
+/// the BTH: all of it, or at least [`MAX_HEADERS`] bytes. Bytes of `head` beyond
+/// `udp_payload_len` (link-layer padding) are not looked at.
+///
+/// The checks are those of IBTA 9.6.1 that need no QP. The ICRC is not checked here.
+#[inline]
+pub fn parse(head: &[u8], udp_payload_len: usize) -> Result<Packet, ParseError> {
+    let mut rest = head.get(..udp_payload_len).unwrap_or(head);
+    let bth: Bth = take(&mut rest)?;
+    if bth.version() != 0 {
+        return Err(ParseError::BadVersion);
+    }
+    let opcode = bth.opcode().ok_or(ParseError::UnknownOpcode)?;
+    let info = opcode.info();
+
+    let mut reth = None;
+    if info.has_reth {
+        let header: Reth = take(&mut rest)?;
+        reth = Some(RethInfo {
+            va: header.va(),
+            rkey: header.rkey(),
+            length: header.length(),
+        });
+    }
+    let mut aeth = None;
+    if info.has_aeth {
+        let header: Aeth = take(&mut rest)?;
+        aeth = Some(AethInfo {
+            syndrome: header.syndrome(),
+            msn: header.msn(),
+        });
+    }
+    let mut imm = None;
+    if info.has_imm {
+        imm = Some(take::<ImmDt>(&mut rest)?.bytes);
+    }
+
+    let payload_offset = info.headers_len();
+    let pad = bth.pad();
+    let payload_len = payload_len(&info, udp_payload_len, pad)?;
+    Ok(Packet {
+        opcode,
+        solicited: bth.solicited(),
+        ack_req: bth.ack_req(),
+        migreq: bth.migreq(),
+        pkey: bth.pkey(),
+        dest_qpn: bth.dest_qp(),
+        psn: bth.psn(),
+        reth,
+        aeth,
+        imm,
+        payload_offset,
+        payload_len,
+        pad,
+    })
+}
+
+/// The payload bytes of a packet of `total` bytes, if the lengths agree with the opcode.
+#[inline]
+fn payload_len(info: &OpcodeInfo, total: usize, pad: u8) -> Result<usize, ParseError> {
+    let padded = total
+        .checked_sub(info.headers_len())
+        .and_then(|rest| rest.checked_sub(ICRC_LEN))
+        .ok_or(ParseError::TooShort)?;
+    let payload = padded
+        .checked_sub(usize::from(pad))
+        .ok_or(ParseError::TooShort)?;
+    if !info.has_payload() {
+        if pad != 0 {
+            return Err(ParseError::BadPad);
+        }
+        if payload != 0 {
+            return Err(ParseError::UnexpectedPayload);
+        }
+    }
+    if padded % 4 != 0 {
+        return Err(ParseError::BadLength);
+    }
+    if payload > MAX_PAYLOAD {
+        return Err(ParseError::TooLong);
+    }
+    Ok(payload)
+}
+
+/// Bytes of padding that follow a payload of `payload_len` bytes (IBTA 9.2, PadCnt).
+#[inline]
+pub const fn pad_for(payload_len: usize) -> u8 {
+    // Of the negated length only the low two bits stay, so the cast loses nothing.
+    (payload_len.wrapping_neg() & 3) as u8
+}
+
+/// The BTH and the extended headers of a packet to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headers {
+    /// What kind of packet this is.
+    pub opcode: Opcode,
+    /// The receiver shall raise a solicited event.
+    pub solicited: bool,
+    /// The responder shall answer.
+    pub ack_req: bool,
+    /// Path migration state.
+    pub migreq: bool,
+    /// Partition key.
+    pub pkey: u16,
+    /// The QP the packet is for; the low 24 bits count.
+    pub dest_qpn: u32,
+    /// Sequence number.
+    pub psn: Psn,
+    /// The RETH: there if and only if the opcode has one.
+    pub reth: Option<RethInfo>,
+    /// The AETH: there if and only if the opcode has one. Of its MSN the low 24 bits count.
+    pub aeth: Option<AethInfo>,
+    /// Immediate data in the order of the wire: there if and only if the opcode has some.
+    pub imm: Option<[u8; 4]>,
+    /// Bytes of padding behind the payload, 0 to 3: see [`pad_for`].
+    pub pad: u8,
+}
+
+impl Headers {
+    /// Headers of a packet without extended headers and payload, in the default partition.
+    ///
+    /// MigReq is set, as adapters do: without path migration a connection counts as migrated.
+    #[inline]
+    pub const fn new(opcode: Opcode, dest_qpn: u32, psn: Psn) -> Self {
+        Self {
+            opcode,
+            solicited: false,
+            ack_req: false,
+            migreq: true,
+            pkey: DEFAULT_PKEY,
+            dest_qpn,
+            psn,
+            reth: None,
+            aeth: None,
+            imm: None,
+            pad: 0,
+        }
+    }
+
+    /// An acknowledge packet: an ACK, RNR NAK or NAK for `psn`.
+    #[inline]
+    pub const fn acknowledge(dest_qpn: u32, psn: Psn, syndrome: AethSyndrome, msn: u32) -> Self {
+        let mut headers = Self::new(Opcode::RcAcknowledge, dest_qpn, psn);
+        headers.aeth = Some(AethInfo { syndrome, msn });
+        headers
+    }
+
+    /// Bytes that [`Self::emit`] writes.
+    #[inline]
+    pub const fn headers_len(&self) -> usize {
+        self.opcode.info().headers_len()
+    }
+
+    /// Writes the headers to the front of `out` and returns how many bytes they take.
+    ///
+    /// `None` if they do not fit, if the extended headers are not exactly those of the opcode, if
+    /// `pad` is more than 3, or not 0 for an opcode without payload. Then the content of `out` is
+    /// unspecified.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) -> Option<usize> {
+        let info = self.opcode.info();
+        if info.has_reth != self.reth.is_some()
+            || info.has_aeth != self.aeth.is_some()
+            || info.has_imm != self.imm.is_some()
+            || self.pad > 3
+            || (self.pad != 0 && !info.has_payload())
+        {
+            return None;
+        }
+
+        let mut bth = Bth::new(self.opcode, self.pkey, self.dest_qpn, self.psn);
+        bth.set_solicited(self.solicited);
+        bth.set_ack_req(self.ack_req);
+        bth.set_migreq(self.migreq);
+        bth.set_pad(self.pad);
+
+        let mut rest = put(out, &bth)?;
+        if let Some(reth) = &self.reth {
+            rest = put(rest, &Reth::new(reth.va, reth.rkey, reth.length))?;
+        }
+        if let Some(aeth) = &self.aeth {
+            rest = put(rest, &Aeth::new(aeth.syndrome, aeth.msn))?;
+        }
+        if let Some(bytes) = self.imm {
+            put(rest, &ImmDt { bytes })?;
+        }
+        Some(info.headers_len())
+    }
+}
+
+/// Writes a header to the front of `out` and returns what is behind it.
+#[inline]
+fn put<'a, T: IntoBytes + Immutable>(out: &'a mut [u8], header: &T) -> Option<&'a mut [u8]> {
+    let (front, rest) = out.split_at_mut_checked(size_of::<T>())?;
+    header.write_to(front).ok()?;
+    Some(rest)
+}
+
+impl From<&Packet> for Headers {
+    #[inline]
+    fn from(packet: &Packet) -> Self {
+        Self {
+            opcode: packet.opcode,
+            solicited: packet.solicited,
+            ack_req: packet.ack_req,
+            migreq: packet.migreq,
+            pkey: packet.pkey,
+            dest_qpn: packet.dest_qpn,
+            psn: packet.psn,
+            reth: packet.reth,
+            aeth: packet.aeth,
+            imm: packet.imm,
+            pad: packet.pad,
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used
+)]
+mod tests {
+    use super::*;
+
+    /// A WRITE Only with Immediate of 5 bytes: all headers that a request can have, and padding.
+    const WRITE: [u8; 32] = [
+        0x0b, 0xf0, 0xff, 0xff, 0, 0, 0x12, 0x34, 0x80, 0, 0x56, 0x78, // BTH
+        0, 0, 0, 0, 0xde, 0xad, 0xbe, 0xef, 1, 2, 3, 4, 0, 0, 0, 5, // RETH
+        0xca, 0xfe, 0xba, 0xbe, // ImmDt
+    ];
+
+    fn write_headers() -> Headers {
+        let mut headers = Headers::new(Opcode::RcWriteOnlyImm, 0x1234, Psn::new(0x5678));
+        headers.solicited = true;
+        headers.ack_req = true;
+        headers.reth = Some(RethInfo {
+            va: 0xdead_beef,
+            rkey: 0x0102_0304,
+            length: 5,
+        });
+        headers.imm = Some([0xca, 0xfe, 0xba, 0xbe]);
+        headers.pad = pad_for(5);
+        headers
+    }
+
+    #[test]
+    fn emits_the_bytes() {
+        let mut out = [0xaa; 40];
+        assert_eq!(write_headers().emit(&mut out), Some(32));
+        assert_eq!(out[..32], WRITE);
+        assert_eq!(out[32..], [0xaa; 8]);
+        let ack = Headers::acknowledge(7, Psn::new(9), AethSyndrome::Ack { credits: 31 }, 3);
+        assert_eq!(ack.emit(&mut out), Some(16));
+        assert_eq!(
+            out[..16],
+            [0x11, 0x40, 0xff, 0xff, 0, 0, 0, 7, 0, 0, 0, 9, 0x1f, 0, 0, 3]
+        );
+    }
+
+    #[test]
+    fn parses_the_bytes() {
+        let packet = parse(&WRITE, 32 + 5 + 3 + 4).unwrap();
+        assert_eq!(Headers::from(&packet), write_headers());
+        assert_eq!((packet.payload_offset, packet.payload_len), (32, 5));
+        assert_eq!((packet.pad, packet.dest_qpn), (3, 0x1234));
+    }
+
+    #[test]
+    fn names_what_is_wrong() {
+        let with = |at: usize, byte: u8, len: usize| {
+            let mut bytes = WRITE;
+            bytes[at] = byte;
+            parse(&bytes, len)
+        };
+        assert_eq!(with(1, 0xf1, 44), Err(ParseError::BadVersion));
+        assert_eq!(with(0, 0x12, 44), Err(ParseError::UnknownOpcode));
+        // Not even the padding is there; less than a header; a multiple of 4 it is not.
+        assert_eq!(with(1, 0xf0, 36), Err(ParseError::TooShort));
+        assert_eq!(with(1, 0xc0, 35), Err(ParseError::TooShort));
+        assert_eq!(with(1, 0xf0, 45), Err(ParseError::BadLength));
+        // The largest payload, and one more.
+        assert_eq!(with(1, 0xc0, 36 + 4096).unwrap().payload_len, 4096);
+        assert_eq!(with(1, 0xc0, 36 + 4100), Err(ParseError::TooLong));
+        assert_eq!(with(1, 0xf0, 36 + 4100), Err(ParseError::TooLong));
+        // A READ request has neither payload nor padding.
+        assert_eq!(with(0, 0x0c, 32), Err(ParseError::TooShort));
+        assert_eq!(with(0, 0x0c, 36), Err(ParseError::BadPad));
+        let mut read = WRITE;
+        read[0] = 0x0c;
+        read[1] = 0x40;
+        assert!(parse(&read, 32).is_ok());
+        assert_eq!(parse(&read, 36), Err(ParseError::UnexpectedPayload));
+        assert_eq!(parse(&read, 33), Err(ParseError::UnexpectedPayload));
+    }
+
+    #[test]
+    fn a_short_head_is_not_read_beyond() {
+        assert_eq!(parse(&WRITE[..31], 44), Err(ParseError::TooShort));
+        assert_eq!(parse(&[], 0), Err(ParseError::TooShort));
+        // Bytes behind the UDP payload are none of ours.
+        assert_eq!(parse(&WRITE, 11), Err(ParseError::TooShort));
+        assert_eq!(parse(&WRITE, 31), Err(ParseError::TooShort));
+        assert_eq!(parse(&[0xff; 32], 11), Err(ParseError::TooShort));
+    }
+
+    #[test]
+    fn refuses_to_emit_what_would_not_parse() {
+        let mut out = [0; 32];
+        let refused = |change: fn(&mut Headers)| {
+            let mut headers = write_headers();
+            change(&mut headers);
+            headers.emit(&mut [0; 64]).is_none()
+        };
+        assert!(refused(|h| h.reth = None));
+        assert!(refused(|h| h.imm = None));
+        assert!(refused(|h| h.aeth = Some(AethInfo {
+            syndrome: AethSyndrome::Ack { credits: 0 },
+            msn: 0
+        })));
+        assert!(refused(|h| h.pad = 4));
+        assert!(refused(|h| h.opcode = Opcode::RcSendOnly));
+        assert!(!refused(|h| h.pad = 0));
+        for len in 0..32 {
+            assert_eq!(write_headers().emit(&mut out[..len]), None);
+        }
+        let mut ack = Headers::acknowledge(7, Psn::new(9), AethSyndrome::Ack { credits: 31 }, 3);
+        ack.pad = 1;
+        assert_eq!(ack.emit(&mut out), None);
+    }
+
+    #[test]
+    fn padding_fills_words() {
+        assert_eq!([0, 1, 2, 3, 4, 4095].map(pad_for), [0, 3, 2, 1, 0, 1]);
+        assert_eq!(pad_for(usize::MAX), 1);
+    }
+
+    #[test]
+    fn most_headers_of_any_row() {
+        assert_eq!(MAX_HEADERS, 32);
+    }
+}
