@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! How work requests end: statuses, and the completions of both queues.
+
+use crate::uabi::cqe;
+use crate::uabi::wqe;
+use crate::wire::headers::NakCode;
+
+/// How a work request ended; the numbers are those of `enum ibv_wc_status`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Status {
+    /// It did what it should.
+    #[default]
+    Success = 0,
+    /// The message does not fit: into the receive, or into what a QP can send.
+    LocLenErr = 1,
+    /// The work request, or the QP's use of it, is not consistent.
+    LocQpOpErr = 2,
+    /// A scatter/gather entry names memory that may not be used.
+    LocProtErr = 4,
+    /// The QP was in error before the work request was done.
+    WrFlushErr = 5,
+    /// The responder answered with a packet that does not belong there.
+    BadRespErr = 7,
+    /// Local memory may not be accessed (RDMA WRITE with immediate data).
+    LocAccessErr = 8,
+    /// The responder found the request invalid.
+    RemInvReqErr = 9,
+    /// The responder does not permit the access.
+    RemAccessErr = 10,
+    /// The responder could not do it.
+    RemOpErr = 11,
+    /// No answer, however often it was sent.
+    RetryExcErr = 12,
+    /// The responder had no receive, however often it was sent.
+    RnrRetryExcErr = 13,
+    /// Anything else.
+    GeneralErr = 21,
+}
+
+impl Status {
+    /// The number of `enum ibv_wc_status`.
+    #[inline]
+    pub const fn as_u32(self) -> u32 {
+        self as u32
+    }
+
+    /// Whether nothing went wrong.
+    #[inline]
+    pub const fn is_success(self) -> bool {
+        matches!(self, Status::Success)
+    }
+}
+
+/// `vendor_err`: what exactly went wrong, for a person who debugs. 0 is success.
+///
+/// The low byte of a refusal by the peer is its AETH syndrome.
+pub mod vendor {
+    use super::NakCode;
+
+    /// The work request was malformed, or its memory not accessible.
+    pub const LOCAL: u32 = 1;
+    /// Flushed.
+    pub const FLUSHED: u32 = 2;
+    /// No ACK within the timeout, or NAKs for a packet sent again and again.
+    pub const RETRY: u32 = 3;
+    /// RNR NAKs, more than `rnr_retry`.
+    pub const RNR: u32 = 4;
+    /// A READ response for a request that is none.
+    pub const RESPONSE_TO_NO_READ: u32 = 5;
+    /// A READ response with another place in the message than the PSN says.
+    pub const RESPONSE_PLACE: u32 = 6;
+    /// A READ response with a wrong length.
+    pub const RESPONSE_LENGTH: u32 = 7;
+    /// The message is longer than the receive.
+    pub const RECEIVE_TOO_SHORT: u32 = 8;
+    /// The receive's memory is not accessible.
+    pub const RECEIVE_MEMORY: u32 = 9;
+    /// The receive was malformed.
+    pub const RECEIVE_MALFORMED: u32 = 10;
+    /// The peer refused: this, plus the AETH syndrome.
+    pub const REFUSED: u32 = 0x100;
+
+    /// The peer refused with this code.
+    #[inline]
+    pub const fn refused(code: NakCode) -> u32 {
+        let syndrome = crate::wire::headers::AethSyndrome::Nak(code).encode();
+        REFUSED | syndrome as u32
+    }
+}
+
+/// What a work request of the send queue does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SendOp {
+    /// SEND.
+    #[default]
+    Send,
+    /// SEND with immediate data.
+    SendImm,
+    /// RDMA WRITE.
+    Write,
+    /// RDMA WRITE with immediate data.
+    WriteImm,
+    /// RDMA READ.
+    Read,
+}
+
+impl SendOp {
+    /// The operation with this number in a send WQE ([`wqe`]), or `None` if it is not served.
+    #[inline]
+    pub const fn from_wqe(opcode: u8) -> Option<Self> {
+        match opcode {
+            wqe::OP_SEND => Some(SendOp::Send),
+            wqe::OP_SEND_WITH_IMM => Some(SendOp::SendImm),
+            wqe::OP_RDMA_WRITE => Some(SendOp::Write),
+            wqe::OP_RDMA_WRITE_WITH_IMM => Some(SendOp::WriteImm),
+            wqe::OP_RDMA_READ => Some(SendOp::Read),
+            _ => None,
+        }
+    }
+
+    /// The opcode of the completion ([`cqe`]).
+    #[inline]
+    pub const fn wc_opcode(self) -> u32 {
+        match self {
+            SendOp::Send | SendOp::SendImm => cqe::WC_SEND,
+            SendOp::Write | SendOp::WriteImm => cqe::WC_RDMA_WRITE,
+            SendOp::Read => cqe::WC_RDMA_READ,
+        }
+    }
+
+    /// Whether immediate data travels with the message.
+    #[inline]
+    pub const fn has_imm(self) -> bool {
+        matches!(self, SendOp::SendImm | SendOp::WriteImm)
+    }
+
+    /// Whether data comes back instead of going out.
+    #[inline]
+    pub const fn is_read(self) -> bool {
+        matches!(self, SendOp::Read)
+    }
+
+    /// Whether remote memory is addressed.
+    #[inline]
+    pub const fn is_rdma(self) -> bool {
+        !matches!(self, SendOp::Send | SendOp::SendImm)
+    }
+}
+
+/// The end of a work request of the send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendCompletion {
+    /// Free-running index behind the work request: its slot, and all before it, are free when the
+    /// completion is seen. A user who polls it may post at once.
+    pub retired: u32,
+    /// Of the work request.
+    pub wr_id: u64,
+    /// How it ended.
+    pub status: Status,
+    /// What it did.
+    pub op: SendOp,
+    /// Bytes of the message.
+    pub byte_len: u32,
+    /// One of [`vendor`].
+    pub vendor_err: u32,
+}
+
+/// What took a receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecvOp {
+    /// A SEND: the data is in the receive's memory.
+    Send,
+    /// An RDMA WRITE with immediate data: the data is where the peer wrote it.
+    WriteImm,
+}
+
+impl RecvOp {
+    /// The opcode of the completion ([`cqe`]).
+    #[inline]
+    pub const fn wc_opcode(self) -> u32 {
+        match self {
+            RecvOp::Send => cqe::WC_RECV,
+            RecvOp::WriteImm => cqe::WC_RECV_RDMA_WITH_IMM,
+        }
+    }
+}
+
+/// The end of a receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecvCompletion {
+    /// Of the receive.
+    pub wr_id: u64,
+    /// How it ended.
+    pub status: Status,
+    /// What took it.
+    pub op: RecvOp,
+    /// Bytes of the message.
+    pub byte_len: u32,
+    /// Immediate data in the order of the wire.
+    pub imm: Option<[u8; 4]>,
+    /// The peer asked for a solicited event.
+    pub solicited: bool,
+    /// One of [`vendor`].
+    pub vendor_err: u32,
+}

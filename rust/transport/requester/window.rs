@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! How many packets may be on their way at a time.
+//!
+//! IBTA leaves it to the requester. The window opens quickly up to where loss was met last, then
+//! slowly, and halves when packets are lost.
+
+/// Packets in flight that are always permitted.
+const MIN: u32 = 16;
+
+/// At the beginning of a connection.
+const START: u32 = 256;
+
+/// The largest window: far below 2^23, where PSNs would become ambiguous (IBTA 9.7.1).
+const MAX: u32 = 1024;
+
+/// The window of unacknowledged packets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    size: u32,
+    /// Below it the window opens by each acknowledged packet, above it by one a window.
+    threshold: u32,
+    /// Packets acknowledged since the window opened last, when it is at or above the threshold.
+    credit: u32,
+}
+
+impl Window {
+    pub(super) const fn new() -> Self {
+        Self {
+            size: START,
+            threshold: MAX,
+            credit: 0,
+        }
+    }
+
+    /// In packets.
+    #[inline]
+    pub(super) const fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// How many more packets may be sent when `in_flight` are not acknowledged.
+    #[inline]
+    pub(super) const fn room(&self, in_flight: u64) -> u32 {
+        if in_flight >= self.size as u64 {
+            return 0;
+        }
+        // In flight is less than `size` here, so it fits.
+        self.size.wrapping_sub(in_flight as u32)
+    }
+
+    /// `acknowledged` packets arrived.
+    #[inline]
+    pub(super) fn grow(&mut self, acknowledged: u64) {
+        if self.size >= MAX {
+            return;
+        }
+        let acknowledged = u32::try_from(acknowledged).unwrap_or(u32::MAX).min(MAX);
+        if self.size < self.threshold {
+            self.size = self.size.saturating_add(acknowledged).min(self.threshold);
+            return;
+        }
+        self.credit = self.credit.saturating_add(acknowledged);
+        if self.credit >= self.size {
+            self.credit = 0;
+            self.size = self.size.saturating_add(1);
+        }
+    }
+
+    /// Packets were lost.
+    pub(super) fn shrink(&mut self) {
+        self.threshold = (self.size / 2).max(MIN);
+        self.size = self.threshold;
+        self.credit = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opens_to_the_maximum_and_no_further() {
+        let mut window = Window::new();
+        assert_eq!(window.size(), START);
+        for _ in 0..100 {
+            window.grow(100);
+        }
+        assert_eq!(window.size(), MAX);
+        window.grow(u64::MAX);
+        assert_eq!(window.size(), MAX);
+    }
+
+    #[test]
+    fn halves_on_loss_and_then_opens_slowly() {
+        let mut window = Window::new();
+        window.shrink();
+        assert_eq!(window.size(), START / 2);
+        window.grow(u64::from(START / 2));
+        assert_eq!(window.size(), START / 2 + 1);
+        window.grow(u64::from(START / 2));
+        assert_eq!(window.size(), START / 2 + 1);
+        window.grow(1);
+        assert_eq!(window.size(), START / 2 + 2);
+        for _ in 0..20 {
+            window.shrink();
+        }
+        assert_eq!(window.size(), MIN);
+    }
+
+    #[test]
+    fn room_is_what_is_left() {
+        let window = Window::new();
+        assert_eq!(window.room(0), START);
+        assert_eq!(window.room(u64::from(START) - 1), 1);
+        assert_eq!(window.room(u64::from(START)), 0);
+        assert_eq!(window.room(u64::MAX), 0);
+    }
+}
