@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The one way from a callback of the network stack to the state of the module.
+
+use super::table::wait_for_readers;
+use core::sync::atomic::{
+    AtomicPtr,
+    Ordering, //
+};
+use kernel::sync::rcu;
+use kernel::sync::{
+    Arc,
+    ArcBorrow, //
+};
+
+/// A static place for an `Arc` that is there while the module is set up.
+///
+/// # Invariants
+///
+/// The pointer is null or from `Arc::into_raw`, with one reference that the place owns.
+pub struct Global<T: Send + Sync + 'static>(AtomicPtr<T>);
+
+impl<T: Send + Sync> Global<T> {
+    /// A place with nothing in it.
+    pub const fn empty() -> Self {
+        Self(AtomicPtr::new(core::ptr::null_mut()))
+    }
+
+    /// Fills the place. It must be empty.
+    pub fn set(&self, value: Arc<T>) {
+        let old = self
+            .0
+            .swap(Arc::into_raw(value).cast_mut(), Ordering::AcqRel);
+        debug_assert!(old.is_null());
+    }
+
+    /// What is there, for as long as `_rcu` lives.
+    pub fn get<'g>(&'g self, _rcu: &'g rcu::Guard) -> Option<&'g T> {
+        // SAFETY: By the type invariant the value lives while the place holds it, and `clear`
+        // waits for the read section that `_rcu` stands for.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// What is there, to be kept longer: the module must not wait for the place to be the last
+    /// owner while this is held.
+    pub fn get_arc(&self, _rcu: &rcu::Guard) -> Option<Arc<T>> {
+        let ptr = self.0.load(Ordering::Acquire);
+        if ptr.is_null() {
+            return None;
+        }
+        // SAFETY: As in `get`; the borrow ends when the reference is taken.
+        Some(unsafe { ArcBorrow::from_raw(ptr.cast_const()) }.into())
+    }
+
+    /// Empties the place and waits until nobody uses what was there. May sleep.
+    pub fn clear(&self) -> Option<Arc<T>> {
+        let old = self.0.swap(core::ptr::null_mut(), Ordering::AcqRel);
+        if old.is_null() {
+            return None;
+        }
+        wait_for_readers();
+        // SAFETY: By the type invariant the reference was the place's, and it is ours now.
+        Some(unsafe { Arc::from_raw(old.cast_const()) })
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The RDMA device: made, registered, found and taken down.
+
+use super::driver::{
+    Driver,
+    Table, //
+};
+use super::object::Object;
+use crate::sys::bindings;
+use crate::sys::net::NetDevice;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use kernel::prelude::*;
+
+/// Creates a device on a netdev and registers it: from here on users can open it.
+///
+/// `guid` is the node GUID, big-endian. On failure `data` is dropped and nothing is left.
+pub fn register<D: Driver>(name: &CStr, netdev: &NetDevice, guid: u64, data: D::Device) -> Result {
+    // SAFETY: The size is that of our object; the netdev is referenced and so is its namespace.
+    let device = unsafe {
+        bindings::_ib_alloc_device(
+            Object::<bindings::ib_device, D::Device>::SIZE,
+            bindings::ferroce_netdev_net(netdev.as_ptr()),
+        )
+    };
+    if device.is_null() {
+        return Err(ENOMEM);
+    }
+    // SAFETY: `device` is fresh. Our part is complete before `ib_set_device_ops` installs the
+    // function that drops it, so that `ib_dealloc_device` is right from here on.
+    unsafe {
+        Object::init(device, data);
+        (*device).node_type = bindings::RDMA_NODE_IB_CA as u8;
+        (*device).phys_port_cnt = 1;
+        (*device).num_comp_vectors = bindings::ferroce_possible_cpus() as c_int;
+        (*device).node_guid = guid;
+        (*device).uverbs_cmd_mask |= bindings::FERROCE_EXTRA_COMMANDS;
+        bindings::ferroce_set_node_desc(device);
+        let ops = Table::<D>::ops(bindings::ferroce_this_module());
+        bindings::ib_set_device_ops(device, &ops);
+    }
+    // SAFETY: `device` is not registered yet; the name outlives the call.
+    let ret = unsafe {
+        let ret = bindings::ib_device_set_netdev(device, netdev.as_ptr(), 1);
+        if ret == 0 {
+            bindings::ferroce_name_assigned_by_user(device);
+            bindings::ib_register_device(device, name.as_char_ptr(), core::ptr::null_mut())
+        } else {
+            ret
+        }
+    };
+    if ret != 0 {
+        // SAFETY: Registration failed, so that the device is ours alone.
+        unsafe { bindings::ib_dealloc_device(device) };
+        return Err(Error::from_errno(ret));
+    }
+    Ok(())
+}
+
+/// A registered device, held.
+///
+/// # Invariants
+///
+/// The pointer is a device whose operations are those of `D`, with a reference of
+/// `ib_device_try_get` that this value owns: it is not unregistered while this value lives.
+pub struct Registered<D: Driver>(NonNull<bindings::ib_device>, PhantomData<D>);
+
+impl<D: Driver> Registered<D> {
+    /// The device on this netdev, if there is one of ours.
+    pub fn by_netdev(netdev: &NetDevice) -> Option<Self> {
+        // SAFETY: The netdev is referenced. The driver id finds only devices of ours.
+        let device = unsafe { bindings::ib_device_get_by_netdev(netdev.as_ptr(), D::ID) };
+        // INVARIANT: The callee took the reference.
+        NonNull::new(device).map(|device| Self(device, PhantomData))
+    }
+
+    /// What the device is to its driver.
+    pub fn data(&self) -> &D::Device {
+        // SAFETY: By the type invariant.
+        unsafe { Object::private(self.0.as_ptr()) }
+    }
+
+    /// Tells the users of the device when the state of its port has become another.
+    ///
+    /// ib_core does so by itself, except for what has to do with bonds.
+    pub fn report_port_state(&self, netdev: &NetDevice) {
+        // SAFETY: By the type invariant; the netdev is referenced.
+        unsafe { bindings::ib_dispatch_port_state_event(self.0.as_ptr(), netdev.as_ptr()) };
+    }
+
+    /// Takes the device down from a context that may not wait for it.
+    pub fn unregister_queued(self) {
+        // SAFETY: By the type invariant the device is registered.
+        unsafe { bindings::ib_unregister_device_queued(self.0.as_ptr()) };
+    }
+}
+
+impl<D: Driver> Drop for Registered<D> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant the reference is ours.
+        unsafe { bindings::ib_device_put(self.0.as_ptr()) };
+    }
+}
+
+/// Unregisters every device of the driver and waits until they are gone. May sleep.
+pub fn unregister_all<D: Driver>() {
+    // SAFETY: The id belongs to us alone.
+    unsafe { bindings::ib_unregister_driver(D::ID) };
+}
+
+/// Installs what the sysfs attributes of the devices call. Once, before the first device.
+pub fn install_attributes<D: Driver>() {
+    // SAFETY: No device exists yet, so that nobody reads the variable.
+    unsafe {
+        bindings::ferroce_attributes.local_path = Some(local_path::<D>);
+        bindings::ferroce_attributes.set_local_path = Some(set_local_path::<D>);
+    }
+}
+
+/// # Safety
+///
+/// For the attributes of a registered device of `D` only.
+unsafe extern "C" fn local_path<D: Driver>(device: *mut bindings::ib_device) -> bool {
+    // SAFETY: By the requirement.
+    D::local_path(unsafe { Object::private(device) })
+}
+
+/// # Safety
+///
+/// As for [`local_path`].
+unsafe extern "C" fn set_local_path<D: Driver>(device: *mut bindings::ib_device, on: bool) {
+    // SAFETY: By the requirement.
+    D::set_local_path(unsafe { Object::private(device) }, on)
+}

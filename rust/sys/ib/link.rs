@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `rdma link add ... type ferroce`.
+//!
+//! C header: [`include/rdma/rdma_netlink.h`](srctree/include/rdma/rdma_netlink.h)
+
+use crate::sys::bindings;
+use crate::sys::net::NetDevice;
+use kernel::{
+    error::{
+        from_result,
+        to_result, //
+    },
+    prelude::*,
+    str::CStrExt,
+    sync::Arc, //
+};
+
+/// Whoever makes links.
+pub trait LinkOps: Send + Sync + 'static {
+    /// Makes an RDMA device `name` on `netdev`. May sleep; the RTNL is not held.
+    ///
+    /// There is no answer but the errno: ib_core keeps the netlink extack to itself.
+    fn new_link(&self, name: &CStr, netdev: &NetDevice) -> Result;
+}
+
+/// A link type that is registered; dropping it waits for calls that are under way.
+///
+/// It has no `dellink`: ib_core then unregisters the device itself, synchronously.
+pub struct Registration<T: LinkOps> {
+    // The context of the calls.
+    _ops: Arc<T>,
+}
+
+impl<T: LinkOps> Registration<T> {
+    /// Registers `name` as a link type. Only one registration may exist.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when there is one already.
+    pub fn new(name: &'static CStr, ops: Arc<T>) -> Result<Self> {
+        // SAFETY: The name is static, and `ops`, which is kept here, outlives the registration.
+        to_result(unsafe {
+            bindings::ferroce_link_register(
+                name.as_char_ptr(),
+                Some(Self::new_link),
+                Arc::as_ptr(&ops).cast_mut().cast(),
+            )
+        })?;
+        Ok(Self { _ops: ops })
+    }
+
+    /// # Safety
+    ///
+    /// Only for ib_core, by way of the shim: `context` is the `T` of a registration, `name` a C
+    /// string, `netdev` a net device, all alive during the call.
+    unsafe extern "C" fn new_link(
+        context: *mut c_void,
+        name: *const c_char,
+        netdev: *mut bindings::net_device,
+    ) -> c_int {
+        // SAFETY: By the requirement above.
+        let ops = unsafe { &*context.cast::<T>() };
+        // SAFETY: By the requirement above.
+        let name = unsafe { CStr::from_char_ptr(name) };
+        // SAFETY: By the requirement above.
+        let netdev = unsafe { NetDevice::from_raw(netdev) };
+
+        from_result(|| {
+            ops.new_link(name, &netdev.ok_or(ENODEV)?)?;
+            Ok(0)
+        })
+    }
+}
+
+impl<T: LinkOps> Drop for Registration<T> {
+    fn drop(&mut self) {
+        // SAFETY: Registered by `new`.
+        unsafe { bindings::ferroce_link_unregister() };
+    }
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Pinned user memory, and copies from and to it.
+//!
+//! This is the one place that touches the bytes of memory regions. The process may write to them
+//! at any time, so they are only moved by `memmove` through raw pointers, and what was copied is
+//! never looked at again where it came from.
+
+use super::bindings;
+use super::ib::object::PdRef;
+use core::ptr::NonNull;
+use kernel::prelude::*;
+
+/// A run of physically contiguous pages.
+#[derive(Clone, Copy)]
+struct Run {
+    /// Where it begins, in bytes from the start of the first page of the region.
+    offset: u64,
+    /// Its address in the kernel's linear mapping.
+    address: usize,
+    /// Its length in bytes, not 0.
+    len: usize,
+}
+
+/// Pages of a user process, pinned.
+///
+/// # Invariants
+///
+/// `umem` is a live `ib_umem` that this value owns. `runs` is sorted, without gaps from 0 on, and
+/// covers `skip + len` bytes; every run is memory of the linear mapping that `umem` keeps pinned.
+pub struct UserMemory {
+    umem: NonNull<bindings::ib_umem>,
+    runs: KVVec<Run>,
+    /// Bytes of the first page before the region begins.
+    skip: u64,
+    len: u64,
+}
+
+// SAFETY: The pages are only accessed by copies through raw pointers.
+unsafe impl Send for UserMemory {}
+// SAFETY: As above.
+unsafe impl Sync for UserMemory {}
+
+/// The range does not lie within the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutOfRange;
+
+impl UserMemory {
+    /// Pins `len` bytes at `start` of the calling process. `access` is a set of
+    /// `ib_access_flags`; without a write permission in it the pages are pinned for reading only.
+    pub fn pin(pd: PdRef<'_>, start: u64, len: u64, access: i32) -> Result<UserMemory> {
+        let len_usize = usize::try_from(len).map_err(|_| EINVAL)?;
+        let start_usize = usize::try_from(start).map_err(|_| EINVAL)?;
+        // SAFETY: The PD belongs to a live device.
+        let umem =
+            unsafe { bindings::ferroce_umem_get(pd.device(), start_usize, len_usize, access) };
+        let umem = kernel::error::from_err_ptr(umem)?;
+        let umem = NonNull::new(umem).ok_or(EINVAL)?;
+        // INVARIANT: `runs` is filled below; an early return drops the value, which unpins.
+        let mut memory = UserMemory {
+            umem,
+            runs: KVVec::new(),
+            skip: start & (bindings::PAGE_SIZE as u64).wrapping_sub(1),
+            len,
+        };
+        let mut cursor = core::ptr::null_mut();
+        let mut offset = 0u64;
+        loop {
+            let mut address = core::ptr::null_mut();
+            // SAFETY: `umem` is live, and `cursor` null or from the call before.
+            let len =
+                unsafe { bindings::ferroce_umem_next(umem.as_ptr(), &mut cursor, &mut address) };
+            if len == 0 {
+                break;
+            }
+            let address = address as usize;
+            match memory.runs.last_mut() {
+                Some(last) if last.address.wrapping_add(last.len) == address => {
+                    last.len = last.len.wrapping_add(len);
+                }
+                _ => memory.runs.push(
+                    Run {
+                        offset,
+                        address,
+                        len,
+                    },
+                    GFP_KERNEL_ACCOUNT,
+                )?,
+            }
+            offset = offset.wrapping_add(len as u64);
+        }
+        if offset < memory.skip.checked_add(len).ok_or(EINVAL)? {
+            return Err(EINVAL);
+        }
+        Ok(memory)
+    }
+
+    /// Calls `piece` with the address and length of each contiguous piece of a range, in order.
+    fn pieces(
+        &self,
+        offset: u64,
+        len: usize,
+        mut piece: impl FnMut(*mut u8, usize),
+    ) -> Result<(), OutOfRange> {
+        match offset.checked_add(len as u64) {
+            Some(end) if end <= self.len => {}
+            _ => return Err(OutOfRange),
+        }
+        let mut at = offset.wrapping_add(self.skip);
+        let mut left = len;
+        // The run that holds `at` is the last that begins at or before it.
+        let first = self.runs.partition_point(|run| run.offset <= at);
+        for run in self.runs.get(first.wrapping_sub(1)..).ok_or(OutOfRange)? {
+            if left == 0 {
+                break;
+            }
+            let within = at.wrapping_sub(run.offset) as usize;
+            let n = core::cmp::min(left, run.len.wrapping_sub(within));
+            piece(run.address.wrapping_add(within) as *mut u8, n);
+            at = at.wrapping_add(n as u64);
+            left = left.wrapping_sub(n);
+        }
+        if left == 0 {
+            Ok(())
+        } else {
+            Err(OutOfRange)
+        }
+    }
+
+    /// Checks that a range lies within the memory.
+    pub fn contains(&self, offset: u64, len: u64) -> bool {
+        offset.checked_add(len).is_some_and(|end| end <= self.len)
+    }
+
+    /// Copies `bytes` to `offset`.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OutOfRange> {
+        let mut from = bytes.as_ptr();
+        self.pieces(offset, bytes.len(), |to, n| {
+            // SAFETY: `to` is `n` bytes of a run, by the type invariant; the pieces together are
+            // as long as `bytes`.
+            unsafe {
+                bindings::ferroce_memmove(to.cast(), from.cast(), n);
+                from = from.add(n);
+            }
+        })
+    }
+
+    /// Copies from `offset` to `bytes`.
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), OutOfRange> {
+        let mut to = bytes.as_mut_ptr();
+        self.pieces(offset, bytes.len(), |from, n| {
+            // SAFETY: As in `write`.
+            unsafe {
+                bindings::ferroce_memmove(to.cast(), from.cast(), n);
+                to = to.add(n);
+            }
+        })
+    }
+
+    /// Copies `len` bytes at `offset` to `to_offset` of `to`, which may be the same memory.
+    pub fn copy_to(
+        &self,
+        offset: u64,
+        to: &UserMemory,
+        to_offset: u64,
+        len: usize,
+    ) -> Result<(), OutOfRange> {
+        if !to.contains(to_offset, len as u64) {
+            return Err(OutOfRange);
+        }
+        let mut at = to_offset;
+        let mut result = Ok(());
+        self.pieces(offset, len, |mut from, n| {
+            if let Err(e) = to.pieces(at, n, |to, n| {
+                // SAFETY: Both are `n` bytes of runs, by the type invariant of either memory.
+                unsafe {
+                    bindings::ferroce_memmove(to.cast(), from.cast_const().cast(), n);
+                    from = from.add(n);
+                }
+            }) {
+                result = Err(e);
+            }
+            at = at.wrapping_add(n as u64);
+        })?;
+        result
+    }
+}
+
+impl Drop for UserMemory {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant the umem is ours.
+        unsafe { bindings::ib_umem_release(self.umem.as_ptr()) };
+    }
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The only room with `unsafe` and `bindings`: safe types over ib_core, the network stack and
+//! kernel memory, for the rooms above.
+
+pub(crate) mod bindings;
+pub mod errno;
+pub mod global;
+pub mod ib;
+pub mod lock;
+pub mod memory;
+pub mod net;
+pub mod random;
+pub mod ring;
+pub mod table;
+pub mod timer;
+pub mod work;

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Events of net devices, in every namespace.
+//!
+//! C header: [`include/linux/notifier.h`](srctree/include/linux/notifier.h)
+
+use super::{
+    rtnl::Rtnl,
+    NetDevice, //
+};
+use crate::sys::bindings;
+use kernel::{
+    container_of,
+    error::to_result,
+    prelude::*,
+    sync::Arc,
+    types::Opaque, //
+};
+
+/// What happened to a net device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It has been registered, or has come from another namespace.
+    Register,
+    /// It is about to leave: for good, or for another namespace.
+    Unregister,
+    /// It was set up.
+    Up,
+    /// It was set down.
+    Down,
+    /// Its carrier or another property changed.
+    Change,
+    /// Its MTU changed.
+    ChangeMtu,
+    /// Its link-layer address changed.
+    ChangeAddr,
+    /// Its name changed.
+    ChangeName,
+}
+
+impl Event {
+    fn from_raw(event: usize) -> Option<Self> {
+        Some(match u32::try_from(event).ok()? {
+            bindings::netdev_cmd_NETDEV_REGISTER => Self::Register,
+            bindings::netdev_cmd_NETDEV_UNREGISTER => Self::Unregister,
+            bindings::netdev_cmd_NETDEV_UP => Self::Up,
+            bindings::netdev_cmd_NETDEV_DOWN => Self::Down,
+            bindings::netdev_cmd_NETDEV_CHANGE => Self::Change,
+            bindings::netdev_cmd_NETDEV_CHANGEMTU => Self::ChangeMtu,
+            bindings::netdev_cmd_NETDEV_CHANGEADDR => Self::ChangeAddr,
+            bindings::netdev_cmd_NETDEV_CHANGENAME => Self::ChangeName,
+            _ => return None,
+        })
+    }
+}
+
+/// Whoever wants to know.
+pub trait Listener: Send + Sync {
+    /// Called with the RTNL held; it may sleep but must not wait for anything that takes the RTNL.
+    fn event(&self, event: Event, netdev: &NetDevice, rtnl: &Rtnl);
+}
+
+/// A listener that is registered; dropping it waits until no call is under way.
+///
+/// The kernel plays the events of the present on registration (`Register`, `Up`) and the reverse
+/// on removal, for every net device.
+#[pin_data(PinnedDrop)]
+pub struct Notifier<T: Listener> {
+    #[pin]
+    block: Opaque<bindings::notifier_block>,
+    listener: Arc<T>,
+}
+
+// SAFETY: Only `drop` touches the block.
+unsafe impl<T: Listener> Send for Notifier<T> {}
+// SAFETY: As above.
+unsafe impl<T: Listener> Sync for Notifier<T> {}
+
+impl<T: Listener> Notifier<T> {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    ///
+    /// What `register_netdevice_notifier` answers.
+    pub fn new(listener: Arc<T>) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            listener,
+            block <- Opaque::try_ffi_init(|slot: *mut bindings::notifier_block| {
+                let block = bindings::notifier_block {
+                    notifier_call: Some(Self::call),
+                    ..pin_init::zeroed()
+                };
+
+                // SAFETY: `slot` is valid for writes.
+                unsafe { slot.write(block) };
+                // SAFETY: The block is pinned with the object around it, whose listener is set
+                // already, and is removed from the chain before it is dropped.
+                to_result(unsafe { bindings::register_netdevice_notifier(slot) })
+            }),
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Only for the notifier chain of net devices, and `block` must be that of a [`Notifier`].
+    unsafe extern "C" fn call(
+        block: *mut bindings::notifier_block,
+        event: usize,
+        info: *mut c_void,
+    ) -> c_int {
+        let Some(event) = Event::from_raw(event) else {
+            return bindings::NOTIFY_DONE as c_int;
+        };
+        // SAFETY: By the requirement above `block` is the field of a pinned notifier, which is
+        // alive: its drop takes the block out of the chain first.
+        let notifier = unsafe { &*container_of!(Opaque::cast_from(block), Self, block) };
+        // SAFETY: The chain passes a `netdev_notifier_info`; its net device is alive in the call.
+        let netdev = unsafe { NetDevice::from_raw(bindings::ferroce_notifier_netdev(info)) };
+        let Some(netdev) = netdev else {
+            return bindings::NOTIFY_DONE as c_int;
+        };
+        // SAFETY: The chain is called with the RTNL held.
+        let rtnl = unsafe { Rtnl::assume_held() };
+
+        notifier.listener.event(event, &netdev, &rtnl);
+        bindings::NOTIFY_DONE as c_int
+    }
+}
+
+#[pinned_drop]
+impl<T: Listener> PinnedDrop for Notifier<T> {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: The block was registered by `new`.
+        unsafe { bindings::unregister_netdevice_notifier(self.block.get()) };
+    }
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a socket receives: one packet at a time, in softirq.
+
+use super::{
+    Addresses,
+    NetNs, //
+};
+use crate::sys::bindings;
+use core::{
+    marker::PhantomData,
+    slice, //
+};
+use kernel::prelude::*;
+
+/// Whoever takes the packets of the sockets.
+pub trait Receiver: 'static {
+    /// Called in softirq (BH disabled) inside an RCU read-side section: it must not sleep.
+    ///
+    /// `netns` is the namespace of the socket. The UDP checksum has been checked if there is one.
+    fn receive(netns: NetNs, packet: &RxPacket<'_>) -> Verdict;
+}
+
+/// What becomes of a packet; it makes a difference to drop monitors only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was of use.
+    Consumed,
+    /// It was not.
+    Dropped,
+}
+
+/// A UDP packet to port 4791, in one piece, behind an IP header without options.
+///
+/// # Invariants
+///
+/// `raw` describes an skb that nobody writes to for `'a`: `ip` is valid for `ip_len` bytes (20 or
+/// 40, as `is_v6` says), `udp` for 8, `payload` for `payload_len`.
+pub struct RxPacket<'a> {
+    raw: bindings::ferroce_rx,
+    _skb: PhantomData<&'a bindings::sk_buff>,
+}
+
+impl<'a> RxPacket<'a> {
+    /// The IP header: 20 bytes of IPv4 or 40 of IPv6.
+    pub fn ip_header(&self) -> &'a [u8] {
+        // SAFETY: By the type invariant.
+        unsafe { slice::from_raw_parts(self.raw.ip, self.raw.ip_len as usize) }
+    }
+
+    /// The UDP header: 8 bytes.
+    pub fn udp_header(&self) -> &'a [u8] {
+        // SAFETY: By the type invariant.
+        unsafe { slice::from_raw_parts(self.raw.udp, 8) }
+    }
+
+    /// The UDP payload, from the BTH to the ICRC.
+    pub fn head(&self) -> &'a [u8] {
+        // SAFETY: By the type invariant.
+        unsafe { slice::from_raw_parts(self.raw.payload, self.raw.payload_len as usize) }
+    }
+
+    /// From whom and to whom; `None` cannot happen.
+    pub fn addresses(&self) -> Option<Addresses> {
+        let ip = self.ip_header();
+
+        Some(if self.raw.is_v6 {
+            Addresses::V6 {
+                src: *ip.get(8..)?.first_chunk()?,
+                dst: *ip.get(24..)?.first_chunk()?,
+            }
+        } else {
+            Addresses::V4 {
+                src: *ip.get(12..)?.first_chunk()?,
+                dst: *ip.get(16..)?.first_chunk()?,
+            }
+        })
+    }
+
+    /// The UDP source port.
+    pub fn source_port(&self) -> u16 {
+        match self.udp_header().first_chunk() {
+            Some(port) => u16::from_be_bytes(*port),
+            None => 0,
+        }
+    }
+
+    /// The IPv4 type of service or the IPv6 traffic class: DSCP and, in the low two bits, ECN.
+    pub fn traffic_class(&self) -> u8 {
+        match self.ip_header() {
+            [first, second, ..] if self.raw.is_v6 => (first << 4) | (second >> 4),
+            [_, tos, ..] => *tos,
+            _ => 0,
+        }
+    }
+
+    /// The index of the net device it came in by; `lo` for packets from this machine itself.
+    pub fn ifindex(&self) -> i32 {
+        self.raw.ifindex
+    }
+
+    /// Whether it came in pieces and was copied into one.
+    pub fn was_copied(&self) -> bool {
+        self.raw.copied
+    }
+}
+
+/// The `encap_rcv` of our sockets.
+///
+/// # Safety
+///
+/// Only for the UDP layer: `sk` is the socket, `skb` is ours from here on, its data begins with
+/// the UDP header, and the call is in softirq under the RCU read lock.
+pub(super) unsafe extern "C" fn encap_rcv<R: Receiver>(
+    sk: *mut bindings::sock,
+    skb: *mut bindings::sk_buff,
+) -> c_int {
+    let mut raw = bindings::ferroce_rx::default();
+
+    // SAFETY: By the requirement above the skb is ours.
+    let err = unsafe { bindings::ferroce_rx_open(skb, &mut raw) };
+    // SAFETY: By the requirement above the socket is valid.
+    let netns = unsafe { NetNs::of_sock(sk) };
+    let verdict = match netns {
+        Some(netns) if err == 0 => {
+            // INVARIANT: `ferroce_rx_open` has described the skb, which is freed after the packet
+            // is gone; the data may be shared with clones, which do not write to it either.
+            let packet = RxPacket {
+                raw,
+                _skb: PhantomData,
+            };
+
+            R::receive(netns, &packet)
+        }
+        _ => Verdict::Dropped,
+    };
+
+    match verdict {
+        // SAFETY: The skb is ours and is not used again.
+        Verdict::Consumed => unsafe { bindings::ferroce_rx_consume(skb) },
+        // SAFETY: As above.
+        Verdict::Dropped => unsafe { bindings::ferroce_rx_drop(skb) },
+    }
+    0
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Shims of sys/net and sys/ib/link.rs: net devices, network namespaces, the
+ * UDP sockets, routes and packets. A packet costs one call to take or make it
+ * and one to send it.
+ */
+#ifndef FERROCE_NET_HELPERS_H
+#define FERROCE_NET_HELPERS_H
+
+#include <linux/netdevice.h>
+#include <linux/skbuff.h>
+#include <linux/types.h>
+#include <net/dst.h>
+#include <net/net_namespace.h>
+#include <net/sock.h>
+
+struct ib_device;
+
+/* Net devices. */
+void ferroce_netdev_hold(struct net_device *dev);
+void ferroce_netdev_put(struct net_device *dev);
+void ferroce_netdev_name(const struct net_device *dev, char name[IFNAMSIZ]);
+void ferroce_netdev_mac(const struct net_device *dev, u8 mac[ETH_ALEN]);
+int ferroce_netdev_ifindex(const struct net_device *dev);
+u32 ferroce_netdev_mtu(const struct net_device *dev);
+u16 ferroce_netdev_hardware_type(const struct net_device *dev);
+bool ferroce_netdev_is_up(const struct net_device *dev);
+bool ferroce_netdev_has_carrier(const struct net_device *dev);
+bool ferroce_netdev_is_vlan(const struct net_device *dev);
+bool ferroce_netdev_is_bond(const struct net_device *dev);
+struct net_device *ferroce_notifier_netdev(void *info);
+
+/* Network namespaces that wait for us before they end. */
+int ferroce_netns_register(void);
+void ferroce_netns_unregister(void);
+struct net *ferroce_netns_enter(struct net_device *dev);
+void ferroce_netns_stay(struct net *net);
+void ferroce_netns_leave(struct net *net);
+struct net *ferroce_netns_of_sock(const struct sock *sk);
+
+/* The socket pair of a namespace. */
+#define FERROCE_UDP_PORT 4791
+
+struct ferroce_sockets {
+	struct sock *v4;
+	struct sock *v6;
+};
+
+int ferroce_sockets_open(struct net *net,
+			 int (*receive)(struct sock *sk, struct sk_buff *skb),
+			 struct ferroce_sockets *sockets);
+void ferroce_sockets_close(struct ferroce_sockets *sockets);
+
+/* A received packet, linear; the pointers live as long as the skb. */
+struct ferroce_rx {
+	const u8 *ip;
+	const u8 *udp;
+	const u8 *payload;
+	u32 ip_len;
+	u32 payload_len;
+	int ifindex;
+	bool is_v6;
+	bool copied;
+};
+
+int ferroce_rx_open(struct sk_buff *skb, struct ferroce_rx *rx);
+void ferroce_rx_consume(struct sk_buff *skb);
+void ferroce_rx_drop(struct sk_buff *skb);
+
+/* What one flow of packets has in common; an IPv4 address uses 4 bytes. */
+struct ferroce_flow {
+	u8 saddr[16];
+	u8 daddr[16];
+	u32 flow_label;
+	int oif;
+	u16 sport;
+	u8 traffic_class;
+	u8 hop_limit;
+	bool is_v6;
+};
+
+struct ferroce_route {
+	struct net *net;
+	struct dst_entry *dst;
+	u32 cookie;
+	struct ferroce_flow flow;
+};
+
+int ferroce_route_lookup(struct net *net, const struct ferroce_flow *flow,
+			 struct ferroce_route *route);
+bool ferroce_route_is_valid(const struct ferroce_route *route);
+void ferroce_route_release(struct ferroce_route *route);
+
+/* A packet to be sent: headers are IP and UDP, then ib_len bytes at ib. */
+struct ferroce_tx {
+	struct sk_buff *skb;
+	const u8 *headers;
+	u8 *ib;
+	u32 headers_len;
+};
+
+int ferroce_tx_alloc(const struct ferroce_route *route, u32 ib_len,
+		     struct ferroce_tx *tx);
+void ferroce_tx_free(struct sk_buff *skb);
+int ferroce_tx_send(const struct ferroce_route *route, struct sk_buff *skb);
+
+/* `rdma link add`: the one registration of this module. */
+typedef int (*ferroce_newlink_t)(void *context, const char *name,
+				 struct net_device *dev);
+int ferroce_link_register(const char *type, ferroce_newlink_t newlink,
+			  void *context);
+void ferroce_link_unregister(void);
+
+u32 ferroce_crc32_le(u32 crc, const u8 *bytes, size_t len);
+
+#endif
