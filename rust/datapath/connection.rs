@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The way to the peer of a connected QP: addresses, and packets sent along them.
+
+use crate::observe::counters::{
+    Counter,
+    Counters, //
+};
+use crate::sys::ib::qp::{
+    Gid,
+    Path, //
+};
+use crate::sys::net::{
+    crc32_le,
+    Addresses,
+    Flow,
+    NetNs,
+    Resident,
+    Route,
+    RxPacket,
+    TxPacket,
+    TxResult, //
+};
+use crate::transport::responder::AccessError;
+use crate::wire::icrc::{
+    self,
+    Crc32, //
+};
+use crate::wire::packet::{
+    pad_for,
+    Headers, //
+};
+use crate::wire::ICRC_LEN;
+
+/// The CRC of the kernel, which uses what the processor offers.
+pub struct KernelCrc32;
+
+impl Crc32 for KernelCrc32 {
+    #[inline]
+    fn update(&self, crc: u32, bytes: &[u8]) -> u32 {
+        crc32_le(crc, bytes)
+    }
+}
+
+/// First of the UDP ports that RoCEv2 senders use (IBTA A17.3.1: entropy for ECMP).
+const FIRST_SOURCE_PORT: u16 = 0xc000;
+
+/// One half's way to the peer. Each half of a QP has its own, under its own lock.
+pub struct Connection {
+    /// Number of the peer QP.
+    pub dest_qpn: u32,
+    path: Path,
+    flow: Flow,
+    resident: Resident,
+    /// Found when the first packet leaves, and again whenever it has become invalid.
+    route: Option<Route>,
+}
+
+/// The IPv4 address in a GID, if it is one (`::ffff:a.b.c.d`).
+fn mapped_ipv4(gid: &Gid) -> Option<[u8; 4]> {
+    let (prefix, address) = gid.split_last_chunk::<4>()?;
+    (prefix == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]).then_some(*address)
+}
+
+impl Connection {
+    /// From the local QP `qpn` along `path`. `None` if the two GIDs are of different kinds.
+    pub fn new(resident: &Resident, qpn: u32, dest_qpn: u32, path: Path) -> Option<Self> {
+        let addresses = match (mapped_ipv4(&path.source), mapped_ipv4(&path.destination)) {
+            (Some(src), Some(dst)) => Addresses::V4 { src, dst },
+            (None, None) => Addresses::V6 {
+                src: path.source,
+                dst: path.destination,
+            },
+            _ => return None,
+        };
+        // The packets of a connection keep one port, connections differ.
+        let mix = (qpn ^ dest_qpn.rotate_left(12)).wrapping_mul(0x9e37_79b1) >> 18;
+        Some(Self {
+            dest_qpn,
+            flow: Flow {
+                addresses,
+                traffic_class: path.traffic_class,
+                hop_limit: path.hop_limit,
+                flow_label: path.flow_label,
+                source_port: FIRST_SOURCE_PORT | (mix as u16),
+            },
+            path,
+            resident: resident.clone(),
+            route: None,
+        })
+    }
+
+    /// The way as the user described it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether a packet with these addresses, received in this namespace, is from the peer.
+    pub fn is_from_peer(&self, netns: NetNs, packet: &RxPacket<'_>) -> bool {
+        self.resident.netns() == netns && packet.addresses() == Some(self.flow.addresses.reversed())
+    }
+
+    /// Whether this way of a QP leads back to the QP `qpn`, whose way is `other`.
+    pub fn is_reverse_of(&self, qpn: u32, other: &Connection) -> bool {
+        self.dest_qpn == qpn
+            && self.path.source == other.path.destination
+            && self.path.destination == other.path.source
+    }
+
+    /// Sends one packet with `len` bytes of payload, which `fill` writes. A packet that cannot
+    /// leave is lost, as on any network, and counted. An error is one of `fill`.
+    pub fn send(
+        &mut self,
+        counters: &Counters,
+        headers: &Headers,
+        len: u32,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), AccessError>,
+    ) -> Result<(), AccessError> {
+        match self.try_send(headers, len, fill)? {
+            Some(bytes) => {
+                counters.inc(Counter::SentPackets);
+                counters.add(Counter::SentBytes, bytes as u64);
+            }
+            None => counters.inc(Counter::SendLost),
+        }
+        Ok(())
+    }
+
+    fn try_send(
+        &mut self,
+        headers: &Headers,
+        len: u32,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), AccessError>,
+    ) -> Result<Option<usize>, AccessError> {
+        if !self.route.as_ref().is_some_and(Route::is_valid) {
+            self.route = Route::lookup(&self.resident, self.path.ifindex, &self.flow).ok();
+        }
+        let Some(route) = &self.route else {
+            return Ok(None);
+        };
+        let len = len as usize;
+        let mut headers = *headers;
+        headers.pad = pad_for(len);
+        let headers_len = headers.headers_len();
+        let total = headers_len
+            .wrapping_add(len)
+            .wrapping_add(headers.pad as usize)
+            .wrapping_add(ICRC_LEN);
+        let Some(mut packet) = TxPacket::alloc(route, total) else {
+            return Ok(None);
+        };
+        let bytes = packet.ib_bytes_mut();
+        if headers.emit(bytes).is_none() {
+            return Ok(None);
+        }
+        let Some(rest) = bytes.get_mut(headers_len..) else {
+            return Ok(None);
+        };
+        let Some((payload, trailer)) = rest.split_at_mut_checked(len) else {
+            return Ok(None);
+        };
+        fill(payload)?;
+        trailer.fill(0);
+        let (network, bytes) = packet.parts_mut();
+        let Some(icrc) = icrc_of(network, &[], bytes) else {
+            return Ok(None);
+        };
+        if let Some(end) = bytes.last_chunk_mut::<ICRC_LEN>() {
+            *end = icrc;
+        }
+        Ok(match packet.send(route) {
+            TxResult::Sent | TxResult::Congested => Some(total),
+            TxResult::Lost => None,
+        })
+    }
+}
+
+/// The ICRC of a packet: its IP and UDP headers, which may stand in one piece (`ip`, with an empty
+/// `udp`) or in two, and the bytes from the BTH to the ICRC, which is not looked at. `None` if
+/// there are too few bytes.
+pub fn icrc_of(ip: &[u8], udp: &[u8], ib: &[u8]) -> Option<[u8; ICRC_LEN]> {
+    let (body, _) = ib.split_last_chunk::<ICRC_LEN>()?;
+    let (bth, rest) = body.split_first_chunk::<12>()?;
+    let (ip, udp) = match udp.first_chunk::<8>() {
+        Some(udp) => (ip, udp),
+        None => ip.split_last_chunk::<8>()?,
+    };
+    let crc = if let Ok(ip) = <&[u8; 20]>::try_from(ip) {
+        KernelCrc32.update(icrc::SEED, &icrc::masked_prefix_v4(ip, udp, bth))
+    } else {
+        let ip = <&[u8; 40]>::try_from(ip).ok()?;
+        KernelCrc32.update(icrc::SEED, &icrc::masked_prefix_v6(ip, udp, bth))
+    };
+    Some(icrc::finish(KernelCrc32.update(crc, rest)))
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What all devices share: the QPs by number, and the workers.
+//!
+//! QP numbers are unique over all devices of the module, so a packet finds its QP by the number
+//! alone; the addresses of the connection then say whether the packet may be for it.
+
+use super::qp::Qp;
+use crate::sys::global::Global;
+use crate::sys::random;
+use crate::sys::table::{
+    Reserved,
+    Table, //
+};
+use crate::sys::work::OwnedQueue;
+use crate::wire::ident::Permutation24;
+use kernel::c_str;
+use kernel::prelude::*;
+use kernel::sync::rcu;
+use kernel::sync::{
+    Arc,
+    ArcBorrow, //
+};
+
+/// The fabric of the module, from its initialisation to its exit.
+pub static FABRIC: Global<Fabric> = Global::empty();
+
+/// The QPs of all devices.
+#[pin_data]
+pub struct Fabric {
+    #[pin]
+    qps: Table<Qp>,
+    numbers: Permutation24,
+    /// Runs what is beyond the budget of a system call or softirq.
+    pub workers: OwnedQueue,
+}
+
+/// Most QPs of all devices together.
+pub const MAX_QP: u32 = 1 << 20;
+
+impl Fabric {
+    /// An empty fabric.
+    pub fn new() -> Result<Arc<Self>> {
+        let workers = OwnedQueue::new(c_str!("ferroce"))?;
+        Arc::pin_init(
+            pin_init!(Self {
+                qps <- Table::new(),
+                numbers: Permutation24::new(random::words()),
+                workers,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Takes a QP number; it leads nowhere before it is published. May sleep.
+    pub fn reserve(&self) -> Result<(Reserved<'_, Qp>, u32)> {
+        // Three numbers are special (0 and 1 are management QPs, the last is multicast); whoever
+        // draws one keeps it while drawing again.
+        let mut unusable: [Option<Reserved<'_, Qp>>; 3] = [const { None }; 3];
+        let mut spare = unusable.iter_mut();
+        loop {
+            let reserved = self.qps.reserve(MAX_QP)?;
+            let number = self.numbers.number(reserved.index());
+            if !matches!(number, 0 | 1 | 0xff_ffff) {
+                return Ok((reserved, number));
+            }
+            *spare.next().ok_or(ENOSPC)? = Some(reserved);
+        }
+    }
+
+    /// The QP of this number.
+    pub fn get<'g>(&'g self, number: u32, rcu: &'g rcu::Guard) -> Option<ArcBorrow<'g, Qp>> {
+        self.qps.get(self.numbers.index(number), rcu)
+    }
+
+    /// Unpublishes a QP and waits until no packet is being received for it. May sleep.
+    pub fn remove(&self, number: u32) {
+        drop(self.qps.remove(self.numbers.index(number)));
+    }
+}

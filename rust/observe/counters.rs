@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Counters of a port, as `rdma statistic` and `hw_counters` in sysfs show them.
+//!
+//! Every packet that is dropped is counted under its reason.
+
+use crate::sys::ib::driver::CounterName;
+use kernel::c_str;
+use kernel::sync::atomic::{
+    Atomic,
+    Relaxed, //
+};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// What is counted.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(usize)]
+        pub enum Counter {
+            $($(#[$doc])* $variant,)*
+        }
+
+        /// The names, in the order of [`Counter`].
+        pub const NAMES: &[CounterName] = &[$(CounterName::new(c_str!($name)),)*];
+
+        const COUNT: usize = NAMES.len();
+    };
+}
+
+counters! {
+    /// Packets handed to the network.
+    SentPackets = "sent_pkts",
+    /// Bytes of these packets, from the BTH to the ICRC.
+    SentBytes = "sent_bytes",
+    /// Packets received for a QP and intact.
+    ReceivedPackets = "rcvd_pkts",
+    /// Bytes of these packets, from the BTH to the ICRC.
+    ReceivedBytes = "rcvd_bytes",
+    /// Segments that took the local path instead of the network.
+    LocalSegments = "local_segments",
+    /// Bytes that took the local path.
+    LocalBytes = "local_bytes",
+    /// Packets that could not be sent: no route, no memory, or refused by a queue.
+    SendLost = "send_lost",
+    /// Requests that had been executed before.
+    Duplicate = "duplicate_request",
+    /// Requests behind a gap.
+    OutOfSequence = "out_of_sequence",
+    /// Requests for which there was no receive: RNR NAKs sent.
+    RnrNakSent = "rnr_nak_sent",
+    /// RNR NAKs received.
+    RnrNakReceived = "rnr_nak_rcvd",
+    /// NAKs for a gap received.
+    SequenceNakReceived = "seq_nak_rcvd",
+    /// Packets sent again.
+    Retransmitted = "retransmitted_pkts",
+    /// ACK timeouts.
+    AckTimeout = "ack_timeout",
+    /// Requests refused with a fatal NAK.
+    RefusedRequest = "refused_request",
+    /// Responses that nobody waited for.
+    StaleResponse = "stale_response",
+    /// Dropped: the ICRC is wrong.
+    DropIcrc = "drop_icrc",
+    /// Dropped: the bytes are not a packet.
+    DropMalformed = "drop_malformed",
+    /// Dropped: an opcode that is not served.
+    DropOpcode = "drop_opcode",
+    /// Dropped: source or destination are not those of the connection.
+    DropAddress = "drop_address",
+    /// Dropped: another partition key than the default one.
+    DropPkey = "drop_pkey",
+    /// Dropped: the QP is in no state to receive.
+    DropState = "drop_state",
+}
+
+/// The counters of one port.
+pub struct Counters([Atomic<u64>; COUNT]);
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self([const { Atomic::new(0) }; COUNT])
+    }
+}
+
+impl Counters {
+    /// Adds `n`.
+    #[inline]
+    pub fn add(&self, counter: Counter, n: u64) {
+        if let Some(value) = self.0.get(counter as usize) {
+            value.fetch_add(n, Relaxed);
+        }
+    }
+
+    /// Adds 1.
+    #[inline]
+    pub fn inc(&self, counter: Counter) {
+        self.add(counter, 1);
+    }
+
+    /// Copies the values, in the order of [`Counter`].
+    pub fn read(&self, values: &mut [u64]) {
+        for (to, from) in values.iter_mut().zip(&self.0) {
+            *to = from.load(Relaxed);
+        }
+    }
+}

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What can be seen from outside: counters.
+
+pub mod counters;
