@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! ferroce: a software RDMA device, RoCEv2 over UDP.
+//!
+//! This is the crate root: what the module registers, in what order, and how it is taken down.
+//!
+//! | room | what is in it | may use |
+//! |---|---|---|
+//! | [`link`] | `rdma link add`, netdev events, sockets of namespaces | sys |
+//! | [`verbs`] | the objects of ib_core: device, CQ, QP, MR | link, datapath, sys |
+//! | [`datapath`] | how bytes move | transport, wire, uabi, observe, sys |
+//! | [`transport`] | the protocol: requester, responder | wire, uabi |
+//! | [`wire`] | packets | |
+//! | [`uabi`] | rings and structures shared with the provider | |
+//! | [`observe`] | counters | sys |
+//! | [`sys`] | safe types over the kernel: the only unsafe code | uabi |
+
+#![crate_name = "ferroce"]
+
+pub mod datapath;
+pub mod link;
+pub mod observe;
+pub mod sys;
+pub mod transport;
+pub mod uabi;
+pub mod verbs;
+pub mod wire;
+
+use datapath::fabric::{
+    Fabric,
+    FABRIC, //
+};
+use datapath::receive::Input;
+use kernel::prelude::*;
+use verbs::Ferroce;
+
+module! {
+    type: Module,
+    name: "ferroce",
+    authors: ["ferroce contributors"],
+    description: "Software RDMA over Converged Ethernet v2",
+    license: "GPL",
+    alias: ["rdma-link-ferroce"],
+}
+
+/// The loaded module. The fields are dropped in this order: with the links all devices and QPs are
+/// gone, so that nothing uses the fabric any more.
+#[pin_data]
+struct Module {
+    #[pin]
+    _links: link::Registration<Ferroce, Input>,
+    _fabric: FabricGuard,
+}
+
+/// Keeps [`FABRIC`] filled.
+struct FabricGuard;
+
+impl FabricGuard {
+    fn new() -> Result<Self> {
+        FABRIC.set(Fabric::new()?);
+        Ok(Self)
+    }
+}
+
+impl Drop for FabricGuard {
+    fn drop(&mut self) {
+        // Waits for the workers, who may hold the last references to QPs.
+        drop(FABRIC.clear());
+    }
+}
+
+impl kernel::InPlaceModule for Module {
+    fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
+        sys::ib::device::install_attributes::<Ferroce>();
+        try_pin_init!(Self {
+            _fabric: FabricGuard::new()?,
+            _links <- link::Registration::new(),
+        })
+    }
+}

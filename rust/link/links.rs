@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The list of links, and what the events of a net device do to the link on it.
+//!
+//! Locks: the RTNL comes before the lock of the list. A link enters the list under both; the
+//! events are under the RTNL. So a link is either refused, since its net device is leaving, or the
+//! event finds it in the list, even if its RDMA device does not exist yet.
+
+use super::{
+    sockets::Sockets,
+    suitable,
+    Factory,
+    Hold, //
+};
+use crate::sys::{
+    ib::{
+        device::Registered,
+        link::LinkOps, //
+    },
+    net::{
+        notifier::{
+            Event,
+            Listener, //
+        },
+        rtnl::{
+            self,
+            Rtnl, //
+        },
+        NetDevice,
+        Receiver,
+        Underlay, //
+    }, //
+};
+use core::marker::PhantomData;
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
+};
+
+/// One link, from before its RDMA device is made until after it is deallocated.
+struct Link {
+    id: u64,
+    netdev: NetDevice,
+    /// The net device has left; the RDMA device has to go too.
+    is_leaving: bool,
+}
+
+#[derive(Default)]
+struct List {
+    last_id: u64,
+    links: KVec<Link>,
+}
+
+impl List {
+    fn on(&mut self, netdev: &NetDevice) -> Option<&mut Link> {
+        self.links
+            .iter_mut()
+            .find(|link| link.netdev.is_same(netdev))
+    }
+}
+
+/// All links of this machine.
+#[pin_data]
+pub(super) struct Links<F: Factory, R: Receiver> {
+    list: Arc<Reserved>,
+    sockets: Arc<Sockets<R>>,
+    _factory: PhantomData<fn() -> F>,
+}
+
+/// The list on its own, for the reservations in it.
+#[pin_data]
+struct Reserved {
+    #[pin]
+    list: Mutex<List>,
+}
+
+impl<F: Factory, R: Receiver> Links<F, R> {
+    pub(super) fn new() -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            list: Arc::pin_init(
+                pin_init!(Reserved {
+                    list <- new_mutex!(List::default(), "Links::list"),
+                }),
+                GFP_KERNEL
+            )?,
+            sockets: Arc::pin_init(Sockets::new(), GFP_KERNEL)?,
+            _factory: PhantomData,
+        })
+    }
+}
+
+/// The place of a link in the list; dropping it sets the net device free for another link.
+struct Reservation {
+    reserved: Arc<Reserved>,
+    id: u64,
+}
+
+impl Reservation {
+    /// # Errors
+    ///
+    /// `EEXIST` when the net device has a link already, `ENODEV` when it is leaving.
+    fn new(reserved: &Arc<Reserved>, name: &CStr, netdev: &NetDevice) -> Result<(Self, Underlay)> {
+        let rtnl = rtnl::lock();
+        let underlay = Underlay::new(netdev, &rtnl)?;
+        let mut list = reserved.list.lock();
+
+        if list.on(netdev).is_some() {
+            pr_info!("{}: {} has a ferroce link already\n", name, netdev.name());
+            return Err(EEXIST);
+        }
+        let id = list.last_id.wrapping_add(1);
+
+        list.links.push(
+            Link {
+                id,
+                netdev: netdev.clone(),
+                is_leaving: false,
+            },
+            GFP_KERNEL,
+        )?;
+        list.last_id = id;
+        Ok((
+            Self {
+                reserved: reserved.clone(),
+                id,
+            },
+            underlay,
+        ))
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.reserved
+            .list
+            .lock()
+            .links
+            .retain(|link| link.id != self.id);
+    }
+}
+
+impl<F: Factory, R: Receiver> LinkOps for Links<F, R> {
+    fn new_link(&self, name: &CStr, netdev: &NetDevice) -> Result {
+        suitable::check(name, netdev)?;
+
+        let (reservation, underlay) = Reservation::new(&self.list, name, netdev)?;
+        let id = reservation.id;
+        let keep_open = self.sockets.keep_open(name, underlay.resident())?;
+        // Dropped from left to right: the sockets close before another link may open them.
+        let hold: Hold = KBox::new((keep_open, reservation), GFP_KERNEL)?;
+
+        F::create(name, underlay, hold).map_err(|error| {
+            if error == ENFILE {
+                pr_info!("{}: there is an RDMA device of this name already\n", name);
+                return EEXIST;
+            }
+            error
+        })?;
+
+        // The net device may have left before its event could find the RDMA device.
+        let is_leaving = self
+            .list
+            .list
+            .lock()
+            .links
+            .iter()
+            .any(|link| link.id == id && link.is_leaving);
+
+        if is_leaving {
+            if let Some(device) = Registered::<F::Driver>::by_netdev(netdev) {
+                device.unregister_queued();
+            }
+            return Err(ENODEV);
+        }
+        Ok(())
+    }
+}
+
+impl<F: Factory, R: Receiver> Listener for Links<F, R> {
+    fn event(&self, event: Event, netdev: &NetDevice, _rtnl: &Rtnl) {
+        match event {
+            Event::Unregister => {
+                let mut list = self.list.list.lock();
+                let Some(link) = list.on(netdev) else {
+                    return;
+                };
+
+                link.is_leaving = true;
+                drop(list);
+                if let Some(device) = Registered::<F::Driver>::by_netdev(netdev) {
+                    device.unregister_queued();
+                }
+            }
+            // The others are told by ib_core, which leaves out whatever has to do with bonds. The
+            // port itself is described from the net device each time it is queried, so that a
+            // change of the MTU needs nothing.
+            Event::Up | Event::Down | Event::Change if netdev.is_bonding() => {
+                if let Some(device) = Registered::<F::Driver>::by_netdev(netdev) {
+                    device.report_port_state(netdev);
+                }
+            }
+            _ => (),
+        }
+    }
+}
