@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The verbs that only talk to the kernel: context, queries, protection domains, memory regions
+//! and address handles.
+
+use super::{
+    cq, cq_ex,
+    layout::*,
+    library::{library, Library},
+    memory::{fail, Object},
+    qp,
+};
+use crate::abi::{Op, MAX_OPS};
+use core::{
+    ffi::{c_char, c_int, c_void},
+    ptr, slice,
+};
+use ferroce_core::uabi::{udata, DRIVER_ID};
+use std::io::Write;
+
+/// The operations, for the ABI of the loaded libibverbs.
+fn operations(library: &Library) -> [Opaque; MAX_OPS] {
+    // Each cast names a function with the prototype of its operation in `driver.h`.
+    let table: [(Op, Opaque); 21] = [
+        (Op::AllocPd, alloc_pd as Opaque),
+        (Op::CreateAh, create_ah as Opaque),
+        (Op::CreateCq, cq::create as Opaque),
+        (Op::CreateCqEx, cq_ex::create as Opaque),
+        (Op::CreateQp, qp::create as Opaque),
+        (Op::CreateQpEx, qp::create_ex as Opaque),
+        (Op::DeallocPd, dealloc_pd as Opaque),
+        (Op::DeregMr, dereg_mr as Opaque),
+        (Op::DestroyAh, destroy_ah as Opaque),
+        (Op::DestroyCq, cq::destroy as Opaque),
+        (Op::DestroyQp, qp::destroy as Opaque),
+        (Op::FreeContext, free_context as Opaque),
+        (Op::ModifyQp, qp::modify as Opaque),
+        (Op::PollCq, cq::poll as Opaque),
+        (Op::PostRecv, qp::post_recv as Opaque),
+        (Op::PostSend, qp::post_send as Opaque),
+        (Op::QueryDeviceEx, query_device_ex as Opaque),
+        (Op::QueryPort, query_port as Opaque),
+        (Op::QueryQp, qp::query as Opaque),
+        (Op::RegMr, reg_mr as Opaque),
+        (Op::ReqNotifyCq, cq::req_notify as Opaque),
+    ];
+    let mut operations = [ptr::null_mut(); MAX_OPS];
+    for (op, function) in table {
+        operations[library.abi.slot(op)] = function;
+    }
+    operations
+}
+
+/// Opens a device. Owns `cmd_fd`: it is closed with the context, also on failure.
+pub unsafe extern "C" fn alloc_context(
+    device: Opaque,
+    cmd_fd: c_int,
+    _private_data: *mut c_void,
+) -> *mut VerbsContext {
+    let library = library();
+    let len = library.abi.context_offset() + size_of::<IbvContext>();
+    // SAFETY: `struct verbs_context` of this ABI has that length, and stands at the start.
+    let context =
+        unsafe { (library._verbs_init_and_alloc_context)(device, cmd_fd, len, 0, DRIVER_ID) };
+    if context.is_null() {
+        return context;
+    }
+    let mut cmd = GetContext {
+        core: [0; 2],
+        driver: udata::AllocUcontextReq { features: 0 },
+    };
+    let mut resp = GetContextResp {
+        core: [0; 2],
+        driver: udata::AllocUcontextResp::default(),
+    };
+    // SAFETY: The context is new.
+    let error = unsafe { library.get_context(context, &mut cmd, &mut resp) };
+    if error != 0 {
+        // SAFETY: The context is not in use, and not used any more.
+        unsafe { release_context(library, context) };
+        return fail(error);
+    }
+    let operations = operations(library);
+    // SAFETY: The table has the order of this ABI and at least its length.
+    unsafe { (library.verbs_set_ops)(context, operations.as_ptr()) };
+    context
+}
+
+/// # Safety
+///
+/// `context` must be from `_verbs_init_and_alloc_context`, and used by nobody any more.
+unsafe fn release_context(library: &Library, context: *mut VerbsContext) {
+    // SAFETY: The promise of the caller. libibverbs allocated the context with calloc and leaves
+    // it to the provider to free it.
+    unsafe {
+        (library.verbs_uninit_context)(context);
+        libc::free(context.cast());
+    }
+}
+
+unsafe extern "C" fn free_context(context: *mut IbvContext) {
+    let library = library();
+    let offset = library.abi.context_offset();
+    // SAFETY: `struct ibv_context` stands at this offset in the allocation of `alloc_context`.
+    unsafe { release_context(library, context.cast::<u8>().sub(offset).cast()) }
+}
+
+unsafe extern "C" fn query_device_ex(
+    context: *mut IbvContext,
+    input: Opaque,
+    attr: *mut c_char,
+    attr_size: usize,
+) -> c_int {
+    let mut resp: QueryDeviceExResp = [0; 38];
+    let mut resp_size = size_of_val(&resp);
+    // SAFETY: Contract of the verb; the response has the size given.
+    let error = unsafe {
+        (library().ibv_cmd_query_device_any)(
+            context,
+            input,
+            attr,
+            attr_size,
+            &mut resp,
+            &mut resp_size,
+        )
+    };
+    if error == 0 {
+        // The first member of the attributes is the firmware version as text, in 64 bytes.
+        // SAFETY: libibverbs has refused attributes too short for it, and has zeroed them.
+        let text = unsafe { slice::from_raw_parts_mut(attr.cast::<u8>(), FW_VER_LEN) };
+        write_fw_ver(resp[0], text);
+    }
+    error
+}
+
+/// Length of `fw_ver` in `struct ibv_device_attr`.
+pub const FW_VER_LEN: usize = 64;
+
+/// Writes the firmware version as text with a NUL behind it.
+fn write_fw_ver(version: u64, text: &mut [u8]) {
+    let part = |shift: u32| (version >> shift) & 0xffff;
+    // Three numbers of at most five digits fit.
+    let _ = write!(&mut text[..], "{}.{}.{}\0", part(32), part(16), part(0));
+}
+
+unsafe extern "C" fn query_port(context: *mut IbvContext, port: u8, attr: Opaque) -> c_int {
+    let mut cmd: QueryPort = [0; 3];
+    // SAFETY: Contract of the verb; the command has the size given.
+    unsafe { (library().ibv_cmd_query_port)(context, port, attr, &mut cmd, size_of_val(&cmd)) }
+}
+
+unsafe extern "C" fn alloc_pd(context: *mut IbvContext) -> *mut IbvPd {
+    // SAFETY: All zeros are a valid PD.
+    let pd = match unsafe { Object::<IbvPd>::zeroed() } {
+        Ok(pd) => pd,
+        Err(error) => return fail(error),
+    };
+    let (mut cmd, mut resp): (AllocPd, AllocPdResp) = ([0; 2], [0; 1]);
+    // SAFETY: Contract of the verb; command and response have the sizes given.
+    let error = unsafe {
+        (library().ibv_cmd_alloc_pd)(
+            context,
+            pd.as_ptr(),
+            &mut cmd,
+            size_of_val(&cmd),
+            &mut resp,
+            size_of_val(&resp),
+        )
+    };
+    if error != 0 {
+        return fail(error);
+    }
+    pd.leak()
+}
+
+unsafe extern "C" fn dealloc_pd(pd: *mut IbvPd) -> c_int {
+    // SAFETY: Contract of the verb.
+    let error = unsafe { (library().ibv_cmd_dealloc_pd)(pd) };
+    if error == 0 {
+        // SAFETY: It is from `alloc_pd`, and gone for the application.
+        drop(unsafe { Object::reclaim(pd) });
+    }
+    error
+}
+
+unsafe extern "C" fn reg_mr(
+    pd: *mut IbvPd,
+    addr: Opaque,
+    length: usize,
+    hca_va: u64,
+    access: c_int,
+) -> *mut IbvMr {
+    // SAFETY: All zeros are a valid MR.
+    let mr = match unsafe { Object::<VerbsMr>::zeroed() } {
+        Ok(mr) => mr,
+        Err(error) => return fail(error),
+    };
+    let (mut cmd, mut resp): (RegMr, RegMrResp) = ([0; 6], [0; 3]);
+    // SAFETY: Contract of the verb; command and response have the sizes given.
+    let error = unsafe {
+        (library().ibv_cmd_reg_mr)(
+            pd,
+            addr,
+            length,
+            hca_va,
+            access,
+            mr.as_ptr(),
+            &mut cmd,
+            size_of_val(&cmd),
+            &mut resp,
+            size_of_val(&resp),
+        )
+    };
+    if error != 0 {
+        return fail(error);
+    }
+    // `struct ibv_mr` is the first member.
+    mr.leak().cast()
+}
+
+unsafe extern "C" fn dereg_mr(mr: *mut VerbsMr) -> c_int {
+    // SAFETY: Contract of the verb.
+    let error = unsafe { (library().ibv_cmd_dereg_mr)(mr) };
+    if error == 0 {
+        // SAFETY: It is from `reg_mr`, and gone for the application.
+        drop(unsafe { Object::reclaim(mr) });
+    }
+    error
+}
+
+unsafe extern "C" fn create_ah(pd: *mut IbvPd, attr: Opaque) -> *mut IbvAh {
+    // SAFETY: All zeros are a valid AH.
+    let ah = match unsafe { Object::<IbvAh>::zeroed() } {
+        Ok(ah) => ah,
+        Err(error) => return fail(error),
+    };
+    let mut resp: CreateAhResp = [0; 1];
+    // SAFETY: Contract of the verb; the response has the size given.
+    let error = unsafe {
+        (library().ibv_cmd_create_ah)(pd, ah.as_ptr(), attr, &mut resp, size_of_val(&resp))
+    };
+    if error != 0 {
+        return fail(error);
+    }
+    ah.leak()
+}
+
+unsafe extern "C" fn destroy_ah(ah: *mut IbvAh) -> c_int {
+    // SAFETY: Contract of the verb.
+    let error = unsafe { (library().ibv_cmd_destroy_ah)(ah) };
+    if error == 0 {
+        // SAFETY: It is from `create_ah`, and gone for the application.
+        drop(unsafe { Object::reclaim(ah) });
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_firmware_version_is_three_numbers() {
+        let mut text = [0xee; FW_VER_LEN];
+        write_fw_ver(0x0001_0002_0003, &mut text);
+        assert_eq!(&text[..6], b"1.2.3\0");
+        write_fw_ver(u64::MAX, &mut text);
+        assert_eq!(&text[..18], b"65535.65535.65535\0");
+    }
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! Completion queues: the verbs that every application uses.
+
+use super::{
+    layout::*,
+    library::library,
+    mapping::Ring,
+    memory::{fail, Object},
+};
+use crate::{completion::decode, lock::Lock, ring::Cursor};
+use core::{
+    ffi::c_int,
+    sync::atomic::{fence, Ordering},
+};
+use ferroce_core::uabi::{
+    cqe::{Cqe, CQE_STRIDE},
+    ring::{ARM_NEXT, ARM_SOLICITED},
+    udata::{self, RingMap},
+};
+
+/// A completion queue. libibverbs and the application know it by its first member.
+#[repr(C)]
+pub struct Cq {
+    pub ibv: IbvCqEx,
+    /// The completion that the extended interface stands at.
+    pub current: Cqe,
+    queue: Option<CompletionQueue>,
+}
+
+/// The provider's part of a completion queue.
+struct CompletionQueue {
+    ring: Ring,
+    cursor: Cursor,
+    lock: Lock,
+}
+
+impl Cq {
+    /// A CQ of zeros, not yet known to the kernel.
+    pub fn new() -> Result<Object<Cq>, c_int> {
+        // SAFETY: All zeros are valid: there are integers, pointers and optional function pointers
+        // in the C part, integers in `current`; and `queue` is written before anything reads it.
+        let cq = unsafe { Object::<Cq>::zeroed() }?;
+        // SAFETY: The object is ours alone.
+        unsafe { (&raw mut (*cq.as_ptr()).queue).write(None) };
+        Ok(cq)
+    }
+
+    /// Maps the queue of a CQ that the kernel has made. On failure the kernel's CQ is destroyed.
+    pub fn finish(cq: Object<Cq>, cmd_fd: c_int, map: &RingMap) -> Result<*mut Cq, c_int> {
+        match Ring::map(cmd_fd, map, CQE_STRIDE) {
+            Ok(ring) => {
+                let cursor = Cursor::default();
+                // The module begins at 0; but it has the last word on what was consumed.
+                cursor.reset(ring.consumer());
+                let queue = CompletionQueue {
+                    ring,
+                    cursor,
+                    lock: Lock::default(),
+                };
+                // SAFETY: The object is ours alone until it is handed out.
+                unsafe { (&raw mut (*cq.as_ptr()).queue).write(Some(queue)) };
+                Ok(cq.leak())
+            }
+            Err(error) => {
+                // SAFETY: The kernel has made this CQ, and nobody else knows it.
+                unsafe { (library().ibv_cmd_destroy_cq)(cq.as_ptr().cast()) };
+                Err(error)
+            }
+        }
+    }
+
+    /// The provider's part of a CQ.
+    ///
+    /// # Safety
+    ///
+    /// `cq` must be from [`Cq::finish`] and not destroyed in `'a`.
+    unsafe fn queue<'a>(cq: *mut Cq) -> &'a CompletionQueue {
+        // SAFETY: The caller's promise. Only this member is borrowed: the C part changes under us.
+        let queue = unsafe { &(*cq).queue };
+        queue.as_ref().expect("a CQ in use has its ring")
+    }
+
+    /// Takes the lock for a round of extended polling.
+    ///
+    /// # Safety
+    ///
+    /// As [`Cq::queue`].
+    pub unsafe fn begin(cq: *mut Cq) {
+        // SAFETY: The caller's promise.
+        unsafe { Cq::queue(cq) }.lock.acquire();
+    }
+
+    /// Takes the next completion, with the lock held.
+    ///
+    /// # Safety
+    ///
+    /// As [`Cq::queue`].
+    pub unsafe fn next(cq: *mut Cq) -> Option<Cqe> {
+        // SAFETY: The caller's promise.
+        unsafe { Cq::queue(cq) }.next()
+    }
+
+    /// Gives back what was taken, and the lock.
+    ///
+    /// # Safety
+    ///
+    /// As [`Cq::queue`].
+    pub unsafe fn end(cq: *mut Cq) {
+        // SAFETY: The caller's promise.
+        let queue = unsafe { Cq::queue(cq) };
+        queue.ring.publish_consumer(queue.cursor.own());
+        queue.lock.release();
+    }
+}
+
+impl CompletionQueue {
+    /// Takes the next completion out of the ring, without giving its slot back yet.
+    #[inline]
+    fn next(&self) -> Option<Cqe> {
+        let index = self.cursor.own();
+        if !self.cursor.has_entry(index, || self.ring.producer()) {
+            return None;
+        }
+        let cqe = self.ring.take::<Cqe>(index);
+        self.cursor.set_own(index.wrapping_add(1));
+        Some(cqe)
+    }
+}
+
+/// `cmd_fd` of a context.
+///
+/// # Safety
+///
+/// `context` must be open.
+pub unsafe fn cmd_fd(context: *mut IbvContext) -> c_int {
+    // SAFETY: The caller's promise; it does not change.
+    unsafe { (*context).cmd_fd }
+}
+
+/// Makes a CQ; libibverbs sets its `cqe` to the number of entries that the kernel says.
+pub unsafe extern "C" fn create(
+    context: *mut IbvContext,
+    cqe: c_int,
+    channel: Opaque,
+    comp_vector: c_int,
+) -> *mut IbvCq {
+    let cq = match Cq::new() {
+        Ok(cq) => cq,
+        Err(error) => return fail(error),
+    };
+    let mut resp = CreateCqResp {
+        core: [0; 2],
+        driver: udata::CreateCqResp::default(),
+    };
+    // SAFETY: Contract of the verb. There is no request of ours; the response has the size given.
+    let error = unsafe {
+        (library().ibv_cmd_create_cq)(
+            context,
+            cqe,
+            channel,
+            comp_vector,
+            cq.as_ptr().cast(),
+            core::ptr::null_mut(),
+            0,
+            &mut resp,
+            size_of_val(&resp),
+        )
+    };
+    if error != 0 {
+        return fail(error);
+    }
+    // SAFETY: Contract of the verb.
+    let fd = unsafe { cmd_fd(context) };
+    Cq::finish(cq, fd, &resp.driver.cq).map_or_else(fail, |cq| cq.cast())
+}
+
+/// Destroys a CQ; libibverbs waits in there until its events are acknowledged.
+pub unsafe extern "C" fn destroy(cq: *mut IbvCq) -> c_int {
+    // SAFETY: Contract of the verb.
+    let error = unsafe { (library().ibv_cmd_destroy_cq)(cq) };
+    if error == 0 {
+        // SAFETY: It is from `Cq::finish`, and gone for the application.
+        drop(unsafe { Object::reclaim(cq.cast::<Cq>()) });
+    }
+    error
+}
+
+/// Takes up to `num_entries` completions; returns how many.
+pub unsafe extern "C" fn poll(cq: *mut IbvCq, num_entries: c_int, wc: *mut IbvWc) -> c_int {
+    // SAFETY: Contract of the verb.
+    let queue = unsafe { Cq::queue(cq.cast()) };
+    let mut taken = 0;
+    queue.lock.acquire();
+    while taken < num_entries {
+        let Some(cqe) = queue.next() else { break };
+        // SAFETY: The application gives room for `num_entries`, and `taken` is not negative.
+        unsafe { wc.add(taken as usize).write(decode(&cqe)) };
+        taken += 1;
+    }
+    if taken > 0 {
+        queue.ring.publish_consumer(queue.cursor.own());
+    }
+    queue.lock.release();
+    taken
+}
+
+/// Asks for an event at the next (solicited) completion, without a system call.
+pub unsafe extern "C" fn req_notify(cq: *mut IbvCq, solicited_only: c_int) -> c_int {
+    // SAFETY: Contract of the verb.
+    let queue = unsafe { Cq::queue(cq.cast()) };
+    queue.ring.arm(if solicited_only != 0 {
+        ARM_SOLICITED
+    } else {
+        ARM_NEXT
+    });
+    // The application polls once more after arming. Either that poll sees a completion, or the
+    // module, which writes it first and then looks at the arm word, raises the event.
+    fence(Ordering::SeqCst);
+    0
+}

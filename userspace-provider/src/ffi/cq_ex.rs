@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! Completion queues: the extended interface, which reads a completion field by field.
+//!
+//! `start_poll` takes the lock of the queue and the first completion, `next_poll` the next one;
+//! `end_poll` gives the slots and the lock back. After a `start_poll` that found nothing the lock
+//! is not held. See `ibv_create_cq_ex(3)`.
+
+use super::{
+    cq::{cmd_fd, Cq},
+    layout::*,
+    library::library,
+    memory::fail,
+};
+use core::{ffi::c_int, ptr};
+use ferroce_core::uabi::{cqe::Cqe, udata};
+use libc::{EINVAL, ENOENT, EOPNOTSUPP};
+
+/// The fields that a completion can be asked for: IBV_WC_STANDARD_FLAGS.
+pub const WC_FLAGS: u64 = 0x7f;
+/// IBV_CQ_INIT_ATTR_MASK_FLAGS.
+pub const MASK_FLAGS: u32 = 1 << 0;
+/// IBV_CREATE_CQ_ATTR_SINGLE_THREADED: taken as a hint, and the lock kept.
+pub const SINGLE_THREADED: u32 = 1 << 0;
+
+/// Makes a CQ with the extended interface.
+pub unsafe extern "C" fn create(context: *mut IbvContext, attr: *mut CqInitAttrEx) -> *mut IbvCqEx {
+    // SAFETY: Contract of the verb.
+    let (wc_flags, comp_mask, flags) =
+        unsafe { ((*attr).wc_flags, (*attr).comp_mask, (*attr).flags) };
+    let unknown_flags = comp_mask & MASK_FLAGS != 0 && flags & !SINGLE_THREADED != 0;
+    if wc_flags & !WC_FLAGS != 0 || comp_mask & !MASK_FLAGS != 0 || unknown_flags {
+        return fail(EOPNOTSUPP);
+    }
+    let cq = match Cq::new() {
+        Ok(cq) => cq,
+        Err(error) => return fail(error),
+    };
+    let mut resp = CreateCqExResp {
+        core: [0; 4],
+        driver: udata::CreateCqResp::default(),
+    };
+    // SAFETY: Contract of the verb; the CQ begins with what libibverbs fills in.
+    let error = unsafe { library().create_cq_ex(context, attr, cq.as_ptr().cast(), &mut resp) };
+    if error != 0 {
+        return fail(error);
+    }
+    // SAFETY: The object is ours alone until it is handed out.
+    let ibv = unsafe { &mut (*cq.as_ptr()).ibv };
+    ibv.start_poll = Some(start_poll);
+    ibv.next_poll = Some(next_poll);
+    ibv.end_poll = Some(end_poll);
+    ibv.read_opcode = Some(read_opcode);
+    ibv.read_vendor_err = Some(read_vendor_err);
+    ibv.read_wc_flags = Some(read_wc_flags);
+    ibv.read_byte_len = Some(read_byte_len);
+    ibv.read_imm_data = Some(read_imm_data);
+    ibv.read_qp_num = Some(read_qp_num);
+    ibv.read_src_qp = Some(read_src_qp);
+    ibv.read_slid = Some(read_slid);
+    ibv.read_sl = Some(read_sl);
+    ibv.read_dlid_path_bits = Some(read_dlid_path_bits);
+    // SAFETY: Contract of the verb.
+    let fd = unsafe { cmd_fd(context) };
+    Cq::finish(cq, fd, &resp.driver.cq).map_or_else(fail, |cq| cq.cast())
+}
+
+/// Makes the next completion the current one; whether there was one.
+///
+/// # Safety
+///
+/// As `Cq::queue`, with the lock held.
+unsafe fn advance(cq: *mut Cq) -> bool {
+    // SAFETY: The caller's promise.
+    let Some(cqe) = (unsafe { Cq::next(cq) }) else {
+        return false;
+    };
+    // SAFETY: The lock is held, and only the thread that polls looks at these members.
+    unsafe {
+        (*cq).ibv.status = cqe.status;
+        (*cq).ibv.wr_id = cqe.wr_id;
+        (*cq).current = cqe;
+    }
+    true
+}
+
+unsafe extern "C" fn start_poll(cq: *mut IbvCqEx, attr: *mut PollCqAttr) -> c_int {
+    // SAFETY: Contract of the verb.
+    if unsafe { (*attr).comp_mask } != 0 {
+        return EINVAL;
+    }
+    let cq = cq.cast::<Cq>();
+    // SAFETY: Contract of the verb; the lock is taken for `advance`, and kept if that succeeds.
+    unsafe {
+        Cq::begin(cq);
+        if advance(cq) {
+            return 0;
+        }
+        Cq::end(cq);
+    }
+    ENOENT
+}
+
+unsafe extern "C" fn next_poll(cq: *mut IbvCqEx) -> c_int {
+    // SAFETY: Contract of the verb: `start_poll` has taken the lock.
+    if unsafe { advance(cq.cast()) } {
+        0
+    } else {
+        ENOENT
+    }
+}
+
+unsafe extern "C" fn end_poll(cq: *mut IbvCqEx) {
+    // SAFETY: Contract of the verb: `start_poll` has taken the lock.
+    unsafe { Cq::end(cq.cast()) }
+}
+
+/// A field of the current completion.
+///
+/// # Safety
+///
+/// Between `start_poll` and `end_poll`, by the thread that polls.
+unsafe fn current<T>(cq: *mut IbvCqEx, field: impl FnOnce(&Cqe) -> T) -> T {
+    // SAFETY: The caller's promise; any other value of the slot would do too.
+    field(&unsafe { ptr::read(&raw const (*cq.cast::<Cq>()).current) })
+}
+
+/// Makes the functions that read one field.
+macro_rules! readers {
+    ($($name:ident: $ret:ty = $field:expr;)*) => {
+        $(unsafe extern "C" fn $name(cq: *mut IbvCqEx) -> $ret {
+            // SAFETY: Contract of the verb.
+            unsafe { current(cq, $field) }
+        })*
+    };
+}
+
+readers! {
+    read_opcode: u32 = |cqe| cqe.opcode;
+    read_vendor_err: u32 = |cqe| cqe.vendor_err;
+    read_byte_len: u32 = |cqe| cqe.byte_len;
+    read_imm_data: u32 = |cqe| cqe.imm;
+    read_qp_num: u32 = |cqe| cqe.qp_num;
+    read_src_qp: u32 = |cqe| cqe.src_qp;
+    read_wc_flags: u32 = |cqe| cqe.flags;
+    read_slid: u32 = |_| 0;
+    read_sl: u8 = |_| 0;
+    read_dlid_path_bits: u8 = |_| 0;
+}

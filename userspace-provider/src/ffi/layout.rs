@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The structures of libibverbs that the provider touches, as C lays them out.
+//!
+//! Source: `infiniband/verbs.h` (public) and `infiniband/driver.h`, `infiniband/kern-abi.h`
+//! (private, in no package) of rdma-core 56.1; every one is the same in 65.0. The layout test
+//! compares them with both. What the provider never looks into is a run of bytes.
+
+use core::{
+    ffi::{c_char, c_int, c_void},
+    mem::{offset_of, size_of},
+};
+use ferroce_core::uabi::{udata, wqe::Sge};
+
+/// A pointer that the provider only hands through.
+pub type Opaque = *mut c_void;
+
+/// `struct verbs_context`: its length depends on the ABI, see [`crate::abi::Abi`].
+#[repr(C)]
+pub struct VerbsContext {
+    _private: [u8; 0],
+}
+
+/// `struct ibv_context`.
+#[repr(C)]
+pub struct IbvContext {
+    pub device: Opaque,
+    pub ops: [Opaque; 32],
+    pub cmd_fd: c_int,
+    pub async_fd: c_int,
+    pub num_comp_vectors: c_int,
+    pub mutex: libc::pthread_mutex_t,
+    pub abi_compat: Opaque,
+}
+
+/// `struct verbs_match_ent`.
+#[repr(C)]
+pub struct VerbsMatchEnt {
+    pub driver_data: Opaque,
+    pub driver_id: u64,
+    pub vendor: u16,
+    pub device: u16,
+    pub kind: u8,
+}
+
+/// VERBS_MATCH_DRIVER_ID.
+pub const MATCH_DRIVER_ID: u8 = 3;
+
+/// `struct verbs_device`: libibverbs fills it in.
+#[repr(C, align(8))]
+pub struct VerbsDevice {
+    _private: [u8; 712],
+}
+
+/// `struct verbs_device_ops`.
+#[repr(C)]
+pub struct VerbsDeviceOps {
+    pub name: *const c_char,
+    pub match_min_abi_version: u32,
+    pub match_max_abi_version: u32,
+    pub match_table: *const VerbsMatchEnt,
+    pub static_providers: Opaque,
+    pub match_device: Option<unsafe extern "C" fn(Opaque) -> bool>,
+    pub alloc_context:
+        Option<unsafe extern "C" fn(Opaque, c_int, *mut c_void) -> *mut VerbsContext>,
+    pub import_context: Option<unsafe extern "C" fn(Opaque, c_int) -> *mut VerbsContext>,
+    pub alloc_device: Option<unsafe extern "C" fn(Opaque) -> *mut VerbsDevice>,
+    pub uninit_device: Option<unsafe extern "C" fn(*mut VerbsDevice)>,
+}
+
+/// `struct ibv_pd`.
+#[repr(C)]
+pub struct IbvPd {
+    pub context: *mut IbvContext,
+    pub handle: u32,
+}
+
+/// `struct ibv_ah`.
+#[repr(C)]
+pub struct IbvAh {
+    pub context: *mut IbvContext,
+    pub pd: *mut IbvPd,
+    pub handle: u32,
+}
+
+/// `struct ibv_mr`.
+#[repr(C)]
+pub struct IbvMr {
+    pub context: *mut IbvContext,
+    pub pd: *mut IbvPd,
+    pub addr: Opaque,
+    pub length: usize,
+    pub handle: u32,
+    pub lkey: u32,
+    pub rkey: u32,
+}
+
+/// `struct verbs_mr`.
+#[repr(C)]
+pub struct VerbsMr {
+    pub mr: IbvMr,
+    pub mr_type: u32,
+    pub access: c_int,
+}
+
+/// `struct ibv_cq`.
+#[repr(C)]
+pub struct IbvCq {
+    pub context: *mut IbvContext,
+    pub channel: Opaque,
+    pub cq_context: Opaque,
+    pub handle: u32,
+    pub cqe: c_int,
+    pub mutex: libc::pthread_mutex_t,
+    pub cond: libc::pthread_cond_t,
+    pub comp_events_completed: u32,
+    pub async_events_completed: u32,
+}
+
+/// A method of `struct ibv_cq_ex` that reads something of the current completion.
+pub type Read<T> = Option<unsafe extern "C" fn(*mut IbvCqEx) -> T>;
+
+/// `struct ibv_cq_ex`, also `struct verbs_cq`.
+#[repr(C)]
+pub struct IbvCqEx {
+    pub cq: IbvCq,
+    pub comp_mask: u32,
+    pub status: u32,
+    pub wr_id: u64,
+    pub start_poll: Option<unsafe extern "C" fn(*mut IbvCqEx, *mut PollCqAttr) -> c_int>,
+    pub next_poll: Read<c_int>,
+    pub end_poll: Read<()>,
+    pub read_opcode: Read<u32>,
+    pub read_vendor_err: Read<u32>,
+    pub read_byte_len: Read<u32>,
+    pub read_imm_data: Read<u32>,
+    pub read_qp_num: Read<u32>,
+    pub read_src_qp: Read<u32>,
+    pub read_wc_flags: Read<u32>,
+    pub read_slid: Read<u32>,
+    pub read_sl: Read<u8>,
+    pub read_dlid_path_bits: Read<u8>,
+    pub read_completion_ts: Read<u64>,
+    pub read_cvlan: Read<u16>,
+    pub read_flow_tag: Read<u32>,
+    pub read_tm_info: Option<unsafe extern "C" fn(*mut IbvCqEx, Opaque)>,
+    pub read_completion_wallclock_ns: Read<u64>,
+}
+
+/// `struct ibv_poll_cq_attr`.
+#[repr(C)]
+pub struct PollCqAttr {
+    pub comp_mask: u32,
+}
+
+/// `struct ibv_cq_init_attr_ex`.
+#[repr(C)]
+pub struct CqInitAttrEx {
+    pub cqe: u32,
+    pub cq_context: Opaque,
+    pub channel: Opaque,
+    pub comp_vector: u32,
+    pub wc_flags: u64,
+    pub comp_mask: u32,
+    pub flags: u32,
+    pub parent_domain: *mut IbvPd,
+}
+
+/// `struct ibv_qp`.
+#[repr(C)]
+pub struct IbvQp {
+    pub context: *mut IbvContext,
+    pub qp_context: Opaque,
+    pub pd: *mut IbvPd,
+    pub send_cq: *mut IbvCq,
+    pub recv_cq: *mut IbvCq,
+    pub srq: Opaque,
+    pub handle: u32,
+    pub qp_num: u32,
+    pub state: u32,
+    pub qp_type: u32,
+    pub mutex: libc::pthread_mutex_t,
+    pub cond: libc::pthread_cond_t,
+    pub events_completed: u32,
+}
+
+/// `struct verbs_qp`: a `struct ibv_qp_ex`, which begins with a `struct ibv_qp`, and what
+/// libibverbs keeps behind it.
+#[repr(C)]
+pub struct VerbsQp {
+    pub qp: IbvQp,
+    pub qp_ex: [u64; 25],
+    pub comp_mask: u32,
+    pub xrcd: Opaque,
+}
+
+/// IBV_QPT_RC.
+pub const QPT_RC: u32 = 2;
+/// IBV_QP_STATE: the attribute mask bit of the state.
+pub const QP_STATE: c_int = 1;
+/// IBV_QPS_RESET.
+pub const QPS_RESET: u32 = 0;
+/// IBV_QPS_RTS.
+pub const QPS_RTS: u32 = 3;
+
+/// `struct ibv_qp_cap`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct QpCap {
+    pub max_send_wr: u32,
+    pub max_recv_wr: u32,
+    pub max_send_sge: u32,
+    pub max_recv_sge: u32,
+    pub max_inline_data: u32,
+}
+
+/// `struct ibv_qp_init_attr`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct QpInitAttr {
+    pub qp_context: Opaque,
+    pub send_cq: *mut IbvCq,
+    pub recv_cq: *mut IbvCq,
+    pub srq: Opaque,
+    pub cap: QpCap,
+    pub qp_type: u32,
+    pub sq_sig_all: c_int,
+}
+
+/// `struct ibv_qp_init_attr_ex`: the first members are those of [`QpInitAttr`], without its
+/// padding at the end.
+#[repr(C)]
+pub struct QpInitAttrEx {
+    pub qp_context: Opaque,
+    pub send_cq: *mut IbvCq,
+    pub recv_cq: *mut IbvCq,
+    pub srq: Opaque,
+    pub cap: QpCap,
+    pub qp_type: u32,
+    pub sq_sig_all: c_int,
+    pub comp_mask: u32,
+    pub pd: *mut IbvPd,
+    pub xrcd: Opaque,
+    pub create_flags: u32,
+    pub max_tso_header: u16,
+    pub rwq_ind_tbl: Opaque,
+    pub rx_hash_conf: [u64; 3],
+    pub source_qpn: u32,
+    pub send_ops_flags: u64,
+}
+
+/// IBV_QP_INIT_ATTR_PD.
+pub const INIT_ATTR_PD: u32 = 1 << 0;
+/// IBV_QP_INIT_ATTR_CREATE_FLAGS.
+pub const INIT_ATTR_CREATE_FLAGS: u32 = 1 << 2;
+
+/// `struct ibv_qp_attr`: only its first member is looked at.
+#[repr(C)]
+pub struct QpAttr {
+    pub qp_state: u32,
+}
+
+/// `struct ibv_send_wr`. Of the unions only the members that RC uses are here: `wr.rdma`, and the
+/// immediate data.
+#[repr(C)]
+pub struct IbvSendWr {
+    pub wr_id: u64,
+    pub next: *mut IbvSendWr,
+    pub sg_list: *mut Sge,
+    pub num_sge: c_int,
+    pub opcode: u32,
+    pub send_flags: u32,
+    pub imm_data: u32,
+    pub remote_addr: u64,
+    pub rkey: u32,
+    pub _rest: [u64; 9],
+}
+
+/// `struct ibv_recv_wr`.
+#[repr(C)]
+pub struct IbvRecvWr {
+    pub wr_id: u64,
+    pub next: *mut IbvRecvWr,
+    pub sg_list: *mut Sge,
+    pub num_sge: c_int,
+}
+
+/// `struct ibv_wc`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct IbvWc {
+    pub wr_id: u64,
+    pub status: u32,
+    pub opcode: u32,
+    pub vendor_err: u32,
+    pub byte_len: u32,
+    pub imm_data: u32,
+    pub qp_num: u32,
+    pub src_qp: u32,
+    pub wc_flags: u32,
+    pub pkey_index: u16,
+    pub slid: u16,
+    pub sl: u8,
+    pub dlid_path_bits: u8,
+}
+
+/// A request of a write command: its header and `response` pointer, which libibverbs fills in, the
+/// core's part, and ours. `CORE` counts the words of 8 bytes before ours.
+#[repr(C)]
+pub struct Request<const CORE: usize, T> {
+    pub core: [u64; CORE],
+    pub driver: T,
+}
+
+/// A response: `CORE` words of 4 bytes from the core, then ours.
+///
+/// The alignment is that of the C structures, which have 8-byte members or are read as such.
+#[repr(C, align(8))]
+pub struct Response<const CORE: usize, T> {
+    pub core: [u32; CORE],
+    pub driver: T,
+}
+
+/// `struct ibv_get_context` and ours.
+pub type GetContext = Request<2, udata::AllocUcontextReq>;
+/// `struct ib_uverbs_get_context_resp` and ours.
+pub type GetContextResp = Response<2, udata::AllocUcontextResp>;
+/// `struct ib_uverbs_create_cq_resp` and ours.
+pub type CreateCqResp = Response<2, udata::CreateCqResp>;
+/// `struct ib_uverbs_ex_create_cq_resp` and ours.
+pub type CreateCqExResp = Response<4, udata::CreateCqResp>;
+/// `struct ib_uverbs_create_qp_resp` and ours.
+pub type CreateQpResp = Response<8, udata::CreateQpResp>;
+/// `struct ib_uverbs_alloc_pd_resp`.
+pub type AllocPdResp = [u32; 1];
+/// `struct ib_uverbs_create_ah_resp`.
+pub type CreateAhResp = [u32; 1];
+/// `struct ib_uverbs_reg_mr_resp`.
+pub type RegMrResp = [u32; 3];
+/// `struct ibv_alloc_pd`.
+pub type AllocPd = [u64; 2];
+/// `struct ibv_reg_mr`.
+pub type RegMr = [u64; 6];
+/// `struct ibv_create_qp`.
+pub type CreateQp = [u64; 8];
+/// `struct ibv_modify_qp`.
+pub type ModifyQp = [u64; 15];
+/// `struct ibv_query_qp`.
+pub type QueryQp = [u64; 3];
+/// `struct ibv_query_port`.
+pub type QueryPort = [u64; 3];
+/// `struct ib_uverbs_ex_query_device_resp`: the first word is the firmware version.
+pub type QueryDeviceExResp = [u64; 38];
+
+const _: () = {
+    assert!(size_of::<Sge>() == 16 && offset_of!(Sge, length) == 8 && offset_of!(Sge, lkey) == 12);
+    assert!(size_of::<GetContext>() == 24 && offset_of!(GetContext, driver) == 16);
+    assert!(size_of::<GetContextResp>() == 16 && offset_of!(GetContextResp, driver) == 8);
+    assert!(size_of::<CreateCqResp>() == 32 && offset_of!(CreateCqResp, driver) == 8);
+    assert!(size_of::<CreateCqExResp>() == 40 && offset_of!(CreateCqExResp, driver) == 16);
+    assert!(size_of::<CreateQpResp>() == 80 && offset_of!(CreateQpResp, driver) == 32);
+    assert!(size_of::<IbvSendWr>() == 128 && offset_of!(IbvSendWr, remote_addr) == 40);
+    assert!(size_of::<IbvRecvWr>() == 32);
+    assert!(size_of::<IbvWc>() == 48 && offset_of!(IbvWc, imm_data) == 24);
+    assert!(offset_of!(IbvWc, slid) == 42);
+    assert!(size_of::<QpInitAttr>() == 64 && offset_of!(QpInitAttr, sq_sig_all) == 56);
+    assert!(size_of::<QpInitAttrEx>() == 136 && offset_of!(QpInitAttrEx, comp_mask) == 60);
+    assert!(offset_of!(QpInitAttrEx, send_ops_flags) == 128);
+    assert!(size_of::<CqInitAttrEx>() == 56 && offset_of!(CqInitAttrEx, wc_flags) == 32);
+    assert!(size_of::<IbvPd>() == 16 && size_of::<IbvAh>() == 24);
+    assert!(size_of::<IbvMr>() == 48 && size_of::<VerbsMr>() == 56);
+    assert!(size_of::<VerbsDevice>() == 712 && size_of::<VerbsDeviceOps>() == 72);
+    assert!(size_of::<VerbsMatchEnt>() == 24 && offset_of!(VerbsMatchEnt, kind) == 20);
+    assert!(offset_of!(IbvContext, cmd_fd) == 264);
+};
+
+/// The sizes of the structures that hold a mutex are those of the C library of x86-64.
+#[cfg(target_arch = "x86_64")]
+const _: () = {
+    assert!(size_of::<IbvContext>() == 328 && offset_of!(IbvContext, abi_compat) == 320);
+    assert!(size_of::<IbvCq>() == 128 && size_of::<IbvCqEx>() == 288);
+    assert!(offset_of!(IbvCqEx, start_poll) == 144);
+    assert!(size_of::<IbvQp>() == 160 && offset_of!(IbvQp, state) == 56);
+    assert!(size_of::<VerbsQp>() == 376 && offset_of!(VerbsQp, comp_mask) == 360);
+};

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! Compares every layout and number that the provider shares with C with the headers of rdma-core.
+
+#[path = "../../tests/common/sources.rs"]
+mod sources;
+
+use super::{cq_ex, layout::*};
+use crate::{
+    abi::{Abi, Op},
+    doorbell,
+};
+use core::mem::{offset_of, size_of};
+use ferroce_core::uabi::{cqe, wqe, wqe::Sge};
+use std::fmt::Write;
+
+/// A C expression, and the value that the Rust side has for it.
+type Check = (String, u64);
+
+fn field_size<T, F>(_: fn(&T) -> &F) -> usize {
+    size_of::<F>()
+}
+
+/// The size of a structure, and offset and size of members: `rust` or `rust = c path`.
+macro_rules! compare {
+    ($list:expr, $rust:ty, $c:literal: $($member:ident $(= $path:literal)?),* $(,)?) => {
+        $list.push((format!("sizeof({})", $c), size_of::<$rust>() as u64));
+        $(
+            #[allow(unused_mut, unused_assignments)]
+            let mut path = stringify!($member);
+            $(path = $path;)?
+            $list.push((format!("offsetof({}, {path})", $c), offset_of!($rust, $member) as u64));
+            $list.push((
+                format!("sizeof((({} *)0)->{path})", $c),
+                field_size(|x: &$rust| &x.$member) as u64,
+            ));
+        )*
+    };
+}
+
+/// The size of a command or response without what ours adds.
+macro_rules! plain {
+    ($list:expr, $($rust:ty = $c:literal),* $(,)?) => {
+        $($list.push((format!("sizeof({})", $c), size_of::<$rust>() as u64));)*
+    };
+}
+
+fn structures() -> Vec<Check> {
+    let mut l = Vec::new();
+    compare!(l, IbvContext, "struct ibv_context":
+        device, ops, cmd_fd, async_fd, num_comp_vectors, mutex, abi_compat);
+    compare!(l, VerbsMatchEnt, "struct verbs_match_ent":
+        driver_data, driver_id = "u.driver_id", vendor, device, kind);
+    compare!(l, VerbsDevice, "struct verbs_device":);
+    compare!(l, VerbsDeviceOps, "struct verbs_device_ops":
+        name, match_min_abi_version, match_max_abi_version, match_table, static_providers,
+        match_device, alloc_context, import_context, alloc_device, uninit_device);
+    compare!(l, IbvPd, "struct ibv_pd": context, handle);
+    compare!(l, IbvAh, "struct ibv_ah": context, pd, handle);
+    compare!(l, IbvMr, "struct ibv_mr": context, pd, addr, length, handle, lkey, rkey);
+    compare!(l, VerbsMr, "struct verbs_mr": mr = "ibv_mr", mr_type, access);
+    compare!(l, IbvCq, "struct ibv_cq":
+        context, channel, cq_context, handle, cqe, mutex, cond, comp_events_completed,
+        async_events_completed);
+    compare!(l, IbvCqEx, "struct ibv_cq_ex":
+        comp_mask, status, wr_id, start_poll, next_poll, end_poll, read_opcode, read_vendor_err,
+        read_byte_len, read_imm_data, read_qp_num, read_src_qp, read_wc_flags, read_slid, read_sl,
+        read_dlid_path_bits, read_completion_ts, read_cvlan, read_flow_tag, read_tm_info,
+        read_completion_wallclock_ns);
+    compare!(l, IbvCqEx, "struct verbs_cq": cq);
+    compare!(l, PollCqAttr, "struct ibv_poll_cq_attr": comp_mask);
+    compare!(l, CqInitAttrEx, "struct ibv_cq_init_attr_ex":
+        cqe, cq_context, channel, comp_vector, wc_flags, comp_mask, flags, parent_domain);
+    compare!(l, IbvQp, "struct ibv_qp":
+        context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num, state, qp_type, mutex,
+        cond, events_completed);
+    compare!(l, VerbsQp, "struct verbs_qp": qp, comp_mask, xrcd);
+    compare!(l, QpCap, "struct ibv_qp_cap":
+        max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data);
+    compare!(l, QpInitAttr, "struct ibv_qp_init_attr":
+        qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all);
+    compare!(l, QpInitAttrEx, "struct ibv_qp_init_attr_ex":
+        qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all, comp_mask, pd, xrcd,
+        create_flags, max_tso_header, rwq_ind_tbl, rx_hash_conf, source_qpn, send_ops_flags);
+    compare!(l, IbvSendWr, "struct ibv_send_wr":
+        wr_id, next, sg_list, num_sge, opcode, send_flags, imm_data,
+        remote_addr = "wr.rdma.remote_addr", rkey = "wr.rdma.rkey");
+    compare!(l, IbvRecvWr, "struct ibv_recv_wr": wr_id, next, sg_list, num_sge);
+    compare!(l, Sge, "struct ibv_sge": addr, length, lkey);
+    compare!(l, IbvWc, "struct ibv_wc":
+        wr_id, status, opcode, vendor_err, byte_len, imm_data, qp_num, src_qp, wc_flags,
+        pkey_index, slid, sl, dlid_path_bits);
+    l.push(("offsetof(struct ibv_qp_attr, qp_state)".into(), 0));
+    l.push((
+        "offsetof(struct ibv_device_attr_ex, orig_attr.fw_ver)".into(),
+        0,
+    ));
+    l.push((
+        "sizeof(((struct ibv_device_attr *)0)->fw_ver)".into(),
+        super::context::FW_VER_LEN as u64,
+    ));
+    l
+}
+
+fn commands() -> Vec<Check> {
+    let mut l = Vec::new();
+    plain!(
+        l,
+        AllocPd = "struct ibv_alloc_pd",
+        AllocPdResp = "struct ib_uverbs_alloc_pd_resp",
+        RegMr = "struct ibv_reg_mr",
+        RegMrResp = "struct ib_uverbs_reg_mr_resp",
+        CreateQp = "struct ibv_create_qp",
+        ModifyQp = "struct ibv_modify_qp",
+        QueryQp = "struct ibv_query_qp",
+        QueryPort = "struct ibv_query_port",
+        QueryDeviceExResp = "struct ib_uverbs_ex_query_device_resp",
+        CreateAhResp = "struct ib_uverbs_create_ah_resp",
+        doorbell::Response = "struct ib_uverbs_post_send_resp",
+        doorbell::Response = "struct ib_uverbs_post_recv_resp",
+        doorbell::Doorbell = "struct ibv_post_send",
+        doorbell::Doorbell = "struct ibv_post_recv",
+    );
+    let driver = [
+        ("struct ibv_get_context", offset_of!(GetContext, driver)),
+        (
+            "struct ib_uverbs_get_context_resp",
+            offset_of!(GetContextResp, driver),
+        ),
+        (
+            "struct ib_uverbs_create_cq_resp",
+            offset_of!(CreateCqResp, driver),
+        ),
+        (
+            "struct ib_uverbs_ex_create_cq_resp",
+            offset_of!(CreateCqExResp, driver),
+        ),
+        (
+            "struct ib_uverbs_create_qp_resp",
+            offset_of!(CreateQpResp, driver),
+        ),
+    ];
+    l.extend(driver.map(|(c, at)| (format!("sizeof({c})"), at as u64)));
+    l.push((
+        "offsetof(struct ib_uverbs_ex_query_device_resp, base.fw_ver)".into(),
+        0,
+    ));
+    for (c, at) in doorbell::OFFSETS {
+        for command in ["struct ibv_post_send", "struct ibv_post_recv"] {
+            l.push((format!("offsetof({command}, {c})"), at as u64));
+        }
+    }
+    l
+}
+
+fn numbers() -> Vec<Check> {
+    let list: &[(&str, u64)] = &[
+        ("VERBS_MATCH_DRIVER_ID", MATCH_DRIVER_ID.into()),
+        ("VERBS_MATCH_SENTINEL", 0),
+        ("IBV_QPT_RC", QPT_RC.into()),
+        ("IBV_QP_STATE", QP_STATE as u64),
+        ("IBV_QPS_RESET", QPS_RESET.into()),
+        ("IBV_QPS_RTS", QPS_RTS.into()),
+        ("IBV_QP_INIT_ATTR_PD", INIT_ATTR_PD.into()),
+        (
+            "IBV_QP_INIT_ATTR_CREATE_FLAGS",
+            INIT_ATTR_CREATE_FLAGS.into(),
+        ),
+        ("IBV_WC_STANDARD_FLAGS", cq_ex::WC_FLAGS),
+        ("IBV_CQ_INIT_ATTR_MASK_FLAGS", cq_ex::MASK_FLAGS.into()),
+        (
+            "IBV_CREATE_CQ_ATTR_SINGLE_THREADED",
+            cq_ex::SINGLE_THREADED.into(),
+        ),
+        ("IB_USER_VERBS_CMD_POST_SEND", doorbell::POST_SEND.into()),
+        ("IB_USER_VERBS_CMD_POST_RECV", doorbell::POST_RECV.into()),
+        (
+            "sizeof(struct ib_uverbs_send_wr)",
+            doorbell::SEND_WR_SIZE.into(),
+        ),
+        (
+            "sizeof(struct ib_uverbs_recv_wr)",
+            doorbell::RECV_WR_SIZE.into(),
+        ),
+        ("IBV_WR_RDMA_WRITE", wqe::OP_RDMA_WRITE.into()),
+        (
+            "IBV_WR_RDMA_WRITE_WITH_IMM",
+            wqe::OP_RDMA_WRITE_WITH_IMM.into(),
+        ),
+        ("IBV_WR_SEND", wqe::OP_SEND.into()),
+        ("IBV_WR_SEND_WITH_IMM", wqe::OP_SEND_WITH_IMM.into()),
+        ("IBV_WR_RDMA_READ", wqe::OP_RDMA_READ.into()),
+        ("IBV_SEND_FENCE", wqe::SEND_FENCE.into()),
+        ("IBV_SEND_SIGNALED", wqe::SEND_SIGNALED.into()),
+        ("IBV_SEND_SOLICITED", wqe::SEND_SOLICITED.into()),
+        ("IBV_SEND_INLINE", wqe::SEND_INLINE.into()),
+        ("IBV_WC_GRH", cqe::WC_GRH.into()),
+        ("IBV_WC_WITH_IMM", cqe::WC_WITH_IMM.into()),
+        ("IBV_WC_SEND", cqe::WC_SEND.into()),
+        ("IBV_WC_RDMA_WRITE", cqe::WC_RDMA_WRITE.into()),
+        ("IBV_WC_RDMA_READ", cqe::WC_RDMA_READ.into()),
+        ("IBV_WC_RECV", cqe::WC_RECV.into()),
+        (
+            "IBV_WC_RECV_RDMA_WITH_IMM",
+            cqe::WC_RECV_RDMA_WITH_IMM.into(),
+        ),
+    ];
+    list.iter().map(|&(c, v)| (c.to_string(), v)).collect()
+}
+
+fn operations(abi: Abi) -> Vec<Check> {
+    let mut l: Vec<Check> = Op::ALL
+        .iter()
+        .map(|&(op, member)| {
+            let c = format!("offsetof(struct verbs_context_ops, {member}) / sizeof(void *)");
+            (c, abi.slot(op) as u64)
+        })
+        .collect();
+    l.push((
+        "sizeof(struct verbs_context_ops) / sizeof(void *)".into(),
+        abi.ops() as u64,
+    ));
+    l.push((
+        "offsetof(struct verbs_context, context)".into(),
+        abi.context_offset() as u64,
+    ));
+    l.push((
+        "sizeof(struct verbs_context)".into(),
+        (abi.context_offset() + size_of::<IbvContext>()) as u64,
+    ));
+    l
+}
+
+#[test]
+fn layouts_and_numbers_are_those_of_rdma_core() {
+    for source in sources::sources() {
+        let abi = Abi::ALL
+            .into_iter()
+            .find(|abi| abi.number() == source.abi)
+            .expect("a source for every ABI");
+        let mut checks = structures();
+        checks.extend(commands());
+        checks.extend(numbers());
+        checks.extend(operations(abi));
+
+        let mut program = String::from(
+            "#include <stdio.h>\n#include <stddef.h>\n#include <infiniband/driver.h>\n\
+             int main(void)\n{\n",
+        );
+        for (c, _) in &checks {
+            writeln!(program, "\tprintf(\"%llu\\n\", (unsigned long long)({c}));")
+                .expect("a string takes all");
+        }
+        program.push_str("\treturn 0;\n}\n");
+
+        let folder = sources::scratch(&format!("layout-{}", source.abi));
+        let file = folder.join("layout.c");
+        std::fs::write(&file, program).expect("the folder is writable");
+        let binary = source.compile(&folder, "layout", &file, &[]);
+        let output = sources::run(&mut std::process::Command::new(binary));
+        let theirs: Vec<u64> = output
+            .lines()
+            .map(|line| line.parse().expect("a number"))
+            .collect();
+        assert_eq!(theirs.len(), checks.len());
+        let wrong: Vec<_> = checks
+            .iter()
+            .zip(theirs)
+            .filter(|((_, ours), theirs)| ours != theirs)
+            .collect();
+        assert!(wrong.is_empty(), "private ABI {}: {wrong:#?}", source.abi);
+        assert!(checks.len() > 250, "only {} checks", checks.len());
+        let _ = std::fs::remove_dir_all(folder);
+    }
+}

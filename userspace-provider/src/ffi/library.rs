@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The functions of libibverbs that only providers call, found by name when the provider is loaded.
+//!
+//! They are looked up and not linked because a linked reference carries the version of one private
+//! ABI, and no libibverbs of another ABI would load us. Prototypes: `libibverbs/driver.h`.
+
+use super::layout::*;
+use crate::abi::Abi;
+use core::{
+    ffi::{c_char, c_int, c_void, CStr},
+    mem::transmute_copy,
+    ptr,
+};
+use std::sync::OnceLock;
+
+/// Makes the table of functions: the members, and how they are found.
+macro_rules! functions {
+    ($($(#[$doc:meta])* $symbol:ident: fn($($arg:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
+        /// The functions of the loaded libibverbs.
+        pub struct Library {
+            /// The ABI that it speaks.
+            pub abi: Abi,
+            $($(#[$doc])* pub $symbol: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
+        }
+
+        impl Library {
+            /// Finds every function; the name of a missing one is the error.
+            ///
+            /// # Safety
+            ///
+            /// The loaded libibverbs must speak `abi`.
+            unsafe fn find(abi: Abi) -> Result<Self, &'static CStr> {
+                Ok(Self {
+                    abi,
+                    $($symbol: {
+                        const NAME: &CStr = match CStr::from_bytes_with_nul(
+                            concat!(stringify!($symbol), "\0").as_bytes(),
+                        ) {
+                            Ok(name) => name,
+                            Err(_) => panic!("the name of a function holds no NUL"),
+                        };
+                        let address = symbol(NAME);
+                        if address.is_null() {
+                            return Err(NAME);
+                        }
+                        // SAFETY: It is the function of that name, which has this prototype in
+                        // the ABI that the caller vouches for. Where the ABIs differ the member
+                        // has the older prototype, and `Library` has a method to call it.
+                        unsafe {
+                            transmute_copy::<
+                                *mut c_void,
+                                unsafe extern "C" fn($($arg),*) $(-> $ret)?,
+                            >(&address)
+                        }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    /// Takes the device, `cmd_fd` (which it closes on failure), the length to allocate, the offset
+    /// of `struct verbs_context` in it, and the driver id.
+    _verbs_init_and_alloc_context: fn(Opaque, c_int, usize, usize, u32) -> *mut VerbsContext;
+    verbs_uninit_context: fn(*mut VerbsContext);
+    verbs_set_ops: fn(*mut VerbsContext, *const Opaque);
+    /// Of ABI 34: to be called by [`Library::get_context`].
+    ibv_cmd_get_context:
+        fn(*mut VerbsContext, *mut GetContext, usize, *mut GetContextResp, usize) -> c_int;
+    ibv_cmd_query_device_any: fn(
+        *mut IbvContext, Opaque, *mut c_char, usize, *mut QueryDeviceExResp, *mut usize,
+    ) -> c_int;
+    ibv_cmd_query_port: fn(*mut IbvContext, u8, Opaque, *mut QueryPort, usize) -> c_int;
+    ibv_cmd_alloc_pd: fn(
+        *mut IbvContext, *mut IbvPd, *mut AllocPd, usize, *mut AllocPdResp, usize,
+    ) -> c_int;
+    ibv_cmd_dealloc_pd: fn(*mut IbvPd) -> c_int;
+    ibv_cmd_reg_mr: fn(
+        *mut IbvPd, Opaque, usize, u64, c_int, *mut VerbsMr, *mut RegMr, usize, *mut RegMrResp,
+        usize,
+    ) -> c_int;
+    ibv_cmd_dereg_mr: fn(*mut VerbsMr) -> c_int;
+    ibv_cmd_create_cq: fn(
+        *mut IbvContext, c_int, Opaque, c_int, *mut IbvCq, Opaque, usize, *mut CreateCqResp, usize,
+    ) -> c_int;
+    /// Of ABI 34: to be called by [`Library::create_cq_ex`].
+    ibv_cmd_create_cq_ex: fn(
+        *mut IbvContext, *const CqInitAttrEx, *mut IbvCqEx, Opaque, usize, *mut CreateCqExResp,
+        usize, u32,
+    ) -> c_int;
+    ibv_cmd_destroy_cq: fn(*mut IbvCq) -> c_int;
+    ibv_cmd_create_qp: fn(
+        *mut IbvPd, *mut IbvQp, *mut QpInitAttr, *mut CreateQp, usize, *mut CreateQpResp, usize,
+    ) -> c_int;
+    ibv_cmd_create_qp_ex: fn(
+        *mut IbvContext, *mut VerbsQp, *mut QpInitAttrEx, *mut CreateQp, usize, *mut CreateQpResp,
+        usize,
+    ) -> c_int;
+    ibv_cmd_query_qp: fn(*mut IbvQp, Opaque, c_int, Opaque, *mut QueryQp, usize) -> c_int;
+    ibv_cmd_modify_qp: fn(*mut IbvQp, *mut QpAttr, c_int, *mut ModifyQp, usize) -> c_int;
+    ibv_cmd_destroy_qp: fn(*mut IbvQp) -> c_int;
+    ibv_cmd_create_ah: fn(*mut IbvPd, *mut IbvAh, Opaque, *mut CreateAhResp, usize) -> c_int;
+    ibv_cmd_destroy_ah: fn(*mut IbvAh) -> c_int;
+}
+
+impl Library {
+    /// `ibv_cmd_get_context`: ABI 57 put an array of file descriptors before the response.
+    ///
+    /// # Safety
+    ///
+    /// `context` must be new from `_verbs_init_and_alloc_context`.
+    pub unsafe fn get_context(
+        &self,
+        context: *mut VerbsContext,
+        cmd: &mut GetContext,
+        resp: &mut GetContextResp,
+    ) -> c_int {
+        type WithFds = unsafe extern "C" fn(
+            *mut VerbsContext,
+            *mut GetContext,
+            usize,
+            Opaque,
+            *mut GetContextResp,
+            usize,
+        ) -> c_int;
+        let call = self.ibv_cmd_get_context;
+        match self.abi {
+            // SAFETY: The prototype of this ABI; the structures have the sizes given.
+            Abi::V34 => unsafe { call(context, cmd, size_of_val(cmd), resp, size_of_val(resp)) },
+            Abi::V65 => {
+                // SAFETY: Since ABI 57 the function has this prototype; both are function pointers.
+                let call: WithFds = unsafe { transmute_copy(&call) };
+                // SAFETY: As above; no file descriptors are passed.
+                unsafe {
+                    call(
+                        context,
+                        cmd,
+                        size_of_val(cmd),
+                        ptr::null_mut(),
+                        resp,
+                        size_of_val(resp),
+                    )
+                }
+            }
+        }
+    }
+
+    /// `ibv_cmd_create_cq_ex`: ABI 59 put attributes of the provider before the CQ.
+    ///
+    /// # Safety
+    ///
+    /// `context`, `attr` and `cq` must be valid.
+    pub unsafe fn create_cq_ex(
+        &self,
+        context: *mut IbvContext,
+        attr: *const CqInitAttrEx,
+        cq: *mut IbvCqEx,
+        resp: &mut CreateCqExResp,
+    ) -> c_int {
+        type WithAttr = unsafe extern "C" fn(
+            *mut IbvContext,
+            *const CqInitAttrEx,
+            Opaque,
+            *mut IbvCqEx,
+            Opaque,
+            usize,
+            *mut CreateCqExResp,
+            usize,
+            u32,
+        ) -> c_int;
+        let (call, none) = (self.ibv_cmd_create_cq_ex, ptr::null_mut());
+        match self.abi {
+            // SAFETY: The prototype of this ABI; the caller vouches for the arguments.
+            Abi::V34 => unsafe { call(context, attr, cq, none, 0, resp, size_of_val(resp), 0) },
+            Abi::V65 => {
+                // SAFETY: Since ABI 59 the function has this prototype; both are function pointers.
+                let call: WithAttr = unsafe { transmute_copy(&call) };
+                // SAFETY: As above.
+                unsafe { call(context, attr, none, cq, none, 0, resp, size_of_val(resp), 0) }
+            }
+        }
+    }
+}
+
+/// Finds a symbol in the scope of this shared object, to which libibverbs belongs.
+fn symbol(name: &CStr) -> *mut c_void {
+    // SAFETY: `name` is a C string.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+}
+
+/// `verbs_register_driver_<abi>`.
+pub type Register = unsafe extern "C" fn(*const VerbsDeviceOps);
+
+static LIBRARY: OnceLock<Library> = OnceLock::new();
+
+/// The loaded libibverbs.
+///
+/// Verbs run on devices that [`load`] has made possible, so it is there; were it not, the process
+/// ends here.
+#[inline]
+pub fn library() -> &'static Library {
+    LIBRARY.get().expect("libibverbs knows the provider")
+}
+
+/// The private ABI of the loaded libibverbs, for a person: `None` if it has none known by name.
+fn other_abi() -> Option<u32> {
+    (1..200).find(|number| {
+        std::ffi::CString::new(format!("verbs_register_driver_{number}"))
+            .is_ok_and(|name| !symbol(&name).is_null())
+    })
+}
+
+/// Finds out which ABI the loaded libibverbs speaks, and its functions; returns the one that
+/// registers a provider. The error is a sentence for a person.
+pub fn load() -> Result<Register, String> {
+    let found = Abi::ALL.into_iter().find_map(|abi| {
+        let name = match abi {
+            Abi::V34 => c"verbs_register_driver_34",
+            Abi::V65 => c"verbs_register_driver_65",
+        };
+        let address = symbol(name);
+        (!address.is_null()).then_some((abi, address))
+    });
+    let Some((abi, register)) = found else {
+        return Err(match other_abi() {
+            Some(number) => format!(
+                "this libibverbs has the private ABI {number}, but this provider knows only 34 \
+                 (rdma-core 36 to 56) and 65 (rdma-core 65)"
+            ),
+            None => "no libibverbs with a private ABI is loaded".to_string(),
+        });
+    };
+    // rdma-core 34 and 35 have ABI 34 too, but a shorter table of operations.
+    if symbol(c"ibv_query_qp_data_in_order").is_null() {
+        return Err("this libibverbs is older than rdma-core 36".to_string());
+    }
+    // SAFETY: The register function of `abi` exists, so this is the ABI.
+    let library = unsafe { Library::find(abi) }.map_err(|name| {
+        format!(
+            "this libibverbs, of private ABI {}, has no {}",
+            abi.number(),
+            name.to_string_lossy()
+        )
+    })?;
+    if LIBRARY.set(library).is_err() {
+        return Err("the provider was loaded twice".to_string());
+    }
+    // SAFETY: The function of this name has this prototype in every ABI.
+    Ok(unsafe { transmute_copy::<*mut c_void, Register>(&register) })
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! A ring of the module in the address space of the process.
+//!
+//! The module (and, through a bug, anything in the process) may write to it at any time. The
+//! indices and flags are therefore accessed as atomics and the slots by copies through raw
+//! pointers; no reference into the mapping is ever formed.
+
+use crate::{request::Slot, ring::well_formed};
+use core::{
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicU32, Ordering},
+};
+use ferroce_core::uabi::{
+    ring::{CONTROL_SIZE, OFFSET_ARM, OFFSET_CONSUMER, OFFSET_FLAGS, OFFSET_PRODUCER},
+    udata::RingMap,
+    wqe::Sge,
+};
+use libc::c_int;
+use zerocopy::FromBytes;
+
+/// A mapped ring. Unmapped when dropped.
+///
+/// # Invariants
+///
+/// `base` is a shared, writable mapping of `len` bytes that holds the control block and
+/// `mask + 1` slots of `stride` bytes, where `mask + 1` is a power of two.
+#[derive(Debug)]
+pub struct Ring {
+    base: NonNull<u8>,
+    len: usize,
+    mask: u32,
+    stride: usize,
+}
+
+// SAFETY: The mapping belongs to the process, not to a thread.
+unsafe impl Send for Ring {}
+// SAFETY: All access is by atomics or, for slots, by copies that the lock of the queue orders.
+unsafe impl Sync for Ring {}
+
+impl Ring {
+    /// Maps the ring that the module describes, whose slots must have at least `stride` bytes.
+    ///
+    /// # Errors
+    ///
+    /// EPROTO if the module describes no ring of this contract; what mmap says.
+    pub fn map(cmd_fd: c_int, map: &RingMap, stride: u32) -> Result<Self, c_int> {
+        if !well_formed(map, stride) {
+            return Err(libc::EPROTO);
+        }
+        // Both fit: `well_formed` has looked.
+        let (len, offset) = (map.length as usize, map.offset as libc::off_t);
+        // SAFETY: A new mapping at an address of the kernel's choice disturbs nothing.
+        let address = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                cmd_fd,
+                offset,
+            )
+        };
+        let base = NonNull::new(address.cast::<u8>()).filter(|_| address != libc::MAP_FAILED);
+        let Some(base) = base else {
+            return Err(super::memory::errno());
+        };
+        let ring = Self {
+            base,
+            len,
+            mask: map.entries - 1,
+            stride: map.stride as usize,
+        };
+        // A child of fork() must not advance the queues of its parent.
+        // SAFETY: The range is the mapping just made.
+        if unsafe { libc::madvise(address, len, libc::MADV_DONTFORK) } != 0 {
+            return Err(super::memory::errno());
+        }
+        Ok(ring)
+    }
+
+    /// Number of slots.
+    pub fn entries(&self) -> u32 {
+        self.mask + 1
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        debug_assert!(offset + 4 <= CONTROL_SIZE && offset % 4 == 0);
+        // SAFETY: The word is in the control block, which the mapping holds for as long as `self`
+        // lives, aligned because the mapping is page-aligned; both sides access it atomically.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    /// Reads the producer index of the other side, and everything written before it.
+    pub fn producer(&self) -> u32 {
+        self.word(OFFSET_PRODUCER).load(Ordering::Acquire)
+    }
+
+    /// Publishes the own producer index, and everything written before it.
+    pub fn publish_producer(&self, index: u32) {
+        self.word(OFFSET_PRODUCER).store(index, Ordering::Release);
+    }
+
+    /// Reads the consumer index of the other side.
+    pub fn consumer(&self) -> u32 {
+        self.word(OFFSET_CONSUMER).load(Ordering::Acquire)
+    }
+
+    /// Publishes the own consumer index: the slots before it may be overwritten.
+    pub fn publish_consumer(&self, index: u32) {
+        self.word(OFFSET_CONSUMER).store(index, Ordering::Release);
+    }
+
+    /// Reads the flags of the module.
+    pub fn flags(&self) -> u32 {
+        self.word(OFFSET_FLAGS).load(Ordering::Relaxed)
+    }
+
+    /// Raises the arm word.
+    pub fn arm(&self, level: u32) {
+        self.word(OFFSET_ARM).fetch_max(level, Ordering::SeqCst);
+    }
+
+    fn slot(&self, index: u32) -> *mut u8 {
+        let offset = CONTROL_SIZE + (index & self.mask) as usize * self.stride;
+        // SAFETY: By the invariants the slot is within the mapping.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    /// Copies the start of slot `index` out. The caller orders it behind [`Ring::producer`].
+    pub fn take<T: FromBytes>(&self, index: u32) -> T {
+        assert!(size_of::<T>() <= self.stride);
+        // SAFETY: The source is within the slot by the check; any bytes are a `T`. The module does
+        // not write to a slot that it has published and the provider has not given back; were it
+        // to do so, the copy would be garbage, nothing worse.
+        unsafe { ptr::read_unaligned(self.slot(index).cast::<T>()) }
+    }
+
+    /// Slot `index`, to be filled before it is published.
+    ///
+    /// # Safety
+    ///
+    /// Every piece of memory given to [`Slot::gather`] must be readable.
+    pub unsafe fn slot_for_post(&self, index: u32) -> PostSlot<'_> {
+        PostSlot { ring: self, index }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: The mapping is `self`'s alone, and nothing refers to it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// A slot that a work request is written into.
+///
+/// # Invariants
+///
+/// Made by [`Ring::slot_for_post`], whose caller answers for the pieces.
+pub struct PostSlot<'a> {
+    ring: &'a Ring,
+    index: u32,
+}
+
+impl PostSlot<'_> {
+    /// Copies `len` bytes from `from` to offset `at`.
+    ///
+    /// # Safety
+    ///
+    /// `from` must be readable for `len` bytes.
+    #[inline]
+    unsafe fn copy(&self, at: usize, from: *const u8, len: usize) {
+        // Never beyond the slot, whatever the limits of the queue say.
+        assert!(at <= self.ring.stride && len <= self.ring.stride - at);
+        // SAFETY: The target is within the slot, as just checked; the source is the caller's
+        // promise. They may overlap only if the application sends its own queue: `copy` allows it.
+        unsafe { ptr::copy(from, self.ring.slot(self.index).add(at), len) };
+    }
+}
+
+impl Slot for PostSlot<'_> {
+    #[inline]
+    fn put(&self, at: usize, bytes: &[u8]) {
+        // SAFETY: A slice is readable for its length.
+        unsafe { self.copy(at, bytes.as_ptr(), bytes.len()) }
+    }
+
+    #[inline]
+    fn gather(&self, at: usize, piece: &Sge) {
+        if piece.length != 0 {
+            // SAFETY: The caller of `slot_for_post` promises that the piece is readable.
+            unsafe { self.copy(at, piece.addr as *const u8, piece.length as usize) }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! How libibverbs learns of the provider: the constructor, and which devices it takes.
+
+use super::{
+    context::alloc_context,
+    layout::*,
+    library,
+    memory::{fail, Object},
+};
+use core::ptr;
+use ferroce_core::uabi;
+
+/// A table that C reads; it holds pointers and is never written.
+#[repr(transparent)]
+struct Table<T>(T);
+
+// SAFETY: Nobody writes to a table, and what its pointers lead to lives for ever.
+unsafe impl<T> Sync for Table<T> {}
+
+/// Devices are matched by driver id alone: their names are the choice of whoever adds the link.
+static MATCH: Table<[VerbsMatchEnt; 2]> = Table([
+    VerbsMatchEnt {
+        driver_data: ptr::null_mut(),
+        driver_id: uabi::DRIVER_ID as u64,
+        vendor: 0,
+        device: 0,
+        kind: MATCH_DRIVER_ID,
+    },
+    VerbsMatchEnt {
+        driver_data: ptr::null_mut(),
+        driver_id: 0,
+        vendor: 0,
+        device: 0,
+        kind: 0,
+    },
+]);
+
+static DEVICE_OPS: Table<VerbsDeviceOps> = Table(VerbsDeviceOps {
+    name: c"ferroce".as_ptr(),
+    match_min_abi_version: uabi::ABI_VERSION,
+    match_max_abi_version: uabi::ABI_VERSION,
+    match_table: (&raw const MATCH.0).cast(),
+    static_providers: ptr::null_mut(),
+    match_device: None,
+    alloc_context: Some(alloc_context),
+    import_context: None,
+    alloc_device: Some(alloc_device),
+    uninit_device: Some(uninit_device),
+});
+
+/// Registers the provider with the libibverbs that has loaded it.
+///
+/// A libibverbs that is not understood gets no provider: its devices stay unusable, which one line
+/// on stderr explains.
+extern "C" fn constructor() {
+    match library::load() {
+        // SAFETY: The table is of the shape that the ABI asks for, and lives for ever.
+        Ok(register) => unsafe { register(&raw const DEVICE_OPS.0) },
+        Err(why) => eprintln!("libferroce: {why}: ferroce devices cannot be used"),
+    }
+}
+
+/// The loader calls what stands here. A test is no provider.
+#[used]
+#[cfg_attr(not(test), link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+
+unsafe extern "C" fn alloc_device(_sysfs: Opaque) -> *mut VerbsDevice {
+    // SAFETY: A device is bytes; libibverbs fills them in.
+    unsafe { Object::<VerbsDevice>::zeroed() }.map_or_else(fail, Object::leak)
+}
+
+unsafe extern "C" fn uninit_device(device: *mut VerbsDevice) {
+    // SAFETY: libibverbs gives back what `alloc_device` returned, once.
+    drop(unsafe { Object::reclaim(device) });
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The user-space provider of ferroce: what stock libibverbs loads to drive a ferroce device.
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | [`abi`] | the private ABIs of libibverbs and where they differ |
+//! | [`ring`] | index arithmetic of the shared rings |
+//! | [`request`] | a work request of libibverbs becomes a slot of the module |
+//! | [`completion`] | a completion of the module becomes one of libibverbs |
+//! | [`doorbell`] | the command that wakes the module |
+//! | [`lock`] | the lock of a queue |
+//! | `ffi/` | everything that meets C or shared memory, and all the unsafe code |
+//!
+//! The data path makes no allocation and no system call but the doorbell, and that only when the
+//! module asks for it.
+
+#![deny(unsafe_code)]
+
+mod abi;
+mod completion;
+mod doorbell;
+#[allow(unsafe_code)]
+mod ffi;
+mod lock;
+mod request;
+mod ring;

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! A work request of libibverbs becomes a slot of the module.
+//!
+//! An error is a positive errno, as `ibv_post_send(3)` and `ibv_post_recv(3)` return it, and leaves
+//! no trace: the slot is only published after success.
+
+use crate::ffi::layout::{IbvRecvWr, IbvSendWr};
+use ferroce_core::uabi::wqe::{self, RecvWqe, SendWqe, Sge};
+use libc::{c_int, EINVAL, EOPNOTSUPP};
+use zerocopy::IntoBytes;
+
+/// A free slot of a ring, to be filled.
+///
+/// The caller of the encoders has seen to it that the slot holds what the limits allow.
+pub trait Slot {
+    /// Writes bytes at an offset.
+    fn put(&self, at: usize, bytes: &[u8]);
+    /// Writes the bytes that `piece` names in the memory of the application at an offset.
+    fn gather(&self, at: usize, piece: &Sge);
+}
+
+/// What a send queue takes.
+#[derive(Clone, Copy, Debug)]
+pub struct SendLimits {
+    /// Most scatter/gather entries of a request.
+    pub max_sge: u32,
+    /// Most inline bytes of a request.
+    pub max_inline: u32,
+    /// Flags that every request gets: [`wqe::SEND_SIGNALED`] on a queue with `sq_sig_all`.
+    pub always: u8,
+}
+
+/// The opcodes of `enum ibv_wr_opcode` end here.
+const LAST_OPCODE: u32 = 15;
+
+fn opcode(number: u32) -> Result<u8, c_int> {
+    match u8::try_from(number) {
+        Ok(
+            op @ (wqe::OP_RDMA_WRITE
+            | wqe::OP_RDMA_WRITE_WITH_IMM
+            | wqe::OP_SEND
+            | wqe::OP_SEND_WITH_IMM
+            | wqe::OP_RDMA_READ),
+        ) => Ok(op),
+        _ if number <= LAST_OPCODE => Err(EOPNOTSUPP),
+        _ => Err(EINVAL),
+    }
+}
+
+/// Writes a send request with the scatter/gather list `sges` into `slot`.
+///
+/// # Errors
+///
+/// EINVAL for a list or inline message longer than the queue takes, a flag that is unknown or does
+/// not go with the operation, or an unknown operation; EOPNOTSUPP for an operation of libibverbs
+/// that ferroce does not have.
+#[inline]
+pub fn encode_send(
+    slot: &impl Slot,
+    wr: &IbvSendWr,
+    sges: &[Sge],
+    limits: &SendLimits,
+) -> Result<(), c_int> {
+    let opcode = opcode(wr.opcode)?;
+    if sges.len() > limits.max_sge as usize || wr.send_flags & !u32::from(wqe::SEND_ALL) != 0 {
+        return Err(EINVAL);
+    }
+    let flags = wr.send_flags as u8;
+    let is_send = matches!(opcode, wqe::OP_SEND | wqe::OP_SEND_WITH_IMM);
+    let has_imm = matches!(opcode, wqe::OP_SEND_WITH_IMM | wqe::OP_RDMA_WRITE_WITH_IMM);
+    // The unions of the request hold whatever the application left there.
+    let mut header = SendWqe {
+        wr_id: wr.wr_id,
+        opcode,
+        flags: flags | limits.always,
+        num_sge: 0,
+        inline_len: 0,
+        remote_addr: if is_send { 0 } else { wr.remote_addr },
+        rkey: if is_send { 0 } else { wr.rkey },
+        imm: if has_imm { wr.imm_data } else { 0 },
+        reserved: [0; 2],
+    };
+    let mut at = size_of::<SendWqe>();
+    if flags & wqe::SEND_INLINE == 0 {
+        // Cannot truncate: `max_sge` is at most `wqe::MAX_SGE`.
+        header.num_sge = sges.len() as u16;
+        slot.put(at, sges.as_bytes());
+    } else {
+        if opcode == wqe::OP_RDMA_READ {
+            return Err(EINVAL);
+        }
+        let len: u64 = sges.iter().map(|sge| u64::from(sge.length)).sum();
+        if len > u64::from(limits.max_inline) {
+            return Err(EINVAL);
+        }
+        header.inline_len = len as u32;
+        for sge in sges {
+            slot.gather(at, sge);
+            at += sge.length as usize;
+        }
+    }
+    slot.put(0, header.as_bytes());
+    Ok(())
+}
+
+/// Writes a receive request with the scatter/gather list `sges` into `slot`.
+///
+/// # Errors
+///
+/// EINVAL for a list longer than `max_sge`.
+#[inline]
+pub fn encode_recv(
+    slot: &impl Slot,
+    wr: &IbvRecvWr,
+    sges: &[Sge],
+    max_sge: u32,
+) -> Result<(), c_int> {
+    if sges.len() > max_sge as usize {
+        return Err(EINVAL);
+    }
+    let header = RecvWqe {
+        wr_id: wr.wr_id,
+        num_sge: sges.len() as u32,
+        reserved: 0,
+    };
+    slot.put(0, header.as_bytes());
+    slot.put(size_of::<RecvWqe>(), sges.as_bytes());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::{cell::RefCell, ptr};
+    use zerocopy::FromBytes;
+
+    /// A slot on a plain buffer; `gather` writes the low byte of the address of the piece.
+    struct Plain(RefCell<Vec<u8>>);
+
+    impl Plain {
+        fn new() -> Self {
+            Plain(RefCell::new(vec![0xee; 576]))
+        }
+
+        fn send(&self) -> SendWqe {
+            SendWqe::read_from_prefix(&self.0.borrow()).unwrap().0
+        }
+
+        fn bytes(&self, at: usize, len: usize) -> Vec<u8> {
+            self.0.borrow()[at..at + len].to_vec()
+        }
+
+        fn untouched(&self) -> bool {
+            self.0.borrow().iter().all(|&b| b == 0xee)
+        }
+    }
+
+    impl Slot for Plain {
+        fn put(&self, at: usize, bytes: &[u8]) {
+            self.0.borrow_mut()[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+
+        fn gather(&self, at: usize, piece: &Sge) {
+            self.put(at, &vec![piece.addr as u8; piece.length as usize]);
+        }
+    }
+
+    const LIMITS: SendLimits = SendLimits {
+        max_sge: 3,
+        max_inline: 40,
+        always: 0,
+    };
+
+    fn wr(opcode: u8, send_flags: u8) -> IbvSendWr {
+        IbvSendWr {
+            wr_id: 0x1122_3344_5566_7788,
+            next: ptr::null_mut(),
+            sg_list: ptr::null_mut(),
+            num_sge: 0,
+            opcode: opcode.into(),
+            send_flags: send_flags.into(),
+            imm_data: 0xaabb_ccdd,
+            remote_addr: 0xdead_0000_beef,
+            rkey: 0x77,
+            _rest: [u64::MAX; 9],
+        }
+    }
+
+    fn sge(addr: u64, length: u32) -> Sge {
+        Sge {
+            addr,
+            length,
+            lkey: 5,
+        }
+    }
+
+    #[test]
+    fn a_write_with_immediate_carries_everything() {
+        let slot = Plain::new();
+        let list = [sge(0x1000, 7), sge(0x2000, 0), sge(0x3000, u32::MAX)];
+        let wr = wr(
+            wqe::OP_RDMA_WRITE_WITH_IMM,
+            wqe::SEND_SIGNALED | wqe::SEND_FENCE,
+        );
+        encode_send(&slot, &wr, &list, &LIMITS).unwrap();
+        let got = slot.send();
+        assert_eq!(got.wr_id, 0x1122_3344_5566_7788);
+        assert_eq!(got.opcode, 1);
+        assert_eq!(got.flags, 3);
+        assert_eq!((got.num_sge, got.inline_len), (3, 0));
+        assert_eq!((got.remote_addr, got.rkey), (0xdead_0000_beef, 0x77));
+        assert_eq!(got.imm, 0xaabb_ccdd);
+        assert_eq!(got.reserved, [0; 2]);
+        assert_eq!(slot.bytes(48, 48), list.as_bytes());
+        assert_eq!(slot.bytes(96, 1), [0xee]);
+    }
+
+    #[test]
+    fn a_send_does_not_leak_what_stands_in_the_unions() {
+        let slot = Plain::new();
+        encode_send(&slot, &wr(wqe::OP_SEND, 0), &[], &LIMITS).unwrap();
+        let got = slot.send();
+        assert_eq!((got.remote_addr, got.rkey, got.imm), (0, 0, 0));
+        assert_eq!((got.opcode, got.flags, got.num_sge), (2, 0, 0));
+
+        encode_send(&slot, &wr(wqe::OP_RDMA_READ, 0), &[sge(1, 1)], &LIMITS).unwrap();
+        let got = slot.send();
+        assert_eq!(
+            (got.remote_addr, got.rkey, got.imm),
+            (0xdead_0000_beef, 0x77, 0)
+        );
+    }
+
+    #[test]
+    fn an_inline_message_is_gathered_into_the_slot() {
+        let slot = Plain::new();
+        let list = [sge(1, 3), sge(2, 0), sge(3, 37)];
+        encode_send(&slot, &wr(wqe::OP_SEND, wqe::SEND_INLINE), &list, &LIMITS).unwrap();
+        let got = slot.send();
+        assert_eq!((got.num_sge, got.inline_len), (0, 40));
+        assert_eq!(got.flags, wqe::SEND_INLINE);
+        let mut want = vec![1; 3];
+        want.extend([3; 37]);
+        assert_eq!(slot.bytes(48, 40), want);
+        assert_eq!(slot.bytes(88, 1), [0xee]);
+    }
+
+    #[test]
+    fn an_inline_message_too_long_is_refused_even_if_its_length_overflows() {
+        let slot = Plain::new();
+        let inline = wr(wqe::OP_SEND, wqe::SEND_INLINE);
+        assert_eq!(
+            encode_send(&slot, &inline, &[sge(1, 41)], &LIMITS),
+            Err(EINVAL)
+        );
+        // The sum is 16 in 32 bits.
+        let list = [sge(1, 1 << 31), sge(1, 1 << 31), sge(1, 16)];
+        assert_eq!(encode_send(&slot, &inline, &list, &LIMITS), Err(EINVAL));
+        assert!(slot.untouched());
+    }
+
+    #[test]
+    fn what_the_queue_does_not_take_is_refused() {
+        let slot = Plain::new();
+        let check = |wr: &IbvSendWr, list: &[Sge]| encode_send(&slot, wr, list, &LIMITS);
+        assert_eq!(
+            check(&wr(wqe::OP_SEND, 0), &[sge(0, 0); 4]),
+            Err(EINVAL),
+            "list too long"
+        );
+        assert_eq!(
+            check(&wr(wqe::OP_RDMA_READ, wqe::SEND_INLINE), &[]),
+            Err(EINVAL),
+            "inline read"
+        );
+        assert_eq!(
+            check(&wr(wqe::OP_SEND, 1 << 4), &[]),
+            Err(EINVAL),
+            "IP checksum"
+        );
+        let mut high = wr(wqe::OP_SEND, 0);
+        high.send_flags = 1 << 8;
+        assert_eq!(check(&high, &[]), Err(EINVAL), "flag beyond a byte");
+        for number in 5..=15 {
+            assert_eq!(check(&wr(number, 0), &[]), Err(EOPNOTSUPP), "{number}");
+        }
+        let mut odd = wr(wqe::OP_SEND, 0);
+        for number in [16, 255, 256 + 2, u32::MAX] {
+            odd.opcode = number;
+            assert_eq!(check(&odd, &[]), Err(EINVAL), "{number}");
+        }
+        assert!(slot.untouched());
+    }
+
+    #[test]
+    fn a_queue_that_signals_all_sets_the_flag() {
+        let slot = Plain::new();
+        let limits = SendLimits {
+            always: wqe::SEND_SIGNALED,
+            ..LIMITS
+        };
+        encode_send(&slot, &wr(wqe::OP_SEND, wqe::SEND_SOLICITED), &[], &limits).unwrap();
+        assert_eq!(slot.send().flags, wqe::SEND_SIGNALED | wqe::SEND_SOLICITED);
+    }
+
+    #[test]
+    fn a_receive_is_header_and_list() {
+        let slot = Plain::new();
+        let wr = IbvRecvWr {
+            wr_id: 9,
+            next: ptr::null_mut(),
+            sg_list: ptr::null_mut(),
+            num_sge: 0,
+        };
+        let list = [sge(1, 2), sge(3, 4)];
+        assert_eq!(encode_recv(&slot, &wr, &list, 1), Err(EINVAL));
+        assert!(slot.untouched());
+        encode_recv(&slot, &wr, &list, 2).unwrap();
+        let (got, _) = RecvWqe::read_from_prefix(&slot.bytes(0, 16)).unwrap();
+        assert_eq!((got.wr_id, got.num_sge, got.reserved), (9, 2, 0));
+        assert_eq!(slot.bytes(16, 32), list.as_bytes());
+    }
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+/*
+ * A libibverbs with a pretended module behind it. It has the private functions that the provider
+ * calls, with the prototypes of the driver.h that it is compiled with, so both the arguments of
+ * the provider and the layout of what it returns are put to the test. The command file descriptor
+ * is a memfd: rings live at the offsets below, and doorbells are appended behind DOORBELLS.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "mock.h"
+
+struct mock mock = {
+	.cq = { RING_CQ, 0x1000, 16, 64 },
+	.sq = { RING_SQ, 0x1000, 8, 128 },
+	.rq = { RING_RQ, 0x1000, 4, 64 },
+};
+
+#define REGISTER_(abi) verbs_register_driver_##abi
+#define REGISTER(abi) REGISTER_(abi)
+
+void REGISTER(PABI)(const struct verbs_device_ops *ops)
+{
+	assert(!mock.device_ops);
+	mock.device_ops = ops;
+}
+
+/* The provider looks for this one to tell rdma-core 36 and later. */
+int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
+{
+	return 0;
+}
+
+void *_verbs_init_and_alloc_context(struct ibv_device *device, int cmd_fd, size_t alloc_size,
+				    struct verbs_context *context_offset, uint32_t driver_id)
+{
+	struct verbs_context *context = calloc(1, alloc_size);
+
+	assert(alloc_size == sizeof(*context) && !context_offset);
+	assert(driver_id == DRIVER_ID);
+	context->context.device = device;
+	context->context.cmd_fd = cmd_fd;
+	mock.contexts++;
+	return context;
+}
+
+void verbs_uninit_context(struct verbs_context *context)
+{
+	assert(context->context.cmd_fd == mock.cmd_fd);
+	mock.contexts--;
+}
+
+void verbs_set_ops(struct verbs_context *context, const struct verbs_context_ops *ops)
+{
+	mock.ops = *ops;
+}
+
+int ibv_cmd_get_context(struct verbs_context *context, struct ibv_get_context *cmd, size_t cmd_size,
+#if PABI >= 57
+			struct ibv_fd_arr *fds,
+#endif
+			struct ib_uverbs_get_context_resp *resp, size_t resp_size)
+{
+#if PABI >= 57
+	assert(!fds);
+#endif
+	assert(cmd_size == sizeof(*cmd) + 8 && resp_size == sizeof(*resp) + 8);
+	assert(*(uint64_t *)(cmd + 1) == 0);
+	return mock.error;
+}
+
+int ibv_cmd_query_device_any(struct ibv_context *context,
+			     const struct ibv_query_device_ex_input *input,
+			     struct ibv_device_attr_ex *attr, size_t attr_size,
+			     struct ib_uverbs_ex_query_device_resp *resp, size_t *resp_size)
+{
+	assert(*resp_size == sizeof(*resp));
+	memset(attr, 0, attr_size);
+	resp->base.fw_ver = 7ull << 32 | 2 << 16 | 1;
+	return mock.error;
+}
+
+int ibv_cmd_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
+		       struct ibv_query_port *cmd, size_t cmd_size)
+{
+	assert(cmd_size == sizeof(*cmd) && port == 1);
+	attr->lid = 77;
+	return 0;
+}
+
+int ibv_cmd_alloc_pd(struct ibv_context *context, struct ibv_pd *pd, struct ibv_alloc_pd *cmd,
+		     size_t cmd_size, struct ib_uverbs_alloc_pd_resp *resp, size_t resp_size)
+{
+	assert(cmd_size == sizeof(*cmd) && resp_size == sizeof(*resp));
+	pd->context = context;
+	pd->handle = 5;
+	mock.objects += !mock.error;
+	return mock.error;
+}
+
+int ibv_cmd_dealloc_pd(struct ibv_pd *pd)
+{
+	assert(pd->handle == 5);
+	mock.objects -= !mock.error;
+	return mock.error;
+}
+
+int ibv_cmd_reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t hca_va, int access,
+		   struct verbs_mr *vmr, struct ibv_reg_mr *cmd, size_t cmd_size,
+		   struct ib_uverbs_reg_mr_resp *resp, size_t resp_size)
+{
+	assert(cmd_size == sizeof(*cmd) && resp_size == sizeof(*resp));
+	assert(addr == (void *)0x1000 && length == 0x2000 && hca_va == 0x3000 && access == 1);
+	vmr->ibv_mr.lkey = 6;
+	mock.objects += !mock.error;
+	return mock.error;
+}
+
+int ibv_cmd_dereg_mr(struct verbs_mr *vmr)
+{
+	assert(vmr->ibv_mr.lkey == 6);
+	mock.objects -= !mock.error;
+	return mock.error;
+}
+
+int ibv_cmd_create_ah(struct ibv_pd *pd, struct ibv_ah *ah, struct ibv_ah_attr *attr,
+		      struct ib_uverbs_create_ah_resp *resp, size_t resp_size)
+{
+	assert(resp_size == sizeof(*resp));
+	ah->handle = attr->dlid;
+	mock.objects += !mock.error;
+	return mock.error;
+}
+
+int ibv_cmd_destroy_ah(struct ibv_ah *ah)
+{
+	mock.objects -= !mock.error;
+	return mock.error;
+}
+
+static int create_cq(struct ibv_context *context, int cqe, struct ibv_cq *cq, void *driver)
+{
+	cq->context = context;
+	cq->handle = 8;
+	cq->cqe = cqe;
+	memcpy(driver, &mock.cq, sizeof(mock.cq));
+	mock.objects += !mock.error;
+	return mock.error;
+}
+
+int ibv_cmd_create_cq(struct ibv_context *context, int cqe, struct ibv_comp_channel *channel,
+		      int comp_vector, struct ibv_cq *cq, struct ibv_create_cq *cmd,
+		      size_t cmd_size, struct ib_uverbs_create_cq_resp *resp, size_t resp_size)
+{
+	assert(!cmd && !cmd_size && resp_size == sizeof(*resp) + sizeof(struct ring_map));
+	assert(channel == (void *)0x10 && comp_vector == 3);
+	return create_cq(context, cqe, cq, resp + 1);
+}
+
+int ibv_cmd_create_cq_ex(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr,
+#if PABI >= 59
+			 struct verbs_create_cq_prov_attr *prov_attr,
+#endif
+			 struct verbs_cq *cq, struct ibv_create_cq_ex *cmd, size_t cmd_size,
+			 struct ib_uverbs_ex_create_cq_resp *resp, size_t resp_size,
+			 uint32_t cmd_flags)
+{
+#if PABI >= 59
+	assert(!prov_attr);
+#endif
+	assert(!cmd && !cmd_size && resp_size == sizeof(*resp) + sizeof(struct ring_map));
+	assert(!cmd_flags);
+	return create_cq(context, attr->cqe, &cq->cq, resp + 1);
+}
+
+int ibv_cmd_destroy_cq(struct ibv_cq *cq)
+{
+	assert(cq->handle == 8);
+	mock.objects -= !mock.error;
+	return mock.error;
+}
+
+static int create_qp(struct ibv_context *context, struct ibv_qp *qp, struct ibv_qp_cap *cap,
+		     size_t cmd_size, struct ib_uverbs_create_qp_resp *resp, size_t resp_size)
+{
+	assert(cmd_size == sizeof(struct ibv_create_qp));
+	assert(resp_size == sizeof(*resp) + 2 * sizeof(struct ring_map));
+	qp->context = context;
+	qp->handle = 9;
+	qp->state = IBV_QPS_RESET;
+	*cap = mock.cap;
+	memcpy(resp + 1, &mock.sq, sizeof(mock.sq));
+	memcpy((char *)(resp + 1) + sizeof(mock.sq), &mock.rq, sizeof(mock.rq));
+	mock.objects += !mock.error;
+	return mock.error;
+}
+
+int ibv_cmd_create_qp(struct ibv_pd *pd, struct ibv_qp *qp, struct ibv_qp_init_attr *attr,
+		      struct ibv_create_qp *cmd, size_t cmd_size,
+		      struct ib_uverbs_create_qp_resp *resp, size_t resp_size)
+{
+	return create_qp(pd->context, qp, &attr->cap, cmd_size, resp, resp_size);
+}
+
+int ibv_cmd_create_qp_ex(struct ibv_context *context, struct verbs_qp *qp,
+			 struct ibv_qp_init_attr_ex *attr, struct ibv_create_qp *cmd,
+			 size_t cmd_size, struct ib_uverbs_create_qp_resp *resp, size_t resp_size)
+{
+	assert(attr->comp_mask == IBV_QP_INIT_ATTR_PD);
+	return create_qp(context, &qp->qp, &attr->cap, cmd_size, resp, resp_size);
+}
+
+int ibv_cmd_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
+		     struct ibv_qp_init_attr *init_attr, struct ibv_query_qp *cmd, size_t cmd_size)
+{
+	assert(cmd_size == sizeof(*cmd) && attr_mask == 0x12345);
+	attr->qp_state = qp->state;
+	return 0;
+}
+
+int ibv_cmd_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
+		      struct ibv_modify_qp *cmd, size_t cmd_size)
+{
+	assert(cmd_size == sizeof(*cmd));
+	if (!mock.error && (attr_mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET &&
+	    mock.on_reset)
+		mock.on_reset();
+	return mock.error;
+}
+
+int ibv_cmd_destroy_qp(struct ibv_qp *qp)
+{
+	assert(qp->handle == 9);
+	mock.objects -= !mock.error;
+	return mock.error;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB */
+/* What the pretended libibverbs (libibverbs.c) shares with the test (scenario.c). */
+#ifndef MOCK_H
+#define MOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <infiniband/driver.h>
+
+/* uabi::DRIVER_ID. */
+#define DRIVER_ID 0x46655243
+
+/* Offsets in the command file. */
+#define RING_CQ 0x1000
+#define RING_SQ 0x2000
+#define RING_RQ 0x3000
+#define DOORBELLS 0x10000
+#define FILE_SIZE 0x20000
+
+/* uabi::udata::RingMap. */
+struct ring_map {
+	uint64_t offset;
+	uint64_t length;
+	uint32_t entries;
+	uint32_t stride;
+};
+
+/* uabi::ring::Control. */
+struct control {
+	_Alignas(64) _Atomic uint32_t producer;
+	_Alignas(64) _Atomic uint32_t consumer;
+	_Alignas(64) _Atomic uint32_t flags;
+	_Alignas(64) _Atomic uint32_t arm;
+};
+
+_Static_assert(sizeof(struct control) == 256, "the control block of the uABI");
+
+struct mock {
+	/* What the provider has registered. */
+	const struct verbs_device_ops *device_ops;
+	struct verbs_context_ops ops;
+	/* What the pretended module answers. */
+	int cmd_fd;
+	int error;
+	struct ring_map cq, sq, rq;
+	struct ibv_qp_cap cap;
+	void (*on_reset)(void);
+	/* What the provider has not given back. */
+	int contexts;
+	int objects;
+};
+
+extern struct mock mock;
+
+#endif

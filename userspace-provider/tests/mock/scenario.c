@@ -1,0 +1,711 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+/*
+ * Drives the provider as libibverbs and an application would, and looks at what arrives in the
+ * rings: scenario PROVIDER.so. Every failed check ends the program.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "mock.h"
+
+#define CHECK(x)                                                                    \
+	do {                                                                        \
+		if (!(x)) {                                                         \
+			fprintf(stderr, "%s:%d: %s: not so: %s (errno %d)\n",       \
+				__FILE__, __LINE__, __func__, #x, errno);           \
+			exit(1);                                                    \
+		}                                                                   \
+	} while (0)
+
+#define NEED_DOORBELL 1
+
+/* uabi::wqe and uabi::cqe, written down a second time. */
+struct send_wqe {
+	uint64_t wr_id;
+	uint8_t opcode, flags;
+	uint16_t num_sge;
+	uint32_t inline_len;
+	uint64_t remote_addr;
+	uint32_t rkey, imm;
+	uint64_t reserved[2];
+	union {
+		struct ibv_sge sge[5];
+		char data[80];
+	};
+};
+
+struct recv_wqe {
+	uint64_t wr_id;
+	uint32_t num_sge, reserved;
+	struct ibv_sge sge[3];
+};
+
+struct cqe {
+	uint64_t wr_id;
+	uint32_t status, opcode, byte_len, imm, qp_num, src_qp, flags, vendor_err;
+	uint64_t reserved[3];
+};
+
+struct doorbell {
+	uint32_t command;
+	uint16_t in_words, out_words;
+	uint64_t response;
+	uint32_t qp_handle, wr_count, sge_count, wqe_size;
+};
+
+_Static_assert(sizeof(struct send_wqe) == 128 && sizeof(struct recv_wqe) == 64 &&
+	       sizeof(struct cqe) == 64 && sizeof(struct doorbell) == 32, "uABI");
+
+static char *file;
+static struct ibv_context *context;
+static struct ibv_pd *pd;
+
+static struct control *control(size_t ring)
+{
+	return (struct control *)(file + ring);
+}
+
+static struct send_wqe *send_slot(uint32_t index)
+{
+	return (struct send_wqe *)(file + RING_SQ + 256) + index % 8;
+}
+
+static struct recv_wqe *recv_slot(uint32_t index)
+{
+	return (struct recv_wqe *)(file + RING_RQ + 256) + index % 4;
+}
+
+/* Doorbells since the last call; all must be of `command`. */
+static int doorbells(uint32_t command, uint32_t wqe_size)
+{
+	off_t end = lseek(mock.cmd_fd, 0, SEEK_CUR);
+	int n = 0;
+
+	for (off_t at = DOORBELLS; at < end; at += sizeof(struct doorbell), n++) {
+		struct doorbell *d = (struct doorbell *)(file + at);
+
+		CHECK(d->command == command && d->in_words == 8 && d->out_words == 1);
+		CHECK(d->response && d->qp_handle == 9 && !d->wr_count && !d->sge_count);
+		CHECK(d->wqe_size == wqe_size);
+	}
+	lseek(mock.cmd_fd, DOORBELLS, SEEK_SET);
+	return n;
+}
+
+static int send_doorbells(void)
+{
+	return doorbells(IB_USER_VERBS_CMD_POST_SEND, sizeof(struct ib_uverbs_send_wr));
+}
+
+static int recv_doorbells(void)
+{
+	return doorbells(IB_USER_VERBS_CMD_POST_RECV, sizeof(struct ib_uverbs_recv_wr));
+}
+
+/* Mappings of the command file, and whether each but ours is kept from children. */
+static int mappings(int want_dontfork)
+{
+	FILE *f = fopen("/proc/self/smaps", "r");
+	char line[512];
+	int n = 0, ours = 0;
+
+	CHECK(f);
+	while (fgets(line, sizeof(line), f)) {
+		if (strchr(line, '-') && strstr(line, "memfd:")) {
+			n++;
+			ours = strtoul(line, NULL, 16) == (uintptr_t)file;
+		} else if (!strncmp(line, "VmFlags:", 8) && n && !ours) {
+			if (want_dontfork)
+				CHECK(strstr(line, " dc"));
+			ours = 1;
+		}
+	}
+	fclose(f);
+	return n - 1;
+}
+
+static void clear_rings(void)
+{
+	memset(file, 0, DOORBELLS);
+}
+
+static void registration(void)
+{
+	const struct verbs_device_ops *ops = mock.device_ops;
+	struct verbs_device *device;
+
+	CHECK(ops && !strcmp(ops->name, "ferroce"));
+	CHECK(ops->match_min_abi_version == 1 && ops->match_max_abi_version == 1);
+	CHECK(ops->match_table[0].kind == VERBS_MATCH_DRIVER_ID);
+	CHECK(ops->match_table[0].u.driver_id == DRIVER_ID);
+	CHECK(ops->match_table[1].kind == VERBS_MATCH_SENTINEL);
+	CHECK(!ops->match_device && !ops->import_context && !ops->static_providers);
+	device = ops->alloc_device(NULL);
+	CHECK(device);
+	memset(device, 0xff, sizeof(*device));
+	ops->uninit_device(device);
+}
+
+static void contexts(void)
+{
+	struct verbs_context *vctx;
+
+	mock.error = EPERM;
+	errno = 0;
+	CHECK(!mock.device_ops->alloc_context(NULL, mock.cmd_fd, NULL) && errno == EPERM);
+	CHECK(!mock.contexts);
+	mock.error = 0;
+	vctx = mock.device_ops->alloc_context((void *)0x20, mock.cmd_fd, NULL);
+	CHECK(vctx && mock.contexts == 1);
+	context = &vctx->context;
+	CHECK(context->device == (void *)0x20);
+}
+
+static void plain_objects(void)
+{
+	struct ibv_device_attr_ex attr;
+	struct ibv_port_attr port;
+	struct ibv_ah_attr ah_attr = { .dlid = 4 };
+	struct ibv_ah *ah;
+	struct ibv_mr *mr;
+
+	CHECK(!mock.ops.query_device_ex(context, NULL, &attr, sizeof(attr)));
+	CHECK(!strcmp(attr.orig_attr.fw_ver, "7.2.1"));
+	CHECK(!mock.ops.query_device_ex(context, NULL, &attr, sizeof(attr.orig_attr)));
+	CHECK(!mock.ops.query_port(context, 1, &port) && port.lid == 77);
+
+	mock.error = ENOMEM;
+	errno = 0;
+	CHECK(!mock.ops.alloc_pd(context) && errno == ENOMEM);
+	mock.error = 0;
+	pd = mock.ops.alloc_pd(context);
+	CHECK(pd && pd->context == context);
+
+	mr = mock.ops.reg_mr(pd, (void *)0x1000, 0x2000, 0x3000, 1);
+	CHECK(mr && mr->lkey == 6);
+	mock.error = EBUSY;
+	CHECK(mock.ops.dereg_mr((struct verbs_mr *)mr) == EBUSY && mr->lkey == 6);
+	errno = 0;
+	CHECK(!mock.ops.reg_mr(pd, (void *)0x1000, 0x2000, 0x3000, 1) && errno == EBUSY);
+	CHECK(!mock.ops.create_ah(pd, &ah_attr));
+	mock.error = 0;
+	CHECK(!mock.ops.dereg_mr((struct verbs_mr *)mr));
+
+	ah = mock.ops.create_ah(pd, &ah_attr);
+	CHECK(ah && ah->handle == 4 && !mock.ops.destroy_ah(ah));
+	CHECK(mock.objects == 1);
+}
+
+/* The module completes something. */
+static void complete(uint64_t wr_id)
+{
+	struct control *c = control(RING_CQ);
+	struct cqe *cqe = (struct cqe *)(file + RING_CQ + 256) + c->producer % 16;
+
+	*cqe = (struct cqe){ wr_id, 1, 2, 3, 4, 5, 6, 7, 8 };
+	c->producer++;
+}
+
+static struct ibv_cq *create_cq(void)
+{
+	return mock.ops.create_cq(context, 16, (void *)0x10, 3);
+}
+
+static void completion_queue(void)
+{
+	struct control *c = control(RING_CQ);
+	struct ibv_wc wc[20];
+	struct ibv_cq *cq;
+
+	clear_rings();
+	/* Indices that wrap soon. */
+	c->producer = c->consumer = -3u;
+	cq = create_cq();
+	CHECK(cq && cq->context == context && cq->cqe == 16 && mappings(1) == 1);
+	CHECK(mock.ops.poll_cq(cq, 1, wc) == 0);
+	for (int i = 0; i < 16; i++)
+		complete(100 + i);
+	memset(wc, 0xff, sizeof(wc));
+	CHECK(mock.ops.poll_cq(cq, 0, wc) == 0 && mock.ops.poll_cq(cq, -1, wc) == 0);
+	CHECK(c->consumer == -3u);
+	CHECK(mock.ops.poll_cq(cq, 5, wc) == 5 && c->consumer == 2);
+	for (int i = 0; i < 5; i++)
+		CHECK(wc[i].wr_id == 100 + i);
+	CHECK(wc[0].status == 1 && wc[0].opcode == 2 && wc[0].byte_len == 3);
+	CHECK(wc[0].imm_data == 4 && wc[0].qp_num == 5 && wc[0].src_qp == 6);
+	CHECK(wc[0].wc_flags == 7 && wc[0].vendor_err == 8 && !wc[0].pkey_index);
+	CHECK(!wc[0].slid && !wc[0].sl && !wc[0].dlid_path_bits);
+	CHECK(wc[5].wr_id == -1ull);
+	CHECK(mock.ops.poll_cq(cq, 20, wc) == 11 && c->consumer == 13 && wc[10].wr_id == 115);
+	CHECK(mock.ops.poll_cq(cq, 20, wc) == 0);
+
+	CHECK(!mock.ops.req_notify_cq(cq, 1) && c->arm == 1);
+	CHECK(!mock.ops.req_notify_cq(cq, 0) && c->arm == 2);
+	CHECK(!mock.ops.req_notify_cq(cq, 1) && c->arm == 2);
+	CHECK(lseek(mock.cmd_fd, 0, SEEK_CUR) == DOORBELLS);
+
+	mock.error = EBUSY;
+	CHECK(mock.ops.destroy_cq(cq) == EBUSY && mock.ops.poll_cq(cq, 1, wc) == 0);
+	errno = 0;
+	CHECK(!create_cq() && errno == EBUSY);
+	mock.error = 0;
+	CHECK(!mock.ops.destroy_cq(cq) && mappings(0) == 0 && mock.objects == 1);
+}
+
+static void bad_rings(void)
+{
+	struct ring_map good = mock.cq;
+
+	mock.cq.entries = 12;
+	errno = 0;
+	CHECK(!create_cq() && errno == EPROTO && mock.objects == 1);
+	mock.cq = good;
+	mock.cq.stride = 32;
+	CHECK(!create_cq() && errno == EPROTO && mock.objects == 1);
+	mock.cq = good;
+	mock.cq.length = 0;
+	CHECK(!create_cq() && errno == EPROTO && mock.objects == 1);
+	mock.cq = good;
+	mock.cq.offset += 64;
+	CHECK(!create_cq() && errno == EINVAL && mock.objects == 1);
+	mock.cq = good;
+	CHECK(mappings(0) == 0);
+}
+
+static void extended_completion_queue(void)
+{
+	struct ibv_cq_init_attr_ex attr = { .cqe = 16, .wc_flags = IBV_WC_STANDARD_FLAGS };
+	struct ibv_poll_cq_attr poll = {};
+	struct ibv_cq_ex *cq;
+	struct ibv_wc wc;
+
+	clear_rings();
+	attr.wc_flags |= IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+	errno = 0;
+	CHECK(!mock.ops.create_cq_ex(context, &attr) && errno == EOPNOTSUPP);
+	attr.wc_flags = IBV_WC_STANDARD_FLAGS;
+	attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+	attr.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+	errno = 0;
+	CHECK(!mock.ops.create_cq_ex(context, &attr) && errno == EOPNOTSUPP);
+	attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
+	CHECK(!mock.ops.create_cq_ex(context, &attr));
+	attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+	attr.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+	cq = mock.ops.create_cq_ex(context, &attr);
+	CHECK(cq && mappings(1) == 1);
+
+	CHECK(ibv_start_poll(cq, &poll) == ENOENT);
+	complete(41);
+	complete(42);
+	complete(43);
+	poll.comp_mask = 1;
+	CHECK(ibv_start_poll(cq, &poll) == EINVAL);
+	poll.comp_mask = 0;
+	CHECK(!ibv_start_poll(cq, &poll));
+	CHECK(cq->wr_id == 41 && cq->status == 1 && ibv_wc_read_opcode(cq) == 2);
+	CHECK(ibv_wc_read_byte_len(cq) == 3 && ibv_wc_read_imm_data(cq) == 4);
+	CHECK(ibv_wc_read_qp_num(cq) == 5 && ibv_wc_read_src_qp(cq) == 6);
+	CHECK(ibv_wc_read_wc_flags(cq) == 7 && ibv_wc_read_vendor_err(cq) == 8);
+	CHECK(!ibv_wc_read_slid(cq) && !ibv_wc_read_sl(cq) && !ibv_wc_read_dlid_path_bits(cq));
+	CHECK(control(RING_CQ)->consumer == 0);
+	CHECK(!ibv_next_poll(cq) && cq->wr_id == 42);
+	ibv_end_poll(cq);
+	CHECK(control(RING_CQ)->consumer == 2);
+	/* Both interfaces share the queue, and the lock is free again. */
+	CHECK(mock.ops.poll_cq(ibv_cq_ex_to_cq(cq), 1, &wc) == 1 && wc.wr_id == 43);
+	complete(44);
+	CHECK(!ibv_start_poll(cq, &poll) && ibv_next_poll(cq) == ENOENT);
+	ibv_end_poll(cq);
+	CHECK(control(RING_CQ)->consumer == 4);
+	CHECK(!mock.ops.destroy_cq(ibv_cq_ex_to_cq(cq)) && mappings(0) == 0);
+}
+
+static struct ibv_qp *create_qp(int sig_all)
+{
+	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC, .sq_sig_all = sig_all };
+	struct ibv_qp *qp;
+
+	clear_rings();
+	mock.cap = (struct ibv_qp_cap){ 8, 4, 5, 3, 80 };
+	qp = mock.ops.create_qp(pd, &attr);
+	CHECK(qp && attr.cap.max_inline_data == 80 && mappings(1) == 2);
+	return qp;
+}
+
+static void queue_pair_life(void)
+{
+	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_UD };
+	struct ibv_qp_init_attr_ex ex = { .qp_type = IBV_QPT_RC };
+	struct ring_map sq = mock.sq, rq = mock.rq;
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad;
+	struct ibv_recv_wr rwr = {}, *rbad;
+	struct ibv_qp_attr qp_attr;
+	struct ibv_qp *qp;
+
+	mock.cap = (struct ibv_qp_cap){ 8, 4, 5, 3, 80 };
+	errno = 0;
+	CHECK(!mock.ops.create_qp(pd, &attr) && errno == EOPNOTSUPP);
+	attr.qp_type = IBV_QPT_RC;
+	attr.srq = (void *)0x10;
+	errno = 0;
+	CHECK(!mock.ops.create_qp(pd, &attr) && errno == EOPNOTSUPP);
+	attr.srq = NULL;
+	mock.error = EDQUOT;
+	CHECK(!mock.ops.create_qp(pd, &attr) && errno == EDQUOT);
+	mock.error = 0;
+
+	/* A queue that cannot be mapped takes the other one and the QP with it. */
+	mock.rq.offset += 64;
+	CHECK(!mock.ops.create_qp(pd, &attr) && errno == EINVAL && mappings(0) == 0);
+	mock.rq = rq;
+	mock.sq.stride = 64;
+	CHECK(!mock.ops.create_qp(pd, &attr) && errno == EPROTO && mappings(0) == 0);
+	mock.sq = sq;
+	mock.cap.max_send_sge = 1000;
+	CHECK(!mock.ops.create_qp(pd, &attr) && errno == EPROTO);
+	CHECK(mock.objects == 1);
+
+	mock.cap = (struct ibv_qp_cap){ 8, 4, 5, 3, 80 };
+	ex.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	ex.pd = pd;
+	CHECK(!mock.ops.create_qp_ex(context, &ex) && errno == EOPNOTSUPP);
+	ex.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+	ex.create_flags = 2;
+	errno = 0;
+	CHECK(!mock.ops.create_qp_ex(context, &ex) && errno == EOPNOTSUPP);
+	ex.create_flags = 0;
+	qp = mock.ops.create_qp_ex(context, &ex);
+	CHECK(qp && ex.cap.max_send_sge == 5 && mappings(1) == 2);
+	CHECK(ex.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS);
+	qp->state = IBV_QPS_ERR;
+	CHECK(!mock.ops.query_qp(qp, &qp_attr, 0x12345, &attr) && qp_attr.qp_state == qp->state);
+	mock.error = EBUSY;
+	CHECK(mock.ops.destroy_qp(qp) == EBUSY && mappings(1) == 2);
+	mock.error = 0;
+	CHECK(!mock.ops.destroy_qp(qp) && mappings(0) == 0 && mock.objects == 1);
+
+	/* A QP without a send queue, and without a receive queue. */
+	mock.cap = (struct ibv_qp_cap){ 0, 4, 1, 1, 0 };
+	mock.sq.length = 0;
+	qp = mock.ops.create_qp(pd, &attr);
+	CHECK(qp && mappings(1) == 1);
+	qp->state = IBV_QPS_RTS;
+	CHECK(mock.ops.post_send(qp, &wr, &bad) == ENOMEM && bad == &wr);
+	CHECK(!mock.ops.destroy_qp(qp));
+	mock.sq = sq;
+	mock.cap = (struct ibv_qp_cap){ 8, 0, 1, 1, 0 };
+	mock.rq.length = 0;
+	qp = mock.ops.create_qp(pd, &attr);
+	CHECK(qp && mappings(1) == 1);
+	qp->state = IBV_QPS_RTS;
+	CHECK(mock.ops.post_recv(qp, &rwr, &rbad) == ENOMEM && rbad == &rwr);
+	CHECK(!mock.ops.destroy_qp(qp));
+	mock.cap.max_recv_wr = 1;
+	CHECK(!mock.ops.create_qp(pd, &attr) && errno == EPROTO && mappings(0) == 0);
+	mock.rq = rq;
+	CHECK(mock.objects == 1);
+}
+
+static void sending(void)
+{
+	struct ibv_sge sge[6] = { { 0x1000, 10, 1 }, { 0x2000, 0, 2 } };
+	struct ibv_send_wr wr[10], *bad = NULL;
+	struct control *c = control(RING_SQ);
+	struct ibv_qp *qp = create_qp(0);
+	char text[] = "inline text";
+
+	memset(wr, 0xff, sizeof(wr));
+	for (int i = 0; i < 10; i++) {
+		wr[i].wr_id = 1000 + i;
+		wr[i].next = i < 9 ? &wr[i + 1] : NULL;
+		wr[i].sg_list = sge;
+		wr[i].num_sge = 2;
+		wr[i].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+		wr[i].send_flags = IBV_SEND_SIGNALED;
+		wr[i].imm_data = 0x11223344;
+		wr[i].wr.rdma.remote_addr = 0x123456789a;
+		wr[i].wr.rdma.rkey = 0x55;
+	}
+	for (int state = IBV_QPS_RESET; state < IBV_QPS_RTS; state++) {
+		qp->state = state;
+		bad = NULL;
+		CHECK(mock.ops.post_send(qp, wr, &bad) == EINVAL && bad == wr);
+	}
+	CHECK(c->producer == 0 && send_doorbells() == 0);
+
+	/* A list of three, with a doorbell; one, without. */
+	qp->state = IBV_QPS_RTS;
+	c->flags = NEED_DOORBELL;
+	wr[2].next = NULL;
+	bad = (void *)0x30;
+	CHECK(!mock.ops.post_send(qp, wr, &bad) && bad == (void *)0x30);
+	CHECK(c->producer == 3 && send_doorbells() == 1);
+	for (int i = 0; i < 3; i++) {
+		struct send_wqe *w = send_slot(i);
+
+		CHECK(w->wr_id == 1000 + i && w->opcode == 1 && w->flags == 2);
+		CHECK(w->num_sge == 2 && !w->inline_len && w->imm == 0x11223344);
+		CHECK(w->remote_addr == 0x123456789a && w->rkey == 0x55);
+		CHECK(!w->reserved[0] && !w->reserved[1] && !memcmp(w->sge, sge, 32));
+	}
+	c->flags = 0;
+	wr[3].next = NULL;
+	wr[3].sg_list = NULL;
+	wr[3].num_sge = 0;
+	CHECK(!mock.ops.post_send(qp, &wr[3], &bad));
+	CHECK(c->producer == 4 && send_doorbells() == 0 && send_slot(3)->num_sge == 0);
+
+	/* Five do not fit into the four that are left; those that do are under way. */
+	c->flags = NEED_DOORBELL;
+	wr[8].next = NULL;
+	CHECK(mock.ops.post_send(qp, &wr[4], &bad) == ENOMEM && bad == &wr[8]);
+	CHECK(c->producer == 8 && send_doorbells() == 1);
+	CHECK(mock.ops.post_send(qp, &wr[8], &bad) == ENOMEM && bad == &wr[8]);
+	CHECK(c->producer == 8 && send_doorbells() == 0);
+	c->consumer = 1;
+	CHECK(!mock.ops.post_send(qp, &wr[8], &bad) && c->producer == 9);
+	CHECK(send_slot(8)->wr_id == 1008 && send_doorbells() == 1);
+	c->consumer = 9;
+
+	/* A malformed request in the middle. */
+	wr[1].num_sge = 6;
+	CHECK(mock.ops.post_send(qp, wr, &bad) == EINVAL && bad == &wr[1]);
+	CHECK(c->producer == 10 && send_doorbells() == 1);
+	wr[1].num_sge = -1;
+	CHECK(mock.ops.post_send(qp, &wr[1], &bad) == EINVAL && bad == &wr[1]);
+	wr[1].num_sge = 1;
+	wr[1].sg_list = NULL;
+	CHECK(mock.ops.post_send(qp, &wr[1], &bad) == EINVAL);
+	wr[1].num_sge = 0;
+	wr[1].opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+	CHECK(mock.ops.post_send(qp, &wr[1], &bad) == EOPNOTSUPP && bad == &wr[1]);
+	wr[1].opcode = 1000;
+	CHECK(mock.ops.post_send(qp, &wr[1], &bad) == EINVAL && bad == &wr[1]);
+	CHECK(c->producer == 10 && send_doorbells() == 0);
+
+	/* Inline: the bytes are in the slot, and the buffer is free at once. */
+	wr[0].next = NULL;
+	wr[0].opcode = IBV_WR_SEND;
+	wr[0].send_flags = IBV_SEND_INLINE | IBV_SEND_SOLICITED | IBV_SEND_FENCE;
+	sge[0] = (struct ibv_sge){ (uintptr_t)text, 7 };
+	sge[1] = (struct ibv_sge){ (uintptr_t)text + 7, sizeof(text) - 7 };
+	CHECK(!mock.ops.post_send(qp, wr, &bad));
+	memset(text, 'x', sizeof(text));
+	CHECK(send_slot(10)->inline_len == 12 && !send_slot(10)->num_sge);
+	CHECK(!strcmp(send_slot(10)->data, "inline text") && send_slot(10)->flags == 13);
+	CHECK(!send_slot(10)->remote_addr && !send_slot(10)->rkey && !send_slot(10)->imm);
+	sge[0].length = 81;
+	wr[0].num_sge = 1;
+	CHECK(mock.ops.post_send(qp, wr, &bad) == EINVAL && bad == wr);
+	CHECK(c->producer == 11 && send_doorbells() == 1);
+
+	/* An error state takes requests: the module flushes them. */
+	qp->state = IBV_QPS_ERR;
+	wr[0].num_sge = 0;
+	CHECK(!mock.ops.post_send(qp, wr, &bad) && c->producer == 12);
+	CHECK(!mock.ops.post_send(qp, NULL, &bad) && c->producer == 12);
+
+	/* A device that is gone. */
+	dup2(open("/dev/null", O_RDONLY), mock.cmd_fd);
+	bad = NULL;
+	CHECK(mock.ops.post_send(qp, wr, &bad) == EBADF && bad == wr);
+	dup2(atoi(getenv("MOCK_FD")), mock.cmd_fd);
+	CHECK(!mock.ops.destroy_qp(qp));
+
+	qp = create_qp(1);
+	qp->state = IBV_QPS_RTS;
+	wr[0].send_flags = 0;
+	CHECK(!mock.ops.post_send(qp, wr, &bad) && send_slot(0)->flags == IBV_SEND_SIGNALED);
+	CHECK(!mock.ops.destroy_qp(qp) && mappings(0) == 0);
+	send_doorbells();
+}
+
+static void receiving(void)
+{
+	struct ibv_sge sge[4] = { { 0x1000, 10, 1 }, { 0x2000, 0, 2 }, { 3, 4, 5 } };
+	struct ibv_recv_wr wr[6], *bad = NULL;
+	struct control *c = control(RING_RQ);
+	struct ibv_qp *qp = create_qp(0);
+
+	for (int i = 0; i < 6; i++)
+		wr[i] = (struct ibv_recv_wr){ 2000 + i, i < 5 ? &wr[i + 1] : NULL, sge, 3 };
+	CHECK(mock.ops.post_recv(qp, wr, &bad) == EINVAL && bad == wr && !c->producer);
+	qp->state = IBV_QPS_INIT;
+	CHECK(mock.ops.post_recv(qp, wr, &bad) == ENOMEM && bad == &wr[4]);
+	CHECK(c->producer == 4 && recv_doorbells() == 0);
+	for (int i = 0; i < 4; i++) {
+		struct recv_wqe *w = recv_slot(i);
+
+		CHECK(w->wr_id == 2000 + i && w->num_sge == 3 && !w->reserved);
+		CHECK(!memcmp(w->sge, sge, 48));
+	}
+	c->consumer = 2;
+	c->flags = NEED_DOORBELL;
+	qp->state = IBV_QPS_ERR;
+	CHECK(!mock.ops.post_recv(qp, &wr[4], &bad) && c->producer == 6);
+	CHECK(recv_doorbells() == 1 && recv_slot(5)->wr_id == 2005);
+	c->consumer = 6;
+	wr[1].num_sge = 4;
+	CHECK(mock.ops.post_recv(qp, wr, &bad) == EINVAL && bad == &wr[1]);
+	CHECK(c->producer == 7 && recv_doorbells() == 1);
+	CHECK(!mock.ops.destroy_qp(qp));
+}
+
+static void module_drops_all(void)
+{
+	control(RING_SQ)->consumer = control(RING_SQ)->producer;
+	control(RING_RQ)->consumer = control(RING_RQ)->producer;
+}
+
+static void module_starts_over(void)
+{
+	control(RING_SQ)->consumer = control(RING_RQ)->consumer = 0;
+}
+
+static void reset(void)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad;
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+	void (*ways[])(void) = { module_drops_all, module_starts_over };
+	struct ibv_qp *qp = create_qp(0);
+
+	for (int way = 0; way < 2; way++) {
+		struct control *c = control(RING_SQ);
+
+		qp->state = IBV_QPS_RTS;
+		for (int i = 0; i < 8; i++)
+			CHECK(!mock.ops.post_send(qp, &wr, &bad));
+		CHECK(mock.ops.post_send(qp, &wr, &bad) == ENOMEM);
+		mock.on_reset = ways[way];
+		mock.error = EINVAL;
+		CHECK(mock.ops.modify_qp(qp, &attr, IBV_QP_STATE) == EINVAL);
+		mock.error = 0;
+		CHECK(c->producer != c->consumer);
+		CHECK(!mock.ops.modify_qp(qp, &attr, IBV_QP_STATE));
+		CHECK(c->producer == c->consumer);
+		for (int i = 0; i < 8; i++)
+			CHECK(!mock.ops.post_send(qp, &wr, &bad));
+		CHECK(mock.ops.post_send(qp, &wr, &bad) == ENOMEM);
+		CHECK(c->producer - c->consumer == 8);
+		c->consumer = c->producer;
+	}
+	mock.on_reset = NULL;
+	CHECK(!mock.ops.destroy_qp(qp));
+}
+
+#define POSTERS 4
+#define EACH 20000
+
+static struct ibv_qp *shared;
+static struct ibv_cq *shared_cq;
+static _Atomic int polled;
+static unsigned char seen[POSTERS * EACH], completed[POSTERS * EACH];
+
+static void *poster(void *arg)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad;
+
+	for (uintptr_t i = 0; i < EACH; i++) {
+		wr.wr_id = (uintptr_t)arg * EACH + i;
+		for (;;) {
+			int err = mock.ops.post_send(shared, &wr, &bad);
+
+			if (!err)
+				break;
+			CHECK(err == ENOMEM);
+			sched_yield();
+		}
+	}
+	return NULL;
+}
+
+static void *poller(void *arg)
+{
+	struct ibv_wc wc[3];
+
+	while (polled < POSTERS * EACH) {
+		int n = mock.ops.poll_cq(shared_cq, 3, wc);
+
+		for (int i = 0; i < n; i++)
+			CHECK(!__atomic_exchange_n(&completed[wc[i].wr_id], 1, __ATOMIC_RELAXED));
+		polled += n;
+		if (!n)
+			sched_yield();
+	}
+	return NULL;
+}
+
+/* Threads that post and threads that poll, and a module in the middle: nothing is lost or twice. */
+static void threads(void)
+{
+	struct control *c, *cc = control(RING_CQ);
+	pthread_t thread[POSTERS + 2];
+	uint32_t taken = 0;
+
+	shared = create_qp(0);
+	shared->state = IBV_QPS_RTS;
+	shared_cq = create_cq();
+	CHECK(shared_cq);
+	c = control(RING_SQ);
+	for (uintptr_t i = 0; i < POSTERS + 2; i++)
+		CHECK(!pthread_create(&thread[i], NULL, i < POSTERS ? poster : poller, (void *)i));
+	while (taken < POSTERS * EACH) {
+		uint64_t id;
+
+		if (c->producer == taken || cc->producer - cc->consumer == 16) {
+			sched_yield();
+			continue;
+		}
+		id = send_slot(taken)->wr_id;
+		CHECK(id < POSTERS * EACH && !seen[id]++);
+		c->consumer = ++taken;
+		complete(id);
+	}
+	for (int i = 0; i < POSTERS + 2; i++)
+		pthread_join(thread[i], NULL);
+	CHECK(c->producer == POSTERS * EACH && polled == POSTERS * EACH);
+	CHECK(!mock.ops.destroy_qp(shared) && !mock.ops.destroy_cq(shared_cq));
+}
+
+int main(int argc, char **argv)
+{
+	char number[16];
+
+	/* A request that is lost must not hang the test. */
+	alarm(120);
+	mock.cmd_fd = memfd_create("uverbs", 0);
+	CHECK(argc == 2 && mock.cmd_fd >= 0 && !ftruncate(mock.cmd_fd, FILE_SIZE));
+	snprintf(number, sizeof(number), "%d", dup(mock.cmd_fd));
+	setenv("MOCK_FD", number, 1);
+	file = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, mock.cmd_fd, 0);
+	CHECK(file != MAP_FAILED);
+	lseek(mock.cmd_fd, DOORBELLS, SEEK_SET);
+	if (!dlopen(argv[1], RTLD_NOW)) {
+		fprintf(stderr, "%s\n", dlerror());
+		return 1;
+	}
+	registration();
+	contexts();
+	plain_objects();
+	completion_queue();
+	bad_rings();
+	extended_completion_queue();
+	queue_pair_life();
+	sending();
+	receiving();
+	reset();
+	threads();
+	CHECK(!mock.ops.dealloc_pd(pd) && !mock.objects && mappings(0) == 0);
+	mock.ops.free_context(context);
+	CHECK(!mock.contexts);
+	puts("ok");
+	return 0;
+}
