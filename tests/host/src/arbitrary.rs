@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Arbitrary values of the wire room, for proptest.
+
+use ferroce_core::wire::headers::{AethSyndrome, NakCode};
+use ferroce_core::wire::opcode::Opcode;
+use ferroce_core::wire::packet::{pad_for, AethInfo, Headers, RethInfo};
+use ferroce_core::wire::psn::Psn;
+use ferroce_core::wire::MAX_PAYLOAD;
+use proptest::prelude::*;
+
+/// Any PSN, often one next to the wrap.
+pub fn psn() -> impl Strategy<Value = Psn> {
+    prop_oneof![
+        any::<u32>().prop_map(Psn::new),
+        (0u32..8).prop_map(Psn::new),
+        (0u32..8).prop_map(|n| Psn::new(0).sub(n)),
+    ]
+}
+
+/// Any opcode of the table.
+pub fn opcode() -> impl Strategy<Value = Opcode> {
+    proptest::sample::select(Opcode::ALL)
+}
+
+/// Any syndrome, in the form in which decoding gives it.
+pub fn syndrome() -> impl Strategy<Value = AethSyndrome> {
+    prop_oneof![
+        (0u8..32).prop_map(|credits| AethSyndrome::Ack { credits }),
+        (0u8..32).prop_map(|timer| AethSyndrome::RnrNak { timer }),
+        (0u8..5).prop_map(|code| AethSyndrome::Nak(NakCode::from_u8(code).unwrap())),
+        prop_oneof![0x40u8..0x60, 0x65u8..0x80, 0x80u8..=0xff].prop_map(AethSyndrome::Reserved),
+    ]
+}
+
+prop_compose! {
+    /// Any RETH.
+    pub fn reth()(va: u64, rkey: u32, length: u32) -> RethInfo {
+        RethInfo { va, rkey, length }
+    }
+}
+
+prop_compose! {
+    /// Any AETH.
+    pub fn aeth()(syndrome in syndrome(), msn in 0u32..1 << 24) -> AethInfo {
+        AethInfo { syndrome, msn }
+    }
+}
+
+prop_compose! {
+    /// Headers that can be sent, with the length of a payload that the opcode may have.
+    pub fn headers()(
+        opcode in opcode(),
+        (solicited, ack_req, migreq) in any::<(bool, bool, bool)>(),
+        pkey: u16,
+        dest_qpn in 0u32..1 << 24,
+        psn in psn(),
+        reth in reth(),
+        aeth in aeth(),
+        imm: [u8; 4],
+        payload_len in prop_oneof![0..=MAX_PAYLOAD, 0usize..9, Just(MAX_PAYLOAD)],
+    ) -> (Headers, usize) {
+        let info = opcode.info();
+        let payload_len = if info.has_payload() { payload_len } else { 0 };
+        let headers = Headers {
+            opcode,
+            solicited,
+            ack_req,
+            migreq,
+            pkey,
+            dest_qpn,
+            psn,
+            reth: info.has_reth.then_some(reth),
+            aeth: info.has_aeth.then_some(aeth),
+            imm: info.has_imm.then_some(imm),
+            pad: pad_for(payload_len),
+        };
+        (headers, payload_len)
+    }
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Parsing and emitting are inverse, and hostile bytes never become an inconsistent packet.
+
+use ferroce_core::wire::opcode::Opcode;
+use ferroce_core::wire::packet::{parse, Headers, Packet, ParseError, MAX_HEADERS};
+use ferroce_core::wire::{ICRC_LEN, MAX_PAYLOAD};
+use ferroce_host_tests::arbitrary::headers;
+use proptest::prelude::*;
+
+/// What every caller of `parse` relies on, without the code of `parse`.
+fn assert_consistent(packet: &Packet, udp_payload_len: usize) {
+    let info = packet.opcode.info();
+    assert_eq!(packet.reth.is_some(), info.has_reth);
+    assert_eq!(packet.aeth.is_some(), info.has_aeth);
+    assert_eq!(packet.imm.is_some(), info.has_imm);
+    let extended = 16 * usize::from(info.has_reth)
+        + 4 * usize::from(info.has_aeth)
+        + 4 * usize::from(info.has_imm);
+    assert_eq!(packet.payload_offset, 12 + extended);
+    let pad = usize::from(packet.pad);
+    assert_eq!(
+        packet.payload_offset + packet.payload_len + pad + ICRC_LEN,
+        udp_payload_len
+    );
+    assert!(pad <= 3);
+    assert_eq!((packet.payload_len + pad) % 4, 0);
+    assert!(packet.payload_len <= MAX_PAYLOAD);
+    if !info.has_payload() {
+        assert_eq!((packet.payload_len, pad), (0, 0));
+    }
+    assert!(packet.dest_qpn < 1 << 24 && packet.psn.get() < 1 << 24);
+    assert!(packet.aeth.is_none_or(|aeth| aeth.msn < 1 << 24));
+}
+
+proptest! {
+    #[test]
+    fn parse_is_the_inverse_of_emit((headers, payload_len) in headers()) {
+        let mut out = [0x5a; MAX_HEADERS];
+        let len = headers.emit(&mut out).unwrap();
+        prop_assert_eq!(len, headers.headers_len());
+        let total = len + payload_len + usize::from(headers.pad) + ICRC_LEN;
+        // What is behind the headers does not matter, nor whether it is linear.
+        let packet = parse(&out, total).unwrap();
+        prop_assert_eq!(parse(&out[..len], total), Ok(packet));
+        assert_consistent(&packet, total);
+        prop_assert_eq!(Headers::from(&packet), headers);
+        prop_assert_eq!((packet.payload_offset, packet.payload_len), (len, payload_len));
+    }
+
+    /// `emit` gives back the bytes that `parse` read, but for the bits that receivers ignore.
+    #[test]
+    fn emit_is_the_inverse_of_parse(
+        mut bytes: [u8; MAX_HEADERS],
+        opcode in 0u8..0x14,
+        total in 0usize..=MAX_HEADERS + MAX_PAYLOAD + 16,
+    ) {
+        bytes[0] = opcode;
+        bytes[1] &= 0xf0;
+        if let Ok(packet) = parse(&bytes, total) {
+            assert_consistent(&packet, total);
+            bytes[4] = 0;
+            bytes[8] &= 0x80;
+            let mut out = [0; MAX_HEADERS];
+            let len = Headers::from(&packet).emit(&mut out).unwrap();
+            prop_assert_eq!(&out[..len], &bytes[..len]);
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_refused_or_consistent(
+        bytes in proptest::collection::vec(any::<u8>(), 0..80),
+        total in prop_oneof![0usize..100, any::<usize>()],
+    ) {
+        if let Ok(packet) = parse(&bytes, total) {
+            assert_consistent(&packet, total);
+        }
+    }
+
+    #[test]
+    fn emit_never_writes_beyond_its_buffer((headers, _) in headers(), room in 0..MAX_HEADERS) {
+        let mut out = [0x5a; MAX_HEADERS];
+        let emitted = headers.emit(&mut out[..room]);
+        prop_assert_eq!(emitted.is_some(), room >= headers.headers_len());
+        let written = emitted.unwrap_or(room);
+        prop_assert!(out[written..].iter().all(|byte| *byte == 0x5a));
+    }
+
+    /// Any combination of extended headers: what is emitted parses, the rest is refused.
+    #[test]
+    fn emit_refuses_what_parse_would_not_give_back(
+        (template, _) in headers(),
+        opcode in ferroce_host_tests::arbitrary::opcode(),
+        pad: u8,
+    ) {
+        let headers = Headers { opcode, pad, ..template };
+        let info = opcode.info();
+        let fits = headers.reth.is_some() == info.has_reth
+            && headers.aeth.is_some() == info.has_aeth
+            && headers.imm.is_some() == info.has_imm
+            && if info.has_payload() { pad < 4 } else { pad == 0 };
+        let mut out = [0; MAX_HEADERS];
+        let emitted = headers.emit(&mut out);
+        prop_assert_eq!(emitted.is_some(), fits);
+        if let Some(len) = emitted {
+            // One word of payload and padding, if there may be some.
+            let total = len + if info.has_payload() { 4 } else { 0 } + ICRC_LEN;
+            prop_assert_eq!(Headers::from(&parse(&out, total).unwrap()), headers);
+        }
+    }
+}
+
+/// What the standard says about opcode, version, padding and length, in the words of this test.
+fn expected(opcode: u8, version: u8, pad: usize, total: usize) -> Result<usize, ()> {
+    let headers = match opcode {
+        0x00..=0x02 | 0x04 | 0x07 | 0x08 | 0x0e => 12,
+        0x03 | 0x05 | 0x09 | 0x0d | 0x0f | 0x10 | 0x11 => 16,
+        0x06 | 0x0a | 0x0c => 28,
+        0x0b => 32,
+        _ => return Err(()),
+    };
+    let padded = total.checked_sub(headers + 4).ok_or(())?;
+    let payload = padded.checked_sub(pad).ok_or(())?;
+    let bare = matches!(opcode, 0x0c | 0x11);
+    if version != 0 || padded % 4 != 0 || payload > 4096 || (bare && padded != 0) {
+        return Err(());
+    }
+    Ok(payload)
+}
+
+/// Every opcode, every length of a packet up to what a 9000-byte link carries, every pad count.
+///
+/// `head` is once as short as the caller may make it and once as long as the packet.
+#[test]
+fn every_opcode_length_and_pad() {
+    const LONGEST: usize = 9000;
+    let mut bytes = vec![0xa5; LONGEST];
+    let mut accepted = 0u32;
+    for opcode in 0..=u8::MAX {
+        for pad in 0..4u8 {
+            bytes[0] = opcode;
+            bytes[1] = pad << 4;
+            for total in 0..=LONGEST {
+                let result = parse(&bytes[..total], total);
+                let short = parse(&bytes[..total.min(MAX_HEADERS)], total);
+                assert_eq!(result, short);
+                match expected(opcode, 0, pad.into(), total) {
+                    Ok(payload) => {
+                        let packet = result.unwrap();
+                        assert_consistent(&packet, total);
+                        assert_eq!(packet.opcode.as_u8(), opcode);
+                        assert_eq!((packet.payload_len, packet.pad), (payload, pad));
+                        accepted += 1;
+                    }
+                    Err(()) => assert!(result.is_err(), "{opcode:#x} {pad} {total}"),
+                }
+            }
+        }
+    }
+    // 16 opcodes with 0..=4096 bytes of payload (each with its padding), 2 without.
+    assert_eq!(accepted, 16 * 4097 + 2);
+}
+
+#[test]
+fn every_second_byte() {
+    for opcode in Opcode::ALL {
+        for flags in 0..=u8::MAX {
+            let mut bytes = [0; 64];
+            bytes[0] = opcode.as_u8();
+            bytes[1] = flags;
+            let total = opcode.info().headers_len() + ICRC_LEN + 4;
+            let (version, pad) = (flags & 15, usize::from((flags >> 4) & 3));
+            let result = parse(&bytes, total);
+            assert_eq!(
+                result.map(|packet| packet.payload_len).map_err(|_| ()),
+                expected(opcode.as_u8(), version, pad, total)
+            );
+            if version != 0 {
+                assert_eq!(result, Err(ParseError::BadVersion));
+            }
+        }
+    }
+}
+
+/// A head that is shorter than the headers is an error, whatever the length says.
+#[test]
+fn no_head_is_too_short_to_refuse() {
+    let bytes = [0; MAX_HEADERS];
+    for opcode in Opcode::ALL {
+        let mut bytes = bytes;
+        bytes[0] = opcode.as_u8();
+        for head in 0..opcode.info().headers_len() {
+            for total in [head, 64, 1500, usize::MAX] {
+                assert_eq!(parse(&bytes[..head], total), Err(ParseError::TooShort));
+            }
+        }
+    }
+}
