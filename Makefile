@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# make demo         shows that it works, in a virtual machine
+# make check        runs every test; make check ONLY=name runs those whose name begins so
+# make bench        measures against the kernel's own rdma_rxe; make bench QUICK=1 has one round and fewer rows
+# make check-debug  runs guest scenarios on a kernel full of checks, which make setup-debug makes
+#
+# They set the laboratory up first (make setup), in FERROCE_CACHE, by default ~/.cache/ferroce.
+#
+# With your own kernel, inside a Debian 13 that has its compilers:
+# make modules KDIR=/path/to/prepared/tree [KERNELRELEASE=...]
+# make provider
+# make install KDIR=... KERNELRELEASE=... [DESTDIR=...]
+
+PYTHON ?= python3
+LAB := $(PYTHON) -m tests.lab
+PROVIDER := build/provider/libferroce.so
+
+export KDIR KERNELRELEASE DESTDIR PROVIDER
+
+.PHONY: all setup setup-debug modules provider install demo check check-debug bench clean help
+# The kernel's build and cargo are parallel within; the targets here are not.
+.NOTPARALLEL:
+
+all: modules provider
+
+help:
+	@sed -n '3,13s/^# \{0,1\}//p' Makefile
+
+setup:
+	@$(LAB) setup $(if $(REFRESH),--refresh)
+
+modules:
+ifeq ($(KDIR),)
+	@$(LAB) modules
+else
+	@sh tests/lab/native.sh preflight-kernel
+	+@sh tests/lab/native.sh modules
+endif
+
+# Built right here where there is a cargo, else in the laboratory's root.
+provider:
+	@sh tests/lab/native.sh provider "$(PYTHON)"
+
+install:
+	@sh tests/lab/native.sh preflight-install
+	+@$(MAKE) --no-print-directory modules provider
+	@sh tests/lab/native.sh install
+
+demo:
+	@$(LAB) demo
+
+check:
+	@$(LAB) check $(if $(ONLY),--only '$(ONLY)')
+
+bench:
+	@$(LAB) bench $(if $(QUICK),--quick)
+
+setup-debug:
+	@$(LAB) setup-debug
+
+check-debug:
+	@$(LAB) check-debug $(if $(ONLY),--only '$(ONLY)')
+
+clean:
+	@sh tests/lab/native.sh clean

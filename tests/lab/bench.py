@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0
+"""`make bench`: ferroce against the kernel's own rdma_rxe in one boot; a table here, JSON and charts in build/bench."""
+
+import json
+import shlex
+import time
+
+from tests.bench import chart, plan, summary
+from tests.lab import boot, build, config, say
+from tests.lab.suite import BOOT_LIMIT, Reader
+
+OUT = config.BUILD / "bench"
+# No figure for so long means that the guest hangs: a run has 120 s, and the time until its end is judged.
+SILENCE = 180
+LIMIT = 45 * 60
+
+
+def floor(root):
+    """build/lab/floor, the program that measures what the machine does without RDMA."""
+    build.LAB.mkdir(parents=True, exist_ok=True)
+    build.run_in_root(root, "cc -std=gnu11 -O2 -Wall -Wextra -Werror -o build/lab/floor tests/bench/floor.c",
+                      "building the floor program")
+    return build.LAB / "floor"
+
+
+def run(root, quick):
+    """Measures and shows; 0 when every row has its figures and the kernel has nothing to complain of. A target that
+    is missed is shown, and is no failure: the figures are the result."""
+    q = shlex.quote
+    lines = build.guest_setup(root, True)
+    lines += [f"cp {q(str(floor(root)))} $M/srv/lab/",
+              f"cp -r {q(str(config.CHECKOUT / 'tests/bench'))} $M/srv/lab/tests/"]
+    work = boot.fresh_work("bench")
+    kvm = boot.kvm_works(root)
+    guest = boot.Guest(root, work, "python3 -m tests.bench.guest /srv/results", kvm, lines)
+    wanted = {"rounds": 1 if quick else plan.ROUNDS, "quick": quick}
+    (guest.results / "plan.json").write_text(json.dumps(wanted), encoding="utf-8")
+    say.step(f"boot the stock kernel {root.release} ({'KVM' if kvm else 'emulated, no KVM'}), log in {work}")
+    guest.start()
+    try:
+        events, why = watch(guest, wanted)
+    finally:
+        guest.stop()
+    faults = [why] if why else []
+    for event in events:
+        if event["event"] == "broken":
+            faults.append(f"{event['row']} on {event['driver']}: {event['detail']}")
+        elif event["event"] == "done":
+            faults += [event["failure"]] if event["failure"] else []
+            faults += [f"kernel: {line.strip()}" for line in event["complaints"]]
+    if why:
+        for line in guest.console_tail() + guest.output_tail():
+            say.line("    | " + line)
+    result = summary.summarize(events, quick)
+    result |= {"kernel": root.release, "kvm": kvm, "rounds": wanted["rounds"], "faults": faults,
+               "seconds": round(time.monotonic() - guest.began)}
+    show(result)
+    return 1 if faults else 0
+
+
+def watch(guest, wanted):
+    """Follows the guest to its end; returns its events, and what went wrong if it did not end by itself."""
+    reader = Reader(guest.results / "events.jsonl")
+    events, up, turn = [], False, -1
+    deadline, since = guest.began + LIMIT, guest.began
+    while True:
+        alive = guest.alive()
+        for event in reader.new():
+            events.append(event)
+            since = time.monotonic()
+            up = up or event["event"] == "up"
+            if event["event"] == "done":
+                return events, None
+            if event["event"] == "floor" and event["round"] != turn:
+                turn = event["round"]
+                say.step(f"round {turn + 1} of {wanted['rounds']}")
+        now = time.monotonic()
+        if not alive:
+            return events, "the guest died" if up else "the guest did not boot"
+        if now > deadline or now - since > (SILENCE if up else BOOT_LIMIT):
+            return events, "the guest hangs"
+        time.sleep(0.2)
+
+
+def show(result):
+    """The tables on the terminal, the rest into files."""
+    for place, words in plan.PLACES.items():
+        say.line(f"\nferroce and rdma_rxe, {words} (medians of {result['rounds']}, MTU 4096 if not said):")
+        say.table(*summary.table([row for row in result["rows"] if row["place"] == place]))
+    say.line("\nThe same machine without RDMA:")
+    say.table([[name, one["unit"], summary.number(one["median"]), f"{one['spread'] / 2:.0%}"]
+               for name, one in result["floors"].items()], ["", "unit", "median", "+-"])
+    rated = [row for row in result["rows"] if "met" in row]
+    say.line(f"\n{sum(row['met'] for row in rated)} of {len(result['rows'])} rows reach what is wanted; a ratio above 1 "
+             f"is ferroce's. {'KVM' if result['kvm'] else 'Emulated'}: only ratios mean something elsewhere.")
+    for fault in result["faults"]:
+        say.line(f"failed: {fault}")
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / "bench.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    for place, words in plan.PLACES.items():
+        below = f"Median of {result['rounds']} rounds in one boot of {result['kernel']}; line: least to most; dashes: wanted"
+        text = chart.ratios(f"ferroce against rdma_rxe, {words} (right of 1x is better)", below,
+                            [row for row in result["rows"] if row["place"] == place])
+        (OUT / f"{place}.svg").write_text(text, encoding="utf-8")
+    say.line(f"{OUT}/bench.json, local.svg, veth.svg; {result['seconds']} s with the boot")

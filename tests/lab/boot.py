@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Boots the stock kernel on a throw-away copy of the made root."""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from tests.lab import config
+from tests.lab.say import LabError
+from tests.lab.shell import in_namespace, kill_group
+
+# Drivers of emulated hardware nobody asks for: their probing is a good part of the boot.
+BLACKLIST = ("kvm_amd,kvm_intel,kvm,ahci,libata,psmouse,sr_mod,iTCO_wdt,i6300esb,i2c_i801,lpc_ich,pcspkr,"
+             "serio_raw,powernow_k8,acpi_cpufreq,qemu_fw_cfg")
+
+
+def kvm_works(root):
+    """Whether KVM can run this very kernel. The device node may exist and be of no use, so it is tried once a boot."""
+    try:
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        boot_id = ""
+    if os.environ.get("FERROCE_KVM") in ("0", "1"):
+        return os.environ["FERROCE_KVM"] == "1"
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return False
+    memo = config.cache() / "kvm.json"
+    try:
+        known = json.loads(memo.read_text(encoding="utf-8"))
+        if known.get("boot_id") == boot_id and known.get("release") == root.release:
+            return known["works"]
+    except (OSError, ValueError, KeyError):
+        pass
+    works = probe_kvm(root)
+    memo.write_text(json.dumps({"boot_id": boot_id, "release": root.release, "works": works}), encoding="utf-8")
+    return works
+
+
+def probe_kvm(root, limit=20):
+    """Boots the kernel with no root file system: one that runs gets as far as saying so, and then panics and leaves."""
+    argv = ["qemu-system-x86_64", "-machine", "q35,accel=kvm", "-cpu", "host", "-m", "512", "-display", "none",
+            "-monitor", "none", "-nodefaults", "-serial", "stdio", "-no-reboot", "-kernel", str(root.vmlinuz),
+            "-append", "console=ttyS0 panic=-1 quiet loglevel=7"]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              timeout=limit)
+        return b"Unable to mount root fs" in done.stdout
+    except (subprocess.TimeoutExpired, OSError):
+        return False
+
+
+def guest_memory():
+    """Megabytes for the guest: enough to register more than 1 GiB where the host has it."""
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            have = int(line.split()[1]) // 1024
+            return 4096 if have > 7000 else 2048
+    return 2048
+
+
+class Guest:
+    """One boot. Results are read from `results`, which the guest writes through 9p."""
+
+    WHAT = "stock kernel"
+    # Under emulation it takes 20 s on two idle cores.
+    BOOT_LIMIT = 240
+    # Beyond a scenario's own limit the agent ends it; if even that does not happen the guest is stuck.
+    GRACE = 45
+
+    def __init__(self, root, work, agent, kvm, extra=(), env=None):
+        """`work` is a fresh folder; `agent` the command to run in the guest; `extra` shell lines that finish the
+        root before the boot, with its path in $M."""
+        self.root = root
+        self.work = Path(work)
+        self.results = self.work / "results"
+        self.results.mkdir(parents=True, exist_ok=True)
+        self.console = self.work / "console.log"
+        self.output = self.work / "output.log"
+        self.kvm = kvm
+        self.began = time.monotonic()
+        self.proc = None
+        self.script = self._script(agent, extra, env or {})
+
+    def _script(self, agent, extra, env):
+        q = shlex.quote
+        mnt = self.work / "mnt"
+        mnt.mkdir(exist_ok=True)
+        root = str(self.root.path.resolve())
+        sets = " ".join(f"{k}={q(v)}" for k, v in env.items())
+        vng = [
+            vng_program(), "--run", f"{mnt}/m/usr/lib/modules/{self.root.release}/vmlinuz", "--root", f"{mnt}/m",
+            "--busybox", f"{mnt}/m/usr/bin/busybox", "--force-9p", "--rw", "--user", "root", "--cpus", "2",
+            "--memory", f"{guest_memory()}M", "--verbose",
+            "--rwdir", f"/srv/results={self.results}", "--append", f"module_blacklist={BLACKLIST}",
+            "--append", "oops=panic", "--append", "apparmor=0", "--append", "mitigations=off",
+        ]
+        if not self.kvm:
+            vng.append("--disable-kvm")
+        # The same root once more, this time cached by the guest: nothing changes in it while the guest runs, and
+        # starting a program no longer means fetching its libraries from the host again.
+        vng.append(f"--qemu-opts=-fsdev local,id=hot,path={mnt}/m,security_model=none,readonly=on,multidevs=remap "
+                   "-device virtio-9p-pci,fsdev=hot,mount_tag=hot")
+        vng += ["--exec", f"exec env PYTHONDONTWRITEBYTECODE=1 {sets} sh /srv/lab/tests/vm/hot.sh {agent}"]
+        lines = [
+            f"W={q(str(mnt))}; M=$W/m",
+            "mount -t tmpfs -o size=2g tmpfs $W",
+            "mkdir $W/u $W/w $W/m",
+            f"mount -t overlay overlay -o lowerdir={q(root)},upperdir=$W/u,workdir=$W/w $M",
+            "mkdir -p $M/srv/lab/tests $M/srv/results",
+            f"cp -r {q(str(config.CHECKOUT))}/tests/vm {q(str(config.CHECKOUT))}/tests/__init__.py $M/srv/lab/tests/",
+            *extra,
+            "cd $M",
+            "exec " + shlex.join(vng),
+        ]
+        return "\n".join(lines)
+
+    def start(self):
+        """Starts the guest; its console goes to a file from the first line on."""
+        # virtme-ng hands its own standard streams to qemu: they must be files.
+        with open(self.output, "wb") as out, open(self.console, "wb") as err, open("/dev/null", "rb") as null:
+            self.proc = subprocess.Popen(in_namespace(self.script), stdin=null, stdout=out, stderr=err,
+                                         start_new_session=True)
+        self.began = time.monotonic()
+
+    def alive(self):
+        """Whether it still runs."""
+        return self.proc.poll() is None
+
+    def stop(self):
+        """Ends it now."""
+        if self.proc and self.proc.poll() is None:
+            kill_group(self.proc)
+
+    def console_tail(self, lines=25):
+        """The last lines of the kernel's console."""
+        return tail_of(self.console, lines)
+
+    def output_tail(self, lines=5):
+        """The last lines virtme-ng and the agent printed."""
+        return tail_of(self.output, lines)
+
+
+def tail_of(path, lines):
+    """The last lines of a file that say something."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]
+
+
+def vng_program():
+    """virtme-ng of the version the suite is made for, from the cache."""
+    program = config.cache() / "venv" / "bin" / "vng"
+    if not program.exists():
+        raise LabError(f"virtme-ng is missing at {program}; run make setup")
+    return str(program)
+
+
+def fresh_work(name):
+    """A new folder for one run, under build/vm; the last few are kept to look at."""
+    base = config.BUILD / "vm"
+    base.mkdir(parents=True, exist_ok=True)
+    old = sorted((p for p in base.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime)
+    for path in old[:-8]:
+        # A folder in use is a mount point somewhere else only; removing what it holds here harms nobody.
+        shutil.rmtree(path, ignore_errors=True)
+    work = base / f"{time.strftime('%H%M%S')}-{os.getpid()}-{name}"
+    work.mkdir()
+    return work

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Builds what the guest runs, inside the made root: the module, the provider, the C cases."""
+
+import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.lab import config
+from tests.lab.say import LabError, step
+from tests.lab.shell import chroot_command
+
+LAB = config.BUILD / "lab"
+
+
+def run_in_root(root, command, what, cwd="/ferroce", env=None, binds=(), quiet=True, timeout=1800):
+    """Runs a command in the root; when it fails its whole output is shown, for it is the compiler's."""
+    done = subprocess.run(chroot_command(root.path.resolve(), command, cwd=cwd, env=env, binds=binds),
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace", timeout=timeout)
+    if done.returncode:
+        print(done.stdout, end="", flush=True)
+        raise LabError(f"{what} failed (exit {done.returncode}); the reason is above")
+    if not quiet:
+        print(done.stdout, end="", flush=True)
+    return done.stdout
+
+
+def kernel_env(root):
+    """What native.sh takes, for the kernel of the root."""
+    return {"KDIR": root.kdir, "KERNELRELEASE": root.release, "CC": root.cc, "ARCH": "x86"}
+
+
+def module(root, quiet=True):
+    """rust/ferroce.ko for the kernel of the root."""
+    if not (config.CHECKOUT / "rust/Kbuild").exists():
+        raise LabError("rust/Kbuild is missing: this is not a whole checkout")
+    step(f"build the module for {root.release}")
+    script = ("sh tests/lab/native.sh preflight-kernel && "
+              f"KMAKE='make -j{os.cpu_count() or 2} ARCH=x86 CC={root.cc}' sh tests/lab/native.sh modules")
+    run_in_root(root, f"sh -c {shlex.quote(script)}", "building the module", env=kernel_env(root), quiet=quiet)
+    return config.CHECKOUT / "rust/ferroce.ko"
+
+
+def provider(root, quiet=True):
+    """build/lab/libferroce.so, made by the root's cargo so that it runs on the root's libraries."""
+    if not (config.CHECKOUT / "userspace-provider/Cargo.toml").exists():
+        raise LabError("userspace-provider is missing: this is not a whole checkout")
+    step("build the provider")
+    run_in_root(root, ["cargo", "build", "--release", "--locked", "--offline", "-p", "ferroce-provider"],
+                "building the provider", quiet=quiet)
+    made = config.BUILD / "cargo-lab/release/libferroce.so"
+    return copy(made, LAB / "libferroce.so")
+
+
+def copy(source, target):
+    """Copies a product where the guest's root takes it from."""
+    if not source.exists():
+        raise LabError(f"the build made no {source}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(source, target)
+    return target
+
+
+# The C programs of the guest, and where their sources are.
+PROGRAMS = {"verbs_cases": "tests/vm/verbs_c", "verbs_peer": "tests/vm/peer_c"}
+
+
+def programs(root):
+    """build/lab/verbs_cases of the verbs scenarios, and verbs_peer of those with two ends."""
+    made = []
+    for name, folder in PROGRAMS.items():
+        sources = sorted((config.CHECKOUT / folder).glob("*.[ch]"))
+        program = LAB / name
+        made.append(program)
+        if program.exists() and program.stat().st_mtime > max(s.stat().st_mtime for s in sources):
+            continue
+        LAB.mkdir(parents=True, exist_ok=True)
+        run_in_root(root, f"cc -std=gnu11 -O1 -g -Wall -Wextra -Werror -o build/lab/{name} {folder}/*.c -libverbs",
+                    f"building {name}")
+    return made
+
+
+def guest_setup(root, with_module=True):
+    """Builds everything; returns the shell lines that put it into the guest's root, which is at $M."""
+    q = shlex.quote
+    lines = [f"cp {q(str(program))} $M/srv/lab/" for program in programs(root)]
+    if with_module:
+        env = (f"MODULE={q(str(module(root)))} PROVIDER={q(str(provider(root)))} "
+               f"KERNELRELEASE={q(root.release)} DESTDIR=$M PROVIDERDIR=/usr/lib/x86_64-linux-gnu/libibverbs")
+        lines.append(f"cd {q(str(config.CHECKOUT))}")
+        lines.append(f"{env} sh tests/lab/native.sh install")
+    return lines
+
+
+def export(path, target):
+    """Copies a product to a place the caller names."""
+    copy(Path(path), Path(target) if os.path.isabs(target) else config.CHECKOUT / target)

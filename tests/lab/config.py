@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Where things are, and what the made root consists of. A change of the recipe makes the next set-up build it anew."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+BUILD = CHECKOUT / "build"
+
+VIRTME_NG = "1.42"
+SUITE = "trixie"
+RDMA_CORE = {"56.1": "trixie", "65.0": "sid"}
+
+# Needed on the host: to make the root and to boot it.
+HOST_PACKAGES = [
+    "mmdebstrap", "qemu-system-x86", "python3-venv", "python3-pip", "kmod", "util-linux", "ca-certificates",
+    "debian-archive-keyring",
+]
+
+# Pinned to one version: the kernel's Rust metadata is readable by the compiler that made it alone.
+RUST_PACKAGES = ["rustc", "rust-src", "rustfmt", "rust-clippy", "cargo", "libstd-rust-dev"]
+
+ROOT_PACKAGES = [
+    # What builds the module and the provider.
+    "make", "gcc", "gcc-14", "libc6-dev", "bc", "bison", "flex", "libelf-dev", "libssl-dev", "pahole", "python3",
+    "xz-utils", "cpio", "kmod", "bindgen", "clang", "lld", "llvm", "libclang-dev", "dpkg-dev", "ca-certificates",
+    "libibverbs-dev", "librdmacm-dev", "git",
+    # What the guest runs.
+    "rdma-core", "ibverbs-utils", "ibverbs-providers", "rdmacm-utils", "perftest", "infiniband-diags",
+    "python3-pyverbs", "python3-scapy", "tshark", "tcpdump", "iproute2", "iputils-ping", "ethtool", "procps",
+    "strace", "gdb", "udev", "busybox-static", "gzip", "nftables",
+]
+
+# Counted up when the steps change without a change of the lists above.
+RECIPE_VERSION = 1
+
+
+def wanted_kernel():
+    """FERROCE_KERNEL, such as 7.2, asks for the newest complete kernel whose release begins so; it gets a root of its
+    own, so that two kernels can be tested in turn."""
+    return os.environ.get("FERROCE_KERNEL", "")
+
+
+def recipe():
+    """Names everything the root is made of, so that a root made otherwise is not taken for this one."""
+    parts = [RECIPE_VERSION, SUITE, sorted(RDMA_CORE.items()), sorted(ROOT_PACKAGES), sorted(RUST_PACKAGES)]
+    if wanted_kernel():
+        parts.append(wanted_kernel())
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def cache():
+    """The folder that outlives checkouts."""
+    text = os.environ.get("FERROCE_CACHE")
+    if text:
+        return Path(text).absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base).absolute() / "ferroce"
+
+
+class Root:
+    """The made root and the kernel in it, as its stamp describes them."""
+
+    STAMP = "etc/ferroce-lab.json"
+
+    def __init__(self, path):
+        self.path = Path(path)
+        with open(self.path / self.STAMP, encoding="utf-8") as f:
+            stamp = json.load(f)
+        self.recipe = stamp["recipe"]
+        self.release = stamp["release"]
+        self.version = stamp["version"]
+        # Inside the root.
+        self.kdir = stamp["kdir"]
+        self.cc = stamp["cc"]
+
+    @property
+    def vmlinuz(self):
+        """The kernel image."""
+        return self.path / "usr/lib/modules" / self.release / "vmlinuz"

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The debug kernel: made once from Debian's own source, with KASAN, lockdep and their like; and `make check-debug`.
+
+It lives in the cache under the name of its recipe: the kernel's image, its modules, and the tree modules are built
+against. It boots without udev and systemd, on a small init of our own, for under these checks and emulation both take
+minutes.
+"""
+
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from tests.lab import boot, build, check, config, say, setup, suite
+from tests.lab.say import LabError, step
+from tests.lab.shell import chroot_command, kill_group
+from tests.vm.scenario import load_all
+
+FRAGMENT = Path(__file__).with_name("debug.config")
+# Counted up when the steps change without a change of the configuration.
+STEPS = 1
+DISK_NEEDED = 6 << 30
+# One place in the root whatever the folder is called outside, for builds remember where they happened.
+INSIDE = "/mnt"
+TREE = f"{INSIDE}/linux"
+MAKE = "make LLVM=1 ARCH=x86_64"
+
+# Stands for the PATIENCE of 2 the stock kernel gets; this one is slower by about this half.
+SLOW = 20
+LIMIT = 4 * 3600
+# Megabytes: enough for what runs here, and what is not there need not be searched for leaks.
+MEMORY = 2048
+# What an idle scenario of the stock kernel says in seconds and more, here it would say in hours.
+LEFT_OUT = ("verbs.two-gib.", "verbs.large-mr.")
+FAMILIES = ("link.", "pingpong.", "verbs.")
+LAST = ("debug.lockdep", "debug.leaks")
+
+
+class DebugKernel:
+    """The made kernel, as its stamp describes it. It takes the place of `config.Root` for a guest."""
+
+    STAMP = "stamp.json"
+
+    def __init__(self, root, path):
+        self.root = root
+        self.path = root.path
+        self.folder = Path(path)
+        with open(self.folder / self.STAMP, encoding="utf-8") as f:
+            self.release = json.load(f)["release"]
+
+    @property
+    def image(self):
+        """What qemu starts."""
+        return self.folder / "bzImage"
+
+
+def recipe(root):
+    """Names what the kernel is made of: its source, its compilers (they are the root's), its configuration."""
+    parts = [STEPS, root.recipe, root.version, FRAGMENT.read_text(encoding="utf-8")]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def ready(root):
+    """The kernel of today's recipe, or None when it is not there."""
+    folder = Path(os.environ.get("FERROCE_DEBUG_KERNEL") or config.cache() / f"debug-{recipe(root)}")
+    try:
+        return DebugKernel(root, folder)
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def make(root):
+    """Makes the kernel if it is not there."""
+    with setup.lock(config.cache() / "debug.lock"):
+        return ready(root) or make_new(root)
+
+
+def make_new(root):
+    """Builds under another name and renames what is whole."""
+    cache = config.cache()
+    free = shutil.disk_usage(cache).free
+    if free < DISK_NEEDED:
+        raise LabError(f"{cache} has {free >> 30} GiB free and the debug kernel needs {DISK_NEEDED >> 30}")
+    for old in cache.glob("new-debug-*"):
+        setup.remove_tree(old)
+    new, final = cache / f"new-debug-{os.getpid()}", cache / f"debug-{recipe(root)}"
+    (new / "root/usr").mkdir(parents=True)
+    log = cache / "debug.log"
+    log.write_text("", encoding="utf-8")
+    step(f"make the debug kernel from the source of {root.version} (about 10 minutes of two idle cores, once; "
+         f"log in {log})")
+    shutil.copy(FRAGMENT, new / "debug.config")
+    in_new(root, new, f"""
+        cp -a {root.kdir} {TREE}
+        cd {TREE}
+        # What the stock kernel's preparation removed, as far as the build looks there.
+        rm -rf Documentation
+        mkdir Documentation
+        touch Documentation/Kconfig Documentation/Makefile
+        {MAKE} mrproper""", "copying the kernel's source", log)
+    in_new(root, new, f"""
+        cd {TREE}
+        {MAKE} tinyconfig
+        scripts/kconfig/merge_config.sh -m .config {INSIDE}/debug.config
+        {MAKE} olddefconfig
+        lost=0
+        while IFS= read -r line; do
+            case $line in CONFIG_*) ;; *) continue ;; esac
+            grep -qxF "$line" .config || {{ echo "the configuration lost $line"; lost=1; }}
+        done <{INSIDE}/debug.config
+        exit $lost""", "configuring the debug kernel", log)
+    step("  compile it")
+    in_new(root, new, f"""
+        cd {TREE}
+        {MAKE} -j{os.cpu_count() or 2} bzImage modules
+        {MAKE} INSTALL_MOD_PATH={INSIDE}/root/usr modules_install
+        rm -f {INSIDE}/root/usr/lib/modules/*/build
+        cp arch/x86/boot/bzImage System.map .config {INSIDE}/
+        {MAKE} -s kernelrelease >{INSIDE}/release
+        # Modules are built against headers, metadata and tools; the rest is most of the size.
+        find . -name '*.o' -not -path './scripts/*' -not -path './tools/*' -delete
+        find . -name '*.a' -not -path './tools/*' -delete
+        rm -f vmlinux vmlinux.unstripped arch/x86/boot/compressed/vmlinux*""", "building the debug kernel", log)
+    release = (new / "release").read_text(encoding="ascii").strip()
+    (new / DebugKernel.STAMP).write_text(json.dumps({"release": release, "recipe": recipe(root)}), encoding="utf-8")
+    setup.remove_tree(final)
+    new.rename(final)
+    for old in cache.glob("debug-*"):
+        if old.is_dir() and old != final and (old / DebugKernel.STAMP).exists():
+            setup.remove_tree(old)
+    made = ready(root)
+    if made is None:
+        raise LabError(f"the debug kernel in {final} is not whole although every step succeeded; see {log}")
+    return made
+
+
+def in_new(root, new, script, what, log):
+    """Runs a script in the root with the new folder in its place; says now and then how far it has come."""
+    rust = next((root.path / "usr/src").glob("rustc-*/library"))
+    env = {"RUST_LIB_SRC": "/" + str(rust.relative_to(root.path)), "KBUILD_BUILD_HOST": "lab",
+           "KBUILD_BUILD_USER": "lab"}
+    argv = chroot_command(root.path.resolve(), f"nice -n 19 sh -ec {shlex.quote(script)}", env=env,
+                          binds=[(new, INSIDE)])
+    with open(log, "a", encoding="utf-8") as out:
+        proc = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+                                start_new_session=True)
+    said = time.monotonic()
+    try:
+        while proc.poll() is None:
+            time.sleep(0.5)
+            if time.monotonic() - said > 60:
+                said = time.monotonic()
+                lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+                step(f"    {len(lines)} lines of log, now {lines[-1].strip() if lines else 'beginning'}")
+    finally:
+        if proc.poll() is None:
+            kill_group(proc)
+    if proc.returncode:
+        for line in boot.tail_of(log, 20):
+            say.line("    | " + line)
+        raise LabError(f"{what} failed (exit {proc.returncode}); the whole log is {log}")
+
+
+def module(kernel):
+    """ferroce.ko for the debug kernel, built on a copy of the sources beside the one for the stock kernel."""
+    name = hashlib.sha256(str(config.CHECKOUT).encode()).hexdigest()[:12]
+    work = config.cache() / "debug-module" / name
+    sync(config.CHECKOUT / "rust", work / "src/rust")
+    shutil.copy2(config.CHECKOUT / "Kbuild", work / "src/Kbuild")
+    stamp = work / "kernel"
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != str(kernel.folder.resolve()):
+        clean(work / "src")
+    stamp.write_text(str(kernel.folder.resolve()), encoding="utf-8")
+    step(f"build the module for the debug kernel {kernel.release}")
+    build.run_in_root(kernel.root, f"{MAKE} -j{os.cpu_count() or 2} --no-print-directory -C {TREE} M=/srv/src modules"
+                      .replace("/srv/src", inside_cache(work / "src")), "building the module for the debug kernel",
+                      binds=[(kernel.folder, INSIDE)])
+    made = work / "src/rust/ferroce.ko"
+    if not made.exists():
+        raise LabError(f"the build made no {made}")
+    return made
+
+
+def inside_cache(path):
+    """Where a path of the cache is inside the root."""
+    return "/cache/" + str(path.relative_to(config.cache()))
+
+
+def sync(source, target):
+    """Copies changed sources and forgets those that are gone; what the kernel's build made stays."""
+    here = {p.relative_to(source) for p in source.rglob("*") if p.is_file() and p.suffix in (".rs", ".c", ".h")
+            or p.name in ("Kbuild", "bindgen_parameters")}
+    here = {p for p in here if not p.name.endswith("_generated.rs")}
+    for path in here:
+        old = target / path
+        if not old.exists() or old.read_bytes() != (source / path).read_bytes():
+            old.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source / path, old)
+    for path in list(target.rglob("*.rs")):
+        if path.relative_to(target) not in here and not path.name.endswith("_generated.rs"):
+            path.unlink()
+
+
+def clean(folder):
+    """What another kernel's build left does not fit this one."""
+    for path in folder.rglob("*"):
+        if path.is_file() and (path.suffix in (".o", ".ko", ".mod", ".cmd", ".d", ".rmeta")
+                               or path.name.endswith(("_generated.rs", ".mod.c", "modules.order"))):
+            path.unlink()
+
+
+INIT = """#!/bin/sh
+# The first process: mounts what programs expect, runs one command, ends the machine.
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t debugfs debugfs /sys/kernel/debug
+mount -t devtmpfs dev /dev
+mkdir -p /dev/pts /dev/shm
+mount -t devpts devpts /dev/pts
+mount -t tmpfs tmpfs /dev/shm
+mount -t tmpfs tmpfs /tmp
+mount -t tmpfs tmpfs /run
+mkdir -p /run/netns /run/lock
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 results /srv/results
+ip link set lo up
+ulimit -l unlimited
+cd /srv/lab
+@COMMAND@ >/srv/results/output.txt 2>&1 </dev/null
+sync
+busybox reboot -f
+"""
+
+
+class DebugGuest(boot.Guest):
+    """A guest with the debug kernel: qemu without virtme-ng, the root over 9p, an init of our own."""
+
+    WHAT = "debug kernel"
+    BOOT_LIMIT = 900
+    GRACE = 300
+
+    def _script(self, agent, extra, env):
+        q = shlex.quote
+        kernel = self.root
+        mnt = self.work / "mnt"
+        mnt.mkdir(exist_ok=True)
+        sets = " ".join(f"{k}={q(v)}" for k, v in env.items())
+        init = self.work / "init"
+        init.write_text(INIT.replace("@COMMAND@", f"env PYTHONDONTWRITEBYTECODE=1 {sets} {agent}"), encoding="utf-8")
+        init.chmod(0o755)
+        # Every report is wanted, not only the first; the stalls of a slow machine are none.
+        append = ("console=ttyS0 loglevel=7 log_buf_len=16M panic=-1 oops=panic root=fsroot rootfstype=9p "
+                  "rootflags=trans=virtio,version=9p2000.L,msize=512000,cache=loose,access=any rw init=/srv/lab/init "
+                  "kasan_multi_shot printk.time=1 kunit.enable=0 rcupdate.rcu_cpu_stall_timeout=180 watchdog_thresh=60 "
+                  "workqueue.watchdog_thresh=180 clocksource=tsc tsc=reliable")
+        qemu = ["qemu-system-x86_64", "-machine", "q35,accel=" + ("kvm" if self.kvm else "tcg"),
+                # Five levels of page tables cost the emulation time and find nothing.
+                "-cpu", "host" if self.kvm else "max,la57=off", "-smp", "2", "-m", f"{MEMORY}M",
+                "-nodefaults", "-display", "none", "-monitor", "none", "-no-reboot",
+                "-serial", "file:/proc/self/fd/2", "-device", "virtio-rng-pci",
+                "-fsdev", "local,id=root,path=@M@,security_model=none,multidevs=remap",
+                "-device", "virtio-9p-pci,fsdev=root,mount_tag=fsroot",
+                "-fsdev", f"local,id=results,path={self.results},security_model=none,multidevs=remap",
+                "-device", "virtio-9p-pci,fsdev=results,mount_tag=results",
+                "-kernel", str(kernel.image.resolve()), "-append", append]
+        lower = f"{(kernel.folder / 'root').resolve()}:{kernel.path.resolve()}"
+        lines = [
+            f"W={q(str(mnt))}; M=$W/m",
+            "mount -t tmpfs -o size=2g tmpfs $W",
+            "mkdir $W/u $W/w $W/m",
+            f"mount -t overlay overlay -o lowerdir={q(lower)},upperdir=$W/u,workdir=$W/w $M",
+            "mkdir -p $M/srv/lab/tests $M/srv/results",
+            f"cp -r {q(str(config.CHECKOUT))}/tests/vm {q(str(config.CHECKOUT))}/tests/__init__.py $M/srv/lab/tests/",
+            f"cp {q(str(init))} $M/srv/lab/init",
+            *extra,
+            "cd $M",
+            "exec " + shlex.join(qemu).replace("@M@", f"{mnt}/m"),
+        ]
+        return "\n".join(lines)
+
+
+def guest_setup(kernel):
+    """Builds everything; returns the shell lines that put it into the guest's root, which is at $M."""
+    q = shlex.quote
+    made = module(kernel)
+    env = (f"MODULE={q(str(made))} PROVIDER={q(str(build.provider(kernel.root)))} KERNELRELEASE={q(kernel.release)} "
+           "DESTDIR=$M PROVIDERDIR=/usr/lib/x86_64-linux-gnu/libibverbs")
+    return [*(f"cp {q(str(program))} $M/srv/lab/" for program in build.programs(kernel.root)),
+            f"cd {q(str(config.CHECKOUT))}", f"{env} sh tests/lab/native.sh install"]
+
+
+def names():
+    """The scenarios worth their time here, in order."""
+    return [n for n in load_all() if n.startswith(FAMILIES) and not n.startswith(LEFT_OUT)
+            and not n.endswith("-sizes")]
+
+
+def run(root, only):
+    """Runs what is asked for on the debug kernel; 0 when nothing failed and the kernel reported nothing."""
+    kernel = make(root)
+    os.environ.update({"FERROCE_PATIENCE": str(SLOW), "FERROCE_SHORT": "1", "FERROCE_DEBUG": "1"})
+    picked = [n for n in names() if check.wanted(n, only)]
+    if not picked:
+        raise LabError(f"no scenario of the debug kernel is called {only}; make check-debug ONLY=name takes one of "
+                       f"{', '.join(sorted({n.split('.')[0] + '.' for n in names()}))} or a longer name")
+    picked = [*picked, *LAST]
+    reports = []
+
+    def show(result):
+        check.show(result)
+        if result.status == "failed" and result.log:
+            reports.append(result)
+
+    results = suite.run(kernel, picked, guest_setup(kernel), boot.kvm_works(root), show, LIMIT,
+                        label="debug", guest_class=DebugGuest)
+    for result in reports:
+        path = config.BUILD / "debug" / f"{result.name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(readable(kernel, "\n".join(result.log)), encoding="utf-8")
+        say.line(f"the kernel's words during {result.name}: {path}")
+    return check.finish(results)
+
+
+def readable(kernel, text):
+    """The same text with the names of Rust functions as they are in the source."""
+    done = subprocess.run(chroot_command(kernel.path.resolve(), ["c++filt", "-s", "rust"]), input=text,
+                          stdout=subprocess.PIPE, text=True, errors="replace")
+    return done.stdout if done.returncode == 0 else text

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0
+"""`make demo`: a person sees stock programs talk through the device, every cell of the matrix, and the packets."""
+
+from tests.lab import boot, build, say, suite
+from tests.vm import flavour
+from tests.vm.packets import MTU, SIZE
+from tests.vm.pingpong import ITERS, MTUS, PATHS
+
+LIMIT = 15 * 60
+WORDS = {
+    "loop-local": "one device to itself, local path on",
+    "loop-wire": "one device to itself, local path off",
+    "veth-ipv4": "two network namespaces over veth, IPv4",
+    "veth-ipv6": "two network namespaces over veth, IPv6",
+}
+
+
+def run(root, with_module):
+    """Runs the demo; 0 when everything worked."""
+    lines = build.guest_setup(root, with_module)
+    names = ["link.devinfo", *[f"pingpong.{path}" for path, *_ in PATHS], "packets.message-ipv4"]
+    cells = {}
+    results = []
+
+    def on_start(name):
+        path = name.removeprefix("pingpong.")
+        if path in WORDS:
+            say.step(f"ibv_rc_pingpong -c, {ITERS} round trips of 4096 B with checked data: {WORDS[path]}")
+        elif name == "link.devinfo":
+            say.step(f"rdma link add {flavour.current().prefix}0 type {flavour.current().link_type} netdev v0")
+        else:
+            say.step(f"capture one message of {SIZE} B at MTU {MTU}")
+
+    def on_cell(_name, cell):
+        cells[cell["path"], cell["mtu"], cell["mode"]] = cell["usec"]
+        say.line(f"        MTU {cell['mtu']:4}  {cell['mode']:<8} ok  {cell['usec']:9.1f} us per round trip")
+
+    def on_result(result):
+        results.append(result)
+        if result.name == "link.devinfo":
+            for text in result.notes:
+                say.line("\n".join("        " + line for line in text.rstrip().splitlines()))
+        if result.status != "passed":
+            say.verdict(result.status, result.name, result.seconds, result.detail)
+
+    suite.run(root, names, lines, boot.kvm_works(root), on_result, LIMIT, on_start, on_cell, label="demo")
+    good = all(r.status == "passed" for r in results)
+    show_table(cells)
+    for result in results:
+        if result.name == "packets.message-ipv4" and result.notes:
+            say.line(f"\nOne message of {SIZE} B each way at MTU {MTU}, as tshark decodes it:")
+            for text in result.notes:
+                say.line("  " + text)
+    done = len(cells)
+    wanted = len(PATHS) * len(MTUS) * 2
+    say.line(f"\n{done} of {wanted} cells of the matrix passed with checked data"
+             + ("" if good else "; something failed, see above"))
+    return 0 if good and done == wanted else 1
+
+
+def show_table(cells):
+    """Microseconds per round trip, paths down, MTUs across."""
+    say.line("\nibv_rc_pingpong -c: microseconds per round trip of 4096 B (the machine is emulated unless it has KVM)")
+    rows = []
+    for path, *_ in PATHS:
+        for mode in ("polling", "events"):
+            rows.append([WORDS[path], mode]
+                        + [f"{cells[path, mtu, mode]:.0f}" if (path, mtu, mode) in cells else "-" for mtu in MTUS])
+    say.table(rows, ["path", "CQ", *[f"MTU {mtu}" for mtu in MTUS]])

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The tests that need no guest: the crates, lint, the house rules, the module's build, the laboratory itself."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import time
+import tomllib
+from dataclasses import dataclass
+from typing import Callable
+
+from tests.lab import build, config, rules
+from tests.lab.say import LabError
+from tests.lab.shell import chroot_command
+from tests.lab.suite import Result
+
+CHECKOUT = config.CHECKOUT
+
+
+class Bad(Exception):
+    """A test that failed; `text` is its output."""
+
+    def __init__(self, detail, text=""):
+        super().__init__(detail)
+        self.text = text
+
+
+class NotHere(Exception):
+    """A test that has nothing to look at."""
+
+
+@dataclass(frozen=True)
+class Test:
+    """One line of the report."""
+
+    name: str
+    about: str
+    run: Callable
+    limit: int = 900
+
+
+def in_root(root, command, env=None, limit=900, cwd="/ferroce"):
+    """Output of a command in the root; failing means a failed test."""
+    try:
+        done = subprocess.run(chroot_command(root.path.resolve(), command, cwd=cwd, env=env),
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace", timeout=limit)
+    except subprocess.TimeoutExpired:
+        raise Bad(f"not done in {limit} s") from None
+    if done.returncode:
+        raise Bad(first_error(done.stdout) or f"exit {done.returncode}", done.stdout)
+    return done.stdout
+
+
+def first_error(text):
+    """The line of a compiler's or test program's output that says most."""
+    for pattern in (r"^(?:error|warning)(?:\[\w+\])?: .*$", r"^test .* \.\.\. FAILED$", r"^Diff in .*$", r"^FAIL.*$"):
+        found = re.search(pattern, text, re.M)
+        if found:
+            return found.group(0)
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def packages():
+    """Package names of the workspace's members, without the fuzzing crates that need another compiler."""
+    with open(CHECKOUT / "Cargo.toml", "rb") as f:
+        members = tomllib.load(f)["workspace"]["members"]
+    found = []
+    for member in members:
+        for path in sorted(CHECKOUT.glob(f"{member}/Cargo.toml")):
+            with open(path, "rb") as f:
+                found.append(tomllib.load(f)["package"]["name"])
+    return found
+
+
+def cargo_test(package):
+    """Unit, integration and documentation tests of one crate."""
+    def run(root):
+        out = in_root(root, ["cargo", "test", "-q", "--locked", "--offline", "-p", package], limit=1500)
+        ran = sum(int(n) for n in re.findall(r"(\d+) passed", out))
+        ignored = sum(int(n) for n in re.findall(r"(\d+) ignored", out))
+        if not ran:
+            raise Bad("the crate has no test", out)
+        return f"{ran} tests" + (f", {ignored} ignored" if ignored else "")
+
+    return run
+
+
+def clippy(root):
+    """Clippy of the host crates, warnings denied."""
+    in_root(root, ["cargo", "clippy", "-q", "--workspace", "--all-targets", "--locked", "--offline", "--", "-D",
+                   "warnings"])
+
+
+def rust_files():
+    """The Rust sources of the checkout, generated ones left out."""
+    return [str(p.relative_to(CHECKOUT)) for p in rules.sources() if p.suffix == ".rs"]
+
+
+def rustfmt(root):
+    """rustfmt of every Rust file, the module's too."""
+    files = rust_files()
+    # Each file is named, so that none is missed for want of a parent that declares it.
+    in_root(root, ["rustfmt", "--check", "--edition", "2021", "--config-path", "/ferroce/.rustfmt.toml", *files])
+    return f"{len(files)} files"
+
+
+def house_rules(_root):
+    """Where unsafe may be, SAFETY reasons, licence lines, the order of the rooms."""
+    found = rules.violations()
+    if found:
+        raise Bad(f"{len(found)} violations, the first: {found[0]}", "\n".join(found))
+
+
+def unit_tests(root):
+    """The laboratory's own unit tests."""
+    out = in_root(root, ["python3", "-m", "unittest", "discover", "-s", "tests/lab", "-t", ".", "-p", "test_*.py"])
+    return first_match(r"Ran (\d+) tests", out)
+
+
+def first_match(pattern, text):
+    """Group 1 of the first match, or nothing."""
+    found = re.search(pattern, text)
+    return found.group(1) + " tests" if found else ""
+
+
+def need_module():
+    """The module's sources may be away while a part of the house is built."""
+    if not (CHECKOUT / "rust/Kbuild").exists():
+        raise NotHere("the module has no sources here")
+
+
+def module_build(root):
+    """The module builds for the kernel of the root, and says of itself what it should."""
+    need_module()
+    try:
+        path = build.module(root)
+    except LabError as e:
+        raise Bad(str(e)) from None
+    info = subprocess.run(["modinfo", str(path)], stdout=subprocess.PIPE, text=True).stdout
+    for want in (r"^alias:\s+rdma-link-ferroce$", r"^license:\s+GPL", r"^depends:.*ib_core", r"^vermagic:\s+"
+                 + re.escape(root.release)):
+        if not re.search(want, info, re.M):
+            raise Bad(f"modinfo does not say {want!r}", info)
+
+
+def module_clippy(root):
+    """Clippy of the module with the kernel's lints, in a copy: its code must not be what is loaded."""
+    need_module()
+    copy = config.BUILD / "clippy"
+    shutil.rmtree(copy, ignore_errors=True)
+    copy.mkdir(parents=True)
+    shutil.copy(CHECKOUT / "Kbuild", copy)
+    names = shutil.ignore_patterns("*.o", "*.ko", "*.mod*", ".*.cmd", "*_generated.rs", "*.rmeta", ".*.d")
+    shutil.copytree(CHECKOUT / "rust", copy / "rust", ignore=names)
+    command = (f"make -j{os.cpu_count() or 2} ARCH=x86 CC={root.cc} KERNELRELEASE={root.release} -C {root.kdir} "
+               "M=/ferroce/build/clippy CLIPPY=1 modules 2>&1")
+    out = in_root(root, f"sh -c {shlex.quote(command)}")
+    warnings = re.findall(r"^(?:warning|error).*$", out, re.M)
+    if warnings:
+        raise Bad(f"{len(warnings)} findings, the first: {warnings[0]}", out)
+
+
+def tests():
+    """Every host test, quick ones first."""
+    found = [
+        Test("host.rules", "house rules: unsafe, SAFETY, SPDX, rooms", house_rules),
+        Test("host.lab", "the laboratory's own unit tests", unit_tests),
+        Test("host.rustfmt", "rustfmt of every Rust file", rustfmt),
+        Test("host.clippy", "clippy of the host crates, warnings denied", clippy),
+    ]
+    for package in packages():
+        found.append(Test(f"host.{package}", f"cargo test of {package}", cargo_test(package)))
+    found += [
+        Test("module.build", "the module builds for the stock kernel and says what it is", module_build),
+        Test("module.clippy", "clippy of the module with the kernel's lints", module_clippy),
+    ]
+    return found
+
+
+def run(test, root):
+    """Runs one test; its output is kept in build/host when it fails, and its end is shown."""
+    began = time.monotonic()
+    try:
+        detail = test.run(root) or ""
+        status = "passed"
+    except NotHere as e:
+        status, detail = "skipped", str(e)
+    except Bad as e:
+        status, detail = "failed", str(e)
+        if e.text:
+            path = config.BUILD / "host" / f"{test.name}.log"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(e.text, encoding="utf-8")
+            for line in e.text.rstrip().splitlines()[-40:]:
+                print("    | " + line)
+            detail += f" (all of it: {path.relative_to(CHECKOUT)})"
+    return Result(test.name, status, detail, round(time.monotonic() - began, 1))

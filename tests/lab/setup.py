@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Makes everything the other targets stand on: host tools, virtme-ng, the Debian root with its kernel, sources.
+
+All of it lives in the cache. Each part is made under another name and renamed when it is whole, so that what has the
+right name can be trusted, and one lock keeps two set-ups from each other.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.lab import config, debian
+from tests.lab.say import LabError, step
+from tests.lab.shell import chroot_command, run
+
+DISK_NEEDED = 9 << 30
+
+
+@contextlib.contextmanager
+def lock(path, shared=False):
+    """Holds a lock on a file; says so when it must wait."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+", encoding="utf-8") as f:
+        how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        try:
+            fcntl.flock(f, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            step("another set-up is at work; waiting for it")
+            fcntl.flock(f, how)
+        yield
+
+
+def root_path():
+    """The root of today's recipe."""
+    override = os.environ.get("FERROCE_ROOT")
+    return Path(override) if override else config.cache() / f"root-{config.recipe()}"
+
+
+def ready_root():
+    """The made root, or None when it is not there or not whole."""
+    try:
+        root = config.Root(root_path())
+    except (OSError, ValueError, KeyError):
+        return None
+    if root.recipe != config.recipe() and "FERROCE_ROOT" not in os.environ:
+        return None
+    kdir = root.path / root.kdir.lstrip("/")
+    whole = root.vmlinuz.exists() and (kdir / "rust/libkernel.rmeta").exists() and (kdir / "Module.symvers").exists()
+    return root if whole else None
+
+
+def setup(refresh=False):
+    """Makes what is missing and returns the root."""
+    if os.geteuid():
+        raise LabError("set-up needs root: it makes a Debian root and mounts it; run it as root or with sudo")
+    with lock(config.cache() / "lock"):
+        host_packages()
+        virtme_ng()
+        root = None if refresh else ready_root()
+        if root is None:
+            root = make_root()
+        rdma_core_sources(root)
+        cargo_fetch(root)
+    return root
+
+
+def host_packages():
+    """Installs on the host what is not there yet."""
+    out = debian.output(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *config.HOST_PACKAGES])
+    have = {line.split()[0] for line in out.splitlines() if line.endswith(" installed")}
+    missing = [p for p in config.HOST_PACKAGES if p not in have]
+    if not missing:
+        return
+    if not shutil.which("apt-get"):
+        raise LabError("set-up is for Debian 12 or 13, and this machine has no apt-get; install by hand: "
+                       + " ".join(missing))
+    step(f"install on this machine: {' '.join(missing)}")
+    log = config.cache() / "setup.log"
+    env = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
+    run(["apt-get", "-q", "update"], "refreshing the package lists of this machine", log, env=env)
+    run(["apt-get", "-q", "install", "-y", "--no-install-recommends", *missing],
+        "installing packages on this machine", log, env=env)
+
+
+def virtme_ng():
+    """virtme-ng at its pinned version in a virtual environment of its own."""
+    venv = config.cache() / "venv"
+    stamp = venv / "ferroce-stamp"
+    # The environment points at the interpreter that made it: another one makes it anew.
+    want = f"virtme-ng {config.VIRTME_NG} {sys.version_info[:2]} {venv}"
+    with contextlib.suppress(OSError):
+        if stamp.read_text(encoding="utf-8") == want and (venv / "bin/vng").exists():
+            return
+    step(f"install virtme-ng {config.VIRTME_NG}")
+    log = config.cache() / "setup.log"
+    shutil.rmtree(venv, ignore_errors=True)
+    run([sys.executable, "-m", "venv", venv], "making a Python environment", log)
+    run([venv / "bin/python", "-m", "pip", "install", "-q", f"virtme-ng=={config.VIRTME_NG}"],
+        "installing virtme-ng with pip (is the Python package index reachable?)", log)
+    stamp.write_text(want, encoding="utf-8")
+
+
+def remove_tree(path):
+    """Deletes a tree, but never through something mounted in it."""
+    path = Path(path)
+    if not path.exists():
+        return
+    real = str(path.resolve())
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+        point = line.split()[4]
+        if point == real or point.startswith(real + "/"):
+            raise LabError(f"{point} is mounted inside {path}, which is to be removed; unmount it first")
+    shutil.rmtree(path)
+
+
+def in_root(root, command, what, log, **kw):
+    """Runs a command inside a root that is being made."""
+    return run(chroot_command(root, command, writable=True, **kw), what, log)
+
+
+def make_root():
+    """The Debian root: packages, kernel, prepared kernel tree."""
+    cache = config.cache()
+    log = cache / "setup.log"
+    log.write_text("", encoding="utf-8")
+    site = debian.mirror()
+    free = shutil.disk_usage(cache).free
+    if free < DISK_NEEDED:
+        raise LabError(f"{cache} has {free >> 30} GiB free and set-up needs {DISK_NEEDED >> 30}; make room or name "
+                       "another place in FERROCE_CACHE")
+    step(f"make a Debian {config.SUITE} root from {site} in {cache} (some minutes, once; log in {log})")
+    debian.check_reachable(site, f"{config.SUITE}-backports")
+    for old in cache.glob("new-root-*"):
+        remove_tree(old)
+    new = cache / f"new-root-{os.getpid()}"
+    step("  Debian packages: tools to build with, stock RDMA programs")
+    suites = [config.SUITE, f"{config.SUITE}-updates", f"{config.SUITE}-backports"]
+    options = [f"--aptopt={line}" for line in debian.apt_config()]
+    run(["mmdebstrap", "--mode=root", "--variant=minbase", *options, "--include=" + ",".join(config.ROOT_PACKAGES),
+         config.SUITE, new, *[f"deb {site} {suite} main" for suite in suites]], "making the Debian root", log)
+    for folder in ("ferroce", "cache"):
+        (new / folder).mkdir(exist_ok=True)
+    sources = new / "etc/apt/sources.list.d"
+    (sources / "src.list").write_text(
+        f"deb-src {site} {config.SUITE} main\ndeb-src {site} sid main\n", encoding="utf-8")
+    in_root(new, ["apt-get", "-q", "update"], "reading the package lists", log)
+    kernel, config_text = install_kernel(new, log)
+    install_rust(new, config_text, kernel, log)
+    kdir, cc = prepare_kernel(new, kernel, config_text, log)
+    unpack_pyverbs(new, log)
+    stamp = {"recipe": config.recipe(), "release": kernel.release, "version": kernel.version, "kdir": kdir, "cc": cc,
+             "made": time.strftime("%Y-%m-%d")}
+    (new / config.Root.STAMP).write_text(json.dumps(stamp, indent=1), encoding="utf-8")
+    final = root_path()
+    with lock(cache / f"{final.name}.lock"):
+        remove_tree(final)
+        new.rename(final)
+    root = ready_root()
+    if root is None:
+        raise LabError(f"the root in {final} is not whole although every step succeeded; see {log}")
+    forget_old_roots(final)
+    step(f"  the root is ready: kernel {root.release}")
+    return root
+
+
+def forget_old_roots(keep):
+    """Removes roots that nobody uses, but the last other one: two kernels may be tested in turn."""
+    others = sorted((p for p in config.cache().glob("root-*") if p.is_dir() and p != keep),
+                    key=lambda p: p.stat().st_mtime)
+    for path in others[:-1]:
+        with open(f"{path}.lock", "a", encoding="utf-8") as f:
+            try:
+                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            with contextlib.suppress(LabError):
+                remove_tree(path)
+
+
+@contextlib.contextmanager
+def in_use(root):
+    """Keeps a root from being replaced while something runs in it."""
+    with open(config.cache() / f"{root.path.name}.lock", "a", encoding="utf-8") as f:
+        fcntl.flock(f, fcntl.LOCK_SH)
+        yield root
+
+
+def package_index(root):
+    """The package index of the backports as apt has it."""
+    script = ("apt-get indextargets --format '$(FILENAME)' 'Created-By: Packages' "
+              f"'Release: {config.SUITE}-backports' | while read f; do /usr/lib/apt/apt-helper cat-file \"$f\"; done")
+    done = subprocess.run(chroot_command(root, f"sh -c {shlex.quote(script)}", writable=True),
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace", timeout=120)
+    return done.stdout
+
+
+def install_kernel(new, log):
+    """The newest complete kernel of the backports: image and modules unpacked, headers and source installed."""
+    kernels = debian.complete_kernels(package_index(new))
+    wanted = config.wanted_kernel()
+    offered = ", ".join(k.release for k in kernels)
+    kernels = [k for k in kernels if not wanted or re.match(re.escape(wanted) + r"(?![0-9])", k.release)]
+    if wanted and offered and not kernels:
+        raise LabError(f"FERROCE_KERNEL={wanted}: {config.SUITE}-backports has {offered}")
+    if not kernels:
+        raise LabError(f"{config.SUITE}-backports has no complete kernel of {'.'.join(map(str, debian.OLDEST))} or "
+                       "later on this mirror now; name another mirror in FERROCE_MIRROR or try again later")
+    kernel = kernels[0]
+    step(f"  kernel {kernel.release}, version {kernel.version}")
+    in_root(new, ["apt-get", "-q", "install", "-y", "--no-install-recommends", "-t", f"{config.SUITE}-backports",
+                  f"{kernel.headers}={kernel.version}", f"{kernel.source}={kernel.version}"],
+            "installing the kernel's headers and source", log)
+    wanted = " ".join(f"{p}={kernel.version}" for p in (kernel.image, kernel.modules) if p)
+    # Unpacked, not installed: nothing here needs an initramfs or a boot loader.
+    in_root(new, f"""sh -ec '
+        mkdir -p /var/tmp/kernel; cd /var/tmp/kernel
+        apt-get -q download {wanted}
+        for f in *.deb; do dpkg -x $f /var/tmp/kernel/x; done
+        cd x
+        if [ -d lib ]; then mkdir -p usr; cp -a lib usr/; rm -r lib; fi
+        cp -a . /; cd /; rm -r /var/tmp/kernel
+        R={kernel.release}
+        [ -e /usr/lib/modules/$R/vmlinuz ] || cp /boot/vmlinuz-$R /usr/lib/modules/$R/vmlinuz
+        depmod $R'""", "unpacking the kernel", log)
+    text = (new / f"usr/src/{kernel.headers}/.config").read_text(encoding="utf-8")
+    if "CONFIG_RUST=y" not in text:
+        raise LabError(f"the kernel {kernel.release} is built without CONFIG_RUST, so it cannot load a Rust module")
+    return kernel, text
+
+
+def rustc_version(config_text):
+    """The compiler a kernel was built with, such as 1.85.1, from its configuration."""
+    number = int(re.search(r"^CONFIG_RUSTC_VERSION=(\d+)", config_text, re.M).group(1))
+    return f"{number // 100000}.{number // 100 % 1000}.{number % 100}"
+
+
+def install_rust(new, config_text, kernel, log):
+    """rustc and its company in exactly the version the kernel was built with."""
+    want = rustc_version(config_text)
+    step(f"  rustc {want}, as the kernel was built with")
+    out = run(chroot_command(new, ["apt-cache", "madison", "rustc"], writable=True), "asking for rustc", None)
+    versions = [line.split("|")[1].strip() for line in out.splitlines() if line.count("|") == 2]
+    fitting = [v for v in versions if re.match(re.escape(want) + r"\b", v)]
+    if not fitting:
+        raise LabError(f"kernel {kernel.release} was built with rustc {want}, and {config.SUITE} offers only "
+                       f"{', '.join(sorted(set(versions)))}")
+    in_root(new, ["apt-get", "-q", "install", "-y", "--no-install-recommends", "--allow-downgrades",
+                  *[f"{p}={fitting[0]}" for p in config.RUST_PACKAGES]], f"installing rustc {want}", log)
+
+
+def prepare_kernel(new, kernel, config_text, log):
+    """Regenerates the Rust metadata Debian does not ship, from the same source, configuration and compilers."""
+    step("  prepare the kernel tree and its Rust metadata (a minute)")
+    kdir = f"/usr/src/{kernel.source}"
+    cc = re.search(r'^CONFIG_CC_VERSION_TEXT="(\S+)', config_text, re.M).group(1)
+    rust = f"/usr/src/rustc-{rustc_version(config_text)}/library"
+    in_root(new, f"""sh -ec '
+        cd /usr/src; tar xf {kernel.source}.tar.xz; rm {kernel.source}.tar.xz
+        cp {kernel.headers}/.config {kernel.headers}/Module.symvers {kdir}/
+        cd {kdir}; cp .config .config.debian
+        make ARCH=x86 CC={cc} KERNELRELEASE={kernel.release} olddefconfig
+        cmp .config .config.debian || {{ echo the configuration changed; exit 1; }}
+        RUST_LIB_SRC={rust} make -j{os.cpu_count() or 2} ARCH=x86 CC={cc} KERNELRELEASE={kernel.release} \
+            prepare modules_prepare
+        test -e rust/libkernel.rmeta
+        rm -rf Documentation'""", "preparing the kernel tree", log)
+    return kdir, cc
+
+
+def unpack_pyverbs(new, log):
+    """The pyverbs tests of rdma-core, which Debian ships partly compressed."""
+    in_root(new, """sh -ec '
+        mkdir -p /srv/pyverbs; cp -r /usr/share/doc/rdma-core/tests /srv/pyverbs/
+        gunzip -f /srv/pyverbs/tests/*.gz'""", "unpacking the pyverbs tests", log)
+
+
+def rdma_core_sources(root):
+    """Source packages of rdma-core for the provider's layout tests: one of each private ABI."""
+    cache = config.cache()
+    log = cache / "setup.log"
+    missing = [v for v in config.RDMA_CORE if not (cache / f"rdma-core-{v}" / ".complete").exists()]
+    missing = [v for v in missing if not (cache / f"rdma-core-{v}.absent-{config.recipe()}").exists()]
+    if not missing:
+        return
+    step(f"  sources of rdma-core {' and '.join(missing)}")
+    in_root(root.path, ["apt-get", "-q", "update"], "reading the source lists", log)
+    out = run(chroot_command(root.path, ["apt-cache", "showsrc", "--only-source", "rdma-core"], writable=True),
+              "asking for rdma-core", None)
+    offered = sorted(set(re.findall(r"^Version: (\S+)$", out, re.M)))
+    for version in missing:
+        fitting = [v for v in offered if re.match(re.escape(version) + r"-", v)]
+        if not fitting:
+            step(f"  note: the archive has no rdma-core {version} any more (it has {', '.join(offered)}); "
+                 "its layout test will be skipped")
+            (cache / f"rdma-core-{version}.absent-{config.recipe()}").touch()
+            continue
+        new, final = cache / f"new-rdma-core-{version}", cache / f"rdma-core-{version}"
+        remove_tree(new)
+        remove_tree(final)
+        new.mkdir()
+        # The upstream tarball alone, by the name and checksum of the signed index: the headers are in it, and the
+        # rest of a source package is not on every mirror.
+        out = run(chroot_command(root.path, ["apt-get", "source", "--print-uris", "--only-source",
+                                             f"rdma-core={fitting[-1]}"], writable=True), "asking for its files", None)
+        found = re.search(r"^'(\S+)' (\S+\.orig\.tar\.\w+) \d+ (SHA256:\w+)", out, re.M)
+        if not found:
+            raise LabError(f"the archive names no tarball with a checksum for rdma-core {fitting[-1]}")
+        uri, name, checksum = found.groups()
+        in_root(root.path, f"""sh -ec 'cd /tmp
+            /usr/lib/apt/apt-helper download-file {uri} {name} {checksum}
+            tar xf {name} --strip-components=1 --no-same-owner -C /cache/new-rdma-core-{version}'""",
+                f"fetching the source of rdma-core {version}", log)
+        (new / ".complete").touch()
+        new.rename(final)
+
+
+def cargo_fetch(root):
+    """The crates of Cargo.lock, so that later builds need no network."""
+    lockfile = config.CHECKOUT / "Cargo.lock"
+    if not lockfile.exists():
+        return
+    want = hashlib.sha256(lockfile.read_bytes()).hexdigest()[:16]
+    stamp = config.cache() / "cargo" / f"fetched-{want}"
+    if stamp.exists():
+        return
+    step("  crates named in Cargo.lock")
+    run(chroot_command(root.path, ["cargo", "fetch", "-q", "--locked"], cwd="/ferroce"),
+        "fetching crates (is the crate registry reachable?)", config.cache() / "setup.log")
+    stamp.touch()

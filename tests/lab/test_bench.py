@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What `make bench` makes of its figures."""
+
+import unittest
+from xml.etree import ElementTree
+
+from tests.bench import chart, plan, summary
+
+
+def figure(row, driver, turn, value, **more):
+    """An event as the guest writes it."""
+    return {"event": "figure", "row": row.key, "driver": driver, "round": turn, "value": value, "counters": [], **more}
+
+
+class Summary(unittest.TestCase):
+    """Medians, spreads and ratios."""
+
+    def setUp(self):
+        self.latency = next(r for r in plan.rows() if r.kind == "latency" and r.place == "local")
+        self.rate = next(r for r in plan.rows() if r.kind == "rate" and r.place == "veth")
+
+    def row(self, row, events):
+        """The summary of one row."""
+        return next(r for r in summary.summarize(events)["rows"] if r["key"] == row.key)
+
+    def test_more_is_better_whatever_is_measured(self):
+        events = [figure(self.rate, "ferroce", 0, 300.0), figure(self.rate, "rxe", 0, 100.0),
+                  figure(self.latency, "ferroce", 0, 10.0, tail=20.0), figure(self.latency, "rxe", 0, 30.0, tail=10.0)]
+        self.assertEqual(self.row(self.rate, events)["ratio"]["median"], 3.0)
+        slow = self.row(self.latency, events)
+        self.assertEqual((slow["ratio"]["median"], slow["tail_ratio"]["median"]), (3.0, 0.5))
+        self.assertTrue(slow["met"])
+
+    def test_rounds_are_compared_with_themselves(self):
+        # The machine slows down fourfold from round to round; ferroce is always twice as fast.
+        events = [figure(self.rate, driver, turn, value * speed) for turn, speed in enumerate((16.0, 4.0, 1.0))
+                  for driver, value in (("ferroce", 20.0), ("rxe", 10.0))]
+        one = self.row(self.rate, events)
+        self.assertEqual(one["ratio"], {"median": 2.0, "least": 2.0, "most": 2.0})
+        self.assertEqual((one["ferroce"]["median"], one["ferroce"]["spread"]), (80.0, 3.75))
+
+    def test_a_round_without_its_counterpart_does_not_count(self):
+        events = [figure(self.rate, "ferroce", 0, 30.0), figure(self.rate, "rxe", 1, 10.0)]
+        self.assertNotIn("ratio", self.row(self.rate, events))
+
+    def test_a_target_is_missed(self):
+        events = [figure(self.rate, "ferroce", 0, 99.0), figure(self.rate, "rxe", 0, 100.0)]
+        one = self.row(self.rate, events)
+        self.assertFalse(one["met"])
+        cells, head = summary.table([one])
+        self.assertEqual((len(cells[0]), cells[0][-1]), (len(head), "missed"))
+
+    def test_a_row_without_figures_is_shown_as_failed(self):
+        cells, _ = summary.table([self.row(self.rate, [figure(self.rate, "rxe", 0, 1.0)])])
+        self.assertEqual(cells[0][2], "failed")
+
+
+class Plan(unittest.TestCase):
+    """The rows."""
+
+    def test_keys_are_unique_and_quick_is_a_part(self):
+        keys = [row.key for row in plan.rows()]
+        self.assertEqual(len(keys), len(set(keys)))
+        quick = {row.key for row in plan.rows(True)}
+        self.assertLess(quick, set(keys))
+
+    def test_reads_name_their_depth(self):
+        # perftest would ask for as many outstanding READs as the device offers.
+        for row in plan.rows():
+            argv = row.argv("d", 1, 2)
+            self.assertEqual("-o" in argv, "read" in row.tool)
+
+
+class Chart(unittest.TestCase):
+    """The SVG."""
+
+    def test_is_well_formed_and_shows_every_row(self):
+        rows = [{"name": f"<{n}>", "target": 1.0, "met": n > 1, "ratio": {"median": n, "least": n / 2, "most": n * 2}}
+                for n in (0.3, 1.0, 9.0)] + [{"name": "none", "target": 1.0}]
+        root = ElementTree.fromstring(chart.ratios("a & b", "c", rows))
+        words = [e.text for e in root.iter("{http://www.w3.org/2000/svg}text")]
+        for word in ("a & b", "<0.3>", "<9.0>", "9.00x", "1/4x"):
+            self.assertIn(word, words)
+        self.assertNotIn("none", words)
+        for bar in root.iter("{http://www.w3.org/2000/svg}rect"):
+            self.assertGreaterEqual(float(bar.get("width")), 1)
+
+    def test_nothing_measured_is_no_error(self):
+        ElementTree.fromstring(chart.ratios("a", "b", []))

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Choosing a kernel and a mirror from what an archive says."""
+
+import unittest
+
+from tests.lab import debian, setup
+
+
+def index(*packages):
+    """A package index of (name, version) pairs."""
+    return "\n\n".join(f"Package: {name}\nVersion: {version}\nDescription: words\n more: words"
+                       for name, version in packages)
+
+
+def kernel(release, version, image="linux-binary", modules=True, source=True, kbuild=True):
+    """The packages of one kernel."""
+    base = release.removesuffix("-amd64")
+    found = [(f"linux-headers-{release}", version), (f"linux-headers-{base}-common", version),
+             (f"{image}-{release}", version)]
+    if kbuild:
+        found.append((f"linux-kbuild-{base}", version))
+    if modules:
+        found.append((f"linux-modules-{release}", version))
+    if source:
+        found.append(("linux-source-" + ".".join(release.split("+")[0].split(".")[:2]), version))
+    return found
+
+
+OLD = kernel("7.2.9+deb13-amd64", "7.2.9-1~bpo13+1")
+GOOD = kernel("7.2.12+deb13-amd64", "7.2.12-1~bpo13+1")
+
+
+class Kernels(unittest.TestCase):
+    """The newest kernel that is complete."""
+
+    def test_newest(self):
+        found = debian.complete_kernels(index(*OLD, *GOOD))
+        self.assertEqual([k.release for k in found], ["7.2.12+deb13-amd64", "7.2.9+deb13-amd64"])
+        self.assertEqual(found[0].image, "linux-binary-7.2.12+deb13-amd64")
+        self.assertEqual(found[0].source, "linux-source-7.2")
+
+    def test_one_still_arriving_is_left_out(self):
+        arriving = [p for p in kernel("7.3.4+deb13-amd64", "7.3.4-1~bpo13+1") if "binary" not in p[0]]
+        for part in (arriving, kernel("7.3.4+deb13-amd64", "7.3.4-1", modules=False),
+                     kernel("7.3.4+deb13-amd64", "7.3.4-1", source=False),
+                     kernel("7.3.4+deb13-amd64", "7.3.4-1", kbuild=False)):
+            self.assertEqual(debian.complete_kernels(index(*part, *GOOD))[0].release, "7.2.12+deb13-amd64")
+
+    def test_source_of_another_version_is_none(self):
+        torn = [(n, "7.3.3-1" if "source" in n else v) for n, v in kernel("7.3.4+deb13-amd64", "7.3.4-1")]
+        self.assertEqual(debian.complete_kernels(index(*torn)), [])
+
+    def test_older_layout_has_the_modules_in_the_image(self):
+        found = debian.complete_kernels(index(*kernel("7.2.1+deb13-amd64", "7.2.1-1", "linux-image", modules=False)))
+        self.assertEqual((found[0].image, found[0].modules), ("linux-image-7.2.1+deb13-amd64", None))
+
+    def test_too_old_and_other_flavours(self):
+        self.assertEqual(debian.complete_kernels(index(*kernel("6.12.3+deb13-amd64", "6.12.3-1"))), [])
+        cloud = [(n.replace("-amd64", "-cloud-amd64"), v) for n, v in GOOD]
+        self.assertEqual(debian.complete_kernels(index(*cloud)), [])
+
+    def test_numbers_sort_as_numbers(self):
+        ten = kernel("7.10.1+deb13-amd64", "7.10.1-1")
+        self.assertEqual(debian.complete_kernels(index(*ten, *GOOD))[0].release, "7.10.1+deb13-amd64")
+
+
+class Mirrors(unittest.TestCase):
+    """The host's own mirror, out of apt's targets."""
+
+    def test_first_of_the_archive_proper(self):
+        text = ("http://other.example/apt/|nodistro|main\nhttp://mirror.example/debian-security/|bookworm-security|main\n"
+                "http://mirror.example/debian/|bookworm|main\n")
+        self.assertEqual(debian.pick_mirror(text), "http://mirror.example/debian")
+
+    def test_none(self):
+        self.assertIsNone(debian.pick_mirror("http://other.example/apt/|nodistro|main\n"))
+
+
+class Versions(unittest.TestCase):
+    """The compiler a kernel names."""
+
+    def test_rustc(self):
+        self.assertEqual(setup.rustc_version("CONFIG_RUST=y\nCONFIG_RUSTC_VERSION=108501\n"), "1.85.1")
+        self.assertEqual(setup.rustc_version("CONFIG_RUSTC_VERSION=109701\n"), "1.97.1")
