@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Networks that lose, repeat, shuffle and damage packets, or go away: right data or an error, and never a hang."""
+
+import re
+import signal
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+
+from tests.vm import kernel
+from tests.vm.fabric import batch, devices, pair, port_state, wait_active, wait_until
+from tests.vm.peer import DEVICE_GONE, ERROR_COMPLETION, PEER_GONE, Conversation, exchange
+from tests.vm.pingpong import once
+from tests.vm.scenario import add, command, require, scenario
+
+RETRIES_USED_UP = "transport retry counter exceeded"
+# The seeds make every run meet the same fate, as far as the order of the packets is the same.
+DISORDERS = {
+    "loss-1": "loss 1% seed 11",
+    "loss-10": "loss 10% seed 12",
+    "reorder": "delay 2ms reorder 60% 25% seed 13",
+    "duplicate": "duplicate 20% seed 14",
+    "corrupt": "corrupt 5% seed 15",
+    "short-queue": "delay 1ms limit 4",
+}
+
+# ibv_rc_pingpong's client leaves when it has all it wants. If its last acknowledgement is lost then nobody is there to
+# repeat it, and the server rightly fails: pingpong proves nothing where packets are lost. verbs_peer ends together.
+LOSSLESS = {"reorder", "duplicate"}
+
+
+@contextmanager
+def controlled(**how):
+    """A pair whose programs find each other over a TCP wire of its own, which no fault touches."""
+    with pair(**how) as ends:
+        batch(["link add ca netns fa type veth peer name cb netns fb"])
+        made = []
+        for number, (end, netdev) in enumerate(zip(ends, ("ca", "cb")), 1):
+            batch([f"addr add 10.88.0.{number}/24 dev {netdev}", f"link set {netdev} up"], netns=end.netns)
+            made.append(replace(end, tcp=f"10.88.0.{number}"))
+        yield made
+
+
+def disturb(ends, what):
+    """Puts a netem queue in front of both wires."""
+    for end in ends:
+        command(["tc", "qdisc", "replace", "dev", end.netdev, "root", "netem", *what.split()], netns=end.netns)
+
+
+def acquaint(ends):
+    """Enters each end's Ethernet address with the other: ib_core waits a second for it when a queue pair is connected,
+    and gives up if that one ARP packet is lost."""
+    for end, other in (ends, reversed(ends)):
+        shown = command(["ip", "-o", "link", "show", other.netdev], netns=other.netns).stdout
+        mac = re.search(r"link/ether (\S+)", shown).group(1)
+        batch([f"neigh replace {other.ip4} lladdr {mac} nud permanent dev {end.netdev}"], netns=end.netns)
+
+
+def calm(ends):
+    """Takes it away again."""
+    for end in ends:
+        command(["tc", "qdisc", "del", "dev", end.netdev, "root"], netns=end.netns)
+
+
+def statistics(end):
+    """What the queue and the device have counted."""
+    queue = command(["tc", "-s", "qdisc", "show", "dev", end.netdev], netns=end.netns).stdout
+    counters = command(["rdma", "statistic", "show", "link", f"{end.dev}/1"]).stdout
+    return (int(re.search(r"dropped (\d+)", queue).group(1)),
+            {k: int(v) for k, v in re.findall(r"([a-z_]+) (\d+)", counters)})
+
+
+def disorder(name, what):
+    """A scenario: every operation, and pingpong where it can, which must all succeed."""
+    def run(report):
+        with controlled() as ends:
+            acquaint(ends)
+            disturb(ends, what)
+            if name in LOSSLESS:
+                once(ends, 4, 1024, size=8192, iters=10)
+            report.note(exchange(ends, 4, "-s", "1,M+1,16384")[0].strip().splitlines()[-1])
+            for end in ends:
+                dropped, counters = statistics(end)
+                report.note(f"{end.dev}: {dropped} packets dropped; "
+                            + ", ".join(f"{k} {v}" for k, v in counters.items() if v))
+                require(dropped or name not in ("loss-10", "short-queue"), "the queue has dropped nothing")
+
+    return run
+
+
+for _name, _what in DISORDERS.items():
+    add(f"fault.{_name}", 60, f"every operation through netem {_what}: all of it succeeds",
+        disorder(_name, _what))
+
+
+def judge_error(talk, status, allowed=(RETRIES_USED_UP,)):
+    """The side that asked has an error completion of the right kind; the other learns that it left, or has one too."""
+    words = talk.words_of_error()
+    require(words, f"no error completion: {status}: {talk.words()}")
+    require(set(status) <= {ERROR_COMPLETION, PEER_GONE}, f"ended with {status}: {talk.words()}")
+    for text in words:
+        require(any(a in text for a in allowed), f"an error of another kind: {text}")
+
+
+@scenario("fault.blackout", 60)
+def blackout(report):
+    """From one moment on no packet arrives: an error completion in bounded time; afterwards new traffic runs."""
+    with controlled() as ends:
+        for _ in range(2):
+            with Conversation(ends, "-s", "1,M+1,65536") as talk:
+                began = time.monotonic()
+                disturb(ends, "loss 100%")
+                judge_error(talk, talk.ends_within())
+                report.note(f"{talk.words()}: {time.monotonic() - began:.1f} s")
+            calm(ends)
+        exchange(ends, 4)
+
+
+# One retry takes 2 s at most here, all of them 17 s: a flap ends long before, however slow the machine is.
+PATIENT = ("-t", 19, "-s", "1,M+1,65536")
+
+
+@scenario("fault.link-flap", 60)
+def flap(_report):
+    """Either netdev goes down and up again in the middle: the connection survives."""
+    with controlled() as ends:
+        with Conversation(ends, *PATIENT) as talk:
+            for end in ends:
+                batch([f"link set {end.netdev} down"], netns=end.netns)
+                wait_until("the port is DOWN", lambda e=end: "DOWN" in port_state(e.dev))
+                time.sleep(0.2)
+                batch([f"link set {end.netdev} up"], netns=end.netns)
+                wait_active(end.dev)
+                time.sleep(0.2)
+            talk.finish()
+
+
+@scenario("fault.mtu", 60)
+def mtu(_report):
+    """The netdev's MTU falls below a packet's size and rises again: the connection survives."""
+    with controlled() as ends:
+        with Conversation(ends, *PATIENT) as talk:
+            for end in ends:
+                for size in (900, 4500):
+                    batch([f"link set {end.netdev} mtu {size}"], netns=end.netns)
+                    time.sleep(0.2)
+            talk.finish()
+
+
+@scenario("fault.address", 60)
+def address(_report):
+    """The address of either end is taken away and comes back: the connection survives, or ends with an error."""
+    with controlled() as ends:
+        for end in ends:
+            with Conversation(ends, *PATIENT) as talk:
+                batch([f"addr del {end.ip4}/24 dev {end.netdev}"], netns=end.netns)
+                time.sleep(0.3)
+                batch([f"addr add {end.ip4}/24 dev {end.netdev}"], netns=end.netns)
+                time.sleep(0.2)
+                talk.client.send_signal(signal.SIGTERM)
+                status = talk.ends_within()
+                if status != (0, 0):
+                    judge_error(talk, status)
+            end.gid()
+        exchange(ends, 4)
+
+
+@scenario("fault.peer-killed", 60)
+def killed(_report):
+    """The other side is killed: whatever was asked of it ends with an error in bounded time."""
+    with controlled() as ends:
+        for op in "sWr":
+            with Conversation(ends, "-1", "-o", op, "-s", 65536, client_options=("-a",)) as talk:
+                talk.server.send_signal(signal.SIGKILL)
+                status = talk.wait(talk.client)
+                require(status == ERROR_COMPLETION and RETRIES_USED_UP in talk.words(),
+                        f"the survivor ended with {status}: {talk.words()}")
+        exchange(ends, 4)
+
+
+@scenario("fault.peer-netns-deleted", 60)
+def deleted(_report):
+    """The other side is killed and its namespace deleted at once, its netdev and device with it."""
+    with controlled(bridged=True) as ends:
+        with Conversation(ends, "-1", "-o", "w", "-s", 65536, client_options=("-a",)) as talk:
+            talk.server.send_signal(signal.SIGKILL)
+            batch([f"netns del {ends[0].netns}"])
+            status = talk.wait(talk.client)
+            require(status == ERROR_COMPLETION and RETRIES_USED_UP in talk.words(),
+                    f"the survivor ended with {status}: {talk.words()}")
+        wait_until("the device goes with its namespace", lambda: ends[0].dev not in devices(), 20)
+
+
+@scenario("fault.wire-deleted", 60)
+def wire_deleted(_report):
+    """A netdev is removed under traffic, and its peer with it: both sides learn that their device is gone."""
+    with controlled() as ends:
+        with Conversation(ends, "-s", "1,65536") as talk:
+            batch([f"link del {ends[0].netdev}"], netns=ends[0].netns)
+            status = talk.ends_within()
+            require(set(status) <= {ERROR_COMPLETION, PEER_GONE, DEVICE_GONE}, f"ended with {status}: {talk.words()}")
+        wait_until("the devices go", lambda: not devices(), 20)
+    wait_until("the module is free", lambda: not kernel.refcount(), 10)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Stock perftest: latency and bandwidth of SEND, WRITE and READ, from 1 B to 8 MiB. It checks no data; others do."""
+
+import re
+
+from tests.vm.fabric import both_ends
+from tests.vm.scenario import add, require
+from tests.vm.talk import talk
+
+PORT = 18515
+TOOLS = ("ib_send_lat", "ib_send_bw", "ib_write_lat", "ib_write_bw", "ib_read_lat", "ib_read_bw")
+# perftest's own smallest number of iterations is 5.
+ITERS = 5
+
+
+def rows(text):
+    """The result lines of a perftest program: bytes first, numbers after it."""
+    found = []
+    for line in text.splitlines():
+        field = line.split()
+        if len(field) >= 4 and re.fullmatch(r"\d+", field[0]) and re.fullmatch(r"\d+", field[1]):
+            found.append(field)
+    return found
+
+
+def measure(tool, ends, sizes, iters=ITERS, limit=150):
+    """One run; `sizes` is the option that selects them. Returns the client's rows."""
+    def side(end):
+        argv = [tool, "-d", end.dev, "-x", str(end.gid()), "-F", "-n", str(iters), "-p", str(PORT), "-m", "4096",
+                *sizes]
+        # A warning about few iterations for the depth is no help to anybody.
+        return argv + (["-t", str(iters)] if tool.endswith("_bw") and "read" not in tool else [])
+
+    outs = talk(side(ends[0]), side(ends[1]) + [ends[0].tcp], ends, PORT, limit)
+    for out in outs:
+        for bad in ("Completion with error", "Failed", "failed", "Unable"):
+            require(bad not in out, f"{tool}: {next((ln for ln in out.splitlines() if bad in ln), bad)}")
+    return rows(outs[1])
+
+
+def sweep(tool, where, local):
+    """A scenario: one byte, then 2 B to 8 MiB in powers of two."""
+    def run(report):
+        with both_ends(where, local) as ends:
+            found = measure(tool, ends, ["-s", "1"]) + measure(tool, ends, ["-a"])
+        seen = [int(row[0]) for row in found]
+        require(seen == [1 << n for n in range(24)], f"{tool} reported sizes {seen}")
+        lat = tool.endswith("_lat")
+        for row in found:
+            # Latency: typical and least; bandwidth: average in MiB/s.
+            value = float(row[4]) if lat else float(row[3])
+            # A byte in a while rounds to no MiB at all, but not to no messages.
+            require(float(row[4]) > 0, f"{tool}: {' '.join(row)}")
+            if int(row[0]) in (1, 64, 4096, 65536, 1 << 20, 8 << 20):
+                report.cell(tool=tool, path=where, size=int(row[0]), value=value, unit="us" if lat else "MiB/s")
+
+    return run
+
+
+for _tool in TOOLS:
+    for _path, _where, _local in (("loop-local", "loop", True), ("veth", "pair", None)):
+        add(f"perftest.{_tool}.{_path}", 300, f"{_tool} over {_path}, 1 B to 8 MiB", sweep(_tool, _where, _local))
