@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The guest's part of `make bench`: both drivers side by side in one boot, measured in turns.
+
+Usage: python3 -m tests.bench.guest RESULTS_DIR. RESULTS_DIR/plan.json has `rounds` and `quick`; the figures go to
+RESULTS_DIR/events.jsonl as they come.
+"""
+
+import json
+import os
+import sys
+from contextlib import ExitStack
+
+from tests.bench import plan
+from tests.vm import kernel
+from tests.vm.agent import Events
+from tests.vm.fabric import End, WIRE_MTU, batch, no_dad, read, wait_active
+from tests.vm.flavour import FERROCE, RXE
+from tests.vm.perftest import rows as result_rows
+from tests.vm.scenario import Failed, command, require, say
+from tests.vm.talk import talk
+
+PORT = 18515
+FLAVOURS = {"ferroce": FERROCE, "rxe": RXE}
+FLOOR = "/srv/lab/floor"
+# Seconds of one copy or stream, round trips of one ping-pong.
+FLOOR_SECONDS = 1.0
+FLOOR_COUNT = 3000
+
+
+def ends_of(driver, stack):
+    """Two devices of one driver in two namespaces of their own with veth between them. Both drivers are there at once:
+    each has the RoCE port in its own namespaces."""
+    flavour = FLAVOURS[driver]
+    p = flavour.prefix
+    ends = [End(f"{p}{n}", f"{p}n{n}", f"{p}v{n}", f"10.77.0.{n + 1}", f"fd77::{n + 1}", f"10.77.0.{n + 1}")
+            for n in (0, 1)]
+    for end in ends:
+        batch([f"netns add {end.netns}"])
+        stack.callback(command, ["ip", "netns", "del", end.netns], ok=None)
+        no_dad(end.netns)
+    one, two = ends
+    batch([f"link add {one.netdev} mtu {WIRE_MTU} netns {one.netns} type veth "
+           f"peer name {two.netdev} mtu {WIRE_MTU} netns {two.netns}"])
+    for end in ends:
+        batch(["link set lo up", f"link set {end.netdev} up", f"addr add {end.ip4}/24 dev {end.netdev}",
+               f"addr add {end.ip6}/64 dev {end.netdev} nodad"], netns=end.netns)
+    for end in ends:
+        command(["rdma", "link", "add", end.dev, "type", flavour.link_type, "netdev", end.netdev], netns=end.netns)
+        stack.callback(command, ["rdma", "link", "delete", end.dev], netns=end.netns, ok=None)
+    for end in ends:
+        wait_active(end.dev)
+    return ends
+
+
+def pinned(cpu, argv):
+    """The two ends never share a processor, whatever the scheduler thinks of it."""
+    return ["taskset", "-c", str(cpu), *argv]
+
+
+def counters(dev):
+    """The device's counters."""
+    base = f"/sys/class/infiniband/{dev}/ports/1/hw_counters"
+    found = {}
+    for name in sorted(os.listdir(base)) if os.path.isdir(base) else ():
+        value = read(f"{base}/{name}") or ""
+        if value.isdigit() and name != "lifespan":
+            found[name] = int(value)
+    return found
+
+
+def grown(before, after):
+    """What the counters grew by."""
+    return {name: after[name] - before[name] for name in after if after[name] != before.get(name, 0)}
+
+
+def figures(row, text):
+    """What the client printed, as numbers."""
+    found = result_rows(text)
+    require(len(found) == 1, f"{row.key}: {len(found)} result lines")
+    field = [float(x) for x in found[0]]
+    if row.kind == "latency":
+        return {"value": field[4], "tail": field[8]}
+    # The last column is in millions of messages a second.
+    return {"value": field[4] * 1e6 if row.kind == "rate" else field[3]}
+
+
+def measure(row, driver, ends):
+    """One run of one row."""
+    server, client = (ends[0], ends[0]) if row.place == "local" else ends
+    used = [server] if server is client else [server, client]
+    before = [counters(end.dev) for end in used]
+    outs = talk(pinned(0, row.argv(server.dev, server.gid(), PORT)),
+                pinned(1, row.argv(client.dev, client.gid(), PORT) + [server.tcp]), (server, client), PORT, 60)
+    for out in outs:
+        for bad in ("Completion with error", "Failed", "failed", "Unable"):
+            require(bad not in out, f"{row.key} on {driver}: "
+                    f"{next((line for line in out.splitlines() if bad in line), bad)}")
+    result = figures(row, outs[1])
+    require(result["value"] > 0, f"{row.key} on {driver}: nothing measured")
+    result["counters"] = [grown(b, counters(end.dev)) for b, end in zip(before, used)]
+    return result
+
+
+def floors(ends):
+    """What the machine does without RDMA, over the same veth."""
+    found = {}
+    for name, size in (("memcpy 64 KiB", 64 << 10), ("memcpy 1 MiB", 1 << 20)):
+        out = command(pinned(1, [FLOOR, "memcpy", str(size), str(FLOOR_SECONDS)])).stdout
+        found[name] = ("MiB/s", float(out))
+    for name, unit, kind, amount in (("TCP stream over veth", "MiB/s", "stream", FLOOR_SECONDS),
+                                     ("TCP 64 B over veth", "us", "pingpong", FLOOR_COUNT)):
+        outs = talk(pinned(0, [FLOOR, "server", str(PORT)]),
+                    pinned(1, [FLOOR, kind, ends[0].tcp, str(PORT), str(amount)]), ends, PORT, 60)
+        found[name] = (unit, float(outs[1].split()[-1]))
+    return found
+
+
+def rounds(events, wanted, quick):
+    """All rounds. A row that fails is told, and left out from then on."""
+    todo = plan.rows(quick)
+    broken = set()
+    with ExitStack() as stack:
+        ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
+        events.put(event="up", release=os.uname().release)
+        for turn in range(wanted):
+            order = plan.DRIVERS if turn % 2 == 0 else plan.DRIVERS[::-1]
+            for name, (unit, value) in floors(ends["ferroce"]).items():
+                events.put(event="floor", round=turn, name=name, unit=unit, value=value)
+            for row in todo:
+                for driver in order:
+                    if (row.key, driver) in broken:
+                        continue
+                    try:
+                        events.put(event="figure", round=turn, row=row.key, driver=driver,
+                                   **measure(row, driver, ends[driver]))
+                    except Failed as e:
+                        broken.add((row.key, driver))
+                        events.put(event="broken", row=row.key, driver=driver, detail=str(e))
+
+
+def main():
+    """Runs the plan; what the kernel complains of is passed on with the end."""
+    where = sys.argv[1]
+    with open(f"{where}/plan.json", encoding="utf-8") as f:
+        wanted = json.load(f)
+    events = Events(f"{where}/events.jsonl")
+    log = kernel.Log()
+    failure = ""
+    try:
+        rounds(events, wanted["rounds"], wanted["quick"])
+    except Failed as e:
+        failure = str(e)
+    say(f"ended {failure}")
+    events.put(event="done", failure=failure, complaints=kernel.complaints(log.new()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0
+"""From single figures to medians, spreads and ratios."""
+
+from statistics import median
+
+from tests.bench import plan
+
+
+def spread(values):
+    """How far the rounds are apart: the largest less the smallest, in parts of the median."""
+    middle = median(values)
+    return (max(values) - min(values)) / middle if middle else 0.0
+
+
+def ratios(ours, theirs, smaller_is_better):
+    """Round by round, as the two figures of a round are close in time; more is better. `ours` and `theirs` are
+    figures by round."""
+    found = []
+    for turn in sorted(set(ours) & set(theirs)):
+        a, b = ours[turn], theirs[turn]
+        if a and b:
+            found.append(b / a if smaller_is_better else a / b)
+    return found
+
+
+def summarize(events, quick=False):
+    """The events of a run as plain data: `rows`, in the order of the plan, and `floors`."""
+    figures = {}
+    for event in events:
+        if event["event"] == "figure":
+            figures.setdefault((event["row"], event["driver"]), {})[event["round"]] = event
+    rows = []
+    for row in plan.rows(quick):
+        both = [figures.get((row.key, driver), {}) for driver in plan.DRIVERS]
+        one = {"key": row.key, "place": row.place, "name": row.name, "kind": row.kind, "unit": plan.UNIT[row.kind],
+               "target": row.target, "command": " ".join(row.argv("DEVICE", "GID", "PORT"))}
+        for driver, found in zip(plan.DRIVERS, both):
+            if found:
+                one[driver] = side(found)
+        found = ratios(*({turn: e["value"] for turn, e in by.items()} for by in both), row.kind == "latency")
+        if found:
+            one["ratio"] = {"median": median(found), "least": min(found), "most": max(found)}
+            one["met"] = one["ratio"]["median"] >= row.target
+        tails = ratios(*({turn: e.get("tail") for turn, e in by.items()} for by in both), True)
+        if tails:
+            one["tail_ratio"] = {"median": median(tails), "least": min(tails), "most": max(tails)}
+        rows.append(one)
+    floors = {}
+    for event in events:
+        if event["event"] == "floor":
+            floors.setdefault(event["name"], {"unit": event["unit"], "values": []})["values"].append(event["value"])
+    for one in floors.values():
+        one["median"], one["spread"] = median(one["values"]), spread(one["values"])
+    return {"rows": rows, "floors": floors}
+
+
+def side(found):
+    """One driver's figures of one row."""
+    values = [found[turn]["value"] for turn in sorted(found)]
+    one = {"median": median(values), "spread": spread(values), "values": values,
+           "counters": [found[turn]["counters"] for turn in sorted(found)]}
+    tails = [found[turn]["tail"] for turn in sorted(found) if "tail" in found[turn]]
+    if tails:
+        one["tail"] = {"median": median(tails), "values": tails}
+    return one
+
+
+def number(value):
+    """Three digits or more, whatever the size."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def table(rows):
+    """Lines of text cells for one place, and their head."""
+    head = ["", "unit", *(x for driver in plan.DRIVERS for x in (driver, "+-")), "ratio", "least..most", "wanted", ""]
+    lines = []
+    for row in rows:
+        cells = [row["name"], row["unit"]]
+        for driver in plan.DRIVERS:
+            got = row.get(driver)
+            cells += [number(got["median"]), f"{got['spread'] / 2:.0%}"] if got else ["failed", ""]
+        cells += verdict(row.get("ratio"), row["target"])
+        lines.append(cells)
+        if "tail_ratio" in row:
+            # The tail of a busy machine is its scheduler's, so it is shown, and no target is held against it.
+            tails = [row.get(driver, {}).get("tail", {}).get("median") for driver in plan.DRIVERS]
+            lines.append(["  99.9 %", row["unit"], number(tails[0]), "", number(tails[1]), "",
+                          *verdict(row["tail_ratio"], None)])
+    return lines, head
+
+
+def verdict(ratio, target):
+    """The cells about a ratio."""
+    if not ratio:
+        return ["-", "", "" if target is None else f"{target:.0f}x", ""]
+    cells = [f"{ratio['median']:.2f}x", f"{ratio['least']:.2f}..{ratio['most']:.2f}"]
+    if target is None:
+        return cells + ["", ""]
+    return cells + [f"{target:.0f}x", "" if ratio["median"] >= target else "missed"]
