@@ -113,6 +113,8 @@ class Guest:
             "mkdir -p $M/srv/lab/tests $M/srv/results",
             f"cp -r {q(str(config.CHECKOUT))}/tests/vm {q(str(config.CHECKOUT))}/tests/__init__.py $M/srv/lab/tests/",
             *extra,
+            # vng finds its own other programs by PATH alone.
+            f"export PATH={q(str(config.cache() / 'venv/bin'))}:$PATH",
             "cd $M",
             "exec " + shlex.join(vng),
         ]

@@ -82,8 +82,12 @@ def finish(results):
     failed = [r for r in results if r.status == "failed"]
     if failed:
         say.line("\nfailed:")
+        details = {}
         for r in failed:
-            say.line(f"  {r.name}: {r.detail}")
+            details.setdefault(r.detail, []).append(r.name)
+        # One cause may fail a hundred tests: it is said once, at the end, where it is read.
+        for detail, who in details.items():
+            say.line(f"  {', '.join(who[:6])}{f' and {len(who) - 6} more' if len(who) > 6 else ''}: {detail}")
     config.BUILD.mkdir(exist_ok=True)
     (config.BUILD / "check.json").write_text(json.dumps([r.__dict__ for r in results], indent=1), encoding="utf-8")
     passed = len(results) - len(skipped) - len(failed)

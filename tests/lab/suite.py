@@ -107,8 +107,11 @@ def run(root, names, extra, kvm, on_result, limit, on_start=None, on_cell=None, 
         running, text = why
         if running is None:
             # Nothing ran: another boot will not do better.
-            for line in guest.console_tail() + guest.output_tail():
+            last = guest.console_tail() + guest.output_tail()
+            for line in last:
                 say.line("    | " + line)
+            if last:
+                text += f": {last[-1].strip()}"
             for name in todo:
                 finish(Result(name, "failed", text))
             return results
