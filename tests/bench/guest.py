@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from tests.bench import plan
 from tests.vm import kernel
 from tests.vm.agent import Events
-from tests.vm.fabric import End, WIRE_MTU, batch, no_dad, read, wait_active
+from tests.vm.fabric import End, WIRE_MTU, batch, counters, no_dad, wait_active
 from tests.vm.flavour import FERROCE, RXE
 from tests.vm.perftest import rows as result_rows
 from tests.vm.scenario import Failed, command, require, say
@@ -55,17 +55,6 @@ def ends_of(driver, stack):
 def pinned(cpu, argv):
     """The two ends never share a processor, whatever the scheduler thinks of it."""
     return ["taskset", "-c", str(cpu), *argv]
-
-
-def counters(dev):
-    """The device's counters."""
-    base = f"/sys/class/infiniband/{dev}/ports/1/hw_counters"
-    found = {}
-    for name in sorted(os.listdir(base)) if os.path.isdir(base) else ():
-        value = read(f"{base}/{name}") or ""
-        if value.isdigit() and name != "lifespan":
-            found[name] = int(value)
-    return found
 
 
 def grown(before, after):

@@ -92,6 +92,17 @@ def port_state(dev):
     return read(f"{IB}/{dev}/ports/1/state") or "gone"
 
 
+def counters(dev):
+    """The counters of a device by name."""
+    base = f"{IB}/{dev}/ports/1/hw_counters"
+    found = {}
+    for name in sorted(os.listdir(base)) if os.path.isdir(base) else ():
+        value = read(f"{base}/{name}") or ""
+        if value.isdigit() and name != "lifespan":
+            found[name] = int(value)
+    return found
+
+
 def wait_active(dev):
     """Waits until the port may carry packets."""
     wait_until(f"{dev} becomes ACTIVE", lambda: "ACTIVE" in port_state(dev))

@@ -10,12 +10,12 @@ from tests.vm.fabric import read
 from tests.vm.scenario import PATIENCE, Failed, last_line, say
 
 
-def spawn(argv, netns, out):
+def spawn(argv, netns, out, err=subprocess.STDOUT):
     """Starts a program with its output in a file."""
     if netns:
         argv = ["ip", "netns", "exec", netns, *argv]
     say("+ " + " ".join(map(str, argv)))
-    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
 
 
 def listens(pid, port):
@@ -28,44 +28,60 @@ def listens(pid, port):
     return False
 
 
+class Output:
+    """What a program prints. A warning must not end up in the middle of a line of results, so they are kept apart."""
+
+    def __init__(self):
+        self.out, self.err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
+
+    def text(self):
+        """Everything up to now: the results, and then the warnings."""
+        results = tail(self.out)
+        return results + ("\n" if results and not results.endswith("\n") else "") + tail(self.err)
+
+    def close(self):
+        """Forgets it."""
+        self.out.close()
+        self.err.close()
+
+
 def talk(server, client, ends, port, limit=60):
     """Runs both programs to their end; returns their outputs. Any non-zero exit is a failure."""
     limit *= PATIENCE
     end = time.monotonic() + limit
-    with tempfile.TemporaryFile("w+") as s_out, tempfile.TemporaryFile("w+") as c_out:
-        s = spawn(server, ends[0].netns, s_out)
-        c = None
-        try:
-            while not listens(s.pid, port):
-                if s.poll() is not None or time.monotonic() > end:
-                    raise Failed(f"{os.path.basename(server[0])} does not listen: {tail(s_out)}")
-                time.sleep(0.02)
-            c = spawn(client, ends[1].netns, c_out)
-            # Whoever fails first is the interesting one; the other would wait for ever.
-            while c.poll() is None or s.poll() is None:
-                for proc, out, who in ((c, c_out, "client"), (s, s_out, "server")):
-                    if proc.poll() not in (None, 0):
-                        time.sleep(0.2)
-                        raise Failed(f"{who} of {os.path.basename(server[0])}: exit {proc.returncode}: "
-                                     f"{last_line(tail(out))}")
-                if time.monotonic() > end:
-                    raise Failed(f"{os.path.basename(server[0])} did not end in {limit} s: "
-                                 f"client: {last_line(tail(c_out))}; server: {last_line(tail(s_out))}")
-                time.sleep(0.01)
-            for proc, out, who in ((c, c_out, "client"), (s, s_out, "server")):
-                if proc.returncode:
-                    raise Failed(f"{who} of {os.path.basename(server[0])}: exit {proc.returncode}: "
-                                 f"{last_line(tail(out))}")
-            return tail(s_out), tail(c_out)
-        finally:
-            for proc in (c, s):
-                if proc and proc.poll() is None:
-                    proc.kill()
-                if proc:
-                    proc.wait()
-            for who, out in (("server", s_out), ("client", c_out)):
-                say("ended")
-                print(f"[{who}]\n{tail(out)}", end="", flush=True)
+    name = os.path.basename(server[0])
+    s_out, c_out = Output(), Output()
+    s = c = None
+    try:
+        s = spawn(server, ends[0].netns, s_out.out, s_out.err)
+        while not listens(s.pid, port):
+            if s.poll() is not None or time.monotonic() > end:
+                raise Failed(f"{name} does not listen: {s_out.text()}")
+            time.sleep(0.02)
+        c = spawn(client, ends[1].netns, c_out.out, c_out.err)
+        sides = ((c, c_out, "client"), (s, s_out, "server"))
+        # Whoever fails first is the interesting one; the other would wait for ever.
+        while True:
+            running = [proc for proc, _, _ in sides if proc.poll() is None]
+            for proc, out, who in sides:
+                if proc.poll() not in (None, 0):
+                    raise Failed(f"{who} of {name}: exit {proc.returncode}: {last_line(out.text())}")
+            if not running:
+                return s_out.text(), c_out.text()
+            if time.monotonic() > end:
+                raise Failed(f"{name} did not end in {limit} s: "
+                             f"client: {last_line(c_out.text())}; server: {last_line(s_out.text())}")
+            time.sleep(0.01)
+    finally:
+        for proc in (c, s):
+            if proc and proc.poll() is None:
+                proc.kill()
+            if proc:
+                proc.wait()
+        for who, out in (("server", s_out), ("client", c_out)):
+            say("ended")
+            print(f"[{who}]\n{out.text()}", end="", flush=True)
+            out.close()
 
 
 def tail(out):
