@@ -63,12 +63,18 @@ def environment():
 
 def judge_capture(root, result, where):
     """Judges the packets a scenario captured, with the root's tshark and scapy, on the host: emulated they would
-    take minutes."""
-    capture = where / f"{result.name}.pcap" if where else None
-    if result.status != "passed" or not capture or not capture.exists():
+    take minutes. What it left says who judges: one capture, or a description of several."""
+    if result.status != "passed" or not where:
         return
-    inside = "/ferroce/" + str(capture.relative_to(config.CHECKOUT))
-    done = subprocess.run(chroot_command(root.path.resolve(), ["python3", "-m", "tests.vm.packets", inside],
+    for suffix, judge in ((".pcap", "tests.vm.packets"), (".json", "tests.vm.wire_compare")):
+        if (where / (result.name + suffix)).exists():
+            judge_file(root, result, judge, where / (result.name + suffix))
+
+
+def judge_file(root, result, judge, path):
+    """Runs a judge in the root; its output becomes the notes, and its exit status the verdict."""
+    inside = "/ferroce/" + str(path.relative_to(config.CHECKOUT))
+    done = subprocess.run(chroot_command(root.path.resolve(), ["python3", "-m", judge, inside],
                                          cwd="/ferroce"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=300)
     result.notes = [line for line in done.stdout.splitlines() if not line.startswith("+")]

@@ -7,11 +7,12 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 
-from tests.vm import kernel
+from tests.vm import flavour, kernel
 from tests.vm.fabric import batch, devices, pair, port_state, wait_active, wait_until
+from tests.vm.interop import rxe_loaded
 from tests.vm.peer import DEVICE_GONE, ERROR_COMPLETION, PEER_GONE, Conversation, exchange
 from tests.vm.pingpong import once
-from tests.vm.scenario import add, command, require, scenario
+from tests.vm.scenario import add, command, last_line, require, scenario
 
 RETRIES_USED_UP = "transport retry counter exceeded"
 # The seeds make every run meet the same fate, as far as the order of the packets is the same.
@@ -22,7 +23,10 @@ DISORDERS = {
     "duplicate": "duplicate 20% seed 14",
     "corrupt": "corrupt 5% seed 15",
     "short-queue": "delay 1ms limit 4",
+    "queue-of-one": "delay 1ms limit 1",
 }
+# Those in which the queue must have dropped something.
+DROPPING = {"loss-10", "short-queue", "queue-of-one"}
 
 # ibv_rc_pingpong's client leaves when it has all it wants. If its last acknowledgement is lost then nobody is there to
 # repeat it, and the server rightly fails: pingpong proves nothing where packets are lost. verbs_peer ends together.
@@ -41,10 +45,11 @@ def controlled(**how):
         yield made
 
 
-def disturb(ends, what):
-    """Puts a netem queue in front of both wires."""
+def disturb(ends, what, at_bridge=False):
+    """Puts a netem queue in front of both wires; with `at_bridge` where the bridge sends to them."""
     for end in ends:
-        command(["tc", "qdisc", "replace", "dev", end.netdev, "root", "netem", *what.split()], netns=end.netns)
+        dev, netns = (f"b{end.netdev}", None) if at_bridge else (end.netdev, end.netns)
+        command(["tc", "qdisc", "replace", "dev", dev, "root", "netem", *what.split()], netns=netns)
 
 
 def acquaint(ends):
@@ -62,12 +67,28 @@ def calm(ends):
         command(["tc", "qdisc", "del", "dev", end.netdev, "root"], netns=end.netns)
 
 
-def statistics(end):
-    """What the queue and the device have counted."""
-    queue = command(["tc", "-s", "qdisc", "show", "dev", end.netdev], netns=end.netns).stdout
-    counters = command(["rdma", "statistic", "show", "link", f"{end.dev}/1"]).stdout
-    return (int(re.search(r"dropped (\d+)", queue).group(1)),
-            {k: int(v) for k, v in re.findall(r"([a-z_]+) (\d+)", counters)})
+def dropped(end, at_bridge=False):
+    """What the queue has dropped."""
+    dev, netns = (f"b{end.netdev}", None) if at_bridge else (end.netdev, end.netns)
+    queue = command(["tc", "-s", "qdisc", "show", "dev", dev], netns=netns).stdout
+    return int(re.search(r"dropped (\d+)", queue).group(1))
+
+
+def counters(end):
+    """What the device has counted, but for zeroes."""
+    text = command(["rdma", "statistic", "show", "link", f"{end.dev}/1"]).stdout
+    return ", ".join(f"{k} {v}" for k, v in re.findall(r"([a-z_]+) (\d+)", text) if int(v))
+
+
+def endure(report, ends, name, at_bridge=False):
+    """Every operation, asked by both sides; all of it must succeed, within a time that is no hang."""
+    began = time.monotonic()
+    report.note(last_line(exchange(ends, 4, "-s", "1,M+1,16384", limit=40)[0]))
+    report.note(f"{time.monotonic() - began:.1f} s")
+    lost = [dropped(end, at_bridge) for end in ends]
+    for end, n in zip(ends, lost):
+        report.note(f"{end.dev}: {n} packets dropped; {counters(end)}")
+    require(all(lost) or name not in DROPPING, f"the queues have dropped {lost}")
 
 
 def disorder(name, what):
@@ -78,12 +99,20 @@ def disorder(name, what):
             disturb(ends, what)
             if name in LOSSLESS:
                 once(ends, 4, 1024, size=8192, iters=10)
-            report.note(exchange(ends, 4, "-s", "1,M+1,16384")[0].strip().splitlines()[-1])
-            for end in ends:
-                dropped, counters = statistics(end)
-                report.note(f"{end.dev}: {dropped} packets dropped; "
-                            + ", ".join(f"{k} {v}" for k, v in counters.items() if v))
-                require(dropped or name not in ("loss-10", "short-queue"), "the queue has dropped nothing")
+            endure(report, ends, name)
+
+    return run
+
+
+def disorder_rxe(name, what):
+    """A scenario: the same between ferroce and rdma_rxe, which gives a queue pair up when its own queue refuses a packet
+    (any non-zero return of ip_local_out). Where a queue overflows it is therefore that of a bridge between the two."""
+    def run(report):
+        at_bridge = "limit" in what
+        with rxe_loaded(), controlled(drivers=(flavour.FERROCE, flavour.RXE), bridged=at_bridge) as ends:
+            acquaint(ends)
+            disturb(ends, what, at_bridge)
+            endure(report, ends, name, at_bridge)
 
     return run
 
@@ -91,6 +120,9 @@ def disorder(name, what):
 for _name, _what in DISORDERS.items():
     add(f"fault.{_name}", 60, f"every operation through netem {_what}: all of it succeeds",
         disorder(_name, _what))
+for _name, _what in DISORDERS.items():
+    add(f"fault.rxe-{_name}", 60, f"every operation between ferroce and rdma_rxe through netem {_what}: all succeeds",
+        disorder_rxe(_name, _what))
 
 
 def judge_error(talk, status, allowed=(RETRIES_USED_UP,)):

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 from tests.vm.fabric import pair, read, wait_until
 from tests.vm.pingpong import once
@@ -22,26 +23,34 @@ FIELDS = ("frame.number", "ip.src", "ipv6.src", "udp.srcport", "udp.length", "in
           "infiniband.bth.padcnt", "infiniband.aeth.syndrome", "infiniband.aeth.msn", "infiniband.invariant.crc")
 
 
-def capture(ends, path, family):
-    """One exchange of pingpong, captured at the first end's veth."""
-    one = ends[0]
+@contextmanager
+def captured(end, path):
+    """Everything of RoCE that passes an end's netdev, within the block, into a file."""
     err = path + ".err"
     with open(err, "w", encoding="utf-8") as out:
-        argv = ["ip", "netns", "exec", one.netns, "tcpdump", "-i", one.netdev, "--immediate-mode", "-U", "-w", path,
-                "-Z", "root", "udp", "port", "4791"]
+        argv = ["ip", "netns", "exec", end.netns, "tcpdump", "-i", end.netdev, "--immediate-mode", "-U", "-w", path,
+                "-B", "16384", "-Z", "root", "udp", "port", "4791"]
         say("+ " + " ".join(argv))
         proc = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
     try:
         wait_until("tcpdump listens", lambda: "listening on" in (read(err) or ""), 30)
+        yield
+        time.sleep(0.5)
+    finally:
+        proc.send_signal(signal.SIGINT)
+        proc.wait(timeout=20)
+    say(read(err))
+    require("\n0 packets dropped by kernel" in read(err), "the kernel dropped packets of the capture")
+
+
+def capture(ends, path, family):
+    """One exchange of pingpong, captured at the first end's veth."""
+    with captured(ends[0], path):
         once(ends, family, MTU, size=SIZE, iters=1)
         # The header of the file; then six packets of data and two acknowledgements, each with a record header of 16
         # bytes, Ethernet, IPv4 (IPv6 has more), UDP, BTH, AETH and ICRC.
         whole = 24 + 2 * SIZE + 6 * (16 + 14 + 20 + 8 + 12 + 4) + 2 * (16 + 14 + 20 + 8 + 12 + 4 + 4)
         wait_until("the messages are in the capture", lambda: os.path.getsize(path) >= whole, 30)
-        time.sleep(0.5)
-    finally:
-        proc.send_signal(signal.SIGINT)
-        proc.wait(timeout=20)
 
 
 def decode(path):

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* One of two processes that move checked data between two devices, each with one RC queue pair. */
+/* One of two processes that move checked data between two devices, over one or more RC queue pairs ("lanes"). */
 #ifndef FERROCE_TESTS_PEER_H
 #define FERROCE_TESTS_PEER_H
 
@@ -12,7 +12,7 @@
 /* How the program ends, other than 0. A hang is never one of the expected ways: it is FAILED. */
 enum { FAILED = 1, USAGE = 2, ERROR_COMPLETION = 3, PEER_GONE = 4, DEVICE_GONE = 5, TORN_DOWN = 6 };
 
-enum { DEPTH = 64, MAX_SGE = 4, AREA = 5 << 18 };
+enum { DEPTH = 64, MAX_SGE = 16, MAX_LANES = 16 };
 
 /* Seconds without any progress that are a hang. The longest legitimate pause, all retries of one packet, is 1 s. */
 #define PATIENCE 40.0
@@ -22,11 +22,15 @@ struct plan {
 	const char *device, *server;
 	int gid_index, port, mtu;
 	int rounds;		/* 0: until the end of the world */
-	const char *ops;	/* letters of enum op */
+	const char *ops;	/* letters of kinds[] in steps.c and of mixtures.c */
+	const char *mistakes;	/* letters of mistakes[] in mistakes.c; only the client makes them, at the end */
 	const char *sizes;	/* separated by commas; M stands for the MTU */
 	bool one_way;		/* only the client asks */
 	bool alone;		/* go on when the other side has left */
-	int retry, timeout;
+	bool tell;		/* print what is done, for those who watch the packets */
+	int retry, timeout, rnr_timer;
+	int lanes;
+	int shapes;		/* how many of shapes[] in steps.c a message goes through */
 };
 
 extern struct plan plan;
@@ -37,7 +41,10 @@ extern volatile sig_atomic_t stop_asked, tear_asked;
 struct contact {
 	union ibv_gid gid;
 	uint64_t addr;
-	uint32_t qpn, psn, rkey;
+	uint32_t rkey;
+	struct {
+		uint32_t qpn, psn;
+	} lane[MAX_LANES];
 };
 
 void leave(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3), noreturn));
@@ -55,17 +62,57 @@ bool peer_left(void);
 /* Two areas in one region: ASKER for the side that posts, TARGET for the side that is written to and read from. */
 enum area { ASKER, TARGET };
 
-extern struct ibv_qp *qp;
-extern struct contact there;
+extern struct contact here, there;
 
-void endpoint_open(void);
+/* Each area has room for a message of `largest` bytes in pieces. */
+void endpoint_open(size_t largest);
 void endpoint_close(void);
+size_t area_size(void);
 uint8_t *at(enum area area, size_t offset);
 struct ibv_sge piece(enum area area, size_t offset, uint32_t len);
-void post_receive(uint64_t id, struct ibv_sge *list, int n);
-void post(struct ibv_send_wr *w);
-struct ibv_wc completion(uint64_t id, enum ibv_wc_opcode opcode, const char *what);
+/* Where the peer's region has this byte. */
+uint64_t remote(enum area area, size_t offset);
+void post_receive(int lane, uint64_t id, struct ibv_sge *list, int n);
+void post(int lane, struct ibv_send_wr *w);
+/* The peer may do no more than this to our memory on this lane. */
+void permit(int lane, int access);
+/* The next completion, whatever it says. */
+struct ibv_wc outcome(int lane, const char *what);
+/* The next completion, which must be this one, and good. */
+struct ibv_wc completion(int lane, uint64_t id, enum ibv_wc_opcode opcode, const char *what);
+
+/* One message cut into pieces that lie apart from each other, on odd addresses; and what is in them. */
+enum { MARGIN = 16 };
+struct layout {
+	int n;
+	size_t offset[MAX_SGE];
+	uint32_t len[MAX_SGE];
+};
+
+struct layout lay(uint32_t size, int pieces);
+struct layout lay_at(size_t offset, uint32_t size);
+int list(const struct layout *l, enum area area, struct ibv_sge *to);
+void fill(const struct layout *l, enum area area, unsigned int seed);
+void clear(const struct layout *l, enum area area);
+void compare(const struct layout *l, enum area area, unsigned int seed, const char *what);
+
+/* A kind of message: how it is posted, and what both ends are told. */
+struct kind {
+	char letter;
+	const char *name;
+	enum ibv_wr_opcode post;
+	enum ibv_wc_opcode done, received;
+	bool takes_receive, places, imm;
+	int flags;
+};
+
+const struct kind *kind(char letter);
+struct ibv_send_wr request(const struct kind *k, uint64_t id, struct ibv_sge *sges, int n, size_t offset);
+void check_received(const struct kind *k, const struct ibv_wc *wc, uint32_t size, uint32_t imm);
 
 void run_step(char op, uint32_t size, bool ask, unsigned int seed);
+/* False: not one of these letters. */
+bool run_mixture(char op, uint32_t size, bool ask, unsigned int seed);
+void run_mistake(char op, uint32_t size, bool ask, unsigned int seed);
 
 #endif
