@@ -80,14 +80,22 @@ def counters(end):
     return ", ".join(f"{k} {v}" for k, v in re.findall(r"([a-z_]+) (\d+)", text) if int(v))
 
 
-def endure(report, ends, name, at_bridge=False):
-    """Every operation, asked by both sides; all of it must succeed, within a time that is no hang."""
+def endure(report, ends, name, *plan, at_bridge=False):
+    """Every operation; all of it must succeed, within a time that is no hang."""
+    # A queue of one packet lets about one packet through per acknowledgement timeout.
+    usual = ("-t", 12, "-s", "1,M+1,4M") if name == "queue-of-one" else ("-s", "1,M+1,16384")
     began = time.monotonic()
-    report.note(last_line(exchange(ends, 4, "-s", "1,M+1,16384", limit=40)[0]))
-    report.note(f"{time.monotonic() - began:.1f} s")
+    # Of an option that is given twice the later one counts.
+    done = last_line(exchange(ends, 4, *usual, *plan, limit=40)[0])
     lost = [dropped(end, at_bridge) for end in ends]
-    for end, n in zip(ends, lost):
-        report.note(f"{end.dev}: {n} packets dropped; {counters(end)}")
+    report.note(f"{ends[1].dev} asks {ends[0].dev}: {done} in {time.monotonic() - began:.1f} s; packets dropped: {lost}")
+    return lost
+
+
+def must_have_dropped(report, ends, name, lost):
+    """A queue that has dropped nothing has shown nothing."""
+    for end in ends:
+        report.note(f"{end.dev}: {counters(end)}")
     require(all(lost) or name not in DROPPING, f"the queues have dropped {lost}")
 
 
@@ -99,20 +107,37 @@ def disorder(name, what):
             disturb(ends, what)
             if name in LOSSLESS:
                 once(ends, 4, 1024, size=8192, iters=10)
-            endure(report, ends, name)
+            must_have_dropped(report, ends, name, endure(report, ends, name))
 
     return run
 
 
+# What rdma_rxe of Linux 7.3 cannot be asked to send or to read through such a network in messages of several packets:
+# - An acknowledgement of a message's last packet that arrives while rdma_rxe sends that message again, as every
+#   responder sends it for a duplicate (rdma_rxe too), advances its comp.psn without completing the message. If the last
+#   packet is then lost its retransmission timer stays off, and the message never ends (rxe_comp.c, COMPST_UPDATE_COMP and
+#   COMPST_EXIT). Seen with `corrupt`.
+# - The response to the first of two repetitions of a READ, arriving after the second was sent, ends the queue pair in
+#   check_ack(), with a warning in the kernel log. Seen with `reorder`, and so between two rdma_rxe.
+# As the responder it has to serve everything.
+RXE_ASKS = ["-s", "0,1,M"]
+RXE_ASKS_ALL = {"duplicate"}
+
+
 def disorder_rxe(name, what):
-    """A scenario: the same between ferroce and rdma_rxe, which gives a queue pair up when its own queue refuses a packet
-    (any non-zero return of ip_local_out). Where a queue overflows it is therefore that of a bridge between the two."""
+    """A scenario: the same between ferroce and rdma_rxe. Either asks what it can of the other, first ferroce.
+
+    rdma_rxe also gives a queue pair up when its own queue refuses a packet (any non-zero return of ip_local_out), so where
+    a queue overflows it is that of a bridge between the two."""
     def run(report):
         at_bridge = "limit" in what
-        with rxe_loaded(), controlled(drivers=(flavour.FERROCE, flavour.RXE), bridged=at_bridge) as ends:
+        with rxe_loaded(), controlled(drivers=(flavour.RXE, flavour.FERROCE), bridged=at_bridge) as ends:
             acquaint(ends)
             disturb(ends, what, at_bridge)
-            endure(report, ends, name, at_bridge)
+            endure(report, ends, name, "-1", at_bridge=at_bridge)
+            limits = () if name in RXE_ASKS_ALL else RXE_ASKS
+            lost = endure(report, ends[::-1], name, "-1", *limits, at_bridge=at_bridge)
+            must_have_dropped(report, ends, name, lost)
 
     return run
 

@@ -25,11 +25,12 @@ FIELDS = ("frame.number", "ip.src", "ipv6.src", "udp.srcport", "udp.length", "in
 
 @contextmanager
 def captured(end, path):
-    """Everything of RoCE that passes an end's netdev, within the block, into a file."""
+    """Everything of RoCE that passes an end's netdev, within the block, into a file. The buffer has a place of the
+    largest packet's size for each, so that size is given."""
     err = path + ".err"
     with open(err, "w", encoding="utf-8") as out:
         argv = ["ip", "netns", "exec", end.netns, "tcpdump", "-i", end.netdev, "--immediate-mode", "-U", "-w", path,
-                "-B", "16384", "-Z", "root", "udp", "port", "4791"]
+                "-B", "16384", "-s", "4600", "-Z", "root", "udp", "port", "4791"]
         say("+ " + " ".join(argv))
         proc = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
     try:
