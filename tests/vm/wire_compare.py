@@ -120,10 +120,13 @@ def judge_frame(part):
         part.require(p["sport"] == first >= 0xc000, p, f"UDP source port {p['sport']} after {first}")
 
 
+# An acknowledgement before the last packet of its message. How many there are, and where, depends on the moment.
+IN_THE_MIDDLE = "in the middle of a message"
+
+
 def judge_messages(part):
     """The messages of lane 0, one after the other: each packet is the one that must come next."""
     requests, answers = iter(part.requests[0]), iter(part.answers[0])
-    asked = set()
     for m in part.talk.messages:
         if m.mistake:
             continue
@@ -134,15 +137,16 @@ def judge_messages(part):
             part.expect(p, want)
             p["message"] = m.what
             sent.append(p)
-        asked |= {p["psn"] for p in sent if p["ackreq"]}
         last = sent[-1]
+        # Where an acknowledgement may come before the last: at a packet that asked for one, or later.
+        places = {p["psn"]: n for n, p in enumerate(sent)}
+        first_asked = next((n for n, p in enumerate(sent) if p["ackreq"]), len(sent))
         part.require(last["ackreq"] or last["opcode"] == READ_REQUEST, last, "nobody asks for an acknowledgement")
         for want in m.answers:
             p = next(answers, None)
-            # In the middle of a message one may be asked for.
             while p and p["opcode"] == ACKNOWLEDGE and p["psn"] != want["psn"]:
-                part.require(p["psn"] in asked and p["syndrome"] == ACK, p, "nobody asked for it")
-                p["message"] = m.what + ", in the middle"
+                part.require(places.get(p["psn"], -1) >= first_asked and p["syndrome"] == ACK, p, "nobody asked for it")
+                p["message"] = IN_THE_MIDDLE
                 p = next(answers, None)
             require(p, f"{part.name}: {m.what}: not all of it was answered")
             part.expect(p, want)
@@ -154,7 +158,8 @@ def judge_messages(part):
 
 def judge_mistake(part, m):
     """A lane on which one message was refused, or came to its end at the second attempt."""
-    requests, answers = part.requests[m.lane], part.answers[m.lane]
+    requests, answers = part.requests.get(m.lane, []), part.answers.get(m.lane, [])
+    require(answers, f"{part.name}: nothing answers mistake {m.mistake}")
     known = {want["psn"]: want for want in m.requests}
     for p in requests:
         # Whatever is sent again is what was sent before.
@@ -210,7 +215,7 @@ def rows(part, side):
             # How often a request is repeated that is not served, or a NAK, and how much of a refused message is under way
             # when the refusal arrives: that depends on the moment. What they look like does not.
             key, again = (lane, p["message"]), (p["psn"], p.get("syndrome"))
-            if lane and again in known:
+            if (lane and again in known) or p["message"] == IN_THE_MIDDLE:
                 continue
             if lane and part.serves == "rxe" and p.get("syndrome") in RXE_ADDS.get(p["message"].split()[-1], ()):
                 continue
