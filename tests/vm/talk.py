@@ -60,12 +60,13 @@ def talk(server, client, ends, port, limit=60):
             time.sleep(0.02)
         c = spawn(client, ends[1].netns, c_out.out, c_out.err)
         sides = ((c, c_out, "client"), (s, s_out, "server"))
-        # Whoever fails first is the interesting one; the other would wait for ever.
         while True:
             running = [proc for proc, _, _ in sides if proc.poll() is None]
-            for proc, out, who in sides:
-                if proc.poll() not in (None, 0):
-                    raise Failed(f"{who} of {name}: exit {proc.returncode}: {last_line(out.text())}")
+            if any(proc.poll() for proc, _, _ in sides):
+                # The other would wait for ever, or learns of it and fails too: then both say why.
+                time.sleep(0.2)
+                raise Failed("; ".join(f"{who} of {name}: exit {proc.returncode}: {last_line(out.text())}"
+                                       for proc, out, who in sides if proc.poll()))
             if not running:
                 return s_out.text(), c_out.text()
             if time.monotonic() > end:
