@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """The guest's part of `make bench`: both drivers side by side in one boot, measured in turns.
 
-Usage: python3 -m tests.bench.guest RESULTS_DIR. RESULTS_DIR/plan.json has `rounds` and `quick`; the figures go to
-RESULTS_DIR/events.jsonl as they come.
+Usage: python3 -m tests.bench.guest RESULTS_DIR. RESULTS_DIR/plan.json has `rounds` and `quick`, or `counting` in a guest
+whose clock counts instructions; the figures go to RESULTS_DIR/events.jsonl as they come.
 """
 
 import json
@@ -22,6 +22,7 @@ from tests.vm.talk import talk
 PORT = 18515
 FLAVOURS = {"ferroce": FERROCE, "rxe": RXE}
 FLOOR = "/srv/lab/floor"
+OPS = "/srv/lab/ops"
 # Seconds of one copy or stream, round trips of one ping-pong.
 FLOOR_SECONDS = 1.0
 FLOOR_COUNT = 3000
@@ -127,6 +128,25 @@ def rounds(events, wanted, quick):
                         events.put(event="broken", row=row.key, driver=driver, detail=str(e))
 
 
+def instructions(events):
+    """What one operation costs: see ops.c. Both ends are in one process, which may use devices of any namespace."""
+    with ExitStack() as stack:
+        ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
+        events.put(event="up", release=os.uname().release)
+        for place in plan.PLACES:
+            for driver in plan.DRIVERS:
+                one, two = ends[driver]
+                if place == "local":
+                    two = one
+                try:
+                    out = command([OPS, one.dev, str(one.gid()), two.dev, str(two.gid())], timeout=120).stdout
+                except Failed as e:
+                    events.put(event="broken", row=f"{place}: instructions", driver=driver, detail=str(e))
+                    continue
+                for name, value in (line.rsplit(": ", 1) for line in out.splitlines()):
+                    events.put(event="instructions", place=place, row=name, driver=driver, value=int(value))
+
+
 def main():
     """Runs the plan; what the kernel complains of is passed on with the end."""
     where = sys.argv[1]
@@ -136,7 +156,10 @@ def main():
     log = kernel.Log()
     failure = ""
     try:
-        rounds(events, wanted["rounds"], wanted["quick"])
+        if wanted.get("counting"):
+            instructions(events)
+        else:
+            rounds(events, wanted["rounds"], wanted["quick"])
     except Failed as e:
         failure = str(e)
     say(f"ended {failure}")

@@ -51,7 +51,21 @@ def summarize(events, quick=False):
             floors.setdefault(event["name"], {"unit": event["unit"], "values": []})["values"].append(event["value"])
     for one in floors.values():
         one["median"], one["spread"] = median(one["values"]), spread(one["values"])
-    return {"rows": rows, "floors": floors}
+    return {"rows": rows, "floors": floors, "instructions": instructions(events)}
+
+
+def instructions(events):
+    """Rows of instructions for one operation, in the order in which they came."""
+    rows = {}
+    for event in events:
+        if event["event"] == "instructions":
+            one = rows.setdefault((event["place"], event["row"]), {"place": event["place"], "name": event["row"]})
+            one[event["driver"]] = event["value"]
+    for one in rows.values():
+        ours, theirs = (one.get(driver) for driver in plan.DRIVERS)
+        if ours and theirs:
+            one["ratio"] = theirs / ours
+    return list(rows.values())
 
 
 def side(found):
@@ -99,3 +113,10 @@ def verdict(ratio, target):
     if target is None:
         return cells + ["", ""]
     return cells + [f"{target:.0f}x", "" if ratio["median"] >= target else "missed"]
+
+
+def instruction_table(rows):
+    """Lines of text cells about instructions, and their head."""
+    return [[row["place"], row["name"], *(number(row.get(driver)) for driver in plan.DRIVERS),
+             f"{row['ratio']:.2f}x" if "ratio" in row else "-"] for row in rows], \
+        ["", "one operation", *plan.DRIVERS, "ratio"]

@@ -7,7 +7,7 @@ import time
 
 from tests.bench import chart, plan, summary
 from tests.lab import boot, build, config, say
-from tests.lab.suite import BOOT_LIMIT, Reader
+from tests.lab.suite import Reader
 
 OUT = config.BUILD / "bench"
 # No figure for so long means that the guest hangs: a run has 120 s, and the time until its end is judged.
@@ -15,27 +15,47 @@ SILENCE = 180
 LIMIT = 45 * 60
 
 
-def floor(root):
-    """build/lab/floor, the program that measures what the machine does without RDMA."""
+# The programs of its own that the guest runs.
+PROGRAMS = {"floor": "", "ops": "-libverbs"}
+
+
+def programs(root):
+    """build/lab/floor, which measures what the machine does without RDMA, and ops, which counts instructions."""
     build.LAB.mkdir(parents=True, exist_ok=True)
-    build.run_in_root(root, "cc -std=gnu11 -O2 -Wall -Wextra -Werror -o build/lab/floor tests/bench/floor.c",
-                      "building the floor program")
-    return build.LAB / "floor"
+    for name, libraries in PROGRAMS.items():
+        build.run_in_root(root, f"cc -std=gnu11 -O2 -Wall -Wextra -Werror -o build/lab/{name} tests/bench/{name}.c "
+                          f"{libraries}", f"building the program {name}")
+        yield build.LAB / name
 
 
 def run(root, quick):
     """Measures and shows; 0 when every row has its figures and the kernel has nothing to complain of. A target that
     is missed is shown, and is no failure: the figures are the result."""
     q = shlex.quote
+    began = time.monotonic()
     lines = build.guest_setup(root, True)
-    lines += [f"cp {q(str(floor(root)))} $M/srv/lab/",
+    lines += [*(f"cp {q(str(program))} $M/srv/lab/" for program in programs(root)),
               f"cp -r {q(str(config.CHECKOUT / 'tests/bench'))} $M/srv/lab/tests/"]
-    work = boot.fresh_work("bench")
     kvm = boot.kvm_works(root)
-    guest = boot.Guest(root, work, "python3 -m tests.bench.guest /srv/results", kvm, lines)
-    wanted = {"rounds": 1 if quick else plan.ROUNDS, "quick": quick}
+    turns = {"rounds": 1 if quick else plan.ROUNDS, "quick": quick}
+    events, faults = boot_and_measure(root, lines, kvm, turns)
+    more, others = boot_and_measure(root, lines, kvm, {"rounds": 0, "counting": True})
+    faults += others
+    result = summary.summarize(events + more, quick)
+    result |= {"kernel": root.release, "kvm": kvm, "rounds": turns["rounds"], "faults": faults,
+               "seconds": round(time.monotonic() - began)}
+    show(result)
+    return 1 if faults else 0
+
+
+def boot_and_measure(root, lines, kvm, wanted):
+    """One boot, which does what is wanted; returns its events, and what went wrong."""
+    counting = wanted.get("counting", False)
+    work = boot.fresh_work("bench")
+    guest = boot.Guest(root, work, "python3 -m tests.bench.guest /srv/results", kvm, lines, counting=counting)
     (guest.results / "plan.json").write_text(json.dumps(wanted), encoding="utf-8")
-    say.step(f"boot the stock kernel {root.release} ({'KVM' if kvm else 'emulated, no KVM'}), log in {work}")
+    how = "counting instructions" if counting else "KVM" if kvm else "emulated, no KVM"
+    say.step(f"boot the stock kernel {root.release} ({how}), log in {work}")
     guest.start()
     try:
         events, why = watch(guest, wanted)
@@ -51,11 +71,7 @@ def run(root, quick):
     if why:
         for line in guest.console_tail() + guest.output_tail():
             say.line("    | " + line)
-    result = summary.summarize(events, quick)
-    result |= {"kernel": root.release, "kvm": kvm, "rounds": wanted["rounds"], "faults": faults,
-               "seconds": round(time.monotonic() - guest.began)}
-    show(result)
-    return 1 if faults else 0
+    return events, faults
 
 
 def watch(guest, wanted):
@@ -77,7 +93,7 @@ def watch(guest, wanted):
         now = time.monotonic()
         if not alive:
             return events, "the guest died" if up else "the guest did not boot"
-        if now > deadline or now - since > (SILENCE if up else BOOT_LIMIT):
+        if now > deadline or now - since > (SILENCE if up else guest.BOOT_LIMIT):
             return events, "the guest hangs"
         time.sleep(0.2)
 
@@ -87,6 +103,9 @@ def show(result):
     for place, words in plan.PLACES.items():
         say.line(f"\nferroce and rdma_rxe, {words} (medians of {result['rounds']}, MTU 4096 if not said):")
         say.table(*summary.table([row for row in result["rows"] if row["place"] == place]))
+    say.line("\nInstructions of one operation, everybody's together, on one processor that is given away when there is "
+             "nothing to do:")
+    say.table(*summary.instruction_table(result["instructions"]))
     say.line("\nThe same machine without RDMA:")
     say.table([[name, one["unit"], summary.number(one["median"]), f"{one['spread'] / 2:.0%}"]
                for name, one in result["floors"].items()], ["", "unit", "median", "+-"])

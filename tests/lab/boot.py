@@ -71,16 +71,18 @@ class Guest:
     # Beyond a scenario's own limit the agent ends it; if even that does not happen the guest is stuck.
     GRACE = 45
 
-    def __init__(self, root, work, agent, kvm, extra=(), env=None):
+    def __init__(self, root, work, agent, kvm, extra=(), env=None, counting=False):
         """`work` is a fresh folder; `agent` the command to run in the guest; `extra` shell lines that finish the
-        root before the boot, with its path in $M."""
+        root before the boot, with its path in $M. `counting`: one processor, emulated, whose clock moves by a
+        nanosecond with each instruction."""
         self.root = root
         self.work = Path(work)
         self.results = self.work / "results"
         self.results.mkdir(parents=True, exist_ok=True)
         self.console = self.work / "console.log"
         self.output = self.work / "output.log"
-        self.kvm = kvm
+        self.kvm = kvm and not counting
+        self.counting = counting
         self.began = time.monotonic()
         self.proc = None
         self.script = self._script(agent, extra, env or {})
@@ -93,7 +95,8 @@ class Guest:
         sets = " ".join(f"{k}={q(v)}" for k, v in env.items())
         vng = [
             vng_program(), "--run", f"{mnt}/m/usr/lib/modules/{self.root.release}/vmlinuz", "--root", f"{mnt}/m",
-            "--busybox", f"{mnt}/m/usr/bin/busybox", "--force-9p", "--rw", "--user", "root", "--cpus", "2",
+            "--busybox", f"{mnt}/m/usr/bin/busybox", "--force-9p", "--rw", "--user", "root", "--cpus",
+            "1" if self.counting else "2",
             "--memory", f"{guest_memory()}M", "--verbose",
             "--rwdir", f"/srv/results={self.results}", "--append", f"module_blacklist={BLACKLIST}",
             "--append", "oops=panic", "--append", "apparmor=0", "--append", "mitigations=off",
@@ -103,7 +106,8 @@ class Guest:
         # The same root once more, this time cached by the guest: nothing changes in it while the guest runs, and
         # starting a program no longer means fetching its libraries from the host again.
         vng.append(f"--qemu-opts=-fsdev local,id=hot,path={mnt}/m,security_model=none,readonly=on,multidevs=remap "
-                   "-device virtio-9p-pci,fsdev=hot,mount_tag=hot")
+                   "-device virtio-9p-pci,fsdev=hot,mount_tag=hot"
+                   + (" -icount shift=0,sleep=off" if self.counting else ""))
         vng += ["--exec", f"exec env PYTHONDONTWRITEBYTECODE=1 {sets} sh /srv/lab/tests/vm/hot.sh {agent}"]
         lines = [
             f"W={q(str(mnt))}; M=$W/m",

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What one operation costs: two queue pairs in one process, which posts and polls for both and gives the processor
+ * away when there is nothing to poll. On a machine with one processor whose clock counts instructions, time is the
+ * work of everybody: of the program, the provider, the kernel, and the threads the driver hands its work to.
+ *
+ * ops DEVICE GID DEVICE GID     the two ends, by device name and index in its GID table; the same twice is one device
+ *
+ * Prints a line for each row: its name and nanoseconds of one operation.
+ */
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { DEPTH = 64, ROOM = 1 << 20, PSN = 100, WARM_UP = 3 };
+
+/* `batch` operations are posted as one list, of which the last reports; `count` is a multiple of it. */
+static const struct row {
+	const char *name;
+	enum ibv_wr_opcode op;
+	uint32_t size;
+	enum ibv_mtu mtu;
+	int batch, count;
+} rows[] = {
+	{ "SEND 64 B", IBV_WR_SEND, 64, IBV_MTU_4096, 1, 200 },
+	{ "SEND 64 B, lists of 32", IBV_WR_SEND, 64, IBV_MTU_4096, 32, 640 },
+	{ "WRITE 64 B", IBV_WR_RDMA_WRITE, 64, IBV_MTU_4096, 1, 200 },
+	{ "WRITE 64 B, lists of 32", IBV_WR_RDMA_WRITE, 64, IBV_MTU_4096, 32, 640 },
+	{ "READ 64 B", IBV_WR_RDMA_READ, 64, IBV_MTU_4096, 1, 200 },
+	{ "READ 64 B, lists of 32", IBV_WR_RDMA_READ, 64, IBV_MTU_4096, 32, 320 },
+	{ "SEND 64 KiB", IBV_WR_SEND, 64 << 10, IBV_MTU_4096, 4, 40 },
+	{ "WRITE 64 KiB", IBV_WR_RDMA_WRITE, 64 << 10, IBV_MTU_4096, 4, 40 },
+	{ "READ 64 KiB", IBV_WR_RDMA_READ, 64 << 10, IBV_MTU_4096, 4, 40 },
+	{ "WRITE 1 MiB", IBV_WR_RDMA_WRITE, 1 << 20, IBV_MTU_4096, 1, 6 },
+	{ "READ 1 MiB", IBV_WR_RDMA_READ, 1 << 20, IBV_MTU_4096, 1, 6 },
+	{ "WRITE 1 MiB MTU 1024", IBV_WR_RDMA_WRITE, 1 << 20, IBV_MTU_1024, 1, 4 },
+	{ "READ 1 MiB MTU 1024", IBV_WR_RDMA_READ, 1 << 20, IBV_MTU_1024, 1, 4 },
+};
+
+struct end {
+	struct ibv_context *ctx;
+	int gid_index;
+	union ibv_gid gid;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	char *memory;
+};
+
+static void die(const char *what)
+{
+	fprintf(stderr, "%s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static void must(int error, const char *what)
+{
+	if (error) {
+		errno = error;
+		die(what);
+	}
+}
+
+static uint64_t now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+static void open_end(struct end *e, const char *device, int gid_index)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+
+	for (int i = 0; list && list[i]; i++)
+		if (!strcmp(ibv_get_device_name(list[i]), device))
+			e->ctx = ibv_open_device(list[i]);
+	if (!e->ctx)
+		die(device);
+	e->gid_index = gid_index;
+	if (ibv_query_gid(e->ctx, 1, gid_index, &e->gid))
+		die("ibv_query_gid");
+	e->pd = ibv_alloc_pd(e->ctx);
+	e->memory = aligned_alloc(4096, ROOM);
+	if (!e->pd || !e->memory)
+		die("ibv_alloc_pd");
+	memset(e->memory, 1, ROOM);
+	e->mr = ibv_reg_mr(e->pd, e->memory, ROOM,
+			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	e->cq = ibv_create_cq(e->ctx, 4 * DEPTH, NULL, NULL, 0);
+	if (!e->mr || !e->cq)
+		die("ibv_create_cq");
+}
+
+static void open_qp(struct end *e)
+{
+	struct ibv_qp_init_attr init = {
+		.send_cq = e->cq, .recv_cq = e->cq, .qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT, .port_num = 1,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+	};
+
+	e->qp = ibv_create_qp(e->pd, &init);
+	if (!e->qp)
+		die("ibv_create_qp");
+	must(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+	     "to INIT");
+}
+
+static void connect_qp(struct end *e, const struct end *peer, enum ibv_mtu mtu)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR, .path_mtu = mtu, .dest_qp_num = peer->qp->qp_num, .rq_psn = PSN,
+		.max_dest_rd_atomic = 16, .min_rnr_timer = 12,
+		.ah_attr = { .is_global = 1, .port_num = 1,
+			     .grh = { .dgid = peer->gid, .sgid_index = e->gid_index, .hop_limit = 64 } },
+	};
+
+	must(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+			   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "to RTR");
+	attr = (struct ibv_qp_attr){
+		.qp_state = IBV_QPS_RTS, .sq_psn = PSN, .timeout = 18, .retry_cnt = 7, .rnr_retry = 7,
+		.max_rd_atomic = 16,
+	};
+	must(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+			   IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC), "to RTS");
+}
+
+static void await(struct end *e, int count)
+{
+	struct ibv_wc wc[DEPTH];
+
+	while (count) {
+		int n = ibv_poll_cq(e->cq, DEPTH, wc);
+
+		if (n < 0)
+			die("ibv_poll_cq");
+		for (int i = 0; i < n; i++)
+			if (wc[i].status != IBV_WC_SUCCESS) {
+				fprintf(stderr, "completion: %s\n", ibv_wc_status_str(wc[i].status));
+				exit(1);
+			}
+		count -= n;
+		if (!n)
+			sched_yield();
+	}
+}
+
+/* Posts one batch and waits until both ends know of it. */
+static void batch(const struct row *row, struct end *from, struct end *to)
+{
+	struct ibv_sge send_sge = { (uintptr_t)from->memory, row->size, from->mr->lkey };
+	struct ibv_sge recv_sge = { (uintptr_t)to->memory, row->size, to->mr->lkey };
+	struct ibv_send_wr wr[DEPTH], *bad;
+	struct ibv_recv_wr recv[DEPTH], *bad_recv;
+	int i;
+
+	if (row->op == IBV_WR_SEND) {
+		for (i = 0; i < row->batch; i++)
+			recv[i] = (struct ibv_recv_wr){ .next = &recv[i + 1], .sg_list = &recv_sge, .num_sge = 1 };
+		recv[i - 1].next = NULL;
+		must(ibv_post_recv(to->qp, recv, &bad_recv), "ibv_post_recv");
+	}
+	for (i = 0; i < row->batch; i++)
+		wr[i] = (struct ibv_send_wr){
+			.next = &wr[i + 1], .sg_list = &send_sge, .num_sge = 1, .opcode = row->op,
+			.wr.rdma = { (uintptr_t)to->memory, to->mr->rkey },
+		};
+	wr[i - 1].next = NULL;
+	wr[i - 1].send_flags = IBV_SEND_SIGNALED;
+	must(ibv_post_send(from->qp, wr, &bad), "ibv_post_send");
+	await(from, 1);
+	if (row->op == IBV_WR_SEND)
+		await(to, row->batch);
+}
+
+static void measure(const struct row *row, struct end *from, struct end *to)
+{
+	uint64_t began;
+
+	open_qp(from);
+	open_qp(to);
+	connect_qp(from, to, row->mtu);
+	connect_qp(to, from, row->mtu);
+	for (int i = 0; i < WARM_UP; i++)
+		batch(row, from, to);
+	began = now();
+	for (int done = 0; done < row->count; done += row->batch)
+		batch(row, from, to);
+	printf("%s: %llu\n", row->name, (unsigned long long)(now() - began) / row->count);
+	fflush(stdout);
+	must(ibv_destroy_qp(from->qp), "ibv_destroy_qp");
+	must(ibv_destroy_qp(to->qp), "ibv_destroy_qp");
+}
+
+int main(int argc, char **argv)
+{
+	struct end from = { 0 }, to = { 0 };
+
+	if (argc != 5)
+		return 2;
+	open_end(&from, argv[1], atoi(argv[2]));
+	open_end(&to, argv[3], atoi(argv[4]));
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		measure(&rows[i], &from, &to);
+	return 0;
+}
