@@ -107,7 +107,7 @@ class Guest:
         # starting a program no longer means fetching its libraries from the host again.
         vng.append(f"--qemu-opts=-fsdev local,id=hot,path={mnt}/m,security_model=none,readonly=on,multidevs=remap "
                    "-device virtio-9p-pci,fsdev=hot,mount_tag=hot"
-                   + (" -icount shift=0,sleep=off" if self.counting else ""))
+                   + (" -icount shift=0" if self.counting else ""))
         vng += ["--exec", f"exec env PYTHONDONTWRITEBYTECODE=1 {sets} sh /srv/lab/tests/vm/hot.sh {agent}"]
         lines = [
             f"W={q(str(mnt))}; M=$W/m",
