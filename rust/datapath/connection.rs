@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The way to the peer of a connected QP: addresses, and packets sent along them.
+//! The way to the peer of a connected QP: addresses, and packets sent along them, many at once.
 
 use crate::observe::counters::{
     Counter,
@@ -18,6 +18,7 @@ use crate::sys::net::{
     Resident,
     Route,
     RxPacket,
+    TxBatch,
     TxPacket,
     TxResult, //
 };
@@ -54,6 +55,10 @@ pub struct Connection {
     resident: Resident,
     /// Found when the first packet leaves, and again whenever it has become invalid.
     route: Option<Route>,
+    /// Packets that are complete and leave together, by `route`, with the next [`Self::flush`].
+    batch: Option<TxBatch>,
+    /// Bytes of these packets, from the BTH to the ICRC.
+    batch_bytes: usize,
 }
 
 /// The IPv4 address in a GID, if it is one (`::ffff:a.b.c.d`).
@@ -87,6 +92,8 @@ impl Connection {
             path,
             resident: resident.clone(),
             route: None,
+            batch: None,
+            batch_bytes: 0,
         })
     }
 
@@ -107,8 +114,9 @@ impl Connection {
             && self.path.destination == other.path.source
     }
 
-    /// Sends one packet with `len` bytes of payload, which `fill` writes. A packet that cannot
-    /// leave is lost, as on any network, and counted. An error is one of `fill`.
+    /// Makes one packet with `len` bytes of payload, which `fill` writes, all of them. It leaves
+    /// with the next [`Self::flush`], if not before. A packet that cannot leave is lost, as on any
+    /// network, and counted. An error is one of `fill`.
     pub fn send(
         &mut self,
         counters: &Counters,
@@ -116,63 +124,88 @@ impl Connection {
         len: u32,
         fill: impl FnOnce(&mut [u8]) -> Result<(), AccessError>,
     ) -> Result<(), AccessError> {
-        match self.try_send(headers, len, fill)? {
-            Some(bytes) => {
-                counters.inc(Counter::SentPackets);
-                counters.add(Counter::SentBytes, bytes as u64);
-            }
-            None => counters.inc(Counter::SendLost),
-        }
-        Ok(())
-    }
-
-    fn try_send(
-        &mut self,
-        headers: &Headers,
-        len: u32,
-        fill: impl FnOnce(&mut [u8]) -> Result<(), AccessError>,
-    ) -> Result<Option<usize>, AccessError> {
-        if !self.route.as_ref().is_some_and(Route::is_valid) {
-            self.route = Route::lookup(&self.resident, self.path.ifindex, &self.flow).ok();
-        }
-        let Some(route) = &self.route else {
-            return Ok(None);
-        };
         let len = len as usize;
         let mut headers = *headers;
         headers.pad = pad_for(len);
-        let headers_len = headers.headers_len();
-        let total = headers_len
+        let total = headers
+            .headers_len()
             .wrapping_add(len)
             .wrapping_add(headers.pad as usize)
             .wrapping_add(ICRC_LEN);
-        let Some(mut packet) = TxPacket::alloc(route, total) else {
-            return Ok(None);
-        };
-        let bytes = packet.ib_bytes_mut();
-        if headers.emit(bytes).is_none() {
-            return Ok(None);
+        if self.batch.as_ref().is_some_and(|batch| !batch.takes(total)) {
+            self.flush(counters);
         }
-        let Some(rest) = bytes.get_mut(headers_len..) else {
-            return Ok(None);
-        };
-        let Some((payload, trailer)) = rest.split_at_mut_checked(len) else {
-            return Ok(None);
-        };
-        fill(payload)?;
-        trailer.fill(0);
-        let (network, bytes) = packet.parts_mut();
-        let Some(icrc) = icrc_of(network, &[], bytes) else {
-            return Ok(None);
-        };
-        if let Some(end) = bytes.last_chunk_mut::<ICRC_LEN>() {
-            *end = icrc;
+        // A batch has one route.
+        if self.batch.is_none() && !self.route.as_ref().is_some_and(Route::is_valid) {
+            self.route = Route::lookup(&self.resident, self.path.ifindex, &self.flow).ok();
         }
-        Ok(match packet.send(route) {
-            TxResult::Sent | TxResult::Congested => Some(total),
-            TxResult::Lost => None,
-        })
+        let place = self.batch.as_ref().map_or(0, TxBatch::count);
+        let made = match &self.route {
+            Some(route) => make(route, &headers, len, total, place, fill)?.zip(Some(route)),
+            None => None,
+        };
+        match (made, &mut self.batch) {
+            (Some((packet, _)), Some(batch)) => batch.push(packet),
+            (Some((packet, route)), batch) => *batch = Some(TxBatch::new(packet, route)),
+            (None, _) => {
+                counters.inc(Counter::SendLost);
+                return Ok(());
+            }
+        }
+        self.batch_bytes = self.batch_bytes.wrapping_add(total);
+        Ok(())
     }
+
+    /// Sends what was made. To be called before the lock is given back.
+    pub fn flush(&mut self, counters: &Counters) {
+        let (Some(batch), Some(route)) = (self.batch.take(), &self.route) else {
+            return;
+        };
+        let count = u64::from(batch.count());
+        match batch.send(route) {
+            TxResult::Sent | TxResult::Congested => {
+                counters.add(Counter::SentPackets, count);
+                counters.add(Counter::SentBytes, self.batch_bytes as u64);
+            }
+            TxResult::Lost => counters.add(Counter::SendLost, count),
+        }
+        self.batch_bytes = 0;
+    }
+}
+
+/// A whole packet of `total` bytes from the BTH to the ICRC, `len` of them payload, at `place` of a
+/// batch. `None` if there is no memory for it, or it does not fit into an IP packet.
+fn make(
+    route: &Route,
+    headers: &Headers,
+    len: usize,
+    total: usize,
+    place: u16,
+    fill: impl FnOnce(&mut [u8]) -> Result<(), AccessError>,
+) -> Result<Option<TxPacket>, AccessError> {
+    let Some(mut packet) = TxPacket::alloc(route, total, place) else {
+        return Ok(None);
+    };
+    let bytes = packet.ib_bytes_mut();
+    if headers.emit(bytes).is_none() {
+        return Ok(None);
+    }
+    let Some(rest) = bytes.get_mut(headers.headers_len()..) else {
+        return Ok(None);
+    };
+    let Some((payload, trailer)) = rest.split_at_mut_checked(len) else {
+        return Ok(None);
+    };
+    fill(payload)?;
+    trailer.fill(0);
+    let (network, bytes) = packet.parts_mut();
+    let Some(icrc) = icrc_of(network, &[], bytes) else {
+        return Ok(None);
+    };
+    if let Some(end) = bytes.last_chunk_mut::<ICRC_LEN>() {
+        *end = icrc;
+    }
+    Ok(Some(packet))
 }
 
 /// The ICRC of a packet: its IP and UDP headers, which may stand in one piece (`ip`, with an empty

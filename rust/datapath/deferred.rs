@@ -25,6 +25,8 @@ const MAX_QP: usize = 12;
 /// Calls to be made.
 #[derive(Default)]
 pub struct Deferred {
+    /// There are some. Most turns have none, and need not look through all the places.
+    any: bool,
     completions: [Option<Arc<Cq>>; MAX_CQ],
     overruns: [Option<Arc<Cq>>; MAX_CQ],
     events: [Option<(Arc<Qp>, QpEvent)>; MAX_QP],
@@ -46,13 +48,23 @@ fn note<T>(places: &mut [Option<T>], value: T, same: impl Fn(&T, &T) -> bool) {
 }
 
 impl Deferred {
+    /// Whether there is nothing to do.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        !self.any
+    }
+
     /// Something was pushed to `cq` on behalf of `qp`.
     pub fn pushed(&mut self, qp: ArcBorrow<'_, Qp>, cq: &Arc<Cq>, pushed: Pushed) {
         match pushed {
             Pushed::Quiet => {}
-            Pushed::Notify => note(&mut self.completions, cq.clone(), Arc::ptr_eq),
+            Pushed::Notify => {
+                self.any = true;
+                note(&mut self.completions, cq.clone(), Arc::ptr_eq);
+            }
             Pushed::Overrun { first } => {
                 if first {
+                    self.any = true;
                     note(&mut self.overruns, cq.clone(), Arc::ptr_eq);
                 }
                 // A QP that cannot report completions is of no use (IBTA 11.6.3.1).
@@ -64,6 +76,7 @@ impl Deferred {
 
     /// `qp` has an asynchronous event.
     pub fn event(&mut self, qp: ArcBorrow<'_, Qp>, event: QpEvent) {
+        self.any = true;
         note(&mut self.events, (qp.into(), event), |a, b| {
             Arc::ptr_eq(&a.0, &b.0) && a.1 == b.1
         });
@@ -71,6 +84,7 @@ impl Deferred {
 
     /// `qp` goes to ERR.
     pub fn fail(&mut self, qp: ArcBorrow<'_, Qp>) {
+        self.any = true;
         note(&mut self.failed, qp.into(), Arc::ptr_eq);
     }
 

@@ -229,15 +229,20 @@ impl SendHalf {
 
     /// Sends packets, up to the budget; tells whether there are more.
     fn transmit(&mut self, qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) -> bool {
+        let mut more = true;
         for _ in 0..PACKETS_PER_TURN {
             let Some(segment) = self.requester.next_segment(turn.now, 1) else {
-                return false;
+                more = false;
+                break;
             };
             if self.send_packet(qp, &segment, turn).is_err() {
                 self.fail(qp, segment.slot, turn);
             }
         }
-        true
+        if let Some(connection) = &mut self.connection {
+            connection.flush(&qp.port.counters);
+        }
+        more
     }
 
     fn send_packet(
@@ -277,9 +282,11 @@ impl SendHalf {
 impl RecvHalf {
     /// Sends responses as packets, up to the budget of a turn; tells whether there are more.
     pub fn answer(&mut self, qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) -> bool {
+        let mut more = true;
         for _ in 0..PACKETS_PER_TURN {
             let Some(response) = self.responder.next_response(1) else {
-                return false;
+                more = false;
+                break;
             };
             self.end_if_told(qp, turn);
             let Some(connection) = &mut self.connection else {
@@ -305,7 +312,10 @@ impl RecvHalf {
                 self.read_failed(qp, turn);
             }
         }
-        self.responder.has_response()
+        if let Some(connection) = &mut self.connection {
+            connection.flush(&qp.port.counters);
+        }
+        more && self.responder.has_response()
     }
 
     /// The memory of a READ response is not accessible any more.
@@ -343,6 +353,6 @@ impl Qp {
         }
         self.regions(turn.rcu)
             .check(rkey, Access::REMOTE_READ, va, len)
-            .map(Payload::Remote)
+            .map(Payload::Range)
     }
 }

@@ -13,7 +13,7 @@ use crate::sys::table::{
     Table, //
 };
 use crate::sys::work::OwnedQueue;
-use crate::wire::ident::Permutation24;
+use crate::wire::ident::Numbers;
 use kernel::c_str;
 use kernel::prelude::*;
 use kernel::sync::rcu;
@@ -30,7 +30,7 @@ pub static FABRIC: Global<Fabric> = Global::empty();
 pub struct Fabric {
     #[pin]
     qps: Table<Qp>,
-    numbers: Permutation24,
+    numbers: Numbers,
     /// Runs what is beyond the budget of a system call or softirq.
     pub workers: OwnedQueue,
 }
@@ -45,7 +45,7 @@ impl Fabric {
         Arc::pin_init(
             pin_init!(Self {
                 qps <- Table::new(),
-                numbers: Permutation24::new(random::words()),
+                numbers: Numbers::new(random::words()),
                 workers,
             }),
             GFP_KERNEL,

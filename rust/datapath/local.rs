@@ -154,11 +154,8 @@ fn deliver(
         .wqes
         .payload(segment.slot, segment.offset, qp.regions(rcu));
     // On the wire our memory is read before the peer hears of the message: so it is here.
-    let pieces = payload.resolve(segment.len)?;
-    let payload = match payload {
-        Payload::Local(..) => Payload::Checked(&pieces),
-        other => other,
-    };
+    let mut pieces = None;
+    let payload = payload.resolve(segment.len, &mut pieces)?;
     recv.execute(peer, &IncomingRequest::from(segment), payload, turn);
     Ok(())
 }

@@ -100,6 +100,18 @@ impl<'a> Pieces<'a> {
 }
 
 impl<'a> SgList<'a> {
+    /// The range of `offset..offset + len`, if the list is one piece: as most are.
+    fn one(&self, rights: u32, offset: u32, len: u32) -> Result<Option<Range<'a>>, AccessError> {
+        let [sge] = self.sges else {
+            return Ok(None);
+        };
+        if offset > sge.length || sge.length.wrapping_sub(offset) < len {
+            return Err(AccessError);
+        }
+        let va = sge.addr.checked_add(u64::from(offset)).ok_or(AccessError)?;
+        self.regions.check(sge.lkey, rights, va, len).map(Some)
+    }
+
     /// Calls `piece` with each part of `offset..offset + len`, in order: the range, and its
     /// length.
     fn pieces(
@@ -152,22 +164,36 @@ pub enum Payload<'a> {
     Local(SgList<'a>, u32),
     /// In ranges that were checked already.
     Checked(&'a Pieces<'a>),
-    /// In a region that the peer reads.
-    Remote(Range<'a>),
+    /// In one such range.
+    Range(Range<'a>),
 }
 
 impl<'a> Payload<'a> {
-    /// Where the first `len` bytes of the segment are, looked up once: a failure here is one of
-    /// the sender's memory, and whatever fails later is not.
-    pub fn resolve(&self, len: u32) -> Result<Pieces<'a>, AccessError> {
-        let mut pieces = Pieces {
+    /// The same bytes, the first `len` of the segment, looked up once: a failure here is one of the
+    /// sender's memory, and whatever fails later is not. `pieces` is where they are noted.
+    pub fn resolve<'p>(
+        self,
+        len: u32,
+        pieces: &'p mut Option<Pieces<'a>>,
+    ) -> Result<Payload<'p>, AccessError>
+    where
+        'a: 'p,
+    {
+        let Payload::Local(list, offset) = self else {
+            return Ok(self);
+        };
+        if len == 0 {
+            return Ok(Payload::Bytes(&[]));
+        }
+        if let Some(range) = list.one(0, offset, len)? {
+            return Ok(Payload::Range(range));
+        }
+        let pieces = pieces.insert(Pieces {
             pieces: [None; MAX_SGE as usize],
             count: 0,
-        };
-        if let Payload::Local(list, offset) = self {
-            list.pieces(0, *offset, len, |range, n| pieces.push(range, n))?;
-        }
-        Ok(pieces)
+        });
+        list.pieces(0, offset, len, |range, n| pieces.push(range, n))?;
+        Ok(Payload::Checked(pieces))
     }
 
     /// Copies `n` bytes, from the byte `at` of the segment on, into a checked range.
@@ -199,7 +225,7 @@ impl<'a> Payload<'a> {
                     Ok(())
                 })
             }
-            Payload::Remote(from) => {
+            Payload::Range(from) => {
                 let offset = from.offset.checked_add(u64::from(at)).ok_or(AccessError)?;
                 from.memory
                     .copy_to(offset, to.memory, to.offset, n as usize)
@@ -227,7 +253,7 @@ impl<'a> Payload<'a> {
                     from.memory.read(from.offset, now).map_err(|_| AccessError)
                 })
             }
-            Payload::Remote(from) => from.memory.read(from.offset, out).map_err(|_| AccessError),
+            Payload::Range(from) => from.memory.read(from.offset, out).map_err(|_| AccessError),
             // Only packets are filled from here, and they have nothing to resolve before.
             Payload::Checked(_) => Err(AccessError),
         }

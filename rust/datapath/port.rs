@@ -14,7 +14,7 @@ use crate::sys::table::{
     Reserved,
     Table, //
 };
-use crate::wire::ident::Permutation24;
+use crate::wire::ident::Numbers;
 use kernel::prelude::*;
 use kernel::sync::atomic::{
     Atomic,
@@ -31,7 +31,7 @@ pub const MAX_MR: u32 = 1 << 20;
 pub struct Port {
     #[pin]
     regions: Table<Region>,
-    keys: Permutation24,
+    keys: Numbers,
     /// What happened.
     pub counters: Counters,
     /// The network namespace of the netdev.
@@ -45,7 +45,7 @@ impl Port {
         Arc::pin_init(
             pin_init!(Self {
                 regions <- Table::new(),
-                keys: Permutation24::new(random::words()),
+                keys: Numbers::new(random::words()),
                 counters: Counters::default(),
                 resident,
                 local_path: Atomic::new(true),

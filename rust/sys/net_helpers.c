@@ -338,7 +338,7 @@ void ferroce_route_release(struct ferroce_route *route)
 }
 
 static void ferroce_tx_put_ipv4(struct sk_buff *skb,
-				const struct ferroce_route *route)
+				const struct ferroce_route *route, u16 id)
 {
 	const struct ferroce_flow *flow = &route->flow;
 	struct iphdr *ip;
@@ -349,7 +349,7 @@ static void ferroce_tx_put_ipv4(struct sk_buff *skb,
 	ip->ihl = sizeof(*ip) / 4;
 	ip->tos = flow->traffic_class;
 	ip->tot_len = htons(skb->len);
-	ip->id = 0;
+	ip->id = htons(id);
 	ip->frag_off = htons(IP_DF);
 	ip->ttl = flow->hop_limit ?: ip4_dst_hoplimit(route->dst);
 	ip->protocol = IPPROTO_UDP;
@@ -378,8 +378,12 @@ static void ferroce_tx_put_ipv6(struct sk_buff *skb,
 	skb->protocol = htons(ETH_P_IPV6);
 }
 
+/*
+ * The IB bytes are not cleared: whoever fills them fills them all, or frees
+ * the packet.
+ */
 int ferroce_tx_alloc(const struct ferroce_route *route, u32 ib_len,
-		     struct ferroce_tx *tx)
+		     u16 ip_id, struct ferroce_tx *tx)
 {
 	const struct ferroce_flow *flow = &route->flow;
 	struct dst_entry *dst = route->dst;
@@ -395,12 +399,17 @@ int ferroce_tx_alloc(const struct ferroce_route *route, u32 ib_len,
 	rcu_read_lock();
 	below = LL_RESERVED_SPACE(dst_dev_rcu(dst)) + dst->header_len;
 	rcu_read_unlock();
+	/*
+	 * Packets of a batch cannot be given more room on their way, as a
+	 * single one can: a tunnel's headers must fit in front of each.
+	 */
+	below = max_t(unsigned int, below, MAX_HEADER);
 	skb = alloc_skb(below + headers + ib_len + dst->trailer_len,
 			GFP_ATOMIC | __GFP_NOWARN);
 	if (!skb)
 		return -ENOMEM;
 	skb_reserve(skb, below + headers);
-	tx->ib = skb_put_zero(skb, ib_len);
+	tx->ib = skb_put(skb, ib_len);
 
 	udp = skb_push(skb, sizeof(*udp));
 	skb_reset_transport_header(skb);
@@ -411,7 +420,7 @@ int ferroce_tx_alloc(const struct ferroce_route *route, u32 ib_len,
 	if (flow->is_v6)
 		ferroce_tx_put_ipv6(skb, route);
 	else
-		ferroce_tx_put_ipv4(skb, route);
+		ferroce_tx_put_ipv4(skb, route, ip_id);
 
 	tx->skb = skb;
 	tx->headers = skb->data;
@@ -422,6 +431,66 @@ int ferroce_tx_alloc(const struct ferroce_route *route, u32 ib_len,
 void ferroce_tx_free(struct sk_buff *skb)
 {
 	kfree_skb(skb);
+}
+
+/*
+ * How much one batch may hold: bytes from the first packet's IP header on, and
+ * packets. With GSO switched off (ethtool -K DEV gso off) it is one packet.
+ */
+void ferroce_tx_batch_limits(const struct ferroce_route *route, u32 *bytes,
+			     u32 *packets)
+{
+	const struct net_device *dev;
+
+	*bytes = 0;
+	*packets = 1;
+	if (dst_xfrm(route->dst))
+		return;
+	rcu_read_lock();
+	dev = dst_dev_rcu(route->dst);
+	if (dev->features & NETIF_F_GSO) {
+		/* The length of the whole stands in 16 bits of IP and UDP. */
+		*bytes = min3(READ_ONCE(dev->gso_max_size),
+			      READ_ONCE(dev->gso_ipv4_max_size),
+			      (unsigned int)U16_MAX);
+		*packets = READ_ONCE(dev->gso_max_segs);
+	}
+	rcu_read_unlock();
+}
+
+/*
+ * Makes skb the next packet of the batch that begins with head, behind tail.
+ * A batch is what GRO makes of packets it has put in a row (SKB_GSO_FRAGLIST):
+ * each keeps its own headers, which segmentation finds in front of its data,
+ * and its own ICRC. It goes through the stack once, and is taken apart by what
+ * cannot handle it: a device without tx-gso-list, or the receiving socket.
+ */
+void ferroce_tx_append(struct sk_buff *head, struct sk_buff *tail,
+		       struct sk_buff *skb)
+{
+	__skb_pull(skb, skb_transport_offset(skb));
+	if (head == tail)
+		skb_shinfo(head)->frag_list = skb;
+	else
+		tail->next = skb;
+	head->data_len += skb->len;
+	head->len += skb->len;
+	head->truesize += skb->truesize;
+}
+
+/* The batch is whole: what the stack wants to know of it stands in its head. */
+void ferroce_tx_close(struct sk_buff *head, u16 packets)
+{
+	unsigned int network = skb_transport_offset(head);
+
+	skb_shinfo(head)->gso_type = SKB_GSO_UDP_L4 | SKB_GSO_FRAGLIST;
+	skb_shinfo(head)->gso_size = skb_headlen(head) - network -
+				     sizeof(struct udphdr);
+	skb_shinfo(head)->gso_segs = packets;
+	/* Else the stack takes a GSO packet apart to compute checksums. */
+	head->ip_summed = CHECKSUM_UNNECESSARY;
+	/* IP sets its own length when the packet leaves. */
+	udp_hdr(head)->len = htons(head->len - network);
 }
 
 /* Takes the skb. 0, NET_XMIT_CN, or that the packet is lost. */

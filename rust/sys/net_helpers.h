@@ -100,8 +100,13 @@ struct ferroce_tx {
 };
 
 int ferroce_tx_alloc(const struct ferroce_route *route, u32 ib_len,
-		     struct ferroce_tx *tx);
+		     u16 ip_id, struct ferroce_tx *tx);
 void ferroce_tx_free(struct sk_buff *skb);
+void ferroce_tx_batch_limits(const struct ferroce_route *route, u32 *bytes,
+			     u32 *packets);
+void ferroce_tx_append(struct sk_buff *head, struct sk_buff *tail,
+		       struct sk_buff *skb);
+void ferroce_tx_close(struct sk_buff *head, u16 packets);
 int ferroce_tx_send(const struct ferroce_route *route, struct sk_buff *skb);
 
 /* `rdma link add`: the one registration of this module. */

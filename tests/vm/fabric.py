@@ -230,6 +230,13 @@ def pair(mtu=WIRE_MTU, drivers=None, bridged=False):
             batch(["link del br0"])
 
 
+def show_packets(ends):
+    """Makes what a capture shows the packets that are meant: ferroce hands a netdev many at once, as TCP does, unless
+    GSO is off."""
+    for end in ends:
+        command(["ethtool", "-K", end.netdev, "gso", "off"], netns=end.netns)
+
+
 @contextmanager
 def both_ends(where, local_path=None):
     """The two ends of a conversation: `loop` gives one device twice, `pair` two."""

@@ -12,7 +12,7 @@ import sys
 import time
 from contextlib import contextmanager
 
-from tests.vm.fabric import pair, read, wait_until
+from tests.vm.fabric import pair, read, show_packets, wait_until
 from tests.vm.pingpong import once
 from tests.vm.scenario import Failed, add, require, say
 
@@ -24,9 +24,11 @@ FIELDS = ("frame.number", "ip.src", "ipv6.src", "udp.srcport", "udp.length", "in
 
 
 @contextmanager
-def captured(end, path):
-    """Everything of RoCE that passes an end's netdev, within the block, into a file. The buffer has a place of the
-    largest packet's size for each, so that size is given."""
+def captured(ends, path):
+    """Everything of RoCE that passes the first end's netdev, within the block, into a file, packet by packet. The buffer
+    has a place of the largest packet's size for each, so that size is given."""
+    show_packets(ends)
+    end = ends[0]
     err = path + ".err"
     with open(err, "w", encoding="utf-8") as out:
         argv = ["ip", "netns", "exec", end.netns, "tcpdump", "-i", end.netdev, "--immediate-mode", "-U", "-w", path,
@@ -46,7 +48,7 @@ def captured(end, path):
 
 def capture(ends, path, family):
     """One exchange of pingpong, captured at the first end's veth."""
-    with captured(ends[0], path):
+    with captured(ends, path):
         once(ends, family, MTU, size=SIZE, iters=1)
         # The header of the file; then six packets of data and two acknowledgements, each with a record header of 16
         # bytes, Ethernet, IPv4 (IPv6 has more), UDP, BTH, AETH and ICRC.

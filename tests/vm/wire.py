@@ -49,7 +49,7 @@ def pass_all(end):
 
 def capture(ends, family, path):
     """Captures the whole plan at the server's netdev; returns what the two programs have printed."""
-    with captured(ends[0], path):
+    with captured(ends, path):
         lose_second_packet(ends[0], family)
         said = exchange(ends, family, *PLAN)
         pass_all(ends[0])

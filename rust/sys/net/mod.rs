@@ -32,6 +32,7 @@ pub use self::{
         Route, //
     },
     transmit::{
+        TxBatch,
         TxPacket,
         TxResult, //
     },
