@@ -14,7 +14,6 @@ use crate::sys::net::{
     crc32_le,
     Addresses,
     Flow,
-    NetNs,
     Resident,
     Route,
     RxPacket,
@@ -102,9 +101,12 @@ impl Connection {
         &self.path
     }
 
-    /// Whether a packet with these addresses, received in this namespace, is from the peer.
-    pub fn is_from_peer(&self, netns: NetNs, packet: &RxPacket<'_>) -> bool {
-        self.resident.netns() == netns && packet.addresses() == Some(self.flow.addresses.reversed())
+    /// Whether a packet, received in the namespace of the QP, is from the peer's address to ours.
+    ///
+    /// The UDP source port says nothing: it is entropy for routers, which a sender may change with
+    /// each packet (IBTA A17.3.1), and no secret.
+    pub fn is_from_peer(&self, packet: &RxPacket<'_>) -> bool {
+        packet.addresses() == Some(self.flow.addresses.reversed())
     }
 
     /// Whether this way of a QP leads back to the QP `qpn`, whose way is `other`.

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What all devices share: the QPs by number, and the workers.
+//! What all devices share: the QPs by number, the ports, and the workers.
 //!
 //! QP numbers are unique over all devices of the module, so a packet finds its QP by the number
 //! alone; the addresses of the connection then say whether the packet may be for it.
 
+use super::port::Port;
 use super::qp::Qp;
 use crate::sys::global::Global;
+use crate::sys::net::NetNs;
 use crate::sys::random;
 use crate::sys::table::{
     Reserved,
@@ -31,12 +33,17 @@ pub struct Fabric {
     #[pin]
     qps: Table<Qp>,
     numbers: Numbers,
+    #[pin]
+    ports: Table<Port>,
     /// Runs what is beyond the budget of a system call or softirq.
     pub workers: OwnedQueue,
 }
 
 /// Most QPs of all devices together.
 pub const MAX_QP: u32 = 1 << 20;
+
+/// Most ports of all devices together: more than there can be net devices.
+const MAX_PORT: u32 = i32::MAX as u32;
 
 impl Fabric {
     /// An empty fabric.
@@ -46,6 +53,7 @@ impl Fabric {
             pin_init!(Self {
                 qps <- Table::new(),
                 numbers: Numbers::new(random::words()),
+                ports <- Table::new(),
                 workers,
             }),
             GFP_KERNEL,
@@ -76,5 +84,43 @@ impl Fabric {
     /// Unpublishes a QP and waits until no packet is being received for it. May sleep.
     pub fn remove(&self, number: u32) {
         drop(self.qps.remove(self.numbers.index(number)));
+    }
+
+    /// Lets a port count what arrives at its netdev and is for nobody, until the result is
+    /// dropped. May sleep, then too.
+    pub fn list(self: &Arc<Self>, port: &Arc<Port>) -> Result<Listed> {
+        let reserved = self.ports.reserve(MAX_PORT)?;
+        let index = reserved.publish(port.clone());
+        Ok(Listed {
+            fabric: self.clone(),
+            index,
+        })
+    }
+
+    /// The port that counts a packet that is for no QP: the one on the netdev by which it came in,
+    /// or, if that has none (`lo`, a VLAN), any of the namespace.
+    ///
+    /// It looks at all ports; the QP of a packet is found without it.
+    pub fn port_at<'g>(
+        &'g self,
+        netns: NetNs,
+        ifindex: i32,
+        rcu: &'g rcu::Guard,
+    ) -> Option<&'g Port> {
+        self.ports
+            .find(rcu, |port| port.is_on(netns, ifindex))
+            .or_else(|| self.ports.find(rcu, |port| port.is_in(netns)))
+    }
+}
+
+/// The place of a port in the fabric.
+pub struct Listed {
+    fabric: Arc<Fabric>,
+    index: u32,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        drop(self.fabric.ports.remove(self.index));
     }
 }

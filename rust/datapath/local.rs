@@ -175,10 +175,7 @@ pub fn take_read(
         .requester
         .accept_read_response(segment, turn.now, &mut sink)
     {
-        Err(refused) => {
-            qp.port.counters.inc(Counter::StaleResponse);
-            refused.progress
-        }
+        Err(refused) => refused.progress,
         Ok(place) => {
             let placed =
                 send.wqes

@@ -8,7 +8,11 @@ use super::region::{
     Region, //
 };
 use crate::observe::counters::Counters;
-use crate::sys::net::Resident;
+use crate::sys::net::{
+    NetNs,
+    Resident,
+    Underlay, //
+};
 use crate::sys::random;
 use crate::sys::table::{
     Reserved,
@@ -36,22 +40,35 @@ pub struct Port {
     pub counters: Counters,
     /// The network namespace of the netdev.
     pub resident: Resident,
+    /// The netdev's index there, which does not change while it has a link.
+    ifindex: i32,
     local_path: Atomic<bool>,
 }
 
 impl Port {
     /// A port with the local path on.
-    pub fn new(resident: Resident) -> Result<Arc<Self>> {
+    pub fn new(underlay: &Underlay) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 regions <- Table::new(),
                 keys: Numbers::new(random::words()),
                 counters: Counters::default(),
-                resident,
+                resident: underlay.resident().clone(),
+                ifindex: underlay.netdev().ifindex(),
                 local_path: Atomic::new(true),
             }),
             GFP_KERNEL,
         )
+    }
+
+    /// Whether it is in this namespace, so that packets received there may be for it.
+    pub fn is_in(&self, netns: NetNs) -> bool {
+        self.resident.netns() == netns
+    }
+
+    /// Whether it is the port on this netdev.
+    pub fn is_on(&self, netns: NetNs, ifindex: i32) -> bool {
+        self.ifindex == ifindex && self.is_in(netns)
     }
 
     /// Whether messages to a GID of the same device go without packets.

@@ -246,7 +246,7 @@ impl RecvHalf {
             Some(DropReason::Duplicate) => Some(Counter::Duplicate),
             Some(DropReason::OutOfSequence) => Some(Counter::OutOfSequence),
             Some(DropReason::NoReceive) => Some(Counter::RnrNakSent),
-            Some(DropReason::Stale | DropReason::NotReady) => Some(Counter::DropState),
+            Some(DropReason::Stale | DropReason::NotReady) => Some(Counter::IgnoredRequest),
         };
         if let Some(counter) = counter {
             qp.port.counters.inc(counter);

@@ -312,6 +312,19 @@ impl SendHalf {
         add(Counter::AckTimeout, now.timeouts, before.timeouts);
         add(Counter::RnrNakReceived, now.rnr_naks, before.rnr_naks);
         add(Counter::SequenceNakReceived, now.seq_naks, before.seq_naks);
+        add(Counter::FatalNakReceived, now.fatal_naks, before.fatal_naks);
+        add(Counter::StaleResponse, now.stale, before.stale);
+        add(Counter::StaleResponse, now.ghosts, before.ghosts);
+        add(
+            Counter::OutOfSequenceResponse,
+            now.out_of_sequence,
+            before.out_of_sequence,
+        );
+        add(
+            Counter::BadResponse,
+            now.bad_responses,
+            before.bad_responses,
+        );
         self.counted = now;
     }
 }

@@ -2,7 +2,9 @@
 
 //! Counters of a port, as `rdma statistic` and `hw_counters` in sysfs show them.
 //!
-//! Every packet that is dropped is counted under its reason.
+//! Every packet to the RoCEv2 port is counted once: as received (`rcvd_pkts`), or under the one reason
+//! for which it was dropped (`drop_*`). A received one that had no effect is counted under the
+//! reason for that as well. Documentation/counters.md says what each means to a user.
 
 use crate::sys::ib::driver::CounterName;
 use kernel::c_str;
@@ -32,10 +34,12 @@ counters! {
     SentPackets = "sent_pkts",
     /// Bytes of these packets, from the BTH to the ICRC.
     SentBytes = "sent_bytes",
-    /// Packets received for a QP and intact.
+    /// Packets received: intact, and from the peer of the QP they are for.
     ReceivedPackets = "rcvd_pkts",
     /// Bytes of these packets, from the BTH to the ICRC.
     ReceivedBytes = "rcvd_bytes",
+    /// Packets, dropped or not, that came in pieces and were copied into one.
+    Linearized = "rx_linearized",
     /// Segments that took the local path instead of the network.
     LocalSegments = "local_segments",
     /// Bytes that took the local path.
@@ -46,32 +50,46 @@ counters! {
     Duplicate = "duplicate_request",
     /// Requests behind a gap.
     OutOfSequence = "out_of_sequence",
+    /// Requests older than the connection, or behind one that was refused.
+    IgnoredRequest = "ignored_request",
     /// Requests for which there was no receive: RNR NAKs sent.
     RnrNakSent = "rnr_nak_sent",
     /// RNR NAKs received.
     RnrNakReceived = "rnr_nak_rcvd",
     /// NAKs for a gap received.
     SequenceNakReceived = "seq_nak_rcvd",
+    /// NAKs received that ended a connection.
+    FatalNakReceived = "fatal_nak_rcvd",
     /// Packets sent again.
     Retransmitted = "retransmitted_pkts",
     /// ACK timeouts.
     AckTimeout = "ack_timeout",
     /// Requests refused with a fatal NAK.
     RefusedRequest = "refused_request",
-    /// Responses that nobody waited for.
+    /// Responses that nobody waited for: old, never asked for, or with a reserved syndrome.
     StaleResponse = "stale_response",
+    /// READ responses behind a gap.
+    OutOfSequenceResponse = "out_of_sequence_response",
+    /// READ responses that broke the rules and ended a connection.
+    BadResponse = "bad_response",
     /// Dropped: the ICRC is wrong.
     DropIcrc = "drop_icrc",
+    /// Dropped: IPv4 options or IPv6 extension headers.
+    DropIpHeader = "drop_ip_header",
     /// Dropped: the bytes are not a packet.
     DropMalformed = "drop_malformed",
     /// Dropped: an opcode that is not served.
     DropOpcode = "drop_opcode",
+    /// Dropped: there is no QP of this number in the network namespace.
+    DropUnknownQp = "drop_unknown_qp",
     /// Dropped: source or destination are not those of the connection.
     DropAddress = "drop_address",
     /// Dropped: another partition key than the default one.
     DropPkey = "drop_pkey",
     /// Dropped: the QP is in no state to receive.
     DropState = "drop_state",
+    /// Dropped: no memory to put the pieces of the packet together.
+    DropNoMemory = "drop_no_memory",
 }
 
 /// The counters of one port.

@@ -219,6 +219,7 @@ void ferroce_sockets_close(struct ferroce_sockets *sockets)
  */
 int ferroce_rx_open(struct sk_buff *skb, struct ferroce_rx *rx)
 {
+	rx->ifindex = skb->dev ? skb->dev->ifindex : 0;
 	rx->copied = skb_is_nonlinear(skb);
 	if (rx->copied && __skb_linearize(skb))
 		return -ENOMEM;
@@ -241,7 +242,6 @@ int ferroce_rx_open(struct sk_buff *skb, struct ferroce_rx *rx)
 	rx->udp = skb->data;
 	rx->payload = skb->data + sizeof(struct udphdr);
 	rx->payload_len = skb->len - sizeof(struct udphdr);
-	rx->ifindex = skb->dev ? skb->dev->ifindex : 0;
 	return 0;
 }
 

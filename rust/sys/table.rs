@@ -101,6 +101,30 @@ impl<T: Send + Sync> Table<T> {
         }
     }
 
+    /// The first object that `wanted` accepts. It looks at one after the other: not for a fast path.
+    pub fn find<'g>(
+        &'g self,
+        _rcu: &'g rcu::Guard,
+        mut wanted: impl FnMut(&T) -> bool,
+    ) -> Option<&'g T> {
+        let mut index = 0;
+        // SAFETY: `xa` is initialised; `index` outlives the call.
+        let mut entry = unsafe {
+            bindings::xa_find(self.xa.get(), &mut index, usize::MAX, bindings::XA_PRESENT)
+        };
+        loop {
+            // SAFETY: As in `get`; the entry is null or valid. Reserved numbers are not present.
+            let object = unsafe { entry.cast::<T>().as_ref() }?;
+            if wanted(object) {
+                return Some(object);
+            }
+            // SAFETY: As above.
+            entry = unsafe {
+                bindings::xa_find_after(self.xa.get(), &mut index, usize::MAX, bindings::XA_PRESENT)
+            };
+        }
+    }
+
     /// Unpublishes a number, and waits until no reader holds its object. May sleep.
     pub fn remove(&self, index: u32) -> Option<Arc<T>> {
         // SAFETY: `xa` is initialised.

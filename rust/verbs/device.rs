@@ -3,7 +3,11 @@
 //! The device: one link on one netdev.
 
 use super::Ferroce;
-use crate::datapath::fabric::MAX_QP;
+use crate::datapath::fabric::{
+    Listed,
+    FABRIC,
+    MAX_QP, //
+};
 use crate::datapath::port::{
     Port,
     MAX_MR, //
@@ -21,7 +25,10 @@ use crate::sys::net::Underlay;
 use crate::transport::config::MAX_RD_ATOMIC;
 use crate::uabi::wqe::MAX_SGE;
 use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::sync::{
+    rcu,
+    Arc, //
+};
 
 /// Most requests of a queue. A send queue of this length takes up to 20 MiB.
 pub const MAX_QP_WR: u32 = 1 << 14;
@@ -35,6 +42,8 @@ const MAX_HEADERS: u32 = 40 + 8 + 12 + 16 + 4 + 4;
 pub struct Device {
     /// What its data path works with.
     pub port: Arc<Port>,
+    /// Lets the port count what is for nobody.
+    _listed: Listed,
     /// Node GUID, big-endian.
     guid: u64,
     /// The netdev below.
@@ -90,9 +99,15 @@ impl Factory for Ferroce {
     fn create(name: &CStr, underlay: Underlay, hold: Hold) -> Result {
         let guid = guid_of(underlay.netdev().mac());
         let netdev = underlay.netdev().clone();
+        let port = Port::new(&underlay)?;
+        let fabric = {
+            let rcu = rcu::read_lock();
+            FABRIC.get_arc(&rcu).ok_or(ENODEV)?
+        };
         let device = Arc::new(
             Device {
-                port: Port::new(underlay.resident().clone())?,
+                _listed: fabric.list(&port)?,
+                port,
                 guid,
                 underlay,
                 _hold: hold,

@@ -24,6 +24,7 @@ pub use self::{
     receive::{
         Receiver,
         RxPacket,
+        Unreadable,
         Verdict, //
     },
     route::{

@@ -19,6 +19,19 @@ pub trait Receiver: 'static {
     ///
     /// `netns` is the namespace of the socket. The UDP checksum has been checked if there is one.
     fn receive(netns: NetNs, packet: &RxPacket<'_>) -> Verdict;
+
+    /// Called in the same way for a packet that was dropped before it could become an
+    /// [`RxPacket`]; it came in by the net device `ifindex`.
+    fn unreadable(netns: NetNs, ifindex: i32, why: Unreadable);
+}
+
+/// Why a packet to our port cannot become an [`RxPacket`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// There are IPv4 options or IPv6 extension headers, which RoCEv2 has not.
+    IpHeader,
+    /// It is in pieces, and there is no memory to put them together.
+    NoMemory,
 }
 
 /// What becomes of a packet; it makes a difference to drop monitors only.
@@ -122,7 +135,20 @@ pub(super) unsafe extern "C" fn encap_rcv<R: Receiver>(
     // SAFETY: By the requirement above the socket is valid.
     let netns = unsafe { NetNs::of_sock(sk) };
     let verdict = match netns {
-        Some(netns) if err == 0 => {
+        Some(netns) if err != 0 => {
+            // It is one of two, for a packet shorter than a UDP header does not come here.
+            R::unreadable(
+                netns,
+                raw.ifindex,
+                if err == ENOMEM.to_errno() {
+                    Unreadable::NoMemory
+                } else {
+                    Unreadable::IpHeader
+                },
+            );
+            Verdict::Dropped
+        }
+        Some(netns) => {
             // INVARIANT: `ferroce_rx_open` has described the skb, which is freed after the packet
             // is gone; the data may be shared with clones, which do not write to it either.
             let packet = RxPacket {
@@ -132,7 +158,7 @@ pub(super) unsafe extern "C" fn encap_rcv<R: Receiver>(
 
             R::receive(netns, &packet)
         }
-        _ => Verdict::Dropped,
+        None => Verdict::Dropped,
     };
 
     match verdict {
