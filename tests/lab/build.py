@@ -64,11 +64,12 @@ def copy(source, target):
 
 
 # The C programs of the guest, and where their sources are.
-PROGRAMS = {"verbs_cases": "tests/vm/verbs_c", "verbs_peer": "tests/vm/peer_c"}
+PROGRAMS = {"verbs_cases": "tests/vm/verbs_c", "verbs_peer": "tests/vm/peer_c",
+            "hostile_victim": "tests/vm/victim_c"}
 
 
 def programs(root):
-    """build/lab/verbs_cases of the verbs scenarios, and verbs_peer of those with two ends."""
+    """build/lab/verbs_cases of the verbs scenarios, verbs_peer of those with two ends, hostile_victim and its enemy."""
     made = []
     for name, folder in PROGRAMS.items():
         sources = sorted((config.CHECKOUT / folder).glob("*.[ch]"))
@@ -79,7 +80,14 @@ def programs(root):
         LAB.mkdir(parents=True, exist_ok=True)
         run_in_root(root, f"cc -std=gnu11 -O1 -g -Wall -Wextra -Werror -o build/lab/{name} {folder}/*.c -libverbs",
                     f"building {name}")
-    return made
+    return [*made, hostile_packets(root)]
+
+
+def hostile_packets(root):
+    """build/lab/hostile_packets, the generator of the hostile scenarios."""
+    run_in_root(root, ["cargo", "build", "--release", "--locked", "--offline", "-p", "ferroce-hostile"],
+                "building hostile_packets")
+    return copy(config.BUILD / "cargo-lab/release/hostile_packets", LAB / "hostile_packets")
 
 
 def guest_setup(root, with_module=True):

@@ -87,7 +87,7 @@ def load_all():
     """Imports every module that registers scenarios, in the order in which they are to run."""
     # Late imports: these modules import this one.
     from tests.vm import (link_life, pingpong, verbs, packets, paths, perftest, pyverbs, interop, wire, fault,  # noqa: F401
-                          teardown, selftest)  # noqa: F401
+                          hostile, teardown, selftest)  # noqa: F401
 
     if os.environ.get("FERROCE_DEBUG") == "1":
         from tests.vm import debug  # noqa: F401

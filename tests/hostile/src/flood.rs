@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Noise against a connection that is in use: everything that a stranger can send who does not know where its
+//! PSNs are. Who runs it watches the connection.
+
+use crate::frame::{Hosts, Ib, Outer};
+use crate::link::Link;
+use crate::random::Random;
+use crate::victim::Result;
+
+/// Sends `count` frames to the queue pairs `targets`, numbers with commas between.
+pub fn run(
+    link: &Link,
+    hosts: &Hosts,
+    mut random: Random,
+    targets: &str,
+    count: u64,
+) -> Result<()> {
+    let targets: Vec<u32> = targets.split(',').filter_map(|n| n.parse().ok()).collect();
+    if targets.is_empty() {
+        return Err("no targets".into());
+    }
+    // Whoever the peer is, this comes from its address or from ours.
+    let peer = Outer {
+        from: hosts.other,
+        ..Outer::new(hosts)
+    };
+    let mut by_kind = [0u64; 4];
+    for n in 0..count {
+        let qpn = targets[random.below(targets.len() as u64) as usize];
+        let kind = random.below(4) as usize;
+        let opcode = match kind {
+            3 => 0x12 + random.below(0xee) as u8,
+            _ => random.below(0x14) as u8,
+        };
+        let len = if matches!(opcode, 0x0c | 0x11) {
+            0
+        } else {
+            random.below(300) as usize
+        };
+        let ib = Ib::new(opcode, qpn, random.psn())
+            .with_headers((random.next(), random.next() as u32, len as u32))
+            .with_payload(len);
+        let mut outer = peer.clone();
+        match kind {
+            // From the peer's address, damaged.
+            0 => outer.icrc_error = random.next() as u32 | 1,
+            // From an address of our own, perfect but for that.
+            1 => outer.from = hosts.us,
+            // From the peer's address, cut short or of a wrong form.
+            2 => {
+                // At least the UDP header stays, or it would not come to the driver.
+                let most = (ib.bytes().len() as u64 + 4).min(30);
+                outer.udp_len = -(random.below(most) as i32 + 1);
+            }
+            // From the peer's address, with opcodes that are not served.
+            _ => (),
+        }
+        by_kind[kind] += 1;
+        link.send(&outer.frame(&ib.bytes()))
+            .map_err(|e| format!("send: {e}"))?;
+        if n % 500 == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    }
+    println!(
+        "flood: {count} packets sent: {} damaged, {} from strangers, {} cut short, {} of opcodes not served",
+        by_kind[0], by_kind[1], by_kind[2], by_kind[3]
+    );
+    Ok(())
+}

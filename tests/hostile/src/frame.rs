@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Frames as bytes: whatever a field can hold, it can be told to hold.
+//!
+//! The headers of ferroce-core cannot say what is wrong on purpose, so they are laid out here anew;
+//! a test compares the two where both can speak.
+
+use ferroce_core::wire::icrc::{self, Crc32};
+
+/// The CRC-32 of Ethernet, bit by bit as the standard has it.
+pub struct SlowCrc;
+
+impl Crc32 for SlowCrc {
+    fn update(&self, crc: u32, bytes: &[u8]) -> u32 {
+        bytes.iter().fold(crc, |crc, byte| {
+            (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+                (crc >> 1) ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 }
+            })
+        })
+    }
+}
+
+/// What stands between the UDP header and the ICRC.
+#[derive(Clone, Debug)]
+pub struct Ib {
+    /// Any of the 256.
+    pub opcode: u8,
+    /// Solicited (0x80), MigReq (0x40), version (low four bits); the pad count is apart.
+    pub flags: u8,
+    pub pad: u8,
+    pub pkey: u16,
+    /// FECN, BECN and six reserved bits.
+    pub congestion: u8,
+    pub qpn: u32,
+    /// AckReq (0x80) and seven reserved bits.
+    pub ack: u8,
+    pub psn: u32,
+    /// Address, key, length.
+    pub reth: Option<(u64, u32, u32)>,
+    /// Syndrome, MSN.
+    pub aeth: Option<(u8, u32)>,
+    pub imm: Option<u32>,
+    pub payload: Vec<u8>,
+}
+
+impl Ib {
+    /// A packet without extended headers and payload that asks for an acknowledgement.
+    pub fn new(opcode: u8, qpn: u32, psn: u32) -> Self {
+        Self {
+            opcode,
+            flags: 0x40,
+            pad: 0,
+            pkey: 0xffff,
+            congestion: 0,
+            qpn,
+            ack: 0x80,
+            psn,
+            reth: None,
+            aeth: None,
+            imm: None,
+            payload: Vec::new(),
+        }
+    }
+
+    /// The extended headers that the opcode has, as the standard says, with values that fit.
+    pub fn with_headers(mut self, reth: (u64, u32, u32)) -> Self {
+        let (has_reth, has_aeth, has_imm) = match self.opcode {
+            0x06 | 0x0a | 0x0c => (true, false, false),
+            0x0b => (true, false, true),
+            0x03 | 0x05 | 0x09 => (false, false, true),
+            0x0d | 0x0f | 0x10 | 0x11 => (false, true, false),
+            _ => (false, false, false),
+        };
+        self.reth = has_reth.then_some(reth);
+        self.aeth = has_aeth.then_some((0x1f, 1));
+        self.imm = has_imm.then_some(0x1357_9bdf);
+        self
+    }
+
+    /// `len` bytes of payload that no region of the victim has, and the padding that fits.
+    pub fn with_payload(mut self, len: usize) -> Self {
+        self.payload = vec![FILL; len];
+        self.pad = (len.wrapping_neg() & 3) as u8;
+        self
+    }
+
+    /// The bytes, padding included, without the ICRC.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut out = vec![self.opcode, self.flags | ((self.pad & 3) << 4)];
+        out.extend(self.pkey.to_be_bytes());
+        out.push(self.congestion);
+        out.extend(&self.qpn.to_be_bytes()[1..]);
+        out.push(self.ack);
+        out.extend(&self.psn.to_be_bytes()[1..]);
+        if let Some((va, rkey, len)) = self.reth {
+            out.extend(va.to_be_bytes());
+            out.extend(rkey.to_be_bytes());
+            out.extend(len.to_be_bytes());
+        }
+        if let Some((syndrome, msn)) = self.aeth {
+            out.push(syndrome);
+            out.extend(&msn.to_be_bytes()[1..]);
+        }
+        if let Some(imm) = self.imm {
+            out.extend(imm.to_be_bytes());
+        }
+        out.extend(&self.payload);
+        out.extend(vec![0; usize::from(self.pad)]);
+        out
+    }
+}
+
+/// What this program writes everywhere it may: below 128, as all that may be read is.
+pub const FILL: u8 = 0x2a;
+
+/// The machines on the wire. An IPv4 address stands in the first four bytes.
+#[derive(Clone, Copy)]
+pub struct Hosts {
+    pub v6: bool,
+    pub our_mac: [u8; 6],
+    pub victim_mac: [u8; 6],
+    /// Whom the victim's queue pairs believe to talk to.
+    pub us: [u8; 16],
+    pub victim: [u8; 16],
+    /// Another address of the victim's netdev.
+    pub victim_too: [u8; 16],
+    /// The peer of those queue pairs that are not ours.
+    pub other: [u8; 16],
+}
+
+/// What the UDP checksum says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Checksum {
+    None,
+    Right,
+    Wrong,
+}
+
+/// Everything around the IB packet.
+#[derive(Clone)]
+pub struct Outer {
+    pub v6: bool,
+    pub from_mac: [u8; 6],
+    pub to_mac: [u8; 6],
+    pub from: [u8; 16],
+    pub to: [u8; 16],
+    pub source_port: u16,
+    pub ttl: u8,
+    pub class: u8,
+    pub flow: u32,
+    pub id: u16,
+    /// The IPv4 field of flags and fragment offset.
+    pub fragment: u16,
+    /// IPv4 options; a multiple of four bytes.
+    pub options: Vec<u8>,
+    /// An IPv6 extension header: its number and its bytes, of which the first is filled in.
+    pub extension: Option<(u8, Vec<u8>)>,
+    /// Added to the true IP length.
+    pub ip_len: i32,
+    /// Added to the true UDP length.
+    pub udp_len: i32,
+    pub checksum: Checksum,
+    pub bad_ip_checksum: bool,
+    pub vlan: Option<u16>,
+    /// Bytes behind the UDP datagram, inside the IP packet.
+    pub behind_udp: usize,
+    /// Bytes behind the IP packet.
+    pub behind_ip: usize,
+    /// Whether there is an ICRC.
+    pub icrc: bool,
+    /// Changes the ICRC.
+    pub icrc_error: u32,
+}
+
+impl Outer {
+    /// From us to the victim, and all as it should be.
+    pub fn new(hosts: &Hosts) -> Self {
+        Self {
+            v6: hosts.v6,
+            from_mac: hosts.our_mac,
+            to_mac: hosts.victim_mac,
+            from: hosts.us,
+            to: hosts.victim,
+            source_port: 0xc123,
+            ttl: 64,
+            class: 0,
+            flow: 0,
+            id: 0,
+            fragment: 0x4000,
+            options: Vec::new(),
+            extension: None,
+            ip_len: 0,
+            udp_len: 0,
+            checksum: Checksum::None,
+            bad_ip_checksum: false,
+            vlan: None,
+            behind_udp: 0,
+            behind_ip: 0,
+            icrc: true,
+            icrc_error: 0,
+        }
+    }
+
+    /// The frame with this IB packet, and its ICRC behind it.
+    pub fn frame(&self, ib: &[u8]) -> Vec<u8> {
+        let udp_len = 8 + ib.len() + if self.icrc { 4 } else { 0 };
+        let mut udp = Vec::from(self.source_port.to_be_bytes());
+        udp.extend(4791u16.to_be_bytes());
+        udp.extend(((udp_len as i32 + self.udp_len) as u16).to_be_bytes());
+        udp.extend([0, 0]);
+        let extension = self.extension.as_ref().map_or(0, |(_, bytes)| bytes.len());
+        let ip = self.ip(udp_len + self.behind_udp + extension + self.options.len());
+        udp.extend(ib);
+        if self.icrc {
+            let icrc = u32::from_le_bytes(icrc_of(&ip, &udp)) ^ self.icrc_error;
+            udp.extend(icrc.to_le_bytes());
+        }
+        if self.checksum != Checksum::None {
+            let sum = match self.udp_checksum(&udp) {
+                0 => 0xffff,
+                sum => sum,
+            };
+            let wrong = if sum == 0x5555 { 0x5556 } else { 0x5555 };
+            let sum = if self.checksum == Checksum::Right {
+                sum
+            } else {
+                wrong
+            };
+            udp[6..8].copy_from_slice(&sum.to_be_bytes());
+        }
+        let mut out = Vec::from(self.to_mac);
+        out.extend(self.from_mac);
+        if let Some(vlan) = self.vlan {
+            out.extend([0x81, 0]);
+            out.extend(vlan.to_be_bytes());
+        }
+        out.extend(if self.v6 { [0x86, 0xdd] } else { [8, 0] });
+        out.extend(ip);
+        out.extend(&self.options);
+        if let Some((_, bytes)) = &self.extension {
+            out.push(17);
+            out.extend(&bytes[1..]);
+        }
+        out.extend(udp);
+        out.extend(vec![0x5a; self.behind_udp + self.behind_ip]);
+        out
+    }
+
+    /// The IP header, for `len` bytes behind its fixed part.
+    fn ip(&self, len: usize) -> Vec<u8> {
+        let len = len as i32 + self.ip_len;
+        if self.v6 {
+            let word = (6 << 28) | (u32::from(self.class) << 20) | (self.flow & 0xf_ffff);
+            let mut ip = Vec::from(word.to_be_bytes());
+            ip.extend((len as u16).to_be_bytes());
+            ip.push(self.extension.as_ref().map_or(17, |(number, _)| *number));
+            ip.push(self.ttl);
+            ip.extend(self.from);
+            ip.extend(self.to);
+            return ip;
+        }
+        let words = 5 + self.options.len() / 4;
+        let mut ip = vec![0x40 | words as u8, self.class];
+        ip.extend(((20 + len) as u16).to_be_bytes());
+        ip.extend(self.id.to_be_bytes());
+        ip.extend(self.fragment.to_be_bytes());
+        ip.extend([self.ttl, 17, 0, 0]);
+        ip.extend(&self.from[..4]);
+        ip.extend(&self.to[..4]);
+        let sum = internet_checksum(&[&ip, &self.options]) ^ u16::from(self.bad_ip_checksum);
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        ip
+    }
+
+    fn udp_checksum(&self, udp: &[u8]) -> u16 {
+        let len = (udp.len() as u32).to_be_bytes();
+        let bytes = if self.v6 { 16 } else { 4 };
+        internet_checksum(&[&self.from[..bytes], &self.to[..bytes], &len, &[0, 17], udp])
+    }
+}
+
+/// RFC 1071. Every part but the last has an even length.
+pub fn internet_checksum(parts: &[&[u8]]) -> u16 {
+    let mut sum = 0u32;
+    for part in parts {
+        for pair in part.chunks(2) {
+            sum += (u32::from(pair[0]) << 8) | u32::from(*pair.get(1).unwrap_or(&0));
+        }
+    }
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// The ICRC of an IP header and what follows from the UDP header to the padding.
+pub fn icrc_of(ip: &[u8], udp: &[u8]) -> [u8; 4] {
+    let (udp, ib) = udp.split_at(8);
+    let (bth, rest) = ib.split_at(12);
+    let udp = udp.try_into().unwrap();
+    let bth = bth.try_into().unwrap();
+    let crc = match <&[u8; 20]>::try_from(ip) {
+        Ok(ip) => SlowCrc.update(icrc::SEED, &icrc::masked_prefix_v4(ip, udp, bth)),
+        Err(_) => {
+            let ip = ip.try_into().unwrap();
+            SlowCrc.update(icrc::SEED, &icrc::masked_prefix_v6(ip, udp, bth))
+        }
+    };
+    icrc::finish(SlowCrc.update(crc, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferroce_core::wire::opcode::Opcode;
+    use ferroce_core::wire::packet::{parse, Headers};
+
+    #[test]
+    fn agrees_with_the_headers_of_the_driver() {
+        for opcode in Opcode::ALL {
+            let has_payload = opcode.info().has_payload();
+            let ib = Ib::new(opcode.as_u8(), 0x12_3456, 0xfe_dcba)
+                .with_headers((1 << 40, 7, 9))
+                .with_payload(if has_payload { 9 } else { 0 });
+            let bytes = ib.bytes();
+            let packet = parse(&bytes, bytes.len() + 4).unwrap();
+            let mut out = [0; 64];
+            let len = Headers::from(&packet).emit(&mut out).unwrap();
+            assert_eq!(bytes[..len], out[..len]);
+            assert_eq!(packet.payload_len, ib.payload.len());
+            assert!(packet.ack_req && packet.psn.get() == 0xfe_dcba);
+        }
+    }
+
+    #[test]
+    fn lengths_and_checksums_are_those_of_the_frame() {
+        for v6 in [false, true] {
+            let hosts = Hosts {
+                v6,
+                our_mac: [2; 6],
+                victim_mac: [4; 6],
+                us: [1; 16],
+                victim: [3; 16],
+                victim_too: [5; 16],
+                other: [6; 16],
+            };
+            let mut outer = Outer::new(&hosts);
+            outer.checksum = Checksum::Right;
+            let ib = Ib::new(4, 5, 6).with_payload(7);
+            let frame = outer.frame(&ib.bytes());
+            let ip_len = if v6 { 40 } else { 20 };
+            let udp = &frame[14 + ip_len..];
+            assert_eq!(frame.len(), 14 + ip_len + 8 + 12 + 8 + 4);
+            assert_eq!(udp[4..6], (8u16 + 12 + 8 + 4).to_be_bytes());
+            if !v6 {
+                assert_eq!(frame[16..18], (20u16 + 32).to_be_bytes());
+                assert_eq!(internet_checksum(&[&frame[14..34]]), 0);
+            }
+            // With its checksum in place a datagram adds up to nothing.
+            assert_eq!(outer.udp_checksum(udp), 0);
+        }
+    }
+
+    #[test]
+    fn the_crc_is_that_of_ethernet() {
+        assert_eq!(!SlowCrc.update(!0, b"123456789"), 0xcbf4_3926);
+    }
+}

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the standard says a responder does with a packet, told a second time.
+//!
+//! Whoever has the addresses right and the PSN that is expected is the peer, as far as any
+//! implementation can know: RoCEv2 has no other proof. Such a packet is executed, or refused with a
+//! NAK that ends the connection (IBTA 9.9.3, class of errors C), which is what a broken peer gets as well. What it can
+//! reach even so is bounded by the rights of the queue pair and of the keys of its protection domain, and
+//! that is what this model is exact about. Before the PSN come the address, the ICRC and the form
+//! of the packet; what fails there, or has a PSN that is not expected, must leave no trace.
+
+use crate::answer::{Answer, INVALID_REQUEST, PSN_SEQUENCE, REMOTE_ACCESS};
+use crate::attack::Case;
+use crate::counters::{Fate, ACCEPTED};
+use crate::frame::Ib;
+use crate::victim::{Completion, Qp, Region, State};
+use std::collections::BTreeMap;
+
+/// The path MTU of the victim's queue pairs.
+pub const MTU: u32 = 256;
+/// Bytes of a receive; the receives follow one another in their region.
+const RECEIVE: u32 = 1024;
+const MAX_MESSAGE: u32 = 1 << 31;
+const LOC_LEN_ERR: u32 = 1;
+
+/// BTH and extended headers of the opcodes of RC without atomics, the only ones that are served.
+pub fn headers_len(opcode: u8) -> Option<usize> {
+    match opcode {
+        0x00..=0x02 | 0x04 | 0x07 | 0x08 | 0x0e => Some(12),
+        0x03 | 0x05 | 0x09 | 0x0d | 0x0f | 0x10 | 0x11 => Some(16),
+        0x06 | 0x0a | 0x0c => Some(28),
+        0x0b => Some(32),
+        _ => None,
+    }
+}
+
+/// Why a packet of `total` bytes, ICRC included, has not the form of its opcode; or its bytes of payload.
+pub fn form(opcode: u8, version: u8, pad: usize, total: usize) -> Result<usize, &'static str> {
+    const MALFORMED: &str = "drop_malformed";
+    if total < 12 || version != 0 {
+        return Err(MALFORMED);
+    }
+    let headers = headers_len(opcode).ok_or("drop_opcode")?;
+    let padded = total.checked_sub(headers + 4).ok_or(MALFORMED)?;
+    let payload = padded.checked_sub(pad).ok_or(MALFORMED)?;
+    let bare = matches!(opcode, 0x0c | 0x11);
+    if padded % 4 != 0 || payload > 4096 || (bare && padded != 0) {
+        return Err(MALFORMED);
+    }
+    Ok(payload)
+}
+
+/// Whether the packet is from a responder.
+pub fn is_response(opcode: u8) -> bool {
+    (0x0d..=0x12).contains(&opcode)
+}
+
+/// What the victim lets its peer do, and where.
+#[derive(Clone)]
+pub struct Rights {
+    pub regions: BTreeMap<String, Region>,
+    pub rdma: bool,
+    pub reads: bool,
+    pub receives: u32,
+}
+
+impl Rights {
+    /// Those of a kind of queue pair.
+    pub fn of(kind: &str, regions: &BTreeMap<String, Region>) -> Self {
+        let mut regions = regions.clone();
+        // Another domain's, and one that has gone.
+        regions.remove("foreign");
+        regions.remove("stale");
+        Self {
+            regions,
+            rdma: kind != "rts-no-rights",
+            reads: kind != "rts-no-reads",
+            receives: if kind == "rts-no-receives" { 0 } else { 4 },
+        }
+    }
+
+    /// The region and the offset of a range that the peer may read or write.
+    fn range(&self, read: bool, (va, rkey, len): (u64, u32, u32)) -> Option<(&'static str, u64)> {
+        let names: &[&'static str] = if read {
+            &["rw", "ro", "volatile"]
+        } else {
+            &["rw", "wo", "volatile"]
+        };
+        names.iter().find_map(|name| {
+            let region = self.regions.get(*name)?;
+            let end = u128::from(va) + u128::from(len);
+            let fits = region.rkey == rkey
+                && va >= region.at
+                && end <= u128::from(region.at) + u128::from(region.len);
+            fits.then(|| (*name, va - region.at))
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Message {
+    None,
+    Send {
+        received: u32,
+    },
+    Write {
+        reth: (u64, u32, u32),
+        received: u32,
+    },
+}
+
+/// A responder.
+pub struct Model {
+    first_psn: u32,
+    pub rights: Rights,
+    /// Of the next packet in order, counted from the first of the connection.
+    pub expected: i64,
+    message: Message,
+    told: bool,
+    taken: u32,
+    state: State,
+    answers: Vec<Answer>,
+    completions: Vec<Completion>,
+    writes: Vec<(&'static str, u64, u64)>,
+}
+
+const REFUSED: Fate = Fate::Received(&["refused_request"]);
+
+impl Model {
+    pub fn new(qp: &Qp, rights: &Rights) -> Self {
+        Self {
+            first_psn: qp.rq_psn,
+            rights: rights.clone(),
+            expected: 0,
+            message: Message::None,
+            told: false,
+            taken: 0,
+            state: State::Rts,
+            answers: Vec::new(),
+            completions: Vec::new(),
+            writes: Vec::new(),
+        }
+    }
+
+    /// The PSN so many packets after the first of the connection.
+    pub fn psn(&self, sequence: i64) -> u32 {
+        (i64::from(self.first_psn) + sequence).rem_euclid(1 << 24) as u32
+    }
+
+    /// The case that these frames make, whose fates the model has told.
+    pub fn case(self, name: String, frames: Vec<(Vec<u8>, Fate)>) -> Case {
+        Case {
+            name,
+            frames,
+            pause: None,
+            answers: self.answers,
+            state: self.state,
+            completions: self.completions,
+            writes: self.writes,
+        }
+    }
+
+    /// A well-formed request from the right address comes.
+    pub fn request(&mut self, ib: &Ib) -> Fate {
+        if self.state == State::Err {
+            return Fate::Drop("drop_state");
+        }
+        // The nearest packet with this PSN, before or after the expected one.
+        let ahead = (i64::from(ib.psn) - i64::from(self.psn(self.expected))).rem_euclid(1 << 24);
+        let distance = if ahead >= 1 << 23 {
+            ahead - (1 << 24)
+        } else {
+            ahead
+        };
+        let sequence = self.expected + distance;
+        if sequence < 0 {
+            return Fate::Received(&["ignored_request"]);
+        }
+        if distance > 0 {
+            if !self.told {
+                self.told = true;
+                self.nak(self.expected, PSN_SEQUENCE);
+            }
+            return Fate::Received(&["out_of_sequence"]);
+        }
+        if distance < 0 {
+            self.again(sequence, ib);
+            return Fate::Received(&["duplicate_request"]);
+        }
+        let before = self.expected;
+        let fate = match ib.opcode {
+            0x00..=0x05 => self.send(ib),
+            0x06..=0x0b => self.write(ib),
+            0x0c => self.read(ib),
+            _ => panic!("{:#x} is no request", ib.opcode),
+        };
+        if self.expected != before {
+            self.told = false;
+        }
+        fate
+    }
+
+    fn nak(&mut self, sequence: i64, code: u8) {
+        let psn = self.psn(sequence);
+        self.answers.push(Answer::Nak { psn, code });
+    }
+
+    fn refuse(&mut self, code: u8) -> Fate {
+        self.nak(self.expected, code);
+        self.state = State::Err;
+        REFUSED
+    }
+
+    fn not_ready(&mut self) -> Fate {
+        let psn = self.psn(self.expected);
+        self.answers.push(Answer::Rnr { psn });
+        self.told = true;
+        Fate::Received(&["rnr_nak_sent"])
+    }
+
+    fn accept(&mut self, ib: &Ib) -> Fate {
+        if ib.ack & 0x80 != 0 {
+            let psn = self.psn(self.expected);
+            self.answers.push(Answer::Ack { psn });
+        }
+        self.expected += 1;
+        ACCEPTED
+    }
+
+    fn send(&mut self, ib: &Ib) -> Fate {
+        let first = matches!(ib.opcode, 0x00 | 0x04 | 0x05);
+        let last = !matches!(ib.opcode, 0x00 | 0x01);
+        let len = ib.payload.len() as u32;
+        if !fits(first, last, len) {
+            return self.refuse(INVALID_REQUEST);
+        }
+        let received = match (self.message, first) {
+            (Message::None, true) if self.taken == self.rights.receives => return self.not_ready(),
+            (Message::None, true) => {
+                self.taken += 1;
+                0
+            }
+            (Message::Send { received }, false) => received,
+            // The receive of a SEND that goes on is flushed with the rest, which is not told here.
+            _ => return self.refuse(INVALID_REQUEST),
+        };
+        let number = self.taken - 1;
+        let wr_id = 1000 + u64::from(number);
+        if received + len > RECEIVE {
+            self.completions.push((wr_id, LOC_LEN_ERR, 0));
+            return self.refuse(INVALID_REQUEST);
+        }
+        let at = u64::from(RECEIVE * number + received);
+        self.writes.push(("receives", at, u64::from(len)));
+        self.message = if last {
+            self.completions.push((wr_id, 0, received + len));
+            Message::None
+        } else {
+            Message::Send {
+                received: received + len,
+            }
+        };
+        self.accept(ib)
+    }
+
+    fn write(&mut self, ib: &Ib) -> Fate {
+        let first = matches!(ib.opcode, 0x06 | 0x0a | 0x0b);
+        let last = !matches!(ib.opcode, 0x06 | 0x07);
+        let has_imm = matches!(ib.opcode, 0x09 | 0x0b);
+        let len = ib.payload.len() as u32;
+        if !fits(first, last, len) {
+            return self.refuse(INVALID_REQUEST);
+        }
+        let (reth, received) = match (self.message, first, ib.reth) {
+            (Message::None, true, Some(reth)) => (reth, 0),
+            (Message::Write { reth, received }, false, _) => (reth, received),
+            _ => return self.refuse(INVALID_REQUEST),
+        };
+        if !self.rights.rdma || reth.2 > MAX_MESSAGE {
+            return self.refuse(INVALID_REQUEST);
+        }
+        let rest = reth.2 - received;
+        if (last && len != rest) || (!last && len >= rest) {
+            return self.refuse(INVALID_REQUEST);
+        }
+        let range = self.rights.range(false, reth);
+        if first && reth.2 != 0 && range.is_none() {
+            return self.refuse(REMOTE_ACCESS);
+        }
+        if has_imm {
+            if self.taken == self.rights.receives {
+                return self.not_ready();
+            }
+            let wr_id = 1000 + u64::from(self.taken);
+            self.taken += 1;
+            self.completions.push((wr_id, 0, reth.2));
+        }
+        if let Some((name, offset)) = range {
+            let at = offset + u64::from(received);
+            self.writes.push((name, at, u64::from(len)));
+        }
+        self.message = if last {
+            Message::None
+        } else {
+            Message::Write {
+                reth,
+                received: received + len,
+            }
+        };
+        self.accept(ib)
+    }
+
+    fn read(&mut self, ib: &Ib) -> Fate {
+        let (Message::None, Some(reth)) = (self.message, ib.reth) else {
+            return self.refuse(INVALID_REQUEST);
+        };
+        if !self.rights.rdma || !self.rights.reads || reth.2 > MAX_MESSAGE {
+            return self.refuse(INVALID_REQUEST);
+        }
+        if reth.2 != 0 && self.rights.range(true, reth).is_none() {
+            return self.refuse(REMOTE_ACCESS);
+        }
+        self.expected = self.respond(self.expected, reth.2);
+        ACCEPTED
+    }
+
+    /// The responses to a READ; the sequence behind the last.
+    fn respond(&mut self, start: i64, len: u32) -> i64 {
+        let packets = len.div_ceil(MTU).max(1);
+        for n in 0..packets {
+            let opcode = match (n == 0, n + 1 == packets) {
+                (true, true) => 0x10,
+                (true, false) => 0x0d,
+                (false, false) => 0x0e,
+                (false, true) => 0x0f,
+            };
+            let psn = self.psn(start + i64::from(n));
+            let len = (len - n * MTU).min(MTU) as usize;
+            self.answers.push(Answer::Read { opcode, psn, len });
+        }
+        start + i64::from(packets)
+    }
+
+    /// A request comes again. Nothing is written twice; a READ is answered again, from memory that
+    /// the peer may read *now*, and not beyond the PSNs that it had.
+    ///
+    /// A key that is no good any more is told to who asks, without harm to the connection: the
+    /// packet may be an old one that the network brought twice.
+    fn again(&mut self, sequence: i64, ib: &Ib) {
+        if ib.opcode != 0x0c {
+            let psn = self.psn(self.expected - 1);
+            self.answers.push(Answer::Ack { psn });
+            return;
+        }
+        let Some(reth) = ib.reth else {
+            return;
+        };
+        let end = sequence + i64::from(reth.2.div_ceil(MTU).max(1));
+        if !self.rights.rdma || reth.2 > MAX_MESSAGE || end > self.expected {
+            return;
+        }
+        if reth.2 != 0 && self.rights.range(true, reth).is_none() {
+            self.nak(sequence, REMOTE_ACCESS);
+            return;
+        }
+        self.respond(sequence, reth.2);
+    }
+}
+
+/// Whether the payload is as long as its place in the message wants it.
+fn fits(first: bool, last: bool, len: u32) -> bool {
+    if last {
+        len <= MTU && (first || len != 0)
+    } else {
+        len == MTU
+    }
+}

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Responses that nobody gave: to a victim that waits for the answer to a SEND or a READ.
+//!
+//! As with requests, whoever has the addresses right and a PSN that is outstanding is believed (a
+//! connection whose peer refuses, or answers nonsense, ends), but READ data goes nowhere but to the
+//! place that the work request named, and no more of it than was asked for.
+
+use crate::answer::Answer;
+use crate::attack::{Attack, Case, Plan};
+use crate::counters::{Fate, ACCEPTED};
+use crate::frame::{Hosts, Ib, Outer};
+use crate::victim::{Completion, Qp, Result, State};
+
+/// Bytes of the SENDs and READs: two full packets and one of 88.
+const LEN: u32 = 600;
+const STALE: Fate = Fate::Received(&["stale_response"]);
+const BAD: Fate = Fate::Received(&["bad_response"]);
+const GAP: Fate = Fate::Received(&["out_of_sequence_response"]);
+const FATAL: Fate = Fate::Received(&["fatal_nak_rcvd"]);
+const SEQUENCE: Fate = Fate::Received(&["seq_nak_rcvd"]);
+const RNR: Fate = Fate::Received(&["rnr_nak_rcvd"]);
+const MALFORMED: Fate = Fate::Drop("drop_malformed");
+
+/// Statuses of completions.
+const SUCCESS: u32 = 0;
+const BAD_RESP: u32 = 7;
+const REM_INV_REQ: u32 = 9;
+const REM_ACCESS: u32 = 10;
+const REM_OP: u32 = 11;
+const RETRY_EXC: u32 = 12;
+
+/// A forged packet: opcode, distance of its PSN from the first that is outstanding, syndrome, payload.
+#[derive(Clone, Copy)]
+struct Forged(u8, i64, u8, usize, Fate);
+
+fn ack(at: i64, syndrome: u8, fate: Fate) -> Forged {
+    Forged(0x11, at, syndrome, 0, fate)
+}
+
+/// What follows the forged packets.
+#[derive(Clone, Copy, Default)]
+struct Then {
+    /// The status of the work request, if it completes.
+    status: Option<u32>,
+    /// The victim sends again from the packet with this distance on, this often.
+    again: Option<(i64, usize)>,
+    /// So many bytes of a READ may have come.
+    read: u64,
+}
+
+fn done(status: u32) -> Then {
+    Then {
+        status: Some(status),
+        ..Then::default()
+    }
+}
+
+fn again(at: i64, times: usize) -> Then {
+    Then {
+        again: Some((at, times)),
+        ..Then::default()
+    }
+}
+
+fn psn_at(qp: &Qp, distance: i64) -> u32 {
+    (i64::from(qp.sq_psn) + distance).rem_euclid(1 << 24) as u32
+}
+
+fn request(qp: &Qp, op: &str, at: i64) -> Answer {
+    let (opcode, len) = match (op, at) {
+        ("read", _) => (0x0c, 0),
+        (_, 0) => (0x00, 256),
+        (_, 1) => (0x01, 256),
+        _ => (0x02, 88),
+    };
+    Answer::Request {
+        opcode,
+        psn: psn_at(qp, at),
+        len,
+    }
+}
+
+fn sent(qp: &Qp, op: &str, from: i64) -> Vec<Answer> {
+    match op {
+        "read" => vec![request(qp, op, from)],
+        _ => (from..3).map(|at| request(qp, op, at)).collect(),
+    }
+}
+
+fn plan(hosts: &Hosts, op: &'static str, name: String, forged: Vec<Forged>, then: Then) -> Plan {
+    let outer = Outer::new(hosts);
+    Plan::posted(op, LEN, move |qp| {
+        let frames = forged
+            .iter()
+            .map(|Forged(opcode, at, syndrome, len, fate)| {
+                let mut ib = Ib::new(*opcode, qp.qpn, psn_at(qp, *at))
+                    .with_headers((0, 0, 0))
+                    .with_payload(*len);
+                ib.aeth = ib.aeth.map(|_| (*syndrome, 1));
+                (outer.frame(&ib.bytes()), *fate)
+            })
+            .collect();
+        let completions: Vec<Completion> = then
+            .status
+            .map(|status| (qp.index as u64, status, 0))
+            .into_iter()
+            .collect();
+        let failed = then.status.is_some_and(|status| status != SUCCESS);
+        let mut answers = sent(qp, op, 0);
+        if let Some((at, times)) = then.again {
+            for _ in 0..times {
+                answers.extend(sent(qp, op, at));
+            }
+        }
+        Case {
+            answers,
+            completions,
+            state: if failed { State::Err } else { State::Rts },
+            writes: vec![("sends", 0, then.read)],
+            ..Case::silent(format!("{op}: {name}"), frames)
+        }
+    })
+}
+
+pub fn run(a: &mut Attack) -> Result<()> {
+    let mut plans = to_sends(a);
+    plans.extend(to_reads(a));
+    plans.extend(to_both(a));
+    a.run("rts", plans)
+}
+
+fn to_sends(a: &mut Attack) -> Vec<Plan> {
+    let hosts = a.hosts;
+    let mut plans = Vec::new();
+    let mut add = |name: String, forged: Vec<Forged>, then: Then| {
+        plans.push(plan(&hosts, "send", name, forged, then));
+    };
+    for credits in 0..32 {
+        let name = format!("ACK with credits {credits}");
+        add(name, vec![ack(2, credits, ACCEPTED)], done(SUCCESS));
+    }
+    for at in 0..2 {
+        let name = format!("ACK of packet {at}");
+        add(name, vec![ack(at, 0x1f, ACCEPTED)], Then::default());
+    }
+    for at in 0..3 {
+        let name = format!("NAK of the sequence at {at}");
+        add(name, vec![ack(at, 0x60, SEQUENCE)], again(at, 1));
+        for (syndrome, status) in [
+            (0x61, REM_INV_REQ),
+            (0x62, REM_ACCESS),
+            (0x63, REM_OP),
+            (0x64, REM_INV_REQ),
+        ] {
+            let name = format!("NAK {syndrome:#x} at {at}");
+            add(name, vec![ack(at, syndrome, FATAL)], done(status));
+        }
+        for opcode in 0x0d..=0x10 {
+            // No READ is outstanding, so nobody can have answered one: the peer is not to be trusted any more.
+            let name = format!("READ response {opcode:#x} at {at}");
+            add(
+                name,
+                vec![Forged(opcode, at, 0x1f, 256, BAD)],
+                done(BAD_RESP),
+            );
+        }
+    }
+    let name = "NAKs of the sequence until the retries are used up".into();
+    let thrice = vec![ack(0, 0x60, SEQUENCE); 3];
+    let mut then = again(0, 2);
+    then.status = Some(RETRY_EXC);
+    add(name, thrice, then);
+    for timer in 0..32 {
+        let name = format!("RNR NAK with timer {timer}");
+        add(name, vec![ack(0, 0x20 | timer, RNR)], again(0, 1));
+    }
+    plans
+}
+
+fn to_reads(a: &mut Attack) -> Vec<Plan> {
+    let hosts = a.hosts;
+    let mut plans = Vec::new();
+    let mut add = |name: &str, forged: &[(u8, i64, usize, Fate)], then: Then| {
+        let forged = forged
+            .iter()
+            .map(|(opcode, at, len, fate)| Forged(*opcode, *at, 0x1f, *len, *fate))
+            .collect();
+        plans.push(plan(&hosts, "read", name.into(), forged, then));
+    };
+    const FIRST: (u8, i64, usize, Fate) = (0x0d, 0, 256, ACCEPTED);
+    const MIDDLE: (u8, i64, usize, Fate) = (0x0e, 1, 256, ACCEPTED);
+    const LAST: (u8, i64, usize, Fate) = (0x0f, 2, 88, ACCEPTED);
+    let bad = |read| Then {
+        status: Some(BAD_RESP),
+        read,
+        ..Then::default()
+    };
+    let whole = Then {
+        status: Some(SUCCESS),
+        read: LEN.into(),
+        ..Then::default()
+    };
+    add("answered as it should be", &[FIRST, MIDDLE, LAST], whole);
+    add(
+        "answered twice",
+        &[
+            FIRST,
+            MIDDLE,
+            LAST,
+            (0x0d, 0, 256, STALE),
+            (0x0e, 1, 256, STALE),
+            (0x0f, 2, 88, STALE),
+            (0x10, 3, 256, STALE),
+        ],
+        whole,
+    );
+    for len in [0, 1, 255, 257, 512, 600, 4096] {
+        let what = format!("first of {len} bytes");
+        add(&what, &[(0x0d, 0, len, BAD)], bad(0));
+        let what = format!("middle of {len} bytes");
+        add(&what, &[FIRST, (0x0e, 1, len, BAD)], bad(256));
+    }
+    for len in [0, 1, 87, 89, 256, 257, 4096] {
+        let what = format!("last of {len} bytes");
+        add(&what, &[FIRST, MIDDLE, (0x0f, 2, len, BAD)], bad(512));
+    }
+    add("too long", &[(0x0d, 0, 4100, MALFORMED)], Then::default());
+    for (opcode, len) in [
+        (0x0e, 256),
+        (0x0f, 88),
+        (0x0f, 256),
+        (0x10, 256),
+        (0x10, 600),
+    ] {
+        let what = format!("begins with {opcode:#x} of {len}");
+        add(&what, &[(opcode, 0, len, BAD)], bad(0));
+    }
+    for (opcode, len) in [
+        (0x0d, 256),
+        (0x0f, 256),
+        (0x0f, 88),
+        (0x10, 256),
+        (0x10, 88),
+    ] {
+        let what = format!("goes on with {opcode:#x} of {len}");
+        add(&what, &[FIRST, (opcode, 1, len, BAD)], bad(256));
+    }
+    for (opcode, len) in [(0x0d, 88), (0x0e, 88), (0x0e, 256), (0x10, 88)] {
+        let what = format!("ends with {opcode:#x} of {len}");
+        add(&what, &[FIRST, MIDDLE, (opcode, 2, len, BAD)], bad(512));
+    }
+    // A gap: what is missing is asked for again.
+    add("middle without first", &[(0x0e, 1, 256, GAP)], again(0, 1));
+    add("last alone", &[(0x0f, 2, 88, GAP)], again(0, 1));
+    let mut then = again(1, 1);
+    then.read = 256;
+    add("middle left out", &[FIRST, (0x0f, 2, 88, GAP)], then);
+    // An ACK says nothing of a READ but that its responses were lost.
+    for at in 0..3 {
+        let what = format!("ACK of packet {at}");
+        let forged = vec![ack(at, 0x1f, ACCEPTED)];
+        plans.push(plan(&hosts, "read", what, forged, again(0, 1)));
+        let what = format!("NAK of access at {at}");
+        let forged = vec![ack(at, 0x62, FATAL)];
+        plans.push(plan(&hosts, "read", what, forged, done(REM_ACCESS)));
+    }
+    // The AETH of a READ response is an ACK (IBTA 9.7.5.1.6): with a NAK the packet contradicts itself.
+    for syndrome in [0x20, 0x40, 0x60, 0x62, 0x80, 0xff] {
+        let what = format!("first with syndrome {syndrome:#x}");
+        let forged = vec![Forged(0x0d, 0, syndrome, 256, MALFORMED)];
+        plans.push(plan(&hosts, "read", what, forged, Then::default()));
+    }
+    plans
+}
+
+/// What is ignored whatever is outstanding.
+fn to_both(a: &mut Attack) -> Vec<Plan> {
+    let hosts = a.hosts;
+    let mut plans = Vec::new();
+    for op in ["send", "read"] {
+        let mut add = |name: String, forged: Vec<Forged>| {
+            plans.push(plan(&hosts, op, name, forged, Then::default()));
+        };
+        for syndrome in (0x40..0x60).chain(0x65..=0xff) {
+            let name = format!("reserved syndrome {syndrome:#x}");
+            add(name, vec![ack(2, syndrome, STALE)]);
+        }
+        let far = [
+            3,
+            4,
+            -1,
+            -2,
+            1000,
+            -1000,
+            (1 << 23) - 1,
+            1 << 23,
+            (1 << 23) + 3,
+        ];
+        for at in far {
+            for syndrome in [0x1f, 0x20, 0x60, 0x61, 0x62, 0x63, 0x64, 0x80] {
+                let name = format!("syndrome {syndrome:#x} at {at}");
+                add(name, vec![ack(at, syndrome, STALE)]);
+            }
+            let name = format!("READ responses at {at}");
+            let responses = (0x0d..=0x10)
+                .map(|opcode| Forged(opcode, at, 0x1f, 256, STALE))
+                .collect();
+            add(name, responses);
+        }
+        let anywhere: Vec<Forged> = (0..500)
+            .map(|_| {
+                let at = 3 + a.random.below((1 << 24) - 3) as i64;
+                let opcode = 0x0d + a.random.below(5) as u8;
+                let len = if opcode == 0x11 { 0 } else { 256 };
+                Forged(opcode, at, 0x1f, len, STALE)
+            })
+            .collect();
+        add("responses from everywhere".into(), anywhere);
+        plans.extend(spoofed(&hosts, op));
+    }
+    plans
+}
+
+/// The right answer, but not from the peer, or damaged.
+fn spoofed(hosts: &Hosts, op: &'static str) -> Vec<Plan> {
+    let right = Outer::new(hosts);
+    let mut liar = right.clone();
+    liar.from = hosts.other;
+    let mut elsewhere = right.clone();
+    elsewhere.to = hosts.victim_too;
+    let mut damaged = right;
+    damaged.icrc_error = 0x100;
+    let ways = [
+        ("from a stranger", liar, "drop_address"),
+        ("to another address", elsewhere, "drop_address"),
+        ("with a wrong ICRC", damaged, "drop_icrc"),
+    ];
+    ways.into_iter()
+        .map(|(name, outer, reason)| {
+            Plan::posted(op, LEN, move |qp| {
+                let forged: &[(u8, i64, usize)] = match op {
+                    "read" => &[(0x0d, 0, 256), (0x0e, 1, 256), (0x0f, 2, 88), (0x11, 0, 0)],
+                    _ => &[(0x11, 2, 0), (0x11, 0, 0)],
+                };
+                let mut frames = Vec::new();
+                for (opcode, at, len) in forged {
+                    for syndrome in [0x1f, 0x62, 0x60, 0x21] {
+                        let mut ib = Ib::new(*opcode, qp.qpn, psn_at(qp, *at))
+                            .with_headers((0, 0, 0))
+                            .with_payload(*len);
+                        ib.aeth = ib.aeth.map(|_| (syndrome, 1));
+                        // A READ response with a NAK is refused for its form already.
+                        if *opcode == 0x11 || syndrome == 0x1f {
+                            frames.push((outer.frame(&ib.bytes()), Fate::Drop(reason)));
+                        }
+                    }
+                }
+                Case {
+                    answers: sent(qp, op, 0),
+                    ..Case::silent(format!("{op}: the right answer {name}"), frames)
+                }
+            })
+        })
+        .collect()
+}
