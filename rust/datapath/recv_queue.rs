@@ -62,7 +62,7 @@ pub struct RecvHalf {
     pub connection: Option<Connection>,
     /// A worker is queued or running and will send the responses that are left.
     pub worker: bool,
-    /// A request came since RTR.
+    /// A request in order came since RTR.
     pub established: bool,
 }
 
@@ -226,12 +226,6 @@ impl RecvHalf {
         payload: Payload<'_>,
         turn: &mut Turn<'_>,
     ) {
-        if !self.established {
-            self.established = true;
-            if qp.state() == State::Rtr {
-                turn.deferred.event(qp, QpEvent::CommEstablished);
-            }
-        }
         let outcome = self.responder.on_request(
             request,
             &mut Env {
@@ -241,6 +235,14 @@ impl RecvHalf {
                 turn,
             },
         );
+        // Only what is in order says that the peer is there: any old or forged packet may carry its
+        // address.
+        if outcome.dropped.is_none() && !self.established {
+            self.established = true;
+            if qp.state() == State::Rtr {
+                turn.deferred.event(qp, QpEvent::CommEstablished);
+            }
+        }
         let counter = match outcome.dropped {
             None => None,
             Some(DropReason::Duplicate) => Some(Counter::Duplicate),

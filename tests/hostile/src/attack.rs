@@ -187,6 +187,10 @@ impl Attack {
         if !completions.is_empty() {
             return Err(format!("{kind}: completed {completions:?}"));
         }
+        let events = self.victim.ask("events")?;
+        if !events.is_empty() {
+            return Err(format!("{kind}: asynchronous events: {events:?}"));
+        }
         self.victim
             .check_memory()
             .map_err(|e| format!("{kind}: {e}"))
