@@ -108,7 +108,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     pub(super) fn progressed(&mut self, before: Sequence, now: u64) {
         self.window.grow(self.una.wrapping_sub(before));
         self.retry.progress(now);
-        self.implied_at = None;
+        self.forget_losses();
         if self.cursor.sequence < self.una {
             // What was to be sent again had arrived after all.
             self.cursor = self.oldest();
@@ -141,6 +141,9 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     }
 
     /// A packet did not arrive; all before it did (IBTA 9.7.5.2.2).
+    ///
+    /// A responder says so once, however long the packet does not come. The same NAK again was doubled
+    /// by the network: to obey it too would spend a retry although nothing was lost.
     fn on_sequence_nak(
         &mut self,
         sequence: Sequence,
@@ -152,6 +155,11 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             self.implied_loss(sink);
             return;
         }
+        if self.nak_at == Some(sequence) {
+            self.counters.stale = self.counters.stale.wrapping_add(1);
+            return;
+        }
+        self.nak_at = Some(sequence);
         self.counters.seq_naks = self.counters.seq_naks.wrapping_add(1);
         if self.in_flight() != 0 {
             self.lost(sink);

@@ -126,6 +126,8 @@ pub struct Requester<S> {
     asked: Sequence,
     /// The `una` for which an implied NAK was obeyed.
     implied_at: Option<Sequence>,
+    /// The `una` for which a NAK for a sequence error was obeyed.
+    nak_at: Option<Sequence>,
     window: Window,
     retry: Retry,
     counters: RequesterCounters,
@@ -153,6 +155,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             sent: 0,
             asked: 0,
             implied_at: None,
+            nak_at: None,
             window: Window::new(),
             retry: Retry::new(),
             counters: RequesterCounters::default(),
@@ -338,7 +341,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             self.retry.restart(now);
         } else {
             self.counters.timeouts = self.counters.timeouts.wrapping_add(1);
-            self.implied_at = None;
+            self.forget_losses();
             self.retry.restart(now);
             self.lost(sink);
         }
@@ -476,12 +479,19 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         }
     }
 
+    /// What was said about losses so far does not matter any more: what is said next is news.
+    #[inline]
+    fn forget_losses(&mut self) {
+        self.implied_at = None;
+        self.nak_at = None;
+    }
+
     /// Forgets what is about packets in flight.
     fn forget_flight(&mut self) {
         self.asked = self.una;
         self.ask = false;
         self.reads = 0;
-        self.implied_at = None;
+        self.forget_losses();
         self.epoch = self.epoch.wrapping_add(1);
         self.retry.end_wait();
     }

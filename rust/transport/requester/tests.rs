@@ -313,6 +313,27 @@ fn a_sequence_nak_goes_back() {
 }
 
 #[test]
+fn a_sequence_nak_that_the_network_doubled_is_one() {
+    let mut rig = Rig::with(RequesterConfig {
+        retry_cnt: 1,
+        ..config()
+    });
+    rig.push(1, SendOp::Send, 256 * 2);
+    rig.send();
+    assert!(rig.on(0, SEQUENCE).more);
+    assert_eq!(rig.numbers(), [0, 1]);
+    assert!(!rig.on(0, SEQUENCE).fatal);
+    assert_eq!(rig.numbers(), []);
+    assert_eq!(rig.requester.counters().seq_naks, 1);
+    // With progress it is another gap, and so it is after a timeout.
+    let _ = rig.on(1, SEQUENCE);
+    assert_eq!(rig.numbers(), [1]);
+    let deadline = rig.requester.deadline().unwrap();
+    assert!(rig.tick(deadline).fatal);
+    assert_eq!(rig.ended(), [(1, Status::RetryExcErr)]);
+}
+
+#[test]
 fn an_ack_for_what_was_sent_before_going_back_counts() {
     let mut rig = Rig::new();
     rig.push(1, SendOp::Send, 256 * 4);
