@@ -266,6 +266,7 @@ impl Responder {
         if !self.jobs.push(job) {
             return self.refuse_invalid();
         }
+        self.newest_read = self.expected;
         self.expected = job.end();
         self.counters.packets = self.counters.packets.wrapping_add(1);
         Outcome::default()

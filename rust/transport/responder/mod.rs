@@ -132,6 +132,8 @@ pub struct Responder {
     ack: Option<Sequence>,
     /// Of the READ response returned last.
     last_read: Sequence,
+    /// Where the newest READ that was accepted begins.
+    newest_read: Sequence,
     jobs: ReadJobs,
     counters: ResponderCounters,
 }
@@ -160,6 +162,7 @@ impl Responder {
             nak: None,
             ack: None,
             last_read: 0,
+            newest_read: 0,
             jobs: ReadJobs::default(),
             counters: ResponderCounters::default(),
         }
@@ -178,6 +181,7 @@ impl Responder {
         self.mtu = config.mtu;
         self.numbering = Numbering::new(config.rq_psn);
         self.expected = 0;
+        self.newest_read = 0;
         self.msn = 0;
         self.set_min_rnr_timer(config.min_rnr_timer);
         self.set_access(config.allow_read, config.allow_write);
@@ -270,8 +274,9 @@ impl Responder {
         if request.kind == Kind::ReadRequest {
             self.on_read_again(sequence, request, env);
         } else {
-            let newest = self.ack.map_or(sequence, |ack| ack.max(sequence));
-            self.ack = Some(newest);
+            let last = sequence.saturating_add(u64::from(request.span.saturating_sub(1)));
+            let last = last.min(self.expected.wrapping_sub(1));
+            self.ack = Some(self.ack.map_or(last, |ack| ack.max(last)));
         }
         Outcome {
             fatal: None,
@@ -317,10 +322,16 @@ impl Responder {
                 msn: self.msn,
             });
         }
-        self.ack.take()?;
+        let asked = self.ack.take()?;
+        // All that arrived, not only what was asked about. But if a peer that went back has a READ
+        // still to ask for again, an ACK behind it would say that its answer was lost.
+        let acknowledged = if asked < self.newest_read {
+            asked
+        } else {
+            self.expected.wrapping_sub(1)
+        };
         Some(Response::Acknowledge {
-            // All that arrived, not only what was asked about.
-            psn: self.numbering.psn(self.expected.wrapping_sub(1)),
+            psn: self.numbering.psn(acknowledged),
             syndrome: AethSyndrome::Ack {
                 credits: AethSyndrome::CREDITS_INVALID,
             },

@@ -793,6 +793,27 @@ fn an_ack_before_a_read_is_implied_and_one_behind_it_is_not() {
 }
 
 #[test]
+fn an_ack_of_something_old_does_not_pass_a_read_behind_it() {
+    // The peer missed the answers to both READs, and asks for all of it again.
+    let mut rig = Rig::new();
+    rig.ok(write(0, true, true, 1, 1));
+    rig.ok(read(1, BASE, 1));
+    rig.ok(write(2, true, true, 1, 1));
+    rig.ok(read(3, BASE, 1));
+    rig.ok(write(4, true, true, 1, 1));
+    rig.answers();
+    let _ = rig.on(read(1, BASE, 1));
+    assert_eq!(rig.answers(), [(1, Err((true, true, 1)))]);
+    // To acknowledge number 4 here would say that the answer to number 3 was lost again.
+    let _ = rig.on(write(2, true, true, 1, 1));
+    assert_eq!(rig.answers(), [(2, Ok(ACK))]);
+    let _ = rig.on(read(3, BASE, 1));
+    assert_eq!(rig.answers(), [(3, Err((true, true, 1)))]);
+    let _ = rig.on(write(4, true, true, 1, 1));
+    assert_eq!(rig.answers(), [(4, Ok(ACK))]);
+}
+
+#[test]
 fn only_a_connected_responder_takes_requests() {
     let mut responder = Responder::new();
     let mut env = Env::default();
