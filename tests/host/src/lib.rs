@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the tests under `tests/` share: the values that property tests draw from.
+//! What the tests under `tests/` share: the values that property tests draw from, and the model
+//! network in which the transport is put to the test.
 
 pub mod arbitrary;
+pub mod model;

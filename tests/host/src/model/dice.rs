@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Chance that is the same again for the same seed.
+//!
+//! Dice are thrown for one thing at a time (a packet of a direction, the data of a message), whose
+//! names are the seed. So a decision does not depend on how many others were made before it,
+//! and a scenario that loses a work request keeps most of its luck while it shrinks.
+
+/// A generator of numbers (splitmix64).
+#[derive(Clone, Copy, Debug)]
+pub struct Dice {
+    state: u64,
+}
+
+impl Dice {
+    /// Dice for the thing with this name.
+    pub fn of(name: &[u64]) -> Self {
+        let mut dice = Self { state: 0 };
+        for part in name {
+            dice.state ^= *part;
+            dice.state = dice.throw();
+        }
+        dice
+    }
+
+    /// Any number.
+    pub fn throw(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`, or 0.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.throw() % n.max(1)
+    }
+
+    /// True so often in a hundred times.
+    pub fn percent(&mut self, percent: u8) -> bool {
+        percent != 0 && self.below(100) < u64::from(percent)
+    }
+
+    /// So many bytes.
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        for word in bytes.chunks_mut(8) {
+            word.copy_from_slice(&self.throw().to_ne_bytes()[..word.len()]);
+        }
+        bytes
+    }
+}

@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A QP: the pure transport, driven as the module's data path drives it.
+//!
+//! Each half has turns of a budget; what is left waits for a worker. The timer is armed as the
+//! module arms it: only ever to an earlier time, and looked at again when it fires. Nothing here
+//! looks for something to do without having been told, so a wake-up that the transport forgets is
+//! missed here as it would be there.
+
+use super::frame::{answer_of, content_of, Content, Frame};
+use super::memory::{Env, Memory};
+use super::network::US;
+use super::plan::{Plan, UNTOUCHED};
+use super::scenario::{Scenario, Side};
+use ferroce_core::transport::completion::{RecvCompletion, RecvOp, SendCompletion, Status};
+use ferroce_core::transport::config::{Mtu, RequesterConfig, ResponderConfig};
+use ferroce_core::transport::requester::{Progress, PushError, Requester, SendSlot};
+use ferroce_core::transport::responder::{DropReason, Fatal, Responder, ResponderEnv, TakeReceive};
+use ferroce_core::transport::segment::{ReadSegment, RequestSegment, Response};
+use ferroce_core::wire::headers::ack_timeout_ns;
+use ferroce_core::wire::psn::Psn;
+
+use super::dice::Dice;
+
+/// How long a worker takes to get its turn.
+const WORKER: u64 = US;
+
+/// Where a QP is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Takes no packets yet.
+    Init,
+    /// Answers only.
+    Rtr,
+    /// Answers and sends.
+    Rts,
+    /// Finishes what was begun.
+    Sqd,
+    /// Flushes.
+    Err,
+    /// Destroyed.
+    Gone,
+}
+
+/// A frame that leaves, and what it says.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// The segment, if it is a request.
+    pub segment: Option<RequestSegment>,
+    /// What it says.
+    pub content: Content,
+    /// What travels.
+    pub frame: Frame,
+}
+
+/// A QP.
+pub struct Endpoint {
+    side: usize,
+    span: u32,
+    config: Side,
+    mtu: Mtu,
+    peer_psn: u32,
+    dice: Dice,
+    /// The sending half.
+    pub requester: Requester<Vec<SendSlot>>,
+    /// The receiving half.
+    pub responder: Responder,
+    /// Its user's memory.
+    pub memory: Memory,
+    /// Where it is in its life.
+    pub state: State,
+    /// Completions of the send queue.
+    pub sent: Vec<SendCompletion>,
+    /// Local buffers of the send queue.
+    pub buffers: Vec<Vec<u8>>,
+    /// Requests whose local memory is not accessible.
+    gone: Vec<bool>,
+    /// Which request a slot of the send queue holds.
+    slots: Vec<usize>,
+    /// How many requests were pushed.
+    pub pushed: usize,
+    /// What the responder died of.
+    pub fatal: Option<Fatal>,
+    /// A work request ended in error.
+    failing: bool,
+    /// When the timer fires.
+    pub timer: Option<u64>,
+    /// When a worker looks at the sending half.
+    pub send_worker: Option<u64>,
+    /// When a worker looks at the receiving half.
+    pub recv_worker: Option<u64>,
+    /// What the requester had counted in earlier lives.
+    timeouts_before: u64,
+    /// Segments that found the device full.
+    pub stuck: u64,
+    /// What left and was not fetched.
+    pub out: Vec<Outgoing>,
+    /// What must never happen.
+    pub violation: Option<String>,
+}
+
+impl Endpoint {
+    /// A QP in INIT.
+    pub fn new(scenario: &Scenario, side: usize, plan: &Plan) -> Self {
+        let config = scenario.sides[side].clone();
+        let entries = 1usize << config.send_log;
+        let buffers = plan.messages.iter().map(|message| {
+            if message.request.op.is_read() {
+                vec![UNTOUCHED; message.request.length as usize]
+            } else {
+                message.data.clone()
+            }
+        });
+        Self {
+            side,
+            span: scenario.span,
+            mtu: Mtu::from_bytes(scenario.mtu).expect("an MTU"),
+            peer_psn: scenario.sides[1 - side].first_psn,
+            dice: Dice::of(&[scenario.seed, 0x7175 + side as u64]),
+            requester: Requester::new(vec![SendSlot::default(); entries]),
+            responder: Responder::new(),
+            memory: Memory::new(plan),
+            state: State::Init,
+            sent: Vec::new(),
+            buffers: buffers.collect(),
+            gone: plan.messages.iter().map(|m| m.work.gone).collect(),
+            slots: vec![0; entries],
+            pushed: 0,
+            fatal: None,
+            failing: false,
+            timer: None,
+            send_worker: None,
+            recv_worker: None,
+            timeouts_before: 0,
+            stuck: 0,
+            out: Vec::new(),
+            violation: None,
+            config,
+        }
+    }
+
+    /// Begins another life with the state machines of the one before: RESET, then INIT.
+    pub fn inherit(&mut self, before: Endpoint) {
+        if self.slots.len() == before.slots.len() {
+            self.requester = before.requester;
+            self.requester.reset();
+            self.timeouts_before = self.requester.counters().timeouts;
+        }
+        self.responder = before.responder;
+        self.responder.reset();
+    }
+
+    /// To RTR.
+    pub fn ready_to_receive(&mut self) {
+        self.responder.connect(ResponderConfig {
+            mtu: self.mtu,
+            rq_psn: Psn::new(self.peer_psn),
+            max_dest_rd_atomic: self.config.max_dest_rd_atomic,
+            min_rnr_timer: self.config.rnr_timer,
+            allow_read: self.config.allow_read,
+            allow_write: self.config.allow_write,
+        });
+        self.state = State::Rtr;
+    }
+
+    /// To RTS.
+    pub fn ready_to_send(&mut self) {
+        self.requester.connect(RequesterConfig {
+            mtu: self.mtu,
+            sq_psn: Psn::new(self.config.first_psn),
+            retry_cnt: self.config.retry_cnt,
+            rnr_retry: self.config.rnr_retry,
+            ack_timeout_ns: ack_timeout_ns(self.config.timeout),
+            max_rd_atomic: self.config.max_rd_atomic,
+        });
+        self.state = State::Rts;
+    }
+
+    /// How often the ACK timeout ran out in this life.
+    pub fn timeouts(&self) -> u64 {
+        self.requester.counters().timeouts - self.timeouts_before
+    }
+
+    /// Whether packets of the peer are looked at.
+    pub fn serves(&self) -> bool {
+        matches!(self.state, State::Rtr | State::Rts | State::Sqd)
+    }
+
+    fn sends(&self) -> bool {
+        matches!(self.state, State::Rts | State::Sqd)
+    }
+
+    /// How many requests are in the send queue.
+    pub fn in_queue(&self) -> u32 {
+        let requester = &self.requester;
+        requester.pushed().wrapping_sub(requester.retired())
+    }
+
+    /// Whether another request fits.
+    pub fn has_send_room(&self) -> bool {
+        (self.in_queue() as usize) < self.slots.len()
+    }
+
+    /// Whether another receive fits.
+    pub fn has_recv_room(&self) -> bool {
+        self.memory.posted - self.memory.taken < 1 << self.config.recv_log
+    }
+
+    /// The user posts the next request of the plan. The doorbell is [`Self::doorbell`].
+    pub fn post_send(&mut self, plan: &Plan) {
+        let index = self.pushed;
+        let request = plan.messages[index].request;
+        self.pushed += 1;
+        let entries = self.slots.len();
+        self.slots[self.requester.pushed() as usize % entries] = index;
+        let sent = &mut self.sent;
+        let sink = &mut |done| sent.push(done);
+        if self.state == State::Err {
+            let status = Status::WrFlushErr;
+            let pushed = self.requester.push_failed(request.wr_id, status, sink);
+            if pushed.is_err() {
+                self.forbid("no room in a flushed queue".into());
+            }
+            let sent = &mut self.sent;
+            self.requester.flush(&mut |done| sent.push(done));
+            return;
+        }
+        match self.requester.push(request) {
+            Ok(slot) if slot as usize == index % entries => {}
+            Err(PushError::NoReads) if request.op.is_read() => {
+                let status = Status::LocQpOpErr;
+                match self.requester.push_failed(request.wr_id, status, sink) {
+                    Ok(progress) => self.failing |= progress.fatal,
+                    Err(error) => self.forbid(format!("{error:?}")),
+                }
+            }
+            other => self.forbid(format!("request {index} pushed: {other:?}")),
+        }
+    }
+
+    /// The user posts the next receive of the plan.
+    pub fn post_receive(&mut self) {
+        self.memory.posted += 1;
+        if self.state == State::Err {
+            self.flush_receives();
+        }
+    }
+
+    /// The user rings the doorbell of the send queue.
+    pub fn doorbell(&mut self, now: u64) {
+        if self.sends() && self.send_worker.is_none() {
+            self.advance(now);
+        }
+        self.end_turn();
+    }
+
+    /// What a packet or segment of the peer leads to. The answer is why it had no effect.
+    pub fn receive(&mut self, content: &Content, now: u64) -> Option<DropReason> {
+        let mut dropped = Some(DropReason::NotReady);
+        match content {
+            Content::Request(request, payload) if self.serves() => {
+                let mut env = Env {
+                    memory: &mut self.memory,
+                    payload,
+                };
+                let outcome = self.responder.on_request(request, &mut env);
+                self.fatal = self.fatal.or(outcome.fatal);
+                dropped = outcome.dropped;
+                if self.recv_worker.is_none() {
+                    self.answer(now);
+                }
+            }
+            Content::Acknowledge(psn, syndrome) if self.sends() => {
+                let sent = &mut self.sent;
+                let sink = &mut |done| sent.push(done);
+                let progress = self.requester.on_acknowledge(*psn, *syndrome, now, sink);
+                self.proceed(progress, now);
+                dropped = None;
+            }
+            Content::Read(segment, payload) if self.sends() => {
+                let progress = self.take_read(segment, payload, now);
+                self.proceed(progress, now);
+                dropped = None;
+            }
+            _ => {}
+        }
+        self.end_turn();
+        dropped
+    }
+
+    /// The timer fires.
+    pub fn expire(&mut self, now: u64) {
+        self.timer = None;
+        if self.sends() {
+            let sent = &mut self.sent;
+            let progress = self.requester.on_deadline(now, &mut |done| sent.push(done));
+            self.proceed(progress, now);
+        }
+        self.end_turn();
+    }
+
+    /// A worker has its turn.
+    pub fn work(&mut self, now: u64) {
+        if self.send_worker.is_some_and(|at| at <= now) {
+            self.send_worker = None;
+            if self.sends() {
+                self.advance(now);
+            }
+        }
+        if self.recv_worker.is_some_and(|at| at <= now) {
+            self.recv_worker = None;
+            if self.serves() {
+                self.answer(now);
+            }
+        }
+        self.end_turn();
+    }
+
+    /// To SQD, or back to RTS.
+    pub fn drain(&mut self, on: bool, now: u64) {
+        self.requester.drain(on);
+        self.state = if on { State::Sqd } else { State::Rts };
+        if self.send_worker.is_none() {
+            self.advance(now);
+        }
+        self.end_turn();
+    }
+
+    /// To ERR: everything that was posted completes.
+    pub fn enter_error(&mut self) {
+        if matches!(self.state, State::Err | State::Gone) {
+            return;
+        }
+        self.state = State::Err;
+        self.timer = None;
+        self.send_worker = None;
+        self.recv_worker = None;
+        let sent = &mut self.sent;
+        self.requester.flush(&mut |done| sent.push(done));
+        self.responder.abort(&mut Env {
+            memory: &mut self.memory,
+            payload: &[],
+        });
+        self.flush_receives();
+    }
+
+    /// It is gone, and nothing of it moves any more.
+    pub fn destroy(&mut self) {
+        self.state = State::Gone;
+        self.timer = None;
+        self.send_worker = None;
+        self.recv_worker = None;
+    }
+
+    fn flush_receives(&mut self) {
+        let mut env = Env {
+            memory: &mut self.memory,
+            payload: &[],
+        };
+        while let TakeReceive::Taken { wr_id, .. } | TakeReceive::Malformed { wr_id, .. } =
+            env.take_receive()
+        {
+            env.complete(RecvCompletion {
+                wr_id,
+                status: Status::WrFlushErr,
+                op: RecvOp::Send,
+                byte_len: 0,
+                imm: None,
+                solicited: false,
+                vendor_err: 0,
+            });
+        }
+    }
+
+    fn forbid(&mut self, what: String) {
+        self.violation.get_or_insert(what);
+    }
+
+    fn is_gone(&self, index: usize) -> bool {
+        self.memory.local_gone || self.gone[index]
+    }
+
+    /// Goes on after a response or the timer.
+    fn proceed(&mut self, progress: Progress, now: u64) {
+        if progress.fatal {
+            self.failing = true;
+            return;
+        }
+        if self.send_worker.is_some() {
+            self.arm();
+            return;
+        }
+        let before = self.out.len();
+        self.advance(now);
+        if !progress.more && self.out[before..].iter().any(|o| o.segment.is_some()) {
+            self.forbid("there was more to send than the progress said".into());
+        }
+    }
+
+    /// Sends what may be sent, within the budget.
+    fn advance(&mut self, now: u64) {
+        for _ in 0..self.config.budget.max(1) {
+            let span = self.next_span();
+            let Some(segment) = self.requester.next_segment(now, span) else {
+                self.arm();
+                return;
+            };
+            if self.dice.percent(self.config.stuck) {
+                self.requester.unsend(&segment);
+                self.stuck += 1;
+                break;
+            }
+            self.send(&segment);
+        }
+        self.send_worker = Some(now + WORKER);
+        self.arm();
+    }
+
+    fn arm(&mut self) {
+        if let Some(at) = self.requester.deadline() {
+            self.timer = Some(self.timer.map_or(at, |timer| timer.min(at)));
+        }
+    }
+
+    fn next_span(&mut self) -> u32 {
+        1 + self.dice.below(u64::from(self.span)) as u32
+    }
+
+    fn send(&mut self, segment: &RequestSegment) {
+        let index = self.slots[segment.slot as usize];
+        let range = segment.offset as usize..segment.offset as usize + segment.len as usize;
+        if segment.len != 0 && self.is_gone(index) {
+            let sent = &mut self.sent;
+            let sink = &mut |done| sent.push(done);
+            let progress = self.requester.fail(segment.slot, Status::LocProtErr, sink);
+            self.failing |= progress.fatal;
+            return;
+        }
+        let Some(payload) = self.buffers[index].get(range) else {
+            return self.forbid(format!("{segment:?} is not in the message"));
+        };
+        let content = content_of(segment, payload);
+        let frame = Frame::request(self.side, segment, payload);
+        self.out.push(Outgoing {
+            segment: Some(*segment),
+            content,
+            frame,
+        });
+    }
+
+    fn take_read(&mut self, segment: &ReadSegment, payload: &[u8], now: u64) -> Progress {
+        let sent = &mut self.sent;
+        let sink = &mut |done| sent.push(done);
+        let place = match self.requester.accept_read_response(segment, now, sink) {
+            Ok(place) => place,
+            Err(refused) => return refused.progress,
+        };
+        let index = self.slots[place.slot as usize];
+        if place.len != 0 && (self.memory.local_gone || self.gone[index]) {
+            return self.requester.fail(place.slot, Status::LocProtErr, sink);
+        }
+        let range = place.offset as usize..place.offset as usize + place.len as usize;
+        match self.buffers[index].get_mut(range) {
+            Some(to) if to.len() == payload.len() => to.copy_from_slice(payload),
+            _ => self.violation = Some(format!("{place:?} is not in the message")),
+        }
+        self.requester.read_response_placed(&place, now, sink)
+    }
+
+    /// Sends what there is to answer, within the budget.
+    fn answer(&mut self, now: u64) {
+        for _ in 0..self.config.budget.max(1) {
+            let span = self.next_span();
+            let Some(response) = self.responder.next_response(span) else {
+                return;
+            };
+            let payload = match &response {
+                Response::Acknowledge { .. } => Ok(Vec::new()),
+                Response::ReadResponse {
+                    segment, rkey, va, ..
+                } => self.memory.read(*rkey, *va, segment.len),
+            };
+            match payload {
+                Ok(payload) => self.out.push(Outgoing {
+                    segment: None,
+                    content: answer_of(&response, &payload),
+                    frame: Frame::response(self.side, &response, &payload),
+                }),
+                Err(_) => {
+                    let outcome = self.responder.read_failed();
+                    self.fatal = self.fatal.or(outcome.fatal);
+                }
+            }
+            if self.responder.has_ended() {
+                self.failing = true;
+            }
+        }
+        if self.responder.has_response() {
+            self.recv_worker = Some(now + WORKER);
+        }
+    }
+
+    /// What a turn leaves for its end: the way to ERR.
+    fn end_turn(&mut self) {
+        if std::mem::take(&mut self.failing) {
+            self.enter_error();
+        }
+    }
+}

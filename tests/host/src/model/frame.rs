@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What travels: a packet as its bytes from the IP header to the ICRC, or on the local path a
+//! segment as it is.
+//!
+//! Computing an ICRC is most of the work of sending a packet. So a packet gets its own only when
+//! the network is about to change it, which gives the same answers: what was not changed is whole.
+
+use ferroce_core::transport::segment::{IncomingRequest, ReadSegment, RequestSegment, Response};
+use ferroce_core::wire::headers::AethSyndrome;
+use ferroce_core::wire::icrc::{finish, is_plain_ipv4, masked_prefix_v4, Crc32, SoftCrc32, SEED};
+use ferroce_core::wire::ip::{Ipv4, Udp};
+use ferroce_core::wire::packet::{pad_for, parse, Headers};
+use ferroce_core::wire::psn::Psn;
+use ferroce_core::wire::ICRC_LEN;
+
+/// What a packet or segment says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A request and its payload.
+    Request(IncomingRequest, Vec<u8>),
+    /// An acknowledge packet.
+    Acknowledge(Psn, AethSyndrome),
+    /// A READ response and its payload.
+    Read(ReadSegment, Vec<u8>),
+}
+
+impl Content {
+    /// PSN of the (first) packet.
+    pub fn psn(&self) -> Psn {
+        match self {
+            Content::Request(request, _) => request.psn,
+            Content::Acknowledge(psn, _) => *psn,
+            Content::Read(segment, _) => segment.psn,
+        }
+    }
+
+    /// How many packets it stands for.
+    pub fn span(&self) -> u32 {
+        match self {
+            Content::Request(request, _) => request.span,
+            Content::Acknowledge(..) => 1,
+            Content::Read(segment, _) => segment.span,
+        }
+    }
+
+    /// Whether it is a request.
+    pub fn is_request(&self) -> bool {
+        matches!(self, Content::Request(..))
+    }
+}
+
+/// Where the QPs live: addresses, QP numbers and source ports.
+const ADDRESS: [[u8; 4]; 2] = [[10, 0, 0, 1], [10, 0, 0, 2]];
+const QPN: [u32; 2] = [0x11, 0xab_cdef];
+const PORT: u16 = 0xc123;
+const IP: usize = 20;
+const UDP: usize = 8;
+
+/// What a request segment says.
+pub fn content_of(segment: &RequestSegment, payload: &[u8]) -> Content {
+    Content::Request(IncomingRequest::from(segment), payload.to_vec())
+}
+
+/// What a response says.
+pub fn answer_of(response: &Response, payload: &[u8]) -> Content {
+    match response {
+        Response::Acknowledge { psn, syndrome, .. } => Content::Acknowledge(*psn, *syndrome),
+        Response::ReadResponse { segment, .. } => Content::Read(*segment, payload.to_vec()),
+    }
+}
+
+/// A frame on its way.
+#[derive(Clone, Debug)]
+pub enum Frame {
+    /// Bytes from the IP header on.
+    Packet {
+        /// All of them.
+        bytes: Vec<u8>,
+        /// The ICRC is there.
+        sealed: bool,
+    },
+    /// A segment of the local path.
+    Segment(Content),
+}
+
+impl Frame {
+    /// A request that leaves `side`.
+    pub fn request(side: usize, segment: &RequestSegment, payload: &[u8]) -> Self {
+        if segment.span != 1 {
+            return Frame::Segment(content_of(segment, payload));
+        }
+        let mut headers = Headers::new(segment.opcode(), QPN[1 - side], segment.psn);
+        headers.ack_req = segment.ack_req;
+        headers.solicited = segment.solicited;
+        headers.imm = segment.imm;
+        headers.reth = segment.reth;
+        Self::packet(side, headers, payload)
+    }
+
+    /// A response that leaves `side`.
+    pub fn response(side: usize, response: &Response, payload: &[u8]) -> Self {
+        if let Response::ReadResponse { segment, .. } = response {
+            if segment.span != 1 {
+                return Frame::Segment(answer_of(response, payload));
+            }
+        }
+        let mut headers = Headers::new(response.opcode(), QPN[1 - side], response.psn());
+        headers.aeth = response.aeth();
+        Self::packet(side, headers, payload)
+    }
+
+    fn packet(side: usize, mut headers: Headers, payload: &[u8]) -> Self {
+        headers.pad = pad_for(payload.len());
+        let transport = headers.headers_len() + payload.len() + usize::from(headers.pad) + ICRC_LEN;
+        let mut bytes = Vec::with_capacity(IP + UDP + transport);
+        let (from, to) = (ADDRESS[side], ADDRESS[1 - side]);
+        let ip = Ipv4::udp(from, to, 0, 64, (UDP + transport) as u16).expect("not that long");
+        bytes.extend_from_slice(&ip.to_bytes());
+        bytes.extend_from_slice(&Udp::roce(PORT, transport).unwrap().to_bytes());
+        let mut head = [0; 64];
+        let len = headers.emit(&mut head).expect("the headers fit the opcode");
+        bytes.extend_from_slice(&head[..len]);
+        bytes.extend_from_slice(payload);
+        bytes.resize(IP + UDP + transport, 0);
+        Frame::Packet {
+            bytes,
+            sealed: false,
+        }
+    }
+
+    /// Gives the packet its ICRC.
+    pub fn seal(&mut self) {
+        if let Frame::Packet { bytes, sealed } = self {
+            let body = bytes.len() - ICRC_LEN;
+            let icrc = icrc(&bytes[..body]).expect("a packet of ours");
+            bytes[body..].copy_from_slice(&icrc);
+            *sealed = true;
+        }
+    }
+
+    /// What arrives at `side`, or `None` if it is dropped.
+    pub fn open(self, side: usize) -> Option<Content> {
+        let (bytes, sealed) = match self {
+            Frame::Segment(content) => return Some(content),
+            Frame::Packet { bytes, sealed } => (bytes, sealed),
+        };
+        let transport = bytes.get(IP + UDP..)?;
+        let packet = parse(transport, transport.len()).ok()?;
+        if packet.dest_qpn != QPN[side] {
+            return None;
+        }
+        let body = bytes.len() - ICRC_LEN;
+        if sealed && icrc(&bytes[..body])?[..] != bytes[body..] {
+            return None;
+        }
+        let payload = transport[packet.payload_offset..][..packet.payload_len].to_vec();
+        if let Some(request) = IncomingRequest::from_packet(&packet) {
+            return Some(Content::Request(request, payload));
+        }
+        if let Some(segment) = ReadSegment::from_packet(&packet) {
+            return Some(Content::Read(segment, payload));
+        }
+        Some(Content::Acknowledge(packet.psn, packet.aeth?.syndrome))
+    }
+}
+
+/// Whether a byte of a packet, counted from the IP header, may be changed by routers.
+pub fn varies(at: usize) -> bool {
+    const BTH: usize = IP + UDP;
+    // Type of service, time to live, header checksum; UDP checksum; congestion bits.
+    matches!(at, 1 | 8 | 10 | 11 | 26 | 27) || at == BTH + 4
+}
+
+fn icrc(body: &[u8]) -> Option<[u8; ICRC_LEN]> {
+    let (ip, rest) = body.split_first_chunk::<IP>()?;
+    let (udp, rest) = rest.split_first_chunk::<UDP>()?;
+    let (bth, rest) = rest.split_first_chunk()?;
+    if !is_plain_ipv4(ip[0]) {
+        return None;
+    }
+    let crc = SoftCrc32.update(SEED, &masked_prefix_v4(ip, udp, bth));
+    Some(finish(SoftCrc32.update(crc, rest)))
+}

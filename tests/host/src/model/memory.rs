@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The memory of a QP's user: the region that the peer addresses, the buffers of both queues, and
+//! the receive queue.
+
+use super::plan::{Plan, PlannedReceive, BASE, RKEY, UNTOUCHED};
+use super::scenario::Fault;
+use ferroce_core::transport::completion::{RecvCompletion, Status};
+use ferroce_core::transport::responder::{AccessError, RemoteAccess, ResponderEnv, TakeReceive};
+
+/// A receive that completed.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// How.
+    pub done: RecvCompletion,
+    /// How many bytes the peer's WRITEs had written by then.
+    pub written: u64,
+}
+
+/// Memory and receive queue.
+pub struct Memory {
+    /// What the peer addresses, at [`BASE`] with [`RKEY`].
+    pub region: Vec<u8>,
+    /// The region is gone.
+    pub region_gone: bool,
+    /// The memory of both queues is gone.
+    pub local_gone: bool,
+    /// Writes of the peer, in their order: offset and length.
+    pub writes: Vec<(usize, usize)>,
+    /// How many bytes they wrote.
+    pub written: u64,
+    /// The buffers of the receives, as long as they may be and a guard.
+    pub buffers: Vec<Vec<u8>>,
+    receives: Vec<PlannedReceive>,
+    /// How many receives were posted.
+    pub posted: usize,
+    /// How many of them were taken.
+    pub taken: usize,
+    /// The receives that completed.
+    pub received: Vec<Received>,
+    /// What must never happen.
+    pub violation: Option<String>,
+    /// How many more accesses to the region by READs succeed.
+    pub reads_left: u64,
+}
+
+/// Bytes behind a receive's buffer, where nobody may write.
+const GUARD: usize = 8;
+
+impl Memory {
+    /// Memory for this plan.
+    pub fn new(plan: &Plan) -> Self {
+        let buffers = plan
+            .receives
+            .iter()
+            .map(|receive| vec![UNTOUCHED; receive.capacity + GUARD])
+            .collect();
+        Self {
+            region: plan.region.clone(),
+            region_gone: false,
+            local_gone: false,
+            writes: Vec::new(),
+            written: 0,
+            buffers,
+            receives: plan.receives.clone(),
+            posted: 0,
+            taken: 0,
+            received: Vec::new(),
+            violation: None,
+            reads_left: u64::MAX,
+        }
+    }
+
+    fn offset(&self, rkey: u32, va: u64, len: u32) -> Result<usize, AccessError> {
+        let offset = va.checked_sub(BASE).ok_or(AccessError)?;
+        let end = offset.checked_add(u64::from(len)).ok_or(AccessError)?;
+        if self.region_gone || rkey != RKEY || end > self.region.len() as u64 {
+            return Err(AccessError);
+        }
+        Ok(offset as usize)
+    }
+
+    /// The data of a READ response.
+    pub fn read(&mut self, rkey: u32, va: u64, len: u32) -> Result<Vec<u8>, AccessError> {
+        if len == 0 {
+            return Ok(Vec::new());
+        }
+        self.reads_left = self.reads_left.checked_sub(1).ok_or(AccessError)?;
+        let offset = self.offset(rkey, va, len)?;
+        Ok(self.region[offset..][..len as usize].to_vec())
+    }
+
+    /// The receive with this number.
+    pub fn receive(&self, number: usize) -> &PlannedReceive {
+        &self.receives[number]
+    }
+
+    fn forbid(&mut self, what: String) {
+        self.violation.get_or_insert(what);
+    }
+}
+
+/// The memory together with the payload of the request at hand.
+pub struct Env<'a> {
+    /// The memory.
+    pub memory: &'a mut Memory,
+    /// The payload.
+    pub payload: &'a [u8],
+}
+
+impl ResponderEnv for Env<'_> {
+    fn take_receive(&mut self) -> TakeReceive {
+        let memory = &mut self.memory;
+        if memory.taken == memory.posted {
+            return TakeReceive::Empty;
+        }
+        let number = memory.taken;
+        memory.taken += 1;
+        let receive = &memory.receives[number];
+        let wr_id = number as u64;
+        if receive.fault == Fault::Malformed {
+            let status = Status::LocQpOpErr;
+            return TakeReceive::Malformed { wr_id, status };
+        }
+        TakeReceive::Taken {
+            wr_id,
+            capacity: receive.capacity as u64,
+        }
+    }
+
+    fn check_remote(
+        &mut self,
+        _access: RemoteAccess,
+        rkey: u32,
+        va: u64,
+        len: u32,
+    ) -> Result<(), AccessError> {
+        if len == 0 {
+            self.memory.forbid("an empty range was checked".into());
+        }
+        self.memory.offset(rkey, va, len).map(|_| ())
+    }
+
+    fn write_remote(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
+        let memory = &mut self.memory;
+        if self.payload.len() != len as usize {
+            memory.forbid(format!("{len} bytes of {}", self.payload.len()));
+            return Err(AccessError);
+        }
+        let offset = memory.offset(rkey, va, len)?;
+        memory.region[offset..][..self.payload.len()].copy_from_slice(self.payload);
+        memory.writes.push((offset, self.payload.len()));
+        memory.written += u64::from(len);
+        Ok(())
+    }
+
+    fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {
+        let memory = &mut self.memory;
+        let number = memory.taken.wrapping_sub(1);
+        let Some(receive) = memory.receives.get(number) else {
+            memory.forbid("data for no receive".into());
+            return Err(AccessError);
+        };
+        let (offset, len) = (offset as usize, len as usize);
+        if self.payload.len() != len || offset + len > receive.capacity {
+            let what = format!("{len} bytes at {offset} of receive {number}");
+            memory.forbid(what);
+            return Err(AccessError);
+        }
+        if memory.local_gone || receive.fault == Fault::Gone {
+            return Err(AccessError);
+        }
+        memory.buffers[number][offset..][..len].copy_from_slice(self.payload);
+        Ok(())
+    }
+
+    fn complete(&mut self, done: RecvCompletion) {
+        let written = self.memory.written;
+        self.memory.received.push(Received { done, written });
+    }
+}

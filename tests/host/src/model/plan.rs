@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the requests of one side are, worked out before the run: their PSNs, their data, and where
+//! it must show up. It is what the run is measured against, so it knows nothing of the code under test
+//! but the types of its interface.
+
+use super::dice::Dice;
+use super::scenario::{Fault, Place, Scenario, Side, Work};
+use ferroce_core::transport::completion::SendOp;
+use ferroce_core::transport::requester::SendRequest;
+
+/// Length of [`Place::Cell`]: some packets and a rest.
+pub const CELL: usize = 2 * 4096 + 5;
+/// Key of a side's region.
+pub const RKEY: u32 = 0x0bee_f000;
+/// Address of a side's region.
+pub const BASE: u64 = 0x7f00_1234_5000;
+/// Bytes between places, where nobody may write.
+const GUARD: usize = 8;
+/// What memory holds that nobody wrote.
+pub const UNTOUCHED: u8 = 0xee;
+
+/// A message that a work request makes.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// The work request, as the transport sees it.
+    pub request: SendRequest,
+    /// As the scenario has it.
+    pub work: Work,
+    /// How many PSNs come before it.
+    pub first: u64,
+    /// How many PSNs it takes.
+    pub packets: u64,
+    /// What it carries; of a READ, nothing.
+    pub data: Vec<u8>,
+    /// Which receive of the peer it takes.
+    pub receive: Option<usize>,
+    /// Where in the peer's region it reads or writes, if it may.
+    pub offset: Option<usize>,
+    /// How many bytes the WRITEs up to and with this one write.
+    pub written: u64,
+}
+
+/// A receive of a side.
+#[derive(Clone, Debug)]
+pub struct PlannedReceive {
+    /// Microseconds after which it is due.
+    pub due: u64,
+    /// What is wrong with it.
+    pub fault: Fault,
+    /// Bytes that it holds.
+    pub capacity: usize,
+}
+
+/// What one side wants.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The requests, with the microseconds after which they are due.
+    pub messages: Vec<Message>,
+    /// When each is due, in microseconds.
+    pub due: Vec<u64>,
+    /// The receives for the messages of the peer.
+    pub receives: Vec<PlannedReceive>,
+    /// What the region holds in the beginning.
+    pub region: Vec<u8>,
+}
+
+impl Message {
+    /// The end of its PSNs.
+    pub fn end(&self) -> u64 {
+        self.first + self.packets
+    }
+
+    /// Whether it addresses memory that it may not.
+    pub fn is_out_of_bounds(&self) -> bool {
+        self.request.op.is_rdma() && self.request.length != 0 && self.offset.is_none()
+    }
+
+    /// Whether it takes a receive of the peer.
+    fn takes_receive(&self) -> bool {
+        matches!(
+            self.request.op,
+            SendOp::Send | SendOp::SendImm | SendOp::WriteImm
+        )
+    }
+
+    /// Whether it writes to the peer's region.
+    pub fn is_write(&self) -> bool {
+        matches!(self.request.op, SendOp::Write | SendOp::WriteImm)
+    }
+}
+
+fn length(work: &Work, mtu: u32) -> usize {
+    if work.op.is_rdma() && work.place == Place::Cell {
+        return CELL;
+    }
+    (i64::from(work.packets) * i64::from(mtu) + i64::from(work.bytes)).max(0) as usize
+}
+
+fn message(index: usize, work: &Work, mtu: u32) -> Message {
+    let len = length(work, mtu);
+    Message {
+        request: SendRequest {
+            wr_id: index as u64,
+            remote_addr: 0,
+            length: len as u32,
+            rkey: RKEY,
+            imm: (index as u32).wrapping_mul(0x0101_0101).to_be_bytes(),
+            op: work.op,
+            signaled: work.signaled,
+            fence: work.fence,
+            solicited: work.solicited,
+        },
+        work: work.clone(),
+        first: 0,
+        packets: len.div_ceil(mtu as usize).max(1) as u64,
+        data: Vec::new(),
+        receive: None,
+        offset: None,
+        written: 0,
+    }
+}
+
+/// The plans of both sides.
+pub fn plans(scenario: &Scenario) -> [Plan; 2] {
+    let [(a, a_region), (b, b_region)] = [0, 1].map(|side| requests(scenario, side));
+    // What one side addresses is the region of the other.
+    let a_receives = receives(&scenario.sides[0], &b);
+    let b_receives = receives(&scenario.sides[1], &a);
+    let due = [0, 1].map(|side: usize| {
+        let side = &scenario.sides[side];
+        let begin = u64::from(side.rtr_at) + u64::from(side.rts_after);
+        sums(begin, side.work.iter().map(|work| work.gap))
+    });
+    let [a_due, b_due] = due;
+    [
+        Plan {
+            messages: a,
+            due: a_due,
+            receives: a_receives,
+            region: b_region,
+        },
+        Plan {
+            messages: b,
+            due: b_due,
+            receives: b_receives,
+            region: a_region,
+        },
+    ]
+}
+
+fn sums(begin: u64, gaps: impl Iterator<Item = u16>) -> Vec<u64> {
+    gaps.scan(begin, |at, gap| {
+        *at += u64::from(gap);
+        Some(*at)
+    })
+    .collect()
+}
+
+/// The messages of a side, and the region of its peer: the cell, then what is read from, then a
+/// place for each WRITE.
+fn requests(scenario: &Scenario, side: usize) -> (Vec<Message>, Vec<u8>) {
+    let mtu = scenario.mtu;
+    let mut messages: Vec<_> = scenario.sides[side]
+        .work
+        .iter()
+        .enumerate()
+        .map(|(index, work)| message(index, work, mtu))
+        .collect();
+    let longest_read = messages
+        .iter()
+        .filter(|m| m.request.op.is_read())
+        .map(|m| m.request.length as usize)
+        .max();
+    let source = CELL + GUARD;
+    let source_len = longest_read.unwrap_or(0) + 64;
+    let mut region = Dice::of(&[scenario.seed, side as u64, 0]).bytes(source + source_len);
+    let (mut psns, mut receive, mut written) = (0, 0, 0);
+    for message in &mut messages {
+        let len = message.request.length as usize;
+        message.first = psns;
+        psns += message.packets;
+        let mut dice = Dice::of(&[scenario.seed, side as u64, 1 + message.request.wr_id]);
+        if message.takes_receive() {
+            message.receive = Some(receive);
+            receive += 1;
+        }
+        if !message.request.op.is_read() {
+            message.data = dice.bytes(len);
+        }
+        if !message.request.op.is_rdma() {
+            continue;
+        }
+        let offset = match message.work.place {
+            Place::Cell => 0,
+            _ if message.request.op.is_read() => {
+                source + dice.below((source_len - len) as u64) as usize
+            }
+            _ => {
+                let at = region.len() + GUARD;
+                region.resize(at + len + GUARD, UNTOUCHED);
+                at
+            }
+        };
+        message.request.remote_addr = BASE + offset as u64;
+        match message.work.place {
+            Place::Own | Place::Cell => message.offset = Some(offset),
+            Place::WrongKey => message.request.rkey ^= 1 << dice.below(32),
+            Place::Wraps => {
+                // The last byte is beyond the end; a message of one byte stands at the very end.
+                message.request.remote_addr = u64::MAX - dice.below(len as u64 / 2 + 1);
+            }
+            Place::Outside => message.request.remote_addr = BASE - 1 - dice.below(4096),
+        }
+        if message.is_write() && message.offset.is_some() {
+            written += len as u64;
+        }
+        message.written = written;
+    }
+    // Each message knows what was written up to it, also one that does not write.
+    let mut before = 0;
+    for message in &mut messages {
+        before = message.written.max(before);
+        message.written = before;
+    }
+    (messages, region)
+}
+
+fn receives(side: &Side, peer: &[Message]) -> Vec<PlannedReceive> {
+    let taking: Vec<_> = peer.iter().filter(|m| m.receive.is_some()).collect();
+    // One more than needed is a receive that nobody takes.
+    let count = side.receives.len().max(taking.len() + 1);
+    let due = sums(0, side.receives.iter().map(|receive| receive.gap));
+    (0..count)
+        .map(|n| {
+            let fault = side.receives.get(n).map_or(Fault::None(0), |r| r.fault);
+            let len = taking.get(n).map_or(0, |message| {
+                if message.request.op == SendOp::WriteImm {
+                    0
+                } else {
+                    message.data.len()
+                }
+            });
+            PlannedReceive {
+                due: due.get(n).or(due.last()).copied().unwrap_or(0),
+                fault,
+                capacity: match fault {
+                    Fault::None(more) => len + usize::from(more),
+                    Fault::Short(less) => len.saturating_sub(usize::from(less)),
+                    Fault::Malformed | Fault::Gone => len,
+                },
+            }
+        })
+        .collect()
+}

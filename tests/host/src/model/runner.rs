@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Many random runs of a property, each from a seed of its own, which is all that it takes to see
+//! it again.
+//!
+//! Proptest makes the values and shrinks them. What is added is that a run has a short name that is printed
+//! when it fails, and that the runs of the past that failed come first:
+//!
+//! | variable | |
+//! |---|---|
+//! | `FERROCE_MODEL_RUNS=1000000` | so many runs of all properties together |
+//! | `FERROCE_MODEL_SEED=name:1f2e` | this run of this property, and no other |
+//! | `FERROCE_MODEL_TRACE=1` | tell what happens in the run that failed |
+
+use super::dice::Dice;
+use super::world::TRACE;
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use std::cell::Cell;
+use std::fmt::Write;
+use std::hash::{BuildHasher, RandomState};
+use std::panic;
+use std::sync::Once;
+
+/// Runs of all properties together, if nobody says otherwise.
+const RUNS: u64 = 50_000;
+
+/// What failed once: `property:seed`, one a line.
+const PAST: &str = include_str!("../../regressions.txt");
+
+thread_local! {
+    /// Panics of this thread are failures to be shrunk, not to be told.
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `percent` of all runs of the property `name`, those that failed in the past first.
+///
+/// # Panics
+///
+/// If one fails: with what is wrong, the smallest value found that shows it, and how to see it again.
+pub fn explore<S: Strategy>(
+    name: &str,
+    percent: u64,
+    strategy: S,
+    test: impl Fn(&S::Value) -> Result<(), String>,
+) {
+    if let Ok(wanted) = std::env::var("FERROCE_MODEL_SEED") {
+        match wanted.split_once(':') {
+            Some((property, seed)) if property == name => run(name, parse(seed), &strategy, &test),
+            Some(_) => {}
+            None => panic!("FERROCE_MODEL_SEED is property:seed"),
+        }
+        return;
+    }
+    for line in PAST.lines().filter(|line| !line.starts_with('#')) {
+        let word = line.split_whitespace().next().unwrap_or_default();
+        match word.split_once(':') {
+            Some((property, seed)) if property == name => run(name, parse(seed), &strategy, &test),
+            _ => {}
+        }
+    }
+    let runs = match std::env::var("FERROCE_MODEL_RUNS") {
+        Ok(runs) => runs.parse().expect("FERROCE_MODEL_RUNS is a number"),
+        Err(_) => RUNS,
+    };
+    // Other runs each time, so that the days add up.
+    let mut seeds = Dice::of(&[RandomState::new().hash_one(name)]);
+    for _ in 0..(runs * percent).div_ceil(100) {
+        run(name, seeds.throw(), &strategy, &test);
+    }
+}
+
+fn parse(seed: &str) -> u64 {
+    u64::from_str_radix(seed, 16).expect("the seed of a run is a hexadecimal number")
+}
+
+/// One run.
+fn run<S: Strategy>(
+    name: &str,
+    seed: u64,
+    strategy: &S,
+    test: &impl Fn(&S::Value) -> Result<(), String>,
+) {
+    let config = Config {
+        cases: 1,
+        failure_persistence: None,
+        max_shrink_iters: 50_000,
+        ..Config::default()
+    };
+    let bytes = Dice::of(&[seed]).bytes(32);
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    silence();
+    QUIET.set(true);
+    let result = TestRunner::new_with_rng(config, rng)
+        .run(strategy, |value| test(&value).map_err(TestCaseError::fail));
+    QUIET.set(false);
+    let Err(error) = result else {
+        return;
+    };
+    let mut told = String::new();
+    let _ = match error {
+        TestError::Fail(reason, value) => {
+            if std::env::var_os("FERROCE_MODEL_TRACE").is_some() {
+                TRACE.set(true);
+                let _ = test(&value);
+                TRACE.set(false);
+            }
+            write!(told, "{reason}\n{value:?}")
+        }
+        TestError::Abort(reason) => write!(told, "{reason}"),
+    };
+    panic!(
+        "{told}\nto see it again: FERROCE_MODEL_SEED={name}:{seed:x} cargo test \
+         -p ferroce-host-tests --test model {name}"
+    );
+}
+
+/// While values shrink, each failure would print a panic.
+fn silence() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                usual(info);
+            }
+        }));
+    });
+}

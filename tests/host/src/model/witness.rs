@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One who listens on the wire beside a requester, knows what its user posted, and hears what the
+//! network does to each frame. It checks while the run goes on:
+//!
+//! - each packet is exactly the one that its PSN stands for;
+//! - the sender goes back only to the oldest packet that it has no answer for, and only when
+//!   the network failed since it went back last, or the responder was not ready;
+//! - it does so `retry_cnt` times, not more; a request that ends with RETRY_EXC had all of them;
+//! - an RNR NAK is obeyed for as long as it says, `rnr_retry` times, not more and not less;
+//! - a fence holds until the READs before it are complete, and never more READs are outstanding
+//!   than permitted;
+//! - in SQD nothing new begins.
+
+use super::frame::Content;
+use super::plan::{Message, Plan};
+use super::scenario::{Scenario, Side};
+use ferroce_core::transport::completion::{SendOp, Status};
+use ferroce_core::transport::requester::READ_PIECE;
+use ferroce_core::transport::segment::{Kind, RequestSegment};
+use ferroce_core::wire::headers::{rnr_delay_ns, AethSyndrome};
+use ferroce_core::wire::psn::Psn;
+
+/// Nanoseconds in which everything that was on its way has arrived.
+const ROUND_TRIP: u64 = 1_000_000;
+
+/// What a witness must know of the QP beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing {
+    /// The time.
+    pub now: u64,
+    /// How many requests are complete, in any way.
+    pub retired: usize,
+    /// How many requests were posted.
+    pub pushed: usize,
+    /// How often the ACK timeout ran out.
+    pub timeouts: u64,
+    /// It is in SQD.
+    pub draining: bool,
+    /// Local memory is, or may be, gone, or a request was malformed: then the sender may repeat what
+    /// is before it, to ask about it.
+    pub local_trouble: bool,
+}
+
+/// The listener.
+#[derive(Debug)]
+pub struct Witness {
+    mtu: u64,
+    side: Side,
+    /// Segments may find no room in the device, and with them what they say.
+    loose: bool,
+    /// The oldest packet that the sender has no answer for.
+    una: u64,
+    /// The end of what was ever sent.
+    sent: u64,
+    /// Where the sender is: the end of what was sent last, or where an RNR NAK put it.
+    cursor: u64,
+    /// The newest packet that the network lost since the sender went back.
+    failed: Option<u64>,
+    /// Packets that came out of order, or answer a READ and were lost, and when. The peer may still take one of them, also after the
+    /// sender went back, and miss the next: so each is a reason by itself, while it is not
+    /// acknowledged or what the peer said about it may still be on its way.
+    disordered: Vec<(u64, u64)>,
+    /// How often the sender went back to `una` for a failure.
+    pub retries: u32,
+    /// One of them may have been no retry, but a question.
+    unsure: bool,
+    /// How often `una` was refused by an RNR NAK, each after it had been sent.
+    pub refusals: u32,
+    /// `una` was sent and not refused since.
+    asked: bool,
+    /// When an RNR NAK lets it send again.
+    quiet_until: u64,
+    /// The timeouts known so far.
+    timeouts: u64,
+    /// When SQD was complete.
+    pub drained: bool,
+    /// How often the network failed.
+    pub failures: u64,
+    /// What must never happen.
+    pub violation: Option<String>,
+}
+
+impl Witness {
+    /// Beside the requester of `side`.
+    pub fn new(scenario: &Scenario, side: usize) -> Self {
+        let config = scenario.sides[side].clone();
+        Self {
+            mtu: u64::from(scenario.mtu),
+            loose: scenario.sides.iter().any(|side| side.stuck != 0),
+            side: config,
+            una: 0,
+            sent: 0,
+            cursor: 0,
+            failed: None,
+            disordered: Vec::new(),
+            retries: 0,
+            unsure: false,
+            refusals: 0,
+            asked: false,
+            quiet_until: 0,
+            timeouts: 0,
+            drained: false,
+            failures: 0,
+            violation: None,
+        }
+    }
+
+    fn forbid(&mut self, what: String) {
+        self.violation.get_or_insert(what);
+    }
+
+    /// The sequence of a PSN: the one nearest to `una`.
+    fn sequence(&self, psn: Psn) -> i64 {
+        let una = Psn::new(self.side.first_psn).add(self.una as u32);
+        self.una as i64 + i64::from(psn.distance_from(una))
+    }
+
+    /// The last packet that something stands for.
+    fn last_of(&self, content: &Content) -> u64 {
+        if matches!(content, Content::Request(request, _) if request.kind == Kind::ReadRequest) {
+            // All its answers, wherever they end.
+            return u64::MAX;
+        }
+        let last = self.sequence(content.psn()) + i64::from(content.span()) - 1;
+        u64::try_from(last).unwrap_or(0)
+    }
+
+    /// The network lost something, or the peer did not take it.
+    pub fn lost(&mut self, content: &Content, now: u64) {
+        self.failures += 1;
+        let last = self.last_of(content);
+        if matches!(content, Content::Read(..)) {
+            // A READ that the network doubled is answered twice, and what was lost of the one answer
+            // is missed even if the other has it.
+            self.disordered.push((last, now));
+        } else {
+            self.failed = self.failed.max(Some(last));
+        }
+    }
+
+    /// The peer went to ERR or is gone: what it had not answered is lost.
+    pub fn peer_fell_silent(&mut self) {
+        self.failures += 1;
+        self.failed = Some(u64::MAX);
+    }
+
+    /// Something arrives before what was sent before it, or `late`: after what was sent after it.
+    pub fn out_of_order(&mut self, content: &Content, late: bool, now: u64) {
+        self.failures += 1;
+        // A peer that takes it late misses some of what it had dropped for it.
+        let last = if late {
+            self.sent.saturating_sub(1)
+        } else {
+            self.last_of(content)
+        };
+        self.disordered.push((last, now));
+    }
+
+    /// The sender sends a segment.
+    pub fn sends(&mut self, plan: &Plan, segment: &RequestSegment, payload: &[u8], at: Standing) {
+        let sequence = self.sequence(segment.psn);
+        let message = plan
+            .messages
+            .iter()
+            .take(at.pushed)
+            .find(|m| (m.first as i64..m.end() as i64).contains(&sequence));
+        let Some(message) = message else {
+            return self.forbid(format!("{segment:?} belongs to no request"));
+        };
+        let sequence = sequence as u64;
+        let read_end = (sequence - message.first) / u64::from(READ_PIECE) + 1;
+        let psns = if segment.kind == Kind::ReadRequest {
+            let piece_end = message.first + read_end * u64::from(READ_PIECE);
+            piece_end.min(message.end()) - sequence
+        } else {
+            u64::from(segment.span)
+        };
+        if let Err(what) = self.is_right(message, segment, payload, sequence, psns) {
+            return self.forbid(format!("{what}: {segment:?} of {:?}", message.request));
+        }
+        if at.now < self.quiet_until {
+            self.forbid(format!("{segment:?} was sent in an RNR wait"));
+        }
+        if sequence >= self.sent {
+            self.begins(plan, message, segment, at);
+        }
+        if sequence < self.cursor {
+            self.goes_back(sequence, psns, at);
+        } else if sequence > self.cursor && sequence != self.una {
+            self.forbid(format!("{segment:?} leaves packets out"));
+        }
+        if (sequence..sequence + psns).contains(&self.una) {
+            self.asked = true;
+        }
+        self.cursor = sequence + psns;
+        self.sent = self.sent.max(self.cursor);
+    }
+
+    /// Each field of a segment follows from its place in its message.
+    fn is_right(
+        &self,
+        message: &Message,
+        segment: &RequestSegment,
+        payload: &[u8],
+        sequence: u64,
+        psns: u64,
+    ) -> Result<(), &'static str> {
+        let request = &message.request;
+        let begin = (sequence - message.first) * self.mtu;
+        let end = ((sequence - message.first + psns) * self.mtu).min(u64::from(request.length));
+        let first = sequence == message.first;
+        let last = sequence + psns == message.end();
+        let check = |ok: bool, what| if ok { Ok(()) } else { Err(what) };
+        check(sequence + psns <= message.end(), "beyond its message")?;
+        check(u64::from(segment.offset) == begin, "wrong offset")?;
+        let kind = match request.op {
+            SendOp::Send | SendOp::SendImm => Kind::Send,
+            SendOp::Write | SendOp::WriteImm => Kind::Write,
+            SendOp::Read => Kind::ReadRequest,
+        };
+        check(segment.kind == kind, "wrong kind")?;
+        let wants_reth = kind == Kind::ReadRequest || (kind == Kind::Write && first);
+        check(segment.reth.is_some() == wants_reth, "RETH or none")?;
+        if let Some(reth) = segment.reth {
+            let len = if kind == Kind::ReadRequest {
+                end - begin
+            } else {
+                u64::from(request.length)
+            };
+            check(
+                reth.va == request.remote_addr.wrapping_add(begin)
+                    && reth.rkey == request.rkey
+                    && u64::from(reth.length) == len,
+                "wrong RETH",
+            )?;
+        }
+        if kind == Kind::ReadRequest {
+            return check(payload.is_empty() && segment.span == 1, "READ with payload");
+        }
+        check(
+            segment.first == first && segment.last == last,
+            "wrong place",
+        )?;
+        let data = &message.data[begin as usize..end as usize];
+        check(payload == data, "wrong payload")?;
+        let imm = (last && request.op.has_imm()).then_some(request.imm);
+        check(segment.imm == imm, "wrong immediate data")?;
+        check(
+            segment.solicited == (last && request.solicited),
+            "wrong solicited",
+        )
+    }
+
+    /// Something is sent for the first time.
+    fn begins(&mut self, plan: &Plan, message: &Message, segment: &RequestSegment, at: Standing) {
+        if !segment.first && segment.kind != Kind::ReadRequest {
+            return;
+        }
+        let index = message.request.wr_id as usize;
+        let reads = plan.messages[at.retired.min(index)..index]
+            .iter()
+            .filter(|m| m.request.op.is_read())
+            .count();
+        if message.request.fence && reads != 0 {
+            self.forbid(format!("request {index} passes its fence"));
+        }
+        if message.request.op.is_read() && reads >= usize::from(self.side.max_rd_atomic.max(1)) {
+            self.forbid(format!("READ {index} is one too many"));
+        }
+        if self.drained && message.first >= self.sent {
+            self.forbid(format!("request {index} begins in SQD"));
+        }
+    }
+
+    /// The sender goes back to a packet that it had sent.
+    fn goes_back(&mut self, sequence: u64, psns: u64, at: Standing) {
+        let repeats_last = sequence + psns == self.cursor;
+        let may_ask = at.local_trouble || (at.draining && repeats_last);
+        if sequence != self.una {
+            if !may_ask {
+                self.forbid(format!(
+                    "the sender goes back to packet {sequence}, but {} is the oldest",
+                    self.una
+                ));
+            }
+            return;
+        }
+        self.unsure |= may_ask;
+        let mut crossing = None;
+        if std::mem::replace(&mut self.timeouts, at.timeouts) != at.timeouts {
+            // A NAK for the same loss may have crossed it.
+            crossing = Some((0, at.now));
+        }
+        if !self.take_reason(at.now) {
+            if !self.loose && !may_ask {
+                self.forbid(format!(
+                    "the sender goes back to packet {sequence} for no reason"
+                ));
+            }
+            return;
+        }
+        self.disordered.extend(crossing);
+        self.retries += 1;
+        let most = u32::from(self.side.retry_cnt) + u32::from(self.unsure);
+        if self.retries > most && !self.loose {
+            self.forbid(format!("retry {} of packet {sequence}", self.retries));
+        }
+    }
+
+    /// Whether the network gave a reason to go back, which is used up by that.
+    fn take_reason(&mut self, now: u64) -> bool {
+        if self.failed.take().is_some_and(|failed| failed >= self.una) {
+            return true;
+        }
+        let una = self.una;
+        self.disordered
+            .retain(|&(packet, at)| packet >= una || now < at + ROUND_TRIP);
+        let first = (0..self.disordered.len()).min_by_key(|&n| self.disordered[n]);
+        first.map(|n| self.disordered.swap_remove(n)).is_some()
+    }
+
+    /// A response reaches the sender, who has not looked at it yet.
+    pub fn hears(&mut self, plan: &Plan, content: &Content, now: u64) {
+        let sequence = self.sequence(content.psn());
+        let in_flight = self.una as i64..self.sent as i64;
+        if !in_flight.contains(&sequence) {
+            return;
+        }
+        let sequence = sequence as u64;
+        match content {
+            Content::Acknowledge(_, AethSyndrome::Ack { .. }) => {
+                self.acknowledged(plan, sequence + 1)
+            }
+            Content::Acknowledge(_, AethSyndrome::RnrNak { timer }) => {
+                self.acknowledged(plan, sequence);
+                if self.una == sequence && std::mem::take(&mut self.asked) {
+                    self.refusals += 1;
+                    // All behind it goes out again, which is no retry.
+                    self.cursor = self.una;
+                    self.quiet_until = now + rnr_delay_ns(*timer);
+                }
+            }
+            Content::Acknowledge(..) => self.acknowledged(plan, sequence),
+            Content::Read(segment, _) => {
+                self.acknowledged(plan, sequence);
+                let in_read = plan
+                    .messages
+                    .iter()
+                    .any(|m| m.request.op.is_read() && (m.first..m.end()).contains(&sequence));
+                if self.una == sequence && in_read {
+                    self.progress(sequence + u64::from(segment.span));
+                }
+            }
+            Content::Request(..) => {}
+        }
+    }
+
+    /// All before `end` arrived; of READs only their responses say so.
+    fn acknowledged(&mut self, plan: &Plan, end: u64) {
+        let read = plan
+            .messages
+            .iter()
+            .find(|m| m.request.op.is_read() && m.end() > self.una);
+        let limit = read.map_or(u64::MAX, |read| read.first.max(self.una));
+        self.progress(end.min(limit));
+    }
+
+    fn progress(&mut self, una: u64) {
+        if una > self.una {
+            self.una = una;
+            self.retries = 0;
+            self.unsure = false;
+            self.refusals = 0;
+            self.quiet_until = 0;
+            // It may have been sent before, and what is said about that counts.
+            self.asked = self.sent > una;
+        }
+    }
+
+    /// A request of the sender ended so, by a response or the timer.
+    pub fn ended(&mut self, status: Status, now: u64) {
+        let (retries, refusals) = (self.retries, self.refusals);
+        let side = self.side.clone();
+        let what = match status {
+            Status::RetryExcErr if self.loose || self.unsure => None,
+            Status::RetryExcErr if retries != u32::from(side.retry_cnt) => {
+                Some(format!("RETRY_EXC after {retries} retries"))
+            }
+            Status::RetryExcErr if !self.take_reason(now) => {
+                Some("RETRY_EXC although the last time nothing failed".into())
+            }
+            Status::RnrRetryExcErr
+                if side.rnr_retry == 7 || refusals != u32::from(side.rnr_retry) + 1 =>
+            {
+                Some(format!("RNR_RETRY_EXC after {refusals} refusals"))
+            }
+            _ => None,
+        };
+        if let Some(what) = what {
+            self.forbid(what);
+        }
+    }
+
+    /// After a response: a sender that was refused too often is at its end.
+    pub fn is_exhausted(&self) -> bool {
+        self.side.rnr_retry != 7 && self.refusals > u32::from(self.side.rnr_retry)
+    }
+}
