@@ -57,5 +57,3 @@ pub mod responder;
 pub mod segment;
 mod sequence;
 
-#[cfg(test)]
-mod tests;

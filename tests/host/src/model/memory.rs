@@ -40,7 +40,7 @@ pub struct Memory {
     pub received: Vec<Received>,
     /// What must never happen.
     pub violation: Option<String>,
-    /// How many more accesses to the region by READs succeed.
+    /// After how many more READ responses the region is gone.
     pub reads_left: u64,
 }
 
@@ -71,6 +71,27 @@ impl Memory {
         }
     }
 
+    /// Memory of a region of so many bytes, without a plan: receives are posted with [`Self::post`].
+    pub fn unplanned(region: usize) -> Self {
+        Self::new(&Plan {
+            messages: Vec::new(),
+            due: Vec::new(),
+            receives: Vec::new(),
+            region: vec![0; region],
+        })
+    }
+
+    /// Posts a receive that is in no plan.
+    pub fn post(&mut self, capacity: usize) {
+        self.receives.push(PlannedReceive {
+            due: 0,
+            fault: Fault::None(0),
+            capacity,
+        });
+        self.buffers.push(vec![UNTOUCHED; capacity + GUARD]);
+        self.posted += 1;
+    }
+
     fn offset(&self, rkey: u32, va: u64, len: u32) -> Result<usize, AccessError> {
         let offset = va.checked_sub(BASE).ok_or(AccessError)?;
         let end = offset.checked_add(u64::from(len)).ok_or(AccessError)?;
@@ -85,7 +106,10 @@ impl Memory {
         if len == 0 {
             return Ok(Vec::new());
         }
-        self.reads_left = self.reads_left.checked_sub(1).ok_or(AccessError)?;
+        match self.reads_left.checked_sub(1) {
+            Some(left) => self.reads_left = left,
+            None => self.region_gone = true,
+        }
         let offset = self.offset(rkey, va, len)?;
         Ok(self.region[offset..][..len as usize].to_vec())
     }

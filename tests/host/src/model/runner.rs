@@ -46,7 +46,9 @@ pub fn explore<S: Strategy>(
 ) {
     if let Ok(wanted) = std::env::var("FERROCE_MODEL_SEED") {
         match wanted.split_once(':') {
-            Some((property, seed)) if property == name => run(name, parse(seed), &strategy, &test),
+            Some((property, seed)) if property == name => {
+                run(name, parse(seed), 0, &strategy, &test)
+            }
             Some(_) => {}
             None => panic!("FERROCE_MODEL_SEED is property:seed"),
         }
@@ -55,7 +57,9 @@ pub fn explore<S: Strategy>(
     for line in PAST.lines().filter(|line| !line.starts_with('#')) {
         let word = line.split_whitespace().next().unwrap_or_default();
         match word.split_once(':') {
-            Some((property, seed)) if property == name => run(name, parse(seed), &strategy, &test),
+            Some((property, seed)) if property == name => {
+                run(name, parse(seed), 0, &strategy, &test)
+            }
             _ => {}
         }
     }
@@ -65,8 +69,8 @@ pub fn explore<S: Strategy>(
     };
     // Other runs each time, so that the days add up.
     let mut seeds = Dice::of(&[RandomState::new().hash_one(name)]);
-    for _ in 0..(runs * percent).div_ceil(100) {
-        run(name, seeds.throw(), &strategy, &test);
+    for number in 1..=(runs * percent).div_ceil(100) {
+        run(name, seeds.throw(), number, &strategy, &test);
     }
 }
 
@@ -74,10 +78,11 @@ fn parse(seed: &str) -> u64 {
     u64::from_str_radix(seed, 16).expect("the seed of a run is a hexadecimal number")
 }
 
-/// One run.
+/// One run; the number only tells how long it took to find a failure.
 fn run<S: Strategy>(
     name: &str,
     seed: u64,
+    number: u64,
     strategy: &S,
     test: &impl Fn(&S::Value) -> Result<(), String>,
 ) {
@@ -110,7 +115,7 @@ fn run<S: Strategy>(
         TestError::Abort(reason) => write!(told, "{reason}"),
     };
     panic!(
-        "{told}\nto see it again: FERROCE_MODEL_SEED={name}:{seed:x} cargo test \
+        "run {number}: {told}\nto see it again: FERROCE_MODEL_SEED={name}:{seed:x} cargo test \
          -p ferroce-host-tests --test model {name}"
     );
 }

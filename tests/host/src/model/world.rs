@@ -181,7 +181,12 @@ impl World {
         };
         self.now = self.now.max(next);
         if action == Some(next) {
-            if let Some((_, (side, action))) = self.actions.pop_first() {
+            // What is posted at the same time is posted as one list, with one doorbell.
+            while let Some(entry) = self.actions.first_entry() {
+                if entry.key().0 > next {
+                    break;
+                }
+                let (side, action) = entry.remove();
                 self.act(side, action);
             }
         } else if workers == Some(next) {

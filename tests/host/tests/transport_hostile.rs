@@ -1,29 +1,49 @@
-// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+// SPDX-License-Identifier: GPL-2.0
 
 //! Peers that send anything at all. Overflow checks are on here, as they are in the kernel, so a
 //! number that leaves its range is a failure too.
 
-extern crate std;
+use ferroce_core::transport::completion::{SendOp, Status};
+use ferroce_core::transport::config::{Mtu, RequesterConfig, ResponderConfig};
+use ferroce_core::transport::requester::{Requester, SendRequest, SendSlot};
+use ferroce_core::transport::responder::Responder;
+use ferroce_core::transport::segment::{IncomingRequest, Kind, ReadSegment, Response, Reth};
+use ferroce_core::wire::headers::AethSyndrome;
+use ferroce_core::wire::psn::Psn;
+use ferroce_host_tests::model::dice::Dice;
+use ferroce_host_tests::model::memory::{Env, Memory};
+use ferroce_host_tests::model::plan::{BASE, RKEY};
 
-use super::pair::*;
-use crate::transport::completion::SendOp;
-use crate::transport::requester::Requester;
-use crate::transport::requester::SendRequest;
-use crate::transport::requester::SendSlot;
-use crate::transport::responder::Responder;
-use crate::transport::responder::TakeReceive;
-use crate::transport::segment::IncomingRequest;
-use crate::transport::segment::Kind;
-use crate::transport::segment::ReadSegment;
-use crate::transport::segment::Response;
-use crate::transport::segment::Reth;
-use crate::wire::headers::AethSyndrome;
-use crate::wire::psn::Psn;
-use std::vec;
-use std::vec::Vec;
+const REGION: usize = 1 << 20;
+
+fn responder(first_psn: u32) -> Responder {
+    let mut responder = Responder::new();
+    responder.connect(ResponderConfig {
+        mtu: Mtu::MIN,
+        rq_psn: Psn::new(first_psn),
+        max_dest_rd_atomic: 4,
+        min_rnr_timer: 12,
+        allow_read: true,
+        allow_write: true,
+    });
+    responder
+}
+
+fn requester(first_psn: u32) -> Requester<Vec<SendSlot>> {
+    let mut requester = Requester::new(vec![SendSlot::default(); 16]);
+    requester.connect(RequesterConfig {
+        mtu: Mtu::MIN,
+        sq_psn: Psn::new(first_psn),
+        retry_cnt: 7,
+        rnr_retry: 7,
+        ack_timeout_ns: Some(1_000_000),
+        max_rd_atomic: 4,
+    });
+    requester
+}
 
 /// A number near something interesting.
-fn number(rng: &mut Rng) -> u32 {
+fn number(rng: &mut Dice) -> u32 {
     let near = [
         0,
         1,
@@ -39,20 +59,20 @@ fn number(rng: &mut Rng) -> u32 {
     match rng.below(3) {
         0 => near[rng.below(near.len() as u64) as usize],
         1 => rng.below(600) as u32,
-        _ => rng.next() as u32,
+        _ => rng.throw() as u32,
     }
 }
 
-fn address(rng: &mut Rng) -> u64 {
+fn address(rng: &mut Dice) -> u64 {
     match rng.below(4) {
         0 => BASE + rng.below(REGION as u64),
         1 => BASE + REGION as u64 - rng.below(300),
         2 => u64::MAX - rng.below(300),
-        _ => rng.next() << 11,
+        _ => rng.throw() << 11,
     }
 }
 
-fn near_psn(rng: &mut Rng, psn: Psn) -> Psn {
+fn near_psn(rng: &mut Dice, psn: Psn) -> Psn {
     match rng.below(10) {
         0..6 => psn,
         6 => psn.add(rng.below(3) as u32),
@@ -62,7 +82,7 @@ fn near_psn(rng: &mut Rng, psn: Psn) -> Psn {
 }
 
 /// `open` is the message that the responder is in the middle of.
-fn any_request(rng: &mut Rng, expected: Psn, open: Option<Kind>) -> IncomingRequest {
+fn any_request(rng: &mut Dice, expected: Psn, open: Option<Kind>) -> IncomingRequest {
     let sane = rng.percent(95);
     let mut kind = [Kind::Send, Kind::Write, Kind::ReadRequest][rng.below(3) as usize];
     let mut first = rng.percent(60);
@@ -104,19 +124,13 @@ fn any_request(rng: &mut Rng, expected: Psn, open: Option<Kind>) -> IncomingRequ
 fn requests_of_any_kind() {
     let mut accepted = 0;
     for seed in 0..3000 {
-        let mut rng = Rng::new(seed);
-        let mut memory = Memory::new();
-        let mut responder = Responder::new();
-        responder.connect(responder_config(256, rng.next() as u32));
-        let mut taken = 0u64;
+        let mut rng = Dice::of(&[seed]);
+        let mut memory = Memory::unplanned(REGION);
+        let mut responder = responder(rng.throw() as u32);
         let mut open = None;
         for _ in 0..60 {
             if rng.percent(50) {
-                taken += 1;
-                memory.receives.push_back(TakeReceive::Taken {
-                    wr_id: taken,
-                    capacity: rng.below(8000),
-                });
+                memory.post(rng.below(8000) as usize);
             }
             let request = any_request(&mut rng, responder.expected_psn(), open);
             let payload = vec![7; request.payload_len as usize];
@@ -150,11 +164,9 @@ fn requests_of_any_kind() {
             payload: &payload,
         });
         // Every receive that was taken came back once.
-        let mut back: Vec<_> = memory.received.iter().map(|(c, _)| c.wr_id).collect();
-        let gone = taken - memory.receives.len() as u64;
-        assert_eq!(back, (1..=gone).collect::<Vec<_>>());
-        back.dedup();
-        assert_eq!(back.len() as u64, gone);
+        let back: Vec<_> = memory.received.iter().map(|r| r.done.wr_id).collect();
+        assert_eq!(back, (0..memory.taken as u64).collect::<Vec<_>>());
+        assert_eq!(memory.violation, None);
         assert!(!responder.has_response());
     }
     // The test is about more than refusals.
@@ -165,10 +177,9 @@ fn requests_of_any_kind() {
 fn responses_of_any_kind() {
     let mut succeeded = 0;
     for seed in 0..3000 {
-        let mut rng = Rng::new(seed);
-        let mut requester = Requester::new(vec![SendSlot::default(); 16]);
-        let psn = rng.next() as u32;
-        requester.connect(requester_config(256, psn));
+        let mut rng = Dice::of(&[seed]);
+        let psn = rng.throw() as u32;
+        let mut requester = requester(psn);
         let mut done = Vec::new();
         let mut now = 0;
         let mut wr_id = 0;
@@ -210,7 +221,7 @@ fn responses_of_any_kind() {
                     let byte = if rng.percent(70) {
                         0x1f
                     } else {
-                        rng.next() as u8
+                        rng.throw() as u8
                     };
                     let _ = requester.on_acknowledge(at, AethSyndrome::decode(byte), now, sink);
                 }
@@ -244,7 +255,7 @@ fn responses_of_any_kind() {
                 _ => {
                     if rng.percent(5) {
                         let slot = number(&mut rng);
-                        let status = crate::transport::completion::Status::LocProtErr;
+                        let status = Status::LocProtErr;
                         let _ = requester.fail(slot, status, sink);
                     }
                 }
@@ -264,10 +275,9 @@ fn responses_of_any_kind() {
 #[test]
 fn a_hundred_thousand_reads_again() {
     // Whatever is asked for again and again, the queue of answers stays short.
-    let mut memory = Memory::new();
-    let mut responder = Responder::new();
-    responder.connect(responder_config(256, 0));
-    let mut rng = Rng::new(9);
+    let mut memory = Memory::unplanned(REGION);
+    let mut responder = responder(0);
+    let mut rng = Dice::of(&[9]);
     let mut request = any_request(&mut rng, Psn::new(0), None);
     request.kind = Kind::ReadRequest;
     request.payload_len = 0;
