@@ -56,4 +56,3 @@ pub mod requester;
 pub mod responder;
 pub mod segment;
 mod sequence;
-

@@ -83,20 +83,20 @@ pub fn judge_rest(world: &World) -> Result<(), String> {
 /// After the QPs were taken down: everything was done once, or ended as it should.
 pub fn judge(world: &World) -> Result<Endings, String> {
     let mut endings = [None; 2];
-    for side in 0..2 {
+    for (side, ending) in endings.iter_mut().enumerate() {
         let sent = &world.endpoints[side].sent;
         let first_bad = sent.iter().find(|done| !done.status.is_success());
-        endings[side] = first_bad.map(|done| (done.wr_id as usize, done.status));
+        *ending = first_bad.map(|done| (done.wr_id as usize, done.status));
         let endpoint = &world.endpoints[side];
         let retired = endpoint.requester.retired() as usize;
         let direction = Direction {
             world,
             side,
-            good: endings[side].map_or(retired, |(index, _)| index),
+            good: ending.map_or(retired, |(index, _)| index),
         };
         let judged = direction
             .completions()
-            .and_then(|()| direction.first_error(endings[side]))
+            .and_then(|()| direction.first_error(*ending))
             .and_then(|()| direction.successes())
             .and_then(|()| direction.receives())
             .and_then(|()| direction.region())
@@ -258,15 +258,13 @@ impl Direction<'_> {
             let gone_receive = self.fault_of(message) == Some(Fault::Gone)
                 && message.request.op != SendOp::WriteImm
                 && !message.data.is_empty();
-            ensure!(
-                !(message.work.gone && message.request.length != 0)
-                    && !self.reads_forbidden(message)
-                    && !message.is_out_of_bounds()
-                    && !self.is_forbidden(message)
-                    && !bad_receive
-                    && !gone_receive,
-                "{index} succeeded, which cannot be"
-            );
+            let impossible = (message.work.gone && message.request.length != 0)
+                || self.reads_forbidden(message)
+                || message.is_out_of_bounds()
+                || self.is_forbidden(message)
+                || bad_receive
+                || gone_receive;
+            ensure!(!impossible, "{index} succeeded, which cannot be");
             ensure!(
                 self.peer().written >= message.written
                     && message.receive.is_none_or(|n| received > n),

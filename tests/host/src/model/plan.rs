@@ -217,6 +217,17 @@ fn requests(scenario: &Scenario, side: usize) -> (Vec<Message>, Vec<u8>) {
         }
         message.written = written;
     }
+    // Half of what is out of bounds begins within them.
+    let end = BASE + region.len() as u64;
+    for message in &mut messages {
+        let len = u64::from(message.request.length);
+        let is_outside = message.request.op.is_rdma() && message.work.place == Place::Outside;
+        if is_outside && len > 1 && message.request.wr_id % 2 == 0 {
+            let mut dice = Dice::of(&[scenario.seed, side as u64, message.request.wr_id, 2]);
+            let inside = 1 + dice.below((len - 1).min(region.len() as u64));
+            message.request.remote_addr = end - inside;
+        }
+    }
     // Each message knows what was written up to it, also one that does not write.
     let mut before = 0;
     for message in &mut messages {

@@ -23,7 +23,7 @@ use std::panic;
 use std::sync::Once;
 
 /// Runs of all properties together, if nobody says otherwise.
-const RUNS: u64 = 50_000;
+const RUNS: u64 = 40_000;
 
 /// What failed once: `property:seed`, one a line.
 const PAST: &str = include_str!("../../regressions.txt");

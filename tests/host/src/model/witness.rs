@@ -6,11 +6,15 @@
 //! - each packet is exactly the one that its PSN stands for;
 //! - the sender goes back only to the oldest packet that it has no answer for, and only when
 //!   the network failed since it went back last, or the responder was not ready;
+//! - it does not lose patience sooner than the timeout after the last answer, or after it sent that
+//!   packet last;
 //! - it does so `retry_cnt` times, not more; a request that ends with RETRY_EXC had all of them;
 //! - an RNR NAK is obeyed for as long as it says, `rnr_retry` times, not more and not less;
 //! - a fence holds until the READs before it are complete, and never more READs are outstanding
 //!   than permitted;
 //! - in SQD nothing new begins.
+//!
+//! What a responder must say about gaps is in `world`: of each one, and once.
 
 use super::frame::Content;
 use super::plan::{Message, Plan};
@@ -18,7 +22,7 @@ use super::scenario::{Scenario, Side};
 use ferroce_core::transport::completion::{SendOp, Status};
 use ferroce_core::transport::requester::READ_PIECE;
 use ferroce_core::transport::segment::{Kind, RequestSegment};
-use ferroce_core::wire::headers::{rnr_delay_ns, AethSyndrome};
+use ferroce_core::wire::headers::{ack_timeout_ns, rnr_delay_ns, AethSyndrome};
 use ferroce_core::wire::psn::Psn;
 
 /// Nanoseconds in which everything that was on its way has arrived.
@@ -71,6 +75,8 @@ pub struct Witness {
     asked: bool,
     /// When an RNR NAK lets it send again.
     quiet_until: u64,
+    /// When `una` was sent last, or became the oldest.
+    since: u64,
     /// The timeouts known so far.
     timeouts: u64,
     /// When SQD was complete.
@@ -99,6 +105,7 @@ impl Witness {
             refusals: 0,
             asked: false,
             quiet_until: 0,
+            since: 0,
             timeouts: 0,
             drained: false,
             failures: 0,
@@ -192,6 +199,7 @@ impl Witness {
         }
         if (sequence..sequence + psns).contains(&self.una) {
             self.asked = true;
+            self.since = at.now;
         }
         self.cursor = sequence + psns;
         self.sent = self.sent.max(self.cursor);
@@ -291,6 +299,13 @@ impl Witness {
         if std::mem::replace(&mut self.timeouts, at.timeouts) != at.timeouts {
             // A NAK for the same loss may have crossed it.
             crossing = Some((0, at.now));
+            let timeout = ack_timeout_ns(self.side.timeout);
+            let patient = timeout.is_some_and(|timeout| at.now >= self.since + timeout);
+            if !patient && !self.loose {
+                self.forbid(format!(
+                    "a timeout for packet {sequence} that came too soon"
+                ));
+            }
         }
         if !self.take_reason(at.now) {
             if !self.loose && !may_ask {
@@ -330,10 +345,10 @@ impl Witness {
         let sequence = sequence as u64;
         match content {
             Content::Acknowledge(_, AethSyndrome::Ack { .. }) => {
-                self.acknowledged(plan, sequence + 1)
+                self.acknowledged(plan, sequence + 1, now)
             }
             Content::Acknowledge(_, AethSyndrome::RnrNak { timer }) => {
-                self.acknowledged(plan, sequence);
+                self.acknowledged(plan, sequence, now);
                 if self.una == sequence && std::mem::take(&mut self.asked) {
                     self.refusals += 1;
                     // All behind it goes out again, which is no retry.
@@ -341,15 +356,15 @@ impl Witness {
                     self.quiet_until = now + rnr_delay_ns(*timer);
                 }
             }
-            Content::Acknowledge(..) => self.acknowledged(plan, sequence),
+            Content::Acknowledge(..) => self.acknowledged(plan, sequence, now),
             Content::Read(segment, _) => {
-                self.acknowledged(plan, sequence);
+                self.acknowledged(plan, sequence, now);
                 let in_read = plan
                     .messages
                     .iter()
                     .any(|m| m.request.op.is_read() && (m.first..m.end()).contains(&sequence));
                 if self.una == sequence && in_read {
-                    self.progress(sequence + u64::from(segment.span));
+                    self.progress(sequence + u64::from(segment.span), now);
                 }
             }
             Content::Request(..) => {}
@@ -357,18 +372,19 @@ impl Witness {
     }
 
     /// All before `end` arrived; of READs only their responses say so.
-    fn acknowledged(&mut self, plan: &Plan, end: u64) {
+    fn acknowledged(&mut self, plan: &Plan, end: u64, now: u64) {
         let read = plan
             .messages
             .iter()
             .find(|m| m.request.op.is_read() && m.end() > self.una);
         let limit = read.map_or(u64::MAX, |read| read.first.max(self.una));
-        self.progress(end.min(limit));
+        self.progress(end.min(limit), now);
     }
 
-    fn progress(&mut self, una: u64) {
+    fn progress(&mut self, una: u64, now: u64) {
         if una > self.una {
             self.una = una;
+            self.since = now;
             self.retries = 0;
             self.unsure = false;
             self.refusals = 0;

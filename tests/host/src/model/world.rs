@@ -10,6 +10,8 @@ use super::scenario::{Scenario, What};
 use super::witness::{Standing, Witness};
 use ferroce_core::transport::completion::Status;
 use ferroce_core::transport::responder::DropReason;
+use ferroce_core::wire::headers::{AethSyndrome, NakCode};
+use ferroce_core::wire::psn::Psn;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
@@ -72,6 +74,10 @@ pub struct World {
     due: [(usize, usize); 2],
     /// In ERR, or gone.
     silent: [bool; 2],
+    /// The packet that the responder of a side asked for last, by a NAK or RNR NAK.
+    told: [Option<Psn>; 2],
+    /// What a responder missed when it dropped what stood behind it, until its turn is over.
+    missed: [Option<Psn>; 2],
     /// How long after it drained a QP in SQD goes on.
     pause: [Option<u64>; 2],
     trace: bool,
@@ -95,6 +101,8 @@ impl World {
             number: 0,
             due: [(0, 0); 2],
             silent: [false; 2],
+            told: [None; 2],
+            missed: [None; 2],
             pause: [None; 2],
             trace: TRACE.get(),
             plans,
@@ -204,6 +212,7 @@ impl World {
         }
         for side in 0..2 {
             self.serve_user(side);
+            self.check_gap(side);
             let silent = matches!(self.endpoints[side].state, State::Err | State::Gone);
             if silent && !std::mem::replace(&mut self.silent[side], true) {
                 self.witnesses[1 - side].peer_fell_silent();
@@ -271,6 +280,9 @@ impl World {
         }
         let dropped = self.endpoints[to].receive(&content, self.now);
         let mut deaf = matches!(dropped, Some(DropReason::NotReady | DropReason::Stale));
+        if dropped == Some(DropReason::OutOfSequence) {
+            self.missed[to] = Some(self.endpoints[to].responder.expected_psn());
+        }
         // A segment that was cut otherwise before, of which the peer has only the beginning. The
         // local path loses nothing, so there it does not happen.
         deaf |= dropped == Some(DropReason::Duplicate) && content.span() > 1;
@@ -356,6 +368,7 @@ impl World {
                 self.witnesses[side].sends(plan, segment, payload, standing);
             }
             let content = out.content.clone();
+            self.listen(side, &content);
             let fate = self.network.send(side, self.now, out.content, out.frame);
             if self.trace {
                 println!("{:>10} {side} -> {} {fate:?}", self.now, brief(&content));
@@ -363,6 +376,39 @@ impl World {
             if fate == Fate::Lost {
                 self.witnesses[Self::concerned(1 - side, &content)].lost(&content, self.now);
             }
+        }
+    }
+
+    /// A responder tells of each gap, and once.
+    fn listen(&mut self, side: usize, content: &Content) {
+        let Content::Acknowledge(psn, syndrome) = content else {
+            return;
+        };
+        let is_gap = *syndrome == AethSyndrome::Nak(NakCode::PsnSequence);
+        if is_gap && self.told[side] == Some(*psn) {
+            let violation = &mut self.witnesses[1 - side].violation;
+            violation.get_or_insert(format!("a second NAK for {psn:?}"));
+        }
+        if is_gap || matches!(syndrome, AethSyndrome::RnrNak { .. }) {
+            self.told[side] = Some(*psn);
+        }
+    }
+
+    /// After a turn of a responder: the gap behind which it dropped something is known to the peer.
+    fn check_gap(&mut self, side: usize) {
+        let endpoint = &self.endpoints[side];
+        if endpoint.recv_worker.is_some() {
+            return;
+        }
+        let Some(missed) = self.missed[side].take() else {
+            return;
+        };
+        // It may have come meanwhile.
+        let is_missing = endpoint.responder.expected_psn() == missed;
+        let answers = endpoint.serves() && endpoint.fatal.is_none();
+        if answers && is_missing && self.told[side] != Some(missed) {
+            let violation = &mut self.witnesses[1 - side].violation;
+            violation.get_or_insert(format!("nobody was told that {missed:?} is missing"));
         }
     }
 

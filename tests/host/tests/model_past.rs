@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the model network found, each as the smallest conversation that shows it. The seeds of
+//! `regressions.txt` are runs too, but mean something else when the strategies change; these stay.
+
+use ferroce_core::transport::completion::SendOp;
+use ferroce_host_tests::model::conclude;
+use ferroce_host_tests::model::frame::Content;
+use ferroce_host_tests::model::network::Filter;
+use ferroce_host_tests::model::scenario::{Link, Scenario, Work};
+use ferroce_host_tests::model::world::World;
+
+/// Loses the first packet that is `lost`.
+fn lose_once(mut lost: impl FnMut(&Content) -> bool + 'static) -> Filter {
+    let mut done = false;
+    Box::new(move |_, content| {
+        let lose = !done && lost(content);
+        done |= lose;
+        lose
+    })
+}
+
+/// One packet is lost, and the network doubles the NAK that says so: that is one retry, not two.
+#[test]
+fn a_doubled_nak_is_one_loss() {
+    let mut scenario = Scenario::calm(256);
+    scenario.sides[0].retry_cnt = 1;
+    scenario.sides[0].work = vec![Work::new(SendOp::Write, 4, 0)];
+    // Slow enough that the second NAK comes before the ACK.
+    scenario.links[0].delay = 100;
+    scenario.links[1] = Link {
+        duplicate: 100,
+        ..Link::good()
+    };
+    let mut world = World::new(&scenario);
+    world.network.filter = Some(lose_once(Content::is_request));
+    let outcome = conclude(&mut world).unwrap();
+    assert_eq!(outcome.endings, [None, None]);
+    let counters = world.endpoints[0].requester.counters();
+    assert_eq!((counters.seq_naks, counters.retransmitted), (1, 4));
+}
+
+/// The answer to a READ is lost, and with a SEND and another READ behind it all is asked for again. The
+/// ACK of the SEND must not say that the answer to the second READ was lost too.
+#[test]
+fn an_old_ack_does_not_pass_a_read() {
+    let mut scenario = Scenario::calm(256);
+    scenario.sides[0].work = vec![
+        Work::new(SendOp::Read, 1, 0),
+        Work::new(SendOp::Send, 1, 0),
+        Work::new(SendOp::Read, 1, 0),
+        Work::new(SendOp::Send, 1, 0),
+    ];
+    let mut world = World::new(&scenario);
+    world.network.filter = Some(lose_once(|content| matches!(content, Content::Read(..))));
+    let outcome = conclude(&mut world).unwrap();
+    assert_eq!(outcome.endings, [None, None]);
+    let counters = world.endpoints[0].requester.counters();
+    assert_eq!((counters.implied_naks, counters.timeouts), (1, 0));
+    assert_eq!(counters.retransmitted, 4);
+}
