@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """What a guest scenario is: a named function with a time limit, and the ways it can end."""
 
+import importlib
 import os
 import subprocess
 import time
@@ -83,15 +84,16 @@ class Report:
         return {"cells": self.cells, "skips": self.skips, "notes": self.notes}
 
 
+# Those that register scenarios.
+MODULES = ("link_life", "pingpong", "verbs", "errors", "packets", "paths", "perftest", "pyverbs", "interop", "wire", "fault",
+           "hostile", "teardown", "selftest")
+
+
 def load_all():
     """Imports every module that registers scenarios, in the order in which they are to run."""
     # Late imports: these modules import this one.
-    from tests.vm import (link_life, pingpong, verbs, packets, paths, perftest, pyverbs, interop, wire, fault,  # noqa: F401
-                          hostile, teardown, selftest)  # noqa: F401
-
-    if os.environ.get("FERROCE_DEBUG") == "1":
-        from tests.vm import debug  # noqa: F401
-
+    for name in MODULES + (("debug",) if os.environ.get("FERROCE_DEBUG") == "1" else ()):
+        importlib.import_module(f"tests.vm.{name}")
     return REGISTRY
 
 

@@ -393,7 +393,7 @@ static void big_mr(void)
 
 	pair_open(&p, NULL, 65536);
 	uint8_t *at = repeated(total, piece);
-	struct ibv_mr *mr = ibv_reg_mr(p.pd, at, total, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+	struct ibv_mr *mr = ibv_reg_mr(p.b.pd, at, total, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 				       IBV_ACCESS_REMOTE_READ);
 	CHECK(mr, "ibv_reg_mr of %zu bytes: %s", total, strerror(errno));
 	fill(p.a.buf, 10000, 9);
@@ -428,8 +428,8 @@ static void two_gib(void)
 
 	pair_open(&p, &opt, 4096);
 	uint8_t *from = repeated(total, piece), *to = repeated(total, piece);
-	struct ibv_mr *a = ibv_reg_mr(p.pd, from, total, IBV_ACCESS_LOCAL_WRITE);
-	struct ibv_mr *b = ibv_reg_mr(p.pd, to, total, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	struct ibv_mr *a = ibv_reg_mr(p.a.pd, from, total, IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_mr *b = ibv_reg_mr(p.b.pd, to, total, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	CHECK(a && b, "ibv_reg_mr of 2 GiB: %s", strerror(errno));
 	fill(from, piece, 3);
 	struct ibv_sge list = { .addr = (uintptr_t)from, .length = total, .lkey = a->lkey };

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Runs one case: verbs_cases DEVICE GID_INDEX CASE; without a case it lists them. Exit: 0 passed, 1 failed, 77 skipped. */
+/*
+ * verbs_cases DEVICE GID_INDEX [DEVICE_OF_B GID_INDEX_OF_B] CASE runs one case. "table" is the case that provokes every
+ * error and prints a line about each, "table-FAMILY" those of one kind. Without arguments it lists the cases.
+ * Exit: 0 passed, 1 failed, 77 skipped.
+ */
 #include "pair.h"
 
 #include <stdarg.h>
@@ -7,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *device_name;
-int gid_index;
+struct place places[2];
 
 static void verdict(const char *word, const char *fmt, va_list args)
 {
@@ -39,27 +42,33 @@ void skip(const char *fmt, ...)
 int main(int argc, char **argv)
 {
 	const struct test_case *tables[] = { data_cases, error_cases };
+	const char *name = argc > 1 ? argv[argc - 1] : NULL;
 
-	if (argc != 4 && argc != 1) {
-		fprintf(stderr, "usage: verbs_cases DEVICE GID_INDEX CASE\n");
+	if (argc != 6 && argc != 4 && argc != 1) {
+		fprintf(stderr, "usage: verbs_cases DEVICE GID_INDEX [DEVICE_OF_B GID_INDEX_OF_B] CASE\n");
 		return 2;
 	}
-	if (argc == 4) {
-		device_name = argv[1];
-		gid_index = atoi(argv[2]);
+	for (int i = 0; name && i < 2; i++) {
+		char **place = argv + (i && argc == 6 ? 3 : 1);
+
+		places[i] = (struct place){ place[0], atoi(place[1]) };
 	}
+	if (name && !strcmp(name, "table"))
+		return run_causes(NULL);
+	if (name && !strncmp(name, "table-", 6))
+		return run_causes(name + 6);
 	for (int t = 0; t < 2; t++)
 		for (const struct test_case *c = tables[t]; c->name; c++) {
-			if (argc == 1) {
+			if (!name) {
 				puts(c->name);
-			} else if (!strcmp(c->name, argv[3])) {
+			} else if (!strcmp(c->name, name)) {
 				c->run();
 				puts("passed");
 				return 0;
 			}
 		}
-	if (argc == 1)
+	if (!name)
 		return 0;
-	fprintf(stderr, "no case %s\n", argv[3]);
+	fprintf(stderr, "no case %s\n", name);
 	return 2;
 }

@@ -13,7 +13,7 @@
 /* Long under emulation, short against the limit of a scenario. */
 static const double PATIENCE = 30.0;
 
-static double now(void)
+double now(void)
 {
 	struct timespec t;
 
@@ -21,28 +21,33 @@ static double now(void)
 	return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
-static struct ibv_context *open_device(void)
+bool on_rxe(void)
+{
+	return getenv("RXE");
+}
+
+static struct ibv_context *open_device(const char *name)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *ctx = NULL;
 
 	for (int i = 0; list && list[i]; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), device_name))
+		if (!strcmp(ibv_get_device_name(list[i]), name))
 			ctx = ibv_open_device(list[i]);
 	if (list)
 		ibv_free_device_list(list);
-	CHECK(ctx, "no device %s, or it cannot be opened", device_name);
+	CHECK(ctx, "no device %s, or it cannot be opened", name);
 	return ctx;
 }
 
-struct ibv_qp *make_qp(struct pair *p, struct side *s)
+struct ibv_qp *make_qp(struct side *s)
 {
 	struct ibv_qp_init_attr attr = {
 		.send_cq = s->cq, .recv_cq = s->cq, .qp_type = IBV_QPT_RC,
 		.cap = { .max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = MAX_SGE,
 			 .max_recv_sge = MAX_SGE, .max_inline_data = INLINE_BYTES },
 	};
-	struct ibv_qp *qp = ibv_create_qp(p->pd, &attr);
+	struct ibv_qp *qp = ibv_create_qp(s->pd, &attr);
 
 	CHECK(qp, "ibv_create_qp: %s", strerror(errno));
 	CHECK(attr.cap.max_send_wr >= DEPTH && attr.cap.max_inline_data >= INLINE_BYTES,
@@ -53,45 +58,80 @@ struct ibv_qp *make_qp(struct pair *p, struct side *s)
 static void side_open(struct pair *p, struct side *s, size_t len)
 {
 	if (p->opt.events) {
-		s->channel = ibv_create_comp_channel(p->ctx);
+		s->channel = ibv_create_comp_channel(s->ctx);
 		CHECK(s->channel, "ibv_create_comp_channel: %s", strerror(errno));
 	}
-	s->cq = ibv_create_cq(p->ctx, 4 * DEPTH, s, s->channel, 0);
+	s->cq = ibv_create_cq(s->ctx, 4 * DEPTH, s, s->channel, 0);
 	CHECK(s->cq, "ibv_create_cq: %s", strerror(errno));
-	s->qp = make_qp(p, s);
+	s->qp = make_qp(s);
 	if (!len)
 		return;
 	s->len = len;
 	s->buf = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(s->buf != MAP_FAILED, "mmap of %zu bytes: %s", len, strerror(errno));
-	s->mr = ibv_reg_mr(p->pd, s->buf, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	s->mr = ibv_reg_mr(s->pd, s->buf, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 	CHECK(s->mr, "ibv_reg_mr of %zu bytes: %s", len, strerror(errno));
+}
+
+/* A place of its own in the network, or that of the other side if both are on one device. */
+static void side_place(struct side *s, const struct place *place, const struct side *same)
+{
+	s->gid_index = place->gid_index;
+	if (same) {
+		s->ctx = same->ctx;
+		s->pd = same->pd;
+	} else {
+		s->ctx = open_device(place->device);
+		s->pd = ibv_alloc_pd(s->ctx);
+		CHECK(s->pd, "ibv_alloc_pd: %s", strerror(errno));
+	}
+	CHECK(!ibv_query_gid(s->ctx, 1, s->gid_index, &s->gid), "ibv_query_gid %d", s->gid_index);
+}
+
+static int or_default(int value, int standard)
+{
+	return value == NONE ? 0 : value ? value : standard;
+}
+
+void pair_options(struct pair *p, const struct options *opt)
+{
+	struct options o = opt ? *opt : (struct options){};
+
+	o.mtu = or_default(o.mtu, 1024);
+	o.mtu_of_b = or_default(o.mtu_of_b, o.mtu);
+	o.rnr_retry = or_default(o.rnr_retry, 7);
+	o.rnr_timer = or_default(o.rnr_timer, 1);
+	o.retry_cnt = or_default(o.retry_cnt, 7);
+	o.timeout = or_default(o.timeout, 14);
+	o.rd_atomic = or_default(o.rd_atomic, 4);
+	o.dest_rd_atomic = or_default(o.dest_rd_atomic, o.rd_atomic);
+	p->opt = o;
 }
 
 void pair_open(struct pair *p, const struct options *opt, size_t len)
 {
+	bool one_device = !strcmp(places[0].device, places[1].device);
+
 	memset(p, 0, sizeof(*p));
-	if (opt)
-		p->opt = *opt;
-	if (!p->opt.mtu)
-		p->opt.mtu = 1024;
-	if (!p->opt.zero_retries) {
-		if (!p->opt.rnr_retry)
-			p->opt.rnr_retry = 7;
-		if (!p->opt.retry_cnt)
-			p->opt.retry_cnt = 7;
-	}
-	if (!p->opt.timeout)
-		p->opt.timeout = 14;
-	if (!p->opt.rd_atomic)
-		p->opt.rd_atomic = 4;
-	p->ctx = open_device();
-	p->pd = ibv_alloc_pd(p->ctx);
-	CHECK(p->pd, "ibv_alloc_pd: %s", strerror(errno));
+	pair_options(p, opt);
+	side_place(&p->a, &places[0], NULL);
+	side_place(&p->b, &places[1], one_device ? &p->a : NULL);
 	side_open(p, &p->a, len);
 	side_open(p, &p->b, len);
 	if (!p->opt.no_connect)
 		pair_connect(p);
+}
+
+void pair_open_beside(struct pair *p, const struct pair *other, size_t len)
+{
+	memset(p, 0, sizeof(*p));
+	pair_options(p, NULL);
+	p->neighbours = true;
+	side_place(&p->a, &places[0], &other->a);
+	side_place(&p->b, &places[1], &other->b);
+	side_open(p, &p->a, len);
+	side_open(p, &p->b, len);
+	pair_connect(p);
 }
 
 static void side_close(struct side *s)
@@ -116,17 +156,19 @@ void pair_close(struct pair *p)
 
 	side_close(&p->a);
 	side_close(&p->b);
-	if ((rc = ibv_dealloc_pd(p->pd)))
-		fail("ibv_dealloc_pd: %s", strerror(rc));
-	if ((rc = ibv_close_device(p->ctx)))
-		fail("ibv_close_device: %s", strerror(rc));
+	for (struct side *s = &p->a; s && !p->neighbours; s = s == &p->a && p->b.ctx != p->a.ctx ? &p->b : NULL) {
+		if ((rc = ibv_dealloc_pd(s->pd)))
+			fail("ibv_dealloc_pd: %s", strerror(rc));
+		if ((rc = ibv_close_device(s->ctx)))
+			fail("ibv_close_device: %s", strerror(rc));
+	}
 }
 
 int to_init(struct pair *p, struct side *s)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
 
-	if (p->opt.qp_access != -1)
+	if (p->opt.qp_access != NONE)
 		attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 	return ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
@@ -137,26 +179,29 @@ static enum ibv_mtu mtu_code(int bytes)
 	       bytes == 2048 ? IBV_MTU_2048 : IBV_MTU_4096;
 }
 
-int to_rtr(struct pair *p, struct side *s, uint32_t dest_qpn)
+/* The sequence numbers start shortly before they wrap: every case of some packets crosses that. */
+enum { FIRST_PSN = 0xfffff0 };
+
+int to_rtr(struct pair *p, struct side *s, const struct side *dest, uint32_t dest_qpn)
 {
 	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR, .path_mtu = mtu_code(p->opt.mtu), .dest_qp_num = dest_qpn,
-		.rq_psn = 0xfffff0, .max_dest_rd_atomic = p->opt.rd_atomic, .min_rnr_timer = 1,
+		.qp_state = IBV_QPS_RTR, .path_mtu = mtu_code(s == &p->b ? p->opt.mtu_of_b : p->opt.mtu),
+		.dest_qp_num = dest_qpn, .rq_psn = FIRST_PSN, .max_dest_rd_atomic = p->opt.dest_rd_atomic,
+		.min_rnr_timer = p->opt.rnr_timer,
 		.ah_attr = { .is_global = 1, .port_num = 1,
-			     .grh = { .sgid_index = gid_index, .hop_limit = 64 } },
+			     .grh = { .sgid_index = s->gid_index, .hop_limit = 64, .dgid = dest->gid } },
 	};
 
-	CHECK(!ibv_query_gid(p->ctx, 1, gid_index, &attr.ah_attr.grh.dgid), "ibv_query_gid %d", gid_index);
 	return ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 			     IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 
 int to_rts(struct pair *p, struct side *s)
 {
-	/* The sequence numbers start shortly before they wrap: every case of some packets crosses that. */
 	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTS, .sq_psn = 0xfffff0, .timeout = p->opt.timeout,
+		.qp_state = IBV_QPS_RTS, .timeout = p->opt.timeout,
 		.retry_cnt = p->opt.retry_cnt, .rnr_retry = p->opt.rnr_retry, .max_rd_atomic = p->opt.rd_atomic,
+		.sq_psn = (FIRST_PSN + (s == &p->a ? p->opt.psn_ahead : 0)) & 0xffffff,
 	};
 
 	return ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
@@ -178,12 +223,28 @@ void pair_connect(struct pair *p)
 	for (int i = 0; i < 2; i++) {
 		if ((rc = to_init(p, sides[i])))
 			fail("to INIT: %s", strerror(rc));
-		if ((rc = to_rtr(p, sides[i], sides[!i]->qp->qp_num)))
+		uint32_t qpn = p->opt.wrong_qpn && i == 0 ? sides[1]->qp->qp_num ^ 0x5a5a5a : sides[!i]->qp->qp_num;
+
+		if ((rc = to_rtr(p, sides[i], sides[!i], qpn)))
 			fail("to RTR: %s", strerror(rc));
 	}
 	for (int i = 0; i < 2; i++)
 		if ((rc = to_rts(p, sides[i])))
 			fail("to RTS: %s", strerror(rc));
+}
+
+void pair_reconnect(struct pair *p, const struct options *opt)
+{
+	struct side *sides[] = { &p->a, &p->b };
+	struct ibv_wc wc;
+
+	for (int i = 0; i < 2; i++) {
+		CHECK(!to_state(sides[i], IBV_QPS_RESET), "to RESET");
+		while (ibv_poll_cq(sides[i]->cq, 1, &wc) > 0)
+			;
+	}
+	pair_options(p, opt);
+	pair_connect(p);
 }
 
 enum ibv_qp_state state_of(struct side *s)
@@ -194,6 +255,16 @@ enum ibv_qp_state state_of(struct side *s)
 
 	CHECK(!rc, "ibv_query_qp: %s", strerror(rc));
 	return attr.qp_state;
+}
+
+void want_state(struct side *s, enum ibv_qp_state want, const char *who)
+{
+	enum ibv_qp_state have;
+
+	/* The other side of an error learns of it a little later. */
+	for (int i = 0; i < 2000 && (have = state_of(s)) != want; i++)
+		usleep(1000);
+	CHECK(have == want, "%s is in state %d, not %d", who, have, want);
 }
 
 /* A pattern without a short period, so that a shifted or repeated piece is seen. */

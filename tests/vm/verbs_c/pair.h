@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Two RC queue pairs of one device, connected to each other, and what the cases need to talk through them. */
+/* Two RC queue pairs, of one device or of two, connected to each other, and what the cases need to talk through them. */
 #ifndef FERROCE_TESTS_PAIR_H
 #define FERROCE_TESTS_PAIR_H
 
@@ -10,20 +10,30 @@
 
 enum { DEPTH = 64, MAX_SGE = 4, INLINE_BYTES = 64 };
 
-/* What a case may ask for; zero means the default. */
+/* What a case may ask for; zero means the default, NONE means zero. */
+enum { NONE = -1 };
+
 struct options {
 	int mtu;		/* bytes, default 1024 */
+	int mtu_of_b;		/* default the same */
 	int rnr_retry;		/* default 7 */
+	int rnr_timer;		/* the code that RNR NAKs carry, default 1 */
 	int retry_cnt;		/* default 7 */
 	int timeout;		/* exponent, default 14 */
-	int rd_atomic;		/* default 4 */
-	int qp_access;		/* -1: none; default everything */
+	int rd_atomic;		/* default 4: READs that a side has under way */
+	int dest_rd_atomic;	/* default the same: READs that a side serves */
+	int psn_ahead;		/* a begins with a PSN so far from what b expects */
+	bool wrong_qpn;		/* a names a queue pair that does not exist */
+	int qp_access;		/* NONE, or default everything */
 	bool no_connect;	/* leave both in RESET */
 	bool events;		/* completion channels */
-	bool zero_retries;	/* take rnr_retry 0 and retry_cnt 0 literally */
 };
 
 struct side {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	union ibv_gid gid;
+	int gid_index;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
@@ -33,15 +43,21 @@ struct side {
 };
 
 struct pair {
-	struct ibv_context *ctx;
-	struct ibv_pd *pd;
 	struct options opt;
+	bool neighbours;	/* contexts and domains are those of another pair */
 	struct side a, b;
 };
 
-/* Given on the command line. */
-extern const char *device_name;
-extern int gid_index;
+/* Given on the command line: where a is, and where b is, which may be the same device. */
+struct place {
+	const char *device;
+	int gid_index;
+};
+
+extern struct place places[2];
+
+/* The driver is rdma_rxe, on which the cases themselves are judged. */
+bool on_rxe(void);
 
 /* Ends the case; the text is its verdict. */
 void fail(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
@@ -50,14 +66,21 @@ void skip(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 #define CHECK(cond, ...) do { if (!(cond)) fail(__VA_ARGS__); } while (0)
 
 void pair_open(struct pair *p, const struct options *opt, size_t len);
+/* Another pair of the same process, in the same protection domains. */
+void pair_open_beside(struct pair *p, const struct pair *other, size_t len);
 void pair_close(struct pair *p);
+void pair_options(struct pair *p, const struct options *opt);
 void pair_connect(struct pair *p);
-struct ibv_qp *make_qp(struct pair *p, struct side *s);
+/* Both to RESET, which empties everything, and connected anew. */
+void pair_reconnect(struct pair *p, const struct options *opt);
+struct ibv_qp *make_qp(struct side *s);
 int to_init(struct pair *p, struct side *s);
-int to_rtr(struct pair *p, struct side *s, uint32_t dest_qpn);
+int to_rtr(struct pair *p, struct side *s, const struct side *dest, uint32_t dest_qpn);
 int to_rts(struct pair *p, struct side *s);
 int to_state(struct side *s, enum ibv_qp_state state);
 enum ibv_qp_state state_of(struct side *s);
+void want_state(struct side *s, enum ibv_qp_state want, const char *who);
+double now(void);
 
 void fill(uint8_t *at, size_t len, unsigned int seed);
 void compare(const uint8_t *at, size_t len, unsigned int seed, const char *what);
@@ -77,5 +100,8 @@ struct test_case {
 };
 
 extern const struct test_case data_cases[], error_cases[];
+
+/* Runs the causes of errors of a family, or of all; see causes.h. Returns an exit status. */
+int run_causes(const char *family);
 
 #endif
