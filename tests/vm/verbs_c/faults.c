@@ -277,6 +277,16 @@ static bool tried(enum where where, const struct fault *f, uint32_t len, enum ib
 	return true;
 }
 
+/* rdma_rxe's own faults, which are not those of the cases. */
+static const char *rxe_differs(enum where where, uint32_t len, enum ibv_wr_opcode op)
+{
+	if ((where == IN_LIST || where == IN_SECOND_ENTRY) && op != IBV_WR_RDMA_READ)
+		return "reports a flush in place of the error";
+	if (where == REMOTE && op == IBV_WR_RDMA_WRITE_WITH_IMM && len == sizes[0])
+		return "has no event if the WRITE is one packet with immediate data";
+	return NULL;
+}
+
 /* The i-th of the combinations that are tried at a place; -1 counts them. */
 static int nth(enum where where, int i, struct cause *c)
 {
@@ -307,6 +317,8 @@ static int nth(enum where where, int i, struct cause *c)
 				c->responder = where == REMOTE ? ENDS_BY_ACCESS :
 					       where == IN_RECEIVE ? ENDS_BY_RECEIVE : STAYS;
 				c->receive = IBV_WC_LOC_PROT_ERR;
+				if (on_rxe() && !fine)
+					c->rxe = rxe_differs(where, sizes[size], operations[op].op);
 				/* The packets before the one that does not fit are in their place. */
 				c->may_fill_region = fine || (size && where != REMOTE);
 			}

@@ -130,6 +130,8 @@ static int length_count(void)
 static void length(int i, struct cause *c)
 {
 	*c = lengths[i];
+	if (c->status == IBV_WC_LOC_LEN_ERR)
+		c->rxe = "takes it for the length modulo 2^32, or reports a flush";
 }
 
 static int invalid_count(void)
@@ -140,6 +142,8 @@ static int invalid_count(void)
 static void invalid_request(int i, struct cause *c)
 {
 	*c = invalid[i];
+	c->rxe = c->responder == ENDS_BY_RECEIVE ? "answers with an operational error" :
+		 c->build == two_reads ? "serves more than it was told" : "has no event for an invalid request";
 }
 
 const struct family length_family = { "lengths", length_count, length };

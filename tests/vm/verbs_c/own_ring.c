@@ -190,7 +190,7 @@ static void get(int i, struct cause *c)
 		return;
 	}
 	*c = others[i - FORGERIES];
-	c->rxe = i == FORGERIES ? NULL : RXE_HAS_OTHER_RINGS;
+	c->rxe = i == FORGERIES ? "neither sends it nor reports it" : RXE_HAS_OTHER_RINGS;
 	c->status = IBV_WC_LOC_QP_OP_ERR;
 	if (c->build == forge_receive) {
 		c->status = IBV_WC_REM_OP_ERR;

@@ -293,44 +293,78 @@ static void impossible_region(struct scene *s, const struct cause *c)
 	      "registering: %s", strerror(errno));
 }
 
+/* A queue pair of a's process on another completion queue, connected to the b of `with`, whose a rests meanwhile. */
+static void connect_other(struct pair *p, struct pair *with, struct ibv_cq *cq)
+{
+	*p = *with;
+	p->a.cq = cq;
+	p->a.qp = make_qp(&p->a);
+	CHECK(!to_state(&with->b, IBV_QPS_RESET), "to RESET");
+	pair_options(p, NULL);
+	pair_connect(p);
+}
+
+/* Two queue pairs share the queue that overflows: neither can report anything any more. */
 static void overflow(struct scene *s, const struct cause *c)
 {
 	struct ibv_cq *small = ibv_create_cq(s->p.a.ctx, 4, NULL, NULL, 0);
-	struct side a = s->p.a;
+	struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, 0, NULL, 0);
+	bool cq_err = false, fatal[2] = { false };
 	struct ibv_async_event e;
-	bool cq_err = false, fatal = false;
+	struct pair p[2];
 	struct ibv_wc wc;
 	int cqe, n;
 
 	(void)c;
 	CHECK(small, "ibv_create_cq: %s", strerror(errno));
 	cqe = small->cqe;
-	a.cq = small;
-	a.qp = make_qp(&a);
-	/* It and b talk to each other for this once. */
-	struct pair p = s->p;
-	p.a = a;
-	CHECK(!to_state(&s->p.b, IBV_QPS_RESET), "to RESET");
-	pair_options(&p, NULL);
-	pair_connect(&p);
-	for (int i = 0; i < cqe + 1; i++) {
-		struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, i, NULL, 0);
-
-		post(&p.a, &w);
-	}
-	want_state(&p.a, IBV_QPS_ERR, "the queue pair whose completions are lost");
-	while ((!cq_err || !fatal) && next_event(&p.a, 5000, &e)) {
+	connect_other(&p[0], &s->p, small);
+	connect_other(&p[1], &s->n, small);
+	for (int i = 0; i < cqe + 1; i++, w.wr_id++)
+		post(&p[0].a, &w);
+	want_state(&p[0].a, IBV_QPS_ERR, "the queue pair whose completion is lost");
+	want_state(&p[1].a, IBV_QPS_RTS, "the queue pair that has not lost one yet");
+	post(&p[1].a, &w);
+	want_state(&p[1].a, IBV_QPS_ERR, "the queue pair that has lost one, too");
+	while ((!cq_err || !fatal[0] || !fatal[1]) && next_event(&p[0].a, 5000, &e)) {
 		cq_err |= e.event_type == IBV_EVENT_CQ_ERR && e.element.cq == small;
-		fatal |= e.event_type == IBV_EVENT_QP_FATAL && e.element.qp == p.a.qp;
+		for (int i = 0; i < 2; i++)
+			fatal[i] |= e.event_type == IBV_EVENT_QP_FATAL && e.element.qp == p[i].a.qp;
 	}
-	CHECK(cq_err && fatal, "events: CQ_ERR %d, QP_FATAL %d", cq_err, fatal);
-	want_state(&p.b, IBV_QPS_RTS, "the peer");
+	CHECK(cq_err && fatal[0] && fatal[1], "events: CQ_ERR %d, QP_FATAL %d, %d", cq_err, fatal[0], fatal[1]);
 	/* What was in the queue is still there, and nothing is added any more. */
 	for (n = 0; ibv_poll_cq(small, 1, &wc) == 1; n++)
 		CHECK(wc.wr_id == (uint64_t)n && wc.status == IBV_WC_SUCCESS, "completion %d is of %llu, %s", n,
 		      (unsigned long long)wc.wr_id, status_name(wc.status));
 	CHECK(n == cqe, "%d of %d completions are left", n, cqe);
-	CHECK(!ibv_destroy_qp(p.a.qp) && !ibv_destroy_cq(small), "destroying what is in error");
+	for (int i = 0; i < 2; i++) {
+		want_state(&p[i].b, IBV_QPS_RTS, "the peer");
+		CHECK(!ibv_destroy_qp(p[i].a.qp), "destroying a queue pair in error");
+	}
+	CHECK(!ibv_destroy_cq(small), "destroying a completion queue in error");
+	pair_reconnect(&s->n, NULL);
+}
+
+/* arg: which of the receives of a list is bad. */
+static void bad_in_receive_list(struct scene *s, const struct cause *c)
+{
+	struct ibv_sge list[64] = { 0 };
+	struct ibv_recv_wr r[4], *bad = NULL;
+	struct ibv_qp_cap cap;
+	int k = c->arg[0];
+
+	caps(&s->p.b, &cap);
+	for (int i = 0; i < 4; i++)
+		r[i] = (struct ibv_recv_wr){ .wr_id = i, .next = i < 3 ? &r[i + 1] : NULL, .sg_list = list };
+	r[k].num_sge = cap.max_recv_sge < 64 ? (int)cap.max_recv_sge + 1 : -1;
+	CHECK(ibv_post_recv(s->p.b.qp, r, &bad) == EINVAL && bad == &r[k], "refused at receive %td", bad ? bad - r : -1);
+	for (int i = 0; i < k; i++) {
+		struct ibv_send_wr w = wr(IBV_WR_SEND, i, NULL, 0);
+
+		post(&s->p.a, &w);
+		expect(&s->p.a, i, IBV_WC_SUCCESS, "a send");
+		expect(&s->p.b, i, IBV_WC_SUCCESS, "a receive before the bad one");
+	}
 }
 
 static const struct cause refusals[] = {
@@ -347,7 +381,9 @@ static const struct cause refusals[] = {
 	  .arg = { 1 } },
 	{ "queues one larger than the device has", .refused = impossible_queues },
 	{ "queues of 2^32 - 1", .refused = impossible_queues, .arg = { 1 } },
-	{ "completions beyond a full queue: CQ_ERR and QP_FATAL, what was in it is kept", .refused = overflow },
+	{ "completions beyond a full queue: CQ_ERR, QP_FATAL of all who lose one; what was in it is kept", .refused = overflow },
+	{ "more entries than granted in receive 1 of a list of 4", .refused = bad_in_receive_list, .arg = { 0 } },
+	{ "more entries than granted in receive 4 of a list of 4", .refused = bad_in_receive_list, .arg = { 3 } },
 };
 
 enum { REFUSALS = sizeof(refusals) / sizeof(refusals[0]), REGIONS = sizeof(impossible) / sizeof(impossible[0]), POSITIONS = 4 };
