@@ -64,12 +64,12 @@ def copy(source, target):
 
 
 # The C programs of the guest, and where their sources are.
-PROGRAMS = {"verbs_cases": "tests/vm/verbs_c", "verbs_peer": "tests/vm/peer_c",
+PROGRAMS = {"verbs_cases": "tests/vm/verbs_c", "verbs_peer": "tests/vm/peer_c", "verbs_siege": "tests/vm/siege_c",
             "hostile_victim": "tests/vm/victim_c"}
 
 
 def programs(root):
-    """build/lab/verbs_cases of the verbs scenarios, verbs_peer of those with two ends, hostile_victim and its enemy."""
+    """What PROGRAMS names, and the generator of hostile packets, in build/lab."""
     made = []
     for name, folder in PROGRAMS.items():
         sources = sorted((config.CHECKOUT / folder).glob("*.[ch]"))

@@ -58,7 +58,7 @@ def environment():
     """What the guest's side must know of the caller's."""
     told = {"FERROCE_LINK_TYPE": os.environ.get("FERROCE_LINK_TYPE", "ferroce"),
             "FERROCE_SEED": os.environ.get("FERROCE_SEED", "1000")}
-    return told | {k: os.environ[k] for k in ("FERROCE_PATIENCE", "FERROCE_SHORT", "FERROCE_DEBUG") if k in os.environ}
+    return told | {k: os.environ[k] for k in ("FERROCE_PATIENCE", "FERROCE_SHORT", "FERROCE_DEBUG", "FERROCE_ROUNDS") if k in os.environ}
 
 
 def judge_capture(root, result, where):

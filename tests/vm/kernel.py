@@ -7,7 +7,7 @@ import re
 import subprocess
 import time
 
-from tests.vm import flavour
+from tests.vm import flavour, stock
 from tests.vm.fabric import devices, read
 from tests.vm.scenario import PATIENCE
 
@@ -109,6 +109,8 @@ class Baseline:
         self.netns = netns_names()
         self.devices = devices()
         self.refcount = refcount() or 0
+        self.pinned = stock.pinned()
+        self.areas = stock.areas()
 
     def left_over(self, patience=5.0):
         """What is there that was not there before. Freeing may end a little later, so it is given some time."""
@@ -132,6 +134,10 @@ class Baseline:
         count = refcount() or 0
         if count > self.refcount:
             found.append(f"{count} references to the module")
+        if stock.pinned() > self.pinned:
+            found.append(f"{stock.pinned() - self.pinned} pinned pages")
+        if not devices() and stock.areas() > self.areas:
+            found.append(f"{stock.areas() - self.areas} rings of the module")
         return found
 
     def clean(self):
