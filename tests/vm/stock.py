@@ -50,8 +50,9 @@ def pinned():
 
 
 def areas():
-    """Areas of virtual memory that the module has allocated."""
-    return sum("[ferroce]" in line for line in (read("/proc/vmallocinfo") or "").splitlines())
+    """Areas of virtual memory that the module has allocated. Once it is unloaded its functions have no names any more."""
+    lines = (read("/proc/vmallocinfo") or "").splitlines()
+    return sum("[ferroce]" in line or line.split()[2].startswith("0x") for line in lines)
 
 
 def udp_sockets():

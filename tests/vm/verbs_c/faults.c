@@ -284,6 +284,8 @@ static const char *rxe_differs(enum where where, uint32_t len, enum ibv_wr_opcod
 		return "reports a flush in place of the error";
 	if (where == REMOTE && op == IBV_WR_RDMA_WRITE_WITH_IMM && len == sizes[0])
 		return "has no event if the WRITE is one packet with immediate data";
+	if (where == IN_RECEIVE)
+		return "completes the receive with an operation error";
 	return NULL;
 }
 

@@ -370,8 +370,10 @@ static void bad_in_receive_list(struct scene *s, const struct cause *c)
 static const struct cause refusals[] = {
 	{ "posting sends and receives in RESET, with EINVAL", .refused = posted_in, .arg = { IBV_QPS_RESET },
 	  .rxe = "takes receives in RESET" },
-	{ "posting sends in INIT, with EINVAL; receives are taken", .refused = posted_in, .arg = { IBV_QPS_INIT } },
-	{ "posting sends in RTR, with EINVAL; receives are taken", .refused = posted_in, .arg = { IBV_QPS_RTR } },
+	{ "posting sends in INIT, with EINVAL; receives are taken", .refused = posted_in, .arg = { IBV_QPS_INIT },
+	  .rxe = "takes sends before RTS" },
+	{ "posting sends in RTR, with EINVAL; receives are taken", .refused = posted_in, .arg = { IBV_QPS_RTR },
+	  .rxe = "takes sends before RTS" },
 	{ "nothing of as many entries and inline bytes as were granted", .refused = just_enough },
 	{ "sends beyond a full queue, with ENOMEM; all before are executed", .refused = full_send_queue },
 	{ "sends beyond a full queue in one list, with ENOMEM; all before are executed", .refused = full_send_queue,
@@ -381,7 +383,8 @@ static const struct cause refusals[] = {
 	  .arg = { 1 } },
 	{ "queues one larger than the device has", .refused = impossible_queues },
 	{ "queues of 2^32 - 1", .refused = impossible_queues, .arg = { 1 } },
-	{ "completions beyond a full queue: CQ_ERR, QP_FATAL of all who lose one; what was in it is kept", .refused = overflow },
+	{ "completions beyond a full queue: CQ_ERR, QP_FATAL of all who lose one; what was in it is kept", .refused = overflow,
+	  .rxe = "loses the completion and goes on" },
 	{ "more entries than granted in receive 1 of a list of 4", .refused = bad_in_receive_list, .arg = { 0 } },
 	{ "more entries than granted in receive 4 of a list of 4", .refused = bad_in_receive_list, .arg = { 3 } },
 };
@@ -418,7 +421,8 @@ static void refusal(int i, struct cause *c)
 	c->arg[1] = i / POSITIONS;
 	snprintf(c->text, sizeof(c->text), "%s in request %d of a list of 4; bad_wr names it, those before are executed",
 		 kinds[c->arg[1]], c->arg[0] + 1);
-	if (c->arg[1] == NEGATIVE_ENTRIES || c->arg[1] == INLINE_READ || c->arg[1] == ATOMIC)
+	if (c->arg[1] == NEGATIVE_ENTRIES || c->arg[1] == INLINE_READ || c->arg[1] == ATOMIC ||
+	    c->arg[1] == UNKNOWN_OPCODE)
 		c->rxe = "takes it";
 }
 
