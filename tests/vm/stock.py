@@ -92,6 +92,10 @@ def judge(samples, slopes=True):
     wrong = [f"{what}: {n} at first, {last.exact[what]} at the end" for what, n in first.exact.items()
              if last.exact[what] > n]
     objects = {name: grows(lambda s, name=name: s.objects.get(name, 0)) for name in last.objects}
+    for name in sorted(last.objects):
+        counts = [s.objects.get(name, 0) for s in (first, middle, last)]
+        if counts[0] < counts[1] < counts[2]:
+            print(f"{name}: {counts}")
     grown = [f"{name}: {n:.2f} objects more a round" for name, n in objects.items()
               if OURS.match(name) and n >= OBJECTS_A_ROUND]
     kilobytes = {name: grows(lambda s, name=name: s.kilobytes[name]) for name in last.kilobytes}
