@@ -3,7 +3,7 @@
 
 Some numbers must be equal before and after. Others move by themselves: caches fill, the other parts of the kernel that
 are exercised keep something, the measuring program grows. There a leak is told by its slope, for it grows by at least
-one object a round, in the first half of the rounds as in the second.
+one object a round, in each part of the rounds: what grows in one part and not in another is something else.
 """
 
 import os
@@ -95,20 +95,20 @@ def slope(then, now, rounds):
 
 
 def judge(samples, slopes=True):
-    """Compares three measurements, each with the number of rounds before it; returns what is worth telling."""
-    (r0, first), (r1, middle), (r2, last) = samples
-    halves = ((first, middle, r1 - r0), (middle, last, r2 - r1))
+    """Compares measurements, each with the number of rounds before it; returns what is worth telling."""
+    first, last = samples[0][1], samples[-1][1]
+    parts = [(a, b, rb - ra) for (ra, a), (rb, b) in zip(samples, samples[1:])]
 
     def grows(of):
-        """The lesser slope of the two halves: a leak is in both."""
-        return min(slope(of(a), of(b), n) for a, b, n in halves)
+        """The least slope of all parts: a leak is in each."""
+        return min(slope(of(a), of(b), n) for a, b, n in parts)
 
     wrong = [f"{what}: {n} at first, {last.exact[what]} at the end" for what, n in first.exact.items()
              if last.exact[what] > n]
     objects = {name: grows(lambda s, name=name: s.objects.get(name, 0)) for name in last.objects}
     for name in sorted(last.objects):
-        counts = [s.objects.get(name, 0) for s in (first, middle, last)]
-        if counts[0] < counts[1] < counts[2]:
+        counts = [s.objects.get(name, 0) for _, s in samples]
+        if counts[0] < counts[-1]:
             print(f"{name}: {counts}")
     grown = [f"{name}: {n:.2f} objects more a round" for name, n in objects.items()
               if OURS.match(name) and n >= OBJECTS_A_ROUND]
@@ -122,6 +122,6 @@ def judge(samples, slopes=True):
     if wrong:
         raise Failed("left behind: " + "; ".join(wrong))
     growing = sorted(((n, name) for name, n in objects.items() if n > 0.05), reverse=True)[:5]
-    return [f"rounds {r0} to {r1} to {r2}: pins, areas and sockets equal ({last.exact}); KiB a round "
+    return [f"measured after rounds {', '.join(str(n) for n, _ in samples)}: pins, areas and sockets equal ({last.exact}); KiB a round "
             + ", ".join(f"{name} {n:+.2f}" for name, n in kilobytes.items())
             + "; slab objects a round: " + (", ".join(f"{name} {n:+.2f}" for n, name in growing) or "none grow")]

@@ -171,7 +171,7 @@ class Tally:
 
 
 def orders(report, all_orders, seed):
-    """Runs rounds in these orders; measures what is left before, in the middle and after."""
+    """Runs rounds in these orders; measures what is left, before, on the way and after."""
     if not flavour.current().is_ferroce:
         raise Skipped("rdma_rxe waits for programs for ever")
     tally = Tally()
@@ -183,10 +183,11 @@ def orders(report, all_orders, seed):
         samples.append((tally.rounds, stock.Stock()))
 
     with Siege() as siege:
-        # The first rounds fill caches that stay.
-        warm, middle = min(8, len(all_orders) // 4), len(all_orders) // 2
+        # The first rounds fill caches that stay; the others are measured in four parts.
+        warm = min(8, len(all_orders) // 4)
+        marks = {warm + (len(all_orders) - warm) * part // 4 for part in range(4)}
         for number, order in enumerate(all_orders):
-            if number in (warm, middle):
+            if number in marks:
                 sample()
             try:
                 one_round(siege, order, random.Random(seed + number), tally)
