@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """From single figures to medians, spreads and ratios."""
 
+from math import isfinite
 from statistics import median
 
 from tests.bench import plan
@@ -18,7 +19,8 @@ def ratios(ours, theirs, smaller_is_better):
     found = []
     for turn in sorted(set(ours) & set(theirs)):
         a, b = ours[turn], theirs[turn]
-        if a and b:
+        # A tail may be missing: it is no number where perftest saw none.
+        if a and b and isfinite(a) and isfinite(b):
             found.append(b / a if smaller_is_better else a / b)
     return found
 

@@ -43,6 +43,21 @@ class Summary(unittest.TestCase):
         events = [figure(self.rate, "ferroce", 0, 30.0), figure(self.rate, "rxe", 1, 10.0)]
         self.assertNotIn("ratio", self.row(self.rate, events))
 
+    def test_a_tail_that_is_no_number_is_left_out(self):
+        events = [figure(self.latency, "ferroce", 0, 10.0, tail=float("inf")),
+                  figure(self.latency, "rxe", 0, 30.0, tail=10.0)]
+        one = self.row(self.latency, events)
+        self.assertEqual(one["ratio"]["median"], 3.0)
+        self.assertNotIn("tail_ratio", one)
+
+    def test_instructions_are_compared(self):
+        events = [{"event": "instructions", "place": "veth", "row": "SEND 64 B", "driver": driver, "value": value}
+                  for driver, value in (("ferroce", 100), ("rxe", 250))]
+        rows = summary.summarize(events)["instructions"]
+        self.assertEqual(rows, [{"place": "veth", "name": "SEND 64 B", "ferroce": 100, "rxe": 250, "ratio": 2.5}])
+        cells, head = summary.instruction_table(rows)
+        self.assertEqual((len(cells[0]), cells[0][-1]), (len(head), "2.50x"))
+
     def test_a_target_is_missed(self):
         events = [figure(self.rate, "ferroce", 0, 99.0), figure(self.rate, "rxe", 0, 100.0)]
         one = self.row(self.rate, events)

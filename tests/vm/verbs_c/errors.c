@@ -254,5 +254,6 @@ const struct test_case error_cases[] = {
 	{ "sqd", sqd },
 	{ "busy", busy },
 	{ "outstanding", outstanding },
+	{ "scribbled-rings", scribbled_rings },
 	{ NULL, NULL },
 };

@@ -64,20 +64,28 @@ static _Atomic uint32_t *producer(uint8_t *ring)
 }
 
 /* What the provider does when it has written requests. */
-static void doorbell(struct ibv_qp *qp)
+void ring_doorbell(struct ibv_qp *qp, bool receives)
 {
 	struct ib_uverbs_post_send_resp resp;
 	struct {
 		struct ib_uverbs_cmd_hdr hdr;
+		/* That of a list of receives begins the same way. */
 		struct ib_uverbs_post_send cmd;
 	} call = {
-		.hdr = { .command = IB_USER_VERBS_CMD_POST_SEND, .in_words = sizeof(call) / 4,
-			 .out_words = sizeof(resp) / 4 },
+		.hdr = { .command = receives ? IB_USER_VERBS_CMD_POST_RECV : IB_USER_VERBS_CMD_POST_SEND,
+			 .in_words = sizeof(call) / 4, .out_words = sizeof(resp) / 4 },
 		.cmd = { .response = (uintptr_t)&resp, .qp_handle = qp->handle,
-			 .wqe_size = sizeof(struct ib_uverbs_send_wr) },
+			 .wqe_size = receives ? sizeof(struct ib_uverbs_recv_wr) : sizeof(struct ib_uverbs_send_wr) },
 	};
 
-	CHECK(write(qp->context->cmd_fd, &call, sizeof(call)) == sizeof(call), "doorbell: %s", strerror(errno));
+	/* In some states of the queue pair it is refused. */
+	CHECK(write(qp->context->cmd_fd, &call, sizeof(call)) == sizeof(call) || errno == EINVAL, "doorbell: %s",
+	      strerror(errno));
+}
+
+static void doorbell(struct ibv_qp *qp)
+{
+	ring_doorbell(qp, false);
 }
 
 /* The send ring of a, with one good request in it that is done. */

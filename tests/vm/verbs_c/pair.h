@@ -81,6 +81,8 @@ int to_state(struct side *s, enum ibv_qp_state state);
 enum ibv_qp_state state_of(struct side *s);
 void want_state(struct side *s, enum ibv_qp_state want, const char *who);
 double now(void);
+/* A doorbell by hand, of the receive queue or the send queue. */
+void ring_doorbell(struct ibv_qp *qp, bool receives);
 
 void fill(uint8_t *at, size_t len, unsigned int seed);
 void compare(const uint8_t *at, size_t len, unsigned int seed, const char *what);
@@ -98,6 +100,8 @@ struct test_case {
 	const char *name;
 	void (*run)(void);
 };
+
+void scribbled_rings(void);
 
 extern const struct test_case data_cases[], error_cases[];
 
