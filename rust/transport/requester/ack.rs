@@ -179,8 +179,8 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             self.implied_loss(sink);
             return;
         }
-        if self.retry.has_wait() {
-            // The same one again.
+        if self.retry.was_refused() {
+            // The same one again, or one about a copy of the packet.
             self.counters.stale = self.counters.stale.wrapping_add(1);
             return;
         }

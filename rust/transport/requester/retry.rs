@@ -25,6 +25,10 @@ pub(super) struct Retry {
     since: u64,
     /// Nothing may be sent before, because the responder was not ready.
     rnr_until: Option<u64>,
+    /// The responder refused the oldest packet, which was not sent again since.
+    refused: bool,
+    /// As it was before that packet was sent last.
+    was_refused: bool,
 }
 
 impl Retry {
@@ -37,6 +41,8 @@ impl Retry {
             ack_timeout_ns: None,
             since: 0,
             rnr_until: None,
+            refused: false,
+            was_refused: false,
         }
     }
 
@@ -58,9 +64,23 @@ impl Retry {
         self.rnr_left = self.rnr_retry;
         self.since = now;
         self.rnr_until = None;
+        self.refused = false;
     }
 
     /// The oldest packet was sent (again).
+    #[inline]
+    pub(super) fn sent(&mut self, now: u64) {
+        self.since = now;
+        self.was_refused = self.refused;
+        self.refused = false;
+    }
+
+    /// It was not, after all.
+    pub(super) fn unsent(&mut self) {
+        self.refused = self.was_refused;
+    }
+
+    /// The timeout begins anew.
     #[inline]
     pub(super) fn restart(&mut self, now: u64) {
         self.since = now;
@@ -94,6 +114,13 @@ impl Retry {
     /// Sends nothing for `delay` nanoseconds from `now`.
     pub(super) fn wait_for_receiver(&mut self, now: u64, delay: u64) {
         self.rnr_until = Some(now.saturating_add(delay));
+        self.refused = true;
+    }
+
+    /// Whether an RNR NAK for the oldest packet is about a sending that was refused already: the
+    /// network may have brought the packet twice.
+    pub(super) const fn was_refused(&self) -> bool {
+        self.refused
     }
 
     /// Whether the RNR wait is not over at `now`; forgets it when it is.
@@ -116,6 +143,7 @@ impl Retry {
         self.rnr_until.is_some()
     }
 
+    /// Sending may go on. The refusal is forgotten only when it does.
     pub(super) fn end_wait(&mut self) {
         self.rnr_until = None;
     }

@@ -116,6 +116,9 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if segment.kind == Kind::ReadRequest {
             self.reads = self.reads.saturating_sub(1);
         }
+        if sequence == self.una {
+            self.retry.unsent();
+        }
         self.cursor = Cursor {
             index,
             packet: segment
@@ -200,7 +203,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     #[inline]
     fn step(&mut self, psns: u32, packets: u32, now: u64) {
         if self.cursor.sequence == self.una {
-            self.retry.restart(now);
+            self.retry.sent(now);
         }
         self.counters.packets = self.counters.packets.wrapping_add(u64::from(packets));
         if self.cursor.sequence < self.sent {

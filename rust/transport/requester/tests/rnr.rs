@@ -30,6 +30,32 @@ fn an_rnr_nak_stops_all_for_its_time() {
     }
 }
 
+/// The network had brought the packet twice. The second NAK comes when the wait is over, but before the
+/// packet went out again: it is about the same sending, and costs no second retry.
+#[test]
+fn one_sending_is_refused_once() {
+    let mut rig = Rig::with(RequesterConfig {
+        rnr_retry: 2,
+        ..config()
+    });
+    rig.push(1, SendOp::Send, 1);
+    rig.send();
+    let _ = rig.on(0, AethSyndrome::RnrNak { timer: 1 });
+    let until = rig.now + rnr_delay_ns(1);
+    assert!(rig.tick(until).more);
+    let progress = rig.on(0, AethSyndrome::RnrNak { timer: 1 });
+    assert!(progress.more && !progress.fatal);
+    assert_eq!(rig.requester.counters().rnr_naks, 1);
+    assert_eq!(rig.requester.counters().stale, 1);
+    assert_eq!(rig.numbers(), [0]);
+    // What is refused now was sent again.
+    assert!(!rig.on(0, AethSyndrome::RnrNak { timer: 1 }).fatal);
+    assert!(rig.tick(rig.now + rnr_delay_ns(1)).more);
+    assert_eq!(rig.numbers(), [0]);
+    assert!(rig.on(0, AethSyndrome::RnrNak { timer: 1 }).fatal);
+    assert_eq!(rig.ended(), [(1, Status::RnrRetryExcErr)]);
+}
+
 #[test]
 fn an_ack_ends_an_rnr_wait() {
     let mut rig = Rig::new();
