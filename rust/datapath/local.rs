@@ -93,6 +93,7 @@ fn converse(
                     segment, rkey, va, ..
                 } => {
                     bytes = bytes.saturating_add(segment.len);
+                    count(&peer, segment.len);
                     match peer.read_source(turn, rkey, va, segment.len) {
                         Ok(from) => take_read(send, qp, &segment, from, turn),
                         Err(AccessError) => {
@@ -118,15 +119,19 @@ fn converse(
             return false;
         };
         bytes = bytes.saturating_add(segment.len);
-        qp.port.counters.inc(Counter::LocalSegments);
-        qp.port
-            .counters
-            .add(Counter::LocalBytes, u64::from(segment.len));
+        count(&qp, segment.len);
         if deliver(send, qp, &segment, recv, peer, turn).is_err() {
             send.fail(qp, segment.slot, turn);
         }
     }
     true
+}
+
+/// Counts a segment where it comes from.
+fn count(qp: &Qp, bytes: u32) {
+    let counters = &qp.port.counters;
+    counters.inc(Counter::LocalSegments);
+    counters.add(Counter::LocalBytes, u64::from(bytes));
 }
 
 /// There is nobody to take what is sent: it is lost, as on any network, and the deadline of the

@@ -145,6 +145,7 @@ def main():
             pass
     events = Events(f"{where}/events.jsonl")
     registry = load_all()
+    _held = kernel.hold_encapsulation()
     log = kernel.Log()
     baseline = kernel.Baseline()
     events.put(event="up", release=os.uname().release, uptime=float(kernel.read("/proc/uptime").split()[0]))

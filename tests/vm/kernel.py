@@ -4,6 +4,7 @@
 import errno
 import os
 import re
+import socket
 import subprocess
 import time
 
@@ -25,6 +26,18 @@ HARMLESS = re.compile(
     r"Unpatched return thunk|\bBUGs?: .*mitigat|taints kernel|module verification failed", re.IGNORECASE)
 
 UDP_PORT = 4791
+UDP_ENCAP, UDP_ENCAP_L2TPINUDP = 100, 3
+
+
+def hold_encapsulation():
+    """Sockets of a UDP encapsulation, to be kept open. The kernel rewrites its own code when the first one is opened
+    and when the last one is closed, and an emulated machine of two processors does not always survive that: links that
+    come and go must not make it do so each time."""
+    held = []
+    for family in (socket.AF_INET, socket.AF_INET6):
+        held.append(socket.socket(family, socket.SOCK_DGRAM))
+        held[-1].setsockopt(socket.IPPROTO_UDP, UDP_ENCAP, UDP_ENCAP_L2TPINUDP)
+    return held
 
 
 class Log:

@@ -15,20 +15,8 @@ from tests.vm.scenario import PATIENCE, Failed, say
 PROGRAM = os.path.join(os.path.dirname(__file__), "..", "..", "verbs_siege")
 
 BROKEN = 1
-UDP_ENCAP, UDP_ENCAP_L2TPINUDP = 100, 3
 DEVICES = [flavour.current().prefix + "0", flavour.current().prefix + "1"]
 ADDRESSES = ["10.77.0.1", "10.77.0.2"]
-
-
-def hold_encapsulation():
-    """Sockets of a UDP encapsulation, to be kept open. The kernel rewrites its own code when the first one is opened
-    and when the last one is closed, and an emulated machine of two processors does not always survive that: hundreds
-    of links that come and go must not make it do so each time."""
-    held = []
-    for family in (socket.AF_INET, socket.AF_INET6):
-        held.append(socket.socket(family, socket.SOCK_DGRAM))
-        held[-1].setsockopt(socket.IPPROTO_UDP, UDP_ENCAP, UDP_ENCAP_L2TPINUDP)
-    return held
 
 
 class Siege:
@@ -38,7 +26,6 @@ class Siege:
     def __init__(self):
         self.proc = subprocess.Popen([PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         os.set_blocking(self.proc.stdout.fileno(), False)
-        self.held = hold_encapsulation()
         self.text = b""
         self.forked = []
         self.running, self.closed, self.ended = set(), set(), {}
@@ -54,8 +41,6 @@ class Siege:
         self.proc.kill()
         self.proc.wait()
         self.proc.stdout.close()
-        for held in self.held:
-            held.close()
 
     def listen(self):
         """Takes what the program has said."""
