@@ -206,3 +206,62 @@ pub struct RecvCompletion {
     /// One of [`vendor`].
     pub vendor_err: u32,
 }
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    kernel::prelude::kunit_tests(ferroce_transport_completion)
+)]
+mod tests {
+    use super::*;
+    use crate::uabi::wqe;
+
+    /// The numbers of `enum ibv_wc_status`, which user space prints by.
+    #[test]
+    fn statuses_are_those_of_libibverbs() {
+        let statuses = [
+            (Status::Success, 0),
+            (Status::LocLenErr, 1),
+            (Status::LocQpOpErr, 2),
+            (Status::LocProtErr, 4),
+            (Status::WrFlushErr, 5),
+            (Status::BadRespErr, 7),
+            (Status::LocAccessErr, 8),
+            (Status::RemInvReqErr, 9),
+            (Status::RemAccessErr, 10),
+            (Status::RemOpErr, 11),
+            (Status::RetryExcErr, 12),
+            (Status::RnrRetryExcErr, 13),
+            (Status::GeneralErr, 21),
+        ];
+        for (status, number) in statuses {
+            assert_eq!(status.as_u32(), number);
+            assert_eq!(status.is_success(), number == 0);
+        }
+    }
+
+    #[test]
+    fn operations_of_work_requests() {
+        let mut served = 0;
+        for number in 0..=u8::MAX {
+            let Some(op) = SendOp::from_wqe(number) else {
+                assert!(number > wqe::OP_RDMA_READ);
+                continue;
+            };
+            served += 1;
+            let imm = number == wqe::OP_SEND_WITH_IMM || number == wqe::OP_RDMA_WRITE_WITH_IMM;
+            assert_eq!(op.has_imm(), imm);
+            assert_eq!(op.is_read(), number == wqe::OP_RDMA_READ);
+            let send = number == wqe::OP_SEND || number == wqe::OP_SEND_WITH_IMM;
+            assert_eq!(op.is_rdma(), !send);
+            assert_eq!(op.wc_opcode() == cqe::WC_SEND, send);
+            assert_eq!(op.wc_opcode() == cqe::WC_RDMA_READ, op.is_read());
+        }
+        assert_eq!(served, 5);
+    }
+
+    #[test]
+    fn a_refusal_keeps_its_syndrome() {
+        assert_eq!(vendor::refused(NakCode::RemoteAccess), 0x100 | 0x62);
+    }
+}

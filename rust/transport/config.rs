@@ -97,7 +97,11 @@ pub struct ResponderConfig {
     pub allow_write: bool,
 }
 
-#[cfg(test)]
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    kernel::prelude::kunit_tests(ferroce_transport_config)
+)]
 mod tests {
     use super::*;
 

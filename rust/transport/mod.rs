@@ -51,6 +51,8 @@
 
 pub mod completion;
 pub mod config;
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+mod conversation;
 pub mod counters;
 pub mod requester;
 pub mod responder;

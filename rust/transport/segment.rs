@@ -246,3 +246,85 @@ impl ReadSegment {
         }
     }
 }
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    kernel::prelude::kunit_tests(ferroce_transport_segment)
+)]
+mod tests {
+    use super::*;
+    use crate::wire::packet::parse;
+    use crate::wire::packet::Headers;
+
+    fn packet(opcode: Opcode, ack_req: bool) -> Packet {
+        let info = opcode.info();
+        let mut headers = Headers::new(opcode, 0x11, Psn::new(9));
+        headers.ack_req = ack_req;
+        headers.reth = info.has_reth.then_some(Reth {
+            va: 0x1000,
+            rkey: 7,
+            length: 12,
+        });
+        headers.aeth = info.has_aeth.then_some(AethInfo {
+            syndrome: AethSyndrome::Ack { credits: 0 },
+            msn: 1,
+        });
+        headers.imm = info.has_imm.then_some([1, 2, 3, 4]);
+        let mut bytes = [0; 64];
+        let len = headers.emit(&mut bytes).unwrap();
+        let payload = match info.kind {
+            opcode::Kind::ReadRequest | opcode::Kind::Acknowledge => 0,
+            _ => 8,
+        };
+        parse(&bytes, len + payload + 4).unwrap()
+    }
+
+    /// A packet is a request or a response, and comes out as the opcode that went in.
+    #[test]
+    fn packets_become_segments_and_opcodes_again() {
+        for opcode in Opcode::ALL.iter().copied() {
+            let packet = packet(opcode, true);
+            let info = opcode.info();
+            let request = IncomingRequest::from_packet(&packet);
+            let response = ReadSegment::from_packet(&packet);
+            let is_ack = info.kind == opcode::Kind::Acknowledge;
+            assert_eq!(
+                u8::from(request.is_some()) + u8::from(response.is_some()) + u8::from(is_ack),
+                1
+            );
+            if let Some(read) = response {
+                assert_eq!((read.first, read.last), (info.first, info.last));
+                assert_eq!((read.psn.get(), read.span, read.len), (9, 1, 8));
+                let whole = Response::ReadResponse {
+                    segment: read,
+                    rkey: 7,
+                    va: 0x1000,
+                    msn: 1,
+                };
+                assert_eq!(whole.opcode(), opcode);
+                assert_eq!(whole.aeth().is_some(), info.has_aeth);
+            }
+            let Some(incoming) = request else {
+                continue;
+            };
+            assert!(incoming.ack_req && !incoming.solicited);
+            let sent = RequestSegment {
+                slot: 0,
+                kind: incoming.kind,
+                first: incoming.first,
+                last: incoming.last,
+                psn: incoming.psn,
+                span: incoming.span,
+                offset: 0,
+                len: incoming.payload_len,
+                ack_req: incoming.ack_req,
+                solicited: incoming.solicited,
+                imm: incoming.imm,
+                reth: incoming.reth,
+            };
+            assert_eq!(sent.opcode(), opcode);
+            assert_eq!(IncomingRequest::from(&sent), incoming);
+        }
+    }
+}

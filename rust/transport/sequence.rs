@@ -41,7 +41,11 @@ impl Numbering {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    kernel::prelude::kunit_tests(ferroce_transport_sequence)
+)]
 mod tests {
     use super::*;
 

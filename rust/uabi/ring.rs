@@ -77,3 +77,28 @@ const _: () = {
     assert!(OFFSET_PRODUCER == 0 && OFFSET_CONSUMER == 64);
     assert!(OFFSET_FLAGS == 128 && OFFSET_ARM == 192);
 };
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_uabi_ring))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_is_the_control_block_and_the_slots() {
+        assert_eq!(mapping_len(0, 64), 256);
+        assert_eq!(mapping_len(1, 64), 320);
+        assert_eq!(mapping_len(128, 576), 256 + 73_728);
+        // The longest that two words can ask for does not wrap.
+        assert_eq!(mapping_len(u32::MAX, u32::MAX), 0xffff_fffe_0000_0101);
+    }
+
+    /// Two writers never share a cache line, and no word of the control block crosses one.
+    #[test]
+    fn words_have_cache_lines_of_their_own() {
+        let words = [OFFSET_PRODUCER, OFFSET_CONSUMER, OFFSET_FLAGS, OFFSET_ARM];
+        for (line, offset) in words.iter().enumerate() {
+            assert_eq!(*offset, line * SLOT_ALIGN);
+        }
+        assert_eq!(CONTROL_SIZE, words.len() * SLOT_ALIGN);
+    }
+}

@@ -116,3 +116,44 @@ const _: () = {
     assert!(send_stride(1, 0) == 64 && send_stride(MAX_SGE, MAX_INLINE) == 576);
     assert!(recv_stride(3) == 64 && recv_stride(MAX_SGE) == 576);
 };
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_uabi_wqe))]
+mod tests {
+    use super::*;
+    use zerocopy::FromBytes;
+    use zerocopy::IntoBytes;
+
+    /// A stride holds what it was asked for, is made of granules, and wastes less than one.
+    #[test]
+    fn strides_fit_and_waste_little() {
+        let align = SLOT_ALIGN as u32;
+        for max_sge in 0..=MAX_SGE {
+            for max_inline in 0..=MAX_INLINE {
+                let needs = 48 + (max_sge * 16).max(max_inline);
+                let stride = send_stride(max_sge, max_inline);
+                assert!(stride % align == 0 && stride >= needs && stride - needs < align);
+            }
+            let needs = 16 + max_sge * 16;
+            let stride = recv_stride(max_sge);
+            assert!(stride % align == 0 && stride >= needs && stride - needs < align);
+        }
+    }
+
+    #[test]
+    fn a_request_is_its_bytes() {
+        let mut bytes = [0; 48];
+        bytes[..8].copy_from_slice(&0x0102_0304_0506_0708u64.to_ne_bytes());
+        bytes[8..10].copy_from_slice(&[OP_RDMA_WRITE_WITH_IMM, SEND_SIGNALED | SEND_FENCE]);
+        bytes[10..12].copy_from_slice(&3u16.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&0x7f00_0000_1000u64.to_ne_bytes());
+        bytes[24..28].copy_from_slice(&0xabcdu32.to_ne_bytes());
+        bytes[28..32].copy_from_slice(&[1, 2, 3, 4]);
+        let wqe = SendWqe::read_from_bytes(&bytes).unwrap();
+        assert_eq!(wqe.wr_id, 0x0102_0304_0506_0708);
+        assert_eq!((wqe.opcode, wqe.flags, wqe.num_sge), (1, 3, 3));
+        assert_eq!((wqe.inline_len, wqe.remote_addr), (0, 0x7f00_0000_1000));
+        assert_eq!((wqe.rkey, wqe.imm.to_ne_bytes()), (0xabcd, [1, 2, 3, 4]));
+        assert_eq!(wqe.as_bytes(), bytes);
+    }
+}

@@ -416,7 +416,8 @@ const _: () = {
     assert!(size_of::<Aeth>() == 4 && size_of::<ImmDt>() == 4);
 };
 
-#[cfg(test)]
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_wire_headers))]
 #[allow(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,

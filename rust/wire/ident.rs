@@ -101,24 +101,22 @@ impl Numbers {
     }
 }
 
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_wire_ident))]
 mod tests {
     use super::*;
-    extern crate std;
-    use std::vec;
 
     const P: Permutation24 = Permutation24::new([1, 2, 3, 0xdead_beef, 5 << 40, u64::MAX]);
 
+    /// What has an inverse everywhere gives no number twice. Emulated, in a kernel full of checks,
+    /// all of them would take a minute.
     #[test]
     fn is_a_permutation_with_an_inverse() {
-        let mut seen = vec![false; 1 << 24];
-        for index in 0..1u32 << 24 {
+        let step = if cfg!(CONFIG_KUNIT = "y") { 509 } else { 1 };
+        for index in (0..1u32 << 24).step_by(step) {
             let number = P.number(index);
+            assert!(number < 1 << 24);
             assert_eq!(P.index(number), index);
-            let seen = seen.get_mut(number as usize).unwrap();
-            assert!(!*seen, "number {number:#x} twice");
-            *seen = true;
         }
     }
 
@@ -131,9 +129,10 @@ mod tests {
             same += u32::from(P.number(index) == other.number(index));
             near += u32::from(P.number(index).abs_diff(P.number(index + 1)) < 256);
         }
-        assert!(same < 10, "{same} numbers do not depend on the key");
+        // 10,000 random pairs have 0.0006 equal ones on average.
+        assert!(same < 10);
         // 10,000 random pairs have 0.3 neighbours on average.
-        assert!(near < 10, "{near} neighbours stay close");
+        assert!(near < 10);
     }
 
     #[test]

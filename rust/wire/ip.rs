@@ -248,7 +248,8 @@ const _: () = {
     assert!(size_of::<Ipv4>() == 20 && size_of::<Ipv6>() == 40 && size_of::<Udp>() == 8);
 };
 
-#[cfg(test)]
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_wire_ip))]
 #[allow(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,

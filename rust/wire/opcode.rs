@@ -301,7 +301,8 @@ impl Opcode {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_wire_opcode))]
 mod tests {
     use super::*;
 
@@ -367,7 +368,7 @@ mod tests {
             };
             assert_eq!(info.has_reth, reth, "{opcode:?}");
             assert_eq!(info.has_aeth, aeth, "{opcode:?}");
-            assert!(!info.has_imm || info.last, "{opcode:?}");
+            assert!(!info.has_imm || info.last);
             let payload = match (info.kind, info.first, info.last) {
                 (Kind::ReadRequest | Kind::Acknowledge, _, _) => Payload::Empty,
                 (_, true, true) => Payload::Any,

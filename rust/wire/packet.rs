@@ -345,7 +345,8 @@ impl From<&Packet> for Headers {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_wire_packet))]
 #[allow(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,

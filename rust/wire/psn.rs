@@ -82,7 +82,8 @@ impl Psn {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_wire_psn))]
 mod tests {
     use super::*;
 

@@ -161,7 +161,11 @@ impl Retry {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    kernel::prelude::kunit_tests(ferroce_transport_requester_retry)
+)]
 mod tests {
     use super::*;
 

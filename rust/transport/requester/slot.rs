@@ -93,3 +93,38 @@ impl<S: DerefMut<Target = [SendSlot]>> Ring<S> {
         self.slots.get_mut(slot as usize)
     }
 }
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    kernel::prelude::kunit_tests(ferroce_transport_requester_slot)
+)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_power_of_two_is_used() {
+        let mut slots = [SendSlot::default(); 7];
+        for (len, capacity) in [(0, 0), (1, 1), (2, 2), (3, 2), (4, 4), (7, 4)] {
+            let ring = Ring::new(slots.get_mut(..len).unwrap());
+            assert_eq!(ring.capacity(), capacity);
+            assert_eq!(ring.get(0).is_some(), len != 0);
+        }
+    }
+
+    /// Indices run freely: behind the last number comes the first, without a jump in the slots.
+    #[test]
+    fn indices_wrap_with_the_numbers() {
+        let mut slots = [SendSlot::default(); 4];
+        let mut ring = Ring::new(slots.as_mut_slice());
+        let mut index = u32::MAX - 5;
+        for turn in 0..12u32 {
+            assert_eq!(ring.slot(index.wrapping_add(1)), (ring.slot(index) + 1) % 4);
+            ring.get_mut(index).unwrap().packets = turn;
+            if turn >= 3 {
+                assert_eq!(ring.get(index.wrapping_sub(3)).unwrap().packets, turn - 3);
+            }
+            index = index.wrapping_add(1);
+        }
+    }
+}

@@ -75,7 +75,11 @@ impl Window {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    kernel::prelude::kunit_tests(ferroce_transport_requester_window)
+)]
 mod tests {
     use super::*;
 
