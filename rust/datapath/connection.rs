@@ -228,3 +228,26 @@ pub fn icrc_of(ip: &[u8], udp: &[u8], ib: &[u8]) -> Option<[u8; ICRC_LEN]> {
     };
     Some(icrc::finish(KernelCrc32.update(crc, rest)))
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kunit_tests(ferroce_datapath_connection)]
+mod tests {
+    use super::*;
+    use crate::wire::icrc::SoftCrc32;
+
+    /// Whatever the processor offers, the length and the alignment: it is the CRC of the pure code.
+    #[test]
+    fn the_kernels_crc_is_the_same() {
+        let mut bytes = [0u8; 300];
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = (at * at + 3 * at) as u8;
+        }
+        for from in 0..16 {
+            for to in from..bytes.len() {
+                let part = &bytes[from..to];
+                let seed = icrc::SEED ^ to as u32;
+                assert_eq!(KernelCrc32.update(seed, part), SoftCrc32.update(seed, part));
+            }
+        }
+    }
+}

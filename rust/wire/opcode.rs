@@ -366,8 +366,8 @@ mod tests {
                 Kind::ReadResponse => info.first || info.last,
                 kind => kind == Kind::Acknowledge,
             };
-            assert_eq!(info.has_reth, reth, "{opcode:?}");
-            assert_eq!(info.has_aeth, aeth, "{opcode:?}");
+            assert_eq!(info.has_reth, reth);
+            assert_eq!(info.has_aeth, aeth);
             assert!(!info.has_imm || info.last);
             let payload = match (info.kind, info.first, info.last) {
                 (Kind::ReadRequest | Kind::Acknowledge, _, _) => Payload::Empty,
@@ -375,7 +375,7 @@ mod tests {
                 (_, false, true) => Payload::Some,
                 (_, _, false) => Payload::Full,
             };
-            assert_eq!(info.payload, payload, "{opcode:?}");
+            assert_eq!(info.payload, payload);
         }
         assert_eq!(Opcode::RcWriteOnlyImm.info().headers_len(), 32);
         assert_eq!(Opcode::RcReadResponseMiddle.info().headers_len(), 12);

@@ -90,13 +90,14 @@ def hostile_packets(root):
     return copy(config.BUILD / "cargo-lab/release/hostile_packets", LAB / "hostile_packets")
 
 
-def guest_setup(root, with_module=True):
-    """Builds everything; returns the shell lines that put it into the guest's root, which is at $M."""
+def guest_setup(root, with_module=True, made=None, release=None):
+    """Builds everything; returns the shell lines that put it into the guest's root, which is at $M. Another kernel than
+    that of the root brings its own module and release."""
     q = shlex.quote
     lines = [f"cp {q(str(program))} $M/srv/lab/" for program in programs(root)]
     if with_module:
-        env = (f"MODULE={q(str(module(root)))} PROVIDER={q(str(provider(root)))} "
-               f"KERNELRELEASE={q(root.release)} DESTDIR=$M PROVIDERDIR=/usr/lib/x86_64-linux-gnu/libibverbs")
+        env = (f"MODULE={q(str(made or module(root)))} PROVIDER={q(str(provider(root)))} "
+               f"KERNELRELEASE={q(release or root.release)} DESTDIR=$M PROVIDERDIR=/usr/lib/x86_64-linux-gnu/libibverbs")
         lines.append(f"cd {q(str(config.CHECKOUT))}")
         lines.append(f"{env} sh tests/lab/native.sh install")
     return lines

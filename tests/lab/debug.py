@@ -6,9 +6,11 @@ against. It boots without udev and systemd, on a small init of our own, for unde
 minutes.
 """
 
+import fnmatch
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -16,9 +18,11 @@ import time
 from pathlib import Path
 
 from tests.lab import boot, build, check, config, say, setup, suite
+from tests.lab.rules import strip
 from tests.lab.say import LabError, step
 from tests.lab.shell import chroot_command, kill_group
 from tests.vm.scenario import load_all
+from tests.vm.selftest import PREFIX
 
 FRAGMENT = Path(__file__).with_name("debug.config")
 # Counted up when the steps change without a change of the configuration.
@@ -36,10 +40,16 @@ SLOW = 20
 LIMIT = 4 * 3600
 # Megabytes: enough for what runs here, and what is not there need not be searched for leaks.
 MEMORY = 2048
-# What an idle scenario of the stock kernel says in seconds and more, here it would say in hours.
-LEFT_OUT = ("verbs.two-gib.", "verbs.large-mr.")
-FAMILIES = ("link.", "pingpong.", "verbs.")
+# Every scenario of the suite runs here too, with the fewer rounds of `scenario.rounds`, but for these: patterns of
+# names, each with the reason that is printed.
+LEFT_OUT = (
+    ("verbs.two-gib.*", "moves gigabytes, which takes hours here"),
+    ("verbs.large-mr.*", "registers gigabytes, which are not there"),
+    ("pingpong.*-sizes", "verbs.* has these sizes, pingpong.* the program"),
+)
+# Asked after all else, and after them whether the checks still find anything.
 LAST = ("debug.lockdep", "debug.leaks")
+FINDS = "debug.finds."
 
 
 class DebugKernel:
@@ -167,23 +177,29 @@ def in_new(root, new, script, what, log):
         raise LabError(f"{what} failed (exit {proc.returncode}); the whole log is {log}")
 
 
-def module(kernel):
-    """ferroce.ko for the debug kernel, built on a copy of the sources beside the one for the stock kernel."""
+def modules(kernel):
+    """ferroce.ko for the debug kernel, built on a copy of the sources beside the one for the stock kernel; and the
+    module with bugs on purpose."""
     name = hashlib.sha256(str(config.CHECKOUT).encode()).hexdigest()[:12]
     work = config.cache() / "debug-module" / name
-    sync(config.CHECKOUT / "rust", work / "src/rust")
-    shutil.copy2(config.CHECKOUT / "Kbuild", work / "src/Kbuild")
+    source, planted = work / "src", work / "planted"
+    sync(config.CHECKOUT / "rust", source / "rust")
+    sync(config.CHECKOUT / "tests/vm/planted_c", planted)
+    shutil.copy2(config.CHECKOUT / "Kbuild", source / "Kbuild")
     stamp = work / "kernel"
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != str(kernel.folder.resolve()):
-        clean(work / "src")
+        clean(source)
+        clean(planted)
     stamp.write_text(str(kernel.folder.resolve()), encoding="utf-8")
     step(f"build the module for the debug kernel {kernel.release}")
-    build.run_in_root(kernel.root, f"{MAKE} -j{os.cpu_count() or 2} --no-print-directory -C {TREE} M=/srv/src modules"
-                      .replace("/srv/src", inside_cache(work / "src")), "building the module for the debug kernel",
-                      binds=[(kernel.folder, INSIDE)])
-    made = work / "src/rust/ferroce.ko"
-    if not made.exists():
-        raise LabError(f"the build made no {made}")
+    for folder in (source, planted):
+        build.run_in_root(kernel.root, f"{MAKE} -j{os.cpu_count() or 2} --no-print-directory -C {TREE} "
+                                       f"M={inside_cache(folder)} modules",
+                          "building a module for the debug kernel", binds=[(kernel.folder, INSIDE)])
+    made = source / "rust/ferroce.ko", planted / "ferroce_planted.ko"
+    for module in made:
+        if not module.exists():
+            raise LabError(f"the build made no {module}")
     return made
 
 
@@ -285,35 +301,65 @@ class DebugGuest(boot.Guest):
         return "\n".join(lines)
 
 
+def kunit_tests(folder=None):
+    """The names of the tests that the sources have for KUnit, by suite."""
+    found = {}
+    for path in sorted((folder or config.CHECKOUT / "rust").rglob("*.rs")):
+        text = strip(path.read_text(encoding="utf-8"))
+        # A suite is a module within a file: it ends with the first brace that is not indented.
+        for match in re.finditer(r"kunit_tests\(\s*(\w+)\s*\).*?^mod \w+ \{$(.*?)^\}$", text, re.S | re.M):
+            found[match.group(1)] = re.findall(r"#\[test\]\s+fn (\w+)\(", match.group(2))
+    return found
+
+
 def guest_setup(kernel):
     """Builds everything; returns the shell lines that put it into the guest's root, which is at $M."""
     q = shlex.quote
-    made = module(kernel)
-    env = (f"MODULE={q(str(made))} PROVIDER={q(str(build.provider(kernel.root)))} KERNELRELEASE={q(kernel.release)} "
-           "DESTDIR=$M PROVIDERDIR=/usr/lib/x86_64-linux-gnu/libibverbs")
-    return [*(f"cp {q(str(program))} $M/srv/lab/" for program in build.programs(kernel.root)),
-            f"cd {q(str(config.CHECKOUT))}", f"{env} sh tests/lab/native.sh install"]
+    made, planted = modules(kernel)
+    expected = config.BUILD / "debug" / "kunit.json"
+    expected.parent.mkdir(parents=True, exist_ok=True)
+    expected.write_text(json.dumps(kunit_tests()), encoding="utf-8")
+    return [*build.guest_setup(kernel.root, made=made, release=kernel.release),
+            f"cp {q(str(planted))} {q(str(expected))} $M/srv/lab/"]
 
 
-def names():
-    """The scenarios worth their time here, in order."""
-    return [n for n in load_all() if n.startswith(FAMILIES) and not n.startswith(LEFT_OUT)
-            and not n.endswith("-sizes")]
+def choose(only):
+    """The scenarios asked for, in running order, and results for those that this kernel is too slow for."""
+    picked, left_out = [], []
+    for name in load_all():
+        if name.startswith((PREFIX, "debug.")) or not check.wanted(name, only):
+            continue
+        reason = next((why for pattern, why in LEFT_OUT if fnmatch.fnmatchcase(name, pattern)), None)
+        if reason:
+            left_out.append(suite.Result(name, "skipped", f"left out on the debug kernel: {reason}"))
+        else:
+            picked.append(name)
+    own = [n for n in load_all() if n.startswith("debug.") and n not in LAST and not n.startswith(FINDS)]
+    finds = [n for n in load_all() if n.startswith(FINDS)]
+    picked += [n for n in own if check.wanted(n, only)]
+    # Whoever asks for a few scenarios wants to know what they leaked too.
+    some = bool(picked)
+    picked += [n for n in LAST if n in load_all() and (some or check.wanted(n, only))]
+    picked += [n for n in finds if check.wanted(n, only)]
+    return picked, left_out
 
 
 def run(root, only):
     """Runs what is asked for on the debug kernel; 0 when nothing failed and the kernel reported nothing."""
     kernel = make(root)
+    # Before the scenarios are loaded: those of this kernel alone are among them then.
     os.environ.update({"FERROCE_PATIENCE": str(SLOW), "FERROCE_SHORT": "1", "FERROCE_DEBUG": "1"})
-    picked = [n for n in names() if check.wanted(n, only)]
+    picked, left_out = choose(only)
     if not picked:
         raise LabError(f"no scenario of the debug kernel is called {only}; make check-debug ONLY=name takes one of "
-                       f"{', '.join(sorted({n.split('.')[0] + '.' for n in names()}))} or a longer name")
-    picked = [*picked, *LAST]
+                       f"{', '.join(sorted({n.split('.')[0] + '.' for n in choose('')[0]}))} or a longer name")
     reports = []
+    done = 0
 
     def show(result):
-        check.show(result)
+        nonlocal done
+        done += 1
+        say.verdict(result.status, f"{done:3}/{len(picked)}  {result.name}", result.seconds, result.detail)
         if result.status == "failed" and result.log:
             reports.append(result)
 
@@ -321,10 +367,9 @@ def run(root, only):
                         label="debug", guest_class=DebugGuest)
     for result in reports:
         path = config.BUILD / "debug" / f"{result.name}.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(readable(kernel, "\n".join(result.log)), encoding="utf-8")
         say.line(f"the kernel's words during {result.name}: {path}")
-    return check.finish(results)
+    return check.finish(results + left_out)
 
 
 def readable(kernel, text):

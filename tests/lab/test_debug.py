@@ -4,13 +4,17 @@
 import contextlib
 import importlib
 import io
+import re
+import tempfile
 import unittest
+from pathlib import Path
 from unittest import mock
 
-from tests.lab import debug
-from tests.vm import kernel, scenario
+from tests.lab import config, debug
+from tests.vm import agent, kernel, scenario
 from tests.vm.scenario import Failed
 
+scenario.load_all()
 # Its scenarios are for the debug kernel alone: here they must not join the others.
 with mock.patch.dict(scenario.REGISTRY):
     guest = importlib.import_module("tests.vm.debug")
@@ -65,6 +69,102 @@ class Leaks(unittest.TestCase):
                 guest.judge("now", ["unreferenced object 0xff (size 8):\n  comm \"rdma\", pid 1\n"])
 
 
+SUITE = """KTAP version 1
+1..1
+    KTAP version 1
+    # Subtest: ferroce_wire_psn
+    1..3
+    ok 1 wraps
+    # fails: ASSERTION FAILED at rust/wire/psn.rs:91
+    Expected a == b to be true, but is false
+    not ok 2 fails
+    ok 3 left_out # SKIP
+# ferroce_wire_psn: pass:1 fail:1 skip:1 total:3
+not ok 1 ferroce_wire_psn
+"""
+
+
+class Kunit(unittest.TestCase):
+    """Unit tests in the kernel: what they print is understood, and none is missed."""
+
+    def test_ktap(self):
+        self.assertEqual(guest.ktap(SUITE), ({"wraps": "ok", "fails": "not ok", "left_out": "skipped"}, 3))
+        self.assertEqual(guest.ktap(""), ({}, None))
+
+    def test_all_must_be_ok(self):
+        names = ["wraps", "fails", "left_out"]
+        self.assertEqual(guest.judge_kunit({"s": names}, {"s": SUITE}), ["s.fails: not ok", "s.left_out: skipped"])
+        good = SUITE.replace("not ok", "ok").replace(" # SKIP", "")
+        self.assertEqual(guest.judge_kunit({"s": names}, {"s": good}), [])
+        self.assertEqual(guest.judge_kunit({"s": names + ["new"]}, {"s": good}),
+                         ["s has 3 tests, the sources have 4", "s.new: did not run"])
+        self.assertEqual(guest.judge_kunit({"t": ["a"]}, {"s": good}),
+                         ["t is not in the kernel", "s is not in the sources"])
+
+    def test_found_in_sources(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "psn.rs").write_text(
+                '#[cfg(any(test, CONFIG_KUNIT = "y"))]\n'
+                '#[cfg_attr(\n    CONFIG_KUNIT = "y",\n    kernel::prelude::kunit_tests(ferroce_psn)\n)]\n'
+                "#[allow(clippy::unwrap_used)]\nmod tests {\n    // #[test] fn not_this() {}\n"
+                "    #[test]\n    fn one() {}\n\n    fn helper() {}\n\n    #[test]\n    fn two() {}\n}\n\n"
+                "mod more {\n    #[test]\n    fn three() {}\n}\n", encoding="utf-8")
+            self.assertEqual(debug.kunit_tests(Path(folder)), {"ferroce_psn": ["one", "two"]})
+
+    def test_every_module_of_tests_is_a_suite(self):
+        """A pure file's own tests run in the kernel too; those that need collections are files of their own."""
+        for room in ("uabi", "wire", "transport"):
+            for path in (config.CHECKOUT / "rust" / room).rglob("*.rs"):
+                before = re.split(r"^mod tests \{$", path.read_text(encoding="utf-8"), maxsplit=1, flags=re.M)
+                if len(before) == 2:
+                    # The attributes begin behind the last line that belongs to something else.
+                    self.assertIn("kunit_tests(ferroce_", before[0][before[0].rindex("\n}\n"):], str(path))
+
+
+class Planted(unittest.TestCase):
+    """Bugs on purpose: each is there, is asked for, and the suite would fail for it."""
+
+    def test_same_list(self):
+        source = (config.CHECKOUT / "tests/vm/planted_c/ferroce_planted.c").read_text(encoding="utf-8")
+        self.assertEqual(re.findall(r'^\t\{ "([\w-]+)", \w+ \},$', source, re.M), [bug for bug, _ in guest.PLANTS])
+
+    def test_silence_fails(self):
+        report = "BUG: KASAN: slab-use-after-free in plant+0x1/0x2"
+        with mock.patch.object(kernel, "note"):
+            for lines, status in (([report], "passed"), (["calm"], "failed"), (["WARNING: other"], "failed")):
+                result = agent.judge({"status": "passed", "detail": ""}, lines, [], "KASAN: slab-use-after-free")
+                self.assertEqual(result["status"], status, lines)
+            self.assertEqual(agent.judge({"status": "passed", "detail": ""}, [report], [])["status"], "failed")
+
+
+class Choice(unittest.TestCase):
+    """All scenarios run but those with a reason."""
+
+    def setUp(self):
+        patched = mock.patch.dict(scenario.REGISTRY)
+        patched.start()
+        self.addCleanup(patched.stop)
+        for name in ("debug.kunit", "debug.lockdep", "debug.leaks", "debug.finds.leak"):
+            scenario.REGISTRY.setdefault(name, None)
+
+    def test_all(self):
+        picked, left_out = debug.choose("")
+        names = [n for n in scenario.REGISTRY if not n.startswith("self.")]
+        self.assertEqual(sorted(picked + [r.name for r in left_out]), sorted(names))
+        self.assertTrue(all(r.status == "skipped" and r.detail for r in left_out))
+        # Reports of planted bugs switch lockdep off.
+        self.assertGreater(picked.index("debug.finds.leak"), picked.index("debug.leaks"))
+
+    def test_some(self):
+        self.assertEqual(debug.choose("verbs.fence.wire")[0], ["verbs.fence.wire", "debug.lockdep", "debug.leaks"])
+        self.assertEqual(debug.choose("debug.lockdep")[0], ["debug.lockdep"])
+        self.assertEqual(debug.choose("nothing"), ([], []))
+
+    def test_reasons_are_about_something(self):
+        for pattern, _ in debug.LEFT_OUT:
+            self.assertTrue(any(debug.fnmatch.fnmatchcase(n, pattern) for n in scenario.REGISTRY), pattern)
+
+
 class Fragment(unittest.TestCase):
     """The configuration keeps what the target is for."""
 
@@ -72,7 +172,7 @@ class Fragment(unittest.TestCase):
         text = debug.FRAGMENT.read_text(encoding="utf-8").splitlines()
         for name in ("KASAN", "KASAN_VMALLOC", "PROVE_LOCKING", "PROVE_RCU", "DEBUG_ATOMIC_SLEEP", "DEBUG_OBJECTS",
                      "DEBUG_KMEMLEAK", "DEBUG_LIST", "DEBUG_SG", "RUST_DEBUG_ASSERTIONS", "DETECT_HUNG_TASK",
-                     "SOFTLOCKUP_DETECTOR"):
+                     "SOFTLOCKUP_DETECTOR", "KUNIT", "KUNIT_DEBUGFS"):
             self.assertIn(f"CONFIG_{name}=y", text)
 
     def test_no_line_twice(self):

@@ -7,6 +7,7 @@ RESULTS_DIR/events.jsonl, one JSON object a line, synced to the host, so that no
 
 import json
 import os
+import re
 import select
 import signal
 import sys
@@ -119,10 +120,15 @@ def supervise(scenario, log, on_cell):
     return result
 
 
-def judge(result, log_lines, left):
+def judge(result, log_lines, left, provokes=""):
     """Adds the kernel's own verdict to the scenario's."""
     wrong = kernel.complaints(log_lines)
-    if wrong:
+    if provokes:
+        if result["status"] == "passed" and not any(re.search(provokes, line) for line in wrong):
+            result["status"] = "failed"
+            result["detail"] = f"the kernel has not reported {provokes!r}"
+            result["log"] = log_lines
+    elif wrong:
         result["status"] = "failed"
         result["detail"] = "; ".join(filter(None, [result["detail"], f"kernel: {wrong[0].strip()}"]))
         result["log"] = log_lines
@@ -158,7 +164,7 @@ def main():
         result = supervise(scenario, f"{where}/{name}.log",
                            lambda cell, n=name: events.put(event="cell", name=n, cell=cell))
         left = baseline.left_over(5.0 if result["status"] == "passed" else 1.0)
-        result = judge(result, log.new(), left)
+        result = judge(result, log.new(), left, scenario.provokes)
         result["seconds"] = round(time.monotonic() - began, 1)
         kernel.note(f"end {name}: {result['status']}")
         events.put(event="end", name=name, **result)

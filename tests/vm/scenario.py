@@ -19,12 +19,14 @@ class Skipped(Exception):
 
 @dataclass(frozen=True)
 class Scenario:
-    """One line of the report. `run` takes the `Report` it fills in."""
+    """One line of the report. `run` takes the `Report` it fills in. What the kernel must say, where a scenario makes it
+    complain on purpose, is in `provokes`."""
 
     name: str
     limit: int
     about: str
     run: Callable
+    provokes: str = ""
 
 
 REGISTRY: dict[str, Scenario] = {}
@@ -38,12 +40,18 @@ PATIENCE = int(os.environ.get("FERROCE_PATIENCE", "2"))
 SHORT = os.environ.get("FERROCE_SHORT") == "1"
 
 
-def add(name, limit, about, run):
+def rounds(many, few):
+    """How much of the same to do: `few` on a kernel full of checks, where what counts is that each path is walked. It
+    is what makes a scenario short there; one that cannot be made short is left out by tests/lab/debug.py."""
+    return few if SHORT else many
+
+
+def add(name, limit, about, run, provokes=""):
     """Registers a scenario under a name that is unique in the suite."""
     limit *= PATIENCE
     if name in REGISTRY:
         raise ValueError(f"two scenarios are called {name}")
-    REGISTRY[name] = Scenario(name, limit, about, run)
+    REGISTRY[name] = Scenario(name, limit, about, run, provokes)
 
 
 def scenario(name, limit=60):

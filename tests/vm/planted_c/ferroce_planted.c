@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A module with one bug of each kind that the debug kernel is there to find: `insmod ferroce_planted.ko bug=NAME`
+ * does it and fails to load. The scenarios debug.finds.* see that the kernel reports it, so that a detector that has
+ * gone silent is noticed before it is trusted.
+ *
+ * Every bug is one that the kernel survives once it has been reported.
+ */
+#include <linux/hrtimer.h>
+#include <linux/list.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/rcupdate.h>
+#include <linux/refcount.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/string.h>
+#include <linux/vmalloc.h>
+#include <linux/workqueue.h>
+
+static char *bug = "";
+module_param(bug, charp, 0);
+
+static DEFINE_SPINLOCK(lock_a);
+static DEFINE_SPINLOCK(lock_b);
+
+static void sleep_in_atomic(void)
+{
+	void *p;
+
+	spin_lock_bh(&lock_a);
+	p = kmalloc(16, GFP_KERNEL);
+	spin_unlock_bh(&lock_a);
+	kfree(p);
+}
+
+static void lock_order(void)
+{
+	spin_lock(&lock_a);
+	spin_lock(&lock_b);
+	spin_unlock(&lock_b);
+	spin_unlock(&lock_a);
+	spin_lock(&lock_b);
+	spin_lock(&lock_a);
+	spin_unlock(&lock_a);
+	spin_unlock(&lock_b);
+}
+
+static int __rcu *shared;
+
+static void rcu_unprotected(void)
+{
+	(void)rcu_dereference(shared);
+}
+
+static void refcount_underflow(void)
+{
+	refcount_t count = REFCOUNT_INIT(0);
+
+	refcount_dec(&count);
+}
+
+static void list_corruption(void)
+{
+	LIST_HEAD(head);
+	LIST_HEAD(one);
+	LIST_HEAD(two);
+
+	list_add(&one, &head);
+	head.next = &two;
+	list_del(&one);
+}
+
+static enum hrtimer_restart fires(struct hrtimer *timer)
+{
+	return HRTIMER_NORESTART;
+}
+
+static void timer_freed(void)
+{
+	struct hrtimer *timer = kzalloc(sizeof(*timer), GFP_KERNEL);
+
+	if (!timer)
+		return;
+	hrtimer_setup(timer, fires, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
+	hrtimer_start(timer, ms_to_ktime(60000), HRTIMER_MODE_REL);
+	kfree(timer);
+}
+
+static void works(struct work_struct *work)
+{
+}
+
+static void work_freed(void)
+{
+	struct delayed_work *work = kzalloc(sizeof(*work), GFP_KERNEL);
+
+	if (!work)
+		return;
+	INIT_DELAYED_WORK(work, works);
+	schedule_delayed_work(work, 60 * HZ);
+	kfree(work);
+}
+
+static void leak(void)
+{
+	/* More than one: a stale register or stack slot may still point to the last. */
+	for (int i = 0; i < 16; i++) {
+		void *p = kmalloc(200, GFP_KERNEL);
+
+		OPTIMIZER_HIDE_VAR(p);
+	}
+}
+
+static void use_after_free(void)
+{
+	char *p = kmalloc(64, GFP_KERNEL);
+
+	OPTIMIZER_HIDE_VAR(p);
+	kfree(p);
+	WRITE_ONCE(p[8], 1);
+}
+
+static void out_of_bounds(void)
+{
+	char *p = kmalloc(100, GFP_KERNEL);
+	char from[101] = {};
+	size_t len = sizeof(from);
+
+	OPTIMIZER_HIDE_VAR(p);
+	OPTIMIZER_HIDE_VAR(len);
+	memcpy(p, from, len);
+	kfree(p);
+}
+
+static void vmalloc_out_of_bounds(void)
+{
+	char *p = vmalloc(100);
+
+	OPTIMIZER_HIDE_VAR(p);
+	if (p)
+		(void)READ_ONCE(p[104]);
+	vfree(p);
+}
+
+static void double_free(void)
+{
+	char *p = kmalloc(64, GFP_KERNEL);
+
+	OPTIMIZER_HIDE_VAR(p);
+	kfree(p);
+	OPTIMIZER_HIDE_VAR(p);
+	kfree(p);
+}
+
+static const struct {
+	const char *name;
+	void (*plant)(void);
+} bugs[] = {
+	{ "sleep-in-atomic", sleep_in_atomic },
+	{ "rcu-unprotected", rcu_unprotected },
+	{ "refcount-underflow", refcount_underflow },
+	{ "list-corruption", list_corruption },
+	{ "timer-freed", timer_freed },
+	{ "work-freed", work_freed },
+	{ "leak", leak },
+	{ "lock-order", lock_order },
+	{ "use-after-free", use_after_free },
+	{ "out-of-bounds", out_of_bounds },
+	{ "vmalloc-out-of-bounds", vmalloc_out_of_bounds },
+	{ "double-free", double_free },
+};
+
+static int __init planted_init(void)
+{
+	for (int i = 0; i < ARRAY_SIZE(bugs); i++) {
+		if (!strcmp(bug, bugs[i].name)) {
+			bugs[i].plant();
+			return -ECANCELED;
+		}
+	}
+	return -EINVAL;
+}
+module_init(planted_init);
+
+MODULE_DESCRIPTION("Bugs on purpose, for the test of the debug kernel");
+MODULE_LICENSE("GPL");
