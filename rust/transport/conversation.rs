@@ -5,6 +5,8 @@
 //!
 //! The long and the random ones need collections and run on the host alone.
 
+#![cfg(any(test, CONFIG_KUNIT = "y"))]
+
 use crate::transport::completion::RecvCompletion;
 use crate::transport::completion::RecvOp;
 use crate::transport::completion::SendCompletion;

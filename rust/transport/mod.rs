@@ -51,7 +51,6 @@
 
 pub mod completion;
 pub mod config;
-#[cfg(any(test, CONFIG_KUNIT = "y"))]
 mod conversation;
 pub mod counters;
 pub mod requester;

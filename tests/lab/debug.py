@@ -40,7 +40,7 @@ SLOW = 20
 LIMIT = 4 * 3600
 # Megabytes: enough for what runs here, and what is not there need not be searched for leaks.
 MEMORY = 2048
-# Every scenario of the suite runs here too, with the fewer rounds of `scenario.rounds`, but for these: patterns of
+# Every scenario of the suite runs here too, with the fewer rounds of `scenario.shortened`, but for these: patterns of
 # names, each with the reason that is printed.
 LEFT_OUT = (
     ("verbs.two-gib.*", "moves gigabytes, which takes hours here"),

@@ -53,8 +53,8 @@ def strip(text):
 
 
 def without_tests(code):
-    """The part before the test module, which may do what the room may not."""
-    return re.split(r"^\s*#\[cfg\((?:(?:all|any)\()?test\b", code, maxsplit=1, flags=re.M)[0]
+    """The part before the test module, which may do what the room may not; nothing of a file that is for tests alone."""
+    return re.split(r"^\s*#!?\[cfg\((?:(?:all|any)\()?test\b", code, maxsplit=1, flags=re.M)[0]
 
 
 def numbered(code, pattern):

@@ -60,6 +60,8 @@ class Rooms(unittest.TestCase):
     def test_pure_rooms_do_not_panic(self):
         self.assertTrue(self.check("rust/wire/bth.rs", "fn f() { x.unwrap(); }\n"))
         self.assertFalse(self.check("rust/wire/bth.rs", "#[cfg(test)]\nmod tests { fn f() { x.unwrap(); } }\n"))
+        for head in ('#[cfg(any(test, CONFIG_KUNIT = "y"))]', '#![cfg(any(test, CONFIG_KUNIT = "y"))]'):
+            self.assertFalse(self.check("rust/wire/bth.rs", head + "\nmod tests { fn f() { x.unwrap(); } }\n"))
         self.assertTrue(self.check("rust/uabi/mod.rs", "use std::vec::Vec;\n"))
         self.assertFalse(self.check("rust/transport/tests/traffic.rs", "use std::vec::Vec;\n"))
 

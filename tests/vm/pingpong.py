@@ -4,12 +4,12 @@
 import re
 
 from tests.vm.fabric import both_ends
-from tests.vm.scenario import SHORT, add, require
+from tests.vm.scenario import add, require, shortened
 from tests.vm.talk import talk
 
 PORT = 18515
-MTUS = (256, 4096) if SHORT else (256, 512, 1024, 2048, 4096)
-ITERS = 5 if SHORT else 50
+MTUS = shortened((256, 512, 1024, 2048, 4096), (256, 4096))
+ITERS = shortened(50, 5)
 
 # Name of the path, where it runs, the local-path switch, IP family of the GIDs.
 PATHS = (

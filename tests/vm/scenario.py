@@ -40,10 +40,10 @@ PATIENCE = int(os.environ.get("FERROCE_PATIENCE", "2"))
 SHORT = os.environ.get("FERROCE_SHORT") == "1"
 
 
-def rounds(many, few):
-    """How much of the same to do: `few` on a kernel full of checks, where what counts is that each path is walked. It
-    is what makes a scenario short there; one that cannot be made short is left out by tests/lab/debug.py."""
-    return few if SHORT else many
+def shortened(full, short):
+    """How much of the same to do, or which values to try: `short` on a kernel full of checks, where what counts is that
+    each path is walked. A scenario that cannot be made short so is left out by tests/lab/debug.py."""
+    return short if SHORT else full
 
 
 def add(name, limit, about, run, provokes=""):
