@@ -230,7 +230,7 @@ pub fn icrc_of(ip: &[u8], udp: &[u8], ib: &[u8]) -> Option<[u8; ICRC_LEN]> {
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
-#[kunit_tests(ferroce_datapath_connection)]
+#[kernel::prelude::kunit_tests(ferroce_datapath_connection)]
 mod tests {
     use super::*;
     use crate::wire::icrc::SoftCrc32;

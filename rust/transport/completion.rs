@@ -254,8 +254,12 @@ mod tests {
             assert_eq!(op.is_read(), number == wqe::OP_RDMA_READ);
             let send = number == wqe::OP_SEND || number == wqe::OP_SEND_WITH_IMM;
             assert_eq!(op.is_rdma(), !send);
-            assert_eq!(op.wc_opcode() == cqe::WC_SEND, send);
-            assert_eq!(op.wc_opcode() == cqe::WC_RDMA_READ, op.is_read());
+            let code = match (send, op.is_read()) {
+                (true, _) => cqe::WC_SEND,
+                (_, true) => cqe::WC_RDMA_READ,
+                _ => cqe::WC_RDMA_WRITE,
+            };
+            assert_eq!(op.wc_opcode(), code);
         }
         assert_eq!(served, 5);
     }
