@@ -156,7 +156,10 @@ def main():
     baseline = kernel.Baseline()
     events.put(event="up", release=os.uname().release, uptime=float(kernel.read("/proc/uptime").split()[0]))
     for name in todo:
-        scenario = registry[name]
+        scenario = registry.get(name)
+        if not scenario:
+            events.put(event="end", name=name, status="failed", detail="the guest has no such scenario")
+            continue
         events.put(event="start", name=name, limit=scenario.limit)
         kernel.note(f"begin {name}")
         log.new()
