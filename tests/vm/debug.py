@@ -59,7 +59,6 @@ def kunit(report):
         print(output)
     wrong = judge_kunit(expected, suites)
     report.note(f"{sum(map(len, expected.values()))} tests in {len(suites)} suites")
-    command(["modprobe", "-r", module])
     require(not wrong, "; ".join(wrong))
 
 

@@ -7,7 +7,7 @@ from tests.vm import flavour
 from tests.vm.fabric import pair
 from tests.vm.peer import exchange
 from tests.vm.pingpong import once
-from tests.vm.scenario import SHORT, Skipped, add, command, last_line
+from tests.vm.scenario import SHORT, Skipped, add, command, last_line, shortened
 
 ORDERS = {"to-rxe": (flavour.FERROCE, flavour.RXE), "from-rxe": (flavour.RXE, flavour.FERROCE)}
 
@@ -36,7 +36,8 @@ def pingpong(order):
     def run(report):
         with strangers(ORDERS[order]) as ends:
             for family in (4, 6):
-                for mtu, size in ((1024, 1), (4096, 4096), (1024, 65536)):
+                # On a kernel full of checks rdma_rxe needs longer for the last than the program's retries last.
+                for mtu, size in ((1024, 1), (4096, 4096), (1024, 65536))[:shortened(3, 2)]:
                     usec = once(ends, family, mtu, size=size, iters=10)
                     report.cell(path=f"ipv{family}", mtu=mtu, size=size, usec=usec)
 
