@@ -274,7 +274,7 @@ class DebugGuest(boot.Guest):
         init.chmod(0o755)
         # Every report is wanted, not only the first; the stalls of a slow machine are none. Caches in debug mode keep no
         # sheaves (per-CPU arrays of free objects): what is left in these of pointers to objects that have long been
-        # taken is a reference to kmemleak, and hides some hundred leaks of a size.
+        # taken is a reference to kmemleak, and hides dozens of leaks of a size.
         append = ("console=ttyS0 loglevel=7 log_buf_len=16M panic=-1 oops=panic root=fsroot rootfstype=9p "
                   "rootflags=trans=virtio,version=9p2000.L,msize=512000,cache=loose,access=any rw init=/srv/lab/init "
                   "kasan_multi_shot slab_debug=F,kmalloc-*,skbuff*,*dst_cache printk.time=1 rcupdate.rcu_cpu_stall_timeout=180 watchdog_thresh=60 "

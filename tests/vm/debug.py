@@ -134,7 +134,8 @@ def plant(bug):
         done = command(["insmod", PLANTED, f"bug={bug}"], ok=None)
         require("canceled" in last_line(done.stdout).lower(), f"the bug was not planted: {last_line(done.stdout)}")
         if bug == "leak":
-            found = [o for o in scan() if "ferroce_planted" in o]
+            # The module is gone, and its names with it.
+            found = [o for o in scan() if 'comm "insmod"' in o]
             require(len(found) >= 8, f"kmemleak found {len(found)} of 16 objects")
             write("clear")
 
