@@ -123,15 +123,15 @@ def run(root, names, extra, kvm, on_result, limit, on_start=None, on_cell=None, 
             return results
         todo.remove(running)
         say.line("    the guest's last words:")
-        tail = guest.console_tail(60)
-        # The first complaint says more than the end of the trace that follows it.
-        began = max((n for n, line in enumerate(tail) if f"lab: begin {running}" in line), default=0)
-        first = complaints(tail[began:])
+        # A report of a kernel full of checks is long, and its first line says more than the end of the trace.
+        whole = guest.console_tail(2000)
+        began = max((n for n, line in enumerate(whole) if f"lab: begin {running}" in line), default=0)
+        first = complaints(whole[began:])
         if first:
             text += ": " + first[0].strip()
-        for line in tail:
+        for line in whole[-60:]:
             say.line("    | " + line)
-        finish(Result(running, "failed", text, log=tail))
+        finish(Result(running, "failed", text, log=whole[began:]))
         if time.monotonic() > deadline:
             break
     for name in todo:

@@ -43,6 +43,8 @@ REPORTS = [
 ]
 
 CALM = [
+    " ? kasan_set_track+0x5/0x50",
+    "[   74.734578]  ? kmemleak_vmalloc+0x24/0xc0 [ferroce]",
     "ferroce: loading out-of-tree module taints kernel.",
     "fe0: port 1 is up",
 ]

@@ -25,6 +25,9 @@ HARMLESS = re.compile(
     r"Speculat|Spectre|mitigation|clocksource|hrtimer: interrupt took|perf: interrupt took|"
     r"Unpatched return thunk|\bBUGs?: .*mitigat|taints kernel|module verification failed", re.IGNORECASE)
 
+# A frame of a stack trace, which names what reported rather than what went wrong.
+FRAME = re.compile(r"^(?:\[ *[\d.]+\])?\s+(?:\? )?[\w.$]+\+0x[0-9a-f]+/0x[0-9a-f]+(?: \[\w+\])?$")
+
 UDP_PORT = 4791
 UDP_ENCAP, UDP_ENCAP_L2TPINUDP = 100, 3
 
@@ -65,7 +68,8 @@ class Log:
 
 def complaints(lines):
     """Those lines of the log that no scenario may cause."""
-    return [line for line in lines if COMPLAINT.search(line) and not HARMLESS.search(line)]
+    return [line for line in lines
+            if COMPLAINT.search(line) and not HARMLESS.search(line) and not FRAME.match(line)]
 
 
 def note(text):
