@@ -363,6 +363,8 @@ def run(root, only):
     def show(result):
         nonlocal done
         done += 1
+        if result.status == "failed":
+            result.detail = readable(kernel, result.detail)
         say.verdict(result.status, f"{done:3}/{len(picked)}  {result.name}", result.seconds, result.detail)
         if result.status == "failed" and result.log:
             reports.append(result)
