@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from tests.vm import flavour
-from tests.vm.fabric import IB, batch, link_add, link_del, pair, wait_active, wait_until
+from tests.vm.fabric import IB, batch, link_add, link_del, pair, show_packets, wait_active, wait_until
 from tests.vm.fault import acquaint
 from tests.vm.peer import Conversation, exchange
 from tests.vm.scenario import PATIENCE, SHORT, Failed, Skipped, add, command, last_line, require, say, scenario
@@ -52,6 +52,8 @@ def battlefield():
     command(["sysctl", "-q", "-w", "net.core.netdev_max_backlog=20000"])
     with pair() as ends:
         acquaint(ends)
+        # The victim's answers are judged packet by packet.
+        show_packets(ends)
         victim, attacker = ends
         enemy = mac(attacker)
         for family, bits in ((4, 24), (6, 64)):

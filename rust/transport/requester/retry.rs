@@ -28,7 +28,7 @@ pub(super) struct Retry {
     /// The responder refused the oldest packet, which was not sent again since.
     refused: bool,
     /// As it was before that packet was sent last.
-    was_refused: bool,
+    refused_before: bool,
 }
 
 impl Retry {
@@ -42,7 +42,7 @@ impl Retry {
             since: 0,
             rnr_until: None,
             refused: false,
-            was_refused: false,
+            refused_before: false,
         }
     }
 
@@ -71,13 +71,13 @@ impl Retry {
     #[inline]
     pub(super) fn sent(&mut self, now: u64) {
         self.since = now;
-        self.was_refused = self.refused;
+        self.refused_before = self.refused;
         self.refused = false;
     }
 
     /// It was not, after all.
     pub(super) fn unsent(&mut self) {
-        self.refused = self.was_refused;
+        self.refused = self.refused_before;
     }
 
     /// The timeout begins anew.

@@ -165,7 +165,13 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             return None;
         }
         let index = self.cursor.index.wrapping_sub(1);
-        let packets = self.ring.get(index)?.packets;
+        let before = self.ring.get(index)?;
+        if before.request.op.is_read() {
+            // Its responses are the acknowledgement. To ask for one of them again would end the
+            // answer that is on its way.
+            return None;
+        }
+        let packets = before.packets;
         self.cursor = Cursor {
             index,
             packet: packets.checked_sub(1)?,

@@ -52,7 +52,10 @@ pub fn read(frame: &[u8], hosts: &Hosts) -> Result<Option<(u32, Answer)>> {
     if to != &hosts.us[..bytes] {
         return Err(format!("the victim wrote to a stranger: {frame:02x?}"));
     }
-    judge(ip, udp).map_err(|what| format!("the victim sent {what}: {frame:02x?}"))
+    judge(ip, udp).map_err(|what| {
+        let (len, head) = (frame.len(), &frame[..frame.len().min(100)]);
+        format!("the victim sent {what}: {len} bytes that begin {head:02x?}")
+    })
 }
 
 fn judge(ip: &[u8], udp: &[u8]) -> std::result::Result<Option<(u32, Answer)>, &'static str> {

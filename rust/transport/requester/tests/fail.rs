@@ -26,6 +26,17 @@ fn what_failed_here_waits_for_its_turn() {
 }
 
 #[test]
+fn a_read_before_what_failed_here_is_not_asked_for_again() {
+    let mut rig = Rig::new();
+    rig.push(1, SendOp::Read, 3);
+    rig.push(2, SendOp::Send, 1);
+    rig.next();
+    let segment = rig.next().unwrap();
+    let _ = rig.fail(segment.slot);
+    assert_eq!(rig.next(), None);
+}
+
+#[test]
 fn what_failed_here_does_not_count_as_a_question() {
     // The second message would have asked about the first one too, but it never leaves.
     for unsend in [false, true] {
