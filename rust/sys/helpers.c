@@ -60,9 +60,13 @@ void *ferroce_xa_erase(struct xarray *xa, unsigned long index)
 	return xa_erase(xa, index);
 }
 
+/*
+ * Unbound: what is handed over comes from a CPU whose process polls for its
+ * completions, and would have to share that CPU with it.
+ */
 struct workqueue_struct *ferroce_alloc_workqueue(const char *name)
 {
-	return alloc_workqueue("%s", WQ_PERCPU | WQ_MEM_RECLAIM, 0, name);
+	return alloc_workqueue("%s", WQ_UNBOUND | WQ_MEM_RECLAIM, 0, name);
 }
 
 void ferroce_smp_mb(void)
