@@ -61,12 +61,14 @@ void *ferroce_xa_erase(struct xarray *xa, unsigned long index)
 }
 
 /*
- * Unbound: what is handed over comes from a CPU whose process polls for its
- * completions, and would have to share that CPU with it.
+ * On the CPU that handed over, for packets sent from another one overtake those
+ * still under way here. What is left over there is usually a process that polls
+ * for the very completions: it must not take half of the CPU from the worker.
  */
 struct workqueue_struct *ferroce_alloc_workqueue(const char *name)
 {
-	return alloc_workqueue("%s", WQ_UNBOUND | WQ_MEM_RECLAIM, 0, name);
+	return alloc_workqueue("%s", WQ_PERCPU | WQ_HIGHPRI | WQ_MEM_RECLAIM,
+			       0, name);
 }
 
 void ferroce_smp_mb(void)
