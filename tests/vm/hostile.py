@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from tests.vm import flavour
-from tests.vm.fabric import IB, batch, link_add, link_del, pair, show_packets, wait_active, wait_until
+from tests.vm.fabric import IB, batch, counters, link_add, link_del, pair, show_packets, wait_active, wait_until
 from tests.vm.fault import acquaint
 from tests.vm.peer import Conversation, exchange
 from tests.vm.scenario import PATIENCE, SHORT, Failed, Skipped, add, command, last_line, require, say, scenario
@@ -139,16 +139,6 @@ def queue_pairs(dev):
     return re.findall(r"lqpn (\d+) rqpn \d+ type RC state RTS", shown)
 
 
-def counters(end):
-    """What the device has counted."""
-    folder = f"{IB}/{end.dev}/ports/1/hw_counters"
-    found = {}
-    for name in os.listdir(folder):
-        with open(f"{folder}/{name}", encoding="ascii") as f:
-            found[name] = int(f.read())
-    return found
-
-
 def noise(family):
     """A scenario: noise to both queue pairs' numbers while they talk; the conversation goes on to its good end."""
     count = 2000 if SHORT else 20000
@@ -159,13 +149,13 @@ def noise(family):
                 targets = queue_pairs(ends[0].dev)
                 require(len(targets) == 1, f"queue pairs in conversation: {targets}")
                 time.sleep(0.02)
-                before = counters(ends[0])
+                before = counters(ends[0].dev)
                 words = run_packets(ends, family, f"targets={targets[0]}", f"count={count}", "flood", limit=60)
                 report.note(words[-1])
                 require(talk.alive(), f"the conversation broke off: {talk.words()}")
                 talk.finish()
             time.sleep(0.02)
-            now = counters(ends[0])
+            now = counters(ends[0].dev)
             grown = {name: now[name] - before[name] for name in now if now[name] != before[name]}
             report.note(", ".join(f"{name} {n}" for name, n in sorted(grown.items())))
             dropped = sum(n for name, n in grown.items() if name.startswith("drop_"))
@@ -192,10 +182,10 @@ with socket.socket(family, socket.SOCK_DGRAM) as s:
 
 def grows(ends, target, qpn, count=5):
     """By how much each counter of each device grows when datagrams for a queue pair come to an address."""
-    before = [counters(end) for end in ends]
+    before = [counters(end.dev) for end in ends]
     command(["python3", "-c", SENDER, target, str(qpn), str(count)], netns="fb")
     time.sleep(0.1)
-    return [{name: n - old[name] for name, n in counters(end).items() if n != old[name]}
+    return [{name: n - old[name] for name, n in counters(end.dev).items() if n != old[name]}
             for end, old in zip(ends, before)]
 
 
