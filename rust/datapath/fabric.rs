@@ -35,8 +35,12 @@ pub struct Fabric {
     numbers: Numbers,
     #[pin]
     ports: Table<Port>,
-    /// Runs what is beyond the budget of a system call or softirq.
+    /// Runs what is beyond the budget of a system call or softirq, on the same CPU, for packets
+    /// sent from another one overtake those still under way there. What else runs there is usually
+    /// the process that polls for the very completions: it does not get half of the CPU.
     pub workers: OwnedQueue,
+    /// Sends for processes that stream, on a CPU that had nothing to do.
+    pub offload: OwnedQueue,
 }
 
 /// Most QPs of all devices together.
@@ -48,13 +52,15 @@ const MAX_PORT: u32 = i32::MAX as u32;
 impl Fabric {
     /// An empty fabric.
     pub fn new() -> Result<Arc<Self>> {
-        let workers = OwnedQueue::new(c_str!("ferroce"))?;
+        let workers = OwnedQueue::new(c_str!("ferroce"), true)?;
+        let offload = OwnedQueue::new(c_str!("ferroce_offload"), false)?;
         Arc::pin_init(
             pin_init!(Self {
                 qps <- Table::new(),
                 numbers: Numbers::new(random::words()),
                 ports <- Table::new(),
                 workers,
+                offload,
             }),
             GFP_KERNEL,
         )

@@ -5,6 +5,7 @@
 use super::connection::Connection;
 use super::cq::Cq;
 use super::deferred::Deferred;
+use super::drive::CROWDED_TURNS;
 use super::fabric::FABRIC;
 use super::payload::Regions;
 use super::port::Port;
@@ -15,7 +16,12 @@ use super::recv_queue::{
 use super::region::DomainId;
 use super::send_queue::{
     SendHalf,
-    SendWqes, //
+    SendWqes,
+    Sender, //
+};
+use super::stream::{
+    Heard,
+    Stream, //
 };
 use super::Turn;
 use crate::sys::ib::event::QpUpcall;
@@ -70,6 +76,8 @@ pub struct Qp {
     pub(super) deadline: Deadline<Qp>,
     #[pin]
     pub(super) work: Work<Qp>,
+    #[pin]
+    pub(super) offload: Work<Qp, OFFLOAD>,
     /// QP number.
     pub number: u32,
     /// The device it belongs to.
@@ -98,8 +106,13 @@ pub struct Qp {
     pub(super) recv: SpinLockBh<RecvHalf>,
 }
 
+/// The work item of [`Qp`] that sends on another CPU. It is one of its own, because one that is
+/// running cannot be queued for another CPU.
+pub(super) const OFFLOAD: u64 = 1;
+
 impl_has_work! {
     impl HasWork<Self> for Qp { self.work }
+    impl HasWork<Self, OFFLOAD> for Qp { self.offload }
 }
 
 /// What a QP is made from.
@@ -149,6 +162,11 @@ impl Qp {
             )?,
             connection: None,
             worker: false,
+            stream: Stream::default(),
+            sender: Sender::Anybody,
+            crowded: CROWDED_TURNS / 2,
+            idle_turns: 0,
+            moving: false,
             local: false,
             counted: RequesterCounters::default(),
             notify_drained: false,
@@ -165,6 +183,7 @@ impl Qp {
             pin_init!(Self {
                 deadline <- Deadline::new(),
                 work <- new_work!("ferroce_qp"),
+                offload <- new_work!("ferroce_qp_offload"),
                 number: new.number,
                 port: new.port,
                 domain: new.domain,
@@ -207,7 +226,7 @@ impl Qp {
         send.requester.reset();
         send.requester.drain(false);
         send.connection = None;
-        send.worker = false;
+        send.dismiss_worker();
         recv.worker = false;
         recv.responder.reset();
         recv.receives.reset();
@@ -292,6 +311,15 @@ impl Qp {
         self.state() == State::Sqd && !send.requester.is_drained()
     }
 
+    /// How far the process has come with what it is told. The sending half is locked.
+    pub(super) fn heard(&self) -> Heard {
+        Heard {
+            sends: self.send_cq.ring().load_consumer(),
+            receives: self.recv_cq.ring().load_consumer(),
+            requests: self.recv.lock().responder.expected_psn().get(),
+        }
+    }
+
     /// Looks at both halves.
     pub fn inspect(&self, look: impl FnOnce(&SendHalf, &RecvHalf)) {
         let send = self.send.lock();
@@ -313,7 +341,7 @@ impl Qp {
             if !matches!(self.state(), State::Err | State::Reset) {
                 self.state.store(State::Err as u32, Release);
                 // Up before the flush: who posts from here on either is found by it, or rings.
-                send.worker = false;
+                send.dismiss_worker();
                 self.sq.store_flags(FLAG_NEED_DOORBELL);
                 self.rq.store_flags(FLAG_NEED_DOORBELL);
                 recv.worker = false;

@@ -44,6 +44,10 @@ counters! {
     LocalSegments = "local_segments",
     /// Bytes that took the local path.
     LocalBytes = "local_bytes",
+    /// Send queues handed to a worker on another CPU, because their process streams.
+    Offloaded = "sq_offloaded",
+    /// Send queues taken back from there, because that CPU had other work.
+    OffloadEnded = "sq_offload_ended",
     /// Packets that could not be sent: no route, no memory, or refused by a queue.
     SendLost = "send_lost",
     /// Requests that had been executed before.

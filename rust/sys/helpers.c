@@ -5,7 +5,11 @@
 #include <linux/mm.h>
 #include <linux/rcupdate.h>
 #include <linux/scatterlist.h>
+#include <linux/sched/isolation.h>
+#include <linux/sched/stat.h>
+#include <linux/smp.h>
 #include <linux/sysfs.h>
+#include <linux/topology.h>
 #include <linux/utsname.h>
 #include <linux/vmalloc.h>
 #include <linux/workqueue.h>
@@ -60,20 +64,42 @@ void *ferroce_xa_erase(struct xarray *xa, unsigned long index)
 	return xa_erase(xa, index);
 }
 
-/*
- * On the CPU that handed over, for packets sent from another one overtake those
- * still under way here. What is left over there is usually a process that polls
- * for the very completions: it must not take half of the CPU from the worker.
- */
-struct workqueue_struct *ferroce_alloc_workqueue(const char *name)
+struct workqueue_struct *ferroce_alloc_workqueue(const char *name, bool urgent)
 {
-	return alloc_workqueue("%s", WQ_PERCPU | WQ_HIGHPRI | WQ_MEM_RECLAIM,
+	return alloc_workqueue("%s",
+			       WQ_PERCPU | WQ_MEM_RECLAIM |
+				       (urgent ? WQ_HIGHPRI : 0),
 			       0, name);
 }
 
 void ferroce_smp_mb(void)
 {
 	smp_mb();
+}
+
+int ferroce_this_cpu(void)
+{
+	return raw_smp_processor_id();
+}
+
+int ferroce_another_cpu(unsigned int seed)
+{
+	int here = raw_smp_processor_id();
+	int cpu;
+
+	for_each_cpu_wrap(cpu, cpumask_of_node(numa_node_id()),
+			  seed % nr_cpu_ids) {
+		if (cpu != here && cpu_online(cpu) &&
+		    housekeeping_test_cpu(cpu, HK_TYPE_DOMAIN) &&
+		    housekeeping_test_cpu(cpu, HK_TYPE_KERNEL_NOISE))
+			return cpu;
+	}
+	return -1;
+}
+
+bool ferroce_is_alone(void)
+{
+	return single_task_running();
 }
 
 struct module *ferroce_this_module(void)

@@ -26,9 +26,12 @@ void ferroce_xa_init(struct xarray *xa);
 int ferroce_xa_reserve(struct xarray *xa, u32 *index, u32 max, u32 *next);
 void ferroce_xa_publish(struct xarray *xa, unsigned long index, void *entry);
 void *ferroce_xa_erase(struct xarray *xa, unsigned long index);
-struct workqueue_struct *ferroce_alloc_workqueue(const char *name);
+struct workqueue_struct *ferroce_alloc_workqueue(const char *name, bool urgent);
 
 void ferroce_smp_mb(void);
+int ferroce_this_cpu(void);
+int ferroce_another_cpu(unsigned int seed);
+bool ferroce_is_alone(void);
 struct module *ferroce_this_module(void);
 
 /* A timer that fires once, in the timer softirq. */

@@ -4,6 +4,7 @@
 //! kernel memory, for the rooms above.
 
 pub(crate) mod bindings;
+pub mod cpu;
 pub mod errno;
 pub mod global;
 pub mod ib;

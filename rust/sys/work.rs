@@ -3,9 +3,13 @@
 //! A workqueue of our own, so that unloading can wait for all that was queued.
 
 use super::bindings;
+use super::cpu::Cpu;
 use core::ptr::NonNull;
 use kernel::prelude::*;
-use kernel::workqueue::Queue;
+use kernel::workqueue::{
+    Queue,
+    RawWorkItem, //
+};
 
 /// A workqueue; dropping it waits for all its work.
 ///
@@ -20,11 +24,25 @@ unsafe impl Send for OwnedQueue {}
 unsafe impl Sync for OwnedQueue {}
 
 impl OwnedQueue {
-    /// Creates a queue whose work runs on the CPU that queued it.
-    pub fn new(name: &'static CStr) -> Result<Self> {
+    /// Creates a queue whose work runs on the CPU that queued it, or that it was queued for.
+    /// `urgent` work does not share that CPU with processes.
+    pub fn new(name: &'static CStr, urgent: bool) -> Result<Self> {
         // SAFETY: `name` is a C string; the shim passes it as an argument, not as a format.
-        let wq = unsafe { bindings::ferroce_alloc_workqueue(name.as_char_ptr()) };
+        let wq = unsafe { bindings::ferroce_alloc_workqueue(name.as_char_ptr(), urgent) };
         NonNull::new(wq).map(Self).ok_or(ENOMEM)
+    }
+
+    /// Queues work for `cpu`, if it is not queued already. It runs elsewhere if that CPU has gone
+    /// offline, or if it is still running there.
+    pub fn enqueue_on<W, const ID: u64>(&self, cpu: Cpu, work: W) -> W::EnqueueOutput
+    where
+        W: RawWorkItem<ID> + Send + 'static,
+    {
+        let queue = self.0.as_ptr();
+        // SAFETY: `queue_work_on` returns `false` only if the work is queued already; `W` is `Send`
+        // and static. `__enqueue` keeps the work valid during the call and, if it was queued, until
+        // it runs. The queue is live by the type invariant, and `cpu` was online once.
+        unsafe { work.__enqueue(move |work| bindings::queue_work_on(cpu.as_raw(), queue, work)) }
     }
 }
 

@@ -8,8 +8,8 @@ import subprocess
 import time
 
 from tests.vm import flavour, kernel
-from tests.vm.fabric import loop, pair, wait_until
-from tests.vm.scenario import Failed, Skipped, add, command, last_line, scenario
+from tests.vm.fabric import counters, loop, pair, wait_until
+from tests.vm.scenario import Failed, Skipped, add, command, last_line, require, scenario
 from tests.vm.talk import listens
 
 # In the guest the program lies beside the tests' folder.
@@ -25,6 +25,15 @@ RXE_DIFFERS = {
     "solicited": "makes no event for a completion in error",
     "large-mr": "cannot register more than 1 GiB",
 }
+
+# What a case is for does not happen unless this counts.
+COUNTED = {
+    "stream": "sq_offloaded",
+    "stream-in-bursts": "sq_offloaded",
+    "stream-crowded": "sq_offload_ended",
+}
+# Packets of a stream must not overtake each other, whichever CPU sends them: none of these may count.
+OVERTAKEN = ("out_of_sequence", "retransmitted_pkts", "out_of_sequence_response", "seq_nak_rcvd")
 
 LONG = {"large-messages": 180, "two-gib": 240, "large-mr": 120}
 # Packets do not say which queue pair sent them: there the PSN is all that keeps a stranger on the same address out.
@@ -42,17 +51,25 @@ def case_names():
 
 def case(name, local):
     """A scenario: one case with the local path on or off."""
-    def run(_report):
+    def run(report):
         if not flavour.current().is_ferroce and name in RXE_DIFFERS:
             raise Skipped(f"rdma_rxe {RXE_DIFFERS[name]}")
         with loop(local) as end:
+            before = counters(end.dev)
             env = dict(os.environ) if flavour.current().is_ferroce else dict(os.environ, RXE="1")
             done = command([PROGRAM, end.dev, str(end.gid()), name], ok=None, timeout=LONG.get(name, 60), env=env)
+            after = counters(end.dev)
         if done.returncode == 77:
             raise Skipped(last_line(done.stdout).removeprefix("skipped: "))
         if done.returncode:
             raise Failed(last_line(done.stdout).removeprefix("failed: ") if done.returncode == 1
                          else f"exit {done.returncode}: {last_line(done.stdout)}")
+        if name in COUNTED and flavour.current().is_ferroce:
+            grown = {key: value - before[key] for key, value in after.items()}
+            report.note(", ".join(f"{key} {value}" for key, value in grown.items() if value))
+            require(grown[COUNTED[name]] > 0, f"{COUNTED[name]} did not count")
+            wrong = {key: grown[key] for key in OVERTAKEN if grown[key]}
+            require(not wrong, f"packets were lost or overtaken: {wrong}")
 
     return run
 

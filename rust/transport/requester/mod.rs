@@ -388,6 +388,12 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.state != State::Ready || (self.una == self.sent && self.cursor.packet == 0)
     }
 
+    /// Whether packets are on their way: sent, not acknowledged, and not given up.
+    #[inline]
+    pub fn has_in_flight(&self) -> bool {
+        self.in_flight() != 0
+    }
+
     /// The oldest work request.
     #[inline]
     fn head(&self) -> Option<&SendSlot> {

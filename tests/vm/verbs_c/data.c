@@ -465,5 +465,8 @@ const struct test_case data_cases[] = {
 	{ "order", order },
 	{ "large-mr", big_mr },
 	{ "two-gib", two_gib },
+	{ "stream", stream },
+	{ "stream-in-bursts", stream_in_bursts },
+	{ "stream-crowded", stream_crowded },
 	{ NULL, NULL },
 };

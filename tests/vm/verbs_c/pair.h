@@ -102,6 +102,9 @@ struct test_case {
 };
 
 void scribbled_rings(void);
+void stream(void);
+void stream_in_bursts(void);
+void stream_crowded(void);
 
 extern const struct test_case data_cases[], error_cases[];
 

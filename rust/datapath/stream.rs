@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! When a process streams: it posts one request after the other without hearing of anything, and
+//! our work for each takes more of its time than its own.
+//!
+//! Then two CPUs are faster than one: the process posts, and a worker elsewhere sends what it finds
+//! in the ring, many requests in a turn and without doorbells. Whoever waits for an answer before he
+//! posts again is not served so: waking another CPU takes longer than to send.
+
+/// Doorbells from one look to the next.
+const DOORBELLS: u32 = 8;
+
+/// Doorbells without a look when another CPU was of no help: at first, and at most.
+const PAUSE: (u32, u32) = (64, 8192);
+
+/// How far a process has come with what it is told. Whether it changes is all that matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Heard {
+    /// Entries taken from the CQ of sends.
+    pub sends: u32,
+    /// Entries taken from the CQ of receives.
+    pub receives: u32,
+    /// Packets of requests that came from the peer, by the PSN of the next one: a process may look
+    /// at its memory instead of a CQ.
+    pub requests: u32,
+}
+
+/// Watches the doorbells of one send queue. Times are nanoseconds of one clock.
+#[derive(Debug)]
+pub struct Stream {
+    /// Doorbells since the last look.
+    doorbells: u32,
+    /// Doorbells that will not be counted.
+    pause: u32,
+    /// How many it will be the next time.
+    next_pause: u32,
+    /// When the doorbell before the look rang.
+    rang: u64,
+    /// When it was served.
+    served: u64,
+    heard: Heard,
+}
+
+impl Default for Stream {
+    fn default() -> Self {
+        Self {
+            doorbells: 0,
+            pause: 0,
+            next_pause: PAUSE.0,
+            rang: 0,
+            served: 0,
+            heard: Heard::default(),
+        }
+    }
+}
+
+impl Stream {
+    /// A doorbell rings at `now`. Tells whether the process streams; most calls do not look, and do
+    /// not call `heard` either.
+    #[inline]
+    pub fn rings(&mut self, now: u64, heard: impl FnOnce() -> Heard) -> bool {
+        if self.pause != 0 {
+            self.pause = self.pause.wrapping_sub(1);
+            return false;
+        }
+        self.doorbells = self.doorbells.wrapping_add(1);
+        if self.doorbells < DOORBELLS {
+            self.rang = now;
+            return false;
+        }
+        self.doorbells = 0;
+        let heard = heard();
+        let silence = core::mem::replace(&mut self.heard, heard) == heard;
+        let ours = self.served.saturating_sub(self.rang);
+        let its_own = now.saturating_sub(self.served);
+        silence && its_own <= ours
+    }
+
+    /// Whether the end of the doorbell that just rang matters, so that [`Self::served`] is due.
+    #[inline]
+    pub fn wants_end(&self) -> bool {
+        self.pause == 0 && self.doorbells == DOORBELLS.wrapping_sub(1)
+    }
+
+    /// The doorbell was served at `now`.
+    pub fn served(&mut self, now: u64) {
+        self.served = now;
+    }
+
+    /// Another CPU was of no help, or there is none: does not look for a while, which is longer
+    /// each time.
+    pub fn pause(&mut self) {
+        self.pause = self.next_pause;
+        self.next_pause = self.next_pause.saturating_mul(2).min(PAUSE.1);
+        self.doorbells = 0;
+    }
+
+    /// Another CPU has sent until there was nothing left.
+    pub fn helped(&mut self) {
+        self.next_pause = PAUSE.0;
+    }
+}
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    kernel::prelude::kunit_tests(ferroce_datapath_stream)
+)]
+mod tests {
+    use super::*;
+
+    /// Rings `count` times: our work takes `ours`, then the process takes `its_own`. Tells at which
+    /// doorbells, counted from 1, it streamed.
+    fn ring(
+        stream: &mut Stream,
+        count: u32,
+        (ours, its_own): (u64, u64),
+        heard: impl Fn(u32) -> Heard,
+    ) -> (u32, u32) {
+        let (mut first, mut times) = (0, 0);
+        let mut now = 0;
+        for n in 1..=count {
+            if stream.rings(now, || heard(n)) {
+                times += 1;
+                if first == 0 {
+                    first = n;
+                }
+            }
+            now += ours;
+            if stream.wants_end() {
+                stream.served(now);
+            }
+            now += its_own;
+        }
+        (first, times)
+    }
+
+    fn nothing(_: u32) -> Heard {
+        Heard::default()
+    }
+
+    #[test]
+    fn streams_who_posts_and_posts() {
+        let mut stream = Stream::default();
+        assert_eq!(ring(&mut stream, 64, (1000, 200), nothing), (8, 8));
+    }
+
+    #[test]
+    fn does_not_stream_who_takes_longer_than_we() {
+        let mut stream = Stream::default();
+        assert_eq!(ring(&mut stream, 64, (1000, 1001), nothing), (0, 0));
+        assert_eq!(ring(&mut stream, 64, (1000, 1000), nothing), (8, 8));
+    }
+
+    #[test]
+    fn does_not_stream_who_hears_in_between() {
+        let send = |n| Heard {
+            sends: n / 4,
+            ..Heard::default()
+        };
+        let receive = |n| Heard {
+            receives: n,
+            ..Heard::default()
+        };
+        let request = |n| Heard {
+            requests: n,
+            ..Heard::default()
+        };
+        let mut stream = Stream::default();
+        assert_eq!(ring(&mut stream, 64, (1000, 200), send), (0, 0));
+        assert_eq!(ring(&mut stream, 64, (1000, 200), receive), (0, 0));
+        assert_eq!(ring(&mut stream, 64, (1000, 200), request), (0, 0));
+    }
+
+    #[test]
+    fn streams_between_two_visits_to_the_cq() {
+        // 100 requests, then it takes a completion: all looks but those right behind a visit.
+        let visits = |n| Heard {
+            sends: n / 100,
+            ..Heard::default()
+        };
+        let mut stream = Stream::default();
+        assert_eq!(ring(&mut stream, 400, (1000, 200), visits), (8, 46));
+    }
+
+    #[test]
+    fn pauses_grow_until_help_came() {
+        let mut stream = Stream::default();
+        let after_pause = |stream: &mut Stream| {
+            stream.pause();
+            ring(stream, 2 * PAUSE.1, (1000, 200), nothing).0 - DOORBELLS
+        };
+        for pause in [64, 128, 256, 512, 1024, 2048, 4096, 8192, 8192] {
+            assert_eq!(after_pause(&mut stream), pause);
+        }
+        stream.helped();
+        assert_eq!(after_pause(&mut stream), 64);
+        assert_eq!(after_pause(&mut stream), 128);
+    }
+}
