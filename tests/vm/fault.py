@@ -12,7 +12,7 @@ from tests.vm.fabric import batch, devices, pair, port_state, wait_active, wait_
 from tests.vm.interop import rxe_loaded
 from tests.vm.peer import DEVICE_GONE, ERROR_COMPLETION, PEER_GONE, Conversation, exchange
 from tests.vm.pingpong import once
-from tests.vm.scenario import add, command, last_line, require, scenario
+from tests.vm.scenario import PATIENCE, add, command, last_line, require, scenario
 
 RETRIES_USED_UP = "transport retry counter exceeded"
 # The seeds make every run meet the same fate, as far as the order of the packets is the same.
@@ -22,7 +22,8 @@ DISORDERS = {
     "reorder": "delay 2ms reorder 60% 25% seed 13",
     "duplicate": "duplicate 20% seed 14",
     "corrupt": "corrupt 5% seed 15",
-    "short-queue": "delay 1ms limit 4",
+    # Long enough for a slow machine to send more than four packets meanwhile.
+    "short-queue": f"delay {PATIENCE}ms limit 4",
     "queue-of-one": "delay 1ms limit 1",
 }
 # Those in which the queue must have dropped something.
