@@ -5,21 +5,10 @@
 use super::fabric::FABRIC;
 use super::local;
 use super::payload::Payload;
-use super::qp::{
-    Qp,
-    OFFLOAD, //
-};
+use super::qp::Qp;
 use super::recv_queue::RecvHalf;
-use super::send_queue::{
-    SendHalf,
-    Sender, //
-};
+use super::send_queue::SendHalf;
 use super::Turn;
-use crate::observe::counters::Counter;
-use crate::sys::cpu::{
-    self,
-    Cpu, //
-};
 use crate::sys::ib::event::QpEvent;
 use crate::sys::ib::qp::{
     Access,
@@ -53,12 +42,6 @@ pub const PACKETS_PER_TURN: u32 = 64;
 /// Turns that a system call takes before it leaves the rest to a worker.
 const TURNS_PER_DOORBELL: u32 = 16;
 
-/// Turns on a CPU that has other work as well, before the queue goes back to its process.
-pub const CROWDED_TURNS: u32 = 8;
-
-/// Turns in which a worker on another CPU finds nothing in the ring before it ends.
-const IDLE_TURNS: u32 = 64;
-
 /// The process rang the doorbell of its send queue.
 pub fn send_doorbell(qp: &Arc<Qp>) -> Result {
     let rcu = rcu::read_lock();
@@ -85,9 +68,9 @@ pub fn send_doorbell(qp: &Arc<Qp>) -> Result {
             }
             if turn_number == 1 {
                 send.choose_sender(qp, turn.now);
-                timed = send.stream.wants_end();
+                timed = send.offload.stream.wants_end();
             }
-            if send.sender != Sender::Anybody {
+            if send.offload.is_on() {
                 send.hand_over(qp.as_arc_borrow(), &turn);
                 return Ok(());
             }
@@ -103,7 +86,7 @@ pub fn send_doorbell(qp: &Arc<Qp>) -> Result {
         }
     }
     if timed {
-        qp.send.lock().stream.served(timer::now());
+        qp.send.lock().offload.stream.served(timer::now());
     }
     Ok(())
 }
@@ -170,8 +153,7 @@ impl WorkItem for Qp {
         let mut again = false;
         {
             let mut send = this.send.lock();
-            let here = !matches!(send.sender, Sender::Offloaded { .. });
-            if here && send.worker && !send.moving {
+            if send.worker && send.offload.is_here() {
                 again = send.work(qp, &mut turn);
             }
         }
@@ -195,40 +177,17 @@ impl WorkItem for Qp {
     }
 }
 
-/// The sending half of a process that streams, on another CPU.
-impl WorkItem<OFFLOAD> for Qp {
-    type Pointer = Arc<Self>;
-
-    /// One turn; if there is more to do it is queued again.
-    fn run(this: Arc<Self>) {
-        let rcu = rcu::read_lock();
-        let Some(fabric) = FABRIC.get(&rcu) else {
-            return;
-        };
-        let qp = this.as_arc_borrow();
-        let mut turn = Turn::new(&rcu, fabric);
-        {
-            let mut send = this.send.lock();
-            let here = matches!(send.sender, Sender::Offloaded { .. });
-            let stays = here && send.worker && !send.moving && !send.leave_if_crowded(qp, &turn);
-            if stays && send.work(qp, &mut turn) {
-                send.queue_worker(qp, &turn);
-            }
-        }
-        turn.end();
-    }
-}
-
 impl SendHalf {
     /// A turn of the worker that is in charge; tells whether it wants another one.
-    fn work(&mut self, qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) -> bool {
+    pub fn work(&mut self, qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) -> bool {
         let before = self.requester.pushed();
         let more = match qp.state() {
             State::Rts | State::Sqd => self.advance(qp, turn),
             State::Err => self.flush(qp, &mut turn.deferred),
             _ => false,
         };
-        let more = more || self.lingers(before);
+        let took = self.requester.pushed() != before;
+        let more = more || self.offload.lingers(took);
         // The flag goes up first and then the ring is looked at once more: a request posted in
         // between either finds the flag, or is found.
         if !more {
@@ -240,19 +199,6 @@ impl SendHalf {
             qp.sq.store_flags(0);
         }
         self.worker
-    }
-
-    /// Whether the worker goes on looking at a ring that was empty this time: who streams posts
-    /// more in a moment, and then it is cheaper to be found than to ring.
-    fn lingers(&mut self, before: u32) -> bool {
-        if !matches!(self.sender, Sender::Offloaded { .. }) || self.crowded != 0 {
-            return false;
-        }
-        self.idle_turns = match self.requester.pushed() == before {
-            true => self.idle_turns.saturating_add(1),
-            false => 0,
-        };
-        self.idle_turns <= IDLE_TURNS
     }
 
     /// Sends what may be sent, up to the budget of a turn; tells whether there is more.
@@ -277,11 +223,11 @@ impl SendHalf {
             self.settle(qp, turn);
         } else if self.worker {
             // The worker will; it may have been waiting for this.
-            if self.moving {
+            if self.offload.is_moving() {
                 self.queue_worker(qp, turn);
             }
             self.settle(qp, turn);
-        } else if self.sender != Sender::Anybody {
+        } else if self.offload.is_on() {
             if self.requester.retired() != self.requester.pushed() {
                 self.hand_over(qp, turn);
             }
@@ -296,83 +242,6 @@ impl SendHalf {
         self.worker = true;
         qp.sq.store_flags(0);
         self.queue_worker(qp, turn);
-    }
-
-    /// No worker is in charge any more; one that is queued does nothing.
-    pub fn dismiss_worker(&mut self) {
-        self.worker = false;
-        self.sender = Sender::Anybody;
-        self.moving = false;
-    }
-
-    /// Queues the worker that is in charge, unless it has to wait: the last ACK calls again.
-    fn queue_worker(&mut self, qp: ArcBorrow<'_, Qp>, turn: &Turn<'_>) {
-        if self.moving && !self.local && self.requester.has_in_flight() {
-            return;
-        }
-        self.moving = false;
-        let (work, fabric): (Arc<Qp>, _) = (Arc::from(qp), turn.fabric);
-        // If it is queued already, that does as well.
-        let _ = match self.sender {
-            Sender::Offloaded { cpu, .. } => fabric.offload.enqueue_on::<_, OFFLOAD>(cpu, work),
-            Sender::Home(cpu) => fabric.workers.enqueue_on::<_, 0>(cpu, work),
-            Sender::Anybody => fabric.workers.enqueue::<_, 0>(work),
-        };
-    }
-
-    /// At a doorbell: whether the process sends by it, or a worker on another CPU for it.
-    fn choose_sender(&mut self, qp: &Qp, now: u64) {
-        if self.sender != Sender::Anybody {
-            if self.requester.has_in_flight() {
-                return;
-            }
-            self.sender = Sender::Anybody;
-            if self.crowded == 0 {
-                self.stream.helped();
-            }
-        }
-        if !self.stream.rings(now, || qp.heard()) {
-            return;
-        }
-        match Cpu::another(qp.number) {
-            Some(cpu) if self.can_move() => {
-                let home = Cpu::current();
-                self.sender = Sender::Offloaded { cpu, home };
-                self.moving = true;
-                self.idle_turns = 0;
-                qp.port.counters.inc(Counter::Offloaded);
-            }
-            _ => self.stream.pause(),
-        }
-    }
-
-    /// Whether what is under way will end some time, for the move waits for that: without an ACK
-    /// timeout a lost packet is only found by those behind it.
-    fn can_move(&self) -> bool {
-        !self.requester.has_in_flight() || self.requester.deadline().is_some()
-    }
-
-    /// Gives the process its queue back if this CPU has other work for some turns, fewer of them if
-    /// it has from the beginning: there are short tasks everywhere, so one turn says nothing.
-    fn leave_if_crowded(&mut self, qp: ArcBorrow<'_, Qp>, turn: &Turn<'_>) -> bool {
-        let Sender::Offloaded { home, .. } = self.sender else {
-            return true;
-        };
-        if cpu::is_alone() {
-            self.crowded = 0;
-            return false;
-        }
-        self.crowded = self.crowded.saturating_add(1);
-        if self.crowded <= CROWDED_TURNS || !self.can_move() {
-            return false;
-        }
-        self.crowded = CROWDED_TURNS / 2;
-        self.sender = Sender::Home(home);
-        self.moving = true;
-        self.stream.pause();
-        qp.port.counters.inc(Counter::OffloadEnded);
-        self.queue_worker(qp, turn);
-        true
     }
 
     /// Whether a request in the ring could be taken.

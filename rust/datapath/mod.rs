@@ -23,7 +23,7 @@
 //! One thread of control carries a message as far as it can: the system call that rings the
 //! doorbell sends it, the softirq that receives it places the data and answers, the softirq that
 //! receives the ACK completes it. A turn has a budget; what is beyond goes to a worker. A process
-//! that posts faster than this goes ([`stream`]) is left to post: a worker on another CPU sends.
+//! that posts faster than this goes ([`offload`]) is left to post: a worker on another CPU sends.
 //!
 //! Locks: sending half of a QP, then receiving half of a QP (another one's on the local path),
 //! then a CQ. A half is never locked while a lock behind it in this order is held, so QPs may be
@@ -36,6 +36,7 @@ pub mod deferred;
 pub mod drive;
 pub mod fabric;
 pub mod local;
+pub mod offload;
 pub mod payload;
 pub mod port;
 pub mod qp;

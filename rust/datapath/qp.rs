@@ -5,8 +5,11 @@
 use super::connection::Connection;
 use super::cq::Cq;
 use super::deferred::Deferred;
-use super::drive::CROWDED_TURNS;
 use super::fabric::FABRIC;
+use super::offload::{
+    Offload,
+    OFFLOAD, //
+};
 use super::payload::Regions;
 use super::port::Port;
 use super::recv_queue::{
@@ -16,13 +19,9 @@ use super::recv_queue::{
 use super::region::DomainId;
 use super::send_queue::{
     SendHalf,
-    SendWqes,
-    Sender, //
+    SendWqes, //
 };
-use super::stream::{
-    Heard,
-    Stream, //
-};
+use super::stream::Heard;
 use super::Turn;
 use crate::sys::ib::event::QpUpcall;
 use crate::sys::ib::object::QpRef;
@@ -106,10 +105,6 @@ pub struct Qp {
     pub(super) recv: SpinLockBh<RecvHalf>,
 }
 
-/// The work item of [`Qp`] that sends on another CPU. It is one of its own, because one that is
-/// running cannot be queued for another CPU.
-pub(super) const OFFLOAD: u64 = 1;
-
 impl_has_work! {
     impl HasWork<Self> for Qp { self.work }
     impl HasWork<Self, OFFLOAD> for Qp { self.offload }
@@ -162,11 +157,7 @@ impl Qp {
             )?,
             connection: None,
             worker: false,
-            stream: Stream::default(),
-            sender: Sender::Anybody,
-            crowded: CROWDED_TURNS / 2,
-            idle_turns: 0,
-            moving: false,
+            offload: Offload::default(),
             local: false,
             counted: RequesterCounters::default(),
             notify_drained: false,

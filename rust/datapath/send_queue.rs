@@ -4,18 +4,17 @@
 
 use super::connection::Connection;
 use super::deferred::Deferred;
+use super::offload::Offload;
 use super::payload::{
     Payload,
     Regions,
     SgList, //
 };
 use super::qp::Qp;
-use super::stream::Stream;
 use crate::observe::counters::{
     Counter,
     Counters, //
 };
-use crate::sys::cpu::Cpu;
 use crate::sys::ib::event::QpEvent;
 use crate::sys::ring::Ring;
 use crate::transport::completion::{
@@ -63,39 +62,14 @@ pub struct SendHalf {
     pub connection: Option<Connection>,
     /// A worker is in charge and will look at the ring: no doorbell is needed.
     pub worker: bool,
-    /// Whether the process streams.
-    pub stream: Stream,
-    /// Who sends.
-    pub sender: Sender,
-    /// Turns in a row in which something else wanted to run where it sends.
-    pub crowded: u32,
-    /// Turns in a row in which it found nothing there.
-    pub idle_turns: u32,
-    /// The worker that is in charge is to run on another CPU than the sender before. It waits for
-    /// the ACKs of what is under way, which its packets would overtake.
-    pub moving: bool,
+    /// Whether that worker is on another CPU.
+    pub offload: Offload,
     /// The messages that are under way take the local path. It is chosen anew when none is.
     pub local: bool,
     /// What the requester had counted when its counters were added to those of the port.
     pub counted: RequesterCounters,
     /// The user wants to know when the queue is drained.
     pub notify_drained: bool,
-}
-
-/// Who sends. It changes only when no packet is under way.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Sender {
-    /// Whoever has a reason, where it comes up: a doorbell, an ACK, a timer.
-    Anybody,
-    /// A worker on `cpu`, for a process that streams and did so on the CPU `home`.
-    Offloaded {
-        /// Where it runs.
-        cpu: Cpu,
-        /// Where it goes if that CPU is wanted for something else.
-        home: Cpu,
-    },
-    /// A worker on this CPU, because the other one was wanted.
-    Home(Cpu),
 }
 
 /// Copies of the WQEs in the process's ring, slot by slot, which the process cannot change.
