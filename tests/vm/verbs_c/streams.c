@@ -80,7 +80,8 @@ static void run(struct stream *s, uint64_t count)
 
 static void open_stream(struct stream *s)
 {
-	struct options opt = { .rd_atomic = 4 };
+	/* An ACK timeout of 4 s: on a busy machine nothing is to be repeated either. */
+	struct options opt = { .rd_atomic = 4, .timeout = 20 };
 
 	memset(s, 0, sizeof(*s));
 	pair_open(&s->p, &opt, 65536);
