@@ -49,15 +49,22 @@ def case_names():
     return names
 
 
-def case(name, local):
-    """A scenario: one case with the local path on or off."""
+def case(name, local, delay=None):
+    """A scenario: one case with the local path on or off, or with packets that take their time."""
     def run(report):
         if not flavour.current().is_ferroce and name in RXE_DIFFERS:
             raise Skipped(f"rdma_rxe {RXE_DIFFERS[name]}")
         with loop(local) as end:
+            if delay:
+                # What a device sends to itself goes by way of this one.
+                command(["tc", "qdisc", "replace", "dev", "lo", "root", "netem", "delay", delay])
             before = counters(end.dev)
             env = dict(os.environ) if flavour.current().is_ferroce else dict(os.environ, RXE="1")
-            done = command([PROGRAM, end.dev, str(end.gid()), name], ok=None, timeout=LONG.get(name, 60), env=env)
+            try:
+                done = command([PROGRAM, end.dev, str(end.gid()), name], ok=None, timeout=LONG.get(name, 60), env=env)
+            finally:
+                if delay:
+                    command(["tc", "qdisc", "del", "dev", "lo", "root"])
             after = counters(end.dev)
         if done.returncode == 77:
             raise Skipped(last_line(done.stdout).removeprefix("skipped: "))
@@ -78,6 +85,11 @@ for _name in case_names():
     add(f"verbs.{_name}.local", LONG.get(_name, 60) + 30, f"{_name}, by the local path", case(_name, True))
     if _name not in LOCAL_ONLY:
         add(f"verbs.{_name}.wire", LONG.get(_name, 60) + 30, f"{_name}, by packets", case(_name, False))
+
+
+# A queue that moves has to wait here for what is under way.
+add("verbs.stream-in-bursts.delayed", 90, "stream-in-bursts, by packets that take a millisecond",
+    case("stream-in-bursts", False, "1ms"))
 
 
 @scenario("verbs.killed-programs", 120)

@@ -11,7 +11,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
 	VISIT = 16,		/* every so many requests one is signalled */
@@ -31,7 +30,7 @@ static volatile uint64_t *place(uint8_t *base, uint64_t n)
 
 static bool is_read(uint64_t n)
 {
-	return n % 64 == 63;
+	return n % DEPTH == DEPTH - 1;
 }
 
 static void post_next(struct stream *s, bool signalled)
