@@ -26,9 +26,9 @@ pub mod uabi;
 pub mod verbs;
 pub mod wire;
 
-use datapath::fabric::{
-    Fabric,
-    FABRIC, //
+use datapath::directory::{
+    Directory,
+    DIRECTORY, //
 };
 use datapath::receive::Input;
 use kernel::prelude::*;
@@ -44,28 +44,30 @@ module! {
 }
 
 /// The loaded module. The fields are dropped in this order: with the links all devices and QPs are
-/// gone, so that nothing uses the fabric any more.
+/// gone, so that nothing uses the directory any more.
 #[pin_data]
 struct Module {
     #[pin]
     _links: link::Registration<Ferroce, Input>,
-    _fabric: FabricGuard,
+    _directory: DirectoryGuard,
+    /// Waits for what the others have removed.
+    _reclaimer: sys::reclaim::Reclaimer,
 }
 
-/// Keeps [`FABRIC`] filled.
-struct FabricGuard;
+/// Keeps [`DIRECTORY`] filled.
+struct DirectoryGuard;
 
-impl FabricGuard {
+impl DirectoryGuard {
     fn new() -> Result<Self> {
-        FABRIC.set(Fabric::new()?);
+        DIRECTORY.set(Directory::new()?);
         Ok(Self)
     }
 }
 
-impl Drop for FabricGuard {
+impl Drop for DirectoryGuard {
     fn drop(&mut self) {
         // Waits for the workers, who may hold the last references to QPs.
-        drop(FABRIC.clear());
+        drop(DIRECTORY.clear());
     }
 }
 
@@ -73,7 +75,8 @@ impl kernel::InPlaceModule for Module {
     fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
         sys::ib::device::install_attributes::<Ferroce>();
         try_pin_init!(Self {
-            _fabric: FabricGuard::new()?,
+            _reclaimer: sys::reclaim::Reclaimer::new()?,
+            _directory: DirectoryGuard::new()?,
             _links <- link::Registration::new(),
         })
     }

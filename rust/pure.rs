@@ -7,9 +7,24 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-/// The one file of the data path that needs no kernel.
-#[path = "datapath/stream.rs"]
-pub mod stream;
+/// The files of the data path that need no kernel.
+pub mod datapath {
+    pub mod budget;
+    pub mod filler;
+    pub mod schedule;
+    pub mod stream;
+    pub mod wqe;
+}
+/// The parts of `sys` that need no kernel.
+#[path = "sys/gate.rs"]
+pub mod gate;
+#[path = "sys/net/shape.rs"]
+pub mod shape;
 pub mod transport;
 pub mod uabi;
+/// The files of the verbs that need no kernel.
+pub mod verbs {
+    pub mod quota;
+    pub mod reach;
+}
 pub mod wire;

@@ -2,88 +2,55 @@
 
 //! How bytes move, from a doorbell to a packet to a completion.
 //!
+//! The way of a message is in three files: [`post`] from the doorbell to the carrier, [`receive`]
+//! from the socket to the QP and back, and [`turn`], the scope of each step. A file uses only those
+//! below it:
+//!
 //! ```text
-//!  doorbell          packet              timer            worker
-//!     |                 |                  |                 |
-//!     v                 v                  v                 v
-//!  drive::doorbell   receive::receive   drive::expired    drive::work
-//!     |                 |                  |                 |
-//!     +------- sending half (lock) --------+-----------------+
-//!     |                 +------- receiving half (lock) ------+
-//!     v                 v
-//!  send_queue        recv_queue       what the process posted, what it is told
-//!     |                 |
-//!     v                 v
-//!  transport::requester / responder   the protocol, which decides
-//!     |                 |
-//!     v                 v
-//!  connection (packets)   or   local (same device, no packets)
+//!   worker                              what runs by itself: workers, timer
+//!   receive                             a packet comes in
+//!   post                                a process has posted
+//!   carrier::{wire, local}              segments as packets, or handed over within a device
+//!   deliver                             what a segment does at the QP it is for
+//!   turn                                completing, failing, budgets
+//!   directory                           QPs by number, ports by netdev, worker queues
+//!   qp                                  the state, and the halves under their locks
+//!   halves                              sending and receiving half, as data
+//!   outbox  way  cq                     batches; addresses; completions
+//!   notify  icrc  memory::sg  port      handlers; checksums; lists of memory; the device
+//!   memory::region                      registered memory
+//!   schedule  stream  budget            who sends, for whom, how urgently: pure
+//!   wqe  filler                         copies of requests; entries of completions: pure
 //! ```
 //!
 //! One thread of control carries a message as far as it can: the system call that rings the
 //! doorbell sends it, the softirq that receives it places the data and answers, the softirq that
 //! receives the ACK completes it. A turn has a budget; what is beyond goes to a worker. A process
-//! that posts faster than this goes ([`offload`]) is left to post: a worker on another CPU sends.
+//! that posts faster than this goes ([`stream`]) is left to post: a worker on another CPU sends.
 //!
 //! Locks: sending half of a QP, then receiving half of a QP (another one's on the local path),
 //! then a CQ. A half is never locked while a lock behind it in this order is held, so QPs may be
-//! connected in any way, also to themselves. Nothing sleeps under them. Handlers of users are
-//! called after all of them were given back ([`deferred`]).
+//! connected in any way, also to themselves. Nothing sleeps under them, and no handler of a user
+//! runs under them, nor on the stack of who posts ([`notify`]).
 
-pub mod connection;
+pub mod budget;
+pub mod carrier;
 pub mod cq;
-pub mod deferred;
-pub mod drive;
-pub mod fabric;
-pub mod local;
-pub mod offload;
-pub mod payload;
+pub mod deliver;
+pub mod directory;
+pub mod filler;
+pub mod halves;
+pub mod icrc;
+pub mod memory;
+pub mod notify;
+pub mod outbox;
 pub mod port;
+pub mod post;
 pub mod qp;
 pub mod receive;
-pub mod recv_queue;
-pub mod region;
-pub mod send_queue;
+pub mod schedule;
 pub mod stream;
-
-use crate::sys::timer;
-use deferred::Deferred;
-use fabric::Fabric;
-use kernel::sync::rcu;
-
-/// One turn of the data path: what everybody in it needs.
-///
-/// QPs and regions that are looked up during the turn stay until it ends.
-pub struct Turn<'a> {
-    /// Keeps what is looked up.
-    pub rcu: &'a rcu::Guard,
-    /// All QPs.
-    pub fabric: &'a Fabric,
-    /// When the turn began, in nanoseconds of the monotonic clock.
-    pub now: u64,
-    /// What to do when the locks are free.
-    pub deferred: Deferred,
-}
-
-impl<'a> Turn<'a> {
-    /// Begins a turn.
-    pub fn new(rcu: &'a rcu::Guard, fabric: &'a Fabric) -> Self {
-        Self {
-            rcu,
-            fabric,
-            now: timer::now(),
-            deferred: Deferred::default(),
-        }
-    }
-
-    /// Ends it. No lock is held.
-    #[inline]
-    pub fn end(self) {
-        if self.deferred.is_empty() {
-            // There is nothing to drop in it either.
-            core::mem::forget(self.deferred);
-        } else {
-            self.deferred.run(self.rcu);
-        }
-    }
-}
+pub mod turn;
+pub mod way;
+pub mod worker;
+pub mod wqe;

@@ -2,11 +2,7 @@
 
 //! What the data path needs of a device: its memory regions, its counters, its switches.
 
-use super::region::{
-    DomainId,
-    Range,
-    Region, //
-};
+use super::memory::region::Region;
 use crate::observe::counters::Counters;
 use crate::sys::net::{
     NetNs,
@@ -15,10 +11,11 @@ use crate::sys::net::{
 };
 use crate::sys::random;
 use crate::sys::table::{
-    Reserved,
-    Table, //
+    Named,
+    NamedTable,
+    Reserved, //
 };
-use crate::wire::ident::Numbers;
+use crate::wire::ident::Permutation24;
 use kernel::prelude::*;
 use kernel::sync::atomic::{
     Atomic,
@@ -30,45 +27,70 @@ use kernel::sync::Arc;
 /// Most memory regions of a device.
 pub const MAX_MR: u32 = 1 << 20;
 
+/// First of the UDP ports that RoCEv2 senders use (IBTA A17.3.1: entropy for ECMP).
+const FIRST_SOURCE_PORT: u16 = 0xc000;
+
 /// The port of a device.
 #[pin_data]
 pub struct Port {
     #[pin]
-    regions: Table<Region>,
-    keys: Numbers,
-    /// What happened.
-    pub counters: Counters,
+    regions: NamedTable<Region>,
+    /// The secret of the keys.
+    keys: Permutation24,
+    counters: Counters,
     /// The network namespace of the netdev.
-    pub resident: Resident,
+    resident: Resident,
     /// The netdev's index there, which does not change while it has a link.
     ifindex: i32,
     local_path: Atomic<bool>,
+    /// The secret of the source ports.
+    ports: Permutation24,
 }
 
 impl Port {
     /// A port with the local path on.
     pub fn new(underlay: &Underlay) -> Result<Arc<Self>> {
         Arc::pin_init(
-            pin_init!(Self {
-                regions <- Table::new(),
-                keys: Numbers::new(random::words()),
+            try_pin_init!(Self {
+                regions <- NamedTable::new(),
+                keys: Permutation24::new(random::words()),
                 counters: Counters::default(),
                 resident: underlay.resident().clone(),
                 ifindex: underlay.netdev().ifindex(),
                 local_path: Atomic::new(true),
+                ports: Permutation24::new(random::words()),
             }),
             GFP_KERNEL,
         )
     }
 
-    /// Whether it is in this namespace, so that packets received there may be for it.
-    pub fn is_in(&self, netns: NetNs) -> bool {
-        self.resident.netns() == netns
+    /// What happened.
+    #[inline]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
     }
 
-    /// Whether it is the port on this netdev.
-    pub fn is_on(&self, netns: NetNs, ifindex: i32) -> bool {
-        self.ifindex == ifindex && self.is_in(netns)
+    /// What keeps its network namespace.
+    pub fn resident(&self) -> &Resident {
+        &self.resident
+    }
+
+    /// Its network namespace.
+    #[inline]
+    pub fn netns(&self) -> NetNs {
+        self.resident.netns()
+    }
+
+    /// The index of its netdev in that namespace.
+    pub fn ifindex(&self) -> i32 {
+        self.ifindex
+    }
+
+    /// The UDP source port of packets between two QPs: one for each connection, and not to be known
+    /// by who does not see its packets.
+    pub fn source_port(&self, qpn: u32, peer: u32) -> u16 {
+        let mix = self.ports.number(self.ports.number(qpn) ^ peer);
+        FIRST_SOURCE_PORT | (mix as u16 & !FIRST_SOURCE_PORT)
     }
 
     /// Whether messages to a GID of the same device go without packets.
@@ -88,25 +110,22 @@ impl Port {
         Ok((reserved, key))
     }
 
-    /// Unpublishes a region and waits until nothing accesses it. May sleep.
-    pub fn remove_region(&self, key: u32) {
-        drop(self.regions.remove(self.keys.index(key >> 8)));
+    /// Makes a key lead to its region.
+    pub fn publish_region(&self, key: Reserved<'_, Region>, region: Arc<Region>) {
+        self.regions.publish(key, region);
     }
 
-    /// The range `va..va + len` of the region of `key`, if QPs of `domain` have all of `rights`.
-    pub fn check<'g>(
-        &'g self,
-        rcu: &'g rcu::Guard,
-        domain: DomainId,
-        key: u32,
-        rights: u32,
-        va: u64,
-        len: u32,
-    ) -> Option<Range<'g>> {
-        let region = self.regions.get_ref(self.keys.index(key >> 8), rcu)?;
-        if region.key != key {
-            return None;
-        }
-        region.check(domain, rights, va, len)
+    /// Unpublishes a region, and waits for those who access it. May sleep.
+    pub fn remove_region(&self, region: &Region) {
+        let name = region.name();
+        self.regions.remove(name, self.keys.index(name));
+        region.revoke();
+    }
+
+    /// The region of `key`. Whether that is the whole key, and who may use it, the region says.
+    #[inline]
+    pub fn region<'g>(&'g self, key: u32, rcu: &'g rcu::Guard) -> Option<&'g Region> {
+        let name = Region::name_in(key);
+        self.regions.get_ref(name, rcu, || self.keys.index(name))
     }
 }

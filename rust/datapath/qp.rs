@@ -2,50 +2,38 @@
 
 //! The queue pair: two halves, each under its own lock, and the state that both obey.
 
-use super::connection::Connection;
 use super::cq::Cq;
-use super::deferred::Deferred;
-use super::fabric::FABRIC;
-use super::offload::{
-    Offload,
-    OFFLOAD, //
+use super::halves::{
+    connect,
+    Answering,
+    RecvHalf,
+    SendHalf, //
 };
-use super::payload::Regions;
+use super::memory::region::DomainId;
+use super::memory::sg::Regions;
+use super::notify::Notifier;
 use super::port::Port;
-use super::recv_queue::{
-    Receives,
-    RecvHalf, //
-};
-use super::region::DomainId;
-use super::send_queue::{
-    SendHalf,
-    SendWqes, //
-};
-use super::stream::Heard;
-use super::Turn;
+use super::way::Way;
+use crate::observe::counters::Counters;
 use crate::sys::ib::event::QpUpcall;
-use crate::sys::ib::object::QpRef;
 use crate::sys::ib::qp::{
     Capacity,
     State, //
 };
+use crate::sys::ib::reference::ContextRef;
 use crate::sys::lock::{
     new_spinlock_bh,
     SpinLockBh, //
 };
 use crate::sys::ring::Ring;
+use crate::sys::table::Named;
 use crate::sys::timer::Deadline;
-use crate::transport::config::{
+use crate::transport::reliable::config::{
     RequesterConfig,
     ResponderConfig, //
 };
-use crate::transport::counters::RequesterCounters;
-use crate::transport::requester::{
-    Requester,
-    SendSlot, //
-};
-use crate::transport::responder::Responder;
 use crate::uabi::ring::FLAG_NEED_DOORBELL;
+use crate::uabi::words::Module;
 use crate::uabi::wqe::{
     recv_stride,
     send_stride, //
@@ -54,49 +42,51 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{
     Acquire,
     Atomic,
+    Relaxed,
     Release, //
 };
 use kernel::sync::rcu;
-use kernel::sync::{
-    Arc,
-    ArcBorrow, //
-};
+use kernel::sync::Arc;
 use kernel::workqueue::{
     impl_has_work,
     new_work,
     Work, //
 };
 
+/// Work item: sends on a CPU that has sent before.
+pub(super) const SEND_NEAR: u64 = 0;
+/// Work item: sends on another CPU than that of the process.
+pub(super) const SEND_FAR: u64 = 1;
+/// Work item: answers.
+pub(super) const ANSWER: u64 = 2;
+
 /// A reliable connected queue pair.
 #[pin_data]
 pub struct Qp {
     /// First, so that it is gone before what it uses.
     #[pin]
-    pub(super) deadline: Deadline<Qp>,
+    deadline: Deadline<Qp>,
     #[pin]
-    pub(super) work: Work<Qp>,
+    near: Work<Qp, SEND_NEAR>,
     #[pin]
-    pub(super) offload: Work<Qp, OFFLOAD>,
-    /// QP number.
-    pub number: u32,
-    /// The device it belongs to.
-    pub port: Arc<Port>,
+    far: Work<Qp, SEND_FAR>,
+    #[pin]
+    answer: Work<Qp, ANSWER>,
+    number: u32,
+    port: Arc<Port>,
     /// Whose regions it may use.
-    pub domain: DomainId,
-    /// What it can hold.
-    pub capacity: Capacity,
-    /// Every send request reports its completion.
-    pub signal_all: bool,
-    /// The send ring.
-    pub sq: Arc<Ring>,
-    /// The receive ring.
-    pub rq: Arc<Ring>,
-    pub(super) send_cq: Arc<Cq>,
-    pub(super) recv_cq: Arc<Cq>,
-    /// Tells ib_core.
-    pub upcall: QpUpcall,
+    domain: DomainId,
+    capacity: Capacity,
+    signal_all: bool,
+    sq: Arc<Ring>,
+    rq: Arc<Ring>,
+    send_cq: Arc<Cq>,
+    recv_cq: Arc<Cq>,
+    notifier: Arc<Notifier<QpUpcall>>,
     /// A [`State`]: written with both halves locked, read under either.
     state: Atomic<u32>,
+    /// It is to go to ERR, and a worker will see to that.
+    failing: Atomic<bool>,
     /// Requests on their way. Taken before any `recv`.
     #[pin]
     pub(super) send: SpinLockBh<SendHalf>,
@@ -106,14 +96,17 @@ pub struct Qp {
 }
 
 impl_has_work! {
-    impl HasWork<Self> for Qp { self.work }
-    impl HasWork<Self, OFFLOAD> for Qp { self.offload }
+    impl HasWork<Self, SEND_NEAR> for Qp { self.near }
+    impl HasWork<Self, SEND_FAR> for Qp { self.far }
+    impl HasWork<Self, ANSWER> for Qp { self.answer }
 }
 
 /// What a QP is made from.
 pub struct NewQp<'a> {
-    /// The object of ib_core.
-    pub qp: QpRef<'a>,
+    /// Tells ib_core.
+    pub upcall: QpUpcall,
+    /// The process whose it is.
+    pub context: ContextRef<'a>,
     /// Its number.
     pub number: u32,
     /// The device it belongs to.
@@ -130,51 +123,36 @@ pub struct NewQp<'a> {
     pub signal_all: bool,
 }
 
+impl Named for Qp {
+    #[inline]
+    fn name(&self) -> u32 {
+        self.number
+    }
+}
+
 impl Qp {
     /// A QP in RESET. May sleep.
     pub fn new(new: NewQp<'_>) -> Result<Arc<Self>> {
         let capacity = new.capacity;
         let sq_stride = send_stride(capacity.max_send_sge, capacity.max_inline);
         let rq_stride = recv_stride(capacity.max_recv_sge);
-        let sq = Arc::new(Ring::new(capacity.max_send_wr, sq_stride)?, GFP_KERNEL)?;
-        let rq = Arc::new(Ring::new(capacity.max_recv_wr, rq_stride)?, GFP_KERNEL)?;
+        let ring = |entries, stride| {
+            Arc::new(Ring::new(new.context, entries, stride)?, GFP_KERNEL_ACCOUNT)
+                .map_err(Error::from)
+        };
+        let sq = ring(capacity.max_send_wr, sq_stride)?;
+        let rq = ring(capacity.max_recv_wr, rq_stride)?;
         sq.reset(FLAG_NEED_DOORBELL);
         rq.reset(0);
-        let mut slots = KVVec::new();
-        slots.resize(
-            capacity.max_send_wr as usize,
-            SendSlot::default(),
-            GFP_KERNEL_ACCOUNT,
-        )?;
-        let send = SendHalf {
-            requester: Requester::new(slots),
-            wqes: SendWqes::new(
-                capacity.max_send_wr,
-                sq_stride,
-                capacity.max_send_sge,
-                capacity.max_inline,
-                new.signal_all,
-            )?,
-            connection: None,
-            worker: false,
-            offload: Offload::default(),
-            local: false,
-            counted: RequesterCounters::default(),
-            notify_drained: false,
-        };
-        let recv = RecvHalf {
-            responder: Responder::new(),
-            receives: Receives::new(rq_stride, capacity.max_recv_sge)?,
-            connection: None,
-            worker: false,
-            established: false,
-        };
-        let upcall = QpUpcall::new(new.qp);
-        let qp = Arc::pin_init(
+        let send = SendHalf::new(&capacity, new.signal_all)?;
+        let recv = RecvHalf::new(&capacity)?;
+        let notifier = Notifier::new(new.upcall)?;
+        Arc::pin_init(
             pin_init!(Self {
                 deadline <- Deadline::new(),
-                work <- new_work!("ferroce_qp"),
-                offload <- new_work!("ferroce_qp_offload"),
+                near <- new_work!("ferroce_send_near"),
+                far <- new_work!("ferroce_send_far"),
+                answer <- new_work!("ferroce_answer"),
                 number: new.number,
                 port: new.port,
                 domain: new.domain,
@@ -184,15 +162,65 @@ impl Qp {
                 rq,
                 send_cq: new.send_cq,
                 recv_cq: new.recv_cq,
-                upcall,
+                notifier,
                 state: Atomic::new(State::Reset as u32),
+                failing: Atomic::new(false),
                 send <- new_spinlock_bh!(send, "ferroce_qp_send"),
                 recv <- new_spinlock_bh!(recv, "ferroce_qp_recv"),
             }),
-            GFP_KERNEL,
-        )?;
-        Deadline::start(&qp);
-        Ok(qp)
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// QP number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The device it belongs to.
+    pub fn port(&self) -> &Arc<Port> {
+        &self.port
+    }
+
+    /// What it can hold.
+    pub fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    /// Whether every send request reports its completion.
+    pub fn signals_all(&self) -> bool {
+        self.signal_all
+    }
+
+    /// The send ring.
+    pub fn sq(&self) -> &Arc<Ring> {
+        &self.sq
+    }
+
+    /// The receive ring.
+    pub fn rq(&self) -> &Arc<Ring> {
+        &self.rq
+    }
+
+    pub(super) fn send_cq(&self) -> &Cq {
+        &self.send_cq
+    }
+
+    pub(super) fn recv_cq(&self) -> &Cq {
+        &self.recv_cq
+    }
+
+    pub(super) fn notifier(&self) -> &Arc<Notifier<QpUpcall>> {
+        &self.notifier
+    }
+
+    pub(super) fn timer(&self) -> &Deadline<Qp> {
+        &self.deadline
+    }
+
+    #[inline]
+    pub(super) fn counters(&self) -> &Counters {
+        self.port.counters()
     }
 
     /// The state. Stable while one of the halves is locked.
@@ -200,13 +228,22 @@ impl Qp {
         State::from_raw(self.state.load(Acquire)).unwrap_or(State::Err)
     }
 
+    /// Whether requests of the peer are served.
+    pub(super) fn serves(&self) -> bool {
+        matches!(
+            self.state(),
+            State::Rtr | State::Rts | State::Sqd | State::Sqe
+        )
+    }
+
+    /// Whether requests of the process are served.
+    pub(super) fn sends(&self) -> bool {
+        matches!(self.state(), State::Rts | State::Sqd)
+    }
+
     /// The regions that work requests of this QP, and its peer, may name.
-    pub fn regions<'a>(&'a self, rcu: &'a rcu::Guard) -> Regions<'a> {
-        Regions {
-            port: &self.port,
-            domain: self.domain,
-            rcu,
-        }
+    pub(super) fn regions<'a>(&'a self, rcu: &'a rcu::Guard) -> Regions<'a> {
+        Regions::new(&self.port, self.domain, rcu)
     }
 
     /// Back to RESET: everything is forgotten, nothing completes.
@@ -214,15 +251,9 @@ impl Qp {
         let mut send = self.send.lock();
         let mut recv = self.recv.lock();
         self.state.store(State::Reset as u32, Release);
-        send.requester.reset();
-        send.requester.drain(false);
-        send.connection = None;
-        send.dismiss_worker();
-        recv.worker = false;
-        recv.responder.reset();
-        recv.receives.reset();
-        recv.connection = None;
-        recv.established = false;
+        self.failing.store(false, Relaxed);
+        send.reset();
+        recv.reset();
         self.sq.reset(FLAG_NEED_DOORBELL);
         self.rq.reset(0);
     }
@@ -250,16 +281,11 @@ impl Qp {
         self.transition(from, State::Init, |_, _| {})
     }
 
-    /// To RTR from INIT: the responder is set up before the state lets packets in.
-    pub fn ready_to_receive(
-        &self,
-        config: ResponderConfig,
-        sending: Connection,
-        receiving: Connection,
-    ) -> Result {
+    /// To RTR from INIT: the responder is set up before the state lets packets in. The halves get a
+    /// way each, to the QP `peer`.
+    pub fn ready_to_receive(&self, config: ResponderConfig, peer: u32, ways: [Way; 2]) -> Result {
         self.transition(State::Init, State::Rtr, |send, recv| {
-            send.connection = Some(sending);
-            recv.connection = Some(receiving);
+            connect(send, recv, peer, ways);
             recv.established = false;
             recv.responder.connect(config);
         })
@@ -280,15 +306,29 @@ impl Qp {
         })
     }
 
-    /// Changes attributes in RTS or SQD, and goes from SQD to RTS.
+    /// Changes what may change in RTS or SQD, new ways to `peer` included, and goes from SQD to
+    /// RTS.
     pub fn update(
         &self,
         from: State,
         to: State,
-        change: impl FnOnce(&mut SendHalf, &mut RecvHalf),
+        requester: &RequesterConfig,
+        responder: &ResponderConfig,
+        ways: Option<(u32, [Way; 2])>,
     ) -> Result {
         self.transition(from, to, |send, recv| {
-            change(send, recv);
+            if let Some((peer, ways)) = ways {
+                connect(send, recv, peer, ways);
+            }
+            send.requester
+                .set_retries(requester.retry_cnt, requester.rnr_retry);
+            send.requester.set_ack_timeout(requester.ack_timeout_ns);
+            send.requester.set_max_rd_atomic(requester.max_rd_atomic);
+            recv.responder.set_min_rnr_timer(responder.min_rnr_timer);
+            recv.responder
+                .set_max_dest_rd_atomic(responder.max_dest_rd_atomic);
+            recv.responder
+                .set_access(responder.allow_read, responder.allow_write);
             if to == State::Rts {
                 send.requester.drain(false);
                 send.notify_drained = false;
@@ -302,55 +342,38 @@ impl Qp {
         self.state() == State::Sqd && !send.requester.is_drained()
     }
 
-    /// How far the process has come with what it is told. The sending half is locked.
-    pub(super) fn heard(&self) -> Heard {
-        Heard {
-            sends: self.send_cq.ring().load_consumer(),
-            receives: self.recv_cq.ring().load_consumer(),
-            requests: self.recv.lock().responder.expected_psn().get(),
-        }
-    }
-
-    /// Looks at both halves.
-    pub fn inspect(&self, look: impl FnOnce(&SendHalf, &RecvHalf)) {
+    /// The next PSNs of both directions: of requests sent, and of requests received.
+    pub fn psns(&self) -> (u32, u32) {
         let send = self.send.lock();
         let recv = self.recv.lock();
-        look(&send, &recv);
+        (
+            send.requester.next_psn().get(),
+            recv.responder.expected_psn().get(),
+        )
     }
 
-    /// To ERR from any state but RESET, by the user or by an error: all requests are flushed, and
-    /// from here on a doorbell flushes what is posted.
-    pub fn enter_error(self: ArcBorrow<'_, Self>, rcu: &rcu::Guard, deferred: &mut Deferred) {
-        let Some(fabric) = FABRIC.get(rcu) else {
-            return;
-        };
-        let mut turn = Turn::new(rcu, fabric);
-        core::mem::swap(&mut turn.deferred, deferred);
-        {
-            let mut send = self.send.lock();
-            let mut recv = self.recv.lock();
-            if !matches!(self.state(), State::Err | State::Reset) {
-                self.state.store(State::Err as u32, Release);
-                // Up before the flush: who posts from here on either is found by it, or rings.
-                send.dismiss_worker();
-                self.sq.store_flags(FLAG_NEED_DOORBELL);
-                self.rq.store_flags(FLAG_NEED_DOORBELL);
-                recv.worker = false;
-                if send.flush(self, &mut turn.deferred) {
-                    send.hand_over(self, &turn);
-                }
-                if recv.flush(self, &mut turn) {
-                    recv.hand_over(self, &turn);
-                }
-            }
+    /// To ERR, unless it is in ERR or RESET; tells whether it went there, so that both halves must
+    /// be flushed. From here on a doorbell flushes what is posted.
+    pub(super) fn enter_error(&self, send: &mut SendHalf, recv: &mut RecvHalf) -> bool {
+        if matches!(self.state(), State::Err | State::Reset) {
+            return false;
         }
-        core::mem::swap(&mut turn.deferred, deferred);
+        self.state.store(State::Err as u32, Release);
+        send.schedule.reset();
+        recv.answering = Answering::Inline;
+        // Up before the flush: who posts from here on either is found by it, or rings.
+        self.sq.store_flags(FLAG_NEED_DOORBELL);
+        self.rq.store_flags(FLAG_NEED_DOORBELL);
+        true
     }
 
-    /// Ends the QP: nothing runs for it afterwards. The number leads nowhere any more. May sleep.
-    pub fn shut_down(&self) {
-        self.reset();
-        self.deadline.stop();
-        self.upcall.detach();
+    /// The answering worker, which is called next, is to move it to ERR.
+    pub(super) fn fail_later(&self) {
+        self.failing.store(true, Release);
+    }
+
+    /// Whether [`Self::fail_later`] was called since the last time.
+    pub(super) fn take_failing(&self) -> bool {
+        self.failing.load(Acquire) && self.failing.xchg(false, kernel::sync::atomic::Full)
     }
 }

@@ -2,18 +2,21 @@
 
 //! A packet comes in: from the UDP socket to the QP, all in the receive softirq.
 
-use super::connection::icrc_of;
-use super::fabric::FABRIC;
-use super::local::take_read;
-use super::payload::Payload;
+use super::carrier::wire;
+use super::deliver;
+use super::halves::Answering;
+use super::icrc::icrc_of;
+use super::memory::sg::Payload;
+use super::post;
 use super::qp::Qp;
-use super::recv_queue::RecvHalf;
-use super::Turn;
+use super::turn::{
+    Context,
+    Turn, //
+};
 use crate::observe::counters::{
     Counter,
     Counters, //
 };
-use crate::sys::ib::qp::State;
 use crate::sys::net::{
     NetNs,
     Receiver,
@@ -26,17 +29,16 @@ use crate::transport::segment::{
     ReadSegment, //
 };
 use crate::wire::headers::{
+    Aeth,
     AethSyndrome,
     Bth, //
 };
 use crate::wire::packet::{
     self,
-    AethInfo,
     Packet,
     ParseError, //
 };
 use crate::wire::DEFAULT_PKEY;
-use kernel::sync::rcu;
 use kernel::sync::ArcBorrow;
 use zerocopy::FromBytes;
 
@@ -45,20 +47,20 @@ pub struct Input;
 
 impl Receiver for Input {
     fn receive(netns: NetNs, packet: &RxPacket<'_>) -> Verdict {
-        receive(netns, packet)
+        // Unless the module is being unloaded.
+        Turn::run(Context::Softirq, |turn| receive(netns, packet, turn)).unwrap_or(Verdict::Dropped)
     }
 
     fn unreadable(netns: NetNs, ifindex: i32, why: Unreadable) {
-        let rcu = rcu::read_lock();
-        let port = FABRIC
-            .get(&rcu)
-            .and_then(|fabric| fabric.port_at(netns, ifindex, &rcu));
-        if let Some(port) = port {
-            port.counters.inc(match why {
-                Unreadable::IpHeader => Counter::DropIpHeader,
-                Unreadable::NoMemory => Counter::DropNoMemory,
-            });
-        }
+        // Unless the module is being unloaded.
+        let _ = Turn::run(Context::Softirq, |turn| {
+            if let Some(port) = turn.directory().port_at(netns, ifindex, turn.rcu()) {
+                port.counters().inc(match why {
+                    Unreadable::IpHeader => Counter::DropIpHeader,
+                    Unreadable::NoMemory => Counter::DropNoMemory,
+                });
+            }
+        });
     }
 }
 
@@ -78,31 +80,16 @@ fn count_copied(counters: &Counters, packet: &RxPacket<'_>) {
 ///
 /// The QP is found first, so that its device counts what is wrong with the packet. A QP of another
 /// network namespace is none: neither its state nor its counters are the business of this one.
-fn receive(netns: NetNs, packet: &RxPacket<'_>) -> Verdict {
-    let rcu = rcu::read_lock();
-    let Some(fabric) = FABRIC.get(&rcu) else {
-        return Verdict::Dropped;
-    };
+fn receive(netns: NetNs, packet: &RxPacket<'_>, turn: &mut Turn<'_>) -> Verdict {
     let bytes = packet.head();
     let number = Bth::ref_from_prefix(bytes)
         .ok()
         .map(|(bth, _)| bth.dest_qp());
-    let qp = number.and_then(|number| fabric.get(number, &rcu));
-    let Some(qp) = qp.filter(|qp| qp.port.is_in(netns)) else {
-        let Some(port) = fabric.port_at(netns, packet.ifindex(), &rcu) else {
-            // The first link of the namespace is just being made, or the last one taken down.
-            return Verdict::Dropped;
-        };
-        count_copied(&port.counters, packet);
-        return dropped(
-            &port.counters,
-            match number {
-                Some(_) => Counter::DropUnknownQp,
-                None => Counter::DropMalformed,
-            },
-        );
+    let qp = number.and_then(|number| turn.directory().get(number, turn.rcu()));
+    let Some(qp) = qp.filter(|qp| qp.port().netns() == netns) else {
+        return for_nobody(netns, packet, number, turn);
     };
-    let counters = &qp.port.counters;
+    let counters = qp.counters();
     count_copied(counters, packet);
     let parsed = match packet::parse(bytes, bytes.len()) {
         Ok(parsed) => parsed,
@@ -120,20 +107,41 @@ fn receive(netns: NetNs, packet: &RxPacket<'_>) -> Verdict {
         // Cannot be, for the lengths of a parsed packet add up to its own.
         return dropped(counters, Counter::DropMalformed);
     };
-    let mut turn = Turn::new(&rcu, fabric);
-    let verdict = match IncomingRequest::from_packet(&parsed) {
-        Some(request) => on_request(qp, packet, &request, payload, &mut turn),
-        None => on_response(qp, packet, &parsed, payload, &mut turn),
+    match IncomingRequest::from_packet(&parsed) {
+        Some(request) => on_request(qp, packet, &request, payload, turn),
+        None => on_response(qp, packet, &parsed, payload, turn),
+    }
+}
+
+/// There is no QP of this number, or no number, in the namespace.
+#[cold]
+fn for_nobody(
+    netns: NetNs,
+    packet: &RxPacket<'_>,
+    number: Option<u32>,
+    turn: &Turn<'_>,
+) -> Verdict {
+    let port = turn
+        .directory()
+        .port_at(netns, packet.ifindex(), turn.rcu());
+    let Some(port) = port else {
+        // The first link of the namespace is just being made, or the last one taken down.
+        return Verdict::Dropped;
     };
-    turn.end();
-    verdict
+    count_copied(port.counters(), packet);
+    dropped(
+        port.counters(),
+        match number {
+            Some(_) => Counter::DropUnknownQp,
+            None => Counter::DropMalformed,
+        },
+    )
 }
 
 fn count_received(qp: &Qp, packet: &RxPacket<'_>) {
-    qp.port.counters.inc(Counter::ReceivedPackets);
-    qp.port
-        .counters
-        .add(Counter::ReceivedBytes, packet.head().len() as u64);
+    let counters = qp.counters();
+    counters.inc(Counter::ReceivedPackets);
+    counters.add(Counter::ReceivedBytes, packet.head().len() as u64);
 }
 
 fn on_request(
@@ -144,15 +152,17 @@ fn on_request(
     turn: &mut Turn<'_>,
 ) -> Verdict {
     let mut recv = qp.recv.lock();
-    let Some(connection) = recv.connection.as_ref().filter(|_| RecvHalf::serves(&qp)) else {
-        return dropped(&qp.port.counters, Counter::DropState);
+    let Some(peer) = recv.peer.as_mut().filter(|_| qp.serves()) else {
+        return dropped(qp.counters(), Counter::DropState);
     };
-    if !connection.is_from_peer(packet) {
-        return dropped(&qp.port.counters, Counter::DropAddress);
+    if let Err(reason) = peer.way.admits(packet) {
+        return dropped(qp.counters(), reason);
     }
     count_received(&qp, packet);
-    recv.execute(qp, request, Payload::Bytes(payload), turn);
-    recv.respond(qp, turn);
+    deliver::request(&mut recv, qp, request, Payload::Bytes(payload), turn);
+    if recv.answering == Answering::Inline && wire::answer(&mut recv, qp, turn) {
+        turn.leave_to_answerer(&mut recv, qp);
+    }
     Verdict::Consumed
 }
 
@@ -164,32 +174,32 @@ fn on_response(
     turn: &mut Turn<'_>,
 ) -> Verdict {
     let mut send = qp.send.lock();
-    let sends = matches!(qp.state(), State::Rts | State::Sqd);
-    let Some(connection) = send.connection.as_ref().filter(|_| sends) else {
-        return dropped(&qp.port.counters, Counter::DropState);
+    let Some(peer) = send.peer.as_mut().filter(|_| qp.sends()) else {
+        return dropped(qp.counters(), Counter::DropState);
     };
-    if !connection.is_from_peer(packet) {
-        return dropped(&qp.port.counters, Counter::DropAddress);
+    if let Err(reason) = peer.way.admits(packet) {
+        return dropped(qp.counters(), reason);
     }
     let progress = if let Some(segment) = ReadSegment::from_packet(parsed) {
-        let is_ack = |aeth: AethInfo| matches!(aeth.syndrome, AethSyndrome::Ack { .. });
-        if !parsed.aeth.is_none_or(is_ack) {
+        let is_ack = |aeth: Aeth| matches!(aeth.syndrome(), AethSyndrome::Ack { .. });
+        if !parsed.extension.aeth().is_none_or(is_ack) {
             // Data, and a NAK in the same packet: nobody sends that.
-            return dropped(&qp.port.counters, Counter::DropMalformed);
+            return dropped(qp.counters(), Counter::DropMalformed);
         }
         count_received(&qp, packet);
-        take_read(&mut send, qp, &segment, Payload::Bytes(payload), turn)
-    } else if let Some(aeth) = parsed.aeth {
+        let payload = Payload::Bytes(payload);
+        deliver::read_response(&mut send, qp, &segment, &payload, turn)
+    } else if let Some(aeth) = parsed.extension.aeth() {
         count_received(&qp, packet);
-        let deferred = &mut turn.deferred;
+        let now = turn.now();
         send.requester
-            .on_acknowledge(parsed.psn, aeth.syndrome, turn.now, &mut |done| {
-                qp.complete_send(done, deferred)
+            .on_acknowledge(parsed.psn, aeth, now, &mut |done| {
+                turn.complete_send(qp, done)
             })
     } else {
         // Cannot be: what is no request and no READ response is an acknowledgement, and has one.
-        return dropped(&qp.port.counters, Counter::DropOpcode);
+        return dropped(qp.counters(), Counter::DropOpcode);
     };
-    send.proceed(qp, progress, turn);
+    post::proceed(&mut send, qp, progress, turn);
     Verdict::Consumed
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! When a process streams: it posts one request after the other without hearing of anything, and
-//! our work for each takes more of its time than its own.
+//! When a process streams: it posts one request after the other, takes no completion in between,
+//! and our work for each takes more of its time than its own.
 //!
 //! Then two CPUs are faster than one: the process posts, and a worker elsewhere sends what it finds
-//! in the ring, many requests in a turn and without doorbells. Whoever waits for an answer before he
-//! posts again is not served so: waking another CPU takes longer than to send.
+//! in the ring, many requests in a turn and without doorbells. Whoever waits for an answer before
+//! he posts again is not served so: waking another CPU takes longer than to send.
 
 /// Doorbells from one look to the next.
 const DOORBELLS: u32 = 8;
@@ -13,9 +13,9 @@ const DOORBELLS: u32 = 8;
 /// Doorbells without a look when another CPU was of no help: at first, and at most.
 const PAUSE: (u32, u32) = (64, 8192);
 
-/// How far a process has come with what it is told. Whether it changes is all that matters.
+/// How far a process, and its peer, have come. Whether it changes is all that matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Heard {
+pub struct Position {
     /// Entries taken from the CQ of sends.
     pub sends: u32,
     /// Entries taken from the CQ of receives.
@@ -38,7 +38,7 @@ pub struct Stream {
     rang: u64,
     /// When it was served.
     served: u64,
-    heard: Heard,
+    position: Position,
 }
 
 impl Default for Stream {
@@ -49,16 +49,16 @@ impl Default for Stream {
             next_pause: PAUSE.0,
             rang: 0,
             served: 0,
-            heard: Heard::default(),
+            position: Position::default(),
         }
     }
 }
 
 impl Stream {
     /// A doorbell rings at `now`. Tells whether the process streams; most calls do not look, and do
-    /// not call `heard` either.
+    /// not ask for `position` either.
     #[inline]
-    pub fn rings(&mut self, now: u64, heard: impl FnOnce() -> Heard) -> bool {
+    pub fn rings(&mut self, now: u64, position: impl FnOnce() -> Position) -> bool {
         if self.pause != 0 {
             self.pause = self.pause.wrapping_sub(1);
             return false;
@@ -69,11 +69,11 @@ impl Stream {
             return false;
         }
         self.doorbells = 0;
-        let heard = heard();
-        let silence = core::mem::replace(&mut self.heard, heard) == heard;
+        let position = position();
+        let none = core::mem::replace(&mut self.position, position) == position;
         let ours = self.served.saturating_sub(self.rang);
         let its_own = now.saturating_sub(self.served);
-        silence && its_own <= ours
+        none && its_own <= ours
     }
 
     /// Whether the end of the doorbell that just rang matters, so that [`Self::served`] is due.
@@ -115,12 +115,12 @@ mod tests {
         stream: &mut Stream,
         count: u32,
         (ours, its_own): (u64, u64),
-        heard: impl Fn(u32) -> Heard,
+        position: impl Fn(u32) -> Position,
     ) -> (u32, u32) {
         let (mut first, mut times) = (0, 0);
         let mut now = 0;
         for n in 1..=count {
-            if stream.rings(now, || heard(n)) {
+            if stream.rings(now, || position(n)) {
                 times += 1;
                 if first == 0 {
                     first = n;
@@ -135,8 +135,8 @@ mod tests {
         (first, times)
     }
 
-    fn nothing(_: u32) -> Heard {
-        Heard::default()
+    fn nothing(_: u32) -> Position {
+        Position::default()
     }
 
     #[test]
@@ -153,18 +153,18 @@ mod tests {
     }
 
     #[test]
-    fn does_not_stream_who_hears_in_between() {
-        let send = |n| Heard {
+    fn does_not_stream_who_makes_progress_in_between() {
+        let send = |n| Position {
             sends: n / 4,
-            ..Heard::default()
+            ..Position::default()
         };
-        let receive = |n| Heard {
+        let receive = |n| Position {
             receives: n,
-            ..Heard::default()
+            ..Position::default()
         };
-        let request = |n| Heard {
+        let request = |n| Position {
             requests: n,
-            ..Heard::default()
+            ..Position::default()
         };
         let mut stream = Stream::default();
         assert_eq!(ring(&mut stream, 64, (1000, 200), send), (0, 0));
@@ -175,9 +175,9 @@ mod tests {
     #[test]
     fn streams_between_two_visits_to_the_cq() {
         // 100 requests, then it takes a completion: all looks but those right behind a visit.
-        let visits = |n| Heard {
+        let visits = |n| Position {
             sends: n / 100,
-            ..Heard::default()
+            ..Position::default()
         };
         let mut stream = Stream::default();
         assert_eq!(ring(&mut stream, 400, (1000, 200), visits), (8, 46));

@@ -7,10 +7,12 @@
 //! event finds it in the list, even if its RDMA device does not exist yet.
 
 use super::{
+    factory::{
+        Factory,
+        Hold, //
+    },
     sockets::Sockets,
-    suitable,
-    Factory,
-    Hold, //
+    suitable, //
 };
 use crate::sys::{
     ib::{
@@ -18,6 +20,8 @@ use crate::sys::{
         link::LinkOps, //
     },
     net::{
+        memory::PacketMemory,
+        netns,
         notifier::{
             Event,
             Listener, //
@@ -68,6 +72,9 @@ impl List {
 pub(super) struct Links<F: Factory, R: Receiver> {
     list: Arc<Reserved>,
     sockets: Arc<Sockets<R>>,
+    /// Dropped when all links have gone.
+    namespaces: netns::Registration,
+    _packet_memory: PacketMemory,
     _factory: PhantomData<fn() -> F>,
 }
 
@@ -88,6 +95,8 @@ impl<F: Factory, R: Receiver> Links<F, R> {
                 GFP_KERNEL
             )?,
             sockets: Arc::pin_init(Sockets::new(), GFP_KERNEL)?,
+            namespaces: netns::Registration::new()?,
+            _packet_memory: PacketMemory::new()?,
             _factory: PhantomData,
         })
     }
@@ -103,9 +112,14 @@ impl Reservation {
     /// # Errors
     ///
     /// `EEXIST` when the net device has a link already, `ENODEV` when it is leaving.
-    fn new(reserved: &Arc<Reserved>, name: &CStr, netdev: &NetDevice) -> Result<(Self, Underlay)> {
+    fn new(
+        reserved: &Arc<Reserved>,
+        namespaces: &netns::Registration,
+        name: &CStr,
+        netdev: &NetDevice,
+    ) -> Result<(Self, Underlay)> {
         let rtnl = rtnl::lock();
-        let underlay = Underlay::new(netdev, &rtnl)?;
+        let underlay = Underlay::new(netdev, &rtnl, namespaces)?;
         let mut list = reserved.list.lock();
 
         if list.on(netdev).is_some() {
@@ -147,7 +161,7 @@ impl<F: Factory, R: Receiver> LinkOps for Links<F, R> {
     fn new_link(&self, name: &CStr, netdev: &NetDevice) -> Result {
         suitable::check(name, netdev)?;
 
-        let (reservation, underlay) = Reservation::new(&self.list, name, netdev)?;
+        let (reservation, underlay) = Reservation::new(&self.list, &self.namespaces, name, netdev)?;
         let id = reservation.id;
         let keep_open = self.sockets.keep_open(name, underlay.resident())?;
         // Dropped from left to right: the sockets close before another link may open them.
@@ -195,8 +209,8 @@ impl<F: Factory, R: Receiver> Listener for Links<F, R> {
                     device.unregister_queued();
                 }
             }
-            // The others are told by ib_core, which leaves out whatever has to do with bonds. The
-            // port itself is described from the net device each time it is queried, so that a
+            // ib_core reports the port of any other device itself, but of none that has to do with
+            // bonds. A query describes the port from the net device as it is then, so that a
             // change of the MTU needs nothing.
             Event::Up | Event::Down | Event::Change if netdev.is_bonding() => {
                 if let Some(device) = Registered::<F::Driver>::by_netdev(netdev) {

@@ -6,22 +6,25 @@
 //! link, keeps the sockets of their namespaces open, and takes a link down with its net device or
 //! its namespace. The RDMA device itself is made by a [`Factory`].
 
+mod factory;
 mod links;
 mod sockets;
 mod suitable;
+
+pub use self::factory::{
+    Factory,
+    Hold, //
+};
 
 use self::links::Links;
 use crate::sys::{
     ib::{
         device,
-        driver::Driver,
         link::Registration as LinkType, //
     },
     net::{
-        netns,
         notifier::Notifier,
-        Receiver,
-        Underlay, //
+        Receiver, //
     },
 };
 use core::marker::PhantomData;
@@ -30,36 +33,17 @@ use kernel::{
     sync::Arc, //
 };
 
-/// What a device keeps and drops last: as long as it exists, the net device is taken and the
-/// sockets of its namespace are open. To be dropped where sleeping is allowed.
-pub type Hold = KBox<dyn Send + Sync>;
-
-/// Whoever makes the RDMA devices.
-pub trait Factory: 'static {
-    /// What the devices are to ib_core.
-    type Driver: Driver;
-
-    /// Makes and registers the RDMA device `name` on `underlay`.
-    ///
-    /// The device must drop `hold` when it is deallocated, after the last use of `underlay`.
-    ///
-    /// # Errors
-    ///
-    /// `ENFILE` when there is a device `name`, as ib_core has it; it becomes `EEXIST` here.
-    fn create(name: &CStr, underlay: Underlay, hold: Hold) -> Result;
-}
-
-/// All of the above, while the module is loaded.
+/// Serves links while the module is loaded.
 ///
 /// The fields are dropped in this order: first no new link is made, then all links go, then
-/// nobody is left to listen, and at last no namespace counts us any more.
+/// nobody is left to listen; and with the last reference to [`Links`], no namespace counts links
+/// any more.
 #[pin_data]
 pub struct Registration<F: Factory, R: Receiver> {
     _link_type: LinkType<Links<F, R>>,
     _fence: Fence<F>,
     #[pin]
     _notifier: Notifier<Links<F, R>>,
-    _namespaces: netns::Registration,
 }
 
 impl<F: Factory, R: Receiver> Registration<F, R> {
@@ -73,7 +57,6 @@ impl<F: Factory, R: Receiver> Registration<F, R> {
             let links = Arc::pin_init(Links::new(), GFP_KERNEL)?;
 
             Ok(try_pin_init!(Self {
-                _namespaces: netns::Registration::new()?,
                 _notifier <- Notifier::new(links.clone()),
                 _fence: Fence(PhantomData),
                 _link_type: LinkType::new(c"ferroce", links)?,

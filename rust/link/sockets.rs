@@ -65,7 +65,7 @@ impl<R: Receiver> Sockets<R> {
                 let pair = SocketPair::open(resident).inspect_err(|error| {
                     if *error == errno::EADDRINUSE() {
                         pr_info!(
-                            "{}: UDP port {} is taken in this network namespace, likely by rdma_rxe\n",
+                            "{}: UDP port {} is taken in this namespace, likely by rdma_rxe\n",
                             name,
                             UDP_PORT
                         );

@@ -2,11 +2,11 @@
 
 //! Counters of a port, as `rdma statistic` and `hw_counters` in sysfs show them.
 //!
-//! Every packet to the RoCEv2 port is counted once: as received (`rcvd_pkts`), or under the one reason
-//! for which it was dropped (`drop_*`). A received one that had no effect is counted under the
-//! reason for that as well. Documentation/counters.md says what each means to a user.
+//! Every packet to the RoCEv2 port is counted once: as received (`rcvd_pkts`), or under the one
+//! reason for which it was dropped (`drop_*`). A received one that had no effect is counted under
+//! the reason for that as well. Documentation/counters.md says what each means to a user.
 
-use crate::sys::ib::driver::CounterName;
+use crate::sys::ib::counters::CounterName;
 use kernel::c_str;
 use kernel::sync::atomic::{
     Atomic,
@@ -50,11 +50,14 @@ counters! {
     OffloadEnded = "sq_offload_ended",
     /// Packets that could not be sent: no route, no memory, or refused by a queue.
     SendLost = "send_lost",
+    /// Times that sending began again from such a packet, without waiting for the ACK timeout.
+    SendRetried = "send_retried",
     /// Requests that had been executed before.
     Duplicate = "duplicate_request",
     /// Requests behind a gap.
     OutOfSequence = "out_of_sequence",
-    /// Requests older than the connection, or behind one that was refused.
+    /// Requests that no peer sends (too far ahead, too old, a READ again that was never asked for),
+    /// or behind one that was refused.
     IgnoredRequest = "ignored_request",
     /// Requests for which there was no receive: RNR NAKs sent.
     RnrNakSent = "rnr_nak_sent",
@@ -66,6 +69,9 @@ counters! {
     FatalNakReceived = "fatal_nak_rcvd",
     /// Packets sent again.
     Retransmitted = "retransmitted_pkts",
+    /// Last packets sent again because nothing came back for several round trips. They are not in
+    /// `retransmitted_pkts`.
+    TailProbe = "tail_probes",
     /// ACK timeouts.
     AckTimeout = "ack_timeout",
     /// Requests refused with a fatal NAK.
@@ -78,7 +84,7 @@ counters! {
     BadResponse = "bad_response",
     /// Dropped: the ICRC is wrong.
     DropIcrc = "drop_icrc",
-    /// Dropped: IPv4 options or IPv6 extension headers.
+    /// Dropped: IPv4 options, IPv6 extension headers, or put together from IP fragments.
     DropIpHeader = "drop_ip_header",
     /// Dropped: the bytes are not a packet.
     DropMalformed = "drop_malformed",
@@ -88,6 +94,8 @@ counters! {
     DropUnknownQp = "drop_unknown_qp",
     /// Dropped: source or destination are not those of the connection.
     DropAddress = "drop_address",
+    /// Dropped: came in by another netdev than that of the connection.
+    DropInterface = "drop_interface",
     /// Dropped: another partition key than the default one.
     DropPkey = "drop_pkey",
     /// Dropped: the QP is in no state to receive.

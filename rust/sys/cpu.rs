@@ -16,15 +16,21 @@ impl Cpu {
         Self(unsafe { bindings::ferroce_this_cpu() })
     }
 
-    /// Another CPU of this node that the administrator did not set apart, if there is one. Callers
-    /// with different `seed`s get different ones.
+    /// Another CPU of this node on which the calling process may run and that the administrator did
+    /// not set apart, if there is one. Callers with different `seed`s get different ones.
+    ///
+    /// Only meaningful in a system call, where it is known who calls.
     pub fn another(seed: u32) -> Option<Self> {
         // SAFETY: No requirements.
         let cpu = unsafe { bindings::ferroce_another_cpu(seed) };
         (cpu >= 0).then_some(Self(cpu))
     }
 
-    /// Its number.
+    /// Its number, to choose something by.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+
     pub(super) fn as_raw(self) -> c_int {
         self.0
     }

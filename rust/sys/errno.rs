@@ -18,3 +18,8 @@ pub fn EOPNOTSUPP() -> Error {
 pub fn EADDRINUSE() -> Error {
     Error::from_errno(-(bindings::EADDRINUSE as i32))
 }
+
+/// Cannot assign requested address.
+pub fn EADDRNOTAVAIL() -> Error {
+    Error::from_errno(-(bindings::EADDRNOTAVAIL as i32))
+}

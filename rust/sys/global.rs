@@ -2,7 +2,7 @@
 
 //! The one way from a callback of the network stack to the state of the module.
 
-use super::table::wait_for_readers;
+use super::bindings;
 use core::sync::atomic::{
     AtomicPtr,
     Ordering, //
@@ -26,12 +26,10 @@ impl<T: Send + Sync> Global<T> {
         Self(AtomicPtr::new(core::ptr::null_mut()))
     }
 
-    /// Fills the place. It must be empty.
+    /// Fills the place. What was there before, if anything, is leaked: it may be in use.
     pub fn set(&self, value: Arc<T>) {
-        let old = self
-            .0
+        self.0
             .swap(Arc::into_raw(value).cast_mut(), Ordering::AcqRel);
-        debug_assert!(old.is_null());
     }
 
     /// What is there, for as long as `_rcu` lives.
@@ -52,13 +50,17 @@ impl<T: Send + Sync> Global<T> {
         Some(unsafe { ArcBorrow::from_raw(ptr.cast_const()) }.into())
     }
 
-    /// Empties the place and waits until nobody uses what was there. May sleep.
+    /// Empties the place and waits until nobody uses what was there. May sleep; where it may not,
+    /// as in a read section, what was there is leaked, with a warning.
     pub fn clear(&self) -> Option<Arc<T>> {
         let old = self.0.swap(core::ptr::null_mut(), Ordering::AcqRel);
         if old.is_null() {
             return None;
         }
-        wait_for_readers();
+        // SAFETY: No requirements.
+        if !unsafe { bindings::ferroce_synchronize_rcu() } {
+            return None;
+        }
         // SAFETY: By the type invariant the reference was the place's, and it is ours now.
         Some(unsafe { Arc::from_raw(old.cast_const()) })
     }

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Bodies of the shims declared in helpers.h. */
+#include <linux/capability.h>
 #include <linux/cpumask.h>
-#include <linux/kstrtox.h>
 #include <linux/mm.h>
 #include <linux/rcupdate.h>
 #include <linux/scatterlist.h>
+#include <linux/sched.h>
 #include <linux/sched/isolation.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
 #include <linux/sched/stat.h>
 #include <linux/smp.h>
 #include <linux/sysfs.h>
 #include <linux/topology.h>
 #include <linux/utsname.h>
 #include <linux/vmalloc.h>
+#include <linux/wait_bit.h>
 #include <linux/workqueue.h>
 #include "bindings_helper.h"
 
@@ -31,18 +35,50 @@ int ferroce_spin_trylock_bh(spinlock_t *lock)
 }
 
 /*
- * Expedited: destroy and deregister wait for it, and their callers wait for
- * them.
+ * Whether this context may sleep. Without CONFIG_PREEMPT_COUNT nobody knows,
+ * and the answer is no.
  */
-void ferroce_synchronize_rcu(void)
+bool ferroce_may_sleep(void)
 {
-	might_sleep();
+	return preemptible() && !rcu_preempt_depth();
+}
+
+bool ferroce_synchronize_rcu(void)
+{
+	if (WARN_ON_ONCE(IS_ENABLED(CONFIG_PREEMPT_COUNT) &&
+			 !ferroce_may_sleep()))
+		return false;
 	synchronize_rcu_expedited();
+	return true;
+}
+
+void ferroce_rcu_work_init(struct rcu_work *work, work_func_t run)
+{
+	INIT_RCU_WORK(work, run);
+}
+
+static bool is_clear(u32 *word, u32 mask, u32 unless)
+{
+	u32 value = smp_load_acquire(word);
+
+	return !(value & mask) || (value & unless);
+}
+
+void ferroce_wait_until_clear(u32 *word, u32 mask, u32 unless)
+{
+	wait_var_event(word, is_clear(word, mask, unless));
+}
+
+/* The caller has changed the word, with an order that need not be full. */
+void ferroce_wake(u32 *word)
+{
+	smp_mb();
+	wake_up_var(word);
 }
 
 void ferroce_xa_init(struct xarray *xa)
 {
-	xa_init_flags(xa, XA_FLAGS_ALLOC1);
+	xa_init_flags(xa, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
 }
 
 /* Reserved: the entry exists, and reads as NULL. */
@@ -59,17 +95,36 @@ void ferroce_xa_publish(struct xarray *xa, unsigned long index, void *entry)
 	xa_store(xa, index, entry, GFP_KERNEL);
 }
 
+int ferroce_xa_store(struct xarray *xa, unsigned long index, void *entry)
+{
+	return xa_err(xa_store(xa, index, entry, GFP_KERNEL));
+}
+
 void *ferroce_xa_erase(struct xarray *xa, unsigned long index)
 {
 	return xa_erase(xa, index);
 }
 
-struct workqueue_struct *ferroce_alloc_workqueue(const char *name, bool urgent)
+struct workqueue_struct *ferroce_alloc_workqueue(const char *name,
+						 enum ferroce_queue kind)
 {
-	return alloc_workqueue("%s",
-			       WQ_PERCPU | WQ_MEM_RECLAIM |
-				       (urgent ? WQ_HIGHPRI : 0),
-			       0, name);
+	switch (kind) {
+	case FERROCE_QUEUE_BH:
+		return alloc_workqueue("%s", WQ_BH | WQ_PERCPU, 0, name);
+	case FERROCE_QUEUE_URGENT:
+		return alloc_workqueue("%s",
+				       WQ_PERCPU | WQ_MEM_RECLAIM | WQ_HIGHPRI,
+				       0, name);
+	default:
+		return alloc_workqueue("%s", WQ_PERCPU | WQ_MEM_RECLAIM, 0,
+				       name);
+	}
+}
+
+/* Whether the worker that calls is one of WQ_HIGHPRI. */
+bool ferroce_is_urgent(void)
+{
+	return task_nice(current) < 0;
 }
 
 void ferroce_smp_mb(void)
@@ -84,12 +139,14 @@ int ferroce_this_cpu(void)
 
 int ferroce_another_cpu(unsigned int seed)
 {
+	const struct cpumask *allowed = current->cpus_ptr;
 	int here = raw_smp_processor_id();
 	int cpu;
 
 	for_each_cpu_wrap(cpu, cpumask_of_node(numa_node_id()),
 			  seed % nr_cpu_ids) {
 		if (cpu != here && cpu_online(cpu) &&
+		    cpumask_test_cpu(cpu, allowed) &&
 		    housekeeping_test_cpu(cpu, HK_TYPE_DOMAIN) &&
 		    housekeeping_test_cpu(cpu, HK_TYPE_KERNEL_NOISE))
 			return cpu;
@@ -134,23 +191,62 @@ void ferroce_timer_cancel(struct ferroce_timer *timer)
 	hrtimer_cancel(&timer->timer);
 }
 
-void *ferroce_vmalloc_user(unsigned long size)
+/* As ib_umem_get() does; the pages are given back by ferroce_uncharge_pinned(). */
+struct mm_struct *ferroce_charge_pinned(unsigned long pages)
 {
-	return vmalloc_user(size);
+	unsigned long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
+	struct mm_struct *mm = current->mm;
+
+	if (!mm)
+		return NULL;
+	if (atomic64_add_return(pages, &mm->pinned_vm) > limit &&
+	    !capable(CAP_IPC_LOCK)) {
+		atomic64_sub(pages, &mm->pinned_vm);
+		return NULL;
+	}
+	mmgrab(mm);
+	return mm;
 }
 
-void ferroce_vfree(void *base)
+void ferroce_uncharge_pinned(struct mm_struct *mm, unsigned long pages)
+{
+	atomic64_sub(pages, &mm->pinned_vm);
+	mmdrop(mm);
+}
+
+/*
+ * vmalloc_user() does not account. What it has besides is a flag that
+ * remap_vmalloc_range() asks for. A process that asks for too much gets an
+ * error rather than being killed.
+ */
+void *ferroce_alloc_shared(unsigned long size)
+{
+	return __vmalloc(size, GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN |
+				       __GFP_RETRY_MAYFAIL);
+}
+
+void ferroce_free_shared(void *base)
 {
 	vfree(base);
 }
 
 /* A child must not write into its parent's rings. */
-int ferroce_map_ring(struct vm_area_struct *vma, void *base)
+int ferroce_map_shared(struct vm_area_struct *vma, void *base,
+		       unsigned long size)
 {
-	if (!(vma->vm_flags & VM_SHARED))
+	unsigned long at;
+	int ret;
+
+	if (!(vma->vm_flags & VM_SHARED) || vma->vm_end - vma->vm_start != size)
 		return -EINVAL;
 	vm_flags_set(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
-	return remap_vmalloc_range(vma, base, 0);
+	for (at = 0; at < size; at += PAGE_SIZE) {
+		ret = vm_insert_page(vma, vma->vm_start + at,
+				     vmalloc_to_page(base + at));
+		if (ret)
+			return ret;
+	}
+	return 0;
 }
 
 void ferroce_memmove(void *to, const void *from, size_t n)
@@ -166,10 +262,23 @@ void ferroce_memmove(void *to, const void *from, size_t n)
 		memcpy(to, from, n);
 }
 
+/* With a reference to the device, which releasing the umem looks at. */
 struct ib_umem *ferroce_umem_get(struct ib_device *device, unsigned long start,
 				 size_t len, int access)
 {
-	return ib_umem_get_va(device, start, len, access);
+	struct ib_umem *umem = ib_umem_get_va(device, start, len, access);
+
+	if (!IS_ERR_OR_NULL(umem))
+		get_device(&device->dev);
+	return umem;
+}
+
+void ferroce_umem_put(struct ib_umem *umem)
+{
+	struct ib_device *device = umem->ibdev;
+
+	ib_umem_release(umem);
+	put_device(&device->dev);
 }
 
 /* The contiguous runs of a umem, one by one; 0 at the end. */
@@ -178,6 +287,10 @@ size_t ferroce_umem_next(struct ib_umem *umem, struct scatterlist **cursor,
 {
 	struct scatterlist *sg;
 
+	/* Every page has an address, and the length of a region fits. */
+	BUILD_BUG_ON(IS_ENABLED(CONFIG_HIGHMEM));
+	BUILD_BUG_ON(sizeof(size_t) < sizeof(u64));
+
 	sg = *cursor ? sg_next(*cursor) : umem->sgt_append.sgt.sgl;
 	if (!sg)
 		return 0;
@@ -185,6 +298,9 @@ size_t ferroce_umem_next(struct ib_umem *umem, struct scatterlist **cursor,
 	*address = page_address(sg_page(sg)) + sg->offset;
 	return sg->length;
 }
+
+/* Where create_cq gets no bundle there is no udata either. */
+static_assert(offsetof(struct uverbs_attr_bundle, driver_udata) == 0);
 
 struct ib_ucontext *ferroce_udata_context(struct ib_udata *udata)
 {
@@ -229,19 +345,14 @@ bool ferroce_is_own_gid(const struct ib_gid_attr *attr, const union ib_gid *gid)
 	return true;
 }
 
-struct net *ferroce_netdev_net(struct net_device *netdev)
-{
-	return dev_net(netdev);
-}
-
 unsigned int ferroce_possible_cpus(void)
 {
 	return num_possible_cpus();
 }
 
-void ferroce_set_node_desc(struct ib_device *device)
+void ferroce_set_node_desc(struct ib_device *device, const char *what)
 {
-	scnprintf(device->node_desc, sizeof(device->node_desc), "ferroce %s",
+	scnprintf(device->node_desc, sizeof(device->node_desc), "%s %s", what,
 		  init_utsname()->nodename);
 }
 
@@ -251,57 +362,55 @@ void ferroce_name_assigned_by_user(struct ib_device *device)
 }
 
 /*
- * Attributes of the device in sysfs. Each network namespace has a device of its
- * own for them, which is no part of the ib_device.
+ * Each network namespace has a device of its own for the attributes, which is
+ * no part of the ib_device.
  */
 
-struct ferroce_attributes ferroce_attributes;
+static struct ferroce_attribute {
+	struct device_attribute attr;
+	ferroce_show_t *show;
+	ferroce_store_t *store;
+} ferroce_attributes[FERROCE_MAX_ATTRIBUTES];
 
-static ssize_t parent_show(struct device *dev, struct device_attribute *attr,
-			   char *buf)
-{
-	struct ib_device *device = rdma_device_to_ibdev(dev);
-	struct net_device *netdev = ib_device_get_netdev(device, 1);
-	ssize_t ret;
-
-	if (!netdev)
-		return -ENODEV;
-	ret = sysfs_emit(buf, "%s\n", netdev_name(netdev));
-	dev_put(netdev);
-	return ret;
-}
-static DEVICE_ATTR_RO(parent);
-
-static ssize_t local_path_show(struct device *dev,
-			       struct device_attribute *attr, char *buf)
-{
-	struct ib_device *device = rdma_device_to_ibdev(dev);
-
-	return sysfs_emit(buf, "%d\n", ferroce_attributes.local_path(device));
-}
-
-static ssize_t local_path_store(struct device *dev,
-				struct device_attribute *attr,
-				const char *buf, size_t count)
-{
-	struct ib_device *device = rdma_device_to_ibdev(dev);
-	bool on;
-	int ret;
-
-	ret = kstrtobool(buf, &on);
-	if (ret)
-		return ret;
-	ferroce_attributes.set_local_path(device, on);
-	return count;
-}
-static DEVICE_ATTR_RW(local_path);
-
-static struct attribute *ferroce_device_attributes[] = {
-	&dev_attr_parent.attr,
-	&dev_attr_local_path.attr,
-	NULL,
-};
+static struct attribute *ferroce_attribute_list[FERROCE_MAX_ATTRIBUTES + 1];
 
 const struct attribute_group ferroce_device_group = {
-	.attrs = ferroce_device_attributes,
+	.attrs = ferroce_attribute_list,
 };
+
+static ssize_t ferroce_attribute_show(struct device *dev,
+				      struct device_attribute *attr, char *buf)
+{
+	struct ferroce_attribute *this =
+		container_of(attr, struct ferroce_attribute, attr);
+
+	return this->show(rdma_device_to_ibdev(dev), this - ferroce_attributes,
+			  buf);
+}
+
+static ssize_t ferroce_attribute_store(struct device *dev,
+				       struct device_attribute *attr,
+				       const char *buf, size_t count)
+{
+	struct ferroce_attribute *this =
+		container_of(attr, struct ferroce_attribute, attr);
+	int ret = this->store(rdma_device_to_ibdev(dev),
+			      this - ferroce_attributes, buf);
+
+	return ret ? ret : count;
+}
+
+void ferroce_add_attribute(const char *name, ferroce_show_t *show,
+			   ferroce_store_t *store)
+{
+	static unsigned int count;
+	struct ferroce_attribute *this = &ferroce_attributes[count];
+
+	this->attr.attr.name = name;
+	this->attr.attr.mode = store ? 0644 : 0444;
+	this->attr.show = ferroce_attribute_show;
+	this->attr.store = store ? ferroce_attribute_store : NULL;
+	this->show = show;
+	this->store = store;
+	ferroce_attribute_list[count++] = &this->attr.attr;
+}

@@ -10,10 +10,12 @@
 #include <linux/hrtimer.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
+#include <linux/workqueue.h>
 #include <linux/xarray.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/ib_user_verbs.h>
 
+struct mm_struct;
 struct scatterlist;
 struct vm_area_struct;
 
@@ -21,12 +23,25 @@ struct vm_area_struct;
 void ferroce_spin_lock_bh(spinlock_t *lock);
 void ferroce_spin_unlock_bh(spinlock_t *lock);
 int ferroce_spin_trylock_bh(spinlock_t *lock);
-void ferroce_synchronize_rcu(void);
+bool ferroce_may_sleep(void);
+bool ferroce_synchronize_rcu(void);
+void ferroce_rcu_work_init(struct rcu_work *work, work_func_t run);
+void ferroce_wait_until_clear(u32 *word, u32 mask, u32 unless);
+void ferroce_wake(u32 *word);
 void ferroce_xa_init(struct xarray *xa);
 int ferroce_xa_reserve(struct xarray *xa, u32 *index, u32 max, u32 *next);
 void ferroce_xa_publish(struct xarray *xa, unsigned long index, void *entry);
+int ferroce_xa_store(struct xarray *xa, unsigned long index, void *entry);
 void *ferroce_xa_erase(struct xarray *xa, unsigned long index);
-struct workqueue_struct *ferroce_alloc_workqueue(const char *name, bool urgent);
+
+enum ferroce_queue {
+	FERROCE_QUEUE_NORMAL,
+	FERROCE_QUEUE_URGENT,
+	FERROCE_QUEUE_BH,
+};
+struct workqueue_struct *ferroce_alloc_workqueue(const char *name,
+						 enum ferroce_queue kind);
+bool ferroce_is_urgent(void);
 
 void ferroce_smp_mb(void);
 int ferroce_this_cpu(void);
@@ -45,31 +60,32 @@ void ferroce_timer_start(struct ferroce_timer *timer, u64 at);
 void ferroce_timer_cancel(struct ferroce_timer *timer);
 
 /* Memory. */
-void *ferroce_vmalloc_user(unsigned long size);
-void ferroce_vfree(void *base);
-int ferroce_map_ring(struct vm_area_struct *vma, void *base);
+struct mm_struct *ferroce_charge_pinned(unsigned long pages);
+void ferroce_uncharge_pinned(struct mm_struct *mm, unsigned long pages);
+void *ferroce_alloc_shared(unsigned long size);
+void ferroce_free_shared(void *base);
+int ferroce_map_shared(struct vm_area_struct *vma, void *base,
+		       unsigned long size);
 void ferroce_memmove(void *to, const void *from, size_t n);
 struct ib_umem *ferroce_umem_get(struct ib_device *device, unsigned long start,
 				 size_t len, int access);
+void ferroce_umem_put(struct ib_umem *umem);
 size_t ferroce_umem_next(struct ib_umem *umem, struct scatterlist **cursor,
 			 void **address);
 
 /* ib_core. */
-/* RoCEv2 without the management classes: no CM, no QP1 yet. */
-#define FERROCE_PORT_CAPABILITIES_INIT \
-	(RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP | RDMA_CORE_CAP_ETH_AH)
-static const u32 FERROCE_PORT_CAPABILITIES = FERROCE_PORT_CAPABILITIES_INIT;
-/* The doorbells. */
-static const u64 FERROCE_EXTRA_COMMANDS =
-	(1ULL << IB_USER_VERBS_CMD_POST_SEND) |
-	(1ULL << IB_USER_VERBS_CMD_POST_RECV);
-static const u32 FERROCE_STATS_LIFESPAN_MS = 10;
-
-struct ferroce_attributes {
-	bool (*local_path)(struct ib_device *device);
-	void (*set_local_path)(struct ib_device *device, bool on);
-};
-extern struct ferroce_attributes ferroce_attributes;
+/*
+ * Attributes of devices in sysfs. store() gets what was written, as a string;
+ * it is NULL for an attribute that is for reading only. Both get the place of
+ * the attribute in the order in which they were added.
+ */
+typedef ssize_t ferroce_show_t(struct ib_device *device, unsigned int index,
+			       char *buf);
+typedef int ferroce_store_t(struct ib_device *device, unsigned int index,
+			    const char *buf);
+#define FERROCE_MAX_ATTRIBUTES 8
+void ferroce_add_attribute(const char *name, ferroce_show_t *show,
+			   ferroce_store_t *store);
 extern const struct attribute_group ferroce_device_group;
 
 struct ib_ucontext *ferroce_udata_context(struct ib_udata *udata);
@@ -77,9 +93,8 @@ int ferroce_udata_in_empty(struct ib_udata *udata);
 int ferroce_no_udata_io(struct ib_udata *udata);
 struct net_device *ferroce_gid_netdev(const struct ib_gid_attr *attr);
 bool ferroce_is_own_gid(const struct ib_gid_attr *attr, const union ib_gid *gid);
-struct net *ferroce_netdev_net(struct net_device *netdev);
 unsigned int ferroce_possible_cpus(void);
-void ferroce_set_node_desc(struct ib_device *device);
+void ferroce_set_node_desc(struct ib_device *device, const char *what);
 void ferroce_name_assigned_by_user(struct ib_device *device);
 
 #endif

@@ -3,11 +3,15 @@
 //! Pinned user memory, and copies from and to it.
 //!
 //! This is the one place that touches the bytes of memory regions. The process may write to them
-//! at any time, so they are only moved by `memmove` through raw pointers, and what was copied is
-//! never looked at again where it came from.
+//! at any time, so they are only copied through raw pointers, and what was copied is never looked
+//! at again where it came from.
 
 use super::bindings;
-use super::ib::object::PdRef;
+use super::cursor::{
+    Cursor,
+    NoRoom, //
+};
+use super::ib::reference::PdRef;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
@@ -26,8 +30,9 @@ struct Run {
 ///
 /// # Invariants
 ///
-/// `umem` is a live `ib_umem` that this value owns. `runs` is sorted, without gaps from 0 on, and
-/// covers `skip + len` bytes; every run is memory of the linear mapping that `umem` keeps pinned.
+/// `umem` is a live `ib_umem` that this value owns, with a reference to its device. `runs` is
+/// sorted, without gaps from 0 on, and covers `skip + len` bytes; every run is memory of the linear
+/// mapping that `umem` keeps pinned.
 pub struct UserMemory {
     umem: NonNull<bindings::ib_umem>,
     runs: KVVec<Run>,
@@ -41,9 +46,9 @@ unsafe impl Send for UserMemory {}
 // SAFETY: As above.
 unsafe impl Sync for UserMemory {}
 
-/// The range does not lie within the memory.
+/// The bytes cannot be copied: they do not lie within the memory, or the hardware has lost them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OutOfRange;
+pub struct Fault;
 
 impl UserMemory {
     /// Pins `len` bytes at `start` of the calling process. `access` is a set of
@@ -100,40 +105,45 @@ impl UserMemory {
         &self,
         offset: u64,
         len: usize,
-        mut piece: impl FnMut(*mut u8, usize),
-    ) -> Result<(), OutOfRange> {
+        mut piece: impl FnMut(*mut u8, usize) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
         match offset.checked_add(len as u64) {
             Some(end) if end <= self.len => {}
-            _ => return Err(OutOfRange),
+            _ => return Err(Fault),
         }
         let mut at = offset.wrapping_add(self.skip);
         let mut left = len;
         // The run that holds `at` is the last that begins at or before it.
         let first = self.runs.partition_point(|run| run.offset <= at);
-        for run in self.runs.get(first.wrapping_sub(1)..).ok_or(OutOfRange)? {
+        for run in self.runs.get(first.wrapping_sub(1)..).ok_or(Fault)? {
             if left == 0 {
                 break;
             }
             let within = at.wrapping_sub(run.offset) as usize;
             let n = core::cmp::min(left, run.len.wrapping_sub(within));
-            piece(run.address.wrapping_add(within) as *mut u8, n);
+            piece(run.address.wrapping_add(within) as *mut u8, n)?;
             at = at.wrapping_add(n as u64);
             left = left.wrapping_sub(n);
         }
         if left == 0 {
             Ok(())
         } else {
-            Err(OutOfRange)
+            Err(Fault)
         }
     }
 
-    /// Checks that a range lies within the memory.
-    pub fn contains(&self, offset: u64, len: u64) -> bool {
+    /// Whether a range lies within the memory.
+    fn contains(&self, offset: u64, len: u64) -> bool {
         offset.checked_add(len).is_some_and(|end| end <= self.len)
     }
 
+    /// How many bytes there are.
+    pub fn size(&self) -> u64 {
+        self.len
+    }
+
     /// Copies `bytes` to `offset`.
-    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), OutOfRange> {
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
         let mut from = bytes.as_ptr();
         self.pieces(offset, bytes.len(), |to, n| {
             // SAFETY: `to` is `n` bytes of a run, by the type invariant; the pieces together are
@@ -142,18 +152,20 @@ impl UserMemory {
                 bindings::ferroce_memmove(to.cast(), from.cast(), n);
                 from = from.add(n);
             }
+            Ok(())
         })
     }
 
-    /// Copies from `offset` to `bytes`.
-    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), OutOfRange> {
-        let mut to = bytes.as_mut_ptr();
-        self.pieces(offset, bytes.len(), |from, n| {
-            // SAFETY: As in `write`.
+    /// Appends `len` bytes at `offset` to what stands before `out`.
+    pub fn append(&self, offset: u64, len: usize, out: &mut Cursor<'_>) -> Result<(), Fault> {
+        self.pieces(offset, len, |from, n| {
+            // SAFETY: `from` is `n` bytes of a run, by the type invariant, and all are copied.
             unsafe {
-                bindings::ferroce_memmove(to.cast(), from.cast(), n);
-                to = to.add(n);
+                out.advance(n, |to| {
+                    bindings::ferroce_memmove(to.cast(), from.cast_const().cast(), n);
+                })
             }
+            .map_err(|NoRoom| Fault)
         })
     }
 
@@ -164,31 +176,29 @@ impl UserMemory {
         to: &UserMemory,
         to_offset: u64,
         len: usize,
-    ) -> Result<(), OutOfRange> {
+    ) -> Result<(), Fault> {
         if !to.contains(to_offset, len as u64) {
-            return Err(OutOfRange);
+            return Err(Fault);
         }
         let mut at = to_offset;
-        let mut result = Ok(());
         self.pieces(offset, len, |mut from, n| {
-            if let Err(e) = to.pieces(at, n, |to, n| {
+            to.pieces(at, n, |to, n| {
                 // SAFETY: Both are `n` bytes of runs, by the type invariant of either memory.
                 unsafe {
                     bindings::ferroce_memmove(to.cast(), from.cast_const().cast(), n);
                     from = from.add(n);
                 }
-            }) {
-                result = Err(e);
-            }
+                Ok(())
+            })?;
             at = at.wrapping_add(n as u64);
-        })?;
-        result
+            Ok(())
+        })
     }
 }
 
 impl Drop for UserMemory {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant the umem is ours.
-        unsafe { bindings::ib_umem_release(self.umem.as_ptr()) };
+        // SAFETY: By the type invariant the umem and the reference to its device are ours.
+        unsafe { bindings::ferroce_umem_put(self.umem.as_ptr()) };
     }
 }

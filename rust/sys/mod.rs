@@ -5,13 +5,17 @@
 
 pub(crate) mod bindings;
 pub mod cpu;
+pub mod cursor;
 pub mod errno;
+pub mod gate;
 pub mod global;
 pub mod ib;
 pub mod lock;
 pub mod memory;
 pub mod net;
 pub mod random;
+pub mod reclaim;
+pub mod revocable;
 pub mod ring;
 pub mod table;
 pub mod timer;

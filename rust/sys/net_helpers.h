@@ -36,6 +36,7 @@ void ferroce_netns_unregister(void);
 struct net *ferroce_netns_enter(struct net_device *dev);
 void ferroce_netns_stay(struct net *net);
 void ferroce_netns_leave(struct net *net);
+const struct net *ferroce_netns_of_netdev(const struct net_device *dev);
 struct net *ferroce_netns_of_sock(const struct sock *sk);
 
 /* The socket pair of a namespace. */
@@ -83,12 +84,15 @@ struct ferroce_route {
 	struct net *net;
 	struct dst_entry *dst;
 	u32 cookie;
+	u32 hash;
 	struct ferroce_flow flow;
 };
 
 int ferroce_route_lookup(struct net *net, const struct ferroce_flow *flow,
 			 struct ferroce_route *route);
 bool ferroce_route_is_valid(const struct ferroce_route *route);
+int ferroce_route_ifindex(const struct ferroce_route *route);
+bool ferroce_route_is_loopback(const struct ferroce_route *route);
 void ferroce_route_release(struct ferroce_route *route);
 
 /* A packet to be sent: headers are IP and UDP, then ib_len bytes at ib. */
@@ -99,6 +103,8 @@ struct ferroce_tx {
 	u32 headers_len;
 };
 
+void ferroce_packet_memory_open(void);
+void ferroce_packet_memory_close(void);
 int ferroce_tx_alloc(const struct ferroce_route *route, u32 ib_len,
 		     u16 ip_id, struct ferroce_tx *tx);
 void ferroce_tx_free(struct sk_buff *skb);

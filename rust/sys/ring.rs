@@ -7,9 +7,20 @@
 //! before anybody looks at them.
 
 use super::bindings;
-use super::ib::object::ContextRef;
+use super::ib::reference::ContextRef;
+use super::reclaim::{
+    self,
+    Node, //
+};
+use super::revocable::Revocable;
 use crate::uabi::ring as layout;
 use crate::uabi::udata::RingMap;
+use crate::uabi::words::{
+    self,
+    Module,
+    Word,
+    Words, //
+};
 use core::ptr::NonNull;
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -21,18 +32,87 @@ use kernel::sync::atomic::{
 };
 use kernel::sync::Arc;
 
+/// Pages that count as pinned by a process, which its RLIMIT_MEMLOCK limits. Dropped where it is
+/// allowed to sleep.
+///
+/// # Invariants
+///
+/// `pages` were added to the `pinned_vm` of `mm`, to which this value has a reference.
+struct Charge {
+    mm: NonNull<bindings::mm_struct>,
+    pages: usize,
+}
+
+impl Charge {
+    /// Charges the calling process. `ENOMEM` if it may not pin as much.
+    fn new(pages: usize) -> Result<Self> {
+        // SAFETY: No requirements.
+        let charge = || NonNull::new(unsafe { bindings::ferroce_charge_pinned(pages) });
+        let mm = charge().or_else(|| {
+            // What the process has destroyed may be charged until it is reclaimed.
+            reclaim::flush();
+            charge()
+        });
+        // INVARIANT: Charged above.
+        mm.map(|mm| Self { mm, pages }).ok_or(ENOMEM)
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::ferroce_uncharge_pinned(self.mm.as_ptr(), self.pages) };
+    }
+}
+
+/// Memory that is shared with a process, accounted to its memory cgroup.
+///
+/// # Invariants
+///
+/// `base` is an area from `ferroce_alloc_shared` that this value owns.
+struct Shared {
+    base: NonNull<u8>,
+    /// Dropped after the pages were given back.
+    _charge: Charge,
+}
+
+impl Shared {
+    /// Allocates `len` bytes of zeros, whole pages.
+    fn new(len: usize) -> Result<Self> {
+        let charge = Charge::new(len >> bindings::PAGE_SHIFT)?;
+        // SAFETY: No requirements.
+        let base = unsafe { bindings::ferroce_alloc_shared(len) };
+        // INVARIANT: As allocated above.
+        Ok(Self {
+            base: NonNull::new(base.cast::<u8>()).ok_or(ENOMEM)?,
+            _charge: charge,
+        })
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Pages that a process still maps stay until it unmaps them: each mapped page is counted.
+        // SAFETY: By the type invariant the area is ours.
+        unsafe { bindings::ferroce_free_shared(self.base.as_ptr().cast::<c_void>()) };
+    }
+}
+
 /// One ring.
 ///
 /// # Invariants
 ///
-/// `base` is the start of `len` bytes from `vmalloc_user` that this value owns, with
-/// `CONTROL_SIZE + entries * stride <= len`; `entries` is a power of two and `stride` a multiple
-/// of `SLOT_ALIGN`.
+/// `base` is that of `shared`, which is from `KBox::into_raw` and ours, and has `len` bytes, with
+/// `CONTROL_SIZE + entries * stride <= len`; `entries` is a power of two and `stride` a multiple of
+/// `SLOT_ALIGN`.
 pub struct Ring {
     base: NonNull<u8>,
     len: usize,
     entries: u32,
     stride: u32,
+    shared: NonNull<Shared>,
+    /// Frees it if the last user is one who may not sleep.
+    node: Option<KBox<Node>>,
 }
 
 // SAFETY: The memory is only accessed through raw pointers, by atomics and copies.
@@ -40,35 +120,34 @@ unsafe impl Send for Ring {}
 // SAFETY: As above.
 unsafe impl Sync for Ring {}
 
-/// Orders all accesses before it against all after it, on every CPU.
-fn full_barrier() {
-    // SAFETY: No requirements.
-    unsafe { bindings::ferroce_smp_mb() };
-}
-
 impl Ring {
-    /// Allocates a zeroed ring of `entries` (a power of two) slots of `stride` bytes.
-    pub fn new(entries: u32, stride: u32) -> Result<Ring> {
+    /// Allocates a zeroed ring of `entries` (a power of two) slots of `stride` bytes, at the cost
+    /// of the process that calls by `_context`. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there is no memory, also within its memory cgroup, or if it would have more
+    /// pinned than its RLIMIT_MEMLOCK allows.
+    pub fn new(_context: ContextRef<'_>, entries: u32, stride: u32) -> Result<Ring> {
         if !entries.is_power_of_two() || stride == 0 || stride as usize % layout::SLOT_ALIGN != 0 {
             return Err(EINVAL);
         }
         let bytes = usize::try_from(layout::mapping_len(entries, stride)).map_err(|_| EINVAL)?;
         let len = kernel::page::page_align(bytes).ok_or(EINVAL)?;
-        // SAFETY: No requirements.
-        let base = unsafe { bindings::ferroce_vmalloc_user(len) };
-        let base = NonNull::new(base.cast::<u8>()).ok_or(ENOMEM)?;
+        let node = Node::new()?;
+        let shared = KBox::new(Shared::new(len)?, GFP_KERNEL_ACCOUNT)?;
+        let base = shared.base;
+        // SAFETY: What `KBox::into_raw` returns is not null.
+        let shared = unsafe { NonNull::new_unchecked(KBox::into_raw(shared)) };
         // INVARIANT: As checked and allocated above.
         Ok(Ring {
             base,
             len,
             entries,
             stride,
+            shared,
+            node: Some(node),
         })
-    }
-
-    /// Number of slots.
-    pub fn entries(&self) -> u32 {
-        self.entries
     }
 
     /// Bytes of a slot.
@@ -76,9 +155,10 @@ impl Ring {
         self.stride
     }
 
-    fn word(&self, offset: usize) -> *mut u32 {
+    #[inline]
+    fn word(&self, word: Word) -> *mut u32 {
         // SAFETY: The control block is within the allocation, by the type invariant.
-        unsafe { self.base.as_ptr().add(offset).cast::<u32>() }
+        unsafe { self.base.as_ptr().add(word.offset()).cast::<u32>() }
     }
 
     fn slot(&self, index: u32) -> *mut u64 {
@@ -91,66 +171,55 @@ impl Ring {
                 .cast::<u64>()
         }
     }
+}
 
-    /// The producer's index, with all that it wrote before.
-    pub fn load_producer(&self) -> u32 {
+impl Words for Ring {
+    #[inline]
+    fn load(&self, word: Word) -> u32 {
         // SAFETY: The word is valid; the other side accesses it by atomics or harms itself only.
-        unsafe { atomic::atomic_load(self.word(layout::OFFSET_PRODUCER), Acquire) }
+        unsafe { atomic::atomic_load(self.word(word), Relaxed) }
     }
 
-    /// The consumer's index, with all that it read before.
-    pub fn load_consumer(&self) -> u32 {
-        // SAFETY: As in `load_producer`.
-        unsafe { atomic::atomic_load(self.word(layout::OFFSET_CONSUMER), Acquire) }
+    #[inline]
+    fn load_acquire(&self, word: Word) -> u32 {
+        // SAFETY: As in `load`.
+        unsafe { atomic::atomic_load(self.word(word), Acquire) }
     }
 
-    /// Publishes the producer's index after the slots before it were written.
-    pub fn store_producer(&self, index: u32) {
-        // SAFETY: As in `load_producer`.
-        unsafe { atomic::atomic_store(self.word(layout::OFFSET_PRODUCER), index, Release) }
+    #[inline]
+    fn store(&self, word: Word, value: u32) {
+        // SAFETY: As in `load`.
+        unsafe { atomic::atomic_store(self.word(word), value, Relaxed) }
     }
 
-    /// Publishes the consumer's index after the slots before it were read.
-    pub fn store_consumer(&self, index: u32) {
-        // SAFETY: As in `load_producer`.
-        unsafe { atomic::atomic_store(self.word(layout::OFFSET_CONSUMER), index, Release) }
+    #[inline]
+    fn store_release(&self, word: Word, value: u32) {
+        // SAFETY: As in `load`.
+        unsafe { atomic::atomic_store(self.word(word), value, Release) }
     }
 
-    /// Publishes the flags; a full barrier follows, so that an index read next is not older.
-    pub fn store_flags(&self, flags: u32) {
-        // SAFETY: As in `load_producer`.
-        unsafe { atomic::atomic_store(self.word(layout::OFFSET_FLAGS), flags, Relaxed) };
-        full_barrier();
+    #[inline]
+    fn full_barrier(&self) {
+        // SAFETY: No requirements.
+        unsafe { bindings::ferroce_smp_mb() };
+    }
+}
+
+impl Module for Ring {
+    #[inline]
+    fn swap(&self, word: Word, value: u32) -> u32 {
+        // SAFETY: As in `load`; the word is aligned and valid for the whole call.
+        unsafe { atomic::Atomic::from_ptr(self.word(word)) }.xchg(value, Relaxed)
+    }
+}
+
+impl words::Ring for Ring {
+    #[inline]
+    fn entries(&self) -> u32 {
+        self.entries
     }
 
-    /// Empties the ring: both indices 0, no arm, and these flags.
-    pub fn reset(&self, flags: u32) {
-        self.store_producer(0);
-        self.store_consumer(0);
-        // SAFETY: As in `load_producer`.
-        unsafe { atomic::atomic_store(self.word(layout::OFFSET_ARM), layout::ARM_NONE, Relaxed) };
-        self.store_flags(flags);
-    }
-
-    /// Takes the arm word if a completion of this kind satisfies it. A full barrier comes first,
-    /// so that a consumer who arms and then looks at the ring misses nothing.
-    pub fn take_arm(&self, solicited: bool) -> bool {
-        full_barrier();
-        let word = self.word(layout::OFFSET_ARM);
-        // SAFETY: As in `load_producer`.
-        let armed = unsafe { atomic::atomic_load(word, Relaxed) };
-        let wanted = match armed {
-            layout::ARM_NONE => false,
-            layout::ARM_SOLICITED => solicited,
-            _ => true,
-        };
-        // SAFETY: As in `load_producer`; the word is aligned and valid for the whole call.
-        wanted && unsafe { atomic::Atomic::from_ptr(word) }.xchg(layout::ARM_NONE, Relaxed) != 0
-    }
-
-    /// Copies 64-bit words of a slot, from word `first` on, as many as `out` and the slot have. A
-    /// caller copies no word twice, so that it never sees two versions of one.
-    pub fn read_slot(&self, index: u32, first: usize, out: &mut [u64]) {
+    fn read_slot(&self, index: u32, first: usize, out: &mut [u64]) {
         let slot = self.slot(index);
         let words = (self.stride as usize / 8).saturating_sub(first);
         for (i, word) in out.iter_mut().take(words).enumerate() {
@@ -160,8 +229,7 @@ impl Ring {
         }
     }
 
-    /// Writes the first `words.len() * 8` bytes, at most the stride, of a slot.
-    pub fn write_slot(&self, index: u32, words: &[u64]) {
+    fn write_slot(&self, index: u32, words: &[u64]) {
         let slot = self.slot(index);
         for (i, word) in words.iter().take(self.stride as usize / 8).enumerate() {
             // SAFETY: `i * 8 < stride`. A volatile write, as the process may be reading.
@@ -172,9 +240,54 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // Pages that a process still maps stay until it unmaps them: each mapped page is counted.
-        // SAFETY: By the type invariant the area is ours.
-        unsafe { bindings::ferroce_vfree(self.base.as_ptr().cast::<c_void>()) };
+        /// # Safety
+        ///
+        /// `shared` must be from `KBox::into_raw` and nobody else's; may sleep.
+        unsafe fn free(shared: *mut c_void) {
+            // SAFETY: By the requirement.
+            drop(unsafe { KBox::from_raw(shared.cast::<Shared>()) });
+        }
+        let shared = self.shared.as_ptr().cast::<c_void>();
+        // SAFETY: By the type invariant `shared` is ours, and this is the end of it.
+        unsafe {
+            match self.node.take() {
+                Some(node) if !bindings::ferroce_may_sleep() => node.call(shared, free),
+                _ => free(shared),
+            }
+        }
+    }
+}
+
+/// The way to the offsets of a command file, open as long as the file is.
+///
+/// What is at an offset may be withdrawn by anybody at any time: after the end of the file that
+/// does nothing.
+pub(in crate::sys) struct Offsets(Arc<Revocable<File>>);
+
+/// The context of a command file.
+struct File(NonNull<bindings::ib_ucontext>);
+
+// SAFETY: ib_core locks the entries of a context, and nothing else of it is used.
+unsafe impl Send for File {}
+// SAFETY: As above.
+unsafe impl Sync for File {}
+
+impl Offsets {
+    /// # Safety
+    ///
+    /// `context` must be valid until the result is dropped.
+    pub(in crate::sys) unsafe fn new(context: NonNull<bindings::ib_ucontext>) -> Result<Self> {
+        Ok(Self(Arc::new(
+            Revocable::new(File(context)),
+            GFP_KERNEL_ACCOUNT,
+        )?))
+    }
+}
+
+impl Drop for Offsets {
+    fn drop(&mut self) {
+        // Waits for entries that are being inserted or removed.
+        let _ = self.0.revoke();
     }
 }
 
@@ -182,8 +295,10 @@ impl Drop for Ring {
 ///
 /// # Invariants
 ///
-/// `entry` is the `rdma_entry` of a live [`Entry`], inserted in its context, and not removed.
+/// `entry` is the `rdma_entry` of an [`Entry`], inserted in the context of `file` and not removed:
+/// it lives as long as `file` can be accessed.
 pub struct Mapping {
+    file: Arc<Revocable<File>>,
     entry: NonNull<bindings::rdma_user_mmap_entry>,
 }
 
@@ -202,18 +317,21 @@ struct Entry {
 impl Mapping {
     /// Offers `ring` to the process of `context`, and says where.
     pub fn new(context: ContextRef<'_>, ring: &Arc<Ring>) -> Result<(Mapping, RingMap)> {
+        let file = context.offsets().0.clone();
+        let access = file.access().ok_or(ENODEV)?;
         let entry = KBox::new(
             Entry {
                 rdma_entry: pin_init::zeroed(),
                 ring: ring.clone(),
             },
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
         let raw = KBox::into_raw(entry);
-        // SAFETY: `raw` is a live entry, zeroed as the callee wants it; `context` is a live context.
+        // SAFETY: `raw` is a live entry, zeroed as the callee wants it; the context is live while
+        // `access` is.
         let ret = unsafe {
             bindings::rdma_user_mmap_entry_insert(
-                context.as_raw(),
+                access.0.as_ptr(),
                 &raw mut (*raw).rdma_entry,
                 ring.len,
             )
@@ -230,9 +348,10 @@ impl Mapping {
                 ((*raw).rdma_entry.start_pgoff as u64) << bindings::PAGE_SHIFT,
             )
         };
+        drop(access);
         // INVARIANT: Inserted above.
         Ok((
-            Mapping { entry },
+            Mapping { file, entry },
             RingMap {
                 offset,
                 length: ring.len as u64,
@@ -259,9 +378,11 @@ impl Mapping {
         // SAFETY: Every entry of our contexts is the first field of an `Entry`, and the reference
         // just taken keeps it.
         let ring = unsafe { &(*entry.cast::<Entry>()).ring };
-        // SAFETY: The area is from `vmalloc_user`; ib_core has checked that the length is the
-        // entry's; the flags are set before any page is mapped.
-        let ret = unsafe { bindings::ferroce_map_ring(vma, ring.base.as_ptr().cast::<c_void>()) };
+        // SAFETY: The area is `len` bytes of whole pages from `vmalloc`; nothing is mapped in `vma`
+        // yet.
+        let ret = unsafe {
+            bindings::ferroce_map_shared(vma, ring.base.as_ptr().cast::<c_void>(), ring.len)
+        };
         // SAFETY: The reference was taken above.
         unsafe { bindings::rdma_user_mmap_entry_put(entry) };
         to_result(ret)
@@ -280,7 +401,10 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant the entry is inserted, and this is the only removal.
-        unsafe { bindings::rdma_user_mmap_entry_remove(self.entry.as_ptr()) };
+        if let Some(_file) = self.file.access() {
+            // SAFETY: By the type invariant the entry is inserted, and this is the only removal;
+            // the context is valid, for its end waits for `_file`.
+            unsafe { bindings::rdma_user_mmap_entry_remove(self.entry.as_ptr()) };
+        }
     }
 }

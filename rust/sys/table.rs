@@ -3,13 +3,20 @@
 //! Tables from a small number to an object, read under RCU without a reference count.
 //!
 //! The receive path finds QPs and memory regions here. An object is published last, when it is
-//! complete, and unpublished first: [`Table::remove`] waits until no reader can still hold it.
+//! complete, and unpublished first: after [`Table::remove`] it is not found any more, and the table
+//! lets go of it when no reader can still hold it.
 
 use super::bindings;
+use super::reclaim::Node;
 use core::marker::PhantomData;
 use core::sync::atomic::{
+    AtomicPtr,
     AtomicU32,
     Ordering, //
+};
+use kernel::alloc::{
+    Allocator,
+    Vec, //
 };
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -18,21 +25,20 @@ use kernel::sync::Arc;
 use kernel::sync::ArcBorrow;
 use kernel::types::Opaque;
 
-/// Waits until every RCU read section that is running now has ended. May sleep.
-pub fn wait_for_readers() {
-    // SAFETY: The callers of this crate are in process context and hold no lock.
-    unsafe { bindings::ferroce_synchronize_rcu() }
-}
-
 /// A table of `Arc<T>` by a number that the table chooses.
 ///
 /// # Invariants
 ///
 /// `xa` is an initialised xarray whose entries come from `Arc::<T>::into_raw`, one reference each.
+/// `nodes` is one whose entries come from `KBox::<Node>::into_raw`. Who erases an entry owns it.
 #[pin_data(PinnedDrop)]
 pub struct Table<T: Send + Sync + 'static> {
     #[pin]
     xa: Opaque<bindings::xarray>,
+    /// What frees the entry of the same number. Not in one place with it, for readers only need
+    /// the entry.
+    #[pin]
+    nodes: Opaque<bindings::xarray>,
     /// Where to look for a free number first: one that was given back is not given out again soon,
     /// so that what still names the old object finds nothing.
     next: AtomicU32,
@@ -53,14 +59,18 @@ pub struct Reserved<'a, T: Send + Sync + 'static> {
 impl<T: Send + Sync> Table<T> {
     /// An empty table.
     pub fn new() -> impl PinInit<Self> {
-        pin_init!(Self {
+        fn empty() -> impl PinInit<Opaque<bindings::xarray>> {
             // SAFETY: `slot` is valid for writes; the shim initialises it.
-            xa <- unsafe {
+            unsafe {
                 pin_init::pin_init_from_closure(|slot: *mut Opaque<bindings::xarray>| {
                     bindings::ferroce_xa_init(Opaque::cast_into(slot));
                     Ok::<(), core::convert::Infallible>(())
                 })
-            },
+            }
+        }
+        pin_init!(Self {
+            xa <- empty(),
+            nodes <- empty(),
             next: AtomicU32::new(1),
             _entries: PhantomData,
         })
@@ -68,6 +78,7 @@ impl<T: Send + Sync> Table<T> {
 
     /// Takes a free number in `1..=max`. May sleep.
     pub fn reserve(&self, max: u32) -> Result<Reserved<'_, T>> {
+        let node = Node::new()?;
         let mut index = 0;
         let mut next = self.next.load(Ordering::Relaxed);
         // SAFETY: `xa` is initialised; `index` and `next` outlive the call.
@@ -76,7 +87,26 @@ impl<T: Send + Sync> Table<T> {
         })?;
         // Two who race may go on from the same place, which is only a hint.
         self.next.store(next, Ordering::Relaxed);
-        Ok(Reserved { table: self, index })
+        let reserved = Reserved { table: self, index };
+        let node = KBox::into_raw(node);
+        // SAFETY: `nodes` is initialised, and its entry of a number that was just taken is empty.
+        let ret = unsafe {
+            bindings::ferroce_xa_store(self.nodes.get(), index as usize, node.cast::<c_void>())
+        };
+        if ret != 0 {
+            // SAFETY: The node was not stored, so it is still ours.
+            drop(unsafe { KBox::from_raw(node) });
+            return Err(Error::from_errno(ret));
+        }
+        Ok(reserved)
+    }
+
+    /// Takes the node of a number. It must be taken before the number is given back.
+    fn take_node(&self, index: u32) -> Option<KBox<Node>> {
+        // SAFETY: `nodes` is initialised.
+        let node = unsafe { bindings::ferroce_xa_erase(self.nodes.get(), index as usize) };
+        // SAFETY: By the type invariant an entry that was erased is ours.
+        (!node.is_null()).then(|| unsafe { KBox::from_raw(node.cast::<Node>()) })
     }
 
     /// The object with this number, for as long as `_rcu` lives.
@@ -86,7 +116,7 @@ impl<T: Send + Sync> Table<T> {
         if ptr.is_null() {
             return None;
         }
-        // SAFETY: The entry is from `Arc::into_raw`, and `remove` keeps its reference until the
+        // SAFETY: The entry is from `Arc::into_raw`, and its reference is kept until the
         // read section that `_rcu` stands for has ended.
         Some(unsafe { ArcBorrow::from_raw(ptr.cast::<T>().cast_const()) })
     }
@@ -101,40 +131,25 @@ impl<T: Send + Sync> Table<T> {
         }
     }
 
-    /// The first object that `wanted` accepts. It looks at one after the other: not for a fast path.
-    pub fn find<'g>(
-        &'g self,
-        _rcu: &'g rcu::Guard,
-        mut wanted: impl FnMut(&T) -> bool,
-    ) -> Option<&'g T> {
-        let mut index = 0;
-        // SAFETY: `xa` is initialised; `index` outlives the call.
-        let mut entry = unsafe {
-            bindings::xa_find(self.xa.get(), &mut index, usize::MAX, bindings::XA_PRESENT)
-        };
-        loop {
-            // SAFETY: As in `get`; the entry is null or valid. Reserved numbers are not present.
-            let object = unsafe { entry.cast::<T>().as_ref() }?;
-            if wanted(object) {
-                return Some(object);
-            }
-            // SAFETY: As above.
-            entry = unsafe {
-                bindings::xa_find_after(self.xa.get(), &mut index, usize::MAX, bindings::XA_PRESENT)
-            };
+    /// Unpublishes a number: nobody finds its object any more. The table lets go of the object
+    /// later, when no reader can still hold it, in a context that may sleep.
+    pub fn remove(&self, index: u32) {
+        /// # Safety
+        ///
+        /// `object` must be an entry of a table of `T`, and nobody else's.
+        unsafe fn release<T>(object: *mut c_void) {
+            // SAFETY: By the requirement.
+            drop(unsafe { Arc::from_raw(object.cast::<T>().cast_const()) });
         }
-    }
-
-    /// Unpublishes a number, and waits until no reader holds its object. May sleep.
-    pub fn remove(&self, index: u32) -> Option<Arc<T>> {
+        let node = self.take_node(index);
         // SAFETY: `xa` is initialised.
-        let ptr = unsafe { bindings::ferroce_xa_erase(self.xa.get(), index as usize) };
-        if ptr.is_null() {
-            return None;
+        let object = unsafe { bindings::ferroce_xa_erase(self.xa.get(), index as usize) };
+        // Both are there, or the number was not published.
+        if let (Some(node), false) = (node, object.is_null()) {
+            // SAFETY: By the type invariant the entry is ours, and `T` may be dropped on any
+            // thread.
+            unsafe { node.call(object, release::<T>) };
         }
-        wait_for_readers();
-        // SAFETY: The entry owned one reference, which is ours now.
-        Some(unsafe { Arc::from_raw(ptr.cast::<T>().cast_const()) })
     }
 }
 
@@ -163,6 +178,7 @@ impl<T: Send + Sync> Reserved<'_, T> {
 
 impl<T: Send + Sync> Drop for Reserved<'_, T> {
     fn drop(&mut self) {
+        drop(self.table.take_node(self.index));
         // SAFETY: `xa` is initialised; the entry is reserved and holds no object.
         unsafe { bindings::ferroce_xa_erase(self.table.xa.get(), self.index as usize) };
     }
@@ -173,7 +189,133 @@ impl<T: Send + Sync> PinnedDrop for Table<T> {
     fn drop(self: Pin<&mut Self>) {
         // Whoever publishes an object removes it; a table with entries would leak them, which is
         // safe.
-        // SAFETY: `xa` is initialised and nobody else uses it any more.
-        unsafe { bindings::xa_destroy(self.xa.get()) };
+        // SAFETY: Both are initialised and nobody else uses them any more.
+        unsafe {
+            bindings::xa_destroy(self.xa.get());
+            bindings::xa_destroy(self.nodes.get());
+        }
+    }
+}
+
+/// So many values, in memory of the kind that the caller's vector has. May sleep.
+pub fn filled<T, A: Allocator>(count: usize, value: impl Fn() -> T) -> Result<Vec<T, A>> {
+    let mut values = Vec::with_capacity(count, GFP_KERNEL)?;
+    for _ in 0..count {
+        values.push(value(), GFP_KERNEL)?;
+    }
+    Ok(values)
+}
+
+/// An object with a name of its own, which does not change while it is in a [`NamedTable`].
+pub trait Named {
+    /// The name.
+    fn name(&self) -> u32;
+}
+
+/// A table whose objects are asked for by name.
+///
+/// The number of an object can be computed from its name, which costs something, as looking up a
+/// number does. So the objects are noted in front of the table too, each in the one place that its
+/// name says, where the one published last stays. Who is not noted is found by the number.
+///
+/// # Invariants
+///
+/// An entry of `front` is null or leads to an object that is published in `table`: it is noted
+/// behind its publication and taken away before it is removed.
+#[pin_data]
+pub struct NamedTable<T: Named + Send + Sync + 'static> {
+    #[pin]
+    table: Table<T>,
+    front: KVVec<AtomicPtr<T>>,
+}
+
+impl<T: Named + Send + Sync> NamedTable<T> {
+    /// Places in front of a table. A thousand objects cover a fifth of it.
+    const FRONT: usize = 4096;
+
+    /// An empty table.
+    pub fn new() -> impl PinInit<Self, Error> {
+        // INVARIANT: All are null.
+        try_pin_init!(Self {
+            table <- Table::new(),
+            front: filled(Self::FRONT, || AtomicPtr::new(core::ptr::null_mut()))?,
+        })
+    }
+
+    /// Takes a free number in `1..=max`. May sleep.
+    pub fn reserve(&self, max: u32) -> Result<Reserved<'_, T>> {
+        self.table.reserve(max)
+    }
+
+    fn place(&self, name: u32) -> Option<&AtomicPtr<T>> {
+        self.front.get(name as usize % Self::FRONT)
+    }
+
+    /// Makes a number of this table lead to `object`; from here on readers may use it.
+    pub fn publish(&self, number: Reserved<'_, T>, object: Arc<T>) {
+        let noted = Arc::as_ptr(&object).cast_mut();
+        let name = object.name();
+        number.publish(object);
+        if let Some(place) = self.place(name) {
+            // INVARIANT: Just published. The caller removes it later, if ever.
+            place.store(noted, Ordering::Release);
+        }
+    }
+
+    /// The object that is noted in the place of this name, and has it.
+    #[inline]
+    fn noted<'g>(&'g self, name: u32, _rcu: &'g rcu::Guard) -> Option<*mut T> {
+        let noted = self.place(name)?.load(Ordering::Acquire);
+        // SAFETY: By the type invariant the object was published when it was read here, so it is
+        // valid until the read section that `_rcu` stands for has ended.
+        let object = unsafe { noted.as_ref() }?;
+        (object.name() == name).then_some(noted)
+    }
+
+    /// The object with this name, whose number is that of `number`, for as long as `rcu` lives.
+    #[inline]
+    pub fn get<'g>(
+        &'g self,
+        name: u32,
+        rcu: &'g rcu::Guard,
+        number: impl FnOnce() -> u32,
+    ) -> Option<ArcBorrow<'g, T>> {
+        match self.noted(name, rcu) {
+            // SAFETY: As in `noted`; what is published is from `Arc::into_raw`, and its reference
+            // is kept as long.
+            Some(noted) => Some(unsafe { ArcBorrow::from_raw(noted.cast_const()) }),
+            None => self.table.get(number(), rcu),
+        }
+    }
+
+    /// As [`Self::get`], for who only reads it.
+    #[inline]
+    pub fn get_ref<'g>(
+        &'g self,
+        name: u32,
+        rcu: &'g rcu::Guard,
+        number: impl FnOnce() -> u32,
+    ) -> Option<&'g T> {
+        match self.noted(name, rcu) {
+            // SAFETY: As in `noted`.
+            Some(noted) => unsafe { noted.as_ref() },
+            None => self.table.get_ref(number(), rcu),
+        }
+    }
+
+    /// Unpublishes the object with this name and number: see [`Table::remove`].
+    pub fn remove(&self, name: u32, number: u32) {
+        let rcu = rcu::read_lock();
+        if let (Some(place), Some(noted)) = (self.place(name), self.noted(name, &rcu)) {
+            // Unless another one was noted meanwhile.
+            let _ = place.compare_exchange(
+                noted,
+                core::ptr::null_mut(),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
+        drop(rcu);
+        self.table.remove(number);
     }
 }

@@ -8,10 +8,15 @@
 
 use super::bindings;
 use core::marker::PhantomPinned;
+use core::ptr::NonNull;
 use core::sync::atomic::{
     AtomicPtr,
     AtomicU64,
-    Ordering, //
+    Ordering::{
+        Acquire,
+        Relaxed,
+        Release, //
+    }, //
 };
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -40,8 +45,7 @@ const IDLE: u64 = u64::MAX;
 ///
 /// # Invariants
 ///
-/// `owner` is null or the raw pointer of an `Arc<T>` that embeds this deadline; while it is not
-/// null, the reference count is at least one until [`Deadline::stop`] has returned.
+/// `owner` is null, or what the `Arc` of a [`Running`] points to whose drop has not ended.
 #[pin_data(PinnedDrop)]
 pub struct Deadline<T: Expires> {
     #[pin]
@@ -75,58 +79,95 @@ impl<T: Expires> Deadline<T> {
         })
     }
 
-    /// Lets `owner` be called from here on. To be undone with [`Deadline::stop`] while a
-    /// reference to the owner is still held.
-    pub fn start(owner: &Arc<T>) {
-        owner
-            .deadline()
-            .owner
-            .store(Arc::as_ptr(owner).cast_mut(), Ordering::Release);
+    /// Lets `owner` be called until the result is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if [`Expires::deadline`] is not embedded in the owner.
+    pub fn start(owner: &Arc<T>) -> Result<Running<T>> {
+        // Asked only once: what it says another time may be another deadline.
+        let deadline = NonNull::from(owner.deadline());
+        let within = (deadline.as_ptr() as usize).wrapping_sub(Arc::as_ptr(owner) as usize);
+        if within >= core::mem::size_of::<T>() {
+            return Err(EINVAL);
+        }
+        // INVARIANT: The deadline is where the owner is, hence a part of it.
+        let running = Running {
+            _owner: owner.clone(),
+            deadline,
+        };
+        // SAFETY: By the type invariant.
+        let this = unsafe { running.deadline.as_ref() };
+        // INVARIANT: `running` has it.
+        this.owner.store(Arc::as_ptr(owner).cast_mut(), Release);
+        Ok(running)
     }
 
-    /// Asks for a call at `at` or before. Callers serialise among themselves: the data path arms
-    /// under the lock that guards what the deadline is computed from.
+    /// Asks for a call at `at` or before. Of two who ask at the same time one may be served late,
+    /// or only by a call that is running: so the owner asks again, in each call, for all that it
+    /// waits for.
     pub fn arm(&self, at: u64) {
-        if self.owner.load(Ordering::Acquire).is_null() {
+        if self.owner.load(Acquire).is_null() {
             return;
         }
-        if at < self.programmed.load(Ordering::Relaxed) {
-            self.programmed.store(at, Ordering::Relaxed);
-            // SAFETY: The timer is set up. Starting races with `stop` only if the owner is being
-            // destroyed, whose callers have excluded users like this one before.
+        if at < self.programmed.load(Relaxed) {
+            self.programmed.store(at, Relaxed);
+            // SAFETY: The timer is set up. If this races with the end of `Running` it may fire once
+            // more and find no owner; it is cancelled when the deadline is dropped.
             unsafe { bindings::ferroce_timer_start(self.timer.get(), at) };
         }
-    }
-
-    /// Ends it: when this returns no call is running and none will come. May sleep.
-    pub fn stop(&self) {
-        self.owner.store(core::ptr::null_mut(), Ordering::Release);
-        // SAFETY: The timer is set up, and this is not called from its own callback.
-        unsafe { bindings::ferroce_timer_cancel(self.timer.get()) };
-        self.programmed.store(IDLE, Ordering::Relaxed);
     }
 
     /// # Safety
     ///
     /// Only for the timer core, with the timer of a `Deadline<T>`.
     unsafe extern "C" fn fire(timer: *mut bindings::ferroce_timer) {
-        // SAFETY: By the requirement `timer` is the field of a live deadline: `stop`, which every
-        // owner calls before it goes, waits for this function.
+        // SAFETY: By the requirement `timer` is the field of a deadline, which is live, for its
+        // drop waits for this function.
         let this = unsafe { &*kernel::container_of!(Opaque::cast_from(timer), Self, timer) };
-        this.programmed.store(IDLE, Ordering::Relaxed);
-        let owner = this.owner.load(Ordering::Acquire);
+        this.programmed.store(IDLE, Relaxed);
+        let owner = this.owner.load(Acquire);
         if !owner.is_null() {
-            // SAFETY: By the type invariant the owner lives until `stop` returns.
+            // SAFETY: By the type invariant the owner has a reference until the drop of `Running`
+            // ends, and that waits for this function.
             let owner = unsafe { ArcBorrow::from_raw(owner.cast_const()) };
             T::expired(owner);
         }
     }
 }
 
+/// A deadline whose owner is called. Dropping it ends that: no call is running then, and none will
+/// come. May sleep, and must not happen in a call.
+///
+/// # Invariants
+///
+/// `deadline` is a part of what `_owner` points to.
+#[must_use = "the deadline ends when this is dropped"]
+pub struct Running<T: Expires> {
+    _owner: Arc<T>,
+    deadline: NonNull<Deadline<T>>,
+}
+
+// SAFETY: It is an `Arc`, and a pointer to a part of what that points to.
+unsafe impl<T: Expires> Send for Running<T> {}
+// SAFETY: As above.
+unsafe impl<T: Expires> Sync for Running<T> {}
+
+impl<T: Expires> Drop for Running<T> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant; `_owner` is dropped after this.
+        let deadline = unsafe { self.deadline.as_ref() };
+        deadline.owner.store(core::ptr::null_mut(), Release);
+        // SAFETY: The timer is set up.
+        unsafe { bindings::ferroce_timer_cancel(deadline.timer.get()) };
+        deadline.programmed.store(IDLE, Relaxed);
+    }
+}
+
 #[pinned_drop]
 impl<T: Expires> PinnedDrop for Deadline<T> {
     fn drop(self: Pin<&mut Self>) {
-        // SAFETY: The timer is set up; a timer that was never armed is cancelled at no cost.
+        // SAFETY: The timer is set up; one that was never armed is cancelled at no cost.
         unsafe { bindings::ferroce_timer_cancel(self.timer.get()) };
     }
 }

@@ -24,12 +24,38 @@ unsafe impl Send for OwnedQueue {}
 unsafe impl Sync for OwnedQueue {}
 
 impl OwnedQueue {
-    /// Creates a queue whose work runs on the CPU that queued it, or that it was queued for.
-    /// `urgent` work does not share that CPU with processes.
-    pub fn new(name: &'static CStr, urgent: bool) -> Result<Self> {
+    fn new(name: &'static CStr, kind: bindings::ferroce_queue) -> Result<Self> {
         // SAFETY: `name` is a C string; the shim passes it as an argument, not as a format.
-        let wq = unsafe { bindings::ferroce_alloc_workqueue(name.as_char_ptr(), urgent) };
+        let wq = unsafe { bindings::ferroce_alloc_workqueue(name.as_char_ptr(), kind) };
         NonNull::new(wq).map(Self).ok_or(ENOMEM)
+    }
+
+    /// A queue whose work runs in the softirq of the CPU that queued it, or that it was queued for:
+    /// soon, and without sleeping.
+    pub fn bh(name: &'static CStr) -> Result<Self> {
+        Self::new(name, bindings::ferroce_queue_FERROCE_QUEUE_BH)
+    }
+
+    /// A queue whose work runs on the CPU that queued it, or that it was queued for, and does not
+    /// share it with processes.
+    pub fn urgent(name: &'static CStr) -> Result<Self> {
+        Self::new(name, bindings::ferroce_queue_FERROCE_QUEUE_URGENT)
+    }
+
+    /// A queue whose work runs on the CPU that queued it, or that it was queued for, like any
+    /// process there.
+    pub fn normal(name: &'static CStr) -> Result<Self> {
+        Self::new(name, bindings::ferroce_queue_FERROCE_QUEUE_NORMAL)
+    }
+
+    /// Waits for all that was queued before. May sleep.
+    pub fn flush(&self) {
+        // SAFETY: By the type invariant the queue is live.
+        unsafe { bindings::__flush_workqueue(self.0.as_ptr()) }
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut bindings::workqueue_struct {
+        self.0.as_ptr()
     }
 
     /// Queues work for `cpu`, if it is not queued already. It runs elsewhere if that CPU has gone
@@ -60,4 +86,10 @@ impl Drop for OwnedQueue {
         // SAFETY: By the type invariant the queue is ours and live.
         unsafe { bindings::destroy_workqueue(self.0.as_ptr()) }
     }
+}
+
+/// Whether the work that is running is on an [`OwnedQueue::urgent`].
+pub fn is_urgent() -> bool {
+    // SAFETY: No requirements.
+    unsafe { bindings::ferroce_is_urgent() }
 }

@@ -2,8 +2,8 @@
 
 //! How work requests end: statuses, and the completions of both queues.
 
+use super::operation::Operation;
 use crate::uabi::cqe;
-use crate::uabi::wqe;
 use crate::wire::headers::NakCode;
 
 /// How a work request ended; the numbers are those of `enum ibv_wc_status`.
@@ -90,66 +90,6 @@ pub mod vendor {
     }
 }
 
-/// What a work request of the send queue does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum SendOp {
-    /// SEND.
-    #[default]
-    Send,
-    /// SEND with immediate data.
-    SendImm,
-    /// RDMA WRITE.
-    Write,
-    /// RDMA WRITE with immediate data.
-    WriteImm,
-    /// RDMA READ.
-    Read,
-}
-
-impl SendOp {
-    /// The operation with this number in a send WQE ([`wqe`]), or `None` if it is not served.
-    #[inline]
-    pub const fn from_wqe(opcode: u8) -> Option<Self> {
-        match opcode {
-            wqe::OP_SEND => Some(SendOp::Send),
-            wqe::OP_SEND_WITH_IMM => Some(SendOp::SendImm),
-            wqe::OP_RDMA_WRITE => Some(SendOp::Write),
-            wqe::OP_RDMA_WRITE_WITH_IMM => Some(SendOp::WriteImm),
-            wqe::OP_RDMA_READ => Some(SendOp::Read),
-            _ => None,
-        }
-    }
-
-    /// The opcode of the completion ([`cqe`]).
-    #[inline]
-    pub const fn wc_opcode(self) -> u32 {
-        match self {
-            SendOp::Send | SendOp::SendImm => cqe::WC_SEND,
-            SendOp::Write | SendOp::WriteImm => cqe::WC_RDMA_WRITE,
-            SendOp::Read => cqe::WC_RDMA_READ,
-        }
-    }
-
-    /// Whether immediate data travels with the message.
-    #[inline]
-    pub const fn has_imm(self) -> bool {
-        matches!(self, SendOp::SendImm | SendOp::WriteImm)
-    }
-
-    /// Whether data comes back instead of going out.
-    #[inline]
-    pub const fn is_read(self) -> bool {
-        matches!(self, SendOp::Read)
-    }
-
-    /// Whether remote memory is addressed.
-    #[inline]
-    pub const fn is_rdma(self) -> bool {
-        !matches!(self, SendOp::Send | SendOp::SendImm)
-    }
-}
-
 /// The end of a work request of the send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendCompletion {
@@ -161,7 +101,7 @@ pub struct SendCompletion {
     /// How it ended.
     pub status: Status,
     /// What it did.
-    pub op: SendOp,
+    pub op: Operation,
     /// Bytes of the message.
     pub byte_len: u32,
     /// One of [`vendor`].
@@ -214,7 +154,6 @@ pub struct RecvCompletion {
 )]
 mod tests {
     use super::*;
-    use crate::uabi::wqe;
 
     /// The numbers of `enum ibv_wc_status`, which user space prints by.
     #[test]
@@ -238,30 +177,6 @@ mod tests {
             assert_eq!(status.as_u32(), number);
             assert_eq!(status.is_success(), number == 0);
         }
-    }
-
-    #[test]
-    fn operations_of_work_requests() {
-        let mut served = 0;
-        for number in 0..=u8::MAX {
-            let Some(op) = SendOp::from_wqe(number) else {
-                assert!(number > wqe::OP_RDMA_READ);
-                continue;
-            };
-            served += 1;
-            let imm = number == wqe::OP_SEND_WITH_IMM || number == wqe::OP_RDMA_WRITE_WITH_IMM;
-            assert_eq!(op.has_imm(), imm);
-            assert_eq!(op.is_read(), number == wqe::OP_RDMA_READ);
-            let send = number == wqe::OP_SEND || number == wqe::OP_SEND_WITH_IMM;
-            assert_eq!(op.is_rdma(), !send);
-            let code = match (send, op.is_read()) {
-                (true, _) => cqe::WC_SEND,
-                (_, true) => cqe::WC_RDMA_READ,
-                _ => cqe::WC_RDMA_WRITE,
-            };
-            assert_eq!(op.wc_opcode(), code);
-        }
-        assert_eq!(served, 5);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The reliable connection as two state machines without input and output (IBTA volume 1, chapter 9).
+//! The transports as state machines without input and output (IBTA volume 1, chapter 9).
 //!
-//! Nothing here sends, receives, copies, locks, sleeps or asks for the time. The owner of a QP does, and
-//! tells the state machines what happened; they answer what is to be done next.
+//! Nothing here sends, receives, copies, locks, sleeps or asks for the time. The owner of a QP
+//! does, and tells the state machines what happened; they answer what is to be done next.
 //!
 //! ```text
 //!   work request                                                              receive
@@ -21,21 +21,20 @@
 //!
 //! | what | file |
 //! |---|---|
-//! | what a QP is configured with | [`config`] |
-//! | what moves between the two | [`segment`] |
-//! | the sending side | [`requester`] |
-//! | the receiving side | [`responder`] |
+//! | the types of queue pairs, and what each is composed of | [`service`] |
+//! | what a work request does, and how it is answered | [`operation`] |
+//! | how a message is cut into packets | [`message`] |
+//! | what moves between requester and responder | [`segment`] |
 //! | how work requests end | [`completion`] |
-//! | what is counted | [`counters`] |
-//! | PSNs as numbers that do not wrap | `sequence` |
+//! | the reliable connection: both halves | [`reliable`] |
 //!
-//! On the wire a segment is a packet, and the payload is in it. On the local path the segment of the
-//! one QP is handed to the other one directly, the payload is copied once from memory to memory,
-//! and a segment may be as long as a message.
+//! On the wire a segment is a packet, and the payload is in it. On the local path the segment of
+//! the one QP is handed to the other one directly, the payload is copied once from memory to
+//! memory, and a segment may be as long as a message.
 //!
-//! Whatever a peer sends ends in a counter, an answer, or the end of its own connection: there is no
-//! arithmetic here that wraps unseen, no loop whose length the peer chooses, and no access to
-//! memory that the [`responder::ResponderEnv`] has not checked.
+//! Whatever a peer sends ends in a counter, an answer, or the end of its own connection: there is
+//! no arithmetic here that wraps unseen, no loop whose length the peer chooses, and no access to
+//! memory that the [`reliable::responder::ResponderEnv`] has not checked.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -50,10 +49,8 @@
 )]
 
 pub mod completion;
-pub mod config;
-mod conversation;
-pub mod counters;
-pub mod requester;
-pub mod responder;
+pub mod message;
+pub mod operation;
+pub mod reliable;
 pub mod segment;
-mod sequence;
+pub mod service;

@@ -10,65 +10,59 @@
 //! A span above 1 means `span` times the path MTU bytes of payload, less what the last packet of
 //! the message has to spare.
 
+use super::operation::Arguments;
+use crate::wire::headers::Aeth;
 use crate::wire::headers::AethSyndrome;
-use crate::wire::opcode;
+use crate::wire::headers::Reth;
+use crate::wire::opcode::ExtensionKind;
+use crate::wire::opcode::Kind;
 use crate::wire::opcode::Opcode;
-use crate::wire::packet::AethInfo;
+use crate::wire::packet::Extension;
 use crate::wire::packet::Packet;
 use crate::wire::psn::Psn;
-
-/// The RDMA extended transport header: what remote memory a message is about.
-pub use crate::wire::packet::RethInfo as Reth;
-
-/// What a request segment does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Carries data for a receive.
-    Send,
-    /// Carries data for remote memory.
-    Write,
-    /// Asks for data.
-    ReadRequest,
-}
 
 /// A segment that the requester wants to be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestSegment {
     /// Slot of the work request, an index in the slots.
     pub slot: u32,
-    /// What it does.
-    pub kind: Kind,
-    /// It begins a message. Always true of a READ request, which is a message by itself.
-    pub first: bool,
-    /// It ends a message. Always true of a READ request.
-    pub last: bool,
+    /// What it does, and its place in its message: as of a packet, also when `span` is not 1.
+    pub opcode: Opcode,
     /// PSN of its (first) packet.
     pub psn: Psn,
     /// How many packets it stands for. 1 for a READ request, which is one packet although it
     /// takes as many PSNs as it will have responses.
     pub span: u32,
-    /// Where its payload begins in the message of the work request, in bytes.
+    /// Where its bytes begin in the message of the work request.
     pub offset: u32,
     /// Bytes of payload; 0 for a READ request.
     pub len: u32,
+    /// Bytes of the message that it belongs to. A READ request is a message by itself, for the
+    /// bytes that it asks for.
+    pub message_len: u32,
     /// The responder shall acknowledge.
     pub ack_req: bool,
     /// The responder shall raise a solicited event.
     pub solicited: bool,
-    /// Immediate data in the order of the wire; only with `last`.
-    pub imm: Option<[u8; 4]>,
-    /// Only with `first`, of a WRITE or a READ request.
-    pub reth: Option<Reth>,
 }
 
 impl RequestSegment {
-    /// The opcode of the packet, when the segment is one (`span` is 1).
+    /// The extended headers, filled from the work request's arguments if there are any.
     #[inline]
-    pub const fn opcode(&self) -> Opcode {
-        match self.kind {
-            Kind::Send => Opcode::for_send(self.first, self.last, self.imm.is_some()),
-            Kind::Write => Opcode::for_write(self.first, self.last, self.imm.is_some()),
-            Kind::ReadRequest => Opcode::RcReadRequest,
+    pub fn extension(&self, arguments: impl FnOnce() -> Arguments) -> Extension {
+        let reth = |arguments: &Arguments| {
+            let va = arguments.remote_addr.wrapping_add(u64::from(self.offset));
+            Reth::new(va, arguments.rkey, self.message_len)
+        };
+        match self.opcode.info().extension {
+            ExtensionKind::Imm => Extension::Imm(arguments().imm),
+            ExtensionKind::Reth => Extension::Reth(reth(&arguments())),
+            ExtensionKind::RethImm => {
+                let arguments = arguments();
+                Extension::RethImm(reth(&arguments), arguments.imm)
+            }
+            // No request has an AETH.
+            ExtensionKind::None | ExtensionKind::Aeth => Extension::None,
         }
     }
 }
@@ -78,12 +72,8 @@ impl RequestSegment {
 /// Nothing about it was checked but for what its origin guarantees; the responder takes any values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IncomingRequest {
-    /// What it does.
-    pub kind: Kind,
-    /// It begins a message.
-    pub first: bool,
-    /// It ends a message.
-    pub last: bool,
+    /// What it does, and its place in its message.
+    pub opcode: Opcode,
     /// PSN of its (first) packet.
     pub psn: Psn,
     /// How many packets it stands for.
@@ -92,10 +82,8 @@ pub struct IncomingRequest {
     pub ack_req: bool,
     /// The completion shall raise a solicited event.
     pub solicited: bool,
-    /// Immediate data in the order of the wire.
-    pub imm: Option<[u8; 4]>,
-    /// Which memory it is about.
-    pub reth: Option<Reth>,
+    /// The extended headers.
+    pub extension: Extension,
     /// Bytes of payload.
     pub payload_len: u32,
 }
@@ -104,43 +92,31 @@ impl IncomingRequest {
     /// The request in a packet, or `None` if the packet is a response.
     #[inline]
     pub const fn from_packet(packet: &Packet) -> Option<Self> {
-        let info = packet.opcode.info();
-        let kind = match info.kind {
-            opcode::Kind::Send => Kind::Send,
-            opcode::Kind::Write => Kind::Write,
-            opcode::Kind::ReadRequest => Kind::ReadRequest,
-            opcode::Kind::ReadResponse | opcode::Kind::Acknowledge => return None,
-        };
+        if !packet.opcode.info().kind.is_request() {
+            return None;
+        }
         Some(Self {
-            kind,
-            first: info.first,
-            last: info.last,
+            opcode: packet.opcode,
             psn: packet.psn,
             span: 1,
             ack_req: packet.ack_req,
             solicited: packet.solicited,
-            imm: packet.imm,
-            reth: packet.reth,
-            // A packet has at most 4096 bytes of payload.
+            extension: packet.extension,
+            // A packet is shorter than 2^16 bytes.
             payload_len: packet.payload_len as u32,
         })
     }
-}
 
-impl From<&RequestSegment> for IncomingRequest {
     /// The local path: what leaves the one QP arrives at the other.
     #[inline]
-    fn from(segment: &RequestSegment) -> Self {
+    pub const fn local(segment: &RequestSegment, extension: Extension) -> Self {
         Self {
-            kind: segment.kind,
-            first: segment.first,
-            last: segment.last,
+            opcode: segment.opcode,
             psn: segment.psn,
             span: segment.span,
             ack_req: segment.ack_req,
             solicited: segment.solicited,
-            imm: segment.imm,
-            reth: segment.reth,
+            extension,
             payload_len: segment.len,
         }
     }
@@ -192,23 +168,18 @@ impl Response {
         }
     }
 
-    /// The AETH of the packet; middle READ responses have none.
+    /// The extended header of the packet: an AETH, but for middle READ responses.
     #[inline]
-    pub const fn aeth(&self) -> Option<AethInfo> {
+    pub const fn extension(&self) -> Extension {
         match self {
-            Response::Acknowledge { syndrome, msn, .. } => Some(AethInfo {
-                syndrome: *syndrome,
-                msn: *msn,
-            }),
-            Response::ReadResponse { segment, msn, .. } if segment.first || segment.last => {
-                Some(AethInfo {
-                    syndrome: AethSyndrome::Ack {
-                        credits: AethSyndrome::CREDITS_INVALID,
-                    },
-                    msn: *msn,
-                })
+            Response::Acknowledge { syndrome, msn, .. } => {
+                Extension::Aeth(Aeth::new(*syndrome, *msn))
             }
-            Response::ReadResponse { .. } => None,
+            Response::ReadResponse { segment, msn, .. } if segment.first || segment.last => {
+                let credits = AethSyndrome::CREDITS_INVALID;
+                Extension::Aeth(Aeth::new(AethSyndrome::Ack { credits }, *msn))
+            }
+            Response::ReadResponse { .. } => Extension::None,
         }
     }
 }
@@ -234,7 +205,7 @@ impl ReadSegment {
     pub const fn from_packet(packet: &Packet) -> Option<Self> {
         let info = packet.opcode.info();
         match info.kind {
-            opcode::Kind::ReadResponse => Some(Self {
+            Kind::ReadResponse => Some(Self {
                 psn: packet.psn,
                 span: 1,
                 first: info.first,
@@ -257,26 +228,27 @@ mod tests {
     use crate::wire::packet::parse;
     use crate::wire::packet::Headers;
 
-    fn packet(opcode: Opcode, ack_req: bool) -> Packet {
+    const ARGUMENTS: Arguments = Arguments {
+        remote_addr: 0x1000,
+        rkey: 7,
+        imm: [1, 2, 3, 4],
+    };
+
+    fn packet(opcode: Opcode) -> Packet {
         let info = opcode.info();
         let mut headers = Headers::new(opcode, 0x11, Psn::new(9));
-        headers.ack_req = ack_req;
-        headers.reth = info.has_reth.then_some(Reth {
-            va: 0x1000,
-            rkey: 7,
-            length: 12,
-        });
-        headers.aeth = info.has_aeth.then_some(AethInfo {
-            syndrome: AethSyndrome::Ack { credits: 0 },
-            msn: 1,
-        });
-        headers.imm = info.has_imm.then_some([1, 2, 3, 4]);
+        headers.ack_req = true;
+        let reth = Reth::new(0x1000, 7, 12);
+        headers.extension = match info.extension {
+            ExtensionKind::None => Extension::None,
+            ExtensionKind::Imm => Extension::Imm([1, 2, 3, 4]),
+            ExtensionKind::Reth => Extension::Reth(reth),
+            ExtensionKind::RethImm => Extension::RethImm(reth, [1, 2, 3, 4]),
+            ExtensionKind::Aeth => Extension::Aeth(Aeth::new(AethSyndrome::Ack { credits: 0 }, 1)),
+        };
         let mut bytes = [0; 64];
         let len = headers.emit(&mut bytes).unwrap();
-        let payload = match info.kind {
-            opcode::Kind::ReadRequest | opcode::Kind::Acknowledge => 0,
-            _ => 8,
-        };
+        let payload = if info.has_payload() { 8 } else { 0 };
         parse(&bytes, len + payload + 4).unwrap()
     }
 
@@ -284,11 +256,11 @@ mod tests {
     #[test]
     fn packets_become_segments_and_opcodes_again() {
         for opcode in Opcode::ALL.iter().copied() {
-            let packet = packet(opcode, true);
+            let packet = packet(opcode);
             let info = opcode.info();
             let request = IncomingRequest::from_packet(&packet);
             let response = ReadSegment::from_packet(&packet);
-            let is_ack = info.kind == opcode::Kind::Acknowledge;
+            let is_ack = info.kind == Kind::Acknowledge;
             assert_eq!(
                 u8::from(request.is_some()) + u8::from(response.is_some()) + u8::from(is_ack),
                 1
@@ -303,7 +275,7 @@ mod tests {
                     msn: 1,
                 };
                 assert_eq!(whole.opcode(), opcode);
-                assert_eq!(whole.aeth().is_some(), info.has_aeth);
+                assert_eq!(whole.extension().kind(), info.extension);
             }
             let Some(incoming) = request else {
                 continue;
@@ -311,20 +283,18 @@ mod tests {
             assert!(incoming.ack_req && !incoming.solicited);
             let sent = RequestSegment {
                 slot: 0,
-                kind: incoming.kind,
-                first: incoming.first,
-                last: incoming.last,
+                opcode: incoming.opcode,
                 psn: incoming.psn,
                 span: incoming.span,
                 offset: 0,
                 len: incoming.payload_len,
+                message_len: 12,
                 ack_req: incoming.ack_req,
                 solicited: incoming.solicited,
-                imm: incoming.imm,
-                reth: incoming.reth,
             };
-            assert_eq!(sent.opcode(), opcode);
-            assert_eq!(IncomingRequest::from(&sent), incoming);
+            let extension = sent.extension(|| ARGUMENTS);
+            assert_eq!(extension.kind(), info.extension);
+            assert_eq!(IncomingRequest::local(&sent, extension), incoming);
         }
     }
 }

@@ -2,10 +2,11 @@
 
 //! The contract between the module and its user-space provider, version [`ABI_VERSION`].
 //!
-//! Everything that crosses the boundary is declared here and nowhere else: the rings that both sides
-//! map ([`ring`]), the work requests and completions in them ([`wqe`], [`cqe`]), and the structures
-//! that travel with the verbs commands ([`udata`]). The module and the provider compile this same
-//! source, so neither can drift from the other; the sizes and offsets are asserted at compile time.
+//! Everything that crosses the boundary is declared here and nowhere else: the rings that both
+//! sides map ([`ring`], and in [`words`] the order of their loads and stores), the work requests
+//! ([`wqe`], [`operation`]) and completions ([`cqe`]) in them, and the structures that travel with
+//! the verbs commands ([`udata`]). The module and the provider compile this same source, so neither
+//! can drift from the other; the sizes and offsets are asserted at compile time.
 //!
 //! All integers are in the byte order of the machine, except where a field says that it is
 //! big-endian. Reserved fields and unknown flag bits must be zero.
@@ -13,12 +14,17 @@
 #![forbid(unsafe_code)]
 
 pub mod cqe;
+pub mod operation;
 pub mod ring;
 pub mod udata;
+pub mod words;
 pub mod wqe;
 
 /// The version of this contract: `uverbs_abi_ver` of the device. A provider refuses any other.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
+
+/// The version of the module, which it reports as that of its firmware: major, minor, patch.
+pub const MODULE_VERSION: [u16; 3] = [0, 1, 0];
 
 /// The `driver_id` that binds a device to its provider ("FeRC").
 ///

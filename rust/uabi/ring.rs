@@ -11,7 +11,7 @@
 //! | ring | producer | consumer |
 //! |---|---|---|
 //! | send queue | provider | module: a WQE leaves when it is complete |
-//! | receive queue | provider | module: a WQE leaves when a message takes it |
+//! | receive queue, shared or not | provider | module: a WQE leaves when a message takes it |
 //! | completion queue | module | provider |
 //!
 //! The module trusts nothing in here: it keeps its own copy of the index it owns, bounds the

@@ -2,8 +2,8 @@
 
 //! What travels behind the core's own structures in the verbs commands (`udata`).
 //!
-//! A command without an entry here carries nothing. A structure may grow at its end in a later
-//! minor revision: both sides accept a longer one whose tail is zero.
+//! A command without an entry here carries nothing. A structure may grow at its end: a receiver
+//! accepts one of the length below or a longer one, and takes what is missing for zero.
 
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -23,11 +23,14 @@ pub struct RingMap {
     pub stride: u32,
 }
 
+/// Says in the response of `alloc_ucontext` that the driver with our id is ferroce indeed.
+pub const SIGNATURE: u64 = u64::from_ne_bytes(*b"ferroce2");
+
 /// Request of `alloc_ucontext`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct AllocUcontextReq {
-    /// Features that the provider can use; none in version 1.
+    /// Features that the provider can use; no bit is assigned yet.
     pub features: u64,
 }
 
@@ -35,11 +38,34 @@ pub struct AllocUcontextReq {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct AllocUcontextResp {
+    /// [`SIGNATURE`].
+    pub signature: u64,
     /// Features that both sides have.
     pub features: u64,
+    /// Key of memory that reads as zeros and swallows what is written; 0 if there is none.
+    pub null_lkey: u32,
+    /// The `clockid_t` of `clock_gettime` whose nanoseconds [`super::cqe::Cqe::timestamp`] counts.
+    pub clock: u32,
 }
 
-/// Response of `create_cq`.
+/// CLOCK_MONOTONIC_RAW, the value of [`AllocUcontextResp::clock`].
+pub const CLOCK: u32 = 4;
+
+/// Response of `create_ah`.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CreateAhResp {
+    /// The number that a datagram names the address handle by ([`super::wqe::SendWqe::ah`]); 0 if
+    /// it cannot be used for datagrams.
+    pub number: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// Response of `create_cq` and of `resize_cq`.
+///
+/// After `resize_cq` the new ring holds the completions that were not consumed, under the indices
+/// that they had; the arm word moves along. The provider keeps its lock over the command.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CreateCqResp {
@@ -47,18 +73,32 @@ pub struct CreateCqResp {
     pub cq: RingMap,
 }
 
+/// Response of `create_srq`.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CreateSrqResp {
+    /// The shared receive queue: slots are [`super::wqe::RecvWqe`].
+    pub srq: RingMap,
+    /// Offset for `mmap` of the ring that a resize makes, which has no response: it has the same
+    /// stride, and the requested entries rounded up to a power of two. After that resize the next
+    /// one is at the offset of [`Self::srq`] again, and so on in turn. 0 if it cannot be resized.
+    pub other_offset: u64,
+}
+
 /// Response of `create_qp`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CreateQpResp {
-    /// The send queue: slots are [`super::wqe::SendWqe`].
+    /// The send queue: slots are [`super::wqe::SendWqe`]. All zero if the QP has none (XRC target).
     pub sq: RingMap,
-    /// The receive queue: slots are [`super::wqe::RecvWqe`].
+    /// The receive queue: slots are [`super::wqe::RecvWqe`]. All zero if the QP has none (with a
+    /// shared receive queue, XRC).
     pub rq: RingMap,
 }
 
 const _: () = {
     assert!(size_of::<RingMap>() == 24);
-    assert!(size_of::<AllocUcontextReq>() == 8 && size_of::<AllocUcontextResp>() == 8);
+    assert!(size_of::<AllocUcontextReq>() == 8 && size_of::<AllocUcontextResp>() == 24);
+    assert!(size_of::<CreateAhResp>() == 8 && size_of::<CreateSrqResp>() == 32);
     assert!(size_of::<CreateCqResp>() == 24 && size_of::<CreateQpResp>() == 48);
 };

@@ -7,10 +7,18 @@
 //! request the queue was created for: [`send_stride`], [`recv_stride`].
 
 use super::ring::SLOT_ALIGN;
+// Who writes or reads requests wants their numbers too.
+pub use super::operation::*;
+use zerocopy::transmute;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Header of a send queue slot: 48 bytes, then `num_sge` times [`Sge`] or `inline_len` bytes.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+/// Header of a send queue slot: 48 bytes, then [`Sge`]s or the bytes of an inline message.
+///
+/// What stands from offset 12 on depends on the operation ([`Parts`]) and is reached by methods.
+/// A part that the operation does not use must be zero.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct SendWqe {
     /// Returned in the completion.
@@ -19,18 +27,136 @@ pub struct SendWqe {
     pub opcode: u8,
     /// `SEND_*` bits.
     pub flags: u8,
-    /// Number of [`Sge`] behind the header; 0 with [`SEND_INLINE`].
-    pub num_sge: u16,
-    /// Number of bytes behind the header with [`SEND_INLINE`], else 0.
-    pub inline_len: u32,
-    /// RDMA operations: the remote virtual address.
-    pub remote_addr: u64,
-    /// RDMA operations: the key of the remote region.
-    pub rkey: u32,
-    /// Immediate data, big-endian, for the `_WITH_IMM` operations.
-    pub imm: u32,
-    /// Must be 0.
-    pub reserved: [u64; 2],
+    /// Number of [`Sge`]s behind the header; with [`SEND_INLINE`] the number of bytes there.
+    pub count: u16,
+    srqn: u32,
+    target: u64,
+    key: u32,
+    extra: u32,
+    operands: [u64; 2],
+}
+
+impl SendWqe {
+    /// A request without any part yet, and with nothing behind it.
+    pub fn new(wr_id: u64, opcode: u8, flags: u8) -> Self {
+        Self {
+            wr_id,
+            opcode,
+            flags,
+            ..Self::default()
+        }
+    }
+
+    /// Whether all parts but `used` are zero.
+    pub const fn uses_only(&self, used: Parts) -> bool {
+        let [first, second] = self.operands;
+        (self.srqn == 0 || used.has(Parts::SRQN))
+            && (self.target == 0 || used.has(Parts::TARGET))
+            && (self.key == 0 || used.has(Parts::KEY))
+            && (self.extra == 0 || used.has(Parts::EXTRA))
+            && (first | second == 0 || used.has(Parts::OPERANDS))
+    }
+
+    /// Number of the SRQ at the peer (XRC).
+    pub const fn srqn(&self) -> u32 {
+        self.srqn
+    }
+
+    /// Sets [`Self::srqn`].
+    pub fn set_srqn(&mut self, srqn: u32) {
+        self.srqn = srqn;
+    }
+
+    /// Remote address of an RDMA operation, or the address that a window is bound to.
+    pub const fn remote_addr(&self) -> u64 {
+        self.target
+    }
+
+    /// R_Key of the peer, or the new key of a window.
+    pub const fn rkey(&self) -> u32 {
+        self.key
+    }
+
+    /// Sets [`Self::remote_addr`] and [`Self::rkey`].
+    pub fn set_remote(&mut self, addr: u64, rkey: u32) {
+        (self.target, self.key) = (addr, rkey);
+    }
+
+    /// QPN and Q_Key of a datagram's destination.
+    pub fn destination(&self) -> [u32; 2] {
+        transmute!(self.target)
+    }
+
+    /// Number of the address handle of a datagram's destination.
+    pub const fn ah(&self) -> u32 {
+        self.key
+    }
+
+    /// Sets [`Self::ah`] and [`Self::destination`].
+    pub fn set_destination(&mut self, ah: u32, qpn: u32, qkey: u32) {
+        (self.target, self.key) = (transmute!([qpn, qkey]), ah);
+    }
+
+    /// Immediate data, big-endian.
+    pub const fn imm(&self) -> u32 {
+        self.extra
+    }
+
+    /// Sets [`Self::imm`].
+    pub fn set_imm(&mut self, imm: u32) {
+        self.extra = imm;
+    }
+
+    /// Key to be invalidated, or the old key of a window.
+    pub const fn old_key(&self) -> u32 {
+        self.extra
+    }
+
+    /// Sets [`Self::old_key`].
+    pub fn set_old_key(&mut self, key: u32) {
+        self.extra = key;
+    }
+
+    /// Operands of an atomic operation.
+    pub fn atomic(&self) -> Atomic {
+        transmute!(self.operands)
+    }
+
+    /// Sets [`Self::atomic`].
+    pub fn set_atomic(&mut self, operands: Atomic) {
+        self.operands = transmute!(operands);
+    }
+
+    /// Operands of a FLUSH.
+    pub fn flush(&self) -> Flush {
+        transmute!(self.operands)
+    }
+
+    /// Sets [`Self::flush`].
+    pub fn set_flush(&mut self, operands: Flush) {
+        self.operands = transmute!(operands);
+    }
+
+    /// Operands of a window's binding.
+    pub fn bind(&self) -> Bind {
+        transmute!(self.operands)
+    }
+
+    /// Sets [`Self::bind`].
+    pub fn set_bind(&mut self, operands: Bind) {
+        self.operands = transmute!(operands);
+    }
+
+    /// What an ATOMIC WRITE writes, in the order of memory; the rest of the operands must be 0.
+    pub fn atomic_write(&self) -> ([u8; 8], u64) {
+        let [value, reserved] = self.operands;
+        (value.to_ne_bytes(), reserved)
+    }
+
+    /// Sets [`Self::atomic_write`].
+    pub fn set_atomic_write(&mut self, value: [u8; 8]) {
+        self.operands = [u64::from_ne_bytes(value), 0];
+    }
 }
 
 /// Header of a receive queue slot: 16 bytes, then `num_sge` times [`Sge`].
@@ -59,19 +185,6 @@ pub struct Sge {
     pub lkey: u32,
 }
 
-// The numbers are those of `enum ibv_wr_opcode`.
-
-/// RDMA WRITE.
-pub const OP_RDMA_WRITE: u8 = 0;
-/// RDMA WRITE with immediate data.
-pub const OP_RDMA_WRITE_WITH_IMM: u8 = 1;
-/// SEND.
-pub const OP_SEND: u8 = 2;
-/// SEND with immediate data.
-pub const OP_SEND_WITH_IMM: u8 = 3;
-/// RDMA READ.
-pub const OP_RDMA_READ: u8 = 4;
-
 // The numbers are those of `enum ibv_send_flags`.
 
 /// Wait until the RDMA READs before this request are complete.
@@ -82,7 +195,9 @@ pub const SEND_SIGNALED: u8 = 1 << 1;
 pub const SEND_SOLICITED: u8 = 1 << 2;
 /// The message stands in the slot itself.
 pub const SEND_INLINE: u8 = 1 << 3;
-/// All that version 1 knows.
+/// Let the device fill in the checksums of an IP packet. The module has no such packets yet.
+pub const SEND_IP_CSUM: u8 = 1 << 4;
+/// All that the module takes.
 pub const SEND_ALL: u8 = SEND_FENCE | SEND_SIGNALED | SEND_SOLICITED | SEND_INLINE;
 
 /// Most scatter/gather entries of one request.
@@ -111,8 +226,11 @@ pub const fn recv_stride(max_sge: u32) -> u32 {
 const _: () = {
     use core::mem::offset_of;
     assert!(size_of::<SendWqe>() == 48 && size_of::<RecvWqe>() == 16 && size_of::<Sge>() == 16);
-    assert!(offset_of!(SendWqe, opcode) == 8 && offset_of!(SendWqe, inline_len) == 12);
-    assert!(offset_of!(SendWqe, remote_addr) == 16 && offset_of!(SendWqe, imm) == 28);
+    assert!(offset_of!(SendWqe, opcode) == 8 && offset_of!(SendWqe, flags) == 9);
+    assert!(offset_of!(SendWqe, count) == 10 && offset_of!(SendWqe, srqn) == 12);
+    assert!(offset_of!(SendWqe, target) == 16 && offset_of!(SendWqe, key) == 24);
+    assert!(offset_of!(SendWqe, extra) == 28 && offset_of!(SendWqe, operands) == 32);
+    assert!(MAX_INLINE <= u16::MAX as u32);
     assert!(send_stride(1, 0) == 64 && send_stride(MAX_SGE, MAX_INLINE) == 576);
     assert!(recv_stride(3) == 64 && recv_stride(MAX_SGE) == 576);
 };
@@ -140,20 +258,118 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_request_is_its_bytes() {
+    /// A header whose every field has another value, as bytes.
+    fn sample() -> [u8; 48] {
         let mut bytes = [0; 48];
         bytes[..8].copy_from_slice(&0x0102_0304_0506_0708u64.to_ne_bytes());
         bytes[8..10].copy_from_slice(&[OP_RDMA_WRITE_WITH_IMM, SEND_SIGNALED | SEND_FENCE]);
         bytes[10..12].copy_from_slice(&3u16.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&0x99u32.to_ne_bytes());
         bytes[16..24].copy_from_slice(&0x7f00_0000_1000u64.to_ne_bytes());
         bytes[24..28].copy_from_slice(&0xabcdu32.to_ne_bytes());
         bytes[28..32].copy_from_slice(&[1, 2, 3, 4]);
+        for (i, byte) in bytes.iter_mut().enumerate().skip(32) {
+            *byte = i as u8;
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_request_is_its_bytes() {
+        let bytes = sample();
         let wqe = SendWqe::read_from_bytes(&bytes).unwrap();
         assert_eq!(wqe.wr_id, 0x0102_0304_0506_0708);
-        assert_eq!((wqe.opcode, wqe.flags, wqe.num_sge), (1, 3, 3));
-        assert_eq!((wqe.inline_len, wqe.remote_addr), (0, 0x7f00_0000_1000));
-        assert_eq!((wqe.rkey, wqe.imm.to_ne_bytes()), (0xabcd, [1, 2, 3, 4]));
+        assert_eq!(
+            (wqe.opcode, wqe.flags, wqe.count, wqe.srqn()),
+            (1, 3, 3, 0x99)
+        );
+        assert_eq!((wqe.remote_addr(), wqe.rkey()), (0x7f00_0000_1000, 0xabcd));
+        assert_eq!((wqe.ah(), wqe.imm().to_ne_bytes()), (0xabcd, [1, 2, 3, 4]));
+        let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+        let long = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
+        assert_eq!(wqe.destination(), [word(16), word(20)]);
+        let atomic = wqe.atomic();
+        assert_eq!((atomic.compare_add, atomic.swap), (long(32), long(40)));
+        let flush = wqe.flush();
+        assert_eq!(
+            (flush.length, flush.placement, flush.selectivity),
+            (word(32), 36, 37)
+        );
+        let bind = wqe.bind();
+        assert_eq!(
+            (bind.length, bind.lkey, bind.access),
+            (long(32), word(40), word(44))
+        );
+        assert_eq!(
+            wqe.atomic_write(),
+            (bytes[32..40].try_into().unwrap(), long(40))
+        );
         assert_eq!(wqe.as_bytes(), bytes);
+    }
+
+    /// What is set is what is read, and only that part is touched.
+    #[test]
+    fn parts_are_set_one_by_one() {
+        let set = |fill: &dyn Fn(&mut SendWqe), part: Parts| {
+            let mut wqe = SendWqe::default();
+            fill(&mut wqe);
+            assert!(wqe.uses_only(part) && !wqe.uses_only(Parts::NONE));
+            wqe
+        };
+        assert_eq!(set(&|w| w.set_srqn(5), Parts::SRQN).srqn(), 5);
+        let wqe = set(&|w| w.set_remote(1, 2), Parts::TARGET.and(Parts::KEY));
+        assert_eq!((wqe.remote_addr(), wqe.rkey()), (1, 2));
+        let wqe = set(&|w| w.set_destination(1, 2, 3), Parts::DATAGRAM);
+        assert_eq!((wqe.ah(), wqe.destination()), (1, [2, 3]));
+        assert_eq!(set(&|w| w.set_imm(7), Parts::EXTRA).imm(), 7);
+        assert_eq!(set(&|w| w.set_old_key(8), Parts::EXTRA).old_key(), 8);
+        let atomic = Atomic {
+            compare_add: 0,
+            swap: 9,
+        };
+        assert_eq!(
+            set(&|w| w.set_atomic(atomic), Parts::OPERANDS).atomic(),
+            atomic
+        );
+        let flush = Flush {
+            selectivity: 1,
+            ..Flush::default()
+        };
+        assert_eq!(set(&|w| w.set_flush(flush), Parts::OPERANDS).flush(), flush);
+        let bind = Bind {
+            length: 1,
+            lkey: 2,
+            access: 3,
+        };
+        assert_eq!(set(&|w| w.set_bind(bind), Parts::OPERANDS).bind(), bind);
+        let value = [1, 2, 3, 4, 5, 6, 7, 8];
+        let wqe = set(&|w| w.set_atomic_write(value), Parts::OPERANDS);
+        assert_eq!(wqe.atomic_write(), (value, 0));
+    }
+
+    /// Any byte that is not zero shows, unless its part is used.
+    #[test]
+    fn every_byte_behind_the_count_belongs_to_a_part() {
+        let parts = [
+            (12..16, Parts::SRQN),
+            (16..24, Parts::TARGET),
+            (24..28, Parts::KEY),
+            (28..32, Parts::EXTRA),
+            (32..48, Parts::OPERANDS),
+        ];
+        let all = parts
+            .iter()
+            .fold(Parts::NONE, |all, (_, part)| all.and(*part));
+        for at in 0..48 {
+            let mut bytes = [0; 48];
+            bytes[at] = 1;
+            let wqe = SendWqe::read_from_bytes(&bytes).unwrap();
+            assert_eq!(wqe.uses_only(Parts::NONE), at < 12);
+            for (range, part) in &parts {
+                let own = at < 12 || range.contains(&at);
+                assert_eq!(wqe.uses_only(*part), own);
+            }
+            assert!(wqe.uses_only(all));
+        }
     }
 }

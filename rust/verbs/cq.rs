@@ -4,10 +4,17 @@
 
 use super::device::{
     Device,
+    ObjectPermit,
     MAX_CQE, //
 };
+use super::quota::Kind;
 use crate::datapath::cq::Cq;
-use crate::sys::ib::object::CqRef;
+use crate::sys::errno::EOPNOTSUPP;
+use crate::sys::ib::cq::{
+    CompletionQueue,
+    Init, //
+};
+use crate::sys::ib::event::CqUpcall;
 use crate::sys::ib::udata::Udata;
 use crate::sys::ring::Mapping;
 use crate::uabi::udata::CreateCqResp;
@@ -18,40 +25,43 @@ use kernel::sync::Arc;
 pub struct UserCq {
     cq: Arc<Cq>,
     _mapping: Mapping,
+    _permit: ObjectPermit,
 }
 
 impl UserCq {
-    /// Creates a queue of at least `entries`; returns how many it has.
-    pub fn new(
-        _device: &Arc<Device>,
-        core: CqRef<'_>,
-        entries: u32,
-        udata: &Udata<'_>,
-    ) -> Result<(Self, u32)> {
-        udata.no_request()?;
-        if entries == 0 || entries > MAX_CQE {
-            return Err(EINVAL);
-        }
-        let entries = entries.next_power_of_two();
-        let cq = Cq::new(core, entries)?;
-        let (mapping, map) = Mapping::new(udata.context(), cq.ring())?;
-        udata.respond(&CreateCqResp { cq: map })?;
-        Ok((
-            Self {
-                cq,
-                _mapping: mapping,
-            },
-            entries,
-        ))
-    }
-
     /// The queue, as the data path uses it.
     pub fn cq(&self) -> &Arc<Cq> {
         &self.cq
     }
+}
 
-    /// Destroys it. No QP uses it any more.
-    pub fn destroy(self) {
-        self.cq.upcall.detach();
+impl CompletionQueue for UserCq {
+    type Device = Device;
+
+    fn create(
+        device: &Device,
+        upcall: CqUpcall,
+        init: Init,
+        udata: &Udata<'_>,
+    ) -> Result<(Self, u32)> {
+        udata.no_request()?;
+        if init.flags != 0 {
+            return Err(EOPNOTSUPP());
+        }
+        if init.entries == 0 || init.entries > MAX_CQE {
+            return Err(EINVAL);
+        }
+        let permit = device.permit(Kind::Cq)?;
+        let entries = init.entries.next_power_of_two();
+        let context = udata.context()?;
+        let cq = Cq::new(upcall, context, entries)?;
+        let (mapping, map) = Mapping::new(context, cq.ring())?;
+        udata.respond(&CreateCqResp { cq: map })?;
+        let cq = Self {
+            cq,
+            _mapping: mapping,
+            _permit: permit,
+        };
+        Ok((cq, entries))
     }
 }

@@ -2,27 +2,31 @@
 
 //! The device: one link on one netdev.
 
-use super::Ferroce;
-use crate::datapath::fabric::{
+use super::quota::{
+    Kind,
+    Permit,
+    Quotas, //
+};
+use super::reach;
+use crate::datapath::directory::{
     Listed,
-    FABRIC,
-    MAX_QP, //
+    DIRECTORY, //
 };
-use crate::datapath::port::{
-    Port,
-    MAX_MR, //
-};
-use crate::link::{
-    Factory,
-    Hold, //
-};
-use crate::sys::ib::device;
+use crate::datapath::port::Port;
+use crate::link::Hold;
+use crate::observe::counters;
+use crate::sys::ib;
+use crate::sys::ib::counters::CounterName;
 use crate::sys::ib::limits::{
+    capability,
+    protocol,
     DeviceLimits,
+    PortConstants,
     PortState, //
 };
 use crate::sys::net::Underlay;
-use crate::transport::config::MAX_RD_ATOMIC;
+use crate::transport::reliable::config::MAX_RD_ATOMIC;
+use crate::uabi;
 use crate::uabi::wqe::MAX_SGE;
 use kernel::prelude::*;
 use kernel::sync::{
@@ -34,56 +38,122 @@ use kernel::sync::{
 pub const MAX_QP_WR: u32 = 1 << 14;
 /// Most entries of a completion queue.
 pub const MAX_CQE: u32 = 1 << 20;
-/// Bytes that a packet adds to its payload, at most: IPv6, UDP, BTH, RETH, immediate data, ICRC,
-/// rounded up so that the usual MTU of 1500 gives 1024 and 4200 gives 4096.
-const MAX_HEADERS: u32 = 40 + 8 + 12 + 16 + 4 + 4;
 
 /// A device.
 pub struct Device {
     /// What its data path works with.
-    pub port: Arc<Port>,
+    port: Arc<Port>,
     /// Lets the port count what is for nobody.
     _listed: Listed,
     /// Node GUID, big-endian.
     guid: u64,
+    /// How many objects it has.
+    quotas: Arc<Quotas>,
     /// The netdev below.
     underlay: Underlay,
     /// Keeps the netdev taken and its sockets open. Dropped last.
     _hold: Hold,
 }
 
+/// Permission for an object of a device.
+pub type ObjectPermit = Permit<Arc<Quotas>>;
+
 impl Device {
-    /// What the device can do.
-    pub fn limits(&self) -> DeviceLimits {
+    /// A device on `underlay` that has no objects yet.
+    pub fn new(underlay: Underlay, hold: Hold) -> Result<Self> {
+        let port = Port::new(&underlay)?;
+        let directory = {
+            let rcu = rcu::read_lock();
+            DIRECTORY.get_arc(&rcu).ok_or(ENODEV)?
+        };
+        Ok(Self {
+            _listed: directory.list(&port)?,
+            port,
+            guid: guid_of(underlay.netdev().mac()),
+            quotas: Arc::new(Quotas::default(), GFP_KERNEL)?,
+            underlay,
+            _hold: hold,
+        })
+    }
+
+    /// What its data path works with.
+    pub fn port(&self) -> &Arc<Port> {
+        &self.port
+    }
+
+    /// The netdev below.
+    pub fn underlay(&self) -> &Underlay {
+        &self.underlay
+    }
+
+    /// Node GUID, big-endian.
+    pub fn guid(&self) -> u64 {
+        self.guid
+    }
+
+    /// Permission for one more object.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` when the device has as many as it says it can have.
+    pub fn permit(&self, kind: Kind) -> Result<ObjectPermit> {
+        Permit::take(self.quotas.clone(), kind).ok_or(ENOMEM)
+    }
+}
+
+impl ib::query::Device for Device {
+    const PORT: PortConstants = PortConstants {
+        // Without the management classes: no CM, no QP1 yet.
+        protocols: protocol::ROCE_V2 | protocol::ETHERNET_ADDRESSES,
+        gid_table_len: 256,
+        ip_gids: true,
+        // The one of RoCE: the default key, full membership.
+        pkeys: &[0xffff],
+        // RoCE has none: everything is in the first.
+        virtual_lanes: 1,
+        max_mtu: 4096,
+        max_message: 1 << 31,
+    };
+    const COUNTERS: &'static [CounterName] = counters::NAMES;
+    const COUNTERS_LIFESPAN_MS: u32 = 10;
+
+    fn limits(&self) -> DeviceLimits {
+        let max_qp = Kind::Qp.limit();
+        let max_rd_atomic = u32::from(MAX_RD_ATOMIC);
         DeviceLimits {
             guid: self.guid,
+            version: uabi::MODULE_VERSION,
+            // An OUI that is not assigned: this is no product of a hardware vendor.
+            vendor_id: 0xff_ffff,
+            capabilities: capability::RNR_NAK | capability::PORT_EVENTS | capability::SYSTEM_GUID,
+            kernel_capabilities: capability::USER_UNREGISTERS,
             max_mr_size: u64::MAX,
-            max_qp: MAX_QP,
+            max_qp,
             max_qp_wr: MAX_QP_WR,
             max_sge: MAX_SGE,
-            max_cq: 1 << 20,
+            max_cq: Kind::Cq.limit(),
             max_cqe: MAX_CQE,
-            max_mr: MAX_MR,
-            max_pd: 1 << 20,
-            max_ah: 1 << 20,
-            max_rd_atomic: u32::from(MAX_RD_ATOMIC),
+            max_mr: Kind::Mr.limit(),
+            max_pd: Kind::Pd.limit(),
+            max_ah: Kind::Ah.limit(),
+            max_rd_atomic,
+            // Each QP has its own.
+            max_res_rd_atomic: max_rd_atomic.saturating_mul(max_qp),
+            max_pkeys: 1,
+            ack_delay: 15,
         }
     }
 
-    /// State and MTU, as the netdev has them now.
-    pub fn port_state(&self) -> PortState {
+    fn port_state(&self) -> PortState {
         let netdev = self.underlay.netdev();
-        let room = netdev.mtu().saturating_sub(MAX_HEADERS);
         PortState {
             active: netdev.is_operational(),
-            active_mtu: match room {
-                4096.. => 4096,
-                2048.. => 2048,
-                1024.. => 1024,
-                512.. => 512,
-                _ => 256,
-            },
+            active_mtu: reach::path_mtu(netdev.mtu()),
         }
+    }
+
+    fn counters(&self, values: &mut [u64]) {
+        self.port.counters().read(values);
     }
 }
 
@@ -91,29 +161,4 @@ impl Device {
 fn guid_of(mac: [u8; 6]) -> u64 {
     let [a, b, c, d, e, f] = mac;
     u64::from_ne_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
-}
-
-impl Factory for Ferroce {
-    type Driver = Ferroce;
-
-    fn create(name: &CStr, underlay: Underlay, hold: Hold) -> Result {
-        let guid = guid_of(underlay.netdev().mac());
-        let netdev = underlay.netdev().clone();
-        let port = Port::new(&underlay)?;
-        let fabric = {
-            let rcu = rcu::read_lock();
-            FABRIC.get_arc(&rcu).ok_or(ENODEV)?
-        };
-        let device = Arc::new(
-            Device {
-                _listed: fabric.list(&port)?,
-                port,
-                guid,
-                underlay,
-                _hold: hold,
-            },
-            GFP_KERNEL,
-        )?;
-        device::register::<Ferroce>(name, &netdev, guid, device)
-    }
 }

@@ -2,66 +2,82 @@
 
 //! Memory regions of processes.
 
-use super::device::Device;
-use crate::datapath::port::Port;
-use crate::datapath::region::{
-    DomainId,
-    Region, //
+use super::device::{
+    Device,
+    ObjectPermit, //
 };
+use super::pd::Domain;
+use super::quota::Kind;
+use crate::datapath::memory::region::Region;
+use crate::datapath::port::Port;
 use crate::sys::errno::EOPNOTSUPP;
-use crate::sys::ib::object::PdRef;
-use crate::sys::ib::qp::Access;
+use crate::sys::ib::access::Access;
+use crate::sys::ib::mr::{
+    MemoryRegion,
+    UserRange, //
+};
+use crate::sys::ib::reference::PdRef;
 use crate::sys::memory::UserMemory;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// A registered region, to be deregistered.
+/// A registered region. Dropping it deregisters the region and unpins its memory.
 pub struct UserMr {
     port: Arc<Port>,
-    key: u32,
+    region: Arc<Region>,
+    _permit: ObjectPermit,
 }
 
-/// The rights that can be granted. What else is asked for and is not optional is refused.
-const SUPPORTED: u32 =
-    Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::OPTIONAL;
+/// The rights that can be granted; what else is asked for and is not optional is refused. There are
+/// no atomics and no windows yet, so that nobody makes use of two of them: programs that register
+/// memory with all rights there are (UCX) need not know.
+const SUPPORTED: u32 = Access::LOCAL_WRITE
+    | Access::REMOTE_READ
+    | Access::REMOTE_WRITE
+    | Access::REMOTE_ATOMIC
+    | Access::MW_BIND
+    | Access::OPTIONAL;
 
-/// Registers `len` bytes at `start` of the calling process as `iova..iova + len`.
-pub fn register(
-    device: &Arc<Device>,
-    pd: PdRef<'_>,
-    domain: DomainId,
-    start: u64,
-    len: u64,
-    iova: u64,
-    access: Access,
-) -> Result<(UserMr, u32)> {
-    if access.0 & !SUPPORTED != 0 {
-        return Err(EOPNOTSUPP());
+impl MemoryRegion for UserMr {
+    type Device = Device;
+    type Pd = Domain;
+
+    fn register(
+        device: &Device,
+        pd: &Domain,
+        core_pd: PdRef<'_>,
+        range: UserRange,
+    ) -> Result<Self> {
+        if range.access.0 & !SUPPORTED != 0 {
+            return Err(EOPNOTSUPP());
+        }
+        // The last byte of a region may be the last one of the address space, not beyond.
+        if range.len == 0 || range.iova.checked_add(range.len.wrapping_sub(1)).is_none() {
+            return Err(EINVAL);
+        }
+        let permit = device.permit(Kind::Mr)?;
+        let memory = UserMemory::pin(core_pd, range.start, range.len, range.access.as_raw())?;
+        let port = device.port();
+        let (reserved, key) = port.reserve_key()?;
+        let region = Arc::new(
+            Region::new(key, pd.id(), range.access, range.iova, memory),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        port.publish_region(reserved, region.clone());
+        Ok(Self {
+            port: port.clone(),
+            region,
+            _permit: permit,
+        })
     }
-    // The last byte of a region may be the last one of the address space, not beyond.
-    if len == 0 || iova.checked_add(len.wrapping_sub(1)).is_none() {
-        return Err(EINVAL);
+
+    fn key(&self) -> u32 {
+        self.region.key()
     }
-    let memory = UserMemory::pin(pd, start, len, access.as_raw())?;
-    let port = device.port.clone();
-    let (reserved, key) = device.port.reserve_key()?;
-    let region = Arc::new(
-        Region {
-            key,
-            domain,
-            access,
-            iova,
-            memory,
-        },
-        GFP_KERNEL,
-    )?;
-    reserved.publish(region);
-    Ok((UserMr { port, key }, key))
 }
 
-impl UserMr {
-    /// Deregisters the region and unpins its memory.
-    pub fn deregister(self) {
-        self.port.remove_region(self.key);
+impl Drop for UserMr {
+    fn drop(&mut self) {
+        self.port.remove_region(&self.region);
     }
 }

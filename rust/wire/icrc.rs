@@ -20,7 +20,6 @@
 //! as they are: a sender does [`masked_prefix_v4`] or [`masked_prefix_v6`], updates the CRC over
 //! the prefix and over the rest, and appends [`finish`].
 
-use super::ip::IPV4_VERSION_IHL;
 use super::ICRC_LEN;
 use zerocopy::transmute;
 use zerocopy_derive::{Immutable, IntoBytes};
@@ -51,7 +50,7 @@ const ONES: u8 = 0xff;
 /// [`masked_prefix_v4`] can take and that RoCEv2 has.
 #[inline]
 pub const fn is_plain_ipv4(version_ihl: u8) -> bool {
-    version_ihl == IPV4_VERSION_IHL
+    version_ihl == 0x45
 }
 
 /// The first bytes that the ICRC of a packet over IPv4 covers: LRH, IP, UDP and BTH, masked.

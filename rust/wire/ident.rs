@@ -7,9 +7,6 @@
 //! without a hash. Knowing some numbers tells little about others, which is what attacks that
 //! guess the neighbour's key need ("ReDMArk", USENIX Security 2021).
 
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::Relaxed;
-
 /// A keyed permutation of the 24-bit numbers: a Feistel network of two 12-bit halves.
 #[derive(Clone, Copy)]
 pub struct Permutation24 {
@@ -57,50 +54,6 @@ impl Permutation24 {
     }
 }
 
-/// A permutation that remembers which numbers it took back last: those of a busy connection are
-/// asked for with every packet.
-///
-/// An entry is one word, so whatever readers and writers do to it at a time, it is a pair that
-/// belongs together; and a pair is true for ever.
-pub struct Numbers {
-    permutation: Permutation24,
-    /// By the low bits of the number: the number plus one, so that zero is none, and its index.
-    seen: [AtomicU64; Self::SEEN],
-}
-
-impl Numbers {
-    const SEEN: usize = 256;
-
-    /// Numbers by a permutation with a key of random words.
-    pub const fn new(keys: [u64; Permutation24::ROUNDS]) -> Self {
-        Self {
-            permutation: Permutation24::new(keys),
-            seen: [const { AtomicU64::new(0) }; Self::SEEN],
-        }
-    }
-
-    /// The number of an index.
-    pub fn number(&self, index: u32) -> u32 {
-        self.permutation.number(index)
-    }
-
-    /// The index of a number of 24 bits.
-    #[inline]
-    pub fn index(&self, number: u32) -> u32 {
-        let tag = u64::from(number).wrapping_add(1);
-        let Some(seen) = self.seen.get(number as usize % Self::SEEN) else {
-            return self.permutation.index(number);
-        };
-        let entry = seen.load(Relaxed);
-        if entry >> 32 == tag {
-            return entry as u32;
-        }
-        let index = self.permutation.index(number);
-        seen.store((tag << 32) | u64::from(index), Relaxed);
-        index
-    }
-}
-
 #[cfg(any(test, CONFIG_KUNIT = "y"))]
 #[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_wire_ident))]
 mod tests {
@@ -133,16 +86,5 @@ mod tests {
         assert!(same < 10);
         // 10,000 random pairs have 0.3 neighbours on average.
         assert!(near < 10);
-    }
-
-    #[test]
-    fn what_is_remembered_is_true() {
-        let numbers = Numbers::new([1, 2, 3, 0xdead_beef, 5 << 40, u64::MAX]);
-        // The same entry for two numbers in turn, and each number twice.
-        for number in [0, 256, 0, 0xff_ffff, 0xff_feff, 0xff_ffff, 77, 77] {
-            assert_eq!(numbers.index(number), P.index(number));
-            assert_eq!(numbers.index(number), P.index(number));
-            assert_eq!(numbers.number(numbers.index(number)), number);
-        }
     }
 }

@@ -15,16 +15,15 @@
 //!
 //! | piece | file | follows |
 //! |---|---|---|
-//! | IP and UDP header as we emit them | [`ip`] | A17.3 (RFC 791, 8200, 768) |
 //! | BTH: opcode, QPN, PSN, flags | [`headers`] | 9.2 |
 //! | RETH, AETH, ImmDt | [`headers`] | 9.3 |
-//! | which headers and how much payload an opcode has | [`opcode`] | 9.2 table of opcodes, 9.4, 9.6.1 |
+//! | which headers and payload an opcode has | [`opcode`] | 9.2 table of opcodes, 9.4, 9.6.1 |
 //! | a packet as one checked value, and back to bytes | [`packet`] | 9.6.1 |
 //! | the order of packets | [`psn`] | 9.7.1 |
 //! | ICRC | [`icrc`] | 7.8.1, A17.3.3 |
 //!
-//! Two levels: the structs of [`headers`] and [`ip`] are the bytes themselves, in big-endian, and
-//! have no invariants. A [`packet::Packet`] is a value: it exists only when all its lengths were
+//! Two levels: the structs of [`headers`] are the bytes themselves, in big-endian, and have no
+//! invariants. A [`packet::Packet`] is a value: it exists only when all its lengths were
 //! checked, so the code that receives it has nothing left to check about them.
 
 #![forbid(unsafe_code)]
@@ -39,7 +38,6 @@
 pub mod headers;
 pub mod icrc;
 pub mod ident;
-pub mod ip;
 pub mod opcode;
 pub mod packet;
 pub mod psn;

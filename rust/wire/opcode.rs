@@ -28,13 +28,15 @@ pub enum Kind {
     ReadResponse,
     /// ACK, RNR NAK or NAK, as the AETH says.
     Acknowledge,
+    /// A request of the service that is not served: it is refused, not lost (IBTA 9.7.4.1.4).
+    Unsupported,
 }
 
 impl Kind {
     /// Whether the packet goes from requester to responder.
     #[inline]
     pub const fn is_request(self) -> bool {
-        matches!(self, Kind::Send | Kind::Write | Kind::ReadRequest)
+        !matches!(self, Kind::ReadResponse | Kind::Acknowledge)
     }
 }
 
@@ -49,6 +51,8 @@ pub enum Payload {
     Some,
     /// 0 bytes to the path MTU: the only packet of a message.
     Any,
+    /// Nobody looks at what follows the BTH.
+    Opaque,
 }
 
 impl Payload {
@@ -60,6 +64,35 @@ impl Payload {
             Payload::Full => len == path_mtu,
             Payload::Some => len != 0 && len <= path_mtu,
             Payload::Any => len <= path_mtu,
+            Payload::Opaque => true,
+        }
+    }
+}
+
+/// Which extended headers stand behind the BTH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtensionKind {
+    /// None.
+    None,
+    /// Immediate data.
+    Imm,
+    /// A RETH.
+    Reth,
+    /// A RETH, then immediate data.
+    RethImm,
+    /// An AETH.
+    Aeth,
+}
+
+impl ExtensionKind {
+    /// In bytes.
+    #[inline]
+    pub const fn bytes(self) -> usize {
+        match self {
+            ExtensionKind::None => 0,
+            ExtensionKind::Imm | ExtensionKind::Aeth => 4,
+            ExtensionKind::Reth => 16,
+            ExtensionKind::RethImm => 20,
         }
     }
 }
@@ -75,12 +108,8 @@ pub struct OpcodeInfo {
     pub first: bool,
     /// It ends a message.
     pub last: bool,
-    /// A RETH follows the BTH.
-    pub has_reth: bool,
-    /// An AETH follows the BTH.
-    pub has_aeth: bool,
-    /// Immediate data follows, behind a RETH if there is one.
-    pub has_imm: bool,
+    /// The extended header behind the BTH.
+    pub extension: ExtensionKind,
     /// What may follow the headers.
     pub payload: Payload,
 }
@@ -95,19 +124,13 @@ impl OpcodeInfo {
     /// Bytes of the BTH and the extended headers together.
     #[inline]
     pub const fn headers_len(&self) -> usize {
-        let reth = if self.has_reth { 16 } else { 0 };
-        let aeth = if self.has_aeth { 4 } else { 0 };
-        let imm = if self.has_imm { 4 } else { 0 };
-        // The sum of four small constants: it cannot wrap.
-        12usize
-            .wrapping_add(reth)
-            .wrapping_add(aeth)
-            .wrapping_add(imm)
+        // The sum of two small constants: it cannot wrap.
+        12usize.wrapping_add(self.extension.bytes())
     }
 }
 
-/// Which of the names in the columns "place" and "headers" of a row are there.
-macro_rules! row_has {
+/// Whether the name in the column "place" of a row is a first or a last packet.
+macro_rules! is_at {
     (first, First) => {
         true
     };
@@ -120,21 +143,6 @@ macro_rules! row_has {
     (last, Only) => {
         true
     };
-    (reth, Reth) => {
-        true
-    };
-    (reth, RethImm) => {
-        true
-    };
-    (aeth, Aeth) => {
-        true
-    };
-    (imm, Imm) => {
-        true
-    };
-    (imm, RethImm) => {
-        true
-    };
     ($what:ident, $name:ident) => {
         false
     };
@@ -144,7 +152,8 @@ macro_rules! row_has {
 macro_rules! opcodes {
     ($(
         $(#[doc = $doc:literal])*
-        $code:literal $name:ident: $service:ident $kind:ident $place:ident $headers:ident $payload:ident;
+        $code:literal $name:ident:
+            $service:ident $kind:ident $place:ident $headers:ident $payload:ident;
     )*) => {
         /// An opcode that this implementation knows.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,11 +187,9 @@ macro_rules! opcodes {
                     $(Opcode::$name => OpcodeInfo {
                         service: Service::$service,
                         kind: Kind::$kind,
-                        first: row_has!(first, $place),
-                        last: row_has!(last, $place),
-                        has_reth: row_has!(reth, $headers),
-                        has_aeth: row_has!(aeth, $headers),
-                        has_imm: row_has!(imm, $headers),
+                        first: is_at!(first, $place),
+                        last: is_at!(last, $place),
+                        extension: ExtensionKind::$headers,
                         payload: Payload::$payload,
                     },)*
                 }
@@ -222,23 +229,23 @@ opcodes! {
     // number, name: service, kind, place in the message, headers behind the BTH, payload
 
     /// RC SEND First.
-    0x00 RcSendFirst: Rc Send First Bare Full;
+    0x00 RcSendFirst: Rc Send First None Full;
     /// RC SEND Middle.
-    0x01 RcSendMiddle: Rc Send Middle Bare Full;
+    0x01 RcSendMiddle: Rc Send Middle None Full;
     /// RC SEND Last.
-    0x02 RcSendLast: Rc Send Last Bare Some;
+    0x02 RcSendLast: Rc Send Last None Some;
     /// RC SEND Last with Immediate.
     0x03 RcSendLastImm: Rc Send Last Imm Some;
     /// RC SEND Only.
-    0x04 RcSendOnly: Rc Send Only Bare Any;
+    0x04 RcSendOnly: Rc Send Only None Any;
     /// RC SEND Only with Immediate.
     0x05 RcSendOnlyImm: Rc Send Only Imm Any;
     /// RC RDMA WRITE First.
     0x06 RcWriteFirst: Rc Write First Reth Full;
     /// RC RDMA WRITE Middle.
-    0x07 RcWriteMiddle: Rc Write Middle Bare Full;
+    0x07 RcWriteMiddle: Rc Write Middle None Full;
     /// RC RDMA WRITE Last.
-    0x08 RcWriteLast: Rc Write Last Bare Some;
+    0x08 RcWriteLast: Rc Write Last None Some;
     /// RC RDMA WRITE Last with Immediate.
     0x09 RcWriteLastImm: Rc Write Last Imm Some;
     /// RC RDMA WRITE Only.
@@ -250,13 +257,42 @@ opcodes! {
     /// RC RDMA READ response First.
     0x0d RcReadResponseFirst: Rc ReadResponse First Aeth Full;
     /// RC RDMA READ response Middle.
-    0x0e RcReadResponseMiddle: Rc ReadResponse Middle Bare Full;
+    0x0e RcReadResponseMiddle: Rc ReadResponse Middle None Full;
     /// RC RDMA READ response Last.
     0x0f RcReadResponseLast: Rc ReadResponse Last Aeth Some;
     /// RC RDMA READ response Only.
     0x10 RcReadResponseOnly: Rc ReadResponse Only Aeth Any;
     /// RC Acknowledge.
     0x11 RcAcknowledge: Rc Acknowledge Only Aeth Empty;
+
+    // The requests of RC that are not served. 0x12, the acknowledge of an atomic, is a response.
+
+    /// RC Compare & Swap.
+    0x13 RcCompareSwap: Rc Unsupported Only None Opaque;
+    /// RC Fetch & Add.
+    0x14 RcFetchAdd: Rc Unsupported Only None Opaque;
+    /// Reserved.
+    0x15 RcReserved15: Rc Unsupported Only None Opaque;
+    /// RC SEND Last with Invalidate.
+    0x16 RcSendLastInvalidate: Rc Unsupported Only None Opaque;
+    /// RC SEND Only with Invalidate.
+    0x17 RcSendOnlyInvalidate: Rc Unsupported Only None Opaque;
+    /// Reserved.
+    0x18 RcReserved18: Rc Unsupported Only None Opaque;
+    /// Reserved.
+    0x19 RcReserved19: Rc Unsupported Only None Opaque;
+    /// Reserved.
+    0x1a RcReserved1a: Rc Unsupported Only None Opaque;
+    /// Reserved.
+    0x1b RcReserved1b: Rc Unsupported Only None Opaque;
+    /// RC FLUSH.
+    0x1c RcFlush: Rc Unsupported Only None Opaque;
+    /// RC ATOMIC WRITE.
+    0x1d RcAtomicWrite: Rc Unsupported Only None Opaque;
+    /// Reserved.
+    0x1e RcReserved1e: Rc Unsupported Only None Opaque;
+    /// Reserved.
+    0x1f RcReserved1f: Rc Unsupported Only None Opaque;
 }
 
 impl Opcode {
@@ -308,11 +344,11 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_service_and_dense() {
-        for (number, opcode) in (0u8..).zip(Opcode::ALL) {
+        for (number, opcode) in (0u8..0x20).filter(|n| *n != 0x12).zip(Opcode::ALL) {
             assert_eq!(opcode.as_u8(), number);
             assert_eq!(opcode.as_u8() & 0xe0, opcode.info().service as u8);
         }
-        assert_eq!(Opcode::ALL.len(), 0x12);
+        assert_eq!(Opcode::ALL.len(), 0x1f);
     }
 
     #[test]
@@ -320,7 +356,7 @@ mod tests {
         for number in 0..=u8::MAX {
             match Opcode::from_u8(number) {
                 Some(opcode) => assert_eq!(opcode.as_u8(), number),
-                None => assert!(number > 0x11),
+                None => assert!(number == 0x12 || number > 0x1f),
             }
         }
     }
@@ -333,14 +369,15 @@ mod tests {
                 kind,
                 first,
                 last,
-                has_imm,
+                extension,
                 ..
             } = opcode.info();
+            let has_imm = matches!(extension, ExtensionKind::Imm | ExtensionKind::RethImm);
             match kind {
                 Kind::Send => assert_eq!(Opcode::for_send(first, last, has_imm), opcode),
                 Kind::Write => assert_eq!(Opcode::for_write(first, last, has_imm), opcode),
                 Kind::ReadResponse => assert_eq!(Opcode::for_read_response(first, last), opcode),
-                Kind::ReadRequest | Kind::Acknowledge => assert!(first && last),
+                _ => assert!(first && last),
             }
         }
         // Immediate data waits for the last packet.
@@ -358,19 +395,24 @@ mod tests {
     fn headers_follow_the_kind_and_the_place() {
         for opcode in Opcode::ALL {
             let info = opcode.info();
-            let reth = match info.kind {
-                Kind::Write => info.first,
-                kind => kind == Kind::ReadRequest,
+            let extension = match (info.kind, info.first, info.last) {
+                (Kind::ReadRequest, _, _) => ExtensionKind::Reth,
+                (Kind::Write, true, _) if *opcode == Opcode::RcWriteOnlyImm => {
+                    ExtensionKind::RethImm
+                }
+                (Kind::Write, true, _) => ExtensionKind::Reth,
+                (Kind::ReadResponse, false, false) => ExtensionKind::None,
+                (Kind::ReadResponse | Kind::Acknowledge, _, _) => ExtensionKind::Aeth,
+                _ if matches!(info.extension, ExtensionKind::Imm) => {
+                    assert!(info.last);
+                    ExtensionKind::Imm
+                }
+                _ => ExtensionKind::None,
             };
-            let aeth = match info.kind {
-                Kind::ReadResponse => info.first || info.last,
-                kind => kind == Kind::Acknowledge,
-            };
-            assert_eq!(info.has_reth, reth);
-            assert_eq!(info.has_aeth, aeth);
-            assert!(!info.has_imm || info.last);
+            assert_eq!(info.extension, extension);
             let payload = match (info.kind, info.first, info.last) {
                 (Kind::ReadRequest | Kind::Acknowledge, _, _) => Payload::Empty,
+                (Kind::Unsupported, _, _) => Payload::Opaque,
                 (_, true, true) => Payload::Any,
                 (_, false, true) => Payload::Some,
                 (_, _, false) => Payload::Full,

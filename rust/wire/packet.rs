@@ -11,8 +11,10 @@ use super::headers::AethSyndrome;
 use super::headers::Bth;
 use super::headers::ImmDt;
 use super::headers::Reth;
+use super::opcode::ExtensionKind;
 use super::opcode::Opcode;
 use super::opcode::OpcodeInfo;
+use super::opcode::Payload;
 use super::psn::Psn;
 use super::DEFAULT_PKEY;
 use super::ICRC_LEN;
@@ -36,35 +38,106 @@ pub const MAX_HEADERS: usize = {
     max
 };
 
-/// What the RETH of a packet says. Nothing about it was checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RethInfo {
-    /// Virtual address at the responder.
-    pub va: u64,
-    /// Key of the region at the responder.
-    pub rkey: u32,
-    /// Bytes of the whole message.
-    pub length: u32,
+/// The extended headers of a packet. Nothing about what they say was checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extension {
+    /// None.
+    #[default]
+    None,
+    /// Immediate data in the order of the wire.
+    Imm([u8; 4]),
+    /// A RETH.
+    Reth(Reth),
+    /// A RETH and immediate data.
+    RethImm(Reth, [u8; 4]),
+    /// An AETH.
+    Aeth(Aeth),
 }
 
-/// What the AETH of a packet says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AethInfo {
-    /// ACK, RNR NAK or NAK.
-    pub syndrome: AethSyndrome,
-    /// Message sequence number, below 2^24.
-    pub msn: u32,
+impl Extension {
+    /// Which one it is.
+    #[inline]
+    pub const fn kind(&self) -> ExtensionKind {
+        match self {
+            Extension::None => ExtensionKind::None,
+            Extension::Imm(_) => ExtensionKind::Imm,
+            Extension::Reth(_) => ExtensionKind::Reth,
+            Extension::RethImm(..) => ExtensionKind::RethImm,
+            Extension::Aeth(_) => ExtensionKind::Aeth,
+        }
+    }
+
+    /// The RETH, if there is one.
+    #[inline]
+    pub const fn reth(&self) -> Option<Reth> {
+        match self {
+            Extension::Reth(reth) | Extension::RethImm(reth, _) => Some(*reth),
+            Extension::None | Extension::Imm(_) | Extension::Aeth(_) => None,
+        }
+    }
+
+    /// The immediate data, if there is some.
+    #[inline]
+    pub const fn imm(&self) -> Option<[u8; 4]> {
+        match self {
+            Extension::Imm(imm) | Extension::RethImm(_, imm) => Some(*imm),
+            Extension::None | Extension::Reth(_) | Extension::Aeth(_) => None,
+        }
+    }
+
+    /// The AETH, if there is one.
+    #[inline]
+    pub const fn aeth(&self) -> Option<Aeth> {
+        match self {
+            Extension::Aeth(aeth) => Some(*aeth),
+            _ => None,
+        }
+    }
+
+    /// Reads those of an opcode from the front of `bytes`.
+    #[inline]
+    fn parse(kind: ExtensionKind, bytes: &mut &[u8]) -> Result<Self, ParseError> {
+        Ok(match kind {
+            ExtensionKind::None => Extension::None,
+            ExtensionKind::Imm => Extension::Imm(take::<ImmDt>(bytes)?.bytes),
+            ExtensionKind::Reth => Extension::Reth(take(bytes)?),
+            ExtensionKind::RethImm => Extension::RethImm(take(bytes)?, take::<ImmDt>(bytes)?.bytes),
+            ExtensionKind::Aeth => Extension::Aeth(take(bytes)?),
+        })
+    }
+
+    /// Writes them to the front of `out`.
+    #[inline]
+    fn emit(&self, out: &mut [u8]) -> Option<()> {
+        match self {
+            Extension::None => {}
+            Extension::Imm(bytes) => {
+                put(out, bytes)?;
+            }
+            Extension::Reth(reth) => {
+                put(out, reth)?;
+            }
+            Extension::RethImm(reth, bytes) => {
+                put(put(out, reth)?, bytes)?;
+            }
+            Extension::Aeth(aeth) => {
+                put(out, aeth)?;
+            }
+        }
+        Some(())
+    }
 }
 
 /// A received packet, from the BTH to the ICRC.
 ///
 /// # Invariants
 ///
-/// - The opcode's row of the table says which of `reth`, `aeth` and `imm` are there.
+/// - The `extension` is of the kind that the opcode's row of the table names.
 /// - `payload_offset + payload_len + pad + ICRC_LEN` is the length of the UDP payload; no term is
 ///   larger than that length, `pad` is at most 3, and `payload_len + pad` is a multiple of 4.
 /// - `payload_len` is at most [`MAX_PAYLOAD`], and 0 together with `pad` if the opcode has no
-///   payload. What else it may be depends on the path MTU: [`super::opcode::Payload::allows`].
+///   payload. What else it may be depends on the path MTU: [`super::opcode::Payload::allows`]. Of
+///   an opcode that is not served the payload is all that follows the BTH, however long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// What kind of packet this is.
@@ -81,12 +154,8 @@ pub struct Packet {
     pub dest_qpn: u32,
     /// Sequence number.
     pub psn: Psn,
-    /// The RETH, if the opcode has one.
-    pub reth: Option<RethInfo>,
-    /// The AETH, if the opcode has one.
-    pub aeth: Option<AethInfo>,
-    /// Immediate data in the order of the wire, if the opcode has some.
-    pub imm: Option<[u8; 4]>,
+    /// The extended headers.
+    pub extension: Extension,
     /// Where the payload begins, in bytes from the BTH.
     pub payload_offset: usize,
     /// Bytes of payload, without padding and ICRC.
@@ -143,28 +212,7 @@ pub fn parse(head: &[u8], udp_payload_len: usize) -> Result<Packet, ParseError> 
     let opcode = bth.opcode().ok_or(ParseError::UnknownOpcode)?;
     let info = opcode.info();
 
-    let mut reth = None;
-    if info.has_reth {
-        let header: Reth = take(&mut rest)?;
-        reth = Some(RethInfo {
-            va: header.va(),
-            rkey: header.rkey(),
-            length: header.length(),
-        });
-    }
-    let mut aeth = None;
-    if info.has_aeth {
-        let header: Aeth = take(&mut rest)?;
-        aeth = Some(AethInfo {
-            syndrome: header.syndrome(),
-            msn: header.msn(),
-        });
-    }
-    let mut imm = None;
-    if info.has_imm {
-        imm = Some(take::<ImmDt>(&mut rest)?.bytes);
-    }
-
+    let extension = Extension::parse(info.extension, &mut rest)?;
     let payload_offset = info.headers_len();
     let pad = bth.pad();
     let payload_len = payload_len(&info, udp_payload_len, pad)?;
@@ -176,9 +224,7 @@ pub fn parse(head: &[u8], udp_payload_len: usize) -> Result<Packet, ParseError> 
         pkey: bth.pkey(),
         dest_qpn: bth.dest_qp(),
         psn: bth.psn(),
-        reth,
-        aeth,
-        imm,
+        extension,
         payload_offset,
         payload_len,
         pad,
@@ -206,7 +252,7 @@ fn payload_len(info: &OpcodeInfo, total: usize, pad: u8) -> Result<usize, ParseE
     if padded % 4 != 0 {
         return Err(ParseError::BadLength);
     }
-    if payload > MAX_PAYLOAD {
+    if payload > MAX_PAYLOAD && info.payload != Payload::Opaque {
         return Err(ParseError::TooLong);
     }
     Ok(payload)
@@ -236,12 +282,8 @@ pub struct Headers {
     pub dest_qpn: u32,
     /// Sequence number.
     pub psn: Psn,
-    /// The RETH: there if and only if the opcode has one.
-    pub reth: Option<RethInfo>,
-    /// The AETH: there if and only if the opcode has one. Of its MSN the low 24 bits count.
-    pub aeth: Option<AethInfo>,
-    /// Immediate data in the order of the wire: there if and only if the opcode has some.
-    pub imm: Option<[u8; 4]>,
+    /// The extended headers, of the kind that the opcode has.
+    pub extension: Extension,
     /// Bytes of padding behind the payload, 0 to 3: see [`pad_for`].
     pub pad: u8,
 }
@@ -260,9 +302,7 @@ impl Headers {
             pkey: DEFAULT_PKEY,
             dest_qpn,
             psn,
-            reth: None,
-            aeth: None,
-            imm: None,
+            extension: Extension::None,
             pad: 0,
         }
     }
@@ -271,7 +311,7 @@ impl Headers {
     #[inline]
     pub const fn acknowledge(dest_qpn: u32, psn: Psn, syndrome: AethSyndrome, msn: u32) -> Self {
         let mut headers = Self::new(Opcode::RcAcknowledge, dest_qpn, psn);
-        headers.aeth = Some(AethInfo { syndrome, msn });
+        headers.extension = Extension::Aeth(Aeth::new(syndrome, msn));
         headers
     }
 
@@ -289,9 +329,7 @@ impl Headers {
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> Option<usize> {
         let info = self.opcode.info();
-        if info.has_reth != self.reth.is_some()
-            || info.has_aeth != self.aeth.is_some()
-            || info.has_imm != self.imm.is_some()
+        if info.extension != self.extension.kind()
             || self.pad > 3
             || (self.pad != 0 && !info.has_payload())
         {
@@ -304,16 +342,7 @@ impl Headers {
         bth.set_migreq(self.migreq);
         bth.set_pad(self.pad);
 
-        let mut rest = put(out, &bth)?;
-        if let Some(reth) = &self.reth {
-            rest = put(rest, &Reth::new(reth.va, reth.rkey, reth.length))?;
-        }
-        if let Some(aeth) = &self.aeth {
-            rest = put(rest, &Aeth::new(aeth.syndrome, aeth.msn))?;
-        }
-        if let Some(bytes) = self.imm {
-            put(rest, &ImmDt { bytes })?;
-        }
+        self.extension.emit(put(out, &bth)?)?;
         Some(info.headers_len())
     }
 }
@@ -337,9 +366,7 @@ impl From<&Packet> for Headers {
             pkey: packet.pkey,
             dest_qpn: packet.dest_qpn,
             psn: packet.psn,
-            reth: packet.reth,
-            aeth: packet.aeth,
-            imm: packet.imm,
+            extension: packet.extension,
             pad: packet.pad,
         }
     }
@@ -366,12 +393,8 @@ mod tests {
         let mut headers = Headers::new(Opcode::RcWriteOnlyImm, 0x1234, Psn::new(0x5678));
         headers.solicited = true;
         headers.ack_req = true;
-        headers.reth = Some(RethInfo {
-            va: 0xdead_beef,
-            rkey: 0x0102_0304,
-            length: 5,
-        });
-        headers.imm = Some([0xca, 0xfe, 0xba, 0xbe]);
+        let reth = Reth::new(0xdead_beef, 0x0102_0304, 5);
+        headers.extension = Extension::RethImm(reth, [0xca, 0xfe, 0xba, 0xbe]);
         headers.pad = pad_for(5);
         headers
     }
@@ -407,6 +430,10 @@ mod tests {
         };
         assert_eq!(with(1, 0xf1, 44), Err(ParseError::BadVersion));
         assert_eq!(with(0, 0x12, 44), Err(ParseError::UnknownOpcode));
+        assert_eq!(with(0, 0x24, 44), Err(ParseError::UnknownOpcode));
+        // What follows the BTH of a request that is not served is nobody's business.
+        let opaque = with(0, 0x13, 28 + 4096 + 16).unwrap();
+        assert_eq!((opaque.payload_offset, opaque.payload_len), (12, 4121));
         // Not even the padding is there; less than a header; a multiple of 4 it is not.
         assert_eq!(with(1, 0xf0, 36), Err(ParseError::TooShort));
         assert_eq!(with(1, 0xc0, 35), Err(ParseError::TooShort));
@@ -444,12 +471,13 @@ mod tests {
             change(&mut headers);
             headers.emit(&mut [0; 64]).is_none()
         };
-        assert!(refused(|h| h.reth = None));
-        assert!(refused(|h| h.imm = None));
-        assert!(refused(|h| h.aeth = Some(AethInfo {
-            syndrome: AethSyndrome::Ack { credits: 0 },
-            msn: 0
-        })));
+        let aeth = |h: &mut Headers| {
+            h.extension = Extension::Aeth(Aeth::new(AethSyndrome::Ack { credits: 0 }, 0));
+        };
+        assert!(refused(|h| h.extension = Extension::None));
+        assert!(refused(|h| h.extension = Extension::Imm([0; 4])));
+        assert!(refused(|h| h.extension = Extension::Reth(Reth::default())));
+        assert!(refused(aeth));
         assert!(refused(|h| h.pad = 4));
         assert!(refused(|h| h.opcode = Opcode::RcSendOnly));
         assert!(!refused(|h| h.pad = 0));

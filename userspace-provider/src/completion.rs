@@ -3,9 +3,9 @@
 //! A completion of the module becomes one of libibverbs.
 
 use crate::ffi::layout::IbvWc;
-use ferroce_core::uabi::cqe::Cqe;
+use ferroce_core::uabi::cqe::{Cqe, WC_PUBLIC};
 
-/// The fields of `struct ibv_wc`; what RoCE has no use for (LIDs, service level, P_Key index) is 0.
+/// The fields of `struct ibv_wc`; what RoCE has no use for (LIDs) is 0.
 #[inline]
 pub fn decode(cqe: &Cqe) -> IbvWc {
     IbvWc {
@@ -17,12 +17,18 @@ pub fn decode(cqe: &Cqe) -> IbvWc {
         imm_data: cqe.imm,
         qp_num: cqe.qp_num,
         src_qp: cqe.src_qp,
-        wc_flags: cqe.flags,
-        pkey_index: 0,
+        wc_flags: public_flags(cqe),
+        pkey_index: cqe.pkey_index,
         slid: 0,
-        sl: 0,
+        sl: cqe.sl,
         dlid_path_bits: 0,
     }
+}
+
+/// The flags of a completion that libibverbs knows.
+#[inline]
+pub fn public_flags(cqe: &Cqe) -> u32 {
+    cqe.flags & WC_PUBLIC
 }
 
 #[cfg(test)]
@@ -38,6 +44,10 @@ mod tests {
         for (i, at) in (8..40).step_by(4).enumerate() {
             slot[at..at + 4].copy_from_slice(&(100 + i as u32).to_ne_bytes());
         }
+        // Flags of the contract itself are not shown.
+        slot[32..36].copy_from_slice(&(106u32 | (0xffff << 16)).to_ne_bytes());
+        slot[48..50].copy_from_slice(&108u16.to_ne_bytes());
+        slot[52] = 109;
         let wc = decode(&Cqe::read_from_bytes(&slot).unwrap());
         let want = IbvWc {
             wr_id: 0x0102_0304_0506_0708,
@@ -49,9 +59,9 @@ mod tests {
             src_qp: 105,
             wc_flags: 106,
             vendor_err: 107,
-            pkey_index: 0,
+            pkey_index: 108,
             slid: 0,
-            sl: 0,
+            sl: 109,
             dlid_path_bits: 0,
         };
         assert_eq!(wc, want);

@@ -8,7 +8,7 @@
 //! | [`ring`] | index arithmetic of the shared rings |
 //! | [`request`] | a work request of libibverbs becomes a slot of the module |
 //! | [`completion`] | a completion of the module becomes one of libibverbs |
-//! | [`doorbell`] | the command that wakes the module |
+//! | [`doorbell`] | the command that makes the module look at a queue |
 //! | [`lock`] | the lock of a queue |
 //! | `ffi/` | everything that meets C or shared memory, and all the unsafe code |
 //!

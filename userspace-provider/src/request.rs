@@ -6,7 +6,7 @@
 //! no trace: the slot is only published after success.
 
 use crate::ffi::layout::{IbvRecvWr, IbvSendWr};
-use ferroce_core::uabi::wqe::{self, RecvWqe, SendWqe, Sge};
+use ferroce_core::uabi::wqe::{self, Parts, RecvWqe, SendWqe, Sge};
 use libc::{c_int, EINVAL, EOPNOTSUPP};
 use zerocopy::IntoBytes;
 
@@ -31,20 +31,33 @@ pub struct SendLimits {
     pub always: u8,
 }
 
+/// What a receive queue takes.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvLimits {
+    /// Most scatter/gather entries of a request.
+    pub max_sge: u32,
+}
+
 /// The opcodes of `enum ibv_wr_opcode` end here.
 const LAST_OPCODE: u32 = 15;
 
-fn opcode(number: u32) -> Result<u8, c_int> {
-    match u8::try_from(number) {
-        Ok(
-            op @ (wqe::OP_RDMA_WRITE
-            | wqe::OP_RDMA_WRITE_WITH_IMM
-            | wqe::OP_SEND
-            | wqe::OP_SEND_WITH_IMM
-            | wqe::OP_RDMA_READ),
-        ) => Ok(op),
-        _ if number <= LAST_OPCODE => Err(EOPNOTSUPP),
-        _ => Err(EINVAL),
+/// The number of an operation, and the parts of the header that it uses.
+fn operation(number: u32) -> Result<(u8, Parts), c_int> {
+    let served = |opcode: &u8| {
+        matches!(
+            *opcode,
+            wqe::OP_RDMA_WRITE
+                | wqe::OP_RDMA_WRITE_WITH_IMM
+                | wqe::OP_SEND
+                | wqe::OP_SEND_WITH_IMM
+                | wqe::OP_RDMA_READ
+        )
+    };
+    let opcode = u8::try_from(number).ok().filter(served);
+    match opcode.and_then(|opcode| Some((opcode, Parts::of(opcode)?))) {
+        Some(operation) => Ok(operation),
+        None if number <= LAST_OPCODE => Err(EOPNOTSUPP),
+        None => Err(EINVAL),
     }
 }
 
@@ -62,29 +75,23 @@ pub fn encode_send(
     sges: &[Sge],
     limits: &SendLimits,
 ) -> Result<(), c_int> {
-    let opcode = opcode(wr.opcode)?;
+    let (opcode, parts) = operation(wr.opcode)?;
     if sges.len() > limits.max_sge as usize || wr.send_flags & !u32::from(wqe::SEND_ALL) != 0 {
         return Err(EINVAL);
     }
     let flags = wr.send_flags as u8;
-    let is_send = matches!(opcode, wqe::OP_SEND | wqe::OP_SEND_WITH_IMM);
-    let has_imm = matches!(opcode, wqe::OP_SEND_WITH_IMM | wqe::OP_RDMA_WRITE_WITH_IMM);
+    let mut header = SendWqe::new(wr.wr_id, opcode, flags | limits.always);
     // The unions of the request hold whatever the application left there.
-    let mut header = SendWqe {
-        wr_id: wr.wr_id,
-        opcode,
-        flags: flags | limits.always,
-        num_sge: 0,
-        inline_len: 0,
-        remote_addr: if is_send { 0 } else { wr.remote_addr },
-        rkey: if is_send { 0 } else { wr.rkey },
-        imm: if has_imm { wr.imm_data } else { 0 },
-        reserved: [0; 2],
-    };
+    if parts.has(Parts::TARGET) {
+        header.set_remote(wr.remote_addr, wr.rkey);
+    }
+    if parts.has(Parts::EXTRA) {
+        header.set_imm(wr.imm_data);
+    }
     let mut at = size_of::<SendWqe>();
     if flags & wqe::SEND_INLINE == 0 {
         // Cannot truncate: `max_sge` is at most `wqe::MAX_SGE`.
-        header.num_sge = sges.len() as u16;
+        header.count = sges.len() as u16;
         slot.put(at, sges.as_bytes());
     } else {
         if opcode == wqe::OP_RDMA_READ {
@@ -94,7 +101,8 @@ pub fn encode_send(
         if len > u64::from(limits.max_inline) {
             return Err(EINVAL);
         }
-        header.inline_len = len as u32;
+        // Cannot truncate: `max_inline` is at most `wqe::MAX_INLINE`.
+        header.count = len as u16;
         for sge in sges {
             slot.gather(at, sge);
             at += sge.length as usize;
@@ -108,15 +116,15 @@ pub fn encode_send(
 ///
 /// # Errors
 ///
-/// EINVAL for a list longer than `max_sge`.
+/// EINVAL for a list longer than the queue takes.
 #[inline]
 pub fn encode_recv(
     slot: &impl Slot,
     wr: &IbvRecvWr,
     sges: &[Sge],
-    max_sge: u32,
+    limits: &RecvLimits,
 ) -> Result<(), c_int> {
-    if sges.len() > max_sge as usize {
+    if sges.len() > limits.max_sge as usize {
         return Err(EINVAL);
     }
     let header = RecvWqe {
@@ -208,10 +216,10 @@ mod tests {
         assert_eq!(got.wr_id, 0x1122_3344_5566_7788);
         assert_eq!(got.opcode, 1);
         assert_eq!(got.flags, 3);
-        assert_eq!((got.num_sge, got.inline_len), (3, 0));
-        assert_eq!((got.remote_addr, got.rkey), (0xdead_0000_beef, 0x77));
-        assert_eq!(got.imm, 0xaabb_ccdd);
-        assert_eq!(got.reserved, [0; 2]);
+        assert_eq!(got.count, 3);
+        assert_eq!((got.remote_addr(), got.rkey()), (0xdead_0000_beef, 0x77));
+        assert_eq!(got.imm(), 0xaabb_ccdd);
+        assert!(got.uses_only(Parts::of(1).unwrap()));
         assert_eq!(slot.bytes(48, 48), list.as_bytes());
         assert_eq!(slot.bytes(96, 1), [0xee]);
     }
@@ -221,13 +229,13 @@ mod tests {
         let slot = Plain::new();
         encode_send(&slot, &wr(wqe::OP_SEND, 0), &[], &LIMITS).unwrap();
         let got = slot.send();
-        assert_eq!((got.remote_addr, got.rkey, got.imm), (0, 0, 0));
-        assert_eq!((got.opcode, got.flags, got.num_sge), (2, 0, 0));
+        assert!(got.uses_only(Parts::NONE));
+        assert_eq!((got.opcode, got.flags, got.count), (2, 0, 0));
 
         encode_send(&slot, &wr(wqe::OP_RDMA_READ, 0), &[sge(1, 1)], &LIMITS).unwrap();
         let got = slot.send();
         assert_eq!(
-            (got.remote_addr, got.rkey, got.imm),
+            (got.remote_addr(), got.rkey(), got.imm()),
             (0xdead_0000_beef, 0x77, 0)
         );
     }
@@ -238,7 +246,7 @@ mod tests {
         let list = [sge(1, 3), sge(2, 0), sge(3, 37)];
         encode_send(&slot, &wr(wqe::OP_SEND, wqe::SEND_INLINE), &list, &LIMITS).unwrap();
         let got = slot.send();
-        assert_eq!((got.num_sge, got.inline_len), (0, 40));
+        assert_eq!(got.count, 40);
         assert_eq!(got.flags, wqe::SEND_INLINE);
         let mut want = vec![1; 3];
         want.extend([3; 37]);
@@ -314,9 +322,10 @@ mod tests {
             num_sge: 0,
         };
         let list = [sge(1, 2), sge(3, 4)];
-        assert_eq!(encode_recv(&slot, &wr, &list, 1), Err(EINVAL));
+        let limits = |max_sge| RecvLimits { max_sge };
+        assert_eq!(encode_recv(&slot, &wr, &list, &limits(1)), Err(EINVAL));
         assert!(slot.untouched());
-        encode_recv(&slot, &wr, &list, 2).unwrap();
+        encode_recv(&slot, &wr, &list, &limits(2)).unwrap();
         let (got, _) = RecvWqe::read_from_prefix(&slot.bytes(0, 16)).unwrap();
         assert_eq!((got.wr_id, got.num_sge, got.reserved), (9, 2, 0));
         assert_eq!(slot.bytes(16, 32), list.as_bytes());

@@ -45,16 +45,68 @@ impl Cursor {
         index.wrapping_sub(now) < limit
     }
 
-    /// Whether a consumer finds something in slot `index`; `producer` as above.
+    /// Whether a consumer of a ring with `entries` slots finds something in slot `index`;
+    /// `producer` as above.
+    ///
+    /// # Errors
+    ///
+    /// The index of the module is one that cannot be.
     #[inline]
-    pub fn has_entry(&self, index: u32, producer: impl FnOnce() -> u32) -> bool {
+    pub fn has_entry(
+        &self,
+        index: u32,
+        entries: u32,
+        producer: impl FnOnce() -> u32,
+    ) -> Result<bool, Scribbled> {
         if index != self.seen.load(Relaxed) {
-            return true;
+            return Ok(true);
         }
-        let now = producer();
-        self.seen.store(now, Relaxed);
-        index != now
+        self.look(index, entries, producer).map(|end| index != end)
     }
+
+    /// The index behind the last entry that a consumer can take, as it is now; otherwise as
+    /// [`Cursor::has_entry`].
+    pub fn look(
+        &self,
+        index: u32,
+        entries: u32,
+        producer: impl FnOnce() -> u32,
+    ) -> Result<u32, Scribbled> {
+        let end = producer();
+        if end.wrapping_sub(index) > entries {
+            return Err(Scribbled);
+        }
+        self.seen.store(end, Relaxed);
+        Ok(end)
+    }
+}
+
+/// Something in the process has written over the control block of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scribbled;
+
+/// Takes entries out of `first..end`: those that are not `kept`. The others move towards the end,
+/// in their order, by `copy(from, to)`. Returns the index of the first that is left.
+///
+/// The entries belong to the consumer, so that the producer writes to none of them meanwhile.
+pub fn take_out(
+    first: u32,
+    end: u32,
+    mut kept: impl FnMut(u32) -> bool,
+    mut copy: impl FnMut(u32, u32),
+) -> u32 {
+    let mut left = end;
+    let mut index = end;
+    while index != first {
+        index = index.wrapping_sub(1);
+        if kept(index) {
+            left = left.wrapping_sub(1);
+            if left != index {
+                copy(index, left);
+            }
+        }
+    }
+    left
 }
 
 /// Whether a ring is of the shape that `uabi::ring` promises, with slots of at least `stride`
@@ -106,11 +158,51 @@ mod tests {
     fn a_consumer_takes_what_was_produced_across_the_wrap() {
         let cursor = Cursor::default();
         cursor.reset(u32::MAX);
-        assert!(!cursor.has_entry(u32::MAX, || u32::MAX));
-        assert!(cursor.has_entry(u32::MAX, || 2));
-        assert!(cursor.has_entry(0, || unreachable!()));
-        assert!(cursor.has_entry(1, || unreachable!()));
-        assert!(!cursor.has_entry(2, || 2));
+        assert_eq!(cursor.has_entry(u32::MAX, 4, || u32::MAX), Ok(false));
+        assert_eq!(cursor.has_entry(u32::MAX, 4, || 2), Ok(true));
+        assert_eq!(cursor.has_entry(0, 4, || unreachable!()), Ok(true));
+        assert_eq!(cursor.has_entry(1, 4, || unreachable!()), Ok(true));
+        assert_eq!(cursor.has_entry(2, 4, || 2), Ok(false));
+    }
+
+    #[test]
+    fn a_producer_that_cannot_be_is_an_error_and_not_remembered() {
+        let cursor = Cursor::default();
+        cursor.reset(10);
+        for index in [15, 9, 0, 10 + (1 << 31), u32::MAX] {
+            assert_eq!(cursor.has_entry(10, 4, || index), Err(Scribbled));
+        }
+        assert_eq!(cursor.has_entry(10, 4, || 10), Ok(false));
+        assert_eq!(cursor.has_entry(10, 4, || 14), Ok(true));
+    }
+
+    /// Every choice of what goes, at every place of a small ring and across the wrap of the index.
+    #[test]
+    fn what_is_left_keeps_its_order_and_ends_where_it_ended() {
+        for first in [0u32, 5, u32::MAX - 2] {
+            for count in 0..=8u32 {
+                for choice in 0u32..1 << count {
+                    let slot = |index: u32| (index & 7) as usize;
+                    let end = first.wrapping_add(count);
+                    let ring = [const { Cell::new(0xee) }; 8];
+                    for i in 0..count {
+                        ring[slot(first.wrapping_add(i))].set(i);
+                    }
+                    let left = take_out(
+                        first,
+                        end,
+                        |index| (choice >> ring[slot(index)].get()) & 1 == 0,
+                        |from, to| ring[slot(to)].set(ring[slot(from)].get()),
+                    );
+                    let want: Vec<_> = (0..count).filter(|i| (choice >> i) & 1 == 0).collect();
+                    let len = end.wrapping_sub(left);
+                    let got: Vec<_> = (0..len)
+                        .map(|i| ring[slot(left.wrapping_add(i))].get())
+                        .collect();
+                    assert_eq!(got, want, "{first} {count} {choice:b}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use sources::{run, scratch, sources};
 use std::{
     env, fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Child, Command, Output, Stdio},
 };
 
 /// The shared object that cargo has built for this test.
@@ -31,38 +31,78 @@ fn mock(name: &str) -> PathBuf {
         .join(name)
 }
 
+/// The versions of the symbols, as libibverbs has them.
+fn version_script(folder: &Path, abi: u32) -> String {
+    let script = folder.join("versions");
+    let text = format!(
+        "IBVERBS_1.6 {{ global: ibv_qp_to_qp_ex; }};\n\
+         IBVERBS_1.14 {{ global: ibv_query_qp_data_in_order; }} IBVERBS_1.6;\n\
+         IBVERBS_PRIVATE_{abi} {{ global: verbs_*; _verbs_*; ibv_cmd_*; }} IBVERBS_1.14;\n"
+    );
+    fs::write(&script, text).expect("the folder is writable");
+    format!("-Wl,--version-script={}", script.display())
+}
+
+/// Runs a C program with the provider in a pretended libibverbs made of `source`'s headers.
+fn run_mock(name: &str, source: &sources::Source, program: &str, flags: &[&str]) -> String {
+    let folder = scratch(&format!("{name}-{}", source.abi));
+    let script = version_script(&folder, source.abi);
+    let mut library_flags = vec!["-shared", "-fPIC", "-Wl,-soname,libibverbs.so.1", &script];
+    library_flags.extend(flags);
+    let library = source.compile(
+        &folder,
+        "libibverbs.so.1",
+        &mock("libibverbs.c"),
+        &library_flags,
+    );
+    let library = library.to_str().expect("the folder has a plain name");
+    let program = source.compile(&folder, "program", &mock(program), &["-pthread", library]);
+    let output = run(Command::new(program)
+        .arg(provider())
+        .env("LD_LIBRARY_PATH", &folder));
+    let _ = fs::remove_dir_all(folder);
+    output
+}
+
 #[test]
 fn every_verb_works_in_both_abis() {
     for source in sources() {
-        let folder = scratch(&format!("verbs-{}", source.abi));
-        let soname = "-Wl,-soname,libibverbs.so.1";
-        source.compile(
-            &folder,
-            "libibverbs.so.1",
-            &mock("libibverbs.c"),
-            &["-shared", "-fPIC", soname],
-        );
-        let library = folder.join("libibverbs.so.1");
-        let scenario = source.compile(
-            &folder,
-            "scenario",
-            &mock("scenario.c"),
-            &[
-                "-pthread",
-                library.to_str().expect("the folder has a plain name"),
-            ],
-        );
-        let output = run(Command::new(scenario)
-            .arg(provider())
-            .env("LD_LIBRARY_PATH", &folder));
+        let output = run_mock("verbs", &source, "scenario.c", &[]);
         assert_eq!(output, "ok\n", "private ABI {}", source.abi);
-        let _ = fs::remove_dir_all(folder);
+    }
+}
+
+/// rdma-core 36 to 43 and 44 have a shorter `struct verbs_qp` than later ones of the same ABI.
+#[test]
+fn every_verb_works_with_older_forms_of_abi_34() {
+    let newest = |source: &&sources::Source| source.abi == 34 && !source.older;
+    for source in sources().iter().filter(newest) {
+        for at in [344, 352] {
+            let flag = format!("-DQP_COMP_MASK={at}");
+            let output = run_mock(&format!("older-{at}"), source, "scenario.c", &[&flag]);
+            assert_eq!(output, "ok\n", "comp_mask at {at}");
+        }
+    }
+}
+
+/// A `struct verbs_context` of another length has other operations: devices cannot be opened.
+#[test]
+fn another_context_is_refused_and_nothing_is_written_over() {
+    for source in sources() {
+        let output = run_mock("context", &source, "context.c", &["-DEXTRA_CONTEXT=48"]);
+        assert_eq!(output, "refused\n", "private ABI {}", source.abi);
     }
 }
 
 /// Loads the provider with a libibverbs made of `source`, in a program that keeps it to itself.
-fn load_with(name: &str, source: &str) -> Output {
+fn load_with(name: &str, abi: u32, source: &str) -> Output {
+    load_with_stderr(name, abi, source, Stdio::piped())
+}
+
+/// The same, with something else for stderr.
+fn load_with_stderr(name: &str, abi: u32, source: &str, stderr: Stdio) -> Output {
     let folder = scratch(name);
+    let script = version_script(&folder, abi);
     let compile = |output: &str, source: &str, flags: &[&str]| {
         let file = folder.join(format!("{output}.c"));
         fs::write(&file, source).expect("the folder is writable");
@@ -75,7 +115,7 @@ fn load_with(name: &str, source: &str) -> Output {
     compile(
         "libibverbs.so.1",
         source,
-        &["-shared", "-fPIC", "-Wl,-soname,libibverbs.so.1"],
+        &["-shared", "-fPIC", "-Wl,-soname,libibverbs.so.1", &script],
     );
     let program = "#include <dlfcn.h>\n#include <stdio.h>\n\
         int main(int argc, char **argv)\n{\n\
@@ -85,7 +125,10 @@ fn load_with(name: &str, source: &str) -> Output {
     let output = Command::new(folder.join("program"))
         .arg(provider())
         .env("LD_LIBRARY_PATH", &folder)
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(stderr)
+        .spawn()
+        .and_then(Child::wait_with_output)
         .expect("the program runs");
     let _ = fs::remove_dir_all(folder);
     output
@@ -108,28 +151,56 @@ const UNWANTED: &str = "#include <stdlib.h>\nvoid FUNCTION(const void *ops) { ab
 #[test]
 fn an_unknown_abi_is_refused_by_name() {
     let source = UNWANTED.replace("FUNCTION", "verbs_register_driver_99");
-    assert_refused(&load_with("unknown", &source), "private ABI 99");
+    assert_refused(&load_with("unknown", 99, &source), "private ABI 99");
 }
 
 #[test]
 fn a_library_without_private_abi_is_refused() {
-    assert_refused(&load_with("none", "int none;\n"), "no libibverbs");
+    assert_refused(&load_with("none", 99, "int none;\n"), "no libibverbs");
 }
 
 #[test]
 fn an_early_form_of_abi_34_is_refused() {
     let source = UNWANTED.replace("FUNCTION", "verbs_register_driver_34");
-    assert_refused(&load_with("early", &source), "older than rdma-core 36");
+    assert_refused(&load_with("early", 34, &source), "older than rdma-core 36");
 }
 
 #[test]
 fn a_missing_function_is_named() {
     let source = UNWANTED.replace("FUNCTION", "verbs_register_driver_65")
-        + "int ibv_query_qp_data_in_order(void) { return 0; }\n";
+        + "int ibv_query_qp_data_in_order(void) { return 0; }\n\
+           void *ibv_qp_to_qp_ex(char *qp) { return qp[360] & 2 ? qp : 0; }\n";
     assert_refused(
-        &load_with("missing", &source),
+        &load_with("missing", 65, &source),
         "_verbs_init_and_alloc_context",
     );
+}
+
+#[test]
+fn an_unknown_queue_pair_is_refused() {
+    let source = UNWANTED.replace("FUNCTION", "verbs_register_driver_34")
+        + "int ibv_query_qp_data_in_order(void) { return 0; }\n\
+           void *ibv_qp_to_qp_ex(char *qp) { return qp[368] & 2 ? qp : 0; }\n";
+    assert_refused(&load_with("qp", 34, &source), "unknown struct verbs_qp");
+}
+
+/// The private functions are those of libibverbs, not what another library calls the same.
+#[test]
+fn a_symbol_without_the_version_is_not_libibverbs() {
+    let source = UNWANTED.replace("FUNCTION", "verbs_register_driver_34");
+    // The script gives the symbol the version of another ABI.
+    assert_refused(&load_with("version", 65, &source), "private ABI 34");
+}
+
+/// What cannot be said is not said: the program lives on.
+#[test]
+fn a_stderr_that_cannot_be_written_to_does_no_harm() {
+    let full = fs::OpenOptions::new().write(true).open("/dev/full");
+    let source = UNWANTED.replace("FUNCTION", "verbs_register_driver_99");
+    let stderr = full.expect("there is /dev/full").into();
+    let output = load_with_stderr("stderr", 99, &source, stderr);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.stdout, b"loaded\n");
 }
 
 #[test]

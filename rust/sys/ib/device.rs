@@ -3,41 +3,46 @@
 //! The RDMA device: made, registered, found and taken down.
 
 use super::driver::{
-    Driver,
-    Table, //
+    self,
+    Driver, //
 };
 use super::object::Object;
 use crate::sys::bindings;
-use crate::sys::net::NetDevice;
+use crate::sys::net::{
+    NetDevice,
+    Underlay, //
+};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use kernel::prelude::*;
+use kernel::str::CStrExt;
+
+pub use super::attribute::install as install_attributes;
 
 /// Creates a device on a netdev and registers it: from here on users can open it.
 ///
 /// `guid` is the node GUID, big-endian. On failure `data` is dropped and nothing is left.
-pub fn register<D: Driver>(name: &CStr, netdev: &NetDevice, guid: u64, data: D::Device) -> Result {
-    // SAFETY: The size is that of our object; the netdev is referenced and so is its namespace.
+pub fn register<D: Driver>(name: &CStr, underlay: &Underlay, guid: u64, data: D::Device) -> Result {
+    let netdev = underlay.netdev();
+    // SAFETY: The size is that of our object; the namespace is the one that the resident keeps.
     let device = unsafe {
         bindings::_ib_alloc_device(
             Object::<bindings::ib_device, D::Device>::SIZE,
-            bindings::ferroce_netdev_net(netdev.as_ptr()),
+            underlay.resident().as_ptr(),
         )
     };
-    if device.is_null() {
-        return Err(ENOMEM);
-    }
+    let core = NonNull::new(device).ok_or(ENOMEM)?;
     // SAFETY: `device` is fresh. Our part is complete before `ib_set_device_ops` installs the
     // function that drops it, so that `ib_dealloc_device` is right from here on.
     unsafe {
-        Object::init(device, data);
+        Object::init(core, data);
         (*device).node_type = bindings::RDMA_NODE_IB_CA as u8;
         (*device).phys_port_cnt = 1;
         (*device).num_comp_vectors = bindings::ferroce_possible_cpus() as c_int;
         (*device).node_guid = guid;
-        (*device).uverbs_cmd_mask |= bindings::FERROCE_EXTRA_COMMANDS;
-        bindings::ferroce_set_node_desc(device);
-        let ops = Table::<D>::ops(bindings::ferroce_this_module());
+        (*device).uverbs_cmd_mask |= D::COMMANDS;
+        bindings::ferroce_set_node_desc(device, D::DESCRIPTION.as_char_ptr());
+        let ops = driver::operations::<D>(bindings::ferroce_this_module());
         bindings::ib_set_device_ops(device, &ops);
     }
     // SAFETY: `device` is not registered yet; the name outlives the call.
@@ -78,7 +83,7 @@ impl<D: Driver> Registered<D> {
     /// What the device is to its driver.
     pub fn data(&self) -> &D::Device {
         // SAFETY: By the type invariant.
-        unsafe { Object::private(self.0.as_ptr()) }
+        unsafe { Object::private(self.0) }
     }
 
     /// Tells the users of the device when the state of its port has become another.
@@ -107,29 +112,4 @@ impl<D: Driver> Drop for Registered<D> {
 pub fn unregister_all<D: Driver>() {
     // SAFETY: The id belongs to us alone.
     unsafe { bindings::ib_unregister_driver(D::ID) };
-}
-
-/// Installs what the sysfs attributes of the devices call. Once, before the first device.
-pub fn install_attributes<D: Driver>() {
-    // SAFETY: No device exists yet, so that nobody reads the variable.
-    unsafe {
-        bindings::ferroce_attributes.local_path = Some(local_path::<D>);
-        bindings::ferroce_attributes.set_local_path = Some(set_local_path::<D>);
-    }
-}
-
-/// # Safety
-///
-/// For the attributes of a registered device of `D` only.
-unsafe extern "C" fn local_path<D: Driver>(device: *mut bindings::ib_device) -> bool {
-    // SAFETY: By the requirement.
-    D::local_path(unsafe { Object::private(device) })
-}
-
-/// # Safety
-///
-/// As for [`local_path`].
-unsafe extern "C" fn set_local_path<D: Driver>(device: *mut bindings::ib_device, on: bool) {
-    // SAFETY: By the requirement.
-    D::set_local_path(unsafe { Object::private(device) }, on)
 }

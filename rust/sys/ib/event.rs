@@ -1,74 +1,112 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Upcalls: telling ib_core's users that something happened to a CQ or a QP.
+//! Upcalls: telling the users of ib_core that something happened to a CQ or a QP.
 //!
-//! The data path keeps a handle after ib_core may have freed the object, so the handle is cleared
-//! first and every upcall runs in an RCU read section that clearing waits for. Upcalls are made
-//! with no lock of ours held: a handler may poll or post.
+//! The data path may keep its handle when ib_core has freed the object. So a handle leads to the
+//! object by a [`Revocable`], and the object itself has the other end of it ([`Attached`]), which
+//! revokes it when the object is destroyed or when its creation fails.
 
-use super::object::{
-    CqRef,
-    QpRef, //
-};
 use crate::sys::bindings;
-use crate::sys::table::wait_for_readers;
-use core::sync::atomic::{
-    AtomicPtr,
-    Ordering, //
-};
-use kernel::sync::rcu;
+use crate::sys::revocable::Revocable;
+use core::ptr::NonNull;
+use kernel::prelude::*;
+use kernel::sync::Arc;
 
-/// The upcalls of a completion queue.
+/// The address of an object.
+struct Pointer<C>(NonNull<C>);
+
+// SAFETY: An address; whoever uses it says why he may.
+unsafe impl<C> Send for Pointer<C> {}
+// SAFETY: As above.
+unsafe impl<C> Sync for Pointer<C> {}
+
+/// The object's end: while it exists, upcalls reach the object.
+pub(super) struct Attached<C: 'static>(Arc<Revocable<Pointer<C>>>);
+
+impl<C> Attached<C> {
+    /// # Safety
+    ///
+    /// `core` must be valid until the result was dropped, and its fields for upcalls (handlers and
+    /// their contexts) must not change meanwhile.
+    pub(super) unsafe fn new(core: NonNull<C>) -> Result<Self> {
+        Ok(Self(Arc::new(
+            Revocable::new(Pointer(core)),
+            GFP_KERNEL_ACCOUNT,
+        )?))
+    }
+}
+
+impl<C> Attached<C> {
+    /// When it returns no upcall is running and none will come. May sleep.
+    pub(super) fn revoke(&self) {
+        self.0.revoke();
+    }
+}
+
+impl<C> Drop for Attached<C> {
+    fn drop(&mut self) {
+        self.revoke();
+    }
+}
+
+/// Upcalls of one object.
 ///
 /// # Invariants
 ///
-/// The pointer is null or a live `ib_cq`; it is cleared, and readers are waited for, before the
-/// object is freed.
-pub struct CqUpcall(AtomicPtr<bindings::ib_cq>);
+/// While access is granted, the pointer leads to a live object: see [`Attached::new`].
+struct Upcall<C: 'static>(Arc<Revocable<Pointer<C>>>);
+
+impl<C> Upcall<C> {
+    fn of(attached: &Attached<C>) -> Self {
+        // INVARIANT: By the requirement of `Attached::new`.
+        Self(attached.0.clone())
+    }
+
+    /// Calls `call` with the object, unless it is being destroyed.
+    fn with(&self, call: impl FnOnce(*mut C)) {
+        if let Some(object) = self.0.access() {
+            call(object.0.as_ptr());
+        }
+    }
+}
+
+/// The upcalls of a completion queue.
+///
+/// They may be made in any context, but with no lock held that a handler may want (it may poll and
+/// post), not by a call of the user whom the handler belongs to, and one at a time for a CQ.
+pub struct CqUpcall(Upcall<bindings::ib_cq>);
 
 impl CqUpcall {
-    /// For a CQ that is being created; its owner calls [`Self::detach`] before it is freed.
-    pub fn new(cq: CqRef<'_>) -> Self {
-        Self(AtomicPtr::new(cq.as_raw()))
+    pub(super) fn of(attached: &Attached<bindings::ib_cq>) -> Self {
+        Self(Upcall::of(attached))
     }
 
     /// A completion was added that somebody waits for.
-    pub fn completion(&self, _rcu: &rcu::Guard) {
-        let cq = self.0.load(Ordering::Acquire);
-        if cq.is_null() {
-            return;
-        }
-        // SAFETY: By the type invariant `cq` lives for this read section; the handler may be
-        // called in atomic context.
-        unsafe {
-            if let Some(handler) = (*cq).comp_handler {
-                handler(cq, (*cq).cq_context);
+    pub fn completion(&self) {
+        self.0.with(|cq| {
+            // SAFETY: `cq` is live, see `Upcall`.
+            unsafe {
+                if let Some(handler) = (*cq).comp_handler {
+                    handler(cq, (*cq).cq_context);
+                }
             }
-        }
+        });
     }
 
     /// The queue overflowed, or cannot be used any more.
-    pub fn error(&self, _rcu: &rcu::Guard) {
-        let cq = self.0.load(Ordering::Acquire);
-        if cq.is_null() {
-            return;
-        }
-        // SAFETY: As in `completion`; the event is filled as its kind wants it.
-        unsafe {
-            let mut event: bindings::ib_event = pin_init::zeroed();
-            event.device = (*cq).device;
-            event.event = bindings::ib_event_type_IB_EVENT_CQ_ERR;
-            event.element.cq = cq;
-            if let Some(handler) = (*cq).event_handler {
-                handler(&mut event, (*cq).cq_context);
+    pub fn error(&self) {
+        self.0.with(|cq| {
+            // SAFETY: `cq` is live, see `Upcall`; the event is filled as its kind wants it.
+            unsafe {
+                let mut event: bindings::ib_event = pin_init::zeroed();
+                event.device = (*cq).device;
+                event.event = bindings::ib_event_type_IB_EVENT_CQ_ERR;
+                event.element.cq = cq;
+                if let Some(handler) = (*cq).event_handler {
+                    handler(&mut event, (*cq).cq_context);
+                }
             }
-        }
-    }
-
-    /// Ends the upcalls: when this returns none is running and none will come. May sleep.
-    pub fn detach(&self) {
-        self.0.store(core::ptr::null_mut(), Ordering::Release);
-        wait_for_readers();
+        });
     }
 }
 
@@ -87,48 +125,39 @@ pub enum QpEvent {
     AccessError,
 }
 
-/// The upcalls of a QP.
-///
-/// # Invariants
-///
-/// As for [`CqUpcall`].
-pub struct QpUpcall(AtomicPtr<bindings::ib_qp>);
-
-impl QpUpcall {
-    /// For a QP that is being created; its owner calls [`Self::detach`] before it is freed.
-    pub fn new(qp: QpRef<'_>) -> Self {
-        Self(AtomicPtr::new(qp.as_raw()))
-    }
-
-    /// Reports an event.
-    pub fn event(&self, event: QpEvent, _rcu: &rcu::Guard) {
-        let qp = self.0.load(Ordering::Acquire);
-        if qp.is_null() {
-            return;
-        }
-        let kind = match event {
+impl QpEvent {
+    fn as_raw(self) -> bindings::ib_event_type {
+        match self {
             QpEvent::CommEstablished => bindings::ib_event_type_IB_EVENT_COMM_EST,
             QpEvent::SqDrained => bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
             QpEvent::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,
             QpEvent::RequestError => bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
             QpEvent::AccessError => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
-        };
-        // SAFETY: By the type invariant `qp` lives for this read section; the handler may be
-        // called in atomic context; the event is filled as its kind wants it.
-        unsafe {
-            let mut event: bindings::ib_event = pin_init::zeroed();
-            event.device = (*qp).device;
-            event.event = kind;
-            event.element.qp = qp;
-            if let Some(handler) = (*qp).event_handler {
-                handler(&mut event, (*qp).qp_context);
-            }
         }
     }
+}
 
-    /// Ends the upcalls, as [`CqUpcall::detach`]. May sleep.
-    pub fn detach(&self) {
-        self.0.store(core::ptr::null_mut(), Ordering::Release);
-        wait_for_readers();
+/// The upcalls of a QP; the contexts are those of [`CqUpcall`].
+pub struct QpUpcall(Upcall<bindings::ib_qp>);
+
+impl QpUpcall {
+    pub(super) fn of(attached: &Attached<bindings::ib_qp>) -> Self {
+        Self(Upcall::of(attached))
+    }
+
+    /// Reports an event.
+    pub fn event(&self, event: QpEvent) {
+        self.0.with(|qp| {
+            // SAFETY: `qp` is live, see `Upcall`; the event is filled as its kind wants it.
+            unsafe {
+                let mut raw: bindings::ib_event = pin_init::zeroed();
+                raw.device = (*qp).device;
+                raw.event = event.as_raw();
+                raw.element.qp = qp;
+                if let Some(handler) = (*qp).event_handler {
+                    handler(&mut raw, (*qp).qp_context);
+                }
+            }
+        });
     }
 }

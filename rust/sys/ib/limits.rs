@@ -1,17 +1,55 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a device and its port report of themselves.
+//! What a device and its port report of themselves: the form of it, and the names of flags.
 
 use crate::sys::bindings;
-use kernel::prelude::*;
 
-/// The one partition key of RoCE: the default one, full membership.
-pub const DEFAULT_PKEY: u16 = 0xffff;
+/// Flags of a device (`enum ib_device_cap_flags`).
+pub mod capability {
+    use crate::sys::bindings;
+
+    /// It answers with RNR NAKs.
+    pub const RNR_NAK: u64 = bindings::ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN as u64;
+    /// It tells when its port comes up or goes down.
+    pub const PORT_EVENTS: u64 = bindings::ib_device_cap_flags_IB_DEVICE_PORT_ACTIVE_EVENT as u64;
+    /// Its system image GUID means something.
+    pub const SYSTEM_GUID: u64 = bindings::ib_device_cap_flags_IB_DEVICE_SYS_IMAGE_GUID as u64;
+    /// `rdma link delete` may take it away (among `kernel_capabilities`).
+    pub const USER_UNREGISTERS: u64 = bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG as u64;
+}
+
+/// Commands that ib_core offers only if a driver asks for them.
+pub mod command {
+    use crate::sys::bindings;
+
+    /// The doorbell of send queues.
+    pub const POST_SEND: u64 = 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_SEND;
+    /// The doorbell of receive queues.
+    pub const POST_RECV: u64 = 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_RECV;
+}
+
+/// What a port speaks (`core_cap_flags`).
+pub mod protocol {
+    use crate::sys::bindings;
+
+    /// RoCEv2.
+    pub const ROCE_V2: u32 = bindings::RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP;
+    /// Address handles are those of an Ethernet.
+    pub const ETHERNET_ADDRESSES: u32 = bindings::RDMA_CORE_CAP_ETH_AH;
+}
 
 /// What `query_device` reports. What is not here is 0: not supported.
 pub struct DeviceLimits {
     /// GUID of the node, big-endian.
     pub guid: u64,
+    /// Version of the driver: major, minor, patch.
+    pub version: [u16; 3],
+    /// OUI of the vendor.
+    pub vendor_id: u32,
+    /// See [`capability`].
+    pub capabilities: u64,
+    /// See [`capability`]; those for users in the kernel.
+    pub kernel_capabilities: u64,
     /// Bytes of the largest memory region.
     pub max_mr_size: u64,
     /// QPs.
@@ -32,6 +70,12 @@ pub struct DeviceLimits {
     pub max_ah: u32,
     /// RDMA READs outstanding at one QP, in either direction.
     pub max_rd_atomic: u32,
+    /// RDMA READs of peers outstanding at all QPs together.
+    pub max_res_rd_atomic: u32,
+    /// Partition keys.
+    pub max_pkeys: u16,
+    /// The time it takes us to answer: 4.096 us times 2 to this power.
+    pub ack_delay: u8,
 }
 
 /// A limit in the type of its field, which is signed up to Linux 7.2 and unsigned from 7.3 on.
@@ -40,19 +84,17 @@ fn number<T: TryFrom<u32> + From<u8>>(limit: u32) -> T {
 }
 
 impl DeviceLimits {
-    pub(super) fn fill(self, attr: &mut bindings::ib_device_attr) {
+    pub(super) fn to_raw(&self, attr: &mut bindings::ib_device_attr) {
+        let [major, minor, patch] = self.version.map(u64::from);
+        attr.fw_ver = (major << 32) | (minor << 16) | patch;
         attr.sys_image_guid = self.guid;
         attr.max_mr_size = self.max_mr_size;
         attr.page_size_cap = u64::MAX & !(bindings::PAGE_SIZE as u64).wrapping_sub(1);
-        // An OUI that is not assigned: this is no product of a hardware vendor.
-        attr.vendor_id = 0xff_ffff;
+        attr.vendor_id = self.vendor_id;
         attr.max_qp = number(self.max_qp);
         attr.max_qp_wr = number(self.max_qp_wr);
-        attr.device_cap_flags = (bindings::ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN
-            | bindings::ib_device_cap_flags_IB_DEVICE_PORT_ACTIVE_EVENT
-            | bindings::ib_device_cap_flags_IB_DEVICE_SYS_IMAGE_GUID)
-            as u64;
-        attr.kernel_cap_flags = bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG.into();
+        attr.device_cap_flags = self.capabilities;
+        attr.kernel_cap_flags = self.kernel_capabilities;
         attr.max_send_sge = number(self.max_sge);
         attr.max_recv_sge = number(self.max_sge);
         attr.max_sge_rd = number(self.max_sge);
@@ -63,12 +105,30 @@ impl DeviceLimits {
         attr.max_ah = number(self.max_ah);
         attr.max_qp_rd_atom = number(self.max_rd_atomic);
         attr.max_qp_init_rd_atom = number(self.max_rd_atomic);
-        attr.max_res_rd_atom = number(self.max_rd_atomic.saturating_mul(self.max_qp));
+        attr.max_res_rd_atom = number(self.max_res_rd_atomic);
         attr.atomic_cap = bindings::ib_atomic_cap_IB_ATOMIC_NONE;
         attr.masked_atomic_cap = bindings::ib_atomic_cap_IB_ATOMIC_NONE;
-        attr.max_pkeys = 1;
-        attr.local_ca_ack_delay = 15;
+        attr.max_pkeys = self.max_pkeys;
+        attr.local_ca_ack_delay = self.ack_delay;
     }
+}
+
+/// What does not change of a port, an Ethernet one.
+pub struct PortConstants {
+    /// See [`protocol`].
+    pub protocols: u32,
+    /// Entries of the GID table: ib_core fills it from the addresses of the netdev.
+    pub gid_table_len: u16,
+    /// The GIDs are IP addresses.
+    pub ip_gids: bool,
+    /// The partition keys.
+    pub pkeys: &'static [u16],
+    /// Virtual lanes.
+    pub virtual_lanes: u8,
+    /// Greatest path MTU ever, in bytes.
+    pub max_mtu: u32,
+    /// Bytes of the longest message.
+    pub max_message: u32,
 }
 
 /// What `query_port` reports beside what ib_core finds out from the netdev.
@@ -79,40 +139,43 @@ pub struct PortState {
     pub active_mtu: u32,
 }
 
-/// Entries of the GID table: ib_core fills it from the addresses of the netdev.
-const GID_TABLE_LEN: c_int = 256;
+/// `enum ib_mtu`: 256 is 1, 4096 is 5.
+fn mtu(bytes: u32) -> bindings::ib_mtu {
+    bytes.trailing_zeros().wrapping_sub(7)
+}
 
-impl PortState {
-    /// # Safety
-    ///
-    /// `device` must be a live device.
-    pub(super) unsafe fn fill(
-        self,
-        device: *mut bindings::ib_device,
-        port: u32,
-        attr: &mut bindings::ib_port_attr,
-    ) {
+impl PortConstants {
+    /// Entries of the table of partition keys.
+    pub(super) fn pkey_table_len(&self) -> u16 {
+        self.pkeys.len() as u16
+    }
+
+    pub(super) fn immutable(&self, immutable: &mut bindings::ib_port_immutable) {
+        immutable.core_cap_flags = self.protocols;
+        immutable.gid_tbl_len = self.gid_table_len.into();
+        immutable.pkey_tbl_len = self.pkey_table_len().into();
+    }
+
+    /// All that is reported of the port in this state.
+    pub(super) fn to_raw(&self, state: PortState, attr: &mut bindings::ib_port_attr) {
         // LinkUp and Disabled (IBTA 14.2.5.6, PortInfo:PortPhysicalState).
         const LINK_UP: u8 = 5;
         const DISABLED: u8 = 3;
-        // SAFETY: By the requirement. While the netdev goes away this fails, and the values stay.
-        unsafe {
-            bindings::ib_get_eth_speed(device, port, &mut attr.active_speed, &mut attr.active_width)
-        };
-        if self.active {
+        if state.active {
             attr.state = bindings::ib_port_state_IB_PORT_ACTIVE;
             attr.phys_state = LINK_UP;
         } else {
             attr.state = bindings::ib_port_state_IB_PORT_DOWN;
             attr.phys_state = DISABLED;
         }
-        attr.max_mtu = bindings::ib_mtu_IB_MTU_4096;
-        // 256 is 1, 4096 is 5 (`enum ib_mtu`).
-        attr.active_mtu = self.active_mtu.trailing_zeros().wrapping_sub(7);
-        attr.phys_mtu = self.active_mtu;
-        attr.gid_tbl_len = GID_TABLE_LEN;
+        attr.max_mtu = mtu(self.max_mtu);
+        attr.active_mtu = mtu(state.active_mtu);
+        attr.phys_mtu = state.active_mtu;
+        attr.gid_tbl_len = self.gid_table_len.into();
         attr.port_cap_flags = 0;
-        attr.max_msg_sz = 1 << 31;
-        attr.pkey_tbl_len = 1;
+        attr.max_vl_num = self.virtual_lanes;
+        attr.set_ip_gids(self.ip_gids.into());
+        attr.max_msg_sz = self.max_message;
+        attr.pkey_tbl_len = self.pkey_table_len();
     }
 }

@@ -3,14 +3,28 @@
 //! ib_core: the device, its verbs objects and its upcalls as safe types.
 //!
 //! ib_core allocates the C objects at the size we declare, and frees them right after our destroy
-//! function. What is ours lives behind the C object ([`object::Object`]) and is usually an `Arc`
-//! that the data path shares; [`driver`] holds the one table of operations and its trampolines.
+//! function. What is ours lives behind the C object ([`object`]) and usually holds an `Arc` that
+//! the data path shares. A driver names its types in [`driver`]; each kind of object has a file
+//! with the trait that its type implements, and with the operations of ib_core that call it
+//! ([`call`]).
 
+pub mod access;
+pub mod ah;
+pub mod attribute;
+mod call;
+pub mod context;
+pub mod counters;
+pub mod cq;
 pub mod device;
 pub mod driver;
 pub mod event;
 pub mod limits;
 pub mod link;
+pub mod mr;
 pub mod object;
+pub mod path;
+pub mod pd;
 pub mod qp;
+pub mod query;
+pub mod reference;
 pub mod udata;

@@ -1,52 +1,104 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The provider's part of a verbs command.
+//!
+//! The structures in it may grow at their end. A request must be as long as the first version of
+//! its structure; what an older provider leaves out reads as zeros, and what a newer one adds must
+//! be zeros. Of a response the provider gets as much as it has room for, and zeros in what is left.
 
-use super::object::ContextRef;
+use super::call::Argument;
+use super::reference::{
+    ContextRef,
+    Reference, //
+};
 use crate::sys::bindings;
 use crate::sys::errno::EOPNOTSUPP;
 use core::marker::PhantomData;
+use core::ptr::NonNull;
 use kernel::error::to_result;
 use kernel::prelude::*;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// A structure that a provider sends.
+pub trait Request: FromBytes + IntoBytes {
+    /// Its length when it was first published, which does not change when it grows.
+    const FIRST_LENGTH: usize;
+}
 
 /// Request and response buffers of one command of a user process.
 ///
 /// # Invariants
 ///
-/// The pointer is the `driver_udata` of a live attribute bundle.
-pub struct Udata<'a>(*mut bindings::ib_udata, PhantomData<&'a ()>);
+/// The pointer is the `driver_udata` of an attribute bundle that is valid for `'a`.
+pub struct Udata<'a>(NonNull<bindings::ib_udata>, PhantomData<&'a ()>);
+
+impl Argument for Option<Udata<'_>> {
+    type Raw = *mut bindings::ib_udata;
+
+    unsafe fn from_raw(raw: *mut bindings::ib_udata) -> Result<Self> {
+        // INVARIANT: By the requirement: what is not null is in the bundle of the command.
+        Ok(NonNull::new(raw).map(|udata| Udata(udata, PhantomData)))
+    }
+}
+
+/// Objects of users in the kernel have no udata; they are refused.
+impl Argument for Udata<'_> {
+    type Raw = *mut bindings::ib_udata;
+
+    unsafe fn from_raw(raw: *mut bindings::ib_udata) -> Result<Self> {
+        // SAFETY: The same requirement.
+        unsafe { <Option<Self> as Argument>::from_raw(raw) }?.ok_or_else(EOPNOTSUPP)
+    }
+}
+
+/// The udata of an operation that gets the whole bundle of attributes.
+pub(super) struct BundleUdata<'a>(pub(super) Udata<'a>);
+
+impl Argument for BundleUdata<'_> {
+    type Raw = *mut bindings::uverbs_attr_bundle;
+
+    unsafe fn from_raw(raw: *mut bindings::uverbs_attr_bundle) -> Result<Self> {
+        // SAFETY: The udata is the first field of the bundle (the shim asserts it), so that there
+        // is none where there is no bundle.
+        Ok(Self(unsafe { Argument::from_raw(raw.cast()) }?))
+    }
+}
+
+/// The udata of an operation that has neither request nor response of ours: checked, and answered
+/// with zeros.
+pub(super) struct NoUdata;
+
+impl Argument for NoUdata {
+    type Raw = *mut bindings::ib_udata;
+
+    unsafe fn from_raw(raw: *mut bindings::ib_udata) -> Result<Self> {
+        // SAFETY: It is null or the udata of the command.
+        to_result(unsafe { bindings::ferroce_no_udata_io(raw) })?;
+        Ok(Self)
+    }
+}
 
 impl Udata<'_> {
-    /// # Safety
-    ///
-    /// `ptr` must be null or the udata argument of the operation that is running.
-    pub(super) unsafe fn from_raw(ptr: *mut bindings::ib_udata) -> Result<Self> {
-        if ptr.is_null() {
-            // Objects of kernel users have none; they are not served yet.
-            return Err(EOPNOTSUPP());
-        }
-        // INVARIANT: Checked above.
-        Ok(Self(ptr, PhantomData))
-    }
-
     /// The process that calls.
-    pub fn context(&self) -> ContextRef<'_> {
-        // SAFETY: By the type invariant; the context lives as long as the call.
-        unsafe { ContextRef::from_raw(bindings::ferroce_udata_context(self.0)) }
+    pub fn context(&self) -> Result<ContextRef<'_>> {
+        // SAFETY: By the type invariant.
+        let context = unsafe { bindings::ferroce_udata_context(self.0.as_ptr()) };
+        let context = NonNull::new(context).ok_or(EINVAL)?;
+        // SAFETY: The context of a command lives as long as the command runs.
+        Ok(unsafe { Reference::from_raw(context) })
     }
 
-    /// Reads the request: at least all of `T`; a longer one must be zero behind it.
-    pub fn request<T: FromBytes + IntoBytes>(&self) -> Result<T> {
+    /// Reads the request.
+    pub fn request<T: Request>(&self) -> Result<T> {
+        const { assert!(T::FIRST_LENGTH <= core::mem::size_of::<T>()) };
         let mut request = T::new_zeroed();
-        let len = core::mem::size_of::<T>();
-        // SAFETY: By the type invariant; `request` takes any `len` bytes.
+        // SAFETY: By the type invariant; `request` takes any bytes, as many as it has.
         to_result(unsafe {
             bindings::_ib_copy_validate_udata_in(
-                self.0,
+                self.0.as_ptr(),
                 (&raw mut request).cast::<c_void>(),
-                len,
-                len,
+                core::mem::size_of::<T>(),
+                T::FIRST_LENGTH,
             )
         })?;
         Ok(request)
@@ -55,7 +107,7 @@ impl Udata<'_> {
     /// Checks that there is no request, or one of zeros.
     pub fn no_request(&self) -> Result {
         // SAFETY: By the type invariant.
-        to_result(unsafe { bindings::ferroce_udata_in_empty(self.0) })
+        to_result(unsafe { bindings::ferroce_udata_in_empty(self.0.as_ptr()) })
     }
 
     /// Writes the response.
@@ -63,17 +115,11 @@ impl Udata<'_> {
         let bytes = response.as_bytes();
         // SAFETY: By the type invariant.
         to_result(unsafe {
-            bindings::_ib_respond_udata(self.0, bytes.as_ptr().cast::<c_void>(), bytes.len())
+            bindings::_ib_respond_udata(
+                self.0.as_ptr(),
+                bytes.as_ptr().cast::<c_void>(),
+                bytes.len(),
+            )
         })
     }
-}
-
-/// Neither input nor output: what most commands without a structure of ours must check.
-///
-/// # Safety
-///
-/// `ptr` must be null or the udata argument of the operation that is running.
-pub(super) unsafe fn none(ptr: *mut bindings::ib_udata) -> Result {
-    // SAFETY: By the requirement.
-    to_result(unsafe { bindings::ferroce_no_udata_io(ptr) })
 }

@@ -6,11 +6,13 @@
 //! keeps the network namespace of one from ending; sockets and routes hold a resident.
 
 pub mod device;
+pub mod memory;
 pub mod netns;
 pub mod notifier;
 pub mod receive;
 pub mod route;
 pub mod rtnl;
+pub mod shape;
 pub mod socket;
 pub mod transmit;
 
@@ -33,13 +35,14 @@ pub use self::{
         Route, //
     },
     transmit::{
+        FilledPacket,
         TxBatch,
         TxPacket,
         TxResult, //
     },
 };
 
-use super::bindings;
+use crate::sys::bindings;
 
 /// The UDP port of RoCEv2 (IBTA annex A17.9.2).
 pub const UDP_PORT: u16 = bindings::FERROCE_UDP_PORT as u16;

@@ -4,8 +4,20 @@
 //!
 //! Kernel sockets and routes do not keep their namespace: whoever holds one must be gone before
 //! the namespace is. A [`Resident`] is counted in the namespace, and its end waits for the count.
-//! Nothing can wait in vain: residents enter through a registered net device, all net devices
-//! leave a dying namespace first, and that takes down the link that holds the residents.
+//!
+//! The wait is in the `exit` of `cleanup_net`, which holds `pernet_ops_rwsem` for reading, as all
+//! its phases do; meanwhile no namespace is made, and no module that has to do with namespaces is
+//! loaded or unloaded. There is no earlier place: `pre_exit` comes before the net devices leave,
+//! which is what takes a link down. The wait ends because
+//!
+//! - nobody enters any more: that takes a registered net device, under the RTNL;
+//! - every link of the namespace is on its way out since its net device left: ib_core unregisters
+//!   it in a worker of its own, which destroys the objects of all users, whatever they do, and
+//!   waits for no peer, no process and no timer of the protocol;
+//! - none of this takes `pernet_ops_rwsem`, nor waits for somebody who does: the RTNL is taken
+//!   inside of it, never around it, and is not held during `exit`.
+//!
+//! So it lasts as long as the destruction of what the users of the link have made.
 
 use super::{
     rtnl::Rtnl,
@@ -15,7 +27,11 @@ use crate::sys::bindings;
 use core::ptr::NonNull;
 use kernel::{
     error::to_result,
-    prelude::*, //
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Full, //
+    }, //
 };
 
 /// Which namespace something is in. Only an identity: it does not keep the namespace.
@@ -31,6 +47,19 @@ unsafe impl Send for NetNs {}
 unsafe impl Sync for NetNs {}
 
 impl NetNs {
+    /// A number to hash: equal for the same namespace.
+    pub fn id(self) -> usize {
+        self.0.as_ptr() as usize
+    }
+
+    /// The namespace of `netdev` at this moment.
+    pub fn of(netdev: &NetDevice) -> Option<Self> {
+        // SAFETY: The device is valid.
+        let net = unsafe { bindings::ferroce_netns_of_netdev(netdev.as_ptr()) };
+
+        NonNull::new(net.cast_mut()).map(Self)
+    }
+
     /// The namespace of a socket that is in use.
     ///
     /// # Safety
@@ -42,21 +71,29 @@ impl NetNs {
     }
 }
 
-/// Makes namespaces count residents and wait for them; needed before the first [`Resident`].
+static IS_REGISTERED: Atomic<bool> = Atomic::new(false);
+
+/// Makes namespaces count residents and wait for them.
 ///
 /// Dropping it waits until no resident is left anywhere.
 pub struct Registration(());
 
 impl Registration {
-    /// Registers with every namespace, present and future. Only one may exist.
+    /// Registers with every namespace, present and future.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `EBUSY` when there is a registration already, `ENOMEM`.
     pub fn new() -> Result<Self> {
-        // SAFETY: The module registers once; see the comment of the type.
-        to_result(unsafe { bindings::ferroce_netns_register() })?;
-        Ok(Self(()))
+        if IS_REGISTERED.xchg(true, Full) {
+            return Err(EBUSY);
+        }
+        // SAFETY: `IS_REGISTERED` was false, so that this is the only registration.
+        to_result(unsafe { bindings::ferroce_netns_register() })
+            .inspect_err(|_| {
+                IS_REGISTERED.xchg(false, Full);
+            })
+            .map(|()| Self(()))
     }
 }
 
@@ -64,6 +101,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         // SAFETY: Registered by `new`.
         unsafe { bindings::ferroce_netns_unregister() };
+        IS_REGISTERED.xchg(false, Full);
     }
 }
 
@@ -85,8 +123,8 @@ impl Resident {
     /// # Errors
     ///
     /// `ENODEV` when the device is not registered any more.
-    pub fn enter(netdev: &NetDevice, _rtnl: &Rtnl) -> Result<Self> {
-        // SAFETY: The device is valid and the RTNL is held.
+    pub fn enter(netdev: &NetDevice, _rtnl: &Rtnl, _registration: &Registration) -> Result<Self> {
+        // SAFETY: The device is valid, the RTNL is held, and namespaces count their residents.
         let net = unsafe { bindings::ferroce_netns_enter(netdev.as_ptr()) };
 
         // INVARIANT: A namespace that is returned has counted us.
@@ -134,10 +172,10 @@ impl Underlay {
     /// # Errors
     ///
     /// `ENODEV` when the device is not registered any more.
-    pub fn new(netdev: &NetDevice, rtnl: &Rtnl) -> Result<Self> {
+    pub fn new(netdev: &NetDevice, rtnl: &Rtnl, registration: &Registration) -> Result<Self> {
         Ok(Self {
             netdev: netdev.clone(),
-            resident: Resident::enter(netdev, rtnl)?,
+            resident: Resident::enter(netdev, rtnl, registration)?,
         })
     }
 

@@ -28,7 +28,8 @@ pub trait Receiver: 'static {
 /// Why a packet to our port cannot become an [`RxPacket`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// There are IPv4 options or IPv6 extension headers, which RoCEv2 has not.
+    /// There are IPv4 options or IPv6 extension headers, or it came in IP fragments; RoCEv2 has
+    /// none of these.
     IpHeader,
     /// It is in pieces, and there is no memory to put them together.
     NoMemory,
@@ -107,7 +108,8 @@ impl<'a> RxPacket<'a> {
         }
     }
 
-    /// The index of the net device it came in by; `lo` for packets from this machine itself.
+    /// The index of the net device it came in by, which is the one below a VRF if there is a VRF.
+    /// For packets from this machine itself it is `lo`, or the VRF.
     pub fn ifindex(&self) -> i32 {
         self.raw.ifindex
     }

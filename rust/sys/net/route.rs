@@ -40,12 +40,16 @@ impl Addresses {
     }
 }
 
+/// The ECN bits of a traffic class (RFC 3168).
+const ECN_MASK: u8 = 0b11;
+
 /// What the network headers of a flow say, and what its route depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// Both ends; the source must be an address of this machine.
     pub addresses: Addresses,
-    /// IPv4 type of service or IPv6 traffic class.
+    /// IPv4 type of service or IPv6 traffic class. Its ECN bits do not leave: ECT would promise to
+    /// slow down at congestion marks, which nobody here reads.
     pub traffic_class: u8,
     /// IPv4 time to live or IPv6 hop limit; 0 for that of the route.
     pub hop_limit: u8,
@@ -83,11 +87,13 @@ impl Route {
     /// # Errors
     ///
     /// What routing answers: `ENETUNREACH` (also when an IPv4 source is not an address of this
-    /// machine), `EHOSTUNREACH`, `EAFNOSUPPORT` without IPv6, `ENOMEM`.
+    /// machine), `EADDRNOTAVAIL` when an IPv6 source is no address of the net device or, if it is
+    /// not link-local, of another one in the same VRF or outside of any, `EHOSTUNREACH`,
+    /// `EAFNOSUPPORT` without IPv6, `ENOMEM`.
     pub fn lookup(resident: &Resident, ifindex: i32, flow: &Flow) -> Result<Self> {
         let resident = resident.clone();
         let mut description = bindings::ferroce_flow {
-            traffic_class: flow.traffic_class,
+            traffic_class: flow.traffic_class & !ECN_MASK,
             hop_limit: flow.hop_limit,
             flow_label: flow.flow_label,
             sport: flow.source_port,
@@ -125,6 +131,21 @@ impl Route {
     pub fn is_valid(&self) -> bool {
         // SAFETY: By the type invariant.
         unsafe { bindings::ferroce_route_is_valid(&self.raw) }
+    }
+
+    /// Whether it leads back to this machine, by `lo` or the VRF that stands for it.
+    #[inline]
+    pub fn is_loopback(&self) -> bool {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::ferroce_route_is_loopback(&self.raw) }
+    }
+
+    /// The index of the net device it leads by, 0 when that has gone. What is sent on a loopback
+    /// route is received by this device.
+    #[inline]
+    pub fn ifindex(&self) -> i32 {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::ferroce_route_ifindex(&self.raw) }
     }
 
     /// The C object, for the transmit path.

@@ -3,12 +3,22 @@
 //! Packets to be sent: one, or a batch of one flow.
 //!
 //! Everything here is for softirq and for process context with BH disabled, under any spinlock
-//! that is not taken in hard interrupts. Sending never receives in the same stack: whatever
-//! loops a packet back (`lo`, veth, macvlan, bridges, a redirect of tc or BPF) queues it to the
-//! per-CPU backlog or a NAPI instance, which run when BHs are enabled again.
+//! that is not taken in hard interrupts. A sender may hold the lock of its queue: sending never
+//! receives in the same stack, since whatever loops a packet back (`lo`, veth, macvlan, bridges, a
+//! redirect of tc or BPF) queues it to the per-CPU backlog or a NAPI instance, which run when BHs
+//! are enabled again, and an skb without a socket calls nobody back when it is freed.
 
-use super::Route;
-use crate::sys::bindings;
+use super::{
+    shape::{
+        Limits,
+        Shape, //
+    },
+    Route, //
+};
+use crate::sys::{
+    bindings,
+    cursor::Cursor, //
+};
 use core::{
     mem::ManuallyDrop,
     ptr::NonNull,
@@ -26,30 +36,42 @@ pub enum TxResult {
     Lost,
 }
 
+/// Who made a packet: what all packets of a batch have in common.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Origin {
+    dst: *mut bindings::dst_entry,
+    headers_len: usize,
+}
+
+impl Origin {
+    fn is(self, route: &Route) -> bool {
+        self.dst == route.as_raw().dst
+    }
+}
+
 /// A packet whose network headers are complete and whose InfiniBand bytes are yet to be written.
 ///
-/// What was not written would show what the memory held before: all of it must be, or the packet
-/// be dropped.
+/// Its memory may have held another packet before: see [`Self::fill`].
 ///
 /// # Invariants
 ///
-/// `skb` is a linear skb that only we know; `headers` is valid for `headers_len` bytes of it, `ib`
-/// for `ib_len` bytes, and they do not overlap. The bytes are of an allocation of the kernel,
-/// whose content is arbitrary but fixed.
+/// `skb` is a linear skb that only we know; `headers` is valid for `origin.headers_len` bytes of
+/// it, `ib` for writes of `ib_len` bytes, and they do not overlap. The headers are written.
 pub struct TxPacket {
     skb: NonNull<bindings::sk_buff>,
     headers: NonNull<u8>,
-    headers_len: usize,
     ib: NonNull<u8>,
     ib_len: usize,
+    origin: Origin,
+    place: u16,
 }
 
 // SAFETY: The skb is only known here.
 unsafe impl Send for TxPacket {}
 
 impl TxPacket {
-    /// Makes a packet for `route` with `ib_len` bytes from the BTH to the ICRC, whose content is
-    /// arbitrary. `place` is its place in a batch, from 0: see [`TxBatch`].
+    /// Makes a packet for `route` with room for `ib_len` bytes from the BTH to the ICRC. `place` is
+    /// its place in a batch, from 0: see [`TxBatch`].
     ///
     /// `None` when there is no memory or the packet does not fit into an IP packet.
     #[inline]
@@ -66,29 +88,36 @@ impl TxPacket {
         Some(Self {
             skb: NonNull::new(raw.skb)?,
             headers: NonNull::new(raw.headers.cast_mut())?,
-            headers_len: raw.headers_len as usize,
             ib: NonNull::new(raw.ib)?,
             ib_len,
+            origin: Origin {
+                dst: route.as_raw().dst,
+                headers_len: raw.headers_len as usize,
+            },
+            place,
         })
     }
 
-    /// The bytes from the BTH to the ICRC.
+    /// Lets `write` write the bytes from the BTH to the ICRC; what it leaves is zero.
+    ///
+    /// # Errors
+    ///
+    /// Those of `write`; the packet is freed then.
     #[inline]
-    pub fn ib_bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: By the type invariant, and `self` is borrowed mutably.
-        unsafe { slice::from_raw_parts_mut(self.ib.as_ptr(), self.ib_len) }
-    }
+    pub fn fill<E>(
+        self,
+        write: impl FnOnce(&mut Cursor<'_>) -> Result<(), E>,
+    ) -> Result<FilledPacket, E> {
+        // SAFETY: By the type invariant; `self` leads there, but is not used before the cursor is
+        // gone.
+        let mut cursor = unsafe { Cursor::new(self.ib.as_ptr(), self.ib_len) };
 
-    /// Both at once, as the ICRC needs them.
-    #[inline]
-    pub fn parts_mut(&mut self) -> (&[u8], &mut [u8]) {
-        // SAFETY: By the type invariant the two do not overlap; `self` is borrowed mutably.
-        unsafe {
-            (
-                slice::from_raw_parts(self.headers.as_ptr(), self.headers_len),
-                slice::from_raw_parts_mut(self.ib.as_ptr(), self.ib_len),
-            )
-        }
+        write(&mut cursor)?;
+        // This many are left, so that there is no error.
+        let _ = cursor.zeros(cursor.left());
+        // INVARIANT: By the invariant of the cursor, which has no bytes left, all are written. It
+        // is the one made above: no other has its lifetime, so `write` cannot have exchanged it.
+        Ok(FilledPacket(self))
     }
 }
 
@@ -99,6 +128,30 @@ impl Drop for TxPacket {
     }
 }
 
+/// A packet that has all its bytes.
+///
+/// # Invariants
+///
+/// All of the `ib_len` bytes are written.
+pub struct FilledPacket(TxPacket);
+
+impl FilledPacket {
+    /// IP and UDP header, and the bytes from the BTH to the ICRC, which is computed from both.
+    #[inline]
+    pub fn parts_mut(&mut self) -> (&[u8], &mut [u8]) {
+        let packet = &self.0;
+
+        // SAFETY: By the type invariants the two are written and do not overlap; `self` is borrowed
+        // mutably.
+        unsafe {
+            (
+                slice::from_raw_parts(packet.headers.as_ptr(), packet.origin.headers_len),
+                slice::from_raw_parts_mut(packet.ib.as_ptr(), packet.ib_len),
+            )
+        }
+    }
+}
+
 /// Packets of one flow that go through the network stack together, as one GSO packet does.
 ///
 /// Whoever takes a batch apart numbers the packets in their IPv4 headers from that of the first,
@@ -106,75 +159,75 @@ impl Drop for TxPacket {
 ///
 /// # Invariants
 ///
-/// `head` is an skb that only we know, with `count - 1` skbs in its fragment list, the last of
-/// which is `tail`; for a batch of one `tail` is `head`.
+/// `head` is an skb that only we know, with all skbs of `shape` but the first in its fragment list,
+/// the last of which is `tail`; for a batch of one `tail` is `head`. All were made for the route
+/// that `origin` says.
 pub struct TxBatch {
     head: NonNull<bindings::sk_buff>,
     tail: NonNull<bindings::sk_buff>,
-    count: u16,
-    /// Bytes of the first packet, from the IP header on. Nobody asks the others whether they fit
-    /// the MTU.
-    first: u32,
-    bytes: u32,
-    /// Bytes of IP and UDP headers of each.
-    headers_len: u32,
-    most_bytes: u32,
-    most: u16,
+    origin: Origin,
+    shape: Shape,
 }
 
 // SAFETY: The skbs are only known here.
 unsafe impl Send for TxBatch {}
 
 impl TxBatch {
-    /// A batch of one packet, made with place 0 for `route`.
-    pub fn new(first: TxPacket, route: &Route) -> Self {
+    /// A batch of one packet, made with place 0 for `route`. Made otherwise, it stays alone.
+    pub fn new(first: FilledPacket, route: &Route) -> Self {
         let first = ManuallyDrop::new(first);
-        let bytes = first.headers_len.wrapping_add(first.ib_len) as u32;
-        let (mut most_bytes, mut most) = (0, 0);
+        let first = &first.0;
+        let (mut bytes, mut packets) = (0, 0);
 
-        // SAFETY: The route is valid by its invariant.
-        unsafe {
-            bindings::ferroce_tx_batch_limits(route.as_raw(), &mut most_bytes, &mut most);
+        if first.place == 0 && first.origin.is(route) {
+            // SAFETY: The route is valid by its invariant.
+            unsafe {
+                bindings::ferroce_tx_batch_limits(route.as_raw(), &mut bytes, &mut packets);
+            }
         }
+
+        let limits = Limits {
+            bytes: bytes as usize,
+            packets: u16::try_from(packets).unwrap_or(u16::MAX),
+        };
+
         // INVARIANT: The packet is ours, and given to the batch.
         Self {
             head: first.skb,
             tail: first.skb,
-            count: 1,
-            first: bytes,
-            bytes,
-            headers_len: first.headers_len as u32,
-            most_bytes,
-            most: u16::try_from(most).unwrap_or(u16::MAX),
+            origin: first.origin,
+            shape: Shape::new(first.origin.headers_len, first.ib_len, limits),
         }
     }
 
     /// How many packets it holds, which is the place of the next one.
     #[inline]
     pub fn count(&self) -> u16 {
-        self.count
+        self.shape.packets()
     }
 
-    /// Whether there is room for a packet of `ib_len` bytes from the BTH to the ICRC.
+    /// Whether a packet of `ib_len` bytes from the BTH to the ICRC can be the next one.
     #[inline]
     pub fn takes(&self, ib_len: usize) -> bool {
-        let Ok(len) = u32::try_from(ib_len.saturating_add(self.headers_len as usize)) else {
-            return false;
-        };
-
-        self.count < self.most
-            && len <= self.first
-            && self
-                .bytes
-                .checked_add(len)
-                .is_some_and(|bytes| bytes <= self.most_bytes)
+        self.shape.takes(ib_len)
     }
 
-    /// Adds a packet that it [takes](Self::takes), made for the same route with the place
-    /// [`Self::count`].
-    pub fn push(&mut self, packet: TxPacket) {
+    /// Adds a packet that was made for the same route with the place [`Self::count`].
+    ///
+    /// # Errors
+    ///
+    /// The packet, if it was made for another route or place, or the batch does not
+    /// [take](Self::takes) it.
+    pub fn push(&mut self, packet: FilledPacket) -> Result<(), FilledPacket> {
+        if packet.0.origin != self.origin
+            || packet.0.place != self.count()
+            || !self.shape.add(packet.0.ib_len)
+        {
+            return Err(packet);
+        }
+
         let packet = ManuallyDrop::new(packet);
-        let len = packet.headers_len.wrapping_add(packet.ib_len) as u32;
+        let packet = &packet.0;
 
         // INVARIANT: One more in the list, and it is the last.
         // SAFETY: By the type invariant all three are ours, and `tail` is the last of the list.
@@ -186,17 +239,21 @@ impl TxBatch {
             );
         }
         self.tail = packet.skb;
-        self.bytes = self.bytes.wrapping_add(len);
-        self.count = self.count.wrapping_add(1);
+        Ok(())
     }
 
-    /// Sends it by `route`, which must be the one it was made for: its headers are that route's.
+    /// Sends it by `route`, the one it was made for; by another it is lost, for its headers are not
+    /// that route's.
     pub fn send(self, route: &Route) -> TxResult {
+        if !self.origin.is(route) {
+            return TxResult::Lost;
+        }
+
         let this = ManuallyDrop::new(self);
 
-        if this.count > 1 {
+        if this.count() > 1 {
             // SAFETY: By the type invariant `head` is ours and has a list.
-            unsafe { bindings::ferroce_tx_close(this.head.as_ptr(), this.count) };
+            unsafe { bindings::ferroce_tx_close(this.head.as_ptr(), this.count()) };
         }
         // SAFETY: The route is valid by its invariant, the skb is ours and given away here.
         let code = unsafe { bindings::ferroce_tx_send(route.as_raw(), this.head.as_ptr()) };

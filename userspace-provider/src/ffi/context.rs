@@ -59,11 +59,27 @@ pub unsafe extern "C" fn alloc_context(
 ) -> *mut VerbsContext {
     let library = library();
     let len = library.abi.context_offset() + size_of::<IbvContext>();
-    // SAFETY: `struct verbs_context` of this ABI has that length, and stands at the start.
+    // libibverbs fills `struct verbs_context` in before it says how long it is.
+    let room = len + 512;
+    // SAFETY: `struct verbs_context` stands at the start, and fits.
     let context =
-        unsafe { (library._verbs_init_and_alloc_context)(device, cmd_fd, len, 0, DRIVER_ID) };
+        unsafe { (library._verbs_init_and_alloc_context)(device, cmd_fd, room, 0, DRIVER_ID) };
     if context.is_null() {
         return context;
+    }
+    // SAFETY: The member before `struct ibv_context` is the length of the whole. In a structure of
+    // another length this is another member, but still within the allocation.
+    let sz = unsafe {
+        context
+            .cast::<usize>()
+            .byte_add(library.abi.context_offset())
+            .sub(1)
+            .read()
+    };
+    if sz != len {
+        // SAFETY: The context is not in use, and not used any more.
+        unsafe { release_context(library, context) };
+        return fail(libc::EPROTO);
     }
     let mut cmd = GetContext {
         core: [0; 2],
@@ -74,14 +90,19 @@ pub unsafe extern "C" fn alloc_context(
         driver: udata::AllocUcontextResp::default(),
     };
     // SAFETY: The context is new.
-    let error = unsafe { library.get_context(context, &mut cmd, &mut resp) };
+    let mut error = unsafe { library.get_context(context, &mut cmd, &mut resp) };
+    if error == 0 && resp.driver.signature != udata::SIGNATURE {
+        // libibverbs matches by a number alone, which another driver may have, too.
+        error = libc::EPROTO;
+    }
     if error != 0 {
         // SAFETY: The context is not in use, and not used any more.
         unsafe { release_context(library, context) };
         return fail(error);
     }
     let operations = operations(library);
-    // SAFETY: The table has the order of this ABI and at least its length.
+    // SAFETY: The table has the order of this ABI, which the length of the context and the version
+    // of the symbols have confirmed, and at least its length.
     unsafe { (library.verbs_set_ops)(context, operations.as_ptr()) };
     context
 }
@@ -234,7 +255,10 @@ unsafe extern "C" fn create_ah(pd: *mut IbvPd, attr: Opaque) -> *mut IbvAh {
         Ok(ah) => ah,
         Err(error) => return fail(error),
     };
-    let mut resp: CreateAhResp = [0; 1];
+    let mut resp = CreateAhResp {
+        core: [0; 1],
+        driver: udata::CreateAhResp::default(),
+    };
     // SAFETY: Contract of the verb; the response has the size given.
     let error = unsafe {
         (library().ibv_cmd_create_ah)(pd, ah.as_ptr(), attr, &mut resp, size_of_val(&resp))
@@ -258,12 +282,17 @@ unsafe extern "C" fn destroy_ah(ah: *mut IbvAh) -> c_int {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ferroce_core::uabi::MODULE_VERSION;
 
     #[test]
     fn a_firmware_version_is_three_numbers() {
         let mut text = [0xee; FW_VER_LEN];
         write_fw_ver(0x0001_0002_0003, &mut text);
         assert_eq!(&text[..6], b"1.2.3\0");
+        let [major, minor, patch] = MODULE_VERSION.map(u64::from);
+        write_fw_ver((major << 32) | (minor << 16) | patch, &mut text);
+        let version = concat!(env!("CARGO_PKG_VERSION"), "\0");
+        assert_eq!(&text[..version.len()], version.as_bytes());
         write_fw_ver(u64::MAX, &mut text);
         assert_eq!(&text[..18], b"65535.65535.65535\0");
     }

@@ -8,15 +8,20 @@ use super::{
     mapping::Ring,
     memory::{fail, Object},
 };
-use crate::{completion::decode, lock::Lock, ring::Cursor};
+use crate::{
+    completion::decode,
+    lock::Lock,
+    ring::{take_out, Cursor, Scribbled},
+};
 use core::{
     ffi::c_int,
-    sync::atomic::{fence, Ordering},
+    sync::atomic::{AtomicUsize, Ordering},
 };
 use ferroce_core::uabi::{
     cqe::{Cqe, CQE_STRIDE},
     ring::{ARM_NEXT, ARM_SOLICITED},
     udata::{self, RingMap},
+    words::{Provider, Words},
 };
 
 /// A completion queue. libibverbs and the application know it by its first member.
@@ -33,6 +38,14 @@ struct CompletionQueue {
     ring: Ring,
     cursor: Cursor,
     lock: Lock,
+    /// The thread that is between `start_poll` and `end_poll`, and so holds the lock; 0 is none.
+    poller: AtomicUsize,
+}
+
+/// This thread, in a form that is never 0.
+fn this_thread() -> usize {
+    // SAFETY: It has no requirements.
+    unsafe { libc::pthread_self() as usize }
 }
 
 impl Cq {
@@ -52,11 +65,12 @@ impl Cq {
             Ok(ring) => {
                 let cursor = Cursor::default();
                 // The module begins at 0; but it has the last word on what was consumed.
-                cursor.reset(ring.consumer());
+                cursor.reset(ring.load_consumer());
                 let queue = CompletionQueue {
                     ring,
                     cursor,
                     lock: Lock::default(),
+                    poller: AtomicUsize::new(0),
                 };
                 // SAFETY: The object is ours alone until it is handed out.
                 unsafe { (&raw mut (*cq.as_ptr()).queue).write(Some(queue)) };
@@ -88,7 +102,9 @@ impl Cq {
     /// As [`Cq::queue`].
     pub unsafe fn begin(cq: *mut Cq) {
         // SAFETY: The caller's promise.
-        unsafe { Cq::queue(cq) }.lock.acquire();
+        let queue = unsafe { Cq::queue(cq) };
+        queue.lock.acquire();
+        queue.poller.store(this_thread(), Ordering::Relaxed);
     }
 
     /// Takes the next completion, with the lock held.
@@ -96,7 +112,7 @@ impl Cq {
     /// # Safety
     ///
     /// As [`Cq::queue`].
-    pub unsafe fn next(cq: *mut Cq) -> Option<Cqe> {
+    pub unsafe fn next(cq: *mut Cq) -> Result<Option<Cqe>, Scribbled> {
         // SAFETY: The caller's promise.
         unsafe { Cq::queue(cq) }.next()
     }
@@ -109,22 +125,68 @@ impl Cq {
     pub unsafe fn end(cq: *mut Cq) {
         // SAFETY: The caller's promise.
         let queue = unsafe { Cq::queue(cq) };
-        queue.ring.publish_consumer(queue.cursor.own());
+        queue.ring.store_consumer(queue.cursor.own());
+        queue.poller.store(0, Ordering::Relaxed);
         queue.lock.release();
+    }
+
+    /// Takes the completions of a QP out that were not polled.
+    ///
+    /// # Safety
+    ///
+    /// As [`Cq::queue`]. The module completes nothing more under this number.
+    pub unsafe fn forget(cq: *mut Cq, qp_num: u32) {
+        // SAFETY: The caller's promise.
+        let queue = unsafe { Cq::queue(cq) };
+        if !queue.ring.is_here() {
+            return;
+        }
+        if queue.poller.load(Ordering::Relaxed) == this_thread() {
+            // This thread is polling, so it holds the lock. What is free by now, and what it has
+            // taken, it gives back by `end_poll`.
+            queue.forget(qp_num);
+            return;
+        }
+        queue.lock.with(|| {
+            queue.forget(qp_num);
+            queue.ring.store_consumer(queue.cursor.own());
+        });
     }
 }
 
 impl CompletionQueue {
     /// Takes the next completion out of the ring, without giving its slot back yet.
     #[inline]
-    fn next(&self) -> Option<Cqe> {
+    fn next(&self) -> Result<Option<Cqe>, Scribbled> {
         let index = self.cursor.own();
-        if !self.cursor.has_entry(index, || self.ring.producer()) {
-            return None;
+        let producer = || self.ring.load_producer();
+        if !self
+            .cursor
+            .has_entry(index, self.ring.entries(), producer)?
+        {
+            return Ok(None);
         }
         let cqe = self.ring.take::<Cqe>(index);
         self.cursor.set_own(index.wrapping_add(1));
-        Some(cqe)
+        Ok(Some(cqe))
+    }
+
+    /// Takes the completions of a QP out, with the lock held: the others keep their order, and the
+    /// slots that become free are the first. The module writes only behind the producer's index.
+    fn forget(&self, qp_num: u32) {
+        let first = self.cursor.own();
+        let producer = || self.ring.load_producer();
+        // Nothing can be told about a ring that was scribbled over: polling reports it.
+        let Ok(end) = self.cursor.look(first, self.ring.entries(), producer) else {
+            return;
+        };
+        let left = take_out(
+            first,
+            end,
+            |index| self.ring.take::<Cqe>(index).qp_num != qp_num,
+            |from, to| self.ring.copy(from, to),
+        );
+        self.cursor.set_own(left);
     }
 }
 
@@ -186,20 +248,27 @@ pub unsafe extern "C" fn destroy(cq: *mut IbvCq) -> c_int {
     error
 }
 
-/// Takes up to `num_entries` completions; returns how many.
+/// Takes up to `num_entries` completions; returns how many, or -EIO if the ring was scribbled over.
 pub unsafe extern "C" fn poll(cq: *mut IbvCq, num_entries: c_int, wc: *mut IbvWc) -> c_int {
     // SAFETY: Contract of the verb.
     let queue = unsafe { Cq::queue(cq.cast()) };
     let mut taken = 0;
     queue.lock.acquire();
     while taken < num_entries {
-        let Some(cqe) = queue.next() else { break };
+        let cqe = match queue.next() {
+            Ok(Some(cqe)) => cqe,
+            Err(Scribbled) if taken == 0 => {
+                taken = -libc::EIO;
+                break;
+            }
+            Ok(None) | Err(Scribbled) => break,
+        };
         // SAFETY: The application gives room for `num_entries`, and `taken` is not negative.
         unsafe { wc.add(taken as usize).write(decode(&cqe)) };
         taken += 1;
     }
     if taken > 0 {
-        queue.ring.publish_consumer(queue.cursor.own());
+        queue.ring.store_consumer(queue.cursor.own());
     }
     queue.lock.release();
     taken
@@ -214,8 +283,5 @@ pub unsafe extern "C" fn req_notify(cq: *mut IbvCq, solicited_only: c_int) -> c_
     } else {
         ARM_NEXT
     });
-    // The application polls once more after arming. Either that poll sees a completion, or the
-    // module, which writes it first and then looks at the arm word, raises the event.
-    fence(Ordering::SeqCst);
     0
 }

@@ -12,9 +12,10 @@ use super::{
     library::library,
     memory::fail,
 };
+use crate::{completion::public_flags, ring::Scribbled};
 use core::{ffi::c_int, ptr};
 use ferroce_core::uabi::{cqe::Cqe, udata};
-use libc::{EINVAL, ENOENT, EOPNOTSUPP};
+use libc::{EINVAL, EIO, ENOENT, EOPNOTSUPP};
 
 /// The fields that a completion can be asked for: IBV_WC_STANDARD_FLAGS.
 pub const WC_FLAGS: u64 = 0x7f;
@@ -26,10 +27,14 @@ pub const SINGLE_THREADED: u32 = 1 << 0;
 /// Makes a CQ with the extended interface.
 pub unsafe extern "C" fn create(context: *mut IbvContext, attr: *mut CqInitAttrEx) -> *mut IbvCqEx {
     // SAFETY: Contract of the verb.
-    let (wc_flags, comp_mask, flags) =
-        unsafe { ((*attr).wc_flags, (*attr).comp_mask, (*attr).flags) };
-    let unknown_flags = comp_mask & MASK_FLAGS != 0 && flags & !SINGLE_THREADED != 0;
-    if wc_flags & !WC_FLAGS != 0 || comp_mask & !MASK_FLAGS != 0 || unknown_flags {
+    let (wc_flags, comp_mask) = unsafe { ((*attr).wc_flags, (*attr).comp_mask) };
+    let flags = if comp_mask & MASK_FLAGS != 0 {
+        // SAFETY: Contract of the verb: the member is there if the mask says so.
+        unsafe { (*attr).flags }
+    } else {
+        0
+    };
+    if wc_flags & !WC_FLAGS != 0 || comp_mask & !MASK_FLAGS != 0 || flags & !SINGLE_THREADED != 0 {
         return fail(EOPNOTSUPP);
     }
     let cq = match Cq::new() {
@@ -65,15 +70,18 @@ pub unsafe extern "C" fn create(context: *mut IbvContext, attr: *mut CqInitAttrE
     Cq::finish(cq, fd, &resp.driver.cq).map_or_else(fail, |cq| cq.cast())
 }
 
-/// Makes the next completion the current one; whether there was one.
+/// Makes the next completion the current one; ENOENT if there is none, EIO if the ring was
+/// scribbled over.
 ///
 /// # Safety
 ///
 /// As `Cq::queue`, with the lock held.
-unsafe fn advance(cq: *mut Cq) -> bool {
+unsafe fn advance(cq: *mut Cq) -> c_int {
     // SAFETY: The caller's promise.
-    let Some(cqe) = (unsafe { Cq::next(cq) }) else {
-        return false;
+    let cqe = match unsafe { Cq::next(cq) } {
+        Ok(Some(cqe)) => cqe,
+        Ok(None) => return ENOENT,
+        Err(Scribbled) => return EIO,
     };
     // SAFETY: The lock is held, and only the thread that polls looks at these members.
     unsafe {
@@ -81,7 +89,7 @@ unsafe fn advance(cq: *mut Cq) -> bool {
         (*cq).ibv.wr_id = cqe.wr_id;
         (*cq).current = cqe;
     }
-    true
+    0
 }
 
 unsafe extern "C" fn start_poll(cq: *mut IbvCqEx, attr: *mut PollCqAttr) -> c_int {
@@ -93,21 +101,17 @@ unsafe extern "C" fn start_poll(cq: *mut IbvCqEx, attr: *mut PollCqAttr) -> c_in
     // SAFETY: Contract of the verb; the lock is taken for `advance`, and kept if that succeeds.
     unsafe {
         Cq::begin(cq);
-        if advance(cq) {
-            return 0;
+        let error = advance(cq);
+        if error != 0 {
+            Cq::end(cq);
         }
-        Cq::end(cq);
+        error
     }
-    ENOENT
 }
 
 unsafe extern "C" fn next_poll(cq: *mut IbvCqEx) -> c_int {
     // SAFETY: Contract of the verb: `start_poll` has taken the lock.
-    if unsafe { advance(cq.cast()) } {
-        0
-    } else {
-        ENOENT
-    }
+    unsafe { advance(cq.cast()) }
 }
 
 unsafe extern "C" fn end_poll(cq: *mut IbvCqEx) {
@@ -142,8 +146,8 @@ readers! {
     read_imm_data: u32 = |cqe| cqe.imm;
     read_qp_num: u32 = |cqe| cqe.qp_num;
     read_src_qp: u32 = |cqe| cqe.src_qp;
-    read_wc_flags: u32 = |cqe| cqe.flags;
+    read_wc_flags: u32 = public_flags;
     read_slid: u32 = |_| 0;
-    read_sl: u8 = |_| 0;
+    read_sl: u8 = |cqe| cqe.sl;
     read_dlid_path_bits: u8 = |_| 0;
 }

@@ -185,14 +185,19 @@ pub struct IbvQp {
 }
 
 /// `struct verbs_qp`: a `struct ibv_qp_ex`, which begins with a `struct ibv_qp`, and what
-/// libibverbs keeps behind it.
+/// libibverbs keeps behind it, `comp_mask` and a pointer. `struct ibv_qp_ex` grew twice without a
+/// new ABI, so they stand at one of [`QP_COMP_MASK`]; here is room for any of them and more.
 #[repr(C)]
 pub struct VerbsQp {
     pub qp: IbvQp,
-    pub qp_ex: [u64; 25],
-    pub comp_mask: u32,
-    pub xrcd: Opaque,
+    _rest: [u64; 44],
 }
+
+/// Where `comp_mask` may be in `struct verbs_qp`: rdma-core from 45 on, 44, and 36 to 43. Debian 12
+/// has 44, Ubuntu 22.04 has 39.
+pub const QP_COMP_MASK: [usize; 3] = [360, 352, 344];
+/// VERBS_QP_EX, a bit of it.
+pub const QP_EX: u32 = 1 << 1;
 
 /// IBV_QPT_RC.
 pub const QPT_RC: u32 = 2;
@@ -321,6 +326,13 @@ pub struct Response<const CORE: usize, T> {
     pub driver: T,
 }
 
+/// `struct ib_uverbs_create_ah_resp`, which is of 4 bytes, and ours.
+#[repr(C)]
+pub struct CreateAhResp {
+    pub core: [u32; 1],
+    pub driver: udata::CreateAhResp,
+}
+
 /// `struct ibv_get_context` and ours.
 pub type GetContext = Request<2, udata::AllocUcontextReq>;
 /// `struct ib_uverbs_get_context_resp` and ours.
@@ -333,8 +345,6 @@ pub type CreateCqExResp = Response<4, udata::CreateCqResp>;
 pub type CreateQpResp = Response<8, udata::CreateQpResp>;
 /// `struct ib_uverbs_alloc_pd_resp`.
 pub type AllocPdResp = [u32; 1];
-/// `struct ib_uverbs_create_ah_resp`.
-pub type CreateAhResp = [u32; 1];
 /// `struct ib_uverbs_reg_mr_resp`.
 pub type RegMrResp = [u32; 3];
 /// `struct ibv_alloc_pd`.
@@ -355,7 +365,8 @@ pub type QueryDeviceExResp = [u64; 38];
 const _: () = {
     assert!(size_of::<Sge>() == 16 && offset_of!(Sge, length) == 8 && offset_of!(Sge, lkey) == 12);
     assert!(size_of::<GetContext>() == 24 && offset_of!(GetContext, driver) == 16);
-    assert!(size_of::<GetContextResp>() == 16 && offset_of!(GetContextResp, driver) == 8);
+    assert!(size_of::<GetContextResp>() == 32 && offset_of!(GetContextResp, driver) == 8);
+    assert!(size_of::<CreateAhResp>() == 12 && offset_of!(CreateAhResp, driver) == 4);
     assert!(size_of::<CreateCqResp>() == 32 && offset_of!(CreateCqResp, driver) == 8);
     assert!(size_of::<CreateCqExResp>() == 40 && offset_of!(CreateCqExResp, driver) == 16);
     assert!(size_of::<CreateQpResp>() == 80 && offset_of!(CreateQpResp, driver) == 32);
@@ -381,5 +392,5 @@ const _: () = {
     assert!(size_of::<IbvCq>() == 128 && size_of::<IbvCqEx>() == 288);
     assert!(offset_of!(IbvCqEx, start_poll) == 144);
     assert!(size_of::<IbvQp>() == 160 && offset_of!(IbvQp, state) == 56);
-    assert!(size_of::<VerbsQp>() == 376 && offset_of!(VerbsQp, comp_mask) == 360);
+    assert!(size_of::<VerbsQp>() == 512 && QP_COMP_MASK[0] + 16 <= size_of::<VerbsQp>());
 };

@@ -74,7 +74,12 @@ fn structures() -> Vec<Check> {
     compare!(l, IbvQp, "struct ibv_qp":
         context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num, state, qp_type, mutex,
         cond, events_completed);
-    compare!(l, VerbsQp, "struct verbs_qp": qp, comp_mask, xrcd);
+    // Ours is longer, so that it holds the structure of any release.
+    let c = format!("sizeof(struct verbs_qp) <= {}", size_of::<VerbsQp>());
+    l.push((c, 1));
+    let places = QP_COMP_MASK.map(|at| format!("offsetof(struct verbs_qp, comp_mask) == {at}"));
+    l.push((places.join(" || "), 1));
+    l.push(("offsetof(struct verbs_qp, qp)".into(), 0));
     compare!(l, QpCap, "struct ibv_qp_cap":
         max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data);
     compare!(l, QpInitAttr, "struct ibv_qp_init_attr":
@@ -115,11 +120,6 @@ fn commands() -> Vec<Check> {
         QueryQp = "struct ibv_query_qp",
         QueryPort = "struct ibv_query_port",
         QueryDeviceExResp = "struct ib_uverbs_ex_query_device_resp",
-        CreateAhResp = "struct ib_uverbs_create_ah_resp",
-        doorbell::Response = "struct ib_uverbs_post_send_resp",
-        doorbell::Response = "struct ib_uverbs_post_recv_resp",
-        doorbell::Doorbell = "struct ibv_post_send",
-        doorbell::Doorbell = "struct ibv_post_recv",
     );
     let driver = [
         ("struct ibv_get_context", offset_of!(GetContext, driver)),
@@ -138,6 +138,10 @@ fn commands() -> Vec<Check> {
         (
             "struct ib_uverbs_create_qp_resp",
             offset_of!(CreateQpResp, driver),
+        ),
+        (
+            "struct ib_uverbs_create_ah_resp",
+            offset_of!(CreateAhResp, driver),
         ),
     ];
     l.extend(driver.map(|(c, at)| (format!("sizeof({c})"), at as u64)));
@@ -182,6 +186,7 @@ fn numbers() -> Vec<Check> {
             "sizeof(struct ib_uverbs_recv_wr)",
             doorbell::RECV_WR_SIZE.into(),
         ),
+        ("VERBS_QP_EX", QP_EX.into()),
         ("IBV_WR_RDMA_WRITE", wqe::OP_RDMA_WRITE.into()),
         (
             "IBV_WR_RDMA_WRITE_WITH_IMM",
@@ -190,6 +195,24 @@ fn numbers() -> Vec<Check> {
         ("IBV_WR_SEND", wqe::OP_SEND.into()),
         ("IBV_WR_SEND_WITH_IMM", wqe::OP_SEND_WITH_IMM.into()),
         ("IBV_WR_RDMA_READ", wqe::OP_RDMA_READ.into()),
+        (
+            "IBV_WR_ATOMIC_CMP_AND_SWP",
+            wqe::OP_ATOMIC_CMP_AND_SWP.into(),
+        ),
+        (
+            "IBV_WR_ATOMIC_FETCH_AND_ADD",
+            wqe::OP_ATOMIC_FETCH_AND_ADD.into(),
+        ),
+        ("IBV_WR_LOCAL_INV", wqe::OP_LOCAL_INV.into()),
+        ("IBV_WR_BIND_MW", wqe::OP_BIND_MW.into()),
+        ("IBV_WR_SEND_WITH_INV", wqe::OP_SEND_WITH_INV.into()),
+        ("IB_UVERBS_WR_LOCAL_INV", wqe::OP_LOCAL_INV.into()),
+        ("IBV_SEND_IP_CSUM", wqe::SEND_IP_CSUM.into()),
+        ("IBV_WC_WITH_INV", cqe::WC_WITH_INV.into()),
+        ("IBV_WC_COMP_SWAP", cqe::WC_COMP_SWAP.into()),
+        ("IBV_WC_FETCH_ADD", cqe::WC_FETCH_ADD.into()),
+        ("IBV_WC_BIND_MW", cqe::WC_BIND_MW.into()),
+        ("IBV_WC_LOCAL_INV", cqe::WC_LOCAL_INV.into()),
         ("IBV_SEND_FENCE", wqe::SEND_FENCE.into()),
         ("IBV_SEND_SIGNALED", wqe::SEND_SIGNALED.into()),
         ("IBV_SEND_SOLICITED", wqe::SEND_SOLICITED.into()),
@@ -204,6 +227,19 @@ fn numbers() -> Vec<Check> {
             "IBV_WC_RECV_RDMA_WITH_IMM",
             cqe::WC_RECV_RDMA_WITH_IMM.into(),
         ),
+    ];
+    list.iter().map(|&(c, v)| (c.to_string(), v)).collect()
+}
+
+/// Numbers that have their names since rdma-core 44 and 45.
+fn newer_numbers() -> Vec<Check> {
+    let list: &[(&str, u64)] = &[
+        ("IBV_WR_FLUSH", wqe::OP_FLUSH.into()),
+        ("IBV_WR_ATOMIC_WRITE", wqe::OP_ATOMIC_WRITE.into()),
+        ("IB_UVERBS_WR_FLUSH", wqe::OP_FLUSH.into()),
+        ("IB_UVERBS_WR_ATOMIC_WRITE", wqe::OP_ATOMIC_WRITE.into()),
+        ("IBV_WC_FLUSH", cqe::WC_FLUSH.into()),
+        ("IBV_WC_ATOMIC_WRITE", cqe::WC_ATOMIC_WRITE.into()),
     ];
     list.iter().map(|&(c, v)| (c.to_string(), v)).collect()
 }
@@ -225,6 +261,11 @@ fn operations(abi: Abi) -> Vec<Check> {
         abi.context_offset() as u64,
     ));
     l.push((
+        // `sz`, by which the length is checked, stands before the last member.
+        "offsetof(struct verbs_context, sz)".into(),
+        (abi.context_offset() - size_of::<usize>()) as u64,
+    ));
+    l.push((
         "sizeof(struct verbs_context)".into(),
         (abi.context_offset() + size_of::<IbvContext>()) as u64,
     ));
@@ -241,6 +282,9 @@ fn layouts_and_numbers_are_those_of_rdma_core() {
         let mut checks = structures();
         checks.extend(commands());
         checks.extend(numbers());
+        if !source.older {
+            checks.extend(newer_numbers());
+        }
         checks.extend(operations(abi));
 
         let mut program = String::from(

@@ -40,7 +40,7 @@ macro_rules! functions {
                             Ok(name) => name,
                             Err(_) => panic!("the name of a function holds no NUL"),
                         };
-                        let address = symbol(NAME);
+                        let address = symbol(NAME, private_version(abi));
                         if address.is_null() {
                             return Err(NAME);
                         }
@@ -101,6 +101,8 @@ functions! {
     ibv_cmd_query_qp: fn(*mut IbvQp, Opaque, c_int, Opaque, *mut QueryQp, usize) -> c_int;
     ibv_cmd_modify_qp: fn(*mut IbvQp, *mut QpAttr, c_int, *mut ModifyQp, usize) -> c_int;
     ibv_cmd_destroy_qp: fn(*mut IbvQp) -> c_int;
+    ibv_cmd_post_send: fn(*mut IbvQp, *mut IbvSendWr, *mut *mut IbvSendWr) -> c_int;
+    ibv_cmd_post_recv: fn(*mut IbvQp, *mut IbvRecvWr, *mut *mut IbvRecvWr) -> c_int;
     ibv_cmd_create_ah: fn(*mut IbvPd, *mut IbvAh, Opaque, *mut CreateAhResp, usize) -> c_int;
     ibv_cmd_destroy_ah: fn(*mut IbvAh) -> c_int;
 }
@@ -184,10 +186,43 @@ impl Library {
     }
 }
 
-/// Finds a symbol in the scope of this shared object, to which libibverbs belongs.
-fn symbol(name: &CStr) -> *mut c_void {
-    // SAFETY: `name` is a C string.
-    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+/// Finds a symbol of one version in the scope of this shared object, to which libibverbs belongs.
+/// By the version it is libibverbs' own, not one of the same name elsewhere in the process.
+fn symbol(name: &CStr, version: &CStr) -> *mut c_void {
+    // SAFETY: Both are C strings.
+    unsafe { libc::dlvsym(libc::RTLD_DEFAULT, name.as_ptr(), version.as_ptr()) }
+}
+
+/// The symbol version of the private functions.
+const fn private_version(abi: Abi) -> &'static CStr {
+    match abi {
+        Abi::V34 => c"IBVERBS_PRIVATE_34",
+        Abi::V65 => c"IBVERBS_PRIVATE_65",
+    }
+}
+
+/// Where `comp_mask` is in the `struct verbs_qp` of the loaded libibverbs, one of [`QP_COMP_MASK`].
+///
+/// The library itself is asked: `ibv_qp_to_qp_ex` returns its argument if it finds the bit there.
+///
+/// # Safety
+///
+/// `to_qp_ex` must be null or that function.
+unsafe fn qp_comp_mask(to_qp_ex: *mut c_void) -> Option<usize> {
+    if to_qp_ex.is_null() {
+        return None;
+    }
+    // SAFETY: It is the function of that name, which has this prototype in every ABI.
+    let to_qp_ex = unsafe {
+        transmute_copy::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> *mut c_void>(&to_qp_ex)
+    };
+    QP_COMP_MASK.into_iter().find(|at| {
+        let mut qp = [0u32; size_of::<VerbsQp>() / 4];
+        qp[at / 4] = QP_EX;
+        // SAFETY: The function reads `comp_mask`, which is within for every known release, and
+        // nothing else.
+        !unsafe { to_qp_ex(qp.as_mut_ptr().cast()) }.is_null()
+    })
 }
 
 /// `verbs_register_driver_<abi>`.
@@ -208,7 +243,8 @@ pub fn library() -> &'static Library {
 fn other_abi() -> Option<u32> {
     (1..200).find(|number| {
         std::ffi::CString::new(format!("verbs_register_driver_{number}"))
-            .is_ok_and(|name| !symbol(&name).is_null())
+            // SAFETY: It is a C string.
+            .is_ok_and(|name| unsafe { !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() })
     })
 }
 
@@ -220,7 +256,7 @@ pub fn load() -> Result<Register, String> {
             Abi::V34 => c"verbs_register_driver_34",
             Abi::V65 => c"verbs_register_driver_65",
         };
-        let address = symbol(name);
+        let address = symbol(name, private_version(abi));
         (!address.is_null()).then_some((abi, address))
     });
     let Some((abi, register)) = found else {
@@ -233,8 +269,12 @@ pub fn load() -> Result<Register, String> {
         });
     };
     // rdma-core 34 and 35 have ABI 34 too, but a shorter table of operations.
-    if symbol(c"ibv_query_qp_data_in_order").is_null() {
+    if symbol(c"ibv_query_qp_data_in_order", c"IBVERBS_1.14").is_null() {
         return Err("this libibverbs is older than rdma-core 36".to_string());
+    }
+    // SAFETY: It is null or that function.
+    if unsafe { qp_comp_mask(symbol(c"ibv_qp_to_qp_ex", c"IBVERBS_1.6")) }.is_none() {
+        return Err("this libibverbs has an unknown struct verbs_qp".to_string());
     }
     // SAFETY: The register function of `abi` exists, so this is the ABI.
     let library = unsafe { Library::find(abi) }.map_err(|name| {

@@ -9,11 +9,12 @@
 use crate::{request::Slot, ring::well_formed};
 use core::{
     ptr::{self, NonNull},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{fence, AtomicU32, Ordering},
 };
 use ferroce_core::uabi::{
-    ring::{CONTROL_SIZE, OFFSET_ARM, OFFSET_CONSUMER, OFFSET_FLAGS, OFFSET_PRODUCER},
+    ring::CONTROL_SIZE,
     udata::RingMap,
+    words::{Provider, Word, Words},
     wqe::Sge,
 };
 use libc::c_int;
@@ -31,6 +32,8 @@ pub struct Ring {
     len: usize,
     mask: u32,
     stride: usize,
+    /// The process that has it: a child of fork() has none, or something else at its address.
+    pid: libc::pid_t,
 }
 
 // SAFETY: The mapping belongs to the process, not to a thread.
@@ -70,6 +73,8 @@ impl Ring {
             len,
             mask: map.entries - 1,
             stride: map.stride as usize,
+            // SAFETY: It has no requirements.
+            pid: unsafe { libc::getpid() },
         };
         // A child of fork() must not advance the queues of its parent.
         // SAFETY: The range is the mapping just made.
@@ -79,46 +84,22 @@ impl Ring {
         Ok(ring)
     }
 
+    /// Whether this is the process that has mapped the ring.
+    pub fn is_here(&self) -> bool {
+        // SAFETY: It has no requirements.
+        self.pid == unsafe { libc::getpid() }
+    }
+
     /// Number of slots.
     pub fn entries(&self) -> u32 {
         self.mask + 1
     }
 
-    fn word(&self, offset: usize) -> &AtomicU32 {
-        debug_assert!(offset + 4 <= CONTROL_SIZE && offset % 4 == 0);
+    #[inline]
+    fn word(&self, word: Word) -> &AtomicU32 {
         // SAFETY: The word is in the control block, which the mapping holds for as long as `self`
         // lives, aligned because the mapping is page-aligned; both sides access it atomically.
-        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
-    }
-
-    /// Reads the producer index of the other side, and everything written before it.
-    pub fn producer(&self) -> u32 {
-        self.word(OFFSET_PRODUCER).load(Ordering::Acquire)
-    }
-
-    /// Publishes the own producer index, and everything written before it.
-    pub fn publish_producer(&self, index: u32) {
-        self.word(OFFSET_PRODUCER).store(index, Ordering::Release);
-    }
-
-    /// Reads the consumer index of the other side.
-    pub fn consumer(&self) -> u32 {
-        self.word(OFFSET_CONSUMER).load(Ordering::Acquire)
-    }
-
-    /// Publishes the own consumer index: the slots before it may be overwritten.
-    pub fn publish_consumer(&self, index: u32) {
-        self.word(OFFSET_CONSUMER).store(index, Ordering::Release);
-    }
-
-    /// Reads the flags of the module.
-    pub fn flags(&self) -> u32 {
-        self.word(OFFSET_FLAGS).load(Ordering::Relaxed)
-    }
-
-    /// Raises the arm word.
-    pub fn arm(&self, level: u32) {
-        self.word(OFFSET_ARM).fetch_max(level, Ordering::SeqCst);
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(word.offset()).cast()) }
     }
 
     fn slot(&self, index: u32) -> *mut u8 {
@@ -127,13 +108,20 @@ impl Ring {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// Copies the start of slot `index` out. The caller orders it behind [`Ring::producer`].
+    /// Copies the start of slot `index` out. The caller orders it behind
+    /// [`Words::load_producer`].
     pub fn take<T: FromBytes>(&self, index: u32) -> T {
         assert!(size_of::<T>() <= self.stride);
         // SAFETY: The source is within the slot by the check; any bytes are a `T`. The module does
         // not write to a slot that it has published and the provider has not given back; were it
         // to do so, the copy would be garbage, nothing worse.
         unsafe { ptr::read_unaligned(self.slot(index).cast::<T>()) }
+    }
+
+    /// Copies slot `from` to slot `to`. Both must belong to the caller by the indices.
+    pub fn copy(&self, from: u32, to: u32) {
+        // SAFETY: Both slots are within the mapping, and `copy` allows them to be the same.
+        unsafe { ptr::copy(self.slot(from), self.slot(to), self.stride) };
     }
 
     /// Slot `index`, to be filled before it is published.
@@ -146,8 +134,45 @@ impl Ring {
     }
 }
 
+impl Words for Ring {
+    #[inline]
+    fn load(&self, word: Word) -> u32 {
+        self.word(word).load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn load_acquire(&self, word: Word) -> u32 {
+        self.word(word).load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn store(&self, word: Word, value: u32) {
+        self.word(word).store(value, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn store_release(&self, word: Word, value: u32) {
+        self.word(word).store(value, Ordering::Release);
+    }
+
+    #[inline]
+    fn full_barrier(&self) {
+        fence(Ordering::SeqCst);
+    }
+}
+
+impl Provider for Ring {
+    #[inline]
+    fn raise(&self, word: Word, value: u32) {
+        self.word(word).fetch_max(value, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Ring {
     fn drop(&mut self) {
+        if !self.is_here() {
+            return;
+        }
         // SAFETY: The mapping is `self`'s alone, and nothing refers to it any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }

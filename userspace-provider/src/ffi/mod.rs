@@ -19,3 +19,4 @@ mod mapping;
 mod memory;
 mod qp;
 mod register;
+mod work_queue;

@@ -10,6 +10,7 @@ use super::{
 };
 use core::ptr;
 use ferroce_core::uabi;
+use std::io::Write;
 
 /// A table that C reads; it holds pointers and is never written.
 #[repr(transparent)]
@@ -18,7 +19,8 @@ struct Table<T>(T);
 // SAFETY: Nobody writes to a table, and what its pointers lead to lives for ever.
 unsafe impl<T> Sync for Table<T> {}
 
-/// Devices are matched by driver id alone: their names are the choice of whoever adds the link.
+/// Devices are matched by driver id and ABI version: their names are the choice of whoever adds the
+/// link. That the driver is ferroce indeed it says by a signature when a device is opened.
 static MATCH: Table<[VerbsMatchEnt; 2]> = Table([
     VerbsMatchEnt {
         driver_data: ptr::null_mut(),
@@ -57,7 +59,13 @@ extern "C" fn constructor() {
     match library::load() {
         // SAFETY: The table is of the shape that the ABI asks for, and lives for ever.
         Ok(register) => unsafe { register(&raw const DEVICE_OPS.0) },
-        Err(why) => eprintln!("libferroce: {why}: ferroce devices cannot be used"),
+        // Not by `eprintln!`, which ends the process if stderr cannot be written to.
+        Err(why) => {
+            let _ = writeln!(
+                std::io::stderr(),
+                "libferroce: {why}: ferroce devices cannot be used"
+            );
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The unpacked rdma-core sources that the tests compare with, and C programs compiled against them.
+//! The unpacked rdma-core sources that the tests compare with, and C programs compiled against
+//! them.
 
 use std::{
     env,
@@ -12,13 +13,16 @@ use std::{
 pub struct Source {
     /// The private ABI of its libibverbs.
     pub abi: u32,
+    /// It is older than 45: FLUSH or ATOMIC WRITE have no names in it yet.
+    pub older: bool,
     root: PathBuf,
 }
 
 /// Finds the sources of both releases: `FERROCE_RDMA_CORE_56` and `FERROCE_RDMA_CORE_65`, or
 /// `rdma-core-56.1` and `rdma-core-65.0` in `FERROCE_CACHE`, or that in the user's cache folder.
 ///
-/// A missing source fails the test, unless `FERROCE_ALLOW_MISSING_SOURCES` is set.
+/// A missing source fails the test, unless `FERROCE_ALLOW_MISSING_SOURCES` is set. More folders, of
+/// releases from 36 to 44, can be named in `FERROCE_RDMA_CORE_OLDER`, with colons between them.
 pub fn sources() -> Vec<Source> {
     let cache = env::var_os("FERROCE_CACHE").map(PathBuf::from).or_else(|| {
         let home = PathBuf::from(env::var_os("HOME")?);
@@ -35,7 +39,11 @@ pub fn sources() -> Vec<Source> {
             .or_else(|| Some(cache.as_ref()?.join(folder)))
             .unwrap_or_else(|| folder.into());
         if root.join("libibverbs/driver.h").is_file() {
-            found.push(Source { abi, root });
+            found.push(Source {
+                abi,
+                older: false,
+                root,
+            });
         } else if env::var_os("FERROCE_ALLOW_MISSING_SOURCES").is_none() {
             panic!(
                 "no rdma-core source in {}: unpack the source package there, or set {variable} \
@@ -46,6 +54,13 @@ pub fn sources() -> Vec<Source> {
             eprintln!("left out: no rdma-core source in {}", root.display());
         }
     }
+    let older = env::var_os("FERROCE_RDMA_CORE_OLDER").unwrap_or_default();
+    let folders = env::split_paths(&older).filter(|root| !root.as_os_str().is_empty());
+    found.extend(folders.map(|root| Source {
+        abi: 34,
+        older: true,
+        root,
+    }));
     found
 }
 

@@ -3,11 +3,19 @@
  * A libibverbs with a pretended module behind it. It has the private functions that the provider
  * calls, with the prototypes of the driver.h that it is compiled with, so both the arguments of
  * the provider and the layout of what it returns are put to the test. The command file descriptor
- * is a memfd: rings live at the offsets below, and doorbells are appended behind DOORBELLS.
+ * is a memfd, in which rings live at offsets; writes to it are refused, as they are in a process
+ * whose credentials have changed.
+ *
+ * With QP_COMP_MASK the structure verbs_qp is that of an older release: comp_mask is there. With
+ * EXTRA_CONTEXT the structure verbs_context is longer by so much.
  */
 #include <assert.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include "mock.h"
 
@@ -15,7 +23,26 @@ struct mock mock = {
 	.cq = { RING_CQ, 0x1000, 16, 64 },
 	.sq = { RING_SQ, 0x1000, 8, 128 },
 	.rq = { RING_RQ, 0x1000, 4, 64 },
+	.signature = "ferroce2",
 };
+
+/* The provider writes by number; everything else goes on to the C library. */
+long syscall(long number, ...)
+{
+	long (*next)(long, ...) = dlsym(RTLD_NEXT, "syscall");
+	long a[6];
+	va_list ap;
+
+	va_start(ap, number);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(ap, long);
+	va_end(ap);
+	if (number != SYS_write)
+		return next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+	mock.refused_writes++;
+	errno = EACCES;
+	return -1;
+}
 
 #define REGISTER_(abi) verbs_register_driver_##abi
 #define REGISTER(abi) REGISTER_(abi)
@@ -32,13 +59,33 @@ int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_
 	return 0;
 }
 
+#ifndef QP_COMP_MASK
+#define QP_COMP_MASK offsetof(struct verbs_qp, comp_mask)
+#endif
+#ifndef EXTRA_CONTEXT
+#define EXTRA_CONTEXT 0
+#endif
+
+static uint32_t *comp_mask(struct ibv_qp *qp)
+{
+	return (void *)((char *)qp + QP_COMP_MASK);
+}
+
+struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
+{
+	return *comp_mask(qp) & VERBS_QP_EX ? (struct ibv_qp_ex *)qp : NULL;
+}
+
 void *_verbs_init_and_alloc_context(struct ibv_device *device, int cmd_fd, size_t alloc_size,
 				    struct verbs_context *context_offset, uint32_t driver_id)
 {
 	struct verbs_context *context = calloc(1, alloc_size);
 
-	assert(alloc_size == sizeof(*context) && !context_offset);
+	assert(alloc_size >= sizeof(*context) + EXTRA_CONTEXT && !context_offset);
 	assert(driver_id == DRIVER_ID);
+	context->sz = sizeof(*context) + EXTRA_CONTEXT;
+	for (char *extra = (char *)(context + 1); extra < (char *)context + context->sz; extra++)
+		*extra = -1;
 	context->context.device = device;
 	context->context.cmd_fd = cmd_fd;
 	mock.contexts++;
@@ -65,8 +112,9 @@ int ibv_cmd_get_context(struct verbs_context *context, struct ibv_get_context *c
 #if PABI >= 57
 	assert(!fds);
 #endif
-	assert(cmd_size == sizeof(*cmd) + 8 && resp_size == sizeof(*resp) + 8);
+	assert(cmd_size == sizeof(*cmd) + 8 && resp_size == sizeof(*resp) + 24);
 	assert(*(uint64_t *)(cmd + 1) == 0);
+	memcpy(resp + 1, mock.signature, 8);
 	return mock.error;
 }
 
@@ -127,7 +175,7 @@ int ibv_cmd_dereg_mr(struct verbs_mr *vmr)
 int ibv_cmd_create_ah(struct ibv_pd *pd, struct ibv_ah *ah, struct ibv_ah_attr *attr,
 		      struct ib_uverbs_create_ah_resp *resp, size_t resp_size)
 {
-	assert(resp_size == sizeof(*resp));
+	assert(resp_size == sizeof(*resp) + 8);
 	ah->handle = attr->dlid;
 	mock.objects += !mock.error;
 	return mock.error;
@@ -188,7 +236,10 @@ static int create_qp(struct ibv_context *context, struct ibv_qp *qp, struct ibv_
 	assert(resp_size == sizeof(*resp) + 2 * sizeof(struct ring_map));
 	qp->context = context;
 	qp->handle = 9;
+	qp->qp_num = mock.qp_num;
 	qp->state = IBV_QPS_RESET;
+	/* As libibverbs does: it is in what the provider has allocated, and touches nothing else. */
+	*comp_mask(qp) |= VERBS_QP_XRCD;
 	*cap = mock.cap;
 	memcpy(resp + 1, &mock.sq, sizeof(mock.sq));
 	memcpy((char *)(resp + 1) + sizeof(mock.sq), &mock.rq, sizeof(mock.rq));
@@ -234,4 +285,27 @@ int ibv_cmd_destroy_qp(struct ibv_qp *qp)
 	assert(qp->handle == 9);
 	mock.objects -= !mock.error;
 	return mock.error;
+}
+
+static int doorbell(struct ibv_qp *qp, void *list, int *count)
+{
+	assert(qp->handle == 9 && !list);
+	++*count;
+	if (!mock.bell_errors)
+		return 0;
+	mock.bell_errors--;
+	mock.failed_bells++;
+	return mock.bell_error;
+}
+
+int ibv_cmd_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+{
+	*bad_wr = wr;
+	return doorbell(qp, wr, &mock.send_bells);
+}
+
+int ibv_cmd_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+	*bad_wr = wr;
+	return doorbell(qp, wr, &mock.recv_bells);
 }

@@ -14,8 +14,7 @@
 #define RING_CQ 0x1000
 #define RING_SQ 0x2000
 #define RING_RQ 0x3000
-#define DOORBELLS 0x10000
-#define FILE_SIZE 0x20000
+#define FILE_SIZE 0x4000
 
 /* uabi::udata::RingMap. */
 struct ring_map {
@@ -44,6 +43,12 @@ struct mock {
 	int error;
 	struct ring_map cq, sq, rq;
 	struct ibv_qp_cap cap;
+	const char *signature;
+	uint32_t qp_num;
+	/* The next doorbells fail so many times in this way. */
+	int bell_errors, bell_error;
+	/* Doorbells that came, and of these those that failed. */
+	int send_bells, recv_bells, failed_bells, refused_writes;
 	void (*on_reset)(void);
 	/* What the provider has not given back. */
 	int contexts;

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Segments as packets.
+
+use crate::datapath::deliver;
+use crate::datapath::halves::{
+    Peer,
+    RecvHalf,
+    SendHalf, //
+};
+use crate::datapath::memory::sg::Payload;
+use crate::datapath::outbox::{
+    Failed,
+    Refused, //
+};
+use crate::datapath::qp::Qp;
+use crate::datapath::turn::Turn;
+use crate::observe::counters::Counter;
+use crate::transport::segment::{
+    RequestSegment,
+    Response, //
+};
+use crate::wire::packet::Headers;
+use kernel::sync::ArcBorrow;
+
+/// Packets that a turn makes before it gives its locks back.
+const PACKETS_PER_TURN: u32 = 64;
+
+/// Sends requests, up to the budget of the turn; tells whether there are more.
+pub(in crate::datapath) fn send(
+    send: &mut SendHalf,
+    qp: ArcBorrow<'_, Qp>,
+    turn: &mut Turn<'_>,
+) -> bool {
+    let mut more = true;
+    for _ in 0..PACKETS_PER_TURN {
+        if !turn.may_move() {
+            break;
+        }
+        let Some(segment) = send.requester.next_segment(turn.now(), 1) else {
+            more = false;
+            break;
+        };
+        turn.moved(segment.len);
+        match add(send, qp, segment, turn) {
+            Ok(()) => {}
+            Err(Failed::Access) => deliver::local_memory_failed(send, qp, segment.slot, turn),
+            Err(Failed::Refused(first)) => return send_again(send, qp, &first, turn),
+        }
+    }
+    if let Some(Peer { way, outbox, .. }) = &mut send.peer {
+        if let Err(Refused(first)) = outbox.flush(way, qp.counters()) {
+            return send_again(send, qp, &first, turn);
+        }
+    }
+    more
+}
+
+/// Makes one packet of a request.
+fn add(
+    send: &mut SendHalf,
+    qp: ArcBorrow<'_, Qp>,
+    segment: RequestSegment,
+    turn: &Turn<'_>,
+) -> Result<(), Failed<RequestSegment>> {
+    let Some(peer) = &mut send.peer else {
+        return Ok(());
+    };
+    let mut headers = Headers::new(segment.opcode, peer.number, segment.psn);
+    headers.ack_req = segment.ack_req;
+    headers.solicited = segment.solicited;
+    headers.extension = segment.extension(|| send.wqes.arguments(segment.slot));
+    let data = send.wqes.data(segment.slot);
+    let payload = Payload::of(data, segment.offset, qp.regions(turn.rcu()));
+    peer.outbox.add(
+        &mut peer.way,
+        qp.counters(),
+        &headers,
+        segment.len,
+        segment,
+        |out| payload.read(segment.len, out),
+    )
+}
+
+/// The kernel itself says that packets from `first` on have not left. Nobody else will, so they
+/// are sent again soon, and no retry is spent on it. There is nothing more to send until then.
+#[cold]
+fn send_again(
+    send: &mut SendHalf,
+    qp: ArcBorrow<'_, Qp>,
+    first: &RequestSegment,
+    turn: &Turn<'_>,
+) -> bool {
+    qp.counters().inc(Counter::SendRetried);
+    send.requester.unsend(first, turn.now());
+    false
+}
+
+/// Sends responses, up to the budget of the turn; tells whether there are more.
+pub(in crate::datapath) fn answer(
+    recv: &mut RecvHalf,
+    qp: ArcBorrow<'_, Qp>,
+    turn: &mut Turn<'_>,
+) -> bool {
+    if recv.refusals.wait_until(turn.now()).is_some() {
+        // The timer goes on.
+        return false;
+    }
+    let mut more = true;
+    for _ in 0..PACKETS_PER_TURN {
+        if !turn.may_move() {
+            break;
+        }
+        let Some(response) = recv.responder.next_response(1) else {
+            more = false;
+            break;
+        };
+        deliver::answer_taken(recv, qp, turn);
+        let Some(Peer {
+            number,
+            way,
+            outbox,
+        }) = &mut recv.peer
+        else {
+            return false;
+        };
+        let mut headers = Headers::new(response.opcode(), *number, response.psn());
+        headers.extension = response.extension();
+        let counters = qp.counters();
+        let added = match &response {
+            Response::Acknowledge { .. } => {
+                outbox.add(way, counters, &headers, 0, response, |_| Ok(()))
+            }
+            Response::ReadResponse {
+                segment, rkey, va, ..
+            } => {
+                turn.moved(segment.len);
+                deliver::read_source(&qp, *rkey, *va, segment.len, turn)
+                    .map_err(Failed::from)
+                    .and_then(|from| {
+                        outbox.add(way, counters, &headers, segment.len, response, |out| {
+                            from.read(segment.len, out)
+                        })
+                    })
+            }
+        };
+        match added {
+            Ok(()) => {}
+            Err(Failed::Access) => deliver::read_failed(recv, qp, turn),
+            Err(Failed::Refused(first)) => return answer_again(recv, qp, &first, turn),
+        }
+    }
+    if let Some(Peer { way, outbox, .. }) = &mut recv.peer {
+        match outbox.flush(way, qp.counters()) {
+            Ok(()) => recv.refusals.end(),
+            Err(Refused(first)) => return answer_again(recv, qp, &first, turn),
+        }
+    }
+    more && recv.responder.has_response()
+}
+
+/// As [`send_again`], for answers: without them the peer would spend a retry.
+#[cold]
+fn answer_again(
+    recv: &mut RecvHalf,
+    qp: ArcBorrow<'_, Qp>,
+    first: &Response,
+    turn: &Turn<'_>,
+) -> bool {
+    match recv.refusals.add(turn.now()) {
+        Some(at) => {
+            qp.counters().inc(Counter::SendRetried);
+            recv.responder.unsend(first);
+            qp.timer().arm(at);
+            false
+        }
+        // Lost, as on any network: the peer asks again.
+        None => recv.responder.has_response(),
+    }
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a segment does at the QP it is for, whichever way it came: a request is executed, a READ
+//! response is placed.
+
+use super::halves::{
+    RecvHalf,
+    SendHalf, //
+};
+use super::memory::sg::{
+    Payload,
+    Regions,
+    SgList, //
+};
+use super::qp::Qp;
+use super::turn::Turn;
+use super::wqe::{
+    Data,
+    RecvWqes, //
+};
+use crate::observe::counters::Counter;
+use crate::sys::ib::event::QpEvent;
+use crate::sys::ib::qp::{
+    Access,
+    State, //
+};
+use crate::transport::completion::{
+    RecvCompletion,
+    Status, //
+};
+use crate::transport::reliable::requester::Progress;
+use crate::transport::reliable::responder::{
+    AccessError,
+    DropReason,
+    Fatal,
+    RemoteAccess,
+    ResponderEnv,
+    TakeReceive, //
+};
+use crate::transport::segment::{
+    IncomingRequest,
+    ReadSegment, //
+};
+use kernel::prelude::*;
+use kernel::sync::ArcBorrow;
+
+/// What a request acts on: the receives and the memory of the QP it is for.
+struct Target<'q, 't, 'a> {
+    qp: ArcBorrow<'q, Qp>,
+    receives: &'t mut RecvWqes<KVec<u64>>,
+    /// Of the request.
+    payload: Payload<'t>,
+    turn: &'t mut Turn<'a>,
+}
+
+impl Target<'_, '_, '_> {
+    fn regions(&self) -> Regions<'_> {
+        self.qp.regions(self.turn.rcu())
+    }
+}
+
+fn rights(access: RemoteAccess) -> u32 {
+    match access {
+        RemoteAccess::Read => Access::REMOTE_READ,
+        RemoteAccess::Write => Access::REMOTE_WRITE,
+    }
+}
+
+impl ResponderEnv for Target<'_, '_, '_> {
+    fn take_receive(&mut self) -> TakeReceive {
+        self.receives.take(&**self.qp.rq())
+    }
+
+    fn check_remote(
+        &mut self,
+        access: RemoteAccess,
+        rkey: u32,
+        va: u64,
+        len: u32,
+    ) -> Result<(), AccessError> {
+        self.regions().permits(rkey, rights(access), va, len)
+    }
+
+    fn write_remote(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
+        let to = self.regions().check(rkey, Access::REMOTE_WRITE, va, len)?;
+        self.payload.copy_to(0, &to, len)
+    }
+
+    fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {
+        SgList::new(self.receives.sges(), self.regions()).scatter(offset, len, &self.payload)
+    }
+
+    fn complete(&mut self, done: RecvCompletion) {
+        self.turn.complete_receive(self.qp, done);
+    }
+}
+
+/// Executes one request of the peer. What is to be answered waits in the responder.
+#[inline]
+pub(super) fn request(
+    recv: &mut RecvHalf,
+    qp: ArcBorrow<'_, Qp>,
+    request: &IncomingRequest,
+    payload: Payload<'_>,
+    turn: &mut Turn<'_>,
+) {
+    let outcome = recv.responder.on_request(
+        request,
+        &mut Target {
+            qp,
+            receives: &mut recv.wqes,
+            payload,
+            turn,
+        },
+    );
+    if recv.wqes.take_scribbled() {
+        turn.fail_fatally(qp);
+    }
+    // Only what is in order says that the peer is there: any old or forged packet may carry its
+    // address.
+    if outcome.dropped.is_none() && !recv.established {
+        recv.established = true;
+        if qp.state() == State::Rtr {
+            turn.event(qp, QpEvent::CommEstablished);
+        }
+    }
+    let counter = match outcome.dropped {
+        None => None,
+        Some(DropReason::Duplicate) => Some(Counter::Duplicate),
+        Some(DropReason::OutOfSequence) => Some(Counter::OutOfSequence),
+        Some(DropReason::NoReceive) => Some(Counter::RnrNakSent),
+        Some(DropReason::OutsideWindow | DropReason::UnknownRead | DropReason::NotReady) => {
+            Some(Counter::IgnoredRequest)
+        }
+    };
+    if let Some(counter) = counter {
+        qp.counters().inc(counter);
+    }
+    if let Some(fatal) = outcome.fatal {
+        refused(qp, fatal, turn);
+    }
+}
+
+/// The responder refused a request for good. The QP goes to ERR when the peer was answered: see
+/// [`answer_taken`].
+fn refused(qp: ArcBorrow<'_, Qp>, fatal: Fatal, turn: &Turn<'_>) {
+    qp.counters().inc(Counter::RefusedRequest);
+    match fatal {
+        Fatal::InvalidRequest => turn.event(qp, QpEvent::RequestError),
+        Fatal::AccessError => turn.event(qp, QpEvent::AccessError),
+        Fatal::LocalError => {}
+    }
+}
+
+/// An answer was taken from the responder: if it was the refusal, behind which there is nothing,
+/// the QP goes to ERR. Sooner, the peer would not learn why.
+pub(super) fn answer_taken(recv: &RecvHalf, qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) {
+    if recv.responder.has_ended() {
+        turn.fail(qp);
+    }
+}
+
+/// Where the data of a READ response comes from. One without data needs no region (C9-88).
+pub(super) fn read_source<'q, 'a: 'q>(
+    qp: &'q Qp,
+    rkey: u32,
+    va: u64,
+    len: u32,
+    turn: &Turn<'a>,
+) -> Result<Payload<'q>, AccessError> {
+    if len == 0 {
+        return Ok(Payload::Bytes(&[]));
+    }
+    turn.regions(qp)
+        .check(rkey, Access::REMOTE_READ, va, len)
+        .map(Payload::Range)
+}
+
+/// The memory of a READ response is not accessible any more.
+pub(super) fn read_failed(recv: &mut RecvHalf, qp: ArcBorrow<'_, Qp>, turn: &Turn<'_>) {
+    if let Some(fatal) = recv.responder.read_failed().fatal {
+        refused(qp, fatal, turn);
+    }
+}
+
+/// Places the data of a READ response.
+pub(super) fn read_response(
+    send: &mut SendHalf,
+    qp: ArcBorrow<'_, Qp>,
+    segment: &ReadSegment,
+    from: &Payload<'_>,
+    turn: &mut Turn<'_>,
+) -> Progress {
+    let now = turn.now();
+    let regions = qp.regions(turn.rcu());
+    let mut complete = |done| turn.complete_send(qp, done);
+    let requester = &mut send.requester;
+    match requester.accept_read_response(segment, now, &mut complete) {
+        Err(refused) => refused.progress,
+        Ok(place) => {
+            // A READ carries nothing inline.
+            let sges = match send.wqes.data(place.slot) {
+                Data::Pieces(sges) => sges,
+                Data::Inline(_) => &[],
+            };
+            match SgList::new(sges, regions).scatter(place.offset, place.len, from) {
+                Ok(()) => requester.read_response_placed(&place, now, &mut complete),
+                Err(AccessError) => requester.fail(place.slot, Status::LocProtErr, &mut complete),
+            }
+        }
+    }
+}
+
+/// Local memory of a request is not accessible.
+pub(super) fn local_memory_failed(
+    send: &mut SendHalf,
+    qp: ArcBorrow<'_, Qp>,
+    slot: u32,
+    turn: &mut Turn<'_>,
+) {
+    let progress = send.requester.fail(slot, Status::LocProtErr, &mut |done| {
+        turn.complete_send(qp, done)
+    });
+    if progress.fatal {
+        turn.fail(qp);
+    }
+}

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What all devices share: QPs by number, ports by netdev, and the workers.
+//!
+//! QP numbers are unique over all devices of the module, so a packet finds its QP by the number
+//! alone; the addresses of the connection then say whether the packet may be for it.
+
+use super::budget::Budget;
+use super::port::Port;
+use super::qp::{
+    Qp,
+    ANSWER,
+    SEND_FAR,
+    SEND_NEAR, //
+};
+use super::schedule::{
+    Call,
+    Worker, //
+};
+use crate::sys::cpu::Cpu;
+use crate::sys::global::Global;
+use crate::sys::net::NetNs;
+use crate::sys::random;
+use crate::sys::table::{
+    filled,
+    NamedTable,
+    Reserved,
+    Table, //
+};
+use crate::sys::work::{
+    self,
+    OwnedQueue, //
+};
+use crate::wire::ident::Permutation24;
+use kernel::c_str;
+use kernel::new_mutex;
+use kernel::prelude::*;
+use kernel::sync::atomic::{
+    Acquire,
+    Atomic,
+    Release, //
+};
+use kernel::sync::rcu;
+use kernel::sync::{
+    Arc,
+    ArcBorrow,
+    Mutex, //
+};
+
+/// The directory of the module, from its initialisation to its exit.
+pub static DIRECTORY: Global<Directory> = Global::empty();
+
+/// Most QPs of all devices together.
+pub const MAX_QP: u32 = 1 << 20;
+
+/// Most ports of all devices together: more than there can be net devices.
+const MAX_PORT: u32 = i32::MAX as u32;
+
+/// Chains of ports. Enough for the containers of a host to have short ones.
+const CHAINS: usize = 1024;
+
+/// CPUs with a budget of their own; if there are more, some share one.
+const BUDGETS: usize = 64;
+
+/// The QPs and ports of all devices.
+#[pin_data]
+pub struct Directory {
+    #[pin]
+    qps: NamedTable<Qp>,
+    /// The secret of the QP numbers.
+    numbers: Permutation24,
+    #[pin]
+    ports: Table<Entry>,
+    /// Where the chains of ports on a netdev, and of ports in a namespace, begin; 0 is none.
+    on_netdev: KVec<Atomic<u32>>,
+    in_netns: KVec<Atomic<u32>>,
+    /// Guards changes of the chains.
+    #[pin]
+    listing: Mutex<()>,
+    /// What a worker may still take of a CPU at high priority.
+    budgets: KVec<Budget>,
+    /// Runs notifiers, in the softirq.
+    notifications: OwnedQueue,
+    /// Runs what is beyond the budget of a system call or softirq, as long as that has a budget of
+    /// high priority: what else runs on the CPU is usually the process that polls for the very
+    /// completions.
+    urgent: OwnedQueue,
+    /// Runs the rest of it, and sends on other CPUs for processes that stream.
+    normal: OwnedQueue,
+}
+
+/// A port in the directory.
+struct Entry {
+    port: Arc<Port>,
+    /// The indices of those behind it in its two chains; 0 is none.
+    next_on_netdev: Atomic<u32>,
+    next_in_netns: Atomic<u32>,
+}
+
+/// One of the two kinds of chains.
+struct Chain<'a> {
+    head: &'a Atomic<u32>,
+    next: fn(&Entry) -> &Atomic<u32>,
+}
+
+impl Directory {
+    /// An empty directory.
+    pub fn new() -> Result<Arc<Self>> {
+        let notifications = OwnedQueue::bh(c_str!("ferroce_notify"))?;
+        let urgent = OwnedQueue::urgent(c_str!("ferroce_urgent"))?;
+        let normal = OwnedQueue::normal(c_str!("ferroce"))?;
+        let on_netdev = filled(CHAINS, || Atomic::new(0))?;
+        let in_netns = filled(CHAINS, || Atomic::new(0))?;
+        let budgets = filled(BUDGETS, Budget::new)?;
+        Arc::pin_init(
+            try_pin_init!(Self {
+                qps <- NamedTable::new(),
+                numbers: Permutation24::new(random::words()),
+                ports <- Table::new(),
+                on_netdev,
+                in_netns,
+                listing <- new_mutex!((), "ferroce_directory"),
+                budgets,
+                notifications,
+                urgent,
+                normal,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Takes a QP number; it leads nowhere before it is published. May sleep.
+    pub fn reserve(&self) -> Result<(Reserved<'_, Qp>, u32)> {
+        // Three numbers are special (0 and 1 are management QPs, the last is multicast); whoever
+        // draws one keeps it while drawing again.
+        let mut unusable: [Option<Reserved<'_, Qp>>; 3] = [const { None }; 3];
+        let mut spare = unusable.iter_mut();
+        loop {
+            let reserved = self.qps.reserve(MAX_QP)?;
+            let number = self.numbers.number(reserved.index());
+            if !matches!(number, 0 | 1 | 0xff_ffff) {
+                return Ok((reserved, number));
+            }
+            *spare.next().ok_or(ENOSPC)? = Some(reserved);
+        }
+    }
+
+    /// The QP of this number.
+    #[inline]
+    pub fn get<'g>(&'g self, number: u32, rcu: &'g rcu::Guard) -> Option<ArcBorrow<'g, Qp>> {
+        self.qps.get(number, rcu, || self.numbers.index(number))
+    }
+
+    /// Makes its number lead to a QP.
+    pub fn publish(&self, number: Reserved<'_, Qp>, qp: Arc<Qp>) {
+        self.qps.publish(number, qp);
+    }
+
+    /// Unpublishes a QP. Who has found it before may still use it for a moment.
+    pub fn remove(&self, number: u32) {
+        self.qps.remove(number, self.numbers.index(number));
+    }
+
+    /// Lets a port count what arrives at its netdev and is for nobody, until the result is
+    /// dropped. May sleep, then too.
+    pub fn list(self: &Arc<Self>, port: &Arc<Port>) -> Result<Listed> {
+        let entry = Arc::new(
+            Entry {
+                port: port.clone(),
+                next_on_netdev: Atomic::new(0),
+                next_in_netns: Atomic::new(0),
+            },
+            GFP_KERNEL,
+        )?;
+        let reserved = self.ports.reserve(MAX_PORT)?;
+        let index = reserved.publish(entry.clone());
+        let _listing = self.listing.lock();
+        for chain in self.chains(port.netns(), port.ifindex())? {
+            (chain.next)(&entry).store(chain.head.load(Acquire), Release);
+            chain.head.store(index, Release);
+        }
+        Ok(Listed {
+            directory: self.clone(),
+            index,
+            entry,
+        })
+    }
+
+    /// The chains that a port on this netdev is in.
+    fn chains(&self, netns: NetNs, ifindex: i32) -> Result<[Chain<'_>; 2]> {
+        let hash = |seed: u64| {
+            let mixed = (netns.id() as u64 ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (mixed >> 32) as usize % CHAINS
+        };
+        Ok([
+            Chain {
+                head: self
+                    .on_netdev
+                    .get(hash(u64::from(ifindex as u32) << 32))
+                    .ok_or(EINVAL)?,
+                next: |entry| &entry.next_on_netdev,
+            },
+            Chain {
+                head: self.in_netns.get(hash(0)).ok_or(EINVAL)?,
+                next: |entry| &entry.next_in_netns,
+            },
+        ])
+    }
+
+    /// The port that counts a packet that is for no QP: the one on the netdev by which it came in,
+    /// or, if that has none (`lo`, a VLAN), any of the namespace.
+    pub fn port_at<'g>(
+        &'g self,
+        netns: NetNs,
+        ifindex: i32,
+        rcu: &'g rcu::Guard,
+    ) -> Option<&'g Port> {
+        let [on_netdev, in_netns] = self.chains(netns, ifindex).ok()?;
+        let on_it = |port: &Port| port.ifindex() == ifindex && port.netns() == netns;
+        let find = |chain, wanted: &dyn Fn(&Port) -> bool| self.find(chain, rcu, wanted);
+        find(on_netdev, &on_it).or_else(|| find(in_netns, &|port| port.netns() == netns))
+    }
+
+    fn find<'g>(
+        &'g self,
+        chain: Chain<'_>,
+        rcu: &'g rcu::Guard,
+        wanted: &dyn Fn(&Port) -> bool,
+    ) -> Option<&'g Port> {
+        let mut index = chain.head.load(Acquire);
+        while index != 0 {
+            let entry = self.ports.get_ref(index, rcu)?;
+            if wanted(&entry.port) {
+                return Some(&entry.port);
+            }
+            // One that is just leaving still leads on.
+            index = (chain.next)(entry).load(Acquire);
+        }
+        None
+    }
+
+    /// Where notifiers run.
+    #[inline]
+    pub(super) fn notifications(&self) -> &OwnedQueue {
+        &self.notifications
+    }
+
+    /// Calls a worker that sends. It is queued once, however often it is called.
+    pub(super) fn call_sender(&self, qp: ArcBorrow<'_, Qp>, call: Call<Cpu>, now: u64) {
+        let work = Arc::from(qp);
+        let _ = match call.worker {
+            Worker::Near => {
+                let queue = self.queue(call.cpu, now);
+                queue.enqueue_on::<_, SEND_NEAR>(call.cpu, work)
+            }
+            Worker::Far => self.normal.enqueue_on::<_, SEND_FAR>(call.cpu, work),
+        };
+    }
+
+    /// Calls the worker that answers, on this CPU.
+    pub(super) fn call_answerer(&self, qp: ArcBorrow<'_, Qp>, now: u64) {
+        let (cpu, work) = (Cpu::current(), Arc::from(qp));
+        let queue = self.queue(cpu, now);
+        let _ = queue.enqueue_on::<_, ANSWER>(cpu, work);
+    }
+
+    /// For work on `cpu` that should not wait for what else runs there, as far as it may not.
+    fn queue(&self, cpu: Cpu, now: u64) -> &OwnedQueue {
+        match self.budgets.get(cpu.index() % BUDGETS) {
+            Some(budget) if budget.has_left(now) => &self.urgent,
+            _ => &self.normal,
+        }
+    }
+
+    /// A worker has worked on this CPU from `begin` to `end`.
+    pub(super) fn worked(&self, begin: u64, end: u64) {
+        if work::is_urgent() {
+            if let Some(budget) = self.budgets.get(Cpu::current().index() % BUDGETS) {
+                budget.spend(begin, end);
+            }
+        }
+    }
+}
+
+/// The place of a port in the directory.
+pub struct Listed {
+    directory: Arc<Directory>,
+    index: u32,
+    entry: Arc<Entry>,
+}
+
+impl Listed {
+    /// Takes the port out of its chains. Those who are just walking along get on from it.
+    fn unlink(&self) {
+        let directory = &self.directory;
+        let port = &self.entry.port;
+        let _listing = directory.listing.lock();
+        let rcu = rcu::read_lock();
+        let Ok(chains) = directory.chains(port.netns(), port.ifindex()) else {
+            return;
+        };
+        for chain in chains {
+            let behind = (chain.next)(&self.entry).load(Acquire);
+            let mut link = chain.head;
+            loop {
+                match link.load(Acquire) {
+                    0 => break,
+                    index if index == self.index => {
+                        link.store(behind, Release);
+                        break;
+                    }
+                    index => match directory.ports.get_ref(index, &rcu) {
+                        Some(entry) => link = (chain.next)(entry),
+                        None => break,
+                    },
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.unlink();
+        self.directory.ports.remove(self.index);
+    }
+}

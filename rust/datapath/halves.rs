@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The two halves of a QP, as data under their locks. What is done with them is in the files above.
+
+use super::outbox::Outbox;
+use super::schedule::{
+    InFlight,
+    Moment,
+    Moves,
+    Schedule, //
+};
+use super::way::Way;
+use super::wqe::{
+    RecvWqes,
+    SendWqes, //
+};
+use crate::observe::counters::{
+    Counter,
+    Counters, //
+};
+use crate::sys::cpu::Cpu;
+use crate::sys::ib::qp::Capacity;
+use crate::transport::reliable::config::MAX_RD_ATOMIC;
+use crate::transport::reliable::counters::RequesterCounters;
+use crate::transport::reliable::requester::{
+    Requester,
+    SendSlot, //
+};
+use crate::transport::reliable::responder::{
+    Resource,
+    Responder, //
+};
+use crate::transport::segment::{
+    RequestSegment,
+    Response, //
+};
+use crate::uabi::wqe::{
+    recv_stride,
+    send_stride, //
+};
+use kernel::prelude::*;
+
+/// How a half reaches the peer: its number, the way, and packets that will take it. `M` marks the
+/// packets.
+pub(super) struct Peer<M> {
+    pub(super) number: u32,
+    pub(super) way: Way,
+    pub(super) outbox: Outbox<M>,
+}
+
+/// What the lock of the sending half guards.
+pub(super) struct SendHalf {
+    /// The protocol.
+    pub(super) requester: Requester<KVVec<SendSlot>>,
+    /// The private copies of the requests.
+    pub(super) wqes: SendWqes<KVVec<u64>>,
+    /// From RTR on.
+    pub(super) peer: Option<Peer<RequestSegment>>,
+    /// Who sends.
+    pub(super) schedule: Schedule<Cpu>,
+    /// The messages that are under way take the local path. It is chosen anew when none is.
+    pub(super) local: bool,
+    /// The user wants to know when the queue is drained.
+    pub(super) notify_drained: bool,
+    /// What had been counted when the counters were added to those of the port.
+    counted: (RequesterCounters, Moves),
+}
+
+/// Who answers requests of the peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Answering {
+    /// Whoever received them.
+    Inline,
+    /// A worker that is queued or running: there is more to answer than one turn may.
+    Worker,
+}
+
+/// What the lock of the receiving half guards.
+pub(super) struct RecvHalf {
+    /// The protocol.
+    pub(super) responder: Responder<KVVec<Resource>>,
+    /// The receives.
+    pub(super) wqes: RecvWqes<KVec<u64>>,
+    /// From RTR on.
+    pub(super) peer: Option<Peer<Response>>,
+    /// Who answers, or, in ERR, flushes.
+    pub(super) answering: Answering,
+    /// A request in order came since RTR.
+    pub(super) established: bool,
+    /// Answers that this host could not send.
+    pub(super) refusals: Refusals,
+}
+
+/// How often in a row answers could not leave, after which they count as lost: the peer asks again.
+const MAX_REFUSALS: u8 = 64;
+
+/// How long to wait before they are tried again: until a queue has drained a little.
+const REFUSAL_PAUSE: u64 = 1_000_000;
+
+/// What became of answers that the stack did not take.
+#[derive(Default)]
+pub(super) struct Refusals {
+    /// When to try again.
+    resume: Option<u64>,
+    /// In a row.
+    count: u8,
+}
+
+impl Refusals {
+    /// One more at `now`: when to try again, if that is of any use.
+    #[cold]
+    pub(super) fn add(&mut self, now: u64) -> Option<u64> {
+        self.count = self.count.saturating_add(1);
+        let resume = now.saturating_add(REFUSAL_PAUSE);
+        self.resume = (self.count <= MAX_REFUSALS).then_some(resume);
+        self.resume
+    }
+
+    /// Answers have left.
+    #[inline]
+    pub(super) fn end(&mut self) {
+        self.count = 0;
+    }
+
+    /// Whether it is too early to try again, and when it will not be.
+    #[inline]
+    pub(super) fn wait_until(&mut self, now: u64) -> Option<u64> {
+        if self.resume.is_some_and(|at| at <= now) {
+            self.resume = None;
+        }
+        self.resume
+    }
+}
+
+impl<M> Peer<M> {
+    fn new(number: u32, way: Way) -> Self {
+        Self {
+            number,
+            way,
+            outbox: Outbox::default(),
+        }
+    }
+}
+
+impl SendHalf {
+    /// Of a QP in RESET. May sleep.
+    pub(super) fn new(capacity: &Capacity, signal_all: bool) -> Result<Self> {
+        let mut slots = KVVec::new();
+        slots.resize(
+            capacity.max_send_wr as usize,
+            SendSlot::default(),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        let stride = send_stride(capacity.max_send_sge, capacity.max_inline);
+        let mut words = KVVec::new();
+        let len = (capacity.max_send_wr as usize).checked_mul(stride as usize / 8);
+        words.resize(len.ok_or(EINVAL)?, 0, GFP_KERNEL_ACCOUNT)?;
+        let (max_sge, max_inline) = (capacity.max_send_sge, capacity.max_inline);
+        Ok(Self {
+            requester: Requester::new(slots),
+            wqes: SendWqes::new(words, stride, max_sge, max_inline, signal_all),
+            peer: None,
+            schedule: Schedule::default(),
+            local: false,
+            notify_drained: false,
+            counted: Default::default(),
+        })
+    }
+
+    /// Everything is forgotten, nothing completes.
+    pub(super) fn reset(&mut self) {
+        self.requester.reset();
+        self.requester.drain(false);
+        self.peer = None;
+        self.schedule.reset();
+    }
+
+    /// What the schedule has to know of this moment.
+    #[inline]
+    pub(super) fn moment(&self) -> Moment<Cpu> {
+        let in_flight = if self.local || !self.requester.has_in_flight() {
+            InFlight::Nothing
+        } else if self.requester.deadline().is_some() {
+            InFlight::Some
+        } else {
+            InFlight::Untimed
+        };
+        Moment {
+            here: Cpu::current(),
+            in_flight,
+        }
+    }
+
+    /// Adds what was counted since the last call to the counters of the port.
+    #[inline]
+    pub(super) fn count(&mut self, counters: &Counters) {
+        let (now, moves) = (*self.requester.counters(), self.schedule.moves());
+        let (before, moved) = core::mem::replace(&mut self.counted, (now, moves));
+        let add = |counter, now: u64, before: u64| {
+            if now != before {
+                counters.add(counter, now.wrapping_sub(before));
+            }
+        };
+        add(
+            Counter::Retransmitted,
+            now.retransmitted,
+            before.retransmitted,
+        );
+        add(Counter::AckTimeout, now.timeouts, before.timeouts);
+        add(Counter::RnrNakReceived, now.rnr_naks, before.rnr_naks);
+        add(Counter::SequenceNakReceived, now.seq_naks, before.seq_naks);
+        add(Counter::FatalNakReceived, now.fatal_naks, before.fatal_naks);
+        add(Counter::TailProbe, now.tail_probes, before.tail_probes);
+        add(
+            Counter::StaleResponse,
+            now.duplicate_responses,
+            before.duplicate_responses,
+        );
+        add(
+            Counter::StaleResponse,
+            now.unexpected_responses,
+            before.unexpected_responses,
+        );
+        add(
+            Counter::OutOfSequenceResponse,
+            now.out_of_sequence,
+            before.out_of_sequence,
+        );
+        add(
+            Counter::BadResponse,
+            now.bad_responses,
+            before.bad_responses,
+        );
+        add(Counter::Offloaded, moves.away, moved.away);
+        add(Counter::OffloadEnded, moves.back, moved.back);
+    }
+}
+
+impl RecvHalf {
+    /// Of a QP in RESET. May sleep.
+    pub(super) fn new(capacity: &Capacity) -> Result<Self> {
+        let mut resources = KVVec::new();
+        resources.resize(
+            usize::from(MAX_RD_ATOMIC),
+            Resource::default(),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        let mut words = KVec::new();
+        let len = recv_stride(capacity.max_recv_sge) as usize / 8;
+        words.resize(len, 0, GFP_KERNEL_ACCOUNT)?;
+        Ok(Self {
+            responder: Responder::new(resources),
+            wqes: RecvWqes::new(words, capacity.max_recv_sge),
+            peer: None,
+            answering: Answering::Inline,
+            established: false,
+            refusals: Refusals::default(),
+        })
+    }
+
+    /// Everything is forgotten, nothing completes.
+    pub(super) fn reset(&mut self) {
+        self.answering = Answering::Inline;
+        self.responder.reset();
+        self.wqes.reset();
+        self.peer = None;
+        self.established = false;
+        self.refusals = Refusals::default();
+    }
+}
+
+/// Both halves lead to the QP `peer` from here on.
+pub(super) fn connect(send: &mut SendHalf, recv: &mut RecvHalf, peer: u32, ways: [Way; 2]) {
+    let [sending, receiving] = ways;
+    send.peer = Some(Peer::new(peer, sending));
+    recv.peer = Some(Peer::new(peer, receiving));
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The ICRC of packets, by the CRC of the kernel.
+
+use crate::sys::net::crc32_le;
+use crate::wire::icrc::{
+    self,
+    Crc32, //
+};
+use crate::wire::ICRC_LEN;
+
+/// The CRC of the kernel, which uses what the processor offers.
+struct KernelCrc32;
+
+impl Crc32 for KernelCrc32 {
+    #[inline]
+    fn update(&self, crc: u32, bytes: &[u8]) -> u32 {
+        crc32_le(crc, bytes)
+    }
+}
+
+/// The ICRC of a packet: its IP and UDP headers, which may stand in one piece (`ip`, with an empty
+/// `udp`) or in two, and the bytes from the BTH to the ICRC, which is not looked at. `None` if
+/// there are too few bytes.
+pub fn icrc_of(ip: &[u8], udp: &[u8], ib: &[u8]) -> Option<[u8; ICRC_LEN]> {
+    let (body, _) = ib.split_last_chunk::<ICRC_LEN>()?;
+    let (bth, rest) = body.split_first_chunk::<12>()?;
+    let (ip, udp) = match udp.first_chunk::<8>() {
+        Some(udp) => (ip, udp),
+        None => ip.split_last_chunk::<8>()?,
+    };
+    let crc = if let Ok(ip) = <&[u8; 20]>::try_from(ip) {
+        KernelCrc32.update(icrc::SEED, &icrc::masked_prefix_v4(ip, udp, bth))
+    } else {
+        let ip = <&[u8; 40]>::try_from(ip).ok()?;
+        KernelCrc32.update(icrc::SEED, &icrc::masked_prefix_v6(ip, udp, bth))
+    };
+    Some(icrc::finish(KernelCrc32.update(crc, rest)))
+}
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kernel::prelude::kunit_tests(ferroce_datapath_icrc)]
+mod tests {
+    use super::*;
+    use crate::wire::icrc::SoftCrc32;
+
+    /// Whatever the processor offers, the length and the alignment: it is the CRC of the pure code.
+    #[test]
+    fn the_kernels_crc_is_the_same() {
+        let mut bytes = [0u8; 300];
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = (at * at + 3 * at) as u8;
+        }
+        for from in 0..16 {
+            for to in from..bytes.len() {
+                let part = &bytes[from..to];
+                let seed = icrc::SEED ^ to as u32;
+                assert_eq!(KernelCrc32.update(seed, part), SoftCrc32.update(seed, part));
+            }
+        }
+    }
+}

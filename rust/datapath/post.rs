@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A process has posted: from the doorbell to the carrier, and the bookkeeping of a queue that
+//! sends. ACKs, timers and workers go on from the middle of it.
+
+use super::carrier::{
+    local,
+    wire, //
+};
+use super::halves::{
+    Answering,
+    SendHalf, //
+};
+use super::qp::Qp;
+use super::schedule::Answer;
+use super::stream::Position;
+use super::turn::{
+    Context,
+    Turn, //
+};
+use crate::sys::cpu::Cpu;
+use crate::sys::ib::event::QpEvent;
+use crate::sys::ib::qp::State;
+use crate::sys::timer;
+use crate::transport::completion::Status;
+use crate::transport::reliable::requester::{
+    Progress,
+    PushError, //
+};
+use crate::uabi::words::{
+    Module,
+    Ring,
+    Words, //
+};
+use kernel::prelude::*;
+use kernel::sync::{
+    Arc,
+    ArcBorrow, //
+};
+
+/// Turns that a system call takes before it leaves the rest to a worker.
+const TURNS_PER_DOORBELL: u32 = 16;
+/// Requests that one turn takes from the ring.
+const TAKEN_PER_TURN: u32 = 256;
+
+/// The process rang the doorbell of its send queue.
+pub fn send_doorbell(qp: &Arc<Qp>) -> Result {
+    let mut measures = false;
+    for number in 1..=TURNS_PER_DOORBELL {
+        let turn = |turn: &mut Turn<'_>| ring(qp.as_arc_borrow(), number, &mut measures, turn);
+        let again = Turn::run(Context::Task, turn).ok_or(ENODEV)??;
+        if !again {
+            break;
+        }
+    }
+    if measures {
+        qp.send.lock().schedule.served(timer::now());
+    }
+    Ok(())
+}
+
+/// The turn `number` of a doorbell; tells whether it wants another one.
+fn ring(
+    qp: ArcBorrow<'_, Qp>,
+    number: u32,
+    measures: &mut bool,
+    turn: &mut Turn<'_>,
+) -> Result<bool> {
+    let mut send = qp.send.lock();
+    match qp.state() {
+        State::Rts | State::Sqd => {}
+        State::Err | State::Sqe => {
+            if !send.schedule.has_worker() && turn.flush_sends(&mut send, qp) {
+                leave(&mut send, qp, turn);
+            }
+            return Ok(false);
+        }
+        State::Reset | State::Init | State::Rtr => return Err(EINVAL),
+    }
+    let moment = send.moment();
+    let answer = if number == 1 {
+        let answer = send.schedule.doorbell(
+            moment,
+            turn.now(),
+            || how_far(qp),
+            || Cpu::another(qp.number()),
+        );
+        *measures = send.schedule.wants_end();
+        answer
+    } else {
+        send.schedule.event(moment, true)
+    };
+    if answer != Answer::Send {
+        obey(qp, answer, turn);
+        return Ok(false);
+    }
+    let more = advance(&mut send, qp, turn);
+    if more && number == TURNS_PER_DOORBELL {
+        leave(&mut send, qp, turn);
+    }
+    Ok(more)
+}
+
+/// How far the process has come with what it can see. The sending half is locked.
+fn how_far(qp: ArcBorrow<'_, Qp>) -> Position {
+    Position {
+        sends: qp.send_cq().ring().load_consumer(),
+        receives: qp.recv_cq().ring().load_consumer(),
+        requests: qp.recv.lock().responder.expected_psn().get(),
+    }
+}
+
+/// The process rang the doorbell of its receive queue, which it does in ERR only.
+pub fn receive_doorbell(qp: &Arc<Qp>) -> Result {
+    Turn::run(Context::Task, |turn| {
+        let qp = qp.as_arc_borrow();
+        let mut recv = qp.recv.lock();
+        if qp.state() == State::Err
+            && recv.answering == Answering::Inline
+            && turn.flush_receives(&mut recv, qp)
+        {
+            turn.leave_to_answerer(&mut recv, qp);
+        }
+    })
+    .ok_or(ENODEV)
+}
+
+/// The user moves the QP to ERR.
+pub fn fail(qp: &Arc<Qp>) {
+    // If the module is being unloaded there is no QP any more.
+    let _ = Turn::run(Context::Task, |turn| turn.fail(qp.as_arc_borrow()));
+}
+
+/// Sends what may be sent, up to the budget of the turn; tells whether there is more. Only for whom
+/// the schedule has said so.
+pub(super) fn advance(send: &mut SendHalf, qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) -> bool {
+    let posted = take_posted(send, qp, turn);
+    if send.requester.is_drained() {
+        send.local = local::serves(send, qp, turn);
+    }
+    let more = if send.local {
+        local::exchange(send, qp, turn)
+    } else {
+        wire::send(send, qp, turn)
+    };
+    settle(send, qp, turn);
+    more || posted
+}
+
+/// Takes what the process has posted, each request copied once and then checked, up to
+/// [`TAKEN_PER_TURN`]; tells whether there is more.
+fn take_posted(send: &mut SendHalf, qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) -> bool {
+    let requester = &mut send.requester;
+    let entries = qp.sq().entries();
+    let taken = requester.pushed().wrapping_sub(requester.retired());
+    let posted = qp.sq().load_producer().wrapping_sub(requester.pushed());
+    if posted > entries.wrapping_sub(taken) {
+        // Not what a provider of ours does: the ring was scribbled over. Slots of requests
+        // that are under way must not be copied again.
+        turn.fail_fatally(qp);
+        return false;
+    }
+    for _ in 0..posted.min(TAKEN_PER_TURN) {
+        let index = requester.pushed();
+        let slot = index & entries.wrapping_sub(1);
+        let pushed = match send.wqes.take(&**qp.sq(), index, slot) {
+            Ok(request) => match requester.push(request) {
+                Ok(_) => Ok(()),
+                Err(PushError::Full) => return false,
+                Err(PushError::TooLong) => Err((request.wr_id, Status::LocLenErr)),
+                Err(PushError::NoReads) => Err((request.wr_id, Status::LocQpOpErr)),
+            },
+            Err(bad) => Err(bad),
+        };
+        if let Err((wr_id, status)) = pushed {
+            let mut complete = |done| turn.complete_send(qp, done);
+            match requester.push_failed(wr_id, status, &mut complete) {
+                Ok(progress) if progress.fatal => turn.fail(qp),
+                Ok(_) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+    posted > TAKEN_PER_TURN
+}
+
+/// Goes on after an event has changed something.
+pub(super) fn proceed(
+    send: &mut SendHalf,
+    qp: ArcBorrow<'_, Qp>,
+    progress: Progress,
+    turn: &mut Turn<'_>,
+) {
+    if progress.fatal {
+        turn.fail(qp);
+        return settle(send, qp, turn);
+    }
+    let unsent = send.requester.has_unsent() || is_posted(send, qp, qp.sq().load_producer());
+    match send.schedule.event(send.moment(), unsent) {
+        Answer::Send => {
+            if advance(send, qp, turn) {
+                leave(send, qp, turn);
+            }
+        }
+        answer => {
+            obey(qp, answer, turn);
+            settle(send, qp, turn);
+        }
+    }
+}
+
+/// Whether there is a request in the ring, which is filled up to `producer`, that could be taken.
+pub(super) fn is_posted(send: &SendHalf, qp: ArcBorrow<'_, Qp>, producer: u32) -> bool {
+    let requester = &send.requester;
+    let used = requester.pushed().wrapping_sub(requester.retired());
+    producer != requester.pushed() && used < qp.sq().entries()
+}
+
+/// Leaves the rest to a worker on this CPU.
+pub(super) fn leave(send: &mut SendHalf, qp: ArcBorrow<'_, Qp>, turn: &Turn<'_>) {
+    let call = send.schedule.leave(Cpu::current());
+    turn.call_sender(qp, call);
+}
+
+/// Does what the schedule says, if that is not to send here.
+pub(super) fn obey(qp: ArcBorrow<'_, Qp>, answer: Answer<Cpu>, turn: &Turn<'_>) {
+    match answer {
+        Answer::Leave(call) => turn.call_sender(qp, call),
+        Answer::Wait => qp.sq().store_flags(0),
+        Answer::Send | Answer::Nothing => {}
+    }
+}
+
+/// Publishes where the queue stands, at the end of a turn.
+pub(super) fn settle(send: &mut SendHalf, qp: ArcBorrow<'_, Qp>, turn: &Turn<'_>) {
+    // Slots of requests that completed without a completion.
+    qp.sq().store_consumer(send.requester.retired());
+    send.count(qp.counters());
+    if let Some(at) = send.requester.deadline() {
+        qp.timer().arm(at);
+    }
+    if send.notify_drained && qp.state() == State::Sqd && send.requester.is_drained() {
+        send.notify_drained = false;
+        turn.event(qp, QpEvent::SqDrained);
+    }
+}

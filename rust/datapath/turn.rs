@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One turn of the data path: what a doorbell, a packet, a timer or a worker does at a time.
+//!
+//! A turn is a scope. It begins with what everybody in it needs and ends by itself, when all locks
+//! were given back: then QPs that failed go to ERR, so that their state is seen by whoever sees the
+//! turn end. Users are notified in a softirq of their own.
+
+use super::directory::{
+    Directory,
+    DIRECTORY, //
+};
+use super::halves::{
+    Answering,
+    RecvHalf,
+    SendHalf, //
+};
+use super::memory::sg::Regions;
+use super::qp::Qp;
+use super::schedule::Call;
+use crate::sys::cpu::Cpu;
+use crate::sys::ib::event::QpEvent;
+use crate::sys::timer;
+use crate::transport::completion::{
+    vendor,
+    RecvCompletion,
+    RecvOp,
+    SendCompletion,
+    Status, //
+};
+use crate::transport::reliable::responder::{
+    AccessError,
+    RemoteAccess,
+    ResponderEnv,
+    TakeReceive, //
+};
+use crate::uabi::cqe::{
+    Cqe,
+    WC_WITH_IMM, //
+};
+use crate::uabi::words::{
+    Module,
+    Ring,
+    Words, //
+};
+use kernel::sync::rcu;
+use kernel::sync::{
+    Arc,
+    ArcBorrow, //
+};
+
+/// Bytes that a turn moves before it gives its locks back.
+const BYTES_PER_TURN: u32 = 256 << 10;
+/// The same in a softirq, which the CPU can do nothing besides: a peer pays a packet of 30 bytes
+/// for it.
+const BYTES_PER_SOFTIRQ: u32 = 64 << 10;
+/// Requests that a turn flushes.
+const FLUSHED_PER_TURN: u32 = 512;
+
+/// Where a turn runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Context {
+    /// In a system call or a worker.
+    Task,
+    /// In the softirq of a packet or a timer.
+    Softirq,
+}
+
+/// One turn. QPs and regions that are looked up during it stay until it ends.
+pub struct Turn<'a> {
+    rcu: &'a rcu::Guard,
+    directory: &'a Directory,
+    /// When it began, in nanoseconds of the monotonic clock.
+    now: u64,
+    /// Bytes that it may still move.
+    bytes: u32,
+    /// QPs that go to ERR at the end. A turn touches two at most.
+    failed: [Option<Failed>; 2],
+}
+
+/// A QP that goes to ERR at the end of a turn.
+struct Failed {
+    qp: Arc<Qp>,
+    /// What its owner learns then. Not before: until the end another turn may find the same.
+    event: Option<QpEvent>,
+}
+
+impl Turn<'_> {
+    /// Runs `work` as a turn. No lock of ours is held, neither before nor when `work` returns.
+    /// `None` if the module is being unloaded.
+    #[inline]
+    pub fn run<R>(context: Context, work: impl FnOnce(&mut Turn<'_>) -> R) -> Option<R> {
+        let rcu = rcu::read_lock();
+        let mut turn = Turn {
+            rcu: &rcu,
+            directory: DIRECTORY.get(&rcu)?,
+            now: timer::now(),
+            bytes: match context {
+                Context::Task => BYTES_PER_TURN,
+                Context::Softirq => BYTES_PER_SOFTIRQ,
+            },
+            failed: [None, None],
+        };
+        Some(work(&mut turn))
+    }
+}
+
+impl Drop for Turn<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // A QP that is in ERR already is not failed again, so this ends.
+        while let Some(Failed { qp, event }) = self.failed.iter_mut().find_map(Option::take) {
+            self.enter_error(qp.as_arc_borrow(), event);
+        }
+    }
+}
+
+impl<'a> Turn<'a> {
+    /// What keeps that which is looked up.
+    #[inline]
+    pub fn rcu(&self) -> &'a rcu::Guard {
+        self.rcu
+    }
+
+    /// QPs and ports.
+    #[inline]
+    pub fn directory(&self) -> &'a Directory {
+        self.directory
+    }
+
+    /// When it began.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Whether it may move more bytes.
+    #[inline]
+    pub fn may_move(&self) -> bool {
+        self.bytes != 0
+    }
+
+    /// It has moved `bytes`.
+    #[inline]
+    pub fn moved(&mut self, bytes: u32) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    /// A worker's turn is all but over: it pays for its time.
+    pub fn worked(&self) {
+        self.directory.worked(self.now, timer::now());
+    }
+
+    /// The regions that requests of this QP, and its peer, may name.
+    #[inline]
+    pub fn regions<'q>(&self, qp: &'q Qp) -> Regions<'q>
+    where
+        'a: 'q,
+    {
+        qp.regions(self.rcu)
+    }
+
+    /// Completes a send request.
+    #[inline]
+    pub fn complete_send(&mut self, qp: ArcBorrow<'_, Qp>, done: SendCompletion) {
+        let cqe = Cqe {
+            wr_id: done.wr_id,
+            status: done.status.as_u32(),
+            opcode: done.op.wc_opcode(),
+            byte_len: done.byte_len,
+            qp_num: qp.number(),
+            vendor_err: done.vendor_err,
+            ..Cqe::default()
+        };
+        // The slot first: who sees the completion may fill the slot at once.
+        qp.sq().store_consumer(done.retired);
+        let notifications = self.directory.notifications();
+        let pushed = qp
+            .send_cq()
+            .push(&cqe, !done.status.is_success(), notifications);
+        if pushed.is_err() {
+            // A QP that cannot report completions is of no use (IBTA 11.6.3.1).
+            self.fail_fatally(qp);
+        }
+    }
+
+    /// Completes a receive.
+    pub fn complete_receive(&mut self, qp: ArcBorrow<'_, Qp>, done: RecvCompletion) {
+        let cqe = Cqe {
+            wr_id: done.wr_id,
+            status: done.status.as_u32(),
+            opcode: done.op.wc_opcode(),
+            byte_len: done.byte_len,
+            // Both are big-endian.
+            imm: done.imm.map_or(0, u32::from_ne_bytes),
+            flags: if done.imm.is_some() { WC_WITH_IMM } else { 0 },
+            qp_num: qp.number(),
+            vendor_err: done.vendor_err,
+            ..Cqe::default()
+        };
+        let solicited = done.solicited || !done.status.is_success();
+        let notifications = self.directory.notifications();
+        if qp.recv_cq().push(&cqe, solicited, notifications).is_err() {
+            // A QP that cannot report completions is of no use (IBTA 11.6.3.1).
+            self.fail_fatally(qp);
+        }
+    }
+
+    /// The QP has an asynchronous event.
+    pub fn event(&self, qp: ArcBorrow<'_, Qp>, event: QpEvent) {
+        qp.notifier().event(event, self.directory.notifications());
+    }
+
+    /// The QP goes to ERR when the turn ends: its locks may not be taken where the error is found.
+    #[cold]
+    pub fn fail(&mut self, qp: ArcBorrow<'_, Qp>) {
+        self.fail_with(qp, None);
+    }
+
+    /// As [`Self::fail`], for what no completion tells: if the QP was not in ERR before, it has the
+    /// event `IBV_EVENT_QP_FATAL`.
+    #[cold]
+    pub fn fail_fatally(&mut self, qp: ArcBorrow<'_, Qp>) {
+        self.fail_with(qp, Some(QpEvent::Fatal));
+    }
+
+    fn fail_with(&mut self, qp: ArcBorrow<'_, Qp>, event: Option<QpEvent>) {
+        for place in &mut self.failed {
+            match place {
+                Some(failed) if core::ptr::eq(&*failed.qp, &*qp) => {
+                    failed.event = failed.event.or(event);
+                    return;
+                }
+                Some(_) => {}
+                None => {
+                    *place = Some(Failed {
+                        qp: qp.into(),
+                        event,
+                    });
+                    return;
+                }
+            }
+        }
+        // No turn fails more than two, but if one did it would not be forgotten.
+        if let Some(event) = event {
+            self.event(qp, event);
+        }
+        qp.fail_later();
+        self.directory.call_answerer(qp, self.now);
+    }
+
+    /// To ERR: all requests are flushed.
+    #[cold]
+    fn enter_error(&mut self, qp: ArcBorrow<'_, Qp>, event: Option<QpEvent>) {
+        let mut send = qp.send.lock();
+        let mut recv = qp.recv.lock();
+        if !qp.enter_error(&mut send, &mut recv) {
+            return;
+        }
+        if let Some(event) = event {
+            self.event(qp, event);
+        }
+        if self.flush_sends(&mut send, qp) {
+            let call = send.schedule.leave(Cpu::current());
+            self.call_sender(qp, call);
+        }
+        if self.flush_receives(&mut recv, qp) {
+            self.leave_to_answerer(&mut recv, qp);
+        }
+    }
+
+    /// Calls a worker that sends, as the schedule says; until it is done no doorbell is needed.
+    pub(super) fn call_sender(&self, qp: ArcBorrow<'_, Qp>, call: Call<Cpu>) {
+        qp.sq().store_flags(0);
+        self.directory.call_sender(qp, call, self.now);
+    }
+
+    /// Leaves what is to be answered, or flushed, to a worker.
+    pub(super) fn leave_to_answerer(&self, recv: &mut RecvHalf, qp: ArcBorrow<'_, Qp>) {
+        recv.answering = Answering::Worker;
+        self.directory.call_answerer(qp, self.now);
+    }
+
+    /// Completes send requests with a flush error, also what is still in the ring, up to
+    /// [`FLUSHED_PER_TURN`]; tells whether there may be more.
+    pub(super) fn flush_sends(&mut self, send: &mut SendHalf, qp: ArcBorrow<'_, Qp>) -> bool {
+        let requester = &mut send.requester;
+        let flushed =
+            requester.flush_some(FLUSHED_PER_TURN, &mut |done| self.complete_send(qp, done));
+        let mut left = FLUSHED_PER_TURN.wrapping_sub(flushed);
+        let posted = qp.sq().load_producer().wrapping_sub(requester.pushed());
+        if left != 0 && posted <= qp.sq().entries() {
+            for _ in 0..posted.min(left) {
+                let mut wr_id = [0];
+                qp.sq().read_slot(requester.pushed(), 0, &mut wr_id);
+                let [wr_id] = wr_id;
+                let mut complete = |done| self.complete_send(qp, done);
+                if requester
+                    .push_failed(wr_id, Status::WrFlushErr, &mut complete)
+                    .is_err()
+                {
+                    break;
+                }
+                requester.flush(&mut complete);
+            }
+            left = left.saturating_sub(posted);
+        }
+        qp.sq().store_consumer(requester.retired());
+        left == 0
+    }
+
+    /// Completes the receive in progress and what is in the ring with a flush error, up to
+    /// [`FLUSHED_PER_TURN`]; tells whether there may be more.
+    pub(super) fn flush_receives(&mut self, recv: &mut RecvHalf, qp: ArcBorrow<'_, Qp>) -> bool {
+        recv.responder.abort(&mut Flushed { qp, turn: self });
+        for _ in 0..FLUSHED_PER_TURN {
+            let wr_id = match recv.wqes.take(&**qp.rq()) {
+                TakeReceive::Taken { wr_id, .. } | TakeReceive::Malformed { wr_id, .. } => wr_id,
+                TakeReceive::Empty => return false,
+            };
+            self.complete_receive(
+                qp,
+                RecvCompletion {
+                    wr_id,
+                    status: Status::WrFlushErr,
+                    op: RecvOp::Send,
+                    byte_len: 0,
+                    imm: None,
+                    solicited: false,
+                    vendor_err: vendor::FLUSHED,
+                },
+            );
+        }
+        true
+    }
+}
+
+/// What the responder of a QP in ERR still has: completions. It takes and touches nothing.
+struct Flushed<'q, 't, 'a> {
+    qp: ArcBorrow<'q, Qp>,
+    turn: &'t mut Turn<'a>,
+}
+
+impl ResponderEnv for Flushed<'_, '_, '_> {
+    fn take_receive(&mut self) -> TakeReceive {
+        TakeReceive::Empty
+    }
+
+    fn check_remote(&mut self, _: RemoteAccess, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
+        Err(AccessError)
+    }
+
+    fn write_remote(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
+        Err(AccessError)
+    }
+
+    fn scatter(&mut self, _: u32, _: u32) -> Result<(), AccessError> {
+        Err(AccessError)
+    }
+
+    fn complete(&mut self, done: RecvCompletion) {
+        self.turn.complete_receive(self.qp, done);
+    }
+}

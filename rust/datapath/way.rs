@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The way to a peer: addresses, the route, and which packets may be from it.
+//!
+//! A way knows nothing of queue pairs: what a connection needs besides is in [`super::qp`].
+
+use super::port::Port;
+use crate::observe::counters::Counter;
+use crate::sys::ib::qp::{
+    Gid,
+    Path, //
+};
+use crate::sys::net::{
+    Addresses,
+    Flow,
+    Resident,
+    Route,
+    RxPacket, //
+};
+
+/// One way. Each half of a QP has its own, under its own lock.
+pub struct Way {
+    path: Path,
+    flow: Flow,
+    resident: Resident,
+    /// Found when it is needed, and again whenever it has become invalid.
+    route: Option<Route>,
+}
+
+/// The IPv4 address in a GID, if it is one (`::ffff:a.b.c.d`).
+fn mapped_ipv4(gid: &Gid) -> Option<[u8; 4]> {
+    let (prefix, address) = gid.split_last_chunk::<4>()?;
+    (prefix == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]).then_some(*address)
+}
+
+impl Way {
+    /// Along `path`, for packets between the QP `qpn` of `port` and the peer's QP `peer`. `None` if
+    /// the two GIDs are of different kinds.
+    pub fn new(port: &Port, qpn: u32, peer: u32, path: Path) -> Option<Self> {
+        let addresses = match (mapped_ipv4(&path.source), mapped_ipv4(&path.destination)) {
+            (Some(src), Some(dst)) => Addresses::V4 { src, dst },
+            (None, None) => Addresses::V6 {
+                src: path.source,
+                dst: path.destination,
+            },
+            _ => return None,
+        };
+        Some(Self {
+            flow: Flow {
+                addresses,
+                traffic_class: path.traffic_class,
+                hop_limit: path.hop_limit,
+                flow_label: path.flow_label,
+                source_port: port.source_port(qpn, peer),
+            },
+            path,
+            resident: port.resident().clone(),
+            route: None,
+        })
+    }
+
+    /// Whether the destination is a GID of the same device.
+    pub fn is_to_own_device(&self) -> bool {
+        self.path.to_own_device
+    }
+
+    /// Whether `other` leads back from where this one leads to.
+    pub fn is_reverse_of(&self, other: &Way) -> bool {
+        self.path.source == other.path.destination && self.path.destination == other.path.source
+    }
+
+    /// The route, looked up anew if it is not valid any more.
+    pub fn find_route(&mut self) -> Option<&Route> {
+        if !self.route.as_ref().is_some_and(Route::is_valid) {
+            self.route = Route::lookup(&self.resident, self.path.ifindex, &self.flow).ok();
+        }
+        self.route.as_ref()
+    }
+
+    /// The route that [`Self::find_route`] found last.
+    pub fn route(&self) -> Option<&Route> {
+        self.route.as_ref()
+    }
+
+    /// Whether a packet that was received in our network namespace may be from the peer; if not,
+    /// what to count.
+    ///
+    /// It must be from the peer's address to ours, and have come in by the netdev of our GID. What
+    /// this host sends to itself comes in by `lo` instead (or by the VRF's netdev), where any local
+    /// process can write anything, so that is accepted only if our own packets to the peer go
+    /// there.
+    ///
+    /// The UDP source port says nothing: it is entropy for routers, which a sender may change with
+    /// each packet (IBTA A17.3.1).
+    #[inline]
+    pub fn admits(&mut self, packet: &RxPacket<'_>) -> Result<(), Counter> {
+        if packet.addresses() != Some(self.flow.addresses.reversed()) {
+            return Err(Counter::DropAddress);
+        }
+        if packet.ifindex() == self.path.ifindex {
+            return Ok(());
+        }
+        let comes_back = |route: &Route| route.is_loopback() && route.ifindex() == packet.ifindex();
+        if self.find_route().is_some_and(comes_back) {
+            Ok(())
+        } else {
+            Err(Counter::DropInterface)
+        }
+    }
+}

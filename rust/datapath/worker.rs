@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What runs by itself: the workers of a QP, and its timer.
+//!
+//! A worker does one turn at a time and is queued again for the next, so that other work on its
+//! CPU gets its turn. These traits are implemented here, above all that they call, and not beside
+//! the type.
+
+use super::carrier::wire;
+use super::halves::Answering;
+use super::post;
+use super::qp::{
+    Qp,
+    ANSWER,
+    SEND_FAR,
+    SEND_NEAR, //
+};
+use super::schedule::{
+    AfterTurn,
+    Answer,
+    Worker, //
+};
+use super::turn::{
+    Context,
+    Turn, //
+};
+use crate::sys::cpu;
+use crate::sys::ib::qp::State;
+use crate::sys::timer::{
+    Deadline,
+    Expires, //
+};
+use crate::uabi::words::Module;
+use kernel::sync::{
+    Arc,
+    ArcBorrow, //
+};
+use kernel::workqueue::WorkItem;
+
+impl WorkItem<SEND_NEAR> for Qp {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        send(this.as_arc_borrow(), Worker::Near);
+    }
+}
+
+impl WorkItem<SEND_FAR> for Qp {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        send(this.as_arc_borrow(), Worker::Far);
+    }
+}
+
+/// One turn of a worker that sends.
+fn send(qp: ArcBorrow<'_, Qp>, worker: Worker) {
+    // `None`: the module is being unloaded.
+    let _ = Turn::run(Context::Task, |turn| {
+        let mut send = qp.send.lock();
+        let moment = send.moment();
+        let alone = worker == Worker::Far && cpu::is_alone();
+        let answer = send.schedule.worker_runs(worker, moment, alone);
+        if answer != Answer::Send {
+            post::obey(qp, answer, turn);
+            return post::settle(&mut send, qp, turn);
+        }
+        let before = send.requester.pushed();
+        let more = match qp.state() {
+            State::Rts | State::Sqd => post::advance(&mut send, qp, turn),
+            State::Err => turn.flush_sends(&mut send, qp),
+            _ => false,
+        };
+        let took = send.requester.pushed() != before;
+        turn.worked();
+        let call = match send.schedule.worker_ran(more, took) {
+            AfterTurn::Again(call) => Some(call),
+            AfterTurn::Rest => {
+                let producer = qp.sq().ask_for_doorbells();
+                let posted = post::is_posted(&send, qp, producer) && qp.state() != State::Reset;
+                send.schedule.rest(posted)
+            }
+        };
+        if let Some(call) = call {
+            turn.call_sender(qp, call);
+        }
+    });
+}
+
+impl WorkItem<ANSWER> for Qp {
+    type Pointer = Arc<Self>;
+
+    /// One turn of the worker that answers, or, in ERR, flushes receives.
+    fn run(this: Arc<Self>) {
+        let qp = this.as_arc_borrow();
+        // `None`: the module is being unloaded.
+        let _ = Turn::run(Context::Task, |turn| {
+            if qp.take_failing() {
+                turn.fail(qp);
+            }
+            let mut recv = qp.recv.lock();
+            if recv.answering == Answering::Inline {
+                return;
+            }
+            let more = match qp.state() {
+                State::Err => turn.flush_receives(&mut recv, qp),
+                _ => qp.serves() && wire::answer(&mut recv, qp, turn),
+            };
+            turn.worked();
+            if more {
+                turn.leave_to_answerer(&mut recv, qp);
+            } else {
+                recv.answering = Answering::Inline;
+            }
+        });
+    }
+}
+
+impl Expires for Qp {
+    fn expired(this: ArcBorrow<'_, Self>) {
+        // `None`: the module is being unloaded.
+        let _ = Turn::run(Context::Softirq, |turn| {
+            send_on(this, turn);
+            answer_on(this, turn);
+        });
+    }
+
+    fn deadline(&self) -> &Deadline<Self> {
+        self.timer()
+    }
+}
+
+/// It may be the time that the requester waits for.
+fn send_on(qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) {
+    let mut send = qp.send.lock();
+    if !qp.sends() {
+        return;
+    }
+    let now = turn.now();
+    if send.requester.deadline().is_some_and(|at| at <= now) {
+        let progress = send
+            .requester
+            .on_deadline(now, &mut |done| turn.complete_send(qp, done));
+        post::proceed(&mut send, qp, progress, turn);
+    } else {
+        // Too early: it is set again.
+        post::settle(&mut send, qp, turn);
+    }
+}
+
+/// It may be the time to try again with answers that could not leave.
+fn answer_on(qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) {
+    let mut recv = qp.recv.lock();
+    if let Some(at) = recv.refusals.wait_until(turn.now()) {
+        qp.timer().arm(at);
+    } else if qp.serves()
+        && recv.responder.has_response()
+        && recv.answering == Answering::Inline
+        && wire::answer(&mut recv, qp, turn)
+    {
+        turn.leave_to_answerer(&mut recv, qp);
+    }
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Private copies of work requests: what a process has put into a ring is copied once and then
+//! checked, so that it cannot change any more. Pure: where the copies are is the owner's matter.
+
+use crate::transport::completion::Status;
+use crate::transport::message::MAX_MESSAGE;
+use crate::transport::operation::{
+    Answer,
+    Arguments,
+    Operation, //
+};
+use crate::transport::reliable::requester::SendRequest;
+use crate::transport::reliable::responder::TakeReceive;
+use crate::uabi::words::Ring;
+use crate::uabi::wqe::{
+    Parts,
+    RecvWqe,
+    SendWqe,
+    Sge,
+    SEND_ALL,
+    SEND_FENCE,
+    SEND_INLINE,
+    SEND_SIGNALED,
+    SEND_SOLICITED, //
+};
+use core::ops::DerefMut;
+use zerocopy::{
+    FromBytes,
+    IntoBytes, //
+};
+
+/// The first `num_sge` entries in `words`, which follow a header.
+fn sges_in(words: &[u64], num_sge: usize) -> Option<&[Sge]> {
+    let (sges, _) = <[Sge]>::ref_from_prefix_with_elems(words.as_bytes(), num_sge).ok()?;
+    Some(sges)
+}
+
+/// What a send request carries, or where an answer to it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data<'a> {
+    /// The message itself.
+    Inline(&'a [u8]),
+    /// Local memory.
+    Pieces(&'a [Sge]),
+}
+
+/// Copies of the send requests that are not complete, slot by slot of the ring, in `words`.
+pub struct SendWqes<W> {
+    words: W,
+    /// Words of a slot.
+    stride: usize,
+    max_sge: usize,
+    max_inline: usize,
+    signal_all: bool,
+}
+
+/// Words of a [`SendWqe`].
+const SEND_HEADER: usize = core::mem::size_of::<SendWqe>() / 8;
+
+impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
+    /// Copies, in `words`, of as many slots of `stride` bytes as that has room for.
+    pub fn new(words: W, stride: u32, max_sge: u32, max_inline: u32, signal_all: bool) -> Self {
+        Self {
+            words,
+            stride: stride as usize / 8,
+            max_sge: max_sge as usize,
+            max_inline: max_inline as usize,
+            signal_all,
+        }
+    }
+
+    fn slot(&self, slot: u32) -> &[u64] {
+        let start = (slot as usize).wrapping_mul(self.stride);
+        self.words
+            .get(start..start.wrapping_add(self.stride))
+            .unwrap_or(&[])
+    }
+
+    fn slot_mut(&mut self, slot: u32) -> &mut [u64] {
+        let start = (slot as usize).wrapping_mul(self.stride);
+        self.words
+            .get_mut(start..start.wrapping_add(self.stride))
+            .unwrap_or(&mut [])
+    }
+
+    /// Takes the request at `index` of the ring into `slot`: copied once, then checked. An error is
+    /// its id, and the status that it completes with.
+    #[inline]
+    pub fn take(
+        &mut self,
+        ring: &impl Ring,
+        index: u32,
+        slot: u32,
+    ) -> Result<SendRequest, (u64, Status)> {
+        self.copy(ring, index, slot);
+        self.parse(slot)
+    }
+
+    /// Copies a slot of the ring: the header, then what it says stands behind it.
+    fn copy(&mut self, ring: &impl Ring, index: u32, slot: u32) {
+        let (max_sge, max_inline) = (self.max_sge, self.max_inline);
+        let Some((header, rest)) = self.slot_mut(slot).split_at_mut_checked(SEND_HEADER) else {
+            return;
+        };
+        ring.read_slot(index, 0, header);
+        let Ok(wqe) = SendWqe::read_from_bytes(header.as_bytes()) else {
+            return;
+        };
+        let bytes = if wqe.flags & SEND_INLINE != 0 {
+            usize::from(wqe.count).min(max_inline)
+        } else {
+            usize::from(wqe.count)
+                .min(max_sge)
+                .wrapping_mul(core::mem::size_of::<Sge>())
+        };
+        let words = bytes.div_ceil(8).min(rest.len());
+        if let Some(rest) = rest.get_mut(..words) {
+            ring.read_slot(index, SEND_HEADER, rest);
+        }
+    }
+
+    /// Checks the copy of a slot.
+    fn parse(&self, slot: u32) -> Result<SendRequest, (u64, Status)> {
+        let words = self.slot(slot);
+        let Ok((wqe, _)) = SendWqe::ref_from_prefix(words.as_bytes()) else {
+            return Err((0, Status::LocQpOpErr));
+        };
+        let bad = |status| Err((wqe.wr_id, status));
+        let Some(op) = Operation::from_wqe(wqe.opcode) else {
+            return bad(Status::LocQpOpErr);
+        };
+        // A part that the operation does not use must be zero.
+        let clean = Parts::of(wqe.opcode).is_some_and(|parts| wqe.uses_only(parts));
+        if wqe.flags & !SEND_ALL != 0 || !clean {
+            return bad(Status::LocQpOpErr);
+        }
+        let count = usize::from(wqe.count);
+        let length = if wqe.flags & SEND_INLINE != 0 {
+            let carries_data = op.answer() != Answer::Response;
+            if !carries_data || count > self.max_inline {
+                return bad(Status::LocQpOpErr);
+            }
+            u64::from(wqe.count)
+        } else {
+            let rest = words.get(SEND_HEADER..).unwrap_or(&[]);
+            let Some(sges) = sges_in(rest, count).filter(|_| count <= self.max_sge) else {
+                return bad(Status::LocQpOpErr);
+            };
+            sges.iter().map(|sge| u64::from(sge.length)).sum()
+        };
+        let Some(length) = u32::try_from(length).ok().filter(|len| *len <= MAX_MESSAGE) else {
+            return bad(Status::LocLenErr);
+        };
+        Ok(SendRequest {
+            wr_id: wqe.wr_id,
+            length,
+            op,
+            signaled: self.signal_all || wqe.flags & SEND_SIGNALED != 0,
+            fence: wqe.flags & SEND_FENCE != 0,
+            solicited: wqe.flags & SEND_SOLICITED != 0,
+        })
+    }
+
+    /// What the extended headers of a request that was checked are filled from.
+    pub fn arguments(&self, slot: u32) -> Arguments {
+        let wqe = SendWqe::ref_from_prefix(self.slot(slot).as_bytes());
+        wqe.map_or(Arguments::default(), |(wqe, _)| Arguments {
+            remote_addr: wqe.remote_addr(),
+            rkey: wqe.rkey(),
+            // The field is big-endian already.
+            imm: wqe.imm().to_ne_bytes(),
+        })
+    }
+
+    /// What a request that was checked carries, or where the answer goes.
+    pub fn data(&self, slot: u32) -> Data<'_> {
+        let words = self.slot(slot);
+        let rest = words.get(SEND_HEADER..).unwrap_or(&[]);
+        match SendWqe::ref_from_prefix(words.as_bytes()) {
+            Err(_) => Data::Inline(&[]),
+            Ok((wqe, _)) if wqe.flags & SEND_INLINE != 0 => Data::Inline(rest.as_bytes()),
+            Ok((wqe, _)) => Data::Pieces(sges_in(rest, usize::from(wqe.count)).unwrap_or(&[])),
+        }
+    }
+}
+
+/// The receives of a ring: how far they were taken, and a copy of the one that is being filled.
+pub struct RecvWqes<W> {
+    /// Index of the next receive to be taken.
+    consumer: u32,
+    /// Copy of the slot taken last.
+    current: W,
+    max_sge: usize,
+    /// The process's index is one that cannot be, and the QP has not been failed for it yet.
+    scribbled: bool,
+}
+
+/// Words of a [`RecvWqe`].
+const RECV_HEADER: usize = core::mem::size_of::<RecvWqe>() / 8;
+
+impl<W: DerefMut<Target = [u64]>> RecvWqes<W> {
+    /// Nothing taken yet. `current` has room for a slot.
+    pub fn new(current: W, max_sge: u32) -> Self {
+        Self {
+            consumer: 0,
+            current,
+            max_sge: max_sge as usize,
+            scribbled: false,
+        }
+    }
+
+    /// Starts again with an empty ring.
+    pub fn reset(&mut self) {
+        self.consumer = 0;
+        self.scribbled = false;
+    }
+
+    /// Whether the last look at the ring found an index that cannot be; asked once.
+    pub fn take_scribbled(&mut self) -> bool {
+        core::mem::take(&mut self.scribbled)
+    }
+
+    fn first_sges(&self, num_sge: usize) -> Option<&[Sge]> {
+        sges_in(self.current.get(RECV_HEADER..)?, num_sge)
+    }
+
+    fn header(&self) -> RecvWqe {
+        RecvWqe::read_from_prefix(self.current.as_bytes())
+            .map_or(RecvWqe::default(), |(wqe, _)| wqe)
+    }
+
+    /// Copies the next slot of the ring: the header, then the entries that it says stand behind it.
+    fn copy(&mut self, ring: &impl Ring) {
+        let Some((header, rest)) = self.current.split_at_mut_checked(RECV_HEADER) else {
+            return;
+        };
+        ring.read_slot(self.consumer, 0, header);
+        let num_sge = RecvWqe::read_from_bytes(header.as_bytes()).map_or(0, |wqe| wqe.num_sge);
+        let words = (num_sge as usize)
+            .min(self.max_sge)
+            .wrapping_mul(core::mem::size_of::<Sge>() / 8);
+        let words = words.min(rest.len());
+        if let Some(rest) = rest.get_mut(..words) {
+            ring.read_slot(self.consumer, RECV_HEADER, rest);
+        }
+    }
+
+    /// Takes the next receive: copied once, then checked.
+    pub fn take(&mut self, ring: &impl Ring) -> TakeReceive {
+        let posted = ring.load_producer().wrapping_sub(self.consumer);
+        // More than the ring holds is not what a provider of ours posts: there is nothing to trust.
+        self.scribbled = posted > ring.entries();
+        if posted == 0 || self.scribbled {
+            return TakeReceive::Empty;
+        }
+        self.copy(ring);
+        self.consumer = self.consumer.wrapping_add(1);
+        ring.store_consumer(self.consumer);
+        let wqe = self.header();
+        let num_sge = wqe.num_sge as usize;
+        match self.first_sges(num_sge) {
+            Some(sges) if num_sge <= self.max_sge && wqe.reserved == 0 => TakeReceive::Taken {
+                wr_id: wqe.wr_id,
+                capacity: sges.iter().map(|sge| u64::from(sge.length)).sum(),
+            },
+            _ => TakeReceive::Malformed {
+                wr_id: wqe.wr_id,
+                status: Status::LocQpOpErr,
+            },
+        }
+    }
+
+    /// Where the receive taken last puts its data.
+    pub fn sges(&self) -> &[Sge] {
+        let num_sge = self.header().num_sge as usize;
+        self.first_sges(num_sge).unwrap_or(&[])
+    }
+}

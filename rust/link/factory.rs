@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whoever makes the RDMA devices of links.
+
+use crate::sys::{
+    ib::driver::Driver,
+    net::Underlay, //
+};
+use kernel::prelude::*;
+
+/// What a device keeps and drops last: as long as it exists, the net device is taken and the
+/// sockets of its namespace are open. To be dropped where sleeping is allowed.
+pub type Hold = KBox<dyn Send + Sync>;
+
+/// Whoever makes the RDMA devices.
+pub trait Factory: 'static {
+    /// What the devices are to ib_core.
+    type Driver: Driver;
+
+    /// Makes and registers the RDMA device `name` on `underlay`.
+    ///
+    /// The device must drop `hold` when it is deallocated, after the last use of `underlay`.
+    ///
+    /// # Errors
+    ///
+    /// `ENFILE` when there is a device `name`, as ib_core has it; it becomes `EEXIST` here.
+    fn create(name: &CStr, underlay: Underlay, hold: Hold) -> Result;
+}

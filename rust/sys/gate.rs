@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A gate: counts who is inside, can be shut for ever, and then empties.
+//!
+//! This is the part of [`Revocable`](super::revocable) that needs no kernel, so that the host's
+//! tests can run it in every order of its steps.
+
+/// Set once the gate is shut.
+const SHUT: u32 = 1 << 31;
+/// Set once somebody has taken what is behind the gate.
+const TAKEN: u32 = 1 << 30;
+/// From here on nobody is let in: the gate is shut or, because guards were leaked, about to
+/// overflow. The room up to the next bit is for those who count themselves and are sent away.
+const LIMIT: u32 = 1 << 29;
+/// The number of those inside.
+const INSIDE: u32 = TAKEN - 1;
+
+/// The one word of a gate, and a way to wait for it to change.
+pub trait Word {
+    /// Adds 1 and returns the word before. An acquire operation.
+    fn add_one(&self) -> u32;
+    /// Subtracts 1 and returns the word before. A release operation.
+    fn sub_one(&self) -> u32;
+    /// Reads the word. An acquire operation.
+    fn read(&self) -> u32;
+    /// Replaces `old` by `new` and tells whether it did. Fully ordered.
+    fn replace(&self, old: u32, new: u32) -> bool;
+    /// Waits until no bit of `mask` is set, or one of `unless` is. May sleep.
+    fn wait_until_clear(&self, mask: u32, unless: u32);
+    /// Wakes those who wait. Never sleeps.
+    fn wake(&self);
+}
+
+/// A gate. What is behind it may be used between an [`Self::enter`] that succeeds and its
+/// [`Self::leave`].
+pub struct Gate<W>(W);
+
+impl<W: Word> Gate<W> {
+    /// A gate with `word`, which is 0: open, and nobody is inside.
+    pub const fn new(word: W) -> Self {
+        Self(word)
+    }
+
+    /// Goes in, if the gate is open. Never sleeps.
+    #[inline]
+    pub fn enter(&self) -> bool {
+        if self.0.add_one() < LIMIT {
+            return true;
+        }
+        self.leave();
+        false
+    }
+
+    /// Goes out. Never sleeps.
+    #[inline]
+    pub fn leave(&self) {
+        let before = self.0.sub_one();
+        if before & SHUT != 0 && before & INSIDE == 1 {
+            self.0.wake();
+        }
+    }
+
+    fn set(&self, bit: u32) -> bool {
+        loop {
+            let word = self.0.read();
+            if word & bit != 0 {
+                return false;
+            }
+            if self.0.replace(word, word | bit) {
+                return true;
+            }
+        }
+    }
+
+    /// Shuts the gate: nobody goes in any more. Never sleeps.
+    pub fn shut(&self) {
+        self.set(SHUT);
+    }
+
+    /// Shuts the gate, waits until nobody is inside, and tells whether the caller is the first
+    /// who did: then what is behind the gate is his. May sleep.
+    pub fn take(&self) -> bool {
+        self.shut();
+        self.0.wait_until_clear(INSIDE, TAKEN);
+        // Who was let in has left. Others may still count themselves before they see that the
+        // gate is shut; they touch nothing.
+        self.set(TAKEN)
+    }
+
+    /// Whether somebody has taken what is behind the gate.
+    pub fn is_taken(&self) -> bool {
+        self.0.read() & TAKEN != 0
+    }
+}

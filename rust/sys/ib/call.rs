@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From an operation of ib_core to a method of a driver: the arguments, the result, and the macro
+//! that writes the C function and its entry in the table.
+
+use core::marker::PhantomData;
+use kernel::prelude::*;
+
+/// A safe type for one argument of an operation.
+pub(super) trait Argument: Sized {
+    /// What C passes.
+    type Raw;
+
+    /// Converts the argument; an error ends the operation with that error.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be what ib_core passed to the operation that is running, as
+    /// [`ib_verbs.h`](srctree/include/rdma/ib_verbs.h) describes it, and the operation must be one
+    /// of a device whose objects have the types that `Self` names. The result must not outlive the
+    /// operation.
+    unsafe fn from_raw(raw: Self::Raw) -> Result<Self>;
+}
+
+/// The result of an operation.
+pub(super) trait Outcome {
+    /// What C expects.
+    type Raw;
+
+    /// Converts the result.
+    fn into_raw(self) -> Self::Raw;
+}
+
+/// Writes the operations of one kind of object: for each the C function, and all together the
+/// function `install`, which enters them into the table.
+///
+/// An operation is named as its field in `struct ib_device_ops`; the types of its arguments are
+/// [`Argument`]s and that of its result is an [`Outcome`]. The body is safe code.
+macro_rules! operations {
+    (
+        <$life:lifetime, $object:ident: $bound:ident>
+        $(
+            $(#[$doc:meta])*
+            $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty $body:block
+        )*
+    ) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            ///
+            /// For ib_core alone, which calls it as `ib_verbs.h` says: with arguments that are
+            /// valid while it runs, and objects of a device whose table has the operations of the
+            /// same driver for all kinds of objects.
+            // Some have no argument that tells the type of the object.
+            #[allow(clippy::extra_unused_type_parameters)]
+            unsafe extern "C" fn $name<$life, $object: $bound>(
+                $($arg: <$type as $crate::sys::ib::call::Argument>::Raw),*
+            ) -> <$ret as $crate::sys::ib::call::Outcome>::Raw {
+                let call = || -> $ret {
+                    $(
+                        // SAFETY: By the requirement; the body below is the whole operation.
+                        let $arg = unsafe {
+                            <$type as $crate::sys::ib::call::Argument>::from_raw($arg)
+                        }?;
+                    )*
+                    $body
+                };
+                $crate::sys::ib::call::Outcome::into_raw(call())
+            }
+        )*
+
+        /// Enters the operations above into the table.
+        pub(super) fn install<$object: $bound>(ops: &mut $crate::sys::bindings::ib_device_ops) {
+            $(ops.$name = Some($name::<$object>);)*
+        }
+    };
+}
+pub(super) use operations;
+
+macro_rules! plain_argument {
+    ($($type:ty),*) => {
+        $(impl Argument for $type {
+            type Raw = $type;
+
+            unsafe fn from_raw(raw: $type) -> Result<$type> {
+                Ok(raw)
+            }
+        })*
+    };
+}
+plain_argument!(u16, u32, u64, c_int);
+
+impl<T> Argument for &T {
+    type Raw = *const T;
+
+    unsafe fn from_raw(raw: *const T) -> Result<Self> {
+        // SAFETY: By the requirement the structure is valid while the operation runs.
+        unsafe { raw.as_ref() }.ok_or(EINVAL)
+    }
+}
+
+impl<T> Argument for &mut T {
+    type Raw = *mut T;
+
+    unsafe fn from_raw(raw: *mut T) -> Result<Self> {
+        // SAFETY: By the requirement the structure is valid while the operation runs, and only the
+        // operation uses it meanwhile.
+        unsafe { raw.as_mut() }.ok_or(EINVAL)
+    }
+}
+
+/// An argument that says nothing to the operation.
+pub(super) struct Ignored<T>(PhantomData<T>);
+
+impl<T> Argument for Ignored<T> {
+    type Raw = T;
+
+    unsafe fn from_raw(_raw: T) -> Result<Self> {
+        Ok(Self(PhantomData))
+    }
+}
+
+/// A pointer to something that the driver does not know: it must be null.
+pub(super) struct Absent<T>(PhantomData<T>);
+
+impl<T> Argument for Absent<T> {
+    type Raw = *mut T;
+
+    unsafe fn from_raw(raw: *mut T) -> Result<Self> {
+        if raw.is_null() {
+            Ok(Self(PhantomData))
+        } else {
+            Err(crate::sys::errno::EOPNOTSUPP())
+        }
+    }
+}
+
+/// 0, or a negative errno.
+impl Outcome for Result {
+    type Raw = c_int;
+
+    fn into_raw(self) -> c_int {
+        match self {
+            Ok(()) => 0,
+            Err(e) => e.to_errno(),
+        }
+    }
+}
+
+/// A number that is not negative, or a negative errno.
+impl Outcome for Result<c_int> {
+    type Raw = c_int;
+
+    fn into_raw(self) -> c_int {
+        self.unwrap_or_else(|e| e.to_errno())
+    }
+}
+
+/// A value of an enumeration, for operations that cannot fail.
+impl Outcome for Result<u32> {
+    type Raw = u32;
+
+    fn into_raw(self) -> u32 {
+        self.unwrap_or_default()
+    }
+}
+
+/// A pointer, or an errno in its place (`ERR_PTR`).
+impl<T> Outcome for Result<*mut T> {
+    type Raw = *mut T;
+
+    fn into_raw(self) -> *mut T {
+        self.unwrap_or_else(|e| e.to_ptr())
+    }
+}
+
+/// The result of an operation whose caller does not look at one.
+pub(super) struct Unseen;
+
+impl Outcome for Result<Unseen> {
+    type Raw = ();
+
+    fn into_raw(self) {}
+}
+
+/// The list of work requests of `post_send` and `post_recv`.
+///
+/// The requests of processes are in their rings: they ring with an empty list.
+pub(super) struct WorkRequests<W>(*const W);
+
+impl<W> Argument for WorkRequests<W> {
+    type Raw = *const W;
+
+    unsafe fn from_raw(raw: *const W) -> Result<Self> {
+        Ok(Self(raw))
+    }
+}
+
+/// Where to say which work request was refused.
+pub(super) struct Refused<W>(*mut *const W);
+
+impl<W> Argument for Refused<W> {
+    type Raw = *mut *const W;
+
+    unsafe fn from_raw(raw: *mut *const W) -> Result<Self> {
+        Ok(Self(raw))
+    }
+}
+
+impl<W> WorkRequests<W> {
+    /// Refuses a list with anything in it.
+    pub(super) fn must_be_empty(self, refused: Refused<W>) -> Result {
+        if self.0.is_null() {
+            return Ok(());
+        }
+        // SAFETY: `Argument` has both from the same operation, whose caller owns the place.
+        unsafe { *refused.0 = self.0 };
+        Err(EINVAL)
+    }
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory regions.
+
+use super::access::Access;
+use super::call::{
+    operations,
+    Absent,
+    Ignored, //
+};
+use super::object;
+use super::reference::{
+    PdRef,
+    Reference, //
+};
+use super::udata::NoUdata;
+use crate::sys::bindings;
+use kernel::prelude::*;
+
+/// What a memory region is to a driver. Dropping it deregisters the region: afterwards nothing
+/// accesses the memory any more.
+pub trait MemoryRegion: Send + Sync + 'static {
+    /// What the device is.
+    type Device: Send + Sync + 'static;
+    /// What a protection domain is.
+    type Pd: Send + Sync + 'static;
+
+    /// Registers memory of the calling process.
+    fn register(
+        device: &Self::Device,
+        pd: &Self::Pd,
+        core_pd: PdRef<'_>,
+        range: UserRange,
+    ) -> Result<Self>
+    where
+        Self: Sized;
+
+    /// The key of the region, both local and remote.
+    fn key(&self) -> u32;
+}
+
+/// Memory of a process, to be registered.
+#[derive(Clone, Copy, Debug)]
+pub struct UserRange {
+    /// Where it begins in the process.
+    pub start: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// The address of its first byte in work requests.
+    pub iova: u64,
+    /// What may be done to it.
+    pub access: Access,
+}
+
+type Pd<'a, M> =
+    object::Live<'a, bindings::ib_pd, <M as MemoryRegion>::Pd, <M as MemoryRegion>::Device>;
+type Gone<'a, M> = object::Gone<'a, bindings::ib_mr, M>;
+
+impl Reference<'_, bindings::ib_mr> {
+    fn describe(self, key: u32, range: UserRange) {
+        // SAFETY: By the type invariant; the region is being created, so that nobody reads it yet.
+        unsafe {
+            (*self.as_raw()).lkey = key;
+            (*self.as_raw()).rkey = key;
+            (*self.as_raw()).iova = range.iova;
+            (*self.as_raw()).length = range.len;
+        }
+    }
+}
+
+operations! {
+    <'a, M: MemoryRegion>
+
+    reg_user_mr(
+        pd: Pd<'a, M>,
+        start: u64,
+        len: u64,
+        iova: u64,
+        access: c_int,
+        _dmah: Absent<bindings::ib_dmah>,
+        _udata: NoUdata,
+    ) -> Result<*mut bindings::ib_mr> {
+        let range = UserRange { start, len, iova, access: Access(access as u32) };
+        let region = M::register(pd.device()?, &pd, pd.reference(), range)?;
+        let key = region.key();
+        let mr = object::allocate(region)?;
+        mr.describe(key, range);
+        Ok(mr.as_raw())
+    }
+
+    dereg_mr(mr: Gone<'a, M>, _udata: Ignored<*mut bindings::ib_udata>) -> Result {
+        mr.destroy_and_free();
+        Ok(())
+    }
+}

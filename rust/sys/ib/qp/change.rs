@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The arguments of `modify_qp`, as plain values.
+
+use super::super::access::Access;
+use super::super::call::Argument;
+use super::super::path::Path;
+use super::state::{
+    QpType,
+    State, //
+};
+use crate::sys::bindings;
+use kernel::prelude::*;
+
+/// The arguments of `modify_qp`: what is `Some` is in the attribute mask.
+#[derive(Default)]
+pub struct Change {
+    /// The attribute mask itself.
+    pub mask: u32,
+    /// State to go to.
+    pub state: Option<State>,
+    /// State that the user believes the QP to be in.
+    pub current: Option<State>,
+    /// Whether the path in use is to be the only one (`MIGRATED`).
+    pub migrated: Option<bool>,
+    /// What the peer may do.
+    pub access: Option<Access>,
+    /// Index of the partition key.
+    pub pkey_index: Option<u16>,
+    /// Port of the device.
+    pub port: Option<u32>,
+    /// Where the connection goes.
+    pub path: Option<Path>,
+    /// Path MTU in bytes.
+    pub mtu: Option<u32>,
+    /// ACK timeout exponent.
+    pub timeout: Option<u8>,
+    /// How often a request is sent again.
+    pub retry_cnt: Option<u8>,
+    /// How often a request is sent again for want of a receive; 7 is for ever.
+    pub rnr_retry: Option<u8>,
+    /// First PSN that is expected.
+    pub rq_psn: Option<u32>,
+    /// First PSN that is sent.
+    pub sq_psn: Option<u32>,
+    /// RDMA READs outstanding at the peer.
+    pub max_rd_atomic: Option<u8>,
+    /// RDMA READs of the peer outstanding here.
+    pub max_dest_rd_atomic: Option<u8>,
+    /// Code of the delay that RNR NAKs ask for.
+    pub min_rnr_timer: Option<u8>,
+    /// Number of the peer QP.
+    pub dest_qpn: Option<u32>,
+    /// Report when the send queue is drained.
+    pub notify_drained: Option<bool>,
+}
+
+/// The attributes that are the argument of `modify_qp`.
+///
+/// # Invariants
+///
+/// The source GIDs in it, if any, are referenced.
+pub(super) struct Wanted<'a>(&'a bindings::ib_qp_attr);
+
+impl Argument for Wanted<'_> {
+    type Raw = *mut bindings::ib_qp_attr;
+
+    unsafe fn from_raw(raw: *mut bindings::ib_qp_attr) -> Result<Self> {
+        // SAFETY: By the requirement the structure is valid while the operation runs.
+        // INVARIANT: ib_core has filled in the source GIDs and holds them during the call.
+        Ok(Self(unsafe { raw.as_ref() }.ok_or(EINVAL)?))
+    }
+}
+
+impl Wanted<'_> {
+    /// Takes out of the attributes what `mask` says is there.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for values that no QP can have.
+    pub(super) fn under(&self, mask: u32) -> Result<Change> {
+        let attr = self.0;
+        fn when<T>(mask: u32, bit: bindings::ib_qp_attr_mask, value: T) -> Option<T> {
+            (mask & bit != 0).then_some(value)
+        }
+        let known = |raw| State::from_raw(raw).ok_or(EINVAL);
+        let state = when(mask, bindings::ib_qp_attr_mask_IB_QP_STATE, attr.qp_state)
+            .map(known)
+            .transpose()?;
+        let current = when(
+            mask,
+            bindings::ib_qp_attr_mask_IB_QP_CUR_STATE,
+            attr.cur_qp_state,
+        )
+        .map(known)
+        .transpose()?;
+        let path = match when(mask, bindings::ib_qp_attr_mask_IB_QP_AV, &attr.ah_attr) {
+            // SAFETY: By the type invariant.
+            Some(raw) => Some(unsafe { Path::from_raw(raw) }?),
+            None => None,
+        };
+        let mtu = match when(
+            mask,
+            bindings::ib_qp_attr_mask_IB_QP_PATH_MTU,
+            attr.path_mtu,
+        ) {
+            Some(raw @ 1..=5) => Some(128u32 << raw),
+            Some(_) => return Err(EINVAL),
+            None => None,
+        };
+        Ok(Change {
+            mask,
+            state,
+            current,
+            path,
+            mtu,
+            migrated: when(
+                mask,
+                bindings::ib_qp_attr_mask_IB_QP_PATH_MIG_STATE,
+                attr.path_mig_state == bindings::ib_mig_state_IB_MIG_MIGRATED,
+            ),
+            access: when(
+                mask,
+                bindings::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS,
+                attr.qp_access_flags as u32,
+            )
+            .map(Access),
+            pkey_index: when(
+                mask,
+                bindings::ib_qp_attr_mask_IB_QP_PKEY_INDEX,
+                attr.pkey_index,
+            ),
+            port: when(mask, bindings::ib_qp_attr_mask_IB_QP_PORT, attr.port_num),
+            timeout: when(mask, bindings::ib_qp_attr_mask_IB_QP_TIMEOUT, attr.timeout),
+            retry_cnt: when(
+                mask,
+                bindings::ib_qp_attr_mask_IB_QP_RETRY_CNT,
+                attr.retry_cnt,
+            ),
+            rnr_retry: when(
+                mask,
+                bindings::ib_qp_attr_mask_IB_QP_RNR_RETRY,
+                attr.rnr_retry,
+            ),
+            rq_psn: when(mask, bindings::ib_qp_attr_mask_IB_QP_RQ_PSN, attr.rq_psn),
+            sq_psn: when(mask, bindings::ib_qp_attr_mask_IB_QP_SQ_PSN, attr.sq_psn),
+            max_rd_atomic: when(
+                mask,
+                bindings::ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC,
+                attr.max_rd_atomic,
+            ),
+            max_dest_rd_atomic: when(
+                mask,
+                bindings::ib_qp_attr_mask_IB_QP_MAX_DEST_RD_ATOMIC,
+                attr.max_dest_rd_atomic,
+            ),
+            min_rnr_timer: when(
+                mask,
+                bindings::ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER,
+                attr.min_rnr_timer,
+            ),
+            dest_qpn: when(
+                mask,
+                bindings::ib_qp_attr_mask_IB_QP_DEST_QPN,
+                attr.dest_qp_num,
+            ),
+            notify_drained: when(
+                mask,
+                bindings::ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY,
+                attr.en_sqd_async_notify != 0,
+            ),
+        })
+    }
+}
+
+impl Change {
+    /// Whether a QP of this type may go from `from` to `to` with this attribute mask
+    /// (IBTA 11.2.5.2).
+    pub fn allowed(&self, kind: QpType, from: State, to: State) -> bool {
+        // SAFETY: No requirements; the states are in range, and so is the type of a QP that exists.
+        unsafe { bindings::ib_modify_qp_is_ok(from as u32, to as u32, kind.as_raw(), self.mask) }
+    }
+
+    /// Whether one of these attributes is to be changed: bits of `enum ib_qp_attr_mask`.
+    pub fn has(&self, bits: u32) -> bool {
+        self.mask & bits != 0
+    }
+}

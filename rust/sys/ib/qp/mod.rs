@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queue pairs.
+
+mod attributes;
+mod change;
+mod state;
+
+pub use self::{
+    attributes::{
+        Attributes,
+        Capacity,
+        Report, //
+    },
+    change::Change,
+    state::{
+        QpType,
+        State, //
+    }, //
+};
+pub use super::{
+    access::Access,
+    path::{
+        Gid,
+        Path, //
+    }, //
+};
+
+use self::change::Wanted;
+use super::call::{
+    operations,
+    Argument,
+    Ignored,
+    Refused,
+    WorkRequests, //
+};
+use super::event::QpUpcall;
+use super::object::{
+    self,
+    Object, //
+};
+use super::reference::Reference;
+use super::udata::{
+    NoUdata,
+    Udata, //
+};
+use crate::sys::bindings;
+use core::ptr::NonNull;
+use kernel::prelude::*;
+
+/// What a queue pair is to a driver. Dropping it is the end of it.
+pub trait QueuePair: Send + Sync + 'static {
+    /// What the device is.
+    type Device: Send + Sync + 'static;
+    /// What a protection domain is.
+    type Pd: Send + Sync + 'static;
+    /// What a completion queue is.
+    type Cq: Send + Sync + 'static;
+
+    /// Creates a QP in RESET.
+    fn create(
+        device: &Self::Device,
+        upcall: QpUpcall,
+        init: Init<'_, Self::Pd, Self::Cq>,
+    ) -> Result<(Self, Created)>
+    where
+        Self: Sized;
+
+    /// Changes state and attributes, all or nothing. ib_core has checked nothing but the ranges of
+    /// the types.
+    fn modify(&self, change: Change) -> Result;
+
+    /// What the QP is now.
+    fn query(&self) -> Report;
+
+    /// The process has put send requests into the ring.
+    fn send_doorbell(&self) -> Result;
+
+    /// The process has put receive requests into the ring.
+    fn recv_doorbell(&self) -> Result;
+}
+
+/// Who has a QP created.
+pub enum Owner<'a> {
+    /// A process.
+    Process(Udata<'a>),
+    /// Processes, in common, through an XRC domain. ib_core hands a driver neither udata nor PD
+    /// nor CQs of such a QP, which is not to be taken for one of the kernel.
+    Shared,
+    /// A user in the kernel.
+    Kernel,
+}
+
+/// What a QP is created with.
+pub struct Init<'a, P, C> {
+    /// Its type.
+    pub kind: QpType,
+    /// Who wants it.
+    pub owner: Owner<'a>,
+    /// Whose regions it may use.
+    pub pd: Option<&'a P>,
+    /// Where completions of sends go.
+    pub send_cq: Option<&'a C>,
+    /// Where completions of receives go.
+    pub recv_cq: Option<&'a C>,
+    /// Its receives are those of a shared receive queue.
+    pub shared_receives: bool,
+    /// `enum ib_qp_create_flags`.
+    pub flags: u32,
+    /// What is asked for; ib_core has checked nothing of it.
+    pub capacity: Capacity,
+    /// Every send request reports its completion.
+    pub signal_all: bool,
+}
+
+/// What a created QP says of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Created {
+    /// Its number.
+    pub number: u32,
+    /// What it can hold, at least what was asked for.
+    pub capacity: Capacity,
+}
+
+/// The attributes that are the argument of `create_qp`.
+///
+/// # Invariants
+///
+/// The CQs in it are null or complete, and outlive `'a`.
+struct InitAttr<'a>(&'a mut bindings::ib_qp_init_attr);
+
+impl Argument for InitAttr<'_> {
+    type Raw = *mut bindings::ib_qp_init_attr;
+
+    unsafe fn from_raw(raw: *mut bindings::ib_qp_init_attr) -> Result<Self> {
+        // SAFETY: By the requirement the structure is ours while the operation runs.
+        // INVARIANT: ib_core holds the CQs during the call.
+        Ok(Self(unsafe { raw.as_mut() }.ok_or(EINVAL)?))
+    }
+}
+
+type New<'a, Q> = object::New<'a, bindings::ib_qp, Q, <Q as QueuePair>::Device>;
+type Live<'a, Q> = object::Live<'a, bindings::ib_qp, Q>;
+type Gone<'a, Q> = object::Gone<'a, bindings::ib_qp, Q>;
+
+/// What `size_ib_qp` must say.
+pub(super) const fn size<Q: QueuePair>() -> usize {
+    Object::<bindings::ib_qp, Q>::SIZE
+}
+
+impl<'a, Q: QueuePair> New<'a, Q> {
+    fn init(&self, attr: &InitAttr<'a>, udata: Option<Udata<'a>>) -> Init<'a, Q::Pd, Q::Cq> {
+        let qp = self.as_raw();
+        let attr = &attr.0;
+        let kind = QpType::from_raw(attr.qp_type);
+        // SAFETY: By the invariants of both the CQs and the PD are null or complete; their drivers'
+        // parts are of the types that the table of operations names.
+        let (pd, send_cq, recv_cq) = unsafe {
+            (
+                NonNull::new((*qp).pd).map(|pd| Object::private(pd)),
+                NonNull::new(attr.send_cq).map(|cq| Object::private(cq)),
+                NonNull::new(attr.recv_cq).map(|cq| Object::private(cq)),
+            )
+        };
+        Init {
+            kind,
+            owner: match udata {
+                Some(udata) => Owner::Process(udata),
+                None if kind == QpType::XRC_TARGET => Owner::Shared,
+                None => Owner::Kernel,
+            },
+            pd,
+            send_cq,
+            recv_cq,
+            shared_receives: !attr.srq.is_null(),
+            flags: attr.create_flags,
+            capacity: Capacity::from_raw(&attr.cap),
+            signal_all: attr.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR,
+        }
+    }
+}
+
+impl Reference<'_, bindings::ib_qp> {
+    fn set_number(self, number: u32) {
+        // SAFETY: By the type invariant; the QP is being created, so that nobody reads it yet.
+        unsafe { (*self.as_raw()).qp_num = number };
+    }
+
+    /// Fills in what ib_core itself knows of a QP.
+    fn describe(self, init: &mut bindings::ib_qp_init_attr) {
+        // SAFETY: By the type invariant; these fields do not change while the QP exists.
+        unsafe {
+            let qp = self.as_raw();
+            init.event_handler = (*qp).event_handler;
+            init.qp_context = (*qp).qp_context;
+            init.send_cq = (*qp).send_cq;
+            init.recv_cq = (*qp).recv_cq;
+            init.qp_type = (*qp).qp_type;
+        }
+    }
+}
+
+operations! {
+    <'a, Q: QueuePair>
+
+    create_qp(qp: New<'a, Q>, attr: InitAttr<'a>, udata: Option<Udata<'a>>) -> Result {
+        let init = qp.init(&attr, udata);
+        let (qp, created) = qp.create(|device, upcall| Q::create(device, upcall, init))?;
+        qp.set_number(created.number);
+        created.capacity.to_raw(&mut attr.0.cap);
+        Ok(())
+    }
+
+    modify_qp(qp: Live<'a, Q>, wanted: Wanted<'a>, mask: c_int, _udata: NoUdata) -> Result {
+        qp.modify(wanted.under(mask as u32)?)
+    }
+
+    query_qp(
+        qp: Live<'a, Q>,
+        attr: &'a mut bindings::ib_qp_attr,
+        _mask: c_int,
+        init: &'a mut bindings::ib_qp_init_attr,
+    ) -> Result {
+        qp.query().to_raw(attr, init);
+        qp.reference().describe(init);
+        Ok(())
+    }
+
+    destroy_qp(qp: Gone<'a, Q>, _udata: Ignored<*mut bindings::ib_udata>) -> Result {
+        qp.destroy();
+        Ok(())
+    }
+
+    post_send(
+        qp: Live<'a, Q>,
+        list: WorkRequests<bindings::ib_send_wr>,
+        refused: Refused<bindings::ib_send_wr>,
+    ) -> Result {
+        list.must_be_empty(refused)?;
+        qp.send_doorbell()
+    }
+
+    post_recv(
+        qp: Live<'a, Q>,
+        list: WorkRequests<bindings::ib_recv_wr>,
+        refused: Refused<bindings::ib_recv_wr>,
+    ) -> Result {
+        list.must_be_empty(refused)?;
+        qp.recv_doorbell()
+    }
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The types and the states of QPs.
+
+use crate::sys::bindings;
+
+/// The type of a QP, a number of `enum ib_qp_type`; which of them are served is the driver's table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QpType(bindings::ib_qp_type);
+
+impl QpType {
+    /// The receiving end of an extended reliable connection: shared by processes, so that it has
+    /// no file, and is no QP of the kernel either.
+    pub(super) const XRC_TARGET: Self = Self(bindings::ib_qp_type_IB_QPT_XRC_TGT);
+
+    pub(super) fn from_raw(raw: bindings::ib_qp_type) -> Self {
+        Self(raw)
+    }
+
+    pub(super) fn as_raw(self) -> bindings::ib_qp_type {
+        self.0
+    }
+
+    /// The number.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// The states of a QP (IBTA 10.3.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum State {
+    /// Nothing is set up; nothing may be posted.
+    Reset = 0,
+    /// Receives may be posted.
+    Init = 1,
+    /// Ready to receive.
+    Rtr = 2,
+    /// Ready to send.
+    Rts = 3,
+    /// The send queue finishes what it began.
+    Sqd = 4,
+    /// The send queue had an error (not RC).
+    Sqe = 5,
+    /// Everything is flushed.
+    Err = 6,
+}
+
+impl State {
+    /// From `enum ib_qp_state`.
+    pub fn from_raw(raw: u32) -> Option<State> {
+        Some(match raw {
+            0 => State::Reset,
+            1 => State::Init,
+            2 => State::Rtr,
+            3 => State::Rts,
+            4 => State::Sqd,
+            5 => State::Sqe,
+            6 => State::Err,
+            _ => return None,
+        })
+    }
+}

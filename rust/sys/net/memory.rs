@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The memory that packets are made of.
+//!
+//! C source: `net_transmit.c` beside this folder.
+
+use crate::sys::bindings;
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Full, //
+    }, //
+};
+
+static EXISTS: Atomic<bool> = Atomic::new(false);
+
+/// Keeps memory for packets at hand on every CPU. Without it they are made of memory from the
+/// kernel's allocator, which costs more.
+pub struct PacketMemory(());
+
+impl PacketMemory {
+    /// From here on memory is kept.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when it is already.
+    pub fn new() -> Result<Self> {
+        if EXISTS.xchg(true, Full) {
+            return Err(EBUSY);
+        }
+        // SAFETY: `EXISTS` was false, so that none is kept, and nobody else begins.
+        unsafe { bindings::ferroce_packet_memory_open() };
+        Ok(Self(()))
+    }
+}
+
+impl Drop for PacketMemory {
+    /// Gives the memory back, that of packets under way when they are freed. It sleeps.
+    fn drop(&mut self) {
+        // SAFETY: Begun by `new`, and ended only here.
+        unsafe { bindings::ferroce_packet_memory_close() };
+        EXISTS.xchg(false, Full);
+    }
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which packets may leave together: lengths and numbers only.
+//!
+//! A batch that somebody puts into one piece, as generic XDP does, is cut again by the length of
+//! its first packet. So all are as long as the first, but for the last, which may be shorter.
+
+/// What one batch may hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes, the network headers of the first packet included.
+    pub bytes: usize,
+    /// Packets.
+    pub packets: u16,
+}
+
+/// The lengths of the packets of a batch.
+#[derive(Debug)]
+pub struct Shape {
+    limits: Limits,
+    packets: u16,
+    bytes: usize,
+    first: usize,
+    last: usize,
+}
+
+impl Shape {
+    /// One packet, of `len` bytes behind `headers` bytes of network headers.
+    pub fn new(headers: usize, len: usize, limits: Limits) -> Self {
+        Self {
+            limits,
+            packets: 1,
+            bytes: headers.saturating_add(len),
+            first: len,
+            last: len,
+        }
+    }
+
+    /// How many packets there are.
+    #[inline]
+    pub fn packets(&self) -> u16 {
+        self.packets
+    }
+
+    /// Whether a packet of `len` bytes behind its network headers can be the next one.
+    #[inline]
+    pub fn takes(&self, len: usize) -> bool {
+        self.packets < self.limits.packets
+            && self.last == self.first
+            && len <= self.first
+            && self.bytes.saturating_add(len) <= self.limits.bytes
+    }
+
+    /// Adds such a packet, if it can be the next one; says whether it did.
+    #[inline]
+    pub fn add(&mut self, len: usize) -> bool {
+        if !self.takes(len) {
+            return false;
+        }
+        self.packets = self.packets.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(len);
+        self.last = len;
+        true
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is freed later: after the RCU readers who may still use it, in a context that may sleep.
+//!
+//! Whoever removes something returns at once. The unloading of the module waits for all of it.
+
+use super::bindings;
+use super::global::Global;
+use super::work::OwnedQueue;
+use core::ffi::c_void;
+use core::mem::ManuallyDrop;
+use kernel::c_str;
+use kernel::prelude::*;
+use kernel::sync::atomic::{
+    Acquire,
+    Atomic,
+    Relaxed,
+    Release, //
+};
+use kernel::sync::{
+    rcu,
+    Arc, //
+};
+use kernel::types::Opaque;
+
+/// The workqueue that frees, while there is a [`Reclaimer`].
+static QUEUE: Global<OwnedQueue> = Global::empty();
+
+/// Nodes that were queued and are not freed yet.
+static PENDING: Atomic<i32> = Atomic::new(0);
+
+/// Frees what is removed. The module keeps one from its initialisation to its exit, longer than
+/// everything that may be removed: what is removed without one is leaked.
+pub struct Reclaimer(());
+
+impl Reclaimer {
+    /// Begins. Only one is needed.
+    pub fn new() -> Result<Self> {
+        let queue = OwnedQueue::normal(c_str!("ferroce_reclaim"))?;
+        QUEUE.set(Arc::new(queue, GFP_KERNEL)?);
+        Ok(Self(()))
+    }
+}
+
+impl Drop for Reclaimer {
+    fn drop(&mut self) {
+        // What is freed may remove something itself.
+        while PENDING.load(Acquire) != 0 {
+            flush();
+        }
+        // Waits for the tail of the last work.
+        drop(QUEUE.clear());
+    }
+}
+
+/// Waits until all that was removed before is freed. May sleep, for a grace period if there is any.
+pub(super) fn flush() {
+    if PENDING.load(Acquire) == 0 {
+        return;
+    }
+    // A statement of its own: the guard must be gone before anything sleeps.
+    let queue = QUEUE.get_arc(&rcu::read_lock());
+    if let Some(queue) = queue {
+        rcu::rcu_barrier();
+        queue.flush();
+    }
+}
+
+/// What frees a thing.
+pub(super) type Free = unsafe fn(*mut c_void);
+
+/// The means to free one thing later; allocated together with the thing, so that removing it needs
+/// no memory.
+pub(super) struct Node {
+    work: Opaque<bindings::rcu_work>,
+    /// What to call, and with what.
+    call: Option<(Free, *mut c_void)>,
+}
+
+impl Node {
+    /// A node that is not used yet.
+    pub(super) fn new() -> Result<KBox<Node>> {
+        Ok(KBox::new(
+            Node {
+                work: Opaque::zeroed(),
+                call: None,
+            },
+            GFP_KERNEL_ACCOUNT,
+        )?)
+    }
+
+    /// Calls `free` with `what` in process context, after the RCU read sections that run now. In
+    /// any context.
+    ///
+    /// # Safety
+    ///
+    /// It must be sound to call `free(what)` then, on any thread.
+    pub(super) unsafe fn call(self: KBox<Self>, what: *mut c_void, free: Free) {
+        let mut node = ManuallyDrop::new(self);
+        node.call = Some((free, what));
+        let rcu = rcu::read_lock();
+        let Some(queue) = QUEUE.get(&rcu) else {
+            // The module is as good as unloaded: nobody could wait for the work.
+            return;
+        };
+        PENDING.add(1, Relaxed);
+        let work = node.work.get();
+        // SAFETY: The node stays where it is until `run`, for nobody else frees it. The queue is
+        // live: who destroys it has waited for this read section, and then for the work.
+        unsafe {
+            bindings::ferroce_rcu_work_init(work, Some(Self::run));
+            bindings::queue_rcu_work(queue.as_ptr(), work);
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Only for the workqueue, with the work of a node that was queued by [`Self::call`].
+    unsafe extern "C" fn run(work: *mut bindings::work_struct) {
+        // SAFETY: By the requirement `work` is in an `rcu_work`, and that in a node whose ownership
+        // passes to us.
+        let node = unsafe {
+            let work = kernel::container_of!(work, bindings::rcu_work, work);
+            let node = kernel::container_of!(Opaque::cast_from(work), Node, work);
+            KBox::from_raw(node.cast_mut())
+        };
+        if let Some((free, what)) = node.call {
+            // SAFETY: By the requirement of `call`; this is process context, after a grace period.
+            unsafe { free(what) };
+        }
+        drop(node);
+        PENDING.fetch_sub(1, Release);
+    }
+}

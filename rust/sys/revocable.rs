@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A value that can be taken away from those who use it.
+//!
+//! Users count themselves in one atomic word, so that the owner waits for those who use the value
+//! now and for nobody else: no grace period, and nothing to free later.
+
+use super::bindings;
+use super::gate::{
+    Gate,
+    Word, //
+};
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::ops::Deref;
+// Those of the kernel crate are calls of C functions, and this is done for every copy.
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering, //
+};
+
+/// The word of a gate, waited for in the kernel's way.
+struct Waited(AtomicU32);
+
+impl Word for Waited {
+    #[inline]
+    fn add_one(&self) -> u32 {
+        self.0.fetch_add(1, Ordering::Acquire)
+    }
+
+    #[inline]
+    fn sub_one(&self) -> u32 {
+        self.0.fetch_sub(1, Ordering::Release)
+    }
+
+    fn read(&self) -> u32 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn replace(&self, old: u32, new: u32) -> bool {
+        self.0
+            .compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    fn wait_until_clear(&self, mask: u32, unless: u32) {
+        // SAFETY: The word is valid for the whole call.
+        unsafe { bindings::ferroce_wait_until_clear(self.0.as_ptr(), mask, unless) };
+    }
+
+    #[cold]
+    fn wake(&self) {
+        // SAFETY: The word is valid for the whole call.
+        unsafe { bindings::ferroce_wake(self.0.as_ptr()) };
+    }
+}
+
+/// A value that can be revoked.
+///
+/// # Invariants
+///
+/// `value` is initialised until the gate is taken. It is only read, and only by who is inside the
+/// gate, until then; afterwards it belongs to who took it.
+pub struct Revocable<T> {
+    gate: Gate<Waited>,
+    value: UnsafeCell<MaybeUninit<T>>,
+}
+
+// SAFETY: The value may be moved to another thread by `revoke`, so `T` must be `Send`.
+unsafe impl<T: Send> Send for Revocable<T> {}
+// SAFETY: References to the value are given to many threads at once, and one of them may be given
+// the value itself.
+unsafe impl<T: Send + Sync> Sync for Revocable<T> {}
+
+/// The right to use the value of a [`Revocable`]; revoking waits until it is dropped.
+///
+/// # Invariants
+///
+/// The holder is inside the gate.
+pub struct Access<'a, T>(&'a Revocable<T>);
+
+impl<T> Revocable<T> {
+    /// A value that everybody may use.
+    pub const fn new(value: T) -> Self {
+        Self {
+            gate: Gate::new(Waited(AtomicU32::new(0))),
+            value: UnsafeCell::new(MaybeUninit::new(value)),
+        }
+    }
+
+    /// The value, unless it was revoked or denied. Two atomic operations with the drop of the
+    /// result; in any context.
+    #[inline]
+    pub fn access(&self) -> Option<Access<'_, T>> {
+        // INVARIANT: Just entered.
+        self.gate.enter().then(|| Access(self))
+    }
+
+    /// Lets nobody use the value from now on; who does, goes on. In any context.
+    pub fn deny(&self) {
+        self.gate.shut();
+    }
+
+    /// Lets nobody use the value from now on, waits for those who do, and hands it to the first
+    /// caller. May sleep; must not be called with an [`Access`] to the same value in hand, for
+    /// which it would wait for ever.
+    pub fn revoke(&self) -> Option<T> {
+        if !self.gate.take() {
+            return None;
+        }
+        // SAFETY: By the type invariant the value is initialised. Who took the gate is alone with
+        // it: all who were let in have left, and what they did before happens before this.
+        Some(unsafe { (*self.value.get()).assume_init_read() })
+    }
+}
+
+impl<T> Drop for Revocable<T> {
+    fn drop(&mut self) {
+        if !self.gate.is_taken() {
+            // SAFETY: By the type invariant the value is initialised, and `self` is exclusive.
+            unsafe { self.value.get_mut().assume_init_drop() };
+        }
+    }
+}
+
+impl<T> Deref for Access<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: By the invariants the value is initialised and nobody writes to it or takes it
+        // while `self` lives.
+        unsafe { (*self.0.value.get()).assume_init_ref() }
+    }
+}
+
+impl<T> Drop for Access<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.gate.leave();
+    }
+}

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! When to try again, and how often: the ACK timeout, the waits, and their counts.
+//!
+//! IBTA 9.9.2.1.1 (retry counters), 9.7.6.1.3 (timeout), 9.7.5.2.8 (RNR NAK). The deadline is data:
+//! nothing here runs, and progress only moves a number.
+
+/// The value of `rnr_retry` that never runs out. `retry_cnt` has no such value.
+const FOR_EVER: u8 = 7;
+
+/// Both counts are 3 bits wide.
+const MAX_COUNT: u8 = 7;
+
+/// How long nothing is sent after the network of this host took a packet not: until a queue of it
+/// has drained a little.
+const DEVICE_PAUSE: u64 = 1_000_000;
+
+/// Refusals of one packet in a row after which a wait is no shorter than [`LONG_WAIT`]. A receiver
+/// may ask for 10 us each time and for ever; it is no use to run the timers of this host for that.
+const MANY_REFUSALS: u8 = 32;
+
+/// See [`MANY_REFUSALS`].
+const LONG_WAIT: u64 = 1_000_000;
+
+/// Why nothing may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    /// The responder had no receive.
+    Receiver,
+    /// A packet could not leave this host.
+    Device,
+}
+
+/// A time before which nothing may be sent.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    until: u64,
+    reason: Reason,
+}
+
+/// Retry state of a requester.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retry {
+    retry_cnt: u8,
+    rnr_retry: u8,
+    /// How often the oldest packet may still be sent again.
+    left: u8,
+    /// How often after an RNR NAK.
+    rnr_left: u8,
+    ack_timeout_ns: Option<u64>,
+    /// Since when the oldest packet waits for its acknowledgement.
+    since: u64,
+    /// As it was before the oldest packet was sent last, if that was for the first time now.
+    tried: Option<u64>,
+    wait: Option<Wait>,
+    /// The responder refused the oldest packet, which was not sent again since.
+    refused: bool,
+    /// As it was before that packet was sent last.
+    refused_before: bool,
+    /// How often in a row the oldest packet was refused.
+    refusals: u8,
+    /// How often the responder said that the oldest packet is missing, and was obeyed.
+    reports: u8,
+}
+
+impl Retry {
+    pub(super) const fn new() -> Self {
+        Self {
+            retry_cnt: 0,
+            rnr_retry: 0,
+            left: 0,
+            rnr_left: 0,
+            ack_timeout_ns: None,
+            since: 0,
+            tried: None,
+            wait: None,
+            refused: false,
+            refused_before: false,
+            refusals: 0,
+            reports: 0,
+        }
+    }
+
+    /// Changes the counts. What was spent of them for the oldest packet stays spent.
+    pub(super) fn set_counts(&mut self, retry_cnt: u8, rnr_retry: u8) {
+        let spent = self.retry_cnt.saturating_sub(self.left);
+        let rnr_spent = self.rnr_retry.saturating_sub(self.rnr_left);
+        self.retry_cnt = retry_cnt.min(MAX_COUNT);
+        self.rnr_retry = rnr_retry.min(MAX_COUNT);
+        self.left = self.retry_cnt.saturating_sub(spent);
+        self.rnr_left = self.rnr_retry.saturating_sub(rnr_spent);
+    }
+
+    pub(super) fn set_ack_timeout(&mut self, ack_timeout_ns: Option<u64>) {
+        self.ack_timeout_ns = ack_timeout_ns;
+    }
+
+    #[inline]
+    pub(super) const fn ack_timeout_ns(&self) -> Option<u64> {
+        self.ack_timeout_ns
+    }
+
+    /// Since when the oldest packet waits for its acknowledgement.
+    #[inline]
+    pub(super) const fn since(&self) -> u64 {
+        self.since
+    }
+
+    /// The oldest packet is another one now.
+    #[inline]
+    pub(super) fn progress(&mut self, now: u64) {
+        self.left = self.retry_cnt;
+        self.rnr_left = self.rnr_retry;
+        self.since = now;
+        self.tried = None;
+        self.wait = None;
+        self.refused = false;
+        self.refusals = 0;
+        self.reports = 0;
+    }
+
+    /// The oldest packet was sent (again).
+    #[inline]
+    pub(super) fn sent(&mut self, now: u64) {
+        self.since = now;
+        self.refused_before = self.refused;
+        self.refused = false;
+    }
+
+    /// It was not, after all. Its timeout runs since this was said for the first time, so that it
+    /// does not hold for ever.
+    pub(super) fn unsent(&mut self) {
+        self.refused = self.refused_before;
+        self.since = *self.tried.get_or_insert(self.since);
+    }
+
+    /// Sends nothing for a moment from `now`, for a packet could not leave this host.
+    pub(super) fn pause(&mut self, now: u64) {
+        if self.wait.is_none() {
+            self.wait = Some(Wait {
+                until: now.saturating_add(DEVICE_PAUSE),
+                reason: Reason::Device,
+            });
+        }
+    }
+
+    /// The timeout begins anew.
+    #[inline]
+    pub(super) fn restart(&mut self, now: u64) {
+        self.since = now;
+        self.tried = None;
+    }
+
+    /// Takes one from the retries; `false` if none was left.
+    pub(super) fn take(&mut self) -> bool {
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Whether a NAK for the oldest packet, which is missing, shall be obeyed.
+    ///
+    /// A network may lose a certain packet always, and smaller ones behind it never, for instance
+    /// while some MTU on the way is too small. The responder then asks for it in every round trip,
+    /// which would use up the retries in a moment. So half of them are kept for the ACK timeout, if
+    /// there is one.
+    pub(super) fn obeys_report(&mut self) -> bool {
+        if self.ack_timeout_ns.is_some() && self.reports > self.retry_cnt / 2 {
+            return false;
+        }
+        self.reports = self.reports.saturating_add(1);
+        true
+    }
+
+    /// Takes one from the RNR retries; `false` if none was left.
+    pub(super) fn take_rnr(&mut self) -> bool {
+        if self.rnr_retry == FOR_EVER {
+            return true;
+        }
+        match self.rnr_left.checked_sub(1) {
+            Some(left) => {
+                self.rnr_left = left;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Sends nothing for `delay` nanoseconds from `now`, or longer: see [`MANY_REFUSALS`].
+    pub(super) fn wait_for_receiver(&mut self, now: u64, delay: u64) {
+        self.refusals = self.refusals.saturating_add(1);
+        let delay = if self.refusals > MANY_REFUSALS {
+            delay.max(LONG_WAIT)
+        } else {
+            delay
+        };
+        self.wait = Some(Wait {
+            until: now.saturating_add(delay),
+            reason: Reason::Receiver,
+        });
+        self.refused = true;
+    }
+
+    /// Whether an RNR NAK for the oldest packet is about a sending that was refused already: the
+    /// network may have brought the packet twice.
+    pub(super) const fn was_refused(&self) -> bool {
+        self.refused
+    }
+
+    /// Whether a wait is not over at `now`; forgets it when it is.
+    #[inline]
+    pub(super) fn is_waiting(&mut self, now: u64) -> bool {
+        match self.wait {
+            None => false,
+            Some(wait) if now < wait.until => true,
+            Some(_) => {
+                self.end_wait(now);
+                false
+            }
+        }
+    }
+
+    /// Whether a wait was begun and not ended.
+    #[inline]
+    pub(super) const fn has_wait(&self) -> bool {
+        self.wait.is_some()
+    }
+
+    /// Sending may go on from `now`. A refusal is forgotten only when it does.
+    pub(super) fn end_wait(&mut self, now: u64) {
+        let wait = self.wait.take();
+        if wait.is_some_and(|wait| wait.reason == Reason::Receiver) {
+            self.restart(now);
+        }
+    }
+
+    /// Forgets a wait.
+    pub(super) fn cancel_wait(&mut self) {
+        self.wait = None;
+    }
+
+    /// When the ACK timeout runs out, given whether packets wait for an acknowledgement. It does
+    /// not run while the receiver is waited for.
+    #[inline]
+    pub(super) fn timeout_at(&self, outstanding: bool) -> Option<u64> {
+        if self
+            .wait
+            .is_some_and(|wait| wait.reason == Reason::Receiver)
+        {
+            return None;
+        }
+        match self.ack_timeout_ns {
+            Some(timeout) if outstanding => Some(self.since.saturating_add(timeout)),
+            _ => None,
+        }
+    }
+
+    /// When to look again, given whether packets wait for an acknowledgement.
+    #[inline]
+    pub(super) fn deadline(&self, outstanding: bool) -> Option<u64> {
+        let timeout = self.timeout_at(outstanding);
+        match self.wait {
+            None => timeout,
+            Some(wait) => Some(timeout.map_or(wait.until, |at| at.min(wait.until))),
+        }
+    }
+}
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    kernel::prelude::kunit_tests(ferroce_transport_requester_retry)
+)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seven_retries_are_seven() {
+        let mut retry = Retry::new();
+        retry.set_counts(7, 7);
+        for _ in 0..7 {
+            assert!(retry.take());
+        }
+        assert!(!retry.take());
+        retry.progress(0);
+        assert!(retry.take());
+    }
+
+    #[test]
+    fn seven_rnr_retries_are_for_ever() {
+        let mut retry = Retry::new();
+        retry.set_counts(0, 7);
+        assert!((0..1000).all(|_| retry.take_rnr()));
+        retry.set_counts(0, 6);
+        assert!((0..6).all(|_| retry.take_rnr()));
+        assert!(!retry.take_rnr());
+    }
+
+    /// A receiver that is never ready and asks for 10 us is asked a thousand times a second at
+    /// most.
+    #[test]
+    fn many_refusals_in_a_row_make_patient() {
+        let mut retry = Retry::new();
+        for _ in 0..MANY_REFUSALS {
+            retry.wait_for_receiver(0, 10_000);
+            assert!(!retry.is_waiting(10_000));
+        }
+        retry.wait_for_receiver(0, 10_000);
+        assert!(retry.is_waiting(LONG_WAIT - 1));
+        retry.wait_for_receiver(0, 3 * LONG_WAIT);
+        assert!(retry.is_waiting(3 * LONG_WAIT - 1));
+        retry.progress(0);
+        retry.wait_for_receiver(0, 10_000);
+        assert!(!retry.is_waiting(10_000));
+    }
+
+    #[test]
+    fn the_wait_ends_by_itself_and_restarts_the_timeout() {
+        let mut retry = Retry::new();
+        retry.set_ack_timeout(Some(100));
+        retry.restart(5);
+        assert_eq!(retry.deadline(true), Some(105));
+        assert_eq!(retry.deadline(false), None);
+        retry.wait_for_receiver(10, 1000);
+        assert_eq!(retry.deadline(true), Some(1010));
+        assert!(retry.is_waiting(1009));
+        assert!(!retry.is_waiting(1010));
+        assert_eq!(retry.deadline(true), Some(1110));
+    }
+
+    #[test]
+    fn changed_counts_keep_what_was_spent() {
+        let mut retry = Retry::new();
+        retry.set_counts(3, 2);
+        retry.progress(0);
+        assert!(retry.take() && retry.take() && retry.take_rnr());
+        retry.set_counts(3, 2);
+        assert!(retry.take() && !retry.take());
+        assert!(retry.take_rnr() && !retry.take_rnr());
+        retry.set_counts(5, 1);
+        assert!(retry.take() && retry.take() && !retry.take());
+        assert!(!retry.take_rnr());
+        retry.progress(0);
+        assert!((0..5).all(|_| retry.take()) && !retry.take());
+    }
+
+    /// A packet that never leaves runs into the timeout, however often it is tried.
+    #[test]
+    fn the_timeout_runs_while_the_device_takes_nothing() {
+        let mut retry = Retry::new();
+        retry.set_ack_timeout(Some(5 * DEVICE_PAUSE));
+        for n in 0..5 {
+            let now = 7 + n * DEVICE_PAUSE;
+            assert!(!retry.is_waiting(now));
+            retry.sent(now);
+            retry.unsent();
+            retry.pause(now);
+            assert_eq!(retry.deadline(true), Some(now + DEVICE_PAUSE));
+        }
+        assert_eq!(retry.timeout_at(true), Some(7 + 5 * DEVICE_PAUSE));
+    }
+}

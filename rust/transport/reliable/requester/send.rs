@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The send cursor: messages become packets (IBTA 9.7.2 to 9.7.4), and packets ask for ACKs.
+
+use super::slot::SendSlot;
+use super::Cursor;
+use super::Requester;
+use super::State;
+use super::READ_PIECE;
+use crate::transport::message::cut;
+use crate::transport::message::Mtu;
+use crate::transport::message::Piece;
+use crate::transport::operation::Answer;
+use crate::transport::operation::Operation;
+use crate::transport::segment::RequestSegment;
+use crate::wire::opcode::Opcode;
+use crate::wire::psn::Psn;
+use core::ops::DerefMut;
+
+/// The most packets that leave without asking for an acknowledgement.
+const ACK_INTERVAL: u64 = 64;
+
+impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
+    /// What to send now, or `None` if nothing can be sent (nothing there, window full, fence,
+    /// a wait, too many READs outstanding, draining, a failed work request, not connected).
+    ///
+    /// `max_span` is 1 for the wire. The segment counts as sent: if it cannot leave, say
+    /// [`Self::unsend`], or let it count as lost.
+    #[inline]
+    pub fn next_segment(&mut self, now: u64, max_span: u32) -> Option<RequestSegment> {
+        if self.state != State::Ready || self.retry.is_waiting(now) {
+            return None;
+        }
+        if self.tail.is_due() {
+            if let Some(segment) = self.probe() {
+                return Some(segment);
+            }
+        }
+        if self.cursor.index == self.pushed {
+            return None;
+        }
+        let room = self.window.room(self.in_flight());
+        if room == 0 {
+            return None;
+        }
+        if self.at_standstill() || self.response_waits_for(room) {
+            self.step_back_for_ack()?;
+        }
+
+        let mtu = self.mtu;
+        let cursor = self.cursor;
+        let is_new = cursor.sequence >= self.sent;
+        let slot_number = self.ring.slot(cursor.index);
+        let slot = self.ring.get_mut(cursor.index)?;
+        if cursor.packet == 0 {
+            if slot.request.fence && self.reads != 0 {
+                return None;
+            }
+            slot.first = cursor.sequence;
+            slot.packets = mtu.packets(slot.request.length);
+        }
+        if slot.request.op.answer() == Answer::Response {
+            if self.reads >= u32::from(self.max_rd_atomic.max(1)) {
+                return None;
+            }
+            slot.begun = true;
+            slot.repeated |= !is_new;
+            let end = read_piece_end(slot.packets, cursor.packet);
+            let mut segment = read_request(slot, cursor.packet, end, mtu);
+            segment.slot = slot_number;
+            segment.psn = self.numbering.psn(cursor.sequence);
+            self.reads = self.reads.wrapping_add(1);
+            self.step(end.wrapping_sub(cursor.packet), 1, now);
+            // The responses are the acknowledgement.
+            self.note_question();
+            if is_new {
+                self.messages_sent = self.messages_sent.wrapping_add(1);
+                self.tail.time(cursor.sequence.wrapping_add(1), now);
+            }
+            return Some(segment);
+        }
+        slot.begun = true;
+        slot.repeated |= !is_new;
+        let left = slot.packets.wrapping_sub(cursor.packet);
+        let span = left.min(room).min(max_span.max(1));
+        let mut segment = data_segment(slot, cursor.packet, span, mtu);
+        segment.slot = slot_number;
+        segment.psn = self.numbering.psn(cursor.sequence);
+        let (signaled, last) = (slot.request.signaled, span == left);
+        segment.ack_req = self.wants_ack(span, last, signaled);
+        self.step(span, span, now);
+        if is_new && cursor.packet == 0 {
+            self.messages_sent = self.messages_sent.wrapping_add(1);
+        }
+        if segment.ack_req {
+            self.note_question();
+            if is_new {
+                self.tail.time(self.cursor.sequence, now);
+            }
+        }
+        Some(segment)
+    }
+
+    /// What is behind the cursor asks for an acknowledgement, or for an answer that is one.
+    #[inline]
+    fn note_question(&mut self) {
+        self.asked_before = self.asked;
+        self.asked = self.cursor.sequence;
+        self.ask = false;
+    }
+
+    /// The last packet in flight once more, asking for an acknowledgement. Nothing else changes.
+    ///
+    /// Of a READ all that is missing of its last piece is asked for again, as after a loss: not
+    /// only its end, for a responder may forget what is before that (rdma_rxe does).
+    fn probe(&mut self) -> Option<RequestSegment> {
+        let sequence = self.cursor.sequence.checked_sub(1)?;
+        let (index, packet) = match self.cursor.packet.checked_sub(1) {
+            Some(packet) => (self.cursor.index, packet),
+            None => {
+                let index = self.cursor.index.wrapping_sub(1);
+                (index, self.ring.get(index)?.packets.checked_sub(1)?)
+            }
+        };
+        if self.in_flight() == 0 {
+            self.tail.probed(sequence);
+            return None;
+        }
+        let (mtu, una) = (self.mtu, self.una);
+        let slot_number = self.ring.slot(index);
+        let slot = self.ring.get_mut(index)?;
+        slot.repeated = true;
+        let (mut segment, from) = if slot.request.op.answer() == Answer::Response {
+            // Within the message, whose packets are below 2^24.
+            let missing = una.saturating_sub(slot.first) as u32;
+            let piece = packet.wrapping_sub(packet % READ_PIECE);
+            if una < slot.first.wrapping_add(u64::from(piece)) {
+                // The peer is at earlier ones; this one's turn to be silent comes behind them.
+                self.tail.probed(sequence);
+                return None;
+            }
+            let from = piece.max(missing);
+            let end = read_piece_end(slot.packets, packet);
+            (read_request(slot, from, end, mtu), from)
+        } else {
+            let mut segment = data_segment(slot, packet, 1, mtu);
+            segment.ack_req = true;
+            (segment, packet)
+        };
+        let sequence = slot.first.wrapping_add(u64::from(from));
+        self.tail.probed(sequence);
+        segment.slot = slot_number;
+        segment.psn = self.numbering.psn(sequence);
+        self.counters.packets = self.counters.packets.wrapping_add(1);
+        self.counters.tail_probes = self.counters.tail_probes.wrapping_add(1);
+        Some(segment)
+    }
+
+    /// A segment that [`Self::next_segment`] returned could not leave, as the kernel reports:
+    /// sending goes back to it, and on after a moment ([`Self::deadline`]).
+    ///
+    /// That is no retry, but the ACK timeout runs as if the segment had left, so that a device that
+    /// never takes it ends the connection. What was returned behind it counts as lost with it: of
+    /// some that were lost together the first is enough.
+    pub fn unsend(&mut self, segment: &RequestSegment, now: u64) {
+        if self.state != State::Ready {
+            return;
+        }
+        let Some(sequence) = self.numbering.sequence(segment.psn, self.una) else {
+            return;
+        };
+        let index = self.index_of(segment.slot);
+        let ahead = index.wrapping_sub(self.retired);
+        let Some(slot) = self.ring.get(index) else {
+            return;
+        };
+        if sequence < self.una
+            || sequence >= self.cursor.sequence
+            // A probe is tried once.
+            || self.tail.was_probed(sequence)
+            || ahead >= self.pushed.wrapping_sub(self.retired)
+            || !slot.begun
+            || !(slot.first..slot.end()).contains(&sequence)
+        {
+            return;
+        }
+        // Within the message, whose packets are below 2^24.
+        let packet = sequence.wrapping_sub(slot.first) as u32;
+        if sequence == self.una {
+            self.retry.unsent();
+            if self.repeated_at.take().is_some() {
+                self.reported_at = Some(sequence);
+            }
+        }
+        self.rewind(Cursor {
+            index,
+            packet,
+            sequence,
+        });
+        self.ask |= segment.ack_req;
+        self.retry.pause(now);
+    }
+
+    /// Packets sent and not acknowledged.
+    #[inline]
+    pub(super) const fn in_flight(&self) -> u64 {
+        self.cursor.sequence.wrapping_sub(self.una)
+    }
+
+    /// Whether the cursor stands before a message that must not be begun, now or ever.
+    #[inline]
+    fn at_standstill(&self) -> bool {
+        if self.cursor.packet != 0 {
+            return false;
+        }
+        (self.draining && self.cursor.sequence == self.sent) || self.is_failed(self.cursor.index)
+    }
+
+    /// Whether the work request failed on this side.
+    #[inline]
+    fn is_failed(&self, index: u32) -> bool {
+        index != self.pushed
+            && self
+                .ring
+                .get(index)
+                .is_some_and(|slot| !slot.status.is_success())
+    }
+
+    /// Whether the cursor stands before a request whose responses have no room in the window, while
+    /// something is in flight that will make room.
+    #[inline]
+    fn response_waits_for(&self, room: u32) -> bool {
+        let cursor = self.cursor;
+        let waits = |slot: &SendSlot| {
+            let packets = self.mtu.packets(slot.request.length);
+            let end = read_piece_end(packets, cursor.packet);
+            end.saturating_sub(cursor.packet) > room
+        };
+        match self.ring.get(cursor.index) {
+            Some(slot) if slot.request.op.answer() == Answer::Response => {
+                self.in_flight() != 0 && waits(slot)
+            }
+            _ => false,
+        }
+    }
+
+    /// At a standstill: if nobody asked for the acknowledgement of the packets before, moves the
+    /// cursor to the last one of them, to send it again and ask. `None` if there is nothing to do.
+    ///
+    /// The message before left without asking because it was not the last one then. Without this
+    /// its end would only be known by a timeout, or never.
+    fn step_back_for_ack(&mut self) -> Option<()> {
+        let cursor = self.cursor;
+        if cursor.packet != 0 || self.in_flight() == 0 || self.asked >= cursor.sequence {
+            return None;
+        }
+        let index = cursor.index.wrapping_sub(1);
+        let before = self.ring.get(index)?;
+        if before.request.op.answer() == Answer::Response {
+            // Its responses are the acknowledgement.
+            return None;
+        }
+        let packets = before.packets;
+        self.cursor = Cursor {
+            index,
+            packet: packets.checked_sub(1)?,
+            sequence: cursor.sequence.checked_sub(1)?,
+        };
+        self.ask = true;
+        Some(())
+    }
+
+    /// Whether the next `span` packets shall ask for an acknowledgement.
+    #[inline]
+    fn wants_ack(&self, span: u32, last: bool, signaled: bool) -> bool {
+        if self.ask {
+            return true;
+        }
+        let end = self.cursor.sequence.wrapping_add(u64::from(span));
+        if last {
+            let next = self.cursor.index.wrapping_add(1);
+            if signaled
+                || next == self.pushed
+                || self.draining
+                || self.is_failed(next)
+                || self.is_long_response(next)
+            {
+                return true;
+            }
+        }
+        // The last packet of what is sent again.
+        if self.cursor.sequence < self.sent && end >= self.sent {
+            return true;
+        }
+        // Often enough that the window opens before it is full, and that the timeout, which runs
+        // from ACK to ACK, does not depend on how long a large window takes on a slow wire.
+        let size = u64::from(self.window.size());
+        let silent = end.wrapping_sub(self.asked.max(self.una));
+        silent >= (size / 2).min(ACK_INTERVAL) || end.wrapping_sub(self.una) >= size
+    }
+
+    /// Whether this request is for so many responses that they may have to wait for what is before
+    /// them to be acknowledged.
+    #[inline]
+    fn is_long_response(&self, index: u32) -> bool {
+        self.ring.get(index).is_some_and(|slot| {
+            slot.request.op.answer() == Answer::Response && slot.request.length > self.mtu.bytes()
+        })
+    }
+
+    /// Moves the cursor over `psns` sequence numbers of its message, which left as `packets`
+    /// packets.
+    #[inline]
+    fn step(&mut self, psns: u32, packets: u32, now: u64) {
+        if self.cursor.sequence == self.una {
+            self.retry.sent(now);
+            if self.cursor.sequence < self.sent {
+                self.repeated_at = Some(now);
+                self.reported_at = None;
+            }
+        }
+        self.tail.sent(now);
+        self.counters.packets = self.counters.packets.wrapping_add(u64::from(packets));
+        if self.cursor.sequence < self.sent {
+            self.counters.retransmitted =
+                self.counters.retransmitted.wrapping_add(u64::from(packets));
+        }
+        self.cursor.sequence = self.cursor.sequence.wrapping_add(u64::from(psns));
+        self.cursor.packet = self.cursor.packet.wrapping_add(psns);
+        self.sent = self.sent.max(self.cursor.sequence);
+        let end = self.ring.get(self.cursor.index).map(|slot| slot.packets);
+        if end.is_none_or(|end| self.cursor.packet >= end) {
+            self.cursor.index = self.cursor.index.wrapping_add(1);
+            self.cursor.packet = 0;
+        }
+    }
+}
+
+/// The packets `packet..packet + span` of a message that carries data. Slot number and PSN are not
+/// set.
+#[inline]
+fn data_segment(slot: &SendSlot, packet: u32, span: u32, mtu: Mtu) -> RequestSegment {
+    let request = &slot.request;
+    let Piece {
+        first,
+        last,
+        offset,
+        len,
+    } = cut(mtu, request.length, packet, span);
+    let imm = request.op.has_imm();
+    RequestSegment {
+        slot: 0,
+        opcode: match request.op {
+            Operation::Send | Operation::SendImm => Opcode::for_send(first, last, imm),
+            Operation::Write | Operation::WriteImm | Operation::Read => {
+                Opcode::for_write(first, last, imm)
+            }
+        },
+        psn: Psn::default(),
+        span,
+        offset,
+        len,
+        message_len: request.length,
+        ack_req: false,
+        solicited: last && request.solicited,
+    }
+}
+
+/// The request for the responses `packet..end` of a READ. Slot number and PSN are not set.
+#[inline]
+fn read_request(slot: &SendSlot, packet: u32, end: u32, mtu: Mtu) -> RequestSegment {
+    let piece = cut(mtu, slot.request.length, packet, end.wrapping_sub(packet));
+    RequestSegment {
+        slot: 0,
+        opcode: Opcode::RcReadRequest,
+        psn: Psn::default(),
+        span: 1,
+        offset: piece.offset,
+        len: 0,
+        message_len: piece.len,
+        ack_req: false,
+        solicited: false,
+    }
+}
+
+/// The packet behind the READ request that packet number `packet` of a message of so many packets
+/// belongs to.
+///
+/// The bounds do not depend on what was lost and asked again, so that every response that is on
+/// its way, of the first request or of a later one, ends where it should.
+#[inline]
+pub(super) const fn read_piece_end(packets: u32, packet: u32) -> u32 {
+    let begin = packet.wrapping_sub(packet % READ_PIECE);
+    let end = begin.saturating_add(READ_PIECE);
+    if end < packets {
+        end
+    } else {
+        packets
+    }
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! A responder that is not ready.
+
+use super::*;
+
+#[test]
+fn an_rnr_nak_stops_all_for_its_time() {
+    for timer in [0, 1, 12, 31] {
+        let mut rig = Rig::new();
+        rig.push(1, Operation::Send, 1);
+        rig.push(2, Operation::Send, 1);
+        rig.send();
+        let progress = rig.on(1, AethSyndrome::RnrNak { timer });
+        assert!(!progress.fatal);
+        assert_eq!(rig.ended(), [(1, Status::Success)]);
+        rig.push(3, Operation::Send, 1);
+        let until = rig.now + rnr_delay_ns(timer);
+        assert_eq!(rig.requester.deadline(), Some(until));
+        // The same NAK again does not prolong it.
+        rig.now += 5;
+        let _ = rig.on(1, AethSyndrome::RnrNak { timer });
+        assert_eq!(rig.requester.deadline(), Some(until));
+        rig.now = until - 1;
+        assert_eq!(rig.next(), None);
+        assert!(!rig.tick(until).fatal);
+        assert_eq!(rig.numbers(), [1, 2]);
+        assert_eq!(rig.requester.counters().timeouts, 0);
+        assert_eq!(rig.requester.deadline(), Some(until + TIMEOUT));
+    }
+}
+
+/// The network had brought the packet twice. The second NAK comes when the wait is over, but before
+/// the packet went out again: it is about the same sending, and costs no second retry.
+#[test]
+fn one_sending_is_refused_once() {
+    let mut rig = Rig::with(RequesterConfig {
+        rnr_retry: 2,
+        ..config()
+    });
+    rig.push(1, Operation::Send, 1);
+    rig.send();
+    let _ = rig.on(0, AethSyndrome::RnrNak { timer: 1 });
+    let until = rig.now + rnr_delay_ns(1);
+    assert!(!rig.tick(until).fatal);
+    let progress = rig.on(0, AethSyndrome::RnrNak { timer: 1 });
+    assert!(!progress.fatal);
+    assert_eq!(rig.requester.counters().rnr_naks, 1);
+    assert_eq!(rig.requester.counters().duplicate_responses, 1);
+    assert_eq!(rig.numbers(), [0]);
+    // What is refused now was sent again.
+    assert!(!rig.on(0, AethSyndrome::RnrNak { timer: 1 }).fatal);
+    assert!(!rig.tick(rig.now + rnr_delay_ns(1)).fatal);
+    assert_eq!(rig.numbers(), [0]);
+    assert!(rig.on(0, AethSyndrome::RnrNak { timer: 1 }).fatal);
+    assert_eq!(rig.ended(), [(1, Status::RnrRetryExcErr)]);
+}
+
+#[test]
+fn an_ack_ends_an_rnr_wait() {
+    let mut rig = Rig::new();
+    rig.push(1, Operation::Send, 1);
+    rig.push(2, Operation::Send, 1);
+    rig.send();
+    let _ = rig.on(0, AethSyndrome::RnrNak { timer: 0 });
+    // The network had brought the packet twice, and the second one found a receive.
+    assert!(!rig.on(0, ACK).fatal);
+    assert_eq!(rig.numbers(), [1]);
+}
+
+#[test]
+fn rnr_retries_run_out_unless_they_are_seven() {
+    for rnr_retry in [0, 3, 7] {
+        let mut rig = Rig::with(RequesterConfig {
+            rnr_retry,
+            retry_cnt: 0,
+            ..config()
+        });
+        rig.push(1, Operation::Send, 1);
+        for n in 0..20 {
+            assert_eq!(rig.numbers(), [0]);
+            let progress = rig.on(0, AethSyndrome::RnrNak { timer: 1 });
+            if n == rnr_retry && rnr_retry != 7 {
+                assert!(progress.fatal);
+                assert_eq!(rig.ended(), [(1, Status::RnrRetryExcErr)]);
+                break;
+            }
+            assert!(!progress.fatal);
+            rig.now += rnr_delay_ns(1);
+        }
+        assert_eq!(rnr_retry == 7, rig.done.is_empty());
+    }
+}
+
+/// A packet behind the refused one came twice, so that the responder reports a gap: there is none.
+#[test]
+fn a_sequence_nak_for_a_refused_packet_is_no_loss() {
+    let mut rig = Rig::with(RequesterConfig {
+        retry_cnt: 0,
+        ..config()
+    });
+    rig.push(1, Operation::Send, 300);
+    rig.send();
+    let _ = rig.on(0, AethSyndrome::RnrNak { timer: 1 });
+    assert!(!rig.on(0, SEQUENCE).fatal);
+    rig.now += rnr_delay_ns(1);
+    assert_eq!(rig.numbers(), [0, 1]);
+    rig.now += 1;
+    assert!(rig.on(0, SEQUENCE).fatal);
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The end of a flight is lost, and what the network of this host does not take.
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+fn patient() -> Rig {
+    let mut rig = Rig::with(RequesterConfig {
+        retry_cnt: 1,
+        ack_timeout_ns: Some(80 * MS),
+        ..config()
+    });
+    // The first packet takes 500 us to be answered.
+    rig.push(0, Operation::Send, 1);
+    rig.send();
+    rig.now += 500_000;
+    let _ = rig.on(0, ACK);
+    rig.done.clear();
+    rig
+}
+
+/// The last packet is sent again after four round trips, once, and spends no retry.
+#[test]
+fn a_silent_tail_is_probed_once() {
+    let mut rig = patient();
+    rig.push(1, Operation::Write, 256 * 3);
+    rig.send();
+    let sent = rig.now;
+    assert_eq!(rig.requester.deadline(), Some(sent + 2 * MS));
+    assert!(!rig.tick(sent + 2 * MS).fatal);
+    let probe = rig.next().unwrap();
+    assert_eq!((probe.psn, probe.ack_req), (psn(3), true));
+    assert_eq!(probe.opcode, Opcode::RcWriteLast);
+    assert_eq!((probe.offset, probe.len), (512, 256));
+    assert_eq!(rig.next(), None);
+    let counters = *rig.requester.counters();
+    assert_eq!((counters.tail_probes, counters.retransmitted), (1, 0));
+    // Then the timeout, which the probe has not moved.
+    assert_eq!(rig.requester.deadline(), Some(sent + 80 * MS));
+    assert!(!rig.tick(sent + 80 * MS).fatal);
+    assert_eq!(rig.numbers(), [1, 2, 3]);
+    // Its retry is spent now, and not before; the tail of the retry is probed too.
+    assert_eq!(rig.requester.deadline(), Some(rig.now + 2 * MS));
+    assert!(!rig.tick(rig.now + 2 * MS).fatal);
+    assert_eq!(rig.numbers(), [3]);
+    let deadline = rig.requester.deadline().unwrap();
+    assert!(rig.tick(deadline).fatal);
+    assert_eq!(rig.ended(), [(1, Status::RetryExcErr)]);
+}
+
+#[test]
+fn the_answer_to_a_probe_repairs_the_flight() {
+    // All but the first was lost.
+    let mut rig = patient();
+    rig.push(1, Operation::Send, 256 * 3);
+    rig.send();
+    let _ = rig.tick(rig.now + 2 * MS);
+    assert_eq!(rig.numbers(), [3]);
+    let _ = rig.on(2, SEQUENCE);
+    assert_eq!(rig.numbers(), [2, 3]);
+    rig.now += MS;
+    let _ = rig.on(3, ACK);
+    assert_eq!(rig.ended(), [(1, Status::Success)]);
+    assert_eq!(rig.requester.counters().timeouts, 0);
+    // Only the acknowledgement was lost.
+    let mut rig = patient();
+    rig.push(1, Operation::Send, 256 * 3);
+    rig.send();
+    let _ = rig.tick(rig.now + 2 * MS);
+    rig.send();
+    let _ = rig.on(3, ACK);
+    assert_eq!(rig.ended(), [(1, Status::Success)]);
+    assert_eq!(rig.requester.counters().retransmitted, 0);
+    assert_eq!(rig.requester.deadline(), None);
+}
+
+/// Of a READ all that is missing is asked for again: whoever answers need not remember what is
+/// before what was asked for last.
+#[test]
+fn a_silent_read_is_probed_by_what_is_missing() {
+    let mut rig = patient();
+    rig.push(1, Operation::Read, 256 * 3 - 6);
+    rig.send();
+    let _ = rig.respond(1, true, false, 256);
+    let _ = rig.tick(rig.now + 2 * MS);
+    let probe = rig.next().unwrap();
+    assert_eq!((probe.psn, probe.opcode), (psn(2), Opcode::RcReadRequest));
+    let reth = reth_of(&probe);
+    assert_eq!((reth.va(), reth.length()), (0x1000 + 256, 506));
+    assert_eq!(rig.next(), None);
+    let _ = rig.respond(2, true, false, 256);
+    let _ = rig.respond(3, false, true, 250);
+    assert_eq!(rig.ended(), [(1, Status::Success)]);
+    // It does not count against the READs that may be outstanding.
+    let mut rig = patient();
+    rig.push(1, Operation::Read, 1);
+    rig.push(2, Operation::Read, 1);
+    rig.send();
+    // The first one is missing: what the second one lacks is seen behind it.
+    let _ = rig.tick(rig.now + 2 * MS);
+    assert_eq!(rig.numbers(), []);
+    let _ = rig.respond(1, true, true, 1);
+    let due = rig.requester.deadline().unwrap();
+    let _ = rig.tick(due);
+    assert_eq!(rig.numbers(), [2]);
+    let _ = rig.respond(2, true, true, 1);
+    rig.push(3, Operation::Read, 1);
+    rig.push(4, Operation::Read, 1);
+    assert_eq!(rig.numbers(), [3, 4]);
+}
+
+/// Responses that come, even if they are not the one that is waited for, show that the peer is at
+/// work.
+#[test]
+fn a_peer_at_work_is_not_probed() {
+    let mut rig = patient();
+    rig.push(1, Operation::Read, 256 * 4);
+    rig.send();
+    let began = rig.now;
+    rig.now += MS;
+    let _ = rig.accept(2, false, false, 256);
+    assert_eq!(rig.numbers(), [1]);
+    rig.now += MS;
+    let _ = rig.accept(3, false, false, 256);
+    assert_eq!(rig.requester.deadline(), Some(began + 4 * MS));
+}
+
+#[test]
+fn nobody_probes_where_a_timeout_is_near_or_none() {
+    for ack_timeout_ns in [None, Some(4 * MS - 1)] {
+        let mut rig = Rig::with(RequesterConfig {
+            ack_timeout_ns,
+            ..config()
+        });
+        rig.push(1, Operation::Send, 1);
+        rig.send();
+        let timeout = ack_timeout_ns.map(|timeout| rig.now + timeout);
+        assert_eq!(rig.requester.deadline(), timeout);
+    }
+}
+
+#[test]
+fn what_did_not_leave_is_tried_again_and_spends_no_retry() {
+    let mut rig = patient();
+    rig.push(1, Operation::Write, 256 * 4);
+    let first = rig.next().unwrap();
+    rig.send();
+    let began = rig.now;
+    for n in 1..=10 {
+        rig.requester.unsend(&first, rig.now);
+        assert_eq!(rig.next(), None);
+        assert_eq!(rig.requester.deadline(), Some(began + n * MS));
+        assert!(!rig.tick(began + n * MS).fatal);
+        assert_eq!(rig.numbers(), [1, 2, 3, 4]);
+    }
+    let _ = rig.on(4, ACK);
+    assert_eq!(rig.ended(), [(1, Status::Success)]);
+    assert_eq!(rig.requester.counters().timeouts, 0);
+}
+
+/// In the middle of what is in flight: READs behind it are outstanding no more.
+#[test]
+fn sending_goes_back_to_what_did_not_leave() {
+    let mut rig = patient();
+    rig.push(1, Operation::Write, 256 * 2);
+    rig.push(2, Operation::Read, 1);
+    rig.push(3, Operation::Read, 1);
+    rig.next();
+    let second = rig.next().unwrap();
+    assert_eq!(rig.numbers(), [3, 4]);
+    rig.requester.unsend(&second, rig.now);
+    rig.now += MS;
+    assert_eq!(rig.numbers(), [2, 3, 4]);
+    // Something that is acknowledged meanwhile has left after all.
+    let _ = rig.on(2, ACK);
+    rig.requester.unsend(&second, rig.now);
+    assert_eq!(rig.numbers(), []);
+    assert_eq!(rig.ended(), [(1, Status::Success)]);
+}
+
+#[test]
+fn a_probe_that_did_not_leave_is_not_tried_again() {
+    for op in [Operation::Write, Operation::Read] {
+        let mut rig = patient();
+        rig.push(1, op, 256 * 3);
+        rig.send();
+        let _ = rig.tick(rig.now + 2 * MS);
+        let probe = rig.next().unwrap();
+        rig.requester.unsend(&probe, rig.now);
+        rig.now += 2 * MS;
+        assert_eq!(rig.next(), None);
+        rig.push(2, Operation::Send, 1);
+        assert_eq!(rig.numbers(), [4]);
+    }
+}
+
+/// A device that takes nothing: the ACK timeout runs all the time.
+#[test]
+fn a_device_that_never_takes_a_packet_ends_the_connection() {
+    let mut rig = patient();
+    rig.push(1, Operation::Write, 1);
+    let began = rig.now;
+    while rig.done.is_empty() {
+        if let Some(segment) = rig.next() {
+            rig.requester.unsend(&segment, rig.now);
+        }
+        let deadline = rig.requester.deadline().unwrap();
+        let _ = rig.tick(deadline);
+        assert!(rig.now < began + 200 * MS);
+    }
+    assert_eq!(rig.ended(), [(1, Status::RetryExcErr)]);
+    assert_eq!(rig.requester.counters().timeouts, 2);
+}

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! Execution of requests that arrived in order (IBTA 9.7.4.1, 9.7.5.1, 9.9.3).
+//!
+//! Every function checks first and acts last, so that a request for which there is no receive has
+//! left no trace when it comes again.
+
+use super::dropped;
+use super::incoming::flushed;
+use super::incoming::Message;
+use super::resource::Resource;
+use super::AccessError;
+use super::DropReason;
+use super::Fatal;
+use super::Outcome;
+use super::RemoteAccess;
+use super::Responder;
+use super::ResponderEnv;
+use super::TakeReceive;
+use crate::transport::completion::vendor;
+use crate::transport::completion::RecvCompletion;
+use crate::transport::completion::RecvOp;
+use crate::transport::completion::Status;
+use crate::transport::message::is_cut_so;
+use crate::transport::message::MAX_MESSAGE;
+use crate::transport::reliable::sequence::Sequence;
+use crate::transport::segment::IncomingRequest;
+use crate::wire::headers::NakCode;
+use crate::wire::headers::Reth;
+use crate::wire::opcode::OpcodeInfo;
+use core::ops::DerefMut;
+
+/// Whether the peer may access the range of the RETH. An empty one needs no right (C9-88).
+#[inline]
+pub(super) fn check_range(
+    access: RemoteAccess,
+    reth: &Reth,
+    env: &mut impl ResponderEnv,
+) -> Result<(), AccessError> {
+    let (va, length) = (reth.va(), reth.length());
+    let Some(before_last) = length.checked_sub(1) else {
+        return Ok(());
+    };
+    if va.checked_add(u64::from(before_last)).is_none() {
+        return Err(AccessError);
+    }
+    env.check_remote(access, reth.rkey(), va, length)
+}
+
+impl<R: DerefMut<Target = [Resource]>> Responder<R> {
+    /// A SEND packet in order.
+    pub(super) fn on_send(
+        &mut self,
+        request: &IncomingRequest,
+        env: &mut impl ResponderEnv,
+    ) -> Outcome {
+        let OpcodeInfo { first, last, .. } = request.opcode.info();
+        if !is_cut_so(self.mtu, request.span, first, last, request.payload_len) {
+            return self.refuse_invalid();
+        }
+        let (wr_id, capacity, received) = match (self.message, first) {
+            (Message::None, true) => match self.take_receive(RecvOp::Send, env) {
+                Ok((wr_id, capacity)) => (wr_id, capacity, 0),
+                Err(outcome) => return outcome,
+            },
+            (
+                Message::Send {
+                    wr_id,
+                    capacity,
+                    received,
+                },
+                false,
+            ) => (wr_id, capacity, received),
+            _ => return self.refuse_invalid(),
+        };
+
+        let total = received.checked_add(request.payload_len);
+        let Some(total) = total.filter(|&n| n <= MAX_MESSAGE && u64::from(n) <= capacity) else {
+            return self.fail_receive(
+                wr_id,
+                RecvOp::Send,
+                (Status::LocLenErr, vendor::RECEIVE_TOO_SHORT),
+                NakCode::InvalidRequest,
+                env,
+            );
+        };
+        if request.payload_len != 0 && env.scatter(received, request.payload_len).is_err() {
+            return self.fail_receive(
+                wr_id,
+                RecvOp::Send,
+                (Status::LocProtErr, vendor::RECEIVE_MEMORY),
+                NakCode::RemoteOperational,
+                env,
+            );
+        }
+
+        if last {
+            env.complete(RecvCompletion {
+                wr_id,
+                status: Status::Success,
+                op: RecvOp::Send,
+                byte_len: total,
+                imm: request.extension.imm(),
+                solicited: request.solicited,
+                vendor_err: 0,
+            });
+            self.end_message();
+        } else {
+            self.message = Message::Send {
+                wr_id,
+                capacity,
+                received: total,
+            };
+        }
+        self.accept(request)
+    }
+
+    /// An RDMA WRITE packet in order.
+    pub(super) fn on_write(
+        &mut self,
+        request: &IncomingRequest,
+        env: &mut impl ResponderEnv,
+    ) -> Outcome {
+        let OpcodeInfo { first, last, .. } = request.opcode.info();
+        if !is_cut_so(self.mtu, request.span, first, last, request.payload_len) {
+            return self.refuse_invalid();
+        }
+        let (reth, received) = match (self.message, first, request.extension.reth()) {
+            (Message::None, true, Some(reth)) => (reth, 0),
+            (Message::Write { reth, received }, false, _) => (reth, received),
+            _ => return self.refuse_invalid(),
+        };
+        let length = reth.length();
+        if !self.allow_write || length > MAX_MESSAGE {
+            return self.refuse_invalid();
+        }
+        // The length that the RETH promised must be reached with the last packet, not before.
+        let rest = length.saturating_sub(received);
+        let fits = if last {
+            request.payload_len == rest
+        } else {
+            request.payload_len < rest
+        };
+        if !fits {
+            return self.refuse_invalid();
+        }
+        if first && check_range(RemoteAccess::Write, &reth, env).is_err() {
+            return self.refuse_access();
+        }
+
+        // The receive comes before the data, which would be written twice if there was none.
+        // Of a message there is one, with the last packet: who says so sooner takes no receive.
+        let imm = request.extension.imm().filter(|_| last);
+        let receive = if imm.is_some() {
+            match self.take_receive(RecvOp::WriteImm, env) {
+                Ok((wr_id, _)) => Some(wr_id),
+                Err(outcome) => return outcome,
+            }
+        } else {
+            None
+        };
+
+        // The range was checked not to wrap with the first packet.
+        let va = reth.va().wrapping_add(u64::from(received));
+        if request.payload_len != 0
+            && env
+                .write_remote(reth.rkey(), va, request.payload_len)
+                .is_err()
+        {
+            if let Some(wr_id) = receive {
+                env.complete(flushed(wr_id, RecvOp::WriteImm));
+            }
+            return self.refuse_access();
+        }
+
+        if last {
+            if let Some(wr_id) = receive {
+                env.complete(RecvCompletion {
+                    wr_id,
+                    status: Status::Success,
+                    op: RecvOp::WriteImm,
+                    byte_len: length,
+                    imm,
+                    solicited: request.solicited,
+                    vendor_err: 0,
+                });
+            }
+            self.end_message();
+        } else {
+            self.message = Message::Write {
+                reth,
+                received: received.saturating_add(request.payload_len),
+            };
+        }
+        self.accept(request)
+    }
+
+    /// A READ request in order.
+    pub(super) fn on_read(
+        &mut self,
+        request: &IncomingRequest,
+        env: &mut impl ResponderEnv,
+    ) -> Outcome {
+        let (Message::None, Some(reth)) = (self.message, request.extension.reth()) else {
+            return self.refuse_invalid();
+        };
+        if !self.allow_read
+            || request.payload_len != 0
+            || reth.length() > MAX_MESSAGE
+            || self.resources.outstanding() >= u32::from(self.max_dest_rd_atomic)
+        {
+            return self.refuse_invalid();
+        }
+        if check_range(RemoteAccess::Read, &reth, env).is_err() {
+            return self.refuse_access();
+        }
+        self.end_message();
+        let resource = Resource::new(self.expected, &reth, self.mtu, self.msn);
+        if !self.resources.push(resource) {
+            return self.refuse_invalid();
+        }
+        self.newest_read = self.expected;
+        self.expected = resource.behind(self.mtu);
+        Outcome::default()
+    }
+
+    /// A READ request that was accepted before, or a part of one. Its memory is checked anew, for
+    /// that may have changed.
+    pub(super) fn on_read_again(
+        &mut self,
+        start: Sequence,
+        request: &IncomingRequest,
+        env: &mut impl ResponderEnv,
+    ) -> Outcome {
+        let (depth, mtu) = (u32::from(self.max_dest_rd_atomic), self.mtu);
+        let found = match request.extension.reth() {
+            Some(reth) if self.allow_read && request.payload_len == 0 => {
+                let found = self.resources.find(start, &reth, depth, mtu);
+                found.map(|found| (reth, found))
+            }
+            _ => None,
+        };
+        let Some((reth, (index, part))) = found else {
+            return dropped(DropReason::UnknownRead);
+        };
+        if check_range(RemoteAccess::Read, &reth, env).is_ok() {
+            self.resources.repeat(index, part, mtu);
+        } else if self.nak.is_none() {
+            // If the peer still waits for it, this ends the connection there. If it is an old
+            // packet that the network brought twice, the peer ignores the answer, and there is
+            // no reason to end it here.
+            self.set_nak(start, NakCode::RemoteAccess);
+        }
+        dropped(DropReason::Duplicate)
+    }
+
+    /// The request was executed.
+    #[inline]
+    fn accept(&mut self, request: &IncomingRequest) -> Outcome {
+        let span = u64::from(request.span);
+        self.expected = self.expected.wrapping_add(span);
+        if request.ack_req {
+            self.ack = Some(self.expected.wrapping_sub(1));
+        }
+        Outcome::default()
+    }
+
+    /// A message is complete (a READ: accepted), which the MSN counts.
+    #[inline]
+    fn end_message(&mut self) {
+        self.message = Message::None;
+        self.msn = self.msn.wrapping_add(1) & 0xff_ffff;
+    }
+
+    /// The id and the capacity of the next receive, or what becomes of the request without one.
+    #[inline]
+    fn take_receive(
+        &mut self,
+        op: RecvOp,
+        env: &mut impl ResponderEnv,
+    ) -> Result<(u64, u64), Outcome> {
+        match env.take_receive() {
+            TakeReceive::Taken { wr_id, capacity } => Ok((wr_id, capacity)),
+            TakeReceive::Empty => Err(self.not_ready()),
+            TakeReceive::Malformed { wr_id, status } => Err(self.fail_receive(
+                wr_id,
+                op,
+                (status, vendor::RECEIVE_MALFORMED),
+                NakCode::RemoteOperational,
+                env,
+            )),
+        }
+    }
+
+    /// There is no receive: the peer shall come back later, with this very packet.
+    fn not_ready(&mut self) -> Outcome {
+        self.set_rnr_nak();
+        dropped(DropReason::NoReceive)
+    }
+
+    /// A receive ends in error, and with it the connection.
+    fn fail_receive(
+        &mut self,
+        wr_id: u64,
+        op: RecvOp,
+        (status, vendor_err): (Status, u32),
+        code: NakCode,
+        env: &mut impl ResponderEnv,
+    ) -> Outcome {
+        env.complete(RecvCompletion {
+            wr_id,
+            status,
+            op,
+            byte_len: 0,
+            imm: None,
+            solicited: false,
+            vendor_err,
+        });
+        // A receive that a SEND took is the one that ended. One that failed for a WRITE is not
+        // the message's.
+        self.message = Message::None;
+        self.stop(code, Fatal::LocalError)
+    }
+
+    /// The peer broke the rules.
+    pub(super) fn refuse_invalid(&mut self) -> Outcome {
+        self.stop(NakCode::InvalidRequest, Fatal::InvalidRequest)
+    }
+
+    /// The peer lacks a right.
+    fn refuse_access(&mut self) -> Outcome {
+        self.stop(NakCode::RemoteAccess, Fatal::AccessError)
+    }
+}

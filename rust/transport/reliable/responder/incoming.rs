@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The message that is coming in, between its packets.
+
+use crate::transport::completion::vendor;
+use crate::transport::completion::RecvCompletion;
+use crate::transport::completion::RecvOp;
+use crate::transport::completion::Status;
+use crate::wire::headers::Reth;
+
+/// The message that is coming in.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Message {
+    /// None: the next request begins one.
+    #[default]
+    None,
+    /// A SEND, which goes to a receive.
+    Send {
+        /// Of the receive.
+        wr_id: u64,
+        /// Bytes that the receive holds.
+        capacity: u64,
+        /// Bytes received so far.
+        received: u32,
+    },
+    /// An RDMA WRITE.
+    Write {
+        /// What its first packet said.
+        reth: Reth,
+        /// Bytes received so far.
+        received: u32,
+    },
+}
+
+/// A receive that was taken and will not be filled.
+pub(super) fn flushed(wr_id: u64, op: RecvOp) -> RecvCompletion {
+    RecvCompletion {
+        wr_id,
+        status: Status::WrFlushErr,
+        op,
+        byte_len: 0,
+        imm: None,
+        solicited: false,
+        vendor_err: vendor::FLUSHED,
+    }
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The types of queue pairs: the one table of what each is composed of.
+//!
+//! A queue pair is two halves and a way to receive, not a reliable connection with exceptions.
+//! To serve another type: write the halves that its row names, as modules beside
+//! [`super::reliable`], and set `served`.
+
+use super::operation::Operation;
+
+/// A type of queue pair. The numbers are those of `enum ib_qp_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum QpType {
+    /// General services: the queue pair of management datagrams, number 1.
+    Gsi = 1,
+    /// Reliable connection.
+    Rc = 2,
+    /// Unreliable connection.
+    Uc = 3,
+    /// Unreliable datagram.
+    Ud = 4,
+    /// Extended reliable connection, sending side.
+    XrcIni = 9,
+    /// Extended reliable connection, receiving side.
+    XrcTgt = 10,
+}
+
+/// How one half of a queue pair works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Half {
+    /// It has none.
+    None,
+    /// Acknowledged, repeated and in order: [`super::reliable`].
+    Reliable,
+    /// In order and never repeated: a message with a gap is dropped.
+    Unacknowledged,
+    /// One packet a message, each to or from a peer of its own.
+    Datagram,
+}
+
+/// Where a message that takes a receive finds one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receives {
+    /// Nowhere: it receives nothing.
+    None,
+    /// In the queue pair's own queue, or the shared one that it was made with.
+    Queue,
+    /// In the shared queue that each packet names (XRCETH).
+    NamedByPacket,
+}
+
+/// Attributes of `modify_qp`; the bits are those of `enum ib_qp_attr_mask`.
+pub mod attribute {
+    /// The alternate path.
+    pub const ALT_PATH: u32 = 1 << 14;
+    /// The capacity: what the queues hold.
+    pub const CAPACITY: u32 = 1 << 19;
+    /// The rate limit.
+    pub const RATE_LIMIT: u32 = 1 << 25;
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Such a queue pair can be made.
+    pub served: bool,
+    /// The operations of its send queue.
+    pub operations: &'static [Operation],
+    /// Its sending half.
+    pub requester: Half,
+    /// Its receiving half.
+    pub responder: Half,
+    /// Where its receives are.
+    pub receives: Receives,
+    /// Attributes that `modify_qp` refuses although ib_core permits them: [`attribute`].
+    pub refused: u32,
+}
+
+const SENDS: &[Operation] = &[Operation::Send, Operation::SendImm];
+const WRITES: &[Operation] = &[
+    Operation::Send,
+    Operation::SendImm,
+    Operation::Write,
+    Operation::WriteImm,
+];
+const ALL: &[Operation] = &[
+    Operation::Send,
+    Operation::SendImm,
+    Operation::Write,
+    Operation::WriteImm,
+    Operation::Read,
+];
+
+/// There is one path, at whatever rate, and queues keep their size.
+const REFUSED: u32 = attribute::ALT_PATH | attribute::RATE_LIMIT | attribute::CAPACITY;
+
+impl QpType {
+    /// The type with this number of `enum ib_qp_type`.
+    pub const fn from_raw(raw: u32) -> Option<Self> {
+        match raw {
+            1 => Some(QpType::Gsi),
+            2 => Some(QpType::Rc),
+            3 => Some(QpType::Uc),
+            4 => Some(QpType::Ud),
+            9 => Some(QpType::XrcIni),
+            10 => Some(QpType::XrcTgt),
+            _ => None,
+        }
+    }
+
+    /// Its row.
+    #[rustfmt::skip]
+    pub fn service(self) -> Service {
+        let row = |served, operations, requester, responder, receives| Service {
+            served, operations, requester, responder, receives, refused: REFUSED,
+        };
+        use Half::{Datagram, None, Reliable, Unacknowledged};
+        use Receives::{NamedByPacket, Queue};
+        match self {
+            //                    served operations requester       responder       receives
+            QpType::Rc     => row(true,  ALL,       Reliable,       Reliable,       Queue),
+            QpType::Uc     => row(false, WRITES,    Unacknowledged, Unacknowledged, Queue),
+            QpType::Ud     => row(false, SENDS,     Datagram,       Datagram,       Queue),
+            QpType::Gsi    => row(false, SENDS,     Datagram,       Datagram,       Queue),
+            QpType::XrcIni => row(false, ALL,       Reliable,       None,           Receives::None),
+            QpType::XrcTgt => row(false, &[],       None,           Reliable,       NamedByPacket),
+        }
+    }
+}
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    kernel::prelude::kunit_tests(ferroce_transport_service)
+)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_types_are_those_of_ib_core() {
+        let mut known = 0;
+        for raw in 0..256 {
+            let Some(qp_type) = QpType::from_raw(raw) else {
+                continue;
+            };
+            assert_eq!(qp_type as u32, raw);
+            known += 1;
+            let service = qp_type.service();
+            // Who sends nothing has no operations; who receives nothing has no receives.
+            assert_eq!(
+                service.operations.is_empty(),
+                service.requester == Half::None
+            );
+            let receives = service.receives != Receives::None;
+            let responds = service.responder != Half::None;
+            assert_eq!(receives, responds);
+            // Only what is written can be served.
+            let is_written = |half| matches!(half, Half::None | Half::Reliable);
+            assert!(!service.served || is_written(service.requester));
+            assert!(!service.served || is_written(service.responder));
+        }
+        assert_eq!(known, 6);
+    }
+
+    #[test]
+    fn only_reliable_connections_are_served() {
+        for raw in 0..256 {
+            let served = QpType::from_raw(raw).is_some_and(|t| t.service().served);
+            assert_eq!(served, raw == QpType::Rc as u32);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Open device files.
+
+use super::device::{
+    Device,
+    ObjectPermit, //
+};
+use super::quota::Kind;
+use crate::sys::ib::context::Context;
+use crate::sys::ib::udata::{
+    Request,
+    Udata, //
+};
+use crate::uabi::udata::{
+    AllocUcontextReq,
+    AllocUcontextResp,
+    CLOCK,
+    SIGNATURE, //
+};
+use kernel::prelude::*;
+
+/// A process that has opened the device.
+pub struct UserContext {
+    _permit: ObjectPermit,
+}
+
+impl Request for AllocUcontextReq {
+    const FIRST_LENGTH: usize = 8;
+}
+
+impl Context for UserContext {
+    type Device = Device;
+
+    fn open(device: &Device, udata: &Udata<'_>) -> Result<Self> {
+        let permit = device.permit(Kind::Context)?;
+        // No feature is assigned yet; a provider that knows more gets along without.
+        let _request: AllocUcontextReq = udata.request()?;
+        udata.respond(&AllocUcontextResp {
+            signature: SIGNATURE,
+            clock: CLOCK,
+            ..AllocUcontextResp::default()
+        })?;
+        Ok(Self { _permit: permit })
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The attributes of a QP, and which changes of them are served.
+
+use crate::sys::errno::EOPNOTSUPP;
+use crate::sys::ib::qp::{
+    Access,
+    Attributes,
+    Change,
+    QpType,
+    State, //
+};
+use crate::transport::reliable::config::MAX_RD_ATOMIC;
+use crate::transport::service::Service;
+use kernel::prelude::*;
+
+/// Checks that a QP may be changed so at all.
+///
+/// # Errors
+///
+/// `EINVAL` for what the specification forbids, `EOPNOTSUPP` for what we do not serve.
+pub fn check(change: &Change, kind: QpType, service: &Service, from: State, to: State) -> Result {
+    if change.current.is_some_and(|current| current != from) {
+        return Err(EINVAL);
+    }
+    if change.has(service.refused) || change.migrated == Some(false) {
+        return Err(EOPNOTSUPP());
+    }
+    if !change.allowed(kind, from, to) {
+        return Err(EINVAL);
+    }
+    Ok(())
+}
+
+/// The attributes after `change`.
+///
+/// # Errors
+///
+/// `EINVAL` if a value is not one that we can serve.
+pub fn changed(attributes: &Attributes, change: &Change) -> Result<Attributes> {
+    fn set<T: Copy>(to: &mut T, from: Option<T>, valid: impl FnOnce(T) -> bool) -> Result {
+        match from {
+            Some(value) if !valid(value) => Err(EINVAL),
+            Some(value) => {
+                *to = value;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+    const ACCESS: u32 = Access::LOCAL_WRITE
+        | Access::REMOTE_READ
+        | Access::REMOTE_WRITE
+        | Access::REMOTE_ATOMIC
+        | Access::MW_BIND
+        | Access::OPTIONAL;
+    let mut next = *attributes;
+    set(&mut next.access, change.access, |access| {
+        access.0 & !ACCESS == 0
+    })?;
+    set(&mut next.pkey_index, change.pkey_index, |index| index == 0)?;
+    set(&mut next.port, change.port, |port| port == 1)?;
+    set(&mut next.mtu, change.mtu, |_| true)?;
+    set(&mut next.timeout, change.timeout, |timeout| timeout < 32)?;
+    set(&mut next.retry_cnt, change.retry_cnt, |count| count < 8)?;
+    set(&mut next.rnr_retry, change.rnr_retry, |count| count < 8)?;
+    set(&mut next.rq_psn, change.rq_psn, |psn| psn < 1 << 24)?;
+    set(&mut next.sq_psn, change.sq_psn, |psn| psn < 1 << 24)?;
+    let depth = |depth| depth <= MAX_RD_ATOMIC;
+    set(&mut next.max_rd_atomic, change.max_rd_atomic, depth)?;
+    set(
+        &mut next.max_dest_rd_atomic,
+        change.max_dest_rd_atomic,
+        depth,
+    )?;
+    set(&mut next.min_rnr_timer, change.min_rnr_timer, |timer| {
+        timer < 32
+    })?;
+    set(&mut next.dest_qpn, change.dest_qpn, |qpn| qpn < 1 << 24)?;
+    set(&mut next.notify_drained, change.notify_drained, |_| true)?;
+    if let Some(path) = &change.path {
+        next.vector = path.vector;
+    }
+    Ok(next)
+}

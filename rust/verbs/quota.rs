@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! How many objects of each kind a device may have: the limits that it reports, enforced.
+//!
+//! Any user may open a device, so each object that he makes is counted. An object keeps its
+//! [`Permit`] until all that it occupied is free again.
+
+use core::ops::Deref;
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering, //
+};
+
+/// A kind of objects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Open device files.
+    Context,
+    /// Protection domains.
+    Pd,
+    /// Address handles.
+    Ah,
+    /// Completion queues; each has one ring that can be mapped.
+    Cq,
+    /// Queue pairs; each has two rings that can be mapped.
+    Qp,
+    /// Memory regions.
+    Mr,
+}
+
+impl Kind {
+    /// How many there may be.
+    pub const fn limit(self) -> u32 {
+        match self {
+            Kind::Context => 1 << 16,
+            Kind::Pd => 1 << 15,
+            Kind::Ah => 1 << 18,
+            Kind::Cq => 1 << 17,
+            Kind::Qp => 1 << 16,
+            Kind::Mr => 1 << 20,
+        }
+    }
+}
+
+/// How many objects of each kind a device has.
+#[derive(Debug, Default)]
+pub struct Quotas {
+    contexts: AtomicU32,
+    pds: AtomicU32,
+    ahs: AtomicU32,
+    cqs: AtomicU32,
+    qps: AtomicU32,
+    mrs: AtomicU32,
+}
+
+impl Quotas {
+    fn count(&self, kind: Kind) -> &AtomicU32 {
+        match kind {
+            Kind::Context => &self.contexts,
+            Kind::Pd => &self.pds,
+            Kind::Ah => &self.ahs,
+            Kind::Cq => &self.cqs,
+            Kind::Qp => &self.qps,
+            Kind::Mr => &self.mrs,
+        }
+    }
+
+    /// How many there are of a kind.
+    pub fn used(&self, kind: Kind) -> u32 {
+        self.count(kind).load(Ordering::Relaxed)
+    }
+}
+
+/// Permission for one object, given back when it is dropped.
+#[derive(Debug)]
+pub struct Permit<Q: Deref<Target = Quotas>> {
+    quotas: Q,
+    kind: Kind,
+}
+
+impl<Q: Deref<Target = Quotas>> Permit<Q> {
+    /// Permission for one more of `kind`, if there may be one.
+    pub fn take(quotas: Q, kind: Kind) -> Option<Self> {
+        quotas
+            .count(kind)
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                (used < kind.limit()).then_some(used.wrapping_add(1))
+            })
+            .ok()?;
+        Some(Self { quotas, kind })
+    }
+}
+
+impl<Q: Deref<Target = Quotas>> Drop for Permit<Q> {
+    fn drop(&mut self) {
+        self.quotas.count(self.kind).fetch_sub(1, Ordering::Relaxed);
+    }
+}
