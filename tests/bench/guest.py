@@ -11,13 +11,13 @@ import sys
 from contextlib import ExitStack
 
 from tests.bench import plan
-from tests.vm import kernel
-from tests.vm.agent import Events
-from tests.vm.fabric import End, WIRE_MTU, batch, counters, no_dad, wait_active
-from tests.vm.flavour import FERROCE, RXE
-from tests.vm.perftest import rows as result_rows
-from tests.vm.scenario import Failed, command, require, say
-from tests.vm.talk import talk
+from tests.guest.agent import Events
+from tests.guest.fabric import End, WIRE_MTU, batch, counters, no_dad, read, wait_active
+from tests.guest.flavour import FERROCE, RXE
+from tests.guest.programs import run_both
+from tests.guest.scenario import Failed, command, require, say
+from tests.judges import kernel
+from tests.scenarios.messages.perftest import rows as result_rows
 
 PORT = 18515
 FLAVOURS = {"ferroce": FERROCE, "rxe": RXE}
@@ -52,6 +52,12 @@ def ends_of(driver, stack):
     for end in ends:
         wait_active(end.dev)
     return ends
+
+
+def cpu_model():
+    """What the processor calls itself."""
+    return next((line.partition(":")[2].strip() for line in (read("/proc/cpuinfo") or "").splitlines()
+                 if line.startswith("model name")), "unknown")
 
 
 def pinned(cpu, argv):
@@ -90,7 +96,7 @@ def run_once(row, driver, ends):
     server, client = (ends[0], ends[0]) if row.place == "local" else ends
     used = [server] if server is client else [server, client]
     before = [counters(end.dev) for end in used]
-    outs = talk(pinned(0, row.argv(server.dev, server.gid(), PORT)),
+    outs = run_both(pinned(0, row.argv(server.dev, server.gid(), PORT)),
                 pinned(1, row.argv(client.dev, client.gid(), PORT) + [server.tcp]), (server, client), PORT, 60)
     for out in outs:
         for bad in ("Completion with error", "Failed", "failed", "Unable"):
@@ -109,7 +115,7 @@ def floors(ends):
         found[name] = ("MiB/s", float(out))
     for name, unit, kind, amount in (("TCP stream over veth", "MiB/s", "stream", FLOOR_SECONDS),
                                      ("TCP 64 B over veth", "us", "pingpong", FLOOR_COUNT)):
-        outs = talk(pinned(0, [FLOOR, "server", str(PORT)]),
+        outs = run_both(pinned(0, [FLOOR, "server", str(PORT)]),
                     pinned(1, [FLOOR, kind, ends[0].tcp, str(PORT), str(amount)]), ends, PORT, 60)
         found[name] = (unit, float(outs[1].split()[-1]))
     return found
@@ -121,7 +127,7 @@ def rounds(events, wanted, quick):
     broken = set()
     with ExitStack() as stack:
         ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
-        events.put(event="up", release=os.uname().release)
+        events.put(event="up", release=os.uname().release, cpu=cpu_model())
         for turn in range(wanted):
             order = plan.DRIVERS if turn % 2 == 0 else plan.DRIVERS[::-1]
             for name, (unit, value) in floors(ends["ferroce"]).items():
@@ -142,7 +148,7 @@ def instructions(events):
     """What one operation costs: see ops.c. Both ends are in one process, which may use devices of any namespace."""
     with ExitStack() as stack:
         ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
-        events.put(event="up", release=os.uname().release)
+        events.put(event="up", release=os.uname().release, cpu=cpu_model())
         for place in plan.PLACES:
             for driver in plan.DRIVERS:
                 one, two = ends[driver]
@@ -154,7 +160,10 @@ def instructions(events):
                     events.put(event="broken", row=f"{place}: instructions", driver=driver, detail=str(e))
                     continue
                 for name, value in (line.rsplit(": ", 1) for line in out.splitlines()):
-                    events.put(event="instructions", place=place, row=name, driver=driver, value=int(value))
+                    if name == "note":
+                        events.put(event="note", text=f"{place}, {driver}: {value}")
+                    else:
+                        events.put(event="instructions", place=place, row=name, driver=driver, value=int(value))
 
 
 def main():

@@ -53,7 +53,16 @@ def summarize(events, quick=False):
             floors.setdefault(event["name"], {"unit": event["unit"], "values": []})["values"].append(event["value"])
     for one in floors.values():
         one["median"], one["spread"] = median(one["values"]), spread(one["values"])
-    return {"rows": rows, "floors": floors, "instructions": instructions(events)}
+    # The two boots may have processors of different models: the one that counts is always emulated.
+    cpus = list(dict.fromkeys(event["cpu"] for event in events if event["event"] == "up"))
+    notes = list(dict.fromkeys(event["text"] for event in events if event["event"] == "note"))
+    return {"rows": rows, "floors": floors, "instructions": instructions(events), "cpus": cpus, "notes": notes}
+
+
+def machine(result):
+    """What the figures were taken on, in a line."""
+    how = "KVM" if result["kvm"] else "emulated"
+    return f"kernel {result['kernel']}; {how}, {result['emulator']}; processor {' and then '.join(result['cpus'])}"
 
 
 def instructions(events):

@@ -42,8 +42,8 @@ def run(root, quick):
     more, others = boot_and_measure(root, lines, kvm, {"rounds": 0, "counting": True})
     faults += others
     result = summary.summarize(events + more, quick)
-    result |= {"kernel": root.release, "kvm": kvm, "rounds": turns["rounds"], "faults": faults,
-               "seconds": round(time.monotonic() - began)}
+    result |= {"kernel": root.release, "kvm": kvm, "emulator": boot.emulator(), "rounds": turns["rounds"],
+               "faults": faults, "seconds": round(time.monotonic() - began)}
     show(result)
     return 1 if faults else 0
 
@@ -100,6 +100,7 @@ def watch(guest, wanted):
 
 def show(result):
     """The tables on the terminal, the rest into files."""
+    say.line(f"\n{summary.machine(result)}")
     for place, words in plan.PLACES.items():
         say.line(f"\nferroce and rdma_rxe, {words} (medians of {result['rounds']}, MTU 4096 if not said):")
         say.table(*summary.table([row for row in result["rows"] if row["place"] == place]))
@@ -112,12 +113,14 @@ def show(result):
     rated = [row for row in result["rows"] if "met" in row]
     say.line(f"\n{sum(row['met'] for row in rated)} of {len(result['rows'])} rows reach what is wanted; a ratio above 1 "
              f"is ferroce's. {'KVM' if result['kvm'] else 'Emulated'}: only ratios mean something elsewhere.")
+    for note in result["notes"]:
+        say.line(f"note: {note}")
     for fault in result["faults"]:
         say.line(f"failed: {fault}")
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "bench.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     for place, words in plan.PLACES.items():
-        below = f"Median of {result['rounds']} rounds in one boot of {result['kernel']}; line: least to most; dashes: wanted"
+        below = f"Median of {result['rounds']} rounds; {summary.machine(result)}; line: least to most; dashes: wanted"
         text = chart.ratios(f"ferroce against rdma_rxe, {words} (right of 1x is better)", below,
                             [row for row in result["rows"] if row["place"] == place])
         (OUT / f"{place}.svg").write_text(text, encoding="utf-8")

@@ -7,15 +7,27 @@ import shlex
 import shutil
 import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lab import config
+from tests.lab import config, debian
 from tests.lab.say import LabError
 from tests.lab.shell import in_namespace, kill_group
 
 # Drivers of emulated hardware nobody asks for: their probing is a good part of the boot.
 BLACKLIST = ("kvm_amd,kvm_intel,kvm,ahci,libata,psmouse,sr_mod,iTCO_wdt,i6300esb,i2c_i801,lpc_ich,pcspkr,"
              "serio_raw,powernow_k8,acpi_cpufreq,qemu_fw_cfg")
+
+
+# What an emulated processor can do decides what runs: with ERMS or FSRM the kernel copies by one instruction that the
+# emulator carries out a byte at a time, and what `max` means is another thing in each release. So it is a model with
+# what every qemu emulates, or it refuses to start; SMEP and SMAP find what a driver does with a user's addresses.
+CPU = "Westmere-v1,+smep,+smap,+rdrand,enforce"
+
+
+def emulator():
+    """The emulator's name and version."""
+    return (debian.output(["qemu-system-x86_64", "--version"]).splitlines() or ["qemu is not there"])[0]
 
 
 def kvm_works(root):
@@ -62,6 +74,23 @@ def guest_memory():
     return 2048
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What a guest is given."""
+
+    processors: int = 2
+    # Off, the kernel's measures against the processor's faults cost nothing.
+    mitigations: str = "off"
+
+
+# By the name that a scenario says in its `machine`.
+MACHINES = {"": Machine(), "one-processor": Machine(processors=1), "mitigated": Machine(mitigations="auto")}
+
+# Two network cards of a kind on one wire, for each kind.
+CARDS = " ".join(f"-netdev hubport,hubid={hub},id={kind}{n} -device {kind},netdev={kind}{n}"
+                 for hub, kind in enumerate(("virtio-net-pci", "e1000")) for n in (1, 2))
+
+
 class Guest:
     """One boot. Results are read from `results`, which the guest writes through 9p."""
 
@@ -71,7 +100,7 @@ class Guest:
     # Beyond a scenario's own limit the agent ends it; if even that does not happen the guest is stuck.
     GRACE = 45
 
-    def __init__(self, root, work, agent, kvm, extra=(), env=None, counting=False):
+    def __init__(self, root, work, agent, kvm, extra=(), env=None, counting=False, machine=MACHINES[""]):
         """`work` is a fresh folder; `agent` the command to run in the guest; `extra` shell lines that finish the
         root before the boot, with its path in $M. `counting`: one processor, emulated, whose clock moves by a
         nanosecond with each instruction."""
@@ -83,6 +112,7 @@ class Guest:
         self.output = self.work / "output.log"
         self.kvm = kvm and not counting
         self.counting = counting
+        self.machine = machine
         self.began = time.monotonic()
         self.proc = None
         self.script = self._script(agent, extra, env or {})
@@ -96,10 +126,13 @@ class Guest:
         vng = [
             vng_program(), "--run", f"{mnt}/m/usr/lib/modules/{self.root.release}/vmlinuz", "--root", f"{mnt}/m",
             "--busybox", f"{mnt}/m/usr/bin/busybox", "--force-9p", "--rw", "--user", "root", "--cpus",
-            "1" if self.counting else "2",
+            str(1 if self.counting else self.machine.processors),
             "--memory", f"{guest_memory()}M", "--verbose",
             "--rwdir", f"/srv/results={self.results}", "--append", f"module_blacklist={BLACKLIST}",
-            "--append", "oops=panic", "--append", "apparmor=0", "--append", "mitigations=off",
+            "--append", "oops=panic", "--append", "apparmor=0",
+            "--append", f"mitigations={self.machine.mitigations}",
+            # No scenario says so much that the log overruns.
+            "--append", "log_buf_len=4M",
         ]
         if not self.kvm:
             # An emulated TSC is a good clock, but on a busy host it looks bad to the watchdog; then every look at the
@@ -108,16 +141,17 @@ class Guest:
         # The same root once more, this time cached by the guest: nothing changes in it while the guest runs, and
         # starting a program no longer means fetching its libraries from the host again.
         vng.append(f"--qemu-opts=-fsdev local,id=hot,path={mnt}/m,security_model=none,readonly=on,multidevs=remap "
-                   "-device virtio-9p-pci,fsdev=hot,mount_tag=hot"
-                   + (" -icount shift=0" if self.counting else ""))
-        vng += ["--exec", f"exec env PYTHONDONTWRITEBYTECODE=1 {sets} sh /srv/lab/tests/vm/hot.sh {agent}"]
+                   f"-device virtio-9p-pci,fsdev=hot,mount_tag=hot {CARDS}"
+                   # Behind virtme-ng's own choice, so that it wins.
+                   + ("" if self.kvm else f" -cpu {CPU}") + (" -icount shift=0" if self.counting else ""))
+        vng += ["--exec", f"exec env PYTHONDONTWRITEBYTECODE=1 {sets} sh /srv/lab/tests/guest/hot.sh {agent}"]
         lines = [
             f"W={q(str(mnt))}; M=$W/m",
             "mount -t tmpfs -o size=2g tmpfs $W",
             "mkdir $W/u $W/w $W/m",
             f"mount -t overlay overlay -o lowerdir={q(root)},upperdir=$W/u,workdir=$W/w $M",
             "mkdir -p $M/srv/lab/tests $M/srv/results",
-            f"cp -r {q(str(config.CHECKOUT))}/tests/vm {q(str(config.CHECKOUT))}/tests/__init__.py $M/srv/lab/tests/",
+            f"cd {q(str(config.CHECKOUT))}/tests && cp -r guest judges scenarios __init__.py $M/srv/lab/tests/",
             *extra,
             # vng finds its own other programs by PATH alone.
             f"export PATH={q(str(config.cache() / 'venv/bin'))}:$PATH",

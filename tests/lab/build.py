@@ -63,24 +63,44 @@ def copy(source, target):
     return target
 
 
-# The C programs of the guest, and where their sources are.
-PROGRAMS = {"verbs_cases": "tests/vm/verbs_c", "verbs_peer": "tests/vm/peer_c", "verbs_siege": "tests/vm/siege_c",
-            "hostile_victim": "tests/vm/victim_c"}
+# The C programs of the guest, and where their sources are. All have those of the library, too.
+PROGRAMS = {"verbs_cases": "tests/scenarios/verbs/verbs_c", "verbs_peer": "tests/guest/peer_c", "verbs_traffic": "tests/scenarios/teardown/traffic_c",
+            "hostile_victim": "tests/scenarios/hostile/victim_c", "verbs_load": "tests/scenarios/fairness/load_c"}
+LIBRARY = "tests/guest/lib_c"
+CASES = LAB / "verbs_cases.list"
 
 
-def programs(root):
-    """What PROGRAMS names, and the generator of hostile packets, in build/lab."""
+def uabi_header(root):
+    """build/lab/uabi.h: the layout of the rings, as rust/uabi has it. A header that is the same stays as old as it is."""
+    LAB.mkdir(parents=True, exist_ok=True)
+    text = run_in_root(root, ["cargo", "run", "-q", "--release", "--locked", "--offline", "-p", "ferroce-core", "--example",
+                              "uabi_header"], "printing the layout of the rings")
+    header = LAB / "uabi.h"
+    if not header.exists() or header.read_text(encoding="utf-8") != text:
+        header.write_text(text, encoding="utf-8")
+    return header
+
+
+def c_programs(root):
+    """What PROGRAMS names, in build/lab, and the list of cases that the scenarios are made from."""
     made = []
+    shared = [uabi_header(root), *(config.CHECKOUT / LIBRARY).glob("*.[ch]")]
     for name, folder in PROGRAMS.items():
-        sources = sorted((config.CHECKOUT / folder).glob("*.[ch]"))
+        sources = [*shared, *(config.CHECKOUT / folder).glob("*.[ch]")]
         program = LAB / name
         made.append(program)
         if program.exists() and program.stat().st_mtime > max(s.stat().st_mtime for s in sources):
             continue
-        LAB.mkdir(parents=True, exist_ok=True)
-        run_in_root(root, f"cc -std=gnu11 -O1 -g -Wall -Wextra -Werror -o build/lab/{name} {folder}/*.c -libverbs",
-                    f"building {name}")
-    return [*made, hostile_packets(root)]
+        run_in_root(root, f"cc -std=gnu11 -O1 -g -Wall -Wextra -Wno-missing-field-initializers -Werror -I {LIBRARY} "
+                    f"-I build/lab -o build/lab/{name} {folder}/*.c {LIBRARY}/*.c -libverbs", f"building {name}")
+    if not CASES.exists() or CASES.stat().st_mtime < made[0].stat().st_mtime:
+        CASES.write_text(run_in_root(root, ["build/lab/verbs_cases", "--list"], "listing the cases"), encoding="utf-8")
+    return made
+
+
+def programs(root):
+    """Everything that the guest runs of ours, beside the module and the provider; and the list of cases."""
+    return [*c_programs(root), CASES, hostile_packets(root)]
 
 
 def hostile_packets(root):
@@ -95,6 +115,9 @@ def guest_setup(root, with_module=True, made=None, release=None):
     that of the root brings its own module and release."""
     q = shlex.quote
     lines = [f"cp {q(str(program))} $M/srv/lab/" for program in programs(root)]
+    newer = config.newer_rdma_core() / "usr"
+    if newer.exists():
+        lines.append(f"mkdir -p $M/srv/newer && cp -a {q(str(newer))} $M/srv/newer/")
     if with_module:
         env = (f"MODULE={q(str(made or module(root)))} PROVIDER={q(str(provider(root)))} "
                f"KERNELRELEASE={q(release or root.release)} DESTDIR=$M PROVIDERDIR=/usr/lib/x86_64-linux-gnu/libibverbs")

@@ -12,6 +12,12 @@ BUILD = CHECKOUT / "build"
 VIRTME_NG = "1.42"
 SUITE = "trixie"
 RDMA_CORE = {"56.1": "trixie", "65.0": "sid"}
+# The interface between libibverbs and its providers in each.
+PRIVATE_ABI = {"56.1": 34, "65.0": 65}
+
+# What a guest runs of the newer one beside its own, as Debian has it: its programs and the libraries that these need.
+NEWER = "65.0"
+NEWER_PACKAGES = ["libibverbs1", "ibverbs-providers", "ibverbs-utils", "libnl-3-200", "libnl-route-3-200"]
 
 # Needed on the host: to make the root and to boot it.
 HOST_PACKAGES = [
@@ -58,6 +64,12 @@ def cache():
         return Path(text).absolute()
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(base).absolute() / "ferroce"
+
+
+def newer_rdma_core():
+    """Where the packages of the newer rdma-core are unpacked; without `usr` where the archive has no such."""
+    parts = hashlib.sha256(json.dumps([recipe(), NEWER_PACKAGES]).encode()).hexdigest()[:16]
+    return cache() / f"rdma-core-{NEWER}-programs-{parts}"
 
 
 class Root:

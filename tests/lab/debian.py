@@ -1,17 +1,50 @@
 # SPDX-License-Identifier: GPL-2.0
 """What the Debian archive offers: the host's mirror and proxies, and the newest kernel that is complete."""
 
+import errno
+import fcntl
 import os
 import re
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
 
-from tests.lab.say import LabError
+from tests.lab.say import LabError, step
 
 # Rust abstractions the module is written for are those of 7.2.
 OLDEST = (7, 2)
+
+
+# Seconds for another apt on this machine to end, such as the one that a new machine starts by itself.
+APT_PATIENCE = 900
+APT_LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock")
+
+
+def wait_for_apt(locks=APT_LOCKS, patience=APT_PATIENCE, pause=2):
+    """Waits while another apt is at work: of its locks, apt itself waits for the first alone."""
+    end = time.monotonic() + patience
+    said = False
+    while held := next((path for path in locks if locked(path)), None):
+        if not said:
+            step(f"another program installs packages on this machine (it holds {held}); waiting for it")
+            said = True
+        if time.monotonic() > end:
+            raise LabError(f"{held} has been held by another program for {patience} s; end it, and try again")
+        time.sleep(pause)
+
+
+def locked(path):
+    """Whether another process holds a lock of apt's."""
+    try:
+        with open(path, "r+", encoding="utf-8") as f:
+            fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError as e:
+        return e.errno in (errno.EACCES, errno.EAGAIN)
+    return False
 
 
 def apt_config():
@@ -72,6 +105,7 @@ def mirror():
     found = pick_mirror(output(targets))
     if not found:
         # A machine whose lists were never fetched, or cleaned away, knows its sources only after this.
+        wait_for_apt()
         subprocess.run(["apt-get", "-q", "update"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False)
         found = pick_mirror(output(targets))
     if not found:

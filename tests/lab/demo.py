@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """`make demo`: a person sees stock programs talk through the device, every cell of the matrix, and the packets."""
 
+from tests.guest import flavour
+from tests.judges.message import MTU, SIZE
 from tests.lab import boot, build, say, suite
-from tests.vm import flavour
-from tests.vm.packets import MTU, SIZE
-from tests.vm.pingpong import ITERS, MTUS, PATHS
+from tests.scenarios.messages.pingpong import ITERS, MTUS, PATHS
 
 LIMIT = 15 * 60
 WORDS = {
@@ -43,7 +43,7 @@ def run(root, with_module):
         if result.status != "passed":
             say.verdict(result.status, result.name, result.seconds, result.detail)
 
-    suite.run(root, names, lines, boot.kvm_works(root), on_result, LIMIT, on_start, on_cell, label="demo")
+    suite.run(root, names, lines, boot.kvm_works(root), on_result, LIMIT, [], on_start, on_cell, label="demo")
     good = all(r.status == "passed" for r in results)
     show_table(cells)
     for result in results:

@@ -11,7 +11,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import Callable
 
-from tests.lab import build, config, rules
+from tests.lab import build, config, fuzz, rules, say, setup
 from tests.lab.say import LabError
 from tests.lab.shell import chroot_command
 from tests.lab.suite import Result
@@ -56,6 +56,9 @@ def in_root(root, command, env=None, limit=900, cwd="/ferroce"):
 
 def first_error(text):
     """The line of a compiler's or test program's output that says most."""
+    panic = re.search(r"^thread '(.+?)'.* panicked at \S+:\n(.+)$", text, re.M)
+    if panic:
+        return f"{panic.group(1)}: {panic.group(2)}"
     for pattern in (r"^(?:error|warning)(?:\[\w+\])?: .*$", r"^test .* \.\.\. FAILED$", r"^Diff in .*$", r"^FAIL.*$"):
         found = re.search(pattern, text, re.M)
         if found:
@@ -76,15 +79,37 @@ def packages():
     return found
 
 
-def cargo_test(package):
-    """Unit, integration and documentation tests of one crate."""
+def cargo_test(package, env=None):
+    """Unit, integration and documentation tests of one crate. A fresh number goes with each run, for those that do
+    something else each time."""
     def run(root):
-        out = in_root(root, ["cargo", "test", "-q", "--locked", "--offline", "-p", package], limit=1500)
+        fresh = os.environ.get("FERROCE_FRESH") or str(fuzz.fresh_seed())
+        if package == "ferroce-host-tests":
+            say.step(f"FERROCE_FRESH={fresh} makes the same random runs again")
+        out = in_root(root, ["cargo", "test", "-q", "--locked", "--offline", "-p", package],
+                      env={"FERROCE_FRESH": fresh, **(env or {})}, limit=1500)
         ran = sum(int(n) for n in re.findall(r"(\d+) passed", out))
         ignored = sum(int(n) for n in re.findall(r"(\d+) ignored", out))
         if not ran:
             raise Bad("the crate has no test", out)
         return f"{ran} tests" + (f", {ignored} ignored" if ignored else "")
+
+    return run
+
+
+def provider_test(root):
+    """The provider's tests, with the sources of rdma-core that the archive had; says where it had others."""
+    notes, missing = setup.rdma_core_notes()
+    env = {"FERROCE_ALLOW_MISSING_SOURCES": "1"} if missing else None
+    return "; ".join([cargo_test("ferroce-provider", env)(root), *notes])
+
+
+def fuzzing(target):
+    """A fixed number of runs of libFuzzer, with a seed that is the same each time and with a fresh one."""
+    def run(root):
+        seed = int(os.environ.get("FERROCE_FRESH") or fuzz.fresh_seed())
+        say.step(f"FERROCE_FRESH={seed} makes the same random runs again")
+        return fuzz.check(lambda command, env: in_root(root, command, env=env, limit=1500), target, seed)
 
     return run
 
@@ -109,7 +134,7 @@ def rustfmt(root):
 
 
 def house_rules(_root):
-    """Where unsafe may be, SAFETY reasons, licence lines, the order of the rooms."""
+    """Where unsafe may be, SAFETY reasons, licence lines, the order of the rooms, circles, width, words."""
     found = rules.violations()
     if found:
         raise Bad(f"{len(found)} violations, the first: {found[0]}", "\n".join(found))
@@ -167,13 +192,15 @@ def module_clippy(root):
 def tests():
     """Every host test, quick ones first."""
     found = [
-        Test("host.rules", "house rules: unsafe, SAFETY, SPDX, rooms", house_rules),
+        Test("host.rules", "house rules: unsafe, SAFETY, SPDX, rooms, circles, width, words", house_rules),
         Test("host.lab", "the laboratory's own unit tests", unit_tests),
         Test("host.rustfmt", "rustfmt of every Rust file", rustfmt),
         Test("host.clippy", "clippy of the host crates, warnings denied", clippy),
     ]
     for package in packages():
-        found.append(Test(f"host.{package}", f"cargo test of {package}", cargo_test(package)))
+        run_it = provider_test if package == "ferroce-provider" else cargo_test(package)
+        found.append(Test(f"host.{package}", f"cargo test of {package}", run_it))
+    found += [Test(f"fuzz.{target}", f"libFuzzer with the target {target}", fuzzing(target)) for target in fuzz.TARGETS]
     found += [
         Test("module.build", "the module builds for the stock kernel and says what it is", module_build),
         Test("module.clippy", "clippy of the module with the kernel's lints", module_clippy),

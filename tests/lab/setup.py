@@ -69,6 +69,7 @@ def setup(refresh=False):
         if root is None:
             root = make_root()
         rdma_core_sources(root)
+        rdma_core_programs(root)
         cargo_fetch(root)
     return root
 
@@ -86,9 +87,10 @@ def host_packages():
     step(f"install on this machine: {' '.join(missing)}")
     log = config.cache() / "setup.log"
     env = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
-    run(["apt-get", "-q", "update"], "refreshing the package lists of this machine", log, env=env)
-    run(["apt-get", "-q", "install", "-y", "--no-install-recommends", *missing],
-        "installing packages on this machine", log, env=env)
+    for words, what in ((["update"], "refreshing the package lists of this machine"),
+                        (["install", "-y", "--no-install-recommends", *missing], "installing packages on this machine")):
+        debian.wait_for_apt()
+        run(["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={debian.APT_PATIENCE}", *words], what, log, env=env)
 
 
 def virtme_ng():
@@ -295,14 +297,9 @@ def rdma_core_sources(root):
     in_root(root.path, ["apt-get", "-q", "update"], "reading the source lists", log)
     out = run(chroot_command(root.path, ["apt-cache", "showsrc", "--only-source", "rdma-core"], writable=True),
               "asking for rdma-core", None)
-    offered = sorted(set(re.findall(r"^Version: (\S+)$", out, re.M)))
+    offered = sorted(set(re.findall(r"^Version: (\S+)$", out, re.M)), key=debian.version_key)
     for version in missing:
-        fitting = [v for v in offered if re.match(re.escape(version) + r"-", v)]
-        if not fitting:
-            step(f"  note: the archive has no rdma-core {version} any more (it has {', '.join(offered)}); "
-                 "its layout test will be skipped")
-            (cache / f"rdma-core-{version}.absent-{config.recipe()}").touch()
-            continue
+        picked = pick_rdma_core(version, offered)
         new, final = cache / f"new-rdma-core-{version}", cache / f"rdma-core-{version}"
         remove_tree(new)
         remove_tree(final)
@@ -310,17 +307,95 @@ def rdma_core_sources(root):
         # The upstream tarball alone, by the name and checksum of the signed index: the headers are in it, and the
         # rest of a source package is not on every mirror.
         out = run(chroot_command(root.path, ["apt-get", "source", "--print-uris", "--only-source",
-                                             f"rdma-core={fitting[-1]}"], writable=True), "asking for its files", None)
+                                             f"rdma-core={picked}"], writable=True), "asking for its files", None)
         found = re.search(r"^'(\S+)' (\S+\.orig\.tar\.\w+) \d+ (SHA256:\w+)", out, re.M)
         if not found:
-            raise LabError(f"the archive names no tarball with a checksum for rdma-core {fitting[-1]}")
+            raise LabError(f"the archive names no tarball with a checksum for rdma-core {picked}")
         uri, name, checksum = found.groups()
         in_root(root.path, f"""sh -ec 'cd /tmp
             /usr/lib/apt/apt-helper download-file {uri} {name} {checksum}
             tar xf {name} --strip-components=1 --no-same-owner -C /cache/new-rdma-core-{version}'""",
-                f"fetching the source of rdma-core {version}", log)
-        (new / ".complete").touch()
+                f"fetching the source of rdma-core {picked}", log)
+        note = replaced_rdma_core(version, picked, private_abi(new))
+        if note:
+            step(f"  note: {note}")
+        if private_abi(new) != config.PRIVATE_ABI[version]:
+            # Named by the recipe: with another root the archive is asked again.
+            (cache / f"rdma-core-{version}.absent-{config.recipe()}").write_text(note, encoding="utf-8")
+            remove_tree(new)
+            continue
+        (new / ".complete").write_text(note, encoding="utf-8")
         new.rename(final)
+
+
+def rdma_core_programs(root):
+    """Debian's packages of the newer rdma-core, unpacked, for a guest whose own are older."""
+    final, new = config.newer_rdma_core(), config.cache() / "new-rdma-core-programs"
+    if final.exists():
+        return
+    suite, abi = config.RDMA_CORE[config.NEWER], config.PRIVATE_ABI[config.NEWER]
+    step(f"  programs of rdma-core {config.NEWER}")
+    remove_tree(new)
+    new.mkdir()
+    packages = " ".join(f"{name}/{suite}" for name in config.NEWER_PACKAGES)
+    # Lists and sources of its own, so that nothing else is ever taken from that suite.
+    in_root(root.path, f"""sh -ec '
+        mkdir -p /tmp/lists/partial /tmp/packages
+        echo "deb {debian.mirror()} {suite} main" >/tmp/sources
+        A="-q -o Dir::Etc::SourceList=/tmp/sources -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists=/tmp/lists"
+        apt-get $A update
+        cd /tmp/packages
+        apt-get $A download {packages}
+        for f in *.deb; do dpkg -x $f /cache/{new.name}; done'""",
+            f"fetching the programs of rdma-core {config.NEWER}", config.cache() / "setup.log")
+    library = next(new.glob("usr/lib/*/libibverbs.so.1"))
+    if f"IBVERBS_PRIVATE_{abi}".encode() not in library.read_bytes():
+        step(f"  note: the archive has no libibverbs of the private ABI {abi} any more, so none runs in the guest")
+        remove_tree(new / "usr")
+    new.rename(final)
+
+
+def pick_rdma_core(version, offered):
+    """Which of the archive's versions, in their order, stands for that of rdma-core: itself, or the newest of its
+    series, or the newest."""
+    if not offered:
+        raise LabError("the archive has no source of rdma-core at all; name a full Debian mirror in FERROCE_MIRROR")
+    itself = [v for v in offered if re.match(re.escape(version) + r"-", v)]
+    series = [v for v in offered if v.split(".")[0] == version.split(".")[0]]
+    return (itself or series or offered)[-1]
+
+
+def private_abi(source):
+    """The number of the interface between libibverbs and its providers, from the sources of rdma-core."""
+    found = re.search(r'^set\(IBVERBS_PABI_VERSION "(\d+)"\)', (source / "CMakeLists.txt").read_text(encoding="utf-8"),
+                      re.M)
+    return int(found.group(1)) if found else None
+
+
+def replaced_rdma_core(version, picked, abi):
+    """A sentence about another version that was taken, or could not be; nothing where it is the one that was wanted."""
+    if re.match(re.escape(version) + r"-", picked):
+        return ""
+    gone = f"the archive has no rdma-core {version} any more, and now has {picked}"
+    if abi == config.PRIVATE_ABI[version]:
+        return f"{gone}: the provider's layouts are compared with that"
+    return (f"{gone}, whose private ABI is {abi} and not {config.PRIVATE_ABI[version]}: "
+            f"the provider's layouts for the latter are compared with nothing")
+
+
+def rdma_core_notes():
+    """What `replaced_rdma_core` said of each version, where it said something; and the versions that are missing."""
+    cache = config.cache()
+    notes, missing = [], []
+    for version in config.RDMA_CORE:
+        absent = cache / f"rdma-core-{version}.absent-{config.recipe()}"
+        complete = cache / f"rdma-core-{version}" / ".complete"
+        if complete.exists():
+            notes.append(complete.read_text(encoding="utf-8"))
+        elif absent.exists():
+            missing.append(version)
+            notes.append(absent.read_text(encoding="utf-8") or f"the archive had no rdma-core {version}")
+    return [note for note in notes if note], missing
 
 
 def cargo_fetch(root):

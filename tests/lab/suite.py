@@ -8,16 +8,20 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 
+from tests.guest.scenario import REGISTRY
+from tests.judges.kernel import complaints
 from tests.lab import boot, config, say
 from tests.lab.shell import chroot_command
-from tests.vm.kernel import complaints
 
 MAX_BOOTS = 5
 # The kernel patches its own code by way of a breakpoint, which every processor takes and goes on from. An emulated
-# second processor sometimes runs half of the old instruction and half of the new one, or takes the breakpoint when the
-# kernel has forgotten it (seen while booting, and at its clock): that is qemu's fault and nobody else's. Nothing in a
-# module ends so: a failed assertion is another trap.
-EMULATION_FAILED = re.compile(r"Oops: int3:")
+# second processor sometimes takes the breakpoint when the kernel has long replaced it and forgotten it (seen while
+# booting, and at its clock): that is qemu's fault and nobody else's. It shows by what is there now: the kernel's own
+# text, and no breakpoint before the instruction that would have been next. Code that was freed is full of breakpoints,
+# belongs to no symbol, or to a module's: who runs into it was not stopped in time.
+BREAKPOINT = re.compile(r"Oops: int3:")
+OWN_TEXT = re.compile(r"RIP: 0010:[\w.$]+\+0x[0-9a-f]+/0x[0-9a-f]+$")
+REPLACED = re.compile(r"Code: (?:[0-9a-f]{2} )*(?!cc)[0-9a-f]{2} <[0-9a-f]{2}>")
 MOST_REPEATED = 3
 
 
@@ -63,51 +67,64 @@ class Reader:
 
 def environment():
     """What the guest's side must know of the caller's."""
-    told = {"FERROCE_LINK_TYPE": os.environ.get("FERROCE_LINK_TYPE", "ferroce"),
+    names = {"FERROCE_LINK_TYPE": os.environ.get("FERROCE_LINK_TYPE", "ferroce"),
             "FERROCE_SEED": os.environ.get("FERROCE_SEED", "1000")}
-    return told | {k: os.environ[k] for k in ("FERROCE_PATIENCE", "FERROCE_SHORT", "FERROCE_DEBUG", "FERROCE_ROUNDS") if k in os.environ}
+    return names | {k: os.environ[k] for k in ("FERROCE_PATIENCE", "FERROCE_SHORT", "FERROCE_DEBUG", "FERROCE_ROUNDS") if k in os.environ}
+
+
+# Who judges what a scenario leaves, by the end of its name: one capture, or a description of several.
+JUDGES = {".pcap": "tests.judges.message", ".json": "tests.judges.wire_compare"}
 
 
 def judge_capture(root, result, where):
-    """Judges the packets a scenario captured, with the root's tshark and scapy, on the host: emulated they would
-    take minutes. What it left says who judges: one capture, or a description of several."""
-    if result.status != "passed" or not where:
+    """Judges the packets that a scenario captured, with the root's tshark and scapy, on the host: emulated they would
+    take minutes. A scenario that says that it leaves something must have left it."""
+    leaves = REGISTRY[result.name].leaves if result.name in REGISTRY else ""
+    if result.status != "passed" or not leaves:
         return
-    for suffix, judge in ((".pcap", "tests.vm.packets"), (".json", "tests.vm.wire_compare")):
-        if (where / (result.name + suffix)).exists():
-            judge_file(root, result, judge, where / (result.name + suffix))
+    path = where / (result.name + leaves)
+    if path.exists():
+        judge_file(root, result, JUDGES[leaves], path)
+    else:
+        result.status, result.detail = "failed", f"it left no {path.name} to be judged"
 
 
 def judge_file(root, result, judge, path):
     """Runs a judge in the root; its output becomes the notes, and its exit status the verdict."""
     inside = "/ferroce/" + str(path.relative_to(config.CHECKOUT))
-    done = subprocess.run(chroot_command(root.path.resolve(), ["python3", "-m", judge, inside],
-                                         cwd="/ferroce"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, timeout=300)
+    try:
+        done = subprocess.run(chroot_command(root.path.resolve(), ["python3", "-m", judge, inside],
+                                             cwd="/ferroce"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=300)
+    except subprocess.TimeoutExpired as e:
+        result.status, result.detail = "failed", f"{judge}: not done in {e.timeout} s"
+        return
     result.notes = [line for line in done.stdout.splitlines() if not line.startswith("+")]
     if done.returncode:
         result.status = "failed"
         result.detail = result.notes[-1] if result.notes else f"exit {done.returncode}"
 
 
-def run(root, names, extra, kvm, on_result, limit, on_start=None, on_cell=None, label="check",
+# The name of the result about a guest that has run all its scenarios and does not end as it should.
+POWER_OFF = "guest.power-off"
+
+
+def run(root, names, extra, kvm, on_result, limit, again, on_start=None, on_cell=None, label="check",
         guest_class=boot.Guest):
-    """Runs the named scenarios, in order, within `limit` seconds; every name gets a result."""
+    """Runs the named scenarios, in order, within `limit` seconds; every name gets a result, which `on_result` takes at
+    once. A fault of the emulator's, for which a guest was booted again, goes to the list `again`."""
     todo = list(names)
-    results = []
-    repeated = 0
     deadline = time.monotonic() + limit
 
     def finish(result, where=None):
         judge_capture(root, result, where)
-        results.append(result)
         on_result(result)
 
     for turn in range(MAX_BOOTS + MOST_REPEATED):
         if not todo:
             break
         work = boot.fresh_work(label)
-        guest = guest_class(root, work, "python3 -m tests.vm.agent /srv/results", kvm, extra, environment())
+        guest = guest_class(root, work, "python3 -m tests.guest.agent /srv/results", kvm, extra, environment())
         (guest.results / "todo.json").write_text(json.dumps(todo), encoding="utf-8")
         say.step(f"boot the {guest.WHAT} {root.release} ({'KVM' if kvm else 'emulated, no KVM'}), log in {work}"
                  + (f", again for {len(todo)} more" if turn else ""))
@@ -119,11 +136,16 @@ def run(root, names, extra, kvm, on_result, limit, on_start=None, on_cell=None, 
         if why is None:
             continue
         running, text = why
-        if not kvm and repeated < MOST_REPEATED and emulation_failed(guest.console_tail(2000)):
-            repeated += 1
-            say.line("    the emulated machine failed while the kernel patched its code; once more"
-                     + (f" from {running} on" if running else ""))
-            continue
+        whole = guest.console_tail(2000)
+        # What was said before, the agent has judged.
+        report = since(whole, "done" if running == POWER_OFF else f"begin {running}")
+        if not kvm and len(again) < MOST_REPEATED:
+            fault = emulation_failed(report)
+            if fault:
+                again.append({"during": running or "boot", "report": fault, "console": str(guest.console)})
+                say.line(f"    the emulated machine failed at {again[-1]['during']}, while the kernel patched its code: "
+                         f"{fault}; what is left runs in another")
+                continue
         if running is None:
             # Nothing ran: another boot will not do better.
             last = guest.console_tail() + guest.output_tail()
@@ -133,45 +155,55 @@ def run(root, names, extra, kvm, on_result, limit, on_start=None, on_cell=None, 
                 text += f": {last[-1].strip()}"
             for name in todo:
                 finish(Result(name, "failed", text))
-            return results
-        todo.remove(running)
+            return
+        if running in todo:
+            todo.remove(running)
         say.line("    the guest's last words:")
         # A report of a kernel full of checks is long, and its first line says more than the end of the trace.
-        whole = guest.console_tail(2000)
-        began = max((n for n, line in enumerate(whole) if f"lab: begin {running}" in line), default=0)
-        first = complaints(whole[began:])
+        first = complaints(report)
         if first:
             text += ": " + first[0].strip()
         for line in whole[-60:]:
             say.line("    | " + line)
-        finish(Result(running, "failed", text, log=whole[began:]))
+        finish(Result(running, "failed", text, log=report))
         if time.monotonic() > deadline:
             break
     for name in todo:
         finish(Result(name, "failed", "not run: the guests before it died, or time ran out"))
-    return results
 
 
 def emulation_failed(console):
-    """Whether the first report on a console is one that only the emulator can have caused."""
-    reports = [line for line in console if EMULATION_FAILED.search(line) or complaints([line])]
-    return bool(reports) and bool(EMULATION_FAILED.search(reports[0]))
+    """What the first report on a console says, where only the emulator can have caused it; else nothing."""
+    first = next((n for n, line in enumerate(console) if complaints([line])), None)
+    if first is None or not BREAKPOINT.search(console[first]):
+        return ""
+    report = console[first:]
+    where = next((line for line in report if "RIP: " in line), "")
+    code = next((line for line in report if "Code: " in line), "")
+    if not OWN_TEXT.search(where) or not REPLACED.search(code):
+        return ""
+    return f"int3 at {where.split('RIP: 0010:')[1].strip()}"
+
+
+def since(console, mark):
+    """The lines of a console from a mark of the agent's on; all of them where it is not there."""
+    return console[max((n for n, line in enumerate(console) if line.endswith(f"lab: {mark}")), default=0):]
 
 
 def watch(guest, todo, finish, deadline, on_start, on_cell):
     """Follows one guest to its end. None: it ended well. Else the scenario that ran (or None) and what happened."""
     reader = Reader(guest.results / "events.jsonl")
-    running, since, limit, up = None, guest.began, guest.BOOT_LIMIT, False
-    ended = False
+    running, began, limit, up = None, guest.began, guest.BOOT_LIMIT, False
+    ended = judged = False
     while True:
         alive = guest.alive()
         for event in reader.new():
             kind = event.pop("event", None)
             if kind == "up":
                 up = True
-                since, limit = time.monotonic(), 60
+                began, limit = time.monotonic(), 60
             elif kind == "start":
-                running, since, limit = event["name"], time.monotonic(), event["limit"] + guest.GRACE
+                running, began, limit = event["name"], time.monotonic(), event["limit"] + guest.GRACE
                 if on_start:
                     on_start(running)
             elif kind == "cell":
@@ -183,22 +215,31 @@ def watch(guest, todo, finish, deadline, on_start, on_cell):
                     todo.remove(name)
                     finish(Result(**{k: v for k, v in event.items() if k in Result.__dataclass_fields__}),
                            guest.results)
-                running, since, limit = None, time.monotonic(), 60
+                running, began, limit = None, time.monotonic(), 60
+            elif kind == "between":
+                before = event["before"]
+                finish(Result(f"guest.after.{before}" if before else "guest.before", "failed",
+                              f"kernel: {complaints(event['lines'])[0].strip()}", log=event["lines"]))
             elif kind in ("done", "dirty"):
-                ended = True
-                since, limit = time.monotonic(), 20
-        if ended and (not alive or time.monotonic() - since > limit):
-            return None
+                # One that is dirty is ended because nobody knows what it will do.
+                ended, judged = True, kind == "done" and not event["spoilt"]
+                began, limit = time.monotonic(), 2 * guest.GRACE if judged else 20
+        late = time.monotonic() - began > limit
+        if ended and (not alive or late):
+            if judged and late and alive:
+                return POWER_OFF, f"the guest did not power off within {limit} s"
+            said = judged and complaints(since(guest.console_tail(2000), "done"))
+            return (POWER_OFF, "after the last scenario") if said else None
         if not alive:
             if running:
                 return running, "the guest died"
-            if up and todo:
-                return todo[0], "the guest died before it began"
-            return None if up else (None, "the guest did not boot")
-        if time.monotonic() > deadline:
-            return running or todo[0], "the time for all scenarios is used up"
-        if time.monotonic() - since > limit and not ended:
+            if up:
+                return (todo[0], "the guest died before it began") if todo else (POWER_OFF, "the guest died")
+            return None, "the guest did not boot"
+        if time.monotonic() > deadline and not ended:
+            return running or (todo or [POWER_OFF])[0], "the time for all scenarios is used up"
+        if late and not ended:
             if not up:
                 return None, f"the guest did not boot within {guest.BOOT_LIMIT} s"
-            return running or todo[0], "the guest hangs"
+            return running or (todo or [POWER_OFF])[0], "the guest hangs"
         time.sleep(0.1)

@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0
 """What `make bench` makes of its figures."""
 
+import contextlib
+import io
+import json
+import tempfile
 import unittest
+from pathlib import Path
+from unittest import mock
 from xml.etree import ElementTree
 
 from tests.bench import chart, plan, summary
+from tests.lab import bench, boot, debug
 
 
 def figure(row, driver, turn, value, **more):
@@ -102,3 +109,29 @@ class Chart(unittest.TestCase):
 
     def test_nothing_measured_is_no_error(self):
         ElementTree.fromstring(chart.ratios("a", "b", []))
+
+
+class Machine(unittest.TestCase):
+    """The machine that the figures are of: always the same when it is emulated, and named."""
+
+    def test_the_model_is_fixed(self):
+        self.assertIn(",enforce", boot.CPU)
+        with tempfile.TemporaryDirectory() as place, \
+                mock.patch.object(boot, "vng_program", lambda: "vng"):
+            root = mock.Mock(path=Path("/"), release="7.3.4", root=mock.Mock(), image=Path("/bzImage"), folder=Path("/"))
+            for kind in (boot.Guest, debug.DebugGuest):
+                self.assertIn(boot.CPU, kind(root, place, "true", False).script)
+                self.assertNotIn(boot.CPU, kind(root, place, "true", True).script)
+
+    def test_it_is_named(self):
+        events = [{"event": "up", "release": "7.3.4", "cpu": "Westmere"}] * 2 + \
+            [{"event": "note", "text": "local, rxe: no huge page"}]
+        result = summary.summarize(events) | {"kernel": "7.3.4", "kvm": False, "emulator": "QEMU 10", "rounds": 1,
+                                              "faults": [], "seconds": 1}
+        with tempfile.TemporaryDirectory() as place, mock.patch.object(bench, "OUT", Path(place)), \
+                contextlib.redirect_stdout(io.StringIO()) as out:
+            bench.show(result)
+            kept = json.loads((Path(place) / "bench.json").read_text(encoding="utf-8"))
+        for word in ("emulated, QEMU 10; processor Westmere", "note: local, rxe: no huge page"):
+            self.assertIn(word, out.getvalue())
+        self.assertEqual((kept["cpus"], kept["emulator"]), (["Westmere"], "QEMU 10"))

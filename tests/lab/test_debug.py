@@ -10,14 +10,15 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+from tests.guest import agent, scenario
+from tests.guest.scenario import Failed
+from tests.judges import kernel
 from tests.lab import config, debug
-from tests.vm import agent, kernel, scenario
-from tests.vm.scenario import Failed
 
 scenario.load_all()
 # Its scenarios are for the debug kernel alone: here they must not join the others.
 with mock.patch.dict(scenario.REGISTRY):
-    guest = importlib.import_module("tests.vm.debug")
+    guest = importlib.import_module("tests.scenarios.debug.debug")
 
 REPORTS = [
     "BUG: KASAN: slab-use-after-free in f+0x1/0x2 [ferroce]",
@@ -127,7 +128,7 @@ class Planted(unittest.TestCase):
     """Bugs on purpose: each is there, is asked for, and the suite would fail for it."""
 
     def test_same_list(self):
-        source = (config.CHECKOUT / "tests/vm/planted_c/ferroce_planted.c").read_text(encoding="utf-8")
+        source = (config.CHECKOUT / "tests/scenarios/debug/planted_c/ferroce_planted.c").read_text(encoding="utf-8")
         self.assertEqual(re.findall(r'^\t\{ "([\w-]+)", \w+ \},$', source, re.M), [bug for bug, _ in guest.PLANTS])
 
     def test_silence_fails(self):

@@ -78,3 +78,98 @@ class Spdx(unittest.TestCase):
         self.assertTrue(rules.check_spdx("rust/sys/ib.rs", "//! Words.\n"))
         self.assertFalse(rules.check_spdx("README.md", "<!-- SPDX-License-Identifier: GPL-2.0 -->\n"))
         self.assertFalse(rules.check_spdx("a.sh", "#!/bin/sh\n# SPDX-License-Identifier: GPL-2.0\n"))
+
+
+class Width(unittest.TestCase):
+    """The page is 100 columns wide."""
+
+    def test_the_most_and_one_more(self):
+        self.assertFalse(rules.check_width("rust/a/b.rs", "//" + "x" * 98 + "\n"))
+        self.assertEqual(rules.check_width("rust/a/b.rs", "\n//" + "x" * 99 + "\n"),
+                         ["rust/a/b.rs:2: 101 columns, 100 are the most"])
+
+    def test_columns_are_characters(self):
+        self.assertFalse(rules.check_width("rust/a/b.rs", "//" + "\u00e4" * 98 + "\n"))
+
+
+class Words(unittest.TestCase):
+    """Riddles, in comments and in names."""
+
+    def check(self, text):
+        return [line.split("`")[1] for line in rules.check_words("rust/a/b.rs", text)]
+
+    def test_comments_and_names(self):
+        self.assertEqual(self.check("// The peer was told.\n"), ["told"])
+        self.assertEqual(self.check("fn is_crowded() {}\nstruct GhostAck;\nconst HEARD_AT: u8 = 1;\n"),
+                         ["crowded", "ghost", "heard"])
+
+    def test_parts_of_other_words_do_not_count(self):
+        self.assertFalse(self.check("// toldi, rehearsal, homeward, homepage, `shears`\n"))
+
+
+class Circles(unittest.TestCase):
+    """Who imports whom within a room."""
+
+    def check(self, files):
+        return rules.check_circles({path: rules.strip(text) for path, text in files.items()})
+
+    def found(self, *texts):
+        """Files a.rs, b.rs, ... of a room with these texts."""
+        return self.check({f"rust/datapath/{name}.rs": text for name, text in zip("abcd", texts)})
+
+    def test_two_files(self):
+        self.assertFalse(self.found("use super::b::B;\n", "struct B;\n"))
+        found = self.found("use super::b::B;\n", "use crate::datapath::a::A;\n")
+        self.assertEqual(len(found), 1)
+        self.assertIn("a.rs -> b.rs -> a.rs", found[0])
+
+    def test_over_a_third(self):
+        found = self.found("use super::b::B;\n", "use super::{c::{self, C}, nothing};\n", "use crate::{datapath::a::A, sys};\n")
+        self.assertEqual(len(found), 1)
+        self.assertIn("3 files", found[0])
+
+    def test_paths_without_use(self):
+        self.assertTrue(self.found("fn f() { super::b::g() }\n", "fn g() -> super::a::A {}\n"))
+
+    def test_what_is_no_import(self):
+        self.assertFalse(self.found("use super::b::B;\n", "// use super::a::A;\npub(in crate::datapath::a) fn g() {}\n"))
+        self.assertFalse(self.found("use super::b::B;\n", "use kernel::a::A;\nuse super::nothing;\n"))
+
+    def test_tests_do_not_count(self):
+        self.assertFalse(self.found("use super::b::B;\n",
+                                    "#[cfg(test)]\nmod tests {\n    use crate::datapath::a::A;\n}\n"))
+        # What follows an item for tests does.
+        self.assertTrue(self.found("use super::b::B;\n",
+                                   "#[cfg(test)]\n#[derive(Debug)]\nconst N: [u8; 2] = [1, 2];\nuse super::a::A;\n"))
+        self.assertFalse(self.check({"rust/wire/a.rs": "use super::tests::x;\n",
+                                     "rust/wire/tests.rs": "use super::a::A;\n"}))
+
+    def test_a_module_and_its_parts(self):
+        # `mod x;` is no import; what the parent defines, and the part uses, is one.
+        part = "use super::Whole;\n"
+        self.assertFalse(self.check({"rust/wire/mod.rs": "mod part;\npub struct Whole;\n", "rust/wire/part.rs": part}))
+        self.assertTrue(self.check({"rust/wire/mod.rs": "mod part;\nuse part::P;\npub struct Whole;\n",
+                                    "rust/wire/part.rs": part}))
+
+    def test_names_that_are_passed_on(self):
+        # The parent only passes the name on.
+        files = {"rust/wire/mod.rs": "mod a;\nmod b;\npub use a::A;\npub struct Whole;\n",
+                 "rust/wire/a.rs": "use super::Whole;\n", "rust/wire/b.rs": "use super::A;\n"}
+        self.assertFalse(self.check(files))
+        # It leads on to the file that has it.
+        self.assertTrue(self.check(files | {"rust/wire/a.rs": "use super::b::B;\n"}))
+        # It uses it itself.
+        whole = files["rust/wire/mod.rs"].replace("Whole;", "Whole(A);")
+        self.assertTrue(self.check(files | {"rust/wire/mod.rs": whole}))
+
+    def test_rooms_stand_alone(self):
+        self.assertFalse(self.check({"rust/sys/ib/qp.rs": "use crate::sys::lock::L;\n",
+                                     "rust/sys/lock.rs": "use crate::sys::ib::qp::Q;\n"}))
+        # The provider is another crate, with names of its own.
+        provider = "userspace-provider/src/"
+        self.assertTrue(self.check({provider + "a.rs": "use crate::ffi::b::B;\n", provider + "ffi/b.rs": "use crate::a::A;\n",
+                                    provider + "ffi/mod.rs": "mod b;\n"}))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,28 +1,322 @@
 # SPDX-License-Identifier: GPL-2.0
-"""How a dead guest is judged."""
+"""How guests, their kernels' words and the whole run are judged."""
 
+import contextlib
+import errno
+import io
+import json
+import signal
+import sys
+import tempfile
 import unittest
+from pathlib import Path
+from unittest import mock
 
-from tests.lab import suite
+from tests.guest import agent
+from tests.guest.scenario import Scenario
+from tests.judges import kernel
+from tests.lab import boot, check, cli, config, host, say, suite
 
-BREAKPOINT = "[    2.474874] Oops: int3: 0000 [#1] SMP NOPTI"
 PANIC = "[    2.483695] Kernel panic - not syncing: Fatal exception in interrupt"
+# What every guest says while it boots.
+BOOT = ['[    0.442100] PCI: Using host bridge windows from ACPI; if necessary, use "pci=nocrs" and report a bug',
+        "[    0.000000] Command line: console=ttyS0 rcupdate.rcu_cpu_stall_timeout=180 clocksource=tsc"]
+
+
+def breakpoint_at(where, code):
+    """The report of a breakpoint that the kernel does not know of, as 7.3 printed it."""
+    return [
+        "[    3.349850] Oops: int3: 0000 [#1] SMP NOPTI",
+        "[    3.350423] CPU: 0 UID: 0 PID: 0 Comm: swapper/0 Not tainted 7.3.4+deb13-amd64 #1 PREEMPT(lazy)",
+        f"[    3.353687] RIP: 0010:{where}",
+        f"[    3.354271] Code: {code}",
+        "[    3.355181] RSP: 0018:ffffffffb0e03cf0 EFLAGS: 00000006",
+        "[    3.376456] Call Trace:", "[    3.376500]  <TASK>", "[    3.376600]  psi_task_switch+0x65/0x390", PANIC]
+
+
+REPLACED = "90 90 f3 0f 1e fa 41 54 55 53 66 <90> e8 f2 00 00 00"
+FORGOTTEN = breakpoint_at("sched_clock_cpu+0x9/0x1f0", REPLACED)
+FREED = breakpoint_at("0xffffffffc0a51231", "cc cc cc cc cc cc cc <cc> cc cc cc")
 
 
 class Emulation(unittest.TestCase):
     """A guest runs again only for what qemu alone can have done."""
 
     def test_a_forgotten_breakpoint_is_the_emulator_s(self):
-        self.assertTrue(suite.emulation_failed(["[ 1.0] Booting", BREAKPOINT, PANIC]))
+        self.assertEqual(suite.emulation_failed([*BOOT, *FORGOTTEN]), "int3 at sched_clock_cpu+0x9/0x1f0")
+
+    def test_freed_and_module_text_is_not(self):
+        self.assertFalse(suite.emulation_failed([*BOOT, *FREED]))
+        for where, code in (("drain+0x9/0x1f0 [ferroce]", REPLACED), ("0xffffffffc0a51231", REPLACED),
+                            ("sched_clock_cpu+0x9/0x1f0", "c3 cc cc cc cc <cc> cc"),
+                            ("sched_clock_cpu+0x9/0x1f0", "Unable to access opcode bytes at 0xffffffffc0a51207.")):
+            self.assertFalse(suite.emulation_failed([*BOOT, *breakpoint_at(where, code)]), where + code)
 
     def test_nothing_else_is(self):
         for line in ("[ 9.0] Oops: invalid opcode: 0000 [#1] SMP", "[ 9.0] BUG: KASAN: use-after-free in x",
                      "[ 9.0] BUG: unable to handle page fault for address: 0", "[ 9.0] WARNING: CPU: 0 PID: 1 at x"):
             self.assertFalse(suite.emulation_failed([line, PANIC]))
             # What came first counts.
-            self.assertFalse(suite.emulation_failed([line, BREAKPOINT, PANIC]))
-        self.assertFalse(suite.emulation_failed(["[ 1.0] Booting", PANIC]))
+            self.assertFalse(suite.emulation_failed([line, *FORGOTTEN]))
+        self.assertFalse(suite.emulation_failed([*BOOT, PANIC]))
         self.assertFalse(suite.emulation_failed([]))
+
+
+UP, DONE = {"event": "up"}, {"event": "done", "spoilt": False}
+END = "[  9.0] lab: done"
+
+
+def begin(name):
+    """As the agent says it."""
+    return {"event": "start", "name": name, "limit": 60}
+
+
+def passed(name):
+    """As the agent says it."""
+    return {"event": "end", "name": name, "status": "passed"}
+
+
+class Boots(unittest.TestCase):
+    """Every way in which a guest can end, with guests that only say so."""
+
+    def setUp(self):
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.place = Path(place.name)
+        self.again = []
+        for what in (mock.patch.object(boot, "fresh_work", self.fresh_work),
+                     mock.patch.object(sys, "stdout", io.StringIO())):
+            what.start()
+            self.addCleanup(what.stop)
+
+    def fresh_work(self, _label):
+        return Path(tempfile.mkdtemp(dir=self.place))
+
+    def run_boots(self, names, *boots, limit=60, still_there=False):
+        """Runs the names through guests, each given as its events and its console; the results by name."""
+        todo = list(boots)
+
+        class Fake(boot.Guest):
+            WHAT, BOOT_LIMIT, GRACE = "guest of the test", 0, 0
+
+            def _script(self, agent, extra, env):
+                return ""
+
+            def start(self):
+                events, console = todo.pop(0)
+                (self.results / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events),
+                                                           encoding="utf-8")
+                self.console.write_text("\n".join([*BOOT, *console]), encoding="utf-8")
+
+            def alive(self):
+                return still_there
+
+        results = []
+        root = mock.Mock(release="7.3.4")
+        suite.run(root, names, [], False, results.append, limit, self.again, guest_class=Fake)
+        self.assertEqual(todo, [])
+        return {r.name: (r.status, r.detail) for r in results}
+
+    def test_good(self):
+        self.assertEqual(self.run_boots(["a"], ([UP, begin("a"), passed("a"), DONE], [END, "reboot: Power down"])),
+                         {"a": ("passed", "")})
+
+    def test_the_emulator_s_fault_is_counted(self):
+        found = self.run_boots(["a"], ([UP, begin("a")], FORGOTTEN), ([UP, begin("a"), passed("a"), DONE], [END]))
+        self.assertEqual(found, {"a": ("passed", "")})
+        self.assertEqual([(one["during"], one["report"]) for one in self.again],
+                         [("a", "int3 at sched_clock_cpu+0x9/0x1f0")])
+
+    def test_what_an_earlier_scenario_was_allowed_does_not_hide_it(self):
+        said = [*Reports.OOM, "[ 5.0] lab: end a: passed", "[ 5.1] lab: begin b", *FORGOTTEN]
+        found = self.run_boots(["a", "b"], ([UP, begin("a"), passed("a"), begin("b")], said),
+                               ([UP, begin("b"), passed("b"), DONE], [END]))
+        self.assertEqual((found["b"][0], self.again[0]["during"]), ("passed", "b"))
+
+    def test_freed_text_is_a_failure(self):
+        found = self.run_boots(["a"], ([UP, begin("a")], FREED))
+        self.assertIn("int3", found["a"][1])
+        self.assertEqual((found["a"][0], self.again), ("failed", []))
+
+    def test_a_panic_after_the_last_event_fails(self):
+        for last in (PANIC, "[ 9.9] WARNING: CPU: 0 PID: 1 at drivers/infiniband/core/device.c:1 x+0x1/0x2"):
+            found = self.run_boots(["a"], ([UP, begin("a"), passed("a"), DONE], [END, last]))
+            self.assertEqual((found["a"][0], found[suite.POWER_OFF][0]), ("passed", "failed"))
+            self.assertIn(last[-20:], found[suite.POWER_OFF][1])
+
+    def test_a_panic_before_the_last_event_fails(self):
+        found = self.run_boots(["a"], ([UP, begin("a"), passed("a")], [PANIC]))
+        self.assertEqual((found["a"][0], found[suite.POWER_OFF][0]), ("passed", "failed"))
+
+    def test_what_was_said_before_the_mark_was_judged_by_the_agent(self):
+        found = self.run_boots(["a"], ([UP, begin("a"), passed("a"), DONE], ["WARNING: allowed", END]))
+        self.assertEqual(list(found), ["a"])
+
+    def test_a_kernel_damaged_on_purpose_may_say_anything_at_its_end(self):
+        found = self.run_boots(["a"], ([UP, begin("a"), passed("a"), DONE | {"spoilt": True}], [END, PANIC]))
+        self.assertEqual(list(found), ["a"])
+
+    def test_a_guest_that_stays_fails(self):
+        found = self.run_boots(["a"], ([UP, begin("a"), passed("a"), DONE], [END]), still_there=True)
+        self.assertIn("did not power off", found[suite.POWER_OFF][1])
+
+    def test_what_comes_between_scenarios_fails(self):
+        between = {"event": "between", "before": "a", "lines": ["WARNING: late"]}
+        found = self.run_boots(["a"], ([UP, begin("a"), passed("a"), between, DONE], [END]))
+        self.assertEqual(found["guest.after.a"], ("failed", "kernel: WARNING: late"))
+
+    def test_time_runs_out(self):
+        found = self.run_boots(["a", "b"], ([UP, begin("a")], []), limit=-1, still_there=True)
+        self.assertEqual({name: status for name, (status, _) in found.items()}, {"a": "failed", "b": "failed"})
+
+    def test_a_promised_capture_must_be_there(self):
+        promise = {"a": Scenario("a", 1, "", None, leaves=".pcap"), "b": Scenario("b", 1, "", None)}
+        with mock.patch.object(suite, "REGISTRY", promise):
+            found = self.run_boots(["a", "b"], ([UP, passed("a"), passed("b"), DONE], [END]))
+        self.assertEqual(found["a"], ("failed", "it left no a.pcap to be judged"))
+        self.assertEqual(found["b"][0], "passed")
+
+
+class Total(unittest.TestCase):
+    """The sum comes whatever happens."""
+
+    def setUp(self):
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        for what in (mock.patch.object(config, "BUILD", Path(place.name)),
+                     mock.patch.object(sys, "stdout", io.StringIO())):
+            what.start()
+            self.addCleanup(what.stop)
+
+    def told(self):
+        """What is in check.json, and on the terminal."""
+        kept = json.loads((config.BUILD / "check.json").read_text(encoding="utf-8"))
+        return {r["name"]: r["status"] for r in kept["results"]}, kept["booted_again"], sys.stdout.getvalue()
+
+    def test_when_it_is_ended(self):
+        with self.assertRaises(SystemExit), check.Sum(["a", "b"]) as total:
+            total.add(suite.Result("a", "passed"))
+            total.again.append({"during": "a", "report": "int3 at x", "console": "/c"})
+            sys.exit(143)
+        results, again, text = self.told()
+        self.assertEqual(results, {"a": "passed", "b": "failed"})
+        self.assertEqual(len(again), 1)
+        self.assertIn("booted again 1 times", text)
+        self.assertIn("1 passed, 1 failed, 0 skipped", text)
+
+    def test_when_something_is_missing(self):
+        with check.Sum(["a"]) as total:
+            raise say.LabError("no disk")
+        self.assertEqual((total.status, self.told()[0]), (1, {"a": "failed"}))
+        self.assertIn("no disk", self.told()[2])
+
+    def test_a_second_signal_does_not_take_it_away(self):
+        with mock.patch.object(signal, "signal") as wanted, self.assertRaises(SystemExit) as ended:
+            cli.end(signal.SIGTERM, None)
+        self.assertEqual(ended.exception.code, 143)
+        self.assertEqual({call.args for call in wanted.call_args_list},
+                         {(signal.SIGTERM, signal.SIG_IGN), (signal.SIGINT, signal.SIG_IGN)})
+
+    def test_time_for_the_sum(self):
+        outer = (config.CHECKOUT / ".ci/run").read_text(encoding="utf-8").rsplit("timeout", 1)[1].split()[1]
+        self.assertLessEqual(check.LIMIT + 300, int(outer))
+
+
+class Agent(unittest.TestCase):
+    """The guest's side, with a kernel that says what it is told to."""
+
+    def events(self, todo, logs, provokes=""):
+        """Runs the agent; `logs` is what the log has at each look."""
+        logs = iter(logs)
+        registry = {name: Scenario(name, 1, "", None, provokes) for name in todo}
+        with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
+            (Path(place) / "todo.json").write_text(json.dumps(todo), encoding="utf-8")
+            for what in (mock.patch.object(agent, "SETTINGS", {}), mock.patch.object(sys, "argv", ["agent", place]),
+                         mock.patch.object(agent, "load_all", lambda: registry),
+                         mock.patch.object(agent, "supervise", lambda *_: {"status": "passed", "detail": ""}),
+                         mock.patch.multiple(kernel, note=mock.DEFAULT, hold_encapsulation=mock.DEFAULT),
+                         mock.patch.object(kernel, "Log", lambda: mock.Mock(new=lambda: next(logs, []))),
+                         mock.patch.object(kernel, "Baseline", lambda: mock.Mock(left_over=lambda *_: []))):
+                stack.enter_context(what)
+            agent.main()
+            return [json.loads(line) for line in (Path(place) / "events.jsonl").read_text().splitlines()]
+
+    def test_lines_between_scenarios_are_judged(self):
+        late = ["WARNING: late"]
+        for at, before in ((0, ""), (2, "a"), (4, "b")):
+            logs = [late if n == at else [] for n in range(5)]
+            found = [e for e in self.events(["a", "b"], logs) if e["event"] == "between"]
+            self.assertEqual(found, [{"event": "between", "before": before, "lines": late}])
+        self.assertEqual(self.events(["a", "b"], [])[-1], {"event": "done", "spoilt": False})
+
+    def test_not_after_damage_on_purpose(self):
+        found = self.events(["a"], [[], ["WARNING: wanted"], ["WARNING: late"]], "wanted")
+        self.assertEqual([e["event"] for e in found], ["up", "start", "end", "done"])
+        self.assertTrue(found[-1]["spoilt"])
+
+
+class Words(unittest.TestCase):
+    """Complaints, and what is none."""
+
+    def test_new_complaints(self):
+        for line in ("usercopy: Kernel memory overwrite attempt detected to SLUB object 'kmalloc-64' (offset 0, size 65)!",
+                     "INFO: trying to register non-static key.",
+                     "workqueue: drain [ferroce] hogged CPU for >10000us 4 times, consider switching to WQ_UNBOUND",
+                     "page_pool_release_retry() stalled pool shutdown: id 9, 1 inflight 60 sec",
+                     "verbs_cases[812]: segfault at 8 ip 00007f0a sp 00007ffe error 4 in libferroce.so[5c31,7f0a+9000]",
+                     "traps: verbs_cases[9] trap invalid opcode ip:7f0a sp:7ffe error:0 in libferroce.so[5c31,7f0a+9000]",
+                     kernel.LOST):
+            for shown in (line, f"[   12.345678] {line}"):
+                self.assertTrue(kernel.complaints([shown]), shown)
+
+    def test_a_word_does_not_excuse_a_line(self):
+        for line in ("watchdog: BUG: soft lockup - CPU#0 stuck for 26s! [clocksource]",
+                     "WARNING: CPU: 0 PID: 1 at kernel/time/clocksource.c:1 clocksource_watchdog+0x1/0x2",
+                     "BUG: KASAN: use-after-free in mitigation_x+0x1/0x2",
+                     "Oops: general protection fault in Speculation",
+                     "WARNING: lab: begin x"):
+            self.assertTrue(kernel.complaints([line]), line)
+
+    def test_what_a_boot_says(self):
+        self.assertFalse(kernel.complaints([
+            *BOOT, "lab: begin debug.lockdep", "[ 12.0] lab: end debug.finds.leak: passed", "lab: done",
+            "[    0.000000] rcu: \tRCU lockdep checking is enabled.", "... MAX_LOCKDEP_SUBCLASSES:  8",
+            "Spectre V2 : WARNING: Unprivileged eBPF is enabled with eIBRS on, data leaks possible via Spectre v2 BHB attacks!",
+            "kmemleak: Kernel memory leak detector initialized (mem pool available: 15080)"]))
+
+    def test_an_overrun_is_in_the_log(self):
+        answers = iter([OSError(errno.EPIPE, ""), b"6,1,1,-;hello\n", BlockingIOError()])
+
+        def read(*_):
+            found = next(answers)
+            if isinstance(found, bytes):
+                return found
+            raise found
+
+        with mock.patch.multiple(kernel.os, open=mock.DEFAULT, lseek=mock.DEFAULT, read=read):
+            self.assertEqual(kernel.Log().new(), [kernel.LOST, "hello"])
+
+    def test_a_panic_of_a_rust_test_is_what_says_most(self):
+        text = ("\nrunning 1 test\ntest layout ... FAILED\n\nthread 'layout' (7) panicked at tests/sources.rs:41:13:\n"
+                "no rdma-core source in /x: unpack it there\n")
+        self.assertEqual(host.first_error(text), "layout: no rdma-core source in /x: unpack it there")
+
+
+class Reports(unittest.TestCase):
+    """What a scenario may make the kernel say."""
+
+    OOM = ["verbs_cases invoked oom-killer: gfp_mask=0x500cc2", "Call Trace:", " <TASK>",
+           "Memory cgroup out of memory: Killed process 7 (verbs_cases)"]
+
+    def left(self, *lines):
+        return kernel.complaints(kernel.without_reports(list(lines), "out of memory in a cgroup"))
+
+    def test_a_whole_report_is_allowed(self):
+        self.assertFalse(self.left("hello", *self.OOM, *self.OOM, "bye"))
+
+    def test_nothing_else_is(self):
+        self.assertTrue(self.left(*self.OOM, "Call Trace:"))
+        self.assertTrue(self.left(*self.OOM[:-1], "Out of memory: Killed process 7 (verbs_cases)"))
 
 
 if __name__ == "__main__":

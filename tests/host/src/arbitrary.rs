@@ -2,9 +2,9 @@
 
 //! Arbitrary values of the wire room, for proptest.
 
-use ferroce_core::wire::headers::{AethSyndrome, NakCode};
-use ferroce_core::wire::opcode::Opcode;
-use ferroce_core::wire::packet::{pad_for, AethInfo, Headers, RethInfo};
+use ferroce_core::wire::headers::{Aeth, AethSyndrome, NakCode, Reth};
+use ferroce_core::wire::opcode::{ExtensionKind, Opcode};
+use ferroce_core::wire::packet::{pad_for, Extension, Headers};
 use ferroce_core::wire::psn::Psn;
 use ferroce_core::wire::MAX_PAYLOAD;
 use proptest::prelude::*;
@@ -35,15 +35,15 @@ pub fn syndrome() -> impl Strategy<Value = AethSyndrome> {
 
 prop_compose! {
     /// Any RETH.
-    pub fn reth()(va: u64, rkey: u32, length: u32) -> RethInfo {
-        RethInfo { va, rkey, length }
+    pub fn reth()(va: u64, rkey: u32, length: u32) -> Reth {
+        Reth::new(va, rkey, length)
     }
 }
 
 prop_compose! {
     /// Any AETH.
-    pub fn aeth()(syndrome in syndrome(), msn in 0u32..1 << 24) -> AethInfo {
-        AethInfo { syndrome, msn }
+    pub fn aeth()(syndrome in syndrome(), msn in 0u32..1 << 24) -> Aeth {
+        Aeth::new(syndrome, msn)
     }
 }
 
@@ -70,9 +70,13 @@ prop_compose! {
             pkey,
             dest_qpn,
             psn,
-            reth: info.has_reth.then_some(reth),
-            aeth: info.has_aeth.then_some(aeth),
-            imm: info.has_imm.then_some(imm),
+            extension: match info.extension {
+                ExtensionKind::None => Extension::None,
+                ExtensionKind::Imm => Extension::Imm(imm),
+                ExtensionKind::Reth => Extension::Reth(reth),
+                ExtensionKind::RethImm => Extension::RethImm(reth, imm),
+                ExtensionKind::Aeth => Extension::Aeth(aeth),
+            },
             pad: pad_for(payload_len),
         };
         (headers, payload_len)

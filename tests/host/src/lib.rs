@@ -4,4 +4,6 @@
 //! network in which the transport is put to the test.
 
 pub mod arbitrary;
+pub mod hostile;
+pub mod ip;
 pub mod model;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bytes from anybody, through the parser into both sides of a connection: what comes out stays within what
-//! the peer may reach, and every request ends at most once.
+//! Bytes from anybody, through the parser into both sides of a connection: what comes out stays
+//! within what the peer may reach, and every request ends at most once.
 
-use ferroce_core::transport::completion::{RecvCompletion, SendOp};
-use ferroce_core::transport::config::{Mtu, RequesterConfig, ResponderConfig};
-use ferroce_core::transport::requester::{Requester, SendRequest, SendSlot};
-use ferroce_core::transport::responder::{
-    AccessError, RemoteAccess, Responder, ResponderEnv, TakeReceive,
+use ferroce_core::transport::completion::RecvCompletion;
+use ferroce_core::transport::message::Mtu;
+use ferroce_core::transport::operation::Operation;
+use ferroce_core::transport::reliable::config::{RequesterConfig, ResponderConfig};
+use ferroce_core::transport::reliable::requester::{Requester, SendRequest, SendSlot};
+use ferroce_core::transport::reliable::responder::{
+    AccessError, RemoteAccess, Resource, Responder, ResponderEnv, TakeReceive,
 };
 use ferroce_core::transport::segment::{IncomingRequest, ReadSegment, Response};
 use ferroce_core::wire::packet::parse;
@@ -80,8 +82,8 @@ impl ResponderEnv for Memory {
     }
 }
 
-/// A packet most of whose bytes are by chance, but often with what lets it come far. Its PSN is a distance,
-/// for whoever knows where the connection stands.
+/// A packet most of whose bytes are by chance, but often with what lets it come far. Its PSN is a
+/// distance, for whoever knows where the connection stands.
 fn packet() -> impl Strategy<Value = Vec<u8>> {
     (
         proptest::collection::vec(any::<u8>(), 12..340),
@@ -148,7 +150,7 @@ proptest! {
         allow_write: bool,
         receives in 0u64..6,
     ) {
-        let mut responder = Responder::new();
+        let mut responder = Responder::new(vec![Resource::default(); 4]);
         responder.connect(ResponderConfig {
             mtu: mtu(),
             rq_psn: Psn::new(first_psn),
@@ -169,7 +171,8 @@ proptest! {
                 let Some(response) = responder.next_response(1) else { break };
                 if let Response::ReadResponse { segment, rkey, va, .. } = response {
                     prop_assert!(segment.len <= 256);
-                    // Memory that goes in between is found when the bytes are copied; none goes here.
+                    // Memory that goes in between is found when the bytes are copied; none goes
+                    // here.
                     prop_assert!(
                         segment.len == 0 || reachable(RemoteAccess::Read, rkey, va, segment.len)
                     );
@@ -202,7 +205,7 @@ proptest! {
         for (wr_id, op) in ops.iter().enumerate() {
             let pushed = requester.push(SendRequest {
                 wr_id: wr_id as u64,
-                op: [SendOp::Send, SendOp::Write, SendOp::Read][*op],
+                op: [Operation::Send, Operation::Write, Operation::Read][*op],
                 length: READ_LEN,
                 signaled: true,
                 ..SendRequest::default()
@@ -225,8 +228,8 @@ proptest! {
                     let _ = requester.read_response_placed(&place, 0, sink);
                     at = parsed.psn.next();
                 }
-            } else if let Some(aeth) = parsed.aeth {
-                let _ = requester.on_acknowledge(parsed.psn, aeth.syndrome, 0, sink);
+            } else if let Some(aeth) = parsed.extension.aeth() {
+                let _ = requester.on_acknowledge(parsed.psn, aeth, 0, sink);
                 at = parsed.psn;
             }
         }

@@ -3,7 +3,7 @@
 //! What the model network found, each as the smallest conversation that shows it. The seeds of
 //! `regressions.txt` are runs too, but mean something else when the strategies change; these stay.
 
-use ferroce_core::transport::completion::SendOp;
+use ferroce_core::transport::operation::Operation;
 use ferroce_host_tests::model::conclude;
 use ferroce_host_tests::model::frame::Content;
 use ferroce_host_tests::model::network::Filter;
@@ -25,7 +25,7 @@ fn lose_once(mut lost: impl FnMut(&Content) -> bool + 'static) -> Filter {
 fn a_doubled_nak_is_one_loss() {
     let mut scenario = Scenario::calm(256);
     scenario.sides[0].retry_cnt = 1;
-    scenario.sides[0].work = vec![Work::new(SendOp::Write, 4, 0)];
+    scenario.sides[0].work = vec![Work::new(Operation::Write, 4, 0)];
     // Slow enough that the second NAK comes before the ACK.
     scenario.links[0].delay = 100;
     scenario.links[1] = Link {
@@ -40,16 +40,16 @@ fn a_doubled_nak_is_one_loss() {
     assert_eq!((counters.seq_naks, counters.retransmitted), (1, 4));
 }
 
-/// The answer to a READ is lost, and with a SEND and another READ behind it all is asked for again. The
-/// ACK of the SEND must not say that the answer to the second READ was lost too.
+/// The answer to a READ is lost, and with a SEND and another READ behind it all is asked for again.
+/// The ACK of the SEND must not say that the answer to the second READ was lost too.
 #[test]
 fn an_old_ack_does_not_pass_a_read() {
     let mut scenario = Scenario::calm(256);
     scenario.sides[0].work = vec![
-        Work::new(SendOp::Read, 1, 0),
-        Work::new(SendOp::Send, 1, 0),
-        Work::new(SendOp::Read, 1, 0),
-        Work::new(SendOp::Send, 1, 0),
+        Work::new(Operation::Read, 1, 0),
+        Work::new(Operation::Send, 1, 0),
+        Work::new(Operation::Read, 1, 0),
+        Work::new(Operation::Send, 1, 0),
     ];
     let mut world = World::new(&scenario);
     world.network.filter = Some(lose_once(|content| matches!(content, Content::Read(..))));

@@ -6,9 +6,9 @@
 
 use ferroce_core::wire::icrc::{finish, is_plain_ipv4, masked_prefix_v4, masked_prefix_v6};
 use ferroce_core::wire::icrc::{Crc32, SoftCrc32, SEED};
-use ferroce_core::wire::ip::{Ipv4, Ipv6, Udp};
 use ferroce_core::wire::packet::{parse, Headers, MAX_HEADERS};
-use ferroce_core::wire::{ICRC_LEN, UDP_PORT};
+use ferroce_core::wire::ICRC_LEN;
+use ferroce_host_tests::ip::{ipv4, ipv6};
 use std::collections::BTreeSet;
 use std::collections::HashMap;
 
@@ -165,19 +165,28 @@ fn packets_parse_to_what_was_asked() {
         assert_eq!(u64::from(packet.dest_qpn), asked("dqpn"));
         assert_eq!(u64::from(packet.psn.get()), asked("psn"));
         assert_eq!(packet.payload_len as u64, asked("payload"));
-        assert_eq!(packet.reth.is_some(), vector.asked.contains_key("va"));
-        if let Some(reth) = packet.reth {
-            assert_eq!(reth.va, asked("va"));
-            assert_eq!(u64::from(reth.rkey), asked("rkey"));
-            assert_eq!(u64::from(reth.length), asked("length"));
+        assert_eq!(
+            packet.extension.reth().is_some(),
+            vector.asked.contains_key("va")
+        );
+        if let Some(reth) = packet.extension.reth() {
+            assert_eq!(reth.va(), asked("va"));
+            assert_eq!(u64::from(reth.rkey()), asked("rkey"));
+            assert_eq!(u64::from(reth.length()), asked("length"));
         }
-        assert_eq!(packet.aeth.is_some(), vector.asked.contains_key("msn"));
-        if let Some(aeth) = packet.aeth {
-            assert_eq!(u64::from(aeth.syndrome.encode()), asked("syndrome"));
-            assert_eq!(u64::from(aeth.msn), asked("msn"));
+        assert_eq!(
+            packet.extension.aeth().is_some(),
+            vector.asked.contains_key("msn")
+        );
+        if let Some(aeth) = packet.extension.aeth() {
+            assert_eq!(u64::from(aeth.syndrome().encode()), asked("syndrome"));
+            assert_eq!(u64::from(aeth.msn()), asked("msn"));
         }
-        assert_eq!(packet.imm.is_some(), vector.asked.contains_key("imm"));
-        if let Some(imm) = packet.imm {
+        assert_eq!(
+            packet.extension.imm().is_some(),
+            vector.asked.contains_key("imm")
+        );
+        if let Some(imm) = packet.extension.imm() {
             assert_eq!(u64::from(u32::from_be_bytes(imm)), asked("imm"));
         }
         // The payload is where the packet says: the generator's pattern begins with 13, 180.
@@ -202,23 +211,17 @@ fn packets_are_emitted_as_scapy_builds_them() {
         let (ip, _, roce) = vector.split();
         let packet = parse(roce, roce.len()).unwrap();
 
-        let udp = Udp::roce(asked("sport") as u16, roce.len()).unwrap();
-        assert_eq!(udp.destination.get(), UDP_PORT);
         let (tos, ttl) = (asked("tos") as u8, asked("ttl") as u8);
-        let len = udp.datagram_len();
+        let (port, len) = (asked("sport") as u16, roce.len());
         let mut out = if vector.v6 {
-            let source = ip[8..24].try_into().unwrap();
-            let destination = ip[24..].try_into().unwrap();
-            let flow = asked("flow") as u32;
-            let header = Ipv6::udp(source, destination, tos, flow, ttl, len);
-            header.to_bytes().to_vec()
+            let from = ip[8..24].try_into().unwrap();
+            let to = ip[24..].try_into().unwrap();
+            ipv6(from, to, (tos, asked("flow") as u32), ttl, port, len)
         } else {
-            let source = ip[12..16].try_into().unwrap();
-            let destination = ip[16..].try_into().unwrap();
-            let header = Ipv4::udp(source, destination, tos, ttl, len).unwrap();
-            header.to_bytes().to_vec()
+            let from = ip[12..16].try_into().unwrap();
+            let to = ip[16..].try_into().unwrap();
+            ipv4(from, to, tos, ttl, port, len)
         };
-        out.extend(udp.to_bytes());
         let mut headers = [0; MAX_HEADERS];
         let headers_len = Headers::from(&packet).emit(&mut headers).unwrap();
         out.extend(&headers[..headers_len]);

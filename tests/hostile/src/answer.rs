@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What comes back from the victim. Whatever it is about, it must be a proper packet, to the peer of
-//! the queue pair and nobody else, and carry nothing that is secret.
+//! What comes back from the victim. Whatever it is about, it must be a proper packet, to the peer
+//! of the queue pair and nobody else, and carry nothing that is secret.
 
 use crate::frame::{icrc_of, Hosts};
 use crate::victim::Result;

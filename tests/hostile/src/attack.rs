@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sends cases, and judges everything that can be seen of them: answers, counters, states, completions,
-//! memory.
+//! Sends cases, and judges everything that can be seen of them: answers, counters, states,
+//! completions, memory.
 
 use crate::answer::{self, Answer};
 use crate::counters::{Counters, Fate};
@@ -279,14 +279,23 @@ impl Attack {
             .map_err(|e| format!("{kind}: {e}"))
     }
 
-    /// Tells the victim which bytes may change.
+    /// Tells the victim which bytes may change, and no others.
     fn allow(&mut self, cases: &[Case]) -> Result<()> {
-        let mut hulls: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-        for (name, offset, len) in cases.iter().flat_map(|case| &case.writes) {
-            let hull = hulls.entry(name).or_insert((*offset, offset + len));
-            *hull = (hull.0.min(*offset), hull.1.max(offset + len));
-        }
-        for (name, (from, to)) in hulls {
+        let mut writes: Vec<_> = cases
+            .iter()
+            .flat_map(|case| &case.writes)
+            .map(|(name, offset, len)| (name, *offset, offset + len))
+            .collect();
+        writes.sort_unstable();
+        // Those that overlap or touch are said as one.
+        writes.dedup_by(|next, whole| {
+            let joined = next.0 == whole.0 && next.1 <= whole.2;
+            if joined {
+                whole.2 = whole.2.max(next.2);
+            }
+            joined
+        });
+        for (name, from, to) in writes {
             self.victim
                 .ask(&format!("allow {name} {from} {}", to - from))?;
         }

@@ -33,6 +33,7 @@ const NOT_JUDGED: &[&str] = &[
     "rx_linearized",
     "retransmitted_pkts",
     "ack_timeout",
+    "tail_probes",
 ];
 
 type Values = BTreeMap<String, u64>;
@@ -137,7 +138,8 @@ impl Counters {
         found
     }
 
-    /// Waits until every counter has grown by what it should; more, or less in the end, is an error.
+    /// Waits until every counter has grown by what it should; more, or less in the end, is an
+    /// error.
     pub fn settle(&mut self) -> Result<()> {
         let began = Instant::now();
         while !self.differences(&self.read()?).is_empty() {

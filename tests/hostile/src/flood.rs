@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Noise against a connection that is in use: everything that a stranger can send who does not know where its
-//! PSNs are. Who runs it watches the connection.
+//! Noise against a connection that is in use: everything that a stranger can send who does not know
+//! where its PSNs are. Who runs it watches the connection.
 
 use crate::frame::{Hosts, Ib, Outer};
 use crate::link::Link;
@@ -30,7 +30,8 @@ pub fn run(
         let qpn = targets[random.below(targets.len() as u64) as usize];
         let kind = random.below(4) as usize;
         let opcode = match kind {
-            3 => 0x12 + random.below(0xee) as u8,
+            // Those of RC that are not served are requests.
+            3 => 0x20 + random.below(0xe0) as u8,
             _ => random.below(0x14) as u8,
         };
         let len = if matches!(opcode, 0x0c | 0x11) {

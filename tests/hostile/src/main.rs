@@ -2,9 +2,10 @@
 
 //! hostile_packets KEY=VALUE... FAMILY...: attacks queue pairs of `hostile_victim`.
 //!
-//! A family is a set of attacks; each frame has a fate that is known before it is sent. All that can be seen
-//! of it is judged: what the victim answers, under which counter each packet went, states, completions, and
-//! every byte of the victim's memory. The seed decides all that is by chance.
+//! A family is a set of attacks; each frame has a fate that is known before it is sent. All that
+//! can be seen of it is judged: what the victim answers, under which counter each packet went,
+//! states, completions, and every byte of the victim's memory. The seed decides all that is by
+//! chance.
 
 mod answer;
 mod attack;

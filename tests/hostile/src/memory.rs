@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! RDMA to where it may not be: ranges that leave their region at either end or wrap round the address space,
-//! keys of other regions, of another domain, of regions that have gone, and keys that never were; READs that
-//! were permitted once and are asked for again with other words.
+//! RDMA to where it may not be: ranges that leave their region at either end or wrap round the
+//! address space, keys of other regions, of another domain, of regions that have gone, and keys
+//! that never were; READs that were permitted once and are asked for again with other words.
 
 use crate::attack::{Attack, Plan};
 use crate::frame::{Ib, Outer};
@@ -109,7 +109,8 @@ pub fn reads_again(a: &mut Attack) -> Result<()> {
                     let fate = model.request(&ib);
                     frames.push((outer.frame(&ib.bytes()), fate));
                 };
-                // Three responses that it may have, and then from the first, the second and the third of them on.
+                // Three responses that it may have, and then from the first, the second and the
+                // third of them on.
                 read(&mut model, 0, (rw.at, rw.rkey, 600));
                 for at in 0..4 {
                     for va in [
@@ -145,11 +146,9 @@ fn gone_regions(a: &mut Attack) -> Result<()> {
             let mut model = Model::new(qp, &rights);
             let mut frames = Vec::new();
             let mut read = |model: &mut Model, at, len| {
-                let ib = Ib::new(0x0c, qp.qpn, model.psn(at)).with_headers((
-                    region.at,
-                    region.rkey,
-                    len,
-                ));
+                // Of three responses the second begins with byte 256.
+                let va = region.at + if at == 1 { 256 } else { 0 };
+                let ib = Ib::new(0x0c, qp.qpn, model.psn(at)).with_headers((va, region.rkey, len));
                 let fate = model.request(&ib);
                 frames.push((outer.frame(&ib.bytes()), fate));
             };

@@ -4,10 +4,11 @@
 //!
 //! Whoever has the addresses right and the PSN that is expected is the peer, as far as any
 //! implementation can know: RoCEv2 has no other proof. Such a packet is executed, or refused with a
-//! NAK that ends the connection (IBTA 9.9.3, class of errors C), which is what a broken peer gets as well. What it can
-//! reach even so is bounded by the rights of the queue pair and of the keys of its protection domain, and
-//! that is what this model is exact about. Before the PSN come the address, the ICRC and the form
-//! of the packet; what fails there, or has a PSN that is not expected, must leave no trace.
+//! NAK that ends the connection (IBTA 9.9.3, class of errors C), which is what a broken peer gets
+//! as well. What it can reach even so is bounded by the rights of the queue pair and of the keys of
+//! its protection domain, and that is what this model is exact about. Before the PSN come the
+//! address, the ICRC and the form of the packet; what fails there, or has a PSN that is not
+//! expected, must leave no trace.
 
 use crate::answer::{Answer, INVALID_REQUEST, PSN_SEQUENCE, REMOTE_ACCESS};
 use crate::attack::Case;
@@ -22,11 +23,14 @@ pub const MTU: u32 = 256;
 const RECEIVE: u32 = 1024;
 const MAX_MESSAGE: u32 = 1 << 31;
 const LOC_LEN_ERR: u32 = 1;
+/// READs that the peer of a victim may have outstanding.
+const OUTSTANDING: usize = 4;
 
-/// BTH and extended headers of the opcodes of RC without atomics, the only ones that are served.
+/// BTH and extended headers of the opcodes of RC. Of those that are not served nobody looks behind
+/// the BTH.
 pub fn headers_len(opcode: u8) -> Option<usize> {
     match opcode {
-        0x00..=0x02 | 0x04 | 0x07 | 0x08 | 0x0e => Some(12),
+        0x00..=0x02 | 0x04 | 0x07 | 0x08 | 0x0e | 0x13..=0x1f => Some(12),
         0x03 | 0x05 | 0x09 | 0x0d | 0x0f | 0x10 | 0x11 => Some(16),
         0x06 | 0x0a | 0x0c => Some(28),
         0x0b => Some(32),
@@ -34,7 +38,8 @@ pub fn headers_len(opcode: u8) -> Option<usize> {
     }
 }
 
-/// Why a packet of `total` bytes, ICRC included, has not the form of its opcode; or its bytes of payload.
+/// Why a packet of `total` bytes, ICRC included, has not the form of its opcode; or its bytes of
+/// payload.
 pub fn form(opcode: u8, version: u8, pad: usize, total: usize) -> Result<usize, &'static str> {
     const MALFORMED: &str = "drop_malformed";
     if total < 12 || version != 0 {
@@ -44,7 +49,8 @@ pub fn form(opcode: u8, version: u8, pad: usize, total: usize) -> Result<usize, 
     let padded = total.checked_sub(headers + 4).ok_or(MALFORMED)?;
     let payload = padded.checked_sub(pad).ok_or(MALFORMED)?;
     let bare = matches!(opcode, 0x0c | 0x11);
-    if padded % 4 != 0 || payload > 4096 || (bare && padded != 0) {
+    let is_long = payload > 4096 && opcode < 0x13;
+    if padded % 4 != 0 || is_long || (bare && padded != 0) {
         return Err(MALFORMED);
     }
     Ok(payload)
@@ -116,7 +122,10 @@ pub struct Model {
     /// Of the next packet in order, counted from the first of the connection.
     pub expected: i64,
     message: Message,
-    told: bool,
+    /// The newest packet behind a gap since the peer was asked for the expected one.
+    newest: Option<i64>,
+    /// READs that were accepted: where they begin, and their RETHs.
+    reads: Vec<(i64, (u64, u32, u32))>,
     taken: u32,
     state: State,
     answers: Vec<Answer>,
@@ -124,6 +133,7 @@ pub struct Model {
     writes: Vec<(&'static str, u64, u64)>,
 }
 
+const IGNORED: Fate = Fate::Received(&["ignored_request"]);
 const REFUSED: Fate = Fate::Received(&["refused_request"]);
 
 impl Model {
@@ -133,7 +143,8 @@ impl Model {
             rights: rights.clone(),
             expected: 0,
             message: Message::None,
-            told: false,
+            newest: None,
+            reads: Vec::new(),
             taken: 0,
             state: State::Rts,
             answers: Vec::new(),
@@ -173,29 +184,31 @@ impl Model {
             ahead
         };
         let sequence = self.expected + distance;
-        if sequence < 0 {
-            return Fate::Received(&["ignored_request"]);
+        // No peer sends what is so far from the expected packet.
+        if sequence < 0 || distance > 4096 {
+            return IGNORED;
         }
         if distance > 0 {
-            if !self.told {
-                self.told = true;
+            // A peer that begins again is asked again.
+            if self.newest.is_none_or(|newest| sequence <= newest) {
                 self.nak(self.expected, PSN_SEQUENCE);
             }
+            self.newest = Some(sequence);
             return Fate::Received(&["out_of_sequence"]);
         }
         if distance < 0 {
-            self.again(sequence, ib);
-            return Fate::Received(&["duplicate_request"]);
+            return self.again(sequence, ib);
         }
         let before = self.expected;
         let fate = match ib.opcode {
             0x00..=0x05 => self.send(ib),
             0x06..=0x0b => self.write(ib),
             0x0c => self.read(ib),
+            0x13..=0x1f => self.refuse(INVALID_REQUEST),
             _ => panic!("{:#x} is no request", ib.opcode),
         };
         if self.expected != before {
-            self.told = false;
+            self.newest = None;
         }
         fate
     }
@@ -214,7 +227,7 @@ impl Model {
     fn not_ready(&mut self) -> Fate {
         let psn = self.psn(self.expected);
         self.answers.push(Answer::Rnr { psn });
-        self.told = true;
+        self.newest = Some(self.expected);
         Fate::Received(&["rnr_nak_sent"])
     }
 
@@ -320,6 +333,7 @@ impl Model {
         if reth.2 != 0 && self.rights.range(true, reth).is_none() {
             return self.refuse(REMOTE_ACCESS);
         }
+        self.reads.push((self.expected, reth));
         self.expected = self.respond(self.expected, reth.2);
         ACCEPTED
     }
@@ -341,29 +355,47 @@ impl Model {
         start + i64::from(packets)
     }
 
-    /// A request comes again. Nothing is written twice; a READ is answered again, from memory that
-    /// the peer may read *now*, and not beyond the PSNs that it had.
+    /// A request comes again. Nothing is written twice; a READ is answered again if it is one of
+    /// the last that the peer may have outstanding, or a part of one: the same bytes at the same
+    /// PSNs, from memory that the peer may read *now*.
     ///
     /// A key that is no good any more is told to who asks, without harm to the connection: the
     /// packet may be an old one that the network brought twice.
-    fn again(&mut self, sequence: i64, ib: &Ib) {
+    fn again(&mut self, sequence: i64, ib: &Ib) -> Fate {
+        const AGAIN: Fate = Fate::Received(&["duplicate_request"]);
         if ib.opcode != 0x0c {
+            if self.expected - sequence > 65536 {
+                return IGNORED;
+            }
             let psn = self.psn(self.expected - 1);
             self.answers.push(Answer::Ack { psn });
-            return;
+            return AGAIN;
         }
         let Some(reth) = ib.reth else {
-            return;
+            return IGNORED;
         };
-        let end = sequence + i64::from(reth.2.div_ceil(MTU).max(1));
-        if !self.rights.rdma || reth.2 > MAX_MESSAGE || end > self.expected {
-            return;
+        let (va, rkey, len) = reth;
+        let newest = self.reads.iter().rev().take(OUTSTANDING);
+        let is_known = newest.into_iter().any(|&(start, (at, key, all))| {
+            let packets = i64::from(all.div_ceil(MTU).max(1));
+            let Ok(skipped) = u64::try_from(sequence - start) else {
+                return false;
+            };
+            let offset = skipped * u64::from(MTU);
+            sequence < start + packets
+                && (va, rkey) == (at + offset, key)
+                && offset + u64::from(len) <= all.into()
+                && (len != 0 || all == 0)
+        });
+        if !is_known {
+            return IGNORED;
         }
-        if reth.2 != 0 && self.rights.range(true, reth).is_none() {
+        if len != 0 && self.rights.range(true, reth).is_none() {
             self.nak(sequence, REMOTE_ACCESS);
-            return;
+        } else {
+            self.respond(sequence, len);
         }
-        self.respond(sequence, reth.2);
+        AGAIN
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What Ethernet, IP, UDP and the BTH can say that a peer would not: each around a WRITE that is otherwise perfect,
-//! so that it shows whether it was executed.
+//! What Ethernet, IP, UDP and the BTH can say that a peer would not: each around a WRITE that is
+//! otherwise perfect, so that it shows whether it was executed.
 
 use crate::answer::{Answer, INVALID_REQUEST};
 use crate::attack::{Attack, Case, Plan};
@@ -140,7 +140,8 @@ fn udp(odd: &mut Oddities) {
             o.udp_len = -len
         });
     }
-    // Headers 8 + 12 + 16, payload 8, ICRC 4: down to the RETH, to less than that, and to the UDP header.
+    // Headers 8 + 12 + 16, payload 8, ICRC 4: down to the RETH, to less than that, and to the UDP
+    // header.
     for len in [4, 8] {
         odd.outer("UDP length a word less", ICRC, move |o| o.udp_len = -len);
     }
@@ -229,20 +230,20 @@ fn ipv4(odd: &mut Oddities) {
         o.id = 0x7778;
         o.fragment = 0x0010;
     });
-    odd.add("in two fragments", ACCEPTED, |mut outer, ib| {
+    odd.add("in two fragments", IP_HEADER, |mut outer, ib| {
         outer.id = 0x4242;
         let mut frames = fragments4(&outer, &ib);
         let last = frames.remove(1);
-        vec![(frames.remove(0), Fate::Outside), (last, ACCEPTED)]
+        vec![(frames.remove(0), Fate::Outside), (last, IP_HEADER)]
     });
     odd.add(
         "in two fragments, the second first",
-        ACCEPTED,
+        IP_HEADER,
         |mut outer, ib| {
             outer.id = 0x4243;
             let mut frames = fragments4(&outer, &ib);
             let last = frames.remove(1);
-            vec![(last, Fate::Outside), (frames.remove(0), ACCEPTED)]
+            vec![(last, Fate::Outside), (frames.remove(0), IP_HEADER)]
         },
     );
     for (what, first) in [
@@ -299,18 +300,18 @@ fn ipv6(odd: &mut Oddities) {
     odd.outer("the first fragment alone", Fate::Outside, |o| {
         o.extension = Some((44, vec![17, 0, 0, 1, 0, 0, 0, 7]))
     });
-    odd.add("in two fragments", ACCEPTED, |outer, ib| {
+    odd.add("in two fragments", IP_HEADER, |outer, ib| {
         let mut frames = fragments6(&outer, &ib, 1);
         let last = frames.remove(1);
-        vec![(frames.remove(0), Fate::Outside), (last, ACCEPTED)]
+        vec![(frames.remove(0), Fate::Outside), (last, IP_HEADER)]
     });
     odd.add(
         "in two fragments, the second first",
-        ACCEPTED,
+        IP_HEADER,
         |outer, ib| {
             let mut frames = fragments6(&outer, &ib, 2);
             let last = frames.remove(1);
-            vec![(last, Fate::Outside), (frames.remove(0), ACCEPTED)]
+            vec![(last, Fate::Outside), (frames.remove(0), IP_HEADER)]
         },
     );
     odd.raw("version 4", Fate::Outside, |frame| frame[14] = 0x40);
@@ -389,7 +390,8 @@ fn transport_header(odd: &mut Oddities) {
     odd.ib("not migrated", ACCEPTED, |ib| ib.flags &= !0x40);
     odd.ib("solicited", ACCEPTED, |ib| ib.flags |= 0x80);
     for bits in [0x40, 0x80, 0x3f, 0xff] {
-        // The bits of congestion are no business of the ICRC, nor are the reserved ones beside them.
+        // The bits of congestion are no business of the ICRC, nor are the reserved ones beside
+        // them.
         odd.ib("FECN, BECN and reserved bits", ACCEPTED, move |ib| {
             ib.congestion = bits
         });
@@ -413,7 +415,8 @@ fn transport_header(odd: &mut Oddities) {
     );
 }
 
-/// More than a path MTU: a peer who does not keep to it is refused, and more than any MTU is no packet.
+/// More than a path MTU: a peer who does not keep to it is refused, and more than any MTU is no
+/// packet.
 fn jumbo(a: &mut Attack) -> Result<()> {
     let outer = Outer::new(&a.hosts);
     let plans = [257usize, 1024, 4092, 4093, 4096, 4097, 4100, 4200, 4380]

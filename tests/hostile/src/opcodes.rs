@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Every opcode, every length from nothing to the headers and 64 bytes, every pad count; to queue pairs
-//! of all kinds and to numbers that nobody has. Nothing of it is answered or executed.
+//! Every opcode, every length from nothing to the headers and 64 bytes, every pad count; to queue
+//! pairs of all kinds and to numbers that nobody has. Nothing of it is answered or executed.
 
 use crate::attack::Attack;
 use crate::counters::Fate;
@@ -32,7 +32,8 @@ fn frame(outer: &Outer, opcode: u8, pad: u8, (qpn, psn): (u32, u32), total: usiz
     outer.frame(&bytes)
 }
 
-/// Every opcode and every length, with these pad counts; of long packets in a hurry only those of whole words.
+/// Every opcode and every length, with these pad counts; of long packets in a hurry only those of
+/// whole words.
 fn every(
     short: bool,
     pads: &[u8],

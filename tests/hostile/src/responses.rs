@@ -29,7 +29,8 @@ const REM_INV_REQ: u32 = 9;
 const REM_ACCESS: u32 = 10;
 const REM_OP: u32 = 11;
 
-/// A forged packet: opcode, distance of its PSN from the first that is outstanding, syndrome, payload.
+/// A forged packet: opcode, distance of its PSN from the first that is outstanding, syndrome,
+/// payload.
 #[derive(Clone, Copy)]
 struct Forged(u8, i64, u8, usize, Fate);
 
@@ -156,7 +157,8 @@ fn to_sends(a: &mut Attack) -> Vec<Plan> {
             add(name, vec![ack(at, syndrome, FATAL)], done(status));
         }
         for opcode in 0x0d..=0x10 {
-            // No READ is outstanding, so nobody can have answered one: the peer is not to be trusted any more.
+            // No READ is outstanding, so nobody can have answered one: the peer is not to be
+            // trusted any more.
             let name = format!("READ response {opcode:#x} at {at}");
             add(
                 name,
@@ -263,7 +265,8 @@ fn to_reads(a: &mut Attack) -> Vec<Plan> {
         let forged = vec![ack(at, 0x62, FATAL)];
         plans.push(plan(&hosts, "read", what, forged, done(REM_ACCESS)));
     }
-    // The AETH of a READ response is an ACK (IBTA 9.7.5.1.6): with a NAK the packet contradicts itself.
+    // The AETH of a READ response is an ACK (IBTA 9.7.5.1.6): with a NAK the packet contradicts
+    // itself.
     for syndrome in [0x20, 0x40, 0x60, 0x62, 0x80, 0xff] {
         let what = format!("first with syndrome {syndrome:#x}");
         let forged = vec![Forged(0x0d, 0, syndrome, 256, MALFORMED)];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The victim's side of the conversation: `hostile_victim` does what is asked and tells what it sees.
+//! The victim's side of the conversation: `hostile_victim` does what is asked and tells what it
+//! sees.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};

@@ -10,12 +10,16 @@
 use super::frame::{answer_of, content_of, Content, Frame};
 use super::memory::{Env, Memory};
 use super::network::US;
-use super::plan::{Plan, UNTOUCHED};
+use super::plan::{Kinds, Plan, UNTOUCHED};
 use super::scenario::{Scenario, Side};
 use ferroce_core::transport::completion::{RecvCompletion, RecvOp, SendCompletion, Status};
-use ferroce_core::transport::config::{Mtu, RequesterConfig, ResponderConfig};
-use ferroce_core::transport::requester::{Progress, PushError, Requester, SendSlot};
-use ferroce_core::transport::responder::{DropReason, Fatal, Responder, ResponderEnv, TakeReceive};
+use ferroce_core::transport::message::Mtu;
+use ferroce_core::transport::operation::Arguments;
+use ferroce_core::transport::reliable::config::{RequesterConfig, ResponderConfig};
+use ferroce_core::transport::reliable::requester::{Progress, PushError, Requester, SendSlot};
+use ferroce_core::transport::reliable::responder::{
+    DropReason, Fatal, Resource, Responder, ResponderEnv, TakeReceive,
+};
 use ferroce_core::transport::segment::{ReadSegment, RequestSegment, Response};
 use ferroce_core::wire::headers::ack_timeout_ns;
 use ferroce_core::wire::psn::Psn;
@@ -64,7 +68,7 @@ pub struct Endpoint {
     /// The sending half.
     pub requester: Requester<Vec<SendSlot>>,
     /// The receiving half.
-    pub responder: Responder,
+    pub responder: Responder<Vec<Resource>>,
     /// Its user's memory.
     pub memory: Memory,
     /// Where it is in its life.
@@ -77,6 +81,8 @@ pub struct Endpoint {
     gone: Vec<bool>,
     /// Which request a slot of the send queue holds.
     slots: Vec<usize>,
+    /// What the extended headers of the requests are filled from.
+    arguments: Vec<Arguments>,
     /// How many requests were pushed.
     pub pushed: usize,
     /// What the responder died of.
@@ -91,6 +97,7 @@ pub struct Endpoint {
     pub recv_worker: Option<u64>,
     /// What the requester had counted in earlier lives.
     timeouts_before: u64,
+    probes_before: u64,
     /// Segments that found the device full.
     pub stuck: u64,
     /// What left and was not fetched.
@@ -118,13 +125,14 @@ impl Endpoint {
             peer_psn: scenario.sides[1 - side].first_psn,
             dice: Dice::of(&[scenario.seed, 0x7175 + side as u64]),
             requester: Requester::new(vec![SendSlot::default(); entries]),
-            responder: Responder::new(),
+            responder: Responder::new(vec![Resource::default(); 128]),
             memory: Memory::new(plan),
             state: State::Init,
             sent: Vec::new(),
             buffers: buffers.collect(),
             gone: plan.messages.iter().map(|m| m.work.gone).collect(),
             slots: vec![0; entries],
+            arguments: Vec::new(),
             pushed: 0,
             fatal: None,
             failing: false,
@@ -132,6 +140,7 @@ impl Endpoint {
             send_worker: None,
             recv_worker: None,
             timeouts_before: 0,
+            probes_before: 0,
             stuck: 0,
             out: Vec::new(),
             violation: None,
@@ -145,6 +154,7 @@ impl Endpoint {
             self.requester = before.requester;
             self.requester.reset();
             self.timeouts_before = self.requester.counters().timeouts;
+            self.probes_before = self.requester.counters().tail_probes;
         }
         self.responder = before.responder;
         self.responder.reset();
@@ -181,6 +191,11 @@ impl Endpoint {
         self.requester.counters().timeouts - self.timeouts_before
     }
 
+    /// How many tail-loss probes it sent in this life.
+    pub fn probes(&self) -> u64 {
+        self.requester.counters().tail_probes - self.probes_before
+    }
+
     /// Whether packets of the peer are looked at.
     pub fn serves(&self) -> bool {
         matches!(self.state, State::Rtr | State::Rts | State::Sqd)
@@ -210,6 +225,7 @@ impl Endpoint {
     pub fn post_send(&mut self, plan: &Plan) {
         let index = self.pushed;
         let request = plan.messages[index].request;
+        self.arguments.push(plan.messages[index].arguments);
         self.pushed += 1;
         let entries = self.slots.len();
         self.slots[self.requester.pushed() as usize % entries] = index;
@@ -270,10 +286,10 @@ impl Endpoint {
                     self.answer(now);
                 }
             }
-            Content::Acknowledge(psn, syndrome) if self.sends() => {
+            Content::Acknowledge(psn, aeth) if self.sends() => {
                 let sent = &mut self.sent;
                 let sink = &mut |done| sent.push(done);
-                let progress = self.requester.on_acknowledge(*psn, *syndrome, now, sink);
+                let progress = self.requester.on_acknowledge(*psn, *aeth, now, sink);
                 self.proceed(progress, now);
                 dropped = None;
             }
@@ -390,11 +406,7 @@ impl Endpoint {
             self.arm();
             return;
         }
-        let before = self.out.len();
         self.advance(now);
-        if !progress.more && self.out[before..].iter().any(|o| o.segment.is_some()) {
-            self.forbid("there was more to send than the progress said".into());
-        }
     }
 
     /// Sends what may be sent, within the budget.
@@ -406,9 +418,11 @@ impl Endpoint {
                 return;
             };
             if self.dice.percent(self.config.stuck) {
-                self.requester.unsend(&segment);
+                // The kernel says so, and has nobody call when there is room again.
+                self.requester.unsend(&segment, now);
                 self.stuck += 1;
-                break;
+                self.arm();
+                return;
             }
             self.send(&segment);
         }
@@ -439,8 +453,9 @@ impl Endpoint {
         let Some(payload) = self.buffers[index].get(range) else {
             return self.forbid(format!("{segment:?} is not in the message"));
         };
-        let content = content_of(segment, payload);
-        let frame = Frame::request(self.side, segment, payload);
+        let arguments = &self.arguments[index];
+        let content = content_of(segment, arguments, payload);
+        let frame = Frame::request(self.side, segment, arguments, payload);
         self.out.push(Outgoing {
             segment: Some(*segment),
             content,

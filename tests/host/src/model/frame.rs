@@ -6,10 +6,11 @@
 //! Computing an ICRC is most of the work of sending a packet. So a packet gets its own only when
 //! the network is about to change it, which gives the same answers: what was not changed is whole.
 
+use crate::ip::ipv4;
+use ferroce_core::transport::operation::Arguments;
 use ferroce_core::transport::segment::{IncomingRequest, ReadSegment, RequestSegment, Response};
-use ferroce_core::wire::headers::AethSyndrome;
+use ferroce_core::wire::headers::{Aeth, AethSyndrome};
 use ferroce_core::wire::icrc::{finish, is_plain_ipv4, masked_prefix_v4, Crc32, SoftCrc32, SEED};
-use ferroce_core::wire::ip::{Ipv4, Udp};
 use ferroce_core::wire::packet::{pad_for, parse, Headers};
 use ferroce_core::wire::psn::Psn;
 use ferroce_core::wire::ICRC_LEN;
@@ -20,7 +21,7 @@ pub enum Content {
     /// A request and its payload.
     Request(IncomingRequest, Vec<u8>),
     /// An acknowledge packet.
-    Acknowledge(Psn, AethSyndrome),
+    Acknowledge(Psn, Aeth),
     /// A READ response and its payload.
     Read(ReadSegment, Vec<u8>),
 }
@@ -44,6 +45,14 @@ impl Content {
         }
     }
 
+    /// What an acknowledge packet says.
+    pub fn syndrome(&self) -> Option<AethSyndrome> {
+        match self {
+            Content::Acknowledge(_, aeth) => Some(aeth.syndrome()),
+            Content::Request(..) | Content::Read(..) => None,
+        }
+    }
+
     /// Whether it is a request.
     pub fn is_request(&self) -> bool {
         matches!(self, Content::Request(..))
@@ -58,14 +67,17 @@ const IP: usize = 20;
 const UDP: usize = 8;
 
 /// What a request segment says.
-pub fn content_of(segment: &RequestSegment, payload: &[u8]) -> Content {
-    Content::Request(IncomingRequest::from(segment), payload.to_vec())
+pub fn content_of(segment: &RequestSegment, arguments: &Arguments, payload: &[u8]) -> Content {
+    let extension = segment.extension(|| *arguments);
+    Content::Request(IncomingRequest::local(segment, extension), payload.to_vec())
 }
 
 /// What a response says.
 pub fn answer_of(response: &Response, payload: &[u8]) -> Content {
     match response {
-        Response::Acknowledge { psn, syndrome, .. } => Content::Acknowledge(*psn, *syndrome),
+        Response::Acknowledge { psn, syndrome, msn } => {
+            Content::Acknowledge(*psn, Aeth::new(*syndrome, *msn))
+        }
         Response::ReadResponse { segment, .. } => Content::Read(*segment, payload.to_vec()),
     }
 }
@@ -86,15 +98,19 @@ pub enum Frame {
 
 impl Frame {
     /// A request that leaves `side`.
-    pub fn request(side: usize, segment: &RequestSegment, payload: &[u8]) -> Self {
+    pub fn request(
+        side: usize,
+        segment: &RequestSegment,
+        arguments: &Arguments,
+        payload: &[u8],
+    ) -> Self {
         if segment.span != 1 {
-            return Frame::Segment(content_of(segment, payload));
+            return Frame::Segment(content_of(segment, arguments, payload));
         }
-        let mut headers = Headers::new(segment.opcode(), QPN[1 - side], segment.psn);
+        let mut headers = Headers::new(segment.opcode, QPN[1 - side], segment.psn);
         headers.ack_req = segment.ack_req;
         headers.solicited = segment.solicited;
-        headers.imm = segment.imm;
-        headers.reth = segment.reth;
+        headers.extension = segment.extension(|| *arguments);
         Self::packet(side, headers, payload)
     }
 
@@ -106,18 +122,14 @@ impl Frame {
             }
         }
         let mut headers = Headers::new(response.opcode(), QPN[1 - side], response.psn());
-        headers.aeth = response.aeth();
+        headers.extension = response.extension();
         Self::packet(side, headers, payload)
     }
 
     fn packet(side: usize, mut headers: Headers, payload: &[u8]) -> Self {
         headers.pad = pad_for(payload.len());
         let transport = headers.headers_len() + payload.len() + usize::from(headers.pad) + ICRC_LEN;
-        let mut bytes = Vec::with_capacity(IP + UDP + transport);
-        let (from, to) = (ADDRESS[side], ADDRESS[1 - side]);
-        let ip = Ipv4::udp(from, to, 0, 64, (UDP + transport) as u16).expect("not that long");
-        bytes.extend_from_slice(&ip.to_bytes());
-        bytes.extend_from_slice(&Udp::roce(PORT, transport).unwrap().to_bytes());
+        let mut bytes = ipv4(ADDRESS[side], ADDRESS[1 - side], 0, 64, PORT, transport);
         let mut head = [0; 64];
         let len = headers.emit(&mut head).expect("the headers fit the opcode");
         bytes.extend_from_slice(&head[..len]);
@@ -161,7 +173,7 @@ impl Frame {
         if let Some(segment) = ReadSegment::from_packet(&packet) {
             return Some(Content::Read(segment, payload));
         }
-        Some(Content::Acknowledge(packet.psn, packet.aeth?.syndrome))
+        Some(Content::Acknowledge(packet.psn, packet.extension.aeth()?))
     }
 }
 

@@ -6,7 +6,9 @@
 use super::plan::{Plan, PlannedReceive, BASE, RKEY, UNTOUCHED};
 use super::scenario::Fault;
 use ferroce_core::transport::completion::{RecvCompletion, Status};
-use ferroce_core::transport::responder::{AccessError, RemoteAccess, ResponderEnv, TakeReceive};
+use ferroce_core::transport::reliable::responder::{
+    AccessError, RemoteAccess, ResponderEnv, TakeReceive,
+};
 
 /// A receive that completed.
 #[derive(Clone, Debug)]
@@ -71,7 +73,8 @@ impl Memory {
         }
     }
 
-    /// Memory of a region of so many bytes, without a plan: receives are posted with [`Self::post`].
+    /// Memory of a region of so many bytes, without a plan: receives are posted with
+    /// [`Self::post`].
     pub fn unplanned(region: usize) -> Self {
         Self::new(&Plan {
             messages: Vec::new(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The model network: two QPs of the pure transport, a clock, and a network between them that does its
-//! worst, all of it decided by one value, the [`Scenario`].
+//! The model network: two QPs of the pure transport, a clock, and a network between them that does
+//! its worst, all of it decided by one value, the [`Scenario`].
 //!
 //! ```text
 //!    Scenario ---> Plan: what must be seen                      strategy: any scenario

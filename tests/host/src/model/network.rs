@@ -214,6 +214,7 @@ impl Network {
         let Flight {
             to,
             serial,
+            original,
             harmed,
             content: sent,
             frame,
@@ -234,7 +235,8 @@ impl Network {
                 }
             }
         }
-        let is_late = serial < *arrived;
+        // A copy comes when the receiver is further on, which it may take for a new beginning.
+        let is_late = serial < *arrived || !original;
         if is_early || is_late {
             out_of_order.push((sent.clone(), is_late));
         }

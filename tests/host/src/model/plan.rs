@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! What the requests of one side are, worked out before the run: their PSNs, their data, and where
-//! it must show up. It is what the run is measured against, so it knows nothing of the code under test
-//! but the types of its interface.
+//! it must show up. It is what the run is measured against, so it knows nothing of the code under
+//! test but the types of its interface.
 
 use super::dice::Dice;
 use super::scenario::{Fault, Place, Scenario, Side, Work};
-use ferroce_core::transport::completion::SendOp;
-use ferroce_core::transport::requester::SendRequest;
+use ferroce_core::transport::operation::{Arguments, Operation};
+use ferroce_core::transport::reliable::requester::SendRequest;
 
 /// Length of [`Place::Cell`]: some packets and a rest.
 pub const CELL: usize = 2 * 4096 + 5;
@@ -17,6 +17,24 @@ pub const RKEY: u32 = 0x0bee_f000;
 pub const BASE: u64 = 0x7f00_1234_5000;
 /// Bytes between places, where nobody may write.
 const GUARD: usize = 8;
+/// What the tests want to know of an operation.
+pub trait Kinds {
+    /// Whether data comes back instead of going out.
+    fn is_read(&self) -> bool;
+    /// Whether remote memory is addressed.
+    fn is_rdma(&self) -> bool;
+}
+
+impl Kinds for Operation {
+    fn is_read(&self) -> bool {
+        *self == Operation::Read
+    }
+
+    fn is_rdma(&self) -> bool {
+        !matches!(self, Operation::Send | Operation::SendImm)
+    }
+}
+
 /// What memory holds that nobody wrote.
 pub const UNTOUCHED: u8 = 0xee;
 
@@ -25,6 +43,8 @@ pub const UNTOUCHED: u8 = 0xee;
 pub struct Message {
     /// The work request, as the transport sees it.
     pub request: SendRequest,
+    /// What its extended headers are filled from.
+    pub arguments: Arguments,
     /// As the scenario has it.
     pub work: Work,
     /// How many PSNs come before it.
@@ -80,13 +100,13 @@ impl Message {
     fn takes_receive(&self) -> bool {
         matches!(
             self.request.op,
-            SendOp::Send | SendOp::SendImm | SendOp::WriteImm
+            Operation::Send | Operation::SendImm | Operation::WriteImm
         )
     }
 
     /// Whether it writes to the peer's region.
     pub fn is_write(&self) -> bool {
-        matches!(self.request.op, SendOp::Write | SendOp::WriteImm)
+        matches!(self.request.op, Operation::Write | Operation::WriteImm)
     }
 }
 
@@ -102,14 +122,16 @@ fn message(index: usize, work: &Work, mtu: u32) -> Message {
     Message {
         request: SendRequest {
             wr_id: index as u64,
-            remote_addr: 0,
             length: len as u32,
-            rkey: RKEY,
-            imm: (index as u32).wrapping_mul(0x0101_0101).to_be_bytes(),
             op: work.op,
             signaled: work.signaled,
             fence: work.fence,
             solicited: work.solicited,
+        },
+        arguments: Arguments {
+            remote_addr: 0,
+            rkey: RKEY,
+            imm: (index as u32).wrapping_mul(0x0101_0101).to_be_bytes(),
         },
         work: work.clone(),
         first: 0,
@@ -202,15 +224,15 @@ fn requests(scenario: &Scenario, side: usize) -> (Vec<Message>, Vec<u8>) {
                 at
             }
         };
-        message.request.remote_addr = BASE + offset as u64;
+        message.arguments.remote_addr = BASE + offset as u64;
         match message.work.place {
             Place::Own | Place::Cell => message.offset = Some(offset),
-            Place::WrongKey => message.request.rkey ^= 1 << dice.below(32),
+            Place::WrongKey => message.arguments.rkey ^= 1 << dice.below(32),
             Place::Wraps => {
                 // The last byte is beyond the end; a message of one byte stands at the very end.
-                message.request.remote_addr = u64::MAX - dice.below(len as u64 / 2 + 1);
+                message.arguments.remote_addr = u64::MAX - dice.below(len as u64 / 2 + 1);
             }
-            Place::Outside => message.request.remote_addr = BASE - 1 - dice.below(4096),
+            Place::Outside => message.arguments.remote_addr = BASE - 1 - dice.below(4096),
         }
         if message.is_write() && message.offset.is_some() {
             written += len as u64;
@@ -225,7 +247,7 @@ fn requests(scenario: &Scenario, side: usize) -> (Vec<Message>, Vec<u8>) {
         if is_outside && len > 1 && message.request.wr_id % 2 == 0 {
             let mut dice = Dice::of(&[scenario.seed, side as u64, message.request.wr_id, 2]);
             let inside = 1 + dice.below((len - 1).min(region.len() as u64));
-            message.request.remote_addr = end - inside;
+            message.arguments.remote_addr = end - inside;
         }
     }
     // Each message knows what was written up to it, also one that does not write.
@@ -246,7 +268,7 @@ fn receives(side: &Side, peer: &[Message]) -> Vec<PlannedReceive> {
         .map(|n| {
             let fault = side.receives.get(n).map_or(Fault::None(0), |r| r.fault);
             let len = taking.get(n).map_or(0, |message| {
-                if message.request.op == SendOp::WriteImm {
+                if message.request.op == Operation::WriteImm {
                     0
                 } else {
                     message.data.len()

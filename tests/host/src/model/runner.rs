@@ -3,11 +3,12 @@
 //! Many random runs of a property, each from a seed of its own, which is all that it takes to see
 //! it again.
 //!
-//! Proptest makes the values and shrinks them. What is added is that a run has a short name that is printed
-//! when it fails, and that the runs of the past that failed come first:
+//! Proptest makes the values and shrinks them. What is added is that a run has a short name that is
+//! printed when it fails, and that the runs of the past that failed come first:
 //!
 //! | variable | |
 //! |---|---|
+//! | `FERROCE_FRESH=77` | after the usual runs half as many others, which this number stands for |
 //! | `FERROCE_MODEL_RUNS=1000000` | so many runs of all properties together, others each time |
 //! | `FERROCE_MODEL_SEED=name:1f2e` | this run of this property, and no other |
 //! | `FERROCE_MODEL_TRACE=1` | tell what happens in the run that failed |
@@ -25,6 +26,9 @@ use std::sync::Once;
 /// Runs of all properties together, if nobody says otherwise.
 const RUNS: u64 = 40_000;
 
+/// Those that `FERROCE_FRESH` adds.
+const FRESH_RUNS: u64 = 20_000;
+
 /// What failed once: `property:seed`, one a line.
 const PAST: &str = include_str!("../../regressions.txt");
 
@@ -37,7 +41,8 @@ thread_local! {
 ///
 /// # Panics
 ///
-/// If one fails: with what is wrong, the smallest value found that shows it, and how to see it again.
+/// If one fails: with what is wrong, the smallest value found that shows it, and how to see it
+/// again.
 pub fn explore<S: Strategy>(
     name: &str,
     percent: u64,
@@ -63,21 +68,32 @@ pub fn explore<S: Strategy>(
             _ => {}
         }
     }
-    // A change is judged by the same runs as the last one; who asks for a number gets others each time.
-    let (runs, first) = match std::env::var("FERROCE_MODEL_RUNS") {
-        Ok(runs) => (
-            runs.parse().expect("FERROCE_MODEL_RUNS is a number"),
-            RandomState::new().hash_one(name),
-        ),
-        Err(_) => (
-            RUNS,
-            name.bytes().fold(0, |sum, byte| sum * 31 + u64::from(byte)),
-        ),
+    let mut number = 0;
+    let mut runs = |runs: u64, first: u64| {
+        let mut seeds = Dice::of(&[first]);
+        for _ in 0..(runs * percent).div_ceil(100) {
+            number += 1;
+            run(name, seeds.throw(), number, &strategy, &test);
+        }
     };
-    let mut seeds = Dice::of(&[first]);
-    for number in 1..=(runs * percent).div_ceil(100) {
-        run(name, seeds.throw(), number, &strategy, &test);
+    if let Some(wanted) = variable("FERROCE_MODEL_RUNS") {
+        return runs(wanted, RandomState::new().hash_one(name));
     }
+    // A change is judged by the same runs as the last one, and by some that nobody has seen yet.
+    let own = name.bytes().fold(0, |sum, byte| sum * 31 + u64::from(byte));
+    runs(RUNS, own);
+    if let Some(fresh) = variable("FERROCE_FRESH") {
+        runs(FRESH_RUNS, Dice::of(&[own, fresh]).throw());
+    }
+}
+
+/// The number that a variable of the environment has.
+fn variable(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is a number")),
+    )
 }
 
 fn parse(seed: &str) -> u64 {

@@ -2,7 +2,7 @@
 
 //! What a run is made of, as data: nothing else decides what happens in it.
 
-use ferroce_core::transport::completion::SendOp;
+use ferroce_core::transport::operation::Operation;
 use std::fmt;
 
 /// Everything about a run.
@@ -71,7 +71,7 @@ pub struct Work {
     /// Microseconds since the one before it was due.
     pub gap: u16,
     /// What it does.
-    pub op: SendOp,
+    pub op: Operation,
     /// Its length: so many packets.
     pub packets: u16,
     /// Its length: and so many bytes more, or less.
@@ -226,7 +226,7 @@ impl Side {
 
 impl Work {
     /// A signaled request of a number of packets and some bytes.
-    pub fn new(op: SendOp, packets: u16, bytes: i16) -> Self {
+    pub fn new(op: Operation, packets: u16, bytes: i16) -> Self {
         Self {
             gap: 0,
             op,
@@ -285,7 +285,7 @@ show_what_differs!(
     allow_write send_log recv_log budget stuck rtr_at rts_after work receives starve
 );
 show_what_differs!(
-    Work, Work::new(SendOp::Send, 0, 0), "Work::new(SendOp::Send, 0, 0)",
+    Work, Work::new(Operation::Send, 0, 0), "Work::new(Operation::Send, 0, 0)",
     gap op packets bytes signaled fence solicited gone place
 );
 show_what_differs!(

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Any scenario, for proptest. What comes first in a choice is the simplest, which is where a failure
-//! shrinks to; seeds do not shrink.
+//! Any scenario, for proptest. What comes first in a choice is the simplest, which is where a
+//! failure shrinks to; seeds do not shrink.
 
 use super::scenario::{Blackout, Event, Fault, Link, Place, Receive, Scenario, Side, What, Work};
-use ferroce_core::transport::completion::SendOp;
+use ferroce_core::transport::operation::Operation;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -64,13 +64,13 @@ prop_compose! {
 }
 
 /// Any operation.
-pub fn op() -> impl Strategy<Value = SendOp> {
+pub fn op() -> impl Strategy<Value = Operation> {
     prop_oneof![
-        Just(SendOp::Send),
-        Just(SendOp::Write),
-        Just(SendOp::Read),
-        Just(SendOp::SendImm),
-        Just(SendOp::WriteImm),
+        Just(Operation::Send),
+        Just(Operation::Write),
+        Just(Operation::Read),
+        Just(Operation::SendImm),
+        Just(Operation::WriteImm),
     ]
 }
 

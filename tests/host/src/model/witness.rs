@@ -9,24 +9,40 @@
 //! - it does not lose patience sooner than the timeout after the last answer, or after it sent that
 //!   packet last;
 //! - it does so `retry_cnt` times, not more; a request that ends with RETRY_EXC had all of them;
+//! - half of these, and one, at most because the responder said so, if there is an ACK timeout;
 //! - an RNR NAK is obeyed for as long as it says, `rnr_retry` times, not more and not less;
 //! - a fence holds until the READs before it are complete, and never more READs are outstanding
 //!   than permitted;
+//! - a tail-loss probe is the last packet in flight, of a READ the request for what is missing of its
+//!   last piece, after a millisecond of silence, one a flight;
+//! - a READ is asked for when the largest window has room for its responses, or alone;
 //! - in SQD nothing new begins.
 //!
-//! What a responder must say about gaps is in `world`: of each one, and once.
+//! What a responder must say about gaps is in `world`.
 
 use super::frame::Content;
-use super::plan::{Message, Plan};
+use super::plan::{Kinds, Message, Plan};
 use super::scenario::{Scenario, Side};
-use ferroce_core::transport::completion::{SendOp, Status};
-use ferroce_core::transport::requester::READ_PIECE;
-use ferroce_core::transport::segment::{Kind, RequestSegment};
+use ferroce_core::transport::completion::Status;
+use ferroce_core::transport::operation::Operation;
+use ferroce_core::transport::reliable::requester::READ_PIECE;
+use ferroce_core::transport::segment::RequestSegment;
 use ferroce_core::wire::headers::{ack_timeout_ns, rnr_delay_ns, AethSyndrome};
+use ferroce_core::wire::opcode::{Kind, Opcode};
 use ferroce_core::wire::psn::Psn;
 
 /// Nanoseconds in which everything that was on its way has arrived.
 const ROUND_TRIP: u64 = 1_000_000;
+
+/// No window of packets is larger.
+const LARGEST_WINDOW: u64 = 1024;
+
+/// Nanoseconds without an answer before the sender may ask about it.
+const SHORTEST_SILENCE: u64 = 1_000_000;
+
+fn is_read_request(opcode: Opcode) -> bool {
+    opcode == Opcode::RcReadRequest
+}
 
 /// What a witness must know of the QP beside it.
 #[derive(Clone, Copy, Debug)]
@@ -39,10 +55,12 @@ pub struct Standing {
     pub pushed: usize,
     /// How often the ACK timeout ran out.
     pub timeouts: u64,
+    /// How many tail-loss probes it sent.
+    pub probes: u64,
     /// It is in SQD.
     pub draining: bool,
-    /// Local memory is, or may be, gone, or a request was malformed: then the sender may repeat what
-    /// is before it, to ask about it.
+    /// Local memory is, or may be, gone, or a request was malformed: then the sender may repeat
+    /// what is before it, to ask about it.
     pub local_trouble: bool,
 }
 
@@ -59,16 +77,22 @@ pub struct Witness {
     sent: u64,
     /// Where the sender is: the end of what was sent last, or where an RNR NAK put it.
     cursor: u64,
-    /// The newest packet that the network lost since the sender went back.
-    failed: Option<u64>,
-    /// Packets that came out of order, or answer a READ and were lost, and when. The peer may still take one of them, also after the
-    /// sender went back, and miss the next: so each is a reason by itself, while it is not
-    /// acknowledged or what the peer said about it may still be on its way.
+    /// Packets that the network lost, and when, since the sender went back; and those of a later
+    /// sending than the one for which it did.
+    losses: Vec<(u64, u64)>,
+    /// Packets that came out of order, or answer a READ and were lost, and when. The peer may still
+    /// take one of them, also after the sender went back, and miss the next: so each is a reason by
+    /// itself, while it is not acknowledged or what the peer said about it may still be on its way.
     disordered: Vec<(u64, u64)>,
     /// How often the sender went back to `una` for a failure.
     pub retries: u32,
+    /// How many of them were for what the responder said, and not for the ACK timeout.
+    reports: u32,
     /// One of them may have been no retry, but a question.
     unsure: bool,
+    /// The sender may have decided to go back before `una` was the oldest packet, and have been held
+    /// up since: what it then repeats cost it a retry of an earlier packet.
+    decided: bool,
     /// How often `una` was refused by an RNR NAK, each after it had been sent.
     pub refusals: u32,
     /// `una` was sent and not refused since.
@@ -79,6 +103,10 @@ pub struct Witness {
     since: u64,
     /// The timeouts known so far.
     timeouts: u64,
+    /// The probes known so far.
+    pub probes: u64,
+    /// A probe was sent since `una` moved, anything new was sent, or the sender went back.
+    probed: bool,
     /// When SQD was complete.
     pub drained: bool,
     /// How often the network failed.
@@ -98,15 +126,19 @@ impl Witness {
             una: 0,
             sent: 0,
             cursor: 0,
-            failed: None,
+            losses: Vec::new(),
             disordered: Vec::new(),
             retries: 0,
+            reports: 0,
             unsure: false,
+            decided: false,
             refusals: 0,
             asked: false,
             quiet_until: 0,
             since: 0,
             timeouts: 0,
+            probes: 0,
+            probed: false,
             drained: false,
             failures: 0,
             violation: None,
@@ -125,7 +157,7 @@ impl Witness {
 
     /// The last packet that something stands for.
     fn last_of(&self, content: &Content) -> u64 {
-        if matches!(content, Content::Request(request, _) if request.kind == Kind::ReadRequest) {
+        if matches!(content, Content::Request(request, _) if is_read_request(request.opcode)) {
             // All its answers, wherever they end.
             return u64::MAX;
         }
@@ -138,18 +170,18 @@ impl Witness {
         self.failures += 1;
         let last = self.last_of(content);
         if matches!(content, Content::Read(..)) {
-            // A READ that the network doubled is answered twice, and what was lost of the one answer
-            // is missed even if the other has it.
+            // A READ that the network doubled is answered twice, and what was lost of the one
+            // answer is missed even if the other has it.
             self.disordered.push((last, now));
         } else {
-            self.failed = self.failed.max(Some(last));
+            self.losses.push((last, now));
         }
     }
 
     /// The peer went to ERR or is gone: what it had not answered is lost.
     pub fn peer_fell_silent(&mut self) {
         self.failures += 1;
-        self.failed = Some(u64::MAX);
+        self.losses.push((u64::MAX, 0));
     }
 
     /// Something arrives before what was sent before it, or `late`: after what was sent after it.
@@ -177,7 +209,7 @@ impl Witness {
         };
         let sequence = sequence as u64;
         let read_end = (sequence - message.first) / u64::from(READ_PIECE) + 1;
-        let psns = if segment.kind == Kind::ReadRequest {
+        let psns = if is_read_request(segment.opcode) {
             let piece_end = message.first + read_end * u64::from(READ_PIECE);
             piece_end.min(message.end()) - sequence
         } else {
@@ -189,11 +221,28 @@ impl Witness {
         if at.now < self.quiet_until {
             self.forbid(format!("{segment:?} was sent in an RNR wait"));
         }
+        let is_last = sequence + psns == self.cursor || at.local_trouble || self.loose;
+        let is_probe = if is_read_request(segment.opcode) {
+            let piece = message.first + (read_end - 1) * u64::from(READ_PIECE);
+            sequence == piece.max(self.una)
+        } else {
+            psns == 1
+        };
+        if self.probes < at.probes && is_last && is_probe {
+            return self.probes(at);
+        }
+        self.probed = false;
+        if is_read_request(segment.opcode)
+            && sequence > self.una
+            && sequence + psns > self.una + LARGEST_WINDOW
+        {
+            self.forbid(format!("{segment:?} has no room for its responses"));
+        }
         if sequence >= self.sent {
             self.begins(plan, message, segment, at);
         }
         if sequence < self.cursor {
-            self.goes_back(sequence, psns, at);
+            self.goes_back(sequence, psns, message.request.op.is_read(), at);
         } else if sequence > self.cursor && sequence != self.una {
             self.forbid(format!("{segment:?} leaves packets out"));
         }
@@ -203,6 +252,18 @@ impl Witness {
         }
         self.cursor = sequence + psns;
         self.sent = self.sent.max(self.cursor);
+    }
+
+    /// The sender sends the last packet again, to learn what the peer has.
+    fn probes(&mut self, at: Standing) {
+        self.probes += 1;
+        let too_soon = at.now < self.since + SHORTEST_SILENCE;
+        if (std::mem::replace(&mut self.probed, true) || too_soon)
+            && !self.loose
+            && !at.local_trouble
+        {
+            self.forbid("a probe too many, or too soon".into());
+        }
     }
 
     /// Each field of a segment follows from its place in its message.
@@ -223,37 +284,36 @@ impl Witness {
         check(sequence + psns <= message.end(), "beyond its message")?;
         check(u64::from(segment.offset) == begin, "wrong offset")?;
         let kind = match request.op {
-            SendOp::Send | SendOp::SendImm => Kind::Send,
-            SendOp::Write | SendOp::WriteImm => Kind::Write,
-            SendOp::Read => Kind::ReadRequest,
+            Operation::Send | Operation::SendImm => Kind::Send,
+            Operation::Write | Operation::WriteImm => Kind::Write,
+            Operation::Read => Kind::ReadRequest,
         };
-        check(segment.kind == kind, "wrong kind")?;
+        let info = segment.opcode.info();
+        check(info.kind == kind, "wrong kind")?;
+        let extension = segment.extension(|| message.arguments);
         let wants_reth = kind == Kind::ReadRequest || (kind == Kind::Write && first);
-        check(segment.reth.is_some() == wants_reth, "RETH or none")?;
-        if let Some(reth) = segment.reth {
+        check(extension.reth().is_some() == wants_reth, "RETH or none")?;
+        if let Some(reth) = extension.reth() {
             let len = if kind == Kind::ReadRequest {
                 end - begin
             } else {
                 u64::from(request.length)
             };
             check(
-                reth.va == request.remote_addr.wrapping_add(begin)
-                    && reth.rkey == request.rkey
-                    && u64::from(reth.length) == len,
+                reth.va() == message.arguments.remote_addr.wrapping_add(begin)
+                    && reth.rkey() == message.arguments.rkey
+                    && u64::from(reth.length()) == len,
                 "wrong RETH",
             )?;
         }
         if kind == Kind::ReadRequest {
             return check(payload.is_empty() && segment.span == 1, "READ with payload");
         }
-        check(
-            segment.first == first && segment.last == last,
-            "wrong place",
-        )?;
+        check(info.first == first && info.last == last, "wrong place")?;
         let data = &message.data[begin as usize..end as usize];
         check(payload == data, "wrong payload")?;
-        let imm = (last && request.op.has_imm()).then_some(request.imm);
-        check(segment.imm == imm, "wrong immediate data")?;
+        let imm = (last && request.op.has_imm()).then_some(message.arguments.imm);
+        check(extension.imm() == imm, "wrong immediate data")?;
         check(
             segment.solicited == (last && request.solicited),
             "wrong solicited",
@@ -262,7 +322,8 @@ impl Witness {
 
     /// Something is sent for the first time.
     fn begins(&mut self, plan: &Plan, message: &Message, segment: &RequestSegment, at: Standing) {
-        if !segment.first && segment.kind != Kind::ReadRequest {
+        let info = segment.opcode.info();
+        if !info.first {
             return;
         }
         let index = message.request.wr_id as usize;
@@ -282,7 +343,7 @@ impl Witness {
     }
 
     /// The sender goes back to a packet that it had sent.
-    fn goes_back(&mut self, sequence: u64, psns: u64, at: Standing) {
+    fn goes_back(&mut self, sequence: u64, psns: u64, of_read: bool, at: Standing) {
         let repeats_last = sequence + psns == self.cursor;
         let may_ask = at.local_trouble || (at.draining && repeats_last);
         if sequence != self.una {
@@ -292,6 +353,8 @@ impl Witness {
                     self.una
                 ));
             }
+            // The peer may miss the same once more, because it was asked.
+            self.disordered.push((sequence, at.now));
             return;
         }
         self.unsure |= may_ask;
@@ -315,22 +378,50 @@ impl Witness {
             }
             return;
         }
-        self.disordered.extend(crossing);
         self.retries += 1;
-        let most = u32::from(self.side.retry_cnt) + u32::from(self.unsure);
+        self.reports += u32::from(crossing.is_none());
+        self.disordered.extend(crossing);
+        let free = u32::from(self.unsure) + u32::from(self.decided);
+        let mut most = u32::from(self.side.retry_cnt) / 2 + 1 + free;
+        if of_read {
+            // An answer to something behind it says that a response was lost, once, and once again
+            // after each timeout. That is no NAK.
+            most += self.retries + 1 - self.reports;
+        }
+        if self.reports > most && self.side.timeout != 0 && !self.loose {
+            self.forbid(format!("NAK {} for packet {sequence} obeyed", self.reports));
+        }
+        let most = u32::from(self.side.retry_cnt) + free;
         if self.retries > most && !self.loose {
             self.forbid(format!("retry {} of packet {sequence}", self.retries));
         }
     }
 
-    /// Whether the network gave a reason to go back, which is used up by that.
-    fn take_reason(&mut self, now: u64) -> bool {
-        if self.failed.take().is_some_and(|failed| failed >= self.una) {
-            return true;
-        }
+    /// Whether the network gave a reason to go back. Forgets those that are over.
+    fn has_reason(&mut self, now: u64) -> bool {
         let una = self.una;
         self.disordered
             .retain(|&(packet, at)| packet >= una || now < at + ROUND_TRIP);
+        self.losses.retain(|&(packet, _)| packet >= una);
+        !self.losses.is_empty() || !self.disordered.is_empty()
+    }
+
+    /// Whether the network gave a reason to go back, which is used up by that.
+    fn take_reason(&mut self, now: u64) -> bool {
+        if !self.has_reason(now) {
+            return false;
+        }
+        if !self.losses.is_empty() {
+            // All is sent again. But if the oldest packet was lost when it was sent before the last
+            // time, then the peer may yet miss what was lost the last time.
+            let una = self.una;
+            let of_una = self.losses.iter().filter(|loss| loss.0 == una);
+            let then = of_una.map(|&(_, at)| at).max();
+            self.losses.retain(|&(packet, at)| {
+                packet > una && then.is_some_and(|then| at > then) && now < at + ROUND_TRIP
+            });
+            return true;
+        }
         let first = (0..self.disordered.len()).min_by_key(|&n| self.disordered[n]);
         first.map(|n| self.disordered.swap_remove(n)).is_some()
     }
@@ -344,19 +435,19 @@ impl Witness {
         }
         let sequence = sequence as u64;
         match content {
-            Content::Acknowledge(_, AethSyndrome::Ack { .. }) => {
-                self.acknowledged(plan, sequence + 1, now)
-            }
-            Content::Acknowledge(_, AethSyndrome::RnrNak { timer }) => {
-                self.acknowledged(plan, sequence, now);
-                if self.una == sequence && std::mem::take(&mut self.asked) {
-                    self.refusals += 1;
-                    // All behind it goes out again, which is no retry.
-                    self.cursor = self.una;
-                    self.quiet_until = now + rnr_delay_ns(*timer);
+            Content::Acknowledge(_, aeth) => match aeth.syndrome() {
+                AethSyndrome::Ack { .. } => self.acknowledged(plan, sequence + 1, now),
+                AethSyndrome::RnrNak { timer } => {
+                    self.acknowledged(plan, sequence, now);
+                    if self.una == sequence && std::mem::take(&mut self.asked) {
+                        self.refusals += 1;
+                        // All behind it goes out again, which is no retry.
+                        self.cursor = self.una;
+                        self.quiet_until = now + rnr_delay_ns(timer);
+                    }
                 }
-            }
-            Content::Acknowledge(..) => self.acknowledged(plan, sequence, now),
+                _ => self.acknowledged(plan, sequence, now),
+            },
             Content::Read(segment, _) => {
                 self.acknowledged(plan, sequence, now);
                 let in_read = plan
@@ -385,8 +476,11 @@ impl Witness {
         if una > self.una {
             self.una = una;
             self.since = now;
+            self.probed = false;
             self.retries = 0;
+            self.reports = 0;
             self.unsure = false;
+            self.decided = self.has_reason(now);
             self.refusals = 0;
             self.quiet_until = 0;
             // It may have been sent before, and what is said about that counts.
@@ -400,7 +494,10 @@ impl Witness {
         let side = self.side.clone();
         let what = match status {
             Status::RetryExcErr if self.loose || self.unsure => None,
-            Status::RetryExcErr if retries != u32::from(side.retry_cnt) => {
+            Status::RetryExcErr
+                if retries != u32::from(side.retry_cnt)
+                    && !(self.decided && retries == u32::from(side.retry_cnt) + 1) =>
+            {
                 Some(format!("RETRY_EXC after {retries} retries"))
             }
             Status::RetryExcErr if !self.take_reason(now) => {

@@ -9,7 +9,7 @@ use super::plan::{plans, Plan};
 use super::scenario::{Scenario, What};
 use super::witness::{Standing, Witness};
 use ferroce_core::transport::completion::Status;
-use ferroce_core::transport::responder::DropReason;
+use ferroce_core::transport::reliable::responder::DropReason;
 use ferroce_core::wire::headers::{AethSyndrome, NakCode};
 use ferroce_core::wire::psn::Psn;
 use std::cell::Cell;
@@ -74,10 +74,11 @@ pub struct World {
     due: [(usize, usize); 2],
     /// In ERR, or gone.
     silent: [bool; 2],
-    /// The packet that the responder of a side asked for last, by a NAK or RNR NAK.
-    told: [Option<Psn>; 2],
-    /// What a responder missed when it dropped what stood behind it, until its turn is over.
-    missed: [Option<Psn>; 2],
+    /// For each responder, the packet that it asked for last, by a NAK or RNR NAK, and the newest
+    /// that came out of order since.
+    asked: [Option<(Psn, Psn)>; 2],
+    /// The packet that a responder has to ask for, until its turn is over.
+    nak_due: [Option<Psn>; 2],
     /// How long after it drained a QP in SQD goes on.
     pause: [Option<u64>; 2],
     trace: bool,
@@ -101,8 +102,8 @@ impl World {
             number: 0,
             due: [(0, 0); 2],
             silent: [false; 2],
-            told: [None; 2],
-            missed: [None; 2],
+            asked: [None; 2],
+            nak_due: [None; 2],
             pause: [None; 2],
             trace: TRACE.get(),
             plans,
@@ -279,10 +280,11 @@ impl World {
             self.witnesses[to].hears(&self.plans[to], &content, self.now);
         }
         let dropped = self.endpoints[to].receive(&content, self.now);
-        let mut deaf = matches!(dropped, Some(DropReason::NotReady | DropReason::Stale));
-        if dropped == Some(DropReason::OutOfSequence) {
-            self.missed[to] = Some(self.endpoints[to].responder.expected_psn());
-        }
+        let mut deaf = matches!(
+            dropped,
+            Some(DropReason::NotReady | DropReason::OutsideWindow | DropReason::UnknownRead)
+        );
+        self.out_of_order(to, content.psn(), dropped);
         // A segment that was cut otherwise before, of which the peer has only the beginning. The
         // local path loses nothing, so there it does not happen.
         deaf |= dropped == Some(DropReason::Duplicate) && content.span() > 1;
@@ -357,6 +359,7 @@ impl World {
             retired: endpoint.requester.retired() as usize,
             pushed: endpoint.pushed,
             timeouts: endpoint.timeouts(),
+            probes: endpoint.probes(),
             draining: endpoint.state == State::Sqd,
             local_trouble: endpoint.memory.local_gone
                 || self.scenario.sides[side].max_rd_atomic == 0
@@ -377,20 +380,44 @@ impl World {
                 self.witnesses[Self::concerned(1 - side, &content)].lost(&content, self.now);
             }
         }
+        // One that found no room is not seen.
+        self.witnesses[side].probes = standing.probes;
     }
 
-    /// A responder tells of each gap, and once.
+    /// What a responder did with a request. A NAK is due for each gap, and again for each packet
+    /// behind it that is not newer than those before: then its peer has begun again.
+    fn out_of_order(&mut self, side: usize, psn: Psn, dropped: Option<DropReason>) {
+        let expected = self.endpoints[side].responder.expected_psn();
+        match dropped {
+            Some(DropReason::NoReceive) => {
+                self.asked[side] = Some((expected, expected));
+                self.nak_due[side] = None;
+            }
+            Some(DropReason::OutOfSequence) => {
+                let is_newer = self.asked[side]
+                    .is_some_and(|(asked, newest)| asked == expected && newest.is_before(psn));
+                self.asked[side] = Some((expected, psn));
+                if !is_newer {
+                    self.nak_due[side] = Some(expected);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A responder reports a gap only when that is due.
     fn listen(&mut self, side: usize, content: &Content) {
-        let Content::Acknowledge(psn, syndrome) = content else {
+        let Content::Acknowledge(psn, aeth) = content else {
             return;
         };
-        let is_gap = *syndrome == AethSyndrome::Nak(NakCode::PsnSequence);
-        if is_gap && self.told[side] == Some(*psn) {
+        let is_gap = aeth.syndrome() == AethSyndrome::Nak(NakCode::PsnSequence);
+        if matches!(aeth.syndrome(), AethSyndrome::RnrNak { .. }) {
+            // That asks for the packet as well.
+            self.nak_due[side] = None;
+        }
+        if is_gap && self.nak_due[side].take() != Some(*psn) {
             let violation = &mut self.witnesses[1 - side].violation;
             violation.get_or_insert(format!("a second NAK for {psn:?}"));
-        }
-        if is_gap || matches!(syndrome, AethSyndrome::RnrNak { .. }) {
-            self.told[side] = Some(*psn);
         }
     }
 
@@ -400,15 +427,15 @@ impl World {
         if endpoint.recv_worker.is_some() {
             return;
         }
-        let Some(missed) = self.missed[side].take() else {
+        let Some(missed) = self.nak_due[side].take() else {
             return;
         };
         // It may have come meanwhile.
         let is_missing = endpoint.responder.expected_psn() == missed;
         let answers = endpoint.serves() && endpoint.fatal.is_none();
-        if answers && is_missing && self.told[side] != Some(missed) {
+        if answers && is_missing {
             let violation = &mut self.witnesses[1 - side].violation;
-            violation.get_or_insert(format!("nobody was told that {missed:?} is missing"));
+            violation.get_or_insert(format!("no NAK says that {missed:?} is missing"));
         }
     }
 
@@ -444,11 +471,11 @@ impl World {
 fn brief(content: &Content) -> String {
     match content {
         Content::Request(request, payload) => {
-            let mut request = *request;
-            let reth = request.reth.take();
-            format!("{request:?} {reth:?} [{}]", payload.len())
+            format!("{request:?} [{}]", payload.len())
         }
-        Content::Acknowledge(psn, syndrome) => format!("{psn:?} {syndrome:?}"),
+        Content::Acknowledge(psn, aeth) => {
+            format!("{psn:?} {:?} {}", aeth.syndrome(), aeth.msn())
+        }
         Content::Read(segment, _) => format!("{segment:?}"),
     }
 }

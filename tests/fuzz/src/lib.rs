@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What others can write to the module, decided by the bytes of a fuzzer: packets by anybody,
+//! requests and responses by a peer, work requests by a process. What must hold is said in
+//! [`ferroce_host_tests::hostile`], which other tests run with dice.
+
+use arbitrary::Unstructured;
+use ferroce_core::wire::packet::{parse, Headers, MAX_HEADERS};
+use ferroce_host_tests::hostile::{self, assert_consistent, Chance};
+
+/// A target: its name and what it does with an input.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const TARGETS: [Target; 4] = [
+    ("packet", packet),
+    ("responder", responder),
+    ("requester", requester),
+    ("wqe", wqe),
+];
+
+/// Steps of one conversation: more than its bytes suffice for.
+const STEPS: usize = 200;
+
+/// An input, byte by byte. When it is at its end all that is drawn is 0.
+struct Input<'a>(Unstructured<'a>);
+
+impl Chance for Input<'_> {
+    fn throw(&mut self) -> u64 {
+        self.0.arbitrary().unwrap_or(0)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.0.int_in_range(0..=n.saturating_sub(1)).unwrap_or(0)
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The parser gets a packet, linear or only its head; what it takes can be sent, and is the same.
+pub fn packet(data: &[u8]) {
+    let Some((more, head)) = data.split_first_chunk() else {
+        return;
+    };
+    // Behind a head that has room for all headers there may be more.
+    let more = match head.len() < MAX_HEADERS {
+        true => 0,
+        false => usize::from(u16::from_le_bytes(*more)),
+    };
+    let total = head.len() + more;
+    let Ok(packet) = parse(head, total) else {
+        return;
+    };
+    assert_consistent(&packet, total);
+    let mut out = [0; MAX_HEADERS];
+    let headers = Headers::from(&packet);
+    let len = headers.emit(&mut out).expect("what was parsed can be sent");
+    assert_eq!(parse(&out[..len], total), Ok(packet));
+}
+
+/// A responder gets any requests.
+pub fn responder(data: &[u8]) {
+    hostile::requests(&mut Input(Unstructured::new(data)), STEPS);
+}
+
+/// A requester gets any responses.
+pub fn requester(data: &[u8]) {
+    hostile::responses(&mut Input(Unstructured::new(data)), STEPS);
+}
+
+/// A process writes anything into its rings.
+pub fn wqe(data: &[u8]) {
+    hostile::work_requests(&mut Input(Unstructured::new(data)), STEPS);
+}

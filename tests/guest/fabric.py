@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Small networks for the scenarios: one device looped to itself, or two in network namespaces over veth."""
+
+import ipaddress
+import os
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tests.guest import flavour
+from tests.guest.scenario import PATIENCE, Failed, command, say
+
+# Room for an IB MTU of 4096 with every header.
+WIRE_MTU = 4500
+IB = "/sys/class/infiniband"
+
+
+@dataclass(frozen=True)
+class End:
+    """One side of a conversation: a device, where its programs run, and how to reach it over TCP."""
+
+    dev: str
+    netns: str | None
+    netdev: str
+    ip4: str
+    ip6: str
+    tcp: str
+
+    def gid(self, family=4):
+        """Index of the RoCE v2 GID that carries this end's address."""
+        return gid_index(self.dev, self.ip4 if family == 4 else self.ip6)
+
+
+def read(path):
+    """Text of a small file in /proc or /sys, or None when it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as f:
+            return f.read().strip()
+    except OSError:
+        return None
+
+
+def gid_of(address):
+    """The GID of an IP address as sysfs prints it."""
+    ip = ipaddress.ip_address(address)
+    if ip.version == 4:
+        ip = ipaddress.IPv6Address(f"::ffff:{address}")
+    # Python prints a mapped address differently from one version to the next; the bytes are what they are.
+    text = ip.packed.hex()
+    return ":".join(text[i:i + 4] for i in range(0, 32, 4))
+
+
+def gid_table(dev, port=1):
+    """Every GID in use, in order: index, GID, type."""
+    base = f"{IB}/{dev}/ports/{port}"
+    try:
+        indices = sorted(map(int, os.listdir(f"{base}/gids")))
+    except FileNotFoundError:
+        return
+    for index in indices:
+        # An unused entry has no type: reading it fails.
+        kind = read(f"{base}/gid_attrs/types/{index}")
+        if kind:
+            yield index, read(f"{base}/gids/{index}"), kind
+
+
+def gid_index(dev, address, limit=10):
+    """Index of the RoCE v2 GID of an address. The table may trail behind the netdev, so it is waited for."""
+    want = gid_of(address)
+    end = time.monotonic() + limit * PATIENCE
+    while True:
+        for index, gid, kind in gid_table(dev):
+            if gid == want and kind == "RoCE v2":
+                return index
+        if time.monotonic() > end:
+            raise Failed(f"{dev} has no RoCE v2 GID for {address}; its table is {list(gid_table(dev))}")
+        time.sleep(0.05)
+
+
+def wait_until(what, test, limit=10):
+    """Waits for a condition; the text says what was waited for."""
+    end = time.monotonic() + limit * PATIENCE
+    while not test():
+        if time.monotonic() > end:
+            raise Failed(f"{what}: not within {limit} s")
+        time.sleep(0.05)
+
+
+def port_state(dev):
+    """Such as `4: ACTIVE`."""
+    return read(f"{IB}/{dev}/ports/1/state") or "gone"
+
+
+def counters(dev):
+    """The counters of a device by name."""
+    base = f"{IB}/{dev}/ports/1/hw_counters"
+    found = {}
+    for name in sorted(os.listdir(base)) if os.path.isdir(base) else ():
+        value = read(f"{base}/{name}") or ""
+        if value.isdigit() and name != "lifespan":
+            found[name] = int(value)
+    return found
+
+
+def wait_active(dev):
+    """Waits until the port may carry packets."""
+    wait_until(f"{dev} becomes ACTIVE", lambda: "ACTIVE" in port_state(dev))
+
+
+def link_add(name, netdev, netns=None, ok=(0,), driver=None):
+    """`rdma link add` of the flavour under test, or of another."""
+    return command(["rdma", "link", "add", name, "type", (driver or flavour.current()).link_type, "netdev", netdev],
+                   netns=netns, ok=ok, timeout=60)
+
+
+def link_del(name, netns=None, ok=(0,)):
+    """`rdma link delete`."""
+    return command(["rdma", "link", "delete", name], netns=netns, ok=ok, timeout=60)
+
+
+def devices():
+    """The RDMA devices of the machine."""
+    try:
+        return sorted(os.listdir(IB))
+    except FileNotFoundError:
+        return []
+
+
+def batch(lines, netns=None):
+    """Many `ip` commands in one process: starting processes is the slow part of an emulated guest."""
+    argv = ["ip", "-batch", "-"]
+    if netns:
+        argv = ["ip", "-n", netns, "-batch", "-"]
+    say("+ ip << " + "; ".join(lines))
+    done = subprocess.run(argv, input="\n".join(lines) + "\n", text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=60)
+    if done.returncode:
+        raise Failed(f"ip: {done.stdout.strip()} in {lines}")
+
+
+def no_dad(netns=None):
+    """Addresses are usable at once: nobody else lives on these wires."""
+    lines = ["net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.all.accept_dad=0"]
+    command(["sysctl", "-q", "-w", *lines], netns=netns)
+
+
+@contextmanager
+def wire(a="v0", b="v1", mtu=WIRE_MTU):
+    """A veth pair in the first namespace, both ends up, with addresses on the first."""
+    no_dad()
+    batch(["link set lo up",
+           f"link add {a} mtu {mtu} type veth peer name {b} mtu {mtu}",
+           f"link set {a} up", f"link set {b} up",
+           f"addr add 10.77.0.1/24 dev {a}",
+           f"addr add fd77::1/64 dev {a} nodad"])
+    try:
+        yield a, b
+    finally:
+        if os.path.exists(f"/sys/class/net/{a}"):
+            batch([f"link del {a}"])
+
+
+@contextmanager
+def loop(local_path=None, mtu=WIRE_MTU):
+    """One device on one netdev that talks to itself. `local_path` sets the switch, None leaves it alone."""
+    dev = flavour.current().prefix + "0"
+    with wire(mtu=mtu) as (netdev, _):
+        link_add(dev, netdev)
+        try:
+            wait_active(dev)
+            if local_path is not None:
+                set_local_path(dev, local_path)
+            yield End(dev, None, netdev, "10.77.0.1", "fd77::1", "127.0.0.1")
+        finally:
+            if dev in devices():
+                link_del(dev)
+
+
+def set_local_path(dev, on):
+    """Lets a device serve itself without packets, or not. rdma_rxe has no such switch and always sends packets."""
+    path = f"{IB}/{dev}/local_path"
+    if not os.path.exists(path):
+        if flavour.current().is_ferroce:
+            raise Failed(f"{path} is missing")
+        return
+    with open(path, "w", encoding="ascii") as f:
+        f.write("1" if on else "0")
+    if read(path) != ("1" if on else "0"):
+        raise Failed(f"{path} does not keep what was written")
+
+
+@contextmanager
+def pair(mtu=WIRE_MTU, drivers=None, bridged=False):
+    """Two devices in two network namespaces with a veth pair between them; `drivers` are those of the two, if not the
+    one under test. With `bridged` each has a veth pair of its own to a bridge, and outlives the other's netdev. A
+    scenario may take away any part of it."""
+    drivers = drivers or (flavour.current(), flavour.current())
+    one = End(drivers[0].prefix + "0", "fa", "va", "10.77.0.1", "fd77::1", "10.77.0.1")
+    two = End(drivers[1].prefix + "1", "fb", "vb", "10.77.0.2", "fd77::2", "10.77.0.2")
+    try:
+        for end in (one, two):
+            batch([f"netns add {end.netns}"])
+            no_dad(end.netns)
+        if bridged:
+            batch([f"link add br0 mtu {mtu} type bridge", "link set br0 up"])
+            for end in (one, two):
+                batch([f"link add {end.netdev} mtu {mtu} netns {end.netns} type veth peer name b{end.netdev} mtu {mtu}",
+                       f"link set b{end.netdev} master br0", f"link set b{end.netdev} up"])
+        else:
+            batch([f"link add va mtu {mtu} netns fa type veth peer name vb mtu {mtu} netns fb"])
+        for end in (one, two):
+            batch(["link set lo up", f"link set {end.netdev} up",
+                   f"addr add {end.ip4}/24 dev {end.netdev}",
+                   f"addr add {end.ip6}/64 dev {end.netdev} nodad"], netns=end.netns)
+        for end, driver in zip((one, two), drivers):
+            link_add(end.dev, end.netdev, netns=end.netns, driver=driver)
+        for end in (one, two):
+            wait_active(end.dev)
+        yield one, two
+    finally:
+        for end in (one, two):
+            # It may be going by itself, when its netdev has gone.
+            if end.dev in devices() and link_del(end.dev, netns=end.netns, ok=None).returncode:
+                wait_until(f"{end.dev} goes", lambda dev=end.dev: dev not in devices())
+        for end in (one, two):
+            if os.path.exists(f"/run/netns/{end.netns}"):
+                batch([f"netns del {end.netns}"])
+        if os.path.exists("/sys/class/net/br0"):
+            batch(["link del br0"])
+
+
+def show_packets(ends):
+    """Makes what a capture shows the packets that are meant: ferroce hands a netdev many at once, as TCP does, unless
+    GSO is off."""
+    for end in ends:
+        command(["ethtool", "-K", end.netdev, "gso", "off"], netns=end.netns)
+
+
+@contextmanager
+def both_ends(where, local_path=None):
+    """The two ends of a conversation: `loop` gives one device twice, `pair` two."""
+    if where == "loop":
+        with loop(local_path) as end:
+            yield end, end
+    else:
+        with pair() as ends:
+            yield ends

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What every program of the guest does with verbs before it comes to what it is about: devices, memory, queue pairs and
+ * their connections, completions, events, and the end when something is not as it must be.
+ */
+#ifndef FERROCE_TESTS_RDMA_H
+#define FERROCE_TESTS_RDMA_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define REMOTE_ACCESS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+#define ALL_ACCESS (IBV_ACCESS_LOCAL_WRITE | REMOTE_ACCESS)
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* Ends the program with exit status 1 and says "failed: ...", unless the program has its own way to end. */
+void fail(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+extern void (*on_failure)(const char *text);
+#define CHECK(cond, ...) do { if (!(cond)) fail(__VA_ARGS__); } while (0)
+/* A verb that returns an errno, or -1 with errno set. */
+void must(int rc, const char *what);
+#define MUST(call) must(call, #call)
+
+double now(void);
+/* Seconds without any progress that are a hang: long under emulation, short against the limit of a scenario. */
+extern double patience;
+
+/* Each of these returns what was made, or ends the program. Files of events do not block. */
+struct ibv_context *open_device(const char *name);
+union ibv_gid gid_of(struct ibv_context *ctx, int gid_index);
+struct ibv_pd *new_pd(struct ibv_context *ctx);
+struct ibv_comp_channel *new_channel(struct ibv_context *ctx);
+struct ibv_cq *new_cq(struct ibv_context *ctx, int entries, struct ibv_comp_channel *channel, void *context);
+uint8_t *new_memory(size_t len);
+struct ibv_mr *new_mr(struct ibv_pd *pd, void *at, size_t len, int access);
+/* Both queues complete into one completion queue. */
+struct ibv_qp *new_qp(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap cap);
+
+/* How a queue pair is connected. */
+struct connection {
+	int gid_index;
+	union ibv_gid gid;	/* the peer's, like the number */
+	uint32_t qpn, rq_psn, sq_psn;
+	int mtu;		/* in bytes */
+	int access, rd_atomic, dest_rd_atomic, rnr_timer, timeout, retry_cnt, rnr_retry, traffic_class;
+};
+
+extern const struct connection usual;
+
+/* One transition each, which may be refused: 0 or an errno. */
+int qp_to_init(struct ibv_qp *qp, const struct connection *c);
+int qp_to_rtr(struct ibv_qp *qp, const struct connection *c);
+int qp_to_rts(struct ibv_qp *qp, const struct connection *c);
+int qp_to(struct ibv_qp *qp, enum ibv_qp_state state);
+/* From RESET to RTS. */
+void connect_qp(struct ibv_qp *qp, const struct connection *c);
+enum ibv_qp_state state_of_qp(struct ibv_qp *qp);
+
+int post_send(struct ibv_qp *qp, struct ibv_send_wr *w);
+int post_receive(struct ibv_qp *qp, uint64_t id, struct ibv_sge *list, int n);
+/* The next completion, whatever it says; it must come within the patience. */
+struct ibv_wc next_completion(struct ibv_cq *cq, const char *what);
+/* The next asynchronous event of a device within some milliseconds, acknowledged; false without one. */
+bool next_device_event(struct ibv_context *ctx, int ms, struct ibv_async_event *e);
+
+/* A pattern without a short period, so that a shifted or repeated piece is seen. A piece of it begins at `from`. */
+void fill_piece(uint8_t *at, size_t from, size_t len, unsigned int seed);
+void compare_piece(const uint8_t *at, size_t from, size_t len, unsigned int seed, const char *what);
+
+/* The rings that are mapped into this process; how many there are, of which `most` are told. */
+struct mapping {
+	uint8_t *at;
+	size_t len;
+};
+int mapped_rings(struct mapping *rings, int most);
+
+/* The number behind a key in /proc/PID/status. */
+long process_status(const char *pid, const char *key);
+
+/* A TCP connection between two programs: one waits for the other. */
+int tcp_accept(int port);
+int tcp_connect(const char *host, int port);
+/* Tells the other side something, and is told as much: false when it has gone. */
+bool swap_over(int fd, const void *mine, void *theirs, size_t len);
+
+#endif

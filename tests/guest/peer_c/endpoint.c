@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The queue pairs of one side and its memory. */
+#include "peer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct ibv_context *ctx;
+static struct ibv_pd *pd;
+static struct ibv_mr *mr;
+static uint8_t *memory;
+static size_t area_bytes;
+struct contact here, there;
+
+/* A completion queue each: completions of several queue pairs come in no order. */
+static struct {
+	struct ibv_qp *qp;
+	struct ibv_cq *cq;
+} lanes[MAX_LANES];
+
+static void connect_lane(int lane)
+{
+	struct connection c = usual;
+
+	c.gid_index = plan.gid_index;
+	c.gid = there.gid;
+	c.qpn = there.lane[lane].qpn;
+	c.rq_psn = there.lane[lane].psn;
+	c.sq_psn = here.lane[lane].psn;
+	c.mtu = plan.mtu;
+	c.rnr_timer = plan.rnr_timer;
+	c.timeout = plan.timeout;
+	c.retry_cnt = plan.retry;
+	c.traffic_class = plan.traffic_class;
+	connect_qp(lanes[lane].qp, &c);
+}
+
+static void make_lane(int lane)
+{
+	lanes[lane].cq = new_cq(ctx, 2 * DEPTH, NULL, NULL);
+	lanes[lane].qp = new_qp(pd, lanes[lane].cq, (struct ibv_qp_cap){ DEPTH, DEPTH, MAX_SGE, MAX_SGE, 0 });
+	here.lane[lane].qpn = lanes[lane].qp->qp_num;
+	/* The sequence numbers wrap early in the traffic, at a different place for each side. */
+	here.lane[lane].psn = ((plan.server ? 0xffffc0 : 0xfffff5) + 0x1000 * lane) & 0xffffff;
+}
+
+static void tell_contact(const char *who, const struct contact *c)
+{
+	for (int i = 0; i < plan.lanes; i++)
+		printf("lane %d %s qpn %u psn %u addr %llu rkey %u\n", i, who, c->lane[i].qpn, c->lane[i].psn,
+		       (unsigned long long)c->addr, c->rkey);
+	fflush(stdout);
+}
+
+void endpoint_open(size_t largest)
+{
+	ctx = open_device(plan.device);
+	pd = new_pd(ctx);
+	/* Room for a mixture of messages of 64 KiB at least. */
+	area_bytes = (largest > 5 << 18 ? largest : 5 << 18) + 4096;
+	memory = new_memory(2 * area_bytes);
+	mr = new_mr(pd, memory, 2 * area_bytes, ALL_ACCESS);
+	for (int i = 0; i < plan.lanes; i++)
+		make_lane(i);
+	here.gid = gid_of(ctx, plan.gid_index);
+	here.addr = (uintptr_t)memory;
+	here.rkey = mr->rkey;
+	swap(&here, &there, sizeof(here));
+	if (plan.tell) {
+		tell_contact("here", &here);
+		tell_contact("there", &there);
+	}
+	for (int i = 0; i < plan.lanes; i++)
+		connect_lane(i);
+	together("connected");
+}
+
+void endpoint_close(void)
+{
+	for (int i = 0; i < plan.lanes; i++) {
+		MUST(ibv_destroy_qp(lanes[i].qp));
+		MUST(ibv_destroy_cq(lanes[i].cq));
+	}
+	MUST(ibv_dereg_mr(mr));
+	MUST(ibv_dealloc_pd(pd));
+	MUST(ibv_close_device(ctx));
+}
+
+size_t area_size(void)
+{
+	return area_bytes;
+}
+
+uint8_t *at(enum area area, size_t offset)
+{
+	return memory + area * area_bytes + offset;
+}
+
+struct ibv_sge piece(enum area area, size_t offset, uint32_t len)
+{
+	return (struct ibv_sge){ .addr = (uintptr_t)at(area, offset), .length = len, .lkey = mr->lkey };
+}
+
+uint64_t remote(enum area area, size_t offset)
+{
+	return there.addr + area * area_bytes + offset;
+}
+
+/* A device that is gone takes nothing any more. */
+static void posted(int rc, const char *what)
+{
+	if (rc == EIO || rc == ENODEV)
+		leave(DEVICE_GONE, "%s: %s", what, strerror(rc));
+	must(rc, what);
+}
+
+void expect_message(int lane, uint64_t id, struct ibv_sge *list, int n)
+{
+	posted(post_receive(lanes[lane].qp, id, list, n), "ibv_post_recv");
+}
+
+void post(int lane, struct ibv_send_wr *w)
+{
+	posted(post_send(lanes[lane].qp, w), "ibv_post_send");
+}
+
+void permit(int lane, int access)
+{
+	struct ibv_qp_attr attr = { .qp_access_flags = access };
+
+	MUST(ibv_modify_qp(lanes[lane].qp, &attr, IBV_QP_ACCESS_FLAGS));
+}
+
+/* Something happened to the device or the queue pair; only the end of the device matters here. */
+static void look_for_events(void)
+{
+	struct ibv_async_event event;
+
+	while (next_device_event(ctx, 0, &event))
+		if (event.event_type == IBV_EVENT_DEVICE_FATAL)
+			leave(DEVICE_GONE, "the device is gone");
+}
+
+struct ibv_wc outcome(int lane, const char *what)
+{
+	struct ibv_cq *cq = lanes[lane].cq;
+	double end = now() + patience;
+	struct ibv_wc wc;
+	int n;
+
+	for (unsigned int turn = 0; !(n = ibv_poll_cq(cq, 1, &wc)); turn++) {
+		CHECK(now() < end, "%s: no completion in %.0f s", what, patience);
+		/* One processor may have to serve both sides and the network. */
+		usleep(turn < 20 ? 50 : 500);
+		if (tear_asked) {
+			endpoint_close();
+			leave(TORN_DOWN, "destroyed with work under way");
+		}
+		if (turn % 16 != 15)
+			continue;
+		look_for_events();
+		if (plan.alone || !peer_left())
+			continue;
+		/* What it did last may have come just now. */
+		n = ibv_poll_cq(cq, 1, &wc);
+		if (!n)
+			leave(PEER_GONE, "%s: the other side is gone", what);
+		break;
+	}
+	CHECK(n == 1, "%s: ibv_poll_cq returned %d", what, n);
+	CHECK(wc.qp_num == lanes[lane].qp->qp_num, "%s: the completion names queue pair %u, not %u", what, wc.qp_num,
+	      lanes[lane].qp->qp_num);
+	return wc;
+}
+
+struct ibv_wc completion(int lane, uint64_t id, enum ibv_wc_opcode opcode, const char *what)
+{
+	struct ibv_wc wc = outcome(lane, what);
+
+	if (wc.status)
+		leave(ERROR_COMPLETION, "%s: %s", what, ibv_wc_status_str(wc.status));
+	CHECK(wc.wr_id == id, "%s: completion of %llu, but %llu is next", what, (unsigned long long)wc.wr_id,
+	      (unsigned long long)id);
+	CHECK(wc.opcode == opcode, "%s: opcode %d, not %d", what, wc.opcode, opcode);
+	return wc;
+}

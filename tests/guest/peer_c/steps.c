@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0
+/* One operation of one size: prepared, done, and checked at both ends, with the bytes around it. */
+#include "peer.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+
+static const struct kind kinds[] = {
+	{ 's', "SEND", IBV_WR_SEND, IBV_WC_SEND, IBV_WC_RECV, true, false, false, 0 },
+	{ 'S', "SEND with immediate", IBV_WR_SEND_WITH_IMM, IBV_WC_SEND, IBV_WC_RECV, true, false, true, 0 },
+	{ 'w', "WRITE", IBV_WR_RDMA_WRITE, IBV_WC_RDMA_WRITE, 0, false, true, false, 0 },
+	{ 'W', "WRITE with immediate", IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WC_RDMA_WRITE, IBV_WC_RECV_RDMA_WITH_IMM, true,
+	  true, true, 0 },
+	{ 'r', "READ", IBV_WR_RDMA_READ, IBV_WC_RDMA_READ, 0, false, true, false, 0 },
+	{ 'z', "solicited SEND", IBV_WR_SEND, IBV_WC_SEND, IBV_WC_RECV, true, false, false, IBV_SEND_SOLICITED },
+	{ 'Z', "solicited WRITE with immediate", IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WC_RDMA_WRITE,
+	  IBV_WC_RECV_RDMA_WITH_IMM, true, true, true, IBV_SEND_SOLICITED },
+};
+
+const struct kind *kind(char letter)
+{
+	for (size_t i = 0; i < COUNT(kinds); i++)
+		if (kinds[i].letter == letter)
+			return &kinds[i];
+	return NULL;
+}
+
+struct ibv_send_wr request(const struct kind *k, uint64_t id, struct ibv_sge *sges, int n, size_t offset)
+{
+	struct ibv_send_wr w = { .opcode = k->post, .wr_id = id, .sg_list = sges, .num_sge = n,
+				 .send_flags = IBV_SEND_SIGNALED | k->flags };
+
+	w.wr.rdma.remote_addr = remote(TARGET, offset);
+	w.wr.rdma.rkey = there.rkey;
+	return w;
+}
+
+void check_received(const struct kind *k, const struct ibv_wc *wc, uint32_t size, uint32_t imm)
+{
+	CHECK(wc->byte_len == size, "%s: received %u bytes of %u", k->name, wc->byte_len, size);
+	CHECK(k->imm == !!(wc->wc_flags & IBV_WC_WITH_IMM), "%s: an immediate too many or too few", k->name);
+	CHECK(!k->imm || ntohl(wc->imm_data) == imm, "%s: immediate %08x", k->name, ntohl(wc->imm_data));
+}
+
+static void ask_for(const struct kind *k, uint32_t size, unsigned int seed, int pieces)
+{
+	struct layout local = lay(size, pieces);
+	struct ibv_sge sges[MAX_SGE];
+
+	clear(&local, ASKER);
+	if (k->letter != 'r')
+		fill(&local, ASKER, seed);
+	together(k->name);
+	/* Who is dead may have died before it prepared what is to be read. */
+	bool known = k->letter != 'r' || !deserted;
+	struct ibv_send_wr w = request(k, seed, sges, list(&local, ASKER, sges), MARGIN + 1);
+	w.imm_data = htonl(~seed);
+	if (plan.tell)
+		printf("step %c size %u seed %u va %llu imm %u\n", k->letter, size, seed,
+		       (unsigned long long)w.wr.rdma.remote_addr, ~seed);
+	post(0, &w);
+	completion(0, seed, k->done, k->name);
+	together(k->name);
+	if (known)
+		compare(&local, ASKER, seed, k->name);
+}
+
+static void serve(const struct kind *k, uint32_t size, unsigned int seed, int pieces)
+{
+	struct layout local = lay(size, k->places ? 1 : pieces);
+	struct ibv_sge sges[MAX_SGE];
+
+	clear(&local, TARGET);
+	if (k->letter == 'r')
+		fill(&local, TARGET, seed);
+	if (k->takes_receive)
+		expect_message(0, seed, sges, k->places ? 0 : list(&local, TARGET, sges));
+	together(k->name);
+	if (k->takes_receive) {
+		struct ibv_wc wc = completion(0, seed, k->received, k->name);
+
+		check_received(k, &wc, size, ~seed);
+		compare(&local, TARGET, seed, k->name);
+	}
+	together(k->name);
+	if (!deserted)
+		compare(&local, TARGET, seed, k->name);
+}
+
+/* Pieces of a message on the asking side and in the receive. What is one range of memory on the remote side of WRITE
+ * and READ is a list of pieces on the local one. */
+static const struct {
+	int asking, asked;
+} shapes[] = { { 1, 3 }, { 3, 2 }, { 7, 16 }, { 16, 1 } };
+
+void run_step(char op, uint32_t size, bool ask, unsigned int seed)
+{
+	const struct kind *k = kind(op);
+	int from = 0, to = plan.shapes;
+
+	if (run_mixture(op, size, ask, seed))
+		return;
+	if (!k || to > (int)(COUNT(shapes)))
+		leave(USAGE, "no operation %c, or %d shapes", op, plan.shapes);
+	/* Small messages cannot be cut, and large ones take long. */
+	if (size <= 4)
+		to = 1;
+	else if (size >= 1 << 20)
+		from = to - 1;
+	for (int i = from; i < to; i++) {
+		if (ask)
+			ask_for(k, size, seed + i, shapes[i].asking);
+		else
+			serve(k, size, seed + i, shapes[i].asked);
+	}
+}

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Runs a server and a client program against each other, each in its own network namespace."""
+
+import os
+import subprocess
+import tempfile
+import time
+
+from tests.guest.fabric import read
+from tests.guest.scenario import PATIENCE, Failed, last_line, say
+
+
+def program(name):
+    """Where a program of ours is: in the guest it lies beside the tests' folder."""
+    return os.path.normpath(os.path.join(os.path.dirname(__file__), "..", "..", name))
+
+
+def spawn(argv, netns, out, err=subprocess.STDOUT):
+    """Starts a program with its output in a file."""
+    if netns:
+        argv = ["ip", "netns", "exec", netns, *argv]
+    say("+ " + " ".join(map(str, argv)))
+    return subprocess.Popen(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+
+
+def listens(pid, port):
+    """Whether something in the network namespace of a process listens on a TCP port."""
+    for table in ("tcp", "tcp6"):
+        for line in (read(f"/proc/{pid}/net/{table}") or "").splitlines()[1:]:
+            field = line.split()
+            if field[3] == "0A" and int(field[1].rsplit(":", 1)[1], 16) == port:
+                return True
+    return False
+
+
+class Output:
+    """What a program prints. A warning must not end up in the middle of a line of results, so they are kept apart."""
+
+    def __init__(self):
+        self.out, self.err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
+
+    def text(self):
+        """Everything up to now: the results, and then the warnings."""
+        results = tail(self.out)
+        return results + ("\n" if results and not results.endswith("\n") else "") + tail(self.err)
+
+    def close(self):
+        """Forgets it."""
+        self.out.close()
+        self.err.close()
+
+
+def run_both(server, client, ends, port, limit=60):
+    """Runs both programs to their end; returns their outputs. Any non-zero exit is a failure."""
+    limit *= PATIENCE
+    end = time.monotonic() + limit
+    name = os.path.basename(server[0])
+    s_out, c_out = Output(), Output()
+    s = c = None
+    try:
+        s = spawn(server, ends[0].netns, s_out.out, s_out.err)
+        while not listens(s.pid, port):
+            if s.poll() is not None or time.monotonic() > end:
+                raise Failed(f"{name} does not listen: {s_out.text()}")
+            time.sleep(0.02)
+        c = spawn(client, ends[1].netns, c_out.out, c_out.err)
+        sides = ((c, c_out, "client"), (s, s_out, "server"))
+        while True:
+            running = [proc for proc, _, _ in sides if proc.poll() is None]
+            if any(proc.poll() for proc, _, _ in sides):
+                # The other would wait for ever, or learns of it and fails too: then both say why.
+                time.sleep(0.2)
+                raise Failed("; ".join(f"{who} of {name}: exit {proc.returncode}: {last_line(out.text())}"
+                                       for proc, out, who in sides if proc.poll()))
+            if not running:
+                return s_out.text(), c_out.text()
+            if time.monotonic() > end:
+                raise Failed(f"{name} did not end in {limit} s: "
+                             f"client: {last_line(c_out.text())}; server: {last_line(s_out.text())}")
+            time.sleep(0.01)
+    finally:
+        for proc in (c, s):
+            if proc and proc.poll() is None:
+                proc.kill()
+            if proc:
+                proc.wait()
+        for who, out in (("server", s_out), ("client", c_out)):
+            say("ended")
+            print(f"[{who}]\n{out.text()}", end="", flush=True)
+            out.close()
+
+
+def tail(out):
+    """Everything a program has printed up to now."""
+    out.seek(0)
+    return out.read()

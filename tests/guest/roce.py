@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0
+"""RoCE v2 packets in Python: taken apart as far as scenarios look at them, and made, with their ICRC."""
+
+import ipaddress
+import struct
+import zlib
+from dataclasses import dataclass
+
+PORT = 4791
+ETH_IPV4, ETH_IPV6, ETH_VLAN = 0x0800, 0x86dd, 0x8100
+UDP = 17
+SEND_ONLY, READ_REQUEST, ACKNOWLEDGE = 4, 12, 17
+NAK = 3
+
+
+@dataclass(frozen=True)
+class Packet:
+    """What scenarios ask about a packet. `kind` is request, response (to a READ), ack or nak."""
+
+    vlan: int | None
+    source: str
+    destination: str
+    traffic_class: int
+    opcode: int
+    qpn: int
+    psn: int
+    kind: str
+
+
+def kind_of(opcode, syndrome):
+    """The part that an RC packet plays."""
+    if opcode == ACKNOWLEDGE:
+        return "nak" if syndrome >> 5 == NAK else "ack"
+    return "response" if 13 <= opcode <= 16 else "request"
+
+
+def parse(frame):
+    """The packet in an Ethernet frame, or None if it is no RoCE v2."""
+    ethertype, at, vlan = int.from_bytes(frame[12:14], "big"), 14, None
+    if ethertype == ETH_VLAN:
+        vlan = int.from_bytes(frame[14:16], "big") & 0xfff
+        ethertype, at = int.from_bytes(frame[16:18], "big"), 18
+    if ethertype == ETH_IPV4 and frame[at + 9] == UDP:
+        traffic_class = frame[at + 1]
+        source, destination = frame[at + 12:at + 16], frame[at + 16:at + 20]
+        at += 4 * (frame[at] & 15)
+    elif ethertype == ETH_IPV6 and frame[at + 6] == UDP:
+        traffic_class = (int.from_bytes(frame[at:at + 2], "big") >> 4) & 0xff
+        source, destination = frame[at + 8:at + 24], frame[at + 24:at + 40]
+        at += 40
+    else:
+        return None
+    bth = frame[at + 8:]
+    if int.from_bytes(frame[at + 2:at + 4], "big") != PORT or len(bth) < 16:
+        return None
+    source, destination = str(ipaddress.ip_address(source)), str(ipaddress.ip_address(destination))
+    return Packet(vlan, source, destination, traffic_class, bth[0],
+                  int.from_bytes(bth[5:8], "big"), int.from_bytes(bth[9:12], "big"), kind_of(bth[0], bth[12]))
+
+
+def ip_checksum(header):
+    """The checksum of an IPv4 header whose field is zero."""
+    total = sum(struct.unpack(f"!{len(header) // 2}H", header))
+    while total >> 16:
+        total = (total & 0xffff) + (total >> 16)
+    return ~total & 0xffff
+
+
+def ip_header(source, destination, length):
+    """An IP header in front of `length` bytes of UDP. With IPv4 it may be fragmented."""
+    source, destination = ipaddress.ip_address(source), ipaddress.ip_address(destination)
+    if source.version == 6:
+        return struct.pack("!IHBB", 6 << 28, length, UDP, 64) + source.packed + destination.packed
+    header = struct.pack("!BBHHHBBH", 0x45, 0, 20 + length, 0x4711, 0, 64, UDP, 0) + source.packed + destination.packed
+    return header[:10] + ip_checksum(header).to_bytes(2, "big") + header[12:]
+
+
+def icrc(ip, udp, ib):
+    """The four bytes at the end: a CRC over all else but what changes on the way, for which ones stand."""
+    ip, udp, ib = bytearray(ip), bytearray(udp), bytearray(ib)
+    if ip[0] >> 4 == 4:
+        ip[1] = ip[8] = ip[10] = ip[11] = 0xff
+    else:
+        ip[0] |= 0x0f
+        ip[1:4] = b"\xff\xff\xff"
+        ip[7] = 0xff
+    udp[6:8] = b"\xff\xff"
+    ib[4] = 0xff
+    return zlib.crc32(b"\xff" * 8 + ip + udp + ib).to_bytes(4, "little")
+
+
+def send_only(source, destination, qpn, psn, payload):
+    """An IP packet with a SEND Only that asks for an acknowledgement. The payload needs no pad."""
+    bth = struct.pack("!BBHII", SEND_ONLY, 0, 0xffff, qpn, 1 << 31 | psn)
+    length = 8 + len(bth) + len(payload) + 4
+    ip, udp = ip_header(source, destination, length), struct.pack("!HHHH", 0xc123, PORT, length, 0)
+    return ip + udp + bth + payload + icrc(ip, udp, bth + payload)
+
+
+def fragments(packet, first):
+    """An IPv4 packet in two pieces, the first with `first` bytes of its payload, a multiple of 8."""
+    pieces = []
+    for offset, data, more in ((0, packet[20:20 + first], 0x2000), (first, packet[20 + first:], 0)):
+        header = packet[:2] + struct.pack("!HHH", 20 + len(data), 0x4711, more | offset // 8) + packet[8:10] + b"\0\0" \
+            + packet[12:20]
+        pieces.append(header[:10] + ip_checksum(header).to_bytes(2, "big") + header[12:] + data)
+    return pieces

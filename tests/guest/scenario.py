@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a guest scenario is: a named function with a time limit, and the ways it can end."""
+
+import importlib
+import os
+import subprocess
+import time
+from dataclasses import dataclass, replace
+from typing import Callable
+
+
+class Failed(Exception):
+    """The thing under test did something wrong."""
+
+
+class Skipped(Exception):
+    """The scenario cannot say anything here; the text says why."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One line of the report. `run` takes the `Report` it fills in. What the kernel must say, where a scenario makes it
+    complain on purpose, is in `provokes`. `leaves` is how the name of the file ends that it leaves to be judged outside:
+    see JUDGES in tests/lab/suite.py. `machine` names another one than the usual: see MACHINES in tests/lab/boot.py."""
+
+    name: str
+    limit: int
+    about: str
+    run: Callable
+    provokes: str = ""
+    leaves: str = ""
+    machine: str = ""
+
+
+REGISTRY: dict[str, Scenario] = {}
+
+
+# The limits in the scenarios are for an idle machine of two cores; one that does other things as well needs longer,
+# and waiting longer costs something only where something is wrong.
+# A kernel full of checks is slower still: whoever starts it says by how much.
+PATIENCE = int(os.environ.get("FERROCE_PATIENCE", "2"))
+# Fewer rounds of the same, for that kernel.
+SHORT = os.environ.get("FERROCE_SHORT") == "1"
+
+
+def shortened(full, short):
+    """How much of the same to do, or which values to try: `short` on a kernel full of checks, where what counts is that
+    each path is walked. A scenario that cannot be made short so is left out by tests/lab/debug.py."""
+    return short if SHORT else full
+
+
+def add(name, limit, about, run, provokes="", leaves=""):
+    """Registers a scenario under a name that is unique in the suite."""
+    limit *= PATIENCE
+    if name in REGISTRY:
+        raise ValueError(f"two scenarios are called {name}")
+    REGISTRY[name] = Scenario(name, limit, about, run, provokes, leaves)
+
+
+def add_again(name, machine):
+    """Registers a scenario once more, to be run on another machine."""
+    REGISTRY[f"{machine}.{name}"] = replace(REGISTRY[name], name=f"{machine}.{name}", machine=machine)
+
+
+def scenario(name, limit=60):
+    """Registers the decorated function; the first line of its docstring is what it shows."""
+
+    def wrap(run):
+        add(name, limit, (run.__doc__ or "").strip().splitlines()[0], run)
+        return run
+
+    return wrap
+
+
+class Report:
+    """What a scenario hands back beside its verdict: cells of a table, skips with reasons, notes."""
+
+    def __init__(self, progress=None):
+        self.progress = progress
+        self.cells = []
+        self.skips = []
+        self.notes = []
+        self.allows = ""
+
+    def allow(self, what):
+        """What the kernel says that is no complaint here, for the scenario has caused it: a name in `kernel.REPORTS`."""
+        self.allows = what
+
+    def cell(self, **values):
+        """One row of figures, for the demo's table and for the log; the host sees it at once."""
+        self.cells.append(values)
+        if self.progress:
+            self.progress(values)
+
+    def skip(self, what, why):
+        """A part that was left out, with its reason."""
+        self.skips.append([what, why])
+
+    def note(self, text):
+        """A line worth keeping with the result."""
+        self.notes.append(text)
+
+    def data(self):
+        """The report as plain data."""
+        return {"cells": self.cells, "skips": self.skips, "notes": self.notes, "allows": self.allows}
+
+
+# Those that register scenarios.
+MODULES = (
+    "link.link_life", "messages.pingpong", "verbs.verbs", "verbs.limits", "verbs.crowds", "verbs.errors", "packets.packets",
+    "paths.paths", "messages.perftest", "messages.pyverbs", "messages.newer", "interop.interop", "packets.wire", "losses.fault",
+    "teardown.in_flight", "losses.losses", "packets.batches", "paths.isolation", "packets.headers", "fairness.fairness",
+    "hostile.hostile", "teardown.teardown", "suite.machines", "suite.selftest")
+
+
+def load_all():
+    """Imports every module that registers scenarios, in the order in which they are to run."""
+    # Late imports: these modules import this one.
+    for name in MODULES + (("debug.debug",) if os.environ.get("FERROCE_DEBUG") == "1" else ()):
+        importlib.import_module(f"tests.scenarios.{name}")
+    return REGISTRY
+
+
+def say(text):
+    """A line of the scenario's log, with the time."""
+    print(f"[{time.monotonic():9.2f}] {text}", flush=True)
+
+
+def command(argv, timeout=60, ok=(0,), netns=None, **kw):
+    """Runs a program to its end and returns its whole output; another exit status is a failure."""
+    if netns:
+        argv = ["ip", "netns", "exec", netns, *argv]
+    say("+ " + " ".join(map(str, argv)))
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            timeout=timeout * PATIENCE, text=True, errors="replace", **kw)
+    except subprocess.TimeoutExpired as late:
+        out = late.stdout or b""
+        print(out.decode(errors="replace") if isinstance(out, bytes) else out, flush=True)
+        raise Failed(f"{os.path.basename(argv[0])} did not end in {timeout * PATIENCE} s") from None
+    print(done.stdout, end="", flush=True)
+    if ok is not None and done.returncode not in ok:
+        raise Failed(f"{' '.join(map(str, argv))}: exit {done.returncode}: {last_line(done.stdout)}")
+    return done
+
+
+def last_line(text):
+    """The last line that says something."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "(no output)"
+
+
+def require(truth, text):
+    """Fails with the text unless the statement holds."""
+    if not truth:
+        raise Failed(text)

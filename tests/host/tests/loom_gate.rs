@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The gate of `sys::revocable`: loom runs it in every order that the memory model permits.
+
+use ferroce_core::gate::{Gate, Word};
+use loom::sync::atomic::AtomicU32;
+use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+
+/// The word, with the orders that the trait promises and no others.
+struct Shared {
+    word: AtomicU32,
+    lock: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Word for Shared {
+    fn add_one(&self) -> u32 {
+        self.word.fetch_add(1, Acquire)
+    }
+    fn sub_one(&self) -> u32 {
+        self.word.fetch_sub(1, Release)
+    }
+    fn read(&self) -> u32 {
+        self.word.load(Acquire)
+    }
+    fn replace(&self, old: u32, new: u32) -> bool {
+        let replaced = self.word.compare_exchange(old, new, SeqCst, Relaxed);
+        replaced.is_ok()
+    }
+    /// As the kernel does it: who is woken between looking and falling asleep does not fall asleep.
+    fn wait_until_clear(&self, mask: u32, unless: u32) {
+        let mut guard = self.lock.lock().unwrap();
+        loop {
+            let word = self.read();
+            if word & mask == 0 || word & unless != 0 {
+                return;
+            }
+            guard = self.woken.wait(guard).unwrap();
+        }
+    }
+    fn wake(&self) {
+        let _guard = self.lock.lock().unwrap();
+        self.woken.notify_all();
+    }
+}
+
+/// A gate, and what is behind it: a value that no lock guards and that is 0 when it is gone.
+struct Guarded {
+    gate: Gate<Shared>,
+    value: AtomicU32,
+    taken: AtomicU32,
+}
+
+type Actor = fn(&Guarded);
+
+fn user(guarded: &Guarded) {
+    if guarded.gate.enter() {
+        assert_eq!(guarded.value.load(Relaxed), 7, "used what was taken");
+        guarded.gate.leave();
+    }
+}
+
+/// Changes it, so that whoever takes it without having waited finds another value.
+fn writer(guarded: &Guarded) {
+    if guarded.gate.enter() {
+        guarded.value.store(6, Relaxed);
+        guarded.value.store(7, Relaxed);
+        guarded.gate.leave();
+    }
+}
+
+fn taker(guarded: &Guarded) {
+    if guarded.gate.take() {
+        assert_eq!(guarded.value.load(Relaxed), 7, "taken while used");
+        guarded.value.store(0, Relaxed);
+        guarded.taken.fetch_add(1, Relaxed);
+    }
+    assert!(guarded.gate.is_taken() && !guarded.gate.enter());
+}
+
+fn shutter(guarded: &Guarded) {
+    guarded.gate.shut();
+    assert!(!guarded.gate.enter(), "open after it was shut");
+}
+
+/// Runs `actors` in every order in which at most so many threads are interrupted where they need
+/// not be. That nobody sleeps for ever is loom's own rule.
+fn every_order(interruptions: usize, actors: &'static [Actor]) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(interruptions);
+    builder.check(move || {
+        let guarded = Arc::new(Guarded {
+            gate: Gate::new(Shared {
+                word: AtomicU32::new(0),
+                lock: Mutex::new(()),
+                woken: Condvar::new(),
+            }),
+            value: AtomicU32::new(7),
+            taken: AtomicU32::new(0),
+        });
+        let (first, others) = actors.split_first().unwrap();
+        let threads: Vec<_> = others
+            .iter()
+            .map(|actor| {
+                let guarded = guarded.clone();
+                thread::spawn(move || actor(&guarded))
+            })
+            .collect();
+        first(&guarded);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let takes = actors
+            .iter()
+            .any(|&actor| std::ptr::fn_addr_eq(actor, taker as Actor));
+        assert_eq!(guarded.taken.load(Relaxed), u32::from(takes));
+    });
+}
+
+#[test]
+fn one_user_and_one_taker() {
+    every_order(8, &[user, taker]);
+    every_order(8, &[writer, taker]);
+}
+
+#[test]
+fn a_shutter_beside_a_user_or_a_taker() {
+    every_order(8, &[user, shutter]);
+    every_order(8, &[shutter, taker]);
+}
+
+#[test]
+fn two_takers_of_whom_one_wins() {
+    every_order(2, &[taker, taker, writer]);
+}
+
+#[test]
+fn one_of_each() {
+    every_order(2, &[user, taker, shutter]);
+}
+
+/// A gate that lets nobody in any more because guards were leaked does not overflow.
+#[test]
+fn leaked_guards_do_not_open_the_gate() {
+    loom::model(|| {
+        let gate = Gate::new(Shared {
+            word: AtomicU32::new((1 << 29) - 1),
+            lock: Mutex::new(()),
+            woken: Condvar::new(),
+        });
+        assert!(gate.enter());
+        for _ in 0..100 {
+            assert!(!gate.enter());
+        }
+        assert!(!gate.is_taken());
+        gate.leave();
+        assert!(gate.enter());
+    });
+}

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The two places where one side of a ring sleeps and the other has to wake it: the arming of a
+//! completion queue, and the doorbell of a send queue. The code is that of the module and the
+//! provider (`uabi::words`, `datapath::filler`, `datapath::schedule`, the provider's cursor); loom
+//! runs it in every order that the memory model permits.
+
+use ferroce_core::datapath::filler::Filler;
+use ferroce_core::datapath::schedule::{AfterTurn, Answer, InFlight, Moment, Schedule, Worker};
+use ferroce_core::datapath::stream::Position;
+use ferroce_core::uabi::ring::{ARM_NEXT, ARM_SOLICITED, FLAG_NEED_DOORBELL};
+use ferroce_core::uabi::words::{Module, Provider, Ring, Word, Words};
+use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use loom::sync::atomic::{fence, AtomicU32};
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+use std::sync::atomic::AtomicBool;
+
+#[path = "../../../userspace-provider/src/ring.rs"]
+#[allow(dead_code)]
+mod provider;
+
+use provider::Cursor;
+
+/// A ring of two slots, of which each has one word that matters.
+struct Shared {
+    words: [AtomicU32; 4],
+    slots: [AtomicU32; 2],
+}
+
+impl Shared {
+    fn new(flags: u32) -> Self {
+        let word = |value| AtomicU32::new(value);
+        Self {
+            words: [word(0), word(0), word(flags), word(0)],
+            slots: [word(0), word(0)],
+        }
+    }
+
+    fn word(&self, word: Word) -> &AtomicU32 {
+        &self.words[word as usize]
+    }
+
+    fn slot(&self, index: u32) -> &AtomicU32 {
+        &self.slots[index as usize % self.slots.len()]
+    }
+}
+
+impl Words for Shared {
+    fn load(&self, word: Word) -> u32 {
+        self.word(word).load(Relaxed)
+    }
+    fn load_acquire(&self, word: Word) -> u32 {
+        self.word(word).load(Acquire)
+    }
+    fn store(&self, word: Word, value: u32) {
+        self.word(word).store(value, Relaxed);
+    }
+    fn store_release(&self, word: Word, value: u32) {
+        self.word(word).store(value, Release);
+    }
+    fn full_barrier(&self) {
+        fence(SeqCst);
+    }
+}
+
+impl Module for Shared {
+    fn swap(&self, word: Word, value: u32) -> u32 {
+        self.word(word).swap(value, Relaxed)
+    }
+}
+
+impl Provider for Shared {
+    fn raise(&self, word: Word, value: u32) {
+        self.word(word).fetch_max(value, Relaxed);
+    }
+}
+
+impl Ring for Shared {
+    fn entries(&self) -> u32 {
+        self.slots.len() as u32
+    }
+    fn read_slot(&self, index: u32, _: usize, out: &mut [u64]) {
+        out[0] = self.slot(index).load(Relaxed).into();
+    }
+    fn write_slot(&self, index: u32, words: &[u64]) {
+        self.slot(index).store(words[0] as u32, Relaxed);
+    }
+}
+
+/// Runs a model. Threads are interrupted where they need not be at most so often, which finds
+/// what there is to be found and keeps it short.
+fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(run);
+}
+
+/// Something that has to happen in some order of a model, or it would show nothing.
+struct Seen(std::sync::Arc<AtomicBool>, &'static str);
+
+impl Seen {
+    fn new(what: &'static str) -> Self {
+        Self(Default::default(), what)
+    }
+
+    /// What notes it in a model.
+    fn note(&self) -> impl Fn(bool) + Sync + Send + 'static {
+        let seen = self.0.clone();
+        move |happened| {
+            seen.fetch_or(happened, SeqCst);
+        }
+    }
+}
+
+impl Drop for Seen {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert!(self.0.load(SeqCst), "it never happened that {}", self.1);
+        }
+    }
+}
+
+/// A completion queue, and the events of its channel.
+struct Queue {
+    ring: Shared,
+    filler: Mutex<Filler>,
+    events: AtomicU32,
+}
+
+impl Queue {
+    fn new() -> Self {
+        Self {
+            ring: Shared::new(0),
+            filler: Mutex::new(Filler::default()),
+            events: AtomicU32::new(0),
+        }
+    }
+
+    /// As the module does it in `datapath::cq`.
+    fn push(&self, value: u64, solicited: bool) {
+        let mut filler = self.filler.lock().unwrap();
+        let wanted = filler.push(&self.ring, &[value], solicited);
+        if wanted.expect("there is room") {
+            self.events.fetch_add(1, AcqRel);
+        }
+    }
+
+    /// As the provider does it in `ibv_poll_cq`.
+    fn poll(&self, cursor: &Cursor, taken: &mut Vec<u32>) -> bool {
+        let (index, entries) = (cursor.own(), self.ring.entries());
+        let found = cursor.has_entry(index, entries, || self.ring.load_producer());
+        if found != Ok(true) {
+            assert_eq!(found, Ok(false));
+            return false;
+        }
+        let mut entry = [0];
+        self.ring.read_slot(index, 0, &mut entry);
+        taken.push(entry[0] as u32);
+        cursor.set_own(index.wrapping_add(1));
+        self.ring.store_consumer(cursor.own());
+        true
+    }
+}
+
+/// Two CPUs complete something; the process polls, arms, and polls once more, as `ibv_req_notify_cq`
+/// wants it, and sleeps when it found nothing. What is there then must wake it, once.
+#[test]
+fn what_comes_after_arming_is_polled_or_raises_one_event() {
+    let woken = Seen::new("an event woke who slept");
+    let polled = Seen::new("there was nothing to sleep for");
+    let (was_woken, was_polled) = (woken.note(), polled.note());
+    model(3, move || {
+        let queue = Arc::new(Queue::new());
+        let producers: Vec<_> = [5, 6]
+            .map(|value| {
+                let queue = queue.clone();
+                thread::spawn(move || queue.push(value, false))
+            })
+            .into();
+        let cursor = Cursor::default();
+        let mut taken = Vec::new();
+        while queue.poll(&cursor, &mut taken) {}
+        queue.ring.arm(ARM_NEXT);
+        while queue.poll(&cursor, &mut taken) {}
+        // It sleeps here.
+        let before = taken.len();
+        for producer in producers {
+            producer.join().unwrap();
+        }
+        let events = queue.events.load(Acquire);
+        while queue.poll(&cursor, &mut taken) {}
+        let missed = taken.len() - before;
+        was_woken(missed != 0);
+        was_polled(missed == 0 && events == 0);
+        assert!(missed == 0 || events != 0, "a completion event is lost");
+        assert!(events <= 1, "one arm raised {events} events");
+        let armed = queue.ring.load(Word::Arm) != 0;
+        assert_ne!(
+            armed,
+            events == 1,
+            "an event leaves the arm, or takes it without one"
+        );
+        taken.sort_unstable();
+        assert_eq!(taken, [5, 6], "what was polled is not what was completed");
+    });
+}
+
+/// Who waits for solicited completions is woken by these alone, and a stronger arm is not weakened.
+#[test]
+fn a_solicited_completion_raises_one_event() {
+    model(3, || {
+        let queue = Arc::new(Queue::new());
+        queue.ring.arm(ARM_SOLICITED);
+        queue.push(5, false);
+        assert_eq!(queue.events.load(Acquire), 0);
+        let producer = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.push(6, true))
+        };
+        let cursor = Cursor::default();
+        let mut taken = Vec::new();
+        while queue.poll(&cursor, &mut taken) {}
+        producer.join().unwrap();
+        assert_eq!(queue.events.load(Acquire), 1);
+        while queue.poll(&cursor, &mut taken) {}
+        assert_eq!(taken, [5, 6]);
+        queue.ring.arm(ARM_NEXT);
+        queue.ring.arm(ARM_SOLICITED);
+        assert_eq!(queue.ring.load(Word::Arm), ARM_NEXT);
+    });
+}
+
+/// The process arms twice meanwhile, as two threads do: as many events as arms that were taken.
+#[test]
+fn an_arm_is_taken_once() {
+    model(3, || {
+        let queue = Arc::new(Queue::new());
+        let armer = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.ring.arm(ARM_NEXT))
+        };
+        let producer = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.push(5, false))
+        };
+        queue.ring.arm(ARM_SOLICITED);
+        queue.push(6, true);
+        armer.join().unwrap();
+        producer.join().unwrap();
+        let events = queue.events.load(Acquire);
+        let left = u32::from(queue.ring.load(Word::Arm) != 0);
+        assert!(
+            (1..=2).contains(&(events + left)),
+            "{events} events, {left} left"
+        );
+        assert!(events >= 1);
+    });
+}
+
+/// What the lock of the sending half guards.
+struct Sender {
+    schedule: Schedule<u32>,
+    /// How far requests were taken from the ring.
+    taken: u32,
+    values: Vec<u32>,
+    /// A worker was called, and has not run yet.
+    called: bool,
+    /// Doorbells that came while somebody else was in charge.
+    in_vain: u32,
+}
+
+struct SendQueue {
+    ring: Shared,
+    sender: Mutex<Sender>,
+}
+
+/// Everything is acknowledged at once: on one CPU the order is no matter.
+const MOMENT: Moment<u32> = Moment {
+    here: 0,
+    in_flight: InFlight::Nothing,
+};
+
+impl SendQueue {
+    fn new(flags: u32, schedule: Schedule<u32>, called: bool) -> Self {
+        Self {
+            ring: Shared::new(flags),
+            sender: Mutex::new(Sender {
+                schedule,
+                taken: 0,
+                values: Vec::new(),
+                called,
+                in_vain: 0,
+            }),
+        }
+    }
+
+    /// The provider posts one request; tells whether it has to ring.
+    fn post(&self, index: u32, value: u32) -> bool {
+        self.ring.write_slot(index, &[value.into()]);
+        self.ring.store_producer(index + 1);
+        self.ring.needs_doorbell()
+    }
+
+    /// As `datapath::post` does it.
+    fn doorbell(&self) {
+        let mut sender = self.sender.lock().unwrap();
+        match sender
+            .schedule
+            .doorbell(MOMENT, 0, Position::default, || None)
+        {
+            Answer::Send => self.take(&mut sender),
+            Answer::Nothing => sender.in_vain += 1,
+            answer => panic!("{answer:?}"),
+        }
+    }
+
+    /// Takes what was posted, and gives the slots back.
+    fn take(&self, sender: &mut Sender) {
+        let producer = self.ring.load_producer();
+        while sender.taken != producer {
+            let mut words = [0];
+            self.ring.read_slot(sender.taken, 0, &mut words);
+            sender.values.push(words[0] as u32);
+            sender.taken += 1;
+        }
+        self.ring.store_consumer(sender.taken);
+    }
+
+    /// Turns of a worker, as `datapath::worker` does them, until it is called no more.
+    fn work(&self) {
+        loop {
+            let mut sender = self.sender.lock().unwrap();
+            if !std::mem::take(&mut sender.called) {
+                return;
+            }
+            if sender.schedule.worker_runs(Worker::Near, MOMENT, true) != Answer::Send {
+                return;
+            }
+            let before = sender.taken;
+            self.take(&mut sender);
+            let took = sender.taken != before;
+            let call = match sender.schedule.worker_ran(false, took) {
+                AfterTurn::Again(call) => Some(call),
+                AfterTurn::Rest => {
+                    let posted = self.ring.ask_for_doorbells() != sender.taken;
+                    sender.schedule.rest(posted)
+                }
+            };
+            if call.is_some() {
+                self.ring.store_flags(0);
+                sender.called = true;
+            }
+        }
+    }
+
+    /// Everybody has done what they had to do.
+    fn judge(&self, posted: &[u32]) {
+        let sender = self.sender.lock().unwrap();
+        assert!(!sender.called && !sender.schedule.has_worker());
+        assert_eq!(
+            sender.values, posted,
+            "a request waits for ever, or is another one"
+        );
+        assert_eq!(self.ring.load_consumer(), posted.len() as u32);
+        assert_eq!(self.ring.load(Word::Flags), FLAG_NEED_DOORBELL);
+    }
+}
+
+/// A worker that is in charge finds the ring empty and rests while the process posts: either the
+/// worker finds the request, or the process rings.
+#[test]
+fn a_worker_that_rests_misses_no_request() {
+    let rang = Seen::new("the process rang");
+    let in_vain = Seen::new("a doorbell found the worker in charge again");
+    let (has_rung, was_in_vain) = (rang.note(), in_vain.note());
+    model(3, move || {
+        let mut schedule = Schedule::default();
+        let _ = schedule.leave(0);
+        let queue = Arc::new(SendQueue::new(0, schedule, true));
+        let worker = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.work())
+        };
+        for index in 0..2 {
+            let rings = queue.post(index, 5 + index);
+            has_rung(rings);
+            if rings {
+                queue.doorbell();
+            }
+        }
+        worker.join().unwrap();
+        was_in_vain(queue.sender.lock().unwrap().in_vain != 0);
+        queue.judge(&[5, 6]);
+    });
+}
+
+/// The process rings for each request while nobody is in charge: each doorbell takes what is there.
+#[test]
+fn two_doorbells_take_two_requests_once() {
+    model(3, || {
+        let queue = SendQueue::new(FLAG_NEED_DOORBELL, Schedule::default(), false);
+        let queue = Arc::new(queue);
+        assert!(queue.post(0, 5));
+        let other = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.doorbell())
+        };
+        assert!(queue.post(1, 6));
+        queue.doorbell();
+        other.join().unwrap();
+        queue.judge(&[5, 6]);
+        assert_eq!(queue.sender.lock().unwrap().in_vain, 0);
+    });
+}

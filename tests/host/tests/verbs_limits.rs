@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The pure parts of the verbs: counted objects, and what can be reached through a port.
+
+use ferroce_core::verbs::quota::{Kind, Permit, Quotas};
+use ferroce_core::verbs::reach;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+
+const KINDS: [Kind; 6] = [
+    Kind::Context,
+    Kind::Pd,
+    Kind::Ah,
+    Kind::Cq,
+    Kind::Qp,
+    Kind::Mr,
+];
+
+#[test]
+fn as_many_objects_as_reported_and_not_one_more() {
+    for kind in KINDS {
+        let quotas = Quotas::default();
+        let mut permits: Vec<_> = (0..kind.limit())
+            .map(|_| Permit::take(&quotas, kind).expect("below the limit"))
+            .collect();
+        assert!(Permit::take(&quotas, kind).is_none(), "{kind:?}");
+        assert_eq!(quotas.used(kind), kind.limit(), "a refusal counts nothing");
+        permits.pop();
+        assert!(
+            Permit::take(&quotas, kind).is_some(),
+            "{kind:?} after one went"
+        );
+        drop(permits);
+        assert_eq!(quotas.used(kind), 0);
+    }
+}
+
+#[test]
+fn kinds_are_counted_apart() {
+    for kind in KINDS {
+        let quotas = Quotas::default();
+        let _permit = Permit::take(&quotas, kind);
+        for other in KINDS {
+            assert_eq!(quotas.used(other), u32::from(other == kind));
+        }
+    }
+}
+
+#[test]
+fn an_object_that_fails_on_its_way_gives_its_place_back() {
+    fn create(quotas: &Quotas) -> Option<Permit<&Quotas>> {
+        let _permit = Permit::take(quotas, Kind::Qp)?;
+        None
+    }
+    let quotas = Quotas::default();
+    assert!(create(&quotas).is_none());
+    assert_eq!(quotas.used(Kind::Qp), 0);
+}
+
+#[test]
+fn many_threads_together_get_no_more_than_the_limit() {
+    let quotas = Arc::new(Quotas::default());
+    let most = AtomicU32::new(0);
+    let limit = Kind::Pd.limit();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..4 {
+                    let mut permits = Vec::new();
+                    for _ in 0..limit / 2 {
+                        permits.extend(Permit::take(quotas.clone(), Kind::Pd));
+                        most.fetch_max(quotas.used(Kind::Pd), Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    assert!(most.into_inner() <= limit);
+    assert_eq!(quotas.used(Kind::Pd), 0);
+    assert_eq!(Arc::strong_count(&quotas), 1);
+}
+
+#[test]
+fn path_mtu_leaves_room_for_the_longest_headers() {
+    for (netdev, path) in [
+        (68, 256),
+        (339, 256),
+        (595, 256),
+        (596, 512),
+        (1107, 512),
+        (1108, 1024),
+        (1500, 1024),
+        (2131, 1024),
+        (2132, 2048),
+        (4179, 2048),
+        (4180, 4096),
+        (9000, 4096),
+        (65536, 4096),
+        (u32::MAX, 4096),
+    ] {
+        assert_eq!(reach::path_mtu(netdev), path, "netdev MTU {netdev}");
+    }
+}
+
+#[test]
+fn groups_are_told_from_peers() {
+    let mapped = |first: u8| {
+        let mut gid = [0; 16];
+        gid[10..13].copy_from_slice(&[0xff, 0xff, first]);
+        gid
+    };
+    let v6 = |first: u8| {
+        let mut gid = [0; 16];
+        gid[0] = first;
+        gid
+    };
+    for first in 224..=239 {
+        assert!(reach::is_multicast(&mapped(first)), "{first}.0.0.0");
+    }
+    for first in [0, 10, 127, 192, 223, 240, 255] {
+        assert!(!reach::is_multicast(&mapped(first)), "{first}.0.0.0");
+    }
+    assert!(reach::is_multicast(&v6(0xff)));
+    for first in [0, 0x20, 0xe0, 0xef, 0xfc, 0xfe] {
+        assert!(!reach::is_multicast(&v6(first)), "{first:x}00::");
+    }
+}

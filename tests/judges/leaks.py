@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the kernel has given out, to see that all of it comes back: slab objects, pages, pins, sockets, percpu memory.
+
+Some numbers must be equal before and after. Others move by themselves: caches fill, the other parts of the kernel that
+are exercised keep something, the measuring program grows. There a leak is told by its slope, for it grows by at least
+one object a round, in each part of the rounds: what grows in one part and not in another is something else.
+"""
+
+import os
+import re
+import subprocess
+import time
+
+from tests.guest.fabric import read
+from tests.guest.scenario import PATIENCE, Failed
+
+# Of these caches the module takes objects, or causes others to; the rest of the kernel's are measured and shown, too.
+OURS = re.compile(r"^(kmalloc|skbuff|sock_inode|UDP|net_namespace|vmap_area|filp|vm_area|radix_tree|maple_node|ib_|kernfs)")
+# Objects a round that are a leak. One that is lost in every second round is found.
+OBJECTS_A_ROUND = 0.4
+# Pages a round. What the traffic moves would be 128 for one region; the page cache of the guest's
+# root, which is dropped before, comes back in part while the programs run.
+PAGES_A_ROUND = 16
+PER_CPU_KB_A_ROUND = 0.5
+
+
+def slab_objects():
+    """Objects in use by cache. Empty slabs are given back first, and with them what the processors keep at hand."""
+    for cache in os.listdir("/sys/kernel/slab"):
+        try:
+            with open(f"/sys/kernel/slab/{cache}/shrink", "w", encoding="ascii") as f:
+                f.write("1")
+        except OSError:
+            pass
+    found = {}
+    for line in (read("/proc/slabinfo") or "").splitlines()[2:]:
+        name, objects, _ = line.split(None, 2)
+        found[name] = int(objects)
+    return found
+
+
+def settled_slab_objects():
+    """The same when it falls no further: namespaces and sockets are freed in workers, and by RCU."""
+    found = slab_objects()
+    for _ in range(10):
+        time.sleep(0.3)
+        later = slab_objects()
+        falling = any(later.get(name, 0) < n for name, n in found.items() if OURS.match(name))
+        found = {name: min(n, found.get(name, n)) for name, n in later.items()}
+        if not falling:
+            break
+    return found
+
+
+def table(path, names):
+    """Numbers of a file of `NAME NUMBER` lines."""
+    return {name: int(re.search(rf"^{name}:?\s+(\d+)", read(path) or "", re.M)[1]) for name in names}
+
+
+def pinned():
+    """Pages that are pinned for RDMA and the like."""
+    # Each processor counts for itself; this adds it up.
+    with open("/proc/sys/vm/stat_refresh", "w", encoding="ascii") as f:
+        f.write("1")
+    counts = table("/proc/vmstat", ("nr_foll_pin_acquired", "nr_foll_pin_released"))
+    return counts["nr_foll_pin_acquired"] - counts["nr_foll_pin_released"]
+
+
+def areas():
+    """Areas of virtual memory that the module has allocated. Once it is unloaded its functions have no names any more."""
+    lines = (read("/proc/vmallocinfo") or "").splitlines()
+    return sum("[ferroce]" in line or line.split()[2].startswith("0x") for line in lines)
+
+
+def resources():
+    """Objects in use on any device, as `rdma res` counts them, without those that ib_core has for itself."""
+    shown = subprocess.run(["rdma", "res"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                           timeout=30 * PATIENCE, check=False).stdout
+    return {kind: int(n) for kind, n in re.findall(r"\b(qp|cq|mr|pd|ctx) (\d+)", shown) if int(n)}
+
+
+def udp_sockets():
+    """UDP sockets of the first network namespace, of the port or not."""
+    text = "\n".join(read(f"/proc/net/{name}") or "" for name in ("sockstat", "sockstat6"))
+    return sum(int(n) for n in re.findall(r"^UDP6?: inuse (\d+)", text, re.M))
+
+
+class Stock:
+    """One measurement, when nothing of the module is there."""
+
+    def __init__(self):
+        with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as f:
+            f.write("3")
+        self.objects = settled_slab_objects()
+        self.exact = {"pinned pages": pinned(), "areas of the module": areas(), "UDP sockets": udp_sockets()}
+        memory = table("/proc/meminfo", ("MemFree", "SUnreclaim", "Percpu", "VmallocUsed"))
+        self.kilobytes = {"MemFree": -memory.pop("MemFree"), **memory}
+
+
+def slope(then, now, rounds):
+    """Growth a round."""
+    return (now - then) / rounds
+
+
+def judge(samples, slopes=True):
+    """Compares measurements, each with the number of rounds before it; returns what is worth telling."""
+    first, last = samples[0][1], samples[-1][1]
+    parts = [(a, b, rb - ra) for (ra, a), (rb, b) in zip(samples, samples[1:])]
+
+    def grows(of):
+        """The least slope of all parts: a leak is in each."""
+        return min(slope(of(a), of(b), n) for a, b, n in parts)
+
+    wrong = [f"{what}: {n} at first, {last.exact[what]} at the end" for what, n in first.exact.items()
+             if last.exact[what] > n]
+    objects = {name: grows(lambda s, name=name: s.objects.get(name, 0)) for name in last.objects}
+    for name in sorted(last.objects):
+        counts = [s.objects.get(name, 0) for _, s in samples]
+        if counts[0] < counts[-1]:
+            print(f"{name}: {counts}")
+    grown = [f"{name}: {n:.2f} objects more a round" for name, n in objects.items()
+              if OURS.match(name) and n >= OBJECTS_A_ROUND]
+    kilobytes = {name: grows(lambda s, name=name: s.kilobytes[name]) for name in last.kilobytes}
+    limits = {"MemFree": 4 * PAGES_A_ROUND, "SUnreclaim": 4 * PAGES_A_ROUND, "Percpu": PER_CPU_KB_A_ROUND,
+              "VmallocUsed": 4 * OBJECTS_A_ROUND}
+    grown += [f"{name}: {n:.1f} KiB {'less' if name == 'MemFree' else 'more'} a round" for name, n in kilobytes.items()
+              if n >= limits[name]]
+    if slopes:
+        wrong += grown
+    if wrong:
+        raise Failed("left behind: " + "; ".join(wrong))
+    growing = sorted(((n, name) for name, n in objects.items() if n > 0.05), reverse=True)[:5]
+    return [f"measured after rounds {', '.join(str(n) for n, _ in samples)}: pins, areas and sockets equal ({last.exact}); KiB a round "
+            + ", ".join(f"{name} {n:+.2f}" for name, n in kilobytes.items())
+            + "; slab objects a round: " + (", ".join(f"{name} {n:+.2f}" for n, name in growing) or "none grow")]

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The planted faults can be planted, and the tests that shall notice them exist."""
+
+import unittest
+
+from tests.lab import check, config, planted
+
+
+class Faults(unittest.TestCase):
+    """tests/planted.toml and the tree."""
+
+    def test_each_can_be_planted(self):
+        for fault in planted.faults():
+            with self.subTest(fault.name):
+                text = (config.CHECKOUT / fault.file).read_text(encoding="utf-8")
+                self.assertNotEqual(fault.plant(text), text)
+
+    def test_names_are_unique_and_their_tests_exist(self):
+        faults, tests = planted.faults(), check.names()
+        self.assertEqual(len({f.name for f in faults}), len(faults))
+        for fault in faults:
+            for name in fault.notice.split(","):
+                with self.subTest(fault.name, test=name):
+                    self.assertTrue(any(check.wanted(test, name) for test in tests))
+
+    def test_what_is_not_there_once_is_said(self):
+        fault = planted.Fault("x", "", "f", "a", "b", "")
+        for text in ("", "aa"):
+            with self.assertRaises(planted.say.LabError):
+                fault.plant(text)
+        self.assertEqual(fault.plant("cac"), "cbc")
+
+    def test_failures_are_read_from_the_lines_of_check(self):
+        text = "passed     1.2 s  a.b\nfailed     3.0 s  c.d: why\nfailed    12.5 s  e.f\n\nfailed:\n  c.d: why\n"
+        self.assertEqual(planted.failures(text), ["c.d", "e.f"])

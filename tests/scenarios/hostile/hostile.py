@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Packets that no peer should send, to queue pairs of all kinds: nothing is written, leaked or broken that may not be,
+and each packet is counted under its reason. See tests/hostile for what is sent, tests/scenarios/hostile/victim_c for the victim."""
+
+import os
+import re
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+
+from tests.guest import flavour
+from tests.guest.fabric import IB, batch, counters, link_add, link_del, pair, show_packets, wait_active, wait_until
+from tests.guest.peer import Conversation, exchange
+from tests.guest.programs import listens, program, spawn, tail
+from tests.guest.scenario import PATIENCE, SHORT, Failed, Skipped, add, command, last_line, require, say, scenario
+from tests.scenarios.losses.fault import acquaint
+
+VICTIM = program("hostile_victim")
+PACKETS = program("hostile_packets")
+PORT = 18900
+SEED = os.environ.get("FERROCE_SEED", "1000")
+
+# Beside the two devices' addresses: the attacker's, where no queue pair is, and a second one of the victim.
+ATTACKER = {4: "10.77.0.66", 6: "fd77::66"}
+SECOND = {4: "10.77.0.9", 6: "fd77::9"}
+
+
+def address(end, family):
+    """The address of an end's device."""
+    return end.ip4 if family == 4 else end.ip6
+
+
+def gid_text(ip):
+    """A GID as inet_pton reads it."""
+    return ip if ":" in ip else f"::ffff:{ip}"
+
+
+def mac(end):
+    """The Ethernet address of an end's netdev."""
+    shown = command(["ip", "-o", "link", "show", end.netdev], netns=end.netns).stdout
+    return re.search(r"link/ether (\S+)", shown).group(1)
+
+
+@contextmanager
+def attacked_pair():
+    """A pair; the first end is the victim's. Its queue of received packets holds every burst."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("the counters, by which each packet is judged, are ferroce's")
+    command(["sysctl", "-q", "-w", "net.core.netdev_max_backlog=20000"])
+    with pair() as ends:
+        acquaint(ends)
+        # The victim's answers are judged packet by packet.
+        show_packets(ends)
+        victim, attacker = ends
+        enemy = mac(attacker)
+        for family, bits in ((4, 24), (6, 64)):
+            nodad = " nodad" if family == 6 else ""
+            batch([f"addr add {SECOND[family]}/{bits} dev {victim.netdev}{nodad}",
+                   f"neigh replace {ATTACKER[family]} lladdr {enemy} nud permanent dev {victim.netdev}",
+                   f"neigh replace {address(attacker, family)} lladdr {enemy} nud permanent dev {victim.netdev}"],
+                  netns=victim.netns)
+            batch([f"addr add {ATTACKER[family]}/{bits} dev {attacker.netdev}{nodad}"], netns=attacker.netns)
+        yield ends
+
+
+def packets(ends, family, *words):
+    """The command line of the generator. It enters the network namespace only: the counters are in the sysfs of the
+    first one."""
+    victim, attacker = ends
+    settings = {
+        "netdev": attacker.netdev, "our-mac": mac(attacker), "victim-mac": mac(victim), "us": ATTACKER[family],
+        "victim": address(victim, family), "victim-too": SECOND[family], "other": address(attacker, family),
+        "seed": SEED, "short": int(SHORT), "patience": PATIENCE, "control": f"{victim.tcp}:{PORT}",
+        "counters": f"{IB}/{victim.dev}/ports/1/hw_counters"}
+    return ["nsenter", f"--net=/run/netns/{attacker.netns}", PACKETS,
+            *(f"{key}={value}" for key, value in settings.items()), *words]
+
+
+def run_packets(ends, family, *words, limit):
+    """Runs the generator; its lines. The last one says what was wrong."""
+    argv = packets(ends, family, *words)
+    say("+ " + " ".join(argv))
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=limit * PATIENCE)
+    except subprocess.TimeoutExpired as late:
+        out = (late.stdout or b"").decode(errors="replace")
+        print(out, flush=True)
+        raise Failed(f"the generator did not end: {last_line(out)}") from None
+    print(done.stdout, end="", flush=True)
+    if done.returncode:
+        raise Failed(last_line(done.stdout).removeprefix("failed: "))
+    return done.stdout.splitlines()
+
+
+def attack(family, names, limit):
+    """A scenario: some families of packets against the victim, and a good conversation afterwards."""
+    def run(report):
+        with attacked_pair() as ends:
+            victim = ends[0]
+            argv = [VICTIM, victim.dev, str(victim.gid(family)), gid_text(ATTACKER[family]),
+                    gid_text(address(ends[1], family)), str(PORT)]
+            with tempfile.TemporaryFile("w+") as out:
+                proc = spawn(argv, victim.netns, out)
+                try:
+                    wait_until("the victim listens", lambda: listens(proc.pid, PORT))
+                    for line in run_packets(ends, family, *names, limit=limit):
+                        report.note(line)
+                    require(proc.wait(timeout=30 * PATIENCE) == 0, f"the victim: {last_line(tail(out))}")
+                finally:
+                    if proc.poll() is None:
+                        proc.kill()
+                        proc.wait()
+                    say("the victim: " + last_line(tail(out)))
+            exchange(ends, family, "-s", "1,M+1,65536")
+
+    return run
+
+
+GROUPS = {
+    "opcodes": (("opcodes",), 150, "every opcode, length and pad count, to every kind of queue pair and to nobody"),
+    "requests": (("sequence", "ranges", "reads-again"), 150,
+                 "requests out of order, beyond regions, with foreign keys, asked for again: as the model says"),
+    "responses": (("responses",), 60, "forged acknowledgements and READ responses, while some are waited for"),
+    "network": (("network",), 60, "oddities of Ethernet, IP, UDP and the BTH around a perfect WRITE"),
+}
+
+for _family in (4, 6):
+    for _name, (_names, _limit, _about) in GROUPS.items():
+        add(f"hostile.{_name}-ipv{_family}", _limit + 30, f"{_about}; IPv{_family}", attack(_family, _names, _limit))
+
+
+def queue_pairs(dev):
+    """Numbers of the queue pairs of a device that are connected."""
+    shown = command(["rdma", "resource", "show", "qp", "link", f"{dev}/1"]).stdout
+    return re.findall(r"lqpn (\d+) rqpn \d+ type RC state RTS", shown)
+
+
+def noise(family):
+    """A scenario: noise to both queue pairs' numbers while they talk; the conversation goes on to its good end."""
+    count = 2000 if SHORT else 20000
+
+    def run(report):
+        with attacked_pair() as ends:
+            with Conversation(ends, "-s", "1,M+1,65536", family=family) as talk:
+                targets = queue_pairs(ends[0].dev)
+                require(len(targets) == 1, f"queue pairs in conversation: {targets}")
+                time.sleep(0.02)
+                before = counters(ends[0].dev)
+                words = run_packets(ends, family, f"targets={targets[0]}", f"count={count}", "flood", limit=60)
+                report.note(words[-1])
+                require(talk.alive(), f"the conversation broke off: {talk.words()}")
+                talk.finish()
+            time.sleep(0.02)
+            now = counters(ends[0].dev)
+            grown = {name: now[name] - before[name] for name in now if now[name] != before[name]}
+            report.note(", ".join(f"{name} {n}" for name, n in sorted(grown.items())))
+            dropped = sum(n for name, n in grown.items() if name.startswith("drop_"))
+            require(dropped == count, f"{dropped} packets were dropped of {count} that should be: {grown}")
+
+    return run
+
+
+for _family in (4, 6):
+    add(f"hostile.noise-ipv{_family}", 90, f"noise to queue pairs that talk: the conversation goes on; IPv{_family}",
+        noise(_family))
+
+
+# A BTH of a SEND to a queue pair, and as many bytes as an empty one has. Nobody looks further if the queue pair is none.
+SENDER = """
+import socket, sys
+to, qpn, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+family = socket.AF_INET6 if ":" in to else socket.AF_INET
+with socket.socket(family, socket.SOCK_DGRAM) as s:
+    for n in range(count):
+        s.sendto(bytes([4, 0x40, 255, 255, 0]) + qpn.to_bytes(3, "big") + bytes([0x80, 0, 0, n]) + bytes(4), (to, 4791))
+"""
+
+
+def grows(ends, target, qpn, count=5):
+    """By how much each counter of each device grows when datagrams for a queue pair come to an address."""
+    before = [counters(end.dev) for end in ends]
+    command(["python3", "-c", SENDER, target, str(qpn), str(count)], netns="fb")
+    time.sleep(0.1)
+    return [{name: n - old[name] for name, n in counters(end.dev).items() if n != old[name]}
+            for end, old in zip(ends, before)]
+
+
+@scenario("hostile.nobody", 60)
+def nobody(_report):
+    """Packets for no queue pair are counted where they came in; queue pairs of another namespace are none."""
+    with attacked_pair() as ends:
+        for target in (ends[0].ip4, ends[0].ip6):
+            require(grows(ends, target, 0x123456) == [{"drop_unknown_qp": 5}, {}], "not counted at the netdev's device")
+        with Conversation(ends, "-s", "1") as talk:
+            other = int(queue_pairs(ends[1].dev)[0])
+            # The numbers of the conversation grow; drops are what is compared here.
+            seen = [{name: n for name, n in grown.items() if name.startswith("drop_")}
+                    for grown in grows(ends, ends[0].ip4, other)]
+            require(seen == [{"drop_unknown_qp": 5}, {}], f"a queue pair of another namespace: {seen}")
+            talk.finish()
+        batch(["link add vc netns fa type veth peer name vd netns fb"])
+        batch(["addr add 10.79.0.1/24 dev vc", "link set vc up"], netns="fa")
+        batch(["addr add 10.79.0.2/24 dev vd", "link set vd up"], netns="fb")
+        seen = grows(ends, "10.79.0.1", 0x123456)
+        require(seen == [{"drop_unknown_qp": 5}, {}], f"a netdev without a device: {seen}")
+        third = replace(ends[0], dev="fe2", netdev="vc", ip4="10.79.0.1")
+        link_add(third.dev, third.netdev, netns="fa")
+        try:
+            wait_active(third.dev)
+            seen = grows((*ends, third), "10.79.0.1", 0x123456)
+            require(seen == [{}, {}, {"drop_unknown_qp": 5}], f"a netdev with a device: {seen}")
+        finally:
+            link_del(third.dev, netns="fa")

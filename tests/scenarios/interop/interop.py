@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0
+"""ferroce against the kernel's own rdma_rxe over veth: two implementations of RoCEv2 that share no code."""
+
+from contextlib import contextmanager
+
+from tests.guest import flavour
+from tests.guest.fabric import pair
+from tests.guest.peer import exchange
+from tests.guest.scenario import SHORT, Skipped, add, command, last_line, require, shortened
+from tests.scenarios.messages.perftest import measure
+from tests.scenarios.messages.pingpong import once
+
+ORDERS = {"to-rxe": (flavour.FERROCE, flavour.RXE), "from-rxe": (flavour.RXE, flavour.FERROCE)}
+
+
+@contextmanager
+def rxe_loaded():
+    """With rdma_rxe beside ferroce. It is unloaded afterwards: other scenarios want the UDP port for themselves."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe is the driver under test")
+    command(["modprobe", "rdma_rxe"])
+    try:
+        yield
+    finally:
+        command(["modprobe", "-r", "rdma_rxe"], ok=None)
+
+
+@contextmanager
+def two_drivers(drivers):
+    """Two devices of two drivers."""
+    with rxe_loaded(), pair(drivers=drivers) as ends:
+        yield ends
+
+
+def pingpong(order):
+    """A scenario: ibv_rc_pingpong over both families and two MTUs; the second end is the client."""
+    def run(report):
+        with two_drivers(ORDERS[order]) as ends:
+            for family in (4, 6):
+                # On a kernel full of checks rdma_rxe needs longer for the last than the program's retries last.
+                for mtu, size in ((1024, 1), (4096, 4096), (1024, 65536))[:shortened(3, 2)]:
+                    usec = once(ends, family, mtu, size=size, iters=10)
+                    report.cell(path=f"ipv{family}", mtu=mtu, size=size, usec=usec)
+
+    return run
+
+
+for _order in ORDERS:
+    add(f"interop.pingpong-{_order}", 60, f"ibv_rc_pingpong -c between the drivers, {_order}", pingpong(_order))
+
+
+def read_tool(tool, order):
+    """A scenario: perftest's READs between the drivers, which agree on as many under way as the other one can take."""
+    def run(report):
+        with two_drivers(ORDERS[order]) as ends:
+            # A kernel full of checks may take longer for a READ than the tool's ACK timeout, 67 ms, seven times over.
+            found = measure(tool, ends, ["-s", "65536", *shortened([], ["-u", "19"])], iters=50)
+            require([int(row[0]) for row in found] == [65536], f"{tool} reported {found}")
+            report.note(" ".join(found[0]))
+
+    return run
+
+
+for _tool in ("ib_read_bw", "ib_read_lat"):
+    for _order in ORDERS:
+        add(f"interop.{_tool}-{_order}", 60, f"{_tool} without a number of outstanding READs, {_order}",
+            read_tool(_tool, _order))
+
+
+# Here the second end asks and the first one serves; nothing else moves between the two.
+ASKS = {"ferroce-asks": (flavour.RXE, flavour.FERROCE), "rxe-asks": (flavour.FERROCE, flavour.RXE)}
+
+MTUS = (256, 4096) if SHORT else (256, 512, 1024, 2048, 4096)
+MESSAGES = "sSwWr"
+# On a kernel full of checks rdma_rxe takes seconds to answer.
+PATIENT = shortened((), ("-t", 19))
+# Every message in four shapes of scatter/gather lists; then mixtures over three queue pairs at once: signalled, mostly
+# unsignalled, and fenced.
+EDGES = ("-1", "-s", "0,1,M-1,M,M+1", "-o", MESSAGES + "buf", "-q", 3, "-e", 4)
+MIXTURES = ("-1", "-s", "3M+5,16M-3", "-o", "buf", "-q", 3)
+LARGE = ("-1", "-s", 1 << 20, "-o", MESSAGES, "-e", 4)
+HUGE = ("-1", "-s", 64 << 20, "-o", MESSAGES, "-e", 4, "-m", 4096)
+
+
+def every(who, family):
+    """A scenario: every operation at the sizes that matter and at every MTU, data checked at both ends."""
+    def run(report):
+        with two_drivers(ASKS[who]) as ends:
+            for mtu in MTUS:
+                done = [exchange(ends, family, "-m", mtu, *plan, *PATIENT)[0] for plan in (EDGES, MIXTURES, LARGE)]
+                report.note(f"MTU {mtu}: " + "; ".join(map(last_line, done)))
+
+    return run
+
+
+def huge(who, family):
+    """A scenario: 64 MiB by every operation, data checked at both ends."""
+    def run(report):
+        with two_drivers(ASKS[who]) as ends:
+            report.note(last_line(exchange(ends, family, *HUGE, limit=120)[0]))
+
+    return run
+
+
+for _who in ASKS:
+    for _family in (4, 6):
+        add(f"interop.{_who}-ipv{_family}", 120, f"every operation, 0 B to 1 MiB, every MTU, IPv{_family}, {_who}",
+            every(_who, _family))
+if not SHORT:
+    for _who, _family in (("ferroce-asks", 4), ("rxe-asks", 6)):
+        add(f"interop.{_who}-64-mib", 150, f"64 MiB by every operation, IPv{_family}, {_who}", huge(_who, _family))

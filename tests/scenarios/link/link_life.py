@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The life of a link: added, refused, followed through changes of its netdev, deleted, with nothing left behind."""
+
+import os
+import subprocess
+import time
+
+from tests.guest import flavour
+from tests.guest.fabric import (IB, batch, devices, gid_index, gid_of, gid_table, link_add, link_del, loop, pair,
+                                port_state, read, wait_active, wait_until, wire)
+from tests.guest.scenario import Failed, Skipped, command, last_line, require, scenario
+from tests.judges import kernel
+
+MODULE = flavour.current().module
+DEV = flavour.current().prefix + "0"
+OTHER = flavour.current().prefix + "1"
+
+
+def loaded(module=MODULE):
+    """Whether a module is loaded."""
+    return os.path.isdir(f"/sys/module/{module}")
+
+
+def unload(module=MODULE):
+    """`modprobe -r`."""
+    command(["modprobe", "-r", module], timeout=60)
+    require(not loaded(module), f"{module} is still loaded after modprobe -r")
+
+
+def refused(name, netdev, errno_text, words=(), netns=None):
+    """A link that must be refused, with the errno's text and, from ferroce, a sentence with the given words. The
+    kernel passes no extack to link types, so the sentence is in its log."""
+    log = kernel.Log()
+    out = link_add(name, netdev, netns=netns, ok=None)
+    require(out.returncode != 0, f"rdma link add {name} on {netdev} was accepted")
+    texts = errno_text if isinstance(errno_text, tuple) else (errno_text,)
+    if flavour.current().is_ferroce:
+        require(any(t in out.stdout for t in texts), f"expected {texts}: {out.stdout.strip()}")
+        said = [line for line in log.new() if line.startswith(f"{MODULE}:")]
+        require(said, f"no sentence says why: {out.stdout.strip()}")
+        for word in words:
+            require(word.lower() in said[-1].lower(), f"the sentence does not speak of {word}: {said[-1]}")
+        out.stdout += said[-1]
+    require(name not in devices() or name == DEV, f"{name} exists although it was refused")
+    return out.stdout.strip()
+
+
+@scenario("link.autoload", 60)
+def autoload(report):
+    """`rdma link add` loads the module by its alias; `modprobe -r` takes it away again."""
+    if loaded():
+        unload()
+    with wire() as (netdev, _):
+        require(not kernel.udp_sockets(), "a UDP socket is open before the first link")
+        link_add(DEV, netdev)
+        require(loaded(), "the module is not loaded")
+        wait_active(DEV)
+        shown = command(["rdma", "link", "show", f"{DEV}/1"]).stdout
+        require(f"netdev {netdev}" in shown and "state ACTIVE" in shown, f"rdma link shows: {last_line(shown)}")
+        require(kernel.udp_sockets() >= 1, "no UDP socket while a link exists")
+        link_del(DEV)
+        require(DEV not in devices(), "the device is still there")
+        wait_until("UDP sockets are closed", lambda: not kernel.udp_sockets())
+    unload()
+
+
+@scenario("link.reload", 90)
+def reload(_report):
+    """Loading, adding, deleting and unloading several times over; `modprobe -r` with a link takes the link along."""
+    for _ in range(4):
+        command(["modprobe", MODULE])
+        with wire() as (netdev, _):
+            link_add(DEV, netdev)
+            link_del(DEV)
+        unload()
+    with wire() as (netdev, _):
+        link_add(DEV, netdev)
+        wait_active(DEV)
+        unload()
+        require(DEV not in devices(), "the device outlived its module")
+
+
+@scenario("link.devinfo", 60)
+def devinfo(report):
+    """Stock tools see the device: ibv_devices, ibv_devinfo -v, rdma dev, rdma link."""
+    with loop() as end:
+        for argv in (["ibv_devices"], ["ibv_devinfo", "-d", end.dev, "-v"], ["rdma", "dev"], ["rdma", "link"]):
+            out = command(argv).stdout
+            require(end.dev in out, f"{argv[0]} does not list {end.dev}")
+            require("Warning" not in out, f"{argv[0]}: {out.strip()}")
+        report.note("$ rdma link\n" + command(["rdma", "link"]).stdout)
+        out = command(["ibv_devinfo", "-d", end.dev]).stdout
+        report.note(f"$ ibv_devinfo -d {end.dev}\n{out}")
+        for want in ("PORT_ACTIVE", "Ethernet", "active_mtu:\t\t4096"):
+            require(want in out, f"ibv_devinfo does not say {want!r}")
+
+
+@scenario("link.attributes", 60)
+def attributes(report):
+    """The attributes in sysfs read and write the same from every network namespace."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe has no local path")
+    with loop() as end:
+        path = f"/sys/class/infiniband/{end.dev}"
+        batch(["netns add other"])
+        try:
+            for prefix in ([], ["ip", "netns", "exec", "other"]):
+                require(command([*prefix, "cat", f"{path}/parent"]).stdout.strip() == end.netdev,
+                        f"parent is not {end.netdev}: {prefix}")
+                for value in ("0", "1"):
+                    command([*prefix, "sh", "-c", f"echo {value} > {path}/local_path"])
+                    seen = command(["cat", f"{path}/local_path"]).stdout.strip()
+                    require(seen == value, f"local_path is {seen}, not {value}: {prefix}")
+                wrong = command([*prefix, "sh", "-c", f"echo maybe > {path}/local_path"], ok=None)
+                require(wrong.returncode != 0, "local_path takes anything")
+            report.note(f"parent {end.netdev}")
+        finally:
+            batch(["netns del other"])
+
+
+@scenario("link.name-taken", 60)
+def name_taken(report):
+    """A name in use is refused with EEXIST and the first link lives on."""
+    with loop() as end:
+        if not flavour.current().is_ferroce:
+            raise Skipped("rdma_rxe answers ENFILE here and leaves its sockets open")
+        batch(["link add d0 type dummy", "link set d0 up"])
+        try:
+            report.note(refused(end.dev, "d0", "File exists", ("name",)))
+            require(end.dev in devices(), "the first link is gone")
+        finally:
+            batch(["link del d0"])
+
+
+@scenario("link.second-on-netdev", 60)
+def second(report):
+    """A second link on one netdev is refused with EEXIST and a sentence."""
+    with loop() as end:
+        report.note(refused(OTHER, end.netdev, "File exists", (end.netdev,)))
+
+
+@scenario("link.vlan", 60)
+def vlan(report):
+    """A VLAN netdev is refused with a sentence that names the netdev to use; its address is a GID of the link below."""
+    with loop() as end:
+        batch([f"link add link {end.netdev} name v0.7 type vlan id 7", "link set v0.7 up",
+               "addr add 10.78.0.1/24 dev v0.7"])
+        report.note(refused(OTHER, "v0.7", ("Operation not permitted", "Operation not supported", "Invalid argument"),
+                            ("VLAN",)))
+        gid_index(end.dev, "10.78.0.1")
+        batch(["link del v0.7"])
+
+
+@scenario("link.unsuitable-netdev", 60)
+def unsuitable(report):
+    """A netdev that is not Ethernet, or is not there, is refused."""
+    out = command(["rdma", "link", "add", DEV, "type", flavour.current().link_type, "netdev", "nothere"], ok=None)
+    require(out.returncode != 0, "a netdev that does not exist was accepted")
+    command(["modprobe", "tun"], ok=None)
+    batch(["tuntap add dev t0 mode tun"])
+    try:
+        if not flavour.current().is_ferroce:
+            raise Skipped("rdma_rxe takes any netdev")
+        report.note(refused(DEV, "t0", ("Invalid argument", "Operation not supported"), ("Ethernet",)))
+    finally:
+        batch(["link del t0"])
+
+
+@scenario("link.loopback-netdev", 60)
+def on_lo(report):
+    """A link on `lo` works, for students and CI have nothing else: its port is ACTIVE, its addresses are GIDs."""
+    batch(["link set lo up"])
+    link_add(DEV, "lo")
+    wait_active(DEV)
+    for address in ("127.0.0.1", "::1"):
+        gid_index(DEV, address)
+    report.note(f"GIDs {[g for _, g, _ in gid_table(DEV)]}")
+    link_del(DEV)
+
+
+@scenario("link.port-taken", 60)
+def port_taken(report):
+    """While rdma_rxe holds the UDP port a link is refused, and the sentence says who is in the way."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe is the driver under test")
+    command(["modprobe", "rdma_rxe"])
+    try:
+        with wire() as (netdev, peer):
+            command(["rdma", "link", "add", "rx9", "type", "rxe", "netdev", peer])
+            report.note(refused(DEV, netdev, "Address already in use", ("4791",)))
+            command(["rdma", "link", "delete", "rx9"])
+            wait_until("rdma_rxe closes its sockets", lambda: not kernel.udp_sockets())
+            link_add(DEV, netdev)
+            link_del(DEV)
+    finally:
+        command(["modprobe", "-r", "rdma_rxe"], ok=None)
+
+
+@scenario("link.gids", 60)
+def gids(report):
+    """GIDs come and go with the netdev's addresses, IPv4 and IPv6."""
+    with loop() as end:
+        for family, address, length in ((4, "10.79.0.5", 24), (6, "fd79::5", 64)):
+            batch([f"addr add {address}/{length} dev {end.netdev}" + (" nodad" if family == 6 else "")])
+            index = gid_index(end.dev, address)
+            batch([f"addr del {address}/{length} dev {end.netdev}"])
+            wait_until(f"the GID of {address} goes",
+                       lambda a=address: gid_of(a) not in [g for _, g, _ in gid_table(end.dev)])
+            report.note(f"{address} was GID {index}")
+
+
+@scenario("link.up-down", 60)
+def up_down(report):
+    """The port goes DOWN with its netdev and ACTIVE again, and traffic works afterwards."""
+    from tests.scenarios.messages.pingpong import once
+    with loop() as end:
+        for _ in range(3):
+            batch([f"link set {end.netdev} down"])
+            wait_until("the port is DOWN", lambda: "DOWN" in port_state(end.dev))
+            batch([f"link set {end.netdev} up"])
+            wait_active(end.dev)
+        once((end, end), 4, 1024, iters=10)
+
+
+@scenario("link.mtu", 60)
+def mtu(report):
+    """The active MTU follows the netdev's."""
+    with loop() as end:
+        for wire_mtu, want in ((1500, 1024), (576, 256), (9000, 4096), (2200, 2048), (4500, 4096)):
+            batch([f"link set {end.netdev} mtu {wire_mtu}"])
+            seen = ""
+
+            def active():
+                nonlocal seen
+                seen = command(["ibv_devinfo", "-d", end.dev]).stdout
+                return f"active_mtu:\t\t{want} " in seen
+
+            wait_until(f"active MTU {want} at a netdev MTU of {wire_mtu}", active, 5)
+            report.note(f"netdev MTU {wire_mtu}: active MTU {want}")
+
+
+@scenario("link.netdev-removed", 60)
+def netdev_removed(_report):
+    """Removing the netdev takes the link with it."""
+    with wire() as (netdev, _):
+        link_add(DEV, netdev)
+        wait_active(DEV)
+        batch([f"link del {netdev}"])
+        wait_until("the device goes", lambda: DEV not in devices())
+        wait_until("UDP sockets are closed", lambda: not kernel.udp_sockets())
+
+
+@scenario("link.netns-exit", 90)
+def netns_exit(_report):
+    """Deleting a network namespace takes its links, sockets and netdevs with it."""
+    for _ in range(3):
+        batch(["netns add fa"])
+        try:
+            batch(["link add d0 type dummy", "link set d0 up", "addr add 10.80.0.1/24 dev d0"], netns="fa")
+            link_add(DEV, "d0", netns="fa")
+            wait_until("a GID appears", lambda: any("10" for _ in gid_table(DEV)))
+        finally:
+            batch(["netns del fa"])
+        wait_until("the device goes", lambda: DEV not in devices(), 20)
+    wait_until("the module is free", lambda: not kernel.refcount(), 10)
+
+
+@scenario("link.sockets-per-netns", 90)
+def sockets(_report):
+    """UDP 4791 is open in a namespace exactly while it has a link."""
+    def count(netns):
+        out = command(["ss", "-Huan", "sport", "=", str(kernel.UDP_PORT)], netns=netns).stdout
+        return len([line for line in out.splitlines() if line.strip()])
+
+    with pair() as (one, two):
+        require(count(one.netns) >= 1 and count(two.netns) >= 1, "a namespace with a link has no socket")
+        require(not kernel.udp_sockets(), "the first namespace has a socket and no link")
+        link_del(one.dev, netns=one.netns)
+        wait_until("the socket goes with its last link", lambda: count(one.netns) == 0)
+        require(count(two.netns) >= 1, "the other namespace lost its socket")
+
+
+@scenario("link.delete-in-use", 90)
+def delete_in_use(_report):
+    """Deleting a link under a running program ends the program's I/O, not the machine."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe waits for the program for ever")
+    with loop() as end:
+        gid = str(end.gid())
+        argv = ["ibv_rc_pingpong", "-d", end.dev, "-g", gid, "-n", "1000000000", "-p", "18600"]
+        with open("/dev/null", "r+b") as null:
+            procs = [subprocess.Popen(argv, stdin=null, stdout=null, stderr=null)]
+            from tests.guest.programs import listens
+            wait_until("the server listens", lambda: listens(procs[0].pid, 18600))
+            procs.append(subprocess.Popen(argv + [end.tcp], stdin=null, stdout=null, stderr=null))
+            time.sleep(2)
+            require(all(p.poll() is None for p in procs), "pingpong ended too early")
+            out = link_del(end.dev, ok=None)
+            print("delete:", out.returncode, out.stdout)
+            for p in procs:
+                # A poller without a device never notices; killing it must work.
+                p.kill()
+                p.wait(timeout=20)
+        wait_until("the device goes", lambda: end.dev not in devices(), 20)
+    wait_until("the module is free", lambda: not kernel.refcount(), 10)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Losses that must not cost an ACK timeout: what is repeated is lost again, nothing follows what is lost, or the sender's
+own queue refuses a packet. The ACK timeout is 17 s here, and is counted: how long anything takes is not looked at."""
+
+from tests.guest import flavour
+from tests.guest.fabric import counters, show_packets
+from tests.guest.peer import exchange
+from tests.guest.relay import Losses, Relay
+from tests.guest.scenario import Failed, Skipped, add, command, require
+from tests.scenarios.losses.fault import acquaint, controlled
+
+# Only the client asks, for messages in one piece; the exponent of the ACK timeout.
+ASKING = ("-1", "-e", 1, "-t", 22)
+
+
+def grown(ends, before):
+    """By how much the counters of both devices grew, together."""
+    total = {}
+    for end, old in zip(ends, before):
+        for name, value in counters(end.dev).items():
+            total[name] = total.get(name, 0) + value - old[name]
+    return total
+
+
+# What is lost: operation, size, which packets and how often. See `Losses`.
+REQUESTS = {
+    "a packet and its repetition": ("w", "8M", {("request", 3): 2}),
+    "a packet, and twice a later one": ("s", "8M", {("request", 2): 1, ("request", 5): 2}),
+    "the last packet": ("s", "4M", {("request", 3): 1}),
+    "the last two packets": ("w", "4M", {("request", 2): 1, ("request", 3): 1}),
+    "the only packet": ("s", "1", {("request", 0): 1}),
+    "the acknowledgement": ("w", "4M", {("ack", 3): 1}),
+    "a packet, and the NAK": ("w", "8M", {("request", 3): 1, ("nak", 3): 1}),
+}
+RESPONSES = {
+    "a response and its repetition": ("r", "8M", {("response", 3): 2}),
+    "the last response": ("r", "4M", {("response", 3): 1}),
+    "the only response": ("r", "1", {("response", 0): 1}),
+    "the request": ("r", "4M", {("request", 0): 1}),
+}
+
+
+def lose(cases):
+    """A scenario: each of the losses, on a connection of its own."""
+    def run(report):
+        if not flavour.current().is_ferroce:
+            raise Skipped("rdma_rxe knows ACK timeouts only")
+        wrong = []
+        with controlled(bridged=True) as ends:
+            acquaint(ends)
+            with Relay(ends) as relay:
+                for what, (op, size, lost) in cases.items():
+                    relay.loses = Losses(lost)
+                    before = [counters(end.dev) for end in ends]
+                    # A message of one packet goes first: the connection gets to know the round trip.
+                    exchange(ends, 4, *ASKING, "-o", op, "-s", f"1,{size}")
+                    relay.loses.require_all()
+                    now = grown(ends, before)
+                    report.note(f"{what}: retransmitted {now['retransmitted_pkts']}, ACK timeouts {now['ack_timeout']}")
+                    if now["ack_timeout"]:
+                        wrong.append(what)
+        require(not wrong, f"lost, and found by an ACK timeout only: {'; '.join(wrong)}")
+
+    return run
+
+
+add("losses.requests", 120, "requests lost in ways that no NAK tells of: no ACK timeout", lose(REQUESTS))
+add("losses.responses", 90, "READ responses and a READ request lost: no ACK timeout", lose(RESPONSES))
+
+
+def refuse(end, every):
+    """Each so many packets of RoCE are refused where the stack hands them to the netdev, and the sender learns of it."""
+    command(["tc", "qdisc", "add", "dev", end.netdev, "clsact"], netns=end.netns)
+    command(["tc", "filter", "add", "dev", end.netdev, "egress", "protocol", "ip", "u32", "match", "ip", "protocol", "17",
+             "0xff", "match", "ip", "dport", "4791", "0xffff", "action", "pass", "random", "determ", "drop", str(every)],
+            netns=end.netns)
+
+
+def refused(who, single):
+    """A scenario: the netdev of the client (1) or of the server (0) refuses every third packet or batch."""
+    def run(report):
+        if not flavour.current().is_ferroce:
+            raise Skipped("rdma_rxe gives a queue pair up when a packet is refused")
+        with controlled() as ends:
+            acquaint(ends)
+            if single:
+                show_packets(ends)
+            refuse(ends[who], 3)
+            before = [counters(end.dev) for end in ends]
+            try:
+                # Neither may a retry be spent: there is none.
+                exchange(ends, 4, *ASKING, "-r", 0, "-o", "swr", "-s", "1,M+1,12M", "-n", 2)
+            except Failed as e:
+                raise Failed(f"{e}; {grown(ends, before)['send_lost']} packets were refused") from None
+            now = grown(ends, before)
+            report.note(f"{now['sent_pkts']} packets left, {now['send_lost']} were refused")
+            require(now["send_lost"] >= 3, "hardly a packet was refused")
+            require(not now["ack_timeout"], f"{now['ack_timeout']} ACK timeouts")
+
+    return run
+
+
+for _name, _who in (("client", 1), ("server", 0)):
+    for _kind, _single in (("packets", True), ("batches", False)):
+        add(f"losses.refused-{_kind}-{_name}", 60,
+            f"the {_name}'s own netdev refuses every third of its {_kind}: no ACK timeout, no retry spent",
+            refused(_who, _single))

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Stock perftest: latency and bandwidth of SEND, WRITE and READ, from 1 B to 8 MiB. It checks no data; others do."""
+
+import re
+
+from tests.guest import flavour
+from tests.guest.fabric import both_ends, counters
+from tests.guest.programs import run_both
+from tests.guest.scenario import add, require, shortened
+
+PORT = 18515
+TOOLS = ("ib_send_lat", "ib_send_bw", "ib_write_lat", "ib_write_bw", "ib_read_lat", "ib_read_bw")
+# perftest's own smallest number of iterations is 5.
+ITERS = 5
+# `-a` is 2 B to 8 MiB in powers of two.
+RUNS = shortened((["-s", "1"], ["-a"]), (["-s", "1"], ["-s", "65537"]))
+SIZES = shortened([1 << n for n in range(24)], [1, 65537])
+
+
+def rows(text):
+    """The result lines of a perftest program: bytes first, numbers after it."""
+    found = []
+    for line in text.splitlines():
+        field = line.split()
+        if len(field) >= 4 and re.fullmatch(r"\d+", field[0]) and re.fullmatch(r"\d+", field[1]):
+            found.append(field)
+    return found
+
+
+def measure(tool, ends, sizes, iters=ITERS, limit=150):
+    """One run; `sizes` is the option that selects them. Returns the client's rows."""
+    def side(end):
+        argv = [tool, "-d", end.dev, "-x", str(end.gid()), "-F", "-n", str(iters), "-p", str(PORT), "-m", "4096",
+                *sizes]
+        # A warning about few iterations for the depth is no help to anybody.
+        return argv + (["-t", str(iters)] if tool.endswith("_bw") and "read" not in tool else [])
+
+    outs = run_both(side(ends[0]), side(ends[1]) + [ends[0].tcp], ends, PORT, limit)
+    for out in outs:
+        for bad in ("Completion with error", "Failed", "failed", "Unable"):
+            require(bad not in out, f"{tool}: {next((ln for ln in out.splitlines() if bad in ln), bad)}")
+    return rows(outs[1])
+
+
+def moved(ends):
+    """Bytes that the devices of both ends have sent, by packets or without."""
+    return sum(counters(dev).get(name, 0) for dev in {end.dev for end in ends} for name in ("sent_bytes", "local_bytes"))
+
+
+def sweep(tool, where, local):
+    """A scenario: one byte, then 2 B to 8 MiB in powers of two."""
+    def run(report):
+        with both_ends(where, local) as ends:
+            before = moved(ends)
+            found = [row for options in RUNS for row in measure(tool, ends, options)]
+            bytes_moved = moved(ends) - before
+        seen = [int(row[0]) for row in found]
+        require(seen == SIZES, f"{tool} reported sizes {seen}")
+        # The figures are of the machine and how busy it is: an iteration that is interrupted rounds to no rate at all.
+        # What must have happened is the work.
+        asked = ITERS * sum(seen)
+        if flavour.current().is_ferroce:
+            require(bytes_moved >= asked, f"{tool} moved {bytes_moved} bytes of {asked}")
+        lat = tool.endswith("_lat")
+        for row in found:
+            # Latency: typical and least; bandwidth: average in MiB/s.
+            value = float(row[4]) if lat else float(row[3])
+            if int(row[0]) in (1, 64, 4096, 65536, 1 << 20, 8 << 20):
+                report.cell(tool=tool, path=where, size=int(row[0]), value=value, unit="us" if lat else "MiB/s")
+
+    return run
+
+
+for _tool in TOOLS:
+    for _path, _where, _local in (("loop-local", "loop", True), ("veth", "pair", None)):
+        add(f"perftest.{_tool}.{_path}", 300, f"{_tool} over {_path}, 1 B to 8 MiB", sweep(_tool, _where, _local))

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Stock `ibv_rc_pingpong` with data checking: at every IB MTU, polling and on events, over every path."""
+
+import re
+
+from tests.guest.fabric import both_ends
+from tests.guest.programs import run_both
+from tests.guest.scenario import add, require, shortened
+
+PORT = 18515
+MTUS = shortened((256, 512, 1024, 2048, 4096), (256, 4096))
+ITERS = shortened(50, 5)
+
+# Name of the path, where it runs, the local-path switch, IP family of the GIDs.
+PATHS = (
+    ("loop-local", "loop", True, 4),
+    ("loop-wire", "loop", False, 4),
+    ("veth-ipv4", "pair", None, 4),
+    ("veth-ipv6", "pair", None, 6),
+)
+
+
+def once(ends, family, mtu, events=False, size=4096, iters=ITERS, limit=60):
+    """One run; returns microseconds per round trip as the client saw it."""
+    def side(end):
+        argv = ["ibv_rc_pingpong", "-d", end.dev, "-g", str(end.gid(family)), "-p", str(PORT),
+                "-m", str(mtu), "-s", str(size), "-n", str(iters), "-c", "-r", "100"]
+        return argv + ["-e"] if events else argv
+
+    outs = run_both(side(ends[0]), side(ends[1]) + [ends[0].tcp], ends, PORT, limit)
+    for out in outs:
+        # The program reports damaged data in its output alone.
+        require("invalid data" not in out, f"damaged data at MTU {mtu}, {size} bytes")
+        require(f"{iters} iters in" in out, f"no result at MTU {mtu}, {size} bytes")
+    return float(re.search(r"([0-9.]+) usec/iter", outs[1]).group(1))
+
+
+def matrix(path, where, local, family):
+    """A scenario: one path at every MTU, polling and on events."""
+    def run(report):
+        with both_ends(where, local) as ends:
+            for mtu in MTUS:
+                for events in (False, True):
+                    usec = once(ends, family, mtu, events)
+                    report.cell(path=path, mtu=mtu, mode="events" if events else "polling", usec=usec)
+
+    return run
+
+
+def sizes(path, where, local, family):
+    """A scenario: message sizes around the edges of packets, and large ones."""
+    def run(report):
+        with both_ends(where, local) as ends:
+            for size in (1, 3, 255, 256, 257, 1023, 1024, 1025, 4097, 65536, 1 << 20):
+                iters = 20 if size < 65536 else 3
+                usec = once(ends, family, 1024, size=size, iters=iters)
+                report.cell(path=path, size=size, usec=usec)
+
+    return run
+
+
+for _path, _where, _local, _family in PATHS:
+    add(f"pingpong.{_path}", 180, f"ibv_rc_pingpong -c over {_path}, every MTU, polling and on events",
+        matrix(_path, _where, _local, _family))
+    add(f"pingpong.{_path}-sizes", 180, f"ibv_rc_pingpong -c over {_path}, 1 B to 1 MiB",
+        sizes(_path, _where, _local, _family))

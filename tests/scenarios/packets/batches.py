@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Batches on ways that take them apart in the stack's rarer manners: behind the headers of a tunnel, and after XDP."""
+
+import ctypes
+import os
+import struct
+from dataclasses import replace
+
+from tests.guest import flavour, netlink
+from tests.guest.fabric import WIRE_MTU, batch, counters, link_add, link_del, pair, wait_active
+from tests.guest.peer import exchange
+from tests.guest.relay import in_netns
+from tests.guest.scenario import Skipped, command, require, scenario
+from tests.scenarios.losses.fault import controlled
+from tests.scenarios.paths.paths import left_by
+
+# WRITE, SEND and READ of many packets, more than fit into a batch among them. The ACK timeout is out of reach, however slow
+# the machine is: whatever is sent again was lost or damaged.
+MESSAGES = ("-1", "-e", 1, "-o", "wsr", "-m", 1024, "-s", "8M,65536,200000", "-t", 22)
+# What counts when a batch was not taken apart into the packets it was made of.
+DAMAGED = ("drop_icrc", "drop_malformed", "out_of_sequence", "out_of_sequence_response", "retransmitted_pkts")
+
+
+def netdev_packets(end):
+    """What a netdev has sent. A batch counts once."""
+    return int(command(["cat", f"/sys/class/net/{end.netdev}/statistics/tx_packets"], netns=end.netns).stdout)
+
+
+def whole_batches(report, ends, family=4):
+    """Moves checked data. It must have left in batches, and no packet may have been lost or damaged.
+    Returns the number of packets that the second end sent."""
+    then = left_by(ends[1])
+    before = [counters(end.dev) for end in ends]
+    exchange(ends, family, *MESSAGES)
+    pieces, packets = [now - old for now, old in zip(left_by(ends[1]), then)]
+    report.note(f"IPv{family}: {packets} packets in {pieces} pieces")
+    require(pieces < packets / 2, f"{packets} packets were given to the netdev in {pieces} pieces")
+    wrong = {}
+    for end, old in zip(ends, before):
+        now = counters(end.dev)
+        wrong |= {f"{end.dev} {name}": now[name] - old[name] for name in DAMAGED if now[name] != old[name]}
+    require(not wrong, f"packets were lost or damaged: {wrong}")
+    return packets
+
+
+# Two options with 124 and 120 bytes of data: together the 252 bytes that Geneve has room for.
+OPTIONS = ",".join(f"0102:{kind:02x}:{'5a' * size}" for kind, size in ((1, 124), (2, 120)))
+
+
+def tunnel(number, end, other):
+    """A Geneve device whose packets get all these options. It has a link, and the netdev below has none."""
+    link_del(end.dev, netns=end.netns)
+    batch(["link add gv type geneve external", f"link set gv mtu {WIRE_MTU} up",
+           f"addr add 10.99.0.{number}/24 dev gv", f"addr add fd99::{number}/64 dev gv nodad"], netns=end.netns)
+    command(["tc", "qdisc", "add", "dev", "gv", "clsact"], netns=end.netns)
+    command(["tc", "filter", "add", "dev", "gv", "egress", "matchall", "action", "tunnel_key", "set", "id", "7",
+             "src_ip", end.ip6, "dst_ip", other.ip6, "dst_port", "6081", "geneve_opts", OPTIONS], netns=end.netns)
+    # Batches are taken apart with all headers in front of them, and not by the receiver without.
+    command(["ethtool", "-K", end.netdev, "tx-gso-list", "off"], netns=end.netns)
+    return replace(end, dev=f"{flavour.current().prefix}g{number}", netdev="gv", ip4=f"10.99.0.{number}",
+                   ip6=f"fd99::{number}")
+
+
+@scenario("batches.geneve-options", 90)
+def geneve(report):
+    """Over Geneve over IPv6 with all the options it has room for: 336 bytes of headers go in front of each packet."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe makes no batches")
+    command(["modprobe", "-a", "geneve", "act_tunnel_key", "cls_matchall", "sch_ingress"], ok=None)
+    # The programs' own TCP keeps out of the tunnel: the kernel's geneve warns of truesize when TCP merges such packets.
+    with controlled(mtu=WIRE_MTU + 400) as ends:
+        tunnels = [tunnel(number, end, other) for number, (end, other) in enumerate((ends, ends[::-1]), 1)]
+        try:
+            for end in tunnels:
+                link_add(end.dev, end.netdev, netns=end.netns)
+                wait_active(end.dev)
+            for family in (4, 6):
+                below = netdev_packets(ends[1])
+                packets = whole_batches(report, tunnels, family)
+                below = netdev_packets(ends[1]) - below
+                require(below >= packets, f"{packets} packets left the netdev below in {below} pieces")
+        finally:
+            for end in tunnels:
+                link_del(end.dev, netns=end.netns, ok=None)
+
+
+BPF, BPF_PROG_LOAD, BPF_PROG_TYPE_XDP, XDP_PASS = 321, 5, 6, 2
+IFLA_XDP, IFLA_XDP_FD, IFLA_XDP_FLAGS, XDP_FLAGS_SKB_MODE, NESTED = 43, 1, 3, 2, 0x8000
+RTM_SETLINK = 19
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def xdp_program():
+    """A program that lets every packet pass: `r0 = XDP_PASS; exit`."""
+    code = ctypes.create_string_buffer(struct.pack("<BBhi", 0xb7, 0, 0, XDP_PASS) + struct.pack("<BBhi", 0x95, 0, 0, 0))
+    licence = ctypes.create_string_buffer(b"GPL")
+    attr = ctypes.create_string_buffer(
+        struct.pack("<IIQQ", BPF_PROG_TYPE_XDP, 2, ctypes.addressof(code), ctypes.addressof(licence)).ljust(128, b"\0"))
+    fd = libc.syscall(BPF, BPF_PROG_LOAD, attr, 128)
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), f"bpf: {os.strerror(ctypes.get_errno())}")
+    return fd
+
+
+def attach_generic_xdp(end):
+    """Every packet that arrives at the netdev passes the program, in the stack and not in the driver."""
+    index = int(command(["cat", f"/sys/class/net/{end.netdev}/ifindex"], netns=end.netns).stdout)
+    fd = xdp_program()
+    try:
+        body = netlink.ifinfo(index) + netlink.attribute(
+            IFLA_XDP | NESTED, netlink.attribute(IFLA_XDP_FD, fd) + netlink.attribute(IFLA_XDP_FLAGS, XDP_FLAGS_SKB_MODE))
+        in_netns(end.netns, lambda: netlink.request(netlink.ROUTE, RTM_SETLINK, 0, body))
+    finally:
+        os.close(fd)
+    shown = command(["ip", "link", "show", end.netdev], netns=end.netns).stdout
+    require("xdpgeneric" in shown, f"no program is attached: {shown}")
+
+
+@scenario("batches.generic-xdp", 60)
+def generic_xdp(report):
+    """Generic XDP at both ends copies each batch into one piece before it is taken apart: every packet is still whole."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe makes no batches")
+    with pair() as ends:
+        for end in ends:
+            attach_generic_xdp(end)
+        for family in (4, 6):
+            whole_batches(report, ends, family)

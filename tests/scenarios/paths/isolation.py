@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Packets that come or would leave by another way than that of their queue pair: through another netdev, in another
+network namespace, from an address that is no longer ours."""
+
+import re
+import signal
+import socket
+import tempfile
+from contextlib import contextmanager
+from dataclasses import replace
+
+from tests.guest import flavour, roce
+from tests.guest.fabric import batch, counters, gid_of, gid_table, pair, wait_until
+from tests.guest.peer import Conversation, exchange
+from tests.guest.programs import listens, spawn, tail
+from tests.guest.relay import Relay, in_netns
+from tests.guest.scenario import PATIENCE, Failed, Skipped, command, last_line, require, scenario
+from tests.scenarios.hostile.hostile import PORT, VICTIM, address, gid_text, mac
+from tests.scenarios.losses.fault import acquaint, controlled, judge_error
+
+
+def only_ferroce():
+    """rdma_rxe has neither the counters nor the checks."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("the counters by which this is judged are ferroce's")
+
+
+class Victim:
+    """The program hostile_victim with one queue pair in RTS, and the connection over which it answers."""
+
+    def __init__(self, proc, ends, family):
+        self.proc, self.ends = proc, ends
+        control = in_netns(ends[1].netns, lambda: socket.create_connection((ends[0].tcp, PORT), 20 * PATIENCE))
+        self.lines = control.makefile("rw")
+        control.close()
+        self.answer()
+        self.qpn, _, self.psn, _ = map(int, self.ask("make 1 rts")[0].split()[2:])
+        self.us, self.peer = address(ends[0], family), address(ends[1], family)
+
+    def answer(self):
+        """The lines of one answer."""
+        lines = []
+        while (line := self.lines.readline().strip()) != "done":
+            require(line and not line.startswith("failed"), f"the victim: {line or 'is gone'}")
+            lines.append(line)
+        return lines
+
+    def ask(self, what):
+        """One command."""
+        self.lines.write(what + "\n")
+        self.lines.flush()
+        return self.answer()
+
+    def expected(self):
+        """The PSN that the queue pair expects next."""
+        return int(self.ask("states")[0].split()[3])
+
+    def packet(self):
+        """What the peer's queue pair would send next: a SEND for which a receive is posted."""
+        return roce.send_only(self.peer, self.us, self.qpn, self.expected(), bytes(range(64)))
+
+    def effect(self, send):
+        """What a packet did: counters of the device that grew, and by how many PSNs the queue pair moved."""
+        dev = self.ends[0].dev
+        before, psn = counters(dev), self.expected()
+        grown = {}
+
+        def counted():
+            nonlocal grown
+            grown = {name: n - before[name] for name, n in counters(dev).items() if n != before[name]}
+            return "rcvd_pkts" in grown or any(name.startswith("drop_") for name in grown)
+
+        send()
+        wait_until("the packet is counted", counted)
+        return grown, (self.expected() - psn) & 0xffffff
+
+    def require_refused(self, what, send):
+        """The packet must be dropped under one reason, and have no other effect."""
+        grown, moved = self.effect(send)
+        require(not moved and list(grown.values()) == [1] and list(grown)[0].startswith("drop_"),
+                f"{what}: the queue pair moved by {moved} PSNs, counted {grown}")
+        return next(iter(grown))
+
+    def require_taken(self, what, send):
+        """The same packet must be good on the right way: else its refusal has shown nothing."""
+        grown, moved = self.effect(send)
+        require(moved == 1 and grown.get("rcvd_pkts") == 1, f"{what}: moved by {moved} PSNs, counted {grown}")
+
+
+@contextmanager
+def victim(ends, family):
+    """A victim at the first end; its peer is said to be at the second, where nobody is."""
+    argv = [VICTIM, ends[0].dev, str(ends[0].gid(family)), *[gid_text(address(ends[1], family))] * 2, str(PORT)]
+    with tempfile.TemporaryFile("w+") as out:
+        proc = spawn(argv, ends[0].netns, out)
+        try:
+            wait_until("the victim listens", lambda: listens(proc.pid, PORT))
+            one = Victim(proc, ends, family)
+            yield one
+            one.lines.close()
+            require(proc.wait(timeout=30 * PATIENCE) == 0, f"the victim: {last_line(tail(out))}")
+        finally:
+            if proc.poll() is None:
+                proc.kill()
+                proc.wait()
+
+
+def ethernet(source, target, packet):
+    """A frame of an IP packet."""
+    kind = roce.ETH_IPV6 if packet[0] >> 4 == 6 else roce.ETH_IPV4
+    return bytes.fromhex((target + source).replace(":", "")) + kind.to_bytes(2, "big") + packet
+
+
+def sender(netns, netdev):
+    """A function that puts a frame on a wire."""
+    made = in_netns(netns, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
+    in_netns(netns, lambda: made.bind((netdev, 0)))
+    return made
+
+
+def mac_of(netns, netdev):
+    """The Ethernet address of a netdev."""
+    return command(["cat", f"/sys/class/net/{netdev}/address"], netns=netns).stdout.strip()
+
+
+@scenario("isolation.second-netdev", 60)
+def second_netdev(report):
+    """A perfect packet with the peer's address that arrives by another netdev does not reach the queue pair."""
+    only_ferroce()
+    with pair() as ends:
+        acquaint(ends)
+        batch(["link add vc netns fa type veth peer name vd netns fb"])
+        for netns, netdev in (("fa", "vc"), ("fb", "vd")):
+            batch([f"link set {netdev} up"], netns=netns)
+        # The kernel itself may not refuse it.
+        command(["sysctl", "-q", "-w", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.vc.rp_filter=0"], netns="fa")
+        right, wrong = sender("fb", ends[1].netdev), sender("fb", "vd")
+        frames = ((mac(ends[1]), mac(ends[0])), (mac_of("fb", "vd"), mac_of("fa", "vc")))
+        try:
+            for family in (4, 6):
+                with victim(ends, family) as target:
+                    packet = target.packet()
+                    reason = target.require_refused(f"IPv{family} by another netdev",
+                                                    lambda: wrong.send(ethernet(*frames[1], packet)))
+                    target.require_taken(f"IPv{family} by the right one",
+                                         lambda: right.send(ethernet(*frames[0], packet)))
+                    report.note(f"IPv{family}: {reason}")
+        finally:
+            right.close()
+            wrong.close()
+
+
+@scenario("isolation.local-process", 60)
+def local_process(report):
+    """A perfect packet with the peer's address that a process of this machine sends by `lo` does not reach it."""
+    only_ferroce()
+    with pair() as ends:
+        acquaint(ends)
+        raw = in_netns("fa", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW))
+        right = sender("fb", ends[1].netdev)
+        try:
+            with victim(ends, 4) as target:
+                packet = target.packet()
+                report.note(target.require_refused("by lo", lambda: raw.sendto(packet, (target.us, 0))))
+                target.require_taken("by the netdev",
+                                     lambda: right.send(ethernet(mac(ends[1]), mac(ends[0]), packet)))
+        finally:
+            raw.close()
+            right.close()
+
+
+def watch_egress(end, protocol):
+    """Counts the packets of RoCE that leave by a netdev."""
+    command(["tc", "qdisc", "add", "dev", end[1], "clsact"], netns=end[0])
+    ip = "ip6" if protocol == "ipv6" else "ip"
+    command(["tc", "filter", "add", "dev", end[1], "egress", "protocol", protocol, "u32", "match", ip, "protocol", "17", "0xff",
+             "match", ip, "dport", str(roce.PORT), "0xffff", "action", "pass"], netns=end[0])
+
+
+def watched(end):
+    """How many there were."""
+    shown = command(["tc", "-s", "filter", "show", "dev", end[1], "egress"], netns=end[0]).stdout
+    return int(re.search(r"Sent \d+ bytes (\d+) pkt", shown).group(1))
+
+
+@scenario("isolation.removed-ipv6-address", 60)
+def removed_address(report):
+    """The IPv6 address of a connection is removed: its packets stop, are counted as lost, and come back with it."""
+    only_ferroce()
+    with controlled() as ends:
+        end = ends[1]
+        at = end.netns, end.netdev
+        watch_egress(at, "ipv6")
+
+        def lost():
+            return counters(end.dev)["send_lost"]
+
+        # The way to the peer remains: this one keeps the route of the prefix.
+        batch([f"addr add fd77::22/64 dev {end.netdev} nodad"], netns=end.netns)
+        # Only this end asks, so there is always something that it wants to send.
+        with Conversation(ends, "-1", "-s", "1,M+1,65536", "-t", 19, "-e", 1, family=6) as talk:
+            require(watched(at), "no packet was seen to leave")
+            before = lost()
+            batch([f"addr del {end.ip6}/64 dev {end.netdev}"], netns=end.netns)
+            wait_until("a packet does not leave", lambda: lost() > before or not talk.alive())
+            require(lost() > before, f"packets did not stop: {talk.words()}")
+            left, before = watched(at), lost()
+            wait_until("another one does not leave", lambda: lost() > before or not talk.alive())
+            require(watched(at) == left, f"{watched(at) - left} packets left with a removed address")
+            report.note(f"{left} packets left before")
+            batch([f"addr add {end.ip6}/64 dev {end.netdev} nodad"], netns=end.netns)
+            if talk.alive():
+                talk.client.send_signal(signal.SIGTERM)
+            status = talk.ends_within()
+            if status != (0, 0):
+                judge_error(talk, status)
+
+
+@scenario("isolation.moved-vlan", 60)
+def moved_vlan(report):
+    """A VLAN of the link's netdev that lives in another namespace: its GID works there or is refused, and never leads
+    through the link's namespace."""
+    only_ferroce()
+    with controlled(bridged=True) as ends:
+        for end in ends:
+            batch([f"link add link {end.netdev} name vl type vlan id 7"], netns=end.netns)
+        batch(["netns add fv"])
+        try:
+            batch(["link set vl netns fv"], netns=ends[0].netns)
+            for netns, address_ in (("fv", "10.78.0.1"), (ends[1].netns, "10.78.0.2")):
+                batch(["link set vl up", f"addr add {address_}/24 dev vl"], netns=netns)
+            index = command(["cat", "/sys/class/net/vl/ifindex"], netns="fv").stdout.strip()
+            # A netdev with the same number, by which packets would leave.
+            batch([f"link add leak index {index} type dummy", "link set leak up", "addr add 10.78.0.3/24 dev leak",
+                   f"route add 10.78.0.2 dev {ends[0].netdev} metric 1",
+                   f"neigh replace 10.78.0.2 lladdr {mac(ends[1])} nud permanent dev {ends[0].netdev}"],
+                  netns=ends[0].netns)
+            watch_egress((ends[0].netns, "leak"), "ip")
+            gids = [gid for _, gid, kind in gid_table(ends[0].dev) if kind == "RoCE v2"]
+            report.note(f"the GID is {'' if gid_of('10.78.0.1') in gids else 'not '}in the table")
+            if gid_of("10.78.0.1") not in gids:
+                return
+            far = [replace(end, ip4=ip4) for end, ip4 in zip(ends, ("10.78.0.1", "10.78.0.2"))]
+            with Relay(ends) as relay:
+                try:
+                    # The client, who asks, is the one with the VLAN.
+                    exchange(far[::-1], 4, "-1", "-s", "1,M+1", "-r", 2, "-t", 14)
+                    report.note("traffic runs")
+                except Failed as e:
+                    report.note(str(e))
+                    require(re.search(r"client of verbs_peer: exit 1: [^;]*to RTR: (?!Connection timed out)", str(e)),
+                            f"it was not refused when the queue pair was set up: {e}")
+                finally:
+                    leaked = watched((ends[0].netns, "leak"))
+                    untagged = [p for p in relay.packets if p.source == "10.78.0.1" and p.vlan != 7]
+                    require(not leaked and not untagged,
+                            f"in the link's namespace {leaked} packets left by another netdev, {len(untagged)} untagged")
+        finally:
+            batch(["netns del fv"])

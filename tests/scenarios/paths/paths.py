@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What lies between two devices: packets leave in batches, which devices and tunnels on the way take apart, or do not."""
+
+import os
+import re
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+from tests.guest import flavour
+from tests.guest.fabric import (
+    WIRE_MTU, End, batch, counters, link_add, link_del, no_dad, pair, read, show_packets, wait_active, wait_until)
+from tests.guest.peer import exchange
+from tests.guest.scenario import Skipped, add, command, require, scenario
+from tests.scenarios.messages.pingpong import once
+
+# Messages of one packet, of many, and of more than fit into a batch.
+MESSAGES = ("-m", 4096, "-s", "1,M+1,65536,300000")
+
+
+def left_by(end):
+    """Packets as the netdev counts them, in which a batch is one, and as the device does."""
+    netdev = read(f"/sys/class/net/{end.netdev}/statistics/tx_packets") if not end.netns else \
+        command(["cat", f"/sys/class/net/{end.netdev}/statistics/tx_packets"], netns=end.netns).stdout
+    return int(netdev), counters(end.dev).get("sent_pkts", 0)
+
+
+def talk_and_count(ends, families=(4, 6)):
+    """Moves checked data; returns how often the first netdev was given something, and packets of the device."""
+    before = left_by(ends[0])
+    for family in families:
+        exchange(ends, family, *MESSAGES)
+    after = left_by(ends[0])
+    return after[0] - before[0], after[1] - before[1]
+
+
+@scenario("paths.batches", 60)
+def batches(report):
+    """Over veth batches stay whole, so the netdev sees far fewer packets than there are; gso off makes them single."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe makes no batches")
+    with pair() as ends:
+        given, packets = talk_and_count(ends)
+        report.note(f"{packets} packets in {given} pieces")
+        require(given < packets / 2, f"{packets} packets were given to the netdev in {given} pieces")
+        show_packets(ends)
+        given, packets = talk_and_count(ends)
+        # The programs' own TCP comes on top.
+        require(given >= packets, f"gso off: {packets} packets in {given} pieces")
+
+
+@scenario("paths.no-gso-list", 60)
+def no_gso_list(_report):
+    """A netdev that knows nothing of batches: the stack takes them apart before it."""
+    with pair() as ends:
+        for end in ends:
+            command(["ethtool", "-K", end.netdev, "tx-gso-list", "off"], netns=end.netns)
+        talk_and_count(ends)
+
+
+@scenario("paths.bridge", 60)
+def bridge(_report):
+    """A bridge between the two."""
+    with pair(bridged=True) as ends:
+        talk_and_count(ends)
+
+
+@contextmanager
+def linked(ends):
+    """Devices on further netdevs of the two namespaces."""
+    try:
+        for end in ends:
+            link_add(end.dev, end.netdev, netns=end.netns)
+            wait_active(end.dev)
+        yield
+    finally:
+        for end in ends:
+            link_del(end.dev, netns=end.netns, ok=None)
+
+
+@contextmanager
+def upon(ends, make, ip4="10.99.0", ip6="fd99:"):
+    """Replaces the devices of two ends by devices on netdevs upon theirs: `make(end, other)` are the `ip` commands that
+    make one called `upper` in an end's namespace."""
+    made = []
+    for number, (end, other) in enumerate((ends, reversed(ends)), 1):
+        link_del(end.dev, netns=end.netns)
+        batch([*make(end, other), "link set upper up", f"addr add {ip4}.{number}/24 dev upper",
+               f"addr add {ip6}:{number}/64 dev upper nodad"], netns=end.netns)
+        made.append(replace(end, dev=f"{flavour.current().prefix}x{number}", netdev="upper", ip4=f"{ip4}.{number}",
+                            ip6=f"{ip6}:{number}", tcp=f"{ip4}.{number}"))
+    with linked(made):
+        yield made
+
+
+@scenario("paths.vxlan", 60)
+def vxlan(_report):
+    """A tunnel: batches are wrapped, and must have room for the tunnel's headers in front of each packet."""
+    def tunnel(end, other):
+        return [f"link add upper type vxlan id 7 dev {end.netdev} local {end.ip4} remote {other.ip4} dstport 4789",
+                f"link set upper mtu {WIRE_MTU}"]
+
+    with pair(mtu=WIRE_MTU + 100) as ends, upon(ends, tunnel) as tunnels:
+        talk_and_count(tunnels)
+
+
+@scenario("paths.vlan", 60)
+def vlan(_report):
+    """A VLAN upon each netdev: its addresses are GIDs of the device of the netdev, and packets have its tag."""
+    with pair() as ends:
+        tagged = []
+        for number, end in enumerate(ends, 1):
+            batch([f"link add link {end.netdev} name upper type vlan id 7", "link set upper up",
+                   f"addr add 10.99.0.{number}/24 dev upper", f"addr add fd99::{number}/64 dev upper nodad"],
+                  netns=end.netns)
+            tagged.append(replace(end, netdev="upper", ip4=f"10.99.0.{number}", ip6=f"fd99::{number}"))
+        given, packets = talk_and_count(tagged)
+        require(packets and given, f"{packets} packets left, {given} of them by the VLAN")
+
+
+@scenario("paths.macvlan", 60)
+def macvlan(_report):
+    """A macvlan upon each netdev: another Ethernet address on the same wire."""
+    def second(end, _):
+        # Else the netdev below answers for the address of the macvlan, or the macvlan, whichever is first.
+        command(["sysctl", "-q", "-w", "net.ipv4.conf.all.arp_ignore=1"], netns=end.netns)
+        return [f"link add link {end.netdev} name upper type macvlan mode bridge"]
+
+    with pair() as ends, upon(ends, second) as others:
+        talk_and_count(others)
+
+
+@scenario("paths.bond", 90)
+def bond(_report):
+    """A bond of two wires at each end; one wire is lost under traffic, and the other goes on."""
+    def bonded(end, _):
+        return ["link add upper type bond mode active-backup miimon 50 fail_over_mac active",
+                f"link set upper mtu {WIRE_MTU}"] + [
+                    line for slave in (end.netdev, "s2") for line in (f"link set {slave} down", f"link set {slave} master upper")]
+
+    command(["modprobe", "bonding", "max_bonds=0"])
+    with ExitStack() as stack:
+        stack.callback(command, ["modprobe", "-r", "bonding"])
+        ends = stack.enter_context(pair())
+        batch([f"link add s2 mtu {WIRE_MTU} netns fa type veth peer name s2 mtu {WIRE_MTU} netns fb"])
+        with upon(ends, bonded) as both:
+            talk_and_count(both)
+            # The active wire of one end, and with it the carrier of the other.
+            batch([f"link set {ends[0].netdev} down"], netns=ends[0].netns)
+            wait_until("the other wire is the active one",
+                       lambda: "active_slave s2" in command(["ip", "-d", "link", "show", "upper"], netns="fa").stdout
+                       and "active_slave s2" in command(["ip", "-d", "link", "show", "upper"], netns="fb").stdout)
+            talk_and_count(both)
+
+
+@scenario("paths.link-local", 60)
+def link_local(_report):
+    """The GIDs of IPv6 link-local addresses, which mean something on their netdev alone."""
+    with pair() as ends:
+        local = []
+        for end in ends:
+            shown = command(["ip", "-6", "-o", "addr", "show", "dev", end.netdev, "scope", "link"], netns=end.netns).stdout
+            local.append(replace(end, ip6=re.search(r"inet6 (fe80::[0-9a-f:]+)/", shown).group(1)))
+        talk_and_count(local, families=(6,))
+
+
+def cards(driver):
+    """A scenario: between two network cards of the machine, as the emulator has them."""
+    def run(_report):
+        found = [name for name in sorted(os.listdir("/sys/class/net"))
+                 if os.path.basename(os.path.realpath(f"/sys/class/net/{name}/device/driver")) == driver]
+        if len(found) != 2:
+            raise Skipped(f"this machine has not two cards of {driver}, but {len(found)}")
+        with pair() as ends, ExitStack() as stack:
+            for card, end in zip(found, ends):
+                batch([f"link set {card} netns {end.netns} name upper"])
+                stack.callback(batch, ["link set upper down", f"link set upper netns 1 name {card}"], netns=end.netns)
+            others = stack.enter_context(upon(ends, lambda *_: [f"link set upper mtu {WIRE_MTU}"]))
+            given, packets = talk_and_count(others)
+            require(packets and given, f"{packets} packets left, the card was given {given}")
+
+    return run
+
+
+for _driver in ("virtio_net", "e1000"):
+    add(f"paths.{_driver.replace('_', '-')}", 60, f"between two network cards, driver {_driver}, on a wire of the emulator",
+        cards(_driver))
+
+
+# What a host with a firewall has: connections are tracked, and nothing else comes in.
+RULES = """table inet lab {
+    chain input {
+        type filter hook input priority filter; policy drop;
+        iif lo accept
+        meta l4proto { icmp, ipv6-icmp, tcp } accept
+        udp dport 4791 ct state new,established counter accept
+    }
+    chain output {
+        type filter hook output priority filter; policy accept;
+        ct state invalid counter drop
+    }
+}
+"""
+
+
+@scenario("paths.firewall", 60)
+def firewall(report):
+    """nftables and connection tracking at both ends, which look at every packet."""
+    with pair() as ends:
+        for end in ends:
+            done = command(["nft", RULES], netns=end.netns, ok=None)
+            if done.returncode and "not supported" in done.stdout:
+                raise Skipped("this kernel has no nftables")
+            require(not done.returncode, f"nft: {done.stdout}")
+        _, packets = talk_and_count(ends)
+        shown = command(["nft", "list", "chain", "inet", "lab", "input"], netns=ends[1].netns).stdout
+        seen = int(re.search(r"counter packets (\d+)", shown).group(1))
+        report.note(f"{packets} packets left, {seen} passed the firewall")
+        # It counts what it sees: a batch is one there.
+        require(seen > 0, "the firewall has seen no packet")
+
+
+@scenario("paths.no-offloads", 60)
+def no_offloads(_report):
+    """Netdevs that compute no checksum, take no scattered packet and make no batch."""
+    with pair() as ends:
+        for end in ends:
+            command(["ethtool", "-K", end.netdev, "tx", "off", "rx", "off", "sg", "off", "gso", "off", "gro", "off"],
+                    netns=end.netns)
+        talk_and_count(ends)
+
+
+@scenario("paths.small-mtu", 60)
+def small_mtu(report):
+    """Messages between two devices whose netdevs carry 1500 bytes."""
+    with pair() as ends:
+        for end in ends:
+            batch([f"link set {end.netdev} mtu 1500"], netns=end.netns)
+        before = counters(ends[1].dev)["sent_pkts"]
+        once(ends, 4, 1024, size=65536, iters=10)
+        sent = counters(ends[1].dev)["sent_pkts"] - before
+        report.note(f"{sent} packets")
+        require(sent >= 10 * 64, f"only {sent} packets: they did not go by the wire")
+
+
+@contextmanager
+def router(ends):
+    """Puts both ends behind a router, in networks of their own."""
+    batch(["netns add fr"])
+    try:
+        command(["sysctl", "-q", "-w", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"], netns="fr")
+        no_dad("fr")
+        routed = []
+        for number, end in enumerate(ends, 1):
+            batch([f"link add w{number} mtu {WIRE_MTU} netns fr type veth peer name w0 mtu {WIRE_MTU} netns {end.netns}"])
+            batch([f"addr add 10.66.{number}.254/24 dev w{number}", f"addr add fd66:{number}::254/64 dev w{number} nodad",
+                   f"link set w{number} up"], netns="fr")
+            batch([f"addr add 10.66.{number}.1/24 dev w0", f"addr add fd66:{number}::1/64 dev w0 nodad",
+                   "link set w0 up", f"route add 10.66.0.0/16 via 10.66.{number}.254",
+                   f"route add fd66::/16 via fd66:{number}::254"], netns=end.netns)
+            routed.append(End(f"{flavour.current().prefix}r{number}", end.netns, "w0", f"10.66.{number}.1",
+                              f"fd66:{number}::1", f"10.66.{number}.1"))
+        yield routed
+    finally:
+        batch(["netns del fr"])
+
+
+@scenario("paths.routed", 60)
+def routed(_report):
+    """A router between two networks: the hop limit falls, the ICRC does not care."""
+    with pair() as ends, router(ends) as far, linked(far):
+        talk_and_count(far)

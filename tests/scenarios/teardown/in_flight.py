@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Packets that outlive whoever sent them: the memory they are made of comes back to nobody."""
+
+import re
+import subprocess
+import time
+
+from tests.guest import flavour
+from tests.guest.fabric import counters, devices, link_add, link_del, pair, wait_active, wait_until
+from tests.guest.peer import exchange
+from tests.guest.programs import listens, spawn
+from tests.guest.scenario import command, require, scenario
+from tests.scenarios.link.link_life import loaded, unload
+
+PORT = 18515
+# Seconds that packets wait; long enough to unload the module meanwhile.
+DELAY = 20
+
+
+def waiting(end):
+    """Packets in the queue of an end's netdev."""
+    shown = command(["tc", "-s", "qdisc", "show", "dev", end.netdev], netns=end.netns).stdout
+    return int(re.search(r"backlog \S+ (\d+)p", shown).group(1))
+
+
+def stream(ends):
+    """Starts a conversation of large messages that does not end by itself; returns its two processes."""
+    def side(end, *more):
+        return spawn(["ibv_rc_pingpong", "-d", end.dev, "-g", str(end.gid()), "-p", str(PORT), "-m", "4096",
+                      "-s", "1000000", "-n", "1000000", *more], end.netns, subprocess.DEVNULL)
+
+    server = side(ends[0])
+    wait_until("the server listens", lambda: listens(server.pid, PORT))
+    return server, side(ends[1], ends[0].tcp)
+
+
+@scenario("in-flight.unload", 90)
+def unloaded(report):
+    """The module is unloaded while its packets wait in a queue; they arrive later, and a new link works."""
+    with pair() as ends:
+        programs = stream(ends)
+        try:
+            wait_until("packets are sent", lambda: counters(ends[0].dev).get("sent_pkts", 0) > 1000)
+            command(["tc", "qdisc", "add", "dev", ends[0].netdev, "root", "netem", "delay", f"{DELAY}s"],
+                    netns=ends[0].netns)
+            since = time.monotonic()
+            wait_until("packets wait", lambda: waiting(ends[0]))
+        finally:
+            for program in programs:
+                program.kill()
+                program.wait()
+        for end in ends:
+            link_del(end.dev, netns=end.netns)
+        unload(flavour.current().module)
+        left = waiting(ends[0])
+        report.note(f"{left} batches and packets wait, {time.monotonic() - since:.0f} s after the first")
+        require(left, f"no packet waits any more, after {time.monotonic() - since:.0f} s")
+        wait_until("the queue is empty", lambda: not waiting(ends[0]), 2 * DELAY)
+        command(["tc", "qdisc", "del", "dev", ends[0].netdev, "root"], netns=ends[0].netns)
+        require(not loaded() and not devices(), "the module came back")
+        for end in ends:
+            link_add(end.dev, end.netdev, netns=end.netns)
+            wait_active(end.dev)
+        exchange(ends, 4, "-s", "1,65536")

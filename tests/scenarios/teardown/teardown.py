@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Everything is taken away under running traffic, in every order; nothing hangs, nothing is left.
+
+There are seven acts: a process destroys its objects, closes its command file, or is killed; a link, a net device, a
+network namespace is deleted; the module is unloaded. `teardown.pairs` does each alone and all ordered pairs of them;
+`teardown.orders` does all seven, in orders drawn from a seed, as many as FERROCE_ROUNDS says. FERROCE_SEED names other
+orders; a round that fails says its own seed.
+"""
+
+import ctypes
+import errno
+import itertools
+import os
+import random
+import signal
+import threading
+import time
+
+from tests.guest import flavour
+from tests.guest.fabric import devices, read, wait_until
+from tests.guest.scenario import PATIENCE, SHORT, Failed, Skipped, add, require, say
+from tests.judges import kernel, leaks
+from tests.scenarios.link.link_life import loaded, unload
+from tests.scenarios.teardown.traffic import DEVICES, Site, Traffic
+
+ACTS = ("destroy", "close", "kill", "delete the link", "delete the net device", "delete the namespace",
+        "unload the module")
+# Rounds of `teardown.orders`: 3 minutes on an idle emulated machine, together with the pairs.
+ROUNDS = int(os.environ.get("FERROCE_ROUNDS", "20" if SHORT else "80"))
+# Seconds for one act while processes hold the device open, stopped ones among them. It needs a fraction of one.
+ACT_LIMIT = 20
+
+SIZES = (1, 4097, 65536, 1 << 18)
+DELETE_MODULE = 176
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Refused(Exception):
+    """An act that came too late, for what it takes away is gone already."""
+
+
+# What the kernel says of an act that comes too late: no device of this number; no netdev, or no namespace that it could
+# be in; no module, or one that is in use.
+LATE = {"delete the link": {errno.EINVAL}, "delete the net device": {errno.ENODEV, errno.EBADF},
+        "unload the module": {errno.ENOENT, errno.EWOULDBLOCK}}
+
+
+def delete_module():
+    """What `modprobe -r` does, without the time that a program takes to start."""
+    if libc.syscall(DELETE_MODULE, flavour.current().module.encode(), os.O_NONBLOCK):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+class Act(threading.Thread):
+    """One act, which runs beside the others; it may be refused, but it must end."""
+
+    def __init__(self, name, act):
+        super().__init__(daemon=True)
+        self.what = name
+        self.act = act
+        self.refused = self.broken = None
+        self.seconds = 0.0
+
+    def run(self):
+        began = time.monotonic()
+        try:
+            self.act()
+        except Refused as e:
+            self.refused = str(e)
+        except Exception as e:  # pylint: disable=broad-except
+            if isinstance(e, OSError) and e.errno in LATE.get(self.what, ()):
+                self.refused = str(e)
+            else:
+                self.broken = f"{type(e).__name__}: {e}"
+        self.seconds = time.monotonic() - began
+
+    def finish(self):
+        """Waits for it."""
+        self.join(ACT_LIMIT * PATIENCE)
+        if self.is_alive():
+            stack = read(f"/proc/self/task/{self.native_id}/stack") or "?"
+            raise Failed(f"{self.what} hangs: {stack}")
+        require(not self.broken, f"{self.what}: {self.broken}")
+
+
+def signal_to(traffic, pid, number):
+    """An act of one of the processes."""
+    def act():
+        if pid in traffic.ended:
+            raise Refused("it has ended")
+        traffic.signal(pid, number)
+
+    return act
+
+
+def removals(site, traffic, rng):
+    """The seven acts of one round, each with a victim."""
+    # Three of the four processes do something themselves if the order has it; the others look on.
+    victims = rng.sample(traffic.pids(), 3)
+    number = {"destroy": signal.SIGUSR1, "close": signal.SIGUSR2, "kill": signal.SIGKILL}
+    acts = {name: signal_to(traffic, pid, number[name]) for name, pid in zip(number, victims)}
+    side = rng.randrange(2)
+    acts["delete the link"] = lambda: site.delete_link(side)
+    acts["delete the net device"] = lambda: site.delete_netdev(1 - side)
+    acts["delete the namespace"] = lambda: site.delete_space(side)
+    acts["unload the module"] = delete_module
+    return acts, dict(zip(number, victims)), side
+
+
+def one_round(traffic, order, rng, tally):
+    """Builds, runs traffic, takes away what `order` says, and then the rest."""
+    began = time.monotonic()
+    site = Site()
+    try:
+        one, two = site.places()
+        size = rng.choice(SIZES)
+        # By packets, and the other way round or by the local path of one device.
+        traffic.start([(one, two, size), (two, rng.choice((one, two)), rng.choice(SIZES))])
+        built = time.monotonic()
+        what, victims, side = removals(site, traffic, rng)
+        # A process that is stopped holds everything open and does nothing: nothing may wait for it.
+        busy = [pid for name, pid in victims.items() if name in order]
+        stopped = [pid for pid in traffic.pids() if pid not in busy and rng.random() < 0.5]
+        for pid in stopped:
+            traffic.signal(pid, signal.SIGSTOP)
+        pauses = [rng.choice((0, 0, 0.002, 0.02, 0.1)) for _ in order]
+        acts = []
+        for name, pause in zip(order, pauses):
+            acts.append(Act(name, what[name]))
+            acts[-1].start()
+            time.sleep(pause)
+        for act in acts:
+            act.finish()
+            tally.count(act)
+        # Only if it was gone, or going, may the kernel have refused to delete it.
+        if "delete the link" in order:
+            wait_until("the link whose device is deleted goes", lambda: DEVICES[side] not in devices(), 20)
+        acted = time.monotonic()
+        # Those that are left post and poll on rings whose queues are gone, those that were stopped too.
+        for pid in stopped:
+            traffic.signal(pid, signal.SIGCONT)
+        time.sleep(0.02)
+        traffic.kill_all()
+        if set(devices()) == set(DEVICES):
+            wait_until("nothing of the programs is left", lambda: not leaks.resources(), 10)
+            tally.surviving += 1
+    finally:
+        site.take_down()
+    wait_until("the module is free", lambda: not kernel.refcount(), 20)
+    say(f"{size} bytes, {len(stopped)} stopped, built in {built - began:.2f} s, taken away in {acted - built:.2f} s: "
+        + ", ".join(f"{act.what}{' (late)' if act.refused else ''} +{pause}" for act, pause in zip(acts, pauses)))
+
+
+class Tally:
+    """What was done, over all rounds."""
+
+    def __init__(self):
+        self.done = dict.fromkeys(ACTS, 0)
+        self.late = dict.fromkeys(ACTS, 0)
+        self.slowest = 0.0
+        self.rounds = self.surviving = 0
+
+    def count(self, act):
+        """Takes note of one act."""
+        (self.late if act.refused else self.done)[act.what] += 1
+        self.slowest = max(self.slowest, act.seconds)
+
+    def note(self, report):
+        """The sum, for the report."""
+        report.note(f"{self.rounds} rounds; " + ", ".join(f"{name} {n}" for name, n in self.done.items()) +
+                    f"; {sum(self.late.values())} acts came too late; the slowest took {self.slowest:.2f} s; "
+                    f"{self.surviving} rounds left both devices, with `rdma res` empty")
+        # An act that never comes to anything would be no test.
+        for name, n in self.done.items():
+            require(n, f"not once was there something to {name}")
+
+
+def orders(report, all_orders, seed):
+    """Runs rounds in these orders; measures what is left, before, on the way and after."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe waits for programs for ever")
+    tally = Tally()
+    samples = []
+
+    def sample():
+        if loaded():
+            unload()
+        samples.append((tally.rounds, leaks.Stock()))
+
+    with Traffic() as traffic:
+        # The first rounds fill caches that stay; the others are measured in four parts.
+        warm = min(8, len(all_orders) // 4)
+        marks = {warm + (len(all_orders) - warm) * part // 4 for part in range(4)}
+        for number, order in enumerate(all_orders):
+            if number in marks:
+                sample()
+            try:
+                one_round(traffic, order, random.Random(seed + number), tally)
+            except Failed as e:
+                raise Failed(f"round {number}, seed {seed + number}, {', '.join(order)}: {e}") from None
+            tally.rounds += 1
+        sample()
+    tally.note(report)
+    # A kernel full of checks holds back what was freed; it has kmemleak instead.
+    for line in leaks.judge(samples, slopes=not SHORT):
+        report.note(line)
+
+
+def closed(report):
+    """Closing the command file gives everything back at once, although the files of events stay open."""
+    with Traffic() as traffic:
+        site = Site()
+        try:
+            one, two = site.places()
+            traffic.start([(one, two, 4097), (one, one, 65536)])
+            require(leaks.resources(), "rdma res shows nothing of running programs")
+            for pid in traffic.pids():
+                traffic.signal(pid, signal.SIGUSR2)
+            traffic.until("they have closed", lambda: traffic.closed >= set(traffic.pids()))
+            wait_until("nothing of the programs is left", lambda: not leaks.resources(), 10)
+            wait_until("no memory is pinned any more", lambda: not leaks.pinned(), 10)
+            require(len(traffic.alive()) == 4, f"they have ended: {traffic.ended}")
+            # Their files of events are still open.
+            unload()
+            traffic.kill_all()
+        finally:
+            site.take_down()
+    report.note("rdma res is empty and nothing is pinned while 4 processes hold their files of events")
+
+
+def base_seed():
+    """The first seed."""
+    return int(os.environ.get("FERROCE_SEED", "1000"))
+
+
+def pairs(report):
+    """Each act alone, and all ordered pairs."""
+    all_pairs = list(itertools.permutations(ACTS, 2))
+    orders(report, [(act,) for act in ACTS] + (all_pairs[::4] if SHORT else all_pairs), base_seed())
+
+
+def drawn(report):
+    """All seven, in drawn orders."""
+    rng = random.Random(base_seed())
+    all_orders = [tuple(rng.sample(ACTS, len(ACTS))) for _ in range(ROUNDS)]
+    triples = {triple for order in all_orders for triple in itertools.combinations(order, 3)}
+    report.note(f"{len(triples)} of 210 ordered triples of acts are among them")
+    orders(report, all_orders, base_seed())
+
+
+add("teardown.closed", 60, "closing the command file frees all, while the files of events are open", closed)
+add("teardown.pairs", 200, "each of seven acts that take something away alone, and all 42 ordered pairs, under traffic", pairs)
+add("teardown.orders", 60 + 4 * ROUNDS, f"{ROUNDS} rounds of all seven acts in orders drawn from a seed, under traffic",
+    drawn)

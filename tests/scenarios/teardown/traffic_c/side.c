@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * One side: sends, receives, polls and waits for events, and goes on doing so when everything is gone. What succeeds must
+ * have moved the right bytes, and what fails must have failed for want of the other side or of the device.
+ */
+#include "traffic.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Turns are numbered from 0; those of receives have a bit of their own in the wr_id, and the number of their room. */
+enum { DEPTH = 32, ROOMS = 8, UNTOUCHED = 0xee };
+#define RECEIVE (1ull << 63)
+
+/* What messages are made of; what the other side writes; what was read from it; and a room for each receive. */
+enum area { SOURCE, WRITTEN, FETCHED, ROOM };
+
+struct contact {
+	union ibv_gid gid;
+	uint64_t addr;
+	uint32_t qpn, rkey;
+	uint32_t seed;		/* of the pattern in SOURCE */
+};
+
+static struct ibv_context *ctx;
+static struct ibv_pd *pd;
+static struct ibv_comp_channel *channel;
+static struct ibv_cq *cq;
+static struct ibv_mr *mr;
+static struct ibv_qp *qp;
+static uint8_t *memory;
+static struct contact here, there;
+static const struct plan *plan;
+static volatile sig_atomic_t destroy_asked, close_asked;
+static bool device_gone, room_posted[ROOMS];
+static uint64_t turn;
+static uint32_t sends, received;
+static bool sent, running, failing;
+/* A post failed although its queue had room: the doorbell of a device that goes, whose request may yet be carried out. */
+static bool in_doubt;
+
+static void on_signal(int number)
+{
+	if (number == SIGUSR1)
+		destroy_asked = 1;
+	else
+		close_asked = 1;
+}
+
+static void look_for_events(void)
+{
+	struct ibv_async_event event;
+	struct ibv_cq *which;
+	void *context;
+
+	while (ctx && next_device_event(ctx, 0, &event))
+		device_gone |= event.event_type == IBV_EVENT_DEVICE_FATAL;
+	if (channel && !ibv_get_cq_event(channel, &which, &context))
+		ibv_ack_cq_events(which, 1);
+}
+
+/* A verb has failed. That the device is gone, or on its way out, is the only excuse. */
+static void failed(const char *text)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s", plan->device);
+	for (double end = now() + patience; !device_gone && !access(path, F_OK); usleep(10000)) {
+		if (now() > end)
+			broken("%s", text);
+		look_for_events();
+	}
+	_exit(TRAFFIC_NO_DEVICE);
+}
+
+static uint8_t *place(enum area area)
+{
+	return memory + (size_t)area * plan->size;
+}
+
+static void swap(const void *mine, void *theirs, size_t len)
+{
+	if (!swap_over(plan->peer, mine, theirs, len))
+		_exit(TRAFFIC_PEER_GONE);
+}
+
+static void set_up(void)
+{
+	size_t len = (size_t)(ROOM + ROOMS) * plan->size;
+
+	ctx = open_device(plan->device);
+	pd = new_pd(ctx);
+	channel = new_channel(ctx);
+	cq = new_cq(ctx, 4 * DEPTH, channel, NULL);
+	memory = new_memory(len);
+	memset(memory, UNTOUCHED, len);
+	mr = new_mr(pd, memory, len, ALL_ACCESS);
+	qp = new_qp(pd, cq, (struct ibv_qp_cap){ DEPTH, ROOMS, 1, 1, 0 });
+	here = (struct contact){ .gid = gid_of(ctx, plan->gid_index), .addr = (uintptr_t)memory, .rkey = mr->rkey,
+				 .qpn = qp->qp_num, .seed = getpid() };
+	fill_piece(place(SOURCE), 0, plan->size, here.seed);
+	swap(&here, &there, sizeof(here));
+}
+
+static void connect_to_peer(void)
+{
+	/* Retries that go on for about half a second: there is always a timer running. */
+	struct connection c = usual;
+	char mine = 'x', theirs;
+
+	c.gid_index = plan->gid_index;
+	c.gid = there.gid;
+	c.qpn = there.qpn;
+	c.rnr_timer = 5;
+	connect_qp(qp, &c);
+	swap(&mine, &theirs, 1);
+}
+
+static enum ibv_wr_opcode op_of(uint64_t n)
+{
+	return !plan->asks || n % 3 == 0 ? IBV_WR_SEND_WITH_IMM : n % 3 == 1 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
+}
+
+static uint32_t len_of(uint64_t n)
+{
+	return n % 5 ? plan->size : 1;
+}
+
+/* Fills both queues. What is refused is refused because a queue is full, or because nothing is there any more. */
+static void post_all(void)
+{
+	for (int i = 0; i < ROOMS; i++) {
+		struct ibv_sge room = { .addr = (uintptr_t)place(ROOM + i), .length = plan->size, .lkey = mr->lkey };
+
+		if (!room_posted[i])
+			room_posted[i] = !post_receive(qp, RECEIVE | i, &room, 1);
+	}
+	for (int i = 0; i < DEPTH; i++, turn++) {
+		enum ibv_wr_opcode op = op_of(turn);
+		bool reads = op == IBV_WR_RDMA_READ;
+		struct ibv_sge list = { .addr = (uintptr_t)place(reads ? FETCHED : SOURCE), .length = len_of(turn),
+					.lkey = mr->lkey };
+		struct ibv_send_wr w = { .wr_id = turn, .opcode = op, .sg_list = &list, .num_sge = 1,
+					 .send_flags = turn % 4 ? 0 : IBV_SEND_SIGNALED };
+
+		/* SENDs are counted, so that none is lost, doubled or overtaken unseen. */
+		if (op == IBV_WR_SEND_WITH_IMM)
+			w.imm_data = htonl(sends);
+		w.wr.rdma.remote_addr = there.addr + (reads ? SOURCE : WRITTEN) * (uint64_t)plan->size;
+		w.wr.rdma.rkey = there.rkey;
+		int refused = post_send(qp, &w);
+
+		in_doubt |= refused && refused != ENOMEM;
+		if (refused)
+			break;
+		sends += op == IBV_WR_SEND_WITH_IMM;
+	}
+}
+
+static void wrong_bytes(const char *text)
+{
+	broken("%s", text);
+}
+
+static void same_bytes(const uint8_t *at, uint32_t len, const char *what)
+{
+	on_failure = wrong_bytes;
+	compare_piece(at, 0, len, there.seed, what);
+	on_failure = failed;
+}
+
+static void take_receive(const struct ibv_wc *wc)
+{
+	uint8_t *room = place(ROOM + (wc->wr_id & ~RECEIVE));
+
+	if (wc->opcode != IBV_WC_RECV || ntohl(wc->imm_data) != received)
+		broken("receive %u has opcode %d and the number %u", received, wc->opcode, ntohl(wc->imm_data));
+	if (wc->byte_len != plan->size && wc->byte_len != 1)
+		broken("receive %u has %u bytes", received, wc->byte_len);
+	same_bytes(room, wc->byte_len, "received data");
+	memset(room, UNTOUCHED, plan->size);
+	/* The side that asks has written once before its second SEND. */
+	if (!plan->asks && received)
+		same_bytes(place(WRITTEN), plan->size, "data written by the other side");
+	received++;
+}
+
+static void take_sent(const struct ibv_wc *wc)
+{
+	static const enum ibv_wc_opcode opcode[] = { [IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND,
+						     [IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,
+						     [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ };
+	enum ibv_wr_opcode op = op_of(wc->wr_id);
+
+	if (wc->wr_id % 4 || wc->wr_id >= turn + in_doubt || wc->opcode != opcode[op])
+		broken("request %llu of %llu has a completion of opcode %d", (unsigned long long)wc->wr_id,
+		       (unsigned long long)turn, wc->opcode);
+	if (op == IBV_WR_RDMA_READ)
+		same_bytes(place(FETCHED), len_of(wc->wr_id), "read data");
+	sent = true;
+}
+
+static void take(const struct ibv_wc *wc)
+{
+	if (wc->wr_id & RECEIVE)
+		room_posted[wc->wr_id & ~RECEIVE] = false;
+	if (wc->status == IBV_WC_SUCCESS) {
+		(wc->wr_id & RECEIVE ? take_receive : take_sent)(wc);
+		if (!running && sent && received)
+			say("running", "%s", plan->device);
+		running |= sent && received;
+		return;
+	}
+	if (wc->status != IBV_WC_WR_FLUSH_ERR && wc->status != IBV_WC_RETRY_EXC_ERR)
+		broken("%s %llu: %s", wc->wr_id & RECEIVE ? "receive" : "request",
+		       (unsigned long long)(wc->wr_id & ~RECEIVE), ibv_wc_status_str(wc->status));
+	if (!failing)
+		say("error", "%s", ibv_wc_status_str(wc->status));
+	failing = true;
+}
+
+static bool poll_all(void)
+{
+	struct ibv_wc wc;
+	bool any = false;
+	int n;
+
+	for (; (n = ibv_poll_cq(cq, 1, &wc)) > 0; any = true)
+		take(&wc);
+	if (n < 0)
+		broken("ibv_poll_cq: %d", n);
+	ibv_req_notify_cq(cq, 0);
+	return any;
+}
+
+static void destroy_all(void)
+{
+	MUST(ibv_destroy_qp(qp));
+	MUST(ibv_dereg_mr(mr));
+	MUST(ibv_destroy_cq(cq));
+	MUST(ibv_destroy_comp_channel(channel));
+	channel = NULL;
+	MUST(ibv_dealloc_pd(pd));
+	MUST(ibv_close_device(ctx));
+	_exit(TRAFFIC_DESTROYED);
+}
+
+/* Takes the rings out of the address space: the last that refers to the command file when it is closed. */
+static void unmap_rings(void)
+{
+	struct mapping rings[16];
+	int n = mapped_rings(rings, COUNT(rings));
+
+	for (int i = 0; i < n; i++)
+		munmap(rings[i].at, rings[i].len);
+	if (n != 3 && !device_gone)
+		broken("%d rings were mapped, not 3", n);
+}
+
+/* The command file is closed. First its mappings keep it, and the queues work on; then they go, and with them all
+ * objects, while the files of events are still open. */
+static void close_all(void)
+{
+	int cmd_fd = ctx->cmd_fd;
+
+	/* Nothing that is opened later may get its number. */
+	if (dup2(open("/dev/null", O_RDWR | O_CLOEXEC), cmd_fd) < 0)
+		broken("dup2: %s", strerror(errno));
+	for (int i = 0; i < 10; i++) {
+		poll_all();
+		post_all();
+		usleep(500);
+	}
+	unmap_rings();
+	say("closed", "with the files of events open");
+	for (;;) {
+		struct ibv_async_event event;
+
+		/* Acknowledging is bookkeeping of objects that are gone, so they are only read. */
+		while (!ibv_get_async_event(ctx, &event))
+			;
+		usleep(2000);
+	}
+}
+
+void run_side(const struct plan *of_side)
+{
+	plan = of_side;
+	on_failure = failed;
+	signal(SIGUSR1, on_signal);
+	signal(SIGUSR2, on_signal);
+	set_up();
+	connect_to_peer();
+	for (;;) {
+		post_all();
+		look_for_events();
+		if (!poll_all())
+			usleep(300);
+		if (destroy_asked)
+			destroy_all();
+		if (close_asked)
+			close_all();
+	}
+}

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Who takes much pays for it: memory cgroups, RLIMIT_MEMLOCK, the device's own limits, and a great many regions."""
+
+import os
+import re
+import signal
+import subprocess
+from contextlib import contextmanager
+
+from tests.guest import flavour
+from tests.guest.cases import PROGRAM, cases
+from tests.guest.fabric import loop, read, wait_until
+from tests.guest.scenario import PATIENCE, Failed, Skipped, command, require, say, scenario
+from tests.judges import leaks
+
+MIB = 1 << 20
+# The rings that limits.c makes.
+RING = 4 * MIB
+CASES = {what.name: what for what in cases("limits")}
+
+
+def only_ferroce():
+    """rdma_rxe charges nobody, and takes a minute for the regions."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe bounds nothing")
+
+
+class Talker:
+    """A case that says what it has, a line each, and goes on when it is answered."""
+
+    def __init__(self, end, name, before=None):
+        self.proc = subprocess.Popen([PROGRAM, end.dev, str(end.gid()), name], stdin=subprocess.PIPE,
+                                     stdout=subprocess.PIPE, text=True, bufsize=1, preexec_fn=before)
+
+    def line(self):
+        """The next line; None when it has ended."""
+        line = self.proc.stdout.readline()
+        say(f"the program: {line.strip()}")
+        return line.strip() or None
+
+    def go_on(self):
+        """Answers."""
+        self.proc.stdin.write("\n")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.proc.kill()
+        self.proc.wait(timeout=60 * PATIENCE)
+        self.proc.stdin.close()
+        self.proc.stdout.close()
+
+
+class Group:
+    """A memory cgroup."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def number(self, name, key=None):
+        """A file's number, or that of a key in it."""
+        text = read(f"{self.path}/{name}") or ""
+        found = re.search(rf"^{key} (\d+)$" if key else r"^(\d+)$", text, re.M)
+        require(found, f"{self.path}/{name} has no {key or 'number'}")
+        return int(found[1])
+
+    def write(self, name, value):
+        """Sets something."""
+        with open(f"{self.path}/{name}", "w", encoding="ascii") as f:
+            f.write(str(value))
+
+    def enter(self):
+        """Puts this process into it."""
+        self.write("cgroup.procs", os.getpid())
+
+
+@contextmanager
+def memory_group(limit):
+    """A cgroup with so much memory, and no swap."""
+    mounted = re.search(r"^\S+ (\S+) cgroup2 ", read("/proc/mounts") or "", re.M)
+    base = mounted[1] if mounted else "/run/cgroup2"
+    if not mounted:
+        os.makedirs(base, exist_ok=True)
+        command(["mount", "-t", "cgroup2", "cgroup2", base])
+    group = Group(f"{base}/ferroce-limits")
+    try:
+        Group(base).write("cgroup.subtree_control", "+memory")
+        os.mkdir(group.path)
+        try:
+            group.write("memory.max", limit)
+            if os.path.exists(f"{group.path}/memory.swap.max"):
+                group.write("memory.swap.max", 0)
+            yield group
+        finally:
+            # It is busy until the last process is gone.
+            wait_until("the cgroup is empty", lambda: not read(f"{group.path}/cgroup.procs"))
+            os.rmdir(group.path)
+    finally:
+        if not mounted:
+            command(["umount", base])
+
+
+@scenario("limits.memory-cgroup", 90)
+def memory_cgroup(report):
+    """Rings are charged to the cgroup of who makes them: its limit ends it, and all comes back."""
+    only_ferroce()
+    limit = 96 * MIB
+    with loop(True) as end, memory_group(limit) as group, Talker(end, "limit-cgroup", group.enter) as talker:
+        require(talker.line() == "0 queues", "the program did not begin")
+        before = group.number("memory.current")
+        talker.go_on()
+        require(talker.line() == "4 queues", "the first queues")
+        charged = group.number("memory.current") - before
+        report.note(f"{charged / MIB:.1f} MiB charged for four queues of 4 MiB; memory.stat: "
+                    + ", ".join(f"{key} {group.number('memory.stat', key) / MIB:.1f} MiB"
+                                for key in ("anon", "kernel", "vmalloc")))
+        require(charged >= 4 * RING * 9 // 10, f"{charged} bytes were charged for {4 * RING} of rings")
+        talker.go_on()
+        line = talker.line()
+        if line and not line.startswith("failed"):
+            count = int(line.split()[0])
+            require(count > 4 and count * RING <= limit, f"{line} of 4 MiB in a cgroup of {limit} bytes")
+            report.note(f"queue {count + 1} was refused")
+            talker.go_on()
+            require(talker.line() == "0 queues", "destroying the queues")
+            # The program still runs.
+            wait_until("the charge is given back",
+                       lambda: group.number("memory.current") < before + RING)
+            talker.go_on()
+            require(talker.line() == "passed", "the end of the program")
+        elif line:
+            raise Failed(line.removeprefix("failed: "))
+        else:
+            status = talker.proc.wait(timeout=60 * PATIENCE)
+            require(status == -signal.SIGKILL and group.number("memory.events", "oom_kill") == 1,
+                    f"the program ended with {status}")
+            report.allow("out of memory in a cgroup")
+            report.note("the program was killed for want of memory in its cgroup")
+            wait_until("the charge is given back", lambda: group.number("memory.current") < RING)
+
+
+@scenario("limits.memlock", 60)
+def memlock(_report):
+    """Rings of an ordinary user are under RLIMIT_MEMLOCK with what he pins, and free it when they go."""
+    only_ferroce()
+    with loop(True) as end:
+        CASES["limit-memlock"].run(end)
+
+
+@scenario("limits.device", 120)
+def device(report):
+    """The device's own limits of objects hold, and what goes makes room."""
+    only_ferroce()
+    with loop(True) as end:
+        for line in CASES["limit-device"].run(end).splitlines()[:-1]:
+            report.note(line)
+        wait_until("nothing is left of the objects", lambda: not leaks.resources())
+
+
+@scenario("limits.regions", 90)
+def regions(report):
+    """A program with 20,000 regions is killed: all of them go."""
+    only_ferroce()
+    with loop(True) as end, Talker(end, "limit-regions") as talker:
+        line = talker.line()
+        require(line == "20000 regions", f"the program: {line}")
+        shown = leaks.resources()
+        require(shown.get("mr", 0) >= 20000 and leaks.pinned() >= 20000, f"{shown}, {leaks.pinned()} pinned")
+        talker.proc.kill()
+        status = talker.proc.wait(timeout=60 * PATIENCE)
+        require(status == -signal.SIGKILL, f"the program ended with {status}")
+        wait_until("nothing is left of the regions", lambda: not leaks.resources() and not leaks.pinned())
+        report.note(f"{shown['mr']} regions before")

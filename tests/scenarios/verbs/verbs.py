@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The cases of the C program `verbs_cases` on one device, by the local path and by packets; and programs that die."""
+
+import re
+import signal
+import subprocess
+import time
+from contextlib import contextmanager
+
+from tests.guest import flavour
+from tests.guest.cases import cases
+from tests.guest.fabric import counters, loop, pair, read, wait_until
+from tests.guest.programs import listens, spawn
+from tests.guest.scenario import add, command, require, scenario
+from tests.judges import kernel
+
+# Packets of a stream must not overtake each other, whichever CPU sends them. With nothing lost on the way, whoever
+# receives sees a gap in the PSNs if and only if a later packet came first. What is sent again because an answer is late
+# has PSNs that were seen: it is a duplicate, and no gap.
+GAPS = ("out_of_sequence", "out_of_sequence_response")
+# Whether another CPU was free, or was taken, at the right moment is not for us to say: then a case is run again.
+ATTEMPTS = 5
+
+
+@contextmanager
+def no_loss_on_the_way(delay):
+    """Room on `lo`, by which what a device sends to itself goes, for more packets than can be under way, with a delay if
+    there is one to be. Yields a function that says how many the kernel has dropped nevertheless."""
+    backlog = "/proc/sys/net/core/netdev_max_backlog"
+    before = read(backlog)
+
+    def write_backlog(value):
+        with open(backlog, "w", encoding="ascii") as f:
+            f.write(value)
+
+    def dropped():
+        shown = command(["tc", "-s", "qdisc", "show", "dev", "lo"]).stdout if delay else ""
+        rows = (read("/proc/net/softnet_stat") or "").splitlines()
+        return (sum(int(row.split()[1], 16) for row in rows)
+                + sum(map(int, re.findall(r"\(dropped (\d+)", shown))))
+
+    write_backlog("100000")
+    if delay:
+        command(["tc", "qdisc", "replace", "dev", "lo", "root", "netem", "delay", delay, "limit", "100000"])
+    first = dropped()
+    try:
+        yield lambda: dropped() - first
+    finally:
+        if delay:
+            command(["tc", "qdisc", "del", "dev", "lo", "root"])
+        write_backlog(before)
+
+
+def judge_order(report, grown, lost):
+    """That no packet overtook another, which the order of arrival shows however long anything took."""
+    report.note(", ".join(f"{key} {value}" for key, value in grown.items() if value))
+    # What comes after the end, for a queue pair in RESET, is dropped rightly and is no gap.
+    lost += grown["send_lost"] + grown["drop_no_memory"] + grown["drop_icrc"]
+    if lost:
+        # Who overtook whom cannot be seen then. The data were checked all the same.
+        report.skip("the order of packets", f"{lost} packets were lost on the way")
+        return
+    wrong = {key: grown[key] for key in GAPS if grown[key]}
+    require(not wrong, f"packets were overtaken: {wrong}")
+
+
+def stream(report, end, what, delay):
+    """Runs a case until what it is about has happened, and judges the order of the packets each time."""
+    for _ in range(ATTEMPTS):
+        with no_loss_on_the_way(delay) as dropped:
+            before = counters(end.dev)
+            what.run(end)
+            grown = {key: value - before[key] for key, value in counters(end.dev).items()}
+            lost = dropped()
+        if not flavour.current().is_ferroce:
+            return
+        judge_order(report, grown, lost)
+        if grown[what.counter]:
+            return
+    require(False, f"{what.counter} did not count in {ATTEMPTS} runs")
+
+
+def case(what, local, delay=None):
+    """A scenario: one case with the local path on or off, or with packets that take their time."""
+    def run(report):
+        with loop(local) as end:
+            if what.counter:
+                stream(report, end, what, delay)
+            else:
+                what.run(end)
+
+    return run
+
+
+WAYS = {"local": "by the local path", "wire": "by packets"}
+for _what in cases("verbs") + cases("users"):
+    # One that does not end may not be run again and again.
+    _limit = (_what.seconds + 30) * (ATTEMPTS if _what.counter else 1)
+    for _way in _what.ways:
+        add(f"{_what.group}.{_what.name}.{_way}", _limit, f"{_what.shows}; {WAYS[_way]}", case(_what, _way == "local"))
+    if _what.name == "stream-in-bursts":
+        # A queue that moves has to wait here for what is under way.
+        add(f"verbs.{_what.name}.delayed", _limit, f"{_what.shows}; by packets that take a millisecond",
+            case(_what, False, "1ms"))
+
+
+@scenario("verbs.killed-programs", 120)
+def killed(_report):
+    """Programs killed in the middle of their traffic leave nothing behind, and the device works on."""
+    from tests.scenarios.messages.pingpong import once
+    with pair() as ends:
+        for round_ in range(3):
+            port = 18700 + round_
+            procs = []
+            for end, target in zip(ends, ([], [ends[0].tcp])):
+                procs.append(spawn(["ibv_rc_pingpong", "-d", end.dev, "-g", end.gid(), "-n", 1000000000, "-s", 65536,
+                                    "-p", port, *target], end.netns, subprocess.DEVNULL))
+                if not target:
+                    wait_until("the server listens", lambda: listens(procs[0].pid, port))
+            before = counters(ends[0].dev)["rcvd_pkts"]
+            wait_until("they talk", lambda: counters(ends[0].dev)["rcvd_pkts"] > before + 1000, 20)
+            for proc in procs if round_ != 1 else reversed(procs):
+                proc.send_signal(signal.SIGKILL)
+                time.sleep(0.3)
+            for proc in procs:
+                proc.wait(timeout=30)
+        once(ends, 4, 1024, iters=10)
+    wait_until("the module is free", lambda: not kernel.refcount(), 10)

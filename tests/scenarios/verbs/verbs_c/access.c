@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Memory regions with every mixture of rights that programs ask for. */
+#include "pair.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+	LOCAL = IBV_ACCESS_LOCAL_WRITE,
+	REMOTE = REMOTE_ACCESS,
+	ATOMIC = IBV_ACCESS_REMOTE_ATOMIC,
+	BIND = IBV_ACCESS_MW_BIND,
+};
+
+/* b's memory is registered again with these rights; a writes to it, reads it, and sends into it. */
+static void moves(int access)
+{
+	struct pair p;
+
+	pair_open(&p, NULL, 8192);
+	MUST(ibv_dereg_mr(p.b.mr));
+	p.b.mr = new_mr(p.b.pd, p.b.buf, p.b.len, access);
+	if (access & IBV_ACCESS_REMOTE_WRITE)
+		move(IBV_WR_RDMA_WRITE, &p.a, 0, &p.b, 10, 3000, 1);
+	if (access & IBV_ACCESS_REMOTE_READ)
+		move(IBV_WR_RDMA_READ, &p.a, 4096, &p.b, 100, 3000, 2);
+	if (access & IBV_ACCESS_LOCAL_WRITE)
+		send_checked(&p.a, &p.b, 3);
+	/* What was not asked for is still denied. */
+	if (!(access & IBV_ACCESS_REMOTE_WRITE)) {
+		struct ibv_sge from = sge(&p.a, 0, 3000);
+		struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, 4, &from, 1);
+
+		aim(&w, &p.b, 0);
+		post(&p.a, &w);
+		expect(&p.a, 4, IBV_WC_REM_ACCESS_ERR, "WRITE without the right");
+	}
+	pair_close(&p);
+}
+
+/* What UCX and other libraries register with, whatever they do then. */
+static void everything(void)
+{
+	moves(LOCAL | REMOTE | ATOMIC | BIND);
+	moves(LOCAL | REMOTE | ATOMIC | BIND | IBV_ACCESS_RELAXED_ORDERING);
+}
+
+static void some(void)
+{
+	static const int rights[] = { LOCAL | ATOMIC, LOCAL | BIND, BIND, LOCAL | IBV_ACCESS_REMOTE_READ | ATOMIC,
+				      LOCAL | REMOTE | BIND, IBV_ACCESS_REMOTE_READ };
+
+	for (size_t i = 0; i < COUNT(rights); i++)
+		moves(rights[i]);
+}
+
+static void refused(void)
+{
+	/* Remote writers of memory that may not be written; and flags that nobody knows. */
+	static const int rights[] = { ATOMIC, ATOMIC | IBV_ACCESS_REMOTE_READ, ATOMIC | BIND, IBV_ACCESS_REMOTE_WRITE,
+				      LOCAL | 1 << 15 };
+	struct pair p;
+
+	pair_open(&p, NULL, 4096);
+	for (size_t i = 0; i < COUNT(rights); i++) {
+		errno = 0;
+		CHECK(!ibv_reg_mr(p.a.pd, p.a.buf, 4096, rights[i]), "the access flags %#x were taken", rights[i]);
+		CHECK(errno == EINVAL || errno == EOPNOTSUPP, "the access flags %#x: %s", rights[i], strerror(errno));
+	}
+	pair_close(&p);
+}
+
+const struct test_case access_cases[] = {
+	{ "access-everything", everything, "regions with every right that libraries ask for" },
+	{ "access-mixtures", some, "regions with some rights: what was not asked for is denied", LOCAL_PATH },
+	{ "access-refused", refused, "rights that cannot be, or that nobody knows", LOCAL_PATH },
+	{ NULL },
+};

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Programs whose credentials change after they have opened the device: servers that give up root, daemons, children.
+ * uverbs refuses write() on the command file then, since those who opened it were others.
+ */
+#define _GNU_SOURCE
+#include "pair.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { NOBODY = 65534 };
+
+/* Whether uverbs takes write() from this process. It looks at the credentials before it looks at the command. */
+static bool may_write(struct side *s)
+{
+	uint32_t short_command = 0;
+
+	CHECK(write(s->ctx->cmd_fd, &short_command, sizeof(short_command)) < 0, "uverbs took half a command");
+	CHECK(errno == EACCES || errno == EINVAL, "half a command: %s", strerror(errno));
+	return errno == EINVAL;
+}
+
+/* Messages both ways, and both queues in ERR, where a request is only flushed if the module learns of it. */
+static void works(struct pair *p)
+{
+	for (int i = 0; i < 8; i++) {
+		send_checked(&p->a, &p->b, i);
+		send_checked(&p->b, &p->a, i + 100);
+	}
+	CHECK(!to_state(&p->b, IBV_QPS_ERR), "to ERR");
+	struct ibv_sge list = sge(&p->b, 0, 100);
+	post_recv(&p->b, 50, &list, 1);
+	expect(&p->b, 50, IBV_WC_WR_FLUSH_ERR, "receive in ERR");
+	struct ibv_send_wr w = wr(IBV_WR_SEND, 51, &list, 1);
+	post(&p->b, &w);
+	expect(&p->b, 51, IBV_WC_WR_FLUSH_ERR, "SEND in ERR");
+}
+
+static void open_and_use(struct pair *p)
+{
+	pair_open(p, NULL, 8192);
+	send_checked(&p->a, &p->b, 1);
+	CHECK(may_write(&p->a), "uverbs refuses write() before anything has changed");
+}
+
+static void set_user(void)
+{
+	struct pair p;
+
+	open_and_use(&p);
+	CHECK(!setgroups(0, NULL) && !setresgid(NOBODY, NOBODY, NOBODY) && !setresuid(NOBODY, NOBODY, NOBODY),
+	      "becoming nobody: %s", strerror(errno));
+	CHECK(geteuid() == NOBODY && !may_write(&p.a), "the credentials are still those of the opener");
+	works(&p);
+	pair_close(&p);
+}
+
+static void drop_capabilities(void)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct none[2] = { 0 };
+	struct pair p;
+
+	open_and_use(&p);
+	CHECK(!syscall(SYS_capset, &head, none), "capset: %s", strerror(errno));
+	CHECK(!may_write(&p.a), "the credentials are still those of the opener");
+	works(&p);
+	pair_close(&p);
+}
+
+/* Opens the device, becomes a daemon, and makes its queues then. */
+static void be_daemon(void)
+{
+	struct pair opened, p;
+
+	pair_open_device(&opened, NULL);
+	CHECK(may_write(&opened.a), "uverbs refuses write() before anything has changed");
+	CHECK(!daemon(1, 1), "daemon: %s", strerror(errno));
+	CHECK(!may_write(&opened.a), "the credentials are still those of the opener");
+	pair_open_beside(&p, &opened, 8192);
+	works(&p);
+	pair_close(&p);
+	pair_close(&opened);
+}
+
+static void become_daemon(void)
+{
+	fflush(stdout);
+	CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1), "prctl: %s", strerror(errno));
+	pid_t first = fork();
+
+	if (!first) {
+		be_daemon();
+		exit(0);
+	}
+	/* The process that called daemon() ends at once, and its child comes to us. */
+	expect_success_of(first, "the process that becomes a daemon");
+	expect_success_of(-1, "the daemon");
+}
+
+/* The parent goes on while the child lives, and after; the child opens the device itself, and again after exec. */
+static void fork_child(void)
+{
+	int go[2];
+	char gid[16], c;
+	struct pair p;
+
+	CHECK(!ibv_fork_init(), "ibv_fork_init");
+	CHECK(!pipe(go), "pipe: %s", strerror(errno));
+	open_and_use(&p);
+	fflush(stdout);
+	pid_t pid = fork();
+	if (!pid) {
+		struct pair own;
+
+		if (read(go[0], &c, 1) != 1)
+			_exit(2);
+		CHECK(!may_write(&p.a), "the child has the credentials of the opener");
+		pair_open(&own, NULL, 8192);
+		works(&own);
+		pair_close(&own);
+		fflush(stdout);
+		snprintf(gid, sizeof(gid), "%d", places[0].gid_index);
+		execl("/proc/self/exe", "verbs_cases", places[0].device, gid, "send-sg", NULL);
+		_exit(2);
+	}
+	/* The child has not run yet: these write to pages that both have. */
+	for (int i = 0; i < 4; i++)
+		send_checked(&p.a, &p.b, i + 10);
+	CHECK(write(go[1], "x", 1) == 1, "pipe: %s", strerror(errno));
+	for (int i = 0; i < 50; i++)
+		send_checked(&p.a, &p.b, i + 20);
+	expect_success_of(pid, "the child");
+	works(&p);
+	pair_close(&p);
+}
+
+/* Wherever the completions come from: setuid and fork by both ways. */
+static const char RXE[] = "posts by write(), which is refused then";
+
+const struct test_case credential_cases[] = {
+	{ "setuid", set_user, "a program that gives up root goes on", .rxe = RXE },
+	{ "capset", drop_capabilities, "a program that gives up its capabilities goes on", LOCAL_PATH, .rxe = RXE },
+	{ "daemon", become_daemon, "a program that becomes a daemon goes on", LOCAL_PATH, .rxe = RXE },
+	{ "fork", fork_child, "a child and its parent both go on",
+	  .rxe = "does not flush what is posted to a receive queue in ERR" },
+	{ NULL },
+};

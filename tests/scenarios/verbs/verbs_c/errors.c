@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Cases about states: transitions, and what outlives them. The errors of work requests are in causes.h. */
+#include "pair.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void wrong_transition(void)
+{
+	struct options opt = { .no_connect = true };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS };
+	struct pair p;
+
+	pair_open(&p, &opt, 4096);
+	CHECK(to_rts(&p, &p.a) == EINVAL, "RESET to RTS was taken");
+	CHECK(to_state(&p.a, IBV_QPS_INIT) == EINVAL, "INIT without a port was taken");
+	CHECK(!to_init(&p, &p.a), "to INIT");
+	CHECK(to_rts(&p, &p.a) == EINVAL, "INIT to RTS was taken");
+	/* What the user claims the state to be does not count. */
+	attr.cur_qp_state = IBV_QPS_RTR;
+	CHECK(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE), "a false current state was believed");
+	CHECK(to_state(&p.a, IBV_QPS_RTR) == EINVAL, "RTR without a path was taken");
+	want_state(&p.a, IBV_QPS_INIT, "after refusals the queue pair");
+	p.opt.mtu = 4096;
+	CHECK(!to_rtr(&p, &p.a, &p.b, p.b.qp->qp_num), "to RTR");
+	CHECK(!to_rts(&p, &p.a), "to RTS");
+	CHECK(!to_state(&p.a, IBV_QPS_ERR), "to ERR");
+	CHECK(to_rts(&p, &p.a) == EINVAL, "ERR to RTS was taken");
+	CHECK(!to_state(&p.a, IBV_QPS_RESET), "to RESET");
+	pair_close(&p);
+}
+
+/* A third queue pair that names b as its peer, with the PSNs of a, is not who b is connected to. */
+static void stranger(void)
+{
+	struct options opt = { .rnr_retry = 7, .retry_cnt = 1, .timeout = 10 };
+	struct pair p;
+
+	pair_open(&p, &opt, 4096);
+	struct side c = { .cq = new_cq(p.a.ctx, DEPTH, NULL, NULL),
+			  .ctx = p.a.ctx, .pd = p.a.pd, .gid = p.a.gid, .gid_index = p.a.gid_index };
+	c.qp = make_qp(&c);
+	CHECK(!to_init(&p, &c) && !to_rtr(&p, &c, &p.b, p.b.qp->qp_num) && !to_rts(&p, &c), "the stranger's transitions");
+
+	struct ibv_sge room = sge(&p.b, 0, 100);
+	post_recv(&p.b, 5, &room, 1);
+	struct ibv_sge list = sge(&p.a, 0, 100);
+	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, &list, 1);
+	post(&c, &w);
+	expect(&c, 1, IBV_WC_RETRY_EXC_ERR, "SEND of a stranger");
+	expect_none(&p.b, 50, "the stranger's message");
+
+	w.wr_id = 2;
+	post(&p.a, &w);
+	expect(&p.a, 2, IBV_WC_SUCCESS, "SEND of the peer");
+	expect(&p.b, 5, IBV_WC_SUCCESS, "the peer's message");
+	CHECK(!ibv_destroy_qp(c.qp) && !ibv_destroy_cq(c.cq), "destroying the stranger");
+	pair_close(&p);
+}
+
+/* A key or a number that was given back is not given out again at once: what still names it finds nothing. */
+static void numbers_not_reused(void)
+{
+	enum { ROUNDS = 64 };
+	uint32_t keys[ROUNDS], numbers[ROUNDS];
+	struct pair p;
+
+	pair_open(&p, NULL, 4096);
+	for (int i = 0; i < ROUNDS; i++) {
+		struct ibv_mr *mr = new_mr(p.a.pd, p.a.buf, 4096, IBV_ACCESS_LOCAL_WRITE);
+		keys[i] = mr->rkey >> 8;
+		CHECK(!ibv_dereg_mr(mr), "ibv_dereg_mr");
+		struct ibv_qp *qp = make_qp(&p.a);
+		numbers[i] = qp->qp_num;
+		CHECK(!ibv_destroy_qp(qp), "ibv_destroy_qp");
+		for (int j = 0; j < i; j++) {
+			CHECK(keys[j] != keys[i], "region %d has the key of region %d", i, j);
+			CHECK(numbers[j] != numbers[i], "queue pair %d has the number of queue pair %d", i, j);
+		}
+	}
+	pair_close(&p);
+}
+
+/* Room for one request: it is there again as soon as the completion is seen. */
+static void one_slot(void)
+{
+	struct pair p;
+
+	pair_open(&p, &(struct options){ .no_connect = true }, 4096);
+	MUST(ibv_destroy_qp(p.a.qp));
+	p.a.qp = new_qp(p.a.pd, p.a.cq, (struct ibv_qp_cap){ 1, 1, 1, 1, 0 });
+	pair_connect(&p);
+	struct ibv_sge list = sge(&p.a, 0, 64);
+	struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, 1, &list, 1);
+	aim(&w, &p.b, 0);
+	for (int i = 0; i < 2000; i++) {
+		post(&p.a, &w);
+		expect(&p.a, 1, IBV_WC_SUCCESS, "a WRITE through the one slot");
+	}
+	pair_close(&p);
+}
+
+static void rnr_recovers(void)
+{
+	struct pair p;
+
+	pair_open(&p, NULL, 65536);
+	for (int i = 0; i < 5; i++) {
+		struct ibv_sge from = sge(&p.a, 0, 5000), to = sge(&p.b, 0, 8192);
+		struct ibv_send_wr w = wr(IBV_WR_SEND, i, &from, 1);
+
+		fill(p.a.buf, 5000, i);
+		post(&p.a, &w);
+		expect_none(&p.a, 30, "of a SEND nobody is ready for");
+		post_recv(&p.b, i, &to, 1);
+		expect(&p.b, i, IBV_WC_SUCCESS, "the late receive");
+		expect(&p.a, i, IBV_WC_SUCCESS, "the patient SEND");
+		compare(p.b.buf, 5000, i, "data after receiver-not-ready");
+	}
+	pair_close(&p);
+}
+
+static void reuse(void)
+{
+	struct pair p;
+
+	pair_open(&p, NULL, 65536);
+	for (int i = 0; i < 4; i++) {
+		struct ibv_sge to = sge(&p.b, 0, 8192);
+
+		move(IBV_WR_SEND, &p.a, 0, &p.b, 0, 5000, i);
+		/* Receives left in the queue vanish with the reset, by way of ERR or straight. */
+		post_recv(&p.b, 50, &to, 1);
+		if (i % 2) {
+			CHECK(!to_state(&p.b, IBV_QPS_ERR), "to ERR");
+			expect(&p.b, 50, IBV_WC_WR_FLUSH_ERR, "flushed receive");
+		}
+		CHECK(!to_state(&p.a, IBV_QPS_RESET) && !to_state(&p.b, IBV_QPS_RESET), "to RESET");
+		pair_connect(&p);
+		expect_none(&p.b, 10, "of a reset queue pair");
+	}
+	pair_close(&p);
+}
+
+static void sqd(void)
+{
+	struct pair p;
+
+	pair_open(&p, NULL, 4096);
+	for (int i = 0; i < 3; i++)
+		post_recv(&p.b, i, NULL, 0);
+	struct ibv_send_wr w = wr(IBV_WR_SEND, 0, NULL, 0);
+	post(&p.a, &w);
+	expect(&p.a, 0, IBV_WC_SUCCESS, "before the drain");
+	CHECK(!to_state(&p.a, IBV_QPS_SQD), "to SQD");
+	w = wr(IBV_WR_SEND, 1, NULL, 0);
+	post(&p.a, &w);
+	expect_none(&p.a, 100, "of a send posted in SQD");
+	CHECK(!to_state(&p.a, IBV_QPS_RTS), "back to RTS");
+	expect(&p.a, 1, IBV_WC_SUCCESS, "the send that waited");
+	expect(&p.b, 0, IBV_WC_SUCCESS, "receive");
+	expect(&p.b, 1, IBV_WC_SUCCESS, "receive");
+	pair_close(&p);
+}
+
+static void busy(void)
+{
+	struct options opt = { .no_connect = true };
+	struct pair p;
+
+	pair_open(&p, &opt, 4096);
+	CHECK(ibv_destroy_cq(p.a.cq) == EBUSY, "a completion queue in use was destroyed");
+	CHECK(ibv_dealloc_pd(p.a.pd) == EBUSY, "a protection domain in use was freed");
+	pair_close(&p);
+}
+
+static void outstanding(void)
+{
+	struct pair p;
+
+	/* Everything is taken down with requests on their way; the next pair knows nothing of it. */
+	for (int i = 0; i < 6; i++) {
+		struct options opt = { .mtu = 256 };
+
+		pair_open(&p, &opt, 1 << 20);
+		struct ibv_sge list = sge(&p.a, 0, 1 << 19);
+		for (int k = 0; k < 16; k++) {
+			struct ibv_send_wr w = wr(k % 2 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, k, &list, 1);
+
+			aim(&w, &p.b, 0);
+			post(&p.a, &w);
+			if (k % 2 == 0)
+				post_recv(&p.b, k, NULL, 0);
+		}
+		pair_close(&p);
+	}
+}
+
+const struct test_case error_cases[] = {
+	{ "wrong-transition", wrong_transition, "transitions that a queue pair must refuse" },
+	/* Packets do not say which queue pair sent them: there the PSN is all that keeps a third one out. */
+	{ "stranger", stranger, "a third queue pair that names a connected one is not its peer", .paths = LOCAL_PATH,
+	  .rxe = "has no local path" },
+	{ "numbers-not-reused", numbers_not_reused, "keys and numbers are not given out again at once",
+	  .rxe = "gives the lowest free number" },
+	{ "one-slot", one_slot, "a queue of one request has room again once the completion is seen" },
+	{ "rnr-recovers", rnr_recovers, "a SEND waits for a late receive" },
+	{ "reuse", reuse, "queue pairs work again after RESET" },
+	{ "sqd", sqd, "what is posted in SQD waits for RTS", .rxe = "never sends what was posted in SQD" },
+	{ "busy", busy, "what is in use cannot be destroyed" },
+	{ "outstanding", outstanding, "queue pairs go with requests on their way" },
+	{ "scribbled-rings", scribbled_rings, "a process writes noise into its rings: others notice nothing",
+	  .rxe = "has rings of another layout" },
+	{ NULL },
+};

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Memory that may not be used. Address, length and key name memory in three places, and every fault is tried in each
+ * of them, with every operation: in the list of the request (LOC_PROT), in its remote part (REM_ACCESS), and in the
+ * list of the receive (REM_OP).
+ */
+#include "causes.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum where { IN_LIST, IN_SECOND_ENTRY, REMOTE, IN_RECEIVE };
+
+/* What a place names: first the small region, whole or in part, then something wrong. */
+struct named {
+	uint64_t addr;
+	uint32_t len, key;
+};
+
+/* What a cause has made, to be taken away after it. */
+static struct ibv_mr *regions[8];
+static struct ibv_pd *domain;
+
+static struct ibv_mr *region(struct ibv_pd *pd, struct side *s, uint64_t iova, int access)
+{
+	struct ibv_mr *mr = ibv_reg_mr_iova(pd, s->buf + SMALL, SMALL_LEN, iova, access);
+	int i = 0;
+
+	CHECK(mr, "ibv_reg_mr_iova at 0x%llx: %s", (unsigned long long)iova, strerror(errno));
+	while (regions[i])
+		i++;
+	regions[i] = mr;
+	return mr;
+}
+
+void drop_regions(void)
+{
+	for (size_t i = 0; i < COUNT(regions); i++)
+		if (regions[i]) {
+			CHECK(!ibv_dereg_mr(regions[i]), "ibv_dereg_mr");
+			regions[i] = NULL;
+		}
+	if (domain)
+		CHECK(!ibv_dealloc_pd(domain), "ibv_dealloc_pd");
+	domain = NULL;
+}
+
+static uint64_t small_at(struct side *s)
+{
+	return (uintptr_t)s->buf + SMALL;
+}
+
+static uint32_t deregistered_key(struct side *s)
+{
+	struct ibv_mr *mr = new_mr(s->pd, s->buf + SMALL, SMALL_LEN, ALL_ACCESS);
+	uint32_t key = mr->lkey;
+
+	MUST(ibv_dereg_mr(mr));
+	return key;
+}
+
+/* The last two are none: the last bytes of a region that ends with the address space, and no bytes at all. */
+enum kind {
+	UNKNOWN_KEY, STALE_TAG, ZERO_KEY, ONES_KEY, DEREGISTERED, REGISTERED_ANEW, OTHER_DOMAIN, BYTE_BEFORE, BYTE_BEYOND,
+	RIGHT_BEHIND, FAR_OFF, FROM_THE_KERNEL, WRAPS, WRAPS_INTO_REGION, WRAPS_OUT_OF_REGION, READ_ONLY, LOCAL_ONLY,
+	WRITE_ONLY, END_OF_ALL, NO_BYTES,
+};
+
+static void spoil(enum kind kind, struct side *s, struct named *n)
+{
+	const uint64_t small = small_at(s);
+
+	switch (kind) {
+	case UNKNOWN_KEY: n->key ^= 0x00a5a500; break;
+	case STALE_TAG: n->key ^= 1; break;
+	case ZERO_KEY: n->key = 0; break;
+	case ONES_KEY: n->key = ~0u; break;
+	case DEREGISTERED: n->key = deregistered_key(s); break;
+	case REGISTERED_ANEW:
+		n->key = deregistered_key(s);
+		region(s->pd, s, small, ALL_ACCESS);
+		break;
+	case OTHER_DOMAIN:
+		domain = new_pd(s->ctx);
+		n->key = region(domain, s, small, ALL_ACCESS)->lkey;
+		break;
+	case BYTE_BEFORE: n->addr = small - 1; break;
+	case BYTE_BEYOND: n->addr = small + SMALL_LEN - n->len + 1; break;
+	case RIGHT_BEHIND: n->addr = small + SMALL_LEN; break;
+	case FAR_OFF: n->addr ^= 1ull << 46; break;
+	case FROM_THE_KERNEL: n->addr |= 0xffff800000000000; break;
+	case WRAPS: n->addr = -(uint64_t)n->len / 2; break;
+	case WRAPS_INTO_REGION:
+		n->addr = -50ull;
+		n->key = region(s->pd, s, 0, ALL_ACCESS)->lkey;
+		break;
+	case WRAPS_OUT_OF_REGION:
+		n->addr = -50ull;
+		n->key = region(s->pd, s, -(uint64_t)SMALL_LEN, ALL_ACCESS)->lkey;
+		break;
+	case READ_ONLY: n->key = region(s->pd, s, small, IBV_ACCESS_REMOTE_READ)->lkey; break;
+	case LOCAL_ONLY: n->key = region(s->pd, s, small, IBV_ACCESS_LOCAL_WRITE)->lkey; break;
+	case WRITE_ONLY:
+		n->key = region(s->pd, s, small, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)->lkey;
+		break;
+	case END_OF_ALL:
+		n->addr = -(uint64_t)n->len;
+		n->key = region(s->pd, s, -(uint64_t)SMALL_LEN, ALL_ACCESS)->lkey;
+		break;
+	case NO_BYTES: *n = (struct named){ .addr = -1ull, .key = 0x77777777 }; break;
+	}
+}
+
+static const struct fault {
+	const char *text;
+	enum kind kind;
+	bool is_none;		/* that is permitted */
+	/* Which operations it is one for; the others may do that. */
+	bool writes_only, reads_only;
+	bool remote_only, not_remote;
+	bool one_size;
+} faults[] = {
+	{ .text = "an unknown key", .kind = UNKNOWN_KEY },
+	{ .text = "a key with another tag", .kind = STALE_TAG },
+	{ .text = "key 0", .kind = ZERO_KEY, .one_size = true },
+	{ .text = "key 0xffffffff", .kind = ONES_KEY, .one_size = true },
+	{ .text = "a deregistered key", .kind = DEREGISTERED },
+	{ .text = "the old key of memory registered anew", .kind = REGISTERED_ANEW },
+	{ .text = "a key of another protection domain", .kind = OTHER_DOMAIN },
+	{ .text = "a byte before the region", .kind = BYTE_BEFORE },
+	{ .text = "a byte beyond the region", .kind = BYTE_BEYOND },
+	{ .text = "memory right behind the region", .kind = RIGHT_BEHIND, .one_size = true },
+	{ .text = "an address far off", .kind = FAR_OFF, .one_size = true },
+	{ .text = "an address of the kernel", .kind = FROM_THE_KERNEL, .one_size = true },
+	{ .text = "a range that wraps at 2^64", .kind = WRAPS },
+	{ .text = "a range that wraps at 2^64 into a region at 0", .kind = WRAPS_INTO_REGION, .one_size = true },
+	{ .text = "a range that wraps at 2^64 out of a region that ends there", .kind = WRAPS_OUT_OF_REGION, .one_size = true },
+	{ .text = "a region that may not be written", .kind = READ_ONLY, .writes_only = true },
+	{ .text = "a region without remote rights", .kind = LOCAL_ONLY, .remote_only = true },
+	{ .text = "a region that may not be read remotely", .kind = WRITE_ONLY, .reads_only = true, .remote_only = true },
+	{ .text = "the last bytes before 2^64, which are in the region", .kind = END_OF_ALL, .is_none = true },
+	{ .text = "no bytes of an unknown key", .kind = NO_BYTES, .is_none = true, .one_size = true },
+};
+
+static const struct {
+	const char *text;
+	enum ibv_wr_opcode op;
+} operations[] = {
+	{ "SEND", IBV_WR_SEND },
+	{ "SEND with immediate", IBV_WR_SEND_WITH_IMM },
+	{ "WRITE", IBV_WR_RDMA_WRITE },
+	{ "WRITE with immediate", IBV_WR_RDMA_WRITE_WITH_IMM },
+	{ "READ", IBV_WR_RDMA_READ },
+};
+
+enum { FAULTS = COUNT(faults), OPERATIONS = 5 };
+
+/* One packet, and several. */
+static const uint32_t sizes[] = { 100, 3000 };
+
+/* A region of its own, so that what lies around it can be told from what lies in it. */
+static struct named good(struct side *s, uint32_t len)
+{
+	return (struct named){ .addr = small_at(s) + 8, .len = len,
+			       .key = region(s->pd, s, small_at(s), ALL_ACCESS)->lkey };
+}
+
+static void build(struct scene *s, const struct cause *c, struct draft *d)
+{
+	enum where where = c->arg[0];
+	const struct fault *fault = &faults[c->arg[1] / 2];
+	uint32_t len = sizes[c->arg[1] % 2];
+	struct side *a = &s->p.a, *b = &s->p.b, *at = where == REMOTE || where == IN_RECEIVE ? b : a;
+	enum ibv_wr_opcode op = operations[c->arg[2]].op;
+	struct named n = good(at, len);
+
+	d->w.opcode = op;
+	d->list[0] = sge(a, op == IBV_WR_RDMA_READ ? TARGET : 0, len);
+	aim(&d->w, b, op == IBV_WR_RDMA_READ ? 0 : TARGET);
+	spoil(fault->kind, at, &n);
+	struct ibv_sge bad = { .addr = n.addr, .length = n.len, .lkey = n.key };
+	if (where == REMOTE) {
+		d->w.wr.rdma.remote_addr = n.addr;
+		d->w.wr.rdma.rkey = n.key;
+		/* The range is as long as the list. */
+		if (n.len == 0)
+			d->w.num_sge = 0;
+	} else if (where == IN_RECEIVE) {
+		d->receive[0] = bad;
+	} else if (where == IN_LIST) {
+		d->list[0] = bad;
+	} else {
+		/* The first entry fills two packets, which may leave before the fault is found. */
+		d->list[0].length = 2048;
+		d->list[1] = bad;
+		d->w.num_sge = 2;
+	}
+}
+
+static bool tried(enum where where, const struct fault *f, uint32_t len, enum ibv_wr_opcode op)
+{
+	bool read = op == IBV_WR_RDMA_READ, send = op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_IMM;
+	/* Whether the memory at this place is written. */
+	bool written = where == REMOTE ? !read : where == IN_RECEIVE ? true : read;
+
+	if (f->one_size && len != sizes[0])
+		return false;
+	if ((f->writes_only && !written) || (f->reads_only && written) || (f->remote_only && where != REMOTE))
+		return false;
+	if (where == REMOTE)
+		return !send;
+	if (where == IN_RECEIVE)
+		/* A receive without room is a fault of another kind. */
+		return send && !(f->is_none && f->one_size);
+	return true;
+}
+
+/* rdma_rxe's own faults, which are not those of the cases. */
+static const char *rxe_differs(enum where where, uint32_t len, enum ibv_wr_opcode op)
+{
+	if ((where == IN_LIST || where == IN_SECOND_ENTRY) && op != IBV_WR_RDMA_READ)
+		return "reports a flush in place of the error";
+	if (where == REMOTE && op == IBV_WR_RDMA_WRITE_WITH_IMM && len == sizes[0])
+		return "has no event if the WRITE is one packet with immediate data";
+	if (where == IN_RECEIVE)
+		return "completes the receive with an operation error";
+	return NULL;
+}
+
+/* The i-th of the combinations that are tried at a place; -1 counts them. */
+static int nth(enum where where, int i, struct cause *c)
+{
+	static const char *const places_text[] = { "", " in its second entry", " at the remote end", "" };
+	int count = 0;
+
+	for (int f = 0; f < FAULTS; f++)
+		for (int size = 0; size < 2; size++)
+			for (int op = 0; op < OPERATIONS; op++) {
+				if (!tried(where, &faults[f], sizes[size], operations[op].op))
+					continue;
+				if (count++ != i)
+					continue;
+				bool fine = faults[f].is_none;
+
+				snprintf(c->text, sizeof(c->text), where == IN_RECEIVE ?
+					 "%s of %u bytes into a receive of %s" : "%s of %u bytes with %s%s",
+					 operations[op].text, faults[f].kind == NO_BYTES && where != IN_SECOND_ENTRY ? 0 :
+					 where == IN_SECOND_ENTRY ? 2048 + sizes[size] : sizes[size], faults[f].text,
+					 places_text[where]);
+				c->build = build;
+				c->arg[0] = where;
+				c->arg[1] = 2 * f + size;
+				c->arg[2] = op;
+				c->status = fine ? IBV_WC_SUCCESS :
+					    where == REMOTE ? IBV_WC_REM_ACCESS_ERR :
+					    where == IN_RECEIVE ? IBV_WC_REM_OP_ERR : IBV_WC_LOC_PROT_ERR;
+				c->responder = where == REMOTE ? ENDS_BY_ACCESS :
+					       where == IN_RECEIVE ? ENDS_BY_RECEIVE : STAYS;
+				c->receive = IBV_WC_LOC_PROT_ERR;
+				if (on_rxe() && !fine)
+					c->rxe = rxe_differs(where, sizes[size], operations[op].op);
+				/* The packets before the one that does not fit are in their place. */
+				c->may_fill_region = fine || (size && where != REMOTE);
+			}
+	return count;
+}
+
+static void prot(int i, struct cause *c)
+{
+	int first = nth(IN_LIST, -1, c);
+
+	if (i < first)
+		nth(IN_LIST, i, c);
+	else
+		nth(IN_SECOND_ENTRY, i - first, c);
+}
+
+static void access(int i, struct cause *c)
+{
+	nth(REMOTE, i, c);
+}
+
+static void receive(int i, struct cause *c)
+{
+	nth(IN_RECEIVE, i, c);
+}
+
+/* What is tried in each place is counted when the program begins. */
+struct family prot_family = { "local-protection", 120, NULL, 0, prot };
+struct family access_family = { "remote-access", 90, NULL, 0, access };
+struct family receive_family = { "remote-operation", 90, NULL, 0, receive };
+
+__attribute__((constructor)) static void count(void)
+{
+	prot_family.count = nth(IN_LIST, -1, NULL) + nth(IN_SECOND_ENTRY, -1, NULL);
+	access_family.count = nth(REMOTE, -1, NULL);
+	receive_family.count = nth(IN_RECEIVE, -1, NULL);
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What stands behind the core's part of a command may grow in later versions: a kernel takes a longer request whose
+ * tail is zero, for then the program asks for nothing new, and refuses one that asks for what it does not know. A
+ * program that knows less gets less of a response, one that knows more gets zeros. The commands are written by hand.
+ */
+#include "pair.h"
+
+#include <errno.h>
+#include <rdma/ib_user_verbs.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Bytes of the first version of the request and of the response of GET_CONTEXT. */
+enum { CONTEXT_IN = 8, CONTEXT_OUT = 8, MOST = 64, UNTOUCHED = 0xee };
+
+/* One command: the core's part, and what is behind it. The response of both parts is in one piece. 0 or an errno. */
+static int command(int fd, uint32_t number, void *core, size_t core_in, const void *tail, size_t tail_in,
+		   uint8_t *response, size_t out)
+{
+	uint8_t buf[sizeof(struct ib_uverbs_cmd_hdr) + 128 + MOST];
+	struct ib_uverbs_cmd_hdr head = { .command = number, .out_words = out / 4 };
+	size_t len = sizeof(head) + core_in + tail_in;
+	uint64_t where = (uintptr_t)response;
+
+	/* Every request of the core begins with the address of the response. */
+	memcpy(core, &where, sizeof(where));
+	memset(response, UNTOUCHED, out);
+	head.in_words = len / 4;
+	memcpy(buf, &head, sizeof(head));
+	memcpy(buf + sizeof(head), core, core_in);
+	memcpy(buf + sizeof(head) + core_in, tail, tail_in);
+	return write(fd, buf, len) == (ssize_t)len ? 0 : errno;
+}
+
+/* A command that asks for what nobody knows. */
+static void refused(int rc, const char *what, size_t at)
+{
+	CHECK(rc == EOPNOTSUPP || rc == E2BIG || rc == EINVAL, "%s with byte %zu of the tail set: %s", what, at, strerror(rc));
+}
+
+static int get_context(int fd, const uint8_t *tail, size_t in, uint8_t *response, size_t out)
+{
+	struct ib_uverbs_get_context core = { 0 };
+	int rc = command(fd, IB_USER_VERBS_CMD_GET_CONTEXT, &core, sizeof(core), tail, in, response,
+			 sizeof(struct ib_uverbs_get_context_resp) + out);
+
+	if (!rc) {
+		struct ib_uverbs_get_context_resp resp;
+
+		memcpy(&resp, response, sizeof(resp));
+		close(resp.async_fd);
+	}
+	return rc;
+}
+
+static void context(void)
+{
+	uint8_t tail[MOST] = { 0 }, response[128];
+	const size_t head = sizeof(struct ib_uverbs_get_context_resp);
+
+	for (size_t in = 0; in <= MOST; in += 4) {
+		int fd = open_device_file();
+		int rc = get_context(fd, tail, in, response, CONTEXT_OUT);
+
+		CHECK(in >= CONTEXT_IN ? !rc : rc == EINVAL, "a request of %zu bytes: %s", in, strerror(rc));
+		close(fd);
+	}
+	/* Each byte of the tail asks for something. */
+	for (size_t at = CONTEXT_IN; at < MOST; at++) {
+		int fd = open_device_file();
+
+		tail[at] = 1;
+		refused(get_context(fd, tail, MOST, response, CONTEXT_OUT), "GET_CONTEXT", at);
+		tail[at] = 0;
+		close(fd);
+	}
+	for (size_t out = 0; out <= MOST; out += 8) {
+		int fd = open_device_file(), rc = get_context(fd, tail, CONTEXT_IN, response, out);
+
+		CHECK(!rc, "room for %zu bytes of response: %s", out, strerror(rc));
+		/* The last quarter is beyond everything known: it is zero, not left as it was. */
+		for (size_t i = 48; i < out; i++)
+			CHECK(!response[head + i], "byte %zu of the response is %02x", i, response[head + i]);
+		close(fd);
+	}
+}
+
+/* Commands whose driver's part is empty so far: zeros are taken, anything else is refused, and nothing is left behind. */
+static void empty_parts(void)
+{
+	struct ib_uverbs_alloc_pd pd = { 0 };
+	struct ib_uverbs_alloc_pd_resp pd_resp;
+	uint8_t zeros[MOST] = { 0 }, one[MOST] = { 0 }, response[128];
+	uint64_t page[512] __attribute__((aligned(4096)));
+	int fd = open_device_file();
+
+	CHECK(!get_context(fd, zeros, CONTEXT_IN, response, CONTEXT_OUT), "GET_CONTEXT");
+	for (size_t at = 0; at < MOST; at++) {
+		struct ib_uverbs_create_cq cq = { .cqe = 16, .comp_channel = -1 };
+
+		memset(one, 0, sizeof(one));
+		one[at] = 1;
+		refused(command(fd, IB_USER_VERBS_CMD_CREATE_CQ, &cq, sizeof(cq), one, MOST, response, 64), "CREATE_CQ", at);
+		refused(command(fd, IB_USER_VERBS_CMD_ALLOC_PD, &pd, sizeof(pd), one, MOST, response, 64), "ALLOC_PD", at);
+	}
+	struct ib_uverbs_create_cq cq = { .cqe = 16, .comp_channel = -1 };
+	int rc = command(fd, IB_USER_VERBS_CMD_CREATE_CQ, &cq, sizeof(cq), zeros, MOST, response, 64);
+
+	CHECK(!rc, "CREATE_CQ with a tail of zeros: %s", strerror(rc));
+	rc = command(fd, IB_USER_VERBS_CMD_ALLOC_PD, &pd, sizeof(pd), zeros, MOST, response, 64);
+	CHECK(!rc, "ALLOC_PD with a tail of zeros: %s", strerror(rc));
+	memcpy(&pd_resp, response, sizeof(pd_resp));
+	struct ib_uverbs_reg_mr mr = { .start = (uintptr_t)page, .hca_va = (uintptr_t)page, .length = sizeof(page),
+				       .pd_handle = pd_resp.pd_handle, .access_flags = IBV_ACCESS_LOCAL_WRITE };
+	refused(command(fd, IB_USER_VERBS_CMD_REG_MR, &mr, sizeof(mr), one, MOST, response, 64), "REG_MR", MOST - 1);
+	rc = command(fd, IB_USER_VERBS_CMD_REG_MR, &mr, sizeof(mr), zeros, MOST, response, 64);
+	CHECK(!rc, "REG_MR with a tail of zeros: %s", strerror(rc));
+	/* Closing destroys it all. */
+	close(fd);
+}
+
+const struct test_case abi_cases[] = {
+	{ "growth-context", context, "GET_CONTEXT of every length: zeros behind what is known are taken, requests are not",
+	  LOCAL_PATH, .rxe = "looks at no request" },
+	{ "growth-empty-parts", empty_parts, "commands whose driver's part is empty: zeros are taken, requests are not",
+	  LOCAL_PATH, .rxe = "looks at no request" },
+	{ NULL },
+};

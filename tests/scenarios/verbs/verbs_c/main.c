@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * verbs_cases DEVICE GID_INDEX [DEVICE_OF_B GID_INDEX_OF_B] CASE runs one case. "table" is the case that provokes every
+ * error and prints a line about each, "table-FAMILY" those of one kind.
+ * verbs_cases --list prints a line for each case and each family of errors; the scenarios are made from it. Its columns,
+ * with tabs between them: group, name, ways, seconds, counter, what rdma_rxe does otherwise, what the case shows.
+ * Exit: 0 passed, 1 failed, 77 skipped.
+ */
+#include "pair.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+struct place places[2];
+
+static const struct {
+	const char *name;
+	const struct test_case *cases;
+} groups[] = {
+	{ "verbs", data_cases }, { "verbs", error_cases }, { "users", credential_cases }, { "users", sharing_cases },
+	{ "users", access_cases }, { "users", abi_cases }, { "limits", limit_cases },
+	{ "scale", scale_cases }, { "races", race_cases }, { "commands", command_cases }, { "scarce", scarce_cases },
+};
+
+void skip(const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	printf("skipped: ");
+	vprintf(fmt, args);
+	printf("\n");
+	exit(77);
+}
+
+void expect_success_of(int pid, const char *who)
+{
+	int status;
+
+	CHECK(waitpid(pid, &status, 0) > 0, "waitpid of %s", who);
+	/* It has said why. */
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 1)
+		exit(1);
+	CHECK(WIFEXITED(status) && !WEXITSTATUS(status), "%s ended with %s %d", who,
+	      WIFSIGNALED(status) ? "signal" : "status", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+static int list_all(void)
+{
+	static const char *const ways[] = { "local wire", "local", "" };
+
+	for (size_t g = 0; g < COUNT(groups); g++)
+		for (const struct test_case *c = groups[g].cases; c->name; c++)
+			printf("%s\t%s\t%s\t%d\t%s\t%s\t%s\n", groups[g].name, c->name, ways[c->paths],
+			       c->seconds ? c->seconds : 60, c->counts ? c->counts : "", c->rxe ? c->rxe : "", c->shows);
+	list_families();
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *name = argv[argc - 1];
+
+	if (argc == 2 && !strcmp(name, "--list"))
+		return list_all();
+	if (argc != 6 && argc != 4) {
+		fprintf(stderr, "usage: verbs_cases DEVICE GID_INDEX [DEVICE_OF_B GID_INDEX_OF_B] CASE | --list\n");
+		return 2;
+	}
+	for (int i = 0; i < 2; i++) {
+		char **place = argv + (i && argc == 6 ? 3 : 1);
+
+		places[i] = (struct place){ place[0], atoi(place[1]) };
+	}
+	if (!strcmp(name, "table"))
+		return run_causes(NULL);
+	if (!strncmp(name, "table-", 6))
+		return run_causes(name + 6);
+	for (size_t g = 0; g < COUNT(groups); g++)
+		for (const struct test_case *c = groups[g].cases; c->name; c++) {
+			if (strcmp(c->name, name))
+				continue;
+			c->run();
+			puts("passed");
+			return 0;
+		}
+	fprintf(stderr, "no case %s\n", name);
+	return 2;
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * LOC_QP_OP: requests that no provider writes. A process may write into its rings what it likes, so this one does: it
+ * finds them among its mappings by a request that it has posted, and writes the next ones itself. The layouts are
+ * those of rust/uabi.
+ */
+#include "causes.h"
+
+#include <errno.h>
+#include <rdma/ib_user_verbs.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const uint64_t MARK = 0xfe110ce5f00d0000;
+
+/*
+ * The ring whose first slot begins with the mark and, behind it, opcode and flags. A completion queue has the mark too,
+ * with a status of 0 behind it.
+ */
+static uint8_t *marked_ring(uint64_t mark, uint16_t behind)
+{
+	struct mapping rings[64];
+	int n = mapped_rings(rings, COUNT(rings));
+
+	for (int i = 0; i < n; i++) {
+		struct uabi_send_wqe first;
+
+		memcpy(&first, rings[i].at + UABI_CONTROL_SIZE, sizeof(first));
+		if (first.wr_id == mark && (first.opcode | first.flags << 8) == behind)
+			return rings[i].at;
+	}
+	fail("no ring begins with the request that was posted");
+}
+
+static _Atomic uint32_t *producer(uint8_t *ring)
+{
+	return (_Atomic uint32_t *)(ring + UABI_PRODUCER);
+}
+
+/* Writes two requests behind the one that is there, of the same length; the second is a good one. */
+static void write_two(uint8_t *ring, size_t stride, const void *bad, const void *good, size_t len)
+{
+	memcpy(ring + UABI_CONTROL_SIZE + stride, bad, len);
+	memcpy(ring + UABI_CONTROL_SIZE + 2 * stride, good, len);
+	atomic_store(producer(ring), 3);
+}
+
+/* What the provider does when it has written requests. */
+void ring_doorbell(struct ibv_qp *qp, bool receives)
+{
+	struct ib_uverbs_post_send_resp resp;
+	struct {
+		struct ib_uverbs_cmd_hdr hdr;
+		/* That of a list of receives begins the same way. */
+		struct ib_uverbs_post_send cmd;
+	} call = {
+		.hdr = { .command = receives ? IB_USER_VERBS_CMD_POST_RECV : IB_USER_VERBS_CMD_POST_SEND,
+			 .in_words = sizeof(call) / 4, .out_words = sizeof(resp) / 4 },
+		.cmd = { .response = (uintptr_t)&resp, .qp_handle = qp->handle,
+			 .wqe_size = receives ? sizeof(struct ib_uverbs_recv_wr) : sizeof(struct ib_uverbs_send_wr) },
+	};
+
+	/* In some states of the queue pair it is refused. */
+	CHECK(write(qp->context->cmd_fd, &call, sizeof(call)) == sizeof(call) || errno == EINVAL, "doorbell: %s",
+	      strerror(errno));
+}
+
+/* The send ring of a, with one good request in it that is done. */
+static uint8_t *send_ring(struct scene *s)
+{
+	struct ibv_send_wr first = wr(IBV_WR_RDMA_WRITE, MARK, NULL, 0);
+
+	post(&s->p.a, &first);
+	expect(&s->p.a, MARK, IBV_WC_SUCCESS, "the request that marks the ring");
+	return marked_ring(MARK, IBV_WR_RDMA_WRITE | IBV_SEND_SIGNALED << 8);
+}
+
+/* Requests that contradict themselves; behind each stands a good one. */
+static const struct forgery {
+	const char *text;
+	struct uabi_send_wqe wqe;
+} forgeries[] = {
+	{ "an opcode that does not exist", { .opcode = 200 } },
+	{ "the opcode of an atomic operation", { .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD } },
+	{ "a flag that does not exist", { .opcode = IBV_WR_SEND, .flags = 0x40 } },
+	{ "more entries than the queue has room for", { .opcode = IBV_WR_SEND, .count = MAX_SGE + 1 } },
+	{ "65535 entries", { .opcode = IBV_WR_SEND, .count = 65535 } },
+	{ "a READ inline", { .opcode = IBV_WR_RDMA_READ, .flags = IBV_SEND_INLINE, .count = 8 } },
+	{ "more inline data than the queue has room for",
+	  { .opcode = IBV_WR_SEND, .flags = IBV_SEND_INLINE, .count = INLINE_BYTES + 1 } },
+	{ "65535 bytes of inline data", { .opcode = IBV_WR_SEND, .flags = IBV_SEND_INLINE, .count = 65535 } },
+	{ "the opcode of a request of the kernel", { .opcode = UABI_OP_KERNEL } },
+	{ "an SRQ number without XRC", { .opcode = IBV_WR_SEND, .srqn = 1 } },
+	{ "a SEND to a remote address", { .opcode = IBV_WR_SEND, .remote_addr = 1 } },
+	{ "a SEND with a remote key", { .opcode = IBV_WR_SEND, .rkey = 1 } },
+	{ "immediate data where there is none", { .opcode = IBV_WR_RDMA_WRITE, .imm = 1 } },
+	{ "operands that the operation has not", { .opcode = IBV_WR_SEND, .operands = { 0, 1 } } },
+};
+
+static void forge(struct scene *s, const struct cause *c, struct draft *d)
+{
+	uint8_t *ring = send_ring(s);
+	struct uabi_send_wqe bad = forgeries[c->arg[0]].wqe;
+	struct uabi_send_wqe good = { .wr_id = 2, .opcode = IBV_WR_SEND, .flags = IBV_SEND_SIGNALED };
+
+	(void)d;
+	bad.wr_id = 1;
+	bad.flags |= IBV_SEND_SIGNALED;
+	write_two(ring, UABI_SEND_STRIDE, &bad, &good, sizeof(bad));
+	ring_doorbell(s->p.a.qp, false);
+}
+
+/* The receive ring of b, with one good receive in it that is done. */
+static uint8_t *receive_ring(struct scene *s)
+{
+	struct ibv_send_wr first = wr(IBV_WR_SEND, MARK, NULL, 0);
+	uint8_t *ring;
+
+	post_recv(&s->p.b, MARK + 1, NULL, 0);
+	ring = marked_ring(MARK + 1, 0);
+	post(&s->p.a, &first);
+	expect(&s->p.a, MARK, IBV_WC_SUCCESS, "the request for the receive that marks the ring");
+	expect(&s->p.b, MARK + 1, IBV_WC_SUCCESS, "the receive that marks the ring");
+	return ring;
+}
+
+static void forge_receive(struct scene *s, const struct cause *c, struct draft *d)
+{
+	struct uabi_recv_wqe bad = { .wr_id = 101, .num_sge = c->arg[0], .reserved = c->arg[1] };
+	struct uabi_recv_wqe good = { .wr_id = 102 };
+
+	(void)d;
+	write_two(receive_ring(s), UABI_RECV_STRIDE, &bad, &good, sizeof(bad));
+}
+
+/*
+ * A producer's index that cannot be, of a's sends or (arg[1]) of b's receives: only an event can tell, for there is no
+ * request to complete. That of receives is looked at when a message comes.
+ */
+static void forge_index(struct scene *s, const struct cause *c)
+{
+	struct side *at = c->arg[1] ? &s->p.b : &s->p.a;
+	struct ibv_send_wr next = wr(IBV_WR_SEND, MARK + 2, NULL, 0);
+	struct ibv_async_event e;
+
+	atomic_store(producer(c->arg[1] ? receive_ring(s) : send_ring(s)), c->arg[0]);
+	if (c->arg[1])
+		post(&s->p.a, &next);
+	else
+		ring_doorbell(at->qp, false);
+	CHECK(next_device_event(at->ctx, 5000, &e), "no event");
+	CHECK(e.event_type == IBV_EVENT_QP_FATAL && e.element.qp == at->qp, "the event is \"%s\"",
+	      ibv_event_type_str(e.event_type));
+	want_state(at, IBV_QPS_ERR, "the queue pair");
+	if (!c->arg[1])
+		want_state(&s->p.b, IBV_QPS_RTS, "its peer");
+	expect_none(at, 5, "of requests that do not exist");
+}
+
+static void no_reads(struct scene *s, const struct cause *c, struct draft *d)
+{
+	(void)c;
+	d->w.opcode = IBV_WR_RDMA_READ;
+	d->list[0] = sge(&s->p.a, TARGET, 100);
+	aim(&d->w, &s->p.b, 0);
+}
+
+static const char *const RXE_HAS_OTHER_RINGS = "has rings of another layout";
+enum { FORGERIES = COUNT(forgeries), OTHERS = 8 };
+
+static void get(int i, struct cause *c)
+{
+	static const struct cause others[OTHERS] = {
+		{ "READ where max_rd_atomic is 0", .opt = { .rd_atomic = NONE, .dest_rd_atomic = 4 }, .build = no_reads },
+		{ "SEND into a receive written by hand with too many entries", .build = forge_receive,
+		  .arg = { MAX_SGE + 1 } },
+		{ "SEND into a receive written by hand with 2^31 entries", .build = forge_receive, .arg = { 1 << 31 } },
+		{ "SEND into a receive written by hand with a reserved field that is not zero", .build = forge_receive,
+		  .arg = { 0, 1 } },
+		{ "a send index written by hand that is beyond the ring", .refused = forge_index, .arg = { 1 + DEPTH + 1 } },
+		{ "a send index written by hand that goes backwards", .refused = forge_index, .arg = { 0 } },
+		{ "a receive index written by hand that is beyond the ring", .refused = forge_index,
+		  .arg = { 1 + 4 * DEPTH, 1 } },
+		{ "a receive index written by hand that goes backwards", .refused = forge_index, .arg = { 0, 1 } },
+	};
+
+	if (i < FORGERIES) {
+		snprintf(c->text, sizeof(c->text), "a request written by hand with %s", forgeries[i].text);
+		c->build = forge;
+		c->arg[0] = i;
+		c->posts_itself = true;
+		c->status = IBV_WC_LOC_QP_OP_ERR;
+		c->rxe = RXE_HAS_OTHER_RINGS;
+		return;
+	}
+	*c = others[i - FORGERIES];
+	c->rxe = i == FORGERIES ? "neither sends it nor reports it" : RXE_HAS_OTHER_RINGS;
+	c->status = IBV_WC_LOC_QP_OP_ERR;
+	if (c->build == forge_receive) {
+		c->status = IBV_WC_REM_OP_ERR;
+		c->responder = ENDS_BY_RECEIVE;
+		c->receive = IBV_WC_LOC_QP_OP_ERR;
+		c->receives_itself = true;
+	}
+}
+
+const struct family qp_op_family = { "local-operation", 60, NULL, FORGERIES + OTHERS, get };

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Makes, connects and takes down the pair of queue pairs the cases talk through. */
+#include "pair.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+bool on_rxe(void)
+{
+	return getenv("RXE");
+}
+
+uint64_t number_of(const char *name)
+{
+	const char *text = getenv(name);
+
+	CHECK(text, "%s is not set", name);
+	return strtoull(text, NULL, 0);
+}
+
+int open_device_file(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	char path[128] = "";
+
+	for (int i = 0; list && list[i]; i++)
+		if (!strcmp(ibv_get_device_name(list[i]), places[0].device))
+			snprintf(path, sizeof(path), "/dev/infiniband/%s", list[i]->dev_name);
+	CHECK(path[0], "no device %s", places[0].device);
+	ibv_free_device_list(list);
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+
+	CHECK(fd >= 0, "%s: %s", path, strerror(errno));
+	return fd;
+}
+
+struct ibv_qp *make_qp(struct side *s)
+{
+	return new_qp(s->pd, s->cq, (struct ibv_qp_cap){ DEPTH, DEPTH, MAX_SGE, MAX_SGE, INLINE_BYTES });
+}
+
+static void side_open(struct pair *p, struct side *s, size_t len)
+{
+	s->channel = p->opt.events ? new_channel(s->ctx) : NULL;
+	s->cq = new_cq(s->ctx, 4 * DEPTH, s->channel, s);
+	s->qp = make_qp(s);
+	if (!len)
+		return;
+	s->len = len;
+	s->buf = new_memory(len);
+	s->mr = new_mr(s->pd, s->buf, len, ALL_ACCESS);
+}
+
+/* A place of its own in the network, or that of the other side if both are on one device. */
+static void side_place(struct side *s, const struct place *place, const struct side *same)
+{
+	s->gid_index = place->gid_index;
+	if (same) {
+		s->ctx = same->ctx;
+		s->pd = same->pd;
+	} else {
+		s->ctx = open_device(place->device);
+		s->pd = new_pd(s->ctx);
+	}
+	s->gid = gid_of(s->ctx, s->gid_index);
+}
+
+static int or_default(int value, int standard)
+{
+	return value == NONE ? 0 : value ? value : standard;
+}
+
+void pair_options(struct pair *p, const struct options *opt)
+{
+	struct options o = opt ? *opt : (struct options){};
+
+	o.mtu = or_default(o.mtu, 1024);
+	o.mtu_of_b = or_default(o.mtu_of_b, o.mtu);
+	o.rnr_retry = or_default(o.rnr_retry, 7);
+	o.rnr_timer = or_default(o.rnr_timer, 1);
+	o.retry_cnt = or_default(o.retry_cnt, 7);
+	o.timeout = or_default(o.timeout, 14);
+	o.rd_atomic = or_default(o.rd_atomic, 4);
+	o.dest_rd_atomic = or_default(o.dest_rd_atomic, o.rd_atomic);
+	p->opt = o;
+}
+
+void pair_open_device(struct pair *p, const struct options *opt)
+{
+	bool one_device = !strcmp(places[0].device, places[1].device);
+
+	memset(p, 0, sizeof(*p));
+	pair_options(p, opt);
+	side_place(&p->a, &places[0], NULL);
+	side_place(&p->b, &places[1], one_device ? &p->a : NULL);
+}
+
+void pair_open(struct pair *p, const struct options *opt, size_t len)
+{
+	pair_open_device(p, opt);
+	side_open(p, &p->a, len);
+	side_open(p, &p->b, len);
+	if (!p->opt.no_connect)
+		pair_connect(p);
+}
+
+void pair_open_beside(struct pair *p, const struct pair *other, size_t len)
+{
+	memset(p, 0, sizeof(*p));
+	pair_options(p, NULL);
+	p->neighbours = true;
+	side_place(&p->a, &places[0], &other->a);
+	side_place(&p->b, &places[1], &other->b);
+	side_open(p, &p->a, len);
+	side_open(p, &p->b, len);
+	pair_connect(p);
+}
+
+static void side_close(struct side *s)
+{
+	if (s->qp)
+		MUST(ibv_destroy_qp(s->qp));
+	if (s->mr)
+		MUST(ibv_dereg_mr(s->mr));
+	if (s->cq)
+		MUST(ibv_destroy_cq(s->cq));
+	if (s->channel)
+		MUST(ibv_destroy_comp_channel(s->channel));
+	if (s->buf)
+		munmap(s->buf, s->len);
+}
+
+void pair_close(struct pair *p)
+{
+	side_close(&p->a);
+	side_close(&p->b);
+	for (struct side *s = &p->a; s && !p->neighbours; s = s == &p->a && p->b.ctx != p->a.ctx ? &p->b : NULL) {
+		MUST(ibv_dealloc_pd(s->pd));
+		MUST(ibv_close_device(s->ctx));
+	}
+}
+
+/* The sequence numbers start shortly before they wrap: every case of some packets crosses that. */
+enum { FIRST_PSN = 0xfffff0 };
+
+static struct connection of_side(const struct pair *p, const struct side *s)
+{
+	const struct options *o = &p->opt;
+
+	return (struct connection){
+		.gid_index = s->gid_index, .mtu = s == &p->b ? o->mtu_of_b : o->mtu, .rq_psn = FIRST_PSN,
+		.sq_psn = (FIRST_PSN + (s == &p->a ? o->psn_ahead : 0)) & 0xffffff,
+		.access = o->qp_access == NONE ? 0 : REMOTE_ACCESS, .rd_atomic = o->rd_atomic,
+		.dest_rd_atomic = o->dest_rd_atomic, .rnr_timer = o->rnr_timer, .timeout = o->timeout,
+		.retry_cnt = o->retry_cnt, .rnr_retry = o->rnr_retry,
+	};
+}
+
+int to_init(struct pair *p, struct side *s)
+{
+	struct connection c = of_side(p, s);
+
+	return qp_to_init(s->qp, &c);
+}
+
+int to_rtr(struct pair *p, struct side *s, const struct side *dest, uint32_t dest_qpn)
+{
+	struct connection c = of_side(p, s);
+
+	c.gid = dest->gid;
+	c.qpn = dest_qpn;
+	return qp_to_rtr(s->qp, &c);
+}
+
+int to_rts(struct pair *p, struct side *s)
+{
+	struct connection c = of_side(p, s);
+
+	return qp_to_rts(s->qp, &c);
+}
+
+int to_state(struct side *s, enum ibv_qp_state state)
+{
+	return qp_to(s->qp, state);
+}
+
+void pair_connect(struct pair *p)
+{
+	struct side *sides[] = { &p->a, &p->b };
+
+	for (int i = 0; i < 2; i++) {
+		uint32_t qpn = p->opt.wrong_qpn && i == 0 ? sides[1]->qp->qp_num ^ 0x5a5a5a : sides[!i]->qp->qp_num;
+
+		MUST(to_init(p, sides[i]));
+		MUST(to_rtr(p, sides[i], sides[!i], qpn));
+	}
+	for (int i = 0; i < 2; i++)
+		MUST(to_rts(p, sides[i]));
+}
+
+void pair_reconnect(struct pair *p, const struct options *opt)
+{
+	struct side *sides[] = { &p->a, &p->b };
+	struct ibv_wc wc;
+
+	for (int i = 0; i < 2; i++) {
+		MUST(to_state(sides[i], IBV_QPS_RESET));
+		while (ibv_poll_cq(sides[i]->cq, 1, &wc) > 0)
+			;
+	}
+	pair_options(p, opt);
+	pair_connect(p);
+}
+
+void want_state(struct side *s, enum ibv_qp_state want, const char *who)
+{
+	enum ibv_qp_state have;
+
+	/* The other side of an error learns of it a little later. */
+	for (int i = 0; i < 2000 && (have = state_of_qp(s->qp)) != want; i++)
+		usleep(1000);
+	CHECK(have == want, "%s is in state %d, not %d", who, have, want);
+}
+
+struct ibv_sge sge(struct side *s, size_t offset, uint32_t len)
+{
+	return (struct ibv_sge){ .addr = (uintptr_t)s->buf + offset, .length = len, .lkey = s->mr->lkey };
+}
+
+struct ibv_send_wr wr(enum ibv_wr_opcode op, uint64_t id, struct ibv_sge *list, int n)
+{
+	return (struct ibv_send_wr){ .opcode = op, .wr_id = id, .sg_list = list, .num_sge = n,
+				     .send_flags = IBV_SEND_SIGNALED };
+}
+
+void aim(struct ibv_send_wr *w, struct side *target, size_t offset)
+{
+	w->wr.rdma.remote_addr = (uintptr_t)target->buf + offset;
+	w->wr.rdma.rkey = target->mr->rkey;
+}
+
+void post(struct side *s, struct ibv_send_wr *w)
+{
+	MUST(post_send(s->qp, w));
+}
+
+void post_recv(struct side *s, uint64_t id, struct ibv_sge *list, int n)
+{
+	MUST(post_receive(s->qp, id, list, n));
+}
+
+struct ibv_wc next(struct side *s, const char *what)
+{
+	return next_completion(s->cq, what);
+}
+
+struct ibv_wc expect(struct side *s, uint64_t id, enum ibv_wc_status status, const char *what)
+{
+	struct ibv_wc wc = next(s, what);
+
+	CHECK(wc.wr_id == id, "%s: completion of %llu came first (%s), %llu was next", what,
+	      (unsigned long long)wc.wr_id, ibv_wc_status_str(wc.status), (unsigned long long)id);
+	CHECK(wc.status == status, "%s: \"%s\", not \"%s\"", what, ibv_wc_status_str(wc.status),
+	      ibv_wc_status_str(status));
+	CHECK(wc.qp_num == s->qp->qp_num, "%s: the completion names queue pair %u, not %u", what, wc.qp_num,
+	      s->qp->qp_num);
+	return wc;
+}
+
+void move(enum ibv_wr_opcode op, struct side *from, size_t mine, struct side *to, size_t theirs, uint32_t len,
+	  unsigned int seed)
+{
+	bool reads = op == IBV_WR_RDMA_READ;
+	struct ibv_sge list = sge(from, mine, len), room = sge(to, theirs, len);
+	uint8_t *source = reads ? to->buf + theirs : from->buf + mine, *sink = reads ? from->buf + mine : to->buf + theirs;
+	struct ibv_send_wr w = wr(op, seed, &list, 1);
+
+	fill(source, len, seed);
+	memset(sink, 0xee, len + 1);
+	if (op == IBV_WR_SEND)
+		post_recv(to, seed, &room, 1);
+	else
+		aim(&w, to, theirs);
+	post(from, &w);
+	if (op == IBV_WR_SEND)
+		CHECK(expect(to, seed, IBV_WC_SUCCESS, "a good receive").byte_len == len, "not %u bytes", len);
+	expect(from, seed, IBV_WC_SUCCESS, "a good request");
+	compare(sink, len, seed, "data");
+	CHECK(sink[len] == 0xee, "the byte behind the data was written");
+}
+
+void send_checked(struct side *from, struct side *to, unsigned int seed)
+{
+	move(IBV_WR_SEND, from, 0, to, 4096, 3000, seed);
+}
+
+void expect_none(struct side *s, int ms, const char *what)
+{
+	struct ibv_wc wc;
+
+	usleep(ms * 1000);
+	CHECK(!ibv_poll_cq(s->cq, 1, &wc), "%s: an unexpected completion of %llu, \"%s\"", what,
+	      (unsigned long long)wc.wr_id, ibv_wc_status_str(wc.status));
+}

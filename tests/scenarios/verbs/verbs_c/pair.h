@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Two RC queue pairs, of one device or of two, connected to each other, and what the cases need to talk through them. */
+#ifndef FERROCE_TESTS_PAIR_H
+#define FERROCE_TESTS_PAIR_H
+
+#include "rdma.h"
+#include "uabi.h"
+
+enum { DEPTH = 64, MAX_SGE = UABI_QUEUE_SGES, INLINE_BYTES = UABI_QUEUE_INLINE };
+
+/* What a case may ask for; zero means the default, NONE means zero. */
+enum { NONE = -1 };
+
+struct options {
+	int mtu;		/* bytes, default 1024 */
+	int mtu_of_b;		/* default the same */
+	int rnr_retry;		/* default 7 */
+	int rnr_timer;		/* the code that RNR NAKs carry, default 1 */
+	int retry_cnt;		/* default 7 */
+	int timeout;		/* exponent, default 14 */
+	int rd_atomic;		/* default 4: READs that a side has under way */
+	int dest_rd_atomic;	/* default the same: READs that a side serves */
+	int psn_ahead;		/* a begins with a PSN so far from what b expects */
+	bool wrong_qpn;		/* a names a queue pair that does not exist */
+	int qp_access;		/* NONE, or default everything */
+	bool no_connect;	/* leave both in RESET */
+	bool events;		/* completion channels */
+};
+
+struct side {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	union ibv_gid gid;
+	int gid_index;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	uint8_t *buf;
+	size_t len;
+};
+
+struct pair {
+	struct options opt;
+	bool neighbours;	/* contexts and domains are those of another pair */
+	struct side a, b;
+};
+
+/* Given on the command line: where a is, and where b is, which may be the same device. */
+struct place {
+	const char *device;
+	int gid_index;
+};
+
+extern struct place places[2];
+
+/* The driver is rdma_rxe, on which the cases themselves are judged. */
+bool on_rxe(void);
+
+/* The device file of a, for commands and mappings made by hand. */
+int open_device_file(void);
+
+/* A number in the environment, which must be there. */
+uint64_t number_of(const char *name);
+
+/* Ends the case; the text is why nothing can be said. */
+void skip(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+/* Contexts and protection domains alone: what pair_open_beside needs. */
+void pair_open_device(struct pair *p, const struct options *opt);
+void pair_open(struct pair *p, const struct options *opt, size_t len);
+/* Another pair of the same process, in the same protection domains. */
+void pair_open_beside(struct pair *p, const struct pair *other, size_t len);
+void pair_close(struct pair *p);
+void pair_options(struct pair *p, const struct options *opt);
+void pair_connect(struct pair *p);
+/* Both to RESET, which empties everything, and connected anew. */
+void pair_reconnect(struct pair *p, const struct options *opt);
+struct ibv_qp *make_qp(struct side *s);
+int to_init(struct pair *p, struct side *s);
+int to_rtr(struct pair *p, struct side *s, const struct side *dest, uint32_t dest_qpn);
+int to_rts(struct pair *p, struct side *s);
+int to_state(struct side *s, enum ibv_qp_state state);
+void want_state(struct side *s, enum ibv_qp_state want, const char *who);
+/* A doorbell by hand, of the receive queue or the send queue. */
+void ring_doorbell(struct ibv_qp *qp, bool receives);
+
+static inline void fill(uint8_t *at, size_t len, unsigned int seed)
+{
+	fill_piece(at, 0, len, seed);
+}
+
+static inline void compare(const uint8_t *at, size_t len, unsigned int seed, const char *what)
+{
+	compare_piece(at, 0, len, seed, what);
+}
+
+struct ibv_sge sge(struct side *s, size_t offset, uint32_t len);
+struct ibv_send_wr wr(enum ibv_wr_opcode op, uint64_t id, struct ibv_sge *list, int n);
+void aim(struct ibv_send_wr *w, struct side *target, size_t offset);
+void post(struct side *s, struct ibv_send_wr *w);
+void post_recv(struct side *s, uint64_t id, struct ibv_sge *list, int n);
+struct ibv_wc next(struct side *s, const char *what);
+struct ibv_wc expect(struct side *s, uint64_t id, enum ibv_wc_status status, const char *what);
+/*
+ * One message between a place in the buffer of `from`, who posts it, and one in that of `to`, with everything checked.
+ * The seed is its number, too.
+ */
+void move(enum ibv_wr_opcode op, struct side *from, size_t mine, struct side *to, size_t theirs, uint32_t len,
+	  unsigned int seed);
+/* One SEND from the beginning of a buffer to the second page of the other. */
+void send_checked(struct side *from, struct side *to, unsigned int seed);
+void expect_none(struct side *s, int ms, const char *what);
+
+/* By which ways a case is run: its scenario is GROUP.NAME.local, .wire, or both. Some scenarios are written by hand. */
+enum paths { BOTH_PATHS, LOCAL_PATH, BY_HAND };
+
+/* All that there is to know of a case. The scenarios are made from this (`--list`). */
+struct test_case {
+	const char *name;
+	void (*run)(void);
+	const char *shows;
+	enum paths paths;
+	int seconds;		/* on an idle emulated machine it takes less; default 60 */
+	const char *rxe;	/* what rdma_rxe, on which the cases are judged, is known to do otherwise */
+	const char *counts;	/* a counter of the device: unless it grows, what the case is about has not happened */
+};
+
+void scribbled_rings(void);
+void stream(void);
+void stream_in_bursts(void);
+void stream_busy_cpus(void);
+
+/* Ends the case with the reason of another process of it, if that has not ended well. */
+void expect_success_of(int pid, const char *who);
+
+extern const struct test_case data_cases[], error_cases[], credential_cases[], sharing_cases[], access_cases[],
+	abi_cases[], limit_cases[], scale_cases[], race_cases[], command_cases[], scarce_cases[];
+
+/* Runs the causes of errors of a family, or of all; see causes.h. Returns an exit status. */
+int run_causes(const char *family);
+void list_families(void);
+
+#endif

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: GPL-2.0
+/* What is flushed (WR_FLUSH) and in which order; what is refused before anything happens; completion queues that overflow. */
+#include "causes.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* arg: the state from which a goes to ERR, with sends and receives in its queues. */
+static void flushed_from(struct scene *s, const struct cause *c)
+{
+	enum ibv_qp_state from = c->arg[0];
+	struct side *a = &s->p.a;
+	int sends = 0, recvs = 0, want = 10;
+
+	if (from < IBV_QPS_RTS) {
+		CHECK(!to_state(a, IBV_QPS_RESET) && !to_init(&s->p, a), "to INIT");
+		if (from == IBV_QPS_RTR)
+			CHECK(!to_rtr(&s->p, a, &s->p.b, s->p.b.qp->qp_num), "to RTR");
+		want = 0;
+	}
+	for (int i = 0; i < 10; i++)
+		post_recv(a, 100 + i, NULL, 0);
+	if (from == IBV_QPS_SQD)
+		CHECK(!to_state(a, IBV_QPS_SQD), "to SQD");
+	for (int i = 0; i < want; i++) {
+		/* The receives that they wait for never come. */
+		struct ibv_send_wr w = wr(i % 3 ? IBV_WR_SEND : IBV_WR_RDMA_WRITE_WITH_IMM, i, NULL, 0);
+
+		/* A flush completes the unsignalled ones too. */
+		w.send_flags = i % 2 ? IBV_SEND_SIGNALED : 0;
+		post(a, &w);
+	}
+	want_state(a, from, "before");
+	CHECK(!to_state(a, IBV_QPS_ERR), "to ERR");
+	for (int i = 0; i < want + 10; i++) {
+		struct ibv_wc wc = next(a, "flush");
+
+		CHECK(wc.status == IBV_WC_WR_FLUSH_ERR, "%s in a flush", status_name(wc.status));
+		if (wc.wr_id < 100)
+			CHECK(wc.wr_id == (uint64_t)sends++, "sends are flushed out of order");
+		else
+			CHECK(wc.wr_id == 100 + (uint64_t)recvs++, "receives are flushed out of order");
+	}
+	CHECK(sends == want && recvs == 10, "%d sends and %d receives flushed", sends, recvs);
+	expect_none(a, 5, "after the flush");
+	want_state(&s->p.b, IBV_QPS_RTS, "the peer");
+}
+
+/* ERR again and again: nothing completes twice. */
+static void flushed_once(struct scene *s, const struct cause *c)
+{
+	(void)c;
+	post_recv(&s->p.a, 1, NULL, 0);
+	for (int i = 0; i < 3; i++)
+		CHECK(!to_state(&s->p.a, IBV_QPS_ERR), "to ERR");
+	expect(&s->p.a, 1, IBV_WC_WR_FLUSH_ERR, "the receive");
+	for (int i = 0; i < 2 * DEPTH; i++) {
+		struct ibv_send_wr w = wr(IBV_WR_SEND, i, NULL, 0);
+
+		post(&s->p.a, &w);
+		expect(&s->p.a, i, IBV_WC_WR_FLUSH_ERR, "a send in ERR");
+		if (on_rxe())
+			continue;
+		post_recv(&s->p.a, i, NULL, 0);
+		expect(&s->p.a, i, IBV_WC_WR_FLUSH_ERR, "a receive in ERR");
+	}
+	expect_none(&s->p.a, 5, "after the flush");
+}
+
+static const struct cause flushes[] = {
+	{ "WR_FLUSH_ERR of receives from INIT", .refused = flushed_from, .arg = { IBV_QPS_INIT } },
+	{ "WR_FLUSH_ERR of receives from RTR", .refused = flushed_from, .arg = { IBV_QPS_RTR } },
+	{ "WR_FLUSH_ERR of sends and receives from RTS, in order", .refused = flushed_from, .arg = { IBV_QPS_RTS } },
+	{ "WR_FLUSH_ERR of sends and receives from SQD, in order", .refused = flushed_from, .arg = { IBV_QPS_SQD },
+	  .rxe = "keeps a queue pair in SQD with what is posted" },
+	{ "WR_FLUSH_ERR of all that is posted in ERR, each once", .refused = flushed_once },
+};
+
+static void caps(struct side *s, struct ibv_qp_cap *cap)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	CHECK(!ibv_query_qp(s->qp, &attr, IBV_QP_CAP, &init), "ibv_query_qp");
+	*cap = init.cap;
+}
+
+/* arg: the state in which a posts, whether sends and whether receives are taken there. */
+static void posted_in(struct scene *s, const struct cause *c)
+{
+	struct ibv_send_wr second = wr(IBV_WR_SEND, 2, NULL, 0), w = wr(IBV_WR_SEND, 1, NULL, 0), *bad = NULL;
+	struct ibv_recv_wr r = { .wr_id = 3 }, *bad_r = NULL;
+	struct side *a = &s->p.a;
+
+	w.next = &second;
+	CHECK(!to_state(a, IBV_QPS_RESET), "to RESET");
+	if (c->arg[0] >= IBV_QPS_INIT)
+		CHECK(!to_init(&s->p, a), "to INIT");
+	if (c->arg[0] >= IBV_QPS_RTR)
+		CHECK(!to_rtr(&s->p, a, &s->p.b, s->p.b.qp->qp_num), "to RTR");
+	CHECK(ibv_post_send(a->qp, &w, &bad) == EINVAL && bad == &w, "a send was taken");
+	if (c->arg[0] == IBV_QPS_RESET)
+		CHECK(ibv_post_recv(a->qp, &r, &bad_r) == EINVAL && bad_r == &r, "a receive was taken");
+	else
+		CHECK(!ibv_post_recv(a->qp, &r, &bad_r), "no receive was taken");
+	expect_none(a, 5, "of what was refused");
+}
+
+/* arg: which of the requests of a list is bad, and how. Those before it are executed, the others are not. */
+enum bad_request { TOO_MANY_ENTRIES, TOO_MUCH_INLINE, NEGATIVE_ENTRIES, UNKNOWN_OPCODE, ATOMIC, INLINE_READ, KINDS };
+
+static void bad_in_list(struct scene *s, const struct cause *c)
+{
+	struct ibv_sge list[64] = { 0 };
+	struct ibv_send_wr w[4], *bad = NULL;
+	struct ibv_qp_cap cap;
+	int k = c->arg[0], rc;
+
+	caps(&s->p.a, &cap);
+	if (cap.max_send_sge >= 64)
+		return;
+	list[0] = sge(&s->p.a, 0, cap.max_inline_data + 1);
+	for (int i = 0; i < 4; i++) {
+		w[i] = wr(IBV_WR_SEND, i, NULL, 0);
+		w[i].next = i < 3 ? &w[i + 1] : NULL;
+		post_recv(&s->p.b, i, NULL, 0);
+	}
+	w[k].sg_list = list;
+	switch (c->arg[1]) {
+	case TOO_MANY_ENTRIES: w[k].num_sge = cap.max_send_sge + 1; break;
+	case TOO_MUCH_INLINE: w[k].num_sge = 1; w[k].send_flags |= IBV_SEND_INLINE; break;
+	case NEGATIVE_ENTRIES: w[k].num_sge = -1; break;
+	case UNKNOWN_OPCODE: w[k].opcode = 250; break;
+	case ATOMIC: w[k].opcode = IBV_WR_ATOMIC_CMP_AND_SWP; break;
+	case INLINE_READ: w[k].opcode = IBV_WR_RDMA_READ; w[k].send_flags |= IBV_SEND_INLINE; break;
+	}
+	rc = ibv_post_send(s->p.a.qp, w, &bad);
+	CHECK(rc > 0 && bad == &w[k], "refused with %s at request %td", strerror(rc), bad ? bad - w : -1);
+	for (int i = 0; i < k; i++) {
+		expect(&s->p.a, i, IBV_WC_SUCCESS, "a request before the bad one");
+		expect(&s->p.b, i, IBV_WC_SUCCESS, "its receive");
+	}
+	expect_none(&s->p.a, 3, "of the bad request");
+	expect_none(&s->p.b, 3, "of the bad request");
+	want_state(&s->p.a, IBV_QPS_RTS, "the queue pair");
+}
+
+/* The number of entries and of inline bytes that were granted is taken, and works. */
+static void just_enough(struct scene *s, const struct cause *c)
+{
+	struct ibv_sge list[64], room = sge(&s->p.b, TARGET, TARGET_LEN);
+	struct ibv_qp_cap cap;
+
+	(void)c;
+	caps(&s->p.a, &cap);
+	for (unsigned int i = 0; i < cap.max_send_sge && i < 64; i++)
+		list[i] = sge(&s->p.a, i, 1);
+	fill(s->p.a.buf, TARGET, 5);
+	for (int in_line = 0; in_line < 2; in_line++) {
+		struct ibv_sge whole = sge(&s->p.a, 0, cap.max_inline_data);
+		struct ibv_send_wr w = wr(IBV_WR_SEND, 1, in_line ? &whole : list, in_line ? 1 : (int)cap.max_send_sge);
+		uint32_t len = in_line ? cap.max_inline_data : cap.max_send_sge;
+
+		w.send_flags |= in_line ? IBV_SEND_INLINE : 0;
+		post_recv(&s->p.b, 1, &room, 1);
+		post(&s->p.a, &w);
+		expect(&s->p.a, 1, IBV_WC_SUCCESS, "as much as was granted");
+		CHECK(expect(&s->p.b, 1, IBV_WC_SUCCESS, "its receive").byte_len == len, "not %u bytes", len);
+		compare(s->p.b.buf + TARGET, len, 5, "data");
+	}
+}
+
+/* The queue is full when as much is in it as was granted, in a list or one by one; bad_wr is the first too many. */
+static void full_send_queue(struct scene *s, const struct cause *c)
+{
+	struct ibv_send_wr *bad = NULL;
+	struct ibv_qp_cap cap;
+	int rc;
+
+	caps(&s->p.a, &cap);
+	unsigned int n = cap.max_send_wr + 3;
+	struct ibv_send_wr *w = calloc(n, sizeof(*w));
+	/* They wait for receives, so the queue stays full. */
+	for (unsigned int i = 0; i < n; i++) {
+		w[i] = wr(IBV_WR_SEND, i, NULL, 0);
+		w[i].next = c->arg[0] && i + 1 < n ? &w[i + 1] : NULL;
+	}
+	unsigned int taken = 0;
+	while (!(rc = ibv_post_send(s->p.a.qp, &w[taken], &bad)) && taken + 1 < n)
+		taken++;
+	taken = bad - w;
+	CHECK(rc == ENOMEM && taken == cap.max_send_wr, "full after %u of %u with %s", taken, cap.max_send_wr, strerror(rc));
+	/* All that were taken are executed. */
+	for (unsigned int i = 0; i < taken; i++) {
+		post_recv(&s->p.b, i, NULL, 0);
+		expect(&s->p.b, i, IBV_WC_SUCCESS, "a receive for the full queue");
+		expect(&s->p.a, i, IBV_WC_SUCCESS, "a request of the full queue");
+	}
+	expect_none(&s->p.a, 3, "of what was refused");
+	free(w);
+}
+
+static void full_receive_queue(struct scene *s, const struct cause *c)
+{
+	struct ibv_recv_wr *bad = NULL;
+	struct ibv_sge list[64] = { 0 };
+	struct ibv_qp_cap cap;
+	int rc;
+
+	caps(&s->p.b, &cap);
+	unsigned int n = cap.max_recv_wr + 3;
+	struct ibv_recv_wr *r = calloc(n, sizeof(*r));
+	for (unsigned int i = 0; i < n; i++) {
+		r[i].wr_id = i;
+		r[i].next = c->arg[0] && i + 1 < n ? &r[i + 1] : NULL;
+	}
+	if (cap.max_recv_sge < 64) {
+		struct ibv_recv_wr wide = { .sg_list = list, .num_sge = cap.max_recv_sge + 1 };
+
+		CHECK(ibv_post_recv(s->p.b.qp, &wide, &bad) && bad == &wide, "too many entries were taken");
+	}
+	unsigned int taken = 0;
+	while (!(rc = ibv_post_recv(s->p.b.qp, &r[taken], &bad)) && taken + 1 < n)
+		taken++;
+	taken = bad - r;
+	CHECK(rc == ENOMEM && taken == cap.max_recv_wr, "full after %u of %u with %s", taken, cap.max_recv_wr, strerror(rc));
+	for (unsigned int i = 0; i < taken; i++) {
+		struct ibv_send_wr w = wr(IBV_WR_SEND, i, NULL, 0);
+
+		post(&s->p.a, &w);
+		expect(&s->p.a, i, IBV_WC_SUCCESS, "a send into the full queue");
+		expect(&s->p.b, i, IBV_WC_SUCCESS, "a receive of the full queue");
+	}
+	free(r);
+}
+
+static void impossible_queues(struct scene *s, const struct cause *c)
+{
+	struct ibv_device_attr attr;
+	struct side *a = &s->p.a;
+
+	CHECK(!ibv_query_device(a->ctx, &attr), "ibv_query_device");
+	for (int i = 0; i < 5; i++) {
+		struct ibv_qp_init_attr init = {
+			.send_cq = a->cq, .recv_cq = a->cq, .qp_type = IBV_QPT_RC,
+			.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
+		};
+		uint32_t *field[] = { &init.cap.max_send_wr, &init.cap.max_recv_wr, &init.cap.max_send_sge,
+				      &init.cap.max_recv_sge, &init.cap.max_inline_data };
+		uint32_t limit = i < 2 ? attr.max_qp_wr : i < 4 ? attr.max_sge : 1 << 20;
+
+		*field[i] = c->arg[0] ? ~0u : limit + 1;
+		struct ibv_qp *qp = ibv_create_qp(a->pd, &init);
+		CHECK(!qp && (errno == EINVAL || errno == ENOMEM), "limit %d: %s", i, qp ? "taken" : strerror(errno));
+	}
+	CHECK(!ibv_create_cq(a->ctx, attr.max_cqe + 1, NULL, NULL, 0), "a completion queue above the limit");
+	CHECK(!ibv_create_cq(a->ctx, 0, NULL, NULL, 0), "a completion queue of nothing");
+}
+
+/* Regions that cannot be, of the buffer or of other memory; address 0 stands for a page of constants. */
+enum { RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE };
+
+static const struct impossible {
+	const char *text;
+	bool in_buffer;
+	uint64_t addr, len, iova;
+	int access;
+} impossible[] = {
+	{ "a region of no bytes", true, 0, 0, 0, RIGHTS },
+	{ "a region that wraps at 2^64", false, -4096ull, 8192, -4096ull, RIGHTS },
+	{ "a region up to 2^64", false, -8192ull, 8192, 0, RIGHTS },
+	{ "a region of 2^64 - 1 bytes", true, 0, ~0ull, 0, RIGHTS },
+	{ "a region whose iova wraps at 2^64", true, 0, 4096, -4095ull, RIGHTS },
+	{ "a region of memory that is not mapped", false, 4096, 4096, 4096, RIGHTS },
+	{ "a region of which the last page is not mapped", true, 0, 1ull << 40, 0, RIGHTS },
+	{ "a region of the kernel's memory", false, 0xffff888000000000, 4096, 0, RIGHTS },
+	{ "a region with remote writing but no local writing", true, 0, 4096, 0, IBV_ACCESS_REMOTE_WRITE },
+	{ "a region with remote atomics but no local writing", true, 0, 4096, 0, IBV_ACCESS_REMOTE_ATOMIC },
+	{ "a region of constants that are to be written", false, 0, 4096, 0, RIGHTS },
+};
+
+static void impossible_region(struct scene *s, const struct cause *c)
+{
+	const struct impossible *i = &impossible[c->arg[0]];
+	uint64_t addr = i->in_buffer ? (uintptr_t)s->p.a.buf : i->addr ? i->addr : (uintptr_t)impossible & -4096ull;
+	struct ibv_mr *mr = ibv_reg_mr_iova(s->p.a.pd, (void *)addr, i->len, i->iova, i->access);
+
+	CHECK(!mr, "it was registered");
+	CHECK(errno == EINVAL || errno == EFAULT || errno == ENOMEM || errno == EOPNOTSUPP || errno == EOVERFLOW,
+	      "registering: %s", strerror(errno));
+}
+
+/* A queue pair of a's process on another completion queue, connected to the b of `with`, whose a rests meanwhile. */
+static void connect_other(struct pair *p, struct pair *with, struct ibv_cq *cq)
+{
+	*p = *with;
+	p->a.cq = cq;
+	p->a.qp = make_qp(&p->a);
+	CHECK(!to_state(&with->b, IBV_QPS_RESET), "to RESET");
+	pair_options(p, NULL);
+	pair_connect(p);
+}
+
+/* Two queue pairs share the queue that overflows: neither can report anything any more. */
+static void overflow(struct scene *s, const struct cause *c)
+{
+	struct ibv_cq *small = new_cq(s->p.a.ctx, 4, NULL, NULL);
+	struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, 0, NULL, 0);
+	bool cq_err = false, fatal[2] = { false };
+	struct ibv_async_event e;
+	struct pair p[2];
+	struct ibv_wc wc;
+	int cqe, n;
+
+	(void)c;
+	cqe = small->cqe;
+	connect_other(&p[0], &s->p, small);
+	connect_other(&p[1], &s->n, small);
+	for (int i = 0; i < cqe + 1; i++, w.wr_id++)
+		post(&p[0].a, &w);
+	want_state(&p[0].a, IBV_QPS_ERR, "the queue pair whose completion is lost");
+	want_state(&p[1].a, IBV_QPS_RTS, "the queue pair that has not lost one yet");
+	post(&p[1].a, &w);
+	want_state(&p[1].a, IBV_QPS_ERR, "the queue pair that has lost one, too");
+	while ((!cq_err || !fatal[0] || !fatal[1]) && next_device_event(p[0].a.ctx, 5000, &e)) {
+		cq_err |= e.event_type == IBV_EVENT_CQ_ERR && e.element.cq == small;
+		for (int i = 0; i < 2; i++)
+			fatal[i] |= e.event_type == IBV_EVENT_QP_FATAL && e.element.qp == p[i].a.qp;
+	}
+	CHECK(cq_err && fatal[0] && fatal[1], "events: CQ_ERR %d, QP_FATAL %d, %d", cq_err, fatal[0], fatal[1]);
+	/* What was in the queue is still there, and nothing is added any more. */
+	for (n = 0; ibv_poll_cq(small, 1, &wc) == 1; n++)
+		CHECK(wc.wr_id == (uint64_t)n && wc.status == IBV_WC_SUCCESS, "completion %d is of %llu, %s", n,
+		      (unsigned long long)wc.wr_id, status_name(wc.status));
+	CHECK(n == cqe, "%d of %d completions are left", n, cqe);
+	for (int i = 0; i < 2; i++) {
+		want_state(&p[i].b, IBV_QPS_RTS, "the peer");
+		CHECK(!ibv_destroy_qp(p[i].a.qp), "destroying a queue pair in error");
+	}
+	CHECK(!ibv_destroy_cq(small), "destroying a completion queue in error");
+	pair_reconnect(&s->n, NULL);
+}
+
+/* arg: which of the receives of a list is bad. */
+static void bad_in_receive_list(struct scene *s, const struct cause *c)
+{
+	struct ibv_sge list[64] = { 0 };
+	struct ibv_recv_wr r[4], *bad = NULL;
+	struct ibv_qp_cap cap;
+	int k = c->arg[0];
+
+	caps(&s->p.b, &cap);
+	for (int i = 0; i < 4; i++)
+		r[i] = (struct ibv_recv_wr){ .wr_id = i, .next = i < 3 ? &r[i + 1] : NULL, .sg_list = list };
+	r[k].num_sge = cap.max_recv_sge < 64 ? (int)cap.max_recv_sge + 1 : -1;
+	CHECK(ibv_post_recv(s->p.b.qp, r, &bad) == EINVAL && bad == &r[k], "refused at receive %td", bad ? bad - r : -1);
+	for (int i = 0; i < k; i++) {
+		struct ibv_send_wr w = wr(IBV_WR_SEND, i, NULL, 0);
+
+		post(&s->p.a, &w);
+		expect(&s->p.a, i, IBV_WC_SUCCESS, "a send");
+		expect(&s->p.b, i, IBV_WC_SUCCESS, "a receive before the bad one");
+	}
+}
+
+static const struct cause refusals[] = {
+	{ "posting sends and receives in RESET, with EINVAL", .refused = posted_in, .arg = { IBV_QPS_RESET },
+	  .rxe = "takes receives in RESET" },
+	{ "posting sends in INIT, with EINVAL; receives are taken", .refused = posted_in, .arg = { IBV_QPS_INIT },
+	  .rxe = "takes sends before RTS" },
+	{ "posting sends in RTR, with EINVAL; receives are taken", .refused = posted_in, .arg = { IBV_QPS_RTR },
+	  .rxe = "takes sends before RTS" },
+	{ "nothing of as many entries and inline bytes as were granted", .refused = just_enough },
+	{ "sends beyond a full queue, with ENOMEM; all before are executed", .refused = full_send_queue },
+	{ "sends beyond a full queue in one list, with ENOMEM; all before are executed", .refused = full_send_queue,
+	  .arg = { 1 } },
+	{ "receives beyond a full queue, with ENOMEM; all before are filled", .refused = full_receive_queue },
+	{ "receives beyond a full queue in one list, with ENOMEM; all before are filled", .refused = full_receive_queue,
+	  .arg = { 1 } },
+	{ "queues one larger than the device has", .refused = impossible_queues },
+	{ "queues of 2^32 - 1", .refused = impossible_queues, .arg = { 1 } },
+	{ "completions beyond a full queue: CQ_ERR, QP_FATAL of all who lose one; what was in it is kept", .refused = overflow,
+	  .rxe = "loses the completion and goes on" },
+	{ "more entries than granted in receive 1 of a list of 4", .refused = bad_in_receive_list, .arg = { 0 } },
+	{ "more entries than granted in receive 4 of a list of 4", .refused = bad_in_receive_list, .arg = { 3 } },
+};
+
+enum { REFUSALS = COUNT(refusals), REGIONS = COUNT(impossible), POSITIONS = 4 };
+
+static void refusal(int i, struct cause *c)
+{
+	static const char *const kinds[] = {
+		[TOO_MANY_ENTRIES] = "more entries than granted", [TOO_MUCH_INLINE] = "more inline bytes than granted",
+		[NEGATIVE_ENTRIES] = "-1 entries", [UNKNOWN_OPCODE] = "an unknown opcode", [ATOMIC] = "an atomic operation",
+		[INLINE_READ] = "a READ inline",
+	};
+
+	if (i < REFUSALS) {
+		*c = refusals[i];
+		return;
+	}
+	i -= REFUSALS;
+	if (i < REGIONS) {
+		snprintf(c->text, sizeof(c->text), "%s", impossible[i].text);
+		c->refused = impossible_region;
+		c->arg[0] = i;
+		return;
+	}
+	i -= REGIONS;
+	c->refused = bad_in_list;
+	c->arg[0] = i % POSITIONS;
+	c->arg[1] = i / POSITIONS;
+	snprintf(c->text, sizeof(c->text), "%s in request %d of a list of 4; bad_wr names it, those before are executed",
+		 kinds[c->arg[1]], c->arg[0] + 1);
+	if (c->arg[1] == NEGATIVE_ENTRIES || c->arg[1] == INLINE_READ || c->arg[1] == ATOMIC ||
+	    c->arg[1] == UNKNOWN_OPCODE)
+		c->rxe = "takes it";
+}
+
+const struct family flush_family = { "flushes", 60, flushes, COUNT(flushes) };
+const struct family refusal_family = { "refusals", 90, NULL, REFUSALS + REGIONS + KINDS * POSITIONS, refusal };

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Threads of one process that use the same objects at once, as libibverbs allows: they post to one queue pair and poll
+ * one completion queue, while others make, connect, break and destroy queue pairs on that completion queue, and register
+ * and deregister memory in that protection domain. How much is counted, not timed.
+ */
+#include "pair.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	POSTERS = 3, POLLERS = 2, BREAKERS = 2, REGISTRARS = 2,
+	MESSAGES = 2000,		/* of each poster */
+	LEN = 256,
+	/* A poster's window: all of them fit into the queue. */
+	WINDOW = DEPTH / POSTERS,
+	/* The wr_ids of those that break their own queue pairs. */
+	BROKEN = 1 << 30,
+};
+
+static struct pair shared;
+static atomic_bool seen[POSTERS][MESSAGES];
+/* The message has been looked at, too: its place may be used again. */
+static atomic_bool done[POSTERS][MESSAGES];
+static atomic_uint flushed, moved, registered;
+static atomic_int posters_left = POSTERS;
+
+static bool is_over(void)
+{
+	return !atomic_load(&posters_left);
+}
+
+static void *run_poster(void *arg)
+{
+	unsigned int me = (uintptr_t)arg;
+
+	for (unsigned int n = 0; n < MESSAGES; n++) {
+		while (n >= WINDOW && !atomic_load(&done[me][n - WINDOW]))
+			sched_yield();
+		/* Each message has a place of its own at either end until it is complete. */
+		size_t place = (me * WINDOW + n % WINDOW) * LEN;
+		struct ibv_sge list = sge(&shared.a, place, LEN);
+		struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, (uint64_t)me << 16 | n, &list, 1);
+
+		fill(shared.a.buf + place, LEN, me * MESSAGES + n);
+		aim(&w, &shared.b, place);
+		post(&shared.a, &w);
+	}
+	for (unsigned int n = MESSAGES - WINDOW; n < MESSAGES; n++)
+		while (!atomic_load(&done[me][n]))
+			sched_yield();
+	atomic_fetch_sub(&posters_left, 1);
+	return NULL;
+}
+
+/* A completion of the shared queue pair. Two pollers may look at two of them in any order. */
+static void shared_done(const struct ibv_wc *wc)
+{
+	unsigned int me = wc->wr_id >> 16, n = wc->wr_id & 0xffff;
+
+	CHECK(me < POSTERS && n < MESSAGES, "a completion of %llx", (unsigned long long)wc->wr_id);
+	CHECK(wc->status == IBV_WC_SUCCESS, "message %u of thread %u: %s", n, me, ibv_wc_status_str(wc->status));
+	CHECK(!atomic_exchange(&seen[me][n], true), "message %u of thread %u completed twice", n, me);
+	size_t place = (me * WINDOW + n % WINDOW) * LEN;
+
+	compare(shared.b.buf + place, LEN, me * MESSAGES + n, "written data");
+	atomic_store(&done[me][n], true);
+}
+
+static void *run_poller(void *arg)
+{
+	(void)arg;
+	while (!is_over()) {
+		struct ibv_wc wc[4];
+		int n = ibv_poll_cq(shared.a.cq, 4, wc);
+
+		CHECK(n >= 0, "ibv_poll_cq returned %d", n);
+		if (!n)
+			sched_yield();
+		for (int i = 0; i < n; i++) {
+			if (wc[i].wr_id < BROKEN) {
+				shared_done(&wc[i]);
+				continue;
+			}
+			CHECK(wc[i].status == IBV_WC_SUCCESS || wc[i].status == IBV_WC_WR_FLUSH_ERR ||
+			      wc[i].status == IBV_WC_RETRY_EXC_ERR,
+			      "a queue pair that is broken: %s", ibv_wc_status_str(wc[i].status));
+			atomic_fetch_add(wc[i].status == IBV_WC_SUCCESS ? &moved : &flushed, 1);
+		}
+	}
+	return NULL;
+}
+
+/* Connections that end in the middle of their messages, in one of three ways, on the completion queue of all. */
+static void *run_breaker(void *arg)
+{
+	unsigned int me = (uintptr_t)arg;
+	struct pair mine = shared;
+
+	for (unsigned int round = 0; !is_over(); round++) {
+		mine.a.qp = make_qp(&mine.a);
+		mine.b.qp = make_qp(&mine.b);
+		pair_connect(&mine);
+		for (unsigned int i = 0; i < 8; i++) {
+			/* Behind the places of the posters. */
+			struct ibv_sge list = sge(&mine.a, (POSTERS * WINDOW + me) * LEN, LEN);
+			struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, BROKEN + round, &list, 1);
+
+			aim(&w, &mine.b, (POSTERS * WINDOW + me) * LEN);
+			post(&mine.a, &w);
+		}
+		switch (round % 3) {
+		case 0:
+			CHECK(!to_state(&mine.a, IBV_QPS_ERR), "to ERR");
+			break;
+		case 1:
+			CHECK(!to_state(&mine.a, IBV_QPS_RESET), "to RESET");
+			break;
+		}
+		CHECK(!ibv_destroy_qp(mine.a.qp), "destroying a queue pair");
+		CHECK(!ibv_destroy_qp(mine.b.qp), "destroying its peer");
+	}
+	return NULL;
+}
+
+static void *run_registrar(void *arg)
+{
+	(void)arg;
+	while (!is_over()) {
+		struct ibv_mr *mr = ibv_reg_mr(shared.a.pd, shared.a.buf, shared.a.len, IBV_ACCESS_LOCAL_WRITE);
+
+		CHECK(mr, "ibv_reg_mr: %s", strerror(errno));
+		CHECK(!ibv_dereg_mr(mr), "ibv_dereg_mr");
+		atomic_fetch_add(&registered, 1);
+		sched_yield();
+	}
+	return NULL;
+}
+
+static void shared_queues(void)
+{
+	static const struct {
+		void *(*run)(void *);
+		unsigned int count;
+	} kinds[] = {
+		{ run_poster, POSTERS }, { run_poller, POLLERS }, { run_breaker, BREAKERS },
+		{ run_registrar, REGISTRARS },
+	};
+	pthread_t threads[POSTERS + POLLERS + BREAKERS + REGISTRARS];
+	unsigned int n = 0;
+	struct ibv_wc wc;
+
+	/* The shared queue pair is quiet when the others go on, so its timeout must be long. */
+	pair_open(&shared, &(struct options){ .timeout = 18 }, 64 << 10);
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
+		for (unsigned int i = 0; i < kinds[k].count; i++)
+			CHECK(!pthread_create(&threads[n++], NULL, kinds[k].run, (void *)(uintptr_t)i),
+			      "pthread_create");
+	while (n)
+		pthread_join(threads[--n], NULL);
+	/* What the pollers left is of queue pairs that are gone, and went with them. */
+	while (ibv_poll_cq(shared.a.cq, 1, &wc) > 0)
+		CHECK(wc.wr_id >= BROKEN, "message %llx completed twice", (unsigned long long)wc.wr_id);
+	CHECK(atomic_load(&registered), "no region was registered meanwhile");
+	CHECK(atomic_load(&moved) + atomic_load(&flushed), "no queue pair was broken in time");
+	printf("%u messages of %u threads; beside them %u that completed and %u that did not, %u regions\n",
+	       POSTERS * MESSAGES, POSTERS, atomic_load(&moved), atomic_load(&flushed), atomic_load(&registered));
+	pair_close(&shared);
+}
+
+const struct test_case race_cases[] = {
+	{ "shared-queues", shared_queues,
+	  "threads post to one queue pair and poll one queue, others break and make queue pairs and regions",
+	  .seconds = 240, .rxe = "is not judged here" },
+	{ NULL },
+};

@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: GPL-2.0
+/* One completion queue of several queue pairs: what stands in it when one of them goes, and threads that share it. */
+#define _GNU_SOURCE
+#include "pair.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The completion queue has this many entries: as many as two pairs can have requests under way. */
+enum { ENTRIES = 4 * DEPTH };
+
+/*
+ * The a sides of both pairs share a queue. Requests of `keep` have the numbers 1, 2, 3 ..., sends and receives apart;
+ * those of `goes` have GOES in theirs, and must not be seen once its queue pair is destroyed or in RESET.
+ */
+struct shared {
+	struct pair keep, goes;
+	struct ibv_cq_ex *extended;
+	uint64_t posted, sends_seen, recvs_seen, goes_seen;
+};
+
+#define GOES (1ull << 32)
+
+static void use_cq(struct pair *p, struct ibv_cq *cq)
+{
+	CHECK(!ibv_destroy_qp(p->a.qp) && !ibv_destroy_cq(p->a.cq), "destroying the queues of the pair");
+	p->a.cq = cq;
+	p->a.qp = make_qp(&p->a);
+	pair_reconnect(p, NULL);
+}
+
+static void open_shared(struct shared *s, bool extended)
+{
+	struct ibv_cq_init_attr_ex attr = { .cqe = ENTRIES, .wc_flags = IBV_WC_EX_WITH_QP_NUM };
+	struct ibv_cq *cq;
+
+	memset(s, 0, sizeof(*s));
+	pair_open(&s->keep, NULL, 8192);
+	pair_open_beside(&s->goes, &s->keep, 8192);
+	if (extended) {
+		s->extended = ibv_create_cq_ex(s->keep.a.ctx, &attr);
+		cq = s->extended ? ibv_cq_ex_to_cq(s->extended) : NULL;
+	} else {
+		cq = new_cq(s->keep.a.ctx, ENTRIES, NULL, NULL);
+	}
+	CHECK(cq, "creating the shared queue: %s", strerror(errno));
+	use_cq(&s->keep, cq);
+	use_cq(&s->goes, cq);
+}
+
+static void close_shared(struct shared *s)
+{
+	s->goes.a.cq = NULL;
+	pair_close(&s->goes);
+	pair_close(&s->keep);
+}
+
+/* One message each way. Afterwards a's receive is complete: b has its acknowledgement. */
+static void exchange(struct pair *p, uint64_t id)
+{
+	struct ibv_sge list = sge(&p->a, 0, 16), other = sge(&p->b, 0, 16);
+	struct ibv_send_wr out = wr(IBV_WR_SEND, id, &list, 1), back = wr(IBV_WR_SEND, id, &other, 1);
+
+	post_recv(&p->b, id, &other, 1);
+	post(&p->a, &out);
+	expect(&p->b, id, IBV_WC_SUCCESS, "receive of b");
+	post_recv(&p->a, id, &list, 1);
+	post(&p->b, &back);
+	expect(&p->b, id, IBV_WC_SUCCESS, "SEND of b");
+}
+
+static void exchange_kept(struct shared *s)
+{
+	exchange(&s->keep, ++s->posted);
+}
+
+static void seen(struct shared *s, uint64_t id, uint32_t qpn, enum ibv_wc_status status, enum ibv_wc_opcode opcode,
+		 bool gone)
+{
+	uint64_t *last = opcode == IBV_WC_RECV ? &s->recvs_seen : &s->sends_seen;
+
+	CHECK(status == IBV_WC_SUCCESS, "request %#llx: %s", (unsigned long long)id, ibv_wc_status_str(status));
+	if (id & GOES) {
+		CHECK(!gone, "completion %#llx of queue pair %u, which is gone, is still in the queue",
+		      (unsigned long long)id, qpn);
+		s->goes_seen++;
+		return;
+	}
+	CHECK(qpn == s->keep.a.qp->qp_num, "completion of queue pair %u", qpn);
+	CHECK(id == *last + 1, "%s %llu follows %llu", opcode == IBV_WC_RECV ? "receive" : "SEND",
+	      (unsigned long long)id, (unsigned long long)*last);
+	*last = id;
+}
+
+/* Takes at most so many completions; how many there were. */
+static int take(struct shared *s, int most, bool gone)
+{
+	struct ibv_poll_cq_attr attr = { 0 };
+	struct ibv_cq_ex *x = s->extended;
+	struct ibv_wc wc;
+	int n = 0, rc;
+
+	if (!most)
+		return 0;
+	if (!x) {
+		while (n < most && (rc = ibv_poll_cq(s->keep.a.cq, 1, &wc)) > 0) {
+			seen(s, wc.wr_id, wc.qp_num, wc.status, wc.opcode, gone);
+			n++;
+		}
+		return n;
+	}
+	rc = ibv_start_poll(x, &attr);
+	if (rc == ENOENT)
+		return 0;
+	CHECK(!rc, "ibv_start_poll: %s", strerror(rc));
+	for (;;) {
+		seen(s, x->wr_id, ibv_wc_read_qp_num(x), x->status, ibv_wc_read_opcode(x), gone);
+		if (++n == most)
+			break;
+		rc = ibv_next_poll(x);
+		CHECK(!rc || rc == ENOENT, "ibv_next_poll: %s", strerror(rc));
+		if (rc)
+			break;
+	}
+	ibv_end_poll(x);
+	return n;
+}
+
+/* Everything of `keep` comes, in order. A SEND's completion may be a little later than that of its message's receive. */
+static void take_rest(struct shared *s)
+{
+	double end = now() + 30;
+
+	while (s->sends_seen < s->posted || s->recvs_seen < s->posted) {
+		if (!take(s, ENTRIES, true))
+			usleep(200);
+		CHECK(now() < end, "of %llu messages each way %llu SENDs and %llu receives are complete",
+		      (unsigned long long)s->posted, (unsigned long long)s->sends_seen,
+		      (unsigned long long)s->recvs_seen);
+	}
+	CHECK(!take(s, 1, true), "a completion too many");
+}
+
+static void remove_queue_pair(struct shared *s, bool destroy)
+{
+	struct side *a = &s->goes.a;
+
+	if (!destroy) {
+		CHECK(!to_state(a, IBV_QPS_RESET), "to RESET");
+		return;
+	}
+	CHECK(!ibv_destroy_qp(a->qp), "ibv_destroy_qp");
+	a->qp = NULL;
+}
+
+static void renew_queue_pair(struct shared *s)
+{
+	if (!s->goes.a.qp)
+		s->goes.a.qp = make_qp(&s->goes.a);
+	pair_reconnect(&s->goes, NULL);
+}
+
+/* Many times round the ring, with the completions of both mixed in ever another way, some taken before. */
+static void mixed(bool destroy, bool extended)
+{
+	enum { ROUNDS = 40, EACH = 10 };
+	uint32_t draw = 1;
+	struct shared s;
+
+	open_shared(&s, extended);
+	for (int round = 0; round < ROUNDS; round++) {
+		int kept = 0, going = 0;
+
+		while (kept < EACH || going < EACH) {
+			draw = draw * 1664525u + 1013904223u;
+			bool keep = going == EACH || (kept < EACH && (draw >> 16) % 2);
+
+			if (keep)
+				exchange_kept(&s);
+			else
+				exchange(&s.goes, GOES | going);
+			kept += keep;
+			going += !keep;
+		}
+		s.goes_seen = 0;
+		/* Fewer than there are of `goes`: at least its receives. */
+		take(&s, draw % EACH, false);
+		CHECK(s.goes_seen < EACH, "nothing of the queue pair that goes is left in the queue");
+		remove_queue_pair(&s, destroy);
+		/* The other one goes on. */
+		exchange_kept(&s);
+		take_rest(&s);
+		renew_queue_pair(&s);
+	}
+	CHECK(s.recvs_seen > ENTRIES, "the ring has not come round");
+	close_shared(&s);
+}
+
+/* The queue is full to the last entry. What the destroyed queue pair had there is room again. */
+static void full(void)
+{
+	struct ibv_async_event event;
+	struct shared s;
+
+	open_shared(&s, false);
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < DEPTH; i++) {
+			exchange_kept(&s);
+			exchange(&s.goes, GOES | i);
+		}
+		remove_queue_pair(&s, round % 2 == 0);
+		for (int i = 0; i < DEPTH; i++)
+			exchange_kept(&s);
+		take_rest(&s);
+		CHECK(!next_device_event(s.keep.a.ctx, 0, &event), "event %d", event.event_type);
+		renew_queue_pair(&s);
+	}
+	close_shared(&s);
+}
+
+static struct {
+	struct shared s;
+	atomic_uint gone;		/* the number of the queue pair that is destroyed */
+	atomic_ullong taken;		/* completions of `keep` */
+	atomic_bool end;
+} r;
+
+/* Polls without a pause. What is gone before a poll begins must not come out of it. */
+static void *poll_always(void *unused)
+{
+	struct ibv_wc wc;
+
+	while (!atomic_load(&r.end)) {
+		uint32_t gone = atomic_load(&r.gone);
+		int n = ibv_poll_cq(r.s.keep.a.cq, 1, &wc);
+
+		CHECK(n >= 0, "ibv_poll_cq: %d", n);
+		if (!n) {
+			sched_yield();
+			continue;
+		}
+		CHECK(wc.status == IBV_WC_SUCCESS, "request %#llx: %s", (unsigned long long)wc.wr_id,
+		      ibv_wc_status_str(wc.status));
+		CHECK(wc.qp_num != gone, "completion %#llx of queue pair %u, which is gone, is still in the queue",
+		      (unsigned long long)wc.wr_id, wc.qp_num);
+		if (wc.wr_id & GOES)
+			continue;
+		seen(&r.s, wc.wr_id, wc.qp_num, wc.status, wc.opcode, false);
+		atomic_fetch_add(&r.taken, 1);
+	}
+	return unused;
+}
+
+/* A queue pair is destroyed while another thread polls the queue that it shares. */
+static void destroyed_while_polled(void)
+{
+	enum { ROUNDS = 60 };
+	pthread_t thread;
+
+	open_shared(&r.s, false);
+	CHECK(!pthread_create(&thread, NULL, poll_always, NULL), "pthread_create");
+	for (int round = 0; round < ROUNDS; round++) {
+		struct side *a = &r.s.goes.a;
+
+		for (int i = 0; i < 4; i++) {
+			exchange(&r.s.goes, GOES | i);
+			exchange_kept(&r.s);
+		}
+		uint32_t number = a->qp->qp_num;
+
+		remove_queue_pair(&r.s, true);
+		atomic_store(&r.gone, number);
+		exchange_kept(&r.s);
+		/* pair_reconnect polls too, and nothing of the other one may get lost there. */
+		for (double end = now() + 30; atomic_load(&r.taken) < 2 * r.s.posted; usleep(200))
+			CHECK(now() < end, "%llu completions of %llu came", atomic_load(&r.taken),
+			      (unsigned long long)(2 * r.s.posted));
+		renew_queue_pair(&r.s);
+	}
+	atomic_store(&r.end, true);
+	pthread_join(thread, NULL);
+	close_shared(&r.s);
+}
+
+static void destroyed(void)
+{
+	mixed(true, false);
+}
+
+static void reset(void)
+{
+	mixed(false, false);
+}
+
+static void destroyed_extended(void)
+{
+	mixed(true, true);
+}
+
+static void reset_extended(void)
+{
+	mixed(false, true);
+}
+
+/*
+ * Two threads that post, each on a queue pair of its own, and two that wait for events of the one completion queue,
+ * arm it and poll it. A poster waits until its message is seen: a lost event stops everything.
+ */
+enum { POSTERS = 2, WAITERS = 2, MESSAGES = 1500, STANDSTILL_MS = 30000 };
+
+static struct {
+	struct pair pairs[POSTERS];
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	atomic_uint seen[POSTERS];
+	atomic_ulong armed, events, total;
+	int wake[2];
+} t;
+
+static void *poster(void *which)
+{
+	int n = (intptr_t)which;
+	struct side *a = &t.pairs[n].a;
+
+	for (unsigned int i = 0; i < MESSAGES; i++) {
+		/* One at a time, and bursts. */
+		unsigned int ahead = i / 100 % 2 ? 8 : 1;
+		struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, i, NULL, 0);
+
+		for (double end = now() + 2 * STANDSTILL_MS / 1000; i - atomic_load(&t.seen[n]) >= ahead; usleep(50))
+			CHECK(now() < end, "%u of %u messages of queue pair %d are complete", atomic_load(&t.seen[n]), i, n);
+		post(a, &w);
+	}
+	return NULL;
+}
+
+static int poll_shared(void)
+{
+	struct ibv_wc wc;
+	int n;
+
+	while ((n = ibv_poll_cq(t.cq, 1, &wc)) > 0) {
+		int which = wc.qp_num == t.pairs[1].a.qp->qp_num;
+
+		CHECK(wc.status == IBV_WC_SUCCESS, "WRITE: %s", ibv_wc_status_str(wc.status));
+		/* Two threads may poll: each number once, but not in order. */
+		atomic_fetch_add(&t.seen[which], 1);
+		atomic_fetch_add(&t.total, 1);
+	}
+	CHECK(!n, "ibv_poll_cq: %d", n);
+	return 0;
+}
+
+static void *waiter(void *unused)
+{
+	struct pollfd fds[] = { { .fd = t.channel->fd, .events = POLLIN }, { .fd = t.wake[0], .events = POLLIN } };
+	struct ibv_cq *cq;
+	void *context;
+	char c;
+
+	for (;;) {
+		atomic_fetch_add(&t.armed, 1);
+		CHECK(!ibv_req_notify_cq(t.cq, 0), "ibv_req_notify_cq");
+		poll_shared();
+		if (atomic_load(&t.total) == POSTERS * MESSAGES)
+			break;
+		int n = poll(fds, 2, STANDSTILL_MS);
+		if (!n) {
+			unsigned long before = atomic_load(&t.total);
+
+			poll_shared();
+			CHECK(before == atomic_load(&t.total), "completions stood in the queue without an event");
+		}
+		if (fds[1].revents)
+			break;
+		/* The other thread may have taken it: the channel does not block. */
+		if (n > 0 && !ibv_get_cq_event(t.channel, &cq, &context)) {
+			CHECK(cq == t.cq, "the event is about another queue");
+			atomic_fetch_add(&t.events, 1);
+			ibv_ack_cq_events(cq, 1);
+		}
+	}
+	/* The other one may wait for an event that is not needed any more. */
+	CHECK(write(t.wake[1], "x", 1) == 1 || read(t.wake[0], &c, 0), "pipe");
+	return unused;
+}
+
+static void threads(void)
+{
+	pthread_t thread[POSTERS + WAITERS];
+	struct ibv_cq *cq;
+	void *context;
+
+	pair_open(&t.pairs[0], NULL, 4096);
+	pair_open_beside(&t.pairs[1], &t.pairs[0], 4096);
+	t.channel = new_channel(t.pairs[0].a.ctx);
+	t.cq = new_cq(t.pairs[0].a.ctx, ENTRIES, t.channel, NULL);
+	MUST(pipe(t.wake));
+	use_cq(&t.pairs[0], t.cq);
+	use_cq(&t.pairs[1], t.cq);
+	for (intptr_t i = 0; i < POSTERS + WAITERS; i++)
+		CHECK(!pthread_create(&thread[i], NULL, i < POSTERS ? poster : waiter, (void *)i), "pthread_create");
+	for (int i = 0; i < POSTERS + WAITERS; i++)
+		pthread_join(thread[i], NULL);
+	/* The last arming may have its event still: it is one of those that were asked for. */
+	while (!ibv_get_cq_event(t.channel, &cq, &context)) {
+		atomic_fetch_add(&t.events, 1);
+		ibv_ack_cq_events(cq, 1);
+	}
+	CHECK(atomic_load(&t.total) == POSTERS * MESSAGES, "%lu completions", atomic_load(&t.total));
+	CHECK(t.events && t.events <= t.armed, "%lu events, but the queue was armed %lu times", t.events, t.armed);
+	printf("%lu events, armed %lu times\n", t.events, t.armed);
+	t.pairs[1].a.cq = NULL;
+	pair_close(&t.pairs[1]);
+	struct pair *p = &t.pairs[0];
+	p->a.cq = NULL;
+	CHECK(!ibv_destroy_qp(p->a.qp) && !ibv_destroy_cq(t.cq) && !ibv_destroy_comp_channel(t.channel), "destroying");
+	p->a.qp = NULL;
+	pair_close(p);
+}
+
+static const char RXE[] = "leaves completions of a queue pair that is gone in the queue";
+
+const struct test_case sharing_cases[] = {
+	{ "shared-cq-destroy", destroyed, "completions of a destroyed queue pair are not seen, the others in order", .rxe = RXE },
+	{ "shared-cq-reset", reset, "completions of a queue pair in RESET are not seen, the others in order", .rxe = RXE },
+	{ "shared-cq-destroy-ex", destroyed_extended, "the same of a destroyed one by ibv_start_poll", LOCAL_PATH, .rxe = RXE },
+	{ "shared-cq-reset-ex", reset_extended, "the same of one in RESET by ibv_start_poll", LOCAL_PATH, .rxe = RXE },
+	{ "shared-cq-full", full, "in a full queue, what a gone queue pair had is room again", LOCAL_PATH, .rxe = RXE },
+	{ "shared-cq-race", destroyed_while_polled, "a queue pair is destroyed while another thread polls", LOCAL_PATH },
+	{ "shared-cq-threads", threads, "two threads post, two wait for events, arm and poll: no event is lost" },
+	{ NULL },
+};
