@@ -35,7 +35,7 @@ TREE = f"{INSIDE}/linux"
 UNASKED = {"CONFIG_PROC_SYSCTL=y": "7.2"}
 MAKE = "make LLVM=1 ARCH=x86_64"
 
-# Stands for the PATIENCE of 2 the stock kernel gets; this one is slower by about this half.
+# Stands for the PATIENCE that the stock kernel gets, for this one is ten times slower.
 SLOW = 20
 LIMIT = 4 * 3600
 # Megabytes: enough for what runs here, and what is not there need not be searched for leaks.
