@@ -4,6 +4,7 @@
 import os
 import socket
 import struct
+from contextlib import nullcontext
 
 REQUEST, ACK, EXCL, DUMP, CREATE = 0x1, 0x4, 0x200, 0x300, 0x400
 NLMSG_ERROR = 2
@@ -25,10 +26,13 @@ def attribute(kind, value):
     return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
 
 
-def request(family, kind, flags, body):
-    """Sends one message in the network namespace of this thread and waits for its acknowledgement."""
+def request(family, kind, flags, body, around=nullcontext()):
+    """Sends one message in the network namespace of this thread and waits for its acknowledgement. The kernel does what
+    it asks for while it is sent: that, and nothing else, happens in the context `around`."""
+    message = struct.pack("=IHHII", 16 + len(body), kind, REQUEST | ACK | flags, 1, 0) + body
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family) as s:
-        s.send(struct.pack("=IHHII", 16 + len(body), kind, REQUEST | ACK | flags, 1, 0) + body)
+        with around:
+            s.send(message)
         answer = s.recv(65536)
     kind, = struct.unpack_from("=H", answer, 4)
     error, = struct.unpack_from("=i", answer, 16)
@@ -104,15 +108,15 @@ def delete_netdev(netns):
     netns.run(lambda: request(ROUTE, RTM_DELLINK, 0, ifinfo(INDEX)))
 
 
-def rdma_link_add(netns, name, kind, netdev):
+def rdma_link_add(netns, name, kind, netdev, around=nullcontext()):
     """`rdma link add`."""
     body = attribute(2, name) + attribute(65, kind) + attribute(51, netdev)
-    netns.run(lambda: request(RDMA, NLDEV_NEWLINK, 0, body))
+    netns.run(lambda: request(RDMA, NLDEV_NEWLINK, 0, body, around))
 
 
-def rdma_link_delete(index):
+def rdma_link_delete(index, around=nullcontext()):
     """`rdma link delete` of the device with this number, from any namespace."""
-    request(RDMA, NLDEV_DELLINK, 0, attribute(1, index))
+    request(RDMA, NLDEV_DELLINK, 0, attribute(1, index), around)
 
 
 def rdma_devices():

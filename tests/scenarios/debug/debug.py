@@ -7,12 +7,12 @@ import json
 import os
 import re
 import time
-from contextlib import contextmanager
+from contextlib import nullcontext
 
 from tests.guest import flavour, netlink
 from tests.guest.cases import cases
 from tests.guest.fabric import loop, read, wait_until
-from tests.guest.scenario import Failed, add, command, last_line, require, scenario
+from tests.guest.scenario import Failed, add, command, last_line, require, say, scenario
 from tests.judges import kernel
 from tests.scenarios.messages.pingpong import once
 
@@ -81,27 +81,29 @@ def prepare_faults():
                 f.write(value)
 
 
-@contextmanager
-def failing(nth):
-    """The nth chance to fail of what this thread asks the kernel fails. Yields a function that says, afterwards, whether
-    it had that many."""
-    happened = []
-    control = os.open("/proc/thread-self/fail-nth", os.O_RDWR | os.O_CLOEXEC)
-    try:
-        os.pwrite(control, str(nth).encode(), 0)
+class Failing:
+    """The nth chance to fail of what this thread asks the kernel meanwhile fails. Afterwards `came` says whether it had
+    that many."""
+
+    def __init__(self, nth):
+        self.nth = nth
+        self.came = False
+
+    def __enter__(self):
+        self.control = os.open("/proc/thread-self/fail-nth", os.O_RDWR | os.O_CLOEXEC)
+        os.pwrite(self.control, str(self.nth).encode(), 0)
+
+    def __exit__(self, *_):
+        # What is copied here counts, too: if that was the chance then there were fewer before.
         try:
-            yield lambda: happened[0]
+            self.came = os.pread(self.control, 16, 0).strip() == b"0"
+            os.pwrite(self.control, b"0", 0)
+        except OSError as e:
+            if e.errno != errno.EFAULT:
+                raise
+            self.came = False
         finally:
-            # What is copied here counts, too: if that was the chance then there were fewer before.
-            try:
-                happened.append(os.pread(control, 16, 0).strip() == b"0")
-                os.pwrite(control, b"0", 0)
-            except OSError as e:
-                if e.errno != errno.EFAULT:
-                    raise
-                happened.append(False)
-    finally:
-        os.close(control)
+            os.close(self.control)
 
 
 @scenario("debug.scarce.verbs", 200)
@@ -115,69 +117,61 @@ def scarce_verbs(report):
         once((end, end), 4, 1024, iters=3)
 
 
+def scarcely(report, what, act, happened, undo):
+    """Does `act` with its first chance failing, then the second, until it has fewer; then it is done. Returns how often
+    it was refused. An answer may be lost though it was done: what is there decides."""
+    nth, refused, came = 0, 0, True
+    while came:
+        nth += 1
+        failing = Failing(nth)
+        try:
+            act(failing)
+        except OSError as e:
+            say(f"{what}, chance {nth}: {e}")
+        came = failing.came
+        if not happened():
+            require(came, f"{what} was refused though nothing failed")
+            refused += 1
+        elif came:
+            undo()
+    report.note(f"{what}: {nth - 1} chances, {refused} times refused")
+    return refused
+
+
 @scenario("debug.scarce.links", 300)
 def scarce_links(report):
     """A link is added and deleted with each of the allocations on the way refused: it is there whole or not at all."""
     prepare_faults()
     report.allow("vmalloc was refused memory")
     command(["modprobe", flavour.current().module])
-    refused = {"add": 0, "delete": 0}
     netns = netlink.NetNs()
+
+    def there():
+        return "fn0" in netlink.rdma_devices()
+
+    def gone():
+        return not there()
+
+    def add_link(around=nullcontext()):
+        netlink.rdma_link_add(netns, "fn0", "ferroce", "n0", around)
+
+    def delete_link(around=nullcontext()):
+        netlink.rdma_link_delete(netlink.rdma_devices()["fn0"], around)
+
+    def take_back():
+        delete_link()
+        wait_until("the device goes", gone)
+
     try:
         netns.run(lambda: command(["ip", "link", "add", "n0", "type", "dummy"]))
         netns.run(lambda: command(["ip", "link", "set", "n0", "up"]))
-
-        def attempt(act, nth):
-            """Whether the chance came; and whether it was done nevertheless."""
-            done = True
-            with failing(nth) as came:
-                try:
-                    act()
-                except OSError:
-                    done = False
-            return came(), done
-
-        def add_link(nth):
-            return attempt(lambda: netlink.rdma_link_add(netns, "fn0", "ferroce", "n0"), nth)
-
-        def delete_link(nth):
-            index = netlink.rdma_devices()["fn0"]
-            return attempt(lambda: netlink.rdma_link_delete(index), nth)
-
-        def really(is_there):
-            """The deletion of a device goes on for a moment."""
-            wait_until(f"the device is {'there' if is_there else 'gone'}",
-                       lambda: ("fn0" in netlink.rdma_devices()) == is_there)
-
-        nth, came = 1, True
-        while came:
-            came, _ = add_link(nth)
-            # An answer may be lost though it was done: what is there decides.
-            there = "fn0" in netlink.rdma_devices()
-            refused["add"] += came and not there
-            require(came or there, "a link was refused though nothing failed")
-            if there and came:
-                netlink.rdma_link_delete(netlink.rdma_devices()["fn0"])
-                really(False)
-            # The first hundred one by one, and then every third: it takes seconds each here.
-            nth += 1 if nth < 100 else 3
-        report.note(f"adding: {nth} chances, {refused['add']} times refused")
-        nth, came = 1, True
-        while came:
-            came, _ = delete_link(nth)
-            refused["delete"] += came and "fn0" in netlink.rdma_devices()
-            if "fn0" not in netlink.rdma_devices():
-                really(False)
-                if came:
-                    netlink.rdma_link_add(netns, "fn0", "ferroce", "n0")
-                    really(True)
-            nth += 1 if nth < 100 else 3
-        report.note(f"deleting: {nth} chances, {refused['delete']} times refused")
+        refused = scarcely(report, "adding a link", add_link, there, take_back)
+        require(refused > 20, f"only {refused} of the additions were refused")
+        scarcely(report, "deleting a link", delete_link, gone, add_link)
     finally:
         netns.run(lambda: command(["ip", "link", "del", "n0"], ok=None))
         netns.delete()
-    require(refused["add"] > 20, f"only {refused['add']} of the additions were refused")
-    wait_until("the device goes", lambda: "fn0" not in netlink.rdma_devices(), 20)
+    wait_until("the device goes", gone, 20)
 
 
 @scenario("debug.lockdep", 60)
