@@ -299,13 +299,20 @@ fn responder(attributes: &Attributes) -> Result<ResponderConfig> {
     })
 }
 
+/// An answer is late when the Local ACK Timeout has passed this many times. One to four are allowed
+/// (IBTA 9.7.6.1.3). What is lost is found by NAKs and by the tail-loss probe, within one; what is
+/// late comes from a CPU that is busy, or that a hypervisor has given to somebody else, and would
+/// be in time with a little more patience.
+const INTERVALS_OF_TIMEOUT: u64 = 4;
+
 fn requester(attributes: &Attributes) -> Result<RequesterConfig> {
     Ok(RequesterConfig {
         mtu: Mtu::from_bytes(attributes.mtu).ok_or(EINVAL)?,
         sq_psn: Psn::new(attributes.sq_psn),
         retry_cnt: attributes.retry_cnt,
         rnr_retry: attributes.rnr_retry,
-        ack_timeout_ns: ack_timeout_ns(attributes.timeout),
+        ack_timeout_ns: ack_timeout_ns(attributes.timeout)
+            .map(|interval| interval.saturating_mul(INTERVALS_OF_TIMEOUT)),
         max_rd_atomic: attributes.max_rd_atomic,
     })
 }

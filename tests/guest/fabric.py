@@ -103,6 +103,17 @@ def counters(dev):
     return found
 
 
+@contextmanager
+def counters_if_it_fails():
+    """The log of a scenario that fails says what the devices have counted until then."""
+    try:
+        yield
+    except BaseException:
+        for dev in devices():
+            say(f"{dev} counted {({name: value for name, value in counters(dev).items() if value})}")
+        raise
+
+
 def wait_active(dev):
     """Waits until the port may carry packets."""
     wait_until(f"{dev} becomes ACTIVE", lambda: "ACTIVE" in port_state(dev))
@@ -171,7 +182,8 @@ def loop(local_path=None, mtu=WIRE_MTU):
             wait_active(dev)
             if local_path is not None:
                 set_local_path(dev, local_path)
-            yield End(dev, None, netdev, "10.77.0.1", "fd77::1", "127.0.0.1")
+            with counters_if_it_fails():
+                yield End(dev, None, netdev, "10.77.0.1", "fd77::1", "127.0.0.1")
         finally:
             if dev in devices():
                 link_del(dev)
@@ -217,7 +229,8 @@ def pair(mtu=WIRE_MTU, drivers=None, bridged=False):
             link_add(end.dev, end.netdev, netns=end.netns, driver=driver)
         for end in (one, two):
             wait_active(end.dev)
-        yield one, two
+        with counters_if_it_fails():
+            yield one, two
     finally:
         for end in (one, two):
             # It may be going by itself, when its netdev has gone.

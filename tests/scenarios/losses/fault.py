@@ -191,7 +191,7 @@ def blackout(report):
 
 
 # One retry takes 2 s at most here, all of them 17 s: a flap ends long before, however slow the machine is.
-PATIENT = ("-t", 19, "-s", "1,M+1,65536")
+PATIENT = ("-t", 17, "-s", "1,M+1,65536")
 
 
 @scenario("fault.link-flap", 60)

@@ -198,7 +198,7 @@ def removed_address(report):
         # The way to the peer remains: this one keeps the route of the prefix.
         batch([f"addr add fd77::22/64 dev {end.netdev} nodad"], netns=end.netns)
         # Only this end asks, so there is always something that it wants to send.
-        with Conversation(ends, "-1", "-s", "1,M+1,65536", "-t", 19, "-e", 1, family=6) as talk:
+        with Conversation(ends, "-1", "-s", "1,M+1,65536", "-t", 17, "-e", 1, family=6) as talk:
             require(watched(at), "no packet was seen to leave")
             before = lost()
             batch([f"addr del {end.ip6}/64 dev {end.netdev}"], netns=end.netns)
