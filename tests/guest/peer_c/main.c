@@ -88,7 +88,7 @@ int main(int argc, char **argv)
 	int c;
 
 	on_failure = failed;
-	/* The longest legitimate pause, all retries of one packet, is 1 s. */
+	/* The longest legitimate pause, all retries of one packet, is 17 s (-t 17). */
 	patience = 40;
 	signal(SIGTERM, on_signal);
 	signal(SIGUSR1, on_signal);

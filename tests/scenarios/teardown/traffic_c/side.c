@@ -108,7 +108,7 @@ static void set_up(void)
 
 static void connect_to_peer(void)
 {
-	/* Retries that go on for about half a second: there is always a timer running. */
+	/* Retries that go on for about two seconds: there is always a timer running. */
 	struct connection c = usual;
 	char mine = 'x', theirs;
 
