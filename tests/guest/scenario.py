@@ -80,11 +80,11 @@ class Report:
         self.cells = []
         self.skips = []
         self.notes = []
-        self.allows = ""
+        self.allows = []
 
-    def allow(self, what):
-        """What the kernel says that is no complaint here, for the scenario has caused it: a name in `kernel.REPORTS`."""
-        self.allows = what
+    def allow(self, *names):
+        """What the kernel says that is no complaint here, for the scenario has caused it: names in `kernel.REPORTS`."""
+        self.allows += names
 
     def cell(self, **values):
         """One row of figures, for the demo's table and for the log; the host sees it at once."""

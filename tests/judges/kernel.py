@@ -85,10 +85,11 @@ class Log:
             lines.append(record.split(";", 1)[-1].split("\n", 1)[0])
 
 
-# Reports of several lines, from the first to the last, that a scenario may allow.
+# Reports that a scenario may allow, by their first and their last line.
 REPORTS = {
     "out of memory in a cgroup": (r"invoked oom-killer", r"Memory cgroup out of memory: Killed process"),
     "vmalloc was refused memory": (r"vmalloc error: size", r"\d+ pages reserved"),
+    "kmemleak was refused memory": (r"kmemleak: Cannot allocate a scan area", r"scanning the full object"),
 }
 
 

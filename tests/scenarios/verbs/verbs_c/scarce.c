@@ -165,26 +165,33 @@ static unsigned int all;
 /*
  * Does a step with its first chance failing, then the second, and so on. `undo` takes back one that succeeded
  * nevertheless; NULL if doing it again does no harm. It is left done.
+ *
+ * The kernel may destroy an object and fail to copy the answer (EFAULT): the program learns that from the next try,
+ * which finds none (ENOENT).
  */
 static void scarcely(const char *name, int (*step)(void), int (*undo)(void))
 {
 	unsigned int failed = 0, survived = 0;
+	int rc = 0;
 
 	for (unsigned int n = 1;; n++) {
+		bool unanswered = rc == EFAULT;
 		char text[16];
-		int rc;
 
 		CHECK(n < MOST, "%s: %u chances to fail, and no end", name, n);
 		CHECK(pwrite(control, text, snprintf(text, sizeof(text), "%u", n), 0) > 0, "fail-nth: %s",
 		      strerror(errno));
 		errno = 0;
 		rc = step();
-		if (!had_chance()) {
+		if (unanswered && rc == ENOENT) {
+			had_chance();
+			CHECK(undo && !undo(), "%s: taking back what was done without an answer", name);
+			n--;
+		} else if (!had_chance()) {
 			/* It has fewer chances. */
 			CHECK(!rc, "%s, of which nothing failed: %s", name, strerror(rc));
 			break;
-		}
-		if (rc) {
+		} else if (rc) {
 			failed++;
 		} else {
 			survived++;
