@@ -48,6 +48,12 @@ static int create_cq(void)
 	return result(p.a.cq = ibv_create_cq(p.a.ctx, 4 * DEPTH, NULL, p.a.channel, 0));
 }
 
+/* Without a channel, for libibverbs counts a CQ whose destruction was not answered as a user of its channel. */
+static int create_cq_alone(void)
+{
+	return result(p.a.cq = ibv_create_cq(p.a.ctx, 4 * DEPTH, NULL, NULL, 0));
+}
+
 static int create_spare(void)
 {
 	struct ibv_qp_init_attr attr = {
@@ -240,7 +246,8 @@ static void scarce(void)
 	scarcely("create_cq", create_cq, destroy_cq);
 	scarcely("create_qp", create_spare, destroy_spare);
 	scarcely("destroy_qp", destroy_spare, create_spare);
-	scarcely("destroy_cq", destroy_cq, create_cq);
+	CHECK(!destroy_cq() && !create_cq_alone(), "a CQ without a channel");
+	scarcely("destroy_cq", destroy_cq, create_cq_alone);
 	CHECK(!destroy_channel() && !dealloc_pd() && !close_context(), "closing");
 	ibv_free_device_list(list);
 
