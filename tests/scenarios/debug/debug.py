@@ -117,24 +117,32 @@ def scarce_verbs(report):
         once((end, end), 4, 1024, iters=3)
 
 
+# Of the chances beyond so many, which are ib_core's thousand files of a port, only every 17th, and the last ones.
+EACH, STRIDE = 256, 17
+
+
 def scarcely(report, what, act, happened, undo):
     """Does `act` with its first chance failing, then the second, until it has fewer; then it is done. Returns how often
     it was refused. An answer may be lost though it was done: what is there decides."""
-    nth, refused, came = 0, 0, True
-    while came:
-        nth += 1
+    nth, stride, tried, refused = 0, 1, 0, 0
+    while stride:
+        nth, tried = nth + stride, tried + 1
         failing = Failing(nth)
         try:
             act(failing)
         except OSError as e:
             say(f"{what}, chance {nth}: {e}")
-        came = failing.came
         if not happened():
-            require(came, f"{what} was refused though nothing failed")
+            require(failing.came, f"{what} was refused though nothing failed")
             refused += 1
-        elif came:
+        elif failing.came or stride > 1:
             undo()
-    report.note(f"{what}: {nth - 1} chances, {refused} times refused")
+        if failing.came:
+            stride = STRIDE if stride > 1 or nth == EACH else 1
+        else:
+            # Beyond the end: the chances that were left out before it, one by one; then it is done.
+            nth, stride = nth - stride, int(stride > 1)
+    report.note(f"{what}: {nth} chances, {refused} of {tried} times refused")
     return refused
 
 
