@@ -117,8 +117,8 @@ def scarce_verbs(report):
         once((end, end), 4, 1024, iters=3)
 
 
-# Of the chances beyond so many, which are ib_core's thousand files of a port, only every 17th, and the last ones.
-EACH, STRIDE = 256, 17
+# Of the chances beyond so many, which are ib_core's thousand files of a port, only every 97th, and the last ones.
+EACH, STRIDE = 256, 97
 
 
 def scarcely(report, what, act, happened, undo):
