@@ -15,6 +15,7 @@ use crate::sys::table::{
     NamedTable,
     Reserved, //
 };
+use crate::uabi::udata::NULL_LKEY;
 use crate::wire::ident::Permutation24;
 use kernel::prelude::*;
 use kernel::sync::atomic::{
@@ -35,6 +36,8 @@ const FIRST_SOURCE_PORT: u16 = 0xc000;
 pub struct Port {
     #[pin]
     regions: NamedTable<Region>,
+    /// What a process names by [`NULL_LKEY`].
+    null: Region,
     /// The secret of the keys.
     keys: Permutation24,
     counters: Counters,
@@ -53,6 +56,7 @@ impl Port {
         Arc::pin_init(
             try_pin_init!(Self {
                 regions <- NamedTable::new(),
+                null: Region::null(),
                 keys: Permutation24::new(random::words()),
                 counters: Counters::default(),
                 resident: underlay.resident().clone(),
@@ -105,9 +109,16 @@ impl Port {
 
     /// Takes a key for a region; it leads nowhere before it is published. May sleep.
     pub fn reserve_key(&self) -> Result<(Reserved<'_, Region>, u32)> {
-        let reserved = self.regions.reserve(MAX_MR)?;
-        let key = (self.keys.number(reserved.index()) << 8) | u32::from(random::byte());
-        Ok((reserved, key))
+        let mut reserved = self.regions.reserve(MAX_MR)?;
+        let mut name = self.keys.number(reserved.index());
+        if name == Region::name_in(NULL_LKEY) {
+            // Kept while another one is drawn.
+            let unusable = reserved;
+            reserved = self.regions.reserve(MAX_MR)?;
+            drop(unusable);
+            name = self.keys.number(reserved.index());
+        }
+        Ok((reserved, (name << 8) | u32::from(random::byte())))
     }
 
     /// Makes a key lead to its region.
@@ -115,11 +126,28 @@ impl Port {
         self.regions.publish(key, region);
     }
 
+    /// Makes the key of a region lead to another one, which has the same. Its making cannot fail.
+    /// The old one can be found no more, but has not ended; the caller keeps others from changing
+    /// it meanwhile. May sleep.
+    pub fn replace_region(
+        &self,
+        old: &Region,
+        make: impl FnOnce() -> Arc<Region>,
+    ) -> Result<Arc<Region>> {
+        let name = old.name();
+        self.regions.replace(name, self.keys.index(name), make)
+    }
+
     /// Unpublishes a region, and waits for those who access it. May sleep.
     pub fn remove_region(&self, region: &Region) {
         let name = region.name();
         self.regions.remove(name, self.keys.index(name));
-        region.revoke();
+        drop(region.revoke());
+    }
+
+    /// The region of [`NULL_LKEY`].
+    pub fn null(&self) -> &Region {
+        &self.null
     }
 
     /// The region of `key`. Whether that is the whole key, and who may use it, the region says.

@@ -95,6 +95,12 @@ void ferroce_xa_publish(struct xarray *xa, unsigned long index, void *entry)
 	xa_store(xa, index, entry, GFP_KERNEL);
 }
 
+/* As ferroce_xa_publish(), in place of an entry, which is returned. */
+void *ferroce_xa_replace(struct xarray *xa, unsigned long index, void *entry)
+{
+	return xa_store(xa, index, entry, GFP_KERNEL);
+}
+
 int ferroce_xa_store(struct xarray *xa, unsigned long index, void *entry)
 {
 	return xa_err(xa_store(xa, index, entry, GFP_KERNEL));
@@ -279,6 +285,17 @@ void ferroce_umem_put(struct ib_umem *umem)
 
 	ib_umem_release(umem);
 	put_device(&device->dev);
+}
+
+/* Whether its pages may be written to, and whether the calling process pinned it. */
+bool ferroce_umem_is_writable(const struct ib_umem *umem)
+{
+	return umem->writable;
+}
+
+bool ferroce_umem_is_of_caller(const struct ib_umem *umem)
+{
+	return umem->owning_mm == current->mm;
 }
 
 /* The contiguous runs of a umem, one by one; 0 at the end. */

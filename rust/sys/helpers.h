@@ -31,6 +31,7 @@ void ferroce_wake(u32 *word);
 void ferroce_xa_init(struct xarray *xa);
 int ferroce_xa_reserve(struct xarray *xa, u32 *index, u32 max, u32 *next);
 void ferroce_xa_publish(struct xarray *xa, unsigned long index, void *entry);
+void *ferroce_xa_replace(struct xarray *xa, unsigned long index, void *entry);
 int ferroce_xa_store(struct xarray *xa, unsigned long index, void *entry);
 void *ferroce_xa_erase(struct xarray *xa, unsigned long index);
 
@@ -70,6 +71,8 @@ void ferroce_memmove(void *to, const void *from, size_t n);
 struct ib_umem *ferroce_umem_get(struct ib_device *device, unsigned long start,
 				 size_t len, int access);
 void ferroce_umem_put(struct ib_umem *umem);
+bool ferroce_umem_is_writable(const struct ib_umem *umem);
+bool ferroce_umem_is_of_caller(const struct ib_umem *umem);
 size_t ferroce_umem_next(struct ib_umem *umem, struct scatterlist **cursor,
 			 void **address);
 

@@ -100,6 +100,18 @@ impl UserMemory {
         Ok(memory)
     }
 
+    /// Whether it was pinned to be written to.
+    pub fn is_writable(&self) -> bool {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::ferroce_umem_is_writable(self.umem.as_ptr()) }
+    }
+
+    /// Whether the process that calls is the one whose memory it is.
+    pub fn is_of_caller(&self) -> bool {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::ferroce_umem_is_of_caller(self.umem.as_ptr()) }
+    }
+
     /// Calls `piece` with the address and length of each contiguous piece of a range, in order.
     fn pieces(
         &self,

@@ -131,24 +131,46 @@ impl<T: Send + Sync> Table<T> {
         }
     }
 
-    /// Unpublishes a number: nobody finds its object any more. The table lets go of the object
-    /// later, when no reader can still hold it, in a context that may sleep.
-    pub fn remove(&self, index: u32) {
+    /// Lets go of what was an entry, when no reader can still hold it, in a context that may sleep.
+    ///
+    /// # Safety
+    ///
+    /// `object` must be an entry that the caller has erased or replaced.
+    unsafe fn release(node: KBox<Node>, object: *mut c_void) {
         /// # Safety
         ///
         /// `object` must be an entry of a table of `T`, and nobody else's.
-        unsafe fn release<T>(object: *mut c_void) {
+        unsafe fn free<T>(object: *mut c_void) {
             // SAFETY: By the requirement.
             drop(unsafe { Arc::from_raw(object.cast::<T>().cast_const()) });
         }
+        // SAFETY: By the type invariant and the requirement the entry is the caller's, and `T` may
+        // be dropped on any thread.
+        unsafe { node.call(object, free::<T>) };
+    }
+
+    /// Makes a published number lead to `object` instead of what it leads to, which the table lets
+    /// go of as by [`Self::remove`]. The caller keeps others from removing it meanwhile.
+    fn replace(&self, index: u32, node: KBox<Node>, object: Arc<T>) {
+        let entry = Arc::into_raw(object).cast_mut().cast::<c_void>();
+        // SAFETY: `xa` is initialised. There is an entry, so that storing needs no memory.
+        let old = unsafe { bindings::ferroce_xa_replace(self.xa.get(), index as usize, entry) };
+        if !old.is_null() {
+            // SAFETY: Just replaced.
+            unsafe { Self::release(node, old) };
+        }
+    }
+
+    /// Unpublishes a number: nobody finds its object any more. The table lets go of the object
+    /// later, when no reader can still hold it, in a context that may sleep.
+    pub fn remove(&self, index: u32) {
         let node = self.take_node(index);
         // SAFETY: `xa` is initialised.
         let object = unsafe { bindings::ferroce_xa_erase(self.xa.get(), index as usize) };
         // Both are there, or the number was not published.
         if let (Some(node), false) = (node, object.is_null()) {
-            // SAFETY: By the type invariant the entry is ours, and `T` may be dropped on any
-            // thread.
-            unsafe { node.call(object, release::<T>) };
+            // SAFETY: Just erased.
+            unsafe { Self::release(node, object) };
         }
     }
 }
@@ -260,6 +282,25 @@ impl<T: Named + Send + Sync> NamedTable<T> {
             // INVARIANT: Just published. The caller removes it later, if ever.
             place.store(noted, Ordering::Release);
         }
+    }
+
+    /// Makes the name and number of a published object lead to another one, which has the same
+    /// name. Its making cannot fail any more: what may fail has been done when `make` is called.
+    /// The caller keeps others from removing or replacing the object meanwhile.
+    pub fn replace(&self, name: u32, number: u32, make: impl FnOnce() -> Arc<T>) -> Result<Arc<T>> {
+        let node = Node::new()?;
+        let object = make();
+        let noted = Arc::as_ptr(&object).cast_mut();
+        let rcu = rcu::read_lock();
+        let old = self.noted(name, &rcu);
+        // The old one may be noted until here. It is not let go of before `rcu` is.
+        self.table.replace(number, node, object.clone());
+        if let (Some(place), Some(old)) = (self.place(name), old) {
+            // INVARIANT: Just published. Unless another one was noted meanwhile.
+            let _ = place.compare_exchange(old, noted, Ordering::Release, Ordering::Relaxed);
+        }
+        drop(rcu);
+        Ok(object)
     }
 
     /// The object that is noted in the place of this name, and has it.

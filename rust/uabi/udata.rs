@@ -48,6 +48,10 @@ pub struct AllocUcontextResp {
     pub clock: u32,
 }
 
+/// The value of [`AllocUcontextResp::null_lkey`]. One who imports a context gets no response, so
+/// it does not change.
+pub const NULL_LKEY: u32 = 0xffff_ff00;
+
 /// CLOCK_MONOTONIC_RAW, the value of [`AllocUcontextResp::clock`].
 pub const CLOCK: u32 = 4;
 

@@ -16,6 +16,7 @@ use crate::uabi::udata::{
     AllocUcontextReq,
     AllocUcontextResp,
     CLOCK,
+    NULL_LKEY,
     SIGNATURE, //
 };
 use kernel::prelude::*;
@@ -38,6 +39,7 @@ impl Context for UserContext {
         let _request: AllocUcontextReq = udata.request()?;
         udata.respond(&AllocUcontextResp {
             signature: SIGNATURE,
+            null_lkey: NULL_LKEY,
             clock: CLOCK,
             ..AllocUcontextResp::default()
         })?;

@@ -8,24 +8,42 @@ use super::device::{
 };
 use super::pd::Domain;
 use super::quota::Kind;
-use crate::datapath::memory::region::Region;
+use crate::datapath::memory::region::{
+    DomainId,
+    Region, //
+};
 use crate::datapath::port::Port;
 use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::access::Access;
 use crate::sys::ib::mr::{
+    Change,
     MemoryRegion,
     UserRange, //
 };
 use crate::sys::ib::reference::PdRef;
 use crate::sys::memory::UserMemory;
+use kernel::new_mutex;
 use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::sync::{
+    Arc,
+    Mutex,
+    UniqueArc, //
+};
 
 /// A registered region. Dropping it deregisters the region and unpins its memory.
 pub struct UserMr {
     port: Arc<Port>,
-    region: Arc<Region>,
+    /// As it is now. The lock orders registrations and is held while they wait.
+    current: Pin<KBox<Mutex<Current>>>,
+    key: u32,
     _permit: ObjectPermit,
+}
+
+/// What can be registered again.
+struct Current {
+    region: Arc<Region>,
+    domain: DomainId,
+    range: UserRange,
 }
 
 /// The rights that can be granted; what else is asked for and is not optional is refused. There are
@@ -36,7 +54,31 @@ const SUPPORTED: u32 = Access::LOCAL_WRITE
     | Access::REMOTE_WRITE
     | Access::REMOTE_ATOMIC
     | Access::MW_BIND
+    | Access::ZERO_BASED
     | Access::OPTIONAL;
+
+/// What a range that a process names is: with the addresses that work requests use.
+fn checked(mut range: UserRange) -> Result<UserRange> {
+    if range.access.0 & !SUPPORTED != 0 {
+        return Err(EOPNOTSUPP());
+    }
+    if range.access.has(Access::ZERO_BASED) {
+        // `ibv_reg_mr` names the address all the same, `ibv_reg_mr_iova` may name any.
+        if range.iova != range.start && range.iova != 0 {
+            return Err(EINVAL);
+        }
+        range.iova = 0;
+    }
+    // The last byte of a region may be the last one of the address space, not beyond.
+    if range.len == 0 || range.iova.checked_add(range.len.wrapping_sub(1)).is_none() {
+        return Err(EINVAL);
+    }
+    Ok(range)
+}
+
+fn pin(pd: PdRef<'_>, range: &UserRange) -> Result<UserMemory> {
+    UserMemory::pin(pd, range.start, range.len, range.access.as_raw())
+}
 
 impl MemoryRegion for UserMr {
     type Device = Device;
@@ -48,36 +90,83 @@ impl MemoryRegion for UserMr {
         core_pd: PdRef<'_>,
         range: UserRange,
     ) -> Result<Self> {
-        if range.access.0 & !SUPPORTED != 0 {
-            return Err(EOPNOTSUPP());
-        }
-        // The last byte of a region may be the last one of the address space, not beyond.
-        if range.len == 0 || range.iova.checked_add(range.len.wrapping_sub(1)).is_none() {
-            return Err(EINVAL);
-        }
+        let range = checked(range)?;
         let permit = device.permit(Kind::Mr)?;
-        let memory = UserMemory::pin(core_pd, range.start, range.len, range.access.as_raw())?;
+        let memory = pin(core_pd, &range)?;
         let port = device.port();
         let (reserved, key) = port.reserve_key()?;
-        let region = Arc::new(
-            Region::new(key, pd.id(), range.access, range.iova, memory),
-            GFP_KERNEL_ACCOUNT,
-        )?;
-        port.publish_region(reserved, region.clone());
+        let region = Region::new(key, pd.id(), range.access, range.iova, memory);
+        let region = Arc::new(region, GFP_KERNEL_ACCOUNT)?;
+        let current = Current {
+            region: region.clone(),
+            domain: pd.id(),
+            range,
+        };
+        let current = KBox::pin_init(new_mutex!(current), GFP_KERNEL_ACCOUNT)?;
+        port.publish_region(reserved, region);
         Ok(Self {
             port: port.clone(),
-            region,
+            current,
+            key,
             _permit: permit,
         })
     }
 
+    /// The old region ends before the new one can be found where both are the same memory, and
+    /// after it where they are not. Either way no copy by the old rights, or to the old memory,
+    /// goes on when this returns, and nothing can fail once the old one is touched.
+    fn register_again(&self, core_pd: PdRef<'_>, change: Change<'_, Domain>) -> Result {
+        let mut current = self.current.lock();
+        let old = current.region.clone();
+        let mut range = current.range;
+        range.access = change.access.unwrap_or(range.access);
+        if let Some((start, len, iova)) = change.translation {
+            (range.start, range.len, range.iova) = (start, len, iova);
+        } else if (range.access.0 ^ current.range.access.0) & Access::ZERO_BASED != 0 {
+            // Addresses become offsets, or offsets addresses.
+            range.iova = range.start;
+        }
+        let range = checked(range)?;
+        let domain = change.pd.map_or(current.domain, Domain::id);
+        let is_writable = old.ask(UserMemory::is_writable).ok_or(EINVAL)?;
+        let memory = if change.translation.is_some() {
+            Some(pin(core_pd, &range)?)
+        } else if range.access.needs_writable() && !is_writable {
+            // It was pinned to be read only. Another process has other memory at that address.
+            if !old.ask(UserMemory::is_of_caller).ok_or(EINVAL)? {
+                return Err(EINVAL);
+            }
+            Some(pin(core_pd, &range)?)
+        } else {
+            None
+        };
+        let place = UniqueArc::<Region>::new_uninit(GFP_KERNEL_ACCOUNT)?;
+        let region = self.port.replace_region(&old, || {
+            match memory.or_else(|| old.revoke()) {
+                Some(memory) => {
+                    let (key, iova) = (old.key(), range.iova);
+                    Arc::from(place.write(Region::new(key, domain, range.access, iova, memory)))
+                }
+                // Nobody revokes it but who holds the lock.
+                None => old.clone(),
+            }
+        })?;
+        drop(old.revoke());
+        *current = Current {
+            region,
+            domain,
+            range,
+        };
+        Ok(())
+    }
+
     fn key(&self) -> u32 {
-        self.region.key()
+        self.key
     }
 }
 
 impl Drop for UserMr {
     fn drop(&mut self) {
-        self.port.remove_region(&self.region);
+        self.port.remove_region(&self.current.lock().region);
     }
 }

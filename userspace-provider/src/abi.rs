@@ -45,18 +45,24 @@ macro_rules! operations {
 
 // Operation, C member, index in ABI 34, index in ABI 65.
 operations! {
+    AllocNullMr alloc_null_mr 3 5;
+    AllocParentDomain alloc_parent_domain 4 6;
     AllocPd alloc_pd 5 7;
+    AllocTd alloc_td 6 8;
     CreateAh create_ah 13 15;
     CreateCq create_cq 15 18;
     CreateCqEx create_cq_ex 16 19;
     CreateQp create_qp 19 22;
     CreateQpEx create_qp_ex 20 23;
     DeallocPd dealloc_pd 26 30;
+    DeallocTd dealloc_td 27 31;
     DeregMr dereg_mr 28 32;
     DestroyAh destroy_ah 29 33;
     DestroyCq destroy_cq 31 36;
     DestroyQp destroy_qp 34 39;
     FreeContext free_context 39 46;
+    ImportMr import_mr 43 50;
+    ImportPd import_pd 44 51;
     ModifyQp modify_qp 47 56;
     PollCq poll_cq 53 62;
     PostRecv post_recv 54 63;
@@ -66,6 +72,9 @@ operations! {
     QueryQp query_qp 61 73;
     RegMr reg_mr 68 82;
     ReqNotifyCq req_notify_cq 69 84;
+    ReregMr rereg_mr 70 85;
+    UnimportMr unimport_mr 74 91;
+    UnimportPd unimport_pd 75 92;
 }
 
 impl Abi {

@@ -19,13 +19,25 @@ const NAP: Duration = Duration::from_micros(50);
 
 /// A mutual exclusion lock.
 #[derive(Debug, Default)]
-pub struct Lock(AtomicBool);
+pub struct Lock {
+    taken: AtomicBool,
+    /// The application promises that there is nobody to exclude: a thread domain.
+    single: bool,
+}
 
 impl Lock {
+    /// A lock of what is used by one thread at a time, if it is `single`.
+    pub fn new(single: bool) -> Self {
+        Self {
+            single,
+            ..Self::default()
+        }
+    }
+
     /// Takes the lock.
     #[inline]
     pub fn acquire(&self) {
-        if self.try_acquire() {
+        if self.single || self.try_acquire() {
             return;
         }
         self.wait();
@@ -34,7 +46,7 @@ impl Lock {
     /// Gives the lock back.
     #[inline]
     pub fn release(&self) {
-        self.0.store(false, Ordering::Release);
+        self.taken.store(false, Ordering::Release);
     }
 
     /// Runs `f` with the lock held.
@@ -48,7 +60,7 @@ impl Lock {
 
     #[inline]
     fn try_acquire(&self) -> bool {
-        self.0
+        self.taken
             .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
     }
@@ -57,7 +69,7 @@ impl Lock {
     fn wait(&self) {
         let mut turn = 0u32;
         loop {
-            if !self.0.load(Ordering::Relaxed) && self.try_acquire() {
+            if !self.taken.load(Ordering::Relaxed) && self.try_acquire() {
                 return;
             }
             match turn {
@@ -94,6 +106,17 @@ mod tests {
             }
         });
         assert_eq!(count.into_inner(), 20_000);
+    }
+
+    #[test]
+    fn one_thread_alone_never_waits() {
+        let lock = Lock::new(true);
+        lock.acquire();
+        lock.with(|| ());
+        lock.acquire();
+        let shared = Lock::new(false);
+        shared.acquire();
+        assert!(!shared.try_acquire());
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 //! Memory regions, and who may use them how.
 
-use crate::sys::cursor::Cursor;
+use crate::sys::cursor::{
+    Cursor,
+    NoRoom, //
+};
 use crate::sys::ib::qp::Access;
 use crate::sys::memory::{
     Fault,
@@ -13,6 +16,7 @@ use crate::sys::revocable::{
     Revocable, //
 };
 use crate::sys::table::Named;
+use crate::uabi::udata::NULL_LKEY;
 // Those of the kernel crate are calls of C functions, and a key is read for every copy.
 use core::sync::atomic::{
     AtomicU32,
@@ -36,6 +40,8 @@ impl DomainId {
 pub enum Kind {
     /// Pinned pages of a process.
     User(UserMemory),
+    /// Nothing: it reads as zeros and swallows what is written.
+    Null,
 }
 
 /// A registered memory region.
@@ -73,6 +79,28 @@ impl Region {
             len: memory.size(),
             kind: Revocable::new(Kind::User(memory)),
         }
+    }
+
+    /// The region of [`NULL_LKEY`], which is in no table: a key that leads nowhere may be its.
+    pub fn null() -> Self {
+        Self {
+            key: AtomicU32::new(NULL_LKEY),
+            domain: DomainId::next(),
+            access: Access::default(),
+            iova: 0,
+            len: 0,
+            kind: Revocable::new(Kind::Null),
+        }
+    }
+
+    /// Any range of [`Self::null`].
+    #[cold]
+    pub fn anywhere(&self, key: u32) -> Option<Range<'_>> {
+        if key != self.key() {
+            return None;
+        }
+        let kind = self.kind.access()?;
+        Some(Range { kind, offset: 0 })
     }
 
     /// The key as it is now.
@@ -128,9 +156,20 @@ impl Region {
     }
 
     /// Ends every access: when this returns no copy is running and none will begin. The memory is
-    /// given back. May sleep.
-    pub fn revoke(&self) {
-        drop(self.kind.revoke());
+    /// the first caller's. May sleep.
+    pub fn revoke(&self) -> Option<UserMemory> {
+        match self.kind.revoke() {
+            Some(Kind::User(memory)) => Some(memory),
+            Some(Kind::Null) | None => None,
+        }
+    }
+
+    /// What its memory says, unless it was revoked.
+    pub fn ask<R>(&self, what: impl FnOnce(&UserMemory) -> R) -> Option<R> {
+        match &*self.kind.access()? {
+            Kind::User(memory) => Some(what(memory)),
+            Kind::Null => None,
+        }
     }
 }
 
@@ -143,26 +182,50 @@ impl Named for Region {
 
 impl Range<'_> {
     /// Copies `bytes` to the byte `at` of the range.
+    #[inline]
     pub fn write(&self, at: u32, bytes: &[u8]) -> Result<(), Fault> {
-        let Kind::User(memory) = &*self.kind;
-        memory.write(self.offset.wrapping_add(u64::from(at)), bytes)
+        match &*self.kind {
+            Kind::User(memory) => memory.write(self.offset.wrapping_add(u64::from(at)), bytes),
+            Kind::Null => Ok(()),
+        }
     }
 
     /// Appends `len` bytes from the byte `at` of the range on to `out`.
+    #[inline]
     pub fn append(&self, at: u32, len: u32, out: &mut Cursor<'_>) -> Result<(), Fault> {
-        let Kind::User(memory) = &*self.kind;
-        memory.append(self.offset.wrapping_add(u64::from(at)), len as usize, out)
+        let len = len as usize;
+        match &*self.kind {
+            Kind::User(memory) => memory.append(self.offset.wrapping_add(u64::from(at)), len, out),
+            Kind::Null => out.zeros(len).map(|_| ()).map_err(|NoRoom| Fault),
+        }
     }
 
     /// Copies `len` bytes from the byte `at` of the range to the byte `to_at` of `to`.
     pub fn copy_to(&self, at: u32, to: &Range<'_>, to_at: u32, len: u32) -> Result<(), Fault> {
-        let Kind::User(from) = &*self.kind;
-        let Kind::User(into) = &*to.kind;
-        from.copy_to(
-            self.offset.wrapping_add(u64::from(at)),
-            into,
-            to.offset.wrapping_add(u64::from(to_at)),
-            len as usize,
-        )
+        match (&*self.kind, &*to.kind) {
+            (Kind::User(from), Kind::User(into)) => from.copy_to(
+                self.offset.wrapping_add(u64::from(at)),
+                into,
+                to.offset.wrapping_add(u64::from(to_at)),
+                len as usize,
+            ),
+            (Kind::Null, Kind::User(_)) => to.clear(to_at, len),
+            (_, Kind::Null) => Ok(()),
+        }
+    }
+
+    /// Writes zeros to `len` bytes from the byte `at` on.
+    #[cold]
+    fn clear(&self, mut at: u32, len: u32) -> Result<(), Fault> {
+        const ZEROS: [u8; 1024] = [0; 1024];
+        let mut left = len as usize;
+        while left != 0 {
+            let part = ZEROS.get(..left).unwrap_or(&ZEROS);
+            self.write(at, part)?;
+            // At most 1024.
+            at = at.wrapping_add(part.len() as u32);
+            left = left.wrapping_sub(part.len());
+        }
+        Ok(())
     }
 }

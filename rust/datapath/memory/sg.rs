@@ -45,6 +45,7 @@ impl<'a> Regions<'a> {
     }
 
     /// The range `va..va + len` of the region of `key`.
+    #[inline]
     pub fn check(
         &self,
         key: u32,
@@ -52,8 +53,29 @@ impl<'a> Regions<'a> {
         va: u64,
         len: u32,
     ) -> Result<Range<'a>, AccessError> {
-        self.region(key)?
-            .check(key, self.domain, rights, va, len)
+        let region = self.region(key)?;
+        match region.check(key, self.domain, rights, va, len) {
+            Some(range) => Ok(range),
+            None => self.check_again(region, key, rights, va, len),
+        }
+    }
+
+    /// As [`Self::check`], when `region` did not serve: it may have been registered again since it
+    /// was found, and the key leads to what it is now.
+    #[cold]
+    fn check_again(
+        &self,
+        region: &Region,
+        key: u32,
+        rights: u32,
+        va: u64,
+        len: u32,
+    ) -> Result<Range<'a>, AccessError> {
+        let now = self.region(key)?;
+        if core::ptr::eq(region, now) {
+            return Err(AccessError);
+        }
+        now.check(key, self.domain, rights, va, len)
             .ok_or(AccessError)
     }
 
@@ -62,6 +84,24 @@ impl<'a> Regions<'a> {
         match self.region(key)?.permits(key, self.domain, rights, va, len) {
             Some(_) => Ok(()),
             None => Err(AccessError),
+        }
+    }
+
+    /// As [`Self::check`], for memory that the process itself names: it may be the null region.
+    #[inline]
+    fn check_local(
+        &self,
+        key: u32,
+        rights: u32,
+        va: u64,
+        len: u32,
+    ) -> Result<Range<'a>, AccessError> {
+        match self.port.region(key, self.rcu) {
+            Some(region) => match region.check(key, self.domain, rights, va, len) {
+                Some(range) => Ok(range),
+                None => self.check_again(region, key, rights, va, len),
+            },
+            None => self.port.null().anywhere(key).ok_or(AccessError),
         }
     }
 
@@ -100,7 +140,9 @@ impl<'a> SgList<'a> {
             return Err(AccessError);
         }
         let va = sge.addr.checked_add(u64::from(offset)).ok_or(AccessError)?;
-        self.regions.check(sge.lkey, rights, va, len).map(Some)
+        self.regions
+            .check_local(sge.lkey, rights, va, len)
+            .map(Some)
     }
 
     /// Calls `piece` with each part of `offset..offset + len`, in order: the range, and its
@@ -124,7 +166,7 @@ impl<'a> SgList<'a> {
             }
             let n = core::cmp::min(sge.length.wrapping_sub(skip), left);
             let va = sge.addr.checked_add(u64::from(skip)).ok_or(AccessError)?;
-            piece(self.regions.check(sge.lkey, rights, va, n)?, n)?;
+            piece(self.regions.check_local(sge.lkey, rights, va, n)?, n)?;
             skip = 0;
             left = left.wrapping_sub(n);
         }

@@ -19,12 +19,20 @@ impl Access {
     pub const REMOTE_ATOMIC: u32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC;
     /// Flags that ask for nothing that must be honoured (relaxed ordering, for one).
     pub const OPTIONAL: u32 = bindings::ib_access_flags_IB_ACCESS_OPTIONAL;
+    /// Addresses are offsets from the beginning.
+    pub const ZERO_BASED: u32 = bindings::ib_access_flags_IB_ZERO_BASED;
     /// A window may be bound to the region.
     pub const MW_BIND: u32 = bindings::ib_access_flags_IB_ACCESS_MW_BIND;
 
     /// Whether all these bits are set.
     pub fn has(self, bits: u32) -> bool {
         self.0 & bits == bits
+    }
+
+    /// Whether the pages below must be writable (`ib_access_writable`).
+    pub fn needs_writable(self) -> bool {
+        let writes = Self::LOCAL_WRITE | Self::REMOTE_WRITE | Self::REMOTE_ATOMIC | Self::MW_BIND;
+        self.0 & writes != 0
     }
 
     /// As ib_core wants it.

@@ -109,6 +109,14 @@ operations! {
         Ok(Unseen)
     }
 
+    /// A process imports the context: what it may learn of it, ib_core has said already.
+    query_ucontext(
+        _context: Ignored<*mut bindings::ib_ucontext>,
+        _attributes: Ignored<*mut bindings::uverbs_attr_bundle>,
+    ) -> Result {
+        Ok(())
+    }
+
     mmap(context: Live<'a, C>, area: Area<'a>) -> Result {
         area.map(context.reference())
     }

@@ -35,8 +35,22 @@ pub trait MemoryRegion: Send + Sync + 'static {
     where
         Self: Sized;
 
+    /// Changes what the region is, under the same key. On failure it is what it was.
+    fn register_again(&self, core_pd: PdRef<'_>, change: Change<'_, Self::Pd>) -> Result;
+
     /// The key of the region, both local and remote.
     fn key(&self) -> u32;
+}
+
+/// What becomes of a region; `None` stays.
+pub struct Change<'a, Pd> {
+    /// Where the memory is: its address, its length, and the address of its first byte in work
+    /// requests.
+    pub translation: Option<(u64, u64, u64)>,
+    /// The protection domain.
+    pub pd: Option<&'a Pd>,
+    /// What may be done to it.
+    pub access: Option<Access>,
 }
 
 /// Memory of a process, to be registered.
@@ -54,6 +68,7 @@ pub struct UserRange {
 
 type Pd<'a, M> =
     object::Live<'a, bindings::ib_pd, <M as MemoryRegion>::Pd, <M as MemoryRegion>::Device>;
+type Live<'a, M> = object::Live<'a, bindings::ib_mr, M>;
 type Gone<'a, M> = object::Gone<'a, bindings::ib_mr, M>;
 
 impl Reference<'_, bindings::ib_mr> {
@@ -86,6 +101,30 @@ operations! {
         let mr = object::allocate(region)?;
         mr.describe(key, range);
         Ok(mr.as_raw())
+    }
+
+    /// Null says that the region is the same object as before.
+    rereg_user_mr(
+        mr: Live<'a, M>,
+        flags: c_int,
+        start: u64,
+        len: u64,
+        iova: u64,
+        access: c_int,
+        pd: Pd<'a, M>,
+        _udata: NoUdata,
+    ) -> Result<*mut bindings::ib_mr> {
+        let flags = flags as u32;
+        let has = |flag: bindings::ib_mr_rereg_flags| flags & flag != 0;
+        let change = Change {
+            translation: has(bindings::ib_mr_rereg_flags_IB_MR_REREG_TRANS)
+                .then_some((start, len, iova)),
+            pd: has(bindings::ib_mr_rereg_flags_IB_MR_REREG_PD).then_some(pd.private()),
+            access: has(bindings::ib_mr_rereg_flags_IB_MR_REREG_ACCESS)
+                .then_some(Access(access as u32)),
+        };
+        mr.register_again(pd.reference(), change)?;
+        Ok(core::ptr::null_mut())
     }
 
     dereg_mr(mr: Gone<'a, M>, _udata: Ignored<*mut bindings::ib_udata>) -> Result {

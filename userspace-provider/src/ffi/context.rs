@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The verbs that only talk to the kernel: context, queries, protection domains, memory regions
-//! and address handles.
+//! Contexts and what is asked of them, and address handles.
 
 use super::{
-    cq, cq_ex,
+    cq, cq_ex, domain,
     layout::*,
     library::{library, Library},
     memory::{fail, Object},
-    qp,
+    qp, region,
 };
 use crate::abi::{Op, MAX_OPS};
 use core::{
@@ -21,19 +20,25 @@ use std::io::Write;
 /// The operations, for the ABI of the loaded libibverbs.
 fn operations(library: &Library) -> [Opaque; MAX_OPS] {
     // Each cast names a function with the prototype of its operation in `driver.h`.
-    let table: [(Op, Opaque); 21] = [
-        (Op::AllocPd, alloc_pd as Opaque),
+    let table = [
+        (Op::AllocNullMr, region::alloc_null as Opaque),
+        (Op::AllocParentDomain, domain::alloc_parent as Opaque),
+        (Op::AllocPd, domain::alloc as Opaque),
+        (Op::AllocTd, domain::alloc_thread as Opaque),
         (Op::CreateAh, create_ah as Opaque),
         (Op::CreateCq, cq::create as Opaque),
         (Op::CreateCqEx, cq_ex::create as Opaque),
         (Op::CreateQp, qp::create as Opaque),
         (Op::CreateQpEx, qp::create_ex as Opaque),
-        (Op::DeallocPd, dealloc_pd as Opaque),
-        (Op::DeregMr, dereg_mr as Opaque),
+        (Op::DeallocPd, domain::dealloc as Opaque),
+        (Op::DeallocTd, domain::dealloc_thread as Opaque),
+        (Op::DeregMr, region::deregister as Opaque),
         (Op::DestroyAh, destroy_ah as Opaque),
         (Op::DestroyCq, cq::destroy as Opaque),
         (Op::DestroyQp, qp::destroy as Opaque),
         (Op::FreeContext, free_context as Opaque),
+        (Op::ImportMr, region::import as Opaque),
+        (Op::ImportPd, domain::import as Opaque),
         (Op::ModifyQp, qp::modify as Opaque),
         (Op::PollCq, cq::poll as Opaque),
         (Op::PostRecv, qp::post_recv as Opaque),
@@ -41,8 +46,11 @@ fn operations(library: &Library) -> [Opaque; MAX_OPS] {
         (Op::QueryDeviceEx, query_device_ex as Opaque),
         (Op::QueryPort, query_port as Opaque),
         (Op::QueryQp, qp::query as Opaque),
-        (Op::RegMr, reg_mr as Opaque),
+        (Op::RegMr, region::register as Opaque),
         (Op::ReqNotifyCq, cq::req_notify as Opaque),
+        (Op::ReregMr, region::register_again as Opaque),
+        (Op::UnimportMr, region::unimport as Opaque),
+        (Op::UnimportPd, domain::unimport as Opaque),
     ];
     let mut operations = [ptr::null_mut(); MAX_OPS];
     for (op, function) in table {
@@ -56,6 +64,50 @@ pub unsafe extern "C" fn alloc_context(
     device: Opaque,
     cmd_fd: c_int,
     _private_data: *mut c_void,
+) -> *mut VerbsContext {
+    let open = |library: &Library, context| {
+        let mut cmd = GetContext {
+            core: [0; 2],
+            driver: udata::AllocUcontextReq { features: 0 },
+        };
+        let mut resp = GetContextResp {
+            core: [0; 2],
+            driver: udata::AllocUcontextResp::default(),
+        };
+        // SAFETY: The context is new.
+        match unsafe { library.get_context(context, &mut cmd, &mut resp) } {
+            // libibverbs matches by a number alone, which another driver may have, too.
+            0 if resp.driver.signature != udata::SIGNATURE => libc::EPROTO,
+            error => error,
+        }
+    };
+    // SAFETY: Contract of the verb.
+    unsafe { new_context(device, cmd_fd, open) }
+}
+
+/// Shares the context of an open device file. Owns `cmd_fd` as [`alloc_context`] does.
+///
+/// What the module said when it was opened is not said again; a device with our id and another
+/// driver was refused then.
+pub unsafe extern "C" fn import_context(device: Opaque, cmd_fd: c_int) -> *mut VerbsContext {
+    // SAFETY: Contract of the verb.
+    unsafe {
+        new_context(device, cmd_fd, |library, context| {
+            let context = context.byte_add(library.abi.context_offset());
+            (library.ibv_cmd_query_context)(context.cast(), ptr::null_mut())
+        })
+    }
+}
+
+/// Makes a context, which `open` connects with the module, and gives it its operations.
+///
+/// # Safety
+///
+/// `device` and `cmd_fd` are what libibverbs opens a device with.
+unsafe fn new_context(
+    device: Opaque,
+    cmd_fd: c_int,
+    open: impl FnOnce(&Library, *mut VerbsContext) -> c_int,
 ) -> *mut VerbsContext {
     let library = library();
     let len = library.abi.context_offset() + size_of::<IbvContext>();
@@ -76,25 +128,11 @@ pub unsafe extern "C" fn alloc_context(
             .sub(1)
             .read()
     };
-    if sz != len {
-        // SAFETY: The context is not in use, and not used any more.
-        unsafe { release_context(library, context) };
-        return fail(libc::EPROTO);
-    }
-    let mut cmd = GetContext {
-        core: [0; 2],
-        driver: udata::AllocUcontextReq { features: 0 },
+    let error = if sz == len {
+        open(library, context)
+    } else {
+        libc::EPROTO
     };
-    let mut resp = GetContextResp {
-        core: [0; 2],
-        driver: udata::AllocUcontextResp::default(),
-    };
-    // SAFETY: The context is new.
-    let mut error = unsafe { library.get_context(context, &mut cmd, &mut resp) };
-    if error == 0 && resp.driver.signature != udata::SIGNATURE {
-        // libibverbs matches by a number alone, which another driver may have, too.
-        error = libc::EPROTO;
-    }
     if error != 0 {
         // SAFETY: The context is not in use, and not used any more.
         unsafe { release_context(library, context) };
@@ -168,85 +206,6 @@ unsafe extern "C" fn query_port(context: *mut IbvContext, port: u8, attr: Opaque
     let mut cmd: QueryPort = [0; 3];
     // SAFETY: Contract of the verb; the command has the size given.
     unsafe { (library().ibv_cmd_query_port)(context, port, attr, &mut cmd, size_of_val(&cmd)) }
-}
-
-unsafe extern "C" fn alloc_pd(context: *mut IbvContext) -> *mut IbvPd {
-    // SAFETY: All zeros are a valid PD.
-    let pd = match unsafe { Object::<IbvPd>::zeroed() } {
-        Ok(pd) => pd,
-        Err(error) => return fail(error),
-    };
-    let (mut cmd, mut resp): (AllocPd, AllocPdResp) = ([0; 2], [0; 1]);
-    // SAFETY: Contract of the verb; command and response have the sizes given.
-    let error = unsafe {
-        (library().ibv_cmd_alloc_pd)(
-            context,
-            pd.as_ptr(),
-            &mut cmd,
-            size_of_val(&cmd),
-            &mut resp,
-            size_of_val(&resp),
-        )
-    };
-    if error != 0 {
-        return fail(error);
-    }
-    pd.leak()
-}
-
-unsafe extern "C" fn dealloc_pd(pd: *mut IbvPd) -> c_int {
-    // SAFETY: Contract of the verb.
-    let error = unsafe { (library().ibv_cmd_dealloc_pd)(pd) };
-    if error == 0 {
-        // SAFETY: It is from `alloc_pd`, and gone for the application.
-        drop(unsafe { Object::reclaim(pd) });
-    }
-    error
-}
-
-unsafe extern "C" fn reg_mr(
-    pd: *mut IbvPd,
-    addr: Opaque,
-    length: usize,
-    hca_va: u64,
-    access: c_int,
-) -> *mut IbvMr {
-    // SAFETY: All zeros are a valid MR.
-    let mr = match unsafe { Object::<VerbsMr>::zeroed() } {
-        Ok(mr) => mr,
-        Err(error) => return fail(error),
-    };
-    let (mut cmd, mut resp): (RegMr, RegMrResp) = ([0; 6], [0; 3]);
-    // SAFETY: Contract of the verb; command and response have the sizes given.
-    let error = unsafe {
-        (library().ibv_cmd_reg_mr)(
-            pd,
-            addr,
-            length,
-            hca_va,
-            access,
-            mr.as_ptr(),
-            &mut cmd,
-            size_of_val(&cmd),
-            &mut resp,
-            size_of_val(&resp),
-        )
-    };
-    if error != 0 {
-        return fail(error);
-    }
-    // `struct ibv_mr` is the first member.
-    mr.leak().cast()
-}
-
-unsafe extern "C" fn dereg_mr(mr: *mut VerbsMr) -> c_int {
-    // SAFETY: Contract of the verb.
-    let error = unsafe { (library().ibv_cmd_dereg_mr)(mr) };
-    if error == 0 {
-        // SAFETY: It is from `reg_mr`, and gone for the application.
-        drop(unsafe { Object::reclaim(mr) });
-    }
-    error
 }
 
 unsafe extern "C" fn create_ah(pd: *mut IbvPd, attr: Opaque) -> *mut IbvAh {

@@ -21,6 +21,8 @@ use libc::{EINVAL, EIO, ENOENT, EOPNOTSUPP};
 pub const WC_FLAGS: u64 = 0x7f;
 /// IBV_CQ_INIT_ATTR_MASK_FLAGS.
 pub const MASK_FLAGS: u32 = 1 << 0;
+/// IBV_CQ_INIT_ATTR_MASK_PD: a parent domain, which changes nothing here.
+pub const MASK_PD: u32 = 1 << 1;
 /// IBV_CREATE_CQ_ATTR_SINGLE_THREADED: taken as a hint, and the lock kept.
 pub const SINGLE_THREADED: u32 = 1 << 0;
 
@@ -34,7 +36,10 @@ pub unsafe extern "C" fn create(context: *mut IbvContext, attr: *mut CqInitAttrE
     } else {
         0
     };
-    if wc_flags & !WC_FLAGS != 0 || comp_mask & !MASK_FLAGS != 0 || flags & !SINGLE_THREADED != 0 {
+    if wc_flags & !WC_FLAGS != 0
+        || comp_mask & !(MASK_FLAGS | MASK_PD) != 0
+        || flags & !SINGLE_THREADED != 0
+    {
         return fail(EOPNOTSUPP);
     }
     let cq = match Cq::new() {

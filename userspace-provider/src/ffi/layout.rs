@@ -75,6 +75,34 @@ pub struct IbvPd {
     pub handle: u32,
 }
 
+/// `struct ibv_td`.
+#[repr(C)]
+pub struct IbvTd {
+    pub context: *mut IbvContext,
+}
+
+/// `struct ibv_td_init_attr`.
+#[repr(C)]
+pub struct TdInitAttr {
+    pub comp_mask: u32,
+}
+
+/// `struct ibv_parent_domain_init_attr`.
+#[repr(C)]
+pub struct ParentDomainInitAttr {
+    pub pd: *mut IbvPd,
+    pub td: *mut IbvTd,
+    pub comp_mask: u32,
+    pub alloc: Opaque,
+    pub free: Opaque,
+    pub pd_context: Opaque,
+}
+
+/// IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS.
+pub const PARENT_ALLOCATORS: u32 = 1 << 0;
+/// IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT.
+pub const PARENT_CONTEXT: u32 = 1 << 1;
+
 /// `struct ibv_ah`.
 #[repr(C)]
 pub struct IbvAh {
@@ -102,6 +130,9 @@ pub struct VerbsMr {
     pub mr_type: u32,
     pub access: c_int,
 }
+
+/// IBV_MR_TYPE_NULL_MR.
+pub const MR_TYPE_NULL: u32 = 1;
 
 /// `struct ibv_cq`.
 #[repr(C)]
@@ -351,6 +382,10 @@ pub type RegMrResp = [u32; 3];
 pub type AllocPd = [u64; 2];
 /// `struct ibv_reg_mr`.
 pub type RegMr = [u64; 6];
+/// `struct ibv_rereg_mr`.
+pub type ReregMr = [u64; 7];
+/// `struct ib_uverbs_rereg_mr_resp`.
+pub type ReregMrResp = [u32; 2];
 /// `struct ibv_create_qp`.
 pub type CreateQp = [u64; 8];
 /// `struct ibv_modify_qp`.

@@ -56,6 +56,10 @@ fn structures() -> Vec<Check> {
         name, match_min_abi_version, match_max_abi_version, match_table, static_providers,
         match_device, alloc_context, import_context, alloc_device, uninit_device);
     compare!(l, IbvPd, "struct ibv_pd": context, handle);
+    compare!(l, IbvTd, "struct ibv_td": context);
+    compare!(l, TdInitAttr, "struct ibv_td_init_attr": comp_mask);
+    compare!(l, ParentDomainInitAttr, "struct ibv_parent_domain_init_attr":
+        pd, td, comp_mask, alloc, free, pd_context);
     compare!(l, IbvAh, "struct ibv_ah": context, pd, handle);
     compare!(l, IbvMr, "struct ibv_mr": context, pd, addr, length, handle, lkey, rkey);
     compare!(l, VerbsMr, "struct verbs_mr": mr = "ibv_mr", mr_type, access);
@@ -115,6 +119,8 @@ fn commands() -> Vec<Check> {
         AllocPdResp = "struct ib_uverbs_alloc_pd_resp",
         RegMr = "struct ibv_reg_mr",
         RegMrResp = "struct ib_uverbs_reg_mr_resp",
+        ReregMr = "struct ibv_rereg_mr",
+        ReregMrResp = "struct ib_uverbs_rereg_mr_resp",
         CreateQp = "struct ibv_create_qp",
         ModifyQp = "struct ibv_modify_qp",
         QueryQp = "struct ibv_query_qp",
@@ -161,6 +167,15 @@ fn numbers() -> Vec<Check> {
     let list: &[(&str, u64)] = &[
         ("VERBS_MATCH_DRIVER_ID", MATCH_DRIVER_ID.into()),
         ("VERBS_MATCH_SENTINEL", 0),
+        ("IBV_MR_TYPE_NULL_MR", MR_TYPE_NULL.into()),
+        (
+            "IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS",
+            PARENT_ALLOCATORS.into(),
+        ),
+        (
+            "IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT",
+            PARENT_CONTEXT.into(),
+        ),
         ("IBV_QPT_RC", QPT_RC.into()),
         ("IBV_QP_STATE", QP_STATE as u64),
         ("IBV_QPS_RESET", QPS_RESET.into()),
@@ -172,6 +187,7 @@ fn numbers() -> Vec<Check> {
         ),
         ("IBV_WC_STANDARD_FLAGS", cq_ex::WC_FLAGS),
         ("IBV_CQ_INIT_ATTR_MASK_FLAGS", cq_ex::MASK_FLAGS.into()),
+        ("IBV_CQ_INIT_ATTR_MASK_PD", cq_ex::MASK_PD.into()),
         (
             "IBV_CREATE_CQ_ATTR_SINGLE_THREADED",
             cq_ex::SINGLE_THREADED.into(),

@@ -72,6 +72,8 @@ functions! {
     ibv_cmd_query_device_any: fn(
         *mut IbvContext, Opaque, *mut c_char, usize, *mut QueryDeviceExResp, *mut usize,
     ) -> c_int;
+    /// Takes attributes of the driver; we have none.
+    ibv_cmd_query_context: fn(*mut IbvContext, Opaque) -> c_int;
     ibv_cmd_query_port: fn(*mut IbvContext, u8, Opaque, *mut QueryPort, usize) -> c_int;
     ibv_cmd_alloc_pd: fn(
         *mut IbvContext, *mut IbvPd, *mut AllocPd, usize, *mut AllocPdResp, usize,
@@ -81,6 +83,11 @@ functions! {
         *mut IbvPd, Opaque, usize, u64, c_int, *mut VerbsMr, *mut RegMr, usize, *mut RegMrResp,
         usize,
     ) -> c_int;
+    ibv_cmd_rereg_mr: fn(
+        *mut VerbsMr, u32, Opaque, usize, u64, c_int, *mut IbvPd, *mut ReregMr, usize,
+        *mut ReregMrResp, usize,
+    ) -> c_int;
+    ibv_cmd_query_mr: fn(*mut IbvPd, *mut VerbsMr, u32) -> c_int;
     ibv_cmd_dereg_mr: fn(*mut VerbsMr) -> c_int;
     ibv_cmd_create_cq: fn(
         *mut IbvContext, c_int, Opaque, c_int, *mut IbvCq, Opaque, usize, *mut CreateCqResp, usize,

@@ -11,6 +11,7 @@
 mod context;
 mod cq;
 mod cq_ex;
+mod domain;
 pub mod layout;
 #[cfg(test)]
 mod layout_test;
@@ -18,5 +19,6 @@ mod library;
 mod mapping;
 mod memory;
 mod qp;
+mod region;
 mod register;
 mod work_queue;

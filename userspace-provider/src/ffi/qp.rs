@@ -4,6 +4,7 @@
 
 use super::{
     cq::{cmd_fd, Cq},
+    domain::is_single_threaded,
     layout::*,
     library::library,
     memory::{fail, Object},
@@ -43,6 +44,7 @@ impl Queues {
         resp: &udata::CreateQpResp,
         cap: &QpCap,
         sig_all: bool,
+        single: bool,
         cqs: [*mut Cq; 2],
     ) -> Result<Self, c_int> {
         if cap.max_send_sge > wqe::MAX_SGE
@@ -62,8 +64,8 @@ impl Queues {
             max_sge: cap.max_recv_sge,
         };
         Ok(Self {
-            sq: WorkQueue::map(cmd_fd, &resp.sq, cap.max_send_wr, send, send_limits)?,
-            rq: WorkQueue::map(cmd_fd, &resp.rq, cap.max_recv_wr, recv, recv_limits)?,
+            sq: WorkQueue::map(cmd_fd, &resp.sq, cap.max_send_wr, send, send_limits, single)?,
+            rq: WorkQueue::map(cmd_fd, &resp.rq, cap.max_recv_wr, recv, recv_limits, single)?,
             cqs,
         })
     }
@@ -108,7 +110,10 @@ impl Qp {
         // SAFETY: The object is ours alone, and libibverbs has filled in its C part, the open
         // context among it.
         let fd = unsafe { cmd_fd((*address).ibv.qp.context) };
-        match Queues::map(fd, &resp.driver, cap, sig_all, cqs.map(|cq| cq.cast())) {
+        // SAFETY: As above: its domain is the one that the application gave.
+        let single = unsafe { is_single_threaded((*address).ibv.qp.pd) };
+        let cqs = cqs.map(|cq| cq.cast());
+        match Queues::map(fd, &resp.driver, cap, sig_all, single, cqs) {
             Ok(queues) => {
                 // SAFETY: The object is ours alone until it is handed out.
                 unsafe { (&raw mut (*address).queues).write(Some(queues)) };

@@ -3,7 +3,7 @@
 //! How libibverbs learns of the provider: the constructor, and which devices it takes.
 
 use super::{
-    context::alloc_context,
+    context::{alloc_context, import_context},
     layout::*,
     library,
     memory::{fail, Object},
@@ -46,7 +46,7 @@ static DEVICE_OPS: Table<VerbsDeviceOps> = Table(VerbsDeviceOps {
     static_providers: ptr::null_mut(),
     match_device: None,
     alloc_context: Some(alloc_context),
-    import_context: None,
+    import_context: Some(import_context),
     alloc_device: Some(alloc_device),
     uninit_device: Some(uninit_device),
 });

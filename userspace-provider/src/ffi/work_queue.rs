@@ -104,13 +104,15 @@ pub struct WorkQueue<W: WorkRequest> {
 }
 
 impl<W: WorkRequest> WorkQueue<W> {
-    /// Maps a queue of `max_wr` requests; `None` if the module has none because none was asked for.
+    /// Maps a queue of `max_wr` requests, which one thread at a time uses if `single`; `None` if
+    /// the module has none because none was asked for.
     pub fn map(
         cmd_fd: c_int,
         map: &udata::RingMap,
         max_wr: u32,
         stride: u32,
         limits: W::Limits,
+        single: bool,
     ) -> Result<Option<Self>, c_int> {
         if map.length == 0 {
             return if max_wr == 0 { Ok(None) } else { Err(EPROTO) };
@@ -125,7 +127,7 @@ impl<W: WorkRequest> WorkQueue<W> {
             cursor,
             limit,
             limits,
-            lock: Lock::default(),
+            lock: Lock::new(single),
         }))
     }
 

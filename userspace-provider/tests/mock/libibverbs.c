@@ -118,6 +118,13 @@ int ibv_cmd_get_context(struct verbs_context *context, struct ibv_get_context *c
 	return mock.error;
 }
 
+int ibv_cmd_query_context(struct ibv_context *context, struct ibv_command_buffer *driver)
+{
+	assert(context->cmd_fd == mock.cmd_fd && !driver);
+	context->num_comp_vectors = 3;
+	return mock.error;
+}
+
 int ibv_cmd_query_device_any(struct ibv_context *context,
 			     const struct ibv_query_device_ex_input *input,
 			     struct ibv_device_attr_ex *attr, size_t attr_size,
@@ -169,6 +176,23 @@ int ibv_cmd_dereg_mr(struct verbs_mr *vmr)
 {
 	assert(vmr->ibv_mr.lkey == 6);
 	mock.objects -= !mock.error;
+	return mock.error;
+}
+
+int ibv_cmd_rereg_mr(struct verbs_mr *vmr, uint32_t flags, void *addr, size_t length, uint64_t hca_va, int access,
+		     struct ibv_pd *pd, struct ibv_rereg_mr *cmd, size_t cmd_size,
+		     struct ib_uverbs_rereg_mr_resp *resp, size_t resp_size)
+{
+	assert(cmd_size == sizeof(*cmd) && resp_size == sizeof(*resp));
+	assert(vmr->ibv_mr.lkey == 6 && flags == 5 && addr == (void *)0x4000 && length == 0x100);
+	assert(hca_va == 0x4000 && access == 3);
+	return mock.error;
+}
+
+int ibv_cmd_query_mr(struct ibv_pd *pd, struct verbs_mr *vmr, uint32_t handle)
+{
+	vmr->ibv_mr.pd = pd;
+	vmr->ibv_mr.lkey = handle + 1;
 	return mock.error;
 }
 

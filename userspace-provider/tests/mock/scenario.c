@@ -137,7 +137,7 @@ static void registration(void)
 	CHECK(ops->match_table[0].kind == VERBS_MATCH_DRIVER_ID);
 	CHECK(ops->match_table[0].u.driver_id == DRIVER_ID);
 	CHECK(ops->match_table[1].kind == VERBS_MATCH_SENTINEL);
-	CHECK(!ops->match_device && !ops->import_context && !ops->static_providers);
+	CHECK(!ops->match_device && ops->import_context && !ops->static_providers);
 	device = ops->alloc_device(NULL);
 	CHECK(device);
 	memset(device, 0xff, sizeof(*device));
@@ -163,6 +163,70 @@ static void contexts(void)
 	CHECK(vctx && mock.contexts == 1);
 	context = &vctx->context;
 	CHECK(context->device == (void *)0x20);
+	/* Another context on the same file. */
+	mock.error = EIO;
+	errno = 0;
+	CHECK(!mock.device_ops->import_context((void *)0x20, mock.cmd_fd) && errno == EIO);
+	CHECK(mock.contexts == 1);
+	mock.error = 0;
+	vctx = mock.device_ops->import_context((void *)0x20, mock.cmd_fd);
+	CHECK(vctx && mock.contexts == 2 && vctx->context.num_comp_vectors == 3);
+	mock.ops.free_context(&vctx->context);
+	CHECK(mock.contexts == 1);
+}
+
+/* Domains around a domain, which the kernel knows nothing of. */
+static void domains(void)
+{
+	struct ibv_td_init_attr td_attr = { 0 };
+	struct ibv_parent_domain_init_attr attr = { .pd = NULL };
+	struct ibv_pd *parent, *imported;
+	struct ibv_td *td;
+
+	errno = 0;
+	CHECK(!mock.ops.alloc_parent_domain(context, &attr) && errno == EINVAL);
+	td_attr.comp_mask = 1;
+	CHECK(!mock.ops.alloc_td(context, &td_attr) && errno == EOPNOTSUPP);
+	td_attr.comp_mask = 0;
+	td = mock.ops.alloc_td(context, &td_attr);
+	CHECK(td && td->context == context);
+	attr = (struct ibv_parent_domain_init_attr){ .pd = pd, .td = td, .comp_mask = 1 << 2 };
+	CHECK(!mock.ops.alloc_parent_domain(context, &attr) && errno == EOPNOTSUPP);
+	attr.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
+	errno = 0;
+	CHECK(!mock.ops.alloc_parent_domain(context, &attr) && errno == EINVAL);
+	attr.comp_mask = 0;
+	parent = mock.ops.alloc_parent_domain(context, &attr);
+	CHECK(parent && parent != pd && parent->context == context && parent->handle == pd->handle);
+	/* What is referred to stays. */
+	CHECK(mock.ops.dealloc_pd(pd) == EBUSY && mock.ops.dealloc_td(td) == EBUSY && mock.objects == 1);
+	CHECK(!mock.ops.dealloc_pd(parent) && mock.objects == 1);
+	CHECK(!mock.ops.dealloc_td(td));
+
+	imported = mock.ops.import_pd(context, 17);
+	CHECK(imported && imported->context == context && imported->handle == 17);
+	mock.ops.unimport_pd(imported);
+	CHECK(mock.objects == 1);
+}
+
+/* Regions that are registered again, imported, or nothing. */
+static void regions(struct ibv_mr *mr)
+{
+	struct ibv_mr *other;
+
+	CHECK(!mock.ops.rereg_mr((struct verbs_mr *)mr, 5, NULL, (void *)0x4000, 0x100, 3));
+	mock.error = EFAULT;
+	CHECK(mock.ops.rereg_mr((struct verbs_mr *)mr, 5, NULL, (void *)0x4000, 0x100, 3) == EFAULT);
+	errno = 0;
+	CHECK(!mock.ops.import_mr(pd, 8) && errno == EFAULT);
+	/* The kernel is not asked. */
+	other = mock.ops.alloc_null_mr(pd);
+	CHECK(other && other->pd == pd && other->length == SIZE_MAX && other->lkey == 0xffffff00);
+	CHECK(!mock.ops.dereg_mr((struct verbs_mr *)other));
+	mock.error = 0;
+	other = mock.ops.import_mr(pd, 8);
+	CHECK(other && other->lkey == 9 && other->pd == pd);
+	mock.ops.unimport_mr(other);
 }
 
 static void plain_objects(void)
@@ -187,6 +251,7 @@ static void plain_objects(void)
 
 	mr = mock.ops.reg_mr(pd, (void *)0x1000, 0x2000, 0x3000, 1);
 	CHECK(mr && mr->lkey == 6);
+	regions(mr);
 	mock.error = EBUSY;
 	CHECK(mock.ops.dereg_mr((struct verbs_mr *)mr) == EBUSY && mr->lkey == 6);
 	errno = 0;
@@ -198,6 +263,7 @@ static void plain_objects(void)
 	ah = mock.ops.create_ah(pd, &ah_attr);
 	CHECK(ah && ah->handle == 4 && !mock.ops.destroy_ah(ah));
 	CHECK(mock.objects == 1);
+	domains();
 }
 
 /* The module completes something of a QP. */
@@ -309,7 +375,7 @@ static void extended_completion_queue(void)
 	attr.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 	errno = 0;
 	CHECK(!mock.ops.create_cq_ex(context, &attr) && errno == EOPNOTSUPP);
-	attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
+	attr.comp_mask = 1 << 2;
 	CHECK(!mock.ops.create_cq_ex(context, &attr));
 	attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
 	attr.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;

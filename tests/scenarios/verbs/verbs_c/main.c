@@ -21,7 +21,7 @@ static const struct {
 	const struct test_case *cases;
 } groups[] = {
 	{ "verbs", data_cases }, { "verbs", error_cases }, { "users", credential_cases }, { "users", sharing_cases },
-	{ "users", access_cases }, { "users", abi_cases }, { "limits", limit_cases },
+	{ "users", access_cases }, { "users", abi_cases }, { "memory", region_cases }, { "limits", limit_cases },
 	{ "scale", scale_cases }, { "races", race_cases }, { "commands", command_cases }, { "scarce", scarce_cases },
 };
 

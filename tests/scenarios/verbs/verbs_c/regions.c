@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Memory regions that become others, or are shared, nothing, or of offsets; and the domains around a domain. */
+#include "pair.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { LEN = 8192, TRANSLATION = IBV_REREG_MR_CHANGE_TRANSLATION, PD = IBV_REREG_MR_CHANGE_PD,
+       ACCESS = IBV_REREG_MR_CHANGE_ACCESS };
+
+/* a tries to read or write b's memory. After an error both are connected anew. */
+static enum ibv_wc_status attempt(struct pair *p, enum ibv_wr_opcode op, uint64_t addr, uint32_t rkey, uint32_t len)
+{
+	struct ibv_sge list = sge(&p->a, 0, len);
+	struct ibv_send_wr w = wr(op, 1, &list, 1);
+
+	w.wr.rdma.remote_addr = addr;
+	w.wr.rdma.rkey = rkey;
+	post(&p->a, &w);
+	enum ibv_wc_status status = next(&p->a, "an attempt").status;
+
+	if (status)
+		pair_reconnect(p, NULL);
+	return status;
+}
+
+static void can(struct pair *p, enum ibv_wr_opcode op, void *at, struct ibv_mr *mr, uint32_t len, bool allowed,
+		const char *what, int flags)
+{
+	enum ibv_wc_status want = allowed ? IBV_WC_SUCCESS : IBV_WC_REM_ACCESS_ERR;
+	enum ibv_wc_status is = attempt(p, op, (uintptr_t)at, mr->rkey, len);
+
+	CHECK(is == want, "flags %d: %s: \"%s\", not \"%s\"", flags, what, ibv_wc_status_str(is),
+	      ibv_wc_status_str(want));
+}
+
+static void rereg_combinations(void)
+{
+	struct pair p;
+	uint8_t *other = new_memory(LEN);
+
+	pair_open(&p, NULL, LEN);
+	struct ibv_pd *other_pd = new_pd(p.b.ctx);
+
+	for (int flags = 1; flags <= (TRANSLATION | PD | ACCESS); flags++) {
+		struct ibv_mr *mr = p.b.mr;
+		uint32_t rkey = mr->rkey;
+		bool moves = flags & TRANSLATION, in_pd = !(flags & PD), writable = !(flags & ACCESS);
+		int access = flags & ACCESS ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ : 0;
+		uint8_t *at = moves ? other : p.b.buf, *old = moves ? p.b.buf : other;
+		uint32_t len = moves ? LEN / 2 : LEN;
+
+		memset(p.b.buf, 0x11, LEN);
+		memset(other, 0x22, LEN);
+		fill(p.a.buf, LEN, flags);
+		MUST(ibv_rereg_mr(mr, flags, other_pd, other, LEN / 2, access));
+		CHECK(mr->rkey == rkey && mr->lkey == rkey, "flags %d: the keys have changed", flags);
+		CHECK(mr->pd == (flags & PD ? other_pd : p.b.pd), "flags %d: the domain of libibverbs", flags);
+		can(&p, IBV_WR_RDMA_WRITE, at, mr, len, in_pd && writable, "a WRITE", flags);
+		if (in_pd && writable)
+			compare(at, len, flags, "what was written");
+		else
+			CHECK(at[0] == (moves ? 0x22 : 0x11), "flags %d: what was refused was written", flags);
+		can(&p, IBV_WR_RDMA_READ, at, mr, len, in_pd, "a READ", flags);
+		can(&p, IBV_WR_RDMA_READ, at + 1, mr, len, false, "a READ beyond the end", flags);
+		can(&p, IBV_WR_RDMA_READ, old, mr, 1, false, "a READ where it is not", flags);
+		CHECK(old[0] == (moves ? 0x11 : 0x22), "flags %d: memory that is not in it was written", flags);
+		/* And back. */
+		MUST(ibv_rereg_mr(mr, TRANSLATION | PD | ACCESS, p.b.pd, p.b.buf, LEN, ALL_ACCESS));
+		move(IBV_WR_RDMA_WRITE, &p.a, 0, &p.b, 0, LEN - 1, 100 + flags);
+	}
+	/* A domain that was left is not in use. */
+	MUST(ibv_dealloc_pd(other_pd));
+	pair_close(&p);
+	munmap(other, LEN);
+}
+
+static void rereg_errors(void)
+{
+	struct pair p;
+
+	pair_open(&p, NULL, LEN);
+	uint8_t *hole = new_memory(LEN);
+	struct ibv_mr *mr = p.b.mr;
+	struct {
+		int flags;
+		void *addr;
+		size_t len;
+		int access, want;
+		const char *what;
+	} tries[] = {
+		{ 0, NULL, 0, 0, IBV_REREG_MR_ERR_CMD, "no flag" },
+		{ 8, NULL, 0, 0, IBV_REREG_MR_ERR_INPUT, "an unknown flag" },
+		{ TRANSLATION, p.b.buf, 0, 0, IBV_REREG_MR_ERR_INPUT, "no length" },
+		{ TRANSLATION, NULL, LEN, 0, IBV_REREG_MR_ERR_INPUT, "no address" },
+		{ PD, NULL, 0, ALL_ACCESS, IBV_REREG_MR_ERR_INPUT, "rights that are not to change" },
+		{ TRANSLATION, hole, LEN, 0, IBV_REREG_MR_ERR_CMD, "memory that is not there" },
+		{ TRANSLATION, p.b.buf, SIZE_MAX, 0, IBV_REREG_MR_ERR_CMD, "more than there can be" },
+		{ ACCESS, NULL, 0, IBV_ACCESS_REMOTE_WRITE, IBV_REREG_MR_ERR_CMD, "remote writers only" },
+		{ ACCESS, NULL, 0, IBV_ACCESS_LOCAL_WRITE | 1 << 15, IBV_REREG_MR_ERR_CMD, "an unknown right" },
+		{ TRANSLATION | ACCESS, p.b.buf, LEN, IBV_ACCESS_ON_DEMAND, IBV_REREG_MR_ERR_CMD, "paging" },
+	};
+
+	munmap(hole, LEN);
+	for (size_t i = 0; i < COUNT(tries); i++) {
+		int is = ibv_rereg_mr(mr, tries[i].flags, p.b.pd, tries[i].addr, tries[i].len, tries[i].access);
+
+		CHECK(is == tries[i].want, "%s: %d, not %d (%s)", tries[i].what, is, tries[i].want, strerror(errno));
+		/* The region is what it was. */
+		CHECK(mr->addr == p.b.buf && mr->length == LEN && mr->pd == p.b.pd, "%s: it is another", tries[i].what);
+		move(IBV_WR_RDMA_WRITE, &p.a, 0, &p.b, 0, LEN - 1, i);
+	}
+	/* What was pinned to be read can be made writable. */
+	MUST(ibv_rereg_mr(mr, TRANSLATION | ACCESS, NULL, p.b.buf, LEN, IBV_ACCESS_REMOTE_READ));
+	can(&p, IBV_WR_RDMA_WRITE, p.b.buf, mr, 100, false, "a WRITE to what can be read", 0);
+	MUST(ibv_rereg_mr(mr, ACCESS, NULL, NULL, 0, ALL_ACCESS));
+	move(IBV_WR_RDMA_WRITE, &p.a, 0, &p.b, 0, LEN - 1, 77);
+	pair_close(&p);
+}
+
+/* One side writes all the time, while the other moves its region from one memory to another. */
+struct writer {
+	struct pair *p;
+	struct ibv_mr *to;
+	atomic_bool stop;
+	atomic_int written;
+};
+
+static void *keep_writing(void *arg)
+{
+	struct writer *w = arg;
+
+	while (!w->stop) {
+		struct ibv_sge list = sge(&w->p->a, 0, LEN);
+		struct ibv_send_wr request = wr(IBV_WR_RDMA_WRITE, 5, &list, 1);
+
+		/* An offset: the address does not change. */
+		request.wr.rdma.remote_addr = 0;
+		request.wr.rdma.rkey = w->to->rkey;
+		post(&w->p->a, &request);
+		expect(&w->p->a, 5, IBV_WC_SUCCESS, "a WRITE while its target moves");
+		w->written++;
+	}
+	return NULL;
+}
+
+static void rereg_under_way(void)
+{
+	struct pair p;
+	pthread_t thread;
+	uint8_t *memory[2] = { new_memory(LEN), new_memory(LEN) };
+
+	pair_open(&p, NULL, LEN);
+	memset(p.a.buf, 0xaa, LEN);
+	struct writer w = { .p = &p, .to = new_mr(p.b.pd, memory[0], LEN, ALL_ACCESS | IBV_ACCESS_ZERO_BASED) };
+
+	MUST(pthread_create(&thread, NULL, keep_writing, &w));
+	for (int i = 1; i <= 200; i++) {
+		uint8_t *now = memory[i % 2], *before = memory[!(i % 2)];
+
+		MUST(ibv_rereg_mr(w.to, TRANSLATION, NULL, now, LEN, 0));
+		/* From here on nobody writes there. One WRITE may be half done. */
+		memset(before, 0x55, LEN);
+		int written = w.written;
+
+		while (w.written < written + 2)
+			usleep(100);
+		for (int at = 0; at < LEN; at++)
+			CHECK(before[at] == 0x55, "round %d: byte %d was written after the region had moved", i, at);
+		CHECK(now[0] == 0xaa && now[LEN - 1] == 0xaa, "round %d: nothing was written to the new memory", i);
+	}
+	w.stop = true;
+	MUST(pthread_join(thread, NULL));
+	MUST(ibv_dereg_mr(w.to));
+	pair_close(&p);
+	munmap(memory[0], LEN);
+	munmap(memory[1], LEN);
+}
+
+static void null_region(void)
+{
+	struct pair p;
+
+	pair_open(&p, NULL, LEN);
+	struct ibv_mr *nothing = ibv_alloc_null_mr(p.a.pd), *there = ibv_alloc_null_mr(p.b.pd);
+
+	CHECK(nothing && there, "no null region: %s", strerror(errno));
+	struct ibv_sge hole = { .addr = 0x123, .length = 3000, .lkey = nothing->lkey };
+	/* Zeros between what is something, for each way out. */
+	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE };
+
+	for (size_t i = 0; i < COUNT(ops); i++) {
+		struct ibv_sge from[] = { sge(&p.a, 0, 100), hole, sge(&p.a, 3100, 100) }, to = sge(&p.b, 0, 3200);
+		struct ibv_send_wr w = wr(ops[i], i, from, 3);
+
+		fill(p.a.buf, LEN, i);
+		memset(p.b.buf, 0xee, LEN);
+		if (ops[i] == IBV_WR_SEND)
+			post_recv(&p.b, i, &to, 1);
+		else
+			aim(&w, &p.b, 0);
+		post(&p.a, &w);
+		if (ops[i] == IBV_WR_SEND)
+			expect(&p.b, i, IBV_WC_SUCCESS, "a receive");
+		expect(&p.a, i, IBV_WC_SUCCESS, "a request with nothing in it");
+		memset(p.a.buf + 100, 0, 3000);
+		CHECK(!memcmp(p.a.buf, p.b.buf, 3200) && p.b.buf[3200] == 0xee, "nothing is not zeros");
+	}
+	/* What is received, or read, into nothing is gone. */
+	for (int reads = 0; reads < 2; reads++) {
+		struct side *to = reads ? &p.a : &p.b, *from = reads ? &p.b : &p.a;
+		struct ibv_sge into[] = { sge(to, 0, 100), hole, sge(to, 3100, 100) }, source = sge(from, 0, 3200);
+		struct ibv_send_wr w = wr(reads ? IBV_WR_RDMA_READ : IBV_WR_SEND, 9, reads ? into : &source, reads ? 3 : 1);
+
+		into[1].lkey = reads ? nothing->lkey : there->lkey;
+		fill(from->buf, LEN, 20 + reads);
+		memset(to->buf, 0xee, LEN);
+		if (reads)
+			aim(&w, &p.b, 0);
+		else
+			post_recv(&p.b, 9, into, 3);
+		post(&p.a, &w);
+		if (!reads)
+			expect(&p.b, 9, IBV_WC_SUCCESS, "a receive into nothing");
+		expect(&p.a, 9, IBV_WC_SUCCESS, "the request");
+		memset(from->buf + 100, 0xee, 3000);
+		CHECK(!memcmp(to->buf, from->buf, 3200) && to->buf[3200] == 0xee, "nothing was written to");
+	}
+	/* All of it, from nothing to nothing. */
+	struct ibv_send_wr w = wr(IBV_WR_SEND, 10, &hole, 1);
+	struct ibv_sge into = hole;
+
+	into.lkey = there->lkey;
+	post_recv(&p.b, 10, &into, 1);
+	post(&p.a, &w);
+	CHECK(expect(&p.b, 10, IBV_WC_SUCCESS, "a receive of nothing").byte_len == 3000, "its length");
+	expect(&p.a, 10, IBV_WC_SUCCESS, "a SEND of nothing");
+	/* It is for who has it, not for peers. */
+	CHECK(attempt(&p, IBV_WR_RDMA_WRITE, 0, there->lkey, 10) == IBV_WC_REM_ACCESS_ERR, "a peer wrote to nothing");
+	CHECK(attempt(&p, IBV_WR_RDMA_READ, 0, there->lkey, 10) == IBV_WC_REM_ACCESS_ERR, "a peer read nothing");
+	MUST(ibv_dereg_mr(nothing));
+	MUST(ibv_dereg_mr(there));
+	pair_close(&p);
+}
+
+/* b's memory by other addresses: offsets, or any that the owner likes. */
+static void addresses(void)
+{
+	struct pair p;
+
+	pair_open(&p, NULL, LEN);
+	for (int zero_based = 0; zero_based < 2; zero_based++) {
+		uint64_t begin = zero_based ? 0 : 0xdeadbeef000ull + 0x64;
+		struct ibv_mr *mr = zero_based ? ibv_reg_mr(p.b.pd, p.b.buf + 100, 4000, ALL_ACCESS | IBV_ACCESS_ZERO_BASED) :
+			ibv_reg_mr_iova(p.b.pd, p.b.buf + 100, 4000, begin, ALL_ACCESS);
+
+		CHECK(mr, "zero based %d: %s", zero_based, strerror(errno));
+		fill(p.a.buf, LEN, 3);
+		memset(p.b.buf, 0xee, LEN);
+		CHECK(!attempt(&p, IBV_WR_RDMA_WRITE, begin, mr->rkey, 4000), "a WRITE to all of it");
+		compare(p.b.buf + 100, 4000, 3, "what was written");
+		CHECK(p.b.buf[99] == 0xee && p.b.buf[4100] == 0xee, "more was written");
+		CHECK(!attempt(&p, IBV_WR_RDMA_READ, begin + 3999, mr->rkey, 1), "a READ of the last byte");
+		CHECK(attempt(&p, IBV_WR_RDMA_READ, begin + 4000, mr->rkey, 1) == IBV_WC_REM_ACCESS_ERR, "one beyond");
+		CHECK(attempt(&p, IBV_WR_RDMA_READ, begin - 1, mr->rkey, 1) == IBV_WC_REM_ACCESS_ERR, "one before");
+		CHECK(attempt(&p, IBV_WR_RDMA_READ, (uintptr_t)p.b.buf + 100, mr->rkey, 1) == IBV_WC_REM_ACCESS_ERR,
+		      "the address in the process");
+		/* A receive names it in the same way. */
+		struct ibv_sge to = { .addr = begin + 10, .length = 50, .lkey = mr->lkey }, from = sge(&p.a, 0, 50);
+		struct ibv_send_wr w = wr(IBV_WR_SEND, 7, &from, 1);
+
+		fill(p.a.buf, LEN, 3);
+		post_recv(&p.b, 7, &to, 1);
+		post(&p.a, &w);
+		expect(&p.b, 7, IBV_WC_SUCCESS, "a receive");
+		expect(&p.a, 7, IBV_WC_SUCCESS, "a SEND");
+		compare(p.b.buf + 110, 50, 3, "what was received");
+		MUST(ibv_dereg_mr(mr));
+	}
+	pair_close(&p);
+}
+
+/* b is made anew from what another part of the process has opened, allocated and registered. */
+static void import(void)
+{
+	struct pair p;
+	int null = open("/dev/null", O_RDWR);
+
+	CHECK(!ibv_import_device(null), "/dev/null is a device");
+	close(null);
+	pair_open(&p, &(struct options){ .no_connect = true }, LEN);
+	int fd = dup(p.b.ctx->cmd_fd);
+	struct ibv_context *ctx = ibv_import_device(fd);
+
+	CHECK(ctx, "ibv_import_device: %s", strerror(errno));
+	CHECK(ctx->num_comp_vectors == p.b.ctx->num_comp_vectors, "%d completion vectors", ctx->num_comp_vectors);
+	struct ibv_pd *pd = ibv_import_pd(ctx, p.b.pd->handle);
+
+	CHECK(pd, "ibv_import_pd: %s", strerror(errno));
+	CHECK(!ibv_import_mr(pd, 0x7777), "a region that is not there");
+	struct ibv_mr *mr = ibv_import_mr(pd, p.b.mr->handle), *own = p.b.mr;
+
+	CHECK(mr, "ibv_import_mr: %s", strerror(errno));
+	CHECK(mr->lkey == own->lkey && mr->rkey == own->rkey && mr->length == LEN, "it is another region");
+	/* The queue pair of the new b. */
+	struct side old = p.b;
+
+	p.b.ctx = ctx;
+	p.b.pd = pd;
+	p.b.mr = mr;
+	p.b.cq = new_cq(ctx, 4 * DEPTH, NULL, NULL);
+	p.b.qp = make_qp(&p.b);
+	pair_connect(&p);
+	send_checked(&p.a, &p.b, 1);
+	send_checked(&p.b, &p.a, 2);
+	move(IBV_WR_RDMA_WRITE, &p.a, 0, &p.b, 100, 3000, 3);
+	/* The null region of a context that was imported. */
+	struct ibv_mr *nothing = ibv_alloc_null_mr(pd);
+	struct ibv_sge into = { .length = 100, .lkey = nothing->lkey }, from = sge(&p.a, 0, 100);
+	struct ibv_send_wr w = wr(IBV_WR_SEND, 4, &from, 1);
+
+	post_recv(&p.b, 4, &into, 1);
+	post(&p.a, &w);
+	expect(&p.b, 4, IBV_WC_SUCCESS, "a receive into nothing");
+	expect(&p.a, 4, IBV_WC_SUCCESS, "a SEND");
+	MUST(ibv_dereg_mr(nothing));
+	MUST(ibv_destroy_qp(p.b.qp));
+	MUST(ibv_destroy_cq(p.b.cq));
+	ibv_unimport_mr(mr);
+	ibv_unimport_pd(pd);
+	MUST(ibv_close_device(ctx));
+	/* Nothing of it has ended what was shared. */
+	p.b = old;
+	pair_reconnect(&p, NULL);
+	send_checked(&p.a, &p.b, 5);
+	pair_close(&p);
+}
+
+static void *no_memory(struct ibv_pd *pd, void *context, size_t size, size_t alignment, uint64_t type)
+{
+	(void)pd, (void)context, (void)size, (void)alignment, (void)type;
+	return IBV_ALLOCATOR_USE_DEFAULT;
+}
+
+static void no_free(struct ibv_pd *pd, void *context, void *at, uint64_t type)
+{
+	(void)pd, (void)context, (void)at, (void)type;
+}
+
+static void domains(void)
+{
+	struct pair p;
+	struct ibv_td_init_attr td_attr = {};
+
+	pair_open(&p, &(struct options){ .no_connect = true }, LEN);
+	struct ibv_td *td = ibv_alloc_td(p.a.ctx, &td_attr);
+
+	CHECK(td, "ibv_alloc_td: %s", strerror(errno));
+	struct ibv_parent_domain_init_attr attr = { .pd = p.a.pd, .td = td };
+	struct ibv_pd *parent = ibv_alloc_parent_domain(p.a.ctx, &attr), *plain = p.a.pd;
+
+	CHECK(parent, "ibv_alloc_parent_domain: %s", strerror(errno));
+	attr = (struct ibv_parent_domain_init_attr){
+		.pd = p.a.pd, .alloc = no_memory, .free = no_free, .pd_context = &p,
+		.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT,
+	};
+	struct ibv_pd *with_allocators = ibv_alloc_parent_domain(p.a.ctx, &attr), *parents[] = { parent, with_allocators };
+
+	CHECK(with_allocators, "with allocators: %s", strerror(errno));
+	attr.comp_mask = 1 << 2;
+	CHECK(!ibv_alloc_parent_domain(p.a.ctx, &attr) && errno == EOPNOTSUPP, "a bit that nobody knows");
+	for (int i = 0; i < 2; i++) {
+		/* Both are the domain below to the device: its regions serve them, theirs it. */
+		MUST(ibv_destroy_qp(p.a.qp));
+		p.a.pd = parents[i];
+		p.a.qp = make_qp(&p.a);
+		if (i)
+			pair_reconnect(&p, NULL);
+		else
+			pair_connect(&p);
+		send_checked(&p.a, &p.b, 10 * i + 1);
+		MUST(ibv_dereg_mr(p.a.mr));
+		p.a.mr = new_mr(parents[i], p.a.buf, LEN, ALL_ACCESS);
+		for (int round = 2; round < 8; round++)
+			send_checked(&p.a, &p.b, 10 * i + round);
+		move(IBV_WR_RDMA_WRITE, &p.b, 0, &p.a, 100, 3000, 9);
+	}
+	CHECK(ibv_dealloc_pd(plain) == EBUSY && ibv_dealloc_td(td) == EBUSY, "what has a parent domain can go");
+	p.a.pd = plain;
+	MUST(ibv_destroy_qp(p.a.qp));
+	MUST(ibv_dereg_mr(p.a.mr));
+	MUST(ibv_dealloc_pd(parent));
+	MUST(ibv_dealloc_pd(with_allocators));
+	MUST(ibv_dealloc_td(td));
+	p.a.qp = NULL;
+	p.a.mr = NULL;
+	pair_close(&p);
+}
+
+static void set_huge_pages(const char *count)
+{
+	int fd = open("/proc/sys/vm/nr_hugepages", O_WRONLY);
+
+	CHECK(fd >= 0 && write(fd, count, strlen(count)) > 0, "nr_hugepages: %s", strerror(errno));
+	close(fd);
+}
+
+static void huge_pages(void)
+{
+	enum { HUGE = 2 << 20 };
+	struct pair p;
+
+	set_huge_pages("2");
+	uint8_t *huge = mmap(NULL, 2 * HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+
+	if (huge == MAP_FAILED) {
+		set_huge_pages("0");
+		skip("the kernel has no two huge pages");
+	}
+	pair_open(&p, &(struct options){ .mtu = 4096 }, LEN);
+	/* It begins in the first page, ends in the second. */
+	struct ibv_mr *mr = new_mr(p.b.pd, huge + 12345, HUGE, ALL_ACCESS | IBV_ACCESS_RELAXED_ORDERING);
+
+	for (int i = 0; i < 3; i++) {
+		size_t at = 12345 + (i == 0 ? 0 : i == 1 ? HUGE - 12345 - 4000 : HUGE - LEN);
+
+		fill(p.a.buf, LEN, i);
+		huge[at - 1] = huge[at + LEN] = 0xee;
+		CHECK(!attempt(&p, IBV_WR_RDMA_WRITE, (uintptr_t)huge + at, mr->rkey, LEN), "a WRITE to a huge page");
+		compare(huge + at, LEN, i, "what was written");
+		CHECK(huge[at - 1] == 0xee && huge[at + LEN] == 0xee, "more was written");
+		memset(p.a.buf, 0, LEN);
+		CHECK(!attempt(&p, IBV_WR_RDMA_READ, (uintptr_t)huge + at, mr->rkey, LEN), "a READ of a huge page");
+		compare(p.a.buf, LEN, i, "what was read");
+	}
+	MUST(ibv_dereg_mr(mr));
+	pair_close(&p);
+	munmap(huge, 2 * HUGE);
+	set_huge_pages("0");
+}
+
+#define NO_REREG "changes neither memory nor keys, and takes what it does not do"
+
+const struct test_case region_cases[] = {
+	{ "rereg", rereg_combinations, "regions registered again: memory, domain and rights in every combination",
+	  .rxe = NO_REREG },
+	{ "rereg-errors", rereg_errors, "a region that cannot be registered again so stays what it was", LOCAL_PATH,
+	  .rxe = NO_REREG },
+	{ "rereg-under-way", rereg_under_way, "memory that a region has left is not written any more", .rxe = NO_REREG },
+	{ "null-region", null_region, "the region that reads as zeros and swallows what is written",
+	  .rxe = "has no null region" },
+	{ "addresses", addresses, "regions of offsets, and of addresses that their owner chooses",
+	  .rxe = "has no regions of offsets" },
+	{ "import", import, "a device, a domain and a region, imported", .rxe = "cannot import" },
+	{ "domains", domains, "parent domains and thread domains", .rxe = "has no parent domains" },
+	{ "huge-pages", huge_pages, "regions on huge pages" },
+	{ NULL },
+};
