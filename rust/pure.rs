@@ -11,6 +11,7 @@
 pub mod datapath {
     pub mod budget;
     pub mod filler;
+    pub mod moderation;
     pub mod schedule;
     pub mod stream;
     pub mod wqe;

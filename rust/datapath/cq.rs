@@ -4,7 +4,13 @@
 
 use super::filler::{
     Filler,
-    Overrun, //
+    Overrun,
+    Overruns,
+    Transfer, //
+};
+use super::moderation::{
+    Due,
+    Moderation, //
 };
 use super::notify::Notifier;
 use crate::sys::ib::event::CqUpcall;
@@ -13,44 +19,83 @@ use crate::sys::lock::{
     new_spinlock_bh,
     SpinLockBh, //
 };
+use crate::sys::replaceable::{
+    Replaceable,
+    Successor, //
+};
 use crate::sys::ring::Ring;
+use crate::sys::timer::{
+    self,
+    Deadline, //
+};
 use crate::sys::work::OwnedQueue;
 use crate::uabi::cqe::{
     Cqe,
     CQE_STRIDE, //
 };
+use core::mem::offset_of;
 use kernel::prelude::*;
+use kernel::sync::rcu;
 use kernel::sync::Arc;
 use zerocopy::transmute;
+
+/// What is in the `timestamp` of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stamp {
+    /// 0.
+    None,
+    /// When it was pushed.
+    Time,
+}
 
 /// A completion queue.
 #[pin_data]
 pub struct Cq {
-    ring: Arc<Ring>,
+    /// First, so that it is gone before what it uses.
+    #[pin]
+    pub(super) deadline: Deadline<Cq>,
+    /// Replaced with the lock of the filler held.
+    ring: Replaceable<Ring>,
+    stamp: Stamp,
     /// Taken after the locks of QPs.
     #[pin]
     filler: SpinLockBh<Filler>,
     notifier: Arc<Notifier<CqUpcall>>,
 }
 
+/// A ring for `entries` completions, a power of two.
+pub fn ring(context: ContextRef<'_>, entries: u32) -> Result<Arc<Ring>> {
+    Ok(Arc::new(
+        Ring::new(context, entries, CQE_STRIDE)?,
+        GFP_KERNEL_ACCOUNT,
+    )?)
+}
+
 impl Cq {
-    /// A queue of `entries`, a power of two.
-    pub fn new(upcall: CqUpcall, context: ContextRef<'_>, entries: u32) -> Result<Arc<Self>> {
-        let ring = Arc::new(Ring::new(context, entries, CQE_STRIDE)?, GFP_KERNEL_ACCOUNT)?;
+    /// An empty queue in `ring`.
+    pub fn new(
+        upcall: CqUpcall,
+        ring: Arc<Ring>,
+        stamp: Stamp,
+        overruns: Overruns,
+    ) -> Result<Arc<Self>> {
         let notifier = Notifier::new(upcall)?;
         Arc::pin_init(
             pin_init!(Self {
-                ring,
-                filler <- new_spinlock_bh!(Filler::default(), "ferroce_cq"),
+                deadline <- Deadline::new(),
+                ring: Replaceable::new(ring),
+                stamp,
+                filler <- new_spinlock_bh!(Filler::new(overruns), "ferroce_cq"),
                 notifier,
             }),
             GFP_KERNEL_ACCOUNT,
         )
     }
 
-    /// The ring, to be mapped.
-    pub fn ring(&self) -> &Arc<Ring> {
-        &self.ring
+    /// The ring, as it is now.
+    #[inline]
+    pub fn ring<'a>(&'a self, rcu: &'a rcu::Guard) -> &'a Ring {
+        self.ring.get(rcu)
     }
 
     /// Adds a completion, and sees to it that who waits for it is notified by a work item in
@@ -60,14 +105,18 @@ impl Cq {
         &self,
         cqe: &Cqe,
         solicited: bool,
+        rcu: &rcu::Guard,
         notifications: &OwnedQueue,
     ) -> Result<(), Overrun> {
-        let words: [u64; CQE_STRIDE as usize / 8] = transmute!(*cqe);
+        let mut words: [u64; CQE_STRIDE as usize / 8] = transmute!(*cqe);
         let mut filler = self.filler.lock();
-        match filler.push(&*self.ring, &words, solicited) {
-            Ok(false) => Ok(()),
-            Ok(true) => {
-                self.notifier.completion(notifications);
+        if self.stamp == Stamp::Time {
+            // With the lock held, so that entries have the order of their times.
+            words[offset_of!(Cqe, timestamp) / 8] = timer::raw_now();
+        }
+        match filler.push(self.ring.get(rcu), &words, solicited, timer::now) {
+            Ok(due) => {
+                self.obey(due, notifications);
                 Ok(())
             }
             Err(overrun) => {
@@ -76,6 +125,57 @@ impl Cq {
                 }
                 Err(overrun)
             }
+        }
+    }
+
+    #[inline]
+    fn obey(&self, due: Due, notifications: &OwnedQueue) {
+        match due {
+            Due::Nothing => {}
+            Due::Now => self.notifier.completion(notifications),
+            Due::At(time) => self.deadline.arm(time),
+        }
+    }
+
+    /// Moderates events from here on.
+    pub fn moderate(&self, moderation: Option<Moderation>, notifications: &OwnedQueue) {
+        let mut filler = self.filler.lock();
+        if filler.moderate(moderation) {
+            self.notifier.completion(notifications);
+        }
+    }
+
+    /// The time of an event may have come.
+    pub(super) fn expired(&self, notifications: &OwnedQueue) {
+        let mut filler = self.filler.lock();
+        let due = filler.expired(timer::now());
+        self.obey(due, notifications);
+    }
+
+    /// Moves from `old`, which is the ring now, to `new`. The caller sees to it that there is one
+    /// who does this at a time; the process consumes nothing meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if what is in the queue has no room in the new ring.
+    pub fn resize(&self, old: &Ring, new: Successor<Ring>) -> Result {
+        let mut transfer = Transfer::new(old);
+        loop {
+            let end = {
+                let filler = self.filler.lock();
+                if transfer.is_short(&filler) {
+                    transfer
+                        .finish(&filler, old, &*new)
+                        .map_err(|_too_small| EINVAL)?;
+                    self.ring.replace(new);
+                    return Ok(());
+                }
+                filler.producer()
+            };
+            // Without the lock: it may be a lot, and nobody writes over what was pushed.
+            transfer
+                .copy(old, &*new, end)
+                .map_err(|_too_small| EINVAL)?;
         }
     }
 }

@@ -241,7 +241,7 @@ impl Directory {
 
     /// Where notifiers run.
     #[inline]
-    pub(super) fn notifications(&self) -> &OwnedQueue {
+    pub fn notifications(&self) -> &OwnedQueue {
         &self.notifications
     }
 

@@ -2,7 +2,26 @@
 
 //! The producing side of a completion ring.
 
-use crate::uabi::words::Ring;
+use super::moderation::{
+    Due,
+    Moderation, //
+};
+use crate::uabi::cqe::CQE_STRIDE;
+use crate::uabi::ring::ARM_NONE;
+use crate::uabi::words::{
+    Ring,
+    Word, //
+};
+
+/// What a completion means that finds no room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Overruns {
+    /// The queue is of no use any more (IBTA 11.6.3.1).
+    #[default]
+    Fatal,
+    /// It is lost, and nothing else: the process has said that it sees to the room.
+    Ignored,
+}
 
 /// Where the module stands in a completion ring. Who pushes holds the lock of the queue.
 #[derive(Debug, Default)]
@@ -11,6 +30,8 @@ pub struct Filler {
     producer: u32,
     /// An entry was lost: the queue is of no use any more.
     overrun: bool,
+    overruns: Overruns,
+    moderation: Option<Moderation>,
 }
 
 /// There was no room for a completion.
@@ -21,22 +42,306 @@ pub struct Overrun {
 }
 
 impl Filler {
-    /// Adds an entry, and tells whether somebody waits for it.
+    /// For an empty ring.
+    pub fn new(overruns: Overruns) -> Self {
+        Self {
+            overruns,
+            ..Self::default()
+        }
+    }
+
+    /// Adds an entry, and tells what becomes of the event for who waits for it.
     #[inline]
     pub fn push(
         &mut self,
         ring: &impl Ring,
         entry: &[u64],
         solicited: bool,
-    ) -> Result<bool, Overrun> {
+        now: impl FnOnce() -> u64,
+    ) -> Result<Due, Overrun> {
         let used = self.producer.wrapping_sub(ring.load_consumer());
         if self.overrun || used >= ring.entries() {
-            let first = !core::mem::replace(&mut self.overrun, true);
-            return Err(Overrun { first });
+            return self.no_room();
         }
         ring.write_slot(self.producer, entry);
         self.producer = self.producer.wrapping_add(1);
         ring.store_producer(self.producer);
-        Ok(ring.take_arm(solicited))
+        let wanted = ring.take_arm(solicited);
+        Ok(match &mut self.moderation {
+            None if wanted => Due::Now,
+            None => Due::Nothing,
+            Some(moderation) => moderation.completed(wanted, now),
+        })
+    }
+
+    #[cold]
+    fn no_room(&mut self) -> Result<Due, Overrun> {
+        match self.overruns {
+            Overruns::Ignored => Ok(Due::Nothing),
+            Overruns::Fatal => {
+                let first = !core::mem::replace(&mut self.overrun, true);
+                Err(Overrun { first })
+            }
+        }
+    }
+
+    /// Moderates events from here on; what is held back now is due at once, and this tells whether
+    /// there is something.
+    pub fn moderate(&mut self, moderation: Option<Moderation>) -> bool {
+        let before = core::mem::replace(&mut self.moderation, moderation);
+        before.is_some_and(|moderation| moderation.holds())
+    }
+
+    /// A time that a push has named has come.
+    pub fn expired(&mut self, now: u64) -> Due {
+        self.moderation
+            .as_mut()
+            .map_or(Due::Nothing, |moderation| moderation.expired(now))
+    }
+
+    /// Index of the next entry.
+    pub fn producer(&self) -> u32 {
+        self.producer
+    }
+}
+
+/// The new ring has not the room for what the old one holds, or the process's index is one that
+/// cannot be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooSmall;
+
+/// The way of the entries from one ring to another one that takes its place. The process consumes
+/// nothing meanwhile; what is pushed meanwhile comes along.
+#[derive(Debug)]
+pub struct Transfer {
+    /// Where the process stands, now and afterwards.
+    consumer: u32,
+    /// Entries before this index are in the new ring.
+    copied: u32,
+}
+
+/// How many entries may be left for the last step, which others wait for.
+const SHORT: u32 = 128;
+
+impl Transfer {
+    /// Begins where the process stands.
+    pub fn new(from: &impl Ring) -> Self {
+        let consumer = from.load_consumer();
+        Self {
+            consumer,
+            copied: consumer,
+        }
+    }
+
+    /// Whether so little is left that it may be copied with the lock held.
+    pub fn is_short(&self, filler: &Filler) -> bool {
+        filler.producer.wrapping_sub(self.copied) <= SHORT
+    }
+
+    /// Copies the entries before `end`, which were pushed before.
+    pub fn copy(&mut self, from: &impl Ring, to: &impl Ring, end: u32) -> Result<(), TooSmall> {
+        let held = end.wrapping_sub(self.consumer);
+        if held > from.entries() || held > to.entries() {
+            return Err(TooSmall);
+        }
+        while self.copied != end {
+            let mut entry = [0; CQE_STRIDE as usize / 8];
+            from.read_slot(self.copied, 0, &mut entry);
+            to.write_slot(self.copied, &entry);
+            self.copied = self.copied.wrapping_add(1);
+        }
+        Ok(())
+    }
+
+    /// Copies what is left, the indices and the arm. From here on the filler pushes to the new
+    /// ring: its lock is held until everybody else sees that, too.
+    pub fn finish(
+        mut self,
+        filler: &Filler,
+        from: &impl Ring,
+        to: &impl Ring,
+    ) -> Result<(), TooSmall> {
+        self.copy(from, to, filler.producer)?;
+        to.store_consumer(self.consumer);
+        to.store_producer(filler.producer);
+        to.store(Word::Arm, from.swap(Word::Arm, ARM_NONE));
+        Ok(())
+    }
+}
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_filler))]
+mod tests {
+    use super::*;
+    use crate::uabi::ring::ARM_NEXT;
+    use crate::uabi::words::{
+        Module,
+        Words, //
+    };
+    use core::cell::Cell;
+
+    /// A ring of at most 512 entries of one word.
+    struct Fake {
+        words: [Cell<u32>; 4],
+        slots: [Cell<u64>; 512],
+        entries: u32,
+    }
+
+    impl Fake {
+        fn new(entries: u32, index: u32) -> Self {
+            let words = [index, index, 0, 0].map(Cell::new);
+            let slots = [const { Cell::new(0) }; 512];
+            Self {
+                words,
+                slots,
+                entries,
+            }
+        }
+
+        fn slot(&self, index: u32) -> &Cell<u64> {
+            &self.slots[(index & self.entries.wrapping_sub(1)) as usize]
+        }
+    }
+
+    impl Words for Fake {
+        fn load(&self, word: Word) -> u32 {
+            self.words[word as usize].get()
+        }
+        fn load_acquire(&self, word: Word) -> u32 {
+            self.load(word)
+        }
+        fn store(&self, word: Word, value: u32) {
+            self.words[word as usize].set(value);
+        }
+        fn store_release(&self, word: Word, value: u32) {
+            self.store(word, value);
+        }
+        fn full_barrier(&self) {}
+    }
+
+    impl Module for Fake {
+        fn swap(&self, word: Word, value: u32) -> u32 {
+            self.words[word as usize].replace(value)
+        }
+    }
+
+    impl Ring for Fake {
+        fn entries(&self) -> u32 {
+            self.entries
+        }
+        fn read_slot(&self, index: u32, _: usize, out: &mut [u64]) {
+            out[0] = self.slot(index).get();
+        }
+        fn write_slot(&self, index: u32, words: &[u64]) {
+            self.slot(index).set(words[0]);
+        }
+    }
+
+    /// A filler that has come so far, with a ring of `entries`.
+    fn at(index: u32, entries: u32) -> (Filler, Fake) {
+        let filler = Filler {
+            producer: index,
+            ..Filler::default()
+        };
+        (filler, Fake::new(entries, index))
+    }
+
+    fn push(filler: &mut Filler, ring: &Fake, value: u64) -> Result<Due, Overrun> {
+        filler.push(ring, &[value], false, || 0)
+    }
+
+    #[test]
+    fn an_overrun_ends_a_queue_or_loses_one_entry() {
+        let (mut filler, ring) = at(5, 2);
+        assert_eq!(push(&mut filler, &ring, 1), Ok(Due::Nothing));
+        assert_eq!(push(&mut filler, &ring, 2), Ok(Due::Nothing));
+        assert_eq!(push(&mut filler, &ring, 3), Err(Overrun { first: true }));
+        ring.store_consumer(7);
+        assert_eq!(push(&mut filler, &ring, 4), Err(Overrun { first: false }));
+
+        let (mut filler, ring) = (Filler::new(Overruns::Ignored), Fake::new(2, 0));
+        for value in 1..5 {
+            assert_eq!(push(&mut filler, &ring, value), Ok(Due::Nothing));
+        }
+        assert_eq!([ring.slot(0).get(), ring.slot(1).get()], [1, 2]);
+        ring.store_consumer(1);
+        assert_eq!(push(&mut filler, &ring, 5), Ok(Due::Nothing));
+        assert_eq!(ring.slot(2).get(), 5);
+        assert_eq!(ring.load_producer(), 3);
+    }
+
+    #[test]
+    fn a_moderated_arm_is_taken_and_due_later() {
+        let (mut filler, ring) = at(0, 8);
+        assert!(!filler.moderate(Moderation::new(2, 1)));
+        ring.store(Word::Arm, ARM_NEXT);
+        assert_eq!(push(&mut filler, &ring, 1), Ok(Due::At(1000)));
+        assert_eq!(ring.load(Word::Arm), ARM_NONE);
+        assert_eq!(push(&mut filler, &ring, 2), Ok(Due::Now));
+        ring.store(Word::Arm, ARM_NEXT);
+        assert_eq!(push(&mut filler, &ring, 3), Ok(Due::At(1000)));
+        assert!(filler.moderate(None), "what is held back is not lost");
+        assert_eq!(filler.expired(1000), Due::Nothing);
+    }
+
+    /// From every fill to every size, across the wrap of the index, with a push in between.
+    #[test]
+    fn a_transfer_keeps_indices_entries_and_arm() {
+        for start in [0, 3, u32::MAX - 2] {
+            for held in 0..8 {
+                for entries in [1, 2, 8, 16] {
+                    let (mut filler, old) = at(start, 8);
+                    for value in 0..held {
+                        assert!(push(&mut filler, &old, value).is_ok());
+                    }
+                    old.store(Word::Arm, ARM_NONE);
+                    let new = Fake::new(entries, 77);
+                    let mut transfer = Transfer::new(&old);
+                    let end = filler.producer();
+                    let fits = held <= u64::from(entries);
+                    assert_eq!(transfer.copy(&old, &new, end).is_ok(), fits);
+                    assert!(push(&mut filler, &old, held).is_ok());
+                    old.store(Word::Arm, ARM_NEXT);
+                    let fits = held < u64::from(entries);
+                    assert_eq!(transfer.finish(&filler, &old, &new).is_ok(), fits);
+                    if !fits {
+                        assert_eq!(old.load(Word::Arm), ARM_NEXT, "nothing has changed");
+                        continue;
+                    }
+                    assert_eq!(old.load(Word::Arm), ARM_NONE);
+                    assert_eq!(new.load(Word::Arm), ARM_NEXT);
+                    assert_eq!(new.load_consumer(), start);
+                    assert_eq!(new.load_producer(), filler.producer());
+                    for value in 0..=held {
+                        let index = start.wrapping_add(value as u32);
+                        assert_eq!(new.slot(index).get(), value);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_consumer_that_cannot_be_is_refused() {
+        let (filler, old) = at(10, 8);
+        let new = Fake::new(512, 0);
+        for consumer in [1, 11, 10 + (1 << 31)] {
+            old.store_consumer(consumer);
+            let mut transfer = Transfer::new(&old);
+            assert_eq!(transfer.copy(&old, &new, 10), Err(TooSmall));
+            assert_eq!(transfer.finish(&filler, &old, &new), Err(TooSmall));
+        }
+    }
+
+    #[test]
+    fn much_is_not_short() {
+        let (mut filler, ring) = at(0, 512);
+        let transfer = Transfer::new(&ring);
+        for value in 0..u64::from(SHORT) {
+            assert!(push(&mut filler, &ring, value).is_ok());
+            assert!(transfer.is_short(&filler));
+        }
+        assert!(push(&mut filler, &ring, 0).is_ok());
+        assert!(!transfer.is_short(&filler));
     }
 }

@@ -21,6 +21,7 @@
 //!   memory::region                      registered memory
 //!   schedule  stream  budget            who sends, for whom, how urgently: pure
 //!   wqe  filler                         copies of requests; entries of completions: pure
+//!   moderation                          when a completion becomes an event: pure
 //! ```
 //!
 //! One thread of control carries a message as far as it can: the system call that rings the
@@ -42,6 +43,7 @@ pub mod filler;
 pub mod halves;
 pub mod icrc;
 pub mod memory;
+pub mod moderation;
 pub mod notify;
 pub mod outbox;
 pub mod port;

@@ -7,6 +7,7 @@ use super::carrier::{
     local,
     wire, //
 };
+use super::cq::Cq;
 use super::halves::{
     Answering,
     SendHalf, //
@@ -82,7 +83,7 @@ fn ring(
         let answer = send.schedule.doorbell(
             moment,
             turn.now(),
-            || how_far(qp),
+            || how_far(qp, turn),
             || Cpu::another(qp.number()),
         );
         *measures = send.schedule.wants_end();
@@ -102,10 +103,11 @@ fn ring(
 }
 
 /// How far the process has come with what it can see. The sending half is locked.
-fn how_far(qp: ArcBorrow<'_, Qp>) -> Position {
+fn how_far(qp: ArcBorrow<'_, Qp>, turn: &Turn<'_>) -> Position {
+    let taken = |cq: &Cq| cq.ring(turn.rcu()).load_consumer();
     Position {
-        sends: qp.send_cq().ring().load_consumer(),
-        receives: qp.recv_cq().ring().load_consumer(),
+        sends: taken(qp.send_cq()),
+        receives: taken(qp.recv_cq()),
         requests: qp.recv.lock().responder.expected_psn().get(),
     }
 }

@@ -177,7 +177,7 @@ impl<'a> Turn<'a> {
         let notifications = self.directory.notifications();
         let pushed = qp
             .send_cq()
-            .push(&cqe, !done.status.is_success(), notifications);
+            .push(&cqe, !done.status.is_success(), self.rcu, notifications);
         if pushed.is_err() {
             // A QP that cannot report completions is of no use (IBTA 11.6.3.1).
             self.fail_fatally(qp);
@@ -200,7 +200,8 @@ impl<'a> Turn<'a> {
         };
         let solicited = done.solicited || !done.status.is_success();
         let notifications = self.directory.notifications();
-        if qp.recv_cq().push(&cqe, solicited, notifications).is_err() {
+        let pushed = qp.recv_cq().push(&cqe, solicited, self.rcu, notifications);
+        if pushed.is_err() {
             // A QP that cannot report completions is of no use (IBTA 11.6.3.1).
             self.fail_fatally(qp);
         }

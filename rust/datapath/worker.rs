@@ -7,6 +7,7 @@
 //! the type.
 
 use super::carrier::wire;
+use super::cq::Cq;
 use super::halves::Answering;
 use super::post;
 use super::qp::{
@@ -127,6 +128,19 @@ impl Expires for Qp {
 
     fn deadline(&self) -> &Deadline<Self> {
         self.timer()
+    }
+}
+
+impl Expires for Cq {
+    fn expired(this: ArcBorrow<'_, Self>) {
+        // `None`: the module is being unloaded.
+        let _ = Turn::run(Context::Softirq, |turn| {
+            this.expired(turn.directory().notifications());
+        });
+    }
+
+    fn deadline(&self) -> &Deadline<Self> {
+        &self.deadline
     }
 }
 

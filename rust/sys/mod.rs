@@ -15,6 +15,7 @@ pub mod memory;
 pub mod net;
 pub mod random;
 pub mod reclaim;
+pub mod replaceable;
 pub mod revocable;
 pub mod ring;
 pub mod table;

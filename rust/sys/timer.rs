@@ -29,6 +29,12 @@ pub fn now() -> u64 {
     unsafe { bindings::ktime_get() as u64 }
 }
 
+/// Nanoseconds of CLOCK_MONOTONIC_RAW, whose rate nobody changes.
+pub fn raw_now() -> u64 {
+    // SAFETY: No requirements.
+    unsafe { bindings::ktime_get_raw() as u64 }
+}
+
 /// What a [`Deadline`] calls.
 pub trait Expires: Send + Sync + Sized + 'static {
     /// The time asked for has come; the timer is idle. Runs in the timer softirq.

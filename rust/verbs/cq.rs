@@ -8,24 +8,52 @@ use super::device::{
     MAX_CQE, //
 };
 use super::quota::Kind;
-use crate::datapath::cq::Cq;
-use crate::sys::errno::EOPNOTSUPP;
+use crate::datapath::cq::{
+    self,
+    Cq,
+    Stamp, //
+};
+use crate::datapath::directory::DIRECTORY;
+use crate::datapath::filler::Overruns;
+use crate::datapath::moderation::Moderation;
 use crate::sys::ib::cq::{
     CompletionQueue,
     Init, //
 };
 use crate::sys::ib::event::CqUpcall;
 use crate::sys::ib::udata::Udata;
-use crate::sys::ring::Mapping;
+use crate::sys::replaceable::Successor;
+use crate::sys::ring::{
+    Mapping,
+    Ring, //
+};
+use crate::sys::timer::{
+    Deadline,
+    Running, //
+};
 use crate::uabi::udata::CreateCqResp;
+use kernel::new_mutex;
 use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::sync::{
+    rcu,
+    Arc,
+    Mutex, //
+};
 
 /// A completion queue of a process.
 pub struct UserCq {
     cq: Arc<Cq>,
-    _mapping: Mapping,
+    /// Its timer.
+    _timer: Running<Cq>,
+    /// The ring that it has now. The lock orders resizes.
+    mapped: Pin<KBox<Mutex<Mapped>>>,
     _permit: ObjectPermit,
+}
+
+/// A ring in the process.
+struct Mapped {
+    ring: Arc<Ring>,
+    _mapping: Mapping,
 }
 
 impl UserCq {
@@ -33,6 +61,26 @@ impl UserCq {
     pub fn cq(&self) -> &Arc<Cq> {
         &self.cq
     }
+}
+
+/// How many entries a queue gets that asks for `wanted`: at least that, or `EINVAL`.
+fn granted(wanted: u32) -> Result<u32> {
+    if wanted == 0 || wanted > MAX_CQE {
+        return Err(EINVAL);
+    }
+    Ok(wanted.next_power_of_two())
+}
+
+/// A ring of so many entries, and the answer that says where to map it.
+fn mapped(entries: u32, udata: &Udata<'_>) -> Result<Mapped> {
+    let context = udata.context()?;
+    let ring = cq::ring(context, entries)?;
+    let (mapping, map) = Mapping::new(context, &ring)?;
+    udata.respond(&CreateCqResp { cq: map })?;
+    Ok(Mapped {
+        ring,
+        _mapping: mapping,
+    })
 }
 
 impl CompletionQueue for UserCq {
@@ -45,23 +93,46 @@ impl CompletionQueue for UserCq {
         udata: &Udata<'_>,
     ) -> Result<(Self, u32)> {
         udata.no_request()?;
-        if init.flags != 0 {
-            return Err(EOPNOTSUPP());
-        }
-        if init.entries == 0 || init.entries > MAX_CQE {
-            return Err(EINVAL);
-        }
+        let entries = granted(init.entries)?;
         let permit = device.permit(Kind::Cq)?;
-        let entries = init.entries.next_power_of_two();
-        let context = udata.context()?;
-        let cq = Cq::new(upcall, context, entries)?;
-        let (mapping, map) = Mapping::new(context, cq.ring())?;
-        udata.respond(&CreateCqResp { cq: map })?;
+        let mapped = mapped(entries, udata)?;
+        let stamp = if init.timestamps {
+            Stamp::Time
+        } else {
+            Stamp::None
+        };
+        let overruns = if init.ignores_overruns {
+            Overruns::Ignored
+        } else {
+            Overruns::Fatal
+        };
+        let cq = Cq::new(upcall, mapped.ring.clone(), stamp, overruns)?;
         let cq = Self {
+            _timer: Deadline::start(&cq)?,
             cq,
-            _mapping: mapping,
+            mapped: KBox::pin_init(new_mutex!(mapped), GFP_KERNEL_ACCOUNT)?,
             _permit: permit,
         };
         Ok((cq, entries))
+    }
+
+    fn resize(&self, entries: u32, udata: &Udata<'_>) -> Result<u32> {
+        udata.no_request()?;
+        let entries = granted(entries)?;
+        let mut now = self.mapped.lock();
+        let new = mapped(entries, udata)?;
+        self.cq
+            .resize(&now.ring, Successor::new(new.ring.clone())?)?;
+        // What the process still maps of the old ring is only memory.
+        *now = new;
+        Ok(entries)
+    }
+
+    fn moderate(&self, count: u16, period_us: u16) -> Result {
+        let rcu = rcu::read_lock();
+        let directory = DIRECTORY.get(&rcu).ok_or(ENODEV)?;
+        let moderation = Moderation::new(count, period_us);
+        self.cq.moderate(moderation, directory.notifications());
+        Ok(())
     }
 }

@@ -133,6 +133,9 @@ impl ib::query::Device for Device {
             max_sge: MAX_SGE,
             max_cq: Kind::Cq.limit(),
             max_cqe: MAX_CQE,
+            max_moderation: [u16::MAX; 2],
+            // It counts nanoseconds.
+            clock_khz: 1_000_000,
             max_mr: Kind::Mr.limit(),
             max_pd: Kind::Pd.limit(),
             max_ah: Kind::Ah.limit(),

@@ -63,6 +63,7 @@ operations! {
     FreeContext free_context 39 46;
     ImportMr import_mr 43 50;
     ImportPd import_pd 44 51;
+    ModifyCq modify_cq 45 54;
     ModifyQp modify_qp 47 56;
     PollCq poll_cq 53 62;
     PostRecv post_recv 54 63;
@@ -70,9 +71,11 @@ operations! {
     QueryDeviceEx query_device_ex 58 69;
     QueryPort query_port 60 71;
     QueryQp query_qp 61 73;
+    QueryRtValues query_rt_values 63 75;
     RegMr reg_mr 68 82;
     ReqNotifyCq req_notify_cq 69 84;
     ReregMr rereg_mr 70 85;
+    ResizeCq resize_cq 71 86;
     UnimportMr unimport_mr 74 91;
     UnimportPd unimport_pd 75 92;
 }

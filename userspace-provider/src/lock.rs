@@ -21,7 +21,8 @@ const NAP: Duration = Duration::from_micros(50);
 #[derive(Debug, Default)]
 pub struct Lock {
     taken: AtomicBool,
-    /// The application promises that there is nobody to exclude: a thread domain.
+    /// The application promises that there is nobody to exclude: a thread domain, or a CQ for a
+    /// single thread.
     single: bool,
 }
 

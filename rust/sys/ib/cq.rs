@@ -14,6 +14,7 @@ use super::udata::{
     Udata, //
 };
 use crate::sys::bindings;
+use crate::sys::errno::EOPNOTSUPP;
 use kernel::prelude::*;
 
 /// What a completion queue is to a driver. Dropping it is the end of it; no QP uses it any more.
@@ -30,6 +31,13 @@ pub trait CompletionQueue: Send + Sync + 'static {
     ) -> Result<(Self, u32)>
     where
         Self: Sized;
+
+    /// Gives the queue at least so many entries, not 0; what is in it stays. Returns how many it
+    /// has.
+    fn resize(&self, entries: u32, udata: &Udata<'_>) -> Result<u32>;
+
+    /// An event is due for so many completions, or so many microseconds after the first.
+    fn moderate(&self, count: u16, period_us: u16) -> Result;
 }
 
 /// What a completion queue is created with.
@@ -39,10 +47,32 @@ pub struct Init {
     pub entries: u32,
     /// The completion vector, one of those the device has.
     pub vector: u32,
-    /// `enum ib_cq_creation_flags`.
-    pub flags: u32,
+    /// Completions carry the time.
+    pub timestamps: bool,
+    /// A completion that finds no room is lost, and nothing else happens.
+    pub ignores_overruns: bool,
 }
 
+const TIMESTAMPS: u32 =
+    bindings::ib_uverbs_ex_create_cq_flags_IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION;
+const IGNORES_OVERRUNS: u32 =
+    bindings::ib_uverbs_ex_create_cq_flags_IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN;
+
+impl Init {
+    fn from_raw(attr: &bindings::ib_cq_init_attr) -> Result<Self> {
+        if attr.flags & !(TIMESTAMPS | IGNORES_OVERRUNS) != 0 {
+            return Err(EOPNOTSUPP());
+        }
+        Ok(Self {
+            entries: attr.cqe,
+            vector: attr.comp_vector,
+            timestamps: attr.flags & TIMESTAMPS != 0,
+            ignores_overruns: attr.flags & IGNORES_OVERRUNS != 0,
+        })
+    }
+}
+
+type Live<'a, C> = object::Live<'a, bindings::ib_cq, C>;
 type New<'a, C> = object::New<'a, bindings::ib_cq, C, <C as CompletionQueue>::Device>;
 type Gone<'a, C> = object::Gone<'a, bindings::ib_cq, C>;
 
@@ -53,8 +83,8 @@ pub(super) const fn size<C: CompletionQueue>() -> usize {
 
 impl Reference<'_, bindings::ib_cq> {
     fn set_entries(self, entries: u32) {
-        // SAFETY: By the type invariant; the queue is being created, so that nobody reads it yet.
-        unsafe { (*self.as_raw()).cqe = entries as c_int };
+        // SAFETY: By the type invariant; who reads it meanwhile sees the old number or this one.
+        unsafe { (&raw mut (*self.as_raw()).cqe).write_volatile(entries as c_int) };
     }
 }
 
@@ -66,14 +96,20 @@ operations! {
         attr: &'a bindings::ib_cq_init_attr,
         udata: BundleUdata<'a>,
     ) -> Result {
-        let init = Init {
-            entries: attr.cqe,
-            vector: attr.comp_vector,
-            flags: attr.flags,
-        };
+        let init = Init::from_raw(attr)?;
         let (cq, entries) = cq.create(|device, upcall| C::create(device, upcall, init, &udata.0))?;
         cq.set_entries(entries);
         Ok(())
+    }
+
+    resize_user_cq(cq: Live<'a, C>, entries: u32, udata: Udata<'a>) -> Result {
+        let entries = cq.resize(entries, &udata)?;
+        cq.reference().set_entries(entries);
+        Ok(())
+    }
+
+    modify_cq(cq: Live<'a, C>, count: u16, period_us: u16) -> Result {
+        cq.moderate(count, period_us)
     }
 
     destroy_cq(cq: Gone<'a, C>, _udata: Ignored<*mut bindings::ib_udata>) -> Result {

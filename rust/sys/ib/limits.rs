@@ -62,6 +62,10 @@ pub struct DeviceLimits {
     pub max_cq: u32,
     /// Entries of one completion queue.
     pub max_cqe: u32,
+    /// Completions for which an event can wait, and the microseconds it can be late at most.
+    pub max_moderation: [u16; 2],
+    /// Kilohertz of the clock of completions, all of whose bits count.
+    pub clock_khz: u64,
     /// Memory regions.
     pub max_mr: u32,
     /// Protection domains.
@@ -100,6 +104,11 @@ impl DeviceLimits {
         attr.max_sge_rd = number(self.max_sge);
         attr.max_cq = number(self.max_cq);
         attr.max_cqe = number(self.max_cqe);
+        let [count, period] = self.max_moderation;
+        attr.cq_caps.max_cq_moderation_count = count;
+        attr.cq_caps.max_cq_moderation_period = period;
+        attr.timestamp_mask = u64::MAX;
+        attr.hca_core_clock = self.clock_khz;
         attr.max_mr = number(self.max_mr);
         attr.max_pd = number(self.max_pd);
         attr.max_ah = number(self.max_ah);

@@ -5,7 +5,8 @@
 //! provider (`uabi::words`, `datapath::filler`, `datapath::schedule`, the provider's cursor); loom
 //! runs it in every order that the memory model permits.
 
-use ferroce_core::datapath::filler::Filler;
+use ferroce_core::datapath::filler::{Filler, Transfer};
+use ferroce_core::datapath::moderation::Due;
 use ferroce_core::datapath::schedule::{AfterTurn, Answer, InFlight, Moment, Schedule, Worker};
 use ferroce_core::datapath::stream::Position;
 use ferroce_core::uabi::ring::{ARM_NEXT, ARM_SOLICITED, FLAG_NEED_DOORBELL};
@@ -140,8 +141,8 @@ impl Queue {
     /// As the module does it in `datapath::cq`.
     fn push(&self, value: u64, solicited: bool) {
         let mut filler = self.filler.lock().unwrap();
-        let wanted = filler.push(&self.ring, &[value], solicited);
-        if wanted.expect("there is room") {
+        let due = filler.push(&self.ring, &[value], solicited, || unreachable!());
+        if due.expect("there is room") == Due::Now {
             self.events.fetch_add(1, AcqRel);
         }
     }
@@ -255,6 +256,107 @@ fn an_arm_is_taken_once() {
             "{events} events, {left} left"
         );
         assert!(events >= 1);
+    });
+}
+
+/// A completion queue of two rings, the second of which takes the place of the first one.
+struct Resized {
+    rings: [Shared; 2],
+    /// The filler, and which ring it pushes to.
+    filler: Mutex<(Filler, usize)>,
+    /// The locks of the provider, and which ring it has.
+    mapped: Mutex<usize>,
+    events: AtomicU32,
+}
+
+impl Resized {
+    fn push(&self, value: u64) {
+        let mut filler = self.filler.lock().unwrap();
+        let (filler, ring) = &mut *filler;
+        let due = filler.push(&self.rings[*ring], &[value], false, || unreachable!());
+        if due.expect("there is room") == Due::Now {
+            self.events.fetch_add(1, AcqRel);
+        }
+    }
+
+    /// As `ibv_resize_cq` and `datapath::cq` do it.
+    fn resize(&self) {
+        let mut mapped = self.mapped.lock().unwrap();
+        let [old, new] = &self.rings;
+        let mut transfer = Transfer::new(old);
+        let end = self.filler.lock().unwrap().0.producer();
+        transfer.copy(old, new, end).expect("there is room");
+        let mut filler = self.filler.lock().unwrap();
+        let (filler, ring) = &mut *filler;
+        assert!(transfer.is_short(filler));
+        transfer.finish(filler, old, new).expect("there is room");
+        *ring = 1;
+        *mapped = 1;
+    }
+
+    fn poll(&self, cursor: &Cursor, taken: &mut Vec<u32>) -> bool {
+        let mapped = self.mapped.lock().unwrap();
+        let ring = &self.rings[*mapped];
+        let index = cursor.own();
+        if cursor.has_entry(index, 2, || ring.load_producer()) != Ok(true) {
+            return false;
+        }
+        let mut entry = [0];
+        ring.read_slot(index, 0, &mut entry);
+        taken.push(entry[0] as u32);
+        cursor.set_own(index.wrapping_add(1));
+        ring.store_consumer(cursor.own());
+        true
+    }
+
+    fn arm(&self) {
+        let mapped = self.mapped.lock().unwrap();
+        self.rings[*mapped].arm(ARM_NEXT);
+    }
+}
+
+/// A queue is resized while something completes and the process arms and polls: every completion
+/// comes once and in order, and who sleeps is woken.
+#[test]
+fn a_resized_queue_loses_neither_completions_nor_events() {
+    let woken = Seen::new("an event woke who slept");
+    let early = Seen::new("something came before the resize");
+    let (was_woken, was_early) = (woken.note(), early.note());
+    model(2, move || {
+        let queue = Arc::new(Resized {
+            rings: [Shared::new(0), Shared::new(0)],
+            filler: Mutex::new((Filler::default(), 0)),
+            mapped: Mutex::new(0),
+            events: AtomicU32::new(0),
+        });
+        let producer = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                queue.push(5);
+                queue.push(6);
+            })
+        };
+        let resizer = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.resize())
+        };
+        let cursor = Cursor::default();
+        let mut taken = Vec::new();
+        queue.arm();
+        while queue.poll(&cursor, &mut taken) {}
+        // It sleeps here.
+        let before = taken.len();
+        producer.join().unwrap();
+        resizer.join().unwrap();
+        let events = queue.events.load(Acquire);
+        while queue.poll(&cursor, &mut taken) {}
+        was_woken(before < 2 && events == 1);
+        was_early(queue.rings[0].load(Word::Producer) != 0);
+        assert!(before == 2 || events == 1, "a completion event is lost");
+        assert!(events <= 1, "one arm raised {events} events");
+        let armed: Vec<_> = queue.rings.iter().map(|r| r.load(Word::Arm)).collect();
+        assert_eq!(armed.iter().sum::<u32>() + ARM_NEXT * events, ARM_NEXT);
+        assert_eq!(taken, [5, 6], "what was polled is not what was completed");
     });
 }
 

@@ -5,7 +5,7 @@ import re
 
 from tests.guest.fabric import both_ends
 from tests.guest.programs import run_both
-from tests.guest.scenario import add, require, shortened
+from tests.guest.scenario import add, require, scenario, shortened
 
 PORT = 18515
 MTUS = shortened((256, 512, 1024, 2048, 4096), (256, 4096))
@@ -20,18 +20,23 @@ PATHS = (
 )
 
 
-def once(ends, family, mtu, events=False, size=4096, iters=ITERS, limit=60):
-    """One run; returns microseconds per round trip as the client saw it."""
+def talk(ends, family, mtu, *options, size=4096, iters=ITERS, limit=60):
+    """One run; returns what both have printed."""
     def side(end):
-        argv = ["ibv_rc_pingpong", "-d", end.dev, "-g", str(end.gid(family)), "-p", str(PORT),
-                "-m", str(mtu), "-s", str(size), "-n", str(iters), "-c", "-r", "100"]
-        return argv + ["-e"] if events else argv
+        return ["ibv_rc_pingpong", "-d", end.dev, "-g", str(end.gid(family)), "-p", str(PORT),
+                "-m", str(mtu), "-s", str(size), "-n", str(iters), "-c", "-r", "100", *options]
 
     outs = run_both(side(ends[0]), side(ends[1]) + [ends[0].tcp], ends, PORT, limit)
     for out in outs:
         # The program reports damaged data in its output alone.
         require("invalid data" not in out, f"damaged data at MTU {mtu}, {size} bytes")
         require(f"{iters} iters in" in out, f"no result at MTU {mtu}, {size} bytes")
+    return outs
+
+
+def once(ends, family, mtu, events=False, **more):
+    """One run; returns microseconds per round trip as the client saw it."""
+    outs = talk(ends, family, mtu, *(["-e"] if events else []), **more)
     return float(re.search(r"([0-9.]+) usec/iter", outs[1]).group(1))
 
 
@@ -57,6 +62,19 @@ def sizes(path, where, local, family):
                 report.cell(path=path, size=size, usec=usec)
 
     return run
+
+
+@scenario("pingpong.times", 60)
+def times(report):
+    """`ibv_rc_pingpong -t` reads the time of each completion, by ibv_start_poll."""
+    with both_ends("pair", None) as ends:
+        for out in talk(ends, 4, 1024, "-t"):
+            cycles = re.findall(r"(\w+) receive completion clock cycles = ([0-9.]+)", out)
+            require({word.lower() for word, _ in cycles} >= {"max", "min", "average"}, "no times of completions")
+            for word, value in cycles:
+                # A device whose completions have no time would have 0 here.
+                require(float(value) > 0, f"{word}: {value}")
+                report.note(f"{word} {value} ns")
 
 
 for _path, _where, _local, _family in PATHS:

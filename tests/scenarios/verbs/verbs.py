@@ -93,7 +93,7 @@ def case(what, local, delay=None):
 
 
 WAYS = {"local": "by the local path", "wire": "by packets"}
-for _what in cases("verbs") + cases("users") + cases("memory"):
+for _what in cases("verbs") + cases("users") + cases("memory") + cases("queues"):
     # One that does not end may not be run again and again.
     _limit = (_what.seconds + 30) * (ATTEMPTS if _what.counter else 1)
     for _way in _what.ways:

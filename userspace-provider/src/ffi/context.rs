@@ -6,7 +6,7 @@ use super::{
     cq, cq_ex, domain,
     layout::*,
     library::{library, Library},
-    memory::{fail, Object},
+    memory::{fail, nanoseconds, Object},
     qp, region,
 };
 use crate::abi::{Op, MAX_OPS};
@@ -39,6 +39,7 @@ fn operations(library: &Library) -> [Opaque; MAX_OPS] {
         (Op::FreeContext, free_context as Opaque),
         (Op::ImportMr, region::import as Opaque),
         (Op::ImportPd, domain::import as Opaque),
+        (Op::ModifyCq, cq::modify as Opaque),
         (Op::ModifyQp, qp::modify as Opaque),
         (Op::PollCq, cq::poll as Opaque),
         (Op::PostRecv, qp::post_recv as Opaque),
@@ -46,9 +47,11 @@ fn operations(library: &Library) -> [Opaque; MAX_OPS] {
         (Op::QueryDeviceEx, query_device_ex as Opaque),
         (Op::QueryPort, query_port as Opaque),
         (Op::QueryQp, qp::query as Opaque),
+        (Op::QueryRtValues, query_rt_values as Opaque),
         (Op::RegMr, region::register as Opaque),
         (Op::ReqNotifyCq, cq::req_notify as Opaque),
         (Op::ReregMr, region::register_again as Opaque),
+        (Op::ResizeCq, cq::resize as Opaque),
         (Op::UnimportMr, region::unimport as Opaque),
         (Op::UnimportPd, domain::unimport as Opaque),
     ];
@@ -206,6 +209,19 @@ unsafe extern "C" fn query_port(context: *mut IbvContext, port: u8, attr: Opaque
     let mut cmd: QueryPort = [0; 3];
     // SAFETY: Contract of the verb; the command has the size given.
     unsafe { (library().ibv_cmd_query_port)(context, port, attr, &mut cmd, size_of_val(&cmd)) }
+}
+
+/// Reads the clock of completions. As other providers do, all nanoseconds are in `tv_nsec`.
+unsafe extern "C" fn query_rt_values(_: *mut IbvContext, values: *mut ValuesEx) -> c_int {
+    // SAFETY: Contract of the verb.
+    let values = unsafe { &mut *values };
+    if values.comp_mask & !VALUES_RAW_CLOCK != 0 {
+        return libc::EINVAL;
+    }
+    if values.comp_mask & VALUES_RAW_CLOCK != 0 {
+        values.raw_clock = [0, nanoseconds(udata::CLOCK as libc::clockid_t)];
+    }
+    0
 }
 
 unsafe extern "C" fn create_ah(pd: *mut IbvPd, attr: Opaque) -> *mut IbvAh {

@@ -14,6 +14,7 @@ use crate::{
     ring::{take_out, Cursor, Scribbled},
 };
 use core::{
+    cell::UnsafeCell,
     ffi::c_int,
     sync::atomic::{AtomicUsize, Ordering},
 };
@@ -30,14 +31,20 @@ pub struct Cq {
     pub ibv: IbvCqEx,
     /// The completion that the extended interface stands at.
     pub current: Cqe,
+    /// What the time of day was ahead of the clock of completions when polling began.
+    pub wallclock: u64,
     queue: Option<CompletionQueue>,
 }
 
 /// The provider's part of a completion queue.
 struct CompletionQueue {
-    ring: Ring,
+    /// Replaced with both locks held; used with one of them held.
+    ring: UnsafeCell<Ring>,
     cursor: Cursor,
     lock: Lock,
+    /// Who asks for events holds this one: he may be between `start_poll` and `end_poll`. Taken
+    /// after the other.
+    arming: Lock,
     /// The thread that is between `start_poll` and `end_poll`, and so holds the lock; 0 is none.
     poller: AtomicUsize,
 }
@@ -52,24 +59,32 @@ impl Cq {
     /// A CQ of zeros, not yet known to the kernel.
     pub fn new() -> Result<Object<Cq>, c_int> {
         // SAFETY: All zeros are valid: there are integers, pointers and optional function pointers
-        // in the C part, integers in `current`; and `queue` is written before anything reads it.
+        // in the C part, integers in `current` and `wallclock`; and `queue` is written before
+        // anything reads it.
         let cq = unsafe { Object::<Cq>::zeroed() }?;
         // SAFETY: The object is ours alone.
         unsafe { (&raw mut (*cq.as_ptr()).queue).write(None) };
         Ok(cq)
     }
 
-    /// Maps the queue of a CQ that the kernel has made. On failure the kernel's CQ is destroyed.
-    pub fn finish(cq: Object<Cq>, cmd_fd: c_int, map: &RingMap) -> Result<*mut Cq, c_int> {
+    /// Maps the queue of a CQ that the kernel has made, for one thread at a time if it is `single`.
+    /// On failure the kernel's CQ is destroyed.
+    pub fn finish(
+        cq: Object<Cq>,
+        cmd_fd: c_int,
+        map: &RingMap,
+        single: bool,
+    ) -> Result<*mut Cq, c_int> {
         match Ring::map(cmd_fd, map, CQE_STRIDE) {
             Ok(ring) => {
                 let cursor = Cursor::default();
                 // The module begins at 0; but it has the last word on what was consumed.
                 cursor.reset(ring.load_consumer());
                 let queue = CompletionQueue {
-                    ring,
+                    ring: UnsafeCell::new(ring),
                     cursor,
-                    lock: Lock::default(),
+                    lock: Lock::new(single),
+                    arming: Lock::new(single),
                     poller: AtomicUsize::new(0),
                 };
                 // SAFETY: The object is ours alone until it is handed out.
@@ -113,8 +128,8 @@ impl Cq {
     ///
     /// As [`Cq::queue`].
     pub unsafe fn next(cq: *mut Cq) -> Result<Option<Cqe>, Scribbled> {
-        // SAFETY: The caller's promise.
-        unsafe { Cq::queue(cq) }.next()
+        // SAFETY: The caller's promise; the lock is held.
+        unsafe { Cq::queue(cq).next() }
     }
 
     /// Gives back what was taken, and the lock.
@@ -125,7 +140,8 @@ impl Cq {
     pub unsafe fn end(cq: *mut Cq) {
         // SAFETY: The caller's promise.
         let queue = unsafe { Cq::queue(cq) };
-        queue.ring.store_consumer(queue.cursor.own());
+        // SAFETY: The lock is held.
+        unsafe { queue.ring() }.store_consumer(queue.cursor.own());
         queue.poller.store(0, Ordering::Relaxed);
         queue.lock.release();
     }
@@ -138,55 +154,110 @@ impl Cq {
     pub unsafe fn forget(cq: *mut Cq, qp_num: u32) {
         // SAFETY: The caller's promise.
         let queue = unsafe { Cq::queue(cq) };
-        if !queue.ring.is_here() {
-            return;
-        }
-        if queue.poller.load(Ordering::Relaxed) == this_thread() {
-            // This thread is polling, so it holds the lock. What is free by now, and what it has
-            // taken, it gives back by `end_poll`.
-            queue.forget(qp_num);
-            return;
-        }
-        queue.lock.with(|| {
-            queue.forget(qp_num);
-            queue.ring.store_consumer(queue.cursor.own());
+        queue.exclusively(|| {
+            // SAFETY: The lock is held.
+            let ring = unsafe { queue.ring() };
+            if ring.is_here() {
+                queue.forget(ring, qp_num);
+                ring.store_consumer(queue.cursor.own());
+            }
         });
     }
 }
 
 impl CompletionQueue {
-    /// Takes the next completion out of the ring, without giving its slot back yet.
+    /// The ring, as it is now.
+    ///
+    /// # Safety
+    ///
+    /// One of the locks is held as long as the ring is used.
     #[inline]
-    fn next(&self) -> Result<Option<Cqe>, Scribbled> {
+    unsafe fn ring(&self) -> &Ring {
+        // SAFETY: The caller's promise: who replaces the ring holds both locks.
+        unsafe { &*self.ring.get() }
+    }
+
+    /// Runs `f` with the lock held. A thread that is polling has it already: what it has taken by
+    /// then counts as consumed, for it has its copy.
+    fn exclusively<R>(&self, f: impl FnOnce() -> R) -> R {
+        if self.poller.load(Ordering::Relaxed) == this_thread() {
+            return f();
+        }
+        self.lock.with(f)
+    }
+
+    /// Takes the next completion out of the ring, without giving its slot back yet.
+    ///
+    /// # Safety
+    ///
+    /// The lock is held.
+    #[inline]
+    unsafe fn next(&self) -> Result<Option<Cqe>, Scribbled> {
+        // SAFETY: The caller's promise.
+        let ring = unsafe { self.ring() };
         let index = self.cursor.own();
-        let producer = || self.ring.load_producer();
-        if !self
-            .cursor
-            .has_entry(index, self.ring.entries(), producer)?
-        {
+        let producer = || ring.load_producer();
+        if !self.cursor.has_entry(index, ring.entries(), producer)? {
             return Ok(None);
         }
-        let cqe = self.ring.take::<Cqe>(index);
+        let cqe = ring.take::<Cqe>(index);
         self.cursor.set_own(index.wrapping_add(1));
         Ok(Some(cqe))
     }
 
     /// Takes the completions of a QP out, with the lock held: the others keep their order, and the
     /// slots that become free are the first. The module writes only behind the producer's index.
-    fn forget(&self, qp_num: u32) {
+    fn forget(&self, ring: &Ring, qp_num: u32) {
         let first = self.cursor.own();
-        let producer = || self.ring.load_producer();
+        let producer = || ring.load_producer();
         // Nothing can be told about a ring that was scribbled over: polling reports it.
-        let Ok(end) = self.cursor.look(first, self.ring.entries(), producer) else {
+        let Ok(end) = self.cursor.look(first, ring.entries(), producer) else {
             return;
         };
         let left = take_out(
             first,
             end,
-            |index| self.ring.take::<Cqe>(index).qp_num != qp_num,
-            |from, to| self.ring.copy(from, to),
+            |index| ring.take::<Cqe>(index).qp_num != qp_num,
+            |from, to| ring.copy(from, to),
         );
         self.cursor.set_own(left);
+    }
+
+    /// Has the module move the queue to another ring by `command`, and maps that.
+    ///
+    /// # Errors
+    ///
+    /// What `command` returns; then nothing has changed. What mapping the new ring returns; then
+    /// the module is there and this process is not, and whoever polls gets EIO.
+    ///
+    /// # Safety
+    ///
+    /// The lock is held.
+    unsafe fn resize(
+        &self,
+        cmd_fd: c_int,
+        command: impl FnOnce() -> Result<RingMap, c_int>,
+    ) -> Result<(), c_int> {
+        // SAFETY: The caller's promise; and this lock as well.
+        let place = self.ring.get();
+        self.arming.with(|| {
+            // SAFETY: Both locks are held, so nobody else refers to the ring.
+            let ring = unsafe { &mut *place };
+            // The module copies what was not consumed.
+            ring.store_consumer(self.cursor.own());
+            let map = command()?;
+            match Ring::map(cmd_fd, &map, CQE_STRIDE) {
+                Ok(new) => {
+                    *ring = new;
+                    Ok(())
+                }
+                Err(error) => {
+                    let entries = ring.entries();
+                    ring.store_producer(self.cursor.own().wrapping_add(entries).wrapping_add(1));
+                    Err(error)
+                }
+            }
+        })
     }
 }
 
@@ -234,7 +305,7 @@ pub unsafe extern "C" fn create(
     }
     // SAFETY: Contract of the verb.
     let fd = unsafe { cmd_fd(context) };
-    Cq::finish(cq, fd, &resp.driver.cq).map_or_else(fail, |cq| cq.cast())
+    Cq::finish(cq, fd, &resp.driver.cq, false).map_or_else(fail, |cq| cq.cast())
 }
 
 /// Destroys a CQ; libibverbs waits in there until its events are acknowledged.
@@ -255,7 +326,8 @@ pub unsafe extern "C" fn poll(cq: *mut IbvCq, num_entries: c_int, wc: *mut IbvWc
     let mut taken = 0;
     queue.lock.acquire();
     while taken < num_entries {
-        let cqe = match queue.next() {
+        // SAFETY: The lock is held.
+        let cqe = match unsafe { queue.next() } {
             Ok(Some(cqe)) => cqe,
             Err(Scribbled) if taken == 0 => {
                 taken = -libc::EIO;
@@ -268,7 +340,8 @@ pub unsafe extern "C" fn poll(cq: *mut IbvCq, num_entries: c_int, wc: *mut IbvWc
         taken += 1;
     }
     if taken > 0 {
-        queue.ring.store_consumer(queue.cursor.own());
+        // SAFETY: The lock is held.
+        unsafe { queue.ring() }.store_consumer(queue.cursor.own());
     }
     queue.lock.release();
     taken
@@ -278,10 +351,51 @@ pub unsafe extern "C" fn poll(cq: *mut IbvCq, num_entries: c_int, wc: *mut IbvWc
 pub unsafe extern "C" fn req_notify(cq: *mut IbvCq, solicited_only: c_int) -> c_int {
     // SAFETY: Contract of the verb.
     let queue = unsafe { Cq::queue(cq.cast()) };
-    queue.ring.arm(if solicited_only != 0 {
+    let level = if solicited_only != 0 {
         ARM_SOLICITED
     } else {
         ARM_NEXT
-    });
+    };
+    // SAFETY: The lock is held.
+    queue.arming.with(|| unsafe { queue.ring() }.arm(level));
     0
+}
+
+/// Gives a CQ another number of entries, at least `cqe`: EINVAL if the completions in it would have
+/// no room. libibverbs notes the number.
+pub unsafe extern "C" fn resize(cq: *mut IbvCq, cqe: c_int) -> c_int {
+    // SAFETY: Contract of the verb.
+    let (queue, fd) = unsafe { (Cq::queue(cq.cast()), cmd_fd((*cq).context)) };
+    let command = || {
+        let mut cmd: ResizeCq = [0; 3];
+        let mut resp = ResizeCqResp {
+            core: [0; 2],
+            driver: udata::CreateCqResp::default(),
+        };
+        // SAFETY: Contract of the verb; command and response have the sizes given.
+        let error = unsafe {
+            (library().ibv_cmd_resize_cq)(
+                cq,
+                cqe,
+                &mut cmd,
+                size_of_val(&cmd),
+                &mut resp,
+                size_of_val(&resp),
+            )
+        };
+        if error != 0 {
+            return Err(error);
+        }
+        Ok(resp.driver.cq)
+    };
+    // SAFETY: The lock is held.
+    let resized = queue.exclusively(|| unsafe { queue.resize(fd, command) });
+    resized.err().unwrap_or(0)
+}
+
+/// Moderates the events of a CQ.
+pub unsafe extern "C" fn modify(cq: *mut IbvCq, attr: Opaque) -> c_int {
+    let mut cmd: ModifyCq = [0; 5];
+    // SAFETY: Contract of the verb; the command has the size given.
+    unsafe { (library().ibv_cmd_modify_cq)(cq, attr, &mut cmd, size_of_val(&cmd)) }
 }

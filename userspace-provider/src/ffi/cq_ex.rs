@@ -5,26 +5,39 @@
 //! `start_poll` takes the lock of the queue and the first completion, `next_poll` the next one;
 //! `end_poll` gives the slots and the lock back. After a `start_poll` that found nothing the lock
 //! is not held. See `ibv_create_cq_ex(3)`.
+//!
+//! Fields that only raw packets and tag matching have (VLAN stripping, flow tags, tags) cannot be
+//! asked for.
 
 use super::{
     cq::{cmd_fd, Cq},
     layout::*,
     library::library,
-    memory::fail,
+    memory::{fail, nanoseconds},
 };
 use crate::{completion::public_flags, ring::Scribbled};
 use core::{ffi::c_int, ptr};
 use ferroce_core::uabi::{cqe::Cqe, udata};
 use libc::{EINVAL, EIO, ENOENT, EOPNOTSUPP};
 
-/// The fields that a completion can be asked for: IBV_WC_STANDARD_FLAGS.
-pub const WC_FLAGS: u64 = 0x7f;
+/// IBV_WC_STANDARD_FLAGS.
+const WC_STANDARD_FLAGS: u64 = 0x7f;
+/// IBV_WC_EX_WITH_COMPLETION_TIMESTAMP.
+const WITH_TIMESTAMP: u64 = 1 << 7;
+/// IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK.
+const WITH_WALLCLOCK: u64 = 1 << 11;
+/// The fields that a completion can be asked for.
+pub const WC_FLAGS: u64 = WC_STANDARD_FLAGS | WITH_TIMESTAMP | WITH_WALLCLOCK;
 /// IBV_CQ_INIT_ATTR_MASK_FLAGS.
 pub const MASK_FLAGS: u32 = 1 << 0;
 /// IBV_CQ_INIT_ATTR_MASK_PD: a parent domain, which changes nothing here.
 pub const MASK_PD: u32 = 1 << 1;
-/// IBV_CREATE_CQ_ATTR_SINGLE_THREADED: taken as a hint, and the lock kept.
+/// IBV_CREATE_CQ_ATTR_SINGLE_THREADED: nothing is locked.
 pub const SINGLE_THREADED: u32 = 1 << 0;
+/// IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN: the module loses what has no room, without a word.
+pub const IGNORE_OVERRUN: u32 = 1 << 1;
+
+const FLAGS: u32 = SINGLE_THREADED | IGNORE_OVERRUN;
 
 /// Makes a CQ with the extended interface.
 pub unsafe extern "C" fn create(context: *mut IbvContext, attr: *mut CqInitAttrEx) -> *mut IbvCqEx {
@@ -36,9 +49,7 @@ pub unsafe extern "C" fn create(context: *mut IbvContext, attr: *mut CqInitAttrE
     } else {
         0
     };
-    if wc_flags & !WC_FLAGS != 0
-        || comp_mask & !(MASK_FLAGS | MASK_PD) != 0
-        || flags & !SINGLE_THREADED != 0
+    if wc_flags & !WC_FLAGS != 0 || comp_mask & !(MASK_FLAGS | MASK_PD) != 0 || flags & !FLAGS != 0
     {
         return fail(EOPNOTSUPP);
     }
@@ -57,7 +68,11 @@ pub unsafe extern "C" fn create(context: *mut IbvContext, attr: *mut CqInitAttrE
     }
     // SAFETY: The object is ours alone until it is handed out.
     let ibv = unsafe { &mut (*cq.as_ptr()).ibv };
-    ibv.start_poll = Some(start_poll);
+    ibv.start_poll = Some(if wc_flags & WITH_WALLCLOCK != 0 {
+        start_poll_by_wallclock
+    } else {
+        start_poll
+    });
     ibv.next_poll = Some(next_poll);
     ibv.end_poll = Some(end_poll);
     ibv.read_opcode = Some(read_opcode);
@@ -70,9 +85,16 @@ pub unsafe extern "C" fn create(context: *mut IbvContext, attr: *mut CqInitAttrE
     ibv.read_slid = Some(read_slid);
     ibv.read_sl = Some(read_sl);
     ibv.read_dlid_path_bits = Some(read_dlid_path_bits);
+    if wc_flags & WITH_TIMESTAMP != 0 {
+        ibv.read_completion_ts = Some(read_completion_ts);
+    }
+    if wc_flags & WITH_WALLCLOCK != 0 {
+        ibv.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
+    }
+    let single = flags & SINGLE_THREADED != 0;
     // SAFETY: Contract of the verb.
     let fd = unsafe { cmd_fd(context) };
-    Cq::finish(cq, fd, &resp.driver.cq).map_or_else(fail, |cq| cq.cast())
+    Cq::finish(cq, fd, &resp.driver.cq, single).map_or_else(fail, |cq| cq.cast())
 }
 
 /// Makes the next completion the current one; ENOENT if there is none, EIO if the ring was
@@ -112,6 +134,20 @@ unsafe extern "C" fn start_poll(cq: *mut IbvCqEx, attr: *mut PollCqAttr) -> c_in
         }
         error
     }
+}
+
+/// As [`start_poll`], for a CQ whose completions tell the time of day. It is taken once for what is
+/// polled together, so that the order of the times is that of the completions.
+unsafe extern "C" fn start_poll_by_wallclock(cq: *mut IbvCqEx, attr: *mut PollCqAttr) -> c_int {
+    // SAFETY: Contract of the verb.
+    let error = unsafe { start_poll(cq, attr) };
+    if error == 0 {
+        let raw = nanoseconds(udata::CLOCK as libc::clockid_t);
+        let ahead = nanoseconds(libc::CLOCK_REALTIME).wrapping_sub(raw);
+        // SAFETY: The lock is held, and only the thread that polls looks at this member.
+        unsafe { (*cq.cast::<Cq>()).wallclock = ahead as u64 };
+    }
+    error
 }
 
 unsafe extern "C" fn next_poll(cq: *mut IbvCqEx) -> c_int {
@@ -155,4 +191,12 @@ readers! {
     read_slid: u32 = |_| 0;
     read_sl: u8 = |cqe| cqe.sl;
     read_dlid_path_bits: u8 = |_| 0;
+    read_completion_ts: u64 = |cqe| cqe.timestamp;
+}
+
+unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut IbvCqEx) -> u64 {
+    // SAFETY: Contract of the verb: only the thread that polls looks at this member.
+    let ahead = unsafe { (*cq.cast::<Cq>()).wallclock };
+    // SAFETY: Contract of the verb.
+    unsafe { current(cq, |cqe| cqe.timestamp.wrapping_add(ahead)) }
 }

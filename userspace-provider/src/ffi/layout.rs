@@ -197,6 +197,16 @@ pub struct CqInitAttrEx {
     pub parent_domain: *mut IbvPd,
 }
 
+/// `struct ibv_values_ex`; the clock is a `struct timespec`.
+#[repr(C)]
+pub struct ValuesEx {
+    pub comp_mask: u32,
+    pub raw_clock: [i64; 2],
+}
+
+/// IBV_VALUES_MASK_RAW_CLOCK.
+pub const VALUES_RAW_CLOCK: u32 = 1 << 0;
+
 /// `struct ibv_qp`.
 #[repr(C)]
 pub struct IbvQp {
@@ -372,6 +382,12 @@ pub type GetContextResp = Response<2, udata::AllocUcontextResp>;
 pub type CreateCqResp = Response<2, udata::CreateCqResp>;
 /// `struct ib_uverbs_ex_create_cq_resp` and ours.
 pub type CreateCqExResp = Response<4, udata::CreateCqResp>;
+/// `struct ib_uverbs_resize_cq_resp`, which is as long as that of creation, and ours.
+pub type ResizeCqResp = Response<2, udata::CreateCqResp>;
+/// `struct ibv_resize_cq`.
+pub type ResizeCq = [u64; 3];
+/// `struct ibv_modify_cq`.
+pub type ModifyCq = [u64; 5];
 /// `struct ib_uverbs_create_qp_resp` and ours.
 pub type CreateQpResp = Response<8, udata::CreateQpResp>;
 /// `struct ib_uverbs_alloc_pd_resp`.
@@ -414,6 +430,7 @@ const _: () = {
     assert!(offset_of!(QpInitAttrEx, send_ops_flags) == 128);
     assert!(size_of::<CqInitAttrEx>() == 56 && offset_of!(CqInitAttrEx, wc_flags) == 32);
     assert!(size_of::<IbvPd>() == 16 && size_of::<IbvAh>() == 24);
+    assert!(size_of::<ValuesEx>() == 24 && offset_of!(ValuesEx, raw_clock) == 8);
     assert!(size_of::<IbvMr>() == 48 && size_of::<VerbsMr>() == 56);
     assert!(size_of::<VerbsDevice>() == 712 && size_of::<VerbsDeviceOps>() == 72);
     assert!(size_of::<VerbsMatchEnt>() == 24 && offset_of!(VerbsMatchEnt, kind) == 20);

@@ -75,6 +75,7 @@ fn structures() -> Vec<Check> {
     compare!(l, PollCqAttr, "struct ibv_poll_cq_attr": comp_mask);
     compare!(l, CqInitAttrEx, "struct ibv_cq_init_attr_ex":
         cqe, cq_context, channel, comp_vector, wc_flags, comp_mask, flags, parent_domain);
+    compare!(l, ValuesEx, "struct ibv_values_ex": comp_mask, raw_clock);
     compare!(l, IbvQp, "struct ibv_qp":
         context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num, state, qp_type, mutex,
         cond, events_completed);
@@ -121,6 +122,8 @@ fn commands() -> Vec<Check> {
         RegMrResp = "struct ib_uverbs_reg_mr_resp",
         ReregMr = "struct ibv_rereg_mr",
         ReregMrResp = "struct ib_uverbs_rereg_mr_resp",
+        ResizeCq = "struct ibv_resize_cq",
+        ModifyCq = "struct ibv_modify_cq",
         CreateQp = "struct ibv_create_qp",
         ModifyQp = "struct ibv_modify_qp",
         QueryQp = "struct ibv_query_qp",
@@ -140,6 +143,10 @@ fn commands() -> Vec<Check> {
         (
             "struct ib_uverbs_ex_create_cq_resp",
             offset_of!(CreateCqExResp, driver),
+        ),
+        (
+            "struct ib_uverbs_resize_cq_resp",
+            offset_of!(ResizeCqResp, driver),
         ),
         (
             "struct ib_uverbs_create_qp_resp",
@@ -185,12 +192,21 @@ fn numbers() -> Vec<Check> {
             "IBV_QP_INIT_ATTR_CREATE_FLAGS",
             INIT_ATTR_CREATE_FLAGS.into(),
         ),
-        ("IBV_WC_STANDARD_FLAGS", cq_ex::WC_FLAGS),
+        (
+            "IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP \
+             | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK",
+            cq_ex::WC_FLAGS,
+        ),
+        ("IBV_VALUES_MASK_RAW_CLOCK", VALUES_RAW_CLOCK.into()),
         ("IBV_CQ_INIT_ATTR_MASK_FLAGS", cq_ex::MASK_FLAGS.into()),
         ("IBV_CQ_INIT_ATTR_MASK_PD", cq_ex::MASK_PD.into()),
         (
             "IBV_CREATE_CQ_ATTR_SINGLE_THREADED",
             cq_ex::SINGLE_THREADED.into(),
+        ),
+        (
+            "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN",
+            cq_ex::IGNORE_OVERRUN.into(),
         ),
         ("IB_USER_VERBS_CMD_POST_SEND", doorbell::POST_SEND.into()),
         ("IB_USER_VERBS_CMD_POST_RECV", doorbell::POST_RECV.into()),

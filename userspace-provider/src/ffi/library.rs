@@ -97,6 +97,10 @@ functions! {
         *mut IbvContext, *const CqInitAttrEx, *mut IbvCqEx, Opaque, usize, *mut CreateCqExResp,
         usize, u32,
     ) -> c_int;
+    ibv_cmd_resize_cq: fn(
+        *mut IbvCq, c_int, *mut ResizeCq, usize, *mut ResizeCqResp, usize,
+    ) -> c_int;
+    ibv_cmd_modify_cq: fn(*mut IbvCq, Opaque, *mut ModifyCq, usize) -> c_int;
     ibv_cmd_destroy_cq: fn(*mut IbvCq) -> c_int;
     ibv_cmd_create_qp: fn(
         *mut IbvPd, *mut IbvQp, *mut QpInitAttr, *mut CreateQp, usize, *mut CreateQpResp, usize,

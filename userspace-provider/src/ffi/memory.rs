@@ -20,6 +20,17 @@ pub fn fail<T>(error: c_int) -> *mut T {
     ptr::null_mut()
 }
 
+/// What a clock shows, in nanoseconds.
+pub fn nanoseconds(clock: libc::clockid_t) -> i64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: The time is written to a place of ours. The clocks that are asked for always exist.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
 /// An object of C shape that is not yet, or no more, in the hands of libibverbs.
 ///
 /// # Invariants

@@ -21,6 +21,7 @@
 
 struct mock mock = {
 	.cq = { RING_CQ, 0x1000, 16, 64 },
+	.cq2 = { RING_CQ2, 0x1000, 32, 64 },
 	.sq = { RING_SQ, 0x1000, 8, 128 },
 	.rq = { RING_RQ, 0x1000, 4, 64 },
 	.signature = "ferroce2",
@@ -244,6 +245,28 @@ int ibv_cmd_create_cq_ex(struct ibv_context *context, const struct ibv_cq_init_a
 	assert(!cmd && !cmd_size && resp_size == sizeof(*resp) + sizeof(struct ring_map));
 	assert(!cmd_flags);
 	return create_cq(context, attr->cqe, &cq->cq, resp + 1);
+}
+
+int ibv_cmd_resize_cq(struct ibv_cq *cq, int cqe, struct ibv_resize_cq *cmd, size_t cmd_size,
+		      struct ib_uverbs_resize_cq_resp *resp, size_t resp_size)
+{
+	assert(cq->handle == 8 && cmd_size == sizeof(*cmd));
+	assert(resp_size == sizeof(*resp) + sizeof(struct ring_map));
+	if (mock.error)
+		return mock.error;
+	memcpy(resp + 1, &mock.cq2, sizeof(mock.cq2));
+	if (mock.on_resize)
+		mock.on_resize();
+	cq->cqe = mock.cq2.entries;
+	return 0;
+}
+
+int ibv_cmd_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr,
+		      struct ibv_modify_cq *cmd, size_t cmd_size)
+{
+	assert(cq->handle == 8 && cmd_size == sizeof(*cmd));
+	assert(attr->moderate.cq_count == 5 && attr->moderate.cq_period == 6);
+	return mock.error;
 }
 
 int ibv_cmd_destroy_cq(struct ibv_cq *cq)

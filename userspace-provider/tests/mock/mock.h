@@ -14,7 +14,8 @@
 #define RING_CQ 0x1000
 #define RING_SQ 0x2000
 #define RING_RQ 0x3000
-#define FILE_SIZE 0x4000
+#define RING_CQ2 0x4000
+#define FILE_SIZE 0x5000
 
 /* uabi::udata::RingMap. */
 struct ring_map {
@@ -41,7 +42,7 @@ struct mock {
 	/* What the pretended module answers. */
 	int cmd_fd;
 	int error;
-	struct ring_map cq, sq, rq;
+	struct ring_map cq, cq2, sq, rq;
 	struct ibv_qp_cap cap;
 	const char *signature;
 	uint32_t qp_num;
@@ -50,6 +51,8 @@ struct mock {
 	/* Doorbells that came, and of these those that failed. */
 	int send_bells, recv_bells, failed_bells, refused_writes;
 	void (*on_reset)(void);
+	/* The module moves the queue to `cq2`. */
+	void (*on_resize)(void);
 	/* What the provider has not given back. */
 	int contexts;
 	int objects;

@@ -217,6 +217,14 @@ void pair_reconnect(struct pair *p, const struct options *opt)
 	pair_connect(p);
 }
 
+void use_cq(struct pair *p, struct ibv_cq *cq)
+{
+	CHECK(!ibv_destroy_qp(p->a.qp) && !ibv_destroy_cq(p->a.cq), "destroying the queues of the pair");
+	p->a.cq = cq;
+	p->a.qp = make_qp(&p->a);
+	pair_reconnect(p, NULL);
+}
+
 void want_state(struct side *s, enum ibv_qp_state want, const char *who)
 {
 	enum ibv_qp_state have;

@@ -76,6 +76,8 @@ void pair_options(struct pair *p, const struct options *opt);
 void pair_connect(struct pair *p);
 /* Both to RESET, which empties everything, and connected anew. */
 void pair_reconnect(struct pair *p, const struct options *opt);
+/* The queues of a are destroyed, and a new queue pair completes into this one. */
+void use_cq(struct pair *p, struct ibv_cq *cq);
 struct ibv_qp *make_qp(struct side *s);
 int to_init(struct pair *p, struct side *s);
 int to_rtr(struct pair *p, struct side *s, const struct side *dest, uint32_t dest_qpn);
@@ -135,7 +137,8 @@ void stream_busy_cpus(void);
 void expect_success_of(int pid, const char *who);
 
 extern const struct test_case data_cases[], error_cases[], credential_cases[], sharing_cases[], access_cases[],
-	abi_cases[], region_cases[], limit_cases[], scale_cases[], race_cases[], command_cases[], scarce_cases[];
+	abi_cases[], region_cases[], limit_cases[], scale_cases[], race_cases[], command_cases[], scarce_cases[],
+	queue_cases[];
 
 /* Runs the causes of errors of a family, or of all; see causes.h. Returns an exit status. */
 int run_causes(const char *family);

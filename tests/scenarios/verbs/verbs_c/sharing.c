@@ -27,14 +27,6 @@ struct shared {
 
 #define GOES (1ull << 32)
 
-static void use_cq(struct pair *p, struct ibv_cq *cq)
-{
-	CHECK(!ibv_destroy_qp(p->a.qp) && !ibv_destroy_cq(p->a.cq), "destroying the queues of the pair");
-	p->a.cq = cq;
-	p->a.qp = make_qp(&p->a);
-	pair_reconnect(p, NULL);
-}
-
 static void open_shared(struct shared *s, bool extended)
 {
 	struct ibv_cq_init_attr_ex attr = { .cqe = ENTRIES, .wc_flags = IBV_WC_EX_WITH_QP_NUM };

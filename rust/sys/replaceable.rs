@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An object in use that another one takes the place of.
+
+use super::reclaim::Node;
+use core::ffi::c_void;
+use core::ops::Deref;
+use core::sync::atomic::{
+    AtomicPtr,
+    Ordering, //
+};
+use kernel::prelude::*;
+use kernel::sync::rcu;
+use kernel::sync::Arc;
+
+/// A place for an `Arc` that is read under RCU without counting.
+///
+/// # Invariants
+///
+/// The pointer is from `Arc::into_raw`, with one reference that the place owns.
+pub struct Replaceable<T: Send + Sync + 'static>(AtomicPtr<T>);
+
+/// What can take the place: all that might fail is done.
+pub struct Successor<T> {
+    value: Arc<T>,
+    node: KBox<Node>,
+}
+
+impl<T> Successor<T> {
+    /// May sleep.
+    pub fn new(value: Arc<T>) -> Result<Self> {
+        let node = Node::new()?;
+        Ok(Self { value, node })
+    }
+}
+
+impl<T> Deref for Successor<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: Send + Sync> Replaceable<T> {
+    /// A place with `value` in it.
+    pub fn new(value: Arc<T>) -> Self {
+        // INVARIANT: The reference is the place's now.
+        Self(AtomicPtr::new(Arc::into_raw(value).cast_mut()))
+    }
+
+    /// What is there, for as long as `_rcu` lives.
+    #[inline]
+    pub fn get<'a>(&'a self, _rcu: &'a rcu::Guard) -> &'a T {
+        // SAFETY: By the type invariant the value lives while the place holds it, and what
+        // `replace` takes away lives until the read section that `_rcu` stands for has ended.
+        unsafe { &*self.0.load(Ordering::Acquire) }
+    }
+
+    /// Puts `successor` in the place, in any context. What was there goes when nobody reads it.
+    pub fn replace(&self, successor: Successor<T>) {
+        /// # Safety
+        ///
+        /// `value` must be from `Arc::into_raw`, with a reference that is nobody else's.
+        unsafe fn free<T>(value: *mut c_void) {
+            // SAFETY: By the requirement.
+            drop(unsafe { Arc::from_raw(value.cast::<T>().cast_const()) });
+        }
+        let Successor { value, node } = successor;
+        // INVARIANT: The reference of the successor is the place's now.
+        let old = self
+            .0
+            .swap(Arc::into_raw(value).cast_mut(), Ordering::AcqRel);
+        // SAFETY: By the type invariant; the reference was the place's, and a `T` may be dropped on
+        // any thread.
+        unsafe { node.call(old.cast::<c_void>(), free::<T>) };
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Replaceable<T> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant; who drops the place is the last who could read it.
+        drop(unsafe { Arc::from_raw(self.0.get_mut().cast_const()) });
+    }
+}

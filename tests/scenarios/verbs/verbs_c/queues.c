@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Completion queues: all that a completion tells, its time, moderated events, overruns, and other sizes. */
+#include "pair.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STANDARD IBV_WC_STANDARD_FLAGS
+#define TIME IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+#define WALLCLOCK IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
+
+static struct ibv_cq_ex *extended_cq(struct ibv_context *ctx, int entries, uint64_t fields, uint32_t flags)
+{
+	struct ibv_cq_init_attr_ex attr = { .cqe = entries, .wc_flags = fields,
+					    .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS, .flags = flags };
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(ctx, &attr);
+
+	CHECK(cq, "ibv_create_cq_ex with fields 0x%llx, flags %u: %s", (unsigned long long)fields, flags,
+	      strerror(errno));
+	return cq;
+}
+
+static uint64_t raw_clock(struct ibv_context *ctx)
+{
+	struct ibv_values_ex values = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
+
+	MUST(ibv_query_rt_values_ex(ctx, &values));
+	CHECK(values.comp_mask == IBV_VALUES_MASK_RAW_CLOCK, "the device has no clock");
+	return values.raw_clock.tv_sec * 1000000000ull + values.raw_clock.tv_nsec;
+}
+
+static uint64_t wall_clock(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+/* The first completion, which must come within the patience. */
+static void begin_poll(struct ibv_cq_ex *cq)
+{
+	struct ibv_poll_cq_attr attr = { 0 };
+	int rc;
+
+	for (double end = now() + patience; (rc = ibv_start_poll(cq, &attr)) == ENOENT; usleep(200))
+		CHECK(now() < end, "no completion");
+	CHECK(!rc, "ibv_start_poll: %s", strerror(rc));
+}
+
+/* What cannot be told is refused; what can be told is right. */
+static void fields(void)
+{
+	static const uint64_t refused[] = { IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_FLOW_TAG, IBV_WC_EX_WITH_TM_INFO,
+					    1 << 12, 1ull << 40 };
+	struct ibv_device_attr_ex device;
+	struct ibv_send_wr w;
+	struct ibv_cq_ex *cq;
+	struct ibv_sge list;
+	struct pair p;
+
+	pair_open(&p, NULL, 8192);
+	MUST(ibv_query_device_ex(p.a.ctx, NULL, &device));
+	CHECK(device.completion_timestamp_mask == ~0ull && device.hca_core_clock == 1000000,
+	      "the clock has the mask 0x%llx and %llu kHz", (unsigned long long)device.completion_timestamp_mask,
+	      (unsigned long long)device.hca_core_clock);
+	for (size_t i = 0; i < COUNT(refused); i++) {
+		struct ibv_cq_init_attr_ex attr = { .cqe = 4, .wc_flags = refused[i] };
+
+		CHECK(!ibv_create_cq_ex(p.a.ctx, &attr) && errno == EOPNOTSUPP, "field 0x%llx: %s",
+		      (unsigned long long)refused[i], strerror(errno));
+	}
+	cq = extended_cq(p.a.ctx, DEPTH, STANDARD | TIME | WALLCLOCK, IBV_CREATE_CQ_ATTR_SINGLE_THREADED);
+	use_cq(&p, ibv_cq_ex_to_cq(cq));
+	list = sge(&p.b, 0, 100);
+	uint64_t before = raw_clock(p.a.ctx), wall_before = wall_clock();
+
+	for (int i = 0; i < 3; i++) {
+		struct ibv_sge room = sge(&p.a, 4096, 200);
+
+		post_recv(&p.a, 40 + i, &room, 1);
+		w = wr(IBV_WR_SEND_WITH_IMM, i, &list, 1);
+		w.imm_data = 0x11223344 + i;
+		post(&p.b, &w);
+		expect(&p.b, i, IBV_WC_SUCCESS, "the SEND");
+	}
+	begin_poll(cq);
+	for (int i = 0; i < 3; i++) {
+		CHECK(i == 0 || !ibv_next_poll(cq), "completion %d is missing", i);
+		CHECK(cq->wr_id == 40u + i && cq->status == IBV_WC_SUCCESS, "completion of %llu, %s",
+		      (unsigned long long)cq->wr_id, ibv_wc_status_str(cq->status));
+		CHECK(ibv_wc_read_opcode(cq) == IBV_WC_RECV && ibv_wc_read_byte_len(cq) == 100, "opcode %d, %u bytes",
+		      ibv_wc_read_opcode(cq), ibv_wc_read_byte_len(cq));
+		CHECK(ibv_wc_read_wc_flags(cq) == IBV_WC_WITH_IMM && ibv_wc_read_imm_data(cq) == 0x11223344u + i,
+		      "flags %u, immediate 0x%x", ibv_wc_read_wc_flags(cq), ibv_wc_read_imm_data(cq));
+		CHECK(ibv_wc_read_qp_num(cq) == p.a.qp->qp_num, "queue pair %u", ibv_wc_read_qp_num(cq));
+		CHECK(!ibv_wc_read_vendor_err(cq) && !ibv_wc_read_slid(cq) && !ibv_wc_read_dlid_path_bits(cq) &&
+		      !ibv_wc_read_sl(cq), "a field of a LID, a service level, or an error");
+		uint64_t at = ibv_wc_read_completion_ts(cq), wall = ibv_wc_read_completion_wallclock_ns(cq);
+		uint64_t after = raw_clock(p.a.ctx), wall_after = wall_clock();
+
+		CHECK(before < at && at < after, "%llu is not between %llu and %llu", (unsigned long long)at,
+		      (unsigned long long)before, (unsigned long long)after);
+		/* The time of day is corrected all the time, and may be set. */
+		CHECK(wall + 2000000000 > wall_before && wall < wall_after + 2000000000,
+		      "%llu is not between %llu and %llu", (unsigned long long)wall,
+		      (unsigned long long)wall_before, (unsigned long long)wall_after);
+		before = at;
+	}
+	CHECK(ibv_next_poll(cq) == ENOENT, "a completion too many");
+	ibv_end_poll(cq);
+	/* An error tells its time, too. */
+	w = wr(IBV_WR_RDMA_WRITE, 50, &list, 1);
+	list = sge(&p.a, 0, 10);
+	list.lkey ^= 0x5500;
+	aim(&w, &p.b, 0);
+	post(&p.a, &w);
+	begin_poll(cq);
+	CHECK(cq->wr_id == 50 && cq->status == IBV_WC_LOC_PROT_ERR && ibv_wc_read_completion_ts(cq) > before,
+	      "completion of %llu, %s", (unsigned long long)cq->wr_id, ibv_wc_status_str(cq->status));
+	ibv_end_poll(cq);
+	pair_close(&p);
+}
+
+/* Completions without room are lost, and nothing else is. */
+static void ignored_overrun(void)
+{
+	struct ibv_async_event event;
+	struct ibv_cq_ex *cq;
+	struct ibv_send_wr w;
+	struct ibv_sge list;
+	struct pair p;
+	struct ibv_wc wc;
+	int n = 0;
+
+	pair_open(&p, NULL, 8192);
+	cq = extended_cq(p.a.ctx, 4, STANDARD, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN);
+	use_cq(&p, ibv_cq_ex_to_cq(cq));
+	list = sge(&p.a, 0, 100);
+	for (int i = 0; i < 20; i++) {
+		w = wr(i < 19 ? IBV_WR_RDMA_WRITE : IBV_WR_SEND, i, &list, 1);
+		if (i == 19)
+			post_recv(&p.b, 77, &list, 1);
+		aim(&w, &p.b, 0);
+		post(&p.a, &w);
+	}
+	/* The last one is done, and all before it. */
+	expect(&p.b, 77, IBV_WC_SUCCESS, "the receive of the last one");
+	want_state(&p.a, IBV_QPS_RTS, "the queue pair whose completions are lost");
+	while (ibv_poll_cq(p.a.cq, 1, &wc) == 1) {
+		CHECK(wc.wr_id == (uint64_t)n && wc.status == IBV_WC_SUCCESS, "completion %d is of %llu, %s", n,
+		      (unsigned long long)wc.wr_id, ibv_wc_status_str(wc.status));
+		n++;
+	}
+	CHECK(n == p.a.cq->cqe, "%d completions in a queue of %d", n, p.a.cq->cqe);
+	CHECK(!next_device_event(p.a.ctx, 0, &event), "event %d", event.event_type);
+	/* There is room again. That of the last one may still come. */
+	w = wr(IBV_WR_RDMA_WRITE, 100, &list, 1);
+	aim(&w, &p.b, 0);
+	post(&p.a, &w);
+	do
+		wc = next(&p.a, "the request after the overrun");
+	while (wc.wr_id == 19);
+	CHECK(wc.wr_id == 100 && wc.status == IBV_WC_SUCCESS, "completion of %llu", (unsigned long long)wc.wr_id);
+	pair_close(&p);
+}
+
+static void moderate(struct ibv_cq *cq, int count, int period)
+{
+	struct ibv_modify_cq_attr attr = { .attr_mask = IBV_CQ_ATTR_MODERATE,
+					   .moderate = { .cq_count = count, .cq_period = period } };
+
+	MUST(ibv_modify_cq(cq, &attr));
+}
+
+/* Whether there is an event within so many milliseconds; it is acknowledged. */
+static bool event_within(struct side *s, int ms)
+{
+	struct pollfd fd = { .fd = s->channel->fd, .events = POLLIN };
+	struct ibv_cq *cq;
+	void *context;
+
+	if (poll(&fd, 1, ms) <= 0)
+		return false;
+	MUST(ibv_get_cq_event(s->channel, &cq, &context));
+	ibv_ack_cq_events(cq, 1);
+	return true;
+}
+
+/* Until nothing can be held back any more. */
+static void no_more_events(struct side *s)
+{
+	while (event_within(s, 100))
+		;
+}
+
+/* One request is done, and its completion taken. */
+static void done(struct pair *p, uint64_t id)
+{
+	struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, id, NULL, 0);
+
+	post(&p->a, &w);
+	expect(&p->a, id, IBV_WC_SUCCESS, "the WRITE");
+}
+
+/* An event is held back, until enough has come or time has passed; none is lost. */
+static void moderation(void)
+{
+	enum { TRIES = 50, PERIOD = 65535 };
+	struct ibv_modify_cq_attr wrong = { .attr_mask = IBV_CQ_ATTR_RESERVED };
+	struct ibv_device_attr_ex device;
+	int held = 0, alone = 0;
+	struct pair p;
+
+	pair_open(&p, &(struct options){ .events = true }, 4096);
+	MUST(ibv_query_device_ex(p.a.ctx, NULL, &device));
+	CHECK(device.cq_mod_caps.max_cq_count == 65535 && device.cq_mod_caps.max_cq_period == 65535,
+	      "the device moderates %u completions, %u us", device.cq_mod_caps.max_cq_count,
+	      device.cq_mod_caps.max_cq_period);
+	CHECK(ibv_modify_cq(p.a.cq, &wrong) == EINVAL, "an unknown attribute was changed");
+	moderate(p.a.cq, 3, PERIOD);
+	for (int i = 0; i < TRIES && !(held && alone); i++) {
+		bool early;
+
+		/* Three completions are the event. On a slow machine the time has passed before the third. */
+		MUST(ibv_req_notify_cq(p.a.cq, 0));
+		done(&p, 1);
+		early = event_within(&p.a, 2);
+		done(&p, 2);
+		early |= event_within(&p.a, 2);
+		done(&p, 3);
+		if (!early) {
+			held++;
+			CHECK(event_within(&p.a, 1000 * patience), "the event of three completions is lost");
+		}
+		no_more_events(&p.a);
+		/* There is only one, so time has to pass. */
+		MUST(ibv_req_notify_cq(p.a.cq, 0));
+		done(&p, 4);
+		if (!event_within(&p.a, 2)) {
+			alone++;
+			CHECK(event_within(&p.a, 1000 * patience), "the event of one completion is lost");
+		}
+		no_more_events(&p.a);
+	}
+	CHECK(held && alone, "no event was held back");
+	/* What is held back when moderation ends comes at once. */
+	MUST(ibv_req_notify_cq(p.a.cq, 0));
+	done(&p, 5);
+	moderate(p.a.cq, 0, 0);
+	CHECK(event_within(&p.a, 1000 * patience), "an event that was held back is lost");
+	no_more_events(&p.a);
+	MUST(ibv_req_notify_cq(p.a.cq, 0));
+	done(&p, 6);
+	CHECK(event_within(&p.a, 1000 * patience), "the event is lost");
+	/* A queue may go while one is held back. */
+	moderate(p.a.cq, 100, PERIOD);
+	MUST(ibv_req_notify_cq(p.a.cq, 0));
+	done(&p, 7);
+	pair_close(&p);
+}
+
+static bool is_draining(struct side *s)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	MUST(ibv_query_qp(s->qp, &attr, IBV_QP_STATE, &init));
+	return attr.sq_draining;
+}
+
+/* What is in the queue when its size changes stays, in order, and so does the arm. */
+static void resize(void)
+{
+	static const int sizes[] = { 16, 40, 11, 4096, 10, 64, 12, 10 };
+	struct ibv_device_attr device;
+	uint64_t posted = 0, seen = 0;
+	struct ibv_send_wr w;
+	struct ibv_wc wc;
+	struct pair p;
+
+	pair_open(&p, &(struct options){ .events = true }, 4096);
+	MUST(ibv_query_device(p.a.ctx, &device));
+	for (int round = 0; round < 10; round++)
+		for (size_t i = 0; i < COUNT(sizes); i++) {
+			/* Ten are in there most of the time; they come round the ring. */
+			for (; posted < seen + 10; posted++) {
+				w = wr(IBV_WR_RDMA_WRITE, posted, NULL, 0);
+				post(&p.a, &w);
+			}
+			move(IBV_WR_RDMA_WRITE, &p.b, 0, &p.a, 0, 10, 1);
+			MUST(ibv_resize_cq(p.a.cq, sizes[i]));
+			CHECK(p.a.cq->cqe >= sizes[i] && p.a.cq->cqe < 2 * sizes[i], "%d entries, not %d",
+			      p.a.cq->cqe, sizes[i]);
+			for (int n = i % 4 * 3; n; n--, seen++)
+				expect(&p.a, seen, IBV_WC_SUCCESS, "a request");
+		}
+	for (; seen < posted; seen++)
+		expect(&p.a, seen, IBV_WC_SUCCESS, "a request");
+	/* Too little, nothing, and too much change nothing. */
+	for (; posted < seen + 10; posted++) {
+		w = wr(IBV_WR_RDMA_WRITE, posted, NULL, 0);
+		post(&p.a, &w);
+	}
+	/* A queue that is drained has completed all. */
+	MUST(to_state(&p.a, IBV_QPS_SQD));
+	for (double end = now() + patience; is_draining(&p.a); usleep(200))
+		CHECK(now() < end, "the send queue is not drained");
+	MUST(to_state(&p.a, IBV_QPS_RTS));
+	CHECK(ibv_resize_cq(p.a.cq, 4) == EINVAL, "ten completions were put into four entries");
+	CHECK(ibv_resize_cq(p.a.cq, 0) == EINVAL && ibv_resize_cq(p.a.cq, device.max_cqe + 1) == EINVAL &&
+	      ibv_resize_cq(p.a.cq, -1) == EINVAL, "a size that cannot be");
+	for (; seen < posted; seen++)
+		expect(&p.a, seen, IBV_WC_SUCCESS, "a request");
+	CHECK(!ibv_poll_cq(p.a.cq, 1, &wc), "a completion too many");
+	/* Who has armed the queue before learns of what comes after. */
+	no_more_events(&p.a);
+	MUST(ibv_req_notify_cq(p.a.cq, 0));
+	MUST(ibv_resize_cq(p.a.cq, 100));
+	done(&p, 1);
+	CHECK(event_within(&p.a, 1000 * patience), "the event is lost");
+	MUST(ibv_resize_cq(p.a.cq, 10));
+	done(&p, 2);
+	CHECK(!event_within(&p.a, 0), "an event that nobody has asked for");
+	pair_close(&p);
+}
+
+/*
+ * Two threads post, two poll and sleep for events, and one changes the size all the time. Each completion comes once.
+ * There is always room for what may be under way.
+ */
+enum { POSTERS = 2, POLLERS = 2, WINDOW = 30, MESSAGES = 4000 };
+
+static struct {
+	struct pair pairs[POSTERS];
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	atomic_uchar seen[POSTERS][MESSAGES];
+	atomic_uint taken[POSTERS], total, resizes;
+	atomic_bool end;
+} t;
+
+static void *post_always(void *which)
+{
+	int n = (intptr_t)which;
+
+	for (unsigned int i = 0; i < MESSAGES; i++) {
+		struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, i, NULL, 0);
+
+		for (double end = now() + 3 * patience; i - atomic_load(&t.taken[n]) >= WINDOW; sched_yield())
+			CHECK(now() < end, "%u of %u messages of queue pair %d are complete", atomic_load(&t.taken[n]),
+			      i, n);
+		post(&t.pairs[n].a, &w);
+	}
+	return NULL;
+}
+
+static int poll_resized(void)
+{
+	struct ibv_wc wc[4];
+	int n = ibv_poll_cq(t.cq, 1 + atomic_load(&t.total) % 4, wc);
+
+	CHECK(n >= 0, "ibv_poll_cq: %d", n);
+	for (int i = 0; i < n; i++) {
+		int which = wc[i].qp_num == t.pairs[1].a.qp->qp_num;
+
+		CHECK(wc[i].status == IBV_WC_SUCCESS, "WRITE: %s", ibv_wc_status_str(wc[i].status));
+		CHECK(wc[i].wr_id < MESSAGES && !atomic_fetch_add(&t.seen[which][wc[i].wr_id], 1),
+		      "completion of %llu came twice", (unsigned long long)wc[i].wr_id);
+		atomic_fetch_add(&t.taken[which], 1);
+		atomic_fetch_add(&t.total, 1);
+	}
+	return n;
+}
+
+static void *poll_always(void *unused)
+{
+	struct pollfd fd = { .fd = t.channel->fd, .events = POLLIN };
+	struct ibv_cq *cq;
+	void *context;
+
+	while (!atomic_load(&t.end)) {
+		MUST(ibv_req_notify_cq(t.cq, 0));
+		while (poll_resized() > 0)
+			;
+		/* The other one may have polled what the event was for: then the posters wait for nothing. */
+		if (poll(&fd, 1, 50) > 0 && !ibv_get_cq_event(t.channel, &cq, &context))
+			ibv_ack_cq_events(cq, 1);
+	}
+	return unused;
+}
+
+static void *resize_always(void *unused)
+{
+	uint32_t state = 1;
+
+	while (!atomic_load(&t.end)) {
+		state = state * 1664525u + 1013904223u;
+		/* From as few as there may be to pages of them. */
+		MUST(ibv_resize_cq(t.cq, POSTERS * WINDOW + (state >> 16) % 2000));
+		atomic_fetch_add(&t.resizes, 1);
+		/* The lock of the queue is not fair: who polls must get it, too. */
+		usleep(500);
+	}
+	return unused;
+}
+
+static void resize_under_load(void)
+{
+	void *(*const runs[])(void *) = { post_always, post_always, poll_always, poll_always, resize_always };
+	pthread_t thread[COUNT(runs)];
+	struct ibv_async_event event;
+
+	pair_open(&t.pairs[0], NULL, 4096);
+	pair_open_beside(&t.pairs[1], &t.pairs[0], 4096);
+	t.channel = new_channel(t.pairs[0].a.ctx);
+	t.cq = new_cq(t.pairs[0].a.ctx, 4 * DEPTH, t.channel, NULL);
+	use_cq(&t.pairs[0], t.cq);
+	use_cq(&t.pairs[1], t.cq);
+	for (intptr_t i = 0; i < (intptr_t)COUNT(runs); i++)
+		CHECK(!pthread_create(&thread[i], NULL, runs[i], (void *)i), "pthread_create");
+	for (double end = now() + 6 * patience; atomic_load(&t.total) < POSTERS * MESSAGES; usleep(1000))
+		CHECK(now() < end, "%u completions", atomic_load(&t.total));
+	atomic_store(&t.end, true);
+	for (size_t i = 0; i < COUNT(runs); i++)
+		pthread_join(thread[i], NULL);
+	CHECK(!poll_resized(), "a completion too many");
+	CHECK(atomic_load(&t.resizes) > 20, "only %u resizes", atomic_load(&t.resizes));
+	CHECK(!next_device_event(t.pairs[0].a.ctx, 0, &event), "event %d", event.event_type);
+	printf("%u resizes\n", atomic_load(&t.resizes));
+	t.pairs[1].a.cq = NULL;
+	pair_close(&t.pairs[1]);
+	t.pairs[0].a.channel = t.channel;
+	pair_close(&t.pairs[0]);
+}
+
+static const char RXE[] = "has no times, no moderation, and overruns only in its own way";
+
+const struct test_case queue_cases[] = {
+	{ "cq-fields", fields, "all that a completion tells by ibv_start_poll, and its time", .rxe = RXE },
+	{ "cq-ignored-overrun", ignored_overrun, "with IGNORE_OVERRUN what has no room is lost, and nothing else", .rxe = RXE },
+	{ "cq-moderation", moderation, "events wait for their count or their time, and none is lost", LOCAL_PATH, .rxe = RXE },
+	{ "cq-resize", resize, "a queue that is resized keeps what is in it, and its arm", .rxe = RXE },
+	{ "cq-resize-under-load", resize_under_load,
+	  "threads post, poll, sleep and resize: each completion comes once", .seconds = 120, .rxe = RXE },
+	{ NULL },
+};
