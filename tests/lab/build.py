@@ -67,6 +67,7 @@ def copy(source, target):
 PROGRAMS = {"verbs_cases": "tests/scenarios/verbs/verbs_c", "verbs_peer": "tests/guest/peer_c", "verbs_traffic": "tests/scenarios/teardown/traffic_c",
             "hostile_victim": "tests/scenarios/hostile/victim_c", "verbs_load": "tests/scenarios/fairness/load_c"}
 LIBRARY = "tests/guest/lib_c"
+EXAMPLES = "tests/examples"
 CASES = LAB / "verbs_cases.list"
 
 
@@ -98,9 +99,20 @@ def c_programs(root):
     return made
 
 
+def examples(root):
+    """The examples, in build/lab: each made as its first lines tell the reader to."""
+    made = []
+    for source in sorted((config.CHECKOUT / EXAMPLES).glob("*.c")):
+        if source.stem != "meet":
+            made.append(LAB / f"example_{source.stem}")
+            run_in_root(root, f"cc -Wall -Wextra -Werror -o build/lab/{made[-1].name} {EXAMPLES}/{source.name} "
+                        f"{EXAMPLES}/meet.c -libverbs", f"building {made[-1].name}")
+    return made
+
+
 def programs(root):
     """Everything that the guest runs of ours, beside the module and the provider; and the list of cases."""
-    return [*c_programs(root), CASES, hostile_packets(root)]
+    return [*c_programs(root), CASES, *examples(root), hostile_packets(root)]
 
 
 def hostile_packets(root):

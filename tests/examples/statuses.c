@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+/*
+ * Every status that a completion can have over a reliable connection: provoked, and explained in a sentence.
+ *
+ *   cc -o statuses statuses.c meet.c -libverbs
+ *   ./statuses fe0 1
+ *
+ * Two queue pairs of one process play both sides: `a` sends, `b` receives. An error ends a connection, so that each status
+ * has a new one. tests/scenarios/verbs/verbs_c/causes.c has all the causes of each.
+ */
+#include "meet.h"
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PORT = 1, SIZE = 4096, OUTSIDE = 8 };
+
+static struct ibv_context *context;
+static struct ibv_pd *pd;
+static struct ibv_cq *cq;
+static struct ibv_mr *mr;
+static char *memory;
+static union ibv_gid gid;
+static int gid_index;
+static struct ibv_qp *a, *b;
+
+static struct ibv_qp *new_qp(void)
+{
+	struct ibv_qp_init_attr attributes = {
+		.qp_type = IBV_QPT_RC, .send_cq = cq, .recv_cq = cq, .sq_sig_all = 1,
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct ibv_qp *qp = ibv_create_qp(pd, &attributes);
+
+	if (!qp)
+		give_up("ibv_create_qp", errno);
+	return qp;
+}
+
+/* Impatient: an answer that does not come is missed soon, a receive that is not there at once. */
+static void connect_to(struct ibv_qp *qp, uint32_t peer, int reads)
+{
+	struct ibv_qp_attr init = {
+		.qp_state = IBV_QPS_INIT, .port_num = PORT,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+	};
+	struct ibv_qp_attr rtr = {
+		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer, .max_dest_rd_atomic = reads,
+		.min_rnr_timer = 1,
+		.ah_attr = { .is_global = 1, .port_num = PORT,
+			     .grh = { .dgid = gid, .sgid_index = gid_index, .hop_limit = 64 } },
+	};
+	struct ibv_qp_attr rts = {
+		.qp_state = IBV_QPS_RTS, .timeout = 12, .retry_cnt = 1, .rnr_retry = 0, .max_rd_atomic = reads,
+	};
+	int rc = ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+
+	if (!rc)
+		rc = ibv_modify_qp(qp, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	if (!rc)
+		rc = ibv_modify_qp(qp, &rts, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+				   IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+	if (rc)
+		give_up("connecting", rc);
+}
+
+static struct ibv_sge piece(size_t at, uint32_t length)
+{
+	return (struct ibv_sge){ .addr = (uintptr_t)memory + at, .length = length, .lkey = mr->lkey };
+}
+
+static void receive(struct ibv_sge into)
+{
+	struct ibv_recv_wr w = { .sg_list = &into, .num_sge = 1 }, *bad;
+	int rc = ibv_post_recv(b, &w, &bad);
+
+	if (rc)
+		give_up("ibv_post_recv", rc);
+}
+
+static void request(enum ibv_wr_opcode opcode, struct ibv_sge local, uint32_t rkey)
+{
+	struct ibv_send_wr w = {
+		.sg_list = &local, .num_sge = 1, .opcode = opcode,
+		.wr.rdma = { .remote_addr = (uintptr_t)memory + SIZE / 2, .rkey = rkey },
+	}, *bad;
+	int rc = ibv_post_send(a, &w, &bad);
+
+	if (rc)
+		give_up("ibv_post_send", rc);
+}
+
+/* The next completion of a queue pair; those of the other one do not matter here. */
+static enum ibv_wc_status status_at(struct ibv_qp *qp)
+{
+	struct ibv_wc wc;
+	int n;
+
+	do
+		n = ibv_poll_cq(cq, 1, &wc);
+	while (!n || (n == 1 && wc.qp_num != qp->qp_num));
+	if (n < 0)
+		give_up("ibv_poll_cq", -n);
+	return wc.status;
+}
+
+static enum ibv_wc_status success(void)
+{
+	receive(piece(SIZE / 2, 64));
+	request(IBV_WR_SEND, piece(0, 64), 0);
+	return status_at(a);
+}
+
+static void send_too_much(void)
+{
+	receive(piece(SIZE / 2, 16));
+	request(IBV_WR_SEND, piece(0, 64), 0);
+}
+
+static enum ibv_wc_status loc_len_err(void)
+{
+	send_too_much();
+	return status_at(b);
+}
+
+static enum ibv_wc_status rem_inv_req_err(void)
+{
+	send_too_much();
+	return status_at(a);
+}
+
+static enum ibv_wc_status loc_qp_op_err(void)
+{
+	request(IBV_WR_RDMA_READ, piece(0, 64), mr->rkey);
+	return status_at(a);
+}
+
+static enum ibv_wc_status loc_prot_err(void)
+{
+	request(IBV_WR_RDMA_WRITE, piece(SIZE, OUTSIDE), mr->rkey);
+	return status_at(a);
+}
+
+static enum ibv_wc_status wr_flush_err(void)
+{
+	struct ibv_qp_attr to_error = { .qp_state = IBV_QPS_ERR };
+	int rc = ibv_modify_qp(a, &to_error, IBV_QP_STATE);
+
+	if (rc)
+		give_up("RTS to ERR", rc);
+	request(IBV_WR_SEND, piece(0, 64), 0);
+	return status_at(a);
+}
+
+static enum ibv_wc_status rem_access_err(void)
+{
+	request(IBV_WR_RDMA_WRITE, piece(0, 64), ~mr->rkey);
+	return status_at(a);
+}
+
+static enum ibv_wc_status rem_op_err(void)
+{
+	receive(piece(SIZE, OUTSIDE));
+	request(IBV_WR_SEND, piece(0, OUTSIDE), 0);
+	return status_at(a);
+}
+
+static enum ibv_wc_status retry_exc_err(void)
+{
+	struct ibv_qp_attr to_reset = { .qp_state = IBV_QPS_RESET };
+	int rc = ibv_modify_qp(b, &to_reset, IBV_QP_STATE);
+
+	if (rc)
+		give_up("RTS to RESET", rc);
+	request(IBV_WR_SEND, piece(0, 64), 0);
+	return status_at(a);
+}
+
+static enum ibv_wc_status rnr_retry_exc_err(void)
+{
+	request(IBV_WR_SEND, piece(0, 64), 0);
+	return status_at(a);
+}
+
+static const struct {
+	enum ibv_wc_status status;
+	enum ibv_wc_status (*provoke)(void);
+	int reads;
+	const char *why;
+} table[] = {
+	{ IBV_WC_SUCCESS, success, 1, "The request was done, and the peer has said so." },
+	{ IBV_WC_LOC_LEN_ERR, loc_len_err, 1, "A message was longer than the receive that it took; the receive says this." },
+	{ IBV_WC_REM_INV_REQ_ERR, rem_inv_req_err, 1,
+	  "The same, as its sender sees it: the peer finds the request invalid." },
+	{ IBV_WC_LOC_QP_OP_ERR, loc_qp_op_err, 0,
+	  "The queue pair cannot do this: an RDMA READ, though max_rd_atomic was set to 0." },
+	{ IBV_WC_LOC_PROT_ERR, loc_prot_err, 1, "A piece of local memory lies outside the region that its lkey names." },
+	{ IBV_WC_WR_FLUSH_ERR, wr_flush_err, 1, "The queue pair is in ERR: all that is posted comes back undone." },
+	{ IBV_WC_REM_ACCESS_ERR, rem_access_err, 1,
+	  "The peer has no region with this rkey, or it does not grant the access, or ends before." },
+	{ IBV_WC_REM_OP_ERR, rem_op_err, 1,
+	  "The peer could not do it, through no fault of ours: its receive names memory outside its region." },
+	{ IBV_WC_RETRY_EXC_ERR, retry_exc_err, 1,
+	  "No answer, however often it was sent (retry_cnt): the peer's queue pair has gone." },
+	{ IBV_WC_RNR_RETRY_EXC_ERR, rnr_retry_exc_err, 1,
+	  "The peer is there but has no receive, however often it was asked (rnr_retry)." },
+};
+
+static void open_all(const char *name)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+
+	for (int i = 0; list && list[i] && !context; i++)
+		if (!strcmp(ibv_get_device_name(list[i]), name))
+			context = ibv_open_device(list[i]);
+	if (!context)
+		give_up(name, errno ? errno : ENODEV);
+	ibv_free_device_list(list);
+	pd = ibv_alloc_pd(context);
+	/* Longer than what is registered, so that what lies outside the region is still memory of this process. */
+	memory = calloc(1, SIZE + OUTSIDE);
+	if (!pd || !memory)
+		give_up("a protection domain and memory", errno);
+	mr = ibv_reg_mr(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	cq = ibv_create_cq(context, 64, NULL, NULL, 0);
+	if (!mr || !cq || ibv_query_gid(context, PORT, gid_index, &gid))
+		give_up("a region, a completion queue and a GID", errno);
+}
+
+int main(int argc, char **argv)
+{
+	int wrong = 0;
+
+	if (argc != 3)
+		give_up("usage: statuses DEVICE GID_INDEX", 0);
+	gid_index = atoi(argv[2]);
+	open_all(argv[1]);
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		enum ibv_wc_status got;
+
+		a = new_qp();
+		b = new_qp();
+		connect_to(a, b->qp_num, table[i].reads);
+		connect_to(b, a->qp_num, table[i].reads);
+		got = table[i].provoke();
+		printf("%2d %-26s %s\n", table[i].status, ibv_wc_status_str(table[i].status), table[i].why);
+		if (got != table[i].status) {
+			printf("   but it was %d, %s\n", got, ibv_wc_status_str(got));
+			wrong = 1;
+		}
+		/* What is left of its completions goes with a queue pair. */
+		if (ibv_destroy_qp(a) || ibv_destroy_qp(b))
+			give_up("ibv_destroy_qp", errno);
+	}
+	if (ibv_destroy_cq(cq) || ibv_dereg_mr(mr) || ibv_dealloc_pd(pd) || ibv_close_device(context))
+		give_up("cleaning up", errno);
+	free(memory);
+	return wrong;
+}
