@@ -5,12 +5,18 @@
 
 use super::halves::{
     RecvHalf,
-    SendHalf, //
+    SendCopies, //
 };
 use super::memory::sg::{
     Payload,
     Regions,
     SgList, //
+};
+use super::protocol::{
+    ReliableRequester,
+    ReliableResponder,
+    Responder,
+    UnreliableRequester, //
 };
 use super::qp::Qp;
 use super::turn::Turn;
@@ -28,19 +34,24 @@ use crate::transport::completion::{
     RecvCompletion,
     Status, //
 };
-use crate::transport::reliable::requester::Progress;
-use crate::transport::reliable::responder::{
+use crate::transport::env::{
     AccessError,
-    DropReason,
-    Fatal,
     RemoteAccess,
     ResponderEnv,
     TakeReceive, //
 };
+use crate::transport::reliable;
+use crate::transport::reliable::responder::{
+    DropReason,
+    Fatal, //
+};
+use crate::transport::request::Progress;
 use crate::transport::segment::{
     IncomingRequest,
-    ReadSegment, //
+    ReadSegment,
+    RequestSegment, //
 };
+use crate::transport::unreliable;
 use kernel::prelude::*;
 use kernel::sync::ArcBorrow;
 
@@ -95,6 +106,12 @@ impl ResponderEnv for Target<'_, '_, '_> {
     }
 }
 
+/// What a request led to, by the service.
+enum Outcome {
+    Settled(reliable::responder::Outcome),
+    Unanswered(unreliable::responder::Outcome),
+}
+
 /// Executes one request of the peer. What is to be answered waits in the responder.
 #[inline]
 pub(super) fn request(
@@ -104,26 +121,41 @@ pub(super) fn request(
     payload: Payload<'_>,
     turn: &mut Turn<'_>,
 ) {
-    let outcome = recv.responder.on_request(
-        request,
-        &mut Target {
-            qp,
-            receives: &mut recv.wqes,
-            payload,
-            turn,
-        },
-    );
+    let mut target = Target {
+        qp,
+        receives: &mut recv.wqes,
+        payload,
+        turn: &mut *turn,
+    };
+    let outcome = match &mut recv.responder {
+        Responder::Reliable(responder) => {
+            Outcome::Settled(responder.on_request(request, &mut target))
+        }
+        Responder::Unreliable(responder) => {
+            Outcome::Unanswered(responder.on_request(request, &mut target))
+        }
+    };
+    drop(target);
+    let executed = match outcome {
+        Outcome::Settled(outcome) => settled(qp, outcome, turn),
+        Outcome::Unanswered(outcome) => unanswered(qp, outcome, turn),
+    };
     if recv.wqes.take_scribbled() {
         turn.fail_fatally(qp);
     }
     // Only what is in order says that the peer is there: any old or forged packet may carry its
     // address.
-    if outcome.dropped.is_none() && !recv.established {
+    if executed && !recv.established {
         recv.established = true;
         if qp.state() == State::Rtr {
             turn.event(qp, QpEvent::CommEstablished);
         }
     }
+}
+
+/// What a request led to, where it is answered; tells whether it was executed.
+#[inline]
+fn settled(qp: ArcBorrow<'_, Qp>, outcome: reliable::responder::Outcome, turn: &Turn<'_>) -> bool {
     let counter = match outcome.dropped {
         None => None,
         Some(DropReason::Duplicate) => Some(Counter::Duplicate),
@@ -139,6 +171,34 @@ pub(super) fn request(
     if let Some(fatal) = outcome.fatal {
         refused(qp, fatal, turn);
     }
+    outcome.dropped.is_none()
+}
+
+/// The same where nothing is answered.
+fn unanswered(
+    qp: ArcBorrow<'_, Qp>,
+    outcome: unreliable::responder::Outcome,
+    turn: &mut Turn<'_>,
+) -> bool {
+    use unreliable::responder::{
+        DropReason,
+        Outcome, //
+    };
+    let counter = match outcome {
+        Outcome::Executed => return true,
+        Outcome::Failed => {
+            turn.fail(qp);
+            return false;
+        }
+        Outcome::Dropped(DropReason::Old | DropReason::NotReady) => Counter::IgnoredRequest,
+        Outcome::Dropped(DropReason::Gap) => Counter::OutOfSequence,
+        Outcome::Dropped(DropReason::NoReceive) => Counter::LostNoReceive,
+        Outcome::Dropped(DropReason::TooLong) => Counter::LostTooLong,
+        Outcome::Dropped(DropReason::Denied) => Counter::LostDenied,
+        Outcome::Dropped(DropReason::Invalid) => Counter::LostInvalid,
+    };
+    qp.counters().inc(counter);
+    false
 }
 
 /// The responder refused a request for good. The QP goes to ERR when the peer was answered: see
@@ -154,8 +214,12 @@ fn refused(qp: ArcBorrow<'_, Qp>, fatal: Fatal, turn: &Turn<'_>) {
 
 /// An answer was taken from the responder: if it was the refusal, behind which there is nothing,
 /// the QP goes to ERR. Sooner, the peer would not learn why.
-pub(super) fn answer_taken(recv: &RecvHalf, qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) {
-    if recv.responder.has_ended() {
+pub(super) fn answer_taken(
+    responder: &ReliableResponder,
+    qp: ArcBorrow<'_, Qp>,
+    turn: &mut Turn<'_>,
+) {
+    if responder.has_ended() {
         turn.fail(qp);
     }
 }
@@ -177,15 +241,20 @@ pub(super) fn read_source<'q, 'a: 'q>(
 }
 
 /// The memory of a READ response is not accessible any more.
-pub(super) fn read_failed(recv: &mut RecvHalf, qp: ArcBorrow<'_, Qp>, turn: &Turn<'_>) {
-    if let Some(fatal) = recv.responder.read_failed().fatal {
+pub(super) fn read_failed(
+    responder: &mut ReliableResponder,
+    qp: ArcBorrow<'_, Qp>,
+    turn: &Turn<'_>,
+) {
+    if let Some(fatal) = responder.read_failed().fatal {
         refused(qp, fatal, turn);
     }
 }
 
 /// Places the data of a READ response.
 pub(super) fn read_response(
-    send: &mut SendHalf,
+    requester: &mut ReliableRequester,
+    wqes: &SendCopies,
     qp: ArcBorrow<'_, Qp>,
     segment: &ReadSegment,
     from: &Payload<'_>,
@@ -194,12 +263,11 @@ pub(super) fn read_response(
     let now = turn.now();
     let regions = qp.regions(turn.rcu());
     let mut complete = |done| turn.complete_send(qp, done);
-    let requester = &mut send.requester;
     match requester.accept_read_response(segment, now, &mut complete) {
         Err(refused) => refused.progress,
         Ok(place) => {
             // A READ carries nothing inline.
-            let sges = match send.wqes.data(place.slot) {
+            let sges = match wqes.data(place.slot) {
                 Data::Pieces(sges) => sges,
                 Data::Inline(_) => &[],
             };
@@ -213,15 +281,34 @@ pub(super) fn read_response(
 
 /// Local memory of a request is not accessible.
 pub(super) fn local_memory_failed(
-    send: &mut SendHalf,
+    requester: &mut ReliableRequester,
     qp: ArcBorrow<'_, Qp>,
     slot: u32,
     turn: &mut Turn<'_>,
 ) {
-    let progress = send.requester.fail(slot, Status::LocProtErr, &mut |done| {
+    let progress = requester.fail(slot, Status::LocProtErr, &mut |done| {
         turn.complete_send(qp, done)
     });
     if progress.fatal {
         turn.fail(qp);
+    }
+}
+
+/// A segment that nobody acknowledges has left, been lost, or cannot leave for want of local
+/// memory.
+pub(super) fn left(
+    requester: &mut UnreliableRequester,
+    qp: ArcBorrow<'_, Qp>,
+    segment: &RequestSegment,
+    done: Result<(), AccessError>,
+    turn: &mut Turn<'_>,
+) {
+    let mut complete = |done| turn.complete_send(qp, done);
+    let progress = match done {
+        Ok(()) => requester.left(segment, &mut complete),
+        Err(AccessError) => requester.fail(Status::LocProtErr, &mut complete),
+    };
+    if progress.fatal {
+        turn.fail_sends(qp);
     }
 }

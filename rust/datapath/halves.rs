@@ -3,6 +3,10 @@
 //! The two halves of a QP, as data under their locks. What is done with them is in the files above.
 
 use super::outbox::Outbox;
+use super::protocol::{
+    Requester,
+    Responder, //
+};
 use super::schedule::{
     InFlight,
     Moment,
@@ -20,20 +24,12 @@ use crate::observe::counters::{
 };
 use crate::sys::cpu::Cpu;
 use crate::sys::ib::qp::Capacity;
-use crate::transport::reliable::config::MAX_RD_ATOMIC;
 use crate::transport::reliable::counters::RequesterCounters;
-use crate::transport::reliable::requester::{
-    Requester,
-    SendSlot, //
-};
-use crate::transport::reliable::responder::{
-    Resource,
-    Responder, //
-};
 use crate::transport::segment::{
     RequestSegment,
     Response, //
 };
+use crate::transport::service::Service;
 use crate::uabi::wqe::{
     recv_stride,
     send_stride, //
@@ -48,18 +44,23 @@ pub(super) struct Peer<M> {
     pub(super) outbox: Outbox<M>,
 }
 
+/// The private copies of the requests of a QP.
+pub(super) type SendCopies = SendWqes<KVVec<u64>>;
+
 /// What the lock of the sending half guards.
 pub(super) struct SendHalf {
     /// The protocol.
-    pub(super) requester: Requester<KVVec<SendSlot>>,
+    pub(super) requester: Requester,
     /// The private copies of the requests.
-    pub(super) wqes: SendWqes<KVVec<u64>>,
+    pub(super) wqes: SendCopies,
     /// From RTR on.
     pub(super) peer: Option<Peer<RequestSegment>>,
     /// Who sends.
     pub(super) schedule: Schedule<Cpu>,
     /// The messages that are under way take the local path. It is chosen anew when none is.
     pub(super) local: bool,
+    /// When packets left last that nobody acknowledges.
+    pub(super) left_at: Option<u64>,
     /// The user wants to know when the queue is drained.
     pub(super) notify_drained: bool,
     /// What had been counted when the counters were added to those of the port.
@@ -78,7 +79,7 @@ pub(super) enum Answering {
 /// What the lock of the receiving half guards.
 pub(super) struct RecvHalf {
     /// The protocol.
-    pub(super) responder: Responder<KVVec<Resource>>,
+    pub(super) responder: Responder,
     /// The receives.
     pub(super) wqes: RecvWqes<KVec<u64>>,
     /// From RTR on.
@@ -93,6 +94,10 @@ pub(super) struct RecvHalf {
 
 /// How often in a row answers could not leave, after which they count as lost: the peer asks again.
 const MAX_REFUSALS: u8 = 64;
+
+/// How long packets that nobody acknowledges may wait in queues of the CPU that they left from, so
+/// that those from another CPU could overtake them.
+const TIME_TO_LEAVE: u64 = 10_000_000;
 
 /// How long to wait before they are tried again: until a queue has drained a little.
 const REFUSAL_PAUSE: u64 = 1_000_000;
@@ -144,24 +149,19 @@ impl<M> Peer<M> {
 
 impl SendHalf {
     /// Of a QP in RESET. May sleep.
-    pub(super) fn new(capacity: &Capacity, signal_all: bool) -> Result<Self> {
-        let mut slots = KVVec::new();
-        slots.resize(
-            capacity.max_send_wr as usize,
-            SendSlot::default(),
-            GFP_KERNEL_ACCOUNT,
-        )?;
+    pub(super) fn new(service: &Service, capacity: &Capacity, signal_all: bool) -> Result<Self> {
         let stride = send_stride(capacity.max_send_sge, capacity.max_inline);
         let mut words = KVVec::new();
         let len = (capacity.max_send_wr as usize).checked_mul(stride as usize / 8);
         words.resize(len.ok_or(EINVAL)?, 0, GFP_KERNEL_ACCOUNT)?;
         let (max_sge, max_inline) = (capacity.max_send_sge, capacity.max_inline);
         Ok(Self {
-            requester: Requester::new(slots),
-            wqes: SendWqes::new(words, stride, max_sge, max_inline, signal_all),
+            requester: Requester::new(service.requester, capacity)?,
+            wqes: SendWqes::new(words, stride, max_sge, max_inline, *service, signal_all),
             peer: None,
             schedule: Schedule::default(),
             local: false,
+            left_at: None,
             notify_drained: false,
             counted: Default::default(),
         })
@@ -170,20 +170,23 @@ impl SendHalf {
     /// Everything is forgotten, nothing completes.
     pub(super) fn reset(&mut self) {
         self.requester.reset();
-        self.requester.drain(false);
+        self.left_at = None;
         self.peer = None;
         self.schedule.reset();
     }
 
     /// What the schedule has to know of this moment.
     #[inline]
-    pub(super) fn moment(&self) -> Moment<Cpu> {
-        let in_flight = if self.local || !self.requester.has_in_flight() {
-            InFlight::Nothing
-        } else if self.requester.deadline().is_some() {
-            InFlight::Some
-        } else {
-            InFlight::Untimed
+    pub(super) fn moment(&self, now: u64) -> Moment<Cpu> {
+        let in_flight = match &self.requester {
+            _ if self.local => InFlight::Nothing,
+            Requester::Reliable(it) if !it.has_in_flight() => InFlight::Nothing,
+            Requester::Reliable(it) if it.deadline().is_some() => InFlight::Some,
+            Requester::Reliable(_) => InFlight::Untimed,
+            Requester::Unreliable(_) => match self.left_at {
+                Some(at) if now.saturating_sub(at) < TIME_TO_LEAVE => InFlight::Untimed,
+                _ => InFlight::Nothing,
+            },
         };
         Moment {
             here: Cpu::current(),
@@ -194,7 +197,11 @@ impl SendHalf {
     /// Adds what was counted since the last call to the counters of the port.
     #[inline]
     pub(super) fn count(&mut self, counters: &Counters) {
-        let (now, moves) = (*self.requester.counters(), self.schedule.moves());
+        let moves = self.schedule.moves();
+        let now = match &self.requester {
+            Requester::Reliable(it) => *it.counters(),
+            Requester::Unreliable(_) => RequesterCounters::default(),
+        };
         let (before, moved) = core::mem::replace(&mut self.counted, (now, moves));
         let add = |counter, now: u64, before: u64| {
             if now != before {
@@ -238,18 +245,12 @@ impl SendHalf {
 
 impl RecvHalf {
     /// Of a QP in RESET. May sleep.
-    pub(super) fn new(capacity: &Capacity) -> Result<Self> {
-        let mut resources = KVVec::new();
-        resources.resize(
-            usize::from(MAX_RD_ATOMIC),
-            Resource::default(),
-            GFP_KERNEL_ACCOUNT,
-        )?;
+    pub(super) fn new(service: &Service, capacity: &Capacity) -> Result<Self> {
         let mut words = KVec::new();
         let len = recv_stride(capacity.max_recv_sge) as usize / 8;
         words.resize(len, 0, GFP_KERNEL_ACCOUNT)?;
         Ok(Self {
-            responder: Responder::new(resources),
+            responder: Responder::new(service.responder)?,
             wqes: RecvWqes::new(words, capacity.max_recv_sge),
             peer: None,
             answering: Answering::Inline,

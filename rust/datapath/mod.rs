@@ -16,6 +16,7 @@
 //!   directory                           QPs by number, ports by netdev, worker queues
 //!   qp                                  the state, and the halves under their locks
 //!   halves                              sending and receiving half, as data
+//!   protocol                            what a half does, by the type of the QP
 //!   outbox  way  cq                     batches; addresses; completions
 //!   notify  icrc  memory::sg  port      handlers; checksums; lists of memory; the device
 //!   memory::region                      registered memory
@@ -48,6 +49,7 @@ pub mod notify;
 pub mod outbox;
 pub mod port;
 pub mod post;
+pub mod protocol;
 pub mod qp;
 pub mod receive;
 pub mod schedule;

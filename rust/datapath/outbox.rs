@@ -16,7 +16,7 @@ use crate::sys::net::{
     TxPacket,
     TxResult, //
 };
-use crate::transport::reliable::responder::AccessError;
+use crate::transport::env::AccessError;
 use crate::wire::packet::{
     pad_for,
     Headers, //

@@ -24,7 +24,7 @@ use crate::sys::ib::event::QpEvent;
 use crate::sys::ib::qp::State;
 use crate::sys::timer;
 use crate::transport::completion::Status;
-use crate::transport::reliable::requester::{
+use crate::transport::request::{
     Progress,
     PushError, //
 };
@@ -78,7 +78,7 @@ fn ring(
         }
         State::Reset | State::Init | State::Rtr => return Err(EINVAL),
     }
-    let moment = send.moment();
+    let moment = send.moment(turn.now());
     let answer = if number == 1 {
         let answer = send.schedule.doorbell(
             moment,
@@ -177,7 +177,7 @@ fn take_posted(send: &mut SendHalf, qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) 
         if let Err((wr_id, status)) = pushed {
             let mut complete = |done| turn.complete_send(qp, done);
             match requester.push_failed(wr_id, status, &mut complete) {
-                Ok(progress) if progress.fatal => turn.fail(qp),
+                Ok(progress) if progress.fatal => turn.fail_sends(qp),
                 Ok(_) => {}
                 Err(_) => return false,
             }
@@ -194,11 +194,11 @@ pub(super) fn proceed(
     turn: &mut Turn<'_>,
 ) {
     if progress.fatal {
-        turn.fail(qp);
+        turn.fail_sends(qp);
         return settle(send, qp, turn);
     }
     let unsent = send.requester.has_unsent() || is_posted(send, qp, qp.sq().load_producer());
-    match send.schedule.event(send.moment(), unsent) {
+    match send.schedule.event(send.moment(turn.now()), unsent) {
         Answer::Send => {
             if advance(send, qp, turn) {
                 leave(send, qp, turn);

@@ -13,6 +13,10 @@ use super::memory::region::DomainId;
 use super::memory::sg::Regions;
 use super::notify::Notifier;
 use super::port::Port;
+use super::protocol::{
+    RequesterSetting,
+    ResponderSetting, //
+};
 use super::way::Way;
 use crate::observe::counters::Counters;
 use crate::sys::ib::event::QpUpcall;
@@ -28,16 +32,14 @@ use crate::sys::lock::{
 use crate::sys::ring::Ring;
 use crate::sys::table::Named;
 use crate::sys::timer::Deadline;
-use crate::transport::reliable::config::{
-    RequesterConfig,
-    ResponderConfig, //
-};
+use crate::transport::service::Service;
 use crate::uabi::ring::FLAG_NEED_DOORBELL;
 use crate::uabi::words::Module;
 use crate::uabi::wqe::{
     recv_stride,
     send_stride, //
 };
+use crate::wire::opcode;
 use kernel::prelude::*;
 use kernel::sync::atomic::{
     Acquire,
@@ -60,7 +62,7 @@ pub(super) const SEND_FAR: u64 = 1;
 /// Work item: answers.
 pub(super) const ANSWER: u64 = 2;
 
-/// A reliable connected queue pair.
+/// A queue pair.
 #[pin_data]
 pub struct Qp {
     /// First, so that it is gone before what it uses.
@@ -73,6 +75,8 @@ pub struct Qp {
     #[pin]
     answer: Work<Qp, ANSWER>,
     number: u32,
+    /// Which packets are for it.
+    opcodes: opcode::Service,
     port: Arc<Port>,
     /// Whose regions it may use.
     domain: DomainId,
@@ -109,6 +113,8 @@ pub struct NewQp<'a> {
     pub context: ContextRef<'a>,
     /// Its number.
     pub number: u32,
+    /// What goes with its type.
+    pub service: Service,
     /// The device it belongs to.
     pub port: Arc<Port>,
     /// Whose regions it may use.
@@ -144,8 +150,8 @@ impl Qp {
         let rq = ring(capacity.max_recv_wr, rq_stride)?;
         sq.reset(FLAG_NEED_DOORBELL);
         rq.reset(0);
-        let send = SendHalf::new(&capacity, new.signal_all)?;
-        let recv = RecvHalf::new(&capacity)?;
+        let send = SendHalf::new(&new.service, &capacity, new.signal_all)?;
+        let recv = RecvHalf::new(&new.service, &capacity)?;
         let notifier = Notifier::new(new.upcall)?;
         Arc::pin_init(
             pin_init!(Self {
@@ -154,6 +160,7 @@ impl Qp {
                 far <- new_work!("ferroce_send_far"),
                 answer <- new_work!("ferroce_answer"),
                 number: new.number,
+                opcodes: new.service.opcodes,
                 port: new.port,
                 domain: new.domain,
                 capacity,
@@ -175,6 +182,12 @@ impl Qp {
     /// QP number.
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Which packets are for it.
+    #[inline]
+    pub(super) fn opcodes(&self) -> opcode::Service {
+        self.opcodes
     }
 
     /// The device it belongs to.
@@ -264,37 +277,38 @@ impl Qp {
         &self,
         from: State,
         to: State,
-        change: impl FnOnce(&mut SendHalf, &mut RecvHalf),
+        change: impl FnOnce(&mut SendHalf, &mut RecvHalf) -> Result,
     ) -> Result {
         let mut send = self.send.lock();
         let mut recv = self.recv.lock();
         if self.state() != from {
             return Err(EINVAL);
         }
-        change(&mut send, &mut recv);
+        change(&mut send, &mut recv)?;
         self.state.store(to as u32, Release);
         Ok(())
     }
 
     /// To INIT, from RESET or INIT.
     pub fn init(&self, from: State) -> Result {
-        self.transition(from, State::Init, |_, _| {})
+        self.transition(from, State::Init, |_, _| Ok(()))
     }
 
     /// To RTR from INIT: the responder is set up before the state lets packets in. The halves get a
     /// way each, to the QP `peer`.
-    pub fn ready_to_receive(&self, config: ResponderConfig, peer: u32, ways: [Way; 2]) -> Result {
+    pub fn ready_to_receive(&self, setting: ResponderSetting, peer: u32, ways: [Way; 2]) -> Result {
         self.transition(State::Init, State::Rtr, |send, recv| {
+            recv.responder.connect(setting)?;
             connect(send, recv, peer, ways);
             recv.established = false;
-            recv.responder.connect(config);
+            Ok(())
         })
     }
 
     /// To RTS from RTR.
-    pub fn ready_to_send(&self, config: RequesterConfig) -> Result {
+    pub fn ready_to_send(&self, setting: RequesterSetting) -> Result {
         self.transition(State::Rtr, State::Rts, |send, _| {
-            send.requester.connect(config);
+            send.requester.connect(setting)
         })
     }
 
@@ -303,36 +317,31 @@ impl Qp {
         self.transition(State::Rts, State::Sqd, |send, _| {
             send.requester.drain(true);
             send.notify_drained = notify;
+            Ok(())
         })
     }
 
-    /// Changes what may change in RTS or SQD, new ways to `peer` included, and goes from SQD to
-    /// RTS.
+    /// Changes what may change in RTS or SQD, new ways to `peer` included, and goes from SQD or SQE
+    /// to RTS.
     pub fn update(
         &self,
         from: State,
         to: State,
-        requester: &RequesterConfig,
-        responder: &ResponderConfig,
+        requester: &RequesterSetting,
+        responder: &ResponderSetting,
         ways: Option<(u32, [Way; 2])>,
     ) -> Result {
         self.transition(from, to, |send, recv| {
             if let Some((peer, ways)) = ways {
                 connect(send, recv, peer, ways);
             }
-            send.requester
-                .set_retries(requester.retry_cnt, requester.rnr_retry);
-            send.requester.set_ack_timeout(requester.ack_timeout_ns);
-            send.requester.set_max_rd_atomic(requester.max_rd_atomic);
-            recv.responder.set_min_rnr_timer(responder.min_rnr_timer);
-            recv.responder
-                .set_max_dest_rd_atomic(responder.max_dest_rd_atomic);
-            recv.responder
-                .set_access(responder.allow_read, responder.allow_write);
+            send.requester.update(requester);
+            recv.responder.update(responder);
             if to == State::Rts {
                 send.requester.drain(false);
                 send.notify_drained = false;
             }
+            Ok(())
         })
     }
 
@@ -364,6 +373,19 @@ impl Qp {
         // Up before the flush: who posts from here on either is found by it, or rings.
         self.sq.store_flags(FLAG_NEED_DOORBELL);
         self.rq.store_flags(FLAG_NEED_DOORBELL);
+        true
+    }
+
+    /// To SQE, if it can send; tells whether it went there, so that the sending half must be
+    /// flushed.
+    pub(super) fn enter_send_error(&self, send: &mut SendHalf, _recv: &mut RecvHalf) -> bool {
+        if !self.sends() {
+            return false;
+        }
+        self.state.store(State::Sqe as u32, Release);
+        send.schedule.reset();
+        // Up before the flush, as above.
+        self.sq.store_flags(FLAG_NEED_DOORBELL);
         true
     }
 

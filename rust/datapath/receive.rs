@@ -4,10 +4,14 @@
 
 use super::carrier::wire;
 use super::deliver;
-use super::halves::Answering;
+use super::halves::{
+    Answering,
+    SendHalf, //
+};
 use super::icrc::icrc_of;
 use super::memory::sg::Payload;
 use super::post;
+use super::protocol::Requester;
 use super::qp::Qp;
 use super::turn::{
     Context,
@@ -82,15 +86,17 @@ fn count_copied(counters: &Counters, packet: &RxPacket<'_>) {
 /// network namespace is none: neither its state nor its counters are the business of this one.
 fn receive(netns: NetNs, packet: &RxPacket<'_>, turn: &mut Turn<'_>) -> Verdict {
     let bytes = packet.head();
-    let number = Bth::ref_from_prefix(bytes)
-        .ok()
-        .map(|(bth, _)| bth.dest_qp());
+    let bth = Bth::ref_from_prefix(bytes).ok().map(|(bth, _)| bth);
+    let number = bth.map(Bth::dest_qp);
     let qp = number.and_then(|number| turn.directory().get(number, turn.rcu()));
     let Some(qp) = qp.filter(|qp| qp.port().netns() == netns) else {
         return for_nobody(netns, packet, number, turn);
     };
     let counters = qp.counters();
     count_copied(counters, packet);
+    if bth.is_some_and(|bth| bth.version() == 0 && !bth.is_of(qp.opcodes())) {
+        return dropped(counters, Counter::DropOpcode);
+    }
     let parsed = match packet::parse(bytes, bytes.len()) {
         Ok(parsed) => parsed,
         Err(ParseError::UnknownOpcode) => return dropped(counters, Counter::DropOpcode),
@@ -180,6 +186,15 @@ fn on_response(
     if let Err(reason) = peer.way.admits(packet) {
         return dropped(qp.counters(), reason);
     }
+    let SendHalf {
+        requester: Requester::Reliable(requester),
+        wqes,
+        ..
+    } = &mut *send
+    else {
+        // Cannot be: only reliable services have opcodes of responses.
+        return dropped(qp.counters(), Counter::DropOpcode);
+    };
     let progress = if let Some(segment) = ReadSegment::from_packet(parsed) {
         let is_ack = |aeth: Aeth| matches!(aeth.syndrome(), AethSyndrome::Ack { .. });
         if !parsed.extension.aeth().is_none_or(is_ack) {
@@ -188,14 +203,13 @@ fn on_response(
         }
         count_received(&qp, packet);
         let payload = Payload::Bytes(payload);
-        deliver::read_response(&mut send, qp, &segment, &payload, turn)
+        deliver::read_response(requester, wqes, qp, &segment, &payload, turn)
     } else if let Some(aeth) = parsed.extension.aeth() {
         count_received(&qp, packet);
         let now = turn.now();
-        send.requester
-            .on_acknowledge(parsed.psn, aeth, now, &mut |done| {
-                turn.complete_send(qp, done)
-            })
+        requester.on_acknowledge(parsed.psn, aeth, now, &mut |done| {
+            turn.complete_send(qp, done)
+        })
     } else {
         // Cannot be: what is no request and no READ response is an acknowledgement, and has one.
         return dropped(qp.counters(), Counter::DropOpcode);

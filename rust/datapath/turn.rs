@@ -28,7 +28,7 @@ use crate::transport::completion::{
     SendCompletion,
     Status, //
 };
-use crate::transport::reliable::responder::{
+use crate::transport::env::{
     AccessError,
     RemoteAccess,
     ResponderEnv,
@@ -43,6 +43,7 @@ use crate::uabi::words::{
     Ring,
     Words, //
 };
+use crate::wire::opcode;
 use kernel::sync::rcu;
 use kernel::sync::{
     Arc,
@@ -74,15 +75,35 @@ pub struct Turn<'a> {
     now: u64,
     /// Bytes that it may still move.
     bytes: u32,
-    /// QPs that go to ERR at the end. A turn touches two at most.
+    /// QPs that leave their state at the end.
     failed: [Option<Failed>; 2],
 }
 
-/// A QP that goes to ERR at the end of a turn.
+/// A QP that leaves its state at the end of a turn.
 struct Failed {
     qp: Arc<Qp>,
-    /// What its owner learns then. Not before: until the end another turn may find the same.
-    event: Option<QpEvent>,
+    to: Ending,
+}
+
+/// Where a QP goes, and what its owner learns then. Not before: until the end of the turn another
+/// one may find the same.
+#[derive(Clone, Copy)]
+enum Ending {
+    /// To ERR.
+    Error(Option<QpEvent>),
+    /// To SQE: only the send queue has failed.
+    SendError,
+}
+
+impl Ending {
+    /// Both of them.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Ending::Error(one), Ending::Error(other)) => Ending::Error(one.or(other)),
+            (Ending::Error(event), _) | (_, Ending::Error(event)) => Ending::Error(event),
+            (Ending::SendError, Ending::SendError) => Ending::SendError,
+        }
+    }
 }
 
 impl Turn<'_> {
@@ -109,8 +130,11 @@ impl Drop for Turn<'_> {
     #[inline]
     fn drop(&mut self) {
         // A QP that is in ERR already is not failed again, so this ends.
-        while let Some(Failed { qp, event }) = self.failed.iter_mut().find_map(Option::take) {
-            self.enter_error(qp.as_arc_borrow(), event);
+        while let Some(Failed { qp, to }) = self.failed.iter_mut().find_map(Option::take) {
+            match to {
+                Ending::Error(event) => self.enter_error(qp.as_arc_borrow(), event),
+                Ending::SendError => self.enter_send_error(qp.as_arc_borrow()),
+            }
         }
     }
 }
@@ -215,35 +239,43 @@ impl<'a> Turn<'a> {
     /// The QP goes to ERR when the turn ends: its locks may not be taken where the error is found.
     #[cold]
     pub fn fail(&mut self, qp: ArcBorrow<'_, Qp>) {
-        self.fail_with(qp, None);
+        self.fail_with(qp, Ending::Error(None));
+    }
+
+    /// A request of the send queue ended in error: the QP goes to ERR or, if its service is
+    /// unreliable, to SQE.
+    #[cold]
+    pub fn fail_sends(&mut self, qp: ArcBorrow<'_, Qp>) {
+        let to = match qp.opcodes() {
+            opcode::Service::Rc => Ending::Error(None),
+            opcode::Service::Uc | opcode::Service::Ud => Ending::SendError,
+        };
+        self.fail_with(qp, to);
     }
 
     /// As [`Self::fail`], for what no completion tells: if the QP was not in ERR before, it has the
     /// event `IBV_EVENT_QP_FATAL`.
     #[cold]
     pub fn fail_fatally(&mut self, qp: ArcBorrow<'_, Qp>) {
-        self.fail_with(qp, Some(QpEvent::Fatal));
+        self.fail_with(qp, Ending::Error(Some(QpEvent::Fatal)));
     }
 
-    fn fail_with(&mut self, qp: ArcBorrow<'_, Qp>, event: Option<QpEvent>) {
+    fn fail_with(&mut self, qp: ArcBorrow<'_, Qp>, to: Ending) {
         for place in &mut self.failed {
             match place {
                 Some(failed) if core::ptr::eq(&*failed.qp, &*qp) => {
-                    failed.event = failed.event.or(event);
+                    failed.to = failed.to.and(to);
                     return;
                 }
                 Some(_) => {}
                 None => {
-                    *place = Some(Failed {
-                        qp: qp.into(),
-                        event,
-                    });
+                    *place = Some(Failed { qp: qp.into(), to });
                     return;
                 }
             }
         }
-        // No turn fails more than two, but if one did it would not be forgotten.
-        if let Some(event) = event {
+        // A turn that fails more than two is rare; a worker sees to the others.
+        if let Ending::Error(Some(event)) = to {
             self.event(qp, event);
         }
         qp.fail_later();
@@ -267,6 +299,21 @@ impl<'a> Turn<'a> {
         }
         if self.flush_receives(&mut recv, qp) {
             self.leave_to_answerer(&mut recv, qp);
+        }
+    }
+
+    /// To SQE: the requests of the send queue are flushed.
+    #[cold]
+    fn enter_send_error(&mut self, qp: ArcBorrow<'_, Qp>) {
+        let mut send = qp.send.lock();
+        let mut recv = qp.recv.lock();
+        if !qp.enter_send_error(&mut send, &mut recv) {
+            return;
+        }
+        drop(recv);
+        if self.flush_sends(&mut send, qp) {
+            let call = send.schedule.leave(Cpu::current());
+            self.call_sender(qp, call);
         }
     }
 

@@ -10,6 +10,7 @@ use super::carrier::wire;
 use super::cq::Cq;
 use super::halves::Answering;
 use super::post;
+use super::protocol::Requester;
 use super::qp::{
     Qp,
     ANSWER,
@@ -59,7 +60,7 @@ fn send(qp: ArcBorrow<'_, Qp>, worker: Worker) {
     // `None`: the module is being unloaded.
     let _ = Turn::run(Context::Task, |turn| {
         let mut send = qp.send.lock();
-        let moment = send.moment();
+        let moment = send.moment(turn.now());
         let alone = worker == Worker::Far && cpu::is_alone();
         let answer = send.schedule.worker_runs(worker, moment, alone);
         if answer != Answer::Send {
@@ -69,7 +70,7 @@ fn send(qp: ArcBorrow<'_, Qp>, worker: Worker) {
         let before = send.requester.pushed();
         let more = match qp.state() {
             State::Rts | State::Sqd => post::advance(&mut send, qp, turn),
-            State::Err => turn.flush_sends(&mut send, qp),
+            State::Err | State::Sqe => turn.flush_sends(&mut send, qp),
             _ => false,
         };
         let took = send.requester.pushed() != before;
@@ -151,14 +152,14 @@ fn send_on(qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) {
         return;
     }
     let now = turn.now();
-    if send.requester.deadline().is_some_and(|at| at <= now) {
-        let progress = send
-            .requester
-            .on_deadline(now, &mut |done| turn.complete_send(qp, done));
-        post::proceed(&mut send, qp, progress, turn);
-    } else {
+    let due = send.requester.deadline().is_some_and(|at| at <= now);
+    match &mut send.requester {
+        Requester::Reliable(requester) if due => {
+            let progress = requester.on_deadline(now, &mut |done| turn.complete_send(qp, done));
+            post::proceed(&mut send, qp, progress, turn);
+        }
         // Too early: it is set again.
-        post::settle(&mut send, qp, turn);
+        _ => post::settle(&mut send, qp, turn),
     }
 }
 

@@ -4,14 +4,15 @@
 //! checked, so that it cannot change any more. Pure: where the copies are is the owner's matter.
 
 use crate::transport::completion::Status;
+use crate::transport::env::TakeReceive;
 use crate::transport::message::MAX_MESSAGE;
 use crate::transport::operation::{
     Answer,
     Arguments,
     Operation, //
 };
-use crate::transport::reliable::requester::SendRequest;
-use crate::transport::reliable::responder::TakeReceive;
+use crate::transport::request::SendRequest;
+use crate::transport::service::Service;
 use crate::uabi::words::Ring;
 use crate::uabi::wqe::{
     Parts,
@@ -52,20 +53,36 @@ pub struct SendWqes<W> {
     stride: usize,
     max_sge: usize,
     max_inline: usize,
+    /// The operations that the queue takes, a bit for each ([`bit`]).
+    operations: u32,
     signal_all: bool,
+}
+
+/// The bit of an operation.
+const fn bit(op: Operation) -> u32 {
+    1u32.wrapping_shl(op as u32)
 }
 
 /// Words of a [`SendWqe`].
 const SEND_HEADER: usize = core::mem::size_of::<SendWqe>() / 8;
 
 impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
-    /// Copies, in `words`, of as many slots of `stride` bytes as that has room for.
-    pub fn new(words: W, stride: u32, max_sge: u32, max_inline: u32, signal_all: bool) -> Self {
+    /// Copies, in `words`, of as many slots of `stride` bytes as that has room for, for a queue of
+    /// `service`.
+    pub fn new(
+        words: W,
+        stride: u32,
+        max_sge: u32,
+        max_inline: u32,
+        service: Service,
+        signal_all: bool,
+    ) -> Self {
         Self {
             words,
             stride: stride as usize / 8,
             max_sge: max_sge as usize,
             max_inline: max_inline as usize,
+            operations: service.operations.iter().fold(0, |all, op| all | bit(*op)),
             signal_all,
         }
     }
@@ -127,7 +144,8 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
             return Err((0, Status::LocQpOpErr));
         };
         let bad = |status| Err((wqe.wr_id, status));
-        let Some(op) = Operation::from_wqe(wqe.opcode) else {
+        let served = |op: &Operation| self.operations & bit(*op) != 0;
+        let Some(op) = Operation::from_wqe(wqe.opcode).filter(served) else {
             return bad(Status::LocQpOpErr);
         };
         // A part that the operation does not use must be zero.

@@ -61,6 +61,14 @@ counters! {
     IgnoredRequest = "ignored_request",
     /// Requests for which there was no receive: RNR NAKs sent.
     RnrNakSent = "rnr_nak_sent",
+    /// Packets of unreliable services whose message was lost because there was no receive for it.
+    LostNoReceive = "lost_no_receive",
+    /// The same because it was longer than the receive.
+    LostTooLong = "lost_too_long",
+    /// The same because it may not write there.
+    LostDenied = "lost_denied",
+    /// The same because it broke the rules of messages.
+    LostInvalid = "lost_invalid",
     /// RNR NAKs received.
     RnrNakReceived = "rnr_nak_rcvd",
     /// NAKs for a gap received.

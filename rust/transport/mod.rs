@@ -26,7 +26,10 @@
 //! | how a message is cut into packets | [`message`] |
 //! | what moves between requester and responder | [`segment`] |
 //! | how work requests end | [`completion`] |
+//! | what a work request is to a requester | [`request`] |
+//! | what a responder asks of its QP | [`env`] |
 //! | the reliable connection: both halves | [`reliable`] |
+//! | the unreliable connection, and the sending side of datagrams | [`unreliable`] |
 //!
 //! On the wire a segment is a packet, and the payload is in it. On the local path the segment of
 //! the one QP is handed to the other one directly, the payload is copied once from memory to
@@ -34,7 +37,7 @@
 //!
 //! Whatever a peer sends ends in a counter, an answer, or the end of its own connection: there is
 //! no arithmetic here that wraps unseen, no loop whose length the peer chooses, and no access to
-//! memory that the [`reliable::responder::ResponderEnv`] has not checked.
+//! memory that the [`env::ResponderEnv`] has not checked.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -49,8 +52,11 @@
 )]
 
 pub mod completion;
+pub mod env;
 pub mod message;
 pub mod operation;
 pub mod reliable;
+pub mod request;
 pub mod segment;
 pub mod service;
+pub mod unreliable;

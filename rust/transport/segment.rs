@@ -61,8 +61,8 @@ impl RequestSegment {
                 let arguments = arguments();
                 Extension::RethImm(reth(&arguments), arguments.imm)
             }
-            // No request has an AETH.
-            ExtensionKind::None | ExtensionKind::Aeth => Extension::None,
+            // No request has an AETH; the DETH is filled in by who knows the QP's own number.
+            _ => Extension::None,
         }
     }
 }
@@ -225,6 +225,8 @@ impl ReadSegment {
 )]
 mod tests {
     use super::*;
+    use crate::wire::headers::Deth;
+    use crate::wire::opcode::Service;
     use crate::wire::packet::parse;
     use crate::wire::packet::Headers;
 
@@ -245,6 +247,8 @@ mod tests {
             ExtensionKind::Reth => Extension::Reth(reth),
             ExtensionKind::RethImm => Extension::RethImm(reth, [1, 2, 3, 4]),
             ExtensionKind::Aeth => Extension::Aeth(Aeth::new(AethSyndrome::Ack { credits: 0 }, 1)),
+            ExtensionKind::Deth => Extension::Deth(Deth::new(1, 2)),
+            ExtensionKind::DethImm => Extension::DethImm(Deth::new(1, 2), [1, 2, 3, 4]),
         };
         let mut bytes = [0; 64];
         let len = headers.emit(&mut bytes).unwrap();
@@ -255,7 +259,8 @@ mod tests {
     /// A packet is a request or a response, and comes out as the opcode that went in.
     #[test]
     fn packets_become_segments_and_opcodes_again() {
-        for opcode in Opcode::ALL.iter().copied() {
+        let is_datagram = |opcode: &Opcode| opcode.info().service == Service::Ud;
+        for opcode in Opcode::ALL.iter().copied().filter(|o| !is_datagram(o)) {
             let packet = packet(opcode);
             let info = opcode.info();
             let request = IncomingRequest::from_packet(&packet);

@@ -7,6 +7,7 @@
 //! [`super::reliable`], and set `served`.
 
 use super::operation::Operation;
+use crate::wire::opcode;
 
 /// A type of queue pair. The numbers are those of `enum ib_qp_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub enum Half {
     None,
     /// Acknowledged, repeated and in order: [`super::reliable`].
     Reliable,
-    /// In order and never repeated: a message with a gap is dropped.
+    /// In order and never repeated, a message with a gap is dropped: [`super::unreliable`].
     Unacknowledged,
     /// One packet a message, each to or from a peer of its own.
     Datagram,
@@ -65,6 +66,8 @@ pub mod attribute {
 pub struct Service {
     /// Such a queue pair can be made.
     pub served: bool,
+    /// The packets of its messages.
+    pub opcodes: opcode::Service,
     /// The operations of its send queue.
     pub operations: &'static [Operation],
     /// Its sending half.
@@ -75,6 +78,14 @@ pub struct Service {
     pub receives: Receives,
     /// Attributes that `modify_qp` refuses although ib_core permits them: [`attribute`].
     pub refused: u32,
+}
+
+impl Service {
+    /// Whether a request of its send queue may be `op`.
+    #[inline]
+    pub fn has(&self, op: Operation) -> bool {
+        self.operations.contains(&op)
+    }
 }
 
 const SENDS: &[Operation] = &[Operation::Send, Operation::SendImm];
@@ -112,19 +123,21 @@ impl QpType {
     /// Its row.
     #[rustfmt::skip]
     pub fn service(self) -> Service {
-        let row = |served, operations, requester, responder, receives| Service {
-            served, operations, requester, responder, receives, refused: REFUSED,
+        let row = |served, opcodes, operations, requester, responder, receives| Service {
+            served, opcodes, operations, requester, responder, receives, refused: REFUSED,
         };
+        use opcode::Service::{Rc, Uc, Ud};
         use Half::{Datagram, None, Reliable, Unacknowledged};
         use Receives::{NamedByPacket, Queue};
         match self {
-            //                    served operations requester       responder       receives
-            QpType::Rc     => row(true,  ALL,       Reliable,       Reliable,       Queue),
-            QpType::Uc     => row(false, WRITES,    Unacknowledged, Unacknowledged, Queue),
-            QpType::Ud     => row(false, SENDS,     Datagram,       Datagram,       Queue),
-            QpType::Gsi    => row(false, SENDS,     Datagram,       Datagram,       Queue),
-            QpType::XrcIni => row(false, ALL,       Reliable,       None,           Receives::None),
-            QpType::XrcTgt => row(false, &[],       None,           Reliable,       NamedByPacket),
+            //                    served opcodes operations requester   responder       receives
+            QpType::Rc     => row(true,  Rc, ALL,    Reliable,       Reliable,       Queue),
+            QpType::Uc     => row(true,  Uc, WRITES, Unacknowledged, Unacknowledged, Queue),
+            QpType::Ud     => row(false, Ud, SENDS,  Datagram,       Datagram,       Queue),
+            QpType::Gsi    => row(false, Ud, SENDS,  Datagram,       Datagram,       Queue),
+            // Their packets have opcodes of their own, which are not in the table yet.
+            QpType::XrcIni => row(false, Rc, ALL,    Reliable,       None,     Receives::None),
+            QpType::XrcTgt => row(false, Rc, &[],    None,           Reliable, NamedByPacket),
         }
     }
 }
@@ -156,7 +169,8 @@ mod tests {
             let responds = service.responder != Half::None;
             assert_eq!(receives, responds);
             // Only what is written can be served.
-            let is_written = |half| matches!(half, Half::None | Half::Reliable);
+            let is_written =
+                |half| matches!(half, Half::None | Half::Reliable | Half::Unacknowledged);
             assert!(!service.served || is_written(service.requester));
             assert!(!service.served || is_written(service.responder));
         }
@@ -164,10 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn only_reliable_connections_are_served() {
+    fn only_connections_are_served() {
         for raw in 0..256 {
             let served = QpType::from_raw(raw).is_some_and(|t| t.service().served);
-            assert_eq!(served, raw == QpType::Rc as u32);
+            assert_eq!(served, raw == QpType::Rc as u32 || raw == QpType::Uc as u32);
         }
     }
 }

@@ -17,6 +17,10 @@ use crate::datapath::directory::{
     DIRECTORY, //
 };
 use crate::datapath::post;
+use crate::datapath::protocol::{
+    RequesterSetting,
+    ResponderSetting, //
+};
 use crate::datapath::qp::{
     NewQp,
     Qp, //
@@ -51,6 +55,7 @@ use crate::transport::reliable::config::{
 };
 use crate::transport::service::{
     self,
+    Half,
     Service, //
 };
 use crate::uabi::udata::CreateQpResp;
@@ -148,6 +153,7 @@ impl QueuePair for UserQp {
             upcall,
             context,
             number,
+            service,
             port: device.port().clone(),
             domain: init.pd.ok_or(EINVAL)?.id(),
             send_cq: init.send_cq.ok_or(EINVAL)?.cq().clone(),
@@ -213,7 +219,8 @@ impl QueuePair for UserQp {
                     post::send_doorbell(&self.qp)?;
                 }
             }
-            State::Sqe => return Err(EOPNOTSUPP()),
+            // Only an error leads there.
+            State::Sqe => return Err(EINVAL),
         }
         *attributes = next;
         Ok(())
@@ -224,7 +231,7 @@ impl QueuePair for UserQp {
         let mut attributes = *settings;
         let draining = self.qp.is_draining();
         let state = self.qp.state();
-        if matches!(state, State::Rtr | State::Rts | State::Sqd) {
+        if matches!(state, State::Rtr | State::Rts | State::Sqd | State::Sqe) {
             let (sq_psn, rq_psn) = self.qp.psns();
             attributes.rq_psn = rq_psn;
             if state != State::Rtr {
@@ -260,18 +267,19 @@ impl UserQp {
     }
 
     fn ready_to_receive(&self, attributes: &Attributes, path: &Path) -> Result {
-        let config = responder(attributes)?;
+        let setting = responder(&self.service, attributes)?;
         let ways = self.ways(attributes, path)?;
-        self.qp.ready_to_receive(config, attributes.dest_qpn, ways)
+        self.qp.ready_to_receive(setting, attributes.dest_qpn, ways)
     }
 
     fn ready_to_send(&self, attributes: &Attributes) -> Result {
-        self.qp.ready_to_send(requester(attributes)?)?;
+        let setting = requester(&self.service, attributes)?;
+        self.qp.ready_to_send(setting)?;
         // What was posted before is sent now.
         post::send_doorbell(&self.qp)
     }
 
-    /// Changes what may change in RTS and SQD, a new path included.
+    /// Changes what may change in RTS, SQD and SQE, a new path included.
     fn update(
         &self,
         from: State,
@@ -283,19 +291,31 @@ impl UserQp {
             Some(path) => Some((attributes.dest_qpn, self.ways(attributes, path)?)),
             None => None,
         };
-        let (requester, responder) = (requester(attributes)?, responder(attributes)?);
+        let requester = requester(&self.service, attributes)?;
+        let responder = responder(&self.service, attributes)?;
         self.qp.update(from, to, &requester, &responder, ways)
     }
 }
 
-fn responder(attributes: &Attributes) -> Result<ResponderConfig> {
-    Ok(ResponderConfig {
-        mtu: Mtu::from_bytes(attributes.mtu).ok_or(EINVAL)?,
-        rq_psn: Psn::new(attributes.rq_psn),
-        max_dest_rd_atomic: attributes.max_dest_rd_atomic,
-        min_rnr_timer: attributes.min_rnr_timer,
-        allow_read: attributes.access.has(Access::REMOTE_READ),
-        allow_write: attributes.access.has(Access::REMOTE_WRITE),
+fn responder(service: &Service, attributes: &Attributes) -> Result<ResponderSetting> {
+    let mtu = Mtu::from_bytes(attributes.mtu).ok_or(EINVAL)?;
+    let rq_psn = Psn::new(attributes.rq_psn);
+    let allow_write = attributes.access.has(Access::REMOTE_WRITE);
+    Ok(match service.responder {
+        Half::Reliable => ResponderSetting::Reliable(ResponderConfig {
+            mtu,
+            rq_psn,
+            max_dest_rd_atomic: attributes.max_dest_rd_atomic,
+            min_rnr_timer: attributes.min_rnr_timer,
+            allow_read: attributes.access.has(Access::REMOTE_READ),
+            allow_write,
+        }),
+        Half::Unacknowledged => ResponderSetting::Unreliable {
+            mtu,
+            rq_psn,
+            allow_write,
+        },
+        Half::None | Half::Datagram => return Err(EOPNOTSUPP()),
     })
 }
 
@@ -305,15 +325,21 @@ fn responder(attributes: &Attributes) -> Result<ResponderConfig> {
 /// be in time with a little more patience.
 const INTERVALS_OF_TIMEOUT: u64 = 4;
 
-fn requester(attributes: &Attributes) -> Result<RequesterConfig> {
-    Ok(RequesterConfig {
-        mtu: Mtu::from_bytes(attributes.mtu).ok_or(EINVAL)?,
-        sq_psn: Psn::new(attributes.sq_psn),
-        retry_cnt: attributes.retry_cnt,
-        rnr_retry: attributes.rnr_retry,
-        ack_timeout_ns: ack_timeout_ns(attributes.timeout)
-            .map(|interval| interval.saturating_mul(INTERVALS_OF_TIMEOUT)),
-        max_rd_atomic: attributes.max_rd_atomic,
+fn requester(service: &Service, attributes: &Attributes) -> Result<RequesterSetting> {
+    let mtu = Mtu::from_bytes(attributes.mtu).ok_or(EINVAL)?;
+    let sq_psn = Psn::new(attributes.sq_psn);
+    Ok(match service.requester {
+        Half::Reliable => RequesterSetting::Reliable(RequesterConfig {
+            mtu,
+            sq_psn,
+            retry_cnt: attributes.retry_cnt,
+            rnr_retry: attributes.rnr_retry,
+            ack_timeout_ns: ack_timeout_ns(attributes.timeout)
+                .map(|interval| interval.saturating_mul(INTERVALS_OF_TIMEOUT)),
+            max_rd_atomic: attributes.max_rd_atomic,
+        }),
+        Half::Unacknowledged => RequesterSetting::Unreliable { mtu, sq_psn },
+        Half::None | Half::Datagram => return Err(EOPNOTSUPP()),
     })
 }
 

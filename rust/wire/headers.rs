@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The transport headers as they lie on the wire: BTH, RETH, AETH, ImmDt.
+//! The transport headers as they lie on the wire: BTH, DETH, RETH, AETH, ImmDt.
 //!
 //! Every bit pattern is a value of these structs, so reading one cannot fail; [`super::packet`]
 //! judges what was read.
 
 use super::opcode::Opcode;
+use super::opcode::Service;
 use super::psn::Psn;
 use zerocopy::byteorder::{BigEndian, U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -73,6 +74,12 @@ impl Bth {
     #[inline]
     pub const fn raw_opcode(&self) -> u8 {
         self.opcode
+    }
+
+    /// Whether the opcode, known or not, is one of `service`.
+    #[inline]
+    pub const fn is_of(&self, service: Service) -> bool {
+        self.opcode & Service::MASK == service as u8
     }
 
     /// The receiver shall raise a solicited event.
@@ -271,6 +278,53 @@ impl Aeth {
     #[inline]
     pub const fn msn(&self) -> u32 {
         let [a, b, c] = self.msn;
+        u32::from_be_bytes([0, a, b, c])
+    }
+}
+
+/// Datagram extended transport header, 8 bytes (IBTA 9.3.2).
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct Deth {
+    qkey: U32<BigEndian>,
+    reserved: u8,
+    source: [u8; 3],
+}
+
+impl Deth {
+    /// A header with this Q_Key and the low 24 bits of `source`.
+    #[inline]
+    pub const fn new(qkey: u32, source: u32) -> Self {
+        let [_, a, b, c] = source.to_be_bytes();
+        Self {
+            qkey: U32::new(qkey),
+            reserved: 0,
+            source: [a, b, c],
+        }
+    }
+
+    /// The Q_Key, which must be that of the destination.
+    #[inline]
+    pub fn qkey(&self) -> u32 {
+        self.qkey.get()
+    }
+
+    /// Number of the QP that the datagram is from, below 2^24.
+    #[inline]
+    pub const fn source_qp(&self) -> u32 {
+        let [a, b, c] = self.source;
         u32::from_be_bytes([0, a, b, c])
     }
 }
@@ -495,6 +549,17 @@ mod tests {
         let aeth = Aeth::new(AethSyndrome::RnrNak { timer: 14 }, 0xff00_0102);
         assert_eq!(aeth.as_bytes(), [0x2e, 0, 1, 2]);
         assert_eq!(aeth.msn(), 0x0102);
+    }
+
+    #[test]
+    fn deth_bytes() {
+        let deth = Deth::new(0x8001_0203, 0xff04_0506);
+        assert_eq!(deth.as_bytes(), [0x80, 1, 2, 3, 0, 4, 5, 6]);
+        assert_eq!((deth.qkey(), deth.source_qp()), (0x8001_0203, 0x04_0506));
+        // What stands in the reserved byte is ignored.
+        let bytes = [0u8, 0, 0, 1, 0xff, 0, 0, 2];
+        let odd: Deth = zerocopy::transmute!(bytes);
+        assert_eq!((odd.qkey(), odd.source_qp()), (1, 2));
     }
 
     #[test]

@@ -16,7 +16,7 @@
 //! | piece | file | follows |
 //! |---|---|---|
 //! | BTH: opcode, QPN, PSN, flags | [`headers`] | 9.2 |
-//! | RETH, AETH, ImmDt | [`headers`] | 9.3 |
+//! | DETH, RETH, AETH, ImmDt | [`headers`] | 9.3 |
 //! | which headers and payload an opcode has | [`opcode`] | 9.2 table of opcodes, 9.4, 9.6.1 |
 //! | a packet as one checked value, and back to bytes | [`packet`] | 9.6.1 |
 //! | the order of packets | [`psn`] | 9.7.1 |

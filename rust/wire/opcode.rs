@@ -13,6 +13,15 @@
 pub enum Service {
     /// Reliable connection.
     Rc = 0x00,
+    /// Unreliable connection.
+    Uc = 0x20,
+    /// Unreliable datagram.
+    Ud = 0x60,
+}
+
+impl Service {
+    /// The bits of an opcode's number that name the service.
+    pub const MASK: u8 = 0xe0;
 }
 
 /// What a packet does.
@@ -82,6 +91,10 @@ pub enum ExtensionKind {
     RethImm,
     /// An AETH.
     Aeth,
+    /// A DETH.
+    Deth,
+    /// A DETH, then immediate data.
+    DethImm,
 }
 
 impl ExtensionKind {
@@ -91,6 +104,8 @@ impl ExtensionKind {
         match self {
             ExtensionKind::None => 0,
             ExtensionKind::Imm | ExtensionKind::Aeth => 4,
+            ExtensionKind::Deth => 8,
+            ExtensionKind::DethImm => 12,
             ExtensionKind::Reth => 16,
             ExtensionKind::RethImm => 20,
         }
@@ -293,9 +308,45 @@ opcodes! {
     0x1e RcReserved1e: Rc Unsupported Only None Opaque;
     /// Reserved.
     0x1f RcReserved1f: Rc Unsupported Only None Opaque;
+
+    /// UC SEND First.
+    0x20 UcSendFirst: Uc Send First None Full;
+    /// UC SEND Middle.
+    0x21 UcSendMiddle: Uc Send Middle None Full;
+    /// UC SEND Last.
+    0x22 UcSendLast: Uc Send Last None Some;
+    /// UC SEND Last with Immediate.
+    0x23 UcSendLastImm: Uc Send Last Imm Some;
+    /// UC SEND Only.
+    0x24 UcSendOnly: Uc Send Only None Any;
+    /// UC SEND Only with Immediate.
+    0x25 UcSendOnlyImm: Uc Send Only Imm Any;
+    /// UC RDMA WRITE First.
+    0x26 UcWriteFirst: Uc Write First Reth Full;
+    /// UC RDMA WRITE Middle.
+    0x27 UcWriteMiddle: Uc Write Middle None Full;
+    /// UC RDMA WRITE Last.
+    0x28 UcWriteLast: Uc Write Last None Some;
+    /// UC RDMA WRITE Last with Immediate.
+    0x29 UcWriteLastImm: Uc Write Last Imm Some;
+    /// UC RDMA WRITE Only.
+    0x2a UcWriteOnly: Uc Write Only Reth Any;
+    /// UC RDMA WRITE Only with Immediate.
+    0x2b UcWriteOnlyImm: Uc Write Only RethImm Any;
+
+    /// UD SEND Only.
+    0x64 UdSendOnly: Ud Send Only Deth Any;
+    /// UD SEND Only with Immediate.
+    0x65 UdSendOnlyImm: Ud Send Only DethImm Any;
 }
 
 impl Opcode {
+    /// The packet of another service that does what this one does, if there is one.
+    #[inline]
+    pub const fn of_service(self, service: Service) -> Option<Self> {
+        Self::from_u8(self.as_u8() & !Service::MASK | service as u8)
+    }
+
     /// The RC SEND packet with this place in its message.
     ///
     /// Immediate data travels in the last packet: `imm` says whether the message has some, and
@@ -344,11 +395,34 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_service_and_dense() {
-        for (number, opcode) in (0u8..0x20).filter(|n| *n != 0x12).zip(Opcode::ALL) {
+        let known = (0u8..0x2c).filter(|n| *n != 0x12).chain([0x64, 0x65]);
+        assert_eq!(known.clone().count(), Opcode::ALL.len());
+        for (number, opcode) in known.zip(Opcode::ALL) {
             assert_eq!(opcode.as_u8(), number);
             assert_eq!(opcode.as_u8() & 0xe0, opcode.info().service as u8);
         }
-        assert_eq!(Opcode::ALL.len(), 0x1f);
+    }
+
+    /// What UC and UD have does there what it does on RC.
+    #[test]
+    fn services_agree_about_the_lower_five_bits() {
+        for opcode in Opcode::ALL {
+            let info = opcode.info();
+            assert_eq!(opcode.of_service(info.service), Some(*opcode));
+            let rc = opcode.of_service(Service::Rc);
+            assert!(rc.is_some());
+            let rc = rc.unwrap_or(*opcode);
+            let same = rc.info();
+            assert_eq!(
+                (same.kind, same.first, same.last),
+                (info.kind, info.first, info.last)
+            );
+            let has_uc = rc.of_service(Service::Uc).is_some();
+            let connected = matches!(same.kind, Kind::Send | Kind::Write);
+            assert_eq!(has_uc, connected);
+            let has_ud = rc.of_service(Service::Ud).is_some();
+            assert_eq!(has_ud, matches!(rc.as_u8(), 4 | 5));
+        }
     }
 
     #[test]
@@ -356,7 +430,7 @@ mod tests {
         for number in 0..=u8::MAX {
             match Opcode::from_u8(number) {
                 Some(opcode) => assert_eq!(opcode.as_u8(), number),
-                None => assert!(number == 0x12 || number > 0x1f),
+                None => assert!(number == 0x12 || (number > 0x2b && number & !1 != 0x64)),
             }
         }
     }
@@ -366,16 +440,27 @@ mod tests {
     fn constructors_agree_with_the_table() {
         for opcode in Opcode::ALL.iter().copied() {
             let OpcodeInfo {
+                service,
                 kind,
                 first,
                 last,
                 extension,
                 ..
             } = opcode.info();
-            let has_imm = matches!(extension, ExtensionKind::Imm | ExtensionKind::RethImm);
+            let has_imm = matches!(
+                extension,
+                ExtensionKind::Imm | ExtensionKind::RethImm | ExtensionKind::DethImm
+            );
+            let of_service = |opcode: Opcode| opcode.of_service(service);
             match kind {
-                Kind::Send => assert_eq!(Opcode::for_send(first, last, has_imm), opcode),
-                Kind::Write => assert_eq!(Opcode::for_write(first, last, has_imm), opcode),
+                Kind::Send => {
+                    let found = Opcode::for_send(first, last, has_imm);
+                    assert_eq!(of_service(found), Some(opcode));
+                }
+                Kind::Write => {
+                    let found = Opcode::for_write(first, last, has_imm);
+                    assert_eq!(of_service(found), Some(opcode));
+                }
                 Kind::ReadResponse => assert_eq!(Opcode::for_read_response(first, last), opcode),
                 _ => assert!(first && last),
             }
@@ -397,12 +482,16 @@ mod tests {
             let info = opcode.info();
             let extension = match (info.kind, info.first, info.last) {
                 (Kind::ReadRequest, _, _) => ExtensionKind::Reth,
-                (Kind::Write, true, _) if *opcode == Opcode::RcWriteOnlyImm => {
+                (Kind::Write, true, true) if matches!(opcode.as_u8() & 0x1f, 0x0b) => {
                     ExtensionKind::RethImm
                 }
                 (Kind::Write, true, _) => ExtensionKind::Reth,
                 (Kind::ReadResponse, false, false) => ExtensionKind::None,
                 (Kind::ReadResponse | Kind::Acknowledge, _, _) => ExtensionKind::Aeth,
+                _ if info.service == Service::Ud && opcode.as_u8() & 1 == 1 => {
+                    ExtensionKind::DethImm
+                }
+                _ if info.service == Service::Ud => ExtensionKind::Deth,
                 _ if matches!(info.extension, ExtensionKind::Imm) => {
                     assert!(info.last);
                     ExtensionKind::Imm
@@ -422,6 +511,8 @@ mod tests {
         assert_eq!(Opcode::RcWriteOnlyImm.info().headers_len(), 32);
         assert_eq!(Opcode::RcReadResponseMiddle.info().headers_len(), 12);
         assert_eq!(Opcode::RcAcknowledge.info().headers_len(), 16);
+        assert_eq!(Opcode::UdSendOnly.info().headers_len(), 20);
+        assert_eq!(Opcode::UdSendOnlyImm.info().headers_len(), 24);
     }
 
     #[test]

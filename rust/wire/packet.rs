@@ -9,6 +9,7 @@
 use super::headers::Aeth;
 use super::headers::AethSyndrome;
 use super::headers::Bth;
+use super::headers::Deth;
 use super::headers::ImmDt;
 use super::headers::Reth;
 use super::opcode::ExtensionKind;
@@ -52,6 +53,10 @@ pub enum Extension {
     RethImm(Reth, [u8; 4]),
     /// An AETH.
     Aeth(Aeth),
+    /// A DETH.
+    Deth(Deth),
+    /// A DETH and immediate data.
+    DethImm(Deth, [u8; 4]),
 }
 
 impl Extension {
@@ -64,6 +69,8 @@ impl Extension {
             Extension::Reth(_) => ExtensionKind::Reth,
             Extension::RethImm(..) => ExtensionKind::RethImm,
             Extension::Aeth(_) => ExtensionKind::Aeth,
+            Extension::Deth(_) => ExtensionKind::Deth,
+            Extension::DethImm(..) => ExtensionKind::DethImm,
         }
     }
 
@@ -72,7 +79,7 @@ impl Extension {
     pub const fn reth(&self) -> Option<Reth> {
         match self {
             Extension::Reth(reth) | Extension::RethImm(reth, _) => Some(*reth),
-            Extension::None | Extension::Imm(_) | Extension::Aeth(_) => None,
+            _ => None,
         }
     }
 
@@ -80,8 +87,10 @@ impl Extension {
     #[inline]
     pub const fn imm(&self) -> Option<[u8; 4]> {
         match self {
-            Extension::Imm(imm) | Extension::RethImm(_, imm) => Some(*imm),
-            Extension::None | Extension::Reth(_) | Extension::Aeth(_) => None,
+            Extension::Imm(imm) | Extension::RethImm(_, imm) | Extension::DethImm(_, imm) => {
+                Some(*imm)
+            }
+            _ => None,
         }
     }
 
@@ -90,6 +99,15 @@ impl Extension {
     pub const fn aeth(&self) -> Option<Aeth> {
         match self {
             Extension::Aeth(aeth) => Some(*aeth),
+            _ => None,
+        }
+    }
+
+    /// The DETH, if there is one.
+    #[inline]
+    pub const fn deth(&self) -> Option<Deth> {
+        match self {
+            Extension::Deth(deth) | Extension::DethImm(deth, _) => Some(*deth),
             _ => None,
         }
     }
@@ -103,6 +121,8 @@ impl Extension {
             ExtensionKind::Reth => Extension::Reth(take(bytes)?),
             ExtensionKind::RethImm => Extension::RethImm(take(bytes)?, take::<ImmDt>(bytes)?.bytes),
             ExtensionKind::Aeth => Extension::Aeth(take(bytes)?),
+            ExtensionKind::Deth => Extension::Deth(take(bytes)?),
+            ExtensionKind::DethImm => Extension::DethImm(take(bytes)?, take::<ImmDt>(bytes)?.bytes),
         })
     }
 
@@ -122,6 +142,12 @@ impl Extension {
             }
             Extension::Aeth(aeth) => {
                 put(out, aeth)?;
+            }
+            Extension::Deth(deth) => {
+                put(out, deth)?;
+            }
+            Extension::DethImm(deth, bytes) => {
+                put(put(out, deth)?, bytes)?;
             }
         }
         Some(())
@@ -430,7 +456,7 @@ mod tests {
         };
         assert_eq!(with(1, 0xf1, 44), Err(ParseError::BadVersion));
         assert_eq!(with(0, 0x12, 44), Err(ParseError::UnknownOpcode));
-        assert_eq!(with(0, 0x24, 44), Err(ParseError::UnknownOpcode));
+        assert_eq!(with(0, 0x44, 44), Err(ParseError::UnknownOpcode));
         // What follows the BTH of a request that is not served is nobody's business.
         let opaque = with(0, 0x13, 28 + 4096 + 16).unwrap();
         assert_eq!((opaque.payload_offset, opaque.payload_len), (12, 4121));

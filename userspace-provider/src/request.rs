@@ -6,6 +6,8 @@
 //! no trace: the slot is only published after success.
 
 use crate::ffi::layout::{IbvRecvWr, IbvSendWr};
+use ferroce_core::transport::operation::Operation;
+use ferroce_core::transport::service::Service;
 use ferroce_core::uabi::wqe::{self, Parts, RecvWqe, SendWqe, Sge};
 use libc::{c_int, EINVAL, EOPNOTSUPP};
 use zerocopy::IntoBytes;
@@ -23,6 +25,8 @@ pub trait Slot {
 /// What a send queue takes.
 #[derive(Clone, Copy, Debug)]
 pub struct SendLimits {
+    /// What goes with the type of the QP: its operations.
+    pub service: Service,
     /// Most scatter/gather entries of a request.
     pub max_sge: u32,
     /// Most inline bytes of a request.
@@ -42,17 +46,9 @@ pub struct RecvLimits {
 const LAST_OPCODE: u32 = 15;
 
 /// The number of an operation, and the parts of the header that it uses.
-fn operation(number: u32) -> Result<(u8, Parts), c_int> {
-    let served = |opcode: &u8| {
-        matches!(
-            *opcode,
-            wqe::OP_RDMA_WRITE
-                | wqe::OP_RDMA_WRITE_WITH_IMM
-                | wqe::OP_SEND
-                | wqe::OP_SEND_WITH_IMM
-                | wqe::OP_RDMA_READ
-        )
-    };
+fn operation(service: &Service, number: u32) -> Result<(u8, Parts), c_int> {
+    let served =
+        |opcode: &u8| Operation::from_wqe(*opcode).is_some_and(|operation| service.has(operation));
     let opcode = u8::try_from(number).ok().filter(served);
     match opcode.and_then(|opcode| Some((opcode, Parts::of(opcode)?))) {
         Some(operation) => Ok(operation),
@@ -67,7 +63,7 @@ fn operation(number: u32) -> Result<(u8, Parts), c_int> {
 ///
 /// EINVAL for a list or inline message longer than the queue takes, a flag that is unknown or does
 /// not go with the operation, or an unknown operation; EOPNOTSUPP for an operation of libibverbs
-/// that ferroce does not have.
+/// that the type of the QP, or ferroce, does not have.
 #[inline]
 pub fn encode_send(
     slot: &impl Slot,
@@ -75,7 +71,7 @@ pub fn encode_send(
     sges: &[Sge],
     limits: &SendLimits,
 ) -> Result<(), c_int> {
-    let (opcode, parts) = operation(wr.opcode)?;
+    let (opcode, parts) = operation(&limits.service, wr.opcode)?;
     if sges.len() > limits.max_sge as usize || wr.send_flags & !u32::from(wqe::SEND_ALL) != 0 {
         return Err(EINVAL);
     }
@@ -141,6 +137,7 @@ pub fn encode_recv(
 mod tests {
     use super::*;
     use core::{cell::RefCell, ptr};
+    use ferroce_core::transport::service::QpType;
     use zerocopy::FromBytes;
 
     /// A slot on a plain buffer; `gather` writes the low byte of the address of the piece.
@@ -174,11 +171,14 @@ mod tests {
         }
     }
 
-    const LIMITS: SendLimits = SendLimits {
-        max_sge: 3,
-        max_inline: 40,
-        always: 0,
-    };
+    fn limits(qp_type: QpType) -> SendLimits {
+        SendLimits {
+            service: qp_type.service(),
+            max_sge: 3,
+            max_inline: 40,
+            always: 0,
+        }
+    }
 
     fn wr(opcode: u8, send_flags: u8) -> IbvSendWr {
         IbvSendWr {
@@ -211,7 +211,7 @@ mod tests {
             wqe::OP_RDMA_WRITE_WITH_IMM,
             wqe::SEND_SIGNALED | wqe::SEND_FENCE,
         );
-        encode_send(&slot, &wr, &list, &LIMITS).unwrap();
+        encode_send(&slot, &wr, &list, &limits(QpType::Rc)).unwrap();
         let got = slot.send();
         assert_eq!(got.wr_id, 0x1122_3344_5566_7788);
         assert_eq!(got.opcode, 1);
@@ -227,12 +227,18 @@ mod tests {
     #[test]
     fn a_send_does_not_leak_what_stands_in_the_unions() {
         let slot = Plain::new();
-        encode_send(&slot, &wr(wqe::OP_SEND, 0), &[], &LIMITS).unwrap();
+        encode_send(&slot, &wr(wqe::OP_SEND, 0), &[], &limits(QpType::Rc)).unwrap();
         let got = slot.send();
         assert!(got.uses_only(Parts::NONE));
         assert_eq!((got.opcode, got.flags, got.count), (2, 0, 0));
 
-        encode_send(&slot, &wr(wqe::OP_RDMA_READ, 0), &[sge(1, 1)], &LIMITS).unwrap();
+        encode_send(
+            &slot,
+            &wr(wqe::OP_RDMA_READ, 0),
+            &[sge(1, 1)],
+            &limits(QpType::Rc),
+        )
+        .unwrap();
         let got = slot.send();
         assert_eq!(
             (got.remote_addr(), got.rkey(), got.imm()),
@@ -244,7 +250,13 @@ mod tests {
     fn an_inline_message_is_gathered_into_the_slot() {
         let slot = Plain::new();
         let list = [sge(1, 3), sge(2, 0), sge(3, 37)];
-        encode_send(&slot, &wr(wqe::OP_SEND, wqe::SEND_INLINE), &list, &LIMITS).unwrap();
+        encode_send(
+            &slot,
+            &wr(wqe::OP_SEND, wqe::SEND_INLINE),
+            &list,
+            &limits(QpType::Rc),
+        )
+        .unwrap();
         let got = slot.send();
         assert_eq!(got.count, 40);
         assert_eq!(got.flags, wqe::SEND_INLINE);
@@ -259,19 +271,23 @@ mod tests {
         let slot = Plain::new();
         let inline = wr(wqe::OP_SEND, wqe::SEND_INLINE);
         assert_eq!(
-            encode_send(&slot, &inline, &[sge(1, 41)], &LIMITS),
+            encode_send(&slot, &inline, &[sge(1, 41)], &limits(QpType::Rc)),
             Err(EINVAL)
         );
         // The sum is 16 in 32 bits.
         let list = [sge(1, 1 << 31), sge(1, 1 << 31), sge(1, 16)];
-        assert_eq!(encode_send(&slot, &inline, &list, &LIMITS), Err(EINVAL));
+        assert_eq!(
+            encode_send(&slot, &inline, &list, &limits(QpType::Rc)),
+            Err(EINVAL)
+        );
         assert!(slot.untouched());
     }
 
     #[test]
     fn what_the_queue_does_not_take_is_refused() {
         let slot = Plain::new();
-        let check = |wr: &IbvSendWr, list: &[Sge]| encode_send(&slot, wr, list, &LIMITS);
+        let check =
+            |wr: &IbvSendWr, list: &[Sge]| encode_send(&slot, wr, list, &limits(QpType::Rc));
         assert_eq!(
             check(&wr(wqe::OP_SEND, 0), &[sge(0, 0); 4]),
             Err(EINVAL),
@@ -302,11 +318,22 @@ mod tests {
     }
 
     #[test]
+    fn what_the_type_does_not_have_is_refused() {
+        let slot = Plain::new();
+        let post = |opcode| encode_send(&slot, &wr(opcode, 0), &[], &limits(QpType::Uc));
+        assert_eq!(post(wqe::OP_RDMA_READ), Err(EOPNOTSUPP));
+        assert!(slot.untouched());
+        for opcode in wqe::OP_RDMA_WRITE..wqe::OP_RDMA_READ {
+            assert_eq!(post(opcode), Ok(()));
+        }
+    }
+
+    #[test]
     fn a_queue_that_signals_all_sets_the_flag() {
         let slot = Plain::new();
         let limits = SendLimits {
             always: wqe::SEND_SIGNALED,
-            ..LIMITS
+            ..limits(QpType::Rc)
         };
         encode_send(&slot, &wr(wqe::OP_SEND, wqe::SEND_SOLICITED), &[], &limits).unwrap();
         assert_eq!(slot.send().flags, wqe::SEND_SIGNALED | wqe::SEND_SOLICITED);

@@ -10,13 +10,20 @@ use crate::datapath::deliver;
 use crate::datapath::halves::{
     Answering,
     RecvHalf,
+    SendCopies,
     SendHalf, //
 };
 use crate::datapath::memory::sg::Payload;
+use crate::datapath::protocol::{
+    ReliableRequester,
+    Requester,
+    Responder,
+    UnreliableRequester, //
+};
 use crate::datapath::qp::Qp;
 use crate::datapath::turn::Turn;
 use crate::observe::counters::Counter;
-use crate::transport::reliable::responder::AccessError;
+use crate::transport::env::AccessError;
 use crate::transport::segment::{
     IncomingRequest,
     RequestSegment,
@@ -54,25 +61,40 @@ pub(in crate::datapath) fn exchange(
     qp: ArcBorrow<'_, Qp>,
     turn: &mut Turn<'_>,
 ) -> bool {
-    let Some(there) = &send.peer else {
+    let SendHalf {
+        requester,
+        wqes,
+        peer: Some(there),
+        ..
+    } = send
+    else {
         return false;
     };
     let Some(peer) = turn.directory().get(there.number, turn.rcu()) else {
-        return lose(send, turn);
+        return lose(requester, qp, turn);
     };
     let mut recv = peer.recv.lock();
     let connected = recv
         .peer
         .as_ref()
         .is_some_and(|back| back.number == qp.number() && back.way.is_reverse_of(&there.way));
-    if !connected || !peer.serves() {
+    if !connected || !peer.serves() || peer.opcodes() != qp.opcodes() {
         drop(recv);
         qp.counters().inc(Counter::DropState);
-        return lose(send, turn);
+        return lose(requester, qp, turn);
     }
-    let more = hand_over(send, qp, &mut recv, peer, turn);
-    let responder = &recv.responder;
-    if responder.has_refused() && responder.has_response() && recv.answering == Answering::Inline {
+    let requester = match requester {
+        Requester::Reliable(requester) => requester,
+        Requester::Unreliable(requester) => {
+            return hand_over_unreliably(requester, wqes, qp, &mut recv, peer, turn);
+        }
+    };
+    let more = hand_over(requester, wqes, qp, &mut recv, peer, turn);
+    let has_refused = match &recv.responder {
+        Responder::Reliable(responder) => responder.has_refused() && responder.has_response(),
+        Responder::Unreliable(_) => false,
+    };
+    if has_refused && recv.answering == Answering::Inline {
         // The refusal waits behind answers that did not fit into the turn, and we may never come
         // back for it: a worker sends it by packets, and then moves the peer to ERR.
         turn.leave_to_answerer(&mut recv, peer);
@@ -81,19 +103,23 @@ pub(in crate::datapath) fn exchange(
 }
 
 fn hand_over(
-    send: &mut SendHalf,
+    requester: &mut ReliableRequester,
+    wqes: &SendCopies,
     qp: ArcBorrow<'_, Qp>,
     recv: &mut RecvHalf,
     peer: ArcBorrow<'_, Qp>,
     turn: &mut Turn<'_>,
 ) -> bool {
     for segments in 0.. {
-        while let Some(response) = recv.responder.next_response(SPAN) {
-            deliver::answer_taken(recv, peer, turn);
+        let Responder::Reliable(responder) = &mut recv.responder else {
+            return false;
+        };
+        while let Some(response) = responder.next_response(SPAN) {
+            deliver::answer_taken(responder, peer, turn);
             let progress = match response {
                 Response::Acknowledge { psn, syndrome, msn } => {
                     let (now, aeth) = (turn.now(), Aeth::new(syndrome, msn));
-                    send.requester
+                    requester
                         .on_acknowledge(psn, aeth, now, &mut |done| turn.complete_send(qp, done))
                 }
                 Response::ReadResponse {
@@ -101,9 +127,11 @@ fn hand_over(
                 } => {
                     moved(&peer, segment.len, turn);
                     match deliver::read_source(&peer, rkey, va, segment.len, turn) {
-                        Ok(from) => deliver::read_response(send, qp, &segment, &from, turn),
+                        Ok(from) => {
+                            deliver::read_response(requester, wqes, qp, &segment, &from, turn)
+                        }
                         Err(AccessError) => {
-                            deliver::read_failed(recv, peer, turn);
+                            deliver::read_failed(responder, peer, turn);
                             continue;
                         }
                     }
@@ -121,13 +149,36 @@ fn hand_over(
         if segments >= SEGMENTS_PER_TURN || !turn.may_move() {
             break;
         }
-        let Some(segment) = send.requester.next_segment(turn.now(), SPAN) else {
+        let Some(segment) = requester.next_segment(turn.now(), SPAN) else {
             return false;
         };
         moved(&qp, segment.len, turn);
-        if give(send, qp, &segment, recv, peer, turn).is_err() {
-            deliver::local_memory_failed(send, qp, segment.slot, turn);
+        if give(wqes, qp, &segment, recv, peer, turn).is_err() {
+            deliver::local_memory_failed(requester, qp, segment.slot, turn);
         }
+    }
+    true
+}
+
+/// As [`hand_over`], where nothing is answered.
+fn hand_over_unreliably(
+    requester: &mut UnreliableRequester,
+    wqes: &SendCopies,
+    qp: ArcBorrow<'_, Qp>,
+    recv: &mut RecvHalf,
+    peer: ArcBorrow<'_, Qp>,
+    turn: &mut Turn<'_>,
+) -> bool {
+    for _ in 0..SEGMENTS_PER_TURN {
+        if !turn.may_move() {
+            return true;
+        }
+        let Some(segment) = requester.next_segment(SPAN) else {
+            return false;
+        };
+        moved(&qp, segment.len, turn);
+        let done = give(wqes, qp, &segment, recv, peer, turn);
+        deliver::left(requester, qp, &segment, done, turn);
     }
     true
 }
@@ -140,12 +191,22 @@ fn moved(qp: &Qp, bytes: u32, turn: &mut Turn<'_>) {
     qp.counters().add(Counter::LocalBytes, u64::from(bytes));
 }
 
-/// There is nobody to take what is sent: it is lost, as on any network, and the deadline of the
-/// requester decides what comes next.
-fn lose(send: &mut SendHalf, turn: &Turn<'_>) -> bool {
+/// There is nobody to take what is sent: it is lost, as on any network. Where it is acknowledged
+/// the deadline of the requester decides what comes next.
+fn lose(requester: &mut Requester, qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) -> bool {
     for _ in 0..SEGMENTS_PER_TURN {
-        if send.requester.next_segment(turn.now(), SPAN).is_none() {
-            return false;
+        match requester {
+            Requester::Reliable(requester) => {
+                if requester.next_segment(turn.now(), SPAN).is_none() {
+                    return false;
+                }
+            }
+            Requester::Unreliable(requester) => {
+                let Some(segment) = requester.next_segment(SPAN) else {
+                    return false;
+                };
+                deliver::left(requester, qp, &segment, Ok(()), turn);
+            }
         }
     }
     true
@@ -154,7 +215,7 @@ fn lose(send: &mut SendHalf, turn: &Turn<'_>) -> bool {
 /// Gives one segment to the peer. An error is one of our own memory.
 #[inline]
 fn give(
-    send: &SendHalf,
+    wqes: &SendCopies,
     qp: ArcBorrow<'_, Qp>,
     segment: &RequestSegment,
     recv: &mut RecvHalf,
@@ -162,11 +223,11 @@ fn give(
     turn: &mut Turn<'_>,
 ) -> Result<(), AccessError> {
     let regions = qp.regions(turn.rcu());
-    let payload = Payload::of(send.wqes.data(segment.slot), segment.offset, regions);
+    let payload = Payload::of(wqes.data(segment.slot), segment.offset, regions);
     // On the wire our memory is read before the peer gets the message: so it is here.
     let mut pieces = None;
     let payload = payload.resolve(segment.len, &mut pieces)?;
-    let extension = segment.extension(|| send.wqes.arguments(segment.slot));
+    let extension = segment.extension(|| wqes.arguments(segment.slot));
     let request = IncomingRequest::local(segment, extension);
     deliver::request(recv, peer, &request, payload, turn);
     Ok(())

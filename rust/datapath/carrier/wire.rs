@@ -6,6 +6,8 @@ use crate::datapath::deliver;
 use crate::datapath::halves::{
     Peer,
     RecvHalf,
+    Refusals,
+    SendCopies,
     SendHalf, //
 };
 use crate::datapath::memory::sg::Payload;
@@ -13,9 +15,17 @@ use crate::datapath::outbox::{
     Failed,
     Refused, //
 };
+use crate::datapath::protocol::{
+    ReliableRequester,
+    ReliableResponder,
+    Requester,
+    Responder,
+    UnreliableRequester, //
+};
 use crate::datapath::qp::Qp;
 use crate::datapath::turn::Turn;
 use crate::observe::counters::Counter;
+use crate::transport::env::AccessError;
 use crate::transport::segment::{
     RequestSegment,
     Response, //
@@ -32,45 +42,96 @@ pub(in crate::datapath) fn send(
     qp: ArcBorrow<'_, Qp>,
     turn: &mut Turn<'_>,
 ) -> bool {
+    let SendHalf {
+        requester,
+        wqes,
+        peer,
+        left_at,
+        ..
+    } = send;
+    let Some(peer) = peer else {
+        return false;
+    };
+    match requester {
+        Requester::Reliable(requester) => send_reliably(requester, wqes, peer, qp, turn),
+        Requester::Unreliable(requester) => {
+            *left_at = Some(turn.now());
+            send_unreliably(requester, wqes, peer, qp, turn)
+        }
+    }
+}
+
+fn send_reliably(
+    requester: &mut ReliableRequester,
+    wqes: &SendCopies,
+    peer: &mut Peer<RequestSegment>,
+    qp: ArcBorrow<'_, Qp>,
+    turn: &mut Turn<'_>,
+) -> bool {
     let mut more = true;
     for _ in 0..PACKETS_PER_TURN {
         if !turn.may_move() {
             break;
         }
-        let Some(segment) = send.requester.next_segment(turn.now(), 1) else {
+        let Some(segment) = requester.next_segment(turn.now(), 1) else {
             more = false;
             break;
         };
         turn.moved(segment.len);
-        match add(send, qp, segment, turn) {
+        match add(wqes, peer, qp, segment, turn) {
             Ok(()) => {}
-            Err(Failed::Access) => deliver::local_memory_failed(send, qp, segment.slot, turn),
-            Err(Failed::Refused(first)) => return send_again(send, qp, &first, turn),
+            Err(Failed::Access) => deliver::local_memory_failed(requester, qp, segment.slot, turn),
+            Err(Failed::Refused(first)) => return send_again(requester, qp, &first, turn),
         }
     }
-    if let Some(Peer { way, outbox, .. }) = &mut send.peer {
-        if let Err(Refused(first)) = outbox.flush(way, qp.counters()) {
-            return send_again(send, qp, &first, turn);
-        }
+    if let Err(Refused(first)) = peer.outbox.flush(&peer.way, qp.counters()) {
+        return send_again(requester, qp, &first, turn);
     }
+    more
+}
+
+/// What the stack does not take is lost here, as it may be anywhere on the way, and counted.
+fn send_unreliably(
+    requester: &mut UnreliableRequester,
+    wqes: &SendCopies,
+    peer: &mut Peer<RequestSegment>,
+    qp: ArcBorrow<'_, Qp>,
+    turn: &mut Turn<'_>,
+) -> bool {
+    let mut more = true;
+    for _ in 0..PACKETS_PER_TURN {
+        if !turn.may_move() {
+            break;
+        }
+        let Some(segment) = requester.next_segment(1) else {
+            more = false;
+            break;
+        };
+        turn.moved(segment.len);
+        let done = match add(wqes, peer, qp, segment, turn) {
+            Ok(()) | Err(Failed::Refused(_)) => Ok(()),
+            Err(Failed::Access) => Err(AccessError),
+        };
+        deliver::left(requester, qp, &segment, done, turn);
+    }
+    // Counted if they are lost.
+    let _ = peer.outbox.flush(&peer.way, qp.counters());
     more
 }
 
 /// Makes one packet of a request.
 fn add(
-    send: &mut SendHalf,
+    wqes: &SendCopies,
+    peer: &mut Peer<RequestSegment>,
     qp: ArcBorrow<'_, Qp>,
     segment: RequestSegment,
     turn: &Turn<'_>,
 ) -> Result<(), Failed<RequestSegment>> {
-    let Some(peer) = &mut send.peer else {
-        return Ok(());
-    };
     let mut headers = Headers::new(segment.opcode, peer.number, segment.psn);
     headers.ack_req = segment.ack_req;
     headers.solicited = segment.solicited;
-    headers.extension = segment.extension(|| send.wqes.arguments(segment.slot));
-    let data = send.wqes.data(segment.slot);
+    headers.extension = segment.extension(|| wqes.arguments(segment.slot));
+    let data = wqes.data(segment.slot);
     let payload = Payload::of(data, segment.offset, qp.regions(turn.rcu()));
     peer.outbox.add(
         &mut peer.way,
@@ -86,13 +147,13 @@ fn add(
 /// are sent again soon, and no retry is spent on it. There is nothing more to send until then.
 #[cold]
 fn send_again(
-    send: &mut SendHalf,
+    requester: &mut ReliableRequester,
     qp: ArcBorrow<'_, Qp>,
     first: &RequestSegment,
     turn: &Turn<'_>,
 ) -> bool {
     qp.counters().inc(Counter::SendRetried);
-    send.requester.unsend(first, turn.now());
+    requester.unsend(first, turn.now());
     false
 }
 
@@ -106,24 +167,25 @@ pub(in crate::datapath) fn answer(
         // The timer goes on.
         return false;
     }
+    let (Responder::Reliable(responder), Some(peer)) = (&mut recv.responder, &mut recv.peer) else {
+        return false;
+    };
+    let refusals = &mut recv.refusals;
     let mut more = true;
     for _ in 0..PACKETS_PER_TURN {
         if !turn.may_move() {
             break;
         }
-        let Some(response) = recv.responder.next_response(1) else {
+        let Some(response) = responder.next_response(1) else {
             more = false;
             break;
         };
-        deliver::answer_taken(recv, qp, turn);
-        let Some(Peer {
+        deliver::answer_taken(responder, qp, turn);
+        let Peer {
             number,
             way,
             outbox,
-        }) = &mut recv.peer
-        else {
-            return false;
-        };
+        } = &mut *peer;
         let mut headers = Headers::new(response.opcode(), *number, response.psn());
         headers.extension = response.extension();
         let counters = qp.counters();
@@ -146,35 +208,36 @@ pub(in crate::datapath) fn answer(
         };
         match added {
             Ok(()) => {}
-            Err(Failed::Access) => deliver::read_failed(recv, qp, turn),
-            Err(Failed::Refused(first)) => return answer_again(recv, qp, &first, turn),
+            Err(Failed::Access) => deliver::read_failed(responder, qp, turn),
+            Err(Failed::Refused(first)) => {
+                return answer_again(responder, refusals, qp, &first, turn)
+            }
         }
     }
-    if let Some(Peer { way, outbox, .. }) = &mut recv.peer {
-        match outbox.flush(way, qp.counters()) {
-            Ok(()) => recv.refusals.end(),
-            Err(Refused(first)) => return answer_again(recv, qp, &first, turn),
-        }
+    match peer.outbox.flush(&peer.way, qp.counters()) {
+        Ok(()) => refusals.end(),
+        Err(Refused(first)) => return answer_again(responder, refusals, qp, &first, turn),
     }
-    more && recv.responder.has_response()
+    more && responder.has_response()
 }
 
 /// As [`send_again`], for answers: without them the peer would spend a retry.
 #[cold]
 fn answer_again(
-    recv: &mut RecvHalf,
+    responder: &mut ReliableResponder,
+    refusals: &mut Refusals,
     qp: ArcBorrow<'_, Qp>,
     first: &Response,
     turn: &Turn<'_>,
 ) -> bool {
-    match recv.refusals.add(turn.now()) {
+    match refusals.add(turn.now()) {
         Some(at) => {
             qp.counters().inc(Counter::SendRetried);
-            recv.responder.unsend(first);
+            responder.unsend(first);
             qp.timer().arm(at);
             false
         }
         // Lost, as on any network: the peer asks again.
-        None => recv.responder.has_response(),
+        None => responder.has_response(),
     }
 }

@@ -17,7 +17,7 @@ use crate::datapath::wqe::Data;
 use crate::sys::cursor::Cursor;
 use crate::sys::ib::qp::Access;
 use crate::sys::memory::Fault;
-use crate::transport::reliable::responder::AccessError;
+use crate::transport::env::AccessError;
 use crate::uabi::wqe::{
     Sge,
     MAX_SGE, //

@@ -122,7 +122,12 @@ struct ibv_mr *new_mr(struct ibv_pd *pd, void *at, size_t len, int access)
 
 struct ibv_qp *new_qp(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap cap)
 {
-	struct ibv_qp_init_attr attr = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = cap };
+	return new_qp_of(IBV_QPT_RC, pd, cq, cap);
+}
+
+struct ibv_qp *new_qp_of(enum ibv_qp_type type, struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap cap)
+{
+	struct ibv_qp_init_attr attr = { .send_cq = cq, .recv_cq = cq, .qp_type = type, .cap = cap };
 	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
 
 	CHECK(qp, "ibv_create_qp: %s", strerror(errno));
@@ -154,8 +159,11 @@ int qp_to_rtr(struct ibv_qp *qp, const struct connection *c)
 				      .traffic_class = c->traffic_class } },
 	};
 
-	return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+
+	if (qp->qp_type == IBV_QPT_RC)
+		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	return ibv_modify_qp(qp, &attr, mask);
 }
 
 int qp_to_rts(struct ibv_qp *qp, const struct connection *c)
@@ -165,8 +173,11 @@ int qp_to_rts(struct ibv_qp *qp, const struct connection *c)
 		.rnr_retry = c->rnr_retry, .max_rd_atomic = c->rd_atomic,
 	};
 
-	return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-			     IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+
+	if (qp->qp_type == IBV_QPT_RC)
+		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	return ibv_modify_qp(qp, &attr, mask);
 }
 
 int qp_to(struct ibv_qp *qp, enum ibv_qp_state state)

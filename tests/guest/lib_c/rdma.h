@@ -37,6 +37,7 @@ uint8_t *new_memory(size_t len);
 struct ibv_mr *new_mr(struct ibv_pd *pd, void *at, size_t len, int access);
 /* Both queues complete into one completion queue. */
 struct ibv_qp *new_qp(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap cap);
+struct ibv_qp *new_qp_of(enum ibv_qp_type type, struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap cap);
 
 /* How a queue pair is connected. */
 struct connection {

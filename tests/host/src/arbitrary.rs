@@ -2,7 +2,7 @@
 
 //! Arbitrary values of the wire room, for proptest.
 
-use ferroce_core::wire::headers::{Aeth, AethSyndrome, NakCode, Reth};
+use ferroce_core::wire::headers::{Aeth, AethSyndrome, Deth, NakCode, Reth};
 use ferroce_core::wire::opcode::{ExtensionKind, Opcode};
 use ferroce_core::wire::packet::{pad_for, Extension, Headers};
 use ferroce_core::wire::psn::Psn;
@@ -48,6 +48,13 @@ prop_compose! {
 }
 
 prop_compose! {
+    /// Any DETH.
+    pub fn deth()(qkey: u32, source: u32) -> Deth {
+        Deth::new(qkey, source)
+    }
+}
+
+prop_compose! {
     /// Headers that can be sent, with the length of a payload that the opcode may have.
     pub fn headers()(
         opcode in opcode(),
@@ -57,6 +64,7 @@ prop_compose! {
         psn in psn(),
         reth in reth(),
         aeth in aeth(),
+        deth in deth(),
         imm: [u8; 4],
         payload_len in prop_oneof![0..=MAX_PAYLOAD, 0usize..9, Just(MAX_PAYLOAD)],
     ) -> (Headers, usize) {
@@ -76,6 +84,8 @@ prop_compose! {
                 ExtensionKind::Reth => Extension::Reth(reth),
                 ExtensionKind::RethImm => Extension::RethImm(reth, imm),
                 ExtensionKind::Aeth => Extension::Aeth(aeth),
+                ExtensionKind::Deth => Extension::Deth(deth),
+                ExtensionKind::DethImm => Extension::DethImm(deth, imm),
             },
             pad: pad_for(payload_len),
         };

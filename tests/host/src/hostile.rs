@@ -14,6 +14,7 @@ use ferroce_core::transport::reliable::config::{RequesterConfig, ResponderConfig
 use ferroce_core::transport::reliable::requester::{Requester, SendRequest, SendSlot};
 use ferroce_core::transport::reliable::responder::{Resource, Responder, TakeReceive};
 use ferroce_core::transport::segment::{IncomingRequest, ReadSegment, Response};
+use ferroce_core::transport::service::QpType;
 use ferroce_core::uabi::words::{Module, Ring, Word, Words};
 use ferroce_core::uabi::wqe::{
     recv_stride, send_stride, OP_RDMA_READ, OP_RDMA_WRITE, OP_RDMA_WRITE_WITH_IMM, OP_SEND,
@@ -482,7 +483,14 @@ pub fn work_requests(rng: &mut impl Chance, steps: usize) -> usize {
     let stride = send_stride(max_sge, max_inline);
     let signal_all = rng.percent(50);
     let room = vec![0; (SLOTS * stride) as usize / 8];
-    let mut sends = SendWqes::new(room, stride, max_sge, max_inline, signal_all);
+    let mut sends = SendWqes::new(
+        room,
+        stride,
+        max_sge,
+        max_inline,
+        QpType::Rc.service(),
+        signal_all,
+    );
     let stride_recv = recv_stride(max_sge);
     let mut receives = RecvWqes::new(vec![0; stride_recv as usize / 8], max_sge);
     let mut taken = 0;

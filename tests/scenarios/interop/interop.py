@@ -8,7 +8,7 @@ from tests.guest.fabric import pair
 from tests.guest.peer import exchange
 from tests.guest.scenario import SHORT, Skipped, add, command, last_line, require, shortened
 from tests.scenarios.messages.perftest import measure
-from tests.scenarios.messages.pingpong import once
+from tests.scenarios.messages.pingpong import SIZES, once
 
 ORDERS = {"to-rxe": (flavour.FERROCE, flavour.RXE), "from-rxe": (flavour.RXE, flavour.FERROCE)}
 
@@ -47,6 +47,24 @@ def pingpong(order):
 
 for _order in ORDERS:
     add(f"interop.pingpong-{_order}", 60, f"ibv_rc_pingpong -c between the drivers, {_order}", pingpong(_order))
+
+
+def unreliable(kind, order):
+    """A scenario: another service between the drivers, both families, with data checks."""
+    def run(report):
+        with two_drivers(ORDERS[order]) as ends:
+            for family in (4, 6):
+                for size in SIZES[kind]:
+                    usec = once(ends, family, 1024, size=size, iters=10, kind=kind)
+                    report.cell(path=f"ipv{family}", size=size, usec=usec)
+
+    return run
+
+
+for _kind in SIZES:
+    for _order in ORDERS:
+        add(f"interop.{_kind}-pingpong-{_order}", 60, f"ibv_{_kind}_pingpong -c between the drivers, {_order}",
+            unreliable(_kind, _order))
 
 
 def read_tool(tool, order):

@@ -72,6 +72,24 @@ def sweep(tool, where, local):
     return run
 
 
+def unreliable(tool, service, where, local):
+    """A scenario: another service, from a byte to what it can carry, or a message that a socket's queue holds."""
+    def run(report):
+        with both_ends(where, local) as ends:
+            for size in SIZES_OF[service]:
+                found = measure(tool, ends, ["-c", service, "-s", str(size)], iters=20)
+                require([int(row[0]) for row in found] == [size], f"{tool} reported {found}")
+                report.note(f"{size}: {' '.join(found[0])}")
+
+    return run
+
+
+SIZES_OF = {"UC": (1, 4096, 65536)}
+for _service, _tools in (("UC", TOOLS[:4]),):
+    for _tool in _tools:
+        for _path, _where, _local in (("loop-local", "loop", True), ("veth", "pair", None)):
+            add(f"perftest.{_tool}-{_service.lower()}.{_path}", 120, f"{_tool} -c {_service} over {_path}",
+                unreliable(_tool, _service, _where, _local))
 for _tool in TOOLS:
     for _path, _where, _local in (("loop-local", "loop", True), ("veth", "pair", None)):
         add(f"perftest.{_tool}.{_path}", 300, f"{_tool} over {_path}, 1 B to 8 MiB", sweep(_tool, _where, _local))

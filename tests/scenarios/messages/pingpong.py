@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Stock `ibv_rc_pingpong` with data checking: at every IB MTU, polling and on events, over every path."""
+"""Stock `ibv_rc_pingpong` and its siblings with data checking: at every IB MTU, polling and on events, over every path."""
 
 import re
 
@@ -20,10 +20,10 @@ PATHS = (
 )
 
 
-def talk(ends, family, mtu, *options, size=4096, iters=ITERS, limit=60):
+def talk(ends, family, mtu, *options, size=4096, iters=ITERS, limit=60, kind="rc"):
     """One run; returns what both have printed."""
     def side(end):
-        return ["ibv_rc_pingpong", "-d", end.dev, "-g", str(end.gid(family)), "-p", str(PORT),
+        return [f"ibv_{kind}_pingpong", "-d", end.dev, "-g", str(end.gid(family)), "-p", str(PORT),
                 "-m", str(mtu), "-s", str(size), "-n", str(iters), "-c", "-r", "100", *options]
 
     outs = run_both(side(ends[0]), side(ends[1]) + [ends[0].tcp], ends, PORT, limit)
@@ -76,6 +76,26 @@ def times(report):
                 require(float(value) > 0, f"{word}: {value}")
                 report.note(f"{word} {value} ns")
 
+
+def unreliable(kind, where, local, family):
+    """A scenario: another service over one path, at sizes around the edges of packets, polling and on events."""
+    def run(report):
+        with both_ends(where, local) as ends:
+            for size in SIZES[kind]:
+                for events in (False, True):
+                    usec = once(ends, family, 1024, events, size=size, iters=20, kind=kind)
+                    report.cell(size=size, mode="events" if events else "polling", usec=usec)
+
+    return run
+
+
+# There is no answer to a datagram, or a message of UC, that is lost; on these paths none is.
+SIZES = {"uc": (1, 1024, 1025, 4097, 65536)}
+
+for _kind in SIZES:
+    for _path, _where, _local, _family in PATHS:
+        add(f"pingpong.{_kind}-{_path}", 120, f"ibv_{_kind}_pingpong -c over {_path}",
+            unreliable(_kind, _where, _local, _family))
 
 for _path, _where, _local, _family in PATHS:
     add(f"pingpong.{_path}", 180, f"ibv_rc_pingpong -c over {_path}, every MTU, polling and on events",

@@ -27,7 +27,6 @@ LEFT_OUT = (
     ("test_mr.MWTest.*", "memory windows"),
     ("test_mr.DeviceMemory*", "device memory"),
     ("test_mr.DmaBuf*", "DMA buffers of a graphics card"),
-    ("test_qp.QPTest.test_*_uc_qp*", "UC queue pairs"),
     ("test_qp.QPTest.test_*_ud_qp*", "UD queue pairs"),
     ("test_qp.QPTest.test_*_raw_qp*", "raw packet queue pairs"),
     ("test_qp.QPTest.test_modify_ud_qp", "UD queue pairs"),

@@ -240,8 +240,6 @@ pub const QP_COMP_MASK: [usize; 3] = [360, 352, 344];
 /// VERBS_QP_EX, a bit of it.
 pub const QP_EX: u32 = 1 << 1;
 
-/// IBV_QPT_RC.
-pub const QPT_RC: u32 = 2;
 /// IBV_QP_STATE: the attribute mask bit of the state.
 pub const QP_STATE: c_int = 1;
 /// IBV_QPS_RESET.

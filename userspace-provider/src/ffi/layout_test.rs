@@ -11,6 +11,7 @@ use crate::{
     doorbell,
 };
 use core::mem::{offset_of, size_of};
+use ferroce_core::transport::service::QpType;
 use ferroce_core::uabi::{cqe, wqe, wqe::Sge};
 use std::fmt::Write;
 
@@ -183,7 +184,9 @@ fn numbers() -> Vec<Check> {
             "IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT",
             PARENT_CONTEXT.into(),
         ),
-        ("IBV_QPT_RC", QPT_RC.into()),
+        ("IBV_QPT_RC", QpType::Rc as u64),
+        ("IBV_QPT_UC", QpType::Uc as u64),
+        ("IBV_QPT_UD", QpType::Ud as u64),
         ("IBV_QP_STATE", QP_STATE as u64),
         ("IBV_QPS_RESET", QPS_RESET.into()),
         ("IBV_QPS_RTS", QPS_RTS.into()),

@@ -16,6 +16,7 @@ use core::{
     mem::{offset_of, zeroed},
     ptr,
 };
+use ferroce_core::transport::service::{QpType, Service};
 use ferroce_core::uabi::{
     udata,
     wqe::{self, recv_stride, send_stride},
@@ -41,6 +42,7 @@ impl Queues {
     /// Maps the queues of a QP that the kernel has made with `cap`.
     fn map(
         cmd_fd: c_int,
+        service: Service,
         resp: &udata::CreateQpResp,
         cap: &QpCap,
         sig_all: bool,
@@ -56,6 +58,7 @@ impl Queues {
         let send = send_stride(cap.max_send_sge, cap.max_inline_data);
         let recv = recv_stride(cap.max_recv_sge);
         let send_limits = SendLimits {
+            service,
             max_sge: cap.max_send_sge,
             max_inline: cap.max_inline_data,
             always: if sig_all { wqe::SEND_SIGNALED } else { 0 },
@@ -101,6 +104,7 @@ impl Qp {
     /// Maps the queues of a QP that the kernel has made. On failure the kernel's QP is destroyed.
     fn finish(
         qp: Object<Qp>,
+        service: Service,
         resp: &CreateQpResp,
         cap: &QpCap,
         sig_all: bool,
@@ -113,7 +117,7 @@ impl Qp {
         // SAFETY: As above: its domain is the one that the application gave.
         let single = unsafe { is_single_threaded((*address).ibv.qp.pd) };
         let cqs = cqs.map(|cq| cq.cast());
-        match Queues::map(fd, &resp.driver, cap, sig_all, single, cqs) {
+        match Queues::map(fd, service, &resp.driver, cap, sig_all, single, cqs) {
             Ok(queues) => {
                 // SAFETY: The object is ours alone until it is handed out.
                 unsafe { (&raw mut (*address).queues).write(Some(queues)) };
@@ -152,6 +156,12 @@ unsafe fn state(qp: *mut IbvQp) -> u32 {
     unsafe { ptr::read_volatile(&raw const (*qp).state) }
 }
 
+/// What goes with a type of QP, if such QPs are served.
+fn service_of(qp_type: u32) -> Option<Service> {
+    let service = QpType::from_raw(qp_type)?.service();
+    Some(service).filter(|service| service.served)
+}
+
 fn empty_resp() -> CreateQpResp {
     CreateQpResp {
         core: [0; 8],
@@ -163,9 +173,9 @@ fn empty_resp() -> CreateQpResp {
 pub unsafe extern "C" fn create(pd: *mut IbvPd, attr: *mut QpInitAttr) -> *mut IbvQp {
     // SAFETY: Contract of the verb.
     let (qp_type, srq) = unsafe { ((*attr).qp_type, (*attr).srq) };
-    if qp_type != QPT_RC || !srq.is_null() {
+    let Some(service) = service_of(qp_type).filter(|_| srq.is_null()) else {
         return fail(EOPNOTSUPP);
-    }
+    };
     let qp = match Qp::new() {
         Ok(qp) => qp,
         Err(error) => return fail(error),
@@ -189,7 +199,7 @@ pub unsafe extern "C" fn create(pd: *mut IbvPd, attr: *mut QpInitAttr) -> *mut I
     // SAFETY: Contract of the verb.
     let attr = unsafe { *attr };
     let cqs = [attr.send_cq, attr.recv_cq];
-    Qp::finish(qp, &resp, &attr.cap, attr.sq_sig_all != 0, cqs).unwrap_or_else(fail)
+    Qp::finish(qp, service, &resp, &attr.cap, attr.sq_sig_all != 0, cqs).unwrap_or_else(fail)
 }
 
 /// Copies the attributes that the application gives. One that was built with older headers has a
@@ -227,8 +237,10 @@ pub unsafe extern "C" fn create_ex(
 ) -> *mut IbvQp {
     // SAFETY: Contract of the verb.
     let mut inner = unsafe { read_attr(attr) };
-    if inner.qp_type != QPT_RC
-        || !inner.srq.is_null()
+    let Some(service) = service_of(inner.qp_type) else {
+        return fail(EOPNOTSUPP);
+    };
+    if !inner.srq.is_null()
         || inner.comp_mask & !(INIT_ATTR_PD | INIT_ATTR_CREATE_FLAGS) != 0
         || inner.create_flags != 0
     {
@@ -258,7 +270,7 @@ pub unsafe extern "C" fn create_ex(
     // SAFETY: Contract of the verb.
     unsafe { (&raw mut (*attr).cap).write(inner.cap) };
     let cqs = [inner.send_cq, inner.recv_cq];
-    Qp::finish(qp, &resp, &inner.cap, inner.sq_sig_all != 0, cqs).unwrap_or_else(fail)
+    Qp::finish(qp, service, &resp, &inner.cap, inner.sq_sig_all != 0, cqs).unwrap_or_else(fail)
 }
 
 /// Queries a QP.

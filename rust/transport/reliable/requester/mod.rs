@@ -60,12 +60,12 @@ mod slot;
 mod tail;
 mod window;
 
+pub use crate::transport::request::Progress;
+pub use crate::transport::request::PushError;
+pub use crate::transport::request::SendRequest;
 pub use outcome::Ignored;
 pub use outcome::Placement;
-pub use outcome::Progress;
-pub use outcome::PushError;
 pub use outcome::Refused;
-pub use slot::SendRequest;
 pub use slot::SendSlot;
 
 use crate::transport::completion::vendor;

@@ -3,27 +3,7 @@
 //! What the requester answers to the one who drives it.
 
 use crate::transport::reliable::sequence::Sequence;
-
-/// What an event changed, for the one who drives the requester. Whatever it says,
-/// [`super::Requester::next_segment`] may have something to send after it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use]
-pub struct Progress {
-    /// A work request ended in error: the QP goes to ERR, and the caller calls
-    /// [`super::Requester::flush`].
-    pub fatal: bool,
-}
-
-/// Why a work request was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PushError {
-    /// All slots are in use.
-    Full,
-    /// The message is longer than [`crate::transport::message::MAX_MESSAGE`].
-    TooLong,
-    /// A request for a response, and the connection permits none (`max_rd_atomic` is 0).
-    NoReads,
-}
+use crate::transport::request::Progress;
 
 /// Where the payload of an accepted READ response goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

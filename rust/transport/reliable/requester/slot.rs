@@ -3,27 +3,9 @@
 //! The requester's private copy of the send queue: one slot a work request.
 
 use crate::transport::completion::Status;
-use crate::transport::operation::Operation;
 use crate::transport::reliable::sequence::Sequence;
+use crate::transport::request::SendRequest;
 use core::ops::DerefMut;
-
-/// A work request for the send queue: what the protocol needs of it. Where the data is, and what
-/// the extended headers are filled from, is the owner's to keep, by slot.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SendRequest {
-    /// Returned in the completion.
-    pub wr_id: u64,
-    /// Bytes of the message, at most [`crate::transport::message::MAX_MESSAGE`].
-    pub length: u32,
-    /// What to do.
-    pub op: Operation,
-    /// Report a success too.
-    pub signaled: bool,
-    /// Do not begin before all earlier requests that are answered by a response are complete.
-    pub fence: bool,
-    /// Raise a solicited event at the responder.
-    pub solicited: bool,
-}
 
 /// A slot of the requester's copy of the send queue. Its content is the requester's own.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,10 +6,8 @@
 //! left no trace when it comes again.
 
 use super::dropped;
-use super::incoming::flushed;
 use super::incoming::Message;
 use super::resource::Resource;
-use super::AccessError;
 use super::DropReason;
 use super::Fatal;
 use super::Outcome;
@@ -21,31 +19,15 @@ use crate::transport::completion::vendor;
 use crate::transport::completion::RecvCompletion;
 use crate::transport::completion::RecvOp;
 use crate::transport::completion::Status;
+use crate::transport::env::check_range;
+use crate::transport::env::flushed;
 use crate::transport::message::is_cut_so;
 use crate::transport::message::MAX_MESSAGE;
 use crate::transport::reliable::sequence::Sequence;
 use crate::transport::segment::IncomingRequest;
 use crate::wire::headers::NakCode;
-use crate::wire::headers::Reth;
 use crate::wire::opcode::OpcodeInfo;
 use core::ops::DerefMut;
-
-/// Whether the peer may access the range of the RETH. An empty one needs no right (C9-88).
-#[inline]
-pub(super) fn check_range(
-    access: RemoteAccess,
-    reth: &Reth,
-    env: &mut impl ResponderEnv,
-) -> Result<(), AccessError> {
-    let (va, length) = (reth.va(), reth.length());
-    let Some(before_last) = length.checked_sub(1) else {
-        return Ok(());
-    };
-    if va.checked_add(u64::from(before_last)).is_none() {
-        return Err(AccessError);
-    }
-    env.check_remote(access, reth.rkey(), va, length)
-}
 
 impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     /// A SEND packet in order.

@@ -2,10 +2,6 @@
 
 //! The message that is coming in, between its packets.
 
-use crate::transport::completion::vendor;
-use crate::transport::completion::RecvCompletion;
-use crate::transport::completion::RecvOp;
-use crate::transport::completion::Status;
 use crate::wire::headers::Reth;
 
 /// The message that is coming in.
@@ -30,17 +26,4 @@ pub(super) enum Message {
         /// Bytes received so far.
         received: u32,
     },
-}
-
-/// A receive that was taken and will not be filled.
-pub(super) fn flushed(wr_id: u64, op: RecvOp) -> RecvCompletion {
-    RecvCompletion {
-        wr_id,
-        status: Status::WrFlushErr,
-        op,
-        byte_len: 0,
-        imm: None,
-        solicited: false,
-        vendor_err: vendor::FLUSHED,
-    }
 }

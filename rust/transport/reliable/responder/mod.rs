@@ -29,18 +29,18 @@
 //! After a fatal refusal no request is accepted. What waits is still answered, the refusal last;
 //! then the owner of the QP calls [`Responder::abort`].
 
-mod env;
 mod execute;
 mod incoming;
 mod resource;
 
-pub use env::AccessError;
-pub use env::RemoteAccess;
-pub use env::ResponderEnv;
-pub use env::TakeReceive;
+pub use crate::transport::env::AccessError;
+pub use crate::transport::env::RemoteAccess;
+pub use crate::transport::env::ResponderEnv;
+pub use crate::transport::env::TakeReceive;
 pub use resource::Resource;
 
 use crate::transport::completion::RecvOp;
+use crate::transport::env::flushed;
 use crate::transport::message::Mtu;
 use crate::transport::reliable::config::ResponderConfig;
 use crate::transport::reliable::config::MAX_RD_ATOMIC;
@@ -406,7 +406,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     /// answered.
     pub fn abort(&mut self, env: &mut impl ResponderEnv) {
         if let Message::Send { wr_id, .. } = self.message {
-            env.complete(incoming::flushed(wr_id, RecvOp::Send));
+            env.complete(flushed(wr_id, RecvOp::Send));
         }
         self.forget();
         self.state = State::Dead;

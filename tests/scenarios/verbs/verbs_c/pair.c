@@ -39,16 +39,21 @@ int open_device_file(void)
 	return fd;
 }
 
+struct ibv_qp *make_qp_of(enum ibv_qp_type type, struct side *s)
+{
+	return new_qp_of(type, s->pd, s->cq, (struct ibv_qp_cap){ DEPTH, DEPTH, MAX_SGE, MAX_SGE, INLINE_BYTES });
+}
+
 struct ibv_qp *make_qp(struct side *s)
 {
-	return new_qp(s->pd, s->cq, (struct ibv_qp_cap){ DEPTH, DEPTH, MAX_SGE, MAX_SGE, INLINE_BYTES });
+	return make_qp_of(IBV_QPT_RC, s);
 }
 
 static void side_open(struct pair *p, struct side *s, size_t len)
 {
 	s->channel = p->opt.events ? new_channel(s->ctx) : NULL;
 	s->cq = new_cq(s->ctx, 4 * DEPTH, s->channel, s);
-	s->qp = make_qp(s);
+	s->qp = make_qp_of(p->opt.type, s);
 	if (!len)
 		return;
 	s->len = len;
@@ -86,6 +91,7 @@ void pair_options(struct pair *p, const struct options *opt)
 	o.retry_cnt = or_default(o.retry_cnt, 7);
 	o.timeout = or_default(o.timeout, 14);
 	o.rd_atomic = or_default(o.rd_atomic, 4);
+	o.type = o.type ? o.type : IBV_QPT_RC;
 	o.dest_rd_atomic = or_default(o.dest_rd_atomic, o.rd_atomic);
 	p->opt = o;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Two RC queue pairs, of one device or of two, connected to each other, and what the cases need to talk through them. */
+/* Two queue pairs, RC unless a case says otherwise, of one device or of two, connected to each other, and what the cases need to talk through them. */
 #ifndef FERROCE_TESTS_PAIR_H
 #define FERROCE_TESTS_PAIR_H
 
@@ -25,6 +25,7 @@ struct options {
 	int qp_access;		/* NONE, or default everything */
 	bool no_connect;	/* leave both in RESET */
 	bool events;		/* completion channels */
+	enum ibv_qp_type type;	/* default RC */
 };
 
 struct side {
@@ -79,6 +80,7 @@ void pair_reconnect(struct pair *p, const struct options *opt);
 /* The queues of a are destroyed, and a new queue pair completes into this one. */
 void use_cq(struct pair *p, struct ibv_cq *cq);
 struct ibv_qp *make_qp(struct side *s);
+struct ibv_qp *make_qp_of(enum ibv_qp_type type, struct side *s);
 int to_init(struct pair *p, struct side *s);
 int to_rtr(struct pair *p, struct side *s, const struct side *dest, uint32_t dest_qpn);
 int to_rts(struct pair *p, struct side *s);
@@ -137,8 +139,8 @@ void stream_busy_cpus(void);
 void expect_success_of(int pid, const char *who);
 
 extern const struct test_case data_cases[], error_cases[], credential_cases[], sharing_cases[], access_cases[],
-	abi_cases[], region_cases[], limit_cases[], scale_cases[], race_cases[], command_cases[], scarce_cases[],
-	queue_cases[];
+	service_cases[], abi_cases[], region_cases[], limit_cases[], scale_cases[], race_cases[], command_cases[],
+	scarce_cases[], queue_cases[];
 
 /* Runs the causes of errors of a family, or of all; see causes.h. Returns an exit status. */
 int run_causes(const char *family);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! What the responder asks of the QP that it belongs to: its receive queue and its memory.
+//! What a responder asks of the QP that it belongs to: its receive queue and its memory.
 
-use crate::transport::completion::RecvCompletion;
-use crate::transport::completion::Status;
+use super::completion::vendor;
+use super::completion::RecvCompletion;
+use super::completion::RecvOp;
+use super::completion::Status;
+use crate::wire::headers::Reth;
 
 /// Which right a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +44,7 @@ pub enum TakeReceive {
 
 /// The QP as its responder sees it.
 ///
-/// "The payload" is that of the request that [`super::Responder::on_request`] was called with.
+/// "The payload" is that of the request that the responder was called with.
 pub trait ResponderEnv {
     /// Takes the next receive.
     fn take_receive(&mut self) -> TakeReceive;
@@ -64,4 +67,34 @@ pub trait ResponderEnv {
 
     /// A receive is complete.
     fn complete(&mut self, completion: RecvCompletion);
+}
+
+/// Whether the peer may access the range of the RETH. An empty one needs no right (C9-88).
+#[inline]
+pub(super) fn check_range(
+    access: RemoteAccess,
+    reth: &Reth,
+    env: &mut impl ResponderEnv,
+) -> Result<(), AccessError> {
+    let (va, length) = (reth.va(), reth.length());
+    let Some(before_last) = length.checked_sub(1) else {
+        return Ok(());
+    };
+    if va.checked_add(u64::from(before_last)).is_none() {
+        return Err(AccessError);
+    }
+    env.check_remote(access, reth.rkey(), va, length)
+}
+
+/// A receive that was taken and will not be filled.
+pub(super) fn flushed(wr_id: u64, op: RecvOp) -> RecvCompletion {
+    RecvCompletion {
+        wr_id,
+        status: Status::WrFlushErr,
+        op,
+        byte_len: 0,
+        imm: None,
+        solicited: false,
+        vendor_err: vendor::FLUSHED,
+    }
 }

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The sending side of unreliable services: a work request is complete when its last packet has
+//! left (IBTA 9.8.2.1, 9.8.3).
+//!
+//! Work requests leave one after the other, so all that is between their slots is one place: how
+//! many packets of the oldest one have left.
+//!
+//! What fails on this side ends the send queue, not the QP: the request completes in error, those
+//! behind it are flushed, and the QP goes to the state SQE, in which it still receives (IBTA
+//! 10.3.1). [`Requester::resume`] is the way back.
+
+use crate::transport::completion::vendor;
+use crate::transport::completion::SendCompletion;
+use crate::transport::completion::Status;
+use crate::transport::message::cut;
+use crate::transport::message::Mtu;
+use crate::transport::message::Piece;
+use crate::transport::message::MAX_MESSAGE;
+use crate::transport::operation::Operation;
+use crate::transport::request::Progress;
+use crate::transport::request::PushError;
+use crate::transport::request::SendRequest;
+use crate::transport::segment::RequestSegment;
+use crate::wire::opcode::Opcode;
+use crate::wire::opcode::Service;
+use crate::wire::psn::Psn;
+use core::ops::DerefMut;
+
+/// A slot of the requester's copy of the send queue. Its content is the requester's own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Slot {
+    request: SendRequest,
+    /// Not success: the work request cannot be done, and completes so when its turn comes.
+    status: Status,
+}
+
+/// Where a requester is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Sends nothing yet.
+    Reset,
+    /// Sends and completes.
+    Ready,
+    /// A work request ended in error; nothing but a flush follows.
+    Failed,
+}
+
+/// The sending side of a QP.
+///
+/// # Invariants
+///
+/// The slots `retired..pushed` hold work requests; `packet` is below the packets of the first of
+/// them, and 0 if there is none.
+pub struct Requester<S> {
+    slots: S,
+    /// How many of the slots are used: a power of two, or 0.
+    capacity: u32,
+    service: Service,
+    state: State,
+    draining: bool,
+    mtu: Mtu,
+    /// Of the next packet.
+    psn: Psn,
+    pushed: u32,
+    retired: u32,
+    /// How many packets of the oldest work request have left.
+    packet: u32,
+}
+
+impl<S: DerefMut<Target = [Slot]>> Requester<S> {
+    /// A requester of `service` over these slots, in the state RESET.
+    ///
+    /// The number of slots should be a power of two; else only the next smaller one is used.
+    pub fn new(slots: S, service: Service) -> Self {
+        let len = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        Self {
+            slots,
+            capacity: match len.checked_ilog2() {
+                Some(log) => 1u32.wrapping_shl(log),
+                None => 0,
+            },
+            service,
+            state: State::Reset,
+            draining: false,
+            mtu: Mtu::MIN,
+            psn: Psn::default(),
+            pushed: 0,
+            retired: 0,
+            packet: 0,
+        }
+    }
+
+    /// Forgets everything: the transition to RESET. Nothing completes, and the indices begin at 0
+    /// again.
+    pub fn reset(&mut self) {
+        self.state = State::Reset;
+        self.draining = false;
+        self.pushed = 0;
+        self.retired = 0;
+        self.packet = 0;
+    }
+
+    /// The transition to RTS. What was pushed before is sent now.
+    pub fn connect(&mut self, mtu: Mtu, sq_psn: Psn) {
+        self.state = State::Ready;
+        self.draining = false;
+        self.mtu = mtu;
+        self.psn = sq_psn;
+        self.packet = 0;
+    }
+
+    /// The transition from SQE to RTS. All was flushed before.
+    pub fn resume(&mut self) {
+        if self.state == State::Failed {
+            self.state = State::Ready;
+        }
+    }
+
+    /// Free-running index of the next work request to be pushed.
+    #[inline]
+    pub fn pushed(&self) -> u32 {
+        self.pushed
+    }
+
+    /// Free-running index of the oldest work request that is not complete.
+    #[inline]
+    pub fn retired(&self) -> u32 {
+        self.retired
+    }
+
+    /// PSN of the next packet (`sq_psn` of `ibv_query_qp`).
+    pub fn next_psn(&self) -> Psn {
+        self.psn
+    }
+
+    #[inline]
+    fn slot_of(&self, index: u32) -> u32 {
+        index & self.capacity.wrapping_sub(1)
+    }
+
+    /// The oldest work request.
+    #[inline]
+    fn head(&self) -> Option<&Slot> {
+        if self.retired == self.pushed {
+            return None;
+        }
+        self.slots.get(self.slot_of(self.retired) as usize)
+    }
+
+    /// Takes a work request and returns its slot.
+    pub fn push(&mut self, request: SendRequest) -> Result<u32, PushError> {
+        let longest = match self.service {
+            // Before RTS nothing is known of the path; what was pushed then is cut to it later.
+            Service::Ud if self.state == State::Ready => self.mtu.bytes(),
+            _ => MAX_MESSAGE,
+        };
+        if request.length > longest {
+            return Err(PushError::TooLong);
+        }
+        self.push_slot(request, Status::Success)
+    }
+
+    /// Takes a work request that cannot be done: it completes with `status` when the ones before
+    /// it are complete, at once if there are none.
+    pub fn push_failed(
+        &mut self,
+        wr_id: u64,
+        status: Status,
+        sink: &mut impl FnMut(SendCompletion),
+    ) -> Result<Progress, PushError> {
+        let request = SendRequest {
+            wr_id,
+            signaled: true,
+            ..SendRequest::default()
+        };
+        self.push_slot(request, status)?;
+        Ok(self.settle(sink))
+    }
+
+    fn push_slot(&mut self, request: SendRequest, status: Status) -> Result<u32, PushError> {
+        if self.pushed.wrapping_sub(self.retired) >= self.capacity {
+            return Err(PushError::Full);
+        }
+        let number = self.slot_of(self.pushed);
+        let slot = self.slots.get_mut(number as usize);
+        *slot.ok_or(PushError::Full)? = Slot { request, status };
+        self.pushed = self.pushed.wrapping_add(1);
+        Ok(number)
+    }
+
+    /// What to send now, or `None` if nothing can be sent. `max_span` is 1 for the wire.
+    ///
+    /// The caller says [`Self::left`] when it has left, or [`Self::fail`] if it cannot, before it
+    /// asks again.
+    #[inline]
+    pub fn next_segment(&self, max_span: u32) -> Option<RequestSegment> {
+        if self.state != State::Ready || (self.draining && self.packet == 0) {
+            return None;
+        }
+        let Slot { request, status } = self.head()?;
+        if !status.is_success() {
+            return None;
+        }
+        let left = self.mtu.packets(request.length).wrapping_sub(self.packet);
+        let span = left.min(max_span.max(1));
+        let Piece {
+            first,
+            last,
+            offset,
+            len,
+        } = cut(self.mtu, request.length, self.packet, span);
+        Some(RequestSegment {
+            slot: self.slot_of(self.retired),
+            opcode: opcode(self.service, request.op, first, last)?,
+            psn: self.psn,
+            span,
+            offset,
+            len,
+            message_len: request.length,
+            ack_req: false,
+            solicited: last && request.solicited,
+        })
+    }
+
+    /// The segment that [`Self::next_segment`] returned has left, or was lost on the way: both are
+    /// the same here.
+    #[inline]
+    pub fn left(
+        &mut self,
+        segment: &RequestSegment,
+        sink: &mut impl FnMut(SendCompletion),
+    ) -> Progress {
+        self.psn = self.psn.add(segment.span);
+        self.packet = self.packet.wrapping_add(segment.span);
+        let packets = self
+            .head()
+            .map(|slot| self.mtu.packets(slot.request.length));
+        if packets.is_none_or(|packets| self.packet >= packets) {
+            self.retire(Status::Success, 0, sink);
+        }
+        self.settle(sink)
+    }
+
+    /// The segment that [`Self::next_segment`] returned cannot leave, for a reason on this side:
+    /// its work request ends in error.
+    pub fn fail(&mut self, status: Status, sink: &mut impl FnMut(SendCompletion)) -> Progress {
+        if self.state == State::Ready {
+            self.retire(status, vendor::LOCAL, sink);
+            self.state = State::Failed;
+        }
+        Progress { fatal: true }
+    }
+
+    /// As [`Self::flush_some`], all of them.
+    pub fn flush(&mut self, sink: &mut impl FnMut(SendCompletion)) {
+        self.flush_some(u32::MAX, sink);
+    }
+
+    /// Completes work requests in order, at most so many: those that failed with their own status,
+    /// the others with `WrFlushErr`; the return value is how many it were. To be called in ERR and
+    /// SQE, again for each work request pushed then. Nothing is sent any more even if some are
+    /// left.
+    pub fn flush_some(&mut self, most: u32, sink: &mut impl FnMut(SendCompletion)) -> u32 {
+        if self.state == State::Ready {
+            self.state = State::Failed;
+        }
+        let begin = self.retired;
+        while self.retired.wrapping_sub(begin) < most {
+            let Some(slot) = self.head() else {
+                break;
+            };
+            let (status, vendor_err) = match slot.status {
+                Status::Success => (Status::WrFlushErr, vendor::FLUSHED),
+                status => (status, vendor::LOCAL),
+            };
+            self.retire(status, vendor_err, sink);
+        }
+        self.retired.wrapping_sub(begin)
+    }
+
+    /// SQD: with `on`, a message begun is finished and no new one begins.
+    pub fn drain(&mut self, on: bool) {
+        self.draining = on;
+    }
+
+    /// Whether no message is begun and not finished.
+    #[inline]
+    pub fn is_drained(&self) -> bool {
+        self.packet == 0
+    }
+
+    /// Whether something is to be sent.
+    #[inline]
+    pub fn has_unsent(&self) -> bool {
+        self.state == State::Ready && self.retired != self.pushed
+    }
+
+    /// The oldest work request is over.
+    fn retire(&mut self, status: Status, vendor_err: u32, sink: &mut impl FnMut(SendCompletion)) {
+        let Some(Slot { request, .. }) = self.head() else {
+            return;
+        };
+        let request = *request;
+        self.retired = self.retired.wrapping_add(1);
+        self.packet = 0;
+        if request.signaled || !status.is_success() {
+            sink(SendCompletion {
+                retired: self.retired,
+                wr_id: request.wr_id,
+                status,
+                op: request.op,
+                byte_len: request.length,
+                vendor_err,
+            });
+        }
+    }
+
+    /// If the oldest work request is one that cannot be done, its turn has come.
+    #[inline]
+    fn settle(&mut self, sink: &mut impl FnMut(SendCompletion)) -> Progress {
+        if self.state == State::Ready {
+            let status = self.head().map_or(Status::Success, |slot| slot.status);
+            if !status.is_success() {
+                self.retire(status, vendor::LOCAL, sink);
+                self.state = State::Failed;
+            }
+        }
+        Progress {
+            fatal: self.state == State::Failed,
+        }
+    }
+}
+
+/// The opcode of a packet; `None` for an operation that the service does not have.
+#[inline]
+const fn opcode(service: Service, op: Operation, first: bool, last: bool) -> Option<Opcode> {
+    let imm = op.has_imm();
+    match (service, op) {
+        (Service::Uc, Operation::Send | Operation::SendImm) => {
+            Opcode::for_send(first, last, imm).of_service(service)
+        }
+        (Service::Uc, Operation::Write | Operation::WriteImm) => {
+            Opcode::for_write(first, last, imm).of_service(service)
+        }
+        // One packet, always.
+        (Service::Ud, Operation::Send | Operation::SendImm) => {
+            Opcode::for_send(true, true, imm).of_service(service)
+        }
+        _ => None,
+    }
+}
