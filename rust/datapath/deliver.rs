@@ -12,6 +12,7 @@ use super::memory::sg::{
     Regions,
     SgList, //
 };
+use super::memory::window::BindError;
 use super::protocol::{
     ReliableRequester,
     ReliableResponder,
@@ -22,6 +23,7 @@ use super::qp::Qp;
 use super::turn::Turn;
 use super::wqe::{
     Data,
+    KeyChange,
     RecvWqes, //
 };
 use crate::observe::counters::Counter;
@@ -41,6 +43,7 @@ use crate::transport::env::{
     TakeReceive, //
 };
 use crate::transport::reliable;
+use crate::transport::reliable::requester::Here;
 use crate::transport::reliable::responder::{
     DropReason,
     Fatal, //
@@ -89,12 +92,19 @@ impl ResponderEnv for Target<'_, '_, '_> {
         va: u64,
         len: u32,
     ) -> Result<(), AccessError> {
-        self.regions().permits(rkey, rights(access), va, len)
+        self.regions()
+            .permits(self.qp.id(), rkey, rights(access), va, len)
     }
 
     fn write_remote(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
-        let to = self.regions().check(rkey, Access::REMOTE_WRITE, va, len)?;
-        self.payload.copy_to(0, &to, len)
+        self.regions()
+            .write(self.qp.id(), rkey, va, len, &self.payload)
+    }
+
+    fn invalidate(&mut self, key: u32) -> Result<(), AccessError> {
+        self.regions()
+            .change(self.qp.id(), KeyChange::Invalidate(key))
+            .map_err(|BindError| AccessError)
     }
 
     fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {
@@ -235,9 +245,36 @@ pub(super) fn read_source<'q, 'a: 'q>(
     if len == 0 {
         return Ok(Payload::Bytes(&[]));
     }
-    turn.regions(qp)
-        .check(rkey, Access::REMOTE_READ, va, len)
-        .map(Payload::Range)
+    turn.regions(qp).source(qp.id(), rkey, va, len)
+}
+
+/// Does what stands before the send cursor if it asks no peer; tells whether there may be more to
+/// do or to send behind it. To be asked when the requester has no segment.
+#[cold]
+pub(super) fn do_here(
+    requester: &mut ReliableRequester,
+    wqes: &SendCopies,
+    qp: ArcBorrow<'_, Qp>,
+    turn: &mut Turn<'_>,
+) -> bool {
+    let slot = match requester.next_here(turn.now()) {
+        Here::Nothing => return false,
+        Here::GoOn => return true,
+        Here::Do(slot) => slot,
+    };
+    let changed = match wqes.key_change(slot) {
+        Some(change) => turn.regions(&qp).change(qp.id(), change),
+        None => Err(BindError),
+    };
+    let status = match changed {
+        Ok(()) => Status::Success,
+        Err(BindError) => Status::MwBindErr,
+    };
+    let progress = requester.done_here(status, &mut |done| turn.complete_send(qp, done));
+    if progress.fatal {
+        turn.fail(qp);
+    }
+    !progress.fatal
 }
 
 /// The memory of a READ response is not accessible any more.

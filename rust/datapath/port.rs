@@ -3,6 +3,10 @@
 //! What the data path needs of a device: its memory regions, its counters, its switches.
 
 use super::memory::region::Region;
+use super::memory::window::{
+    Find,
+    Window, //
+};
 use crate::observe::counters::Counters;
 use crate::sys::net::{
     NetNs,
@@ -13,7 +17,8 @@ use crate::sys::random;
 use crate::sys::table::{
     Named,
     NamedTable,
-    Reserved, //
+    Reserved,
+    Table, //
 };
 use crate::uabi::udata::NULL_LKEY;
 use crate::wire::ident::Permutation24;
@@ -28,8 +33,25 @@ use kernel::sync::Arc;
 /// Most memory regions of a device.
 pub const MAX_MR: u32 = 1 << 20;
 
+/// What tells the numbers of windows from those of regions: no region has one so great.
+const OF_WINDOW: u32 = 1 << 23;
+
 /// First of the UDP ports that RoCEv2 senders use (IBTA A17.3.1: entropy for ECMP).
 const FIRST_SOURCE_PORT: u16 = 0xc000;
+
+/// The regions of a port.
+pub struct InPort<'a> {
+    /// The port.
+    pub port: &'a Port,
+    /// What keeps that which is found.
+    pub rcu: &'a rcu::Guard,
+}
+
+impl<'a> Find<'a> for InPort<'a> {
+    fn region(&self, key: u32) -> Option<&'a Region> {
+        self.port.region(key, self.rcu)
+    }
+}
 
 /// The port of a device.
 #[pin_data]
@@ -38,6 +60,9 @@ pub struct Port {
     regions: NamedTable<Region>,
     /// What a process names by [`NULL_LKEY`].
     null: Region,
+    /// By number; their keys are of numbers with [`OF_WINDOW`].
+    #[pin]
+    windows: Table<Window>,
     /// The secret of the keys.
     keys: Permutation24,
     counters: Counters,
@@ -57,6 +82,7 @@ impl Port {
             try_pin_init!(Self {
                 regions <- NamedTable::new(),
                 null: Region::null(),
+                windows <- Table::new(),
                 keys: Permutation24::new(random::words()),
                 counters: Counters::default(),
                 resident: underlay.resident().clone(),
@@ -109,16 +135,51 @@ impl Port {
 
     /// Takes a key for a region; it leads nowhere before it is published. May sleep.
     pub fn reserve_key(&self) -> Result<(Reserved<'_, Region>, u32)> {
-        let mut reserved = self.regions.reserve(MAX_MR)?;
-        let mut name = self.keys.number(reserved.index());
-        if name == Region::name_in(NULL_LKEY) {
+        self.draw(|| self.regions.reserve(MAX_MR), 0)
+    }
+
+    /// Takes a key for a window; it leads nowhere before it is published. May sleep.
+    pub fn reserve_window_key(&self) -> Result<(Reserved<'_, Window>, u32)> {
+        self.draw(|| self.windows.reserve(MAX_MR), OF_WINDOW)
+    }
+
+    /// Draws a number, of which `mark` is a part, and makes a key of it.
+    fn draw<'a, T: Send + Sync>(
+        &self,
+        reserve: impl Fn() -> Result<Reserved<'a, T>>,
+        mark: u32,
+    ) -> Result<(Reserved<'a, T>, u32)> {
+        let mut reserved = reserve()?;
+        let name = |reserved: &Reserved<'_, T>| self.keys.number(reserved.index() | mark);
+        if name(&reserved) == Region::name_in(NULL_LKEY) {
             // Kept while another one is drawn.
             let unusable = reserved;
-            reserved = self.regions.reserve(MAX_MR)?;
+            reserved = reserve()?;
             drop(unusable);
-            name = self.keys.number(reserved.index());
         }
-        Ok((reserved, (name << 8) | u32::from(random::byte())))
+        let key = (name(&reserved) << 8) | u32::from(random::byte());
+        Ok((reserved, key))
+    }
+
+    /// Unpublishes a window, and ends it: nobody uses it when this returns.
+    pub fn remove_window(&self, window: &Window) {
+        self.windows
+            .remove(self.keys.index(window.name()) & !OF_WINDOW);
+        let rcu = rcu::read_lock();
+        window.end(&InPort {
+            port: self,
+            rcu: &rcu,
+        });
+    }
+
+    /// The window of `key`. Whether that is the whole key, and who may use it, the window says.
+    #[cold]
+    pub fn window<'g>(&'g self, key: u32, rcu: &'g rcu::Guard) -> Option<&'g Window> {
+        let number = self.keys.index(Region::name_in(key));
+        if number & OF_WINDOW == 0 {
+            return None;
+        }
+        self.windows.get_ref(number & !OF_WINDOW, rcu)
     }
 
     /// Makes a key lead to its region.

@@ -11,6 +11,7 @@ use super::halves::{
 };
 use super::memory::region::DomainId;
 use super::memory::sg::Regions;
+use super::memory::window::QpId;
 use super::notify::Notifier;
 use super::port::Port;
 use super::protocol::{
@@ -77,6 +78,7 @@ pub struct Qp {
     number: u32,
     /// Which packets are for it.
     opcodes: opcode::Service,
+    id: QpId,
     port: Arc<Port>,
     /// Whose regions it may use.
     domain: DomainId,
@@ -161,6 +163,7 @@ impl Qp {
                 answer <- new_work!("ferroce_answer"),
                 number: new.number,
                 opcodes: new.service.opcodes,
+                id: QpId::next(),
                 port: new.port,
                 domain: new.domain,
                 capacity,
@@ -188,6 +191,12 @@ impl Qp {
     #[inline]
     pub(super) fn opcodes(&self) -> opcode::Service {
         self.opcodes
+    }
+
+    /// What windows are bound to.
+    #[inline]
+    pub(super) fn id(&self) -> QpId {
+        self.id
     }
 
     /// The device it belongs to.

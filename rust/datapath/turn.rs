@@ -23,6 +23,7 @@ use crate::sys::ib::event::QpEvent;
 use crate::sys::timer;
 use crate::transport::completion::{
     vendor,
+    Carried,
     RecvCompletion,
     RecvOp,
     SendCompletion,
@@ -36,7 +37,8 @@ use crate::transport::env::{
 };
 use crate::uabi::cqe::{
     Cqe,
-    WC_WITH_IMM, //
+    WC_WITH_IMM,
+    WC_WITH_INV, //
 };
 use crate::uabi::words::{
     Module,
@@ -210,14 +212,19 @@ impl<'a> Turn<'a> {
 
     /// Completes a receive.
     pub fn complete_receive(&mut self, qp: ArcBorrow<'_, Qp>, done: RecvCompletion) {
+        let (imm, flags) = match done.carried {
+            Carried::Nothing => (0, 0),
+            // Both are big-endian.
+            Carried::Imm(imm) => (u32::from_ne_bytes(imm), WC_WITH_IMM),
+            Carried::Invalidated(key) => (key, WC_WITH_INV),
+        };
         let cqe = Cqe {
             wr_id: done.wr_id,
             status: done.status.as_u32(),
             opcode: done.op.wc_opcode(),
             byte_len: done.byte_len,
-            // Both are big-endian.
-            imm: done.imm.map_or(0, u32::from_ne_bytes),
-            flags: if done.imm.is_some() { WC_WITH_IMM } else { 0 },
+            imm,
+            flags,
             qp_num: qp.number(),
             vendor_err: done.vendor_err,
             ..Cqe::default()
@@ -373,7 +380,7 @@ impl<'a> Turn<'a> {
                     status: Status::WrFlushErr,
                     op: RecvOp::Send,
                     byte_len: 0,
-                    imm: None,
+                    carried: Carried::Nothing,
                     solicited: false,
                     vendor_err: vendor::FLUSHED,
                 },

@@ -46,6 +46,32 @@ pub enum Data<'a> {
     Pieces(&'a [Sge]),
 }
 
+/// What a request that asks no peer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyChange {
+    /// Invalidates this key.
+    Invalidate(u32),
+    /// Binds a window.
+    Bind(Binding),
+}
+
+/// How a window is to be bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// Its key as it is.
+    pub old_key: u32,
+    /// Its key from then on.
+    pub new_key: u32,
+    /// The key of the region below.
+    pub lkey: u32,
+    /// Where it begins in the region.
+    pub addr: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// What may be done to it: `enum ibv_access_flags`.
+    pub access: u32,
+}
+
 /// Copies of the send requests that are not complete, slot by slot of the ring, in `words`.
 pub struct SendWqes<W> {
     words: W,
@@ -154,6 +180,10 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
             return bad(Status::LocQpOpErr);
         }
         let count = usize::from(wqe.count);
+        // What asks no peer carries nothing.
+        if op.answer() == Answer::Here && (count != 0 || wqe.flags & SEND_INLINE != 0) {
+            return bad(Status::LocQpOpErr);
+        }
         let length = if wqe.flags & SEND_INLINE != 0 {
             let carries_data = op.answer() != Answer::Response;
             if !carries_data || count > self.max_inline {
@@ -188,7 +218,28 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
             rkey: wqe.rkey(),
             // The field is big-endian already.
             imm: wqe.imm().to_ne_bytes(),
+            invalidated: wqe.old_key(),
         })
+    }
+
+    /// What a request that was checked, and asks no peer, does to a key.
+    pub fn key_change(&self, slot: u32) -> Option<KeyChange> {
+        let (wqe, _) = SendWqe::ref_from_prefix(self.slot(slot).as_bytes()).ok()?;
+        match Operation::from_wqe(wqe.opcode)? {
+            Operation::LocalInv => Some(KeyChange::Invalidate(wqe.old_key())),
+            Operation::BindMw => {
+                let bind = wqe.bind();
+                Some(KeyChange::Bind(Binding {
+                    old_key: wqe.old_key(),
+                    new_key: wqe.rkey(),
+                    lkey: bind.lkey,
+                    addr: wqe.remote_addr(),
+                    len: bind.length,
+                    access: bind.access,
+                }))
+            }
+            _ => None,
+        }
     }
 
     /// What a request that was checked carries, or where the answer goes.

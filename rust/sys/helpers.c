@@ -29,6 +29,32 @@ void ferroce_spin_unlock_bh(spinlock_t *lock)
 	spin_unlock_bh(lock);
 }
 
+/* One class for all of them. */
+void ferroce_rwlock_init(rwlock_t *lock)
+{
+	rwlock_init(lock);
+}
+
+void ferroce_read_lock_bh(rwlock_t *lock)
+{
+	read_lock_bh(lock);
+}
+
+void ferroce_read_unlock_bh(rwlock_t *lock)
+{
+	read_unlock_bh(lock);
+}
+
+void ferroce_write_lock_bh(rwlock_t *lock)
+{
+	write_lock_bh(lock);
+}
+
+void ferroce_write_unlock_bh(rwlock_t *lock)
+{
+	write_unlock_bh(lock);
+}
+
 int ferroce_spin_trylock_bh(spinlock_t *lock)
 {
 	return spin_trylock_bh(lock);

@@ -21,6 +21,8 @@ pub enum Status {
     LocProtErr = 4,
     /// The QP was in error before the work request was done.
     WrFlushErr = 5,
+    /// A window could not be bound so, or a key not be invalidated.
+    MwBindErr = 6,
     /// The responder answered with a packet that does not belong there.
     BadRespErr = 7,
     /// Local memory may not be accessed (RDMA WRITE with immediate data).
@@ -128,6 +130,24 @@ impl RecvOp {
     }
 }
 
+/// What a message brings to its receive besides data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Carried {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Immediate data in the order of the wire.
+    Imm([u8; 4]),
+    /// It has invalidated this key.
+    Invalidated(u32),
+}
+
+impl From<Option<[u8; 4]>> for Carried {
+    fn from(imm: Option<[u8; 4]>) -> Self {
+        imm.map_or(Carried::Nothing, Carried::Imm)
+    }
+}
+
 /// The end of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecvCompletion {
@@ -139,8 +159,8 @@ pub struct RecvCompletion {
     pub op: RecvOp,
     /// Bytes of the message.
     pub byte_len: u32,
-    /// Immediate data in the order of the wire.
-    pub imm: Option<[u8; 4]>,
+    /// What came with the data.
+    pub carried: Carried,
     /// The peer asked for a solicited event.
     pub solicited: bool,
     /// One of [`vendor`].
@@ -164,6 +184,7 @@ mod tests {
             (Status::LocQpOpErr, 2),
             (Status::LocProtErr, 4),
             (Status::WrFlushErr, 5),
+            (Status::MwBindErr, 6),
             (Status::BadRespErr, 7),
             (Status::LocAccessErr, 8),
             (Status::RemInvReqErr, 9),

@@ -3,6 +3,7 @@
 //! What a responder asks of the QP that it belongs to: its receive queue and its memory.
 
 use super::completion::vendor;
+use super::completion::Carried;
 use super::completion::RecvCompletion;
 use super::completion::RecvOp;
 use super::completion::Status;
@@ -65,6 +66,11 @@ pub trait ResponderEnv {
     /// checked against its capacity.
     fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError>;
 
+    /// Invalidates a key for the peer, if that is for the peer to do.
+    fn invalidate(&mut self, _key: u32) -> Result<(), AccessError> {
+        Err(AccessError)
+    }
+
     /// A receive is complete.
     fn complete(&mut self, completion: RecvCompletion);
 }
@@ -93,7 +99,7 @@ pub(super) fn flushed(wr_id: u64, op: RecvOp) -> RecvCompletion {
         status: Status::WrFlushErr,
         op,
         byte_len: 0,
-        imm: None,
+        carried: Carried::Nothing,
         solicited: false,
         vendor_err: vendor::FLUSHED,
     }

@@ -23,6 +23,12 @@ pub enum Operation {
     WriteImm,
     /// RDMA READ.
     Read,
+    /// SEND that invalidates a key of the peer.
+    SendInv,
+    /// Invalidation of a key of this side.
+    LocalInv,
+    /// Binding of a memory window.
+    BindMw,
 }
 
 /// How a request is answered, which decides what completes it.
@@ -49,6 +55,9 @@ impl Operation {
             wqe::OP_RDMA_WRITE => Some(Operation::Write),
             wqe::OP_RDMA_WRITE_WITH_IMM => Some(Operation::WriteImm),
             wqe::OP_RDMA_READ => Some(Operation::Read),
+            wqe::OP_SEND_WITH_INV => Some(Operation::SendInv),
+            wqe::OP_LOCAL_INV => Some(Operation::LocalInv),
+            wqe::OP_BIND_MW => Some(Operation::BindMw),
             _ => None,
         }
     }
@@ -57,9 +66,11 @@ impl Operation {
     #[inline]
     pub const fn wc_opcode(self) -> u32 {
         match self {
-            Operation::Send | Operation::SendImm => cqe::WC_SEND,
+            Operation::Send | Operation::SendImm | Operation::SendInv => cqe::WC_SEND,
             Operation::Write | Operation::WriteImm => cqe::WC_RDMA_WRITE,
             Operation::Read => cqe::WC_RDMA_READ,
+            Operation::LocalInv => cqe::WC_LOCAL_INV,
+            Operation::BindMw => cqe::WC_BIND_MW,
         }
     }
 
@@ -73,10 +84,13 @@ impl Operation {
     #[inline]
     pub const fn answer(self) -> Answer {
         match self {
-            Operation::Send | Operation::SendImm | Operation::Write | Operation::WriteImm => {
-                Answer::Ack
-            }
+            Operation::Send
+            | Operation::SendImm
+            | Operation::SendInv
+            | Operation::Write
+            | Operation::WriteImm => Answer::Ack,
             Operation::Read => Answer::Response,
+            Operation::LocalInv | Operation::BindMw => Answer::Here,
         }
     }
 }
@@ -91,6 +105,8 @@ pub struct Arguments {
     pub rkey: u32,
     /// Immediate data in the order of the wire.
     pub imm: [u8; 4],
+    /// The key to be invalidated.
+    pub invalidated: u32,
 }
 
 #[cfg(any(test, CONFIG_KUNIT = "y"))]
@@ -106,7 +122,7 @@ mod tests {
         let mut served = 0;
         for number in 0..=u8::MAX {
             let Some(op) = Operation::from_wqe(number) else {
-                assert!(number > wqe::OP_RDMA_READ);
+                assert!(!matches!(number, 0..=4 | 7..=9));
                 continue;
             };
             served += 1;
@@ -115,14 +131,17 @@ mod tests {
             let is_read = number == wqe::OP_RDMA_READ;
             let answered_with_data = op.answer() == Answer::Response;
             assert_eq!(answered_with_data, is_read);
-            let send = number == wqe::OP_SEND || number == wqe::OP_SEND_WITH_IMM;
-            let code = match (send, is_read) {
-                (true, _) => cqe::WC_SEND,
-                (_, true) => cqe::WC_RDMA_READ,
+            let here = number == wqe::OP_LOCAL_INV || number == wqe::OP_BIND_MW;
+            assert_eq!(op.answer() == Answer::Here, here);
+            let code = match number {
+                wqe::OP_SEND | wqe::OP_SEND_WITH_IMM | wqe::OP_SEND_WITH_INV => cqe::WC_SEND,
+                wqe::OP_RDMA_READ => cqe::WC_RDMA_READ,
+                wqe::OP_LOCAL_INV => cqe::WC_LOCAL_INV,
+                wqe::OP_BIND_MW => cqe::WC_BIND_MW,
                 _ => cqe::WC_RDMA_WRITE,
             };
             assert_eq!(op.wc_opcode(), code);
         }
-        assert_eq!(served, 5);
+        assert_eq!(served, 8);
     }
 }

@@ -61,6 +61,7 @@ impl RequestSegment {
                 let arguments = arguments();
                 Extension::RethImm(reth(&arguments), arguments.imm)
             }
+            ExtensionKind::Ieth => Extension::Ieth(arguments().invalidated),
             // No request has an AETH; the DETH is filled in by who knows the QP's own number.
             _ => Extension::None,
         }
@@ -234,6 +235,7 @@ mod tests {
         remote_addr: 0x1000,
         rkey: 7,
         imm: [1, 2, 3, 4],
+        invalidated: 0x1122_3344,
     };
 
     fn packet(opcode: Opcode) -> Packet {
@@ -249,6 +251,7 @@ mod tests {
             ExtensionKind::Aeth => Extension::Aeth(Aeth::new(AethSyndrome::Ack { credits: 0 }, 1)),
             ExtensionKind::Deth => Extension::Deth(Deth::new(1, 2)),
             ExtensionKind::DethImm => Extension::DethImm(Deth::new(1, 2), [1, 2, 3, 4]),
+            ExtensionKind::Ieth => Extension::Ieth(0x1122_3344),
         };
         let mut bytes = [0; 64];
         let len = headers.emit(&mut bytes).unwrap();

@@ -101,6 +101,9 @@ const ALL: &[Operation] = &[
     Operation::Write,
     Operation::WriteImm,
     Operation::Read,
+    Operation::SendInv,
+    Operation::LocalInv,
+    Operation::BindMw,
 ];
 
 /// There is one path, at whatever rate, and queues keep their size.

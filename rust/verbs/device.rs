@@ -125,7 +125,11 @@ impl ib::query::Device for Device {
             version: uabi::MODULE_VERSION,
             // An OUI that is not assigned: this is no product of a hardware vendor.
             vendor_id: 0xff_ffff,
-            capabilities: capability::RNR_NAK | capability::PORT_EVENTS | capability::SYSTEM_GUID,
+            capabilities: capability::RNR_NAK
+                | capability::PORT_EVENTS
+                | capability::SYSTEM_GUID
+                | capability::WINDOWS
+                | capability::WINDOWS_2B,
             kernel_capabilities: capability::USER_UNREGISTERS,
             max_mr_size: u64::MAX,
             max_qp,
@@ -137,6 +141,7 @@ impl ib::query::Device for Device {
             // It counts nanoseconds.
             clock_khz: 1_000_000,
             max_mr: Kind::Mr.limit(),
+            max_mw: Kind::Mw.limit(),
             max_pd: Kind::Pd.limit(),
             max_ah: Kind::Ah.limit(),
             max_rd_atomic,

@@ -12,6 +12,7 @@ pub mod cq;
 pub mod device;
 pub mod modify;
 pub mod mr;
+pub mod mw;
 pub mod path;
 pub mod pd;
 pub mod qp;
@@ -54,6 +55,7 @@ impl Driver for Ferroce {
     type Cq = cq::UserCq;
     type Qp = qp::UserQp;
     type Mr = mr::UserMr;
+    type Mw = mw::UserMw;
 }
 
 impl Factory for Ferroce {

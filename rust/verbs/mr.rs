@@ -47,8 +47,8 @@ struct Current {
 }
 
 /// The rights that can be granted; what else is asked for and is not optional is refused. There are
-/// no atomics and no windows yet, so that nobody makes use of two of them: programs that register
-/// memory with all rights there are (UCX) need not know.
+/// no atomics yet, so that nobody makes use of one of them: programs that register memory with all
+/// rights there are (UCX) need not know.
 const SUPPORTED: u32 = Access::LOCAL_WRITE
     | Access::REMOTE_READ
     | Access::REMOTE_WRITE
@@ -118,6 +118,40 @@ impl MemoryRegion for UserMr {
     fn register_again(&self, core_pd: PdRef<'_>, change: Change<'_, Domain>) -> Result {
         let mut current = self.current.lock();
         let old = current.region.clone();
+        if !old.close() {
+            return Err(EBUSY);
+        }
+        let changed = self.change(&mut current, core_pd, change);
+        if changed.is_err() {
+            old.open();
+        }
+        changed
+    }
+
+    /// A window that is bound names the region, and its peers have a right to it; so they end first
+    /// (IBTA 10.6.7.2.6).
+    fn close(&self) -> Result {
+        if self.current.lock().region.close() {
+            Ok(())
+        } else {
+            Err(EBUSY)
+        }
+    }
+
+    fn key(&self) -> u32 {
+        self.key
+    }
+}
+
+impl UserMr {
+    /// See [`MemoryRegion::register_again`]; no window is bound to the region.
+    fn change(
+        &self,
+        current: &mut Current,
+        core_pd: PdRef<'_>,
+        change: Change<'_, Domain>,
+    ) -> Result {
+        let old = current.region.clone();
         let mut range = current.range;
         range.access = change.access.unwrap_or(range.access);
         if let Some((start, len, iova)) = change.translation {
@@ -158,10 +192,6 @@ impl MemoryRegion for UserMr {
             range,
         };
         Ok(())
-    }
-
-    fn key(&self) -> u32 {
-        self.key
     }
 }
 

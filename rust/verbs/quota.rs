@@ -26,6 +26,8 @@ pub enum Kind {
     Qp,
     /// Memory regions.
     Mr,
+    /// Memory windows.
+    Mw,
 }
 
 impl Kind {
@@ -37,7 +39,7 @@ impl Kind {
             Kind::Ah => 1 << 18,
             Kind::Cq => 1 << 17,
             Kind::Qp => 1 << 16,
-            Kind::Mr => 1 << 20,
+            Kind::Mr | Kind::Mw => 1 << 20,
         }
     }
 }
@@ -51,6 +53,7 @@ pub struct Quotas {
     cqs: AtomicU32,
     qps: AtomicU32,
     mrs: AtomicU32,
+    mws: AtomicU32,
 }
 
 impl Quotas {
@@ -62,6 +65,7 @@ impl Quotas {
             Kind::Cq => &self.cqs,
             Kind::Qp => &self.qps,
             Kind::Mr => &self.mrs,
+            Kind::Mw => &self.mws,
         }
     }
 

@@ -95,6 +95,8 @@ pub enum ExtensionKind {
     Deth,
     /// A DETH, then immediate data.
     DethImm,
+    /// An IETH.
+    Ieth,
 }
 
 impl ExtensionKind {
@@ -103,7 +105,7 @@ impl ExtensionKind {
     pub const fn bytes(self) -> usize {
         match self {
             ExtensionKind::None => 0,
-            ExtensionKind::Imm | ExtensionKind::Aeth => 4,
+            ExtensionKind::Imm | ExtensionKind::Aeth | ExtensionKind::Ieth => 4,
             ExtensionKind::Deth => 8,
             ExtensionKind::DethImm => 12,
             ExtensionKind::Reth => 16,
@@ -289,9 +291,9 @@ opcodes! {
     /// Reserved.
     0x15 RcReserved15: Rc Unsupported Only None Opaque;
     /// RC SEND Last with Invalidate.
-    0x16 RcSendLastInvalidate: Rc Unsupported Only None Opaque;
+    0x16 RcSendLastInvalidate: Rc Send Last Ieth Some;
     /// RC SEND Only with Invalidate.
-    0x17 RcSendOnlyInvalidate: Rc Unsupported Only None Opaque;
+    0x17 RcSendOnlyInvalidate: Rc Send Only Ieth Any;
     /// Reserved.
     0x18 RcReserved18: Rc Unsupported Only None Opaque;
     /// Reserved.
@@ -363,6 +365,16 @@ impl Opcode {
         }
     }
 
+    /// The RC SEND packet with this place in its message, the last of which invalidates a key.
+    #[inline]
+    pub const fn for_send_invalidate(first: bool, last: bool) -> Self {
+        match (first, last) {
+            (_, false) => Self::for_send(first, false, false),
+            (false, true) => Opcode::RcSendLastInvalidate,
+            (true, true) => Opcode::RcSendOnlyInvalidate,
+        }
+    }
+
     /// The RC RDMA WRITE packet with this place in its message; `imm` as in [`Self::for_send`].
     #[inline]
     pub const fn for_write(first: bool, last: bool, imm: bool) -> Self {
@@ -419,7 +431,9 @@ mod tests {
             );
             let has_uc = rc.of_service(Service::Uc).is_some();
             let connected = matches!(same.kind, Kind::Send | Kind::Write);
-            assert_eq!(has_uc, connected);
+            // What invalidates a key is answered.
+            let invalidates = same.extension == ExtensionKind::Ieth;
+            assert_eq!(has_uc, connected && !invalidates);
             let has_ud = rc.of_service(Service::Ud).is_some();
             assert_eq!(has_ud, matches!(rc.as_u8(), 4 | 5));
         }
@@ -453,6 +467,9 @@ mod tests {
             );
             let of_service = |opcode: Opcode| opcode.of_service(service);
             match kind {
+                Kind::Send if extension == ExtensionKind::Ieth => {
+                    assert_eq!(Opcode::for_send_invalidate(first, last), opcode);
+                }
                 Kind::Send => {
                     let found = Opcode::for_send(first, last, has_imm);
                     assert_eq!(of_service(found), Some(opcode));
@@ -465,7 +482,13 @@ mod tests {
                 _ => assert!(first && last),
             }
         }
-        // Immediate data waits for the last packet.
+        // Keys and immediate data wait for the last packet.
+        for first in [false, true] {
+            assert_eq!(
+                Opcode::for_send_invalidate(first, false),
+                Opcode::for_send(first, false, false)
+            );
+        }
         assert_eq!(
             Opcode::for_send(true, false, true),
             Opcode::for_send(true, false, false)
@@ -495,6 +518,9 @@ mod tests {
                 _ if matches!(info.extension, ExtensionKind::Imm) => {
                     assert!(info.last);
                     ExtensionKind::Imm
+                }
+                (Kind::Send, _, true) if info.extension == ExtensionKind::Ieth => {
+                    ExtensionKind::Ieth
                 }
                 _ => ExtensionKind::None,
             };

@@ -57,6 +57,8 @@ pub enum Extension {
     Deth(Deth),
     /// A DETH and immediate data.
     DethImm(Deth, [u8; 4]),
+    /// An IETH: the key that is to be invalidated.
+    Ieth(u32),
 }
 
 impl Extension {
@@ -71,6 +73,7 @@ impl Extension {
             Extension::Aeth(_) => ExtensionKind::Aeth,
             Extension::Deth(_) => ExtensionKind::Deth,
             Extension::DethImm(..) => ExtensionKind::DethImm,
+            Extension::Ieth(_) => ExtensionKind::Ieth,
         }
     }
 
@@ -90,6 +93,15 @@ impl Extension {
             Extension::Imm(imm) | Extension::RethImm(_, imm) | Extension::DethImm(_, imm) => {
                 Some(*imm)
             }
+            _ => None,
+        }
+    }
+
+    /// The key to be invalidated, if there is one.
+    #[inline]
+    pub const fn invalidated(&self) -> Option<u32> {
+        match self {
+            Extension::Ieth(key) => Some(*key),
             _ => None,
         }
     }
@@ -123,6 +135,7 @@ impl Extension {
             ExtensionKind::Aeth => Extension::Aeth(take(bytes)?),
             ExtensionKind::Deth => Extension::Deth(take(bytes)?),
             ExtensionKind::DethImm => Extension::DethImm(take(bytes)?, take::<ImmDt>(bytes)?.bytes),
+            ExtensionKind::Ieth => Extension::Ieth(u32::from_be_bytes(take::<ImmDt>(bytes)?.bytes)),
         })
     }
 
@@ -148,6 +161,9 @@ impl Extension {
             }
             Extension::DethImm(deth, bytes) => {
                 put(put(out, deth)?, bytes)?;
+            }
+            Extension::Ieth(key) => {
+                put(out, &key.to_be_bytes())?;
             }
         }
         Some(())

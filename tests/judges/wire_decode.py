@@ -32,11 +32,13 @@ OPCODES = {
     0x09: ("WRITE Last with Immediate", "I"), 0x0a: ("WRITE Only", "R"), 0x0b: ("WRITE Only with Immediate", "RI"),
     0x0c: ("READ Request", "R"), 0x0d: ("READ Response First", "A"), 0x0e: ("READ Response Middle", ""),
     0x0f: ("READ Response Last", "A"), 0x10: ("READ Response Only", "A"), 0x11: ("Acknowledge", "A"),
+    0x16: ("SEND Last with Invalidate", "K"), 0x17: ("SEND Only with Invalidate", "K"),
 }
 # Length, and the fields with where they begin and end.
 HEADERS = {"R": (16, {"va": (0, 8), "rkey": (8, 12), "dmalen": (12, 16)}),
            "I": (4, {"imm": (0, 4)}),
-           "A": (4, {"syndrome": (0, 1), "msn": (1, 4)})}
+           "A": (4, {"syndrome": (0, 1), "msn": (1, 4)}),
+           "K": (4, {"invalidated": (0, 4)})}
 RESPONSES = range(0x0d, 0x12)
 
 

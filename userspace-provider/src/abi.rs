@@ -45,15 +45,18 @@ macro_rules! operations {
 
 // Operation, C member, index in ABI 34, index in ABI 65.
 operations! {
+    AllocMw alloc_mw 2 4;
     AllocNullMr alloc_null_mr 3 5;
     AllocParentDomain alloc_parent_domain 4 6;
     AllocPd alloc_pd 5 7;
     AllocTd alloc_td 6 8;
+    BindMw bind_mw 10 12;
     CreateAh create_ah 13 15;
     CreateCq create_cq 15 18;
     CreateCqEx create_cq_ex 16 19;
     CreateQp create_qp 19 22;
     CreateQpEx create_qp_ex 20 23;
+    DeallocMw dealloc_mw 25 29;
     DeallocPd dealloc_pd 26 30;
     DeallocTd dealloc_td 27 31;
     DeregMr dereg_mr 28 32;

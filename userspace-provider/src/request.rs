@@ -8,7 +8,7 @@
 use crate::ffi::layout::{IbvRecvWr, IbvSendWr};
 use ferroce_core::transport::operation::Operation;
 use ferroce_core::transport::service::Service;
-use ferroce_core::uabi::wqe::{self, Parts, RecvWqe, SendWqe, Sge};
+use ferroce_core::uabi::wqe::{self, Bind, Parts, RecvWqe, SendWqe, Sge};
 use libc::{c_int, EINVAL, EOPNOTSUPP};
 use zerocopy::IntoBytes;
 
@@ -20,6 +20,8 @@ pub trait Slot {
     fn put(&self, at: usize, bytes: &[u8]);
     /// Writes the bytes that `piece` names in the memory of the application at an offset.
     fn gather(&self, at: usize, piece: &Sge);
+    /// The keys of the window and the region that a binding names, each if there is one.
+    fn keys(&self, wr: &IbvSendWr) -> [Option<u32>; 2];
 }
 
 /// What a send queue takes.
@@ -77,12 +79,20 @@ pub fn encode_send(
     }
     let flags = wr.send_flags as u8;
     let mut header = SendWqe::new(wr.wr_id, opcode, flags | limits.always);
-    // The unions of the request hold whatever the application left there.
-    if parts.has(Parts::TARGET) {
+    if opcode == wqe::OP_BIND_MW {
+        set_bind(&mut header, wr, slot.keys(wr))?;
+    } else if parts.has(Parts::TARGET) {
         header.set_remote(wr.remote_addr, wr.rkey);
     }
-    if parts.has(Parts::EXTRA) {
+    // The unions of the request hold whatever the application left there.
+    if opcode != wqe::OP_BIND_MW && parts.has(Parts::EXTRA) {
+        // Or the key to be invalidated, in the same place.
         header.set_imm(wr.imm_data);
+    }
+    if matches!(opcode, wqe::OP_BIND_MW | wqe::OP_LOCAL_INV)
+        && (!sges.is_empty() || flags & wqe::SEND_INLINE != 0)
+    {
+        return Err(EINVAL);
     }
     let mut at = size_of::<SendWqe>();
     if flags & wqe::SEND_INLINE == 0 {
@@ -105,6 +115,33 @@ pub fn encode_send(
         }
     }
     slot.put(0, header.as_bytes());
+    Ok(())
+}
+
+/// The key behind this one: only the low byte is its owner's.
+pub fn next_key(key: u32) -> u32 {
+    key & !0xff | u32::from((key as u8).wrapping_add(1))
+}
+
+/// Fills in what a binding consists of. Its region may be missing if it is to have no bytes.
+#[cold]
+fn set_bind(
+    header: &mut SendWqe,
+    wr: &IbvSendWr,
+    [window, region]: [Option<u32>; 2],
+) -> Result<(), c_int> {
+    let info = &wr.bind_info;
+    let old_key = window.ok_or(EINVAL)?;
+    if region.is_none() && info.length != 0 {
+        return Err(EINVAL);
+    }
+    header.set_remote(info.addr, wr.mw_rkey);
+    header.set_old_key(old_key);
+    header.set_bind(Bind {
+        length: info.length,
+        lkey: region.unwrap_or(0),
+        access: info.mw_access_flags,
+    });
     Ok(())
 }
 
@@ -136,6 +173,7 @@ pub fn encode_recv(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ffi::layout::MwBindInfo;
     use core::{cell::RefCell, ptr};
     use ferroce_core::transport::service::QpType;
     use zerocopy::FromBytes;
@@ -169,6 +207,11 @@ mod tests {
         fn gather(&self, at: usize, piece: &Sge) {
             self.put(at, &vec![piece.addr as u8; piece.length as usize]);
         }
+
+        fn keys(&self, wr: &IbvSendWr) -> [Option<u32>; 2] {
+            // The pointers stand for the keys.
+            [wr.mw as u32, wr.bind_info.mr as u32].map(|key| Some(key).filter(|key| *key != 0))
+        }
     }
 
     fn limits(qp_type: QpType) -> SendLimits {
@@ -191,7 +234,15 @@ mod tests {
             imm_data: 0xaabb_ccdd,
             remote_addr: 0xdead_0000_beef,
             rkey: 0x77,
-            _rest: [u64::MAX; 9],
+            _between: [u64::MAX; 3],
+            mw: 0x1234_5678 as *mut _,
+            mw_rkey: 0x1234_5699,
+            bind_info: MwBindInfo {
+                mr: 0x42 as *mut _,
+                addr: 0xabcd_0000,
+                length: 0x1_0000_0001,
+                mw_access_flags: 2,
+            },
         }
     }
 
@@ -306,7 +357,7 @@ mod tests {
         let mut high = wr(wqe::OP_SEND, 0);
         high.send_flags = 1 << 8;
         assert_eq!(check(&high, &[]), Err(EINVAL), "flag beyond a byte");
-        for number in 5..=15 {
+        for number in (5..=6).chain(10..=15) {
             assert_eq!(check(&wr(number, 0), &[]), Err(EOPNOTSUPP), "{number}");
         }
         let mut odd = wr(wqe::OP_SEND, 0);
@@ -326,6 +377,72 @@ mod tests {
         for opcode in wqe::OP_RDMA_WRITE..wqe::OP_RDMA_READ {
             assert_eq!(post(opcode), Ok(()));
         }
+    }
+
+    #[test]
+    fn a_binding_has_both_keys_of_the_window() {
+        let slot = Plain::new();
+        let bind = wr(wqe::OP_BIND_MW, wqe::SEND_FENCE);
+        encode_send(&slot, &bind, &[], &limits(QpType::Rc)).unwrap();
+        let got = slot.send();
+        assert_eq!((got.opcode, got.flags, got.count), (8, wqe::SEND_FENCE, 0));
+        assert_eq!((got.old_key(), got.rkey()), (0x1234_5678, 0x1234_5699));
+        assert_eq!(got.remote_addr(), 0xabcd_0000);
+        let want = Bind {
+            length: 0x1_0000_0001,
+            lkey: 0x42,
+            access: 2,
+        };
+        assert_eq!(got.bind(), want);
+        assert!(got.uses_only(Parts::of(wqe::OP_BIND_MW).unwrap()));
+    }
+
+    #[test]
+    fn a_binding_of_nothing_needs_no_region() {
+        let slot = Plain::new();
+        let mut bind = wr(wqe::OP_BIND_MW, 0);
+        bind.bind_info.mr = ptr::null_mut();
+        assert_eq!(
+            encode_send(&slot, &bind, &[], &limits(QpType::Rc)),
+            Err(EINVAL)
+        );
+        bind.bind_info.length = 0;
+        encode_send(&slot, &bind, &[], &limits(QpType::Rc)).unwrap();
+        assert_eq!(slot.send().bind().lkey, 0);
+        bind.mw = ptr::null_mut();
+        assert_eq!(
+            encode_send(&slot, &bind, &[], &limits(QpType::Rc)),
+            Err(EINVAL)
+        );
+    }
+
+    #[test]
+    fn what_asks_no_peer_carries_nothing() {
+        let slot = Plain::new();
+        for op in [wqe::OP_BIND_MW, wqe::OP_LOCAL_INV] {
+            let check =
+                |wr: &IbvSendWr, list: &[Sge]| encode_send(&slot, wr, list, &limits(QpType::Rc));
+            assert_eq!(check(&wr(op, 0), &[sge(1, 1)]), Err(EINVAL));
+            assert_eq!(check(&wr(op, wqe::SEND_INLINE), &[]), Err(EINVAL));
+        }
+        assert!(slot.untouched());
+        encode_send(&slot, &wr(wqe::OP_LOCAL_INV, 0), &[], &limits(QpType::Rc)).unwrap();
+        let got = slot.send();
+        assert_eq!((got.old_key(), got.rkey()), (0xaabb_ccdd, 0));
+        encode_send(
+            &slot,
+            &wr(wqe::OP_SEND_WITH_INV, 0),
+            &[sge(1, 1)],
+            &limits(QpType::Rc),
+        )
+        .unwrap();
+        assert_eq!((slot.send().old_key(), slot.send().count), (0xaabb_ccdd, 1));
+    }
+
+    #[test]
+    fn the_owner_of_a_key_has_its_low_byte() {
+        assert_eq!(next_key(0x1234_56fe), 0x1234_56ff);
+        assert_eq!(next_key(0x1234_56ff), 0x1234_5600);
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub(in crate::datapath) fn exchange(
         return false;
     };
     let Some(peer) = turn.directory().get(there.number, turn.rcu()) else {
-        return lose(requester, qp, turn);
+        return lose(requester, wqes, qp, turn);
     };
     let mut recv = peer.recv.lock();
     let connected = recv
@@ -81,7 +81,7 @@ pub(in crate::datapath) fn exchange(
     if !connected || !peer.serves() || peer.opcodes() != qp.opcodes() {
         drop(recv);
         qp.counters().inc(Counter::DropState);
-        return lose(requester, qp, turn);
+        return lose(requester, wqes, qp, turn);
     }
     let requester = match requester {
         Requester::Reliable(requester) => requester,
@@ -150,6 +150,9 @@ fn hand_over(
             break;
         }
         let Some(segment) = requester.next_segment(turn.now(), SPAN) else {
+            if deliver::do_here(requester, wqes, qp, turn) {
+                continue;
+            }
             return false;
         };
         moved(&qp, segment.len, turn);
@@ -193,11 +196,18 @@ fn moved(qp: &Qp, bytes: u32, turn: &mut Turn<'_>) {
 
 /// There is nobody to take what is sent: it is lost, as on any network. Where it is acknowledged
 /// the deadline of the requester decides what comes next.
-fn lose(requester: &mut Requester, qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) -> bool {
+fn lose(
+    requester: &mut Requester,
+    wqes: &SendCopies,
+    qp: ArcBorrow<'_, Qp>,
+    turn: &mut Turn<'_>,
+) -> bool {
     for _ in 0..SEGMENTS_PER_TURN {
         match requester {
             Requester::Reliable(requester) => {
-                if requester.next_segment(turn.now(), SPAN).is_none() {
+                if requester.next_segment(turn.now(), SPAN).is_none()
+                    && !deliver::do_here(requester, wqes, qp, turn)
+                {
                     return false;
                 }
             }

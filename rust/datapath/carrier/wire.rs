@@ -74,6 +74,9 @@ fn send_reliably(
             break;
         }
         let Some(segment) = requester.next_segment(turn.now(), 1) else {
+            if deliver::do_here(requester, wqes, qp, turn) {
+                continue;
+            }
             more = false;
             break;
         };

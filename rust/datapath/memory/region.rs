@@ -21,7 +21,9 @@ use crate::uabi::udata::NULL_LKEY;
 use core::sync::atomic::{
     AtomicU32,
     AtomicU64,
-    Ordering::Relaxed, //
+    Ordering::Acquire,
+    Ordering::Relaxed,
+    Ordering::Release, //
 };
 
 /// Identity of a protection domain; never used twice.
@@ -44,6 +46,9 @@ pub enum Kind {
     Null,
 }
 
+/// No window may be bound to the region any more.
+const CLOSED: u32 = 1 << 31;
+
 /// A registered memory region.
 pub struct Region {
     /// Local and remote key: 24 bits of a permuted index, then 8 bits that may change.
@@ -56,6 +61,9 @@ pub struct Region {
     iova: u64,
     /// How many bytes it has.
     len: u64,
+    /// How many windows are bound to it; [`CLOSED`] when it ends or becomes another, which it
+    /// does not while there are any.
+    windows: AtomicU32,
     /// Its bytes, which may be taken away while the region can still be found.
     kind: Revocable<Kind>,
 }
@@ -77,6 +85,7 @@ impl Region {
             access,
             iova,
             len: memory.size(),
+            windows: AtomicU32::new(0),
             kind: Revocable::new(Kind::User(memory)),
         }
     }
@@ -89,6 +98,7 @@ impl Region {
             access: Access::default(),
             iova: 0,
             len: 0,
+            windows: AtomicU32::new(CLOSED),
             kind: Revocable::new(Kind::Null),
         }
     }
@@ -130,13 +140,13 @@ impl Region {
         domain: DomainId,
         rights: u32,
         va: u64,
-        len: u32,
+        len: u64,
     ) -> Option<u64> {
         if self.key() != key || self.domain != domain || !self.access.has(rights) {
             return None;
         }
         let offset = va.checked_sub(self.iova)?;
-        let end = offset.checked_add(u64::from(len))?;
+        let end = offset.checked_add(len)?;
         (end <= self.len).then_some(offset)
     }
 
@@ -150,9 +160,46 @@ impl Region {
         va: u64,
         len: u32,
     ) -> Option<Range<'_>> {
-        let offset = self.permits(key, domain, rights, va, len)?;
+        let offset = self.permits(key, domain, rights, va, u64::from(len))?;
         let kind = self.kind.access()?;
         Some(Range { kind, offset })
+    }
+
+    /// The range that begins at the byte `offset`, which was checked when a window was bound.
+    pub fn range_at(&self, offset: u64) -> Option<Range<'_>> {
+        let kind = self.kind.access()?;
+        Some(Range { kind, offset })
+    }
+
+    /// One more window is bound to it, if `rights` are granted and the addresses are not offsets:
+    /// where in it `va` is. The lock of the window is held.
+    pub fn bind(&self, key: u32, domain: DomainId, rights: u32, va: u64, len: u64) -> Option<u64> {
+        if self.access.has(Access::ZERO_BASED) {
+            return None;
+        }
+        let offset = self.permits(key, domain, rights | Access::MW_BIND, va, len)?;
+        let one_more = |windows: u32| (windows < CLOSED).then_some(windows.wrapping_add(1));
+        self.windows
+            .fetch_update(Relaxed, Relaxed, one_more)
+            .is_ok()
+            .then_some(offset)
+    }
+
+    /// One window less is bound to it.
+    pub fn unbind(&self) {
+        self.windows.fetch_sub(1, Release);
+    }
+
+    /// Lets no window be bound to it any more; tells whether there was none.
+    pub fn close(&self) -> bool {
+        self.windows
+            .compare_exchange(0, CLOSED, Acquire, Relaxed)
+            .is_ok()
+    }
+
+    /// Undoes [`Self::close`]: it stays after all.
+    pub fn open(&self) {
+        self.windows.store(0, Relaxed);
     }
 
     /// Ends every access: when this returns no copy is running and none will begin. The memory is

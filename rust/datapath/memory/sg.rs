@@ -12,8 +12,20 @@ use super::region::{
     Range,
     Region, //
 };
-use crate::datapath::port::Port;
-use crate::datapath::wqe::Data;
+use super::window::{
+    BindError,
+    QpId,
+    User,
+    WindowRange, //
+};
+use crate::datapath::port::{
+    InPort,
+    Port, //
+};
+use crate::datapath::wqe::{
+    Data,
+    KeyChange, //
+};
 use crate::sys::cursor::Cursor;
 use crate::sys::ib::qp::Access;
 use crate::sys::memory::Fault;
@@ -46,13 +58,7 @@ impl<'a> Regions<'a> {
 
     /// The range `va..va + len` of the region of `key`.
     #[inline]
-    pub fn check(
-        &self,
-        key: u32,
-        rights: u32,
-        va: u64,
-        len: u32,
-    ) -> Result<Range<'a>, AccessError> {
+    fn check(&self, key: u32, rights: u32, va: u64, len: u32) -> Result<Range<'a>, AccessError> {
         let region = self.region(key)?;
         match region.check(key, self.domain, rights, va, len) {
             Some(range) => Ok(range),
@@ -79,11 +85,103 @@ impl<'a> Regions<'a> {
             .ok_or(AccessError)
     }
 
-    /// Whether [`Self::check`] would have a range, as far as the region does not go away.
-    pub fn permits(&self, key: u32, rights: u32, va: u64, len: u32) -> Result<(), AccessError> {
-        match self.region(key)?.permits(key, self.domain, rights, va, len) {
-            Some(_) => Ok(()),
-            None => Err(AccessError),
+    /// Whether a peer may use a range: of a region or a window.
+    pub fn permits(
+        &self,
+        qp: QpId,
+        key: u32,
+        rights: u32,
+        va: u64,
+        len: u32,
+    ) -> Result<(), AccessError> {
+        let permitted = match self.port.region(key, self.rcu) {
+            Some(region) => region
+                .permits(key, self.domain, rights, va, u64::from(len))
+                .is_some(),
+            None => self
+                .port
+                .window(key, self.rcu)
+                .is_some_and(|window| window.permits(key, self.user(qp), rights, va, len)),
+        };
+        permitted.then_some(()).ok_or(AccessError)
+    }
+
+    /// What a peer uses of a region or a window, as the source of a READ.
+    #[inline]
+    pub fn source(
+        &self,
+        qp: QpId,
+        key: u32,
+        va: u64,
+        len: u32,
+    ) -> Result<Payload<'a>, AccessError> {
+        if self.port.region(key, self.rcu).is_some() {
+            return self
+                .check(key, Access::REMOTE_READ, va, len)
+                .map(Payload::Range);
+        }
+        self.window(qp, key, Access::REMOTE_READ, va, len)
+            .map(Payload::Window)
+    }
+
+    /// Writes the first `len` bytes of `payload` for a peer, to a region or a window.
+    #[inline]
+    pub fn write(
+        &self,
+        qp: QpId,
+        key: u32,
+        va: u64,
+        len: u32,
+        payload: &Payload<'_>,
+    ) -> Result<(), AccessError> {
+        if self.port.region(key, self.rcu).is_some() {
+            let to = self.check(key, Access::REMOTE_WRITE, va, len)?;
+            return payload.copy_to(0, &to, len);
+        }
+        let to = self.window(qp, key, Access::REMOTE_WRITE, va, len)?;
+        payload.copy_to(0, to.range(), len)
+    }
+
+    #[cold]
+    fn window(
+        &self,
+        qp: QpId,
+        key: u32,
+        rights: u32,
+        va: u64,
+        len: u32,
+    ) -> Result<WindowRange<'a>, AccessError> {
+        self.port
+            .window(key, self.rcu)
+            .and_then(|window| window.check(&self.found(), key, self.user(qp), rights, va, len))
+            .ok_or(AccessError)
+    }
+
+    /// Changes a key, as a work request of the QP says.
+    #[cold]
+    pub fn change(&self, qp: QpId, change: KeyChange) -> Result<(), BindError> {
+        let key = match &change {
+            KeyChange::Invalidate(key) => *key,
+            KeyChange::Bind(binding) => binding.old_key,
+        };
+        let window = self.port.window(key, self.rcu).ok_or(BindError)?;
+        match change {
+            KeyChange::Invalidate(key) => window.invalidate(&self.found(), self.user(qp), key),
+            KeyChange::Bind(wanted) => window.bind(&self.found(), self.user(qp), &wanted),
+        }
+    }
+
+    fn user(&self, qp: QpId) -> User {
+        User {
+            qp,
+            domain: self.domain,
+        }
+    }
+
+    fn found(&self) -> InPort<'a> {
+        InPort {
+            port: self.port,
+            rcu: self.rcu,
         }
     }
 
@@ -245,6 +343,8 @@ pub enum Payload<'a> {
     Checked(&'a Pieces<'a>),
     /// In one such range.
     Range(Range<'a>),
+    /// In one such range of a window.
+    Window(WindowRange<'a>),
 }
 
 impl<'a> Payload<'a> {
@@ -311,6 +411,10 @@ impl<'a> Payload<'a> {
                 from.copy_to(at, to, 0, n)?;
                 Ok(())
             }
+            Payload::Window(from) => {
+                from.range().copy_to(at, to, 0, n)?;
+                Ok(())
+            }
         }
     }
 
@@ -327,6 +431,10 @@ impl<'a> Payload<'a> {
             }),
             Payload::Range(from) => {
                 from.append(0, len, out)?;
+                Ok(())
+            }
+            Payload::Window(from) => {
+                from.range().append(0, len, out)?;
                 Ok(())
             }
             // Only packets are filled from here, and they have nothing to resolve before.

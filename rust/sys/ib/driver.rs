@@ -26,6 +26,10 @@ use super::mr::{
     self,
     MemoryRegion, //
 };
+use super::mw::{
+    self,
+    MemoryWindow, //
+};
 use super::pd::{
     self,
     ProtectionDomain, //
@@ -66,6 +70,8 @@ pub trait Driver: HasAttributes<Device: query::Device> {
     type Qp: QueuePair<Device = Self::Device, Pd = Self::Pd, Cq = Self::Cq>;
     /// A memory region.
     type Mr: MemoryRegion<Device = Self::Device, Pd = Self::Pd>;
+    /// A memory window.
+    type Mw: MemoryWindow<Device = Self::Device, Pd = Self::Pd>;
 }
 
 /// The table. `ib_set_device_ops` copies it.
@@ -80,6 +86,7 @@ pub(super) fn operations<D: Driver>(module: *mut bindings::module) -> bindings::
         size_ib_ah: ah::size::<D::Ah>(),
         size_ib_cq: cq::size::<D::Cq>(),
         size_ib_qp: qp::size::<D::Qp>(),
+        size_ib_mw: mw::size::<D::Mw>(),
         ..pin_init::zeroed()
     };
     ops.set_uverbs_robust_udata(1);
@@ -90,5 +97,6 @@ pub(super) fn operations<D: Driver>(module: *mut bindings::module) -> bindings::
     cq::install::<D::Cq>(&mut ops);
     qp::install::<D::Qp>(&mut ops);
     mr::install::<D::Mr>(&mut ops);
+    mw::install::<D::Mw>(&mut ops);
     ops
 }

@@ -14,6 +14,10 @@ pub mod capability {
     pub const PORT_EVENTS: u64 = bindings::ib_device_cap_flags_IB_DEVICE_PORT_ACTIVE_EVENT as u64;
     /// Its system image GUID means something.
     pub const SYSTEM_GUID: u64 = bindings::ib_device_cap_flags_IB_DEVICE_SYS_IMAGE_GUID as u64;
+    /// It has memory windows.
+    pub const WINDOWS: u64 = bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW as u64;
+    /// And those of type 2B.
+    pub const WINDOWS_2B: u64 = bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B as u64;
     /// `rdma link delete` may take it away (among `kernel_capabilities`).
     pub const USER_UNREGISTERS: u64 = bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG as u64;
 }
@@ -68,6 +72,8 @@ pub struct DeviceLimits {
     pub clock_khz: u64,
     /// Memory regions.
     pub max_mr: u32,
+    /// Memory windows.
+    pub max_mw: u32,
     /// Protection domains.
     pub max_pd: u32,
     /// Address handles.
@@ -110,6 +116,7 @@ impl DeviceLimits {
         attr.timestamp_mask = u64::MAX;
         attr.hca_core_clock = self.clock_khz;
         attr.max_mr = number(self.max_mr);
+        attr.max_mw = number(self.max_mw);
         attr.max_pd = number(self.max_pd);
         attr.max_ah = number(self.max_ah);
         attr.max_qp_rd_atom = number(self.max_rd_atomic);

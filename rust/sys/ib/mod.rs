@@ -21,6 +21,7 @@ pub mod event;
 pub mod limits;
 pub mod link;
 pub mod mr;
+pub mod mw;
 pub mod object;
 pub mod path;
 pub mod pd;

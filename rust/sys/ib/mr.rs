@@ -38,6 +38,9 @@ pub trait MemoryRegion: Send + Sync + 'static {
     /// Changes what the region is, under the same key. On failure it is what it was.
     fn register_again(&self, core_pd: PdRef<'_>, change: Change<'_, Self::Pd>) -> Result;
 
+    /// It is about to be dropped, if it can be: `EBUSY` while windows are bound to it.
+    fn close(&self) -> Result;
+
     /// The key of the region, both local and remote.
     fn key(&self) -> u32;
 }
@@ -128,6 +131,8 @@ operations! {
     }
 
     dereg_mr(mr: Gone<'a, M>, _udata: Ignored<*mut bindings::ib_udata>) -> Result {
+        // ib_core asks again when it has destroyed what else a process had.
+        mr.private().close()?;
         mr.destroy_and_free();
         Ok(())
     }

@@ -124,6 +124,7 @@ core_objects! {
     ib_cq with Attached<Self>,
     ib_qp with Attached<Self>,
     ib_mr with (),
+    ib_mw with (),
 }
 
 impl Core for bindings::ib_device {
@@ -332,6 +333,12 @@ impl<C: Core, P> Argument for Gone<'_, C, P> {
 }
 
 impl<C: Core, P> Gone<'_, C, P> {
+    /// What the object is to the driver, which may refuse that it goes.
+    pub(super) fn private(&self) -> &P {
+        // SAFETY: By the type invariant.
+        unsafe { Object::private(self.0) }
+    }
+
     /// Ends the upcalls, then drops what the object is to the driver. May sleep.
     pub(super) fn destroy(self) {
         // SAFETY: By the type invariant; `self` is used up.

@@ -7,6 +7,7 @@
 
 #![cfg(any(test, CONFIG_KUNIT = "y"))]
 
+use crate::transport::completion::Carried;
 use crate::transport::completion::RecvCompletion;
 use crate::transport::completion::RecvOp;
 use crate::transport::completion::SendCompletion;
@@ -220,6 +221,7 @@ impl<'a> Conversation<'a> {
             remote_addr: BASE,
             rkey: self.rkeys[segment.slot as usize],
             imm: [1, 2, 3, 4],
+            invalidated: 0,
         };
         let request = IncomingRequest::local(segment, segment.extension(|| arguments));
         // What it refuses it says in its answers.
@@ -336,7 +338,7 @@ mod tests {
         let received = talk.remote.completed.unwrap();
         assert!(received.status.is_success() && received.op == RecvOp::Send);
         assert_eq!((received.wr_id, received.byte_len), (1, LEN as u32));
-        assert_eq!(received.imm, Some([1, 2, 3, 4]));
+        assert_eq!(received.carried, Carried::Imm([1, 2, 3, 4]));
         assert_eq!((talk.ended, talk.status()), ([1, 0], Some(Status::Success)));
         assert_eq!(talk.responder.expected_psn(), Psn::new(2));
         assert!(talk.is_quiet() && !talk.fatal);

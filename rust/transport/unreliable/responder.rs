@@ -256,7 +256,7 @@ impl Responder {
                 status: Status::Success,
                 op: RecvOp::Send,
                 byte_len: total,
-                imm: request.extension.imm(),
+                carried: request.extension.imm().into(),
                 solicited: request.solicited,
                 vendor_err: 0,
             });
@@ -320,7 +320,7 @@ impl Responder {
                 status: Status::Success,
                 op: RecvOp::WriteImm,
                 byte_len: length,
-                imm,
+                carried: imm.into(),
                 solicited: request.solicited,
                 vendor_err: 0,
             });

@@ -8,6 +8,7 @@ use super::responder::DropReason;
 use super::responder::Outcome;
 use super::responder::Responder;
 use super::responder::MOST_BEHIND;
+use crate::transport::completion::Carried;
 use crate::transport::completion::RecvCompletion;
 use crate::transport::completion::RecvOp;
 use crate::transport::completion::SendCompletion;
@@ -146,6 +147,7 @@ fn message(op: Operation, length: u32, psn: u32) -> Vec<IncomingRequest> {
         remote_addr: 0x10,
         rkey: RKEY,
         imm: [1, 2, 3, 4],
+        invalidated: 0,
     };
     drain(&mut requester, 1)
         .iter()
@@ -318,8 +320,8 @@ fn a_message_without_a_gap_is_received() {
     let (done, bytes) = &memory.done[0];
     assert_eq!((done.wr_id, done.byte_len), (3, 521));
     assert_eq!(
-        (done.status, done.imm),
-        (Status::Success, Some([1, 2, 3, 4]))
+        (done.status, done.carried),
+        (Status::Success, Carried::Imm([1, 2, 3, 4]))
     );
     assert_eq!((bytes[255], bytes[256], bytes[520]), (0xfe, 0xff, 0));
     assert_eq!(responder.expected_psn(), Psn::new(1));
@@ -562,7 +564,10 @@ fn what_arrives_is_whole_and_in_order() {
         }
         let mut last = None;
         for (done, bytes) in &memory.done {
-            let number = u32::from_be_bytes(done.imm.unwrap());
+            let Carried::Imm(imm) = done.carried else {
+                panic!("{done:?}");
+            };
+            let number = u32::from_be_bytes(imm);
             assert!(
                 last.is_none_or(|last| last < number),
                 "{number} after {last:?}"

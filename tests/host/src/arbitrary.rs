@@ -86,6 +86,7 @@ prop_compose! {
                 ExtensionKind::Aeth => Extension::Aeth(aeth),
                 ExtensionKind::Deth => Extension::Deth(deth),
                 ExtensionKind::DethImm => Extension::DethImm(deth, imm),
+                ExtensionKind::Ieth => Extension::Ieth(u32::from_be_bytes(imm)),
             },
             pad: pad_for(payload_len),
         };

@@ -6,7 +6,7 @@
 use crate::model::dice::Dice;
 use crate::model::memory::{Env, Memory};
 use crate::model::plan::{BASE, RKEY};
-use ferroce_core::datapath::wqe::{Data, RecvWqes, SendWqes};
+use ferroce_core::datapath::wqe::{Binding, Data, KeyChange, RecvWqes, SendWqes};
 use ferroce_core::transport::completion::Status;
 use ferroce_core::transport::message::Mtu;
 use ferroce_core::transport::operation::Operation;
@@ -17,8 +17,9 @@ use ferroce_core::transport::segment::{IncomingRequest, ReadSegment, Response};
 use ferroce_core::transport::service::QpType;
 use ferroce_core::uabi::words::{Module, Ring, Word, Words};
 use ferroce_core::uabi::wqe::{
-    recv_stride, send_stride, OP_RDMA_READ, OP_RDMA_WRITE, OP_RDMA_WRITE_WITH_IMM, OP_SEND,
-    OP_SEND_WITH_IMM, SEND_ALL, SEND_FENCE, SEND_INLINE, SEND_SIGNALED, SEND_SOLICITED,
+    recv_stride, send_stride, OP_BIND_MW, OP_LOCAL_INV, OP_RDMA_READ, OP_RDMA_WRITE,
+    OP_RDMA_WRITE_WITH_IMM, OP_SEND, OP_SEND_WITH_IMM, OP_SEND_WITH_INV, SEND_ALL, SEND_FENCE,
+    SEND_INLINE, SEND_SIGNALED, SEND_SOLICITED,
 };
 use ferroce_core::wire::headers::{Aeth, AethSyndrome, Reth};
 use ferroce_core::wire::opcode::{Kind, Opcode};
@@ -64,7 +65,8 @@ pub fn assert_consistent(packet: &Packet, udp_payload_len: usize) {
     assert_eq!(extension.kind(), info.extension);
     let extended = 16 * usize::from(extension.reth().is_some())
         + 4 * usize::from(extension.aeth().is_some())
-        + 4 * usize::from(extension.imm().is_some());
+        + 4 * usize::from(extension.imm().is_some())
+        + 4 * usize::from(extension.invalidated().is_some());
     assert_eq!(packet.payload_offset, 12 + extended);
     let pad = usize::from(packet.pad);
     assert_eq!(
@@ -453,12 +455,17 @@ fn verdict(words: &[u64], max_sge: usize, max_inline: usize) -> Result<u32, Stat
         OP_SEND_WITH_IMM => 28..32,
         OP_RDMA_WRITE | OP_RDMA_READ => 16..28,
         OP_RDMA_WRITE_WITH_IMM => 16..32,
+        OP_SEND_WITH_INV | OP_LOCAL_INV => 28..32,
+        OP_BIND_MW => 16..48,
         _ => return Err(Status::LocQpOpErr),
     };
     let clean = (12..48).all(|at| bytes[at] == 0 || used.contains(&at));
     let inline = flags & SEND_INLINE != 0;
     let most = match (inline, opcode) {
         (true, OP_RDMA_READ) => return Err(Status::LocQpOpErr),
+        // They carry nothing.
+        (true, OP_LOCAL_INV | OP_BIND_MW) => return Err(Status::LocQpOpErr),
+        (false, OP_LOCAL_INV | OP_BIND_MW) => 0,
         (true, _) => max_inline,
         (false, _) => max_sge,
     };
@@ -504,18 +511,26 @@ pub fn work_requests(rng: &mut impl Chance, steps: usize) -> usize {
             continue;
         }
         let sane = rng.percent(80);
-        let opcode = rng.below(if sane { 5 } else { 256 });
+        let opcode = match (sane, rng.below(8)) {
+            (false, _) => rng.below(256),
+            (true, known @ 5..) => known + 2,
+            (true, known) => known,
+        };
         let flags = rng.below(if sane { 16 } else { 256 });
         let count = rng.below(if sane { 5 } else { 1 << 16 });
         let mut part = |free: &[u64]| match sane && !free.contains(&opcode) {
             true => 0,
             false => rng.throw(),
         };
-        let remote = [part(&[0, 1, 4]), part(&[0, 1, 4]) & 0xffff_ffff];
-        let imm = part(&[1, 3]) << 32;
+        let remote = [part(&[0, 1, 4, 8]), part(&[0, 1, 4, 8]) & 0xffff_ffff];
+        let imm = part(&[1, 3, 7, 8, 9]) << 32;
         let srqn = if sane { 0 } else { rng.below(2) << 32 };
         let first = opcode | (flags << 8) | (count << 16) | srqn;
-        let operands = if sane { 0 } else { rng.below(2) };
+        let operands = match (sane, opcode) {
+            (true, 8) => rng.throw(),
+            (true, _) => 0,
+            (false, _) => rng.below(2),
+        };
         let wr_id = rng.throw();
         // As a little-endian machine has it, which is all that the tests run on.
         let header = [wr_id, first, remote[0], remote[1] | imm, operands, 0];
@@ -546,6 +561,20 @@ pub fn work_requests(rng: &mut impl Chance, steps: usize) -> usize {
         assert_eq!(arguments.remote_addr, remote[0]);
         assert_eq!(u64::from(arguments.rkey), remote[1]);
         assert_eq!(u64::from(u32::from_ne_bytes(arguments.imm)), imm >> 32);
+        assert_eq!(u64::from(arguments.invalidated), imm >> 32);
+        let change = match opcode {
+            7 => Some(KeyChange::Invalidate(arguments.invalidated)),
+            8 => Some(KeyChange::Bind(Binding {
+                old_key: arguments.invalidated,
+                new_key: arguments.rkey,
+                lkey: 0,
+                addr: remote[0],
+                len: operands,
+                access: 0,
+            })),
+            _ => None,
+        };
+        assert_eq!(sends.key_change(at), change);
         match sends.data(at) {
             Data::Inline(bytes) => {
                 let length = request.length as usize;

@@ -67,7 +67,8 @@ impl Ib {
         let (has_reth, has_aeth, has_imm) = match self.opcode {
             0x06 | 0x0a | 0x0c => (true, false, false),
             0x0b => (true, false, true),
-            0x03 | 0x05 | 0x09 => (false, false, true),
+            // The last two have a key to be invalidated in that place.
+            0x03 | 0x05 | 0x09 | 0x16 | 0x17 => (false, false, true),
             0x0d | 0x0f | 0x10 | 0x11 => (false, true, false),
             _ => (false, false, false),
         };

@@ -30,8 +30,8 @@ const OUTSTANDING: usize = 4;
 /// the BTH.
 pub fn headers_len(opcode: u8) -> Option<usize> {
     match opcode {
-        0x00..=0x02 | 0x04 | 0x07 | 0x08 | 0x0e | 0x13..=0x1f => Some(12),
-        0x03 | 0x05 | 0x09 | 0x0d | 0x0f | 0x10 | 0x11 => Some(16),
+        0x00..=0x02 | 0x04 | 0x07 | 0x08 | 0x0e | 0x13..=0x15 | 0x18..=0x1f => Some(12),
+        0x03 | 0x05 | 0x09 | 0x0d | 0x0f | 0x10 | 0x11 | 0x16 | 0x17 => Some(16),
         0x06 | 0x0a | 0x0c => Some(28),
         0x0b => Some(32),
         _ => None,
@@ -49,7 +49,7 @@ pub fn form(opcode: u8, version: u8, pad: usize, total: usize) -> Result<usize, 
     let padded = total.checked_sub(headers + 4).ok_or(MALFORMED)?;
     let payload = padded.checked_sub(pad).ok_or(MALFORMED)?;
     let bare = matches!(opcode, 0x0c | 0x11);
-    let is_long = payload > 4096 && opcode < 0x13;
+    let is_long = payload > 4096 && (opcode < 0x13 || matches!(opcode, 0x16 | 0x17));
     if padded % 4 != 0 || is_long || (bare && padded != 0) {
         return Err(MALFORMED);
     }
@@ -201,10 +201,10 @@ impl Model {
         }
         let before = self.expected;
         let fate = match ib.opcode {
-            0x00..=0x05 => self.send(ib),
+            0x00..=0x05 | 0x16 | 0x17 => self.send(ib),
             0x06..=0x0b => self.write(ib),
             0x0c => self.read(ib),
-            0x13..=0x1f => self.refuse(INVALID_REQUEST),
+            0x13..=0x15 | 0x18..=0x1f => self.refuse(INVALID_REQUEST),
             _ => panic!("{:#x} is no request", ib.opcode),
         };
         if self.expected != before {
@@ -241,7 +241,7 @@ impl Model {
     }
 
     fn send(&mut self, ib: &Ib) -> Fate {
-        let first = matches!(ib.opcode, 0x00 | 0x04 | 0x05);
+        let first = matches!(ib.opcode, 0x00 | 0x04 | 0x05 | 0x17);
         let last = !matches!(ib.opcode, 0x00 | 0x01);
         let len = ib.payload.len() as u32;
         if !fits(first, last, len) {
@@ -265,6 +265,11 @@ impl Model {
         }
         let at = u64::from(RECEIVE * number + received);
         self.writes.push(("receives", at, u64::from(len)));
+        if matches!(ib.opcode, 0x16 | 0x17) {
+            // The victim has no window that a peer may invalidate. Its receive is flushed.
+            self.message = Message::None;
+            return self.refuse(REMOTE_ACCESS);
+        }
         self.message = if last {
             self.completions.push((wr_id, 0, received + len));
             Message::None

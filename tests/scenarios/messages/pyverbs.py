@@ -24,7 +24,6 @@ LEFT_OUT = (
     ("test_mr.MRTest.test_mr_rereg_atomic", "atomics"),
     ("test_parent_domain.*.test_*_ud_traffic", "UD queue pairs"),
     ("test_parent_domain.*.test_*_srq_*", "shared receive queues"),
-    ("test_mr.MWTest.*", "memory windows"),
     ("test_mr.DeviceMemory*", "device memory"),
     ("test_mr.DmaBuf*", "DMA buffers of a graphics card"),
     ("test_qp.QPTest.test_*_ud_qp*", "UD queue pairs"),

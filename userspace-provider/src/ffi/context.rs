@@ -7,7 +7,7 @@ use super::{
     layout::*,
     library::{library, Library},
     memory::{fail, nanoseconds, Object},
-    qp, region,
+    qp, region, window,
 };
 use crate::abi::{Op, MAX_OPS};
 use core::{
@@ -21,15 +21,18 @@ use std::io::Write;
 fn operations(library: &Library) -> [Opaque; MAX_OPS] {
     // Each cast names a function with the prototype of its operation in `driver.h`.
     let table = [
+        (Op::AllocMw, window::alloc as Opaque),
         (Op::AllocNullMr, region::alloc_null as Opaque),
         (Op::AllocParentDomain, domain::alloc_parent as Opaque),
         (Op::AllocPd, domain::alloc as Opaque),
         (Op::AllocTd, domain::alloc_thread as Opaque),
+        (Op::BindMw, window::bind as Opaque),
         (Op::CreateAh, create_ah as Opaque),
         (Op::CreateCq, cq::create as Opaque),
         (Op::CreateCqEx, cq_ex::create as Opaque),
         (Op::CreateQp, qp::create as Opaque),
         (Op::CreateQpEx, qp::create_ex as Opaque),
+        (Op::DeallocMw, window::dealloc as Opaque),
         (Op::DeallocPd, domain::dealloc as Opaque),
         (Op::DeallocTd, domain::dealloc_thread as Opaque),
         (Op::DeregMr, region::deregister as Opaque),

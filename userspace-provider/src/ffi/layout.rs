@@ -134,6 +134,34 @@ pub struct VerbsMr {
 /// IBV_MR_TYPE_NULL_MR.
 pub const MR_TYPE_NULL: u32 = 1;
 
+/// `struct ibv_mw`.
+#[repr(C)]
+pub struct IbvMw {
+    pub context: *mut IbvContext,
+    pub pd: *mut IbvPd,
+    pub rkey: u32,
+    pub handle: u32,
+    pub mw_type: u32,
+}
+
+/// `struct ibv_mw_bind_info`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct MwBindInfo {
+    pub mr: *mut IbvMr,
+    pub addr: u64,
+    pub length: u64,
+    pub mw_access_flags: u32,
+}
+
+/// `struct ibv_mw_bind`.
+#[repr(C)]
+pub struct MwBind {
+    pub wr_id: u64,
+    pub send_flags: u32,
+    pub bind_info: MwBindInfo,
+}
+
 /// `struct ibv_cq`.
 #[repr(C)]
 pub struct IbvCq {
@@ -304,8 +332,8 @@ pub struct QpAttr {
     pub qp_state: u32,
 }
 
-/// `struct ibv_send_wr`. Of the unions only the members that RC uses are here: `wr.rdma`, and the
-/// immediate data.
+/// `struct ibv_send_wr`. Of the unions only the members that RC uses are here: `wr.rdma`,
+/// `bind_mw`, and the immediate data, where the key to be invalidated stands too.
 #[repr(C)]
 pub struct IbvSendWr {
     pub wr_id: u64,
@@ -317,7 +345,10 @@ pub struct IbvSendWr {
     pub imm_data: u32,
     pub remote_addr: u64,
     pub rkey: u32,
-    pub _rest: [u64; 9],
+    pub _between: [u64; 3],
+    pub mw: *mut IbvMw,
+    pub mw_rkey: u32,
+    pub bind_info: MwBindInfo,
 }
 
 /// `struct ibv_recv_wr`.
@@ -400,6 +431,10 @@ pub type RegMr = [u64; 6];
 pub type ReregMr = [u64; 7];
 /// `struct ib_uverbs_rereg_mr_resp`.
 pub type ReregMrResp = [u32; 2];
+/// `struct ibv_alloc_mw`.
+pub type AllocMw = [u64; 3];
+/// `struct ib_uverbs_alloc_mw_resp`.
+pub type AllocMwResp = [u32; 2];
 /// `struct ibv_create_qp`.
 pub type CreateQp = [u64; 8];
 /// `struct ibv_modify_qp`.

@@ -61,6 +61,9 @@ fn structures() -> Vec<Check> {
     compare!(l, TdInitAttr, "struct ibv_td_init_attr": comp_mask);
     compare!(l, ParentDomainInitAttr, "struct ibv_parent_domain_init_attr":
         pd, td, comp_mask, alloc, free, pd_context);
+    compare!(l, IbvMw, "struct ibv_mw": context, pd, rkey, handle, mw_type = "type");
+    compare!(l, MwBindInfo, "struct ibv_mw_bind_info": mr, addr, length, mw_access_flags);
+    compare!(l, MwBind, "struct ibv_mw_bind": wr_id, send_flags, bind_info);
     compare!(l, IbvAh, "struct ibv_ah": context, pd, handle);
     compare!(l, IbvMr, "struct ibv_mr": context, pd, addr, length, handle, lkey, rkey);
     compare!(l, VerbsMr, "struct verbs_mr": mr = "ibv_mr", mr_type, access);
@@ -95,7 +98,8 @@ fn structures() -> Vec<Check> {
         create_flags, max_tso_header, rwq_ind_tbl, rx_hash_conf, source_qpn, send_ops_flags);
     compare!(l, IbvSendWr, "struct ibv_send_wr":
         wr_id, next, sg_list, num_sge, opcode, send_flags, imm_data,
-        remote_addr = "wr.rdma.remote_addr", rkey = "wr.rdma.rkey");
+        imm_data = "invalidate_rkey", remote_addr = "wr.rdma.remote_addr", rkey = "wr.rdma.rkey",
+        mw = "bind_mw.mw", mw_rkey = "bind_mw.rkey", bind_info = "bind_mw.bind_info");
     compare!(l, IbvRecvWr, "struct ibv_recv_wr": wr_id, next, sg_list, num_sge);
     compare!(l, Sge, "struct ibv_sge": addr, length, lkey);
     compare!(l, IbvWc, "struct ibv_wc":
@@ -123,6 +127,8 @@ fn commands() -> Vec<Check> {
         RegMrResp = "struct ib_uverbs_reg_mr_resp",
         ReregMr = "struct ibv_rereg_mr",
         ReregMrResp = "struct ib_uverbs_rereg_mr_resp",
+        AllocMw = "struct ibv_alloc_mw",
+        AllocMwResp = "struct ib_uverbs_alloc_mw_resp",
         ResizeCq = "struct ibv_resize_cq",
         ModifyCq = "struct ibv_modify_cq",
         CreateQp = "struct ibv_create_qp",

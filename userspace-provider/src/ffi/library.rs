@@ -89,6 +89,10 @@ functions! {
     ) -> c_int;
     ibv_cmd_query_mr: fn(*mut IbvPd, *mut VerbsMr, u32) -> c_int;
     ibv_cmd_dereg_mr: fn(*mut VerbsMr) -> c_int;
+    ibv_cmd_alloc_mw: fn(
+        *mut IbvPd, u32, *mut IbvMw, *mut AllocMw, usize, *mut AllocMwResp, usize,
+    ) -> c_int;
+    ibv_cmd_dealloc_mw: fn(*mut IbvMw) -> c_int;
     ibv_cmd_create_cq: fn(
         *mut IbvContext, c_int, Opaque, c_int, *mut IbvCq, Opaque, usize, *mut CreateCqResp, usize,
     ) -> c_int;

@@ -6,6 +6,7 @@
 //! indices and flags are therefore accessed as atomics and the slots by copies through raw
 //! pointers; no reference into the mapping is ever formed.
 
+use super::layout::IbvSendWr;
 use crate::{request::Slot, ring::well_formed};
 use core::{
     ptr::{self, NonNull},
@@ -128,7 +129,8 @@ impl Ring {
     ///
     /// # Safety
     ///
-    /// Every piece of memory given to [`Slot::gather`] must be readable.
+    /// Every piece of memory given to [`Slot::gather`] must be readable, and what a request given
+    /// to [`Slot::keys`] names valid or null.
     pub unsafe fn slot_for_post(&self, index: u32) -> PostSlot<'_> {
         PostSlot { ring: self, index }
     }
@@ -216,6 +218,17 @@ impl Slot for PostSlot<'_> {
         if piece.length != 0 {
             // SAFETY: The caller of `slot_for_post` promises that the piece is readable.
             unsafe { self.copy(at, piece.addr as *const u8, piece.length as usize) }
+        }
+    }
+
+    fn keys(&self, wr: &IbvSendWr) -> [Option<u32>; 2] {
+        // SAFETY: The caller of `slot_for_post` promises that they are objects of libibverbs, or
+        // null.
+        unsafe {
+            [
+                wr.mw.as_ref().map(|mw| mw.rkey),
+                wr.bind_info.mr.as_ref().map(|mr| mr.lkey),
+            ]
         }
     }
 }

@@ -21,4 +21,5 @@ mod memory;
 mod qp;
 mod region;
 mod register;
+mod window;
 mod work_queue;

@@ -197,6 +197,24 @@ int ibv_cmd_query_mr(struct ibv_pd *pd, struct verbs_mr *vmr, uint32_t handle)
 	return mock.error;
 }
 
+int ibv_cmd_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type, struct ibv_mw *mw, struct ibv_alloc_mw *cmd,
+		     size_t cmd_size, struct ib_uverbs_alloc_mw_resp *resp, size_t resp_size)
+{
+	assert(cmd_size == sizeof(*cmd) && resp_size == sizeof(*resp));
+	mw->context = pd->context;
+	mw->pd = pd;
+	mw->type = type;
+	mw->rkey = 0x12345fe;
+	mock.objects += !mock.error;
+	return mock.error;
+}
+
+int ibv_cmd_dealloc_mw(struct ibv_mw *mw)
+{
+	mock.objects -= !mock.error;
+	return mock.error;
+}
+
 int ibv_cmd_create_ah(struct ibv_pd *pd, struct ibv_ah *ah, struct ibv_ah_attr *attr,
 		      struct ib_uverbs_create_ah_resp *resp, size_t resp_size)
 {

@@ -785,6 +785,38 @@ static void sending(void)
 	send_doorbells();
 }
 
+/* Windows: type 1 is bound by a request that the provider makes. */
+static void windows(void)
+{
+	struct ibv_mr region = { .lkey = 0x77 };
+	struct ibv_mw_bind bind = { 9, IBV_SEND_SIGNALED, { &region, 0x1000, 0x200, IBV_ACCESS_REMOTE_WRITE } };
+	struct ibv_qp *qp = create_qp(0);
+	struct ibv_mw *mw;
+
+	mock.error = ENOMEM;
+	errno = 0;
+	CHECK(!mock.ops.alloc_mw(pd, IBV_MW_TYPE_1) && errno == ENOMEM);
+	mock.error = 0;
+	mw = mock.ops.alloc_mw(pd, IBV_MW_TYPE_1);
+	CHECK(mw && mw->pd == pd && mw->type == IBV_MW_TYPE_1);
+	qp->state = IBV_QPS_INIT;
+	CHECK(mock.ops.bind_mw(qp, mw, &bind) == EINVAL && mw->rkey == 0x12345fe);
+	qp->state = IBV_QPS_RTS;
+	CHECK(!mock.ops.bind_mw(qp, mw, &bind) && mw->rkey == 0x12345ff);
+	CHECK(send_slot(0)->wr_id == 9 && send_slot(0)->opcode == 8 && send_slot(0)->flags == 2 && !send_slot(0)->count);
+	CHECK(send_slot(0)->remote_addr == 0x1000 && send_slot(0)->rkey == 0x12345ff && send_slot(0)->imm == 0x12345fe);
+	CHECK(send_slot(0)->operands[0] == 0x200 && send_slot(0)->operands[1] == (0x77 | 2ull << 32));
+	/* Nothing, of no region; the low byte goes round. */
+	bind.bind_info = (struct ibv_mw_bind_info){ 0 };
+	CHECK(!mock.ops.bind_mw(qp, mw, &bind) && mw->rkey == 0x1234500);
+	CHECK(send_slot(1)->imm == 0x12345ff && !send_slot(1)->operands[0] && !send_slot(1)->operands[1]);
+	mock.error = EBUSY;
+	CHECK(mock.ops.dealloc_mw(mw) == EBUSY);
+	mock.error = 0;
+	CHECK(!mock.ops.dealloc_mw(mw) && !mock.ops.destroy_qp(qp));
+	send_doorbells();
+}
+
 static void receiving(void)
 {
 	struct ibv_sge sge[4] = { { 0x1000, 10, 1 }, { 0x2000, 0, 2 }, { 3, 4, 5 } };
@@ -1101,6 +1133,7 @@ int main(int argc, char **argv)
 	queue_pair_life();
 	shorter_attributes();
 	sending();
+	windows();
 	receiving();
 	reset();
 	completions_of_the_gone();

@@ -117,8 +117,13 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     ) {
         let before = self.una;
         while let Some(slot) = self.head() {
-            let is_answered_so = slot.request.op.answer() == Answer::Ack;
-            if !slot.begun || !is_answered_so || !slot.status.is_success() {
+            let counts = match slot.request.op.answer() {
+                Answer::Ack | Answer::None => 1,
+                // Done when its turn came; nobody else counts it.
+                Answer::Here => 0,
+                Answer::Response => break,
+            };
+            if !slot.begun || !slot.status.is_success() {
                 break;
             }
             let message_end = slot.end();
@@ -127,7 +132,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
                 break;
             }
             self.una = message_end;
-            self.messages_done = self.messages_done.wrapping_add(1);
+            self.messages_done = self.messages_done.wrapping_add(counts);
             self.retire(Status::Success, 0, sink);
         }
         if self.una != before {

@@ -42,6 +42,11 @@
 //! A READ is asked for in pieces of [`READ_PIECE`] packets, each a READ request of its own on the
 //! wire. A piece is asked for when the window has room for its responses, or nothing is in flight.
 //!
+//! # Requests that ask no peer
+//!
+//! They take no PSN. One is done when the cursor reaches it ([`Requester::next_here`]), in the
+//! order of the others, and retires when those before it have. Going back over it does nothing.
+//!
 //! # Losses
 //!
 //! | what is lost | who notices | what it costs |
@@ -52,6 +57,7 @@
 //! | a packet that did not leave this host | the owner: [`Requester::unsend`] | nothing |
 
 mod ack;
+mod here;
 mod outcome;
 mod read;
 mod retry;
@@ -63,6 +69,7 @@ mod window;
 pub use crate::transport::request::Progress;
 pub use crate::transport::request::PushError;
 pub use crate::transport::request::SendRequest;
+pub use outcome::Here;
 pub use outcome::Ignored;
 pub use outcome::Placement;
 pub use outcome::Refused;

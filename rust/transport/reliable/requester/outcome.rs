@@ -5,6 +5,18 @@
 use crate::transport::reliable::sequence::Sequence;
 use crate::transport::request::Progress;
 
+/// What stands before the send cursor when there is no segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Here {
+    /// Nothing that can be done now.
+    Nothing,
+    /// Something that was done: there may be a segment behind it.
+    GoOn,
+    /// The request in this slot, which asks no peer: to be done now, and then reported by
+    /// [`super::Requester::done_here`].
+    Do(u32),
+}
+
 /// Where the payload of an accepted READ response goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {

@@ -128,6 +128,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         }
         if self.una == message_end {
             self.retire(Status::Success, 0, sink);
+            self.retire_done_here(sink);
         }
         self.progressed(before, now);
         self.settle(sink)

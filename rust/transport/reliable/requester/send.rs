@@ -115,17 +115,17 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     /// only its end, for a responder may forget what is before that (rdma_rxe does).
     fn probe(&mut self) -> Option<RequestSegment> {
         let sequence = self.cursor.sequence.checked_sub(1)?;
-        let (index, packet) = match self.cursor.packet.checked_sub(1) {
-            Some(packet) => (self.cursor.index, packet),
-            None => {
-                let index = self.cursor.index.wrapping_sub(1);
-                (index, self.ring.get(index)?.packets.checked_sub(1)?)
-            }
-        };
         if self.in_flight() == 0 {
             self.tail.probed(sequence);
             return None;
         }
+        let (index, packet) = match self.cursor.packet.checked_sub(1) {
+            Some(packet) => (self.cursor.index, packet),
+            None => {
+                let index = self.sent_before(self.cursor.index)?;
+                (index, self.ring.get(index)?.packets.checked_sub(1)?)
+            }
+        };
         let (mtu, una) = (self.mtu, self.una);
         let slot_number = self.ring.slot(index);
         let slot = self.ring.get_mut(index)?;
@@ -207,23 +207,22 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.cursor.sequence.wrapping_sub(self.una)
     }
 
-    /// Whether the cursor stands before a message that must not be begun, now or ever.
+    /// Whether the cursor stands before what must not begin, now or ever, or is not for the peer.
     #[inline]
     fn at_standstill(&self) -> bool {
         if self.cursor.packet != 0 {
             return false;
         }
-        (self.draining && self.cursor.sequence == self.sent) || self.is_failed(self.cursor.index)
+        (self.draining && self.cursor.sequence == self.sent) || self.is_silent(self.cursor.index)
     }
 
-    /// Whether the work request failed on this side.
+    /// Whether no packet leaves for the work request: it failed on this side, or asks no peer.
     #[inline]
-    fn is_failed(&self, index: u32) -> bool {
+    fn is_silent(&self, index: u32) -> bool {
         index != self.pushed
-            && self
-                .ring
-                .get(index)
-                .is_some_and(|slot| !slot.status.is_success())
+            && self.ring.get(index).is_some_and(|slot| {
+                !slot.status.is_success() || slot.request.op.answer() == Answer::Here
+            })
     }
 
     /// Whether the cursor stands before a request whose responses have no room in the window, while
@@ -254,7 +253,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if cursor.packet != 0 || self.in_flight() == 0 || self.asked >= cursor.sequence {
             return None;
         }
-        let index = cursor.index.wrapping_sub(1);
+        let index = self.sent_before(cursor.index)?;
         let before = self.ring.get(index)?;
         if before.request.op.answer() == Answer::Response {
             // Its responses are the acknowledgement.
@@ -282,7 +281,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             if signaled
                 || next == self.pushed
                 || self.draining
-                || self.is_failed(next)
+                || self.is_silent(next)
                 || self.is_long_response(next)
             {
                 return true;
@@ -352,9 +351,12 @@ fn data_segment(slot: &SendSlot, packet: u32, span: u32, mtu: Mtu) -> RequestSeg
         slot: 0,
         opcode: match request.op {
             Operation::Send | Operation::SendImm => Opcode::for_send(first, last, imm),
-            Operation::Write | Operation::WriteImm | Operation::Read => {
-                Opcode::for_write(first, last, imm)
-            }
+            Operation::SendInv => Opcode::for_send_invalidate(first, last),
+            Operation::Write
+            | Operation::WriteImm
+            | Operation::Read
+            | Operation::LocalInv
+            | Operation::BindMw => Opcode::for_write(first, last, imm),
         },
         psn: Psn::default(),
         span,

@@ -16,6 +16,7 @@ use super::Responder;
 use super::ResponderEnv;
 use super::TakeReceive;
 use crate::transport::completion::vendor;
+use crate::transport::completion::Carried;
 use crate::transport::completion::RecvCompletion;
 use crate::transport::completion::RecvOp;
 use crate::transport::completion::Status;
@@ -27,6 +28,7 @@ use crate::transport::reliable::sequence::Sequence;
 use crate::transport::segment::IncomingRequest;
 use crate::wire::headers::NakCode;
 use crate::wire::opcode::OpcodeInfo;
+use crate::wire::packet::Extension;
 use core::ops::DerefMut;
 
 impl<R: DerefMut<Target = [Resource]>> Responder<R> {
@@ -77,12 +79,25 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         }
 
         if last {
+            let carried = match request.extension {
+                Extension::Imm(imm) => Carried::Imm(imm),
+                Extension::Ieth(key) => {
+                    if env.invalidate(key).is_err() {
+                        // The receive is taken, and nothing will complete it any more.
+                        self.message = Message::None;
+                        env.complete(flushed(wr_id, RecvOp::Send));
+                        return self.refuse_access();
+                    }
+                    Carried::Invalidated(key)
+                }
+                _ => Carried::Nothing,
+            };
             env.complete(RecvCompletion {
                 wr_id,
                 status: Status::Success,
                 op: RecvOp::Send,
                 byte_len: total,
-                imm: request.extension.imm(),
+                carried,
                 solicited: request.solicited,
                 vendor_err: 0,
             });
@@ -162,7 +177,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
                     status: Status::Success,
                     op: RecvOp::WriteImm,
                     byte_len: length,
-                    imm,
+                    carried: imm.into(),
                     solicited: request.solicited,
                     vendor_err: 0,
                 });
@@ -294,7 +309,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             status,
             op,
             byte_len: 0,
-            imm: None,
+            carried: Carried::Nothing,
             solicited: false,
             vendor_err,
         });

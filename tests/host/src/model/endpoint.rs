@@ -12,7 +12,9 @@ use super::memory::{Env, Memory};
 use super::network::US;
 use super::plan::{Kinds, Plan, UNTOUCHED};
 use super::scenario::{Scenario, Side};
-use ferroce_core::transport::completion::{RecvCompletion, RecvOp, SendCompletion, Status};
+use ferroce_core::transport::completion::{
+    Carried, RecvCompletion, RecvOp, SendCompletion, Status,
+};
 use ferroce_core::transport::message::Mtu;
 use ferroce_core::transport::operation::Arguments;
 use ferroce_core::transport::reliable::config::{RequesterConfig, ResponderConfig};
@@ -381,7 +383,7 @@ impl Endpoint {
                 status: Status::WrFlushErr,
                 op: RecvOp::Send,
                 byte_len: 0,
-                imm: None,
+                carried: Carried::Nothing,
                 solicited: false,
                 vendor_err: 0,
             });

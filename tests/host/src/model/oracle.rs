@@ -7,7 +7,7 @@ use super::endpoint::State;
 use super::plan::{Kinds, Message, CELL, UNTOUCHED};
 use super::scenario::{Fault, Place};
 use super::world::World;
-use ferroce_core::transport::completion::{RecvOp, Status};
+use ferroce_core::transport::completion::{Carried, RecvOp, Status};
 use ferroce_core::transport::operation::Operation;
 use ferroce_core::transport::reliable::responder::Fatal;
 use ferroce_core::wire::headers::ack_timeout_ns;
@@ -233,6 +233,8 @@ impl Direction<'_> {
             Operation::Read => !peer.allow_read || peer.max_dest_rd_atomic == 0,
             Operation::Write | Operation::WriteImm => !peer.allow_write,
             Operation::Send | Operation::SendImm => false,
+            // The model has no windows.
+            Operation::SendInv | Operation::LocalInv | Operation::BindMw => true,
         }
     }
 
@@ -324,10 +326,15 @@ impl Direction<'_> {
                 } else {
                     RecvOp::Send
                 };
+                let carried = if request.op.has_imm() {
+                    Carried::Imm(message.arguments.imm)
+                } else {
+                    Carried::Nothing
+                };
                 ensure!(
                     done.op == op
                         && done.byte_len == request.length
-                        && done.imm == request.op.has_imm().then_some(message.arguments.imm)
+                        && done.carried == carried
                         && done.solicited == request.solicited
                         && done.vendor_err == 0,
                     "receive {n}: {done:?}"

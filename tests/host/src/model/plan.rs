@@ -132,6 +132,7 @@ fn message(index: usize, work: &Work, mtu: u32) -> Message {
             remote_addr: 0,
             rkey: RKEY,
             imm: (index as u32).wrapping_mul(0x0101_0101).to_be_bytes(),
+            invalidated: 0,
         },
         work: work.clone(),
         first: 0,

@@ -287,6 +287,9 @@ impl Witness {
             Operation::Send | Operation::SendImm => Kind::Send,
             Operation::Write | Operation::WriteImm => Kind::Write,
             Operation::Read => Kind::ReadRequest,
+            Operation::SendInv | Operation::LocalInv | Operation::BindMw => {
+                return Err("the model has no windows")
+            }
         };
         let info = segment.opcode.info();
         check(info.kind == kind, "wrong kind")?;

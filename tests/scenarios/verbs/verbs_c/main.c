@@ -22,6 +22,7 @@ static const struct {
 } groups[] = {
 	{ "verbs", data_cases }, { "verbs", error_cases }, { "verbs", service_cases }, { "users", credential_cases },
 	{ "users", sharing_cases }, { "users", access_cases }, { "users", abi_cases }, { "memory", region_cases },
+	{ "memory", window_cases },
 	{ "limits", limit_cases }, { "scale", scale_cases }, { "races", race_cases }, { "queues", queue_cases },
 	{ "commands", command_cases }, { "scarce", scarce_cases },
 };

@@ -7,6 +7,7 @@ extern crate std;
 mod ack;
 mod drain;
 mod fail;
+mod here;
 mod loss;
 mod read;
 mod retry;
@@ -66,6 +67,7 @@ const ARGUMENTS: Arguments = Arguments {
     remote_addr: 0x1000,
     rkey: 5,
     imm: [1, 2, 3, 4],
+    invalidated: 0x5566_7788,
 };
 
 fn reth_of(segment: &RequestSegment) -> Reth {

@@ -35,6 +35,7 @@ enum Did {
     Write(u64, u32),
     Scatter(u32, u32),
     Complete(u64, Status, u32),
+    Invalidate(u32),
 }
 
 #[derive(Default)]
@@ -45,6 +46,8 @@ struct Env {
     scatter_fails: bool,
     write_fails: bool,
     is_gone: bool,
+    /// What the peer may invalidate.
+    keys: Vec<u32>,
 }
 
 impl Env {
@@ -88,6 +91,16 @@ impl ResponderEnv for Env {
             return Err(AccessError);
         }
         self.did.push(Did::Scatter(offset, len));
+        Ok(())
+    }
+
+    fn invalidate(&mut self, key: u32) -> Result<(), AccessError> {
+        self.did.push(Did::Invalidate(key));
+        let count = self.keys.len();
+        self.keys.retain(|own| *own != key);
+        if self.keys.len() == count {
+            return Err(AccessError);
+        }
         Ok(())
     }
 
@@ -158,6 +171,13 @@ fn with_imm(mut request: IncomingRequest) -> IncomingRequest {
         Some(reth) => Extension::RethImm(reth, IMM),
         None => Extension::Imm(IMM),
     };
+    request
+}
+
+/// The last packet of a SEND that invalidates a key.
+fn invalidating(n: u32, first: bool, len: u32, key: u32) -> IncomingRequest {
+    let mut request = packet(n, Opcode::for_send_invalidate(first, true), len);
+    request.extension = Extension::Ieth(key);
     request
 }
 

@@ -3,6 +3,7 @@
 //! SENDs and immediate data: the receives that they take.
 
 use super::*;
+use crate::transport::completion::Carried;
 
 #[test]
 fn a_send_fills_a_receive() {
@@ -22,7 +23,7 @@ fn a_send_fills_a_receive() {
         Did::Complete(1, Status::Success, 517),
     ];
     assert_eq!(rig.env.did, did);
-    assert_eq!(rig.env.completions[0].imm, Some([9, 8, 7, 6]));
+    assert_eq!(rig.env.completions[0].carried, Carried::Imm([9, 8, 7, 6]));
     assert!(rig.env.completions[0].solicited);
     assert_eq!(rig.answers(), [(2, Ok(ACK))]);
     assert_eq!(rig.responder.expected_psn(), psn(3));
@@ -121,4 +122,43 @@ fn a_malformed_receive() {
         assert!(!rig.env.did.iter().any(|did| matches!(did, Did::Write(..))));
         rig.refused(0, NakCode::RemoteOperational);
     }
+}
+
+/// The data first, then the key, then the completion; once, however often the packet comes.
+#[test]
+fn a_send_invalidates_a_key_with_its_last_packet() {
+    let mut rig = Rig::new();
+    rig.receive(1, 600);
+    rig.env.keys.push(0x1234);
+    rig.ok(send(0, true, false, 256));
+    rig.ok(invalidating(1, false, 5, 0x1234));
+    let did = [
+        Did::Scatter(0, 256),
+        Did::Scatter(256, 5),
+        Did::Invalidate(0x1234),
+        Did::Complete(1, Status::Success, 261),
+    ];
+    assert_eq!(rig.env.did, did);
+    assert_eq!(rig.env.completions[0].carried, Carried::Invalidated(0x1234));
+    assert_eq!(rig.answers(), [(1, Ok(ACK))]);
+    let again = rig.on(invalidating(1, false, 5, 0x1234));
+    assert_eq!(again.dropped, Some(DropReason::Duplicate));
+    assert_eq!(rig.env.did.len(), 4);
+}
+
+/// The receive has been taken, so it ends; the peer had no right to the key.
+#[test]
+fn a_key_that_may_not_be_invalidated_ends_the_connection() {
+    let mut rig = Rig::new();
+    rig.receive(1, 600);
+    rig.env.keys.push(0x1234);
+    let outcome = rig.on(invalidating(0, true, 0, 0x1235));
+    assert_eq!(outcome.fatal, Some(Fatal::AccessError));
+    assert_eq!(rig.env.completions.len(), 1);
+    assert_eq!(rig.env.completions[0].status, Status::WrFlushErr);
+    assert_eq!(rig.env.keys, [0x1234]);
+    rig.refused(0, NakCode::RemoteAccess);
+    // Nothing of it is left that could complete again.
+    rig.responder.abort(&mut rig.env);
+    assert_eq!(rig.env.completions.len(), 1);
 }

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory windows of processes.
+
+use super::device::{
+    Device,
+    ObjectPermit, //
+};
+use super::pd::Domain;
+use super::quota::Kind;
+use crate::datapath::memory::window::{
+    Type,
+    Window, //
+};
+use crate::datapath::port::Port;
+use crate::sys::ib::mw::MemoryWindow;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// A window. When it is dropped nobody uses it any more.
+pub struct UserMw {
+    port: Arc<Port>,
+    window: Arc<Window>,
+    _permit: ObjectPermit,
+}
+
+impl MemoryWindow for UserMw {
+    type Device = Device;
+    type Pd = Domain;
+
+    fn allocate(device: &Device, pd: &Domain, is_type_2: bool) -> Result<(Self, u32)> {
+        let permit = device.permit(Kind::Mw)?;
+        let kind = if is_type_2 { Type::Two } else { Type::One };
+        let port = device.port();
+        let (reserved, key) = port.reserve_window_key()?;
+        let window = Window::new(key, pd.id(), kind)?;
+        reserved.publish(window.clone());
+        let window = Self {
+            port: port.clone(),
+            window,
+            _permit: permit,
+        };
+        Ok((window, key))
+    }
+}
+
+impl Drop for UserMw {
+    fn drop(&mut self) {
+        self.port.remove_window(&self.window);
+    }
+}
