@@ -56,20 +56,26 @@ impl<'a> Regions<'a> {
         Self { port, domain, rcu }
     }
 
-    /// The range `va..va + len` of the region of `key`.
+    /// The range `va..va + len` of `region`, which `key` led to.
     #[inline]
-    fn check(&self, key: u32, rights: u32, va: u64, len: u32) -> Result<Range<'a>, AccessError> {
-        let region = self.region(key)?;
+    fn range(
+        &self,
+        region: &'a Region,
+        key: u32,
+        rights: u32,
+        va: u64,
+        len: u32,
+    ) -> Result<Range<'a>, AccessError> {
         match region.check(key, self.domain, rights, va, len) {
             Some(range) => Ok(range),
-            None => self.check_again(region, key, rights, va, len),
+            None => self.range_again(region, key, rights, va, len),
         }
     }
 
-    /// As [`Self::check`], when `region` did not serve: it may have been registered again since it
+    /// As [`Self::range`], when `region` did not serve: it may have been registered again since it
     /// was found, and the key leads to what it is now.
     #[cold]
-    fn check_again(
+    fn range_again(
         &self,
         region: &Region,
         key: u32,
@@ -77,7 +83,7 @@ impl<'a> Regions<'a> {
         va: u64,
         len: u32,
     ) -> Result<Range<'a>, AccessError> {
-        let now = self.region(key)?;
+        let now = self.port.region(key, self.rcu).ok_or(AccessError)?;
         if core::ptr::eq(region, now) {
             return Err(AccessError);
         }
@@ -115,13 +121,14 @@ impl<'a> Regions<'a> {
         va: u64,
         len: u32,
     ) -> Result<Payload<'a>, AccessError> {
-        if self.port.region(key, self.rcu).is_some() {
-            return self
-                .check(key, Access::REMOTE_READ, va, len)
-                .map(Payload::Range);
+        match self.port.region(key, self.rcu) {
+            Some(region) => self
+                .range(region, key, Access::REMOTE_READ, va, len)
+                .map(Payload::Range),
+            None => self
+                .window(qp, key, Access::REMOTE_READ, va, len)
+                .map(Payload::Window),
         }
-        self.window(qp, key, Access::REMOTE_READ, va, len)
-            .map(Payload::Window)
     }
 
     /// Writes the first `len` bytes of `payload` for a peer, to a region or a window.
@@ -134,12 +141,16 @@ impl<'a> Regions<'a> {
         len: u32,
         payload: &Payload<'_>,
     ) -> Result<(), AccessError> {
-        if self.port.region(key, self.rcu).is_some() {
-            let to = self.check(key, Access::REMOTE_WRITE, va, len)?;
-            return payload.copy_to(0, &to, len);
+        match self.port.region(key, self.rcu) {
+            Some(region) => {
+                let to = self.range(region, key, Access::REMOTE_WRITE, va, len)?;
+                payload.copy_to(0, &to, len)
+            }
+            None => {
+                let to = self.window(qp, key, Access::REMOTE_WRITE, va, len)?;
+                payload.copy_to(0, to.range(), len)
+            }
         }
-        let to = self.window(qp, key, Access::REMOTE_WRITE, va, len)?;
-        payload.copy_to(0, to.range(), len)
     }
 
     #[cold]
@@ -185,26 +196,13 @@ impl<'a> Regions<'a> {
         }
     }
 
-    /// As [`Self::check`], for memory that the process itself names: it may be the null region.
+    /// The range of memory that the process itself names: it may be of the null region.
     #[inline]
-    fn check_local(
-        &self,
-        key: u32,
-        rights: u32,
-        va: u64,
-        len: u32,
-    ) -> Result<Range<'a>, AccessError> {
+    fn local(&self, key: u32, rights: u32, va: u64, len: u32) -> Result<Range<'a>, AccessError> {
         match self.port.region(key, self.rcu) {
-            Some(region) => match region.check(key, self.domain, rights, va, len) {
-                Some(range) => Ok(range),
-                None => self.check_again(region, key, rights, va, len),
-            },
+            Some(region) => self.range(region, key, rights, va, len),
             None => self.port.null().anywhere(key).ok_or(AccessError),
         }
-    }
-
-    fn region(&self, key: u32) -> Result<&'a Region, AccessError> {
-        self.port.region(key, self.rcu).ok_or(AccessError)
     }
 }
 
@@ -238,9 +236,7 @@ impl<'a> SgList<'a> {
             return Err(AccessError);
         }
         let va = sge.addr.checked_add(u64::from(offset)).ok_or(AccessError)?;
-        self.regions
-            .check_local(sge.lkey, rights, va, len)
-            .map(Some)
+        self.regions.local(sge.lkey, rights, va, len).map(Some)
     }
 
     /// Calls `piece` with each part of `offset..offset + len`, in order: the range, and its
@@ -264,7 +260,7 @@ impl<'a> SgList<'a> {
             }
             let n = core::cmp::min(sge.length.wrapping_sub(skip), left);
             let va = sge.addr.checked_add(u64::from(skip)).ok_or(AccessError)?;
-            piece(self.regions.check_local(sge.lkey, rights, va, n)?, n)?;
+            piece(self.regions.local(sge.lkey, rights, va, n)?, n)?;
             skip = 0;
             left = left.wrapping_sub(n);
         }
