@@ -10,9 +10,12 @@
 /// The files of the data path that need no kernel.
 pub mod datapath {
     pub mod budget;
+    #[cfg(test)]
+    mod fake;
     pub mod filler;
     pub mod moderation;
     pub mod schedule;
+    pub mod shelf;
     pub mod stream;
     pub mod wqe;
 }

@@ -19,7 +19,10 @@ use super::protocol::{
     Responder,
     UnreliableRequester, //
 };
-use super::qp::Qp;
+use super::qp::{
+    Qp,
+    Receives, //
+};
 use super::turn::Turn;
 use super::wqe::{
     Data,
@@ -82,7 +85,13 @@ fn rights(access: RemoteAccess) -> u32 {
 
 impl ResponderEnv for Target<'_, '_, '_> {
     fn take_receive(&mut self) -> TakeReceive {
-        self.receives.take(&**self.qp.rq())
+        match self.qp.receives() {
+            Receives::Own(rq) => self.receives.take(&**rq),
+            Receives::Shared(srq) => {
+                let notifications = self.turn.directory().notifications();
+                srq.take(self.receives, notifications)
+            }
+        }
     }
 
     fn check_remote(
@@ -108,7 +117,8 @@ impl ResponderEnv for Target<'_, '_, '_> {
     }
 
     fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {
-        SgList::new(self.receives.sges(), self.regions()).scatter(offset, len, &self.payload)
+        let regions = self.qp.recv_regions(self.turn.rcu());
+        SgList::new(self.receives.sges(), regions).scatter(offset, len, &self.payload)
     }
 
     fn complete(&mut self, done: RecvCompletion) {

@@ -244,14 +244,14 @@ impl SendHalf {
 }
 
 impl RecvHalf {
-    /// Of a QP in RESET. May sleep.
-    pub(super) fn new(service: &Service, capacity: &Capacity) -> Result<Self> {
+    /// Of a QP in RESET whose receives have up to `max_sge` entries. May sleep.
+    pub(super) fn new(service: &Service, max_sge: u32) -> Result<Self> {
         let mut words = KVec::new();
-        let len = recv_stride(capacity.max_recv_sge) as usize / 8;
+        let len = recv_stride(max_sge) as usize / 8;
         words.resize(len, 0, GFP_KERNEL_ACCOUNT)?;
         Ok(Self {
             responder: Responder::new(service.responder)?,
-            wqes: RecvWqes::new(words, capacity.max_recv_sge),
+            wqes: RecvWqes::new(words, max_sge),
             peer: None,
             answering: Answering::Inline,
             established: false,

@@ -17,12 +17,12 @@
 //!   qp                                  the state, and the halves under their locks
 //!   halves                              sending and receiving half, as data
 //!   protocol                            what a half does, by the type of the QP
-//!   outbox  way  cq                     batches; addresses; completions
+//!   outbox  way  cq  srq                batches; addresses; completions; shared receives
 //!   notify  icrc  memory::sg  port      handlers; checksums; lists of memory; the device
 //!   memory::region                      registered memory
 //!   schedule  stream  budget            who sends, for whom, how urgently: pure
 //!   wqe  filler                         copies of requests; entries of completions: pure
-//!   moderation                          when a completion becomes an event: pure
+//!   moderation  shelf                   when a completion is an event; shared receives: pure
 //! ```
 //!
 //! One thread of control carries a message as far as it can: the system call that rings the
@@ -31,15 +31,17 @@
 //! that posts faster than this goes ([`stream`]) is left to post: a worker on another CPU sends.
 //!
 //! Locks: sending half of a QP, then receiving half of a QP (another one's on the local path),
-//! then a CQ. A half is never locked while a lock behind it in this order is held, so QPs may be
-//! connected in any way, also to themselves. Nothing sleeps under them, and no handler of a user
-//! runs under them, nor on the stack of who posts ([`notify`]).
+//! then a shared receive queue, then a CQ. A half is never locked while a lock behind it in this
+//! order is held, so QPs may be connected in any way, also to themselves. Nothing sleeps under
+//! them, and no handler of a user runs under them, nor on the stack of who posts ([`notify`]).
 
 pub mod budget;
 pub mod carrier;
 pub mod cq;
 pub mod deliver;
 pub mod directory;
+#[cfg(CONFIG_KUNIT = "y")]
+mod fake;
 pub mod filler;
 pub mod halves;
 pub mod icrc;
@@ -53,6 +55,8 @@ pub mod protocol;
 pub mod qp;
 pub mod receive;
 pub mod schedule;
+pub mod shelf;
+pub mod srq;
 pub mod stream;
 pub mod turn;
 pub mod way;

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How users learn of completions and events: one notifier per CQ and per QP.
+//! How users learn of completions and events: one notifier per CQ, QP and SRQ.
 //!
 //! A handler may take locks of its user and may post, so it never runs on the stack of one who
 //! posts, nor under a lock of ours, and never twice at a time for one CQ
 //! (Documentation/infiniband/core_locking.rst). Each notifier is a work item that runs in the
 //! softirq; what is due when it runs is reported at once, so nothing is lost, however much it is.
 //!
-//! Notifiers are objects of their own, as they may outlive their CQ or QP by a moment; then the
+//! Notifiers are objects of their own, as they may outlive what they are for by a moment; then the
 //! upcall leads nowhere.
 
 use crate::sys::ib::event::{
     CqUpcall,
     QpEvent,
-    QpUpcall, //
+    QpUpcall,
+    SrqEvent,
+    SrqUpcall, //
 };
 use crate::sys::work::OwnedQueue;
 use kernel::prelude::*;
@@ -35,7 +37,7 @@ pub trait Upcall: Send + Sync + 'static {
     fn report(&self, due: u32);
 }
 
-/// The notifier of one CQ or QP.
+/// The notifier of one CQ, QP or SRQ.
 #[pin_data]
 pub struct Notifier<U: Upcall> {
     #[pin]
@@ -112,12 +114,13 @@ impl Notifier<CqUpcall> {
 }
 
 /// The events that the data path finds, in the order in which they are reported.
-const EVENTS: [QpEvent; 5] = [
+const EVENTS: [QpEvent; 6] = [
     QpEvent::CommEstablished,
     QpEvent::SqDrained,
     QpEvent::Fatal,
     QpEvent::RequestError,
     QpEvent::AccessError,
+    QpEvent::LastWqeReached,
 ];
 
 const fn bit(event: QpEvent) -> u32 {
@@ -138,5 +141,29 @@ impl Notifier<QpUpcall> {
     /// The QP has an asynchronous event.
     pub fn event(self: &Arc<Self>, event: QpEvent, queue: &OwnedQueue) {
         self.raise(bit(event), queue);
+    }
+}
+
+/// Those of a shared receive queue.
+const SRQ_EVENTS: [SrqEvent; 2] = [SrqEvent::LimitReached, SrqEvent::Error];
+
+const fn srq_bit(event: SrqEvent) -> u32 {
+    1 << event as u32
+}
+
+impl Upcall for SrqUpcall {
+    fn report(&self, due: u32) {
+        for event in SRQ_EVENTS {
+            if due & srq_bit(event) != 0 {
+                self.event(event);
+            }
+        }
+    }
+}
+
+impl Notifier<SrqUpcall> {
+    /// The shared receive queue has an asynchronous event.
+    pub fn event(self: &Arc<Self>, event: SrqEvent, queue: &OwnedQueue) {
+        self.raise(srq_bit(event), queue);
     }
 }

@@ -18,6 +18,7 @@ use super::protocol::{
     RequesterSetting,
     ResponderSetting, //
 };
+use super::srq::Srq;
 use super::way::Way;
 use crate::observe::counters::Counters;
 use crate::sys::ib::event::QpUpcall;
@@ -82,10 +83,12 @@ pub struct Qp {
     port: Arc<Port>,
     /// Whose regions it may use.
     domain: DomainId,
+    /// Whose regions its receives name.
+    recv_domain: DomainId,
     capacity: Capacity,
     signal_all: bool,
     sq: Arc<Ring>,
-    rq: Arc<Ring>,
+    receives: Receives,
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
     notifier: Arc<Notifier<QpUpcall>>,
@@ -105,6 +108,14 @@ impl_has_work! {
     impl HasWork<Self, SEND_NEAR> for Qp { self.near }
     impl HasWork<Self, SEND_FAR> for Qp { self.far }
     impl HasWork<Self, ANSWER> for Qp { self.answer }
+}
+
+/// Where the receives of a QP come from.
+pub enum Receives {
+    /// From a ring of its own.
+    Own(Arc<Ring>),
+    /// From a queue that it shares.
+    Shared(Arc<Srq>),
 }
 
 /// What a QP is made from.
@@ -127,6 +138,8 @@ pub struct NewQp<'a> {
     pub recv_cq: Arc<Cq>,
     /// What it can hold; the numbers of requests are powers of two.
     pub capacity: Capacity,
+    /// The queue that its receives come from, if it has none of its own.
+    pub srq: Option<Arc<Srq>>,
     /// Every send request reports its completion.
     pub signal_all: bool,
 }
@@ -143,17 +156,26 @@ impl Qp {
     pub fn new(new: NewQp<'_>) -> Result<Arc<Self>> {
         let capacity = new.capacity;
         let sq_stride = send_stride(capacity.max_send_sge, capacity.max_inline);
-        let rq_stride = recv_stride(capacity.max_recv_sge);
         let ring = |entries, stride| {
             Arc::new(Ring::new(new.context, entries, stride)?, GFP_KERNEL_ACCOUNT)
                 .map_err(Error::from)
         };
         let sq = ring(capacity.max_send_wr, sq_stride)?;
-        let rq = ring(capacity.max_recv_wr, rq_stride)?;
         sq.reset(FLAG_NEED_DOORBELL);
-        rq.reset(0);
+        let (receives, recv_domain, recv_sge) = match new.srq {
+            Some(srq) => {
+                let (domain, max_sge) = (srq.domain(), srq.max_sge());
+                (Receives::Shared(srq), domain, max_sge)
+            }
+            None => {
+                let max_sge = capacity.max_recv_sge;
+                let rq = ring(capacity.max_recv_wr, recv_stride(max_sge))?;
+                rq.reset(0);
+                (Receives::Own(rq), new.domain, max_sge)
+            }
+        };
         let send = SendHalf::new(&new.service, &capacity, new.signal_all)?;
-        let recv = RecvHalf::new(&new.service, &capacity)?;
+        let recv = RecvHalf::new(&new.service, recv_sge)?;
         let notifier = Notifier::new(new.upcall)?;
         Arc::pin_init(
             pin_init!(Self {
@@ -166,10 +188,11 @@ impl Qp {
                 id: QpId::next(),
                 port: new.port,
                 domain: new.domain,
+                recv_domain,
                 capacity,
                 signal_all: new.signal_all,
                 sq,
-                rq,
+                receives,
                 send_cq: new.send_cq,
                 recv_cq: new.recv_cq,
                 notifier,
@@ -219,9 +242,9 @@ impl Qp {
         &self.sq
     }
 
-    /// The receive ring.
-    pub fn rq(&self) -> &Arc<Ring> {
-        &self.rq
+    /// Where its receives come from.
+    pub fn receives(&self) -> &Receives {
+        &self.receives
     }
 
     pub(super) fn send_cq(&self) -> &Cq {
@@ -268,6 +291,11 @@ impl Qp {
         Regions::new(&self.port, self.domain, rcu)
     }
 
+    /// The regions that its receives may name.
+    pub(super) fn recv_regions<'a>(&'a self, rcu: &'a rcu::Guard) -> Regions<'a> {
+        Regions::new(&self.port, self.recv_domain, rcu)
+    }
+
     /// Back to RESET: everything is forgotten, nothing completes.
     pub fn reset(&self) {
         let mut send = self.send.lock();
@@ -277,7 +305,9 @@ impl Qp {
         send.reset();
         recv.reset();
         self.sq.reset(FLAG_NEED_DOORBELL);
-        self.rq.reset(0);
+        if let Receives::Own(rq) = &self.receives {
+            rq.reset(0);
+        }
     }
 
     /// Moves to `to` and changes what goes with it, if the state is still `from`: an error of the
@@ -381,7 +411,9 @@ impl Qp {
         recv.answering = Answering::Inline;
         // Up before the flush: who posts from here on either is found by it, or rings.
         self.sq.store_flags(FLAG_NEED_DOORBELL);
-        self.rq.store_flags(FLAG_NEED_DOORBELL);
+        if let Receives::Own(rq) = &self.receives {
+            rq.store_flags(FLAG_NEED_DOORBELL);
+        }
         true
     }
 

@@ -16,7 +16,10 @@ use super::halves::{
     SendHalf, //
 };
 use super::memory::sg::Regions;
-use super::qp::Qp;
+use super::qp::{
+    Qp,
+    Receives, //
+};
 use super::schedule::Call;
 use crate::sys::cpu::Cpu;
 use crate::sys::ib::event::QpEvent;
@@ -307,6 +310,10 @@ impl<'a> Turn<'a> {
         if self.flush_receives(&mut recv, qp) {
             self.leave_to_answerer(&mut recv, qp);
         }
+        if let Receives::Shared(_) = qp.receives() {
+            // What it had taken is flushed.
+            self.event(qp, QpEvent::LastWqeReached);
+        }
     }
 
     /// To SQE: the requests of the send queue are flushed.
@@ -364,12 +371,16 @@ impl<'a> Turn<'a> {
         left == 0
     }
 
-    /// Completes the receive in progress and what is in the ring with a flush error, up to
+    /// Completes the receive in progress and what is in its own ring with a flush error, up to
     /// [`FLUSHED_PER_TURN`]; tells whether there may be more.
     pub(super) fn flush_receives(&mut self, recv: &mut RecvHalf, qp: ArcBorrow<'_, Qp>) -> bool {
         recv.responder.abort(&mut Flushed { qp, turn: self });
+        let Receives::Own(rq) = qp.receives() else {
+            // What is in a shared queue is for the others.
+            return false;
+        };
         for _ in 0..FLUSHED_PER_TURN {
-            let wr_id = match recv.wqes.take(&**qp.rq()) {
+            let wr_id = match recv.wqes.take(&**rq) {
                 TakeReceive::Taken { wr_id, .. } | TakeReceive::Malformed { wr_id, .. } => wr_id,
                 TakeReceive::Empty => return false,
             };

@@ -254,9 +254,10 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
     }
 }
 
-/// The receives of a ring: how far they were taken, and a copy of the one that is being filled.
+/// The receives of a QP: how far its own ring was taken, and a copy of the one that is being
+/// filled, which may come from a ring that it shares.
 pub struct RecvWqes<W> {
-    /// Index of the next receive to be taken.
+    /// Index of the next receive to be taken from its own ring.
     consumer: u32,
     /// Copy of the slot taken last.
     current: W,
@@ -285,7 +286,17 @@ impl<W: DerefMut<Target = [u64]>> RecvWqes<W> {
         self.scribbled = false;
     }
 
-    /// Whether the last look at the ring found an index that cannot be; asked once.
+    /// The ring cannot be trusted.
+    pub fn set_scribbled(&mut self) {
+        self.scribbled = true;
+    }
+
+    /// Whether the last look at the ring found an index that cannot be.
+    pub fn is_scribbled(&self) -> bool {
+        self.scribbled
+    }
+
+    /// As [`Self::is_scribbled`]; asked once.
     pub fn take_scribbled(&mut self) -> bool {
         core::mem::take(&mut self.scribbled)
     }
@@ -299,33 +310,42 @@ impl<W: DerefMut<Target = [u64]>> RecvWqes<W> {
             .map_or(RecvWqe::default(), |(wqe, _)| wqe)
     }
 
-    /// Copies the next slot of the ring: the header, then the entries that it says stand behind it.
-    fn copy(&mut self, ring: &impl Ring) {
+    /// Copies a slot of the ring: the header, then the entries that it says stand behind it.
+    fn copy(&mut self, ring: &impl Ring, index: u32) {
         let Some((header, rest)) = self.current.split_at_mut_checked(RECV_HEADER) else {
             return;
         };
-        ring.read_slot(self.consumer, 0, header);
+        ring.read_slot(index, 0, header);
         let num_sge = RecvWqe::read_from_bytes(header.as_bytes()).map_or(0, |wqe| wqe.num_sge);
         let words = (num_sge as usize)
             .min(self.max_sge)
             .wrapping_mul(core::mem::size_of::<Sge>() / 8);
         let words = words.min(rest.len());
         if let Some(rest) = rest.get_mut(..words) {
-            ring.read_slot(self.consumer, RECV_HEADER, rest);
+            ring.read_slot(index, RECV_HEADER, rest);
         }
     }
 
-    /// Takes the next receive: copied once, then checked.
+    /// Takes the next receive of the QP's own ring: copied once, then checked.
     pub fn take(&mut self, ring: &impl Ring) -> TakeReceive {
-        let posted = ring.load_producer().wrapping_sub(self.consumer);
+        let mut consumer = self.consumer;
+        let receive = self.take_at(ring, &mut consumer);
+        self.consumer = consumer;
+        receive
+    }
+
+    /// As [`Self::take`], from a ring that was consumed so far.
+    #[inline]
+    pub fn take_at(&mut self, ring: &impl Ring, consumer: &mut u32) -> TakeReceive {
+        let posted = ring.load_producer().wrapping_sub(*consumer);
         // More than the ring holds is not what a provider of ours posts: there is nothing to trust.
         self.scribbled = posted > ring.entries();
         if posted == 0 || self.scribbled {
             return TakeReceive::Empty;
         }
-        self.copy(ring);
-        self.consumer = self.consumer.wrapping_add(1);
-        ring.store_consumer(self.consumer);
+        self.copy(ring, *consumer);
+        *consumer = consumer.wrapping_add(1);
+        ring.store_consumer(*consumer);
         let wqe = self.header();
         let num_sge = wqe.num_sge as usize;
         match self.first_sges(num_sge) {

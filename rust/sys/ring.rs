@@ -150,6 +150,23 @@ impl Ring {
         })
     }
 
+    /// Says in this ring where to map the one that has taken its place.
+    pub fn succeed(&self, map: &RingMap) {
+        let words: [u64; 3] = zerocopy::transmute!(*map);
+        for (i, word) in words.into_iter().enumerate() {
+            // SAFETY: The control block is within the allocation, by the type invariant, and these
+            // words of it are aligned. A volatile write, as the process may be reading.
+            unsafe {
+                self.base
+                    .as_ptr()
+                    .add(layout::OFFSET_SUCCESSOR)
+                    .cast::<u64>()
+                    .add(i)
+                    .write_volatile(word);
+            }
+        }
+    }
+
     /// Bytes of a slot.
     pub fn stride(&self) -> u32 {
         self.stride

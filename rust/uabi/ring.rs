@@ -38,10 +38,15 @@ pub struct Control {
     _pad1: [u32; 15],
     /// Send and receive queue: `FLAG_*`, written by the module.
     pub flags: u32,
-    _pad2: [u32; 15],
+    _pad2: [u32; 3],
+    /// Shared receive queue: the ring that has taken the place of this one, a
+    /// [`super::udata::RingMap`]. Written by the module at the end of a `modify_srq` that resizes,
+    /// which has no response.
+    pub successor: [u64; 3],
+    _pad3: [u32; 6],
     /// Completion queue: `ARM_*`, raised by the provider and cleared by the module.
     pub arm: u32,
-    _pad3: [u32; 15],
+    _pad4: [u32; 15],
 }
 
 /// Byte offset of [`Control::producer`].
@@ -50,6 +55,8 @@ pub const OFFSET_PRODUCER: usize = core::mem::offset_of!(Control, producer);
 pub const OFFSET_CONSUMER: usize = core::mem::offset_of!(Control, consumer);
 /// Byte offset of [`Control::flags`].
 pub const OFFSET_FLAGS: usize = core::mem::offset_of!(Control, flags);
+/// Byte offset of [`Control::successor`].
+pub const OFFSET_SUCCESSOR: usize = core::mem::offset_of!(Control, successor);
 /// Byte offset of [`Control::arm`].
 pub const OFFSET_ARM: usize = core::mem::offset_of!(Control, arm);
 
@@ -75,7 +82,8 @@ pub const fn mapping_len(entries: u32, stride: u32) -> u64 {
 const _: () = {
     assert!(core::mem::size_of::<Control>() == CONTROL_SIZE);
     assert!(OFFSET_PRODUCER == 0 && OFFSET_CONSUMER == 64);
-    assert!(OFFSET_FLAGS == 128 && OFFSET_ARM == 192);
+    assert!(OFFSET_FLAGS == 128 && OFFSET_SUCCESSOR == 144 && OFFSET_ARM == 192);
+    assert!(core::mem::size_of::<super::udata::RingMap>() == 24);
 };
 
 #[cfg(any(test, CONFIG_KUNIT = "y"))]

@@ -83,10 +83,6 @@ pub struct CreateCqResp {
 pub struct CreateSrqResp {
     /// The shared receive queue: slots are [`super::wqe::RecvWqe`].
     pub srq: RingMap,
-    /// Offset for `mmap` of the ring that a resize makes, which has no response: it has the same
-    /// stride, and the requested entries rounded up to a power of two. After that resize the next
-    /// one is at the offset of [`Self::srq`] again, and so on in turn. 0 if it cannot be resized.
-    pub other_offset: u64,
 }
 
 /// Response of `create_qp`.
@@ -103,6 +99,6 @@ pub struct CreateQpResp {
 const _: () = {
     assert!(size_of::<RingMap>() == 24);
     assert!(size_of::<AllocUcontextReq>() == 8 && size_of::<AllocUcontextResp>() == 24);
-    assert!(size_of::<CreateAhResp>() == 8 && size_of::<CreateSrqResp>() == 32);
+    assert!(size_of::<CreateAhResp>() == 8 && size_of::<CreateSrqResp>() == 24);
     assert!(size_of::<CreateCqResp>() == 24 && size_of::<CreateQpResp>() == 48);
 };

@@ -38,6 +38,8 @@ use kernel::sync::{
 pub const MAX_QP_WR: u32 = 1 << 14;
 /// Most entries of a completion queue.
 pub const MAX_CQE: u32 = 1 << 20;
+/// Receives of one shared receive queue: as many as many QPs together want.
+pub const MAX_SRQ_WR: u32 = 1 << 16;
 
 /// A device.
 pub struct Device {
@@ -129,7 +131,8 @@ impl ib::query::Device for Device {
                 | capability::PORT_EVENTS
                 | capability::SYSTEM_GUID
                 | capability::WINDOWS
-                | capability::WINDOWS_2B,
+                | capability::WINDOWS_2B
+                | capability::SRQ_RESIZE,
             kernel_capabilities: capability::USER_UNREGISTERS,
             max_mr_size: u64::MAX,
             max_qp,
@@ -142,6 +145,8 @@ impl ib::query::Device for Device {
             clock_khz: 1_000_000,
             max_mr: Kind::Mr.limit(),
             max_mw: Kind::Mw.limit(),
+            max_srq: Kind::Srq.limit(),
+            max_srq_wr: MAX_SRQ_WR,
             max_pd: Kind::Pd.limit(),
             max_ah: Kind::Ah.limit(),
             max_rd_atomic,

@@ -18,6 +18,7 @@ pub mod pd;
 pub mod qp;
 pub mod quota;
 pub mod reach;
+pub mod srq;
 
 use crate::link::{
     Factory,
@@ -54,6 +55,7 @@ impl Driver for Ferroce {
     type Ah = ah::UserAh;
     type Cq = cq::UserCq;
     type Qp = qp::UserQp;
+    type Srq = srq::UserSrq;
     type Mr = mr::UserMr;
     type Mw = mw::UserMw;
 }

@@ -12,6 +12,7 @@ use super::modify;
 use super::path;
 use super::pd::Domain;
 use super::quota::Kind;
+use super::srq::UserSrq;
 use crate::datapath::directory::{
     Directory,
     DIRECTORY, //
@@ -23,7 +24,8 @@ use crate::datapath::protocol::{
 };
 use crate::datapath::qp::{
     NewQp,
-    Qp, //
+    Qp,
+    Receives, //
 };
 use crate::datapath::way::Way;
 use crate::sys::errno::EOPNOTSUPP;
@@ -58,7 +60,10 @@ use crate::transport::service::{
     Half,
     Service, //
 };
-use crate::uabi::udata::CreateQpResp;
+use crate::uabi::udata::{
+    CreateQpResp,
+    RingMap, //
+};
 use crate::uabi::wqe::{
     MAX_INLINE,
     MAX_SGE, //
@@ -95,7 +100,8 @@ pub struct UserQp {
     /// the changes of a QP; it is taken before the locks of the data path.
     attributes: Pin<KBox<Mutex<Attributes>>>,
     _sq_mapping: Mapping,
-    _rq_mapping: Mapping,
+    /// `None` with a shared receive queue.
+    _rq_mapping: Option<Mapping>,
     _permit: ObjectPermit,
 }
 
@@ -128,21 +134,27 @@ impl QueuePair for UserQp {
     type Device = Device;
     type Pd = Domain;
     type Cq = UserCq;
+    type Srq = UserSrq;
 
     fn create(
         device: &Device,
         upcall: QpUpcall,
-        init: Init<'_, Domain, UserCq>,
+        init: Init<'_, Domain, UserCq, UserSrq>,
     ) -> Result<(Self, Created)> {
         let service = service_of(init.kind).ok_or(EOPNOTSUPP())?;
-        if init.flags != 0 || init.shared_receives {
+        if init.flags != 0 {
             return Err(EOPNOTSUPP());
         }
         let Owner::Process(udata) = init.owner else {
             return Err(EOPNOTSUPP());
         };
         udata.no_request()?;
-        let capacity = granted(init.capacity)?;
+        let mut capacity = granted(init.capacity)?;
+        if init.srq.is_some() {
+            // Whatever was asked for: it has no receive queue.
+            capacity.max_recv_wr = 0;
+            capacity.max_recv_sge = 0;
+        }
         let permit = device.permit(Kind::Qp)?;
         let attributes = KBox::pin_init(new_mutex!(Attributes::default()), GFP_KERNEL_ACCOUNT)?;
         // The number is published as the last step, when everything else has succeeded.
@@ -159,10 +171,17 @@ impl QueuePair for UserQp {
             send_cq: init.send_cq.ok_or(EINVAL)?.cq().clone(),
             recv_cq: init.recv_cq.ok_or(EINVAL)?.cq().clone(),
             capacity,
+            srq: init.srq.map(|srq| srq.srq().clone()),
             signal_all: init.signal_all,
         })?;
         let (sq_mapping, sq) = Mapping::new(context, qp.sq())?;
-        let (rq_mapping, rq) = Mapping::new(context, qp.rq())?;
+        let (rq_mapping, rq) = match qp.receives() {
+            Receives::Own(rq) => {
+                let (mapping, map) = Mapping::new(context, rq)?;
+                (Some(mapping), map)
+            }
+            Receives::Shared(_) => (None, RingMap::default()),
+        };
         let timer = Deadline::start(&qp)?;
         udata.respond(&CreateQpResp { sq, rq })?;
         directory.publish(reserved, qp.clone());

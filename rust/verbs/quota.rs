@@ -28,6 +28,8 @@ pub enum Kind {
     Mr,
     /// Memory windows.
     Mw,
+    /// Shared receive queues; each has one ring that can be mapped.
+    Srq,
 }
 
 impl Kind {
@@ -40,6 +42,7 @@ impl Kind {
             Kind::Cq => 1 << 17,
             Kind::Qp => 1 << 16,
             Kind::Mr | Kind::Mw => 1 << 20,
+            Kind::Srq => 1 << 16,
         }
     }
 }
@@ -54,6 +57,7 @@ pub struct Quotas {
     qps: AtomicU32,
     mrs: AtomicU32,
     mws: AtomicU32,
+    srqs: AtomicU32,
 }
 
 impl Quotas {
@@ -66,6 +70,7 @@ impl Quotas {
             Kind::Qp => &self.qps,
             Kind::Mr => &self.mrs,
             Kind::Mw => &self.mws,
+            Kind::Srq => &self.srqs,
         }
     }
 

@@ -39,6 +39,10 @@ use super::qp::{
     QueuePair, //
 };
 use super::query;
+use super::srq::{
+    self,
+    SharedReceiveQueue, //
+};
 use crate::sys::bindings;
 use kernel::prelude::*;
 
@@ -67,7 +71,9 @@ pub trait Driver: HasAttributes<Device: query::Device> {
     /// A completion queue.
     type Cq: CompletionQueue<Device = Self::Device>;
     /// A queue pair.
-    type Qp: QueuePair<Device = Self::Device, Pd = Self::Pd, Cq = Self::Cq>;
+    type Qp: QueuePair<Device = Self::Device, Pd = Self::Pd, Cq = Self::Cq, Srq = Self::Srq>;
+    /// A shared receive queue.
+    type Srq: SharedReceiveQueue<Device = Self::Device, Pd = Self::Pd>;
     /// A memory region.
     type Mr: MemoryRegion<Device = Self::Device, Pd = Self::Pd>;
     /// A memory window.
@@ -87,6 +93,7 @@ pub(super) fn operations<D: Driver>(module: *mut bindings::module) -> bindings::
         size_ib_cq: cq::size::<D::Cq>(),
         size_ib_qp: qp::size::<D::Qp>(),
         size_ib_mw: mw::size::<D::Mw>(),
+        size_ib_srq: srq::size::<D::Srq>(),
         ..pin_init::zeroed()
     };
     ops.set_uverbs_robust_udata(1);
@@ -96,6 +103,7 @@ pub(super) fn operations<D: Driver>(module: *mut bindings::module) -> bindings::
     ah::install::<D::Ah>(&mut ops);
     cq::install::<D::Cq>(&mut ops);
     qp::install::<D::Qp>(&mut ops);
+    srq::install::<D::Srq>(&mut ops);
     mr::install::<D::Mr>(&mut ops);
     mw::install::<D::Mw>(&mut ops);
     ops

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Upcalls: telling the users of ib_core that something happened to a CQ or a QP.
+//! Upcalls: telling the users of ib_core that something happened to a CQ, a QP or an SRQ.
 //!
 //! The data path may keep its handle when ib_core has freed the object. So a handle leads to the
 //! object by a [`Revocable`], and the object itself has the other end of it ([`Attached`]), which
@@ -123,6 +123,8 @@ pub enum QpEvent {
     RequestError,
     /// Moved to ERR by an access violation of the peer.
     AccessError,
+    /// In ERR, it takes nothing from its shared receive queue any more.
+    LastWqeReached,
 }
 
 impl QpEvent {
@@ -133,6 +135,7 @@ impl QpEvent {
             QpEvent::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,
             QpEvent::RequestError => bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
             QpEvent::AccessError => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
+            QpEvent::LastWqeReached => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
         }
     }
 }
@@ -156,6 +159,49 @@ impl QpUpcall {
                 raw.element.qp = qp;
                 if let Some(handler) = (*qp).event_handler {
                     handler(&mut raw, (*qp).qp_context);
+                }
+            }
+        });
+    }
+}
+
+/// Asynchronous events of a shared receive queue (IBTA 11.6.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SrqEvent {
+    /// There are fewer receives than the limit that was armed.
+    LimitReached,
+    /// It cannot be used any more.
+    Error,
+}
+
+impl SrqEvent {
+    fn as_raw(self) -> bindings::ib_event_type {
+        match self {
+            SrqEvent::LimitReached => bindings::ib_event_type_IB_EVENT_SRQ_LIMIT_REACHED,
+            SrqEvent::Error => bindings::ib_event_type_IB_EVENT_SRQ_ERR,
+        }
+    }
+}
+
+/// The upcalls of a shared receive queue; the contexts are those of [`CqUpcall`].
+pub struct SrqUpcall(Upcall<bindings::ib_srq>);
+
+impl SrqUpcall {
+    pub(super) fn of(attached: &Attached<bindings::ib_srq>) -> Self {
+        Self(Upcall::of(attached))
+    }
+
+    /// Reports an event.
+    pub fn event(&self, event: SrqEvent) {
+        self.0.with(|srq| {
+            // SAFETY: `srq` is live, see `Upcall`; the event is filled as its kind wants it.
+            unsafe {
+                let mut raw: bindings::ib_event = pin_init::zeroed();
+                raw.device = (*srq).device;
+                raw.event = event.as_raw();
+                raw.element.srq = srq;
+                if let Some(handler) = (*srq).event_handler {
+                    handler(&mut raw, (*srq).srq_context);
                 }
             }
         });

@@ -10,6 +10,8 @@ pub mod capability {
 
     /// It answers with RNR NAKs.
     pub const RNR_NAK: u64 = bindings::ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN as u64;
+    /// Shared receive queues can be resized.
+    pub const SRQ_RESIZE: u64 = bindings::ib_device_cap_flags_IB_DEVICE_SRQ_RESIZE as u64;
     /// It tells when its port comes up or goes down.
     pub const PORT_EVENTS: u64 = bindings::ib_device_cap_flags_IB_DEVICE_PORT_ACTIVE_EVENT as u64;
     /// Its system image GUID means something.
@@ -74,6 +76,10 @@ pub struct DeviceLimits {
     pub max_mr: u32,
     /// Memory windows.
     pub max_mw: u32,
+    /// Shared receive queues.
+    pub max_srq: u32,
+    /// Receives of one of them.
+    pub max_srq_wr: u32,
     /// Protection domains.
     pub max_pd: u32,
     /// Address handles.
@@ -117,6 +123,9 @@ impl DeviceLimits {
         attr.hca_core_clock = self.clock_khz;
         attr.max_mr = number(self.max_mr);
         attr.max_mw = number(self.max_mw);
+        attr.max_srq = number(self.max_srq);
+        attr.max_srq_wr = number(self.max_srq_wr);
+        attr.max_srq_sge = number(self.max_sge);
         attr.max_pd = number(self.max_pd);
         attr.max_ah = number(self.max_ah);
         attr.max_qp_rd_atom = number(self.max_rd_atomic);

@@ -28,4 +28,5 @@ pub mod pd;
 pub mod qp;
 pub mod query;
 pub mod reference;
+pub mod srq;
 pub mod udata;

@@ -12,7 +12,8 @@ use super::call::Argument;
 use super::event::{
     Attached,
     CqUpcall,
-    QpUpcall, //
+    QpUpcall,
+    SrqUpcall, //
 };
 use super::reference::{
     ContextRef,
@@ -76,7 +77,7 @@ macro_rules! upcalls {
         })*
     };
 }
-upcalls!(ib_cq: CqUpcall, ib_qp: QpUpcall);
+upcalls!(ib_cq: CqUpcall, ib_qp: QpUpcall, ib_srq: SrqUpcall);
 
 impl Companion<bindings::ib_ucontext> for Offsets {
     type Handle = ();
@@ -123,6 +124,7 @@ core_objects! {
     ib_ah with (),
     ib_cq with Attached<Self>,
     ib_qp with Attached<Self>,
+    ib_srq with Attached<Self>,
     ib_mr with (),
     ib_mw with (),
 }

@@ -136,6 +136,15 @@ struct ibv_qp *new_qp_of(enum ibv_qp_type type, struct ibv_pd *pd, struct ibv_cq
 	return qp;
 }
 
+struct ibv_qp *new_sharing_qp(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap cap, struct ibv_srq *srq)
+{
+	struct ibv_qp_init_attr attr = { .send_cq = cq, .recv_cq = cq, .srq = srq, .qp_type = IBV_QPT_RC, .cap = cap };
+	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+
+	CHECK(qp, "ibv_create_qp: %s", strerror(errno));
+	return qp;
+}
+
 static enum ibv_mtu mtu_code(int bytes)
 {
 	return bytes == 256 ? IBV_MTU_256 : bytes == 512 ? IBV_MTU_512 : bytes == 1024 ? IBV_MTU_1024 :
@@ -215,6 +224,13 @@ int post_receive(struct ibv_qp *qp, uint64_t id, struct ibv_sge *list, int n)
 	struct ibv_recv_wr r = { .wr_id = id, .sg_list = list, .num_sge = n }, *bad;
 
 	return ibv_post_recv(qp, &r, &bad);
+}
+
+int post_shared_receive(struct ibv_srq *srq, uint64_t id, struct ibv_sge *list, int n)
+{
+	struct ibv_recv_wr r = { .wr_id = id, .sg_list = list, .num_sge = n }, *bad;
+
+	return ibv_post_srq_recv(srq, &r, &bad);
 }
 
 struct ibv_wc next_completion(struct ibv_cq *cq, const char *what)

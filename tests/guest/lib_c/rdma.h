@@ -38,6 +38,8 @@ struct ibv_mr *new_mr(struct ibv_pd *pd, void *at, size_t len, int access);
 /* Both queues complete into one completion queue. */
 struct ibv_qp *new_qp(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap cap);
 struct ibv_qp *new_qp_of(enum ibv_qp_type type, struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap cap);
+/* The same with receives from a shared queue. */
+struct ibv_qp *new_sharing_qp(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap cap, struct ibv_srq *srq);
 
 /* How a queue pair is connected. */
 struct connection {
@@ -61,6 +63,7 @@ enum ibv_qp_state state_of_qp(struct ibv_qp *qp);
 
 int post_send(struct ibv_qp *qp, struct ibv_send_wr *w);
 int post_receive(struct ibv_qp *qp, uint64_t id, struct ibv_sge *list, int n);
+int post_shared_receive(struct ibv_srq *srq, uint64_t id, struct ibv_sge *list, int n);
 /* The next completion, whatever it says; it must come within the patience. */
 struct ibv_wc next_completion(struct ibv_cq *cq, const char *what);
 /* The next asynchronous event of a device within some milliseconds, acknowledged; false without one. */

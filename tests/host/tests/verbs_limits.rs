@@ -7,13 +7,15 @@ use ferroce_core::verbs::reach;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 8] = [
     Kind::Context,
     Kind::Pd,
     Kind::Ah,
     Kind::Cq,
     Kind::Qp,
     Kind::Mr,
+    Kind::Mw,
+    Kind::Srq,
 ];
 
 #[test]

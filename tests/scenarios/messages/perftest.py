@@ -84,6 +84,22 @@ def unreliable(tool, service, where, local):
     return run
 
 
+def with_shared_receives(where, local):
+    """A scenario: SENDs to queue pairs that share their receives."""
+    def run(report):
+        with both_ends(where, local) as ends:
+            for tool, options in (("ib_send_bw", ["-q", "16"]), ("ib_send_lat", [])):
+                # As many receives as iterations at most, and more of them than queue pairs.
+                found = measure(tool, ends, ["-s", "4096", "--use-srq", *options], iters=100)
+                require([int(row[0]) for row in found] == [4096], f"{tool} reported {found}")
+                report.cell(tool=tool, path=where, size=4096, value=float(found[0][3]), unit="as printed")
+
+    return run
+
+
+for _path, _where, _local in (("loop-local", "loop", True), ("veth", "pair", None)):
+    add(f"perftest.srq.{_path}", 120, f"ib_send_bw and ib_send_lat --use-srq over {_path}",
+        with_shared_receives(_where, _local))
 SIZES_OF = {"UC": (1, 4096, 65536)}
 for _service, _tools in (("UC", TOOLS[:4]),):
     for _tool in _tools:

@@ -64,6 +64,16 @@ def sizes(path, where, local, family):
     return run
 
 
+def shared(where, local, family):
+    """A scenario: 16 queue pairs that share their receives, polling and on events."""
+    def run(_report):
+        with both_ends(where, local) as ends:
+            for options in ([], ["-e"]):
+                talk(ends, family, 1024, "-q", "16", *options, kind="srq", iters=shortened(200, 20))
+
+    return run
+
+
 @scenario("pingpong.times", 60)
 def times(report):
     """`ibv_rc_pingpong -t` reads the time of each completion, by ibv_start_poll."""
@@ -102,3 +112,5 @@ for _path, _where, _local, _family in PATHS:
         matrix(_path, _where, _local, _family))
     add(f"pingpong.{_path}-sizes", 180, f"ibv_rc_pingpong -c over {_path}, 1 B to 1 MiB",
         sizes(_path, _where, _local, _family))
+    add(f"pingpong.{_path}-srq", 180, f"ibv_srq_pingpong -c with 16 queue pairs over {_path}",
+        shared(_where, _local, _family))

@@ -10,7 +10,7 @@ from tests.guest.scenario import Failed, add, command, last_line, require
 
 HOME = "/srv/pyverbs/tests"
 FILES = ("test_addr", "test_cq", "test_cq_events", "test_cqex", "test_device", "test_fork", "test_mr", "test_pd", "test_qp",
-         "test_relaxed_ordering", "test_parent_domain")
+         "test_relaxed_ordering", "test_parent_domain", "test_srq")
 
 # Tests that need what is not part of the work yet, each group with its reason. Everything else in FILES runs; a test
 # that finds a capability missing may skip itself, and its reason is reported.
@@ -23,7 +23,6 @@ LEFT_OUT = (
     ("test_device.SharedDMTest.*", "device memory"),
     ("test_mr.MRTest.test_mr_rereg_atomic", "atomics"),
     ("test_parent_domain.*.test_*_ud_traffic", "UD queue pairs"),
-    ("test_parent_domain.*.test_*_srq_*", "shared receive queues"),
     ("test_mr.DeviceMemory*", "device memory"),
     ("test_mr.DmaBuf*", "DMA buffers of a graphics card"),
     ("test_qp.QPTest.test_*_ud_qp*", "UD queue pairs"),

@@ -225,6 +225,37 @@ pub struct CqInitAttrEx {
     pub parent_domain: *mut IbvPd,
 }
 
+/// `struct ibv_srq`.
+#[repr(C)]
+pub struct IbvSrq {
+    pub context: *mut IbvContext,
+    pub srq_context: Opaque,
+    pub pd: *mut IbvPd,
+    pub handle: u32,
+    pub mutex: libc::pthread_mutex_t,
+    pub cond: libc::pthread_cond_t,
+    pub events_completed: u32,
+}
+
+/// `struct ibv_srq_attr`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct SrqAttr {
+    pub max_wr: u32,
+    pub max_sge: u32,
+    pub srq_limit: u32,
+}
+
+/// `struct ibv_srq_init_attr`.
+#[repr(C)]
+pub struct SrqInitAttr {
+    pub srq_context: Opaque,
+    pub attr: SrqAttr,
+}
+
+/// IBV_SRQ_MAX_WR.
+pub const SRQ_MAX_WR: c_int = 1 << 0;
+
 /// `struct ibv_values_ex`; the clock is a `struct timespec`.
 #[repr(C)]
 pub struct ValuesEx {
@@ -419,6 +450,14 @@ pub type ResizeCq = [u64; 3];
 pub type ModifyCq = [u64; 5];
 /// `struct ib_uverbs_create_qp_resp` and ours.
 pub type CreateQpResp = Response<8, udata::CreateQpResp>;
+/// `struct ib_uverbs_create_srq_resp` and ours.
+pub type CreateSrqResp = Response<4, udata::CreateSrqResp>;
+/// `struct ibv_create_srq`.
+pub type CreateSrq = [u64; 5];
+/// `struct ibv_modify_srq`.
+pub type ModifySrq = [u64; 3];
+/// `struct ibv_query_srq`.
+pub type QuerySrq = [u64; 3];
 /// `struct ib_uverbs_alloc_pd_resp`.
 pub type AllocPdResp = [u32; 1];
 /// `struct ib_uverbs_reg_mr_resp`.
@@ -453,6 +492,7 @@ const _: () = {
     assert!(size_of::<CreateAhResp>() == 12 && offset_of!(CreateAhResp, driver) == 4);
     assert!(size_of::<CreateCqResp>() == 32 && offset_of!(CreateCqResp, driver) == 8);
     assert!(size_of::<CreateCqExResp>() == 40 && offset_of!(CreateCqExResp, driver) == 16);
+    assert!(size_of::<CreateSrqResp>() == 40 && offset_of!(CreateSrqResp, driver) == 16);
     assert!(size_of::<CreateQpResp>() == 80 && offset_of!(CreateQpResp, driver) == 32);
     assert!(size_of::<IbvSendWr>() == 128 && offset_of!(IbvSendWr, remote_addr) == 40);
     assert!(size_of::<IbvRecvWr>() == 32);
@@ -476,6 +516,7 @@ const _: () = {
     assert!(size_of::<IbvContext>() == 328 && offset_of!(IbvContext, abi_compat) == 320);
     assert!(size_of::<IbvCq>() == 128 && size_of::<IbvCqEx>() == 288);
     assert!(offset_of!(IbvCqEx, start_poll) == 144);
+    assert!(size_of::<IbvSrq>() == 128 && size_of::<SrqInitAttr>() == 24);
     assert!(size_of::<IbvQp>() == 160 && offset_of!(IbvQp, state) == 56);
     assert!(size_of::<VerbsQp>() == 512 && QP_COMP_MASK[0] + 16 <= size_of::<VerbsQp>());
 };

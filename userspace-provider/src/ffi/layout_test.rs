@@ -79,6 +79,10 @@ fn structures() -> Vec<Check> {
     compare!(l, PollCqAttr, "struct ibv_poll_cq_attr": comp_mask);
     compare!(l, CqInitAttrEx, "struct ibv_cq_init_attr_ex":
         cqe, cq_context, channel, comp_vector, wc_flags, comp_mask, flags, parent_domain);
+    compare!(l, IbvSrq, "struct ibv_srq":
+        context, srq_context, pd, handle, mutex, cond, events_completed);
+    compare!(l, SrqAttr, "struct ibv_srq_attr": max_wr, max_sge, srq_limit);
+    compare!(l, SrqInitAttr, "struct ibv_srq_init_attr": srq_context, attr);
     compare!(l, ValuesEx, "struct ibv_values_ex": comp_mask, raw_clock);
     compare!(l, IbvQp, "struct ibv_qp":
         context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num, state, qp_type, mutex,
@@ -131,6 +135,9 @@ fn commands() -> Vec<Check> {
         AllocMwResp = "struct ib_uverbs_alloc_mw_resp",
         ResizeCq = "struct ibv_resize_cq",
         ModifyCq = "struct ibv_modify_cq",
+        CreateSrq = "struct ibv_create_srq",
+        ModifySrq = "struct ibv_modify_srq",
+        QuerySrq = "struct ibv_query_srq",
         CreateQp = "struct ibv_create_qp",
         ModifyQp = "struct ibv_modify_qp",
         QueryQp = "struct ibv_query_qp",
@@ -154,6 +161,10 @@ fn commands() -> Vec<Check> {
         (
             "struct ib_uverbs_resize_cq_resp",
             offset_of!(ResizeCqResp, driver),
+        ),
+        (
+            "struct ib_uverbs_create_srq_resp",
+            offset_of!(CreateSrqResp, driver),
         ),
         (
             "struct ib_uverbs_create_qp_resp",
@@ -206,6 +217,7 @@ fn numbers() -> Vec<Check> {
              | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK",
             cq_ex::WC_FLAGS,
         ),
+        ("IBV_SRQ_MAX_WR", SRQ_MAX_WR as u64),
         ("IBV_VALUES_MASK_RAW_CLOCK", VALUES_RAW_CLOCK.into()),
         ("IBV_CQ_INIT_ATTR_MASK_FLAGS", cq_ex::MASK_FLAGS.into()),
         ("IBV_CQ_INIT_ATTR_MASK_PD", cq_ex::MASK_PD.into()),

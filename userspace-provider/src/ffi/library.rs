@@ -118,6 +118,12 @@ functions! {
     ibv_cmd_destroy_qp: fn(*mut IbvQp) -> c_int;
     ibv_cmd_post_send: fn(*mut IbvQp, *mut IbvSendWr, *mut *mut IbvSendWr) -> c_int;
     ibv_cmd_post_recv: fn(*mut IbvQp, *mut IbvRecvWr, *mut *mut IbvRecvWr) -> c_int;
+    ibv_cmd_create_srq: fn(
+        *mut IbvPd, *mut IbvSrq, *mut SrqInitAttr, *mut CreateSrq, usize, *mut CreateSrqResp, usize,
+    ) -> c_int;
+    ibv_cmd_modify_srq: fn(*mut IbvSrq, *mut SrqAttr, c_int, *mut ModifySrq, usize) -> c_int;
+    ibv_cmd_query_srq: fn(*mut IbvSrq, *mut SrqAttr, *mut QuerySrq, usize) -> c_int;
+    ibv_cmd_destroy_srq: fn(*mut IbvSrq) -> c_int;
     ibv_cmd_create_ah: fn(*mut IbvPd, *mut IbvAh, Opaque, *mut CreateAhResp, usize) -> c_int;
     ibv_cmd_destroy_ah: fn(*mut IbvAh) -> c_int;
 }

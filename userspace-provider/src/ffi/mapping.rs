@@ -13,7 +13,7 @@ use core::{
     sync::atomic::{fence, AtomicU32, Ordering},
 };
 use ferroce_core::uabi::{
-    ring::CONTROL_SIZE,
+    ring::{CONTROL_SIZE, OFFSET_SUCCESSOR},
     udata::RingMap,
     words::{Provider, Word, Words},
     wqe::Sge,
@@ -107,6 +107,14 @@ impl Ring {
         let offset = CONTROL_SIZE + (index & self.mask) as usize * self.stride;
         // SAFETY: By the invariants the slot is within the mapping.
         unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    /// Where the module says the ring is that has taken the place of this one.
+    pub fn successor(&self) -> RingMap {
+        const { assert!(OFFSET_SUCCESSOR + size_of::<RingMap>() <= CONTROL_SIZE) };
+        // SAFETY: The control block is within the mapping, aligned, and any bytes are a `RingMap`.
+        // The module writes it during a command that has returned.
+        unsafe { ptr::read_volatile(self.base.as_ptr().add(OFFSET_SUCCESSOR).cast()) }
     }
 
     /// Copies the start of slot `index` out. The caller orders it behind

@@ -21,5 +21,6 @@ mod memory;
 mod qp;
 mod region;
 mod register;
+mod srq;
 mod window;
 mod work_queue;

@@ -172,8 +172,7 @@ fn empty_resp() -> CreateQpResp {
 /// Makes a QP; `attr.cap` becomes what the module grants.
 pub unsafe extern "C" fn create(pd: *mut IbvPd, attr: *mut QpInitAttr) -> *mut IbvQp {
     // SAFETY: Contract of the verb.
-    let (qp_type, srq) = unsafe { ((*attr).qp_type, (*attr).srq) };
-    let Some(service) = service_of(qp_type).filter(|_| srq.is_null()) else {
+    let Some(service) = service_of(unsafe { (*attr).qp_type }) else {
         return fail(EOPNOTSUPP);
     };
     let qp = match Qp::new() {
@@ -240,10 +239,7 @@ pub unsafe extern "C" fn create_ex(
     let Some(service) = service_of(inner.qp_type) else {
         return fail(EOPNOTSUPP);
     };
-    if !inner.srq.is_null()
-        || inner.comp_mask & !(INIT_ATTR_PD | INIT_ATTR_CREATE_FLAGS) != 0
-        || inner.create_flags != 0
-    {
+    if inner.comp_mask & !(INIT_ATTR_PD | INIT_ATTR_CREATE_FLAGS) != 0 || inner.create_flags != 0 {
         return fail(EOPNOTSUPP);
     }
     inner.comp_mask &= !INIT_ATTR_CREATE_FLAGS;
@@ -340,8 +336,8 @@ pub unsafe extern "C" fn post_send(
     }
 }
 
-/// Posts a list of receive requests: EINVAL in the state RESET and for a malformed request, ENOMEM
-/// for a full queue.
+/// Posts a list of receive requests: EINVAL in the state RESET, for a malformed request, and with a
+/// shared receive queue; ENOMEM for a full queue.
 pub unsafe extern "C" fn post_recv(
     qp: *mut IbvQp,
     list: *mut IbvRecvWr,
@@ -349,7 +345,7 @@ pub unsafe extern "C" fn post_recv(
 ) -> c_int {
     // SAFETY: Contract of the verb.
     unsafe {
-        let ready = state(qp) != QPS_RESET;
+        let ready = state(qp) != QPS_RESET && (*qp).srq.is_null();
         post(Qp::queues(qp).rq.as_ref(), ready, qp, list, bad_wr)
     }
 }

@@ -131,6 +131,27 @@ impl<W: WorkRequest> WorkQueue<W> {
         }))
     }
 
+    /// The ring.
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// The module has moved the requests to another ring, under the indices that they have.
+    pub fn move_to(&mut self, ring: Ring) {
+        self.limit = ring.entries();
+        self.ring = ring;
+    }
+
+    /// Takes no more requests.
+    pub fn close(&mut self) {
+        self.limit = 0;
+    }
+
+    /// Whether it takes none.
+    pub fn is_closed(&self) -> bool {
+        self.limit == 0
+    }
+
     /// Forgets all requests: the module has emptied the queue.
     pub fn reset(&self) {
         self.lock.with(|| {
@@ -150,6 +171,24 @@ impl<W: WorkRequest> WorkQueue<W> {
     #[inline]
     unsafe fn post(&self, qp: *mut IbvQp, list: *mut W) -> Result<(), (*mut W, c_int)> {
         self.lock.acquire();
+        // SAFETY: The caller's promise.
+        let (published, taken) = unsafe { self.publish(list) };
+        self.lock.release();
+        if published && self.ring.needs_doorbell() {
+            // SAFETY: The caller's promise.
+            unsafe { Self::ring_doorbell(qp) }.map_err(|error| (list, error))?;
+        }
+        taken
+    }
+
+    /// Writes a list into the ring and publishes it; tells whether there was something, and the
+    /// first request that was not taken.
+    ///
+    /// # Safety
+    ///
+    /// `list` keeps the contract of the verb. The lock is held, or nobody else uses the queue.
+    #[inline]
+    pub unsafe fn publish(&self, list: *mut W) -> (bool, Result<(), (*mut W, c_int)>) {
         let start = self.cursor.own();
         // SAFETY: The caller's promise.
         let (end, taken) = unsafe { self.fill(start, list) };
@@ -157,12 +196,7 @@ impl<W: WorkRequest> WorkQueue<W> {
             self.cursor.set_own(end);
             self.ring.store_producer(end);
         }
-        self.lock.release();
-        if end != start && self.ring.needs_doorbell() {
-            // SAFETY: The caller's promise.
-            unsafe { Self::ring_doorbell(qp) }.map_err(|error| (list, error))?;
-        }
-        taken
+        (end != start, taken)
     }
 
     /// Writes requests into the slots from `index` on, up to the first that cannot be taken.

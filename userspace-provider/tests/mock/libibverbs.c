@@ -24,6 +24,8 @@ struct mock mock = {
 	.cq2 = { RING_CQ2, 0x1000, 32, 64 },
 	.sq = { RING_SQ, 0x1000, 8, 128 },
 	.rq = { RING_RQ, 0x1000, 4, 64 },
+	.srq = { RING_SRQ, 0x1000, 4, 64 },
+	.srq_attr = { 4, 3, 0 },
 	.signature = "ferroce2",
 };
 
@@ -209,8 +211,47 @@ int ibv_cmd_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type, struct ibv_mw *mw
 	return mock.error;
 }
 
+int ibv_cmd_create_srq(struct ibv_pd *pd, struct ibv_srq *srq, struct ibv_srq_init_attr *attr,
+		       struct ibv_create_srq *cmd, size_t cmd_size,
+		       struct ib_uverbs_create_srq_resp *resp, size_t resp_size)
+{
+	assert(cmd_size == sizeof(*cmd) && resp_size == sizeof(*resp) + sizeof(struct ring_map));
+	srq->context = pd->context;
+	srq->handle = 10;
+	attr->attr.max_wr = mock.srq_attr.max_wr;
+	attr->attr.max_sge = mock.srq_attr.max_sge;
+	memcpy(resp + 1, &mock.srq, sizeof(mock.srq));
+	mock.objects += !mock.error;
+	return mock.error;
+}
+
 int ibv_cmd_dealloc_mw(struct ibv_mw *mw)
 {
+	mock.objects -= !mock.error;
+	return mock.error;
+}
+
+int ibv_cmd_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask,
+		       struct ibv_modify_srq *cmd, size_t cmd_size)
+{
+	assert(srq->handle == 10 && cmd_size == sizeof(*cmd));
+	assert(attr->max_wr == 8 && attr->srq_limit == 3);
+	if (!mock.error && (mask & IBV_SRQ_MAX_WR))
+		mock.on_srq_resize();
+	return mock.error;
+}
+
+int ibv_cmd_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, struct ibv_query_srq *cmd,
+		      size_t cmd_size)
+{
+	assert(srq->handle == 10 && cmd_size == sizeof(*cmd));
+	*attr = mock.srq_attr;
+	return mock.error;
+}
+
+int ibv_cmd_destroy_srq(struct ibv_srq *srq)
+{
+	assert(srq->handle == 10);
 	mock.objects -= !mock.error;
 	return mock.error;
 }

@@ -15,7 +15,9 @@
 #define RING_SQ 0x2000
 #define RING_RQ 0x3000
 #define RING_CQ2 0x4000
-#define FILE_SIZE 0x5000
+#define RING_SRQ 0x5000
+#define RING_SRQ2 0x6000
+#define FILE_SIZE 0x7000
 
 /* uabi::udata::RingMap. */
 struct ring_map {
@@ -30,6 +32,7 @@ struct control {
 	_Alignas(64) _Atomic uint32_t producer;
 	_Alignas(64) _Atomic uint32_t consumer;
 	_Alignas(64) _Atomic uint32_t flags;
+	_Alignas(16) struct ring_map successor;
 	_Alignas(64) _Atomic uint32_t arm;
 };
 
@@ -42,7 +45,8 @@ struct mock {
 	/* What the pretended module answers. */
 	int cmd_fd;
 	int error;
-	struct ring_map cq, cq2, sq, rq;
+	struct ring_map cq, cq2, sq, rq, srq;
+	struct ibv_srq_attr srq_attr;
 	struct ibv_qp_cap cap;
 	const char *signature;
 	uint32_t qp_num;
@@ -51,8 +55,8 @@ struct mock {
 	/* Doorbells that came, and of these those that failed. */
 	int send_bells, recv_bells, failed_bells, refused_writes;
 	void (*on_reset)(void);
-	/* The module moves the queue to `cq2`. */
-	void (*on_resize)(void);
+	/* The module moves the completion queue to `cq2`, the shared receive queue somewhere. */
+	void (*on_resize)(void), (*on_srq_resize)(void);
 	/* What the provider has not given back. */
 	int contexts;
 	int objects;

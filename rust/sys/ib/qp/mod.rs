@@ -56,12 +56,14 @@ pub trait QueuePair: Send + Sync + 'static {
     type Pd: Send + Sync + 'static;
     /// What a completion queue is.
     type Cq: Send + Sync + 'static;
+    /// What a shared receive queue is.
+    type Srq: Send + Sync + 'static;
 
     /// Creates a QP in RESET.
     fn create(
         device: &Self::Device,
         upcall: QpUpcall,
-        init: Init<'_, Self::Pd, Self::Cq>,
+        init: Init<'_, Self::Pd, Self::Cq, Self::Srq>,
     ) -> Result<(Self, Created)>
     where
         Self: Sized;
@@ -92,7 +94,7 @@ pub enum Owner<'a> {
 }
 
 /// What a QP is created with.
-pub struct Init<'a, P, C> {
+pub struct Init<'a, P, C, S> {
     /// Its type.
     pub kind: QpType,
     /// Who wants it.
@@ -103,8 +105,8 @@ pub struct Init<'a, P, C> {
     pub send_cq: Option<&'a C>,
     /// Where completions of receives go.
     pub recv_cq: Option<&'a C>,
-    /// Its receives are those of a shared receive queue.
-    pub shared_receives: bool,
+    /// Where its receives come from, if they are not its own.
+    pub srq: Option<&'a S>,
     /// `enum ib_qp_create_flags`.
     pub flags: u32,
     /// What is asked for; ib_core has checked nothing of it.
@@ -126,7 +128,7 @@ pub struct Created {
 ///
 /// # Invariants
 ///
-/// The CQs in it are null or complete, and outlive `'a`.
+/// The CQs and the SRQ in it are null or complete, and outlive `'a`.
 struct InitAttr<'a>(&'a mut bindings::ib_qp_init_attr);
 
 impl Argument for InitAttr<'_> {
@@ -134,7 +136,7 @@ impl Argument for InitAttr<'_> {
 
     unsafe fn from_raw(raw: *mut bindings::ib_qp_init_attr) -> Result<Self> {
         // SAFETY: By the requirement the structure is ours while the operation runs.
-        // INVARIANT: ib_core holds the CQs during the call.
+        // INVARIANT: ib_core holds them during the call.
         Ok(Self(unsafe { raw.as_mut() }.ok_or(EINVAL)?))
     }
 }
@@ -149,17 +151,22 @@ pub(super) const fn size<Q: QueuePair>() -> usize {
 }
 
 impl<'a, Q: QueuePair> New<'a, Q> {
-    fn init(&self, attr: &InitAttr<'a>, udata: Option<Udata<'a>>) -> Init<'a, Q::Pd, Q::Cq> {
+    fn init(
+        &self,
+        attr: &InitAttr<'a>,
+        udata: Option<Udata<'a>>,
+    ) -> Init<'a, Q::Pd, Q::Cq, Q::Srq> {
         let qp = self.as_raw();
         let attr = &attr.0;
         let kind = QpType::from_raw(attr.qp_type);
-        // SAFETY: By the invariants of both the CQs and the PD are null or complete; their drivers'
-        // parts are of the types that the table of operations names.
-        let (pd, send_cq, recv_cq) = unsafe {
+        // SAFETY: By the invariants of both the CQs, the SRQ and the PD are null or complete; their
+        // drivers' parts are of the types that the table of operations names.
+        let (pd, send_cq, recv_cq, srq) = unsafe {
             (
                 NonNull::new((*qp).pd).map(|pd| Object::private(pd)),
                 NonNull::new(attr.send_cq).map(|cq| Object::private(cq)),
                 NonNull::new(attr.recv_cq).map(|cq| Object::private(cq)),
+                NonNull::new(attr.srq).map(|srq| Object::private(srq)),
             )
         };
         Init {
@@ -172,7 +179,7 @@ impl<'a, Q: QueuePair> New<'a, Q> {
             pd,
             send_cq,
             recv_cq,
-            shared_receives: !attr.srq.is_null(),
+            srq,
             flags: attr.create_flags,
             capacity: Capacity::from_raw(&attr.cap),
             signal_all: attr.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR,
@@ -195,6 +202,7 @@ impl Reference<'_, bindings::ib_qp> {
             init.qp_context = (*qp).qp_context;
             init.send_cq = (*qp).send_cq;
             init.recv_cq = (*qp).recv_cq;
+            init.srq = (*qp).srq;
             init.qp_type = (*qp).qp_type;
         }
     }

@@ -70,6 +70,7 @@ static pid_t side(struct plan *plan, int other)
 
 static void start(const char *line)
 {
+	static unsigned int conversations;
 	char device[2][64];
 	struct plan plans[2] = { { .device = device[0], .asks = true }, { .device = device[1] } };
 	int ends[2];
@@ -78,6 +79,9 @@ static void start(const char *line)
 		   &plans[0].size) != 5)
 		broken("no command: %s", line);
 	plans[1].size = plans[0].size;
+	/* Both kinds of receive queues, in both directions. */
+	plans[conversations / 2 % 2].shares = conversations % 2;
+	conversations++;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
 		broken("socketpair: %s", strerror(errno));
 	plans[0].peer = ends[0];

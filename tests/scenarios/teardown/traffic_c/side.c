@@ -34,6 +34,7 @@ static struct ibv_comp_channel *channel;
 static struct ibv_cq *cq;
 static struct ibv_mr *mr;
 static struct ibv_qp *qp;
+static struct ibv_srq *srq;
 static uint8_t *memory;
 static struct contact here, there;
 static const struct plan *plan;
@@ -99,7 +100,15 @@ static void set_up(void)
 	memory = new_memory(len);
 	memset(memory, UNTOUCHED, len);
 	mr = new_mr(pd, memory, len, ALL_ACCESS);
-	qp = new_qp(pd, cq, (struct ibv_qp_cap){ DEPTH, ROOMS, 1, 1, 0 });
+	if (plan->shares) {
+		struct ibv_srq_init_attr attr = { .attr = { .max_wr = ROOMS, .max_sge = 1 } };
+
+		srq = ibv_create_srq(pd, &attr);
+		CHECK(srq, "ibv_create_srq: %s", strerror(errno));
+		qp = new_sharing_qp(pd, cq, (struct ibv_qp_cap){ DEPTH, 0, 1, 0, 0 }, srq);
+	} else {
+		qp = new_qp(pd, cq, (struct ibv_qp_cap){ DEPTH, ROOMS, 1, 1, 0 });
+	}
 	here = (struct contact){ .gid = gid_of(ctx, plan->gid_index), .addr = (uintptr_t)memory, .rkey = mr->rkey,
 				 .qpn = qp->qp_num, .seed = getpid() };
 	fill_piece(place(SOURCE), 0, plan->size, here.seed);
@@ -137,7 +146,8 @@ static void post_all(void)
 		struct ibv_sge room = { .addr = (uintptr_t)place(ROOM + i), .length = plan->size, .lkey = mr->lkey };
 
 		if (!room_posted[i])
-			room_posted[i] = !post_receive(qp, RECEIVE | i, &room, 1);
+			room_posted[i] = !(srq ? post_shared_receive(srq, RECEIVE | i, &room, 1)
+					       : post_receive(qp, RECEIVE | i, &room, 1));
 	}
 	for (int i = 0; i < DEPTH; i++) {
 		enum ibv_wr_opcode op = op_of(turn);
@@ -243,6 +253,8 @@ static bool poll_all(void)
 static void destroy_all(void)
 {
 	MUST(ibv_destroy_qp(qp));
+	if (srq)
+		MUST(ibv_destroy_srq(srq));
 	MUST(ibv_dereg_mr(mr));
 	MUST(ibv_destroy_cq(cq));
 	MUST(ibv_destroy_comp_channel(channel));

@@ -13,6 +13,7 @@ struct plan {
 	int gid_index;
 	uint32_t size;		/* bytes of the largest message */
 	bool asks;		/* posts WRITE, READ and SEND; the other side posts SEND only */
+	bool shares;		/* its receives are in a shared queue */
 	int peer;		/* socket to the other side, for the beginning */
 };
 

@@ -90,8 +90,8 @@ static const struct shape shapes[] = {
 	SHAPE(DESTROY_QP, destroy_qp), SHAPE(POST_SEND, post_send), SHAPE(POST_RECV, post_recv),
 	SHAPE(CREATE_AH, create_ah), { IB_USER_VERBS_CMD_DESTROY_AH, sizeof(struct ib_uverbs_destroy_ah), 0 },
 	{ IB_USER_VERBS_CMD_ATTACH_MCAST, sizeof(struct ib_uverbs_attach_mcast), 0 },
-	{ IB_USER_VERBS_CMD_CREATE_SRQ, sizeof(struct ib_uverbs_create_srq),
-	  sizeof(struct ib_uverbs_create_srq_resp) },
+	SHAPE(CREATE_SRQ, create_srq), SHAPE(QUERY_SRQ, query_srq), SHAPE(DESTROY_SRQ, destroy_srq),
+	{ IB_USER_VERBS_CMD_MODIFY_SRQ, sizeof(struct ib_uverbs_modify_srq), 0 },
 };
 
 static ssize_t command(int fd, uint32_t number, const void *body, size_t in, size_t out)
@@ -119,7 +119,7 @@ static void get_context(int fd)
 }
 
 /* Handles that the kernel gave out for this file, the newest of each kind; some of them are gone again. */
-enum kind { PD, CQ, QP, MR, KINDS };
+enum kind { PD, CQ, QP, MR, SRQ, KINDS };
 enum { KEPT = 4 };
 static uint32_t handles[KINDS][KEPT];
 
@@ -169,14 +169,14 @@ static void fill_in(uint32_t number, void *body)
 		c->pd_handle = handle_of(PD);
 		c->send_cq_handle = handle_of(CQ);
 		c->recv_cq_handle = handle_of(CQ);
-		c->srq_handle = 0;
+		c->srq_handle = handle_of(SRQ);
 		c->max_send_wr = below(64);
 		c->max_recv_wr = below(64);
 		c->max_send_sge = below(5);
 		c->max_recv_sge = below(5);
 		c->max_inline_data = below(128);
 		c->qp_type = IBV_QPT_RC;
-		c->is_srq = 0;
+		c->is_srq = below(4) == 0;
 		break;
 	}
 	case IB_USER_VERBS_CMD_MODIFY_QP: {
@@ -194,6 +194,36 @@ static void fill_in(uint32_t number, void *body)
 		break;
 	case IB_USER_VERBS_CMD_DESTROY_QP:
 		((struct ib_uverbs_destroy_qp *)body)->qp_handle = handle_of(QP);
+		break;
+	case IB_USER_VERBS_CMD_RESIZE_CQ: {
+		struct ib_uverbs_resize_cq *c = body;
+
+		c->cq_handle = handle_of(CQ);
+		c->cqe = 1 + below(200);
+		break;
+	}
+	case IB_USER_VERBS_CMD_CREATE_SRQ: {
+		struct ib_uverbs_create_srq *c = body;
+
+		c->pd_handle = handle_of(PD);
+		c->max_wr = below(64);
+		c->max_sge = below(5);
+		break;
+	}
+	case IB_USER_VERBS_CMD_MODIFY_SRQ: {
+		struct ib_uverbs_modify_srq *c = body;
+
+		c->srq_handle = handle_of(SRQ);
+		c->attr_mask = below(4);
+		c->max_wr = below(200);
+		c->srq_limit = below(20);
+		break;
+	}
+	case IB_USER_VERBS_CMD_QUERY_SRQ:
+		((struct ib_uverbs_query_srq *)body)->srq_handle = handle_of(SRQ);
+		break;
+	case IB_USER_VERBS_CMD_DESTROY_SRQ:
+		((struct ib_uverbs_destroy_srq *)body)->srq_handle = handle_of(SRQ);
 		break;
 	}
 }
@@ -221,6 +251,13 @@ static void note(uint32_t number, const uint8_t *response)
 	case IB_USER_VERBS_CMD_CREATE_QP:
 		keep_ring(response + sizeof(struct ib_uverbs_create_qp_resp));
 		keep(QP, ((const struct ib_uverbs_create_qp_resp *)(const void *)response)->qp_handle);
+		break;
+	case IB_USER_VERBS_CMD_RESIZE_CQ:
+		keep_ring(response + sizeof(struct ib_uverbs_resize_cq_resp));
+		break;
+	case IB_USER_VERBS_CMD_CREATE_SRQ:
+		keep(SRQ, ((const struct ib_uverbs_create_srq_resp *)(const void *)response)->srq_handle);
+		keep_ring(response + sizeof(struct ib_uverbs_create_srq_resp));
 		break;
 	case IB_USER_VERBS_CMD_REG_MR:
 		keep(MR, ((const struct ib_uverbs_reg_mr_resp *)(const void *)response)->mr_handle);

@@ -21,6 +21,7 @@ static int control;
 static struct ibv_mr *extra;
 static struct ibv_ah *ah;
 static struct ibv_qp *spare;
+static struct ibv_srq *srq;
 
 /* 0, or the errno. */
 static int result(const void *made)
@@ -66,6 +67,30 @@ static int create_spare(void)
 static int destroy_spare(void)
 {
 	return ibv_destroy_qp(spare);
+}
+
+static int resize_cq(void)
+{
+	return ibv_resize_cq(p.a.cq, 6 * DEPTH);
+}
+
+static int create_srq(void)
+{
+	struct ibv_srq_init_attr attr = { .attr = { .max_wr = DEPTH, .max_sge = 2 } };
+
+	return result(srq = ibv_create_srq(p.a.pd, &attr));
+}
+
+static int resize_srq(void)
+{
+	struct ibv_srq_attr attr = { .max_wr = 2 * DEPTH };
+
+	return ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR);
+}
+
+static int destroy_srq(void)
+{
+	return ibv_destroy_srq(srq);
 }
 
 static int reg_mr(void)
@@ -255,6 +280,10 @@ static void scarce(void)
 	scarcely("alloc_pd", alloc_pd, dealloc_pd);
 	scarcely("create_comp_channel", create_channel, destroy_channel);
 	scarcely("create_cq", create_cq, destroy_cq);
+	scarcely("resize_cq", resize_cq, NULL);
+	scarcely("create_srq", create_srq, destroy_srq);
+	scarcely("modify_srq", resize_srq, NULL);
+	scarcely("destroy_srq", destroy_srq, create_srq);
 	scarcely("create_qp", create_spare, destroy_spare);
 	scarcely("destroy_qp", destroy_spare, create_spare);
 	CHECK(!destroy_cq() && !create_cq_alone(), "a CQ without a channel");

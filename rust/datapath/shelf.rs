@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The consuming side of the ring of a shared receive queue. Pure.
+
+use super::wqe::RecvWqes;
+use crate::transport::reliable::responder::TakeReceive;
+use crate::uabi::words::Ring;
+use crate::uabi::wqe::{
+    recv_stride,
+    MAX_SGE, //
+};
+use core::ops::DerefMut;
+
+/// Where the module stands in the ring. Who takes holds the lock of the queue.
+#[derive(Debug, Default)]
+pub struct Shelf {
+    /// Index of the next receive to be taken.
+    consumer: u32,
+    /// There is an event when fewer receives are left; 0 is never.
+    limit: u32,
+    /// The process's index was one that cannot be: the queue is of no use any more.
+    broken: bool,
+}
+
+/// What taking a receive leads to besides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// Nothing.
+    Quietly,
+    /// The limit is reached, and disarmed.
+    BelowLimit,
+    /// The queue has just broken.
+    Broken,
+}
+
+/// Receives that move to another ring.
+#[derive(Debug)]
+pub struct Posted {
+    first: u32,
+    end: u32,
+}
+
+impl Shelf {
+    /// The limit that is armed.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Takes the next receive into `wqes`: copied once, then checked. A queue that is broken, and
+    /// one that breaks now, leaves a mark in `wqes` that fails the QP.
+    pub fn take<W: DerefMut<Target = [u64]>>(
+        &mut self,
+        ring: &impl Ring,
+        wqes: &mut RecvWqes<W>,
+    ) -> (TakeReceive, Taken) {
+        if self.broken {
+            wqes.set_scribbled();
+            return (TakeReceive::Empty, Taken::Quietly);
+        }
+        let receive = wqes.take_at(ring, &mut self.consumer);
+        if wqes.is_scribbled() {
+            self.broken = true;
+            return (receive, Taken::Broken);
+        }
+        if self.limit != 0 && receive != TakeReceive::Empty && self.is_below(ring) {
+            return (receive, Taken::BelowLimit);
+        }
+        (receive, Taken::Quietly)
+    }
+
+    /// Whether fewer receives are left than the limit, which is disarmed then.
+    fn is_below(&mut self, ring: &impl Ring) -> bool {
+        let left = ring.load_producer().wrapping_sub(self.consumer);
+        let below = left < self.limit;
+        if below {
+            self.limit = 0;
+        }
+        below
+    }
+
+    /// Arms the limit; tells whether it is reached already, and disarmed again.
+    pub fn arm(&mut self, ring: &impl Ring, limit: u32) -> bool {
+        self.limit = limit;
+        limit != 0 && self.is_below(ring)
+    }
+
+    /// What is to be copied to another ring, if that has room for it, also for as many as the limit
+    /// asks for.
+    pub fn moves(&self, from: &impl Ring, to: &impl Ring) -> Option<Posted> {
+        let end = from.load_producer();
+        let posted = end.wrapping_sub(self.consumer);
+        let fits = posted <= from.entries() && posted <= to.entries() && self.limit <= to.entries();
+        (fits && !self.broken).then_some(Posted {
+            first: self.consumer,
+            end,
+        })
+    }
+
+    /// The ring is another one now: what has been taken meanwhile is not in it.
+    pub fn moved(&self, posted: &Posted, to: &impl Ring) {
+        to.store_consumer(self.consumer);
+        to.store_producer(posted.end);
+    }
+}
+
+impl Posted {
+    /// Copies them. Both rings have slots of the same length.
+    pub fn copy(&self, from: &impl Ring, to: &impl Ring) {
+        let mut index = self.first;
+        while index != self.end {
+            let mut slot = [0; recv_stride(MAX_SGE) as usize / 8];
+            from.read_slot(index, 0, &mut slot);
+            to.write_slot(index, &slot);
+            index = index.wrapping_add(1);
+        }
+    }
+}
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_shelf))]
+mod tests {
+    use super::*;
+    use crate::datapath::fake::Fake;
+    use crate::uabi::words::{
+        Word,
+        Words, //
+    };
+
+    /// Posts receives without entries, with these ids.
+    fn post(ring: &Fake, ids: core::ops::Range<u64>) {
+        for id in ids {
+            let index = ring.load_producer();
+            ring.write_slot(index, &[id, 0]);
+            ring.store_producer(index.wrapping_add(1));
+        }
+    }
+
+    fn id(receive: TakeReceive) -> Option<u64> {
+        match receive {
+            TakeReceive::Taken { wr_id, .. } => Some(wr_id),
+            _ => None,
+        }
+    }
+
+    /// A shelf that has come so far, with an empty ring.
+    fn at(index: u32) -> (Shelf, Fake) {
+        let shelf = Shelf {
+            consumer: index,
+            ..Shelf::default()
+        };
+        (shelf, Fake::new(8, index))
+    }
+
+    #[test]
+    fn two_takers_get_each_receive_once() {
+        let (mut shelf, ring) = at(u32::MAX - 1);
+        let mut copies = [[0; 8]; 2];
+        let [first, second] = &mut copies;
+        let mut takers = [
+            RecvWqes::new(&mut first[..], 1),
+            RecvWqes::new(&mut second[..], 1),
+        ];
+        post(&ring, 0..8);
+        for want in 0..8u64 {
+            let wqes = &mut takers[(want % 2) as usize];
+            let (receive, taken) = shelf.take(&ring, wqes);
+            assert_eq!((id(receive), taken), (Some(want), Taken::Quietly));
+            assert_eq!(
+                ring.load_consumer(),
+                (u32::MAX - 1).wrapping_add(want as u32 + 1)
+            );
+        }
+        let (receive, taken) = shelf.take(&ring, &mut takers[0]);
+        assert_eq!((receive, taken), (TakeReceive::Empty, Taken::Quietly));
+        assert!(!takers[0].is_scribbled());
+    }
+
+    #[test]
+    fn the_limit_is_an_event_once() {
+        let (mut shelf, ring) = at(3);
+        let mut copy = [0; 8];
+        let mut wqes = RecvWqes::new(&mut copy[..], 1);
+        post(&ring, 0..5);
+        assert!(!shelf.arm(&ring, 4));
+        assert_eq!(shelf.take(&ring, &mut wqes).1, Taken::Quietly);
+        assert_eq!(shelf.limit(), 4);
+        assert_eq!(shelf.take(&ring, &mut wqes).1, Taken::BelowLimit);
+        assert_eq!(shelf.limit(), 0);
+        assert_eq!(shelf.take(&ring, &mut wqes).1, Taken::Quietly);
+        // There are 2: fewer than 3 already, but not than 2.
+        assert!(shelf.arm(&ring, 3));
+        assert!(!shelf.arm(&ring, 2));
+        assert_eq!(shelf.limit(), 2);
+        assert!(!shelf.arm(&ring, 0));
+        assert_eq!(shelf.take(&ring, &mut wqes).1, Taken::Quietly);
+    }
+
+    #[test]
+    fn an_index_that_cannot_be_breaks_the_queue_for_good() {
+        let (mut shelf, ring) = at(3);
+        let mut copy = [0; 8];
+        let mut wqes = RecvWqes::new(&mut copy[..], 1);
+        post(&ring, 0..2);
+        ring.store_producer(12);
+        let broken = (TakeReceive::Empty, Taken::Broken);
+        assert_eq!(shelf.take(&ring, &mut wqes), broken);
+        assert!(wqes.take_scribbled());
+        ring.store_producer(5);
+        let still = (TakeReceive::Empty, Taken::Quietly);
+        assert_eq!(shelf.take(&ring, &mut wqes), still);
+        assert!(wqes.take_scribbled(), "every taker learns of it");
+        assert!(shelf.moves(&ring, &Fake::new(16, 0)).is_none());
+    }
+
+    /// From every fill to every size, with a receive taken while they are copied.
+    #[test]
+    fn a_move_keeps_what_is_posted_and_not_taken() {
+        for held in 0..8u64 {
+            for entries in [1, 4, 8, 16] {
+                let (mut shelf, old) = at(u32::MAX - 3);
+                let mut copy = [0; 8];
+                let mut wqes = RecvWqes::new(&mut copy[..], 1);
+                post(&old, 0..held);
+                let new = Fake::new(entries, 99);
+                let moves = shelf.moves(&old, &new);
+                assert_eq!(moves.is_some(), held <= u64::from(entries));
+                let Some(posted) = moves else { continue };
+                posted.copy(&old, &new);
+                let first = id(shelf.take(&old, &mut wqes).0);
+                assert_eq!(first, (held > 0).then_some(0));
+                shelf.moved(&posted, &new);
+                assert_eq!(new.load(Word::Producer), old.load(Word::Producer));
+                assert_eq!(new.load(Word::Consumer), old.load(Word::Consumer));
+                for want in 1..held {
+                    assert_eq!(id(shelf.take(&new, &mut wqes).0), Some(want));
+                }
+                assert_eq!(shelf.take(&new, &mut wqes).0, TakeReceive::Empty);
+            }
+        }
+    }
+
+    #[test]
+    fn a_ring_smaller_than_the_limit_is_refused() {
+        let (mut shelf, old) = at(0);
+        post(&old, 0..6);
+        assert!(!shelf.arm(&old, 5));
+        for id in 0..2 {
+            let mut copy = [0; 8];
+            let mut wqes = RecvWqes::new(&mut copy[..], 1);
+            let _ = (id, shelf.take(&old, &mut wqes));
+        }
+        // The limit was reached, and is disarmed.
+        assert!(shelf.moves(&old, &Fake::new(4, 0)).is_some());
+        assert!(!shelf.arm(&old, 4));
+        assert!(shelf.moves(&old, &Fake::new(4, 0)).is_some());
+        shelf.limit = 5;
+        assert!(shelf.moves(&old, &Fake::new(4, 0)).is_none());
+    }
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Shared receive queues: receives for whichever of many QPs a message comes.
+
+use super::memory::region::DomainId;
+use super::notify::Notifier;
+use super::shelf::{
+    Shelf,
+    Taken, //
+};
+use super::wqe::RecvWqes;
+use crate::sys::ib::event::{
+    SrqEvent,
+    SrqUpcall, //
+};
+use crate::sys::ib::reference::ContextRef;
+use crate::sys::lock::{
+    new_spinlock_bh,
+    SpinLockBh, //
+};
+use crate::sys::ring::Ring;
+use crate::sys::work::OwnedQueue;
+use crate::transport::reliable::responder::TakeReceive;
+use crate::uabi::words::Ring as _;
+use crate::uabi::wqe::recv_stride;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// A shared receive queue.
+#[pin_data]
+pub struct Srq {
+    /// Whose regions its receives name, whichever QP takes them.
+    domain: DomainId,
+    max_sge: u32,
+    notifier: Arc<Notifier<SrqUpcall>>,
+    /// Taken after the receiving half of a QP, before a CQ.
+    #[pin]
+    shelf: SpinLockBh<Guarded>,
+}
+
+/// What the lock guards.
+struct Guarded {
+    ring: Arc<Ring>,
+    shelf: Shelf,
+}
+
+/// A ring for `entries` receives, a power of two.
+pub fn ring(context: ContextRef<'_>, entries: u32, max_sge: u32) -> Result<Arc<Ring>> {
+    let ring = Ring::new(context, entries, recv_stride(max_sge))?;
+    Ok(Arc::new(ring, GFP_KERNEL_ACCOUNT)?)
+}
+
+impl Srq {
+    /// An empty queue in `ring`, which was made for `max_sge` entries a receive.
+    pub fn new(
+        upcall: SrqUpcall,
+        domain: DomainId,
+        ring: Arc<Ring>,
+        max_sge: u32,
+    ) -> Result<Arc<Self>> {
+        let notifier = Notifier::new(upcall)?;
+        let shelf = Guarded {
+            ring,
+            shelf: Shelf::default(),
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                domain,
+                max_sge,
+                notifier,
+                shelf <- new_spinlock_bh!(shelf, "ferroce_srq"),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// Whose regions its receives name.
+    pub fn domain(&self) -> DomainId {
+        self.domain
+    }
+
+    /// Scatter/gather entries of a receive.
+    pub fn max_sge(&self) -> u32 {
+        self.max_sge
+    }
+
+    /// How many receives it can hold, and the limit that is armed; 0 is none.
+    pub fn size_and_limit(&self) -> (u32, u32) {
+        let guarded = self.shelf.lock();
+        (guarded.ring.entries(), guarded.shelf.limit())
+    }
+
+    /// Takes the next receive into `wqes` of the QP that a message has come for.
+    pub(super) fn take(
+        &self,
+        wqes: &mut RecvWqes<KVec<u64>>,
+        notifications: &OwnedQueue,
+    ) -> TakeReceive {
+        let mut guarded = self.shelf.lock();
+        let Guarded { ring, shelf } = &mut *guarded;
+        let (receive, taken) = shelf.take(&**ring, wqes);
+        match taken {
+            Taken::Quietly => {}
+            Taken::BelowLimit => self.notifier.event(SrqEvent::LimitReached, notifications),
+            Taken::Broken => self.notifier.event(SrqEvent::Error, notifications),
+        }
+        receive
+    }
+
+    /// Arms the limit: when there are fewer receives than that, there is one event. 0 disarms it.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there can never be so many.
+    pub fn arm(&self, limit: u32, notifications: &OwnedQueue) -> Result {
+        let mut guarded = self.shelf.lock();
+        let Guarded { ring, shelf } = &mut *guarded;
+        if limit > ring.entries() {
+            return Err(EINVAL);
+        }
+        if shelf.arm(&**ring, limit) {
+            self.notifier.event(SrqEvent::LimitReached, notifications);
+        }
+        Ok(())
+    }
+
+    /// Moves from `old`, which is the ring now, to `new`. The caller sees to it that there is one
+    /// who does this at a time; the process posts nothing meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there are more receives than the new ring has room for, or more than the limit
+    /// that is armed allows.
+    pub fn resize(&self, old: &Ring, new: Arc<Ring>) -> Result {
+        let posted = {
+            let guarded = self.shelf.lock();
+            guarded.shelf.moves(old, &*new).ok_or(EINVAL)?
+        };
+        // Without the lock: it may be a lot, and who takes meanwhile takes from the old ring.
+        posted.copy(old, &*new);
+        let mut guarded = self.shelf.lock();
+        guarded.shelf.moved(&posted, &*new);
+        let old = core::mem::replace(&mut guarded.ring, new);
+        drop(guarded);
+        drop(old);
+        Ok(())
+    }
+}

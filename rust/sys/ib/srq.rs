@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Shared receive queues.
+
+use super::call::{
+    operations,
+    Ignored, //
+};
+use super::event::SrqUpcall;
+use super::object::{
+    self,
+    Object, //
+};
+use super::udata::Udata;
+use crate::sys::bindings;
+use crate::sys::errno::EOPNOTSUPP;
+use core::ptr::NonNull;
+use kernel::prelude::*;
+
+/// What a shared receive queue is to a driver. Dropping it is the end of it; no QP uses it any
+/// more.
+pub trait SharedReceiveQueue: Send + Sync + 'static {
+    /// What the device is.
+    type Device: Send + Sync + 'static;
+    /// What a protection domain is.
+    type Pd: Send + Sync + 'static;
+
+    /// Creates an empty queue of a process. Also returns how large it is.
+    fn create(
+        device: &Self::Device,
+        pd: &Self::Pd,
+        upcall: SrqUpcall,
+        wanted: Size,
+        udata: &Udata<'_>,
+    ) -> Result<(Self, Size)>
+    where
+        Self: Sized;
+
+    /// Changes what is there, all or nothing.
+    fn modify(&self, change: Change, udata: &Udata<'_>) -> Result;
+
+    /// How large it is, and the limit that is armed; 0 is none.
+    fn query(&self) -> (Size, u32);
+}
+
+/// How much a queue can hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Receives.
+    pub max_wr: u32,
+    /// Scatter/gather entries of each.
+    pub max_sge: u32,
+}
+
+/// What is changed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Change {
+    /// It must hold at least so many receives.
+    pub max_wr: Option<u32>,
+    /// The limit is armed, or with 0 disarmed.
+    pub limit: Option<u32>,
+}
+
+type New<'a, S> = object::New<'a, bindings::ib_srq, S, <S as SharedReceiveQueue>::Device>;
+type Live<'a, S> = object::Live<'a, bindings::ib_srq, S>;
+type Gone<'a, S> = object::Gone<'a, bindings::ib_srq, S>;
+
+/// What `size_ib_srq` must say.
+pub(super) const fn size<S: SharedReceiveQueue>() -> usize {
+    Object::<bindings::ib_srq, S>::SIZE
+}
+
+impl<'a, S: SharedReceiveQueue> New<'a, S> {
+    fn pd(&self) -> Result<&'a S::Pd> {
+        // SAFETY: By the type invariant; ib_core has filled in the PD, which outlives the queue.
+        unsafe {
+            let pd = NonNull::new((*self.as_raw()).pd).ok_or(EINVAL)?;
+            Ok(Object::private(pd))
+        }
+    }
+}
+
+impl Change {
+    fn from_raw(attr: &bindings::ib_srq_attr, mask: u32) -> Result<Self> {
+        const MAX_WR: u32 = bindings::ib_srq_attr_mask_IB_SRQ_MAX_WR;
+        const LIMIT: u32 = bindings::ib_srq_attr_mask_IB_SRQ_LIMIT;
+        if mask & !(MAX_WR | LIMIT) != 0 {
+            return Err(EINVAL);
+        }
+        Ok(Self {
+            max_wr: (mask & MAX_WR != 0).then_some(attr.max_wr),
+            limit: (mask & LIMIT != 0).then_some(attr.srq_limit),
+        })
+    }
+}
+
+operations! {
+    <'a, S: SharedReceiveQueue>
+
+    create_srq(
+        srq: New<'a, S>,
+        init: &'a mut bindings::ib_srq_init_attr,
+        udata: Udata<'a>,
+    ) -> Result {
+        if init.srq_type != bindings::ib_srq_type_IB_SRQT_BASIC {
+            return Err(EOPNOTSUPP());
+        }
+        let wanted = Size { max_wr: init.attr.max_wr, max_sge: init.attr.max_sge };
+        let pd = srq.pd()?;
+        let (_, size) = srq.create(|device, upcall| S::create(device, pd, upcall, wanted, &udata))?;
+        init.attr.max_wr = size.max_wr;
+        init.attr.max_sge = size.max_sge;
+        Ok(())
+    }
+
+    modify_srq(
+        srq: Live<'a, S>,
+        attr: &'a mut bindings::ib_srq_attr,
+        mask: u32,
+        udata: Udata<'a>,
+    ) -> Result {
+        srq.modify(Change::from_raw(attr, mask)?, &udata)
+    }
+
+    query_srq(srq: Live<'a, S>, attr: &'a mut bindings::ib_srq_attr) -> Result {
+        let (size, limit) = srq.query();
+        attr.max_wr = size.max_wr;
+        attr.max_sge = size.max_sge;
+        attr.srq_limit = limit;
+        Ok(())
+    }
+
+    destroy_srq(srq: Gone<'a, S>, _udata: Ignored<*mut bindings::ib_udata>) -> Result {
+        srq.destroy();
+        Ok(())
+    }
+}

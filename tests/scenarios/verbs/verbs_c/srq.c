@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Shared receive queues: many queue pairs take from one, each receive once. The b sides of the pairs share it. */
+#include "pair.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST = 6, SLOT = 4096, SLOTS = 32 };
+
+/* The receives are slots of the memory of the first b. */
+struct crowd {
+	struct pair base, p[MOST];
+	int pairs;
+	struct ibv_srq *srq;
+	struct ibv_cq *cq;
+};
+
+static struct ibv_srq *new_srq(struct ibv_pd *pd, int max_wr)
+{
+	struct ibv_srq_init_attr attr = { .attr = { .max_wr = max_wr, .max_sge = 3 } };
+	struct ibv_srq *srq = ibv_create_srq(pd, &attr);
+
+	CHECK(srq, "ibv_create_srq: %s", strerror(errno));
+	CHECK(attr.attr.max_wr >= (uint32_t)max_wr && attr.attr.max_sge >= 3, "%u receives of %u entries",
+	      attr.attr.max_wr, attr.attr.max_sge);
+	return srq;
+}
+
+static struct ibv_qp *new_srq_qp(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_srq *srq)
+{
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_RC, .send_cq = cq, .recv_cq = cq, .srq = srq,
+		/* What is said of receives is not looked at. */
+		.cap = { .max_send_wr = DEPTH, .max_recv_wr = 5, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+
+	CHECK(qp, "ibv_create_qp: %s", strerror(errno));
+	CHECK(!attr.cap.max_recv_wr && !attr.cap.max_recv_sge, "it has %u receives of its own", attr.cap.max_recv_wr);
+	return qp;
+}
+
+static void open_crowd(struct crowd *c, int pairs, int max_wr, const struct options *opt)
+{
+	memset(c, 0, sizeof(*c));
+	c->pairs = pairs;
+	pair_open(&c->base, NULL, 8192);
+	c->srq = new_srq(c->base.b.pd, max_wr);
+	c->cq = new_cq(c->base.b.ctx, 1024, NULL, NULL);
+	for (int i = 0; i < pairs; i++) {
+		struct side *b = &c->p[i].b;
+
+		pair_open_beside(&c->p[i], &c->base, SLOTS * SLOT);
+		MUST(ibv_destroy_qp(b->qp));
+		MUST(ibv_destroy_cq(b->cq));
+		b->cq = c->cq;
+		b->qp = new_srq_qp(b->pd, c->cq, c->srq);
+		pair_reconnect(&c->p[i], opt);
+	}
+}
+
+static void close_crowd(struct crowd *c)
+{
+	CHECK(ibv_destroy_srq(c->srq) == EBUSY, "a queue that others use was destroyed");
+	for (int i = 0; i < c->pairs; i++) {
+		if (c->p[i].b.qp)
+			MUST(ibv_destroy_qp(c->p[i].b.qp));
+		c->p[i].b.qp = NULL;
+		c->p[i].b.cq = NULL;
+		pair_close(&c->p[i]);
+	}
+	MUST(ibv_destroy_srq(c->srq));
+	MUST(ibv_destroy_cq(c->cq));
+	pair_close(&c->base);
+}
+
+/* Returns an errno. */
+static int offer(struct crowd *c, uint64_t slot)
+{
+	struct ibv_sge list = sge(&c->p[0].b, slot % SLOTS * SLOT, SLOT);
+	struct ibv_recv_wr w = { .wr_id = slot, .sg_list = &list, .num_sge = 1 }, *bad;
+
+	return ibv_post_srq_recv(c->srq, &w, &bad);
+}
+
+static void send_to(struct crowd *c, int pair, uint64_t id, uint32_t len, unsigned int seed)
+{
+	struct side *a = &c->p[pair].a;
+	size_t at = id % SLOTS * SLOT;
+	struct ibv_sge list = sge(a, at, len);
+	struct ibv_send_wr w = wr(IBV_WR_SEND, id, &list, 1);
+
+	fill(a->buf + at, len, seed);
+	post(a, &w);
+}
+
+static int pair_of(struct crowd *c, uint32_t qp_num)
+{
+	for (int i = 0; i < c->pairs; i++)
+		if (c->p[i].b.qp && c->p[i].b.qp->qp_num == qp_num)
+			return i;
+	fail("completion of queue pair %u", qp_num);
+}
+
+/* The next receive, which must be this one, by this pair. */
+static void received(struct crowd *c, uint64_t slot, int pair)
+{
+	struct ibv_wc wc = next_completion(c->cq, "a receive");
+
+	CHECK(wc.wr_id == slot && wc.status == IBV_WC_SUCCESS, "receive %llu, %s, not %llu",
+	      (unsigned long long)wc.wr_id, ibv_wc_status_str(wc.status), (unsigned long long)slot);
+	CHECK(pair_of(c, wc.qp_num) == pair, "by pair %d, not %d", pair_of(c, wc.qp_num), pair);
+}
+
+static struct ibv_srq_attr asked(struct crowd *c)
+{
+	struct ibv_srq_attr attr;
+
+	MUST(ibv_query_srq(c->srq, &attr));
+	return attr;
+}
+
+static int modify(struct crowd *c, int mask, uint32_t max_wr, uint32_t limit)
+{
+	struct ibv_srq_attr attr = { .max_wr = max_wr, .srq_limit = limit };
+
+	return ibv_modify_srq(c->srq, &attr, mask);
+}
+
+static void want_event(struct crowd *c, enum ibv_event_type type, void *element, const char *what)
+{
+	struct ibv_async_event e;
+
+	CHECK(next_device_event(c->base.b.ctx, 1000 * patience, &e), "%s: no event", what);
+	CHECK(e.event_type == type && e.element.srq == element, "%s: event \"%s\"", what,
+	      ibv_event_type_str(e.event_type));
+}
+
+static void want_no_event(struct crowd *c, const char *what)
+{
+	struct ibv_async_event e;
+
+	CHECK(!next_device_event(c->base.b.ctx, 20, &e), "%s: event \"%s\"", what, ibv_event_type_str(e.event_type));
+}
+
+/* More messages under way than there are receives, of one packet and of several. */
+static void sharing(void)
+{
+	enum { MESSAGES = 200, WINDOW = 8 };
+	unsigned int sent[MOST] = { 0 }, done[MOST] = { 0 }, seen[MOST] = { 0 }, total = 0, by_pair[MOST] = { 0 };
+	bool offered[SLOTS] = { false };
+	struct crowd c;
+	struct ibv_wc wc;
+
+	open_crowd(&c, MOST, SLOTS, NULL);
+	for (int i = 0; i < SLOTS; i++) {
+		MUST(offer(&c, i));
+		offered[i] = true;
+	}
+	CHECK(offer(&c, 0) == ENOMEM, "more receives than the queue has room for");
+	for (double end = now() + 3 * patience; total < MOST * MESSAGES; ) {
+		CHECK(now() < end, "%u messages have come", total);
+		for (int i = 0; i < MOST; i++) {
+			if (sent[i] < MESSAGES && sent[i] - done[i] < WINDOW) {
+				send_to(&c, i, sent[i], 1 + sent[i] * 37 % 4000, 1000 * i + sent[i]);
+				sent[i]++;
+			}
+			if (ibv_poll_cq(c.p[i].a.cq, 1, &wc) == 1) {
+				CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == done[i], "SEND %llu of pair %d: %s",
+				      (unsigned long long)wc.wr_id, i, ibv_wc_status_str(wc.status));
+				done[i]++;
+			}
+		}
+		if (ibv_poll_cq(c.cq, 1, &wc) != 1)
+			continue;
+		CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV, "a receive: %s",
+		      ibv_wc_status_str(wc.status));
+		CHECK(wc.wr_id < SLOTS && offered[wc.wr_id], "receive %llu came twice", (unsigned long long)wc.wr_id);
+		offered[wc.wr_id] = false;
+		int pair = pair_of(&c, wc.qp_num);
+
+		CHECK(wc.byte_len == 1 + seen[pair] * 37 % 4000, "message %u of pair %d has %u bytes", seen[pair], pair,
+		      wc.byte_len);
+		compare(c.p[0].b.buf + wc.wr_id * SLOT, wc.byte_len, 1000 * pair + seen[pair], "a message");
+		seen[pair]++;
+		by_pair[pair]++;
+		total++;
+		/* Some are missing for a while. */
+		if (total % SLOTS < 20)
+			continue;
+		for (int i = 0; i < SLOTS; i++)
+			if (!offered[i]) {
+				MUST(offer(&c, i));
+				offered[i] = true;
+			}
+	}
+	for (int i = 0; i < MOST; i++)
+		CHECK(by_pair[i] == MESSAGES, "%u messages of pair %d", by_pair[i], i);
+	CHECK(!ibv_poll_cq(c.cq, 1, &wc), "a completion too many");
+	close_crowd(&c);
+}
+
+/* One event, when there are fewer receives than that. */
+static void limit(void)
+{
+	struct crowd c;
+
+	open_crowd(&c, 2, 16, NULL);
+	CHECK(!asked(&c).srq_limit && asked(&c).max_wr == 16 && asked(&c).max_sge >= 3, "it has %u receives, limit %u",
+	      asked(&c).max_wr, asked(&c).srq_limit);
+	for (int i = 0; i < 10; i++)
+		MUST(offer(&c, i));
+	CHECK(modify(&c, IBV_SRQ_LIMIT, 0, 17) == EINVAL, "a limit that is never kept");
+	CHECK(modify(&c, 4, 0, 1) == EINVAL, "an attribute that there is not");
+	MUST(modify(&c, IBV_SRQ_LIMIT, 0, 7));
+	for (int i = 0; i < 3; i++) {
+		send_to(&c, i % 2, i, 100, i);
+		received(&c, i, i % 2);
+	}
+	want_no_event(&c, "there are as many as the limit");
+	CHECK(asked(&c).srq_limit == 7, "the limit is %u", asked(&c).srq_limit);
+	send_to(&c, 1, 3, 100, 3);
+	received(&c, 3, 1);
+	want_event(&c, IBV_EVENT_SRQ_LIMIT_REACHED, c.srq, "one fewer than the limit");
+	CHECK(!asked(&c).srq_limit, "the limit is %u still", asked(&c).srq_limit);
+	send_to(&c, 0, 4, 100, 4);
+	received(&c, 4, 0);
+	want_no_event(&c, "the limit is not armed");
+	/* There are 5: who arms it too late learns at once. */
+	MUST(modify(&c, IBV_SRQ_LIMIT, 0, 6));
+	want_event(&c, IBV_EVENT_SRQ_LIMIT_REACHED, c.srq, "the limit was reached before");
+	MUST(modify(&c, IBV_SRQ_LIMIT, 0, 5));
+	MUST(modify(&c, IBV_SRQ_LIMIT, 0, 0));
+	send_to(&c, 0, 5, 100, 5);
+	received(&c, 5, 0);
+	want_no_event(&c, "the limit was disarmed");
+	close_crowd(&c);
+}
+
+static void resize(void)
+{
+	static const unsigned int sizes[] = { 64, 10, 2000, 16, 11, 128 };
+	uint64_t offered = 0, taken = 0;
+	struct ibv_device_attr device;
+	struct crowd c;
+
+	open_crowd(&c, 2, 16, NULL);
+	MUST(ibv_query_device(c.base.b.ctx, &device));
+	CHECK(device.device_cap_flags & IBV_DEVICE_SRQ_RESIZE, "the device does not say that it can");
+	for (int round = 0; round < 6; round++)
+		for (size_t i = 0; i < COUNT(sizes); i++) {
+			for (; offered < taken + 10; offered++)
+				MUST(offer(&c, offered));
+			MUST(modify(&c, IBV_SRQ_MAX_WR, sizes[i], 0));
+			CHECK(asked(&c).max_wr >= sizes[i] && asked(&c).max_wr < 2 * sizes[i], "%u receives, not %u",
+			      asked(&c).max_wr, sizes[i]);
+			for (size_t n = i * 2; n; n--, taken++) {
+				send_to(&c, n % 2, taken, 2000, taken);
+				received(&c, taken, n % 2);
+				compare(c.p[0].b.buf + taken % SLOTS * SLOT, 2000, taken, "a message");
+				expect(&c.p[n % 2].a, taken, IBV_WC_SUCCESS, "a SEND");
+			}
+		}
+	for (; offered < taken + 10; offered++)
+		MUST(offer(&c, offered));
+	CHECK(modify(&c, IBV_SRQ_MAX_WR, 8, 0) == EINVAL && modify(&c, IBV_SRQ_MAX_WR, device.max_srq_wr + 1, 0) == EINVAL,
+	      "a size that cannot be");
+	MUST(modify(&c, IBV_SRQ_LIMIT, 0, 10));
+	CHECK(modify(&c, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT, 16, 17) == EINVAL, "a limit that is never kept");
+	MUST(modify(&c, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT, 200, 100));
+	want_event(&c, IBV_EVENT_SRQ_LIMIT_REACHED, c.srq, "both at a time");
+	for (; taken < offered; taken++) {
+		send_to(&c, 0, taken, 10, 1);
+		received(&c, taken, 0);
+		expect(&c.p[0].a, taken, IBV_WC_SUCCESS, "a SEND");
+	}
+	close_crowd(&c);
+}
+
+/* One thread sends by all pairs, one takes and offers again, one changes the size. */
+static struct {
+	struct crowd c;
+	atomic_uint taken, resizes;
+	atomic_bool end;
+} t;
+
+enum { UNDER_LOAD = 3000 };
+
+static void *take_always(void *unused)
+{
+	unsigned int seen[MOST] = { 0 };
+	bool offered[SLOTS];
+	struct ibv_wc wc;
+
+	memset(offered, true, sizeof(offered));
+	while (atomic_load(&t.taken) < UNDER_LOAD) {
+		if (ibv_poll_cq(t.c.cq, 1, &wc) != 1) {
+			sched_yield();
+			CHECK(!atomic_load(&t.end), "%u messages have come", atomic_load(&t.taken));
+			continue;
+		}
+		int pair = pair_of(&t.c, wc.qp_num);
+
+		CHECK(wc.status == IBV_WC_SUCCESS && offered[wc.wr_id], "receive %llu: %s", (unsigned long long)wc.wr_id,
+		      ibv_wc_status_str(wc.status));
+		compare(t.c.p[0].b.buf + wc.wr_id * SLOT, wc.byte_len, 10000 * pair + seen[pair], "a message");
+		seen[pair]++;
+		MUST(offer(&t.c, wc.wr_id));
+		atomic_fetch_add(&t.taken, 1);
+	}
+	return unused;
+}
+
+static void *resize_always(void *unused)
+{
+	uint32_t state = 1;
+
+	while (atomic_load(&t.taken) < UNDER_LOAD && !atomic_load(&t.end)) {
+		state = state * 1664525u + 1013904223u;
+		MUST(modify(&t.c, IBV_SRQ_MAX_WR, SLOTS + (state >> 16) % 500, 0));
+		atomic_fetch_add(&t.resizes, 1);
+		/* The lock of the queue is not fair: who posts must get it, too. */
+		usleep(500);
+	}
+	return unused;
+}
+
+static void resize_under_load(void)
+{
+	enum { PAIRS = 3, WINDOW = 16 };
+	unsigned int sent[PAIRS] = { 0 }, done[PAIRS] = { 0 };
+	pthread_t threads[2];
+
+	open_crowd(&t.c, PAIRS, SLOTS, NULL);
+	for (int i = 0; i < SLOTS; i++)
+		MUST(offer(&t.c, i));
+	CHECK(!pthread_create(&threads[0], NULL, take_always, NULL) &&
+	      !pthread_create(&threads[1], NULL, resize_always, NULL), "pthread_create");
+	for (double end = now() + 3 * patience; atomic_load(&t.taken) < UNDER_LOAD; )
+		for (int i = 0; i < PAIRS; i++) {
+			struct ibv_wc wc;
+
+			if (now() > end)
+				atomic_store(&t.end, true);
+			if (sent[i] < UNDER_LOAD / PAIRS && sent[i] - done[i] < WINDOW) {
+				send_to(&t.c, i, sent[i], 1 + sent[i] * 37 % 3000, 10000 * i + sent[i]);
+				sent[i]++;
+			}
+			if (ibv_poll_cq(t.c.p[i].a.cq, 1, &wc) == 1) {
+				CHECK(wc.status == IBV_WC_SUCCESS, "a SEND: %s", ibv_wc_status_str(wc.status));
+				done[i]++;
+			}
+		}
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	CHECK(t.resizes > 10, "only %u resizes", t.resizes);
+	printf("%u resizes\n", t.resizes);
+	close_crowd(&t.c);
+}
+
+/* A queue pair in ERR takes nothing any more, and says so; the receives are for the others. */
+static void last_wqe(void)
+{
+	struct crowd c;
+	struct ibv_wc wc;
+
+	open_crowd(&c, 2, 16, NULL);
+	for (int i = 0; i < 4; i++)
+		MUST(offer(&c, i));
+	send_to(&c, 0, 0, 100, 1);
+	received(&c, 0, 0);
+	MUST(to_state(&c.p[0].b, IBV_QPS_ERR));
+	want_event(&c, IBV_EVENT_QP_LAST_WQE_REACHED, c.p[0].b.qp, "moved to ERR");
+	CHECK(!ibv_poll_cq(c.cq, 1, &wc), "receive %llu was flushed", (unsigned long long)wc.wr_id);
+	for (int i = 1; i < 4; i++) {
+		send_to(&c, 1, i, 100, i);
+		received(&c, i, 1);
+	}
+	want_no_event(&c, "nothing else happened");
+	/* One that ends by an error: the receive that it has taken comes back with it. */
+	MUST(offer(&c, 4));
+	send_to(&c, 1, 4, 0, 1);
+	received(&c, 4, 1);
+	struct ibv_sge bad = sge(&c.p[0].b, 0, 100);
+	struct ibv_recv_wr w = { .wr_id = 5, .sg_list = &bad, .num_sge = 1 }, *refused;
+
+	bad.lkey ^= 0x5500;
+	MUST(ibv_post_srq_recv(c.srq, &w, &refused));
+	send_to(&c, 1, 5, 100, 1);
+	wc = next_completion(c.cq, "the bad receive");
+	CHECK(wc.wr_id == 5 && wc.status == IBV_WC_LOC_PROT_ERR, "receive %llu: %s", (unsigned long long)wc.wr_id,
+	      ibv_wc_status_str(wc.status));
+	want_event(&c, IBV_EVENT_QP_LAST_WQE_REACHED, c.p[1].b.qp, "ended by an error");
+	close_crowd(&c);
+}
+
+/* Nothing there: the sender is told, and waits. */
+static void empty(void)
+{
+	struct crowd c;
+
+	open_crowd(&c, 2, 16, NULL);
+	send_to(&c, 0, 1, 3000, 7);
+	expect_none(&c.p[0].a, 20, "there is no receive");
+	MUST(offer(&c, 1));
+	received(&c, 1, 0);
+	compare(c.p[0].b.buf + SLOT, 3000, 7, "the message that waited");
+	expect(&c.p[0].a, 1, IBV_WC_SUCCESS, "the SEND that waited");
+	pair_reconnect(&c.p[1], &(struct options){ .rnr_retry = NONE });
+	send_to(&c, 1, 2, 100, 1);
+	expect(&c.p[1].a, 2, IBV_WC_RNR_RETRY_EXC_ERR, "the SEND that may not wait");
+	/* A WRITE needs none; one with immediate data does. */
+	struct ibv_sge list = sge(&c.p[0].a, 0, 100);
+	struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE_WITH_IMM, 3, &list, 1);
+
+	aim(&w, &c.p[0].b, 0);
+	post(&c.p[0].a, &w);
+	expect_none(&c.p[0].a, 20, "there is no receive");
+	MUST(offer(&c, 3));
+	received(&c, 3, 0);
+	expect(&c.p[0].a, 3, IBV_WC_SUCCESS, "the WRITE that waited");
+	close_crowd(&c);
+}
+
+/* What is refused, and memory of another domain: that of the queue counts, not that of the queue pair. */
+static void rules(void)
+{
+	struct ibv_srq_init_attr large = { .attr = { .max_wr = 1, .max_sge = 1 } };
+	struct ibv_device_attr device;
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct crowd c;
+
+	open_crowd(&c, 1, 16, NULL);
+	struct side *b = &c.p[0].b;
+	struct ibv_sge list = sge(b, 0, 100);
+
+	CHECK(post_receive(b->qp, 1, &list, 1) == EINVAL, "it took a receive of its own");
+	MUST(ibv_query_qp(b->qp, &attr, IBV_QP_CAP, &init));
+	CHECK(init.srq == c.srq && !init.cap.max_recv_wr, "it has %u receives of its own", init.cap.max_recv_wr);
+	MUST(ibv_query_device(b->ctx, &device));
+	CHECK(device.max_srq > 0 && device.max_srq_wr > 0 && device.max_srq_sge > 0, "the device has no such queues");
+	large.attr.max_wr = device.max_srq_wr + 1;
+	CHECK(!ibv_create_srq(b->pd, &large) && errno == EINVAL, "%u receives: %s", large.attr.max_wr, strerror(errno));
+	large.attr = (struct ibv_srq_attr){ .max_wr = 1, .max_sge = device.max_srq_sge + 1 };
+	CHECK(!ibv_create_srq(b->pd, &large) && errno == EINVAL, "%u entries: %s", large.attr.max_sge, strerror(errno));
+
+	struct ibv_pd *pd = new_pd(b->ctx);
+	struct ibv_srq *srq = new_srq(pd, 4);
+	struct ibv_mr *mr = new_mr(pd, b->buf, SLOT, ALL_ACCESS);
+	struct ibv_recv_wr w = { .wr_id = 9, .sg_list = &list, .num_sge = 1 }, *bad;
+
+	MUST(ibv_destroy_qp(b->qp));
+	b->qp = new_srq_qp(b->pd, c.cq, srq);
+	pair_reconnect(&c.p[0], NULL);
+	list.lkey = mr->lkey;
+	MUST(ibv_post_srq_recv(srq, &w, &bad));
+	list.lkey = b->mr->lkey;
+	MUST(ibv_post_srq_recv(srq, &w, &bad));
+	send_to(&c, 0, 1, 100, 7);
+	received(&c, 9, 0);
+	compare(b->buf, 100, 7, "the message");
+	expect(&c.p[0].a, 1, IBV_WC_SUCCESS, "the SEND");
+	send_to(&c, 0, 2, 100, 7);
+	struct ibv_wc wc = next_completion(c.cq, "memory of the domain of the queue pair");
+
+	CHECK(wc.status == IBV_WC_LOC_PROT_ERR, "it was taken: %s", ibv_wc_status_str(wc.status));
+	want_event(&c, IBV_EVENT_QP_LAST_WQE_REACHED, b->qp, "ended by an error");
+	MUST(ibv_destroy_qp(b->qp));
+	b->qp = new_srq_qp(b->pd, c.cq, c.srq);
+	MUST(ibv_destroy_srq(srq));
+	MUST(ibv_dereg_mr(mr));
+	MUST(ibv_dealloc_pd(pd));
+	close_crowd(&c);
+}
+
+/* An index that cannot be ends the queue and who uses it, and nobody else. */
+static void scribbled(void)
+{
+	static const uint64_t MARK = 0xfe110ce5f00d1111;
+	struct mapping rings[64];
+	struct crowd c;
+	uint8_t *ring = NULL;
+	bool srq_err = false, fatal = false;
+	struct ibv_async_event e;
+
+	open_crowd(&c, 2, 16, NULL);
+	MUST(offer(&c, MARK));
+	for (int i = mapped_rings(rings, COUNT(rings)) - 1; i >= 0; i--)
+		if (*(uint64_t *)(rings[i].at + UABI_CONTROL_SIZE) == MARK)
+			ring = rings[i].at;
+	CHECK(ring, "no ring begins with the receive that was posted");
+	atomic_store((_Atomic uint32_t *)(ring + UABI_PRODUCER), 1000);
+	send_to(&c, 0, 1, 100, 1);
+	while (!(srq_err && fatal)) {
+		CHECK(next_device_event(c.base.b.ctx, 1000 * patience, &e), "events: SRQ_ERR %d, QP_FATAL %d", srq_err, fatal);
+		srq_err |= e.event_type == IBV_EVENT_SRQ_ERR && e.element.srq == c.srq;
+		fatal |= e.event_type == IBV_EVENT_QP_FATAL && e.element.qp == c.p[0].b.qp;
+	}
+	want_state(&c.p[0].b, IBV_QPS_ERR, "the queue pair that wanted a receive");
+	want_state(&c.p[1].b, IBV_QPS_RTS, "the other one");
+	send_to(&c, 1, 1, 100, 1);
+	want_state(&c.p[1].b, IBV_QPS_ERR, "the other one, that wanted a receive too");
+	CHECK(modify(&c, IBV_SRQ_MAX_WR, 64, 0) == EINVAL, "a queue that has ended was resized");
+	send_checked(&c.base.a, &c.base.b, 1);
+	close_crowd(&c);
+}
+
+const struct test_case srq_cases[] = {
+	{ "srq-sharing", sharing, "six queue pairs take from one queue under load, each receive once" },
+	{ "srq-limit", limit, "the limit is told once", .rxe = "tells nothing when the limit was reached before" },
+	{ "srq-resize", resize, "a shared queue that is resized keeps its receives",
+	  .rxe = "tells nothing when the limit was reached before" },
+	{ "srq-resize-under-load", resize_under_load, "a shared queue is resized under load, each receive comes once",
+	  .seconds = 120 },
+	{ "srq-last-wqe", last_wqe, "a queue pair in ERR says that it takes nothing any more" },
+	{ "srq-empty", empty, "with nothing there the sender waits, or is told" },
+	{ "srq-rules", rules, "what is refused, and whose memory counts",
+	  .rxe = "counts the memory of the queue pair" },
+	{ "srq-scribbled", scribbled, "an index that cannot be ends a shared queue and who uses it",
+	  .rxe = "has another ring" },
+	{ NULL },
+};
