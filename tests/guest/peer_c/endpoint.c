@@ -126,6 +126,11 @@ void post(int lane, struct ibv_send_wr *w)
 	posted(post_send(lanes[lane].qp, w), "ibv_post_send");
 }
 
+struct ibv_qp *queue_pair(int lane)
+{
+	return lanes[lane].qp;
+}
+
 void permit(int lane, int access)
 {
 	struct ibv_qp_attr attr = { .qp_access_flags = access };

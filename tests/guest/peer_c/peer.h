@@ -17,7 +17,7 @@ struct plan {
 	const char *device, *server;
 	int gid_index, port, mtu;
 	int rounds;		/* 0: until the end of the world */
-	const char *ops;	/* letters of kinds[] in steps.c and of mixtures.c */
+	const char *ops;	/* letters of kinds[] in steps.c, of mixtures.c and of windows.c */
 	const char *mistakes;	/* letters of mistakes[] in mistakes.c; only the client makes them, at the end */
 	const char *sizes;	/* separated by commas; M stands for the MTU */
 	bool one_way;		/* only the client asks */
@@ -70,6 +70,7 @@ struct ibv_sge piece(enum area area, size_t offset, uint32_t len);
 uint64_t remote(enum area area, size_t offset);
 void expect_message(int lane, uint64_t id, struct ibv_sge *list, int n);
 void post(int lane, struct ibv_send_wr *w);
+struct ibv_qp *queue_pair(int lane);
 /* The peer may do no more than this to our memory on this lane. */
 void permit(int lane, int access);
 /* The next completion, whatever it says. */
@@ -109,6 +110,7 @@ void check_received(const struct kind *k, const struct ibv_wc *wc, uint32_t size
 void run_step(char op, uint32_t size, bool ask, unsigned int seed);
 /* False: not one of these letters. */
 bool run_mixture(char op, uint32_t size, bool ask, unsigned int seed);
+bool run_window(char op, uint32_t size, bool ask, unsigned int seed);
 void run_mistake(char op, uint32_t size, bool ask, unsigned int seed);
 
 #endif

@@ -98,7 +98,7 @@ void run_step(char op, uint32_t size, bool ask, unsigned int seed)
 	const struct kind *k = kind(op);
 	int from = 0, to = plan.shapes;
 
-	if (run_mixture(op, size, ask, seed))
+	if (run_mixture(op, size, ask, seed) || run_window(op, size, ask, seed))
 		return;
 	if (!k || to > (int)(COUNT(shapes)))
 		leave(USAGE, "no operation %c, or %d shapes", op, plan.shapes);

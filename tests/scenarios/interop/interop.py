@@ -119,7 +119,17 @@ def huge(who, family):
     return run
 
 
+def windows(who):
+    """A scenario: memory lent through windows of both types, written, read, and the key given back."""
+    def run(report):
+        with two_drivers(ASKS[who]) as ends:
+            report.note(last_line(exchange(ends, 4, "-1", "-s", "1,M,3M+5,65536", "-o", "kK", *PATIENT)[0]))
+
+    return run
+
+
 for _who in ASKS:
+    add(f"interop.{_who}-windows", 60, f"memory windows of both types, {_who}", windows(_who))
     for _family in (4, 6):
         add(f"interop.{_who}-ipv{_family}", 120, f"every operation, 0 B to 1 MiB, every MTU, IPv{_family}, {_who}",
             every(_who, _family))
