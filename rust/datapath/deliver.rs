@@ -13,6 +13,7 @@ use super::memory::sg::{
     SgList, //
 };
 use super::memory::window::BindError;
+use super::port::Port;
 use super::protocol::{
     ReliableRequester,
     ReliableResponder,
@@ -24,6 +25,7 @@ use super::qp::{
     Receives, //
 };
 use super::turn::Turn;
+use super::way::Way;
 use super::wqe::{
     Data,
     KeyChange,
@@ -35,10 +37,16 @@ use crate::sys::ib::qp::{
     Access,
     State, //
 };
+use crate::sys::net::{
+    Addresses,
+    Link,
+    RxPacket, //
+};
 use crate::transport::completion::{
     RecvCompletion,
     Status, //
 };
+use crate::transport::datagram::DatagramEnv;
 use crate::transport::env::{
     AccessError,
     RemoteAccess,
@@ -58,6 +66,12 @@ use crate::transport::segment::{
     RequestSegment, //
 };
 use crate::transport::unreliable;
+use crate::wire::grh::{
+    self,
+    Grh,
+    Made,
+    GRH_LEN, //
+};
 use kernel::prelude::*;
 use kernel::sync::ArcBorrow;
 
@@ -67,7 +81,50 @@ struct Target<'q, 't, 'a> {
     receives: &'t mut RecvWqes<KVec<u64>>,
     /// Of the request.
     payload: Payload<'t>,
+    /// Of a datagram.
+    origin: Option<&'t Origin>,
     turn: &'t mut Turn<'a>,
+}
+
+/// Where a datagram is from, as its receiver will see it.
+pub(super) struct Origin {
+    grh: Grh,
+    link: Link,
+}
+
+impl Origin {
+    /// That of a packet; `None` if its IP header is none, which cannot be.
+    pub(super) fn of_packet(packet: &RxPacket<'_>) -> Option<Self> {
+        Some(Self {
+            grh: grh::of_packet(packet.ip_header())?,
+            link: packet.link(),
+        })
+    }
+
+    /// That of `len` bytes that went along `way` without leaving the device of `port`: what a
+    /// packet would say.
+    pub(super) fn local(way: &Way, port: &Port, len: u32) -> Self {
+        let flow = way.flow();
+        let made = Made {
+            traffic_class: flow.traffic_class,
+            hop_limit: flow.hop_limit,
+            flow_label: flow.flow_label,
+            // UDP, BTH, DETH and the ICRC.
+            length: u16::try_from(len)
+                .unwrap_or(u16::MAX)
+                .saturating_add(8 + 12 + 8 + 4),
+        };
+        Self {
+            grh: match flow.addresses {
+                Addresses::V4 { src, dst } => grh::made_v4(made, src, dst),
+                Addresses::V6 { src, dst } => grh::made_v6(made, src, dst),
+            },
+            link: Link {
+                mac: Some(port.mac()),
+                vlan: None,
+            },
+        }
+    }
 }
 
 impl Target<'_, '_, '_> {
@@ -80,6 +137,24 @@ fn rights(access: RemoteAccess) -> u32 {
     match access {
         RemoteAccess::Read => Access::REMOTE_READ,
         RemoteAccess::Write => Access::REMOTE_WRITE,
+    }
+}
+
+impl DatagramEnv for Target<'_, '_, '_> {
+    fn scatter_header(&mut self) -> Result<(), AccessError> {
+        let grh = &self.origin.ok_or(AccessError)?.grh;
+        let list = SgList::new(self.receives.sges(), self.regions());
+        list.scatter(0, GRH_LEN, &Payload::Bytes(grh))
+    }
+
+    fn complete_from(&mut self, done: RecvCompletion, source: u32) {
+        let Some(Origin { grh, link }) = self.origin else {
+            return;
+        };
+        let [first, ..] = grh;
+        let is_v6 = first >> 4 == 6;
+        self.turn
+            .complete_datagram(self.qp, done, source, is_v6, *link);
     }
 }
 
@@ -145,6 +220,7 @@ pub(super) fn request(
         qp,
         receives: &mut recv.wqes,
         payload,
+        origin: None,
         turn: &mut *turn,
     };
     let outcome = match &mut recv.responder {
@@ -154,6 +230,8 @@ pub(super) fn request(
         Responder::Unreliable(responder) => {
             Outcome::Unanswered(responder.on_request(request, &mut target))
         }
+        // It is asked for datagrams alone: see below.
+        Responder::Datagram(_) => return,
     };
     drop(target);
     let executed = match outcome {
@@ -171,6 +249,43 @@ pub(super) fn request(
             turn.event(qp, QpEvent::CommEstablished);
         }
     }
+}
+
+/// Takes a datagram, unless there is a reason to drop it.
+pub(super) fn datagram(
+    recv: &mut RecvHalf,
+    qp: ArcBorrow<'_, Qp>,
+    request: &IncomingRequest,
+    origin: &Origin,
+    payload: Payload<'_>,
+    turn: &mut Turn<'_>,
+) -> Result<(), Counter> {
+    let (Responder::Datagram(inbox), Some(deth)) = (&mut recv.responder, request.extension.deth())
+    else {
+        return Err(Counter::DropOpcode);
+    };
+    if !qp.serves() {
+        return Err(Counter::DropState);
+    }
+    if !inbox.responder.admits(deth.qkey()) {
+        return Err(Counter::DropQkey);
+    }
+    let mut target = Target {
+        qp,
+        receives: &mut recv.wqes,
+        payload,
+        origin: Some(origin),
+        turn: &mut *turn,
+    };
+    let outcome = inbox
+        .responder
+        .on_datagram(request, deth.source_qp(), &mut target);
+    drop(target);
+    unanswered(qp, outcome, turn);
+    if recv.wqes.take_scribbled() {
+        turn.fail_fatally(qp);
+    }
+    Ok(())
 }
 
 /// What a request led to, where it is answered; tells whether it was executed.
@@ -341,19 +456,19 @@ pub(super) fn local_memory_failed(
     }
 }
 
-/// A segment that nobody acknowledges has left, been lost, or cannot leave for want of local
-/// memory.
+/// A segment that nobody acknowledges has left, been lost, or cannot leave for a reason on this
+/// side.
 pub(super) fn left(
     requester: &mut UnreliableRequester,
     qp: ArcBorrow<'_, Qp>,
     segment: &RequestSegment,
-    done: Result<(), AccessError>,
+    done: Result<(), Status>,
     turn: &mut Turn<'_>,
 ) {
     let mut complete = |done| turn.complete_send(qp, done);
     let progress = match done {
         Ok(()) => requester.left(segment, &mut complete),
-        Err(AccessError) => requester.fail(Status::LocProtErr, &mut complete),
+        Err(status) => requester.fail(status, &mut complete),
     };
     if progress.fatal {
         turn.fail_sends(qp);

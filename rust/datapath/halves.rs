@@ -183,7 +183,7 @@ impl SendHalf {
             Requester::Reliable(it) if !it.has_in_flight() => InFlight::Nothing,
             Requester::Reliable(it) if it.deadline().is_some() => InFlight::Some,
             Requester::Reliable(_) => InFlight::Untimed,
-            Requester::Unreliable(_) => match self.left_at {
+            Requester::Unreliable(_) | Requester::Datagram(_) => match self.left_at {
                 Some(at) if now.saturating_sub(at) < TIME_TO_LEAVE => InFlight::Untimed,
                 _ => InFlight::Nothing,
             },
@@ -200,7 +200,7 @@ impl SendHalf {
         let moves = self.schedule.moves();
         let now = match &self.requester {
             Requester::Reliable(it) => *it.counters(),
-            Requester::Unreliable(_) => RequesterCounters::default(),
+            Requester::Unreliable(_) | Requester::Datagram(_) => RequesterCounters::default(),
         };
         let (before, moved) = core::mem::replace(&mut self.counted, (now, moves));
         let add = |counter, now: u64, before: u64| {

@@ -10,7 +10,7 @@
 //!   worker                              what runs by itself: workers, timer
 //!   receive                             a packet comes in
 //!   post                                a process has posted
-//!   carrier::{wire, local}              segments as packets, or handed over within a device
+//!   carrier::{wire, local, datagram}    segments as packets, or handed over within a device
 //!   deliver                             what a segment does at the QP it is for
 //!   turn                                completing, failing, budgets
 //!   directory                           QPs by number, ports by netdev, worker queues
@@ -19,6 +19,7 @@
 //!   protocol                            what a half does, by the type of the QP
 //!   outbox  way  cq  srq                batches; addresses; completions; shared receives
 //!   notify  icrc  memory::sg  port      handlers; checksums; lists of memory; the device
+//!   handle                              address handles
 //!   memory::region                      registered memory
 //!   schedule  stream  budget            who sends, for whom, how urgently: pure
 //!   wqe  filler                         copies of requests; entries of completions: pure
@@ -44,6 +45,7 @@ pub mod directory;
 mod fake;
 pub mod filler;
 pub mod halves;
+pub mod handle;
 pub mod icrc;
 pub mod memory;
 pub mod moderation;

@@ -2,6 +2,7 @@
 
 //! What the data path needs of a device: its memory regions, its counters, its switches.
 
+use super::handle::Handle;
 use super::memory::region::Region;
 use super::memory::window::{
     Find,
@@ -9,6 +10,9 @@ use super::memory::window::{
 };
 use crate::observe::counters::Counters;
 use crate::sys::net::{
+    arrived,
+    Addresses,
+    Astray,
     NetNs,
     Resident,
     Underlay, //
@@ -28,13 +32,19 @@ use kernel::sync::atomic::{
     Relaxed, //
 };
 use kernel::sync::rcu;
-use kernel::sync::Arc;
+use kernel::sync::{
+    Arc,
+    ArcBorrow, //
+};
 
 /// Most memory regions of a device.
 pub const MAX_MR: u32 = 1 << 20;
 
 /// What tells the numbers of windows from those of regions: no region has one so great.
 const OF_WINDOW: u32 = 1 << 23;
+
+/// Most address handles of a device.
+pub const MAX_AH: u32 = 1 << 20;
 
 /// First of the UDP ports that RoCEv2 senders use (IBTA A17.3.1: entropy for ECMP).
 const FIRST_SOURCE_PORT: u16 = 0xc000;
@@ -65,7 +75,11 @@ pub struct Port {
     windows: Table<Window>,
     /// The secret of the keys.
     keys: Permutation24,
+    #[pin]
+    handles: Table<Handle>,
     counters: Counters,
+    /// MAC address of the netdev when the link was made.
+    mac: [u8; 6],
     /// The network namespace of the netdev.
     resident: Resident,
     /// The netdev's index there, which does not change while it has a link.
@@ -84,7 +98,9 @@ impl Port {
                 null: Region::null(),
                 windows <- Table::new(),
                 keys: Permutation24::new(random::words()),
+                handles <- Table::new(),
                 counters: Counters::default(),
+                mac: underlay.netdev().mac(),
                 resident: underlay.resident().clone(),
                 ifindex: underlay.netdev().ifindex(),
                 local_path: Atomic::new(true),
@@ -114,6 +130,16 @@ impl Port {
     /// The index of its netdev in that namespace.
     pub fn ifindex(&self) -> i32 {
         self.ifindex
+    }
+
+    /// MAC address of its netdev when the link was made.
+    pub fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    /// Whether a packet that came in by the netdev `ifindex` of this host is for the device.
+    pub(super) fn arrived(&self, ifindex: i32, addresses: &Addresses) -> Result<(), Astray> {
+        arrived(&self.resident, self.ifindex, ifindex, addresses)
     }
 
     /// The UDP source port of packets between two QPs: one for each connection, and not to be known
@@ -197,6 +223,26 @@ impl Port {
     ) -> Result<Arc<Region>> {
         let name = old.name();
         self.regions.replace(name, self.keys.index(name), make)
+    }
+
+    /// Takes a number for an address handle; it leads nowhere before it is published. May sleep.
+    pub fn reserve_handle(&self) -> Result<Reserved<'_, Handle>> {
+        self.handles.reserve(MAX_AH)
+    }
+
+    /// Unpublishes an address handle.
+    pub fn remove_handle(&self, number: u32) {
+        self.handles.remove(number);
+    }
+
+    /// The address handle with this number.
+    #[inline]
+    pub(super) fn handle<'g>(
+        &'g self,
+        number: u32,
+        rcu: &'g rcu::Guard,
+    ) -> Option<ArcBorrow<'g, Handle>> {
+        self.handles.get(number, rcu)
     }
 
     /// Unpublishes a region, and waits for those who access it. May sleep.

@@ -5,11 +5,16 @@
 //! The types differ in what a segment means, not in how a ring is emptied: what all have is here,
 //! and who moves segments matches once and then works with one of them.
 
+use super::handle::Handle;
+use super::outbox::Outbox;
+use super::way::Way;
 use crate::sys::ib::qp::Capacity;
+use crate::sys::net::Addresses;
 use crate::transport::completion::{
     SendCompletion,
     Status, //
 };
+use crate::transport::datagram;
 use crate::transport::env::ResponderEnv;
 use crate::transport::message::Mtu;
 use crate::transport::reliable;
@@ -32,6 +37,7 @@ use crate::wire::opcode;
 use crate::wire::psn::Psn;
 use kernel::alloc::Allocator;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
 /// The sending side that acknowledges.
 pub(super) type ReliableRequester = reliable::requester::Requester<KVVec<SendSlot>>;
@@ -45,8 +51,28 @@ pub(super) type UnreliableRequester = unreliable::requester::Requester<KVVec<Slo
 pub(super) enum Requester {
     /// RC.
     Reliable(ReliableRequester),
-    /// UC and UD.
+    /// UC.
     Unreliable(UnreliableRequester),
+    /// UD.
+    Datagram(Datagrams),
+}
+
+/// What sends datagrams.
+pub(super) struct Datagrams {
+    /// The protocol.
+    pub(super) queue: UnreliableRequester,
+    /// That of the QP.
+    pub(super) qkey: u32,
+    /// Where the last one went.
+    pub(super) towards: Option<Towards>,
+}
+
+/// Where datagrams go, and packets that will go there. It keeps an address handle that is destroyed
+/// meanwhile.
+pub(super) struct Towards {
+    pub(super) handle: Arc<Handle>,
+    pub(super) way: Way,
+    pub(super) outbox: Outbox<()>,
 }
 
 /// What a receiving half does.
@@ -56,18 +82,38 @@ pub(super) enum Responder {
     Reliable(ReliableResponder),
     /// UC.
     Unreliable(unreliable::responder::Responder),
+    /// UD.
+    Datagram(Inbox),
+}
+
+/// What receives datagrams.
+#[derive(Default)]
+pub(super) struct Inbox {
+    /// The protocol.
+    pub(super) responder: datagram::Responder,
+    /// The destination and the netdev of the packet that was found to be for the device last.
+    pub(super) admitted: Option<(Addresses, i32)>,
 }
 
 /// What a sending half is configured with.
 pub enum RequesterSetting {
     /// RC.
     Reliable(RequesterConfig),
-    /// UC and UD.
+    /// UC.
     Unreliable {
-        /// Path MTU, or the longest datagram.
+        /// Path MTU.
         mtu: Mtu,
         /// PSN of the first packet.
         sq_psn: Psn,
+    },
+    /// UD.
+    Datagram {
+        /// The longest datagram.
+        mtu: Mtu,
+        /// PSN of the first packet.
+        sq_psn: Psn,
+        /// The Q_Key of the QP.
+        qkey: u32,
     },
 }
 
@@ -84,14 +130,33 @@ pub enum ResponderSetting {
         /// The peer may write.
         allow_write: bool,
     },
+    /// UD.
+    Datagram {
+        /// The Q_Key of the QP.
+        qkey: u32,
+    },
 }
 
-/// Does the same with whichever requester or responder it is.
-macro_rules! each {
-    ($of:ident: $half:expr, $one:ident => $what:expr) => {
+/// Does the same with whichever requester it is.
+macro_rules! requester {
+    ($half:expr, $one:ident => $what:expr) => {
         match $half {
-            $of::Reliable($one) => $what,
-            $of::Unreliable($one) => $what,
+            Requester::Reliable($one) => $what,
+            Requester::Unreliable($one) => $what,
+            Requester::Datagram(Datagrams { queue: $one, .. }) => $what,
+        }
+    };
+}
+
+/// Does the same with whichever responder it is.
+macro_rules! responder {
+    ($half:expr, $one:ident => $what:expr) => {
+        match $half {
+            Responder::Reliable($one) => $what,
+            Responder::Unreliable($one) => $what,
+            Responder::Datagram(Inbox {
+                responder: $one, ..
+            }) => $what,
         }
     };
 }
@@ -112,16 +177,24 @@ impl Requester {
                 let service = opcode::Service::Uc;
                 Self::Unreliable(UnreliableRequester::new(slots(count)?, service))
             }
-            Half::None | Half::Datagram => return Err(EINVAL),
+            Half::Datagram => Self::Datagram(Datagrams {
+                queue: UnreliableRequester::new(slots(count)?, opcode::Service::Ud),
+                qkey: 0,
+                towards: None,
+            }),
+            Half::None => return Err(EINVAL),
         })
     }
 
     /// Everything is forgotten but the counters.
     pub(super) fn reset(&mut self) {
-        each!(Requester: self, it => {
+        requester!(self, it => {
             it.reset();
             it.drain(false);
         });
+        if let Self::Datagram(it) = self {
+            it.towards = None;
+        }
     }
 
     /// To RTS from RTR.
@@ -130,6 +203,10 @@ impl Requester {
             (Self::Reliable(it), RequesterSetting::Reliable(config)) => it.connect(config),
             (Self::Unreliable(it), RequesterSetting::Unreliable { mtu, sq_psn }) => {
                 it.connect(mtu, sq_psn)
+            }
+            (Self::Datagram(it), RequesterSetting::Datagram { mtu, sq_psn, qkey }) => {
+                it.qkey = qkey;
+                it.queue.connect(mtu, sq_psn)
             }
             _ => return Err(EINVAL),
         }
@@ -144,24 +221,28 @@ impl Requester {
                 it.set_ack_timeout(config.ack_timeout_ns);
                 it.set_max_rd_atomic(config.max_rd_atomic);
             }
-            (Self::Unreliable(it), _) => it.resume(),
-            (Self::Reliable(_), RequesterSetting::Unreliable { .. }) => {}
+            (Self::Unreliable(it), RequesterSetting::Unreliable { .. }) => it.resume(),
+            (Self::Datagram(it), RequesterSetting::Datagram { qkey, .. }) => {
+                it.qkey = *qkey;
+                it.queue.resume()
+            }
+            _ => {}
         }
     }
 
     #[inline]
     pub(super) fn pushed(&self) -> u32 {
-        each!(Requester: self, it => it.pushed())
+        requester!(self, it => it.pushed())
     }
 
     #[inline]
     pub(super) fn retired(&self) -> u32 {
-        each!(Requester: self, it => it.retired())
+        requester!(self, it => it.retired())
     }
 
     #[inline]
     pub(super) fn push(&mut self, request: SendRequest) -> Result<u32, PushError> {
-        each!(Requester: self, it => it.push(request))
+        requester!(self, it => it.push(request))
     }
 
     pub(super) fn push_failed(
@@ -170,29 +251,29 @@ impl Requester {
         status: Status,
         sink: &mut impl FnMut(SendCompletion),
     ) -> Result<Progress, PushError> {
-        each!(Requester: self, it => it.push_failed(wr_id, status, sink))
+        requester!(self, it => it.push_failed(wr_id, status, sink))
     }
 
     pub(super) fn flush_some(&mut self, most: u32, sink: &mut impl FnMut(SendCompletion)) -> u32 {
-        each!(Requester: self, it => it.flush_some(most, sink))
+        requester!(self, it => it.flush_some(most, sink))
     }
 
     pub(super) fn flush(&mut self, sink: &mut impl FnMut(SendCompletion)) {
-        each!(Requester: self, it => it.flush(sink));
+        requester!(self, it => it.flush(sink));
     }
 
     pub(super) fn drain(&mut self, on: bool) {
-        each!(Requester: self, it => it.drain(on));
+        requester!(self, it => it.drain(on));
     }
 
     #[inline]
     pub(super) fn is_drained(&self) -> bool {
-        each!(Requester: self, it => it.is_drained())
+        requester!(self, it => it.is_drained())
     }
 
     #[inline]
     pub(super) fn has_unsent(&self) -> bool {
-        each!(Requester: self, it => it.has_unsent())
+        requester!(self, it => it.has_unsent())
     }
 
     /// When the requester wants to be called, if ever.
@@ -200,12 +281,12 @@ impl Requester {
     pub(super) fn deadline(&self) -> Option<u64> {
         match self {
             Self::Reliable(it) => it.deadline(),
-            Self::Unreliable(_) => None,
+            Self::Unreliable(_) | Self::Datagram(_) => None,
         }
     }
 
     pub(super) fn next_psn(&self) -> Psn {
-        each!(Requester: self, it => it.next_psn())
+        requester!(self, it => it.next_psn())
     }
 }
 
@@ -218,13 +299,14 @@ impl Responder {
                 Self::Reliable(ReliableResponder::new(resources))
             }
             Half::Unacknowledged => Self::Unreliable(Default::default()),
-            Half::None | Half::Datagram => return Err(EINVAL),
+            Half::Datagram => Self::Datagram(Inbox::default()),
+            Half::None => return Err(EINVAL),
         })
     }
 
     /// Everything is forgotten.
     pub(super) fn reset(&mut self) {
-        each!(Responder: self, it => it.reset());
+        responder!(self, it => it.reset());
     }
 
     /// To RTR from INIT.
@@ -239,6 +321,7 @@ impl Responder {
                     allow_write,
                 },
             ) => it.connect(mtu, rq_psn, allow_write),
+            (Self::Datagram(it), ResponderSetting::Datagram { qkey }) => it.responder.connect(qkey),
             _ => return Err(EINVAL),
         }
         Ok(())
@@ -255,13 +338,20 @@ impl Responder {
             (Self::Unreliable(it), ResponderSetting::Unreliable { allow_write, .. }) => {
                 it.set_access(*allow_write)
             }
+            (Self::Datagram(it), ResponderSetting::Datagram { qkey }) => {
+                it.responder.set_qkey(*qkey)
+            }
             _ => {}
         }
     }
 
-    /// PSN of the next request in order.
+    /// PSN of the next request in order; datagrams have no order.
     pub(super) fn expected_psn(&self) -> Psn {
-        each!(Responder: self, it => it.expected_psn())
+        match self {
+            Self::Reliable(it) => it.expected_psn(),
+            Self::Unreliable(it) => it.expected_psn(),
+            Self::Datagram(_) => Psn::default(),
+        }
     }
 
     /// Whether there is something to answer.
@@ -269,12 +359,12 @@ impl Responder {
     pub(super) fn has_response(&self) -> bool {
         match self {
             Self::Reliable(it) => it.has_response(),
-            Self::Unreliable(_) => false,
+            Self::Unreliable(_) | Self::Datagram(_) => false,
         }
     }
 
     /// The QP goes to ERR: a receive in progress is flushed.
     pub(super) fn abort(&mut self, env: &mut impl ResponderEnv) {
-        each!(Responder: self, it => it.abort(env));
+        responder!(self, it => it.abort(env));
     }
 }

@@ -286,6 +286,11 @@ impl Qp {
         matches!(self.state(), State::Rts | State::Sqd)
     }
 
+    /// Whose regions and address handles it may use.
+    pub(super) fn domain(&self) -> DomainId {
+        self.domain
+    }
+
     /// The regions that work requests of this QP, and its peer, may name.
     pub(super) fn regions<'a>(&'a self, rcu: &'a rcu::Guard) -> Regions<'a> {
         Regions::new(&self.port, self.domain, rcu)
@@ -333,12 +338,18 @@ impl Qp {
         self.transition(from, State::Init, |_, _| Ok(()))
     }
 
-    /// To RTR from INIT: the responder is set up before the state lets packets in. The halves get a
-    /// way each, to the QP `peer`.
-    pub fn ready_to_receive(&self, setting: ResponderSetting, peer: u32, ways: [Way; 2]) -> Result {
+    /// To RTR from INIT: the responder is set up before the state lets packets in. The halves of a
+    /// connection get a way each, to the QP of this number.
+    pub fn ready_to_receive(
+        &self,
+        setting: ResponderSetting,
+        ways: Option<(u32, [Way; 2])>,
+    ) -> Result {
         self.transition(State::Init, State::Rtr, |send, recv| {
             recv.responder.connect(setting)?;
-            connect(send, recv, peer, ways);
+            if let Some((peer, ways)) = ways {
+                connect(send, recv, peer, ways);
+            }
             recv.established = false;
             Ok(())
         })

@@ -3,7 +3,10 @@
 //! A packet comes in: from the UDP socket to the QP, all in the receive softirq.
 
 use super::carrier::wire;
-use super::deliver;
+use super::deliver::{
+    self,
+    Origin, //
+};
 use super::halves::{
     Answering,
     SendHalf, //
@@ -11,7 +14,10 @@ use super::halves::{
 use super::icrc::icrc_of;
 use super::memory::sg::Payload;
 use super::post;
-use super::protocol::Requester;
+use super::protocol::{
+    Requester,
+    Responder, //
+};
 use super::qp::Qp;
 use super::turn::{
     Context,
@@ -22,6 +28,7 @@ use crate::observe::counters::{
     Counters, //
 };
 use crate::sys::net::{
+    Astray,
     NetNs,
     Receiver,
     RxPacket,
@@ -37,6 +44,7 @@ use crate::wire::headers::{
     AethSyndrome,
     Bth, //
 };
+use crate::wire::opcode::Service;
 use crate::wire::packet::{
     self,
     Packet,
@@ -114,6 +122,9 @@ fn receive(netns: NetNs, packet: &RxPacket<'_>, turn: &mut Turn<'_>) -> Verdict 
         return dropped(counters, Counter::DropMalformed);
     };
     match IncomingRequest::from_packet(&parsed) {
+        Some(request) if qp.opcodes() == Service::Ud => {
+            on_datagram(qp, packet, &request, payload, turn)
+        }
         Some(request) => on_request(qp, packet, &request, payload, turn),
         None => on_response(qp, packet, &parsed, payload, turn),
     }
@@ -170,6 +181,44 @@ fn on_request(
         turn.leave_to_answerer(&mut recv, qp);
     }
     Verdict::Consumed
+}
+
+fn on_datagram(
+    qp: ArcBorrow<'_, Qp>,
+    packet: &RxPacket<'_>,
+    request: &IncomingRequest,
+    payload: &[u8],
+    turn: &mut Turn<'_>,
+) -> Verdict {
+    let mut recv = qp.recv.lock();
+    let Responder::Datagram(inbox) = &mut recv.responder else {
+        // Cannot be: the opcode is of the type of the QP.
+        return dropped(qp.counters(), Counter::DropOpcode);
+    };
+    if !qp.serves() {
+        return dropped(qp.counters(), Counter::DropState);
+    }
+    let (Some(addresses), Some(origin)) = (packet.addresses(), Origin::of_packet(packet)) else {
+        // Cannot be: the packet has an IP header.
+        return dropped(qp.counters(), Counter::DropMalformed);
+    };
+    // Where it came from does not matter, so one that was asked about stands for most.
+    let arrival = (addresses.destination_only(), packet.ifindex());
+    if inbox.admitted != Some(arrival) {
+        match qp.port().arrived(packet.ifindex(), &addresses) {
+            Ok(()) => inbox.admitted = Some(arrival),
+            Err(Astray::Address) => return dropped(qp.counters(), Counter::DropAddress),
+            Err(Astray::Interface) => return dropped(qp.counters(), Counter::DropInterface),
+        }
+    }
+    let payload = Payload::Bytes(payload);
+    match deliver::datagram(&mut recv, qp, request, &origin, payload, turn) {
+        Ok(()) => {
+            count_received(&qp, packet);
+            Verdict::Consumed
+        }
+        Err(reason) => dropped(qp.counters(), reason),
+    }
 }
 
 fn on_response(

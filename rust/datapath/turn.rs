@@ -23,6 +23,7 @@ use super::qp::{
 use super::schedule::Call;
 use crate::sys::cpu::Cpu;
 use crate::sys::ib::event::QpEvent;
+use crate::sys::net::Link;
 use crate::sys::timer;
 use crate::transport::completion::{
     vendor,
@@ -40,8 +41,14 @@ use crate::transport::env::{
 };
 use crate::uabi::cqe::{
     Cqe,
+    NETWORK_IPV4,
+    NETWORK_IPV6,
+    WC_GRH,
     WC_WITH_IMM,
-    WC_WITH_INV, //
+    WC_WITH_INV,
+    WC_WITH_NETWORK_HDR,
+    WC_WITH_SMAC,
+    WC_WITH_VLAN, //
 };
 use crate::uabi::words::{
     Module,
@@ -215,13 +222,44 @@ impl<'a> Turn<'a> {
 
     /// Completes a receive.
     pub fn complete_receive(&mut self, qp: ArcBorrow<'_, Qp>, done: RecvCompletion) {
+        let cqe = Self::received(qp, &done);
+        self.push_receive(qp, &done, &cqe);
+    }
+
+    /// Completes a receive by a datagram of the QP `source`.
+    pub fn complete_datagram(
+        &mut self,
+        qp: ArcBorrow<'_, Qp>,
+        done: RecvCompletion,
+        source: u32,
+        is_v6: bool,
+        link: Link,
+    ) {
+        let cqe = Self::received(qp, &done);
+        let cqe = Cqe {
+            src_qp: source,
+            flags: cqe.flags
+                | WC_GRH
+                | WC_WITH_NETWORK_HDR
+                | link.vlan.map_or(0, |_| WC_WITH_VLAN)
+                | link.mac.map_or(0, |_| WC_WITH_SMAC),
+            network_hdr: if is_v6 { NETWORK_IPV6 } else { NETWORK_IPV4 },
+            vlan: link.vlan.unwrap_or(0),
+            smac: link.mac.unwrap_or_default(),
+            ..cqe
+        };
+        self.push_receive(qp, &done, &cqe);
+    }
+
+    #[inline]
+    fn received(qp: ArcBorrow<'_, Qp>, done: &RecvCompletion) -> Cqe {
         let (imm, flags) = match done.carried {
             Carried::Nothing => (0, 0),
             // Both are big-endian.
             Carried::Imm(imm) => (u32::from_ne_bytes(imm), WC_WITH_IMM),
             Carried::Invalidated(key) => (key, WC_WITH_INV),
         };
-        let cqe = Cqe {
+        Cqe {
             wr_id: done.wr_id,
             status: done.status.as_u32(),
             opcode: done.op.wc_opcode(),
@@ -231,10 +269,14 @@ impl<'a> Turn<'a> {
             qp_num: qp.number(),
             vendor_err: done.vendor_err,
             ..Cqe::default()
-        };
+        }
+    }
+
+    #[inline]
+    fn push_receive(&mut self, qp: ArcBorrow<'_, Qp>, done: &RecvCompletion, cqe: &Cqe) {
         let solicited = done.solicited || !done.status.is_success();
         let notifications = self.directory.notifications();
-        let pushed = qp.recv_cq().push(&cqe, solicited, self.rcu, notifications);
+        let pushed = qp.recv_cq().push(cqe, solicited, self.rcu, notifications);
         if pushed.is_err() {
             // A QP that cannot report completions is of no use (IBTA 11.6.3.1).
             self.fail_fatally(qp);

@@ -4,7 +4,6 @@
 //!
 //! A way knows nothing of queue pairs: what a connection needs besides is in [`super::qp`].
 
-use super::port::Port;
 use crate::observe::counters::Counter;
 use crate::sys::ib::qp::{
     Gid,
@@ -19,6 +18,7 @@ use crate::sys::net::{
 };
 
 /// One way. Each half of a QP has its own, under its own lock.
+#[derive(Clone)]
 pub struct Way {
     path: Path,
     flow: Flow,
@@ -34,9 +34,9 @@ fn mapped_ipv4(gid: &Gid) -> Option<[u8; 4]> {
 }
 
 impl Way {
-    /// Along `path`, for packets between the QP `qpn` of `port` and the peer's QP `peer`. `None` if
-    /// the two GIDs are of different kinds.
-    pub fn new(port: &Port, qpn: u32, peer: u32, path: Path) -> Option<Self> {
+    /// Along `path`, for packets from this UDP port of a netdev in the namespace of `resident`.
+    /// `None` if the two GIDs are of different kinds.
+    pub fn new(resident: &Resident, source_port: u16, path: Path) -> Option<Self> {
         let addresses = match (mapped_ipv4(&path.source), mapped_ipv4(&path.destination)) {
             (Some(src), Some(dst)) => Addresses::V4 { src, dst },
             (None, None) => Addresses::V6 {
@@ -51,12 +51,17 @@ impl Way {
                 traffic_class: path.traffic_class,
                 hop_limit: path.hop_limit,
                 flow_label: path.flow_label,
-                source_port: port.source_port(qpn, peer),
+                source_port,
             },
             path,
-            resident: port.resident().clone(),
+            resident: resident.clone(),
             route: None,
         })
+    }
+
+    /// What packets say of it.
+    pub(super) fn flow(&self) -> &Flow {
+        &self.flow
     }
 
     /// Whether the destination is a GID of the same device.

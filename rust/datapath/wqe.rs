@@ -12,7 +12,10 @@ use crate::transport::operation::{
     Operation, //
 };
 use crate::transport::request::SendRequest;
-use crate::transport::service::Service;
+use crate::transport::service::{
+    Half,
+    Service, //
+};
 use crate::uabi::words::Ring;
 use crate::uabi::wqe::{
     Parts,
@@ -72,6 +75,17 @@ pub struct Binding {
     pub access: u32,
 }
 
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Destination {
+    /// Number of the address handle.
+    pub ah: u32,
+    /// Number of the QP there.
+    pub qpn: u32,
+    /// The Q_Key that the user says.
+    pub qkey: u32,
+}
+
 /// Copies of the send requests that are not complete, slot by slot of the ring, in `words`.
 pub struct SendWqes<W> {
     words: W,
@@ -81,6 +95,8 @@ pub struct SendWqes<W> {
     max_inline: usize,
     /// The operations that the queue takes, a bit for each ([`bit`]).
     operations: u32,
+    /// What every request uses of the header besides.
+    parts: Parts,
     signal_all: bool,
 }
 
@@ -108,6 +124,10 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
             stride: stride as usize / 8,
             max_sge: max_sge as usize,
             max_inline: max_inline as usize,
+            parts: match service.requester {
+                Half::Datagram => Parts::DATAGRAM,
+                _ => Parts::NONE,
+            },
             operations: service.operations.iter().fold(0, |all, op| all | bit(*op)),
             signal_all,
         }
@@ -175,7 +195,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
             return bad(Status::LocQpOpErr);
         };
         // A part that the operation does not use must be zero.
-        let clean = Parts::of(wqe.opcode).is_some_and(|parts| wqe.uses_only(parts));
+        let clean = Parts::of(wqe.opcode).is_some_and(|parts| wqe.uses_only(parts.and(self.parts)));
         if wqe.flags & !SEND_ALL != 0 || !clean {
             return bad(Status::LocQpOpErr);
         }
@@ -240,6 +260,19 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
             }
             _ => None,
         }
+    }
+
+    /// Where a datagram goes whose request was checked.
+    pub fn destination(&self, slot: u32) -> Destination {
+        let wqe = SendWqe::ref_from_prefix(self.slot(slot).as_bytes());
+        wqe.map_or(Destination::default(), |(wqe, _)| {
+            let [qpn, qkey] = wqe.destination();
+            Destination {
+                ah: wqe.ah(),
+                qpn: qpn & 0xff_ffff,
+                qkey,
+            }
+        })
     }
 
     /// What a request that was checked carries, or where the answer goes.

@@ -106,6 +106,8 @@ counters! {
     DropInterface = "drop_interface",
     /// Dropped: another partition key than the default one.
     DropPkey = "drop_pkey",
+    /// Dropped: a datagram with another Q_Key than that of the QP.
+    DropQkey = "drop_qkey",
     /// Dropped: the QP is in no state to receive.
     DropState = "drop_state",
     /// Dropped: no memory to put the pieces of the packet together.

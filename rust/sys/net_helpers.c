@@ -3,10 +3,13 @@
 #include "bindings_helper.h"
 
 #include <linux/crc32.h>
+#include <linux/if_arp.h>
 #include <linux/if_vlan.h>
+#include <linux/inetdevice.h>
 #include <linux/ipv6.h>
 #include <linux/rtnetlink.h>
 #include <linux/wait.h>
+#include <net/addrconf.h>
 #include <net/ip.h>
 #include <net/ipv6.h>
 #include <net/netns/generic.h>
@@ -235,6 +238,7 @@ int ferroce_rx_open(struct sk_buff *skb, struct ferroce_rx *rx)
 {
 	int below_vrf;
 
+	rx->skb = skb;
 	rx->is_v6 = skb->protocol == htons(ETH_P_IPV6);
 	/* Behind a VRF skb->dev is the VRF, and this the device below it. */
 	below_vrf = rx->is_v6 ? inet6_sdif(skb) : inet_sdif(skb);
@@ -263,6 +267,80 @@ int ferroce_rx_open(struct sk_buff *skb, struct ferroce_rx *rx)
 	rx->payload = skb->data + sizeof(struct udphdr);
 	rx->payload_len = skb->len - sizeof(struct udphdr);
 	return 0;
+}
+
+void ferroce_rx_link(const struct ferroce_rx *rx, struct ferroce_link_info *info)
+{
+	const struct sk_buff *skb = rx->skb;
+	const struct net_device *dev = skb->dev;
+
+	memset(info, 0, sizeof(*info));
+	if (!dev)
+		return;
+	if (is_vlan_dev(dev)) {
+		info->has_vlan = true;
+		info->vlan = vlan_dev_vlan_id(dev);
+	}
+	if (dev->type == ARPHRD_ETHER && skb_mac_header_was_set(skb) &&
+	    skb_mac_header_len(skb) >= ETH_HLEN) {
+		info->has_mac = true;
+		memcpy(info->mac, eth_hdr(skb)->h_source, ETH_ALEN);
+	}
+}
+
+/* The index of a netdev, or of the one below it if it is a VLAN. */
+static int ferroce_real_ifindex(const struct net_device *dev)
+{
+	return is_vlan_dev(dev) ? vlan_dev_real_dev(dev)->ifindex : dev->ifindex;
+}
+
+/* The netdev that has an address, rather the given one than another. */
+static const struct net_device *ferroce_owner(struct net *net,
+					      struct net_device *dev,
+					      bool is_v6, const u8 *address)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	struct in6_addr v6;
+#endif
+	__be32 v4;
+
+	if (!is_v6) {
+		memcpy(&v4, address, sizeof(v4));
+		return __ip_dev_find(net, v4, false);
+	}
+#if IS_ENABLED(CONFIG_IPV6)
+	memcpy(&v6, address, sizeof(v6));
+	if (dev && ipv6_chk_addr(net, &v6, dev, 1))
+		return dev;
+	return ipv6_dev_find(net, &v6, dev);
+#else
+	return NULL;
+#endif
+}
+
+/*
+ * A packet to an address of this host, which came in by the netdev `ifindex`,
+ * is for a device on the netdev `port` if that, or a VLAN on it, has the
+ * address, and if it came in there or from this host itself.
+ */
+enum ferroce_arrival ferroce_arrival(struct net *net, int port, int ifindex,
+				     bool is_v6, const u8 *address)
+{
+	enum ferroce_arrival arrival = FERROCE_ARRIVED;
+	const struct net_device *owner, *in;
+
+	rcu_read_lock();
+	owner = ferroce_owner(net, dev_get_by_index_rcu(net, port), is_v6,
+			      address);
+	in = dev_get_by_index_rcu(net, ifindex);
+	if (!owner || ferroce_real_ifindex(owner) != port)
+		arrival = FERROCE_WRONG_ADDRESS;
+	else if (!in || (ferroce_real_ifindex(in) != port &&
+			 !(in->flags & IFF_LOOPBACK) &&
+			 !netif_is_l3_master(in)))
+		arrival = FERROCE_WRONG_DEVICE;
+	rcu_read_unlock();
+	return arrival;
 }
 
 void ferroce_rx_consume(struct sk_buff *skb)

@@ -54,6 +54,7 @@ void ferroce_sockets_close(struct ferroce_sockets *sockets);
 
 /* A received packet, linear; the pointers live as long as the skb. */
 struct ferroce_rx {
+	const struct sk_buff *skb;
 	const u8 *ip;
 	const u8 *udp;
 	const u8 *payload;
@@ -65,6 +66,24 @@ struct ferroce_rx {
 };
 
 int ferroce_rx_open(struct sk_buff *skb, struct ferroce_rx *rx);
+/* What the Ethernet header said. */
+struct ferroce_link_info {
+	u8 mac[ETH_ALEN];
+	u16 vlan;
+	bool has_mac;
+	bool has_vlan;
+};
+
+void ferroce_rx_link(const struct ferroce_rx *rx, struct ferroce_link_info *info);
+/* What may be said of a packet's way to a port. */
+enum ferroce_arrival {
+	FERROCE_ARRIVED,
+	FERROCE_WRONG_ADDRESS,
+	FERROCE_WRONG_DEVICE,
+};
+
+enum ferroce_arrival ferroce_arrival(struct net *net, int port, int ifindex,
+				     bool is_v6, const u8 *address);
 void ferroce_rx_consume(struct sk_buff *skb);
 void ferroce_rx_drop(struct sk_buff *skb);
 
@@ -93,6 +112,7 @@ int ferroce_route_lookup(struct net *net, const struct ferroce_flow *flow,
 bool ferroce_route_is_valid(const struct ferroce_route *route);
 int ferroce_route_ifindex(const struct ferroce_route *route);
 bool ferroce_route_is_loopback(const struct ferroce_route *route);
+void ferroce_route_hold(const struct ferroce_route *route);
 void ferroce_route_release(struct ferroce_route *route);
 
 /* A packet to be sent: headers are IP and UDP, then ib_len bytes at ib. */

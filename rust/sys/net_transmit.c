@@ -153,6 +153,12 @@ bool ferroce_route_is_loopback(const struct ferroce_route *route)
 	return loopback;
 }
 
+/* Another reference, for another owner of the same route. */
+void ferroce_route_hold(const struct ferroce_route *route)
+{
+	dst_hold(route->dst);
+}
+
 void ferroce_route_release(struct ferroce_route *route)
 {
 	dst_release(route->dst);

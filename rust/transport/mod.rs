@@ -29,6 +29,7 @@
 //! | what a work request is to a requester | [`request`] |
 //! | what a responder asks of its QP | [`env`] |
 //! | the reliable connection: both halves | [`reliable`] |
+//! | the receiving side of datagrams | [`datagram`] |
 //! | the unreliable connection, and the sending side of datagrams | [`unreliable`] |
 //!
 //! On the wire a segment is a packet, and the payload is in it. On the local path the segment of
@@ -52,6 +53,7 @@
 )]
 
 pub mod completion;
+pub mod datagram;
 pub mod env;
 pub mod message;
 pub mod operation;

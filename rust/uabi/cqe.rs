@@ -69,6 +69,13 @@ pub const WC_WITH_SMAC: u32 = 1 << 17;
 /// [`Cqe::network_hdr`] is valid.
 pub const WC_WITH_NETWORK_HDR: u32 = 1 << 18;
 
+// The numbers are those of the kernel's `enum rdma_network_type`.
+
+/// The message came over IPv4.
+pub const NETWORK_IPV4: u8 = 2;
+/// The message came over IPv6.
+pub const NETWORK_IPV6: u8 = 3;
+
 // The numbers are those of `enum ibv_wc_opcode`.
 
 /// A SEND is complete.

@@ -7,24 +7,55 @@ use super::device::{
     ObjectPermit, //
 };
 use super::path;
+use super::pd::Domain;
 use super::quota::Kind;
+use crate::datapath::handle::Handle;
+use crate::datapath::port::Port;
+use crate::datapath::way::Way;
 use crate::sys::ib::ah::AddressHandle;
 use crate::sys::ib::path::Path;
+use crate::sys::ib::udata::Udata;
+use crate::uabi::udata::CreateAhResp;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
-/// An address handle. Only datagrams use them, and there are none yet: its path is checked, and
-/// nothing of it is kept.
+/// An address handle. Datagrams name it by its number; when it is dropped none leaves by it any
+/// more, but for those that were posted and are being sent.
 pub struct UserAh {
+    port: Arc<Port>,
+    number: u32,
     _permit: ObjectPermit,
 }
 
 impl AddressHandle for UserAh {
     type Device = Device;
+    type Pd = Domain;
 
-    fn create(device: &Device, init: Path) -> Result<Self> {
+    fn create(device: &Device, pd: &Domain, init: Path, udata: &Udata<'_>) -> Result<Self> {
+        udata.no_request()?;
         path::check(device.underlay(), &init)?;
-        Ok(Self {
-            _permit: device.permit(Kind::Ah)?,
-        })
+        let permit = device.permit(Kind::Ah)?;
+        let port = device.port();
+        let reserved = port.reserve_handle()?;
+        // One flow for each handle: what goes along it stays in order.
+        let source_port = port.source_port(reserved.index(), 0);
+        let way = Way::new(port.resident(), source_port, init).ok_or(EINVAL)?;
+        let handle = Arc::new(Handle::new(pd.id(), way), GFP_KERNEL_ACCOUNT)?;
+        let handle = Self {
+            port: port.clone(),
+            number: reserved.publish(handle),
+            _permit: permit,
+        };
+        udata.respond(&CreateAhResp {
+            number: handle.number,
+            reserved: 0,
+        })?;
+        Ok(handle)
+    }
+}
+
+impl Drop for UserAh {
+    fn drop(&mut self) {
+        self.port.remove_handle(self.number);
     }
 }

@@ -60,6 +60,8 @@ pub fn changed(attributes: &Attributes, change: &Change) -> Result<Attributes> {
     })?;
     set(&mut next.pkey_index, change.pkey_index, |index| index == 0)?;
     set(&mut next.port, change.port, |port| port == 1)?;
+    // Who may set a controlled one is ib_core's to say.
+    set(&mut next.qkey, change.qkey, |_| true)?;
     set(&mut next.mtu, change.mtu, |_| true)?;
     set(&mut next.timeout, change.timeout, |timeout| timeout < 32)?;
     set(&mut next.retry_cnt, change.retry_cnt, |count| count < 8)?;

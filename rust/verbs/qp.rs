@@ -12,6 +12,7 @@ use super::modify;
 use super::path;
 use super::pd::Domain;
 use super::quota::Kind;
+use super::reach;
 use super::srq::UserSrq;
 use crate::datapath::directory::{
     Directory,
@@ -222,8 +223,7 @@ impl QueuePair for UserQp {
             }
             State::Init => self.qp.init(from)?,
             State::Rtr => {
-                let path = change.path.as_ref().ok_or(EINVAL)?;
-                self.ready_to_receive(&next, path)?;
+                self.ready_to_receive(&next, change.path.as_ref())?;
             }
             State::Rts if from == State::Rtr => self.ready_to_send(&next)?,
             State::Sqd if from == State::Rts => {
@@ -281,18 +281,30 @@ impl UserQp {
         path::check_connection(&self.underlay, path)?;
         path::check_mtu(&self.underlay, path, attributes.mtu)?;
         let (port, number) = (self.qp.port(), self.qp.number());
-        let way = || Way::new(port, number, attributes.dest_qpn, path.clone()).ok_or(EINVAL);
-        Ok([way()?, way()?])
+        let source_port = port.source_port(number, attributes.dest_qpn);
+        let way = Way::new(port.resident(), source_port, path.clone()).ok_or(EINVAL)?;
+        Ok([way.clone(), way])
     }
 
-    fn ready_to_receive(&self, attributes: &Attributes, path: &Path) -> Result {
+    fn ready_to_receive(&self, attributes: &Attributes, path: Option<&Path>) -> Result {
         let setting = responder(&self.service, attributes)?;
-        let ways = self.ways(attributes, path)?;
-        self.qp.ready_to_receive(setting, attributes.dest_qpn, ways)
+        let ways = match self.service.responder {
+            Half::Datagram => None,
+            _ => Some(self.ways(attributes, path.ok_or(EINVAL)?)?),
+        };
+        self.qp
+            .ready_to_receive(setting, ways.map(|ways| (attributes.dest_qpn, ways)))
+    }
+
+    /// What of the sending half goes with these attributes.
+    fn requester(&self, attributes: &Attributes) -> Result<RequesterSetting> {
+        // The longest datagram is what the port carries now.
+        let longest = reach::path_mtu(self.underlay.netdev().mtu());
+        requester(&self.service, attributes, longest)
     }
 
     fn ready_to_send(&self, attributes: &Attributes) -> Result {
-        let setting = requester(&self.service, attributes)?;
+        let setting = self.requester(attributes)?;
         self.qp.ready_to_send(setting)?;
         // What was posted before is sent now.
         post::send_doorbell(&self.qp)
@@ -310,19 +322,19 @@ impl UserQp {
             Some(path) => Some((attributes.dest_qpn, self.ways(attributes, path)?)),
             None => None,
         };
-        let requester = requester(&self.service, attributes)?;
+        let requester = self.requester(attributes)?;
         let responder = responder(&self.service, attributes)?;
         self.qp.update(from, to, &requester, &responder, ways)
     }
 }
 
 fn responder(service: &Service, attributes: &Attributes) -> Result<ResponderSetting> {
-    let mtu = Mtu::from_bytes(attributes.mtu).ok_or(EINVAL)?;
+    let mtu = || Mtu::from_bytes(attributes.mtu).ok_or(EINVAL);
     let rq_psn = Psn::new(attributes.rq_psn);
     let allow_write = attributes.access.has(Access::REMOTE_WRITE);
     Ok(match service.responder {
         Half::Reliable => ResponderSetting::Reliable(ResponderConfig {
-            mtu,
+            mtu: mtu()?,
             rq_psn,
             max_dest_rd_atomic: attributes.max_dest_rd_atomic,
             min_rnr_timer: attributes.min_rnr_timer,
@@ -330,11 +342,14 @@ fn responder(service: &Service, attributes: &Attributes) -> Result<ResponderSett
             allow_write,
         }),
         Half::Unacknowledged => ResponderSetting::Unreliable {
-            mtu,
+            mtu: mtu()?,
             rq_psn,
             allow_write,
         },
-        Half::None | Half::Datagram => return Err(EOPNOTSUPP()),
+        Half::Datagram => ResponderSetting::Datagram {
+            qkey: attributes.qkey,
+        },
+        Half::None => return Err(EOPNOTSUPP()),
     })
 }
 
@@ -344,12 +359,12 @@ fn responder(service: &Service, attributes: &Attributes) -> Result<ResponderSett
 /// be in time with a little more patience.
 const INTERVALS_OF_TIMEOUT: u64 = 4;
 
-fn requester(service: &Service, attributes: &Attributes) -> Result<RequesterSetting> {
-    let mtu = Mtu::from_bytes(attributes.mtu).ok_or(EINVAL)?;
+fn requester(service: &Service, attributes: &Attributes, longest: u32) -> Result<RequesterSetting> {
+    let mtu = |bytes| Mtu::from_bytes(bytes).ok_or(EINVAL);
     let sq_psn = Psn::new(attributes.sq_psn);
     Ok(match service.requester {
         Half::Reliable => RequesterSetting::Reliable(RequesterConfig {
-            mtu,
+            mtu: mtu(attributes.mtu)?,
             sq_psn,
             retry_cnt: attributes.retry_cnt,
             rnr_retry: attributes.rnr_retry,
@@ -357,8 +372,16 @@ fn requester(service: &Service, attributes: &Attributes) -> Result<RequesterSett
                 .map(|interval| interval.saturating_mul(INTERVALS_OF_TIMEOUT)),
             max_rd_atomic: attributes.max_rd_atomic,
         }),
-        Half::Unacknowledged => RequesterSetting::Unreliable { mtu, sq_psn },
-        Half::None | Half::Datagram => return Err(EOPNOTSUPP()),
+        Half::Unacknowledged => RequesterSetting::Unreliable {
+            mtu: mtu(attributes.mtu)?,
+            sq_psn,
+        },
+        Half::Datagram => RequesterSetting::Datagram {
+            mtu: mtu(longest)?,
+            sq_psn,
+            qkey: attributes.qkey,
+        },
+        Half::None => return Err(EOPNOTSUPP()),
     })
 }
 

@@ -349,6 +349,15 @@ impl Opcode {
         Self::from_u8(self.as_u8() & !Service::MASK | service as u8)
     }
 
+    /// Whether immediate data stands in the packet.
+    #[inline]
+    pub const fn has_imm(self) -> bool {
+        matches!(
+            self.info().extension,
+            ExtensionKind::Imm | ExtensionKind::RethImm | ExtensionKind::DethImm
+        )
+    }
+
     /// The RC SEND packet with this place in its message.
     ///
     /// Immediate data travels in the last packet: `imm` says whether the message has some, and

@@ -7,7 +7,7 @@
 
 use crate::ffi::layout::{IbvRecvWr, IbvSendWr};
 use ferroce_core::transport::operation::Operation;
-use ferroce_core::transport::service::Service;
+use ferroce_core::transport::service::{Half, Service};
 use ferroce_core::uabi::wqe::{self, Bind, Parts, RecvWqe, SendWqe, Sge};
 use libc::{c_int, EINVAL, EOPNOTSUPP};
 use zerocopy::IntoBytes;
@@ -59,7 +59,8 @@ fn operation(service: &Service, number: u32) -> Result<(u8, Parts), c_int> {
     }
 }
 
-/// Writes a send request with the scatter/gather list `sges` into `slot`.
+/// Writes a send request with the scatter/gather list `sges` into `slot`. `ah` tells the number of
+/// the address handle that the request of a datagram names.
 ///
 /// # Errors
 ///
@@ -72,6 +73,7 @@ pub fn encode_send(
     wr: &IbvSendWr,
     sges: &[Sge],
     limits: &SendLimits,
+    ah: impl FnOnce() -> u32,
 ) -> Result<(), c_int> {
     let (opcode, parts) = operation(&limits.service, wr.opcode)?;
     if sges.len() > limits.max_sge as usize || wr.send_flags & !u32::from(wqe::SEND_ALL) != 0 {
@@ -81,6 +83,8 @@ pub fn encode_send(
     let mut header = SendWqe::new(wr.wr_id, opcode, flags | limits.always);
     if opcode == wqe::OP_BIND_MW {
         set_bind(&mut header, wr, slot.keys(wr))?;
+    } else if limits.service.requester == Half::Datagram {
+        header.set_destination(ah(), wr.rkey, wr.remote_qkey);
     } else if parts.has(Parts::TARGET) {
         header.set_remote(wr.remote_addr, wr.rkey);
     }
@@ -214,6 +218,16 @@ mod tests {
         }
     }
 
+    /// As the encoder itself, for what is no datagram.
+    fn encode_send(
+        slot: &Plain,
+        wr: &IbvSendWr,
+        sges: &[Sge],
+        limits: &SendLimits,
+    ) -> Result<(), c_int> {
+        super::encode_send(slot, wr, sges, limits, || panic!("no datagram"))
+    }
+
     fn limits(qp_type: QpType) -> SendLimits {
         SendLimits {
             service: qp_type.service(),
@@ -234,6 +248,7 @@ mod tests {
             imm_data: 0xaabb_ccdd,
             remote_addr: 0xdead_0000_beef,
             rkey: 0x77,
+            remote_qkey: 0x88,
             _between: [u64::MAX; 3],
             mw: 0x1234_5678 as *mut _,
             mw_rkey: 0x1234_5699,
@@ -366,6 +381,20 @@ mod tests {
             assert_eq!(check(&odd, &[]), Err(EINVAL), "{number}");
         }
         assert!(slot.untouched());
+    }
+
+    #[test]
+    fn a_datagram_names_its_handle_by_number() {
+        let slot = Plain::new();
+        let limits = limits(QpType::Ud);
+        let send = wr(wqe::OP_SEND_WITH_IMM, 0);
+        super::encode_send(&slot, &send, &[sge(1, 1)], &limits, || 0x99).unwrap();
+        let got = slot.send();
+        assert_eq!((got.ah(), got.destination()), (0x99, [0x77, 0x88]));
+        assert_eq!(got.imm(), 0xaabb_ccdd);
+        let write = wr(wqe::OP_RDMA_WRITE, 0);
+        let refused = super::encode_send(&slot, &write, &[], &limits, || 0);
+        assert_eq!(refused, Err(EOPNOTSUPP));
     }
 
     #[test]

@@ -23,6 +23,7 @@ use crate::datapath::protocol::{
 use crate::datapath::qp::Qp;
 use crate::datapath::turn::Turn;
 use crate::observe::counters::Counter;
+use crate::transport::completion::Status;
 use crate::transport::env::AccessError;
 use crate::transport::segment::{
     IncomingRequest,
@@ -88,11 +89,13 @@ pub(in crate::datapath) fn exchange(
         Requester::Unreliable(requester) => {
             return hand_over_unreliably(requester, wqes, qp, &mut recv, peer, turn);
         }
+        // They have a way of their own.
+        Requester::Datagram(_) => return false,
     };
     let more = hand_over(requester, wqes, qp, &mut recv, peer, turn);
     let has_refused = match &recv.responder {
         Responder::Reliable(responder) => responder.has_refused() && responder.has_response(),
-        Responder::Unreliable(_) => false,
+        Responder::Unreliable(_) | Responder::Datagram(_) => false,
     };
     if has_refused && recv.answering == Answering::Inline {
         // The refusal waits behind answers that did not fit into the turn, and we may never come
@@ -181,6 +184,7 @@ fn hand_over_unreliably(
         };
         moved(&qp, segment.len, turn);
         let done = give(wqes, qp, &segment, recv, peer, turn);
+        let done = done.map_err(|AccessError| Status::LocProtErr);
         deliver::left(requester, qp, &segment, done, turn);
     }
     true
@@ -188,7 +192,7 @@ fn hand_over_unreliably(
 
 /// Counts a segment where it comes from.
 #[inline]
-fn moved(qp: &Qp, bytes: u32, turn: &mut Turn<'_>) {
+pub(super) fn moved(qp: &Qp, bytes: u32, turn: &mut Turn<'_>) {
     turn.moved(bytes);
     qp.counters().inc(Counter::LocalSegments);
     qp.counters().add(Counter::LocalBytes, u64::from(bytes));
@@ -217,6 +221,7 @@ fn lose(
                 };
                 deliver::left(requester, qp, &segment, Ok(()), turn);
             }
+            Requester::Datagram(_) => return false,
         }
     }
     true

@@ -2,5 +2,6 @@
 
 //! How segments get to the peer: as packets, or, within a device, by hand.
 
+pub mod datagram;
 pub mod local;
 pub mod wire;

@@ -2,6 +2,7 @@
 
 //! Segments as packets.
 
+use super::datagram;
 use crate::datapath::deliver;
 use crate::datapath::halves::{
     Peer,
@@ -25,7 +26,7 @@ use crate::datapath::protocol::{
 use crate::datapath::qp::Qp;
 use crate::datapath::turn::Turn;
 use crate::observe::counters::Counter;
-use crate::transport::env::AccessError;
+use crate::transport::completion::Status;
 use crate::transport::segment::{
     RequestSegment,
     Response, //
@@ -49,15 +50,16 @@ pub(in crate::datapath) fn send(
         left_at,
         ..
     } = send;
-    let Some(peer) = peer else {
-        return false;
-    };
-    match requester {
-        Requester::Reliable(requester) => send_reliably(requester, wqes, peer, qp, turn),
-        Requester::Unreliable(requester) => {
+    match (requester, peer) {
+        (Requester::Reliable(requester), Some(peer)) => {
+            send_reliably(requester, wqes, peer, qp, turn)
+        }
+        (Requester::Unreliable(requester), Some(peer)) => {
             *left_at = Some(turn.now());
             send_unreliably(requester, wqes, peer, qp, turn)
         }
+        (Requester::Datagram(datagrams), _) => datagram::send(datagrams, wqes, left_at, qp, turn),
+        (_, None) => false,
     }
 }
 
@@ -113,7 +115,7 @@ fn send_unreliably(
         turn.moved(segment.len);
         let done = match add(wqes, peer, qp, segment, turn) {
             Ok(()) | Err(Failed::Refused(_)) => Ok(()),
-            Err(Failed::Access) => Err(AccessError),
+            Err(Failed::Access) => Err(Status::LocProtErr),
         };
         deliver::left(requester, qp, &segment, done, turn);
     }

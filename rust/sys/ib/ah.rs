@@ -6,19 +6,25 @@ use super::call::{
     operations,
     Argument, //
 };
-use super::object;
+use super::object::{
+    self,
+    Object, //
+};
 use super::path::Path;
-use super::udata::NoUdata;
+use super::udata::Udata;
 use crate::sys::bindings;
+use core::ptr::NonNull;
 use kernel::prelude::*;
 
 /// What an address handle is to a driver. Dropping it is the end of it.
 pub trait AddressHandle: Send + Sync + 'static {
     /// What the device is.
     type Device: Send + Sync + 'static;
+    /// What a protection domain is.
+    type Pd: Send + Sync + 'static;
 
     /// Creates a handle of a process for `path`. May sleep.
-    fn create(device: &Self::Device, path: Path) -> Result<Self>
+    fn create(device: &Self::Device, pd: &Self::Pd, path: Path, udata: &Udata<'_>) -> Result<Self>
     where
         Self: Sized;
 }
@@ -29,6 +35,15 @@ type Gone<'a, A> = object::Gone<'a, bindings::ib_ah, A>;
 /// What `size_ib_ah` must say.
 pub(super) const fn size<A: AddressHandle>() -> usize {
     object::Object::<bindings::ib_ah, A>::SIZE
+}
+
+impl<'a, A: AddressHandle> New<'a, A> {
+    /// The domain that it is made in.
+    fn pd(&self) -> Option<&'a A::Pd> {
+        // SAFETY: The handle is being created, so that ib_core has filled in its domain, which is
+        // complete and outlives the call; its driver's part is what the table says.
+        unsafe { NonNull::new((*self.as_raw()).pd).map(|pd| Object::private(pd)) }
+    }
 }
 
 /// What a handle is created with.
@@ -47,8 +62,9 @@ impl Argument for Init {
 operations! {
     <'a, A: AddressHandle>
 
-    create_user_ah(ah: New<'a, A>, init: Init, _udata: NoUdata) -> Result {
-        ah.create(|device, ()| Ok((A::create(device, init.0)?, ())))?;
+    create_user_ah(ah: New<'a, A>, init: Init, udata: Udata<'a>) -> Result {
+        let pd = ah.pd().ok_or(EINVAL)?;
+        ah.create(|device, ()| Ok((A::create(device, pd, init.0, &udata)?, ())))?;
         Ok(())
     }
 

@@ -67,7 +67,7 @@ pub trait Driver: HasAttributes<Device: query::Device> {
     /// A protection domain.
     type Pd: ProtectionDomain<Device = Self::Device>;
     /// An address handle.
-    type Ah: AddressHandle<Device = Self::Device>;
+    type Ah: AddressHandle<Device = Self::Device, Pd = Self::Pd>;
     /// A completion queue.
     type Cq: CompletionQueue<Device = Self::Device>;
     /// A queue pair.

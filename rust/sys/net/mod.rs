@@ -24,13 +24,16 @@ pub use self::{
         Underlay, //
     },
     receive::{
+        Link,
         Receiver,
         RxPacket,
         Unreadable,
         Verdict, //
     },
     route::{
+        arrived,
         Addresses,
+        Astray,
         Flow,
         Route, //
     },

@@ -44,12 +44,21 @@ pub enum Verdict {
     Dropped,
 }
 
+/// What an Ethernet header said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Source address; none on a net device that has no such ones.
+    pub mac: Option<[u8; 6]>,
+    /// VLAN id, if it came by a VLAN.
+    pub vlan: Option<u16>,
+}
+
 /// A UDP packet to port 4791, in one piece, behind an IP header without options.
 ///
 /// # Invariants
 ///
-/// `raw` describes an skb that nobody writes to for `'a`: `ip` is valid for `ip_len` bytes (20 or
-/// 40, as `is_v6` says), `udp` for 8, `payload` for `payload_len`.
+/// `raw` describes the skb `raw.skb`, which nobody writes to for `'a`: `ip` is valid for `ip_len`
+/// bytes (20 or 40, as `is_v6` says), `udp` for 8, `payload` for `payload_len`.
 pub struct RxPacket<'a> {
     raw: bindings::ferroce_rx,
     _skb: PhantomData<&'a bindings::sk_buff>,
@@ -112,6 +121,17 @@ impl<'a> RxPacket<'a> {
     /// For packets from this machine itself it is `lo`, or the VRF.
     pub fn ifindex(&self) -> i32 {
         self.raw.ifindex
+    }
+
+    /// What its Ethernet header said.
+    pub fn link(&self) -> Link {
+        let mut info = bindings::ferroce_link_info::default();
+        // SAFETY: By the type invariant.
+        unsafe { bindings::ferroce_rx_link(&self.raw, &mut info) };
+        Link {
+            mac: info.has_mac.then_some(info.mac),
+            vlan: info.has_vlan.then_some(info.vlan),
+        }
     }
 
     /// Whether it came in pieces and was copied into one.

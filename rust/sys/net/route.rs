@@ -31,12 +31,58 @@ pub enum Addresses {
 }
 
 impl Addresses {
+    /// The same destination, from nowhere.
+    pub fn destination_only(self) -> Self {
+        match self {
+            Self::V4 { dst, .. } => Self::V4 { src: [0; 4], dst },
+            Self::V6 { dst, .. } => Self::V6 { src: [0; 16], dst },
+        }
+    }
+
+    /// Where the packet goes.
+    fn destination(&self) -> &[u8] {
+        match self {
+            Self::V4 { dst, .. } => dst,
+            Self::V6 { dst, .. } => dst,
+        }
+    }
+
     /// The other direction.
     pub fn reversed(self) -> Self {
         match self {
             Self::V4 { src, dst } => Self::V4 { src: dst, dst: src },
             Self::V6 { src, dst } => Self::V6 { src: dst, dst: src },
         }
+    }
+}
+
+/// Why a packet is not for a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Astray {
+    /// Its destination is no address of the port.
+    Address,
+    /// It came in elsewhere.
+    Interface,
+}
+
+/// Whether a packet to an address of this host is for a device on the net device `port`: that, or a
+/// VLAN on it, has the address, and it came in there, or from this host itself.
+pub fn arrived(
+    resident: &Resident,
+    port: i32,
+    ifindex: i32,
+    addresses: &Addresses,
+) -> core::result::Result<(), Astray> {
+    let is_v6 = matches!(addresses, Addresses::V6 { .. });
+    let address = addresses.destination();
+    // SAFETY: The namespace is valid by the invariant of `Resident`; the address is as long as its
+    // family has it.
+    match unsafe {
+        bindings::ferroce_arrival(resident.as_ptr(), port, ifindex, is_v6, address.as_ptr())
+    } {
+        bindings::ferroce_arrival_FERROCE_ARRIVED => Ok(()),
+        bindings::ferroce_arrival_FERROCE_WRONG_DEVICE => Err(Astray::Interface),
+        _ => Err(Astray::Address),
     }
 }
 
@@ -151,6 +197,18 @@ impl Route {
     /// The C object, for the transmit path.
     pub(super) fn as_raw(&self) -> &bindings::ferroce_route {
         &self.raw
+    }
+}
+
+impl Clone for Route {
+    fn clone(&self) -> Self {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::ferroce_route_hold(&self.raw) };
+        // INVARIANT: Held just now; the rest is the same.
+        Self {
+            raw: self.raw,
+            _resident: self._resident.clone(),
+        }
     }
 }
 

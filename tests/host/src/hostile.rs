@@ -64,6 +64,7 @@ pub fn assert_consistent(packet: &Packet, udp_payload_len: usize) {
     let extension = packet.extension;
     assert_eq!(extension.kind(), info.extension);
     let extended = 16 * usize::from(extension.reth().is_some())
+        + 8 * usize::from(extension.deth().is_some())
         + 4 * usize::from(extension.aeth().is_some())
         + 4 * usize::from(extension.imm().is_some())
         + 4 * usize::from(extension.invalidated().is_some());

@@ -28,7 +28,7 @@ proptest! {
     #[test]
     fn emit_is_the_inverse_of_parse(
         mut bytes: [u8; MAX_HEADERS],
-        opcode in 0u8..0x24,
+        opcode in 0u8..0x2c,
         total in 0usize..=MAX_HEADERS + MAX_PAYLOAD + 16,
     ) {
         bytes[0] = opcode;
@@ -86,16 +86,27 @@ proptest! {
 
 /// What the standard says about opcode, version, padding and length, in the words of this test.
 fn expected(opcode: u8, version: u8, pad: usize, total: usize) -> Result<usize, ()> {
-    let headers = match opcode {
+    // What UC has does there what it does on RC.
+    let connected = match opcode {
+        0x20..=0x2b => opcode & 0x1f,
+        opcode => opcode,
+    };
+    let headers = match connected {
         0x00..=0x02 | 0x04 | 0x07 | 0x08 | 0x0e => 12,
         0x03 | 0x05 | 0x09 | 0x0d | 0x0f | 0x10 | 0x11 => 16,
         0x06 | 0x0a | 0x0c => 28,
         0x0b => 32,
+        0x64 => 20,
+        0x65 => 24,
         // Requests that are not served: what is behind the BTH is not looked at.
         0x13..=0x1f => 12,
         _ => return Err(()),
     };
-    let longest = if opcode > 0x12 { usize::MAX } else { 4096 };
+    let longest = if matches!(opcode, 0x13..=0x1f) {
+        usize::MAX
+    } else {
+        4096
+    };
     let padded = total.checked_sub(headers + 4).ok_or(())?;
     let payload = padded.checked_sub(pad).ok_or(())?;
     let bare = matches!(opcode, 0x0c | 0x11);
@@ -134,9 +145,12 @@ fn every_opcode_length_and_pad() {
             }
         }
     }
-    // 16 opcodes with 0..=4096 bytes of payload (each with its padding), 2 without; and 13 that are
-    // not served, with anything that fits.
-    assert_eq!(accepted, 16 * 4097 + 2 + 13 * (9000 - 12 - 4 + 1));
+    // 16 opcodes of RC, 12 of UC and 2 of UD with 0..=4096 bytes of payload (each with its padding),
+    // 2 without; and 13 that are not served, with anything that fits.
+    assert_eq!(
+        accepted,
+        (16 + 12 + 2) * 4097 + 2 + 13 * (9000 - 12 - 4 + 1)
+    );
 }
 
 #[test]

@@ -8,12 +8,14 @@ use crate::link::Link;
 use crate::random::Random;
 use crate::victim::Result;
 
-/// Sends `count` frames to the queue pairs `targets`, numbers with commas between.
+/// Sends `count` frames to the queue pairs `targets`, numbers with commas between; `datagrams` if
+/// they are such of UD.
 pub fn run(
     link: &Link,
     hosts: &Hosts,
     mut random: Random,
     targets: &str,
+    datagrams: bool,
     count: u64,
 ) -> Result<()> {
     let targets: Vec<u32> = targets.split(',').filter_map(|n| n.parse().ok()).collect();
@@ -31,7 +33,9 @@ pub fn run(
         let kind = random.below(4) as usize;
         let opcode = match kind {
             // Those of RC that are not served are requests.
+            3 if datagrams => random.below(0x60) as u8,
             3 => 0x20 + random.below(0xe0) as u8,
+            _ if datagrams => 0x64 + random.below(2) as u8,
             _ => random.below(0x14) as u8,
         };
         let len = if matches!(opcode, 0x0c | 0x11) {
@@ -39,9 +43,11 @@ pub fn run(
         } else {
             random.below(300) as usize
         };
-        let ib = Ib::new(opcode, qpn, random.psn())
+        let mut ib = Ib::new(opcode, qpn, random.psn())
             .with_headers((random.next(), random.next() as u32, len as u32))
             .with_payload(len);
+        // A stranger does not know the Q_Key.
+        ib.deth = ib.deth.map(|_| (random.next() as u32, qpn));
         let mut outer = peer.clone();
         match kind {
             // From the peer's address, damaged.

@@ -35,6 +35,8 @@ pub struct Ib {
     /// AckReq (0x80) and seven reserved bits.
     pub ack: u8,
     pub psn: u32,
+    /// Q_Key, number of the sender.
+    pub deth: Option<(u32, u32)>,
     /// Address, key, length.
     pub reth: Option<(u64, u32, u32)>,
     /// Syndrome, MSN.
@@ -55,6 +57,7 @@ impl Ib {
             qpn,
             ack: 0x80,
             psn,
+            deth: None,
             reth: None,
             aeth: None,
             imm: None,
@@ -64,11 +67,17 @@ impl Ib {
 
     /// The extended headers that the opcode has, as the standard says, with values that fit.
     pub fn with_headers(mut self, reth: (u64, u32, u32)) -> Self {
-        let (has_reth, has_aeth, has_imm) = match self.opcode {
+        // What UC has looks as on RC.
+        let connected = match self.opcode {
+            0x20..=0x2b => self.opcode & 0x1f,
+            opcode => opcode,
+        };
+        self.deth = matches!(self.opcode, 0x64 | 0x65).then_some((0x2468_ace0, 0x7654));
+        let (has_reth, has_aeth, has_imm) = match connected {
             0x06 | 0x0a | 0x0c => (true, false, false),
             0x0b => (true, false, true),
-            // The last two have a key to be invalidated in that place.
-            0x03 | 0x05 | 0x09 | 0x16 | 0x17 => (false, false, true),
+            // Two of them have a key to be invalidated in that place.
+            0x03 | 0x05 | 0x09 | 0x16 | 0x17 | 0x65 => (false, false, true),
             0x0d | 0x0f | 0x10 | 0x11 => (false, true, false),
             _ => (false, false, false),
         };
@@ -93,6 +102,10 @@ impl Ib {
         out.extend(&self.qpn.to_be_bytes()[1..]);
         out.push(self.ack);
         out.extend(&self.psn.to_be_bytes()[1..]);
+        if let Some((qkey, source)) = self.deth {
+            out.extend(qkey.to_be_bytes());
+            out.extend((source & 0xff_ffff).to_be_bytes());
+        }
         if let Some((va, rkey, len)) = self.reth {
             out.extend(va.to_be_bytes());
             out.extend(rkey.to_be_bytes());

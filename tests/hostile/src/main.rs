@@ -109,13 +109,15 @@ fn run() -> Result<()> {
     let netdev = words.text("netdev")?;
     let link = Link::open(netdev).map_err(|e| format!("{netdev}: {e}"))?;
     if let [flood] = &families[..] {
-        if flood == "flood" {
+        let datagrams = flood == "flood-of-datagrams";
+        if datagrams || flood == "flood" {
             let targets = words.text("targets")?;
             return flood::run(
                 &link,
                 &hosts,
                 Random::new(seed),
                 targets,
+                datagrams,
                 words.number("count")?,
             );
         }

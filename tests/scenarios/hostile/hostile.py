@@ -168,6 +168,49 @@ for _family in (4, 6):
         noise(_family))
 
 
+def datagrams(family):
+    """A scenario: noise to a queue pair of datagrams that is in use."""
+    count = 2000 if SHORT else 20000
+
+    def side(end, *more):
+        return ["ibv_ud_pingpong", "-d", end.dev, "-g", str(end.gid(family)), "-p", str(PORT), "-n", "100000000", *more]
+
+    def run(report):
+        with attacked_pair() as ends, tempfile.TemporaryFile("w+") as out:
+            procs = [spawn(side(ends[0]), ends[0].netns, out)]
+            try:
+                wait_until("the server listens", lambda: listens(procs[0].pid, PORT))
+                procs.append(spawn(side(ends[1], ends[0].tcp), ends[1].netns, out))
+                received = counters(ends[0].dev)["rcvd_pkts"]
+                wait_until("they talk", lambda: counters(ends[0].dev)["rcvd_pkts"] > received + 100, 20)
+                shown = command(["rdma", "resource", "show", "qp", "link", f"{ends[0].dev}/1"]).stdout
+                targets = re.findall(r"lqpn (\d+) .*?type UD state RTS", shown)
+                require(len(targets) == 1, f"queue pairs of datagrams: {shown}")
+                before = counters(ends[0].dev)
+                report.note(run_packets(ends, family, f"targets={targets[0]}", f"count={count}", "flood-of-datagrams",
+                                        limit=60)[-1])
+                require(all(proc.poll() is None for proc in procs), f"a program ended: {last_line(tail(out))}")
+                time.sleep(0.05)
+                now = counters(ends[0].dev)
+            finally:
+                for proc in procs:
+                    proc.kill()
+                    proc.wait()
+            grown = {name: now[name] - before[name] for name in now if now[name] != before[name]}
+            report.note(", ".join(f"{name} {n}" for name, n in sorted(grown.items())))
+            dropped = sum(n for name, n in grown.items() if name.startswith("drop_"))
+            require(dropped == count, f"{dropped} packets were dropped of {count} that should be: {grown}")
+            for reason in ("drop_qkey", "drop_icrc", "drop_malformed", "drop_opcode"):
+                require(grown.get(reason), f"nothing was counted as {reason}")
+
+    return run
+
+
+for _family in (4, 6):
+    add(f"hostile.datagrams-ipv{_family}", 90, f"noise to a queue pair of datagrams in use: all of it is dropped; IPv{_family}",
+        datagrams(_family))
+
+
 # A BTH of a SEND to a queue pair, and as many bytes as an empty one has. Nobody looks further if the queue pair is none.
 SENDER = """
 import socket, sys

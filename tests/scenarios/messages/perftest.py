@@ -100,8 +100,8 @@ def with_shared_receives(where, local):
 for _path, _where, _local in (("loop-local", "loop", True), ("veth", "pair", None)):
     add(f"perftest.srq.{_path}", 120, f"ib_send_bw and ib_send_lat --use-srq over {_path}",
         with_shared_receives(_where, _local))
-SIZES_OF = {"UC": (1, 4096, 65536)}
-for _service, _tools in (("UC", TOOLS[:4]),):
+SIZES_OF = {"UC": (1, 4096, 65536), "UD": (1, 4096)}
+for _service, _tools in (("UC", TOOLS[:4]), ("UD", TOOLS[:2])):
     for _tool in _tools:
         for _path, _where, _local in (("loop-local", "loop", True), ("veth", "pair", None)):
             add(f"perftest.{_tool}-{_service.lower()}.{_path}", 120, f"{_tool} -c {_service} over {_path}",

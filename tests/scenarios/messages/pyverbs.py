@@ -15,20 +15,12 @@ FILES = ("test_addr", "test_cq", "test_cq_events", "test_cqex", "test_device", "
 # Tests that need what is not part of the work yet, each group with its reason. Everything else in FILES runs; a test
 # that finds a capability missing may skip itself, and its reason is reported.
 LEFT_OUT = (
-    ("test_cq.CQTest.test_resize_cq", "UD queue pairs"),
-    ("test_cq_events.*.test_cq_events_ud", "UD queue pairs"),
-    ("test_cqex.*.test_ud_traffic_cq_ex", "UD queue pairs"),
-    ("test_relaxed_ordering.*.test_ro_ud_traffic", "UD queue pairs"),
     ("test_device.DMTest.*", "device memory"),
     ("test_device.SharedDMTest.*", "device memory"),
     ("test_mr.MRTest.test_mr_rereg_atomic", "atomics"),
-    ("test_parent_domain.*.test_*_ud_traffic", "UD queue pairs"),
     ("test_mr.DeviceMemory*", "device memory"),
     ("test_mr.DmaBuf*", "DMA buffers of a graphics card"),
-    ("test_qp.QPTest.test_*_ud_qp*", "UD queue pairs"),
     ("test_qp.QPTest.test_*_raw_qp*", "raw packet queue pairs"),
-    ("test_qp.QPTest.test_modify_ud_qp", "UD queue pairs"),
-    ("test_qp.QPTest.test_query_data_in_order", "UD queue pairs"),
 )
 
 

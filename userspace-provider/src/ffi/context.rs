@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Contexts and what is asked of them, and address handles.
+//! Contexts and what is asked of them.
 
 use super::{
-    cq, cq_ex, domain,
+    ah, cq, cq_ex, domain,
     layout::*,
     library::{library, Library},
-    memory::{fail, nanoseconds, Object},
+    memory::{fail, nanoseconds},
     qp, region, srq, window,
 };
 use crate::abi::{Op, MAX_OPS};
@@ -27,7 +27,7 @@ fn operations(library: &Library) -> [Opaque; MAX_OPS] {
         (Op::AllocPd, domain::alloc as Opaque),
         (Op::AllocTd, domain::alloc_thread as Opaque),
         (Op::BindMw, window::bind as Opaque),
-        (Op::CreateAh, create_ah as Opaque),
+        (Op::CreateAh, ah::create as Opaque),
         (Op::CreateCq, cq::create as Opaque),
         (Op::CreateCqEx, cq_ex::create as Opaque),
         (Op::CreateQp, qp::create as Opaque),
@@ -37,7 +37,7 @@ fn operations(library: &Library) -> [Opaque; MAX_OPS] {
         (Op::DeallocPd, domain::dealloc as Opaque),
         (Op::DeallocTd, domain::dealloc_thread as Opaque),
         (Op::DeregMr, region::deregister as Opaque),
-        (Op::DestroyAh, destroy_ah as Opaque),
+        (Op::DestroyAh, ah::destroy as Opaque),
         (Op::DestroyCq, cq::destroy as Opaque),
         (Op::DestroyQp, qp::destroy as Opaque),
         (Op::DestroySrq, srq::destroy as Opaque),
@@ -230,36 +230,6 @@ unsafe extern "C" fn query_rt_values(_: *mut IbvContext, values: *mut ValuesEx) 
         values.raw_clock = [0, nanoseconds(udata::CLOCK as libc::clockid_t)];
     }
     0
-}
-
-unsafe extern "C" fn create_ah(pd: *mut IbvPd, attr: Opaque) -> *mut IbvAh {
-    // SAFETY: All zeros are a valid AH.
-    let ah = match unsafe { Object::<IbvAh>::zeroed() } {
-        Ok(ah) => ah,
-        Err(error) => return fail(error),
-    };
-    let mut resp = CreateAhResp {
-        core: [0; 1],
-        driver: udata::CreateAhResp::default(),
-    };
-    // SAFETY: Contract of the verb; the response has the size given.
-    let error = unsafe {
-        (library().ibv_cmd_create_ah)(pd, ah.as_ptr(), attr, &mut resp, size_of_val(&resp))
-    };
-    if error != 0 {
-        return fail(error);
-    }
-    ah.leak()
-}
-
-unsafe extern "C" fn destroy_ah(ah: *mut IbvAh) -> c_int {
-    // SAFETY: Contract of the verb.
-    let error = unsafe { (library().ibv_cmd_destroy_ah)(ah) };
-    if error == 0 {
-        // SAFETY: It is from `create_ah`, and gone for the application.
-        drop(unsafe { Object::reclaim(ah) });
-    }
-    error
 }
 
 #[cfg(test)]

@@ -363,8 +363,9 @@ pub struct QpAttr {
     pub qp_state: u32,
 }
 
-/// `struct ibv_send_wr`. Of the unions only the members that RC uses are here: `wr.rdma`,
-/// `bind_mw`, and the immediate data, where the key to be invalidated stands too.
+/// `struct ibv_send_wr`. Of the unions only the members of `wr.rdma` and what lies at the same
+/// places in `wr.ud` are here, `bind_mw`, and the immediate data, where the key to be invalidated
+/// stands too.
 #[repr(C)]
 pub struct IbvSendWr {
     pub wr_id: u64,
@@ -374,8 +375,12 @@ pub struct IbvSendWr {
     pub opcode: u32,
     pub send_flags: u32,
     pub imm_data: u32,
+    /// `wr.rdma.remote_addr`, or the pointer `wr.ud.ah`.
     pub remote_addr: u64,
+    /// `wr.rdma.rkey`, or `wr.ud.remote_qpn`.
     pub rkey: u32,
+    /// `wr.ud.remote_qkey`.
+    pub remote_qkey: u32,
     pub _between: [u64; 3],
     pub mw: *mut IbvMw,
     pub mw_rkey: u32,
@@ -495,6 +500,7 @@ const _: () = {
     assert!(size_of::<CreateSrqResp>() == 40 && offset_of!(CreateSrqResp, driver) == 16);
     assert!(size_of::<CreateQpResp>() == 80 && offset_of!(CreateQpResp, driver) == 32);
     assert!(size_of::<IbvSendWr>() == 128 && offset_of!(IbvSendWr, remote_addr) == 40);
+    assert!(offset_of!(IbvSendWr, remote_qkey) == 52);
     assert!(size_of::<IbvRecvWr>() == 32);
     assert!(size_of::<IbvWc>() == 48 && offset_of!(IbvWc, imm_data) == 24);
     assert!(offset_of!(IbvWc, slid) == 42);

@@ -8,6 +8,7 @@
 //! `bad_wr` writable) for the time of the call. A SAFETY comment that says "contract of the verb"
 //! means this.
 
+mod ah;
 mod context;
 mod cq;
 mod cq_ex;

@@ -3,7 +3,7 @@
 //! Send and receive queues: a list of work requests is written into a ring, and the module is woken
 //! if it wants to be.
 
-use super::{layout::*, library::library, mapping::Ring, memory::sg_list};
+use super::{ah, layout::*, library::library, mapping::Ring, memory::sg_list};
 use crate::{
     doorbell::{self, Doorbell},
     lock::Lock,
@@ -58,7 +58,10 @@ impl WorkRequest for IbvSendWr {
 
     #[inline]
     fn encode(&self, slot: &impl Slot, sges: &[Sge], limits: &SendLimits) -> Result<(), c_int> {
-        encode_send(slot, self, sges, limits)
+        // SAFETY: The contract of `ibv_post_send`, for who asks: the queue pair is one of
+        // datagrams, and there the application names a handle that it has made.
+        let number = || unsafe { ah::number(self.remote_addr as *const IbvAh) };
+        encode_send(slot, self, sges, limits, number)
     }
 
     unsafe fn command(qp: *mut IbvQp, list: *mut Self, bad: *mut *mut Self) -> c_int {

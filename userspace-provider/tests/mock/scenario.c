@@ -697,7 +697,7 @@ static void shared_receive_queue(void)
 
 static void queue_pair_life(void)
 {
-	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_UD };
+	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RAW_PACKET };
 	struct ibv_qp_init_attr_ex ex = { .qp_type = IBV_QPT_RC };
 	struct ring_map sq = mock.sq, rq = mock.rq;
 	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad;

@@ -16,6 +16,8 @@ pub struct Attributes {
     pub pkey_index: u16,
     /// Port of the device.
     pub port: u32,
+    /// The Q_Key (datagrams).
+    pub qkey: u32,
     /// Path MTU in bytes; 0 if it was never set.
     pub mtu: u32,
     /// Local ACK Timeout: 4.096 us times 2 to this power; 0 waits for ever.
@@ -84,7 +86,7 @@ impl Attributes {
             mtu => mtu.trailing_zeros().wrapping_sub(7),
         };
         raw.path_mig_state = bindings::ib_mig_state_IB_MIG_MIGRATED;
-        raw.qkey = 0;
+        raw.qkey = self.qkey;
         raw.rq_psn = self.rq_psn;
         raw.sq_psn = self.sq_psn;
         raw.dest_qp_num = self.dest_qpn;

@@ -29,6 +29,8 @@ pub struct Change {
     pub pkey_index: Option<u16>,
     /// Port of the device.
     pub port: Option<u32>,
+    /// The Q_Key (datagrams).
+    pub qkey: Option<u32>,
     /// Where the connection goes.
     pub path: Option<Path>,
     /// Path MTU in bytes.
@@ -131,6 +133,7 @@ impl Wanted<'_> {
                 attr.pkey_index,
             ),
             port: when(mask, bindings::ib_qp_attr_mask_IB_QP_PORT, attr.port_num),
+            qkey: when(mask, bindings::ib_qp_attr_mask_IB_QP_QKEY, attr.qkey),
             timeout: when(mask, bindings::ib_qp_attr_mask_IB_QP_TIMEOUT, attr.timeout),
             retry_cnt: when(
                 mask,

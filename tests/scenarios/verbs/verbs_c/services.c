@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Cases about unreliable services: what arrives, what is lost and counted, and the state SQE. */
-#include "pair.h"
+#include "services.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,8 +14,7 @@ static void open_uc(struct pair *p)
 	pair_open(p, &(struct options){ .type = IBV_QPT_UC }, 2 * HALF);
 }
 
-/* A counter of the device; -1 if it has no such one. */
-static long counter_of(const char *name)
+long counter_of(const char *name)
 {
 	long value = -1;
 	char path[256];
@@ -33,8 +32,7 @@ static long counter_of(const char *name)
 	return value;
 }
 
-/* Waits until a counter has grown: what is lost tells nobody. */
-static void want_counted(const char *name, long before)
+void want_counted(const char *name, long before)
 {
 	double end = now() + patience;
 

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Address handles: ways that datagrams name by number.
+
+use super::memory::region::DomainId;
+use super::way::Way;
+
+/// An address handle. It does not change: whoever sends along it has a copy of the way, with a
+/// route of its own to look up anew.
+pub struct Handle {
+    domain: DomainId,
+    way: Way,
+}
+
+impl Handle {
+    /// A handle for QPs of `domain`, with a route from the beginning if there is one. May sleep.
+    pub fn new(domain: DomainId, mut way: Way) -> Self {
+        // Without a route datagrams are lost until there is one.
+        let _ = way.find_route();
+        Self { domain, way }
+    }
+
+    /// Whose QPs may use it.
+    pub(super) fn domain(&self) -> DomainId {
+        self.domain
+    }
+
+    /// Where it leads.
+    pub(super) fn way(&self) -> &Way {
+        &self.way
+    }
+}

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Cases about datagrams: address handles, Q_Keys, the routing header, and what a completion says. */
+#include "services.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { GRH = 40, HALF = 1 << 16, KEY = 0x11223344 };
+
+static void ready(struct ibv_qp *qp, uint32_t qkey)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = qkey };
+
+	MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
+	MUST(qp_to(qp, IBV_QPS_RTR));
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .sq_psn = 0xfffffe };
+	MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN));
+}
+
+static void open_ud(struct pair *p)
+{
+	pair_open(p, &(struct options){ .type = IBV_QPT_UD, .no_connect = true }, 2 * HALF);
+	ready(p->a.qp, KEY);
+	ready(p->b.qp, KEY);
+}
+
+static struct ibv_ah_attr way(const struct side *from, const struct side *to)
+{
+	return (struct ibv_ah_attr){ .is_global = 1, .port_num = 1,
+				     .grh = { .dgid = to->gid, .sgid_index = from->gid_index, .hop_limit = 9,
+					      .traffic_class = 0x20 } };
+}
+
+static struct ibv_ah *new_ah(struct ibv_pd *pd, struct ibv_ah_attr attr)
+{
+	struct ibv_ah *ah = ibv_create_ah(pd, &attr);
+
+	CHECK(ah, "ibv_create_ah: %s", strerror(errno));
+	return ah;
+}
+
+static void address(struct ibv_send_wr *w, struct ibv_ah *ah, const struct ibv_qp *to, uint32_t qkey)
+{
+	w->wr.ud.ah = ah;
+	w->wr.ud.remote_qpn = to->qp_num;
+	w->wr.ud.remote_qkey = qkey;
+}
+
+/* What a receive of a datagram must say. */
+static void judge(struct side *to, const struct ibv_wc *wc, const struct side *from, const uint8_t *header, uint32_t len)
+{
+	struct ibv_ah_attr back;
+
+	CHECK(wc->opcode == IBV_WC_RECV && wc->byte_len == GRH + len, "opcode %d, %u bytes of %u", wc->opcode,
+	      wc->byte_len, GRH + len);
+	CHECK(wc->src_qp == from->qp->qp_num, "from queue pair %u, not %u", wc->src_qp, from->qp->qp_num);
+	CHECK(wc->wc_flags & IBV_WC_GRH, "flags %x", wc->wc_flags);
+	CHECK(!wc->pkey_index && !wc->sl && !wc->slid && !wc->dlid_path_bits, "P_Key %u, SL %u, LID %u, bits %u",
+	      wc->pkey_index, wc->sl, wc->slid, wc->dlid_path_bits);
+	MUST(ibv_init_ah_from_wc(to->ctx, 1, (struct ibv_wc *)wc, (struct ibv_grh *)header, &back));
+	CHECK(!memcmp(&back.grh.dgid, &from->gid, sizeof(from->gid)), "the header names another sender");
+	CHECK(back.grh.sgid_index == to->gid_index || !memcmp(&back.grh.dgid, &to->gid, sizeof(to->gid)),
+	      "the header names GID %u of the receiver", back.grh.sgid_index);
+	CHECK(back.grh.traffic_class == 0x20 || on_rxe(), "traffic class %x", back.grh.traffic_class);
+}
+
+/* One datagram, everything of which is checked. */
+static void send_one(struct side *from, struct side *to, struct ibv_ah *ah, uint32_t len, unsigned int seed)
+{
+	struct ibv_sge list = sge(from, 0, len), room = sge(to, HALF, GRH + len);
+	struct ibv_send_wr w = wr(seed % 2 ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, seed, &list, 1);
+	uint8_t *sink = to->buf + HALF;
+
+	fill(from->buf, len, seed);
+	memset(sink, 0xee, GRH + len + 1);
+	w.imm_data = 0x10203040 + seed;
+	address(&w, ah, to->qp, KEY);
+	post_recv(to, seed, &room, 1);
+	post(from, &w);
+	if (from->cq == to->cq) {
+		/* To itself: in which order is not said. */
+		struct ibv_wc wc = next(to, "to itself");
+
+		if (wc.opcode == IBV_WC_RECV)
+			judge(to, &wc, from, sink, len);
+		wc = next(to, "to itself");
+		if (wc.opcode == IBV_WC_RECV)
+			judge(to, &wc, from, sink, len);
+	} else {
+		struct ibv_wc wc = expect(to, seed, IBV_WC_SUCCESS, "a datagram");
+
+		judge(to, &wc, from, sink, len);
+		CHECK(!!(wc.wc_flags & IBV_WC_WITH_IMM) == seed % 2, "flags %x", wc.wc_flags);
+		CHECK(seed % 2 == 0 || wc.imm_data == 0x10203040 + seed, "immediate data %x", wc.imm_data);
+		expect(from, seed, IBV_WC_SUCCESS, "its request");
+	}
+	compare(sink + GRH, len, seed, "data");
+	CHECK(sink[GRH + len] == 0xee, "the byte behind the data was written");
+}
+
+static uint32_t longest(struct side *s)
+{
+	struct ibv_port_attr port;
+
+	MUST(ibv_query_port(s->ctx, 1, &port));
+	return 128u << port.active_mtu;
+}
+
+static void ud_messages(void)
+{
+	struct pair p;
+
+	open_ud(&p);
+	struct ibv_ah *there = new_ah(p.a.pd, way(&p.a, &p.b)), *back = new_ah(p.b.pd, way(&p.b, &p.a));
+	uint32_t lengths[] = { 0, 1, 3, 255, 1024, longest(&p.a) };
+	for (unsigned int i = 0; i < 2 * COUNT(lengths); i++) {
+		send_one(&p.a, &p.b, there, lengths[i / 2], i);
+		send_one(&p.b, &p.a, back, lengths[i / 2], i);
+	}
+	/* To itself. */
+	struct ibv_ah *self = new_ah(p.a.pd, way(&p.a, &p.a));
+
+	send_one(&p.a, &p.a, self, 100, 6);
+	MUST(ibv_destroy_ah(self));
+	MUST(ibv_destroy_ah(there));
+	MUST(ibv_destroy_ah(back));
+	pair_close(&p);
+}
+
+/* The answer goes by a handle made from what was received. */
+static void ud_answers(void)
+{
+	struct pair p;
+
+	open_ud(&p);
+	struct ibv_ah *there = new_ah(p.a.pd, way(&p.a, &p.b));
+	for (int i = 0; i < 4; i++) {
+		struct ibv_sge list = sge(&p.a, 0, 10), room = sge(&p.b, HALF, GRH + 10);
+		struct ibv_send_wr w = wr(IBV_WR_SEND, 1, &list, 1);
+
+		address(&w, there, p.b.qp, KEY);
+		post_recv(&p.b, 2, &room, 1);
+		post(&p.a, &w);
+		struct ibv_wc wc = expect(&p.b, 2, IBV_WC_SUCCESS, "the question");
+		struct ibv_ah *back = ibv_create_ah_from_wc(p.b.pd, &wc, (struct ibv_grh *)(p.b.buf + HALF), 1);
+
+		CHECK(back, "ibv_create_ah_from_wc: %s", strerror(errno));
+		expect(&p.a, 1, IBV_WC_SUCCESS, "its request");
+		send_one(&p.b, &p.a, back, 77, i);
+		MUST(ibv_destroy_ah(back));
+	}
+	MUST(ibv_destroy_ah(there));
+	pair_close(&p);
+}
+
+/* Many queue pairs of one device, by two handles in turn, from one list. */
+static void ud_fan_out(void)
+{
+	enum { QPS = 8, ROUNDS = 6 };
+	struct side to[QPS];
+	struct pair p;
+
+	open_ud(&p);
+	struct ibv_ah *ahs[] = { new_ah(p.a.pd, way(&p.a, &p.b)), new_ah(p.a.pd, way(&p.a, &p.b)) };
+	for (int i = 0; i < QPS; i++) {
+		to[i] = p.b;
+		to[i].cq = new_cq(p.b.ctx, DEPTH, NULL, NULL);
+		to[i].qp = make_qp_of(IBV_QPT_UD, &to[i]);
+		ready(to[i].qp, KEY);
+	}
+	for (int round = 0; round < ROUNDS; round++) {
+		struct ibv_send_wr w[QPS];
+		struct ibv_sge list[QPS];
+
+		for (int i = 0; i < QPS; i++) {
+			struct ibv_sge room = sge(&p.b, HALF + 128 * i, 128);
+
+			list[i] = sge(&p.a, 64 * i, 64);
+			fill(p.a.buf + 64 * i, 64, 100 * round + i);
+			w[i] = wr(IBV_WR_SEND, i, &list[i], 1);
+			w[i].next = i + 1 < QPS ? &w[i + 1] : NULL;
+			address(&w[i], ahs[(round + i / (round + 1)) % 2], to[i].qp, KEY);
+			post_recv(&to[i], i, &room, 1);
+		}
+		post(&p.a, w);
+		for (int i = 0; i < QPS; i++) {
+			expect(&p.a, i, IBV_WC_SUCCESS, "one of many");
+			expect(&to[i], i, IBV_WC_SUCCESS, "its receive");
+			compare(p.b.buf + HALF + 128 * i + GRH, 64, 100 * round + i, "data");
+		}
+	}
+	for (int i = 0; i < QPS; i++) {
+		MUST(ibv_destroy_qp(to[i].qp));
+		MUST(ibv_destroy_cq(to[i].cq));
+	}
+	MUST(ibv_destroy_ah(ahs[0]));
+	MUST(ibv_destroy_ah(ahs[1]));
+	pair_close(&p);
+}
+
+/* A datagram that vanishes; the next one arrives. */
+static void vanish(struct pair *p, struct ibv_send_wr *w, const char *counter)
+{
+	long before = counter_of(counter);
+
+	post(&p->a, w);
+	expect(&p->a, w->wr_id, IBV_WC_SUCCESS, "a datagram that vanishes");
+	want_counted(counter, before);
+	expect_none(&p->b, 5, "of what has vanished");
+}
+
+static void ud_qkey(void)
+{
+	struct ibv_qp_attr attr = { .qkey = KEY + 1 };
+	struct ibv_qp_init_attr init;
+	struct pair p;
+
+	open_ud(&p);
+	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
+	struct ibv_sge list = sge(&p.a, 0, 10);
+	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, &list, 1);
+	struct ibv_sge room = sge(&p.b, HALF, 1000);
+
+	address(&w, ah, p.b.qp, KEY + 1);
+	vanish(&p, &w, "drop_qkey");
+	/* A controlled key: that of the queue pair is used instead. */
+	address(&w, ah, p.b.qp, 0x80000000 | (KEY + 1));
+	post_recv(&p.b, 2, &room, 1);
+	post(&p.a, &w);
+	expect(&p.a, 1, IBV_WC_SUCCESS, "with a controlled key");
+	expect(&p.b, 2, IBV_WC_SUCCESS, "with the own key instead");
+	/* The key may change. */
+	MUST(ibv_modify_qp(p.b.qp, &attr, IBV_QP_QKEY));
+	MUST(ibv_query_qp(p.b.qp, &attr, IBV_QP_QKEY, &init));
+	CHECK(attr.qkey == KEY + 1, "the Q_Key is %x", attr.qkey);
+	address(&w, ah, p.b.qp, KEY);
+	vanish(&p, &w, "drop_qkey");
+	address(&w, ah, p.b.qp, KEY + 1);
+	post_recv(&p.b, 3, &room, 1);
+	post(&p.a, &w);
+	expect(&p.b, 3, IBV_WC_SUCCESS, "with the new key");
+	MUST(ibv_destroy_ah(ah));
+	pair_close(&p);
+}
+
+static void ud_lost(void)
+{
+	struct pair p;
+
+	open_ud(&p);
+	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
+	struct ibv_sge list = sge(&p.a, 0, 100), room = sge(&p.b, HALF, GRH + 99);
+	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, &list, 1);
+	struct ibv_qp nobody = { .qp_num = p.b.qp->qp_num ^ 0x5a5a5a };
+
+	address(&w, ah, p.b.qp, KEY);
+	vanish(&p, &w, "lost_no_receive");
+	/* One that is too short for it serves the next. */
+	post_recv(&p.b, 2, &room, 1);
+	vanish(&p, &w, "lost_too_long");
+	list.length = 99;
+	post(&p.a, &w);
+	expect(&p.a, 1, IBV_WC_SUCCESS, "one that fits");
+	expect(&p.b, 2, IBV_WC_SUCCESS, "its receive");
+	/* To nobody, to a number of management, to all. */
+	static const uint32_t numbers[] = { 0, 1, 0xffffff };
+	vanish(&p, &w, "lost_no_receive");
+	for (size_t i = 0; i <= COUNT(numbers); i++) {
+		if (i < COUNT(numbers))
+			nobody.qp_num = numbers[i];
+		address(&w, ah, &nobody, KEY);
+		vanish(&p, &w, "drop_unknown_qp");
+	}
+	send_one(&p.a, &p.b, ah, 50, 8);
+	MUST(ibv_destroy_ah(ah));
+	pair_close(&p);
+}
+
+/* Errors of the sender: the request says which, what is behind it is flushed, and RTS leads back from SQE. */
+static void ud_errors(void)
+{
+	enum { TOO_LONG, NO_MEMORY, WRONG_DOMAIN, NO_HANDLE, KINDS };
+	static const enum ibv_wc_status want[] = { IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR,
+						   IBV_WC_LOC_QP_OP_ERR };
+	struct pair p;
+
+	open_ud(&p);
+	struct ibv_pd *other = new_pd(p.a.ctx);
+	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b)), *foreign = new_ah(other, way(&p.a, &p.b));
+	for (int kind = 0; kind < KINDS; kind++) {
+		struct ibv_sge list = sge(&p.a, 0, kind == TOO_LONG ? longest(&p.a) + 1 : 10), fine = sge(&p.a, 0, 10);
+		struct ibv_send_wr bad = wr(IBV_WR_SEND, 1, &list, 1), behind = wr(IBV_WR_SEND, 2, &fine, 1);
+
+		if (kind == NO_MEMORY)
+			list.lkey ^= 0x100;
+		address(&bad, kind == WRONG_DOMAIN ? foreign : kind == NO_HANDLE ? NULL : ah, p.b.qp, KEY);
+		address(&behind, ah, p.b.qp, KEY);
+		bad.next = &behind;
+		post(&p.a, &bad);
+		expect(&p.a, 1, want[kind], "the bad request");
+		expect(&p.a, 2, IBV_WC_WR_FLUSH_ERR, "the one behind it");
+		want_state(&p.a, IBV_QPS_SQE, "the sender");
+		struct ibv_ah *back = new_ah(p.b.pd, way(&p.b, &p.a));
+
+		send_one(&p.b, &p.a, back, 20, 2);
+		MUST(ibv_destroy_ah(back));
+		MUST(to_state(&p.a, IBV_QPS_RTS));
+		send_one(&p.a, &p.b, ah, 20, 3);
+	}
+	MUST(ibv_destroy_ah(foreign));
+	MUST(ibv_dealloc_pd(other));
+	MUST(ibv_destroy_ah(ah));
+	pair_close(&p);
+}
+
+/* What no handle can have is refused, and what UD does not do. */
+static void ud_refuses(void)
+{
+	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD };
+	struct pair p;
+
+	open_ud(&p);
+	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
+	for (int i = 0; i < 4; i++) {
+		struct ibv_ah_attr attr = way(&p.a, &p.b);
+
+		if (i == 0)
+			attr.is_global = 0;
+		if (i == 1)
+			attr.port_num = 2;
+		if (i == 2)
+			attr.grh.sgid_index = 255;
+		if (i == 3)
+			attr.grh.dgid = (union ibv_gid){ .raw = { 0x20, 0x01, 0x0d, 0xb8, [15] = 1 } };
+		CHECK(!ibv_create_ah(p.a.pd, &attr), "handle %d was made", i);
+	}
+	for (size_t i = 0; i < COUNT(ops); i++) {
+		struct ibv_sge list = sge(&p.a, 0, 8);
+		struct ibv_send_wr w = wr(ops[i], i, &list, 1), *bad = NULL;
+
+		address(&w, ah, p.b.qp, KEY);
+		CHECK(ibv_post_send(p.a.qp, &w, &bad) && bad == &w, "operation %d was taken", ops[i]);
+	}
+	CHECK(ibv_dealloc_pd(p.a.pd) == EBUSY, "a domain with handles was freed");
+	send_one(&p.a, &p.b, ah, 20, 1);
+	MUST(ibv_destroy_ah(ah));
+	pair_close(&p);
+}
+
+/* A handle goes right behind the completion, or the queue pair does with it in use. */
+static void ud_handles_go(void)
+{
+	struct pair p;
+
+	open_ud(&p);
+	for (int i = 0; i < 300; i++) {
+		struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
+
+		send_one(&p.a, &p.b, ah, 10, i);
+		MUST(ibv_destroy_ah(ah));
+	}
+	MUST(to_state(&p.a, IBV_QPS_RESET));
+	pair_close(&p);
+}
+
+/* Datagrams to numbers far and wide: each is counted, and nothing else happens. */
+static void ud_flood(void)
+{
+	enum { MANY = 2000, AT_ONCE = 50 };
+	struct pair p;
+
+	open_ud(&p);
+	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
+	long before = counter_of("drop_unknown_qp");
+
+	for (uint32_t n = 0; n < MANY; n += AT_ONCE) {
+		struct ibv_send_wr w = wr(IBV_WR_SEND, n, NULL, 0);
+
+		for (uint32_t i = 0; i < AT_ONCE; i++) {
+			struct ibv_qp any = { .qp_num = (n + i) * 8191u & 0xffffff };
+
+			if (any.qp_num == p.a.qp->qp_num || any.qp_num == p.b.qp->qp_num)
+				continue;
+			address(&w, ah, &any, KEY);
+			post(&p.a, &w);
+			expect(&p.a, n, IBV_WC_SUCCESS, "one of a flood");
+		}
+	}
+	double end = now() + patience;
+
+	while (before >= 0 && counter_of("drop_unknown_qp") < before + MANY - 2)
+		CHECK(now() < end, "only %ld of %d were counted", counter_of("drop_unknown_qp") - before, MANY);
+	send_one(&p.a, &p.b, ah, 10, 1);
+	MUST(ibv_destroy_ah(ah));
+	pair_close(&p);
+}
+
+const struct test_case datagram_cases[] = {
+	{ "ud-messages", ud_messages, "UD: 0 B to the MTU, and every field of the completions" },
+	{ "ud-answers", ud_answers, "UD: answers by handles made from what was received" },
+	{ "ud-fan-out", ud_fan_out, "UD: many queue pairs and two handles in one list" },
+	{ "ud-qkey", ud_qkey, "UD: a wrong Q_Key is dropped, a controlled one replaced",
+	  .rxe = "sends controlled Q_Keys as they are" },
+	{ "ud-lost", ud_lost, "UD: without a receive, too long for it, to nobody: lost and counted" },
+	{ "ud-errors", ud_errors, "UD: errors of a sender lead to SQE, and RTS leads back", .rxe = "goes to ERR" },
+	{ "ud-refuses", ud_refuses, "UD: odd handles and other operations are refused" },
+	{ "ud-handles-go", ud_handles_go, "UD: 300 handles, each gone right behind its datagram" },
+	{ "ud-flood", ud_flood, "UD: 2000 datagrams to numbers of nobody" },
+	{ NULL },
+};
