@@ -37,6 +37,7 @@ use crate::sys::ib::qp::{
     Access,
     State, //
 };
+use crate::sys::memory;
 use crate::sys::net::{
     Addresses,
     Link,
@@ -49,6 +50,8 @@ use crate::transport::completion::{
 use crate::transport::datagram::DatagramEnv;
 use crate::transport::env::{
     AccessError,
+    Change,
+    Placement,
     RemoteAccess,
     ResponderEnv,
     TakeReceive, //
@@ -189,6 +192,46 @@ impl ResponderEnv for Target<'_, '_, '_> {
         self.regions()
             .change(self.qp.id(), KeyChange::Invalidate(key))
             .map_err(|BindError| AccessError)
+    }
+
+    fn change_remote(&mut self, rkey: u32, va: u64, change: Change) -> Result<u64, AccessError> {
+        let (qp, rights) = (self.qp.id(), Access::REMOTE_ATOMIC);
+        self.regions()
+            .word(qp, rkey, rights, va, |word| match change {
+                Change::CompareSwap { compare, swap } => word.compare_swap(compare, swap),
+                Change::FetchAdd(value) => word.fetch_add(value),
+            })
+    }
+
+    fn write_word(&mut self, rkey: u32, va: u64) -> Result<(), AccessError> {
+        let value = self.payload.word().ok_or(AccessError)?;
+        let (qp, rights) = (self.qp.id(), Access::REMOTE_WRITE);
+        self.regions()
+            .word(qp, rkey, rights, va, |word| word.store(value))
+    }
+
+    fn flush(
+        &mut self,
+        rkey: u32,
+        range: Option<(u64, u32)>,
+        placement: Placement,
+    ) -> Result<(), AccessError> {
+        let mut rights = 0;
+        if placement.global {
+            rights |= Access::FLUSH_GLOBAL;
+        }
+        if placement.persistent {
+            // No region has that right yet: nothing persists.
+            rights |= Access::FLUSH_PERSISTENT;
+        }
+        match range {
+            Some((va, len)) => self
+                .regions()
+                .permits(self.qp.id(), rkey, rights, va, len)?,
+            None => self.regions().permits_all(rkey, rights)?,
+        }
+        memory::full_barrier();
+        Ok(())
     }
 
     fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {
@@ -413,7 +456,7 @@ pub(super) fn read_failed(
     }
 }
 
-/// Places the data of a READ response.
+/// Places what a response brings.
 pub(super) fn read_response(
     requester: &mut ReliableRequester,
     wqes: &SendCopies,
@@ -428,7 +471,7 @@ pub(super) fn read_response(
     match requester.accept_read_response(segment, now, &mut complete) {
         Err(refused) => refused.progress,
         Ok(place) => {
-            // A READ carries nothing inline.
+            // What is answered so carries nothing inline.
             let sges = match wqes.data(place.slot) {
                 Data::Pieces(sges) => sges,
                 Data::Inline(_) => &[],

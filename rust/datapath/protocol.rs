@@ -333,7 +333,7 @@ impl Responder {
             (Self::Reliable(it), ResponderSetting::Reliable(config)) => {
                 it.set_min_rnr_timer(config.min_rnr_timer);
                 it.set_max_dest_rd_atomic(config.max_dest_rd_atomic);
-                it.set_access(config.allow_read, config.allow_write);
+                it.set_rights(config.rights);
             }
             (Self::Unreliable(it), ResponderSetting::Unreliable { allow_write, .. }) => {
                 it.set_access(*allow_write)

@@ -251,7 +251,9 @@ fn on_response(
             return dropped(qp.counters(), Counter::DropMalformed);
         }
         count_received(&qp, packet);
-        let payload = Payload::Bytes(payload);
+        // What was there before an atomic operation stands in a header, in the order of the wire.
+        let original = parsed.extension.original().map(u64::to_ne_bytes);
+        let payload = Payload::Bytes(original.as_ref().map_or(payload, |bytes| bytes));
         deliver::read_response(requester, wqes, qp, &segment, &payload, turn)
     } else if let Some(aeth) = parsed.extension.aeth() {
         count_received(&qp, packet);
@@ -260,7 +262,7 @@ fn on_response(
             turn.complete_send(qp, done)
         })
     } else {
-        // Cannot be: what is no request and no READ response is an acknowledgement, and has one.
+        // Cannot be: what is no request and brings nothing is an acknowledgement, and has one.
         return dropped(qp.counters(), Counter::DropOpcode);
     };
     post::proceed(&mut send, qp, progress, turn);

@@ -35,6 +35,8 @@ use crate::transport::completion::{
 };
 use crate::transport::env::{
     AccessError,
+    Change,
+    Placement,
     RemoteAccess,
     ResponderEnv,
     TakeReceive, //
@@ -459,6 +461,18 @@ impl ResponderEnv for Flushed<'_, '_, '_> {
     }
 
     fn write_remote(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
+        Err(AccessError)
+    }
+
+    fn change_remote(&mut self, _: u32, _: u64, _: Change) -> Result<u64, AccessError> {
+        Err(AccessError)
+    }
+
+    fn write_word(&mut self, _: u32, _: u64) -> Result<(), AccessError> {
+        Err(AccessError)
+    }
+
+    fn flush(&mut self, _: u32, _: Option<(u64, u32)>, _: Placement) -> Result<(), AccessError> {
         Err(AccessError)
     }
 

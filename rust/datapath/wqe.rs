@@ -28,6 +28,7 @@ use crate::uabi::wqe::{
     SEND_SIGNALED,
     SEND_SOLICITED, //
 };
+use crate::wire::headers::Feth;
 use core::ops::DerefMut;
 use zerocopy::{
     FromBytes,
@@ -38,6 +39,22 @@ use zerocopy::{
 fn sges_in(words: &[u64], num_sge: usize) -> Option<&[Sge]> {
     let (sges, _) = <[Sge]>::ref_from_prefix_with_elems(words.as_bytes(), num_sge).ok()?;
     Some(sges)
+}
+
+/// Whether the operands are such as the operation has.
+fn has_good_operands(op: Operation, wqe: &SendWqe) -> bool {
+    match op {
+        Operation::AtomicWrite => wqe.atomic_write().1 == 0,
+        Operation::Flush => {
+            let flush = wqe.flush();
+            let placements = Feth::GLOBAL | Feth::PERSISTENT;
+            flush.placement != 0
+                && flush.placement & !placements == 0
+                && flush.selectivity <= Feth::REGION
+                && flush.reserved == [0; 5]
+        }
+        _ => true,
+    }
 }
 
 /// What a send request carries, or where an answer to it goes.
@@ -157,7 +174,25 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
         slot: u32,
     ) -> Result<SendRequest, (u64, Status)> {
         self.copy(ring, index, slot);
-        self.parse(slot)
+        let request = self.parse(slot)?;
+        if request.op == Operation::AtomicWrite {
+            self.carry_word(slot);
+        }
+        Ok(request)
+    }
+
+    /// What an ATOMIC WRITE writes is an inline message from here on.
+    fn carry_word(&mut self, slot: u32) {
+        let words = self.slot_mut(slot);
+        let Ok((wqe, rest)) = SendWqe::mut_from_prefix(words.as_mut_bytes()) else {
+            return;
+        };
+        let (value, _) = wqe.atomic_write();
+        wqe.flags |= SEND_INLINE;
+        wqe.count = value.len() as u16;
+        if let Some(to) = rest.first_chunk_mut() {
+            *to = value;
+        }
     }
 
     /// Copies a slot of the ring: the header, then what it says stands behind it.
@@ -195,7 +230,8 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
             return bad(Status::LocQpOpErr);
         };
         // A part that the operation does not use must be zero.
-        let clean = Parts::of(wqe.opcode).is_some_and(|parts| wqe.uses_only(parts.and(self.parts)));
+        let clean = Parts::of(wqe.opcode).is_some_and(|parts| wqe.uses_only(parts.and(self.parts)))
+            && has_good_operands(op, wqe);
         if wqe.flags & !SEND_ALL != 0 || !clean {
             return bad(Status::LocQpOpErr);
         }
@@ -217,7 +253,10 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
             };
             sges.iter().map(|sge| u64::from(sge.length)).sum()
         };
-        let Some(length) = u32::try_from(length).ok().filter(|len| *len <= MAX_MESSAGE) else {
+        let Some(length) = u32::try_from(length)
+            .ok()
+            .filter(|len| *len <= MAX_MESSAGE && op.has_length(*len))
+        else {
             return bad(Status::LocLenErr);
         };
         Ok(SendRequest {
@@ -231,6 +270,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
     }
 
     /// What the extended headers of a request that was checked are filled from.
+    #[inline]
     pub fn arguments(&self, slot: u32) -> Arguments {
         let wqe = SendWqe::ref_from_prefix(self.slot(slot).as_bytes());
         wqe.map_or(Arguments::default(), |(wqe, _)| Arguments {
@@ -239,6 +279,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
             // The field is big-endian already.
             imm: wqe.imm().to_ne_bytes(),
             invalidated: wqe.old_key(),
+            operands: wqe.operands(),
         })
     }
 

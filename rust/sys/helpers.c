@@ -294,6 +294,27 @@ void ferroce_memmove(void *to, const void *from, size_t n)
 		memcpy(to, from, n);
 }
 
+/* As one for all processors, and for the processes that have the memory mapped. */
+u64 ferroce_compare_swap(u64 *at, u64 compare, u64 swap)
+{
+	return cmpxchg64(at, compare, swap);
+}
+
+u64 ferroce_fetch_add(u64 *at, u64 value)
+{
+	return atomic64_fetch_add(value, (atomic64_t *)at);
+}
+
+void ferroce_store_word(u64 *at, u64 value)
+{
+	smp_store_release(at, value);
+}
+
+void ferroce_full_barrier(void)
+{
+	smp_mb();
+}
+
 /* With a reference to the device, which releasing the umem looks at. */
 struct ib_umem *ferroce_umem_get(struct ib_device *device, unsigned long start,
 				 size_t len, int access)

@@ -12,6 +12,7 @@ use super::cursor::{
     NoRoom, //
 };
 use super::ib::reference::PdRef;
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
@@ -205,6 +206,60 @@ impl UserMemory {
             at = at.wrapping_add(n as u64);
             Ok(())
         })
+    }
+}
+
+/// What this processor wrote before is seen by all before what it writes from here on.
+pub fn full_barrier() {
+    // SAFETY: It has no requirements.
+    unsafe { bindings::ferroce_full_barrier() };
+}
+
+/// Eight bytes of pinned memory, aligned, which processors and processes may access at the same
+/// time.
+///
+/// # Invariants
+///
+/// `at` is a multiple of 8, and 8 bytes of a run of a [`UserMemory`] that lives for `'a`.
+pub struct Word<'a> {
+    at: *mut u64,
+    _memory: PhantomData<&'a UserMemory>,
+}
+
+impl UserMemory {
+    /// The 8 bytes at `offset`. They must be aligned where they are, whatever address users know
+    /// them by: a locked access across cache lines stops the whole machine.
+    pub fn word(&self, offset: u64) -> Result<Word<'_>, Fault> {
+        let mut found = None;
+        self.pieces(offset, size_of::<u64>(), |at, len| {
+            found = (len == size_of::<u64>() && at as usize % size_of::<u64>() == 0).then_some(at);
+            Ok(())
+        })?;
+        // INVARIANT: `pieces` gives bytes of a run, all 8 of them at once; the rest was checked.
+        Ok(Word {
+            at: found.ok_or(Fault)?.cast(),
+            _memory: PhantomData,
+        })
+    }
+}
+
+impl Word<'_> {
+    /// Puts `swap` there if `compare` is there; the answer is what was there.
+    pub fn compare_swap(&self, compare: u64, swap: u64) -> u64 {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::ferroce_compare_swap(self.at, compare, swap) }
+    }
+
+    /// Puts these bytes there.
+    pub fn store(&self, value: [u8; 8]) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::ferroce_store_word(self.at, u64::from_ne_bytes(value)) }
+    }
+
+    /// Adds `value`; the answer is what was there.
+    pub fn fetch_add(&self, value: u64) -> u64 {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::ferroce_fetch_add(self.at, value) }
     }
 }
 

@@ -69,7 +69,7 @@ pub mod vendor {
     pub const RETRY: u32 = 3;
     /// RNR NAKs, more than `rnr_retry`.
     pub const RNR: u32 = 4;
-    /// A READ response for a request that is none.
+    /// A response with data for a request that asked for none, or for something else.
     pub const RESPONSE_TO_NO_READ: u32 = 5;
     /// A READ response with another place in the message than the PSN says.
     pub const RESPONSE_PLACE: u32 = 6;

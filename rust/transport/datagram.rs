@@ -146,6 +146,8 @@ impl Responder {
 mod tests {
     use super::*;
     use crate::transport::completion::Carried;
+    use crate::transport::env::Change;
+    use crate::transport::env::Placement;
     use crate::transport::env::RemoteAccess;
     use crate::transport::env::TakeReceive;
     use crate::wire::headers::Deth;
@@ -189,6 +191,23 @@ mod tests {
         }
 
         fn write_remote(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
+            Err(AccessError)
+        }
+
+        fn change_remote(&mut self, _: u32, _: u64, _: Change) -> Result<u64, AccessError> {
+            Err(AccessError)
+        }
+
+        fn write_word(&mut self, _: u32, _: u64) -> Result<(), AccessError> {
+            Err(AccessError)
+        }
+
+        fn flush(
+            &mut self,
+            _: u32,
+            _: Option<(u64, u32)>,
+            _: Placement,
+        ) -> Result<(), AccessError> {
             Err(AccessError)
         }
 

@@ -18,6 +18,29 @@ pub enum RemoteAccess {
     Write,
 }
 
+/// What an atomic operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Puts `swap` there if `compare` is there.
+    CompareSwap {
+        /// What is to be there.
+        compare: u64,
+        /// What comes there.
+        swap: u64,
+    },
+    /// Adds this, modulo 2^64.
+    FetchAdd(u64),
+}
+
+/// Where a FLUSH brings what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// To where all see it.
+    pub global: bool,
+    /// To where it persists.
+    pub persistent: bool,
+}
+
 /// The memory is not there, or may not be accessed so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessError;
@@ -61,6 +84,23 @@ pub trait ResponderEnv {
 
     /// Writes the payload, `len` bytes, to remotely accessible memory; checks the access again.
     fn write_remote(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError>;
+
+    /// Changes the 8 bytes at `va`, a multiple of 8, as one for all who access them, if the peer
+    /// may do that with this key. The answer is what was there before.
+    fn change_remote(&mut self, rkey: u32, va: u64, change: Change) -> Result<u64, AccessError>;
+
+    /// Writes the payload, 8 bytes, to `va`, a multiple of 8, as one for all who access them;
+    /// checks the right to write.
+    fn write_word(&mut self, rkey: u32, va: u64) -> Result<(), AccessError>;
+
+    /// Brings what was written so far to where `placement` says, if the peer may ask for that with
+    /// this key: a range of the region, or all of it.
+    fn flush(
+        &mut self,
+        rkey: u32,
+        range: Option<(u64, u32)>,
+        placement: Placement,
+    ) -> Result<(), AccessError>;
 
     /// Writes the payload, `len` bytes, to the receive taken last, from `offset` on. Both were
     /// checked against its capacity.

@@ -29,7 +29,18 @@ pub enum Operation {
     LocalInv,
     /// Binding of a memory window.
     BindMw,
+    /// Atomic compare and swap.
+    CompareSwap,
+    /// Atomic fetch and add.
+    FetchAdd,
+    /// ATOMIC WRITE.
+    AtomicWrite,
+    /// FLUSH.
+    Flush,
 }
+
+/// Bytes that an atomic operation works on.
+pub const ATOMIC_SIZE: u32 = 8;
 
 /// How a request is answered, which decides what completes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,11 +49,20 @@ pub enum Answer {
     None,
     /// By an acknowledgement, which may be one for many.
     Ack,
-    /// By a response with data, for which the responder holds a resource; it carries no payload
-    /// itself.
+    /// By a response, for which the responder holds a resource; of these only an ATOMIC WRITE
+    /// carries payload itself.
     Response,
     /// It asks no peer, but changes a key on this side.
     Here,
+}
+
+/// What a response brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Brings {
+    /// Data of an RDMA READ; none for an ATOMIC WRITE and a FLUSH.
+    Data,
+    /// What was there before an atomic operation.
+    Original,
 }
 
 impl Operation {
@@ -58,6 +78,10 @@ impl Operation {
             wqe::OP_SEND_WITH_INV => Some(Operation::SendInv),
             wqe::OP_LOCAL_INV => Some(Operation::LocalInv),
             wqe::OP_BIND_MW => Some(Operation::BindMw),
+            wqe::OP_ATOMIC_CMP_AND_SWP => Some(Operation::CompareSwap),
+            wqe::OP_ATOMIC_FETCH_AND_ADD => Some(Operation::FetchAdd),
+            wqe::OP_ATOMIC_WRITE => Some(Operation::AtomicWrite),
+            wqe::OP_FLUSH => Some(Operation::Flush),
             _ => None,
         }
     }
@@ -71,6 +95,21 @@ impl Operation {
             Operation::Read => cqe::WC_RDMA_READ,
             Operation::LocalInv => cqe::WC_LOCAL_INV,
             Operation::BindMw => cqe::WC_BIND_MW,
+            Operation::CompareSwap => cqe::WC_COMP_SWAP,
+            Operation::FetchAdd => cqe::WC_FETCH_ADD,
+            Operation::AtomicWrite => cqe::WC_ATOMIC_WRITE,
+            Operation::Flush => cqe::WC_FLUSH,
+        }
+    }
+
+    /// Whether a list of `length` bytes is one for this operation. What all have in common, the
+    /// largest message, is not looked at. What an ATOMIC WRITE writes stands in no list.
+    #[inline]
+    pub const fn has_length(self, length: u32) -> bool {
+        match self {
+            Operation::CompareSwap | Operation::FetchAdd => length == ATOMIC_SIZE,
+            Operation::AtomicWrite | Operation::Flush => length == 0,
+            _ => true,
         }
     }
 
@@ -78,6 +117,15 @@ impl Operation {
     #[inline]
     pub const fn has_imm(self) -> bool {
         matches!(self, Operation::SendImm | Operation::WriteImm)
+    }
+
+    /// What the response brings, if it is answered by one.
+    #[inline]
+    pub const fn brings(self) -> Brings {
+        match self {
+            Operation::CompareSwap | Operation::FetchAdd => Brings::Original,
+            _ => Brings::Data,
+        }
     }
 
     /// How it is answered.
@@ -89,7 +137,11 @@ impl Operation {
             | Operation::SendInv
             | Operation::Write
             | Operation::WriteImm => Answer::Ack,
-            Operation::Read => Answer::Response,
+            Operation::Read
+            | Operation::CompareSwap
+            | Operation::FetchAdd
+            | Operation::AtomicWrite
+            | Operation::Flush => Answer::Response,
             Operation::LocalInv | Operation::BindMw => Answer::Here,
         }
     }
@@ -107,6 +159,8 @@ pub struct Arguments {
     pub imm: [u8; 4],
     /// The key to be invalidated.
     pub invalidated: u32,
+    /// As they stand in the request: what they are is said by the operation.
+    pub operands: [u64; 2],
 }
 
 #[cfg(any(test, CONFIG_KUNIT = "y"))]
@@ -122,10 +176,25 @@ mod tests {
         let mut served = 0;
         for number in 0..=u8::MAX {
             let Some(op) = Operation::from_wqe(number) else {
-                assert!(!matches!(number, 0..=4 | 7..=9));
+                let is_ours = matches!(number, 0..=9 | wqe::OP_FLUSH | wqe::OP_ATOMIC_WRITE);
+                assert!(!is_ours);
                 continue;
             };
             served += 1;
+            if matches!(number, 5 | 6 | wqe::OP_FLUSH | wqe::OP_ATOMIC_WRITE) {
+                let most = if number > wqe::OP_ATOMIC_FETCH_AND_ADD {
+                    0
+                } else {
+                    8
+                };
+                assert_eq!(op.answer(), Answer::Response);
+                assert!(!op.has_imm());
+                for length in [0, 7, 8, 9] {
+                    assert_eq!(op.has_length(length), length == most);
+                }
+                continue;
+            }
+            assert!(op.has_length(0) && op.has_length(9));
             let imm = number == wqe::OP_SEND_WITH_IMM || number == wqe::OP_RDMA_WRITE_WITH_IMM;
             assert_eq!(op.has_imm(), imm);
             let is_read = number == wqe::OP_RDMA_READ;
@@ -142,6 +211,11 @@ mod tests {
             };
             assert_eq!(op.wc_opcode(), code);
         }
-        assert_eq!(served, 8);
+        assert_eq!(served, 12);
+        let code = |number| Operation::from_wqe(number).map(Operation::wc_opcode);
+        assert_eq!(code(wqe::OP_ATOMIC_CMP_AND_SWP), Some(cqe::WC_COMP_SWAP));
+        assert_eq!(code(wqe::OP_ATOMIC_FETCH_AND_ADD), Some(cqe::WC_FETCH_ADD));
+        assert_eq!(code(wqe::OP_ATOMIC_WRITE), Some(cqe::WC_ATOMIC_WRITE));
+        assert_eq!(code(wqe::OP_FLUSH), Some(cqe::WC_FLUSH));
     }
 }

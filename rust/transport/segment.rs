@@ -11,15 +11,24 @@
 //! the message has to spare.
 
 use super::operation::Arguments;
+use super::operation::Brings;
+use super::operation::ATOMIC_SIZE;
+use crate::uabi::wqe::Atomic;
+use crate::uabi::wqe::Flush;
 use crate::wire::headers::Aeth;
 use crate::wire::headers::AethSyndrome;
+use crate::wire::headers::AtomicAckEth;
+use crate::wire::headers::AtomicEth;
+use crate::wire::headers::Feth;
 use crate::wire::headers::Reth;
+use crate::wire::opcode::AtomicKind;
 use crate::wire::opcode::ExtensionKind;
 use crate::wire::opcode::Kind;
 use crate::wire::opcode::Opcode;
 use crate::wire::packet::Extension;
 use crate::wire::packet::Packet;
 use crate::wire::psn::Psn;
+use zerocopy::transmute;
 
 /// A segment that the requester wants to be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +39,12 @@ pub struct RequestSegment {
     pub opcode: Opcode,
     /// PSN of its (first) packet.
     pub psn: Psn,
-    /// How many packets it stands for. 1 for a READ request, which is one packet although it
-    /// takes as many PSNs as it will have responses.
+    /// How many packets it stands for. 1 for a request that is answered by a response: it is one
+    /// packet although it takes as many PSNs as it will have responses.
     pub span: u32,
     /// Where its bytes begin in the message of the work request.
     pub offset: u32,
-    /// Bytes of payload; 0 for a READ request.
+    /// Bytes of payload; 0 for a request that is answered by a response, but for an ATOMIC WRITE.
     pub len: u32,
     /// Bytes of the message that it belongs to. A READ request is a message by itself, for the
     /// bytes that it asks for.
@@ -62,9 +71,26 @@ impl RequestSegment {
                 Extension::RethImm(reth(&arguments), arguments.imm)
             }
             ExtensionKind::Ieth => Extension::Ieth(arguments().invalidated),
+            ExtensionKind::Atomic => Extension::Atomic(self.atomic(&arguments())),
+            ExtensionKind::Flush => {
+                let arguments = arguments();
+                let operands: Flush = transmute!(arguments.operands);
+                let (va, rkey) = (arguments.remote_addr, arguments.rkey);
+                let feth = Feth::new(operands.placement, operands.selectivity);
+                Extension::Flush(feth, Reth::new(va, rkey, operands.length))
+            }
             // No request has an AETH; the DETH is filled in by who knows the QP's own number.
             _ => Extension::None,
         }
+    }
+
+    fn atomic(&self, arguments: &Arguments) -> AtomicEth {
+        let operands: Atomic = transmute!(arguments.operands);
+        let (swap_add, compare) = match self.opcode.info().kind {
+            Kind::Atomic(AtomicKind::CompareSwap) => (operands.swap, operands.compare_add),
+            _ => (operands.compare_add, 0),
+        };
+        AtomicEth::new(arguments.remote_addr, arguments.rkey, swap_add, compare)
     }
 }
 
@@ -146,6 +172,15 @@ pub enum Response {
         /// Message sequence number.
         msn: u32,
     },
+    /// The answer to an atomic operation.
+    Atomic {
+        /// PSN of its only packet.
+        psn: Psn,
+        /// What was there before.
+        original: u64,
+        /// Message sequence number.
+        msn: u32,
+    },
 }
 
 impl Response {
@@ -157,6 +192,7 @@ impl Response {
             Response::ReadResponse { segment, .. } => {
                 Opcode::for_read_response(segment.first, segment.last)
             }
+            Response::Atomic { .. } => Opcode::RcAtomicAcknowledge,
         }
     }
 
@@ -164,49 +200,72 @@ impl Response {
     #[inline]
     pub const fn psn(&self) -> Psn {
         match self {
-            Response::Acknowledge { psn, .. } => *psn,
+            Response::Acknowledge { psn, .. } | Response::Atomic { psn, .. } => *psn,
             Response::ReadResponse { segment, .. } => segment.psn,
         }
     }
 
-    /// The extended header of the packet: an AETH, but for middle READ responses.
+    /// The extended headers of the packet: an AETH, but for middle READ responses.
     #[inline]
     pub const fn extension(&self) -> Extension {
+        const ACK: AethSyndrome = AethSyndrome::Ack {
+            credits: AethSyndrome::CREDITS_INVALID,
+        };
         match self {
             Response::Acknowledge { syndrome, msn, .. } => {
                 Extension::Aeth(Aeth::new(*syndrome, *msn))
             }
             Response::ReadResponse { segment, msn, .. } if segment.first || segment.last => {
-                let credits = AethSyndrome::CREDITS_INVALID;
-                Extension::Aeth(Aeth::new(AethSyndrome::Ack { credits }, *msn))
+                Extension::Aeth(Aeth::new(ACK, *msn))
             }
             Response::ReadResponse { .. } => Extension::None,
+            Response::Atomic { original, msn, .. } => {
+                Extension::AtomicAck(Aeth::new(ACK, *msn), AtomicAckEth::new(*original))
+            }
         }
     }
 }
 
-/// A piece of the data of an RDMA READ, without the data.
+/// A response that brings something, without what it brings: a piece of the data of an RDMA READ,
+/// or what was there before an atomic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadSegment {
+    /// What it brings.
+    pub brings: Brings,
     /// PSN of its (first) packet.
     pub psn: Psn,
     /// How many packets it stands for.
     pub span: u32,
-    /// It begins the answer to a READ request.
+    /// It begins the answer to a request.
     pub first: bool,
-    /// It ends the answer to a READ request.
+    /// It ends the answer to a request.
     pub last: bool,
-    /// Bytes of payload.
+    /// Bytes that it brings.
     pub len: u32,
 }
 
 impl ReadSegment {
-    /// The READ response in a packet, or `None` if the packet is something else.
+    /// The answer to an atomic operation.
+    #[inline]
+    pub const fn original(psn: Psn) -> Self {
+        Self {
+            brings: Brings::Original,
+            psn,
+            span: 1,
+            first: true,
+            last: true,
+            len: ATOMIC_SIZE,
+        }
+    }
+
+    /// The response in a packet that brings something, or `None` if the packet is something else.
     #[inline]
     pub const fn from_packet(packet: &Packet) -> Option<Self> {
         let info = packet.opcode.info();
         match info.kind {
+            Kind::AtomicAcknowledge => Some(Self::original(packet.psn)),
             Kind::ReadResponse => Some(Self {
+                brings: Brings::Data,
                 psn: packet.psn,
                 span: 1,
                 first: info.first,
@@ -236,7 +295,10 @@ mod tests {
         rkey: 7,
         imm: [1, 2, 3, 4],
         invalidated: 0x1122_3344,
+        operands: [5, 6],
     };
+
+    const AETH: Aeth = Aeth::new(AethSyndrome::Ack { credits: 0 }, 1);
 
     fn packet(opcode: Opcode) -> Packet {
         let info = opcode.info();
@@ -248,10 +310,18 @@ mod tests {
             ExtensionKind::Imm => Extension::Imm([1, 2, 3, 4]),
             ExtensionKind::Reth => Extension::Reth(reth),
             ExtensionKind::RethImm => Extension::RethImm(reth, [1, 2, 3, 4]),
-            ExtensionKind::Aeth => Extension::Aeth(Aeth::new(AethSyndrome::Ack { credits: 0 }, 1)),
+            ExtensionKind::Aeth => Extension::Aeth(AETH),
             ExtensionKind::Deth => Extension::Deth(Deth::new(1, 2)),
             ExtensionKind::DethImm => Extension::DethImm(Deth::new(1, 2), [1, 2, 3, 4]),
             ExtensionKind::Ieth => Extension::Ieth(0x1122_3344),
+            ExtensionKind::Atomic => {
+                let is_add = opcode == Opcode::RcFetchAdd;
+                let (swap_add, compare) = if is_add { (5, 0) } else { (6, 5) };
+                Extension::Atomic(AtomicEth::new(0x1000, 7, swap_add, compare))
+            }
+            ExtensionKind::AtomicAck => Extension::AtomicAck(AETH, AtomicAckEth::new(9)),
+            // The operands as a little-endian machine reads them.
+            ExtensionKind::Flush => Extension::Flush(Feth::new(0, 0), Reth::new(0x1000, 7, 5)),
         };
         let mut bytes = [0; 64];
         let len = headers.emit(&mut bytes).unwrap();
@@ -276,12 +346,23 @@ mod tests {
             if let Some(read) = response {
                 assert_eq!((read.first, read.last), (info.first, info.last));
                 assert_eq!((read.psn.get(), read.span, read.len), (9, 1, 8));
-                let whole = Response::ReadResponse {
-                    segment: read,
-                    rkey: 7,
-                    va: 0x1000,
-                    msn: 1,
+                let whole = match read.brings {
+                    Brings::Data => Response::ReadResponse {
+                        segment: read,
+                        rkey: 7,
+                        va: 0x1000,
+                        msn: 1,
+                    },
+                    Brings::Original => Response::Atomic {
+                        psn: read.psn,
+                        original: 9,
+                        msn: 1,
+                    },
                 };
+                if read.brings == Brings::Original {
+                    assert_eq!(whole.extension().original(), Some(9));
+                }
+                assert_eq!(whole.psn(), read.psn);
                 assert_eq!(whole.opcode(), opcode);
                 assert_eq!(whole.extension().kind(), info.extension);
             }

@@ -104,6 +104,10 @@ const ALL: &[Operation] = &[
     Operation::SendInv,
     Operation::LocalInv,
     Operation::BindMw,
+    Operation::CompareSwap,
+    Operation::FetchAdd,
+    Operation::AtomicWrite,
+    Operation::Flush,
 ];
 
 /// There is one path, at whatever rate, and queues keep their size.

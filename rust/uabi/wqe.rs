@@ -117,6 +117,11 @@ impl SendWqe {
         self.extra = key;
     }
 
+    /// The operands, whatever they are.
+    pub const fn operands(&self) -> [u64; 2] {
+        self.operands
+    }
+
     /// Operands of an atomic operation.
     pub fn atomic(&self) -> Atomic {
         transmute!(self.operands)

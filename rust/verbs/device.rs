@@ -127,12 +127,15 @@ impl ib::query::Device for Device {
             version: uabi::MODULE_VERSION,
             // An OUI that is not assigned: this is no product of a hardware vendor.
             vendor_id: 0xff_ffff,
+            // Nothing persists here: ib_core refuses regions with that right for want of the flag.
             capabilities: capability::RNR_NAK
                 | capability::PORT_EVENTS
                 | capability::SYSTEM_GUID
                 | capability::WINDOWS
                 | capability::WINDOWS_2B
-                | capability::SRQ_RESIZE,
+                | capability::SRQ_RESIZE
+                | capability::FLUSH_GLOBAL
+                | capability::ATOMIC_WRITE,
             kernel_capabilities: capability::USER_UNREGISTERS,
             max_mr_size: u64::MAX,
             max_qp,
@@ -149,6 +152,7 @@ impl ib::query::Device for Device {
             max_srq_wr: MAX_SRQ_WR,
             max_pd: Kind::Pd.limit(),
             max_ah: Kind::Ah.limit(),
+            global_atomics: true,
             max_rd_atomic,
             // Each QP has its own.
             max_res_rd_atomic: max_rd_atomic.saturating_mul(max_qp),

@@ -53,6 +53,8 @@ pub fn changed(attributes: &Attributes, change: &Change) -> Result<Attributes> {
         | Access::REMOTE_WRITE
         | Access::REMOTE_ATOMIC
         | Access::MW_BIND
+        | Access::FLUSH_GLOBAL
+        | Access::FLUSH_PERSISTENT
         | Access::OPTIONAL;
     let mut next = *attributes;
     set(&mut next.access, change.access, |access| {

@@ -46,15 +46,14 @@ struct Current {
     range: UserRange,
 }
 
-/// The rights that can be granted; what else is asked for and is not optional is refused. There are
-/// no atomics yet, so that nobody makes use of one of them: programs that register memory with all
-/// rights there are (UCX) need not know.
+/// The rights that can be granted; what else is asked for and is not optional is refused.
 const SUPPORTED: u32 = Access::LOCAL_WRITE
     | Access::REMOTE_READ
     | Access::REMOTE_WRITE
     | Access::REMOTE_ATOMIC
     | Access::MW_BIND
     | Access::ZERO_BASED
+    | Access::FLUSH_GLOBAL
     | Access::OPTIONAL;
 
 /// What a range that a process names is: with the addresses that work requests use.

@@ -53,6 +53,7 @@ use crate::sys::timer::{
 };
 use crate::transport::message::Mtu;
 use crate::transport::reliable::config::{
+    RemoteRights,
     RequesterConfig,
     ResponderConfig, //
 };
@@ -331,15 +332,21 @@ impl UserQp {
 fn responder(service: &Service, attributes: &Attributes) -> Result<ResponderSetting> {
     let mtu = || Mtu::from_bytes(attributes.mtu).ok_or(EINVAL);
     let rq_psn = Psn::new(attributes.rq_psn);
-    let allow_write = attributes.access.has(Access::REMOTE_WRITE);
+    let access = attributes.access;
+    let allow_write = access.has(Access::REMOTE_WRITE);
     Ok(match service.responder {
         Half::Reliable => ResponderSetting::Reliable(ResponderConfig {
             mtu: mtu()?,
             rq_psn,
             max_dest_rd_atomic: attributes.max_dest_rd_atomic,
             min_rnr_timer: attributes.min_rnr_timer,
-            allow_read: attributes.access.has(Access::REMOTE_READ),
-            allow_write,
+            rights: RemoteRights {
+                read: access.has(Access::REMOTE_READ),
+                write: allow_write,
+                atomic: access.has(Access::REMOTE_ATOMIC),
+                flush_global: access.has(Access::FLUSH_GLOBAL),
+                flush_persistent: access.has(Access::FLUSH_PERSISTENT),
+            },
         }),
         Half::Unacknowledged => ResponderSetting::Unreliable {
             mtu: mtu()?,

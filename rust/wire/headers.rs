@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The transport headers as they lie on the wire: BTH, DETH, RETH, AETH, ImmDt.
+//! The transport headers as they lie on the wire: BTH, DETH, RETH, FETH, AtomicETH,
+//! AETH, AtomicAckETH, ImmDt.
 //!
 //! Every bit pattern is a value of these structs, so reading one cannot fail; [`super::packet`]
 //! judges what was read.
@@ -237,6 +238,161 @@ impl Reth {
     }
 }
 
+/// Flush extended transport header, 4 bytes (IBTA annex A19).
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct Feth {
+    /// Reserved (26 bits), selectivity (2), placement type (4).
+    bits: U32<BigEndian>,
+}
+
+impl Feth {
+    /// Placement type: what was written is visible to all.
+    pub const GLOBAL: u8 = 1 << 0;
+    /// Placement type: what was written is persistent.
+    pub const PERSISTENT: u8 = 1 << 1;
+    /// Selectivity: a range.
+    pub const RANGE: u8 = 0;
+    /// Selectivity: the whole region.
+    pub const REGION: u8 = 1;
+
+    const SELECTIVITY_SHIFT: u32 = 4;
+
+    /// A header with the low 4 bits of `placement` and the low 2 of `selectivity`.
+    #[inline]
+    pub const fn new(placement: u8, selectivity: u8) -> Self {
+        let selectivity = (selectivity as u32 & 3) << Self::SELECTIVITY_SHIFT;
+        Self {
+            bits: U32::new(placement as u32 & 0xf | selectivity),
+        }
+    }
+
+    /// Placement type: bits.
+    #[inline]
+    pub fn placement(&self) -> u8 {
+        (self.bits.get() & 0xf) as u8
+    }
+
+    /// Selectivity: a number.
+    #[inline]
+    pub fn selectivity(&self) -> u8 {
+        ((self.bits.get() >> Self::SELECTIVITY_SHIFT) & 3) as u8
+    }
+
+    /// The header that says the same, without bits that are reserved.
+    #[inline]
+    pub fn plain(&self) -> Self {
+        Self::new(self.placement(), self.selectivity())
+    }
+}
+
+/// Atomic extended transport header, 28 bytes (IBTA 9.3.4). The values are in the order of the
+/// host, not of the wire.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct AtomicEth {
+    va: U64<BigEndian>,
+    rkey: U32<BigEndian>,
+    swap_add: U64<BigEndian>,
+    compare: U64<BigEndian>,
+}
+
+impl AtomicEth {
+    /// A header with these fields.
+    #[inline]
+    pub const fn new(va: u64, rkey: u32, swap_add: u64, compare: u64) -> Self {
+        Self {
+            va: U64::new(va),
+            rkey: U32::new(rkey),
+            swap_add: U64::new(swap_add),
+            compare: U64::new(compare),
+        }
+    }
+
+    /// Virtual address of the 8 bytes at the responder.
+    #[inline]
+    pub fn va(&self) -> u64 {
+        self.va.get()
+    }
+
+    /// Key of the region at the responder.
+    #[inline]
+    pub fn rkey(&self) -> u32 {
+        self.rkey.get()
+    }
+
+    /// What to put there, or to add.
+    #[inline]
+    pub fn swap_add(&self) -> u64 {
+        self.swap_add.get()
+    }
+
+    /// What to compare with; nobody looks at it to add.
+    #[inline]
+    pub fn compare(&self) -> u64 {
+        self.compare.get()
+    }
+}
+
+/// Atomic ACK extended transport header, 8 bytes (IBTA 9.3.5.2).
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct AtomicAckEth {
+    original: U64<BigEndian>,
+}
+
+impl AtomicAckEth {
+    /// A header that says what was there before.
+    #[inline]
+    pub const fn new(original: u64) -> Self {
+        Self {
+            original: U64::new(original),
+        }
+    }
+
+    /// What was there before.
+    #[inline]
+    pub fn original(&self) -> u64 {
+        self.original.get()
+    }
+}
+
 /// ACK extended transport header, 4 bytes (IBTA 9.3.5).
 #[derive(
     Clone,
@@ -468,6 +624,9 @@ pub const fn ack_timeout_ns(timeout: u8) -> Option<u64> {
 const _: () = {
     assert!(size_of::<Bth>() == 12 && size_of::<Reth>() == 16);
     assert!(size_of::<Aeth>() == 4 && size_of::<ImmDt>() == 4);
+    assert!(
+        size_of::<Feth>() == 4 && size_of::<AtomicEth>() == 28 && size_of::<AtomicAckEth>() == 8
+    );
 };
 
 #[cfg(any(test, CONFIG_KUNIT = "y"))]
@@ -537,8 +696,8 @@ mod tests {
         assert_eq!(with(8, 0xff).psn().get(), 0);
         assert_eq!(with(5, 0x80).dest_qp(), 0x80_0000);
         assert_eq!(with(11, 0x80).psn().get(), 0x80);
-        assert_eq!(with(0, 0x12).opcode(), None);
-        assert_eq!(with(0, 0x12).raw_opcode(), 0x12);
+        assert_eq!(with(0, 0x2c).opcode(), None);
+        assert_eq!(with(0, 0x2c).raw_opcode(), 0x2c);
     }
 
     #[test]
@@ -546,6 +705,26 @@ mod tests {
         let reth = Reth::new(0x0102_0304_0506_0708, 0x090a_0b0c, 0x0d0e_0f10);
         let bytes: [u8; 16] = core::array::from_fn(|i| i as u8 + 1);
         assert_eq!(reth.as_bytes(), bytes);
+        let atomic = AtomicEth::new(
+            0x0102_0304_0506_0708,
+            0x090a_0b0c,
+            0x0d0e_0f10_1112_1314,
+            0x1516_1718_191a_1b1c,
+        );
+        let bytes: [u8; 28] = core::array::from_fn(|i| i as u8 + 1);
+        assert_eq!(atomic.as_bytes(), bytes);
+        assert_eq!(
+            (atomic.swap_add(), atomic.compare()),
+            (0x0d0e_0f10_1112_1314, 0x1516_1718_191a_1b1c)
+        );
+        let feth = Feth::new(Feth::PERSISTENT, Feth::REGION);
+        assert_eq!(feth.as_bytes(), [0, 0, 0, 0x12]);
+        assert_eq!((feth.placement(), feth.selectivity()), (2, 1));
+        let odd: Feth = zerocopy::transmute!([0xffu8; 4]);
+        assert_eq!((odd.placement(), odd.selectivity()), (15, 3));
+        assert_eq!(odd.plain().as_bytes(), [0, 0, 0, 0x3f]);
+        let original = AtomicAckEth::new(0x0102_0304_0506_0708);
+        assert_eq!(original.as_bytes(), [1, 2, 3, 4, 5, 6, 7, 8]);
         let aeth = Aeth::new(AethSyndrome::RnrNak { timer: 14 }, 0xff00_0102);
         assert_eq!(aeth.as_bytes(), [0x2e, 0, 1, 2]);
         assert_eq!(aeth.msn(), 0x0102);

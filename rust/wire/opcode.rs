@@ -33,19 +33,39 @@ pub enum Kind {
     Write,
     /// An RDMA READ request: a whole message, without payload.
     ReadRequest,
-    /// A piece of the data of an RDMA READ.
+    /// An atomic operation on 8 bytes of remote memory: a whole message, without payload.
+    Atomic(AtomicKind),
+    /// An ATOMIC WRITE: 8 bytes, a whole message.
+    AtomicWrite,
+    /// A FLUSH: a whole message, without payload.
+    Flush,
+    /// A piece of the data of an RDMA READ; or, empty, that an ATOMIC WRITE or a FLUSH is done.
     ReadResponse,
+    /// The answer to an atomic operation: what was there before.
+    AtomicAcknowledge,
     /// ACK, RNR NAK or NAK, as the AETH says.
     Acknowledge,
     /// A request of the service that is not served: it is refused, not lost (IBTA 9.7.4.1.4).
     Unsupported,
 }
 
+/// What an atomic operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicKind {
+    /// Puts a value there if another one is there.
+    CompareSwap,
+    /// Adds a value.
+    FetchAdd,
+}
+
 impl Kind {
     /// Whether the packet goes from requester to responder.
     #[inline]
     pub const fn is_request(self) -> bool {
-        !matches!(self, Kind::ReadResponse | Kind::Acknowledge)
+        !matches!(
+            self,
+            Kind::ReadResponse | Kind::AtomicAcknowledge | Kind::Acknowledge
+        )
     }
 }
 
@@ -97,6 +117,12 @@ pub enum ExtensionKind {
     DethImm,
     /// An IETH.
     Ieth,
+    /// An AtomicETH.
+    Atomic,
+    /// An AETH, then an AtomicAckETH.
+    AtomicAck,
+    /// A FETH, then a RETH.
+    Flush,
 }
 
 impl ExtensionKind {
@@ -109,7 +135,9 @@ impl ExtensionKind {
             ExtensionKind::Deth => 8,
             ExtensionKind::DethImm => 12,
             ExtensionKind::Reth => 16,
-            ExtensionKind::RethImm => 20,
+            ExtensionKind::RethImm | ExtensionKind::Flush => 20,
+            ExtensionKind::Atomic => 28,
+            ExtensionKind::AtomicAck => 12,
         }
     }
 }
@@ -170,7 +198,8 @@ macro_rules! opcodes {
     ($(
         $(#[doc = $doc:literal])*
         $code:literal $name:ident:
-            $service:ident $kind:ident $place:ident $headers:ident $payload:ident;
+            $service:ident $kind:ident $(($atomic:ident))?
+            $place:ident $headers:ident $payload:ident;
     )*) => {
         /// An opcode that this implementation knows.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,7 +232,7 @@ macro_rules! opcodes {
                 match self {
                     $(Opcode::$name => OpcodeInfo {
                         service: Service::$service,
-                        kind: Kind::$kind,
+                        kind: Kind::$kind $((AtomicKind::$atomic))?,
                         first: is_at!(first, $place),
                         last: is_at!(last, $place),
                         extension: ExtensionKind::$headers,
@@ -281,13 +310,15 @@ opcodes! {
     0x10 RcReadResponseOnly: Rc ReadResponse Only Aeth Any;
     /// RC Acknowledge.
     0x11 RcAcknowledge: Rc Acknowledge Only Aeth Empty;
-
-    // The requests of RC that are not served. 0x12, the acknowledge of an atomic, is a response.
-
+    /// RC Atomic Acknowledge.
+    0x12 RcAtomicAcknowledge: Rc AtomicAcknowledge Only AtomicAck Empty;
     /// RC Compare & Swap.
-    0x13 RcCompareSwap: Rc Unsupported Only None Opaque;
+    0x13 RcCompareSwap: Rc Atomic(CompareSwap) Only Atomic Empty;
     /// RC Fetch & Add.
-    0x14 RcFetchAdd: Rc Unsupported Only None Opaque;
+    0x14 RcFetchAdd: Rc Atomic(FetchAdd) Only Atomic Empty;
+
+    // Most of the rest are requests of RC that are not served.
+
     /// Reserved.
     0x15 RcReserved15: Rc Unsupported Only None Opaque;
     /// RC SEND Last with Invalidate.
@@ -303,9 +334,9 @@ opcodes! {
     /// Reserved.
     0x1b RcReserved1b: Rc Unsupported Only None Opaque;
     /// RC FLUSH.
-    0x1c RcFlush: Rc Unsupported Only None Opaque;
+    0x1c RcFlush: Rc Flush Only Flush Empty;
     /// RC ATOMIC WRITE.
-    0x1d RcAtomicWrite: Rc Unsupported Only None Opaque;
+    0x1d RcAtomicWrite: Rc AtomicWrite Only Reth Any;
     /// Reserved.
     0x1e RcReserved1e: Rc Unsupported Only None Opaque;
     /// Reserved.
@@ -416,7 +447,7 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_service_and_dense() {
-        let known = (0u8..0x2c).filter(|n| *n != 0x12).chain([0x64, 0x65]);
+        let known = (0u8..0x2c).chain([0x64, 0x65]);
         assert_eq!(known.clone().count(), Opcode::ALL.len());
         for (number, opcode) in known.zip(Opcode::ALL) {
             assert_eq!(opcode.as_u8(), number);
@@ -453,7 +484,7 @@ mod tests {
         for number in 0..=u8::MAX {
             match Opcode::from_u8(number) {
                 Some(opcode) => assert_eq!(opcode.as_u8(), number),
-                None => assert!(number == 0x12 || (number > 0x2b && number & !1 != 0x64)),
+                None => assert!(number > 0x2b && number & !1 != 0x64),
             }
         }
     }
@@ -524,6 +555,10 @@ mod tests {
                     ExtensionKind::DethImm
                 }
                 _ if info.service == Service::Ud => ExtensionKind::Deth,
+                (Kind::Atomic(_), _, _) => ExtensionKind::Atomic,
+                (Kind::AtomicAcknowledge, _, _) => ExtensionKind::AtomicAck,
+                (Kind::AtomicWrite, _, _) => ExtensionKind::Reth,
+                (Kind::Flush, _, _) => ExtensionKind::Flush,
                 _ if matches!(info.extension, ExtensionKind::Imm) => {
                     assert!(info.last);
                     ExtensionKind::Imm
@@ -536,6 +571,7 @@ mod tests {
             assert_eq!(info.extension, extension);
             let payload = match (info.kind, info.first, info.last) {
                 (Kind::ReadRequest | Kind::Acknowledge, _, _) => Payload::Empty,
+                (Kind::Atomic(_) | Kind::AtomicAcknowledge | Kind::Flush, _, _) => Payload::Empty,
                 (Kind::Unsupported, _, _) => Payload::Opaque,
                 (_, true, true) => Payload::Any,
                 (_, false, true) => Payload::Some,
@@ -548,6 +584,8 @@ mod tests {
         assert_eq!(Opcode::RcAcknowledge.info().headers_len(), 16);
         assert_eq!(Opcode::UdSendOnly.info().headers_len(), 20);
         assert_eq!(Opcode::UdSendOnlyImm.info().headers_len(), 24);
+        assert_eq!(Opcode::RcFetchAdd.info().headers_len(), 40);
+        assert_eq!(Opcode::RcAtomicAcknowledge.info().headers_len(), 24);
     }
 
     #[test]

@@ -8,8 +8,11 @@
 
 use super::headers::Aeth;
 use super::headers::AethSyndrome;
+use super::headers::AtomicAckEth;
+use super::headers::AtomicEth;
 use super::headers::Bth;
 use super::headers::Deth;
+use super::headers::Feth;
 use super::headers::ImmDt;
 use super::headers::Reth;
 use super::opcode::ExtensionKind;
@@ -59,6 +62,12 @@ pub enum Extension {
     DethImm(Deth, [u8; 4]),
     /// An IETH: the key that is to be invalidated.
     Ieth(u32),
+    /// An AtomicETH.
+    Atomic(AtomicEth),
+    /// An AETH and an AtomicAckETH.
+    AtomicAck(Aeth, AtomicAckEth),
+    /// A FETH and a RETH.
+    Flush(Feth, Reth),
 }
 
 impl Extension {
@@ -74,10 +83,13 @@ impl Extension {
             Extension::Deth(_) => ExtensionKind::Deth,
             Extension::DethImm(..) => ExtensionKind::DethImm,
             Extension::Ieth(_) => ExtensionKind::Ieth,
+            Extension::Atomic(_) => ExtensionKind::Atomic,
+            Extension::AtomicAck(..) => ExtensionKind::AtomicAck,
+            Extension::Flush(..) => ExtensionKind::Flush,
         }
     }
 
-    /// The RETH, if there is one.
+    /// The RETH, if there is one, and no FETH before it.
     #[inline]
     pub const fn reth(&self) -> Option<Reth> {
         match self {
@@ -110,7 +122,34 @@ impl Extension {
     #[inline]
     pub const fn aeth(&self) -> Option<Aeth> {
         match self {
-            Extension::Aeth(aeth) => Some(*aeth),
+            Extension::Aeth(aeth) | Extension::AtomicAck(aeth, _) => Some(*aeth),
+            _ => None,
+        }
+    }
+
+    /// The AtomicETH, if there is one.
+    #[inline]
+    pub const fn atomic(&self) -> Option<AtomicEth> {
+        match self {
+            Extension::Atomic(atomic) => Some(*atomic),
+            _ => None,
+        }
+    }
+
+    /// The FETH and the RETH behind it, if there are some.
+    #[inline]
+    pub const fn flush(&self) -> Option<(Feth, Reth)> {
+        match self {
+            Extension::Flush(feth, reth) => Some((*feth, *reth)),
+            _ => None,
+        }
+    }
+
+    /// What was there before an atomic operation, if it says that.
+    #[inline]
+    pub fn original(&self) -> Option<u64> {
+        match self {
+            Extension::AtomicAck(_, original) => Some(original.original()),
             _ => None,
         }
     }
@@ -136,6 +175,13 @@ impl Extension {
             ExtensionKind::Deth => Extension::Deth(take(bytes)?),
             ExtensionKind::DethImm => Extension::DethImm(take(bytes)?, take::<ImmDt>(bytes)?.bytes),
             ExtensionKind::Ieth => Extension::Ieth(u32::from_be_bytes(take::<ImmDt>(bytes)?.bytes)),
+            ExtensionKind::Atomic => Extension::Atomic(take(bytes)?),
+            ExtensionKind::AtomicAck => Extension::AtomicAck(take(bytes)?, take(bytes)?),
+            ExtensionKind::Flush => {
+                // Receivers do not look at reserved bits.
+                let feth: Feth = take(bytes)?;
+                Extension::Flush(feth.plain(), take(bytes)?)
+            }
         })
     }
 
@@ -164,6 +210,15 @@ impl Extension {
             }
             Extension::Ieth(key) => {
                 put(out, &key.to_be_bytes())?;
+            }
+            Extension::Atomic(atomic) => {
+                put(out, atomic)?;
+            }
+            Extension::AtomicAck(aeth, original) => {
+                put(put(out, aeth)?, original)?;
+            }
+            Extension::Flush(feth, reth) => {
+                put(put(out, feth)?, reth)?;
             }
         }
         Some(())
@@ -471,10 +526,10 @@ mod tests {
             parse(&bytes, len)
         };
         assert_eq!(with(1, 0xf1, 44), Err(ParseError::BadVersion));
-        assert_eq!(with(0, 0x12, 44), Err(ParseError::UnknownOpcode));
+        assert_eq!(with(0, 0x2c, 44), Err(ParseError::UnknownOpcode));
         assert_eq!(with(0, 0x44, 44), Err(ParseError::UnknownOpcode));
         // What follows the BTH of a request that is not served is nobody's business.
-        let opaque = with(0, 0x13, 28 + 4096 + 16).unwrap();
+        let opaque = with(0, 0x1e, 28 + 4096 + 16).unwrap();
         assert_eq!((opaque.payload_offset, opaque.payload_len), (12, 4121));
         // Not even the padding is there; less than a header; a multiple of 4 it is not.
         assert_eq!(with(1, 0xf0, 36), Err(ParseError::TooShort));
@@ -539,6 +594,6 @@ mod tests {
 
     #[test]
     fn most_headers_of_any_row() {
-        assert_eq!(MAX_HEADERS, 32);
+        assert_eq!(MAX_HEADERS, 40);
     }
 }

@@ -7,6 +7,7 @@
 //! | [`abi`] | the private ABIs of libibverbs and where they differ |
 //! | [`ring`] | index arithmetic of the shared rings |
 //! | [`request`] | a work request of libibverbs becomes a slot of the module |
+//! | [`draft`] | the same for requests that are made call by call (`ibv_wr_*`) |
 //! | [`completion`] | a completion of the module becomes one of libibverbs |
 //! | [`doorbell`] | the command that makes the module look at a queue |
 //! | [`lock`] | the lock of a queue |
@@ -20,6 +21,7 @@
 mod abi;
 mod completion;
 mod doorbell;
+mod draft;
 #[allow(unsafe_code)]
 mod ffi;
 mod lock;

@@ -47,16 +47,85 @@ pub struct RecvLimits {
 /// The opcodes of `enum ibv_wr_opcode` end here.
 const LAST_OPCODE: u32 = 15;
 
+/// Whether a type of queue pair has an operation.
+pub fn has_operation(service: &Service, opcode: u8) -> bool {
+    Operation::from_wqe(opcode).is_some_and(|operation| service.has(operation))
+}
+
 /// The number of an operation, and the parts of the header that it uses.
 fn operation(service: &Service, number: u32) -> Result<(u8, Parts), c_int> {
-    let served =
-        |opcode: &u8| Operation::from_wqe(*opcode).is_some_and(|operation| service.has(operation));
+    let served = |opcode: &u8| {
+        // Of these there is only the extended interface.
+        !matches!(*opcode, wqe::OP_FLUSH | wqe::OP_ATOMIC_WRITE) && has_operation(service, *opcode)
+    };
     let opcode = u8::try_from(number).ok().filter(served);
     match opcode.and_then(|opcode| Some((opcode, Parts::of(opcode)?))) {
         Some(operation) => Ok(operation),
         None if number <= LAST_OPCODE => Err(EOPNOTSUPP),
         None => Err(EINVAL),
     }
+}
+
+/// The flags of a request; EINVAL for one that no request has.
+#[inline]
+pub fn flags_of(send_flags: u32) -> Result<u8, c_int> {
+    let known = send_flags & u32::from(wqe::SEND_ALL);
+    if known != send_flags {
+        return Err(EINVAL);
+    }
+    // Cannot truncate: they are all in the low byte.
+    Ok(known as u8)
+}
+
+/// Puts a scatter/gather list behind a header, which says so then; EINVAL for one that is longer
+/// than the queue takes.
+#[inline]
+pub fn put_list(
+    slot: &impl Slot,
+    header: &mut SendWqe,
+    sges: &[Sge],
+    limits: &SendLimits,
+) -> Result<(), c_int> {
+    if sges.len() > limits.max_sge as usize {
+        return Err(EINVAL);
+    }
+    // Cannot truncate: `max_sge` is at most `wqe::MAX_SGE`.
+    header.count = sges.len() as u16;
+    header.flags &= !wqe::SEND_INLINE;
+    slot.put(size_of::<SendWqe>(), sges.as_bytes());
+    Ok(())
+}
+
+/// Puts an inline message, which is in these pieces, behind a header, which says so then; EINVAL
+/// for one that is longer than the queue takes.
+#[inline]
+pub fn put_inline(
+    slot: &impl Slot,
+    header: &mut SendWqe,
+    pieces: impl Iterator<Item = Sge> + Clone,
+    limits: &SendLimits,
+) -> Result<(), c_int> {
+    let len: u64 = pieces.clone().map(|piece| u64::from(piece.length)).sum();
+    if len > u64::from(limits.max_inline) {
+        return Err(EINVAL);
+    }
+    // Cannot truncate: `max_inline` is at most `wqe::MAX_INLINE`.
+    header.count = len as u16;
+    header.flags |= wqe::SEND_INLINE;
+    let mut at = size_of::<SendWqe>();
+    for piece in pieces {
+        slot.gather(at, &piece);
+        at += piece.length as usize;
+    }
+    Ok(())
+}
+
+/// Whether an operation brings data here, so that it has none to carry.
+pub fn answered_with_data(opcode: u8) -> bool {
+    matches!(
+        opcode,
+        wqe::OP_RDMA_READ | wqe::OP_ATOMIC_CMP_AND_SWP | wqe::OP_ATOMIC_FETCH_AND_ADD
+    )
 }
 
 /// Writes a send request with the scatter/gather list `sges` into `slot`. `ah` tells the number of
@@ -76,17 +145,28 @@ pub fn encode_send(
     ah: impl FnOnce() -> u32,
 ) -> Result<(), c_int> {
     let (opcode, parts) = operation(&limits.service, wr.opcode)?;
-    if sges.len() > limits.max_sge as usize || wr.send_flags & !u32::from(wqe::SEND_ALL) != 0 {
+    let flags = flags_of(wr.send_flags)?;
+    if sges.len() > limits.max_sge as usize {
         return Err(EINVAL);
     }
-    let flags = wr.send_flags as u8;
     let mut header = SendWqe::new(wr.wr_id, opcode, flags | limits.always);
+    // The unions of the request hold whatever the application left there.
     if opcode == wqe::OP_BIND_MW {
         set_bind(&mut header, wr, slot.keys(wr))?;
     } else if limits.service.requester == Half::Datagram {
-        header.set_destination(ah(), wr.rkey, wr.remote_qkey);
+        let (qpn, qkey) = wr.datagram();
+        header.set_destination(ah(), qpn, qkey);
+    } else if parts.has(Parts::OPERANDS) {
+        let (addr, rkey, mut operands) = wr.atomic();
+        if opcode == wqe::OP_ATOMIC_FETCH_AND_ADD {
+            // Nobody looks at it.
+            operands.swap = 0;
+        }
+        header.set_remote(addr, rkey);
+        header.set_atomic(operands);
     } else if parts.has(Parts::TARGET) {
-        header.set_remote(wr.remote_addr, wr.rkey);
+        let (addr, rkey) = wr.rdma();
+        header.set_remote(addr, rkey);
     }
     // The unions of the request hold whatever the application left there.
     if opcode != wqe::OP_BIND_MW && parts.has(Parts::EXTRA) {
@@ -98,25 +178,13 @@ pub fn encode_send(
     {
         return Err(EINVAL);
     }
-    let mut at = size_of::<SendWqe>();
     if flags & wqe::SEND_INLINE == 0 {
-        // Cannot truncate: `max_sge` is at most `wqe::MAX_SGE`.
-        header.count = sges.len() as u16;
-        slot.put(at, sges.as_bytes());
+        put_list(slot, &mut header, sges, limits)?;
     } else {
-        if opcode == wqe::OP_RDMA_READ {
+        if answered_with_data(opcode) {
             return Err(EINVAL);
         }
-        let len: u64 = sges.iter().map(|sge| u64::from(sge.length)).sum();
-        if len > u64::from(limits.max_inline) {
-            return Err(EINVAL);
-        }
-        // Cannot truncate: `max_inline` is at most `wqe::MAX_INLINE`.
-        header.count = len as u16;
-        for sge in sges {
-            slot.gather(at, sge);
-            at += sge.length as usize;
-        }
+        put_inline(slot, &mut header, sges.iter().copied(), limits)?;
     }
     slot.put(0, header.as_bytes());
     Ok(())
@@ -237,6 +305,9 @@ mod tests {
         }
     }
 
+    /// What stands beside a member of four bytes.
+    const HIGH: u64 = 0xffff_ffff_0000_0000;
+
     fn wr(opcode: u8, send_flags: u8) -> IbvSendWr {
         IbvSendWr {
             wr_id: 0x1122_3344_5566_7788,
@@ -246,10 +317,8 @@ mod tests {
             opcode: opcode.into(),
             send_flags: send_flags.into(),
             imm_data: 0xaabb_ccdd,
-            remote_addr: 0xdead_0000_beef,
-            rkey: 0x77,
-            remote_qkey: 0x88,
-            _between: [u64::MAX; 3],
+            wr: [0xdead_0000_beef, HIGH | 0x77, 5, HIGH | 0x78],
+            _xrc: u64::MAX,
             mw: 0x1234_5678 as *mut _,
             mw_rkey: 0x1234_5699,
             bind_info: MwBindInfo {
@@ -313,6 +382,28 @@ mod tests {
     }
 
     #[test]
+    fn an_atomic_operation_has_its_operands() {
+        for (opcode, swap) in [
+            (wqe::OP_ATOMIC_CMP_AND_SWP, 5),
+            (wqe::OP_ATOMIC_FETCH_AND_ADD, 0),
+        ] {
+            let slot = Plain::new();
+            encode_send(
+                &slot,
+                &wr(opcode, 0),
+                &[sge(0x1000, 8)],
+                &limits(QpType::Rc),
+            )
+            .unwrap();
+            let got = slot.send();
+            assert_eq!((got.remote_addr(), got.rkey()), (0xdead_0000_beef, 0x78));
+            assert_eq!(got.atomic().compare_add, HIGH | 0x77);
+            assert_eq!(got.atomic().swap, swap);
+            assert!(got.uses_only(Parts::of(opcode).unwrap()));
+        }
+    }
+
+    #[test]
     fn an_inline_message_is_gathered_into_the_slot() {
         let slot = Plain::new();
         let list = [sge(1, 3), sge(2, 0), sge(3, 37)];
@@ -365,6 +456,11 @@ mod tests {
             "inline read"
         );
         assert_eq!(
+            check(&wr(wqe::OP_ATOMIC_FETCH_AND_ADD, wqe::SEND_INLINE), &[]),
+            Err(EINVAL),
+            "inline atomic"
+        );
+        assert_eq!(
             check(&wr(wqe::OP_SEND, 1 << 4), &[]),
             Err(EINVAL),
             "IP checksum"
@@ -372,7 +468,7 @@ mod tests {
         let mut high = wr(wqe::OP_SEND, 0);
         high.send_flags = 1 << 8;
         assert_eq!(check(&high, &[]), Err(EINVAL), "flag beyond a byte");
-        for number in (5..=6).chain(10..=15) {
+        for number in 10..=15 {
             assert_eq!(check(&wr(number, 0), &[]), Err(EOPNOTSUPP), "{number}");
         }
         let mut odd = wr(wqe::OP_SEND, 0);
@@ -387,7 +483,8 @@ mod tests {
     fn a_datagram_names_its_handle_by_number() {
         let slot = Plain::new();
         let limits = limits(QpType::Ud);
-        let send = wr(wqe::OP_SEND_WITH_IMM, 0);
+        let mut send = wr(wqe::OP_SEND_WITH_IMM, 0);
+        send.wr[1] = zerocopy::transmute!([0x77, 0x88]);
         super::encode_send(&slot, &send, &[sge(1, 1)], &limits, || 0x99).unwrap();
         let got = slot.send();
         assert_eq!((got.ah(), got.destination()), (0x99, [0x77, 0x88]));

@@ -27,6 +27,7 @@ use crate::transport::completion::Status;
 use crate::transport::env::AccessError;
 use crate::transport::segment::{
     IncomingRequest,
+    ReadSegment,
     RequestSegment,
     Response, //
 };
@@ -138,6 +139,13 @@ fn hand_over(
                             continue;
                         }
                     }
+                }
+                Response::Atomic { psn, original, .. } => {
+                    let segment = ReadSegment::original(psn);
+                    let bytes = original.to_ne_bytes();
+                    let from = Payload::Bytes(&bytes);
+                    moved(&peer, segment.len, turn);
+                    deliver::read_response(requester, wqes, qp, &segment, &from, turn)
                 }
             };
             if progress.fatal {

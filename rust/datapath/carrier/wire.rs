@@ -195,7 +195,7 @@ pub(in crate::datapath) fn answer(
         headers.extension = response.extension();
         let counters = qp.counters();
         let added = match &response {
-            Response::Acknowledge { .. } => {
+            Response::Acknowledge { .. } | Response::Atomic { .. } => {
                 outbox.add(way, counters, &headers, 0, response, |_| Ok(()))
             }
             Response::ReadResponse {

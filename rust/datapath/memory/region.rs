@@ -9,7 +9,8 @@ use crate::sys::cursor::{
 use crate::sys::ib::qp::Access;
 use crate::sys::memory::{
     Fault,
-    UserMemory, //
+    UserMemory,
+    Word, //
 };
 use crate::sys::revocable::{
     self,
@@ -150,6 +151,11 @@ impl Region {
         (end <= self.len).then_some(offset)
     }
 
+    /// Whether the key is right, and all of `rights` are granted to QPs of `domain`.
+    pub fn permits_all(&self, key: u32, domain: DomainId, rights: u32) -> bool {
+        self.key() == key && self.domain == domain && self.access.has(rights)
+    }
+
     /// A range that [`Self::permits`] allows, to be used now.
     #[inline]
     pub fn check(
@@ -244,6 +250,15 @@ impl Range<'_> {
         match &*self.kind {
             Kind::User(memory) => memory.append(self.offset.wrapping_add(u64::from(at)), len, out),
             Kind::Null => out.zeros(len).map(|_| ()).map_err(|NoRoom| Fault),
+        }
+    }
+
+    /// The first 8 bytes of the range, to be changed as one.
+    pub fn word(&self) -> Result<Word<'_>, Fault> {
+        match &*self.kind {
+            Kind::User(memory) => memory.word(self.offset),
+            // Peers cannot name it.
+            Kind::Null => Err(Fault),
         }
     }
 

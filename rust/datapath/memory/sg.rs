@@ -28,8 +28,12 @@ use crate::datapath::wqe::{
 };
 use crate::sys::cursor::Cursor;
 use crate::sys::ib::qp::Access;
-use crate::sys::memory::Fault;
+use crate::sys::memory::{
+    Fault,
+    Word, //
+};
 use crate::transport::env::AccessError;
+use crate::transport::operation::ATOMIC_SIZE;
 use crate::uabi::wqe::{
     Sge,
     MAX_SGE, //
@@ -153,6 +157,27 @@ impl<'a> Regions<'a> {
         }
     }
 
+    /// Uses a word of a region or a window for a peer.
+    pub fn word<R>(
+        &self,
+        qp: QpId,
+        key: u32,
+        rights: u32,
+        va: u64,
+        what: impl FnOnce(Word<'_>) -> R,
+    ) -> Result<R, AccessError> {
+        match self.port.region(key, self.rcu) {
+            Some(region) => {
+                let range = self.range(region, key, rights, va, ATOMIC_SIZE)?;
+                Ok(what(range.word()?))
+            }
+            None => {
+                let window = self.window(qp, key, rights, va, ATOMIC_SIZE)?;
+                Ok(what(window.range().word()?))
+            }
+        }
+    }
+
     #[cold]
     fn window(
         &self,
@@ -193,6 +218,15 @@ impl<'a> Regions<'a> {
         InPort {
             port: self.port,
             rcu: self.rcu,
+        }
+    }
+
+    /// Whether the region of `key` as a whole may be used so.
+    pub fn permits_all(&self, key: u32, rights: u32) -> Result<(), AccessError> {
+        let region = self.port.region(key, self.rcu).ok_or(AccessError)?;
+        match region.permits_all(key, self.domain, rights) {
+            true => Ok(()),
+            false => Err(AccessError),
         }
     }
 
@@ -378,6 +412,14 @@ impl<'a> Payload<'a> {
         });
         list.pieces(0, offset, len, |range, n| pieces.push(range, n))?;
         Ok(Payload::Checked(pieces))
+    }
+
+    /// The payload of an ATOMIC WRITE, which stands in a packet or in a work request.
+    pub fn word(&self) -> Option<[u8; 8]> {
+        match self {
+            Payload::Bytes(bytes) => bytes.first_chunk().copied(),
+            _ => None,
+        }
     }
 
     /// Copies `n` bytes, from the byte `at` of the segment on, to the beginning of a checked range.

@@ -17,6 +17,10 @@ impl Access {
     pub const REMOTE_READ: u32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_READ;
     /// Remote atomics.
     pub const REMOTE_ATOMIC: u32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC;
+    /// FLUSH, so that what was written is visible to all.
+    pub const FLUSH_GLOBAL: u32 = bindings::ib_access_flags_IB_ACCESS_FLUSH_GLOBAL;
+    /// FLUSH, so that what was written is persistent.
+    pub const FLUSH_PERSISTENT: u32 = bindings::ib_access_flags_IB_ACCESS_FLUSH_PERSISTENT;
     /// Flags that ask for nothing that must be honoured (relaxed ordering, for one).
     pub const OPTIONAL: u32 = bindings::ib_access_flags_IB_ACCESS_OPTIONAL;
     /// Addresses are offsets from the beginning.

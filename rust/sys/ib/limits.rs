@@ -20,6 +20,10 @@ pub mod capability {
     pub const WINDOWS: u64 = bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW as u64;
     /// And those of type 2B.
     pub const WINDOWS_2B: u64 = bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B as u64;
+    /// FLUSH makes what was written visible to all.
+    pub const FLUSH_GLOBAL: u64 = bindings::ib_device_cap_flags_IB_DEVICE_FLUSH_GLOBAL as u64;
+    /// There is ATOMIC WRITE.
+    pub const ATOMIC_WRITE: u64 = bindings::ib_device_cap_flags_IB_DEVICE_ATOMIC_WRITE as u64;
     /// `rdma link delete` may take it away (among `kernel_capabilities`).
     pub const USER_UNREGISTERS: u64 = bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG as u64;
 }
@@ -84,9 +88,11 @@ pub struct DeviceLimits {
     pub max_pd: u32,
     /// Address handles.
     pub max_ah: u32,
-    /// RDMA READs outstanding at one QP, in either direction.
+    /// Atomic operations are atomic against the processors too.
+    pub global_atomics: bool,
+    /// RDMA READs and atomic operations outstanding at one QP, in either direction.
     pub max_rd_atomic: u32,
-    /// RDMA READs of peers outstanding at all QPs together.
+    /// Those of peers at all QPs together.
     pub max_res_rd_atomic: u32,
     /// Partition keys.
     pub max_pkeys: u16,
@@ -131,7 +137,11 @@ impl DeviceLimits {
         attr.max_qp_rd_atom = number(self.max_rd_atomic);
         attr.max_qp_init_rd_atom = number(self.max_rd_atomic);
         attr.max_res_rd_atom = number(self.max_res_rd_atomic);
-        attr.atomic_cap = bindings::ib_atomic_cap_IB_ATOMIC_NONE;
+        attr.atomic_cap = if self.global_atomics {
+            bindings::ib_atomic_cap_IB_ATOMIC_GLOB
+        } else {
+            bindings::ib_atomic_cap_IB_ATOMIC_NONE
+        };
         attr.masked_atomic_cap = bindings::ib_atomic_cap_IB_ATOMIC_NONE;
         attr.max_pkeys = self.max_pkeys;
         attr.local_ca_ack_delay = self.ack_delay;

@@ -24,8 +24,34 @@ pub struct RequesterConfig {
     pub rnr_retry: u8,
     /// The Local ACK Timeout in nanoseconds; `None` waits for ever.
     pub ack_timeout_ns: Option<u64>,
-    /// RDMA READs outstanding at a time, at most [`MAX_RD_ATOMIC`].
+    /// RDMA READs and atomic operations outstanding at a time, at most [`MAX_RD_ATOMIC`].
     pub max_rd_atomic: u8,
+}
+
+/// What a QP lets its peer do (`qp_access_flags`), if the region permits it too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoteRights {
+    /// RDMA READ (`IBV_ACCESS_REMOTE_READ`).
+    pub read: bool,
+    /// RDMA WRITE (`IBV_ACCESS_REMOTE_WRITE`).
+    pub write: bool,
+    /// Atomic operations (`IBV_ACCESS_REMOTE_ATOMIC`).
+    pub atomic: bool,
+    /// FLUSH to where all see it (`IBV_ACCESS_FLUSH_GLOBAL`).
+    pub flush_global: bool,
+    /// FLUSH to where it persists (`IBV_ACCESS_FLUSH_PERSISTENT`).
+    pub flush_persistent: bool,
+}
+
+impl RemoteRights {
+    /// All of them.
+    pub const ALL: Self = Self {
+        read: true,
+        write: true,
+        atomic: true,
+        flush_global: true,
+        flush_persistent: true,
+    };
 }
 
 /// The attributes of the receiving side, from the transition to RTR.
@@ -35,12 +61,11 @@ pub struct ResponderConfig {
     pub mtu: Mtu,
     /// PSN of the first packet.
     pub rq_psn: Psn,
-    /// RDMA READs that the peer may have outstanding, at most [`MAX_RD_ATOMIC`].
+    /// RDMA READs and atomic operations that the peer may have outstanding, at most
+    /// [`MAX_RD_ATOMIC`].
     pub max_dest_rd_atomic: u8,
     /// The code of the delay that RNR NAKs ask for, 5 bits: [`crate::wire::headers::rnr_delay_ns`].
     pub min_rnr_timer: u8,
-    /// The peer may read (`IBV_ACCESS_REMOTE_READ` of the QP).
-    pub allow_read: bool,
-    /// The peer may write (`IBV_ACCESS_REMOTE_WRITE` of the QP).
-    pub allow_write: bool,
+    /// What the peer may do.
+    pub rights: RemoteRights,
 }

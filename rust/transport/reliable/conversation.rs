@@ -15,12 +15,15 @@ use crate::transport::completion::Status;
 use crate::transport::message::Mtu;
 use crate::transport::operation::Arguments;
 use crate::transport::operation::Operation;
+use crate::transport::reliable::config::RemoteRights;
 use crate::transport::reliable::config::RequesterConfig;
 use crate::transport::reliable::config::ResponderConfig;
 use crate::transport::reliable::requester::Requester;
 use crate::transport::reliable::requester::SendRequest;
 use crate::transport::reliable::requester::SendSlot;
 use crate::transport::reliable::responder::AccessError;
+use crate::transport::reliable::responder::Change;
+use crate::transport::reliable::responder::Placement;
 use crate::transport::reliable::responder::RemoteAccess;
 use crate::transport::reliable::responder::Resource;
 use crate::transport::reliable::responder::Responder;
@@ -40,6 +43,8 @@ const BASE: u64 = 0x7000_0000_0000;
 /// The numbers wrap in the middle of the first message.
 const FIRST_PSN: u32 = 0xff_ffff;
 const ACK_TIMEOUT: u64 = 1_000_000;
+/// 1 becomes 2, or 1 is added.
+const OPERANDS: [u64; 2] = [1, 2];
 
 /// How one direction treats its packets: the bit of a packet's number says that it is lost.
 type Lost = u32;
@@ -96,6 +101,32 @@ impl ResponderEnv for Env<'_> {
     fn write_remote(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
         self.remote.region[range(rkey, va, len)?].copy_from_slice(self.payload);
         Ok(())
+    }
+
+    fn change_remote(&mut self, rkey: u32, va: u64, change: Change) -> Result<u64, AccessError> {
+        let word = &mut self.remote.region[range(rkey, va, 8)?];
+        let before = u64::from_ne_bytes(word.try_into().map_err(|_| AccessError)?);
+        let after = match change {
+            Change::CompareSwap { compare, swap } if before == compare => swap,
+            Change::CompareSwap { .. } => before,
+            Change::FetchAdd(value) => before.wrapping_add(value),
+        };
+        word.copy_from_slice(&after.to_ne_bytes());
+        Ok(before)
+    }
+
+    fn write_word(&mut self, rkey: u32, va: u64) -> Result<(), AccessError> {
+        self.write_remote(rkey, va, 8)
+    }
+
+    fn flush(
+        &mut self,
+        rkey: u32,
+        in_range: Option<(u64, u32)>,
+        _: Placement,
+    ) -> Result<(), AccessError> {
+        let (va, len) = in_range.unwrap_or((BASE, 0));
+        range(rkey, va, len).map(|_| ())
     }
 
     fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {
@@ -163,8 +194,7 @@ impl<'a> Conversation<'a> {
             rq_psn: Psn::new(FIRST_PSN),
             max_dest_rd_atomic: 2,
             min_rnr_timer: 12,
-            allow_read: true,
-            allow_write: true,
+            rights: RemoteRights::ALL,
         });
         let mut local = [0; SIZE];
         for (at, byte) in local.iter_mut().enumerate() {
@@ -222,6 +252,7 @@ impl<'a> Conversation<'a> {
             rkey: self.rkeys[segment.slot as usize],
             imm: [1, 2, 3, 4],
             invalidated: 0,
+            operands: OPERANDS,
         };
         let request = IncomingRequest::local(segment, segment.extension(|| arguments));
         // What it refuses it says in its answers.
@@ -264,6 +295,20 @@ impl<'a> Conversation<'a> {
                 };
                 let to = place.offset as usize;
                 self.local[to..to + place.len as usize].copy_from_slice(&self.remote.region[from]);
+                let progress = self
+                    .requester
+                    .read_response_placed(&place, self.now, &mut sink);
+                self.fatal |= progress.fatal;
+            }
+            Response::Atomic { psn, original, .. } => {
+                let segment = ReadSegment::original(*psn);
+                let Ok(place) = self
+                    .requester
+                    .accept_read_response(&segment, self.now, &mut sink)
+                else {
+                    return;
+                };
+                self.local[..8].copy_from_slice(&original.to_ne_bytes());
                 let progress = self
                     .requester
                     .read_response_placed(&place, self.now, &mut sink);
@@ -358,6 +403,34 @@ mod tests {
         assert_eq!(talk.local, talk.remote.region);
         assert_eq!((talk.ended, talk.remote.completions), ([2, 0], 0));
         assert!(talk.is_quiet());
+    }
+
+    /// Whatever is lost, and however often it is asked for again, it is done once.
+    #[test]
+    fn an_atomic_operation_is_done_once() {
+        for (op, before, after) in [
+            (Operation::FetchAdd, 41u64, 42u64),
+            (Operation::FetchAdd, u64::MAX, 0),
+            (Operation::CompareSwap, 1, 2),
+            (Operation::CompareSwap, 3, 3),
+        ] {
+            for (requests, responses) in [(0, 0), (1, 0), (0, 1), (1, 3)] {
+                let mut slots = Storage::new();
+                let mut talk = Conversation::new(&mut slots);
+                talk.lost_requests = requests;
+                talk.lost_responses = responses;
+                talk.remote.region[..8].copy_from_slice(&before.to_ne_bytes());
+                talk.post(op, 8, RKEY);
+                talk.talk();
+                while !talk.is_quiet() {
+                    assert!(talk.wait());
+                }
+                assert_eq!(talk.ended, [1, 0]);
+                assert_eq!(talk.local[..8], before.to_ne_bytes());
+                assert_eq!(talk.remote.region[..8], after.to_ne_bytes());
+                assert_eq!(talk.remote.region[8..], [0; SIZE - 8]);
+            }
+        }
     }
 
     /// Whatever single packet of a READ is lost, the bytes come.

@@ -14,6 +14,8 @@ use crate::transport::completion::RecvOp;
 use crate::transport::completion::SendCompletion;
 use crate::transport::completion::Status;
 use crate::transport::env::AccessError;
+use crate::transport::env::Change;
+use crate::transport::env::Placement;
 use crate::transport::env::RemoteAccess;
 use crate::transport::env::ResponderEnv;
 use crate::transport::env::TakeReceive;
@@ -84,6 +86,18 @@ impl ResponderEnv for Memory {
         Ok(())
     }
 
+    fn change_remote(&mut self, _: u32, _: u64, _: Change) -> Result<u64, AccessError> {
+        unreachable!("nobody is answered")
+    }
+
+    fn write_word(&mut self, _: u32, _: u64) -> Result<(), AccessError> {
+        unreachable!("nobody is answered")
+    }
+
+    fn flush(&mut self, _: u32, _: Option<(u64, u32)>, _: Placement) -> Result<(), AccessError> {
+        unreachable!("nobody is answered")
+    }
+
     fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {
         if self.broken {
             return Err(AccessError);
@@ -148,6 +162,7 @@ fn message(op: Operation, length: u32, psn: u32) -> Vec<IncomingRequest> {
         rkey: RKEY,
         imm: [1, 2, 3, 4],
         invalidated: 0,
+        operands: [0; 2],
     };
     drain(&mut requester, 1)
         .iter()

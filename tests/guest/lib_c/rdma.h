@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define REMOTE_ACCESS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+#define REMOTE_ACCESS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 #define ALL_ACCESS (IBV_ACCESS_LOCAL_WRITE | REMOTE_ACCESS)
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

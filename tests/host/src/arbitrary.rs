@@ -2,7 +2,9 @@
 
 //! Arbitrary values of the wire room, for proptest.
 
-use ferroce_core::wire::headers::{Aeth, AethSyndrome, Deth, NakCode, Reth};
+use ferroce_core::wire::headers::{
+    Aeth, AethSyndrome, AtomicAckEth, AtomicEth, Deth, Feth, NakCode, Reth,
+};
 use ferroce_core::wire::opcode::{ExtensionKind, Opcode};
 use ferroce_core::wire::packet::{pad_for, Extension, Headers};
 use ferroce_core::wire::psn::Psn;
@@ -66,6 +68,7 @@ prop_compose! {
         aeth in aeth(),
         deth in deth(),
         imm: [u8; 4],
+        (swap_add, compare) in any::<(u64, u64)>(),
         payload_len in prop_oneof![0..=MAX_PAYLOAD, 0usize..9, Just(MAX_PAYLOAD)],
     ) -> (Headers, usize) {
         let info = opcode.info();
@@ -87,6 +90,15 @@ prop_compose! {
                 ExtensionKind::Deth => Extension::Deth(deth),
                 ExtensionKind::DethImm => Extension::DethImm(deth, imm),
                 ExtensionKind::Ieth => Extension::Ieth(u32::from_be_bytes(imm)),
+                ExtensionKind::Atomic => {
+                    Extension::Atomic(AtomicEth::new(reth.va(), reth.rkey(), swap_add, compare))
+                }
+                ExtensionKind::Flush => {
+                    Extension::Flush(Feth::new(imm[0], imm[1]), reth)
+                }
+                ExtensionKind::AtomicAck => {
+                    Extension::AtomicAck(aeth, AtomicAckEth::new(swap_add))
+                }
             },
             pad: pad_for(payload_len),
         };

@@ -9,20 +9,21 @@ use crate::model::plan::{BASE, RKEY};
 use ferroce_core::datapath::wqe::{Binding, Data, KeyChange, RecvWqes, SendWqes};
 use ferroce_core::transport::completion::Status;
 use ferroce_core::transport::message::Mtu;
-use ferroce_core::transport::operation::Operation;
-use ferroce_core::transport::reliable::config::{RequesterConfig, ResponderConfig};
+use ferroce_core::transport::operation::{Brings, Operation};
+use ferroce_core::transport::reliable::config::{RemoteRights, RequesterConfig, ResponderConfig};
 use ferroce_core::transport::reliable::requester::{Requester, SendRequest, SendSlot};
 use ferroce_core::transport::reliable::responder::{Resource, Responder, TakeReceive};
 use ferroce_core::transport::segment::{IncomingRequest, ReadSegment, Response};
 use ferroce_core::transport::service::QpType;
 use ferroce_core::uabi::words::{Module, Ring, Word, Words};
 use ferroce_core::uabi::wqe::{
-    recv_stride, send_stride, OP_BIND_MW, OP_LOCAL_INV, OP_RDMA_READ, OP_RDMA_WRITE,
-    OP_RDMA_WRITE_WITH_IMM, OP_SEND, OP_SEND_WITH_IMM, OP_SEND_WITH_INV, SEND_ALL, SEND_FENCE,
-    SEND_INLINE, SEND_SIGNALED, SEND_SOLICITED,
+    recv_stride, send_stride, OP_ATOMIC_CMP_AND_SWP, OP_ATOMIC_FETCH_AND_ADD, OP_ATOMIC_WRITE,
+    OP_BIND_MW, OP_FLUSH, OP_LOCAL_INV, OP_RDMA_READ, OP_RDMA_WRITE, OP_RDMA_WRITE_WITH_IMM,
+    OP_SEND, OP_SEND_WITH_IMM, OP_SEND_WITH_INV, SEND_ALL, SEND_FENCE, SEND_INLINE, SEND_SIGNALED,
+    SEND_SOLICITED,
 };
-use ferroce_core::wire::headers::{Aeth, AethSyndrome, Reth};
-use ferroce_core::wire::opcode::{Kind, Opcode};
+use ferroce_core::wire::headers::{Aeth, AethSyndrome, AtomicEth, Reth};
+use ferroce_core::wire::opcode::{AtomicKind, Kind, Opcode};
 use ferroce_core::wire::packet::{Extension, Packet};
 use ferroce_core::wire::psn::Psn;
 use ferroce_core::wire::{ICRC_LEN, MAX_PAYLOAD};
@@ -67,7 +68,10 @@ pub fn assert_consistent(packet: &Packet, udp_payload_len: usize) {
         + 8 * usize::from(extension.deth().is_some())
         + 4 * usize::from(extension.aeth().is_some())
         + 4 * usize::from(extension.imm().is_some())
-        + 4 * usize::from(extension.invalidated().is_some());
+        + 4 * usize::from(extension.invalidated().is_some())
+        + 20 * usize::from(extension.flush().is_some())
+        + 28 * usize::from(extension.atomic().is_some())
+        + 8 * usize::from(extension.original().is_some());
     assert_eq!(packet.payload_offset, 12 + extended);
     let pad = usize::from(packet.pad);
     assert_eq!(
@@ -95,8 +99,7 @@ pub fn connected_responder(first_psn: u32) -> Responder<Vec<Resource>> {
         rq_psn: Psn::new(first_psn),
         max_dest_rd_atomic: 4,
         min_rnr_timer: 12,
-        allow_read: true,
-        allow_write: true,
+        rights: RemoteRights::ALL,
     });
     responder
 }
@@ -160,15 +163,23 @@ fn aeth(syndrome: u8, msn: u32) -> Aeth {
 /// A request, often one that the responder expects; `open` is the message that it is in the middle of.
 pub fn any_request(rng: &mut impl Chance, expected: Psn, open: Option<Kind>) -> IncomingRequest {
     let sane = rng.percent(95);
-    let mut kind = [Kind::Send, Kind::Write, Kind::ReadRequest][rng.below(3) as usize];
+    let kinds = [
+        Kind::Send,
+        Kind::Write,
+        Kind::ReadRequest,
+        Kind::Atomic(AtomicKind::CompareSwap),
+        Kind::Atomic(AtomicKind::FetchAdd),
+    ];
+    let mut kind = kinds[rng.below(5) as usize];
     let mut first = rng.percent(60);
     if sane {
         kind = open.unwrap_or(kind);
         first = open.is_none();
     }
-    let last = kind == Kind::ReadRequest || rng.percent(if kind == Kind::Send { 50 } else { 90 });
-    let payload_len = match (sane, kind, last) {
-        (true, Kind::ReadRequest, _) => 0,
+    let is_answered = !matches!(kind, Kind::Send | Kind::Write);
+    let last = is_answered || rng.percent(if kind == Kind::Send { 50 } else { 90 });
+    let payload_len = match (sane, is_answered, last) {
+        (true, true, _) => 0,
         (true, _, false) => 256,
         (true, _, true) => 1 + rng.below(256) as u32,
         _ => number(rng).min(100_000),
@@ -185,7 +196,9 @@ pub fn any_request(rng: &mut impl Chance, expected: Psn, open: Option<Kind>) -> 
         Reth::new(va, rkey, length)
     });
     let opcode = match kind {
-        _ if rng.percent(1) => Opcode::RcFetchAdd,
+        _ if rng.percent(1) => Opcode::RcSendOnlyInvalidate,
+        Kind::Atomic(AtomicKind::CompareSwap) => Opcode::RcCompareSwap,
+        Kind::Atomic(AtomicKind::FetchAdd) => Opcode::RcFetchAdd,
         Kind::Send => Opcode::for_send(first, last, imm.is_some()),
         Kind::Write => Opcode::for_write(first, last, imm.is_some()),
         _ => Opcode::RcReadRequest,
@@ -198,6 +211,11 @@ pub fn any_request(rng: &mut impl Chance, expected: Psn, open: Option<Kind>) -> 
         solicited: rng.percent(50),
         // Not always what the opcode has.
         extension: match (reth, imm) {
+            (Some(reth), _) if matches!(kind, Kind::Atomic(_)) => {
+                let va = if sane { BASE + 8 } else { reth.va() };
+                let operand = rng.below(3);
+                Extension::Atomic(AtomicEth::new(va, reth.rkey(), rng.throw(), operand))
+            }
             (None, None) => Extension::None,
             (None, Some(imm)) => Extension::Imm(imm),
             (Some(reth), None) => Extension::Reth(reth),
@@ -242,7 +260,9 @@ pub fn requests(rng: &mut impl Chance, steps: usize) -> usize {
                     // What was checked when it was accepted is within what was checked.
                     assert!(memory.read(rkey, va, segment.len).is_ok());
                 }
-                Some(Response::Acknowledge { msn, .. }) => assert!(msn < 1 << 24),
+                Some(Response::Acknowledge { msn, .. } | Response::Atomic { msn, .. }) => {
+                    assert!(msn < 1 << 24);
+                }
                 None => break,
             }
         }
@@ -272,12 +292,20 @@ pub fn responses(rng: &mut impl Chance, steps: usize) -> usize {
         if rng.is_over() {
             break;
         }
-        let ops = [Operation::Send, Operation::Write, Operation::Read];
+        let ops = [
+            Operation::Send,
+            Operation::Write,
+            Operation::Read,
+            Operation::CompareSwap,
+            Operation::FetchAdd,
+        ];
         if rng.percent(30) {
+            let op = ops[rng.below(5) as usize];
+            let length = number(rng).min(1 << 31) >> (rng.below(3) * 8);
             let pushed = requester.push(SendRequest {
                 wr_id,
-                op: ops[rng.below(3) as usize],
-                length: number(rng).min(1 << 31) >> (rng.below(3) * 8),
+                op,
+                length: if op.has_length(length) { length } else { 8 },
                 signaled: true,
                 fence: rng.percent(20),
                 ..SendRequest::default()
@@ -320,11 +348,20 @@ pub fn responses(rng: &mut impl Chance, steps: usize) -> usize {
             }
             3..6 => {
                 let response = ReadSegment {
+                    brings: if rng.percent(50) {
+                        Brings::Data
+                    } else {
+                        Brings::Original
+                    },
                     psn: at,
                     span: if rng.percent(90) { 1 } else { number(rng) },
                     first: rng.percent(70),
                     last: rng.percent(50),
                     len: if rng.percent(70) { 256 } else { number(rng) },
+                };
+                let response = match response.brings {
+                    Brings::Original => ReadSegment::original(at),
+                    Brings::Data => response,
                 };
                 if let Ok(place) = requester.accept_read_response(&response, now, sink) {
                     assert!(place.slot < 16 && place.len == response.len);
@@ -451,7 +488,11 @@ fn verdict(words: &[u64], max_sge: usize, max_inline: usize) -> Result<u32, Stat
     let (opcode, flags) = (bytes[8], bytes[9]);
     let count = usize::from(u16::from_ne_bytes([bytes[10], bytes[11]]));
     // Remote address and key; immediate data.
+    // Of an atomic operation the operands, too; but not between them.
+    let is_atomic = matches!(opcode, OP_ATOMIC_CMP_AND_SWP | OP_ATOMIC_FETCH_AND_ADD);
+    let has_operands = is_atomic || matches!(opcode, OP_FLUSH | OP_ATOMIC_WRITE);
     let used = match opcode {
+        _ if has_operands => 16..48,
         OP_SEND => 48..48,
         OP_SEND_WITH_IMM => 28..32,
         OP_RDMA_WRITE | OP_RDMA_READ => 16..28,
@@ -460,13 +501,22 @@ fn verdict(words: &[u64], max_sge: usize, max_inline: usize) -> Result<u32, Stat
         OP_BIND_MW => 16..48,
         _ => return Err(Status::LocQpOpErr),
     };
-    let clean = (12..48).all(|at| bytes[at] == 0 || used.contains(&at));
+    let unused = |at: &usize| !used.contains(at) || (has_operands && (28..32).contains(at));
+    let fine = match opcode {
+        OP_FLUSH => {
+            matches!(bytes[36..38], [1..=3, 0 | 1]) && bytes[38..48].iter().all(|byte| *byte == 0)
+        }
+        OP_ATOMIC_WRITE => bytes[40..48].iter().all(|byte| *byte == 0),
+        _ => true,
+    };
+    let clean = fine && (12..48).filter(unused).all(|at| bytes[at] == 0);
     let inline = flags & SEND_INLINE != 0;
     let most = match (inline, opcode) {
         (true, OP_RDMA_READ) => return Err(Status::LocQpOpErr),
         // They carry nothing.
         (true, OP_LOCAL_INV | OP_BIND_MW) => return Err(Status::LocQpOpErr),
         (false, OP_LOCAL_INV | OP_BIND_MW) => 0,
+        (true, _) if has_operands => return Err(Status::LocQpOpErr),
         (true, _) => max_inline,
         (false, _) => max_sge,
     };
@@ -480,6 +530,8 @@ fn verdict(words: &[u64], max_sge: usize, max_inline: usize) -> Result<u32, Stat
         lengths.into_iter().map(u64::from).sum()
     };
     match u32::try_from(length) {
+        Ok(length) if is_atomic && length != 8 => Err(Status::LocLenErr),
+        Ok(length) if has_operands && !is_atomic && length != 0 => Err(Status::LocLenErr),
         Ok(length) if length <= 1 << 31 => Ok(length),
         _ => Err(Status::LocLenErr),
     }
@@ -512,10 +564,10 @@ pub fn work_requests(rng: &mut impl Chance, steps: usize) -> usize {
             continue;
         }
         let sane = rng.percent(80);
-        let opcode = match (sane, rng.below(8)) {
-            (false, _) => rng.below(256),
-            (true, known @ 5..) => known + 2,
-            (true, known) => known,
+        let served = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 15];
+        let opcode = match sane {
+            true => served[rng.below(12) as usize],
+            false => rng.below(256),
         };
         let flags = rng.below(if sane { 16 } else { 256 });
         let count = rng.below(if sane { 5 } else { 1 << 16 });
@@ -523,19 +575,30 @@ pub fn work_requests(rng: &mut impl Chance, steps: usize) -> usize {
             true => 0,
             false => rng.throw(),
         };
-        let remote = [part(&[0, 1, 4, 8]), part(&[0, 1, 4, 8]) & 0xffff_ffff];
+        let remote = [0; 2].map(|_: u64| part(&[0, 1, 4, 5, 6, 8, 14, 15]));
+        let remote = [remote[0], remote[1] & 0xffff_ffff];
         let imm = part(&[1, 3, 7, 8, 9]) << 32;
         let srqn = if sane { 0 } else { rng.below(2) << 32 };
         let first = opcode | (flags << 8) | (count << 16) | srqn;
         let operands = match (sane, opcode) {
-            (true, 8) => rng.throw(),
+            (true, 5 | 6 | 8 | 15) => rng.throw(),
+            // Length; placement; selectivity.
+            (true, 14) => rng.below(1 << 32) | ((1 + rng.below(3)) << 32) | (rng.below(2) << 40),
             (true, _) => 0,
             (false, _) => rng.below(2),
         };
         let wr_id = rng.throw();
         // As a little-endian machine has it, which is all that the tests run on.
         let header = [wr_id, first, remote[0], remote[1] | imm, operands, 0];
-        let words = slot(rng, &header, stride);
+        let mut words = slot(rng, &header, stride);
+        if sane && opcode > 9 {
+            words[1] &= 0xffff_ffff_0000_ffff;
+        } else if sane && matches!(opcode, 5 | 6) && words.len() >= 8 {
+            // One entry of eight bytes, as atomic operations want it.
+            words[1] = words[1] & 0xffff_ffff_0000_ffff | (1 << 16);
+            words[7] = words[7] & !0xffff_ffff | 8;
+        }
+        let count = (words[1] >> 16) & 0xffff;
         let ring = Slot::new(words, 1);
         let at = step as u32 % SLOTS;
         let result = sends.take(&ring, at, at);
@@ -576,6 +639,13 @@ pub fn work_requests(rng: &mut impl Chance, steps: usize) -> usize {
             _ => None,
         };
         assert_eq!(sends.key_change(at), change);
+        assert_eq!(arguments.operands, [operands, 0]);
+        if opcode == u64::from(OP_ATOMIC_WRITE) {
+            // What it writes is carried like an inline message.
+            let data = operands.to_ne_bytes();
+            assert!(matches!(sends.data(at), Data::Inline(bytes) if bytes[..8] == data));
+            continue;
+        }
         match sends.data(at) {
             Data::Inline(bytes) => {
                 let length = request.length as usize;

@@ -5,11 +5,11 @@
 
 use ferroce_core::transport::completion::RecvCompletion;
 use ferroce_core::transport::message::Mtu;
-use ferroce_core::transport::operation::Operation;
-use ferroce_core::transport::reliable::config::{RequesterConfig, ResponderConfig};
+use ferroce_core::transport::operation::{Brings, Operation};
+use ferroce_core::transport::reliable::config::{RemoteRights, RequesterConfig, ResponderConfig};
 use ferroce_core::transport::reliable::requester::{Requester, SendRequest, SendSlot};
 use ferroce_core::transport::reliable::responder::{
-    AccessError, RemoteAccess, Resource, Responder, ResponderEnv, TakeReceive,
+    AccessError, Change, Placement, RemoteAccess, Resource, Responder, ResponderEnv, TakeReceive,
 };
 use ferroce_core::transport::segment::{IncomingRequest, ReadSegment, Response};
 use ferroce_core::wire::packet::parse;
@@ -28,6 +28,7 @@ const READ_LEN: u32 = 900;
 struct Memory {
     written: Vec<Range<u64>>,
     scattered: Vec<Range<u64>>,
+    changed: usize,
     receives: u64,
     taken: u64,
     completed: Vec<u64>,
@@ -70,6 +71,32 @@ impl ResponderEnv for Memory {
         Ok(())
     }
 
+    fn change_remote(&mut self, rkey: u32, va: u64, _: Change) -> Result<u64, AccessError> {
+        assert_eq!(va % 8, 0);
+        if !reachable(RemoteAccess::Write, rkey, va, 8) {
+            return Err(AccessError);
+        }
+        self.changed += 1;
+        Ok(7)
+    }
+
+    fn write_word(&mut self, rkey: u32, va: u64) -> Result<(), AccessError> {
+        assert_eq!(va % 8, 0);
+        self.write_remote(rkey, va, 8)
+    }
+
+    fn flush(
+        &mut self,
+        rkey: u32,
+        range: Option<(u64, u32)>,
+        _: Placement,
+    ) -> Result<(), AccessError> {
+        let (va, len) = range.unwrap_or((BASE, 0));
+        reachable(RemoteAccess::Read, rkey, va, len)
+            .then_some(())
+            .ok_or(AccessError)
+    }
+
     fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {
         let range = u64::from(offset)..u64::from(offset) + u64::from(len);
         assert!(range.end <= RECEIVE);
@@ -87,7 +114,7 @@ impl ResponderEnv for Memory {
 fn packet() -> impl Strategy<Value = Vec<u8>> {
     (
         proptest::collection::vec(any::<u8>(), 12..340),
-        prop_oneof![8 => 0u8..0x12, 1 => any::<u8>()],
+        prop_oneof![8 => 0u8..0x15, 1 => 0x1cu8..0x1e, 1 => any::<u8>()],
         prop_oneof![6 => 0u32..12, 1 => any::<u32>()],
         prop_oneof![
             2 => Just(RKEY),
@@ -104,14 +131,18 @@ fn packet() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(
             move |(mut bytes, opcode, distance, rkey, va, length, payload)| {
                 bytes[0] = opcode;
-                let has_reth = matches!(opcode, 0x06 | 0x0a..=0x0c);
+                let is_atomic = matches!(opcode, 0x13 | 0x14);
+                let has_reth = is_atomic || matches!(opcode, 0x06 | 0x0a..=0x0c | 0x1d);
                 let headers = match opcode {
                     0x0b => 32,
+                    0x12 => 24,
+                    0x1c => 32,
+                    _ if is_atomic => 40,
                     _ if has_reth => 28,
                     0x03 | 0x05 | 0x09 | 0x0d | 0x0f..=0x11 => 16,
                     _ => 12,
                 };
-                let payload = if matches!(opcode, 0x0c | 0x11) {
+                let payload = if matches!(opcode, 0x0c | 0x11..=0x14 | 0x1c) {
                     0
                 } else {
                     payload
@@ -122,6 +153,12 @@ fn packet() -> impl Strategy<Value = Vec<u8>> {
                 let psn = distance.to_be_bytes();
                 bytes[9..12].copy_from_slice(&psn[1..]);
                 if has_reth {
+                    // Of an atomic operation it is mostly aligned.
+                    let va = if (is_atomic || opcode == 0x1d) && length % 8 != 0 {
+                        va & !7
+                    } else {
+                        va
+                    };
                     bytes[12..20].copy_from_slice(&va.to_be_bytes());
                     bytes[20..24].copy_from_slice(&rkey.to_be_bytes());
                     let fits = if length % 3 == 0 {
@@ -147,7 +184,7 @@ proptest! {
     fn a_responder_keeps_to_what_the_peer_may_reach(
         first_psn in prop_oneof![0u32..1 << 24, 0xff_fff8u32..0x100_0000],
         packets in proptest::collection::vec(packet(), 1..24),
-        allow_write: bool,
+        (write, atomic) in any::<(bool, bool)>(),
         receives in 0u64..6,
     ) {
         let mut responder = Responder::new(vec![Resource::default(); 4]);
@@ -156,8 +193,7 @@ proptest! {
             rq_psn: Psn::new(first_psn),
             max_dest_rd_atomic: 4,
             min_rnr_timer: 1,
-            allow_read: true,
-            allow_write,
+            rights: RemoteRights { write, atomic, ..RemoteRights::ALL },
         });
         let mut memory = Memory { receives, ..Memory::default() };
         for mut bytes in packets {
@@ -181,8 +217,9 @@ proptest! {
         }
         responder.abort(&mut memory);
         for range in &memory.written {
-            prop_assert!(allow_write && range.start >= BASE && range.end <= BASE + LEN);
+            prop_assert!(write && range.start >= BASE && range.end <= BASE + LEN);
         }
+        prop_assert!(atomic || memory.changed == 0);
         // Each receive that was taken completed once, in order.
         prop_assert_eq!(memory.completed, (1..=memory.taken).collect::<Vec<_>>());
     }
@@ -191,7 +228,7 @@ proptest! {
     fn a_requester_places_data_where_it_asked_for_it(
         first_psn in 0u32..1 << 24,
         answers in proptest::collection::vec(packet(), 1..24),
-        ops in proptest::collection::vec(0usize..3, 1..8),
+        ops in proptest::collection::vec(0usize..4, 1..8),
     ) {
         let mut requester = Requester::new(vec![SendSlot::default(); 8]);
         requester.connect(RequesterConfig {
@@ -205,8 +242,8 @@ proptest! {
         for (wr_id, op) in ops.iter().enumerate() {
             let pushed = requester.push(SendRequest {
                 wr_id: wr_id as u64,
-                op: [Operation::Send, Operation::Write, Operation::Read][*op],
-                length: READ_LEN,
+                op: [Operation::Send, Operation::Write, Operation::Read, Operation::FetchAdd][*op],
+                length: if *op == 3 { 8 } else { READ_LEN },
                 signaled: true,
                 ..SendRequest::default()
             });
@@ -222,8 +259,11 @@ proptest! {
             let sink = &mut |completion| done.push(completion);
             if let Some(segment) = ReadSegment::from_packet(&parsed) {
                 if let Ok(place) = requester.accept_read_response(&segment, 0, sink) {
-                    prop_assert!(u64::from(place.offset) + u64::from(place.len) <= READ_LEN.into());
-                    prop_assert!(ops[done.len()] == 2, "data for what is no READ");
+                    let original = segment.brings == Brings::Original;
+                    let most = if original { 8 } else { READ_LEN };
+                    prop_assert!(u64::from(place.offset) + u64::from(place.len) <= most.into());
+                    let of = if original { 3 } else { 2 };
+                    prop_assert!(ops[done.len()] == of, "data for what asked for none");
                     let sink = &mut |completion| done.push(completion);
                     let _ = requester.read_response_placed(&place, 0, sink);
                     at = parsed.psn.next();

@@ -162,7 +162,7 @@ fn silence() {
             let tries = u64::from(retry_cnt) + 1;
             let counters = world.endpoints[0].requester.counters();
             expect("timeouts", counters.timeouts, tries)?;
-            let packets = if op.is_read() {
+            let packets = if op.is_answered() {
                 1
             } else {
                 (u64::from(packets) * 256 + bytes as u64)

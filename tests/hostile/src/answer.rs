@@ -17,6 +17,8 @@ pub enum Answer {
     Nak { psn: u32, code: u8 },
     /// A piece of a READ, with its bytes.
     Read { opcode: u8, psn: u32, len: usize },
+    /// What was there before an atomic operation.
+    Original { psn: u32 },
     /// A request of the victim itself.
     Request { opcode: u8, psn: u32, len: usize },
 }
@@ -71,7 +73,8 @@ fn judge(ip: &[u8], udp: &[u8]) -> std::result::Result<Option<(u32, Answer)>, &'
     let (opcode, qpn, psn) = (bth[0], word(5), word(9));
     let (reth, aeth) = match opcode {
         0x06 | 0x0a | 0x0c => (16, 0),
-        0x0d | 0x0f..=0x11 => (0, 4),
+        // Of an AtomicAckETH the 8 bytes are for us what others have as payload.
+        0x0d | 0x0f..=0x12 => (0, 4),
         0x00..=0x02 | 0x04 | 0x07 | 0x08 | 0x0e => (0, 0),
         _ => return Err("an opcode that it has no reason to send"),
     };
@@ -99,6 +102,8 @@ fn judge(ip: &[u8], udp: &[u8]) -> std::result::Result<Option<(u32, Answer)>, &'
             _ => return Err("a reserved syndrome"),
         },
         (0x0d..=0x10, _) => Answer::Read { opcode, psn, len },
+        (0x12, _) if len == 8 => Answer::Original { psn },
+        (0x12, _) => return Err("an original of another length"),
         (0x11, _) => return Err("an acknowledgement with payload"),
         _ => Answer::Request { opcode, psn, len },
     };

@@ -38,7 +38,7 @@ pub fn run(
             _ if datagrams => 0x64 + random.below(2) as u8,
             _ => random.below(0x14) as u8,
         };
-        let len = if matches!(opcode, 0x0c | 0x11) {
+        let len = if matches!(opcode, 0x0c | 0x11..=0x14 | 0x1c) {
             0
         } else {
             random.below(300) as usize

@@ -37,11 +37,17 @@ pub struct Ib {
     pub psn: u32,
     /// Q_Key, number of the sender.
     pub deth: Option<(u32, u32)>,
+    /// Placement type and selectivity.
+    pub feth: Option<u32>,
     /// Address, key, length.
     pub reth: Option<(u64, u32, u32)>,
+    /// Address, key, what to put there or to add, what to compare with.
+    pub atomic: Option<(u64, u32, u64, u64)>,
     /// Syndrome, MSN.
     pub aeth: Option<(u8, u32)>,
     pub imm: Option<u32>,
+    /// What was there before.
+    pub original: Option<u64>,
     pub payload: Vec<u8>,
 }
 
@@ -58,14 +64,18 @@ impl Ib {
             ack: 0x80,
             psn,
             deth: None,
+            feth: None,
             reth: None,
+            atomic: None,
             aeth: None,
             imm: None,
+            original: None,
             payload: Vec::new(),
         }
     }
 
-    /// The extended headers that the opcode has, as the standard says, with values that fit.
+    /// The extended headers that the opcode has, as the standard says, with values that fit. An
+    /// atomic operation leaves memory as it is: what it did is seen by its answer.
     pub fn with_headers(mut self, reth: (u64, u32, u32)) -> Self {
         // What UC has looks as on RC.
         let connected = match self.opcode {
@@ -74,16 +84,25 @@ impl Ib {
         };
         self.deth = matches!(self.opcode, 0x64 | 0x65).then_some((0x2468_ace0, 0x7654));
         let (has_reth, has_aeth, has_imm) = match connected {
-            0x06 | 0x0a | 0x0c => (true, false, false),
+            0x06 | 0x0a | 0x0c | 0x1c | 0x1d => (true, false, false),
             0x0b => (true, false, true),
             // Two of them have a key to be invalidated in that place.
             0x03 | 0x05 | 0x09 | 0x16 | 0x17 | 0x65 => (false, false, true),
-            0x0d | 0x0f | 0x10 | 0x11 => (false, true, false),
+            0x0d | 0x0f..=0x12 => (false, true, false),
             _ => (false, false, false),
         };
         self.reth = has_reth.then_some(reth);
+        // To where all see it, of a range.
+        self.feth = (self.opcode == 0x1c).then_some(1);
         self.aeth = has_aeth.then_some((0x1f, 1));
         self.imm = has_imm.then_some(0x1357_9bdf);
+        let fill = u64::from_ne_bytes([FILL; 8]);
+        self.atomic = match self.opcode {
+            0x13 => Some((reth.0, reth.1, fill, fill)),
+            0x14 => Some((reth.0, reth.1, 0, fill)),
+            _ => None,
+        };
+        self.original = (self.opcode == 0x12).then_some(fill);
         self
     }
 
@@ -106,10 +125,19 @@ impl Ib {
             out.extend(qkey.to_be_bytes());
             out.extend((source & 0xff_ffff).to_be_bytes());
         }
+        if let Some(feth) = self.feth {
+            out.extend(feth.to_be_bytes());
+        }
         if let Some((va, rkey, len)) = self.reth {
             out.extend(va.to_be_bytes());
             out.extend(rkey.to_be_bytes());
             out.extend(len.to_be_bytes());
+        }
+        if let Some((va, rkey, swap_add, compare)) = self.atomic {
+            out.extend(va.to_be_bytes());
+            out.extend(rkey.to_be_bytes());
+            out.extend(swap_add.to_be_bytes());
+            out.extend(compare.to_be_bytes());
         }
         if let Some((syndrome, msn)) = self.aeth {
             out.push(syndrome);
@@ -117,6 +145,9 @@ impl Ib {
         }
         if let Some(imm) = self.imm {
             out.extend(imm.to_be_bytes());
+        }
+        if let Some(original) = self.original {
+            out.extend(original.to_be_bytes());
         }
         out.extend(&self.payload);
         out.extend(vec![0; usize::from(self.pad)]);

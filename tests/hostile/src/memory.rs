@@ -45,6 +45,10 @@ pub fn ranges(a: &mut Attack) -> Result<()> {
         let mut places = vec![
             region.at,
             region.at + 1,
+            // Aligned, as atomic operations want it: the first, the last, and across the end.
+            region.at.next_multiple_of(8),
+            (end - 8) & !7,
+            end & !7,
             region.at - 1,
             region.at - 4096,
             end - 1,
@@ -66,6 +70,20 @@ pub fn ranges(a: &mut Attack) -> Result<()> {
             lens.retain(|_| a.random.below(2) == 0);
         }
         for va in &places {
+            for opcode in [0x13, 0x14, 0x1d] {
+                let (outer, rights, name, va) = (outer.clone(), rights.clone(), name.clone(), *va);
+                plans.push(Plan::new(move |qp| {
+                    let mut model = Model::new(qp, &rights);
+                    let ib = Ib::new(opcode, qp.qpn, qp.rq_psn).with_headers((va, rkey, 8));
+                    let ib = match opcode {
+                        0x1d => ib.with_payload(8),
+                        _ => ib,
+                    };
+                    let fate = model.request(&ib);
+                    let name = format!("{opcode:#04x} at {va:#x} with {name}");
+                    model.case(name, vec![(outer.frame(&ib.bytes()), fate)])
+                }));
+            }
             for len in &lens {
                 for read in [false, true] {
                     let (va, len) = (*va, *len);

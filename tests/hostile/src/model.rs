@@ -23,17 +23,19 @@ pub const MTU: u32 = 256;
 const RECEIVE: u32 = 1024;
 const MAX_MESSAGE: u32 = 1 << 31;
 const LOC_LEN_ERR: u32 = 1;
-/// READs that the peer of a victim may have outstanding.
+/// READs and atomic operations that the peer of a victim may have outstanding.
 const OUTSTANDING: usize = 4;
 
 /// BTH and extended headers of the opcodes of RC. Of those that are not served nobody looks behind
 /// the BTH.
 pub fn headers_len(opcode: u8) -> Option<usize> {
     match opcode {
-        0x00..=0x02 | 0x04 | 0x07 | 0x08 | 0x0e | 0x13..=0x15 | 0x18..=0x1f => Some(12),
+        0x00..=0x02 | 0x04 | 0x07 | 0x08 | 0x0e | 0x15 | 0x18..=0x1b | 0x1e | 0x1f => Some(12),
         0x03 | 0x05 | 0x09 | 0x0d | 0x0f | 0x10 | 0x11 | 0x16 | 0x17 => Some(16),
-        0x06 | 0x0a | 0x0c => Some(28),
-        0x0b => Some(32),
+        0x06 | 0x0a | 0x0c | 0x1d => Some(28),
+        0x0b | 0x1c => Some(32),
+        0x12 => Some(24),
+        0x13 | 0x14 => Some(40),
         _ => None,
     }
 }
@@ -48,8 +50,8 @@ pub fn form(opcode: u8, version: u8, pad: usize, total: usize) -> Result<usize, 
     let headers = headers_len(opcode).ok_or("drop_opcode")?;
     let padded = total.checked_sub(headers + 4).ok_or(MALFORMED)?;
     let payload = padded.checked_sub(pad).ok_or(MALFORMED)?;
-    let bare = matches!(opcode, 0x0c | 0x11);
-    let is_long = payload > 4096 && (opcode < 0x13 || matches!(opcode, 0x16 | 0x17));
+    let bare = matches!(opcode, 0x0c | 0x11..=0x14 | 0x1c);
+    let is_long = payload > 4096 && matches!(opcode, 0..=0x14 | 0x16 | 0x17 | 0x1c | 0x1d);
     if padded % 4 != 0 || is_long || (bare && padded != 0) {
         return Err(MALFORMED);
     }
@@ -85,12 +87,12 @@ impl Rights {
         }
     }
 
-    /// The region and the offset of a range that the peer may read or write.
-    fn range(&self, read: bool, (va, rkey, len): (u64, u32, u32)) -> Option<(&'static str, u64)> {
-        let names: &[&'static str] = if read {
-            &["rw", "ro", "volatile"]
-        } else {
-            &["rw", "wo", "volatile"]
+    /// The region and the offset of a range that the peer may use so.
+    fn range(&self, how: Use, (va, rkey, len): (u64, u32, u32)) -> Option<(&'static str, u64)> {
+        let names: &[&'static str] = match how {
+            Use::Read => &["rw", "ro", "volatile"],
+            Use::Write => &["rw", "wo", "volatile"],
+            Use::Atomic => &["rw", "volatile"],
         };
         names.iter().find_map(|name| {
             let region = self.regions.get(*name)?;
@@ -101,6 +103,22 @@ impl Rights {
             fits.then(|| (*name, va - region.at))
         })
     }
+}
+
+/// How memory is used.
+#[derive(Clone, Copy)]
+enum Use {
+    Read,
+    Write,
+    Atomic,
+}
+
+/// A request that is answered by a response: a READ's RETH; opcode, address and key of one that is
+/// executed when it comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Read(u64, u32, u32),
+    Executed(u8, u64, u32),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -124,8 +142,8 @@ pub struct Model {
     message: Message,
     /// The newest packet behind a gap since the peer was asked for the expected one.
     newest: Option<i64>,
-    /// READs that were accepted: where they begin, and their RETHs.
-    reads: Vec<(i64, (u64, u32, u32))>,
+    /// Those that were accepted, and where they begin.
+    asked: Vec<(i64, Asked)>,
     taken: u32,
     state: State,
     answers: Vec<Answer>,
@@ -144,7 +162,7 @@ impl Model {
             expected: 0,
             message: Message::None,
             newest: None,
-            reads: Vec::new(),
+            asked: Vec::new(),
             taken: 0,
             state: State::Rts,
             answers: Vec::new(),
@@ -204,7 +222,10 @@ impl Model {
             0x00..=0x05 | 0x16 | 0x17 => self.send(ib),
             0x06..=0x0b => self.write(ib),
             0x0c => self.read(ib),
-            0x13..=0x15 | 0x18..=0x1f => self.refuse(INVALID_REQUEST),
+            0x13 | 0x14 => self.atomic(ib),
+            0x1c => self.flush(),
+            0x1d => self.atomic_write(ib),
+            0x15 | 0x18..=0x1f => self.refuse(INVALID_REQUEST),
             _ => panic!("{:#x} is no request", ib.opcode),
         };
         if self.expected != before {
@@ -301,7 +322,7 @@ impl Model {
         if (last && len != rest) || (!last && len >= rest) {
             return self.refuse(INVALID_REQUEST);
         }
-        let range = self.rights.range(false, reth);
+        let range = self.rights.range(Use::Write, reth);
         if first && reth.2 != 0 && range.is_none() {
             return self.refuse(REMOTE_ACCESS);
         }
@@ -335,12 +356,58 @@ impl Model {
         if !self.rights.rdma || !self.rights.reads || reth.2 > MAX_MESSAGE {
             return self.refuse(INVALID_REQUEST);
         }
-        if reth.2 != 0 && self.rights.range(true, reth).is_none() {
+        if reth.2 != 0 && self.rights.range(Use::Read, reth).is_none() {
             return self.refuse(REMOTE_ACCESS);
         }
-        self.reads.push((self.expected, reth));
+        let asked = Asked::Read(reth.0, reth.1, reth.2);
+        self.asked.push((self.expected, asked));
         self.expected = self.respond(self.expected, reth.2);
         ACCEPTED
+    }
+
+    fn atomic(&mut self, ib: &Ib) -> Fate {
+        let (Message::None, Some((va, rkey, ..))) = (self.message, ib.atomic) else {
+            return self.refuse(INVALID_REQUEST);
+        };
+        if !self.rights.rdma || !self.rights.reads || va % 8 != 0 {
+            return self.refuse(INVALID_REQUEST);
+        }
+        if self.rights.range(Use::Atomic, (va, rkey, 8)).is_none() {
+            return self.refuse(REMOTE_ACCESS);
+        }
+        let asked = Asked::Executed(ib.opcode, va, rkey);
+        self.asked.push((self.expected, asked));
+        let psn = self.psn(self.expected);
+        self.answers.push(Answer::Original { psn });
+        self.expected += 1;
+        ACCEPTED
+    }
+
+    fn atomic_write(&mut self, ib: &Ib) -> Fate {
+        let (Message::None, Some((va, rkey, len))) = (self.message, ib.reth) else {
+            return self.refuse(INVALID_REQUEST);
+        };
+        if !self.rights.rdma
+            || !self.rights.reads
+            || va % 8 != 0
+            || len != 8
+            || ib.payload.len() != 8
+        {
+            return self.refuse(INVALID_REQUEST);
+        }
+        let Some((name, offset)) = self.rights.range(Use::Write, (va, rkey, 8)) else {
+            return self.refuse(REMOTE_ACCESS);
+        };
+        self.writes.push((name, offset, 8));
+        let asked = Asked::Executed(ib.opcode, va, rkey);
+        self.asked.push((self.expected, asked));
+        self.expected = self.respond(self.expected, 0);
+        ACCEPTED
+    }
+
+    /// No QP of the victim permits it.
+    fn flush(&mut self) -> Fate {
+        self.refuse(INVALID_REQUEST)
     }
 
     /// The responses to a READ; the sequence behind the last.
@@ -362,17 +429,44 @@ impl Model {
 
     /// A request comes again. Nothing is written twice; a READ is answered again if it is one of
     /// the last that the peer may have outstanding, or a part of one: the same bytes at the same
-    /// PSNs, from memory that the peer may read *now*.
+    /// PSNs, from memory that the peer may read *now*. An atomic operation is answered as before,
+    /// for it is not done again.
     ///
     /// A key that is no good any more is told to who asks, without harm to the connection: the
     /// packet may be an old one that the network brought twice.
     fn again(&mut self, sequence: i64, ib: &Ib) -> Fate {
         const AGAIN: Fate = Fate::Received(&["duplicate_request"]);
+        let newest = self.asked.iter().rev().take(OUTSTANDING);
+        let named = match ib.opcode {
+            0x13 | 0x14 => ib.atomic.map(|(va, rkey, ..)| (va, rkey)),
+            0x1c | 0x1d => ib.reth.map(|(va, rkey, _)| (va, rkey)),
+            _ => None,
+        };
+        if let Some((va, rkey)) = named {
+            let asked = (sequence, Asked::Executed(ib.opcode, va, rkey));
+            if !newest.into_iter().any(|known| *known == asked) {
+                return IGNORED;
+            }
+            if ib.opcode > 0x14 {
+                self.respond(sequence, 0);
+                return AGAIN;
+            }
+            let psn = self.psn(sequence);
+            self.answers.push(Answer::Original { psn });
+            return AGAIN;
+        }
         if ib.opcode != 0x0c {
             if self.expected - sequence > 65536 {
                 return IGNORED;
             }
-            let psn = self.psn(self.expected - 1);
+            // If a peer that went back has one of those still to ask for again that are answered
+            // by a response, an ACK behind it would say that its answer was lost.
+            let has_more = self.asked.last().is_some_and(|newest| sequence < newest.0);
+            let psn = self.psn(if has_more {
+                sequence
+            } else {
+                self.expected - 1
+            });
             self.answers.push(Answer::Ack { psn });
             return AGAIN;
         }
@@ -380,8 +474,10 @@ impl Model {
             return IGNORED;
         };
         let (va, rkey, len) = reth;
-        let newest = self.reads.iter().rev().take(OUTSTANDING);
-        let is_known = newest.into_iter().any(|&(start, (at, key, all))| {
+        let is_known = newest.into_iter().any(|&(start, asked)| {
+            let Asked::Read(at, key, all) = asked else {
+                return false;
+            };
             let packets = i64::from(all.div_ceil(MTU).max(1));
             let Ok(skipped) = u64::try_from(sequence - start) else {
                 return false;
@@ -395,7 +491,7 @@ impl Model {
         if !is_known {
             return IGNORED;
         }
-        if len != 0 && self.rights.range(true, reth).is_none() {
+        if len != 0 && self.rights.range(Use::Read, reth).is_none() {
             self.nak(sequence, REMOTE_ACCESS);
         } else {
             self.respond(sequence, len);

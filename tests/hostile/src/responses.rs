@@ -156,13 +156,14 @@ fn to_sends(a: &mut Attack) -> Vec<Plan> {
             let name = format!("NAK {syndrome:#x} at {at}");
             add(name, vec![ack(at, syndrome, FATAL)], done(status));
         }
-        for opcode in 0x0d..=0x10 {
-            // No READ is outstanding, so nobody can have answered one: the peer is not to be
+        for opcode in [0x0d, 0x0e, 0x0f, 0x10, 0x12] {
+            let len = if opcode == 0x12 { 0 } else { 256 };
+            // No READ or atomic operation is outstanding, so nobody can have answered one: the peer is not to be
             // trusted any more.
-            let name = format!("READ response {opcode:#x} at {at}");
+            let name = format!("response {opcode:#x} at {at}");
             add(
                 name,
-                vec![Forged(opcode, at, 0x1f, 256, BAD)],
+                vec![Forged(opcode, at, 0x1f, len, BAD)],
                 done(BAD_RESP),
             );
         }
@@ -214,6 +215,11 @@ fn to_reads(a: &mut Attack) -> Vec<Plan> {
             (0x10, 3, 256, STALE),
         ],
         whole,
+    );
+    add(
+        "answered as an atomic operation",
+        &[(0x12, 0, 0, BAD)],
+        bad(0),
     );
     for len in [0, 1, 255, 257, 512, 600, 4096] {
         let what = format!("first of {len} bytes");

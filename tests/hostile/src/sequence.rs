@@ -35,10 +35,11 @@ fn first_packets(a: &mut Attack, kind: &'static str) -> Result<()> {
     }
     for opcode in REQUESTS {
         for len in &lens {
-            let len = if opcode == 0x0c { 0 } else { *len };
+            let is_bare = matches!(opcode, 0x0c | 0x13 | 0x14 | 0x1c);
+            let len = if is_bare { 0 } else { *len };
             let promises = [len as u32, len as u32 + 1, 0, 1000, 1 << 31, (1 << 31) + 1];
             let promises = match opcode {
-                0x06 | 0x0a..=0x0c => &promises[..],
+                0x06 | 0x0a..=0x0c | 0x1d => &promises[..],
                 _ => &promises[..1],
             };
             for promised in promises {
@@ -64,12 +65,16 @@ fn any_request(random: &mut Random, qp: &Qp, model: &Model, open: Option<u8>) ->
     let opcode = match (sane, open) {
         (true, Some(0x00 | 0x01)) => [0x01, 0x02, 0x03][random.below(3) as usize],
         (true, Some(0x06 | 0x07)) => [0x07, 0x08, 0x09][random.below(3) as usize],
-        (true, _) => [0x00, 0x04, 0x05, 0x06, 0x0a, 0x0b, 0x0c][random.below(7) as usize],
+        (true, _) => {
+            [0x00, 0x04, 0x05, 0x06, 0x0a, 0x0b, 0x0c, 0x13, 0x14, 0x1d][random.below(10) as usize]
+        }
+        _ if random.below(4) == 0 => [0x13, 0x14, 0x1c, 0x1d][random.below(4) as usize],
         _ => random.below(13) as u8,
     };
     let last = !matches!(opcode, 0x00 | 0x01 | 0x06 | 0x07);
     let len = match (opcode, last) {
-        (0x0c, _) => 0,
+        (0x0c | 0x13 | 0x14 | 0x1c, _) => 0,
+        (0x1d, _) if sane => 8,
         _ if !sane => random.below(600) as usize,
         (_, true) => random.below(256) as usize + 1,
         (_, false) => 256,
@@ -82,7 +87,10 @@ fn any_request(random: &mut Random, qp: &Qp, model: &Model, open: Option<u8>) ->
     };
     let names = ["rw", "rw", "rw", "rw", "wo", "ro", "local"];
     let region = &model.rights.regions[names[random.below(names.len() as u64) as usize]];
-    let va = region.at + random.below(region.len - 2100);
+    let mut va = region.at + random.below(region.len - 2100);
+    if opcode > 0x12 && sane {
+        va = va.next_multiple_of(8);
+    }
     let distance = match random.below(12) {
         0 => -(random.below(8) as i64 + 1),
         1 => random.below(8) as i64,

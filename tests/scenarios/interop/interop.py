@@ -84,6 +84,22 @@ for _tool in ("ib_read_bw", "ib_read_lat"):
             read_tool(_tool, _order))
 
 
+def atomic_tool(kind, order):
+    """A scenario: perftest's atomic operations between the drivers."""
+    def run(report):
+        with two_drivers(ORDERS[order]) as ends:
+            found = measure("ib_atomic_bw", ends, ["-A", kind], iters=200)
+            require([int(row[0]) for row in found] == [8], f"{kind} reported {found}")
+            report.note(" ".join(found[0]))
+
+    return run
+
+
+for _kind in ("CMP_AND_SWAP", "FETCH_AND_ADD"):
+    for _order in ORDERS:
+        add(f"interop.{_kind.lower().replace('_', '-')}-{_order}", 60, f"ib_atomic_bw -A {_kind}, {_order}",
+            atomic_tool(_kind, _order))
+
 # Here the second end asks and the first one serves; nothing else moves between the two.
 ASKS = {"ferroce-asks": (flavour.RXE, flavour.FERROCE), "rxe-asks": (flavour.FERROCE, flavour.RXE)}
 

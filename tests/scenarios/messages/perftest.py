@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Stock perftest: latency and bandwidth of SEND, WRITE and READ, from 1 B to 8 MiB. It checks no data; others do."""
+"""Stock perftest: latency and bandwidth of SEND, WRITE and READ, from 1 B to 8 MiB, and of atomic operations. It checks
+no data; others do."""
 
 import re
 
@@ -34,7 +35,7 @@ def measure(tool, ends, sizes, iters=ITERS, limit=150):
                 # A second: how soon a busy machine answers is no verdict.
                 "-u", "18", *sizes]
         # A warning about few iterations for the depth is no help to anybody.
-        return argv + (["-t", str(iters)] if tool.endswith("_bw") and "read" not in tool else [])
+        return argv + (["-t", str(iters)] if tool.endswith("_bw") and "read" not in tool and "atomic" not in tool else [])
 
     outs = run_both(side(ends[0]), side(ends[1]) + [ends[0].tcp], ends, PORT, limit)
     for out in outs:
@@ -109,3 +110,32 @@ for _service, _tools in (("UC", TOOLS[:4]), ("UD", TOOLS[:2])):
 for _tool in TOOLS:
     for _path, _where, _local in (("loop-local", "loop", True), ("veth", "pair", None)):
         add(f"perftest.{_tool}.{_path}", 300, f"{_tool} over {_path}, 1 B to 8 MiB", sweep(_tool, _where, _local))
+
+
+def atomic(tool, where, local):
+    """A scenario: both kinds of atomic operations."""
+    def run(report):
+        with both_ends(where, local) as ends:
+            for kind in ("CMP_AND_SWAP", "FETCH_AND_ADD"):
+                found = measure(tool, ends, ["-A", kind])
+                require([int(row[0]) for row in found] == [8], f"{tool} {kind} reported {found}")
+                report.note(f"{kind}: " + " ".join(found[0]))
+
+    return run
+
+
+for _tool in ("ib_atomic_lat", "ib_atomic_bw"):
+    for _path, _where, _local in (("loop-local", "loop", True), ("veth", "pair", None)):
+        add(f"perftest.{_tool}.{_path}", 120, f"{_tool} over {_path}, CMP_AND_SWAP and FETCH_AND_ADD",
+            atomic(_tool, _where, _local))
+
+
+def old_posting(report):
+    """Every tool by ibv_post_send; without the option perftest posts by ibv_wr_*."""
+    with both_ends("loop", True) as ends:
+        for tool in (*TOOLS, "ib_atomic_lat", "ib_atomic_bw"):
+            found = measure(tool, ends, ["--use_old_post_send", *([] if "atomic" in tool else ["-s", "100"])])
+            report.note(f"{tool}: " + " ".join(found[0]))
+
+
+add("perftest.old-posting", 120, "perftest by ibv_post_send instead of ibv_wr_*", old_posting)

@@ -7,7 +7,7 @@ use super::{
     layout::*,
     library::{library, Library},
     memory::{fail, nanoseconds},
-    qp, region, srq, window,
+    qp, region, srq, window, wr,
 };
 use crate::abi::{Op, MAX_OPS};
 use core::{
@@ -31,7 +31,7 @@ fn operations(library: &Library) -> [Opaque; MAX_OPS] {
         (Op::CreateCq, cq::create as Opaque),
         (Op::CreateCqEx, cq_ex::create as Opaque),
         (Op::CreateQp, qp::create as Opaque),
-        (Op::CreateQpEx, qp::create_ex as Opaque),
+        (Op::CreateQpEx, wr::create_ex as Opaque),
         (Op::CreateSrq, srq::create as Opaque),
         (Op::DeallocMw, window::dealloc as Opaque),
         (Op::DeallocPd, domain::dealloc as Opaque),

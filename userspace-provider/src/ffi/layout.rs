@@ -7,10 +7,13 @@
 //! compares them with both. What the provider never looks into is a run of bytes.
 
 use core::{
-    ffi::{c_char, c_int, c_void},
+    ffi::{c_char, c_int, c_uint, c_void},
     mem::{offset_of, size_of},
 };
-use ferroce_core::uabi::{udata, wqe::Sge};
+use ferroce_core::uabi::{
+    udata,
+    wqe::{Atomic, Sge},
+};
 
 /// A pointer that the provider only hands through.
 pub type Opaque = *mut c_void;
@@ -293,6 +296,52 @@ pub struct VerbsQp {
     _rest: [u64; 44],
 }
 
+/// `struct ibv_qp_ex` up to what rdma-core 36 has of it.
+#[repr(C)]
+pub struct IbvQpEx {
+    pub qp_base: IbvQp,
+    pub comp_mask: u64,
+    pub wr_id: u64,
+    pub wr_flags: c_uint,
+    pub wr_atomic_cmp_swp: unsafe extern "C" fn(*mut IbvQpEx, u32, u64, u64, u64),
+    pub wr_atomic_fetch_add: unsafe extern "C" fn(*mut IbvQpEx, u32, u64, u64),
+    pub wr_bind_mw: unsafe extern "C" fn(*mut IbvQpEx, *mut IbvMw, u32, *const MwBindInfo),
+    pub wr_local_inv: unsafe extern "C" fn(*mut IbvQpEx, u32),
+    pub wr_rdma_read: unsafe extern "C" fn(*mut IbvQpEx, u32, u64),
+    pub wr_rdma_write: unsafe extern "C" fn(*mut IbvQpEx, u32, u64),
+    pub wr_rdma_write_imm: unsafe extern "C" fn(*mut IbvQpEx, u32, u64, u32),
+    pub wr_send: unsafe extern "C" fn(*mut IbvQpEx),
+    pub wr_send_imm: unsafe extern "C" fn(*mut IbvQpEx, u32),
+    pub wr_send_inv: unsafe extern "C" fn(*mut IbvQpEx, u32),
+    pub wr_send_tso: unsafe extern "C" fn(*mut IbvQpEx, Opaque, u16, u16),
+    pub wr_set_ud_addr: unsafe extern "C" fn(*mut IbvQpEx, *mut IbvAh, u32, u32),
+    pub wr_set_xrc_srqn: unsafe extern "C" fn(*mut IbvQpEx, u32),
+    pub wr_set_inline_data: unsafe extern "C" fn(*mut IbvQpEx, *mut c_void, usize),
+    pub wr_set_inline_data_list: unsafe extern "C" fn(*mut IbvQpEx, usize, *const DataBuf),
+    pub wr_set_sge: unsafe extern "C" fn(*mut IbvQpEx, u32, u64, u32),
+    pub wr_set_sge_list: unsafe extern "C" fn(*mut IbvQpEx, usize, *const Sge),
+    pub wr_start: unsafe extern "C" fn(*mut IbvQpEx),
+    pub wr_complete: unsafe extern "C" fn(*mut IbvQpEx) -> c_int,
+    pub wr_abort: unsafe extern "C" fn(*mut IbvQpEx),
+}
+
+/// `wr_atomic_write` of `struct ibv_qp_ex`, which rdma-core has from 44 on.
+pub type WrAtomicWrite = unsafe extern "C" fn(*mut IbvQpEx, u32, u64, *const c_void);
+/// Where it is.
+pub const WR_ATOMIC_WRITE: usize = 344;
+/// `wr_flush` of `struct ibv_qp_ex`, which rdma-core has from 45 on.
+pub type WrFlush = unsafe extern "C" fn(*mut IbvQpEx, u32, u64, usize, u8, u8);
+/// Where it is.
+pub const WR_FLUSH: usize = 352;
+
+/// `struct ibv_data_buf`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct DataBuf {
+    pub addr: *mut c_void,
+    pub length: usize,
+}
+
 /// Where `comp_mask` may be in `struct verbs_qp`: rdma-core from 45 on, 44, and 36 to 43. Debian 12
 /// has 44, Ubuntu 22.04 has 39.
 pub const QP_COMP_MASK: [usize; 3] = [360, 352, 344];
@@ -354,6 +403,8 @@ pub struct QpInitAttrEx {
 
 /// IBV_QP_INIT_ATTR_PD.
 pub const INIT_ATTR_PD: u32 = 1 << 0;
+/// IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.
+pub const INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;
 /// IBV_QP_INIT_ATTR_CREATE_FLAGS.
 pub const INIT_ATTR_CREATE_FLAGS: u32 = 1 << 2;
 
@@ -363,8 +414,8 @@ pub struct QpAttr {
     pub qp_state: u32,
 }
 
-/// `struct ibv_send_wr`. Of the unions only the members of `wr.rdma` and what lies at the same
-/// places in `wr.ud` are here, `bind_mw`, and the immediate data, where the key to be invalidated
+/// `struct ibv_send_wr`. The union `wr` is its words: see [`IbvSendWr::rdma`] and its neighbours.
+/// Of the others only `bind_mw` and the immediate data are here, where the key to be invalidated
 /// stands too.
 #[repr(C)]
 pub struct IbvSendWr {
@@ -375,16 +426,44 @@ pub struct IbvSendWr {
     pub opcode: u32,
     pub send_flags: u32,
     pub imm_data: u32,
-    /// `wr.rdma.remote_addr`, or the pointer `wr.ud.ah`.
-    pub remote_addr: u64,
-    /// `wr.rdma.rkey`, or `wr.ud.remote_qpn`.
-    pub rkey: u32,
-    /// `wr.ud.remote_qkey`.
-    pub remote_qkey: u32,
-    pub _between: [u64; 3],
+    pub wr: [u64; 4],
+    pub _xrc: u64,
     pub mw: *mut IbvMw,
     pub mw_rkey: u32,
     pub bind_info: MwBindInfo,
+}
+
+impl IbvSendWr {
+    /// `wr.rdma`: remote address and key.
+    pub fn rdma(&self) -> (u64, u32) {
+        let [addr, key, ..] = self.wr;
+        (addr, first_half(key))
+    }
+
+    /// `wr.atomic`: remote address and key, and the operands.
+    pub fn atomic(&self) -> (u64, u32, Atomic) {
+        let [addr, compare_add, swap, key] = self.wr;
+        (addr, first_half(key), Atomic { compare_add, swap })
+    }
+
+    /// `wr.ud`: number of the destination's queue pair, and its Q_Key.
+    pub fn datagram(&self) -> (u32, u32) {
+        let [_, destination, ..] = self.wr;
+        let [qpn, qkey]: [u32; 2] = zerocopy::transmute!(destination);
+        (qpn, qkey)
+    }
+
+    /// `wr.ud.ah`, a pointer.
+    pub fn address_handle(&self) -> u64 {
+        let [ah, ..] = self.wr;
+        ah
+    }
+}
+
+/// The member of four bytes that begins a word.
+fn first_half(word: u64) -> u32 {
+    let [first, _]: [u32; 2] = zerocopy::transmute!(word);
+    first
 }
 
 /// `struct ibv_recv_wr`.
@@ -499,8 +578,7 @@ const _: () = {
     assert!(size_of::<CreateCqExResp>() == 40 && offset_of!(CreateCqExResp, driver) == 16);
     assert!(size_of::<CreateSrqResp>() == 40 && offset_of!(CreateSrqResp, driver) == 16);
     assert!(size_of::<CreateQpResp>() == 80 && offset_of!(CreateQpResp, driver) == 32);
-    assert!(size_of::<IbvSendWr>() == 128 && offset_of!(IbvSendWr, remote_addr) == 40);
-    assert!(offset_of!(IbvSendWr, remote_qkey) == 52);
+    assert!(size_of::<IbvSendWr>() == 128 && offset_of!(IbvSendWr, wr) == 40);
     assert!(size_of::<IbvRecvWr>() == 32);
     assert!(size_of::<IbvWc>() == 48 && offset_of!(IbvWc, imm_data) == 24);
     assert!(offset_of!(IbvWc, slid) == 42);
@@ -524,5 +602,6 @@ const _: () = {
     assert!(offset_of!(IbvCqEx, start_poll) == 144);
     assert!(size_of::<IbvSrq>() == 128 && size_of::<SrqInitAttr>() == 24);
     assert!(size_of::<IbvQp>() == 160 && offset_of!(IbvQp, state) == 56);
+    assert!(size_of::<IbvQpEx>() == 344 && size_of::<DataBuf>() == 16);
     assert!(size_of::<VerbsQp>() == 512 && QP_COMP_MASK[0] + 16 <= size_of::<VerbsQp>());
 };

@@ -87,6 +87,44 @@ fn structures() -> Vec<Check> {
     compare!(l, IbvQp, "struct ibv_qp":
         context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num, state, qp_type, mutex,
         cond, events_completed);
+    compare!(l, DataBuf, "struct ibv_data_buf": addr, length);
+    // Its end is the mark of the oldest release.
+    for (member, at) in [
+        ("comp_mask", offset_of!(IbvQpEx, comp_mask)),
+        ("wr_id", offset_of!(IbvQpEx, wr_id)),
+        ("wr_flags", offset_of!(IbvQpEx, wr_flags)),
+        ("wr_atomic_cmp_swp", offset_of!(IbvQpEx, wr_atomic_cmp_swp)),
+        (
+            "wr_atomic_fetch_add",
+            offset_of!(IbvQpEx, wr_atomic_fetch_add),
+        ),
+        ("wr_bind_mw", offset_of!(IbvQpEx, wr_bind_mw)),
+        ("wr_local_inv", offset_of!(IbvQpEx, wr_local_inv)),
+        ("wr_rdma_read", offset_of!(IbvQpEx, wr_rdma_read)),
+        ("wr_rdma_write", offset_of!(IbvQpEx, wr_rdma_write)),
+        ("wr_rdma_write_imm", offset_of!(IbvQpEx, wr_rdma_write_imm)),
+        ("wr_send", offset_of!(IbvQpEx, wr_send)),
+        ("wr_send_imm", offset_of!(IbvQpEx, wr_send_imm)),
+        ("wr_send_inv", offset_of!(IbvQpEx, wr_send_inv)),
+        ("wr_send_tso", offset_of!(IbvQpEx, wr_send_tso)),
+        ("wr_set_ud_addr", offset_of!(IbvQpEx, wr_set_ud_addr)),
+        ("wr_set_xrc_srqn", offset_of!(IbvQpEx, wr_set_xrc_srqn)),
+        (
+            "wr_set_inline_data",
+            offset_of!(IbvQpEx, wr_set_inline_data),
+        ),
+        (
+            "wr_set_inline_data_list",
+            offset_of!(IbvQpEx, wr_set_inline_data_list),
+        ),
+        ("wr_set_sge", offset_of!(IbvQpEx, wr_set_sge)),
+        ("wr_set_sge_list", offset_of!(IbvQpEx, wr_set_sge_list)),
+        ("wr_start", offset_of!(IbvQpEx, wr_start)),
+        ("wr_complete", offset_of!(IbvQpEx, wr_complete)),
+        ("wr_abort", offset_of!(IbvQpEx, wr_abort)),
+    ] {
+        l.push((format!("offsetof(struct ibv_qp_ex, {member})"), at as u64));
+    }
     // Ours is longer, so that it holds the structure of any release.
     let c = format!("sizeof(struct verbs_qp) <= {}", size_of::<VerbsQp>());
     l.push((c, 1));
@@ -102,8 +140,20 @@ fn structures() -> Vec<Check> {
         create_flags, max_tso_header, rwq_ind_tbl, rx_hash_conf, source_qpn, send_ops_flags);
     compare!(l, IbvSendWr, "struct ibv_send_wr":
         wr_id, next, sg_list, num_sge, opcode, send_flags, imm_data,
-        imm_data = "invalidate_rkey", remote_addr = "wr.rdma.remote_addr", rkey = "wr.rdma.rkey",
+        imm_data = "invalidate_rkey", wr,
         mw = "bind_mw.mw", mw_rkey = "bind_mw.rkey", bind_info = "bind_mw.bind_info");
+    // Where the methods look for the members of that union.
+    for (member, at) in [
+        ("rdma.remote_addr", 0),
+        ("rdma.rkey", 8),
+        ("atomic.remote_addr", 0),
+        ("atomic.compare_add", 8),
+        ("atomic.swap", 16),
+        ("atomic.rkey", 24),
+    ] {
+        let path = format!("offsetof(struct ibv_send_wr, wr.{member})");
+        l.push((path, (offset_of!(IbvSendWr, wr) + at) as u64));
+    }
     compare!(l, IbvRecvWr, "struct ibv_recv_wr": wr_id, next, sg_list, num_sge);
     compare!(l, Sge, "struct ibv_sge": addr, length, lkey);
     compare!(l, IbvWc, "struct ibv_wc":

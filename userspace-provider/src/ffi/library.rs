@@ -21,6 +21,8 @@ macro_rules! functions {
         pub struct Library {
             /// The ABI that it speaks.
             pub abi: Abi,
+            /// Where `comp_mask` is in its `struct verbs_qp`: one of [`QP_COMP_MASK`].
+            pub qp_comp_mask: usize,
             $($(#[$doc])* pub $symbol: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
         }
 
@@ -30,9 +32,10 @@ macro_rules! functions {
             /// # Safety
             ///
             /// The loaded libibverbs must speak `abi`.
-            unsafe fn find(abi: Abi) -> Result<Self, &'static CStr> {
+            unsafe fn find(abi: Abi, qp_comp_mask: usize) -> Result<Self, &'static CStr> {
                 Ok(Self {
                     abi,
+                    qp_comp_mask,
                     $($symbol: {
                         const NAME: &CStr = match CStr::from_bytes_with_nul(
                             concat!(stringify!($symbol), "\0").as_bytes(),
@@ -294,11 +297,12 @@ pub fn load() -> Result<Register, String> {
         return Err("this libibverbs is older than rdma-core 36".to_string());
     }
     // SAFETY: It is null or that function.
-    if unsafe { qp_comp_mask(symbol(c"ibv_qp_to_qp_ex", c"IBVERBS_1.6")) }.is_none() {
+    let found = unsafe { qp_comp_mask(symbol(c"ibv_qp_to_qp_ex", c"IBVERBS_1.6")) };
+    let Some(qp_comp_mask) = found else {
         return Err("this libibverbs has an unknown struct verbs_qp".to_string());
-    }
+    };
     // SAFETY: The register function of `abi` exists, so this is the ABI.
-    let library = unsafe { Library::find(abi) }.map_err(|name| {
+    let library = unsafe { Library::find(abi, qp_comp_mask) }.map_err(|name| {
         format!(
             "this libibverbs, of private ABI {}, has no {}",
             abi.number(),

@@ -25,3 +25,4 @@ mod register;
 mod srq;
 mod window;
 mod work_queue;
+mod wr;

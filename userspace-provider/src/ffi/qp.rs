@@ -10,7 +10,10 @@ use super::{
     memory::{fail, Object},
     work_queue::{post, WorkQueue},
 };
-use crate::request::{RecvLimits, SendLimits};
+use crate::{
+    draft::{has_operations, Session},
+    request::{RecvLimits, SendLimits},
+};
 use core::{
     ffi::c_int,
     mem::{offset_of, zeroed},
@@ -36,6 +39,8 @@ struct Queues {
     rq: Option<WorkQueue<IbvRecvWr>>,
     /// Where sends and receives complete; null or ours. They outlive the QP.
     cqs: [*mut Cq; 2],
+    /// The extended posting interface.
+    session: Session,
 }
 
 impl Queues {
@@ -70,6 +75,7 @@ impl Queues {
             sq: WorkQueue::map(cmd_fd, &resp.sq, cap.max_send_wr, send, send_limits, single)?,
             rq: WorkQueue::map(cmd_fd, &resp.rq, cap.max_recv_wr, recv, recv_limits, single)?,
             cqs,
+            session: Session::default(),
         })
     }
 
@@ -109,6 +115,7 @@ impl Qp {
         cap: &QpCap,
         sig_all: bool,
         cqs: [*mut IbvCq; 2],
+        operations: u64,
     ) -> Result<*mut IbvQp, c_int> {
         let address = qp.as_ptr();
         // SAFETY: The object is ours alone, and libibverbs has filled in its C part, the open
@@ -118,7 +125,8 @@ impl Qp {
         let single = unsafe { is_single_threaded((*address).ibv.qp.pd) };
         let cqs = cqs.map(|cq| cq.cast());
         match Queues::map(fd, service, &resp.driver, cap, sig_all, single, cqs) {
-            Ok(queues) => {
+            Ok(mut queues) => {
+                queues.session = Session::new(operations);
                 // SAFETY: The object is ours alone until it is handed out.
                 unsafe { (&raw mut (*address).queues).write(Some(queues)) };
                 Ok(qp.leak().cast())
@@ -198,7 +206,8 @@ pub unsafe extern "C" fn create(pd: *mut IbvPd, attr: *mut QpInitAttr) -> *mut I
     // SAFETY: Contract of the verb.
     let attr = unsafe { *attr };
     let cqs = [attr.send_cq, attr.recv_cq];
-    Qp::finish(qp, service, &resp, &attr.cap, attr.sq_sig_all != 0, cqs).unwrap_or_else(fail)
+    let sig_all = attr.sq_sig_all != 0;
+    Qp::finish(qp, service, &resp, &attr.cap, sig_all, cqs, 0).unwrap_or_else(fail)
 }
 
 /// Copies the attributes that the application gives. One that was built with older headers has a
@@ -226,10 +235,18 @@ unsafe fn read_attr(attr: *const QpInitAttrEx) -> QpInitAttrEx {
         // SAFETY: The caller's promise.
         inner.create_flags = unsafe { (&raw const (*attr).create_flags).read() };
     }
+    if inner.comp_mask & INIT_ATTR_SEND_OPS_FLAGS != 0 {
+        // SAFETY: The caller's promise.
+        inner.send_ops_flags = unsafe { (&raw const (*attr).send_ops_flags).read() };
+    }
     inner
 }
 
-/// Makes a QP with attributes of the extended kind: those that say no more than [`create`].
+/// The attributes of the extended kind that are served.
+const INIT_ATTRS: u32 = INIT_ATTR_PD | INIT_ATTR_CREATE_FLAGS | INIT_ATTR_SEND_OPS_FLAGS;
+
+/// Makes a QP with attributes of the extended kind: those that say no more than [`create`], and for
+/// which operations it is to have the extended posting interface.
 pub unsafe extern "C" fn create_ex(
     context: *mut IbvContext,
     attr: *mut QpInitAttrEx,
@@ -239,10 +256,14 @@ pub unsafe extern "C" fn create_ex(
     let Some(service) = service_of(inner.qp_type) else {
         return fail(EOPNOTSUPP);
     };
-    if inner.comp_mask & !(INIT_ATTR_PD | INIT_ATTR_CREATE_FLAGS) != 0 || inner.create_flags != 0 {
+    if inner.comp_mask & !INIT_ATTRS != 0
+        || inner.create_flags != 0
+        || !has_operations(&service, inner.send_ops_flags)
+    {
         return fail(EOPNOTSUPP);
     }
-    inner.comp_mask &= !INIT_ATTR_CREATE_FLAGS;
+    let operations = inner.send_ops_flags;
+    inner.comp_mask &= !(INIT_ATTR_CREATE_FLAGS | INIT_ATTR_SEND_OPS_FLAGS);
     let qp = match Qp::new() {
         Ok(qp) => qp,
         Err(error) => return fail(error),
@@ -266,7 +287,8 @@ pub unsafe extern "C" fn create_ex(
     // SAFETY: Contract of the verb.
     unsafe { (&raw mut (*attr).cap).write(inner.cap) };
     let cqs = [inner.send_cq, inner.recv_cq];
-    Qp::finish(qp, service, &resp, &inner.cap, inner.sq_sig_all != 0, cqs).unwrap_or_else(fail)
+    let sig_all = inner.sq_sig_all != 0;
+    Qp::finish(qp, service, &resp, &inner.cap, sig_all, cqs, operations).unwrap_or_else(fail)
 }
 
 /// Queries a QP.
@@ -322,6 +344,29 @@ pub unsafe extern "C" fn destroy(qp: *mut IbvQp) -> c_int {
     error
 }
 
+/// What the extended posting interface of a QP works with.
+///
+/// # Safety
+///
+/// As [`Qp::queues`].
+#[inline]
+pub unsafe fn posting<'a>(qp: *mut IbvQp) -> (&'a Session, Option<&'a WorkQueue<IbvSendWr>>) {
+    // SAFETY: The caller's promise.
+    let queues: &Queues = unsafe { Qp::queues(qp) };
+    (&queues.session, queues.sq.as_ref())
+}
+
+/// Whether the QP takes send requests in its state.
+///
+/// # Safety
+///
+/// `qp` must be valid.
+#[inline]
+pub unsafe fn may_send(qp: *mut IbvQp) -> bool {
+    // SAFETY: The caller's promise.
+    unsafe { state(qp) >= QPS_RTS }
+}
+
 /// Posts a list of send requests: EINVAL for a QP that cannot send yet or a malformed request,
 /// EOPNOTSUPP for an operation that ferroce does not have, ENOMEM for a full queue.
 pub unsafe extern "C" fn post_send(
@@ -331,7 +376,7 @@ pub unsafe extern "C" fn post_send(
 ) -> c_int {
     // SAFETY: Contract of the verb.
     unsafe {
-        let ready = state(qp) >= QPS_RTS;
+        let ready = may_send(qp);
         post(Qp::queues(qp).sq.as_ref(), ready, qp, list, bad_wr)
     }
 }

@@ -60,7 +60,7 @@ impl WorkRequest for IbvSendWr {
     fn encode(&self, slot: &impl Slot, sges: &[Sge], limits: &SendLimits) -> Result<(), c_int> {
         // SAFETY: The contract of `ibv_post_send`, for who asks: the queue pair is one of
         // datagrams, and there the application names a handle that it has made.
-        let number = || unsafe { ah::number(self.remote_addr as *const IbvAh) };
+        let number = || unsafe { ah::number(self.address_handle() as *const IbvAh) };
         encode_send(slot, self, sges, limits, number)
     }
 
@@ -299,6 +299,57 @@ impl<W: WorkRequest> WorkQueue<W> {
         }
         // SAFETY: No requirements.
         unsafe { *libc::__errno_location() }
+    }
+}
+
+impl WorkQueue<IbvSendWr> {
+    /// What it takes.
+    pub fn limits(&self) -> &SendLimits {
+        &self.limits
+    }
+
+    /// Keeps others from posting until [`Self::end_session`]; the index of the next slot.
+    pub fn open(&self) -> u32 {
+        self.lock.acquire();
+        self.cursor.own()
+    }
+
+    /// The same again, for who has opened it.
+    pub fn open_at(&self) -> u32 {
+        self.cursor.own()
+    }
+
+    /// The slot at `index`, if there is room for a request.
+    ///
+    /// # Safety
+    ///
+    /// As [`Ring::slot_for_post`]; and the queue is open.
+    pub unsafe fn slot(&self, index: u32) -> Result<impl Slot + '_, c_int> {
+        let consumer = || self.ring.load_consumer();
+        if !self.cursor.has_room(index, self.limit, consumer) {
+            return Err(ENOMEM);
+        }
+        // SAFETY: The caller's promise.
+        Ok(unsafe { self.ring.slot_for_post(index) })
+    }
+
+    /// Posts the requests before `end`, if there are any, and lets others post again.
+    ///
+    /// # Safety
+    ///
+    /// `qp` is the QP of this queue, which is open, and the slots before `end` are filled.
+    pub unsafe fn end_session(&self, qp: *mut IbvQp, end: u32) -> Result<(), c_int> {
+        let is_new = end != self.cursor.own();
+        if is_new {
+            self.cursor.set_own(end);
+            self.ring.store_producer(end);
+        }
+        self.lock.release();
+        if is_new && self.ring.needs_doorbell() {
+            // SAFETY: The caller's promise.
+            unsafe { Self::ring_doorbell(qp) }?;
+        }
+        Ok(())
     }
 }
 

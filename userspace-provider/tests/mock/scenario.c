@@ -726,7 +726,9 @@ static void queue_pair_life(void)
 
 	mock.cap = (struct ibv_qp_cap){ 8, 4, 5, 3, 80 };
 	ex.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	ex.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO;
 	ex.pd = pd;
+	errno = 0;
 	CHECK(!mock.ops.create_qp_ex(context, &ex) && errno == EOPNOTSUPP);
 	ex.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
 	ex.create_flags = 2;
@@ -836,7 +838,7 @@ static void sending(void)
 	wr[1].sg_list = NULL;
 	CHECK(mock.ops.post_send(qp, &wr[1], &bad) == EINVAL);
 	wr[1].num_sge = 0;
-	wr[1].opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+	wr[1].opcode = IBV_WR_TSO;
 	CHECK(mock.ops.post_send(qp, &wr[1], &bad) == EOPNOTSUPP && bad == &wr[1]);
 	wr[1].opcode = 1000;
 	CHECK(mock.ops.post_send(qp, &wr[1], &bad) == EINVAL && bad == &wr[1]);
@@ -920,6 +922,131 @@ static void windows(void)
 	mock.error = 0;
 	CHECK(!mock.ops.dealloc_mw(mw) && !mock.ops.destroy_qp(qp));
 	send_doorbells();
+}
+
+/* Requests made call by call. */
+static void sending_by_calls(void)
+{
+	struct ibv_qp_init_attr_ex ex = { .qp_type = IBV_QPT_RC, .pd = pd };
+	struct ibv_sge sge[6] = { { 0x1000, 10, 1 }, { 0x2000, 0, 2 } };
+	char text[] = "inline text";
+	struct ibv_data_buf bufs[2] = { { text, 7 }, { text + 7, sizeof(text) - 7 } };
+	struct control *c = control(RING_SQ);
+	struct ibv_qp_ex *x;
+	struct ibv_qp *qp;
+
+	mock.cap = (struct ibv_qp_cap){ 8, 4, 5, 3, 80 };
+	memset((void *)c, 0, sizeof(*c));
+	/* Without the attribute it has not the interface. */
+	ex.comp_mask = IBV_QP_INIT_ATTR_PD;
+	qp = mock.ops.create_qp_ex(context, &ex);
+	CHECK(qp && !ibv_qp_to_qp_ex(qp) && !mock.ops.destroy_qp(qp));
+	ex.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	ex.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
+			    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+	qp = mock.ops.create_qp_ex(context, &ex);
+	CHECK(qp && (x = ibv_qp_to_qp_ex(qp)));
+
+	/* Too soon. */
+	qp->state = IBV_QPS_RTR;
+	ibv_wr_start(x);
+	ibv_wr_send(x);
+	CHECK(ibv_wr_complete(x) == EINVAL && !c->producer);
+
+	/* One of each kind, and nothing is seen before the end. */
+	qp->state = IBV_QPS_RTS;
+	c->flags = NEED_DOORBELL;
+	ibv_wr_start(x);
+	x->wr_id = 1;
+	x->wr_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+	ibv_wr_send(x);
+	ibv_wr_set_inline_data_list(x, 2, bufs);
+	memset(text, 'x', sizeof(text));
+	x->wr_id = 2;
+	x->wr_flags = IBV_SEND_FENCE;
+	ibv_wr_rdma_write_imm(x, 0x55, 0x123456789a, 0x11223344);
+	ibv_wr_set_sge_list(x, 2, sge);
+	x->wr_id = 3;
+	x->wr_flags = 0;
+	ibv_wr_rdma_read(x, 0x56, 0x1000);
+	ibv_wr_set_sge(x, 7, 0x2000, 20);
+	x->wr_id = 4;
+	ibv_wr_atomic_cmp_swp(x, 0x57, 0x1008, 5, 6);
+	ibv_wr_set_sge(x, 7, 0x2000, 8);
+	x->wr_id = 5;
+	ibv_wr_atomic_fetch_add(x, 0x58, 0x1010, 9);
+	CHECK(!c->producer && send_doorbells() == 0);
+	CHECK(!ibv_wr_complete(x));
+	CHECK(c->producer == 5 && send_doorbells() == 1);
+	CHECK(send_slot(0)->wr_id == 1 && send_slot(0)->opcode == IBV_WR_SEND && send_slot(0)->count == 12);
+	CHECK(send_slot(0)->flags == (IBV_SEND_SIGNALED | IBV_SEND_INLINE) && !strcmp(send_slot(0)->data, "inline text"));
+	CHECK(send_slot(1)->wr_id == 2 && send_slot(1)->opcode == IBV_WR_RDMA_WRITE_WITH_IMM);
+	CHECK(send_slot(1)->flags == IBV_SEND_FENCE && send_slot(1)->imm == 0x11223344);
+	CHECK(send_slot(1)->remote_addr == 0x123456789a && send_slot(1)->rkey == 0x55);
+	CHECK(send_slot(1)->count == 2 && !memcmp(send_slot(1)->sge, sge, 32));
+	CHECK(send_slot(2)->opcode == IBV_WR_RDMA_READ && send_slot(2)->rkey == 0x56 && send_slot(2)->count == 1);
+	CHECK(!send_slot(2)->imm && !send_slot(2)->flags);
+	CHECK(send_slot(3)->opcode == IBV_WR_ATOMIC_CMP_AND_SWP && send_slot(3)->remote_addr == 0x1008);
+	CHECK(send_slot(3)->operands[0] == 5 && send_slot(3)->operands[1] == 6);
+	CHECK(send_slot(4)->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD && send_slot(4)->rkey == 0x58);
+	CHECK(send_slot(4)->operands[0] == 9 && !send_slot(4)->operands[1] && !send_slot(4)->count);
+
+	/* Abort, and an empty list, leave the ring as it was. */
+	ibv_wr_start(x);
+	ibv_wr_send(x);
+	ibv_wr_send(x);
+	ibv_wr_abort(x);
+	ibv_wr_start(x);
+	CHECK(!ibv_wr_complete(x) && c->producer == 5 && send_doorbells() == 0);
+
+	/* All or nothing: there is room for three. */
+	ibv_wr_start(x);
+	for (int i = 0; i < 4; i++)
+		ibv_wr_send(x);
+	CHECK(ibv_wr_complete(x) == ENOMEM && c->producer == 5 && send_doorbells() == 0);
+	ibv_wr_start(x);
+	for (int i = 0; i < 3; i++)
+		ibv_wr_send(x);
+	CHECK(!ibv_wr_complete(x) && c->producer == 8 && send_doorbells() == 1);
+	c->consumer = 8;
+
+	/* What goes wrong is told in the end, and the first of it. */
+	for (int i = 0; i < 12; i++) {
+		int want = i < 5 ? EOPNOTSUPP : EINVAL;
+
+		ibv_wr_start(x);
+		x->wr_flags = i == 5 ? IBV_SEND_IP_CSUM : 0;
+		if (i > 5)
+			i == 9 ? ibv_wr_rdma_read(x, 1, 2) : ibv_wr_send(x);
+		switch (i) {
+		case 0: ibv_wr_rdma_write(x, 1, 2); break;
+		case 1: ibv_wr_local_inv(x, 1); break;
+		case 2: ibv_wr_send_inv(x, 1); break;
+		case 3: ibv_wr_send_tso(x, text, 1, 1); break;
+		case 4: ibv_wr_bind_mw(x, NULL, 1, NULL); break;
+		case 5: ibv_wr_send(x); break;
+		case 6: ibv_wr_set_sge_list(x, 6, sge); break;
+		case 7: ibv_wr_set_inline_data(x, text, 81); break;
+		case 8: ibv_wr_set_inline_data(x, text, 1ull << 32 | 1); break;
+		case 9: ibv_wr_set_inline_data(x, text, 1); break;
+		case 10: ibv_wr_set_ud_addr(x, NULL, 1, 1); break;
+		case 11: ibv_wr_set_xrc_srqn(x, 1); break;
+		}
+		ibv_wr_set_sge_list(x, 100, sge);
+		CHECK(ibv_wr_complete(x) == want && c->producer == 8);
+	}
+	ibv_wr_start(x);
+	ibv_wr_set_sge(x, 1, 2, 3);
+	CHECK(ibv_wr_complete(x) == EINVAL && c->producer == 8);
+
+	/* A device that is gone. */
+	mock.bell_errors = 1;
+	mock.bell_error = EIO;
+	x->wr_flags = 0;
+	ibv_wr_start(x);
+	ibv_wr_send(x);
+	CHECK(ibv_wr_complete(x) == EIO && send_doorbells() == 1);
+	CHECK(!mock.ops.destroy_qp(qp) && mappings(0) == 0);
 }
 
 static void receiving(void)
@@ -1240,6 +1367,7 @@ int main(int argc, char **argv)
 	shorter_attributes();
 	sending();
 	windows();
+	sending_by_calls();
 	receiving();
 	reset();
 	completions_of_the_gone();

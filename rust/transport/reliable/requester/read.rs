@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The answers to RDMA READs: where their payload goes, and when the READ is complete (IBTA
-//! 9.7.5.1.6, 9.9.2.2).
+//! The answers to RDMA READs and atomic operations: where what they bring goes, and when the
+//! request is complete (IBTA 9.7.5.1.6, 9.9.2.2).
 
 use super::ack::Unlocated;
 use super::send::read_piece_end;
@@ -22,7 +22,7 @@ use crate::transport::segment::ReadSegment;
 use core::ops::DerefMut;
 
 impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
-    /// A READ response came: where its payload goes.
+    /// A response came: where what it brings goes.
     ///
     /// It is not final before [`Self::read_response_placed`], and may be accepted again until then;
     /// if the memory of the work request is not accessible, the caller says [`Self::fail`] instead.
@@ -149,6 +149,9 @@ fn check(slot: &SendSlot, packet: u32, response: &ReadSegment, mtu: Mtu) -> Resu
     let piece_end = read_piece_end(slot.packets, packet);
     let end = packet.saturating_add(response.span);
     let begins = packet % READ_PIECE == 0;
+    if response.brings != slot.request.op.brings() {
+        return Err(vendor::RESPONSE_TO_NO_READ);
+    }
     if response.span == 0
         || end > piece_end
         || response.last != (end == piece_end)

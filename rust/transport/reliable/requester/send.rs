@@ -12,6 +12,7 @@ use crate::transport::message::Mtu;
 use crate::transport::message::Piece;
 use crate::transport::operation::Answer;
 use crate::transport::operation::Operation;
+use crate::transport::operation::ATOMIC_SIZE;
 use crate::transport::segment::RequestSegment;
 use crate::wire::opcode::Opcode;
 use crate::wire::psn::Psn;
@@ -66,7 +67,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             slot.begun = true;
             slot.repeated |= !is_new;
             let end = read_piece_end(slot.packets, cursor.packet);
-            let mut segment = read_request(slot, cursor.packet, end, mtu);
+            let mut segment = response_request(slot, cursor.packet, end, mtu);
             segment.slot = slot_number;
             segment.psn = self.numbering.psn(cursor.sequence);
             self.reads = self.reads.wrapping_add(1);
@@ -141,7 +142,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             }
             let from = piece.max(missing);
             let end = read_piece_end(slot.packets, packet);
-            (read_request(slot, from, end, mtu), from)
+            (response_request(slot, from, end, mtu), from)
         } else {
             let mut segment = data_segment(slot, packet, 1, mtu);
             segment.ack_req = true;
@@ -352,11 +353,8 @@ fn data_segment(slot: &SendSlot, packet: u32, span: u32, mtu: Mtu) -> RequestSeg
         opcode: match request.op {
             Operation::Send | Operation::SendImm => Opcode::for_send(first, last, imm),
             Operation::SendInv => Opcode::for_send_invalidate(first, last),
-            Operation::Write
-            | Operation::WriteImm
-            | Operation::Read
-            | Operation::LocalInv
-            | Operation::BindMw => Opcode::for_write(first, last, imm),
+            // The rest but WRITEs carries no data, and does not come here.
+            _ => Opcode::for_write(first, last, imm),
         },
         psn: Psn::default(),
         span,
@@ -368,18 +366,30 @@ fn data_segment(slot: &SendSlot, packet: u32, span: u32, mtu: Mtu) -> RequestSeg
     }
 }
 
-/// The request for the responses `packet..end` of a READ. Slot number and PSN are not set.
+/// The request for the responses `packet..end` of a message that is answered by them: of a READ
+/// there may be many. Slot number and PSN are not set.
 #[inline]
-fn read_request(slot: &SendSlot, packet: u32, end: u32, mtu: Mtu) -> RequestSegment {
+fn response_request(slot: &SendSlot, packet: u32, end: u32, mtu: Mtu) -> RequestSegment {
     let piece = cut(mtu, slot.request.length, packet, end.wrapping_sub(packet));
+    let carried = match slot.request.op {
+        Operation::AtomicWrite => ATOMIC_SIZE,
+        _ => 0,
+    };
     RequestSegment {
         slot: 0,
-        opcode: Opcode::RcReadRequest,
+        opcode: match slot.request.op {
+            Operation::CompareSwap => Opcode::RcCompareSwap,
+            Operation::FetchAdd => Opcode::RcFetchAdd,
+            Operation::AtomicWrite => Opcode::RcAtomicWrite,
+            Operation::Flush => Opcode::RcFlush,
+            // The rest is not answered by responses, and does not come here.
+            _ => Opcode::RcReadRequest,
+        },
         psn: Psn::default(),
         span: 1,
         offset: piece.offset,
-        len: 0,
-        message_len: piece.len,
+        len: carried,
+        message_len: piece.len.max(carried),
         ack_req: false,
         solicited: false,
     }

@@ -128,7 +128,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             _ => return self.refuse_invalid(),
         };
         let length = reth.length();
-        if !self.allow_write || length > MAX_MESSAGE {
+        if !self.rights.write || length > MAX_MESSAGE {
             return self.refuse_invalid();
         }
         // The length that the RETH promised must be reached with the last packet, not before.
@@ -201,10 +201,10 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         let (Message::None, Some(reth)) = (self.message, request.extension.reth()) else {
             return self.refuse_invalid();
         };
-        if !self.allow_read
+        if !self.rights.read
             || request.payload_len != 0
             || reth.length() > MAX_MESSAGE
-            || self.resources.outstanding() >= u32::from(self.max_dest_rd_atomic)
+            || !self.may_keep_one_more()
         {
             return self.refuse_invalid();
         }
@@ -212,7 +212,17 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             return self.refuse_access();
         }
         self.end_message();
-        let resource = Resource::new(self.expected, &reth, self.mtu, self.msn);
+        self.keep(Resource::new(self.expected, &reth, self.mtu, self.msn))
+    }
+
+    /// Whether the peer may have one more request outstanding that is answered by a response.
+    pub(super) fn may_keep_one_more(&self) -> bool {
+        let outstanding = self.resources.outstanding();
+        outstanding < u32::from(self.max_dest_rd_atomic) && self.resources.has_room()
+    }
+
+    /// The expected request was accepted, and this is what answers it.
+    pub(super) fn keep(&mut self, resource: Resource) -> Outcome {
         if !self.resources.push(resource) {
             return self.refuse_invalid();
         }
@@ -231,7 +241,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     ) -> Outcome {
         let (depth, mtu) = (u32::from(self.max_dest_rd_atomic), self.mtu);
         let found = match request.extension.reth() {
-            Some(reth) if self.allow_read && request.payload_len == 0 => {
+            Some(reth) if self.rights.read && request.payload_len == 0 => {
                 let found = self.resources.find(start, &reth, depth, mtu);
                 found.map(|found| (reth, found))
             }
@@ -264,7 +274,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
 
     /// A message is complete (a READ: accepted), which the MSN counts.
     #[inline]
-    fn end_message(&mut self) {
+    pub(super) fn end_message(&mut self) {
         self.message = Message::None;
         self.msn = self.msn.wrapping_add(1) & 0xff_ffff;
     }
@@ -325,7 +335,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     }
 
     /// The peer lacks a right.
-    fn refuse_access(&mut self) -> Outcome {
+    pub(super) fn refuse_access(&mut self) -> Outcome {
         self.stop(NakCode::RemoteAccess, Fatal::AccessError)
     }
 }

@@ -11,29 +11,33 @@
 //! |---|---|
 //! | expected | it is checked, and executed by the [`ResponderEnv`]; the expected PSN moves on |
 //! | after | a packet is missing: dropped, with a NAK each time that the peer begins again |
-//! | before | it was executed: acknowledged again, or if it is a READ answered again |
+//! | before | it was executed: acknowledged again, or, a READ or atomic operation, answered again |
 //! | far from it | no peer sends that: dropped without an answer |
 //!
 //! Answers wait in three places until [`Responder::next_response`] fetches them:
 //!
 //! ```text
-//!   resources  READs, in the order of their PSNs      -> READ responses      first
+//!   resources  READs, atomics, FLUSHes, by PSN        -> their responses     first
 //!   nak        one refusal, at the PSN it is about    -> NAK, RNR NAK        then
 //!   ack        the newest PSN whose sender asked      -> one ACK for all     last
 //! ```
 //!
 //! So neither ACK nor NAK overtakes the answer of an earlier READ, and an ACK that is older than
 //! a READ is never sent: the READ's responses say the same (IBTA 9.7.5.1.2, coalesced
-//! acknowledgement).
+//! acknowledgement). The same goes for atomic operations, ATOMIC WRITEs and FLUSHes, which are
+//! executed when they come; their resource keeps the answer.
 //!
 //! After a fatal refusal no request is accepted. What waits is still answered, the refusal last;
 //! then the owner of the QP calls [`Responder::abort`].
 
+mod atomic;
 mod execute;
 mod incoming;
 mod resource;
 
 pub use crate::transport::env::AccessError;
+pub use crate::transport::env::Change;
+pub use crate::transport::env::Placement;
 pub use crate::transport::env::RemoteAccess;
 pub use crate::transport::env::ResponderEnv;
 pub use crate::transport::env::TakeReceive;
@@ -42,6 +46,7 @@ pub use resource::Resource;
 use crate::transport::completion::RecvOp;
 use crate::transport::env::flushed;
 use crate::transport::message::Mtu;
+use crate::transport::reliable::config::RemoteRights;
 use crate::transport::reliable::config::ResponderConfig;
 use crate::transport::reliable::config::MAX_RD_ATOMIC;
 use crate::transport::reliable::sequence::Numbering;
@@ -86,7 +91,8 @@ pub enum DropReason {
     NoReceive,
     /// No peer sends it: it is too far ahead, or older than the connection or any window.
     OutsideWindow,
-    /// A READ that was not accepted before, or so long ago that nothing is known of it.
+    /// A READ or atomic operation that was not accepted before, or so long ago that nothing is
+    /// known of it.
     UnknownRead,
     /// The responder is not connected, or stopped.
     NotReady,
@@ -127,8 +133,7 @@ struct Nak {
 /// The receiving side of a QP.
 pub struct Responder<R> {
     state: State,
-    allow_read: bool,
-    allow_write: bool,
+    rights: RemoteRights,
     max_dest_rd_atomic: u8,
     min_rnr_timer: u8,
     mtu: Mtu,
@@ -146,7 +151,7 @@ pub struct Responder<R> {
     ack: Option<Sequence>,
     /// Of the READ response returned last.
     last_read: Sequence,
-    /// Where the newest READ that was accepted begins.
+    /// Where the newest request that is answered by a response begins.
     newest_read: Sequence,
     resources: Resources<R>,
 }
@@ -157,8 +162,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     pub fn new(resources: R) -> Self {
         Self {
             state: State::Reset,
-            allow_read: false,
-            allow_write: false,
+            rights: RemoteRights::default(),
             max_dest_rd_atomic: 0,
             min_rnr_timer: 0,
             mtu: Mtu::MIN,
@@ -191,7 +195,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         self.newest_read = 0;
         self.msn = 0;
         self.set_min_rnr_timer(config.min_rnr_timer);
-        self.set_access(config.allow_read, config.allow_write);
+        self.set_rights(config.rights);
         self.set_max_dest_rd_atomic(config.max_dest_rd_atomic);
     }
 
@@ -201,12 +205,11 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     }
 
     /// Changes what the peer may do.
-    pub fn set_access(&mut self, allow_read: bool, allow_write: bool) {
-        self.allow_read = allow_read;
-        self.allow_write = allow_write;
+    pub fn set_rights(&mut self, rights: RemoteRights) {
+        self.rights = rights;
     }
 
-    /// Changes how many RDMA READs the peer may have outstanding.
+    /// Changes how many RDMA READs and atomic operations the peer may have outstanding.
     pub fn set_max_dest_rd_atomic(&mut self, max: u8) {
         self.max_dest_rd_atomic = max.min(MAX_RD_ATOMIC);
     }
@@ -244,7 +247,13 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             Kind::Send => self.on_send(request, env),
             Kind::Write => self.on_write(request, env),
             Kind::ReadRequest => self.on_read(request, env),
-            Kind::Unsupported | Kind::ReadResponse | Kind::Acknowledge => self.refuse_invalid(),
+            Kind::Atomic(kind) => self.on_atomic(kind, request, env),
+            Kind::AtomicWrite => self.on_atomic_write(request, env),
+            Kind::Flush => self.on_flush(request, env),
+            Kind::Unsupported
+            | Kind::ReadResponse
+            | Kind::AtomicAcknowledge
+            | Kind::Acknowledge => self.refuse_invalid(),
         };
         if self.expected != sequence {
             self.newest_ahead = None;
@@ -278,8 +287,12 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         request: &IncomingRequest,
         env: &mut impl ResponderEnv,
     ) -> Outcome {
-        if request.opcode.info().kind == Kind::ReadRequest {
-            return self.on_read_again(sequence, request, env);
+        match request.opcode.info().kind {
+            Kind::ReadRequest => return self.on_read_again(sequence, request, env),
+            kind @ (Kind::Atomic(_) | Kind::AtomicWrite | Kind::Flush) => {
+                return self.on_executed_again(sequence, kind, request);
+            }
+            _ => {}
         }
         if self.expected.wrapping_sub(sequence) > MOST_BEHIND {
             return dropped(DropReason::OutsideWindow);
@@ -297,10 +310,10 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     #[inline]
     pub fn next_response(&mut self, max_span: u32) -> Option<Response> {
         let mtu = self.mtu;
-        if let Some(read) = self.resources.current() {
-            let position = read.position();
-            let (mut segment, va) = read.advance(max_span, mtu);
-            let (rkey, msn) = (read.rkey(), read.msn());
+        if let Some(resource) = self.resources.current() {
+            let position = resource.position();
+            let (mut segment, va) = resource.advance(max_span, mtu);
+            let (rkey, msn, original) = (resource.rkey(), resource.msn(), resource.original());
             self.resources.skip_answered();
             // The response acknowledges all before it.
             if self.ack.is_some_and(|ack| ack < position) {
@@ -308,6 +321,13 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             }
             self.last_read = position;
             segment.psn = self.numbering.psn(position);
+            if let Some(original) = original {
+                return Some(Response::Atomic {
+                    psn: segment.psn,
+                    original,
+                    msn,
+                });
+            }
             return Some(Response::ReadResponse {
                 segment,
                 rkey,
@@ -353,7 +373,9 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             return;
         };
         match first {
-            Response::ReadResponse { .. } => self.resources.rewind(sequence, self.mtu),
+            Response::ReadResponse { .. } | Response::Atomic { .. } => {
+                self.resources.rewind(sequence, self.mtu);
+            }
             Response::Acknowledge { syndrome, .. } => match syndrome {
                 AethSyndrome::Ack { .. } => {
                     self.ack = Some(self.ack.map_or(sequence, |ack| ack.max(sequence)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The resources of a responder: what it keeps of each request that is answered with data
+//! The resources of a responder: what it keeps of each request that is answered by a response
 //! (IBTA 9.7.4.1.1, 11.2.5.2 "responder resources").
 //!
 //! A resource is made when the request is accepted and outlives its answer: whatever was lost, the
@@ -8,18 +8,45 @@
 //! duplicate is nothing by itself: it is judged by the resource, so that an old PSN opens no
 //! address that was not asked for in its time.
 //!
+//! An atomic operation, an ATOMIC WRITE and a FLUSH are not done again: the resource keeps what the
+//! answer says.
+//!
 //! Answers leave in the order of their PSNs. A duplicate of something older moves the cursor back;
 //! what was waiting still gets its answer.
 
 use crate::transport::message::cut;
 use crate::transport::message::Mtu;
 use crate::transport::message::Piece;
+use crate::transport::operation::Brings;
+use crate::transport::operation::ATOMIC_SIZE;
 use crate::transport::reliable::sequence::Sequence;
 use crate::transport::segment::ReadSegment;
 use crate::wire::headers::Reth;
+use crate::wire::opcode::Kind;
 use core::ops::DerefMut;
 
-/// A request that is answered with data: an RDMA READ.
+/// Where the answer comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Source {
+    /// From memory: an RDMA READ.
+    #[default]
+    Memory,
+    /// From here: it was executed, and, if it is an atomic operation, found this. In bytes, for the
+    /// size of it all.
+    Here(Kind, [u8; ATOMIC_SIZE as usize]),
+}
+
+/// What identifies a request that is executed when it comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Executed {
+    /// What it is.
+    pub(super) kind: Kind,
+    /// The address and the key that it names.
+    pub(super) va: u64,
+    pub(super) rkey: u32,
+}
+
+/// A request that is answered by a response.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Resource {
     /// Of its first response.
@@ -38,6 +65,7 @@ pub struct Resource {
     until: u32,
     /// How many responses that are: if `next` is not below, nothing is to be sent.
     end: u32,
+    source: Source,
 }
 
 impl Resource {
@@ -52,6 +80,38 @@ impl Resource {
             next: 0,
             until: reth.length(),
             end: mtu.packets(reth.length()),
+            source: Source::Memory,
+        }
+    }
+
+    /// Of a request that was executed; an atomic operation found `original`.
+    pub(super) fn executed(
+        start: Sequence,
+        executed: Executed,
+        msn: u32,
+        original: Option<u64>,
+    ) -> Self {
+        let length = if original.is_some() { ATOMIC_SIZE } else { 0 };
+        Self {
+            start,
+            va: executed.va,
+            rkey: executed.rkey,
+            length,
+            msn,
+            from: 0,
+            next: 0,
+            until: length,
+            end: 1,
+            source: Source::Here(executed.kind, original.unwrap_or(0).to_ne_bytes()),
+        }
+    }
+
+    /// What an atomic operation found.
+    #[inline]
+    pub(super) const fn original(&self) -> Option<u64> {
+        match self.source {
+            Source::Here(Kind::Atomic(_), original) => Some(u64::from_ne_bytes(original)),
+            Source::Here(..) | Source::Memory => None,
         }
     }
 
@@ -90,6 +150,8 @@ impl Resource {
         let span = left.min(max_span.max(1));
         let Piece { offset, len, .. } = cut(mtu, self.until, self.next, span);
         let segment = ReadSegment {
+            // Of an atomic operation it is not sent.
+            brings: Brings::Data,
             psn: Default::default(),
             span,
             first: self.next == self.from,
@@ -104,7 +166,7 @@ impl Resource {
     /// first, and the bytes of the request up to their end. `None` if that was not asked for
     /// before.
     fn part(&self, start: Sequence, reth: &Reth, mtu: Mtu) -> Option<(u32, u32)> {
-        if start < self.start || start >= self.behind(mtu) {
+        if start < self.start || start >= self.behind(mtu) || self.source != Source::Memory {
             return None;
         }
         // Within the message, whose packets are below 2^24.
@@ -116,6 +178,14 @@ impl Resource {
             && until <= self.length
             && (reth.length() != 0 || self.length == 0);
         is_part.then_some((packet, until))
+    }
+
+    /// The whole answer, if it is that of this request.
+    fn whole(&self, start: Sequence, executed: Executed) -> Option<(u32, u32)> {
+        let Executed { kind, va, rkey } = executed;
+        let is_kind = matches!(self.source, Source::Here(own, _) if own == kind);
+        let is_same = is_kind && (self.start, self.va, self.rkey) == (start, va, rkey);
+        is_same.then_some((0, self.length))
     }
 
     /// Answers from response `from` on, up to the byte `until`, again. What waits to be sent still
@@ -193,10 +263,16 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
         self.made.wrapping_sub(self.unanswered)
     }
 
+    /// Whether there is a slot for one more.
+    #[inline]
+    pub(super) const fn has_room(&self) -> bool {
+        self.outstanding() < self.capacity
+    }
+
     /// Keeps a new one, whose PSNs are behind those of all others. `false` if all slots have
     /// something to answer.
     pub(super) fn push(&mut self, resource: Resource) -> bool {
-        if self.outstanding() >= self.capacity {
+        if !self.has_room() {
             return false;
         }
         let Some(slot) = self.get(self.made) else {
@@ -246,10 +322,29 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
         depth: u32,
         mtu: Mtu,
     ) -> Option<(u32, (u32, u32))> {
+        self.newest(depth, |resource| resource.part(start, reth, mtu))
+    }
+
+    /// The same for a request that was executed when it came.
+    pub(super) fn find_executed(
+        &mut self,
+        start: Sequence,
+        executed: Executed,
+        depth: u32,
+    ) -> Option<(u32, (u32, u32))> {
+        self.newest(depth, |resource| resource.whole(start, executed))
+    }
+
+    /// The first of the newest `depth` ones, from the newest on, that has such a part.
+    fn newest(
+        &mut self,
+        depth: u32,
+        part: impl Fn(&Resource) -> Option<(u32, u32)>,
+    ) -> Option<(u32, (u32, u32))> {
         for age in 1..=self.kept.min(depth) {
             let index = self.made.wrapping_sub(age);
             let resource = self.get(index)?;
-            if let Some(part) = resource.part(start, reth, mtu) {
+            if let Some(part) = part(resource) {
                 return Some((index, part));
             }
         }
@@ -351,7 +446,7 @@ mod tests {
 
     #[test]
     fn resources_are_small() {
-        assert!(size_of::<Resource>() <= 48);
+        assert!(size_of::<Resource>() <= 56);
     }
 
     /// Responses that the host itself could not send are sent again as they were: not as an answer

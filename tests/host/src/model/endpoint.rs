@@ -17,7 +17,7 @@ use ferroce_core::transport::completion::{
 };
 use ferroce_core::transport::message::Mtu;
 use ferroce_core::transport::operation::Arguments;
-use ferroce_core::transport::reliable::config::{RequesterConfig, ResponderConfig};
+use ferroce_core::transport::reliable::config::{RemoteRights, RequesterConfig, ResponderConfig};
 use ferroce_core::transport::reliable::requester::{Progress, PushError, Requester, SendSlot};
 use ferroce_core::transport::reliable::responder::{
     DropReason, Fatal, Resource, Responder, ResponderEnv, TakeReceive,
@@ -114,7 +114,7 @@ impl Endpoint {
         let config = scenario.sides[side].clone();
         let entries = 1usize << config.send_log;
         let buffers = plan.messages.iter().map(|message| {
-            if message.request.op.is_read() {
+            if message.request.op.is_answered() {
                 vec![UNTOUCHED; message.request.length as usize]
             } else {
                 message.data.clone()
@@ -169,8 +169,12 @@ impl Endpoint {
             rq_psn: Psn::new(self.peer_psn),
             max_dest_rd_atomic: self.config.max_dest_rd_atomic,
             min_rnr_timer: self.config.rnr_timer,
-            allow_read: self.config.allow_read,
-            allow_write: self.config.allow_write,
+            rights: RemoteRights {
+                read: self.config.allow_read,
+                write: self.config.allow_write,
+                atomic: self.config.allow_atomic,
+                ..RemoteRights::ALL
+            },
         });
         self.state = State::Rtr;
     }
@@ -245,7 +249,7 @@ impl Endpoint {
         }
         match self.requester.push(request) {
             Ok(slot) if slot as usize == index % entries => {}
-            Err(PushError::NoReads) if request.op.is_read() => {
+            Err(PushError::NoReads) if request.op.is_answered() => {
                 let status = Status::LocQpOpErr;
                 match self.requester.push_failed(request.wr_id, status, sink) {
                     Ok(progress) => self.failing |= progress.fatal,
@@ -496,6 +500,7 @@ impl Endpoint {
                 Response::ReadResponse {
                     segment, rkey, va, ..
                 } => self.memory.read(*rkey, *va, segment.len),
+                Response::Atomic { original, .. } => Ok(original.to_ne_bytes().to_vec()),
             };
             match payload {
                 Ok(payload) => self.out.push(Outgoing {

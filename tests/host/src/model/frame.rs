@@ -22,7 +22,7 @@ pub enum Content {
     Request(IncomingRequest, Vec<u8>),
     /// An acknowledge packet.
     Acknowledge(Psn, Aeth),
-    /// A READ response and its payload.
+    /// A response that brings something, and what it brings.
     Read(ReadSegment, Vec<u8>),
 }
 
@@ -79,6 +79,9 @@ pub fn answer_of(response: &Response, payload: &[u8]) -> Content {
             Content::Acknowledge(*psn, Aeth::new(*syndrome, *msn))
         }
         Response::ReadResponse { segment, .. } => Content::Read(*segment, payload.to_vec()),
+        Response::Atomic { psn, .. } => {
+            Content::Read(ReadSegment::original(*psn), payload.to_vec())
+        }
     }
 }
 
@@ -123,6 +126,11 @@ impl Frame {
         }
         let mut headers = Headers::new(response.opcode(), QPN[1 - side], response.psn());
         headers.extension = response.extension();
+        // What an atomic operation found stands in a header.
+        let payload = match response {
+            Response::Atomic { .. } => &[],
+            _ => payload,
+        };
         Self::packet(side, headers, payload)
     }
 
@@ -171,6 +179,8 @@ impl Frame {
             return Some(Content::Request(request, payload));
         }
         if let Some(segment) = ReadSegment::from_packet(&packet) {
+            let original = packet.extension.original().map(u64::to_ne_bytes);
+            let payload = original.map_or(payload, |bytes| bytes.to_vec());
             return Some(Content::Read(segment, payload));
         }
         Some(Content::Acknowledge(packet.psn, packet.extension.aeth()?))

@@ -7,7 +7,7 @@ use super::plan::{Plan, PlannedReceive, BASE, RKEY, UNTOUCHED};
 use super::scenario::Fault;
 use ferroce_core::transport::completion::{RecvCompletion, Status};
 use ferroce_core::transport::reliable::responder::{
-    AccessError, RemoteAccess, ResponderEnv, TakeReceive,
+    AccessError, Change, Placement, RemoteAccess, ResponderEnv, TakeReceive,
 };
 
 /// A receive that completed.
@@ -27,7 +27,7 @@ pub struct Memory {
     pub region_gone: bool,
     /// The memory of both queues is gone.
     pub local_gone: bool,
-    /// Writes of the peer, in their order: offset and length.
+    /// Writes and atomic operations of the peer, in their order: offset and length.
     pub writes: Vec<(usize, usize)>,
     /// How many bytes they wrote.
     pub written: u64,
@@ -179,6 +179,39 @@ impl ResponderEnv for Env<'_> {
         memory.writes.push((offset, self.payload.len()));
         memory.written += u64::from(len);
         Ok(())
+    }
+
+    fn change_remote(&mut self, rkey: u32, va: u64, change: Change) -> Result<u64, AccessError> {
+        let memory = &mut self.memory;
+        let offset = memory.offset(rkey, va, 8)?;
+        if va % 8 != 0 {
+            memory.forbid(format!("an atomic operation at {va:#x}"));
+        }
+        let word = &mut memory.region[offset..][..8];
+        let before = u64::from_ne_bytes(word.try_into().expect("eight bytes"));
+        let after = match change {
+            Change::CompareSwap { compare, swap } if compare == before => swap,
+            Change::CompareSwap { .. } => before,
+            Change::FetchAdd(value) => before.wrapping_add(value),
+        };
+        word.copy_from_slice(&after.to_ne_bytes());
+        memory.writes.push((offset, 8));
+        memory.written += 8;
+        Ok(before)
+    }
+
+    fn write_word(&mut self, rkey: u32, va: u64) -> Result<(), AccessError> {
+        self.write_remote(rkey, va, 8)
+    }
+
+    fn flush(
+        &mut self,
+        rkey: u32,
+        range: Option<(u64, u32)>,
+        _: Placement,
+    ) -> Result<(), AccessError> {
+        let (va, len) = range.unwrap_or((BASE, 0));
+        self.memory.offset(rkey, va, len).map(|_| ())
     }
 
     fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {

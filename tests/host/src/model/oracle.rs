@@ -223,7 +223,7 @@ impl Direction<'_> {
 
     fn reads_forbidden(&self, message: &Message) -> bool {
         let config = &self.world.scenario.sides[self.side];
-        message.request.op.is_read() && config.max_rd_atomic == 0
+        message.request.op.is_answered() && config.max_rd_atomic == 0
     }
 
     /// The peer permits nothing of the kind, whatever its memory.
@@ -232,15 +232,21 @@ impl Direction<'_> {
         match message.request.op {
             Operation::Read => !peer.allow_read || peer.max_dest_rd_atomic == 0,
             Operation::Write | Operation::WriteImm => !peer.allow_write,
+            Operation::CompareSwap | Operation::FetchAdd => {
+                !peer.allow_atomic || peer.max_dest_rd_atomic == 0
+            }
             Operation::Send | Operation::SendImm => false,
             // The model has no windows.
             Operation::SendInv | Operation::LocalInv | Operation::BindMw => true,
+            // Their rules are tested one by one.
+            Operation::AtomicWrite | Operation::Flush => false,
         }
     }
 
     fn is_invalid(&self, message: &Message) -> bool {
         let [own, peer] = [self.side, 1 - self.side].map(|side| &self.world.scenario.sides[side]);
-        let too_many = message.request.op.is_read() && own.max_rd_atomic > peer.max_dest_rd_atomic;
+        let too_many =
+            message.request.op.is_answered() && own.max_rd_atomic > peer.max_dest_rd_atomic;
         self.is_forbidden(message) || too_many
     }
 
@@ -389,14 +395,14 @@ impl Direction<'_> {
         Ok(())
     }
 
-    /// The peer's region was written with a prefix of what the WRITEs carry, each byte once and
-    /// in order, and nowhere else.
+    /// The peer's region was written with a prefix of what the WRITEs carry and what the atomic
+    /// operations leave there, each byte once and in order, and nowhere else.
     fn region(&self) -> Result<(), String> {
         let mut expected = self.world.plans[1 - self.side].region.clone();
         let mut todo = self
             .messages()
             .iter()
-            .filter(|m| m.is_write() && !m.data.is_empty())
+            .filter(|m| m.changes() && !m.data.is_empty())
             .filter_map(|m| Some((m.offset?, &m.data[..])));
         let mut current: (usize, &[u8]) = (0, &[]);
         for &(offset, len) in &self.peer().writes {
@@ -425,6 +431,13 @@ impl Direction<'_> {
         let source = &self.world.plans[1 - self.side].region;
         for (index, message) in self.messages()[..endpoint.pushed].iter().enumerate() {
             let buffer = &endpoint.buffers[index];
+            if message.request.op.is_atomic() {
+                let complete = index < self.good;
+                let right = *buffer == message.original && message.offset.is_some();
+                let untouched = !complete && buffer.iter().all(|&byte| byte == UNTOUCHED);
+                ensure!(right || untouched, "{index} brought {buffer:?}");
+                continue;
+            }
             if !message.request.op.is_read() {
                 ensure!(*buffer == message.data, "the data of {index} changed");
                 continue;

@@ -17,10 +17,18 @@ pub const RKEY: u32 = 0x0bee_f000;
 pub const BASE: u64 = 0x7f00_1234_5000;
 /// Bytes between places, where nobody may write.
 const GUARD: usize = 8;
+/// Where the one word is that atomic operations have in common: [`Place::Cell`] for them.
+const COUNTER: usize = (CELL + GUARD).next_multiple_of(8);
 /// What the tests want to know of an operation.
 pub trait Kinds {
     /// Whether data comes back instead of going out.
     fn is_read(&self) -> bool;
+    /// Whether it changes a word, and what was there comes back.
+    fn is_atomic(&self) -> bool;
+    /// Whether it is answered by a response.
+    fn is_answered(&self) -> bool {
+        self.is_read() || self.is_atomic()
+    }
     /// Whether remote memory is addressed.
     fn is_rdma(&self) -> bool;
 }
@@ -28,6 +36,10 @@ pub trait Kinds {
 impl Kinds for Operation {
     fn is_read(&self) -> bool {
         *self == Operation::Read
+    }
+
+    fn is_atomic(&self) -> bool {
+        matches!(self, Operation::CompareSwap | Operation::FetchAdd)
     }
 
     fn is_rdma(&self) -> bool {
@@ -51,13 +63,15 @@ pub struct Message {
     pub first: u64,
     /// How many PSNs it takes.
     pub packets: u64,
-    /// What it carries; of a READ, nothing.
+    /// What it carries; of a READ, nothing; of an atomic operation, what it leaves there.
     pub data: Vec<u8>,
+    /// What an atomic operation finds.
+    pub original: [u8; 8],
     /// Which receive of the peer it takes.
     pub receive: Option<usize>,
     /// Where in the peer's region it reads or writes, if it may.
     pub offset: Option<usize>,
-    /// How many bytes the WRITEs up to and with this one write.
+    /// How many bytes the WRITEs and atomic operations up to and with this one write.
     pub written: u64,
 }
 
@@ -104,13 +118,21 @@ impl Message {
         )
     }
 
-    /// Whether it writes to the peer's region.
+    /// Whether it writes data to the peer's region.
     pub fn is_write(&self) -> bool {
         matches!(self.request.op, Operation::Write | Operation::WriteImm)
+    }
+
+    /// Whether it changes the peer's region.
+    pub fn changes(&self) -> bool {
+        self.is_write() || self.request.op.is_atomic()
     }
 }
 
 fn length(work: &Work, mtu: u32) -> usize {
+    if work.op.is_atomic() {
+        return 8;
+    }
     if work.op.is_rdma() && work.place == Place::Cell {
         return CELL;
     }
@@ -133,11 +155,13 @@ fn message(index: usize, work: &Work, mtu: u32) -> Message {
             rkey: RKEY,
             imm: (index as u32).wrapping_mul(0x0101_0101).to_be_bytes(),
             invalidated: 0,
+            operands: [0; 2],
         },
         work: work.clone(),
         first: 0,
         packets: len.div_ceil(mtu as usize).max(1) as u64,
         data: Vec::new(),
+        original: [0; 8],
         receive: None,
         offset: None,
         written: 0,
@@ -180,8 +204,8 @@ fn sums(begin: u64, gaps: impl Iterator<Item = u16>) -> Vec<u64> {
     .collect()
 }
 
-/// The messages of a side, and the region of its peer: the cell, then what is read from, then a
-/// place for each WRITE.
+/// The messages of a side, and the region of its peer: the cell, the counter, then what is read
+/// from, then a place for each WRITE and atomic operation.
 fn requests(scenario: &Scenario, side: usize) -> (Vec<Message>, Vec<u8>) {
     let mtu = scenario.mtu;
     let mut messages: Vec<_> = scenario.sides[side]
@@ -195,9 +219,10 @@ fn requests(scenario: &Scenario, side: usize) -> (Vec<Message>, Vec<u8>) {
         .filter(|m| m.request.op.is_read())
         .map(|m| m.request.length as usize)
         .max();
-    let source = CELL + GUARD;
+    let source = COUNTER + 8 + GUARD;
     let source_len = longest_read.unwrap_or(0) + 64;
     let mut region = Dice::of(&[scenario.seed, side as u64, 0]).bytes(source + source_len);
+    let mut counter = *region[COUNTER..].first_chunk().expect("eight bytes");
     let (mut psns, mut receive, mut written) = (0, 0, 0);
     for message in &mut messages {
         let len = message.request.length as usize;
@@ -208,19 +233,21 @@ fn requests(scenario: &Scenario, side: usize) -> (Vec<Message>, Vec<u8>) {
             message.receive = Some(receive);
             receive += 1;
         }
-        if !message.request.op.is_read() {
+        if !message.request.op.is_answered() {
             message.data = dice.bytes(len);
         }
         if !message.request.op.is_rdma() {
             continue;
         }
+        let is_atomic = message.request.op.is_atomic();
         let offset = match message.work.place {
+            Place::Cell if is_atomic => COUNTER,
             Place::Cell => 0,
             _ if message.request.op.is_read() => {
                 source + dice.below((source_len - len) as u64) as usize
             }
             _ => {
-                let at = region.len() + GUARD;
+                let at = (region.len() + GUARD).next_multiple_of(8);
                 region.resize(at + len + GUARD, UNTOUCHED);
                 at
             }
@@ -235,7 +262,18 @@ fn requests(scenario: &Scenario, side: usize) -> (Vec<Message>, Vec<u8>) {
             }
             Place::Outside => message.arguments.remote_addr = BASE - 1 - dice.below(4096),
         }
-        if message.is_write() && message.offset.is_some() {
+        if is_atomic {
+            message.arguments.remote_addr &= !7;
+            let found = match message.work.place {
+                Place::Cell => counter,
+                _ => [UNTOUCHED; 8],
+            };
+            change(message, found, &mut dice);
+            if message.work.place == Place::Cell {
+                counter = *message.data.first_chunk().expect("eight bytes");
+            }
+        }
+        if message.changes() && message.offset.is_some() {
             written += len as u64;
         }
         message.written = written;
@@ -245,7 +283,11 @@ fn requests(scenario: &Scenario, side: usize) -> (Vec<Message>, Vec<u8>) {
     for message in &mut messages {
         let len = u64::from(message.request.length);
         let is_outside = message.request.op.is_rdma() && message.work.place == Place::Outside;
-        if is_outside && len > 1 && message.request.wr_id % 2 == 0 {
+        if is_outside
+            && len > 1
+            && !message.request.op.is_atomic()
+            && message.request.wr_id % 2 == 0
+        {
             let mut dice = Dice::of(&[scenario.seed, side as u64, message.request.wr_id, 2]);
             let inside = 1 + dice.below((len - 1).min(region.len() as u64));
             message.arguments.remote_addr = end - inside;
@@ -258,6 +300,21 @@ fn requests(scenario: &Scenario, side: usize) -> (Vec<Message>, Vec<u8>) {
         message.written = before;
     }
     (messages, region)
+}
+
+/// Gives an atomic operation its operands, of which half the comparisons hold.
+fn change(message: &mut Message, found: [u8; 8], dice: &mut Dice) {
+    let [before, other] = [u64::from_ne_bytes(found), dice.throw()];
+    let (operands, after) = if message.request.op == Operation::FetchAdd {
+        ([other, 0], before.wrapping_add(other))
+    } else {
+        let holds = dice.below(2) == 0;
+        let compare = if holds { before } else { !before };
+        ([compare, other], if holds { other } else { before })
+    };
+    message.arguments.operands = operands;
+    message.original = found;
+    message.data = after.to_ne_bytes().to_vec();
 }
 
 fn receives(side: &Side, peer: &[Message]) -> Vec<PlannedReceive> {

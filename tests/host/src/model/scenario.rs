@@ -45,6 +45,8 @@ pub struct Side {
     pub allow_read: bool,
     /// The peer may write.
     pub allow_write: bool,
+    /// The peer may do atomic operations.
+    pub allow_atomic: bool,
     /// Slots of the send queue, as a binary logarithm.
     pub send_log: u8,
     /// Slots of the receive queue, as a binary logarithm.
@@ -93,7 +95,8 @@ pub struct Work {
 pub enum Place {
     /// Its own.
     Own,
-    /// The one place that requests have in common; the length is that of the place.
+    /// The one place that requests have in common; the length is that of the place. Atomic
+    /// operations have another one.
     Cell,
     /// Its own, with a key that is not the region's.
     WrongKey,
@@ -211,6 +214,7 @@ impl Side {
             max_dest_rd_atomic: 4,
             allow_read: true,
             allow_write: true,
+            allow_atomic: true,
             send_log: 6,
             recv_log: 6,
             budget: 64,
@@ -282,7 +286,7 @@ show_what_differs!(
 show_what_differs!(
     Side, Side::usual(0), "Side::usual(0)",
     first_psn retry_cnt rnr_retry rnr_timer timeout max_rd_atomic max_dest_rd_atomic allow_read
-    allow_write send_log recv_log budget stuck rtr_at rts_after work receives starve
+    allow_write allow_atomic send_log recv_log budget stuck rtr_at rts_after work receives starve
 );
 show_what_differs!(
     Work, Work::new(Operation::Send, 0, 0), "Work::new(Operation::Send, 0, 0)",

@@ -71,6 +71,8 @@ pub fn op() -> impl Strategy<Value = Operation> {
         Just(Operation::Read),
         Just(Operation::SendImm),
         Just(Operation::WriteImm),
+        Just(Operation::FetchAdd),
+        Just(Operation::CompareSwap),
     ]
 }
 
@@ -136,6 +138,7 @@ prop_compose! {
         more_reads in prop_oneof![3 => Just(0i8), 1 => 0i8..4, 1 => -2i8..1],
         no_read in rarely(trouble.requests, 20),
         no_write in rarely(trouble.requests, 20),
+        no_atomic in rarely(trouble.requests, 20),
     ) -> (Side, i8) {
         let side = Side {
             first_psn,
@@ -147,6 +150,7 @@ prop_compose! {
             max_rd_atomic: if trouble.requests { reads } else { reads.max(1) },
             allow_read: !no_read,
             allow_write: !no_write,
+            allow_atomic: !no_atomic,
             ..Side::usual(0)
         };
         (side, if trouble.requests { more_reads } else { more_reads.abs() })

@@ -28,7 +28,7 @@ use ferroce_core::transport::operation::Operation;
 use ferroce_core::transport::reliable::requester::READ_PIECE;
 use ferroce_core::transport::segment::RequestSegment;
 use ferroce_core::wire::headers::{ack_timeout_ns, rnr_delay_ns, AethSyndrome};
-use ferroce_core::wire::opcode::{Kind, Opcode};
+use ferroce_core::wire::opcode::{AtomicKind, Kind, Opcode};
 use ferroce_core::wire::psn::Psn;
 
 /// Nanoseconds in which everything that was on its way has arrived.
@@ -242,7 +242,7 @@ impl Witness {
             self.begins(plan, message, segment, at);
         }
         if sequence < self.cursor {
-            self.goes_back(sequence, psns, message.request.op.is_read(), at);
+            self.goes_back(sequence, psns, message.request.op.is_answered(), at);
         } else if sequence > self.cursor && sequence != self.una {
             self.forbid(format!("{segment:?} leaves packets out"));
         }
@@ -290,6 +290,10 @@ impl Witness {
             Operation::SendInv | Operation::LocalInv | Operation::BindMw => {
                 return Err("the model has no windows")
             }
+            Operation::CompareSwap => Kind::Atomic(AtomicKind::CompareSwap),
+            Operation::FetchAdd => Kind::Atomic(AtomicKind::FetchAdd),
+            Operation::AtomicWrite => Kind::AtomicWrite,
+            Operation::Flush => Kind::Flush,
         };
         let info = segment.opcode.info();
         check(info.kind == kind, "wrong kind")?;
@@ -309,8 +313,26 @@ impl Witness {
                 "wrong RETH",
             )?;
         }
-        if kind == Kind::ReadRequest {
-            return check(payload.is_empty() && segment.span == 1, "READ with payload");
+        if request.op.is_atomic() {
+            let ([first, second], atomic) = (message.arguments.operands, extension.atomic());
+            let [swap_add, compare] = if request.op == Operation::FetchAdd {
+                [first, 0]
+            } else {
+                [second, first]
+            };
+            let right = atomic.is_some_and(|atomic| {
+                atomic.va() == message.arguments.remote_addr
+                    && atomic.rkey() == message.arguments.rkey
+                    && atomic.swap_add() == swap_add
+                    && atomic.compare() == compare
+            });
+            check(right, "wrong AtomicETH")?;
+        }
+        if request.op.is_answered() {
+            return check(
+                payload.is_empty() && segment.span == 1,
+                "a request with payload",
+            );
         }
         check(info.first == first && info.last == last, "wrong place")?;
         let data = &message.data[begin as usize..end as usize];
@@ -332,12 +354,13 @@ impl Witness {
         let index = message.request.wr_id as usize;
         let reads = plan.messages[at.retired.min(index)..index]
             .iter()
-            .filter(|m| m.request.op.is_read())
+            .filter(|m| m.request.op.is_answered())
             .count();
         if message.request.fence && reads != 0 {
             self.forbid(format!("request {index} passes its fence"));
         }
-        if message.request.op.is_read() && reads >= usize::from(self.side.max_rd_atomic.max(1)) {
+        if message.request.op.is_answered() && reads >= usize::from(self.side.max_rd_atomic.max(1))
+        {
             self.forbid(format!("READ {index} is one too many"));
         }
         if self.drained && message.first >= self.sent {
@@ -456,7 +479,7 @@ impl Witness {
                 let in_read = plan
                     .messages
                     .iter()
-                    .any(|m| m.request.op.is_read() && (m.first..m.end()).contains(&sequence));
+                    .any(|m| m.request.op.is_answered() && (m.first..m.end()).contains(&sequence));
                 if self.una == sequence && in_read {
                     self.progress(sequence + u64::from(segment.span), now);
                 }
@@ -470,7 +493,7 @@ impl Witness {
         let read = plan
             .messages
             .iter()
-            .find(|m| m.request.op.is_read() && m.end() > self.una);
+            .find(|m| m.request.op.is_answered() && m.end() > self.una);
         let limit = read.map_or(u64::MAX, |read| read.first.max(self.una));
         self.progress(end.min(limit), now);
     }

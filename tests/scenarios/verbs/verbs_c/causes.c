@@ -200,8 +200,9 @@ static void provoke(struct scene *s, const struct cause *c)
 		post_recv(b, SECOND_RECEIVE, NULL, 0);
 	}
 	began = now();
-	/* What stands behind a READ may be executed before its responses come, unless it is fenced. */
-	if (d.w.opcode == IBV_WR_RDMA_READ)
+	/* What stands behind a READ or an atomic operation may be executed before its responses come, unless it is fenced. */
+	if (d.w.opcode == IBV_WR_RDMA_READ || d.w.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
+	    d.w.opcode == IBV_WR_ATOMIC_CMP_AND_SWP)
 		behind.send_flags |= IBV_SEND_FENCE;
 	if (d.before)
 		d.before->next = &d.w;

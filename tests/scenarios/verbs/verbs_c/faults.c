@@ -34,6 +34,18 @@ static struct ibv_mr *region(struct ibv_pd *pd, struct side *s, uint64_t iova, i
 	return mr;
 }
 
+/* Its first byte is at offset 0, and in memory four bytes behind a multiple of eight. */
+static struct ibv_mr *region_of_offsets(struct side *s)
+{
+	struct ibv_mr *mr = new_mr(s->pd, s->buf + SMALL + 4, SMALL_LEN - 8, ALL_ACCESS | IBV_ACCESS_ZERO_BASED);
+	int i = 0;
+
+	while (regions[i])
+		i++;
+	regions[i] = mr;
+	return mr;
+}
+
 void drop_regions(void)
 {
 	for (size_t i = 0; i < COUNT(regions); i++)
@@ -64,7 +76,7 @@ static uint32_t deregistered_key(struct side *s)
 enum kind {
 	UNKNOWN_KEY, STALE_TAG, ZERO_KEY, ONES_KEY, DEREGISTERED, REGISTERED_ANEW, OTHER_DOMAIN, BYTE_BEFORE, BYTE_BEYOND,
 	RIGHT_BEHIND, FAR_OFF, FROM_THE_KERNEL, WRAPS, WRAPS_INTO_REGION, WRAPS_OUT_OF_REGION, READ_ONLY, LOCAL_ONLY,
-	WRITE_ONLY, END_OF_ALL, NO_BYTES,
+	WRITE_ONLY, END_OF_ALL, NO_BYTES, NOT_ATOMIC, SHIFTED,
 };
 
 static void spoil(enum kind kind, struct side *s, struct named *n)
@@ -108,6 +120,12 @@ static void spoil(enum kind kind, struct side *s, struct named *n)
 		n->addr = -(uint64_t)n->len;
 		n->key = region(s->pd, s, -(uint64_t)SMALL_LEN, ALL_ACCESS)->lkey;
 		break;
+	case NOT_ATOMIC: n->key = region(s->pd, s, small, ALL_ACCESS & ~IBV_ACCESS_REMOTE_ATOMIC)->lkey; break;
+	case SHIFTED:
+		/* The offset is aligned, and the word is not. */
+		n->addr = 8;
+		n->key = region_of_offsets(s)->lkey;
+		break;
 	case NO_BYTES: *n = (struct named){ .addr = -1ull, .key = 0x77777777 }; break;
 	}
 }
@@ -118,7 +136,7 @@ static const struct fault {
 	bool is_none;		/* that is permitted */
 	/* Which operations it is one for; the others may do that. */
 	bool writes_only, reads_only;
-	bool remote_only, not_remote;
+	bool remote_only, atomics_only;
 	bool one_size;
 } faults[] = {
 	{ .text = "an unknown key", .kind = UNKNOWN_KEY },
@@ -139,6 +157,10 @@ static const struct fault {
 	{ .text = "a region that may not be written", .kind = READ_ONLY, .writes_only = true },
 	{ .text = "a region without remote rights", .kind = LOCAL_ONLY, .remote_only = true },
 	{ .text = "a region that may not be read remotely", .kind = WRITE_ONLY, .reads_only = true, .remote_only = true },
+	{ .text = "a region that permits no atomic operation", .kind = NOT_ATOMIC, .remote_only = true, .atomics_only = true,
+	  .one_size = true },
+	{ .text = "a region whose words are not aligned in memory", .kind = SHIFTED, .remote_only = true,
+	  .atomics_only = true, .one_size = true },
 	{ .text = "the last bytes before 2^64, which are in the region", .kind = END_OF_ALL, .is_none = true },
 	{ .text = "no bytes of an unknown key", .kind = NO_BYTES, .is_none = true, .one_size = true },
 };
@@ -152,9 +174,16 @@ static const struct {
 	{ "WRITE", IBV_WR_RDMA_WRITE },
 	{ "WRITE with immediate", IBV_WR_RDMA_WRITE_WITH_IMM },
 	{ "READ", IBV_WR_RDMA_READ },
+	{ "FETCH_ADD", IBV_WR_ATOMIC_FETCH_AND_ADD },
+	{ "CMP_SWAP", IBV_WR_ATOMIC_CMP_AND_SWP },
 };
 
-enum { FAULTS = COUNT(faults), OPERATIONS = 5 };
+enum { FAULTS = COUNT(faults), OPERATIONS = 7 };
+
+static bool is_atomic(enum ibv_wr_opcode op)
+{
+	return op == IBV_WR_ATOMIC_FETCH_AND_ADD || op == IBV_WR_ATOMIC_CMP_AND_SWP;
+}
 
 /* One packet, and several. */
 static const uint32_t sizes[] = { 100, 3000 };
@@ -170,17 +199,25 @@ static void build(struct scene *s, const struct cause *c, struct draft *d)
 {
 	enum where where = c->arg[0];
 	const struct fault *fault = &faults[c->arg[1] / 2];
-	uint32_t len = sizes[c->arg[1] % 2];
-	struct side *a = &s->p.a, *b = &s->p.b, *at = where == REMOTE || where == IN_RECEIVE ? b : a;
 	enum ibv_wr_opcode op = operations[c->arg[2]].op;
+	uint32_t len = is_atomic(op) ? 8 : sizes[c->arg[1] % 2];
+	struct side *a = &s->p.a, *b = &s->p.b, *at = where == REMOTE || where == IN_RECEIVE ? b : a;
 	struct named n = good(at, len);
 
 	d->w.opcode = op;
-	d->list[0] = sge(a, op == IBV_WR_RDMA_READ ? TARGET : 0, len);
+	d->list[0] = sge(a, op == IBV_WR_RDMA_READ || is_atomic(op) ? TARGET : 0, len);
 	aim(&d->w, b, op == IBV_WR_RDMA_READ ? 0 : TARGET);
 	spoil(fault->kind, at, &n);
 	struct ibv_sge bad = { .addr = n.addr, .length = n.len, .lkey = n.key };
-	if (where == REMOTE) {
+	if (is_atomic(op)) {
+		/* A remote place that is not aligned is a fault of another kind. */
+		d->w.wr.atomic.remote_addr = where == REMOTE ? n.addr & ~7ull : (uintptr_t)b->buf + TARGET;
+		d->w.wr.atomic.rkey = where == REMOTE ? n.key : b->mr->rkey;
+		d->w.wr.atomic.compare_add = 1;
+		d->w.wr.atomic.swap = 2;
+		if (where == IN_LIST)
+			d->list[0] = bad;
+	} else if (where == REMOTE) {
 		d->w.wr.rdma.remote_addr = n.addr;
 		d->w.wr.rdma.rkey = n.key;
 		/* The range is as long as the list. */
@@ -202,9 +239,15 @@ static bool tried(enum where where, const struct fault *f, uint32_t len, enum ib
 {
 	bool read = op == IBV_WR_RDMA_READ, send = op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_IMM;
 	/* Whether the memory at this place is written. */
-	bool written = where == REMOTE ? !read : where == IN_RECEIVE ? true : read;
+	bool written = where == REMOTE ? !read : where == IN_RECEIVE ? true : read || is_atomic(op);
 
-	if (f->one_size && len != sizes[0])
+	if ((f->one_size || is_atomic(op)) && len != sizes[0])
+		return false;
+	/* An aligned word does not run over an edge; and it is never of no bytes, or in pieces that are long. */
+	if (is_atomic(op) && (f->kind == BYTE_BEYOND || f->kind == WRAPS_OUT_OF_REGION || f->kind == NO_BYTES ||
+			      where == IN_SECOND_ENTRY))
+		return false;
+	if (f->atomics_only && !is_atomic(op))
 		return false;
 	if ((f->writes_only && !written) || (f->reads_only && written) || (f->remote_only && where != REMOTE))
 		return false;
@@ -246,7 +289,8 @@ static int nth(enum where where, int i, struct cause *c)
 				snprintf(c->text, sizeof(c->text), where == IN_RECEIVE ?
 					 "%s of %u bytes into a receive of %s" : "%s of %u bytes with %s%s",
 					 operations[op].text, faults[f].kind == NO_BYTES && where != IN_SECOND_ENTRY ? 0 :
-					 where == IN_SECOND_ENTRY ? 2048 + sizes[size] : sizes[size], faults[f].text,
+					 where == IN_SECOND_ENTRY ? 2048 + sizes[size] :
+					 is_atomic(operations[op].op) ? 8 : sizes[size], faults[f].text,
 					 places_text[where]);
 				c->build = build;
 				c->arg[0] = where;
@@ -259,7 +303,8 @@ static int nth(enum where where, int i, struct cause *c)
 					       where == IN_RECEIVE ? ENDS_BY_RECEIVE : STAYS;
 				c->receive = IBV_WC_LOC_PROT_ERR;
 				if (on_rxe() && !fine)
-					c->rxe = rxe_differs(where, sizes[size], operations[op].op);
+					c->rxe = faults[f].kind == SHIFTED ? "has no regions of offsets" :
+						 rxe_differs(where, sizes[size], operations[op].op);
 				/* The packets before the one that does not fit are in their place. */
 				c->may_fill_region = fine || (size && where != REMOTE);
 			}

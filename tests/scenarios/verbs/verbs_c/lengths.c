@@ -44,6 +44,17 @@ void plain(struct scene *s, const struct cause *c, struct draft *d)
 	aim(&d->w, &s->p.b, c->arg[0] == IBV_WR_RDMA_READ ? 0 : TARGET);
 }
 
+/* arg: the operation, bytes of its list, and where the word is in the target. */
+static void atomic_operation(struct scene *s, const struct cause *c, struct draft *d)
+{
+	d->w.opcode = c->arg[0];
+	d->list[0] = sge(&s->p.a, TARGET, c->arg[1]);
+	d->w.wr.atomic.remote_addr = (uintptr_t)s->p.b.buf + TARGET + c->arg[2];
+	d->w.wr.atomic.rkey = s->p.b.mr->rkey;
+	d->w.wr.atomic.compare_add = 1;
+	d->w.wr.atomic.swap = 2;
+}
+
 /* Two READs at a time. The first is of more packets than a responder sends in one go, so it is there when the second comes. */
 static void two_reads(struct scene *s, const struct cause *c, struct draft *d)
 {
@@ -79,6 +90,12 @@ static const struct cause lengths[] = {
 	  .status = IBV_WC_LOC_LEN_ERR },
 	{ "READ of 2 GiB from a region of 64 KiB", .build = longest_read, .status = IBV_WC_REM_ACCESS_ERR,
 	  .responder = ENDS_BY_ACCESS },
+	{ "FETCH_ADD with a list of 7 bytes", .build = atomic_operation, .arg = { IBV_WR_ATOMIC_FETCH_AND_ADD, 7, 0 },
+	  .status = IBV_WC_LOC_LEN_ERR },
+	{ "CMP_SWAP with a list of 9 bytes", .build = atomic_operation, .arg = { IBV_WR_ATOMIC_CMP_AND_SWP, 9, 0 },
+	  .status = IBV_WC_LOC_LEN_ERR },
+	{ "CMP_SWAP without a byte of a list", .build = atomic_operation, .arg = { IBV_WR_ATOMIC_CMP_AND_SWP, 0, 0 },
+	  .status = IBV_WC_LOC_LEN_ERR },
 	{ "SEND of 100 bytes into a receive of 100", .build = receive_too_short, .arg = { 100, 100, -1 } },
 	{ "SEND of 3000 bytes into a receive of 1000 and 2000", .build = receive_too_short, .arg = { 3000, 1000, 2000 } },
 	{ "SEND of 0 bytes into a receive without entries", .build = receive_too_short, .arg = { 0, -1, -1 } },
@@ -109,6 +126,14 @@ static const struct cause invalid[] = {
 	  .arg = { IBV_WR_RDMA_READ, 100 }, .status = IBV_WC_REM_INV_REQ_ERR, .responder = ENDS_BY_REQUEST },
 	{ "READ from a queue pair that serves none", .opt.dest_rd_atomic = NONE, .build = plain,
 	  .arg = { IBV_WR_RDMA_READ, 100 }, .status = IBV_WC_REM_INV_REQ_ERR, .responder = ENDS_BY_REQUEST },
+	{ "FETCH_ADD to a queue pair that does not permit it", .opt.qp_access = NONE, .build = atomic_operation,
+	  .arg = { IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 0 }, .status = IBV_WC_REM_INV_REQ_ERR, .responder = ENDS_BY_REQUEST },
+	{ "CMP_SWAP to a queue pair that serves none", .opt.dest_rd_atomic = NONE, .build = atomic_operation,
+	  .arg = { IBV_WR_ATOMIC_CMP_AND_SWP, 8, 0 }, .status = IBV_WC_REM_INV_REQ_ERR, .responder = ENDS_BY_REQUEST },
+	{ "FETCH_ADD on a word that is not aligned", .build = atomic_operation,
+	  .arg = { IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 4 }, .status = IBV_WC_REM_INV_REQ_ERR, .responder = ENDS_BY_REQUEST },
+	{ "CMP_SWAP on a word that is not aligned", .build = atomic_operation,
+	  .arg = { IBV_WR_ATOMIC_CMP_AND_SWP, 8, 1 }, .status = IBV_WC_REM_INV_REQ_ERR, .responder = ENDS_BY_REQUEST },
 	{ "two READs at a time from a queue pair that serves one",
 	  .opt = { .mtu = 256, .rd_atomic = 4, .dest_rd_atomic = 1 }, .build = two_reads, .status = IBV_WC_REM_INV_REQ_ERR, .responder = ENDS_BY_REQUEST, .wire_only = true },
 	{ "SEND in packets longer than the responder's path MTU", .opt = { .mtu = 1024, .mtu_of_b = 256 },

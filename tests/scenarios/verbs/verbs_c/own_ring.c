@@ -83,7 +83,8 @@ static const struct forgery {
 	struct uabi_send_wqe wqe;
 } forgeries[] = {
 	{ "an opcode that does not exist", { .opcode = 200 } },
-	{ "the opcode of an atomic operation", { .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD } },
+	{ "an operation that is not served", { .opcode = IBV_WR_TSO } },
+	{ "an atomic operation inline", { .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .flags = IBV_SEND_INLINE, .count = 8 } },
 	{ "a flag that does not exist", { .opcode = IBV_WR_SEND, .flags = 0x40 } },
 	{ "more entries than the queue has room for", { .opcode = IBV_WR_SEND, .count = MAX_SGE + 1 } },
 	{ "65535 entries", { .opcode = IBV_WR_SEND, .count = 65535 } },

@@ -110,7 +110,7 @@ static void posted_in(struct scene *s, const struct cause *c)
 }
 
 /* arg: which of the requests of a list is bad, and how. Those before it are executed, the others are not. */
-enum bad_request { TOO_MANY_ENTRIES, TOO_MUCH_INLINE, NEGATIVE_ENTRIES, UNKNOWN_OPCODE, ATOMIC, INLINE_READ, KINDS };
+enum bad_request { TOO_MANY_ENTRIES, TOO_MUCH_INLINE, NEGATIVE_ENTRIES, UNKNOWN_OPCODE, NOT_SERVED, INLINE_READ, INLINE_ATOMIC, KINDS };
 
 static void bad_in_list(struct scene *s, const struct cause *c)
 {
@@ -134,8 +134,9 @@ static void bad_in_list(struct scene *s, const struct cause *c)
 	case TOO_MUCH_INLINE: w[k].num_sge = 1; w[k].send_flags |= IBV_SEND_INLINE; break;
 	case NEGATIVE_ENTRIES: w[k].num_sge = -1; break;
 	case UNKNOWN_OPCODE: w[k].opcode = 250; break;
-	case ATOMIC: w[k].opcode = IBV_WR_ATOMIC_CMP_AND_SWP; break;
+	case NOT_SERVED: w[k].opcode = IBV_WR_TSO; break;
 	case INLINE_READ: w[k].opcode = IBV_WR_RDMA_READ; w[k].send_flags |= IBV_SEND_INLINE; break;
+	case INLINE_ATOMIC: w[k].opcode = IBV_WR_ATOMIC_FETCH_AND_ADD; w[k].send_flags |= IBV_SEND_INLINE; break;
 	}
 	rc = ibv_post_send(s->p.a.qp, w, &bad);
 	CHECK(rc > 0 && bad == &w[k], "refused with %s at request %td", strerror(rc), bad ? bad - w : -1);
@@ -394,8 +395,8 @@ static void refusal(int i, struct cause *c)
 {
 	static const char *const kinds[] = {
 		[TOO_MANY_ENTRIES] = "more entries than granted", [TOO_MUCH_INLINE] = "more inline bytes than granted",
-		[NEGATIVE_ENTRIES] = "-1 entries", [UNKNOWN_OPCODE] = "an unknown opcode", [ATOMIC] = "an atomic operation",
-		[INLINE_READ] = "a READ inline",
+		[NEGATIVE_ENTRIES] = "-1 entries", [UNKNOWN_OPCODE] = "an unknown opcode", [NOT_SERVED] = "TSO",
+		[INLINE_READ] = "a READ inline", [INLINE_ATOMIC] = "FETCH_ADD inline",
 	};
 
 	if (i < REFUSALS) {
@@ -415,7 +416,7 @@ static void refusal(int i, struct cause *c)
 	c->arg[1] = i / POSITIONS;
 	snprintf(c->text, sizeof(c->text), "%s in request %d of a list of 4; bad_wr names it, those before are executed",
 		 kinds[c->arg[1]], c->arg[0] + 1);
-	if (c->arg[1] == NEGATIVE_ENTRIES || c->arg[1] == INLINE_READ || c->arg[1] == ATOMIC ||
+	if (c->arg[1] == NEGATIVE_ENTRIES || c->arg[1] == INLINE_READ || c->arg[1] == INLINE_ATOMIC || c->arg[1] == NOT_SERVED ||
 	    c->arg[1] == UNKNOWN_OPCODE)
 		c->rxe = "takes it";
 }

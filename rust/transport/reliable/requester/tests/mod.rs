@@ -5,6 +5,7 @@
 extern crate std;
 
 mod ack;
+mod atomic;
 mod drain;
 mod fail;
 mod here;
@@ -17,6 +18,7 @@ mod tail;
 
 use super::*;
 use crate::transport::operation::Arguments;
+use crate::transport::operation::Brings;
 use crate::transport::operation::Operation;
 use crate::transport::segment::ReadSegment;
 use crate::transport::segment::RequestSegment;
@@ -68,6 +70,7 @@ const ARGUMENTS: Arguments = Arguments {
     rkey: 5,
     imm: [1, 2, 3, 4],
     invalidated: 0x5566_7788,
+    operands: [7, 8],
 };
 
 fn reth_of(segment: &RequestSegment) -> Reth {
@@ -139,16 +142,20 @@ impl Rig {
     }
 
     fn accept(&mut self, n: u32, first: bool, last: bool, len: u32) -> Result<Placement, Refused> {
-        let response = ReadSegment {
+        self.take(&ReadSegment {
+            brings: Brings::Data,
             psn: psn(n),
             span: 1,
             first,
             last,
             len,
-        };
+        })
+    }
+
+    fn take(&mut self, response: &ReadSegment) -> Result<Placement, Refused> {
         let done = &mut self.done;
         self.requester
-            .accept_read_response(&response, self.now, &mut |c| done.push(c))
+            .accept_read_response(response, self.now, &mut |c| done.push(c))
     }
 
     fn respond(&mut self, n: u32, first: bool, last: bool, len: u32) -> Progress {

@@ -67,13 +67,16 @@ fn memory_that_vanishes_during_a_write() {
 
 #[test]
 fn rights_of_the_qp() {
-    for (allow_read, allow_write) in [(false, true), (true, false)] {
+    for (read_too, write_too) in [(false, true), (true, false)] {
         let mut rig = Rig::with(ResponderConfig {
-            allow_read,
-            allow_write,
+            rights: RemoteRights {
+                read: read_too,
+                write: write_too,
+                ..RemoteRights::default()
+            },
             ..config()
         });
-        if allow_write {
+        if write_too {
             rig.ok(write(0, true, true, 1, 1));
             rig.answers();
             rig.invalid(read(1, BASE, 1));

@@ -5,6 +5,8 @@
 extern crate std;
 
 mod access;
+mod atomic;
+mod flush;
 mod form;
 mod order;
 mod read;
@@ -33,6 +35,9 @@ const SIZE: u64 = 0x200_0000;
 enum Did {
     Check(u64, u32),
     Write(u64, u32),
+    Change(u64, Change),
+    Word(u64),
+    Flush(Option<(u64, u32)>, Placement),
     Scatter(u32, u32),
     Complete(u64, Status, u32),
     Invalidate(u32),
@@ -86,6 +91,30 @@ impl ResponderEnv for Env {
         Ok(())
     }
 
+    fn change_remote(&mut self, rkey: u32, va: u64, change: Change) -> Result<u64, AccessError> {
+        self.permits(rkey, va, 8)?;
+        self.did.push(Did::Change(va, change));
+        Ok(self.did.len() as u64)
+    }
+
+    fn write_word(&mut self, rkey: u32, va: u64) -> Result<(), AccessError> {
+        self.permits(rkey, va, 8)?;
+        self.did.push(Did::Word(va));
+        Ok(())
+    }
+
+    fn flush(
+        &mut self,
+        rkey: u32,
+        range: Option<(u64, u32)>,
+        placement: Placement,
+    ) -> Result<(), AccessError> {
+        let (va, len) = range.unwrap_or((BASE, 0));
+        self.permits(rkey, va, len)?;
+        self.did.push(Did::Flush(range, placement));
+        Ok(())
+    }
+
     fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {
         if self.scatter_fails {
             return Err(AccessError);
@@ -121,8 +150,7 @@ fn config() -> ResponderConfig {
         rq_psn: Psn::new(PSN),
         max_dest_rd_atomic: 2,
         min_rnr_timer: 12,
-        allow_read: true,
-        allow_write: true,
+        rights: RemoteRights::ALL,
     }
 }
 
@@ -225,6 +253,7 @@ impl Rig {
                     } = segment;
                     (n, Err((first, last, len)))
                 }
+                Response::Atomic { .. } => (n, Err((true, true, 8))),
             });
         }
         assert!(!self.responder.has_response());

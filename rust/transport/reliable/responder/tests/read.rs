@@ -133,7 +133,10 @@ fn a_read_again_is_checked_again() {
     // An old packet does not end the connection.
     rig.ok(write(1, true, true, 1, 1));
     assert_eq!(rig.answers(), [(1, Ok(ACK))]);
-    rig.responder.set_access(false, true);
+    rig.responder.set_rights(RemoteRights {
+        read: false,
+        ..RemoteRights::ALL
+    });
     let _ = rig.on(read(0, BASE, 1));
     assert_eq!(rig.answers(), []);
 }

@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Atomic operations: what they find and leave, also when others change the same word at the same time. */
+#include "pair.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where the word is in the buffer of b, with words around it that nobody touches. */
+enum { WORD = 4096 };
+
+static uint64_t *word(struct pair *p)
+{
+	return (uint64_t *)(p->b.buf + WORD);
+}
+
+static struct ibv_send_wr atomic_wr(enum ibv_wr_opcode op, uint64_t id, struct ibv_sge *list, int n, struct pair *target,
+				    uint64_t compare_add, uint64_t swap)
+{
+	struct ibv_send_wr w = wr(op, id, list, n);
+
+	w.wr.atomic.remote_addr = (uintptr_t)word(target);
+	w.wr.atomic.rkey = target->b.mr->rkey;
+	w.wr.atomic.compare_add = compare_add;
+	w.wr.atomic.swap = swap;
+	return w;
+}
+
+static void values(void)
+{
+	static const struct {
+		enum ibv_wr_opcode op;
+		uint64_t before, compare_add, swap, after;
+	} rows[] = {
+		{ IBV_WR_ATOMIC_FETCH_AND_ADD, 0x0102030405060708, 1, 77, 0x0102030405060709 },
+		{ IBV_WR_ATOMIC_FETCH_AND_ADD, 0xffffffff, 1, 0, 0x100000000 },
+		{ IBV_WR_ATOMIC_FETCH_AND_ADD, ~0ull, 2, 0, 1 },
+		{ IBV_WR_ATOMIC_FETCH_AND_ADD, 5, -5ull, 0, 0 },
+		{ IBV_WR_ATOMIC_CMP_AND_SWP, 0x8877665544332211, 0x8877665544332211, 0x1122334455667788,
+		  0x1122334455667788 },
+		{ IBV_WR_ATOMIC_CMP_AND_SWP, 0x8877665544332211, 0x8877665544332210, 1, 0x8877665544332211 },
+		{ IBV_WR_ATOMIC_CMP_AND_SWP, 0x100000000, 0, 1, 0x100000000 },
+		{ IBV_WR_ATOMIC_CMP_AND_SWP, 0, 0, ~0ull, ~0ull },
+	};
+	struct pair p;
+
+	pair_open(&p, NULL, 8192);
+	for (unsigned int i = 0; i < COUNT(rows); i++) {
+		/* One entry, and pieces on odd addresses. */
+		struct ibv_sge list[3] = { sge(&p.a, 8 * i, 8) };
+		bool pieces = i % 2;
+		uint64_t found;
+
+		if (pieces) {
+			list[0] = sge(&p.a, 1001, 3);
+			list[1] = sge(&p.a, 2001, 0);
+			list[2] = sge(&p.a, 3001, 5);
+		}
+		memset(p.a.buf, 0xee, p.a.len);
+		memset(p.b.buf, 0xdd, p.b.len);
+		*word(&p) = rows[i].before;
+		struct ibv_send_wr w = atomic_wr(rows[i].op, i, list, pieces ? 3 : 1, &p, rows[i].compare_add, rows[i].swap);
+		post(&p.a, &w);
+		struct ibv_wc wc = expect(&p.a, i, IBV_WC_SUCCESS, "an atomic operation");
+		bool adds = rows[i].op == IBV_WR_ATOMIC_FETCH_AND_ADD;
+		CHECK(wc.opcode == (adds ? IBV_WC_FETCH_ADD : IBV_WC_COMP_SWAP), "opcode %d", wc.opcode);
+		CHECK(wc.byte_len == 8, "%u bytes", wc.byte_len);
+		if (pieces) {
+			memcpy(&found, p.a.buf + 1001, 3);
+			memcpy((uint8_t *)&found + 3, p.a.buf + 3001, 5);
+			CHECK(p.a.buf[1004] == 0xee && p.a.buf[2001] == 0xee && p.a.buf[3006] == 0xee, "too much came");
+		} else {
+			memcpy(&found, p.a.buf + 8 * i, 8);
+			CHECK(p.a.buf[8 * i + 8] == 0xee, "too much came");
+		}
+		CHECK(found == rows[i].before, "row %u found %#llx, not %#llx", i, (unsigned long long)found,
+		      (unsigned long long)rows[i].before);
+		CHECK(*word(&p) == rows[i].after, "row %u left %#llx, not %#llx", i, (unsigned long long)*word(&p),
+		      (unsigned long long)rows[i].after);
+		CHECK(word(&p)[-1] == 0xdddddddddddddddd && word(&p)[1] == 0xdddddddddddddddd, "its neighbours changed");
+	}
+	pair_close(&p);
+}
+
+/* Among READs and WRITEs, more than may be under way at a time; unsignalled ones and fences. */
+static void in_order(void)
+{
+	enum { N = 40 };
+	struct options opt = { .rd_atomic = 2 };
+	struct ibv_sge list[N];
+	struct pair p;
+
+	pair_open(&p, &opt, 8192);
+	*word(&p) = 0;
+	for (int i = 0; i < N; i++) {
+		struct ibv_send_wr w;
+
+		list[i] = sge(&p.a, 8 * i, 8);
+		w = atomic_wr(IBV_WR_ATOMIC_FETCH_AND_ADD, i, &list[i], 1, &p, 1, 0);
+		if (i % 4 == 3) {
+			w.opcode = IBV_WR_RDMA_READ;
+			aim(&w, &p.b, WORD);
+			w.send_flags |= IBV_SEND_FENCE;
+		}
+		if (i % 4 != 3 && i != N - 1)
+			w.send_flags &= ~IBV_SEND_SIGNALED;
+		post(&p.a, &w);
+	}
+	for (int i = 3; i < N; i += 4)
+		expect(&p.a, i, IBV_WC_SUCCESS, "a READ between them");
+	for (uint64_t i = 0; i < N; i++) {
+		uint64_t found, want = i / 4 * 3 + i % 4;
+
+		memcpy(&found, p.a.buf + 8 * i, 8);
+		/* A READ may come before what is behind it, but not later than its fence. */
+		CHECK(found == want || (i % 4 == 3 && found > want && found <= want + 3), "number %llu found %llu",
+		      (unsigned long long)i, (unsigned long long)found);
+	}
+	CHECK(*word(&p) == N / 4 * 3, "%llu in the end", (unsigned long long)*word(&p));
+	pair_close(&p);
+}
+
+enum { ROUNDS = 400, WINDOW = 8 };
+
+struct crowd {
+	struct pair p, n;
+	atomic_int left;
+	uint64_t added;
+};
+
+/* Adds 1 until the others have done all of theirs, and at least as often as one of them. */
+static void *adds_by_hand(void *arg)
+{
+	struct crowd *c = arg;
+
+	while (atomic_load(&c->left) || c->added < ROUNDS) {
+		atomic_fetch_add((_Atomic uint64_t *)word(&c->p), 1);
+		c->added++;
+	}
+	return NULL;
+}
+
+/* ROUNDS times FETCH_ADD of 1 by a queue pair; what each has found. */
+static void adds(struct pair *by, struct pair *target, uint64_t *found)
+{
+	struct ibv_sge list[WINDOW];
+	unsigned int posted = 0;
+
+	for (unsigned int i = 0; i < WINDOW; i++)
+		list[i] = sge(&by->a, 8 * i, 8);
+	for (unsigned int done = 0; done < ROUNDS; done++) {
+		for (; posted < ROUNDS && posted < done + WINDOW; posted++) {
+			struct ibv_send_wr w = atomic_wr(IBV_WR_ATOMIC_FETCH_AND_ADD, posted, &list[posted % WINDOW], 1,
+							 target, 1, 0);
+			post(&by->a, &w);
+		}
+		expect(&by->a, done, IBV_WC_SUCCESS, "FETCH_ADD");
+		memcpy(&found[done], by->a.buf + 8 * (done % WINDOW), 8);
+		CHECK(!done || found[done] > found[done - 1], "a value was found twice");
+	}
+}
+
+struct adder {
+	struct crowd *c;
+	struct pair *by;
+	uint64_t found[ROUNDS];
+};
+
+static void *adds_in_thread(void *arg)
+{
+	struct adder *a = arg;
+
+	adds(a->by, &a->c->p, a->found);
+	atomic_fetch_sub(&a->c->left, 1);
+	return NULL;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Two queue pairs and a processor count in one word: nothing is lost, and no two find the same. */
+static void crowd(void)
+{
+	static struct crowd c;
+	static struct adder adders[2];
+	static uint64_t all[2 * ROUNDS];
+	pthread_t hand, threads[2];
+
+	pair_open(&c.p, NULL, 8192);
+	pair_open_beside(&c.n, &c.p, 8192);
+	*word(&c.p) = 0;
+	c.left = 2;
+	CHECK(!pthread_create(&hand, NULL, adds_by_hand, &c), "pthread_create");
+	for (int i = 0; i < 2; i++) {
+		adders[i] = (struct adder){ .c = &c, .by = i ? &c.n : &c.p };
+		CHECK(!pthread_create(&threads[i], NULL, adds_in_thread, &adders[i]), "pthread_create");
+	}
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	pthread_join(hand, NULL);
+	CHECK(*word(&c.p) == c.added + 2 * ROUNDS, "%llu of %llu", (unsigned long long)*word(&c.p),
+	      (unsigned long long)c.added + 2 * ROUNDS);
+	for (int i = 0; i < 2; i++)
+		memcpy(all + i * ROUNDS, adders[i].found, sizeof(adders[i].found));
+	qsort(all, 2 * ROUNDS, sizeof(*all), by_value);
+	for (int i = 1; i < 2 * ROUNDS; i++)
+		CHECK(all[i] != all[i - 1], "two queue pairs found %llu", (unsigned long long)all[i]);
+	CHECK(all[2 * ROUNDS - 1] >= 2 * ROUNDS - 1, "some of them found too little");
+	pair_close(&c.n);
+	pair_close(&c.p);
+}
+
+struct lock_user {
+	struct crowd *c;
+	uint64_t *guarded;
+};
+
+/* A spinlock in the word: 0 is free. */
+static void *locks_by_hand(void *arg)
+{
+	struct lock_user *u = arg;
+
+	while (atomic_load(&u->c->left)) {
+		uint64_t is_free = 0;
+
+		if (!atomic_compare_exchange_strong((_Atomic uint64_t *)word(&u->c->p), &is_free, 1)) {
+			sched_yield();
+			continue;
+		}
+		(*(volatile uint64_t *)u->guarded)++;
+		u->c->added++;
+		atomic_store((_Atomic uint64_t *)word(&u->c->p), 0);
+		sched_yield();
+	}
+	return NULL;
+}
+
+/* CMP_SWAP takes a lock that a processor takes too: what it guards is never changed by two at once. */
+static void locked(void)
+{
+	static struct crowd c;
+	static uint64_t guarded;
+	struct lock_user user = { &c, &guarded };
+	unsigned int taken = 0, tried = 0;
+	pthread_t hand;
+
+	pair_open(&c.p, NULL, 8192);
+	*word(&c.p) = 0;
+	c.left = 1;
+	CHECK(!pthread_create(&hand, NULL, locks_by_hand, &user), "pthread_create");
+	struct ibv_sge list = sge(&c.p.a, 0, 8);
+	for (; taken < ROUNDS / 4; tried++) {
+		struct ibv_send_wr w = atomic_wr(IBV_WR_ATOMIC_CMP_AND_SWP, tried, &list, 1, &c.p, 0, 2);
+		uint64_t found;
+
+		post(&c.p.a, &w);
+		expect(&c.p.a, tried, IBV_WC_SUCCESS, "CMP_SWAP");
+		memcpy(&found, c.p.a.buf, 8);
+		CHECK(found < 2, "found %llu", (unsigned long long)found);
+		if (found)
+			continue;
+		taken++;
+		(*(volatile uint64_t *)&guarded)++;
+		w = atomic_wr(IBV_WR_ATOMIC_CMP_AND_SWP, tried, &list, 1, &c.p, 2, 0);
+		post(&c.p.a, &w);
+		expect(&c.p.a, tried, IBV_WC_SUCCESS, "CMP_SWAP back");
+		memcpy(&found, c.p.a.buf, 8);
+		CHECK(found == 2, "who held the lock found %llu", (unsigned long long)found);
+	}
+	atomic_store(&c.left, 0);
+	pthread_join(hand, NULL);
+	CHECK(guarded == taken + c.added, "%llu changes, not %llu", (unsigned long long)guarded,
+	      (unsigned long long)(taken + c.added));
+	pair_close(&c.p);
+}
+
+/* Gives both sides queue pairs that post by ibv_wr_* and permit FLUSH, and connects them. */
+static void extend(struct pair *p, int access)
+{
+	struct side *sides[] = { &p->a, &p->b };
+
+	for (int i = 0; i < 2; i++) {
+		struct ibv_qp_init_attr_ex init = {
+			.qp_type = IBV_QPT_RC, .send_cq = sides[i]->cq, .recv_cq = sides[i]->cq, .pd = sides[i]->pd,
+			.cap = { DEPTH, DEPTH, MAX_SGE, MAX_SGE, INLINE_BYTES },
+			.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+			.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_ATOMIC_WRITE | IBV_QP_EX_WITH_FLUSH |
+					  IBV_QP_EX_WITH_SEND,
+		};
+
+		MUST(ibv_destroy_qp(sides[i]->qp));
+		sides[i]->qp = ibv_create_qp_ex(sides[i]->ctx, &init);
+		CHECK(sides[i]->qp, "ibv_create_qp_ex: %s", strerror(errno));
+	}
+	pair_connect(p);
+	for (int i = 0; i < 2; i++) {
+		struct ibv_qp_attr attr = { .qp_access_flags = access };
+
+		MUST(ibv_modify_qp(sides[i]->qp, &attr, IBV_QP_ACCESS_FLAGS));
+	}
+}
+
+static struct ibv_qp_ex *extended(struct side *s, uint64_t id)
+{
+	struct ibv_qp_ex *x = ibv_qp_to_qp_ex(s->qp);
+
+	CHECK(x, "the queue pair has no extended interface");
+	ibv_wr_start(x);
+	x->wr_id = id;
+	x->wr_flags = IBV_SEND_SIGNALED;
+	return x;
+}
+
+enum { FLUSHES = IBV_ACCESS_FLUSH_GLOBAL | IBV_ACCESS_FLUSH_PERSISTENT };
+
+/* ATOMIC WRITE: eight bytes in the order of memory, from wherever they are; and where it may not. */
+static void atomic_write(void)
+{
+	static const struct {
+		int offset, access;
+		enum ibv_wc_status status;
+	} rows[] = {
+		{ 0, REMOTE_ACCESS, IBV_WC_SUCCESS },
+		{ 4, REMOTE_ACCESS, IBV_WC_REM_INV_REQ_ERR },
+		{ 4096, REMOTE_ACCESS, IBV_WC_REM_ACCESS_ERR },
+		{ 0, IBV_ACCESS_REMOTE_READ, IBV_WC_REM_INV_REQ_ERR },
+	};
+
+	for (unsigned int i = 0; i < COUNT(rows); i++) {
+		uint8_t text[] = "?12345678";
+		struct ibv_async_event e;
+		struct pair p;
+
+		pair_open(&p, NULL, 8192);
+		extend(&p, rows[i].access);
+		memset(p.b.buf, 0xdd, p.b.len);
+		struct ibv_qp_ex *x = extended(&p.a, i);
+		ibv_wr_atomic_write(x, p.b.mr->rkey, (uintptr_t)word(&p) + rows[i].offset, text + 1);
+		/* It is taken when it is posted. */
+		memset(text, 'x', sizeof(text));
+		MUST(ibv_wr_complete(x));
+		struct ibv_wc wc = expect(&p.a, i, rows[i].status, "ATOMIC WRITE");
+		bool good = rows[i].status == IBV_WC_SUCCESS;
+		CHECK(!good || wc.opcode == IBV_WC_ATOMIC_WRITE, "opcode %d", wc.opcode);
+		CHECK(!memcmp(word(&p), good ? "12345678" : "\xdd\xdd\xdd\xdd\xdd\xdd\xdd\xdd", 8), "wrong bytes");
+		CHECK(word(&p)[-1] == 0xdddddddddddddddd && word(&p)[1] == 0xdddddddddddddddd, "its neighbours changed");
+		CHECK(good == !next_device_event(p.b.ctx, good ? 0 : 2000, &e), "an event, or none");
+		pair_close(&p);
+	}
+}
+
+/* FLUSH of a range and of a region, behind a WRITE in one list; and where it may not. */
+static void flush(void)
+{
+	static const struct {
+		int offset, qp, mr;
+		uint8_t placement, selectivity;
+		enum ibv_wc_status status;
+	} rows[] = {
+		{ 0, FLUSHES, IBV_ACCESS_FLUSH_GLOBAL, IBV_FLUSH_GLOBAL, IBV_FLUSH_RANGE, IBV_WC_SUCCESS },
+		{ 1 << 20, FLUSHES, IBV_ACCESS_FLUSH_GLOBAL, IBV_FLUSH_GLOBAL, IBV_FLUSH_MR, IBV_WC_SUCCESS },
+		{ 1 << 20, FLUSHES, IBV_ACCESS_FLUSH_GLOBAL, IBV_FLUSH_GLOBAL, IBV_FLUSH_RANGE, IBV_WC_REM_ACCESS_ERR },
+		{ 0, FLUSHES, 0, IBV_FLUSH_GLOBAL, IBV_FLUSH_RANGE, IBV_WC_REM_ACCESS_ERR },
+		{ 0, FLUSHES, 0, IBV_FLUSH_GLOBAL, IBV_FLUSH_MR, IBV_WC_REM_ACCESS_ERR },
+		{ 0, FLUSHES, IBV_ACCESS_FLUSH_GLOBAL, IBV_FLUSH_PERSISTENT, IBV_FLUSH_RANGE, IBV_WC_REM_ACCESS_ERR },
+		{ 0, IBV_ACCESS_FLUSH_PERSISTENT, IBV_ACCESS_FLUSH_GLOBAL, IBV_FLUSH_GLOBAL, IBV_FLUSH_RANGE,
+		  IBV_WC_REM_INV_REQ_ERR },
+	};
+
+	for (unsigned int i = 0; i < COUNT(rows); i++) {
+		struct ibv_async_event e;
+		struct pair p;
+
+		pair_open(&p, NULL, 8192);
+		extend(&p, REMOTE_ACCESS | rows[i].qp);
+		MUST(ibv_dereg_mr(p.b.mr));
+		p.b.mr = new_mr(p.b.pd, p.b.buf, p.b.len, ALL_ACCESS | rows[i].mr);
+		fill(p.a.buf, 100, i);
+		struct ibv_qp_ex *x = extended(&p.a, 100 + i);
+		x->wr_flags = 0;
+		ibv_wr_rdma_write(x, p.b.mr->rkey, (uintptr_t)p.b.buf);
+		ibv_wr_set_sge(x, p.a.mr->lkey, (uintptr_t)p.a.buf, 100);
+		x->wr_id = i;
+		x->wr_flags = IBV_SEND_SIGNALED;
+		ibv_wr_flush(x, p.b.mr->rkey, (uintptr_t)p.b.buf + rows[i].offset, 100, rows[i].placement,
+			     rows[i].selectivity);
+		MUST(ibv_wr_complete(x));
+		struct ibv_wc wc = expect(&p.a, i, rows[i].status, "FLUSH");
+		bool good = rows[i].status == IBV_WC_SUCCESS;
+		CHECK(!good || wc.opcode == IBV_WC_FLUSH, "opcode %d", wc.opcode);
+		compare(p.b.buf, 100, i, "what was written before it");
+		CHECK(good == !next_device_event(p.b.ctx, good ? 0 : 2000, &e), "an event, or none");
+		pair_close(&p);
+	}
+}
+
+/* Nothing persists: who wants memory that does is told so. */
+static void no_persistence(void)
+{
+	struct ibv_device_attr_ex attr;
+	struct pair p;
+
+	pair_open(&p, NULL, 4096);
+	MUST(ibv_query_device_ex(p.a.ctx, NULL, &attr));
+	CHECK(attr.orig_attr.atomic_cap == IBV_ATOMIC_GLOB, "atomic_cap %d", attr.orig_attr.atomic_cap);
+	errno = 0;
+	CHECK(!ibv_reg_mr(p.a.pd, p.a.buf, 4096, ALL_ACCESS | IBV_ACCESS_FLUSH_PERSISTENT), "it was registered");
+	CHECK(errno == EOPNOTSUPP || errno == EINVAL, "refused with %s", strerror(errno));
+	pair_close(&p);
+}
+
+const struct test_case atomic_cases[] = {
+	{ "atomic-values", values, "what CMP_SWAP and FETCH_ADD find and leave, in the order of memory" },
+	{ "atomic-order", in_order, "atomic operations and READs, more than may be under way, each finds what is before it" },
+	{ "atomic-crowd", crowd, "two queue pairs and a processor add to one word: none is lost", .seconds = 120 },
+	{ "atomic-lock", locked, "CMP_SWAP takes a lock that a processor takes too", .seconds = 120 },
+	{ "atomic-write", atomic_write, "ATOMIC WRITE, by ibv_wr_*: eight bytes as they are; and where it may not" },
+	{ "atomic-flush", flush, "FLUSH of a range and of a region behind a WRITE; and where it may not" },
+	{ "atomic-no-persistence", no_persistence, "memory that is to persist is refused", LOCAL_PATH,
+	  .rxe = "has the flag, and refuses memory that is not persistent with EINVAL" },
+	{ NULL },
+};
