@@ -8,6 +8,7 @@ from tests.guest.scenario import add, command, require, scenario
 # Name, TCP port, what each side prints of the other's message.
 PAIRS = (
     ("rc", 18520, ("it says: Hello by SEND", "it says: and this by RDMA READ")),
+    ("ud", 18521, (" bytes: Hello by datagram", " bytes: Hello back")),
 )
 
 

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+/*
+ * A datagram (UD), and the answer to whoever sent it, in eight steps.
+ *
+ *   cc -o ud ud.c meet.c -libverbs
+ *   ./ud fe0 1                   waits and answers
+ *   ./ud fe0 1 192.0.2.1         sends to the program above, which runs on 192.0.2.1
+ *
+ * What differs from the reliable connection in rc.c: the queue pair is connected to nobody, so that each request says whom
+ * it is for; a message is one packet; nobody repeats what was lost; and in front of each message stand 40 bytes that say
+ * where it comes from.
+ */
+#include "meet.h"
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PORT = 1, GRH = 40, SIZE = GRH + 1024 };
+
+/* A datagram is taken only with the key of the queue pair that it is for. */
+enum { QKEY = 0x11111111 };
+
+/* What the first datagram needs to arrive. The answer needs nothing of it. */
+struct side {
+	union ibv_gid gid;
+	uint32_t qp_num;
+};
+
+/* Step 1: the device. A context is an open device file; everything else is made from it. */
+static struct ibv_context *open_device(const char *name)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *context = NULL;
+
+	if (!list)
+		give_up("ibv_get_device_list", errno);
+	for (int i = 0; list[i] && !context; i++) {
+		if (strcmp(ibv_get_device_name(list[i]), name))
+			continue;
+		context = ibv_open_device(list[i]);
+		if (!context)
+			give_up("ibv_open_device", errno);
+	}
+	/* The list may go: the context does not need it. */
+	ibv_free_device_list(list);
+	if (!context)
+		give_up("there is no such RDMA device", ENODEV);
+	return context;
+}
+
+/* Step 6: from RESET to RTS. There is no peer to name, so a port and a key are all that it takes. */
+static void make_ready(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attributes = {
+		.qp_state = IBV_QPS_INIT, .port_num = PORT, .pkey_index = 0, .qkey = QKEY, .sq_psn = 0,
+	};
+	int rc;
+
+	rc = ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+	if (rc)
+		give_up("RESET to INIT", rc);
+	attributes.qp_state = IBV_QPS_RTR;
+	rc = ibv_modify_qp(qp, &attributes, IBV_QP_STATE);
+	if (rc)
+		give_up("INIT to RTR", rc);
+	attributes.qp_state = IBV_QPS_RTS;
+	rc = ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_SQ_PSN);
+	if (rc)
+		give_up("RTR to RTS", rc);
+}
+
+static void post_receive(struct ibv_qp *qp, struct ibv_mr *mr)
+{
+	struct ibv_sge piece = { .addr = (uintptr_t)mr->addr, .length = SIZE, .lkey = mr->lkey };
+	struct ibv_recv_wr receive = { .sg_list = &piece, .num_sge = 1 }, *bad;
+	int rc = ibv_post_recv(qp, &receive, &bad);
+
+	if (rc)
+		give_up("ibv_post_recv", rc);
+}
+
+/* Sends what stands behind the place of the GRH. */
+static void post_send(struct ibv_qp *qp, struct ibv_mr *mr, struct ibv_ah *ah, uint32_t qp_num)
+{
+	char *text = (char *)mr->addr + GRH;
+	struct ibv_sge piece = { .addr = (uintptr_t)text, .length = strlen(text) + 1, .lkey = mr->lkey };
+	struct ibv_send_wr request = {
+		.sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED,
+		.wr.ud = { .ah = ah, .remote_qpn = qp_num, .remote_qkey = QKEY },
+	}, *bad;
+	int rc = ibv_post_send(qp, &request, &bad);
+
+	if (rc)
+		give_up("ibv_post_send", rc);
+}
+
+/* Waits for one completion. Datagrams may be lost, in a program that is in earnest this has a limit. */
+static struct ibv_wc wait_for(struct ibv_cq *cq, const char *what)
+{
+	struct ibv_wc wc;
+	int n;
+
+	do
+		n = ibv_poll_cq(cq, 1, &wc);
+	while (!n);
+	if (n < 0)
+		give_up("ibv_poll_cq", -n);
+	if (wc.status != IBV_WC_SUCCESS) {
+		fprintf(stderr, "%s: %s\n", what, ibv_wc_status_str(wc.status));
+		exit(1);
+	}
+	printf("%s: done\n", what);
+	return wc;
+}
+
+int main(int argc, char **argv)
+{
+	struct ibv_qp_init_attr attributes = { 0 };
+	struct ibv_ah_attr address = { 0 };
+	struct ibv_context *context;
+	struct side own = { 0 }, peer;
+	struct ibv_mr *out, *in;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_ah *ah;
+	struct ibv_wc wc;
+	char *memory, ready = 0;
+	int gid_index, connection, rc, sends = argc == 4;
+
+	if (argc != 3 && argc != 4)
+		give_up("usage: ud DEVICE GID_INDEX [HOST]", 0);
+	gid_index = atoi(argv[2]);
+	context = open_device(argv[1]);
+
+	/* Step 2: a protection domain, which address handles belong to as well. */
+	pd = ibv_alloc_pd(context);
+	if (!pd)
+		give_up("ibv_alloc_pd", errno);
+
+	/* Step 3: registered memory, to send from and to receive into. */
+	memory = calloc(2, SIZE);
+	if (!memory)
+		give_up("calloc", errno);
+	out = ibv_reg_mr(pd, memory, SIZE, 0);
+	in = ibv_reg_mr(pd, memory + SIZE, SIZE, IBV_ACCESS_LOCAL_WRITE);
+	if (!out || !in)
+		give_up("ibv_reg_mr", errno);
+
+	/* Step 4: a completion queue. */
+	cq = ibv_create_cq(context, 16, NULL, NULL, 0);
+	if (!cq)
+		give_up("ibv_create_cq", errno);
+
+	/* Step 5: a queue pair. */
+	attributes.qp_type = IBV_QPT_UD;
+	attributes.send_cq = attributes.recv_cq = cq;
+	attributes.cap.max_send_wr = attributes.cap.max_recv_wr = 8;
+	attributes.cap.max_send_sge = attributes.cap.max_recv_sge = 1;
+	qp = ibv_create_qp(pd, &attributes);
+	if (!qp)
+		give_up("ibv_create_qp", errno);
+
+	/* Step 6: ready, with a receive, for what comes without one is lost; then each learns of the other. */
+	make_ready(qp);
+	post_receive(qp, in);
+	if (ibv_query_gid(context, PORT, gid_index, &own.gid))
+		give_up("ibv_query_gid", errno);
+	own.qp_num = qp->qp_num;
+	connection = meet(sends ? argv[3] : NULL, "18521");
+	swap(connection, &own, &peer, sizeof(own));
+
+	/* Step 7: work. An address handle is the way to a port; the request adds the queue pair there, and its key. */
+	if (sends) {
+		address.is_global = 1;
+		address.port_num = PORT;
+		address.grh.dgid = peer.gid;
+		address.grh.sgid_index = gid_index;
+		address.grh.hop_limit = 64;
+		ah = ibv_create_ah(pd, &address);
+		if (!ah)
+			give_up("ibv_create_ah", errno);
+		strcpy(memory + GRH, "Hello by datagram");
+		post_send(qp, out, ah, peer.qp_num);
+		wait_for(cq, "send");
+		wc = wait_for(cq, "receive");
+	} else {
+		wc = wait_for(cq, "receive");
+		/* The 40 bytes in front, and the completion, say whom to answer. */
+		ah = ibv_create_ah_from_wc(pd, &wc, in->addr, PORT);
+		if (!ah)
+			give_up("ibv_create_ah_from_wc", errno);
+		strcpy(memory + GRH, "Hello back");
+		post_send(qp, out, ah, wc.src_qp);
+		wait_for(cq, "answer");
+	}
+	printf("from queue pair 0x%x, %u bytes: %s\n", wc.src_qp, wc.byte_len - GRH, (char *)in->addr + GRH);
+	if (wc.src_qp != peer.qp_num)
+		give_up("that is somebody else", 0);
+	swap(connection, &ready, &ready, 1);
+
+	/* Step 8: everything goes in the opposite order. */
+	rc = ibv_destroy_ah(ah);
+	if (rc)
+		give_up("ibv_destroy_ah", rc);
+	rc = ibv_destroy_qp(qp);
+	if (rc)
+		give_up("ibv_destroy_qp", rc);
+	rc = ibv_destroy_cq(cq);
+	if (rc)
+		give_up("ibv_destroy_cq", rc);
+	rc = ibv_dereg_mr(in);
+	if (rc)
+		give_up("ibv_dereg_mr", rc);
+	rc = ibv_dereg_mr(out);
+	if (rc)
+		give_up("ibv_dereg_mr", rc);
+	rc = ibv_dealloc_pd(pd);
+	if (rc)
+		give_up("ibv_dealloc_pd", rc);
+	if (ibv_close_device(context))
+		give_up("ibv_close_device", errno);
+	free(memory);
+	close(connection);
+	return 0;
+}
