@@ -220,7 +220,8 @@ mod tests {
         assert_eq!(push(&mut filler, &ring, 2), Ok(Due::Now));
         ring.store(Word::Arm, ARM_NEXT);
         assert_eq!(push(&mut filler, &ring, 3), Ok(Due::At(1000)));
-        assert!(filler.moderate(None), "what is held back is not lost");
+        // What is held back is not lost.
+        assert!(filler.moderate(None));
         assert_eq!(filler.expired(1000), Due::Nothing);
     }
 
@@ -245,7 +246,8 @@ mod tests {
                     let fits = held < u64::from(entries);
                     assert_eq!(transfer.finish(&filler, &old, &new).is_ok(), fits);
                     if !fits {
-                        assert_eq!(old.load(Word::Arm), ARM_NEXT, "nothing has changed");
+                        // Nothing has changed.
+                        assert_eq!(old.load(Word::Arm), ARM_NEXT);
                         continue;
                     }
                     assert_eq!(old.load(Word::Arm), ARM_NONE);

@@ -208,7 +208,8 @@ mod tests {
         ring.store_producer(5);
         let still = (TakeReceive::Empty, Taken::Quietly);
         assert_eq!(shelf.take(&ring, &mut wqes), still);
-        assert!(wqes.take_scribbled(), "every taker learns of it");
+        // Every taker learns of it.
+        assert!(wqes.take_scribbled());
         assert!(shelf.moves(&ring, &Fake::new(16, 0)).is_none());
     }
 

@@ -201,7 +201,8 @@ mod tests {
             let answered_with_data = op.answer() == Answer::Response;
             assert_eq!(answered_with_data, is_read);
             let here = number == wqe::OP_LOCAL_INV || number == wqe::OP_BIND_MW;
-            assert_eq!(op.answer() == Answer::Here, here);
+            let is_here = op.answer() == Answer::Here;
+            assert_eq!(is_here, here);
             let code = match number {
                 wqe::OP_SEND | wqe::OP_SEND_WITH_IMM | wqe::OP_SEND_WITH_INV => cqe::WC_SEND,
                 wqe::OP_RDMA_READ => cqe::WC_RDMA_READ,
