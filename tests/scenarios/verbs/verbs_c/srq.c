@@ -182,6 +182,7 @@ static void sharing(void)
 		      ibv_wc_status_str(wc.status));
 		CHECK(wc.wr_id < SLOTS && offered[wc.wr_id], "receive %llu came twice", (unsigned long long)wc.wr_id);
 		offered[wc.wr_id] = false;
+		end = now() + 3 * patience;
 		int pair = pair_of(&c, wc.qp_num);
 
 		CHECK(wc.byte_len == 1 + seen[pair] * 37 % 4000, "message %u of pair %d has %u bytes", seen[pair], pair,
