@@ -16,11 +16,11 @@ from tests.lab.shell import chroot_command
 MAX_BOOTS = 5
 # The kernel patches its own code by way of a breakpoint, which every processor takes and goes on from. An emulated
 # second processor sometimes takes the breakpoint when the kernel has long replaced it and forgotten it (seen while
-# booting, and at its clock): that is qemu's fault and nobody else's. It shows by what is there now: the kernel's own
-# text, and no breakpoint before the instruction that would have been next. Code that was freed is full of breakpoints,
-# belongs to no symbol, or to a module's: who runs into it was not stopped in time.
+# booting, and at its clock): that is qemu's fault and nobody else's. It shows by what is there now: text of the kernel
+# or of a module that has a name, and no breakpoint before the instruction that would have been next. Code that was
+# freed is full of breakpoints, and belongs to no symbol: who runs into it was not stopped in time.
 BREAKPOINT = re.compile(r"Oops: int3:")
-OWN_TEXT = re.compile(r"RIP: 0010:[\w.$]+\+0x[0-9a-f]+/0x[0-9a-f]+$")
+LIVE_TEXT = re.compile(r"RIP: 0010:[\w.$]+\+0x[0-9a-f]+/0x[0-9a-f]+(?: \[\w+\])?$")
 REPLACED = re.compile(r"Code: (?:[0-9a-f]{2} )*(?!cc)[0-9a-f]{2} <[0-9a-f]{2}>")
 MOST_REPEATED = 3
 
@@ -159,10 +159,12 @@ def run(root, names, extra, kvm, on_result, limit, again, on_start=None, on_cell
         if running in todo:
             todo.remove(running)
         say.line("    the guest's last words:")
-        # A report of a kernel full of checks is long, and its first line says more than the end of the trace.
+        # A report of a kernel full of checks is long; what it found and where says more than the end of the trace.
         first = complaints(report)
         if first:
             text += ": " + first[0].strip()
+            for mark in ("RIP: ", "Code: "):
+                text += next((", " + mark + line.split(mark)[1].strip() for line in report if mark in line), "")
         for line in whole[-60:]:
             say.line("    | " + line)
         finish(Result(running, "failed", text, log=report))
@@ -180,7 +182,7 @@ def emulation_failed(console):
     report = console[first:]
     where = next((line for line in report if "RIP: " in line), "")
     code = next((line for line in report if "Code: " in line), "")
-    if not OWN_TEXT.search(where) or not REPLACED.search(code):
+    if not LIVE_TEXT.search(where) or not REPLACED.search(code):
         return ""
     return f"int3 at {where.split('RIP: 0010:')[1].strip()}"
 
