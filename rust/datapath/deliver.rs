@@ -244,12 +244,6 @@ impl ResponderEnv for Target<'_, '_, '_> {
     }
 }
 
-/// What a request led to, by the service.
-enum Outcome {
-    Settled(reliable::responder::Outcome),
-    Unanswered(unreliable::responder::Outcome),
-}
-
 /// Executes one request of the peer. What is to be answered waits in the responder.
 #[inline]
 pub(super) fn request(
@@ -266,20 +260,19 @@ pub(super) fn request(
         origin: None,
         turn: &mut *turn,
     };
-    let outcome = match &mut recv.responder {
+    let executed = match &mut recv.responder {
         Responder::Reliable(responder) => {
-            Outcome::Settled(responder.on_request(request, &mut target))
+            let outcome = responder.on_request(request, &mut target);
+            drop(target);
+            settled(qp, outcome, turn)
         }
         Responder::Unreliable(responder) => {
-            Outcome::Unanswered(responder.on_request(request, &mut target))
+            let outcome = responder.on_request(request, &mut target);
+            drop(target);
+            unanswered(qp, outcome, turn)
         }
         // It is asked for datagrams alone: see below.
         Responder::Datagram(_) => return,
-    };
-    drop(target);
-    let executed = match outcome {
-        Outcome::Settled(outcome) => settled(qp, outcome, turn),
-        Outcome::Unanswered(outcome) => unanswered(qp, outcome, turn),
     };
     if recv.wqes.take_scribbled() {
         turn.fail_fatally(qp);

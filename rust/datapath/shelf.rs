@@ -3,7 +3,7 @@
 //! The consuming side of the ring of a shared receive queue. Pure.
 
 use super::wqe::RecvWqes;
-use crate::transport::reliable::responder::TakeReceive;
+use crate::transport::env::TakeReceive;
 use crate::uabi::words::Ring;
 use crate::uabi::wqe::{
     recv_stride,

@@ -20,7 +20,7 @@ use crate::sys::lock::{
 };
 use crate::sys::ring::Ring;
 use crate::sys::work::OwnedQueue;
-use crate::transport::reliable::responder::TakeReceive;
+use crate::transport::env::TakeReceive;
 use crate::uabi::words::Ring as _;
 use crate::uabi::wqe::recv_stride;
 use kernel::prelude::*;

@@ -48,6 +48,15 @@ impl Status {
         self as u32
     }
 
+    /// How a work request with this status ends when its queue is flushed, and its `vendor_err`:
+    /// one that failed before keeps its status.
+    pub const fn when_flushed(self) -> (Self, u32) {
+        match self {
+            Status::Success => (Status::WrFlushErr, vendor::FLUSHED),
+            failed => (failed, vendor::LOCAL),
+        }
+    }
+
     /// Whether nothing went wrong.
     #[inline]
     pub const fn is_success(self) -> bool {

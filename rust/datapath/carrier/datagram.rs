@@ -72,16 +72,14 @@ pub(in crate::datapath) fn send(
             Some(towards) if qp.port().local_path() && towards.way.is_to_own_device() => {
                 moved(&qp, segment.len, turn);
                 give(towards, wqes, qp, &segment, &destination, extension, turn)
+                    .map_err(|AccessError| Status::LocProtErr)
             }
             Some(towards) => {
                 turn.moved(segment.len);
                 *left_at = Some(turn.now());
                 add(towards, wqes, qp, &segment, &destination, extension, turn)
+                    .map_err(|AccessError| Status::LocProtErr)
             }
-        };
-        let done = match done {
-            Err(status) => Err(status),
-            Ok(sent) => sent.map_err(|AccessError| Status::LocProtErr),
         };
         deliver::left(&mut datagrams.queue, qp, &segment, done, turn);
     }
@@ -120,9 +118,7 @@ fn aim<'t>(
     towards.as_mut()
 }
 
-type Sent = Result<Result<(), AccessError>, Status>;
-
-/// Makes a packet.
+/// Makes a packet. An error is one of our own memory.
 fn add(
     towards: &mut Towards,
     wqes: &SendCopies,
@@ -131,7 +127,7 @@ fn add(
     destination: &Destination,
     extension: Extension,
     turn: &Turn<'_>,
-) -> Sent {
+) -> Result<(), AccessError> {
     let mut headers = Headers::new(segment.opcode, destination.qpn, segment.psn);
     headers.solicited = segment.solicited;
     headers.extension = extension;
@@ -145,12 +141,12 @@ fn add(
         |out| payload.read(segment.len, out),
     );
     match added {
-        Ok(()) | Err(Failed::Refused(())) => Ok(Ok(())),
-        Err(Failed::Access) => Ok(Err(AccessError)),
+        Ok(()) | Err(Failed::Refused(())) => Ok(()),
+        Err(Failed::Access) => Err(AccessError),
     }
 }
 
-/// Hands a datagram to a QP of the same device.
+/// Hands a datagram to a QP of the same device. An error is one of our own memory.
 fn give(
     towards: &Towards,
     wqes: &SendCopies,
@@ -159,13 +155,10 @@ fn give(
     destination: &Destination,
     extension: Extension,
     turn: &mut Turn<'_>,
-) -> Sent {
+) -> Result<(), AccessError> {
     let payload = Payload::of(wqes.data(segment.slot), 0, qp.regions(turn.rcu()));
     let mut pieces = None;
-    let payload = match payload.resolve(segment.len, &mut pieces) {
-        Ok(payload) => payload,
-        Err(AccessError) => return Ok(Err(AccessError)),
-    };
+    let payload = payload.resolve(segment.len, &mut pieces)?;
     let request = IncomingRequest::local(segment, extension);
     let peer = turn.directory().get(destination.qpn, turn.rcu());
     let peer = peer.filter(|peer| Arc::ptr_eq(peer.port(), qp.port()));
@@ -181,5 +174,5 @@ fn give(
     if let Err(reason) = lost {
         qp.counters().inc(reason);
     }
-    Ok(Ok(()))
+    Ok(())
 }

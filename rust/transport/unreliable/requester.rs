@@ -270,10 +270,7 @@ impl<S: DerefMut<Target = [Slot]>> Requester<S> {
             let Some(slot) = self.head() else {
                 break;
             };
-            let (status, vendor_err) = match slot.status {
-                Status::Success => (Status::WrFlushErr, vendor::FLUSHED),
-                status => (status, vendor::LOCAL),
-            };
+            let (status, vendor_err) = slot.status.when_flushed();
             self.retire(status, vendor_err, sink);
         }
         self.retired.wrapping_sub(begin)
