@@ -12,7 +12,7 @@ import sys
 
 from tests.lab import config
 
-TARGETS = ("packet", "responder", "requester", "wqe")
+TARGETS = ("packet", "responder", "requester", "unreliable", "wqe")
 # Of each seed: one that is the same each time, and a fresh one.
 RUNS = 100_000
 MAX_LEN = 256

@@ -12,10 +12,11 @@ use ferroce_host_tests::hostile::{self, assert_consistent, Chance};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 4] = [
+pub const TARGETS: [Target; 5] = [
     ("packet", packet),
     ("responder", responder),
     ("requester", requester),
+    ("unreliable", unreliable),
     ("wqe", wqe),
 ];
 
@@ -68,6 +69,16 @@ pub fn responder(data: &[u8]) {
 /// A requester gets any responses.
 pub fn requester(data: &[u8]) {
     hostile::responses(&mut Input(Unstructured::new(data)), STEPS);
+}
+
+/// Responders of UC and of UD get any packets.
+pub fn unreliable(data: &[u8]) {
+    let mut input = Input(Unstructured::new(data));
+    if input.percent(70) {
+        hostile::unreliable_requests(&mut input, STEPS);
+    } else {
+        hostile::datagrams(&mut input, STEPS);
+    }
 }
 
 /// A process writes anything into its rings.

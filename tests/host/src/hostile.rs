@@ -7,7 +7,8 @@ use crate::model::dice::Dice;
 use crate::model::memory::{Env, Memory};
 use crate::model::plan::{BASE, RKEY};
 use ferroce_core::datapath::wqe::{Binding, Data, KeyChange, RecvWqes, SendWqes};
-use ferroce_core::transport::completion::Status;
+use ferroce_core::transport::completion::{RecvOp, Status};
+use ferroce_core::transport::datagram;
 use ferroce_core::transport::message::Mtu;
 use ferroce_core::transport::operation::{Brings, Operation};
 use ferroce_core::transport::reliable::config::{RemoteRights, RequesterConfig, ResponderConfig};
@@ -15,6 +16,7 @@ use ferroce_core::transport::reliable::requester::{Requester, SendRequest, SendS
 use ferroce_core::transport::reliable::responder::{Resource, Responder, TakeReceive};
 use ferroce_core::transport::segment::{IncomingRequest, ReadSegment, Response};
 use ferroce_core::transport::service::QpType;
+use ferroce_core::transport::unreliable;
 use ferroce_core::uabi::words::{Module, Ring, Word, Words};
 use ferroce_core::uabi::wqe::{
     recv_stride, send_stride, OP_ATOMIC_CMP_AND_SWP, OP_ATOMIC_FETCH_AND_ADD, OP_ATOMIC_WRITE,
@@ -22,7 +24,7 @@ use ferroce_core::uabi::wqe::{
     OP_SEND, OP_SEND_WITH_IMM, OP_SEND_WITH_INV, SEND_ALL, SEND_FENCE, SEND_INLINE, SEND_SIGNALED,
     SEND_SOLICITED,
 };
-use ferroce_core::wire::headers::{Aeth, AethSyndrome, AtomicEth, Reth};
+use ferroce_core::wire::headers::{Aeth, AethSyndrome, AtomicEth, Deth, Feth, Reth};
 use ferroce_core::wire::opcode::{AtomicKind, Kind, Opcode};
 use ferroce_core::wire::packet::{Extension, Packet};
 use ferroce_core::wire::psn::Psn;
@@ -169,8 +171,10 @@ pub fn any_request(rng: &mut impl Chance, expected: Psn, open: Option<Kind>) -> 
         Kind::ReadRequest,
         Kind::Atomic(AtomicKind::CompareSwap),
         Kind::Atomic(AtomicKind::FetchAdd),
+        Kind::AtomicWrite,
+        Kind::Flush,
     ];
-    let mut kind = kinds[rng.below(5) as usize];
+    let mut kind = kinds[rng.below(kinds.len() as u64) as usize];
     let mut first = rng.percent(60);
     if sane {
         kind = open.unwrap_or(kind);
@@ -179,6 +183,7 @@ pub fn any_request(rng: &mut impl Chance, expected: Psn, open: Option<Kind>) -> 
     let is_answered = !matches!(kind, Kind::Send | Kind::Write);
     let last = is_answered || rng.percent(if kind == Kind::Send { 50 } else { 90 });
     let payload_len = match (sane, is_answered, last) {
+        (true, ..) if kind == Kind::AtomicWrite => 8,
         (true, true, _) => 0,
         (true, _, false) => 256,
         (true, _, true) => 1 + rng.below(256) as u32,
@@ -191,7 +196,11 @@ pub fn any_request(rng: &mut impl Chance, expected: Psn, open: Option<Kind>) -> 
     };
     let imm = (rng.percent(20) && (last || !sane)).then_some([1, 2, 3, 4]);
     let reth = rng.percent(90).then(|| {
-        let va = if sane { BASE + 5 } else { address(rng) };
+        let va = match kind {
+            Kind::AtomicWrite if sane => BASE + 8,
+            _ if sane => BASE + 5,
+            _ => address(rng),
+        };
         let rkey = if sane { RKEY } else { number(rng) };
         Reth::new(va, rkey, length)
     });
@@ -199,6 +208,8 @@ pub fn any_request(rng: &mut impl Chance, expected: Psn, open: Option<Kind>) -> 
         _ if rng.percent(1) => Opcode::RcSendOnlyInvalidate,
         Kind::Atomic(AtomicKind::CompareSwap) => Opcode::RcCompareSwap,
         Kind::Atomic(AtomicKind::FetchAdd) => Opcode::RcFetchAdd,
+        Kind::AtomicWrite => Opcode::RcAtomicWrite,
+        Kind::Flush => Opcode::RcFlush,
         Kind::Send => Opcode::for_send(first, last, imm.is_some()),
         Kind::Write => Opcode::for_write(first, last, imm.is_some()),
         _ => Opcode::RcReadRequest,
@@ -215,6 +226,13 @@ pub fn any_request(rng: &mut impl Chance, expected: Psn, open: Option<Kind>) -> 
                 let va = if sane { BASE + 8 } else { reth.va() };
                 let operand = rng.below(3);
                 Extension::Atomic(AtomicEth::new(va, reth.rkey(), rng.throw(), operand))
+            }
+            (Some(reth), _) if kind == Kind::Flush => {
+                let feth = match sane {
+                    true => Feth::new(Feth::GLOBAL, Feth::RANGE),
+                    false => Feth::new(rng.throw() as u8, rng.throw() as u8),
+                };
+                Extension::Flush(feth, reth)
             }
             (None, None) => Extension::None,
             (None, Some(imm)) => Extension::Imm(imm),
@@ -272,12 +290,128 @@ pub fn requests(rng: &mut impl Chance, steps: usize) -> usize {
         memory: &mut memory,
         payload: &payload,
     });
-    // Every receive that was taken came back once.
+    each_receive_came_back(&memory);
+    assert!(!responder.has_response());
+    accepted
+}
+
+/// A responder of UC gets packets of any kind. Returns how many of them it executed.
+pub fn unreliable_requests(rng: &mut impl Chance, steps: usize) -> usize {
+    let mut executed = 0;
+    let mut memory = Memory::unplanned(REGION);
+    let mut responder = unreliable::responder::Responder::default();
+    let allow_write = rng.percent(90);
+    responder.connect(Mtu::MIN, Psn::new(rng.throw() as u32), allow_write);
+    let mut open = None;
+    for _ in 0..steps {
+        if rng.is_over() {
+            break;
+        }
+        if rng.percent(50) {
+            memory.post(rng.below(3000) as usize);
+        }
+        // The same opcodes; those that UC has not are refused by their kind.
+        let request = any_request(rng, responder.expected_psn(), open);
+        let payload = vec![7; request.payload_len as usize];
+        let mut env = Env {
+            memory: &mut memory,
+            payload: &payload,
+        };
+        let written = env.memory.written;
+        let outcome = responder.on_request(&request, &mut env);
+        let info = request.opcode.info();
+        if outcome == unreliable::responder::Outcome::Executed {
+            assert!(matches!(info.kind, Kind::Send | Kind::Write));
+            open = (!info.last).then_some(info.kind);
+            executed += 1;
+        } else {
+            assert_eq!(memory.written, written, "{outcome:?}");
+            open = None;
+        }
+        assert!(allow_write || memory.written == 0);
+    }
+    let payload = [];
+    responder.abort(&mut Env {
+        memory: &mut memory,
+        payload: &payload,
+    });
+    each_receive_came_back(&memory);
+    executed
+}
+
+/// A responder of UD gets datagrams of any length, and of any Q_Key. Returns how many it took.
+pub fn datagrams(rng: &mut impl Chance, steps: usize) -> usize {
+    let mut taken = 0;
+    let mut memory = Memory::unplanned(0);
+    let mut responder = datagram::Responder::default();
+    let mut qkey = rng.throw() as u32;
+    responder.connect(qkey);
+    for _ in 0..steps {
+        if rng.is_over() {
+            break;
+        }
+        if rng.percent(50) {
+            memory.post(rng.below(3000) as usize);
+        }
+        if rng.percent(2) {
+            qkey = rng.throw() as u32;
+            responder.set_qkey(qkey);
+        }
+        let said = if rng.percent(90) {
+            qkey
+        } else {
+            rng.throw() as u32
+        };
+        assert_eq!(responder.admits(said), said == qkey);
+        if said != qkey {
+            continue;
+        }
+        let deth = Deth::new(said, rng.throw() as u32);
+        let imm = rng.percent(50);
+        let request = IncomingRequest {
+            opcode: if imm {
+                Opcode::UdSendOnlyImm
+            } else {
+                Opcode::UdSendOnly
+            },
+            psn: Psn::new(rng.throw() as u32),
+            span: 1,
+            ack_req: rng.percent(50),
+            solicited: rng.percent(50),
+            extension: if imm {
+                Extension::DethImm(deth, [1, 2, 3, 4])
+            } else {
+                Extension::Deth(deth)
+            },
+            payload_len: number(rng).min(100_000),
+        };
+        let payload = vec![7; request.payload_len as usize];
+        let mut env = Env {
+            memory: &mut memory,
+            payload: &payload,
+        };
+        let outcome = responder.on_datagram(&request, deth.source_qp(), &mut env);
+        taken += usize::from(outcome == unreliable::responder::Outcome::Executed);
+    }
+    let payload = [];
+    responder.abort(&mut Env {
+        memory: &mut memory,
+        payload: &payload,
+    });
+    each_receive_came_back(&memory);
+    taken
+}
+
+/// Each that was taken did once, and nothing happened that may not.
+fn each_receive_came_back(memory: &Memory) {
     let back: Vec<_> = memory.received.iter().map(|r| r.done.wr_id).collect();
     assert_eq!(back, (0..memory.taken as u64).collect::<Vec<_>>());
     assert_eq!(memory.violation, None);
-    assert!(!responder.has_response());
-    accepted
+    for received in &memory.received {
+        let receive = memory.receive(received.done.wr_id as usize);
+        let is_write = received.done.op == RecvOp::WriteImm;
+        assert!(is_write || received.done.byte_len as usize <= receive.capacity);
+    }
 }
 
 /// A requester gets responses of any kind. Returns how many of its requests succeeded.
@@ -298,9 +432,11 @@ pub fn responses(rng: &mut impl Chance, steps: usize) -> usize {
             Operation::Read,
             Operation::CompareSwap,
             Operation::FetchAdd,
+            Operation::AtomicWrite,
+            Operation::Flush,
         ];
-        if rng.percent(30) {
-            let op = ops[rng.below(5) as usize];
+        if rng.percent(35) {
+            let op = ops[rng.below(ops.len() as u64) as usize];
             let length = number(rng).min(1 << 31) >> (rng.below(3) * 8);
             let pushed = requester.push(SendRequest {
                 wr_id,
@@ -357,7 +493,12 @@ pub fn responses(rng: &mut impl Chance, steps: usize) -> usize {
                     span: if rng.percent(90) { 1 } else { number(rng) },
                     first: rng.percent(70),
                     last: rng.percent(50),
-                    len: if rng.percent(70) { 256 } else { number(rng) },
+                    len: match rng.below(10) {
+                        0..6 => 256,
+                        // To an ATOMIC WRITE or a FLUSH.
+                        6..8 => 0,
+                        _ => number(rng),
+                    },
                 };
                 let response = match response.brings {
                     Brings::Original => ReadSegment::original(at),

@@ -22,11 +22,23 @@ fn requests_of_any_kind() {
 }
 
 #[test]
+fn packets_of_any_kind_to_unreliable_queue_pairs() {
+    let executed: usize = (0..3000)
+        .map(|seed| hostile::unreliable_requests(&mut Dice::of(&[seed]), 60))
+        .sum();
+    assert!(executed > 10_000, "{executed}");
+    let taken: usize = (0..2000)
+        .map(|seed| hostile::datagrams(&mut Dice::of(&[seed]), 60))
+        .sum();
+    assert!(taken > 10_000, "{taken}");
+}
+
+#[test]
 fn responses_of_any_kind() {
     let succeeded: usize = (0..4000)
         .map(|seed| hostile::responses(&mut Dice::of(&[seed]), 80))
         .sum();
-    assert!(succeeded > 1000, "{succeeded}");
+    assert!(succeeded > 500, "{succeeded}");
 }
 
 #[test]

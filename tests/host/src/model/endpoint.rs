@@ -24,6 +24,7 @@ use ferroce_core::transport::reliable::responder::{
 };
 use ferroce_core::transport::segment::{ReadSegment, RequestSegment, Response};
 use ferroce_core::wire::headers::ack_timeout_ns;
+use ferroce_core::wire::opcode::Opcode;
 use ferroce_core::wire::psn::Psn;
 
 use super::dice::Dice;
@@ -114,7 +115,8 @@ impl Endpoint {
         let config = scenario.sides[side].clone();
         let entries = 1usize << config.send_log;
         let buffers = plan.messages.iter().map(|message| {
-            if message.request.op.is_answered() {
+            let op = message.request.op;
+            if op.is_read() || op.is_atomic() {
                 vec![UNTOUCHED; message.request.length as usize]
             } else {
                 message.data.clone()
@@ -449,7 +451,9 @@ impl Endpoint {
     fn send(&mut self, segment: &RequestSegment) {
         let index = self.slots[segment.slot as usize];
         let range = segment.offset as usize..segment.offset as usize + segment.len as usize;
-        if segment.len != 0 && self.is_gone(index) {
+        // What an ATOMIC WRITE carries stands in the request.
+        let is_copied = segment.opcode != Opcode::RcAtomicWrite;
+        if is_copied && segment.len != 0 && self.is_gone(index) {
             let sent = &mut self.sent;
             let sink = &mut |done| sent.push(done);
             let progress = self.requester.fail(segment.slot, Status::LocProtErr, sink);

@@ -6,9 +6,11 @@
 use super::plan::{Plan, PlannedReceive, BASE, RKEY, UNTOUCHED};
 use super::scenario::Fault;
 use ferroce_core::transport::completion::{RecvCompletion, Status};
+use ferroce_core::transport::datagram::DatagramEnv;
 use ferroce_core::transport::reliable::responder::{
     AccessError, Change, Placement, RemoteAccess, ResponderEnv, TakeReceive,
 };
+use ferroce_core::wire::grh::GRH_LEN;
 
 /// A receive that completed.
 #[derive(Clone, Debug)]
@@ -237,5 +239,24 @@ impl ResponderEnv for Env<'_> {
     fn complete(&mut self, done: RecvCompletion) {
         let written = self.memory.written;
         self.memory.received.push(Received { done, written });
+    }
+}
+
+/// The routing header in front of a datagram is so many zeros.
+impl DatagramEnv for Env<'_> {
+    fn scatter_header(&mut self) -> Result<(), AccessError> {
+        let mut header = Env {
+            memory: self.memory,
+            payload: &[0; GRH_LEN as usize],
+        };
+        header.scatter(0, GRH_LEN)
+    }
+
+    fn complete_from(&mut self, done: RecvCompletion, source: u32) {
+        if source >= 1 << 24 {
+            self.memory
+                .forbid(format!("a QP of the number {source:#x}"));
+        }
+        self.complete(done);
     }
 }

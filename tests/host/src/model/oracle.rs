@@ -238,8 +238,8 @@ impl Direction<'_> {
             Operation::Send | Operation::SendImm => false,
             // The model has no windows.
             Operation::SendInv | Operation::LocalInv | Operation::BindMw => true,
-            // Their rules are tested one by one.
-            Operation::AtomicWrite | Operation::Flush => false,
+            Operation::AtomicWrite => !peer.allow_write || peer.max_dest_rd_atomic == 0,
+            Operation::Flush => peer.max_dest_rd_atomic == 0,
         }
     }
 

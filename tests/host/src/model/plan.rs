@@ -8,6 +8,9 @@ use super::dice::Dice;
 use super::scenario::{Fault, Place, Scenario, Side, Work};
 use ferroce_core::transport::operation::{Arguments, Operation};
 use ferroce_core::transport::reliable::requester::SendRequest;
+use ferroce_core::uabi::wqe::Flush;
+use ferroce_core::wire::headers::Feth;
+use zerocopy::transmute;
 
 /// Length of [`Place::Cell`]: some packets and a rest.
 pub const CELL: usize = 2 * 4096 + 5;
@@ -19,15 +22,19 @@ pub const BASE: u64 = 0x7f00_1234_5000;
 const GUARD: usize = 8;
 /// Where the one word is that atomic operations have in common: [`Place::Cell`] for them.
 const COUNTER: usize = (CELL + GUARD).next_multiple_of(8);
+/// Bytes that a FLUSH is about.
+const FLUSHED: usize = 40;
 /// What the tests want to know of an operation.
 pub trait Kinds {
     /// Whether data comes back instead of going out.
     fn is_read(&self) -> bool;
     /// Whether it changes a word, and what was there comes back.
     fn is_atomic(&self) -> bool;
+    /// Whether it writes a word as one, or brings to where all see it what was written.
+    fn is_settling(&self) -> bool;
     /// Whether it is answered by a response.
     fn is_answered(&self) -> bool {
-        self.is_read() || self.is_atomic()
+        self.is_read() || self.is_atomic() || self.is_settling()
     }
     /// Whether remote memory is addressed.
     fn is_rdma(&self) -> bool;
@@ -40,6 +47,10 @@ impl Kinds for Operation {
 
     fn is_atomic(&self) -> bool {
         matches!(self, Operation::CompareSwap | Operation::FetchAdd)
+    }
+
+    fn is_settling(&self) -> bool {
+        matches!(self, Operation::AtomicWrite | Operation::Flush)
     }
 
     fn is_rdma(&self) -> bool {
@@ -107,7 +118,8 @@ impl Message {
 
     /// Whether it addresses memory that it may not.
     pub fn is_out_of_bounds(&self) -> bool {
-        self.request.op.is_rdma() && self.request.length != 0 && self.offset.is_none()
+        let op = self.request.op;
+        op.is_rdma() && (self.request.length != 0 || op.is_settling()) && self.offset.is_none()
     }
 
     /// Whether it takes a receive of the peer.
@@ -125,13 +137,18 @@ impl Message {
 
     /// Whether it changes the peer's region.
     pub fn changes(&self) -> bool {
-        self.is_write() || self.request.op.is_atomic()
+        let op = self.request.op;
+        self.is_write() || op.is_atomic() || op == Operation::AtomicWrite
     }
 }
 
 fn length(work: &Work, mtu: u32) -> usize {
     if work.op.is_atomic() {
         return 8;
+    }
+    // What they are about stands in no list of this side.
+    if work.op.is_settling() {
+        return 0;
     }
     if work.op.is_rdma() && work.place == Place::Cell {
         return CELL;
@@ -225,7 +242,12 @@ fn requests(scenario: &Scenario, side: usize) -> (Vec<Message>, Vec<u8>) {
     let mut counter = *region[COUNTER..].first_chunk().expect("eight bytes");
     let (mut psns, mut receive, mut written) = (0, 0, 0);
     for message in &mut messages {
-        let len = message.request.length as usize;
+        let op = message.request.op;
+        let len = match op {
+            Operation::AtomicWrite => 8,
+            Operation::Flush => FLUSHED,
+            _ => message.request.length as usize,
+        };
         message.first = psns;
         psns += message.packets;
         let mut dice = Dice::of(&[scenario.seed, side as u64, 1 + message.request.wr_id]);
@@ -233,17 +255,18 @@ fn requests(scenario: &Scenario, side: usize) -> (Vec<Message>, Vec<u8>) {
             message.receive = Some(receive);
             receive += 1;
         }
-        if !message.request.op.is_answered() {
+        if !op.is_answered() || op == Operation::AtomicWrite {
             message.data = dice.bytes(len);
         }
-        if !message.request.op.is_rdma() {
+        if !op.is_rdma() {
             continue;
         }
-        let is_atomic = message.request.op.is_atomic();
+        let is_atomic = op.is_atomic();
+        let is_word = is_atomic || op == Operation::AtomicWrite;
         let offset = match message.work.place {
-            Place::Cell if is_atomic => COUNTER,
+            Place::Cell if is_word => COUNTER,
             Place::Cell => 0,
-            _ if message.request.op.is_read() => {
+            _ if op.is_read() || op == Operation::Flush => {
                 source + dice.below((source_len - len) as u64) as usize
             }
             _ => {
@@ -262,16 +285,30 @@ fn requests(scenario: &Scenario, side: usize) -> (Vec<Message>, Vec<u8>) {
             }
             Place::Outside => message.arguments.remote_addr = BASE - 1 - dice.below(4096),
         }
-        if is_atomic {
+        if is_word {
             message.arguments.remote_addr &= !7;
+        }
+        if op == Operation::Flush {
+            message.arguments.operands = transmute!(Flush {
+                length: len as u32,
+                placement: Feth::GLOBAL,
+                selectivity: Feth::RANGE,
+                ..Flush::default()
+            });
+        }
+        if is_atomic {
             let found = match message.work.place {
                 Place::Cell => counter,
                 _ => [UNTOUCHED; 8],
             };
             change(message, found, &mut dice);
-            if message.work.place == Place::Cell {
-                counter = *message.data.first_chunk().expect("eight bytes");
-            }
+        }
+        if op == Operation::AtomicWrite {
+            let value = *message.data.first_chunk().expect("eight bytes");
+            message.arguments.operands = [u64::from_ne_bytes(value), 0];
+        }
+        if is_word && message.work.place == Place::Cell {
+            counter = *message.data.first_chunk().expect("eight bytes");
         }
         if message.changes() && message.offset.is_some() {
             written += len as u64;

@@ -73,6 +73,8 @@ pub fn op() -> impl Strategy<Value = Operation> {
         Just(Operation::WriteImm),
         Just(Operation::FetchAdd),
         Just(Operation::CompareSwap),
+        Just(Operation::AtomicWrite),
+        Just(Operation::Flush),
     ]
 }
 

@@ -27,7 +27,7 @@ use ferroce_core::transport::completion::Status;
 use ferroce_core::transport::operation::Operation;
 use ferroce_core::transport::reliable::requester::READ_PIECE;
 use ferroce_core::transport::segment::RequestSegment;
-use ferroce_core::wire::headers::{ack_timeout_ns, rnr_delay_ns, AethSyndrome};
+use ferroce_core::wire::headers::{ack_timeout_ns, rnr_delay_ns, AethSyndrome, Feth};
 use ferroce_core::wire::opcode::{AtomicKind, Kind, Opcode};
 use ferroce_core::wire::psn::Psn;
 
@@ -298,11 +298,14 @@ impl Witness {
         let info = segment.opcode.info();
         check(info.kind == kind, "wrong kind")?;
         let extension = segment.extension(|| message.arguments);
-        let wants_reth = kind == Kind::ReadRequest || (kind == Kind::Write && first);
+        let wants_reth =
+            matches!(kind, Kind::ReadRequest | Kind::AtomicWrite) || (kind == Kind::Write && first);
         check(extension.reth().is_some() == wants_reth, "RETH or none")?;
         if let Some(reth) = extension.reth() {
             let len = if kind == Kind::ReadRequest {
                 end - begin
+            } else if kind == Kind::AtomicWrite {
+                8
             } else {
                 u64::from(request.length)
             };
@@ -327,6 +330,17 @@ impl Witness {
                     && atomic.compare() == compare
             });
             check(right, "wrong AtomicETH")?;
+        }
+        if kind == Kind::Flush {
+            let right = extension.flush().is_some_and(|(feth, reth)| {
+                (feth.placement(), feth.selectivity()) == (Feth::GLOBAL, Feth::RANGE)
+                    && reth.va() == message.arguments.remote_addr
+                    && reth.rkey() == message.arguments.rkey
+            });
+            check(right, "wrong headers of a FLUSH")?;
+        }
+        if kind == Kind::AtomicWrite {
+            return check(payload == message.data, "another word");
         }
         if request.op.is_answered() {
             return check(
