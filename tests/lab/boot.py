@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.guest.scenario import PATIENCE
 from tests.lab import config, debian
 from tests.lab.say import LabError
 from tests.lab.shell import in_namespace, kill_group
@@ -96,7 +97,7 @@ class Guest:
 
     WHAT = "stock kernel"
     # Under emulation it takes 20 s on two idle cores.
-    BOOT_LIMIT = 240
+    BOOT_LIMIT = 60 * PATIENCE
     # Beyond a scenario's own limit the agent ends it; if even that does not happen the guest is stuck.
     GRACE = 45
 
