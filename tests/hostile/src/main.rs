@@ -20,7 +20,9 @@ mod opcodes;
 mod random;
 mod responses;
 mod sequence;
+mod unreliable;
 mod victim;
+mod windows;
 
 use attack::Attack;
 use counters::Counters;
@@ -42,6 +44,8 @@ const FAMILIES: &[(&str, Family)] = &[
     ("reads-again", memory::reads_again),
     ("responses", responses::run),
     ("network", network::run),
+    ("windows", windows::run),
+    ("unreliable", unreliable::run),
 ];
 
 /// The words of the command line.

@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 /// The path MTU of the victim's queue pairs.
 pub const MTU: u32 = 256;
 /// Bytes of a receive; the receives follow one another in their region.
-const RECEIVE: u32 = 1024;
-const MAX_MESSAGE: u32 = 1 << 31;
+pub const RECEIVE: u32 = 1024;
+pub const MAX_MESSAGE: u32 = 1 << 31;
 const LOC_LEN_ERR: u32 = 1;
 /// READs and atomic operations that the peer of a victim may have outstanding.
 const OUTSTANDING: usize = 4;
@@ -69,30 +69,37 @@ pub struct Rights {
     pub regions: BTreeMap<String, Region>,
     pub rdma: bool,
     pub reads: bool,
+    pub flush: bool,
     pub receives: u32,
+    /// The bytes of the windows that belong to one queue pair each.
+    own_window: Region,
 }
 
 impl Rights {
     /// Those of a kind of queue pair.
     pub fn of(kind: &str, regions: &BTreeMap<String, Region>) -> Self {
         let mut regions = regions.clone();
-        // Another domain's, and one that has gone.
-        regions.remove("foreign");
-        regions.remove("stale");
+        // Another domain's, another queue pair's, and what has gone.
+        for name in ["foreign", "stale", "mw-foreign", "mw-stale"] {
+            regions.remove(name);
+        }
         Self {
+            own_window: regions.remove("mw-own").expect("it tells all places"),
             regions,
-            rdma: kind != "rts-no-rights",
+            rdma: !kind.ends_with("-no-rights"),
             reads: kind != "rts-no-reads",
-            receives: if kind == "rts-no-receives" { 0 } else { 4 },
+            flush: kind == "rts-flush",
+            receives: if kind.ends_with("-no-receives") { 0 } else { 4 },
         }
     }
 
     /// The region and the offset of a range that the peer may use so.
-    fn range(&self, how: Use, (va, rkey, len): (u64, u32, u32)) -> Option<(&'static str, u64)> {
+    pub fn range(&self, how: Use, (va, rkey, len): (u64, u32, u32)) -> Option<(&'static str, u64)> {
         let names: &[&'static str] = match how {
-            Use::Read => &["rw", "ro", "volatile"],
-            Use::Write => &["rw", "wo", "volatile"],
-            Use::Atomic => &["rw", "volatile"],
+            Use::Read => &["rw", "ro", "volatile", "mw-rw", "mw-ro", "mw-own"],
+            Use::Write => &["rw", "wo", "volatile", "mw-rw", "mw-own"],
+            Use::Atomic => &["rw", "volatile", "mw-rw", "mw-own"],
+            Use::Flush => &["rw"],
         };
         names.iter().find_map(|name| {
             let region = self.regions.get(*name)?;
@@ -107,10 +114,11 @@ impl Rights {
 
 /// How memory is used.
 #[derive(Clone, Copy)]
-enum Use {
+pub enum Use {
     Read,
     Write,
     Atomic,
+    Flush,
 }
 
 /// A request that is answered by a response: a READ's RETH; opcode, address and key of one that is
@@ -156,9 +164,17 @@ const REFUSED: Fate = Fate::Received(&["refused_request"]);
 
 impl Model {
     pub fn new(qp: &Qp, rights: &Rights) -> Self {
+        let mut rights = rights.clone();
+        if qp.window != 0 {
+            let own = Region {
+                rkey: qp.window,
+                ..rights.own_window
+            };
+            rights.regions.insert("mw-own".into(), own);
+        }
         Self {
             first_psn: qp.rq_psn,
-            rights: rights.clone(),
+            rights,
             expected: 0,
             message: Message::None,
             newest: None,
@@ -223,7 +239,7 @@ impl Model {
             0x06..=0x0b => self.write(ib),
             0x0c => self.read(ib),
             0x13 | 0x14 => self.atomic(ib),
-            0x1c => self.flush(),
+            0x1c => self.flush(ib),
             0x1d => self.atomic_write(ib),
             0x15 | 0x18..=0x1f => self.refuse(INVALID_REQUEST),
             _ => panic!("{:#x} is no request", ib.opcode),
@@ -287,9 +303,14 @@ impl Model {
         let at = u64::from(RECEIVE * number + received);
         self.writes.push(("receives", at, u64::from(len)));
         if matches!(ib.opcode, 0x16 | 0x17) {
-            // The victim has no window that a peer may invalidate. Its receive is flushed.
-            self.message = Message::None;
-            return self.refuse(REMOTE_ACCESS);
+            // A peer may invalidate the window of the queue pair's own, and nothing else.
+            let own = self.rights.regions.get("mw-own");
+            if own.is_none_or(|own| ib.imm != Some(own.rkey)) {
+                // The receive is flushed.
+                self.message = Message::None;
+                return self.refuse(REMOTE_ACCESS);
+            }
+            self.rights.regions.remove("mw-own");
         }
         self.message = if last {
             self.completions.push((wr_id, 0, received + len));
@@ -405,9 +426,29 @@ impl Model {
         ACCEPTED
     }
 
-    /// No QP of the victim permits it.
-    fn flush(&mut self) -> Fate {
-        self.refuse(INVALID_REQUEST)
+    /// To where all see it: nothing of the victim persists.
+    fn flush(&mut self, ib: &Ib) -> Fate {
+        const GLOBAL: u32 = 1;
+        let (Message::None, Some((va, rkey, len)), Some(feth)) = (self.message, ib.reth, ib.feth)
+        else {
+            return self.refuse(INVALID_REQUEST);
+        };
+        let (placement, selectivity) = (feth & 0xf, (feth >> 4) & 3);
+        if !self.rights.flush || placement != GLOBAL || selectivity > 1 || !self.rights.reads {
+            return self.refuse(INVALID_REQUEST);
+        }
+        let is_all = selectivity == 1;
+        let known = match self.rights.regions.get("rw") {
+            Some(region) if is_all && region.rkey == rkey => true,
+            _ => !is_all && self.rights.range(Use::Flush, (va, rkey, len)).is_some(),
+        };
+        if !known {
+            return self.refuse(REMOTE_ACCESS);
+        }
+        let asked = Asked::Executed(ib.opcode, va, rkey);
+        self.asked.push((self.expected, asked));
+        self.expected = self.respond(self.expected, 0);
+        ACCEPTED
     }
 
     /// The responses to a READ; the sequence behind the last.
@@ -501,7 +542,7 @@ impl Model {
 }
 
 /// Whether the payload is as long as its place in the message wants it.
-fn fits(first: bool, last: bool, len: u32) -> bool {
+pub fn fits(first: bool, last: bool, len: u32) -> bool {
     if last {
         len <= MTU && (first || len != 0)
     } else {

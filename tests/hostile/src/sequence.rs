@@ -14,10 +14,15 @@ const REQUESTS: [u8; 26] = [
     0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,
 ];
 const KINDS: [&str; 4] = ["rts", "rts-no-receives", "rts-no-rights", "rts-no-reads"];
+/// Of these the first packets say no more.
+const MORE_KINDS: [&str; 3] = ["rts-shared-receives", "rts-flush", "rts-window"];
 
 pub fn run(a: &mut Attack) -> Result<()> {
     for kind in KINDS {
         first_packets(a, kind)?;
+        random_talks(a, kind)?;
+    }
+    for kind in MORE_KINDS {
         random_talks(a, kind)?;
     }
     psns_everywhere(a)
@@ -66,7 +71,11 @@ fn any_request(random: &mut Random, qp: &Qp, model: &Model, open: Option<u8>) ->
         (true, Some(0x00 | 0x01)) => [0x01, 0x02, 0x03][random.below(3) as usize],
         (true, Some(0x06 | 0x07)) => [0x07, 0x08, 0x09][random.below(3) as usize],
         (true, _) => {
-            [0x00, 0x04, 0x05, 0x06, 0x0a, 0x0b, 0x0c, 0x13, 0x14, 0x1d][random.below(10) as usize]
+            let flush = if model.rights.flush { 0x1c } else { 0x0c };
+            let any = [
+                0x00, 0x04, 0x05, 0x06, 0x0a, 0x0b, 0x0c, 0x13, 0x14, 0x1d, flush,
+            ];
+            any[random.below(11) as usize]
         }
         _ if random.below(4) == 0 => [0x13, 0x14, 0x1c, 0x1d][random.below(4) as usize],
         _ => random.below(13) as u8,
@@ -85,8 +94,15 @@ fn any_request(random: &mut Random, qp: &Qp, model: &Model, open: Option<u8>) ->
         (true, _) => len as u32,
         (false, _) => random.below(1200) as u32,
     };
-    let names = ["rw", "rw", "rw", "rw", "wo", "ro", "local"];
-    let region = &model.rights.regions[names[random.below(names.len() as u64) as usize]];
+    let names = [
+        "rw", "rw", "rw", "mw-rw", "mw-own", "wo", "ro", "mw-ro", "local",
+    ];
+    let region = model
+        .rights
+        .regions
+        .get(names[random.below(names.len() as u64) as usize]);
+    // Of those that have none, or none any more.
+    let region = region.unwrap_or(&model.rights.regions["rw"]);
     let mut va = region.at + random.below(region.len - 2100);
     if opcode > 0x12 && sane {
         va = va.next_multiple_of(8);
@@ -99,6 +115,10 @@ fn any_request(random: &mut Random, qp: &Qp, model: &Model, open: Option<u8>) ->
     let mut ib = Ib::new(opcode, qp.qpn, model.psn(model.expected + distance))
         .with_headers((va, region.rkey, promised))
         .with_payload(len);
+    if opcode == 0x1c && random.below(8) == 0 {
+        // Another placement, or of the whole region.
+        ib.feth = Some(random.below(0x40) as u32);
+    }
     ib.ack = (random.below(4) != 0).into();
     ib.ack <<= 7;
     ib.flags |= (random.below(2) as u8) << 7;

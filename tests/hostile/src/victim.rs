@@ -29,6 +29,8 @@ pub struct Qp {
     pub rq_psn: u32,
     /// The PSN of its own first packet.
     pub sq_psn: u32,
+    /// The key of its own memory window, over the bytes of "mw-own"; 0 if it has none.
+    pub window: u32,
 }
 
 /// A state of `ibv_query_qp`.
@@ -122,14 +124,15 @@ impl Victim {
         let mut found = Vec::new();
         for line in self.ask(&format!("make {n} {kind}"))? {
             let words: Vec<&str> = line.split(' ').skip(1).collect();
-            let [index, rest @ ..] = fields::<5>(&words)?;
-            let [qpn, peer_qpn, rq_psn, sq_psn] = rest.map(|n| n as u32);
+            let [index, rest @ ..] = fields::<6>(&words)?;
+            let [qpn, peer_qpn, rq_psn, sq_psn, window] = rest.map(|n| n as u32);
             found.push(Qp {
                 index: index as usize,
                 qpn,
                 peer_qpn,
                 rq_psn,
                 sq_psn,
+                window,
             });
         }
         Ok(found)

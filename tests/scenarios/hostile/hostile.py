@@ -124,6 +124,8 @@ GROUPS = {
     "requests": (("sequence", "ranges", "reads-again"), 150,
                  "requests out of order, beyond regions, with foreign keys, asked for again: as the model says"),
     "responses": (("responses",), 60, "forged acknowledgements and READ responses, while some are waited for"),
+    "unreliable": (("unreliable",), 90, "every opcode, talks out of order, foreign keys and Q_Keys, to queue pairs of UC and UD"),
+    "windows": (("windows",), 60, "requests at the edges of memory windows, and such as invalidate them"),
     "network": (("network",), 60, "oddities of Ethernet, IP, UDP and the BTH around a perfect WRITE"),
 }
 

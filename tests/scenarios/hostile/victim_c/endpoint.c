@@ -2,13 +2,18 @@
 /* The queue pairs under attack. */
 #include "victim.h"
 
+#include <errno.h>
 #include <string.h>
 
 struct ibv_context *ctx;
 struct ibv_pd *own_pd, *foreign_pd;
+struct ibv_qp *helper;
 static struct ibv_cq *cq;
 
 static struct ibv_qp *qps[MAX_QP];
+/* Of each queue pair, where its kind has such. */
+static struct ibv_srq *srqs[MAX_QP];
+static struct ibv_mw *mws[MAX_QP];
 static int count;
 
 /* What the kind of a queue pair says beside its name. */
@@ -19,6 +24,9 @@ struct kind {
 	int access;
 	int recvs;
 	int rd_atomic;
+	enum ibv_qp_type type;	/* 0 is that of RC */
+	bool shares;		/* its receives are in a shared queue of its own */
+	bool has_window;	/* of type 2B */
 };
 
 static const struct kind kinds[] = {
@@ -31,6 +39,18 @@ static const struct kind kinds[] = {
 	{ "init", IBV_QPS_INIT, false, REMOTE_ACCESS, 4, 4 },
 	{ "reset", IBV_QPS_RESET, false, REMOTE_ACCESS, 0, 4 },
 	{ "err", IBV_QPS_ERR, false, REMOTE_ACCESS, 4, 4 },
+	{ "rts-shared-receives", IBV_QPS_RTS, false, REMOTE_ACCESS, 4, 4, .shares = true },
+	{ "rts-flush", IBV_QPS_RTS, false, REMOTE_ACCESS | IBV_ACCESS_FLUSH_GLOBAL, 4, 4 },
+	{ "rts-window", IBV_QPS_RTS, false, REMOTE_ACCESS, 4, 4, .has_window = true },
+	{ "uc", IBV_QPS_RTS, false, IBV_ACCESS_REMOTE_WRITE, 4, 0, IBV_QPT_UC },
+	{ "uc-no-receives", IBV_QPS_RTS, false, IBV_ACCESS_REMOTE_WRITE, 0, 0, IBV_QPT_UC },
+	{ "uc-no-rights", IBV_QPS_RTS, false, 0, 4, 0, IBV_QPT_UC },
+	{ "uc-init", IBV_QPS_INIT, false, IBV_ACCESS_REMOTE_WRITE, 4, 0, IBV_QPT_UC },
+	{ "uc-err", IBV_QPS_ERR, false, IBV_ACCESS_REMOTE_WRITE, 4, 0, IBV_QPT_UC },
+	{ "ud", IBV_QPS_RTS, false, 0, 4, 0, IBV_QPT_UD },
+	{ "ud-no-receives", IBV_QPS_RTS, false, 0, 0, 0, IBV_QPT_UD },
+	{ "ud-init", IBV_QPS_INIT, false, 0, 4, 0, IBV_QPT_UD },
+	{ "ud-err", IBV_QPS_ERR, false, 0, 4, 0, IBV_QPT_UD },
 	{ NULL },
 };
 
@@ -40,6 +60,20 @@ void endpoint_open(void)
 	own_pd = new_pd(ctx);
 	foreign_pd = new_pd(ctx);
 	cq = new_cq(ctx, 2 * DEPTH * MAX_QP, NULL, NULL);
+	struct connection c = usual;
+
+	c.gid_index = gid_index;
+	c.gid = attacker;
+	c.qpn = 0x600000;
+	helper = new_qp(own_pd, cq, (struct ibv_qp_cap){ DEPTH, 1, 1, 1, 0 });
+	connect_qp(helper, &c);
+}
+
+void succeeded(const char *what)
+{
+	struct ibv_wc wc = next_completion(cq, what);
+
+	CHECK(!wc.status, "%s: %s", what, ibv_wc_status_str(wc.status));
 }
 
 static void drop_events(bool tell_them)
@@ -54,6 +88,7 @@ static void drop_events(bool tell_them)
 void endpoint_close(void)
 {
 	make(0, "rts");
+	MUST(ibv_destroy_qp(helper));
 	MUST(ibv_destroy_cq(cq));
 	MUST(ibv_dealloc_pd(own_pd));
 	MUST(ibv_dealloc_pd(foreign_pd));
@@ -66,6 +101,23 @@ static uint32_t psn_of(int index, int round, bool send)
 	uint32_t at = 0xfffffd + 0x31337 * (uint32_t)(index + 7 * round) + (send ? 0x456789 : 0);
 
 	return at & 0xffffff;
+}
+
+/* The Q_Key of all. */
+#define QKEY 0x2468ace0
+
+static int to_init(struct ibv_qp *qp, const struct connection *c)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY };
+
+	if (qp->qp_type != IBV_QPT_UD)
+		return qp_to_init(qp, c);
+	return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+}
+
+static int to_rtr(struct ibv_qp *qp, const struct connection *c)
+{
+	return qp->qp_type == IBV_QPT_UD ? qp_to(qp, IBV_QPS_RTR) : qp_to_rtr(qp, c);
 }
 
 static void to_state(int index, const struct kind *kind, int round)
@@ -82,16 +134,17 @@ static void to_state(int index, const struct kind *kind, int round)
 	MUST(qp_to(qp, IBV_QPS_RESET));
 	if (kind->state == IBV_QPS_RESET)
 		return;
-	MUST(qp_to_init(qp, &c));
+	MUST(to_init(qp, &c));
 	for (int n = 0; n < kind->recvs; n++) {
 		struct ibv_sge to = { .addr = (uintptr_t)areas[RECEIVES].at + RECEIVE * n, .length = RECEIVE,
 				      .lkey = areas[RECEIVES].mr->lkey };
 
-		MUST(post_receive(qp, 1000 + n, &to, 1));
+		MUST(srqs[index] ? post_shared_receive(srqs[index], 1000 + n, &to, 1)
+				 : post_receive(qp, 1000 + n, &to, 1));
 	}
 	if (kind->state == IBV_QPS_INIT)
 		return;
-	MUST(qp_to_rtr(qp, &c));
+	MUST(to_rtr(qp, &c));
 	if (kind->state == IBV_QPS_RTR)
 		return;
 	MUST(qp_to_rts(qp, &c));
@@ -120,22 +173,58 @@ static void drain(void)
 	} while (n);
 }
 
+static void make_one(const struct kind *kind)
+{
+	struct ibv_qp_cap cap = { DEPTH, DEPTH, 1, 1, 0 };
+
+	if (kind->shares) {
+		struct ibv_srq_init_attr attr = { .attr = { .max_wr = DEPTH, .max_sge = 1 } };
+
+		srqs[count] = ibv_create_srq(own_pd, &attr);
+		CHECK(srqs[count], "ibv_create_srq: %s", strerror(errno));
+		qps[count] = new_sharing_qp(own_pd, cq, cap, srqs[count]);
+	} else {
+		qps[count] = new_qp_of(kind->type ? kind->type : IBV_QPT_RC, own_pd, cq, cap);
+	}
+	if (kind->has_window) {
+		mws[count] = ibv_alloc_mw(own_pd, IBV_MW_TYPE_2);
+		CHECK(mws[count], "ibv_alloc_mw: %s", strerror(errno));
+	}
+	count++;
+}
+
+static void destroy_one(void)
+{
+	count--;
+	if (mws[count])
+		MUST(ibv_dealloc_mw(mws[count]));
+	MUST(ibv_destroy_qp(qps[count]));
+	if (srqs[count])
+		MUST(ibv_destroy_srq(srqs[count]));
+	mws[count] = NULL;
+	srqs[count] = NULL;
+}
+
 void make(int n, const char *name)
 {
 	const struct kind *kind = find(name);
+	static enum ibv_qp_type type;
 	static int round;
 
 	CHECK(n <= MAX_QP, "%d queue pairs are too many", n);
 	round++;
-	while (count > n)
-		MUST(ibv_destroy_qp(qps[--count]));
+	/* Queue pairs of one type and with nothing of their own are used again. */
+	while (count > n || (count && (type != kind->type || kind->shares || kind->has_window || srqs[0] || mws[0])))
+		destroy_one();
+	type = kind->type;
 	while (count < n)
-		qps[count++] = new_qp(own_pd, cq, (struct ibv_qp_cap){ DEPTH, DEPTH, 1, 1, 0 });
-	/* Queue pairs that are used again complete nothing when they are reset; what they completed before goes. */
+		make_one(kind);
+	/* Those that are used again complete nothing when they are reset; what they completed before goes. */
+	drain();
 	for (int i = 0; i < n; i++) {
 		to_state(i, kind, round);
-		tell("qp %d %u %u %u %u\n", i, qps[i]->qp_num, 0x700000 + i, psn_of(i, round, false),
-		     psn_of(i, round, true));
+		tell("qp %d %u %u %u %u %u\n", i, qps[i]->qp_num, 0x700000 + i, psn_of(i, round, false),
+		     psn_of(i, round, true), mws[i] ? memory_bind(&areas[MW_OWN], qps[i], mws[i]) : 0);
 	}
 	drain();
 	drop_events(false);

@@ -2,7 +2,7 @@
 /*
  * hostile_victim DEVICE GID_INDEX ATTACKER_GID OTHER_GID PORT: waits for the generator and does what it asks.
  *
- *   make N KIND           qp INDEX QPN PEER_QPN RQ_PSN SQ_PSN, of each
+ *   make N KIND           qp INDEX QPN PEER_QPN RQ_PSN SQ_PSN WINDOW, of each; the key of its own window, or 0
  *   post INDEX OP LEN     send, write or read, out of or into the region "sends"
  *   states                state INDEX STATE RQ_PSN, of each
  *   completions           wc INDEX WR_ID STATUS BYTES, of each since it was asked last

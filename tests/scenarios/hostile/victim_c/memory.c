@@ -5,12 +5,13 @@
  */
 #include "victim.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 struct area areas[REGIONS] = {
-	[RW] = { .name = "rw", .access = ALL_ACCESS, .may_be_read = true },
+	[RW] = { .name = "rw", .access = ALL_ACCESS | IBV_ACCESS_FLUSH_GLOBAL, .may_be_read = true },
 	[RO] = { .name = "ro", .access = IBV_ACCESS_REMOTE_READ, .may_be_read = true },
 	[WO] = { .name = "wo", .access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE },
 	[LOCAL] = { .name = "local", .access = IBV_ACCESS_LOCAL_WRITE },
@@ -20,6 +21,12 @@ struct area areas[REGIONS] = {
 	[VOLATILE] = { .name = "volatile", .access = ALL_ACCESS, .may_be_read = true },
 	[RECEIVES] = { .name = "receives", .access = IBV_ACCESS_LOCAL_WRITE },
 	[SENDS] = { .name = "sends", .access = IBV_ACCESS_LOCAL_WRITE, .may_be_read = true },
+	[MW_RW] = { .name = "mw-rw", .access = REMOTE_ACCESS, .may_be_read = true, .window = OF_DOMAIN },
+	[MW_RO] = { .name = "mw-ro", .access = IBV_ACCESS_REMOTE_READ, .may_be_read = true, .window = OF_DOMAIN },
+	/* It was bound once, and has gone. */
+	[MW_STALE] = { .name = "mw-stale", .access = REMOTE_ACCESS, .window = OF_DOMAIN },
+	[MW_FOREIGN] = { .name = "mw-foreign", .access = REMOTE_ACCESS, .window = OF_ANOTHER },
+	[MW_OWN] = { .name = "mw-own", .access = REMOTE_ACCESS, .may_be_read = true, .window = OF_EACH },
 };
 
 static uint8_t *arena, *pristine;
@@ -78,15 +85,60 @@ bool memory_is_whole(void)
 	return true;
 }
 
+static struct ibv_mw_bind_info bind_info(const struct area *area)
+{
+	return (struct ibv_mw_bind_info){ .mr = area->mr, .addr = (uintptr_t)area->at, .length = REGION,
+					  .mw_access_flags = area->access };
+}
+
+uint32_t memory_bind(struct area *area, struct ibv_qp *qp, struct ibv_mw *mw)
+{
+	struct ibv_send_wr w = { .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED };
+
+	w.bind_mw.mw = mw;
+	w.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+	w.bind_mw.bind_info = bind_info(area);
+	MUST(post_send(qp, &w));
+	succeeded("a binding of type 2");
+	return w.bind_mw.rkey;
+}
+
+/* The region is all of the place and gives no rights to peers: what they reach they reach by the window. */
+static uint32_t open_window(struct area *area, struct ibv_pd *pd)
+{
+	area->mr = new_mr(pd, area->at - ODD, WINDOW, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	if (area->window == OF_EACH)
+		return 0;
+	area->mw = ibv_alloc_mw(pd, area->window == OF_DOMAIN ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2);
+	CHECK(area->mw, "ibv_alloc_mw: %s", strerror(errno));
+	if (area->window == OF_ANOTHER)
+		return memory_bind(area, helper, area->mw);
+	struct ibv_mw_bind bind = { .send_flags = IBV_SEND_SIGNALED, .bind_info = bind_info(area) };
+
+	MUST(ibv_bind_mw(helper, area->mw, &bind));
+	succeeded("a binding of type 1");
+	return area->mw->rkey;
+}
+
 void memory_register(struct area *area, struct ibv_pd *pd)
 {
-	area->mr = new_mr(pd, area->at, REGION, area->access);
-	tell("mr %s %llu %d %u\n", area->name, (unsigned long long)(uintptr_t)area->at, REGION, area->mr->rkey);
+	uint32_t key;
+
+	if (area->window == NO_WINDOW) {
+		area->mr = new_mr(pd, area->at, REGION, area->access);
+		key = area->mr->rkey;
+	} else {
+		key = open_window(area, pd);
+	}
+	tell("mr %s %llu %d %u\n", area->name, (unsigned long long)(uintptr_t)area->at, REGION, key);
 }
 
 void memory_deregister(struct area *area)
 {
+	if (area->mw)
+		MUST(ibv_dealloc_mw(area->mw));
 	MUST(ibv_dereg_mr(area->mr));
+	area->mw = NULL;
 	area->mr = NULL;
 }
 
@@ -104,6 +156,9 @@ void memory_open(struct ibv_pd *own, struct ibv_pd *foreign)
 	for (int i = 0; i < REGIONS; i++)
 		memory_register(&areas[i], i == FOREIGN ? foreign : own);
 	memory_deregister(&areas[STALE]);
+	/* The region around it stays. */
+	MUST(ibv_dealloc_mw(areas[MW_STALE].mw));
+	areas[MW_STALE].mw = NULL;
 }
 
 void memory_close(void)
