@@ -81,6 +81,7 @@ static void start(const char *line)
 	plans[1].size = plans[0].size;
 	/* Both kinds of receive queues, in both directions. */
 	plans[conversations / 2 % 2].shares = conversations % 2;
+	plans[0].datagrams = plans[1].datagrams = conversations / 2 % 2;
 	conversations++;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
 		broken("socketpair: %s", strerror(errno));

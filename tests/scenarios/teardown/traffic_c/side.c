@@ -21,10 +21,16 @@ enum { DEPTH = 32, ROOMS = 8, UNTOUCHED = 0xee };
 /* What messages are made of; what the other side writes; what was read from it; and a room for each receive. */
 enum area { SOURCE, WRITTEN, FETCHED, ROOM };
 
+/* Behind the areas: the word that the other side counts in, and what this one has found there. */
+struct words {
+	uint64_t counter;
+	uint64_t found[DEPTH];
+};
+
 struct contact {
 	union ibv_gid gid;
-	uint64_t addr;
-	uint32_t qpn, rkey;
+	uint64_t addr, counter;
+	uint32_t qpn, rkey, loose_qpn;
 	uint32_t seed;		/* of the pattern in SOURCE */
 };
 
@@ -35,7 +41,10 @@ static struct ibv_cq *cq;
 static struct ibv_mr *mr;
 static struct ibv_qp *qp;
 static struct ibv_srq *srq;
+static struct ibv_mw *mw;
+static uint32_t window_key;
 static uint8_t *memory;
+static struct words *words;
 static struct contact here, there;
 static const struct plan *plan;
 static volatile sig_atomic_t destroy_asked, close_asked;
@@ -91,15 +100,19 @@ static void swap(const void *mine, void *theirs, size_t len)
 
 static void set_up(void)
 {
-	size_t len = (size_t)(ROOM + ROOMS) * plan->size;
+	size_t areas = (size_t)(ROOM + ROOMS) * plan->size, len = ((areas + 7) & ~7ul) + sizeof(*words);
 
 	ctx = open_device(plan->device);
 	pd = new_pd(ctx);
 	channel = new_channel(ctx);
 	cq = new_cq(ctx, 4 * DEPTH, channel, NULL);
 	memory = new_memory(len);
-	memset(memory, UNTOUCHED, len);
-	mr = new_mr(pd, memory, len, ALL_ACCESS);
+	memset(memory, UNTOUCHED, areas);
+	words = (struct words *)(memory + len - sizeof(*words));
+	mr = new_mr(pd, memory, len, ALL_ACCESS | IBV_ACCESS_MW_BIND);
+	mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	CHECK(mw, "ibv_alloc_mw: %s", strerror(errno));
+	window_key = mw->rkey;
 	if (plan->shares) {
 		struct ibv_srq_init_attr attr = { .attr = { .max_wr = ROOMS, .max_sge = 1 } };
 
@@ -110,7 +123,8 @@ static void set_up(void)
 		qp = new_qp(pd, cq, (struct ibv_qp_cap){ DEPTH, ROOMS, 1, 1, 0 });
 	}
 	here = (struct contact){ .gid = gid_of(ctx, plan->gid_index), .addr = (uintptr_t)memory, .rkey = mr->rkey,
-				 .qpn = qp->qp_num, .seed = getpid() };
+				 .qpn = qp->qp_num, .seed = getpid(), .counter = (uintptr_t)&words->counter,
+				 .loose_qpn = loose_open(pd, cq, plan->datagrams) };
 	fill_piece(place(SOURCE), 0, plan->size, here.seed);
 	swap(&here, &there, sizeof(here));
 }
@@ -126,12 +140,24 @@ static void connect_to_peer(void)
 	c.qpn = there.qpn;
 	c.rnr_timer = 5;
 	connect_qp(qp, &c);
+	loose_connect(&c, there.loose_qpn, there.seed, mr);
 	swap(&mine, &theirs, 1);
 }
 
+/* One side counts in the other's memory, the other binds its window and takes it back. */
 static enum ibv_wr_opcode op_of(uint64_t n)
 {
-	return !plan->asks || n % 3 == 0 ? IBV_WR_SEND_WITH_IMM : n % 3 == 1 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
+	if (!plan->asks)
+		return n % 7 == 2 ? IBV_WR_BIND_MW : n % 7 == 3 ? IBV_WR_LOCAL_INV : IBV_WR_SEND_WITH_IMM;
+	if (n % 7 == 3)
+		return IBV_WR_ATOMIC_FETCH_AND_ADD;
+	return n % 3 == 0 ? IBV_WR_SEND_WITH_IMM : n % 3 == 1 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
+}
+
+/* Where the n-th request finds what it adds to. */
+static uint64_t *found_by(uint64_t n)
+{
+	return &words->found[n / 7 % DEPTH];
 }
 
 static uint32_t len_of(uint64_t n)
@@ -139,7 +165,7 @@ static uint32_t len_of(uint64_t n)
 	return n % 5 ? plan->size : 1;
 }
 
-/* Fills both queues. What is refused is refused because a queue is full, or because nothing is there any more. */
+/* Fills all queues. What is refused is refused because a queue is full, or because nothing is there any more. */
 static void post_all(void)
 {
 	for (int i = 0; i < ROOMS; i++) {
@@ -149,6 +175,7 @@ static void post_all(void)
 			room_posted[i] = !(srq ? post_shared_receive(srq, RECEIVE | i, &room, 1)
 					       : post_receive(qp, RECEIVE | i, &room, 1));
 	}
+	loose_post(plan->size);
 	for (int i = 0; i < DEPTH; i++) {
 		enum ibv_wr_opcode op = op_of(turn);
 		bool reads = op == IBV_WR_RDMA_READ;
@@ -160,8 +187,25 @@ static void post_all(void)
 		/* SENDs are counted, so that none is lost, doubled or overtaken unseen. */
 		if (op == IBV_WR_SEND_WITH_IMM)
 			w.imm_data = htonl(sends);
-		w.wr.rdma.remote_addr = there.addr + (reads ? SOURCE : WRITTEN) * (uint64_t)plan->size;
-		w.wr.rdma.rkey = there.rkey;
+		if (op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+			list = (struct ibv_sge){ .addr = (uintptr_t)found_by(turn), .length = 8, .lkey = mr->lkey };
+			w.wr.atomic.remote_addr = there.counter;
+			w.wr.atomic.rkey = there.rkey;
+			w.wr.atomic.compare_add = 1;
+		} else if (op == IBV_WR_BIND_MW) {
+			w.bind_mw.mw = mw;
+			w.bind_mw.rkey = ibv_inc_rkey(window_key);
+			w.bind_mw.bind_info = (struct ibv_mw_bind_info){ .mr = mr, .addr = (uintptr_t)memory,
+									 .length = plan->size,
+									 .mw_access_flags = REMOTE_ACCESS };
+		} else if (op == IBV_WR_LOCAL_INV) {
+			w.invalidate_rkey = window_key;
+		} else {
+			w.wr.rdma.remote_addr = there.addr + (reads ? SOURCE : WRITTEN) * (uint64_t)plan->size;
+			w.wr.rdma.rkey = there.rkey;
+		}
+		if (op == IBV_WR_BIND_MW || op == IBV_WR_LOCAL_INV)
+			w.num_sge = 0;
 		int refused = post_send(qp, &w);
 
 		if (refused == ENOMEM)
@@ -169,6 +213,8 @@ static void post_all(void)
 		/* It stands in the ring. Only the doorbell may have failed, when the device goes: it may be done yet. */
 		turn++;
 		sends += op == IBV_WR_SEND_WITH_IMM;
+		if (op == IBV_WR_BIND_MW)
+			window_key = w.bind_mw.rkey;
 		if (refused)
 			break;
 	}
@@ -206,7 +252,10 @@ static void take_sent(const struct ibv_wc *wc)
 {
 	static const enum ibv_wc_opcode opcode[] = { [IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND,
 						     [IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,
-						     [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ };
+						     [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
+						     [IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD,
+						     [IBV_WR_BIND_MW] = IBV_WC_BIND_MW,
+						     [IBV_WR_LOCAL_INV] = IBV_WC_LOCAL_INV };
 	enum ibv_wr_opcode op = op_of(wc->wr_id);
 
 	if (wc->wr_id % 4 || wc->wr_id >= turn || wc->opcode != opcode[op])
@@ -214,6 +263,10 @@ static void take_sent(const struct ibv_wc *wc)
 		       (unsigned long long)turn, wc->opcode);
 	if (op == IBV_WR_RDMA_READ)
 		same_bytes(place(FETCHED), len_of(wc->wr_id), "read data");
+	/* Nobody else counts there, and each request is executed once. */
+	if (op == IBV_WR_ATOMIC_FETCH_AND_ADD && *found_by(wc->wr_id) != wc->wr_id / 7)
+		broken("request %llu found %llu", (unsigned long long)wc->wr_id,
+		       (unsigned long long)*found_by(wc->wr_id));
 	sent = true;
 }
 
@@ -242,8 +295,15 @@ static bool poll_all(void)
 	bool any = false;
 	int n;
 
-	for (; (n = ibv_poll_cq(cq, 1, &wc)) > 0; any = true)
-		take(&wc);
+	for (; (n = ibv_poll_cq(cq, 1, &wc)) > 0; any = true) {
+		if (!(wc.wr_id & RECEIVE) && (wc.wr_id & LOOSE)) {
+			on_failure = wrong_bytes;
+			loose_take(&wc);
+			on_failure = failed;
+		} else {
+			take(&wc);
+		}
+	}
 	if (n < 0)
 		broken("ibv_poll_cq: %d", n);
 	ibv_req_notify_cq(cq, 0);
@@ -252,7 +312,9 @@ static bool poll_all(void)
 
 static void destroy_all(void)
 {
+	loose_destroy();
 	MUST(ibv_destroy_qp(qp));
+	MUST(ibv_dealloc_mw(mw));
 	if (srq)
 		MUST(ibv_destroy_srq(srq));
 	MUST(ibv_dereg_mr(mr));
@@ -272,8 +334,8 @@ static void unmap_rings(void)
 
 	for (int i = 0; i < n; i++)
 		munmap(rings[i].at, rings[i].len);
-	if (n != 3 && !device_gone)
-		broken("%d rings were mapped, not 3", n);
+	if (n != 5 && !device_gone)
+		broken("%d rings were mapped, not 5", n);
 }
 
 /* The command file is closed. First its mappings keep it, and the queues work on; then they go, and with them all
@@ -310,8 +372,12 @@ void run_side(const struct plan *of_side)
 	signal(SIGUSR2, on_signal);
 	set_up();
 	connect_to_peer();
-	for (;;) {
+	for (uint64_t renewed = 0;;) {
 		post_all();
+		if (turn / 64 != renewed) {
+			renewed = turn / 64;
+			loose_renew();
+		}
 		look_for_events();
 		if (!poll_all())
 			usleep(300);

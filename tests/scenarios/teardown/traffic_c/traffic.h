@@ -14,6 +14,7 @@ struct plan {
 	uint32_t size;		/* bytes of the largest message */
 	bool asks;		/* posts WRITE, READ and SEND; the other side posts SEND only */
 	bool shares;		/* its receives are in a shared queue */
+	bool datagrams;		/* beside the connection there are datagrams, not messages of UC */
 	int peer;		/* socket to the other side, for the beginning */
 };
 
@@ -23,5 +24,21 @@ void broken(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn)
 
 /* Runs a side until it is ended. SIGUSR1: destroy everything in the middle. SIGUSR2: close the command file. */
 void run_side(const struct plan *plan) __attribute__((noreturn));
+
+/*
+ * loose.c: messages beside the connection that may be lost. Their wr_ids have this bit, those of receives the next one
+ * as well.
+ */
+#define LOOSE (1ull << 62)
+#define LOOSE_RECEIVE (1ull << 61)
+/* Returns the number of the queue pair. */
+uint32_t loose_open(struct ibv_pd *pd, struct ibv_cq *cq, bool datagrams);
+/* What is sent are the first bytes of a region; what comes has the pattern of this seed. */
+void loose_connect(const struct connection *c, uint32_t qpn, uint32_t seed, const struct ibv_mr *from);
+void loose_post(uint32_t size);
+/* A new handle in place of the old one, while datagrams are on their way with that. */
+void loose_renew(void);
+void loose_take(const struct ibv_wc *wc);
+void loose_destroy(void);
 
 #endif

@@ -131,6 +131,7 @@ struct test_case {
 };
 
 void scribbled_rings(void);
+void shared_receives(void);
 void stream(void);
 void stream_in_bursts(void);
 void stream_busy_cpus(void);

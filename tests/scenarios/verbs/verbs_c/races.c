@@ -178,5 +178,8 @@ const struct test_case race_cases[] = {
 	{ "shared-queues", shared_queues,
 	  "threads post to one queue pair and poll one queue, others break and make queue pairs and regions",
 	  .seconds = 240, .rxe = "is not judged here" },
+	{ "shared-receives", shared_receives,
+	  "threads share a receive queue and a completion queue that is resized, others break queue pairs and renew handles",
+	  .seconds = 240, .rxe = "is not judged here" },
 	{ NULL },
 };

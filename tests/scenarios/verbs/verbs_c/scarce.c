@@ -22,6 +22,7 @@ static struct ibv_mr *extra;
 static struct ibv_ah *ah;
 static struct ibv_qp *spare;
 static struct ibv_srq *srq;
+static struct ibv_mw *mw;
 
 /* 0, or the errno. */
 static int result(const void *made)
@@ -101,6 +102,16 @@ static int reg_mr(void)
 static int dereg_mr(void)
 {
 	return ibv_dereg_mr(extra);
+}
+
+static int alloc_mw(void)
+{
+	return result(mw = ibv_alloc_mw(p.a.pd, IBV_MW_TYPE_1));
+}
+
+static int dealloc_mw(void)
+{
+	return ibv_dealloc_mw(mw);
 }
 
 static int create_ah(void)
@@ -294,6 +305,8 @@ static void scarce(void)
 	pair_open(&p, NULL, 2 * PAGE);
 	scarcely("reg_mr", reg_mr, dereg_mr);
 	scarcely("dereg_mr", dereg_mr, reg_mr);
+	scarcely("alloc_mw", alloc_mw, dealloc_mw);
+	scarcely("dealloc_mw", dealloc_mw, alloc_mw);
 	scarcely("create_ah", create_ah, destroy_ah);
 	scarcely("destroy_ah", destroy_ah, create_ah);
 	scarcely("query", query, NULL);
