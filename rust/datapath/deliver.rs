@@ -89,6 +89,10 @@ struct Target<'q, 't, 'a> {
     turn: &'t mut Turn<'a>,
 }
 
+/// How far a packet goes whose sender does not say: the hop limit of the kernel's routes, unless a
+/// sysctl changes it.
+const DEFAULT_HOPS: u8 = 64;
+
 /// Where a datagram is from, as its receiver will see it.
 pub(super) struct Origin {
     grh: Grh,
@@ -109,8 +113,11 @@ impl Origin {
     pub(super) fn local(way: &Way, port: &Port, len: u32) -> Self {
         let flow = way.flow();
         let made = Made {
-            traffic_class: flow.traffic_class,
-            hop_limit: flow.hop_limit,
+            traffic_class: flow.sent_class(),
+            hop_limit: match flow.hop_limit {
+                0 => DEFAULT_HOPS,
+                hops => hops,
+            },
             flow_label: flow.flow_label,
             // UDP, BTH, DETH and the ICRC.
             length: u16::try_from(len)

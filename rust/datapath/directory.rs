@@ -31,6 +31,7 @@ use crate::sys::work::{
     self,
     OwnedQueue, //
 };
+use crate::wire::gid::GROUP_QPN;
 use crate::wire::ident::Permutation24;
 use kernel::c_str;
 use kernel::new_mutex;
@@ -138,7 +139,7 @@ impl Directory {
         loop {
             let reserved = self.qps.reserve(MAX_QP)?;
             let number = self.numbers.number(reserved.index());
-            if !matches!(number, 0 | 1 | 0xff_ffff) {
+            if !matches!(number, 0 | 1 | GROUP_QPN) {
                 return Ok((reserved, number));
             }
             *spare.next().ok_or(ENOSPC)? = Some(reserved);
@@ -215,10 +216,23 @@ impl Directory {
         ifindex: i32,
         rcu: &'g rcu::Guard,
     ) -> Option<&'g Port> {
-        let [on_netdev, in_netns] = self.chains(netns, ifindex).ok()?;
-        let on_it = |port: &Port| port.ifindex() == ifindex && port.netns() == netns;
-        let find = |chain, wanted: &dyn Fn(&Port) -> bool| self.find(chain, rcu, wanted);
-        find(on_netdev, &on_it).or_else(|| find(in_netns, &|port| port.netns() == netns))
+        self.port_on(netns, ifindex, rcu).or_else(|| {
+            let [_, in_netns] = self.chains(netns, ifindex).ok()?;
+            self.find(in_netns, rcu, &|port| port.netns() == netns)
+        })
+    }
+
+    /// The port on this netdev.
+    pub fn port_on<'g>(
+        &'g self,
+        netns: NetNs,
+        ifindex: i32,
+        rcu: &'g rcu::Guard,
+    ) -> Option<&'g Port> {
+        let [on_netdev, _] = self.chains(netns, ifindex).ok()?;
+        self.find(on_netdev, rcu, &|port| {
+            port.ifindex() == ifindex && port.netns() == netns
+        })
     }
 
     fn find<'g>(

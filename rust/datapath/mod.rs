@@ -44,6 +44,7 @@ pub mod directory;
 #[cfg(CONFIG_KUNIT = "y")]
 mod fake;
 pub mod filler;
+pub mod groups;
 pub mod halves;
 pub mod handle;
 pub mod icrc;

@@ -2,6 +2,7 @@
 
 //! What the data path needs of a device: its memory regions, its counters, its switches.
 
+use super::groups::Groups;
 use super::handle::Handle;
 use super::memory::region::Region;
 use super::memory::window::{
@@ -46,9 +47,6 @@ const OF_WINDOW: u32 = 1 << 23;
 /// Most address handles of a device.
 pub const MAX_AH: u32 = 1 << 20;
 
-/// First of the UDP ports that RoCEv2 senders use (IBTA A17.3.1: entropy for ECMP).
-const FIRST_SOURCE_PORT: u16 = 0xc000;
-
 /// The regions of a port.
 pub struct InPort<'a> {
     /// The port.
@@ -85,8 +83,8 @@ pub struct Port {
     /// The netdev's index there, which does not change while it has a link.
     ifindex: i32,
     local_path: Atomic<bool>,
-    /// The secret of the source ports.
-    ports: Permutation24,
+    #[pin]
+    groups: Groups,
 }
 
 impl Port {
@@ -104,7 +102,7 @@ impl Port {
                 resident: underlay.resident().clone(),
                 ifindex: underlay.netdev().ifindex(),
                 local_path: Atomic::new(true),
-                ports: Permutation24::new(random::words()),
+                groups <- Groups::new(),
             }),
             GFP_KERNEL,
         )
@@ -142,11 +140,9 @@ impl Port {
         arrived(&self.resident, self.ifindex, ifindex, addresses)
     }
 
-    /// The UDP source port of packets between two QPs: one for each connection, and not to be known
-    /// by who does not see its packets.
-    pub fn source_port(&self, qpn: u32, peer: u32) -> u16 {
-        let mix = self.ports.number(self.ports.number(qpn) ^ peer);
-        FIRST_SOURCE_PORT | (mix as u16 & !FIRST_SOURCE_PORT)
+    /// The groups that its QPs are in.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
     }
 
     /// Whether messages to a GID of the same device go without packets.

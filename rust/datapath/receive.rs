@@ -13,6 +13,7 @@ use super::halves::{
 };
 use super::icrc::icrc_of;
 use super::memory::sg::Payload;
+use super::port::Port;
 use super::post;
 use super::protocol::{
     Requester,
@@ -28,6 +29,7 @@ use crate::observe::counters::{
     Counters, //
 };
 use crate::sys::net::{
+    Addresses,
     Astray,
     NetNs,
     Receiver,
@@ -38,6 +40,11 @@ use crate::sys::net::{
 use crate::transport::segment::{
     IncomingRequest,
     ReadSegment, //
+};
+use crate::wire::gid::{
+    self,
+    Gid,
+    GROUP_QPN, //
 };
 use crate::wire::headers::{
     Aeth,
@@ -98,28 +105,16 @@ fn receive(netns: NetNs, packet: &RxPacket<'_>, turn: &mut Turn<'_>) -> Verdict 
     let number = bth.map(Bth::dest_qp);
     let qp = number.and_then(|number| turn.directory().get(number, turn.rcu()));
     let Some(qp) = qp.filter(|qp| qp.port().netns() == netns) else {
-        return for_nobody(netns, packet, number, turn);
+        return match number {
+            Some(GROUP_QPN) => for_group(netns, packet, turn),
+            _ => for_nobody(netns, packet, number, turn),
+        };
     };
     let counters = qp.counters();
     count_copied(counters, packet);
-    if bth.is_some_and(|bth| bth.version() == 0 && !bth.is_of(qp.opcodes())) {
-        return dropped(counters, Counter::DropOpcode);
-    }
-    let parsed = match packet::parse(bytes, bytes.len()) {
-        Ok(parsed) => parsed,
-        Err(ParseError::UnknownOpcode) => return dropped(counters, Counter::DropOpcode),
-        Err(_) => return dropped(counters, Counter::DropMalformed),
-    };
-    if parsed.pkey & 0x7fff != DEFAULT_PKEY & 0x7fff {
-        return dropped(counters, Counter::DropPkey);
-    }
-    if icrc_of(packet.ip_header(), packet.udp_header(), bytes).as_ref() != bytes.last_chunk() {
-        return dropped(counters, Counter::DropIcrc);
-    }
-    let start = parsed.payload_offset;
-    let Some(payload) = bytes.get(start..start.wrapping_add(parsed.payload_len)) else {
-        // Cannot be, for the lengths of a parsed packet add up to its own.
-        return dropped(counters, Counter::DropMalformed);
+    let (parsed, payload) = match intact(packet, bth, qp.opcodes()) {
+        Ok(intact) => intact,
+        Err(reason) => return dropped(counters, reason),
     };
     match IncomingRequest::from_packet(&parsed) {
         Some(request) if qp.opcodes() == Service::Ud => {
@@ -128,6 +123,91 @@ fn receive(netns: NetNs, packet: &RxPacket<'_>, turn: &mut Turn<'_>) -> Verdict 
         Some(request) => on_request(qp, packet, &request, payload, turn),
         None => on_response(qp, packet, &parsed, payload, turn),
     }
+}
+
+/// A packet of this service with its payload, or why it is none.
+// Two call it, and one of them for every packet.
+#[inline(always)]
+fn intact<'p>(
+    packet: &RxPacket<'p>,
+    bth: Option<&Bth>,
+    service: Service,
+) -> Result<(Packet, &'p [u8]), Counter> {
+    let bytes = packet.head();
+    if bth.is_some_and(|bth| bth.version() == 0 && !bth.is_of(service)) {
+        return Err(Counter::DropOpcode);
+    }
+    let parsed = match packet::parse(bytes, bytes.len()) {
+        Ok(parsed) => parsed,
+        Err(ParseError::UnknownOpcode) => return Err(Counter::DropOpcode),
+        Err(_) => return Err(Counter::DropMalformed),
+    };
+    if parsed.pkey & 0x7fff != DEFAULT_PKEY & 0x7fff {
+        return Err(Counter::DropPkey);
+    }
+    if icrc_of(packet.ip_header(), packet.udp_header(), bytes).as_ref() != bytes.last_chunk() {
+        return Err(Counter::DropIcrc);
+    }
+    let start = parsed.payload_offset;
+    match bytes.get(start..start.wrapping_add(parsed.payload_len)) {
+        Some(payload) => Ok((parsed, payload)),
+        // Cannot be, for the lengths of a parsed packet add up to its own.
+        None => Err(Counter::DropMalformed),
+    }
+}
+
+/// A datagram to a group. What this host sends to a group that it is in itself comes back by the
+/// netdev that it left by, so all come the same way, and each is seen once.
+#[cold]
+fn for_group(netns: NetNs, packet: &RxPacket<'_>, turn: &mut Turn<'_>) -> Verdict {
+    let (directory, rcu) = (turn.directory(), turn.rcu());
+    let port = directory.port_on(netns, packet.real_ifindex(), rcu);
+    let group = match packet.addresses() {
+        Some(Addresses::V4 { dst, .. }) => gid::of_ipv4(dst),
+        Some(Addresses::V6 { dst, .. }) => dst,
+        // Cannot be: the packet has an IP header.
+        None => return Verdict::Dropped,
+    };
+    let Some(port) = port.filter(|_| gid::is_multicast(&group)) else {
+        return for_nobody(netns, packet, Some(GROUP_QPN), turn);
+    };
+    count_copied(port.counters(), packet);
+    let bth = Bth::ref_from_prefix(packet.head()).ok().map(|(bth, _)| bth);
+    match group_datagram(port, packet, bth, &group, turn) {
+        Ok(()) => {
+            count_received(port.counters(), packet);
+            Verdict::Consumed
+        }
+        Err(reason) => dropped(port.counters(), reason),
+    }
+}
+
+/// Gives a datagram to all QPs of a group. It is dropped if none of them takes it.
+fn group_datagram(
+    port: &Port,
+    packet: &RxPacket<'_>,
+    bth: Option<&Bth>,
+    group: &Gid,
+    turn: &mut Turn<'_>,
+) -> Result<(), Counter> {
+    let (directory, rcu) = (turn.directory(), turn.rcu());
+    let (parsed, payload) = intact(packet, bth, Service::Ud)?;
+    let request = IncomingRequest::from_packet(&parsed).ok_or(Counter::DropOpcode)?;
+    let origin = Origin::of_packet(packet).ok_or(Counter::DropMalformed)?;
+    let mut verdict = Err(Counter::DropGroup);
+    for member in port.groups().members(group, rcu) {
+        let qp = directory.get(member, rcu);
+        // One that is just leaving may have gone, and its number with it.
+        let Some(qp) = qp.filter(|qp| core::ptr::eq(&**qp.port(), port)) else {
+            continue;
+        };
+        let payload = Payload::Bytes(payload);
+        let taken = deliver::datagram(&mut qp.recv.lock(), qp, &request, &origin, payload, turn);
+        if verdict.is_err() {
+            verdict = taken;
+        }
+    }
+    verdict
 }
 
 /// There is no QP of this number, or no number, in the namespace.
@@ -155,8 +235,7 @@ fn for_nobody(
     )
 }
 
-fn count_received(qp: &Qp, packet: &RxPacket<'_>) {
-    let counters = qp.counters();
+fn count_received(counters: &Counters, packet: &RxPacket<'_>) {
     counters.inc(Counter::ReceivedPackets);
     counters.add(Counter::ReceivedBytes, packet.head().len() as u64);
 }
@@ -175,7 +254,7 @@ fn on_request(
     if let Err(reason) = peer.way.admits(packet) {
         return dropped(qp.counters(), reason);
     }
-    count_received(&qp, packet);
+    count_received(qp.counters(), packet);
     deliver::request(&mut recv, qp, request, Payload::Bytes(payload), turn);
     if recv.answering == Answering::Inline && wire::answer(&mut recv, qp, turn) {
         turn.leave_to_answerer(&mut recv, qp);
@@ -214,7 +293,7 @@ fn on_datagram(
     let payload = Payload::Bytes(payload);
     match deliver::datagram(&mut recv, qp, request, &origin, payload, turn) {
         Ok(()) => {
-            count_received(&qp, packet);
+            count_received(qp.counters(), packet);
             Verdict::Consumed
         }
         Err(reason) => dropped(qp.counters(), reason),
@@ -250,13 +329,13 @@ fn on_response(
             // Data, and a NAK in the same packet: nobody sends that.
             return dropped(qp.counters(), Counter::DropMalformed);
         }
-        count_received(&qp, packet);
+        count_received(qp.counters(), packet);
         // What was there before an atomic operation stands in a header, in the order of the wire.
         let original = parsed.extension.original().map(u64::to_ne_bytes);
         let payload = Payload::Bytes(original.as_ref().map_or(payload, |bytes| bytes));
         deliver::read_response(requester, wqes, qp, &segment, &payload, turn)
     } else if let Some(aeth) = parsed.extension.aeth() {
-        count_received(&qp, packet);
+        count_received(qp.counters(), packet);
         let now = turn.now();
         requester.on_acknowledge(parsed.psn, aeth, now, &mut |done| {
             turn.complete_send(qp, done)

@@ -5,16 +5,18 @@
 //! A way knows nothing of queue pairs: what a connection needs besides is in [`super::qp`].
 
 use crate::observe::counters::Counter;
-use crate::sys::ib::qp::{
-    Gid,
-    Path, //
-};
+use crate::sys::ib::qp::Path;
 use crate::sys::net::{
     Addresses,
     Flow,
     Resident,
     Route,
     RxPacket, //
+};
+use crate::wire::entropy::port_of_flow;
+use crate::wire::gid::{
+    ipv4,
+    is_multicast, //
 };
 
 /// One way. Each half of a QP has its own, under its own lock.
@@ -27,17 +29,15 @@ pub struct Way {
     route: Option<Route>,
 }
 
-/// The IPv4 address in a GID, if it is one (`::ffff:a.b.c.d`).
-fn mapped_ipv4(gid: &Gid) -> Option<[u8; 4]> {
-    let (prefix, address) = gid.split_last_chunk::<4>()?;
-    (prefix == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]).then_some(*address)
-}
+/// How far a datagram to a group goes whose sender does not say (RFC 1112, 6.1).
+const HOPS_TO_GROUP: u8 = 1;
 
 impl Way {
-    /// Along `path`, for packets from this UDP port of a netdev in the namespace of `resident`.
-    /// `None` if the two GIDs are of different kinds.
-    pub fn new(resident: &Resident, source_port: u16, path: Path) -> Option<Self> {
-        let addresses = match (mapped_ipv4(&path.source), mapped_ipv4(&path.destination)) {
+    /// Along `path`, for packets of a netdev in the namespace of `resident`. Their UDP source port
+    /// is that of the path's flow label, or of `flow` if it has none. `None` if the two GIDs are of
+    /// different kinds.
+    pub fn new(resident: &Resident, flow: u32, path: Path) -> Option<Self> {
+        let addresses = match (ipv4(&path.source), ipv4(&path.destination)) {
             (Some(src), Some(dst)) => Addresses::V4 { src, dst },
             (None, None) => Addresses::V6 {
                 src: path.source,
@@ -49,9 +49,15 @@ impl Way {
             flow: Flow {
                 addresses,
                 traffic_class: path.traffic_class,
-                hop_limit: path.hop_limit,
+                hop_limit: match path.hop_limit {
+                    0 if is_multicast(&path.destination) => HOPS_TO_GROUP,
+                    hops => hops,
+                },
                 flow_label: path.flow_label,
-                source_port,
+                source_port: port_of_flow(match path.flow_label {
+                    0 => flow,
+                    label => label,
+                }),
             },
             path,
             resident: resident.clone(),

@@ -100,6 +100,8 @@ counters! {
     DropOpcode = "drop_opcode",
     /// Dropped: there is no QP of this number in the network namespace.
     DropUnknownQp = "drop_unknown_qp",
+    /// Dropped: to a group that no QP of the device is in.
+    DropGroup = "drop_group",
     /// Dropped: source or destination are not those of the connection.
     DropAddress = "drop_address",
     /// Dropped: came in by another netdev than that of the connection.

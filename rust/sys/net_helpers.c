@@ -5,6 +5,7 @@
 #include <linux/crc32.h>
 #include <linux/if_arp.h>
 #include <linux/if_vlan.h>
+#include <linux/igmp.h>
 #include <linux/inetdevice.h>
 #include <linux/ipv6.h>
 #include <linux/rtnetlink.h>
@@ -294,6 +295,15 @@ static int ferroce_real_ifindex(const struct net_device *dev)
 	return is_vlan_dev(dev) ? vlan_dev_real_dev(dev)->ifindex : dev->ifindex;
 }
 
+int ferroce_rx_real_ifindex(const struct ferroce_rx *rx)
+{
+	const struct net_device *dev = rx->skb->dev;
+
+	/* Behind a VRF it is not the skb's. */
+	dev = dev ? dev_get_by_index_rcu(dev_net_rcu(dev), rx->ifindex) : NULL;
+	return dev ? ferroce_real_ifindex(dev) : rx->ifindex;
+}
+
 /* The netdev that has an address, rather the given one than another. */
 static const struct net_device *ferroce_owner(struct net *net,
 					      struct net_device *dev,
@@ -312,7 +322,8 @@ static const struct net_device *ferroce_owner(struct net *net,
 	memcpy(&v6, address, sizeof(v6));
 	if (dev && ipv6_chk_addr(net, &v6, dev, 1))
 		return dev;
-	return ipv6_dev_find(net, &v6, dev);
+	/* With a netdev it would look there alone, and a VLAN may have it. */
+	return ipv6_dev_find(net, &v6, NULL);
 #else
 	return NULL;
 #endif
@@ -341,6 +352,118 @@ enum ferroce_arrival ferroce_arrival(struct net *net, int port, int ifindex,
 		arrival = FERROCE_WRONG_DEVICE;
 	rcu_read_unlock();
 	return arrival;
+}
+
+static bool ferroce_is_member4(struct in_device *in, __be32 group)
+{
+	const struct ip_mc_list *im;
+
+	for (im = rtnl_dereference(in->mc_list); im;
+	     im = rtnl_dereference(im->next_rcu))
+		if (im->multiaddr == group)
+			return true;
+	return false;
+}
+
+static int ferroce_join4(struct net_device *dev,
+			 struct ferroce_membership *membership)
+{
+	struct in_device *in = __in_dev_get_rtnl(dev);
+	__be32 group;
+
+	if (!in)
+		return -ENODEV;
+	memcpy(&group, membership->address, sizeof(group));
+	ip_mc_inc_group(in, group);
+	/* It does not say when it has had no memory. */
+	if (!ferroce_is_member4(in, group))
+		return -ENOMEM;
+	in_dev_hold(in);
+	membership->joined = in;
+	return 0;
+}
+
+static void ferroce_leave4(struct net_device *dev,
+			   const struct ferroce_membership *membership)
+{
+	struct in_device *in = membership->joined;
+	__be32 group;
+
+	memcpy(&group, membership->address, sizeof(group));
+	if (__in_dev_get_rtnl(dev) == in)
+		ip_mc_dec_group(in, group);
+	in_dev_put(in);
+}
+
+#if IS_ENABLED(CONFIG_IPV6)
+static int ferroce_join6(struct net_device *dev,
+			 struct ferroce_membership *membership)
+{
+	struct inet6_dev *in = __in6_dev_get(dev);
+	struct in6_addr group;
+	int err;
+
+	if (!in)
+		return -ENODEV;
+	memcpy(&group, membership->address, sizeof(group));
+	err = ipv6_dev_mc_inc(dev, &group);
+	if (err)
+		return err;
+	in6_dev_hold(in);
+	membership->joined = in;
+	return 0;
+}
+
+static void ferroce_leave6(struct net_device *dev,
+			   const struct ferroce_membership *membership)
+{
+	struct inet6_dev *in = membership->joined;
+	struct in6_addr group;
+
+	memcpy(&group, membership->address, sizeof(group));
+	if (__in6_dev_get(dev) == in)
+		ipv6_dev_mc_dec(dev, &group);
+	in6_dev_put(in);
+}
+#else
+static int ferroce_join6(struct net_device *dev,
+			 struct ferroce_membership *membership)
+{
+	return -EAFNOSUPPORT;
+}
+
+static void ferroce_leave6(struct net_device *dev,
+			   const struct ferroce_membership *membership)
+{
+}
+#endif
+
+/*
+ * What a netdev has joined it leaves when it loses its IP configuration, by
+ * going away or to another namespace. What it has then is another one, which is
+ * not ours to leave.
+ */
+int ferroce_membership_join(struct net *net, struct net_device *dev, bool is_v6,
+			    const u8 *address,
+			    struct ferroce_membership *membership)
+{
+	ASSERT_RTNL();
+	if (dev->reg_state != NETREG_REGISTERED || !net_eq(dev_net(dev), net))
+		return -ENODEV;
+	membership->is_v6 = is_v6;
+	memcpy(membership->address, address, is_v6 ? 16 : 4);
+	return is_v6 ? ferroce_join6(dev, membership) :
+		       ferroce_join4(dev, membership);
+}
+
+void ferroce_membership_leave(struct net_device *dev,
+			      const struct ferroce_membership *membership)
+{
+	ASSERT_RTNL();
+	if (membership->is_v6)
+		ferroce_leave6(dev, membership);
+	else
+		ferroce_leave4(dev, membership);
 }
 
 void ferroce_rx_consume(struct sk_buff *skb)

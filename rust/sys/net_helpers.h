@@ -74,6 +74,7 @@ struct ferroce_link_info {
 	bool has_vlan;
 };
 
+int ferroce_rx_real_ifindex(const struct ferroce_rx *rx);
 void ferroce_rx_link(const struct ferroce_rx *rx, struct ferroce_link_info *info);
 /* What may be said of a packet's way to a port. */
 enum ferroce_arrival {
@@ -86,6 +87,20 @@ enum ferroce_arrival ferroce_arrival(struct net *net, int port, int ifindex,
 				     bool is_v6, const u8 *address);
 void ferroce_rx_consume(struct sk_buff *skb);
 void ferroce_rx_drop(struct sk_buff *skb);
+
+/* A netdev's membership in a multicast group. */
+struct ferroce_membership {
+	/* The in_device or inet6_dev that has joined, held. */
+	void *joined;
+	u8 address[16];
+	bool is_v6;
+};
+
+int ferroce_membership_join(struct net *net, struct net_device *dev, bool is_v6,
+			    const u8 *address,
+			    struct ferroce_membership *membership);
+void ferroce_membership_leave(struct net_device *dev,
+			      const struct ferroce_membership *membership);
 
 /* What one flow of packets has in common; an IPv4 address uses 4 bytes. */
 struct ferroce_flow {

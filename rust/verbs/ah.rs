@@ -38,8 +38,7 @@ impl AddressHandle for UserAh {
         let port = device.port();
         let reserved = port.reserve_handle()?;
         // One flow for each handle: what goes along it stays in order.
-        let source_port = port.source_port(reserved.index(), 0);
-        let way = Way::new(port.resident(), source_port, init).ok_or(EINVAL)?;
+        let way = Way::new(port.resident(), reserved.index(), init).ok_or(EINVAL)?;
         let handle = Arc::new(Handle::new(pd.id(), way), GFP_KERNEL_ACCOUNT)?;
         let handle = Self {
             port: port.clone(),

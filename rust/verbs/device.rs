@@ -12,6 +12,7 @@ use crate::datapath::directory::{
     Listed,
     DIRECTORY, //
 };
+use crate::datapath::groups;
 use crate::datapath::port::Port;
 use crate::link::Hold;
 use crate::observe::counters;
@@ -152,6 +153,8 @@ impl ib::query::Device for Device {
             max_srq_wr: MAX_SRQ_WR,
             max_pd: Kind::Pd.limit(),
             max_ah: Kind::Ah.limit(),
+            max_groups: groups::MAX_GROUPS,
+            max_group_members: groups::MAX_MEMBERS as u32,
             global_atomics: true,
             max_rd_atomic,
             // Each QP has its own.

@@ -6,6 +6,7 @@ use super::reach;
 use crate::sys::errno::EADDRNOTAVAIL;
 use crate::sys::ib::path::Path;
 use crate::sys::net::Underlay;
+use crate::wire::gid::is_multicast;
 use kernel::prelude::*;
 
 /// Checks that packets can travel by the netdev of the source GID.
@@ -30,7 +31,7 @@ pub fn check(underlay: &Underlay, path: &Path) -> Result {
 ///
 /// `EADDRNOTAVAIL`, and `EINVAL` if the destination is a group.
 pub fn check_connection(underlay: &Underlay, path: &Path) -> Result {
-    if reach::is_multicast(&path.destination) {
+    if is_multicast(&path.destination) {
         return Err(EINVAL);
     }
     check(underlay, path)

@@ -37,6 +37,7 @@ use crate::sys::ib::qp::{
     Capacity,
     Change,
     Created,
+    Gid,
     Init,
     Owner,
     Path,
@@ -44,6 +45,10 @@ use crate::sys::ib::qp::{
     QueuePair,
     Report,
     State, //
+};
+use crate::sys::net::membership::{
+    Group,
+    Membership, //
 };
 use crate::sys::net::Underlay;
 use crate::sys::ring::Mapping;
@@ -69,6 +74,11 @@ use crate::uabi::udata::{
 use crate::uabi::wqe::{
     MAX_INLINE,
     MAX_SGE, //
+};
+use crate::wire::entropy::flow_of_connection;
+use crate::wire::gid::{
+    ipv4,
+    is_multicast, //
 };
 use crate::wire::headers::ack_timeout_ns;
 use crate::wire::psn::Psn;
@@ -267,6 +277,25 @@ impl QueuePair for UserQp {
         }
     }
 
+    fn attach(&self, group: &Gid) -> Result {
+        if !matches!(self.service.responder, Half::Datagram) || !is_multicast(group) {
+            return Err(EINVAL);
+        }
+        self.qp.port().groups().attach(self.qp.number(), group, || {
+            Membership::join(
+                &self.underlay,
+                match ipv4(group) {
+                    Some(address) => Group::V4(address),
+                    None => Group::V6(*group),
+                },
+            )
+        })
+    }
+
+    fn detach(&self, group: &Gid) -> Result {
+        self.qp.port().groups().detach(self.qp.number(), group)
+    }
+
     fn send_doorbell(&self) -> Result {
         post::send_doorbell(&self.qp)
     }
@@ -281,9 +310,9 @@ impl UserQp {
     fn ways(&self, attributes: &Attributes, path: &Path) -> Result<[Way; 2]> {
         path::check_connection(&self.underlay, path)?;
         path::check_mtu(&self.underlay, path, attributes.mtu)?;
-        let (port, number) = (self.qp.port(), self.qp.number());
-        let source_port = port.source_port(number, attributes.dest_qpn);
-        let way = Way::new(port.resident(), source_port, path.clone()).ok_or(EINVAL)?;
+        let flow = flow_of_connection(self.qp.number(), attributes.dest_qpn);
+        let resident = self.qp.port().resident();
+        let way = Way::new(resident, flow, path.clone()).ok_or(EINVAL)?;
         Ok([way.clone(), way])
     }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! What can be reached through a port: how large packets may be, and which addresses are those of a
-//! single peer.
+//! What can be reached through a port: how large packets may be.
 
 /// Bytes that a packet adds to its payload, at most: IPv6, UDP, BTH, RETH, immediate data, ICRC,
 /// rounded up so that the usual MTU of 1500 gives 1024 and 4200 gives 4096.
@@ -15,14 +14,5 @@ pub fn path_mtu(netdev_mtu: u32) -> u32 {
         1024.. => 1024,
         512.. => 512,
         _ => 256,
-    }
-}
-
-/// Whether a GID is that of a group (`ff00::/8`, or `224.0.0.0/4` as `::ffff:a.b.c.d`).
-pub fn is_multicast(gid: &[u8; 16]) -> bool {
-    match gid {
-        [0xff, ..] => true,
-        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, first, ..] => first & 0xf0 == 0xe0,
-        _ => false,
     }
 }

@@ -18,7 +18,7 @@ TSHARK = ({name: f"infiniband.bth.{field}" for name, field in BTH.items()}
              "src4": "ip.src", "src6": "ipv6.src", "ip_len": "ip.len", "ip6_len": "ipv6.plen", "ttl4": "ip.ttl",
              "ttl6": "ipv6.hlim", "tos4": "ip.dsfield", "tos6": "ipv6.tclass", "flow": "ipv6.flow", "ip_id": "ip.id",
              "df": "ip.flags.df", "sport": "udp.srcport", "dport": "udp.dstport", "udp_len": "udp.length",
-             "udp_sum": "udp.checksum"})
+             "udp_sum": "udp.checksum", "qkey": "infiniband.deth.q_key", "sqpn": "infiniband.deth.srcqp"})
 # tshark would take a payload for one of these, and then for a malformed one.
 GUESSES = ("smcr_infiniband", "smb_direct_infiniband", "rpcrdma_infiniband", "nvme_rdma", "lnet_ib", "iser_infiniband",
            "eth_over_ib", "mellanox_eoib", "sdp_infiniband", "fc_infiniband")

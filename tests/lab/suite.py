@@ -73,7 +73,7 @@ def environment():
 
 
 # Who judges what a scenario leaves, by the end of its name: one capture, or a description of several.
-JUDGES = {".pcap": "tests.judges.message", ".json": "tests.judges.wire_compare"}
+JUDGES = {".pcap": "tests.judges.message", ".json": "tests.judges.wire_compare", ".flow.json": "tests.judges.flow"}
 
 
 def judge_capture(root, result, where):

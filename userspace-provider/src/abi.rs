@@ -50,6 +50,7 @@ operations! {
     AllocParentDomain alloc_parent_domain 4 6;
     AllocPd alloc_pd 5 7;
     AllocTd alloc_td 6 8;
+    AttachMcast attach_mcast 9 11;
     BindMw bind_mw 10 12;
     CreateAh create_ah 13 15;
     CreateCq create_cq 15 18;
@@ -65,6 +66,7 @@ operations! {
     DestroyCq destroy_cq 31 36;
     DestroyQp destroy_qp 34 39;
     DestroySrq destroy_srq 36 41;
+    DetachMcast detach_mcast 38 43;
     FreeContext free_context 39 46;
     ImportMr import_mr 43 50;
     ImportPd import_pd 44 51;

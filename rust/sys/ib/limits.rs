@@ -88,6 +88,10 @@ pub struct DeviceLimits {
     pub max_pd: u32,
     /// Address handles.
     pub max_ah: u32,
+    /// Multicast groups.
+    pub max_groups: u32,
+    /// QPs in one of them.
+    pub max_group_members: u32,
     /// Atomic operations are atomic against the processors too.
     pub global_atomics: bool,
     /// RDMA READs and atomic operations outstanding at one QP, in either direction.
@@ -134,6 +138,10 @@ impl DeviceLimits {
         attr.max_srq_sge = number(self.max_sge);
         attr.max_pd = number(self.max_pd);
         attr.max_ah = number(self.max_ah);
+        attr.max_mcast_grp = number(self.max_groups);
+        attr.max_mcast_qp_attach = number(self.max_group_members);
+        let total = self.max_groups.saturating_mul(self.max_group_members);
+        attr.max_total_mcast_qp_attach = number(total);
         attr.max_qp_rd_atom = number(self.max_rd_atomic);
         attr.max_qp_init_rd_atom = number(self.max_rd_atomic);
         attr.max_res_rd_atom = number(self.max_res_rd_atomic);

@@ -6,6 +6,7 @@
 //! keeps the network namespace of one from ending; sockets and routes hold a resident.
 
 pub mod device;
+pub mod membership;
 pub mod memory;
 pub mod netns;
 pub mod notifier;

@@ -123,6 +123,12 @@ impl<'a> RxPacket<'a> {
         self.raw.ifindex
     }
 
+    /// The same, or, if that is a VLAN, the net device below it.
+    pub fn real_ifindex(&self) -> i32 {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::ferroce_rx_real_ifindex(&self.raw) }
+    }
+
     /// What its Ethernet header said.
     pub fn link(&self) -> Link {
         let mut info = bindings::ferroce_link_info::default();

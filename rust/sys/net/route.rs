@@ -123,6 +123,13 @@ unsafe impl Send for Route {}
 // SAFETY: As above.
 unsafe impl Sync for Route {}
 
+impl Flow {
+    /// The traffic class that leaves.
+    pub fn sent_class(&self) -> u8 {
+        self.traffic_class & !ECN_MASK
+    }
+}
+
 impl Route {
     /// Looks up how packets of `flow` leave the namespace of `resident` by the net device of index
     /// `ifindex`.
@@ -139,7 +146,7 @@ impl Route {
     pub fn lookup(resident: &Resident, ifindex: i32, flow: &Flow) -> Result<Self> {
         let resident = resident.clone();
         let mut description = bindings::ferroce_flow {
-            traffic_class: flow.traffic_class & !ECN_MASK,
+            traffic_class: flow.sent_class(),
             hop_limit: flow.hop_limit,
             flow_label: flow.flow_label,
             sport: flow.source_port,

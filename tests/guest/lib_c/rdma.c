@@ -18,7 +18,7 @@ double patience = 30.0;
 
 const struct connection usual = {
 	.mtu = 1024, .access = REMOTE_ACCESS, .rd_atomic = 4, .dest_rd_atomic = 4, .rnr_timer = 1, .timeout = 14,
-	.retry_cnt = 7, .rnr_retry = 7,
+	.retry_cnt = 7, .rnr_retry = 7, .hop_limit = 64,
 };
 
 void fail(const char *fmt, ...)
@@ -164,8 +164,8 @@ int qp_to_rtr(struct ibv_qp *qp, const struct connection *c)
 		.qp_state = IBV_QPS_RTR, .path_mtu = mtu_code(c->mtu), .dest_qp_num = c->qpn, .rq_psn = c->rq_psn,
 		.max_dest_rd_atomic = c->dest_rd_atomic, .min_rnr_timer = c->rnr_timer,
 		.ah_attr = { .is_global = 1, .port_num = 1,
-			     .grh = { .sgid_index = c->gid_index, .hop_limit = 64, .dgid = c->gid,
-				      .traffic_class = c->traffic_class } },
+			     .grh = { .sgid_index = c->gid_index, .hop_limit = c->hop_limit, .dgid = c->gid,
+				      .traffic_class = c->traffic_class, .flow_label = c->flow_label } },
 	};
 
 	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;

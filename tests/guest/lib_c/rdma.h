@@ -47,7 +47,8 @@ struct connection {
 	union ibv_gid gid;	/* the peer's, like the number */
 	uint32_t qpn, rq_psn, sq_psn;
 	int mtu;		/* in bytes */
-	int access, rd_atomic, dest_rd_atomic, rnr_timer, timeout, retry_cnt, rnr_retry, traffic_class;
+	int access, rd_atomic, dest_rd_atomic, rnr_timer, timeout, retry_cnt, rnr_retry, traffic_class, hop_limit;
+	uint32_t flow_label;
 };
 
 extern const struct connection usual;

@@ -5,7 +5,7 @@
 //! Fields are found by setting them, the private ones too, so that a layout is written down once.
 
 use core::mem::{offset_of, size_of};
-use ferroce_core::uabi::cqe::CQE_STRIDE;
+use ferroce_core::uabi::cqe::{self, Cqe, CQE_STRIDE};
 use ferroce_core::uabi::ring::{CONTROL_SIZE, OFFSET_CONSUMER, OFFSET_PRODUCER};
 use ferroce_core::uabi::wqe::{self, RecvWqe, SendWqe, Sge};
 use zerocopy::IntoBytes;
@@ -60,6 +60,14 @@ fn main() {
         ("UABI_PRODUCER", OFFSET_PRODUCER),
         ("UABI_CONSUMER", OFFSET_CONSUMER),
         ("UABI_CQE_STRIDE", CQE_STRIDE as usize),
+        ("UABI_WC_WITH_VLAN", cqe::WC_WITH_VLAN as usize),
+        ("UABI_WC_WITH_SMAC", cqe::WC_WITH_SMAC as usize),
+        (
+            "UABI_WC_WITH_NETWORK_HDR",
+            cqe::WC_WITH_NETWORK_HDR as usize,
+        ),
+        ("UABI_NETWORK_IPV4", cqe::NETWORK_IPV4.into()),
+        ("UABI_NETWORK_IPV6", cqe::NETWORK_IPV6.into()),
         ("UABI_OP_KERNEL", wqe::OP_KERNEL.into()),
         ("UABI_QUEUE_SGES", SGES as usize),
         ("UABI_QUEUE_INLINE", INLINE as usize),
@@ -121,6 +129,28 @@ fn main() {
             ("uint64_t", "wr_id", offset_of!(RecvWqe, wr_id)),
             ("uint32_t", "num_sge", offset_of!(RecvWqe, num_sge)),
             ("uint32_t", "reserved", offset_of!(RecvWqe, reserved)),
+        ],
+    );
+    structure(
+        "uabi_cqe",
+        size_of::<Cqe>(),
+        &[
+            ("uint64_t", "wr_id", offset_of!(Cqe, wr_id)),
+            ("uint32_t", "status", offset_of!(Cqe, status)),
+            ("uint32_t", "opcode", offset_of!(Cqe, opcode)),
+            ("uint32_t", "byte_len", offset_of!(Cqe, byte_len)),
+            ("uint32_t", "imm", offset_of!(Cqe, imm)),
+            ("uint32_t", "qp_num", offset_of!(Cqe, qp_num)),
+            ("uint32_t", "src_qp", offset_of!(Cqe, src_qp)),
+            ("uint32_t", "flags", offset_of!(Cqe, flags)),
+            ("uint32_t", "vendor_err", offset_of!(Cqe, vendor_err)),
+            ("uint64_t", "timestamp", offset_of!(Cqe, timestamp)),
+            ("uint16_t", "pkey_index", offset_of!(Cqe, pkey_index)),
+            ("uint16_t", "vlan", offset_of!(Cqe, vlan)),
+            ("uint8_t", "sl", offset_of!(Cqe, sl)),
+            ("uint8_t", "network_hdr", offset_of!(Cqe, network_hdr)),
+            ("uint8_t", "smac[6]", offset_of!(Cqe, smac)),
+            ("uint32_t", "reserved", offset_of!(Cqe, reserved)),
         ],
     );
     // An entry of a list is that of libibverbs.

@@ -103,27 +103,3 @@ fn path_mtu_leaves_room_for_the_longest_headers() {
         assert_eq!(reach::path_mtu(netdev), path, "netdev MTU {netdev}");
     }
 }
-
-#[test]
-fn groups_are_told_from_peers() {
-    let mapped = |first: u8| {
-        let mut gid = [0; 16];
-        gid[10..13].copy_from_slice(&[0xff, 0xff, first]);
-        gid
-    };
-    let v6 = |first: u8| {
-        let mut gid = [0; 16];
-        gid[0] = first;
-        gid
-    };
-    for first in 224..=239 {
-        assert!(reach::is_multicast(&mapped(first)), "{first}.0.0.0");
-    }
-    for first in [0, 10, 127, 192, 223, 240, 255] {
-        assert!(!reach::is_multicast(&mapped(first)), "{first}.0.0.0");
-    }
-    assert!(reach::is_multicast(&v6(0xff)));
-    for first in [0, 0x20, 0xe0, 0xef, 0xfc, 0xfe] {
-        assert!(!reach::is_multicast(&v6(first)), "{first:x}00::");
-    }
-}

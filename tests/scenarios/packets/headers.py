@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0
 """What may not stand in the headers of IP: marks of congestion, fragments; and packets above the MTU of the port."""
 
+import json
+import shutil
+from dataclasses import replace
+
 from tests.guest import roce
-from tests.guest.fabric import batch, pair
+from tests.guest.cases import cases
+from tests.guest.fabric import batch, loop, pair
 from tests.guest.peer import exchange
 from tests.guest.relay import Relay
-from tests.guest.scenario import Failed, require, scenario
+from tests.guest.scenario import Failed, add, require, scenario
 from tests.scenarios.hostile.hostile import mac
 from tests.scenarios.losses.fault import acquaint, controlled
+from tests.scenarios.packets.packets import captured
 from tests.scenarios.paths.isolation import ethernet, only_ferroce, sender, victim
 
 
@@ -28,6 +34,49 @@ def no_ecn(report):
                     require(len(relay.packets) >= 8 and seen == [asked & 0xfc],
                             f"IPv{family}: asked for {asked:#04x}, and {len(relay.packets)} packets have "
                             f"{', '.join(map(hex, seen))}")
+
+
+def flow(_report):
+    """Datagrams and connections of many flow labels, traffic classes and hop limits, over both families. The capture is
+    judged outside."""
+    only_ferroce()
+    what = next(case for case in cases("verbs") if case.name == "flow")
+    with pair() as ends:
+        with captured(ends, "/tmp/flow.pcap"):
+            said = what.run(*ends)
+    shutil.copy("/tmp/flow.pcap", "/srv/results/headers.flow.pcap")
+    with open("/srv/results/headers.flow.flow.json", "w", encoding="utf-8") as f:
+        json.dump({"capture": "headers.flow.pcap", "said": said}, f)
+
+
+add("headers.flow", 90, "flow label, UDP source port by it, traffic class and hop limit of UD, groups and RC, by tshark",
+    flow, leaves=".flow.json")
+
+
+@scenario("headers.fields", 120)
+def fields(_report):
+    """Completions of datagrams say the VLAN, the sender's MAC address and the kind of network header that there were."""
+    only_ferroce()
+    what = next(case for case in cases("verbs") if case.name == "ud-fields")
+
+    def run(ends, vlan):
+        for one in (ends, [replace(end, ip4=end.ip6) for end in ends]):
+            what.run(*one, VLAN=str(vlan), SMAC="0x" + mac(one[0]).replace(":", ""))
+
+    with pair() as ends:
+        run(ends, 0)
+        tagged = []
+        for number, end in enumerate(ends, 1):
+            batch([f"link add link {end.netdev} name upper type vlan id 4094",
+                   f"link set upper address 02:00:00:00:07:0{number}", "link set upper up",
+                   f"addr add 10.99.0.{number}/24 dev upper", f"addr add fd99::{number}/64 dev upper nodad"],
+                  netns=end.netns)
+            tagged.append(replace(end, netdev="upper", ip4=f"10.99.0.{number}", ip6=f"fd99::{number}"))
+        run(tagged, 4094)
+        run(ends, 0)
+    # By packets it would come by `lo`, which has no addresses.
+    with loop(True) as end:
+        run((end, end), 0)
 
 
 @scenario("headers.fragments", 60)

@@ -104,6 +104,17 @@ for _what in cases("verbs") + cases("users") + cases("memory") + cases("queues")
             case(_what, False, "1ms"))
 
 
+@scenario("verbs.ud-veth", 240)
+def between_two(report):
+    """Datagrams between two devices over veth: messages, a flood to numbers of nobody, and every odd address vector."""
+    with pair() as ends:
+        for what in cases("verbs"):
+            if what.name in ("ud-messages", "ud-flood", "ud-odd-handles"):
+                said = what.run(*ends).splitlines()[:-1]
+                for line in said if what.name == "ud-odd-handles" else ():
+                    report.note(line)
+
+
 @scenario("verbs.killed-programs", 120)
 def killed(_report):
     """Programs killed in the middle of their traffic leave nothing behind, and the device works on."""

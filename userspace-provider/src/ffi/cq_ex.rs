@@ -6,8 +6,7 @@
 //! `end_poll` gives the slots and the lock back. After a `start_poll` that found nothing the lock
 //! is not held. See `ibv_create_cq_ex(3)`.
 //!
-//! Fields that only raw packets and tag matching have (VLAN stripping, flow tags, tags) cannot be
-//! asked for.
+//! Fields that only flow steering and tag matching have (flow tags, tags) cannot be asked for.
 
 use super::{
     cq::{cmd_fd, Cq},
@@ -24,10 +23,12 @@ use libc::{EINVAL, EIO, ENOENT, EOPNOTSUPP};
 const WC_STANDARD_FLAGS: u64 = 0x7f;
 /// IBV_WC_EX_WITH_COMPLETION_TIMESTAMP.
 const WITH_TIMESTAMP: u64 = 1 << 7;
+/// IBV_WC_EX_WITH_CVLAN.
+const WITH_VLAN: u64 = 1 << 8;
 /// IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK.
 const WITH_WALLCLOCK: u64 = 1 << 11;
 /// The fields that a completion can be asked for.
-pub const WC_FLAGS: u64 = WC_STANDARD_FLAGS | WITH_TIMESTAMP | WITH_WALLCLOCK;
+pub const WC_FLAGS: u64 = WC_STANDARD_FLAGS | WITH_TIMESTAMP | WITH_VLAN | WITH_WALLCLOCK;
 /// IBV_CQ_INIT_ATTR_MASK_FLAGS.
 pub const MASK_FLAGS: u32 = 1 << 0;
 /// IBV_CQ_INIT_ATTR_MASK_PD: a parent domain, which changes nothing here.
@@ -87,6 +88,9 @@ pub unsafe extern "C" fn create(context: *mut IbvContext, attr: *mut CqInitAttrE
     ibv.read_dlid_path_bits = Some(read_dlid_path_bits);
     if wc_flags & WITH_TIMESTAMP != 0 {
         ibv.read_completion_ts = Some(read_completion_ts);
+    }
+    if wc_flags & WITH_VLAN != 0 {
+        ibv.read_cvlan = Some(read_cvlan);
     }
     if wc_flags & WITH_WALLCLOCK != 0 {
         ibv.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
@@ -192,6 +196,8 @@ readers! {
     read_sl: u8 = |cqe| cqe.sl;
     read_dlid_path_bits: u8 = |_| 0;
     read_completion_ts: u64 = |cqe| cqe.timestamp;
+    // 0 for a datagram that came by no VLAN.
+    read_cvlan: u16 = |cqe| cqe.vlan;
 }
 
 unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut IbvCqEx) -> u64 {

@@ -264,7 +264,7 @@ fn numbers() -> Vec<Check> {
         ),
         (
             "IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP \
-             | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK",
+             | IBV_WC_EX_WITH_CVLAN | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK",
             cq_ex::WC_FLAGS,
         ),
         ("IBV_SRQ_MAX_WR", SRQ_MAX_WR as u64),

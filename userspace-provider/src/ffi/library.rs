@@ -119,6 +119,8 @@ functions! {
     ibv_cmd_query_qp: fn(*mut IbvQp, Opaque, c_int, Opaque, *mut QueryQp, usize) -> c_int;
     ibv_cmd_modify_qp: fn(*mut IbvQp, *mut QpAttr, c_int, *mut ModifyQp, usize) -> c_int;
     ibv_cmd_destroy_qp: fn(*mut IbvQp) -> c_int;
+    ibv_cmd_attach_mcast: fn(*mut IbvQp, Opaque, u16) -> c_int;
+    ibv_cmd_detach_mcast: fn(*mut IbvQp, Opaque, u16) -> c_int;
     ibv_cmd_post_send: fn(*mut IbvQp, *mut IbvSendWr, *mut *mut IbvSendWr) -> c_int;
     ibv_cmd_post_recv: fn(*mut IbvQp, *mut IbvRecvWr, *mut *mut IbvRecvWr) -> c_int;
     ibv_cmd_create_srq: fn(

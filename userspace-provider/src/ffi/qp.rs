@@ -344,6 +344,18 @@ pub unsafe extern "C" fn destroy(qp: *mut IbvQp) -> c_int {
     error
 }
 
+/// Attaches a QP to a multicast group; the module does all of it.
+pub unsafe extern "C" fn attach(qp: *mut IbvQp, gid: Opaque, lid: u16) -> c_int {
+    // SAFETY: Contract of the verb.
+    unsafe { (library().ibv_cmd_attach_mcast)(qp, gid, lid) }
+}
+
+/// Detaches it.
+pub unsafe extern "C" fn detach(qp: *mut IbvQp, gid: Opaque, lid: u16) -> c_int {
+    // SAFETY: Contract of the verb.
+    unsafe { (library().ibv_cmd_detach_mcast)(qp, gid, lid) }
+}
+
 /// What the extended posting interface of a QP works with.
 ///
 /// # Safety

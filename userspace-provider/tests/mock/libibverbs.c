@@ -271,6 +271,20 @@ int ibv_cmd_destroy_ah(struct ibv_ah *ah)
 	return mock.error;
 }
 
+int ibv_cmd_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+	assert(gid->raw[0] == 0xff && lid == 7);
+	mock.objects += !mock.error;
+	return mock.error;
+}
+
+int ibv_cmd_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+	assert(gid->raw[0] == 0xff && lid == 7);
+	mock.objects -= !mock.error;
+	return mock.error;
+}
+
 static int create_cq(struct ibv_context *context, int cqe, struct ibv_cq *cq, void *driver)
 {
 	cq->context = context;

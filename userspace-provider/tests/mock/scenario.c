@@ -272,7 +272,8 @@ static void complete_for(uint32_t qp_num, uint64_t wr_id)
 	struct control *c = control(RING_CQ);
 	struct cqe *cqe = (struct cqe *)(file + RING_CQ + 256) + c->producer % 16;
 
-	*cqe = (struct cqe){ wr_id, 1, 2, 3, 4, qp_num, 6, 7 | 0x70000, 8, .pkey_index = 9, .sl = 10 };
+	*cqe = (struct cqe){ wr_id, 1, 2, 3, 4, qp_num, 6, 7 | 0x70000, 8, .pkey_index = 9, .vlan = 11,
+			     .sl = 10 };
 	c->producer++;
 }
 
@@ -368,14 +369,14 @@ static void extended_completion_queue(void)
 
 	clear_rings();
 	for (uint64_t refused = 1; refused <= 1 << 20; refused *= 2) {
-		if (refused & (IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+		if (refused & (IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_CVLAN |
 			       IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK))
 			continue;
 		attr.wc_flags = refused;
 		errno = 0;
 		CHECK(!mock.ops.create_cq_ex(context, &attr) && errno == EOPNOTSUPP);
 	}
-	attr.wc_flags = IBV_WC_STANDARD_FLAGS;
+	attr.wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_CVLAN;
 	attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
 	attr.flags = 1 << 2;
 	errno = 0;
@@ -400,7 +401,7 @@ static void extended_completion_queue(void)
 	CHECK(ibv_wc_read_byte_len(cq) == 3 && ibv_wc_read_imm_data(cq) == 4);
 	CHECK(ibv_wc_read_qp_num(cq) == 5 && ibv_wc_read_src_qp(cq) == 6);
 	CHECK(ibv_wc_read_wc_flags(cq) == 7 && ibv_wc_read_vendor_err(cq) == 8);
-	CHECK(!ibv_wc_read_slid(cq) && ibv_wc_read_sl(cq) == 10 && !ibv_wc_read_dlid_path_bits(cq));
+	CHECK(!ibv_wc_read_slid(cq) && ibv_wc_read_sl(cq) == 10 && ibv_wc_read_cvlan(cq) == 11 && !ibv_wc_read_dlid_path_bits(cq));
 	CHECK(control(RING_CQ)->consumer == 0);
 	CHECK(!ibv_next_poll(cq) && cq->wr_id == 42);
 	ibv_end_poll(cq);
@@ -567,6 +568,7 @@ static void shorter_attributes(void)
 	size_t page = sysconf(_SC_PAGESIZE);
 	char *end = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct ibv_qp_init_attr_ex *ex;
+	const union ibv_gid group = { .raw = { 0xff } };
 	struct ibv_cq_init_attr_ex *cq_attr;
 	struct ibv_cq_ex *cq;
 	struct ibv_qp *qp;
@@ -578,7 +580,11 @@ static void shorter_attributes(void)
 	ex->comp_mask = IBV_QP_INIT_ATTR_PD;
 	ex->pd = pd;
 	qp = mock.ops.create_qp_ex(context, ex);
-	CHECK(qp && !mock.ops.destroy_qp(qp));
+	CHECK(qp && !mock.ops.attach_mcast(qp, &group, 7) && mock.objects == 3);
+	mock.error = EINVAL;
+	CHECK(mock.ops.attach_mcast(qp, &group, 7) == EINVAL && mock.ops.detach_mcast(qp, &group, 7) == EINVAL);
+	mock.error = 0;
+	CHECK(!mock.ops.detach_mcast(qp, &group, 7) && !mock.ops.destroy_qp(qp));
 	memset(end - page, 0, page);
 	cq_attr = (void *)(end - offsetof(struct ibv_cq_init_attr_ex, parent_domain));
 	cq_attr->cqe = 16;

@@ -75,6 +75,12 @@ pub trait QueuePair: Send + Sync + 'static {
     /// What the QP is now.
     fn query(&self) -> Report;
 
+    /// Lets the QP receive what is sent to a group. May sleep.
+    fn attach(&self, group: &Gid) -> Result;
+
+    /// Ends that. It fails only if the QP is not in the group. May sleep.
+    fn detach(&self, group: &Gid) -> Result;
+
     /// The process has put send requests into the ring.
     fn send_doorbell(&self) -> Result;
 
@@ -138,6 +144,19 @@ impl Argument for InitAttr<'_> {
         // SAFETY: By the requirement the structure is ours while the operation runs.
         // INVARIANT: ib_core holds them during the call.
         Ok(Self(unsafe { raw.as_mut() }.ok_or(EINVAL)?))
+    }
+}
+
+/// The group that is the argument of `attach_mcast`.
+struct GroupGid(Gid);
+
+impl Argument for GroupGid {
+    type Raw = *mut bindings::ib_gid;
+
+    unsafe fn from_raw(raw: *mut bindings::ib_gid) -> Result<Self> {
+        // SAFETY: By the requirement the structure is valid while the operation runs. Any bytes are
+        // a GID.
+        Ok(Self(unsafe { raw.as_ref().ok_or(EINVAL)?.raw }))
     }
 }
 
@@ -232,6 +251,14 @@ operations! {
         qp.query().to_raw(attr, init);
         qp.reference().describe(init);
         Ok(())
+    }
+
+    attach_mcast(qp: Live<'a, Q>, group: GroupGid, _lid: u16) -> Result {
+        qp.attach(&group.0)
+    }
+
+    detach_mcast(qp: Live<'a, Q>, group: GroupGid, _lid: u16) -> Result {
+        qp.detach(&group.0)
     }
 
     destroy_qp(qp: Gone<'a, Q>, _udata: Ignored<*mut bindings::ib_udata>) -> Result {

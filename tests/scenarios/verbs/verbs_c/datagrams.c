@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Cases about datagrams: address handles, Q_Keys, the routing header, and what a completion says. */
-#include "services.h"
+#include "datagrams.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { GRH = 40, HALF = 1 << 16, KEY = 0x11223344 };
-
-static void ready(struct ibv_qp *qp, uint32_t qkey)
+void ready(struct ibv_qp *qp, uint32_t qkey)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = qkey };
 
@@ -19,21 +18,21 @@ static void ready(struct ibv_qp *qp, uint32_t qkey)
 	MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN));
 }
 
-static void open_ud(struct pair *p)
+void open_ud(struct pair *p)
 {
 	pair_open(p, &(struct options){ .type = IBV_QPT_UD, .no_connect = true }, 2 * HALF);
 	ready(p->a.qp, KEY);
 	ready(p->b.qp, KEY);
 }
 
-static struct ibv_ah_attr way(const struct side *from, const struct side *to)
+struct ibv_ah_attr way(const struct side *from, const struct side *to)
 {
 	return (struct ibv_ah_attr){ .is_global = 1, .port_num = 1,
 				     .grh = { .dgid = to->gid, .sgid_index = from->gid_index, .hop_limit = 9,
 					      .traffic_class = 0x20 } };
 }
 
-static struct ibv_ah *new_ah(struct ibv_pd *pd, struct ibv_ah_attr attr)
+struct ibv_ah *new_ah(struct ibv_pd *pd, struct ibv_ah_attr attr)
 {
 	struct ibv_ah *ah = ibv_create_ah(pd, &attr);
 
@@ -41,11 +40,26 @@ static struct ibv_ah *new_ah(struct ibv_pd *pd, struct ibv_ah_attr attr)
 	return ah;
 }
 
-static void address(struct ibv_send_wr *w, struct ibv_ah *ah, const struct ibv_qp *to, uint32_t qkey)
+void address(struct ibv_send_wr *w, struct ibv_ah *ah, const struct ibv_qp *to, uint32_t qkey)
 {
 	w->wr.ud.ah = ah;
 	w->wr.ud.remote_qpn = to->qp_num;
 	w->wr.ud.remote_qkey = qkey;
+}
+
+void use_family(struct side *s, bool v6)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+	struct ibv_gid_entry entry;
+
+	for (int i = 0; i < 16; i++)
+		if (!ibv_query_gid_ex(s->ctx, 1, i, &entry, 0) && entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
+		    entry.gid.raw[0] != 0xfe && !memcmp(entry.gid.raw, mapped, sizeof(mapped)) == !v6) {
+			s->gid_index = i;
+			s->gid = entry.gid;
+			return;
+		}
+	fail("%s has no GID of IPv%d", ibv_get_device_name(s->ctx->device), v6 ? 6 : 4);
 }
 
 /* What a receive of a datagram must say. */
@@ -100,7 +114,7 @@ static void send_one(struct side *from, struct side *to, struct ibv_ah *ah, uint
 	CHECK(sink[GRH + len] == 0xee, "the byte behind the data was written");
 }
 
-static uint32_t longest(struct side *s)
+uint32_t longest(struct side *s)
 {
 	struct ibv_port_attr port;
 
@@ -365,35 +379,317 @@ static void ud_handles_go(void)
 	pair_close(&p);
 }
 
-/* Datagrams to numbers far and wide: each is counted, and nothing else happens. */
+/* Datagrams to numbers far and wide, on the device that counts: each is counted, and nothing else happens. */
 static void ud_flood(void)
 {
-	enum { MANY = 2000, AT_ONCE = 50 };
+	enum { MANY = 6000, AT_ONCE = 50 };
 	struct pair p;
 
 	open_ud(&p);
-	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
-	long before = counter_of("drop_unknown_qp");
+	struct ibv_ah *there = new_ah(p.a.pd, way(&p.a, &p.b)), *back = new_ah(p.b.pd, way(&p.b, &p.a));
+	long before = counter_of("drop_unknown_qp"), sent = 0;
 
 	for (uint32_t n = 0; n < MANY; n += AT_ONCE) {
 		struct ibv_send_wr w = wr(IBV_WR_SEND, n, NULL, 0);
+		uint32_t posted = 0;
 
 		for (uint32_t i = 0; i < AT_ONCE; i++) {
-			struct ibv_qp any = { .qp_num = (n + i) * 8191u & 0xffffff };
+			/* All over the numbers, and around those that there are. */
+			uint32_t near = (n + i) % 3 ? 0 : p.a.qp->qp_num - MANY / 6;
+			struct ibv_qp any = { .qp_num = (near ? near + (n + i) / 3 : (n + i) * 8191u) & 0xffffff };
 
 			if (any.qp_num == p.a.qp->qp_num || any.qp_num == p.b.qp->qp_num)
 				continue;
-			address(&w, ah, &any, KEY);
-			post(&p.a, &w);
-			expect(&p.a, n, IBV_WC_SUCCESS, "one of a flood");
+			address(&w, back, &any, KEY);
+			post(&p.b, &w);
+			posted++;
 		}
+		for (uint32_t i = 0; i < posted; i++)
+			expect(&p.b, n, IBV_WC_SUCCESS, "one of a flood");
+		sent += posted;
 	}
 	double end = now() + patience;
 
-	while (before >= 0 && counter_of("drop_unknown_qp") < before + MANY - 2)
-		CHECK(now() < end, "only %ld of %d were counted", counter_of("drop_unknown_qp") - before, MANY);
-	send_one(&p.a, &p.b, ah, 10, 1);
+	while (before >= 0 && counter_of("drop_unknown_qp") < before + sent)
+		CHECK(now() < end, "only %ld of %ld were counted", counter_of("drop_unknown_qp") - before, sent);
+	CHECK(before < 0 || counter_of("drop_unknown_qp") == before + sent, "more than %ld were counted", sent);
+	send_one(&p.a, &p.b, there, 10, 1);
+	send_one(&p.b, &p.a, back, 10, 2);
+	MUST(ibv_destroy_ah(there));
+	MUST(ibv_destroy_ah(back));
+	pair_close(&p);
+}
+
+enum fate { REFUSED, LEAVES, EITHER };
+
+/* Address vectors that no sensible program makes. In those that leave the datagram is lost, or arrives. */
+static const struct {
+	const char *text;
+	enum fate fate;
+	bool v6;
+	struct ibv_ah_attr change;	/* what is not 0 of it; a GID that begins with 0xee is one of zeros */
+} oddities[] = {
+	{ "port 255", REFUSED, false, { .port_num = 255 } },
+	{ "GID 255", REFUSED, false, { .grh.sgid_index = 255 } },
+	{ "GID 15", REFUSED, false, { .grh.sgid_index = 15 } },
+	{ "a LID and everything at its most", LEAVES, false,
+	  { .dlid = 0xffff, .sl = 255, .src_path_bits = 255, .static_rate = 255,
+	    .grh = { .flow_label = 0xffffffff, .traffic_class = 255, .hop_limit = 255 } } },
+	{ "the same over IPv6", LEAVES, true,
+	  { .dlid = 0xffff, .sl = 255, .src_path_bits = 255, .static_rate = 255,
+	    .grh = { .flow_label = 0xffffffff, .traffic_class = 255, .hop_limit = 255 } } },
+	{ "to IPv6 from IPv4", REFUSED, false, { .grh.dgid.raw = { 0x20, 1, 0x0d, 0xb8, [15] = 1 } } },
+	{ "to IPv4 from IPv6", REFUSED, true, { .grh.dgid.raw = { [10] = 0xff, 0xff, 10, 77, 0, 1 } } },
+	{ "to a group of IPv6 from IPv4", REFUSED, false, { .grh.dgid.raw = { 0xff, 0x15, [15] = 1 } } },
+	{ "to a group of IPv4 from IPv6", REFUSED, true, { .grh.dgid.raw = { [10] = 0xff, 0xff, 239, 0, 0, 1 } } },
+	{ "to nowhere", EITHER, true, { .grh.dgid.raw = { 0xee } } },
+	{ "to a foreign network of IPv6", EITHER, true, { .grh.dgid.raw = { 0x20, 1, 0x0d, 0xb8, [15] = 1 } } },
+	{ "to ::1", EITHER, true, { .grh.dgid.raw = { [15] = 1 } } },
+	{ "to all nodes", EITHER, true, { .grh.dgid.raw = { 0xff, 2, [15] = 1 } } },
+	{ "to a group of this interface", EITHER, true, { .grh.dgid.raw = { 0xff, 1, [15] = 1 } } },
+	{ "to a group of scope 0", EITHER, true, { .grh.dgid.raw = { 0xff, 0, [15] = 1 } } },
+	{ "to 0.0.0.0", EITHER, false, { .grh.dgid.raw = { [10] = 0xff, 0xff } } },
+	{ "to 127.0.0.1", EITHER, false, { .grh.dgid.raw = { [10] = 0xff, 0xff, 127, 0, 0, 1 } } },
+	{ "to 255.255.255.255", EITHER, false, { .grh.dgid.raw = { [10] = 0xff, 0xff, 0xff, 0xff, 0xff, 0xff } } },
+	{ "to the broadcast of the network", EITHER, false, { .grh.dgid.raw = { [10] = 0xff, 0xff, 10, 77, 0, 255 } } },
+	{ "to all hosts", EITHER, false, { .grh.dgid.raw = { [10] = 0xff, 0xff, 224, 0, 0, 1 } } },
+	{ "to 240.0.0.1", EITHER, false, { .grh.dgid.raw = { [10] = 0xff, 0xff, 240, 0, 0, 1 } } },
+	{ "to a foreign network of IPv4", EITHER, false, { .grh.dgid.raw = { [10] = 0xff, 0xff, 192, 0, 2, 1 } } },
+};
+
+static struct ibv_ah_attr changed(struct ibv_ah_attr attr, const struct ibv_ah_attr *change)
+{
+	const uint8_t *from = (const uint8_t *)change;
+	uint8_t *to = (uint8_t *)&attr;
+	bool dgid = false;
+
+	for (int i = 0; i < 16; i++)
+		dgid |= change->grh.dgid.raw[i];
+	if (dgid)
+		attr.grh.dgid = (union ibv_gid){ .raw = { 0 } };
+	for (size_t i = 0; i < sizeof(attr); i++)
+		to[i] = from[i] ? from[i] : to[i];
+	if (attr.grh.dgid.raw[0] == 0xee)
+		attr.grh.dgid.raw[0] = 0;
+	return attr;
+}
+
+static long left_or_lost(void)
+{
+	return counter_of("sent_pkts") + counter_of("send_lost") + counter_of("local_segments");
+}
+
+static void ud_odd_handles(void)
+{
+	struct pair p;
+
+	open_ud(&p);
+	for (size_t i = 0; i < COUNT(oddities); i++) {
+		use_family(&p.a, oddities[i].v6);
+		use_family(&p.b, oddities[i].v6);
+		struct ibv_ah_attr attr = changed(way(&p.a, &p.b), &oddities[i].change);
+
+		errno = 0;
+		struct ibv_ah *odd = ibv_create_ah(p.a.pd, &attr);
+
+		printf("%s: %s\n", oddities[i].text, odd ? "made" : strerror(errno));
+		CHECK(odd || errno, "%s: refused without a reason", oddities[i].text);
+		CHECK(oddities[i].fate == EITHER || !odd == (oddities[i].fate == REFUSED), "%s: %s", oddities[i].text,
+		      odd ? "it was made" : strerror(errno));
+		if (odd) {
+			struct ibv_sge list = sge(&p.a, 0, 10);
+			struct ibv_send_wr w = wr(IBV_WR_SEND, 1, &list, 1);
+			double end = now() + patience;
+			long before = left_or_lost();
+
+			/* With a Q_Key of nobody. */
+			address(&w, odd, p.b.qp, KEY + 1);
+			post(&p.a, &w);
+			expect(&p.a, 1, IBV_WC_SUCCESS, oddities[i].text);
+			while (!on_rxe() && left_or_lost() == before)
+				CHECK(now() < end, "%s: the datagram is nowhere counted", oddities[i].text);
+			MUST(ibv_destroy_ah(odd));
+		}
+		want_state(&p.a, IBV_QPS_RTS, oddities[i].text);
+		struct ibv_ah *good = new_ah(p.a.pd, way(&p.a, &p.b));
+
+		send_one(&p.a, &p.b, good, 20, i);
+		MUST(ibv_destroy_ah(good));
+	}
+	pair_close(&p);
+}
+
+/* Prints one line for who looks at the packets: what was asked for, and between whom. */
+static void told(const char *what, bool v6, const struct ibv_global_route *grh, const struct ibv_qp *from,
+		 const struct ibv_qp *to)
+{
+	printf("asked %s %d %u %u %u %u %u\n", what, v6 ? 6 : 4, grh->flow_label, grh->traffic_class, grh->hop_limit,
+	       from->qp_num, to->qp_num);
+}
+
+/* What the header of a received datagram says of its way. ECN bits do not leave. */
+static void judge_way(const uint8_t *header, bool v6, const struct ibv_global_route *grh, int hops)
+{
+	uint32_t first;
+	int class, ttl;
+
+	memcpy(&first, header, 4);
+	first = be32toh(first);
+	class = v6 ? first >> 20 & 0xff : header[21];
+	ttl = v6 ? header[7] : header[28];
+	CHECK(class == (grh->traffic_class & 0xfc) && ttl == hops, "traffic class %x of %x, hop limit %d, not %d", class,
+	      grh->traffic_class, ttl, hops);
+	CHECK(!v6 || (first & 0xfffff) == grh->flow_label, "flow label %x, not %x", first & 0xfffff, grh->flow_label);
+}
+
+/* A datagram to a queue pair, one to a group that it is in, and a connection, for each of several address vectors. */
+static void flow(void)
+{
+	static const struct {
+		uint32_t label;
+		uint8_t class, hops;
+	} asked[] = { { 0, 0, 0 }, { 1, 0x20, 1 }, { 0x3fff, 0xb9, 7 }, { 0x12345, 0xfc, 200 }, { 0xfffff, 0x03, 255 } };
+
+	for (unsigned int i = 0; i < 2 * COUNT(asked); i++) {
+		const struct ibv_qp all = { .qp_num = 0xffffff };
+		struct side a, b;
+		struct pair p;
+		bool v6 = i % 2;
+
+		open_ud(&p);
+		use_family(&p.a, v6);
+		use_family(&p.b, v6);
+		for (int group = 0; group < 2; group++) {
+			struct ibv_ah_attr attr = way(&p.a, &p.b);
+			struct ibv_sge room = sge(&p.b, HALF, 200);
+			struct ibv_send_wr w = wr(IBV_WR_SEND, 1, NULL, 0);
+
+			if (group)
+				attr.grh.dgid = v6 ? (union ibv_gid){ .raw = { 0xff, 0x15, [15] = 9 } } :
+						     (union ibv_gid){ .raw = { [10] = 0xff, 0xff, 239, 1, 2, 3 } };
+			attr.grh.flow_label = asked[i / 2].label;
+			attr.grh.traffic_class = asked[i / 2].class;
+			attr.grh.hop_limit = asked[i / 2].hops;
+			struct ibv_ah *ah = new_ah(p.a.pd, attr);
+
+			if (group)
+				MUST(ibv_attach_mcast(p.b.qp, &attr.grh.dgid, 0));
+			address(&w, ah, group ? &all : p.b.qp, KEY);
+			told(group ? "group" : "peer", v6, &attr.grh, p.a.qp, p.b.qp);
+			post_recv(&p.b, 2, &room, 1);
+			post(&p.a, &w);
+			expect(&p.a, 1, IBV_WC_SUCCESS, "a datagram");
+			expect(&p.b, 2, IBV_WC_SUCCESS, "its receive");
+			/* ib_core gives a handle that leads to a peer the hop limit of the route. */
+			judge_way(p.b.buf + HALF, v6, &attr.grh, group ? attr.grh.hop_limit ?: 1 : 64);
+			if (group)
+				MUST(ibv_detach_mcast(p.b.qp, &attr.grh.dgid, 0));
+			MUST(ibv_destroy_ah(ah));
+		}
+		a = p.a;
+		b = p.b;
+		a.cq = new_cq(a.ctx, DEPTH, NULL, NULL);
+		b.cq = new_cq(b.ctx, DEPTH, NULL, NULL);
+		a.qp = make_qp_of(IBV_QPT_RC, &a);
+		b.qp = make_qp_of(IBV_QPT_RC, &b);
+		for (int side = 0; side < 2; side++) {
+			struct side *here = side ? &b : &a, *there = side ? &a : &b;
+			struct connection c = usual;
+
+			c.gid_index = here->gid_index;
+			c.gid = there->gid;
+			c.qpn = there->qp->qp_num;
+			c.flow_label = asked[i / 2].label;
+			c.traffic_class = asked[i / 2].class;
+			c.hop_limit = asked[i / 2].hops;
+			connect_qp(here->qp, &c);
+		}
+		struct ibv_global_route grh = { .flow_label = asked[i / 2].label, .traffic_class = asked[i / 2].class,
+						.hop_limit = asked[i / 2].hops };
+
+		told("connection", v6, &grh, a.qp, b.qp);
+		send_checked(&a, &b, i);
+		MUST(ibv_destroy_qp(a.qp));
+		MUST(ibv_destroy_qp(b.qp));
+		MUST(ibv_destroy_cq(a.cq));
+		MUST(ibv_destroy_cq(b.cq));
+		pair_close(&p);
+	}
+}
+
+/* The first completion in a ring of this process. */
+static struct uabi_cqe first_completion(uint64_t id, uint32_t qp_num)
+{
+	struct mapping rings[64];
+	struct uabi_cqe cqe;
+	int n = mapped_rings(rings, COUNT(rings));
+
+	for (int i = 0; i < n; i++) {
+		memcpy(&cqe, rings[i].at + UABI_CONTROL_SIZE, sizeof(cqe));
+		if (cqe.wr_id == id && cqe.opcode == IBV_WC_RECV && cqe.qp_num == qp_num)
+			return cqe;
+	}
+	fail("no ring begins with the completion");
+}
+
+/*
+ * The VLAN, the MAC address of the sender and the kind of network header of a datagram: libibverbs shows the first alone, the
+ * others are for the kernel's own users. VLAN and SMAC in the environment say what must be there.
+ */
+static void ud_fields(void)
+{
+	static const uint64_t MARK = 0xfe110ce5f00d0001;
+	struct ibv_cq_init_attr_ex init = { .cqe = 16, .wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_CVLAN };
+	uint64_t vlan = number_of("VLAN"), mac = number_of("SMAC");
+	struct ibv_poll_cq_attr poll = { 0 };
+	struct pair p;
+	int rc;
+
+	open_ud(&p);
+	bool v6 = p.b.gid.raw[0];
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(p.b.ctx, &init);
+	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
+	struct side to = p.b;
+
+	CHECK(cq, "ibv_create_cq_ex: %s", strerror(errno));
+	to.cq = ibv_cq_ex_to_cq(cq);
+	to.qp = make_qp_of(IBV_QPT_UD, &to);
+	ready(to.qp, KEY);
+	struct ibv_sge list = sge(&p.a, 0, 10), room = sge(&to, HALF, 100);
+	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, &list, 1);
+
+	address(&w, ah, to.qp, KEY);
+	post_recv(&to, MARK, &room, 1);
+	post(&p.a, &w);
+	for (double end = now() + patience; (rc = ibv_start_poll(cq, &poll)) == ENOENT; usleep(100))
+		CHECK(now() < end, "no datagram");
+	CHECK(!rc && cq->wr_id == MARK && !cq->status, "ibv_start_poll: %d, status %d", rc, cq->status);
+	CHECK(ibv_wc_read_cvlan(cq) == vlan, "VLAN %u, not %lu", ibv_wc_read_cvlan(cq), (unsigned long)vlan);
+	CHECK(ibv_wc_read_src_qp(cq) == p.a.qp->qp_num && ibv_wc_read_byte_len(cq) == GRH + 10, "from %u, %u bytes",
+	      ibv_wc_read_src_qp(cq), ibv_wc_read_byte_len(cq));
+	CHECK(ibv_wc_read_wc_flags(cq) == IBV_WC_GRH, "flags %x", ibv_wc_read_wc_flags(cq));
+	ibv_end_poll(cq);
+	struct uabi_cqe seen = first_completion(MARK, to.qp->qp_num);
+	uint64_t smac = 0;
+
+	for (int i = 0; i < 6; i++)
+		smac = smac << 8 | seen.smac[i];
+	CHECK(seen.vlan == vlan && !!(seen.flags & UABI_WC_WITH_VLAN) == !!vlan, "VLAN %u, flags %x", seen.vlan, seen.flags);
+	CHECK(smac == mac && (seen.flags & UABI_WC_WITH_SMAC), "from %012lx, not %012lx", (unsigned long)smac,
+	      (unsigned long)mac);
+	CHECK(seen.network_hdr == (v6 ? UABI_NETWORK_IPV6 : UABI_NETWORK_IPV4) && (seen.flags & UABI_WC_WITH_NETWORK_HDR),
+	      "network header %u", seen.network_hdr);
+	/* A handle made of it leads back by the same VLAN. */
+	struct ibv_wc wc = { .wc_flags = IBV_WC_GRH, .src_qp = p.a.qp->qp_num };
+	struct ibv_ah *back = ibv_create_ah_from_wc(p.b.pd, &wc, (struct ibv_grh *)(p.b.buf + HALF), 1);
+
+	CHECK(back, "ibv_create_ah_from_wc: %s", strerror(errno));
+	expect(&p.a, 1, IBV_WC_SUCCESS, "its request");
+	send_one(&p.b, &p.a, back, 77, 2);
+	MUST(ibv_destroy_ah(back));
 	MUST(ibv_destroy_ah(ah));
+	MUST(ibv_destroy_qp(to.qp));
+	MUST(ibv_destroy_cq(to.cq));
 	pair_close(&p);
 }
 
@@ -407,6 +703,9 @@ const struct test_case datagram_cases[] = {
 	{ "ud-errors", ud_errors, "UD: errors of a sender lead to SQE, and RTS leads back", .rxe = "goes to ERR" },
 	{ "ud-refuses", ud_refuses, "UD: odd handles and other operations are refused" },
 	{ "ud-handles-go", ud_handles_go, "UD: 300 handles, each gone right behind its datagram" },
-	{ "ud-flood", ud_flood, "UD: 2000 datagrams to numbers of nobody" },
+	{ "flow", flow, "flow labels, traffic classes and hop limits as the receiver sees them", BY_HAND },
+	{ "ud-fields", ud_fields, "VLAN, source MAC address and kind of network header of a datagram", BY_HAND },
+	{ "ud-flood", ud_flood, "UD: 6000 datagrams to numbers of nobody", .seconds = 90 },
+	{ "ud-odd-handles", ud_odd_handles, "UD: each odd address vector is refused with an errno, or does no harm" },
 	{ NULL },
 };

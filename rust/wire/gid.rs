@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! What the 16 bytes of a GID say: an IPv6 address, or an IPv4 address as `::ffff:a.b.c.d`
+//! (annex A17).
+
+/// The bytes.
+pub type Gid = [u8; 16];
+
+/// What stands in front of an IPv4 address.
+const IPV4_PREFIX: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+
+/// The number that datagrams to a group have in place of that of a queue pair.
+pub const GROUP_QPN: u32 = 0xff_ffff;
+
+/// The IPv4 address in a GID, if it is one.
+pub fn ipv4(gid: &Gid) -> Option<[u8; 4]> {
+    let (prefix, address) = gid.split_last_chunk::<4>()?;
+    (prefix == IPV4_PREFIX).then_some(*address)
+}
+
+/// The GID that says this IPv4 address.
+pub fn of_ipv4([a, b, c, d]: [u8; 4]) -> Gid {
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
+}
+
+/// Whether it is that of a group (`ff00::/8`, or `224.0.0.0/4`).
+pub fn is_multicast(gid: &Gid) -> bool {
+    match ipv4(gid) {
+        Some([first, ..]) => first & 0xf0 == 0xe0,
+        None => matches!(gid, [0xff, ..]),
+    }
+}
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_wire_gid))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_those_of_ipv4_and_of_ipv6() {
+        for first in [224, 231, 239] {
+            assert!(is_multicast(&of_ipv4([first, 0, 0, 1])));
+        }
+        for first in [10, 127, 192, 223, 240, 255] {
+            assert!(!is_multicast(&of_ipv4([first, 0, 0, 1])));
+        }
+        let v6 = |first| [first, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+        assert!(is_multicast(&v6(0xff)));
+        for first in [0, 0x20, 0xe0, 0xfe] {
+            assert!(!is_multicast(&v6(first)));
+        }
+        // It says an IPv4 address, but not as a GID does.
+        let mut compatible = of_ipv4([224, 0, 0, 1]);
+        compatible[10] = 0;
+        assert!(!is_multicast(&compatible) && ipv4(&compatible).is_none());
+        assert_eq!(ipv4(&of_ipv4([224, 0, 0, 1])), Some([224, 0, 0, 1]));
+    }
+}

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Multicast groups: the cases of the C program on one device, between two over veth and over a bridge that snoops, and with
+rdma_rxe; and what becomes of a membership when the link, its netdev or its namespace goes."""
+
+import ipaddress
+import socket
+import struct
+import tempfile
+from contextlib import contextmanager
+
+from tests.guest.cases import PROGRAM, cases
+from tests.guest.fabric import batch, link_del, pair, wait_until
+from tests.guest.programs import spawn, tail
+from tests.guest.relay import in_netns
+from tests.guest.scenario import add, command, require, scenario
+from tests.scenarios.interop.interop import ORDERS, two_drivers
+from tests.scenarios.paths.isolation import only_ferroce
+from tests.scenarios.verbs.verbs import WAYS, case
+
+CASES = {what.name: what for what in cases("groups")}
+# Those of the cases "messages" and "held".
+GROUPS = ("239.1.0.77", "ff15::1:4d")
+# Their names in /proc/net.
+HELD = {"igmp": "4D0001EF", "igmp6": "ff15000000000000000000000001004d"}
+
+for _what in CASES.values():
+    for _way in _what.ways:
+        add(f"groups.{_what.name}.{_way}", _what.seconds + 30, f"{_what.shows}; {WAYS[_way]}", case(_what, _way == "local"))
+
+
+@scenario("groups.veth", 240)
+def veth(_report):
+    """Two devices in one group over veth: each member gets each datagram once, wherever it is sent."""
+    with pair() as ends:
+        for name in ("messages", "apart", "refuses", "churn"):
+            CASES[name].run(*ends)
+            CASES[name].run(*reversed(ends))
+
+
+def snooping(ends):
+    """A bridge that hands datagrams to groups only where a member has said so."""
+    batch(["link set br0 type bridge mcast_snooping 1 mcast_querier 1 mcast_query_response_interval 10 "
+           "mcast_startup_query_interval 10"])
+    for end in ends:
+        command(["bridge", "link", "set", "dev", f"b{end.netdev}", "mcast_flood", "off"])
+
+
+@contextmanager
+def joined_by_sockets(end):
+    """The host of this end is in the groups: rdma_rxe tells the netdev the MAC address of IPv6 for both families, and IP
+    nothing."""
+    def join():
+        made = []
+        for group in GROUPS:
+            address = ipaddress.ip_address(group)
+            index = struct.pack("=I", socket.if_nametoindex(end.netdev))
+            if address.version == 4:
+                one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                one.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, address.packed + bytes(4) + index)
+            else:
+                one = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, address.packed + index)
+            made.append(one)
+        return made
+
+    sockets = in_netns(end.netns, join)
+    try:
+        yield
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def with_rxe(order):
+    """A scenario: the case "messages" between the drivers; the first end is the one that sends most."""
+    def run(_report):
+        with two_drivers(ORDERS[order]) as ends:
+            with joined_by_sockets(ends[["from-rxe", "to-rxe"].index(order)]):
+                CASES["messages"].run(*ends)
+
+    return run
+
+
+for _order in ORDERS:
+    add(f"interop.groups-{_order}", 150, f"datagrams to groups between the drivers, both families, {_order}", with_rxe(_order))
+
+
+@contextmanager
+def held(end):
+    """A process with queue pairs in a group of each family. Yields a function that says whether the host is in them."""
+    def member():
+        shown = [word in command(["cat", f"/proc/net/{name}"], netns=end.netns).stdout for name, word in HELD.items()]
+        require(shown[0] == shown[1], f"only one of the groups is there: {shown}")
+        return shown[0]
+
+    with tempfile.TemporaryFile("w+") as out:
+        proc = spawn([PROGRAM, end.dev, str(end.gid()), "held"], end.netns, out)
+        try:
+            wait_until("the process is in the groups", lambda: "held" in tail(out), 20)
+            yield member
+        finally:
+            proc.kill()
+            proc.wait()
+
+
+@scenario("groups.snooping", 240)
+def over_a_bridge(_report):
+    """A bridge that snoops and floods nothing: what passes does so because IGMP and MLD were heard."""
+    def heard():
+        shown = command(["bridge", "mdb", "show", "dev", "br0"]).stdout.splitlines()
+        return [any(group in line.split() and "bvb" in line.split() for line in shown) for group in GROUPS]
+
+    with pair(bridged=True) as ends:
+        snooping(ends)
+        for name in ("messages", "apart", "churn"):
+            CASES[name].run(*ends)
+        wait_until("the bridge hears that the groups are left", lambda: not any(heard()), 20)
+        with held(ends[1]):
+            wait_until("the bridge hears of both groups", lambda: all(heard()), 20)
+        wait_until("the bridge hears that the groups are left", lambda: not any(heard()), 20)
+
+
+@scenario("groups.gone", 120)
+def gone(_report):
+    """A group is left when the link goes, and nothing is in the way when the netdev or the namespace does."""
+    only_ferroce()
+    with pair() as ends:
+        with held(ends[0]) as member:
+            require(member(), "the host is in no group")
+            link_del(ends[0].dev, netns=ends[0].netns)
+            require(not member(), "the groups are not left with the link")
+    with pair() as ends:
+        with held(ends[0]) as member:
+            require(member(), "the host is in no group")
+            batch([f"link del {ends[0].netdev}"], netns=ends[0].netns)
+            wait_until("the groups go with the netdev", lambda: not member())
+    with pair() as ends:
+        with held(ends[0]) as member:
+            require(member(), "the host is in no group")
+            batch([f"link set {ends[0].netdev} netns {ends[1].netns}"], netns=ends[0].netns)
+            wait_until("the groups go with the netdev", lambda: not member())

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What cases about datagrams share: queue pairs that are not connected, and handles that say where each datagram goes. */
+#ifndef FERROCE_TESTS_DATAGRAMS_H
+#define FERROCE_TESTS_DATAGRAMS_H
+
+#include "services.h"
+
+enum { GRH = 40, HALF = 1 << 16, KEY = 0x11223344 };
+
+/* From RESET to RTS. */
+void ready(struct ibv_qp *qp, uint32_t qkey);
+/* A pair whose queue pairs are ready, with that Q_Key. */
+void open_ud(struct pair *p);
+/* The way from one side to the other, of traffic class 0x20. */
+struct ibv_ah_attr way(const struct side *from, const struct side *to);
+struct ibv_ah *new_ah(struct ibv_pd *pd, struct ibv_ah_attr attr);
+void address(struct ibv_send_wr *w, struct ibv_ah *ah, const struct ibv_qp *to, uint32_t qkey);
+/* Bytes of the longest datagram. */
+uint32_t longest(struct side *s);
+/* A side has a GID of IPv4 or of IPv6 from here on: the one of its netdev that is not link-local. */
+void use_family(struct side *s, bool v6);
+
+#endif
