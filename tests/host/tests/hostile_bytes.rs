@@ -4,13 +4,15 @@
 //! within what the peer may reach, and every request ends at most once.
 
 use ferroce_core::transport::completion::RecvCompletion;
+use ferroce_core::transport::env::{
+    AccessError, Change, Placement, RemoteAccess, ResponderEnv, TakeReceive,
+};
 use ferroce_core::transport::message::Mtu;
 use ferroce_core::transport::operation::{Brings, Operation};
 use ferroce_core::transport::reliable::config::{RemoteRights, RequesterConfig, ResponderConfig};
-use ferroce_core::transport::reliable::requester::{Requester, SendRequest, SendSlot};
-use ferroce_core::transport::reliable::responder::{
-    AccessError, Change, Placement, RemoteAccess, Resource, Responder, ResponderEnv, TakeReceive,
-};
+use ferroce_core::transport::reliable::requester::{Requester, SendSlot};
+use ferroce_core::transport::reliable::responder::{Resource, Responder};
+use ferroce_core::transport::request::SendRequest;
 use ferroce_core::transport::segment::{IncomingRequest, ReadSegment, Response};
 use ferroce_core::wire::packet::parse;
 use ferroce_core::wire::psn::Psn;

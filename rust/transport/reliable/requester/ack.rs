@@ -3,7 +3,6 @@
 //! Acknowledgements: what is complete, what was refused, and what must be sent again (IBTA 9.7.5,
 //! 9.9.2).
 
-use super::Progress;
 use super::Requester;
 use super::SendSlot;
 use super::State;
@@ -12,6 +11,7 @@ use crate::transport::completion::SendCompletion;
 use crate::transport::completion::Status;
 use crate::transport::operation::Answer;
 use crate::transport::reliable::sequence::Sequence;
+use crate::transport::request::Progress;
 use crate::wire::headers::rnr_delay_ns;
 use crate::wire::headers::Aeth;
 use crate::wire::headers::AethSyndrome;

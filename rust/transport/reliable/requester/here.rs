@@ -3,13 +3,13 @@
 //! Work requests that ask no peer, between those that do ([`Answer::Here`]).
 
 use super::Here;
-use super::Progress;
 use super::Requester;
 use super::SendSlot;
 use super::State;
 use crate::transport::completion::SendCompletion;
 use crate::transport::completion::Status;
 use crate::transport::operation::Answer;
+use crate::transport::request::Progress;
 use core::ops::DerefMut;
 
 impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {

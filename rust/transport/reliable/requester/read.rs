@@ -7,7 +7,6 @@ use super::ack::Unlocated;
 use super::send::read_piece_end;
 use super::Ignored;
 use super::Placement;
-use super::Progress;
 use super::Refused;
 use super::Requester;
 use super::SendSlot;
@@ -18,6 +17,7 @@ use crate::transport::completion::SendCompletion;
 use crate::transport::completion::Status;
 use crate::transport::message::Mtu;
 use crate::transport::operation::Answer;
+use crate::transport::request::Progress;
 use crate::transport::segment::ReadSegment;
 use core::ops::DerefMut;
 

@@ -35,16 +35,11 @@ mod execute;
 mod incoming;
 mod resource;
 
-pub use crate::transport::env::AccessError;
-pub use crate::transport::env::Change;
-pub use crate::transport::env::Placement;
-pub use crate::transport::env::RemoteAccess;
-pub use crate::transport::env::ResponderEnv;
-pub use crate::transport::env::TakeReceive;
 pub use resource::Resource;
 
 use crate::transport::completion::RecvOp;
 use crate::transport::env::flushed;
+use crate::transport::env::ResponderEnv;
 use crate::transport::message::Mtu;
 use crate::transport::reliable::config::RemoteRights;
 use crate::transport::reliable::config::ResponderConfig;

@@ -15,13 +15,13 @@ use super::scenario::{Scenario, Side};
 use ferroce_core::transport::completion::{
     Carried, RecvCompletion, RecvOp, SendCompletion, Status,
 };
+use ferroce_core::transport::env::{ResponderEnv, TakeReceive};
 use ferroce_core::transport::message::Mtu;
 use ferroce_core::transport::operation::Arguments;
 use ferroce_core::transport::reliable::config::{RemoteRights, RequesterConfig, ResponderConfig};
-use ferroce_core::transport::reliable::requester::{Progress, PushError, Requester, SendSlot};
-use ferroce_core::transport::reliable::responder::{
-    DropReason, Fatal, Resource, Responder, ResponderEnv, TakeReceive,
-};
+use ferroce_core::transport::reliable::requester::{Requester, SendSlot};
+use ferroce_core::transport::reliable::responder::{DropReason, Fatal, Resource, Responder};
+use ferroce_core::transport::request::{Progress, PushError};
 use ferroce_core::transport::segment::{ReadSegment, RequestSegment, Response};
 use ferroce_core::wire::headers::ack_timeout_ns;
 use ferroce_core::wire::opcode::Opcode;

@@ -7,7 +7,7 @@ use super::plan::{Plan, PlannedReceive, BASE, RKEY, UNTOUCHED};
 use super::scenario::Fault;
 use ferroce_core::transport::completion::{RecvCompletion, Status};
 use ferroce_core::transport::datagram::DatagramEnv;
-use ferroce_core::transport::reliable::responder::{
+use ferroce_core::transport::env::{
     AccessError, Change, Placement, RemoteAccess, ResponderEnv, TakeReceive,
 };
 use ferroce_core::wire::grh::GRH_LEN;

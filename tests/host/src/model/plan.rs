@@ -7,7 +7,7 @@
 use super::dice::Dice;
 use super::scenario::{Fault, Place, Scenario, Side, Work};
 use ferroce_core::transport::operation::{Arguments, Operation};
-use ferroce_core::transport::reliable::requester::SendRequest;
+use ferroce_core::transport::request::SendRequest;
 use ferroce_core::uabi::wqe::Flush;
 use ferroce_core::wire::headers::Feth;
 use zerocopy::transmute;
