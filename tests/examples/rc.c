@@ -2,14 +2,14 @@
 /*
  * A message over a reliable connection (RC), and then a look into the peer's memory, in eight steps.
  *
- *   cc -o rc rc.c meet.c -libverbs
+ *   cc -o rc rc.c common.c -libverbs
  *   ./rc fe0 1                   receives
  *   ./rc fe0 1 192.0.2.1         sends to the program above, which runs on 192.0.2.1
  *
  * The arguments are the RDMA device (`rdma link` lists them), and the index of its GID that stands for the IP address to be
  * used (`cat /sys/class/infiniband/fe0/ports/1/gids/1`; `ibv_devinfo -v` lists all).
  */
-#include "meet.h"
+#include "common.h"
 
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -26,28 +26,6 @@ struct side {
 	uint32_t qp_num, psn, rkey;
 	uint64_t address;
 };
-
-/* Step 1: the device. A context is an open device file; everything else is made from it. */
-static struct ibv_context *open_device(const char *name)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *context = NULL;
-
-	if (!list)
-		give_up("ibv_get_device_list", errno);
-	for (int i = 0; list[i] && !context; i++) {
-		if (strcmp(ibv_get_device_name(list[i]), name))
-			continue;
-		context = ibv_open_device(list[i]);
-		if (!context)
-			give_up("ibv_open_device", errno);
-	}
-	/* The list may go: the context does not need it. */
-	ibv_free_device_list(list);
-	if (!context)
-		give_up("there is no such RDMA device", ENODEV);
-	return context;
-}
 
 /* Step 6: the queue pair goes from RESET by INIT and RTR to RTS; each step takes the attributes that it needs. */
 static void connect_to(struct ibv_qp *qp, int gid_index, uint32_t own_psn, const struct side *peer, enum ibv_mtu mtu)
@@ -94,25 +72,6 @@ static void connect_to(struct ibv_qp *qp, int gid_index, uint32_t own_psn, const
 		give_up("RTR to RTS", rc);
 }
 
-/* Step 7, its end: waits for one completion, which says what became of a request. */
-static void wait_for(struct ibv_cq *cq, const char *what)
-{
-	struct ibv_wc wc;
-	int n;
-
-	/* Asking again and again is the fastest; ibv_req_notify_cq and ibv_get_cq_event sleep instead. */
-	do
-		n = ibv_poll_cq(cq, 1, &wc);
-	while (!n);
-	if (n < 0)
-		give_up("ibv_poll_cq", -n);
-	if (wc.status != IBV_WC_SUCCESS) {
-		fprintf(stderr, "%s: %s\n", what, ibv_wc_status_str(wc.status));
-		exit(1);
-	}
-	printf("%s: done\n", what);
-}
-
 int main(int argc, char **argv)
 {
 	static const char greeting[] = "Hello by SEND", secret[] = "and this by RDMA READ";
@@ -133,6 +92,8 @@ int main(int argc, char **argv)
 	if (argc != 3 && argc != 4)
 		give_up("usage: rc DEVICE GID_INDEX [HOST]", 0);
 	gid_index = atoi(argv[2]);
+
+	/* Step 1: the device. A context is an open device file; everything else is made from it (common.c). */
 	context = open_device(argv[1]);
 
 	/* Step 2: a protection domain. Queue pairs reach memory of their own domain only. */
@@ -176,7 +137,10 @@ int main(int argc, char **argv)
 	swap(connection, &own, &peer, sizeof(own));
 	connect_to(qp, gid_index, own.psn, &peer, port.active_mtu);
 
-	/* Step 7: work. A request names pieces of memory; what stands at `wr_id` comes back in its completion. */
+	/*
+	 * Step 7: work. A request names pieces of memory; what stands at `wr_id` comes back in its completion, and wait_for
+	 * (common.c) polls for that.
+	 */
 	piece = (struct ibv_sge){ .addr = (uintptr_t)memory, .length = SIZE, .lkey = mr->lkey };
 	if (!sends) {
 		receive.sg_list = &piece;

@@ -2,13 +2,13 @@
 /*
  * Every status that a completion can have over a reliable connection: provoked, and explained in a sentence.
  *
- *   cc -o statuses statuses.c meet.c -libverbs
+ *   cc -o statuses statuses.c common.c -libverbs
  *   ./statuses fe0 1
  *
  * Two queue pairs of one process play both sides: `a` sends, `b` receives. An error ends a connection, so that each status
  * has a new one. tests/scenarios/verbs/verbs_c/causes.c has all the causes of each.
  */
-#include "meet.h"
+#include "common.h"
 
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -98,13 +98,10 @@ static void request(enum ibv_wr_opcode opcode, struct ibv_sge local, uint32_t rk
 static enum ibv_wc_status status_at(struct ibv_qp *qp)
 {
 	struct ibv_wc wc;
-	int n;
 
 	do
-		n = ibv_poll_cq(cq, 1, &wc);
-	while (!n || (n == 1 && wc.qp_num != qp->qp_num));
-	if (n < 0)
-		give_up("ibv_poll_cq", -n);
+		wc = next_completion(cq);
+	while (wc.qp_num != qp->qp_num);
 	return wc.status;
 }
 
@@ -156,6 +153,31 @@ static enum ibv_wc_status wr_flush_err(void)
 	return status_at(a);
 }
 
+static enum ibv_wc_status mw_bind_err(void)
+{
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	struct ibv_send_wr w = { .opcode = IBV_WR_BIND_MW }, *bad;
+	enum ibv_wc_status status;
+	int rc;
+
+	if (!mw)
+		give_up("ibv_alloc_mw", errno);
+	w.bind_mw.mw = mw;
+	/* The low byte of a window's key is the user's: each binding takes another. */
+	w.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+	w.bind_mw.bind_info = (struct ibv_mw_bind_info){
+		.mr = mr, .addr = (uintptr_t)memory, .length = SIZE, .mw_access_flags = IBV_ACCESS_REMOTE_READ,
+	};
+	rc = ibv_post_send(a, &w, &bad);
+	if (rc)
+		give_up("ibv_post_send", rc);
+	status = status_at(a);
+	rc = ibv_dealloc_mw(mw);
+	if (rc)
+		give_up("ibv_dealloc_mw", rc);
+	return status;
+}
+
 static enum ibv_wc_status rem_access_err(void)
 {
 	request(IBV_WR_RDMA_WRITE, piece(0, 64), ~mr->rkey);
@@ -200,6 +222,8 @@ static const struct {
 	  "The queue pair cannot do this: an RDMA READ, though max_rd_atomic was set to 0." },
 	{ IBV_WC_LOC_PROT_ERR, loc_prot_err, 1, "A piece of local memory lies outside the region that its lkey names." },
 	{ IBV_WC_WR_FLUSH_ERR, wr_flush_err, 1, "The queue pair is in ERR: all that is posted comes back undone." },
+	{ IBV_WC_MW_BIND_ERR, mw_bind_err, 1,
+	  "A window cannot be bound so: its region was registered without IBV_ACCESS_MW_BIND." },
 	{ IBV_WC_REM_ACCESS_ERR, rem_access_err, 1,
 	  "The peer has no region with this rkey, or it does not grant the access, or ends before." },
 	{ IBV_WC_REM_OP_ERR, rem_op_err, 1,
@@ -212,14 +236,7 @@ static const struct {
 
 static void open_all(const char *name)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-
-	for (int i = 0; list && list[i] && !context; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), name))
-			context = ibv_open_device(list[i]);
-	if (!context)
-		give_up(name, errno ? errno : ENODEV);
-	ibv_free_device_list(list);
+	context = open_device(name);
 	pd = ibv_alloc_pd(context);
 	/* Longer than what is registered, so that what lies outside the region is still memory of this process. */
 	memory = calloc(1, SIZE + OUTSIDE);

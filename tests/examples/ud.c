@@ -2,7 +2,7 @@
 /*
  * A datagram (UD), and the answer to whoever sent it, in eight steps.
  *
- *   cc -o ud ud.c meet.c -libverbs
+ *   cc -o ud ud.c common.c -libverbs
  *   ./ud fe0 1                   waits and answers
  *   ./ud fe0 1 192.0.2.1         sends to the program above, which runs on 192.0.2.1
  *
@@ -10,7 +10,7 @@
  * it is for; a message is one packet; nobody repeats what was lost; and in front of each message stand 40 bytes that say
  * where it comes from.
  */
-#include "meet.h"
+#include "common.h"
 
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -29,28 +29,6 @@ struct side {
 	union ibv_gid gid;
 	uint32_t qp_num;
 };
-
-/* Step 1: the device. A context is an open device file; everything else is made from it. */
-static struct ibv_context *open_device(const char *name)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *context = NULL;
-
-	if (!list)
-		give_up("ibv_get_device_list", errno);
-	for (int i = 0; list[i] && !context; i++) {
-		if (strcmp(ibv_get_device_name(list[i]), name))
-			continue;
-		context = ibv_open_device(list[i]);
-		if (!context)
-			give_up("ibv_open_device", errno);
-	}
-	/* The list may go: the context does not need it. */
-	ibv_free_device_list(list);
-	if (!context)
-		give_up("there is no such RDMA device", ENODEV);
-	return context;
-}
 
 /* Step 6: from RESET to RTS. There is no peer to name, so a port and a key are all that it takes. */
 static void make_ready(struct ibv_qp *qp)
@@ -98,25 +76,6 @@ static void post_send(struct ibv_qp *qp, struct ibv_mr *mr, struct ibv_ah *ah, u
 		give_up("ibv_post_send", rc);
 }
 
-/* Waits for one completion. Datagrams may be lost, in a program that is in earnest this has a limit. */
-static struct ibv_wc wait_for(struct ibv_cq *cq, const char *what)
-{
-	struct ibv_wc wc;
-	int n;
-
-	do
-		n = ibv_poll_cq(cq, 1, &wc);
-	while (!n);
-	if (n < 0)
-		give_up("ibv_poll_cq", -n);
-	if (wc.status != IBV_WC_SUCCESS) {
-		fprintf(stderr, "%s: %s\n", what, ibv_wc_status_str(wc.status));
-		exit(1);
-	}
-	printf("%s: done\n", what);
-	return wc;
-}
-
 int main(int argc, char **argv)
 {
 	struct ibv_qp_init_attr attributes = { 0 };
@@ -135,6 +94,8 @@ int main(int argc, char **argv)
 	if (argc != 3 && argc != 4)
 		give_up("usage: ud DEVICE GID_INDEX [HOST]", 0);
 	gid_index = atoi(argv[2]);
+
+	/* Step 1: the device. A context is an open device file; everything else is made from it (common.c). */
 	context = open_device(argv[1]);
 
 	/* Step 2: a protection domain, which address handles belong to as well. */
@@ -174,7 +135,10 @@ int main(int argc, char **argv)
 	connection = meet(sends ? argv[3] : NULL, "18521");
 	swap(connection, &own, &peer, sizeof(own));
 
-	/* Step 7: work. An address handle is the way to a port; the request adds the queue pair there, and its key. */
+	/*
+	 * Step 7: work. An address handle is the way to a port; the request adds the queue pair there, and its key. Datagrams
+	 * may be lost: in a program that is in earnest waiting for them has a limit.
+	 */
 	if (sends) {
 		address.is_global = 1;
 		address.port_num = PORT;

@@ -37,4 +37,4 @@ def statuses(report):
         done = command([program("example_statuses"), end.dev, str(end.gid())])
     for line in done.stdout.splitlines():
         report.note(line)
-    require(len(done.stdout.splitlines()) >= 10, "it explains less than ten")
+    require(len(done.stdout.splitlines()) >= 11, "it explains less than eleven")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
-#include "meet.h"
+#include "common.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -52,4 +52,51 @@ void swap(int connection, const void *mine, void *theirs, size_t length)
 		give_up("telling the other program", errno);
 	if (recv(connection, theirs, length, MSG_WAITALL) != (ssize_t)length)
 		give_up("the other program has gone", 0);
+}
+
+struct ibv_context *open_device(const char *name)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *context = NULL;
+
+	if (!list)
+		give_up("ibv_get_device_list", errno);
+	for (int i = 0; list[i] && !context; i++) {
+		if (strcmp(ibv_get_device_name(list[i]), name))
+			continue;
+		context = ibv_open_device(list[i]);
+		if (!context)
+			give_up("ibv_open_device", errno);
+	}
+	/* The list may go: the context does not need it. */
+	ibv_free_device_list(list);
+	if (!context)
+		give_up("there is no such RDMA device", ENODEV);
+	return context;
+}
+
+struct ibv_wc next_completion(struct ibv_cq *cq)
+{
+	struct ibv_wc completion;
+	int n;
+
+	/* Asking again and again is the fastest; ibv_req_notify_cq and ibv_get_cq_event sleep instead. */
+	do
+		n = ibv_poll_cq(cq, 1, &completion);
+	while (!n);
+	if (n < 0)
+		give_up("ibv_poll_cq", -n);
+	return completion;
+}
+
+struct ibv_wc wait_for(struct ibv_cq *cq, const char *what)
+{
+	struct ibv_wc completion = next_completion(cq);
+
+	if (completion.status != IBV_WC_SUCCESS) {
+		fprintf(stderr, "%s: %s\n", what, ibv_wc_status_str(completion.status));
+		exit(1);
+	}
+	printf("%s: done\n", what);
+	return completion;
 }
