@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,8 @@
 #define MADV_COLLAPSE 25
 #endif
 
-enum { DEPTH = 64, ROOM = 1 << 20, HUGE_PAGE = 2 << 20, PSN = 100, WARM_UP = 3 };
+enum { DEPTH = 64, ROOM = 1 << 20, HUGE_PAGE = 2 << 20, PSN = 100, QKEY = 0x1234, GRH = 40,
+       WARM_UP = 3 };
 
 /* `batch` operations are posted as one list, of which the last reports; `count` is a multiple of it. */
 static const struct row {
@@ -33,6 +35,8 @@ static const struct row {
 	uint32_t size;
 	enum ibv_mtu mtu;
 	int batch, count;
+	enum ibv_qp_type type;	/* or RC */
+	bool shared;		/* receives come from a shared queue */
 } rows[] = {
 	{ "SEND 64 B", IBV_WR_SEND, 64, IBV_MTU_4096, 1, 200 },
 	{ "SEND 64 B, lists of 32", IBV_WR_SEND, 64, IBV_MTU_4096, 32, 640 },
@@ -47,6 +51,14 @@ static const struct row {
 	{ "READ 1 MiB", IBV_WR_RDMA_READ, 1 << 20, IBV_MTU_4096, 1, 6 },
 	{ "WRITE 1 MiB MTU 1024", IBV_WR_RDMA_WRITE, 1 << 20, IBV_MTU_1024, 1, 4 },
 	{ "READ 1 MiB MTU 1024", IBV_WR_RDMA_READ, 1 << 20, IBV_MTU_1024, 1, 4 },
+	{ "FETCH_ADD 8 B", IBV_WR_ATOMIC_FETCH_AND_ADD, 8, IBV_MTU_4096, 1, 200 },
+	{ "CMP_SWAP 8 B", IBV_WR_ATOMIC_CMP_AND_SWP, 8, IBV_MTU_4096, 1, 200 },
+	{ "SEND 64 B, shared receives", IBV_WR_SEND, 64, IBV_MTU_4096, 1, 200, .shared = true },
+	{ "SEND 64 B, shared receives, lists of 32", IBV_WR_SEND, 64, IBV_MTU_4096, 32, 640, .shared = true },
+	{ "SEND 64 B, UC", IBV_WR_SEND, 64, IBV_MTU_4096, 1, 200, IBV_QPT_UC },
+	{ "SEND 64 B, UC, lists of 32", IBV_WR_SEND, 64, IBV_MTU_4096, 32, 640, IBV_QPT_UC },
+	{ "SEND 64 B, UD", IBV_WR_SEND, 64, IBV_MTU_4096, 1, 200, IBV_QPT_UD },
+	{ "SEND 64 B, UD, lists of 32", IBV_WR_SEND, 64, IBV_MTU_4096, 32, 640, IBV_QPT_UD },
 };
 
 struct end {
@@ -56,6 +68,8 @@ struct end {
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
+	struct ibv_srq *srq;
+	struct ibv_ah *ah;	/* to the other end */
 	struct ibv_mr *mr;
 	char *memory;
 };
@@ -115,47 +129,72 @@ static void open_end(struct end *e, const char *device, int gid_index)
 	if (!e->pd || !e->memory)
 		die("ibv_alloc_pd");
 	e->mr = ibv_reg_mr(e->pd, e->memory, ROOM,
-			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+			   IBV_ACCESS_REMOTE_ATOMIC);
 	e->cq = ibv_create_cq(e->ctx, 4 * DEPTH, NULL, NULL, 0);
 	if (!e->mr || !e->cq)
 		die("ibv_create_cq");
 }
 
-static void open_qp(struct end *e)
+static enum ibv_qp_type type_of(const struct row *row)
 {
+	return row->type ? row->type : IBV_QPT_RC;
+}
+
+static void open_qp(const struct row *row, struct end *e)
+{
+	struct ibv_srq_init_attr shared = { .attr = { .max_wr = DEPTH, .max_sge = 1 } };
 	struct ibv_qp_init_attr init = {
-		.send_cq = e->cq, .recv_cq = e->cq, .qp_type = IBV_QPT_RC,
+		.send_cq = e->cq, .recv_cq = e->cq, .qp_type = type_of(row),
 		.cap = { .max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1 },
 	};
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT, .port_num = 1,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE, .qkey = QKEY,
 	};
+	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
 
+	if (row->shared) {
+		init.srq = e->srq = ibv_create_srq(e->pd, &shared);
+		if (!e->srq)
+			die("ibv_create_srq");
+	}
 	e->qp = ibv_create_qp(e->pd, &init);
 	if (!e->qp)
 		die("ibv_create_qp");
-	must(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
-	     "to INIT");
+	if (init.qp_type == IBV_QPT_RC)
+		attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	mask |= init.qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
+	must(ibv_modify_qp(e->qp, &attr, mask), "to INIT");
 }
 
-static void connect_qp(struct end *e, const struct end *peer, enum ibv_mtu mtu)
+static void connect_qp(const struct row *row, struct end *e, const struct end *peer)
 {
 	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR, .path_mtu = mtu, .dest_qp_num = peer->qp->qp_num, .rq_psn = PSN,
+		.qp_state = IBV_QPS_RTR, .path_mtu = row->mtu, .dest_qp_num = peer->qp->qp_num, .rq_psn = PSN,
 		.max_dest_rd_atomic = 16, .min_rnr_timer = 12,
 		.ah_attr = { .is_global = 1, .port_num = 1,
 			     .grh = { .dgid = peer->gid, .sgid_index = e->gid_index, .hop_limit = 64 } },
 	};
 
-	must(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-			   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "to RTR");
+	int connected = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	int answered = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	int repeated = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+
+	if (type_of(row) == IBV_QPT_UD) {
+		e->ah = ibv_create_ah(e->pd, &attr.ah_attr);
+		if (!e->ah)
+			die("ibv_create_ah");
+		connected = 0;
+	}
+	if (type_of(row) != IBV_QPT_RC)
+		answered = repeated = 0;
+	must(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | connected | answered), "to RTR");
 	attr = (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTS, .sq_psn = PSN, .timeout = 18, .retry_cnt = 7, .rnr_retry = 7,
 		.max_rd_atomic = 16,
 	};
-	must(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-			   IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC), "to RTS");
+	must(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | repeated), "to RTS");
 }
 
 static void await(struct end *e, int count)
@@ -182,7 +221,7 @@ static void await(struct end *e, int count)
 static void batch(const struct row *row, struct end *from, struct end *to)
 {
 	struct ibv_sge send_sge = { (uintptr_t)from->memory, row->size, from->mr->lkey };
-	struct ibv_sge recv_sge = { (uintptr_t)to->memory, row->size, to->mr->lkey };
+	struct ibv_sge recv_sge = { (uintptr_t)to->memory, row->size + (to->ah ? GRH : 0), to->mr->lkey };
 	struct ibv_send_wr wr[DEPTH], *bad;
 	struct ibv_recv_wr recv[DEPTH], *bad_recv;
 	int i;
@@ -191,13 +230,24 @@ static void batch(const struct row *row, struct end *from, struct end *to)
 		for (i = 0; i < row->batch; i++)
 			recv[i] = (struct ibv_recv_wr){ .next = &recv[i + 1], .sg_list = &recv_sge, .num_sge = 1 };
 		recv[i - 1].next = NULL;
-		must(ibv_post_recv(to->qp, recv, &bad_recv), "ibv_post_recv");
+		must(to->srq ? ibv_post_srq_recv(to->srq, recv, &bad_recv) : ibv_post_recv(to->qp, recv, &bad_recv),
+		     "ibv_post_recv");
 	}
-	for (i = 0; i < row->batch; i++)
+	for (i = 0; i < row->batch; i++) {
 		wr[i] = (struct ibv_send_wr){
 			.next = &wr[i + 1], .sg_list = &send_sge, .num_sge = 1, .opcode = row->op,
 			.wr.rdma = { (uintptr_t)to->memory, to->mr->rkey },
 		};
+		if (row->op == IBV_WR_ATOMIC_FETCH_AND_ADD || row->op == IBV_WR_ATOMIC_CMP_AND_SWP) {
+			wr[i].wr.atomic.compare_add = wr[i].wr.atomic.swap = 1;
+			wr[i].wr.atomic.remote_addr = (uintptr_t)to->memory;
+			wr[i].wr.atomic.rkey = to->mr->rkey;
+		} else if (from->ah) {
+			wr[i].wr.ud.ah = from->ah;
+			wr[i].wr.ud.remote_qpn = to->qp->qp_num;
+			wr[i].wr.ud.remote_qkey = QKEY;
+		}
+	}
 	wr[i - 1].next = NULL;
 	wr[i - 1].send_flags = IBV_SEND_SIGNALED;
 	must(ibv_post_send(from->qp, wr, &bad), "ibv_post_send");
@@ -206,14 +256,25 @@ static void batch(const struct row *row, struct end *from, struct end *to)
 		await(to, row->batch);
 }
 
+static void close_qp(struct end *e)
+{
+	must(ibv_destroy_qp(e->qp), "ibv_destroy_qp");
+	if (e->ah)
+		must(ibv_destroy_ah(e->ah), "ibv_destroy_ah");
+	if (e->srq)
+		must(ibv_destroy_srq(e->srq), "ibv_destroy_srq");
+	e->ah = NULL;
+	e->srq = NULL;
+}
+
 static void measure(const struct row *row, struct end *from, struct end *to)
 {
 	uint64_t began;
 
-	open_qp(from);
-	open_qp(to);
-	connect_qp(from, to, row->mtu);
-	connect_qp(to, from, row->mtu);
+	open_qp(row, from);
+	open_qp(row, to);
+	connect_qp(row, from, to);
+	connect_qp(row, to, from);
 	for (int i = 0; i < WARM_UP; i++)
 		batch(row, from, to);
 	began = now();
@@ -221,8 +282,8 @@ static void measure(const struct row *row, struct end *from, struct end *to)
 		batch(row, from, to);
 	printf("%s: %llu\n", row->name, (unsigned long long)(now() - began) / row->count);
 	fflush(stdout);
-	must(ibv_destroy_qp(from->qp), "ibv_destroy_qp");
-	must(ibv_destroy_qp(to->qp), "ibv_destroy_qp");
+	close_qp(from);
+	close_qp(to);
 }
 
 int main(int argc, char **argv)

@@ -28,13 +28,15 @@ class Row:
     mtu: int = 4096
     qps: int = 1
     quick: bool = True
+    # Of the tool, beside those that follow from the rest, such as the type of the queue pairs.
+    options: tuple = ()
 
     @property
     def name(self):
         """Unique, and short enough for a table."""
         size = f"{self.size >> 20} MiB" if self.size >= 1 << 20 else \
             f"{self.size >> 10} KiB" if self.size >= 1 << 10 else f"{self.size} B"
-        return f"{self.tool} {size}" + (f" x{self.qps} QPs" if self.qps > 1 else "") \
+        return " ".join((self.tool, *self.options, size)) + (f" x{self.qps} QPs" if self.qps > 1 else "") \
             + (f" MTU {self.mtu}" if self.mtu != 4096 else "")
 
     @property
@@ -49,13 +51,15 @@ class Row:
 
     def argv(self, dev, gid, port):
         """The command line of either end; the client's has the server's address behind it."""
-        argv = [self.tool, "-d", dev, "-x", str(gid), "-F", "-n", str(self.iters), "-s", str(self.size),
-                "-m", str(self.mtu), "-p", str(port)]
-        if "read" in self.tool:
+        argv = [self.tool, "-d", dev, "-x", str(gid), "-F", "-n", str(self.iters), "-m", str(self.mtu), "-p", str(port),
+                *self.options]
+        if "read" in self.tool or "atomic" in self.tool:
             # Left alone it asks for whatever the device offers, which differs.
             argv += ["-o", "16"]
         elif self.tool.endswith("_lat"):
             argv += ["-I", str(self.size)]
+        if "atomic" not in self.tool:
+            argv += ["-s", str(self.size)]
         if self.tool.endswith("_bw"):
             depth = min(128, self.iters)
             argv += ["-t", str(depth), "-q", str(self.qps)]
@@ -79,4 +83,10 @@ def rows(quick=False):
             found.append(Row(place, "bandwidth", tool, 1 << 20, 40 * times))
         for tool in ("ib_write_bw", "ib_read_bw"):
             found.append(Row(place, "bandwidth", tool, 1 << 20, 24 * times, mtu=1024, quick=False))
+        # A stream of an unreliable type has no end where something is lost, a ping-pong loses nothing.
+        for options in (("-c", "UC"), ("-c", "UD"), ("--use-srq",)):
+            found.append(Row(place, "latency", "ib_send_lat", 64, 4000, quick=False, options=options))
+        found.append(Row(place, "latency", "ib_atomic_lat", 8, 4000, quick=False, options=("-A", "FETCH_AND_ADD")))
+        found.append(Row(place, "rate", "ib_send_bw", 64, 800, qps=16, quick=False, options=("--use-srq",)))
+        found.append(Row(place, "rate", "ib_atomic_bw", 8, 4000, quick=False, options=("-A", "FETCH_AND_ADD")))
     return [row for row in found if row.quick or not quick]
