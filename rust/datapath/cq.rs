@@ -33,6 +33,10 @@ use crate::uabi::cqe::{
     Cqe,
     CQE_STRIDE, //
 };
+use crate::uabi::words::{
+    Word,
+    Words, //
+};
 use core::mem::offset_of;
 use kernel::prelude::*;
 use kernel::sync::rcu;
@@ -61,6 +65,22 @@ pub struct Cq {
     #[pin]
     filler: SpinLockBh<Filler>,
     notifier: Arc<Notifier<CqUpcall>>,
+}
+
+/// How a queue stands, for who looks on.
+pub struct Standing {
+    /// Completions that the process has not consumed.
+    pub waiting: u32,
+    /// `ARM_*`.
+    pub arm: u32,
+    /// A completion was lost, so that it is of no use any more.
+    pub overrun: bool,
+    /// Completions carry the time.
+    pub stamps: bool,
+    /// Completions for which an event waits; 0 if none waits.
+    pub moderation_count: u16,
+    /// Microseconds for which it waits at most.
+    pub moderation_period_us: u64,
 }
 
 /// A ring for `entries` completions, a power of two.
@@ -134,6 +154,23 @@ impl Cq {
             Due::Nothing => {}
             Due::Now => self.notifier.completion(notifications),
             Due::At(time) => self.deadline.arm(time),
+        }
+    }
+
+    /// How it stands.
+    pub fn standing(&self, rcu: &rcu::Guard) -> Standing {
+        let filler = self.filler.lock();
+        let ring = self.ring.get(rcu);
+        let (moderation_count, moderation_period_us) = filler
+            .moderation()
+            .map_or((0, 0), |moderation| moderation.count_and_period());
+        Standing {
+            waiting: filler.waiting(ring),
+            arm: ring.load(Word::Arm),
+            overrun: filler.is_overrun(),
+            stamps: self.stamp == Stamp::Time,
+            moderation_count,
+            moderation_period_us,
         }
     }
 

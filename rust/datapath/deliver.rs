@@ -344,7 +344,7 @@ fn settled(qp: ArcBorrow<'_, Qp>, outcome: reliable::responder::Outcome, turn: &
         }
     };
     if let Some(counter) = counter {
-        qp.counters().inc(counter);
+        turn.counters(&qp).inc(counter);
     }
     if let Some(fatal) = outcome.fatal {
         refused(qp, fatal, turn);
@@ -375,14 +375,14 @@ fn unanswered(
         Outcome::Dropped(DropReason::Denied) => Counter::LostDenied,
         Outcome::Dropped(DropReason::Invalid) => Counter::LostInvalid,
     };
-    qp.counters().inc(counter);
+    turn.counters(&qp).inc(counter);
     false
 }
 
 /// The responder refused a request for good. The QP goes to ERR when the peer was answered: see
 /// [`answer_taken`].
 fn refused(qp: ArcBorrow<'_, Qp>, fatal: Fatal, turn: &Turn<'_>) {
-    qp.counters().inc(Counter::RefusedRequest);
+    turn.counters(&qp).inc(Counter::RefusedRequest);
     match fatal {
         Fatal::InvalidRequest => turn.event(qp, QpEvent::RequestError),
         Fatal::AccessError => turn.event(qp, QpEvent::AccessError),

@@ -99,6 +99,22 @@ impl Filler {
             .map_or(Due::Nothing, |moderation| moderation.expired(now))
     }
 
+    /// How many entries the process has not consumed.
+    pub fn waiting(&self, ring: &impl Ring) -> u32 {
+        let waiting = self.producer.wrapping_sub(ring.load_consumer());
+        waiting.min(ring.entries())
+    }
+
+    /// Whether an entry was lost, so that the queue is of no use any more.
+    pub fn is_overrun(&self) -> bool {
+        self.overrun
+    }
+
+    /// How events are held back, if they are.
+    pub fn moderation(&self) -> Option<&Moderation> {
+        self.moderation.as_ref()
+    }
+
     /// Index of the next entry.
     pub fn producer(&self) -> u32 {
         self.producer

@@ -41,6 +41,11 @@ impl Moderation {
         })
     }
 
+    /// Completions for which an event waits, and for how many microseconds at most.
+    pub fn count_and_period(&self) -> (u16, u64) {
+        (self.count, self.period_ns / 1000)
+    }
+
     /// A completion has come, at `now`; `wanted` if somebody waits for it.
     pub fn completed(&mut self, wanted: bool, now: impl FnOnce() -> u64) -> Due {
         match &mut self.held {

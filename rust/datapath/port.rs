@@ -10,6 +10,7 @@ use super::memory::window::{
     Window, //
 };
 use crate::observe::counters::Counters;
+use crate::observe::sets::PortCounters;
 use crate::sys::net::{
     arrived,
     Addresses,
@@ -75,7 +76,8 @@ pub struct Port {
     keys: Permutation24,
     #[pin]
     handles: Table<Handle>,
-    counters: Counters,
+    #[pin]
+    counters: PortCounters,
     /// MAC address of the netdev when the link was made.
     mac: [u8; 6],
     /// The network namespace of the netdev.
@@ -97,7 +99,7 @@ impl Port {
                 windows <- Table::new(),
                 keys: Permutation24::new(random::words()),
                 handles <- Table::new(),
-                counters: Counters::default(),
+                counters <- PortCounters::new(),
                 mac: underlay.netdev().mac(),
                 resident: underlay.resident().clone(),
                 ifindex: underlay.netdev().ifindex(),
@@ -108,9 +110,14 @@ impl Port {
         )
     }
 
-    /// What happened.
+    /// What happened, but for what is counted apart.
     #[inline]
     pub fn counters(&self) -> &Counters {
+        self.counters.common()
+    }
+
+    /// All that happened.
+    pub fn all_counters(&self) -> &PortCounters {
         &self.counters
     }
 

@@ -237,7 +237,7 @@ pub(super) fn obey(qp: ArcBorrow<'_, Qp>, answer: Answer<Cpu>, turn: &Turn<'_>) 
 pub(super) fn settle(send: &mut SendHalf, qp: ArcBorrow<'_, Qp>, turn: &Turn<'_>) {
     // Slots of requests that completed without a completion.
     qp.sq().store_consumer(send.requester.retired());
-    send.count(qp.counters());
+    send.count(turn.counters(&qp));
     if let Some(at) = send.requester.deadline() {
         qp.timer().arm(at);
     }

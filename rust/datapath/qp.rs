@@ -31,12 +31,20 @@ use crate::sys::lock::{
     new_spinlock_bh,
     SpinLockBh, //
 };
+use crate::sys::replaceable::{
+    Replaceable,
+    Successor, //
+};
 use crate::sys::ring::Ring;
 use crate::sys::table::Named;
 use crate::sys::timer::Deadline;
 use crate::transport::service::Service;
 use crate::uabi::ring::FLAG_NEED_DOORBELL;
-use crate::uabi::words::Module;
+use crate::uabi::words::{
+    Module,
+    Ring as _,
+    Words, //
+};
 use crate::uabi::wqe::{
     recv_stride,
     send_stride, //
@@ -46,6 +54,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{
     Acquire,
     Atomic,
+    Full,
     Relaxed,
     Release, //
 };
@@ -81,6 +90,8 @@ pub struct Qp {
     opcodes: opcode::Service,
     id: QpId,
     port: Arc<Port>,
+    /// Where it is counted: with the others of the port, or apart.
+    counters: Replaceable<Counters>,
     /// Whose regions it may use.
     domain: DomainId,
     /// Whose regions its receives name.
@@ -94,8 +105,8 @@ pub struct Qp {
     notifier: Arc<Notifier<QpUpcall>>,
     /// A [`State`]: written with both halves locked, read under either.
     state: Atomic<u32>,
-    /// It is to go to ERR, and a worker will see to that.
-    failing: Atomic<bool>,
+    /// An [`Ending`] that a worker will see to, or 0.
+    failing: Atomic<u32>,
     /// Requests on their way. Taken before any `recv`.
     #[pin]
     pub(super) send: SpinLockBh<SendHalf>,
@@ -108,6 +119,38 @@ impl_has_work! {
     impl HasWork<Self, SEND_NEAR> for Qp { self.near }
     impl HasWork<Self, SEND_FAR> for Qp { self.far }
     impl HasWork<Self, ANSWER> for Qp { self.answer }
+}
+
+/// How a QP ends that has failed; the greater one is the worse.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u32)]
+pub(super) enum Ending {
+    /// In SQE: only its send queue has failed.
+    SendError = 1,
+    /// In ERR; a completion says why.
+    Error = 2,
+    /// In ERR with the event `IBV_EVENT_QP_FATAL`, for no completion says why.
+    Fatal = 3,
+}
+
+impl Ending {
+    fn from_raw(raw: u32) -> Option<Self> {
+        [Self::SendError, Self::Error, Self::Fatal]
+            .into_iter()
+            .find(|ending| *ending as u32 == raw)
+    }
+}
+
+/// How a QP stands, for who looks on.
+pub struct Standing {
+    /// Send requests that are not complete.
+    pub pending: u32,
+    /// Receives in a queue of its own that no message has come for.
+    pub receives: Option<u32>,
+    /// If it has a peer: its messages take the local path.
+    pub is_local: Option<bool>,
+    /// If it has a peer: the UDP source port of its packets.
+    pub source_port: Option<u16>,
 }
 
 /// Where the receives of a QP come from.
@@ -186,6 +229,7 @@ impl Qp {
                 number: new.number,
                 opcodes: new.service.opcodes,
                 id: QpId::next(),
+                counters: Replaceable::new(new.port.all_counters().common().clone()),
                 port: new.port,
                 domain: new.domain,
                 recv_domain,
@@ -197,7 +241,7 @@ impl Qp {
                 recv_cq: new.recv_cq,
                 notifier,
                 state: Atomic::new(State::Reset as u32),
-                failing: Atomic::new(false),
+                failing: Atomic::new(0),
                 send <- new_spinlock_bh!(send, "ferroce_qp_send"),
                 recv <- new_spinlock_bh!(recv, "ferroce_qp_recv"),
             }),
@@ -263,9 +307,15 @@ impl Qp {
         &self.deadline
     }
 
+    /// Where it is counted.
     #[inline]
-    pub(super) fn counters(&self) -> &Counters {
-        self.port.counters()
+    pub(super) fn counters<'a>(&'a self, rcu: &'a rcu::Guard) -> &'a Counters {
+        self.counters.get(rcu)
+    }
+
+    /// From here on it is counted there.
+    pub fn count_in(&self, counters: Successor<Counters>) {
+        self.counters.replace(counters);
     }
 
     /// The state. Stable while one of the halves is locked.
@@ -301,12 +351,30 @@ impl Qp {
         Regions::new(&self.port, self.recv_domain, rcu)
     }
 
+    /// How it stands.
+    pub fn standing(&self) -> Standing {
+        let send = self.send.lock();
+        let recv = self.recv.lock();
+        let posted = self.sq.load_producer();
+        let pending = posted.wrapping_sub(send.requester.retired());
+        let way = send.peer.as_ref().map(|peer| &peer.way);
+        Standing {
+            pending: pending.min(self.sq.entries()),
+            receives: match &self.receives {
+                Receives::Own(rq) => Some(recv.wqes.left(&**rq)),
+                Receives::Shared(_) => None,
+            },
+            is_local: way.map(|way| way.is_to_own_device() && self.port.local_path()),
+            source_port: way.map(|way| way.flow().source_port),
+        }
+    }
+
     /// Back to RESET: everything is forgotten, nothing completes.
     pub fn reset(&self) {
         let mut send = self.send.lock();
         let mut recv = self.recv.lock();
         self.state.store(State::Reset as u32, Release);
-        self.failing.store(false, Relaxed);
+        self.failing.store(0, Relaxed);
         send.reset();
         recv.reset();
         self.sq.reset(FLAG_NEED_DOORBELL);
@@ -441,13 +509,19 @@ impl Qp {
         true
     }
 
-    /// The answering worker, which is called next, is to move it to ERR.
-    pub(super) fn fail_later(&self) {
-        self.failing.store(true, Release);
+    /// The answering worker, which is called next, is to end it so, or worse if asked again.
+    pub(super) fn fail_later(&self, to: Ending) {
+        let mut failing = self.failing.load(Relaxed);
+        while let Err(now) = self.failing.cmpxchg(failing, failing.max(to as u32), Full) {
+            failing = now;
+        }
     }
 
-    /// Whether [`Self::fail_later`] was called since the last time.
-    pub(super) fn take_failing(&self) -> bool {
-        self.failing.load(Acquire) && self.failing.xchg(false, kernel::sync::atomic::Full)
+    /// What [`Self::fail_later`] was called with since the last time.
+    pub(super) fn take_failing(&self) -> Option<Ending> {
+        match self.failing.load(Acquire) {
+            0 => None,
+            _ => Ending::from_raw(self.failing.xchg(0, Full)),
+        }
     }
 }

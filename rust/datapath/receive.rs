@@ -110,7 +110,7 @@ fn receive(netns: NetNs, packet: &RxPacket<'_>, turn: &mut Turn<'_>) -> Verdict 
             _ => for_nobody(netns, packet, number, turn),
         };
     };
-    let counters = qp.counters();
+    let counters = turn.counters(&qp);
     count_copied(counters, packet);
     let (parsed, payload) = match intact(packet, bth, qp.opcodes()) {
         Ok(intact) => intact,
@@ -249,12 +249,12 @@ fn on_request(
 ) -> Verdict {
     let mut recv = qp.recv.lock();
     let Some(peer) = recv.peer.as_mut().filter(|_| qp.serves()) else {
-        return dropped(qp.counters(), Counter::DropState);
+        return dropped(turn.counters(&qp), Counter::DropState);
     };
     if let Err(reason) = peer.way.admits(packet) {
-        return dropped(qp.counters(), reason);
+        return dropped(turn.counters(&qp), reason);
     }
-    count_received(qp.counters(), packet);
+    count_received(turn.counters(&qp), packet);
     deliver::request(&mut recv, qp, request, Payload::Bytes(payload), turn);
     if recv.answering == Answering::Inline && wire::answer(&mut recv, qp, turn) {
         turn.leave_to_answerer(&mut recv, qp);
@@ -272,31 +272,31 @@ fn on_datagram(
     let mut recv = qp.recv.lock();
     let Responder::Datagram(inbox) = &mut recv.responder else {
         // Cannot be: the opcode is of the type of the QP.
-        return dropped(qp.counters(), Counter::DropOpcode);
+        return dropped(turn.counters(&qp), Counter::DropOpcode);
     };
     if !qp.serves() {
-        return dropped(qp.counters(), Counter::DropState);
+        return dropped(turn.counters(&qp), Counter::DropState);
     }
     let (Some(addresses), Some(origin)) = (packet.addresses(), Origin::of_packet(packet)) else {
         // Cannot be: the packet has an IP header.
-        return dropped(qp.counters(), Counter::DropMalformed);
+        return dropped(turn.counters(&qp), Counter::DropMalformed);
     };
     // Where it came from does not matter, so one that was asked about stands for most.
     let arrival = (addresses.destination_only(), packet.ifindex());
     if inbox.admitted != Some(arrival) {
         match qp.port().arrived(packet.ifindex(), &addresses) {
             Ok(()) => inbox.admitted = Some(arrival),
-            Err(Astray::Address) => return dropped(qp.counters(), Counter::DropAddress),
-            Err(Astray::Interface) => return dropped(qp.counters(), Counter::DropInterface),
+            Err(Astray::Address) => return dropped(turn.counters(&qp), Counter::DropAddress),
+            Err(Astray::Interface) => return dropped(turn.counters(&qp), Counter::DropInterface),
         }
     }
     let payload = Payload::Bytes(payload);
     match deliver::datagram(&mut recv, qp, request, &origin, payload, turn) {
         Ok(()) => {
-            count_received(qp.counters(), packet);
+            count_received(turn.counters(&qp), packet);
             Verdict::Consumed
         }
-        Err(reason) => dropped(qp.counters(), reason),
+        Err(reason) => dropped(turn.counters(&qp), reason),
     }
 }
 
@@ -309,10 +309,10 @@ fn on_response(
 ) -> Verdict {
     let mut send = qp.send.lock();
     let Some(peer) = send.peer.as_mut().filter(|_| qp.sends()) else {
-        return dropped(qp.counters(), Counter::DropState);
+        return dropped(turn.counters(&qp), Counter::DropState);
     };
     if let Err(reason) = peer.way.admits(packet) {
-        return dropped(qp.counters(), reason);
+        return dropped(turn.counters(&qp), reason);
     }
     let SendHalf {
         requester: Requester::Reliable(requester),
@@ -321,28 +321,28 @@ fn on_response(
     } = &mut *send
     else {
         // Cannot be: only reliable services have opcodes of responses.
-        return dropped(qp.counters(), Counter::DropOpcode);
+        return dropped(turn.counters(&qp), Counter::DropOpcode);
     };
     let progress = if let Some(segment) = ReadSegment::from_packet(parsed) {
         let is_ack = |aeth: Aeth| matches!(aeth.syndrome(), AethSyndrome::Ack { .. });
         if !parsed.extension.aeth().is_none_or(is_ack) {
             // Data, and a NAK in the same packet: nobody sends that.
-            return dropped(qp.counters(), Counter::DropMalformed);
+            return dropped(turn.counters(&qp), Counter::DropMalformed);
         }
-        count_received(qp.counters(), packet);
+        count_received(turn.counters(&qp), packet);
         // What was there before an atomic operation stands in a header, in the order of the wire.
         let original = parsed.extension.original().map(u64::to_ne_bytes);
         let payload = Payload::Bytes(original.as_ref().map_or(payload, |bytes| bytes));
         deliver::read_response(requester, wqes, qp, &segment, &payload, turn)
     } else if let Some(aeth) = parsed.extension.aeth() {
-        count_received(qp.counters(), packet);
+        count_received(turn.counters(&qp), packet);
         let now = turn.now();
         requester.on_acknowledge(parsed.psn, aeth, now, &mut |done| {
             turn.complete_send(qp, done)
         })
     } else {
         // Cannot be: what is no request and brings nothing is an acknowledgement, and has one.
-        return dropped(qp.counters(), Counter::DropOpcode);
+        return dropped(turn.counters(&qp), Counter::DropOpcode);
     };
     post::proceed(&mut send, qp, progress, turn);
     Verdict::Consumed

@@ -41,6 +41,12 @@ pub struct Posted {
 }
 
 impl Shelf {
+    /// How many receives are left; `None` if the queue is broken.
+    pub fn left(&self, ring: &impl Ring) -> Option<u32> {
+        let left = ring.load_producer().wrapping_sub(self.consumer);
+        (!self.broken).then_some(left.min(ring.entries()))
+    }
+
     /// The limit that is armed.
     pub fn limit(&self) -> u32 {
         self.limit
@@ -85,11 +91,13 @@ impl Shelf {
     }
 
     /// What is to be copied to another ring, if that has room for it, also for as many as the limit
-    /// asks for.
-    pub fn moves(&self, from: &impl Ring, to: &impl Ring) -> Option<Posted> {
+    /// asks for: the one that takes the place of what is armed, if there is one.
+    pub fn moves(&self, from: &impl Ring, to: &impl Ring, limit: Option<u32>) -> Option<Posted> {
         let end = from.load_producer();
         let posted = end.wrapping_sub(self.consumer);
-        let fits = posted <= from.entries() && posted <= to.entries() && self.limit <= to.entries();
+        let fits = posted <= from.entries()
+            && posted <= to.entries()
+            && limit.unwrap_or(self.limit) <= to.entries();
         (fits && !self.broken).then_some(Posted {
             first: self.consumer,
             end,
@@ -210,7 +218,7 @@ mod tests {
         assert_eq!(shelf.take(&ring, &mut wqes), still);
         // Every taker learns of it.
         assert!(wqes.take_scribbled());
-        assert!(shelf.moves(&ring, &Fake::new(16, 0)).is_none());
+        assert!(shelf.moves(&ring, &Fake::new(16, 0), None).is_none());
     }
 
     /// From every fill to every size, with a receive taken while they are copied.
@@ -223,7 +231,7 @@ mod tests {
                 let mut wqes = RecvWqes::new(&mut copy[..], 1);
                 post(&old, 0..held);
                 let new = Fake::new(entries, 99);
-                let moves = shelf.moves(&old, &new);
+                let moves = shelf.moves(&old, &new, None);
                 assert_eq!(moves.is_some(), held <= u64::from(entries));
                 let Some(posted) = moves else { continue };
                 posted.copy(&old, &new);
@@ -251,10 +259,14 @@ mod tests {
             let _ = (id, shelf.take(&old, &mut wqes));
         }
         // The limit was reached, and is disarmed.
-        assert!(shelf.moves(&old, &Fake::new(4, 0)).is_some());
+        assert!(shelf.moves(&old, &Fake::new(4, 0), None).is_some());
         assert!(!shelf.arm(&old, 4));
-        assert!(shelf.moves(&old, &Fake::new(4, 0)).is_some());
+        assert!(shelf.moves(&old, &Fake::new(4, 0), None).is_some());
         shelf.limit = 5;
-        assert!(shelf.moves(&old, &Fake::new(4, 0)).is_none());
+        assert!(shelf.moves(&old, &Fake::new(4, 0), None).is_none());
+        // Unless it is changed as well: then the new one counts.
+        assert!(shelf.moves(&old, &Fake::new(4, 0), Some(4)).is_some());
+        assert!(shelf.moves(&old, &Fake::new(4, 0), Some(0)).is_some());
+        assert!(shelf.moves(&old, &Fake::new(4, 0), Some(5)).is_none());
     }
 }

@@ -90,6 +90,12 @@ impl Srq {
         (guarded.ring.entries(), guarded.shelf.limit())
     }
 
+    /// How many receives are left; `None` if it is broken.
+    pub fn left(&self) -> Option<u32> {
+        let guarded = self.shelf.lock();
+        guarded.shelf.left(&*guarded.ring)
+    }
+
     /// Takes the next receive into `wqes` of the QP that a message has come for.
     pub(super) fn take(
         &self,
@@ -124,23 +130,34 @@ impl Srq {
         Ok(())
     }
 
-    /// Moves from `old`, which is the ring now, to `new`. The caller sees to it that there is one
-    /// who does this at a time; the process posts nothing meanwhile.
+    /// Moves from `old`, which is the ring now, to `new`, and arms the limit if there is one. The
+    /// caller sees to it that there is one who does this at a time; the process posts nothing
+    /// meanwhile.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if there are more receives than the new ring has room for, or more than the limit
-    /// that is armed allows.
-    pub fn resize(&self, old: &Ring, new: Arc<Ring>) -> Result {
+    /// `EINVAL` if there are more receives than the new ring has room for, or if it is smaller than
+    /// the limit.
+    pub fn resize(
+        &self,
+        old: &Ring,
+        new: Arc<Ring>,
+        limit: Option<u32>,
+        notifications: &OwnedQueue,
+    ) -> Result {
         let posted = {
             let guarded = self.shelf.lock();
-            guarded.shelf.moves(old, &*new).ok_or(EINVAL)?
+            guarded.shelf.moves(old, &*new, limit).ok_or(EINVAL)?
         };
         // Without the lock: it may be a lot, and who takes meanwhile takes from the old ring.
         posted.copy(old, &*new);
         let mut guarded = self.shelf.lock();
         guarded.shelf.moved(&posted, &*new);
         let old = core::mem::replace(&mut guarded.ring, new);
+        let Guarded { ring, shelf } = &mut *guarded;
+        if limit.is_some_and(|limit| shelf.arm(&**ring, limit)) {
+            self.notifier.event(SrqEvent::LimitReached, notifications);
+        }
         drop(guarded);
         drop(old);
         Ok(())

@@ -17,10 +17,12 @@ use super::halves::{
 };
 use super::memory::sg::Regions;
 use super::qp::{
+    Ending,
     Qp,
     Receives, //
 };
 use super::schedule::Call;
+use crate::observe::counters::Counters;
 use crate::sys::cpu::Cpu;
 use crate::sys::ib::event::QpEvent;
 use crate::sys::net::Link;
@@ -93,31 +95,11 @@ pub struct Turn<'a> {
     failed: [Option<Failed>; 2],
 }
 
-/// A QP that leaves its state at the end of a turn.
+/// A QP that leaves its state at the end of a turn. Not before: until then another error may be
+/// found.
 struct Failed {
     qp: Arc<Qp>,
     to: Ending,
-}
-
-/// Where a QP goes, and what its owner learns then. Not before: until the end of the turn another
-/// one may find the same.
-#[derive(Clone, Copy)]
-enum Ending {
-    /// To ERR.
-    Error(Option<QpEvent>),
-    /// To SQE: only the send queue has failed.
-    SendError,
-}
-
-impl Ending {
-    /// Both of them.
-    fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Ending::Error(one), Ending::Error(other)) => Ending::Error(one.or(other)),
-            (Ending::Error(event), _) | (_, Ending::Error(event)) => Ending::Error(event),
-            (Ending::SendError, Ending::SendError) => Ending::SendError,
-        }
-    }
 }
 
 impl Turn<'_> {
@@ -146,8 +128,9 @@ impl Drop for Turn<'_> {
         // A QP that is in ERR already is not failed again, so this ends.
         while let Some(Failed { qp, to }) = self.failed.iter_mut().find_map(Option::take) {
             match to {
-                Ending::Error(event) => self.enter_error(qp.as_arc_borrow(), event),
                 Ending::SendError => self.enter_send_error(qp.as_arc_borrow()),
+                Ending::Error => self.enter_error(qp.as_arc_borrow(), None),
+                Ending::Fatal => self.enter_error(qp.as_arc_borrow(), Some(QpEvent::Fatal)),
             }
         }
     }
@@ -196,6 +179,15 @@ impl<'a> Turn<'a> {
         'a: 'q,
     {
         qp.regions(self.rcu)
+    }
+
+    /// Where what happens to this QP is counted.
+    #[inline]
+    pub fn counters<'q>(&self, qp: &'q Qp) -> &'q Counters
+    where
+        'a: 'q,
+    {
+        qp.counters(self.rcu)
     }
 
     /// Completes a send request.
@@ -293,7 +285,7 @@ impl<'a> Turn<'a> {
     /// The QP goes to ERR when the turn ends: its locks may not be taken where the error is found.
     #[cold]
     pub fn fail(&mut self, qp: ArcBorrow<'_, Qp>) {
-        self.fail_with(qp, Ending::Error(None));
+        self.fail_with(qp, Ending::Error);
     }
 
     /// A request of the send queue ended in error: the QP goes to ERR or, if its service is
@@ -301,7 +293,7 @@ impl<'a> Turn<'a> {
     #[cold]
     pub fn fail_sends(&mut self, qp: ArcBorrow<'_, Qp>) {
         let to = match qp.opcodes() {
-            opcode::Service::Rc => Ending::Error(None),
+            opcode::Service::Rc => Ending::Error,
             opcode::Service::Uc | opcode::Service::Ud => Ending::SendError,
         };
         self.fail_with(qp, to);
@@ -311,14 +303,15 @@ impl<'a> Turn<'a> {
     /// event `IBV_EVENT_QP_FATAL`.
     #[cold]
     pub fn fail_fatally(&mut self, qp: ArcBorrow<'_, Qp>) {
-        self.fail_with(qp, Ending::Error(Some(QpEvent::Fatal)));
+        self.fail_with(qp, Ending::Fatal);
     }
 
-    fn fail_with(&mut self, qp: ArcBorrow<'_, Qp>, to: Ending) {
+    /// The QP ends so when the turn ends.
+    pub(super) fn fail_with(&mut self, qp: ArcBorrow<'_, Qp>, to: Ending) {
         for place in &mut self.failed {
             match place {
                 Some(failed) if core::ptr::eq(&*failed.qp, &*qp) => {
-                    failed.to = failed.to.and(to);
+                    failed.to = failed.to.max(to);
                     return;
                 }
                 Some(_) => {}
@@ -329,10 +322,7 @@ impl<'a> Turn<'a> {
             }
         }
         // A turn that fails more than two is rare; a worker sees to the others.
-        if let Ending::Error(Some(event)) = to {
-            self.event(qp, event);
-        }
-        qp.fail_later();
+        qp.fail_later(to);
         self.directory.call_answerer(qp, self.now);
     }
 

@@ -97,8 +97,8 @@ impl WorkItem<ANSWER> for Qp {
         let qp = this.as_arc_borrow();
         // `None`: the module is being unloaded.
         let _ = Turn::run(Context::Task, |turn| {
-            if qp.take_failing() {
-                turn.fail(qp);
+            if let Some(to) = qp.take_failing() {
+                turn.fail_with(qp, to);
             }
             let mut recv = qp.recv.lock();
             if recv.answering == Answering::Inline {

@@ -408,6 +408,12 @@ impl<W: DerefMut<Target = [u64]>> RecvWqes<W> {
         receive
     }
 
+    /// How many receives of its own ring it has not taken.
+    pub fn left(&self, ring: &impl Ring) -> u32 {
+        let left = ring.load_producer().wrapping_sub(self.consumer);
+        left.min(ring.entries())
+    }
+
     /// As [`Self::take`], from a ring that was consumed so far.
     #[inline]
     pub fn take_at(&mut self, ring: &impl Ring, consumer: &mut u32) -> TakeReceive {

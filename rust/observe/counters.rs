@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters of a port, as `rdma statistic` and `hw_counters` in sysfs show them.
+//! Counters, as `rdma statistic` and `hw_counters` in sysfs show them.
 //!
 //! Every packet to the RoCEv2 port is counted once: as received (`rcvd_pkts`), or under the one
 //! reason for which it was dropped (`drop_*`). A received one that had no effect is counted under
@@ -138,6 +138,20 @@ impl Counters {
     #[inline]
     pub fn inc(&self, counter: Counter) {
         self.add(counter, 1);
+    }
+
+    /// Adds the values of `other`.
+    pub fn absorb(&self, other: &Counters) {
+        for (to, from) in self.0.iter().zip(&other.0) {
+            to.fetch_add(from.load(Relaxed), Relaxed);
+        }
+    }
+
+    /// The value of one.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.0
+            .get(counter as usize)
+            .map_or(0, |value| value.load(Relaxed))
     }
 
     /// Copies the values, in the order of [`Counter`].

@@ -3,3 +3,5 @@
 //! What can be seen from outside: counters.
 
 pub mod counters;
+pub mod sets;
+pub mod totals;

@@ -14,6 +14,11 @@ pub fn EOPNOTSUPP() -> Error {
     Error::from_errno(-(bindings::EOPNOTSUPP as i32))
 }
 
+/// Message too long.
+pub fn EMSGSIZE() -> Error {
+    Error::from_errno(-(bindings::EMSGSIZE as i32))
+}
+
 /// Address already in use.
 pub fn EADDRINUSE() -> Error {
     Error::from_errno(-(bindings::EADDRINUSE as i32))

@@ -17,6 +17,7 @@
 #include <linux/vmalloc.h>
 #include <linux/wait_bit.h>
 #include <linux/workqueue.h>
+#include <net/netlink.h>
 #include "bindings_helper.h"
 
 void ferroce_spin_lock_bh(spinlock_t *lock)
@@ -130,6 +131,12 @@ void *ferroce_xa_replace(struct xarray *xa, unsigned long index, void *entry)
 int ferroce_xa_store(struct xarray *xa, unsigned long index, void *entry)
 {
 	return xa_err(xa_store(xa, index, entry, GFP_KERNEL));
+}
+
+/* The first entry from *index on, with its place. */
+void *ferroce_xa_from(struct xarray *xa, unsigned long *index)
+{
+	return xa_find(xa, index, ULONG_MAX, XA_PRESENT);
 }
 
 void *ferroce_xa_erase(struct xarray *xa, unsigned long index)
@@ -418,6 +425,27 @@ void ferroce_set_node_desc(struct ib_device *device, const char *what)
 {
 	scnprintf(device->node_desc, sizeof(device->node_desc), "%s %s", what,
 		  init_utsname()->nodename);
+}
+
+void ferroce_copy_node_desc(struct ib_device *device,
+			    const struct ib_device_modify *modify)
+{
+	memcpy(device->node_desc, modify->node_desc, sizeof(device->node_desc));
+}
+
+struct nlattr *ferroce_details_begin(struct sk_buff *msg)
+{
+	return nla_nest_start(msg, RDMA_NLDEV_ATTR_DRIVER);
+}
+
+void ferroce_details_end(struct sk_buff *msg, struct nlattr *begin)
+{
+	nla_nest_end(msg, begin);
+}
+
+void ferroce_details_cancel(struct sk_buff *msg, struct nlattr *begin)
+{
+	nla_nest_cancel(msg, begin);
 }
 
 void ferroce_name_assigned_by_user(struct ib_device *device)

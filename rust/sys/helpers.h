@@ -16,6 +16,8 @@
 #include <rdma/ib_user_verbs.h>
 
 struct mm_struct;
+struct nlattr;
+struct sk_buff;
 struct scatterlist;
 struct vm_area_struct;
 
@@ -38,6 +40,7 @@ int ferroce_xa_reserve(struct xarray *xa, u32 *index, u32 max, u32 *next);
 void ferroce_xa_publish(struct xarray *xa, unsigned long index, void *entry);
 void *ferroce_xa_replace(struct xarray *xa, unsigned long index, void *entry);
 int ferroce_xa_store(struct xarray *xa, unsigned long index, void *entry);
+void *ferroce_xa_from(struct xarray *xa, unsigned long *index);
 void *ferroce_xa_erase(struct xarray *xa, unsigned long index);
 
 enum ferroce_queue {
@@ -107,6 +110,11 @@ struct net_device *ferroce_gid_netdev(const struct ib_gid_attr *attr);
 bool ferroce_is_own_gid(const struct ib_gid_attr *attr, const union ib_gid *gid);
 unsigned int ferroce_possible_cpus(void);
 void ferroce_set_node_desc(struct ib_device *device, const char *what);
+void ferroce_copy_node_desc(struct ib_device *device,
+			    const struct ib_device_modify *modify);
+struct nlattr *ferroce_details_begin(struct sk_buff *msg);
+void ferroce_details_end(struct sk_buff *msg, struct nlattr *begin);
+void ferroce_details_cancel(struct sk_buff *msg, struct nlattr *begin);
 void ferroce_name_assigned_by_user(struct ib_device *device);
 
 #endif

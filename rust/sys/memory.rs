@@ -101,6 +101,11 @@ impl UserMemory {
         Ok(memory)
     }
 
+    /// In how many contiguous pieces it lies.
+    pub fn pieces_of_all(&self) -> usize {
+        self.runs.len()
+    }
+
     /// Whether it was pinned to be written to.
     pub fn is_writable(&self) -> bool {
         // SAFETY: By the type invariant.

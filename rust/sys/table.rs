@@ -131,6 +131,18 @@ impl<T: Send + Sync> Table<T> {
         }
     }
 
+    /// Calls `visit` with each object, in the order of their numbers.
+    pub fn each(&self, rcu: &rcu::Guard, mut visit: impl FnMut(&T)) {
+        let mut index = 0;
+        // SAFETY: `xa` is initialised.
+        while !unsafe { bindings::ferroce_xa_from(self.xa.get(), &mut index) }.is_null() {
+            if let Some(object) = self.get_ref(index as u32, rcu) {
+                visit(object);
+            }
+            index = index.wrapping_add(1);
+        }
+    }
+
     /// Lets go of what was an entry, when no reader can still hold it, in a context that may sleep.
     ///
     /// # Safety

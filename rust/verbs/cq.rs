@@ -20,6 +20,7 @@ use crate::sys::ib::cq::{
     CompletionQueue,
     Init, //
 };
+use crate::sys::ib::details::Details;
 use crate::sys::ib::event::CqUpcall;
 use crate::sys::ib::udata::Udata;
 use crate::sys::replaceable::Successor;
@@ -30,6 +31,10 @@ use crate::sys::ring::{
 use crate::sys::timer::{
     Deadline,
     Running, //
+};
+use crate::uabi::ring::{
+    ARM_NONE,
+    ARM_SOLICITED, //
 };
 use crate::uabi::udata::CreateCqResp;
 use kernel::new_mutex;
@@ -134,5 +139,20 @@ impl CompletionQueue for UserCq {
         let moderation = Moderation::new(count, period_us);
         self.cq.moderate(moderation, directory.notifications());
         Ok(())
+    }
+
+    fn details(&self, out: &mut Details<'_>) -> Result {
+        let now = self.cq.standing(&rcu::read_lock());
+        out.number(c"waiting", now.waiting)?;
+        let arm = match now.arm {
+            ARM_NONE => c"none",
+            ARM_SOLICITED => c"solicited",
+            _ => c"next",
+        };
+        out.word(c"armed", arm)?;
+        out.number(c"overrun", now.overrun)?;
+        out.number(c"timestamps", now.stamps)?;
+        out.number(c"moderation_count", now.moderation_count)?;
+        out.number(c"moderation_period_us", now.moderation_period_us)
     }
 }

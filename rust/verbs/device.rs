@@ -15,7 +15,10 @@ use crate::datapath::directory::{
 use crate::datapath::groups;
 use crate::datapath::port::Port;
 use crate::link::Hold;
-use crate::observe::counters;
+use crate::observe::{
+    counters,
+    totals, //
+};
 use crate::sys::ib;
 use crate::sys::ib::counters::CounterName;
 use crate::sys::ib::limits::{
@@ -29,6 +32,10 @@ use crate::sys::net::Underlay;
 use crate::transport::reliable::config::MAX_RD_ATOMIC;
 use crate::uabi;
 use crate::uabi::wqe::MAX_SGE;
+use crate::wire::performance::{
+    self,
+    Mad, //
+};
 use kernel::prelude::*;
 use kernel::sync::{
     rcu,
@@ -174,6 +181,12 @@ impl ib::query::Device for Device {
 
     fn counters(&self, values: &mut [u64]) {
         self.port.counters().read(values);
+    }
+
+    fn management(&self, request: &Mad) -> Option<Mad> {
+        performance::answer(request, 1, || {
+            totals::totals(&self.port.all_counters().sum())
+        })
     }
 }
 

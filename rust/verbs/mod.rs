@@ -8,6 +8,7 @@
 pub mod ah;
 pub mod attributes;
 pub mod context;
+pub mod counters;
 pub mod cq;
 pub mod device;
 pub mod modify;
@@ -58,6 +59,7 @@ impl Driver for Ferroce {
     type Srq = srq::UserSrq;
     type Mr = mr::UserMr;
     type Mw = mw::UserMw;
+    type Counters = counters::ApartCounters;
 }
 
 impl Factory for Ferroce {

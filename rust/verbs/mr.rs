@@ -15,6 +15,7 @@ use crate::datapath::memory::region::{
 use crate::datapath::port::Port;
 use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::access::Access;
+use crate::sys::ib::details::Details;
 use crate::sys::ib::mr::{
     Change,
     MemoryRegion,
@@ -139,6 +140,18 @@ impl MemoryRegion for UserMr {
 
     fn key(&self) -> u32 {
         self.key
+    }
+
+    /// Addresses are the business of the process alone.
+    fn details(&self, out: &mut Details<'_>) -> Result {
+        let current = self.current.lock();
+        let access = current.range.access;
+        out.flags(c"access", access.0)?;
+        let offsets = access.has(Access::ZERO_BASED);
+        out.word(c"addresses", if offsets { c"offsets" } else { c"virtual" })?;
+        out.number(c"windows", current.region.windows())?;
+        let pieces = current.region.ask(UserMemory::pieces_of_all);
+        out.number(c"pieces", pieces.unwrap_or(0) as u64)
     }
 }
 

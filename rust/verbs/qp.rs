@@ -30,6 +30,7 @@ use crate::datapath::qp::{
 };
 use crate::datapath::way::Way;
 use crate::sys::errno::EOPNOTSUPP;
+use crate::sys::ib::details::Details;
 use crate::sys::ib::event::QpUpcall;
 use crate::sys::ib::qp::{
     Access,
@@ -303,9 +304,42 @@ impl QueuePair for UserQp {
     fn recv_doorbell(&self) -> Result {
         post::receive_doorbell(&self.qp)
     }
+
+    fn details(&self, out: &mut Details<'_>) -> Result {
+        let (settings, capacity) = (*self.attributes.lock(), self.qp.capacity());
+        let now = self.qp.standing();
+        out.number(c"sq_size", capacity.max_send_wr)?;
+        out.number(c"sq_pending", now.pending)?;
+        match now.receives {
+            Some(left) => {
+                out.number(c"rq_size", capacity.max_recv_wr)?;
+                out.number(c"rq_left", left)?;
+            }
+            None => out.word(c"rq", c"shared")?,
+        }
+        if let Some(is_local) = now.is_local {
+            out.word(c"path", if is_local { c"local" } else { c"wire" })?;
+        }
+        if let Some(port) = now.source_port {
+            out.number(c"udp_source_port", port)?;
+            out.number(c"path_mtu", settings.mtu)?;
+        }
+        if self.service.requester == Half::Reliable {
+            out.number(c"timeout", settings.timeout)?;
+            out.number(c"retry_cnt", settings.retry_cnt)?;
+            out.number(c"rnr_retry", settings.rnr_retry)?;
+            out.number(c"max_rd_atomic", settings.max_rd_atomic)?;
+        }
+        Ok(())
+    }
 }
 
 impl UserQp {
+    /// The queue pair, as the data path uses it.
+    pub fn qp(&self) -> &Qp {
+        &self.qp
+    }
+
     /// Both halves' ways to the peer.
     fn ways(&self, attributes: &Attributes, path: &Path) -> Result<[Way; 2]> {
         path::check_connection(&self.underlay, path)?;

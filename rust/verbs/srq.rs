@@ -14,6 +14,7 @@ use crate::datapath::srq::{
     self,
     Srq, //
 };
+use crate::sys::ib::details::Details;
 use crate::sys::ib::event::SrqUpcall;
 use crate::sys::ib::srq::{
     Change,
@@ -112,32 +113,43 @@ impl SharedReceiveQueue for UserSrq {
 
     fn modify(&self, change: Change, udata: &Udata<'_>) -> Result {
         udata.no_request()?;
-        let mut now = self.mapped.lock();
-        let max_wr = change.max_wr.map(granted).transpose()?;
-        let (entries, _) = self.srq.size_and_limit();
-        if change.limit.unwrap_or(0) > max_wr.unwrap_or(entries) {
-            return Err(EINVAL);
-        }
-        if let Some(max_wr) = max_wr {
-            let max_sge = self.srq.max_sge();
-            let (new, map) = mapped(Size { max_wr, max_sge }, udata)?;
-            self.srq.resize(&now.ring, new.ring.clone())?;
-            // The command has no response.
-            now.ring.succeed(&map);
-            // What the process still maps of the old ring is only memory.
-            *now = new;
-        }
-        if let Some(limit) = change.limit {
+        let directory = {
             let rcu = rcu::read_lock();
-            let directory = DIRECTORY.get(&rcu).ok_or(ENODEV)?;
-            self.srq.arm(limit, directory.notifications())?;
+            DIRECTORY.get_arc(&rcu).ok_or(ENODEV)?
+        };
+        let notifications = directory.notifications();
+        let mut now = self.mapped.lock();
+        match (change.max_wr, change.limit) {
+            (Some(wanted), limit) => {
+                let (max_wr, max_sge) = (granted(wanted)?, self.srq.max_sge());
+                let (new, map) = mapped(Size { max_wr, max_sge }, udata)?;
+                self.srq
+                    .resize(&now.ring, new.ring.clone(), limit, notifications)?;
+                // The command has no response.
+                now.ring.succeed(&map);
+                // What the process still maps of the old ring is only memory.
+                *now = new;
+                Ok(())
+            }
+            (None, Some(limit)) => self.srq.arm(limit, notifications),
+            (None, None) => Ok(()),
         }
-        Ok(())
     }
 
     fn query(&self) -> (Size, u32) {
         let (max_wr, limit) = self.srq.size_and_limit();
         let max_sge = self.srq.max_sge();
         (Size { max_wr, max_sge }, limit)
+    }
+
+    fn details(&self, out: &mut Details<'_>) -> Result {
+        let (max_wr, limit) = self.srq.size_and_limit();
+        out.number(c"size", max_wr)?;
+        out.number(c"max_sge", self.srq.max_sge())?;
+        out.number(c"limit", limit)?;
+        match self.srq.left() {
+            Some(left) => out.number(c"left", left),
+            None => out.word(c"state", c"broken"),
+        }
     }
 }

@@ -24,6 +24,7 @@
 //! | what stands in front of a received datagram | [`grh`] | 11.4.2.1, A17.4.5.1 |
 //! | the order of packets | [`psn`] | 9.7.1 |
 //! | ICRC | [`icrc`] | 7.8.1, A17.3.3 |
+//! | datagrams that ask for the counters of a port | [`performance`] | 16.1 |
 //!
 //! Two levels: the structs of [`headers`] are the bytes themselves, in big-endian, and have no
 //! invariants. A [`packet::Packet`] is a value: it exists only when all its lengths were
@@ -46,6 +47,7 @@ pub mod icrc;
 pub mod ident;
 pub mod opcode;
 pub mod packet;
+pub mod performance;
 pub mod psn;
 
 /// Destination port of every RoCEv2 packet (IANA `roce`; A17.3.2).

@@ -83,15 +83,15 @@ pub(in crate::datapath) fn send(
         };
         deliver::left(&mut datagrams.queue, qp, &segment, done, turn);
     }
-    flush(&mut datagrams.towards, qp);
+    flush(&mut datagrams.towards, qp, turn);
     more
 }
 
 /// What was made leaves. What the stack does not take is lost here, as it may be anywhere on the
 /// way, and counted.
-fn flush(towards: &mut Option<Towards>, qp: ArcBorrow<'_, Qp>) {
+fn flush(towards: &mut Option<Towards>, qp: ArcBorrow<'_, Qp>, turn: &Turn<'_>) {
     if let Some(Towards { way, outbox, .. }) = towards {
-        let _ = outbox.flush(way, qp.counters());
+        let _ = outbox.flush(way, turn.counters(&qp));
     }
 }
 
@@ -108,7 +108,7 @@ fn aim<'t>(
     }
     let is_it = |towards: &Towards| core::ptr::eq(&*towards.handle, &*handle);
     if !towards.as_ref().is_some_and(is_it) {
-        flush(towards, qp);
+        flush(towards, qp, turn);
         *towards = Some(Towards {
             way: handle.way().clone(),
             handle: Arc::from(handle),
@@ -134,7 +134,7 @@ fn add(
     let payload = Payload::of(wqes.data(segment.slot), 0, qp.regions(turn.rcu()));
     let added = towards.outbox.add(
         &mut towards.way,
-        qp.counters(),
+        turn.counters(&qp),
         &headers,
         segment.len,
         (),
@@ -172,7 +172,7 @@ fn give(
         }
     };
     if let Err(reason) = lost {
-        qp.counters().inc(reason);
+        turn.counters(&qp).inc(reason);
     }
     Ok(())
 }

@@ -82,7 +82,7 @@ pub(in crate::datapath) fn exchange(
         .is_some_and(|back| back.number == qp.number() && back.way.is_reverse_of(&there.way));
     if !connected || !peer.serves() || peer.opcodes() != qp.opcodes() {
         drop(recv);
-        qp.counters().inc(Counter::DropState);
+        turn.counters(&qp).inc(Counter::DropState);
         return lose(requester, wqes, qp, turn);
     }
     let requester = match requester {
@@ -202,8 +202,9 @@ fn hand_over_unreliably(
 #[inline]
 pub(super) fn moved(qp: &Qp, bytes: u32, turn: &mut Turn<'_>) {
     turn.moved(bytes);
-    qp.counters().inc(Counter::LocalSegments);
-    qp.counters().add(Counter::LocalBytes, u64::from(bytes));
+    let counters = turn.counters(qp);
+    counters.inc(Counter::LocalSegments);
+    counters.add(Counter::LocalBytes, u64::from(bytes));
 }
 
 /// There is nobody to take what is sent: it is lost, as on any network. Where it is acknowledged

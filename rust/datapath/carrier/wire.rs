@@ -89,7 +89,7 @@ fn send_reliably(
             Err(Failed::Refused(first)) => return send_again(requester, qp, &first, turn),
         }
     }
-    if let Err(Refused(first)) = peer.outbox.flush(&peer.way, qp.counters()) {
+    if let Err(Refused(first)) = peer.outbox.flush(&peer.way, turn.counters(&qp)) {
         return send_again(requester, qp, &first, turn);
     }
     more
@@ -120,7 +120,7 @@ fn send_unreliably(
         deliver::left(requester, qp, &segment, done, turn);
     }
     // Counted if they are lost.
-    let _ = peer.outbox.flush(&peer.way, qp.counters());
+    let _ = peer.outbox.flush(&peer.way, turn.counters(&qp));
     more
 }
 
@@ -140,7 +140,7 @@ fn add(
     let payload = Payload::of(data, segment.offset, qp.regions(turn.rcu()));
     peer.outbox.add(
         &mut peer.way,
-        qp.counters(),
+        turn.counters(&qp),
         &headers,
         segment.len,
         segment,
@@ -157,7 +157,7 @@ fn send_again(
     first: &RequestSegment,
     turn: &Turn<'_>,
 ) -> bool {
-    qp.counters().inc(Counter::SendRetried);
+    turn.counters(&qp).inc(Counter::SendRetried);
     requester.unsend(first, turn.now());
     false
 }
@@ -193,7 +193,7 @@ pub(in crate::datapath) fn answer(
         } = &mut *peer;
         let mut headers = Headers::new(response.opcode(), *number, response.psn());
         headers.extension = response.extension();
-        let counters = qp.counters();
+        let counters = turn.counters(&qp);
         let added = match &response {
             Response::Acknowledge { .. } | Response::Atomic { .. } => {
                 outbox.add(way, counters, &headers, 0, response, |_| Ok(()))
@@ -219,7 +219,7 @@ pub(in crate::datapath) fn answer(
             }
         }
     }
-    match peer.outbox.flush(&peer.way, qp.counters()) {
+    match peer.outbox.flush(&peer.way, turn.counters(&qp)) {
         Ok(()) => refusals.end(),
         Err(Refused(first)) => return answer_again(responder, refusals, qp, &first, turn),
     }
@@ -237,7 +237,7 @@ fn answer_again(
 ) -> bool {
     match refusals.add(turn.now()) {
         Some(at) => {
-            qp.counters().inc(Counter::SendRetried);
+            turn.counters(&qp).inc(Counter::SendRetried);
             responder.unsend(first);
             qp.timer().arm(at);
             false

@@ -196,6 +196,14 @@ impl Region {
         self.windows.fetch_sub(1, Release);
     }
 
+    /// How many windows are bound to it.
+    pub fn windows(&self) -> u32 {
+        match self.windows.load(Relaxed) {
+            CLOSED => 0,
+            windows => windows,
+        }
+    }
+
     /// Lets no window be bound to it any more; tells whether there was none.
     pub fn close(&self) -> bool {
         self.windows

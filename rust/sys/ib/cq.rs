@@ -6,6 +6,10 @@ use super::call::{
     operations,
     Ignored, //
 };
+use super::details::{
+    Details,
+    Message, //
+};
 use super::event::CqUpcall;
 use super::object;
 use super::reference::Reference;
@@ -38,6 +42,9 @@ pub trait CompletionQueue: Send + Sync + 'static {
 
     /// An event is due for so many completions, or so many microseconds after the first.
     fn moderate(&self, count: u16, period_us: u16) -> Result;
+
+    /// What it tells of itself.
+    fn details(&self, out: &mut Details<'_>) -> Result;
 }
 
 /// What a completion queue is created with.
@@ -110,6 +117,10 @@ operations! {
 
     modify_cq(cq: Live<'a, C>, count: u16, period_us: u16) -> Result {
         cq.moderate(count, period_us)
+    }
+
+    fill_res_cq_entry(message: Message<'a>, cq: Live<'a, C>) -> Result {
+        message.details(|out| cq.details(out))
     }
 
     destroy_cq(cq: Gone<'a, C>, _udata: Ignored<*mut bindings::ib_udata>) -> Result {

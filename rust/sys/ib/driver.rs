@@ -18,6 +18,10 @@ use super::context::{
     self,
     Context, //
 };
+use super::counter_set::{
+    self,
+    CounterSet, //
+};
 use super::cq::{
     self,
     CompletionQueue, //
@@ -78,6 +82,8 @@ pub trait Driver: HasAttributes<Device: query::Device> {
     type Mr: MemoryRegion<Device = Self::Device, Pd = Self::Pd>;
     /// A memory window.
     type Mw: MemoryWindow<Device = Self::Device, Pd = Self::Pd>;
+    /// Counters for some queue pairs.
+    type Counters: CounterSet<Device = Self::Device, Qp = Self::Qp>;
 }
 
 /// The table. `ib_set_device_ops` copies it.
@@ -94,6 +100,7 @@ pub(super) fn operations<D: Driver>(module: *mut bindings::module) -> bindings::
         size_ib_qp: qp::size::<D::Qp>(),
         size_ib_mw: mw::size::<D::Mw>(),
         size_ib_srq: srq::size::<D::Srq>(),
+        size_rdma_counter: counter_set::size::<D::Counters>(),
         ..pin_init::zeroed()
     };
     ops.set_uverbs_robust_udata(1);
@@ -106,5 +113,6 @@ pub(super) fn operations<D: Driver>(module: *mut bindings::module) -> bindings::
     srq::install::<D::Srq>(&mut ops);
     mr::install::<D::Mr>(&mut ops);
     mw::install::<D::Mw>(&mut ops);
+    counter_set::install::<D::Counters>(&mut ops);
     ops
 }

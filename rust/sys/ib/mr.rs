@@ -8,6 +8,10 @@ use super::call::{
     Absent,
     Ignored, //
 };
+use super::details::{
+    Details,
+    Message, //
+};
 use super::object;
 use super::reference::{
     PdRef,
@@ -43,6 +47,9 @@ pub trait MemoryRegion: Send + Sync + 'static {
 
     /// The key of the region, both local and remote.
     fn key(&self) -> u32;
+
+    /// What it tells of itself.
+    fn details(&self, out: &mut Details<'_>) -> Result;
 }
 
 /// What becomes of a region; `None` stays.
@@ -128,6 +135,10 @@ operations! {
         };
         mr.register_again(pd.reference(), change)?;
         Ok(core::ptr::null_mut())
+    }
+
+    fill_res_mr_entry(message: Message<'a>, mr: Live<'a, M>) -> Result {
+        message.details(|out| mr.details(out))
     }
 
     dereg_mr(mr: Gone<'a, M>, _udata: Ignored<*mut bindings::ib_udata>) -> Result {

@@ -127,6 +127,7 @@ core_objects! {
     ib_srq with Attached<Self>,
     ib_mr with (),
     ib_mw with (),
+    rdma_counter with (),
 }
 
 impl Core for bindings::ib_device {

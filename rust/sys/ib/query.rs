@@ -4,23 +4,29 @@
 
 use super::call::{
     operations,
-    Argument,
+    Ignored,
     Unseen, //
 };
 use super::counters::{
     self,
-    CounterName, //
+    CounterName,
+    Values, //
 };
 use super::limits::{
     DeviceLimits,
     PortConstants,
     PortState, //
 };
+use super::management::{
+    FirmwareText,
+    Mad,
+    Question,
+    Reply, //
+};
 use super::object;
 use super::udata::NoUdata;
 use crate::sys::bindings;
-use core::marker::PhantomData;
-use core::ptr::NonNull;
+use crate::sys::errno::EOPNOTSUPP;
 use kernel::prelude::*;
 
 /// What a device with one port is to a driver. Dropping it is the end of it: all its objects are
@@ -37,8 +43,10 @@ pub trait Device: Send + Sync + 'static {
     fn limits(&self) -> DeviceLimits;
     /// The state of the port.
     fn port_state(&self) -> PortState;
-    /// Fills the counters of the port.
+    /// Fills the counters of the port, without those of queue pairs that are counted apart.
     fn counters(&self, values: &mut [u64]);
+    /// What the port answers to a management datagram itself, if it does. May sleep.
+    fn management(&self, request: &Mad) -> Option<Mad>;
 }
 
 type Live<'a, D> = object::Live<'a, bindings::ib_device, D>;
@@ -56,34 +64,6 @@ impl<D: Device> Live<'_, D> {
     }
 }
 
-/// The values of counters.
-///
-/// # Invariants
-///
-/// It was allocated for the counters of `D`.
-struct Values<'a, D>(NonNull<bindings::rdma_hw_stats>, PhantomData<(&'a (), D)>);
-
-impl<D: Device> Argument for Values<'_, D> {
-    type Raw = *mut bindings::rdma_hw_stats;
-
-    unsafe fn from_raw(raw: *mut bindings::rdma_hw_stats) -> Result<Self> {
-        // INVARIANT: By the requirement it is from `alloc_hw_port_stats`.
-        Ok(Self(NonNull::new(raw).ok_or(EINVAL)?, PhantomData))
-    }
-}
-
-impl<D: Device> Values<'_, D> {
-    fn fill(self, device: &D) -> c_int {
-        let count = D::COUNTERS.len();
-        // SAFETY: By the type invariant there are so many values; ib_core serialises the calls.
-        let values = unsafe {
-            core::slice::from_raw_parts_mut((*self.0.as_ptr()).value.as_mut_ptr(), count)
-        };
-        device.counters(values);
-        count as c_int
-    }
-}
-
 operations! {
     <'a, D: Device>
 
@@ -94,6 +74,41 @@ operations! {
     ) -> Result {
         device.limits().to_raw(attr);
         Ok(())
+    }
+
+    /// As for all devices, the node can be described and nothing else changed.
+    modify_device(
+        device: Live<'a, D>,
+        mask: c_int,
+        modify: &'a mut bindings::ib_device_modify,
+    ) -> Result {
+        const DESCRIPTION: u32 = bindings::ib_device_modify_flags_IB_DEVICE_MODIFY_NODE_DESC;
+        if mask as u32 & !DESCRIPTION != 0 {
+            return Err(EOPNOTSUPP());
+        }
+        if mask as u32 & DESCRIPTION != 0 {
+            device.reference().describe_node(modify);
+        }
+        Ok(())
+    }
+
+    get_dev_fw_str(device: Live<'a, D>, text: FirmwareText<'a>) -> Result<Unseen> {
+        text.write(device.limits().version)?;
+        Ok(Unseen)
+    }
+
+    process_mad(
+        device: Live<'a, D>,
+        _flags: c_int,
+        _port: u32,
+        _completion: Ignored<*const bindings::ib_wc>,
+        _grh: Ignored<*const bindings::ib_grh>,
+        question: Question<'a>,
+        reply: Reply<'a>,
+        _length: Ignored<*mut usize>,
+        _pkey_index: Ignored<*mut u16>,
+    ) -> Result<c_int> {
+        Ok(reply.give(device.management(question.0)))
     }
 
     query_port(device: Live<'a, D>, port: u32, attr: &'a mut bindings::ib_port_attr) -> Result {
@@ -126,10 +141,10 @@ operations! {
         Ok(counters::allocate(D::COUNTERS, D::COUNTERS_LIFESPAN_MS))
     }
 
-    get_hw_stats(device: Live<'a, D>, values: Values<'a, D>, _port: u32, _index: c_int)
+    get_hw_stats(device: Live<'a, D>, values: Values<'a>, _port: u32, _index: c_int)
         -> Result<c_int>
     {
-        Ok(values.fill(&device))
+        Ok(values.fill(|values| device.counters(values)))
     }
 
     dealloc_driver(device: Gone<'a, D>) -> Result<Unseen> {

@@ -6,6 +6,10 @@ use super::call::{
     operations,
     Ignored, //
 };
+use super::details::{
+    Details,
+    Message, //
+};
 use super::event::SrqUpcall;
 use super::object::{
     self,
@@ -41,6 +45,9 @@ pub trait SharedReceiveQueue: Send + Sync + 'static {
 
     /// How large it is, and the limit that is armed; 0 is none.
     fn query(&self) -> (Size, u32);
+
+    /// What it tells of itself.
+    fn details(&self, out: &mut Details<'_>) -> Result;
 }
 
 /// How much a queue can hold.
@@ -128,6 +135,10 @@ operations! {
         attr.max_sge = size.max_sge;
         attr.srq_limit = limit;
         Ok(())
+    }
+
+    fill_res_srq_entry(message: Message<'a>, srq: Live<'a, S>) -> Result {
+        message.details(|out| srq.details(out))
     }
 
     destroy_srq(srq: Gone<'a, S>, _udata: Ignored<*mut bindings::ib_udata>) -> Result {

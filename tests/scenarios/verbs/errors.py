@@ -11,7 +11,7 @@ import sys
 from tests.guest import flavour
 from tests.guest.cases import cases, run_program
 from tests.guest.fabric import loop, pair
-from tests.guest.scenario import Failed, add, last_line
+from tests.guest.scenario import Failed, add, last_line, require
 
 WAYS = {"local": "by the local path", "wire": "by packets on one device", "veth": "between two namespaces"}
 
@@ -49,6 +49,18 @@ def main(ways):
     return failed
 
 
+def printed(what, way, rows):
+    """A scenario: a table that the program prints while it provokes one row after the other."""
+    def run(report):
+        with loop(way == "local") as end:
+            lines = what.run(end).splitlines()
+        for line in lines:
+            report.note(line)
+        require(sum("|" in line for line in lines) == rows, f"{len(lines)} lines, and not {rows}")
+
+    return run
+
+
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
 
@@ -57,3 +69,10 @@ for _way, _words in WAYS.items():
         # rdma_rxe has no local path.
         if _way in _what.ways and (_way != "local" or flavour.current().is_ferroce):
             add(f"errors.{_what.name}.{_way}", _what.seconds + 30, f"{_what.shows}; {_words}", family(_way, _what))
+
+# As many as the enumerations of libibverbs have.
+_ROWS = {"every-event": 20, "every-status": 24}
+for _what in cases("tables"):
+    if _what.name in _ROWS:
+        # An answer is forged as a packet, and the events of a port are the same on every path.
+        add(f"errors.{_what.name}", _what.seconds + 30, _what.shows, printed(_what, "wire", _ROWS[_what.name]))

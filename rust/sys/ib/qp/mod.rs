@@ -34,6 +34,10 @@ use super::call::{
     Refused,
     WorkRequests, //
 };
+use super::details::{
+    Details,
+    Message, //
+};
 use super::event::QpUpcall;
 use super::object::{
     self,
@@ -86,6 +90,9 @@ pub trait QueuePair: Send + Sync + 'static {
 
     /// The process has put receive requests into the ring.
     fn recv_doorbell(&self) -> Result;
+
+    /// What it tells of itself besides what a query does.
+    fn details(&self, out: &mut Details<'_>) -> Result;
 }
 
 /// Who has a QP created.
@@ -259,6 +266,10 @@ operations! {
 
     detach_mcast(qp: Live<'a, Q>, group: GroupGid, _lid: u16) -> Result {
         qp.detach(&group.0)
+    }
+
+    fill_res_qp_entry(message: Message<'a>, qp: Live<'a, Q>) -> Result {
+        message.details(|out| qp.details(out))
     }
 
     destroy_qp(qp: Gone<'a, Q>, _udata: Ignored<*mut bindings::ib_udata>) -> Result {

@@ -329,6 +329,57 @@ static void ud_errors(void)
 	pair_close(&p);
 }
 
+/* One list whose first requests fail others, whose completion queues are full, and whose last one fails the sender. */
+static void ud_fails_many(void)
+{
+	enum { QPS = 4 };
+	struct ibv_send_wr w[QPS + 1];
+	struct side to[QPS];
+	struct pair p;
+
+	open_ud(&p);
+	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
+	struct ibv_sge bad = sge(&p.a, 0, 10);
+
+	bad.lkey ^= 0x5500;
+	for (int i = 0; i <= QPS; i++) {
+		w[i] = wr(IBV_WR_SEND, i, i < QPS ? NULL : &bad, i < QPS ? 0 : 1);
+		w[i].next = i < QPS ? &w[i + 1] : NULL;
+	}
+	for (int i = 0; i < QPS; i++) {
+		struct ibv_sge room = sge(&p.b, HALF, 100);
+
+		to[i] = p.b;
+		to[i].cq = new_cq(p.b.ctx, 1, NULL, NULL);
+		CHECK(to[i].cq->cqe == 1, "the queue has %d places", to[i].cq->cqe);
+		to[i].qp = make_qp_of(IBV_QPT_UD, &to[i]);
+		ready(to[i].qp, KEY);
+		post_recv(&to[i], 0, &room, 1);
+		post_recv(&to[i], 1, &room, 1);
+		address(&w[i], ah, to[i].qp, KEY);
+		struct ibv_send_wr first = w[i];
+
+		first.next = NULL;
+		post(&p.a, &first);
+		expect(&p.a, i, IBV_WC_SUCCESS, "what fills the queue of one place");
+	}
+	address(&w[QPS], ah, p.b.qp, KEY);
+	post(&p.a, w);
+	for (int i = 0; i < QPS; i++)
+		expect(&p.a, i, IBV_WC_SUCCESS, "what finds no place");
+	expect(&p.a, QPS, IBV_WC_LOC_PROT_ERR, "the bad request");
+	want_state(&p.a, IBV_QPS_SQE, "the sender");
+	for (int i = 0; i < QPS; i++) {
+		want_state(&to[i], IBV_QPS_ERR, "who cannot report a receive");
+		MUST(ibv_destroy_qp(to[i].qp));
+		MUST(ibv_destroy_cq(to[i].cq));
+	}
+	MUST(to_state(&p.a, IBV_QPS_RTS));
+	send_one(&p.a, &p.b, ah, 20, 3);
+	MUST(ibv_destroy_ah(ah));
+	pair_close(&p);
+}
+
 /* What no handle can have is refused, and what UD does not do. */
 static void ud_refuses(void)
 {
@@ -701,6 +752,8 @@ const struct test_case datagram_cases[] = {
 	  .rxe = "sends controlled Q_Keys as they are" },
 	{ "ud-lost", ud_lost, "UD: without a receive, too long for it, to nobody: lost and counted" },
 	{ "ud-errors", ud_errors, "UD: errors of a sender lead to SQE, and RTS leads back", .rxe = "goes to ERR" },
+	{ "ud-fails-many", ud_fails_many, "UD: a sender that fails together with many receivers goes to SQE",
+	  .rxe = "goes to ERR" },
 	{ "ud-refuses", ud_refuses, "UD: odd handles and other operations are refused" },
 	{ "ud-handles-go", ud_handles_go, "UD: 300 handles, each gone right behind its datagram" },
 	{ "flow", flow, "flow labels, traffic classes and hop limits as the receiver sees them", BY_HAND },

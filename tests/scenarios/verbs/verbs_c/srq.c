@@ -275,6 +275,11 @@ static void resize(void)
 	CHECK(modify(&c, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT, 16, 17) == EINVAL, "a limit that is never kept");
 	MUST(modify(&c, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT, 200, 100));
 	want_event(&c, IBV_EVENT_SRQ_LIMIT_REACHED, c.srq, "both at a time");
+	MUST(modify(&c, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT, 16, 4));
+	CHECK(asked(&c).max_wr == 16 && asked(&c).srq_limit == 4, "%u receives, limit %u", asked(&c).max_wr,
+	      asked(&c).srq_limit);
+	want_no_event(&c, "there are as many as the limit");
+	MUST(modify(&c, IBV_SRQ_LIMIT, 0, 0));
 	for (; taken < offered; taken++) {
 		send_to(&c, 0, taken, 10, 1);
 		received(&c, taken, 0);

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Counters for some queue pairs, as an administrator binds them (`rdma statistic qp`).
+
+use super::device::Device;
+use super::qp::UserQp;
+use crate::datapath::port::Port;
+use crate::observe::sets::Set;
+use crate::sys::ib::counter_set::CounterSet;
+use crate::sys::replaceable::Successor;
+use kernel::prelude::*;
+use kernel::sync::{
+    Arc,
+    SetOnce, //
+};
+
+/// A set of counters. It is made when the first queue pair is bound to it, so that a failure leaves
+/// nothing behind.
+pub struct ApartCounters(SetOnce<Apart>);
+
+struct Apart {
+    port: Arc<Port>,
+    set: Set,
+}
+
+impl CounterSet for ApartCounters {
+    type Device = Device;
+    type Qp = UserQp;
+
+    fn new() -> Self {
+        Self(SetOnce::new())
+    }
+
+    fn bind(&self, device: &Device, qp: &UserQp) -> Result<u32> {
+        if let Some(Apart { set, .. }) = self.0.as_ref() {
+            qp.qp().count_in(Successor::new(set.counters().clone())?);
+            return Ok(set.number());
+        }
+        let port = device.port().clone();
+        let set = port.all_counters().begin()?;
+        let apart = Apart { port, set };
+        let counters = Successor::new(apart.set.counters().clone())?;
+        let number = apart.set.number();
+        // Nobody else binds now.
+        self.0.populate(apart);
+        qp.qp().count_in(counters);
+        Ok(number)
+    }
+
+    fn unbind(device: &Device, qp: &UserQp) -> Result {
+        let common = device.port().all_counters().common().clone();
+        qp.qp().count_in(Successor::new(common)?);
+        Ok(())
+    }
+
+    fn read(&self, values: &mut [u64]) {
+        if let Some(Apart { set, .. }) = self.0.as_ref() {
+            set.counters().read(values);
+        }
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        self.port.all_counters().end(&self.set);
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Objects in a state that is known, for who looks at them from outside. Commands come on standard input, a line each;
+ * when one is done there is a line "done".
+ */
+#include "pair.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LENGTH = 1 << 16, REGION = 3 * 4096, RECEIVES = 3, SENDS = 5 };
+
+static struct pair p, n;
+
+/* More SENDs than there are receives: the last ones wait. */
+static void stick(void)
+{
+	struct ibv_send_wr w = wr(IBV_WR_SEND, 0, NULL, 0);
+
+	for (int i = 0; i < RECEIVES; i++)
+		post_recv(&p.b, i, NULL, 0);
+	for (int i = 0; i < SENDS; i++, w.wr_id++)
+		post(&p.a, &w);
+}
+
+/* They go on; two receives are left. */
+static void unstick(void)
+{
+	for (int i = RECEIVES; i < SENDS + 2; i++)
+		post_recv(&p.b, i, NULL, 0);
+	for (int i = 0; i < SENDS; i++) {
+		expect(&p.a, i, IBV_WC_SUCCESS, "a SEND");
+		expect(&p.b, i, IBV_WC_SUCCESS, "its receive");
+	}
+}
+
+static void send(struct pair *pair, int count, uint32_t length)
+{
+	for (int i = 0; i < count; i++)
+		move(IBV_WR_SEND, &pair->a, 0, &pair->b, LENGTH / 2, length, i);
+}
+
+/* Of each kind one more, with something to tell. */
+static struct {
+	struct ibv_srq *srq;
+	struct ibv_mr *mr, *offsets;
+	struct ibv_mw *mw;
+	struct ibv_cq_ex *cq;
+	struct ibv_comp_channel *channel;
+} o;
+
+static void make(void)
+{
+	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 16, .max_sge = 2 } };
+	struct ibv_srq_attr limit = { .srq_limit = 4 };
+	struct ibv_cq_init_attr_ex cq = { .cqe = 32, .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP };
+	struct ibv_modify_cq_attr moderate = { .attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = { 8, 1000 } };
+	struct ibv_mw_bind bind = { .wr_id = 9, .send_flags = IBV_SEND_SIGNALED };
+
+	o.srq = ibv_create_srq(p.b.pd, &srq);
+	CHECK(o.srq, "ibv_create_srq: %s", strerror(errno));
+	for (int i = 0; i < 6; i++)
+		MUST(post_shared_receive(o.srq, i, NULL, 0));
+	MUST(ibv_modify_srq(o.srq, &limit, IBV_SRQ_LIMIT));
+	o.mr = new_mr(p.a.pd, p.a.buf, REGION, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	o.offsets = new_mr(p.a.pd, p.a.buf, REGION + 1, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED);
+	o.mw = ibv_alloc_mw(p.a.pd, IBV_MW_TYPE_1);
+	CHECK(o.mw, "ibv_alloc_mw: %s", strerror(errno));
+	bind.bind_info = (struct ibv_mw_bind_info){ .mr = o.mr, .addr = (uintptr_t)p.a.buf, .length = 64,
+						    .mw_access_flags = IBV_ACCESS_REMOTE_READ };
+	MUST(ibv_bind_mw(p.a.qp, o.mw, &bind));
+	expect(&p.a, 9, IBV_WC_SUCCESS, "the binding");
+	o.channel = new_channel(p.a.ctx);
+	cq.channel = o.channel;
+	o.cq = ibv_create_cq_ex(p.a.ctx, &cq);
+	CHECK(o.cq, "ibv_create_cq_ex: %s", strerror(errno));
+	MUST(ibv_modify_cq(ibv_cq_ex_to_cq(o.cq), &moderate));
+	MUST(ibv_req_notify_cq(ibv_cq_ex_to_cq(o.cq), 1));
+}
+
+static void drop(void)
+{
+	if (!o.srq)
+		return;
+	MUST(ibv_destroy_cq(ibv_cq_ex_to_cq(o.cq)));
+	MUST(ibv_destroy_comp_channel(o.channel));
+	MUST(ibv_dealloc_mw(o.mw));
+	MUST(ibv_dereg_mr(o.offsets));
+	MUST(ibv_dereg_mr(o.mr));
+	MUST(ibv_destroy_srq(o.srq));
+}
+
+void observed(void)
+{
+	char line[80], which;
+	int count;
+	uint32_t length;
+
+	pair_open(&p, &(struct options){ .retry_cnt = 6, .timeout = 15 }, LENGTH);
+	pair_open_beside(&n, &p, LENGTH);
+	printf("%u %u %u %u\n", p.a.qp->qp_num, p.b.qp->qp_num, n.a.qp->qp_num, n.b.qp->qp_num);
+	do {
+		puts("done");
+		fflush(stdout);
+		CHECK(fgets(line, sizeof(line), stdin), "no more commands");
+		if (!strcmp(line, "stick\n"))
+			stick();
+		else if (!strcmp(line, "unstick\n"))
+			unstick();
+		else if (!strcmp(line, "make\n"))
+			make();
+		else if (sscanf(line, "send %c %d %u", &which, &count, &length) == 3)
+			send(which == 'p' ? &p : &n, count, length);
+		else
+			CHECK(!strcmp(line, "end\n"), "no such command: %s", line);
+	} while (strcmp(line, "end\n"));
+	drop();
+	pair_close(&n);
+	pair_close(&p);
+}
