@@ -169,6 +169,7 @@ impl DatagramEnv for Target<'_, '_, '_> {
 }
 
 impl ResponderEnv for Target<'_, '_, '_> {
+    #[inline]
     fn take_receive(&mut self) -> TakeReceive {
         match self.qp.receives() {
             Receives::Own(rq) => self.receives.take(&**rq),
@@ -246,6 +247,7 @@ impl ResponderEnv for Target<'_, '_, '_> {
         SgList::new(self.receives.sges(), regions).scatter(offset, len, &self.payload)
     }
 
+    #[inline(always)]
     fn complete(&mut self, done: RecvCompletion) {
         self.turn.complete_receive(self.qp, done);
     }
@@ -403,6 +405,7 @@ pub(super) fn answer_taken(
 }
 
 /// Where the data of a READ response comes from. One without data needs no region (C9-88).
+#[inline(always)]
 pub(super) fn read_source<'q, 'a: 'q>(
     qp: &'q Qp,
     rkey: u32,
@@ -418,8 +421,18 @@ pub(super) fn read_source<'q, 'a: 'q>(
 
 /// Does what stands before the send cursor if it asks no peer; tells whether there may be more to
 /// do or to send behind it. To be asked when the requester has no segment.
-#[cold]
+#[inline]
 pub(super) fn do_here(
+    requester: &mut ReliableRequester,
+    wqes: &SendCopies,
+    qp: ArcBorrow<'_, Qp>,
+    turn: &mut Turn<'_>,
+) -> bool {
+    requester.has_waiting() && do_at_cursor(requester, wqes, qp, turn)
+}
+
+#[cold]
+fn do_at_cursor(
     requester: &mut ReliableRequester,
     wqes: &SendCopies,
     qp: ArcBorrow<'_, Qp>,

@@ -194,15 +194,25 @@ impl SendHalf {
         }
     }
 
-    /// Adds what was counted since the last call to the counters of the port.
+    /// Adds what was counted since the last call to the counters of the port. Mostly that is
+    /// nothing.
     #[inline]
     pub(super) fn count(&mut self, counters: &Counters) {
         let moves = self.schedule.moves();
-        let now = match &self.requester {
-            Requester::Reliable(it) => *it.counters(),
-            Requester::Unreliable(_) | Requester::Datagram(_) => RequesterCounters::default(),
+        let news = match &mut self.requester {
+            Requester::Reliable(it) => it.take_news(),
+            Requester::Unreliable(_) | Requester::Datagram(_) => None,
         };
-        let (before, moved) = core::mem::replace(&mut self.counted, (now, moves));
+        if news.is_some() || moves != self.counted.1 {
+            self.add(news, moves, counters);
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, news: Option<RequesterCounters>, moves: Moves, counters: &Counters) {
+        let (before, moved) = self.counted;
+        let now = news.unwrap_or(before);
+        self.counted = (now, moves);
         let add = |counter, now: u64, before: u64| {
             if now != before {
                 counters.add(counter, now.wrapping_sub(before));

@@ -235,11 +235,13 @@ fn for_nobody(
     )
 }
 
+#[inline]
 fn count_received(counters: &Counters, packet: &RxPacket<'_>) {
     counters.inc(Counter::ReceivedPackets);
     counters.add(Counter::ReceivedBytes, packet.head().len() as u64);
 }
 
+#[inline(always)]
 fn on_request(
     qp: ArcBorrow<'_, Qp>,
     packet: &RxPacket<'_>,

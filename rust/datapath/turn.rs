@@ -215,6 +215,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Completes a receive.
+    #[inline(always)]
     pub fn complete_receive(&mut self, qp: ArcBorrow<'_, Qp>, done: RecvCompletion) {
         let cqe = Self::received(qp, &done);
         self.push_receive(qp, &done, &cqe);
@@ -266,7 +267,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn push_receive(&mut self, qp: ArcBorrow<'_, Qp>, done: &RecvCompletion, cqe: &Cqe) {
         let solicited = done.solicited || !done.status.is_success();
         let notifications = self.directory.notifications();

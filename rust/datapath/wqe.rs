@@ -41,6 +41,19 @@ fn sges_in(words: &[u64], num_sge: usize) -> Option<&[Sge]> {
     Some(sges)
 }
 
+/// Bytes of a list of entries. They are few, so that it cannot overflow.
+#[inline]
+fn total_length(sges: &[Sge]) -> u64 {
+    if let [sge] = sges {
+        return u64::from(sge.length);
+    }
+    let mut total = 0u64;
+    for sge in sges {
+        total = total.wrapping_add(u64::from(sge.length));
+    }
+    total
+}
+
 /// Whether the operands are such as the operation has.
 fn has_good_operands(op: Operation, wqe: &SendWqe) -> bool {
     match op {
@@ -150,6 +163,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
         }
     }
 
+    #[inline(always)]
     fn slot(&self, slot: u32) -> &[u64] {
         let start = (slot as usize).wrapping_mul(self.stride);
         self.words
@@ -251,13 +265,11 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
             let Some(sges) = sges_in(rest, count).filter(|_| count <= self.max_sge) else {
                 return bad(Status::LocQpOpErr);
             };
-            sges.iter().map(|sge| u64::from(sge.length)).sum()
+            total_length(sges)
         };
-        let Some(length) = u32::try_from(length)
-            .ok()
-            .filter(|len| *len <= MAX_MESSAGE && op.has_length(*len))
-        else {
-            return bad(Status::LocLenErr);
+        let length = match u32::try_from(length) {
+            Ok(length) if length <= MAX_MESSAGE && op.has_length(length) => length,
+            _ => return bad(Status::LocLenErr),
         };
         Ok(SendRequest {
             wr_id: wqe.wr_id,
@@ -270,7 +282,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
     }
 
     /// What the extended headers of a request that was checked are filled from.
-    #[inline]
+    #[inline(always)]
     pub fn arguments(&self, slot: u32) -> Arguments {
         let wqe = SendWqe::ref_from_prefix(self.slot(slot).as_bytes());
         wqe.map_or(Arguments::default(), |(wqe, _)| Arguments {
@@ -317,6 +329,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
     }
 
     /// What a request that was checked carries, or where the answer goes.
+    #[inline(always)]
     pub fn data(&self, slot: u32) -> Data<'_> {
         let words = self.slot(slot);
         let rest = words.get(SEND_HEADER..).unwrap_or(&[]);
@@ -431,7 +444,7 @@ impl<W: DerefMut<Target = [u64]>> RecvWqes<W> {
         match self.first_sges(num_sge) {
             Some(sges) if num_sge <= self.max_sge && wqe.reserved == 0 => TakeReceive::Taken {
                 wr_id: wqe.wr_id,
-                capacity: sges.iter().map(|sge| u64::from(sge.length)).sum(),
+                capacity: total_length(sges),
             },
             _ => TakeReceive::Malformed {
                 wr_id: wqe.wr_id,

@@ -116,7 +116,7 @@ pub trait ResponderEnv {
 }
 
 /// Whether the peer may access the range of the RETH. An empty one needs no right (C9-88).
-#[inline]
+#[inline(always)]
 pub(super) fn check_range(
     access: RemoteAccess,
     reth: &Reth,

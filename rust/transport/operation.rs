@@ -12,23 +12,21 @@ use crate::uabi::wqe;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Operation {
+    // Those that are answered alike stand together: a `match` is a search in the kernel, which is
+    // built without jump tables.
     /// SEND.
     #[default]
     Send,
     /// SEND with immediate data.
     SendImm,
+    /// SEND that invalidates a key of the peer.
+    SendInv,
     /// RDMA WRITE.
     Write,
     /// RDMA WRITE with immediate data.
     WriteImm,
     /// RDMA READ.
     Read,
-    /// SEND that invalidates a key of the peer.
-    SendInv,
-    /// Invalidation of a key of this side.
-    LocalInv,
-    /// Binding of a memory window.
-    BindMw,
     /// Atomic compare and swap.
     CompareSwap,
     /// Atomic fetch and add.
@@ -37,6 +35,10 @@ pub enum Operation {
     AtomicWrite,
     /// FLUSH.
     Flush,
+    /// Invalidation of a key of this side.
+    LocalInv,
+    /// Binding of a memory window.
+    BindMw,
 }
 
 /// Bytes that an atomic operation works on.
@@ -65,10 +67,34 @@ pub enum Brings {
     Original,
 }
 
+/// The operations by their numbers in send WQEs, so that finding one is a load.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "evaluated at compile time, where a bad index is an error of the build"
+)]
+static NUMBERED: [Option<Operation>; wqe::OP_KERNEL as usize] = {
+    let mut operations = [None; wqe::OP_KERNEL as usize];
+    let mut number = 0u8;
+    while number < wqe::OP_KERNEL {
+        operations[number as usize] = Operation::numbered(number);
+        number += 1;
+    }
+    operations
+};
+
 impl Operation {
     /// The operation with this number in a send WQE ([`wqe`]), or `None` if it is not served.
     #[inline]
+    #[expect(clippy::indexing_slicing, reason = "the length was looked at")]
     pub const fn from_wqe(opcode: u8) -> Option<Self> {
+        if opcode as usize >= NUMBERED.len() {
+            return None;
+        }
+        NUMBERED[opcode as usize]
+    }
+
+    /// As [`Self::from_wqe`], by a chain of comparisons.
+    const fn numbered(opcode: u8) -> Option<Self> {
         match opcode {
             wqe::OP_SEND => Some(Operation::Send),
             wqe::OP_SEND_WITH_IMM => Some(Operation::SendImm),

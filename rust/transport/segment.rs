@@ -57,23 +57,25 @@ pub struct RequestSegment {
 
 impl RequestSegment {
     /// The extended headers, filled from the work request's arguments if there are any.
-    #[inline]
+    #[inline(always)]
     pub fn extension(&self, arguments: impl FnOnce() -> Arguments) -> Extension {
-        let reth = |arguments: &Arguments| {
+        let kind = self.opcode.info().extension;
+        if kind == ExtensionKind::None {
+            // Most packets.
+            return Extension::None;
+        }
+        let arguments = arguments();
+        let reth = || {
             let va = arguments.remote_addr.wrapping_add(u64::from(self.offset));
             Reth::new(va, arguments.rkey, self.message_len)
         };
-        match self.opcode.info().extension {
-            ExtensionKind::Imm => Extension::Imm(arguments().imm),
-            ExtensionKind::Reth => Extension::Reth(reth(&arguments())),
-            ExtensionKind::RethImm => {
-                let arguments = arguments();
-                Extension::RethImm(reth(&arguments), arguments.imm)
-            }
-            ExtensionKind::Ieth => Extension::Ieth(arguments().invalidated),
-            ExtensionKind::Atomic => Extension::Atomic(self.atomic(&arguments())),
+        match kind {
+            ExtensionKind::Imm => Extension::Imm(arguments.imm),
+            ExtensionKind::Reth => Extension::Reth(reth()),
+            ExtensionKind::RethImm => Extension::RethImm(reth(), arguments.imm),
+            ExtensionKind::Ieth => Extension::Ieth(arguments.invalidated),
+            ExtensionKind::Atomic => Extension::Atomic(self.atomic(&arguments)),
             ExtensionKind::Flush => {
-                let arguments = arguments();
                 let operands: Flush = transmute!(arguments.operands);
                 let (va, rkey) = (arguments.remote_addr, arguments.rkey);
                 let feth = Feth::new(operands.placement, operands.selectivity);

@@ -68,7 +68,16 @@ impl Parts {
 
     /// What an operation uses on a connected QP; `None` for a number that is no operation of a
     /// user's send queue.
+    #[expect(clippy::indexing_slicing, reason = "the length was looked at")]
     pub const fn of(opcode: u8) -> Option<Parts> {
+        if opcode as usize >= USED.len() {
+            return None;
+        }
+        USED[opcode as usize]
+    }
+
+    /// As [`Self::of`], by a chain of comparisons.
+    const fn used_by(opcode: u8) -> Option<Parts> {
         const RDMA: Parts = Parts::TARGET.and(Parts::KEY);
         Some(match opcode {
             OP_SEND => Parts::NONE,
@@ -83,6 +92,22 @@ impl Parts {
         })
     }
 }
+
+/// The parts by the operation's number, so that finding them is a load: the kernel is built without
+/// jump tables.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "evaluated at compile time, where a bad index is an error of the build"
+)]
+static USED: [Option<Parts>; OP_KERNEL as usize] = {
+    let mut parts = [None; OP_KERNEL as usize];
+    let mut number = 0u8;
+    while number < OP_KERNEL {
+        parts[number as usize] = Parts::used_by(number);
+        number += 1;
+    }
+    parts
+};
 
 /// Operands of [`OP_ATOMIC_CMP_AND_SWP`] and [`OP_ATOMIC_FETCH_AND_ADD`].
 #[derive(

@@ -125,10 +125,31 @@ pub enum ExtensionKind {
     Flush,
 }
 
+/// The lengths again, so that finding one is a load, as for the rows of opcodes.
+static LENGTHS: [u8; 11] = [
+    ExtensionKind::None.length(),
+    ExtensionKind::Imm.length(),
+    ExtensionKind::Reth.length(),
+    ExtensionKind::RethImm.length(),
+    ExtensionKind::Aeth.length(),
+    ExtensionKind::Deth.length(),
+    ExtensionKind::DethImm.length(),
+    ExtensionKind::Ieth.length(),
+    ExtensionKind::Atomic.length(),
+    ExtensionKind::AtomicAck.length(),
+    ExtensionKind::Flush.length(),
+];
+
 impl ExtensionKind {
     /// In bytes.
     #[inline]
+    #[expect(clippy::indexing_slicing, reason = "there is a length for each")]
     pub const fn bytes(self) -> usize {
+        LENGTHS[self as usize] as usize
+    }
+
+    /// As [`Self::bytes`], by a chain of comparisons.
+    const fn length(self) -> u8 {
         match self {
             ExtensionKind::None => 0,
             ExtensionKind::Imm | ExtensionKind::Aeth | ExtensionKind::Ieth => 4,
@@ -214,7 +235,13 @@ macro_rules! opcodes {
 
             /// The opcode with this number, or `None` if it is reserved or not served here.
             #[inline]
+            #[expect(clippy::indexing_slicing, reason = "a byte is within 256 numbers")]
             pub const fn from_u8(number: u8) -> Option<Self> {
+                NUMBERS[number as usize]
+            }
+
+            /// As [`Self::from_u8`], by a chain of comparisons.
+            const fn numbered(number: u8) -> Option<Self> {
                 match number {
                     $($code => Some(Opcode::$name),)*
                     _ => None,
@@ -260,6 +287,21 @@ static ROWS: [OpcodeInfo; 256] = {
         rest = tail;
     }
     rows
+};
+
+/// The opcode of each number, likewise.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "evaluated at compile time, where a bad index is an error of the build"
+)]
+static NUMBERS: [Option<Opcode>; 256] = {
+    let mut numbers = [None; 256];
+    let mut number = 0u8;
+    while number < u8::MAX {
+        numbers[number as usize] = Opcode::numbered(number);
+        number += 1;
+    }
+    numbers
 };
 
 impl Opcode {

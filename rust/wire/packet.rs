@@ -186,7 +186,7 @@ impl Extension {
     }
 
     /// Writes them to the front of `out`.
-    #[inline]
+    #[inline(always)]
     fn emit(&self, out: &mut [u8]) -> Option<()> {
         match self {
             Extension::None => {}
@@ -423,7 +423,7 @@ impl Headers {
     /// `None` if they do not fit, if the extended headers are not exactly those of the opcode, if
     /// `pad` is more than 3, or not 0 for an opcode without payload. Then the content of `out` is
     /// unspecified.
-    #[inline]
+    #[inline(always)]
     pub fn emit(&self, out: &mut [u8]) -> Option<usize> {
         let info = self.opcode.info();
         if info.extension != self.extension.kind()

@@ -106,6 +106,7 @@ pub(in crate::datapath) fn exchange(
     more
 }
 
+#[inline(always)]
 fn hand_over(
     requester: &mut ReliableRequester,
     wqes: &SendCopies,
@@ -199,7 +200,7 @@ fn hand_over_unreliably(
 }
 
 /// Counts a segment where it comes from.
-#[inline]
+#[inline(always)]
 pub(super) fn moved(qp: &Qp, bytes: u32, turn: &mut Turn<'_>) {
     turn.moved(bytes);
     let counters = turn.counters(qp);
@@ -237,7 +238,7 @@ fn lose(
 }
 
 /// Gives one segment to the peer. An error is one of our own memory.
-#[inline]
+#[inline(always)]
 fn give(
     wqes: &SendCopies,
     qp: ArcBorrow<'_, Qp>,

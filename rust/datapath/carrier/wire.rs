@@ -125,6 +125,7 @@ fn send_unreliably(
 }
 
 /// Makes one packet of a request.
+#[inline(always)]
 fn add(
     wqes: &SendCopies,
     peer: &mut Peer<RequestSegment>,

@@ -231,7 +231,7 @@ impl<'a> Regions<'a> {
     }
 
     /// The range of memory that the process itself names: it may be of the null region.
-    #[inline]
+    #[inline(always)]
     fn local(&self, key: u32, rights: u32, va: u64, len: u32) -> Result<Range<'a>, AccessError> {
         match self.port.region(key, self.rcu) {
             Some(region) => self.range(region, key, rights, va, len),
@@ -262,6 +262,7 @@ impl<'a> SgList<'a> {
     }
 
     /// The range of `offset..offset + len`, if the list is one piece: as most are.
+    #[inline(always)]
     fn one(&self, rights: u32, offset: u32, len: u32) -> Result<Option<Range<'a>>, AccessError> {
         let [sge] = self.sges else {
             return Ok(None);
@@ -307,6 +308,12 @@ impl<'a> SgList<'a> {
 
     /// Puts a part of `payload` at `offset`.
     pub fn scatter(&self, offset: u32, len: u32, payload: &Payload<'_>) -> Result<(), AccessError> {
+        if len == 0 {
+            return Ok(());
+        }
+        if let Some(to) = self.one(Access::LOCAL_WRITE, offset, len)? {
+            return payload.copy_to(0, &to, len);
+        }
         let mut at = 0u32;
         self.pieces(Access::LOCAL_WRITE, offset, len, |to, n| {
             payload.copy_to(at, &to, n)?;

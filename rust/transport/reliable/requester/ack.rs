@@ -79,13 +79,11 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     }
 
     fn count_unexpected(&mut self) {
-        let count = &mut self.counters.unexpected_responses;
-        *count = count.wrapping_add(1);
+        self.count(1, |counters| &mut counters.unexpected_responses);
     }
 
     fn count_duplicate(&mut self) {
-        let count = &mut self.counters.duplicate_responses;
-        *count = count.wrapping_add(1);
+        self.count(1, |counters| &mut counters.duplicate_responses);
     }
 
     /// The sequence of a PSN that is outstanding. Counts those that are not.
@@ -165,7 +163,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             return;
         }
         self.implied_at = Some(self.una);
-        self.counters.implied_naks = self.counters.implied_naks.wrapping_add(1);
+        self.count(1, |counters| &mut counters.implied_naks);
         self.lost(sink);
     }
 
@@ -225,7 +223,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             return;
         }
         self.reported_at = Some(sequence);
-        self.counters.seq_naks = self.counters.seq_naks.wrapping_add(1);
+        self.count(1, |counters| &mut counters.seq_naks);
         if self.in_flight() != 0 {
             self.lost(sink);
         }
@@ -242,7 +240,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if !self.is_about_oldest(sequence, now, sink) {
             return;
         }
-        self.counters.rnr_naks = self.counters.rnr_naks.wrapping_add(1);
+        self.count(1, |counters| &mut counters.rnr_naks);
         if !self.retry.take_rnr() {
             self.end_head(Status::RnrRetryExcErr, vendor::RNR, sink);
             return;
@@ -275,7 +273,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
                 Status::RemInvReqErr
             }
         };
-        self.counters.fatal_naks = self.counters.fatal_naks.wrapping_add(1);
+        self.count(1, |counters| &mut counters.fatal_naks);
         self.end_head(status, vendor::refused(code), sink);
     }
 }

@@ -13,6 +13,12 @@ use crate::transport::request::Progress;
 use core::ops::DerefMut;
 
 impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
+    /// Whether a request stands before the cursor.
+    #[inline]
+    pub fn has_waiting(&self) -> bool {
+        self.cursor.index != self.pushed
+    }
+
     /// What stands before the cursor when [`Self::next_segment`] has nothing.
     #[cold]
     pub fn next_here(&mut self, now: u64) -> Here {
@@ -55,7 +61,16 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     }
 
     /// Retires those among the oldest work requests that were done here.
+    #[inline]
     pub(super) fn retire_done_here(&mut self, sink: &mut impl FnMut(SendCompletion)) {
+        let is_here = |slot: &SendSlot| slot.request.op.answer() == Answer::Here;
+        if self.head().is_some_and(is_here) {
+            self.retire_all_done_here(sink);
+        }
+    }
+
+    #[cold]
+    fn retire_all_done_here(&mut self, sink: &mut impl FnMut(SendCompletion)) {
         while let Some(slot) = self.head() {
             if !slot.begun || slot.request.op.answer() != Answer::Here {
                 break;

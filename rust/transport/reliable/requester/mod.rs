@@ -161,6 +161,8 @@ pub struct Requester<S> {
     retry: Retry,
     tail: Tail,
     counters: RequesterCounters,
+    /// A counter of what is rare has changed.
+    has_news: bool,
 }
 
 impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
@@ -194,6 +196,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             retry: Retry::new(),
             tail: Tail::new(),
             counters: RequesterCounters::default(),
+            has_news: false,
         }
     }
 
@@ -273,6 +276,20 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     /// The counters. They are kept over [`Self::reset`].
     pub fn counters(&self) -> &RequesterCounters {
         &self.counters
+    }
+
+    /// The counters, if another one than that of packets has changed since they were asked for so.
+    #[inline]
+    pub fn take_news(&mut self) -> Option<RequesterCounters> {
+        core::mem::take(&mut self.has_news).then_some(self.counters)
+    }
+
+    /// Counts what is rare.
+    #[cold]
+    fn count(&mut self, by: u32, counter: impl FnOnce(&mut RequesterCounters) -> &mut u64) {
+        let counter = counter(&mut self.counters);
+        *counter = counter.wrapping_add(u64::from(by));
+        self.has_news = true;
     }
 
     /// Takes a work request and returns its slot.
@@ -381,7 +398,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         }
         let timeout = self.retry.timeout_at(self.una != self.sent);
         if timeout.is_some_and(|at| at <= now) {
-            self.counters.timeouts = self.counters.timeouts.wrapping_add(1);
+            self.count(1, |counters| &mut counters.timeouts);
             self.forget_losses();
             self.retry.cancel_wait();
             self.retry.restart(now);

@@ -54,7 +54,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         // Whoever answers a READ has received all before it.
         self.acknowledged_up_to(sequence, now, sink);
         if self.una != sequence {
-            self.counters.out_of_sequence = self.counters.out_of_sequence.wrapping_add(1);
+            self.count(1, |counters| &mut counters.out_of_sequence);
             if self.tail.was_probed(sequence) {
                 // The last answer that there is to what was asked: what is missing before it was
                 // lost again, if it was lost before.
@@ -85,7 +85,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
                 epoch: self.epoch,
             }),
             Err(Some(vendor_err)) => {
-                self.counters.bad_responses = self.counters.bad_responses.wrapping_add(1);
+                self.count(1, |counters| &mut counters.bad_responses);
                 self.end_head(Status::BadRespErr, vendor_err, sink);
                 Err(self.refused(Ignored::Bad, sink))
             }

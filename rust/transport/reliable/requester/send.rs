@@ -153,7 +153,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         segment.slot = slot_number;
         segment.psn = self.numbering.psn(sequence);
         self.counters.packets = self.counters.packets.wrapping_add(1);
-        self.counters.tail_probes = self.counters.tail_probes.wrapping_add(1);
+        self.count(1, |counters| &mut counters.tail_probes);
         Some(segment)
     }
 
@@ -228,7 +228,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
 
     /// Whether the cursor stands before a request whose responses have no room in the window, while
     /// something is in flight that will make room.
-    #[inline]
+    #[inline(always)]
     fn response_waits_for(&self, room: u32) -> bool {
         let cursor = self.cursor;
         let waits = |slot: &SendSlot| {
@@ -271,7 +271,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     }
 
     /// Whether the next `span` packets shall ask for an acknowledgement.
-    #[inline]
+    #[inline(always)]
     fn wants_ack(&self, span: u32, last: bool, signaled: bool) -> bool {
         if self.ask {
             return true;
@@ -310,7 +310,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
 
     /// Moves the cursor over `psns` sequence numbers of its message, which left as `packets`
     /// packets.
-    #[inline]
+    #[inline(always)]
     fn step(&mut self, psns: u32, packets: u32, now: u64) {
         if self.cursor.sequence == self.una {
             self.retry.sent(now);
@@ -322,8 +322,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.tail.sent(now);
         self.counters.packets = self.counters.packets.wrapping_add(u64::from(packets));
         if self.cursor.sequence < self.sent {
-            self.counters.retransmitted =
-                self.counters.retransmitted.wrapping_add(u64::from(packets));
+            self.count(packets, |counters| &mut counters.retransmitted);
         }
         self.cursor.sequence = self.cursor.sequence.wrapping_add(u64::from(psns));
         self.cursor.packet = self.cursor.packet.wrapping_add(psns);
@@ -338,7 +337,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
 
 /// The packets `packet..packet + span` of a message that carries data. Slot number and PSN are not
 /// set.
-#[inline]
+#[inline(always)]
 fn data_segment(slot: &SendSlot, packet: u32, span: u32, mtu: Mtu) -> RequestSegment {
     let request = &slot.request;
     let Piece {
@@ -368,7 +367,7 @@ fn data_segment(slot: &SendSlot, packet: u32, span: u32, mtu: Mtu) -> RequestSeg
 
 /// The request for the responses `packet..end` of a message that is answered by them: of a READ
 /// there may be many. Slot number and PSN are not set.
-#[inline]
+#[inline(always)]
 fn response_request(slot: &SendSlot, packet: u32, end: u32, mtu: Mtu) -> RequestSegment {
     let piece = cut(mtu, slot.request.length, packet, end.wrapping_sub(packet));
     let carried = match slot.request.op {

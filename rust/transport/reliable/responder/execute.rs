@@ -33,6 +33,7 @@ use core::ops::DerefMut;
 
 impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     /// A SEND packet in order.
+    #[inline(always)]
     pub(super) fn on_send(
         &mut self,
         request: &IncomingRequest,
@@ -113,6 +114,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     }
 
     /// An RDMA WRITE packet in order.
+    #[inline(always)]
     pub(super) fn on_write(
         &mut self,
         request: &IncomingRequest,
@@ -193,6 +195,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     }
 
     /// A READ request in order.
+    #[inline(always)]
     pub(super) fn on_read(
         &mut self,
         request: &IncomingRequest,
@@ -216,12 +219,14 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     }
 
     /// Whether the peer may have one more request outstanding that is answered by a response.
+    #[inline]
     pub(super) fn may_keep_one_more(&self) -> bool {
         let outstanding = self.resources.outstanding();
         outstanding < u32::from(self.max_dest_rd_atomic) && self.resources.has_room()
     }
 
     /// The expected request was accepted, and this is what answers it.
+    #[inline(always)]
     pub(super) fn keep(&mut self, resource: Resource) -> Outcome {
         if !self.resources.push(resource) {
             return self.refuse_invalid();
@@ -280,7 +285,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     }
 
     /// The id and the capacity of the next receive, or what becomes of the request without one.
-    #[inline]
+    #[inline(always)]
     fn take_receive(
         &mut self,
         op: RecvOp,

@@ -69,6 +69,7 @@ pub struct Resource {
 }
 
 impl Resource {
+    #[inline]
     pub(super) fn new(start: Sequence, reth: &Reth, mtu: Mtu, msn: u32) -> Self {
         Self {
             start,
