@@ -83,10 +83,10 @@ pub struct Standing {
     pub moderation_period_us: u64,
 }
 
-/// A ring for `entries` completions, a power of two.
-pub fn ring(context: ContextRef<'_>, entries: u32) -> Result<Arc<Ring>> {
+/// A ring for `entries` completions, a power of two, of a process or a user in the kernel.
+pub fn ring(owner: Option<ContextRef<'_>>, entries: u32) -> Result<Arc<Ring>> {
     Ok(Arc::new(
-        Ring::new(context, entries, CQE_STRIDE)?,
+        Ring::new(owner, entries, CQE_STRIDE)?,
         GFP_KERNEL_ACCOUNT,
     )?)
 }

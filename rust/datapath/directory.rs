@@ -10,6 +10,7 @@ use super::port::Port;
 use super::qp::{
     Qp,
     ANSWER,
+    POSTED,
     SEND_FAR,
     SEND_NEAR, //
 };
@@ -19,7 +20,10 @@ use super::schedule::{
 };
 use crate::sys::cpu::Cpu;
 use crate::sys::global::Global;
-use crate::sys::net::NetNs;
+use crate::sys::net::{
+    Addresses,
+    NetNs, //
+};
 use crate::sys::random;
 use crate::sys::table::{
     filled,
@@ -80,7 +84,7 @@ pub struct Directory {
     listing: Mutex<()>,
     /// What a worker may still take of a CPU at high priority.
     budgets: KVec<Budget>,
-    /// Runs notifiers, in the softirq.
+    /// Runs notifiers, and what users in the kernel have posted, in the softirq.
     notifications: OwnedQueue,
     /// Runs what is beyond the budget of a system call or softirq, as long as that has a budget of
     /// high priority: what else runs on the CPU is usually the process that polls for the very
@@ -235,6 +239,22 @@ impl Directory {
         })
     }
 
+    /// The management QP of the device that a packet is for, which came in by `ifindex`. The packet
+    /// names it by a number that it has on every device.
+    pub fn management<'g>(
+        &'g self,
+        netns: NetNs,
+        ifindex: i32,
+        addresses: &Addresses,
+        rcu: &'g rcu::Guard,
+    ) -> Option<ArcBorrow<'g, Qp>> {
+        let [_, in_netns] = self.chains(netns, ifindex).ok()?;
+        let port = self.find(in_netns, rcu, &|port| {
+            port.netns() == netns && port.arrived(ifindex, addresses).is_ok()
+        })?;
+        self.get(port.management()?, rcu)
+    }
+
     fn find<'g>(
         &'g self,
         chain: Chain<'_>,
@@ -276,6 +296,12 @@ impl Directory {
         let (cpu, work) = (Cpu::current(), Arc::from(qp));
         let queue = self.queue(cpu, now);
         let _ = queue.enqueue_on::<_, ANSWER>(cpu, work);
+    }
+
+    /// Calls a softirq, on this CPU: a user in the kernel has posted.
+    pub(super) fn call_posted(&self, qp: ArcBorrow<'_, Qp>) {
+        // If it is queued already, it has not looked yet.
+        let _ = self.notifications.enqueue::<Arc<Qp>, POSTED>(Arc::from(qp));
     }
 
     /// For work on `cpu` that should not wait for what else runs there, as far as it may not.

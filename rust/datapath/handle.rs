@@ -13,10 +13,8 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// A handle for QPs of `domain`, with a route from the beginning if there is one. May sleep.
-    pub fn new(domain: DomainId, mut way: Way) -> Self {
-        // Without a route datagrams are lost until there is one.
-        let _ = way.find_route();
+    /// A handle for QPs of `domain`.
+    pub fn new(domain: DomainId, way: Way) -> Self {
         Self { domain, way }
     }
 

@@ -10,6 +10,7 @@
 //!   worker                              what runs by itself: workers, timer
 //!   receive                             a packet comes in
 //!   post                                a process has posted
+//!   kernel                              posting, polling and arming by users in the kernel
 //!   carrier::{wire, local, datagram}    segments as packets, or handed over within a device
 //!   deliver                             what a segment does at the QP it is for
 //!   turn                                completing, failing, budgets
@@ -48,6 +49,7 @@ pub mod groups;
 pub mod halves;
 pub mod handle;
 pub mod icrc;
+pub mod kernel;
 pub mod memory;
 pub mod moderation;
 pub mod notify;

@@ -138,6 +138,11 @@ impl Upcall for QpUpcall {
 }
 
 impl Notifier<QpUpcall> {
+    /// The way to the QP of ib_core.
+    pub(super) fn upcall(&self) -> &QpUpcall {
+        &self.upcall
+    }
+
     /// The QP has an asynchronous event.
     pub fn event(self: &Arc<Self>, event: QpEvent, queue: &OwnedQueue) {
         self.raise(bit(event), queue);

@@ -21,6 +21,7 @@ use crate::sys::net::{
 };
 use crate::sys::random;
 use crate::sys::table::{
+    Context,
     Named,
     NamedTable,
     Reserved,
@@ -31,6 +32,7 @@ use crate::wire::ident::Permutation24;
 use kernel::prelude::*;
 use kernel::sync::atomic::{
     Atomic,
+    Full,
     Relaxed, //
 };
 use kernel::sync::rcu;
@@ -44,6 +46,9 @@ pub const MAX_MR: u32 = 1 << 20;
 
 /// What tells the numbers of windows from those of regions: no region has one so great.
 const OF_WINDOW: u32 = 1 << 23;
+
+/// What packets call the QP of management datagrams, on every device.
+pub const MANAGEMENT_QP: u32 = 1;
 
 /// Most address handles of a device.
 pub const MAX_AH: u32 = 1 << 20;
@@ -87,6 +92,8 @@ pub struct Port {
     local_path: Atomic<bool>,
     #[pin]
     groups: Groups,
+    /// The number of the QP that packets know by [`MANAGEMENT_QP`]; 0 is none.
+    management: Atomic<u32>,
 }
 
 impl Port {
@@ -105,6 +112,7 @@ impl Port {
                 ifindex: underlay.netdev().ifindex(),
                 local_path: Atomic::new(true),
                 groups <- Groups::new(),
+                management: Atomic::new(0),
             }),
             GFP_KERNEL,
         )
@@ -160,6 +168,26 @@ impl Port {
     /// Turns the local path on or off, from the next message on.
     pub fn set_local_path(&self, on: bool) {
         self.local_path.store(on, Relaxed);
+    }
+
+    /// The number of its management QP, by which the directory finds it.
+    pub(super) fn management(&self) -> Option<u32> {
+        Some(self.management.load(Relaxed)).filter(|number| *number != 0)
+    }
+
+    /// Lets the QP of this number be its management QP, until [`Self::without_management`].
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if there is one.
+    pub fn manage_by(&self, number: u32) -> Result {
+        let taken = self.management.cmpxchg(0, number, Full);
+        taken.map(|_| ()).map_err(|_| EBUSY)
+    }
+
+    /// It has no management QP any more.
+    pub fn without_management(&self) {
+        self.management.store(0, Relaxed);
     }
 
     /// Takes a key for a region; it leads nowhere before it is published. May sleep.
@@ -228,9 +256,9 @@ impl Port {
         self.regions.replace(name, self.keys.index(name), make)
     }
 
-    /// Takes a number for an address handle; it leads nowhere before it is published. May sleep.
-    pub fn reserve_handle(&self) -> Result<Reserved<'_, Handle>> {
-        self.handles.reserve(MAX_AH)
+    /// Takes a number for an address handle; it leads nowhere before it is published.
+    pub fn reserve_handle(&self, context: Context) -> Result<Reserved<'_, Handle>> {
+        self.handles.reserve_in(context, MAX_AH)
     }
 
     /// Unpublishes an address handle.

@@ -102,6 +102,20 @@ fn ring(
     Ok(more)
 }
 
+/// A user in the kernel has posted. What is beyond the budget of the turn goes to a worker.
+pub(super) fn posted(qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) {
+    let mut send = qp.send.lock();
+    match qp.state() {
+        State::Rts | State::Sqd => proceed(&mut send, qp, Progress::default(), turn),
+        State::Err | State::Sqe => {
+            if !send.schedule.has_worker() && turn.flush_sends(&mut send, qp) {
+                leave(&mut send, qp, turn);
+            }
+        }
+        State::Reset | State::Init | State::Rtr => {}
+    }
+}
+
 /// How far the process has come with what it can see. The sending half is locked.
 fn how_far(qp: ArcBorrow<'_, Qp>, turn: &Turn<'_>) -> Position {
     let taken = |cq: &Cq| cq.ring(turn.rcu()).load_consumer();

@@ -72,6 +72,8 @@ pub(super) const SEND_NEAR: u64 = 0;
 pub(super) const SEND_FAR: u64 = 1;
 /// Work item: answers.
 pub(super) const ANSWER: u64 = 2;
+/// Work item: a user in the kernel has posted.
+pub(super) const POSTED: u64 = 3;
 
 /// A queue pair.
 #[pin_data]
@@ -85,7 +87,11 @@ pub struct Qp {
     far: Work<Qp, SEND_FAR>,
     #[pin]
     answer: Work<Qp, ANSWER>,
+    #[pin]
+    posted: Work<Qp, POSTED>,
     number: u32,
+    /// Its number in packets.
+    known_as: u32,
     /// Which packets are for it.
     opcodes: opcode::Service,
     id: QpId,
@@ -119,6 +125,7 @@ impl_has_work! {
     impl HasWork<Self, SEND_NEAR> for Qp { self.near }
     impl HasWork<Self, SEND_FAR> for Qp { self.far }
     impl HasWork<Self, ANSWER> for Qp { self.answer }
+    impl HasWork<Self, POSTED> for Qp { self.posted }
 }
 
 /// How a QP ends that has failed; the greater one is the worse.
@@ -165,10 +172,12 @@ pub enum Receives {
 pub struct NewQp<'a> {
     /// Tells ib_core.
     pub upcall: QpUpcall,
-    /// The process whose it is.
-    pub context: ContextRef<'a>,
-    /// Its number.
+    /// The process whose it is; none for a user in the kernel.
+    pub context: Option<ContextRef<'a>>,
+    /// Its number, which no other QP has.
     pub number: u32,
+    /// Its number in packets: that of the management QP of each device is the same.
+    pub known_as: u32,
     /// What goes with its type.
     pub service: Service,
     /// The device it belongs to.
@@ -226,7 +235,9 @@ impl Qp {
                 near <- new_work!("ferroce_send_near"),
                 far <- new_work!("ferroce_send_far"),
                 answer <- new_work!("ferroce_answer"),
+                posted <- new_work!("ferroce_posted"),
                 number: new.number,
+                known_as: new.known_as,
                 opcodes: new.service.opcodes,
                 id: QpId::next(),
                 counters: Replaceable::new(new.port.all_counters().common().clone()),
@@ -249,9 +260,14 @@ impl Qp {
         )
     }
 
-    /// QP number.
+    /// QP number, which no other QP has.
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Its number in packets.
+    pub fn known_as(&self) -> u32 {
+        self.known_as
     }
 
     /// Which packets are for it.

@@ -13,7 +13,10 @@ use super::halves::{
 };
 use super::icrc::icrc_of;
 use super::memory::sg::Payload;
-use super::port::Port;
+use super::port::{
+    Port,
+    MANAGEMENT_QP, //
+};
 use super::post;
 use super::protocol::{
     Requester,
@@ -104,7 +107,8 @@ fn receive(netns: NetNs, packet: &RxPacket<'_>, turn: &mut Turn<'_>) -> Verdict 
     let bth = Bth::ref_from_prefix(bytes).ok().map(|(bth, _)| bth);
     let number = bth.map(Bth::dest_qp);
     let qp = number.and_then(|number| turn.directory().get(number, turn.rcu()));
-    let Some(qp) = qp.filter(|qp| qp.port().netns() == netns) else {
+    let qp = qp.filter(|qp| qp.port().netns() == netns);
+    let Some(qp) = qp.or_else(|| for_management(netns, packet, number, turn)) else {
         return match number {
             Some(GROUP_QPN) => for_group(netns, packet, turn),
             _ => for_nobody(netns, packet, number, turn),
@@ -123,6 +127,22 @@ fn receive(netns: NetNs, packet: &RxPacket<'_>, turn: &mut Turn<'_>) -> Verdict 
         Some(request) => on_request(qp, packet, &request, payload, turn),
         None => on_response(qp, packet, &parsed, payload, turn),
     }
+}
+
+/// The management QP of the device that the packet is for, if it names that.
+#[cold]
+fn for_management<'a>(
+    netns: NetNs,
+    packet: &RxPacket<'_>,
+    number: Option<u32>,
+    turn: &Turn<'a>,
+) -> Option<ArcBorrow<'a, Qp>> {
+    if number != Some(MANAGEMENT_QP) {
+        return None;
+    }
+    let addresses = packet.addresses()?;
+    let directory = turn.directory();
+    directory.management(netns, packet.ifindex(), &addresses, turn.rcu())
 }
 
 /// A packet of this service with its payload, or why it is none.

@@ -46,7 +46,7 @@ struct Guarded {
 
 /// A ring for `entries` receives, a power of two.
 pub fn ring(context: ContextRef<'_>, entries: u32, max_sge: u32) -> Result<Arc<Ring>> {
-    let ring = Ring::new(context, entries, recv_stride(max_sge))?;
+    let ring = Ring::new(Some(context), entries, recv_stride(max_sge))?;
     Ok(Arc::new(ring, GFP_KERNEL_ACCOUNT)?)
 }
 

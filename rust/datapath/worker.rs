@@ -14,6 +14,7 @@ use super::protocol::Requester;
 use super::qp::{
     Qp,
     ANSWER,
+    POSTED,
     SEND_FAR,
     SEND_NEAR, //
 };
@@ -115,6 +116,19 @@ impl WorkItem<ANSWER> for Qp {
                 recv.answering = Answering::Inline;
             }
         });
+    }
+}
+
+impl WorkItem<POSTED> for Qp {
+    type Pointer = Arc<Self>;
+
+    /// A user in the kernel has posted: in a softirq, as nothing can be sent where he did.
+    fn run(this: Arc<Self>) {
+        // `None`: the module is being unloaded.
+        let _ = Turn::run(Context::Softirq, |turn| {
+            post::posted(this.as_arc_borrow(), turn)
+        });
+        let _ = post::receive_doorbell(&this);
     }
 }
 

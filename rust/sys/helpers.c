@@ -31,6 +31,25 @@ void ferroce_spin_unlock_bh(spinlock_t *lock)
 }
 
 /* One class for all of them. */
+void ferroce_spin_lock_init(spinlock_t *lock)
+{
+	spin_lock_init(lock);
+}
+
+unsigned long ferroce_spin_lock_irqsave(spinlock_t *lock)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(lock, flags);
+	return flags;
+}
+
+void ferroce_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags)
+{
+	spin_unlock_irqrestore(lock, flags);
+}
+
+/* One class for all of them. */
 void ferroce_rwlock_init(rwlock_t *lock)
 {
 	rwlock_init(lock);
@@ -103,34 +122,60 @@ void ferroce_wake(u32 *word)
 	wake_up_var(word);
 }
 
+/* Users in the kernel make and destroy address handles with IRQs off. */
 void ferroce_xa_init(struct xarray *xa)
 {
-	xa_init_flags(xa, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
+	xa_init_flags(xa, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT |
+				  XA_FLAGS_LOCK_IRQ);
+}
+
+static gfp_t xa_gfp(bool may_sleep)
+{
+	return may_sleep ? GFP_KERNEL : GFP_ATOMIC;
+}
+
+/* An allocation that may sleep gives the lock back meanwhile. */
+static void *store(struct xarray *xa, unsigned long index, void *entry,
+		   bool may_sleep)
+{
+	unsigned long flags;
+	void *old;
+
+	xa_lock_irqsave(xa, flags);
+	old = __xa_store(xa, index, entry, xa_gfp(may_sleep));
+	xa_unlock_irqrestore(xa, flags);
+	return old;
 }
 
 /* Reserved: the entry exists, and reads as NULL. */
-int ferroce_xa_reserve(struct xarray *xa, u32 *index, u32 max, u32 *next)
+int ferroce_xa_reserve(struct xarray *xa, u32 *index, u32 max, u32 *next,
+		       bool may_sleep)
 {
-	int ret = xa_alloc_cyclic(xa, index, NULL, XA_LIMIT(1, max), next,
-				  GFP_KERNEL);
+	unsigned long flags;
+	int ret;
 
+	xa_lock_irqsave(xa, flags);
+	ret = __xa_alloc_cyclic(xa, index, NULL, XA_LIMIT(1, max), next,
+				xa_gfp(may_sleep));
+	xa_unlock_irqrestore(xa, flags);
 	return ret < 0 ? ret : 0;
 }
 
 void ferroce_xa_publish(struct xarray *xa, unsigned long index, void *entry)
 {
-	xa_store(xa, index, entry, GFP_KERNEL);
+	store(xa, index, entry, false);
 }
 
 /* As ferroce_xa_publish(), in place of an entry, which is returned. */
 void *ferroce_xa_replace(struct xarray *xa, unsigned long index, void *entry)
 {
-	return xa_store(xa, index, entry, GFP_KERNEL);
+	return store(xa, index, entry, false);
 }
 
-int ferroce_xa_store(struct xarray *xa, unsigned long index, void *entry)
+int ferroce_xa_store(struct xarray *xa, unsigned long index, void *entry,
+		     bool may_sleep)
 {
-	return xa_err(xa_store(xa, index, entry, GFP_KERNEL));
+	return xa_err(store(xa, index, entry, may_sleep));
 }
 
 /* The first entry from *index on, with its place. */
@@ -141,7 +186,13 @@ void *ferroce_xa_from(struct xarray *xa, unsigned long *index)
 
 void *ferroce_xa_erase(struct xarray *xa, unsigned long index)
 {
-	return xa_erase(xa, index);
+	unsigned long flags;
+	void *old;
+
+	xa_lock_irqsave(xa, flags);
+	old = __xa_erase(xa, index);
+	xa_unlock_irqrestore(xa, flags);
+	return old;
 }
 
 struct workqueue_struct *ferroce_alloc_workqueue(const char *name,

@@ -25,6 +25,9 @@ struct vm_area_struct;
 void ferroce_spin_lock_bh(spinlock_t *lock);
 void ferroce_spin_unlock_bh(spinlock_t *lock);
 int ferroce_spin_trylock_bh(spinlock_t *lock);
+void ferroce_spin_lock_init(spinlock_t *lock);
+unsigned long ferroce_spin_lock_irqsave(spinlock_t *lock);
+void ferroce_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
 void ferroce_rwlock_init(rwlock_t *lock);
 void ferroce_read_lock_bh(rwlock_t *lock);
 void ferroce_read_unlock_bh(rwlock_t *lock);
@@ -36,10 +39,12 @@ void ferroce_rcu_work_init(struct rcu_work *work, work_func_t run);
 void ferroce_wait_until_clear(u32 *word, u32 mask, u32 unless);
 void ferroce_wake(u32 *word);
 void ferroce_xa_init(struct xarray *xa);
-int ferroce_xa_reserve(struct xarray *xa, u32 *index, u32 max, u32 *next);
+int ferroce_xa_reserve(struct xarray *xa, u32 *index, u32 max, u32 *next,
+		       bool may_sleep);
 void ferroce_xa_publish(struct xarray *xa, unsigned long index, void *entry);
 void *ferroce_xa_replace(struct xarray *xa, unsigned long index, void *entry);
-int ferroce_xa_store(struct xarray *xa, unsigned long index, void *entry);
+int ferroce_xa_store(struct xarray *xa, unsigned long index, void *entry,
+		     bool may_sleep);
 void *ferroce_xa_from(struct xarray *xa, unsigned long *index);
 void *ferroce_xa_erase(struct xarray *xa, unsigned long index);
 

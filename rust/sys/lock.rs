@@ -4,6 +4,7 @@
 //!
 //! Everything that the receive softirq, the timer softirq and system calls share is under one of
 //! these. Disabling bottom halves nests by a counter, so guards may be dropped in any order.
+//! What users in the kernel do with interrupts disabled has a lock of its own, [`IrqLock`].
 
 use super::bindings;
 use core::cell::UnsafeCell;
@@ -169,5 +170,43 @@ impl<T> Drop for Writing<'_, T> {
     fn drop(&mut self) {
         // SAFETY: By the type invariant.
         unsafe { bindings::ferroce_write_unlock_bh(self.0.raw.get()) };
+    }
+}
+
+/// A lock that any context may take, also with interrupts disabled. They are while it is held, and
+/// are then what they were; so it is held for the time of a closure only.
+#[pin_data]
+pub struct IrqLock {
+    #[pin]
+    raw: Opaque<bindings::spinlock_t>,
+}
+
+// SAFETY: It is a lock.
+unsafe impl Send for IrqLock {}
+// SAFETY: As above.
+unsafe impl Sync for IrqLock {}
+
+impl IrqLock {
+    /// A free lock. All such locks are of one class for lockdep.
+    pub fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            // SAFETY: `slot` is valid for writes; the shim initialises it.
+            raw <- unsafe {
+                pin_init::pin_init_from_closure(|slot: *mut Opaque<bindings::spinlock_t>| {
+                    bindings::ferroce_spin_lock_init(Opaque::cast_into(slot));
+                    Ok::<(), core::convert::Infallible>(())
+                })
+            },
+        })
+    }
+
+    /// Runs `what` with the lock held. It must not take the lock again.
+    pub fn with<R>(&self, what: impl FnOnce() -> R) -> R {
+        // SAFETY: It is initialised.
+        let flags = unsafe { bindings::ferroce_spin_lock_irqsave(self.raw.get()) };
+        let result = what();
+        // SAFETY: Locked above, and interrupts were then as `flags` says.
+        unsafe { bindings::ferroce_spin_unlock_irqrestore(self.raw.get(), flags) };
+        result
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pinned user memory, and copies from and to it.
+//! Pinned user memory, memory of the kernel, and copies from and to both.
 //!
 //! This is the one place that touches the bytes of memory regions. The process may write to them
 //! at any time, so they are only copied through raw pointers, and what was copied is never looked
@@ -118,7 +118,90 @@ impl UserMemory {
         unsafe { bindings::ferroce_umem_is_of_caller(self.umem.as_ptr()) }
     }
 
+    /// How many bytes there are.
+    pub fn size(&self) -> u64 {
+        self.len
+    }
+}
+
+/// Bytes that can be copied.
+///
+/// # Safety
+///
+/// What [`Memory::pieces`] hands out may be copied from and to while `self` lives, and its lengths
+/// add up to that of the range, or are less and it fails.
+pub unsafe trait Memory {
     /// Calls `piece` with the address and length of each contiguous piece of a range, in order.
+    fn pieces(
+        &self,
+        offset: u64,
+        len: usize,
+        piece: impl FnMut(*mut u8, usize) -> Result<(), Fault>,
+    ) -> Result<(), Fault>;
+
+    /// Whether a range lies within the memory.
+    fn contains(&self, offset: u64, len: u64) -> bool;
+
+    /// Copies `bytes` to `offset`.
+    #[inline]
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
+        let mut from = bytes.as_ptr();
+        self.pieces(offset, bytes.len(), |to, n| {
+            // SAFETY: `to` is `n` bytes, and the pieces together are not longer than `bytes`, by
+            // the requirements of the trait.
+            unsafe {
+                bindings::ferroce_memmove(to.cast(), from.cast(), n);
+                from = from.add(n);
+            }
+            Ok(())
+        })
+    }
+
+    /// Appends `len` bytes at `offset` to what stands before `out`.
+    #[inline]
+    fn append(&self, offset: u64, len: usize, out: &mut Cursor<'_>) -> Result<(), Fault> {
+        self.pieces(offset, len, |from, n| {
+            // SAFETY: As in `write`; all `n` bytes are copied.
+            unsafe {
+                out.advance(n, |to| {
+                    bindings::ferroce_memmove(to.cast(), from.cast_const().cast(), n);
+                })
+            }
+            .map_err(|NoRoom| Fault)
+        })
+    }
+
+    /// Copies `len` bytes at `offset` to `to_offset` of `to`, which may be the same memory.
+    #[inline]
+    fn copy_to(
+        &self,
+        offset: u64,
+        to: &impl Memory,
+        to_offset: u64,
+        len: usize,
+    ) -> Result<(), Fault> {
+        if !to.contains(to_offset, len as u64) {
+            return Err(Fault);
+        }
+        let mut at = to_offset;
+        self.pieces(offset, len, |mut from, n| {
+            to.pieces(at, n, |to, n| {
+                // SAFETY: As in `write`, of either memory.
+                unsafe {
+                    bindings::ferroce_memmove(to.cast(), from.cast_const().cast(), n);
+                    from = from.add(n);
+                }
+                Ok(())
+            })?;
+            at = at.wrapping_add(n as u64);
+            Ok(())
+        })
+    }
+}
+
+// SAFETY: By the type invariant; pieces are parts of runs within the range.
+unsafe impl Memory for UserMemory {
+    #[inline]
     fn pieces(
         &self,
         offset: u64,
@@ -150,67 +233,42 @@ impl UserMemory {
         }
     }
 
-    /// Whether a range lies within the memory.
     fn contains(&self, offset: u64, len: u64) -> bool {
         offset.checked_add(len).is_some_and(|end| end <= self.len)
     }
+}
 
-    /// How many bytes there are.
-    pub fn size(&self) -> u64 {
-        self.len
+/// All memory of the kernel: offsets are its addresses.
+///
+/// # Invariants
+///
+/// Who has one names only addresses, from its first use to the end of it, that the work requests of
+/// users in the kernel name. Those say what memory is theirs, as everywhere in the kernel.
+pub struct KernelMemory(());
+
+impl KernelMemory {
+    /// # Safety
+    ///
+    /// Addresses must come from work requests of users in the kernel alone, and not from peers.
+    pub(in crate::sys) unsafe fn new() -> Self {
+        // INVARIANT: The requirement.
+        Self(())
     }
+}
 
-    /// Copies `bytes` to `offset`.
-    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
-        let mut from = bytes.as_ptr();
-        self.pieces(offset, bytes.len(), |to, n| {
-            // SAFETY: `to` is `n` bytes of a run, by the type invariant; the pieces together are
-            // as long as `bytes`.
-            unsafe {
-                bindings::ferroce_memmove(to.cast(), from.cast(), n);
-                from = from.add(n);
-            }
-            Ok(())
-        })
-    }
-
-    /// Appends `len` bytes at `offset` to what stands before `out`.
-    pub fn append(&self, offset: u64, len: usize, out: &mut Cursor<'_>) -> Result<(), Fault> {
-        self.pieces(offset, len, |from, n| {
-            // SAFETY: `from` is `n` bytes of a run, by the type invariant, and all are copied.
-            unsafe {
-                out.advance(n, |to| {
-                    bindings::ferroce_memmove(to.cast(), from.cast_const().cast(), n);
-                })
-            }
-            .map_err(|NoRoom| Fault)
-        })
-    }
-
-    /// Copies `len` bytes at `offset` to `to_offset` of `to`, which may be the same memory.
-    pub fn copy_to(
+// SAFETY: By the type invariant; there is one piece, the range.
+unsafe impl Memory for KernelMemory {
+    fn pieces(
         &self,
         offset: u64,
-        to: &UserMemory,
-        to_offset: u64,
         len: usize,
+        mut piece: impl FnMut(*mut u8, usize) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        if !to.contains(to_offset, len as u64) {
-            return Err(Fault);
-        }
-        let mut at = to_offset;
-        self.pieces(offset, len, |mut from, n| {
-            to.pieces(at, n, |to, n| {
-                // SAFETY: Both are `n` bytes of runs, by the type invariant of either memory.
-                unsafe {
-                    bindings::ferroce_memmove(to.cast(), from.cast_const().cast(), n);
-                    from = from.add(n);
-                }
-                Ok(())
-            })?;
-            at = at.wrapping_add(n as u64);
-            Ok(())
-        })
+        piece(offset as usize as *mut u8, len)
+    }
+
+    fn contains(&self, offset: u64, len: u64) -> bool {
+        offset.checked_add(len).is_some()
     }
 }
 

@@ -9,6 +9,7 @@ use super::global::Global;
 use super::work::OwnedQueue;
 use core::ffi::c_void;
 use core::mem::ManuallyDrop;
+use kernel::alloc::Flags;
 use kernel::c_str;
 use kernel::prelude::*;
 use kernel::sync::atomic::{
@@ -79,13 +80,13 @@ pub(super) struct Node {
 
 impl Node {
     /// A node that is not used yet.
-    pub(super) fn new() -> Result<KBox<Node>> {
+    pub(super) fn new(flags: Flags) -> Result<KBox<Node>> {
         Ok(KBox::new(
             Node {
                 work: Opaque::zeroed(),
                 call: None,
             },
-            GFP_KERNEL_ACCOUNT,
+            flags,
         )?)
     }
 

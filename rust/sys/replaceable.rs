@@ -29,7 +29,7 @@ pub struct Successor<T> {
 impl<T> Successor<T> {
     /// May sleep.
     pub fn new(value: Arc<T>) -> Result<Self> {
-        let node = Node::new()?;
+        let node = Node::new(GFP_KERNEL_ACCOUNT)?;
         Ok(Self { value, node })
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Rings that a user process maps: the memory behind `uabi::ring`.
+//! Rings that a user process maps, or a user in the kernel fills: the memory behind `uabi::ring`.
 //!
 //! The process can write to all of it at any time. So nothing here is ever referenced: the control
 //! words are read and written as single atomics, and slots are copied whole into private memory
@@ -18,6 +18,7 @@ use crate::uabi::udata::RingMap;
 use crate::uabi::words::{
     self,
     Module,
+    Provider,
     Word,
     Words, //
 };
@@ -72,14 +73,16 @@ impl Drop for Charge {
 /// `base` is an area from `ferroce_alloc_shared` that this value owns.
 struct Shared {
     base: NonNull<u8>,
-    /// Dropped after the pages were given back.
-    _charge: Charge,
+    /// Dropped after the pages were given back. Users in the kernel pin nothing.
+    _charge: Option<Charge>,
 }
 
 impl Shared {
     /// Allocates `len` bytes of zeros, whole pages.
-    fn new(len: usize) -> Result<Self> {
-        let charge = Charge::new(len >> bindings::PAGE_SHIFT)?;
+    fn new(len: usize, owner: Option<ContextRef<'_>>) -> Result<Self> {
+        let charge = owner
+            .map(|_process| Charge::new(len >> bindings::PAGE_SHIFT))
+            .transpose()?;
         // SAFETY: No requirements.
         let base = unsafe { bindings::ferroce_alloc_shared(len) };
         // INVARIANT: As allocated above.
@@ -122,20 +125,20 @@ unsafe impl Sync for Ring {}
 
 impl Ring {
     /// Allocates a zeroed ring of `entries` (a power of two) slots of `stride` bytes, at the cost
-    /// of the process that calls by `_context`. May sleep.
+    /// of the process that calls by `owner`, or for a user in the kernel. May sleep.
     ///
     /// # Errors
     ///
     /// `ENOMEM` if there is no memory, also within its memory cgroup, or if it would have more
     /// pinned than its RLIMIT_MEMLOCK allows.
-    pub fn new(_context: ContextRef<'_>, entries: u32, stride: u32) -> Result<Ring> {
+    pub fn new(owner: Option<ContextRef<'_>>, entries: u32, stride: u32) -> Result<Ring> {
         if !entries.is_power_of_two() || stride == 0 || stride as usize % layout::SLOT_ALIGN != 0 {
             return Err(EINVAL);
         }
         let bytes = usize::try_from(layout::mapping_len(entries, stride)).map_err(|_| EINVAL)?;
         let len = kernel::page::page_align(bytes).ok_or(EINVAL)?;
-        let node = Node::new()?;
-        let shared = KBox::new(Shared::new(len)?, GFP_KERNEL_ACCOUNT)?;
+        let node = Node::new(GFP_KERNEL_ACCOUNT)?;
+        let shared = KBox::new(Shared::new(len, owner)?, GFP_KERNEL_ACCOUNT)?;
         let base = shared.base;
         // SAFETY: What `KBox::into_raw` returns is not null.
         let shared = unsafe { NonNull::new_unchecked(KBox::into_raw(shared)) };
@@ -227,6 +230,21 @@ impl Module for Ring {
     fn swap(&self, word: Word, value: u32) -> u32 {
         // SAFETY: As in `load`; the word is aligned and valid for the whole call.
         unsafe { atomic::Atomic::from_ptr(self.word(word)) }.xchg(value, Relaxed)
+    }
+}
+
+/// What a provider does for a process, the module does itself for a user in the kernel.
+impl Provider for Ring {
+    fn raise(&self, word: Word, value: u32) {
+        // SAFETY: As in `load`; the word is aligned and valid for the whole call.
+        let word = unsafe { atomic::Atomic::from_ptr(self.word(word)) };
+        let mut now = word.load(Relaxed);
+        while now < value {
+            match word.cmpxchg(now, value, Relaxed) {
+                Ok(_) => return,
+                Err(other) => now = other,
+            }
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use core::sync::atomic::{
 };
 use kernel::alloc::{
     Allocator,
+    Flags,
     Vec, //
 };
 use kernel::error::to_result;
@@ -24,6 +25,25 @@ use kernel::sync::rcu;
 use kernel::sync::Arc;
 use kernel::sync::ArcBorrow;
 use kernel::types::Opaque;
+
+/// Where an object is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Context {
+    /// It may sleep.
+    Sleeps,
+    /// It may not, and interrupts may be disabled.
+    Atomic,
+}
+
+impl Context {
+    /// How to allocate there.
+    pub fn flags(self) -> Flags {
+        match self {
+            Context::Sleeps => GFP_KERNEL_ACCOUNT,
+            Context::Atomic => GFP_ATOMIC,
+        }
+    }
+}
 
 /// A table of `Arc<T>` by a number that the table chooses.
 ///
@@ -78,12 +98,18 @@ impl<T: Send + Sync> Table<T> {
 
     /// Takes a free number in `1..=max`. May sleep.
     pub fn reserve(&self, max: u32) -> Result<Reserved<'_, T>> {
-        let node = Node::new()?;
+        self.reserve_in(Context::Sleeps, max)
+    }
+
+    /// As [`Self::reserve`], in this context.
+    pub fn reserve_in(&self, context: Context, max: u32) -> Result<Reserved<'_, T>> {
+        let may_sleep = context == Context::Sleeps;
+        let node = Node::new(context.flags())?;
         let mut index = 0;
         let mut next = self.next.load(Ordering::Relaxed);
         // SAFETY: `xa` is initialised; `index` and `next` outlive the call.
         to_result(unsafe {
-            bindings::ferroce_xa_reserve(self.xa.get(), &mut index, max, &mut next)
+            bindings::ferroce_xa_reserve(self.xa.get(), &mut index, max, &mut next, may_sleep)
         })?;
         // Two who race may go on from the same place, which is only a hint.
         self.next.store(next, Ordering::Relaxed);
@@ -91,7 +117,12 @@ impl<T: Send + Sync> Table<T> {
         let node = KBox::into_raw(node);
         // SAFETY: `nodes` is initialised, and its entry of a number that was just taken is empty.
         let ret = unsafe {
-            bindings::ferroce_xa_store(self.nodes.get(), index as usize, node.cast::<c_void>())
+            bindings::ferroce_xa_store(
+                self.nodes.get(),
+                index as usize,
+                node.cast::<c_void>(),
+                may_sleep,
+            )
         };
         if ret != 0 {
             // SAFETY: The node was not stored, so it is still ours.
@@ -300,7 +331,7 @@ impl<T: Named + Send + Sync> NamedTable<T> {
     /// name. Its making cannot fail any more: what may fail has been done when `make` is called.
     /// The caller keeps others from removing or replacing the object meanwhile.
     pub fn replace(&self, name: u32, number: u32, make: impl FnOnce() -> Arc<T>) -> Result<Arc<T>> {
-        let node = Node::new()?;
+        let node = Node::new(GFP_KERNEL_ACCOUNT)?;
         let object = make();
         let noted = Arc::as_ptr(&object).cast_mut();
         let rcu = rcu::read_lock();

@@ -141,7 +141,7 @@ impl QpType {
             QpType::Rc     => row(true,  Rc, ALL,    Reliable,       Reliable,       Queue),
             QpType::Uc     => row(true,  Uc, WRITES, Unacknowledged, Unacknowledged, Queue),
             QpType::Ud     => row(true,  Ud, SENDS,  Datagram,       Datagram,       Queue),
-            QpType::Gsi    => row(false, Ud, SENDS,  Datagram,       Datagram,       Queue),
+            QpType::Gsi    => row(true,  Ud, SENDS,  Datagram,       Datagram,       Queue),
             // Their packets have opcodes of their own, which are not in the table yet.
             QpType::XrcIni => row(false, Rc, ALL,    Reliable,       None,     Receives::None),
             QpType::XrcTgt => row(false, Rc, &[],    None,           Reliable, NamedByPacket),
@@ -183,7 +183,7 @@ mod tests {
     fn the_types_that_are_served() {
         for raw in 0..256 {
             let served = QpType::from_raw(raw).is_some_and(|t| t.service().served);
-            assert_eq!(served, matches!(raw, 2..=4));
+            assert_eq!(served, matches!(raw, 1..=4));
         }
     }
 }

@@ -12,7 +12,10 @@ use super::quota::Kind;
 use crate::datapath::handle::Handle;
 use crate::datapath::port::Port;
 use crate::datapath::way::Way;
-use crate::sys::ib::ah::AddressHandle;
+use crate::sys::ib::ah::{
+    AddressHandle,
+    Context, //
+};
 use crate::sys::ib::path::Path;
 use crate::sys::ib::udata::Udata;
 use crate::uabi::udata::CreateAhResp;
@@ -27,28 +30,49 @@ pub struct UserAh {
     _permit: ObjectPermit,
 }
 
+impl UserAh {
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+}
+
 impl AddressHandle for UserAh {
     type Device = Device;
     type Pd = Domain;
 
-    fn create(device: &Device, pd: &Domain, init: Path, udata: &Udata<'_>) -> Result<Self> {
-        udata.no_request()?;
+    fn create(
+        device: &Device,
+        pd: &Domain,
+        init: Path,
+        context: Context,
+        udata: Option<&Udata<'_>>,
+    ) -> Result<Self> {
+        if let Some(udata) = udata {
+            udata.no_request()?;
+        }
         path::check(device.underlay(), &init)?;
         let permit = device.permit(Kind::Ah)?;
         let port = device.port();
-        let reserved = port.reserve_handle()?;
+        let reserved = port.reserve_handle(context)?;
         // One flow for each handle: what goes along it stays in order.
-        let way = Way::new(port.resident(), reserved.index(), init).ok_or(EINVAL)?;
-        let handle = Arc::new(Handle::new(pd.id(), way), GFP_KERNEL_ACCOUNT)?;
+        let mut way = Way::new(port.resident(), reserved.index(), init).ok_or(EINVAL)?;
+        if context == Context::Sleeps {
+            // Without a route datagrams look for one, and are lost until there is one.
+            let _ = way.find_route();
+        }
+        let handle = Arc::new(Handle::new(pd.id(), way), context.flags())?;
         let handle = Self {
             port: port.clone(),
             number: reserved.publish(handle),
             _permit: permit,
         };
-        udata.respond(&CreateAhResp {
-            number: handle.number,
-            reserved: 0,
-        })?;
+        if let Some(udata) = udata {
+            udata.respond(&CreateAhResp {
+                number: handle.number,
+                reserved: 0,
+            })?;
+        }
         Ok(handle)
     }
 }

@@ -15,14 +15,19 @@ use crate::datapath::cq::{
 };
 use crate::datapath::directory::DIRECTORY;
 use crate::datapath::filler::Overruns;
+use crate::datapath::kernel as kernel_user;
 use crate::datapath::moderation::Moderation;
+use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::cq::{
     CompletionQueue,
-    Init, //
+    Init,
+    Wanted, //
 };
 use crate::sys::ib::details::Details;
 use crate::sys::ib::event::CqUpcall;
 use crate::sys::ib::udata::Udata;
+use crate::sys::ib::wc::Completions;
+use crate::sys::lock::IrqLock;
 use crate::sys::replaceable::Successor;
 use crate::sys::ring::{
     Mapping,
@@ -45,14 +50,21 @@ use kernel::sync::{
     Mutex, //
 };
 
-/// A completion queue of a process.
+/// A completion queue.
 pub struct UserCq {
     cq: Arc<Cq>,
     /// Its timer.
     _timer: Running<Cq>,
-    /// The ring that it has now. The lock orders resizes.
-    mapped: Pin<KBox<Mutex<Mapped>>>,
+    consumer: Consumer,
     _permit: ObjectPermit,
+}
+
+/// Who takes the completions.
+enum Consumer {
+    /// A process, by the ring that it has now. The lock orders resizes.
+    Process(Pin<KBox<Mutex<Mapped>>>),
+    /// Users in the kernel, one at a time.
+    Kernel(Pin<KBox<IrqLock>>),
 }
 
 /// A ring in the process.
@@ -76,10 +88,10 @@ fn granted(wanted: u32) -> Result<u32> {
     Ok(wanted.next_power_of_two())
 }
 
-/// A ring of so many entries, and the answer that says where to map it.
+/// A ring of so many entries in a process, and the answer that says where to map it.
 fn mapped(entries: u32, udata: &Udata<'_>) -> Result<Mapped> {
     let context = udata.context()?;
-    let ring = cq::ring(context, entries)?;
+    let ring = cq::ring(Some(context), entries)?;
     let (mapping, map) = Mapping::new(context, &ring)?;
     udata.respond(&CreateCqResp { cq: map })?;
     Ok(Mapped {
@@ -95,12 +107,25 @@ impl CompletionQueue for UserCq {
         device: &Device,
         upcall: CqUpcall,
         init: Init,
-        udata: &Udata<'_>,
+        udata: Option<&Udata<'_>>,
     ) -> Result<(Self, u32)> {
-        udata.no_request()?;
+        if let Some(udata) = udata {
+            udata.no_request()?;
+        }
         let entries = granted(init.entries)?;
         let permit = device.permit(Kind::Cq)?;
-        let mapped = mapped(entries, udata)?;
+        let (ring, consumer) = match udata {
+            Some(udata) => {
+                let mapped = mapped(entries, udata)?;
+                let ring = mapped.ring.clone();
+                let mapped = KBox::pin_init(new_mutex!(mapped), GFP_KERNEL_ACCOUNT)?;
+                (ring, Consumer::Process(mapped))
+            }
+            None => {
+                let lock = KBox::pin_init(IrqLock::new(), GFP_KERNEL)?;
+                (cq::ring(None, entries)?, Consumer::Kernel(lock))
+            }
+        };
         let stamp = if init.timestamps {
             Stamp::Time
         } else {
@@ -111,11 +136,11 @@ impl CompletionQueue for UserCq {
         } else {
             Overruns::Fatal
         };
-        let cq = Cq::new(upcall, mapped.ring.clone(), stamp, overruns)?;
+        let cq = Cq::new(upcall, ring, stamp, overruns)?;
         let cq = Self {
             _timer: Deadline::start(&cq)?,
             cq,
-            mapped: KBox::pin_init(new_mutex!(mapped), GFP_KERNEL_ACCOUNT)?,
+            consumer,
             _permit: permit,
         };
         Ok((cq, entries))
@@ -124,13 +149,31 @@ impl CompletionQueue for UserCq {
     fn resize(&self, entries: u32, udata: &Udata<'_>) -> Result<u32> {
         udata.no_request()?;
         let entries = granted(entries)?;
-        let mut now = self.mapped.lock();
+        let Consumer::Process(mapped_now) = &self.consumer else {
+            return Err(EOPNOTSUPP());
+        };
+        let mut now = mapped_now.lock();
         let new = mapped(entries, udata)?;
         self.cq
             .resize(&now.ring, Successor::new(new.ring.clone())?)?;
         // What the process still maps of the old ring is only memory.
         *now = new;
         Ok(entries)
+    }
+
+    fn poll(&self, into: &mut Completions) -> Result {
+        match &self.consumer {
+            // It takes them itself.
+            Consumer::Process(_) => Err(EOPNOTSUPP()),
+            Consumer::Kernel(lock) => kernel_user::poll(&self.cq, lock, into),
+        }
+    }
+
+    fn arm(&self, wanted: Wanted) -> Result<bool> {
+        match &self.consumer {
+            Consumer::Process(_) => Err(EOPNOTSUPP()),
+            Consumer::Kernel(_) => Ok(kernel_user::arm(&self.cq, wanted)),
+        }
     }
 
     fn moderate(&self, count: u16, period_us: u16) -> Result {

@@ -22,7 +22,10 @@ use crate::sys::ib::mr::{
     UserRange, //
 };
 use crate::sys::ib::reference::PdRef;
-use crate::sys::memory::UserMemory;
+use crate::sys::memory::{
+    KernelMemory,
+    UserMemory, //
+};
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::{
@@ -103,6 +106,38 @@ impl MemoryRegion for UserMr {
             range,
         };
         let current = KBox::pin_init(new_mutex!(current), GFP_KERNEL_ACCOUNT)?;
+        port.publish_region(reserved, region);
+        Ok(Self {
+            port: port.clone(),
+            current,
+            key,
+            _permit: permit,
+        })
+    }
+
+    fn of_kernel(
+        device: &Device,
+        pd: &Domain,
+        memory: KernelMemory,
+        access: Access,
+    ) -> Result<Self> {
+        let permit = device.permit(Kind::Mr)?;
+        let port = device.port();
+        let (reserved, key) = port.reserve_key()?;
+        let region = Region::of_kernel(key, pd.id(), access, memory);
+        let region = Arc::new(region, GFP_KERNEL)?;
+        let current = Current {
+            region: region.clone(),
+            domain: pd.id(),
+            // Users in the kernel do not register again.
+            range: UserRange {
+                start: 0,
+                len: u64::MAX,
+                iova: 0,
+                access,
+            },
+        };
+        let current = KBox::pin_init(new_mutex!(current), GFP_KERNEL)?;
         port.publish_region(reserved, region);
         Ok(Self {
             port: port.clone(),

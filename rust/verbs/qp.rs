@@ -2,6 +2,7 @@
 
 //! Queue pairs: created, moved through their states, queried, destroyed.
 
+use super::ah::UserAh;
 use super::cq::UserCq;
 use super::device::{
     Device,
@@ -18,6 +19,8 @@ use crate::datapath::directory::{
     Directory,
     DIRECTORY, //
 };
+use crate::datapath::kernel::Desks;
+use crate::datapath::port::MANAGEMENT_QP;
 use crate::datapath::post;
 use crate::datapath::protocol::{
     RequesterSetting,
@@ -46,6 +49,11 @@ use crate::sys::ib::qp::{
     QueuePair,
     Report,
     State, //
+};
+use crate::sys::ib::udata::Udata;
+use crate::sys::ib::wr::{
+    RecvRequests,
+    SendRequests, //
 };
 use crate::sys::net::membership::{
     Group,
@@ -97,8 +105,7 @@ fn service_of(kind: QpType) -> Option<Service> {
     Some(kind.service()).filter(|service| service.served)
 }
 
-/// A queue pair of a process. When it is dropped nothing is sent to the peer, and nothing
-/// completes any more.
+/// A queue pair. When it is dropped nothing is sent to the peer, and nothing completes any more.
 pub struct UserQp {
     qp: Arc<Qp>,
     /// Its type, which says how it may be changed.
@@ -112,10 +119,16 @@ pub struct UserQp {
     /// What the user has set, for queries, and what only later transitions need. The lock orders
     /// the changes of a QP; it is taken before the locks of the data path.
     attributes: Pin<KBox<Mutex<Attributes>>>,
-    _sq_mapping: Mapping,
-    /// `None` with a shared receive queue.
-    _rq_mapping: Option<Mapping>,
+    user: User,
     _permit: ObjectPermit,
+}
+
+/// Who posts.
+enum User {
+    /// A process, into rings that it maps; that of receives only if they are its own.
+    Process { _sq: Mapping, _rq: Option<Mapping> },
+    /// Users in the kernel.
+    Kernel(Pin<KBox<Desks>>),
 }
 
 /// All QPs.
@@ -148,6 +161,7 @@ impl QueuePair for UserQp {
     type Pd = Domain;
     type Cq = UserCq;
     type Srq = UserSrq;
+    type Ah = UserAh;
 
     fn create(
         device: &Device,
@@ -158,10 +172,15 @@ impl QueuePair for UserQp {
         if init.flags != 0 {
             return Err(EOPNOTSUPP());
         }
-        let Owner::Process(udata) = init.owner else {
-            return Err(EOPNOTSUPP());
+        let is_management = init.kind.is_management();
+        let context = match &init.owner {
+            Owner::Process(udata) if !is_management => {
+                udata.no_request()?;
+                Some(udata.context()?)
+            }
+            Owner::Kernel => None,
+            Owner::Process(_) | Owner::Shared => return Err(EOPNOTSUPP()),
         };
-        udata.no_request()?;
         let mut capacity = granted(init.capacity)?;
         if init.srq.is_some() {
             // Whatever was asked for: it has no receive queue.
@@ -173,11 +192,11 @@ impl QueuePair for UserQp {
         // The number is published as the last step, when everything else has succeeded.
         let directory = directory()?;
         let (reserved, number) = directory.reserve()?;
-        let context = udata.context()?;
         let qp = Qp::new(NewQp {
             upcall,
             context,
             number,
+            known_as: if is_management { MANAGEMENT_QP } else { number },
             service,
             port: device.port().clone(),
             domain: init.pd.ok_or(EINVAL)?.id(),
@@ -187,16 +206,15 @@ impl QueuePair for UserQp {
             srq: init.srq.map(|srq| srq.srq().clone()),
             signal_all: init.signal_all,
         })?;
-        let (sq_mapping, sq) = Mapping::new(context, qp.sq())?;
-        let (rq_mapping, rq) = match qp.receives() {
-            Receives::Own(rq) => {
-                let (mapping, map) = Mapping::new(context, rq)?;
-                (Some(mapping), map)
-            }
-            Receives::Shared(_) => (None, RingMap::default()),
-        };
         let timer = Deadline::start(&qp)?;
-        udata.respond(&CreateQpResp { sq, rq })?;
+        let user = match &init.owner {
+            Owner::Process(udata) => mapped(&qp, udata)?,
+            _ => User::Kernel(KBox::pin_init(Desks::new(), GFP_KERNEL)?),
+        };
+        let known_as = qp.known_as();
+        if is_management {
+            device.port().manage_by(number)?;
+        }
         directory.publish(reserved, qp.clone());
         let qp = Self {
             qp,
@@ -205,11 +223,14 @@ impl QueuePair for UserQp {
             underlay: device.underlay().clone(),
             _timer: timer,
             attributes,
-            _sq_mapping: sq_mapping,
-            _rq_mapping: rq_mapping,
+            user,
             _permit: permit,
         };
-        Ok((qp, Created { number, capacity }))
+        let created = Created {
+            number: known_as,
+            capacity,
+        };
+        Ok((qp, created))
     }
 
     fn modify(&self, change: Change) -> Result {
@@ -332,6 +353,39 @@ impl QueuePair for UserQp {
         }
         Ok(())
     }
+
+    fn post_send(&self, requests: SendRequests<'_, UserAh>) -> Result {
+        match &self.user {
+            // Its requests are in its ring.
+            User::Process { .. } => requests.refuse(EINVAL),
+            User::Kernel(desks) => desks.post_sends(&self.qp, requests, UserAh::number),
+        }
+    }
+
+    fn post_recv(&self, requests: RecvRequests) -> Result {
+        match &self.user {
+            User::Process { .. } => requests.refuse(EINVAL),
+            User::Kernel(desks) => desks.post_receives(&self.qp, requests),
+        }
+    }
+}
+
+/// Offers the rings of a QP to the process, and answers where they are.
+fn mapped(qp: &Qp, udata: &Udata<'_>) -> Result<User> {
+    let context = udata.context()?;
+    let (sq_mapping, sq) = Mapping::new(context, qp.sq())?;
+    let (rq_mapping, rq) = match qp.receives() {
+        Receives::Own(rq) => {
+            let (mapping, map) = Mapping::new(context, rq)?;
+            (Some(mapping), map)
+        }
+        Receives::Shared(_) => (None, RingMap::default()),
+    };
+    udata.respond(&CreateQpResp { sq, rq })?;
+    Ok(User::Process {
+        _sq: sq_mapping,
+        _rq: rq_mapping,
+    })
 }
 
 impl UserQp {
@@ -457,6 +511,9 @@ fn requester(service: &Service, attributes: &Attributes, longest: u32) -> Result
 
 impl Drop for UserQp {
     fn drop(&mut self) {
+        if self.kind.is_management() {
+            self.qp.port().without_management();
+        }
         if let Ok(directory) = directory() {
             directory.remove(self.qp.number());
         }

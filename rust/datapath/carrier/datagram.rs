@@ -14,6 +14,7 @@ use crate::datapath::outbox::{
     Failed,
     Outbox, //
 };
+use crate::datapath::port::MANAGEMENT_QP;
 use crate::datapath::protocol::{
     Datagrams,
     Towards, //
@@ -61,7 +62,7 @@ pub(in crate::datapath) fn send(
             break;
         };
         let destination = wqes.destination(segment.slot);
-        let deth = Deth::new(qkey_of(destination.qkey, datagrams.qkey), qp.number());
+        let deth = Deth::new(qkey_of(destination.qkey, datagrams.qkey), qp.known_as());
         let extension = match wqes.arguments(segment.slot).imm {
             imm if segment.opcode.has_imm() => Extension::DethImm(deth, imm),
             _ => Extension::Deth(deth),
@@ -160,7 +161,11 @@ fn give(
     let mut pieces = None;
     let payload = payload.resolve(segment.len, &mut pieces)?;
     let request = IncomingRequest::local(segment, extension);
-    let peer = turn.directory().get(destination.qpn, turn.rcu());
+    let number = match destination.qpn {
+        MANAGEMENT_QP => qp.port().management(),
+        number => Some(number),
+    };
+    let peer = number.and_then(|number| turn.directory().get(number, turn.rcu()));
     let peer = peer.filter(|peer| Arc::ptr_eq(peer.port(), qp.port()));
     let lost = match peer {
         None => Err(Counter::DropUnknownQp),

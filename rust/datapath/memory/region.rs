@@ -9,6 +9,8 @@ use crate::sys::cursor::{
 use crate::sys::ib::qp::Access;
 use crate::sys::memory::{
     Fault,
+    KernelMemory,
+    Memory,
     UserMemory,
     Word, //
 };
@@ -43,6 +45,8 @@ impl DomainId {
 pub enum Kind {
     /// Pinned pages of a process.
     User(UserMemory),
+    /// All memory of the kernel, for the work requests of its users.
+    Kernel(KernelMemory),
     /// Nothing: it reads as zeros and swallows what is written.
     Null,
 }
@@ -88,6 +92,20 @@ impl Region {
             len: memory.size(),
             windows: AtomicU32::new(0),
             kind: Revocable::new(Kind::User(memory)),
+        }
+    }
+
+    /// All memory of the kernel, for QPs of `domain`, which is one of the kernel. Peers have no
+    /// rights to it.
+    pub fn of_kernel(key: u32, domain: DomainId, access: Access, memory: KernelMemory) -> Self {
+        Self {
+            key: AtomicU32::new(key),
+            domain,
+            access,
+            iova: 0,
+            len: u64::MAX,
+            windows: AtomicU32::new(0),
+            kind: Revocable::new(Kind::Kernel(memory)),
         }
     }
 
@@ -221,7 +239,7 @@ impl Region {
     pub fn revoke(&self) -> Option<UserMemory> {
         match self.kind.revoke() {
             Some(Kind::User(memory)) => Some(memory),
-            Some(Kind::Null) | None => None,
+            Some(Kind::Kernel(_) | Kind::Null) | None => None,
         }
     }
 
@@ -229,7 +247,7 @@ impl Region {
     pub fn ask<R>(&self, what: impl FnOnce(&UserMemory) -> R) -> Option<R> {
         match &*self.kind.access()? {
             Kind::User(memory) => Some(what(memory)),
-            Kind::Null => None,
+            Kind::Kernel(_) | Kind::Null => None,
         }
     }
 }
@@ -245,8 +263,10 @@ impl Range<'_> {
     /// Copies `bytes` to the byte `at` of the range.
     #[inline]
     pub fn write(&self, at: u32, bytes: &[u8]) -> Result<(), Fault> {
+        let at = self.offset.wrapping_add(u64::from(at));
         match &*self.kind {
-            Kind::User(memory) => memory.write(self.offset.wrapping_add(u64::from(at)), bytes),
+            Kind::User(memory) => memory.write(at, bytes),
+            Kind::Kernel(memory) => memory.write(at, bytes),
             Kind::Null => Ok(()),
         }
     }
@@ -254,9 +274,10 @@ impl Range<'_> {
     /// Appends `len` bytes from the byte `at` of the range on to `out`.
     #[inline]
     pub fn append(&self, at: u32, len: u32, out: &mut Cursor<'_>) -> Result<(), Fault> {
-        let len = len as usize;
+        let (at, len) = (self.offset.wrapping_add(u64::from(at)), len as usize);
         match &*self.kind {
-            Kind::User(memory) => memory.append(self.offset.wrapping_add(u64::from(at)), len, out),
+            Kind::User(memory) => memory.append(at, len, out),
+            Kind::Kernel(memory) => memory.append(at, len, out),
             Kind::Null => out.zeros(len).map(|_| ()).map_err(|NoRoom| Fault),
         }
     }
@@ -265,21 +286,24 @@ impl Range<'_> {
     pub fn word(&self) -> Result<Word<'_>, Fault> {
         match &*self.kind {
             Kind::User(memory) => memory.word(self.offset),
-            // Peers cannot name it.
-            Kind::Null => Err(Fault),
+            // Peers cannot name them.
+            Kind::Kernel(_) | Kind::Null => Err(Fault),
         }
     }
 
     /// Copies `len` bytes from the byte `at` of the range to the byte `to_at` of `to`.
     pub fn copy_to(&self, at: u32, to: &Range<'_>, to_at: u32, len: u32) -> Result<(), Fault> {
+        let (from_at, into_at) = (
+            self.offset.wrapping_add(u64::from(at)),
+            to.offset.wrapping_add(u64::from(to_at)),
+        );
+        let n = len as usize;
         match (&*self.kind, &*to.kind) {
-            (Kind::User(from), Kind::User(into)) => from.copy_to(
-                self.offset.wrapping_add(u64::from(at)),
-                into,
-                to.offset.wrapping_add(u64::from(to_at)),
-                len as usize,
-            ),
-            (Kind::Null, Kind::User(_)) => to.clear(to_at, len),
+            (Kind::User(from), Kind::User(into)) => from.copy_to(from_at, into, into_at, n),
+            (Kind::User(from), Kind::Kernel(into)) => from.copy_to(from_at, into, into_at, n),
+            (Kind::Kernel(from), Kind::User(into)) => from.copy_to(from_at, into, into_at, n),
+            (Kind::Kernel(from), Kind::Kernel(into)) => from.copy_to(from_at, into, into_at, n),
+            (Kind::Null, Kind::User(_) | Kind::Kernel(_)) => to.clear(to_at, len),
             (_, Kind::Null) => Ok(()),
         }
     }

@@ -11,8 +11,12 @@ use super::object::{
     Object, //
 };
 use super::path::Path;
-use super::udata::Udata;
+use super::udata::{
+    NoUdata,
+    Udata, //
+};
 use crate::sys::bindings;
+pub use crate::sys::table::Context;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
@@ -23,8 +27,14 @@ pub trait AddressHandle: Send + Sync + 'static {
     /// What a protection domain is.
     type Pd: Send + Sync + 'static;
 
-    /// Creates a handle of a process for `path`. May sleep.
-    fn create(device: &Self::Device, pd: &Self::Pd, path: Path, udata: &Udata<'_>) -> Result<Self>
+    /// Creates a handle of a process for `path`, or without `udata` of a user in the kernel.
+    fn create(
+        device: &Self::Device,
+        pd: &Self::Pd,
+        path: Path,
+        context: Context,
+        udata: Option<&Udata<'_>>,
+    ) -> Result<Self>
     where
         Self: Sized;
 }
@@ -47,7 +57,7 @@ impl<'a, A: AddressHandle> New<'a, A> {
 }
 
 /// What a handle is created with.
-struct Init(Path);
+struct Init(Path, Context);
 
 impl Argument for Init {
     type Raw = *mut bindings::rdma_ah_init_attr;
@@ -55,7 +65,14 @@ impl Argument for Init {
     unsafe fn from_raw(raw: *mut bindings::rdma_ah_init_attr) -> Result<Self> {
         // SAFETY: By the requirement; ib_core has filled in the source GID, and holds it during
         // the call.
-        Ok(Self(unsafe { Path::from_raw(&*(*raw).ah_attr) }?))
+        let (path, flags) = unsafe { (Path::from_raw(&*(*raw).ah_attr)?, (*raw).flags) };
+        let may_sleep = flags & bindings::rdma_create_ah_flags_RDMA_CREATE_AH_SLEEPABLE != 0;
+        let context = if may_sleep {
+            Context::Sleeps
+        } else {
+            Context::Atomic
+        };
+        Ok(Self(path, context))
     }
 }
 
@@ -64,7 +81,15 @@ operations! {
 
     create_user_ah(ah: New<'a, A>, init: Init, udata: Udata<'a>) -> Result {
         let pd = ah.pd().ok_or(EINVAL)?;
-        ah.create(|device, ()| Ok((A::create(device, pd, init.0, &udata)?, ())))?;
+        let Init(path, context) = init;
+        ah.create(|device, ()| Ok((A::create(device, pd, path, context, Some(&udata))?, ())))?;
+        Ok(())
+    }
+
+    create_ah(ah: New<'a, A>, init: Init, _udata: NoUdata) -> Result {
+        let pd = ah.pd().ok_or(EINVAL)?;
+        let Init(path, context) = init;
+        ah.create(|device, ()| Ok((A::create(device, pd, path, context, None)?, ())))?;
         Ok(())
     }
 

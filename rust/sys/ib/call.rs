@@ -186,7 +186,8 @@ impl Outcome for Result<Unseen> {
 
 /// The list of work requests of `post_send` and `post_recv`.
 ///
-/// The requests of processes are in their rings: they ring with an empty list.
+/// The requests of processes are in their rings: they ring with an empty list. Users in the kernel
+/// have no rings, and post lists.
 pub(super) struct WorkRequests<W>(*const W);
 
 impl<W> Argument for WorkRequests<W> {
@@ -209,13 +210,29 @@ impl<W> Argument for Refused<W> {
 }
 
 impl<W> WorkRequests<W> {
-    /// Refuses a list with anything in it.
-    pub(super) fn must_be_empty(self, refused: Refused<W>) -> Result {
-        if self.0.is_null() {
-            return Ok(());
+    /// Whether there is nothing in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Calls `take` with one after the other. One that is refused is the last, and the user learns
+    /// which it is.
+    pub(super) fn each(
+        self,
+        refused: Refused<W>,
+        next: impl Fn(&W) -> *mut W,
+        mut take: impl FnMut(&W) -> Result,
+    ) -> Result {
+        let mut at = self.0;
+        // SAFETY: The list is valid while the operation runs, and ends with null.
+        while let Some(request) = unsafe { at.as_ref() } {
+            if let Err(why) = take(request) {
+                // SAFETY: `Argument` has both from the same operation, whose caller owns the place.
+                unsafe { *refused.0 = at };
+                return Err(why);
+            }
+            at = next(request);
         }
-        // SAFETY: `Argument` has both from the same operation, whose caller owns the place.
-        unsafe { *refused.0 = self.0 };
-        Err(EINVAL)
+        Ok(())
     }
 }

@@ -17,6 +17,10 @@ use super::udata::{
     BundleUdata,
     Udata, //
 };
+use super::wc::{
+    Completions,
+    Place, //
+};
 use crate::sys::bindings;
 use crate::sys::errno::EOPNOTSUPP;
 use kernel::prelude::*;
@@ -26,12 +30,13 @@ pub trait CompletionQueue: Send + Sync + 'static {
     /// What the device is.
     type Device: Send + Sync + 'static;
 
-    /// Creates a queue of a process. Also returns how many entries it has.
+    /// Creates a queue of a process, or without `udata` of a user in the kernel. Also returns how
+    /// many entries it has.
     fn create(
         device: &Self::Device,
         upcall: CqUpcall,
         init: Init,
-        udata: &Udata<'_>,
+        udata: Option<&Udata<'_>>,
     ) -> Result<(Self, u32)>
     where
         Self: Sized;
@@ -45,6 +50,22 @@ pub trait CompletionQueue: Send + Sync + 'static {
 
     /// What it tells of itself.
     fn details(&self, out: &mut Details<'_>) -> Result;
+
+    /// A user in the kernel takes completions. In any context.
+    fn poll(&self, into: &mut Completions) -> Result;
+
+    /// A user in the kernel asks for an event. Tells whether there are completions already. In any
+    /// context.
+    fn arm(&self, wanted: Wanted) -> Result<bool>;
+}
+
+/// Which completions raise the event that is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// The next one.
+    Any,
+    /// The next solicited one, or one in error.
+    Solicited,
 }
 
 /// What a completion queue is created with.
@@ -104,7 +125,8 @@ operations! {
         udata: BundleUdata<'a>,
     ) -> Result {
         let init = Init::from_raw(attr)?;
-        let (cq, entries) = cq.create(|device, upcall| C::create(device, upcall, init, &udata.0))?;
+        let udata = udata.0.as_ref();
+        let (cq, entries) = cq.create(|device, upcall| C::create(device, upcall, init, udata))?;
         cq.set_entries(entries);
         Ok(())
     }
@@ -121,6 +143,22 @@ operations! {
 
     fill_res_cq_entry(message: Message<'a>, cq: Live<'a, C>) -> Result {
         message.details(|out| cq.details(out))
+    }
+
+    poll_cq(cq: Live<'a, C>, count: c_int, place: Place) -> Result<c_int> {
+        let mut completions = Completions::new(place, count);
+        cq.poll(&mut completions)?;
+        Ok(completions.count())
+    }
+
+    req_notify_cq(cq: Live<'a, C>, flags: u32) -> Result<c_int> {
+        let wanted = match flags & bindings::ib_cq_notify_flags_IB_CQ_SOLICITED_MASK {
+            bindings::ib_cq_notify_flags_IB_CQ_SOLICITED => Wanted::Solicited,
+            _ => Wanted::Any,
+        };
+        let has_some = cq.arm(wanted)?;
+        let asks = flags & bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS != 0;
+        Ok((asks && has_some).into())
     }
 
     destroy_cq(cq: Gone<'a, C>, _udata: Ignored<*mut bindings::ib_udata>) -> Result {

@@ -75,7 +75,13 @@ pub trait Driver: HasAttributes<Device: query::Device> {
     /// A completion queue.
     type Cq: CompletionQueue<Device = Self::Device>;
     /// A queue pair.
-    type Qp: QueuePair<Device = Self::Device, Pd = Self::Pd, Cq = Self::Cq, Srq = Self::Srq>;
+    type Qp: QueuePair<
+        Device = Self::Device,
+        Pd = Self::Pd,
+        Cq = Self::Cq,
+        Srq = Self::Srq,
+        Ah = Self::Ah,
+    >;
     /// A shared receive queue.
     type Srq: SharedReceiveQueue<Device = Self::Device, Pd = Self::Pd>;
     /// A memory region.

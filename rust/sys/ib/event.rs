@@ -62,6 +62,11 @@ impl<C> Upcall<C> {
         Self(attached.0.clone())
     }
 
+    /// The object, unless it is being destroyed: a name for it, to be handed to its user.
+    fn object(&self) -> Option<NonNull<C>> {
+        self.0.access().map(|object| object.0)
+    }
+
     /// Calls `call` with the object, unless it is being destroyed.
     fn with(&self, call: impl FnOnce(*mut C)) {
         if let Some(object) = self.0.access() {
@@ -146,6 +151,11 @@ pub struct QpUpcall(Upcall<bindings::ib_qp>);
 impl QpUpcall {
     pub(super) fn of(attached: &Attached<bindings::ib_qp>) -> Self {
         Self(Upcall::of(attached))
+    }
+
+    /// The QP, unless it is being destroyed: a name for it, to be handed to its user.
+    pub(super) fn object(&self) -> Option<NonNull<bindings::ib_qp>> {
+        self.0.object()
     }
 
     /// Reports an event.

@@ -46,6 +46,12 @@ pub mod protocol {
     pub const ROCE_V2: u32 = bindings::RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP;
     /// Address handles are those of an Ethernet.
     pub const ETHERNET_ADDRESSES: u32 = bindings::RDMA_CORE_CAP_ETH_AH;
+    /// It has a QP for management datagrams (QP 1).
+    pub const MANAGEMENT: u32 = bindings::RDMA_CORE_CAP_IB_MAD;
+    /// Connections are made by the communication manager of InfiniBand.
+    pub const CONNECTIONS: u32 = bindings::RDMA_CORE_CAP_IB_CM;
+    /// Its GIDs can be addresses of sockets.
+    pub const NATIVE_ADDRESSES: u32 = bindings::RDMA_CORE_CAP_AF_IB;
 }
 
 /// What `query_device` reports. What is not here is 0: not supported.
@@ -172,6 +178,8 @@ pub struct PortConstants {
     pub max_mtu: u32,
     /// Bytes of the longest message.
     pub max_message: u32,
+    /// Bytes of a management datagram.
+    pub max_mad: u32,
 }
 
 /// What `query_port` reports beside what ib_core finds out from the netdev.
@@ -197,6 +205,7 @@ impl PortConstants {
         immutable.core_cap_flags = self.protocols;
         immutable.gid_tbl_len = self.gid_table_len.into();
         immutable.pkey_tbl_len = self.pkey_table_len().into();
+        immutable.max_mad_size = self.max_mad;
     }
 
     /// All that is reported of the port in this state.

@@ -33,3 +33,5 @@ pub mod query;
 pub mod reference;
 pub mod srq;
 pub mod udata;
+pub mod wc;
+pub mod wr;

@@ -19,6 +19,8 @@ use super::reference::{
 };
 use super::udata::NoUdata;
 use crate::sys::bindings;
+use crate::sys::errno::EOPNOTSUPP;
+use crate::sys::memory::KernelMemory;
 use kernel::prelude::*;
 
 /// What a memory region is to a driver. Dropping it deregisters the region: afterwards nothing
@@ -35,6 +37,16 @@ pub trait MemoryRegion: Send + Sync + 'static {
         pd: &Self::Pd,
         core_pd: PdRef<'_>,
         range: UserRange,
+    ) -> Result<Self>
+    where
+        Self: Sized;
+
+    /// Makes a region of all memory of the kernel, for users in the kernel.
+    fn of_kernel(
+        device: &Self::Device,
+        pd: &Self::Pd,
+        memory: KernelMemory,
+        access: Access,
     ) -> Result<Self>
     where
         Self: Sized;
@@ -82,11 +94,18 @@ type Live<'a, M> = object::Live<'a, bindings::ib_mr, M>;
 type Gone<'a, M> = object::Gone<'a, bindings::ib_mr, M>;
 
 impl Reference<'_, bindings::ib_mr> {
-    fn describe(self, key: u32, range: UserRange) {
+    fn set_key(self, key: u32) {
         // SAFETY: By the type invariant; the region is being created, so that nobody reads it yet.
         unsafe {
             (*self.as_raw()).lkey = key;
             (*self.as_raw()).rkey = key;
+        }
+    }
+
+    fn describe(self, key: u32, range: UserRange) {
+        self.set_key(key);
+        // SAFETY: As above.
+        unsafe {
             (*self.as_raw()).iova = range.iova;
             (*self.as_raw()).length = range.len;
         }
@@ -110,6 +129,22 @@ operations! {
         let key = region.key();
         let mr = object::allocate(region)?;
         mr.describe(key, range);
+        Ok(mr.as_raw())
+    }
+
+    /// Only for users in the kernel: processes have no way to ask for it. As no range is checked,
+    /// peers get no right to it.
+    get_dma_mr(pd: Pd<'a, M>, access: c_int) -> Result<*mut bindings::ib_mr> {
+        let access = Access(access as u32);
+        if access.0 & !Access::LOCAL_WRITE != 0 {
+            return Err(EOPNOTSUPP());
+        }
+        // SAFETY: Its domain is one of the kernel, whose requests alone name its key.
+        let memory = unsafe { KernelMemory::new() };
+        let region = M::of_kernel(pd.device()?, &pd, memory, access)?;
+        let key = region.key();
+        let mr = object::allocate(region)?;
+        mr.set_key(key);
         Ok(mr.as_raw())
     }
 

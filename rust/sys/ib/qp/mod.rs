@@ -48,6 +48,10 @@ use super::udata::{
     NoUdata,
     Udata, //
 };
+use super::wr::{
+    RecvRequests,
+    SendRequests, //
+};
 use crate::sys::bindings;
 use core::ptr::NonNull;
 use kernel::prelude::*;
@@ -62,6 +66,8 @@ pub trait QueuePair: Send + Sync + 'static {
     type Cq: Send + Sync + 'static;
     /// What a shared receive queue is.
     type Srq: Send + Sync + 'static;
+    /// What an address handle is.
+    type Ah: Send + Sync + 'static;
 
     /// Creates a QP in RESET.
     fn create(
@@ -93,6 +99,12 @@ pub trait QueuePair: Send + Sync + 'static {
 
     /// What it tells of itself besides what a query does.
     fn details(&self, out: &mut Details<'_>) -> Result;
+
+    /// A user in the kernel posts send requests. In any context.
+    fn post_send(&self, requests: SendRequests<'_, Self::Ah>) -> Result;
+
+    /// A user in the kernel posts receives. In any context.
+    fn post_recv(&self, requests: RecvRequests) -> Result;
 }
 
 /// Who has a QP created.
@@ -214,6 +226,11 @@ impl<'a, Q: QueuePair> New<'a, Q> {
 }
 
 impl Reference<'_, bindings::ib_qp> {
+    fn kind(self) -> bindings::ib_qp_type {
+        // SAFETY: By the type invariant; the type does not change while the QP exists.
+        unsafe { (*self.as_raw()).qp_type }
+    }
+
     fn set_number(self, number: u32) {
         // SAFETY: By the type invariant; the QP is being created, so that nobody reads it yet.
         unsafe { (*self.as_raw()).qp_num = number };
@@ -282,8 +299,10 @@ operations! {
         list: WorkRequests<bindings::ib_send_wr>,
         refused: Refused<bindings::ib_send_wr>,
     ) -> Result {
-        list.must_be_empty(refused)?;
-        qp.send_doorbell()
+        if list.is_empty() {
+            return qp.send_doorbell();
+        }
+        qp.post_send(SendRequests::new(list, refused, qp.reference().kind()))
     }
 
     post_recv(
@@ -291,7 +310,9 @@ operations! {
         list: WorkRequests<bindings::ib_recv_wr>,
         refused: Refused<bindings::ib_recv_wr>,
     ) -> Result {
-        list.must_be_empty(refused)?;
-        qp.recv_doorbell()
+        if list.is_empty() {
+            return qp.recv_doorbell();
+        }
+        qp.post_recv(RecvRequests::new(list, refused))
     }
 }

@@ -13,6 +13,11 @@ impl QpType {
     /// no file, and is no QP of the kernel either.
     pub(super) const XRC_TARGET: Self = Self(bindings::ib_qp_type_IB_QPT_XRC_TGT);
 
+    /// Whether it is the QP of management datagrams, of which each device has one.
+    pub fn is_management(self) -> bool {
+        self.0 == bindings::ib_qp_type_IB_QPT_GSI
+    }
+
     pub(super) fn from_raw(raw: bindings::ib_qp_type) -> Self {
         Self(raw)
     }
