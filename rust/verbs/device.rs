@@ -113,8 +113,11 @@ impl Device {
 
 impl ib::query::Device for Device {
     const PORT: PortConstants = PortConstants {
-        // Without the management classes: no CM yet.
-        protocols: protocol::ROCE_V2 | protocol::ETHERNET_ADDRESSES,
+        protocols: protocol::ROCE_V2
+            | protocol::ETHERNET_ADDRESSES
+            | protocol::MANAGEMENT
+            | protocol::CONNECTIONS
+            | protocol::NATIVE_ADDRESSES,
         gid_table_len: 256,
         ip_gids: true,
         // The one of RoCE: the default key, full membership.
@@ -123,7 +126,7 @@ impl ib::query::Device for Device {
         virtual_lanes: 1,
         max_mtu: 4096,
         max_message: 1 << 31,
-        max_mad: 0,
+        max_mad: 256,
     };
     const COUNTERS: &'static [CounterName] = counters::NAMES;
     const COUNTERS_LIFESPAN_MS: u32 = 10;

@@ -50,8 +50,9 @@ class Output:
         self.err.close()
 
 
-def run_both(server, client, ends, port, limit=60):
-    """Runs both programs to their end; returns their outputs. Any non-zero exit is a failure."""
+def run_both(server, client, ends, port, limit=60, ready=None):
+    """Runs both programs to their end; returns their outputs. Any non-zero exit is a failure. The client is started when
+    the server listens on the TCP port, or when `ready` says so of its process id."""
     limit *= PATIENCE
     end = time.monotonic() + limit
     name = os.path.basename(server[0])
@@ -59,7 +60,7 @@ def run_both(server, client, ends, port, limit=60):
     s = c = None
     try:
         s = spawn(server, ends[0].netns, s_out.out, s_out.err)
-        while not listens(s.pid, port):
+        while not (ready(s.pid) if ready else listens(s.pid, port)):
             if s.poll() is not None or time.monotonic() > end:
                 raise Failed(f"{name} does not listen: {s_out.text()}")
             time.sleep(0.02)

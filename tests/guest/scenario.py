@@ -108,7 +108,8 @@ class Report:
 # Those that register scenarios.
 MODULES = (
     "link.link_life", "messages.pingpong", "verbs.verbs", "verbs.limits", "verbs.crowds", "verbs.groups", "verbs.errors", "verbs.observe", "packets.packets",
-    "paths.paths", "messages.examples", "messages.perftest", "messages.pyverbs", "messages.newer", "interop.interop", "packets.wire", "losses.fault",
+    "paths.paths", "messages.examples", "messages.perftest", "messages.pyverbs", "messages.newer", "interop.interop", "cm.cm",
+    "packets.wire", "losses.fault",
     "teardown.in_flight", "losses.losses", "packets.batches", "paths.isolation", "packets.headers", "fairness.fairness",
     "hostile.hostile", "teardown.teardown", "suite.machines", "suite.selftest")
 

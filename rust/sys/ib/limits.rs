@@ -210,6 +210,8 @@ impl PortConstants {
 
     /// All that is reported of the port in this state.
     pub(super) fn to_raw(&self, state: PortState, attr: &mut bindings::ib_port_attr) {
+        // IsCommunicationManagementSupported (IBTA 14.2.5.6, PortInfo:CapabilityMask).
+        const CONNECTION_MANAGEMENT: u32 = 1 << 16;
         // LinkUp and Disabled (IBTA 14.2.5.6, PortInfo:PortPhysicalState).
         const LINK_UP: u8 = 5;
         const DISABLED: u8 = 3;
@@ -224,7 +226,7 @@ impl PortConstants {
         attr.active_mtu = mtu(state.active_mtu);
         attr.phys_mtu = state.active_mtu;
         attr.gid_tbl_len = self.gid_table_len.into();
-        attr.port_cap_flags = 0;
+        attr.port_cap_flags = CONNECTION_MANAGEMENT;
         attr.max_vl_num = self.virtual_lanes;
         attr.set_ip_gids(self.ip_gids.into());
         attr.max_msg_sz = self.max_message;

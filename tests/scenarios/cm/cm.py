@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Connections by librdmacm: rdma-core's own programs, unchanged, from rdma_resolve_addr to rdma_disconnect."""
+
+import re
+import subprocess
+from contextlib import contextmanager
+
+from tests.guest.fabric import both_ends, counters, pair
+from tests.guest.programs import run_both
+from tests.guest.scenario import PATIENCE, add, command, require, shortened
+from tests.scenarios.interop.interop import ORDERS, rxe_loaded
+
+# Name of the path, where it runs, the local-path switch, family of the addresses.
+PATHS = (
+    ("loop-local", "loop", True, 4),
+    ("loop-wire", "loop", False, 4),
+    ("veth-ipv4", "pair", None, 4),
+    ("veth-ipv6", "pair", None, 6),
+)
+PINGS = shortened(50, 5)
+CONNECTIONS = shortened(100, 10)
+
+
+@contextmanager
+def connections():
+    """With rdma_ucm, which librdmacm talks to."""
+    command(["modprobe", "rdma_ucm"])
+    try:
+        yield
+    finally:
+        command(["modprobe", "-r", "rdma_ucm"], ok=None)
+
+
+def listens(pid):
+    """Whether a program listens for connections. It is the process that `ip netns exec` has become."""
+    shown = subprocess.run(["rdma", "res", "show", "cm_id"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                           timeout=30 * PATIENCE, check=False).stdout
+    return re.search(rf"state LISTEN .*\bpid {pid}\b", shown)
+
+
+def address(end, family):
+    """The address of an end."""
+    return end.ip4 if family == 4 else end.ip6
+
+
+def talk(server, client, ends, limit=60):
+    """Runs a server and a client; returns what both have printed."""
+    return run_both(server, client, ends, 0, limit, ready=listens)
+
+
+def rping(ends, family, *options, size=100):
+    """rping with data checked at both ends: SEND, READ and WRITE in turn. Returns the client's lines."""
+    every = ["-v", "-V", "-C", str(PINGS), "-S", str(size), *options]
+    anywhere = "0.0.0.0" if family == 4 else "::"
+    outs = talk(["rping", "-s", "-a", anywhere, *every], ["rping", "-c", "-a", address(ends[0], family), *every], ends)
+    for out in outs:
+        require("error" not in out.lower() and "invalid" not in out, f"rping: {out[-300:]}")
+    seen = len(re.findall(r"ping data: rdma-ping", outs[1]))
+    require(seen == PINGS, f"{seen} pings of {PINGS}")
+
+
+def rpings(where, local, family):
+    """A scenario: rping over one path, small and large."""
+    def run(report):
+        with connections(), both_ends(where, local) as ends:
+            before = [counters(end.dev)["rcvd_pkts"] for end in ends] if where == "pair" else []
+            for size in (64, 65535):
+                rping(ends, family, size=size)
+            for end, count in zip(ends, before):
+                report.note(f"{end.dev} received {counters(end.dev)['rx_pkts'] - count} packets")
+
+    return run
+
+
+for _path, _where, _local, _family in PATHS:
+    add(f"cm.rping-{_path}", 120, f"rping -v -V over {_path}", rpings(_where, _local, _family))
+
+
+def between_drivers(order):
+    """A scenario: rping between ferroce and rdma_rxe; the first end is the server."""
+    def run(_report):
+        with rxe_loaded(), connections(), pair(drivers=ORDERS[order]) as ends:
+            for family in (4, 6):
+                rping(ends, family, size=4097)
+
+    return run
+
+
+for _order in ORDERS:
+    add(f"cm.rping-{_order}", 120, f"rping -v -V between the drivers, {_order}", between_drivers(_order))
+
+
+def program(name, *options, want, server=()):
+    """A scenario: another program of rdma-core, on two devices and on one."""
+    def run(_report):
+        with connections():
+            for where in ("pair", "loop"):
+                with both_ends(where) as ends:
+                    outs = talk([name, *server], [name, *options, "-s", ends[0].ip4], ends)
+                    for out, text in zip(outs, want):
+                        require(re.search(text, out), f"{name} on {where}: no {text!r} in {out[-300:]!r}")
+
+    return run
+
+
+MESSAGES = shortened(100, 10)
+for _name, _options, _want in (
+        ("ucmatose", ("-c", "8", "-C", str(MESSAGES), "-S", "5000"), ("test complete\nreturn status 0",) * 2),
+        ("udaddy", ("-c", "4", "-C", str(MESSAGES), "-S", "1000"), ("test complete\nreturn status 0",) * 2),
+        ("cmtime", ("-c", str(CONNECTIONS)), ("", r"(?m)^disconnect +\d+ +[1-9]"))):
+    _server = [option for option in _options if _name != "cmtime"]
+    add(f"cm.{_name}", 120, f"{_name} {' '.join(_options)}, between two devices and on one",
+        program(_name, *_options, want=_want, server=_server))
+
+
+def client_and_server(_report):
+    """rdma_client and rdma_server: 16 bytes each way."""
+    with connections(), both_ends("pair") as ends:
+        outs = talk(["rdma_server"], ["rdma_client", "-s", ends[0].ip4], ends)
+        require("rdma_server: end 0" in outs[0] and "rdma_client: end 0" in outs[1], f"{outs}")
+
+
+add("cm.client-server", 60, "rdma_client and rdma_server", client_and_server)
+
+
+def perftest(_report):
+    """perftest over librdmacm: RC and UD."""
+    with connections(), both_ends("pair") as ends:
+        for tool, options in (("ib_send_bw", []), ("ib_write_bw", []), ("ib_read_lat", []), ("ib_send_lat", ["-c", "UD"])):
+            side = [tool, "-R", "-F", "-n", "20", "-s", "1024", *options]
+            outs = run_both(side, side + [ends[0].ip4], ends, 0, 100, ready=listens)
+            require(re.search(r"(?m)^\s*1024\s+20\b", outs[1]), f"{tool}: {outs[1][-300:]}")
+
+
+add("cm.perftest", 120, "perftest -R: its own connections and librdmacm's data path", perftest)
