@@ -116,9 +116,9 @@ pub fn run(a: &mut Attack) -> Result<()> {
         })?;
     }
 
-    // To nobody, to the two management queue pairs and to the number of multicasts.
+    // To nobody, to the management queue pair that no device has and to the number of multicasts.
     a.bombard("rts", State::Rts, |qp, random, send| {
-        for qpn in [0, 1, 0xff_ffff, qp.qpn ^ 1, random.psn() ^ 0x80_0000] {
+        for qpn in [0, 0xff_ffff, qp.qpn ^ 1, random.psn() ^ 0x80_0000] {
             if qpn == qp.qpn {
                 continue;
             }
