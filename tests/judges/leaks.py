@@ -73,10 +73,15 @@ def areas():
 
 
 def resources():
-    """Objects in use on any device, as `rdma res` counts them, without those that ib_core has for itself."""
-    shown = subprocess.run(["rdma", "res"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-                           timeout=30 * PATIENCE, check=False).stdout
-    return {kind: int(n) for kind, n in re.findall(r"\b(qp|cq|mr|pd|ctx) (\d+)", shown) if int(n)}
+    """Objects in use on any device, by kind, without those that the kernel has for itself: `rdma res` names who has
+    those in brackets."""
+    found = {}
+    for kind in ("qp", "cq", "mr", "pd", "ctx"):
+        shown = subprocess.run(["rdma", "res", "show", kind], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                               timeout=30 * PATIENCE, check=False).stdout
+        if count := sum(bool(line.strip()) and " comm [" not in line for line in shown.splitlines()):
+            found[kind] = count
+    return found
 
 
 def udp_sockets():
