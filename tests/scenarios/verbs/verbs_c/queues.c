@@ -58,8 +58,7 @@ static void begin_poll(struct ibv_cq_ex *cq)
 /* What cannot be told is refused; what can be told is right. */
 static void fields(void)
 {
-	static const uint64_t refused[] = { IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_FLOW_TAG, IBV_WC_EX_WITH_TM_INFO,
-					    1 << 12, 1ull << 40 };
+	static const uint64_t refused[] = { IBV_WC_EX_WITH_FLOW_TAG, IBV_WC_EX_WITH_TM_INFO, 1 << 12, 1ull << 40 };
 	struct ibv_device_attr_ex device;
 	struct ibv_send_wr w;
 	struct ibv_cq_ex *cq;
