@@ -29,7 +29,7 @@ static atomic_bool seen[POSTERS][MESSAGES];
 /* The message has been looked at, too: its place may be used again. */
 static atomic_bool done[POSTERS][MESSAGES];
 static atomic_uint flushed, moved, registered;
-static atomic_int posters_left = POSTERS;
+static atomic_int posters_left = POSTERS, breakers_left = BREAKERS;
 
 static bool is_over(void)
 {
@@ -76,7 +76,7 @@ static void shared_done(const struct ibv_wc *wc)
 static void *run_poller(void *arg)
 {
 	(void)arg;
-	while (!is_over()) {
+	while (!is_over() || atomic_load(&breakers_left)) {
 		struct ibv_wc wc[4];
 		int n = ibv_poll_cq(shared.a.cq, 4, wc);
 
@@ -103,7 +103,8 @@ static void *run_breaker(void *arg)
 	unsigned int me = (uintptr_t)arg;
 	struct pair mine = shared;
 
-	for (unsigned int round = 0; !is_over(); round++) {
+	/* One round there is, however soon the posters have ended. */
+	for (unsigned int round = 0; !round || !is_over(); round++) {
 		mine.a.qp = make_qp(&mine.a);
 		mine.b.qp = make_qp(&mine.b);
 		pair_connect(&mine);
@@ -118,6 +119,9 @@ static void *run_breaker(void *arg)
 		switch (round % 3) {
 		case 0:
 			CHECK(!to_state(&mine.a, IBV_QPS_ERR), "to ERR");
+			/* What is flushed comes out only while the queue pair is there. */
+			while (!atomic_load(&moved) && !atomic_load(&flushed))
+				sched_yield();
 			break;
 		case 1:
 			CHECK(!to_state(&mine.a, IBV_QPS_RESET), "to RESET");
@@ -126,6 +130,7 @@ static void *run_breaker(void *arg)
 		CHECK(!ibv_destroy_qp(mine.a.qp), "destroying a queue pair");
 		CHECK(!ibv_destroy_qp(mine.b.qp), "destroying its peer");
 	}
+	atomic_fetch_sub(&breakers_left, 1);
 	return NULL;
 }
 
@@ -168,7 +173,7 @@ static void shared_queues(void)
 	while (ibv_poll_cq(shared.a.cq, 1, &wc) > 0)
 		CHECK(wc.wr_id >= BROKEN, "message %llx completed twice", (unsigned long long)wc.wr_id);
 	CHECK(atomic_load(&registered), "no region was registered meanwhile");
-	CHECK(atomic_load(&moved) + atomic_load(&flushed), "no queue pair was broken in time");
+	CHECK(atomic_load(&moved) + atomic_load(&flushed), "nothing came of the queue pairs that were broken");
 	printf("%u messages of %u threads; beside them %u that completed and %u that did not, %u regions\n",
 	       POSTERS * MESSAGES, POSTERS, atomic_load(&moved), atomic_load(&flushed), atomic_load(&registered));
 	pair_close(&shared);
