@@ -34,7 +34,7 @@ class Victim:
         self.lines = control.makefile("rw")
         control.close()
         self.answer()
-        self.qpn, _, self.psn, _ = map(int, self.ask("make 1 rts")[0].split()[2:])
+        self.qpn, _, self.psn, *_ = map(int, self.ask("make 1 rts")[0].split()[2:])
         self.us, self.peer = address(ends[0], family), address(ends[1], family)
 
     def answer(self):
