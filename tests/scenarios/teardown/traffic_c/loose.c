@@ -13,6 +13,9 @@ enum { DEPTH = 8, ROOMS = 4, GRH = 40, QKEY = 0x1dea, MOST = 1024 };
 static struct ibv_pd *pd;
 static struct ibv_qp *qp;
 static struct ibv_ah *ah;
+/* The handle before it, which requests before this one may still name: a handle outlives them. */
+static struct ibv_ah *old_ah;
+static uint64_t old_until;
 static struct ibv_mr *mr;
 static struct ibv_ah_attr peer;
 static uint8_t *rooms;
@@ -88,9 +91,10 @@ void loose_post(uint32_t size)
 
 void loose_renew(void)
 {
-	if (!ah)
+	if (!ah || old_ah)
 		return;
-	ibv_destroy_ah(ah);
+	old_ah = ah;
+	old_until = turn;
 	/* Refused when the device goes: then there are no datagrams any more. */
 	ah = ibv_create_ah(pd, &peer);
 }
@@ -102,8 +106,13 @@ void loose_take(const struct ibv_wc *wc)
 
 	if (wc->status != IBV_WC_SUCCESS && wc->status != IBV_WC_WR_FLUSH_ERR)
 		broken("a message that may be lost: %s", ibv_wc_status_str(wc->status));
-	if (!(wc->wr_id & LOOSE_RECEIVE))
+	if (!(wc->wr_id & LOOSE_RECEIVE)) {
+		if (old_ah && (wc->wr_id & ~LOOSE) >= old_until) {
+			ibv_destroy_ah(old_ah);
+			old_ah = NULL;
+		}
 		return;
+	}
 	posted[room] = false;
 	if (wc->status != IBV_WC_SUCCESS)
 		return;
@@ -117,6 +126,8 @@ void loose_take(const struct ibv_wc *wc)
 void loose_destroy(void)
 {
 	MUST(ibv_destroy_qp(qp));
+	if (old_ah)
+		MUST(ibv_destroy_ah(old_ah));
 	if (ah)
 		MUST(ibv_destroy_ah(ah));
 	MUST(ibv_dereg_mr(mr));

@@ -36,7 +36,7 @@ uint32_t loose_open(struct ibv_pd *pd, struct ibv_cq *cq, bool datagrams);
 /* What is sent are the first bytes of a region; what comes has the pattern of this seed. */
 void loose_connect(const struct connection *c, uint32_t qpn, uint32_t seed, const struct ibv_mr *from);
 void loose_post(uint32_t size);
-/* A new handle in place of the old one, while datagrams are on their way with that. */
+/* A new handle in place of the old one, which goes when the datagrams that name it have gone. */
 void loose_renew(void);
 void loose_take(const struct ibv_wc *wc);
 void loose_destroy(void);
