@@ -37,6 +37,11 @@ ROOT_PACKAGES = [
     "rdma-core", "ibverbs-utils", "ibverbs-providers", "rdmacm-utils", "perftest", "infiniband-diags",
     "python3-pyverbs", "python3-scapy", "tshark", "tcpdump", "iproute2", "iputils-ping", "ethtool", "procps",
     "strace", "gdb", "udev", "busybox-static", "gzip", "nftables",
+    # The kernel's own users of RDMA, and what lives on librdmacm.
+    "fio", "nvme-cli", "nfs-kernel-server", "nfs-common", "open-iscsi", "targetcli-fb", "srptools", "ucx-utils",
+    "libfabric-bin",
+    # What makes the Debian packages.
+    "debhelper", "dh-dkms", "fakeroot", "lintian",
 ]
 
 # Counted up when the steps change without a change of the lists above.
