@@ -62,7 +62,8 @@ pub(super) fn flush() {
     // A statement of its own: the guard must be gone before anything sleeps.
     let queue = QUEUE.get_arc(&rcu::read_lock());
     if let Some(queue) = queue {
-        rcu::rcu_barrier();
+        // SAFETY: May sleep, and nothing that it waits for is held. (Linux 7.2 has no safe one.)
+        unsafe { bindings::rcu_barrier() };
         queue.flush();
     }
 }
