@@ -12,6 +12,7 @@ pub mod global;
 pub mod ib;
 pub mod lock;
 pub mod memory;
+mod modinfo;
 pub mod net;
 pub mod random;
 pub mod reclaim;

@@ -171,5 +171,19 @@ class Circles(unittest.TestCase):
                                     provider + "ffi/mod.rs": "mod b;\n"}))
 
 
+class Version(unittest.TestCase):
+    """The version stands in several files and is the same in all."""
+
+    def test_each_file_is_read(self):
+        texts = {"rust/uabi/mod.rs": "pub const MODULE_VERSION: [u16; 3] = [1, 20, 3];\n",
+                 "CHANGELOG.md": "# Changes\n\n## 1.20.3 (a date)\n\n## 1.20.2\n",
+                 "debian/changelog": "ferroce (1.20.3) unstable; urgency=medium\n"}
+        self.assertEqual(set(texts), set(rules.VERSIONS))
+        for path, text in texts.items():
+            self.assertFalse(rules.check_version(path, text, "1.20.3"), path)
+            self.assertTrue(rules.check_version(path, text, "1.20.2"), path)
+            self.assertTrue(rules.check_version(path, "", "1.20.3"), path)
+
+
 if __name__ == "__main__":
     unittest.main()
