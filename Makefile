@@ -3,6 +3,7 @@
 # make demo         shows that it works, in a virtual machine
 # make check        runs every test; make check ONLY=name runs those whose name begins so
 # make bench        measures against the kernel's own rdma_rxe; make bench QUICK=1 has one round and fewer rows
+# make deb          builds the Debian packages, in build/deb
 # make check-debug  runs guest scenarios on a kernel full of checks, which make setup-debug makes
 #
 # They set the laboratory up first (make setup), in FERROCE_CACHE, by default ~/.cache/ferroce.
@@ -18,14 +19,14 @@ PROVIDER := build/provider/libferroce.so
 
 export KDIR KERNELRELEASE DESTDIR PROVIDER
 
-.PHONY: all setup setup-debug modules provider install demo check check-debug bench clean help
+.PHONY: all setup setup-debug modules provider install deb demo check check-debug bench clean help
 # The kernel's build and cargo are parallel within; the targets here are not.
 .NOTPARALLEL:
 
 all: modules provider
 
 help:
-	@sed -n '3,13s/^# \{0,1\}//p' Makefile
+	@sed -n '3,14s/^# \{0,1\}//p' Makefile
 
 setup:
 	@$(LAB) setup $(if $(REFRESH),--refresh)
@@ -46,6 +47,9 @@ install:
 	@sh tests/lab/native.sh preflight-install
 	+@$(MAKE) --no-print-directory modules provider
 	@sh tests/lab/native.sh install
+
+deb:
+	@$(LAB) deb
 
 demo:
 	@$(LAB) demo

@@ -22,6 +22,7 @@ def parser():
     sub.add_parser("modules", help="build the module for the kernel of the root")
     one = sub.add_parser("provider", help="build the provider in the root")
     one.add_argument("--copy", help="also copy it there")
+    sub.add_parser("deb", help="build the Debian packages")
     sub.add_parser("demo", help="show that it works")
     one = sub.add_parser("check", help="run every test")
     one.add_argument("--only", default="", help="names, or beginnings of names, separated by commas")
@@ -85,6 +86,9 @@ def word(args):
             made = build.provider(root, quiet=False)
             if args.copy:
                 build.export(made, args.copy)
+        elif args.word == "deb":
+            from tests.lab import deb
+            deb.show(deb.make(root))
         elif args.word == "demo":
             from tests.lab import demo
             return demo.run(root, with_module())

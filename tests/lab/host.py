@@ -11,7 +11,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import Callable
 
-from tests.lab import build, config, fuzz, rules, say, setup
+from tests.lab import build, config, deb, fuzz, rules, say, setup
 from tests.lab.say import LabError
 from tests.lab.shell import chroot_command
 from tests.lab.suite import Result
@@ -134,7 +134,7 @@ def rustfmt(root):
 
 
 def house_rules(_root):
-    """Where unsafe may be, SAFETY reasons, licence lines, the order of the rooms, circles, width, words."""
+    """Where unsafe may be, SAFETY reasons, licence lines, the order of the rooms, circles, width, words, one version."""
     found = rules.violations()
     if found:
         raise Bad(f"{len(found)} violations, the first: {found[0]}", "\n".join(found))
@@ -166,7 +166,7 @@ def module_build(root):
     except LabError as e:
         raise Bad(str(e)) from None
     info = subprocess.run(["modinfo", str(path)], stdout=subprocess.PIPE, text=True).stdout
-    for want in (r"^alias:\s+rdma-link-ferroce$", r"^license:\s+GPL", r"^depends:.*ib_core", r"^vermagic:\s+"
+    for want in (r"^alias:\s+rdma-link-ferroce$", r"^version:\s+" + re.escape(rules.version()) + "$", r"^license:\s+GPL", r"^depends:.*ib_core", r"^vermagic:\s+"
                  + re.escape(root.release)):
         if not re.search(want, info, re.M):
             raise Bad(f"modinfo does not say {want!r}", info)
@@ -189,10 +189,32 @@ def module_clippy(root):
         raise Bad(f"{len(warnings)} findings, the first: {warnings[0]}", out)
 
 
+def debian_packages(root):
+    """The packages are the same bytes each time, lintian finds nothing, and what DKMS is given can be built."""
+    need_module()
+    try:
+        deb.make(root)
+        first = {path.name: path.read_bytes() for path in deb.files()}
+        found = deb.lint(root)
+        deb.make(root)
+        second = {path.name: path.read_bytes() for path in deb.files()}
+        module = deb.build_as_dkms(root)
+    except LabError as e:
+        raise Bad(str(e)) from None
+    if found:
+        raise Bad(f"lintian finds {len(found)} things, the first: {found[0]}", "\n".join(found))
+    differ = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
+    if differ:
+        raise Bad(f"another build made other bytes of {', '.join(differ)}")
+    if not module.exists():
+        raise Bad("what DKMS is given made no module")
+    return f"{len(first)} packages, built twice"
+
+
 def tests():
     """Every host test, quick ones first."""
     found = [
-        Test("host.rules", "house rules: unsafe, SAFETY, SPDX, rooms, circles, width, words", house_rules),
+        Test("host.rules", "house rules: unsafe, SAFETY, SPDX, rooms, circles, width, words, one version", house_rules),
         Test("host.lab", "the laboratory's own unit tests", unit_tests),
         Test("host.rustfmt", "rustfmt of every Rust file", rustfmt),
         Test("host.clippy", "clippy of the host crates, warnings denied", clippy),
@@ -204,6 +226,7 @@ def tests():
     found += [
         Test("module.build", "the module builds for the stock kernel and says what it is", module_build),
         Test("module.clippy", "clippy of the module with the kernel's lints", module_clippy),
+        Test("host.deb", "the packages: reproducible, lintian, what DKMS builds (on request)", debian_packages),
     ]
     return found
 

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0
+"""`make deb`: the Debian packages, built in the made root without a network, from a copy of the checkout."""
+
+import os
+import re
+import shlex
+import shutil
+import time
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+from tests.lab import build, config, rules
+from tests.lab.say import LabError, line, step
+
+FOLDER = config.BUILD / "deb"
+# The version of a kernel's source package, and the one between at signs in debian/*.in.
+SERIES = re.compile(r"\d+\.\d+")
+
+
+def values(root):
+    """What stands between at signs in debian/*.in, for the kernel of the root."""
+    return {"RELEASE": root.release, "SOURCE": f"linux-source-{SERIES.match(root.release).group(0)}",
+            "CC_PACKAGE": re.search(r"gcc-\d+$", root.cc).group(0)}
+
+
+def changed_at():
+    """The time of the last entry of debian/changelog: what is built from it has no later one."""
+    text = (config.CHECKOUT / "debian/changelog").read_text(encoding="utf-8")
+    return int(parsedate_to_datetime(re.search(r"^ -- .*>  (.*)$", text, re.M).group(1)).timestamp())
+
+
+def copy_sources(target):
+    """The checkout as people wrote it; all of it as old as the changelog, so that no clock gets into the packages."""
+    when = changed_at()
+    if when > time.time():
+        raise LabError("debian/changelog is from the future: dates of the packages would be those of today")
+    shutil.rmtree(target, ignore_errors=True)
+    for path in rules.sources() + sorted((config.CHECKOUT / "LICENSES").iterdir()):
+        copy = target / path.relative_to(config.CHECKOUT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, copy)
+        os.utime(copy, (when, when))
+
+
+def fill_in(folder, known):
+    """Makes of each debian/*.in the file without that end; one about the modules is named after their package."""
+    for path in sorted(folder.glob("*.in")):
+        name = path.name.removesuffix(".in").replace("ferroce-modules", f"ferroce-modules-{known['RELEASE']}")
+        text = path.read_text(encoding="utf-8")
+        for key, value in known.items():
+            text = text.replace(f"@{key}@", value)
+        (folder / name).write_text(text, encoding="utf-8")
+        shutil.copymode(path, folder / name)
+
+
+def make(root, folder=FOLDER, quiet=True):
+    """Builds all packages; returns their files. Those for DKMS stand apart: who installs all that lies in `folder`
+    wants the module that is built already."""
+    source = config.BUILD / "deb-build/ferroce"
+    shutil.rmtree(source.parent, ignore_errors=True)
+    copy_sources(source)
+    fill_in(source / "debian", values(root))
+    step(f"build the Debian packages for {root.release}")
+    env = dict(build.kernel_env(root), CARGO_TARGET_DIR="", HOME="/tmp")
+    env.pop("ARCH")
+    # Unchecked is what it needs: the root has all of it but a compiler for C++, which build-essential stands for.
+    build.run_in_root(root, "dpkg-buildpackage --build=binary --no-sign --no-check-builddeps", "building the Debian packages",
+                      cwd="/ferroce/build/deb-build/ferroce", env=env, quiet=quiet)
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "dkms").mkdir(parents=True)
+    for path in sorted(source.parent.glob("*.deb")):
+        shutil.copy2(path, folder / "dkms" if path.name.startswith("ferroce-dkms_") else folder)
+    return files(folder)
+
+
+def files(folder=FOLDER):
+    """The packages in a folder, those for DKMS last."""
+    return [*sorted(folder.glob("*.deb")), *sorted(folder.glob("dkms/*.deb"))]
+
+
+def lint(root):
+    """What lintian finds in the packages last built; nothing is what it should."""
+    out = build.run_in_root(root, "lintian --allow-root --fail-on none --tag-display-limit 0 *.changes",
+                            "running lintian", cwd="/ferroce/build/deb-build")
+    return [text for text in out.splitlines() if re.match(r"[EWI]: ", text)]
+
+
+def build_as_dkms(root):
+    """Builds what the package for DKMS holds, as DKMS does, with the prepared tree of the root's kernel; returns the
+    module. What the tree is made from is not in the root any more, so that part runs on users' machines alone."""
+    folder = config.BUILD / "deb-build/dkms"
+    shutil.rmtree(folder, ignore_errors=True)
+    package = next((FOLDER / "dkms").glob("*.deb"))
+    build.run_in_root(root, ["dpkg-deb", "-x", f"/ferroce/{package.relative_to(config.CHECKOUT)}",
+                             "/ferroce/build/deb-build/dkms"], "unpacking the package for DKMS")
+    source = next(folder.glob("usr/src/ferroce-*"))
+    build.run_in_root(root, f"sh ./dkms-build {root.release} /usr/src/linux-headers-{root.release}",
+                      "building as DKMS does", cwd=f"/ferroce/{source.relative_to(config.CHECKOUT)}")
+    return source / "rust/ferroce.ko"
+
+
+def show(found):
+    """Names the packages, and what to do with them."""
+    for path in found:
+        line(f"{path.relative_to(config.CHECKOUT)}  {path.stat().st_size >> 10} KiB")
+    line(f"apt install {shlex.quote(str(FOLDER.relative_to(config.CHECKOUT)))}/*.deb installs all but DKMS's, for "
+         "which Documentation/packages.md has the words")

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the packages are made of, and what a build by DKMS says where it cannot be."""
+
+import os
+import subprocess
+import tarfile
+import tempfile
+import unittest
+from pathlib import Path
+
+from tests.lab import config, deb, rules
+
+RELEASE = "7.3.4+deb13-amd64"
+
+
+class Templates(unittest.TestCase):
+    """The names of the kernel are filled in."""
+
+    def test_every_template(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            for path in (config.CHECKOUT / "debian").glob("*.in"):
+                (folder / path.name).write_bytes(path.read_bytes())
+            deb.fill_in(folder, {"RELEASE": RELEASE, "SOURCE": "linux-source-7.3", "CC_PACKAGE": "gcc-14"})
+            made = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.suffix != ".in"}
+        self.assertEqual(set(made), {"control", f"ferroce-modules-{RELEASE}.postinst",
+                                     f"ferroce-modules-{RELEASE}.postrm"})
+        for text in made.values():
+            self.assertNotRegex(text, r"@[A-Z_]+@")
+            self.assertIn(RELEASE, text)
+
+    def test_values(self):
+        class Root:
+            release, cc = RELEASE, "x86_64-linux-gnu-gcc-14"
+        self.assertEqual(deb.values(Root), {"RELEASE": RELEASE, "SOURCE": "linux-source-7.3", "CC_PACKAGE": "gcc-14"})
+
+    def test_all_sources_are_as_old_as_the_changelog(self):
+        with tempfile.TemporaryDirectory() as name:
+            deb.copy_sources(Path(name) / "x")
+            times = {path.stat().st_mtime for path in (Path(name) / "x").rglob("*") if path.is_file()}
+            count = sum(path.is_file() for path in (Path(name) / "x").rglob("*"))
+        self.assertEqual(times, {deb.changed_at()})
+        self.assertGreater(count, len(rules.sources()))
+
+
+class Dkms(unittest.TestCase):
+    """A kernel that the module cannot be built for is refused in a sentence."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.here = Path(self.folder.name)
+        (self.here / "headers").mkdir()
+        self.configure()
+
+    def configure(self, rust="CONFIG_RUST=y"):
+        (self.here / "headers/.config").write_text(f'CONFIG_CC_VERSION_TEXT="sh (of this machine) 1"\n{rust}\n',
+                                                   encoding="utf-8")
+
+    def source(self, version):
+        """An archive with a Makefile that says which Linux it is."""
+        tree = self.here / "tree"
+        tree.mkdir()
+        (tree / "Makefile").write_text(f"kernelversion:\n\t@echo {version}\n", encoding="utf-8")
+        with tarfile.open(self.here / "linux-source-7.3.tar.xz", "w:xz") as f:
+            f.add(tree, "linux-source-7.3")
+
+    def refused(self):
+        """The sentence."""
+        work = self.here / "work"
+        work.mkdir(exist_ok=True)
+        done = subprocess.run(["sh", config.CHECKOUT / "debian/dkms-build", RELEASE, self.here / "headers"], cwd=work,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              env=dict(os.environ, SOURCES=str(self.here)))
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertFalse(list(work.iterdir()), "something was left behind")
+        last = done.stdout.strip().splitlines()[-1]
+        self.assertTrue(last.startswith("ferroce: "), done.stdout)
+        return last
+
+    def test_no_headers(self):
+        (self.here / "headers/.config").unlink()
+        self.assertIn(f"apt-get install linux-headers-{RELEASE}", self.refused())
+
+    def test_no_rust(self):
+        self.configure("# CONFIG_RUST is not set")
+        self.assertIn("built without CONFIG_RUST", self.refused())
+
+    def test_no_source(self):
+        self.assertIn("apt-get install linux-source-7.3", self.refused())
+
+    def test_source_of_another_version(self):
+        self.source("7.3.9")
+        self.assertIn("is of Linux 7.3.9, and the kernel 7.3.4+deb13-amd64 of 7.3.4", self.refused())
+
+
+if __name__ == "__main__":
+    unittest.main()
