@@ -51,6 +51,27 @@ static DEVICE_OPS: Table<VerbsDeviceOps> = Table(VerbsDeviceOps {
     uninit_device: Some(uninit_device),
 });
 
+/// An ELF note, by which the version of the contract can be read in the file: who looks for the
+/// reason why no provider fits a device need not load it.
+#[repr(C)]
+struct Note {
+    name_size: u32,
+    size: u32,
+    kind: u32,
+    name: [u8; 8],
+    abi_version: u32,
+}
+
+#[used]
+#[cfg_attr(not(test), link_section = ".note.ferroce")]
+static NOTE: Note = Note {
+    name_size: 8,
+    size: 4,
+    kind: 1,
+    name: *b"ferroce\0",
+    abi_version: uabi::ABI_VERSION,
+};
+
 /// Registers the provider with the libibverbs that has loaded it.
 ///
 /// A libibverbs that is not understood gets no provider: its devices stay unusable, which one line
