@@ -111,7 +111,7 @@ MODULES = (
     "paths.paths", "messages.examples", "messages.perftest", "messages.pyverbs", "messages.newer", "interop.interop", "cm.cm",
     "packets.wire", "losses.fault",
     "teardown.in_flight", "losses.losses", "packets.batches", "paths.isolation", "packets.headers", "fairness.fairness",
-    "hostile.hostile", "teardown.teardown", "suite.machines", "suite.selftest")
+    "hostile.hostile", "teardown.teardown", "product.command", "product.doctor", "suite.machines", "suite.selftest")
 
 
 def load_all():

@@ -130,6 +130,10 @@ install_all()
 	done
 	install -D -m 644 userspace-provider/ferroce.driver "$DESTDIR/etc/libibverbs.d/ferroce.driver"
 	install -D -m 644 userspace-provider/76-ferroce.rules "$DESTDIR/usr/lib/udev/rules.d/76-ferroce.rules"
+	install -D -m 755 command/ferroce "$DESTDIR/usr/bin/ferroce"
+	for section in 7 8; do
+		install -D -m 644 command/ferroce.$section "$DESTDIR/usr/share/man/man$section/ferroce.$section"
+	done
 	# Into a package's staging folder there is nothing to index; into a system there is.
 	if [ -f "$DESTDIR/lib/modules/$KERNELRELEASE/modules.order" ]; then
 		if [ -n "$DESTDIR" ]; then depmod -b "$DESTDIR" "$KERNELRELEASE"; else depmod "$KERNELRELEASE"; fi

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Mistakes that people make, planted one at a time: `ferroce doctor` finds each, and nothing else, and names what mends
+it. Where that is a command it is carried out, and the doctor has nothing to say any more."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+from contextlib import contextmanager
+
+from tests.guest import flavour
+from tests.guest.fabric import batch, devices, gid_of, gid_table, loop, port_state, wait_active, wait_until
+from tests.guest.scenario import Skipped, command, require, scenario
+
+PROVIDERS = "/usr/lib/x86_64-linux-gnu/libibverbs"
+DRIVERS = "/etc/libibverbs.d"
+NOTE = b"ferroce\0"
+
+
+def doctor(*before):
+    """The problems that it finds, with what must run in front of it."""
+    done = command([*before, "ferroce", "doctor", "--json"], ok=(0, 1))
+    found = json.loads(done.stdout)
+    problems = [f for f in found["findings"] if f["status"] == "problem"]
+    require(len(problems) == found["problems"], f"it counts {found['problems']} problems and lists {len(problems)}")
+    require(done.returncode == (1 if problems else 0), f"exit {done.returncode} with {len(problems)} problems")
+    return problems
+
+
+def healthy(*before):
+    """Nothing is wrong."""
+    problems = doctor(*before)
+    require(not problems, f"problems on a machine that has none: {problems}")
+
+
+def finds(report, check, text, mend, *before):
+    """One problem, with these words; returns its mend."""
+    problems = doctor(*before)
+    said = [(p["check"], p["text"], p["mend"]) for p in problems]
+    require(len(problems) == 1, f"not one problem of {check}: {said}")
+    require(problems[0]["check"] == check, f"a problem of {said}, not of {check}")
+    require(re.search(text, problems[0]["text"]), f"it does not say {text}: {said}")
+    require(re.search(mend, problems[0]["mend"]), f"it does not name {mend}: {said}")
+    report.note(f"{problems[0]['text']} | {problems[0]['mend']}")
+    return problems[0]["mend"]
+
+
+def carry_out(mend, *before):
+    """A mend that is a command, by a shell, as a person would."""
+    command([*before, "sh", "-ec", mend])
+
+
+@contextmanager
+def machine():
+    """One link on a machine on which all is well."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("it is about ferroce")
+    with loop() as end:
+        healthy()
+        yield end
+
+
+def has_gid(end, address):
+    """Whether the device has the GID of an address."""
+    return gid_of(address) in [gid for _, gid, _ in gid_table(end.dev)]
+
+
+@scenario("product.doctor-netdev", 180)
+def netdev_mistakes(report):
+    """The doctor finds a netdev that is down, without carrier, with a small MTU, no address, or no link."""
+    with machine() as end:
+        batch([f"link set {end.netdev} down"])
+        wait_until("the port is down", lambda: "DOWN" in port_state(end.dev))
+        carry_out(finds(report, "netdev", f"{end.netdev} of {end.dev} is down", f"^ip link set {end.netdev} up$"))
+        wait_active(end.dev)
+        wait_until("the GID is back", lambda: has_gid(end, end.ip4))
+        healthy()
+
+        batch(["link set v1 down"])
+        wait_until("the port is down", lambda: "DOWN" in port_state(end.dev))
+        finds(report, "netdev", f"{end.netdev} of {end.dev} has no carrier", "ip link set PEER up")
+        batch(["link set v1 up"])
+        wait_active(end.dev)
+
+        batch([f"link set {end.netdev} mtu 800"])
+        finds(report, "mtu", f"{end.netdev} has the MTU 800.*IB MTU of {end.dev} 512",
+              f"^ip link set {end.netdev} mtu 1500")
+        batch([f"link set {end.netdev} mtu 4500"])
+
+        batch([f"addr flush dev {end.netdev}"])
+        wait_until("its GIDs go", lambda: not has_gid(end, end.ip4) and not has_gid(end, end.ip6))
+        mend = finds(report, "gid", f"{end.netdev} of {end.dev} has no address",
+                     f"^ip addr add .* dev {end.netdev} \\(")
+        carry_out(mend.split(" (")[0])
+        wait_until("the new GID is there", lambda: has_gid(end, "192.0.2.1"))
+        healthy()
+
+        command(["rdma", "link", "delete", end.dev])
+        carry_out(finds(report, "link", "there is no ferroce link", r"^ferroce add v\d$"))
+        require(devices() == [end.dev], f"ferroce add has made {devices()}")
+        healthy()
+
+
+@scenario("product.doctor-rivals", 180)
+def rivals(report):
+    """The doctor finds packet filters that drop RoCE, exclusive devices, rdma_rxe, and a program with the UDP port."""
+    with machine() as end:
+        for text, rule in (("{ type filter hook input priority 0; }", "udp dport 4791 drop"),
+                           ("{ type filter hook output priority 0; }",
+                            "meta l4proto udp udp dport { 53, 4000-5000 } counter reject"),
+                           ("{ type filter hook input priority 0; policy drop; }",
+                            "ct state established,related accept"),
+                           ("{ type filter hook input priority 0; policy drop; }", "tcp dport 22 accept")):
+            try:
+                command(["nft", f"add table inet guard; add chain inet guard gate {text}; "
+                         f"add rule inet guard gate {rule}"])
+                mend = finds(report, "firewall", "chain gate of the table inet guard .nft. drops UDP port 4791",
+                             "^nft insert rule inet guard gate udp dport 4791 accept$")
+                carry_out(mend)
+                healthy()
+            finally:
+                command(["nft", "delete table inet guard"])
+
+        command(["rdma", "system", "set", "netns", "exclusive"])
+        try:
+            carry_out(finds(report, "netns mode", "exclusive", "^rdma system set netns shared$"))
+            healthy()
+        finally:
+            command(["rdma", "system", "set", "netns", "shared"])
+
+        command(["rdma", "link", "delete", end.dev])
+        command(["rdma", "link", "add", "rx0", "type", "rxe", "netdev", end.netdev])
+        try:
+            carry_out(finds(report, "rdma_rxe", f"the link rx0 on {end.netdev}.*4791", "^rdma link delete rx0$"))
+            require(devices() == [], f"{devices()} are still there")
+        finally:
+            if devices():
+                command(["rdma", "link", "delete", "rx0"])
+
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+            taken.bind(("", 4791))
+            finds(report, "udp port", "a program has the UDP port 4791", r"^ss -ulpn sport = :4791")
+        finds(report, "link", "there is no ferroce link", "^ferroce add")
+    command(["modprobe", "-r", "rdma_rxe"])
+
+
+@contextmanager
+def own_mounts():
+    """A mount namespace in which files can be covered; what stands in front of a command to run it there."""
+    # It ends with its parent's end of the pipe, whatever happens to that.
+    argv = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec cat"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        try:
+            holder.stdout.readline()
+            yield ["nsenter", "--mount", "--root", f"--target={holder.pid}", "--"]
+        finally:
+            holder.stdin.close()
+            holder.wait()
+
+
+@contextmanager
+def covered(path, text=None):
+    """A folder that is empty, or a file that says something else, in mounts of its own."""
+    with own_mounts() as inside, tempfile.TemporaryDirectory() as place:
+        if text is None:
+            command([*inside, "mount", "-t", "tmpfs", "tmpfs", path])
+        else:
+            with open(f"{place}/other", "wb") as f:
+                f.write(text)
+            command([*inside, "mount", "--bind", f"{place}/other", path])
+        yield inside
+
+
+def contents(path):
+    """The bytes of a file."""
+    with open(path, "rb") as f:
+        return f.read()
+
+
+@scenario("product.doctor-provider", 180)
+def provider_mistakes(report):
+    """The doctor finds what keeps libibverbs from the provider, and programs from the device or from memory."""
+    with machine() as end:
+        node = uverbs(end.dev)
+        with covered(PROVIDERS) as inside:
+            finds(report, "provider", f"{PROVIDERS}/libferroce-rdmav34.so is missing", "^apt install", *inside)
+        with own_mounts() as inside, tempfile.TemporaryDirectory() as place:
+            shutil.copy(f"{PROVIDERS}/libferroce-rdmav65.so", place)
+            command([*inside, "mount", "--bind", place, PROVIDERS])
+            finds(report, "provider", "private ABI 34 and looks for .*; there is only libferroce-rdmav65.so", "^ln -s",
+                  *inside)
+        with covered(DRIVERS) as inside:
+            carry_out(finds(report, "provider", "no file in /etc/libibverbs.d", "echo driver ferroce >", *inside),
+                      *inside)
+            healthy(*inside)
+        good = contents(f"{PROVIDERS}/libferroce-rdmav34.so")
+        at = good.index(b"\x08\0\0\0\x04\0\0\0\x01\0\0\0" + NOTE) + 20
+        ours = good[at]
+        older = good[:at] + bytes([ours + 1]) + good[at + 1:]
+        with covered(f"{PROVIDERS}/libferroce-rdmav34.so", older) as inside:
+            finds(report, "provider",
+                  f"module of {end.dev} speaks version {ours} .*uverbs_abi_ver.* version {ours + 1}:",
+                  "of one release", *inside)
+        with covered("/etc/ld.so.cache", b"") as inside:
+            finds(report, "libibverbs", "libibverbs is not installed", "^apt install libibverbs1", *inside)
+        with covered("/dev/infiniband") as inside:
+            mend = finds(report, "device node", f"{node} is missing", "^udevadm trigger .* mknod -m 666", *inside)
+            carry_out(mend.split("without udev: ")[1], *inside)
+            healthy(*inside)
+        mode = os.stat(node).st_mode & 0o777
+        os.chmod(node, 0o600)
+        try:
+            mend = finds(report, "device node", f"{node} cannot be opened by users", f"^chmod 666 {node};")
+            carry_out(mend.split(";")[0])
+            healthy()
+        finally:
+            os.chmod(node, mode)
+        nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+        finds(report, "memlock", "only 64 KiB", "^echo '. - memlock unlimited'", "prlimit", "--memlock=65536:65536",
+              *nobody)
+        healthy(*nobody)
+
+
+def uverbs(dev):
+    """The device node of a device."""
+    for name in os.listdir("/sys/class/infiniband_verbs"):
+        path = f"/sys/class/infiniband_verbs/{name}/ibdev"
+        if os.path.exists(path) and contents(path).decode().strip() == dev:
+            return f"/dev/infiniband/{name}"
+    return ""
+
+
+@scenario("product.doctor-module", 180)
+def module_mistakes(report):
+    """The doctor finds a module that is missing, replaced or not allowed, and a kernel that cannot have one."""
+    release = os.uname().release
+    file = f"/lib/modules/{release}/updates/ferroce.ko"
+    with machine() as end:
+        good = contents(file)
+        number = contents("/sys/module/ferroce/notes/.note.gnu.build-id")
+        other = good.replace(number, number[:-1] + bytes([number[-1] ^ 1]))
+        require(other != good, "the number of the build is not in the module")
+        with covered(file, other) as inside:
+            finds(report, "module", f"another one than {re.escape(file)}", "^modprobe -r ferroce && modprobe ferroce",
+                  *inside)
+
+        # Without the module there is no link either, which is found, too: so another answer is taken from among two.
+        command(["modprobe", "-r", "ferroce"])
+        require(end.dev not in devices(), "the device outlived its module")
+        with covered(os.path.dirname(file)) as inside:
+            among(report, "module", f"there is no module ferroce for the kernel {re.escape(release)}",
+                  "^apt install ferroce-dkms", *inside)
+            config = contents(f"/lib/modules/{release}/config")
+            other = config.replace(b"\nCONFIG_RUST=y\n", b"\n# CONFIG_RUST is not set\n")
+            require(other != config, "this kernel is built without CONFIG_RUST")
+            with tempfile.NamedTemporaryFile() as f:
+                f.write(other)
+                f.flush()
+                command([*inside, "mount", "--bind", f.name, f"/lib/modules/{release}/config"])
+                among(report, "kernel", f"the kernel {re.escape(release)} is built without CONFIG_RUST", "linux-image",
+                      *inside)
+        with covered("/sys/module/module/parameters/sig_enforce", b"Y\n") as inside:
+            among(report, "module", "signed modules only, and .*ferroce.ko is not signed", "^sign it", *inside)
+
+
+def among(report, check, text, mend, *before):
+    """One problem with these words beside that of the link that is missing."""
+    problems = doctor(*before)
+    said = [(p["check"], p["text"], p["mend"]) for p in problems]
+    require(sorted(p["check"] for p in problems) == sorted([check, "link"]), f"not {check} and link: {said}")
+    one = next(p for p in problems if p["check"] == check)
+    require(re.search(text, one["text"]) and re.search(mend, one["mend"]), f"it does not say {text}, {mend}: {said}")
+    report.note(f"{one['text']} | {one['mend']}")
