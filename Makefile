@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # make demo         shows that it works, in a virtual machine
+# make shell        opens a prompt in a virtual machine with two RDMA devices; make shell DIR=folder shows it that one
+# make run CMD=...  runs a command there instead
 # make check        runs every test; make check ONLY=name runs those whose name begins so
 # make bench        measures against the kernel's own rdma_rxe; make bench QUICK=1 has one round and fewer rows
 # make deb          builds the Debian packages, in build/deb
@@ -19,14 +21,14 @@ PROVIDER := build/provider/libferroce.so
 
 export KDIR KERNELRELEASE DESTDIR PROVIDER
 
-.PHONY: all setup setup-debug modules provider install deb demo check check-debug bench clean help
+.PHONY: all setup setup-debug modules provider install deb demo shell run check check-debug bench clean help
 # The kernel's build and cargo are parallel within; the targets here are not.
 .NOTPARALLEL:
 
 all: modules provider
 
 help:
-	@sed -n '3,14s/^# \{0,1\}//p' Makefile
+	@sed -n '3,16s/^# \{0,1\}//p' Makefile
 
 setup:
 	@$(LAB) setup $(if $(REFRESH),--refresh)
@@ -53,6 +55,14 @@ deb:
 
 demo:
 	@$(LAB) demo
+
+shell:
+	@$(LAB) prompt $(if $(DIR),--dir '$(DIR)')
+
+# CMD goes by the environment, so that its quotes stay as they are.
+run: export FERROCE_CMD = $(value CMD)
+run:
+	@$(LAB) run $(if $(DIR),--dir '$(DIR)') -- "$$FERROCE_CMD"
 
 check:
 	@$(LAB) check $(if $(ONLY),--only '$(ONLY)')

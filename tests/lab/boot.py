@@ -101,10 +101,12 @@ class Guest:
     # Beyond a scenario's own limit the agent ends it; if even that does not happen the guest is stuck.
     GRACE = 45
 
-    def __init__(self, root, work, agent, kvm, extra=(), env=None, counting=False, machine=MACHINES[""]):
+    def __init__(self, root, work, agent, kvm, extra=(), env=None, counting=False, machine=MACHINES[""], folders=None,
+                 qemu=""):
         """`work` is a fresh folder; `agent` the command to run in the guest; `extra` shell lines that finish the
         root before the boot, with its path in $M. `counting`: one processor, emulated, whose clock moves by a
-        nanosecond with each instruction."""
+        nanosecond with each instruction. `folders` of the host are at the places in the guest that they are named by;
+        `qemu` is more for its command line."""
         self.root = root
         self.work = Path(work)
         self.results = self.work / "results"
@@ -114,6 +116,8 @@ class Guest:
         self.kvm = kvm and not counting
         self.counting = counting
         self.machine = machine
+        self.folders = {"/srv/results": self.results, **(folders or {})}
+        self.qemu = qemu
         self.began = time.monotonic()
         self.proc = None
         self.script = self._script(agent, extra, env or {})
@@ -129,7 +133,8 @@ class Guest:
             "--busybox", f"{mnt}/m/usr/bin/busybox", "--force-9p", "--rw", "--user", "root", "--cpus",
             str(1 if self.counting else self.machine.processors),
             "--memory", f"{guest_memory()}M", "--verbose",
-            "--rwdir", f"/srv/results={self.results}", "--append", f"module_blacklist={BLACKLIST}",
+            *[f"--rwdir={there}={here}" for there, here in self.folders.items()],
+            "--append", f"module_blacklist={BLACKLIST}",
             "--append", "oops=panic", "--append", "apparmor=0",
             "--append", f"mitigations={self.machine.mitigations}",
             # No scenario says so much that the log overruns.
@@ -144,8 +149,9 @@ class Guest:
         vng.append(f"--qemu-opts=-fsdev local,id=hot,path={mnt}/m,security_model=none,readonly=on,multidevs=remap "
                    f"-device virtio-9p-pci,fsdev=hot,mount_tag=hot {CARDS}"
                    # Behind virtme-ng's own choice, so that it wins.
-                   + ("" if self.kvm else f" -cpu {CPU}") + (" -icount shift=0" if self.counting else ""))
-        vng += ["--exec", f"exec env PYTHONDONTWRITEBYTECODE=1 {sets} sh /srv/lab/tests/guest/hot.sh {agent}"]
+                   + ("" if self.kvm else f" -cpu {CPU}") + (" -icount shift=0" if self.counting else "")
+                   + f" {self.qemu}".rstrip())
+        vng += ["--exec", f"exec env PYTHONDONTWRITEBYTECODE=1 HOT={q(' '.join(self.folders))} {sets} sh /srv/lab/tests/guest/hot.sh {agent}"]
         lines = [
             f"W={q(str(mnt))}; M=$W/m",
             "mount -t tmpfs -o size=2g tmpfs $W",

@@ -130,12 +130,15 @@ def guest_setup(root, with_module=True, made=None, release=None):
     newer = config.newer_rdma_core() / "usr"
     if newer.exists():
         lines.append(f"mkdir -p $M/srv/newer && cp -a {q(str(newer))} $M/srv/newer/")
-    if with_module:
-        env = (f"MODULE={q(str(made or module(root)))} PROVIDER={q(str(provider(root)))} "
-               f"KERNELRELEASE={q(release or root.release)} DESTDIR=$M PROVIDERDIR=/usr/lib/x86_64-linux-gnu/libibverbs")
-        lines.append(f"cd {q(str(config.CHECKOUT))}")
-        lines.append(f"{env} sh tests/lab/native.sh install")
-    return lines
+    return lines + (install_lines(root, made, release) if with_module else [])
+
+
+def install_lines(root, made=None, release=None):
+    """Builds the module and the provider; returns the shell lines that install them, and the command, in $M."""
+    q = shlex.quote
+    env = (f"MODULE={q(str(made or module(root)))} PROVIDER={q(str(provider(root)))} "
+           f"KERNELRELEASE={q(release or root.release)} DESTDIR=$M PROVIDERDIR=/usr/lib/x86_64-linux-gnu/libibverbs")
+    return [f"cd {q(str(config.CHECKOUT))}", f"{env} sh tests/lab/native.sh install"]
 
 
 def export(path, target):

@@ -36,6 +36,12 @@ def parser():
     one.add_argument("--only", default="", help="names, or beginnings of names, separated by commas")
     one = sub.add_parser("shell", help="a shell in the root, for a look around")
     one.add_argument("command", nargs=argparse.REMAINDER)
+    one = sub.add_parser("prompt", help="a prompt in a guest with two devices")
+    one.add_argument("--dir", default=".", help="the folder that the guest sees at /work")
+    one = sub.add_parser("run", help="run a command in a guest with two devices, with its output and exit status")
+    one.add_argument("--dir", default=".", help="the folder that the guest sees at /work")
+    one.add_argument("--limit", type=int, default=3600, help="seconds")
+    one.add_argument("command", nargs=argparse.REMAINDER)
     one = sub.add_parser("guest", help="run a command in a guest with everything installed")
     one.add_argument("command", nargs=argparse.REMAINDER)
     return top
@@ -112,6 +118,15 @@ def word(args):
             argv = rest(args.command) or ["bash"]
             status = subprocess.call(chroot_command(root.path.resolve(), argv, cwd="/ferroce"))
             return status if status >= 0 else 128 - status
+        elif args.word == "prompt":
+            from tests.lab import prompt
+            return prompt.shell(root, with_module(), args.dir)
+        elif args.word == "run":
+            from tests.lab import prompt
+            command = " ".join(rest(args.command))
+            if not command.strip():
+                raise LabError("run needs a command: make run CMD='left ferroce show'")
+            return prompt.run(root, with_module(), args.dir, command, args.limit)
         elif args.word == "guest":
             return guest(root, args.command)
     return 0

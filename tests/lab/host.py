@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The tests that need no guest: the crates, lint, the house rules, the module's build, the laboratory itself."""
+"""The tests that are no scenarios: the crates, lint, the house rules, the module's build, the laboratory itself."""
 
 import os
 import re
@@ -11,7 +11,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import Callable
 
-from tests.lab import build, config, deb, fuzz, rules, say, setup
+from tests.lab import build, config, deb, fuzz, product, rules, say, setup
 from tests.lab.say import LabError
 from tests.lab.shell import chroot_command
 from tests.lab.suite import Result
@@ -211,6 +211,17 @@ def debian_packages(root):
     return f"{len(first)} packages, built twice"
 
 
+def as_a_person(what):
+    """What is done as a person does it, with what was on the screen if that is not as it should be."""
+    def test(root):
+        try:
+            return what(root)
+        except product.Bad as e:
+            raise Bad(str(e), e.text) from None
+
+    return test
+
+
 def tests():
     """Every host test, quick ones first."""
     found = [
@@ -227,6 +238,8 @@ def tests():
         Test("module.build", "the module builds for the stock kernel and says what it is", module_build),
         Test("module.clippy", "clippy of the module with the kernel's lints", module_clippy),
         Test("host.deb", "the packages: reproducible, lintian, what DKMS builds (on request)", debian_packages),
+        Test("product.run", "make run: a command in a guest, its output, files and exit status", as_a_person(product.run)),
+        Test("product.shell", "make shell: a prompt in a guest, on a terminal", as_a_person(product.shell)),
     ]
     return found
 

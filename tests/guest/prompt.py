@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The guest of `make shell` and `make run`: two network namespaces joined by veth, a device in each, and a command or a
+prompt beside them.
+
+Usage: python3 -m tests.guest.prompt RESULTS_DIR. RESULTS_DIR/wanted.json says what; the exit status goes to
+RESULTS_DIR/status.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+from tests.guest import flavour
+from tests.guest.fabric import WIRE_MTU, End, batch, link_add, no_dad, wait_active, wait_until
+
+WORK = "/work"
+# The console behind the host's terminal.
+CONSOLE = "/dev/hvc0"
+PROMPT = "ferroce:\\w# "
+
+
+def two():
+    """The two ends, made."""
+    prefix = flavour.current().prefix
+    ends = (End(prefix + "0", "left", "eth0", "10.77.0.1", "fd77::1", "10.77.0.1"),
+            End(prefix + "1", "right", "eth0", "10.77.0.2", "fd77::2", "10.77.0.2"))
+    batch([f"netns add {end.netns}" for end in ends] + [
+        "link set lo up",
+        f"link add eth0 mtu {WIRE_MTU} netns left type veth peer name eth0 mtu {WIRE_MTU} netns right"])
+    for end in ends:
+        no_dad(end.netns)
+        batch(["link set lo up", "link set eth0 up", f"addr add {end.ip4}/24 dev eth0",
+               f"addr add {end.ip6}/64 dev eth0 nodad"], netns=end.netns)
+        link_add(end.dev, end.netdev, netns=end.netns)
+    for end in ends:
+        wait_active(end.dev)
+    return ends
+
+
+def message(ends, folder):
+    """What stands above the prompt."""
+    left, right = ends
+    return f"""
+Two network namespaces, joined by veth, with an RDMA device in each:
+    left   {left.dev}  {left.ip4}  {left.ip6}  (GID index {left.gid()} for IPv4)
+    right  {right.dev}  {right.ip4}  {right.ip6}  (GID index {right.gid()} for IPv4)
+left COMMAND and right COMMAND run something there; listening PORT waits until a server does. To begin with:
+    left ferroce show
+    right ibv_rc_pingpong -d {right.dev} -g {right.gid()} &
+    right listening 18515; left ibv_rc_pingpong -d {left.dev} -g {left.gid()} {right.ip4}
+    right ib_send_lat -d {right.dev} &
+    right listening 18515; left ib_send_lat -d {left.dev} {right.ip4}
+{WORK} is {folder}. exit ends the guest.
+"""
+
+
+def environment(wanted):
+    """That of what is run."""
+    return {"HOME": "/root", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LC_ALL": "C.UTF-8", "TERM": wanted.get("term") or "dumb"}
+
+
+def run(wanted):
+    """The command, with its output on ours."""
+    return subprocess.call(["sh", "-c", wanted["command"]], cwd=WORK, env=environment(wanted),
+                           stdin=subprocess.DEVNULL)
+
+
+def shell(wanted, text):
+    """A prompt on the console; what this process prints itself is in the log."""
+    wait_until("the console is there", lambda: os.path.exists(CONSOLE))
+    with open(CONSOLE, "r+b", buffering=0) as tty:
+        subprocess.call(["stty", "sane", "rows", str(wanted["rows"]), "cols", str(wanted["columns"])], stdin=tty)
+        tty.write(text.replace("\n", "\r\n").encode())
+        return subprocess.call(["setsid", "--ctty", "--wait", "bash", "--norc", "-i"], cwd=WORK,
+                               stdin=tty, stdout=tty, stderr=tty, env=environment(wanted) | {"PS1": PROMPT})
+
+
+def main():
+    """Makes the two ends and does what is wanted."""
+    where = sys.argv[1]
+    with open(f"{where}/wanted.json", encoding="utf-8") as f:
+        wanted = json.load(f)
+    # What making the ends says is not the command's output.
+    kept = os.dup(1)
+    with open("/tmp/ends.log", "wb") as log:
+        os.dup2(log.fileno(), 1)
+        try:
+            ends = two()
+            text = message(ends, wanted["folder"])
+        except BaseException:
+            sys.stdout.flush()
+            with open("/tmp/ends.log", "rb") as f:
+                os.write(2, f.read())
+            raise
+        sys.stdout.flush()
+    os.dup2(kept, 1)
+    status = shell(wanted, text) if wanted["command"] is None else run(wanted)
+    with open(f"{where}/status", "w", encoding="ascii") as f:
+        f.write(str(status if status >= 0 else 128 - status))
+
+
+if __name__ == "__main__":
+    main()

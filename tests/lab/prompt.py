@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: GPL-2.0
+"""`make shell` and `make run`: a guest with RDMA for whoever has none, with a folder of the host in it."""
+
+import fcntl
+import json
+import os
+import select
+import shlex
+import shutil
+import socket
+import struct
+import sys
+import tempfile
+import termios
+import time
+import tty
+from pathlib import Path
+
+from tests.guest.prompt import WORK
+from tests.lab import boot, build, say
+from tests.lab.say import LabError
+from tests.lab.suite import environment
+
+STATUS = "status"
+# What the guest has beside the programs of the root: `left` and `right` run a command in a namespace, `listening` waits
+# until a server there takes connections.
+WORDS = {name: f'exec ip netns exec {name} "$@"' for name in ("left", "right")} | {
+    "listening": 'until ss -Hltn "sport = :$1" | grep -q .; do sleep 0.1; done'}
+# A folder of the host's, where sockets may have short names.
+SOCKETS = "/tmp"
+
+
+def root_lines(root, with_module):
+    """Shell lines that finish the guest's root: ferroce, the command, and the words for the two namespaces."""
+    # qemu empties the file of the command's output when it opens it: nothing else may go there before.
+    lines = ["exec 3>&1 >&2", f"mkdir -p $M{WORK}"]
+    for name, text in WORDS.items():
+        lines.append(f"printf '#!/bin/sh\\n%s\\n' {shlex.quote(text)} >$M/usr/local/bin/{name}")
+        lines.append(f"chmod 755 $M/usr/local/bin/{name}")
+    return lines + (build.install_lines(root) if with_module else []) + ["exec >&3 3>&-"]
+
+
+class Follower:
+    """Passes on what a file gets."""
+
+    def __init__(self, path, out):
+        self.path, self.out, self.offset = path, out, 0
+
+    def more(self):
+        """What is new since the last call."""
+        try:
+            with open(self.path, "rb") as f:
+                f.seek(self.offset)
+                data = f.read()
+        except OSError:
+            return
+        self.offset += len(data)
+        self.out.write(data)
+        self.out.flush()
+
+
+DIED = 125
+
+
+def status_of(vm):
+    """The exit status that the guest left; DIED where it left none."""
+    try:
+        return int((vm.results / STATUS).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        for line in [*vm.output_tail(10), *vm.console_tail(10)]:
+            say.line("    | " + line)
+        say.line(f"the guest died before it had ended; its console is in {vm.console}")
+        return DIED
+
+
+def guest(root, with_module, folder, command, extra_qemu=""):
+    """A guest that is to run a command, or a prompt where there is none, with a folder of the host at /work."""
+    folder = Path(folder).resolve()
+    if not folder.is_dir():
+        raise LabError(f"{folder} is no folder: DIR= names the one that the guest sees")
+    work = boot.fresh_work("shell" if command is None else "run")
+    size = terminal_size()
+    wanted = {"command": command, "folder": str(folder), "term": os.environ.get("TERM", "dumb"), "rows": size[0],
+              "columns": size[1]}
+    vm = boot.Guest(root, work, "python3 -m tests.guest.prompt /srv/results", boot.kvm_works(root),
+                    root_lines(root, with_module), environment(), folders={WORK: folder},
+                    qemu=extra_qemu)
+    (vm.results / "wanted.json").write_text(json.dumps(wanted), encoding="utf-8")
+    return vm
+
+
+def run(root, with_module, folder, command, limit):
+    """Runs a command in the guest and passes on its output and its exit status."""
+    vm = guest(root, with_module, folder, command)
+    say.step("boot" + ("" if vm.kvm else " (emulated, no KVM)"))
+    follower = Follower(vm.output, sys.stdout.buffer)
+    deadline = time.monotonic() + limit
+    vm.start()
+    try:
+        while vm.alive():
+            follower.more()
+            if time.monotonic() > deadline:
+                say.line(f"the guest was ended after {limit} s")
+                return 124
+            time.sleep(0.1)
+    finally:
+        vm.stop()
+    follower.more()
+    return status_of(vm)
+
+
+def terminal_size():
+    """Rows and columns of the terminal; the usual ones where there is none."""
+    try:
+        rows, columns = struct.unpack("HHHH", fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8)))[:2]
+    except OSError:
+        rows = columns = 0
+    return rows or 24, columns or 80
+
+
+def shell(root, with_module, folder):
+    """A prompt in the guest, on the terminal."""
+    # The name of a socket is short; that of a checkout need not be.
+    place = tempfile.mkdtemp(prefix="ferroce-", dir=SOCKETS)
+    try:
+        path = f"{place}/console"
+        vm = guest(root, with_module, folder, None,
+                   f"-chardev socket,id=prompt,path={shlex.quote(path)},server=on,wait=off "
+                   "-device virtio-serial-pci,id=prompts -device virtconsole,bus=prompts.0,chardev=prompt")
+        say.step("boot" + ("" if vm.kvm else " (emulated, no KVM: some 20 s)"))
+        vm.start()
+        try:
+            relay(vm, path)
+        finally:
+            vm.stop()
+        # What a person's last command came to is no verdict.
+        return DIED if status_of(vm) == DIED else 0
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def connect(vm, path):
+    """The guest's console, when qemu has made it; nothing when the guest dies before."""
+    while vm.alive():
+        console = socket.socket(socket.AF_UNIX)
+        try:
+            console.connect(path)
+            return console
+        except OSError:
+            console.close()
+            time.sleep(0.1)
+    return None
+
+
+def relay(vm, path):
+    """Joins the terminal and the guest's console, until the guest ends."""
+    console = connect(vm, path)
+    if console is None:
+        return
+    keys, screen = sys.stdin.fileno(), sys.stdout.fileno()
+    before = termios.tcgetattr(keys) if os.isatty(keys) else None
+    if before:
+        tty.setraw(keys)
+    sources = [console, keys]
+    try:
+        while vm.alive():
+            for source in select.select(sources, [], [], 0.2)[0]:
+                data = os.read(source if source is keys else source.fileno(), 65536)
+                if source is console:
+                    if not data:
+                        return
+                    write_all(screen, data)
+                elif data:
+                    console.sendall(data)
+                else:
+                    # The end of a file that is read in place of a terminal.
+                    sources.remove(keys)
+                    console.sendall(b"\x04")
+    except ConnectionError:
+        pass
+    finally:
+        if before:
+            termios.tcsetattr(keys, termios.TCSADRAIN, before)
+        console.close()
+
+
+def write_all(fd, data):
+    """Writes all of it."""
+    while data:
+        data = data[os.write(fd, data):]
