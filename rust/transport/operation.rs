@@ -128,6 +128,16 @@ impl Operation {
         }
     }
 
+    /// Whether the last packet may ask for a solicited event (IBTA 9.2.2.2): only what takes a
+    /// receive leads to a completion that could be one. With anything else the wish is ignored.
+    #[inline]
+    pub const fn may_solicit(self) -> bool {
+        matches!(
+            self,
+            Operation::Send | Operation::SendImm | Operation::SendInv | Operation::WriteImm
+        )
+    }
+
     /// Whether a list of `length` bytes is one for this operation. What all have in common, the
     /// largest message, is not looked at. What an ATOMIC WRITE writes stands in no list.
     #[inline]

@@ -219,7 +219,7 @@ impl<S: DerefMut<Target = [Slot]>> Requester<S> {
             len,
             message_len: request.length,
             ack_req: false,
-            solicited: last && request.solicited,
+            solicited: last && request.solicited && request.op.may_solicit(),
         })
     }
 

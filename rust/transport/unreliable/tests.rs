@@ -298,6 +298,23 @@ fn a_drained_queue_finishes_what_it_began() {
 }
 
 #[test]
+fn only_what_takes_a_receive_asks_for_a_solicited_event() {
+    for (service, op, asks) in [
+        (Service::Ud, Operation::Send, true),
+        (Service::Uc, Operation::SendImm, true),
+        (Service::Uc, Operation::WriteImm, true),
+        (Service::Uc, Operation::Write, false),
+    ] {
+        let mut requester = requester(service);
+        let mut wanted = request(1, op, 1);
+        wanted.solicited = true;
+        requester.push(wanted).unwrap();
+        let segment = requester.next_segment(1).unwrap();
+        assert_eq!(segment.solicited, asks, "{op:?}");
+    }
+}
+
+#[test]
 fn a_datagram_is_one_packet() {
     let mut requester = requester(Service::Ud);
     let too_long = request(1, Operation::Send, MTU + 1);

@@ -361,7 +361,7 @@ fn data_segment(slot: &SendSlot, packet: u32, span: u32, mtu: Mtu) -> RequestSeg
         len,
         message_len: request.length,
         ack_req: false,
-        solicited: last && request.solicited,
+        solicited: last && request.solicited && request.op.may_solicit(),
     }
 }
 

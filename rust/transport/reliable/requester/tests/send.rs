@@ -32,6 +32,29 @@ fn a_message_becomes_packets() {
 }
 
 #[test]
+fn only_what_takes_a_receive_asks_for_a_solicited_event() {
+    for (op, length, asks) in [
+        (Operation::Send, 1, true),
+        (Operation::SendImm, 1, true),
+        (Operation::SendInv, 1, true),
+        (Operation::WriteImm, 1, true),
+        (Operation::Write, 1, false),
+        (Operation::Read, 1, false),
+        (Operation::FetchAdd, 8, false),
+        (Operation::AtomicWrite, 0, false),
+    ] {
+        let mut rig = Rig::new();
+        rig.requester
+            .push(SendRequest {
+                solicited: true,
+                ..wr(1, op, length)
+            })
+            .unwrap();
+        assert_eq!(rig.next().unwrap().solicited, asks, "{op:?}");
+    }
+}
+
+#[test]
 fn empty_messages_take_one_psn_each() {
     let mut rig = Rig::new();
     for (n, op) in [Operation::Send, Operation::Write, Operation::Read]
