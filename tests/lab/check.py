@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """`make check`: host tests first, for they are quick, then the guest's scenarios; one line each and a sum."""
 
+import fnmatch
 import json
 import time
 from functools import partial
@@ -15,31 +16,60 @@ from tests.scenarios.suite.selftest import PREFIX
 LIMIT = 80 * 60
 
 
-# What a whole run leaves out, for it takes long and shows little that the others do not.
-ON_REQUEST = {"host.deb"}
-
-
 def names():
     """Every test by name, in running order."""
     return [t.name for t in host.tests()] + list(load_all())
 
 
+# What a whole run leaves out, and why: patterns of names. Asked for they run.
+ON_REQUEST = (
+    ("host.deb", "it takes long, and shows little that the others do not"),
+    ("pyverbs.test_*", "pyverbs.rounds runs them all"),
+)
+
+
+def on_request(name):
+    """Why a test runs only when it is asked for, or None."""
+    return next((why for pattern, why in ON_REQUEST if fnmatch.fnmatchcase(name, pattern)), None)
+
+
+def picks(only):
+    """What is asked for, as it was written: names, their beginnings, patterns."""
+    return [p.strip() for p in only.split(",") if p.strip()]
+
+
+def means(pick, name):
+    """Whether this means a test: by its name, by what stands in front of one of its points, or as a pattern of either."""
+    return fnmatch.fnmatchcase(name, pick) or fnmatch.fnmatchcase(name, pick.removesuffix(".") + ".*")
+
+
 def wanted(name, only):
-    """Whether a name is asked for: exactly, or by its beginning."""
-    picks = [p.strip() for p in only.split(",") if p.strip()]
-    if not picks:
-        return not name.startswith(PREFIX) and name not in ON_REQUEST
-    return any(name == p or name.startswith(p if p.endswith(".") else p + ".") or
-                            (p.endswith("*") and name.startswith(p[:-1])) for p in picks)
+    """Whether a name is asked for, or belongs to a whole run of this kernel where nothing is."""
+    if not picks(only):
+        return not name.startswith(PREFIX)
+    return any(means(pick, name) for pick in picks(only))
+
+
+def meaningless(only, known):
+    """What is asked for and means none of these tests."""
+    return [pick for pick in picks(only) if not any(means(pick, name) for name in known)]
+
+
+def pick_tests(only, known):
+    """The tests that are asked for, in running order. What means none is an error: whoever misspells a name among others
+    would take the rest for all."""
+    if bad := meaningless(only, known):
+        raise say.LabError(f"no test is called {', '.join(bad)}; make check ONLY=name takes a name, its beginning up to a "
+                           "point, or a pattern with *, and python3 -m tests.lab check --list lists them")
+    return [name for name in known if wanted(name, only) and (picks(only) or not on_request(name))]
 
 
 def list_all(root):
     """Lists the tests with a line about each. The C programs know their own cases."""
     build.c_programs(root)
-    for test in host.tests():
-        say.line(f"{test.name:34} {test.about}")
-    for scenario in load_all().values():
-        say.line(f"{scenario.name:34} {scenario.about}")
+    for name, about in [(t.name, t.about) for t in (*host.tests(), *load_all().values())]:
+        why = on_request(name)
+        say.line(f"{name:34} {about}" + (f" (by name only: {why})" if why else ""))
 
 
 class Sum:
@@ -75,10 +105,7 @@ def run(root, only, with_module):
     """Runs what is asked for; 0 when nothing failed."""
     # The scenarios are made from the list of cases.
     build.c_programs(root)
-    picked = [n for n in names() if wanted(n, only)]
-    if not picked:
-        raise say.LabError(f"no test is called {only}; make check ONLY=name takes a name or its beginning, and "
-                           "python3 -m tests.lab check --list lists them")
+    picked = pick_tests(only, names())
     with Sum(picked) as total:
         for test in host.tests():
             if test.name in picked:

@@ -195,7 +195,17 @@ def check_version(relative, text, want):
     return [] if have == want else [f"{relative}: {have}, and Cargo.toml has {want}"]
 
 
-def violations():
+def check_commands(relative, text, meaningless):
+    """Every `make check ONLY=...` that a reader is told to type means a test with each of its names; `meaningless` tells
+    those that mean none."""
+    found = []
+    for line, what in numbered(text, r"\bONLY=[\w*?\[\]][\w.,*?\[\]-]*"):
+        found += [f"{relative}:{line}: no test is called {pick}"
+                  for pick in meaningless(what.removeprefix("ONLY="))]
+    return found
+
+
+def violations(meaningless):
     """Every breach of a rule, as `file:line: what`."""
     found, rust, want = [], {}, version()
     for path in sources():
@@ -205,6 +215,9 @@ def violations():
         except UnicodeDecodeError:
             continue
         found += check_spdx(relative, text) + check_version(relative, text, want)
+        found += check_spdx(relative, text)
+        if path.suffix == ".md":
+            found += check_commands(relative, text, meaningless)
         if path.suffix == ".rs":
             code = strip(text)
             if relative.startswith(("rust/", "userspace-provider/")):

@@ -3,7 +3,7 @@
 
 import unittest
 
-from tests.lab import rules
+from tests.lab import check, rules
 
 
 class Unsafe(unittest.TestCase):
@@ -42,6 +42,18 @@ class Unsafe(unittest.TestCase):
 
     def test_pointer_types_are_no_items(self):
         self.assertFalse(self.check("rust/sys/a.rs", 'type F = unsafe extern "C" fn(u32) -> u32;\n'))
+
+
+class Commands(unittest.TestCase):
+    """What the documentation tells to type."""
+
+    def check(self, text):
+        known = ["verbs.uc-messages.loop", "fault.loss"]
+        return rules.check_commands("a.md", text, lambda only: check.meaningless(only, known))
+
+    def test_names_that_mean_no_test(self):
+        self.assertFalse(self.check("(`make check ONLY=verbs.uc*,fault`; `ONLY=fault.loss`) `ONLY=...`"))
+        self.assertEqual(self.check("x\n`ONLY=verbs.uc,fault`"), ["a.md:2: no test is called verbs.uc"])
 
 
 class Rooms(unittest.TestCase):

@@ -227,6 +227,35 @@ class Total(unittest.TestCase):
         self.assertLessEqual(check.LIMIT + 300, int(outer))
 
 
+class Picks(unittest.TestCase):
+    """What ONLY= means."""
+
+    KNOWN = ["host.lab", "verbs.fence.loop-wire", "verbs.fence.veth", "verbs.fences", "pyverbs.test_qp", "pyverbs.rounds",
+             "self.good"]
+
+    def test_names_beginnings_and_patterns(self):
+        for only, want in (("verbs.fences", 1), ("verbs.fence", 2), ("verbs.fence.", 2), ("verbs", 3), ("verbs.", 3),
+                           ("verbs.fence*", 3), ("*.fence", 2), ("*.loop-*", 1), ("verbs.fence?", 1), ("self", 1),
+                           ("pyverbs", 2), ("pyverbs.test_qp", 1), ("host.lab, verbs.fences", 2)):
+            self.assertEqual(len(check.pick_tests(only, self.KNOWN)), want, only)
+
+    def test_a_name_without_a_test_is_an_error(self):
+        for only in ("verb", "verbs.fence.lo", "host.lab,verbs.fense", "*x*"):
+            with self.assertRaises(say.LabError) as e:
+                check.pick_tests(only, self.KNOWN)
+            self.assertIn(only.rsplit(",", maxsplit=1)[-1], str(e.exception))
+
+    def test_a_whole_run(self):
+        self.assertEqual(check.pick_tests("", self.KNOWN),
+                         ["host.lab", "verbs.fence.loop-wire", "verbs.fence.veth", "verbs.fences", "pyverbs.rounds"])
+
+    def test_what_runs_on_request_exists(self):
+        known = check.names()
+        for pattern, why in check.ON_REQUEST:
+            self.assertEqual(check.meaningless(pattern, known), [])
+            self.assertTrue(why)
+
+
 class Agent(unittest.TestCase):
     """The guest's side, with a kernel that says what it is told to."""
 
