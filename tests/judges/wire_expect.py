@@ -10,8 +10,16 @@ RNR = 0x20
 FIRST, MIDDLE, LAST, ONLY = range(4)
 # Opcodes of first, middle, last and only packet; what an immediate adds to the last two.
 SHAPES = {"send": (0x00, 0x01, 0x02, 0x04), "write": (0x06, 0x07, 0x08, 0x0a), "response": (0x0d, 0x0e, 0x0f, 0x10)}
-READ_REQUEST, ACKNOWLEDGE = 0x0c, 0x11
-KINDS = {"s": "send", "S": "send", "z": "send", "w": "write", "W": "write", "Z": "write", "r": "read"}
+READ_REQUEST, READ_RESPONSE_ONLY, ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE = 0x0c, 0x10, 0x11, 0x12
+CMP_AND_SWP, FETCH_AND_ADD, ATOMIC_WRITE = 0x13, 0x14, 0x1d
+# Requests that are answered by a response: nobody has to ask for an acknowledgement of them.
+ANSWERED = (READ_REQUEST, CMP_AND_SWP, FETCH_AND_ADD, ATOMIC_WRITE)
+# Services by the letters of the option -T: what is added to the opcodes of RC. Datagrams are of one packet each.
+RC, UC, UD = "rud"
+SERVICE = {RC: 0, UC: 0x20, UD: 0x60}
+QKEY = 0x1ee7ca5e               # see endpoint.c
+KINDS = {"s": "send", "S": "send", "z": "send", "w": "write", "W": "write", "y": "write", "Z": "write", "r": "read"}
+# A WRITE without immediate data may be posted as solicited, too ("y"), but no packet of it may say so (IBTA 9.2.2.2).
 WITH_IMMEDIATE, SOLICITED = "SWZ", "zZ"
 # The kinds of the mistakes; see mistakes[] in peer_c.
 MISTAKES = {"n": "s", "g": "s", "l": "s", "k": "w", "K": "r", "e": "w", "E": "r", "q": "w", "Q": "r"}
@@ -19,7 +27,7 @@ MISTAKES = {"n": "s", "g": "s", "l": "s", "k": "w", "K": "r", "e": "w", "E": "r"
 
 @dataclass
 class Message:
-    """One message: the requester's packets and what the responder answers."""
+    """One message: the requester's packets and what the responder answers, on a reliable service."""
 
     what: str
     lane: int
@@ -57,10 +65,10 @@ def place(n, count):
     return ONLY if count == 1 else FIRST if n == 0 else LAST if n == count - 1 else MIDDLE
 
 
-def make(what, letter, lane, psn, msn, size, seed, va, rkey, mtu):
+def make(what, letter, lane, psn, msn, size, seed, va, rkey, mtu, service=RC):
     """The message and how many PSNs it takes."""
     kind = KINDS[letter]
-    pieces = cut(pattern(size, seed), mtu)
+    pieces = cut(pattern(size, seed), mtu if service != UD else 1 << 12)
     count = len(pieces)
     m = Message(what, lane)
     reth = {"va": va, "rkey": rkey, "dmalen": size}
@@ -78,7 +86,7 @@ def make(what, letter, lane, psn, msn, size, seed, va, rkey, mtu):
         return m, count
     for n, piece in enumerate(pieces):
         where = place(n, count)
-        request = {"opcode": SHAPES[kind][where], "psn": at(n), "payload": piece,
+        request = {"opcode": SERVICE[service] + SHAPES[kind][where], "psn": at(n), "payload": piece,
                    "se": int(letter in SOLICITED and where in (LAST, ONLY))}
         if kind == "write" and where in (FIRST, ONLY):
             request |= reth
@@ -86,24 +94,55 @@ def make(what, letter, lane, psn, msn, size, seed, va, rkey, mtu):
             request["opcode"] += 1
             request["imm"] = ~seed & 0xffffffff
         m.requests.append(request)
-    m.answers.append({"opcode": ACKNOWLEDGE, "psn": at(count - 1), "payload": b"", "se": 0, "syndrome": ACK, "msn": msn})
+    if service == RC:
+        m.answers.append({"opcode": ACKNOWLEDGE, "psn": at(count - 1), "payload": b"", "se": 0, "syndrome": ACK, "msn": msn})
     return m, count
 
 
-def understand(text, mtu):
-    """What the client of a run has printed."""
+def make_atomic(letter, lane, psn, msn, va, rkey, operands):
+    """An operation on eight bytes: see atomics.c. `operands` are the two that were posted, and what was there."""
+    first, second, before = operands
+    m = Message(f"atomic {letter}", lane)
+    request = {"psn": psn, "payload": b"", "se": 0}
+    answer = {"psn": psn, "payload": b"", "se": 0, "syndrome": ACK, "msn": msn}
+    if letter == "A":
+        request |= {"opcode": ATOMIC_WRITE, "va": va, "rkey": rkey, "dmalen": 8, "payload": second.to_bytes(8, "little")}
+        answer |= {"opcode": READ_RESPONSE_ONLY}
+    else:
+        # What is compared with means nothing in a FETCH_AND_ADD.
+        request |= {"opcode": FETCH_AND_ADD, "swap": first} if letter == "a" else \
+            {"opcode": CMP_AND_SWP, "swap": second, "compare": first}
+        request |= {"va": va, "rkey": rkey}
+        answer |= {"opcode": ATOMIC_ACKNOWLEDGE, "original": before}
+    m.requests.append(request)
+    m.answers.append(answer)
+    return m
+
+
+def understand(text, mtu, types=""):
+    """What the client of a run has printed; `types` are those of its lanes, if they are not all of RC."""
     lanes = {}
     for lane, who, qpn, psn, addr, rkey in re.findall(
             r"^lane (\d+) (here|there) qpn (\d+) psn (\d+) addr (\d+) rkey (\d+)$", text, re.M):
         lanes.setdefault(int(lane), {})[who] = {"qpn": int(qpn), "psn": int(psn), "addr": int(addr), "rkey": int(rkey)}
     messages = []
-    psn, msn = lanes[0]["here"]["psn"], 0
-    for letter, size, seed, va in re.findall(r"^step (.) size (\d+) seed (\d+) va (\d+) imm \d+$", text, re.M):
-        msn += 1
-        message, taken = make(f"{letter} of {size} bytes", letter, 0, psn, msn, int(size), int(seed), int(va),
-                              lanes[0]["there"]["rkey"], mtu)
+    psn, msn = {lane: both["here"]["psn"] for lane, both in lanes.items()}, dict.fromkeys(lanes, 0)
+    for what, letter, n, rest in re.findall(r"^(step|atomic) (.) lane (\d+) (.*)$", text, re.M):
+        lane, taken = int(n), 1
+        msn[lane] += 1
+        named = {name: int(value) for name, value in re.findall(r"(\w+) (\d+)", rest)}
+        rkey = lanes[lane]["there"]["rkey"]
+        if what == "step":
+            service = types[lane] if types else RC
+            message, taken = make(f"{letter} of {named['size']} bytes", letter, lane, psn[lane], msn[lane], named["size"],
+                                  named["seed"], named["va"], rkey, mtu, service)
+            if service == UD:
+                message.requests[0] |= {"qkey": QKEY, "sqpn": lanes[lane]["here"]["qpn"]}
+        else:
+            message = make_atomic(letter, lane, psn[lane], msn[lane], named["va"], rkey,
+                                  [named[name] for name in ("first", "second", "before")])
         messages.append(message)
-        psn = (psn + taken) & 0xffffff
+        psn[lane] = (psn[lane] + taken) & 0xffffff
     for letter, lane, size, seed, va, rkey in re.findall(
             r"^mistake (.) lane (\d+) size (\d+) seed (\d+) va (\d+) key (\d+)$", text, re.M):
         message, _ = make(f"mistake {letter}", MISTAKES[letter], int(lane), lanes[int(lane)]["here"]["psn"], 1,

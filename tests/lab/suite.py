@@ -73,7 +73,8 @@ def environment():
 
 
 # Who judges what a scenario leaves, by the end of its name: one capture, or a description of several.
-JUDGES = {".pcap": "tests.judges.message", ".json": "tests.judges.wire_compare", ".flow.json": "tests.judges.flow"}
+JUDGES = {".pcap": "tests.judges.message", ".json": "tests.judges.wire_compare", ".flow.json": "tests.judges.flow",
+          ".kinds.json": "tests.judges.wire_kinds"}
 
 
 def judge_capture(root, result, where):

@@ -18,12 +18,45 @@ struct contact here, there;
 static struct {
 	struct ibv_qp *qp;
 	struct ibv_cq *cq;
+	struct ibv_ah *ah;	/* of UD */
 } lanes[MAX_LANES];
+
+enum { QKEY = 0x1ee7ca5e };
+
+enum ibv_qp_type type_of(int lane)
+{
+	if (!plan.types || plan.types[lane] == 'r')
+		return IBV_QPT_RC;
+	if (plan.types[lane] != 'u' && plan.types[lane] != 'd')
+		leave(USAGE, "no type %c", plan.types[lane]);
+	return plan.types[lane] == 'u' ? IBV_QPT_UC : IBV_QPT_UD;
+}
+
+/* A lane of datagrams needs no peer to be connected to, but an address to send to. */
+static void open_lane(int lane)
+{
+	struct ibv_qp *qp = lanes[lane].qp;
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY };
+	struct ibv_ah_attr to = { .is_global = 1, .port_num = 1,
+				  .grh = { .dgid = there.gid, .sgid_index = plan.gid_index, .hop_limit = 64 } };
+
+	MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR };
+	MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .sq_psn = here.lane[lane].psn };
+	MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN));
+	lanes[lane].ah = ibv_create_ah(pd, &to);
+	CHECK(lanes[lane].ah, "ibv_create_ah: %s", strerror(errno));
+}
 
 static void connect_lane(int lane)
 {
 	struct connection c = usual;
 
+	if (type_of(lane) == IBV_QPT_UD) {
+		open_lane(lane);
+		return;
+	}
 	c.gid_index = plan.gid_index;
 	c.gid = there.gid;
 	c.qpn = there.lane[lane].qpn;
@@ -37,10 +70,25 @@ static void connect_lane(int lane)
 	connect_qp(lanes[lane].qp, &c);
 }
 
+/* With ATOMIC WRITE among the operations, a queue pair on which ibv_wr_atomic_write works. */
+static struct ibv_qp *new_extended_qp(struct ibv_cq *cq, struct ibv_qp_cap cap)
+{
+	struct ibv_qp_init_attr_ex init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = cap, .pd = pd,
+					    .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+					    .send_ops_flags = IBV_QP_EX_WITH_ATOMIC_WRITE };
+	struct ibv_qp *qp = ibv_create_qp_ex(ctx, &init);
+
+	CHECK(qp, "ibv_create_qp_ex: %s", strerror(errno));
+	return qp;
+}
+
 static void make_lane(int lane)
 {
+	struct ibv_qp_cap cap = { DEPTH, DEPTH, MAX_SGE, MAX_SGE, 0 };
+
 	lanes[lane].cq = new_cq(ctx, 2 * DEPTH, NULL, NULL);
-	lanes[lane].qp = new_qp(pd, lanes[lane].cq, (struct ibv_qp_cap){ DEPTH, DEPTH, MAX_SGE, MAX_SGE, 0 });
+	lanes[lane].qp = type_of(lane) == IBV_QPT_RC && strchr(plan.ops, 'A') ?
+			 new_extended_qp(lanes[lane].cq, cap) : new_qp_of(type_of(lane), pd, lanes[lane].cq, cap);
 	here.lane[lane].qpn = lanes[lane].qp->qp_num;
 	/* The sequence numbers wrap early in the traffic, at a different place for each side. */
 	here.lane[lane].psn = ((plan.server ? 0xffffc0 : 0xfffff5) + 0x1000 * lane) & 0xffffff;
@@ -80,6 +128,8 @@ void endpoint_open(size_t largest)
 void endpoint_close(void)
 {
 	for (int i = 0; i < plan.lanes; i++) {
+		if (lanes[i].ah)
+			MUST(ibv_destroy_ah(lanes[i].ah));
 		MUST(ibv_destroy_qp(lanes[i].qp));
 		MUST(ibv_destroy_cq(lanes[i].cq));
 	}
@@ -123,7 +173,24 @@ void expect_message(int lane, uint64_t id, struct ibv_sge *list, int n)
 
 void post(int lane, struct ibv_send_wr *w)
 {
+	if (lanes[lane].ah) {
+		w->wr.ud.ah = lanes[lane].ah;
+		w->wr.ud.remote_qpn = there.lane[lane].qpn;
+		w->wr.ud.remote_qkey = QKEY;
+	}
 	posted(post_send(lanes[lane].qp, w), "ibv_post_send");
+}
+
+void post_atomic_write(int lane, uint64_t id, uint64_t addr, const void *value)
+{
+	struct ibv_qp_ex *x = ibv_qp_to_qp_ex(lanes[lane].qp);
+
+	CHECK(x, "the queue pair has no ibv_wr_*");
+	ibv_wr_start(x);
+	x->wr_id = id;
+	x->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_atomic_write(x, there.rkey, addr, value);
+	posted(ibv_wr_complete(x), "ibv_wr_atomic_write");
 }
 
 struct ibv_qp *queue_pair(int lane)

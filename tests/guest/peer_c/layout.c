@@ -2,6 +2,7 @@
 /* Messages in memory: how they are cut into pieces, what is in them, and that nothing beside them was touched. */
 #include "peer.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { UNTOUCHED = 0xa5 };
@@ -68,4 +69,20 @@ void compare(const struct layout *l, enum area area, unsigned int seed, const ch
 	if (!l->n)
 		for (int i = 0; i < 2 * MARGIN; i++)
 			CHECK(at(area, i)[0] == UNTOUCHED, "%s: bytes were written by an empty message", what);
+}
+
+bool arrived(const struct layout *l, enum area area, unsigned int seed)
+{
+	size_t from = 0;
+	bool same = true;
+
+	for (int p = 0; p < l->n && same; from += l->len[p++]) {
+		uint8_t *want = malloc(l->len[p]);
+
+		CHECK(want, "no memory");
+		fill_piece(want, from, l->len[p], seed);
+		same = !memcmp(at(area, l->offset[p]), want, l->len[p]);
+		free(want);
+	}
+	return same;
 }

@@ -92,7 +92,7 @@ int main(int argc, char **argv)
 	patience = 40;
 	signal(SIGTERM, on_signal);
 	signal(SIGUSR1, on_signal);
-	while ((c = getopt(argc, argv, "d:g:p:m:n:o:s:r:t:R:q:e:x:c:1av")) != -1) {
+	while ((c = getopt(argc, argv, "d:g:p:m:n:o:s:r:t:R:q:e:x:c:T:1av")) != -1) {
 		switch (c) {
 		case 'd': plan.device = optarg; break;
 		case 'g': plan.gid_index = atoi(optarg); break;
@@ -108,6 +108,7 @@ int main(int argc, char **argv)
 		case 'e': plan.shapes = atoi(optarg); break;
 		case 'x': plan.mistakes = optarg; break;
 		case 'c': plan.traffic_class = atoi(optarg); break;
+		case 'T': plan.types = optarg; plan.lanes = strlen(optarg); break;
 		case 'v': plan.tell = true; break;
 		case '1': plan.one_way = true; break;
 		case 'a': plan.alone = true; break;

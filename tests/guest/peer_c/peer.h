@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* One of two processes that move checked data between two devices, over one or more RC queue pairs ("lanes"). */
+/* One of two processes that move checked data between two devices, over one or more queue pairs ("lanes"). */
 #ifndef FERROCE_TESTS_PEER_H
 #define FERROCE_TESTS_PEER_H
 
@@ -17,7 +17,9 @@ struct plan {
 	const char *device, *server;
 	int gid_index, port, mtu;
 	int rounds;		/* 0: until the end of the world */
-	const char *ops;	/* letters of kinds[] in steps.c, of mixtures.c and of windows.c */
+	const char *types;	/* a letter for each lane: r(RC), u(UC), d(UD); without them all are RC, and only lane 0 has
+				 * every operation */
+	const char *ops;	/* letters of kinds[] in steps.c, of atomics.c, of mixtures.c and of windows.c */
 	const char *mistakes;	/* letters of mistakes[] in mistakes.c; only the client makes them, at the end */
 	const char *sizes;	/* separated by commas; M stands for the MTU */
 	bool one_way;		/* only the client asks */
@@ -70,6 +72,9 @@ struct ibv_sge piece(enum area area, size_t offset, uint32_t len);
 uint64_t remote(enum area area, size_t offset);
 void expect_message(int lane, uint64_t id, struct ibv_sge *list, int n);
 void post(int lane, struct ibv_send_wr *w);
+/* ATOMIC WRITE of eight bytes, for which ibv_post_send has no place. */
+void post_atomic_write(int lane, uint64_t id, uint64_t addr, const void *value);
+enum ibv_qp_type type_of(int lane);
 struct ibv_qp *queue_pair(int lane);
 /* The peer may do no more than this to our memory on this lane. */
 void permit(int lane, int access);
@@ -92,6 +97,8 @@ int list(const struct layout *l, enum area area, struct ibv_sge *to);
 void fill(const struct layout *l, enum area area, unsigned int seed);
 void clear(const struct layout *l, enum area area);
 void compare(const struct layout *l, enum area area, unsigned int seed, const char *what);
+/* Whether the message is there, for one that nobody acknowledges. */
+bool arrived(const struct layout *l, enum area area, unsigned int seed);
 
 /* A kind of message: how it is posted, and what both ends are told. */
 struct kind {
@@ -105,12 +112,15 @@ struct kind {
 
 const struct kind *kind(char letter);
 struct ibv_send_wr request(const struct kind *k, uint64_t id, struct ibv_sge *sges, int n, size_t offset);
+/* Bytes in front of a datagram. */
+enum { GRH_BYTES = 40 };
 void check_received(const struct kind *k, const struct ibv_wc *wc, uint32_t size, uint32_t imm);
 
 void run_step(char op, uint32_t size, bool ask, unsigned int seed);
 /* False: not one of these letters. */
 bool run_mixture(char op, uint32_t size, bool ask, unsigned int seed);
 bool run_window(char op, uint32_t size, bool ask, unsigned int seed);
+bool run_atomic(char op, int lane, bool ask, unsigned int seed);
 void run_mistake(char op, uint32_t size, bool ask, unsigned int seed);
 
 #endif

@@ -4,6 +4,8 @@
 
 #include <arpa/inet.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 static const struct kind kinds[] = {
 	{ 's', "SEND", IBV_WR_SEND, IBV_WC_SEND, IBV_WC_RECV, true, false, false, 0 },
@@ -13,6 +15,7 @@ static const struct kind kinds[] = {
 	  true, true, 0 },
 	{ 'r', "READ", IBV_WR_RDMA_READ, IBV_WC_RDMA_READ, 0, false, true, false, 0 },
 	{ 'z', "solicited SEND", IBV_WR_SEND, IBV_WC_SEND, IBV_WC_RECV, true, false, false, IBV_SEND_SOLICITED },
+	{ 'y', "solicited WRITE", IBV_WR_RDMA_WRITE, IBV_WC_RDMA_WRITE, 0, false, true, false, IBV_SEND_SOLICITED },
 	{ 'Z', "solicited WRITE with immediate", IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WC_RDMA_WRITE,
 	  IBV_WC_RECV_RDMA_WITH_IMM, true, true, true, IBV_SEND_SOLICITED },
 };
@@ -42,7 +45,7 @@ void check_received(const struct kind *k, const struct ibv_wc *wc, uint32_t size
 	CHECK(!k->imm || ntohl(wc->imm_data) == imm, "%s: immediate %08x", k->name, ntohl(wc->imm_data));
 }
 
-static void ask_for(const struct kind *k, uint32_t size, unsigned int seed, int pieces)
+static void ask_for(const struct kind *k, int lane, uint32_t size, unsigned int seed, int pieces)
 {
 	struct layout local = lay(size, pieces);
 	struct ibv_sge sges[MAX_SGE];
@@ -56,35 +59,50 @@ static void ask_for(const struct kind *k, uint32_t size, unsigned int seed, int 
 	struct ibv_send_wr w = request(k, seed, sges, list(&local, ASKER, sges), MARGIN + 1);
 	w.imm_data = htonl(~seed);
 	if (plan.tell)
-		printf("step %c size %u seed %u va %llu imm %u\n", k->letter, size, seed,
+		printf("step %c lane %d size %u seed %u va %llu imm %u\n", k->letter, lane, size, seed,
 		       (unsigned long long)w.wr.rdma.remote_addr, ~seed);
-	post(0, &w);
-	completion(0, seed, k->done, k->name);
+	post(lane, &w);
+	completion(lane, seed, k->done, k->name);
 	together(k->name);
 	if (known)
 		compare(&local, ASKER, seed, k->name);
 }
 
-static void serve(const struct kind *k, uint32_t size, unsigned int seed, int pieces)
+static void serve(const struct kind *k, int lane, uint32_t size, unsigned int seed, int pieces)
 {
 	struct layout local = lay(size, k->places ? 1 : pieces);
-	struct ibv_sge sges[MAX_SGE];
+	bool datagram = type_of(lane) == IBV_QPT_UD;
+	struct ibv_sge sges[MAX_SGE + 1];
+	int n = 0;
 
 	clear(&local, TARGET);
 	if (k->letter == 'r')
 		fill(&local, TARGET, seed);
+	if (datagram)
+		sges[n++] = piece(TARGET, area_size() - GRH_BYTES, GRH_BYTES);
 	if (k->takes_receive)
-		expect_message(0, seed, sges, k->places ? 0 : list(&local, TARGET, sges));
+		expect_message(lane, seed, sges, k->places ? 0 : n + list(&local, TARGET, sges + n));
 	together(k->name);
 	if (k->takes_receive) {
-		struct ibv_wc wc = completion(0, seed, k->received, k->name);
+		struct ibv_wc wc = completion(lane, seed, k->received, k->name);
 
-		check_received(k, &wc, size, ~seed);
+		check_received(k, &wc, size + (datagram ? GRH_BYTES : 0), ~seed);
 		compare(&local, TARGET, seed, k->name);
 	}
 	together(k->name);
+	/* Nobody says when the last packet of an unreliable WRITE has come. */
+	double end = now() + patience;
+	while (type_of(lane) == IBV_QPT_UC && !deserted && !arrived(&local, TARGET, seed) &&
+	       now() < end)
+		usleep(1000);
 	if (!deserted)
 		compare(&local, TARGET, seed, k->name);
+}
+
+/* Whether a lane's type has an operation. */
+static bool serves(int lane, char op)
+{
+	return type_of(lane) == IBV_QPT_RC || strchr(type_of(lane) == IBV_QPT_UC ? "sSwWzyZ" : "sSz", op);
 }
 
 /* Pieces of a message on the asking side and in the receive. What is one range of memory on the remote side of WRITE
@@ -98,7 +116,7 @@ void run_step(char op, uint32_t size, bool ask, unsigned int seed)
 	const struct kind *k = kind(op);
 	int from = 0, to = plan.shapes;
 
-	if (run_mixture(op, size, ask, seed) || run_window(op, size, ask, seed))
+	if (run_atomic(op, 0, ask, seed) || run_mixture(op, size, ask, seed) || run_window(op, size, ask, seed))
 		return;
 	if (!k || to > (int)(COUNT(shapes)))
 		leave(USAGE, "no operation %c, or %d shapes", op, plan.shapes);
@@ -107,10 +125,11 @@ void run_step(char op, uint32_t size, bool ask, unsigned int seed)
 		to = 1;
 	else if (size >= 1 << 20)
 		from = to - 1;
-	for (int i = from; i < to; i++) {
-		if (ask)
-			ask_for(k, size, seed + i, shapes[i].asking);
-		else
-			serve(k, size, seed + i, shapes[i].asked);
-	}
+	for (int lane = 0; lane < (plan.types ? plan.lanes : 1); lane++)
+		for (int i = from; i < to && serves(lane, op); i++) {
+			if (ask)
+				ask_for(k, lane, size, seed + i, shapes[i].asking);
+			else
+				serve(k, lane, size, seed + i, shapes[i].asked);
+		}
 }

@@ -67,6 +67,22 @@ for _kind in SIZES:
             unreliable(_kind, _order))
 
 
+def shared(order):
+    """A scenario: 16 queue pairs between the drivers, on each side with one queue of receives."""
+    def run(report):
+        with two_drivers(ORDERS[order]) as ends:
+            for family in (4, 6):
+                usec = once(ends, family, 1024, size=4096, iters=200, kind="srq", queue_pairs=16)
+                report.cell(path=f"ipv{family}", size=4096, usec=usec)
+
+    return run
+
+
+for _order in ORDERS:
+    add(f"interop.srq-pingpong-{_order}", 60, f"ibv_srq_pingpong -c with 16 queue pairs between the drivers, {_order}",
+        shared(_order))
+
+
 def read_tool(tool, order):
     """A scenario: perftest's READs between the drivers, which agree on as many under way as the other one can take."""
     def run(report):
@@ -144,7 +160,18 @@ def windows(who):
     return run
 
 
+def atomic_write(who):
+    """A scenario: eight bytes written at once, which perftest cannot."""
+    def run(report):
+        with two_drivers(ASKS[who]) as ends:
+            for family in (4, 6):
+                report.note(last_line(exchange(ends, family, "-1", "-s", 8, "-o", "A", "-n", 20, *PATIENT)[1]))
+
+    return run
+
+
 for _who in ASKS:
+    add(f"interop.{_who}-atomic-write", 60, f"ATOMIC WRITE, {_who}", atomic_write(_who))
     add(f"interop.{_who}-windows", 60, f"memory windows of both types, {_who}", windows(_who))
     for _family in (4, 6):
         add(f"interop.{_who}-ipv{_family}", 120, f"every operation, 0 B to 1 MiB, every MTU, IPv{_family}, {_who}",

@@ -36,9 +36,9 @@ def talk(ends, family, mtu, *options, size=4096, iters=ITERS, limit=60, kind="rc
     return outs
 
 
-def once(ends, family, mtu, events=False, **more):
+def once(ends, family, mtu, events=False, queue_pairs=None, **more):
     """One run; returns microseconds per round trip as the client saw it."""
-    outs = talk(ends, family, mtu, *(["-e"] if events else []), **more)
+    outs = talk(ends, family, mtu, *(["-e"] if events else []), *(["-q", str(queue_pairs)] if queue_pairs else []), **more)
     return float(re.search(r"([0-9.]+) usec/iter", outs[1]).group(1))
 
 

@@ -25,6 +25,10 @@ MISTAKES = "nglkKeEqQ"
 PLAN = ("-m", MTU, "-1", "-v", "-e", 1, "-o", "sSwWrzZ", "-s", "0,1,2,3,M-1,M,M+1,3M+5,80M",
         "-x", MISTAKES, "-q", 1 + len(MISTAKES), "-R", 24, "-t", 0)
 
+# A lane of RC, one of UC and one of UD, and what each of them serves; atomic operations on the first.
+TYPES = "rud"
+KINDS = ("-m", MTU, "-1", "-v", "-e", 1, "-T", TYPES, "-o", "sSzwWyZacCA", "-s", "0,1,M-1,M,M+1,3M+5", "-R", 24, "-t", 0)
+
 # The first sequence number of the client's lane 0, and the distance to the next lane's: see make_lane() in peer_c.
 FIRST_PSN, LANE_PSNS = 0xffffc0, 0x1000
 
@@ -45,40 +49,57 @@ def pass_all(end):
     command(["tc", "qdisc", "del", "dev", end.netdev, "clsact"], netns=end.netns)
 
 
-def capture(ends, family, path):
+def settle(path):
+    """Waits for tcpdump, which trails behind; when it has written nothing for a while it has written all."""
+    sizes = [-1]
+
+    def quiet():
+        sizes.append(os.path.getsize(path))
+        return len(sizes) > 10 and sizes[-1] == sizes[-10]
+
+    wait_until("the capture is complete", quiet, 30)
+
+
+def fields(ends, family, path):
     """Captures the whole plan at the server's netdev; returns what the two programs have printed."""
     with captured(ends, path):
         lose_second_packet(ends[0], family)
         said = exchange(ends, family, *PLAN)
         pass_all(ends[0])
-        # tcpdump trails behind; when it has written nothing for a while it has written all.
-        sizes = [-1]
-
-        def quiet():
-            sizes.append(os.path.getsize(path))
-            return len(sizes) > 10 and sizes[-1] == sizes[-10]
-
-        wait_until("the capture is complete", quiet, 30)
+        settle(path)
     return said
 
 
-def run(report):
-    """Each part over both families."""
-    drivers = {"ferroce": flavour.FERROCE, "rxe": flavour.RXE}
-    parts = []
-    for asks, serves in PARTS:
-        with two_drivers((drivers[serves], drivers[asks])) as ends:
-            for family in (4, 6):
-                name = f"packets.fields-{asks}-asks-{serves}-ipv{family}.pcap"
-                server, client = capture(ends, family, f"/tmp/{name}")
-                command(["cp", f"/tmp/{name}", f"{RESULTS}/{name}"])
-                parts.append({"asks": asks, "serves": serves, "family": family, "mtu": MTU, "capture": name,
-                              "client": client, "server": server,
-                              "client_ip": ends[1].ip4 if family == 4 else ends[1].ip6})
-    with open(f"{RESULTS}/packets.fields.json", "w", encoding="utf-8") as f:
-        json.dump(parts, f)
-    report.note(f"{len(parts)} captures")
+def kinds(ends, family, path):
+    """The same of the other services and the atomic operations."""
+    with captured(ends, path):
+        said = exchange(ends, family, *KINDS)
+        settle(path)
+    return said
 
 
-add("packets.fields", 180, "every field of every packet, by tshark and scapy; ferroce's against rdma_rxe's", run,
-    leaves=".json")
+def scenario(what, capture, leaves, **more):
+    """A scenario: each part over both families."""
+    def run(report):
+        drivers = {"ferroce": flavour.FERROCE, "rxe": flavour.RXE}
+        parts = []
+        for asks, serves in PARTS:
+            with two_drivers((drivers[serves], drivers[asks])) as ends:
+                for family in (4, 6):
+                    name = f"{what}-{asks}-asks-{serves}-ipv{family}.pcap"
+                    server, client = capture(ends, family, f"/tmp/{name}")
+                    command(["cp", f"/tmp/{name}", f"{RESULTS}/{name}"])
+                    parts.append({"asks": asks, "serves": serves, "family": family, "mtu": MTU, "capture": name,
+                                  "client": client, "server": server,
+                                  "client_ip": ends[1].ip4 if family == 4 else ends[1].ip6, **more})
+        with open(f"{RESULTS}/{what}{leaves}", "w", encoding="utf-8") as f:
+            json.dump(parts, f)
+        report.note(f"{len(parts)} captures")
+
+    return run
+
+
+add("packets.fields", 180, "every field of every packet, by tshark and scapy; ferroce's against rdma_rxe's",
+    scenario("packets.fields", fields, ".json"), leaves=".json")
+add("packets.kinds", 180, "the same of packets of UC, of UD and of the atomic operations",
+    scenario("packets.kinds", kinds, ".kinds.json", types=TYPES), leaves=".kinds.json")
