@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 """`make shell` and `make run`: a guest with RDMA for whoever has none, with a folder of the host in it."""
 
+import contextlib
 import fcntl
 import json
 import os
 import select
 import shlex
 import shutil
+import signal
 import socket
 import struct
 import sys
@@ -120,6 +122,8 @@ def terminal_size():
 
 def shell(root, with_module, folder):
     """A prompt in the guest, on the terminal."""
+    # Who closes the terminal's window ends the guest: reading says so, too, and leaves time to end it.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # The name of a socket is short; that of a checkout need not be.
     place = tempfile.mkdtemp(prefix="ferroce-", dir=SOCKETS)
     try:
@@ -172,15 +176,20 @@ def relay(vm, path):
                     write_all(screen, data)
                 elif data:
                     console.sendall(data)
+                elif before:
+                    # Nobody is at the terminal any more.
+                    return
                 else:
                     # The end of a file that is read in place of a terminal.
                     sources.remove(keys)
                     console.sendall(b"\x04")
-    except ConnectionError:
+    except OSError:
+        # The guest has gone, or the terminal.
         pass
     finally:
         if before:
-            termios.tcsetattr(keys, termios.TCSADRAIN, before)
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(keys, termios.TCSADRAIN, before)
         console.close()
 
 
