@@ -36,7 +36,7 @@ pub struct Cqe {
     pub pkey_index: u16,
     /// VLAN id, with [`WC_WITH_VLAN`].
     pub vlan: u16,
-    /// Service level (datagrams).
+    /// Service level (datagrams). RoCE v2 has none: 0.
     pub sl: u8,
     /// A number of the kernel's `enum rdma_network_type`, with [`WC_WITH_NETWORK_HDR`].
     pub network_hdr: u8,

@@ -3,7 +3,7 @@
 //! A completion of the module becomes one of libibverbs.
 
 use crate::ffi::layout::IbvWc;
-use ferroce_core::uabi::cqe::{Cqe, WC_PUBLIC};
+use ferroce_core::uabi::cqe::{Cqe, NETWORK_IPV4, NETWORK_IPV6, WC_PUBLIC, WC_WITH_NETWORK_HDR};
 
 /// The fields of `struct ibv_wc`; what RoCE has no use for (LIDs) is 0.
 #[inline]
@@ -20,7 +20,7 @@ pub fn decode(cqe: &Cqe) -> IbvWc {
         wc_flags: public_flags(cqe),
         pkey_index: cqe.pkey_index,
         slid: 0,
-        sl: cqe.sl,
+        sl: service_level(cqe),
         dlid_path_bits: 0,
     }
 }
@@ -31,10 +31,36 @@ pub fn public_flags(cqe: &Cqe) -> u32 {
     cqe.flags & WC_PUBLIC
 }
 
+/// The service level. RoCE v2 has none, and libibverbs has no field for what a datagram's
+/// completion has to tell instead, whether it came over IPv4 or IPv6 (IBTA A17.4.5.1). mlx5 tells
+/// it here: 8 says that there was a UDP header, and the low bits are 1 for IPv6 and 2 for IPv4.
+/// UCX reads that, from any device.
+#[inline]
+pub fn service_level(cqe: &Cqe) -> u8 {
+    match (cqe.flags & WC_WITH_NETWORK_HDR, cqe.network_hdr) {
+        (0, _) => cqe.sl,
+        (_, NETWORK_IPV4) => 8 | 2,
+        (_, NETWORK_IPV6) => 8 | 1,
+        _ => cqe.sl,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use zerocopy::FromBytes;
+
+    #[test]
+    fn the_service_level_tells_the_ip_version() {
+        let came_over = |network_hdr| Cqe {
+            flags: WC_WITH_NETWORK_HDR,
+            network_hdr,
+            ..Cqe::default()
+        };
+        assert_eq!(decode(&came_over(NETWORK_IPV4)).sl, 10);
+        assert_eq!(decode(&came_over(NETWORK_IPV6)).sl, 9);
+        assert_eq!(decode(&Cqe::default()).sl, 0);
+    }
 
     #[test]
     fn every_field_arrives_where_libibverbs_has_it() {

@@ -14,7 +14,8 @@ use super::{
     library::library,
     memory::{fail, nanoseconds},
 };
-use crate::{completion::public_flags, ring::Scribbled};
+use crate::completion::{public_flags, service_level};
+use crate::ring::Scribbled;
 use core::{ffi::c_int, ptr};
 use ferroce_core::uabi::{cqe::Cqe, udata};
 use libc::{EINVAL, EIO, ENOENT, EOPNOTSUPP};
@@ -193,7 +194,7 @@ readers! {
     read_src_qp: u32 = |cqe| cqe.src_qp;
     read_wc_flags: u32 = public_flags;
     read_slid: u32 = |_| 0;
-    read_sl: u8 = |cqe| cqe.sl;
+    read_sl: u8 = service_level;
     read_dlid_path_bits: u8 = |_| 0;
     read_completion_ts: u64 = |cqe| cqe.timestamp;
     // 0 for a datagram that came by no VLAN.

@@ -47,14 +47,21 @@ void address(struct ibv_send_wr *w, struct ibv_ah *ah, const struct ibv_qp *to, 
 	w->wr.ud.remote_qkey = qkey;
 }
 
-void use_family(struct side *s, bool v6)
+/* Whether a GID is an address of IPv4. */
+static bool is_mapped(const union ibv_gid *gid)
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	return !memcmp(gid->raw, mapped, sizeof(mapped));
+}
+
+void use_family(struct side *s, bool v6)
+{
 	struct ibv_gid_entry entry;
 
 	for (int i = 0; i < 16; i++)
 		if (!ibv_query_gid_ex(s->ctx, 1, i, &entry, 0) && entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
-		    entry.gid.raw[0] != 0xfe && !memcmp(entry.gid.raw, mapped, sizeof(mapped)) == !v6) {
+		    entry.gid.raw[0] != 0xfe && is_mapped(&entry.gid) == !v6) {
 			s->gid_index = i;
 			s->gid = entry.gid;
 			return;
@@ -71,8 +78,9 @@ static void judge(struct side *to, const struct ibv_wc *wc, const struct side *f
 	      wc->byte_len, GRH + len);
 	CHECK(wc->src_qp == from->qp->qp_num, "from queue pair %u, not %u", wc->src_qp, from->qp->qp_num);
 	CHECK(wc->wc_flags & IBV_WC_GRH, "flags %x", wc->wc_flags);
-	CHECK(!wc->pkey_index && !wc->sl && !wc->slid && !wc->dlid_path_bits, "P_Key %u, SL %u, LID %u, bits %u",
-	      wc->pkey_index, wc->sl, wc->slid, wc->dlid_path_bits);
+	/* In place of the SL, which RoCE v2 has not, mlx5 tells the IP version, and UCX reads it there. */
+	CHECK(!wc->pkey_index && wc->sl == (on_rxe() ? 0 : is_mapped(&from->gid) ? 10 : 9) && !wc->slid && !wc->dlid_path_bits,
+	      "P_Key %u, SL %u, LID %u, bits %u", wc->pkey_index, wc->sl, wc->slid, wc->dlid_path_bits);
 	MUST(ibv_init_ah_from_wc(to->ctx, 1, (struct ibv_wc *)wc, (struct ibv_grh *)header, &back));
 	CHECK(!memcmp(&back.grh.dgid, &from->gid, sizeof(from->gid)), "the header names another sender");
 	CHECK(back.grh.sgid_index == to->gid_index || !memcmp(&back.grh.dgid, &to->gid, sizeof(to->gid)),
