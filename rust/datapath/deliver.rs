@@ -13,7 +13,10 @@ use super::memory::sg::{
     SgList, //
 };
 use super::memory::window::BindError;
-use super::port::Port;
+use super::port::{
+    Port,
+    MANAGEMENT_QP, //
+};
 use super::protocol::{
     ReliableRequester,
     ReliableResponder,
@@ -75,6 +78,7 @@ use crate::wire::grh::{
     Made,
     GRH_LEN, //
 };
+use crate::wire::performance::MAD_LEN;
 use kernel::prelude::*;
 use kernel::sync::ArcBorrow;
 
@@ -314,6 +318,11 @@ pub(super) fn datagram(
     }
     if !inbox.responder.admits(deth.qkey()) {
         return Err(Counter::DropQkey);
+    }
+    // ib_mad takes a receive for a whole datagram, so what is missing in a short one would be
+    // what the buffer held before.
+    if qp.known_as() == MANAGEMENT_QP && request.payload_len as usize != MAD_LEN {
+        return Err(Counter::DropMad);
     }
     let mut target = Target {
         qp,

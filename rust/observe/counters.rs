@@ -110,6 +110,8 @@ counters! {
     DropPkey = "drop_pkey",
     /// Dropped: a datagram with another Q_Key than that of the QP.
     DropQkey = "drop_qkey",
+    /// Dropped: to the management QP, and not of the size that all management datagrams have.
+    DropMad = "drop_mad",
     /// Dropped: the QP is in no state to receive.
     DropState = "drop_state",
     /// Dropped: no memory to put the pieces of the packet together.
