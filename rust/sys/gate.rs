@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A gate: counts who is inside, can be shut for ever, and then empties.
+//! A gate: counts who is inside, can be shut, and then empties; for ever, or until what is behind it
+//! was changed.
 //!
 //! This is the part of [`Revocable`](super::revocable) that needs no kernel, so that the host's
 //! tests can run it in every order of its steps.
@@ -85,6 +86,24 @@ impl<W: Word> Gate<W> {
         // Who was let in has left. Others may still count themselves before they see that the
         // gate is shut; they touch nothing.
         self.set(TAKEN)
+    }
+
+    /// Takes what is behind the gate if that is shut and nobody is inside, without waiting, to give
+    /// it back by [`Self::give_back`]. It may fail too while others are being sent away.
+    pub fn borrow(&self) -> bool {
+        self.0.replace(SHUT, SHUT | TAKEN)
+    }
+
+    /// Ends a [`Self::borrow`], and opens the gate or leaves it shut. Never sleeps.
+    pub fn give_back(&self, open: bool) {
+        let ended = if open { SHUT | TAKEN } else { TAKEN };
+        loop {
+            // Others may be counted that are being sent away.
+            let word = self.0.read();
+            if self.0.replace(word, word & !ended) {
+                return;
+            }
+        }
     }
 
     /// Whether somebody has taken what is behind the gate.

@@ -59,8 +59,9 @@ impl Word for Waited {
 ///
 /// # Invariants
 ///
-/// `value` is initialised until the gate is taken. It is only read, and only by who is inside the
-/// gate, until then; afterwards it belongs to who took it.
+/// `value` is initialised until the gate is taken for good. It is only read, and only by who is
+/// inside the gate, until then; afterwards it belongs to who took it. Who borrows it is alone with
+/// it until he gives it back, initialised.
 pub struct Revocable<T> {
     gate: Gate<Waited>,
     value: UnsafeCell<MaybeUninit<T>>,
@@ -94,6 +95,40 @@ impl<T> Revocable<T> {
     pub fn access(&self) -> Option<Access<'_, T>> {
         // INVARIANT: Just entered.
         self.gate.enter().then(|| Access(self))
+    }
+
+    /// A value that nobody may use until [`Self::allow`] says so.
+    pub fn denied(value: T) -> Self {
+        let denied = Self::new(value);
+        denied.deny();
+        denied
+    }
+
+    /// Changes a value that was denied, unless somebody uses it still, or changes it. In any
+    /// context.
+    pub fn change<R>(&self, what: impl FnOnce(&mut T) -> R) -> Option<R> {
+        self.borrowed(|value| (what(value), false))
+    }
+
+    /// Changes a value that was denied, as [`Self::change`], and lets everybody use it if `what`
+    /// says that it is good.
+    pub fn allow(&self, what: impl FnOnce(&mut T) -> bool) -> bool {
+        let allowed = |value: &mut T| {
+            let allowed = what(value);
+            (allowed, allowed)
+        };
+        self.borrowed(allowed).unwrap_or(false)
+    }
+
+    fn borrowed<R>(&self, what: impl FnOnce(&mut T) -> (R, bool)) -> Option<R> {
+        if !self.gate.borrow() {
+            return None;
+        }
+        // SAFETY: By the type invariant the value is initialised. Who has borrowed is alone with it
+        // until he gives it back: nobody was inside, nobody is let in, and nobody else takes it.
+        let (result, open) = what(unsafe { (*self.value.get()).assume_init_mut() });
+        self.gate.give_back(open);
+        Some(result)
     }
 
     /// Lets nobody use the value from now on; who does, goes on. In any context.

@@ -119,6 +119,55 @@ fn every_order(interruptions: usize, actors: &'static [Actor]) {
     });
 }
 
+/// Shuts, changes what is behind the gate, and opens it again; or finds that it cannot.
+fn changer(guarded: &Guarded) {
+    guarded.gate.shut();
+    if guarded.gate.borrow() {
+        guarded.value.store(6, Relaxed);
+        guarded.value.store(7, Relaxed);
+        guarded.gate.give_back(true);
+    }
+}
+
+/// The same, but leaves it shut.
+fn shut_changer(guarded: &Guarded) {
+    guarded.gate.shut();
+    if guarded.gate.borrow() {
+        assert!(guarded.gate.is_taken() && !guarded.gate.enter());
+        guarded.value.store(6, Relaxed);
+        guarded.value.store(7, Relaxed);
+        guarded.gate.give_back(false);
+    }
+}
+
+/// A gate that is open is not borrowed, and one that was given back is open.
+#[test]
+fn what_is_given_back_is_open_again() {
+    loom::model(|| {
+        let gate = Gate::new(Shared {
+            word: AtomicU32::new(0),
+            lock: Mutex::new(()),
+            woken: Condvar::new(),
+        });
+        assert!(!gate.borrow() && gate.enter());
+        gate.shut();
+        assert!(!gate.borrow(), "borrowed while somebody was inside");
+        gate.leave();
+        assert!(gate.borrow() && !gate.borrow() && !gate.enter());
+        gate.give_back(true);
+        assert!(gate.enter());
+        gate.leave();
+    });
+}
+
+#[test]
+fn who_changes_is_alone() {
+    every_order(8, &[user, changer]);
+    every_order(8, &[user, shut_changer]);
+    every_order(2, &[user, changer, shut_changer]);
+    every_order(2, &[user, user, changer]);
+}
+
 #[test]
 fn one_user_and_one_taker() {
     every_order(8, &[user, taker]);
