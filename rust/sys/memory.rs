@@ -16,15 +16,44 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
-/// A run of physically contiguous pages.
+/// A run of contiguous bytes.
 #[derive(Clone, Copy)]
-struct Run {
-    /// Where it begins, in bytes from the start of the first page of the region.
-    offset: u64,
+pub(super) struct Run {
+    /// Where it begins, in bytes from the start of the first run.
+    pub(super) offset: u64,
     /// Its address in the kernel's linear mapping.
-    address: usize,
+    pub(super) address: usize,
     /// Its length in bytes, not 0.
+    pub(super) len: usize,
+}
+
+/// Calls `piece` with the address and length of each part of the range `at..at + len` of `runs`,
+/// which are sorted and without gaps from 0 on.
+#[inline]
+pub(super) fn pieces_of(
+    runs: &[Run],
+    mut at: u64,
     len: usize,
+    mut piece: impl FnMut(*mut u8, usize) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut left = len;
+    // The run that holds `at` is the last that begins at or before it.
+    let first = runs.partition_point(|run| run.offset <= at);
+    for run in runs.get(first.wrapping_sub(1)..).ok_or(Fault)? {
+        if left == 0 {
+            break;
+        }
+        let within = at.wrapping_sub(run.offset) as usize;
+        let n = core::cmp::min(left, run.len.wrapping_sub(within));
+        piece(run.address.wrapping_add(within) as *mut u8, n)?;
+        at = at.wrapping_add(n as u64);
+        left = left.wrapping_sub(n);
+    }
+    if left == 0 {
+        Ok(())
+    } else {
+        Err(Fault)
+    }
 }
 
 /// Pages of a user process, pinned.
@@ -117,11 +146,6 @@ impl UserMemory {
         // SAFETY: By the type invariant.
         unsafe { bindings::ferroce_umem_is_of_caller(self.umem.as_ptr()) }
     }
-
-    /// How many bytes there are.
-    pub fn size(&self) -> u64 {
-        self.len
-    }
 }
 
 /// Bytes that can be copied.
@@ -139,8 +163,32 @@ pub unsafe trait Memory {
         piece: impl FnMut(*mut u8, usize) -> Result<(), Fault>,
     ) -> Result<(), Fault>;
 
+    /// How many bytes there are.
+    fn size(&self) -> u64;
+
     /// Whether a range lies within the memory.
-    fn contains(&self, offset: u64, len: u64) -> bool;
+    #[inline]
+    fn contains(&self, offset: u64, len: u64) -> bool {
+        offset
+            .checked_add(len)
+            .is_some_and(|end| end <= self.size())
+    }
+
+    /// The 8 bytes at `offset`. They must be aligned where they are, whatever address users know
+    /// them by: a locked access across cache lines stops the whole machine.
+    fn word(&self, offset: u64) -> Result<Word<'_>, Fault> {
+        let mut found = None;
+        self.pieces(offset, size_of::<u64>(), |at, len| {
+            found = (len == size_of::<u64>() && at as usize % size_of::<u64>() == 0).then_some(at);
+            Ok(())
+        })?;
+        // INVARIANT: `pieces` gives bytes that may be used while `self` lives, all 8 of them at
+        // once; the rest was checked.
+        Ok(Word {
+            at: found.ok_or(Fault)?.cast(),
+            _memory: PhantomData,
+        })
+    }
 
     /// Copies `bytes` to `offset`.
     #[inline]
@@ -206,35 +254,17 @@ unsafe impl Memory for UserMemory {
         &self,
         offset: u64,
         len: usize,
-        mut piece: impl FnMut(*mut u8, usize) -> Result<(), Fault>,
+        piece: impl FnMut(*mut u8, usize) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        match offset.checked_add(len as u64) {
-            Some(end) if end <= self.len => {}
-            _ => return Err(Fault),
+        if !self.contains(offset, len as u64) {
+            return Err(Fault);
         }
-        let mut at = offset.wrapping_add(self.skip);
-        let mut left = len;
-        // The run that holds `at` is the last that begins at or before it.
-        let first = self.runs.partition_point(|run| run.offset <= at);
-        for run in self.runs.get(first.wrapping_sub(1)..).ok_or(Fault)? {
-            if left == 0 {
-                break;
-            }
-            let within = at.wrapping_sub(run.offset) as usize;
-            let n = core::cmp::min(left, run.len.wrapping_sub(within));
-            piece(run.address.wrapping_add(within) as *mut u8, n)?;
-            at = at.wrapping_add(n as u64);
-            left = left.wrapping_sub(n);
-        }
-        if left == 0 {
-            Ok(())
-        } else {
-            Err(Fault)
-        }
+        pieces_of(&self.runs, offset.wrapping_add(self.skip), len, piece)
     }
 
-    fn contains(&self, offset: u64, len: u64) -> bool {
-        offset.checked_add(len).is_some_and(|end| end <= self.len)
+    #[inline]
+    fn size(&self) -> u64 {
+        self.len
     }
 }
 
@@ -267,8 +297,8 @@ unsafe impl Memory for KernelMemory {
         piece(offset as usize as *mut u8, len)
     }
 
-    fn contains(&self, offset: u64, len: u64) -> bool {
-        offset.checked_add(len).is_some()
+    fn size(&self) -> u64 {
+        u64::MAX
     }
 }
 
@@ -278,32 +308,15 @@ pub fn full_barrier() {
     unsafe { bindings::ferroce_full_barrier() };
 }
 
-/// Eight bytes of pinned memory, aligned, which processors and processes may access at the same
+/// Eight bytes of memory, aligned, which processors and processes may access at the same
 /// time.
 ///
 /// # Invariants
 ///
-/// `at` is a multiple of 8, and 8 bytes of a run of a [`UserMemory`] that lives for `'a`.
+/// `at` is a multiple of 8, and 8 bytes of a [`Memory`] that lives for `'a`.
 pub struct Word<'a> {
     at: *mut u64,
-    _memory: PhantomData<&'a UserMemory>,
-}
-
-impl UserMemory {
-    /// The 8 bytes at `offset`. They must be aligned where they are, whatever address users know
-    /// them by: a locked access across cache lines stops the whole machine.
-    pub fn word(&self, offset: u64) -> Result<Word<'_>, Fault> {
-        let mut found = None;
-        self.pieces(offset, size_of::<u64>(), |at, len| {
-            found = (len == size_of::<u64>() && at as usize % size_of::<u64>() == 0).then_some(at);
-            Ok(())
-        })?;
-        // INVARIANT: `pieces` gives bytes of a run, all 8 of them at once; the rest was checked.
-        Ok(Word {
-            at: found.ok_or(Fault)?.cast(),
-            _memory: PhantomData,
-        })
-    }
+    _memory: PhantomData<&'a ()>,
 }
 
 impl Word<'_> {
