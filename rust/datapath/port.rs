@@ -218,7 +218,7 @@ impl Port {
         Ok((reserved, key))
     }
 
-    /// Unpublishes a window, and ends it: nobody uses it when this returns.
+    /// Unpublishes a window, and ends it: nobody uses it when this returns. May sleep.
     pub fn remove_window(&self, window: &Window) {
         self.windows
             .remove(self.keys.index(window.name()) & !OF_WINDOW);
@@ -227,6 +227,10 @@ impl Port {
             port: self,
             rcu: &rcu,
         });
+        drop(rcu);
+        if let Some(lists) = window.lists() {
+            lists.end();
+        }
     }
 
     /// The window of `key`. Whether that is the whole key, and who may use it, the window says.

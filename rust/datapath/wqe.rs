@@ -86,6 +86,23 @@ pub enum KeyChange {
     Invalidate(u32),
     /// Binds a window.
     Bind(Binding),
+    /// Registers what is mapped, for a user in the kernel.
+    Register(Registration),
+}
+
+/// How memory of a user in the kernel is to be registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// A key of the region, as it was when this was posted.
+    pub of: u32,
+    /// Its key from then on.
+    pub key: u32,
+    /// The address of its first byte.
+    pub addr: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// What may be done to it: `enum ib_access_flags`.
+    pub access: u32,
 }
 
 /// How a window is to be bound.
@@ -306,6 +323,16 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
                     old_key: wqe.old_key(),
                     new_key: wqe.rkey(),
                     lkey: bind.lkey,
+                    addr: wqe.remote_addr(),
+                    len: bind.length,
+                    access: bind.access,
+                }))
+            }
+            Operation::RegMr => {
+                let bind = wqe.bind();
+                Some(KeyChange::Register(Registration {
+                    of: bind.lkey,
+                    key: wqe.rkey(),
                     addr: wqe.remote_addr(),
                     len: bind.length,
                     access: bind.access,

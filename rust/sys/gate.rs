@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A gate: counts who is inside, can be shut, and then empties; for ever, or until what is behind it
-//! was changed.
+//! A gate: counts who is inside, can be shut, and then empties; for ever, or until what is behind
+//! it was changed.
 //!
 //! This is the part of [`Revocable`](super::revocable) that needs no kernel, so that the host's
 //! tests can run it in every order of its steps.

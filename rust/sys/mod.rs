@@ -10,6 +10,7 @@ pub mod errno;
 pub mod gate;
 pub mod global;
 pub mod ib;
+pub mod listed;
 pub mod lock;
 pub mod memory;
 mod modinfo;

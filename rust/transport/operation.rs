@@ -39,6 +39,8 @@ pub enum Operation {
     LocalInv,
     /// Binding of a memory window.
     BindMw,
+    /// Registration of memory of a user in the kernel.
+    RegMr,
 }
 
 /// Bytes that an atomic operation works on.
@@ -72,10 +74,10 @@ pub enum Brings {
     clippy::indexing_slicing,
     reason = "evaluated at compile time, where a bad index is an error of the build"
 )]
-static NUMBERED: [Option<Operation>; wqe::OP_KERNEL as usize] = {
-    let mut operations = [None; wqe::OP_KERNEL as usize];
+static NUMBERED: [Option<Operation>; wqe::OPERATIONS as usize] = {
+    let mut operations = [None; wqe::OPERATIONS as usize];
     let mut number = 0u8;
-    while number < wqe::OP_KERNEL {
+    while number < wqe::OPERATIONS {
         operations[number as usize] = Operation::numbered(number);
         number += 1;
     }
@@ -108,6 +110,7 @@ impl Operation {
             wqe::OP_ATOMIC_FETCH_AND_ADD => Some(Operation::FetchAdd),
             wqe::OP_ATOMIC_WRITE => Some(Operation::AtomicWrite),
             wqe::OP_FLUSH => Some(Operation::Flush),
+            wqe::OP_REG_MR => Some(Operation::RegMr),
             _ => None,
         }
     }
@@ -125,6 +128,7 @@ impl Operation {
             Operation::FetchAdd => cqe::WC_FETCH_ADD,
             Operation::AtomicWrite => cqe::WC_ATOMIC_WRITE,
             Operation::Flush => cqe::WC_FLUSH,
+            Operation::RegMr => cqe::WC_REG_MR,
         }
     }
 
@@ -178,7 +182,7 @@ impl Operation {
             | Operation::FetchAdd
             | Operation::AtomicWrite
             | Operation::Flush => Answer::Response,
-            Operation::LocalInv | Operation::BindMw => Answer::Here,
+            Operation::LocalInv | Operation::BindMw | Operation::RegMr => Answer::Here,
         }
     }
 }
@@ -212,7 +216,10 @@ mod tests {
         let mut served = 0;
         for number in 0..=u8::MAX {
             let Some(op) = Operation::from_wqe(number) else {
-                let is_ours = matches!(number, 0..=9 | wqe::OP_FLUSH | wqe::OP_ATOMIC_WRITE);
+                let is_ours = matches!(
+                    number,
+                    0..=9 | wqe::OP_FLUSH | wqe::OP_ATOMIC_WRITE | wqe::OP_REG_MR
+                );
                 assert!(!is_ours);
                 continue;
             };
@@ -236,7 +243,7 @@ mod tests {
             let is_read = number == wqe::OP_RDMA_READ;
             let answered_with_data = op.answer() == Answer::Response;
             assert_eq!(answered_with_data, is_read);
-            let here = number == wqe::OP_LOCAL_INV || number == wqe::OP_BIND_MW;
+            let here = matches!(number, wqe::OP_LOCAL_INV | wqe::OP_BIND_MW | wqe::OP_REG_MR);
             let is_here = op.answer() == Answer::Here;
             assert_eq!(is_here, here);
             let code = match number {
@@ -244,11 +251,12 @@ mod tests {
                 wqe::OP_RDMA_READ => cqe::WC_RDMA_READ,
                 wqe::OP_LOCAL_INV => cqe::WC_LOCAL_INV,
                 wqe::OP_BIND_MW => cqe::WC_BIND_MW,
+                wqe::OP_REG_MR => cqe::WC_REG_MR,
                 _ => cqe::WC_RDMA_WRITE,
             };
             assert_eq!(op.wc_opcode(), code);
         }
-        assert_eq!(served, 12);
+        assert_eq!(served, 13);
         let code = |number| Operation::from_wqe(number).map(Operation::wc_opcode);
         assert_eq!(code(wqe::OP_ATOMIC_CMP_AND_SWP), Some(cqe::WC_COMP_SWAP));
         assert_eq!(code(wqe::OP_ATOMIC_FETCH_AND_ADD), Some(cqe::WC_FETCH_ADD));

@@ -86,6 +86,17 @@ impl Service {
     pub fn has(&self, op: Operation) -> bool {
         self.operations.contains(&op)
     }
+
+    /// The same for a user in the kernel.
+    pub fn of_kernel(self) -> Self {
+        match self.requester {
+            Half::Reliable => Self {
+                operations: KERNEL,
+                ..self
+            },
+            _ => self,
+        }
+    }
 }
 
 const SENDS: &[Operation] = &[Operation::Send, Operation::SendImm];
@@ -108,6 +119,23 @@ const ALL: &[Operation] = &[
     Operation::FetchAdd,
     Operation::AtomicWrite,
     Operation::Flush,
+];
+
+/// As [`ALL`], and what only users in the kernel may ask for.
+const KERNEL: &[Operation] = &[
+    Operation::Send,
+    Operation::SendImm,
+    Operation::Write,
+    Operation::WriteImm,
+    Operation::Read,
+    Operation::SendInv,
+    Operation::LocalInv,
+    Operation::BindMw,
+    Operation::CompareSwap,
+    Operation::FetchAdd,
+    Operation::AtomicWrite,
+    Operation::Flush,
+    Operation::RegMr,
 ];
 
 /// There is one path, at whatever rate, and queues keep their size.
@@ -177,6 +205,23 @@ mod tests {
             assert_eq!(receives, responds);
         }
         assert_eq!(known, 6);
+    }
+
+    /// Users in the kernel may do what processes may, and on reliable connections register.
+    #[test]
+    fn only_users_in_the_kernel_register() {
+        for raw in 0..256 {
+            let Some(service) = QpType::from_raw(raw).map(QpType::service) else {
+                continue;
+            };
+            let kernel = service.of_kernel();
+            assert!(!service.has(Operation::RegMr));
+            assert!(service.operations.iter().all(|op| kernel.has(*op)));
+            let more = kernel.operations.len() - service.operations.len();
+            let registers = service.requester == Half::Reliable;
+            assert_eq!(kernel.has(Operation::RegMr), registers);
+            assert_eq!(more, usize::from(registers));
+        }
     }
 
     #[test]

@@ -96,6 +96,8 @@ pub const WC_LOCAL_INV: u32 = 6;
 pub const WC_FLUSH: u32 = 8;
 /// An ATOMIC WRITE is complete.
 pub const WC_ATOMIC_WRITE: u32 = 9;
+/// A fast registration of a user in the kernel is complete (`enum ib_wc_opcode`).
+pub const WC_REG_MR: u32 = 10;
 /// A SEND was received.
 pub const WC_RECV: u32 = 1 << 7;
 /// An RDMA WRITE with immediate data was received.

@@ -33,6 +33,10 @@ pub const OP_FLUSH: u8 = 14;
 pub const OP_ATOMIC_WRITE: u8 = 15;
 /// From here on numbers belong to requests of the kernel: in a user's queue they are no operation.
 pub const OP_KERNEL: u8 = 0x20;
+/// Fast registration.
+pub const OP_REG_MR: u8 = OP_KERNEL;
+/// No operation has such a number or a greater one.
+pub const OPERATIONS: u8 = OP_REG_MR + 1;
 
 /// Parts of a send request's header ([`super::wqe::SendWqe`]), by their offsets in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +70,8 @@ impl Parts {
         self.0 & other.0 == other.0
     }
 
-    /// What an operation uses on a connected QP; `None` for a number that is no operation of a
-    /// user's send queue.
+    /// What an operation uses on a connected QP; `None` for a number that is no operation of a send
+    /// queue.
     #[expect(clippy::indexing_slicing, reason = "the length was looked at")]
     pub const fn of(opcode: u8) -> Option<Parts> {
         if opcode as usize >= USED.len() {
@@ -88,6 +92,7 @@ impl Parts {
                 RDMA.and(Parts::OPERANDS)
             }
             OP_BIND_MW => RDMA.and(Parts::EXTRA).and(Parts::OPERANDS),
+            OP_REG_MR => RDMA.and(Parts::OPERANDS),
             _ => return None,
         })
     }
@@ -99,10 +104,10 @@ impl Parts {
     clippy::indexing_slicing,
     reason = "evaluated at compile time, where a bad index is an error of the build"
 )]
-static USED: [Option<Parts>; OP_KERNEL as usize] = {
-    let mut parts = [None; OP_KERNEL as usize];
+static USED: [Option<Parts>; OPERATIONS as usize] = {
+    let mut parts = [None; OPERATIONS as usize];
     let mut number = 0u8;
-    while number < OP_KERNEL {
+    while number < OPERATIONS {
         parts[number as usize] = Parts::used_by(number);
         number += 1;
     }
@@ -138,7 +143,7 @@ pub struct Flush {
 }
 
 /// Operands of [`OP_BIND_MW`]: the address is the target, the new key of the window the key, its
-/// old one the extra.
+/// old one the extra. And of [`OP_REG_MR`], likewise; its key as it was is the key below.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -168,12 +173,12 @@ const _: () = {
 mod tests {
     use super::*;
 
-    /// Operations of user space have their parts, other numbers have none.
+    /// Operations have their parts, other numbers have none; those of user space come first.
     #[test]
     fn numbers_that_are_no_operation() {
         for number in 0..=u8::MAX {
             let known = matches!(number, 0..=9 | 14 | 15);
-            assert_eq!(Parts::of(number).is_some(), known);
+            assert_eq!(Parts::of(number).is_some(), known || number == OP_REG_MR);
             assert!(!known || number < OP_KERNEL);
         }
         assert_eq!(Parts::of(OP_SEND), Some(Parts::NONE));

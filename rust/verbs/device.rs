@@ -49,6 +49,10 @@ pub const MAX_CQE: u32 = 1 << 20;
 /// Receives of one shared receive queue: as many as many QPs together want.
 pub const MAX_SRQ_WR: u32 = 1 << 16;
 
+/// Most pages, or pieces, of a fast registration: 2 MiB, as much as the kernel's users ask for at
+/// once.
+pub const MAX_FAST_PAGES: u32 = 512;
+
 /// A device.
 pub struct Device {
     /// What its data path works with.
@@ -145,10 +149,11 @@ impl ib::query::Device for Device {
                 | capability::SYSTEM_GUID
                 | capability::WINDOWS
                 | capability::WINDOWS_2B
+                | capability::FAST_REGISTRATION
                 | capability::SRQ_RESIZE
                 | capability::FLUSH_GLOBAL
                 | capability::ATOMIC_WRITE,
-            kernel_capabilities: capability::USER_UNREGISTERS,
+            kernel_capabilities: capability::USER_UNREGISTERS | capability::LISTS_WITH_GAPS,
             max_mr_size: u64::MAX,
             max_qp,
             max_qp_wr: MAX_QP_WR,
@@ -159,6 +164,7 @@ impl ib::query::Device for Device {
             // It counts nanoseconds.
             clock_khz: 1_000_000,
             max_mr: Kind::Mr.limit(),
+            max_fast_pages: MAX_FAST_PAGES,
             max_mw: Kind::Mw.limit(),
             max_srq: Kind::Srq.limit(),
             max_srq_wr: MAX_SRQ_WR,

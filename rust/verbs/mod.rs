@@ -11,6 +11,7 @@ pub mod context;
 pub mod counters;
 pub mod cq;
 pub mod device;
+pub mod fast;
 pub mod modify;
 pub mod mr;
 pub mod mw;
@@ -57,7 +58,7 @@ impl Driver for Ferroce {
     type Cq = cq::UserCq;
     type Qp = qp::UserQp;
     type Srq = srq::UserSrq;
-    type Mr = mr::UserMr;
+    type Mr = mr::Mr;
     type Mw = mw::UserMw;
     type Counters = counters::ApartCounters;
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory regions of processes.
+//! Memory regions: of processes, of all memory of the kernel, and which is which.
 
 use super::device::{
     Device,
     ObjectPermit, //
 };
+use super::fast::FastMr;
 use super::pd::Domain;
 use super::quota::Kind;
 use crate::datapath::memory::region::{
@@ -16,12 +17,18 @@ use crate::datapath::port::Port;
 use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::access::Access;
 use crate::sys::ib::details::Details;
+use crate::sys::ib::fast::FastRegion;
 use crate::sys::ib::mr::{
     Change,
     MemoryRegion,
     UserRange, //
 };
 use crate::sys::ib::reference::PdRef;
+use crate::sys::listed::{
+    ScatterList,
+    Shape,
+    Taken, //
+};
 use crate::sys::memory::{
     KernelMemory,
     UserMemory, //
@@ -33,6 +40,79 @@ use kernel::sync::{
     Mutex,
     UniqueArc, //
 };
+
+/// What ib_core calls a memory region. Dropping it ends all access.
+pub enum Mr {
+    /// Registered by a verb.
+    Verb(UserMr),
+    /// Registered by work requests.
+    Fast(FastMr),
+}
+
+impl MemoryRegion for Mr {
+    type Device = Device;
+    type Pd = Domain;
+
+    fn register(
+        device: &Device,
+        pd: &Domain,
+        core_pd: PdRef<'_>,
+        range: UserRange,
+    ) -> Result<Self> {
+        UserMr::register(device, pd, core_pd, range).map(Self::Verb)
+    }
+
+    fn of_kernel(
+        device: &Device,
+        pd: &Domain,
+        memory: KernelMemory,
+        access: Access,
+    ) -> Result<Self> {
+        UserMr::of_kernel(device, pd, memory, access).map(Self::Verb)
+    }
+
+    fn register_again(&self, core_pd: PdRef<'_>, change: Change<'_, Domain>) -> Result {
+        match self {
+            Self::Verb(region) => region.register_again(core_pd, change),
+            Self::Fast(_) => Err(EINVAL),
+        }
+    }
+
+    fn close(&self) -> Result {
+        match self {
+            Self::Verb(region) => region.close(),
+            // What is registered ends with it.
+            Self::Fast(_) => Ok(()),
+        }
+    }
+
+    fn key(&self) -> u32 {
+        match self {
+            Self::Verb(region) => region.key,
+            Self::Fast(region) => region.key(),
+        }
+    }
+
+    fn details(&self, out: &mut Details<'_>) -> Result {
+        match self {
+            Self::Verb(region) => region.details(out),
+            Self::Fast(region) => region.details(out),
+        }
+    }
+}
+
+impl FastRegion for Mr {
+    fn allocate(device: &Device, pd: &Domain, most: u32, shape: Shape) -> Result<Self> {
+        FastMr::allocate(device, pd, most, shape).map(Self::Fast)
+    }
+
+    fn map(&self, list: &ScatterList<'_>, page: u64) -> Result<Taken> {
+        match self {
+            Self::Verb(_) => Err(EINVAL),
+            Self::Fast(region) => region.map(list, page),
+        }
+    }
+}
 
 /// A registered region. Dropping it deregisters the region and unpins its memory.
 pub struct UserMr {
@@ -83,10 +163,7 @@ fn pin(pd: PdRef<'_>, range: &UserRange) -> Result<UserMemory> {
     UserMemory::pin(pd, range.start, range.len, range.access.as_raw())
 }
 
-impl MemoryRegion for UserMr {
-    type Device = Device;
-    type Pd = Domain;
-
+impl UserMr {
     fn register(
         device: &Device,
         pd: &Domain,
@@ -173,10 +250,6 @@ impl MemoryRegion for UserMr {
         }
     }
 
-    fn key(&self) -> u32 {
-        self.key
-    }
-
     /// Addresses are the business of the process alone.
     fn details(&self, out: &mut Details<'_>) -> Result {
         let current = self.current.lock();
@@ -188,9 +261,7 @@ impl MemoryRegion for UserMr {
         let pieces = current.region.ask(UserMemory::pieces_of_all);
         out.number(c"pieces", pieces.unwrap_or(0) as u64)
     }
-}
 
-impl UserMr {
     /// See [`MemoryRegion::register_again`]; no window is bound to the region.
     fn change(
         &self,

@@ -168,7 +168,7 @@ impl QueuePair for UserQp {
         upcall: QpUpcall,
         init: Init<'_, Domain, UserCq, UserSrq>,
     ) -> Result<(Self, Created)> {
-        let service = service_of(init.kind).ok_or(EOPNOTSUPP())?;
+        let mut service = service_of(init.kind).ok_or(EOPNOTSUPP())?;
         if init.flags != 0 {
             return Err(EOPNOTSUPP());
         }
@@ -178,7 +178,10 @@ impl QueuePair for UserQp {
                 udata.no_request()?;
                 Some(udata.context()?)
             }
-            Owner::Kernel => None,
+            Owner::Kernel => {
+                service = service.of_kernel();
+                None
+            }
             Owner::Process(_) | Owner::Shared => return Err(EOPNOTSUPP()),
         };
         let mut capacity = granted(init.capacity)?;

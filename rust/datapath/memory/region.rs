@@ -2,6 +2,7 @@
 
 //! Memory regions, and who may use them how.
 
+use super::listed::Listed;
 use crate::sys::cursor::{
     Cursor,
     NoRoom, //
@@ -20,6 +21,7 @@ use crate::sys::revocable::{
 };
 use crate::sys::table::Named;
 use crate::uabi::udata::NULL_LKEY;
+use kernel::prelude::KBox;
 // Those of the kernel crate are calls of C functions, and a key is read for every copy.
 use core::sync::atomic::{
     AtomicU32,
@@ -49,6 +51,8 @@ pub enum Kind {
     Kernel(KernelMemory),
     /// Nothing: it reads as zeros and swallows what is written.
     Null,
+    /// What a user in the kernel has listed, for a fast registration.
+    Listed(KBox<Listed>),
 }
 
 /// No window may be bound to the region any more.
@@ -164,9 +168,7 @@ impl Region {
         if self.key() != key || self.domain != domain || !self.access.has(rights) {
             return None;
         }
-        let offset = va.checked_sub(self.iova)?;
-        let end = offset.checked_add(len)?;
-        (end <= self.len).then_some(offset)
+        offset_in(self.iova, self.len, va, len)
     }
 
     /// Whether the key is right, and all of `rights` are granted to QPs of `domain`.
@@ -239,7 +241,7 @@ impl Region {
     pub fn revoke(&self) -> Option<UserMemory> {
         match self.kind.revoke() {
             Some(Kind::User(memory)) => Some(memory),
-            Some(Kind::Kernel(_) | Kind::Null) | None => None,
+            Some(Kind::Kernel(_) | Kind::Null | Kind::Listed(_)) | None => None,
         }
     }
 
@@ -247,7 +249,7 @@ impl Region {
     pub fn ask<R>(&self, what: impl FnOnce(&UserMemory) -> R) -> Option<R> {
         match &*self.kind.access()? {
             Kind::User(memory) => Some(what(memory)),
-            Kind::Kernel(_) | Kind::Null => None,
+            Kind::Kernel(_) | Kind::Null | Kind::Listed(_) => None,
         }
     }
 }
@@ -256,6 +258,21 @@ impl Named for Region {
     #[inline]
     fn name(&self) -> u32 {
         Self::name_in(self.key())
+    }
+}
+
+/// Where in the `size` bytes that begin at the address `base` a range lies, if it does.
+#[inline(always)]
+pub(super) fn offset_in(base: u64, size: u64, va: u64, len: u64) -> Option<u64> {
+    let offset = va.checked_sub(base)?;
+    let end = offset.checked_add(len)?;
+    (end <= size).then_some(offset)
+}
+
+impl<'a> Range<'a> {
+    /// The range of a list that begins at the byte `offset`, which was checked.
+    pub(super) fn listed(kind: revocable::Access<'a, Kind>, offset: u64) -> Self {
+        Self { kind, offset }
     }
 }
 
@@ -268,6 +285,7 @@ impl Range<'_> {
             Kind::User(memory) => memory.write(at, bytes),
             Kind::Kernel(memory) => memory.write(at, bytes),
             Kind::Null => Ok(()),
+            Kind::Listed(listed) => listed.memory.write(at, bytes),
         }
     }
 
@@ -279,6 +297,7 @@ impl Range<'_> {
             Kind::User(memory) => memory.append(at, len, out),
             Kind::Kernel(memory) => memory.append(at, len, out),
             Kind::Null => out.zeros(len).map(|_| ()).map_err(|NoRoom| Fault),
+            Kind::Listed(listed) => listed.memory.append(at, len, out),
         }
     }
 
@@ -286,6 +305,7 @@ impl Range<'_> {
     pub fn word(&self) -> Result<Word<'_>, Fault> {
         match &*self.kind {
             Kind::User(memory) => memory.word(self.offset),
+            Kind::Listed(listed) => listed.memory.word(self.offset),
             // Peers cannot name them.
             Kind::Kernel(_) | Kind::Null => Err(Fault),
         }
@@ -303,8 +323,9 @@ impl Range<'_> {
             (Kind::User(from), Kind::Kernel(into)) => from.copy_to(from_at, into, into_at, n),
             (Kind::Kernel(from), Kind::User(into)) => from.copy_to(from_at, into, into_at, n),
             (Kind::Kernel(from), Kind::Kernel(into)) => from.copy_to(from_at, into, into_at, n),
-            (Kind::Null, Kind::User(_) | Kind::Kernel(_)) => to.clear(to_at, len),
             (_, Kind::Null) => Ok(()),
+            (Kind::Null, _) => to.clear(to_at, len),
+            (from, into) => copy_listed(from, from_at, into, into_at, n),
         }
     }
 
@@ -321,5 +342,27 @@ impl Range<'_> {
             left = left.wrapping_sub(part.len());
         }
         Ok(())
+    }
+}
+
+/// Copies `n` bytes where one of the two is a list.
+#[cold]
+fn copy_listed(
+    from: &Kind,
+    from_at: u64,
+    into: &Kind,
+    into_at: u64,
+    n: usize,
+) -> Result<(), Fault> {
+    match (from, into) {
+        (Kind::User(from), Kind::Listed(into)) => from.copy_to(from_at, &into.memory, into_at, n),
+        (Kind::Kernel(from), Kind::Listed(into)) => from.copy_to(from_at, &into.memory, into_at, n),
+        (Kind::Listed(from), Kind::User(into)) => from.memory.copy_to(from_at, into, into_at, n),
+        (Kind::Listed(from), Kind::Kernel(into)) => from.memory.copy_to(from_at, into, into_at, n),
+        (Kind::Listed(from), Kind::Listed(into)) => {
+            from.memory.copy_to(from_at, &into.memory, into_at, n)
+        }
+        // Neither is.
+        _ => Err(Fault),
     }
 }

@@ -199,11 +199,13 @@ impl<'a> Regions<'a> {
         let key = match &change {
             KeyChange::Invalidate(key) => *key,
             KeyChange::Bind(binding) => binding.old_key,
+            KeyChange::Register(registration) => registration.key,
         };
         let window = self.port.window(key, self.rcu).ok_or(BindError)?;
         match change {
             KeyChange::Invalidate(key) => window.invalidate(&self.found(), self.user(qp), key),
             KeyChange::Bind(wanted) => window.bind(&self.found(), self.user(qp), &wanted),
+            KeyChange::Register(wanted) => window.register(self.user(qp), &wanted),
         }
     }
 
@@ -230,13 +232,22 @@ impl<'a> Regions<'a> {
         }
     }
 
-    /// The range of memory that the process itself names: it may be of the null region.
+    /// The range of memory that the owner of the QP names: it may be of the null region, or of a
+    /// fast registration.
     #[inline(always)]
     fn local(&self, key: u32, rights: u32, va: u64, len: u32) -> Result<Range<'a>, AccessError> {
         match self.port.region(key, self.rcu) {
             Some(region) => self.range(region, key, rights, va, len),
-            None => self.port.null().anywhere(key).ok_or(AccessError),
+            None => self.own(key, rights, va, len),
         }
+    }
+
+    #[cold]
+    fn own(&self, key: u32, rights: u32, va: u64, len: u32) -> Result<Range<'a>, AccessError> {
+        let window = || self.port.window(key, self.rcu);
+        let range = || window()?.own(key, self.domain, rights, va, len);
+        let range = self.port.null().anywhere(key).or_else(range);
+        range.ok_or(AccessError)
     }
 }
 

@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Memory windows: keys for peers to a part of a region, which their owner binds, invalidates and
-//! binds again by work requests (IBTA 10.6.7.2).
+//! binds again by work requests (IBTA 10.6.7.2); and the regions of fast registration, which users
+//! in the kernel register, invalidate and register again so (IBTA 10.6.4.5).
 //!
-//! | | type 1 | type 2B |
-//! |---|---|---|
-//! | who may use it | QPs of its domain | the QP that has bound it |
-//! | its new key | any, by the provider | its low byte, by the owner |
-//! | bound again | at any time | after it was invalidated |
-//! | unbound | by binding 0 bytes | by LOCAL_INV, or the SEND_WITH_INV of the peer |
+//! | | type 1 | type 2B | fast registration |
+//! |---|---|---|---|
+//! | who may use it | QPs of its domain | the QP that has bound it | QPs of its domain |
+//! | bound to | a part of a region | a part of a region | a list of the kernel's memory |
+//! | its new key | any, by the provider | its low byte, by the owner | the same |
+//! | bound again | at any time | after it was invalidated | the same |
+//! | unbound | by binding 0 bytes | by LOCAL_INV, or the SEND_WITH_INV of the peer | the same |
 //!
 //! Copies through a window hold its lock for reading, and whoever changes it holds that for
 //! writing. So when a change is complete, nothing goes on by the old key, and nobody has slept.
 //! Copies through the keys of regions know nothing of it.
 
+use super::listed::Grant;
+use super::lists::Lists;
 use super::region::{
+    offset_in,
     DomainId,
     Range,
     Region, //
@@ -44,13 +49,14 @@ impl QpId {
     }
 }
 
-/// The two types.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The types.
 pub enum Type {
     /// Type 1: bound by the verb.
     One,
     /// Type 2B: bound to a QP, by a work request.
     Two,
+    /// A region of fast registration, bound to one of these.
+    Fast(Lists),
 }
 
 /// Who uses a window, or changes one: a QP and its domain.
@@ -65,14 +71,39 @@ pub struct User {
 /// What a window may be bound with.
 const RIGHTS: u32 = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
 
+/// Whether peers may change the memory.
+fn may_change(access: Access) -> bool {
+    access.0 & (Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) != 0
+}
+
+/// How peers name what begins at `addr`: so, or by 0.
+fn base(access: Access, addr: u64) -> u64 {
+    if access.has(Access::ZERO_BASED) {
+        0
+    } else {
+        addr
+    }
+}
+
+/// What is below a window.
+#[derive(Clone, Copy)]
+enum Below {
+    /// A region.
+    Region {
+        /// Its key, which stays as long as this.
+        lkey: u32,
+        /// Where in it the window begins.
+        offset: u64,
+    },
+    /// What is registered of the lists.
+    List,
+}
+
 /// What a window is bound to.
 #[derive(Clone, Copy)]
 struct Bound {
-    /// The key of the region, which stays as long as this.
-    lkey: u32,
-    /// Where in the region it begins.
-    offset: u64,
-    /// How peers name that place: an address, or 0.
+    below: Below,
+    /// How peers name its first byte.
     base: u64,
     len: u64,
     access: Access,
@@ -83,6 +114,8 @@ struct Bound {
 struct State {
     key: u32,
     bound: Option<Bound>,
+    /// Its owner has done with it. It may still be found for a while, and stays as it is.
+    ended: bool,
 }
 
 /// A memory window.
@@ -111,7 +144,7 @@ impl<'a> WindowRange<'a> {
 }
 
 impl State {
-    /// The binding, and the offset of a range in the region, if it may be used so.
+    /// The binding, and the offset of a range in it, if it may be used so.
     fn permits(
         &self,
         window: &Window,
@@ -122,15 +155,11 @@ impl State {
         len: u32,
     ) -> Option<(Bound, u64)> {
         let bound = self.bound?;
-        let is_for = window.domain == user.domain
-            && (window.kind == Type::One || bound.qp == user.qp)
-            && bound.access.has(rights);
-        if self.key != key || !is_for {
+        if self.key != key || !window.is_for(user, &bound) || !bound.access.has(rights) {
             return None;
         }
-        let at = va.checked_sub(bound.base)?;
-        let end = at.checked_add(u64::from(len))?;
-        (end <= bound.len).then_some((bound, bound.offset.wrapping_add(at)))
+        let at = offset_in(bound.base, bound.len, va, u64::from(len))?;
+        Some((bound, at))
     }
 }
 
@@ -148,7 +177,7 @@ impl Window {
                 name: Region::name_in(key),
                 domain,
                 kind,
-                state <- RwLockBh::new(State { key, bound: None }),
+                state <- RwLockBh::new(State { key, bound: None, ended: false }),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -157,6 +186,28 @@ impl Window {
     /// What of its key does not change.
     pub fn name(&self) -> u32 {
         self.name
+    }
+
+    /// Whether this user may use it as it is bound.
+    fn is_for(&self, user: User, bound: &Bound) -> bool {
+        self.domain == user.domain
+            && match self.kind {
+                Type::One | Type::Fast(_) => true,
+                Type::Two => bound.qp == user.qp,
+            }
+    }
+
+    /// The lists of a region of fast registration.
+    pub fn lists(&self) -> Option<&Lists> {
+        match &self.kind {
+            Type::Fast(lists) => Some(lists),
+            Type::One | Type::Two => None,
+        }
+    }
+
+    /// Whether it is bound.
+    pub fn is_bound(&self) -> bool {
+        self.state.read().bound.is_some()
     }
 
     /// Whether a range may be used so.
@@ -176,12 +227,33 @@ impl Window {
         len: u32,
     ) -> Option<WindowRange<'a>> {
         let state = self.state.read();
-        let (bound, offset) = state.permits(self, key, user, rights, va, len)?;
-        let range = regions.region(bound.lkey)?.range_at(offset)?;
+        let (bound, at) = state.permits(self, key, user, rights, va, len)?;
+        let range = match bound.below {
+            Below::Region { lkey, offset } => {
+                regions.region(lkey)?.range_at(offset.wrapping_add(at))?
+            }
+            Below::List => self.lists()?.range_at(at)?,
+        };
         Some(WindowRange {
             range,
             _window: state,
         })
+    }
+
+    /// A range of what is registered, for a work request of its owner. Without the lock, as those
+    /// of other windows may be held.
+    pub fn own(
+        &self,
+        key: u32,
+        domain: DomainId,
+        rights: u32,
+        va: u64,
+        len: u32,
+    ) -> Option<Range<'_>> {
+        if self.domain != domain {
+            return None;
+        }
+        self.lists()?.own(key, rights, va, u64::from(len))
     }
 
     /// Binds it for `user`, if that may be. The error is all that there is to say.
@@ -191,30 +263,29 @@ impl Window {
         user: User,
         wanted: &wqe::Binding,
     ) -> Result<(), BindError> {
-        let allowed = match self.kind {
-            Type::One => RIGHTS | Access::LOCAL_WRITE,
-            Type::Two => RIGHTS | Access::LOCAL_WRITE | Access::ZERO_BASED,
-        };
-        if self.domain != user.domain
-            || Region::name_in(wanted.new_key) != self.name
-            || wanted.access & !allowed != 0
-        {
-            return Err(BindError);
-        }
-        let mut state = self.state.write();
-        let may = match self.kind {
-            Type::One => state.key == wanted.old_key,
-            Type::Two => state.bound.is_none() && wanted.len != 0,
-        };
-        if !may {
+        if self.domain != user.domain || Region::name_in(wanted.new_key) != self.name {
             return Err(BindError);
         }
         let access = Access(wanted.access);
+        let mut state = self.state.write();
+        let (allowed, may) = match self.kind {
+            Type::One => (
+                RIGHTS | Access::LOCAL_WRITE,
+                state.key == wanted.old_key, //
+            ),
+            Type::Two => (
+                RIGHTS | Access::LOCAL_WRITE | Access::ZERO_BASED,
+                state.bound.is_none() && wanted.len != 0,
+            ),
+            Type::Fast(_) => (0, false),
+        };
+        if !may || access.0 & !allowed != 0 || state.ended {
+            return Err(BindError);
+        }
         let bound = if wanted.len == 0 {
             None
         } else {
-            let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-            let needs = if access.0 & writes != 0 {
+            let needs = if may_change(access) {
                 Access::LOCAL_WRITE
             } else {
                 0
@@ -226,51 +297,97 @@ impl Window {
                 })
                 .ok_or(BindError)?;
             Some(Bound {
-                lkey: wanted.lkey,
-                offset,
-                base: if access.has(Access::ZERO_BASED) {
-                    0
-                } else {
-                    wanted.addr
+                below: Below::Region {
+                    lkey: wanted.lkey,
+                    offset,
                 },
+                base: base(access, wanted.addr),
                 len: wanted.len,
                 access,
                 qp: user.qp,
             })
         };
-        state.unbind(regions);
+        self.unbind(&mut state, regions);
         (state.key, state.bound) = (wanted.new_key, bound);
         Ok(())
     }
 
-    /// Unbinds it for `user`, by whom it was bound under `key`: only type 2B knows that.
+    /// Registers for `user` what is mapped, if that may be.
+    pub fn register(&self, user: User, wanted: &wqe::Registration) -> Result<(), BindError> {
+        let access = Access(wanted.access & !Access::OPTIONAL);
+        let is_its_key = |key| Region::name_in(key) == self.name;
+        let may = self.domain == user.domain
+            && is_its_key(wanted.of)
+            && is_its_key(wanted.key)
+            && access.0 & !(RIGHTS | Access::LOCAL_WRITE) == 0
+            && (access.has(Access::LOCAL_WRITE) || !may_change(access))
+            && wanted.len != 0
+            && wanted
+                .addr
+                .checked_add(wanted.len.wrapping_sub(1))
+                .is_some();
+        let lists = self.lists().filter(|_| may).ok_or(BindError)?;
+        let mut state = self.state.write();
+        let grant = Grant {
+            key: wanted.key,
+            access,
+            base: wanted.addr,
+            len: wanted.len,
+        };
+        if state.bound.is_some() || state.ended || !lists.register(grant) {
+            return Err(BindError);
+        }
+        state.key = wanted.key;
+        state.bound = Some(Bound {
+            below: Below::List,
+            base: grant.base,
+            len: grant.len,
+            access,
+            qp: user.qp,
+        });
+        Ok(())
+    }
+
+    /// Unbinds it for `user`, by whom it was bound under `key`: type 1 does not know that.
     pub fn invalidate<'a>(
         &self,
         regions: &impl Find<'a>,
         user: User,
         key: u32,
     ) -> Result<(), BindError> {
-        let mut state = self.state.write();
-        let is_his = state.bound.is_some_and(|bound| bound.qp == user.qp);
-        if self.kind != Type::Two || state.key != key || self.domain != user.domain || !is_his {
+        if matches!(self.kind, Type::One) || self.domain != user.domain {
             return Err(BindError);
         }
-        state.unbind(regions);
+        let mut state = self.state.write();
+        let is_his = state.bound.is_some_and(|bound| self.is_for(user, &bound));
+        if state.key != key || !is_his {
+            return Err(BindError);
+        }
+        self.unbind(&mut state, regions);
         Ok(())
     }
 
-    /// It is gone for its owner: nobody uses it any more when this returns.
+    /// It is gone for its owner: no peer uses it any more when this returns, and nobody binds it.
     pub fn end<'a>(&self, regions: &impl Find<'a>) {
-        self.state.write().unbind(regions);
+        let mut state = self.state.write();
+        self.unbind(&mut state, regions);
+        state.ended = true;
     }
-}
 
-impl State {
-    fn unbind<'a>(&mut self, regions: &impl Find<'a>) {
-        // A region that windows are bound to stays.
-        let lkey = self.bound.take().map(|bound| bound.lkey);
-        if let Some(region) = lkey.and_then(|lkey| regions.region(lkey)) {
-            region.unbind();
+    fn unbind<'a>(&self, state: &mut State, regions: &impl Find<'a>) {
+        match state.bound.take().map(|bound| bound.below) {
+            None => {}
+            // A region that windows are bound to stays.
+            Some(Below::Region { lkey, .. }) => {
+                if let Some(region) = regions.region(lkey) {
+                    region.unbind();
+                }
+            }
+            Some(Below::List) => {
+                if let Some(lists) = self.lists() {
+                    lists.invalidate();
+                }
+            }
         }
     }
 }

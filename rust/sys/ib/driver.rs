@@ -26,10 +26,11 @@ use super::cq::{
     self,
     CompletionQueue, //
 };
-use super::mr::{
+use super::fast::{
     self,
-    MemoryRegion, //
+    FastRegion, //
 };
+use super::mr;
 use super::mw::{
     self,
     MemoryWindow, //
@@ -85,7 +86,7 @@ pub trait Driver: HasAttributes<Device: query::Device> {
     /// A shared receive queue.
     type Srq: SharedReceiveQueue<Device = Self::Device, Pd = Self::Pd>;
     /// A memory region.
-    type Mr: MemoryRegion<Device = Self::Device, Pd = Self::Pd>;
+    type Mr: FastRegion<Device = Self::Device, Pd = Self::Pd>;
     /// A memory window.
     type Mw: MemoryWindow<Device = Self::Device, Pd = Self::Pd>;
     /// Counters for some queue pairs.
@@ -118,6 +119,7 @@ pub(super) fn operations<D: Driver>(module: *mut bindings::module) -> bindings::
     qp::install::<D::Qp>(&mut ops);
     srq::install::<D::Srq>(&mut ops);
     mr::install::<D::Mr>(&mut ops);
+    fast::install::<D::Mr>(&mut ops);
     mw::install::<D::Mw>(&mut ops);
     counter_set::install::<D::Counters>(&mut ops);
     ops

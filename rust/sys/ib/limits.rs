@@ -24,6 +24,11 @@ pub mod capability {
     pub const FLUSH_GLOBAL: u64 = bindings::ib_device_cap_flags_IB_DEVICE_FLUSH_GLOBAL as u64;
     /// There is ATOMIC WRITE.
     pub const ATOMIC_WRITE: u64 = bindings::ib_device_cap_flags_IB_DEVICE_ATOMIC_WRITE as u64;
+    /// It has fast registration, LOCAL_INV and SEND_WITH_INV.
+    pub const FAST_REGISTRATION: u64 =
+        bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS as u64;
+    /// Lists of a fast registration may have gaps (among `kernel_capabilities`).
+    pub const LISTS_WITH_GAPS: u64 = bindings::ib_kernel_cap_flags_IBK_SG_GAPS_REG as u64;
     /// `rdma link delete` may take it away (among `kernel_capabilities`).
     pub const USER_UNREGISTERS: u64 = bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG as u64;
 }
@@ -84,6 +89,8 @@ pub struct DeviceLimits {
     pub clock_khz: u64,
     /// Memory regions.
     pub max_mr: u32,
+    /// Pages, or pieces, of a fast registration.
+    pub max_fast_pages: u32,
     /// Memory windows.
     pub max_mw: u32,
     /// Shared receive queues.
@@ -138,6 +145,7 @@ impl DeviceLimits {
         attr.timestamp_mask = u64::MAX;
         attr.hca_core_clock = self.clock_khz;
         attr.max_mr = number(self.max_mr);
+        attr.max_fast_reg_page_list_len = self.max_fast_pages;
         attr.max_mw = number(self.max_mw);
         attr.max_srq = number(self.max_srq);
         attr.max_srq_wr = number(self.max_srq_wr);

@@ -20,6 +20,7 @@ pub mod details;
 pub mod device;
 pub mod driver;
 pub mod event;
+pub mod fast;
 pub mod limits;
 pub mod link;
 pub mod management;

@@ -94,7 +94,7 @@ type Live<'a, M> = object::Live<'a, bindings::ib_mr, M>;
 type Gone<'a, M> = object::Gone<'a, bindings::ib_mr, M>;
 
 impl Reference<'_, bindings::ib_mr> {
-    fn set_key(self, key: u32) {
+    pub(super) fn set_key(self, key: u32) {
         // SAFETY: By the type invariant; the region is being created, so that nobody reads it yet.
         unsafe {
             (*self.as_raw()).lkey = key;

@@ -184,8 +184,12 @@ impl<'a, A> SendRequest<'a, A> {
         if flags & !FLAGS != 0 {
             return Err(EINVAL);
         }
-        // SAFETY: Users in the kernel say how many entries their list has.
-        let list = unsafe { pieces(wr.sg_list, wr.num_sge, wqe::MAX_SGE) }?;
+        let list = match opcode {
+            // They have none, whatever the fields say.
+            wqe::OP_LOCAL_INV | wqe::OP_REG_MR => &[],
+            // SAFETY: Users in the kernel say how many entries their list has.
+            _ => unsafe { pieces(wr.sg_list, wr.num_sge, wqe::MAX_SGE) }?,
+        };
         // SAFETY: Either field is a `u64`.
         let wr_id = unsafe { wr.__bindgen_anon_1.wr_id };
         let mut header = SendWqe::new(wr_id, opcode, flags as u8);
@@ -203,6 +207,19 @@ impl<'a, A> SendRequest<'a, A> {
                 return Err(EINVAL);
             }
             header.set_destination(number(handle), ud.remote_qpn, ud.remote_qkey);
+        } else if opcode == wqe::OP_REG_MR {
+            // SAFETY: Requests of this kind are `ib_reg_wr`s, and the region stays until they are
+            // complete. Its user does not map it while he posts.
+            let (wr, mr) = unsafe {
+                let wr = self.whole::<bindings::ib_reg_wr>();
+                (wr, wr.mr.as_ref().ok_or(EINVAL)?)
+            };
+            header.set_remote(mr.iova, wr.key);
+            header.set_bind(wqe::Bind {
+                length: mr.length,
+                lkey: mr.rkey,
+                access: wr.access as u32,
+            });
         } else if parts.has(Parts::OPERANDS) {
             if !matches!(
                 opcode,

@@ -237,7 +237,7 @@ impl Direction<'_> {
             }
             Operation::Send | Operation::SendImm => false,
             // The model has no windows.
-            Operation::SendInv | Operation::LocalInv | Operation::BindMw => true,
+            Operation::SendInv | Operation::LocalInv | Operation::BindMw | Operation::RegMr => true,
             Operation::AtomicWrite => !peer.allow_write || peer.max_dest_rd_atomic == 0,
             Operation::Flush => peer.max_dest_rd_atomic == 0,
         }

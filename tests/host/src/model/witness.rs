@@ -287,7 +287,7 @@ impl Witness {
             Operation::Send | Operation::SendImm => Kind::Send,
             Operation::Write | Operation::WriteImm => Kind::Write,
             Operation::Read => Kind::ReadRequest,
-            Operation::SendInv | Operation::LocalInv | Operation::BindMw => {
+            Operation::SendInv | Operation::LocalInv | Operation::BindMw | Operation::RegMr => {
                 return Err("the model has no windows")
             }
             Operation::CompareSwap => Kind::Atomic(AtomicKind::CompareSwap),
