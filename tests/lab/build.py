@@ -130,6 +130,10 @@ def guest_setup(root, with_module=True, made=None, release=None):
     newer = config.newer_rdma_core() / "usr"
     if newer.exists():
         lines.append(f"mkdir -p $M/srv/newer && cp -a {q(str(newer))} $M/srv/newer/")
+        # Another release that stands for it has other tests.
+        source = config.cache() / f"rdma-core-{config.NEWER}"
+        if (source / ".complete").exists() and not (source / ".complete").read_text(encoding="utf-8"):
+            lines.append(f"cp -a {q(str(source / 'tests'))} $M/srv/newer/")
     return lines + (install_lines(root, made, release) if with_module else [])
 
 

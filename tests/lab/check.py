@@ -25,6 +25,8 @@ def names():
 ON_REQUEST = (
     ("host.deb", "it takes long, and shows little that the others do not"),
     ("pyverbs.test_*", "pyverbs.rounds runs them all"),
+    ("newer.pyverbs", "pyverbs.rounds runs nearly all of these, of the guest's own release"),
+    ("newer.services", "pingpong.* run these programs of the guest's own release"),
 )
 
 

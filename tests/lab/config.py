@@ -18,6 +18,10 @@ PRIVATE_ABI = {"56.1": 34, "65.0": 65}
 # What a guest runs of the newer one beside its own, as Debian has it: its programs and the libraries that these need.
 NEWER = "65.0"
 NEWER_PACKAGES = ["libibverbs1", "ibverbs-providers", "ibverbs-utils", "libnl-3-200", "libnl-route-3-200"]
+# And for its own tests, with the Python that they are built for, which stands for @. They are left out where the archive
+# has not all of them.
+NEWER_PYVERBS = ["python3-pyverbs", "librdmacm1t64", "libexpat1", "python@-minimal", "libpython@", "libpython@-minimal",
+                 "libpython@-stdlib"]
 
 # Needed on the host: to make the root and to boot it.
 HOST_PACKAGES = [
@@ -73,7 +77,7 @@ def cache():
 
 def newer_rdma_core():
     """Where the packages of the newer rdma-core are unpacked; without `usr` where the archive has no such."""
-    parts = hashlib.sha256(json.dumps([recipe(), NEWER_PACKAGES]).encode()).hexdigest()[:16]
+    parts = hashlib.sha256(json.dumps([recipe(), NEWER_PACKAGES, NEWER_PYVERBS]).encode()).hexdigest()[:16]
     return cache() / f"rdma-core-{NEWER}-programs-{parts}"
 
 

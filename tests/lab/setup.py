@@ -337,7 +337,8 @@ def rdma_core_programs(root):
     step(f"  programs of rdma-core {config.NEWER}")
     remove_tree(new)
     new.mkdir()
-    packages = " ".join(f"{name}/{suite}" for name in config.NEWER_PACKAGES)
+    packages, pyverbs = (" ".join(f"{name}/{suite}" for name in names).replace("@", "$P")
+                         for names in (config.NEWER_PACKAGES, config.NEWER_PYVERBS))
     # Lists and sources of its own, so that nothing else is ever taken from that suite.
     in_root(root.path, f"""sh -ec '
         mkdir -p /tmp/lists/partial /tmp/packages
@@ -346,7 +347,10 @@ def rdma_core_programs(root):
         apt-get $A update
         cd /tmp/packages
         apt-get $A download {packages}
-        for f in *.deb; do dpkg -x $f /cache/{new.name}; done'""",
+        P=$(apt-cache $A show python3-pyverbs | sed -n "s/^Depends:.*libpython\\(3[.][0-9]*\\) .*/\\1/p" | head -n 1)
+        apt-get $A download {pyverbs} || echo "there is no pyverbs of it"
+        for f in *.deb; do dpkg -x $f /cache/{new.name}; done
+        rm -rf /cache/{new.name}/usr/share/doc'""",
             f"fetching the programs of rdma-core {config.NEWER}", config.cache() / "setup.log")
     library = next(new.glob("usr/lib/*/libibverbs.so.1"))
     if f"IBVERBS_PRIVATE_{abi}".encode() not in library.read_bytes():

@@ -2,6 +2,7 @@
 """The newer rdma-core, whose libibverbs has another interface to providers: Debian's packages of it, unpacked beside the
 guest's own. The programs are the newer ones where it has them, and the guest's and ours with the newer library."""
 
+import glob
 import os
 
 from tests.guest import flavour
@@ -9,7 +10,8 @@ from tests.guest.cases import cases
 from tests.guest.fabric import loop, pair
 from tests.guest.scenario import Skipped, add, command, require, scenario
 from tests.scenarios.messages.perftest import measure
-from tests.scenarios.messages.pingpong import once
+from tests.scenarios.messages.pingpong import SIZES, once, talk
+from tests.scenarios.messages.pyverbs import UNSERVED, Release
 
 HOME = "/srv/newer/usr"
 LIBRARIES = f"{HOME}/lib/x86_64-linux-gnu"
@@ -48,6 +50,49 @@ def pingpong(report):
             for family in (4, 6):
                 report.cell(path=f"ipv{family}", mode="events" if events else "polling",
                             usec=once(ends, family, 1024, events))
+
+
+@scenario("newer.services", 120)
+def services(report):
+    """The newer programs for UC, UD and shared receive queues."""
+    use_newer()
+    with pair() as ends:
+        for kind, sizes in SIZES.items():
+            for size in sizes:
+                report.cell(kind=kind, size=size, usec=once(ends, 4, 1024, size=size, iters=20, kind=kind))
+        talk(ends, 6, 1024, "-q", "16", kind="srq", iters=200)
+
+
+RELEASE = "65.0"
+# What tests of that release need beside what those of the guest's own do.
+NEWER_UNSERVED = (
+    ("the domains and bounce buffers of a confidential guest",
+     ("test_buf.*_cc_pd*", "test_buf.BufAPITest.test_buf_export_dmabuf_fd_on_bounce_device",
+      "test_buf.BufAPITest.test_plain_mr_rejected_on_bounce_device")),
+    ("DMA handles", ("test_dmah.DMAHandleTest.test_dmah_with_mrex", "test_dmah.DMAHandleTest.test_dmah_persistent_memory",
+                     "test_dmah.DmaHandleTrafficTest.*")),
+    ("on-demand paging", ("test_dmah.DMAHandleTest.test_dmah_mrex_odp_bad_flow",)),
+    ("the speed of a port by its own verb", ("test_device.DeviceTest.test_query_port_speed",)),
+    ("the clock of a network card", ("test_phc_timestamp.*",)),
+    ("raw packets", ("test_qp.QPTest.test_raw_qp_rate_limit_modify",)),
+)
+# Those that need RC, UC, UD, shared queues, windows, rdma_cm and what else there is.
+NEWER_GENERIC = 134
+
+
+@scenario("newer.pyverbs", 240)
+def newer_pyverbs(report):
+    """All tests of the newer pyverbs, with the newer library, by the lists of what is not served."""
+    use_newer()
+    python = glob.glob(f"{HOME}/bin/python3.*")
+    # The lists are of one release: what the archive has by now may be another.
+    if not python or not os.path.isdir("/srv/newer/tests") or not glob.glob(f"{LIBRARIES}/libibverbs.so.1.*.{RELEASE}"):
+        raise Skipped(f"the archive has no rdma-core {RELEASE} with its pyverbs and its tests")
+    release = Release("/srv/newer/tests", python[0], {"PYTHONHOME": HOME, "PYTHONPATH": f"{HOME}/lib/python3/dist-packages"},
+                      UNSERVED + NEWER_UNSERVED)
+    require(not (stale := release.stale()), f"these lines of the lists mean no test: {stale}")
+    good = release.judge(release.files(), report)
+    require(good >= NEWER_GENERIC, f"only {good} tests were ok")
 
 
 @scenario("newer.perftest", 120)

@@ -28,10 +28,10 @@ def rows(text):
     return found
 
 
-def measure(tool, ends, sizes, iters=ITERS, limit=150):
+def measure(tool, ends, sizes, iters=ITERS, limit=150, family=4):
     """One run; `sizes` is the option that selects them. Returns the client's rows."""
     def side(end):
-        argv = [tool, "-d", end.dev, "-x", str(end.gid()), "-F", "-n", str(iters), "-p", str(PORT), "-m", "4096",
+        argv = [tool, "-d", end.dev, "-x", str(end.gid(family)), "-F", "-n", str(iters), "-p", str(PORT), "-m", "4096",
                 # A second: how soon a busy machine answers is no verdict.
                 "-u", "18", *sizes]
         # A warning about few iterations for the depth is no help to anybody.
@@ -128,6 +128,28 @@ for _tool in ("ib_atomic_lat", "ib_atomic_bw"):
     for _path, _where, _local in (("loop-local", "loop", True), ("veth", "pair", None)):
         add(f"perftest.{_tool}.{_path}", 120, f"{_tool} over {_path}, CMP_AND_SWAP and FETCH_AND_ADD",
             atomic(_tool, _where, _local))
+
+
+def multicast(where, local, own):
+    """A scenario: datagrams to a group, of a scope that reaches the other end, or of the program's own, which stays in one
+    device (ff01::/16). Both need the GID of an IPv6 address."""
+    def run(report):
+        with both_ends(where, local) as ends:
+            group = [] if own else ["-M", "255:14:0:0:0:0:0:0:0:0:0:0:0:0:1:2"]
+            before = [counters(end.dev) for end in ends]
+            found = measure("ib_send_bw", ends, ["-c", "UD", "-g", *group, "-s", "1024"], iters=20, family=6)
+            require([int(row[0]) for row in found] == [1024], f"ib_send_bw reported {found}")
+            report.note(" ".join(found[0]))
+            if flavour.current().is_ferroce:
+                for end, name, old in zip(ends, ("rcvd_pkts", "sent_pkts"), before):
+                    packets = counters(end.dev)[name] - old[name]
+                    require(packets == 20, f"{end.dev}: {name} grew by {packets} for 20 datagrams to a group")
+
+    return run
+
+
+add("perftest.multicast.loop-local", 120, "ib_send_bw to the program's own group on one device", multicast("loop", True, True))
+add("perftest.multicast.veth", 120, "ib_send_bw to a group over veth", multicast("pair", None, False))
 
 
 def old_posting(report):
