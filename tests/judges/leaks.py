@@ -10,8 +10,9 @@ import os
 import re
 import subprocess
 import time
+from contextlib import contextmanager
 
-from tests.guest.fabric import read
+from tests.guest.fabric import read, wait_until
 from tests.guest.scenario import PATIENCE, Failed
 
 # Of these caches the module takes objects, or causes others to; the rest of the kernel's are measured and shown, too.
@@ -72,16 +73,26 @@ def areas():
     return sum("[ferroce]" in line or line.split()[2].startswith("0x") for line in lines)
 
 
-def resources():
-    """Objects in use on any device, by kind, without those that the kernel has for itself: `rdma res` names who has
-    those in brackets."""
+def resources(of_kernel=False):
+    """Objects in use on any device, by kind: those of processes, or those that the kernel has for itself. `rdma res` names
+    who has the latter in brackets."""
     found = {}
     for kind in ("qp", "cq", "mr", "pd", "ctx"):
         shown = subprocess.run(["rdma", "res", "show", kind], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
                                timeout=30 * PATIENCE, check=False).stdout
-        if count := sum(bool(line.strip()) and " comm [" not in line for line in shown.splitlines()):
+        if count := sum(bool(line.strip()) and (" comm [" in line) == of_kernel for line in shown.splitlines()):
             found[kind] = count
     return found
+
+
+@contextmanager
+def none_kept(limit=10):
+    """Whatever processes make of a device that is there before and behind the block is gone soon after it, and the kernel
+    has as much for itself as it had before: it may have taken over nothing."""
+    before = resources(of_kernel=True)
+    yield
+    wait_until("nothing is left of the objects", lambda: not resources(), limit)
+    wait_until("the kernel has what it had", lambda: resources(of_kernel=True) == before, limit)
 
 
 def udp_sockets():

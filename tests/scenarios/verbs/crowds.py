@@ -4,7 +4,7 @@
 import os
 
 from tests.guest.cases import cases
-from tests.guest.fabric import loop, wait_until
+from tests.guest.fabric import loop
 from tests.guest.scenario import add, shortened
 from tests.judges import leaks
 from tests.scenarios.messages.pingpong import once
@@ -18,9 +18,9 @@ def crowd(case, local):
     """A scenario: a case of the C program on a device that must be whole afterwards."""
     def run(report):
         with loop(local) as end:
-            for line in case.run(end, COUNT=str(COUNTS.get(case.name, 0)), SEED=SEED).splitlines()[:-1]:
-                report.note(line)
-            wait_until("nothing is left of the objects", lambda: not leaks.resources())
+            with leaks.none_kept():
+                for line in case.run(end, COUNT=str(COUNTS.get(case.name, 0)), SEED=SEED).splitlines()[:-1]:
+                    report.note(line)
             once((end, end), 4, 1024, iters=10)
 
     return run

@@ -152,17 +152,16 @@ def memlock(_report):
 def device(report):
     """The device's own limits of objects hold, and what goes makes room."""
     only_ferroce()
-    with loop(True) as end:
+    with loop(True) as end, leaks.none_kept():
         for line in CASES["limit-device"].run(end).splitlines()[:-1]:
             report.note(line)
-        wait_until("nothing is left of the objects", lambda: not leaks.resources())
 
 
 @scenario("limits.regions", 90)
 def regions(report):
     """A program with 20,000 regions is killed: all of them go."""
     only_ferroce()
-    with loop(True) as end, Talker(end, "limit-regions") as talker:
+    with loop(True) as end, leaks.none_kept(), Talker(end, "limit-regions") as talker:
         line = talker.line()
         require(line == "20000 regions", f"the program: {line}")
         shown = leaks.resources()
