@@ -23,6 +23,11 @@ static struct ibv_ah *ah;
 static struct ibv_qp *spare;
 static struct ibv_srq *srq;
 static struct ibv_mw *mw;
+static struct ibv_qp *member;
+/* ff15::1:4e and 239.1.0.78: joining takes memory of IGMP or MLD. */
+static const union ibv_gid groups[] = { { .raw = { 0xff, 0x15, [13] = 1, [15] = 0x4e } },
+					{ .raw = { [10] = 0xff, [11] = 0xff, [12] = 239, [13] = 1, [15] = 78 } } };
+static const union ibv_gid *group;
 
 /* 0, or the errno. */
 static int result(const void *made)
@@ -125,6 +130,30 @@ static int create_ah(void)
 static int destroy_ah(void)
 {
 	return ibv_destroy_ah(ah);
+}
+
+static int create_member(void)
+{
+	struct ibv_qp_init_attr attr = {
+		.send_cq = p.a.cq, .recv_cq = p.a.cq, .qp_type = IBV_QPT_UD, .cap = { DEPTH, DEPTH, 2, 2, 64 },
+	};
+
+	return result(member = ibv_create_qp(p.a.pd, &attr));
+}
+
+static int destroy_member(void)
+{
+	return ibv_destroy_qp(member);
+}
+
+static int attach(void)
+{
+	return ibv_attach_mcast(member, group, 0);
+}
+
+static int detach(void)
+{
+	return ibv_detach_mcast(member, group, 0);
 }
 
 static int to_reset_of_a(void)
@@ -309,6 +338,12 @@ static void scarce(void)
 	scarcely("dealloc_mw", dealloc_mw, alloc_mw);
 	scarcely("create_ah", create_ah, destroy_ah);
 	scarcely("destroy_ah", destroy_ah, create_ah);
+	scarcely("create_qp of UD", create_member, destroy_member);
+	for (group = groups; group < groups + COUNT(groups); group++) {
+		scarcely("attach_mcast", attach, detach);
+		CHECK(!detach(), "leaving a group");
+	}
+	CHECK(!destroy_member(), "destroying a queue pair that was in groups");
 	scarcely("query", query, NULL);
 	scarcely("req_notify_cq", arm, NULL);
 	scarcely("post_send", send_one, NULL);
