@@ -31,6 +31,20 @@ fn mock(name: &str) -> PathBuf {
         .join(name)
 }
 
+/// The file of a program that is compiled, and the others: a folder has its `main.c` and its parts.
+fn parts_of(program: &Path) -> (PathBuf, Vec<String>) {
+    if program.is_file() {
+        return (program.into(), Vec::new());
+    }
+    let main = program.join("main.c");
+    let files = fs::read_dir(program).expect("the program is there");
+    let paths = files.map(|file| file.expect("the folder can be read").path());
+    let parts =
+        paths.filter(|path| path.extension().is_some_and(|end| end == "c") && *path != main);
+    let named = |path: PathBuf| path.to_str().expect("the folder has a plain name").into();
+    (main.clone(), parts.map(named).collect())
+}
+
 /// The versions of the symbols, as libibverbs has them.
 fn version_script(folder: &Path, abi: u32) -> String {
     let script = folder.join("versions");
@@ -56,7 +70,10 @@ fn run_mock(name: &str, source: &sources::Source, program: &str, flags: &[&str])
         &library_flags,
     );
     let library = library.to_str().expect("the folder has a plain name");
-    let program = source.compile(&folder, "program", &mock(program), &["-pthread", library]);
+    let (main, parts) = parts_of(&mock(program));
+    let mut program_flags = vec!["-pthread", library];
+    program_flags.extend(parts.iter().map(String::as_str));
+    let program = source.compile(&folder, "program", &main, &program_flags);
     let output = run(Command::new(program)
         .arg(provider())
         .env("LD_LIBRARY_PATH", &folder));
@@ -67,7 +84,7 @@ fn run_mock(name: &str, source: &sources::Source, program: &str, flags: &[&str])
 #[test]
 fn every_verb_works_in_both_abis() {
     for source in sources() {
-        let output = run_mock("verbs", &source, "scenario.c", &[]);
+        let output = run_mock("verbs", &source, "scenario", &[]);
         assert_eq!(output, "ok\n", "private ABI {}", source.abi);
     }
 }
@@ -79,7 +96,7 @@ fn every_verb_works_with_older_forms_of_abi_34() {
     for source in sources().iter().filter(newest) {
         for at in [344, 352] {
             let flag = format!("-DQP_COMP_MASK={at}");
-            let output = run_mock(&format!("older-{at}"), source, "scenario.c", &[&flag]);
+            let output = run_mock(&format!("older-{at}"), source, "scenario", &[&flag]);
             assert_eq!(output, "ok\n", "comp_mask at {at}");
         }
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB */
-/* What the pretended libibverbs (libibverbs.c) shares with the test (scenario.c). */
+/* What the pretended libibverbs (libibverbs.c) shares with the test (scenario/). */
 #ifndef MOCK_H
 #define MOCK_H
 
