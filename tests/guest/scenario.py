@@ -109,9 +109,9 @@ class Report:
 MODULES = (
     "link.link_life", "messages.pingpong", "verbs.verbs", "verbs.limits", "verbs.crowds", "verbs.groups", "verbs.errors", "verbs.observe", "packets.packets",
     "paths.paths", "messages.examples", "messages.perftest", "messages.pyverbs", "messages.newer", "interop.interop", "cm.cm",
-    "packets.wire", "losses.fault",
+    "cm.applications", "cm.namespaces", "packets.wire", "losses.fault",
     "teardown.in_flight", "losses.losses", "packets.batches", "paths.isolation", "packets.headers", "fairness.fairness",
-    "hostile.hostile", "teardown.teardown", "product.command", "product.doctor", "suite.machines", "suite.selftest")
+    "hostile.hostile", "hostile.mads", "teardown.teardown", "product.command", "product.doctor", "suite.machines", "suite.selftest")
 
 
 def load_all():

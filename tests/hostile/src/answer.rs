@@ -30,6 +30,21 @@ pub const REMOTE_ACCESS: u8 = 2;
 
 /// The queue pair that a frame is for, and what it says; `None` if it is no packet of the victim.
 pub fn read(frame: &[u8], hosts: &Hosts) -> Result<Option<(u32, Answer)>> {
+    let Some((ip, udp)) = from_victim(frame, hosts)? else {
+        return Ok(None);
+    };
+    judge(ip, udp).map_err(|what| said(what, frame))
+}
+
+/// What is wrong with a frame, and how that begins.
+pub fn said(what: &str, frame: &[u8]) -> String {
+    let (len, head) = (frame.len(), &frame[..frame.len().min(100)]);
+    format!("the victim sent {what}: {len} bytes that begin {head:02x?}")
+}
+
+/// The IP header of a frame, and what follows from the UDP header on; `None` if it is no packet of
+/// the victim.
+pub fn from_victim<'f>(frame: &'f [u8], hosts: &Hosts) -> Result<Option<(&'f [u8], &'f [u8])>> {
     let (header, len) = if hosts.v6 { (14, 40) } else { (14, 20) };
     let Some(udp) = frame.get(header + len..) else {
         return Ok(None);
@@ -54,10 +69,7 @@ pub fn read(frame: &[u8], hosts: &Hosts) -> Result<Option<(u32, Answer)>> {
     if to != &hosts.us[..bytes] {
         return Err(format!("the victim wrote to a stranger: {frame:02x?}"));
     }
-    judge(ip, udp).map_err(|what| {
-        let (len, head) = (frame.len(), &frame[..frame.len().min(100)]);
-        format!("the victim sent {what}: {len} bytes that begin {head:02x?}")
-    })
+    Ok(Some((ip, udp)))
 }
 
 fn judge(ip: &[u8], udp: &[u8]) -> std::result::Result<Option<(u32, Answer)>, &'static str> {

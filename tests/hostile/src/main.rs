@@ -13,6 +13,7 @@ mod counters;
 mod flood;
 mod frame;
 mod link;
+mod mad;
 mod memory;
 mod model;
 mod network;
@@ -127,6 +128,15 @@ fn run() -> Result<()> {
         }
     }
     let patience = words.number("patience")? as u32;
+    if let [family] = &families[..] {
+        if let Some((_, run)) = mad::FAMILIES.iter().find(|(n, _)| n == family) {
+            let counters = Counters::new(words.text("counters")?, patience)?;
+            let mut mads = mad::Mads::new(&link, &hosts, counters, Random::new(seed), patience);
+            run(&mut mads).map_err(|e| format!("{family}: {e}"))?;
+            println!("{family} {ip}: {}", mads.told());
+            return Ok(());
+        }
+    }
     let mut attack = Attack::new(
         hosts,
         Victim::connect(words.text("control")?)?,

@@ -5,10 +5,12 @@ import re
 import subprocess
 from contextlib import contextmanager
 
-from tests.guest.fabric import both_ends, counters, pair
+from tests.guest import flavour
+from tests.guest.fabric import both_ends, counters, pair, read
 from tests.guest.programs import run_both
-from tests.guest.scenario import PATIENCE, add, command, require, shortened
+from tests.guest.scenario import PATIENCE, Skipped, add, command, require, scenario, shortened
 from tests.scenarios.interop.interop import ORDERS, rxe_loaded
+from tests.scenarios.verbs.groups import snooping
 
 # Name of the path, where it runs, the local-path switch, family of the addresses.
 PATHS = (
@@ -19,6 +21,8 @@ PATHS = (
 )
 PINGS = shortened(50, 5)
 CONNECTIONS = shortened(100, 10)
+# Of mckey.
+GROUP = "239.1.0.77"
 
 
 @contextmanager
@@ -136,3 +140,66 @@ def perftest(_report):
 
 
 add("cm.perftest", 120, "perftest -R: its own connections and librdmacm's data path", perftest)
+
+
+def received(end):
+    """How many packets came to an end; both drivers count that under the same name."""
+    return counters(end.dev)["rcvd_pkts"]
+
+
+def rsockets(tool):
+    """A scenario: TCP's calls over librdmacm, with every byte checked by the receiver."""
+    def run(_report):
+        with connections(), both_ends("pair") as ends:
+            side = [tool, "-S", "20000", "-C", "20", "-I", "5", "-T", "v"]
+            before = [received(end) for end in ends]
+            outs = talk(side, [*side, "-s", ends[0].ip4], ends)
+            require(re.search(r"(?m)^custom ", outs[1]), f"{tool}: {outs[1][-300:]}")
+            for end, count in zip(ends, before):
+                came = received(end) - count
+                require(came > 20 * 5 * 5, f"only {came} packets came to {end.dev}")
+
+    return run
+
+
+for _tool in ("rstream", "riostream"):
+    add(f"cm.{_tool}", 90, f"{_tool} -T v: rsockets, with the data checked", rsockets(_tool))
+
+
+def prints(text):
+    """Whether a program has printed that. Its output must not be held back (stdbuf)."""
+    return lambda pid: text in (read(f"/proc/{pid}/fd/1") or "")
+
+
+def mckey(ends, reachable=lambda: True):
+    """Messages to a group of IPv4: all of them come, once what is between the two lets them through."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("mckey's messages did not arrive when this was tried with rdma_rxe of 7.3")
+    side = ["stdbuf", "-oL", "mckey", "-m", GROUP, "-C", str(MESSAGES), "-S", "1000"]
+    waits = prints("receiving data")
+    outs = run_both([*side, "-b", ends[0].ip4], [*side, "-s", "-b", ends[1].ip4], ends, 0, 60,
+                    ready=lambda pid: waits(pid) and reachable())
+    require("data transfers complete" in outs[0], f"mckey: {outs[0][-300:]}")
+    for out in outs:
+        require("return status 0" in out, f"mckey: {out[-300:]}")
+
+
+@scenario("cm.mckey", 90)
+def groups(_report):
+    """mckey: rdma_join_multicast of a group of IPv4 between two devices; for one of IPv6 the kernel's clear error."""
+    with connections(), pair() as ends:
+        mckey(ends)
+        refused = command(["mckey", "-m", "ff15::1:4d", "-b", ends[0].ip6], netns=ends[0].netns, ok=None)
+        require(refused.returncode, "a group of IPv6 was joined")
+
+
+@scenario("cm.mckey-snooping", 90)
+def groups_over_a_bridge(_report):
+    """mckey over a bridge that hands groups only to members it has heard of."""
+    def heard():
+        shown = command(["bridge", "mdb", "show", "dev", "br0"]).stdout.splitlines()
+        return any(GROUP in line.split() and "bva" in line.split() for line in shown)
+
+    with connections(), pair(bridged=True) as ends:
+        snooping(ends)
+        mckey(ends, heard)

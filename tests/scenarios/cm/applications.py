@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Applications with communication layers of their own, unchanged from Debian: UCX, and libfabric on librdmacm."""
+
+import re
+
+from tests.guest import flavour
+from tests.guest.fabric import pair
+from tests.guest.programs import listens, run_both
+from tests.guest.scenario import Skipped, add, require, shortened
+from tests.scenarios.cm.cm import connections, received
+
+UCX_PORT, FABRIC_PORT = 13337, 47592
+ITERATIONS = shortened(100, 10)
+# Tests of ucx_perftest, and bytes of a message: small, in one packet, and large, where the receiver reads.
+UCX_TESTS = {"tag": (("tag_lat", 8), ("tag_bw", 200000)), "put": (("ucp_put_lat", 1000), ("ucp_put_bw", 100000)),
+             "get": (("ucp_get", 1000), ("ucp_get", 100000)), "atomic": (("ucp_fadd", 8), ("ucp_cswap", 8))}
+# UCX asks each of its transports whose puts and atomics are the device's own for this in the end. rc_verbs has it for no
+# device, and says so as an error that its caller takes for an answer.
+NO_REMOTE_FLUSH = re.escape("flush(remote) is not supported")
+
+
+def ucx(tls, family, tests):
+    """A scenario: tests of ucx_perftest over one of UCX's transports."""
+    def run(_report):
+        if not flavour.current().is_ferroce:
+            raise Skipped("rdma_rxe's completions do not tell the IP version where UCX looks for it, and UCX drops all datagrams")
+        with pair() as ends:
+            for name, size in tests:
+                sides = []
+                for end in ends:
+                    sides.append(["env", f"UCX_TLS={tls}", f"UCX_NET_DEVICES={end.dev}:1", f"UCX_IB_GID_INDEX={end.gid(family)}",
+                                  "ucx_perftest"])
+                # Without -P 0 it asks MPI for its peer, unless a terminal is there.
+                test = ["-P", "0", "-t", name, "-s", str(size), "-n", str(ITERATIONS), "-w", "2", "-f"]
+                before = [received(end) for end in ends]
+                outs = run_both(sides[0] + test, sides[1] + [ends[0].tcp] + test, ends, UCX_PORT, 60)
+                for out in outs:
+                    require(not re.search(rf"ERROR(?! .*{NO_REMOTE_FLUSH})", out), f"{name}: {out[-300:]}")
+                require(re.search(rf"(?m)^\s*(Final:)?\s*{ITERATIONS}\b", outs[1]), f"{name}: {outs[1][-300:]}")
+                for end, count in zip(ends, before):
+                    came = received(end) - count
+                    require(came >= ITERATIONS // 2, f"{name}: only {came} packets came to {end.dev}")
+
+    return run
+
+
+for _name, _tests in UCX_TESTS.items():
+    add(f"ucx.rc-{_name}", 150, f"ucx_perftest, UCX_TLS=rc_v: {', '.join(f'{name} of {size} B' for name, size in _tests)}",
+        ucx("rc_v", 4, _tests))
+# A fetched atomic over UD is software of UCX, as its put and get are.
+add("ucx.ud-tag", 150, "ucx_perftest, UCX_TLS=ud_v: tag_lat and tag_bw", ucx("ud_v", 4, UCX_TESTS["tag"]))
+add("ucx.ud-ipv6", 150, "ucx_perftest, UCX_TLS=ud_v: over IPv6", ucx("ud_v", 6, UCX_TESTS["tag"][:1]))
+add("ucx.ud-put-get", 150, "ucx_perftest, UCX_TLS=ud_v: put and get", ucx("ud_v", 4, UCX_TESTS["put"][:1] + UCX_TESTS["get"][:1]))
+
+
+def libfabric(_report):
+    """fi_pingpong of libfabric, whose provider for verbs connects by librdmacm: connections, and datagrams of its own on them."""
+    with connections(), pair() as ends:
+        for provider, kind in (("verbs", "msg"), ("verbs;ofi_rxm", "rdm")):
+            side = ["fi_pingpong", "-p", provider, "-e", kind, "-c", "-I", str(ITERATIONS), "-S", "2000"]
+            before = [received(end) for end in ends]
+            outs = run_both([*side, "-d", ends[0].dev], [*side, "-d", ends[1].dev, ends[0].tcp], ends, FABRIC_PORT, 60)
+            require(re.search(rf"(?m)^1\.9k\s+{ITERATIONS}\s+={ITERATIONS}\b", outs[1]), f"{provider}: {outs[1][-300:]}")
+            for end, count in zip(ends, before):
+                came = received(end) - count
+                require(came > ITERATIONS, f"{provider}: only {came} packets came to {end.dev}")
+
+
+add("cm.libfabric", 120, "fi_pingpong over libfabric's verbs provider, connected by librdmacm, with the data checked", libfabric)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Connections in several network namespaces at once, and with RDMA devices that each belong to one."""
+
+import re
+import tempfile
+from contextlib import ExitStack, contextmanager
+
+from tests.guest import flavour
+from tests.guest.fabric import (IB, WIRE_MTU, batch, gid_of, link_add, link_del, no_dad, pair, wait_active, wait_until,
+                                wire)
+from tests.guest.programs import spawn, tail
+from tests.guest.scenario import PATIENCE, command, last_line, require, scenario
+from tests.scenarios.cm.cm import PINGS, connections, listens
+
+
+def rping(side, address, netns, out):
+    """Starts a side of rping, with the data checked."""
+    return spawn(["rping", side, "-a", address, "-v", "-V", "-C", str(PINGS), "-S", "1000"], netns, out)
+
+
+def judge(proc, out):
+    """A client has ended well."""
+    require(proc.wait(timeout=60 * PATIENCE) == 0, f"rping: {last_line(tail(out))}")
+    seen = tail(out).count("ping data: rdma-ping")
+    require(seen == PINGS, f"{seen} pings of {PINGS}: {tail(out)[-300:]}")
+
+
+@scenario("cm.namespaces", 120)
+def several(_report):
+    """rping three times at once: in two namespaces to each other both ways, and in the first one, where the address and
+    the port are the same as in another."""
+    with connections(), pair() as ends, wire() as (netdev, _), ExitStack() as stack:
+        one = flavour.current().prefix + "2"
+        link_add(one, netdev)
+        stack.callback(link_del, one)
+        wait_active(one)
+        # The address of the last is that of the first, too.
+        talks = [(ends[0].ip4, ends[0].netns, ends[1].netns), (ends[1].ip4, ends[1].netns, ends[0].netns),
+                 (ends[0].ip4, None, None)]
+        procs = []
+
+        def start(side, address, netns):
+            out = stack.enter_context(tempfile.TemporaryFile("w+"))
+            procs.append((rping(side, address, netns, out), out))
+            return procs[-1][0]
+
+        try:
+            servers = [start("-s", address, netns) for address, netns, _ in talks]
+            for server in servers:
+                wait_until("the server listens", lambda server=server: listens(server.pid), 20)
+            for address, _, netns in talks:
+                start("-c", address, netns)
+            for proc, out in procs[len(talks):]:
+                judge(proc, out)
+            for proc, out in procs:
+                require(proc.wait(timeout=60 * PATIENCE) == 0, f"rping: {last_line(tail(out))}")
+        finally:
+            for proc, _ in procs:
+                if proc.poll() is None:
+                    proc.kill()
+                proc.wait()
+
+
+@contextmanager
+def exclusive():
+    """Each device belongs to one network namespace. The kernel changes that only while there is no other one, and one
+    that has gone is taken down behind the scenes."""
+    def become(mode):
+        done = command(["rdma", "system", "set", "netns", mode], ok=None)
+        require(done.returncode == 0 or "busy" in done.stdout.lower(), f"rdma system set netns {mode}: {done.stdout}")
+        return done.returncode == 0
+
+    wait_until("the machine has one network namespace", lambda: become("exclusive"), 20)
+    try:
+        yield
+    finally:
+        wait_until("the machine has one network namespace again", lambda: become("shared"), 20)
+
+
+@contextmanager
+def owned():
+    """Two devices, each in a namespace of its own that alone sees it, joined by veth. Yields name, namespace, address."""
+    prefix = flavour.current().prefix
+    ends = ((prefix + "0", "ea", "va", "10.77.0.1"), (prefix + "1", "eb", "vb", "10.77.0.2"))
+    try:
+        for _, netns, _, _ in ends:
+            batch([f"netns add {netns}"])
+            no_dad(netns)
+        batch([f"link add va mtu {WIRE_MTU} netns ea type veth peer name vb mtu {WIRE_MTU} netns eb"])
+        for _, netns, netdev, ip4 in ends:
+            batch(["link set lo up", f"link set {netdev} up", f"addr add {ip4}/24 dev {netdev}"], netns=netns)
+        for dev, netns, netdev, ip4 in ends:
+            link_add(dev, netdev, netns=netns)
+            gids = f"cat {IB}/{dev}/ports/1/gids/*"
+            wait_until(f"{dev} is ACTIVE", lambda: "state ACTIVE" in links(netns))
+            wait_until(f"{dev} has a GID", lambda: gid_of(ip4) in command(["sh", "-c", gids], netns=netns).stdout)
+        yield ends
+    finally:
+        for dev, netns, _, _ in ends:
+            if dev in links(netns):
+                link_del(dev, netns=netns)
+        for _, netns, _, _ in ends:
+            batch([f"netns del {netns}"])
+
+
+def links(netns):
+    """What `rdma link` says in a namespace."""
+    return command(["rdma", "link"], netns=netns, ok=None).stdout
+
+
+@scenario("cm.exclusive", 120)
+def each_its_own(_report):
+    """Exclusive mode: each namespace sees its own device and no other, and rping goes from one to the other."""
+    with connections(), exclusive(), owned() as ends:
+        for dev, netns, _, _ in ends:
+            for where in ("ea", "eb", None):
+                require((dev in links(where)) == (where == netns), f"{dev} of {netns}, seen from {where}: {links(where)}")
+        server, client = ends
+        with tempfile.TemporaryFile("w+") as s_out, tempfile.TemporaryFile("w+") as c_out:
+            procs = [rping("-s", server[3], server[1], s_out)]
+            try:
+                listening = ["rdma", "res", "show", "cm_id"]
+                wait_until("the server listens", lambda: re.search(rf"state LISTEN .*\bpid {procs[0].pid}\b", command(
+                    listening, netns=server[1]).stdout), 20)
+                procs.append(rping("-c", server[3], client[1], c_out))
+                judge(procs[1], c_out)
+                require(procs[0].wait(timeout=60 * PATIENCE) == 0, f"rping: {last_line(tail(s_out))}")
+            finally:
+                for proc in procs:
+                    if proc.poll() is None:
+                        proc.kill()
+                    proc.wait()
