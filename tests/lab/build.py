@@ -68,6 +68,7 @@ PROGRAMS = {"verbs_cases": "tests/scenarios/verbs/verbs_c", "verbs_peer": "tests
             "hostile_victim": "tests/scenarios/hostile/victim_c", "verbs_load": "tests/scenarios/fairness/load_c"}
 LIBRARY = "tests/guest/lib_c"
 EXAMPLES = "tests/examples"
+KERNEL_CLIENT = "tests/scenarios/kernel/kernel_c"
 CASES = LAB / "verbs_cases.list"
 
 
@@ -122,11 +123,27 @@ def hostile_packets(root):
     return copy(config.BUILD / "cargo-lab/release/hostile_packets", LAB / "hostile_packets")
 
 
-def guest_setup(root, with_module=True, made=None, release=None):
+def kernel_client(root):
+    """ferroce_kuser.ko, a user of RDMA in the kernel, for the kernel of the root. It is built from a copy, of which
+    each kernel has its own."""
+    target = LAB / f"kernel_c-{root.release}"
+    target.mkdir(parents=True, exist_ok=True)
+    for source in (config.CHECKOUT / KERNEL_CLIENT).iterdir():
+        copied = target / source.name
+        if source.is_file() and (not copied.exists() or copied.read_bytes() != source.read_bytes()):
+            shutil.copy(source, copied)
+    run_in_root(root, f"make -j{os.cpu_count() or 2} --no-print-directory -C {root.kdir} "
+                f"M=/ferroce/build/lab/{target.name} KERNELRELEASE={root.release} "
+                f"ARCH=x86 CC={root.cc} KCFLAGS=-Werror modules",
+                "building the user of RDMA in the kernel")
+    return target / "ferroce_kuser.ko"
+
+
+def guest_setup(root, with_module=True, made=None, release=None, client=None):
     """Builds everything; returns the shell lines that put it into the guest's root, which is at $M. Another kernel than
-    that of the root brings its own module and release."""
+    that of the root brings its own modules and release."""
     q = shlex.quote
-    lines = [f"cp {q(str(program))} $M/srv/lab/" for program in programs(root)]
+    lines = [f"cp {q(str(program))} $M/srv/lab/" for program in [*programs(root), client or kernel_client(root)]]
     newer = config.newer_rdma_core() / "usr"
     if newer.exists():
         lines.append(f"mkdir -p $M/srv/newer && cp -a {q(str(newer))} $M/srv/newer/")

@@ -188,25 +188,27 @@ def in_new(root, new, script, what, log):
 
 
 def modules(kernel):
-    """ferroce.ko for the debug kernel, built on a copy of the sources beside the one for the stock kernel; and the
-    module with bugs on purpose."""
+    """ferroce.ko for the debug kernel, built on a copy of the sources beside the one for the stock kernel; the module
+    with bugs on purpose; and the user of RDMA in the kernel."""
     name = hashlib.sha256(str(config.CHECKOUT).encode()).hexdigest()[:12]
     work = config.cache() / "debug-module" / name
-    source, planted = work / "src", work / "planted"
+    source, planted, client = work / "src", work / "planted", work / "kuser"
     sync(config.CHECKOUT / "rust", source / "rust")
     sync(config.CHECKOUT / "tests/scenarios/debug/planted_c", planted)
+    sync(config.CHECKOUT / build.KERNEL_CLIENT, client)
     shutil.copy2(config.CHECKOUT / "Kbuild", source / "Kbuild")
     stamp = work / "kernel"
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != str(kernel.folder.resolve()):
         clean(source)
         clean(planted)
+        clean(client)
     stamp.write_text(str(kernel.folder.resolve()), encoding="utf-8")
     step(f"build the module for the debug kernel {kernel.release}")
-    for folder in (source, planted):
+    for folder in (source, planted, client):
         build.run_in_root(kernel.root, f"{MAKE} -j{os.cpu_count() or 2} --no-print-directory -C {TREE} "
                                        f"M={inside_cache(folder)} modules",
                           "building a module for the debug kernel", binds=[(kernel.folder, INSIDE)])
-    made = source / "rust/ferroce.ko", planted / "ferroce_planted.ko"
+    made = source / "rust/ferroce.ko", planted / "ferroce_planted.ko", client / "ferroce_kuser.ko"
     for module in made:
         if not module.exists():
             raise LabError(f"the build made no {module}")
@@ -326,11 +328,11 @@ def kunit_tests(folder=None):
 def guest_setup(kernel):
     """Builds everything; returns the shell lines that put it into the guest's root, which is at $M."""
     q = shlex.quote
-    made, planted = modules(kernel)
+    made, planted, client = modules(kernel)
     expected = config.BUILD / "debug" / "kunit.json"
     expected.parent.mkdir(parents=True, exist_ok=True)
     expected.write_text(json.dumps(kunit_tests()), encoding="utf-8")
-    return [*build.guest_setup(kernel.root, made=made, release=kernel.release),
+    return [*build.guest_setup(kernel.root, made=made, release=kernel.release, client=client),
             f"cp {q(str(planted))} {q(str(expected))} $M/srv/lab/"]
 
 

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A user in the kernel that is ours: the cases of `ferroce_kuser`, which posts and polls in every context."""
+
+import os
+from contextlib import contextmanager
+
+from tests.guest import flavour
+from tests.guest.fabric import counters, link_del, loop, pair, wait_until
+from tests.guest.fabric import devices as rdma_devices
+from tests.guest.programs import program
+from tests.guest.scenario import Failed, add, command, require, scenario
+
+MODULE = program("ferroce_kuser.ko")
+PARAMETERS = "/sys/module/ferroce_kuser/parameters"
+
+# The cases by what they are about. Each scenario runs those of a group, one after the other.
+GROUPS = {
+    "posting": ("every context posts with interrupts disabled: RC", (
+        "rc-from-task", "rc-from-timer", "rc-from-tasklet", "rc-from-workqueue", "rc-from-hard-interrupt",
+        "rc-from-completion", "crowd")),
+    "unreliable": ("every context posts with interrupts disabled: UC, UD, address handles", (
+        "uc-from-anywhere", "ud-from-anywhere", "address-handles")),
+    "polling": ("every way to take completions: ib_core's, by hand, armed and moderated", (
+        "poll-direct", "poll-softirq", "poll-workqueue", "poll-unbound-workqueue", "poll-by-hand", "poll-by-two",
+        "arming", "moderated", "adaptive-moderation")),
+    "queues": ("queues full, drained, flushed, destroyed with work in them, in every state", (
+        "drain", "flush", "full", "destroy-with-work", "states", "lists", "inline", "signalled")),
+    "errors": ("what goes wrong, each with its status", (
+        "wrong-local-key", "too-long", "no-receive", "nobody-there")),
+}
+# What rdma_rxe cannot do.
+RXE_CANNOT = ("moderated", "adaptive-moderation")
+# Name of the path, and its local-path switch; the last one is between two devices.
+WAYS = {"local": True, "wire": False, "veth": None}
+# Messages that the cases of a group move at least; between two devices each is a packet or more.
+FEWEST = {"posting": 1000, "polling": 500, "unreliable": 100, "errors": 6}
+
+
+@contextmanager
+def loaded():
+    """The module, gone again afterwards."""
+    command(["modprobe", "ib_core"])
+    command(["insmod", MODULE])
+    try:
+        yield
+    finally:
+        command(["rmmod", "ferroce_kuser"])
+        require(not os.path.exists(PARAMETERS), "the module stays")
+
+
+def said():
+    """What came of the last case: its notes and its verdict."""
+    with open(f"{PARAMETERS}/said", encoding="utf-8") as f:
+        return f.read().splitlines()
+
+
+def ask(case, ends, lossy):
+    """Has the module run a case."""
+    places = " ".join(f"{end.dev} {end.gid()}" for end in ends)
+    with open(f"{PARAMETERS}/run", "w", encoding="ascii") as f:
+        f.write(f"{case} {places} {'lossy' if lossy else 'exact'}")
+
+
+def run_case(report, case, ends, lossy):
+    """One case; its verdict is the last line it says."""
+    ask(case, ends, lossy)
+    lines = said()
+    print(f"{case}: " + "; ".join(lines), flush=True)
+    verdict = lines[-1] if lines else "said nothing"
+    if verdict.startswith("skipped") and not flavour.current().is_ferroce and case in RXE_CANNOT:
+        report.skip(case, "rdma_rxe cannot do it")
+        return
+    failed = next((line for line in lines if line.startswith("failed")), None)
+    if failed or verdict != "passed":
+        raise Failed(f"{case}: {failed or verdict}")
+    report.note(f"{case}: " + "; ".join(lines[:-1]))
+
+
+def group(name, way):
+    """A scenario: the cases of a group on one path."""
+    def run(report):
+        with (pair() if way == "veth" else doubled(WAYS[way])) as ends, loaded():
+            sent = counters(ends[0].dev)["sent_pkts"]
+            for end in set(ends):
+                if name == "polling" and flavour.current().is_ferroce:
+                    command(["rdma", "dev", "set", end.dev, "adaptive-moderation", "on"])
+            for case in GROUPS[name][1]:
+                run_case(report, case, ends, way != "local" or not flavour.current().is_ferroce)
+            sent = counters(ends[0].dev)["sent_pkts"] - sent
+            report.note(f"{sent} packets")
+            if way == "local" and flavour.current().is_ferroce:
+                require(not sent, f"{sent} packets on the local path")
+            else:
+                require(sent >= FEWEST.get(name, 10), f"only {sent} packets")
+
+    return run
+
+
+@contextmanager
+def doubled(local):
+    """One device as both ends."""
+    with loop(local) as end:
+        yield end, end
+
+
+HOW = {"local": "by the local path", "wire": "by packets to itself", "veth": "between two devices"}
+for _name, (_shows, _) in GROUPS.items():
+    for _way in WAYS:
+        add(f"kernel.{_name}.{_way}", 60, f"{_shows}; {HOW[_way]}", group(_name, _way))
+
+
+@scenario("kernel.all-cases", 30)
+def all_cases(_report):
+    """Every case of the module is in a group, and the module goes as it came."""
+    with loaded():
+        with open(f"{PARAMETERS}/cases", encoding="utf-8") as f:
+            there = f.read().split()
+    named = [case for _, cases in GROUPS.values() for case in cases]
+    require(sorted(there) == sorted(named), f"{sorted(set(there) ^ set(named))} are in one of the lists only")
+
+
+def goes(act):
+    """A scenario: traffic of the module stands, and `act` takes something away."""
+    def run(report):
+        with pair() as ends, loaded():
+            before = counters(ends[0].dev)["sent_pkts"]
+            ask("stand", ends, False)
+            lines = said()
+            require(lines == ["stands"], f"it does not stand: {lines}")
+            require(counters(ends[0].dev)["sent_pkts"] > before + 100, "nothing moves")
+            act(ends)
+            lines = said()
+            report.note("; ".join(lines))
+            require(lines[-1] == "passed", "; ".join(lines))
+
+    return run
+
+
+def delete_link(ends):
+    """The link of one end; the module is told and lets go of it."""
+    link_del(ends[1].dev, netns=ends[1].netns)
+    wait_until("the device goes", lambda: ends[1].dev not in rdma_devices())
+
+
+def delete_netdev(ends):
+    """The netdev below, which takes both devices with it."""
+    command(["ip", "link", "del", ends[0].netdev], netns=ends[0].netns)
+    wait_until("the devices go", lambda: not [end for end in ends if end.dev in rdma_devices()])
+
+
+add("kernel.goes.link", 60, "a link is deleted under traffic of a user in the kernel", goes(delete_link))
+add("kernel.goes.netdev", 60, "a netdev goes under traffic of a user in the kernel", goes(delete_netdev))
+
+
+@scenario("kernel.goes.module", 60)
+def goes_module(report):
+    """The user in the kernel is unloaded under its traffic."""
+    with pair() as ends:
+        with loaded():
+            ask("stand", ends, False)
+            require(said() == ["stands"], f"it does not stand: {said()}")
+        report.note(f"{counters(ends[0].dev)['sent_pkts']} packets")

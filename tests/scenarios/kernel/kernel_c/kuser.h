@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A user of RDMA in the kernel, for tests: it knows ib_core and nothing of the driver.
+ *
+ * A case is a function that makes what it needs by the helpers here and returns an error as soon as
+ * something is wrong, with the reason noted by fail(). What was made is ended by whoever runs it.
+ */
+#ifndef KUSER_H
+#define KUSER_H
+
+#include <linux/irq_work.h>
+#include <linux/list.h>
+#include <linux/spinlock.h>
+#include <linux/types.h>
+#include <linux/workqueue.h>
+#include <rdma/ib_verbs.h>
+
+/* The two ends of a conversation: where, and who takes the completions. */
+#define SIDES 2
+
+/* How a completion queue is polled. */
+enum way {
+	BY_DIRECT,
+	BY_SOFTIRQ,
+	BY_WORKQUEUE,
+	BY_UNBOUND,
+	BY_HAND,
+	WAYS,
+};
+
+extern const char *const way_names[WAYS];
+
+/* A device, and an entry of its table of GIDs. */
+struct place {
+	struct ib_device *dev;
+	int index;
+	const struct ib_gid_attr *gid;
+};
+
+/* One run of a case. */
+struct test {
+	struct place place[SIDES];
+	/* Datagrams and UC messages may be lost between these places. */
+	bool lossy;
+	/* The driver calls completion handlers under a lock of its own, so that they cannot poll. */
+	bool defers;
+	struct list_head ends, queues, rooms, waiters, flows;
+	spinlock_t lock;
+	/* What is posted by completions is posted no more. */
+	bool ending;
+	/* Completions that were waited for, and messages of what stands. */
+	atomic_t order, messages;
+	bool failed;
+	size_t len;
+	char said[2000];
+};
+
+/* A completion queue. */
+struct queue {
+	struct list_head list;
+	struct test *t;
+	struct ib_cq *cq;
+	enum way way;
+	/* By hand: whether it is armed again when it is empty. */
+	bool rearms;
+	atomic_t inside, events, taken, most;
+	struct work_struct work;
+};
+
+/* Memory that a device uses. */
+struct room {
+	struct list_head list;
+	struct ib_device *dev;
+	u8 *mem;
+	u64 addr;
+	u32 size;
+};
+
+/* A queue pair with what belongs to it. */
+struct end {
+	struct list_head list;
+	struct test *t;
+	struct place *at;
+	struct ib_pd *pd;
+	struct queue *sends, *recvs;
+	struct ib_qp *qp;
+	struct ib_ah *ah;
+	struct end *peer;
+	enum ib_qp_type kind;
+	bool connected;
+	atomic_t qp_events;
+};
+
+/* How ends are made. What is 0 is chosen for the case. */
+struct wish {
+	enum ib_qp_type kind;
+	enum way way;
+	u32 send_wr, recv_wr, sge, inline_data, cqe;
+	bool signal_all;
+	u8 retry, rnr_retry, rnr_timer;
+	/* One completion queue for all. */
+	struct queue *queue;
+};
+
+/* A work request that somebody waits for. */
+struct waiter {
+	struct list_head list;
+	struct test *t;
+	struct ib_cqe cqe;
+	struct ib_wc wc;
+	bool done;
+	/* Which completion this was. */
+	int order;
+	atomic_t times;
+};
+
+#define QKEY 0x11223344
+#define GRH_BYTES 40
+
+/* main.c */
+__printf(2, 3) int fail(struct test *t, const char *form, ...);
+__printf(2, 3) void note(struct test *t, const char *form, ...);
+bool on_completion(struct test *t, struct ib_cq *cq, bool handler);
+void lock_to_post(spinlock_t *lock, unsigned long *flags);
+void unlock_posted(spinlock_t *lock, unsigned long *flags);
+void poll_all(struct test *t);
+
+/* Waits until something is true, as long as a hung machine may take, and polls meanwhile. */
+#define wait_for(t, truth) ({							\
+	unsigned long _end = jiffies + 90 * HZ;					\
+	while (!(truth) && time_before(jiffies, _end) && !(t)->failed) {	\
+		poll_all(t);							\
+		if (!(truth))							\
+			usleep_range(100, 1000);				\
+	}									\
+	!!(truth);								\
+})
+
+/* end.c */
+struct queue *make_queue(struct test *t, int side, enum way way, u32 cqe);
+int end_queue(struct queue *q);
+struct room *make_room(struct end *e, u32 size);
+struct end *make_end(struct test *t, int side, const struct wish *wish);
+int make_pair(struct test *t, const struct wish *wish, struct end **a, struct end **b);
+int connect(struct end *a, struct end *b, const struct wish *wish);
+void fill_ah(struct end *e, struct end *to, struct rdma_ah_attr *attr);
+int to_state(struct end *e, enum ib_qp_state state);
+void end_end(struct end *e);
+void end_all(struct test *t);
+void hear_end(struct ib_event *event, void *context);
+
+struct waiter *make_waiter(struct test *t);
+struct waiter *post_receive(struct end *e, struct room *room, u32 at, u32 len);
+struct waiter *post(struct end *e, struct ib_send_wr *wr);
+bool is_done(struct waiter *w);
+int finish(struct waiter *w);
+int act(struct end *e, struct ib_send_wr *wr);
+int expect(struct test *t, const char *what, int status, int want);
+void fill(u8 *mem, u32 len, u32 seed);
+int differs(const u8 *mem, u32 len, u32 seed);
+int send_one(struct end *from, struct end *to, struct room *out, struct room *in, u32 len, u32 seed);
+
+/* flow.c */
+enum context {
+	IN_TASK,
+	IN_TIMER,
+	IN_TASKLET,
+	IN_WORK,
+	IN_IRQ,
+	IN_HANDLER,
+	CONTEXTS,
+};
+
+extern const char *const context_names[CONTEXTS];
+
+/* Checked messages from one end to the other. */
+struct run {
+	struct end *from, *to;
+	enum context context;
+	u32 messages, depth, size;
+};
+
+void free_flows(struct test *t);
+int run_flow(struct test *t, const struct run *run);
+int run_flows(struct test *t, const struct run *runs, int count);
+
+/* The cases. */
+struct kuser_case {
+	const char *name;
+	int (*run)(struct test *t);
+};
+
+extern const struct kuser_case posting_cases[], polling_cases[], queue_cases[], error_cases[];
+
+/* Not among the cases: traffic that stands until its device goes. */
+int stand(struct test *t);
+
+#endif

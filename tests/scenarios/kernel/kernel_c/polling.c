@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Who takes the completions: every way of ib_core, and by hand with events. */
+#include <linux/delay.h>
+#include <linux/dim.h>
+#include "kuser.h"
+
+static int poll_by(struct test *t, enum way way)
+{
+	struct wish wish = { .kind = IB_QPT_RC, .way = way, .inline_data = 64 };
+	struct run run = { .context = IN_TASK, .messages = 100, .depth = 16, .size = 1500 };
+
+	return make_pair(t, &wish, &run.from, &run.to) ?: run_flow(t, &run);
+}
+
+static int direct(struct test *t)
+{
+	return poll_by(t, BY_DIRECT);
+}
+
+static int softirq(struct test *t)
+{
+	return poll_by(t, BY_SOFTIRQ);
+}
+
+static int workqueue(struct test *t)
+{
+	return poll_by(t, BY_WORKQUEUE);
+}
+
+static int unbound(struct test *t)
+{
+	return poll_by(t, BY_UNBOUND);
+}
+
+static int by_hand(struct test *t)
+{
+	return poll_by(t, BY_HAND);
+}
+
+/* ib_core moderates by what it measures; whoever runs this has switched that on. */
+static int dim(struct test *t)
+{
+	struct wish wish = { .kind = IB_QPT_RC, .way = BY_SOFTIRQ, .inline_data = 64 };
+	struct run run = { .context = IN_HANDLER, .messages = 600, .depth = 16, .size = 200 };
+	struct dim *measured;
+	u16 events;
+
+	if (!t->place[0].dev->ops.modify_cq)
+		return -EOPNOTSUPP;
+	if (make_pair(t, &wish, &run.from, &run.to))
+		return -EIO;
+	measured = run.to->recvs->cq->dim;
+	if (!measured)
+		return fail(t, "the completion queue is not moderated");
+	if (run_flow(t, &run))
+		return -EIO;
+	events = measured->measuring_sample.event_ctr;
+	if (!events)
+		return fail(t, "nothing was measured");
+	note(t, "%u events measured, profile %d", events, measured->profile_ix);
+	return 0;
+}
+
+/* An event for eight completions, or after a while for fewer. */
+static int moderated(struct test *t)
+{
+	struct wish wish = { .kind = IB_QPT_RC, .way = BY_HAND, .inline_data = 64 };
+	struct run run = { .context = IN_TASK, .messages = 83, .depth = 16, .size = 200 };
+	int err, events;
+
+	if (make_pair(t, &wish, &run.from, &run.to))
+		return -EIO;
+	err = rdma_set_cq_moderation(run.to->recvs->cq, 8, 2000);
+	if (err == -EOPNOTSUPP)
+		return err;
+	if (err)
+		return fail(t, "moderation: error %d", err);
+	if (run_flow(t, &run))
+		return -EIO;
+	events = atomic_read(&run.to->recvs->events);
+	note(t, "%d events for %d completions", events, atomic_read(&run.to->recvs->taken));
+	return events ? 0 : fail(t, "no event");
+}
+
+static int send_solicited(struct end *a, struct room *out, bool solicited)
+{
+	struct ib_sge sge = { .addr = out->addr, .length = 8, .lkey = a->pd->local_dma_lkey };
+	struct ib_send_wr wr = {
+		.opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1,
+		.send_flags = solicited ? IB_SEND_SOLICITED : 0,
+	};
+	int status = act(a, &wr);
+
+	return status ? fail(a->t, "a SEND: status %d", status) : 0;
+}
+
+/* Polls what a queue has, as its handler would. */
+static int take_some(struct queue *q)
+{
+	struct ib_wc wc;
+	int count = 0;
+
+	while (ib_poll_cq(q->cq, 1, &wc) == 1) {
+		wc.wr_cqe->done(q->cq, &wc);
+		count++;
+	}
+	return count;
+}
+
+/* Whoever polls for an event is done with it. */
+static bool is_calm(struct queue *q)
+{
+	if (!wait_for(q->t, !atomic_read(&q->inside)))
+		return false;
+	flush_work(&q->work);
+	return true;
+}
+
+/* What arming says and does, step by step. */
+static int arming(struct test *t)
+{
+	struct wish wish = { .kind = IB_QPT_RC, .way = BY_HAND };
+	enum ib_cq_notify_flags next = IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS;
+	struct waiter *w[4];
+	struct room *out, *in;
+	struct end *a, *b;
+	struct queue *q;
+	int said;
+
+	if (make_pair(t, &wish, &a, &b))
+		return -EIO;
+	q = b->recvs;
+	q->rearms = false;
+	out = make_room(a, 8);
+	in = make_room(b, 64);
+	if (!out || !in)
+		return -EIO;
+	for (int i = 0; i < ARRAY_SIZE(w); i++) {
+		w[i] = post_receive(b, in, i * 16, 8);
+		if (!w[i])
+			return -EIO;
+	}
+	/* It has been armed when it was made: one completion, one event. */
+	if (send_solicited(a, out, false) || finish(w[0]) ||
+	    !wait_for(t, atomic_read(&q->events) == 1) || !is_calm(q))
+		return fail(t, "%d events for the first completion", atomic_read(&q->events));
+	/* Without arming a completion raises none; who arms is told that he has missed it. */
+	if (send_solicited(a, out, false))
+		return -EIO;
+	said = ib_req_notify_cq(q->cq, next);
+	if (said <= 0)
+		return fail(t, "arming a queue with a completion said %d", said);
+	/* Whether that event comes as well is the driver's affair. */
+	take_some(q);
+	if (!is_done(w[1]))
+		return fail(t, "the completion is not there");
+	said = ib_req_notify_cq(q->cq, next);
+	if (said)
+		return fail(t, "arming an empty queue said %d", said);
+	if (send_solicited(a, out, false) || finish(w[2]) ||
+	    !wait_for(t, atomic_read(&q->events) >= 2) || !is_calm(q))
+		return fail(t, "no event for an armed queue");
+	/* Only a solicited completion counts: both are found when its event comes. */
+	said = ib_req_notify_cq(q->cq, IB_CQ_SOLICITED | IB_CQ_REPORT_MISSED_EVENTS);
+	if (said)
+		return fail(t, "arming for solicited ones said %d", said);
+	said = atomic_read(&q->events);
+	if (send_solicited(a, out, false))
+		return -EIO;
+	w[2] = post_receive(b, in, 32, 8);
+	if (!w[2])
+		return -EIO;
+	if (atomic_read(&q->events) != said || is_done(w[3]))
+		return fail(t, "an event for a completion that was not solicited");
+	if (send_solicited(a, out, true) || finish(w[2]) || finish(w[3]))
+		return fail(t, "no event for a solicited completion");
+	note(t, "%d events", atomic_read(&q->events));
+	return atomic_read(&q->events) == said + 1 ? 0 : fail(t, "%d events more instead of one",
+							      atomic_read(&q->events) - said);
+}
+
+/* Polling by hand in one task, while the handler of the queue polls as well. */
+static int polled_twice(struct test *t)
+{
+	struct wish wish = { .kind = IB_QPT_RC, .way = BY_HAND };
+	struct room *out, *in;
+	struct waiter *w[32];
+	struct end *a, *b;
+
+	if (make_pair(t, &wish, &a, &b))
+		return -EIO;
+	out = make_room(a, 8);
+	in = make_room(b, 8 * ARRAY_SIZE(w));
+	if (!out || !in)
+		return -EIO;
+	for (int i = 0; i < ARRAY_SIZE(w); i++) {
+		w[i] = post_receive(b, in, i * 8, 8);
+		if (!w[i])
+			return -EIO;
+	}
+	for (int i = 0; i < ARRAY_SIZE(w); i++) {
+		if (send_solicited(a, out, false))
+			return -EIO;
+		take_some(b->recvs);
+	}
+	for (int i = 0; i < ARRAY_SIZE(w); i++)
+		if (finish(w[i]))
+			return -EIO;
+	note(t, "%d completions", atomic_read(&b->recvs->taken));
+	return atomic_read(&b->recvs->taken) == ARRAY_SIZE(w) ? 0 :
+	       fail(t, "%d completions", atomic_read(&b->recvs->taken));
+}
+
+const struct kuser_case polling_cases[] = {
+	{ "poll-direct", direct },
+	{ "poll-softirq", softirq },
+	{ "poll-workqueue", workqueue },
+	{ "poll-unbound-workqueue", unbound },
+	{ "poll-by-hand", by_hand },
+	{ "poll-by-two", polled_twice },
+	{ "arming", arming },
+	{ "moderated", moderated },
+	{ "adaptive-moderation", dim },
+	{}
+};

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Who posts: every context, with interrupts disabled, for each type of queue pair. */
+#include <linux/delay.h>
+#include "kuser.h"
+
+#define MESSAGES 60
+#define DEPTH 16
+
+static int post_in(struct test *t, enum ib_qp_type kind, enum context context, enum way way)
+{
+	struct wish wish = { .kind = kind, .way = way, .inline_data = 64 };
+	struct run run = {
+		.context = context,
+		.messages = MESSAGES,
+		.depth = DEPTH,
+		/* A datagram is one packet. */
+		.size = kind == IB_QPT_UD ? 1000 : 3000,
+	};
+
+	return make_pair(t, &wish, &run.from, &run.to) ?: run_flow(t, &run);
+}
+
+static int rc_task(struct test *t)
+{
+	return post_in(t, IB_QPT_RC, IN_TASK, BY_WORKQUEUE);
+}
+
+static int rc_timer(struct test *t)
+{
+	return post_in(t, IB_QPT_RC, IN_TIMER, BY_SOFTIRQ);
+}
+
+static int rc_tasklet(struct test *t)
+{
+	return post_in(t, IB_QPT_RC, IN_TASKLET, BY_SOFTIRQ);
+}
+
+static int rc_work(struct test *t)
+{
+	return post_in(t, IB_QPT_RC, IN_WORK, BY_UNBOUND);
+}
+
+static int rc_irq(struct test *t)
+{
+	return post_in(t, IB_QPT_RC, IN_IRQ, BY_SOFTIRQ);
+}
+
+static int rc_handler(struct test *t)
+{
+	return post_in(t, IB_QPT_RC, IN_HANDLER, BY_HAND) ?:
+	       post_in(t, IB_QPT_RC, IN_HANDLER, BY_SOFTIRQ);
+}
+
+static int every_context(struct test *t, enum ib_qp_type kind)
+{
+	int err = 0;
+
+	for (int context = 0; context < CONTEXTS && !err; context++)
+		err = post_in(t, kind, context, context % 2 ? BY_SOFTIRQ : BY_HAND);
+	return err;
+}
+
+static int uc(struct test *t)
+{
+	return every_context(t, IB_QPT_UC);
+}
+
+static int ud(struct test *t)
+{
+	return every_context(t, IB_QPT_UD);
+}
+
+/* Six pairs at once, each from another context, on one completion queue for each side. */
+static int crowd(struct test *t)
+{
+	struct wish wish = { .kind = IB_QPT_RC, .inline_data = 64 };
+	struct run runs[CONTEXTS] = {};
+	struct queue *queues[SIDES];
+
+	for (int i = 0; i < SIDES; i++) {
+		queues[i] = make_queue(t, i, i ? BY_HAND : BY_SOFTIRQ, 4096);
+		if (!queues[i])
+			return -EIO;
+	}
+	for (int i = 0; i < CONTEXTS; i++) {
+		wish.queue = queues[0];
+		runs[i].from = make_end(t, 0, &wish);
+		wish.queue = queues[1];
+		runs[i].to = make_end(t, 1, &wish);
+		if (!runs[i].from || !runs[i].to || connect(runs[i].from, runs[i].to, &wish))
+			return -EIO;
+		runs[i].context = i;
+		runs[i].messages = 2 * MESSAGES;
+		runs[i].depth = DEPTH;
+		runs[i].size = 2000;
+	}
+	return run_flows(t, runs, CONTEXTS);
+}
+
+/* Address handles come and go where nobody may sleep. */
+static int handles(struct test *t)
+{
+	struct wish wish = { .kind = IB_QPT_UD, .way = BY_SOFTIRQ };
+	struct rdma_ah_attr attr;
+	static DEFINE_SPINLOCK(lock);
+	struct room *out, *in;
+	struct waiter *w[20];
+	struct end *a, *b;
+	int came = 0;
+
+	if (make_pair(t, &wish, &a, &b))
+		return -EIO;
+	out = make_room(a, 512);
+	in = make_room(b, 512 + GRH_BYTES);
+	if (!out || !in)
+		return -EIO;
+	for (int i = 0; i < ARRAY_SIZE(w); i++) {
+		struct ib_sge sge = {
+			.addr = out->addr, .length = 500, .lkey = a->pd->local_dma_lkey,
+		};
+		struct ib_ud_wr wr = {
+			.wr.sg_list = &sge, .wr.num_sge = 1, .wr.opcode = IB_WR_SEND,
+			.remote_qpn = b->qp->qp_num, .remote_qkey = QKEY,
+		};
+		unsigned long flags;
+		struct ib_ah *ah;
+		int status;
+
+		w[i] = post_receive(b, in, 0, in->size);
+		if (!w[i])
+			return -EIO;
+		fill(out->mem, 500, i);
+		fill_ah(a, b, &attr);
+		lock_to_post(&lock, &flags);
+		ah = rdma_create_ah(a->pd, &attr, 0);
+		unlock_posted(&lock, &flags);
+		if (IS_ERR(ah))
+			return fail(t, "an address handle: error %ld", PTR_ERR(ah));
+		wr.ah = ah;
+		status = act(a, &wr.wr);
+		lock_to_post(&lock, &flags);
+		rdma_destroy_ah(ah, 0);
+		unlock_posted(&lock, &flags);
+		if (status)
+			return fail(t, "a datagram: status %d", status);
+		/* It need not come: then its receive is for the next one. */
+		if (t->lossy)
+			continue;
+		status = finish(w[i]);
+		if (status || w[i]->wc.byte_len != 500 + GRH_BYTES)
+			return fail(t, "datagram %d: status %d, %u bytes", i, status,
+				    w[i]->wc.byte_len);
+		if (differs(in->mem + GRH_BYTES, 500, i) >= 0)
+			return fail(t, "datagram %d: wrong bytes", i);
+	}
+	for (int i = 0; i < ARRAY_SIZE(w); i++) {
+		/* The last ones may still be under way. */
+		for (int k = 0; k < 100 && !is_done(w[i]); k++)
+			usleep_range(1000, 2000);
+		came += is_done(w[i]);
+	}
+	note(t, "%d of 20 datagrams", came);
+	return came ? 0 : fail(t, "no datagram came");
+}
+
+const struct kuser_case posting_cases[] = {
+	{ "rc-from-task", rc_task },
+	{ "rc-from-timer", rc_timer },
+	{ "rc-from-tasklet", rc_tasklet },
+	{ "rc-from-workqueue", rc_work },
+	{ "rc-from-hard-interrupt", rc_irq },
+	{ "rc-from-completion", rc_handler },
+	{ "uc-from-anywhere", uc },
+	{ "ud-from-anywhere", ud },
+	{ "crowd", crowd },
+	{ "address-handles", handles },
+	{}
+};
