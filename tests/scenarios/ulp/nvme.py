@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0
+"""NVMe over Fabrics: the stock kernel's nvmet-rdma with a RAM disk, and its nvme-rdma as the host."""
+
+import json
+import os
+import re
+from contextlib import contextmanager
+
+from tests.guest import flavour
+from tests.guest.fabric import counters, devices, link_add, link_del, loop, read, wait_active, wait_until
+from tests.guest.scenario import command, require, scenario
+from tests.scenarios.ulp.storage import (
+    MIB, Load, grown, modules, no_namespace_is_left, own_mounts, route, same, two_links, verified, write)
+
+NVMET = "/sys/kernel/config/nvmet"
+NQN = "ferroce"
+PORT = f"{NVMET}/ports/1"
+SUBSYSTEM = f"{NVMET}/subsystems/{NQN}"
+NAMESPACE = f"{SUBSYSTEM}/namespaces/1"
+DISK = "/dev/ram0"
+SIZE = 16 * MIB
+
+
+def share():
+    """Lets hosts have the disk."""
+    os.symlink(SUBSYSTEM, f"{PORT}/subsystems/{NQN}")
+
+
+def withdraw():
+    """Removes every controller of a host, and admits none."""
+    os.unlink(f"{PORT}/subsystems/{NQN}")
+
+
+@contextmanager
+def target(address):
+    """The kernel's target at an address, with modules of its own."""
+    own_mounts()
+    command(["modprobe", "brd", "rd_nr=1", f"rd_size={SIZE >> 10}"])
+    with modules("brd", "nvmet-rdma", "nvme-rdma"):
+        if not os.path.isdir(NVMET):
+            command(["mount", "-t", "configfs", "none", "/sys/kernel/config"])
+        for path in (SUBSYSTEM, NAMESPACE, PORT):
+            os.mkdir(path)
+        try:
+            write(f"{SUBSYSTEM}/attr_allow_any_host", "1")
+            write(f"{NAMESPACE}/device_path", DISK)
+            write(f"{NAMESPACE}/enable", "1")
+            for name, text in (("trtype", "rdma"), ("adrfam", "ipv4"), ("traddr", address), ("trsvcid", "4420")):
+                write(f"{PORT}/addr_{name}", text)
+            share()
+            yield
+        finally:
+            if os.path.islink(f"{PORT}/subsystems/{NQN}"):
+                withdraw()
+            for path in (PORT, NAMESPACE, SUBSYSTEM):
+                os.rmdir(path)
+
+
+class Host:
+    """A connected host: its controller and its disk."""
+
+    def __init__(self, here, there):
+        out = command(["nvme", "connect", "-t", "rdma", "-a", there.ip4, "-s", "4420", "-w", here.ip4, "-n", NQN, "-o", "json",
+                       "--nr-io-queues=2", "--queue-size=33", "--reconnect-delay=1", "--ctrl-loss-tmo=600",
+                       "--keep-alive-tmo=5"])
+        self.name = json.loads(out.stdout[out.stdout.index("{"):])["device"]
+        wait_until("there is a disk", lambda: disks() and os.path.exists(f"/dev/{disks()[0]}"))
+        self.disk = f"/dev/{disks()[0]}"
+
+    def state(self):
+        """Such as `live`; nothing once it has gone."""
+        return read(f"/sys/class/nvme/{self.name}/state") or ""
+
+    def becomes(self, state):
+        """Waits for a state of the controller."""
+        wait_until(f"{self.name} becomes {state or 'nothing'}", lambda: self.state() == state, 60)
+
+    def disconnect(self):
+        """Takes it away, whatever is under way."""
+        command(["nvme", "disconnect", "-n", NQN])
+        self.becomes("")
+
+
+def disks():
+    """The disks of hosts, without the paths that they are made of."""
+    return [name for name in os.listdir("/sys/block") if re.fullmatch(r"nvme\d+n\d+", name)]
+
+
+@contextmanager
+def connected(here, there):
+    """A host that goes afterwards, if it is still there."""
+    host = Host(here, there)
+    try:
+        yield host
+    finally:
+        if host.state():
+            host.disconnect()
+
+
+@scenario("ulp.nvme-local", 120)
+def local(report):
+    """NVMe over Fabrics on one device: fio verifies, both disks compared."""
+    with loop(local_path=True) as end, target(end.ip4), connected(end, end) as host:
+        before = [counters(end.dev)]
+        verified(host.disk, SIZE // MIB)
+        same(host.disk, DISK, SIZE)
+        if flavour.current().is_ferroce:
+            # Written once, read twice.
+            grown([end], before, ["local_bytes"], 3 * SIZE)
+            report.note(f"{counters(end.dev)['local_bytes'] - before[0]['local_bytes']} bytes by the local path")
+
+
+@scenario("ulp.nvme-veth", 120)
+def veth(report):
+    """NVMe over Fabrics between two devices: fio verifies, both disks compared; reconnected and disconnected under load."""
+    with two_links() as ends, target(ends[1].ip4):
+        with connected(*ends) as host:
+            before = [counters(end.dev) for end in ends]
+            verified(host.disk, SIZE // MIB)
+            same(host.disk, DISK, SIZE)
+            grown(ends, before, ["sent_pkts", "rcvd_pkts"], SIZE // 4096)
+            with Load(host.disk) as load:
+                load.moves("at first")
+                command(["nvme", "reset", f"/dev/{host.name}"])
+                load.moves("when reconnected")
+                load.ends()
+            with Load(host.disk) as load:
+                load.moves("at first")
+                host.disconnect()
+                load.fails()
+        with connected(*ends) as host, Load(host.disk) as load:
+            load.moves("on another connection")
+            load.ends()
+        report.note(str({end.dev: counters(end.dev)["sent_pkts"] for end in ends}))
+    no_namespace_is_left()
+
+
+@scenario("ulp.nvme-lost", 180)
+def lost(report):
+    """NVMe under load: the link down and back, controllers removed, the target's link deleted and back, then the host's."""
+    with two_links() as ends, target(ends[1].ip4):
+        one, two = ends
+        with connected(*ends) as host, Load(host.disk) as load:
+            load.moves("at first")
+            # rdma_rxe's queue pair of management datagrams breaks for good when one cannot leave.
+            if flavour.current().is_ferroce:
+                command(["ip", "link", "set", two.netdev, "down"])
+                host.becomes("connecting")
+                command(["ip", "link", "set", two.netdev, "up"])
+                route(ends)
+                host.becomes("live")
+                load.moves("when the link is back")
+            withdraw()
+            host.becomes("connecting")
+            share()
+            host.becomes("live")
+            load.moves("with a new controller")
+            # What a driver's module waits for is the target's, so it is refused.
+            refused = command(["modprobe", "-r", "nvmet-rdma"], ok=None)
+            require(refused.returncode, "nvmet-rdma went under load")
+            link_del(two.dev)
+            host.becomes("connecting")
+            link_add(two.dev, two.netdev)
+            wait_active(two.dev)
+            # The target listens no more, and not by itself again.
+            withdraw()
+            share()
+            host.becomes("live")
+            load.moves("when the target's link is back")
+            link_del(one.dev)
+            load.fails()
+            host.becomes("")
+        report.note(str({end.dev: counters(end.dev)["sent_pkts"] for end in ends if end.dev in devices()}))
+    no_namespace_is_left()

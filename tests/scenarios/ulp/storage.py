@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the scenarios of the kernel's own users of RDMA share: fio, two devices of one namespace, and what must be as
+before."""
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from contextlib import contextmanager
+
+from tests.guest import flavour
+from tests.guest.fabric import (
+    End, batch, counters, counters_if_it_fails, devices, link_add, link_del, read, wait_active, wait_until, wire)
+from tests.guest.scenario import PATIENCE, Failed, command, last_line, require, say
+
+FIO = ["fio", "--ioengine=libaio", "--direct=1", "--thread", "--verify=crc32c", "--verify_fatal=1", "--group_reporting",
+       "--output-format=terse"]
+MIB = 1 << 20
+
+
+def own_mounts():
+    """What the scenario mounts is its own, and vanishes with its process."""
+    os.unshare(os.CLONE_NEWNS)
+    command(["mount", "--make-rprivate", "/"])
+
+
+@contextmanager
+def modules(*names):
+    """With these modules. Those that do not want to go afterwards have lost something."""
+    command(["modprobe", "-a", *names])
+    yield
+    wait_until(f"{names} go", lambda: command(["modprobe", "-r", *reversed(names)], ok=None).returncode == 0)
+
+
+def write(path, text):
+    """Writes a small file of the kernel's."""
+    say(f"+ {text} > {path}")
+    with open(path, "w", encoding="ascii") as f:
+        f.write(text)
+
+
+# Packets between two addresses of one namespace go by the netdevs only if the table `local` is asked last.
+RULES = ["pref 1 iif v0 lookup local", "pref 1 iif v1 lookup local", "pref 2 lookup 77", "pref 3 lookup local"]
+
+
+def route(ends):
+    """The ways between the two. Those of a netdev that goes down vanish."""
+    batch([f"route replace {there.ip4} dev {here.netdev} src {here.ip4} table 77" for here, there in (ends, ends[::-1])])
+
+
+@contextmanager
+def two_links():
+    """Two devices on the two netdevs of a veth pair in the first namespace, the only one that NVMe over Fabrics and iSER
+    know."""
+    prefix = flavour.current().prefix
+    ends = (End(prefix + "0", None, "v0", "10.77.0.1", "fd77::1", "10.77.0.1"),
+            End(prefix + "1", None, "v1", "10.77.0.2", "fd77::2", "10.77.0.2"))
+    with wire():
+        batch([f"addr add {ends[1].ip4}/24 dev v1"])
+        for end in ends:
+            command(["sysctl", "-q", "-w", f"net.ipv4.conf.{end.netdev}.accept_local=1",
+                     f"net.ipv4.conf.{end.netdev}.rp_filter=0"])
+        batch([f"rule add {rule}" for rule in RULES] + ["rule del pref 0"])
+        try:
+            route(ends)
+            for end in ends:
+                link_add(end.dev, end.netdev)
+            for end in ends:
+                wait_active(end.dev)
+            with counters_if_it_fails():
+                yield ends
+        finally:
+            batch(["rule add pref 0 lookup local"] + [f"rule del {rule}" for rule in RULES])
+            for end in ends:
+                if end.dev in devices():
+                    link_del(end.dev)
+
+
+def verified(path, mib=8):
+    """fio writes a file or a disk and reads it back: random 4 KiB in its first half, 1 MiB in sequence in the other."""
+    half = mib * MIB // 2
+    command([*FIO, "--iodepth=32", f"--filename={path}", f"--size={half}",
+             "--name=random", "--rw=randwrite", "--bs=4k",
+             "--name=sequential", "--stonewall", f"--offset={half}", "--rw=write", "--bs=1M"], timeout=120)
+
+
+class Load:
+    """fio beside what the scenario does: it writes 16 KiB here and there, and checks what it has written. Use it in a
+    `with`."""
+
+    def __init__(self, path, mib=4):
+        self.out = tempfile.TemporaryFile("w+")
+        argv = [*FIO, "--iodepth=16", f"--filename={path}", f"--size={mib}m", "--name=load", "--rw=randwrite", "--bs=16k",
+                "--verify_backlog=32", "--time_based", "--runtime=3600"]
+        say("+ " + " ".join(argv))
+        self.proc = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.out, stderr=subprocess.STDOUT)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.proc.poll() is None:
+            self.proc.kill()
+            try:
+                self.proc.wait(5)
+            except subprocess.TimeoutExpired:
+                # What it waits for goes with the disk.
+                pass
+            self.text()
+        self.out.close()
+
+    def text(self):
+        """What it has printed."""
+        self.out.seek(0)
+        text = self.out.read()
+        say(f"fio: {text[-2000:]}")
+        return text
+
+    def bytes(self):
+        """How much it has asked for by now. It has at most 256 KiB under way at once."""
+        found = re.findall(r"(?m)^(?:read|write)_bytes: (\d+)", read(f"/proc/{self.proc.pid}/io") or "")
+        return sum(map(int, found))
+
+    def moves(self, what, mib=1):
+        """Waits until so much more has been moved."""
+        before = self.bytes()
+        wait_until(f"fio goes on {what}", lambda: self._alive() and self.bytes() >= before + mib * MIB, 60)
+
+    def _alive(self):
+        if self.proc.poll() is not None:
+            raise Failed(f"fio: exit {self.proc.returncode}: {last_line(self.text())}")
+        return True
+
+    def ends(self):
+        """Ends it, when all that it has read must have been what it wrote."""
+        self._alive()
+        self.proc.send_signal(signal.SIGINT)
+        error = self._result()
+        require(not error, f"fio: error {error}")
+
+    def fails(self):
+        """Waits until it has got an error, which is not that it reads what it has not written."""
+        error = self._result()
+        require(error and error != errno.EILSEQ, f"fio: error {error}")
+
+    def _result(self):
+        """Waits for the end; the error that it says in its results. Its exit status tells of signals as well."""
+        self._wait()
+        found = re.search(r"(?m)^3;[^;]*;load;\d+;(\d+);", self.text())
+        require(found, f"fio: exit {self.proc.returncode}")
+        return int(found[1])
+
+    def _wait(self):
+        try:
+            self.proc.wait(60 * PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise Failed("fio does not end") from None
+
+
+def grown(ends, before, names, least):
+    """Each device has counted at least so much of each of these since then; rdma_rxe counts packets only."""
+    for end, then in zip(ends, before):
+        now = counters(end.dev)
+        for name in names:
+            if name in then:
+                require(now[name] - then[name] >= least, f"{end.dev}: {name} grew by {now[name] - then[name]} only")
+
+
+def same(one, other, size):
+    """Two disks hold the same; the copies of the page cache are not what is compared."""
+    for path in (one, other):
+        command(["blockdev", "--flushbufs", path])
+    with open(one, "rb") as a, open(other, "rb") as b:
+        for offset in range(0, size, MIB):
+            require(a.read(MIB) == b.read(MIB), f"{one} and {other} differ in the MiB at {offset}")
+
+
+def no_namespace_is_left():
+    """ib_core changes its mode only when no network namespace is alive but the first, whoever held it."""
+    wait_until("no network namespace is held",
+               lambda: command(["rdma", "system", "set", "netns", "exclusive"], ok=None).returncode == 0)
+    command(["rdma", "system", "set", "netns", "shared"])
