@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: GPL-2.0
+"""NFS over RDMA: the stock kernel's nfsd in the first network namespace, and its client in another.
+
+Not the other way round: svcrdma of 7.3 loses a reference to the transport of each NFS 4.1 backchannel
+(xprt_setup_rdma_bc takes one for a put in __svc_rdma_free that is no longer there), and that keeps the server's network
+namespace alive for ever, with any device.
+"""
+
+import filecmp
+import os
+import shutil
+import subprocess
+from contextlib import contextmanager
+
+from tests.guest import flavour
+from tests.guest.fabric import (
+    End, batch, counters, counters_if_it_fails, devices, link_add, link_del, no_dad, wait_active, wire)
+from tests.guest.scenario import add, command, require, say, scenario
+from tests.scenarios.interop.interop import ORDERS, rxe_loaded
+from tests.scenarios.ulp.storage import MIB, Load, grown, modules, no_namespace_is_left, own_mounts, verified
+
+PLACE = "/tmp/ulp-nfs"
+EXPORT, MOUNT = f"{PLACE}/export", f"{PLACE}/mount"
+PIPEFS = f"{PLACE}/pipefs"
+SOURCES = "/srv/lab/tests"
+VERSIONS = {"3": "vers=3,nolock,mountproto=tcp,mountport=20048", "4.2": "vers=4.2"}
+
+
+def inside(end, *argv):
+    """A command for the network namespace of an end. `ip netns exec` would give it mounts of its own, too."""
+    return ["nsenter", f"--net=/run/netns/{end.netns}", *argv] if end.netns else argv
+
+
+@contextmanager
+def two_ends(drivers):
+    """A device in a namespace for the client, and one in the first for the server."""
+    drivers = drivers or (flavour.current(), flavour.current())
+    ends = (End(drivers[0].prefix + "1", "fa", "v1", "10.77.0.2", "fd77::2", "10.77.0.2"),
+            End(drivers[1].prefix + "0", None, "v0", "10.77.0.1", "fd77::1", "10.77.0.1"))
+    client = ends[0]
+    with wire():
+        try:
+            batch([f"netns add {client.netns}", f"link set {client.netdev} netns {client.netns}"])
+            no_dad(client.netns)
+            batch(["link set lo up", f"link set {client.netdev} up", f"addr add {client.ip4}/24 dev {client.netdev}"],
+                  netns=client.netns)
+            for end, driver in zip(ends, drivers):
+                link_add(end.dev, end.netdev, netns=end.netns, driver=driver)
+            for end in ends:
+                wait_active(end.dev)
+            with counters_if_it_fails():
+                yield ends
+        finally:
+            for end in ends:
+                if end.dev in devices():
+                    link_del(end.dev, netns=end.netns)
+            if os.path.exists(f"/run/netns/{client.netns}"):
+                batch([f"netns del {client.netns}"])
+
+
+class Server:
+    """nfsd over RDMA with a tmpfs to share, and the daemons that it asks."""
+
+    def __init__(self):
+        self.daemons = []
+
+    def __enter__(self):
+        for path in (EXPORT, MOUNT, PIPEFS):
+            os.makedirs(path, exist_ok=True)
+        for path in (EXPORT, "/var/lib/nfs", "/run/rpcbind"):
+            command(["mount", "-t", "tmpfs", "none", path])
+        for name in ("etab", "rmtab"):
+            with open(f"/var/lib/nfs/{name}", "w", encoding="ascii"):
+                pass
+        os.mkdir("/var/lib/nfs/nfsdcld")
+        command(["mount", "-t", "nfsd", "none", "/proc/fs/nfsd"])
+        command(["mount", "-t", "rpc_pipefs", "none", PIPEFS])
+        for argv in (["rpcbind", "-f", "-w"], ["nfsdcld", "-F", "-p", PIPEFS, "-s", "/var/lib/nfs/nfsdcld"],
+                     ["rpc.mountd", "-F", "--port", "20048"]):
+            say("+ " + " ".join(argv))
+            self.daemons.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, process_group=0))
+        command(["exportfs", "-i", "-o", "rw,fsid=0,no_root_squash,insecure,no_subtree_check", f"*:{EXPORT}"])
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        for argv in (["rpc.nfsd", "0"], ["exportfs", "-ua"]):
+            command(argv, ok=None)
+        for daemon in self.daemons:
+            daemon.terminate()
+            daemon.wait()
+        for path in ("/proc/fs/nfsd", PIPEFS, EXPORT):
+            command(["umount", path], ok=None)
+
+    def start(self):
+        """Serves. By RDMA alone it would not: NFS 4 wants TCP to be there."""
+        command(["rpc.nfsd", "--no-udp", "--rdma=20049", "4"])
+
+    def stop(self):
+        """Serves no more, and forgets who has connected."""
+        command(["rpc.nfsd", "0"])
+
+
+@contextmanager
+def mounted(ends, version):
+    """What the second end shares, mounted at the first. In another namespace than the first a client gives up for good
+    when there is no device, unless told otherwise."""
+    path = EXPORT if version == "3" else "/"
+    command(inside(ends[0], "mount", "-t", "nfs", "-o", f"{VERSIONS[version]},proto=rdma,port=20049,fatal_neterrors=none",
+                   f"{ends[1].ip4}:{path}", MOUNT), timeout=120)
+    try:
+        yield
+    finally:
+        # One that is busy goes with its last user.
+        if command(["umount", MOUNT], ok=None).returncode:
+            command(["umount", "-l", MOUNT], ok=None)
+
+
+@contextmanager
+def served(drivers=None):
+    """A server at the second end of a pair."""
+    own_mounts()
+    with modules("nfsd", "rpcrdma", "nfsv3", "nfsv4"):
+        with two_ends(drivers) as ends, Server() as server:
+            yield ends, server
+        no_namespace_is_left()
+
+
+def forget():
+    """Drops what the client has cached."""
+    os.sync()
+    with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as f:
+        f.write("3")
+
+
+def files(top):
+    """Every file below a folder."""
+    return sorted(os.path.relpath(os.path.join(where, name), top) for where, _, names in os.walk(top) for name in names)
+
+
+def equal(one, other):
+    """Two trees hold the same."""
+    names = files(one)
+    require(names == files(other), f"{one} and {other} hold other files")
+    wrong = filecmp.cmpfiles(one, other, names, shallow=False)[1:]
+    require(not any(wrong), f"{one} and {other} differ in {wrong}")
+    return len(names)
+
+
+def transfer(ends, version):
+    """fio verifies a file, which must be the server's; by packets."""
+    before = [counters(end.dev) for end in ends]
+    verified(f"{MOUNT}/{version}", 4)
+    require(filecmp.cmp(f"{MOUNT}/{version}", f"{EXPORT}/{version}", shallow=False), "the server has another file")
+    grown(ends, before, ["sent_pkts", "rcvd_pkts"], 4 * MIB // 4096)
+
+
+@scenario("ulp.nfs", 180)
+def nfs(report):
+    """NFS 3 and 4.2 over RDMA: fio verifies, a tree copied and compared, a program built in it."""
+    with served() as (ends, _):
+        with mounted(ends, "3"):
+            transfer(ends, "3")
+        with mounted(ends, "4.2"):
+            transfer(ends, "4.2")
+            shutil.copytree(SOURCES, f"{MOUNT}/tests")
+            forget()
+            count = equal(SOURCES, f"{MOUNT}/tests")
+            equal(SOURCES, f"{EXPORT}/tests")
+            command(["gcc", "-o", "load", "-Itests/guest/lib_c", "tests/scenarios/fairness/load_c/main.c",
+                     "tests/guest/lib_c/rdma.c", "tests/guest/lib_c/control.c", "-libverbs"], timeout=120, cwd=MOUNT)
+            require(os.access(f"{EXPORT}/load", os.X_OK), "the server has no program")
+            report.note(f"{count} files; {counters(ends[0].dev)['sent_pkts']} packets of the client")
+
+
+@scenario("ulp.nfs-lost", 180)
+def lost(report):
+    """NFS 4.2 under load: the server restarted, the client's link deleted and back, then the server's."""
+    with served() as (ends, server), mounted(ends, "4.2"), Load(f"{MOUNT}/file") as load:
+        load.moves("at first")
+        server.stop()
+        server.start()
+        load.moves("when the server is back")
+        for end, whose in zip(ends, ("client's", "server's")):
+            link_del(end.dev, netns=end.netns)
+            link_add(end.dev, end.netdev, netns=end.netns)
+            wait_active(end.dev)
+            load.moves(f"when the {whose} link is back")
+        refused = command(["umount", MOUNT], ok=None)
+        require(refused.returncode, "a mount in use went")
+        load.ends()
+    report.note("three interruptions")
+
+
+def between_drivers(order):
+    """A scenario: the first end is the client."""
+    def run(_report):
+        with rxe_loaded(), served(ORDERS[order]) as (ends, _), mounted(ends, "4.2"):
+            transfer(ends, "4.2")
+
+    return run
+
+
+for _order in ORDERS:
+    add(f"ulp.nfs-{_order}", 120, f"NFS 4.2 over RDMA between the drivers, {_order}: fio verifies", between_drivers(_order))
