@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: GPL-2.0
+"""iSCSI over RDMA: the stock kernel's LIO target with a RAM disk, and open-iscsi."""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+from contextlib import contextmanager
+
+from tests.guest.fabric import counters, wait_until
+from tests.guest.scenario import command, require, say, scenario
+from tests.scenarios.ulp.storage import MIB, grown, modules, no_namespace_is_left, own_mounts, same, two_links, verified, write
+
+LIO = "/sys/kernel/config/target"
+NAME = "iqn.2026-01.org.example:ferroce"
+BACKSTORE = f"{LIO}/core/iblock_0"
+DEVICE = f"{BACKSTORE}/disk"
+TARGET = f"{LIO}/iscsi/{NAME}"
+GROUP = f"{TARGET}/tpgt_1"
+LUN = f"{GROUP}/lun/lun_0"
+DISK = "/dev/ram0"
+SIZE = 8 * MIB
+
+
+@contextmanager
+def target(address):
+    """The target, with one disk for everybody."""
+    own_mounts()
+    command(["modprobe", "brd", "rd_nr=1", f"rd_size={SIZE >> 10}"])
+    # LIO loads each of its kinds of disks when it is first used.
+    with modules("brd", "iscsi_target_mod", "target_core_iblock", "target_core_file", "target_core_pscsi", "target_core_user",
+                 "ib_isert", "ib_iser"):
+        if not os.path.isdir(LIO):
+            command(["mount", "-t", "configfs", "none", "/sys/kernel/config"])
+        portal = f"{GROUP}/np/{address}:3260"
+        made = []
+
+        def folder(path):
+            if not os.path.isdir(path):
+                os.mkdir(path)
+                made.append(path)
+
+        try:
+            for path in (BACKSTORE, DEVICE):
+                folder(path)
+            write(f"{DEVICE}/control", f"udev_path={DISK}")
+            write(f"{DEVICE}/enable", "1")
+            for path in (f"{LIO}/iscsi", TARGET, GROUP, portal, LUN):
+                folder(path)
+            os.symlink(DEVICE, f"{LUN}/disk")
+            write(f"{portal}/iser", "1")
+            for name, value in (("authentication", 0), ("generate_node_acls", 1), ("cache_dynamic_acls", 1),
+                                ("demo_mode_write_protect", 0)):
+                write(f"{GROUP}/attrib/{name}", str(value))
+            write(f"{GROUP}/enable", "1")
+            yield
+        finally:
+            if os.path.islink(f"{LUN}/disk"):
+                write(f"{GROUP}/enable", "0")
+                os.unlink(f"{LUN}/disk")
+            for path in reversed(made):
+                os.rmdir(path)
+
+
+@contextmanager
+def session(address):
+    """A session of open-iscsi; gives its disk."""
+    shutil.copytree("/etc/iscsi", "/tmp/ulp-iscsi", dirs_exist_ok=True)
+    command(["mount", "--bind", "/tmp/ulp-iscsi", "/etc/iscsi"])
+    command(["mount", "-t", "tmpfs", "none", "/var/lib/iscsi"])
+    with open("/etc/iscsi/initiatorname.iscsi", "w", encoding="ascii") as f:
+        f.write(f"InitiatorName={NAME}-host\n")
+    os.makedirs("/run/lock/iscsi", exist_ok=True)
+    say("+ iscsid -f")
+    # It ends its whole process group with itself.
+    daemon = subprocess.Popen(["iscsid", "-f"], stdin=subprocess.DEVNULL, process_group=0)
+    node = ["iscsiadm", "-m", "node", "-T", NAME, "-p", address]
+    try:
+        command([*node, "-I", "iser", "-o", "new"])
+        command([*node, "--login"], timeout=120)
+        try:
+            wait_until("there is a disk", disks, 60)
+            yield "/dev/" + disks()[0]
+        finally:
+            command([*node, "--logout"], timeout=120)
+            wait_until("the disk goes", lambda: not disks(), 60)
+    finally:
+        daemon.terminate()
+        daemon.wait()
+
+
+def disks():
+    """The disks of sessions."""
+    return [os.path.basename(path) for path in glob.glob("/sys/class/iscsi_session/*/device/target*/*/block/*")]
+
+
+@scenario("ulp.iser", 180)
+def iser(report):
+    """iSCSI over RDMA between two devices: fio verifies, both disks compared."""
+    with two_links() as ends, target(ends[1].ip4), session(ends[1].ip4) as disk:
+        kind = command(["iscsiadm", "-m", "session"]).stdout
+        require(re.search(r"^iser: ", kind, re.M), f"not by iSER: {kind}")
+        before = [counters(end.dev) for end in ends]
+        verified(disk, SIZE // MIB)
+        same(disk, DISK, SIZE)
+        grown(ends, before, ["sent_pkts", "rcvd_pkts"], SIZE // 4096)
+        report.note(f"{counters(ends[0].dev)['sent_pkts']} packets of the host")
+    no_namespace_is_left()
