@@ -140,8 +140,10 @@ def guest(root, command):
     lines = build.guest_setup(root, with_module())
     work = boot.fresh_work("guest")
     from tests.lab.suite import environment
-    vm = boot.Guest(root, work, "sh -c " + shlex.quote(in_guest(" ".join(rest(command)) or "rdma link")),
-                    boot.kvm_works(root), lines, environment())
+    # By a file: the kernel's command line, by which virtme-ng would pass it on, has room for 2048 bytes.
+    vm = boot.Guest(root, work, "sh -c " + shlex.quote(in_guest(f"sh /srv/results/{COMMAND}")), boot.kvm_works(root),
+                    lines, environment())
+    (vm.results / COMMAND).write_text((" ".join(rest(command)) or "rdma link") + "\n", encoding="utf-8")
     vm.start()
     late = False
     try:
@@ -162,7 +164,7 @@ def guest(root, command):
     return status
 
 
-STATUS = "status"
+COMMAND, STATUS = "command.sh", "status"
 
 
 def in_guest(command, where="/srv/results"):
