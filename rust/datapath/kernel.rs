@@ -113,6 +113,22 @@ impl Desks {
     }
 }
 
+/// Posts receives to the ring of a shared receive queue, for `max_sge` entries each. Nobody is
+/// called: who needs one looks for it. `lock` is that of those who post to it.
+///
+/// # Errors
+///
+/// `EINVAL` for a request that the queue cannot hold; `ENOMEM` if it is full. What stands before a
+/// request that is refused is posted.
+pub fn post_shared(ring: &Ring, lock: &IrqLock, max_sge: u32, requests: RecvRequests) -> Result {
+    lock.with(|| {
+        let mut writer = Writer::new(ring);
+        let posted = requests.each(|request| writer.add(|| request.slot(max_sge)));
+        writer.publish();
+        posted
+    })
+}
+
 /// Who writes requests into a ring. The lock of the ring is held.
 struct Writer<'a> {
     ring: &'a Ring,

@@ -44,9 +44,9 @@ struct Guarded {
     shelf: Shelf,
 }
 
-/// A ring for `entries` receives, a power of two.
-pub fn ring(context: ContextRef<'_>, entries: u32, max_sge: u32) -> Result<Arc<Ring>> {
-    let ring = Ring::new(Some(context), entries, recv_stride(max_sge))?;
+/// A ring for `entries` receives, a power of two, of a process or of a user in the kernel.
+pub fn ring(context: Option<ContextRef<'_>>, entries: u32, max_sge: u32) -> Result<Arc<Ring>> {
+    let ring = Ring::new(context, entries, recv_stride(max_sge))?;
     Ok(Arc::new(ring, GFP_KERNEL_ACCOUNT)?)
 }
 

@@ -10,10 +10,12 @@ use super::device::{
 use super::pd::Domain;
 use super::quota::Kind;
 use crate::datapath::directory::DIRECTORY;
+use crate::datapath::kernel as kernel_user;
 use crate::datapath::srq::{
     self,
     Srq, //
 };
+use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::details::Details;
 use crate::sys::ib::event::SrqUpcall;
 use crate::sys::ib::srq::{
@@ -22,6 +24,8 @@ use crate::sys::ib::srq::{
     Size, //
 };
 use crate::sys::ib::udata::Udata;
+use crate::sys::ib::wr::RecvRequests;
+use crate::sys::lock::IrqLock;
 use crate::sys::ring::{
     Mapping,
     Ring, //
@@ -39,12 +43,19 @@ use kernel::sync::{
     Mutex, //
 };
 
-/// A shared receive queue of a process.
+/// A shared receive queue.
 pub struct UserSrq {
     srq: Arc<Srq>,
-    /// The ring that it has now. The lock orders changes.
-    mapped: Pin<KBox<Mutex<Mapped>>>,
+    poster: Poster,
     _permit: ObjectPermit,
+}
+
+/// Who posts receives.
+enum Poster {
+    /// A process, into the ring that it has now. The lock orders changes.
+    Process(Pin<KBox<Mutex<Mapped>>>),
+    /// Users in the kernel, into this ring, which stays.
+    Kernel(Arc<Ring>, Pin<KBox<IrqLock>>),
 }
 
 /// A ring in the process.
@@ -71,7 +82,7 @@ fn granted(wanted: u32) -> Result<u32> {
 /// A ring for so many receives, and where to map it.
 fn mapped(size: Size, udata: &Udata<'_>) -> Result<(Mapped, RingMap)> {
     let context = udata.context()?;
-    let ring = srq::ring(context, size.max_wr, size.max_sge)?;
+    let ring = srq::ring(Some(context), size.max_wr, size.max_sge)?;
     let (mapping, map) = Mapping::new(context, &ring)?;
     let mapped = Mapped {
         ring,
@@ -89,9 +100,11 @@ impl SharedReceiveQueue for UserSrq {
         pd: &Domain,
         upcall: SrqUpcall,
         wanted: Size,
-        udata: &Udata<'_>,
+        udata: Option<&Udata<'_>>,
     ) -> Result<(Self, Size)> {
-        udata.no_request()?;
+        if let Some(udata) = udata {
+            udata.no_request()?;
+        }
         if wanted.max_sge > MAX_SGE {
             return Err(EINVAL);
         }
@@ -100,27 +113,44 @@ impl SharedReceiveQueue for UserSrq {
             max_sge: wanted.max_sge.max(1),
         };
         let permit = device.permit(Kind::Srq)?;
-        let (mapped, map) = mapped(size, udata)?;
-        udata.respond(&CreateSrqResp { srq: map })?;
-        let srq = Srq::new(upcall, pd.id(), mapped.ring.clone(), size.max_sge)?;
+        let (ring, poster) = match udata {
+            Some(udata) => {
+                let (mapped, map) = mapped(size, udata)?;
+                udata.respond(&CreateSrqResp { srq: map })?;
+                let ring = mapped.ring.clone();
+                let mapped = KBox::pin_init(new_mutex!(mapped), GFP_KERNEL_ACCOUNT)?;
+                (ring, Poster::Process(mapped))
+            }
+            None => {
+                let ring = srq::ring(None, size.max_wr, size.max_sge)?;
+                let lock = KBox::pin_init(IrqLock::new(), GFP_KERNEL)?;
+                (ring.clone(), Poster::Kernel(ring, lock))
+            }
+        };
+        let srq = Srq::new(upcall, pd.id(), ring, size.max_sge)?;
         let srq = Self {
             srq,
-            mapped: KBox::pin_init(new_mutex!(mapped), GFP_KERNEL_ACCOUNT)?,
+            poster,
             _permit: permit,
         };
         Ok((srq, size))
     }
 
-    fn modify(&self, change: Change, udata: &Udata<'_>) -> Result {
-        udata.no_request()?;
+    fn modify(&self, change: Change, udata: Option<&Udata<'_>>) -> Result {
+        if let Some(udata) = udata {
+            udata.no_request()?;
+        }
         let directory = {
             let rcu = rcu::read_lock();
             DIRECTORY.get_arc(&rcu).ok_or(ENODEV)?
         };
         let notifications = directory.notifications();
-        let mut now = self.mapped.lock();
         match (change.max_wr, change.limit) {
             (Some(wanted), limit) => {
+                let (Poster::Process(mapped_now), Some(udata)) = (&self.poster, udata) else {
+                    return Err(EOPNOTSUPP());
+                };
+                let mut now = mapped_now.lock();
                 let (max_wr, max_sge) = (granted(wanted)?, self.srq.max_sge());
                 let (new, map) = mapped(Size { max_wr, max_sge }, udata)?;
                 self.srq
@@ -131,8 +161,24 @@ impl SharedReceiveQueue for UserSrq {
                 *now = new;
                 Ok(())
             }
-            (None, Some(limit)) => self.srq.arm(limit, notifications),
+            (None, Some(limit)) => {
+                let _now = match &self.poster {
+                    Poster::Process(mapped_now) => Some(mapped_now.lock()),
+                    Poster::Kernel(..) => None,
+                };
+                self.srq.arm(limit, notifications)
+            }
             (None, None) => Ok(()),
+        }
+    }
+
+    fn post_recv(&self, requests: RecvRequests) -> Result {
+        match &self.poster {
+            // Its receives are in its ring.
+            Poster::Process(_) => requests.refuse(EINVAL),
+            Poster::Kernel(ring, lock) => {
+                kernel_user::post_shared(ring, lock, self.srq.max_sge(), requests)
+            }
         }
     }
 

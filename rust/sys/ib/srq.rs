@@ -4,7 +4,9 @@
 
 use super::call::{
     operations,
-    Ignored, //
+    Ignored,
+    Refused,
+    WorkRequests, //
 };
 use super::details::{
     Details,
@@ -16,6 +18,7 @@ use super::object::{
     Object, //
 };
 use super::udata::Udata;
+use super::wr::RecvRequests;
 use crate::sys::bindings;
 use crate::sys::errno::EOPNOTSUPP;
 use core::ptr::NonNull;
@@ -29,19 +32,23 @@ pub trait SharedReceiveQueue: Send + Sync + 'static {
     /// What a protection domain is.
     type Pd: Send + Sync + 'static;
 
-    /// Creates an empty queue of a process. Also returns how large it is.
+    /// Creates an empty queue, of a process or without `udata` of a user in the kernel. Also
+    /// returns how large it is.
     fn create(
         device: &Self::Device,
         pd: &Self::Pd,
         upcall: SrqUpcall,
         wanted: Size,
-        udata: &Udata<'_>,
+        udata: Option<&Udata<'_>>,
     ) -> Result<(Self, Size)>
     where
         Self: Sized;
 
     /// Changes what is there, all or nothing.
-    fn modify(&self, change: Change, udata: &Udata<'_>) -> Result;
+    fn modify(&self, change: Change, udata: Option<&Udata<'_>>) -> Result;
+
+    /// A user in the kernel posts receives. In any context.
+    fn post_recv(&self, requests: RecvRequests) -> Result;
 
     /// How large it is, and the limit that is armed; 0 is none.
     fn query(&self) -> (Size, u32);
@@ -107,14 +114,15 @@ operations! {
     create_srq(
         srq: New<'a, S>,
         init: &'a mut bindings::ib_srq_init_attr,
-        udata: Udata<'a>,
+        udata: Option<Udata<'a>>,
     ) -> Result {
         if init.srq_type != bindings::ib_srq_type_IB_SRQT_BASIC {
             return Err(EOPNOTSUPP());
         }
         let wanted = Size { max_wr: init.attr.max_wr, max_sge: init.attr.max_sge };
         let pd = srq.pd()?;
-        let (_, size) = srq.create(|device, upcall| S::create(device, pd, upcall, wanted, &udata))?;
+        let udata = udata.as_ref();
+        let (_, size) = srq.create(|device, upcall| S::create(device, pd, upcall, wanted, udata))?;
         init.attr.max_wr = size.max_wr;
         init.attr.max_sge = size.max_sge;
         Ok(())
@@ -124,9 +132,17 @@ operations! {
         srq: Live<'a, S>,
         attr: &'a mut bindings::ib_srq_attr,
         mask: u32,
-        udata: Udata<'a>,
+        udata: Option<Udata<'a>>,
     ) -> Result {
-        srq.modify(Change::from_raw(attr, mask)?, &udata)
+        srq.modify(Change::from_raw(attr, mask)?, udata.as_ref())
+    }
+
+    post_srq_recv(
+        srq: Live<'a, S>,
+        list: WorkRequests<bindings::ib_recv_wr>,
+        refused: Refused<bindings::ib_recv_wr>,
+    ) -> Result {
+        srq.post_recv(RecvRequests::new(list, refused))
     }
 
     query_srq(srq: Live<'a, S>, attr: &'a mut bindings::ib_srq_attr) -> Result {

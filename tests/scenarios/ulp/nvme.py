@@ -32,10 +32,11 @@ def withdraw():
 
 
 @contextmanager
-def target(address):
-    """The kernel's target at an address, with modules of its own."""
+def target(address, shared=False):
+    """The kernel's target at an address, with modules of its own; with receives that its connections share or not."""
     own_mounts()
     command(["modprobe", "brd", "rd_nr=1", f"rd_size={SIZE >> 10}"])
+    command(["modprobe", "nvmet-rdma", f"use_srq={'y' if shared else 'n'}"])
     with modules("brd", "nvmet-rdma", "nvme-rdma"):
         if not os.path.isdir(NVMET):
             command(["mount", "-t", "configfs", "none", "/sys/kernel/config"])
@@ -108,6 +109,19 @@ def local(report):
             # Written once, read twice.
             grown([end], before, ["local_bytes"], 3 * SIZE)
             report.note(f"{counters(end.dev)['local_bytes'] - before[0]['local_bytes']} bytes by the local path")
+
+
+@scenario("ulp.nvme-srq", 120)
+def shared_receives(report):
+    """NVMe over Fabrics by packets of one device, with a target whose connections share their receives: fio verifies."""
+    with loop(local_path=False) as end, target(end.ip4, shared=True), connected(end, end) as host:
+        queues = command(["rdma", "resource", "show", "srq"]).stdout.splitlines()
+        require(queues, "the target has no shared receive queue")
+        before = [counters(end.dev)]
+        verified(host.disk, SIZE // MIB)
+        same(host.disk, DISK, SIZE)
+        grown([end], before, ["sent_pkts", "rcvd_pkts"], SIZE // 4096)
+        report.note(f"{len(queues)} shared receive queues: {queues[0]}")
 
 
 @scenario("ulp.nvme-veth", 120)
