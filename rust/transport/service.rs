@@ -106,22 +106,7 @@ const WRITES: &[Operation] = &[
     Operation::Write,
     Operation::WriteImm,
 ];
-const ALL: &[Operation] = &[
-    Operation::Send,
-    Operation::SendImm,
-    Operation::Write,
-    Operation::WriteImm,
-    Operation::Read,
-    Operation::SendInv,
-    Operation::LocalInv,
-    Operation::BindMw,
-    Operation::CompareSwap,
-    Operation::FetchAdd,
-    Operation::AtomicWrite,
-    Operation::Flush,
-];
-
-/// As [`ALL`], and what only users in the kernel may ask for.
+/// What users in the kernel may ask for.
 const KERNEL: &[Operation] = &[
     Operation::Send,
     Operation::SendImm,
@@ -137,6 +122,11 @@ const KERNEL: &[Operation] = &[
     Operation::Flush,
     Operation::RegMr,
 ];
+/// The same for processes, without the last, registration.
+const ALL: &[Operation] = match KERNEL.split_last() {
+    Some((Operation::RegMr, others)) => others,
+    _ => &[],
+};
 
 /// There is one path, at whatever rate, and queues keep their size.
 const REFUSED: u32 = attribute::ALT_PATH | attribute::RATE_LIMIT | attribute::CAPACITY;
