@@ -13,6 +13,8 @@ PORT = 18515
 TOOLS = ("ib_send_lat", "ib_send_bw", "ib_write_lat", "ib_write_bw", "ib_read_lat", "ib_read_bw")
 # perftest's own smallest number of iterations is 5.
 ITERS = 5
+# Enough of them that both ends sleep, wrap their queues and wait for each other.
+ITERS_OF_OPTIONS = shortened(100, 20)
 # `-a` is 2 B to 8 MiB in powers of two.
 RUNS = shortened((["-s", "1"], ["-a"]), (["-s", "1"], ["-s", "65537"]))
 SIZES = shortened([1 << n for n in range(24)], [1, 65537])
@@ -101,7 +103,7 @@ def with_shared_receives(where, local):
 for _path, _where, _local in (("loop-local", "loop", True), ("veth", "pair", None)):
     add(f"perftest.srq.{_path}", 120, f"ib_send_bw and ib_send_lat --use-srq over {_path}",
         with_shared_receives(_where, _local))
-SIZES_OF = {"UC": (1, 4096, 65536), "UD": (1, 4096)}
+SIZES_OF = {"UC": shortened((1, 4096, 65536), (65536,)), "UD": shortened((1, 4096), (4096,))}
 for _service, _tools in (("UC", TOOLS[:4]), ("UD", TOOLS[:2])):
     for _tool in _tools:
         for _path, _where, _local in (("loop-local", "loop", True), ("veth", "pair", None)):
@@ -152,6 +154,40 @@ add("perftest.multicast.loop-local", 120, "ib_send_bw to the program's own group
 add("perftest.multicast.veth", 120, "ib_send_bw to a group over veth", multicast("pair", None, False))
 
 
+# What perftest is asked for besides the defaults, with the size of a message: sleeping on events, both directions, many
+# queue pairs, receives that run out under the sender, data within the WQE; for each service and operation that has it.
+OPTIONS = (
+    ("ib_send_bw", 4096, "-e"), ("ib_send_lat", 64, "-e"), ("ib_read_bw", 4096, "-e"), ("ib_atomic_bw", 8, "-e"),
+    ("ib_send_bw", 4096, "-e -c UC"), ("ib_send_bw", 1024, "-e -c UD"),
+    ("ib_send_bw", 4096, "-b"), ("ib_write_bw", 65536, "-b"), ("ib_read_bw", 65536, "-b"), ("ib_atomic_bw", 8, "-b"),
+    ("ib_send_bw", 4096, "-b -c UC"), ("ib_write_bw", 4096, "-b -c UC"), ("ib_send_bw", 1024, "-b -c UD"),
+    ("ib_send_bw", 4096, "-q 16"), ("ib_write_bw", 4096, "-q 16"), ("ib_read_bw", 4096, "-q 16"),
+    ("ib_atomic_bw", 8, "-q 16"), ("ib_write_bw", 1024, "-q 16 -b -c UC"), ("ib_send_bw", 1024, "-q 16 -e -b"),
+    ("ib_send_bw", 64, "-r 1"), ("ib_send_bw", 4096, "-r 4 -q 16 -b"),
+    ("ib_send_lat", 100, "-I 100"), ("ib_write_lat", 100, "-I 100"), ("ib_send_bw", 64, "-I 64 -c UC"),
+    ("ib_send_lat", 64, "-I 64 -c UD"), ("ib_write_bw", 64, "-I 64 -q 16"),
+)
+
+
+def with_options(where, local):
+    """A scenario: all of OPTIONS between the same two ends."""
+    def run(report):
+        with both_ends(where, local) as ends:
+            for tool, size, text in shortened(OPTIONS, OPTIONS[::4]):
+                options, fixed = text.split(), "atomic" in tool
+                before = moved(ends)
+                found = measure(tool, ends, options + ([] if fixed else ["-s", str(size)]), iters=ITERS_OF_OPTIONS)
+                done = moved(ends) - before
+                require([int(row[0]) for row in found] == [size], f"{tool} {text} reported {found}")
+                asked = size * ITERS_OF_OPTIONS * (16 if "-q" in options else 1) * (2 if "-b" in options else 1)
+                # What atomic operations carry is in no count of bytes.
+                if flavour.current().is_ferroce and not fixed:
+                    require(done >= asked, f"{tool} {text} moved {done} bytes of {asked}")
+                report.note(f"{tool} {text}: {' '.join(found[0])}")
+
+    return run
+
+
 def old_posting(report):
     """Every tool by ibv_post_send; without the option perftest posts by ibv_wr_*."""
     with both_ends("loop", True) as ends:
@@ -161,3 +197,6 @@ def old_posting(report):
 
 
 add("perftest.old-posting", 120, "perftest by ibv_post_send instead of ibv_wr_*", old_posting)
+for _path, _where, _local in (("loop-local", "loop", True), ("veth", "pair", None)):
+    add(f"perftest.options.{_path}", 400, f"events, both directions, 16 queue pairs, few receives, inline data over {_path}",
+        with_options(_where, _local))
