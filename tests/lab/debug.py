@@ -55,6 +55,8 @@ LEFT_OUT = (
     ("pyverbs.rounds", "pyverbs.test_* run, and what is left is for kmemleak to find"),
     ("product.*", "they are about the command ferroce; what it has the kernel do, others have it do here"),
     ("newer.pyverbs", "pyverbs.test_* are nearly all of these"),
+    *((f"hostile.{group}-ipv6", "it differs from -ipv4 in the IP header alone, of which hostile.network-ipv6 shows all")
+      for group in ("opcodes", "requests", "responses", "unreliable", "windows")),
     ("pingpong.*-sizes", "verbs.* has these sizes, pingpong.* the program"),
     ("ulp.nvme-*", "nvmet inverts locks of its own: nvmet_config_sem, and the connection manager's handler_mutex"),
     ("ulp.nfs*", "svcrdma loses the transport of each NFS 4.1 backchannel, with any device: kmemleak finds it"),
