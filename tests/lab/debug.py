@@ -343,6 +343,9 @@ def guest_setup(kernel):
 def choose(only):
     """The scenarios asked for, in running order, and results for those that this kernel is too slow for."""
     picked, left_out = [], []
+    if bad := check.meaningless(only, load_all()):
+        raise LabError(f"no scenario of the debug kernel is called {', '.join(bad)}; make check-debug ONLY=name takes a "
+                       "name, its beginning up to a point, or a pattern with *")
     for name in load_all():
         if name.startswith((PREFIX, "debug.")) or not check.wanted(name, only):
             continue
@@ -369,8 +372,8 @@ def run(root, only):
     build.c_programs(root)
     picked, left_out = choose(only)
     if not picked:
-        raise LabError(f"no scenario of the debug kernel is called {only}; make check-debug ONLY=name takes one of "
-                       f"{', '.join(sorted({n.split('.')[0] + '.' for n in choose('')[0]}))} or a longer name")
+        why = left_out[0].detail if left_out else "it is for the stock kernel"
+        raise LabError(f"nothing of {only} runs here: {why}")
     with check.Sum(picked) as total:
         total.results += left_out
 

@@ -161,7 +161,9 @@ class Choice(unittest.TestCase):
     def test_some(self):
         self.assertEqual(debug.choose("verbs.fence.wire")[0], ["verbs.fence.wire", "debug.lockdep", "debug.leaks"])
         self.assertEqual(debug.choose("debug.lockdep")[0], ["debug.lockdep"])
-        self.assertEqual(debug.choose("nothing"), ([], []))
+        # One that is misspelt among others would be taken for passed.
+        with self.assertRaisesRegex(debug.LabError, "called nothing, verbs.fense"):
+            debug.choose("verbs.fence,nothing,verbs.fense")
 
     def test_reasons_are_about_something(self):
         for pattern, _ in debug.LEFT_OUT:
