@@ -7,7 +7,7 @@ import subprocess
 from contextlib import contextmanager
 
 from tests.guest import flavour
-from tests.guest.fabric import batch, counters, devices, gid_index, loop, port_state, read, wait_until, wire
+from tests.guest.fabric import batch, counters, devices, gid_index, link_del, loop, pair, port_state, read, wait_until, wire
 from tests.guest.programs import listens
 from tests.guest.scenario import Skipped, command, require, scenario
 from tests.scenarios.messages.pingpong import PORT
@@ -75,6 +75,32 @@ def links_come_and_go(report):
         ferroce("del", "fe0")
         require(devices() == [], f"{devices()} after ferroce del")
         require("there is no ferroce link fe0" in ferroce("del", "fe0", ok=(1,)), "deleted twice")
+
+
+@scenario("product.peers", 120)
+def peers(report):
+    """`ferroce show` names peers and whether they answer; `-p` tells a device from none, and from no machine."""
+    need_ferroce()
+    with pair() as (here, there):
+        inside = ("ip", "netns", "exec", here.netns)
+        for family, address in ((4, there.ip4), (6, there.ip6)):
+            dropped = counters(there.dev)["drop_malformed"]
+            require("does not refuse" in ferroce("show", "-p", address, before=inside), f"no device at {address}")
+            require(counters(there.dev)["drop_malformed"] == dropped + 1, f"IPv{family}: the empty datagram was not counted")
+        shown = ferroce("show", before=inside)
+        line = re.search(r"^ +peers: (.*)$", shown, re.M)
+        require(line, f"no peers are shown: {shown}")
+        report.note(line.group(1))
+        for address in (there.ip4, there.ip6):
+            require(re.search(rf"{address} (reachable|delay|probe|stale)", line.group(1)), f"{address} is not shown as found")
+        nobody = "10.77.0.99"
+        require("not reachable" in ferroce("show", "-p", nobody, ok=(1,), before=inside), "a machine at an unused address")
+        data = json.loads(ferroce("show", "--json", before=inside))[0]["peers"]
+        require(data.get(nobody) in ("incomplete", "failed") and there.ip4 in data, f"as JSON: {data}")
+        link_del(there.dev, netns=there.netns)
+        wait_until("the address without a device refuses the port",
+                   lambda: "it refuses UDP 4791" in ferroce("show", "-p", there.ip4, ok=(0, 1), before=inside))
+        require("is no IP address" in ferroce("show", "-p", "nowhere", ok=(1,)), "a name was taken for an address")
 
 
 @scenario("product.try", 120)
