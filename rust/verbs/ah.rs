@@ -16,7 +16,10 @@ use crate::sys::ib::ah::{
     AddressHandle,
     Context, //
 };
-use crate::sys::ib::path::Path;
+use crate::sys::ib::path::{
+    AddressVector,
+    Path, //
+};
 use crate::sys::ib::udata::Udata;
 use crate::uabi::udata::CreateAhResp;
 use kernel::prelude::*;
@@ -27,6 +30,7 @@ use kernel::sync::Arc;
 pub struct UserAh {
     port: Arc<Port>,
     number: u32,
+    vector: AddressVector,
     _permit: ObjectPermit,
 }
 
@@ -55,6 +59,7 @@ impl AddressHandle for UserAh {
         let permit = device.permit(Kind::Ah)?;
         let port = device.port();
         let reserved = port.reserve_handle(context)?;
+        let vector = init.vector;
         // One flow for each handle: what goes along it stays in order.
         let mut way = Way::new(port.resident(), reserved.index(), init).ok_or(EINVAL)?;
         if context == Context::Sleeps {
@@ -65,6 +70,7 @@ impl AddressHandle for UserAh {
         let handle = Self {
             port: port.clone(),
             number: reserved.publish(handle),
+            vector,
             _permit: permit,
         };
         if let Some(udata) = udata {
@@ -74,6 +80,10 @@ impl AddressHandle for UserAh {
             })?;
         }
         Ok(handle)
+    }
+
+    fn vector(&self) -> &AddressVector {
+        &self.vector
     }
 }
 

@@ -10,7 +10,10 @@ use super::object::{
     self,
     Object, //
 };
-use super::path::Path;
+use super::path::{
+    AddressVector,
+    Path, //
+};
 use super::udata::{
     NoUdata,
     Udata, //
@@ -37,9 +40,13 @@ pub trait AddressHandle: Send + Sync + 'static {
     ) -> Result<Self>
     where
         Self: Sized;
+
+    /// What it was created for.
+    fn vector(&self) -> &AddressVector;
 }
 
 type New<'a, A> = object::New<'a, bindings::ib_ah, A, <A as AddressHandle>::Device>;
+type Live<'a, A> = object::Live<'a, bindings::ib_ah, A>;
 type Gone<'a, A> = object::Gone<'a, bindings::ib_ah, A>;
 
 /// What `size_ib_ah` must say.
@@ -90,6 +97,12 @@ operations! {
         let pd = ah.pd().ok_or(EINVAL)?;
         let Init(path, context) = init;
         ah.create(|device, ()| Ok((A::create(device, pd, path, context, None)?, ())))?;
+        Ok(())
+    }
+
+    /// ib_mad asks for it, under a spinlock, to find the question to an answer.
+    query_ah(ah: Live<'a, A>, vector: &'a mut bindings::rdma_ah_attr) -> Result {
+        *vector = *ah.vector().as_raw();
         Ok(())
     }
 

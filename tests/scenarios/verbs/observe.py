@@ -6,13 +6,16 @@ import json
 import os
 import re
 import socket
+import struct
 import subprocess
 from contextlib import contextmanager
 
 from tests.guest import flavour
 from tests.guest.cases import PROGRAM
-from tests.guest.fabric import IB, counters, loop, read, wait_until
+from tests.guest.fabric import IB, counters, loop, pair, read, wait_until
 from tests.guest.scenario import Failed, Skipped, command, require, say, scenario
+from tests.guest.umad import CLASS_PORT_INFO, PORT_COUNTERS, PORT_COUNTERS_EXTENDED, performance_agent
+from tests.scenarios.messages.pingpong import once
 
 # What the program has: see observed.c.
 RECEIVES, SENDS, REGION = 3, 5, 3 * 4096
@@ -238,6 +241,38 @@ def port_counters(report):
             s.sendto(b"short", (end.ip4, 4791))
         wait_until("what is no packet is an error", lambda: shown()["port_rcv_errors"] == 1)
         report.note(str(shown()))
+
+
+@scenario("observe.performance-mads", 120)
+def performance_mads(report):
+    """libibumad asks the other device for the counters of its port: it answers what sysfs says. By IPv6 alone, for ib_mad
+    takes the routing header of every answer for one of IPv6 when it looks for the question (`rcv_has_same_gid`)."""
+    names = ("port_xmit_data", "port_rcv_data", "port_xmit_packets", "port_rcv_packets")
+    with pair() as ends:
+        once(ends, 6, 1024, iters=20)
+        here, there = ends
+
+        def shown():
+            return [int(read(f"{IB}/{there.dev}/ports/1/counters/{name}")) for name in names]
+
+        with performance_agent(here.dev, here.gid(6)) as agent:
+            status, info = agent.get(there.ip6, CLASS_PORT_INFO)
+            require((status, info[0], info[1]) == (0, 1, 1), f"ClassPortInfo: status {status:#x}, {info[:8].hex()}")
+            # The datagrams are counted, too: what is answered lies between what sysfs says before and after.
+            for attribute, layout, offset in ((PORT_COUNTERS, ">IIII", 24), (PORT_COUNTERS_EXTENDED, ">QQQQ", 8)):
+                before = shown()
+                status, text = agent.get(there.ip6, attribute)
+                after = shown()
+                values = struct.unpack_from(layout, text, offset)
+                require(status == 0 and text[1] == 1, f"attribute {attribute:#x}: status {status:#x}, port {text[1]}")
+                require(all(b <= value <= a for b, value, a in zip(before, values, after)),
+                        f"attribute {attribute:#x} is {values}; sysfs says {before}, then {after}")
+                require(after[2] > before[2] >= 20 and after[3] > before[3], f"packets: {before}, {after}")
+                report.note(f"attribute {attribute:#x}: " + ", ".join(f"{name} {v}" for name, v in zip(names, values)))
+            # IBTA 13.4.7: an invalid field; an attribute that is not there.
+            for port, attribute, want in ((2, PORT_COUNTERS, 7 << 2), (1, 0x0013, 3 << 2)):
+                status, _ = agent.get(there.ip6, attribute, port)
+                require(status == want, f"attribute {attribute:#x} of port {port}: status {status:#x}")
 
 
 @scenario("observe.identity", 30)
