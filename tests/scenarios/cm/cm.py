@@ -114,7 +114,9 @@ for _name, _options, _want in (
 
 # On one device its second connection is rejected by the CM as a stale one (status 10).
 add("cm.cmtime", 120, f"cmtime -c {CONNECTIONS}: many connections at once between two devices",
-    program("cmtime", "-c", str(CONNECTIONS), want=("", r"(?m)^disconnect +\d+ +[1-9]"), places=("pair",)))
+    program("cmtime", "-c", str(CONNECTIONS), want=("", r"(?m)^disconnect +\d+ +[1-9]"), places=("pair",),
+            # It waits for as many.
+            server=("-c", str(CONNECTIONS))))
 
 
 def client_and_server(_report):
