@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Completion queues, memory, queue pairs and their connection; work requests one by one. */
+/* Completion queues, queue pairs and their connection. */
 #include <linux/delay.h>
 #include <linux/etherdevice.h>
 #include <linux/slab.h>
@@ -99,34 +99,21 @@ int end_queue(struct queue *q)
 	return 0;
 }
 
-/*
- * Devices that see the memory as the processors do are what is tested, so that nothing is handed
- * over between the two.
- */
-struct room *make_room(struct end *e, u32 size)
-{
-	struct room *r = kzalloc(sizeof(*r), GFP_KERNEL);
-
-	if (!r)
-		return NULL;
-	r->dev = e->at->dev;
-	r->size = size;
-	r->mem = kzalloc(PAGE_ALIGN(size), GFP_KERNEL);
-	if (!r->mem) {
-		kfree(r);
-		fail(e->t, "no memory");
-		return NULL;
-	}
-	r->addr = ib_dma_map_single(r->dev, r->mem, size, DMA_BIDIRECTIONAL);
-	list_add_tail(&r->list, &e->t->rooms);
-	return r;
-}
-
-void hear_end(struct ib_event *event, void *context)
+static void hear_end(struct ib_event *event, void *context)
 {
 	struct end *e = context;
 
+	if (event->event == IB_EVENT_QP_LAST_WQE_REACHED)
+		atomic_inc(&e->last_wqes);
 	atomic_inc(&e->qp_events);
+}
+
+static struct ib_pd *domain_of(struct end *e, const struct wish *wish)
+{
+	e->borrows = wish->mate || wish->pool;
+	if (wish->mate)
+		return wish->mate->pd;
+	return wish->pool ? wish->pool->pd : ib_alloc_pd(e->at->dev, 0);
 }
 
 struct end *make_end(struct test *t, int side, const struct wish *wish)
@@ -139,7 +126,8 @@ struct end *make_end(struct test *t, int side, const struct wish *wish)
 	e->t = t;
 	e->at = &t->place[side];
 	e->kind = wish->kind;
-	e->pd = ib_alloc_pd(e->at->dev, 0);
+	e->pool = wish->pool;
+	e->pd = domain_of(e, wish);
 	if (IS_ERR(e->pd)) {
 		fail(t, "a protection domain: error %ld", PTR_ERR(e->pd));
 		kfree(e);
@@ -157,9 +145,13 @@ struct end *make_end(struct test *t, int side, const struct wish *wish)
 	init.qp_type = wish->kind;
 	init.sq_sig_type = wish->signal_all ? IB_SIGNAL_ALL_WR : IB_SIGNAL_REQ_WR;
 	init.cap.max_send_wr = wish->send_wr ?: 64;
-	init.cap.max_recv_wr = wish->recv_wr ?: 64;
 	init.cap.max_send_sge = wish->sge ?: 4;
-	init.cap.max_recv_sge = wish->sge ?: 4;
+	if (wish->pool) {
+		init.srq = wish->pool->srq;
+	} else {
+		init.cap.max_recv_wr = wish->recv_wr ?: 64;
+		init.cap.max_recv_sge = wish->sge ?: 4;
+	}
 	init.cap.max_inline_data = wish->inline_data;
 	e->qp = ib_create_qp(e->pd, &init);
 	if (IS_ERR(e->qp)) {
@@ -261,6 +253,15 @@ int to_state(struct end *e, enum ib_qp_state state)
 	return ib_modify_qp(e->qp, &attr, IB_QP_STATE);
 }
 
+/* The state, or an error. */
+int state_of(struct end *e)
+{
+	struct ib_qp_init_attr init;
+	struct ib_qp_attr attr;
+
+	return ib_query_qp(e->qp, &attr, IB_QP_STATE, &init) ?: attr.qp_state;
+}
+
 /* What a case has left without arming it must raise events again, for ib_core waits for them. */
 static void arm_again(struct queue *q)
 {
@@ -296,7 +297,9 @@ void end_end(struct end *e)
 void end_all(struct test *t)
 {
 	struct waiter *w, *next_w;
+	struct region *m, *next_m;
 	struct queue *q, *next_q;
+	struct pool *p, *next_p;
 	struct room *r, *next_r;
 	struct end *e, *next_e;
 
@@ -306,155 +309,20 @@ void end_all(struct test *t)
 	list_for_each_entry_safe(q, next_q, &t->queues, list)
 		end_queue(q);
 	free_flows(t);
+	list_for_each_entry_safe(m, next_m, &t->regions, list)
+		free_region(m);
 	list_for_each_entry_safe(e, next_e, &t->ends, list) {
-		ib_dealloc_pd(e->pd);
+		if (!e->borrows)
+			ib_dealloc_pd(e->pd);
 		list_del(&e->list);
 		kfree(e);
 	}
-	list_for_each_entry_safe(r, next_r, &t->rooms, list) {
-		ib_dma_unmap_single(r->dev, r->addr, r->size, DMA_BIDIRECTIONAL);
-		list_del(&r->list);
-		kfree(r->mem);
-		kfree(r);
-	}
+	list_for_each_entry_safe(p, next_p, &t->pools, list)
+		end_pool(p);
+	list_for_each_entry_safe(r, next_r, &t->rooms, list)
+		free_room(r);
 	list_for_each_entry_safe(w, next_w, &t->waiters, list) {
 		list_del(&w->list);
 		kfree(w);
 	}
-}
-
-static void on_waited(struct ib_cq *cq, struct ib_wc *wc)
-{
-	struct waiter *w = container_of(wc->wr_cqe, struct waiter, cqe);
-
-	if (!on_completion(w->t, cq, false))
-		return;
-	if (atomic_inc_return(&w->times) != 1)
-		fail(w->t, "one work request completed twice");
-	w->wc = *wc;
-	w->order = atomic_inc_return(&w->t->order);
-	/* What it brought is there before it is said to be there. */
-	smp_store_release(&w->done, true);
-}
-
-struct waiter *make_waiter(struct test *t)
-{
-	struct waiter *w = kzalloc(sizeof(*w), GFP_KERNEL);
-
-	if (!w) {
-		fail(t, "no memory");
-		return NULL;
-	}
-	w->t = t;
-	w->cqe.done = on_waited;
-	list_add(&w->list, &t->waiters);
-	return w;
-}
-
-struct waiter *post_receive(struct end *e, struct room *room, u32 at, u32 len)
-{
-	struct waiter *w = make_waiter(e->t);
-	struct ib_sge sge = {
-		.addr = room ? room->addr + at : 0,
-		.length = len,
-		.lkey = e->pd->local_dma_lkey,
-	};
-	struct ib_recv_wr wr = { .wr_cqe = w ? &w->cqe : NULL, .sg_list = &sge, .num_sge = !!room };
-	int err;
-
-	if (!w)
-		return NULL;
-	err = ib_post_recv(e->qp, &wr, NULL);
-	if (err) {
-		fail(e->t, "posting a receive: error %d", err);
-		return NULL;
-	}
-	return w;
-}
-
-struct waiter *post(struct end *e, struct ib_send_wr *wr)
-{
-	struct waiter *w = make_waiter(e->t);
-	int err;
-
-	if (!w)
-		return NULL;
-	wr->wr_cqe = &w->cqe;
-	wr->send_flags |= IB_SEND_SIGNALED;
-	err = ib_post_send(e->qp, wr, NULL);
-	if (err) {
-		fail(e->t, "posting opcode %d: error %d", wr->opcode, err);
-		return NULL;
-	}
-	return w;
-}
-
-bool is_done(struct waiter *w)
-{
-	/* Pairs with the release in on_waited(): what it brought is there. */
-	return smp_load_acquire(&w->done);
-}
-
-/* The status of the request when it has completed, or an error. */
-int finish(struct waiter *w)
-{
-	if (!w)
-		return -EIO;
-	if (!wait_for(w->t, is_done(w)))
-		return fail(w->t, "a work request did not complete");
-	return w->wc.status;
-}
-
-int act(struct end *e, struct ib_send_wr *wr)
-{
-	return finish(post(e, wr));
-}
-
-/* That a request ends with this status, and says so. */
-int expect(struct test *t, const char *what, int status, int want)
-{
-	if (status < 0)
-		return status;
-	if (status != want)
-		return fail(t, "%s: status %d instead of %d", what, status, want);
-	note(t, "%s: status %d", what, status);
-	return 0;
-}
-
-void fill(u8 *mem, u32 len, u32 seed)
-{
-	for (u32 i = 0; i < len; i++)
-		mem[i] = seed * 31 + i * 7 + (i >> 8);
-}
-
-/* Where the first wrong byte stands, or -1. */
-int differs(const u8 *mem, u32 len, u32 seed)
-{
-	for (u32 i = 0; i < len; i++)
-		if (mem[i] != (u8)(seed * 31 + i * 7 + (i >> 8)))
-			return i;
-	return -1;
-}
-
-/* One message, checked; both queue pairs have to work for it. */
-int send_one(struct end *from, struct end *to, struct room *out, struct room *in, u32 len, u32 seed)
-{
-	struct waiter *w = post_receive(to, in, 0, in->size);
-	struct ib_sge sge = { .addr = out->addr, .length = len, .lkey = from->pd->local_dma_lkey };
-	struct ib_send_wr wr = { .opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1 };
-	int status;
-
-	if (!w)
-		return -EIO;
-	fill(out->mem, len, seed);
-	memset(in->mem, 0, in->size);
-	status = act(from, &wr);
-	if (status)
-		return fail(from->t, "a SEND: status %d", status);
-	status = finish(w);
-	if (status || w->wc.byte_len != len)
-		return fail(from->t, "its receive: status %d, %u bytes", status, w->wc.byte_len);
-	if (differs(in->mem, len, seed) >= 0)
-		return fail(from->t, "byte %d is wrong", differs(in->mem, len, seed));
-	return 0;
 }

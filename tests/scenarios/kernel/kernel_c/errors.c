@@ -5,8 +5,6 @@
  */
 #include "kuser.h"
 
-#define GUARD 0x5a
-
 struct attempt {
 	struct end *a, *b;
 	struct room *near, *far;

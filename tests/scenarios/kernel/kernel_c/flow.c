@@ -8,14 +8,8 @@
  */
 #include <linux/bitmap.h>
 #include <linux/delay.h>
-#include <linux/interrupt.h>
 #include <linux/slab.h>
-#include <linux/timer.h>
 #include "kuser.h"
-
-const char *const context_names[CONTEXTS] = {
-	"task", "timer", "tasklet", "workqueue", "hard interrupt", "completion",
-};
 
 #define HEAD 8
 #define BATCH 4
@@ -42,10 +36,7 @@ struct flow {
 	u32 posts_in_context;
 	bool ended;
 	spinlock_t lock;
-	struct timer_list timer;
-	struct tasklet_struct tasklet;
-	struct work_struct work;
-	struct irq_work irq;
+	struct poster poster;
 };
 
 static u32 length_of(const struct flow *f, u32 seq)
@@ -57,22 +48,6 @@ static bool signals(const struct flow *f, u32 seq)
 {
 	/* The last one always does: what stands before it is complete then, too. */
 	return seq % 4 == 3 || seq + 1 == f->limit;
-}
-
-static bool is_right_context(enum context context)
-{
-	switch (context) {
-	case IN_TASK:
-	case IN_WORK:
-		return in_task();
-	case IN_TIMER:
-	case IN_TASKLET:
-		return in_serving_softirq();
-	case IN_IRQ:
-		return in_hardirq();
-	default:
-		return true;
-	}
 }
 
 static void write_message(u8 *mem, u32 len, u32 seq)
@@ -148,58 +123,12 @@ static bool post_some(struct flow *f)
 	return more;
 }
 
-/* Has the context post. */
-static void kick(struct flow *f)
+static void post_more(struct poster *poster)
 {
-	switch (f->run.context) {
-	case IN_TIMER:
-		mod_timer(&f->timer, jiffies);
-		break;
-	case IN_TASKLET:
-		tasklet_schedule(&f->tasklet);
-		break;
-	case IN_WORK:
-		schedule_work(&f->work);
-		break;
-	case IN_IRQ:
-		irq_work_queue(&f->irq);
-		break;
-	default:
-		/* A task looks by itself. */
-		break;
-	}
-}
-
-static void in_timer(struct timer_list *timer)
-{
-	struct flow *f = container_of(timer, struct flow, timer);
+	struct flow *f = container_of(poster, struct flow, poster);
 
 	if (post_some(f))
-		kick(f);
-}
-
-static void in_tasklet(struct tasklet_struct *tasklet)
-{
-	struct flow *f = container_of(tasklet, struct flow, tasklet);
-
-	if (post_some(f))
-		kick(f);
-}
-
-static void in_work(struct work_struct *work)
-{
-	struct flow *f = container_of(work, struct flow, work);
-
-	if (post_some(f))
-		kick(f);
-}
-
-static void in_irq(struct irq_work *irq)
-{
-	struct flow *f = container_of(irq, struct flow, irq);
-
-	if (post_some(f))
-		kick(f);
+		kick(&f->poster);
 }
 
 static void on_sent(struct ib_cq *cq, struct ib_wc *wc)
@@ -221,7 +150,7 @@ static void on_sent(struct ib_cq *cq, struct ib_wc *wc)
 		f->done = s->seq + 1;
 	/* With the lock held: whoever stops the flow must not be overtaken. */
 	if (goes_on)
-		kick(f);
+		kick(&f->poster);
 	spin_unlock_irqrestore(&f->lock, flags);
 	while (goes_on && f->run.context == IN_HANDLER && post_some(f))
 		;
@@ -307,10 +236,7 @@ static void stop_flow(struct flow *f)
 	spin_lock_irqsave(&f->lock, flags);
 	f->ended = true;
 	spin_unlock_irqrestore(&f->lock, flags);
-	timer_shutdown_sync(&f->timer);
-	tasklet_kill(&f->tasklet);
-	cancel_work_sync(&f->work);
-	irq_work_sync(&f->irq);
+	stop_poster(&f->poster);
 }
 
 /* What a test has run. Whoever polls may still be about to leave one until the queues have gone. */
@@ -359,10 +285,7 @@ static int start_flow(struct flow *f, struct test *t, const struct run *run)
 	f->head = run->to->kind == IB_QPT_UD ? GRH_BYTES : 0;
 	f->stride = ALIGN(run->size + GRH_BYTES, 64);
 	spin_lock_init(&f->lock);
-	timer_setup(&f->timer, in_timer, 0);
-	tasklet_setup(&f->tasklet, in_tasklet);
-	INIT_WORK(&f->work, in_work);
-	init_irq_work(&f->irq, in_irq);
+	set_up_poster(&f->poster, run->context, post_more);
 	f->seen = bitmap_zalloc(run->messages, GFP_KERNEL);
 	if (!f->seen)
 		return -ENOMEM;
@@ -451,7 +374,7 @@ static int drive(struct test *t, struct flow *f, int count)
 				/* The first ones have no completion that could post them. */
 				post_some(&f[i]);
 			} else {
-				kick(&f[i]);
+				kick(&f[i].poster);
 			}
 		}
 		if (!wait_for(t, push(f, count) && all_done(f, count)))

@@ -8,9 +8,12 @@
 #ifndef KUSER_H
 #define KUSER_H
 
+#include <linux/interrupt.h>
 #include <linux/irq_work.h>
 #include <linux/list.h>
+#include <linux/scatterlist.h>
 #include <linux/spinlock.h>
+#include <linux/timer.h>
 #include <linux/types.h>
 #include <linux/workqueue.h>
 #include <rdma/ib_verbs.h>
@@ -37,14 +40,29 @@ struct place {
 	const struct ib_gid_attr *gid;
 };
 
+/* What users in the kernel post in. */
+enum context {
+	IN_TASK,
+	IN_TIMER,
+	IN_TASKLET,
+	IN_WORK,
+	IN_IRQ,
+	IN_HANDLER,
+	CONTEXTS,
+};
+
+extern const char *const context_names[CONTEXTS];
+
 /* One run of a case. */
 struct test {
 	struct place place[SIDES];
+	/* Where single work requests are posted: not in a handler. */
+	enum context context;
 	/* Datagrams and UC messages may be lost between these places. */
 	bool lossy;
 	/* The driver calls completion handlers under a lock of its own, so that they cannot poll. */
 	bool defers;
-	struct list_head ends, queues, rooms, waiters, flows;
+	struct list_head ends, queues, rooms, waiters, flows, regions, pools;
 	spinlock_t lock;
 	/* What is posted by completions is posted no more. */
 	bool ending;
@@ -76,19 +94,40 @@ struct room {
 	u32 size;
 };
 
+/* Pieces of rooms that are registered as one, for QPs of the domain of an end. */
+struct region {
+	struct list_head list;
+	struct end *e;
+	struct ib_mr *mr;
+	struct scatterlist *sg;
+	int pieces, most;
+};
+
+/* Receives that ends share, and the domain of both. */
+struct pool {
+	struct list_head list;
+	struct test *t;
+	struct ib_pd *pd;
+	struct ib_srq *srq;
+	atomic_t limits;
+};
+
 /* A queue pair with what belongs to it. */
 struct end {
 	struct list_head list;
 	struct test *t;
 	struct place *at;
 	struct ib_pd *pd;
+	/* The domain is another one's. */
+	bool borrows;
+	struct pool *pool;
 	struct queue *sends, *recvs;
 	struct ib_qp *qp;
 	struct ib_ah *ah;
 	struct end *peer;
 	enum ib_qp_type kind;
 	bool connected;
-	atomic_t qp_events;
+	atomic_t qp_events, last_wqes;
 };
 
 /* How ends are made. What is 0 is chosen for the case. */
@@ -100,6 +139,10 @@ struct wish {
 	u8 retry, rnr_retry, rnr_timer;
 	/* One completion queue for all. */
 	struct queue *queue;
+	/* Whose domain it has. */
+	struct end *mate;
+	/* Whose receives, and domain, it has. */
+	struct pool *pool;
 };
 
 /* A work request that somebody waits for. */
@@ -116,6 +159,8 @@ struct waiter {
 
 #define QKEY 0x11223344
 #define GRH_BYTES 40
+/* What stands where nobody writes. */
+#define GUARD 0x5a
 
 /* main.c */
 __printf(2, 3) int fail(struct test *t, const char *form, ...);
@@ -136,43 +181,86 @@ void poll_all(struct test *t);
 	!!(truth);								\
 })
 
+/* contexts.c */
+struct poster {
+	enum context context;
+	void (*post)(struct poster *poster);
+	struct timer_list timer;
+	struct tasklet_struct tasklet;
+	struct work_struct work;
+	struct irq_work irq;
+};
+
+bool is_right_context(enum context context);
+void set_up_poster(struct poster *p, enum context context, void (*post)(struct poster *));
+void kick(struct poster *p);
+void stop_poster(struct poster *p);
+int run_in(struct test *t, enum context context, int (*act)(void *arg), void *arg);
+
 /* end.c */
 struct queue *make_queue(struct test *t, int side, enum way way, u32 cqe);
 int end_queue(struct queue *q);
-struct room *make_room(struct end *e, u32 size);
 struct end *make_end(struct test *t, int side, const struct wish *wish);
 int make_pair(struct test *t, const struct wish *wish, struct end **a, struct end **b);
 int connect(struct end *a, struct end *b, const struct wish *wish);
 void fill_ah(struct end *e, struct end *to, struct rdma_ah_attr *attr);
 int to_state(struct end *e, enum ib_qp_state state);
+int state_of(struct end *e);
 void end_end(struct end *e);
 void end_all(struct test *t);
-void hear_end(struct ib_event *event, void *context);
 
+/* request.c */
 struct waiter *make_waiter(struct test *t);
+struct waiter *wait_on(struct test *t, struct ib_send_wr *wr);
 struct waiter *post_receive(struct end *e, struct room *room, u32 at, u32 len);
+int post_list(struct end *e, struct ib_send_wr *first);
 struct waiter *post(struct end *e, struct ib_send_wr *wr);
 bool is_done(struct waiter *w);
 int finish(struct waiter *w);
 int act(struct end *e, struct ib_send_wr *wr);
+int came_from(struct test *t);
 int expect(struct test *t, const char *what, int status, int want);
 void fill(u8 *mem, u32 len, u32 seed);
 int differs(const u8 *mem, u32 len, u32 seed);
 int send_one(struct end *from, struct end *to, struct room *out, struct room *in, u32 len, u32 seed);
 
-/* flow.c */
-enum context {
-	IN_TASK,
-	IN_TIMER,
-	IN_TASKLET,
-	IN_WORK,
-	IN_IRQ,
-	IN_HANDLER,
-	CONTEXTS,
+/* memory.c */
+struct room *make_room(struct end *e, u32 size);
+void free_room(struct room *r);
+struct region *make_region(struct end *e, enum ib_mr_type type, u32 most);
+void free_region(struct region *r);
+void list_again(struct region *r);
+void list_piece(struct region *r, struct room *room, u32 at, u32 len);
+int map_list(struct region *r, unsigned int *skip, u32 page);
+int map_room(struct region *r, struct room *room, u32 at, u32 len);
+void next_key(struct region *r);
+struct ib_reg_wr registration(struct region *r, int access);
+int register_by(struct end *e, struct region *r, int access);
+int invalidate(struct end *e, u32 key);
+
+/* A pair, memory at both ends, and that of the far one registered there. */
+struct scene {
+	struct end *a, *b;
+	struct room *near, *far;
+	struct region *r;
 };
 
-extern const char *const context_names[CONTEXTS];
+#define ALL_RIGHTS (IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_READ | \
+		    IB_ACCESS_REMOTE_ATOMIC)
 
+int set_scene(struct test *t, struct scene *s, const struct wish *wish, u32 size, int access);
+struct ib_sge near_piece(struct scene *s, u32 at, u32 len);
+struct ib_rdma_wr reach(struct scene *s, enum ib_wr_opcode opcode, struct ib_sge *sge, u64 at);
+struct ib_atomic_wr reach_word(struct scene *s, struct ib_sge *sge, u64 at);
+int touch(struct scene *s, enum ib_wr_opcode opcode, u32 len, u64 addr, u32 key);
+int touch_all(struct scene *s, enum ib_wr_opcode opcode);
+bool is_guarded(struct room *room, u32 from, u32 to);
+
+/* pool.c */
+struct pool *make_pool(struct test *t, int side, u32 receives);
+int end_pool(struct pool *pool);
+
+/* flow.c */
 /* Checked messages from one end to the other. */
 struct run {
 	struct end *from, *to;

@@ -152,6 +152,8 @@ static struct test *new_test(void)
 	INIT_LIST_HEAD(&t->rooms);
 	INIT_LIST_HEAD(&t->waiters);
 	INIT_LIST_HEAD(&t->flows);
+	INIT_LIST_HEAD(&t->regions);
+	INIT_LIST_HEAD(&t->pools);
 	return t;
 }
 

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The contexts that users in the kernel post in. */
+#include <linux/completion.h>
+#include <linux/slab.h>
+#include "kuser.h"
+
+const char *const context_names[CONTEXTS] = {
+	"task", "timer", "tasklet", "workqueue", "hard interrupt", "completion",
+};
+
+bool is_right_context(enum context context)
+{
+	switch (context) {
+	case IN_TASK:
+	case IN_WORK:
+		return in_task();
+	case IN_TIMER:
+	case IN_TASKLET:
+		return in_serving_softirq();
+	case IN_IRQ:
+		return in_hardirq();
+	default:
+		return true;
+	}
+}
+
+static void in_timer(struct timer_list *timer)
+{
+	struct poster *p = container_of(timer, struct poster, timer);
+
+	p->post(p);
+}
+
+static void in_tasklet(struct tasklet_struct *tasklet)
+{
+	struct poster *p = container_of(tasklet, struct poster, tasklet);
+
+	p->post(p);
+}
+
+static void in_work(struct work_struct *work)
+{
+	struct poster *p = container_of(work, struct poster, work);
+
+	p->post(p);
+}
+
+static void in_irq(struct irq_work *irq)
+{
+	struct poster *p = container_of(irq, struct poster, irq);
+
+	p->post(p);
+}
+
+void set_up_poster(struct poster *p, enum context context, void (*post)(struct poster *))
+{
+	p->context = context;
+	p->post = post;
+	timer_setup(&p->timer, in_timer, 0);
+	tasklet_setup(&p->tasklet, in_tasklet);
+	INIT_WORK(&p->work, in_work);
+	init_irq_work(&p->irq, in_irq);
+}
+
+/* Has the context post. */
+void kick(struct poster *p)
+{
+	switch (p->context) {
+	case IN_TIMER:
+		mod_timer(&p->timer, jiffies);
+		break;
+	case IN_TASKLET:
+		tasklet_schedule(&p->tasklet);
+		break;
+	case IN_WORK:
+		schedule_work(&p->work);
+		break;
+	case IN_IRQ:
+		irq_work_queue(&p->irq);
+		break;
+	default:
+		/* A task looks by itself. */
+		break;
+	}
+}
+
+void stop_poster(struct poster *p)
+{
+	timer_shutdown_sync(&p->timer);
+	tasklet_kill(&p->tasklet);
+	cancel_work_sync(&p->work);
+	irq_work_sync(&p->irq);
+}
+
+/* Something that is done once. */
+struct once {
+	struct poster poster;
+	struct test *t;
+	spinlock_t lock;
+	int (*act)(void *arg);
+	void *arg;
+	int result;
+	struct completion done;
+};
+
+static void act_once(struct poster *poster)
+{
+	struct once *o = container_of(poster, struct once, poster);
+	unsigned long flags;
+
+	lock_to_post(&o->lock, &flags);
+	if (!is_right_context(poster->context) || !irqs_disabled())
+		fail(o->t, "posted in the wrong context");
+	o->result = o->act(o->arg);
+	unlock_posted(&o->lock, &flags);
+	complete(&o->done);
+}
+
+/*
+ * Does something in a context that is not that of completions, with interrupts disabled and a lock
+ * held; what it returns.
+ */
+int run_in(struct test *t, enum context context, int (*act)(void *arg), void *arg)
+{
+	struct once *o = kzalloc(sizeof(*o), GFP_KERNEL);
+	int result;
+
+	if (!o)
+		return -ENOMEM;
+	o->t = t;
+	o->act = act;
+	o->arg = arg;
+	spin_lock_init(&o->lock);
+	init_completion(&o->done);
+	set_up_poster(&o->poster, context, act_once);
+	if (context == IN_TASK)
+		act_once(&o->poster);
+	else
+		kick(&o->poster);
+	wait_for_completion(&o->done);
+	stop_poster(&o->poster);
+	result = o->result;
+	kfree(o);
+	return result;
+}
