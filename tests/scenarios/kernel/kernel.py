@@ -27,6 +27,9 @@ GROUPS = {
         "drain", "flush", "full", "destroy-with-work", "states", "lists", "inline", "signalled")),
     "errors": ("what goes wrong, each with its status", (
         "wrong-local-key", "too-long", "no-receive", "nobody-there")),
+    "operations": ("RDMA WRITE, RDMA READ and atomic operations from every context, checked at both ends", (
+        "write", "read", "unreliable-write", "atomics", "counted", "fence", "inline-write", "ordered",
+        "one-sided-from-completion")),
 }
 # What rdma_rxe cannot do, or does otherwise.
 RXE_CANNOT = {
