@@ -40,7 +40,8 @@ const NONE: usize = usize::MAX;
 /// The two lists of a region.
 pub struct Lists {
     lists: [Revocable<Kind>; 2],
-    /// Which is mapped, and not registered yet.
+    /// Which was mapped last. It stays so when it was registered and invalidated: users register
+    /// it once more without mapping it again (the server of RTRS does).
     mapped: AtomicUsize,
     /// Which was registered last.
     registered: AtomicUsize,
@@ -93,10 +94,10 @@ impl Lists {
         Ok(taken)
     }
 
-    /// Registers what is mapped; tells whether that has so many bytes. Callers serialise among
-    /// themselves, and with [`Self::invalidate`].
+    /// Registers what was mapped last; tells whether that has so many bytes. Callers serialise
+    /// among themselves, and with [`Self::invalidate`].
     pub(super) fn register(&self, grant: Grant) -> bool {
-        let next = self.mapped.swap(NONE, Relaxed);
+        let next = self.mapped.load(Relaxed);
         let Some(list) = self.lists.get(next) else {
             return false;
         };
