@@ -348,7 +348,8 @@ impl Window {
         Ok(())
     }
 
-    /// Unbinds it for `user`, by whom it was bound under `key`: type 1 does not know that.
+    /// Unbinds it for `user`, by whom it was bound under `key`: type 1 does not know that. A region
+    /// of fast registration need not be registered.
     pub fn invalidate<'a>(
         &self,
         regions: &impl Find<'a>,
@@ -359,8 +360,12 @@ impl Window {
             return Err(BindError);
         }
         let mut state = self.state.write();
-        let is_his = state.bound.is_some_and(|bound| self.is_for(user, &bound));
-        if state.key != key || !is_his {
+        let may = match self.kind {
+            // Also if it is not registered any more, as with other devices: both ends may do it.
+            Type::Fast(_) => true,
+            Type::One | Type::Two => state.bound.is_some_and(|bound| self.is_for(user, &bound)),
+        };
+        if state.key != key || !may {
             return Err(BindError);
         }
         self.unbind(&mut state, regions);
