@@ -30,10 +30,15 @@ GROUPS = {
     "operations": ("RDMA WRITE, RDMA READ and atomic operations from every context, checked at both ends", (
         "write", "read", "unreliable-write", "atomics", "counted", "fence", "inline-write", "ordered",
         "one-sided-from-completion")),
+    "registration": ("fast registration: lists of pages and pieces, keys, invalidation from both ends", (
+        "registered", "registered-again", "invalidated-by-peer", "invalidated-twice", "page-lists", "torn-lists",
+        "half-lists", "gap-lists", "largest", "addresses", "by-owner", "in-domain", "ended-under-writes")),
 }
 # What rdma_rxe cannot do, or does otherwise.
 RXE_CANNOT = {
-    **dict.fromkeys(("moderated", "adaptive-moderation"), "rdma_rxe cannot do it"),
+    **dict.fromkeys(("moderated", "adaptive-moderation", "gap-lists"), "rdma_rxe cannot do it"),
+    "half-lists": "it takes a page less, as ib_sg_to_pages() does",
+    "addresses": "it wants an address that lies in its page as the memory does",
 }
 # Name of the path, and its local-path switch; the last one is between two devices.
 WAYS = {"local": True, "wire": False, "veth": None}
