@@ -33,12 +33,26 @@ GROUPS = {
     "registration": ("fast registration: lists of pages and pieces, keys, invalidation from both ends", (
         "registered", "registered-again", "invalidated-by-peer", "invalidated-twice", "page-lists", "torn-lists",
         "half-lists", "gap-lists", "largest", "addresses", "by-owner", "in-domain", "ended-under-writes")),
+    "misuse": ("fast registration used wrongly: statuses, the queue pair afterwards, and nothing written", (
+        "register-twice", "register-unmapped", "register-other-domain", "register-wrong-rights",
+        "register-wrong-key", "register-wrong-range", "register-unreliable", "invalidate-wrong",
+        "invalidate-other-domain", "peer-invalidates-wrong", "beyond", "without-right", "atomic-wrong", "stale-key",
+        "stale-local-key", "wrong-lists")),
 }
 # What rdma_rxe cannot do, or does otherwise.
 RXE_CANNOT = {
     **dict.fromkeys(("moderated", "adaptive-moderation", "gap-lists"), "rdma_rxe cannot do it"),
     "half-lists": "it takes a page less, as ib_sg_to_pages() does",
     "addresses": "it wants an address that lies in its page as the memory does",
+    "register-wrong-rights": "it takes any rights",
+    "register-wrong-range": "it does not look at the range",
+    "register-unmapped": "it registers nothing",
+    "atomic-wrong": "it refuses an address that is no word's when that is posted",
+    "register-unreliable": "it refuses it when it is posted",
+    "peer-invalidates-wrong": "it acknowledges the SEND before it looks at the key",
+    "wrong-lists": "it takes pages smaller than the kernel's",
+    **dict.fromkeys(("register-twice", "register-other-domain", "register-wrong-key", "invalidate-wrong",
+                     "invalidate-other-domain", "stale-local-key"), "the request that failed is flushed"),
 }
 # Name of the path, and its local-path switch; the last one is between two devices.
 WAYS = {"local": True, "wire": False, "veth": None}
