@@ -38,6 +38,8 @@ GROUPS = {
         "register-wrong-key", "register-wrong-range", "register-unreliable", "invalidate-wrong",
         "invalidate-other-domain", "peer-invalidates-wrong", "beyond", "without-right", "atomic-wrong", "stale-key",
         "stale-local-key", "wrong-lists")),
+    "shared": ("shared receive queues: from every context, full, with a limit, at the end of one user", (
+        "shared-by-many", "shared-by-types", "shared-full", "shared-limit", "shared-in-use", "shared-last-one")),
 }
 # What rdma_rxe cannot do, or does otherwise.
 RXE_CANNOT = {
@@ -51,6 +53,7 @@ RXE_CANNOT = {
     "register-unreliable": "it refuses it when it is posted",
     "peer-invalidates-wrong": "it acknowledges the SEND before it looks at the key",
     "wrong-lists": "it takes pages smaller than the kernel's",
+    "shared-last-one": "it has the event twice",
     **dict.fromkeys(("register-twice", "register-other-domain", "register-wrong-key", "invalidate-wrong",
                      "invalidate-other-domain", "stale-local-key"), "the request that failed is flushed"),
 }

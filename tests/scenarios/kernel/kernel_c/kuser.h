@@ -280,7 +280,7 @@ struct kuser_case {
 
 extern const struct kuser_case posting_cases[], polling_cases[], queue_cases[], error_cases[];
 extern const struct kuser_case operation_cases[], atomic_cases[], registration_cases[];
-extern const struct kuser_case list_cases[], misuse_cases[];
+extern const struct kuser_case list_cases[], misuse_cases[], shared_cases[];
 
 /* Not among the cases: traffic that stands until its device goes. */
 int stand(struct test *t);
