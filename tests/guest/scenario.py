@@ -49,12 +49,12 @@ def shortened(full, short):
     return short if SHORT else full
 
 
-def add(name, limit, about, run, provokes="", leaves=""):
+def add(name, limit, about, run, provokes="", leaves="", machine=""):
     """Registers a scenario under a name that is unique in the suite."""
     limit *= PATIENCE
     if name in REGISTRY:
         raise ValueError(f"two scenarios are called {name}")
-    REGISTRY[name] = Scenario(name, limit, about, run, provokes, leaves)
+    REGISTRY[name] = Scenario(name, limit, about, run, provokes, leaves, machine)
 
 
 def add_again(name, machine):
@@ -62,11 +62,11 @@ def add_again(name, machine):
     REGISTRY[f"{machine}.{name}"] = replace(REGISTRY[name], name=f"{machine}.{name}", machine=machine)
 
 
-def scenario(name, limit=60):
+def scenario(name, limit=60, machine=""):
     """Registers the decorated function; the first line of its docstring is what it shows."""
 
     def wrap(run):
-        add(name, limit, (run.__doc__ or "").strip().splitlines()[0], run)
+        add(name, limit, (run.__doc__ or "").strip().splitlines()[0], run, machine=machine)
         return run
 
     return wrap
@@ -111,7 +111,8 @@ MODULES = (
     "paths.paths", "messages.examples", "messages.perftest", "messages.pyverbs", "messages.newer", "interop.interop", "cm.cm",
     "cm.applications", "cm.namespaces", "ulp.nvme", "ulp.nfs", "ulp.iser", "packets.wire", "losses.fault", "kernel.kernel",
     "teardown.in_flight", "losses.losses", "packets.batches", "paths.isolation", "packets.headers", "fairness.fairness",
-    "hostile.hostile", "hostile.mads", "teardown.teardown", "product.command", "product.doctor", "suite.machines", "suite.selftest")
+    "hostile.hostile", "hostile.mads", "teardown.teardown", "product.command", "product.doctor", "product.packages",
+    "suite.machines", "suite.selftest")
 
 
 def load_all():

@@ -82,10 +82,18 @@ class Machine:
     processors: int = 2
     # Off, the kernel's measures against the processor's faults cost nothing.
     mitigations: str = "off"
+    # Of a fresh Debian that it boots in place of the laboratory's: see tests/lab/fresh.py.
+    suite: str = ""
+
+    @property
+    def start(self):
+        """What makes the root, in the guest, that the agent runs on."""
+        return "fresh.sh" if self.suite else "hot.sh"
 
 
 # By the name that a scenario says in its `machine`.
-MACHINES = {"": Machine(), "one-processor": Machine(processors=1), "mitigated": Machine(mitigations="auto")}
+MACHINES = {"": Machine(), "one-processor": Machine(processors=1), "mitigated": Machine(mitigations="auto"),
+            "fresh": Machine(suite=config.SUITE), "fresh-sid": Machine(suite="sid")}
 
 # Two network cards of a kind on one wire, for each kind.
 CARDS = " ".join(f"-netdev hubport,hubid={hub},id={kind}{n} -device {kind},netdev={kind}{n}"
@@ -151,7 +159,7 @@ class Guest:
                    # Behind virtme-ng's own choice, so that it wins.
                    + ("" if self.kvm else f" -cpu {CPU}") + (" -icount shift=0" if self.counting else "")
                    + f" {self.qemu}".rstrip())
-        vng += ["--exec", f"exec env PYTHONDONTWRITEBYTECODE=1 HOT={q(' '.join(self.folders))} {sets} sh /srv/lab/tests/guest/hot.sh {agent}"]
+        vng += ["--exec", f"exec env PYTHONDONTWRITEBYTECODE=1 HOT={q(' '.join(self.folders))} {sets} sh /srv/lab/tests/guest/{self.machine.start} {agent}"]
         lines = [
             f"W={q(str(mnt))}; M=$W/m",
             "mount -t tmpfs -o size=2g tmpfs $W",

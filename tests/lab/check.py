@@ -4,10 +4,11 @@
 import fnmatch
 import json
 import time
-from functools import partial
+from contextlib import nullcontext
+from functools import cache, partial
 
 from tests.guest.scenario import REGISTRY, load_all
-from tests.lab import boot, build, config, host, say, suite
+from tests.lab import boot, build, config, fresh, host, say, suite
 from tests.lab.suite import Result
 from tests.scenarios.suite.selftest import PREFIX
 
@@ -27,6 +28,7 @@ ON_REQUEST = (
     ("pyverbs.test_*", "pyverbs.rounds runs them all"),
     ("newer.pyverbs", "pyverbs.rounds runs nearly all of these, of the guest's own release"),
     ("newer.services", "pingpong.* run these programs of the guest's own release"),
+    ("fresh-sid.packages.*", "packages.* show it with the release that the packages are built for"),
 )
 
 
@@ -114,13 +116,15 @@ def run(root, only, with_module):
                 total.add(host.run(test, root))
         scenarios = [n for n in load_all() if n in picked]
         if scenarios:
-            lines = build.guest_setup(root, with_module)
+            usual = cache(partial(build.guest_setup, root, with_module))
             for name, machine in boot.MACHINES.items():
                 on_it = [n for n in scenarios if REGISTRY[n].machine == name]
                 if on_it:
-                    suite.run(root, on_it, lines, boot.kvm_works(root), total.add,
-                              LIMIT - (time.monotonic() - say.START), total.again,
-                              guest_class=partial(boot.Guest, machine=machine))
+                    stand = fresh.stand(root, machine.suite) if machine.suite else nullcontext((root, usual()))
+                    with stand as (booted, lines):
+                        suite.run(booted, on_it, lines, boot.kvm_works(root), total.add,
+                                  LIMIT - (time.monotonic() - say.START), total.again,
+                                  guest_class=partial(boot.Guest, machine=machine))
     return total.status
 
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """`make deb`: the Debian packages, built in the made root without a network, from a copy of the checkout."""
 
+import hashlib
 import os
 import re
 import shlex
 import shutil
+import struct
 import time
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -71,6 +73,75 @@ def make(root, folder=FOLDER, quiet=True):
     for path in sorted(source.parent.glob("*.deb")):
         shutil.copy2(path, folder / "dkms" if path.name.startswith("ferroce-dkms_") else folder)
     return files(folder)
+
+
+# Of the tests, what takes part in a build.
+BUILT_BY = ("tests/lab/deb.py", "tests/lab/native.sh")
+
+
+def digest(root):
+    """Names all that the packages are made from."""
+    total = hashlib.sha256(f"{root.recipe} {root.version}".encode())
+    for path in rules.sources():
+        name = str(path.relative_to(config.CHECKOUT))
+        if not name.startswith(("tests/", "Documentation/")) or name in BUILT_BY:
+            total.update(f"{name} ".encode() + path.read_bytes())
+    return total.hexdigest()
+
+
+def ready(root):
+    """The packages of this very checkout, which are built if they are not there."""
+    stamp = config.BUILD / "deb.made"
+    want = digest(root)
+    if not stamp.exists() or stamp.read_text(encoding="ascii") != want or not files():
+        stamp.unlink(missing_ok=True)
+        make(root)
+        stamp.write_text(want, encoding="ascii")
+    return files()
+
+
+BUILD_ID = struct.pack("=III4s", 4, 20, 3, b"GNU\0")
+
+
+def renumbered(module, old, new):
+    """The bytes of a module as a build of another version would have them where anybody looks: its number, and the
+    identity of its build."""
+    number = f"version={old}\0".encode(), f"version={new}\0".encode()
+    at = module.find(BUILD_ID) + len(BUILD_ID)
+    if at < len(BUILD_ID) or module.count(number[0]) != 1 or len(old) != len(new):
+        raise LabError(f"the module has not one version {old} and one build ID")
+    module = module.replace(*number)
+    return module[:at] + hashlib.sha1(module).digest() + module[at + 20:]
+
+
+def following(version):
+    """A later version of the same length."""
+    at = max(n for n, letter in enumerate(version) if letter in "012345678")
+    return version[:at] + str(int(version[at]) + 1) + version[at + 1:]
+
+
+def newer(root, found):
+    """The packages once more as those of the next version, from what is in the first; returns their files."""
+    old = rules.version()
+    new = following(old)
+    folder = config.BUILD / "deb-newer"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for path in found:
+        tree = folder / "tree"
+        inside = f"/ferroce/{tree.relative_to(config.CHECKOUT)}"
+        build.run_in_root(root, ["dpkg-deb", "-R", f"/ferroce/{path.relative_to(config.CHECKOUT)}", inside],
+                          "unpacking a package")
+        control = tree / "DEBIAN/control"
+        text = control.read_text(encoding="utf-8").replace(f"(= {old})", f"(= {new})")
+        text = re.sub(rf"^Version: {re.escape(old)}$", f"Version: {new}", text, flags=re.M)
+        control.write_text(text, encoding="utf-8")
+        for module in tree.rglob("*.ko"):
+            module.write_bytes(renumbered(module.read_bytes(), old, new))
+        build.run_in_root(root, f"sh -c 'cd {inside} && find * -path DEBIAN -prune -o -type f -exec md5sum {{}} + "
+                          f">DEBIAN/md5sums; dpkg-deb --root-owner-group -b . ..'", "packing it again")
+        shutil.rmtree(tree)
+    return sorted(folder.glob("*.deb"))
 
 
 def files(folder=FOLDER):

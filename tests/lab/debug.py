@@ -52,6 +52,8 @@ LEFT_OUT = (
     ("fault.rxe-*", "rdma_rxe's part in them is not what is examined here; fault.* and interop.* run"),
     ("one-processor.*", "there is one machine for the debug kernel"),
     ("mitigated.*", "there is one machine for the debug kernel"),
+    ("packages.*", "the packages are for the stock kernel"),
+    ("fresh-sid.*", "the packages are for the stock kernel"),
     ("pyverbs.rounds", "pyverbs.test_* run, and what is left is for kmemleak to find"),
     ("product.*", "they are about the command ferroce; what it has the kernel do, others have it do here"),
     ("newer.pyverbs", "pyverbs.test_* are nearly all of these"),

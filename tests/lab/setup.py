@@ -174,9 +174,9 @@ def make_root():
     return root
 
 
-def forget_old_roots(keep):
-    """Removes roots that nobody uses, but the last other one: two kernels may be tested in turn."""
-    others = sorted((p for p in config.cache().glob("root-*") if p.is_dir() and p != keep),
+def forget_old_roots(keep, pattern="root-*"):
+    """Removes roots of a kind that nobody uses, but the last other one: two kernels may be tested in turn."""
+    others = sorted((p for p in config.cache().glob(pattern) if p.is_dir() and p != keep),
                     key=lambda p: p.stat().st_mtime)
     for path in others[:-1]:
         with open(f"{path}.lock", "a", encoding="utf-8") as f:

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from tests.lab import config, deb, rules
+from tests.lab import config, deb, fresh, rules, say
 
 RELEASE = "7.3.4+deb13-amd64"
 
@@ -41,6 +41,40 @@ class Templates(unittest.TestCase):
             count = sum(path.is_file() for path in (Path(name) / "x").rglob("*"))
         self.assertEqual(times, {deb.changed_at()})
         self.assertGreater(count, len(rules.sources()))
+
+
+class Renumbered(unittest.TestCase):
+    """What stands for the next version of a module."""
+
+    def test_number_and_build(self):
+        module = b"x" + deb.BUILD_ID + b"i" * 20 + b"version=0.1.0\0\0end"
+        made = deb.renumbered(module, "0.1.0", "0.1.1")
+        self.assertIn(b"version=0.1.1\0", made)
+        self.assertEqual(len(made), len(module))
+        self.assertNotIn(b"i" * 20, made)
+        self.assertTrue(made.endswith(b"\0end"))
+
+    def test_following(self):
+        for old, new in (("0.1.0", "0.1.1"), ("0.1.9", "0.2.9"), ("1.9.9", "2.9.9")):
+            self.assertEqual(deb.following(old), new)
+
+    def test_refusals(self):
+        for module in (b"version=0.1.0\0", deb.BUILD_ID + b"i" * 20 + b"version=0.2.0\0"):
+            with self.assertRaises(say.LabError):
+                deb.renumbered(module, "0.1.0", "0.1.1")
+
+
+class Fresh(unittest.TestCase):
+    """What a fresh Debian has in its archive."""
+
+    def test_asked_for(self):
+        control = ("Source: x\nBuild-Depends: gcc\n\n"
+                   "Package: ferroce\nDepends: ${misc:Depends}, python3, linux-image-@RELEASE@, a (>= 3) | b,\n c,\n"
+                   " ferroce-provider (= 1)\nRecommends: d\nSuggests: e\n\nPackage: ferroce-dkms\nDepends: bc\n")
+        self.assertEqual(fresh.asked_for(control), ["a", "c", "d", "python3"])
+
+    def test_ours(self):
+        self.assertLessEqual({"libibverbs1", "ibverbs-utils", "rdma-core", "iproute2"}, set(fresh.asked_for()))
 
 
 class Dkms(unittest.TestCase):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Scenarios that run once more where things go another way: on one processor nothing can be handed to another one, and
-with the kernel's mitigations each call through a pointer and each entry is another one."""
+"""Scenarios that run once more where things go another way: on one processor nothing can be handed to another one,
+with the kernel's mitigations each call through a pointer and each entry is another one, and sid has another rdma-core."""
 
 from tests.guest.scenario import add_again
 
@@ -12,6 +12,7 @@ ON_ANOTHER = {
     "mitigated": (
         "link.reload", "pingpong.loop-local", "pingpong.veth-ipv6", "verbs.fence.wire", "races.shared-queues.wire",
         "interop.pingpong-to-rxe", "hostile.opcodes-ipv4"),
+    "fresh-sid": ("packages.install",),
 }
 
 for _machine, _names in ON_ANOTHER.items():
