@@ -156,20 +156,6 @@ def lint(root):
     return [text for text in out.splitlines() if re.match(r"[EWI]: ", text)]
 
 
-def build_as_dkms(root):
-    """Builds what the package for DKMS holds, as DKMS does, with the prepared tree of the root's kernel; returns the
-    module. What the tree is made from is not in the root any more, so that part runs on users' machines alone."""
-    folder = config.BUILD / "deb-build/dkms"
-    shutil.rmtree(folder, ignore_errors=True)
-    package = next((FOLDER / "dkms").glob("*.deb"))
-    build.run_in_root(root, ["dpkg-deb", "-x", f"/ferroce/{package.relative_to(config.CHECKOUT)}",
-                             "/ferroce/build/deb-build/dkms"], "unpacking the package for DKMS")
-    source = next(folder.glob("usr/src/ferroce-*"))
-    build.run_in_root(root, f"sh ./dkms-build {root.release} /usr/src/linux-headers-{root.release}",
-                      "building as DKMS does", cwd=f"/ferroce/{source.relative_to(config.CHECKOUT)}")
-    return source / "rust/ferroce.ko"
-
-
 def show(found):
     """Names the packages, and what to do with them."""
     for path in found:

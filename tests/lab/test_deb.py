@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from tests.lab import config, deb, fresh, rules, say
+from tests.lab import config, deb, dkms, fresh, rules, say
 
 RELEASE = "7.3.4+deb13-amd64"
 
@@ -75,6 +75,25 @@ class Fresh(unittest.TestCase):
 
     def test_ours(self):
         self.assertLessEqual({"libibverbs1", "ibverbs-utils", "rdma-core", "iproute2"}, set(fresh.asked_for()))
+
+
+class InstalledByDkms(unittest.TestCase):
+    """What is wrong with what DKMS prints."""
+
+    class Root:
+        """Its kernel."""
+
+        release = RELEASE
+
+    def test_all_well(self):
+        said = ["ferroce-dkms: the kernel 6.12.0-without-rust that runs is built without CONFIG_RUST and cannot load Rust modules: x",
+                f"status: ferroce/{rules.version()}, {RELEASE}, x86_64: installed",
+                f"file: /lib/modules/{RELEASE}/updates/dkms/ferroce.ko.xz", f"version: {rules.version()}",
+                "without Rust: exit 77"]
+        self.assertEqual(dkms.missing("\n".join(said), self.Root), [])
+        for n in range(len(said)):
+            self.assertEqual(len(dkms.missing("\n".join(said[:n] + said[n + 1:]), self.Root)), 1)
+        self.assertEqual(dkms.missing("\n".join([*said, "left: /etc/x"]), self.Root), ["left: /etc/x"])
 
 
 class Dkms(unittest.TestCase):

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The package for DKMS, installed and removed as on a machine of somebody's: in the laboratory's root, which has the
+compilers, with everything that is written thrown away."""
+
+import re
+import shlex
+import subprocess
+
+from tests.lab import config, deb, fresh, rules
+from tests.lab.say import LabError
+from tests.lab.shell import chroot_command, in_namespace
+
+LIMIT = 1500
+# The kernel that runs, as its scripts are told, is one without Rust, which the build must leave out; the root's is built
+# for.
+SCRIPT = """
+set -eu
+old=6.12.0-without-rust
+printf '#!/bin/sh\\n[ "$*" = -r ] && echo %s || exec /usr/bin/uname "$@"\\n' $old >/usr/local/bin/uname
+chmod 755 /usr/local/bin/uname
+headers=/usr/src/linux-headers-without-rust modules=/lib/modules/@RELEASE@
+mkdir -p $headers/include /lib/modules/$old
+printf '# CONFIG_RUST is not set\\nCONFIG_INFINIBAND=m\\n' >$headers/.config
+ln -s $headers /lib/modules/$old/build
+dpkg -i /srv/packages/dkms_*.deb
+dpkg -i /srv/packages/ferroce-dkms_*.deb
+echo "status: $(dkms status ferroce)"
+echo "file: $(modinfo -k @RELEASE@ -n ferroce)"
+echo "version: $(modinfo -k @RELEASE@ -F version ferroce)"
+status=0
+dkms build ferroce/@VERSION@ -k $old || status=$?
+echo "without Rust: exit $status"
+dpkg --purge ferroce-dkms
+find $modules /usr/src /var/lib/dkms /etc -name '*ferroce*' ! -name ferroce-lab.json | sed 's/^/left: /'
+"""
+# What it must print.
+SAID = (
+    r"^ferroce-dkms: the kernel 6\.12\.0-without-rust that runs is built without CONFIG_RUST and cannot load Rust modules",
+    r"^status: ferroce/@VERSION@, @RELEASE@, x86_64: installed$",
+    r"^file: /lib/modules/@RELEASE@/updates/dkms/ferroce\.ko",
+    r"^version: @VERSION@$",
+    r"^without Rust: exit 77$",
+)
+
+
+def command(root):
+    """Runs the script in the root with an overlay upon it, and the packages beside it."""
+    work = config.BUILD / "dkms"
+    work.mkdir(parents=True, exist_ok=True)
+    tool = fresh.make(root, config.SUITE).path / fresh.ARCHIVE
+    q = shlex.quote
+    script = filled(SCRIPT, root)
+    lines = [
+        f"W={q(str(work))}",
+        "mount -t tmpfs -o size=2g tmpfs $W",
+        "mkdir $W/u $W/w $W/m",
+        f"mount -t overlay overlay -o lowerdir={q(str(root.path.resolve()))},upperdir=$W/u,workdir=$W/w $W/m",
+        "mkdir -p $W/m/srv/packages",
+        f"cp {q(str(tool))}/dkms_*.deb {q(str(deb.FOLDER))}/dkms/*.deb $W/m/srv/packages/",
+        "exec " + shlex.join(chroot_command(work / "m", ["sh", "-c", script], writable=True)),
+    ]
+    return in_namespace("\n".join(lines))
+
+
+def filled(text, root, quote=str):
+    """The text with the names of this kernel and this version in it."""
+    return text.replace("@RELEASE@", quote(root.release)).replace("@VERSION@", quote(rules.version()))
+
+
+def missing(text, root):
+    """What the output lacks, or has too much of; nothing when all is well."""
+    wanted = [filled(one, root, re.escape) for one in SAID]
+    return ([f"it does not say {one!r}" for one in wanted if not re.search(one, text, re.M)]
+            + re.findall(r"^left: .*$", text, re.M))
+
+
+def check(root):
+    """Builds the packages where they are not there, and runs it; returns its output and what is wrong with it."""
+    deb.ready(root)
+    try:
+        done = subprocess.run(command(root), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, errors="replace", timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        raise LabError(f"DKMS is not done in {LIMIT} s") from None
+    wrong = missing(done.stdout, root)
+    return done.stdout, [f"exit {done.returncode}", *wrong] if done.returncode else wrong
