@@ -168,8 +168,10 @@ def wire(a="v0", b="v1", mtu=WIRE_MTU):
     try:
         yield a, b
     finally:
-        if os.path.exists(f"/sys/class/net/{a}"):
-            batch([f"link del {a}"])
+        # Where its other end was moved to a namespace that goes, it goes by itself, also between a look and a command.
+        path = f"/sys/class/net/{a}"
+        if os.path.exists(path) and command(["ip", "link", "del", a], ok=None).returncode:
+            wait_until(f"{a} goes", lambda: not os.path.exists(path))
 
 
 @contextmanager
