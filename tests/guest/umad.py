@@ -13,7 +13,7 @@ MAD_LEN = 256
 HEADERS = 64
 QP1_QKEY = 0x80010000
 PERFORMANCE, GET = 0x04, 0x01
-# Of the performance class: the attributes, and where their fields are.
+# Attributes of the performance class.
 CLASS_PORT_INFO, PORT_COUNTERS, PORT_COUNTERS_EXTENDED = 0x0001, 0x0012, 0x001d
 
 
