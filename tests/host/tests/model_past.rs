@@ -7,8 +7,34 @@ use ferroce_core::transport::operation::Operation;
 use ferroce_host_tests::model::conclude;
 use ferroce_host_tests::model::frame::Content;
 use ferroce_host_tests::model::network::Filter;
-use ferroce_host_tests::model::scenario::{Link, Scenario, Work};
+use ferroce_host_tests::model::scenario::{Blackout, Link, Scenario, Work};
 use ferroce_host_tests::model::world::World;
+
+/// A request that asks no peer was done, and the sender goes over it again after a timeout. Its
+/// worker is late: meanwhile all before it turns out to have arrived, so that its slot is free and
+/// filled with another request, which must not be sent before its turn.
+#[test]
+fn what_fills_a_slot_again_waits_for_its_turn() {
+    let mut scenario = Scenario::calm(256);
+    let side = &mut scenario.sides[1];
+    (side.timeout, side.send_log, side.budget, side.late) = (9, 1, 1, 24);
+    side.work = vec![Work::new(Operation::Send, 0, 0); 7];
+    (side.work[2].op, side.work[2].gap) = (Operation::Read, 674);
+    side.work[3].gap = 462;
+    side.work[4].op = Operation::LocalInv;
+    for link in &mut scenario.links {
+        link.delay = 1;
+    }
+    scenario.blackouts = vec![Blackout {
+        from: 675,
+        length: 462,
+        side: Some(1),
+    }];
+    let mut world = World::new(&scenario);
+    assert_eq!(conclude(&mut world).unwrap().endings, [None, None]);
+    assert_eq!(world.endpoints[1].here, [4]);
+    assert_ne!(world.endpoints[1].timeouts(), 0);
+}
 
 /// Loses the first packet that is `lost`.
 fn lose_once(mut lost: impl FnMut(&Content) -> bool + 'static) -> Filter {

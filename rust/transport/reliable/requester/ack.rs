@@ -146,8 +146,9 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.tail.progress(self.una, now);
         self.repeated_at = None;
         self.forget_losses();
-        if self.cursor.sequence < self.una {
-            // What was to be sent again had arrived after all.
+        if self.cursor.sequence <= self.una {
+            // What was to be sent again had arrived after all; and behind it the cursor may stand
+            // before a request without packets, whose slot is free now.
             self.cursor = self.oldest();
         }
     }

@@ -19,7 +19,7 @@ use ferroce_core::transport::env::{ResponderEnv, TakeReceive};
 use ferroce_core::transport::message::Mtu;
 use ferroce_core::transport::operation::Arguments;
 use ferroce_core::transport::reliable::config::{RemoteRights, RequesterConfig, ResponderConfig};
-use ferroce_core::transport::reliable::requester::{Requester, SendSlot};
+use ferroce_core::transport::reliable::requester::{Here, Requester, SendSlot};
 use ferroce_core::transport::reliable::responder::{DropReason, Fatal, Resource, Responder};
 use ferroce_core::transport::request::{Progress, PushError};
 use ferroce_core::transport::segment::{ReadSegment, RequestSegment, Response};
@@ -86,6 +86,8 @@ pub struct Endpoint {
     slots: Vec<usize>,
     /// What the extended headers of the requests are filled from.
     arguments: Vec<Arguments>,
+    /// Requests that asked no peer and were done, in that order.
+    pub here: Vec<usize>,
     /// How many requests were pushed.
     pub pushed: usize,
     /// What the responder died of.
@@ -137,6 +139,7 @@ impl Endpoint {
             gone: plan.messages.iter().map(|m| m.work.gone).collect(),
             slots: vec![0; entries],
             arguments: Vec::new(),
+            here: Vec::new(),
             pushed: 0,
             fatal: None,
             failing: false,
@@ -422,6 +425,9 @@ impl Endpoint {
         for _ in 0..self.config.budget.max(1) {
             let span = self.next_span();
             let Some(segment) = self.requester.next_segment(now, span) else {
+                if self.do_here(now) {
+                    continue;
+                }
                 self.arm();
                 return;
             };
@@ -434,8 +440,27 @@ impl Endpoint {
             }
             self.send(&segment);
         }
-        self.send_worker = Some(now + WORKER);
+        self.send_worker = Some(now + WORKER + u64::from(self.config.late) * US);
         self.arm();
+    }
+
+    /// Does what stands before the cursor if it asks no peer; tells whether there may be more.
+    fn do_here(&mut self, now: u64) -> bool {
+        let slot = match self.requester.next_here(now) {
+            Here::Nothing => return false,
+            Here::GoOn => return true,
+            Here::Do(slot) => slot,
+        };
+        let index = self.slots[slot as usize];
+        if self.here.last().is_some_and(|last| *last >= index) {
+            self.forbid(format!("{index} was done again, or out of order"));
+        }
+        self.here.push(index);
+        let sent = &mut self.sent;
+        let sink = &mut |done| sent.push(done);
+        let progress = self.requester.done_here(Status::Success, sink);
+        self.failing |= progress.fatal;
+        !progress.fatal
     }
 
     fn arm(&mut self) {

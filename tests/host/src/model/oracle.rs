@@ -236,8 +236,9 @@ impl Direction<'_> {
                 !peer.allow_atomic || peer.max_dest_rd_atomic == 0
             }
             Operation::Send | Operation::SendImm => false,
+            Operation::LocalInv => false,
             // The model has no windows.
-            Operation::SendInv | Operation::LocalInv | Operation::BindMw | Operation::RegMr => true,
+            Operation::SendInv | Operation::BindMw | Operation::RegMr => true,
             Operation::AtomicWrite => !peer.allow_write || peer.max_dest_rd_atomic == 0,
             Operation::Flush => peer.max_dest_rd_atomic == 0,
         }
@@ -287,6 +288,10 @@ impl Direction<'_> {
                 || bad_receive
                 || gone_receive;
             ensure!(!impossible, "{index} succeeded, which cannot be");
+            ensure!(
+                !message.request.op.is_here() || endpoint.here.contains(&index),
+                "{index} succeeded and was not done"
+            );
             ensure!(
                 self.peer().written >= message.written
                     && message.receive.is_none_or(|n| received > n),

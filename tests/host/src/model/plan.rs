@@ -36,6 +36,8 @@ pub trait Kinds {
     fn is_answered(&self) -> bool {
         self.is_read() || self.is_atomic() || self.is_settling()
     }
+    /// Whether it asks no peer, and takes no PSN.
+    fn is_here(&self) -> bool;
     /// Whether remote memory is addressed.
     fn is_rdma(&self) -> bool;
 }
@@ -53,8 +55,12 @@ impl Kinds for Operation {
         matches!(self, Operation::AtomicWrite | Operation::Flush)
     }
 
+    fn is_here(&self) -> bool {
+        *self == Operation::LocalInv
+    }
+
     fn is_rdma(&self) -> bool {
-        !matches!(self, Operation::Send | Operation::SendImm)
+        !matches!(self, Operation::Send | Operation::SendImm) && !self.is_here()
     }
 }
 
@@ -147,7 +153,7 @@ fn length(work: &Work, mtu: u32) -> usize {
         return 8;
     }
     // What they are about stands in no list of this side.
-    if work.op.is_settling() {
+    if work.op.is_settling() || work.op.is_here() {
         return 0;
     }
     if work.op.is_rdma() && work.place == Place::Cell {
@@ -176,7 +182,11 @@ fn message(index: usize, work: &Work, mtu: u32) -> Message {
         },
         work: work.clone(),
         first: 0,
-        packets: len.div_ceil(mtu as usize).max(1) as u64,
+        packets: if work.op.is_here() {
+            0
+        } else {
+            len.div_ceil(mtu as usize).max(1) as u64
+        },
         data: Vec::new(),
         original: [0; 8],
         receive: None,

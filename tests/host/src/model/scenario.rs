@@ -53,6 +53,8 @@ pub struct Side {
     pub recv_log: u8,
     /// Segments that a turn sends before others have theirs.
     pub budget: u8,
+    /// Microseconds that a worker which sends takes to get its turn, beyond the first.
+    pub late: u8,
     /// How often in a hundred times a segment finds the device full.
     pub stuck: u8,
     /// Microseconds after which it goes to RTR.
@@ -218,6 +220,7 @@ impl Side {
             send_log: 6,
             recv_log: 6,
             budget: 64,
+            late: 0,
             stuck: 0,
             rtr_at: 0,
             rts_after: 0,
@@ -286,7 +289,7 @@ show_what_differs!(
 show_what_differs!(
     Side, Side::usual(0), "Side::usual(0)",
     first_psn retry_cnt rnr_retry rnr_timer timeout max_rd_atomic max_dest_rd_atomic allow_read
-    allow_write allow_atomic send_log recv_log budget stuck rtr_at rts_after work receives starve
+    allow_write allow_atomic send_log recv_log budget late stuck rtr_at rts_after work receives starve
 );
 show_what_differs!(
     Work, Work::new(Operation::Send, 0, 0), "Work::new(Operation::Send, 0, 0)",

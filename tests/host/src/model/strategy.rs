@@ -63,7 +63,7 @@ prop_compose! {
     }
 }
 
-/// Any operation.
+/// Any operation that asks the peer.
 pub fn op() -> impl Strategy<Value = Operation> {
     prop_oneof![
         Just(Operation::Send),
@@ -93,7 +93,7 @@ fn place(trouble: bool) -> BoxedStrategy<Place> {
 prop_compose! {
     fn work(trouble: bool)(
         gap in prop_oneof![3 => Just(0u16), 1 => 0u16..40, 1 => 0u16..3000],
-        op in op(),
+        op in prop_oneof![9 => op().boxed(), 2 => Just(Operation::LocalInv).boxed()],
         packets in prop_oneof![3 => 0u16..2, 2 => 0u16..6],
         bytes in prop_oneof![Just(0i16), -2i16..3, 0i16..256],
         signaled in prop_oneof![2 => Just(true), 1 => Just(false)],
@@ -165,6 +165,7 @@ prop_compose! {
         send_log in 0u8..7,
         recv_log in 0u8..6,
         budget in prop_oneof![2 => Just(64u8), 1 => 1u8..20],
+        late in prop_oneof![5 => Just(0u8), 1 => 1u8..30],
         stuck in prop_oneof![8 => Just(0u8), 1 => 1u8..30],
         rtr_at in prop_oneof![6 => Just(0u32), 1 => 0u32..20_000],
         rts_after in prop_oneof![6 => Just(0u32), 1 => 0u32..20_000],
@@ -176,6 +177,7 @@ prop_compose! {
             send_log,
             recv_log,
             budget,
+            late,
             stuck: if trouble.network { stuck } else { 0 },
             rtr_at: if trouble.states { rtr_at } else { 0 },
             rts_after: if trouble.states { rts_after } else { 0 },

@@ -69,7 +69,7 @@ pub struct Standing {
 pub struct Witness {
     mtu: u64,
     side: Side,
-    /// Segments may find no room in the device, and with them what they say.
+    /// Segments may find no room in the device, or leave late, and with them what they say.
     loose: bool,
     /// The oldest packet that the sender has no answer for.
     una: u64,
@@ -84,6 +84,8 @@ pub struct Witness {
     /// take one of them, also after the sender went back, and miss the next: so each is a reason by
     /// itself, while it is not acknowledged or what the peer said about it may still be on its way.
     disordered: Vec<(u64, u64)>,
+    /// The end of what the peer answered last, and of what it ever answered.
+    answered: (i64, i64),
     /// How often the sender went back to `una` for a failure.
     pub retries: u32,
     /// How many of them were for what the responder said, and not for the ACK timeout.
@@ -121,13 +123,14 @@ impl Witness {
         let config = scenario.sides[side].clone();
         Self {
             mtu: u64::from(scenario.mtu),
-            loose: scenario.sides.iter().any(|side| side.stuck != 0),
+            loose: (scenario.sides.iter()).any(|side| side.stuck != 0 || side.late != 0),
             side: config,
             una: 0,
             sent: 0,
             cursor: 0,
             losses: Vec::new(),
             disordered: Vec::new(),
+            answered: (0, 0),
             retries: 0,
             reports: 0,
             unsure: false,
@@ -194,6 +197,18 @@ impl Witness {
             self.last_of(content)
         };
         self.disordered.push((last, now));
+    }
+
+    /// The peer answers. If it answers again, and then goes on with a READ that it was at, whoever
+    /// hears that misses what is between them, though it was answered before.
+    pub fn answers(&mut self, content: &Content, now: u64) {
+        let first = self.sequence(content.psn());
+        let (last, newest) = self.answered;
+        if matches!(content, Content::Read(..)) && last < first && last < newest {
+            self.disordered.push((self.last_of(content), now));
+        }
+        let end = first + i64::from(content.span());
+        self.answered = (end, newest.max(end));
     }
 
     /// The sender sends a segment.

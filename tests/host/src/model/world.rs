@@ -371,6 +371,9 @@ impl World {
                 self.witnesses[side].sends(plan, segment, payload, standing);
             }
             let content = out.content.clone();
+            if !content.is_request() {
+                self.witnesses[1 - side].answers(&content, self.now);
+            }
             self.listen(side, &content);
             let fate = self.network.send(side, self.now, out.content, out.frame);
             if self.trace {

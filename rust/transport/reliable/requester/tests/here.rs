@@ -96,6 +96,37 @@ fn what_was_done_is_not_done_again_after_a_loss() {
     );
 }
 
+/// The cursor went back and stands before one that was done, when all before it turns out to have
+/// arrived: that one retires, and its slot may be filled again before the cursor goes on.
+#[test]
+fn what_retires_before_the_cursor_takes_the_cursor_along() {
+    for last_before in [Operation::Send, Operation::Read] {
+        let mut rig = Rig::new();
+        rig.push(0, last_before, 1);
+        rig.push(1, Operation::LocalInv, 0);
+        rig.push(2, Operation::Send, 1);
+        assert_eq!(rig.numbers(), [0]);
+        let _ = rig.do_here(1, Status::Success);
+        assert_eq!(rig.numbers(), [1]);
+        let _ = rig.tick(rig.now + TIMEOUT);
+        assert_eq!(rig.next().map(|segment| segment.slot), Some(0));
+        let _ = match last_before {
+            Operation::Read => rig.respond(0, true, true, 1),
+            _ => rig.on_msn(0, ACK, 1),
+        };
+        assert_eq!(rig.done.len(), 2);
+        let mut pushed = 3;
+        while rig.requester.push(wr(pushed, Operation::Send, 1)).is_ok() {
+            pushed += 1;
+        }
+        assert_eq!(pushed, 18);
+        let slots: Vec<u32> = core::iter::from_fn(|| rig.next())
+            .map(|segment| segment.slot)
+            .collect();
+        assert_eq!(slots, (2..18).map(|index| index % 16).collect::<Vec<_>>());
+    }
+}
+
 /// A probe for the end of a flight is a packet, not what was done behind it.
 #[test]
 fn a_probe_is_what_was_sent_before() {
