@@ -8,9 +8,11 @@ const KEY: &[u8] = b"version=";
 /// Three numbers of up to five digits, two dots, and the end.
 const ROOM: usize = KEY.len() + 3 * 5 + 2 + 1;
 
+// As `module!` has it: later compilers take plain `used` for the linker's, which makes a section of
+// its own, and modpost reads one.
 #[cfg(MODULE)]
 #[link_section = ".modinfo"]
-#[used]
+#[used(compiler)]
 static VERSION: [u8; ROOM] = version(MODULE_VERSION);
 
 /// The entry; what is left of its room is zero, which readers of the section skip.
