@@ -255,12 +255,16 @@ void ferroce_packet_memory_close(void)
 }
 
 /*
- * Whether all packets in a page were freed. They were read before, so what is
- * written behind this branch cannot be seen by who read them.
+ * Whether all packets in a page were freed, and who freed them is done with it:
+ * put_page() is ordered behind what was read, and what is written next comes
+ * behind this look at the count.
  */
 static bool ferroce_page_is_empty(struct page *page)
 {
-	return page && page_ref_count(page) == 1;
+	if (!page || page_ref_count(page) != 1)
+		return false;
+	smp_acquire__after_ctrl_dep();
+	return true;
 }
 
 /* Goes on to the next page, in the place of which comes a new one if it is not empty. */
