@@ -328,11 +328,11 @@ pub struct IbvQpEx {
 /// `wr_atomic_write` of `struct ibv_qp_ex`, which rdma-core has from 44 on.
 pub type WrAtomicWrite = unsafe extern "C" fn(*mut IbvQpEx, u32, u64, *const c_void);
 /// Where it is.
-pub const WR_ATOMIC_WRITE: usize = 344;
+pub const WR_ATOMIC_WRITE: usize = size_of::<IbvQpEx>();
 /// `wr_flush` of `struct ibv_qp_ex`, which rdma-core has from 45 on.
 pub type WrFlush = unsafe extern "C" fn(*mut IbvQpEx, u32, u64, usize, u8, u8);
 /// Where it is.
-pub const WR_FLUSH: usize = 352;
+pub const WR_FLUSH: usize = WR_ATOMIC_WRITE + size_of::<WrAtomicWrite>();
 
 /// `struct ibv_data_buf`.
 #[derive(Clone, Copy)]
@@ -344,7 +344,7 @@ pub struct DataBuf {
 
 /// Where `comp_mask` may be in `struct verbs_qp`: rdma-core from 45 on, 44, and 36 to 43. Debian 12
 /// has 44, Ubuntu 22.04 has 39.
-pub const QP_COMP_MASK: [usize; 3] = [360, 352, 344];
+pub const QP_COMP_MASK: [usize; 3] = [WR_FLUSH + size_of::<WrFlush>(), WR_FLUSH, WR_ATOMIC_WRITE];
 /// VERBS_QP_EX, a bit of it.
 pub const QP_EX: u32 = 1 << 1;
 
@@ -603,5 +603,19 @@ const _: () = {
     assert!(size_of::<IbvSrq>() == 128 && size_of::<SrqInitAttr>() == 24);
     assert!(size_of::<IbvQp>() == 160 && offset_of!(IbvQp, state) == 56);
     assert!(size_of::<IbvQpEx>() == 344 && size_of::<DataBuf>() == 16);
-    assert!(size_of::<VerbsQp>() == 512 && QP_COMP_MASK[0] + 16 <= size_of::<VerbsQp>());
+    assert!(QP_COMP_MASK[0] == 360 && size_of::<VerbsQp>() == 512);
 };
+
+/// The same for that of aarch64, whose mutex is 8 bytes longer.
+#[cfg(target_arch = "aarch64")]
+const _: () = {
+    assert!(size_of::<IbvContext>() == 336 && offset_of!(IbvContext, abi_compat) == 328);
+    assert!(size_of::<IbvCq>() == 136 && size_of::<IbvCqEx>() == 296);
+    assert!(offset_of!(IbvCqEx, start_poll) == 152);
+    assert!(size_of::<IbvSrq>() == 136 && size_of::<SrqInitAttr>() == 24);
+    assert!(size_of::<IbvQp>() == 168 && offset_of!(IbvQp, state) == 56);
+    assert!(size_of::<IbvQpEx>() == 352 && size_of::<DataBuf>() == 16);
+    assert!(QP_COMP_MASK[0] == 368 && size_of::<VerbsQp>() == 520);
+};
+
+const _: () = assert!(QP_COMP_MASK[0] + 16 <= size_of::<VerbsQp>());
