@@ -44,6 +44,13 @@ void must(int rc, const char *what)
 	CHECK(!rc, "%s: %s", what, strerror(errno));
 }
 
+int shortened(int full, int less)
+{
+	const char *text = getenv("FERROCE_SHORT");
+
+	return text && !strcmp(text, "1") ? less : full;
+}
+
 double now(void)
 {
 	struct timespec t;

@@ -23,6 +23,9 @@ extern void (*on_failure)(const char *text);
 void must(int rc, const char *what);
 #define MUST(call) must(call, #call)
 
+/* How much of the same to do: `less` on a kernel full of checks, as in tests/guest/scenario.py. */
+int shortened(int full, int less);
+
 double now(void);
 /* Seconds without any progress that are a hang: long under emulation, short against the limit of a scenario. */
 extern double patience;

@@ -135,7 +135,7 @@ void stream_busy_cpus(void)
 	open_stream(&s);
 	CHECK(!sched_getaffinity(0, sizeof(all), &all), "sched_getaffinity: %s", strerror(errno));
 	for (int round = 0; round < 3; round++) {
-		run(&s, 6000);
+		run(&s, shortened(6000, 2000));
 		atomic_store(&spinning, true);
 		for (int cpu = 0; cpu < CPU_SETSIZE && count < 64; cpu++) {
 			if (!CPU_ISSET(cpu, &all))
@@ -146,7 +146,7 @@ void stream_busy_cpus(void)
 			CHECK(!pthread_setaffinity_np(threads[count], sizeof(one), &one), "pthread_setaffinity_np");
 			count++;
 		}
-		run(&s, 30000);
+		run(&s, shortened(30000, 1500));
 		atomic_store(&spinning, false);
 		while (count)
 			pthread_join(threads[--count], NULL);
