@@ -10,57 +10,28 @@ from contextlib import contextmanager
 
 from tests.guest.fabric import counters, wait_until
 from tests.guest.scenario import command, require, say, scenario
-from tests.scenarios.ulp.storage import MIB, grown, modules, no_namespace_is_left, own_mounts, same, two_links, verified, write
+from tests.scenarios.ulp import lio
+from tests.scenarios.ulp.lio import DISK, SIZE
+from tests.scenarios.ulp.storage import MIB, grown, no_namespace_is_left, same, two_links, verified, write
 
-LIO = "/sys/kernel/config/target"
 NAME = "iqn.2026-01.org.example:ferroce"
-BACKSTORE = f"{LIO}/core/iblock_0"
-DEVICE = f"{BACKSTORE}/disk"
-TARGET = f"{LIO}/iscsi/{NAME}"
-GROUP = f"{TARGET}/tpgt_1"
-LUN = f"{GROUP}/lun/lun_0"
-DISK = "/dev/ram0"
-SIZE = 8 * MIB
 
 
 @contextmanager
 def target(address):
     """The target, with one disk for everybody."""
-    own_mounts()
-    command(["modprobe", "brd", "rd_nr=1", f"rd_size={SIZE >> 10}"])
-    # LIO loads each of its kinds of disks when it is first used.
-    with modules("brd", "iscsi_target_mod", "target_core_iblock", "target_core_file", "target_core_pscsi", "target_core_user",
-                 "ib_isert", "ib_iser"):
-        if not os.path.isdir(LIO):
-            command(["mount", "-t", "configfs", "none", "/sys/kernel/config"])
-        portal = f"{GROUP}/np/{address}:3260"
-        made = []
-
-        def folder(path):
-            if not os.path.isdir(path):
-                os.mkdir(path)
-                made.append(path)
-
-        try:
-            for path in (BACKSTORE, DEVICE):
-                folder(path)
-            write(f"{DEVICE}/control", f"udev_path={DISK}")
-            write(f"{DEVICE}/enable", "1")
-            for path in (f"{LIO}/iscsi", TARGET, GROUP, portal, LUN):
-                folder(path)
-            os.symlink(DEVICE, f"{LUN}/disk")
-            write(f"{portal}/iser", "1")
-            for name, value in (("authentication", 0), ("generate_node_acls", 1), ("cache_dynamic_acls", 1),
-                                ("demo_mode_write_protect", 0)):
-                write(f"{GROUP}/attrib/{name}", str(value))
-            write(f"{GROUP}/enable", "1")
-            yield
-        finally:
-            if os.path.islink(f"{LUN}/disk"):
-                write(f"{GROUP}/enable", "0")
-                os.unlink(f"{LUN}/disk")
-            for path in reversed(made):
-                os.rmdir(path)
+    with lio.target("iscsi_target_mod", "ib_isert", "ib_iser") as tree:
+        group = f"{lio.LIO}/iscsi/{NAME}/tpgt_1"
+        portal, lun = f"{group}/np/{address}:3260", f"{group}/lun/lun_0"
+        for path in (f"{lio.LIO}/iscsi", os.path.dirname(group), group, portal, lun):
+            tree.folder(path)
+        tree.link(lio.DEVICE, f"{lun}/disk")
+        write(f"{portal}/iser", "1")
+        for name, value in (("authentication", 0), ("generate_node_acls", 1), ("cache_dynamic_acls", 1),
+                            ("demo_mode_write_protect", 0)):
+            write(f"{group}/attrib/{name}", str(value))
+        tree.on(f"{group}/enable")
+        yield
 
 
 @contextmanager

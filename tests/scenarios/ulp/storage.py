@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from tests.guest import flavour
 from tests.guest.fabric import (
     End, batch, counters, counters_if_it_fails, devices, link_add, link_del, read, wait_active, wait_until, wire)
-from tests.guest.scenario import PATIENCE, Failed, command, last_line, require, say
+from tests.guest.scenario import PATIENCE, Failed, command, require, say
 
 FIO = ["fio", "--ioengine=libaio", "--direct=1", "--thread", "--verify=crc32c", "--verify_fatal=1", "--group_reporting",
        "--output-format=terse"]
@@ -130,7 +130,9 @@ class Load:
 
     def _alive(self):
         if self.proc.poll() is not None:
-            raise Failed(f"fio: exit {self.proc.returncode}: {last_line(self.text())}")
+            # Its results are one line of numbers; what went wrong stands before them.
+            words = [line for line in self.text().splitlines() if not line.startswith("3;")]
+            raise Failed(f"fio: exit {self.proc.returncode}: {' / '.join(words)[:600] or 'without a word'}")
         return True
 
     def ends(self):

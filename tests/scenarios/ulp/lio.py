@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The targets of the stock kernel (LIO), by configfs, with a RAM disk."""
+
+import os
+from contextlib import contextmanager
+
+from tests.guest.scenario import command
+from tests.scenarios.ulp.storage import MIB, modules, own_mounts, write
+
+LIO = "/sys/kernel/config/target"
+BACKSTORE = f"{LIO}/core/iblock_0"
+DEVICE = f"{BACKSTORE}/disk"
+DISK = "/dev/ram0"
+SIZE = 8 * MIB
+
+
+class Tree:
+    """What is made in configfs, to be taken away again."""
+
+    def __init__(self):
+        self.undo = []
+
+    def folder(self, path):
+        """Makes a folder if it is not there."""
+        if not os.path.isdir(path):
+            os.mkdir(path)
+            self.undo.append((os.rmdir, path))
+        return path
+
+    def link(self, target, path):
+        """Makes a link."""
+        os.symlink(target, path)
+        self.undo.append((os.unlink, path))
+
+    def on(self, path):
+        """Switches something on."""
+        write(path, "1")
+        self.undo.append((lambda path: write(path, "0"), path))
+
+
+@contextmanager
+def target(*names):
+    """A tree with a disk, and these modules."""
+    own_mounts()
+    command(["modprobe", "brd", "rd_nr=1", f"rd_size={SIZE >> 10}"])
+    # LIO loads each of its kinds of disks that there is when it is first used.
+    kinds = [name for name in ("target_core_iblock", "target_core_file", "target_core_pscsi", "target_core_user")
+             if command(["modinfo", "-n", name], ok=None).returncode == 0]
+    with modules("brd", *kinds, *names):
+        if not os.path.isdir(LIO):
+            command(["mount", "-t", "configfs", "none", "/sys/kernel/config"])
+        tree = Tree()
+        try:
+            for path in (BACKSTORE, DEVICE):
+                tree.folder(path)
+            write(f"{DEVICE}/control", f"udev_path={DISK}")
+            write(f"{DEVICE}/enable", "1")
+            yield tree
+        finally:
+            for undo, path in reversed(tree.undo):
+                undo(path)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0
+"""SCSI over RDMA (SRP): the stock kernel's LIO target with a RAM disk, and its initiator, connected by rdma_cm."""
+
+import glob
+import os
+from contextlib import contextmanager
+
+from tests.guest.fabric import IB, counters, gid_table, read, wait_until
+from tests.guest.scenario import scenario
+from tests.scenarios.ulp import lio
+from tests.scenarios.ulp.lio import DISK, SIZE
+from tests.scenarios.ulp.storage import MIB, grown, no_namespace_is_left, same, two_links, verified, write
+
+PORT = 5555
+PORTS = "/sys/class/srp_remote_ports"
+
+
+@contextmanager
+def target(there, here):
+    """The target at one device, with one disk for the initiator at another. Gives the number that an initiator asks for it
+    by."""
+    with lio.target("ib_srpt", "ib_srp") as tree:
+        # A port by its first GID, an initiator by its extension, which is 0, and the GUID of its node: by addresses srpt
+        # would take the one that was connected to for the initiator's.
+        gid = next(gid_table(there.dev))[1].replace(":", "")
+        initiator = read(f"{IB}/{here.dev}/node_guid").replace(":", "")
+        port = f"{lio.LIO}/srpt/0x{gid}"
+        group = f"{port}/0x{gid}"
+        for path in (f"{lio.LIO}/srpt", port, group, f"{group}/lun/lun_0"):
+            tree.folder(path)
+        tree.link(lio.DEVICE, f"{group}/lun/lun_0/disk")
+        # There is none for everybody.
+        seen = f"{group}/acls/0x{initiator:0>32}/lun_0"
+        for path in (os.path.dirname(seen), seen):
+            tree.folder(path)
+        tree.link(f"{group}/lun/lun_0", f"{seen}/disk")
+        tree.on(f"{group}/enable")
+        listener = f"{lio.LIO}/srpt/discovery_auth/rdma_cm_port"
+        write(listener, str(PORT))
+        try:
+            yield int(read("/sys/module/ib_srpt/parameters/srpt_service_guid"), 0)
+        finally:
+            write(listener, "0")
+
+
+def disks():
+    """The disks of sessions."""
+    return [os.path.basename(path) for path in glob.glob("/sys/class/srp_host/host*/device/target*/*/block/*")]
+
+
+@contextmanager
+def session(here, there, guid):
+    """A session of the kernel's initiator; gives its disk."""
+    write(f"/sys/class/infiniband_srp/srp-{here.dev}-1/add_target",
+          f"id_ext={guid:016x},ioc_guid={guid:016x},src={here.ip4},dest={there.ip4}:{PORT}")
+    try:
+        wait_until("there is a disk", disks, 60)
+        yield "/dev/" + disks()[0]
+    finally:
+        for port in os.listdir(PORTS):
+            write(f"{PORTS}/{port}/delete", "1")
+        wait_until("the disk goes", lambda: not disks() and not os.listdir(PORTS), 60)
+
+
+@scenario("ulp.srp", 180)
+def srp(report):
+    """SCSI over RDMA between two devices: fio verifies, both disks compared. Without shared receives, at the end of which
+    srpt gives back a cache that it has not taken."""
+    with two_links() as ends, target(*ends[::-1]) as guid, session(*ends, guid) as disk:
+        before = [counters(end.dev) for end in ends]
+        verified(disk, SIZE // MIB)
+        same(disk, DISK, SIZE)
+        grown(ends, before, ["sent_pkts", "rcvd_pkts"], SIZE // 4096)
+        report.note(f"{counters(ends[0].dev)['sent_pkts']} packets of the host")
+    no_namespace_is_left()
