@@ -4,7 +4,8 @@
 # make shell        opens a prompt in a virtual machine with two RDMA devices; make shell DIR=folder shows it that one
 # make run CMD=...  runs a command there instead
 # make check        runs every test; make check ONLY=name runs those whose name begins so
-# make bench        measures against the kernel's own rdma_rxe; make bench QUICK=1 has one round and fewer rows
+# make bench        measures against the kernel's own rdma_rxe; make bench QUICK=1 has one round and fewer rows, COUNT=1
+#                   counts instructions alone, AGAINST=REVISION with the module and provider of that commit too
 # make deb          builds the Debian packages, in build/deb
 # make check-debug  runs guest scenarios on a kernel full of checks, which make setup-debug makes
 #
@@ -65,10 +66,10 @@ run:
 	@$(LAB) run $(if $(DIR),--dir '$(DIR)') -- "$$FERROCE_CMD"
 
 check:
-	@$(LAB) check $(if $(ONLY),--only '$(ONLY)')
+	@$(LAB) check $(if $(ONLY),--only '$(ONLY)') $(if $(ALL_KERNELS),--all-kernels)
 
 bench:
-	@$(LAB) bench $(if $(QUICK),--quick)
+	@$(LAB) bench $(if $(QUICK),--quick) $(if $(COUNT),--count) $(if $(AGAINST),--against '$(AGAINST)')
 
 setup-debug:
 	@$(LAB) setup-debug

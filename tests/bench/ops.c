@@ -8,7 +8,8 @@
  *
  * The memory of each end is one huge page: how many pieces a registered region has is the same in every boot then.
  *
- * Prints a line for each row: its name and nanoseconds of one operation. `note: ` begins what else must be said.
+ * Prints a line for each row: its name and nanoseconds of one operation, in the best of some rounds. `note: ` begins
+ * what else must be said.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -26,7 +27,9 @@
 #endif
 
 enum { DEPTH = 64, ROOM = 1 << 20, HUGE_PAGE = 2 << 20, PSN = 100, QKEY = 0x1234, GRH = 40,
-       WARM_UP = 3 };
+       WARM_UP = 3,
+       /* The kernel's own work, such as that of a tick, falls into some of these and not into others. */
+       ROUNDS = 5 };
 
 /* `batch` operations are posted as one list, of which the last reports; `count` is a multiple of it. */
 static const struct row {
@@ -72,6 +75,7 @@ struct end {
 	struct ibv_ah *ah;	/* to the other end */
 	struct ibv_mr *mr;
 	char *memory;
+	bool atomics;		/* the device does them */
 };
 
 static void die(const char *what)
@@ -115,6 +119,7 @@ static char *huge_page(void)
 static void open_end(struct end *e, const char *device, int gid_index)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_device_attr offers;
 
 	for (int i = 0; list && list[i]; i++)
 		if (!strcmp(ibv_get_device_name(list[i]), device))
@@ -128,12 +133,19 @@ static void open_end(struct end *e, const char *device, int gid_index)
 	e->memory = huge_page();
 	if (!e->pd || !e->memory)
 		die("ibv_alloc_pd");
+	must(ibv_query_device(e->ctx, &offers), "ibv_query_device");
+	e->atomics = offers.atomic_cap != IBV_ATOMIC_NONE;
 	e->mr = ibv_reg_mr(e->pd, e->memory, ROOM,
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-			   IBV_ACCESS_REMOTE_ATOMIC);
+			   (e->atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0));
 	e->cq = ibv_create_cq(e->ctx, 4 * DEPTH, NULL, NULL, 0);
 	if (!e->mr || !e->cq)
 		die("ibv_create_cq");
+}
+
+static bool is_atomic(const struct row *row)
+{
+	return row->op == IBV_WR_ATOMIC_FETCH_AND_ADD || row->op == IBV_WR_ATOMIC_CMP_AND_SWP;
 }
 
 static enum ibv_qp_type type_of(const struct row *row)
@@ -141,7 +153,8 @@ static enum ibv_qp_type type_of(const struct row *row)
 	return row->type ? row->type : IBV_QPT_RC;
 }
 
-static void open_qp(const struct row *row, struct end *e)
+/* False when the device has no such queue pair. */
+static bool open_qp(const struct row *row, struct end *e)
 {
 	struct ibv_srq_init_attr shared = { .attr = { .max_wr = DEPTH, .max_sge = 1 } };
 	struct ibv_qp_init_attr init = {
@@ -157,15 +170,16 @@ static void open_qp(const struct row *row, struct end *e)
 	if (row->shared) {
 		init.srq = e->srq = ibv_create_srq(e->pd, &shared);
 		if (!e->srq)
-			die("ibv_create_srq");
+			return false;
 	}
 	e->qp = ibv_create_qp(e->pd, &init);
 	if (!e->qp)
-		die("ibv_create_qp");
+		return false;
 	if (init.qp_type == IBV_QPT_RC)
-		attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+		attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | (e->atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
 	mask |= init.qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
 	must(ibv_modify_qp(e->qp, &attr, mask), "to INIT");
+	return true;
 }
 
 static void connect_qp(const struct row *row, struct end *e, const struct end *peer)
@@ -238,7 +252,7 @@ static void batch(const struct row *row, struct end *from, struct end *to)
 			.next = &wr[i + 1], .sg_list = &send_sge, .num_sge = 1, .opcode = row->op,
 			.wr.rdma = { (uintptr_t)to->memory, to->mr->rkey },
 		};
-		if (row->op == IBV_WR_ATOMIC_FETCH_AND_ADD || row->op == IBV_WR_ATOMIC_CMP_AND_SWP) {
+		if (is_atomic(row)) {
 			wr[i].wr.atomic.compare_add = wr[i].wr.atomic.swap = 1;
 			wr[i].wr.atomic.remote_addr = (uintptr_t)to->memory;
 			wr[i].wr.atomic.rkey = to->mr->rkey;
@@ -269,18 +283,27 @@ static void close_qp(struct end *e)
 
 static void measure(const struct row *row, struct end *from, struct end *to)
 {
-	uint64_t began;
+	uint64_t began, took, least = UINT64_MAX;
 
-	open_qp(row, from);
-	open_qp(row, to);
+	if ((is_atomic(row) && !from->atomics) || !open_qp(row, from)) {
+		printf("note: %s is not there (%s)\n", row->name, is_atomic(row) ? "no atomics" : strerror(errno));
+		return;
+	}
+	if (!open_qp(row, to))
+		die("ibv_create_qp");
 	connect_qp(row, from, to);
 	connect_qp(row, to, from);
 	for (int i = 0; i < WARM_UP; i++)
 		batch(row, from, to);
-	began = now();
-	for (int done = 0; done < row->count; done += row->batch)
-		batch(row, from, to);
-	printf("%s: %llu\n", row->name, (unsigned long long)(now() - began) / row->count);
+	for (int round = 0; round < ROUNDS; round++) {
+		began = now();
+		for (int done = 0; done < row->count; done += row->batch)
+			batch(row, from, to);
+		took = now() - began;
+		if (took < least)
+			least = took;
+	}
+	printf("%s: %llu\n", row->name, (unsigned long long)least / row->count);
 	fflush(stdout);
 	close_qp(from);
 	close_qp(to);

@@ -131,3 +131,19 @@ def instruction_table(rows):
     return [[row["place"], row["name"], *(number(row.get(driver)) for driver in plan.DRIVERS),
              f"{row['ratio']:.2f}x" if "ratio" in row else "-"] for row in rows], \
         ["", "one operation", *plan.DRIVERS, "ratio"]
+
+
+def changes(before, now):
+    """Lines of text cells about what each driver's operations take now and took before, and their head. A row that one
+    of the two has not is left out."""
+    old = {(row["place"], row["name"]): row for row in before}
+    lines = []
+    for row in now:
+        was = old.get((row["place"], row["name"]), {})
+        cells = [row["place"], row["name"]]
+        for driver in plan.DRIVERS:
+            a, b = was.get(driver), row.get(driver)
+            cells += [number(a), number(b), f"{b / a - 1:+.1%}" if a and b else ""]
+        if was.get("ferroce") and row.get("ferroce"):
+            lines.append(cells)
+    return lines, ["", "one operation", "before", "now", "", *(f"{plan.DRIVERS[1]} {when}" for when in ("before", "now")), ""]

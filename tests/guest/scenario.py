@@ -109,7 +109,7 @@ class Report:
 MODULES = (
     "link.link_life", "messages.pingpong", "verbs.verbs", "verbs.limits", "verbs.crowds", "verbs.groups", "verbs.errors", "verbs.observe", "packets.packets",
     "paths.paths", "messages.examples", "messages.perftest", "messages.pyverbs", "messages.newer", "interop.interop", "cm.cm",
-    "cm.applications", "cm.namespaces", "ulp.nvme", "ulp.nfs", "ulp.iser", "packets.wire", "losses.fault", "kernel.kernel",
+    "cm.applications", "cm.namespaces", "ulp.nvme", "ulp.nfs", "ulp.iser", "ulp.srp", "packets.wire", "losses.fault", "kernel.kernel",
     "teardown.in_flight", "losses.losses", "packets.batches", "paths.isolation", "packets.headers", "fairness.fairness",
     "hostile.hostile", "hostile.mads", "teardown.teardown", "product.command", "product.doctor", "product.packages",
     "suite.machines", "suite.selftest")

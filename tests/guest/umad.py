@@ -35,13 +35,11 @@ class Agent:
         self.transactions = 0
 
     def get(self, address, attribute, port_select=1):
-        """The answer to a Get from the device at an IP address: the status, and the attribute's bytes."""
-        ip = ipaddress.ip_address(address)
-        gid = ip.packed if ip.version == 6 else ipaddress.IPv6Address(f"::ffff:{address}").packed
+        """The answer to a Get from the device at an IPv6 address: the status, and the attribute's bytes."""
         buffer = ctypes.create_string_buffer(self.lib.umad_size() + MAD_LEN)
         to = Address.from_buffer(buffer, 5 * 4)
         to.qpn, to.qkey, to.grh_present, to.gid_index, to.hop_limit = 1, QP1_QKEY, 1, self.gid_index, 64
-        to.gid[:] = gid
+        to.gid[:] = ipaddress.IPv6Address(address).packed
         self.transactions += 1
         mad = bytearray(MAD_LEN)
         mad[:24] = struct.pack(">BBBBHHQHHI", 1, PERFORMANCE, 1, GET, 0, 0, self.transactions, attribute, 0, 0)

@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`make bench`: ferroce against the kernel's own rdma_rxe in one boot; a table here, JSON and charts in build/bench."""
+"""`make bench`: ferroce against the kernel's own rdma_rxe in one boot; a table here, JSON and charts in build/bench. And
+against an earlier ferroce, by the instructions that an operation takes."""
 
 import json
 import shlex
+import sys
 import time
 
 from tests.bench import chart, plan, summary
-from tests.lab import boot, build, config, say
+from tests.guest.scenario import PATIENCE
+from tests.lab import boot, build, config, say, tree
+from tests.lab.shell import in_good_order
 from tests.lab.suite import Reader
 
 OUT = config.BUILD / "bench"
-# No figure for so long means that the guest hangs: a run has 120 s, and the time until its end is judged.
-SILENCE = 180
+TREE = OUT / "tree"
+# What is of ferroce itself: the rest of a tree measures it.
+PRODUCT = ("Kbuild", "rust", "userspace-provider")
+# No figure for so long means that the guest hangs.
+SILENCE = 60 * PATIENCE
 LIMIT = 45 * 60
 
 
@@ -29,17 +36,17 @@ def programs(root):
         yield build.LAB / name
 
 
-def run(root, quick):
+def run(root, quick, count):
     """Measures and shows; 0 when every row has its figures and the kernel has nothing to complain of. A target that
-    is missed is shown, and is no failure: the figures are the result."""
+    is missed is shown, and is no failure: the figures are the result. `count`: instructions alone."""
     q = shlex.quote
     began = time.monotonic()
-    lines = build.guest_setup(root, True)
+    lines = build.install_lines(root)
     lines += [*(f"cp {q(str(program))} $M/srv/lab/" for program in programs(root)),
               f"cp -r {q(str(config.CHECKOUT / 'tests/bench'))} $M/srv/lab/tests/"]
     kvm = boot.kvm_works(root)
-    turns = {"rounds": 1 if quick else plan.ROUNDS, "quick": quick}
-    events, faults = boot_and_measure(root, lines, kvm, turns)
+    turns = {"rounds": 0 if count else 1 if quick else plan.ROUNDS, "quick": quick}
+    events, faults = boot_and_measure(root, lines, kvm, turns) if turns["rounds"] else ([], [])
     more, others = boot_and_measure(root, lines, kvm, {"rounds": 0, "counting": True})
     faults += others
     result = summary.summarize(events + more, quick)
@@ -47,6 +54,24 @@ def run(root, quick):
                "faults": faults, "seconds": round(time.monotonic() - began)}
     show(result)
     return 1 if faults else 0
+
+
+def compare(root, revision):
+    """Counts the instructions of an operation here, and with the module and the provider of an earlier commit under
+    the same benchmark; shows by how much they differ. What rdma_rxe's own differ by is the benchmark's."""
+    status = run(root, quick=False, count=True)
+    now = json.loads((OUT / "bench.json").read_text(encoding="utf-8"))["instructions"]
+    tree.copy(TREE)
+    tree.earlier(TREE, revision, PRODUCT)
+    say.step(f"the same with {', '.join(PRODUCT)} of {revision}")
+    done = in_good_order([sys.executable, "-m", "tests.lab", "bench", "--count"], cwd=TREE)
+    made = TREE / "build/bench/bench.json"
+    if done.returncode or not made.exists():
+        raise say.LabError(f"the benchmark did not run with {revision}: see above")
+    before = json.loads(made.read_text(encoding="utf-8"))["instructions"]
+    say.line(f"\nInstructions of one operation against {revision}:")
+    say.table(*summary.changes(before, now))
+    return status
 
 
 def boot_and_measure(root, lines, kvm, wanted):
@@ -102,27 +127,29 @@ def watch(guest, wanted):
 def show(result):
     """The tables on the terminal, the rest into files."""
     say.line(f"\n{summary.machine(result)}")
-    for place, words in plan.PLACES.items():
+    timed = result["rounds"] > 0
+    for place, words in plan.PLACES.items() if timed else ():
         say.line(f"\nferroce and rdma_rxe, {words} (medians of {result['rounds']}, MTU 4096 if not said):")
         say.table(*summary.table([row for row in result["rows"] if row["place"] == place]))
     say.line("\nInstructions of one operation, everybody's together, on one processor that is given away when there is "
              "nothing to do:")
     say.table(*summary.instruction_table(result["instructions"]))
-    say.line("\nThe same machine without RDMA:")
-    say.table([[name, one["unit"], summary.number(one["median"]), f"{one['spread'] / 2:.0%}"]
-               for name, one in result["floors"].items()], ["", "unit", "median", "+-"])
-    rated = [row for row in result["rows"] if "met" in row]
-    say.line(f"\n{sum(row['met'] for row in rated)} of {len(result['rows'])} rows reach what is wanted; a ratio above 1 "
-             f"is ferroce's. {'KVM' if result['kvm'] else 'Emulated'}: only ratios mean something elsewhere.")
+    if timed:
+        say.line("\nThe same machine without RDMA:")
+        say.table([[name, one["unit"], summary.number(one["median"]), f"{one['spread'] / 2:.0%}"]
+                   for name, one in result["floors"].items()], ["", "unit", "median", "+-"])
+        rated = [row for row in result["rows"] if "met" in row]
+        say.line(f"\n{sum(row['met'] for row in rated)} of {len(result['rows'])} rows reach what is wanted; a ratio "
+                 f"above 1 is ferroce's. {'KVM' if result['kvm'] else 'Emulated'}: only ratios mean something elsewhere.")
     for note in result["notes"]:
         say.line(f"note: {note}")
     for fault in result["faults"]:
         say.line(f"failed: {fault}")
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "bench.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    for place, words in plan.PLACES.items():
+    for place, words in plan.PLACES.items() if timed else ():
         below = f"Median of {result['rounds']} rounds; {summary.machine(result)}; line: least to most; dashes: wanted"
         text = chart.ratios(f"ferroce against rdma_rxe, {words} (right of 1x is better)", below,
                             [row for row in result["rows"] if row["place"] == place])
         (OUT / f"{place}.svg").write_text(text, encoding="utf-8")
-    say.line(f"{OUT}/bench.json, local.svg, veth.svg; {result['seconds']} s with the boot")
+    say.line(f"{OUT}/bench.json{', local.svg, veth.svg' if timed else ''}; {result['seconds']} s with the boot")

@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +85,13 @@ class Machine:
     mitigations: str = "off"
     # Of a fresh Debian that it boots in place of the laboratory's: see tests/lab/fresh.py.
     suite: str = ""
+    # Not x86-64: see tests/lab/aarch64.py.
+    aarch64: bool = False
+
+    @property
+    def is_usual(self):
+        """Whether it boots the laboratory's root."""
+        return not self.suite and not self.aarch64
 
     @property
     def start(self):
@@ -93,7 +101,7 @@ class Machine:
 
 # By the name that a scenario says in its `machine`.
 MACHINES = {"": Machine(), "one-processor": Machine(processors=1), "mitigated": Machine(mitigations="auto"),
-            "fresh": Machine(suite=config.SUITE), "fresh-sid": Machine(suite="sid")}
+            "fresh": Machine(suite=config.SUITE), "fresh-sid": Machine(suite="sid"), "aarch64": Machine(aarch64=True)}
 
 # Two network cards of a kind on one wire, for each kind.
 CARDS = " ".join(f"-netdev hubport,hubid={hub},id={kind}{n} -device {kind},netdev={kind}{n}"
@@ -226,6 +234,5 @@ def fresh_work(name):
     for path in old[:-8]:
         # A folder in use is a mount point somewhere else only; removing what it holds here harms nobody.
         shutil.rmtree(path, ignore_errors=True)
-    work = base / f"{time.strftime('%H%M%S')}-{os.getpid()}-{name}"
-    work.mkdir()
-    return work
+    # Guests beside each other may begin in the same second.
+    return Path(tempfile.mkdtemp(prefix=f"{time.strftime('%H%M%S')}-{name}-", dir=base))

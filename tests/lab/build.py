@@ -16,8 +16,12 @@ LAB = config.BUILD / "lab"
 
 def run_in_root(root, command, what, cwd="/ferroce", env=None, binds=(), quiet=True, timeout=1800):
     """Runs a command in the root; when it fails its whole output is shown, for it is the compiler's."""
-    done = subprocess.run(chroot_command(root.path.resolve(), command, cwd=cwd, env=env, binds=binds),
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    return run_build(chroot_command(root.path.resolve(), command, cwd=cwd, env=env, binds=binds), what, quiet, timeout)
+
+
+def run_build(argv, what, quiet=True, timeout=1800):
+    """Runs what builds something; when it fails its whole output is shown."""
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           errors="replace", timeout=timeout)
     if done.returncode:
         print(done.stdout, end="", flush=True)
@@ -83,6 +87,12 @@ def uabi_header(root):
     return header
 
 
+def compile_line(name, compiler, target, libraries):
+    """What makes one of PROGRAMS, in the folder `target`."""
+    return (f"{compiler} -std=gnu11 -O1 -g -Wall -Wextra -Wno-missing-field-initializers -Werror -I {LIBRARY} "
+            f"-I build/lab -o {target}/{name} {PROGRAMS[name]}/*.c {LIBRARY}/*.c {libraries}")
+
+
 def c_programs(root):
     """What PROGRAMS names, in build/lab, and the list of cases that the scenarios are made from."""
     made = []
@@ -93,8 +103,7 @@ def c_programs(root):
         made.append(program)
         if program.exists() and program.stat().st_mtime > max(s.stat().st_mtime for s in sources):
             continue
-        run_in_root(root, f"cc -std=gnu11 -O1 -g -Wall -Wextra -Wno-missing-field-initializers -Werror -I {LIBRARY} "
-                    f"-I build/lab -o build/lab/{name} {folder}/*.c {LIBRARY}/*.c -libverbs", f"building {name}")
+        run_in_root(root, compile_line(name, "cc", "build/lab", "-libverbs"), f"building {name}")
     if not CASES.exists() or CASES.stat().st_mtime < made[0].stat().st_mtime:
         CASES.write_text(run_in_root(root, ["build/lab/verbs_cases", "--list"], "listing the cases"), encoding="utf-8")
     return made
@@ -121,6 +130,29 @@ def hostile_packets(root):
     run_in_root(root, ["cargo", "build", "--release", "--locked", "--offline", "-p", "ferroce-hostile"],
                 "building hostile_packets")
     return copy(config.BUILD / "cargo-lab/release/hostile_packets", LAB / "hostile_packets")
+
+
+def sync(source, target):
+    """Copies changed sources and forgets those that are gone; what the kernel's build made stays."""
+    here = {p.relative_to(source) for p in source.rglob("*") if p.is_file() and p.suffix in (".rs", ".c", ".h")
+            or p.name in ("Kbuild", "bindgen_parameters")}
+    here = {p for p in here if not p.name.endswith("_generated.rs")}
+    for path in here:
+        old = target / path
+        if not old.exists() or old.read_bytes() != (source / path).read_bytes():
+            old.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source / path, old)
+    for path in list(target.rglob("*.rs")):
+        if path.relative_to(target) not in here and not path.name.endswith("_generated.rs"):
+            path.unlink()
+
+
+def clean(folder):
+    """What another kernel's build left does not fit this one."""
+    for path in folder.rglob("*"):
+        if path.is_file() and (path.suffix in (".o", ".ko", ".mod", ".cmd", ".d", ".rmeta")
+                               or path.name.endswith(("_generated.rs", ".mod.c", "modules.order"))):
+            path.unlink()
 
 
 def kernel_client(root):

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`make check`: host tests first, for they are quick, then the guest's scenarios; one line each and a sum."""
+"""`make check`: the tests on the host, then the guest's scenarios; one line each and a sum."""
 
 import fnmatch
 import json
+import threading
 import time
 from contextlib import nullcontext
-from functools import cache, partial
+from functools import partial
 
 from tests.guest.scenario import REGISTRY, load_all
-from tests.lab import boot, build, config, fresh, host, say, suite
+from tests.lab import aarch64, boot, build, config, fresh, host, say, suite
 from tests.lab.suite import Result
 from tests.scenarios.suite.selftest import PREFIX
 
@@ -29,6 +30,7 @@ ON_REQUEST = (
     ("newer.pyverbs", "pyverbs.rounds runs nearly all of these, of the guest's own release"),
     ("newer.services", "pingpong.* run these programs of the guest's own release"),
     ("fresh-sid.packages.*", "packages.* show it with the release that the packages are built for"),
+    ("aarch64.*", "it needs another compiler, kernel and emulator, and takes long"),
 )
 
 
@@ -85,11 +87,13 @@ class Sum:
         # The emulator's faults for which guests were booted again.
         self.again = []
         self.status = 1
+        self.lock = threading.Lock()
 
     def add(self, result):
         """Takes a result and shows it."""
-        self.results.append(result)
-        say.verdict(result.status, result.name, result.seconds, result.detail)
+        with self.lock:
+            self.results.append(result)
+            say.verdict(result.status, result.name, result.seconds, result.detail)
 
     def __enter__(self):
         return self
@@ -105,26 +109,45 @@ class Sum:
         return isinstance(error, say.LabError)
 
 
+def machine_of(scenario):
+    """The machine that a scenario is for."""
+    return boot.MACHINES[scenario.machine]
+
+
 def run(root, only, with_module):
     """Runs what is asked for; 0 when nothing failed."""
     # The scenarios are made from the list of cases.
     build.c_programs(root)
     picked = pick_tests(only, names())
+    scenarios = [REGISTRY[n] for n in load_all() if n in picked]
     with Sum(picked) as total:
-        for test in host.tests():
-            if test.name in picked:
-                total.add(host.run(test, root))
-        scenarios = [n for n in load_all() if n in picked]
-        if scenarios:
-            usual = cache(partial(build.guest_setup, root, with_module))
-            for name, machine in boot.MACHINES.items():
-                on_it = [n for n in scenarios if REGISTRY[n].machine == name]
-                if on_it:
-                    stand = fresh.stand(root, machine.suite) if machine.suite else nullcontext((root, usual()))
-                    with stand as (booted, lines):
-                        suite.run(booted, on_it, lines, boot.kvm_works(root), total.add,
-                                  LIMIT - (time.monotonic() - say.START), total.again,
-                                  guest_class=partial(boot.Guest, machine=machine))
+        # Before anything runs beside anything: what is built is built in one place.
+        usual = build.guest_setup(root, with_module) if any(m.is_usual for m in map(machine_of, scenarios)) else []
+        kvm = boot.kvm_works(root)
+
+        def guests(machine, queue):
+            kind = partial(boot.Guest, machine=machine)
+            if machine.suite:
+                stand = fresh.stand(root, machine.suite)
+            elif machine.aarch64:
+                stand, kind = aarch64.stand(root), aarch64.Guest
+            else:
+                stand = nullcontext((root, usual))
+            with stand as (booted, lines):
+                suite.run(booted, queue, lines, kvm and not machine.aarch64, total.add,
+                          LIMIT - (time.monotonic() - say.START), total.again, guest_class=kind)
+
+        queues = {machine: suite.Queue([s.name for s in scenarios if s.machine == name])
+                  for name, machine in boot.MACHINES.items()}
+        stock = boot.MACHINES[""]
+        # Two at a time: a guest for what most are for, and beside it all else one behind the other, which then helps it.
+        with suite.beside(queues[stock], partial(guests, stock, queues[stock])):
+            for test in host.tests():
+                if test.name in picked:
+                    total.add(host.run(test, root))
+            for machine in (*(m for m in queues if m != stock), stock):
+                if queues[machine].names:
+                    guests(machine, queues[machine])
     return total.status
 
 

@@ -27,10 +27,13 @@ def parser():
     one = sub.add_parser("check", help="run every test")
     one.add_argument("--only", default="", help="names, or beginnings of names, separated by commas")
     one.add_argument("--list", action="store_true", help="list the tests and run none")
+    one.add_argument("--all-kernels", action="store_true", help="a few tests on every kernel there is")
     one = sub.add_parser("planted", help="see whether the tests notice planted faults")
     one.add_argument("--only", default="", help="names, separated by commas")
     one = sub.add_parser("bench", help="measure against the kernel's own rdma_rxe")
     one.add_argument("--quick", action="store_true", help="one round, fewer rows")
+    one.add_argument("--count", action="store_true", help="count instructions alone")
+    one.add_argument("--against", metavar="REVISION", help="count them with the module and provider of a commit too")
     sub.add_parser("setup-debug", help="make the debug kernel")
     one = sub.add_parser("check-debug", help="run scenarios on the debug kernel")
     one.add_argument("--only", default="", help="names, or beginnings of names, separated by commas")
@@ -100,13 +103,18 @@ def word(args):
             return demo.run(root, with_module())
         elif args.word == "check":
             from tests.lab import check
+            if args.all_kernels:
+                from tests.lab import kernels
+                return kernels.run(root, args.only)
             return check.list_all(root) if args.list else check.run(root, args.only, with_module())
         elif args.word == "planted":
             from tests.lab import planted
             return planted.run(args.only)
         elif args.word == "bench":
             from tests.lab import bench
-            return bench.run(root, args.quick)
+            if args.against:
+                return bench.compare(root, args.against)
+            return bench.run(root, args.quick, args.count)
         elif args.word == "setup-debug":
             from tests.lab import debug
             made = debug.make(root)

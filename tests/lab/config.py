@@ -4,13 +4,13 @@
 import hashlib
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 BUILD = CHECKOUT / "build"
 
 VIRTME_NG = "1.42"
-SUITE = "trixie"
 RDMA_CORE = {"56.1": "trixie", "65.0": "sid"}
 # The interface between libibverbs and its providers in each.
 PRIVATE_ABI = {"56.1": 34, "65.0": 65}
@@ -52,15 +52,42 @@ ROOT_PACKAGES = [
 RECIPE_VERSION = 1
 
 
+@dataclass(frozen=True)
+class Debian:
+    """What a root is made of: a suite, what else its packages come from, which of these has the kernel, and how the names
+    of its kernels end."""
+
+    suite: str
+    others: tuple
+    kernels: str
+    ending: str
+
+    @property
+    def suites(self):
+        """All of them."""
+        return (self.suite, *self.others)
+
+
+# Ours, and what the packages are built for.
+STABLE = Debian("trixie", ("trixie-updates", "trixie-backports"), "trixie-backports", "+deb13-amd64")
+UNSTABLE = Debian("sid", (), "sid", "+deb14-amd64")
+SUITE = STABLE.suite
+
+
 def wanted_kernel():
-    """FERROCE_KERNEL, such as 7.2, asks for the newest complete kernel whose release begins so; it gets a root of its
-    own, so that two kernels can be tested in turn."""
+    """FERROCE_KERNEL, such as 7.2, asks for the newest complete kernel whose release begins so, sid for that of sid, with
+    everything else of sid; it gets a root of its own, so that two kernels can be tested in turn."""
     return os.environ.get("FERROCE_KERNEL", "")
+
+
+def debian():
+    """What today's root is made of."""
+    return UNSTABLE if wanted_kernel() == UNSTABLE.suite else STABLE
 
 
 def recipe():
     """Names everything the root is made of, so that a root made otherwise is not taken for this one."""
-    parts = [RECIPE_VERSION, SUITE, sorted(RDMA_CORE.items()), sorted(ROOT_PACKAGES), sorted(RUST_PACKAGES)]
+    parts = [RECIPE_VERSION, debian().suite, sorted(RDMA_CORE.items()), sorted(ROOT_PACKAGES), sorted(RUST_PACKAGES)]
     if wanted_kernel():
         parts.append(wanted_kernel())
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

@@ -52,6 +52,7 @@ LEFT_OUT = (
     ("fault.rxe-*", "rdma_rxe's part in them is not what is examined here; fault.* and interop.* run"),
     ("one-processor.*", "there is one machine for the debug kernel"),
     ("mitigated.*", "there is one machine for the debug kernel"),
+    ("aarch64.*", "there is one machine for the debug kernel"),
     ("packages.*", "the packages are for the stock kernel"),
     ("fresh-sid.*", "the packages are for the stock kernel"),
     ("pyverbs.rounds", "pyverbs.test_* run, and what is left is for kmemleak to find"),
@@ -199,15 +200,15 @@ def modules(kernel):
     name = hashlib.sha256(str(config.CHECKOUT).encode()).hexdigest()[:12]
     work = config.cache() / "debug-module" / name
     source, planted, client = work / "src", work / "planted", work / "kuser"
-    sync(config.CHECKOUT / "rust", source / "rust")
-    sync(config.CHECKOUT / "tests/scenarios/debug/planted_c", planted)
-    sync(config.CHECKOUT / build.KERNEL_CLIENT, client)
+    build.sync(config.CHECKOUT / "rust", source / "rust")
+    build.sync(config.CHECKOUT / "tests/scenarios/debug/planted_c", planted)
+    build.sync(config.CHECKOUT / build.KERNEL_CLIENT, client)
     shutil.copy2(config.CHECKOUT / "Kbuild", source / "Kbuild")
     stamp = work / "kernel"
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != str(kernel.folder.resolve()):
-        clean(source)
-        clean(planted)
-        clean(client)
+        build.clean(source)
+        build.clean(planted)
+        build.clean(client)
     stamp.write_text(str(kernel.folder.resolve()), encoding="utf-8")
     step(f"build the module for the debug kernel {kernel.release}")
     for folder in (source, planted, client):
@@ -224,29 +225,6 @@ def modules(kernel):
 def inside_cache(path):
     """Where a path of the cache is inside the root."""
     return "/cache/" + str(path.relative_to(config.cache()))
-
-
-def sync(source, target):
-    """Copies changed sources and forgets those that are gone; what the kernel's build made stays."""
-    here = {p.relative_to(source) for p in source.rglob("*") if p.is_file() and p.suffix in (".rs", ".c", ".h")
-            or p.name in ("Kbuild", "bindgen_parameters")}
-    here = {p for p in here if not p.name.endswith("_generated.rs")}
-    for path in here:
-        old = target / path
-        if not old.exists() or old.read_bytes() != (source / path).read_bytes():
-            old.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(source / path, old)
-    for path in list(target.rglob("*.rs")):
-        if path.relative_to(target) not in here and not path.name.endswith("_generated.rs"):
-            path.unlink()
-
-
-def clean(folder):
-    """What another kernel's build left does not fit this one."""
-    for path in folder.rglob("*"):
-        if path.is_file() and (path.suffix in (".o", ".ko", ".mod", ".cmd", ".d", ".rmeta")
-                               or path.name.endswith(("_generated.rs", ".mod.c", "modules.order"))):
-            path.unlink()
 
 
 INIT = """#!/bin/sh
@@ -343,7 +321,7 @@ def guest_setup(kernel):
 
 
 def choose(only):
-    """The scenarios asked for, in running order, and results for those that this kernel is too slow for."""
+    """The scenarios asked for, as guests are to take them, and results for those that this kernel is too slow for."""
     picked, left_out = [], []
     if bad := check.meaningless(only, load_all()):
         raise LabError(f"no scenario of the debug kernel is called {', '.join(bad)}; make check-debug ONLY=name takes a "
@@ -356,14 +334,13 @@ def choose(only):
             left_out.append(suite.Result(name, "skipped", f"left out on the debug kernel: {reason}"))
         else:
             picked.append(name)
-    own = [n for n in load_all() if n.startswith("debug.") and n not in LAST and not n.startswith(FINDS)]
-    finds = [n for n in load_all() if n.startswith(FINDS)]
-    picked += [n for n in own if check.wanted(n, only)]
+    own = [n for n in load_all() if n.startswith("debug.")]
+    finds = [n for n in own if n.startswith(FINDS) and check.wanted(n, only)]
+    picked += [n for n in own if n not in LAST and not n.startswith(FINDS) and check.wanted(n, only)]
+    if not picked:
+        return suite.Queue([n for n in LAST if check.wanted(n, only)] + finds), left_out
     # Whoever asks for a few scenarios wants to know what they leaked too.
-    some = bool(picked)
-    picked += [n for n in LAST if n in load_all() and (some or check.wanted(n, only))]
-    picked += [n for n in finds if check.wanted(n, only)]
-    return picked, left_out
+    return suite.Queue(picked, last=LAST, once=finds), left_out
 
 
 def run(root, only):
@@ -372,7 +349,8 @@ def run(root, only):
     # Before the scenarios are loaded: those of this kernel alone are among them then.
     os.environ.update({"FERROCE_PATIENCE": str(SLOW), "FERROCE_SHORT": "1", "FERROCE_DEBUG": "1"})
     build.c_programs(root)
-    picked, left_out = choose(only)
+    queue, left_out = choose(only)
+    picked = queue.everything()
     if not picked:
         why = left_out[0].detail if left_out else "it is for the stock kernel"
         raise LabError(f"nothing of {only} runs here: {why}")
@@ -382,16 +360,19 @@ def run(root, only):
         def show(result):
             if result.status == "failed":
                 result.detail = readable(kernel, result.detail)
-            total.results.append(result)
-            done = len(total.results) - len(left_out)
-            say.verdict(result.status, f"{done:3}/{len(picked)}  {result.name}", result.seconds, result.detail)
+            total.add(result)
             if result.status == "failed" and result.log:
                 path = config.BUILD / "debug" / f"{result.name}.txt"
                 path.write_text(readable(kernel, "\n".join(result.log)), encoding="utf-8")
                 say.line(f"    the kernel's words: {path}")
 
-        suite.run(kernel, picked, guest_setup(kernel), boot.kvm_works(root), show, LIMIT, total.again,
-                  label="debug", guest_class=DebugGuest)
+        lines, kvm = guest_setup(kernel), boot.kvm_works(root)
+
+        def guest():
+            suite.run(kernel, queue, lines, kvm, show, LIMIT, total.again, label="debug", guest_class=DebugGuest)
+
+        with suite.beside(queue, guest):
+            guest()
     return total.status
 
 

@@ -43,7 +43,7 @@ def run(root, with_module):
         if result.status != "passed":
             say.verdict(result.status, result.name, result.seconds, result.detail)
 
-    suite.run(root, names, lines, boot.kvm_works(root), on_result, LIMIT, [], on_start, on_cell, label="demo")
+    suite.run(root, suite.Queue(names), lines, boot.kvm_works(root), on_result, LIMIT, [], on_start, on_cell, label="demo")
     good = all(r.status == "passed" for r in results)
     show_table(cells)
     for result in results:

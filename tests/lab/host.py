@@ -11,7 +11,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import Callable
 
-from tests.lab import build, config, deb, dkms, fuzz, product, rules, say, setup
+from tests.lab import aarch64, build, config, deb, dkms, fuzz, product, rules, say, setup
 from tests.lab.say import LabError
 from tests.lab.shell import chroot_command
 from tests.lab.suite import Result
@@ -224,6 +224,23 @@ def dkms_package(root):
     return re.search(r"^status: (.*)$", text, re.M).group(1)
 
 
+def aarch64_build(root):
+    """Module, provider and programs build for aarch64, and are what they should be."""
+    need_module()
+    try:
+        cross = aarch64.make(root)
+        made = [aarch64.module(cross), aarch64.provider(cross), *aarch64.programs(cross)]
+    except LabError as e:
+        raise Bad(str(e)) from None
+    strange = [path.name for path in made if not aarch64.is_for_it(path)]
+    if strange:
+        raise Bad(f"not for aarch64: {', '.join(strange)}")
+    info = subprocess.run(["modinfo", str(made[0])], stdout=subprocess.PIPE, text=True).stdout
+    if not re.search(rf"^vermagic:\s+{re.escape(cross.release)} .*aarch64$", info, re.M):
+        raise Bad(f"the module is not for {cross.release}", info)
+    return f"{cross.release}, {len(made)} files"
+
+
 def as_a_person(what):
     """What is done as a person does it, with what was on the screen if that is not as it should be."""
     def test(root):
@@ -252,6 +269,8 @@ def tests():
         Test("module.clippy", "clippy of the module with the kernel's lints", module_clippy),
         Test("host.deb", "the packages: reproducible, lintian (on request)", debian_packages),
         Test("host.dkms", "the package for DKMS: installed, built, a kernel without Rust left out, removed", dkms_package),
+        Test("aarch64.build", "module, provider and programs for aarch64, the provider's layouts asserted (on request)",
+             aarch64_build),
         Test("product.run", "make run: a command in a guest, its output, files and exit status", as_a_person(product.run)),
         Test("product.shell", "make shell: a prompt in a guest, on a terminal", as_a_person(product.shell)),
     ]

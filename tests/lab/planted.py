@@ -10,7 +10,8 @@ import time
 import tomllib
 from dataclasses import dataclass
 
-from tests.lab import config, say
+from tests.lab import config, say, tree
+from tests.lab.shell import in_good_order
 
 LIST = config.CHECKOUT / "tests" / "planted.toml"
 TREE = config.BUILD / "planted" / "tree"
@@ -42,20 +43,6 @@ def faults(text=None):
     return [Fault(**f) for f in tomllib.loads(text or LIST.read_text(encoding="utf-8"))["fault"]]
 
 
-def copy_tree():
-    """The files of the checkout in TREE; what was built there stays, and is as new as its sources."""
-    names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=config.CHECKOUT,
-                           check=True, stdout=subprocess.PIPE).stdout.decode().split("\0")
-    for name in filter(None, names):
-        source, target = config.CHECKOUT / name, TREE / name
-        if not source.is_file():
-            continue
-        if target.exists() and target.read_bytes() == source.read_bytes():
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-
-
 def failures(output):
     """The tests that failed, by the lines of `check`."""
     return re.findall(r"^failed +[\d.]+ s +([\w.-]+)", output, re.M)
@@ -63,13 +50,13 @@ def failures(output):
 
 def noticed(fault):
     """Which tests notice it; an empty list when none does. A tree that cannot be built shows nothing."""
-    copy_tree()
+    tree.copy(TREE)
     path = TREE / fault.file
     path.write_text(fault.plant(path.read_text(encoding="utf-8")), encoding="utf-8")
     try:
-        done = subprocess.run([sys.executable, "-m", "tests.lab", "check", "--only", fault.notice], cwd=TREE,
-                              env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}, timeout=LIMIT, text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = in_good_order([sys.executable, "-m", "tests.lab", "check", "--only", fault.notice], LIMIT, cwd=TREE,
+                             env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}, text=True, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT)
     except subprocess.TimeoutExpired:
         return ["(the time limit)"]
     finally:

@@ -74,11 +74,11 @@ def setup(refresh=False):
     return root
 
 
-def host_packages():
+def host_packages(wanted=tuple(config.HOST_PACKAGES)):
     """Installs on the host what is not there yet."""
-    out = debian.output(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *config.HOST_PACKAGES])
+    out = debian.output(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *wanted])
     have = {line.split()[0] for line in out.splitlines() if line.endswith(" installed")}
-    missing = [p for p in config.HOST_PACKAGES if p not in have]
+    missing = [p for p in wanted if p not in have]
     if not missing:
         return
     if not shutil.which("apt-get"):
@@ -139,16 +139,16 @@ def make_root():
     if free < DISK_NEEDED:
         raise LabError(f"{cache} has {free >> 30} GiB free and set-up needs {DISK_NEEDED >> 30}; make room or name "
                        "another place in FERROCE_CACHE")
-    step(f"make a Debian {config.SUITE} root from {site} in {cache} (some minutes, once; log in {log})")
-    debian.check_reachable(site, f"{config.SUITE}-backports")
+    made_of = config.debian()
+    step(f"make a Debian {made_of.suite} root from {site} in {cache} (some minutes, once; log in {log})")
+    debian.check_reachable(site, made_of.kernels)
     for old in cache.glob("new-root-*"):
         remove_tree(old)
     new = cache / f"new-root-{os.getpid()}"
     step("  Debian packages: tools to build with, stock RDMA programs")
-    suites = [config.SUITE, f"{config.SUITE}-updates", f"{config.SUITE}-backports"]
     options = [f"--aptopt={line}" for line in debian.apt_config()]
     run(["mmdebstrap", "--mode=root", "--variant=minbase", *options, "--include=" + ",".join(config.ROOT_PACKAGES),
-         config.SUITE, new, *[f"deb {site} {suite} main" for suite in suites]], "making the Debian root", log)
+         made_of.suite, new, *[f"deb {site} {suite} main" for suite in made_of.suites]], "making the Debian root", log)
     for folder in ("ferroce", "cache"):
         (new / folder).mkdir(exist_ok=True)
     sources = new / "etc/apt/sources.list.d"
@@ -175,10 +175,10 @@ def make_root():
 
 
 def forget_old_roots(keep, pattern="root-*"):
-    """Removes roots of a kind that nobody uses, but the last other one: two kernels may be tested in turn."""
+    """Removes roots of a kind that nobody uses, but the last three others: several kernels may be tested in turn."""
     others = sorted((p for p in config.cache().glob(pattern) if p.is_dir() and p != keep),
                     key=lambda p: p.stat().st_mtime)
-    for path in others[:-1]:
+    for path in others[:-3]:
         with open(f"{path}.lock", "a", encoding="utf-8") as f:
             try:
                 fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -197,28 +197,29 @@ def in_use(root):
 
 
 def package_index(root):
-    """The package index of the backports as apt has it."""
+    """The package index of where the kernel comes from, as apt has it."""
     script = ("apt-get indextargets --format '$(FILENAME)' 'Created-By: Packages' "
-              f"'Release: {config.SUITE}-backports' | while read f; do /usr/lib/apt/apt-helper cat-file \"$f\"; done")
+              f"'Release: {config.debian().kernels}' | while read f; do /usr/lib/apt/apt-helper cat-file \"$f\"; done")
     done = subprocess.run(chroot_command(root, f"sh -c {shlex.quote(script)}", writable=True),
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace", timeout=120)
     return done.stdout
 
 
 def install_kernel(new, log):
-    """The newest complete kernel of the backports: image and modules unpacked, headers and source installed."""
-    kernels = debian.complete_kernels(package_index(new))
-    wanted = config.wanted_kernel()
+    """The newest complete kernel: image and modules unpacked, headers and source installed."""
+    made_of = config.debian()
+    kernels = debian.complete_kernels(package_index(new), made_of.ending)
+    wanted = "" if made_of == config.UNSTABLE else config.wanted_kernel()
     offered = ", ".join(k.release for k in kernels)
     kernels = [k for k in kernels if not wanted or re.match(re.escape(wanted) + r"(?![0-9])", k.release)]
     if wanted and offered and not kernels:
-        raise LabError(f"FERROCE_KERNEL={wanted}: {config.SUITE}-backports has {offered}")
+        raise LabError(f"FERROCE_KERNEL={wanted}: {made_of.kernels} has {offered}")
     if not kernels:
-        raise LabError(f"{config.SUITE}-backports has no complete kernel of {'.'.join(map(str, debian.OLDEST))} or "
+        raise LabError(f"{made_of.kernels} has no complete kernel of {'.'.join(map(str, debian.OLDEST))} or "
                        "later on this mirror now; name another mirror in FERROCE_MIRROR or try again later")
     kernel = kernels[0]
     step(f"  kernel {kernel.release}, version {kernel.version}")
-    in_root(new, ["apt-get", "-q", "install", "-y", "--no-install-recommends", "-t", f"{config.SUITE}-backports",
+    in_root(new, ["apt-get", "-q", "install", "-y", "--no-install-recommends", "-t", made_of.kernels,
                   f"{kernel.headers}={kernel.version}", f"{kernel.source}={kernel.version}"],
             "installing the kernel's headers and source", log)
     wanted = " ".join(f"{p}={kernel.version}" for p in (kernel.image, kernel.modules) if p)
@@ -253,7 +254,7 @@ def install_rust(new, config_text, kernel, log):
     versions = [line.split("|")[1].strip() for line in out.splitlines() if line.count("|") == 2]
     fitting = [v for v in versions if re.match(re.escape(want) + r"\b", v)]
     if not fitting:
-        raise LabError(f"kernel {kernel.release} was built with rustc {want}, and {config.SUITE} offers only "
+        raise LabError(f"kernel {kernel.release} was built with rustc {want}, and {config.debian().suite} offers only "
                        f"{', '.join(sorted(set(versions)))}")
     in_root(new, ["apt-get", "-q", "install", "-y", "--no-install-recommends", "--allow-downgrades",
                   *[f"{p}={fitting[0]}" for p in config.RUST_PACKAGES]], f"installing rustc {want}", log)

@@ -5,7 +5,10 @@ import json
 import os
 import re
 import subprocess
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.guest.scenario import REGISTRY
@@ -37,6 +40,60 @@ class Result:
     skips: list = field(default_factory=list)
     notes: list = field(default_factory=list)
     log: list = field(default_factory=list)
+
+
+class Queue:
+    """Scenarios that guests beside each other take, a list at a time, so that they end together. What is in `last` runs
+    in each of them when nothing else is left, and what is in `once` behind that in the first that comes there."""
+
+    # Few enough that nobody waits long for the guest with the last of them.
+    LENGTH = 8
+
+    def __init__(self, names, last=(), once=()):
+        self.lock = threading.Lock()
+        self.names = list(names)
+        self.last = list(last)
+        self.once = list(once)
+        self.ended = False
+
+    def _take(self, where, count):
+        """Takes so many names away from one of the lists."""
+        with self.lock:
+            taken = where[:count]
+            del where[:count]
+            return taken
+
+    def lists(self):
+        """What one guest, and those that are booted when it has died, are to run: list after list."""
+        if not self.names and not self.once:
+            return
+        while names := self._take(self.names, self.LENGTH):
+            yield names
+        yield self.last + self._take(self.once, len(self.once))
+
+    def everything(self):
+        """Each name that is in it."""
+        return self.names + self.last + self.once
+
+    def rest(self):
+        """Takes everything that no guest has taken: for who gives up."""
+        return self._take(self.names, len(self.names)) + self._take(self.once, len(self.once))
+
+
+@contextmanager
+def beside(queue, work):
+    """Does `work` beside what is done in here, if the queue has any; a failure of either ends both."""
+    if not queue.names:
+        yield
+        return
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            other = pool.submit(work)
+            yield
+            other.result()
+        except BaseException:
+            queue.ended = True
+            raise
 
 
 class Reader:
@@ -110,11 +167,13 @@ def judge_file(root, result, judge, path):
 POWER_OFF = "guest.power-off"
 
 
-def run(root, names, extra, kvm, on_result, limit, again, on_start=None, on_cell=None, label="check",
+def run(root, queue, extra, kvm, on_result, limit, again, on_start=None, on_cell=None, label="check",
         guest_class=boot.Guest):
-    """Runs the named scenarios, in order, within `limit` seconds; every name gets a result, which `on_result` takes at
-    once. A fault of the emulator's, for which a guest was booted again, goes to the list `again`."""
-    todo = list(names)
+    """Runs scenarios of a queue until it has none left, within `limit` seconds; each gets a result, which `on_result`
+    takes at once. A fault of the emulator's, for which a guest was booted again, goes to the list `again`."""
+    lists = queue.lists()
+    # Some before the boot: for nothing there is none.
+    todo = list(next(lists, ()))
     deadline = time.monotonic() + limit
 
     def finish(result, where=None):
@@ -122,19 +181,20 @@ def run(root, names, extra, kvm, on_result, limit, again, on_start=None, on_cell
         on_result(result)
 
     for turn in range(MAX_BOOTS + MOST_REPEATED):
-        if not todo:
+        if not todo or queue.ended:
             break
         work = boot.fresh_work(label)
         guest = guest_class(root, work, "python3 -m tests.guest.agent /srv/results", kvm, extra, environment())
-        (guest.results / "todo.json").write_text(json.dumps(todo), encoding="utf-8")
         say.step(f"boot the {guest.WHAT} {root.release} ({'KVM' if kvm else 'emulated, no KVM'}), log in {work}"
                  + (f", again for {len(todo)} more" if turn else ""))
         guest.start()
         try:
-            why = watch(guest, todo, finish, deadline, on_start, on_cell)
+            why = watch(guest, queue, lists, todo, finish, deadline, on_start, on_cell)
         finally:
             guest.stop()
         if why is None:
+            # One that was left dirty has run less than it was handed.
+            todo = todo or list(next(lists, ()))
             continue
         running, text = why
         whole = guest.console_tail(2000)
@@ -154,7 +214,7 @@ def run(root, names, extra, kvm, on_result, limit, again, on_start=None, on_cell
                 say.line("    | " + line)
             if last:
                 text += f": {last[-1].strip()}"
-            for name in todo:
+            for name in todo + queue.rest():
                 finish(Result(name, "failed", text))
             return
         if running in todo:
@@ -171,8 +231,17 @@ def run(root, names, extra, kvm, on_result, limit, again, on_start=None, on_cell
         finish(Result(running, "failed", text, log=report))
         if time.monotonic() > deadline:
             break
-    for name in todo:
-        finish(Result(name, "failed", "not run: the guests before it died, or time ran out"))
+        todo = todo or list(next(lists, ()))
+    if not queue.ended:
+        for name in todo + (queue.rest() if todo or time.monotonic() > deadline else []):
+            finish(Result(name, "failed", "not run: the guests before it died, or time ran out"))
+
+
+def hand_out(guest, number, names):
+    """Gives a guest the scenarios that it has asked for: all at once, for it looks while this is written."""
+    new = guest.results / "todo.new"
+    new.write_text(json.dumps(names), encoding="utf-8")
+    new.rename(guest.results / f"todo-{number}.json")
 
 
 def emulation_failed(console):
@@ -193,8 +262,9 @@ def since(console, mark):
     return console[max((n for n, line in enumerate(console) if line.endswith(f"lab: {mark}")), default=0):]
 
 
-def watch(guest, todo, finish, deadline, on_start, on_cell):
-    """Follows one guest to its end. None: it ended well. Else the scenario that ran (or None) and what happened."""
+def watch(guest, queue, lists, todo, finish, deadline, on_start, on_cell):
+    """Follows one guest to its end, and hands it first what is in `todo` and then what is in `lists`. None: it ended
+    well, or was ended with the queue. Else the scenario that ran (or None) and what happened."""
     reader = Reader(guest.results / "events.jsonl")
     running, began, limit, up = None, guest.began, guest.BOOT_LIMIT, False
     ended = judged = False
@@ -204,6 +274,11 @@ def watch(guest, todo, finish, deadline, on_start, on_cell):
             kind = event.pop("event", None)
             if kind == "up":
                 up = True
+                began, limit = time.monotonic(), 60
+            elif kind == "ask":
+                if event["number"]:
+                    todo += next(lists, ())
+                hand_out(guest, event["number"], todo)
                 began, limit = time.monotonic(), 60
             elif kind == "start":
                 running, began, limit = event["name"], time.monotonic(), event["limit"] + guest.GRACE
@@ -239,6 +314,8 @@ def watch(guest, todo, finish, deadline, on_start, on_cell):
             if up:
                 return (todo[0], "the guest died before it began") if todo else (POWER_OFF, "the guest died")
             return None, "the guest did not boot"
+        if queue.ended:
+            return None
         if time.monotonic() > deadline and not ended:
             return running or (todo or [POWER_OFF])[0], "the time for all scenarios is used up"
         if late and not ended:

@@ -77,6 +77,17 @@ class Summary(unittest.TestCase):
         self.assertEqual(cells[0][2], "failed")
 
 
+class Changes(unittest.TestCase):
+    """What an operation takes more than before."""
+
+    def test_rows_of_both(self):
+        before = [{"place": "veth", "name": "a", "ferroce": 1000, "rxe": 2000}, {"place": "veth", "name": "gone", "ferroce": 1}]
+        now = [{"place": "veth", "name": "a", "ferroce": 1100, "rxe": 1990}, {"place": "veth", "name": "new", "ferroce": 1}]
+        rows, head = summary.changes(before, now)
+        self.assertEqual(rows, [["veth", "a", "1,000", "1,100", "+10.0%", "2,000", "1,990", "-0.5%"]])
+        self.assertEqual(len(head), len(rows[0]))
+
+
 class Plan(unittest.TestCase):
     """The rows."""
 

@@ -13,6 +13,7 @@ from unittest import mock
 
 from tests import bench, lab
 from tests.lab import boot, build, cli
+from tests.lab.shell import in_good_order
 
 
 class Words(unittest.TestCase):
@@ -77,6 +78,28 @@ class Ending(unittest.TestCase):
                 "finally:\n    os.kill(os.getpid(), signal.SIGTERM)\n    print('the sum')\n")
         done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=False)
         self.assertEqual((done.stdout, done.returncode), ("the sum\n", 143))
+
+    def test_one_that_runs_in_another(self):
+        """It is asked to end, and not killed, for it has guests of its own."""
+        code = ("import signal, sys, time\nfrom tests.lab import cli\n"
+                "for n in cli.ENDING: signal.signal(n, cli.end)\n"
+                "try:\n    print('ready', flush=True)\n    time.sleep(600)\n"
+                "finally:\n    open(sys.argv[1], 'w').write('ended its guests')\n")
+        real = subprocess.Popen.communicate
+
+        def communicate(proc, timeout=None):
+            if timeout == 600:
+                proc.stdout.readline()
+                raise KeyboardInterrupt
+            return real(proc, timeout=timeout)
+
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(subprocess.Popen, "communicate", communicate):
+            said = Path(folder) / "said"
+            with self.assertRaises(KeyboardInterrupt):
+                in_good_order([sys.executable, "-c", code, said], 600, stdout=subprocess.PIPE)
+            self.assertEqual(said.read_text(encoding="utf-8"), "ended its guests")
+        done = in_good_order(["sh", "-c", "echo words; exit 3"], stdout=subprocess.PIPE, text=True)
+        self.assertEqual((done.stdout, done.returncode), ("words\n", 3))
 
 
 if __name__ == "__main__":

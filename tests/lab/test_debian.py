@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from tests.lab import config, debian, host, setup
+from tests.lab import check, config, debian, host, kernels, setup
 from tests.lab.say import LabError
 
 
@@ -55,6 +55,20 @@ class Kernels(unittest.TestCase):
     def test_source_of_another_version_is_none(self):
         torn = [(n, "7.3.3-1" if "source" in n else v) for n, v in kernel("7.3.4+deb13-amd64", "7.3.4-1")]
         self.assertEqual(debian.complete_kernels(index(*torn)), [])
+
+    def test_series(self):
+        found = kernels.series(index(*OLD, *GOOD, *kernel("7.10.1+deb13-amd64", "7.10.1-1"), *kernel("6.1.1+deb13-amd64", "1")))
+        self.assertEqual(found, ["7.2", "7.10"])
+
+    def test_some_tests_for_every_kernel(self):
+        self.assertEqual(check.meaningless(kernels.SHORT, check.names()), [])
+
+    def test_roots_apart(self):
+        named = {}
+        for wanted in ("", "7.2", "sid"):
+            with mock.patch.dict("os.environ", {"FERROCE_KERNEL": wanted}):
+                named[config.recipe()] = config.debian().suite
+        self.assertEqual(list(named.values()), ["trixie", "trixie", "sid"])
 
     def test_older_layout_has_the_modules_in_the_image(self):
         found = debian.complete_kernels(index(*kernel("7.2.1+deb13-amd64", "7.2.1-1", "linux-image", modules=False)))

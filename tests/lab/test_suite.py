@@ -8,6 +8,7 @@ import json
 import signal
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -80,8 +81,8 @@ def passed(name):
     return {"event": "end", "name": name, "status": "passed"}
 
 
-class Boots(unittest.TestCase):
-    """Every way in which a guest can end, with guests that only say so."""
+class Guests(unittest.TestCase):
+    """Guests that only say what happens to them."""
 
     def setUp(self):
         place = tempfile.TemporaryDirectory()
@@ -117,9 +118,13 @@ class Boots(unittest.TestCase):
 
         results = []
         root = mock.Mock(release="7.3.4")
-        suite.run(root, names, [], False, results.append, limit, self.again, guest_class=Fake)
+        suite.run(root, suite.Queue(names), [], False, results.append, limit, self.again, guest_class=Fake)
         self.assertEqual(todo, [])
         return {r.name: (r.status, r.detail) for r in results}
+
+
+class Boots(Guests):
+    """Every way in which a guest can end."""
 
     def test_good(self):
         self.assertEqual(self.run_boots(["a"], ([UP, begin("a"), passed("a"), DONE], [END, "reboot: Power down"])),
@@ -180,6 +185,70 @@ class Boots(unittest.TestCase):
             found = self.run_boots(["a", "b"], ([UP, passed("a"), passed("b"), DONE], [END]))
         self.assertEqual(found["a"], ("failed", "it left no a.pcap to be judged"))
         self.assertEqual(found["b"][0], "passed")
+
+
+def ask(number):
+    """As the agent says it."""
+    return {"event": "ask", "number": number}
+
+
+class HandedOut(Guests):
+    """A guest gets more when it is through with what it has."""
+
+    NAMES = [f"s{n}" for n in range(suite.Queue.LENGTH + 1)]
+
+    def handed(self):
+        """What the guests were given, by boot."""
+        return [[json.loads(p.read_text()) for p in sorted(boot.glob("results/todo-*.json"))]
+                for boot in sorted(self.place.iterdir(), key=lambda p: p.stat().st_ctime_ns)]
+
+    def test_list_after_list(self):
+        done = [passed(n) for n in self.NAMES]
+        found = self.run_boots(self.NAMES, ([UP, ask(0), *done[:-1], ask(1), done[-1], ask(2), DONE], [END]))
+        self.assertEqual(set(found.values()), {("passed", "")})
+        self.assertEqual(self.handed(), [[self.NAMES[:-1], self.NAMES[-1:], []]])
+
+    def test_what_a_dead_guest_had_is_for_the_next(self):
+        first, *between, last = self.NAMES
+        found = self.run_boots(self.NAMES, ([UP, ask(0), begin(first)], [PANIC]),
+                               ([UP, ask(0), *map(passed, between), ask(1), passed(last), ask(2), DONE], [END]))
+        self.assertEqual((found.pop(first)[0], set(found.values())), ("failed", {("passed", "")}))
+        self.assertEqual(self.handed(), [[self.NAMES[:-1]], [between, [last], []]])
+
+    def test_one_that_does_not_boot_fails_everything(self):
+        found = self.run_boots(self.NAMES, ([], ["no root"]))
+        self.assertEqual((set(found), {status for status, _ in found.values()}), (set(self.NAMES), {"failed"}))
+
+    def test_shared(self):
+        queue = suite.Queue(self.NAMES, last=["last"], once=["once"])
+        one, two = queue.lists(), queue.lists()
+        self.assertEqual([next(one), next(two)], [self.NAMES[:-1], self.NAMES[-1:]])
+        self.assertEqual([list(two), list(one)], [[["last", "once"]], [["last"]]])
+        self.assertEqual((list(queue.lists()), queue.rest()), ([], []))
+
+    def test_a_failure_ends_both(self):
+        def waits():
+            while not queue.ended:
+                time.sleep(0.01)
+
+        def fails():
+            raise say.LabError("no disk")
+
+        queue = suite.Queue(self.NAMES)
+        with self.assertRaises(SystemExit), suite.beside(queue, waits):
+            sys.exit(143)
+        self.assertTrue(queue.ended)
+        with self.assertRaisesRegex(say.LabError, "no disk"), suite.beside(suite.Queue(self.NAMES), fails):
+            pass
+
+    def test_a_guest_is_ended_with_the_queue(self):
+        queue = suite.Queue(self.NAMES)
+        watched = []
+        with self.assertRaises(SystemExit), suite.beside(queue, lambda: watched.append(suite.watch(
+                mock.Mock(alive=lambda: True, began=time.monotonic(), BOOT_LIMIT=600, results=self.place), queue, iter(()),
+                [], None, time.monotonic() + 600, None, None))):
+            sys.exit(143)
+        self.assertEqual(watched, [None])
 
 
 class Total(unittest.TestCase):
@@ -264,7 +333,9 @@ class Agent(unittest.TestCase):
         logs = iter(logs)
         registry = {name: Scenario(name, 1, "", None, provokes) for name in todo}
         with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
-            (Path(place) / "todo.json").write_text(json.dumps(todo), encoding="utf-8")
+            for number, names in enumerate(([name] for name in todo)):
+                (Path(place) / f"todo-{number}.json").write_text(json.dumps(names), encoding="utf-8")
+            (Path(place) / f"todo-{len(todo)}.json").write_text("[]", encoding="utf-8")
             for what in (mock.patch.object(agent, "SETTINGS", {}), mock.patch.object(sys, "argv", ["agent", place]),
                          mock.patch.object(agent, "load_all", lambda: registry),
                          mock.patch.object(agent, "supervise", lambda *_: {"status": "passed", "detail": ""}),
@@ -285,7 +356,7 @@ class Agent(unittest.TestCase):
 
     def test_not_after_damage_on_purpose(self):
         found = self.events(["a"], [[], ["WARNING: wanted"], ["WARNING: late"]], "wanted")
-        self.assertEqual([e["event"] for e in found], ["up", "start", "end", "done"])
+        self.assertEqual([e["event"] for e in found], ["up", "ask", "start", "end", "ask", "done"])
         self.assertTrue(found[-1]["spoilt"])
 
 

@@ -19,7 +19,7 @@ PATHS = (
     ("veth-ipv6", "pair", None, 6),
 )
 PINGS = shortened(50, 5)
-CONNECTIONS = shortened(100, 10)
+CONNECTIONS = shortened(1000, 10)
 
 
 @contextmanager

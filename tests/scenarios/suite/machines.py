@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """Scenarios that run once more where things go another way: on one processor nothing can be handed to another one,
-with the kernel's mitigations each call through a pointer and each entry is another one, and sid has another rdma-core."""
+with the kernel's mitigations each call through a pointer and each entry is another one, sid has another rdma-core, and
+aarch64 other structures, atomic instructions and barriers."""
 
-from tests.guest.scenario import add_again
+import os
+import re
+
+from tests.guest.programs import program
+from tests.guest.scenario import add_again, command, require, scenario
 
 ON_ANOTHER = {
     "one-processor": (
@@ -13,8 +18,27 @@ ON_ANOTHER = {
         "link.reload", "pingpong.loop-local", "pingpong.veth-ipv6", "verbs.fence.wire", "races.shared-queues.wire",
         "interop.pingpong-to-rxe", "hostile.opcodes-ipv4"),
     "fresh-sid": ("packages.install",),
+    "aarch64": (
+        "link.autoload", "link.up-down", "link.netns-exit", "pingpong.loop-local", "pingpong.loop-wire",
+        "pingpong.veth-ipv4", "pingpong.veth-ipv6", "pingpong.loop-local-srq", "pingpong.veth-ipv4-srq",
+        "pingpong.uc-veth-ipv4", "pingpong.uc-veth-ipv6", "pingpong.ud-loop-local", "pingpong.ud-veth-ipv4",
+        "pingpong.ud-veth-ipv6", "pingpong.times", "paths.small-mtu", "cm.rping-veth-ipv4", "cm.rping-veth-ipv6",
+        "verbs.notify.local", "verbs.notify.wire", "verbs.order.wire", "verbs.inline.wire", "verbs.fence.wire",
+        "verbs.atomic-values.wire", "verbs.atomic-crowd.local", "races.shared-queues.local", "races.shared-queues.wire",
+        "link.reload"),
 }
 
 for _machine, _names in ON_ANOTHER.items():
     for _name in _names:
         add_again(_name, _machine)
+
+
+@scenario("aarch64.provider", 60, machine="aarch64")
+def provider(report):
+    """The provider's unit tests on aarch64; its layouts are compared with C's there, for both private ABIs."""
+    tests = program("provider_tests")
+    done = command([tests, "--include-ignored", "--skip", "those_of_rdma_core", "--test-threads", "2"], timeout=120,
+                   env={**os.environ, "FERROCE_LAYOUTS": os.path.dirname(tests)})
+    require(re.search(r"^test .*those_of_programs_made_elsewhere \.\.\. ok$", done.stdout, re.M),
+            "the layouts were not compared")
+    report.note(re.search(r"^test result: .*$", done.stdout, re.M).group(0))
