@@ -295,6 +295,7 @@ fn every_ending_and_every_fault_occurs() {
         Status::Success,
         Status::LocProtErr,
         Status::LocQpOpErr,
+        Status::MwBindErr,
         Status::WrFlushErr,
         Status::RemInvReqErr,
         Status::RemAccessErr,

@@ -456,9 +456,14 @@ impl Endpoint {
             self.forbid(format!("{index} was done again, or out of order"));
         }
         self.here.push(index);
+        let status = if self.gone[index] {
+            Status::MwBindErr
+        } else {
+            Status::Success
+        };
         let sent = &mut self.sent;
         let sink = &mut |done| sent.push(done);
-        let progress = self.requester.done_here(Status::Success, sink);
+        let progress = self.requester.done_here(status, sink);
         self.failing |= progress.fatal;
         !progress.fatal
     }

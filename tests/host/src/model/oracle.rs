@@ -186,6 +186,7 @@ impl Direction<'_> {
                     || may_hang(world, self.side)
             }
             Status::LocProtErr => self.is_gone(message),
+            Status::MwBindErr => message.is_unfit(),
             Status::LocQpOpErr => self.reads_forbidden(message),
             Status::RemAccessErr => {
                 message.is_out_of_bounds()
@@ -208,6 +209,7 @@ impl Direction<'_> {
             let own = match done.status {
                 Status::WrFlushErr => true,
                 Status::LocProtErr => self.is_gone(message),
+                Status::MwBindErr => message.is_unfit(),
                 Status::LocQpOpErr => self.reads_forbidden(message),
                 _ => false,
             };
@@ -282,6 +284,7 @@ impl Direction<'_> {
                 && message.request.op != Operation::WriteImm
                 && !message.data.is_empty();
             let impossible = (message.work.gone && message.request.length != 0)
+                || message.is_unfit()
                 || self.reads_forbidden(message)
                 || message.is_out_of_bounds()
                 || self.is_forbidden(message)

@@ -128,6 +128,11 @@ impl Message {
         op.is_rdma() && (self.request.length != 0 || op.is_settling()) && self.offset.is_none()
     }
 
+    /// Whether it asks no peer and cannot be done.
+    pub fn is_unfit(&self) -> bool {
+        self.work.gone && self.request.op.is_here()
+    }
+
     /// Whether it takes a receive of the peer.
     fn takes_receive(&self) -> bool {
         matches!(

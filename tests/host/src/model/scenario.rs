@@ -86,7 +86,7 @@ pub struct Work {
     pub fence: bool,
     /// `IBV_SEND_SOLICITED`.
     pub solicited: bool,
-    /// Its local memory is not accessible.
+    /// Its local memory is not accessible, or the key that it is about.
     pub gone: bool,
     /// Which memory of the peer it is about.
     pub place: Place,
