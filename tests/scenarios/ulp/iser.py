@@ -8,11 +8,10 @@ import shutil
 import subprocess
 from contextlib import contextmanager
 
-from tests.guest.fabric import counters, wait_until
+from tests.guest.fabric import wait_until
 from tests.guest.scenario import command, require, say, scenario
 from tests.scenarios.ulp import lio
-from tests.scenarios.ulp.lio import DISK, SIZE
-from tests.scenarios.ulp.storage import MIB, grown, no_namespace_is_left, same, two_links, verified, write
+from tests.scenarios.ulp.storage import no_namespace_is_left, two_links, write
 
 NAME = "iqn.2026-01.org.example:ferroce"
 
@@ -72,9 +71,5 @@ def iser(report):
     with two_links() as ends, target(ends[1].ip4), session(ends[1].ip4) as disk:
         kind = command(["iscsiadm", "-m", "session"]).stdout
         require(re.search(r"^iser: ", kind, re.M), f"not by iSER: {kind}")
-        before = [counters(end.dev) for end in ends]
-        verified(disk, SIZE // MIB)
-        same(disk, DISK, SIZE)
-        grown(ends, before, ["sent_pkts", "rcvd_pkts"], SIZE // 4096)
-        report.note(f"{counters(ends[0].dev)['sent_pkts']} packets of the host")
+        lio.used(ends, disk, report)
     no_namespace_is_left()

@@ -4,8 +4,9 @@
 import os
 from contextlib import contextmanager
 
+from tests.guest.fabric import counters
 from tests.guest.scenario import command
-from tests.scenarios.ulp.storage import MIB, modules, own_mounts, write
+from tests.scenarios.ulp.storage import MIB, grown, modules, own_mounts, same, verified, write
 
 LIO = "/sys/kernel/config/target"
 BACKSTORE = f"{LIO}/core/iblock_0"
@@ -59,3 +60,12 @@ def target(*names):
         finally:
             for undo, path in reversed(tree.undo):
                 undo(path)
+
+
+def used(ends, disk, report):
+    """The disk of a session holds what was written, and so does the target's; both devices have moved all of it."""
+    before = [counters(end.dev) for end in ends]
+    verified(disk, SIZE // MIB)
+    same(disk, DISK, SIZE)
+    grown(ends, before, ["sent_pkts", "rcvd_pkts"], SIZE // 4096)
+    report.note(f"{counters(ends[0].dev)['sent_pkts']} packets of the host")

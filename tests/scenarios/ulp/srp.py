@@ -5,11 +5,10 @@ import glob
 import os
 from contextlib import contextmanager
 
-from tests.guest.fabric import IB, counters, gid_table, read, wait_until
+from tests.guest.fabric import IB, gid_table, read, wait_until
 from tests.guest.scenario import scenario
 from tests.scenarios.ulp import lio
-from tests.scenarios.ulp.lio import DISK, SIZE
-from tests.scenarios.ulp.storage import MIB, grown, no_namespace_is_left, same, two_links, verified, write
+from tests.scenarios.ulp.storage import no_namespace_is_left, two_links, write
 
 PORT = 5555
 PORTS = "/sys/class/srp_remote_ports"
@@ -67,9 +66,5 @@ def srp(report):
     """SCSI over RDMA between two devices: fio verifies, both disks compared. Without shared receives, at the end of which
     srpt gives back a cache that it has not taken."""
     with two_links() as ends, target(*ends[::-1]) as guid, session(*ends, guid) as disk:
-        before = [counters(end.dev) for end in ends]
-        verified(disk, SIZE // MIB)
-        same(disk, DISK, SIZE)
-        grown(ends, before, ["sent_pkts", "rcvd_pkts"], SIZE // 4096)
-        report.note(f"{counters(ends[0].dev)['sent_pkts']} packets of the host")
+        lio.used(ends, disk, report)
     no_namespace_is_left()
