@@ -48,20 +48,13 @@ INSIDE = "/mnt"
 TREE = f"{INSIDE}/linux"
 
 
-class Cross:
-    """What was made, as its stamp describes it. It takes the place of `config.Root` for a guest."""
+class Cross(config.Upon):
+    """The kernel of arm64 and what its guest has."""
 
-    STAMP = "stamp.json"
-
-    def __init__(self, root, folder):
-        self.root = root
-        # Where the judges of captures run.
-        self.path = root.path
-        self.folder = Path(folder)
-        with open(self.folder / self.STAMP, encoding="utf-8") as f:
-            stamp = json.load(f)
-        self.release = stamp["release"]
-        self.cc = stamp["cc"]
+    @property
+    def cc(self):
+        """The compiler that the kernel was built with."""
+        return self.stamp["cc"]
 
     @property
     def guest(self):

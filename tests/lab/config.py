@@ -128,3 +128,18 @@ class Root:
     def vmlinuz(self):
         """The kernel image."""
         return self.path / "usr/lib/modules" / self.release / "vmlinuz"
+
+
+class Upon:
+    """A kernel that was made upon the root, as its stamp describes it. It takes the place of `Root` for a guest."""
+
+    STAMP = "stamp.json"
+
+    def __init__(self, root, folder):
+        self.root = root
+        # Where the judges of captures run.
+        self.path = root.path
+        self.folder = Path(folder)
+        with open(self.folder / self.STAMP, encoding="utf-8") as f:
+            self.stamp = json.load(f)
+        self.release = self.stamp["release"]

@@ -81,16 +81,17 @@ class Queue:
 
 
 @contextmanager
-def beside(queue, work):
-    """Does `work` beside what is done in here, if the queue has any; a failure of either ends both."""
+def beside(queue, work, times=1):
+    """Does `work` so many times at once beside what is done in here, if the queue has any; a failure of one ends all."""
     if not queue.names:
         yield
         return
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(times) as pool:
         try:
-            other = pool.submit(work)
+            others = [pool.submit(work) for _ in range(times)]
             yield
-            other.result()
+            for other in others:
+                other.result()
         except BaseException:
             queue.ended = True
             raise
