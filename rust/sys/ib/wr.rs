@@ -19,7 +19,10 @@ use crate::uabi::wqe::{
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use kernel::prelude::*;
-use zerocopy::IntoBytes;
+use zerocopy::{
+    IntoBytes,
+    Unalign, //
+};
 
 /// Words of the longest slot.
 const SLOT_WORDS: usize = {
@@ -57,11 +60,11 @@ impl Slot {
     }
 
     /// Appends what lies in these pieces of the kernel's memory; returns how many bytes.
-    fn put_inline(&mut self, pieces: &[Sge], most: u32) -> Result<u16> {
+    fn put_inline(&mut self, pieces: &[Unalign<Sge>], most: u32) -> Result<u16> {
         let mut total = 0u32;
         let room = self.words.get_mut(self.len..).ok_or(EINVAL)?;
         let room = room.as_mut_bytes();
-        for piece in pieces {
+        for piece in pieces.iter().map(Unalign::get) {
             let end = total.checked_add(piece.length).filter(|end| *end <= most);
             let end = end.ok_or(EINVAL)?;
             let to = room.get_mut(total as usize..end as usize).ok_or(EINVAL)?;
@@ -75,12 +78,17 @@ impl Slot {
     }
 }
 
-/// The scatter/gather list of a request, of at most so many entries.
+/// The scatter/gather list of a request, of at most so many entries. It may be at any address: that
+/// of ib_iser is in a packed structure.
 ///
 /// # Safety
 ///
 /// `list` must lead to `count` entries that live for `'a`.
-unsafe fn pieces<'a>(list: *const bindings::ib_sge, count: c_int, most: u32) -> Result<&'a [Sge]> {
+unsafe fn pieces<'a>(
+    list: *const bindings::ib_sge,
+    count: c_int,
+    most: u32,
+) -> Result<&'a [Unalign<Sge>]> {
     const {
         assert!(size_of::<bindings::ib_sge>() == size_of::<Sge>());
         assert!(core::mem::offset_of!(bindings::ib_sge, lkey) == 12);
