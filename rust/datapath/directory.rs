@@ -6,8 +6,12 @@
 //! alone; the addresses of the connection then say whether the packet may be for it.
 
 use super::budget::Budget;
-use super::port::Port;
+use super::port::{
+    Port,
+    MANAGEMENT_QP, //
+};
 use super::qp::{
+    Ending,
     Qp,
     ANSWER,
     POSTED,
@@ -31,6 +35,7 @@ use crate::sys::table::{
     Reserved,
     Table, //
 };
+use crate::sys::timer;
 use crate::sys::work::{
     self,
     OwnedQueue, //
@@ -330,6 +335,20 @@ pub struct Listed {
 }
 
 impl Listed {
+    /// The netdev of the port has left. Its QPs go to ERR, so that those who wait for a peer learn
+    /// of it before the device is taken from them. The management QP is ib_core's alone, which ends
+    /// what it has sent when the device goes.
+    pub fn lose_netdev(&self) {
+        let (rcu, now) = (rcu::read_lock(), timer::now());
+        self.entry.port.leave();
+        self.directory.qps.each(&rcu, |qp| {
+            if Arc::ptr_eq(qp.port(), &self.entry.port) && qp.known_as() != MANAGEMENT_QP {
+                qp.fail_later(Ending::Error);
+                self.directory.call_answerer(qp, now);
+            }
+        });
+    }
+
     /// Takes the port out of its chains. Those who are just walking along get on from it.
     fn unlink(&self) {
         let directory = &self.directory;

@@ -94,6 +94,7 @@ pub struct Port {
     groups: Groups,
     /// The number of the QP that packets know by [`MANAGEMENT_QP`]; 0 is none.
     management: Atomic<u32>,
+    is_leaving: Atomic<bool>,
 }
 
 impl Port {
@@ -113,6 +114,7 @@ impl Port {
                 local_path: Atomic::new(true),
                 groups <- Groups::new(),
                 management: Atomic::new(0),
+                is_leaving: Atomic::new(false),
             }),
             GFP_KERNEL,
         )
@@ -188,6 +190,16 @@ impl Port {
     /// It has no management QP any more.
     pub fn without_management(&self) {
         self.management.store(0, Relaxed);
+    }
+
+    /// The device leaves next, whoever uses it.
+    pub fn leave(&self) {
+        self.is_leaving.store(true, Relaxed);
+    }
+
+    /// Whether the device leaves, whoever uses it.
+    pub fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Relaxed)
     }
 
     /// Takes a key for a region; it leads nowhere before it is published. May sleep.

@@ -17,7 +17,8 @@ use super::schedule::Answer;
 use super::stream::Position;
 use super::turn::{
     Context,
-    Turn, //
+    Turn,
+    FLUSHED_PER_TURN, //
 };
 use crate::sys::cpu::Cpu;
 use crate::sys::ib::event::QpEvent;
@@ -145,6 +146,21 @@ pub fn receive_doorbell(qp: &Arc<Qp>) -> Result {
 pub fn fail(qp: &Arc<Qp>) {
     // If the module is being unloaded there is no QP any more.
     let _ = Turn::run(Context::Task, |turn| turn.fail(qp.as_arc_borrow()));
+}
+
+/// As [`fail`], and whatever waits is flushed before this returns: what workers have not come to
+/// yet would be lost if the QP goes next.
+pub fn fail_and_flush(qp: &Arc<Qp>) {
+    fail(qp);
+    let capacity = qp.capacity();
+    let entries = capacity.max_send_wr.max(capacity.max_recv_wr);
+    // A process that goes on posting meanwhile does not hold up who waits here.
+    for _ in 0..=entries / FLUSHED_PER_TURN {
+        let more = Turn::run(Context::Task, |turn| turn.flush(qp.as_arc_borrow()));
+        if more != Some(true) {
+            break;
+        }
+    }
 }
 
 /// Sends what may be sent, up to the budget of the turn; tells whether there is more. Only for whom

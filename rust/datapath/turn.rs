@@ -25,6 +25,7 @@ use super::schedule::Call;
 use crate::observe::counters::Counters;
 use crate::sys::cpu::Cpu;
 use crate::sys::ib::event::QpEvent;
+use crate::sys::ib::qp::State;
 use crate::sys::net::Link;
 use crate::sys::timer;
 use crate::transport::completion::{
@@ -72,7 +73,7 @@ const BYTES_PER_TURN: u32 = 256 << 10;
 /// for it.
 const BYTES_PER_SOFTIRQ: u32 = 64 << 10;
 /// Requests that a turn flushes.
-const FLUSHED_PER_TURN: u32 = 512;
+pub(super) const FLUSHED_PER_TURN: u32 = 512;
 
 /// Where a turn runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -349,6 +350,19 @@ impl<'a> Turn<'a> {
             // What it had taken is flushed.
             self.event(qp, QpEvent::LastWqeReached);
         }
+    }
+
+    /// Completes what waits in a QP in ERR; tells whether there may be more.
+    #[cold]
+    pub(super) fn flush(&mut self, qp: ArcBorrow<'_, Qp>) -> bool {
+        let mut send = qp.send.lock();
+        let mut recv = qp.recv.lock();
+        if qp.state() != State::Err {
+            return false;
+        }
+        let sends = self.flush_sends(&mut send, qp);
+        let receives = self.flush_receives(&mut recv, qp);
+        sends || receives
     }
 
     /// To SQE: the requests of the send queue are flushed.

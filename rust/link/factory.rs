@@ -3,7 +3,10 @@
 //! Whoever makes the RDMA devices of links.
 
 use crate::sys::{
-    ib::driver::Driver,
+    ib::driver::{
+        DeviceOf,
+        Driver, //
+    },
     net::Underlay, //
 };
 use kernel::prelude::*;
@@ -25,4 +28,11 @@ pub trait Factory: 'static {
     ///
     /// `ENFILE` when there is a device `name`, as ib_core has it; it becomes `EEXIST` here.
     fn create(name: &CStr, underlay: Underlay, hold: Hold) -> Result;
+
+    /// The link is deleted: the device is unregistered next.
+    fn leave(device: &DeviceOf<Self::Driver>);
+
+    /// The net device below has left: as above, by a worker, which waits for the users of the
+    /// device, and they may wait for peers. Under the RTNL.
+    fn lose_netdev(device: &DeviceOf<Self::Driver>);
 }

@@ -17,6 +17,7 @@ use super::{
 use crate::sys::{
     ib::{
         device::Registered,
+        driver::DeviceOf,
         link::LinkOps, //
     },
     net::{
@@ -100,6 +101,14 @@ impl<F: Factory, R: Receiver> Links<F, R> {
             _factory: PhantomData,
         })
     }
+
+    /// Takes down the RDMA device of a net device that has left, if it exists already.
+    fn take_down(netdev: &NetDevice) {
+        if let Some(device) = Registered::<F::Driver>::by_netdev(netdev) {
+            F::lose_netdev(device.data());
+            device.unregister_queued();
+        }
+    }
 }
 
 /// The place of a link in the list; dropping it sets the net device free for another link.
@@ -158,6 +167,8 @@ impl Drop for Reservation {
 }
 
 impl<F: Factory, R: Receiver> LinkOps for Links<F, R> {
+    type Driver = F::Driver;
+
     fn new_link(&self, name: &CStr, netdev: &NetDevice) -> Result {
         suitable::check(name, netdev)?;
 
@@ -185,12 +196,14 @@ impl<F: Factory, R: Receiver> LinkOps for Links<F, R> {
             .any(|link| link.id == id && link.is_leaving);
 
         if is_leaving {
-            if let Some(device) = Registered::<F::Driver>::by_netdev(netdev) {
-                device.unregister_queued();
-            }
+            Self::take_down(netdev);
             return Err(ENODEV);
         }
         Ok(())
+    }
+
+    fn delete_link(device: &DeviceOf<F::Driver>) {
+        F::leave(device);
     }
 }
 
@@ -205,9 +218,7 @@ impl<F: Factory, R: Receiver> Listener for Links<F, R> {
 
                 link.is_leaving = true;
                 drop(list);
-                if let Some(device) = Registered::<F::Driver>::by_netdev(netdev) {
-                    device.unregister_queued();
-                }
+                Self::take_down(netdev);
             }
             // ib_core reports the port of any other device itself, but of none that has to do with
             // bonds. A query describes the port from the net device as it is then, so that a

@@ -77,7 +77,7 @@ impl PortCounters {
         sum.absorb(&self.common);
         sum.absorb(&past);
         let rcu = rcu::read_lock();
-        self.sets.each(&rcu, |set| sum.absorb(set));
+        self.sets.each(&rcu, |set| sum.absorb(&set));
         sum
     }
 }

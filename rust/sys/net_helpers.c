@@ -478,6 +478,7 @@ void ferroce_rx_drop(struct sk_buff *skb)
 
 static struct {
 	ferroce_newlink_t newlink;
+	ferroce_dellink_t dellink;
 	void *context;
 	struct rdma_link_ops ops;
 } ferroce_link;
@@ -488,15 +489,24 @@ static int ferroce_newlink(const char *name, struct net_device *dev)
 	return ferroce_link.newlink(ferroce_link.context, name, dev);
 }
 
+/* An error would leave ib_core with a reference that it does not drop. */
+static int ferroce_dellink(struct ib_device *device)
+{
+	ferroce_link.dellink(device);
+	return 0;
+}
+
 int ferroce_link_register(const char *type, ferroce_newlink_t newlink,
-			  void *context)
+			  ferroce_dellink_t dellink, void *context)
 {
 	if (ferroce_link.newlink)
 		return -EBUSY;
 	ferroce_link.newlink = newlink;
+	ferroce_link.dellink = dellink;
 	ferroce_link.context = context;
 	ferroce_link.ops.type = type;
 	ferroce_link.ops.newlink = ferroce_newlink;
+	ferroce_link.ops.dellink = ferroce_dellink;
 	rdma_link_register(&ferroce_link.ops);
 	return 0;
 }
@@ -505,6 +515,12 @@ void ferroce_link_unregister(void)
 {
 	rdma_link_unregister(&ferroce_link.ops);
 	ferroce_link.newlink = NULL;
+}
+
+/* `rdma link delete` finds the link type by the device. */
+void ferroce_link_made(struct ib_device *device)
+{
+	device->link_ops = &ferroce_link.ops;
 }
 
 u32 ferroce_crc32_le(u32 crc, const u8 *bytes, size_t len)

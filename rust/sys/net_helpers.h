@@ -150,12 +150,14 @@ void ferroce_tx_append(struct sk_buff *head, struct sk_buff *tail,
 void ferroce_tx_close(struct sk_buff *head, u16 packets);
 int ferroce_tx_send(const struct ferroce_route *route, struct sk_buff *skb);
 
-/* `rdma link add`: the one registration of this module. */
+/* `rdma link add` and `delete`: the one registration of this module. */
 typedef int (*ferroce_newlink_t)(void *context, const char *name,
 				 struct net_device *dev);
+typedef void (*ferroce_dellink_t)(struct ib_device *device);
 int ferroce_link_register(const char *type, ferroce_newlink_t newlink,
-			  void *context);
+			  ferroce_dellink_t dellink, void *context);
 void ferroce_link_unregister(void);
+void ferroce_link_made(struct ib_device *device);
 
 u32 ferroce_crc32_le(u32 crc, const u8 *bytes, size_t len);
 

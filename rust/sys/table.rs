@@ -163,11 +163,11 @@ impl<T: Send + Sync> Table<T> {
     }
 
     /// Calls `visit` with each object, in the order of their numbers.
-    pub fn each(&self, rcu: &rcu::Guard, mut visit: impl FnMut(&T)) {
+    pub fn each<'g>(&'g self, rcu: &'g rcu::Guard, mut visit: impl FnMut(ArcBorrow<'g, T>)) {
         let mut index = 0;
         // SAFETY: `xa` is initialised.
         while !unsafe { bindings::ferroce_xa_from(self.xa.get(), &mut index) }.is_null() {
-            if let Some(object) = self.get_ref(index as u32, rcu) {
+            if let Some(object) = self.get(index as u32, rcu) {
                 visit(object);
             }
             index = index.wrapping_add(1);
@@ -310,6 +310,11 @@ impl<T: Named + Send + Sync> NamedTable<T> {
     /// Takes a free number in `1..=max`. May sleep.
     pub fn reserve(&self, max: u32) -> Result<Reserved<'_, T>> {
         self.table.reserve(max)
+    }
+
+    /// Calls `visit` with each object, in the order of their numbers.
+    pub fn each<'g>(&'g self, rcu: &'g rcu::Guard, visit: impl FnMut(ArcBorrow<'g, T>)) {
+        self.table.each(rcu, visit);
     }
 
     fn place(&self, name: u32) -> Option<&AtomicPtr<T>> {

@@ -58,7 +58,7 @@ pub struct Device {
     /// What its data path works with.
     port: Arc<Port>,
     /// Lets the port count what is for nobody.
-    _listed: Listed,
+    listed: Listed,
     /// Node GUID, big-endian.
     guid: u64,
     /// How many objects it has.
@@ -81,13 +81,18 @@ impl Device {
             DIRECTORY.get_arc(&rcu).ok_or(ENODEV)?
         };
         Ok(Self {
-            _listed: directory.list(&port)?,
+            listed: directory.list(&port)?,
             port,
             guid: guid_of(underlay.netdev().mac()),
             quotas: Arc::new(Quotas::default(), GFP_KERNEL)?,
             underlay,
             _hold: hold,
         })
+    }
+
+    /// Its netdev has left, and the device leaves next.
+    pub fn lose_netdev(&self) {
+        self.listed.lose_netdev();
     }
 
     /// What its data path works with.

@@ -70,4 +70,12 @@ impl Factory for Ferroce {
         let device = Device::new(underlay.clone(), hold)?;
         register::<Ferroce>(name, &underlay, device.guid(), device)
     }
+
+    fn leave(device: &Device) {
+        device.port().leave();
+    }
+
+    fn lose_netdev(device: &Device) {
+        device.lose_netdev();
+    }
 }

@@ -520,6 +520,10 @@ impl Drop for UserQp {
         if let Ok(directory) = directory() {
             directory.remove(self.qp.number());
         }
+        if let (User::Process { .. }, true) = (&self.user, self.qp.port().is_leaving()) {
+            // The process has not asked for this, and waits.
+            post::fail_and_flush(&self.qp);
+        }
         // Who has found it before finds it in RESET.
         self.qp.reset();
     }

@@ -41,6 +41,7 @@ pub fn register<D: Driver>(name: &CStr, underlay: &Underlay, guid: u64, data: D:
         (*device).num_comp_vectors = bindings::ferroce_possible_cpus() as c_int;
         (*device).node_guid = guid;
         (*device).uverbs_cmd_mask |= D::COMMANDS;
+        bindings::ferroce_link_made(device);
         bindings::ferroce_set_node_desc(device, D::DESCRIPTION.as_char_ptr());
         let ops = driver::operations::<D>(bindings::ferroce_this_module());
         bindings::ib_set_device_ops(device, &ops);

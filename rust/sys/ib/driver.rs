@@ -51,6 +51,9 @@ use super::srq::{
 use crate::sys::bindings;
 use kernel::prelude::*;
 
+/// What a device is to its driver.
+pub type DeviceOf<D> = <D as HasAttributes>::Device;
+
 /// A driver: the types of its objects.
 ///
 /// Objects are values that belong to the driver. They are dropped when ib_core destroys the object

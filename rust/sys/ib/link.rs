@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `rdma link add ... type ferroce`.
+//! `rdma link add ... type ferroce`, and `rdma link delete`.
 //!
 //! C header: [`include/rdma/rdma_netlink.h`](srctree/include/rdma/rdma_netlink.h)
 
+use super::driver::{
+    DeviceOf,
+    Driver, //
+};
+use super::object::Object;
 use crate::sys::bindings;
 use crate::sys::net::NetDevice;
+use core::ptr::NonNull;
 use kernel::{
     error::{
         from_result,
@@ -18,15 +24,20 @@ use kernel::{
 
 /// Whoever makes links.
 pub trait LinkOps: Send + Sync + 'static {
+    /// What the devices are to ib_core.
+    type Driver: Driver;
+
     /// Makes an RDMA device `name` on `netdev`. May sleep; the RTNL is not held.
     ///
     /// There is no answer but the errno: ib_core keeps the netlink extack to itself.
     fn new_link(&self, name: &CStr, netdev: &NetDevice) -> Result;
+
+    /// The link of `device` is deleted: ib_core unregisters the device next. May sleep; the RTNL is
+    /// not held. This can come for as long as there are devices, also without a registration.
+    fn delete_link(device: &DeviceOf<Self::Driver>);
 }
 
-/// A link type that is registered; dropping it waits for calls that are under way.
-///
-/// It has no `dellink`: ib_core then unregisters the device itself, synchronously.
+/// A link type that is registered; dropping it waits for links that are just made.
 pub struct Registration<T: LinkOps> {
     // The context of the calls.
     _ops: Arc<T>,
@@ -44,6 +55,7 @@ impl<T: LinkOps> Registration<T> {
             bindings::ferroce_link_register(
                 name.as_char_ptr(),
                 Some(Self::new_link),
+                Some(Self::delete_link),
                 Arc::as_ptr(&ops).cast_mut().cast(),
             )
         })?;
@@ -70,6 +82,17 @@ impl<T: LinkOps> Registration<T> {
             ops.new_link(name, &netdev.ok_or(ENODEV)?)?;
             Ok(0)
         })
+    }
+
+    /// # Safety
+    ///
+    /// Only for ib_core, by way of the shim: `device` is one that [`super::device::register`] has
+    /// made for `T::Driver`, and is alive during the call.
+    unsafe extern "C" fn delete_link(device: *mut bindings::ib_device) {
+        if let Some(device) = NonNull::new(device) {
+            // SAFETY: By the requirement above; ib_core holds a reference.
+            T::delete_link(unsafe { Object::private(device) });
+        }
     }
 }
 

@@ -176,10 +176,9 @@ static void last_wqe(void)
 	end_sharing(srq);
 }
 
-/* Runs a command about the device of a (%1$s), or its netdev (%2$s), and waits for the event of the port. */
-static void change(const char *how, enum ibv_event_type type)
+/* Runs a command about the device of a (%1$s), or its netdev (%2$s). */
+static void tell(const char *how)
 {
-	struct ibv_context *ctx = open_device(places[0].device);
 	char path[160], netdev[32] = "", line[160];
 	FILE *f;
 
@@ -190,6 +189,14 @@ static void change(const char *how, enum ibv_event_type type)
 	fclose(f);
 	snprintf(line, sizeof(line), how, places[0].device, netdev);
 	CHECK(!system(line), "%s", line);
+}
+
+/* As above, and waits for the event of the port. */
+static void change(const char *how, enum ibv_event_type type)
+{
+	struct ibv_context *ctx = open_device(places[0].device);
+
+	tell(how);
 	want_of_port(ctx, type, type == IBV_EVENT_DEVICE_FATAL ? 0 : 1);
 	MUST(ibv_close_device(ctx));
 }
@@ -272,6 +279,37 @@ static void every_event(void)
 		      ibv_event_type_str(i));
 }
 
+/* Nobody who waits for a peer does so any longer: requests come back before the device goes, however many. */
+static void netdev_gone(void)
+{
+	enum { MANY = 8192 };
+	struct side many;
+	struct ibv_sge list;
+
+	pair_open(&p, NULL, 4096);
+	list = sge(&p.b, 0, 4096);
+	post_recv(&p.b, MANY, &list, 1);
+	many = p.b;
+	many.cq = ibv_create_cq(p.b.ctx, MANY, NULL, NULL, 0);
+	CHECK(many.cq, "a completion queue of %d: %m", MANY);
+	struct ibv_qp_init_attr init = {
+		.send_cq = many.cq,
+		.recv_cq = many.cq,
+		.cap = { .max_send_wr = 1, .max_recv_wr = MANY, .max_send_sge = 1, .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
+	many.qp = ibv_create_qp(p.b.pd, &init);
+	CHECK(many.qp, "%d receives: %m", MANY);
+	MUST(to_init(&p, &many));
+	for (int i = 0; i < MANY; i++)
+		post_recv(&many, i, &list, 1);
+	tell("ip link delete %2$s # %1$s");
+	want_of_port(p.b.ctx, IBV_EVENT_DEVICE_FATAL, 0);
+	expect(&p.b, MANY, IBV_WC_WR_FLUSH_ERR, "the receive of a connection");
+	for (int i = 0; i < MANY; i++)
+		expect(&many, i, IBV_WC_WR_FLUSH_ERR, "a receive of many");
+}
+
 void every_status(void);
 void observed(void);
 
@@ -280,6 +318,8 @@ const struct test_case table_cases[] = {
 	  .rxe = "tells not all of them" },
 	{ "every-status", every_status, "each status of a completion", .paths = BY_HAND,
 	  .rxe = "binds windows that may not be bound" },
+	{ "netdev-gone", netdev_gone, "what waits comes back when the netdev goes", .paths = BY_HAND,
+	  .rxe = "destroys it without a word" },
 	{ "observed", observed, "objects that are looked at from outside", .paths = BY_HAND, .rxe = "tells no details" },
 	{ NULL },
 };
