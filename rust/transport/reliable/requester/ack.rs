@@ -147,8 +147,8 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.repeated_at = None;
         self.forget_losses();
         if self.cursor.sequence <= self.una {
-            // What was to be sent again had arrived after all; and behind it the cursor may stand
-            // before a request without packets, whose slot is free now.
+            // What was to be sent again had arrived after all. With nothing left to be sent again
+            // the cursor may still be at a request without packets that has just retired.
             self.cursor = self.oldest();
         }
     }

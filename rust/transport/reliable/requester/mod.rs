@@ -122,8 +122,9 @@ struct Cursor {
 ///
 /// # Invariants
 ///
-/// `una <= cursor.sequence <= sent`. The slots `retired..pushed` hold work requests; `una` is in
-/// the message of the first of them if that has `begun`, and equals `sent` otherwise.
+/// `una <= cursor.sequence <= sent`. The slots `retired..pushed` hold work requests, and the cursor
+/// is at one of them or behind the last; `una` is in the message of the first of them if that has
+/// `begun`, and equals `sent` otherwise.
 pub struct Requester<S> {
     ring: Ring<S>,
     state: State,

@@ -237,8 +237,7 @@ impl Direction<'_> {
             Operation::CompareSwap | Operation::FetchAdd => {
                 !peer.allow_atomic || peer.max_dest_rd_atomic == 0
             }
-            Operation::Send | Operation::SendImm => false,
-            Operation::LocalInv => false,
+            Operation::Send | Operation::SendImm | Operation::LocalInv => false,
             // The model has no windows.
             Operation::SendInv | Operation::BindMw | Operation::RegMr => true,
             Operation::AtomicWrite => !peer.allow_write || peer.max_dest_rd_atomic == 0,
