@@ -36,10 +36,10 @@ def ends_of(driver, stack):
     p = flavour.prefix
     ends = [End(f"{p}{n}", f"{p}n{n}", f"{p}v{n}", f"10.77.0.{n + 1}", f"fd77::{n + 1}", f"10.77.0.{n + 1}")
             for n in (0, 1)]
+    no_dad()
     for end in ends:
         batch([f"netns add {end.netns}"])
         stack.callback(command, ["ip", "netns", "del", end.netns], ok=None)
-        no_dad(end.netns)
     one, two = ends
     batch([f"link add {one.netdev} mtu {WIRE_MTU} netns {one.netns} type veth "
            f"peer name {two.netdev} mtu {WIRE_MTU} netns {two.netns}"])

@@ -24,6 +24,7 @@ SETTINGS = {
     "kernel/hung_task_timeout_secs": str(30 * PATIENCE),
     "kernel/panic_on_oops": "1",
     "kernel/printk": "7 4 1 7",
+    "net/core/netdev_unregister_timeout_secs": str(10 * PATIENCE),
     "kernel/printk_devkmsg": "on",
 }
 

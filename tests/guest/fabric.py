@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0
 """Small networks for the scenarios: one device looped to itself, or two in network namespaces over veth."""
 
+import fcntl
 import ipaddress
 import os
+import re
+import socket
 import subprocess
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.guest import flavour
-from tests.guest.scenario import PATIENCE, Failed, command, say
+from tests.guest.netlink import in_netns
+from tests.guest.scenario import PATIENCE, Failed, command, say, say_command
 
 # Room for an IB MTU of 4096 with every header.
 WIRE_MTU = 4500
 IB = "/sys/class/infiniband"
+SIOCGIFHWADDR = 0x8927
 
 
 @dataclass(frozen=True)
@@ -140,20 +145,36 @@ def devices():
 
 def batch(lines, netns=None):
     """Many `ip` commands in one process: starting processes is the slow part of an emulated guest."""
-    argv = ["ip", "-batch", "-"]
-    if netns:
-        argv = ["ip", "-n", netns, "-batch", "-"]
-    say("+ ip << " + "; ".join(lines))
-    done = subprocess.run(argv, input="\n".join(lines) + "\n", text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, timeout=60)
+    say_command(["ip << " + "; ".join(lines)], netns)
+    done = in_netns(netns, lambda: subprocess.run(
+        ["ip", "-batch", "-"], input="\n".join(lines) + "\n", text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, timeout=60))
     if done.returncode:
         raise Failed(f"ip: {done.stdout.strip()} in {lines}")
 
 
-def no_dad(netns=None):
-    """Addresses are usable at once: nobody else lives on these wires."""
-    lines = ["net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.all.accept_dad=0"]
-    command(["sysctl", "-q", "-w", *lines], netns=netns)
+def no_dad():
+    """Addresses are usable at once, also in network namespaces that are made from now on: nobody else lives on these
+    wires."""
+    for name, value in (("core/devconf_inherit_init_net", 1), ("ipv6/conf/default/accept_dad", 0),
+                        ("ipv6/conf/all/accept_dad", 0)):
+        with open(f"/proc/sys/net/{name}", "w", encoding="ascii") as f:
+            f.write(str(value))
+
+
+def tx_packets(end):
+    """What the netdev of an end has sent. A batch counts once."""
+    shown = in_netns(end.netns, lambda: read("/proc/thread-self/net/dev"))
+    return int(re.search(rf"^ *{end.netdev}:(.*)", shown, re.M)[1].split()[9])
+
+
+def mac(end):
+    """The Ethernet address of the netdev of an end."""
+    def ask():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            return fcntl.ioctl(s, SIOCGIFHWADDR, end.netdev.encode().ljust(40, b"\0"))[18:24]
+
+    return in_netns(end.netns, ask).hex(":")
 
 
 @contextmanager
@@ -212,17 +233,17 @@ def pair(mtu=WIRE_MTU, drivers=None, bridged=False):
     drivers = drivers or (flavour.current(), flavour.current())
     one = End(drivers[0].prefix + "0", "fa", "va", "10.77.0.1", "fd77::1", "10.77.0.1")
     two = End(drivers[1].prefix + "1", "fb", "vb", "10.77.0.2", "fd77::2", "10.77.0.2")
+    no_dad()
     try:
-        for end in (one, two):
-            batch([f"netns add {end.netns}"])
-            no_dad(end.netns)
+        lines = [f"netns add {end.netns}" for end in (one, two)]
         if bridged:
-            batch([f"link add br0 mtu {mtu} type bridge", "link set br0 up"])
+            lines += [f"link add br0 mtu {mtu} type bridge", "link set br0 up"]
             for end in (one, two):
-                batch([f"link add {end.netdev} mtu {mtu} netns {end.netns} type veth peer name b{end.netdev} mtu {mtu}",
-                       f"link set b{end.netdev} master br0", f"link set b{end.netdev} up"])
+                lines += [f"link add {end.netdev} mtu {mtu} netns {end.netns} type veth peer name b{end.netdev} mtu {mtu}",
+                          f"link set b{end.netdev} master br0", f"link set b{end.netdev} up"]
         else:
-            batch([f"link add va mtu {mtu} netns fa type veth peer name vb mtu {mtu} netns fb"])
+            lines.append(f"link add va mtu {mtu} netns fa type veth peer name vb mtu {mtu} netns fb")
+        batch(lines)
         for end in (one, two):
             batch(["link set lo up", f"link set {end.netdev} up",
                    f"addr add {end.ip4}/24 dev {end.netdev}",
@@ -238,11 +259,22 @@ def pair(mtu=WIRE_MTU, drivers=None, bridged=False):
             # It may be going by itself, when its netdev has gone.
             if end.dev in devices() and link_del(end.dev, netns=end.netns, ok=None).returncode:
                 wait_until(f"{end.dev} goes", lambda dev=end.dev: dev not in devices())
-        for end in (one, two):
-            if os.path.exists(f"/run/netns/{end.netns}"):
-                batch([f"netns del {end.netns}"])
+        left = [f"netns del {end.netns}" for end in (one, two) if os.path.exists(f"/run/netns/{end.netns}")]
         if os.path.exists("/sys/class/net/br0"):
-            batch(["link del br0"])
+            left.append("link del br0")
+        if left:
+            batch(left)
+
+
+def tagged(ends, vlan=7):
+    """The same devices by a VLAN upon the netdev of each: its addresses are among their GIDs."""
+    made = []
+    for number, end in enumerate(ends, 1):
+        batch([f"link add link {end.netdev} name upper type vlan id {vlan}", "link set upper up",
+               f"addr add 10.99.0.{number}/24 dev upper", f"addr add fd99::{number}/64 dev upper nodad"],
+              netns=end.netns)
+        made.append(replace(end, netdev="upper", ip4=f"10.99.0.{number}", ip6=f"fd99::{number}"))
+    return made
 
 
 def show_packets(ends):

@@ -53,6 +53,17 @@ def within(fd, act):
         os.close(before)
 
 
+def in_netns(name, act):
+    """Calls `act` with this thread in a named network namespace, or where it is without a name."""
+    if not name:
+        return act()
+    fd = os.open(f"/run/netns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return within(fd, act)
+    finally:
+        os.close(fd)
+
+
 class NetNs:
     """A network namespace without a name: it lives as long as this holds it, and what others have in it."""
 

@@ -7,7 +7,8 @@ import tempfile
 import time
 
 from tests.guest.fabric import read
-from tests.guest.scenario import PATIENCE, Failed, last_line, say
+from tests.guest.netlink import in_netns
+from tests.guest.scenario import PATIENCE, Failed, last_line, say, say_command
 
 
 def program(name):
@@ -16,11 +17,9 @@ def program(name):
 
 
 def spawn(argv, netns, out, err=subprocess.STDOUT):
-    """Starts a program with its output in a file."""
-    if netns:
-        argv = ["ip", "netns", "exec", netns, *argv]
-    say("+ " + " ".join(map(str, argv)))
-    return subprocess.Popen(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+    """Starts a program with its output in a file. Its /sys is that of the first network namespace."""
+    say_command(argv, netns)
+    return in_netns(netns, lambda: subprocess.Popen(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=out, stderr=err))
 
 
 def listens(pid, port):

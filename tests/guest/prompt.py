@@ -25,11 +25,11 @@ def two():
     prefix = flavour.current().prefix
     ends = (End(prefix + "0", "left", "eth0", "10.77.0.1", "fd77::1", "10.77.0.1"),
             End(prefix + "1", "right", "eth0", "10.77.0.2", "fd77::2", "10.77.0.2"))
+    no_dad()
     batch([f"netns add {end.netns}" for end in ends] + [
         "link set lo up",
         f"link add eth0 mtu {WIRE_MTU} netns left type veth peer name eth0 mtu {WIRE_MTU} netns right"])
     for end in ends:
-        no_dad(end.netns)
         batch(["link set lo up", "link set eth0 up", f"addr add {end.ip4}/24 dev eth0",
                f"addr add {end.ip6}/64 dev eth0 nodad"], netns=end.netns)
         link_add(end.dev, end.netdev, netns=end.netns)

@@ -9,21 +9,11 @@ import threading
 
 from tests.guest import roce
 from tests.guest.fabric import batch, show_packets
-from tests.guest.netlink import within
 from tests.guest.scenario import PATIENCE, require
 
 ALL_PROTOCOLS = 3
 SOL_PACKET, PACKET_AUXDATA, PACKET_IGNORE_OUTGOING, SO_RCVBUFFORCE = 263, 8, 23, 33
 VLAN_VALID = 0x10
-
-
-def in_netns(name, act):
-    """Calls `act` with this thread in a named network namespace."""
-    fd = os.open(f"/run/netns/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return within(fd, act)
-    finally:
-        os.close(fd)
 
 
 def packet_socket(netdev):

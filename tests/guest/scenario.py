@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import Callable
 
+from tests.guest.netlink import in_netns
+
 
 class Failed(Exception):
     """The thing under test did something wrong."""
@@ -109,7 +111,7 @@ class Report:
 MODULES = (
     "link.link_life", "messages.pingpong", "verbs.verbs", "verbs.limits", "verbs.crowds", "verbs.groups", "verbs.errors", "verbs.observe", "packets.packets",
     "paths.paths", "messages.examples", "messages.perftest", "messages.pyverbs", "messages.newer", "interop.interop", "cm.cm",
-    "cm.applications", "cm.namespaces", "ulp.nvme", "ulp.nfs", "ulp.iser", "ulp.srp", "packets.wire", "losses.fault", "kernel.kernel",
+    "cm.applications", "cm.namespaces", "ulp.nvme", "ulp.nfs", "ulp.iser", "ulp.srp", "ulp.gone", "packets.wire", "losses.fault", "kernel.kernel",
     "teardown.in_flight", "losses.losses", "packets.batches", "paths.isolation", "packets.headers", "fairness.fairness",
     "hostile.hostile", "hostile.mads", "teardown.teardown", "product.command", "product.doctor", "product.packages",
     "suite.machines", "suite.selftest")
@@ -129,14 +131,13 @@ def say(text):
 
 
 def command(argv, timeout=60, ok=(0,), netns=None, **kw):
-    """Runs a program to its end and returns its whole output; another exit status is a failure."""
-    if netns:
-        argv = ["ip", "netns", "exec", netns, *argv]
-    say("+ " + " ".join(map(str, argv)))
+    """Runs a program to its end and returns its whole output; another exit status is a failure. In a network namespace
+    it has that one's netdevs and sockets, and the /sys of the first one."""
+    say_command(argv, netns)
     try:
-        done = subprocess.run(
+        done = in_netns(netns, lambda: subprocess.run(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            timeout=timeout * PATIENCE, text=True, errors="replace", **kw)
+            timeout=timeout * PATIENCE, text=True, errors="replace", **kw))
     except subprocess.TimeoutExpired as late:
         out = late.stdout or b""
         print(out.decode(errors="replace") if isinstance(out, bytes) else out, flush=True)
@@ -145,6 +146,11 @@ def command(argv, timeout=60, ok=(0,), netns=None, **kw):
     if ok is not None and done.returncode not in ok:
         raise Failed(f"{' '.join(map(str, argv))}: exit {done.returncode}: {last_line(done.stdout)}")
     return done
+
+
+def say_command(argv, netns=None):
+    """What is about to run, and where."""
+    say(f"+ {netns + ': ' if netns else ''}{' '.join(map(str, argv))}")
 
 
 def last_line(text):

@@ -6,16 +6,21 @@ import tempfile
 from contextlib import ExitStack, contextmanager
 
 from tests.guest import flavour
-from tests.guest.fabric import (IB, WIRE_MTU, batch, gid_of, link_add, link_del, no_dad, pair, wait_active, wait_until,
+from tests.guest.fabric import (IB, WIRE_MTU, batch, gid_of, link_add, link_del, pair, wait_active, wait_until,
                                 wire)
 from tests.guest.programs import spawn, tail
 from tests.guest.scenario import PATIENCE, command, last_line, require, scenario
 from tests.scenarios.cm.cm import PINGS, connections, listens
 
 
-def rping(side, address, netns, out):
-    """Starts a side of rping, with the data checked."""
-    return spawn(["rping", side, "-a", address, "-v", "-V", "-C", str(PINGS), "-S", "1000"], netns, out)
+def rping(side, address):
+    """A side of rping, with the data checked."""
+    return ["rping", side, "-a", address, "-v", "-V", "-C", str(PINGS), "-S", "1000"]
+
+
+def with_sysfs(netns, *argv):
+    """A command with the /sys of a network namespace, where alone the devices are that belong to it."""
+    return ["ip", "netns", "exec", netns, *argv]
 
 
 def judge(proc, out):
@@ -41,7 +46,7 @@ def several(_report):
 
         def start(side, address, netns):
             out = stack.enter_context(tempfile.TemporaryFile("w+"))
-            procs.append((rping(side, address, netns, out), out))
+            procs.append((spawn(rping(side, address), netns, out), out))
             return procs[-1][0]
 
         try:
@@ -83,24 +88,21 @@ def owned():
     prefix = flavour.current().prefix
     ends = ((prefix + "0", "ea", "va", "10.77.0.1"), (prefix + "1", "eb", "vb", "10.77.0.2"))
     try:
-        for _, netns, _, _ in ends:
-            batch([f"netns add {netns}"])
-            no_dad(netns)
-        batch([f"link add va mtu {WIRE_MTU} netns ea type veth peer name vb mtu {WIRE_MTU} netns eb"])
+        batch([*(f"netns add {netns}" for _, netns, _, _ in ends),
+               f"link add va mtu {WIRE_MTU} netns ea type veth peer name vb mtu {WIRE_MTU} netns eb"])
         for _, netns, netdev, ip4 in ends:
             batch(["link set lo up", f"link set {netdev} up", f"addr add {ip4}/24 dev {netdev}"], netns=netns)
         for dev, netns, netdev, ip4 in ends:
             link_add(dev, netdev, netns=netns)
-            gids = f"cat {IB}/{dev}/ports/1/gids/*"
+            gids = with_sysfs(netns, "sh", "-c", f"cat {IB}/{dev}/ports/1/gids/*")
             wait_until(f"{dev} is ACTIVE", lambda: "state ACTIVE" in links(netns))
-            wait_until(f"{dev} has a GID", lambda: gid_of(ip4) in command(["sh", "-c", gids], netns=netns).stdout)
+            wait_until(f"{dev} has a GID", lambda: gid_of(ip4) in command(gids).stdout)
         yield ends
     finally:
         for dev, netns, _, _ in ends:
             if dev in links(netns):
                 link_del(dev, netns=netns)
-        for _, netns, _, _ in ends:
-            batch([f"netns del {netns}"])
+        batch([f"netns del {netns}" for _, netns, _, _ in ends])
 
 
 def links(netns):
@@ -117,12 +119,12 @@ def each_its_own(_report):
                 require((dev in links(where)) == (where == netns), f"{dev} of {netns}, seen from {where}: {links(where)}")
         server, client = ends
         with tempfile.TemporaryFile("w+") as s_out, tempfile.TemporaryFile("w+") as c_out:
-            procs = [rping("-s", server[3], server[1], s_out)]
+            procs = [spawn(with_sysfs(server[1], *rping("-s", server[3])), None, s_out)]
             try:
                 listening = ["rdma", "res", "show", "cm_id"]
                 wait_until("the server listens", lambda: re.search(rf"state LISTEN .*\bpid {procs[0].pid}\b", command(
                     listening, netns=server[1]).stdout), 20)
-                procs.append(rping("-c", server[3], client[1], c_out))
+                procs.append(spawn(with_sysfs(client[1], *rping("-c", server[3])), None, c_out))
                 judge(procs[1], c_out)
                 require(procs[0].wait(timeout=60 * PATIENCE) == 0, f"rping: {last_line(tail(s_out))}")
             finally:

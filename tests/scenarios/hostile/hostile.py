@@ -4,14 +4,14 @@ and each packet is counted under its reason. See tests/hostile for what is sent,
 
 import os
 import re
-import subprocess
 import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import replace
 
 from tests.guest import flavour
-from tests.guest.fabric import IB, batch, counters, link_add, link_del, pair, show_packets, wait_active, wait_until
+from tests.guest.fabric import (
+    IB, batch, counters, link_add, link_del, mac, pair, show_packets, wait_active, wait_until)
 from tests.guest.peer import Conversation, exchange
 from tests.guest.programs import listens, program, spawn, tail
 from tests.guest.scenario import PATIENCE, SHORT, Failed, Skipped, add, command, last_line, require, say, scenario
@@ -37,12 +37,6 @@ def gid_text(ip):
     return ip if ":" in ip else f"::ffff:{ip}"
 
 
-def mac(end):
-    """The Ethernet address of an end's netdev."""
-    shown = command(["ip", "-o", "link", "show", end.netdev], netns=end.netns).stdout
-    return re.search(r"link/ether (\S+)", shown).group(1)
-
-
 @contextmanager
 def attacked_pair():
     """A pair; the first end is the victim's. Its queue of received packets holds every burst."""
@@ -66,30 +60,19 @@ def attacked_pair():
 
 
 def packets(ends, family, *words):
-    """The command line of the generator. It enters the network namespace only: the counters are in the sysfs of the
-    first one."""
+    """The command line of the generator. The counters are in the sysfs of the first network namespace."""
     victim, attacker = ends
     settings = {
         "netdev": attacker.netdev, "our-mac": mac(attacker), "victim-mac": mac(victim), "us": ATTACKER[family],
         "victim": address(victim, family), "victim-too": SECOND[family], "other": address(attacker, family),
         "seed": SEED, "short": int(SHORT), "patience": PATIENCE, "control": f"{victim.tcp}:{PORT}",
         "counters": f"{IB}/{victim.dev}/ports/1/hw_counters"}
-    return ["nsenter", f"--net=/run/netns/{attacker.netns}", PACKETS,
-            *(f"{key}={value}" for key, value in settings.items()), *words]
+    return [PACKETS, *(f"{key}={value}" for key, value in settings.items()), *words]
 
 
 def run_packets(ends, family, *words, limit):
     """Runs the generator; its lines. The last one says what was wrong."""
-    argv = packets(ends, family, *words)
-    say("+ " + " ".join(argv))
-    try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=limit * PATIENCE)
-    except subprocess.TimeoutExpired as late:
-        out = (late.stdout or b"").decode(errors="replace")
-        print(out, flush=True)
-        raise Failed(f"the generator did not end: {last_line(out)}") from None
-    print(done.stdout, end="", flush=True)
+    done = command(packets(ends, family, *words), ok=None, timeout=limit, netns=ends[1].netns)
     if done.returncode:
         raise Failed(last_line(done.stdout).removeprefix("failed: "))
     return done.stdout.splitlines()

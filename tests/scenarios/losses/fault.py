@@ -51,7 +51,7 @@ def controlled(**how):
 
 
 def disturb(ends, what, at_bridge=False):
-    """Puts a netem queue in front of both wires; with `at_bridge` where the bridge sends to them."""
+    """Puts a netem queue in front of the wire of each end; with `at_bridge` where the bridge sends to them."""
     for end in ends:
         dev, netns = (f"b{end.netdev}", None) if at_bridge else (end.netdev, end.netns)
         command(["tc", "qdisc", "replace", "dev", dev, "root", "netem", *what.split()], netns=netns)

@@ -3,13 +3,13 @@
 
 import ctypes
 import os
+import socket
 import struct
 from dataclasses import replace
 
 from tests.guest import flavour, netlink
-from tests.guest.fabric import WIRE_MTU, batch, counters, link_add, link_del, pair, wait_active
+from tests.guest.fabric import WIRE_MTU, batch, counters, link_add, link_del, pair, tx_packets, wait_active
 from tests.guest.peer import exchange
-from tests.guest.relay import in_netns
 from tests.guest.scenario import Skipped, command, require, scenario
 from tests.scenarios.losses.fault import controlled
 from tests.scenarios.paths.paths import left_by
@@ -19,11 +19,6 @@ from tests.scenarios.paths.paths import left_by
 MESSAGES = ("-1", "-e", 1, "-o", "wsr", "-m", 1024, "-s", "8M,65536,200000", "-t", 22)
 # What counts when a batch was not taken apart into the packets it was made of.
 DAMAGED = ("drop_icrc", "drop_malformed", "out_of_sequence", "out_of_sequence_response", "retransmitted_pkts")
-
-
-def netdev_packets(end):
-    """What a netdev has sent. A batch counts once."""
-    return int(command(["cat", f"/sys/class/net/{end.netdev}/statistics/tx_packets"], netns=end.netns).stdout)
 
 
 def whole_batches(report, ends, family=4):
@@ -75,9 +70,9 @@ def geneve(report):
                 link_add(end.dev, end.netdev, netns=end.netns)
                 wait_active(end.dev)
             for family in (4, 6):
-                below = netdev_packets(ends[1])
+                below = tx_packets(ends[1])
                 packets = whole_batches(report, tunnels, family)
-                below = netdev_packets(ends[1]) - below
+                below = tx_packets(ends[1]) - below
                 require(below >= packets, f"{packets} packets left the netdev below in {below} pieces")
         finally:
             for end in tunnels:
@@ -104,12 +99,12 @@ def xdp_program():
 
 def attach_generic_xdp(end):
     """Every packet that arrives at the netdev passes the program, in the stack and not in the driver."""
-    index = int(command(["cat", f"/sys/class/net/{end.netdev}/ifindex"], netns=end.netns).stdout)
+    index = netlink.in_netns(end.netns, lambda: socket.if_nametoindex(end.netdev))
     fd = xdp_program()
     try:
         body = netlink.ifinfo(index) + netlink.attribute(
             IFLA_XDP | NESTED, netlink.attribute(IFLA_XDP_FD, fd) + netlink.attribute(IFLA_XDP_FLAGS, XDP_FLAGS_SKB_MODE))
-        in_netns(end.netns, lambda: netlink.request(netlink.ROUTE, RTM_SETLINK, 0, body))
+        netlink.in_netns(end.netns, lambda: netlink.request(netlink.ROUTE, RTM_SETLINK, 0, body))
     finally:
         os.close(fd)
     shown = command(["ip", "link", "show", end.netdev], netns=end.netns).stdout

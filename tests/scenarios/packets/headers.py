@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from tests.guest import roce
 from tests.guest.cases import cases
-from tests.guest.fabric import batch, loop, pair
+from tests.guest.fabric import batch, loop, mac, pair, tagged
 from tests.guest.peer import exchange
 from tests.guest.relay import Relay
 from tests.guest.scenario import Failed, add, require, scenario
-from tests.scenarios.hostile.hostile import mac
 from tests.scenarios.losses.fault import acquaint, controlled
 from tests.scenarios.packets.packets import captured
 from tests.scenarios.paths.isolation import ethernet, only_ferroce, sender, victim
@@ -65,14 +64,10 @@ def fields(_report):
 
     with pair() as ends:
         run(ends, 0)
-        tagged = []
-        for number, end in enumerate(ends, 1):
-            batch([f"link add link {end.netdev} name upper type vlan id 4094",
-                   f"link set upper address 02:00:00:00:07:0{number}", "link set upper up",
-                   f"addr add 10.99.0.{number}/24 dev upper", f"addr add fd99::{number}/64 dev upper nodad"],
-                  netns=end.netns)
-            tagged.append(replace(end, netdev="upper", ip4=f"10.99.0.{number}", ip6=f"fd99::{number}"))
-        run(tagged, 4094)
+        uppers = tagged(ends, 4094)
+        for number, end in enumerate(uppers, 1):
+            batch([f"link set upper address 02:00:00:00:07:0{number}"], netns=end.netns)
+        run(uppers, 4094)
         run(ends, 0)
     # By packets it would come by `lo`, which has no addresses.
     with loop(True) as end:

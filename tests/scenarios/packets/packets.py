@@ -4,11 +4,11 @@
 import os
 import shutil
 import signal
-import subprocess
 import time
 from contextlib import contextmanager
 
 from tests.guest.fabric import pair, read, show_packets, wait_until
+from tests.guest.programs import spawn
 from tests.guest.scenario import add, require, say
 from tests.judges.message import MTU, SIZE
 from tests.scenarios.messages.pingpong import once
@@ -22,10 +22,8 @@ def captured(ends, path):
     end = ends[0]
     err = path + ".err"
     with open(err, "w", encoding="utf-8") as out:
-        argv = ["ip", "netns", "exec", end.netns, "tcpdump", "-i", end.netdev, "--immediate-mode", "-U", "-w", path,
-                "-B", "16384", "-s", "4600", "-Z", "root", "udp", "port", "4791"]
-        say("+ " + " ".join(argv))
-        proc = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        proc = spawn(["tcpdump", "-i", end.netdev, "--immediate-mode", "-U", "-w", path, "-B", "16384", "-s", "4600",
+                      "-Z", "root", "udp", "port", "4791"], end.netns, out)
     try:
         wait_until("tcpdump listens", lambda: "listening on" in (read(err) or ""), 30)
         yield

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from tests.guest import flavour, roce
-from tests.guest.fabric import batch, counters, gid_of, gid_table, pair, wait_until
+from tests.guest.fabric import batch, counters, gid_of, gid_table, mac, pair, wait_until
+from tests.guest.netlink import in_netns
 from tests.guest.peer import Conversation, exchange
 from tests.guest.programs import listens, spawn, tail
-from tests.guest.relay import Relay, in_netns
+from tests.guest.relay import Relay
 from tests.guest.scenario import PATIENCE, Failed, Skipped, command, last_line, require, scenario
-from tests.scenarios.hostile.hostile import PORT, VICTIM, address, gid_text, mac
+from tests.scenarios.hostile.hostile import PORT, VICTIM, address, gid_text
 from tests.scenarios.losses.fault import acquaint, controlled, judge_error
 
 
@@ -118,11 +119,6 @@ def sender(netns, netdev):
     return made
 
 
-def mac_of(netns, netdev):
-    """The Ethernet address of a netdev."""
-    return command(["cat", f"/sys/class/net/{netdev}/address"], netns=netns).stdout.strip()
-
-
 @scenario("isolation.second-netdev", 60)
 def second_netdev(report):
     """A perfect packet with the peer's address that arrives by another netdev does not reach the queue pair."""
@@ -135,7 +131,7 @@ def second_netdev(report):
         # The kernel itself may not refuse it.
         command(["sysctl", "-q", "-w", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.vc.rp_filter=0"], netns="fa")
         right, wrong = sender("fb", ends[1].netdev), sender("fb", "vd")
-        frames = ((mac(ends[1]), mac(ends[0])), (mac_of("fb", "vd"), mac_of("fa", "vc")))
+        frames = ((mac(ends[1]), mac(ends[0])), (mac(replace(ends[1], netdev="vd")), mac(replace(ends[0], netdev="vc"))))
         try:
             for family in (4, 6):
                 with victim(ends, family) as target:
@@ -229,7 +225,7 @@ def moved_vlan(report):
             batch(["link set vl netns fv"], netns=ends[0].netns)
             for netns, address_ in (("fv", "10.78.0.1"), (ends[1].netns, "10.78.0.2")):
                 batch(["link set vl up", f"addr add {address_}/24 dev vl"], netns=netns)
-            index = command(["cat", "/sys/class/net/vl/ifindex"], netns="fv").stdout.strip()
+            index = in_netns("fv", lambda: socket.if_nametoindex("vl"))
             # A netdev with the same number, by which packets would leave.
             batch([f"link add leak index {index} type dummy", "link set leak up", "addr add 10.78.0.3/24 dev leak",
                    f"route add 10.78.0.2 dev {ends[0].netdev} metric 1",

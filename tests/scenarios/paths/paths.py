@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from tests.guest import flavour
 from tests.guest.fabric import (
-    WIRE_MTU, End, batch, counters, link_add, link_del, no_dad, pair, read, show_packets, wait_active, wait_until)
+    WIRE_MTU, End, batch, counters, link_add, link_del, pair, show_packets, tagged, tx_packets,
+    wait_active, wait_until)
 from tests.guest.peer import exchange
 from tests.guest.scenario import Skipped, add, command, require, scenario
 from tests.scenarios.messages.pingpong import once
@@ -19,9 +20,7 @@ MESSAGES = ("-m", 4096, "-s", "1,M+1,65536,300000")
 
 def left_by(end):
     """Packets as the netdev counts them, in which a batch is one, and as the device does."""
-    netdev = read(f"/sys/class/net/{end.netdev}/statistics/tx_packets") if not end.netns else \
-        command(["cat", f"/sys/class/net/{end.netdev}/statistics/tx_packets"], netns=end.netns).stdout
-    return int(netdev), counters(end.dev).get("sent_pkts", 0)
+    return tx_packets(end), counters(end.dev).get("sent_pkts", 0)
 
 
 def talk_and_count(ends, families=(4, 6)):
@@ -107,13 +106,7 @@ def vxlan(_report):
 def vlan(_report):
     """A VLAN upon each netdev: its addresses are GIDs of the device of the netdev, and packets have its tag."""
     with pair() as ends:
-        tagged = []
-        for number, end in enumerate(ends, 1):
-            batch([f"link add link {end.netdev} name upper type vlan id 7", "link set upper up",
-                   f"addr add 10.99.0.{number}/24 dev upper", f"addr add fd99::{number}/64 dev upper nodad"],
-                  netns=end.netns)
-            tagged.append(replace(end, netdev="upper", ip4=f"10.99.0.{number}", ip6=f"fd99::{number}"))
-        given, packets = talk_and_count(tagged)
+        given, packets = talk_and_count(tagged(ends))
         require(packets and given, f"{packets} packets left, {given} of them by the VLAN")
 
 
@@ -248,7 +241,6 @@ def router(ends):
     batch(["netns add fr"])
     try:
         command(["sysctl", "-q", "-w", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"], netns="fr")
-        no_dad("fr")
         routed = []
         for number, end in enumerate(ends, 1):
             batch([f"link add w{number} mtu {WIRE_MTU} netns fr type veth peer name w0 mtu {WIRE_MTU} netns {end.netns}"])
