@@ -41,7 +41,7 @@ HARMLESS = re.compile(r"(?:\[ *[\d.]+\] )?(?:" + "|".join((
     r"\tRCU CPU stall warnings timeout set to \d+ \(rcu_cpu_stall_timeout\)\.",
     r"\.\.\. MAX_LOCKDEP_\w+: +\d+",
     r"kasan: KernelAddressSanitizer initialized .*",
-    r"kmemleak: Kernel memory leak detector initialized .*",
+    r"kmemleak: Kernel memory leak detector (?:initialized .*|disabled)",
 )) + r")\s*")
 
 # A frame of a stack trace, which names what reported rather than what went wrong.

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import time
+from collections import Counter
 from contextlib import contextmanager
 
 from tests.guest.fabric import read, wait_until
@@ -73,6 +74,15 @@ def areas():
     return sum("[ferroce]" in line or line.split()[2].startswith("0x") for line in lines)
 
 
+def vmalloc():
+    """KiB of areas of virtual memory, by the function that has allocated them."""
+    found = Counter()
+    for line in (read("/proc/vmallocinfo") or "").splitlines():
+        _, size, who = line.split()[:3]
+        found[who.split("+")[0]] += int(size) / 1024
+    return found
+
+
 def resources(of_kernel=False):
     """Objects in use on any device, by kind: those of processes, or those that the kernel has for itself. `rdma res` names
     who has the latter in brackets."""
@@ -109,7 +119,8 @@ class Stock:
             f.write("3")
         self.objects = settled_slab_objects()
         self.exact = {"pinned pages": pinned(), "areas of the module": areas(), "UDP sockets": udp_sockets()}
-        memory = table("/proc/meminfo", ("MemFree", "SUnreclaim", "Percpu", "VmallocUsed"))
+        memory = table("/proc/meminfo", ("MemFree", "SUnreclaim", "Percpu"))
+        self.vmalloc = vmalloc()
         self.kilobytes = {"MemFree": -memory.pop("MemFree"), **memory}
 
 
@@ -134,11 +145,17 @@ def judge(samples, slopes=True):
         counts = [s.objects.get(name, 0) for _, s in samples]
         if counts[0] < counts[-1]:
             print(f"{name}: {counts}")
+    # Each by itself: a stack of a new worker here and a module there are no leak.
+    areas_of = {name: grows(lambda s, name=name: s.vmalloc[name]) for name in last.vmalloc}
+    for name in sorted(last.vmalloc):
+        counts = [round(s.vmalloc[name]) for _, s in samples]
+        if counts[0] < counts[-1]:
+            print(f"{name}: {counts} KiB of areas")
     grown = [f"{name}: {n:.2f} objects more a round" for name, n in objects.items()
               if OURS.match(name) and n >= OBJECTS_A_ROUND]
     kilobytes = {name: grows(lambda s, name=name: s.kilobytes[name]) for name in last.kilobytes}
-    limits = {"MemFree": 4 * PAGES_A_ROUND, "SUnreclaim": 4 * PAGES_A_ROUND, "Percpu": PER_CPU_KB_A_ROUND,
-              "VmallocUsed": 4 * OBJECTS_A_ROUND}
+    limits = {"MemFree": 4 * PAGES_A_ROUND, "SUnreclaim": 4 * PAGES_A_ROUND, "Percpu": PER_CPU_KB_A_ROUND}
+    grown += [f"areas of {name}: {n:.1f} KiB more a round" for name, n in areas_of.items() if n >= 4 * OBJECTS_A_ROUND]
     grown += [f"{name}: {n:.1f} KiB {'less' if name == 'MemFree' else 'more'} a round" for name, n in kilobytes.items()
               if n >= limits[name]]
     if slopes:

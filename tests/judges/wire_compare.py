@@ -226,13 +226,17 @@ def row(part, p):
 def rows(part, side):
     """The packets of one side by the message they belong to, as they are compared."""
     table = {}
+    ends = {m.lane: m.requests[-1]["psn"] for m in part.talk.messages if m.mistake}
     for lane, packets in (part.requests if side == "requester" else part.answers).items():
         known = set()
         for p in packets:
             # How often a request is repeated that is not served, or a NAK, and how much of a refused message is under way
-            # when the refusal arrives: that depends on the moment. What they look like does not.
+            # when the refusal arrives: that depends on the moment, and so does whether a request that was repeated is
+            # acknowledged as a duplicate. What they look like does not.
             key, again = (lane, p["message"]), (p["psn"], p.get("syndrome"))
             if (lane in part.mistaken and again in known) or p["message"] == IN_THE_MIDDLE:
+                continue
+            if lane in part.mistaken and p.get("syndrome") == ACK and p["psn"] != ends[lane]:
                 continue
             if lane in part.mistaken and part.serves == "rxe" and p.get("syndrome") in RXE_ADDS.get(p["message"].split()[-1], ()):
                 continue

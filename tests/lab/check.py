@@ -141,7 +141,7 @@ def run(root, only, with_module):
                   for name, machine in boot.MACHINES.items()}
         stock = boot.MACHINES[""]
         # Two at a time: a guest for what most are for, and beside it all else one behind the other, which then helps it.
-        with suite.beside(queues[stock], partial(guests, stock, queues[stock])):
+        with suite.beside([queues[stock]], partial(guests, stock, queues[stock])):
             for test in host.tests():
                 if test.name in picked:
                     total.add(host.run(test, root))

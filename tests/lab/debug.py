@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.guest.scenario import load_all
@@ -66,8 +67,12 @@ LEFT_OUT = (
     ("ulp.nvme-*", "nvmet inverts locks of its own: nvmet_config_sem, and the connection manager's handler_mutex"),
     ("ulp.nfs*", "svcrdma loses the transport of each NFS 4.1 backchannel, with any device: kmemleak finds it"),
 )
+# kmemleak takes as much time as all other checks. So a whole run has it for these alone, in a guest of their own: each
+# kind of object made, used and destroyed; memory that is refused; errors; devices that go.
+WATCHED = ("debug.*", "errors.*.wire", "examples.*.veth", "groups.*.wire", "in-flight.*", "kernel.*.veth", "kernel.goes.*",
+           "link.*", "memory.*.wire", "queues.*.wire", "cm.rping-veth-*", "ulp.*", "hostile.network-ipv4")
 # Asked after all else, and after them whether the checks still find anything.
-LAST = ("debug.lockdep", "debug.leaks")
+LOCKDEP, LEAKS = "debug.lockdep", "debug.leaks"
 FINDS = "debug.finds."
 
 
@@ -247,6 +252,7 @@ class DebugGuest(boot.Guest):
     """A guest with the debug kernel: qemu without virtme-ng, the root over 9p, an init of our own."""
 
     WHAT = "debug kernel"
+    CHECKS = "kmemleak=off"
     BOOT_LIMIT = 900
     GRACE = 300
 
@@ -259,12 +265,10 @@ class DebugGuest(boot.Guest):
         init = self.work / "init"
         init.write_text(INIT.replace("@COMMAND@", f"env PYTHONDONTWRITEBYTECODE=1 {sets} {agent}"), encoding="utf-8")
         init.chmod(0o755)
-        # Every report is wanted, not only the first; the stalls of a slow machine are none. Caches in debug mode keep no
-        # sheaves (per-CPU arrays of free objects): what is left in these of pointers to objects that have long been
-        # taken is a reference to kmemleak, and hides dozens of leaks of a size.
+        # Every report is wanted, not only the first; the stalls of a slow machine are none.
         append = ("console=ttyS0 loglevel=7 log_buf_len=16M panic=-1 oops=panic root=fsroot rootfstype=9p "
                   "rootflags=trans=virtio,version=9p2000.L,msize=512000,cache=loose,access=any rw init=/srv/lab/init "
-                  "kasan_multi_shot slab_debug=F,kmalloc-*,skbuff*,*dst_cache printk.time=1 rcupdate.rcu_cpu_stall_timeout=180 watchdog_thresh=60 "
+                  f"kasan_multi_shot {self.CHECKS} printk.time=1 rcupdate.rcu_cpu_stall_timeout=180 watchdog_thresh=60 "
                   "workqueue.watchdog_thresh=180 clocksource=tsc tsc=reliable")
         qemu = ["qemu-system-x86_64", "-machine", "q35,accel=" + ("kvm" if self.kvm else "tcg"),
                 "-cpu", "host" if self.kvm else boot.CPU, "-smp", "2", "-m", f"{MEMORY}M",
@@ -291,6 +295,15 @@ class DebugGuest(boot.Guest):
         return "\n".join(lines)
 
 
+class WatchedGuest(DebugGuest):
+    """One in which kmemleak looks for what is lost. Slab caches in debug mode keep no sheaves (per-CPU arrays of free
+    objects): what is left in these of pointers to objects that have long been taken is a reference to kmemleak, and
+    hides dozens of leaks of a size."""
+
+    WHAT = "debug kernel with kmemleak"
+    CHECKS = "slab_debug=F,kmalloc-*,skbuff*,*dst_cache"
+
+
 def kunit_tests(folder=None):
     """The names of the tests that the sources have for KUnit, by suite."""
     found = {}
@@ -313,27 +326,49 @@ def guest_setup(kernel):
             f"cp {q(str(planted))} {q(str(expected))} $M/srv/lab/"]
 
 
+@dataclass
+class Plan:
+    """What is to run: with kmemleak, without it, and results for what this kernel is too slow for."""
+
+    watched: suite.Queue
+    other: suite.Queue
+    left_out: list
+
+    def queues(self):
+        """The kinds of guests with what each is to run."""
+        return (WatchedGuest, self.watched), (DebugGuest, self.other)
+
+    def everything(self):
+        """Each name that is to run."""
+        return list(dict.fromkeys(self.watched.everything() + self.other.everything()))
+
+
+def is_one_of(name, patterns):
+    """Whether a name is meant by one of these."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
 def choose(only):
-    """The scenarios asked for, as guests are to take them, and results for those that this kernel is too slow for."""
-    picked, left_out = [], []
+    """The scenarios asked for. Whoever asks for a few wants to know what each of them leaks."""
     if bad := check.meaningless(only, load_all()):
         raise LabError(f"no scenario of the debug kernel is called {', '.join(bad)}; make check-debug ONLY=name takes a "
                        "name, its beginning up to a point, or a pattern with *")
-    for name in load_all():
-        if name.startswith((PREFIX, "debug.")) or not check.wanted(name, only):
-            continue
+    # From the end: the scenarios of the last modules take longest, and begun first they let the guests end together.
+    names = [n for n in reversed(load_all()) if check.wanted(n, only) and not n.startswith(PREFIX)]
+    last = [n for n in (LOCKDEP, LEAKS) if n in names]
+    finds = [n for n in names[::-1] if n.startswith(FINDS)]
+    picked, left_out = [], []
+    for name in names:
         reason = next((why for pattern, why in LEFT_OUT if fnmatch.fnmatchcase(name, pattern)), None)
         if reason:
             left_out.append(suite.Result(name, "skipped", f"left out on the debug kernel: {reason}"))
-        else:
+        elif name not in last + finds:
             picked.append(name)
-    own = [n for n in load_all() if n.startswith("debug.")]
-    finds = [n for n in own if n.startswith(FINDS) and check.wanted(n, only)]
-    picked += [n for n in own if n not in LAST and not n.startswith(FINDS) and check.wanted(n, only)]
     if not picked:
-        return suite.Queue([n for n in LAST if check.wanted(n, only)] + finds), left_out
-    # Whoever asks for a few scenarios wants to know what they leaked too.
-    return suite.Queue(picked, last=LAST, once=finds), left_out
+        return Plan(suite.Queue(last + finds), suite.Queue([]), left_out)
+    watched = [n for n in picked if only or is_one_of(n, WATCHED)]
+    return Plan(suite.Queue(watched, last=(LOCKDEP, LEAKS), once=finds),
+                suite.Queue([n for n in picked if n not in watched], last=(LOCKDEP,)), left_out)
 
 
 def run(root, only):
@@ -342,13 +377,13 @@ def run(root, only):
     # Before the scenarios are loaded: those of this kernel alone are among them then.
     os.environ.update({"FERROCE_PATIENCE": str(SLOW), "FERROCE_SHORT": "1", "FERROCE_DEBUG": "1"})
     build.c_programs(root)
-    queue, left_out = choose(only)
-    picked = queue.everything()
+    plan = choose(only)
+    picked = plan.everything()
     if not picked:
-        why = left_out[0].detail if left_out else "it is for the stock kernel"
+        why = plan.left_out[0].detail if plan.left_out else "it is for the stock kernel"
         raise LabError(f"nothing of {only} runs here: {why}")
     with check.Sum(picked) as total:
-        total.results += left_out
+        total.results += plan.left_out
 
         def show(result):
             if result.status == "failed":
@@ -361,11 +396,14 @@ def run(root, only):
 
         lines, kvm = guest_setup(kernel), boot.kvm_works(root)
 
-        def guest():
-            suite.run(kernel, queue, lines, kvm, show, LIMIT, total.again, label="debug", guest_class=DebugGuest)
+        def guests(kinds):
+            for kind, queue in kinds:
+                suite.run(kernel, queue, lines, kvm, show, LIMIT, total.again, label="debug", guest_class=kind)
 
-        with suite.beside(queue, guest, GUESTS - 1):
-            guest()
+        # Whoever is done with one queue helps with the other.
+        kinds = plan.queues()
+        with suite.beside([queue for _, queue in kinds], lambda: guests(kinds[::-1]), GUESTS - 1):
+            guests(kinds)
     return total.status
 
 

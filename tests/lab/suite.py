@@ -81,9 +81,9 @@ class Queue:
 
 
 @contextmanager
-def beside(queue, work, times=1):
-    """Does `work` so many times at once beside what is done in here, if the queue has any; a failure of one ends all."""
-    if not queue.names:
+def beside(queues, work, times=1):
+    """Does `work` so many times at once beside what is done in here, if the queues have any; a failure of one ends all."""
+    if not any(queue.names for queue in queues):
         yield
         return
     with ThreadPoolExecutor(times) as pool:
@@ -93,7 +93,8 @@ def beside(queue, work, times=1):
             for other in others:
                 other.result()
         except BaseException:
-            queue.ended = True
+            for queue in queues:
+                queue.ended = True
             raise
 
 

@@ -151,24 +151,26 @@ class Choice(unittest.TestCase):
             scenario.REGISTRY.setdefault(name, None)
 
     def test_all(self):
-        queue, left_out = debug.choose("")
-        picked = queue.everything()
+        plan = debug.choose("")
         names = [n for n in scenario.REGISTRY if not n.startswith("self.")]
-        self.assertEqual(sorted(picked + [r.name for r in left_out]), sorted(names))
-        self.assertTrue(all(r.status == "skipped" and r.detail for r in left_out))
+        self.assertEqual(sorted(plan.everything() + [r.name for r in plan.left_out]), sorted(names))
+        self.assertFalse(set(plan.watched.names) & set(plan.other.names))
+        self.assertTrue(all(r.status == "skipped" and r.detail for r in plan.left_out))
         # Reports of planted bugs switch lockdep off.
-        self.assertEqual((queue.last, queue.once[0]), (["debug.lockdep", "debug.leaks"], "debug.finds.leak"))
+        self.assertEqual((plan.watched.last, plan.watched.once), (["debug.lockdep", "debug.leaks"], ["debug.finds.leak"]))
+        self.assertEqual((plan.other.last, plan.other.once), (["debug.lockdep"], []))
 
     def test_some(self):
         for only, want in (("verbs.fence.wire", ["verbs.fence.wire", "debug.lockdep", "debug.leaks"]),
                            ("debug.lockdep", ["debug.lockdep"]), ("debug.finds", ["debug.finds.leak"])):
-            self.assertEqual(debug.choose(only)[0].everything(), want)
+            plan = debug.choose(only)
+            self.assertEqual((plan.everything(), plan.other.names), (want, []))
         # One that is misspelt among others would be taken for passed.
         with self.assertRaisesRegex(debug.LabError, "called nothing, verbs.fense"):
             debug.choose("verbs.fence,nothing,verbs.fense")
 
     def test_reasons_are_about_something(self):
-        for pattern, _ in debug.LEFT_OUT:
+        for pattern in [pattern for pattern, _ in debug.LEFT_OUT] + list(debug.WATCHED):
             self.assertTrue(any(debug.fnmatch.fnmatchcase(n, pattern) for n in scenario.REGISTRY), pattern)
 
 

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tests of the judge of leaks: what is lost in every round is one, what others take now and then is none."""
+
+import contextlib
+import io
+import unittest
+from collections import Counter
+from types import SimpleNamespace
+
+from tests.guest.scenario import Failed
+from tests.judges import leaks
+
+
+def samples(*stocks):
+    """Measurements ten rounds apart: KiB of areas by who has allocated them, and objects by cache."""
+    return [(10 * i, SimpleNamespace(vmalloc=Counter(areas), objects=objects, exact={"pinned pages": 0}, kilobytes={}))
+            for i, (areas, objects) in enumerate(stocks)]
+
+
+def judged(*stocks):
+    """What the judge says."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            leaks.judge(samples(*stocks))
+        except Failed as e:
+            return str(e)
+    return ""
+
+
+class Slopes(unittest.TestCase):
+    """A leak grows in each part of the rounds, in one place."""
+
+    def test_a_ring_of_every_second_round(self):
+        """The areas of one caller grow in both parts."""
+        self.assertIn("areas of ring_new", judged(({"ring_new": 8}, {}), ({"ring_new": 28}, {}), ({"ring_new": 48}, {})))
+
+    def test_an_object_of_every_second_round(self):
+        """So do the objects of one cache."""
+        self.assertIn("kmalloc-64", judged(({}, {"kmalloc-64": 7}), ({}, {"kmalloc-64": 12}), ({}, {"kmalloc-64": 17})))
+
+    def test_a_worker_here_and_a_module_there(self):
+        """In either part something grows, and nothing in both."""
+        self.assertEqual("", judged(({"kernel_clone": 160}, {}), ({"kernel_clone": 180}, {}),
+                                    ({"kernel_clone": 180, "unpurged": 80}, {})))
+
+
+if __name__ == "__main__":
+    unittest.main()
