@@ -304,6 +304,8 @@ void end_all(struct test *t)
 	struct end *e, *next_e;
 
 	WRITE_ONCE(t->ending, true);
+	list_for_each_entry(w, &t->waiters, list)
+		timer_shutdown_sync(&w->pause);
 	list_for_each_entry(e, &t->ends, list)
 		end_end(e);
 	list_for_each_entry_safe(q, next_q, &t->queues, list)

@@ -155,6 +155,10 @@ struct waiter {
 	/* Which completion this was. */
 	int order;
 	atomic_t times;
+	/* Of one that stands: who posts it, since when (ktime), and when again. */
+	struct end *poster;
+	u64 since;
+	struct timer_list pause;
 };
 
 #define QKEY 0x11223344
@@ -284,5 +288,6 @@ extern const struct kuser_case list_cases[], misuse_cases[], shared_cases[];
 
 /* Not among the cases: traffic that stands until its device goes. */
 int stand(struct test *t);
+void after_pause(struct timer_list *timer);
 
 #endif

@@ -7,6 +7,18 @@
 
 static const u32 lengths[] = { 1, 60, 1024, 3000, 40000 };
 
+#define PIECES 3
+
+/* Users have lists in packed structures, too: this one begins at each distance from a word. */
+struct unaligned_list {
+	u8 room[sizeof(u64) - 1 + PIECES * sizeof(struct ib_sge)] __aligned(sizeof(u64));
+};
+
+static struct ib_sge *begin_at(struct unaligned_list *list, u32 i)
+{
+	return (struct ib_sge *)(list->room + i % sizeof(u64));
+}
+
 /* A piece of the near room, cut into up to three. */
 static int cut(struct scene *s, struct ib_sge *sge, u32 len, u32 pieces)
 {
@@ -37,7 +49,8 @@ static int write_one(struct test *t, struct scene *s, u32 i, u32 len)
 {
 	u32 at = 64 + i % 9;
 	bool imm = i % 2;
-	struct ib_sge sge[3];
+	struct unaligned_list list;
+	struct ib_sge *sge = begin_at(&list, i);
 	enum ib_wr_opcode opcode = imm ? IB_WR_RDMA_WRITE_WITH_IMM : IB_WR_RDMA_WRITE;
 	struct ib_rdma_wr wr = reach(s, opcode, sge, at);
 	struct waiter *done, *came = imm ? post_receive(s->b, NULL, 0, 0) : NULL;
@@ -45,7 +58,7 @@ static int write_one(struct test *t, struct scene *s, u32 i, u32 len)
 
 	if (imm && !came)
 		return -EIO;
-	wr.wr.num_sge = cut(s, sge, len, 1 + i % 3);
+	wr.wr.num_sge = cut(s, sge, len, 1 + i % PIECES);
 	wr.wr.ex.imm_data = cpu_to_be32(i);
 	fill(s->near->mem, len, i);
 	memset(s->far->mem, GUARD, SIZE);
@@ -64,12 +77,13 @@ static int write_one(struct test *t, struct scene *s, u32 i, u32 len)
 static int read_one(struct test *t, struct scene *s, u32 i, u32 len)
 {
 	u32 at = 64 + i % 9;
-	struct ib_sge sge[3];
+	struct unaligned_list list;
+	struct ib_sge *sge = begin_at(&list, i);
 	struct ib_rdma_wr wr = reach(s, IB_WR_RDMA_READ, sge, at);
 	struct waiter *done;
 	int status;
 
-	wr.wr.num_sge = cut(s, sge, len, 1 + i % 3);
+	wr.wr.num_sge = cut(s, sge, len, 1 + i % PIECES);
 	memset(s->near->mem, GUARD, SIZE);
 	fill(s->far->mem + at, len, i);
 	done = post(s->a, &wr.wr);

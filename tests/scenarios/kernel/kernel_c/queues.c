@@ -378,15 +378,32 @@ static int signalled(struct test *t)
 
 static int stands_on(struct waiter *w, struct end *e, bool sends);
 
+/* So many times as long as it took: more than there are messages, two of which follow each other. */
+#define PAUSE 64
+
+void after_pause(struct timer_list *timer)
+{
+	struct waiter *w = container_of(timer, struct waiter, pause);
+
+	stands_on(w, w->poster, true);
+}
+
+/*
+ * Every other message is posted where the last one completes, the ones between after a pause. All of this runs in
+ * softirqs: without a pause a slow machine does nothing else, and whoever is to end the traffic never comes to run.
+ */
 static void on_standing_send(struct ib_cq *cq, struct ib_wc *wc)
 {
 	struct waiter *w = container_of(wc->wr_cqe, struct waiter, cqe);
+	u64 pause = PAUSE * (ktime_get_ns() - w->since);
 
-	if (on_completion(w->t, cq, false) && wc->status == IB_WC_SUCCESS &&
-	    !READ_ONCE(w->t->ending)) {
-		atomic_inc(&w->t->messages);
-		stands_on(w, wc->qp->qp_context, true);
-	}
+	if (!on_completion(w->t, cq, false) || wc->status != IB_WC_SUCCESS || READ_ONCE(w->t->ending))
+		return;
+	atomic_inc(&w->t->messages);
+	if (atomic_inc_return(&w->times) % 2)
+		stands_on(w, w->poster, true);
+	else
+		mod_timer(&w->pause, jiffies + 1 + nsecs_to_jiffies(min_t(u64, pause, NSEC_PER_SEC)));
 }
 
 static void on_standing_receive(struct ib_cq *cq, struct ib_wc *wc)
@@ -395,7 +412,7 @@ static void on_standing_receive(struct ib_cq *cq, struct ib_wc *wc)
 
 	if (on_completion(w->t, cq, false) && wc->status == IB_WC_SUCCESS &&
 	    !READ_ONCE(w->t->ending))
-		stands_on(w, wc->qp->qp_context, false);
+		stands_on(w, w->poster, false);
 }
 
 static int stands_on(struct waiter *w, struct end *e, bool sends)
@@ -410,6 +427,8 @@ static int stands_on(struct waiter *w, struct end *e, bool sends)
 	};
 	struct ib_recv_wr rwr = { .wr_cqe = &w->cqe, .sg_list = &sge, .num_sge = 1 };
 
+	w->poster = e;
+	w->since = ktime_get_ns();
 	return sends ? ib_post_send(e->qp, &wr, NULL) : ib_post_recv(e->qp, &rwr, NULL);
 }
 

@@ -30,6 +30,7 @@ struct waiter *make_waiter(struct test *t)
 	}
 	w->t = t;
 	w->cqe.done = on_waited;
+	timer_setup(&w->pause, after_pause, 0);
 	list_add(&w->list, &t->waiters);
 	return w;
 }
@@ -63,14 +64,18 @@ static int receive_now(void *arg)
 struct waiter *post_receive(struct end *e, struct room *room, u32 at, u32 len)
 {
 	struct waiter *w = make_waiter(e->t);
-	struct ib_sge sge = {
-		.addr = room ? room->addr + at : 0,
-		.length = len,
-		.lkey = e->pd->local_dma_lkey,
+	/* Users have lists at odd addresses, too. */
+	struct {
+		u8 odd;
+		struct ib_sge sge;
+	} __packed list = {
+		.sge.addr = room ? room->addr + at : 0,
+		.sge.length = len,
+		.sge.lkey = e->pd->local_dma_lkey,
 	};
 	struct receiving r = {
 		.e = e,
-		.wr = { .wr_cqe = w ? &w->cqe : NULL, .sg_list = &sge, .num_sge = !!room },
+		.wr = { .wr_cqe = w ? &w->cqe : NULL, .sg_list = &list.sge, .num_sge = !!room },
 	};
 	int err;
 
