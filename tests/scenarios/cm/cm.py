@@ -6,10 +6,11 @@ import subprocess
 from contextlib import contextmanager
 
 from tests.guest import flavour
-from tests.guest.fabric import both_ends, counters, pair, read
+from tests.guest.fabric import both_ends, counters, pair, read, wait_until
 from tests.guest.programs import run_both
 from tests.guest.scenario import PATIENCE, Skipped, add, command, require, scenario, shortened
 from tests.scenarios.interop.interop import ORDERS, rxe_loaded
+from tests.scenarios.verbs.groups import GROUPS, memberships, snooping
 
 # Name of the path, where it runs, the local-path switch, family of the addresses.
 PATHS = (
@@ -33,7 +34,7 @@ def connections():
 
 
 def listens(pid):
-    """Whether a program listens for connections. It is the process that `ip netns exec` has become."""
+    """Whether a program listens for connections."""
     shown = subprocess.run(["rdma", "res", "show", "cm_id"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
                            timeout=30 * PATIENCE, check=False).stdout
     return re.search(rf"state LISTEN .*\bpid {pid}\b", shown)
@@ -170,12 +171,13 @@ def prints(text):
     return lambda pid: text in (read(f"/proc/{pid}/fd/1") or "")
 
 
-def mckey(ends):
-    """Messages to a group of IPv4: all of them come."""
+def mckey(ends, joined=lambda: True):
+    """Messages to a group of IPv4: all of them come, if none is sent before `joined` says that the way is there."""
     if not flavour.current().is_ferroce:
         raise Skipped("mckey's messages did not arrive when this was tried with rdma_rxe of 7.3")
-    side = ["stdbuf", "-oL", "mckey", "-m", "239.1.0.77", "-C", str(MESSAGES), "-S", "1000"]
-    outs = run_both([*side, "-b", ends[0].ip4], [*side, "-s", "-b", ends[1].ip4], ends, 0, 60, ready=prints("receiving data"))
+    side = ["stdbuf", "-oL", "mckey", "-m", GROUPS[0], "-C", str(MESSAGES), "-S", "1000"]
+    outs = run_both([*side, "-b", ends[0].ip4], [*side, "-s", "-b", ends[1].ip4], ends, 0, 60,
+                    ready=lambda pid: prints("receiving data")(pid) and joined())
     require("data transfers complete" in outs[0], f"mckey: {outs[0][-300:]}")
     for out in outs:
         require("return status 0" in out, f"mckey: {out[-300:]}")
@@ -188,3 +190,12 @@ def groups(_report):
         mckey(ends)
         refused = command(["mckey", "-m", "ff15::1:4d", "-b", ends[0].ip6], netns=ends[0].netns, ok=None)
         require(refused.returncode, "a group of IPv6 was joined")
+
+
+@scenario("cm.mckey-snooping", 90)
+def snooped_groups(_report):
+    """mckey over a bridge that snoops and floods nothing: what passes does so because rdma_join_multicast was heard."""
+    with connections(), pair(bridged=True) as ends:
+        snooping(ends)
+        mckey(ends, lambda: memberships(ends[0])[0])
+        wait_until("the bridge hears that the group is left", lambda: not memberships(ends[0])[0], 20)

@@ -36,6 +36,9 @@ def target(address):
 @contextmanager
 def session(address):
     """A session of open-iscsi; gives its disk."""
+    # Its configuration and what it remembers are for this session alone.
+    if os.path.ismount("/etc/iscsi"):
+        command(["umount", "/etc/iscsi", "/var/lib/iscsi"])
     shutil.copytree("/etc/iscsi", "/tmp/ulp-iscsi", dirs_exist_ok=True)
     command(["mount", "--bind", "/tmp/ulp-iscsi", "/etc/iscsi"])
     command(["mount", "-t", "tmpfs", "none", "/var/lib/iscsi"])
@@ -48,6 +51,8 @@ def session(address):
     node = ["iscsiadm", "-m", "node", "-T", NAME, "-p", address]
     try:
         command([*node, "-I", "iser", "-o", "new"])
+        # Seconds for which I/O waits for another connection when there is none.
+        command([*node, "-o", "update", "-n", "node.session.timeo.replacement_timeout", "-v", "2"])
         command([*node, "--login"], timeout=120)
         try:
             wait_until("there is a disk", disks, 60)

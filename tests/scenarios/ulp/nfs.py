@@ -15,21 +15,29 @@ from contextlib import contextmanager
 
 from tests.guest import flavour
 from tests.guest.fabric import (
-    End, batch, counters, counters_if_it_fails, devices, link_add, link_del, no_dad, wait_active, wire)
+    End, batch, counters, counters_if_it_fails, devices, link_add, link_del, wait_active, wait_until, wire)
 from tests.guest.scenario import add, command, require, say, scenario
 from tests.scenarios.interop.interop import ORDERS, rxe_loaded
-from tests.scenarios.ulp.storage import MIB, Load, grown, modules, no_namespace_is_left, own_mounts, verified
+from tests.scenarios.losses.fault import calm, disturb
+from tests.scenarios.ulp.storage import (
+    MIB, Load, grown, module_goes, modules, no_namespace_is_left, own_mounts, verified)
 
 PLACE = "/tmp/ulp-nfs"
 EXPORT, MOUNT = f"{PLACE}/export", f"{PLACE}/mount"
 PIPEFS = f"{PLACE}/pipefs"
 SOURCES = "/srv/lab/tests"
+# When a client connects again just while its device goes, rdma_cm says one of these between two steps, and sunrpc
+# (call_connect_status) hands what it has no name for to whoever reads or writes, on a hard mount, too.
+GOING = (errno.EINVAL, errno.ENODEV)
 VERSIONS = {"3": "vers=3,nolock,mountproto=tcp,mountport=20048", "4.2": "vers=4.2"}
 
 
-def inside(end, *argv):
-    """A command for the network namespace of an end. `ip netns exec` would give it mounts of its own, too."""
-    return ["nsenter", f"--net=/run/netns/{end.netns}", *argv] if end.netns else argv
+def add_links(ends, drivers=(None, None)):
+    """A link to the netdev of each."""
+    for end, driver in zip(ends, drivers):
+        link_add(end.dev, end.netdev, netns=end.netns, driver=driver)
+    for end in ends:
+        wait_active(end.dev)
 
 
 @contextmanager
@@ -42,13 +50,9 @@ def two_ends(drivers):
     with wire():
         try:
             batch([f"netns add {client.netns}", f"link set {client.netdev} netns {client.netns}"])
-            no_dad(client.netns)
             batch(["link set lo up", f"link set {client.netdev} up", f"addr add {client.ip4}/24 dev {client.netdev}"],
                   netns=client.netns)
-            for end, driver in zip(ends, drivers):
-                link_add(end.dev, end.netdev, netns=end.netns, driver=driver)
-            for end in ends:
-                wait_active(end.dev)
+            add_links(ends, drivers)
             with counters_if_it_fails():
                 yield ends
         finally:
@@ -104,11 +108,11 @@ class Server:
 
 @contextmanager
 def mounted(ends, version):
-    """What the second end shares, mounted at the first. In another namespace than the first a client gives up for good
-    when there is no device, unless told otherwise."""
+    """Mounts at the first end what the second one shares. In another namespace than the first a client gives up for
+    good when there is no device, unless told otherwise."""
     path = EXPORT if version == "3" else "/"
-    command(inside(ends[0], "mount", "-t", "nfs", "-o", f"{VERSIONS[version]},proto=rdma,port=20049,fatal_neterrors=none",
-                   f"{ends[1].ip4}:{path}", MOUNT), timeout=120)
+    command(["mount", "-t", "nfs", "-o", f"{VERSIONS[version]},proto=rdma,port=20049,fatal_neterrors=none",
+             f"{ends[1].ip4}:{path}", MOUNT], timeout=120, netns=ends[0].netns)
     try:
         yield
     finally:
@@ -177,20 +181,17 @@ def nfs(report):
 @contextmanager
 def unheard(end):
     """Nothing that an end sends arrives."""
-    command(["tc", "qdisc", "replace", "dev", end.netdev, "root", "netem", "loss", "100%"], netns=end.netns)
+    disturb([end], "loss 100%")
     try:
         yield
     finally:
-        command(["tc", "qdisc", "del", "dev", end.netdev, "root"], netns=end.netns)
+        calm([end])
 
 
 @scenario("ulp.nfs-lost", 180)
 def lost(report):
     """NFS 4.2 under load: the server restarted, the client's link deleted and back, then the server's."""
-    # When a client connects again just while its device goes, rdma_cm says EINVAL or ENODEV between two steps, and
-    # sunrpc (call_connect_status) hands what it has no name for to whoever reads or writes, on a hard mount, too.
-    excused = (errno.EINVAL, errno.ENODEV)
-    with served() as (ends, server), mounted(ends, "4.2"), Load(f"{MOUNT}/file", excused=excused) as load:
+    with served() as (ends, server), mounted(ends, "4.2"), Load(f"{MOUNT}/file", excused=GOING) as load:
         load.moves("at first")
         # svcrdma does not refuse who asks for a connection while it stops (nothing empties sc_accept_q): that client is
         # told to wait, and does so for a quarter of an hour.
@@ -207,6 +208,23 @@ def lost(report):
         require(refused.returncode, "a mount in use went")
         load.ends()
     report.note("three interruptions")
+
+
+@scenario("ulp.nfs-gone", 180)
+def gone(report):
+    """NFS 4.2 under load: the module is unloaded with both devices, and loaded again; then the client's network
+    namespace loses its name, and goes with the mount."""
+    with served() as (ends, _):
+        with mounted(ends, "4.2"), Load(f"{MOUNT}/file", excused=GOING) as load:
+            load.moves("at first")
+            module_goes(ends)
+            add_links(ends)
+            load.moves("with the module loaded again")
+            batch([f"netns del {ends[0].netns}"])
+            load.moves("in a namespace without a name")
+            load.ends()
+        wait_until("both devices go with the namespace", lambda: not devices())
+    report.note("two interruptions")
 
 
 def between_drivers(order):

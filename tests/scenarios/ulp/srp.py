@@ -3,7 +3,7 @@
 
 import glob
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from tests.guest.fabric import IB, gid_table, read, wait_until
 from tests.guest.scenario import scenario
@@ -50,6 +50,8 @@ def disks():
 @contextmanager
 def session(here, there, guid):
     """A session of the kernel's initiator; gives its disk."""
+    # Seconds until it connects again. When a device goes with its netdev, this one waits for that all the same.
+    write("/sys/module/ib_srp/parameters/reconnect_delay", "1")
     write(f"/sys/class/infiniband_srp/srp-{here.dev}-1/add_target",
           f"id_ext={guid:016x},ioc_guid={guid:016x},src={here.ip4},dest={there.ip4}:{PORT}")
     try:
@@ -57,7 +59,9 @@ def session(here, there, guid):
         yield "/dev/" + disks()[0]
     finally:
         for port in os.listdir(PORTS):
-            write(f"{PORTS}/{port}/delete", "1")
+            # It may be going by itself, when its device has gone.
+            with suppress(OSError):
+                write(f"{PORTS}/{port}/delete", "1")
         wait_until("the disk goes", lambda: not disks() and not os.listdir(PORTS), 60)
 
 

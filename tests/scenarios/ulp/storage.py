@@ -78,6 +78,11 @@ def two_links():
                     link_del(end.dev)
 
 
+def module_goes(_ends):
+    """The driver of the devices is unloaded. No user of theirs keeps it."""
+    command(["modprobe", "-r", flavour.current().module])
+
+
 def verified(path, mib=8):
     """fio writes a file or a disk and reads it back: random 4 KiB in its first half, 1 MiB in sequence in the other."""
     half = mib * MIB // 2
