@@ -15,7 +15,7 @@ from tests.guest.fabric import (
     End, batch, counters, counters_if_it_fails, devices, link_add, link_del, read, wait_active, wait_until, wire)
 from tests.guest.scenario import PATIENCE, Failed, command, require, say
 
-FIO = ["fio", "--ioengine=libaio", "--direct=1", "--thread", "--verify=crc32c", "--verify_fatal=1", "--group_reporting",
+FIO = ["fio", "--direct=1", "--thread", "--verify=crc32c", "--verify_fatal=1", "--group_reporting",
        "--output-format=terse"]
 MIB = 1 << 20
 
@@ -86,20 +86,25 @@ def module_goes(_ends):
 def verified(path, mib=8):
     """fio writes a file or a disk and reads it back: random 4 KiB in its first half, 1 MiB in sequence in the other."""
     half = mib * MIB // 2
-    command([*FIO, "--iodepth=32", f"--filename={path}", f"--size={half}",
-             "--name=random", "--rw=randwrite", "--bs=4k",
-             "--name=sequential", "--stonewall", f"--offset={half}", "--rw=write", "--bs=1M"], timeout=120)
+    command([*FIO, "--ioengine=libaio", "--iodepth=32", f"--filename={path}", f"--size={half}", "--name=random",
+             "--rw=randwrite", "--bs=4k", "--name=sequential", "--stonewall", f"--offset={half}", "--rw=write", "--bs=1M"], timeout=120)
 
 
 class Load:
     """fio beside what the scenario does: it writes 16 KiB here and there, and checks what it has written. Use it in a
     `with`. After errors that are `excused` it goes on: what they hit is not checked."""
 
+    # Threads, each with a part of its own. At the end of a disk that has gone nothing is read, without an error; of fio's
+    # engines those that have many requests of one thread under way take that for a block that is full of what it is not.
+    THREADS = 16
+
     def __init__(self, path, mib=4, excused=()):
         self.out = tempfile.TemporaryFile("w+")
         self.excused = excused
-        argv = [*FIO, "--iodepth=16", f"--filename={path}", f"--size={mib}m", "--name=load", "--rw=randwrite", "--bs=16k",
-                "--verify_backlog=32", "--time_based", "--runtime=3600"]
+        part = mib * MIB // self.THREADS
+        argv = [*FIO, "--ioengine=psync", f"--numjobs={self.THREADS}", f"--size={part}", f"--offset_increment={part}",
+                f"--filename={path}", "--name=load", "--rw=randwrite", "--bs=16k", "--verify_backlog=4", "--time_based",
+                "--runtime=3600"]
         if excused:
             # Of reading, writing and verifying.
             names = ":".join(errno.errorcode[number] for number in excused)
@@ -146,22 +151,24 @@ class Load:
         return True
 
     def ends(self):
-        """Ends it, when all that it has read must have been what it wrote."""
+        """Ends it."""
         self._alive()
         self.proc.send_signal(signal.SIGINT)
         error = self._result()
         require(not error or error in self.excused, f"fio: error {error}")
 
     def fails(self):
-        """Waits until it has got an error, which is not that it reads what it has not written."""
-        error = self._result()
-        require(error and error != errno.EILSEQ, f"fio: error {error}")
+        """Waits until it has got an error."""
+        require(self._result(), "fio: ended without an error")
 
     def _result(self):
-        """Waits for the end; the error that it says in its results. Its exit status tells of signals as well."""
+        """Waits for the end, when all that it has read must have been what it wrote; the error that it says in its results.
+        Its exit status tells of signals as well."""
         self._wait()
-        found = re.search(r"(?m)^3;[^;]*;load;\d+;(\d+);", self.text())
+        text = self.text()
+        found = re.search(r"(?m)^3;[^;]*;load;\d+;(\d+);", text)
         require(found, f"fio: exit {self.proc.returncode}")
+        require("verify:" not in text, f"fio: {text[:text.index(found[0])].strip()[:600]}")
         return int(found[1])
 
     def _wait(self):
