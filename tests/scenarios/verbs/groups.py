@@ -9,11 +9,12 @@ import tempfile
 import time
 from contextlib import contextmanager
 
+from tests.guest import flavour
 from tests.guest.cases import PROGRAM, cases
 from tests.guest.fabric import batch, link_del, pair, tagged, wait_until
 from tests.guest.netlink import in_netns
 from tests.guest.programs import spawn, tail
-from tests.guest.scenario import add, command, require, scenario
+from tests.guest.scenario import Skipped, add, command, require, scenario
 from tests.scenarios.interop.interop import ORDERS, two_drivers
 from tests.scenarios.paths.isolation import only_ferroce
 from tests.scenarios.verbs.verbs import WAYS, case
@@ -83,6 +84,8 @@ def joined_by_sockets(end):
 @scenario("groups.vlan", 240)
 def vlan(_report):
     """Two devices in one group by a VLAN, where sockets make the hosts members."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("datagrams to groups did not come by a VLAN when this was tried with rdma_rxe of 7.3")
     with pair() as ends:
         uppers = tagged(ends)
         with joined_by_sockets(uppers[0]), joined_by_sockets(uppers[1]):
