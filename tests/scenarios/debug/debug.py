@@ -73,8 +73,9 @@ FAULTS = {"failslab": {"ignore-gfp-wait": "N"},
           "fail_usercopy": {}}
 
 
-def prepare_faults():
-    """Lets memory be refused to system calls of a thread that asks for it, without a word in the log."""
+def prepare_faults(report):
+    """Lets memory be refused to a thread that asks for it, with no other words in the log than these."""
+    report.allow("vmalloc was refused memory", "kmemleak was refused memory", "a page fault was refused memory")
     for kind, switches in FAULTS.items():
         for name, value in (switches | {"verbose": "0"}).items():
             with open(f"/sys/kernel/debug/{kind}/{name}", "w", encoding="ascii") as f:
@@ -109,8 +110,7 @@ class Failing:
 @scenario("debug.scarce.verbs", 200)
 def scarce_verbs(report):
     """Each step of a program's life with each of its allocations refused: it fails cleanly or works, nothing leaks."""
-    prepare_faults()
-    report.allow("vmalloc was refused memory", "kmemleak was refused memory")
+    prepare_faults(report)
     with loop(False) as end:
         for line in cases("scarce")[0].run(end).splitlines()[:-1]:
             report.note(line)
@@ -149,8 +149,7 @@ def scarcely(report, what, act, happened, undo):
 @scenario("debug.scarce.links", 300)
 def scarce_links(report):
     """A link is added and deleted with each of the allocations on the way refused: it is there whole or not at all."""
-    prepare_faults()
-    report.allow("vmalloc was refused memory", "kmemleak was refused memory")
+    prepare_faults(report)
     command(["modprobe", flavour.current().module])
     netns = netlink.NetNs()
 
