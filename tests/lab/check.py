@@ -151,8 +151,25 @@ def run(root, only, with_module):
     return total.status
 
 
+# Subjects that the sum names with their seconds.
+LONGEST = 12
+
+
+def longest(results):
+    """Where the time of a run went: the subjects that took most of it, with their tests and seconds."""
+    took = {}
+    for r in results:
+        if r.seconds:
+            took.setdefault(r.name.split(".")[0], []).append(r.seconds)
+    most = sorted(took.items(), key=lambda one: -sum(one[1]))[:LONGEST]
+    return ", ".join(f"{subject} {len(each)} in {sum(each):.0f} s" for subject, each in most)
+
+
 def finish(results, again):
-    """The reasons of what was left out, the sum, the exit status; everything goes to build/check.json too."""
+    """Where the time went, the reasons of what was left out, the sum, the exit status; everything goes to
+    build/check.json too."""
+    if len(results) > LONGEST:
+        say.line(f"\nlongest, of what ran beside each other: {longest(results)}")
     reasons = {}
     for r in results:
         for what, why in r.skips:

@@ -284,6 +284,11 @@ class Total(unittest.TestCase):
         self.assertEqual((total.status, self.told()[0]), (1, {"a": "failed"}))
         self.assertIn("no disk", self.told()[2])
 
+    def test_where_the_time_went(self):
+        took = [("verbs.fence.wire", 2.0), ("link.mtu", 7.0), ("verbs.order.local", 4.6), ("self.not-run", None)]
+        self.assertEqual(check.longest([suite.Result(name, "passed", seconds=s) for name, s in took]),
+                         "link 1 in 7 s, verbs 2 in 7 s")
+
     def test_a_second_signal_does_not_take_it_away(self):
         with mock.patch.object(signal, "signal") as wanted, self.assertRaises(SystemExit) as ended:
             cli.end(signal.SIGTERM, None)
