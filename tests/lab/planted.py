@@ -6,15 +6,17 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from dataclasses import dataclass
 
 from tests.lab import config, say, tree
-from tests.lab.shell import in_good_order
 
 LIST = config.CHECKOUT / "tests" / "planted.toml"
-TREE = config.BUILD / "planted" / "tree"
+# Copies of the tree, one for each of those that are tried beside each other: a build has work for one processor mostly.
+PLACE = config.BUILD / "planted"
+AT_ONCE = 2
 # A fault may make each test wait for what does not come.
 LIMIT = 20 * 60
 
@@ -48,22 +50,60 @@ def failures(output):
     return re.findall(r"^failed +[\d.]+ s +([\w.-]+)", output, re.M)
 
 
-def noticed(fault):
+class Trial:
+    """`check` at work on a copy of the tree that has a fault."""
+
+    def __init__(self, fault, place):
+        self.fault, self.place = fault, place
+        self.began = time.monotonic()
+        path = place / fault.file
+        tree.copy(place)
+        path.write_text(fault.plant(path.read_text(encoding="utf-8")), encoding="utf-8")
+        self.out = tempfile.TemporaryFile("w+")
+        self.proc = subprocess.Popen(
+            [sys.executable, "-m", "tests.lab", "check", "--only", fault.notice], cwd=place, stdin=subprocess.DEVNULL,
+            stdout=self.out, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"})
+
+    def is_over(self):
+        """Whether it has come to its end, or to its limit."""
+        return self.proc.poll() is not None or time.monotonic() > self.began + LIMIT
+
+    def end(self):
+        """Ends it, and waits for its guests; the tree is as it was. Returns what it has printed, if it came to its end."""
+        late = self.proc.poll() is None
+        self.proc.terminate()
+        self.proc.wait()
+        shutil.copyfile(config.CHECKOUT / self.fault.file, self.place / self.fault.file)
+        with self.out:
+            self.out.seek(0)
+            return None if late else self.out.read()
+
+
+def noticed(fault, output):
     """Which tests notice it; an empty list when none does. A tree that cannot be built shows nothing."""
-    tree.copy(TREE)
-    path = TREE / fault.file
-    path.write_text(fault.plant(path.read_text(encoding="utf-8")), encoding="utf-8")
-    try:
-        done = in_good_order([sys.executable, "-m", "tests.lab", "check", "--only", fault.notice], LIMIT, cwd=TREE,
-                             env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}, text=True, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT)
-    except subprocess.TimeoutExpired:
+    if output is None:
         return ["(the time limit)"]
+    if re.search("building the module failed|could not compile", output) or " passed, " not in output:
+        raise say.LabError(f"planted fault {fault.name} cannot be judged:\n{output[-3000:]}")
+    return failures(output)
+
+
+def trials(chosen):
+    """Tries each, some beside each other; gives them when they are over."""
+    free, waiting, running = [PLACE / str(number) for number in range(AT_ONCE)], list(chosen), []
+    try:
+        while waiting or running:
+            while waiting and free:
+                running.append(Trial(waiting.pop(0), free.pop()))
+            time.sleep(0.2)
+            for trial in [trial for trial in running if trial.is_over()]:
+                running.remove(trial)
+                output = trial.end()
+                free.append(trial.place)
+                yield trial, output
     finally:
-        shutil.copyfile(config.CHECKOUT / fault.file, path)
-    if re.search("building the module failed|could not compile", done.stdout) or " passed, " not in done.stdout:
-        raise say.LabError(f"planted fault {fault.name} cannot be judged:\n{done.stdout[-3000:]}")
-    return failures(done.stdout)
+        for trial in running:
+            trial.end()
 
 
 def run(only):
@@ -73,11 +113,10 @@ def run(only):
     if not chosen:
         raise say.LabError(f"no planted fault is called {only}")
     missed = []
-    for fault in chosen:
-        began = time.monotonic()
-        who = noticed(fault)
+    for trial, output in trials(chosen):
+        fault, who = trial.fault, noticed(trial.fault, output)
         missed += [] if who else [fault.name]
-        say.verdict("passed" if who else "failed", fault.name, time.monotonic() - began,
+        say.verdict("passed" if who else "failed", fault.name, time.monotonic() - trial.began,
                     f"noticed by {', '.join(who[:4])}" if who else f"not noticed by {fault.notice}: {fault.about}")
     say.line(f"\n{len(chosen) - len(missed)} of {len(chosen)} faults were noticed")
     return 1 if missed else 0
