@@ -114,6 +114,12 @@ struct Chain<'a> {
 }
 
 impl Directory {
+    /// That of the module; `ENODEV` when it is being unloaded and no device is left.
+    pub fn current() -> Result<Arc<Self>> {
+        let rcu = rcu::read_lock();
+        DIRECTORY.get_arc(&rcu).ok_or(ENODEV)
+    }
+
     /// An empty directory.
     pub fn new() -> Result<Arc<Self>> {
         let notifications = OwnedQueue::bh(c_str!("ferroce_notify"))?;
@@ -276,6 +282,12 @@ impl Directory {
             index = (chain.next)(entry).load(Acquire);
         }
         None
+    }
+
+    /// The module is unloaded: every device leaves next.
+    pub fn leave_all(&self) {
+        let rcu = rcu::read_lock();
+        self.ports.each(&rcu, |entry| entry.port.leave());
     }
 
     /// Where notifiers run.

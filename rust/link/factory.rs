@@ -35,4 +35,7 @@ pub trait Factory: 'static {
     /// The net device below has left: as above, by a worker, which waits for the users of the
     /// device, and they may wait for peers. Under the RTNL.
     fn lose_netdev(device: &DeviceOf<Self::Driver>);
+
+    /// The module is unloaded: every device is unregistered next.
+    fn leave_all();
 }

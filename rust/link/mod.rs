@@ -72,6 +72,7 @@ struct Fence<F: Factory>(PhantomData<fn() -> F>);
 
 impl<F: Factory> Drop for Fence<F> {
     fn drop(&mut self) {
+        F::leave_all();
         device::unregister_all::<F::Driver>();
     }
 }

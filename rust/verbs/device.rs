@@ -9,8 +9,8 @@ use super::quota::{
 };
 use super::reach;
 use crate::datapath::directory::{
-    Listed,
-    DIRECTORY, //
+    Directory,
+    Listed, //
 };
 use crate::datapath::groups;
 use crate::datapath::port::Port;
@@ -37,10 +37,7 @@ use crate::wire::performance::{
     Mad, //
 };
 use kernel::prelude::*;
-use kernel::sync::{
-    rcu,
-    Arc, //
-};
+use kernel::sync::Arc;
 
 /// Most requests of a queue. A send queue of this length takes up to 20 MiB.
 pub const MAX_QP_WR: u32 = 1 << 14;
@@ -76,12 +73,8 @@ impl Device {
     /// A device on `underlay` that has no objects yet.
     pub fn new(underlay: Underlay, hold: Hold) -> Result<Self> {
         let port = Port::new(&underlay)?;
-        let directory = {
-            let rcu = rcu::read_lock();
-            DIRECTORY.get_arc(&rcu).ok_or(ENODEV)?
-        };
         Ok(Self {
-            listed: directory.list(&port)?,
+            listed: Directory::current()?.list(&port)?,
             port,
             guid: guid_of(underlay.netdev().mac()),
             quotas: Arc::new(Quotas::default(), GFP_KERNEL)?,

@@ -22,6 +22,7 @@ pub mod quota;
 pub mod reach;
 pub mod srq;
 
+use crate::datapath::directory::Directory;
 use crate::link::{
     Factory,
     Hold, //
@@ -77,5 +78,11 @@ impl Factory for Ferroce {
 
     fn lose_netdev(device: &Device) {
         device.lose_netdev();
+    }
+
+    fn leave_all() {
+        if let Ok(directory) = Directory::current() {
+            directory.leave_all();
+        }
     }
 }

@@ -15,10 +15,7 @@ use super::pd::Domain;
 use super::quota::Kind;
 use super::reach;
 use super::srq::UserSrq;
-use crate::datapath::directory::{
-    Directory,
-    DIRECTORY, //
-};
+use crate::datapath::directory::Directory;
 use crate::datapath::kernel::Desks;
 use crate::datapath::port::MANAGEMENT_QP;
 use crate::datapath::post;
@@ -94,7 +91,6 @@ use crate::wire::psn::Psn;
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::{
-    rcu,
     Arc,
     Mutex, //
 };
@@ -129,12 +125,6 @@ enum User {
     Process { _sq: Mapping, _rq: Option<Mapping> },
     /// Users in the kernel.
     Kernel(Pin<KBox<Desks>>),
-}
-
-/// All QPs.
-fn directory() -> Result<Arc<Directory>> {
-    let rcu = rcu::read_lock();
-    DIRECTORY.get_arc(&rcu).ok_or(ENODEV)
 }
 
 /// What a QP gets that asks for `wanted`: at least that, or `EINVAL`.
@@ -193,7 +183,7 @@ impl QueuePair for UserQp {
         let permit = device.permit(Kind::Qp)?;
         let attributes = KBox::pin_init(new_mutex!(Attributes::default()), GFP_KERNEL_ACCOUNT)?;
         // The number is published as the last step, when everything else has succeeded.
-        let directory = directory()?;
+        let directory = Directory::current()?;
         let (reserved, number) = directory.reserve()?;
         let qp = Qp::new(NewQp {
             upcall,
@@ -517,7 +507,7 @@ impl Drop for UserQp {
         if self.kind.is_management() {
             self.qp.port().without_management();
         }
-        if let Ok(directory) = directory() {
+        if let Ok(directory) = Directory::current() {
             directory.remove(self.qp.number());
         }
         if let (User::Process { .. }, true) = (&self.user, self.qp.port().is_leaving()) {

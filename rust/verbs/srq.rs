@@ -9,7 +9,7 @@ use super::device::{
 };
 use super::pd::Domain;
 use super::quota::Kind;
-use crate::datapath::directory::DIRECTORY;
+use crate::datapath::directory::Directory;
 use crate::datapath::kernel as kernel_user;
 use crate::datapath::srq::{
     self,
@@ -38,7 +38,6 @@ use crate::uabi::wqe::MAX_SGE;
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::{
-    rcu,
     Arc,
     Mutex, //
 };
@@ -140,10 +139,7 @@ impl SharedReceiveQueue for UserSrq {
         if let Some(udata) = udata {
             udata.no_request()?;
         }
-        let directory = {
-            let rcu = rcu::read_lock();
-            DIRECTORY.get_arc(&rcu).ok_or(ENODEV)?
-        };
+        let directory = Directory::current()?;
         let notifications = directory.notifications();
         match (change.max_wr, change.limit) {
             (Some(wanted), limit) => {

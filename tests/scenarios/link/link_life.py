@@ -3,13 +3,13 @@
 
 import os
 import subprocess
-import time
 
 from tests.guest import flavour
 from tests.guest.cases import cases
-from tests.guest.fabric import (batch, devices, gid_index, gid_of, gid_table, link_add, link_del, loop, pair,
+from tests.guest.fabric import (batch, counters, devices, gid_index, gid_of, gid_table, link_add, link_del, loop, pair,
                                 port_state, wait_active, wait_until, wire)
-from tests.guest.scenario import Skipped, command, last_line, require, scenario
+from tests.guest.programs import listens
+from tests.guest.scenario import PATIENCE, Skipped, command, last_line, require, scenario
 from tests.judges import kernel
 
 MODULE = flavour.current().module
@@ -288,9 +288,9 @@ def sockets(_report):
         require(count(two.netns) >= 1, "the other namespace lost its socket")
 
 
-@scenario("link.delete-in-use", 90)
-def delete_in_use(_report):
-    """Deleting a link under a program that polls flushes what it has posted, so that it ends by itself."""
+def takes_from_pollers(act):
+    """Does `act`, which takes the device of an end away, while programs poll: what they have posted is flushed, which is
+    all that they hear of it, and so they end by themselves."""
     if not flavour.current().is_ferroce:
         raise Skipped("rdma_rxe waits for the program for ever")
     with loop() as end:
@@ -298,14 +298,24 @@ def delete_in_use(_report):
         argv = ["ibv_rc_pingpong", "-d", end.dev, "-g", gid, "-n", "1000000000", "-p", "18600"]
         with open("/dev/null", "r+b") as null:
             procs = [subprocess.Popen(argv, stdin=null, stdout=null, stderr=null)]
-            from tests.guest.programs import listens
             wait_until("the server listens", lambda: listens(procs[0].pid, 18600))
             procs.append(subprocess.Popen(argv + [end.tcp], stdin=null, stdout=null, stderr=null))
-            time.sleep(2)
+            wait_until("messages move", lambda: counters(end.dev)["local_segments"] > 1000)
             require(all(p.poll() is None for p in procs), "pingpong ended too early")
-            link_del(end.dev)
+            act(end)
             for p in procs:
-                # It polls, and knows by a flushed request alone.
-                require(p.wait(timeout=60) == 1, f"pingpong ended with {p.returncode}")
+                require(p.wait(timeout=60 * PATIENCE) == 1, f"pingpong ended with {p.returncode}")
         wait_until("the device goes", lambda: end.dev not in devices(), 20)
     wait_until("the module is free", lambda: not kernel.refcount(), 10)
+
+
+@scenario("link.delete-in-use", 90)
+def delete_in_use(_report):
+    """Deleting a link under programs that poll ends them."""
+    takes_from_pollers(lambda end: link_del(end.dev))
+
+
+@scenario("link.unload-in-use", 90)
+def unload_in_use(_report):
+    """Unloading the module under programs that poll ends them."""
+    takes_from_pollers(lambda _end: unload())
