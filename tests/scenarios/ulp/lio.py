@@ -44,6 +44,8 @@ def target(*names):
     """A tree with a disk, and these modules."""
     own_mounts()
     command(["modprobe", "brd", "rd_nr=1", f"rd_size={SIZE >> 10}"])
+    # The driver of SCSI disks, for who has no udev that loads it when one comes.
+    command(["modprobe", "sd_mod"])
     # LIO loads each of its kinds of disks that there is when it is first used.
     kinds = [name for name in ("target_core_iblock", "target_core_file", "target_core_pscsi", "target_core_user")
              if command(["modinfo", "-n", name], ok=None).returncode == 0]
