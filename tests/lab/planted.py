@@ -12,6 +12,7 @@ import tomllib
 from dataclasses import dataclass
 
 from tests.lab import config, say, tree
+from tests.lab.shell import end_in_good_order
 
 LIST = config.CHECKOUT / "tests" / "planted.toml"
 # Copies of the tree, one for each of those that are tried beside each other: a build has work for one processor mostly.
@@ -71,8 +72,7 @@ class Trial:
     def end(self):
         """Ends it, and waits for its guests; the tree is as it was. Returns what it has printed, if it came to its end."""
         late = self.proc.poll() is None
-        self.proc.terminate()
-        self.proc.wait()
+        end_in_good_order(self.proc)
         shutil.copyfile(config.CHECKOUT / self.fault.file, self.place / self.fault.file)
         with self.out:
             self.out.seek(0)

@@ -92,13 +92,19 @@ def in_good_order(argv, timeout=None, **kw):
         try:
             out, _ = proc.communicate(timeout=timeout)
         except BaseException:
-            proc.terminate()
-            try:
-                proc.communicate(timeout=60)
-            except subprocess.TimeoutExpired:
-                proc.kill()
+            end_in_good_order(proc)
             raise
         return subprocess.CompletedProcess(argv, proc.returncode, out)
+
+
+def end_in_good_order(proc):
+    """Asks a program to end, and waits for it, but not for ever."""
+    proc.terminate()
+    try:
+        proc.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        proc.kill()
+        proc.wait()
 
 
 def kill_group(proc):
