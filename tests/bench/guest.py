@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 from tests.bench import plan
 from tests.guest.agent import Events
-from tests.guest.fabric import End, WIRE_MTU, batch, counters, no_dad, read, wait_active
+from tests.guest.fabric import End, counters, join, link_add, link_del, no_dad, read, wait_active
 from tests.guest.flavour import FERROCE, RXE
 from tests.guest.programs import run_both
 from tests.guest.scenario import Failed, command, require, say
@@ -38,17 +38,11 @@ def ends_of(driver, stack):
             for n in (0, 1)]
     no_dad()
     for end in ends:
-        batch([f"netns add {end.netns}"])
         stack.callback(command, ["ip", "netns", "del", end.netns], ok=None)
-    one, two = ends
-    batch([f"link add {one.netdev} mtu {WIRE_MTU} netns {one.netns} type veth "
-           f"peer name {two.netdev} mtu {WIRE_MTU} netns {two.netns}"])
+    join(*ends)
     for end in ends:
-        batch(["link set lo up", f"link set {end.netdev} up", f"addr add {end.ip4}/24 dev {end.netdev}",
-               f"addr add {end.ip6}/64 dev {end.netdev} nodad"], netns=end.netns)
-    for end in ends:
-        command(["rdma", "link", "add", end.dev, "type", flavour.link_type, "netdev", end.netdev], netns=end.netns)
-        stack.callback(command, ["rdma", "link", "delete", end.dev], netns=end.netns, ok=None)
+        link_add(end.dev, end.netdev, end.netns, driver=flavour)
+        stack.callback(link_del, end.dev, end.netns, ok=None)
     for end in ends:
         wait_active(end.dev)
     return ends

@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tests.guest import flavour
+from tests.guest import flavour, netlink
 from tests.guest.netlink import in_netns
 from tests.guest.scenario import PATIENCE, Failed, command, say, say_command
 
@@ -135,6 +135,26 @@ def link_del(name, netns=None, ok=(0,)):
     return command(["rdma", "link", "delete", name], netns=netns, ok=ok, timeout=60)
 
 
+def plug(dev, netdev, netns=None, driver=None):
+    """The same as `link_add` without a program, for what a scenario stands on."""
+    kind = (driver or flavour.current()).link_type
+    say(f"add the link {dev} of type {kind} to {netdev}")
+    netlink.rdma_link_add(netns, dev, kind, netdev)
+
+
+def unplug(dev, netns=None):
+    """The same as `link_del` without a program, of a device that may have gone, or may be going by itself."""
+    number = in_netns(netns, netlink.rdma_devices).get(dev)
+    if number is None:
+        return
+    say(f"delete the link {dev}")
+    try:
+        in_netns(netns, lambda: netlink.rdma_link_delete(number))
+    except OSError as e:
+        say(f"it cannot be deleted: {e}")
+        wait_until(f"{dev} goes", lambda: dev not in devices())
+
+
 def devices():
     """The RDMA devices of the machine."""
     try:
@@ -181,18 +201,19 @@ def mac(end):
 def wire(a="v0", b="v1", mtu=WIRE_MTU):
     """A veth pair in the first namespace, both ends up, with addresses on the first."""
     no_dad()
-    batch(["link set lo up",
-           f"link add {a} mtu {mtu} type veth peer name {b} mtu {mtu}",
-           f"link set {a} up", f"link set {b} up",
-           f"addr add 10.77.0.1/24 dev {a}",
-           f"addr add fd77::1/64 dev {a} nodad"])
+    say(f"join {a} and {b}")
+    netlink.veth((a, None), (b, None), mtu)
+    netlink.configure(None, b)
+    netlink.configure(None, a, "10.77.0.1/24", "fd77::1/64")
     try:
         yield a, b
     finally:
-        # Where its other end was moved to a namespace that goes, it goes by itself, also between a look and a command.
-        path = f"/sys/class/net/{a}"
-        if os.path.exists(path) and command(["ip", "link", "del", a], ok=None).returncode:
-            wait_until(f"{a} goes", lambda: not os.path.exists(path))
+        say(f"delete {a}")
+        try:
+            netlink.delete_netdev(None, a)
+        except OSError:
+            # Where its other end was moved to a namespace that goes, it goes by itself.
+            wait_until(f"{a} goes", lambda: not os.path.exists(f"/sys/class/net/{a}"))
 
 
 @contextmanager
@@ -200,7 +221,7 @@ def loop(local_path=None, mtu=WIRE_MTU):
     """One device on one netdev that talks to itself. `local_path` sets the switch, None leaves it alone."""
     dev = flavour.current().prefix + "0"
     with wire(mtu=mtu) as (netdev, _):
-        link_add(dev, netdev)
+        plug(dev, netdev)
         try:
             wait_active(dev)
             if local_path is not None:
@@ -208,8 +229,7 @@ def loop(local_path=None, mtu=WIRE_MTU):
             with counters_if_it_fails():
                 yield End(dev, None, netdev, "10.77.0.1", "fd77::1", "127.0.0.1")
         finally:
-            if dev in devices():
-                link_del(dev)
+            unplug(dev)
 
 
 def set_local_path(dev, on):
@@ -225,6 +245,21 @@ def set_local_path(dev, on):
         raise Failed(f"{path} does not keep what was written")
 
 
+def join(one, two, mtu=WIRE_MTU):
+    """Makes the network namespaces of two ends, a veth pair between them, and their addresses."""
+    say(f"join {one.netdev} in {one.netns} and {two.netdev} in {two.netns}")
+    for end in (one, two):
+        netlink.add_netns(end.netns)
+    netlink.veth((one.netdev, one.netns), (two.netdev, two.netns), mtu)
+    for end in (one, two):
+        configure(end)
+
+
+def configure(end):
+    """Sets the netdev of an end up and gives it the addresses of the end."""
+    netlink.configure(end.netns, end.netdev, f"{end.ip4}/24", f"{end.ip6}/64")
+
+
 @contextmanager
 def pair(mtu=WIRE_MTU, drivers=None, bridged=False):
     """Two devices in two network namespaces with a veth pair between them; `drivers` are those of the two, if not the
@@ -235,35 +270,29 @@ def pair(mtu=WIRE_MTU, drivers=None, bridged=False):
     two = End(drivers[1].prefix + "1", "fb", "vb", "10.77.0.2", "fd77::2", "10.77.0.2")
     no_dad()
     try:
-        lines = [f"netns add {end.netns}" for end in (one, two)]
         if bridged:
-            lines += [f"link add br0 mtu {mtu} type bridge", "link set br0 up"]
+            batch([f"link add br0 mtu {mtu} type bridge", "link set br0 up"])
             for end in (one, two):
-                lines += [f"link add {end.netdev} mtu {mtu} netns {end.netns} type veth peer name b{end.netdev} mtu {mtu}",
-                          f"link set b{end.netdev} master br0", f"link set b{end.netdev} up"]
+                netlink.add_netns(end.netns)
+                netlink.veth((end.netdev, end.netns), ("b" + end.netdev, None), mtu)
+                batch([f"link set b{end.netdev} master br0", f"link set b{end.netdev} up"])
+                configure(end)
         else:
-            lines.append(f"link add va mtu {mtu} netns fa type veth peer name vb mtu {mtu} netns fb")
-        batch(lines)
-        for end in (one, two):
-            batch(["link set lo up", f"link set {end.netdev} up",
-                   f"addr add {end.ip4}/24 dev {end.netdev}",
-                   f"addr add {end.ip6}/64 dev {end.netdev} nodad"], netns=end.netns)
+            join(one, two, mtu)
         for end, driver in zip((one, two), drivers):
-            link_add(end.dev, end.netdev, netns=end.netns, driver=driver)
+            plug(end.dev, end.netdev, end.netns, driver)
         for end in (one, two):
             wait_active(end.dev)
         with counters_if_it_fails():
             yield one, two
     finally:
-        for end in (one, two):
-            # It may be going by itself, when its netdev has gone.
-            if end.dev in devices() and link_del(end.dev, netns=end.netns, ok=None).returncode:
-                wait_until(f"{end.dev} goes", lambda dev=end.dev: dev not in devices())
-        left = [f"netns del {end.netns}" for end in (one, two) if os.path.exists(f"/run/netns/{end.netns}")]
+        there = [end for end in (one, two) if os.path.exists(f"{netlink.NAMED}/{end.netns}")]
+        for end in there:
+            unplug(end.dev, end.netns)
+        for end in there:
+            netlink.delete_netns(end.netns)
         if os.path.exists("/sys/class/net/br0"):
-            left.append("link del br0")
-        if left:
-            batch(left)
+            batch(["link del br0"])
 
 
 def tagged(ends, vlan=7):

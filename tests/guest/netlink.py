@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """What `ip` and `rdma` say to the kernel, said from here: starting programs is the slow part of an emulated guest."""
 
+import ctypes
+import ipaddress
 import os
 import socket
 import struct
@@ -13,8 +15,12 @@ RTM_NEWLINK, RTM_DELLINK, RTM_NEWADDR = 16, 17, 20
 # Client NLDEV of RDMA netlink.
 NLDEV_GET, NLDEV_NEWLINK, NLDEV_DELLINK = (5 << 10) | 1, (5 << 10) | 3, (5 << 10) | 4
 IFF_UP, IFA_F_NODAD = 1, 2
-# The index that both ends of a wire get, each in its namespace.
-INDEX = 100
+IFLA_IFNAME, IFLA_MTU, IFLA_LINKINFO, IFLA_NET_NS_FD = 3, 4, 18, 28
+# Of <sys/mount.h>.
+MS_BIND, MS_REC, MS_SHARED, MNT_DETACH = 0x1000, 0x4000, 0x100000, 2
+# Where `ip netns` keeps namespaces by name.
+NAMED = "/run/netns"
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def attribute(kind, value):
@@ -40,9 +46,14 @@ def request(family, kind, flags, body, around=nullcontext()):
         raise OSError(-error, os.strerror(-error))
 
 
+def here():
+    """The network namespace of this thread as an open file."""
+    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
 def within(fd, act):
     """Calls `act` with this thread in the network namespace of an open file. Sockets made there stay there."""
-    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    before = here()
     try:
         os.setns(fd, os.CLONE_NEWNET)
         try:
@@ -53,34 +64,39 @@ def within(fd, act):
         os.close(before)
 
 
-def in_netns(name, act):
-    """Calls `act` with this thread in a named network namespace, or where it is without a name."""
-    if not name:
+def in_netns(netns, act):
+    """Calls `act` with this thread in a network namespace: a `NetNs`, the name of one, or where it is for None."""
+    if not netns:
         return act()
-    fd = os.open(f"/run/netns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.dup(netns.fd) if isinstance(netns, NetNs) else os.open(f"{NAMED}/{netns}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         return within(fd, act)
     finally:
         os.close(fd)
 
 
+def in_new_netns(act):
+    """Calls `act` with this thread in a new network namespace."""
+    before = here()
+    try:
+        os.unshare(os.CLONE_NEWNET)
+        try:
+            return act()
+        finally:
+            os.setns(before, os.CLONE_NEWNET)
+    finally:
+        os.close(before)
+
+
 class NetNs:
     """A network namespace without a name: it lives as long as this holds it, and what others have in it."""
 
     def __init__(self):
-        before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        os.unshare(os.CLONE_NEWNET)
-        self.fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        os.setns(before, os.CLONE_NEWNET)
-        os.close(before)
+        self.fd = in_new_netns(here)
 
     def run(self, act):
         """Calls `act` with this thread in the namespace, which it keeps alive meanwhile."""
-        fd = os.dup(self.fd)
-        try:
-            return within(fd, act)
-        finally:
-            os.close(fd)
+        return in_netns(self, act)
 
     def delete(self):
         """Lets it go; a second time does nothing."""
@@ -89,40 +105,79 @@ class NetNs:
             os.close(fd)
 
 
+def mount(source, target, flags):
+    """Calls mount(2)."""
+    if LIBC.mount(source.encode(), target.encode(), b"none", ctypes.c_ulong(flags), None):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), target)
+
+
+def add_netns(name):
+    """`ip netns add`."""
+    os.makedirs(NAMED, exist_ok=True)
+    try:
+        mount("", NAMED, MS_SHARED | MS_REC)
+    except OSError:
+        # The first one: what is not shared would keep a namespace alive in each mount namespace that was made before it
+        # was deleted.
+        mount(NAMED, NAMED, MS_BIND | MS_REC)
+        mount("", NAMED, MS_SHARED | MS_REC)
+    path = f"{NAMED}/{name}"
+    os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0))
+    in_new_netns(lambda: mount("/proc/thread-self/ns/net", path, MS_BIND))
+
+
+def delete_netns(name):
+    """`ip netns del`."""
+    path = f"{NAMED}/{name}"
+    if LIBC.umount2(path.encode(), MNT_DETACH):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
+    os.unlink(path)
+
+
 def ifinfo(index=0, flags=0):
     """`struct ifinfomsg` with those flags set."""
     return struct.pack("=BxHiII", 0, 0, index, flags, flags)
 
 
 def veth(a, b, mtu):
-    """A veth pair, up: each of (name, namespace, IPv4 address) is one end."""
-    def end(name, netns):
-        return attribute(3, name) + attribute(4, mtu) + attribute(28, netns.fd)
+    """A veth pair: each of (name, network namespace) is one end."""
+    fds = [in_netns(netns, here) for _, netns in (a, b)]
+    try:
+        one, two = (attribute(IFLA_IFNAME, name) + attribute(IFLA_MTU, mtu) + attribute(IFLA_NET_NS_FD, fd)
+                    for (name, _), fd in zip((a, b), fds))
+        # VETH_INFO_PEER in IFLA_INFO_DATA.
+        kind = attribute(1, "veth") + attribute(2, attribute(1, ifinfo() + two))
+        request(ROUTE, RTM_NEWLINK, CREATE | EXCL, ifinfo() + one + attribute(IFLA_LINKINFO, kind))
+    finally:
+        for fd in fds:
+            os.close(fd)
 
-    peer = attribute(1, ifinfo(INDEX) + end(*b[:2]))
-    kind = attribute(1, "veth") + attribute(2, peer)
-    request(ROUTE, RTM_NEWLINK, CREATE | EXCL, ifinfo(INDEX) + end(*a[:2]) + attribute(18, kind))
-    for name, netns, address in (a, b):
-        packed = socket.inet_aton(address)
-        body = struct.pack("=BBBBI", socket.AF_INET, 24, IFA_F_NODAD, 0, INDEX) + attribute(1, packed) + attribute(2, packed)
 
-        def configure(body=body):
-            for index in (1, INDEX):
-                request(ROUTE, RTM_NEWLINK, 0, ifinfo(index, IFF_UP))
+def configure(netns, netdev, *addresses):
+    """Sets a netdev and the loopback beside it up, and gives it addresses, with prefix lengths."""
+    def act():
+        for name in ("lo", netdev):
+            request(ROUTE, RTM_NEWLINK, 0, ifinfo(flags=IFF_UP) + attribute(IFLA_IFNAME, name))
+        index = socket.if_nametoindex(netdev)
+        for address in map(ipaddress.ip_interface, addresses):
+            family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+            # IFA_ADDRESS and IFA_LOCAL.
+            body = (struct.pack("=BBBBI", family, address.network.prefixlen, IFA_F_NODAD, 0, index)
+                    + attribute(1, address.packed) + attribute(2, address.packed))
             request(ROUTE, RTM_NEWADDR, CREATE | EXCL, body)
 
-        netns.run(configure)
+    in_netns(netns, act)
 
 
-def delete_netdev(netns):
-    """`ip link del` of the wire in a namespace."""
-    netns.run(lambda: request(ROUTE, RTM_DELLINK, 0, ifinfo(INDEX)))
+def delete_netdev(netns, netdev):
+    """`ip link del`."""
+    in_netns(netns, lambda: request(ROUTE, RTM_DELLINK, 0, ifinfo() + attribute(IFLA_IFNAME, netdev)))
 
 
 def rdma_link_add(netns, name, kind, netdev, around=nullcontext()):
     """`rdma link add`."""
     body = attribute(2, name) + attribute(65, kind) + attribute(51, netdev)
-    netns.run(lambda: request(RDMA, NLDEV_NEWLINK, 0, body, around))
+    in_netns(netns, lambda: request(RDMA, NLDEV_NEWLINK, 0, body, around))
 
 
 def rdma_link_delete(index, around=nullcontext()):

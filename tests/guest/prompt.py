@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 from tests.guest import flavour
-from tests.guest.fabric import WIRE_MTU, End, batch, link_add, no_dad, wait_active, wait_until
+from tests.guest.fabric import End, batch, join, link_add, no_dad, wait_active, wait_until
 
 WORK = "/work"
 # The console behind the host's terminal.
@@ -26,12 +26,9 @@ def two():
     ends = (End(prefix + "0", "left", "eth0", "10.77.0.1", "fd77::1", "10.77.0.1"),
             End(prefix + "1", "right", "eth0", "10.77.0.2", "fd77::2", "10.77.0.2"))
     no_dad()
-    batch([f"netns add {end.netns}" for end in ends] + [
-        "link set lo up",
-        f"link add eth0 mtu {WIRE_MTU} netns left type veth peer name eth0 mtu {WIRE_MTU} netns right"])
+    batch(["link set lo up"])
+    join(*ends)
     for end in ends:
-        batch(["link set lo up", "link set eth0 up", f"addr add {end.ip4}/24 dev eth0",
-               f"addr add {end.ip6}/64 dev eth0 nodad"], netns=end.netns)
         link_add(end.dev, end.netdev, netns=end.netns)
     for end in ends:
         wait_active(end.dev)

@@ -103,6 +103,16 @@ class Machine:
 MACHINES = {"": Machine(), "one-processor": Machine(processors=1), "mitigated": Machine(mitigations="auto"),
             "fresh": Machine(suite=config.SUITE), "fresh-sid": Machine(suite="sid"), "aarch64": Machine(aarch64=True)}
 
+# Puts a script in place of udev, in the root at $M, and leaves out what makes places of systemd's own: see coldplug.sh
+# and hot.sh.
+WITHOUT_UDEV = (
+    "mkdir -p $M/srv/udev",
+    "for f in lib/systemd/systemd-udevd bin/udevadm; do",
+    "mv $M/usr/$f $M/srv/udev/; cp $M/srv/lab/tests/guest/coldplug.sh $M/usr/$f",
+    "done",
+    "rm $M/usr/bin/systemd-tmpfiles",
+)
+
 # Two network cards of a kind on one wire, for each kind.
 CARDS = " ".join(f"-netdev hubport,hubid={hub},id={kind}{n} -device {kind},netdev={kind}{n}"
                  for hub, kind in enumerate(("virtio-net-pci", "e1000")) for n in (1, 2))
@@ -175,6 +185,7 @@ class Guest:
             f"mount -t overlay overlay -o lowerdir={q(root)},upperdir=$W/u,workdir=$W/w $M",
             "mkdir -p $M/srv/lab/tests $M/srv/results",
             f"cd {q(str(config.CHECKOUT))}/tests && cp -r guest judges scenarios __init__.py $M/srv/lab/tests/",
+            *(() if self.machine.suite else WITHOUT_UDEV),
             *extra,
             # vng finds its own other programs by PATH alone.
             f"export PATH={q(str(config.cache() / 'venv/bin'))}:$PATH",

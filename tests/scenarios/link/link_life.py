@@ -2,6 +2,7 @@
 """The life of a link: added, refused, followed through changes of its netdev, deleted, with nothing left behind."""
 
 import os
+import re
 import subprocess
 
 from tests.guest import flavour
@@ -79,6 +80,42 @@ def reload(_report):
         wait_active(DEV)
         unload()
         require(DEV not in devices(), "the device outlived its module")
+
+
+@scenario("link.udev", 60)
+def udev(report):
+    """A machine's udevd looks at devices while they come and go: names and device nodes are right, and nothing is held."""
+    # It takes no questions from a chroot otherwise.
+    env = os.environ | {"SYSTEMD_IGNORE_CHROOT": "1"}
+
+    def udevadm(*argv):
+        return command(["udevadm", *argv], env=env).stdout
+
+    daemon = subprocess.Popen(["/usr/lib/systemd/systemd-udevd"], stdin=subprocess.DEVNULL, env=env)
+    try:
+        wait_until("udevd takes orders", lambda: os.path.exists("/run/udev/control"))
+        # Its rules load what belongs to a device by units of systemd, which does not run here.
+        command(["modprobe", "-a", "ib_uverbs", "ib_umad"])
+        with wire() as (netdev, _):
+            for _ in range(3):
+                link_add(DEV, netdev)
+                udevadm("settle")
+                known = udevadm("info", "--query=property", f"/sys/class/infiniband/{DEV}")
+                require(re.search("^USEC_INITIALIZED=", known, re.M), f"udevd has not looked at {DEV}: {known}")
+                require(f"\nNAME={DEV}\n" in known, f"it has another name: {known}")
+                for node in (*os.listdir("/sys/class/infiniband_verbs"), "umad0"):
+                    require(node == "abi_version" or os.path.exists(f"/dev/infiniband/{node}"), f"there is no node {node}")
+                link_del(DEV)
+            # Here it is still busy with what has gone.
+            for _ in range(10):
+                link_add(DEV, netdev)
+                link_del(DEV)
+        udevadm("settle")
+        require(not devices(), f"{devices()} are left")
+        report.note(known)
+    finally:
+        daemon.terminate()
+        daemon.wait(30 * PATIENCE)
 
 
 @scenario("link.devinfo", 60)

@@ -120,8 +120,9 @@ class Site:
 
     def __init__(self):
         self.spaces = [netlink.NetNs(), netlink.NetNs()]
-        netlink.veth(*((f"v{i}", self.spaces[i], ADDRESSES[i]) for i in range(2)), mtu=4500)
+        netlink.veth(*((f"v{i}", self.spaces[i]) for i in range(2)), mtu=4500)
         for i in range(2):
+            netlink.configure(self.spaces[i], f"v{i}", f"{ADDRESSES[i]}/24")
             netlink.rdma_link_add(self.spaces[i], DEVICES[i], flavour.current().link_type, f"v{i}")
         self.numbers = netlink.rdma_devices()
         self.gids = [gid_index(DEVICES[i], ADDRESSES[i]) for i in range(2)]
@@ -136,7 +137,7 @@ class Site:
 
     def delete_netdev(self, side):
         """`ip link del`, from this end; it takes the other end along."""
-        netlink.delete_netdev(self.spaces[side])
+        netlink.delete_netdev(self.spaces[side], f"v{side}")
 
     def delete_space(self, side):
         """`ip netns del`."""
