@@ -87,6 +87,8 @@ static void qp_access_err(void)
 
 static void comm_est(void)
 {
+	struct ibv_async_event e;
+
 	pair_open(&p, &(struct options){ .no_connect = true }, 4096);
 	MUST(to_init(&p, &p.a));
 	MUST(to_init(&p, &p.b));
@@ -95,6 +97,11 @@ static void comm_est(void)
 	MUST(to_rts(&p, &p.a));
 	write_to_b(0);
 	want(p.b.ctx, IBV_EVENT_COMM_EST, p.b.qp);
+	/* It comes once, however many packets do: the next event is that of the second write here. */
+	write_to_b(0);
+	write_to_b(0x5500);
+	CHECK(next_device_event(p.b.ctx, 1000 * patience, &e), "no event of a write with a wrong key");
+	CHECK(e.event_type == IBV_EVENT_QP_ACCESS_ERR, "another event \"%s\"", ibv_event_type_str(e.event_type));
 	pair_close(&p);
 }
 
