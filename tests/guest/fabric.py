@@ -205,6 +205,7 @@ def wire(a="v0", b="v1", mtu=WIRE_MTU):
     netlink.veth((a, None), (b, None), mtu)
     netlink.configure(None, b)
     netlink.configure(None, a, "10.77.0.1/24", "fd77::1/64")
+    wait_up(None, a)
     try:
         yield a, b
     finally:
@@ -253,11 +254,19 @@ def join(one, two, mtu=WIRE_MTU):
     netlink.veth((one.netdev, one.netns), (two.netdev, two.netns), mtu)
     for end in (one, two):
         configure(end)
+    for end in (one, two):
+        wait_up(end.netns, end.netdev)
 
 
 def configure(end):
     """Sets the netdev of an end up and gives it the addresses of the end."""
     netlink.configure(end.netns, end.netdev, f"{end.ip4}/24", f"{end.ip6}/64")
+
+
+def wait_up(netns, netdev):
+    """Waits until everybody knows that a netdev is up. A device that was added before would still raise an event about it:
+    ib_core cannot know whether the port was active."""
+    wait_until(f"{netdev} comes up", lambda: netlink.is_up(netns, netdev))
 
 
 @contextmanager
@@ -277,6 +286,7 @@ def pair(mtu=WIRE_MTU, drivers=None, bridged=False):
                 netlink.veth((end.netdev, end.netns), ("b" + end.netdev, None), mtu)
                 batch([f"link set b{end.netdev} master br0", f"link set b{end.netdev} up"])
                 configure(end)
+                wait_up(end.netns, end.netdev)
         else:
             join(one, two, mtu)
         for end, driver in zip((one, two), drivers):

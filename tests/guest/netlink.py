@@ -11,11 +11,12 @@ from contextlib import nullcontext
 REQUEST, ACK, EXCL, DUMP, CREATE = 0x1, 0x4, 0x200, 0x300, 0x400
 NLMSG_ERROR = 2
 ROUTE, RDMA = 0, 20
-RTM_NEWLINK, RTM_DELLINK, RTM_NEWADDR = 16, 17, 20
+RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_NEWADDR = 16, 17, 18, 20
 # Client NLDEV of RDMA netlink.
 NLDEV_GET, NLDEV_NEWLINK, NLDEV_DELLINK = (5 << 10) | 1, (5 << 10) | 3, (5 << 10) | 4
 IFF_UP, IFA_F_NODAD = 1, 2
-IFLA_IFNAME, IFLA_MTU, IFLA_LINKINFO, IFLA_NET_NS_FD = 3, 4, 18, 28
+IFLA_IFNAME, IFLA_MTU, IFLA_OPERSTATE, IFLA_LINKINFO, IFLA_NET_NS_FD = 3, 4, 16, 18, 28
+IF_OPER_UP = 6
 # Of <sys/mount.h>.
 MS_BIND, MS_REC, MS_SHARED, MNT_DETACH = 0x1000, 0x4000, 0x100000, 2
 # Where `ip netns` keeps namespaces by name.
@@ -167,6 +168,20 @@ def configure(netns, netdev, *addresses):
             request(ROUTE, RTM_NEWADDR, CREATE | EXCL, body)
 
     in_netns(netns, act)
+
+
+def is_up(netns, netdev):
+    """Whether the kernel has found that a netdev has a carrier. Then it tells others, before it does what else is asked."""
+    body = ifinfo() + attribute(IFLA_IFNAME, netdev)
+
+    def ask():
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, ROUTE) as s:
+            s.send(struct.pack("=IHHII", 16 + len(body), RTM_GETLINK, REQUEST, 1, 0) + body)
+            answer = s.recv(65536)
+        kind, = struct.unpack_from("=H", answer, 4)
+        return kind == RTM_NEWLINK and attributes(answer[16 + len(ifinfo()):])[IFLA_OPERSTATE][0] == IF_OPER_UP
+
+    return in_netns(netns, ask)
 
 
 def delete_netdev(netns, netdev):
