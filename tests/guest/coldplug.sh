@@ -9,3 +9,7 @@ mkdir -p /dev/virtio-ports
 for port in /sys/class/virtio-ports/*; do
 	read -r name <$port/name && ln -s ../${port##*/} /dev/virtio-ports/$name
 done
+# As udev and systemd-tmpfiles would have it.
+chmod 666 /dev/null
+chmod 1777 /tmp
+mkdir -p /run/lock

@@ -70,7 +70,7 @@ class Server:
         self.daemons = []
 
     def __enter__(self):
-        for path in (EXPORT, MOUNT, PIPEFS):
+        for path in (EXPORT, MOUNT, PIPEFS, "/run/rpcbind"):
             os.makedirs(path, exist_ok=True)
         for path in (EXPORT, "/var/lib/nfs", "/run/rpcbind"):
             command(["mount", "-t", "tmpfs", "none", path])
