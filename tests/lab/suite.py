@@ -46,8 +46,9 @@ class Queue:
     """Scenarios that guests beside each other take, a list at a time, so that they end together. What is in `last` runs
     in each of them when nothing else is left, and what is in `once` behind that in the first that comes there."""
 
-    # Few enough that nobody waits long for the guest with the last of them.
-    LENGTH = 8
+    # The least and the most of a list, which is an eighth of what is left: towards the end lists are short, so that
+    # nobody waits long for the guest with the last of them.
+    LEAST, MOST = 2, 8
 
     def __init__(self, names, last=(), once=()):
         self.lock = threading.Lock()
@@ -67,7 +68,7 @@ class Queue:
         """What one guest, and those that are booted when it has died, are to run: list after list."""
         if not self.names and not self.once:
             return
-        while names := self._take(self.names, self.LENGTH):
+        while names := self._take(self.names, max(self.LEAST, min(self.MOST, len(self.names) // 8))):
             yield names
         yield self.last + self._take(self.once, len(self.once))
 

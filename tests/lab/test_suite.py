@@ -195,25 +195,36 @@ def ask(number):
 class HandedOut(Guests):
     """A guest gets more when it is through with what it has."""
 
-    NAMES = [f"s{n}" for n in range(suite.Queue.LENGTH + 1)]
+    NAMES = [f"s{n}" for n in range(3 * suite.Queue.LEAST)]
+    LISTS = list(suite.Queue(NAMES).lists())[:-1]
 
     def handed(self):
         """What the guests were given, by boot."""
         return [[json.loads(p.read_text()) for p in sorted(boot.glob("results/todo-*.json"))]
                 for boot in sorted(self.place.iterdir(), key=lambda p: p.stat().st_ctime_ns)]
 
+    @staticmethod
+    def through(lists):
+        """What a guest says that runs these lists, and asks for more."""
+        return [event for n, names in enumerate([*lists, []]) for event in (ask(n), *map(passed, names))]
+
+    def test_lists_get_shorter(self):
+        lengths = [len(names) for names in suite.Queue(range(200)).lists()][:-1]
+        self.assertEqual(lengths, sorted(lengths, reverse=True))
+        self.assertEqual((lengths[0], sum(lengths)), (suite.Queue.MOST, 200))
+        self.assertLessEqual(lengths[-1], suite.Queue.LEAST)
+
     def test_list_after_list(self):
-        done = [passed(n) for n in self.NAMES]
-        found = self.run_boots(self.NAMES, ([UP, ask(0), *done[:-1], ask(1), done[-1], ask(2), DONE], [END]))
+        found = self.run_boots(self.NAMES, ([UP, *self.through(self.LISTS), DONE], [END]))
         self.assertEqual(set(found.values()), {("passed", "")})
-        self.assertEqual(self.handed(), [[self.NAMES[:-1], self.NAMES[-1:], []]])
+        self.assertEqual(self.handed(), [[*self.LISTS, []]])
 
     def test_what_a_dead_guest_had_is_for_the_next(self):
-        first, *between, last = self.NAMES
+        (first, second), *others = self.LISTS
         found = self.run_boots(self.NAMES, ([UP, ask(0), begin(first)], [PANIC]),
-                               ([UP, ask(0), *map(passed, between), ask(1), passed(last), ask(2), DONE], [END]))
+                               ([UP, *self.through([[second], *others]), DONE], [END]))
         self.assertEqual((found.pop(first)[0], set(found.values())), ("failed", {("passed", "")}))
-        self.assertEqual(self.handed(), [[self.NAMES[:-1]], [between, [last], []]])
+        self.assertEqual(self.handed(), [[[first, second]], [[second], *others, []]])
 
     def test_one_that_does_not_boot_fails_everything(self):
         found = self.run_boots(self.NAMES, ([], ["no root"]))
@@ -222,8 +233,8 @@ class HandedOut(Guests):
     def test_shared(self):
         queue = suite.Queue(self.NAMES, last=["last"], once=["once"])
         one, two = queue.lists(), queue.lists()
-        self.assertEqual([next(one), next(two)], [self.NAMES[:-1], self.NAMES[-1:]])
-        self.assertEqual([list(two), list(one)], [[["last", "once"]], [["last"]]])
+        self.assertEqual([next(one), next(two)], self.LISTS[:2])
+        self.assertEqual([list(two), list(one)], [[*self.LISTS[2:], ["last", "once"]], [["last"]]])
         self.assertEqual((list(queue.lists()), queue.rest()), ([], []))
 
     def test_a_failure_ends_both(self):
