@@ -52,11 +52,11 @@ def here():
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def within(fd, act):
-    """Calls `act` with this thread in the network namespace of an open file. Sockets made there stay there."""
+def elsewhere(enter, act):
+    """Calls `act` with this thread in the network namespace that `enter` takes it to. Sockets made there stay there."""
     before = here()
     try:
-        os.setns(fd, os.CLONE_NEWNET)
+        enter()
         try:
             return act()
         finally:
@@ -71,29 +71,16 @@ def in_netns(netns, act):
         return act()
     fd = os.dup(netns.fd) if isinstance(netns, NetNs) else os.open(f"{NAMED}/{netns}", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return within(fd, act)
+        return elsewhere(lambda: os.setns(fd, os.CLONE_NEWNET), act)
     finally:
         os.close(fd)
-
-
-def in_new_netns(act):
-    """Calls `act` with this thread in a new network namespace."""
-    before = here()
-    try:
-        os.unshare(os.CLONE_NEWNET)
-        try:
-            return act()
-        finally:
-            os.setns(before, os.CLONE_NEWNET)
-    finally:
-        os.close(before)
 
 
 class NetNs:
     """A network namespace without a name: it lives as long as this holds it, and what others have in it."""
 
     def __init__(self):
-        self.fd = in_new_netns(here)
+        self.fd = elsewhere(lambda: os.unshare(os.CLONE_NEWNET), here)
 
     def run(self, act):
         """Calls `act` with this thread in the namespace, which it keeps alive meanwhile."""
@@ -124,7 +111,7 @@ def add_netns(name):
         mount("", NAMED, MS_SHARED | MS_REC)
     path = f"{NAMED}/{name}"
     os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0))
-    in_new_netns(lambda: mount("/proc/thread-self/ns/net", path, MS_BIND))
+    elsewhere(lambda: os.unshare(os.CLONE_NEWNET), lambda: mount("/proc/thread-self/ns/net", path, MS_BIND))
 
 
 def delete_netns(name):
