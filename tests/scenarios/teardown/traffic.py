@@ -123,6 +123,7 @@ class Site:
         netlink.veth(*((f"v{i}", self.spaces[i]) for i in range(2)), mtu=4500)
         for i in range(2):
             netlink.configure(self.spaces[i], f"v{i}", f"{ADDRESSES[i]}/24")
+        for i in range(2):
             netlink.rdma_link_add(self.spaces[i], DEVICES[i], flavour.current().link_type, f"v{i}")
         self.numbers = netlink.rdma_devices()
         self.gids = [gid_index(DEVICES[i], ADDRESSES[i]) for i in range(2)]
