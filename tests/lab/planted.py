@@ -80,10 +80,11 @@ class Trial:
 
 
 def noticed(fault, output):
-    """Which tests notice it; an empty list when none does. A tree that cannot be built shows nothing."""
+    """Which tests notice it; an empty list when none does. A tree that cannot be built shows nothing, nor does a guest
+    that does not boot."""
     if output is None:
         return ["(the time limit)"]
-    if re.search("building the module failed|could not compile", output) or " passed, " not in output:
+    if re.search("building the module failed|could not compile|the guest did not boot", output) or " passed, " not in output:
         raise say.LabError(f"planted fault {fault.name} cannot be judged:\n{output[-3000:]}")
     return failures(output)
 

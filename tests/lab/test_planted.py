@@ -33,3 +33,11 @@ class Faults(unittest.TestCase):
     def test_failures_are_read_from_the_lines_of_check(self):
         text = "passed     1.2 s  a.b\nfailed     3.0 s  c.d: why\nfailed    12.5 s  e.f\n\nfailed:\n  c.d: why\n"
         self.assertEqual(planted.failures(text), ["c.d", "e.f"])
+
+    def test_a_guest_that_did_not_boot_shows_nothing(self):
+        fault = planted.Fault("x", "", "f", "a", "b", "c.d")
+        text = "failed            c.d: the guest did not boot\n\n0 passed, 1 failed, 0 skipped\n"
+        with self.assertRaises(planted.say.LabError):
+            planted.noticed(fault, text)
+        self.assertEqual(planted.noticed(fault, "passed     1.0 s  c.d\n\n1 passed, 0 failed, 0 skipped\n"), [])
+        self.assertEqual(planted.noticed(fault, text.replace("       c.d: the guest did not boot", "1.0 s  c.d: why")), ["c.d"])
