@@ -169,7 +169,10 @@ class Guest:
         if not self.kvm:
             # An emulated TSC is a good clock, but on a busy host it looks bad to the watchdog; then every look at the
             # time is a device access, and the kernel rewrites its code on the way, which emulation may not survive.
-            vng += ["--disable-kvm", "--append", "tsc=reliable", "--append", "clocksource=tsc"]
+            # And the kernel gives up where a timer has not ticked while it waited for ten ticks, as happens when the
+            # emulator's threads wait for a processor.
+            vng += ["--disable-kvm", "--append", "tsc=reliable", "--append", "clocksource=tsc",
+                    "--append", "no_timer_check"]
         # The same root once more, this time cached by the guest: nothing changes in it while the guest runs, and
         # starting a program no longer means fetching its libraries from the host again.
         vng.append(f"--qemu-opts=-fsdev local,id=hot,path={mnt}/m,security_model=none,readonly=on,multidevs=remap "

@@ -269,7 +269,7 @@ class DebugGuest(boot.Guest):
         append = ("console=ttyS0 loglevel=7 log_buf_len=16M panic=-1 oops=panic root=fsroot rootfstype=9p "
                   "rootflags=trans=virtio,version=9p2000.L,msize=512000,cache=loose,access=any rw init=/srv/lab/init "
                   f"kasan_multi_shot {self.CHECKS} printk.time=1 rcupdate.rcu_cpu_stall_timeout=180 watchdog_thresh=60 "
-                  "workqueue.watchdog_thresh=180 clocksource=tsc tsc=reliable")
+                  "workqueue.watchdog_thresh=180 clocksource=tsc tsc=reliable no_timer_check")
         qemu = ["qemu-system-x86_64", "-machine", "q35,accel=" + ("kvm" if self.kvm else "tcg"),
                 "-cpu", "host" if self.kvm else boot.CPU, "-smp", "2", "-m", f"{MEMORY}M",
                 "-nodefaults", "-display", "none", "-monitor", "none", "-no-reboot",
