@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # Stands for udevd while the machine boots, and for udevadm: udev looks at each device of the machine, which under
-# emulation takes longer than all the rest of the boot. hot.sh puts both back.
+# emulation takes longer than all the rest of the boot. The root that root.sh makes has both, but nothing starts udevd
+# there: it would look at each device that comes and goes, which takes as long as what is done with it. link.udev does.
 case $0 in *udevadm) exit ;; esac
 modprobe -a virtio_console virtio_net e1000 virtio_rng
 # By these names virtme-ng finds the ports that the script's input and output go by.

@@ -26,7 +26,7 @@ NEWER_PYVERBS = ["python3-pyverbs", "librdmacm1t64", "libexpat1", "python@-minim
 # Needed on the host: to make the root and to boot it.
 HOST_PACKAGES = [
     "mmdebstrap", "qemu-system-x86", "python3-venv", "python3-pip", "kmod", "util-linux", "ca-certificates",
-    "debian-archive-keyring",
+    "debian-archive-keyring", "erofs-utils",
 ]
 
 # Pinned to one version: the kernel's Rust metadata is readable by the compiler that made it alone.

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.guest.scenario import load_all
-from tests.lab import boot, build, check, config, say, setup, suite
+from tests.lab import boot, build, check, config, disk, say, setup, suite
 from tests.lab.rules import strip
 from tests.lab.say import LabError, step
 from tests.lab.shell import chroot_command, kill_group
@@ -241,15 +241,15 @@ mkdir -p /run/netns /run/lock
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 results /srv/results
 ip link set lo up
 ulimit -l unlimited
-cd /srv/lab
-@COMMAND@ >/srv/results/output.txt 2>&1 </dev/null
+FOLDERS=/srv/results sh /srv/lab/tests/guest/root.sh @COMMAND@ >/srv/results/output.txt 2>&1 </dev/null
 sync
 busybox reboot -f
 """
 
 
 class DebugGuest(boot.Guest):
-    """A guest with the debug kernel: qemu without virtme-ng, the root over 9p, an init of our own."""
+    """A guest with the debug kernel: qemu without virtme-ng, and an init of our own, which has the root over 9p and then
+    from disks."""
 
     WHAT = "debug kernel"
     CHECKS = "kmemleak=off"
@@ -270,6 +270,7 @@ class DebugGuest(boot.Guest):
                   "rootflags=trans=virtio,version=9p2000.L,msize=512000,cache=loose,access=any rw init=/srv/lab/init "
                   f"kasan_multi_shot {self.CHECKS} printk.time=1 rcupdate.rcu_cpu_stall_timeout=180 watchdog_thresh=60 "
                   "workqueue.watchdog_thresh=180 clocksource=tsc tsc=reliable no_timer_check")
+        changes = f"{mnt}/changes"
         qemu = ["qemu-system-x86_64", "-machine", "q35,accel=" + ("kvm" if self.kvm else "tcg"),
                 "-cpu", "host" if self.kvm else boot.CPU, "-smp", "2", "-m", f"{MEMORY}M",
                 "-nodefaults", "-display", "none", "-monitor", "none", "-no-reboot",
@@ -278,17 +279,18 @@ class DebugGuest(boot.Guest):
                 "-device", "virtio-9p-pci,fsdev=root,mount_tag=fsroot",
                 "-fsdev", f"local,id=results,path={self.results},security_model=none,multidevs=remap",
                 "-device", "virtio-9p-pci,fsdev=results,mount_tag=results",
-                "-kernel", str(kernel.image.resolve()), "-append", append]
-        lower = f"{(kernel.folder / 'root').resolve()}:{kernel.path.resolve()}"
+                *disk.options(disk.of(kernel), changes), "-kernel", str(kernel.image.resolve()), "-append", append]
         lines = [
             f"W={q(str(mnt))}; M=$W/m",
             "mount -t tmpfs -o size=2g tmpfs $W",
             "mkdir $W/u $W/w $W/m",
-            f"mount -t overlay overlay -o lowerdir={q(lower)},upperdir=$W/u,workdir=$W/w $M",
+            f"mount -t overlay overlay -o lowerdir={q(str(kernel.path.resolve()))},upperdir=$W/u,workdir=$W/w $M",
             "mkdir -p $M/srv/lab/tests $M/srv/results",
+            f"cp -a {q(str((kernel.folder / 'root').resolve()))}/. $M/",
             f"cd {q(str(config.CHECKOUT))}/tests && cp -r guest judges scenarios __init__.py $M/srv/lab/tests/",
             f"cp {q(str(init))} $M/srv/lab/init",
             *extra,
+            disk.of_changes(f"{mnt}/u", changes),
             "cd $M",
             "exec " + shlex.join(qemu).replace("@M@", f"{mnt}/m"),
         ]

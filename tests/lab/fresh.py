@@ -11,7 +11,7 @@ import shlex
 import shutil
 from contextlib import contextmanager
 
-from tests.lab import build, config, deb, debian, setup
+from tests.lab import build, config, deb, debian, disk, setup
 from tests.lab.say import LabError, step
 from tests.lab.shell import chroot_command, run
 
@@ -27,10 +27,11 @@ MODULES = "/usr/lib/modules/*/kernel"
 LEFT_OUT = tuple(f"{MODULES}/{name}" for name in ("drivers/*", "sound/*", "fs/*", "net/bluetooth/*", "net/mac80211/*",
                                                   "net/wireless/*"))
 KEPT = tuple(f"{MODULES}/{name}" for name in (
-    "drivers/infiniband/core/*", "drivers/infiniband/sw/*", "drivers/infiniband/ulp/*", "drivers/virtio/*",
+    "drivers/infiniband/core/*", "drivers/infiniband/sw/*", "drivers/infiniband/ulp/*", "drivers/virtio/*", "drivers/block/virtio_blk.ko*",
     "drivers/char/virtio_console.ko*", "drivers/char/hw_random/virtio-rng.ko*", "drivers/net/veth.ko*",
     "drivers/net/dummy.ko*", "drivers/net/virtio_net.ko*", "drivers/net/net_failover.ko*",
-    "drivers/net/ethernet/intel/e1000/*", "fs/9p/*", "fs/netfs/*", "fs/overlayfs/*", "fs/fuse/*", "fs/configfs/*"))
+    "drivers/net/ethernet/intel/e1000/*", "fs/9p/*", "fs/netfs/*", "fs/overlayfs/*", "fs/fuse/*", "fs/configfs/*",
+    "fs/erofs/*"))
 
 
 def asked_for(control=None):
@@ -60,7 +61,9 @@ def make(root, suite):
     with setup.lock(cache / f"fresh-{suite}.lock"):
         if not final.exists():
             make_new(root, suite, final)
-    return config.Root(final)
+        made = config.Root(final)
+        disk.make(made)
+    return made
 
 
 def make_new(root, suite, final):

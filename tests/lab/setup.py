@@ -18,11 +18,11 @@ import sys
 import time
 from pathlib import Path
 
-from tests.lab import config, debian
+from tests.lab import config, debian, disk
 from tests.lab.say import LabError, step
 from tests.lab.shell import chroot_command, run
 
-DISK_NEEDED = 9 << 30
+DISK_NEEDED = 12 << 30
 
 
 @contextlib.contextmanager
@@ -68,6 +68,7 @@ def setup(refresh=False):
         root = None if refresh else ready_root()
         if root is None:
             root = make_root()
+        disk.make(root)
         rdma_core_sources(root)
         rdma_core_programs(root)
         cargo_fetch(root)
@@ -186,6 +187,7 @@ def forget_old_roots(keep, pattern="root-*"):
                 continue
             with contextlib.suppress(LabError):
                 remove_tree(path)
+                path.with_name(f"{path.name}.erofs").unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

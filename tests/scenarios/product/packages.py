@@ -15,8 +15,8 @@ from tests.scenarios.product.command import ferroce, need_ferroce, spawned
 from tests.scenarios.product.doctor import finds, healthy
 
 FIRST, NEWER = "/srv/packages", "/srv/newer"
-# What was written since the boot, and what was there before: see tests/guest/fresh.sh.
-UPPER, LOWER = "/run/fresh/upper", "/run/fresh/lower"
+# What was written since the boot, and what was there before: see tests/guest/root.sh.
+UPPER, LOWER = "/run/root/upper", "/run/root/lower"
 # Documentation's addresses (RFC 5737).
 ADDRESS = "192.0.2.1"
 # Of `ferroce try`: three programs send 200 each way.
