@@ -240,6 +240,25 @@ def mtu(report):
         require(2 * left_to_ip < lost(), f"{left_to_ip} of {lost()} packets that were lost were left to IP")
 
 
+@scenario("fault.ethernet-address", 60)
+def ethernet_address(report):
+    """The Ethernet address of either netdev changes while messages go: the connection goes on, to the new one."""
+    with controlled() as ends:
+        for number, (end, other) in enumerate((ends, ends[::-1]), 1):
+            with Conversation(ends, *PATIENT) as talk:
+                batch([f"link set {end.netdev} address 02:00:00:00:07:0{number}"], netns=end.netns)
+                wait_until("the peer knows the new address",
+                           lambda n=number, e=end, o=other: f"02:00:00:00:07:0{n}" in neighbours(o, e), 20)
+                talk.finish()
+        for end in ends:
+            report.note(f"{end.dev}: {counters(end)}")
+
+
+def neighbours(end, other):
+    """What an end's namespace knows of the other's Ethernet address."""
+    return command(["ip", "neigh", "show", other.ip4, "dev", end.netdev], netns=end.netns).stdout
+
+
 def kernel_counter(name, netns):
     """A counter of the network stack, as nstat has it."""
     shown = command(["nstat", "-asz", name], netns=netns).stdout
