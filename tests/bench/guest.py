@@ -55,7 +55,7 @@ def cpu_model():
 
 
 def pinned(cpu, argv):
-    """The two ends never share a processor, whatever the scheduler thinks of it."""
+    """So that the two ends never share a processor."""
     return ["taskset", "-c", str(cpu), *argv]
 
 
@@ -90,8 +90,10 @@ def run_once(row, driver, ends):
     server, client = (ends[0], ends[0]) if row.place == "local" else ends
     used = [server] if server is client else [server, client]
     before = [counters(end.dev) for end in used]
-    outs = run_both(pinned(0, row.argv(server.dev, server.gid(), PORT)),
-                pinned(1, row.argv(client.dev, client.gid(), PORT) + [server.tcp]), (server, client), PORT, 60)
+    both = row.argv(server.dev, server.gid(), PORT), row.argv(client.dev, client.gid(), PORT) + [server.tcp]
+    if row.pinned:
+        both = map(pinned, (0, 1), both)
+    outs = run_both(*both, (server, client), PORT, 60)
     for out in outs:
         for bad in ("Completion with error", "Failed", "failed", "Unable"):
             require(bad not in out, f"{row.key} on {driver}: "

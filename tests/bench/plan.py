@@ -30,6 +30,8 @@ class Row:
     quick: bool = True
     # Of the tool, beside those that follow from the rest, such as the type of the queue pairs.
     options: tuple = ()
+    # Each end on a processor of its own, whatever the scheduler thinks of it. A worker may help an end that is not.
+    pinned: bool = True
 
     @property
     def name(self):
@@ -37,7 +39,7 @@ class Row:
         size = f"{self.size >> 20} MiB" if self.size >= 1 << 20 else \
             f"{self.size >> 10} KiB" if self.size >= 1 << 10 else f"{self.size} B"
         return " ".join((self.tool, *self.options, size)) + (f" x{self.qps} QPs" if self.qps > 1 else "") \
-            + (f" MTU {self.mtu}" if self.mtu != 4096 else "")
+            + (f" MTU {self.mtu}" if self.mtu != 4096 else "") + ("" if self.pinned else ", not pinned")
 
     @property
     def key(self):
@@ -76,6 +78,9 @@ def rows(quick=False):
             found.append(Row(place, "latency", tool, 64, 4000))
         found.append(Row(place, "rate", "ib_write_bw", 64, 10000))
         found.append(Row(place, "rate", "ib_write_bw", 64, 800, qps=16))
+        if place == "local":
+            for qps, iters in ((1, 10000), (16, 800)):
+                found.append(Row(place, "rate", "ib_write_bw", 64, iters, qps=qps, quick=False, pinned=False))
         # Without packets the same bytes take a fraction of the time, which must not become too short to measure.
         times = 2 if place == "local" else 1
         for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw"):
