@@ -86,6 +86,23 @@ union ibv_gid gid_of(struct ibv_context *ctx, int gid_index)
 	return gid;
 }
 
+long hw_counter(const char *device, const char *name)
+{
+	long value;
+	char path[256];
+	FILE *f;
+
+	/* The kernel reads them anew after ten milliseconds. */
+	usleep(20000);
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/1/hw_counters/%s", device, name);
+	f = fopen(path, "r");
+	if (!f)
+		return -1;
+	CHECK(fscanf(f, "%ld", &value) == 1, "%s is no number", path);
+	fclose(f);
+	return value;
+}
+
 struct ibv_pd *new_pd(struct ibv_context *ctx)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(ctx);

@@ -44,6 +44,9 @@ struct ibv_qp *new_qp_of(enum ibv_qp_type type, struct ibv_pd *pd, struct ibv_cq
 /* The same with receives from a shared queue. */
 struct ibv_qp *new_sharing_qp(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap cap, struct ibv_srq *srq);
 
+/* What the device's port counts under this name; -1 where it knows none. */
+long hw_counter(const char *device, const char *name);
+
 /* How a queue pair is connected. */
 struct connection {
 	int gid_index;

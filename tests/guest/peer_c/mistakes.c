@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 struct mistake {
 	char letter;
@@ -62,6 +61,14 @@ static void untouched(const struct mistake *m, uint32_t room)
 		CHECK(end[-i] == value, "%s: the end of the region was written", m->name);
 }
 
+/* RNR NAKs that the device has sent, by the name that the driver has for them. */
+static long rnr_naks(void)
+{
+	long count = hw_counter(plan.device, "rnr_nak_sent");
+
+	return count < 0 ? hw_counter(plan.device, "send_rnr_err") : count;
+}
+
 static void refuse(const struct mistake *m, int lane, uint32_t size, unsigned int seed)
 {
 	bool arrives = strchr("ng", m->letter);
@@ -77,10 +84,12 @@ static void refuse(const struct mistake *m, int lane, uint32_t size, unsigned in
 		permit(lane, m->letter == 'q' ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE);
 	if (strchr("gl", m->letter))
 		expect_message(lane, seed, sge, n);
+	long before = m->letter == 'n' ? rnr_naks() : 0;
 	together(m->name);
 	if (m->letter == 'n') {
-		/* Long enough that the other side has to ask again more than once. */
-		usleep(100000);
+		/* The other side has to ask again more than once. */
+		for (double end = now() + patience; rnr_naks() < before + 2;)
+			CHECK(now() < end, "%s: %ld RNR NAKs", m->name, rnr_naks() - before);
 		expect_message(lane, seed, sge, n);
 	}
 	if (arrives) {

@@ -16,20 +16,7 @@ static void open_uc(struct pair *p)
 
 long counter_of(const char *name)
 {
-	long value = -1;
-	char path[256];
-	FILE *f;
-
-	/* The kernel reads them anew after ten milliseconds. */
-	usleep(20000);
-	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/1/hw_counters/%s", places[0].device,
-		 name);
-	f = fopen(path, "r");
-	if (!f)
-		return -1;
-	CHECK(fscanf(f, "%ld", &value) == 1, "%s is no number", path);
-	fclose(f);
-	return value;
+	return hw_counter(places[0].device, name);
 }
 
 void want_counted(const char *name, long before)
