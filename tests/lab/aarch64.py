@@ -400,12 +400,7 @@ class Guest(boot.Guest):
                 "-kernel", str(self.root.vmlinuz.resolve()), "-initrd", f"{mnt}/initrd", "-append",
                 "console=ttyAMA0 loglevel=7 log_buf_len=4M panic=-1 oops=panic apparmor=0 mitigations=off rdinit=/init"]
         return "\n".join([
-            f"W={q(str(mnt))}; M=$W/m",
-            "mount -t tmpfs -o size=2g tmpfs $W",
-            "mkdir $W/u $W/w $W/m",
-            f"mount -t overlay overlay -o lowerdir={q(str(self.root.guest.resolve()))},upperdir=$W/u,workdir=$W/w $M",
-            "mkdir -p $M/srv/lab/tests $M/srv/results",
-            f"cd {q(str(config.CHECKOUT))}/tests && cp -r guest judges scenarios __init__.py $M/srv/lab/tests/",
+            *boot.own_root(self.root.guest, mnt),
             f"cp {q(str(init))} $M/init",
             *extra,
             "cd $M",

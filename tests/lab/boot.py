@@ -98,6 +98,11 @@ class Machine:
 MACHINES = {"": Machine(), "one-processor": Machine(processors=1), "mitigated": Machine(mitigations="auto"),
             "fresh": Machine(suite=config.SUITE), "fresh-sid": Machine(suite="sid"), "aarch64": Machine(aarch64=True)}
 
+# An emulated TSC is a good clock, but on a busy host it looks bad to the watchdog; then every look at the time is a device
+# access, and the kernel rewrites its code on the way, which emulation may not survive. And the kernel gives up where a
+# timer has not ticked while it waited for ten ticks, as happens when the emulator's threads wait for a processor.
+EMULATED_CLOCK = "tsc=reliable clocksource=tsc no_timer_check"
+
 # Puts a script in place of udev, in the root at $M, and leaves out what makes places of systemd's own: see coldplug.sh.
 WITHOUT_UDEV = (
     *(f"cp $M/srv/lab/tests/guest/coldplug.sh $M/usr/{f}" for f in ("lib/systemd/systemd-udevd", "bin/udevadm")),
@@ -107,6 +112,20 @@ WITHOUT_UDEV = (
 # Two network cards of a kind on one wire, for each kind.
 CARDS = " ".join(f"-netdev hubport,hubid={hub},id={kind}{n} -device {kind},netdev={kind}{n}"
                  for hub, kind in enumerate(("virtio-net-pci", "e1000")) for n in (1, 2))
+
+
+def own_root(lower, place):
+    """Shell lines that make a root of the guest's own at $M, with the tests in it: an overlay upon this one, whose changes
+    are in $W/u. They vanish with the folder `place`, where it is mounted."""
+    q = shlex.quote
+    return [
+        f"W={q(str(place))}; M=$W/m",
+        "mount -t tmpfs -o size=2g tmpfs $W",
+        "mkdir $W/u $W/w $W/m",
+        f"mount -t overlay overlay -o lowerdir={q(str(lower.resolve()))},upperdir=$W/u,workdir=$W/w $M",
+        "mkdir -p $M/srv/lab/tests $M/srv/results",
+        f"cd {q(str(config.CHECKOUT))}/tests && cp -r guest judges scenarios __init__.py $M/srv/lab/tests/",
+    ]
 
 
 class Guest:
@@ -143,7 +162,6 @@ class Guest:
         q = shlex.quote
         mnt = self.work / "mnt"
         mnt.mkdir(exist_ok=True)
-        root = str(self.root.path.resolve())
         sets = " ".join(f"{k}={q(v)}" for k, v in env.items())
         vng = [
             vng_program(), "--run", f"{mnt}/m/usr/lib/modules/{self.root.release}/vmlinuz", "--root", f"{mnt}/m",
@@ -158,26 +176,16 @@ class Guest:
             "--append", "log_buf_len=4M",
         ]
         if not self.kvm:
-            # An emulated TSC is a good clock, but on a busy host it looks bad to the watchdog; then every look at the
-            # time is a device access, and the kernel rewrites its code on the way, which emulation may not survive.
-            # And the kernel gives up where a timer has not ticked while it waited for ten ticks, as happens when the
-            # emulator's threads wait for a processor.
-            vng += ["--disable-kvm", "--append", "tsc=reliable", "--append", "clocksource=tsc",
-                    "--append", "no_timer_check"]
+            vng += ["--disable-kvm", "--append", EMULATED_CLOCK]
         # The same root once more, as what it is made of: a program starts from it in half of the time.
         changes = f"{mnt}/changes"
-        vng.append(f"--qemu-opts={' '.join(disk.options(disk.of(self.root), changes))} {CARDS}"
+        vng.append(f"--qemu-opts={' '.join(disk.options(disk.of(self.root.path), changes))} {CARDS}"
                    # Behind virtme-ng's own choice, so that it wins.
                    + ("" if self.kvm else f" -cpu {CPU}") + (" -icount shift=0" if self.counting else "")
                    + f" {self.qemu}".rstrip())
         vng += ["--exec", f"exec env PYTHONDONTWRITEBYTECODE=1 FOLDERS={q(' '.join(self.folders))} {sets} sh /srv/lab/tests/guest/root.sh {agent}"]
         lines = [
-            f"W={q(str(mnt))}; M=$W/m",
-            "mount -t tmpfs -o size=2g tmpfs $W",
-            "mkdir $W/u $W/w $W/m",
-            f"mount -t overlay overlay -o lowerdir={q(root)},upperdir=$W/u,workdir=$W/w $M",
-            "mkdir -p $M/srv/lab/tests $M/srv/results",
-            f"cd {q(str(config.CHECKOUT))}/tests && cp -r guest judges scenarios __init__.py $M/srv/lab/tests/",
+            *own_root(self.root.path, mnt),
             *extra,
             disk.of_changes(f"{mnt}/u", changes),
             # Behind it: it is for the boot.

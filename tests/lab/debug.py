@@ -269,7 +269,7 @@ class DebugGuest(boot.Guest):
         append = ("console=ttyS0 loglevel=7 log_buf_len=16M panic=-1 oops=panic root=fsroot rootfstype=9p "
                   "rootflags=trans=virtio,version=9p2000.L,msize=512000,cache=loose,access=any rw init=/srv/lab/init "
                   f"kasan_multi_shot {self.CHECKS} printk.time=1 rcupdate.rcu_cpu_stall_timeout=180 watchdog_thresh=60 "
-                  "workqueue.watchdog_thresh=180 clocksource=tsc tsc=reliable no_timer_check")
+                  f"workqueue.watchdog_thresh=180 {boot.EMULATED_CLOCK}")
         changes = f"{mnt}/changes"
         qemu = ["qemu-system-x86_64", "-machine", "q35,accel=" + ("kvm" if self.kvm else "tcg"),
                 "-cpu", "host" if self.kvm else boot.CPU, "-smp", "2", "-m", f"{MEMORY}M",
@@ -279,15 +279,10 @@ class DebugGuest(boot.Guest):
                 "-device", "virtio-9p-pci,fsdev=root,mount_tag=fsroot",
                 "-fsdev", f"local,id=results,path={self.results},security_model=none,multidevs=remap",
                 "-device", "virtio-9p-pci,fsdev=results,mount_tag=results",
-                *disk.options(disk.of(kernel), changes), "-kernel", str(kernel.image.resolve()), "-append", append]
+                *disk.options(disk.of(kernel.path), changes), "-kernel", str(kernel.image.resolve()), "-append", append]
         lines = [
-            f"W={q(str(mnt))}; M=$W/m",
-            "mount -t tmpfs -o size=2g tmpfs $W",
-            "mkdir $W/u $W/w $W/m",
-            f"mount -t overlay overlay -o lowerdir={q(str(kernel.path.resolve()))},upperdir=$W/u,workdir=$W/w $M",
-            "mkdir -p $M/srv/lab/tests $M/srv/results",
+            *boot.own_root(kernel.path, mnt),
             f"cp -a {q(str((kernel.folder / 'root').resolve()))}/. $M/",
-            f"cd {q(str(config.CHECKOUT))}/tests && cp -r guest judges scenarios __init__.py $M/srv/lab/tests/",
             f"cp {q(str(init))} $M/srv/lab/init",
             *extra,
             disk.of_changes(f"{mnt}/u", changes),

@@ -3,6 +3,7 @@
 long to start a program."""
 
 import shlex
+from pathlib import Path
 
 from tests.lab import config
 from tests.lab.say import step
@@ -12,17 +13,17 @@ from tests.lab.shell import run
 LEFT_OUT = "^(usr/src/.*|var/cache/apt/.*[.](deb|bin)|(cache|ferroce|dev|proc|run|sys|tmp)/.*)$"
 
 
-def of(root):
-    """The disk of a root."""
-    return config.cache() / f"{root.path.name}.erofs"
+def of(path):
+    """The disk of the root that is at this place: beside it."""
+    return Path(f"{path.resolve()}.erofs")
 
 
 def make(root):
     """Makes the disk of a root if it is not there, or is older than the root. Who calls holds the root's lock."""
-    final = of(root)
+    final = of(root.path)
     if final.exists() and final.stat().st_mtime > (root.path / config.Root.STAMP).stat().st_mtime:
         return
-    new = final.with_name(f"new-{final.name}")
+    new = Path(f"{final}.new")
     step(f"make a disk of {root.path.name}")
     # It would not begin with an empty file.
     new.unlink(missing_ok=True)

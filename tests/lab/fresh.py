@@ -27,9 +27,9 @@ MODULES = "/usr/lib/modules/*/kernel"
 LEFT_OUT = tuple(f"{MODULES}/{name}" for name in ("drivers/*", "sound/*", "fs/*", "net/bluetooth/*", "net/mac80211/*",
                                                   "net/wireless/*"))
 KEPT = tuple(f"{MODULES}/{name}" for name in (
-    "drivers/infiniband/core/*", "drivers/infiniband/sw/*", "drivers/infiniband/ulp/*", "drivers/virtio/*", "drivers/block/virtio_blk.ko*",
-    "drivers/char/virtio_console.ko*", "drivers/char/hw_random/virtio-rng.ko*", "drivers/net/veth.ko*",
-    "drivers/net/dummy.ko*", "drivers/net/virtio_net.ko*", "drivers/net/net_failover.ko*",
+    "drivers/infiniband/core/*", "drivers/infiniband/sw/*", "drivers/infiniband/ulp/*", "drivers/virtio/*",
+    "drivers/block/virtio_blk.ko*", "drivers/char/virtio_console.ko*", "drivers/char/hw_random/virtio-rng.ko*",
+    "drivers/net/veth.ko*", "drivers/net/dummy.ko*", "drivers/net/virtio_net.ko*", "drivers/net/net_failover.ko*",
     "drivers/net/ethernet/intel/e1000/*", "fs/9p/*", "fs/netfs/*", "fs/overlayfs/*", "fs/fuse/*", "fs/configfs/*",
     "fs/erofs/*"))
 

@@ -187,7 +187,7 @@ def forget_old_roots(keep, pattern="root-*"):
                 continue
             with contextlib.suppress(LabError):
                 remove_tree(path)
-                path.with_name(f"{path.name}.erofs").unlink(missing_ok=True)
+                disk.of(path).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

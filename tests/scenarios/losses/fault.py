@@ -246,9 +246,10 @@ def ethernet_address(report):
     with controlled() as ends:
         for number, (end, other) in enumerate((ends, ends[::-1]), 1):
             with Conversation(ends, *PATIENT) as talk:
-                batch([f"link set {end.netdev} address 02:00:00:00:07:0{number}"], netns=end.netns)
+                address = f"02:00:00:00:07:0{number}"
+                batch([f"link set {end.netdev} address {address}"], netns=end.netns)
                 wait_until("the peer knows the new address",
-                           lambda n=number, e=end, o=other: f"02:00:00:00:07:0{n}" in neighbours(o, e), 20)
+                           lambda a=address, e=end, o=other: a in neighbours(o, e), 20)
                 talk.finish()
         for end in ends:
             report.note(f"{end.dev}: {counters(end)}")
