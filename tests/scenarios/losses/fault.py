@@ -244,6 +244,10 @@ def mtu(report):
 def ethernet_address(report):
     """The Ethernet address of either netdev changes while messages go: the connection goes on, to the new one."""
     with controlled() as ends:
+        # Told by the kernel, as who takes an address over tells it. To find out for itself takes a neighbour up to a minute,
+        # and by then the connection has ended.
+        for end in ends:
+            command(["sysctl", "-q", "-w", f"net.ipv4.conf.{end.netdev}.arp_notify=1"], netns=end.netns)
         for number, (end, other) in enumerate((ends, ends[::-1]), 1):
             with Conversation(ends, *PATIENT) as talk:
                 address = f"02:00:00:00:07:0{number}"
