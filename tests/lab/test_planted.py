@@ -33,6 +33,10 @@ class Faults(unittest.TestCase):
     def test_failures_are_read_from_the_lines_of_check(self):
         text = "passed     1.2 s  a.b\nfailed     3.0 s  c.d: why\nfailed    12.5 s  e.f\n\nfailed:\n  c.d: why\n"
         self.assertEqual(planted.failures(text), ["c.d", "e.f"])
+        text = ("failed             a.b: the guest died: BUG: KASAN: use-after-free\n"
+                "failed             c.d: not run: the guests before it died, or time ran out\n"
+                "failed             guest.hangs: the guest hangs\n\nfailed:\n  a.b: the guest died\n")
+        self.assertEqual(planted.failures(text), ["a.b", "guest.hangs"])
 
     def test_a_guest_that_did_not_boot_shows_nothing(self):
         fault = planted.Fault("x", "", "f", "a", "b", "c.d")

@@ -246,6 +246,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             self.end_head(Status::RnrRetryExcErr, vendor::RNR, sink);
             return;
         }
+        self.window.begin_anew();
         self.go_back();
         self.retry.wait_for_receiver(now, rnr_delay_ns(timer));
     }

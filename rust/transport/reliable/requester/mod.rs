@@ -55,6 +55,9 @@
 //! | a READ response in the middle | this side, by a later response or ACK | one retry |
 //! | the end of a flight | the probe of [`tail`], or the ACK timeout | none, or one retry |
 //! | a packet that did not leave this host | the owner: [`Requester::unsend`] | nothing |
+//! | nothing, but there is no receive | the responder, by RNR NAK | one RNR retry, and a wait |
+//!
+//! Behind a refused packet nothing is sent until it is accepted ([`window`]).
 
 mod ack;
 mod here;

@@ -15,12 +15,13 @@ const MAX_COUNT: u8 = 7;
 /// has drained a little.
 const DEVICE_PAUSE: u64 = 1_000_000;
 
-/// Refusals of one packet in a row after which a wait is no shorter than [`LONG_WAIT`]. A receiver
-/// may ask for 10 us each time and for ever; it is no use to run the timers of this host for that.
-const MANY_REFUSALS: u8 = 32;
+/// A wait for a receive is at least this part of the time that the receive has taken so far. A
+/// receiver may ask for 10 us each time and for ever: to obey it would keep this host busy, and a
+/// receiver on the same host from posting.
+const TIME_PART: u64 = 8;
 
-/// See [`MANY_REFUSALS`].
-const LONG_WAIT: u64 = 1_000_000;
+/// But a wait is no longer than this for it.
+const LONGEST_WAIT: u64 = 100_000_000;
 
 /// Why nothing may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +58,8 @@ pub(super) struct Retry {
     refused: bool,
     /// As it was before that packet was sent last.
     refused_before: bool,
-    /// How often in a row the oldest packet was refused.
-    refusals: u8,
+    /// When the oldest packet was refused for the first time.
+    refused_since: Option<u64>,
     /// How often the responder said that the oldest packet is missing, and was obeyed.
     reports: u8,
 }
@@ -76,7 +77,7 @@ impl Retry {
             wait: None,
             refused: false,
             refused_before: false,
-            refusals: 0,
+            refused_since: None,
             reports: 0,
         }
     }
@@ -115,7 +116,7 @@ impl Retry {
         self.tried = None;
         self.wait = None;
         self.refused = false;
-        self.refusals = 0;
+        self.refused_since = None;
         self.reports = 0;
     }
 
@@ -190,14 +191,11 @@ impl Retry {
         }
     }
 
-    /// Sends nothing for `delay` nanoseconds from `now`, or longer: see [`MANY_REFUSALS`].
+    /// Sends nothing for `delay` nanoseconds from `now`, or longer: see [`TIME_PART`].
     pub(super) fn wait_for_receiver(&mut self, now: u64, delay: u64) {
-        self.refusals = self.refusals.saturating_add(1);
-        let delay = if self.refusals > MANY_REFUSALS {
-            delay.max(LONG_WAIT)
-        } else {
-            delay
-        };
+        let since = *self.refused_since.get_or_insert(now);
+        let part = now.saturating_sub(since) / TIME_PART;
+        let delay = delay.max(part.min(LONGEST_WAIT));
         self.wait = Some(Wait {
             until: now.saturating_add(delay),
             reason: Reason::Receiver,
@@ -300,22 +298,28 @@ mod tests {
         assert!(!retry.take_rnr());
     }
 
-    /// A receiver that is never ready and asks for 10 us is asked a thousand times a second at
-    /// most.
+    /// A receiver that is never ready and asks for 10 us is asked some hundred times within the
+    /// first second, not 100,000 times, and hardly later than it can be.
     #[test]
-    fn many_refusals_in_a_row_make_patient() {
+    fn waits_for_a_slow_receiver_become_longer() {
         let mut retry = Retry::new();
-        for _ in 0..MANY_REFUSALS {
-            retry.wait_for_receiver(0, 10_000);
-            assert!(!retry.is_waiting(10_000));
+        let (mut now, mut asked) = (7, 0u32);
+        while now < 1_000_000_000 {
+            retry.wait_for_receiver(now, 10_000);
+            let until = retry.deadline(true).unwrap();
+            assert!(retry.is_waiting(until - 1) && !retry.is_waiting(until));
+            assert!(until - now >= 10_000 && until - now <= 10_000.max((now - 7) / TIME_PART));
+            (now, asked) = (until, asked + 1);
         }
-        retry.wait_for_receiver(0, 10_000);
-        assert!(retry.is_waiting(LONG_WAIT - 1));
-        retry.wait_for_receiver(0, 3 * LONG_WAIT);
-        assert!(retry.is_waiting(3 * LONG_WAIT - 1));
-        retry.progress(0);
-        retry.wait_for_receiver(0, 10_000);
-        assert!(!retry.is_waiting(10_000));
+        assert!((50..200).contains(&asked), "asked {asked} times");
+        retry.wait_for_receiver(now + 1000 * LONGEST_WAIT, 10_000);
+        assert_eq!(retry.deadline(true), Some(now + 1001 * LONGEST_WAIT));
+        // What it asks for is never cut short, and progress begins anew.
+        retry.wait_for_receiver(now, 3 * LONGEST_WAIT);
+        assert_eq!(retry.deadline(true), Some(now + 3 * LONGEST_WAIT));
+        retry.progress(now);
+        retry.wait_for_receiver(now, 10_000);
+        assert_eq!(retry.deadline(true), Some(now + 10_000));
     }
 
     #[test]

@@ -4,8 +4,13 @@
 //!
 //! IBTA leaves it to the requester. The window opens quickly up to where loss was met last, then
 //! slowly, and halves when packets are lost.
+//!
+//! When the receiver had no receive it begins at one packet: what is sent behind a refused packet
+//! is thrown away there, so the first one alone asks again, and the others follow as receives turn
+//! out to be there. A receiver that is slow to post would otherwise be kept from it by the very
+//! packets that it has no room for.
 
-/// Packets in flight that are always permitted.
+/// Losses leave room for so many packets in flight.
 const MIN: u32 = 16;
 
 /// At the beginning of a connection.
@@ -70,7 +75,15 @@ impl Window {
     /// Packets were lost.
     pub(super) fn shrink(&mut self) {
         self.threshold = (self.size / 2).max(MIN);
-        self.size = self.threshold;
+        self.size = self.size.min(self.threshold);
+        self.credit = 0;
+    }
+
+    /// The receiver refused the oldest packet. That says nothing of the network, so the window
+    /// opens quickly to where it was.
+    pub(super) fn begin_anew(&mut self) {
+        self.threshold = self.threshold.max(self.size);
+        self.size = 1;
         self.credit = 0;
     }
 }
@@ -109,6 +122,28 @@ mod tests {
         for _ in 0..20 {
             window.shrink();
         }
+        assert_eq!(window.size(), MIN);
+    }
+
+    #[test]
+    fn begins_anew_with_one_packet_and_opens_quickly_to_where_it_was() {
+        let mut window = Window::new();
+        window.shrink();
+        window.grow(u64::from(START / 2));
+        for _ in 0..2 {
+            window.begin_anew();
+            assert_eq!(window.size(), 1);
+            assert_eq!(window.room(1), 0);
+        }
+        for size in [2, 4, 8, 16, 32, 64, 128, START / 2 + 1, START / 2 + 2] {
+            window.grow(u64::from(window.size()));
+            assert_eq!(window.size(), size);
+        }
+        // What is lost then makes it no larger.
+        window.begin_anew();
+        window.shrink();
+        assert_eq!(window.size(), 1);
+        window.grow(u64::from(MAX));
         assert_eq!(window.size(), MIN);
     }
 

@@ -247,6 +247,9 @@ impl Witness {
             return self.probes(at);
         }
         self.probed = false;
+        if self.refusals != 0 && sequence + psns > self.una + 1 {
+            self.forbid(format!("{segment:?} follows a packet that was refused"));
+        }
         if is_read_request(segment.opcode)
             && sequence > self.una
             && sequence + psns > self.una + LARGEST_WINDOW

@@ -24,10 +24,57 @@ fn an_rnr_nak_stops_all_for_its_time() {
         rig.now = until - 1;
         assert_eq!(rig.next(), None);
         assert!(!rig.tick(until).fatal);
-        assert_eq!(rig.numbers(), [1, 2]);
+        assert_eq!(rig.numbers(), [1]);
         assert_eq!(rig.requester.counters().timeouts, 0);
         assert_eq!(rig.requester.deadline(), Some(until + TIMEOUT));
     }
+}
+
+/// What is sent behind a refused packet is thrown away. So the packet goes alone until it is
+/// accepted, and the others follow as receives turn out to be there.
+#[test]
+fn a_refused_packet_asks_alone() {
+    let mut rig = Rig::new();
+    for n in 0..12 {
+        rig.silent(n, Operation::Send, 1);
+    }
+    assert_eq!(rig.send().len(), 12);
+    for _ in 0..3 {
+        let _ = rig.on(2, AethSyndrome::RnrNak { timer: 1 });
+        rig.now += rnr_delay_ns(1);
+        assert_eq!(rig.send(), [(2, true)]);
+    }
+    let _ = rig.on(2, ACK);
+    assert_eq!(rig.send(), [(3, true), (4, true)]);
+    let _ = rig.on(4, ACK);
+    assert_eq!(rig.numbers(), [5, 6, 7, 8]);
+    let _ = rig.on(6, AethSyndrome::RnrNak { timer: 1 });
+    rig.now += rnr_delay_ns(1);
+    assert_eq!(rig.send(), [(6, true)]);
+    // 12 at first, 3 + 2 + 4 + 1 again.
+    assert_eq!(rig.requester.counters().retransmitted, 10);
+}
+
+/// The same on the local path, where a segment is as long as a message.
+#[test]
+fn of_a_refused_message_one_packet_asks() {
+    let mut rig = Rig::new();
+    rig.push(1, Operation::Send, 256 * 8);
+    let spans = |rig: &mut Rig| {
+        let mut spans = Vec::new();
+        while let Some(segment) = rig.requester.next_segment(rig.now, u32::MAX) {
+            spans.push(segment.span);
+        }
+        spans
+    };
+    assert_eq!(spans(&mut rig), [8]);
+    let _ = rig.on(0, AethSyndrome::RnrNak { timer: 1 });
+    rig.now += rnr_delay_ns(1);
+    assert_eq!(spans(&mut rig), [1]);
+    let _ = rig.on(0, ACK);
+    assert_eq!(spans(&mut rig), [2]);
+    let _ = rig.on(2, ACK);
+    assert_eq!(spans(&mut rig), [4]);
 }
 
 /// The network had brought the packet twice. The second NAK comes when the wait is over, but before
@@ -86,7 +133,7 @@ fn rnr_retries_run_out_unless_they_are_seven() {
                 break;
             }
             assert!(!progress.fatal);
-            rig.now += rnr_delay_ns(1);
+            rig.now = rig.requester.deadline().unwrap();
         }
         assert_eq!(rnr_retry == 7, rig.done.is_empty());
     }
@@ -104,7 +151,7 @@ fn a_sequence_nak_for_a_refused_packet_is_no_loss() {
     let _ = rig.on(0, AethSyndrome::RnrNak { timer: 1 });
     assert!(!rig.on(0, SEQUENCE).fatal);
     rig.now += rnr_delay_ns(1);
-    assert_eq!(rig.numbers(), [0, 1]);
+    assert_eq!(rig.numbers(), [0]);
     rig.now += 1;
     assert!(rig.on(0, SEQUENCE).fatal);
 }
