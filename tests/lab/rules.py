@@ -162,6 +162,16 @@ def check_width(relative, text):
             for number, line in enumerate(text.splitlines(), 1) if len(line) > WIDTH]
 
 
+def check_kunit(relative, text):
+    """The assertions of KUnit, which stand in for those of Rust in its suites, take no message."""
+    found = []
+    for suite in re.finditer(r"kunit_tests\(.*?^}$", text, re.S | re.M):
+        before = text.count("\n", 0, suite.start())
+        found += [f"{relative}:{before + number}: KUnit's assertions take no message"
+                  for number, _ in numbered(suite.group(0), r'\bassert(?:_eq!\([^;]*,|!\()[^;]*,\s*"[^;]*\);')]
+    return found
+
+
 def check_words(relative, text):
     """Words that a kernel developer would have to guess the meaning of, in comments and in names."""
     found = []
@@ -215,7 +225,6 @@ def violations(meaningless):
         except UnicodeDecodeError:
             continue
         found += check_spdx(relative, text) + check_version(relative, text, want)
-        found += check_spdx(relative, text)
         if path.suffix == ".md":
             found += check_commands(relative, text, meaningless)
         if path.suffix == ".rs":
@@ -225,7 +234,7 @@ def violations(meaningless):
                 found += check_width(relative, text)
                 rust[relative] = code
             if relative.startswith("rust/"):
-                found += check_rooms(relative, code)
+                found += check_rooms(relative, code) + check_kunit(relative, text)
         if relative.startswith("rust/") and path.suffix in (".rs", ".c", ".h"):
             found += check_words(relative, text)
     found += [f"{relative}: is missing" for relative in VERSIONS if not (CHECKOUT / relative).exists()]

@@ -104,6 +104,28 @@ class Width(unittest.TestCase):
         self.assertFalse(rules.check_width("rust/a/b.rs", "//" + "\u00e4" * 98 + "\n"))
 
 
+class KUnit(unittest.TestCase):
+    """Its assertions, which are not those of Rust."""
+
+    SUITE = """#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(x))]
+mod tests {
+    fn f() {
+        assert!(a == "b");
+        %s
+    }
+}
+"""
+
+    def test_no_messages(self):
+        for line in ('assert!(a, "b {c}");', 'assert_eq!(\n            a,\n            "b",\n            "{c}"\n        );'):
+            self.assertEqual(rules.check_kunit("rust/a.rs", self.SUITE % line),
+                             ["rust/a.rs:5: KUnit's assertions take no message"])
+
+    def test_others_may_have_them(self):
+        self.assertFalse(rules.check_kunit("rust/a.rs", self.SUITE % 'assert_eq!(a, "b");'))
+        self.assertFalse(rules.check_kunit("rust/a.rs", 'mod tests {\n    assert!(a, "b");\n}\n' + self.SUITE % ""))
+
+
 class Words(unittest.TestCase):
     """Riddles, in comments and in names."""
 
