@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from tests.guest.fabric import wait_until
 from tests.guest.scenario import command, require, say, scenario
 from tests.scenarios.ulp import lio
-from tests.scenarios.ulp.storage import no_namespace_is_left, two_links, write
+from tests.scenarios.ulp.storage import disk_file, no_namespace_is_left, two_links, write
 
 NAME = "iqn.2026-01.org.example:ferroce"
 
@@ -55,8 +55,7 @@ def session(address):
         command([*node, "-o", "update", "-n", "node.session.timeo.replacement_timeout", "-v", "2"])
         command([*node, "--login"], timeout=120)
         try:
-            wait_until("there is a disk", disks, 60)
-            yield "/dev/" + disks()[0]
+            yield disk_file(disks)
         finally:
             command([*node, "--logout"], timeout=120)
             wait_until("the disk goes", lambda: not disks(), 60)

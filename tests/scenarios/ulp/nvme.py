@@ -10,7 +10,7 @@ from tests.guest import flavour
 from tests.guest.fabric import counters, devices, link_add, link_del, loop, read, wait_active, wait_until
 from tests.guest.scenario import command, require, scenario
 from tests.scenarios.ulp.storage import (
-    MIB, Load, grown, modules, no_namespace_is_left, own_mounts, route, same, two_links, verified, write)
+    MIB, Load, disk_file, grown, modules, no_namespace_is_left, own_mounts, route, same, two_links, verified, write)
 
 NVMET = "/sys/kernel/config/nvmet"
 NQN = "ferroce"
@@ -65,8 +65,7 @@ class Host:
                        "--nr-io-queues=2", "--queue-size=33", "--reconnect-delay=1", "--ctrl-loss-tmo=600",
                        "--keep-alive-tmo=5"])
         self.name = json.loads(out.stdout[out.stdout.index("{"):])["device"]
-        wait_until("there is a disk", lambda: disks() and os.path.exists(f"/dev/{disks()[0]}"))
-        self.disk = f"/dev/{disks()[0]}"
+        self.disk = disk_file(disks)
 
     def state(self):
         """Such as `live`; nothing once it has gone."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from tests.guest.fabric import IB, gid_table, read, wait_until
 from tests.guest.scenario import scenario
 from tests.scenarios.ulp import lio
-from tests.scenarios.ulp.storage import no_namespace_is_left, two_links, write
+from tests.scenarios.ulp.storage import disk_file, no_namespace_is_left, two_links, write
 
 PORT = 5555
 PORTS = "/sys/class/srp_remote_ports"
@@ -55,8 +55,7 @@ def session(here, there, guid):
     write(f"/sys/class/infiniband_srp/srp-{here.dev}-1/add_target",
           f"id_ext={guid:016x},ioc_guid={guid:016x},src={here.ip4},dest={there.ip4}:{PORT}")
     try:
-        wait_until("there is a disk", disks, 60)
-        yield "/dev/" + disks()[0]
+        yield disk_file(disks)
     finally:
         for port in os.listdir(PORTS):
             # It may be going by itself, when its device has gone.

@@ -3,9 +3,11 @@
 before."""
 
 import errno
+import glob
 import os
 import re
 import signal
+import stat
 import subprocess
 import tempfile
 from contextlib import contextmanager
@@ -90,6 +92,17 @@ def verified(path, mib=8):
              "--rw=randwrite", "--bs=4k", "--name=sequential", "--stonewall", f"--offset={half}", "--rw=write", "--bs=1M"], timeout=120)
 
 
+def disk_file(disks):
+    """The file of the first disk of these, when it is there. In sysfs a disk is sooner."""
+    def is_there():
+        return any(os.path.exists(f"/dev/{name}") for name in disks()[:1])
+
+    wait_until("there is a disk", is_there, 60)
+    path = f"/dev/{disks()[0]}"
+    require(stat.S_ISBLK(os.stat(path).st_mode), f"{path} is no disk")
+    return path
+
+
 class Load:
     """fio beside what the scenario does: it writes 16 KiB here and there, and checks what it has written. Use it in a
     `with`. After errors that are `excused` it goes on: what they hit is not checked."""
@@ -105,6 +118,9 @@ class Load:
         argv = [*FIO, "--ioengine=psync", f"--numjobs={self.THREADS}", f"--size={part}", f"--offset_increment={part}",
                 f"--filename={path}", "--name=load", "--rw=randwrite", "--bs=16k", "--verify_backlog=4", "--time_based",
                 "--runtime=3600"]
+        if path.startswith("/dev/"):
+            # It opens the disk anew now and then, and would make an ordinary file in the place of one that has gone.
+            argv.append("--allow_file_create=0")
         if excused:
             # Of reading, writing and verifying.
             names = ":".join(errno.errorcode[number] for number in excused)
@@ -133,15 +149,27 @@ class Load:
         say(f"fio: {text[-2000:]}")
         return text
 
-    def bytes(self):
-        """How much it has asked for by now. It has at most 256 KiB under way at once."""
-        found = re.findall(r"(?m)^(?:read|write)_bytes: (\d+)", read(f"/proc/{self.proc.pid}/io") or "")
-        return sum(map(int, found))
+    def written(self):
+        """How many bytes it has written by now. (Bytes that came from disks are also those of fio's own program.)"""
+        found = re.search(r"(?m)^wchar: (\d+)", read(f"/proc/{self.proc.pid}/io") or "")
+        return int(found[1]) if found else 0
 
     def moves(self, what, mib=1):
-        """Waits until so much more has been moved."""
-        before = self.bytes()
-        wait_until(f"fio goes on {what}", lambda: self._alive() and self.bytes() >= before + mib * MIB, 60)
+        """Waits until so much more has been written."""
+        before = self.written()
+        try:
+            wait_until(f"fio goes on {what}", lambda: self._alive() and self.written() >= before + mib * MIB, 60)
+        except Failed:
+            self._show_threads()
+            raise
+
+    def _show_threads(self):
+        """What each of its threads is at."""
+        say(f"fio has written {self.written()} bytes")
+        for task in glob.glob(f"/proc/{self.proc.pid}/task/*"):
+            state = re.search(r"(?m)^State:\s*(.*)", read(f"{task}/status") or "")
+            stack = " < ".join(re.findall(r"(?m) (\w+)\+", read(f"{task}/stack") or ""))
+            say(f"{task}: {state and state[1]}, in {read(f'{task}/syscall')}: {stack}")
 
     def _alive(self):
         if self.proc.poll() is not None:
@@ -175,6 +203,7 @@ class Load:
         try:
             self.proc.wait(60 * PATIENCE)
         except subprocess.TimeoutExpired:
+            self._show_threads()
             raise Failed("fio does not end") from None
 
 
