@@ -14,6 +14,8 @@ use crate::victim::{Completion, Qp, Result, State};
 
 /// Bytes of the SENDs and READs: two full packets and one of 88.
 const LEN: u32 = 600;
+/// So many packets they are.
+const PACKETS: i64 = 3;
 const STALE: Fate = Fate::Received(&["stale_response"]);
 const BAD: Fate = Fate::Received(&["bad_response"]);
 const GAP: Fate = Fate::Received(&["out_of_sequence_response"]);
@@ -43,8 +45,8 @@ fn ack(at: i64, syndrome: u8, fate: Fate) -> Forged {
 struct Then {
     /// The status of the work request, if it completes.
     status: Option<u32>,
-    /// The victim sends again from the packet with this distance on, this often.
-    again: Option<(i64, usize)>,
+    /// The victim sends again from the packet with the first distance to before that with the other.
+    again: (i64, i64),
     /// So many bytes of a READ may have come.
     read: u64,
 }
@@ -56,9 +58,18 @@ fn done(status: u32) -> Then {
     }
 }
 
-fn again(at: i64, times: usize) -> Then {
+/// The victim sends all from this packet on again.
+fn again(at: i64) -> Then {
     Then {
-        again: Some((at, times)),
+        again: (at, PACKETS),
+        ..Then::default()
+    }
+}
+
+/// Or this one alone.
+fn alone(at: i64) -> Then {
+    Then {
+        again: (at, at + 1),
         ..Then::default()
     }
 }
@@ -81,11 +92,13 @@ fn request(qp: &Qp, op: &str, at: i64) -> Answer {
     }
 }
 
-fn sent(qp: &Qp, op: &str, from: i64) -> Vec<Answer> {
-    match op {
-        "read" => vec![request(qp, op, from)],
-        _ => (from..3).map(|at| request(qp, op, at)).collect(),
-    }
+/// What is sent of these packets: of a READ it is one, which asks for them.
+fn sent(qp: &Qp, op: &str, (from, to): (i64, i64)) -> Vec<Answer> {
+    let packets = match op {
+        "read" => from..to.min(from + 1),
+        _ => from..to,
+    };
+    packets.map(|at| request(qp, op, at)).collect()
 }
 
 fn plan(hosts: &Hosts, op: &'static str, name: String, forged: Vec<Forged>, then: Then) -> Plan {
@@ -107,12 +120,8 @@ fn plan(hosts: &Hosts, op: &'static str, name: String, forged: Vec<Forged>, then
             .into_iter()
             .collect();
         let failed = then.status.is_some_and(|status| status != SUCCESS);
-        let mut answers = sent(qp, op, 0);
-        if let Some((at, times)) = then.again {
-            for _ in 0..times {
-                answers.extend(sent(qp, op, at));
-            }
-        }
+        let mut answers = sent(qp, op, (0, PACKETS));
+        answers.extend(sent(qp, op, then.again));
         Case {
             answers,
             completions,
@@ -146,7 +155,7 @@ fn to_sends(a: &mut Attack) -> Vec<Plan> {
     }
     for at in 0..3 {
         let name = format!("NAK of the sequence at {at}");
-        add(name, vec![ack(at, 0x60, SEQUENCE)], again(at, 1));
+        add(name, vec![ack(at, 0x60, SEQUENCE)], again(at));
         for (syndrome, status) in [
             (0x61, REM_INV_REQ),
             (0x62, REM_ACCESS),
@@ -171,10 +180,10 @@ fn to_sends(a: &mut Attack) -> Vec<Plan> {
     // A responder tells a gap once: what comes again is a copy, and costs no second retry.
     let name = "a NAK of the sequence three times".into();
     let copy = ack(0, 0x60, STALE);
-    add(name, vec![ack(0, 0x60, SEQUENCE), copy, copy], again(0, 1));
+    add(name, vec![ack(0, 0x60, SEQUENCE), copy, copy], again(0));
     for timer in 0..32 {
         let name = format!("RNR NAK with timer {timer}");
-        add(name, vec![ack(0, 0x20 | timer, RNR)], again(0, 1));
+        add(name, vec![ack(0, 0x20 | timer, RNR)], alone(0));
     }
     plans
 }
@@ -257,16 +266,16 @@ fn to_reads(a: &mut Attack) -> Vec<Plan> {
         add(&what, &[FIRST, MIDDLE, (opcode, 2, len, BAD)], bad(512));
     }
     // A gap: what is missing is asked for again.
-    add("middle without first", &[(0x0e, 1, 256, GAP)], again(0, 1));
-    add("last alone", &[(0x0f, 2, 88, GAP)], again(0, 1));
-    let mut then = again(1, 1);
+    add("middle without first", &[(0x0e, 1, 256, GAP)], again(0));
+    add("last alone", &[(0x0f, 2, 88, GAP)], again(0));
+    let mut then = again(1);
     then.read = 256;
     add("middle left out", &[FIRST, (0x0f, 2, 88, GAP)], then);
     // An ACK says nothing of a READ but that its responses were lost.
     for at in 0..3 {
         let what = format!("ACK of packet {at}");
         let forged = vec![ack(at, 0x1f, ACCEPTED)];
-        plans.push(plan(&hosts, "read", what, forged, again(0, 1)));
+        plans.push(plan(&hosts, "read", what, forged, again(0)));
         let what = format!("NAK of access at {at}");
         let forged = vec![ack(at, 0x62, FATAL)];
         plans.push(plan(&hosts, "read", what, forged, done(REM_ACCESS)));
@@ -364,7 +373,7 @@ fn spoofed(hosts: &Hosts, op: &'static str) -> Vec<Plan> {
                     }
                 }
                 Case {
-                    answers: sent(qp, op, 0),
+                    answers: sent(qp, op, (0, PACKETS)),
                     ..Case::silent(format!("{op}: the right answer {name}"), frames)
                 }
             })
