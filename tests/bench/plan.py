@@ -32,6 +32,8 @@ class Row:
     options: tuple = ()
     # Each end on a processor of its own, whatever the scheduler thinks of it. A worker may help an end that is not.
     pinned: bool = True
+    # Posted to each QP where not as many as may be sent at once: RNR NAKs stop the sender.
+    receives: int = 0
 
     @property
     def name(self):
@@ -39,7 +41,8 @@ class Row:
         size = f"{self.size >> 20} MiB" if self.size >= 1 << 20 else \
             f"{self.size >> 10} KiB" if self.size >= 1 << 10 else f"{self.size} B"
         return " ".join((self.tool, *self.options, size)) + (f" x{self.qps} QPs" if self.qps > 1 else "") \
-            + (f" MTU {self.mtu}" if self.mtu != 4096 else "") + ("" if self.pinned else ", not pinned")
+            + (f" MTU {self.mtu}" if self.mtu != 4096 else "") + ("" if self.pinned else ", not pinned") \
+            + (f", {self.receives} receives" if self.receives else "")
 
     @property
     def key(self):
@@ -66,7 +69,7 @@ class Row:
             depth = min(128, self.iters)
             argv += ["-t", str(depth), "-q", str(self.qps)]
             if "send" in self.tool:
-                argv += ["-r", str(depth)]
+                argv += ["-r", str(self.receives or depth)]
         return argv
 
 
@@ -81,6 +84,7 @@ def rows(quick=False):
         if place == "local":
             for qps, iters in ((1, 10000), (16, 800)):
                 found.append(Row(place, "rate", "ib_write_bw", 64, iters, qps=qps, quick=False, pinned=False))
+        found.append(Row(place, "rate", "ib_send_bw", 4096, 100, qps=16, receives=4))
         # Without packets the same bytes take a fraction of the time, which must not become too short to measure.
         times = 2 if place == "local" else 1
         for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw"):
