@@ -244,7 +244,7 @@ def mtu(report):
 def ethernet_address(report):
     """The Ethernet address of either netdev changes while messages go: the connection goes on, to the new one."""
     if not flavour.current().is_ferroce:
-        report.skip("all", "rdma_rxe of Linux 7.3 counts what arrives at the new address as duplicates and answers nothing")
+        report.skip("all", "rdma_rxe of Linux 7.3 counts what arrives at the new address as duplicates and hardly answers")
         return
     with controlled() as ends:
         # Told by the kernel, as who takes an address over tells it. To find out for itself takes a neighbour up to a minute,
