@@ -10,7 +10,7 @@
 //! out to be there. A receiver that is slow to post would otherwise be kept from it by the very
 //! packets that it has no room for.
 
-/// Losses leave room for so many packets in flight.
+/// Losses do not make the window smaller than this, in packets.
 const MIN: u32 = 16;
 
 /// At the beginning of a connection.
