@@ -32,7 +32,7 @@ class Row:
     options: tuple = ()
     # Each end on a processor of its own, whatever the scheduler thinks of it. A worker may help an end that is not.
     pinned: bool = True
-    # Posted to each QP where not as many as may be sent at once: RNR NAKs stop the sender.
+    # Receives posted to each QP; 0 is as many as may be sent at once. With fewer, RNR NAKs stop the sender.
     receives: int = 0
 
     @property

@@ -131,8 +131,10 @@ class Load:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, failure, *_):
         if self.proc.poll() is None:
+            if failure:
+                self._show_threads()
             self.proc.kill()
             try:
                 self.proc.wait(5)
@@ -157,11 +159,7 @@ class Load:
     def moves(self, what, mib=1):
         """Waits until so much more has been written."""
         before = self.written()
-        try:
-            wait_until(f"fio goes on {what}", lambda: self._alive() and self.written() >= before + mib * MIB, 60)
-        except Failed:
-            self._show_threads()
-            raise
+        wait_until(f"fio goes on {what}", lambda: self._alive() and self.written() >= before + mib * MIB, 60)
 
     def _show_threads(self):
         """What each of its threads is at."""
@@ -203,7 +201,6 @@ class Load:
         try:
             self.proc.wait(60 * PATIENCE)
         except subprocess.TimeoutExpired:
-            self._show_threads()
             raise Failed("fio does not end") from None
 
 
