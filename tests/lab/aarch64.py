@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tests.guest.scenario import PATIENCE
 from tests.lab import boot, build, config, debian, setup
+from tests.lab.locks import SETTING_UP, lock
 from tests.lab.say import LabError, step
 from tests.lab.shell import chroot_command, in_namespace, run
 
@@ -77,7 +78,7 @@ def make(root):
     """What it all stands on; made if it is not there."""
     setup.host_packages(HOST_PACKAGES)
     final = config.cache() / f"aarch64-{recipe(root)}"
-    with setup.lock(config.cache() / "aarch64.lock"):
+    with lock(config.cache() / "aarch64.lock", SETTING_UP):
         if not final.exists():
             make_new(root, final)
     return Cross(root, final)
@@ -337,7 +338,7 @@ def programs(cross):
 def stand(root):
     """What a guest boots, and the lines that finish its root."""
     cross = make(root)
-    with setup.lock(Path(f"{cross.folder}.lock"), shared=True):
+    with lock(Path(f"{cross.folder}.lock"), SETTING_UP, shared=True):
         yield cross, guest_setup(cross)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Builds what the guest runs, inside the made root: the module, the provider, the C cases."""
 
+import hashlib
 import os
 import shlex
 import shutil
@@ -8,8 +9,9 @@ import subprocess
 from pathlib import Path
 
 from tests.lab import config
+from tests.lab.locks import BUILDING, lock
 from tests.lab.say import LabError, step
-from tests.lab.shell import chroot_command
+from tests.lab.shell import chroot_command, in_namespace, overlay
 
 LAB = config.BUILD / "lab"
 
@@ -20,9 +22,11 @@ def run_in_root(root, command, what, cwd="/ferroce", env=None, binds=(), quiet=T
 
 
 def run_build(argv, what, quiet=True, timeout=1800):
-    """Runs what builds something; when it fails its whole output is shown."""
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          errors="replace", timeout=timeout)
+    """Runs what builds something; when it fails its whole output is shown. Two builds in a checkout would write each
+    other's files, so that the second waits."""
+    with lock(config.BUILD / "build.lock", BUILDING):
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, errors="replace", timeout=timeout)
     if done.returncode:
         print(done.stdout, end="", flush=True)
         raise LabError(f"{what} failed (exit {done.returncode}); the reason is above")
@@ -188,12 +192,38 @@ def guest_setup(root, with_module=True, made=None, release=None, client=None):
     return lines + (install_lines(root, made, release) if with_module else [])
 
 
-def install_lines(root, made=None, release=None):
-    """Builds the module and the provider; returns the shell lines that install them, and the command, in $M."""
+def module_index(root, made):
+    """What depmod makes of the root's modules with this one among them. It is kept while the module is the same: to read
+    them all takes as long as a boot."""
+    place = LAB / f"index-{root.release}"
+    kept, stamp = place / "kept", place / "module"
+    mark = f"{root.path.resolve()} {hashlib.sha256(made.read_bytes()).hexdigest()}"
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == mark:
+        return kept
+    shutil.rmtree(place, ignore_errors=True)
+    kept.mkdir(parents=True)
+    work = place / "root"
+    work.mkdir()
+    step("list the modules of the root with it")
     q = shlex.quote
-    env = (f"MODULE={q(str(made or module(root)))} PROVIDER={q(str(provider(root)))} "
-           f"KERNELRELEASE={q(release or root.release)} DESTDIR=$M PROVIDERDIR=/usr/lib/x86_64-linux-gnu/libibverbs")
-    return [f"cd {q(str(config.CHECKOUT))}", f"{env} sh tests/lab/native.sh install"]
+    run_build(in_namespace("\n".join([
+        *overlay(root.path, work),
+        f"install -D -m 644 {q(str(made))} $M/lib/modules/{root.release}/updates/ferroce.ko",
+        f"depmod -b $M {root.release}",
+        f"cp $W/u/usr/lib/modules/{root.release}/modules.* {q(str(kept))}/"])), "depmod")
+    stamp.write_text(mark, encoding="utf-8")
+    return kept
+
+
+def install_lines(root, made=None, release=None):
+    """Builds the module and the provider; returns the shell lines that install them, and the command, in $M. Of another
+    kernel than the root's the modules are those in $M, which are few."""
+    q = shlex.quote
+    ours = made or module(root)
+    index = [] if made else [f"cp {q(str(module_index(root, ours)))}/* $M/lib/modules/{q(root.release)}/"]
+    env = (f"MODULE={q(str(ours))} PROVIDER={q(str(provider(root)))} KERNELRELEASE={q(release or root.release)} DESTDIR=$M "
+           f"PROVIDERDIR=/usr/lib/x86_64-linux-gnu/libibverbs{' DEPMOD=true' if index else ''}")
+    return [f"cd {q(str(config.CHECKOUT))}", f"{env} sh tests/lab/native.sh install", *index]
 
 
 def export(path, target):

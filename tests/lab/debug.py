@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tests.guest.scenario import load_all
 from tests.lab import boot, build, check, config, disk, say, setup, suite
+from tests.lab.locks import SETTING_UP, lock
 from tests.lab.rules import strip
 from tests.lab.say import LabError, step
 from tests.lab.shell import chroot_command, kill_group
@@ -102,7 +103,7 @@ def ready(root):
 
 def make(root):
     """Makes the kernel if it is not there."""
-    with setup.lock(config.cache() / "debug.lock"):
+    with lock(config.cache() / "debug.lock", SETTING_UP):
         return ready(root) or make_new(root)
 
 
@@ -241,7 +242,7 @@ mkdir -p /run/netns /run/lock
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 results /srv/results
 ip link set lo up
 ulimit -l unlimited
-FOLDERS=/srv/results sh /srv/lab/tests/guest/root.sh @COMMAND@ >/srv/results/output.txt 2>&1 </dev/null
+FOLDERS=/srv/results sh /root.sh @COMMAND@ >/srv/results/output.txt 2>&1 </dev/null
 sync
 busybox reboot -f
 """
@@ -263,11 +264,11 @@ class DebugGuest(boot.Guest):
         mnt.mkdir(exist_ok=True)
         sets = " ".join(f"{k}={q(v)}" for k, v in env.items())
         init = self.work / "init"
-        init.write_text(INIT.replace("@COMMAND@", f"env PYTHONDONTWRITEBYTECODE=1 {sets} {agent}"), encoding="utf-8")
+        init.write_text(INIT.replace("@COMMAND@", f"env {sets} {agent}"), encoding="utf-8")
         init.chmod(0o755)
         # Every report is wanted, not only the first; the stalls of a slow machine are none.
         append = ("console=ttyS0 loglevel=7 log_buf_len=16M panic=-1 oops=panic root=fsroot rootfstype=9p "
-                  "rootflags=trans=virtio,version=9p2000.L,msize=512000,cache=loose,access=any rw init=/srv/lab/init "
+                  "rootflags=trans=virtio,version=9p2000.L,msize=512000,cache=loose,access=any rw init=/init "
                   f"kasan_multi_shot {self.CHECKS} printk.time=1 rcupdate.rcu_cpu_stall_timeout=180 watchdog_thresh=60 "
                   f"workqueue.watchdog_thresh=180 {boot.EMULATED_CLOCK}")
         changes = f"{mnt}/changes"
@@ -275,7 +276,7 @@ class DebugGuest(boot.Guest):
                 "-cpu", "host" if self.kvm else boot.CPU, "-smp", "2", "-m", f"{MEMORY}M",
                 "-nodefaults", "-display", "none", "-monitor", "none", "-no-reboot",
                 "-serial", "file:/proc/self/fd/2", "-device", "virtio-rng-pci",
-                "-fsdev", "local,id=root,path=@M@,security_model=none,multidevs=remap",
+                "-fsdev", "local,id=root,path=@B@,security_model=none,multidevs=remap",
                 "-device", "virtio-9p-pci,fsdev=root,mount_tag=fsroot",
                 "-fsdev", f"local,id=results,path={self.results},security_model=none,multidevs=remap",
                 "-device", "virtio-9p-pci,fsdev=results,mount_tag=results",
@@ -283,11 +284,13 @@ class DebugGuest(boot.Guest):
         lines = [
             *boot.own_root(kernel.path, mnt),
             f"cp -a {q(str((kernel.folder / 'root').resolve()))}/. $M/",
-            f"cp {q(str(init))} $M/srv/lab/init",
             *extra,
+            boot.COMPILED,
             disk.of_changes(f"{mnt}/u", changes),
-            "cd $M",
-            "exec " + shlex.join(qemu).replace("@M@", f"{mnt}/m"),
+            *boot.boot_root(["/srv/results"]),
+            f"cp {q(str(init))} $B/init",
+            "cd $B",
+            "exec " + shlex.join(qemu).replace("@B@", f"{mnt}/b"),
         ]
         return "\n".join(lines)
 

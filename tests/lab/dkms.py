@@ -8,7 +8,7 @@ import subprocess
 
 from tests.lab import config, deb, fresh, rules
 from tests.lab.say import LabError
-from tests.lab.shell import chroot_command, in_namespace
+from tests.lab.shell import chroot_command, in_namespace, overlay
 
 LIMIT = 1500
 # The kernel that runs, as its scripts are told, is one without Rust, which the build must leave out; the root's is built
@@ -51,12 +51,9 @@ def command(root):
     q = shlex.quote
     script = filled(SCRIPT, root)
     lines = [
-        f"W={q(str(work))}",
-        "mount -t tmpfs -o size=2g tmpfs $W",
-        "mkdir $W/u $W/w $W/m",
-        f"mount -t overlay overlay -o lowerdir={q(str(root.path.resolve()))},upperdir=$W/u,workdir=$W/w $W/m",
-        "mkdir -p $W/m/srv/packages",
-        f"cp {q(str(tool))}/dkms_*.deb {q(str(deb.FOLDER))}/dkms/*.deb $W/m/srv/packages/",
+        *overlay(root.path, work),
+        "mkdir -p $M/srv/packages",
+        f"cp {q(str(tool))}/dkms_*.deb {q(str(deb.FOLDER))}/dkms/*.deb $M/srv/packages/",
         "exec " + shlex.join(chroot_command(work / "m", ["sh", "-c", script], writable=True)),
     ]
     return in_namespace("\n".join(lines))

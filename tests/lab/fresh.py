@@ -12,6 +12,7 @@ import shutil
 from contextlib import contextmanager
 
 from tests.lab import build, config, deb, debian, disk, setup
+from tests.lab.locks import SETTING_UP, lock
 from tests.lab.say import LabError, step
 from tests.lab.shell import chroot_command, run
 
@@ -58,7 +59,7 @@ def make(root, suite):
     """The root of a suite, with the kernel of the laboratory's; made if it is not there."""
     cache = config.cache()
     final = cache / f"fresh-{suite}-{recipe(root, suite)}"
-    with setup.lock(cache / f"fresh-{suite}.lock"):
+    with lock(cache / f"fresh-{suite}.lock", SETTING_UP):
         if not final.exists():
             make_new(root, suite, final)
         made = config.Root(final)

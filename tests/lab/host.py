@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Callable
 
 from tests.lab import aarch64, build, config, deb, dkms, fuzz, product, rules, say, setup
+from tests.lab.locks import TESTING, lock
 from tests.lab.say import LabError
 from tests.lab.shell import chroot_command
 from tests.lab.suite import Result
@@ -279,19 +280,25 @@ def tests():
 
 def run(test, root):
     """Runs one test; its output is kept in build/host when it fails, and its end is shown."""
-    began = time.monotonic()
-    try:
-        detail = test.run(root) or ""
-        status = "passed"
-    except NotHere as e:
-        status, detail = "skipped", str(e)
-    except Bad as e:
-        status, detail = "failed", str(e)
-        if e.text:
-            path = config.BUILD / "host" / f"{test.name}.log"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(e.text, encoding="utf-8")
-            for line in e.text.rstrip().splitlines()[-40:]:
-                print("    | " + line)
-            detail += f" (all of it: {path.relative_to(CHECKOUT)})"
-    return Result(test.name, status, detail, round(time.monotonic() - began, 1))
+    with lock(config.BUILD / "host.lock", TESTING):
+        began = time.monotonic()
+        try:
+            detail = test.run(root) or ""
+            status = "passed"
+        except NotHere as e:
+            status, detail = "skipped", str(e)
+        except Bad as e:
+            status, detail = "failed", str(e)
+            if e.text:
+                detail += f" (all of it: {keep(test, e.text)})"
+        return Result(test.name, status, detail, round(time.monotonic() - began, 1))
+
+
+def keep(test, text):
+    """Shows the end of what a failed test has printed; where all of it is."""
+    path = config.BUILD / "host" / f"{test.name}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    for line in text.rstrip().splitlines()[-40:]:
+        print("    | " + line)
+    return path.relative_to(CHECKOUT)

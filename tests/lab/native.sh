@@ -136,7 +136,8 @@ install_all()
 	done
 	# Into a package's staging folder there is nothing to index; into a system there is.
 	if [ -f "$DESTDIR/lib/modules/$KERNELRELEASE/modules.order" ]; then
-		if [ -n "$DESTDIR" ]; then depmod -b "$DESTDIR" "$KERNELRELEASE"; else depmod "$KERNELRELEASE"; fi
+		if [ -n "$DESTDIR" ]; then set -- -b "$DESTDIR"; else set --; fi
+		"${DEPMOD:-depmod}" "$@" "$KERNELRELEASE"
 	fi
 	echo "installed for $KERNELRELEASE${DESTDIR:+ under $DESTDIR}"
 }

@@ -131,7 +131,7 @@ def shell(root, with_module, folder):
         vm = guest(root, with_module, folder, None,
                    f"-chardev socket,id=prompt,path={shlex.quote(path)},server=on,wait=off "
                    "-device virtio-serial-pci,id=prompts -device virtconsole,bus=prompts.0,chardev=prompt")
-        say.step("boot" + ("" if vm.kvm else " (emulated, no KVM: some 20 s)"))
+        say.step("boot" + ("" if vm.kvm else " (emulated, no KVM: some 10 s)"))
         vm.start()
         try:
             relay(vm, path)

@@ -19,24 +19,11 @@ import time
 from pathlib import Path
 
 from tests.lab import config, debian, disk
+from tests.lab.locks import SETTING_UP, lock
 from tests.lab.say import LabError, step
 from tests.lab.shell import chroot_command, run
 
 DISK_NEEDED = 12 << 30
-
-
-@contextlib.contextmanager
-def lock(path, shared=False):
-    """Holds a lock on a file; says so when it must wait."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+", encoding="utf-8") as f:
-        how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-        try:
-            fcntl.flock(f, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            step("another set-up is at work; waiting for it")
-            fcntl.flock(f, how)
-        yield
 
 
 def root_path():
@@ -62,7 +49,7 @@ def setup(refresh=False):
     """Makes what is missing and returns the root."""
     if os.geteuid():
         raise LabError("set-up needs root: it makes a Debian root and mounts it; run it as root or with sudo")
-    with lock(config.cache() / "lock"):
+    with lock(config.cache() / "lock", SETTING_UP):
         host_packages()
         virtme_ng()
         root = None if refresh else ready_root()
@@ -164,7 +151,7 @@ def make_root():
              "made": time.strftime("%Y-%m-%d")}
     (new / config.Root.STAMP).write_text(json.dumps(stamp, indent=1), encoding="utf-8")
     final = root_path()
-    with lock(cache / f"{final.name}.lock"):
+    with lock(cache / f"{final.name}.lock", SETTING_UP):
         remove_tree(final)
         new.rename(final)
     root = ready_root()

@@ -47,6 +47,18 @@ def in_namespace(script):
     return ["unshare", "--mount", "--propagation", "private", "sh", "-e", "-c", script]
 
 
+def overlay(lower, place):
+    """Shell lines for a namespace of its own that make a root at $M to write in, upon this one, with its changes in $W/u.
+    They vanish with the folder `place`, where it is mounted."""
+    q = shlex.quote
+    return [
+        f"W={q(str(place))}; M=$W/m",
+        "mount -t tmpfs -o size=2g tmpfs $W",
+        "mkdir $W/u $W/w $W/m",
+        f"mount -t overlay overlay -o lowerdir={q(str(lower.resolve()))},upperdir=$W/u,workdir=$W/w $M",
+    ]
+
+
 def chroot_command(root, command, cwd="/", env=None, writable=False, binds=()):
     """A command that runs another inside the made root, with the checkout at /ferroce and the cache at /cache.
 
