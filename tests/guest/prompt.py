@@ -3,7 +3,7 @@
 prompt beside them.
 
 Usage: python3 -m tests.guest.prompt RESULTS_DIR. RESULTS_DIR/wanted.json says what; the exit status goes to
-RESULTS_DIR/status.
+RESULTS_DIR/status. RESULTS_DIR/begun is there when it has come so far.
 """
 
 import json
@@ -15,6 +15,7 @@ from tests.guest import flavour
 from tests.guest.fabric import End, batch, join, link_add, no_dad, wait_active, wait_until
 
 WORK = "/work"
+BEGUN = "begun"
 # The console behind the host's terminal.
 CONSOLE = "/dev/hvc0"
 PROMPT = "ferroce:\\w# "
@@ -77,6 +78,8 @@ def shell(wanted, text):
 def main():
     """Makes the two ends and does what is wanted."""
     where = sys.argv[1]
+    with open(f"{where}/{BEGUN}", "w", encoding="ascii"):
+        pass
     with open(f"{where}/wanted.json", encoding="utf-8") as f:
         wanted = json.load(f)
     # What making the ends says is not the command's output.

@@ -63,7 +63,7 @@ LEFT_OUT = (
     ("product.*", "they are about the command ferroce; what it has the kernel do, others have it do here"),
     ("newer.pyverbs", "pyverbs.test_* are nearly all of these"),
     *((f"hostile.{group}-ipv6", "it differs from -ipv4 in the IP header alone, of which hostile.network-ipv6 shows all")
-      for group in ("opcodes", "requests", "responses", "unreliable", "windows")),
+      for group in ("mad-classes", "mad-cm", "mad-sizes", "opcodes", "requests", "responses", "unreliable", "windows")),
     ("pingpong.*-sizes", "verbs.* has these sizes, pingpong.* the program"),
     ("ulp.nvme-*", "nvmet inverts locks of its own: nvmet_config_sem, and the connection manager's handler_mutex"),
     ("ulp.nfs*", "svcrdma loses the transport of each NFS 4.1 backchannel, with any device: kmemleak finds it"),
@@ -270,7 +270,7 @@ class DebugGuest(boot.Guest):
         append = ("console=ttyS0 loglevel=7 log_buf_len=16M panic=-1 oops=panic root=fsroot rootfstype=9p "
                   "rootflags=trans=virtio,version=9p2000.L,msize=512000,cache=loose,access=any rw init=/init "
                   f"kasan_multi_shot {self.CHECKS} printk.time=1 rcupdate.rcu_cpu_stall_timeout=180 watchdog_thresh=60 "
-                  f"workqueue.watchdog_thresh=180 {boot.EMULATED_CLOCK}")
+                  f"workqueue.watchdog_thresh=180 {boot.EMULATED}")
         changes = f"{mnt}/changes"
         qemu = ["qemu-system-x86_64", "-machine", "q35,accel=" + ("kvm" if self.kvm else "tcg"),
                 "-cpu", "host" if self.kvm else boot.CPU, "-smp", "2", "-m", f"{MEMORY}M",

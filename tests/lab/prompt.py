@@ -18,10 +18,10 @@ import time
 import tty
 from pathlib import Path
 
-from tests.guest.prompt import WORK
+from tests.guest.prompt import BEGUN, WORK
 from tests.lab import boot, build, say
 from tests.lab.say import LabError
-from tests.lab.suite import environment
+from tests.lab.suite import MOST_REPEATED, emulation_failed, environment
 
 STATUS = "status"
 # What the guest has beside the programs of the root: `left` and `right` run a command in a namespace, `listening` waits
@@ -91,24 +91,43 @@ def guest(root, with_module, folder, command, extra_qemu=""):
     return vm
 
 
+def attended(make, attend):
+    """The exit status of a guest that `make` makes and `attend` starts and sees to its end, or what that returns where it
+    ended it early. Another one is booted where the emulator failed before the guest had begun: see suite.py."""
+    for _ in range(MOST_REPEATED + 1):
+        vm = make()
+        early = attend(vm)
+        if early is not None:
+            return early
+        begun = vm.kvm or (vm.results / BEGUN).exists()
+        fault = "" if begun else emulation_failed(vm.console_tail(2000))
+        if not fault:
+            break
+        say.step(f"the emulated machine failed while it booted ({fault}, in {vm.console}); boot another")
+    return status_of(vm)
+
+
 def run(root, with_module, folder, command, limit):
     """Runs a command in the guest and passes on its output and its exit status."""
-    vm = guest(root, with_module, folder, command)
-    say.step("boot" + ("" if vm.kvm else " (emulated, no KVM)"))
-    follower = Follower(vm.output, sys.stdout.buffer)
     deadline = time.monotonic() + limit
-    vm.start()
-    try:
-        while vm.alive():
-            follower.more()
-            if time.monotonic() > deadline:
-                say.line(f"the guest was ended after {limit} s")
-                return 124
-            time.sleep(0.1)
-    finally:
-        vm.stop()
-    follower.more()
-    return status_of(vm)
+
+    def attend(vm):
+        say.step("boot" + ("" if vm.kvm else " (emulated, no KVM)"))
+        follower = Follower(vm.output, sys.stdout.buffer)
+        vm.start()
+        try:
+            while vm.alive():
+                follower.more()
+                if time.monotonic() > deadline:
+                    say.line(f"the guest was ended after {limit} s")
+                    return 124
+                time.sleep(0.1)
+        finally:
+            vm.stop()
+        follower.more()
+        return None
+
+    return attended(lambda: guest(root, with_module, folder, command), attend)
 
 
 def terminal_size():
@@ -126,19 +145,24 @@ def shell(root, with_module, folder):
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # The name of a socket is short; that of a checkout need not be.
     place = tempfile.mkdtemp(prefix="ferroce-", dir=SOCKETS)
-    try:
-        path = f"{place}/console"
-        vm = guest(root, with_module, folder, None,
-                   f"-chardev socket,id=prompt,path={shlex.quote(path)},server=on,wait=off "
-                   "-device virtio-serial-pci,id=prompts -device virtconsole,bus=prompts.0,chardev=prompt")
+    path = f"{place}/console"
+
+    def make():
+        return guest(root, with_module, folder, None,
+                     f"-chardev socket,id=prompt,path={shlex.quote(path)},server=on,wait=off "
+                     "-device virtio-serial-pci,id=prompts -device virtconsole,bus=prompts.0,chardev=prompt")
+
+    def attend(vm):
         say.step("boot" + ("" if vm.kvm else " (emulated, no KVM: some 10 s)"))
         vm.start()
         try:
             relay(vm, path)
         finally:
             vm.stop()
+
+    try:
         # What a person's last command came to is no verdict.
-        return DIED if status_of(vm) == DIED else 0
+        return DIED if attended(make, attend) == DIED else 0
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
