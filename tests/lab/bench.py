@@ -50,7 +50,7 @@ def run(root, quick, count):
     more, others = boot_and_measure(root, lines, kvm, {"rounds": 0, "counting": True})
     faults += others
     result = summary.summarize(events + more, quick)
-    result |= {"kernel": root.release, "kvm": kvm, "emulator": boot.emulator(), "rounds": turns["rounds"],
+    result |= {"kernel": root.release, "kvm": kvm, "emulator": boot.emulator(boot.qemu(kvm)), "rounds": turns["rounds"],
                "faults": faults, "seconds": round(time.monotonic() - began)}
     show(result)
     return 1 if faults else 0

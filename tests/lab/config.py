@@ -108,6 +108,11 @@ def newer_rdma_core():
     return cache() / f"rdma-core-{NEWER}-programs-{parts}"
 
 
+def newer_emulator():
+    """Where Debian's qemu for the release of the root is unpacked."""
+    return cache() / f"qemu-{recipe()}"
+
+
 class Root:
     """The made root and the kernel in it, as its stamp describes them."""
 

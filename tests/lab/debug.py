@@ -272,7 +272,7 @@ class DebugGuest(boot.Guest):
                   f"kasan_multi_shot {self.CHECKS} printk.time=1 rcupdate.rcu_cpu_stall_timeout=180 watchdog_thresh=60 "
                   f"workqueue.watchdog_thresh=180 {boot.EMULATED}")
         changes = f"{mnt}/changes"
-        qemu = ["qemu-system-x86_64", "-machine", "q35,accel=" + ("kvm" if self.kvm else "tcg"),
+        qemu = [boot.qemu(self.kvm), "-machine", "q35,accel=" + ("kvm" if self.kvm else "tcg"),
                 "-cpu", "host" if self.kvm else boot.CPU, "-smp", "2", "-m", f"{MEMORY}M",
                 "-nodefaults", "-display", "none", "-monitor", "none", "-no-reboot",
                 "-serial", "file:/proc/self/fd/2", "-device", "virtio-rng-pci",

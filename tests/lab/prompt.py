@@ -86,7 +86,7 @@ def guest(root, with_module, folder, command, extra_qemu=""):
               "columns": size[1]}
     vm = boot.Guest(root, work, "python3 -m tests.guest.prompt /srv/results", boot.kvm_works(root),
                     root_lines(root, with_module), environment(), folders={WORK: folder},
-                    qemu=extra_qemu)
+                    more=extra_qemu)
     (vm.results / "wanted.json").write_text(json.dumps(wanted), encoding="utf-8")
     return vm
 
