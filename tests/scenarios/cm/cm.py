@@ -3,6 +3,7 @@
 
 import re
 import subprocess
+import time
 from contextlib import contextmanager
 
 from tests.guest import flavour
@@ -34,10 +35,25 @@ def connections():
 
 
 def listens(pid):
-    """Whether a program listens for connections."""
+    """Whether a program listens for connections, and has come back from the call: while it is in there the kernel shows
+    it as one that listens, but does not find it yet."""
     shown = subprocess.run(["rdma", "res", "show", "cm_id"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
                            timeout=30 * PATIENCE, check=False).stdout
-    return re.search(rf"state LISTEN .*\bpid {pid}\b", shown)
+    return re.search(rf"state LISTEN .*\bpid {pid}\b", shown) and has_come_back(pid)
+
+
+def has_come_back(pid):
+    """Whether a program's first thread has come back from a call that waits for locks alone: it sleeps so that it can be
+    interrupted, or has computed in the meantime."""
+    def look():
+        fields = (read(f"/proc/{pid}/task/{pid}/stat") or "").rpartition(")")[2].split()
+        # The state and the time in user mode: see proc_pid_stat(5).
+        return (fields[0], int(fields[11])) if fields else ("X", 0)
+
+    before = look()
+    time.sleep(0.05)
+    state, computed = look()
+    return state == "S" or computed > before[1]
 
 
 def address(end, family):
