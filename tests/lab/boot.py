@@ -159,8 +159,9 @@ def boot_root(folders, release="", drivers=""):
         "chroot $B /bin/busybox --install -s /bin",
         "cp $M/srv/lab/tests/guest/root.sh $B/",
         "mount --bind $M/usr/lib/modules $B/lib/modules",
-        f"chroot $M modprobe -S {q(release)} -a --show-depends {drivers} | sed -n 's/^insmod //p' >$B/drivers"
-        if drivers else ": >$B/drivers",
+        # In two steps: where a driver is missing the first one fails, and with it the boot.
+        f"chroot $M modprobe -S {q(release)} -a --show-depends {drivers} >$B/wanted" if drivers else ": >$B/wanted",
+        "sed -n 's/^insmod //p' $B/wanted >$B/drivers",
         *udev,
     ]
 

@@ -198,21 +198,22 @@ def module_index(root, made):
     place = LAB / f"index-{root.release}"
     kept, stamp = place / "kept", place / "module"
     mark = f"{root.path.resolve()} {hashlib.sha256(made.read_bytes()).hexdigest()}"
-    if stamp.exists() and stamp.read_text(encoding="utf-8") == mark:
+    with lock(LAB / "index.lock", BUILDING):
+        if stamp.exists() and stamp.read_text(encoding="utf-8") == mark:
+            return kept
+        shutil.rmtree(place, ignore_errors=True)
+        kept.mkdir(parents=True)
+        work = place / "root"
+        work.mkdir()
+        step("list the modules of the root with it")
+        q = shlex.quote
+        run_build(in_namespace("\n".join([
+            *overlay(root.path, work),
+            f"install -D -m 644 {q(str(made))} $M/lib/modules/{root.release}/updates/ferroce.ko",
+            f"depmod -b $M {root.release}",
+            f"cp $W/u/usr/lib/modules/{root.release}/modules.* {q(str(kept))}/"])), "depmod")
+        stamp.write_text(mark, encoding="utf-8")
         return kept
-    shutil.rmtree(place, ignore_errors=True)
-    kept.mkdir(parents=True)
-    work = place / "root"
-    work.mkdir()
-    step("list the modules of the root with it")
-    q = shlex.quote
-    run_build(in_namespace("\n".join([
-        *overlay(root.path, work),
-        f"install -D -m 644 {q(str(made))} $M/lib/modules/{root.release}/updates/ferroce.ko",
-        f"depmod -b $M {root.release}",
-        f"cp $W/u/usr/lib/modules/{root.release}/modules.* {q(str(kept))}/"])), "depmod")
-    stamp.write_text(mark, encoding="utf-8")
-    return kept
 
 
 def install_lines(root, made=None, release=None):
