@@ -16,10 +16,12 @@ def program(name):
     return os.path.normpath(os.path.join(os.path.dirname(__file__), "..", "..", name))
 
 
-def spawn(argv, netns, out, err=subprocess.STDOUT):
-    """Starts a program with its output in a file. Its /sys is that of the first network namespace."""
+def spawn(argv, netns, out, err=subprocess.STDOUT, env=None):
+    """Starts a program with its output in a file, and with more in its environment. Its /sys is that of the first network
+    namespace."""
     say_command(argv, netns)
-    return in_netns(netns, lambda: subprocess.Popen(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=out, stderr=err))
+    return in_netns(netns, lambda: subprocess.Popen(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                                    env={**os.environ, **(env or {})}))
 
 
 def listens(pid, port):
@@ -49,7 +51,7 @@ class Output:
         self.err.close()
 
 
-def run_both(server, client, ends, port, limit=60, ready=None):
+def run_both(server, client, ends, port, limit=60, ready=None, env=None):
     """Runs both programs to their end; returns their outputs. Any non-zero exit is a failure. The client is started when
     the server listens on the TCP port, or when `ready` says so of its process id."""
     limit *= PATIENCE
@@ -58,12 +60,12 @@ def run_both(server, client, ends, port, limit=60, ready=None):
     s_out, c_out = Output(), Output()
     s = c = None
     try:
-        s = spawn(server, ends[0].netns, s_out.out, s_out.err)
+        s = spawn(server, ends[0].netns, s_out.out, s_out.err, env)
         while not (ready(s.pid) if ready else listens(s.pid, port)):
             if s.poll() is not None or time.monotonic() > end:
                 raise Failed(f"{name} does not listen: {s_out.text()}")
             time.sleep(0.02)
-        c = spawn(client, ends[1].netns, c_out.out, c_out.err)
+        c = spawn(client, ends[1].netns, c_out.out, c_out.err, env)
         sides = ((c, c_out, "client"), (s, s_out, "server"))
         while True:
             running = [proc for proc, _, _ in sides if proc.poll() is None]

@@ -75,6 +75,8 @@ def copy(source, target):
 PROGRAMS = {"verbs_cases": "tests/scenarios/verbs/verbs_c", "verbs_peer": "tests/guest/peer_c", "verbs_traffic": "tests/scenarios/teardown/traffic_c",
             "hostile_victim": "tests/scenarios/hostile/victim_c", "verbs_load": "tests/scenarios/fairness/load_c"}
 LIBRARY = "tests/guest/lib_c"
+# What is loaded into programs that are not ours.
+PRELOADED = {"in_step.so": "tests/scenarios/cm/in_step.c"}
 EXAMPLES = "tests/examples"
 KERNEL_CLIENT = "tests/scenarios/kernel/kernel_c"
 CASES = LAB / "verbs_cases.list"
@@ -115,6 +117,14 @@ def c_programs(root):
     return made
 
 
+def preloaded(root):
+    """What PRELOADED names, in build/lab."""
+    for name, source in PRELOADED.items():
+        run_in_root(root, f"cc -std=gnu11 -O1 -Wall -Wextra -Werror -shared -fPIC -o build/lab/{name} {source}",
+                    f"building {name}")
+    return [LAB / name for name in PRELOADED]
+
+
 def examples(root):
     """The examples, in build/lab: each made as its first lines tell the reader to."""
     made = []
@@ -128,7 +138,7 @@ def examples(root):
 
 def programs(root):
     """Everything that the guest runs of ours, beside the module and the provider; and the list of cases."""
-    return [*c_programs(root), CASES, *examples(root), hostile_packets(root)]
+    return [*c_programs(root), CASES, *preloaded(root), *examples(root), hostile_packets(root)]
 
 
 def hostile_packets(root):

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
 """Connections by librdmacm: rdma-core's own programs, unchanged, from rdma_resolve_addr to rdma_disconnect."""
 
+import os
 import re
 import subprocess
+import tempfile
 import time
 from contextlib import contextmanager
 
 from tests.guest import flavour
 from tests.guest.fabric import both_ends, counters, pair, read, wait_until
-from tests.guest.programs import run_both
+from tests.guest.programs import program as ours, run_both
 from tests.guest.scenario import PATIENCE, Skipped, add, command, require, scenario, shortened
 from tests.scenarios.interop.interop import ORDERS, rxe_loaded
 from tests.scenarios.verbs.groups import GROUPS, memberships, snooping
@@ -151,7 +153,11 @@ def perftest(_report):
     with connections(), both_ends("pair") as ends:
         for tool, options in (("ib_send_bw", []), ("ib_write_bw", []), ("ib_read_lat", []), ("ib_send_lat", ["-c", "UD"])):
             side = [tool, "-R", "-F", "-n", "20", "-s", "1024", *options]
-            outs = run_both(side, side + [ends[0].ip4], ends, 0, 100, ready=listens)
+            with tempfile.NamedTemporaryFile() as listened:
+                outs = run_both(side, side + [ends[0].ip4], ends, 0, 100, ready=listens,
+                                env={"LD_PRELOAD": ours("in_step.so"), "LISTENED": listened.name})
+                times = os.stat(listened.name).st_size
+            require(times == 2, f"{tool} listened {times} times")
             require(re.search(r"(?m)^\s*1024\s+20\b", outs[1]), f"{tool}: {outs[1][-300:]}")
 
 
