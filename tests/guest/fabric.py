@@ -182,10 +182,20 @@ def no_dad():
             f.write(str(value))
 
 
+def netdev_counter(end, column):
+    """A column of /proc/net/dev for the netdev of an end."""
+    shown = in_netns(end.netns, lambda: read("/proc/thread-self/net/dev"))
+    return int(re.search(rf"^ *{end.netdev}:(.*)", shown, re.M)[1].split()[column])
+
+
 def tx_packets(end):
     """What the netdev of an end has sent. A batch counts once."""
-    shown = in_netns(end.netns, lambda: read("/proc/thread-self/net/dev"))
-    return int(re.search(rf"^ *{end.netdev}:(.*)", shown, re.M)[1].split()[9])
+    return netdev_counter(end, 9)
+
+
+def tx_dropped(end):
+    """What the netdev of an end could not send; of a veth: what its peer did not take, too."""
+    return netdev_counter(end, 11)
 
 
 def mac(end):
