@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """The planted faults can be planted, and the tests that shall notice them exist."""
 
+import os
+import tempfile
 import unittest
+from pathlib import Path
 
-from tests.lab import check, config, planted
+from tests.lab import check, config, planted, tree
 
 
 class Faults(unittest.TestCase):
@@ -22,6 +25,18 @@ class Faults(unittest.TestCase):
             for name in fault.notice.split(","):
                 with self.subTest(fault.name, test=name):
                     self.assertTrue(any(check.wanted(test, name) for test in tests))
+
+    def test_what_can_be_run_here_can_be_run_in_the_copy(self):
+        names = ("command/ferroce", "tests/guest/coldplug.sh", "Makefile")
+        with tempfile.TemporaryDirectory() as folder:
+            tree.copy(Path(folder))
+            for name in names:
+                with self.subTest(name):
+                    self.assertEqual(os.access(Path(folder) / name, os.X_OK), os.access(config.CHECKOUT / name, os.X_OK))
+                    # As where a copy was made before.
+                    (Path(folder) / name).chmod(0o600)
+            tree.copy(Path(folder))
+            self.assertTrue(os.access(Path(folder) / names[0], os.X_OK))
 
     def test_what_is_not_there_once_is_said(self):
         fault = planted.Fault("x", "", "f", "a", "b", "")

@@ -9,15 +9,19 @@ from tests.lab.say import LabError
 
 
 def copy(target):
-    """Makes `target` a copy of the files of the checkout; what was built there stays, and is as new as its sources."""
+    """Makes `target` a copy of the files of the checkout, with their modes; what was built there stays, and is as new as
+    its sources."""
     names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=config.CHECKOUT,
                            check=True, stdout=subprocess.PIPE).stdout.decode().split("\0")
     for name in filter(None, names):
         source, place = config.CHECKOUT / name, target / name
-        if not source.is_file() or place.exists() and place.read_bytes() == source.read_bytes():
+        if not source.is_file():
             continue
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, place)
+        if not place.exists() or place.read_bytes() != source.read_bytes():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, place)
+        # It boots with scripts of its own.
+        shutil.copymode(source, place)
 
 
 def earlier(target, revision, paths):
