@@ -127,7 +127,7 @@ def supervise(scenario, log, on_cell):
     elif result is None:
         result = {"status": "failed", "detail": "the scenario's process died"}
     # A process stuck in the kernel cannot be waited for; it shows as something left over.
-    give_up = time.monotonic() + 10
+    give_up = time.monotonic() + 10 * PATIENCE
     while os.waitpid(pid, os.WNOHANG)[0] == 0:
         if time.monotonic() > give_up:
             result["status"] = "failed"

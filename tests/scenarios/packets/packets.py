@@ -2,16 +2,27 @@
 """Captures on the wire, and what one message looks like there."""
 
 import os
+import re
 import shutil
 import signal
-import time
 from contextlib import contextmanager
 
 from tests.guest.fabric import pair, read, show_packets, wait_until
 from tests.guest.programs import spawn
-from tests.guest.scenario import add, require, say
+from tests.guest.scenario import PATIENCE, add, require, say
 from tests.judges.message import MTU, SIZE
 from tests.scenarios.messages.pingpong import once
+
+
+def told(proc, err):
+    """What tcpdump says when it is asked: how many packets it has written, and how many the kernel has kept for it."""
+    def all_told():
+        return re.findall(r"(\d+) packets? captured, (\d+) packets? received by filter", read(err) or "")
+
+    before = len(all_told())
+    proc.send_signal(signal.SIGUSR1)
+    wait_until("tcpdump tells what it has", lambda: len(all_told()) > before, 30)
+    return tuple(map(int, all_told()[-1]))
 
 
 @contextmanager
@@ -26,11 +37,19 @@ def captured(ends, path):
                       "-Z", "root", "udp", "port", "4791"], end.netns, out)
     try:
         wait_until("tcpdump listens", lambda: "listening on" in (read(err) or ""), 30)
+        # Until it had its filter the kernel kept everything for it.
+        others = told(proc, err)[1]
         yield
-        time.sleep(0.5)
+
+        def written():
+            done, kept = told(proc, err)
+            return 0 < done == kept - others
+
+        # It trails behind.
+        wait_until("tcpdump has written all that was kept for it", written, 30)
     finally:
         proc.send_signal(signal.SIGINT)
-        proc.wait(timeout=20)
+        proc.wait(timeout=20 * PATIENCE)
     say(read(err))
     require("\n0 packets dropped by kernel" in read(err), "the kernel dropped packets of the capture")
 

@@ -4,10 +4,8 @@ itself, captured on the wire. The guest only captures; `tests.judges.wire_compar
 """
 
 import json
-import os
 
 from tests.guest import flavour
-from tests.guest.fabric import wait_until
 from tests.guest.peer import exchange
 from tests.guest.scenario import add, command
 from tests.scenarios.interop.interop import two_drivers
@@ -49,24 +47,12 @@ def pass_all(end):
     command(["tc", "qdisc", "del", "dev", end.netdev, "clsact"], netns=end.netns)
 
 
-def settle(path):
-    """Waits for tcpdump, which trails behind; when it has written nothing for a while it has written all."""
-    sizes = [-1]
-
-    def quiet():
-        sizes.append(os.path.getsize(path))
-        return len(sizes) > 10 and sizes[-1] == sizes[-10]
-
-    wait_until("the capture is complete", quiet, 30)
-
-
 def fields(ends, family, path):
     """Captures the whole plan at the server's netdev; returns what the two programs have printed."""
     with captured(ends, path):
         lose_second_packet(ends[0], family)
         said = exchange(ends, family, *PLAN)
         pass_all(ends[0])
-        settle(path)
     return said
 
 
@@ -74,7 +60,6 @@ def kinds(ends, family, path):
     """The same of the other services and the atomic operations."""
     with captured(ends, path):
         said = exchange(ends, family, *KINDS)
-        settle(path)
     return said
 
 
