@@ -273,6 +273,14 @@ def configure(end):
     netlink.configure(end.netns, end.netdev, f"{end.ip4}/24", f"{end.ip6}/64")
 
 
+def acquaint(one, two):
+    """Tells each of two ends where the other is: ib_core gives a queue pair up that has not found its peer in a second,
+    and a lost or late answer is asked for again after just that."""
+    for end, other in ((one, two), (two, one)):
+        for address in (other.ip4, other.ip6):
+            netlink.acquaint(end.netns, end.netdev, address, mac(other))
+
+
 def wait_up(netns, netdev):
     """Waits until everybody knows that a netdev is up. A device that was added before would still raise an event about it:
     ib_core cannot know whether the port was active."""
@@ -299,6 +307,7 @@ def pair(mtu=WIRE_MTU, drivers=None, bridged=False):
                 wait_up(end.netns, end.netdev)
         else:
             join(one, two, mtu)
+        acquaint(one, two)
         for end, driver in zip((one, two), drivers):
             plug(end.dev, end.netdev, end.netns, driver)
         for end in (one, two):

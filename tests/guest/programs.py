@@ -34,6 +34,13 @@ def listens(pid, port):
     return False
 
 
+def listens_at(name):
+    """Whether something listens on the socket of this machine of that name."""
+    # The flag of one that listens is __SO_ACCEPTCON.
+    return any(int(field[3], 16) & 0x10000 and field[-1] == name
+               for field in map(str.split, (read("/proc/net/unix") or "").splitlines()[1:]))
+
+
 class Output:
     """What a program prints. A warning must not end up in the middle of a line of results, so they are kept apart."""
 

@@ -88,8 +88,10 @@ int main(int argc, char **argv)
 	int c;
 
 	on_failure = failed;
-	/* The longest legitimate pause, all retries of one packet, is 17 s (-t 17). */
-	patience = 40;
+	/* The longest legitimate pause, all retries of one packet, is 17 s (-t 17). Machines are slow, and some are slower. */
+	const char *slow = getenv("FERROCE_PATIENCE");
+
+	patience = 40.0 * (slow ? atoi(slow) : 4);
 	signal(SIGTERM, on_signal);
 	signal(SIGUSR1, on_signal);
 	while ((c = getopt(argc, argv, "d:g:p:m:n:o:s:r:t:R:q:e:x:c:T:1av")) != -1) {

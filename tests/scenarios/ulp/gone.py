@@ -20,7 +20,7 @@ def nvme_disk(ends):
 @contextmanager
 def iser_disk(ends):
     """A disk by iSER."""
-    with iser.target(ends[1].ip4), iser.session(ends[1].ip4) as disk:
+    with iser.target(ends[1].ip4), iser.session(ends[1].ip4, replacement=2) as disk:
         yield disk
 
 

@@ -9,6 +9,7 @@ import subprocess
 from contextlib import contextmanager
 
 from tests.guest.fabric import wait_until
+from tests.guest.programs import listens_at
 from tests.guest.scenario import command, require, say, scenario
 from tests.scenarios.ulp import lio
 from tests.scenarios.ulp.storage import disk_file, no_namespace_is_left, two_links, write
@@ -34,8 +35,8 @@ def target(address):
 
 
 @contextmanager
-def session(address):
-    """A session of open-iscsi; gives its disk."""
+def session(address, replacement=120):
+    """A session of open-iscsi; gives its disk. I/O waits so many seconds for another connection when there is none."""
     # Its configuration and what it remembers are for this session alone.
     if os.path.ismount("/etc/iscsi"):
         command(["umount", "/etc/iscsi", "/var/lib/iscsi"])
@@ -50,9 +51,9 @@ def session(address):
     daemon = subprocess.Popen(["iscsid", "-f"], stdin=subprocess.DEVNULL, process_group=0)
     node = ["iscsiadm", "-m", "node", "-T", NAME, "-p", address]
     try:
+        wait_until("iscsid listens", lambda: listens_at("@ISCSIADM_ABSTRACT_NAMESPACE"), 20)
         command([*node, "-I", "iser", "-o", "new"])
-        # Seconds for which I/O waits for another connection when there is none.
-        command([*node, "-o", "update", "-n", "node.session.timeo.replacement_timeout", "-v", "2"])
+        command([*node, "-o", "update", "-n", "node.session.timeo.replacement_timeout", "-v", str(replacement)])
         command([*node, "--login"], timeout=120)
         try:
             yield disk_file(disks)

@@ -8,6 +8,7 @@ namespace alive for ever, with any device.
 
 import errno
 import filecmp
+import glob
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from tests.guest import flavour
 from tests.guest.fabric import (
     End, batch, counters, counters_if_it_fails, devices, link_add, link_del, wait_active, wait_until, wire)
+from tests.guest.programs import listens, listens_at
 from tests.guest.scenario import add, command, require, say, scenario
 from tests.scenarios.interop.interop import ORDERS, rxe_loaded
 from tests.scenarios.losses.fault import calm, disturb
@@ -80,10 +82,14 @@ class Server:
         os.mkdir("/var/lib/nfs/nfsdcld")
         command(["mount", "-t", "nfsd", "none", "/proc/fs/nfsd"])
         command(["mount", "-t", "rpc_pipefs", "none", PIPEFS])
-        for argv in (["rpcbind", "-f", "-w"], ["nfsdcld", "-F", "-p", PIPEFS, "-s", "/var/lib/nfs/nfsdcld"],
-                     ["rpc.mountd", "-F", "--port", "20048"]):
+        for argv, ready in ((["rpcbind", "-f", "-w"], lambda _: listens_at("/run/rpcbind.sock")),
+                            (["nfsdcld", "-F", "-p", PIPEFS, "-s", "/var/lib/nfs/nfsdcld"], watches),
+                            (["rpc.mountd", "-F", "--port", "20048"], lambda pid: listens(pid, 20048))):
             say("+ " + " ".join(argv))
-            self.daemons.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, process_group=0))
+            daemon = subprocess.Popen(argv, stdin=subprocess.DEVNULL, process_group=0)
+            self.daemons.append(daemon)
+            # What comes next asks it, and does not ask twice.
+            wait_until(f"{argv[0]} is there", lambda pid=daemon.pid, ready=ready: ready(pid), 20)
         command(["exportfs", "-i", "-o", "rw,fsid=0,no_root_squash,insecure,no_subtree_check", f"*:{EXPORT}"])
         self.start()
         return self
@@ -104,6 +110,11 @@ class Server:
     def stop(self):
         """Serves no more, and forgets who has connected."""
         command(["rpc.nfsd", "0"])
+
+
+def watches(pid):
+    """Whether a program watches a folder: nfsdcld does, for the pipe that the kernel will ask it by."""
+    return any("inotify" in os.readlink(fd) for fd in glob.glob(f"/proc/{pid}/fd/*") if os.path.islink(fd))
 
 
 @contextmanager
