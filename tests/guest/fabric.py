@@ -273,12 +273,12 @@ def configure(end):
     netlink.configure(end.netns, end.netdev, f"{end.ip4}/24", f"{end.ip6}/64")
 
 
-def acquaint(one, two):
+def acquaint(one, two, state=netlink.NUD_PERMANENT):
     """Tells each of two ends where the other is: ib_core gives a queue pair up that has not found its peer in a second,
     and a lost or late answer is asked for again after just that."""
     for end, other in ((one, two), (two, one)):
         for address in (other.ip4, other.ip6):
-            netlink.acquaint(end.netns, end.netdev, address, mac(other))
+            netlink.add_neighbour(end.netns, end.netdev, address, mac(other), state)
 
 
 def wait_up(netns, netdev):
@@ -307,7 +307,7 @@ def pair(mtu=WIRE_MTU, drivers=None, bridged=False):
                 wait_up(end.netns, end.netdev)
         else:
             join(one, two, mtu)
-        acquaint(one, two)
+        acquaint(one, two, netlink.NUD_STALE)
         for end, driver in zip((one, two), drivers):
             plug(end.dev, end.netdev, end.netns, driver)
         for end in (one, two):

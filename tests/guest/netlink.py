@@ -8,7 +8,7 @@ import socket
 import struct
 from contextlib import nullcontext
 
-REQUEST, ACK, EXCL, DUMP, CREATE = 0x1, 0x4, 0x200, 0x300, 0x400
+REQUEST, ACK, REPLACE, EXCL, DUMP, CREATE = 0x1, 0x4, 0x100, 0x200, 0x300, 0x400
 NLMSG_ERROR = 2
 ROUTE, RDMA = 0, 20
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_NEWADDR, RTM_NEWNEIGH = 16, 17, 18, 20, 28
@@ -17,7 +17,8 @@ NLDEV_GET, NLDEV_NEWLINK, NLDEV_DELLINK = (5 << 10) | 1, (5 << 10) | 3, (5 << 10
 IFF_UP, IFA_F_NODAD = 1, 2
 IFLA_IFNAME, IFLA_MTU, IFLA_OPERSTATE, IFLA_LINKINFO, IFLA_NET_NS_FD = 3, 4, 16, 18, 28
 IF_OPER_UP = 6
-NUD_STALE = 4
+# What a neighbour is known as: one that the kernel will ask for itself when it is used, or for good.
+NUD_STALE, NUD_PERMANENT = 0x4, 0x80
 # Of <sys/mount.h>.
 MS_BIND, MS_REC, MS_SHARED, MNT_DETACH = 0x1000, 0x4000, 0x100000, 2
 # Where `ip netns` keeps namespaces by name.
@@ -158,15 +159,15 @@ def configure(netns, netdev, *addresses):
     in_netns(netns, act)
 
 
-def acquaint(netns, netdev, address, mac):
-    """Tells a netdev the Ethernet address of a neighbour, which the kernel will ask for itself when it is used."""
+def add_neighbour(netns, netdev, address, mac, state):
+    """`ip neigh replace`."""
     address = ipaddress.ip_address(address)
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
 
     def act():
-        body = struct.pack("=BxxxiHBB", family, socket.if_nametoindex(netdev), NUD_STALE, 0, 0)
+        body = struct.pack("=BxxxiHBB", family, socket.if_nametoindex(netdev), state, 0, 0)
         # NDA_DST and NDA_LLADDR.
-        request(ROUTE, RTM_NEWNEIGH, CREATE, body + attribute(1, address.packed)
+        request(ROUTE, RTM_NEWNEIGH, CREATE | REPLACE, body + attribute(1, address.packed)
                 + attribute(2, bytes.fromhex(mac.replace(":", ""))))
 
     in_netns(netns, act)

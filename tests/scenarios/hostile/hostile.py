@@ -11,11 +11,10 @@ from dataclasses import replace
 
 from tests.guest import flavour
 from tests.guest.fabric import (
-    IB, batch, counters, link_add, link_del, mac, pair, show_packets, wait_active, wait_until, wait_up)
+    IB, acquaint, batch, counters, link_add, link_del, mac, pair, show_packets, wait_active, wait_until, wait_up)
 from tests.guest.peer import Conversation, exchange
 from tests.guest.programs import listens, program, spawn, tail
 from tests.guest.scenario import PATIENCE, SHORT, Failed, Skipped, add, command, last_line, require, say, scenario
-from tests.scenarios.losses.fault import acquaint
 
 VICTIM = program("hostile_victim")
 PACKETS = program("hostile_packets")
@@ -44,7 +43,7 @@ def attacked_pair():
         raise Skipped("the counters, by which each packet is judged, are ferroce's")
     command(["sysctl", "-q", "-w", "net.core.netdev_max_backlog=20000"])
     with pair() as ends:
-        acquaint(ends)
+        acquaint(*ends)
         # The victim's answers are judged packet by packet.
         show_packets(ends)
         victim, attacker = ends

@@ -3,11 +3,11 @@
 own queue refuses a packet. The ACK timeout is 17 s here, and is counted: how long anything takes is not looked at."""
 
 from tests.guest import flavour
-from tests.guest.fabric import counters, show_packets
+from tests.guest.fabric import acquaint, counters, show_packets
 from tests.guest.peer import exchange
 from tests.guest.relay import Losses, Relay
 from tests.guest.scenario import Failed, Skipped, add, command, require
-from tests.scenarios.losses.fault import acquaint, controlled
+from tests.scenarios.losses.fault import controlled
 
 # Only the client asks, for messages in one piece; the exponent of the ACK timeout.
 ASKING = ("-1", "-e", 1, "-t", 22)
@@ -47,7 +47,7 @@ def lose(cases):
             raise Skipped("rdma_rxe knows ACK timeouts only")
         wrong = []
         with controlled(bridged=True) as ends:
-            acquaint(ends)
+            acquaint(*ends)
             with Relay(ends) as relay:
                 for what, (op, size, lost) in cases.items():
                     relay.loses = Losses(lost)
@@ -82,7 +82,7 @@ def refused(who, single):
         if not flavour.current().is_ferroce:
             raise Skipped("rdma_rxe gives a queue pair up when a packet is refused")
         with controlled() as ends:
-            acquaint(ends)
+            acquaint(*ends)
             if single:
                 show_packets(ends)
             refuse(ends[who], 3)

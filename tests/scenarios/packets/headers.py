@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from tests.guest import roce
 from tests.guest.cases import cases
-from tests.guest.fabric import batch, loop, mac, pair, tagged
+from tests.guest.fabric import acquaint, batch, loop, mac, pair, tagged
 from tests.guest.peer import exchange
 from tests.guest.relay import Relay
 from tests.guest.scenario import Failed, add, require, scenario
-from tests.scenarios.losses.fault import acquaint, controlled
+from tests.scenarios.losses.fault import controlled
 from tests.scenarios.packets.packets import captured
 from tests.scenarios.paths.isolation import ethernet, only_ferroce, sender, victim
 
@@ -21,7 +21,7 @@ def no_ecn(report):
     """Whatever traffic class is asked for, no packet says that it takes part in ECN: nobody would read the marks."""
     only_ferroce()
     with controlled(bridged=True) as ends:
-        acquaint(ends)
+        acquaint(*ends)
         with Relay(ends) as relay:
             for family in (4, 6):
                 for asked in (0xb9, 0x03):
@@ -79,7 +79,7 @@ def fragmented(_report):
     """A perfect packet in two IP fragments is dropped and counted as trouble with the IP header; whole it is taken."""
     only_ferroce()
     with pair() as ends:
-        acquaint(ends)
+        acquaint(*ends)
         wire = sender("fb", ends[1].netdev)
 
         def send(*packets):

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from tests.guest import flavour, roce
-from tests.guest.fabric import batch, counters, gid_of, gid_table, mac, pair, wait_until
+from tests.guest.fabric import acquaint, batch, counters, gid_of, gid_table, mac, pair, wait_until
 from tests.guest.netlink import in_netns
 from tests.guest.peer import Conversation, exchange
 from tests.guest.programs import listens, spawn, tail
 from tests.guest.relay import Relay
 from tests.guest.scenario import PATIENCE, Failed, Skipped, command, last_line, require, scenario
 from tests.scenarios.hostile.hostile import PORT, VICTIM, address, gid_text
-from tests.scenarios.losses.fault import acquaint, controlled, judge_error
+from tests.scenarios.losses.fault import controlled, judge_error
 
 
 def only_ferroce():
@@ -124,7 +124,7 @@ def second_netdev(report):
     """A perfect packet with the peer's address that arrives by another netdev does not reach the queue pair."""
     only_ferroce()
     with pair() as ends:
-        acquaint(ends)
+        acquaint(*ends)
         batch(["link add vc netns fa type veth peer name vd netns fb"])
         for netns, netdev in (("fa", "vc"), ("fb", "vd")):
             batch([f"link set {netdev} up"], netns=netns)
@@ -151,7 +151,7 @@ def local_process(report):
     """A perfect packet with the peer's address that a process of this machine sends by `lo` does not reach it."""
     only_ferroce()
     with pair() as ends:
-        acquaint(ends)
+        acquaint(*ends)
         raw = in_netns("fa", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW))
         right = sender("fb", ends[1].netdev)
         try:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 from tests.guest import flavour
 from tests.guest.fabric import (
-    End, batch, counters, counters_if_it_fails, devices, link_add, link_del, wait_active, wait_until, wire)
+    End, batch, counters, counters_if_it_fails, devices, link_add, link_del, read, wait_active, wait_until, wire)
 from tests.guest.programs import listens, listens_at
 from tests.guest.scenario import add, command, require, say, scenario
 from tests.scenarios.interop.interop import ORDERS, rxe_loaded
@@ -114,7 +114,7 @@ class Server:
 
 def watches(pid):
     """Whether a program watches a folder: nfsdcld does, for the pipe that the kernel will ask it by."""
-    return any("inotify" in os.readlink(fd) for fd in glob.glob(f"/proc/{pid}/fd/*") if os.path.islink(fd))
+    return any("inotify" in (read(path) or "") for path in glob.glob(f"/proc/{pid}/fdinfo/*"))
 
 
 @contextmanager
