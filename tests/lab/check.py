@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from functools import partial
 
 from tests.guest.scenario import REGISTRY, load_all
-from tests.lab import aarch64, boot, build, config, fresh, host, say, suite
+from tests.lab import aarch64, boot, build, config, crates, fresh, host, say, suite
 from tests.lab.suite import Result
 from tests.scenarios.suite.selftest import PREFIX
 
@@ -145,6 +145,9 @@ def run(root, only, with_module):
             for test in host.tests():
                 if test.name in picked:
                     total.add(host.run(test, root))
+            if not picks(only):
+                # Now everything is there that cargo builds.
+                crates.keep()
             for machine in (*(m for m in queues if m != stock), stock):
                 if queues[machine].names:
                     guests(machine, queues[machine])
