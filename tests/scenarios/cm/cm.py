@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from tests.guest import flavour
 from tests.guest.fabric import both_ends, counters, pair, read, wait_until
+from tests.guest.netlink import in_netns
 from tests.guest.programs import program as ours, run_both
 from tests.guest.scenario import PATIENCE, Skipped, add, command, require, scenario, shortened
 from tests.scenarios.interop.interop import ORDERS, rxe_loaded
@@ -36,11 +37,12 @@ def connections():
         command(["modprobe", "-r", "rdma_ucm"], ok=None)
 
 
-def listens(pid):
+def listens(pid, netns=None):
     """Whether a program listens for connections, and has come back from the call: while it is in there the kernel shows
-    it as one that listens, but does not find it yet."""
-    shown = subprocess.run(["rdma", "res", "show", "cm_id"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-                           timeout=30 * PATIENCE, check=False).stdout
+    it as one that listens, but does not find it yet. A device that belongs to a network namespace is seen there alone."""
+    shown = in_netns(netns, lambda: subprocess.run(
+        ["rdma", "res", "show", "cm_id"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+        timeout=30 * PATIENCE, check=False)).stdout
     return re.search(rf"state LISTEN .*\bpid {pid}\b", shown) and has_come_back(pid)
 
 

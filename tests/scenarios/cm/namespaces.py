@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """Connections in several network namespaces at once, and with RDMA devices that each belong to one."""
 
-import re
 import tempfile
 from contextlib import ExitStack, contextmanager
 
@@ -121,9 +120,7 @@ def each_its_own(_report):
         with tempfile.TemporaryFile("w+") as s_out, tempfile.TemporaryFile("w+") as c_out:
             procs = [spawn(with_sysfs(server[1], *rping("-s", server[3])), None, s_out)]
             try:
-                listening = ["rdma", "res", "show", "cm_id"]
-                wait_until("the server listens", lambda: re.search(rf"state LISTEN .*\bpid {procs[0].pid}\b", command(
-                    listening, netns=server[1]).stdout), 20)
+                wait_until("the server listens", lambda: listens(procs[0].pid, server[1]), 20)
                 procs.append(spawn(with_sysfs(client[1], *rping("-c", server[3])), None, c_out))
                 judge(procs[1], c_out)
                 require(procs[0].wait(timeout=60 * PATIENCE) == 0, f"rping: {last_line(tail(s_out))}")
