@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.lab import config
@@ -14,17 +15,19 @@ from tests.lab.say import LabError, step
 from tests.lab.shell import chroot_command, in_namespace, overlay
 
 LAB = config.BUILD / "lab"
+# Who builds the module of this checkout, in rust/; all else is built elsewhere.
+MODULE_TURN = "module.lock"
 
 
-def run_in_root(root, command, what, cwd="/ferroce", env=None, binds=(), quiet=True, timeout=1800):
-    """Runs a command in the root; when it fails its whole output is shown, for it is the compiler's."""
-    return run_build(chroot_command(root.path.resolve(), command, cwd=cwd, env=env, binds=binds), what, quiet, timeout)
+def run_in_root(root, command, what, cwd="/ferroce", env=None, binds=(), **how):
+    """Runs a command in the root, as `run_build` does."""
+    return run_build(chroot_command(root.path.resolve(), command, cwd=cwd, env=env, binds=binds), what, **how)
 
 
-def run_build(argv, what, quiet=True, timeout=1800):
+def run_build(argv, what, quiet=True, timeout=1800, turn="build.lock"):
     """Runs what builds something; when it fails its whole output is shown. Two builds in a checkout would write each
-    other's files, so that the second waits."""
-    with lock(config.BUILD / "build.lock", BUILDING):
+    other's files, so that the second waits; but one that has files of its own has a lock of its own, `turn`."""
+    with lock(config.BUILD / turn, BUILDING):
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True, errors="replace", timeout=timeout)
     if done.returncode:
@@ -47,7 +50,8 @@ def module(root, quiet=True):
     step(f"build the module for {root.release}")
     script = ("sh tests/lab/native.sh preflight-kernel && "
               f"KMAKE='make -j{os.cpu_count() or 2} ARCH=x86 CC={root.cc}' sh tests/lab/native.sh modules")
-    run_in_root(root, f"sh -c {shlex.quote(script)}", "building the module", env=kernel_env(root), quiet=quiet)
+    run_in_root(root, f"sh -c {shlex.quote(script)}", "building the module", env=kernel_env(root), quiet=quiet,
+                turn=MODULE_TURN)
     return config.CHECKOUT / "rust/ferroce.ko"
 
 
@@ -191,15 +195,22 @@ def guest_setup(root, with_module=True, made=None, release=None, client=None):
     """Builds everything; returns the shell lines that put it into the guest's root, which is at $M. Another kernel than
     that of the root brings its own modules and release."""
     q = shlex.quote
-    lines = [f"cp {q(str(program))} $M/srv/lab/" for program in [*programs(root), client or kernel_client(root)]]
-    newer = config.newer_rdma_core() / "usr"
-    if newer.exists():
-        lines.append(f"mkdir -p $M/srv/newer && cp -a {q(str(newer))} $M/srv/newer/")
-        # Another release that stands for it has other tests.
-        source = config.cache() / f"rdma-core-{config.NEWER}"
-        if (source / ".complete").exists() and not (source / ".complete").read_text(encoding="utf-8"):
-            lines.append(f"cp -a {q(str(source / 'tests'))} $M/srv/newer/")
-    return lines + (install_lines(root, made, release) if with_module else [])
+    with ThreadPoolExecutor(1) as beside:
+        # Beside the rest: the module is one crate, with which its compiler keeps one processor busy.
+        building = beside.submit(indexed_module, root) if with_module and not made else None
+        lines = [f"cp {q(str(program))} $M/srv/lab/" for program in [*programs(root), client or kernel_client(root)]]
+        newer = config.newer_rdma_core() / "usr"
+        if newer.exists():
+            lines.append(f"mkdir -p $M/srv/newer && cp -a {q(str(newer))} $M/srv/newer/")
+            # Another release that stands for it has other tests.
+            source = config.cache() / f"rdma-core-{config.NEWER}"
+            if (source / ".complete").exists() and not (source / ".complete").read_text(encoding="utf-8"):
+                lines.append(f"cp -a {q(str(source / 'tests'))} $M/srv/newer/")
+        if not with_module:
+            return lines
+        library = provider(root)
+        ours, index = building.result() if building else (made, None)
+        return lines + native_install(release or root.release, library, ours, index)
 
 
 def module_index(root, made):
@@ -221,20 +232,30 @@ def module_index(root, made):
             *overlay(root.path, work),
             f"install -D -m 644 {q(str(made))} $M/lib/modules/{root.release}/updates/ferroce.ko",
             f"depmod -b $M {root.release}",
-            f"cp $W/u/usr/lib/modules/{root.release}/modules.* {q(str(kept))}/"])), "depmod")
+            f"cp $W/u/usr/lib/modules/{root.release}/modules.* {q(str(kept))}/"])), "depmod", turn=MODULE_TURN)
         stamp.write_text(mark, encoding="utf-8")
         return kept
 
 
-def install_lines(root, made=None, release=None):
-    """Builds the module and the provider; returns the shell lines that install them, and the command, in $M. Of another
-    kernel than the root's the modules are those in $M, which are few."""
+def indexed_module(root):
+    """The module, built, and the folder of what depmod makes of the root's modules with it."""
+    made = module(root)
+    return made, module_index(root, made)
+
+
+def install_lines(root):
+    """Builds the module and the provider; returns the shell lines that install them, and the command, in $M."""
+    ours, index = indexed_module(root)
+    return native_install(root.release, provider(root), ours, index)
+
+
+def native_install(release, library, module_file, index):
+    """The shell lines that install these, and the command, in $M. Without an index the modules there are few."""
     q = shlex.quote
-    ours = made or module(root)
-    index = [] if made else [f"cp {q(str(module_index(root, ours)))}/* $M/lib/modules/{q(root.release)}/"]
-    env = (f"MODULE={q(str(ours))} PROVIDER={q(str(provider(root)))} KERNELRELEASE={q(release or root.release)} DESTDIR=$M "
+    env = (f"MODULE={q(str(module_file))} PROVIDER={q(str(library))} KERNELRELEASE={q(release)} DESTDIR=$M "
            f"PROVIDERDIR=/usr/lib/x86_64-linux-gnu/libibverbs{' DEPMOD=true' if index else ''}")
-    return [f"cd {q(str(config.CHECKOUT))}", f"{env} sh tests/lab/native.sh install", *index]
+    copied = [f"cp {q(str(index))}/* $M/lib/modules/{q(release)}/"] if index else []
+    return [f"cd {q(str(config.CHECKOUT))}", f"{env} sh tests/lab/native.sh install", *copied]
 
 
 def export(path, target):
