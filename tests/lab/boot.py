@@ -85,13 +85,21 @@ def probe_kvm(root, limit=20):
         return False
 
 
-def guest_memory():
-    """Megabytes for the guest: enough to register more than 1 GiB where the host has it."""
+def memory():
+    """Megabytes that the host can give."""
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
         if line.startswith("MemAvailable:"):
-            have = int(line.split()[1]) // 1024
-            return 4096 if have > 7000 else 2048
-    return 2048
+            return int(line.split()[1]) // 1024
+    return 0
+
+
+# Megabytes for a guest: enough to register more than 1 GiB.
+MEMORY = 4096
+
+
+def guest_memory():
+    """Megabytes for the guest, less where the host has not much."""
+    return MEMORY if memory() > 7000 else MEMORY // 2
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,12 @@ def machine_of(scenario):
     return boot.MACHINES[scenario.machine]
 
 
+def helpers(only):
+    """How many guests run beside all else. In a whole run two, where there is memory, for one alone waits a good part of
+    its time: for timers, for its other end, for programs that start."""
+    return 2 if not picks(only) and boot.memory() > 3 * boot.MEMORY else 1
+
+
 def run(root, only, with_module):
     """Runs what is asked for; 0 when nothing failed."""
     # The scenarios are made from the list of cases.
@@ -140,8 +146,8 @@ def run(root, only, with_module):
         queues = {machine: suite.Queue([s.name for s in scenarios if s.machine == name])
                   for name, machine in boot.MACHINES.items()}
         stock = boot.MACHINES[""]
-        # Two at a time: a guest for what most are for, and beside it all else one behind the other, which then helps it.
-        with suite.beside([queues[stock]], partial(guests, stock, queues[stock])):
+        # Guests for what most are for, and beside them all else one behind the other, which then helps them.
+        with suite.beside([queues[stock]], partial(guests, stock, queues[stock]), helpers(only)):
             for test in host.tests():
                 if test.name in picked:
                     total.add(host.run(test, root))
