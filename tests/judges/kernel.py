@@ -90,6 +90,7 @@ REPORTS = {
     "out of memory in a cgroup": (r"invoked oom-killer", r"Memory cgroup out of memory: Killed process"),
     "vmalloc was refused memory": (r"vmalloc error: size", r"\d+ pages reserved"),
     "a page fault was refused memory": ("VM_FAULT_OOM leaked out to the #PF handler",) * 2,
+    "kmemleak found something": (r"kmemleak: \d+ new suspected memory leaks",) * 2,
     "kmemleak was refused memory": (r"kmemleak: Cannot allocate a scan area", r"scanning the full object"),
 }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 from tests.guest import agent, scenario
-from tests.guest.scenario import Failed
+from tests.guest.scenario import Failed, Report
 from tests.judges import kernel
 from tests.lab import config, debug
 
@@ -63,13 +63,35 @@ class Reports(unittest.TestCase):
 
 
 class Leaks(unittest.TestCase):
-    """What kmemleak lists fails, and an empty list does not."""
+    """What kmemleak lists fails, and an empty list does not, nor one of what the kernel made for a process."""
+
+    OURS = "unreferenced object 0xff (size 8):\n  comm \"rdma\", pid 1\n    ferroce_link_add+0x1/0x2\n"
+    TASK = ("unreferenced object 0xfe (size 6080):\n  comm \"python3\", pid 376\n    dup_task_struct+0x38/0x620\n"
+            "    copy_process+0x486/0x2d30\n")
+    CREDENTIALS = ("unreferenced object 0xfd (size 176):\n  comm \"python3\", pid 379\n    prepare_creds+0x25/0x410\n"
+                   "    prepare_exec_creds+0xf/0x200\n")
+
+    def judged(self, *listed):
+        report = Report()
+        with contextlib.redirect_stdout(io.StringIO()):
+            guest.judge(report, "now", list(listed))
+        return report
 
     def test_judged(self):
-        with contextlib.redirect_stdout(io.StringIO()):
-            guest.judge("now", [])
-            with self.assertRaisesRegex(Failed, "1 leaks now: unreferenced object 0xff | comm"):
-                guest.judge("now", ["unreferenced object 0xff (size 8):\n  comm \"rdma\", pid 1\n"])
+        self.assertEqual(self.judged().allows, [])
+        with self.assertRaisesRegex(Failed, "1 leaks now: unreferenced object 0xff | comm"):
+            self.judged(self.OURS)
+
+    def test_processes(self):
+        report = self.judged(self.TASK, self.CREDENTIALS)
+        self.assertEqual(report.allows, ["kmemleak found something"])
+        self.assertIn("2 objects of processes", report.notes[0])
+        said = ["kmemleak: 2 new suspected memory leaks (see x)", "hello"]
+        self.assertEqual(kernel.without_reports(said, report.allows[0]), ["hello"])
+
+    def test_no_more_than_processes(self):
+        with self.assertRaisesRegex(Failed, "1 leaks now: unreferenced object 0xff | comm"):
+            self.judged(self.TASK, self.OURS)
 
 
 SUITE = """KTAP version 1

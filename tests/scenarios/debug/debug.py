@@ -208,22 +208,33 @@ def scan():
         return ["unreferenced object" + o for o in f.read().split("unreferenced object")[1:]]
 
 
+# What the kernel makes for a process, to which the driver takes no reference. ib_core takes one with each object, and
+# loses it where a context is refused, by any driver: the method GET_CONTEXT frees that without rdma_restrack_put(),
+# unlike the command, and the process that asked is never freed. `debug.scarce.verbs` is refused some; whether kmemleak
+# sees what is left of it depends on stale words that point there.
+OF_A_PROCESS = re.compile(r"\b(?:copy_process|prepare_exec_creds|begin_new_exec)\+0x")
+
+
 @scenario("debug.leaks", 180)
-def leaks(_report):
+def leaks(report):
     """Nothing allocated by the module, or for it, is out of reach, neither while it is loaded nor afterwards."""
     module = flavour.current().module
     with loop():
         pass
-    judge("while the module is loaded", scan())
+    judge(report, "while the module is loaded", scan())
     if os.path.isdir(f"/sys/module/{module}"):
         command(["modprobe", "-r", module])
     require(not kernel.refcount(), "the module stays")
-    judge("after unloading", scan())
+    judge(report, "after unloading", scan())
 
 
-def judge(when, found):
+def judge(report, when, listed):
     """Fails with the first object and its allocation's stack in one line; the log has them all."""
-    print(f"{len(found)} leaks {when}\n{''.join(found)}")
+    print(f"{len(listed)} leaks {when}\n{''.join(listed)}")
+    found = [o for o in listed if not OF_A_PROCESS.search(o)]
+    if listed and not found:
+        report.allow("kmemleak found something")
+        report.note(f"{len(listed)} objects of processes that ib_core holds for ever, {when}")
     if found:
         first = " | ".join(line.strip() for line in found[0].splitlines()[:14])
         raise Failed(f"{len(found)} leaks {when}: {first}")
