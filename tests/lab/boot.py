@@ -24,8 +24,10 @@ BLACKLIST = ("kvm_amd,kvm_intel,kvm,ahci,libata,psmouse,sr_mod,iTCO_wdt,i6300esb
 
 # What an emulated processor can do decides what runs: with ERMS or FSRM the kernel copies by one instruction that the
 # emulator carries out a byte at a time, and what `max` means is another thing in each release. So it is a model with
-# what every qemu emulates, or it refuses to start; SMEP and SMAP find what a driver does with a user's addresses.
-CPU = "Westmere-v1,+smep,+smap,+rdrand,enforce"
+# what every qemu emulates, or it refuses to start.
+CPU = "Westmere-v1,+smep,+rdrand,enforce"
+# It finds who takes a user's address for the kernel's, and makes emulated guests a seventh slower: so not all have it.
+SMAP = ",+smap"
 
 
 QEMU = "qemu-system-x86_64"
@@ -109,10 +111,16 @@ class Machine:
     processors: int = 2
     # Off, the kernel's measures against the processor's faults cost nothing.
     mitigations: str = "off"
+    smap: bool = False
     # Of a fresh Debian that it boots in place of the laboratory's: see tests/lab/fresh.py.
     suite: str = ""
     # Not x86-64: see tests/lab/aarch64.py.
     aarch64: bool = False
+
+    @property
+    def cpu(self):
+        """The model of its processor, when that is emulated."""
+        return CPU + SMAP if self.smap else CPU
 
     @property
     def is_usual(self):
@@ -121,7 +129,7 @@ class Machine:
 
 
 # By the name that a scenario says in its `machine`.
-MACHINES = {"": Machine(), "one-processor": Machine(processors=1), "mitigated": Machine(mitigations="auto"),
+MACHINES = {"": Machine(), "one-processor": Machine(processors=1), "mitigated": Machine(mitigations="auto", smap=True),
             "fresh": Machine(suite=config.SUITE), "fresh-sid": Machine(suite="sid"), "aarch64": Machine(aarch64=True)}
 
 # An emulated TSC is a good clock, but on a busy host it looks bad to the watchdog; then every look at the time is a device
@@ -227,7 +235,7 @@ class Guest:
         changes = f"{mnt}/changes"
         vng.append(f"--qemu-opts={' '.join(disk.options(disk.of(self.root.path), changes))} {CARDS}"
                    # Behind virtme-ng's own choice, so that it wins.
-                   + ("" if self.kvm else f" -cpu {CPU}") + (" -icount shift=0" if self.counting else "")
+                   + ("" if self.kvm else f" -cpu {self.machine.cpu}") + (" -icount shift=0" if self.counting else "")
                    + f" {self.more}".rstrip())
         if self.machine.suite:
             agent = f"sh /srv/lab/tests/guest/udev.sh {agent}"

@@ -133,6 +133,9 @@ class Machine(unittest.TestCase):
             for kind in (boot.Guest, debug.DebugGuest):
                 self.assertIn(boot.CPU, kind(root, place, "true", False).script)
                 self.assertNotIn(boot.CPU, kind(root, place, "true", True).script)
+            measured = boot.Guest(root, place, "true", False, machine=bench.MACHINE).script
+            self.assertIn(boot.CPU + boot.SMAP, measured)
+            self.assertNotIn(boot.SMAP, boot.Guest(root, place, "true", False).script)
 
     def test_it_is_named(self):
         events = [{"event": "up", "release": "7.3.4", "cpu": "Westmere"}] * 2 + \
