@@ -15,7 +15,7 @@ from tests.lab.say import LabError, step
 from tests.lab.shell import chroot_command, in_namespace, overlay
 
 LAB = config.BUILD / "lab"
-# Who builds the module of this checkout, in rust/; all else is built elsewhere.
+# Held by who builds the module of this checkout, in rust/, or its index; all else is built elsewhere.
 MODULE_TURN = "module.lock"
 
 
