@@ -84,7 +84,7 @@ int main(int argc, char **argv)
 	struct side own = { 0 }, peer;
 	struct ibv_mr *out, *in;
 	struct ibv_pd *pd;
-	struct ibv_cq *cq;
+	struct ibv_cq *sent, *received;
 	struct ibv_qp *qp;
 	struct ibv_ah *ah;
 	struct ibv_wc wc;
@@ -112,14 +112,19 @@ int main(int argc, char **argv)
 	if (!out || !in)
 		give_up("ibv_reg_mr", errno);
 
-	/* Step 4: a completion queue. */
-	cq = ibv_create_cq(context, 16, NULL, NULL, 0);
-	if (!cq)
+	/*
+	 * Step 4: a completion queue for each way. In a common one nothing would say which comes first: the answer may be
+	 * there before it is reported that the datagram was sent.
+	 */
+	sent = ibv_create_cq(context, 16, NULL, NULL, 0);
+	received = ibv_create_cq(context, 16, NULL, NULL, 0);
+	if (!sent || !received)
 		give_up("ibv_create_cq", errno);
 
 	/* Step 5: a queue pair. */
 	attributes.qp_type = IBV_QPT_UD;
-	attributes.send_cq = attributes.recv_cq = cq;
+	attributes.send_cq = sent;
+	attributes.recv_cq = received;
 	attributes.cap.max_send_wr = attributes.cap.max_recv_wr = 8;
 	attributes.cap.max_send_sge = attributes.cap.max_recv_sge = 1;
 	qp = ibv_create_qp(pd, &attributes);
@@ -150,17 +155,17 @@ int main(int argc, char **argv)
 			give_up("ibv_create_ah", errno);
 		strcpy(memory + GRH, "Hello by datagram");
 		post_send(qp, out, ah, peer.qp_num);
-		wait_for(cq, "send");
-		wc = wait_for(cq, "receive");
+		wait_for(sent, "send");
+		wc = wait_for(received, "receive");
 	} else {
-		wc = wait_for(cq, "receive");
+		wc = wait_for(received, "receive");
 		/* The 40 bytes in front, and the completion, say whom to answer. */
 		ah = ibv_create_ah_from_wc(pd, &wc, in->addr, PORT);
 		if (!ah)
 			give_up("ibv_create_ah_from_wc", errno);
 		strcpy(memory + GRH, "Hello back");
 		post_send(qp, out, ah, wc.src_qp);
-		wait_for(cq, "answer");
+		wait_for(sent, "answer");
 	}
 	printf("from queue pair 0x%x, %u bytes: %s\n", wc.src_qp, wc.byte_len - GRH, (char *)in->addr + GRH);
 	if (wc.src_qp != peer.qp_num)
@@ -174,7 +179,10 @@ int main(int argc, char **argv)
 	rc = ibv_destroy_qp(qp);
 	if (rc)
 		give_up("ibv_destroy_qp", rc);
-	rc = ibv_destroy_cq(cq);
+	rc = ibv_destroy_cq(received);
+	if (rc)
+		give_up("ibv_destroy_cq", rc);
+	rc = ibv_destroy_cq(sent);
 	if (rc)
 		give_up("ibv_destroy_cq", rc);
 	rc = ibv_dereg_mr(in);
