@@ -12,6 +12,7 @@ from tests.scenarios.ulp.storage import disk_file, no_namespace_is_left, two_lin
 
 PORT = 5555
 PORTS = "/sys/class/srp_remote_ports"
+PARAMETERS = "/sys/module/ib_srp/parameters"
 
 
 @contextmanager
@@ -50,8 +51,10 @@ def disks():
 @contextmanager
 def session(here, there, guid):
     """A session of the kernel's initiator; gives its disk."""
-    # Seconds until it connects again. When a device goes with its netdev, this one waits for that all the same.
-    write("/sys/module/ib_srp/parameters/reconnect_delay", "1")
+    # Seconds until what has lost its connection is given up; it is not made anew. Where that failed, ib_srp would take
+    # requests for free whose completions it polls afterwards, and would have them in its list twice (srp_rport_reconnect).
+    write(f"{PARAMETERS}/reconnect_delay", "off")
+    write(f"{PARAMETERS}/fast_io_fail_tmo", "1")
     write(f"/sys/class/infiniband_srp/srp-{here.dev}-1/add_target",
           f"id_ext={guid:016x},ioc_guid={guid:016x},src={here.ip4},dest={there.ip4}:{PORT}")
     try:
