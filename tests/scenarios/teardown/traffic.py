@@ -138,8 +138,8 @@ class Site:
 
     def delete_netdev(self, side):
         """`ip link del`, from this end; it takes the other end along, whose namespace is kept meanwhile. Each second
-        that somebody still refers to a netdev the kernel announces its end anew (netdev_wait_allrefs_any), in a
-        namespace that nothing else keeps: if that has gone, IPv6 cleans up tables that were freed (__fib6_clean_all)."""
+        that somebody still refers to a netdev the kernel announces its end anew (netdev_wait_allrefs_any), in a namespace
+        that nothing else keeps: if that has gone, the kernel reads what was freed with it, with rdma_rxe as well."""
         self.spaces[1 - side].run(lambda: netlink.delete_netdev(self.spaces[side], f"v{side}"))
 
     def delete_space(self, side):
