@@ -63,6 +63,8 @@ pub(super) struct SendHalf {
     pub(super) left_at: Option<u64>,
     /// The user wants to know when the queue is drained.
     pub(super) notify_drained: bool,
+    /// The user has asked for the completion of a request.
+    pub(super) asks_for_completions: bool,
     /// What had been counted when the counters were added to those of the port.
     counted: (RequesterCounters, Moves),
 }
@@ -163,6 +165,7 @@ impl SendHalf {
             local: false,
             left_at: None,
             notify_drained: false,
+            asks_for_completions: false,
             counted: Default::default(),
         })
     }
@@ -171,8 +174,20 @@ impl SendHalf {
     pub(super) fn reset(&mut self) {
         self.requester.reset();
         self.left_at = None;
+        self.asks_for_completions = false;
         self.peer = None;
         self.schedule.reset();
+    }
+
+    /// Whether its process finds out what has left. Who is not answered, and asks for no
+    /// completion, takes for sent what is posted, and may destroy address handle and QP right
+    /// behind it: what a worker has not come to by then would be lost.
+    #[inline]
+    pub(super) fn is_watched(&self) -> bool {
+        match &self.requester {
+            Requester::Reliable(_) => true,
+            Requester::Unreliable(_) | Requester::Datagram(_) => self.asks_for_completions,
+        }
     }
 
     /// What the schedule has to know of this moment.
@@ -183,6 +198,8 @@ impl SendHalf {
             Requester::Reliable(it) if !it.has_in_flight() => InFlight::Nothing,
             Requester::Reliable(it) if it.deadline().is_some() => InFlight::Some,
             Requester::Reliable(_) => InFlight::Untimed,
+            // Datagrams may overtake each other: better than to be late (`is_watched`).
+            Requester::Datagram(_) if !self.is_watched() => InFlight::Nothing,
             Requester::Unreliable(_) | Requester::Datagram(_) => match self.left_at {
                 Some(at) if now.saturating_sub(at) < TIME_TO_LEAVE => InFlight::Untimed,
                 _ => InFlight::Nothing,

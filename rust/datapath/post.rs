@@ -80,12 +80,13 @@ fn ring(
         State::Reset | State::Init | State::Rtr => return Err(EINVAL),
     }
     let moment = send.moment(turn.now());
+    let is_watched = send.is_watched();
     let answer = if number == 1 {
         let answer = send.schedule.doorbell(
             moment,
             turn.now(),
             || how_far(qp, turn),
-            || Cpu::another(qp.number()),
+            || is_watched.then(|| Cpu::another(qp.number())).flatten(),
         );
         *measures = send.schedule.wants_end();
         answer
@@ -197,7 +198,10 @@ fn take_posted(send: &mut SendHalf, qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) 
         let slot = index & entries.wrapping_sub(1);
         let pushed = match send.wqes.take(&**qp.sq(), index, slot) {
             Ok(request) => match requester.push(request) {
-                Ok(_) => Ok(()),
+                Ok(_) => {
+                    send.asks_for_completions |= request.signaled;
+                    Ok(())
+                }
                 Err(PushError::Full) => return false,
                 Err(PushError::TooLong) => Err((request.wr_id, Status::LocLenErr)),
                 Err(PushError::NoReads) => Err((request.wr_id, Status::LocQpOpErr)),

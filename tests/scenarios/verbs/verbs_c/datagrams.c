@@ -442,6 +442,35 @@ static void ud_handles_go(void)
 	pair_close(&p);
 }
 
+/*
+ * Who asks for no completion takes for sent what is posted: the handle, and all that the queue still has, may go right
+ * behind the last datagram, and they all arrive.
+ */
+static void ud_silent(void)
+{
+	struct pair p;
+
+	open_ud(&p);
+	for (int round = 0; round < 20; round++) {
+		struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
+		struct ibv_sge list = sge(&p.a, 0, 8), room = sge(&p.b, HALF, GRH + 8);
+		struct ibv_send_wr w = wr(IBV_WR_SEND, 0, &list, 1);
+
+		for (int i = 0; i < DEPTH; i++)
+			post_recv(&p.b, i, &room, 1);
+		address(&w, ah, p.b.qp, KEY);
+		w.send_flags = 0;
+		for (int i = 0; i < DEPTH; i++)
+			post(&p.a, &w);
+		MUST(ibv_destroy_ah(ah));
+		MUST(to_state(&p.a, IBV_QPS_RESET));
+		for (int i = 0; i < DEPTH; i++)
+			expect(&p.b, i, IBV_WC_SUCCESS, "a datagram that nobody waits for");
+		ready(p.a.qp, KEY);
+	}
+	pair_close(&p);
+}
+
 /* Datagrams to numbers far and wide, on the device that counts: each is counted, and nothing else happens. */
 static void ud_flood(void)
 {
@@ -768,6 +797,8 @@ const struct test_case datagram_cases[] = {
 	  .rxe = "goes to ERR" },
 	{ "ud-refuses", ud_refuses, "UD: odd handles and other operations are refused" },
 	{ "ud-handles-go", ud_handles_go, "UD: 300 handles, each gone right behind its datagram" },
+	{ "ud-silent", ud_silent, "UD: 64 datagrams without a completion, and handle and queue pair gone right behind them",
+	  .rxe = "sends later, and loses them" },
 	{ "flow", flow, "flow labels, traffic classes and hop limits as the receiver sees them", BY_HAND },
 	{ "ud-fields", ud_fields, "VLAN, source MAC address and kind of network header of a datagram", BY_HAND },
 	{ "ud-flood", ud_flood, "UD: 6000 datagrams to numbers of nobody", .seconds = 90 },
