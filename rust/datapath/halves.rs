@@ -179,9 +179,9 @@ impl SendHalf {
         self.schedule.reset();
     }
 
-    /// Whether its process finds out what has left. Who is not answered, and asks for no
-    /// completion, takes for sent what is posted, and may destroy address handle and QP right
-    /// behind it: what a worker has not come to by then would be lost.
+    /// Whether its process learns when its requests have left. If nobody answers them and it asks
+    /// for no completion, it takes what it has posted for sent, and may destroy the address handle
+    /// and the QP at once: what a worker had not come to by then would be lost.
     #[inline]
     pub(super) fn is_watched(&self) -> bool {
         match &self.requester {
@@ -198,7 +198,7 @@ impl SendHalf {
             Requester::Reliable(it) if !it.has_in_flight() => InFlight::Nothing,
             Requester::Reliable(it) if it.deadline().is_some() => InFlight::Some,
             Requester::Reliable(_) => InFlight::Untimed,
-            // Datagrams may overtake each other: better than to be late (`is_watched`).
+            // UD promises no order, and a worker on the other CPU might be late (`is_watched`).
             Requester::Datagram(_) if !self.is_watched() => InFlight::Nothing,
             Requester::Unreliable(_) | Requester::Datagram(_) => match self.left_at {
                 Some(at) if now.saturating_sub(at) < TIME_TO_LEAVE => InFlight::Untimed,

@@ -80,8 +80,8 @@ fn ring(
         State::Reset | State::Init | State::Rtr => return Err(EINVAL),
     }
     let moment = send.moment(turn.now());
-    let is_watched = send.is_watched();
     let answer = if number == 1 {
+        let is_watched = send.is_watched();
         let answer = send.schedule.doorbell(
             moment,
             turn.now(),

@@ -41,7 +41,8 @@ const IDLE_TURNS: u32 = 64;
 /// Packets that were sent and are neither acknowledged nor given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InFlight {
-    /// There are none, or no packets at all: the order is safe wherever the next one is sent.
+    /// There are none, or no packets at all, or their order is of no matter: the next one may be
+    /// sent anywhere.
     Nothing,
     /// There are, and a timeout gives them up if no answer comes.
     Some,
