@@ -15,6 +15,8 @@ void open_ud(struct pair *p);
 struct ibv_ah_attr way(const struct side *from, const struct side *to);
 struct ibv_ah *new_ah(struct ibv_pd *pd, struct ibv_ah_attr attr);
 void address(struct ibv_send_wr *w, struct ibv_ah *ah, const struct ibv_qp *to, uint32_t qkey);
+/* One datagram, everything of which is checked. */
+void send_one(struct side *from, struct side *to, struct ibv_ah *ah, uint32_t len, unsigned int seed);
 /* Bytes of the longest datagram. */
 uint32_t longest(struct side *s);
 /* A side has a GID of IPv4 or of IPv6 from here on: the one of its netdev that is not link-local. */
