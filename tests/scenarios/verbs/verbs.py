@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from tests.guest import flavour
 from tests.guest.cases import cases
@@ -23,32 +23,48 @@ ATTEMPTS = 5
 
 
 @contextmanager
+def setting(path, value):
+    """A value in a file of the kernel's, and what was there before at the end."""
+    def write(what):
+        with open(path, "w", encoding="ascii") as f:
+            f.write(what)
+
+    before = read(path)
+    write(value)
+    try:
+        yield
+    finally:
+        write(before)
+
+
+@contextmanager
+def delay_on_the_way(delay):
+    """Packets on `lo` take their time, and keep their order."""
+    # Whoever next sends anything by `lo` may take packets out of netem and into the backlog of its own CPU, which another
+    # CPU then works through before the first has come to what it took: so they would overtake each other without the
+    # driver. With RPS all of them go into the backlog of CPU 0.
+    with setting("/sys/class/net/lo/queues/rx-0/rps_cpus", "1"):
+        command(["tc", "qdisc", "replace", "dev", "lo", "root", "netem", "delay", delay, "limit", "100000"])
+        try:
+            yield
+        finally:
+            command(["tc", "qdisc", "del", "dev", "lo", "root"])
+
+
+@contextmanager
 def no_loss_on_the_way(delay):
     """Room on `lo`, by which what a device sends to itself goes, for more packets than can be under way, with a delay if
     there is one to be. Yields a function that says how many the kernel has dropped nevertheless."""
-    backlog = "/proc/sys/net/core/netdev_max_backlog"
-    before = read(backlog)
-
-    def write_backlog(value):
-        with open(backlog, "w", encoding="ascii") as f:
-            f.write(value)
-
     def dropped():
         shown = command(["tc", "-s", "qdisc", "show", "dev", "lo"]).stdout if delay else ""
         rows = (read("/proc/net/softnet_stat") or "").splitlines()
         return (sum(int(row.split()[1], 16) for row in rows)
                 + sum(map(int, re.findall(r"\(dropped (\d+)", shown))))
 
-    write_backlog("100000")
-    if delay:
-        command(["tc", "qdisc", "replace", "dev", "lo", "root", "netem", "delay", delay, "limit", "100000"])
-    first = dropped()
-    try:
+    with (setting("/proc/sys/net/core/netdev_max_backlog", "100000"),
+          delay_on_the_way(delay) if delay else nullcontext()):
+        first = dropped()
         yield lambda: dropped() - first
-    finally:
-        if delay:
-            command(["tc", "qdisc", "del", "dev", "lo", "root"])
-        write_backlog(before)
 
 
 def judge_order(report, grown, lost):
