@@ -46,6 +46,21 @@ def read(path):
         return None
 
 
+@contextmanager
+def setting(path, value):
+    """A value in a file of the kernel's, and at the end what was there before."""
+    def write(text):
+        with open(path, "w", encoding="ascii") as f:
+            f.write(text)
+
+    before = read(path)
+    write(value)
+    try:
+        yield
+    finally:
+        write(before)
+
+
 def gid_of(address):
     """The GID of an IP address as sysfs prints it."""
     ip = ipaddress.ip_address(address)

@@ -6,11 +6,10 @@ and does not skip."""
 import fnmatch
 import os
 import re
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.guest import flavour
-from tests.guest.fabric import loop
+from tests.guest.fabric import loop, setting
 from tests.guest.scenario import SHORT, Failed, Skipped, add, command, last_line, require
 from tests.judges import leaks
 from tests.scenarios.link.link_life import loaded, unload
@@ -67,7 +66,8 @@ class Release:
 
     def run(self, files):
         """Runs these files in one process; the program's end, and the verdict of each test."""
-        with loop() as end, huge_pages():
+        # Without huge pages some tests have nothing to do.
+        with loop() as end, setting("/proc/sys/vm/nr_hugepages", "8"):
             argv = [self.python, "run_tests.py", "--dev", end.dev, "--gid", str(end.gid()), "--port", "1", "-v"]
             for file in files:
                 argv += ["-k", f"*.{file}.*"]
@@ -121,21 +121,6 @@ def listed(lists):
         return None
 
     return reason_of
-
-
-@contextmanager
-def huge_pages(count=8):
-    """Without such some tests have nothing to do."""
-    path = "/proc/sys/vm/nr_hugepages"
-    with open(path, encoding="ascii") as f:
-        before = f.read()
-    try:
-        with open(path, "w", encoding="ascii") as f:
-            f.write(str(count))
-        yield
-    finally:
-        with open(path, "w", encoding="ascii") as f:
-            f.write(before)
 
 
 def results(text):

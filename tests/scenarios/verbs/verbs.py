@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 
 from tests.guest import flavour
 from tests.guest.cases import cases
-from tests.guest.fabric import counters, loop, pair, read, wait_until
+from tests.guest.fabric import counters, loop, pair, read, setting, wait_until
 from tests.guest.programs import listens, spawn
 from tests.guest.scenario import add, command, require, scenario
 from tests.judges import kernel
@@ -20,21 +20,6 @@ from tests.judges import kernel
 GAPS = ("out_of_sequence", "out_of_sequence_response")
 # Whether another CPU was free, or was taken, at the right moment is not for us to say: then a case is run again.
 ATTEMPTS = 5
-
-
-@contextmanager
-def setting(path, value):
-    """A value in a file of the kernel's, and what was there before at the end."""
-    def write(what):
-        with open(path, "w", encoding="ascii") as f:
-            f.write(what)
-
-    before = read(path)
-    write(value)
-    try:
-        yield
-    finally:
-        write(before)
 
 
 @contextmanager
