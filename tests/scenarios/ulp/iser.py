@@ -15,21 +15,20 @@ from tests.scenarios.ulp import lio
 from tests.scenarios.ulp.storage import disk_file, no_namespace_is_left, two_links, write
 
 NAME = "iqn.2026-01.org.example:ferroce"
+INITIATOR = f"{NAME}-host"
 
 
 @contextmanager
 def target(address):
-    """The target, with one disk for everybody."""
+    """The target, with one disk for our initiator."""
     with lio.target("iscsi_target_mod", "ib_isert", "ib_iser") as tree:
         group = f"{lio.LIO}/iscsi/{NAME}/tpgt_1"
-        portal, lun = f"{group}/np/{address}:3260", f"{group}/lun/lun_0"
-        for path in (f"{lio.LIO}/iscsi", os.path.dirname(group), group, portal, lun):
+        portal = f"{group}/np/{address}:3260"
+        for path in (f"{lio.LIO}/iscsi", os.path.dirname(group), group, portal):
             tree.folder(path)
-        tree.link(lio.DEVICE, f"{lun}/disk")
+        tree.disk(group, INITIATOR)
         write(f"{portal}/iser", "1")
-        for name, value in (("authentication", 0), ("generate_node_acls", 1), ("cache_dynamic_acls", 1),
-                            ("demo_mode_write_protect", 0)):
-            write(f"{group}/attrib/{name}", str(value))
+        write(f"{group}/attrib/authentication", "0")
         tree.on(f"{group}/enable")
         yield
 
@@ -44,7 +43,7 @@ def session(address, replacement=120):
     command(["mount", "--bind", "/tmp/ulp-iscsi", "/etc/iscsi"])
     command(["mount", "-t", "tmpfs", "none", "/var/lib/iscsi"])
     with open("/etc/iscsi/initiatorname.iscsi", "w", encoding="ascii") as f:
-        f.write(f"InitiatorName={NAME}-host\n")
+        f.write(f"InitiatorName={INITIATOR}\n")
     os.makedirs("/run/lock/iscsi", exist_ok=True)
     say("+ iscsid -f")
     # It ends its whole process group with itself.

@@ -33,6 +33,17 @@ class Tree:
         os.symlink(target, path)
         self.undo.append((os.unlink, path))
 
+    def disk(self, group, initiator):
+        """Lets one initiator see the disk, as its LUN 0 of a portal group. By an entry of its own, which is taken away before
+        the LUN: of the entries of initiators that are let in without one the kernel frees each and goes on from it
+        (core_clear_lun_from_tpg, without rcu_read_lock; KASAN saw it read one that was gone)."""
+        lun, seen = f"{group}/lun/lun_0", f"{group}/acls/{initiator}/lun_0"
+        self.folder(lun)
+        self.link(DEVICE, f"{lun}/disk")
+        for path in (os.path.dirname(seen), seen):
+            self.folder(path)
+        self.link(lun, f"{seen}/disk")
+
     def on(self, path):
         """Switches something on."""
         write(path, "1")

@@ -26,14 +26,9 @@ def target(there, here):
         initiator = read(f"{IB}/{here.dev}/node_guid").replace(":", "")
         port = f"{lio.LIO}/srpt/0x{gid}"
         group = f"{port}/0x{gid}"
-        for path in (f"{lio.LIO}/srpt", port, group, f"{group}/lun/lun_0"):
+        for path in (f"{lio.LIO}/srpt", port, group):
             tree.folder(path)
-        tree.link(lio.DEVICE, f"{group}/lun/lun_0/disk")
-        # There is none for everybody.
-        seen = f"{group}/acls/0x{initiator:0>32}/lun_0"
-        for path in (os.path.dirname(seen), seen):
-            tree.folder(path)
-        tree.link(f"{group}/lun/lun_0", f"{seen}/disk")
+        tree.disk(group, f"0x{initiator:0>32}")
         tree.on(f"{group}/enable")
         listener = f"{lio.LIO}/srpt/discovery_auth/rdma_cm_port"
         write(listener, str(PORT))
