@@ -34,9 +34,9 @@ class Tree:
         self.undo.append((os.unlink, path))
 
     def disk(self, group, initiator):
-        """Lets one initiator see the disk, as its LUN 0 of a portal group. By an entry of its own, which is taken away before
-        the LUN: of the entries of initiators that are let in without one the kernel frees each and goes on from it
-        (core_clear_lun_from_tpg, without rcu_read_lock; KASAN saw it read one that was gone)."""
+        """Lets one initiator see the disk, as LUN 0 of a portal group, by an entry in `acls` that is removed before the LUN:
+        when a LUN goes that initiators see without one, the kernel may read a record that it has just freed
+        (core_clear_lun_from_tpg walks the list without rcu_read_lock; KASAN has reported it)."""
         lun, seen = f"{group}/lun/lun_0", f"{group}/acls/{initiator}/lun_0"
         self.folder(lun)
         self.link(DEVICE, f"{lun}/disk")
