@@ -114,6 +114,29 @@ impl Reference<'_, bindings::ib_cq> {
         // SAFETY: By the type invariant; who reads it meanwhile sees the old number or this one.
         unsafe { (&raw mut (*self.as_raw()).cqe).write_volatile(entries as c_int) };
     }
+
+    /// Waits until ib_core's poller has left a queue that it polls in a softirq. Nobody may
+    /// schedule it any more. May sleep.
+    ///
+    /// `ib_poll_handler()` arms the queue, and looks at how it is moderated, after
+    /// `irq_poll_complete()`; but `ib_free_cq()` waits for the latter only, and then frees both,
+    /// while the poller may still be in there on another CPU. A grace period waits for softirqs.
+    fn wait_for_poller(self) {
+        let cq = self.as_raw();
+        // SAFETY: By the type invariant; how it is polled is written before its user has it, and
+        // says which member of the union it has. It is disabled when it is enabled, for nobody
+        // else ends the queue.
+        unsafe {
+            if (*cq).poll_ctx != bindings::ib_poll_context_IB_POLL_SOFTIRQ {
+                return;
+            }
+            let poller = (&raw mut (*cq).__bindgen_anon_1.iop).cast();
+            bindings::irq_poll_disable(poller);
+            bindings::ferroce_synchronize_rcu();
+            // ib_core disables it itself, and would wait for ever for one that is.
+            bindings::irq_poll_enable(poller);
+        }
+    }
 }
 
 operations! {
@@ -159,6 +182,13 @@ operations! {
         let has_some = cq.arm(wanted)?;
         let asks = flags & bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS != 0;
         Ok((asks && has_some).into())
+    }
+
+    // Only for the queues of `ib_alloc_cq()`, which ib_core polls.
+    pre_destroy_cq(cq: Live<'a, C>) -> Result {
+        cq.end_upcalls();
+        cq.reference().wait_for_poller();
+        Ok(())
     }
 
     destroy_cq(cq: Gone<'a, C>, _udata: Ignored<*mut bindings::ib_udata>) -> Result {

@@ -309,6 +309,12 @@ impl<'a, C: Core, P, D> Live<'a, C, P, D> {
             Ok(Object::<bindings::ib_device, D>::private(device))
         }
     }
+
+    /// Ends the upcalls of an object that is about to be destroyed. May sleep.
+    pub(super) fn end_upcalls(&self) {
+        // SAFETY: By the type invariant.
+        unsafe { Object::<C, P>::companion(self.0) }.end();
+    }
 }
 
 impl<C: Core, P, D> Deref for Live<'_, C, P, D> {

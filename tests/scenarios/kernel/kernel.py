@@ -22,7 +22,7 @@ GROUPS = {
         "uc-from-anywhere", "ud-from-anywhere", "address-handles")),
     "polling": ("every way to take completions: ib_core's, by hand, armed and moderated", (
         "poll-direct", "poll-softirq", "poll-workqueue", "poll-unbound-workqueue", "poll-by-hand", "poll-by-two",
-        "arming", "moderated", "adaptive-moderation")),
+        "arming", "moderated", "adaptive-moderation", "freed-while-polled")),
     "queues": ("queues full, drained, flushed, destroyed with work in them, in every state", (
         "drain", "flush", "full", "destroy-with-work", "states", "lists", "inline", "signalled")),
     "errors": ("what goes wrong, each with its status", (
@@ -44,6 +44,7 @@ GROUPS = {
 # What rdma_rxe cannot do, or does otherwise.
 RXE_CANNOT = {
     **dict.fromkeys(("moderated", "adaptive-moderation", "gap-lists"), "rdma_rxe cannot do it"),
+    "freed-while-polled": "it lets ib_core use what was freed",
     "half-lists": "it takes a page less, as ib_sg_to_pages() does",
     "addresses": "it wants an address that lies in its page as the memory does",
     "register-wrong-rights": "it takes any rights",

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Who takes the completions: every way of ib_core, and by hand with events. */
+#include <linux/cpumask.h>
 #include <linux/delay.h>
 #include <linux/dim.h>
+#include <linux/sched.h>
 #include "kuser.h"
 
 static int poll_by(struct test *t, enum way way)
@@ -211,6 +213,100 @@ static int polled_twice(struct test *t)
 	       fail(t, "%d completions", atomic_read(&b->recvs->taken));
 }
 
+/*
+ * ib_core's poller arms a queue when it has already said that it is done with it. It is kept there,
+ * while the queue is freed on another CPU.
+ */
+static struct {
+	struct ib_cq *cq;
+	int (*arm)(struct ib_cq *cq, enum ib_cq_notify_flags flags);
+	struct work_struct event;
+	/* The poller is there, somebody frees the queue, and the memory is gone. */
+	bool inside, freeing, freed;
+	/* Both were there at a time; the memory went first. */
+	bool met, overtaken;
+} slow;
+
+static bool comes_true(const bool *what, int ms)
+{
+	for (; ms && !READ_ONCE(*what); ms--)
+		mdelay(1);
+	return READ_ONCE(*what);
+}
+
+static int arm_slowly(struct ib_cq *cq, enum ib_cq_notify_flags flags)
+{
+	if (cq != READ_ONCE(slow.cq) || !in_serving_softirq())
+		return slow.arm(cq, flags);
+	WRITE_ONCE(slow.inside, true);
+	slow.met = comes_true(&slow.freeing, 10000);
+	/* What must not happen needs some time to happen. */
+	slow.overtaken = slow.met && comes_true(&slow.freed, 300);
+	return slow.overtaken ? 0 : slow.arm(cq, flags);
+}
+
+/* As the driver does for a completion. There is none, and ib_core does not know before it looks. */
+static void raise_event(struct work_struct *work)
+{
+	slow.cq->comp_handler(slow.cq, slow.cq->cq_context);
+}
+
+/* One attempt, by a task that stays on another CPU than the poller. */
+static int free_while_polled(struct test *t, unsigned int cpu)
+{
+	struct queue *q = make_queue(t, 0, BY_SOFTIRQ, 16);
+
+	if (!q)
+		return -EIO;
+	slow.inside = slow.freeing = slow.freed = slow.overtaken = false;
+	WRITE_ONCE(slow.cq, q->cq);
+	schedule_work_on(cpu, &slow.event);
+	if (!wait_for(t, READ_ONCE(slow.inside))) {
+		fail(t, "nobody polls");
+		flush_work(&slow.event);
+	}
+	WRITE_ONCE(slow.freeing, true);
+	end_queue(q);
+	WRITE_ONCE(slow.freed, true);
+	/* The poller is in a softirq, and that before the work ends or in a thread. */
+	flush_work(&slow.event);
+	synchronize_rcu();
+	WRITE_ONCE(slow.cq, NULL);
+	return t->failed ? -EIO : 0;
+}
+
+static int freed_while_polled(struct test *t)
+{
+	unsigned int here = cpumask_first(cpu_online_mask), there = cpumask_next(here, cpu_online_mask);
+	struct ib_device_ops *ops = &t->place[0].dev->ops;
+	cpumask_var_t before;
+	int err;
+
+	if (there >= nr_cpu_ids)
+		return fail(t, "it takes two processors");
+	if (!alloc_cpumask_var(&before, GFP_KERNEL))
+		return -ENOMEM;
+	cpumask_copy(before, current->cpus_ptr);
+	err = set_cpus_allowed_ptr(current, cpumask_of(here));
+	INIT_WORK(&slow.event, raise_event);
+	slow.met = false;
+	slow.arm = ops->req_notify_cq;
+	WRITE_ONCE(ops->req_notify_cq, arm_slowly);
+	/* They do not meet on a machine that keeps one of them from its CPU for so long. */
+	for (int attempt = 0; !err && attempt < 5 && !slow.met; attempt++)
+		err = free_while_polled(t, there);
+	WRITE_ONCE(ops->req_notify_cq, slow.arm);
+	/* Nobody is in there who has found it in the table before. */
+	synchronize_rcu();
+	set_cpus_allowed_ptr(current, before);
+	free_cpumask_var(before);
+	if (!err && !slow.met)
+		err = fail(t, "the poller was never there when the queue was freed");
+	if (!err && slow.overtaken)
+		err = fail(t, "the queue was freed while it was polled");
+	return err;
+}
+
 const struct kuser_case polling_cases[] = {
 	{ "poll-direct", direct },
 	{ "poll-softirq", softirq },
@@ -221,5 +317,6 @@ const struct kuser_case polling_cases[] = {
 	{ "arming", arming },
 	{ "moderated", moderated },
 	{ "adaptive-moderation", dim },
+	{ "freed-while-polled", freed_while_polled },
 	{}
 };
