@@ -124,8 +124,8 @@ impl Reference<'_, bindings::ib_cq> {
     fn wait_for_poller(self) {
         let cq = self.as_raw();
         // SAFETY: By the type invariant; how it is polled is written before its user has it, and
-        // says which member of the union it has. It is disabled when it is enabled, for nobody
-        // else ends the queue.
+        // says which member of the union it has. Only a disabled poller may be enabled, and this
+        // one is: nobody but who frees the queue does either.
         unsafe {
             if (*cq).poll_ctx != bindings::ib_poll_context_IB_POLL_SOFTIRQ {
                 return;
@@ -133,7 +133,7 @@ impl Reference<'_, bindings::ib_cq> {
             let poller = (&raw mut (*cq).__bindgen_anon_1.iop).cast();
             bindings::irq_poll_disable(poller);
             bindings::ferroce_synchronize_rcu();
-            // ib_core disables it itself, and would wait for ever for one that is.
+            // ib_core disables it next, and would wait for ever for one that is disabled already.
             bindings::irq_poll_enable(poller);
         }
     }

@@ -292,7 +292,7 @@ static int freed_while_polled(struct test *t)
 	slow.met = false;
 	slow.arm = ops->req_notify_cq;
 	WRITE_ONCE(ops->req_notify_cq, arm_slowly);
-	/* They do not meet on a machine that keeps one of them from its CPU for so long. */
+	/* A busy machine may keep one of them from its CPU until the other has given up. */
 	for (int attempt = 0; !err && attempt < 5 && !slow.met; attempt++)
 		err = free_while_polled(t, there);
 	WRITE_ONCE(ops->req_notify_cq, slow.arm);
