@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.guest.scenario import PATIENCE
-from tests.lab import config, debian, disk
+from tests.lab import config, debian, disk, processors
 from tests.lab.say import LabError
 from tests.lab.shell import in_namespace, kill_group, overlay
 
@@ -146,6 +146,10 @@ CARDS = " ".join(f"-netdev hubport,hubid={hub},id={kind}{n} -device {kind},netde
                  for hub, kind in enumerate(("virtio-net-pci", "e1000")) for n in (1, 2))
 
 
+# Asked from the folder that the guest's root is made in (`mnt/b`), qemu answers in that of the guest.
+MONITOR = processors.options("../../")
+
+
 def own_root(lower, place):
     """Shell lines that make a root of the guest's own at $M, upon this one, with the tests in it."""
     q = shlex.quote
@@ -203,6 +207,7 @@ class Guest:
         self.results.mkdir(parents=True, exist_ok=True)
         self.console = self.work / "console.log"
         self.output = self.work / "output.log"
+        self.registers = self.work / "registers.log"
         self.kvm = kvm and not counting
         self.counting = counting
         self.machine = machine
@@ -233,7 +238,7 @@ class Guest:
             vng += ["--disable-kvm", "--append", EMULATED]
         # The same root once more, as what it is made of: a program starts from it in half of the time.
         changes = f"{mnt}/changes"
-        vng.append(f"--qemu-opts={' '.join(disk.options(disk.of(self.root.path), changes))} {CARDS}"
+        vng.append(f"--qemu-opts={' '.join(disk.options(disk.of(self.root.path), changes) + MONITOR)} {CARDS}"
                    # Behind virtme-ng's own choice, so that it wins.
                    + ("" if self.kvm else f" -cpu {self.machine.cpu}") + (" -icount shift=0" if self.counting else "")
                    + f" {self.more}".rstrip())
@@ -269,6 +274,14 @@ class Guest:
         """Ends it now."""
         if self.proc and self.proc.poll() is None:
             kill_group(self.proc)
+
+    def symbols(self):
+        """The names of the kernel's addresses: none, for it is at others than it was linked for."""
+        return processors.Symbols()
+
+    def processors(self):
+        """A line about where each processor stands; the whole of it is added to `registers`."""
+        return processors.look(self.work, self.symbols(), self.registers)
 
     def console_tail(self, lines=25):
         """The last lines of the kernel's console."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.guest.scenario import load_all
-from tests.lab import boot, build, check, config, disk, say, setup, suite
+from tests.lab import boot, build, check, config, disk, processors, say, setup, suite
 from tests.lab.locks import SETTING_UP, lock
 from tests.lab.rules import strip
 from tests.lab.say import LabError, step
@@ -280,7 +280,8 @@ class DebugGuest(boot.Guest):
                 "-device", "virtio-9p-pci,fsdev=root,mount_tag=fsroot",
                 "-fsdev", f"local,id=results,path={self.results},security_model=none,multidevs=remap",
                 "-device", "virtio-9p-pci,fsdev=results,mount_tag=results",
-                *disk.options(disk.of(kernel.path), changes), "-kernel", str(kernel.image.resolve()), "-append", append]
+                *disk.options(disk.of(kernel.path), changes), *boot.MONITOR,
+                "-kernel", str(kernel.image.resolve()), "-append", append]
         lines = [
             *boot.own_root(kernel.path, mnt),
             f"cp -a {q(str((kernel.folder / 'root').resolve()))}/. $M/",
@@ -293,6 +294,10 @@ class DebugGuest(boot.Guest):
             "exec " + shlex.join(qemu).replace("@B@", f"{mnt}/b"),
         ]
         return "\n".join(lines)
+
+    def symbols(self):
+        """It is at the addresses that it was linked for."""
+        return processors.Symbols(self.root.folder / "System.map")
 
 
 class WatchedGuest(DebugGuest):

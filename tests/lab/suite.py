@@ -17,6 +17,8 @@ from tests.lab import boot, config, say
 from tests.lab.shell import chroot_command
 
 MAX_BOOTS = 5
+# Seconds of the guest's agent between two scenarios.
+BETWEEN = 60
 # The kernel patches its own code by way of a breakpoint, which every processor takes and goes on from. An emulated
 # second processor sometimes takes the breakpoint when the kernel has long replaced it and forgotten it (seen while
 # booting, and at its clock): that is qemu's fault and nobody else's. It shows by what is there now: text of the kernel
@@ -265,11 +267,36 @@ def since(console, mark):
     return console[max((n for n, line in enumerate(console) if line.endswith(f"lab: {mark}")), default=0):]
 
 
+class Phase:
+    """Something that a guest is at, with the seconds that it has for that, and those that it is waited for beyond."""
+
+    # Of its time, after which the guest's processors are looked at: while the agent has not yet killed what hangs.
+    NEARLY = 0.9
+
+    def __init__(self, limit, grace=0, name=""):
+        self.began = time.monotonic()
+        self.limit = limit
+        self.grace = grace
+        self.name = name
+        self.looked = False
+
+    def late(self):
+        """Whether all its time is used up."""
+        return time.monotonic() - self.began > self.limit + self.grace
+
+    def look(self, guest):
+        """Says once where the guest's processors stand when it has not much time left."""
+        if not self.looked and time.monotonic() - self.began > self.NEARLY * self.limit:
+            self.looked = True
+            say.line(f"    {self.name or 'the guest'} has used {self.NEARLY:.0%} of its {self.limit} s; "
+                     f"{'; '.join(guest.processors())}; registers: {guest.registers}")
+
+
 def watch(guest, queue, lists, todo, finish, deadline, on_start, on_cell):
     """Follows one guest to its end, and hands it first what is in `todo` and then what is in `lists`. None: it ended
     well, or was ended with the queue. Else the scenario that ran (or None) and what happened."""
     reader = Reader(guest.results / "events.jsonl")
-    running, began, limit, up = None, guest.began, guest.BOOT_LIMIT, False
+    running, phase, up = None, Phase(guest.BOOT_LIMIT), False
     ended = judged = False
     while True:
         alive = guest.alive()
@@ -277,14 +304,15 @@ def watch(guest, queue, lists, todo, finish, deadline, on_start, on_cell):
             kind = event.pop("event", None)
             if kind == "up":
                 up = True
-                began, limit = time.monotonic(), 60
+                phase = Phase(BETWEEN)
             elif kind == "ask":
                 if event["number"]:
                     todo += next(lists, ())
                 hand_out(guest, event["number"], todo)
-                began, limit = time.monotonic(), 60
+                phase = Phase(BETWEEN)
             elif kind == "start":
-                running, began, limit = event["name"], time.monotonic(), event["limit"] + guest.GRACE
+                running = event["name"]
+                phase = Phase(event["limit"], guest.GRACE, running)
                 if on_start:
                     on_start(running)
             elif kind == "cell":
@@ -296,7 +324,7 @@ def watch(guest, queue, lists, todo, finish, deadline, on_start, on_cell):
                     todo.remove(name)
                     finish(Result(**{k: v for k, v in event.items() if k in Result.__dataclass_fields__}),
                            guest.results)
-                running, began, limit = None, time.monotonic(), 60
+                running, phase = None, Phase(BETWEEN)
             elif kind == "between":
                 before = event["before"]
                 finish(Result(f"guest.after.{before}" if before else "guest.before", "failed",
@@ -304,11 +332,11 @@ def watch(guest, queue, lists, todo, finish, deadline, on_start, on_cell):
             elif kind in ("done", "dirty"):
                 # One that is dirty is ended because nobody knows what it will do.
                 ended, judged = True, kind == "done" and not event["spoilt"]
-                began, limit = time.monotonic(), 2 * guest.GRACE if judged else 20
-        late = time.monotonic() - began > limit
+                phase = Phase(2 * guest.GRACE if judged else 20)
+        late = phase.late()
         if ended and (not alive or late):
             if judged and late and alive:
-                return POWER_OFF, f"the guest did not power off within {limit} s"
+                return POWER_OFF, f"the guest did not power off within {phase.limit} s"
             said = judged and complaints(since(guest.console_tail(2000), "done"))
             return (POWER_OFF, "after the last scenario") if said else None
         if not alive:
@@ -325,4 +353,5 @@ def watch(guest, queue, lists, todo, finish, deadline, on_start, on_cell):
             if not up:
                 return None, f"the guest did not boot within {guest.BOOT_LIMIT} s"
             return running or (todo or [POWER_OFF])[0], "the guest hangs"
+        phase.look(guest)
         time.sleep(0.1)

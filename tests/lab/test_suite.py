@@ -97,12 +97,12 @@ class Guests(unittest.TestCase):
     def fresh_work(self, _label):
         return Path(tempfile.mkdtemp(dir=self.place))
 
-    def run_boots(self, names, *boots, limit=60, still_there=False):
+    def run_boots(self, names, *boots, limit=60, still_there=False, grace=0):
         """Runs the names through guests, each given as its events and its console; the results by name."""
         todo = list(boots)
 
         class Fake(boot.Guest):
-            WHAT, BOOT_LIMIT, GRACE = "guest of the test", 0, 0
+            WHAT, BOOT_LIMIT, GRACE = "guest of the test", 0, grace
 
             def _script(self, agent, extra, env):
                 return ""
@@ -174,6 +174,17 @@ class Boots(Guests):
         between = {"event": "between", "before": "a", "lines": ["WARNING: late"]}
         found = self.run_boots(["a"], ([UP, begin("a"), passed("a"), between, DONE], [END]))
         self.assertEqual(found["guest.after.a"], ("failed", "kernel: WARNING: late"))
+
+    def test_of_one_that_hangs_it_is_said_once_where_its_processors_are(self):
+        with mock.patch.object(boot.Guest, "processors", return_value=["processor 0: halted"]) as asked:
+            found = self.run_boots(["a"], ([UP, begin("a") | {"limit": 0}], []), still_there=True, grace=0.5)
+        self.assertEqual((found["a"], asked.call_count), (("failed", "the guest hangs"), 1))
+        self.assertIn("a has used 90% of its 0 s; processor 0: halted;", sys.stdout.getvalue())
+
+    def test_of_one_that_ends_nothing_is_asked(self):
+        with mock.patch.object(boot.Guest, "processors") as asked:
+            self.run_boots(["a"], ([UP, begin("a"), passed("a"), DONE], [END]))
+        asked.assert_not_called()
 
     def test_time_runs_out(self):
         found = self.run_boots(["a", "b"], ([UP, begin("a")], []), limit=-1, still_there=True)

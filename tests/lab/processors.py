@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Where a guest's processors stand: what is left to ask when the guest itself says nothing more.
+
+One that is at the same instruction in every look, with interrupts enabled, while the kernel has no stall to report,
+is one that qemu does not let go on (seen once, in the kernel's memset() for 40 minutes); one in the slow path of a lock
+is the driver's business.
+"""
+
+import bisect
+import json
+import os
+import re
+import socket
+import time
+from contextlib import contextmanager
+
+LOOKS, PAUSE = 3, 0.5
+# Seconds that the emulator has for an answer.
+PATIENT = 30
+STATE = re.compile(r"^CPU#(\d+)$.*?^[RE]IP=([0-9a-f]+) [RE]FL=([0-9a-f]+) [^\n]* CPL=(\d) [^\n]*HLT=(\d)", re.M | re.S)
+INTERRUPTS = 1 << 9
+
+
+def options(folder=""):
+    """What qemu is given to answer in this folder of the host's. It is to be short, as the path of a socket has to be."""
+    return ["-qmp", f"unix:{folder}monitor,server=on,wait=off"]
+
+
+@contextmanager
+def monitor(folder):
+    """A function that asks the emulator in this folder as one would at its monitor."""
+    # Short, however long the folder's own path is.
+    short = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        with socket.socket(socket.AF_UNIX) as wire:
+            wire.settimeout(PATIENT)
+            wire.connect(f"/proc/self/fd/{short}/monitor")
+            with wire.makefile("rw", encoding="utf-8") as talk:
+                talk.readline()
+
+                def execute(command, **arguments):
+                    talk.write(json.dumps({"execute": command, "arguments": arguments}) + "\n")
+                    talk.flush()
+                    for line in talk:
+                        answer = json.loads(line)
+                        if "return" in answer or "error" in answer:
+                            return answer.get("return") or str(answer.get("error", ""))
+                    raise OSError("the emulator has hung up")
+
+                execute("qmp_capabilities")
+                # A monitor's lines are for a terminal.
+                yield lambda line: execute("human-monitor-command", **{"command-line": line}).replace("\r", "")
+    finally:
+        os.close(short)
+
+
+class Symbols:
+    """The kernel's text by address, from a System.map; with none, addresses stay what they are."""
+
+    def __init__(self, path=None):
+        lines = path.read_text(encoding="ascii").splitlines() if path else []
+        found = [line.split() for line in lines]
+        self.text = sorted((int(address, 16), name) for address, kind, name in found if kind in "tT")
+
+    def name(self, address):
+        """As the kernel's own reports have it."""
+        at = bisect.bisect_right(self.text, (address, "\x7f")) - 1
+        if at < 0 or at == len(self.text) - 1:
+            return f"{address:#x}"
+        start, name = self.text[at]
+        return f"{name}+{address - start:#x}"
+
+
+def states(registers, symbols):
+    """Where each processor is, by its number, in what `info registers -a` says."""
+    found = {}
+    for number, address, flags, ring, halted in STATE.findall(registers):
+        if halted == "1":
+            where = "halted"
+        elif ring != "0":
+            where = "in a program"
+        else:
+            where = symbols.name(int(address, 16)) + ("" if int(flags, 16) & INTERRUPTS else " (interrupts off)")
+        found[int(number)] = where
+    return found
+
+
+def look(folder, symbols, record):
+    """A line about each processor, from a few looks; all that the emulator says goes to the file `record` as well."""
+    seen = {}
+    try:
+        with monitor(folder) as ask, open(record, "a", encoding="utf-8") as out:
+            for turn in range(LOOKS):
+                time.sleep(PAUSE if turn else 0)
+                registers = ask("info registers -a")
+                now = states(registers, symbols)
+                for number, where in now.items():
+                    seen.setdefault(number, []).append(where)
+                # What each waits for, and whether code is still made for them.
+                out.writelines([registers, *(ask(f"info lapic {number}") for number in now), ask("info jit")])
+    except (OSError, ValueError) as e:
+        return [f"the emulator does not say where its processors are: {e}"]
+    return [f"processor {number}: {', '.join(places)}" for number, places in sorted(seen.items())]
