@@ -146,10 +146,6 @@ CARDS = " ".join(f"-netdev hubport,hubid={hub},id={kind}{n} -device {kind},netde
                  for hub, kind in enumerate(("virtio-net-pci", "e1000")) for n in (1, 2))
 
 
-# Asked from the folder that the guest's root is made in (`mnt/b`), qemu answers in that of the guest.
-MONITOR = processors.options("../../")
-
-
 def own_root(lower, place):
     """Shell lines that make a root of the guest's own at $M, upon this one, with the tests in it."""
     q = shlex.quote
@@ -238,7 +234,7 @@ class Guest:
             vng += ["--disable-kvm", "--append", EMULATED]
         # The same root once more, as what it is made of: a program starts from it in half of the time.
         changes = f"{mnt}/changes"
-        vng.append(f"--qemu-opts={' '.join(disk.options(disk.of(self.root.path), changes) + MONITOR)} {CARDS}"
+        vng.append(f"--qemu-opts={' '.join(disk.options(disk.of(self.root.path), changes) + processors.OPTIONS)} {CARDS}"
                    # Behind virtme-ng's own choice, so that it wins.
                    + ("" if self.kvm else f" -cpu {self.machine.cpu}") + (" -icount shift=0" if self.counting else "")
                    + f" {self.more}".rstrip())

@@ -280,7 +280,7 @@ class DebugGuest(boot.Guest):
                 "-device", "virtio-9p-pci,fsdev=root,mount_tag=fsroot",
                 "-fsdev", f"local,id=results,path={self.results},security_model=none,multidevs=remap",
                 "-device", "virtio-9p-pci,fsdev=results,mount_tag=results",
-                *disk.options(disk.of(kernel.path), changes), *boot.MONITOR,
+                *disk.options(disk.of(kernel.path), changes), *processors.OPTIONS,
                 "-kernel", str(kernel.image.resolve()), "-append", append]
         lines = [
             *boot.own_root(kernel.path, mnt),

@@ -19,11 +19,9 @@ LOOKS, PAUSE = 3, 0.5
 PATIENT = 30
 STATE = re.compile(r"^CPU#(\d+)$.*?^[RE]IP=([0-9a-f]+) [RE]FL=([0-9a-f]+) [^\n]* CPL=(\d) [^\n]*HLT=(\d)", re.M | re.S)
 INTERRUPTS = 1 << 9
-
-
-def options(folder=""):
-    """What qemu is given to answer in this folder of the host's. It is to be short, as the path of a socket has to be."""
-    return ["-qmp", f"unix:{folder}monitor,server=on,wait=off"]
+# What qemu is given to answer in the guest's folder. The path of a socket has to be short: it is seen from where qemu
+# starts, which is the folder mnt/b below.
+OPTIONS = ["-qmp", "unix:../../monitor,server=on,wait=off"]
 
 
 @contextmanager

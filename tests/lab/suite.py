@@ -17,7 +17,7 @@ from tests.lab import boot, config, say
 from tests.lab.shell import chroot_command
 
 MAX_BOOTS = 5
-# Seconds of the guest's agent between two scenarios.
+# Seconds that the agent has between two scenarios.
 BETWEEN = 60
 # The kernel patches its own code by way of a breakpoint, which every processor takes and goes on from. An emulated
 # second processor sometimes takes the breakpoint when the kernel has long replaced it and forgotten it (seen while

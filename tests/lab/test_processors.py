@@ -90,7 +90,8 @@ class Processors(unittest.TestCase):
             self.assertEqual(recorded.count(said), processors.LOOKS)
 
     def test_it_hangs_up(self):
-        for answers in range(3):
+        # At the greeting, at the first questions, at the last one: each look has one for all and one for each processor.
+        for answers in (0, 1, 2, processors.LOOKS * (2 + 4)):
             self.assertIn("does not say", "".join(self.look(answers=answers)))
             (self.place / "monitor").unlink()
 

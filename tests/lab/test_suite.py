@@ -267,7 +267,7 @@ class HandedOut(Guests):
         queue = suite.Queue(self.NAMES)
         watched = []
         with self.assertRaises(SystemExit), suite.beside([queue], lambda: watched.append(suite.watch(
-                mock.Mock(alive=lambda: True, began=time.monotonic(), BOOT_LIMIT=600, results=self.place), queue, iter(()),
+                mock.Mock(alive=lambda: True, BOOT_LIMIT=600, results=self.place), queue, iter(()),
                 [], None, time.monotonic() + 600, None, None))):
             sys.exit(143)
         self.assertEqual(watched, [None])
