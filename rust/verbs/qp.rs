@@ -474,7 +474,7 @@ fn responder(service: &Service, attributes: &Attributes) -> Result<ResponderSett
 /// (IBTA 9.7.6.1.3). What is lost is found by NAKs and by the tail-loss probe, within one; what is
 /// late comes from a CPU that is busy, or that a hypervisor has given to somebody else, and would
 /// be in time with a little more patience.
-const INTERVALS_OF_TIMEOUT: u64 = 4;
+const INTERVALS_OF_TIMEOUT: u64 = 2;
 
 fn requester(service: &Service, attributes: &Attributes, longest: u32) -> Result<RequesterSetting> {
     let mtu = |bytes| Mtu::from_bytes(bytes).ok_or(EINVAL);

@@ -19,6 +19,9 @@ use crate::wire::headers::NakCode;
 use crate::wire::psn::Psn;
 use core::ops::DerefMut;
 
+/// A round-trip time that is not known is taken for this, in nanoseconds.
+const UNKNOWN_ROUND_TRIP: u64 = 1_000_000;
+
 /// A response whose PSN is not outstanding.
 pub(super) enum Unlocated {
     /// Older than what is outstanding.
@@ -51,7 +54,8 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             return Progress::default();
         }
         if self.repeated_at.is_none() {
-            self.tail.estimate(now.saturating_sub(self.retry.since()));
+            let sample = now.saturating_sub(self.retry.since());
+            self.tail.round_trip.estimate(sample, now);
         }
         match aeth.syndrome() {
             AethSyndrome::Ack { .. } => {
@@ -214,7 +218,8 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if !self.is_about_oldest(sequence, now, sink) {
             return;
         }
-        let half = self.tail.half_round_trip();
+        let least = self.tail.round_trip.least();
+        let half = least.unwrap_or(UNKNOWN_ROUND_TRIP) / 2;
         let is_fresh = |at: u64| now.saturating_sub(at) <= half;
         if self.reported_at == Some(sequence)
             || self.repeated_at.is_some_and(is_fresh)

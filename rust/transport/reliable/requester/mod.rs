@@ -64,6 +64,7 @@ mod here;
 mod outcome;
 mod read;
 mod retry;
+mod rtt;
 mod send;
 mod slot;
 mod tail;
@@ -396,10 +397,9 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
 
     /// The time is `now`. Calls before the deadline are harmless.
     pub fn on_deadline(&mut self, now: u64, sink: &mut impl FnMut(SendCompletion)) -> Progress {
-        match self.deadline() {
-            Some(deadline) if deadline <= now => {}
-            _ => return Progress::default(),
-        }
+        let Some(deadline) = self.deadline().filter(|at| *at <= now) else {
+            return Progress::default();
+        };
         let timeout = self.retry.timeout_at(self.una != self.sent);
         if timeout.is_some_and(|at| at <= now) {
             self.count(1, |counters| &mut counters.timeouts);
@@ -410,8 +410,8 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         } else if self.retry.has_wait() {
             // The end of a wait is no timeout.
             self.retry.end_wait(now);
-        } else {
-            self.tail.set_due();
+        } else if let Some(timeout) = self.retry.ack_timeout_ns() {
+            self.tail.expired(deadline, now, timeout);
         }
         self.settle(sink)
     }

@@ -33,7 +33,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             return None;
         }
         if self.tail.is_due() {
-            if let Some(segment) = self.probe() {
+            if let Some(segment) = self.probe(now) {
                 return Some(segment);
             }
         }
@@ -48,8 +48,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             self.step_back_for_ack()?;
         }
 
-        let mtu = self.mtu;
-        let cursor = self.cursor;
+        let (mtu, cursor, may_read) = (self.mtu, self.cursor, self.may_read());
         let is_new = cursor.sequence >= self.sent;
         let slot_number = self.ring.slot(cursor.index);
         let slot = self.ring.get_mut(cursor.index)?;
@@ -61,7 +60,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             slot.packets = mtu.packets(slot.request.length);
         }
         if slot.request.op.answer() == Answer::Response {
-            if self.reads >= u32::from(self.max_rd_atomic.max(1)) {
+            if !may_read {
                 return None;
             }
             slot.begun = true;
@@ -110,17 +109,35 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.ask = false;
     }
 
-    /// The last packet in flight once more, asking for an acknowledgement. Nothing else changes.
+    /// The next packet shall ask for an acknowledgement: the caller stops behind it, and what is in
+    /// flight shall not wait for the next one to be asked about.
+    #[inline]
+    pub fn ask(&mut self) {
+        self.ask = true;
+    }
+
+    /// Whether the last packet in flight asks for an answer, so that one comes for all of them if
+    /// none is lost.
+    #[inline]
+    pub fn is_answer_due(&self) -> bool {
+        self.asked >= self.cursor.sequence
+    }
+
+    /// A packet once more, asking for an acknowledgement. Nothing else changes. It is the last one
+    /// in flight, or, if the oldest was sent again, that one: a responder that reports a gap once
+    /// drops all else until it comes (IBTA 9.7.5.2.2).
     ///
     /// Of a READ all that is missing of its last piece is asked for again, as after a loss: not
     /// only its end, for a responder may forget what is before that (rdma_rxe does).
-    fn probe(&mut self) -> Option<RequestSegment> {
+    fn probe(&mut self, now: u64) -> Option<RequestSegment> {
         let sequence = self.cursor.sequence.checked_sub(1)?;
         if self.in_flight() == 0 {
-            self.tail.probed(sequence);
+            self.tail.probed(sequence, now);
             return None;
         }
+        let oldest = self.oldest();
         let (index, packet) = match self.cursor.packet.checked_sub(1) {
+            _ if self.repeated_at.is_some() => (oldest.index, oldest.packet),
             Some(packet) => (self.cursor.index, packet),
             None => {
                 let index = self.sent_before(self.cursor.index)?;
@@ -137,7 +154,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             let piece = packet.wrapping_sub(packet % READ_PIECE);
             if una < slot.first.wrapping_add(u64::from(piece)) {
                 // The peer is at earlier ones; this one's turn to be silent comes behind them.
-                self.tail.probed(sequence);
+                self.tail.probed(sequence, now);
                 return None;
             }
             let from = piece.max(missing);
@@ -149,7 +166,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             (segment, packet)
         };
         let sequence = slot.first.wrapping_add(u64::from(from));
-        self.tail.probed(sequence);
+        self.tail.probed(sequence, now);
         segment.slot = slot_number;
         segment.psn = self.numbering.psn(sequence);
         self.counters.packets = self.counters.packets.wrapping_add(1);
@@ -279,12 +296,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         let end = self.cursor.sequence.wrapping_add(u64::from(span));
         if last {
             let next = self.cursor.index.wrapping_add(1);
-            if signaled
-                || next == self.pushed
-                || self.draining
-                || self.is_silent(next)
-                || self.is_long_response(next)
-            {
+            if signaled || next == self.pushed || self.draining || self.stops_at(next) {
                 return true;
             }
         }
@@ -299,12 +311,25 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         silent >= (size / 2).min(ACK_INTERVAL) || end.wrapping_sub(self.una) >= size
     }
 
-    /// Whether this request is for so many responses that they may have to wait for what is before
-    /// them to be acknowledged.
+    /// Whether one more request that is answered by responses may be outstanding.
     #[inline]
-    fn is_long_response(&self, index: u32) -> bool {
+    fn may_read(&self) -> bool {
+        self.reads < u32::from(self.max_rd_atomic.max(1))
+    }
+
+    /// Whether the cursor may have to stop at this work request until what is before it is
+    /// acknowledged, or sends nothing for it.
+    #[inline]
+    fn stops_at(&self, index: u32) -> bool {
         self.ring.get(index).is_some_and(|slot| {
-            slot.request.op.answer() == Answer::Response && slot.request.length > self.mtu.bytes()
+            let request = &slot.request;
+            let waits = match request.op.answer() {
+                // So many responses may not have room in the window.
+                Answer::Response => request.length > self.mtu.bytes() || !self.may_read(),
+                Answer::Here => true,
+                Answer::Ack | Answer::None => false,
+            };
+            waits || (request.fence && self.reads != 0) || !slot.status.is_success()
         })
     }
 

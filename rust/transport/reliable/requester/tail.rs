@@ -3,64 +3,62 @@
 //! The tail-loss probe: when the last packets of a flight are lost, nothing behind them makes the
 //! responder say so, and the ACK timeout may be seconds away.
 //!
-//! So when nothing came for several round trips, the last packet is sent again and asks. The
-//! responder acknowledges it as a duplicate, or says which packet it misses; either repairs the
-//! rest. If nothing was lost, a duplicate is all it was: a probe spends no retry, does not move the
-//! cursor, and does not touch the ACK timeout. (IBTA leaves it to the requester how often it sends
-//! a packet; for TCP the same is RFC 8985.)
+//! So when nothing came for two round trips, one packet is sent again and asks: the last one, or the
+//! oldest if that was sent again before. The responder acknowledges it as a duplicate, or says
+//! which packet it misses; either repairs the rest. If nothing comes for that either, the next probe
+//! follows after twice the time, and so on up to the ACK timeout. A probe spends no retry, does not
+//! move the cursor, and does not touch the ACK timeout. (IBTA leaves it to the requester how often
+//! it sends a packet; for TCP the same is RFC 8985.)
 
+use super::rtt::RoundTrip;
 use crate::transport::reliable::sequence::Sequence;
 
 /// The shortest time without an answer: less says more about schedulers than about the network.
-const SHORTEST: u64 = 1_000_000;
+const SHORTEST: u64 = 2_000_000;
 
-/// So many round trips without an answer.
-const ROUND_TRIPS: u64 = 4;
-
-/// At most this part of the ACK timeout.
+/// The first probe waits at most this part of the ACK timeout.
 const TIMEOUT_PART: u64 = 4;
-
-/// A round trip that is not known is taken for this.
-const UNKNOWN_ROUND_TRIP: u64 = 1_000_000;
 
 /// Where the probe of a flight is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Probe {
-    /// None was needed so far.
+    /// The next one is not due yet.
     Idle,
     /// It is to be sent.
     Due,
-    /// It was sent, for the packet with this sequence.
+    /// One was sent, for the packet with this sequence.
     Sent(Sequence),
 }
 
 /// The tail of a requester's flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tail {
-    /// Smoothed round-trip time.
-    round_trip: Option<u64>,
+    pub(super) round_trip: RoundTrip,
     /// A packet whose answer is timed: the sequence behind it, and when it was sent.
     timed: Option<(Sequence, u64)>,
     /// When a packet was sent last, or anything came.
     active: u64,
     probe: Probe,
+    /// Probes sent since something new was sent or acknowledged.
+    probes: u32,
 }
 
 impl Tail {
     pub(super) const fn new() -> Self {
         Self {
-            round_trip: None,
+            round_trip: RoundTrip::new(),
             timed: None,
             active: 0,
             probe: Probe::Idle,
+            probes: 0,
         }
     }
 
-    /// A new packet was sent.
+    /// A packet was sent, other than a probe.
     #[inline]
     pub(super) fn sent(&mut self, now: u64) {
         self.active = now;
-        self.probe = Probe::Idle;
+        self.begin();
     }
 
     /// Something came that acknowledges nothing: the peer is at work, so the probe waits.
@@ -79,54 +77,59 @@ impl Tail {
     /// All before `una` is acknowledged.
     #[inline]
     pub(super) fn progress(&mut self, una: Sequence, now: u64) {
-        self.probe = Probe::Idle;
+        self.begin();
         if let Some((_, at)) = self.timed.take_if(|(end, _)| *end <= una) {
-            let sample = now.saturating_sub(at);
-            let smoothed = match self.round_trip {
-                None => sample,
-                Some(old) => old.saturating_sub(old / 8).saturating_add(sample / 8),
-            };
-            self.round_trip = Some(smoothed);
-        }
-    }
-
-    /// An answer to a packet came that was sent once, so long ago: better than nothing.
-    #[inline]
-    pub(super) fn estimate(&mut self, time: u64) {
-        if self.round_trip.is_none() {
-            self.round_trip = Some(time);
+            self.round_trip.add(now.saturating_sub(at), now);
         }
     }
 
     /// Packets are sent again: their answers say nothing about time.
     pub(super) fn restart(&mut self) {
         self.timed = None;
+        self.begin();
+    }
+
+    #[inline]
+    fn begin(&mut self) {
         self.probe = Probe::Idle;
+        self.probes = 0;
     }
 
-    /// Half a round trip: what comes sooner after a packet is no answer to it.
-    pub(super) fn half_round_trip(&self) -> u64 {
-        self.round_trip.unwrap_or(UNKNOWN_ROUND_TRIP) / 2
-    }
-
-    /// When the probe is due, for packets that wait `since` then and time out after `timeout`.
+    /// When a probe is due, for packets that wait `since` then and time out after `timeout`.
     #[inline]
     pub(super) fn deadline(&self, since: u64, timeout: u64) -> Option<u64> {
-        let longest = timeout / TIMEOUT_PART;
-        if self.probe != Probe::Idle || longest < SHORTEST {
+        if self.probe == Probe::Due {
             return None;
         }
-        let patience = match self.round_trip {
-            None => longest,
-            Some(time) => time.saturating_mul(ROUND_TRIPS).clamp(SHORTEST, longest),
-        };
-        let at = self.active.max(since).saturating_add(patience);
+        let at = self
+            .active
+            .max(since)
+            .saturating_add(self.patience(timeout)?);
         (at < since.saturating_add(timeout)).then_some(at)
     }
 
-    /// The deadline is over.
-    pub(super) fn set_due(&mut self) {
-        self.probe = Probe::Due;
+    /// How long the next probe waits.
+    fn patience(&self, timeout: u64) -> Option<u64> {
+        let longest = timeout / TIMEOUT_PART;
+        if longest < SHORTEST {
+            return None;
+        }
+        let first = match self.round_trip.patience() {
+            None => longest,
+            Some(time) => time.clamp(SHORTEST, longest),
+        };
+        Some(first.saturating_mul(1u64.checked_shl(self.probes).unwrap_or(u64::MAX)))
+    }
+
+    /// The deadline `at` of the probe is over; it is `now`. Whoever looks much later than he wanted
+    /// may have missed an answer meanwhile, so then the probe waits once more.
+    pub(super) fn expired(&mut self, at: u64, now: u64, timeout: u64) {
+        let late = now.saturating_sub(at);
+        if self.patience(timeout).is_some_and(|time| late < time / 2) {
+            self.probe = Probe::Due;
+        } else {
+            self.active = now;
+        }
     }
 
     #[inline]
@@ -134,12 +137,14 @@ impl Tail {
         self.probe == Probe::Due
     }
 
-    /// The probe was sent.
-    pub(super) fn probed(&mut self, sequence: Sequence) {
+    /// The probe was sent, or there was none to send.
+    pub(super) fn probed(&mut self, sequence: Sequence, now: u64) {
+        self.active = now;
         self.probe = Probe::Sent(sequence);
+        self.probes = self.probes.saturating_add(1);
     }
 
-    /// Whether the probe was this packet.
+    /// Whether the last probe was this packet.
     pub(super) fn was_probed(&self, sequence: Sequence) -> bool {
         self.probe == Probe::Sent(sequence)
     }
@@ -155,44 +160,67 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    #[test]
-    fn is_due_after_some_round_trips_but_not_too_soon() {
+    /// A tail that has timed one round trip of so long, at `100 + sample`, and sent at 200.
+    fn timed(sample: u64) -> Tail {
         let mut tail = Tail::new();
-        // Nothing is known: a part of the timeout.
-        assert_eq!(tail.deadline(5, 80 * MS), Some(5 + 20 * MS));
-        for (sample, patience) in [(10_000, MS), (2 * MS, 8 * MS), (9 * MS, 20 * MS)] {
-            let mut tail = Tail::new();
-            tail.time(1, 100);
-            tail.progress(1, 100 + sample);
-            tail.sent(200);
-            assert_eq!(tail.deadline(50, 80 * MS), Some(200 + patience));
-        }
-        // Not if the timeout is near, too short, or the probe was sent.
-        tail.sent(80 * MS);
-        assert_eq!(tail.deadline(5, 80 * MS), None);
-        tail.sent(0);
-        assert_eq!(tail.deadline(5, 4 * MS - 1), None);
-        tail.set_due();
-        tail.probed(7);
-        assert_eq!(tail.deadline(5, 80 * MS), None);
-        tail.progress(8, 9);
-        assert_eq!(tail.deadline(5, 80 * MS), Some(5 + 20 * MS));
+        tail.time(1, 100);
+        tail.progress(1, 100 + sample);
+        tail.sent(200);
+        tail
     }
 
     #[test]
-    fn the_round_trip_is_smoothed_and_not_measured_by_repeated_packets() {
-        let mut tail = Tail::new();
-        tail.time(4, 0);
-        tail.time(8, 999);
-        tail.progress(3, 500);
-        tail.progress(4, 800);
-        assert_eq!(tail.half_round_trip(), 400);
-        tail.time(9, 1000);
-        tail.progress(12, 2600);
-        assert_eq!(tail.half_round_trip(), 450);
+    fn is_due_after_two_round_trips_but_not_too_soon() {
+        // Nothing is known: a part of the timeout.
+        assert_eq!(Tail::new().deadline(5, 80 * MS), Some(5 + 20 * MS));
+        for (sample, patience) in [(10_000, SHORTEST), (3 * MS, 6 * MS), (19 * MS, 20 * MS)] {
+            let tail = timed(sample);
+            assert_eq!(tail.deadline(50, 80 * MS), Some(200 + patience));
+        }
+        // Not if the timeout is near, or too short.
+        let mut tail = timed(3 * MS);
+        assert_eq!(tail.deadline(5, 4 * SHORTEST - 1), None);
+        tail.sent(80 * MS);
+        assert_eq!(tail.deadline(5, 80 * MS), None);
+    }
+
+    #[test]
+    fn waits_twice_as_long_for_each_probe_up_to_the_timeout() {
+        let mut tail = timed(3 * MS);
+        let (timeout, mut now) = (100 * MS, 200);
+        for (sequence, patience) in [(7, 6), (7, 12), (7, 24), (7, 48)] {
+            let at = now + patience * MS;
+            assert_eq!(tail.deadline(50, timeout), Some(at));
+            tail.expired(at, at + 10, timeout);
+            assert!(tail.is_due());
+            assert_eq!(tail.deadline(50, timeout), None);
+            now = at + 10;
+            tail.probed(sequence, now);
+            assert!(tail.was_probed(sequence) && !tail.is_due());
+        }
+        assert_eq!(tail.deadline(50, timeout), None);
+        tail.progress(8, now);
+        assert_eq!(tail.deadline(now, timeout), Some(now + 6 * MS));
+    }
+
+    #[test]
+    fn who_looks_late_waits_once_more() {
+        let mut tail = timed(3 * MS);
+        let at = 200 + 6 * MS;
+        tail.expired(at, at + 3 * MS, 100 * MS);
+        assert!(!tail.is_due());
+        let next = at + 3 * MS + 6 * MS;
+        assert_eq!(tail.deadline(50, 100 * MS), Some(next));
+        tail.expired(next, next + 1, 100 * MS);
+        assert!(tail.is_due());
+    }
+
+    #[test]
+    fn packets_sent_again_are_not_timed() {
+        let mut tail = timed(800);
         tail.time(20, 3000);
         tail.restart();
         tail.progress(20, 99_000);
-        assert_eq!(tail.half_round_trip(), 450);
+        assert_eq!(tail.round_trip.least(), Some(800));
     }
 }

@@ -21,33 +21,108 @@ fn patient() -> Rig {
     rig
 }
 
-/// The last packet is sent again after four round trips, once, and spends no retry.
+/// The last packet is sent again, each time after twice the time, and no retry is spent on it.
 #[test]
-fn a_silent_tail_is_probed_once() {
+fn a_silent_tail_is_probed_until_the_timeout() {
     let mut rig = patient();
     rig.push(1, Operation::Write, 256 * 3);
     rig.send();
     let sent = rig.now;
-    assert_eq!(rig.requester.deadline(), Some(sent + 2 * MS));
-    assert!(!rig.tick(sent + 2 * MS).fatal);
-    let probe = rig.next().unwrap();
-    assert_eq!((probe.psn, probe.ack_req), (psn(3), true));
-    assert_eq!(probe.opcode, Opcode::RcWriteLast);
-    assert_eq!((probe.offset, probe.len), (512, 256));
-    assert_eq!(rig.next(), None);
-    let counters = *rig.requester.counters();
-    assert_eq!((counters.tail_probes, counters.retransmitted), (1, 0));
-    // Then the timeout, which the probe has not moved.
+    for (n, at) in [2, 6, 14, 30, 62].into_iter().enumerate() {
+        assert_eq!(rig.requester.deadline(), Some(sent + at * MS));
+        assert!(!rig.tick(sent + at * MS).fatal);
+        let probe = rig.next().unwrap();
+        assert_eq!((probe.psn, probe.ack_req), (psn(3), true));
+        assert_eq!(probe.opcode, Opcode::RcWriteLast);
+        assert_eq!((probe.offset, probe.len), (512, 256));
+        assert_eq!(rig.next(), None);
+        let counters = *rig.requester.counters();
+        assert_eq!((counters.tail_probes, counters.retransmitted), (n as u64 + 1, 0));
+    }
+    // Then the timeout, which the probes have not moved.
     assert_eq!(rig.requester.deadline(), Some(sent + 80 * MS));
     assert!(!rig.tick(sent + 80 * MS).fatal);
     assert_eq!(rig.numbers(), [1, 2, 3]);
-    // Its retry is spent now, and not before; the tail of the retry is probed too.
+    // Its retry is spent now, and not before. What is probed then is what was sent again first.
     assert_eq!(rig.requester.deadline(), Some(rig.now + 2 * MS));
-    assert!(!rig.tick(rig.now + 2 * MS).fatal);
-    assert_eq!(rig.numbers(), [3]);
+    let again = rig.now;
+    for at in [2, 6, 14, 30, 62] {
+        assert!(!rig.tick(again + at * MS).fatal);
+        assert_eq!(rig.numbers(), [1]);
+    }
     let deadline = rig.requester.deadline().unwrap();
+    assert_eq!(deadline, again + 80 * MS);
     assert!(rig.tick(deadline).fatal);
     assert_eq!(rig.ended(), [(1, Status::RetryExcErr)]);
+}
+
+/// A responder that reports a gap once drops all but the packet that it misses, so if that is lost
+/// again when it is retransmitted, nothing else makes the responder say anything.
+#[test]
+fn the_probe_is_the_oldest_packet_if_that_was_sent_again() {
+    let mut rig = patient();
+    rig.push(1, Operation::Write, 256 * 3);
+    rig.send();
+    let _ = rig.on(1, SEQUENCE);
+    assert_eq!(rig.numbers(), [1, 2, 3]);
+    for at in [2, 4] {
+        let _ = rig.tick(rig.now + at * MS);
+        assert_eq!(rig.numbers(), [1]);
+    }
+    // It came this time: the tail is what is missing again.
+    let _ = rig.on(1, ACK);
+    let due = rig.requester.deadline().unwrap();
+    let _ = rig.tick(due);
+    assert_eq!(rig.numbers(), [3]);
+    let _ = rig.on(3, ACK);
+    assert_eq!(rig.ended(), [(1, Status::Success)]);
+    assert_eq!(rig.requester.counters().timeouts, 0);
+}
+
+/// The rest waits for what is before it, and need not wait for a probe.
+#[test]
+fn what_a_fence_or_reads_hold_back_is_asked_about() {
+    let mut rig = Rig::with(RequesterConfig {
+        max_rd_atomic: 1,
+        ..config()
+    });
+    for fence in [false, true] {
+        rig.push(1, Operation::Read, 1);
+        rig.requester
+            .push(SendRequest {
+                op: Operation::Send,
+                ..SendRequest::default()
+            })
+            .unwrap();
+        let op = if fence { Operation::Send } else { Operation::Read };
+        rig.requester
+            .push(SendRequest {
+                op,
+                fence,
+                ..SendRequest::default()
+            })
+            .unwrap();
+        assert!(!rig.next().unwrap().ack_req);
+        assert!(rig.next().unwrap().ack_req);
+        assert!(rig.next().is_none() && rig.requester.is_answer_due());
+        rig = Rig::with(RequesterConfig {
+            max_rd_atomic: 2,
+            ..config()
+        });
+    }
+}
+
+/// Who stops for a reason of his own says so before: what is in flight is always asked about.
+#[test]
+fn the_last_packet_before_a_stop_asks() {
+    let mut rig = Rig::with(config());
+    rig.push(1, Operation::Write, 256 * 9);
+    assert!(!rig.next().unwrap().ack_req);
+    assert!(!rig.requester.is_answer_due());
+    rig.requester.ask();
+    assert!(rig.next().unwrap().ack_req);
+    assert!(rig.requester.is_answer_due());
+    assert!(!rig.next().unwrap().ack_req);
 }
 
 #[test]
