@@ -196,12 +196,14 @@ impl SendHalf {
         let in_flight = match &self.requester {
             _ if self.local => InFlight::Nothing,
             Requester::Reliable(it) if !it.has_in_flight() => InFlight::Nothing,
-            Requester::Reliable(it) if it.deadline().is_some() => InFlight::Some,
-            Requester::Reliable(_) => InFlight::Untimed,
+            Requester::Reliable(it) if it.is_answer_due() && it.deadline().is_some() => {
+                InFlight::Awaited
+            }
+            Requester::Reliable(_) => InFlight::Unbounded,
             // UD promises no order, and a worker on the other CPU might be late (`is_watched`).
             Requester::Datagram(_) if !self.is_watched() => InFlight::Nothing,
             Requester::Unreliable(_) | Requester::Datagram(_) => match self.left_at {
-                Some(at) if now.saturating_sub(at) < TIME_TO_LEAVE => InFlight::Untimed,
+                Some(at) if now.saturating_sub(at) < TIME_TO_LEAVE => InFlight::Unbounded,
                 _ => InFlight::Nothing,
             },
         };

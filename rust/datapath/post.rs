@@ -13,7 +13,10 @@ use super::halves::{
     SendHalf, //
 };
 use super::qp::Qp;
-use super::schedule::Answer;
+use super::schedule::{
+    Answer,
+    Event, //
+};
 use super::stream::Position;
 use super::turn::{
     Context,
@@ -91,7 +94,7 @@ fn ring(
         *measures = send.schedule.wants_end();
         answer
     } else {
-        send.schedule.event(moment, true)
+        send.schedule.event(moment, Event::Progress { unsent: true })
     };
     if answer != Answer::Send {
         obey(qp, answer, turn);
@@ -232,7 +235,17 @@ pub(super) fn proceed(
         return settle(send, qp, turn);
     }
     let unsent = send.requester.has_unsent() || is_posted(send, qp, qp.sq().load_producer());
-    match send.schedule.event(send.moment(turn.now()), unsent) {
+    go_on(send, qp, Event::Progress { unsent }, turn);
+}
+
+/// Goes on because of `event`, as the schedule says.
+pub(super) fn go_on(
+    send: &mut SendHalf,
+    qp: ArcBorrow<'_, Qp>,
+    event: Event,
+    turn: &mut Turn<'_>,
+) {
+    match send.schedule.event(send.moment(turn.now()), event) {
         Answer::Send => {
             if advance(send, qp, turn) {
                 leave(send, qp, turn);

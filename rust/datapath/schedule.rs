@@ -18,11 +18,24 @@
 //!     ^  \                                                            ^  |  \
 //!     |   \ the process streams                        all acknowledged  |   \ its CPU is wanted
 //!     |    +-----------------> Moving --------------------------------+  |    \ by other tasks
-//!     |                           ^                                      |     |
-//!     |                           +--------------------------------------|-----+
+//!     |                         |  ^                                     |     |
+//!     |       a timer runs out  |  +-------------------------------------|-----+
+//!     |                         +------> Working where it was            |
 //!     +------------------------------------------------------------------+
 //!                            nothing is left to be done
 //! ```
+//!
+//! # No state waits for what nobody is bound to cause
+//!
+//! | state | ends by | which comes because |
+//! |---|---|---|
+//! | Inline | - | it waits for nothing: whatever happens may send |
+//! | Working | the worker's turn | it is queued, or runs, and is called again by its own turn |
+//! | Moving | the last acknowledgement | the last packet in flight asks for it ([`InFlight::Awaited`]) |
+//! | | or a timer | the queue has a deadline as long as packets are in flight |
+//!
+//! So a move begins only if what is in flight is bound to end, and is given up as soon as that is
+//! not so any more, or a timer has something to send: a probe, or what was lost.
 //!
 //! The owner of the queue calls in with what happened, under the lock of the queue, and does what
 //! the answer says.
@@ -44,11 +57,24 @@ pub enum InFlight {
     /// There are none, or no packets at all, or their order is of no matter: the next one may be
     /// sent anywhere.
     Nothing,
-    /// There are, and a timeout gives them up if no answer comes.
-    Some,
-    /// There are, and without a timeout: if they are lost only those behind them will tell, so
-    /// nothing may wait for their end.
-    Untimed,
+    /// There are, and their end is bound to come: the last of them asks for an answer, and a
+    /// timeout gives them up if none comes.
+    Awaited,
+    /// There are, and nobody is bound to end them, so nothing may wait for that.
+    Unbounded,
+}
+
+/// Why somebody looks after a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// An ACK, a response, another turn of a doorbell, a user in the kernel: there may be something
+    /// to send, or not.
+    Progress {
+        /// Whether there may be.
+        unsent: bool,
+    },
+    /// A deadline of the queue is over: something is to be sent again, or a wait has ended.
+    Deadline,
 }
 
 /// Where and when something happens. `C` names a CPU.
@@ -128,9 +154,11 @@ enum Sender<C> {
         /// The CPU of the process, if the worker is there for a doorbell on another CPU.
         process: Option<C>,
     },
-    /// A worker, as soon as all that is in flight is acknowledged.
+    /// A worker, as soon as all that is in flight is acknowledged. Nobody sends meanwhile.
     Moving {
-        /// Where it will be.
+        /// Where what is in flight left from.
+        from: C,
+        /// Where the worker will be.
         to: C,
         /// As in `Working`.
         process: Option<C>,
@@ -187,45 +215,48 @@ impl<C: Copy + PartialEq> Schedule<C> {
         another: impl FnOnce() -> Option<C>,
     ) -> Answer<C> {
         let Sender::Inline { last } = self.sender else {
-            return self.event(moment, true);
+            return self.event(moment, Event::Progress { unsent: true });
         };
+        let in_flight = moment.in_flight;
+        // Where what is in flight left from.
+        let from = last.filter(|_| in_flight != InFlight::Nothing);
         if self.stream.rings(now, position) {
             match another() {
-                Some(cpu) if moment.in_flight != InFlight::Untimed => {
+                Some(cpu) if in_flight != InFlight::Unbounded => {
                     self.moves.away = self.moves.away.wrapping_add(1);
                     self.idle = 0;
-                    // What left from there already need not be waited for.
-                    let waits = moment.in_flight != InFlight::Nothing && last != Some(cpu);
-                    return self.move_to(cpu, Some(moment.here), waits);
+                    return self.move_to(from, cpu, Some(moment.here));
                 }
                 _ => self.stream.pause(),
             }
         }
-        match last {
-            Some(cpu) if cpu != moment.here && moment.in_flight != InFlight::Nothing => {
+        match from {
+            Some(cpu) if cpu != moment.here => {
                 self.idle = 0;
-                self.move_to(cpu, Some(moment.here), false)
+                self.work_at(cpu, Some(moment.here))
             }
             _ => self.send_here(moment),
         }
     }
 
-    /// An ACK, a response, a timer, or another turn of a doorbell. `unsent` says whether there may
-    /// be something to send.
+    /// Something has happened at this moment.
     #[inline]
-    pub fn event(&mut self, moment: Moment<C>, unsent: bool) -> Answer<C> {
+    pub fn event(&mut self, moment: Moment<C>, event: Event) -> Answer<C> {
         let nothing_in_flight = moment.in_flight == InFlight::Nothing;
         match self.sender {
             Sender::Inline { last: Some(cpu) } if cpu != moment.here && !nothing_in_flight => {
-                if unsent {
-                    self.move_to(cpu, None, false)
-                } else {
-                    Answer::Nothing
+                match event {
+                    Event::Progress { unsent: false } => Answer::Nothing,
+                    Event::Progress { unsent: true } | Event::Deadline => self.work_at(cpu, None),
                 }
             }
             Sender::Inline { .. } => self.send_here(moment),
-            Sender::Moving { to, process } if nothing_in_flight => self.move_to(to, process, false),
-            Sender::Working { .. } | Sender::Moving { .. } => Answer::Nothing,
+            Sender::Working { .. } => Answer::Nothing,
+            Sender::Moving { to, process, .. } if nothing_in_flight => self.work_at(to, process),
+            Sender::Moving { from, .. } => match (event, moment.in_flight) {
+                (Event::Progress { .. }, InFlight::Awaited) => Answer::Nothing,
+                _ => self.work_at(from, None),
+            },
         }
     }
 
@@ -255,13 +286,14 @@ impl<C: Copy + PartialEq> Schedule<C> {
                     return self.work_on(moment.here, Some(process));
                 }
                 self.wanted = self.wanted.saturating_add(1);
-                if self.wanted <= WANTED_TURNS || moment.in_flight == InFlight::Untimed {
+                if self.wanted <= WANTED_TURNS || moment.in_flight == InFlight::Unbounded {
                     return self.work_on(moment.here, Some(process));
                 }
                 self.wanted = WANTED_TURNS / 2;
                 self.stream.pause();
                 self.moves.back = self.moves.back.wrapping_add(1);
-                self.move_to(process, None, moment.in_flight != InFlight::Nothing)
+                let from = (moment.in_flight != InFlight::Nothing).then_some(moment.here);
+                self.move_to(from, process, None)
             }
             // The other one is in charge.
             (Worker::Near, Some(_)) | (Worker::Far, None) => Answer::Nothing,
@@ -335,13 +367,22 @@ impl<C: Copy + PartialEq> Schedule<C> {
         Answer::Send
     }
 
-    fn move_to(&mut self, to: C, process: Option<C>, waits: bool) -> Answer<C> {
-        if waits {
-            self.sender = Sender::Moving { to, process };
-            return Answer::Wait;
+    /// Moves to the CPU `to`, where the worker will be, when what is in flight `from` another one has
+    /// ended.
+    fn move_to(&mut self, from: Option<C>, to: C, process: Option<C>) -> Answer<C> {
+        match from {
+            Some(from) if from != to => {
+                self.sender = Sender::Moving { from, to, process };
+                Answer::Wait
+            }
+            _ => self.work_at(to, process),
         }
-        self.sender = Sender::Working { on: to, process };
-        Answer::Leave(Self::call(to, process))
+    }
+
+    /// Leaves it to a worker on the CPU `on`.
+    fn work_at(&mut self, on: C, process: Option<C>) -> Answer<C> {
+        self.sender = Sender::Working { on, process };
+        Answer::Leave(Self::call(on, process))
     }
 
     fn call(cpu: C, process: Option<C>) -> Call<C> {
@@ -360,6 +401,9 @@ impl<C: Copy + PartialEq> Schedule<C> {
 )]
 mod tests {
     use super::*;
+
+    const NOTHING: Event = Event::Progress { unsent: false };
+    const UNSENT: Event = Event::Progress { unsent: true };
 
     fn at(here: u32, in_flight: InFlight) -> Moment<u32> {
         Moment { here, in_flight }
@@ -409,13 +453,13 @@ mod tests {
     fn one_cpu_sends_while_packets_are_in_flight() {
         let mut schedule = Schedule::default();
         assert_eq!(ring(&mut schedule, 0, InFlight::Nothing), Answer::Send);
-        assert_eq!(ring(&mut schedule, 0, InFlight::Some), Answer::Send);
+        assert_eq!(ring(&mut schedule, 0, InFlight::Awaited), Answer::Send);
         // An ACK elsewhere: only if there is something to send.
-        let elsewhere = at(2, InFlight::Some);
-        assert_eq!(schedule.event(elsewhere, false), Answer::Nothing);
-        assert_eq!(schedule.event(elsewhere, true), Answer::Leave(near(0)));
-        assert_eq!(schedule.event(elsewhere, true), Answer::Nothing);
-        let here = at(0, InFlight::Some);
+        let elsewhere = at(2, InFlight::Awaited);
+        assert_eq!(schedule.event(elsewhere, NOTHING), Answer::Nothing);
+        assert_eq!(schedule.event(elsewhere, UNSENT), Answer::Leave(near(0)));
+        assert_eq!(schedule.event(elsewhere, UNSENT), Answer::Nothing);
+        let here = at(0, InFlight::Awaited);
         assert_eq!(
             schedule.worker_runs(Worker::Near, here, false),
             Answer::Send
@@ -424,7 +468,7 @@ mod tests {
         assert_eq!(schedule.rest(false), None);
         // The process has moved: a doorbell elsewhere.
         assert_eq!(
-            ring(&mut schedule, 2, InFlight::Some),
+            ring(&mut schedule, 2, InFlight::Awaited),
             Answer::Leave(far(0))
         );
         assert_eq!(schedule.worker_runs(Worker::Far, here, true), Answer::Send);
@@ -437,31 +481,56 @@ mod tests {
     #[test]
     fn moves_when_nothing_is_in_flight() {
         let mut schedule = Schedule::default();
-        assert_eq!(stream(&mut schedule, InFlight::Some), Answer::Wait);
+        assert_eq!(stream(&mut schedule, InFlight::Awaited), Answer::Wait);
         assert!(schedule.has_worker());
         assert_eq!(schedule.moves().away, 1);
-        assert_eq!(ring(&mut schedule, 0, InFlight::Some), Answer::Nothing);
-        let ack = at(0, InFlight::Some);
-        assert_eq!(schedule.event(ack, true), Answer::Nothing);
+        assert_eq!(ring(&mut schedule, 0, InFlight::Awaited), Answer::Nothing);
+        let ack = at(0, InFlight::Awaited);
+        assert_eq!(schedule.event(ack, UNSENT), Answer::Nothing);
         assert_eq!(
             schedule.worker_runs(Worker::Far, ack, true),
             Answer::Nothing
         );
         let last = at(0, InFlight::Nothing);
-        assert_eq!(schedule.event(last, false), Answer::Leave(far(1)));
+        assert_eq!(schedule.event(last, NOTHING), Answer::Leave(far(1)));
     }
 
     #[test]
     fn does_not_wait_for_what_need_not_end() {
         let mut schedule = Schedule::default();
-        assert_eq!(stream(&mut schedule, InFlight::Untimed), Answer::Send);
+        assert_eq!(stream(&mut schedule, InFlight::Unbounded), Answer::Send);
         assert!(!schedule.has_worker());
+        // Nor goes on to wait, if that is so all of a sudden.
+        let mut schedule = Schedule::default();
+        assert_eq!(stream(&mut schedule, InFlight::Awaited), Answer::Wait);
+        let unbounded = at(0, InFlight::Unbounded);
+        assert_eq!(
+            schedule.event(unbounded, NOTHING),
+            Answer::Leave(near(0))
+        );
+    }
+
+    #[test]
+    fn a_timer_ends_a_move() {
+        let mut schedule = Schedule::default();
+        assert_eq!(stream(&mut schedule, InFlight::Awaited), Answer::Wait);
+        // A probe is due, on any CPU: it leaves from where the flight did.
+        let elsewhere = at(2, InFlight::Awaited);
+        assert_eq!(
+            schedule.event(elsewhere, Event::Deadline),
+            Answer::Leave(near(0))
+        );
+        let there = at(0, InFlight::Awaited);
+        assert_eq!(
+            schedule.worker_runs(Worker::Near, there, false),
+            Answer::Send
+        );
     }
 
     #[test]
     fn comes_back_when_its_cpu_is_wanted() {
         let mut schedule = away();
-        let there = at(1, InFlight::Some);
+        let there = at(1, InFlight::Awaited);
         for _ in WANTED_TURNS / 2..WANTED_TURNS {
             assert_eq!(
                 schedule.worker_runs(Worker::Far, there, false),
@@ -475,7 +544,7 @@ mod tests {
         );
         assert_eq!(schedule.moves().back, 1);
         let last = at(1, InFlight::Nothing);
-        assert_eq!(schedule.event(last, true), Answer::Leave(near(0)));
+        assert_eq!(schedule.event(last, UNSENT), Answer::Leave(near(0)));
         // A far worker that is still queued is not the one in charge.
         assert_eq!(
             schedule.worker_runs(Worker::Far, last, true),
@@ -514,7 +583,7 @@ mod tests {
             schedule.worker_runs(Worker::Far, there, true),
             Answer::Nothing
         );
-        assert_eq!(ring(&mut schedule, 2, InFlight::Some), Answer::Send);
+        assert_eq!(ring(&mut schedule, 2, InFlight::Awaited), Answer::Send);
     }
 }
 

@@ -162,6 +162,12 @@ impl<'a> Turn<'a> {
         self.bytes != 0
     }
 
+    /// Whether it may move more when it has moved so many bytes.
+    #[inline]
+    pub fn may_move_beyond(&self, bytes: u32) -> bool {
+        self.bytes > bytes
+    }
+
     /// It has moved `bytes`.
     #[inline]
     pub fn moved(&mut self, bytes: u32) {

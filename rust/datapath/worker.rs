@@ -21,6 +21,7 @@ use super::qp::{
 use super::schedule::{
     AfterTurn,
     Answer,
+    Event,
     Worker, //
 };
 use super::turn::{
@@ -170,7 +171,11 @@ fn send_on(qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) {
     match &mut send.requester {
         Requester::Reliable(requester) if due => {
             let progress = requester.on_deadline(now, &mut |done| turn.complete_send(qp, done));
-            post::proceed(&mut send, qp, progress, turn);
+            if progress.fatal {
+                post::proceed(&mut send, qp, progress, turn);
+            } else {
+                post::go_on(&mut send, qp, Event::Deadline, turn);
+            }
         }
         // Too early: it is set again.
         _ => post::settle(&mut send, qp, turn),

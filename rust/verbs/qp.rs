@@ -259,10 +259,9 @@ impl QueuePair for UserQp {
             }
             State::Rts | State::Sqd => {
                 self.update(from, to, &next, change.path.as_ref())?;
-                if from != to {
-                    // What was posted while it was drained is sent now.
-                    post::send_doorbell(&self.qp)?;
-                }
+                // What was posted while it was drained is sent now, and what waits for an answer
+                // waits by the new timeout.
+                post::send_doorbell(&self.qp)?;
             }
             // Only an error leads there.
             State::Sqe => return Err(EINVAL),
@@ -471,9 +470,9 @@ fn responder(service: &Service, attributes: &Attributes) -> Result<ResponderSett
 }
 
 /// An answer is late when the Local ACK Timeout has passed this many times. One to four are allowed
-/// (IBTA 9.7.6.1.3). What is lost is found by NAKs and by the tail-loss probe, within one; what is
-/// late comes from a CPU that is busy, or that a hypervisor has given to somebody else, and would
-/// be in time with a little more patience.
+/// (IBTA 9.7.6.1.3). What is lost is found sooner, by NAKs and by probes; what is late comes from a
+/// CPU that is busy, or that a hypervisor has given to somebody else. More patience than this would
+/// only hide a dead peer: with `retry_cnt` retries it is noticed after `retry_cnt + 1` timeouts.
 const INTERVALS_OF_TIMEOUT: u64 = 2;
 
 fn requester(service: &Service, attributes: &Attributes, longest: u32) -> Result<RequesterSetting> {

@@ -71,9 +71,13 @@ fn send_reliably(
     turn: &mut Turn<'_>,
 ) -> bool {
     let mut more = true;
-    for _ in 0..PACKETS_PER_TURN {
+    for left in (0..PACKETS_PER_TURN).rev() {
         if !turn.may_move() {
             break;
+        }
+        if left == 0 || !turn.may_move_beyond(requester.mtu().bytes()) {
+            // The last one of this turn: the queue may have to wait for its answer, to move.
+            requester.ask();
         }
         let Some(segment) = requester.next_segment(turn.now(), 1) else {
             if deliver::do_here(requester, wqes, qp, turn) {

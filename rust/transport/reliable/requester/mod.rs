@@ -273,6 +273,12 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.retired
     }
 
+    /// The path MTU.
+    #[inline]
+    pub fn mtu(&self) -> Mtu {
+        self.mtu
+    }
+
     /// PSN of the next new packet (`sq_psn` of `ibv_query_qp`).
     pub fn next_psn(&self) -> Psn {
         self.numbering.psn(self.sent)
