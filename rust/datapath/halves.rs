@@ -209,6 +209,7 @@ impl SendHalf {
         };
         Moment {
             here: Cpu::current(),
+            now,
             in_flight,
         }
     }

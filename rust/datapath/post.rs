@@ -87,18 +87,24 @@ fn ring(
         let is_watched = send.is_watched();
         let answer = send.schedule.doorbell(
             moment,
-            turn.now(),
             || how_far(qp, turn),
-            || is_watched.then(|| Cpu::another(qp.number())).flatten(),
+            |number| match is_watched {
+                true => Cpu::another(qp.number().wrapping_add(number)),
+                false => None,
+            },
         );
         *measures = send.schedule.wants_end();
         answer
     } else {
         send.schedule.event(moment, Event::Progress { unsent: true })
     };
-    if answer != Answer::Send {
-        obey(qp, answer, turn);
-        return Ok(false);
+    match answer {
+        Answer::Send => {}
+        Answer::Invite(call) => turn.invite_sender(qp, call),
+        answer => {
+            obey(qp, answer, turn);
+            return Ok(false);
+        }
     }
     let more = advance(&mut send, qp, turn);
     if more && number == TURNS_PER_DOORBELL {
@@ -276,6 +282,7 @@ pub(super) fn obey(qp: ArcBorrow<'_, Qp>, answer: Answer<Cpu>, turn: &Turn<'_>) 
     match answer {
         Answer::Leave(call) => turn.call_sender(qp, call),
         Answer::Wait => qp.sq().store_flags(0),
+        Answer::Invite(call) => turn.invite_sender(qp, call),
         Answer::Send | Answer::Nothing => {}
     }
 }

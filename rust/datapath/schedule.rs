@@ -7,22 +7,31 @@
 //! process that streams ([`super::stream`]). While a worker is in charge it looks at the ring
 //! itself, so the process rings no doorbell.
 //!
+//! A worker on another CPU helps only while that CPU has nothing else to do. So it is invited first:
+//! the process goes on as before, and the worker takes over when its turn has come and it finds
+//! itself alone there. It gives the queue back when something else wants that CPU. A CPU that is
+//! busy costs a stream nothing but the invitation.
+//!
 //! Packets of one queue must not overtake each other, and those sent on one CPU may still wait
 //! there, in a backlog or in a queue of the netdev, while another CPU sends. So as long as packets
 //! are in flight all others leave from the CPU that the last one left from: what comes up elsewhere
 //! calls a worker there, and a queue that is to move waits until they are acknowledged.
 //!
 //! ```text
-//!             budget used up, or packets in flight from another CPU
-//!   Inline --------------------------------------------------------> Working
-//!     ^  \                                                            ^  |  \
-//!     |   \ the process streams                        all acknowledged  |   \ its CPU is wanted
-//!     |    +-----------------> Moving --------------------------------+  |    \ by other tasks
-//!     |                         |  ^                                     |     |
-//!     |       a timer runs out  |  +-------------------------------------|-----+
-//!     |                         +------> Working where it was            |
-//!     +------------------------------------------------------------------+
-//!                            nothing is left to be done
+//!                     budget used up, or packets in flight from another CPU
+//!          Inline ------------------------------------------------------------> Working
+//!           ^  \                                                                ^  |  \
+//!  declined |   \ the process streams                                          |  |   \ its CPU is
+//!           |    v                 taken, nothing in flight                    |  |    \ wanted
+//!          Inviting ----------------------------------------------------------+  |     \
+//!           |                                                                  |  |      v
+//!           |  taken, packets in flight                     all acknowledged  |  |     Moving
+//!           +----------------------------> Moving ----------------------------+  |   (and back)
+//!                                            |                                    |
+//!                       a timer runs out     +---> Working, where it was          |
+//!                                                                                 |
+//!          Inline <---------------------------------------------------------------+
+//!                                  nothing is left to be done
 //! ```
 //!
 //! # No state waits for what nobody is bound to cause
@@ -30,6 +39,7 @@
 //! | state | ends by | which comes because |
 //! |---|---|---|
 //! | Inline | - | it waits for nothing: whatever happens may send |
+//! | Inviting | the worker's turn | it waits for nothing either: as Inline, until then |
 //! | Working | the worker's turn | it is queued, or runs, and is called again by its own turn |
 //! | Moving | the last acknowledgement | the last packet in flight asks for it ([`InFlight::Awaited`]) |
 //! | | or a timer | the queue has a deadline as long as packets are in flight |
@@ -50,6 +60,10 @@ const WANTED_TURNS: u32 = 8;
 
 /// Turns in which a worker on another CPU finds nothing in the ring before it ends.
 const IDLE_TURNS: u32 = 64;
+
+/// A worker whose turn comes so many nanoseconds after it was called, on a CPU with other work, has
+/// waited for that.
+const LATE: u64 = 1_000_000;
 
 /// Packets that were sent and are neither acknowledged nor given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +96,8 @@ pub enum Event {
 pub struct Moment<C> {
     /// The CPU that it happens on.
     pub here: C,
+    /// When, in nanoseconds of one clock.
+    pub now: u64,
     /// What is under way then.
     pub in_flight: InFlight,
 }
@@ -111,6 +127,8 @@ pub struct Call<C> {
 pub enum Answer<C> {
     /// Send, here.
     Send,
+    /// Send, here, and call this worker, which may take over. Doorbells are needed until it does.
+    Invite(Call<C>),
     /// Leave it to a worker, which has to be called. No doorbell is needed from now on.
     Leave(Call<C>),
     /// Wait until what is under way is acknowledged: that will call a worker. No doorbell is needed
@@ -147,6 +165,13 @@ enum Sender<C> {
         /// Where the last packet left.
         last: Option<C>,
     },
+    /// As `Inline`, and a worker on another CPU was called to look whether it can help.
+    Inviting {
+        /// As in `Inline`.
+        last: Option<C>,
+        /// The CPU of the process.
+        process: C,
+    },
     /// A worker, which is queued or running.
     Working {
         /// Where.
@@ -174,6 +199,10 @@ pub struct Schedule<C> {
     wanted: u32,
     /// Turns in a row in which that one found nothing in the ring.
     idle: u32,
+    /// When that one was called last.
+    called: u64,
+    /// Invitations so far, each to the next CPU that there is.
+    invitations: u32,
     moves: Moves,
 }
 
@@ -182,10 +211,10 @@ impl<C> Default for Schedule<C> {
         Self {
             sender: Sender::Inline { last: None },
             stream: Stream::default(),
-            // There are short tasks everywhere: one turn says nothing, but a CPU that is busy from
-            // the beginning is left sooner than one that becomes so.
-            wanted: WANTED_TURNS / 2,
+            wanted: 0,
             idle: 0,
+            called: 0,
+            invitations: 0,
             moves: Moves::default(),
         }
     }
@@ -195,7 +224,7 @@ impl<C: Copy + PartialEq> Schedule<C> {
     /// A worker is in charge, or will be: no doorbell is needed.
     #[inline]
     pub fn has_worker(&self) -> bool {
-        !matches!(self.sender, Sender::Inline { .. })
+        matches!(self.sender, Sender::Working { .. } | Sender::Moving { .. })
     }
 
     /// How often the queue changed its CPU.
@@ -204,58 +233,59 @@ impl<C: Copy + PartialEq> Schedule<C> {
         self.moves
     }
 
-    /// The process rang at `now`. `position` says how far it has come, `another` names a CPU that
-    /// may work for it; most doorbells ask for neither.
+    /// The process rang. `position` says how far it has come; `another` names a CPU that may work
+    /// for it, another one for each number if there are several. Most doorbells ask for neither.
     #[inline]
     pub fn doorbell(
         &mut self,
         moment: Moment<C>,
-        now: u64,
         position: impl FnOnce() -> Position,
-        another: impl FnOnce() -> Option<C>,
+        another: impl FnOnce(u32) -> Option<C>,
     ) -> Answer<C> {
-        let Sender::Inline { last } = self.sender else {
+        if self.has_worker() {
             return self.event(moment, Event::Progress { unsent: true });
+        }
+        let streams =
+            matches!(self.sender, Sender::Inline { .. }) && self.stream.rings(moment.now, position);
+        match (self.elsewhere(moment), moment.in_flight) {
+            (None, _) if streams => self.invite(moment, another),
+            (None, _) => self.send_here(moment),
+            // The process has changed its CPU: it posts here from now on.
+            (from, InFlight::Awaited) => self.move_to(from, moment, moment.here, None),
+            (Some(from), _) => self.work_at(from, None, moment.now),
+        }
+    }
+
+    /// The process streams: calls a worker on another CPU, if there is one, to look whether it can
+    /// help.
+    #[cold]
+    fn invite(&mut self, moment: Moment<C>, another: impl FnOnce(u32) -> Option<C>) -> Answer<C> {
+        let process = moment.here;
+        self.invitations = self.invitations.wrapping_add(1);
+        let Some(cpu) = another(self.invitations) else {
+            self.stream.pause();
+            return self.send_here(moment);
         };
-        let in_flight = moment.in_flight;
-        // Where what is in flight left from.
-        let from = last.filter(|_| in_flight != InFlight::Nothing);
-        if self.stream.rings(now, position) {
-            match another() {
-                Some(cpu) if in_flight != InFlight::Unbounded => {
-                    self.moves.away = self.moves.away.wrapping_add(1);
-                    self.idle = 0;
-                    return self.move_to(from, cpu, Some(moment.here));
-                }
-                _ => self.stream.pause(),
-            }
-        }
-        match from {
-            Some(cpu) if cpu != moment.here => {
-                self.idle = 0;
-                self.work_at(cpu, Some(moment.here))
-            }
-            _ => self.send_here(moment),
-        }
+        let last = Some(process);
+        self.sender = Sender::Inviting { last, process };
+        Answer::Invite(Self::call(cpu, Some(process)))
     }
 
     /// Something has happened at this moment.
     #[inline]
     pub fn event(&mut self, moment: Moment<C>, event: Event) -> Answer<C> {
-        let nothing_in_flight = moment.in_flight == InFlight::Nothing;
+        let in_flight = moment.in_flight;
         match self.sender {
-            Sender::Inline { last: Some(cpu) } if cpu != moment.here && !nothing_in_flight => {
-                match event {
-                    Event::Progress { unsent: false } => Answer::Nothing,
-                    Event::Progress { unsent: true } | Event::Deadline => self.work_at(cpu, None),
-                }
-            }
-            Sender::Inline { .. } => self.send_here(moment),
+            Sender::Inline { .. } | Sender::Inviting { .. } => match self.elsewhere(moment) {
+                None => self.send_here(moment),
+                Some(_) if event == (Event::Progress { unsent: false }) => Answer::Nothing,
+                Some(cpu) => self.work_at(cpu, None, moment.now),
+            },
             Sender::Working { .. } => Answer::Nothing,
-            Sender::Moving { to, process, .. } if nothing_in_flight => self.work_at(to, process),
-            Sender::Moving { from, .. } => match (event, moment.in_flight) {
+            Sender::Moving { from, to, process } => match (event, in_flight) {
+                (_, InFlight::Nothing) => self.work_at(to, process, moment.now),
                 (Event::Progress { .. }, InFlight::Awaited) => Answer::Nothing,
-                _ => self.work_at(from, None),
+                _ => self.work_at(from, None, moment.now),
             },
         }
     }
@@ -274,29 +304,46 @@ impl<C: Copy + PartialEq> Schedule<C> {
 
     /// A work item that was queued runs. `alone` says that nothing else wants to run there.
     pub fn worker_runs(&mut self, worker: Worker, moment: Moment<C>, alone: bool) -> Answer<C> {
-        let Sender::Working { process, .. } = self.sender else {
-            // It was queued for a state that has gone.
-            return Answer::Nothing;
-        };
-        match (worker, process) {
-            (Worker::Near, None) => self.work_on(moment.here, None),
-            (Worker::Far, Some(process)) => {
-                if alone {
-                    self.wanted = 0;
-                    return self.work_on(moment.here, Some(process));
-                }
-                self.wanted = self.wanted.saturating_add(1);
+        match (worker, self.sender) {
+            (Worker::Near, Sender::Working { process: None, .. }) => self.work_on(moment, None),
+            (
+                Worker::Far,
+                Sender::Working {
+                    process: Some(process),
+                    ..
+                },
+            ) => {
+                let is_late = moment.now.saturating_sub(self.called) > LATE;
+                self.wanted = match alone {
+                    true => 0,
+                    false if is_late => WANTED_TURNS.saturating_add(1),
+                    false => self.wanted.saturating_add(1),
+                };
                 if self.wanted <= WANTED_TURNS || moment.in_flight == InFlight::Unbounded {
-                    return self.work_on(moment.here, Some(process));
+                    return self.work_on(moment, Some(process));
                 }
-                self.wanted = WANTED_TURNS / 2;
+                self.wanted = 0;
                 self.stream.pause();
                 self.moves.back = self.moves.back.wrapping_add(1);
-                let from = (moment.in_flight != InFlight::Nothing).then_some(moment.here);
-                self.move_to(from, process, None)
+                self.move_to(Some(moment.here), moment, process, None)
             }
-            // The other one is in charge.
-            (Worker::Near, Some(_)) | (Worker::Far, None) => Answer::Nothing,
+            (Worker::Far, Sender::Inviting { last, process }) => {
+                let from = self.elsewhere(moment);
+                let may_wait = from.is_none() || moment.in_flight == InFlight::Awaited;
+                if !alone || !may_wait {
+                    self.sender = Sender::Inline { last };
+                    self.stream.pause();
+                    return Answer::Nothing;
+                }
+                self.moves.away = self.moves.away.wrapping_add(1);
+                (self.wanted, self.idle) = (0, 0);
+                match from {
+                    None => self.work_on(moment, Some(process)),
+                    from => self.move_to(from, moment, moment.here, Some(process)),
+                }
+            }
+            // It was queued for a state that has gone, or the other one is in charge.
+            _ => Answer::Nothing,
         }
     }
 
@@ -352,36 +399,58 @@ impl<C: Copy + PartialEq> Schedule<C> {
         self.stream.served(now);
     }
 
+    /// Where what is in flight left from, if that was not here.
+    #[inline]
+    fn elsewhere(&self, moment: Moment<C>) -> Option<C> {
+        match self.sender {
+            Sender::Inline { last } | Sender::Inviting { last, .. } => {
+                last.filter(|cpu| moment.in_flight != InFlight::Nothing && *cpu != moment.here)
+            }
+            Sender::Working { .. } | Sender::Moving { .. } => None,
+        }
+    }
+
     #[inline]
     fn send_here(&mut self, moment: Moment<C>) -> Answer<C> {
-        self.sender = Sender::Inline {
-            last: Some(moment.here),
+        let last = Some(moment.here);
+        self.sender = match self.sender {
+            Sender::Inviting { process, .. } => Sender::Inviting { last, process },
+            _ => Sender::Inline { last },
         };
         Answer::Send
     }
 
     /// A work item may run elsewhere than it was queued for, if that CPU has gone offline or if it
     /// was still running there: then this is its CPU.
-    fn work_on(&mut self, here: C, process: Option<C>) -> Answer<C> {
-        self.sender = Sender::Working { on: here, process };
+    fn work_on(&mut self, moment: Moment<C>, process: Option<C>) -> Answer<C> {
+        let on = moment.here;
+        self.sender = Sender::Working { on, process };
+        self.called = moment.now;
         Answer::Send
     }
 
     /// Moves to the CPU `to`, where the worker will be, when what is in flight `from` another one has
     /// ended.
-    fn move_to(&mut self, from: Option<C>, to: C, process: Option<C>) -> Answer<C> {
+    fn move_to(
+        &mut self,
+        from: Option<C>,
+        moment: Moment<C>,
+        to: C,
+        process: Option<C>,
+    ) -> Answer<C> {
         match from {
-            Some(from) if from != to => {
+            Some(from) if from != to && moment.in_flight != InFlight::Nothing => {
                 self.sender = Sender::Moving { from, to, process };
                 Answer::Wait
             }
-            _ => self.work_at(to, process),
+            _ => self.work_at(to, process, moment.now),
         }
     }
 
     /// Leaves it to a worker on the CPU `on`.
-    fn work_at(&mut self, on: C, process: Option<C>) -> Answer<C> {
+    fn work_at(&mut self, on: C, process: Option<C>, now: u64) -> Answer<C> {
         self.sender = Sender::Working { on, process };
+        self.called = now;
         Answer::Leave(Self::call(on, process))
     }
 
@@ -406,7 +475,12 @@ mod tests {
     const UNSENT: Event = Event::Progress { unsent: true };
 
     fn at(here: u32, in_flight: InFlight) -> Moment<u32> {
-        Moment { here, in_flight }
+        let now = 0;
+        Moment {
+            here,
+            now,
+            in_flight,
+        }
     }
 
     fn near(cpu: u32) -> Call<u32> {
@@ -419,33 +493,49 @@ mod tests {
         Call { worker, cpu }
     }
 
-    /// A doorbell of a process that does not stream.
+    /// A doorbell of a process that has no other CPU.
     fn ring(schedule: &mut Schedule<u32>, here: u32, in_flight: InFlight) -> Answer<u32> {
-        schedule.doorbell(at(here, in_flight), 0, Position::default, || None)
+        schedule.doorbell(at(here, in_flight), Position::default, |_| None)
     }
 
     /// Doorbells on CPU 0 until the process streams; CPU 1 may help. The last answer.
     fn stream(schedule: &mut Schedule<u32>, in_flight: InFlight) -> Answer<u32> {
-        let mut now = 1;
+        let mut moment = at(0, in_flight);
         for _ in 0..16 {
-            let moment = at(0, in_flight);
-            let answer = schedule.doorbell(moment, now, Position::default, || Some(1));
+            moment.now += 1;
+            let answer = schedule.doorbell(moment, Position::default, |_| Some(1));
             if answer != Answer::Send {
                 return answer;
             }
-            now += 1000;
+            moment.now += 1000;
             if schedule.wants_end() {
-                schedule.served(now);
+                schedule.served(moment.now);
             }
         }
         Answer::Send
     }
 
-    /// A schedule whose far worker on CPU 1 is in charge.
-    fn away() -> Schedule<u32> {
+    /// A schedule whose worker on CPU 1 was invited.
+    fn inviting() -> Schedule<u32> {
         let mut schedule = Schedule::default();
         let answer = stream(&mut schedule, InFlight::Nothing);
-        assert_eq!(answer, Answer::Leave(far(1)));
+        assert_eq!(answer, Answer::Invite(far(1)));
+        schedule
+    }
+
+    /// The same when it has taken over.
+    fn away() -> Schedule<u32> {
+        let mut schedule = inviting();
+        let there = at(1, InFlight::Nothing);
+        assert_eq!(schedule.worker_runs(Worker::Far, there, true), Answer::Send);
+        schedule
+    }
+
+    /// The same when it waits for what is in flight from CPU 0.
+    fn moving() -> Schedule<u32> {
+        let mut schedule = inviting();
+        let there = at(1, InFlight::Awaited);
+        assert_eq!(schedule.worker_runs(Worker::Far, there, true), Answer::Wait);
         schedule
     }
 
@@ -466,22 +556,67 @@ mod tests {
         );
         assert_eq!(schedule.worker_ran(false, false), AfterTurn::Rest);
         assert_eq!(schedule.rest(false), None);
-        // The process has moved: a doorbell elsewhere.
-        assert_eq!(
-            ring(&mut schedule, 2, InFlight::Awaited),
-            Answer::Leave(far(0))
-        );
-        assert_eq!(schedule.worker_runs(Worker::Far, here, true), Answer::Send);
-        while schedule.worker_ran(false, false) != AfterTurn::Rest {}
-        assert_eq!(schedule.rest(false), None);
         // All is acknowledged.
         assert_eq!(ring(&mut schedule, 2, InFlight::Nothing), Answer::Send);
     }
 
     #[test]
-    fn moves_when_nothing_is_in_flight() {
+    fn follows_its_process_to_another_cpu() {
         let mut schedule = Schedule::default();
-        assert_eq!(stream(&mut schedule, InFlight::Awaited), Answer::Wait);
+        assert_eq!(ring(&mut schedule, 0, InFlight::Nothing), Answer::Send);
+        assert_eq!(ring(&mut schedule, 2, InFlight::Awaited), Answer::Wait);
+        let ack = at(0, InFlight::Nothing);
+        assert_eq!(schedule.event(ack, NOTHING), Answer::Leave(near(2)));
+        // Where nothing is bound to end it goes on from there.
+        let mut schedule = Schedule::default();
+        assert_eq!(ring(&mut schedule, 0, InFlight::Nothing), Answer::Send);
+        assert_eq!(
+            ring(&mut schedule, 2, InFlight::Unbounded),
+            Answer::Leave(near(0))
+        );
+    }
+
+    #[test]
+    fn a_cpu_with_other_work_costs_an_invitation() {
+        let mut schedule = inviting();
+        assert!(!schedule.has_worker());
+        // All goes on meanwhile.
+        assert_eq!(ring(&mut schedule, 0, InFlight::Awaited), Answer::Send);
+        let ack = at(0, InFlight::Awaited);
+        assert_eq!(schedule.event(ack, NOTHING), Answer::Send);
+        let there = at(1, InFlight::Awaited);
+        assert_eq!(
+            schedule.worker_runs(Worker::Far, there, false),
+            Answer::Nothing
+        );
+        assert!(!schedule.has_worker());
+        assert_eq!(schedule.moves(), Moves::default());
+        // It is not asked again soon.
+        assert_eq!(stream(&mut schedule, InFlight::Nothing), Answer::Send);
+    }
+
+    #[test]
+    fn invites_one_cpu_after_the_other() {
+        let mut schedule = Schedule::default();
+        let mut asked = [0; 2];
+        for number in &mut asked {
+            for _ in 0..100_000 {
+                let name = |n| {
+                    *number = n;
+                    None
+                };
+                let _ = schedule.doorbell(at(0, InFlight::Nothing), Position::default, name);
+                if *number != 0 {
+                    break;
+                }
+            }
+        }
+        assert_eq!(asked, [1, 2]);
+    }
+
+    #[test]
+    fn moves_when_nothing_is_in_flight() {
+        let mut schedule = moving();
         assert!(schedule.has_worker());
         assert_eq!(schedule.moves().away, 1);
         assert_eq!(ring(&mut schedule, 0, InFlight::Awaited), Answer::Nothing);
@@ -497,23 +632,22 @@ mod tests {
 
     #[test]
     fn does_not_wait_for_what_need_not_end() {
-        let mut schedule = Schedule::default();
-        assert_eq!(stream(&mut schedule, InFlight::Unbounded), Answer::Send);
+        let mut schedule = inviting();
+        let there = at(1, InFlight::Unbounded);
+        assert_eq!(
+            schedule.worker_runs(Worker::Far, there, true),
+            Answer::Nothing
+        );
         assert!(!schedule.has_worker());
         // Nor goes on to wait, if that is so all of a sudden.
-        let mut schedule = Schedule::default();
-        assert_eq!(stream(&mut schedule, InFlight::Awaited), Answer::Wait);
+        let mut schedule = moving();
         let unbounded = at(0, InFlight::Unbounded);
-        assert_eq!(
-            schedule.event(unbounded, NOTHING),
-            Answer::Leave(near(0))
-        );
+        assert_eq!(schedule.event(unbounded, NOTHING), Answer::Leave(near(0)));
     }
 
     #[test]
     fn a_timer_ends_a_move() {
-        let mut schedule = Schedule::default();
-        assert_eq!(stream(&mut schedule, InFlight::Awaited), Answer::Wait);
+        let mut schedule = moving();
         // A probe is due, on any CPU: it leaves from where the flight did.
         let elsewhere = at(2, InFlight::Awaited);
         assert_eq!(
@@ -531,12 +665,12 @@ mod tests {
     fn comes_back_when_its_cpu_is_wanted() {
         let mut schedule = away();
         let there = at(1, InFlight::Awaited);
-        for _ in WANTED_TURNS / 2..WANTED_TURNS {
+        for _ in 0..WANTED_TURNS {
+            assert_eq!(schedule.worker_ran(true, true), AfterTurn::Again(far(1)));
             assert_eq!(
                 schedule.worker_runs(Worker::Far, there, false),
                 Answer::Send
             );
-            assert_eq!(schedule.worker_ran(true, true), AfterTurn::Again(far(1)));
         }
         assert_eq!(
             schedule.worker_runs(Worker::Far, there, false),
@@ -555,6 +689,19 @@ mod tests {
             schedule.worker_runs(Worker::Near, back, false),
             Answer::Send
         );
+    }
+
+    #[test]
+    fn comes_back_at_once_when_its_turn_is_late() {
+        let late = |alone| {
+            let mut schedule = away();
+            let mut there = at(1, InFlight::Nothing);
+            there.now = LATE + 1;
+            schedule.worker_runs(Worker::Far, there, alone)
+        };
+        // Of workers alone there may be many.
+        assert_eq!(late(true), Answer::Send);
+        assert_eq!(late(false), Answer::Leave(near(0)));
     }
 
     #[test]

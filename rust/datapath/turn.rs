@@ -392,6 +392,11 @@ impl<'a> Turn<'a> {
         self.directory.call_sender(qp, call, self.now);
     }
 
+    /// Calls a worker that may take over, as the schedule says; the process rings until it does.
+    pub(super) fn invite_sender(&self, qp: ArcBorrow<'_, Qp>, call: Call<Cpu>) {
+        self.directory.call_sender(qp, call, self.now);
+    }
+
     /// Leaves what is to be answered, or flushed, to a worker.
     pub(super) fn leave_to_answerer(&self, recv: &mut RecvHalf, qp: ArcBorrow<'_, Qp>) {
         recv.answering = Answering::Worker;

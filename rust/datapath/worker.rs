@@ -163,7 +163,9 @@ impl Expires for Cq {
 /// It may be the time that the requester waits for.
 fn send_on(qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) {
     let mut send = qp.send.lock();
-    if !qp.sends() {
+    if !qp.sends() || (send.local && send.schedule.has_worker()) {
+        // On the local path the peer's answers are where the worker will find them: whatever is
+        // overdue is so because its turn has not come.
         return;
     }
     let now = turn.now();

@@ -169,7 +169,9 @@ impl Model {
     }
 
     fn is_lost(&mut self) -> bool {
-        self.nature.loses.is_some_and(|one_in| self.below(one_in) == 0)
+        self.nature
+            .loses
+            .is_some_and(|one_in| self.below(one_in) == 0)
     }
 
     /// As `SendHalf::moment` has it.
@@ -182,7 +184,11 @@ impl Model {
         } else {
             InFlight::Unbounded
         };
-        Moment { here, in_flight }
+        Moment {
+            here,
+            now: self.now,
+            in_flight,
+        }
     }
 
     fn post(&mut self) {
@@ -256,14 +262,20 @@ impl Model {
         };
     }
 
+    /// Sends a turn's worth, and leaves the rest to a worker.
+    fn send_some(&mut self, here: u32) {
+        if self.send(here) {
+            let call = self.schedule.leave(here);
+            self.call(call);
+        }
+    }
+
     fn obey(&mut self, here: u32, answer: Answer<u32>) {
         match answer {
-            Answer::Send => {
-                if self.send(here) {
-                    let call = self.schedule.leave(here);
-                    self.call(call);
-                }
-                return;
+            Answer::Send => return self.send_some(here),
+            Answer::Invite(call) => {
+                let _ = self.far.get_or_insert(call.cpu);
+                return self.send_some(here);
             }
             Answer::Leave(call) => self.call(call),
             Answer::Wait => {
@@ -279,10 +291,10 @@ impl Model {
         self.rings = false;
         let here = self.process;
         let other = (here + 1) % CPUS;
-        let (moment, now) = (self.moment(here), self.now);
+        let moment = self.moment(here);
         let answer = self
             .schedule
-            .doorbell(moment, now, Position::default, || Some(other));
+            .doorbell(moment, Position::default, |_| Some(other));
         self.obey(here, answer);
         if self.schedule.wants_end() {
             self.schedule.served(self.now + 100_000);

@@ -380,6 +380,7 @@ struct SendQueue {
 /// Everything is acknowledged at once: on one CPU the order is no matter.
 const MOMENT: Moment<u32> = Moment {
     here: 0,
+    now: 0,
     in_flight: InFlight::Nothing,
 };
 
@@ -409,7 +410,7 @@ impl SendQueue {
         let mut sender = self.sender.lock().unwrap();
         match sender
             .schedule
-            .doorbell(MOMENT, 0, Position::default, || None)
+            .doorbell(MOMENT, Position::default, |_| None)
         {
             Answer::Send => self.take(&mut sender),
             Answer::Nothing => sender.in_vain += 1,

@@ -92,7 +92,9 @@ impl RoundTrip {
     pub(super) fn patience(&self) -> Option<u64> {
         self.0.map(|Figures { smoothed, most, .. }| {
             let most = most.value;
-            smoothed.saturating_mul(2).max(most.saturating_add(most / 2))
+            smoothed
+                .saturating_mul(2)
+                .max(most.saturating_add(most / 2))
         })
     }
 }

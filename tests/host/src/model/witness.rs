@@ -13,8 +13,8 @@
 //! - an RNR NAK is obeyed for as long as it says, `rnr_retry` times, not more and not less;
 //! - a fence holds until the READs before it are complete, and never more READs are outstanding
 //!   than permitted;
-//! - a tail-loss probe is the last packet in flight, of a READ the request for what is missing of its
-//!   last piece, after a millisecond of silence, one a flight;
+//! - a tail-loss probe is the last packet in flight, or the oldest if that was sent again, of a READ
+//!   the request for what is missing of that piece, after 2 ms of silence, each after twice the time;
 //! - a READ is asked for when the largest window has room for its responses, or alone;
 //! - in SQD nothing new begins.
 //!
@@ -37,8 +37,8 @@ const ROUND_TRIP: u64 = 1_000_000;
 /// No window of packets is larger.
 const LARGEST_WINDOW: u64 = 1024;
 
-/// Nanoseconds without an answer before the sender may ask about it.
-const SHORTEST_SILENCE: u64 = 1_000_000;
+/// Nanoseconds without an answer before the sender may ask about it for the first time.
+const SHORTEST_SILENCE: u64 = 2_000_000;
 
 fn is_read_request(opcode: Opcode) -> bool {
     opcode == Opcode::RcReadRequest
@@ -107,8 +107,10 @@ pub struct Witness {
     timeouts: u64,
     /// The probes known so far.
     pub probes: u64,
-    /// A probe was sent since `una` moved, anything new was sent, or the sender went back.
-    probed: bool,
+    /// `una` was sent again.
+    repeated: bool,
+    /// Probes since `una` moved, anything new was sent, or the sender went back; and the last one.
+    probed: (u32, u64),
     /// When SQD was complete.
     pub drained: bool,
     /// How often the network failed.
@@ -141,7 +143,8 @@ impl Witness {
             since: 0,
             timeouts: 0,
             probes: 0,
-            probed: false,
+            repeated: false,
+            probed: (0, 0),
             drained: false,
             failures: 0,
             violation: None,
@@ -236,7 +239,9 @@ impl Witness {
         if at.now < self.quiet_until {
             self.forbid(format!("{segment:?} was sent in an RNR wait"));
         }
-        let is_last = sequence + psns == self.cursor || at.local_trouble || self.loose;
+        let is_oldest = self.repeated && sequence == self.una;
+        let is_last =
+            sequence + psns == self.cursor || is_oldest || at.local_trouble || self.loose;
         let is_probe = if is_read_request(segment.opcode) {
             let piece = message.first + (read_end - 1) * u64::from(READ_PIECE);
             sequence == piece.max(self.una)
@@ -244,9 +249,13 @@ impl Witness {
             psns == 1
         };
         if self.probes < at.probes && is_last && is_probe {
+            if is_oldest {
+                // A peer that takes it now misses what it had dropped for it.
+                self.disordered.push((self.sent.saturating_sub(1), at.now));
+            }
             return self.probes(at);
         }
-        self.probed = false;
+        self.probed = (0, 0);
         if self.refusals != 0 && sequence + psns > self.una + 1 {
             self.forbid(format!("{segment:?} follows a packet that was refused"));
         }
@@ -267,21 +276,21 @@ impl Witness {
         if (sequence..sequence + psns).contains(&self.una) {
             self.asked = true;
             self.since = at.now;
+            self.repeated |= sequence < self.sent;
         }
         self.cursor = sequence + psns;
         self.sent = self.sent.max(self.cursor);
     }
 
-    /// The sender sends the last packet again, to learn what the peer has.
+    /// The sender sends a packet again, to learn what the peer has.
     fn probes(&mut self, at: Standing) {
         self.probes += 1;
-        let too_soon = at.now < self.since + SHORTEST_SILENCE;
-        if (std::mem::replace(&mut self.probed, true) || too_soon)
-            && !self.loose
-            && !at.local_trouble
-        {
-            self.forbid("a probe too many, or too soon".into());
+        let (before, last) = self.probed;
+        let silence = SHORTEST_SILENCE << before;
+        if at.now < self.since.max(last) + silence && !self.loose && !at.local_trouble {
+            self.forbid("a probe too soon".into());
         }
+        self.probed = (before + 1, at.now);
     }
 
     /// Each field of a segment follows from its place in its message.
@@ -533,7 +542,8 @@ impl Witness {
         if una > self.una {
             self.una = una;
             self.since = now;
-            self.probed = false;
+            self.repeated = false;
+            self.probed = (0, 0);
             self.retries = 0;
             self.reports = 0;
             self.unsure = false;

@@ -37,7 +37,10 @@ fn a_silent_tail_is_probed_until_the_timeout() {
         assert_eq!((probe.offset, probe.len), (512, 256));
         assert_eq!(rig.next(), None);
         let counters = *rig.requester.counters();
-        assert_eq!((counters.tail_probes, counters.retransmitted), (n as u64 + 1, 0));
+        assert_eq!(
+            (counters.tail_probes, counters.retransmitted),
+            (n as u64 + 1, 0)
+        );
     }
     // Then the timeout, which the probes have not moved.
     assert_eq!(rig.requester.deadline(), Some(sent + 80 * MS));
@@ -94,7 +97,11 @@ fn what_a_fence_or_reads_hold_back_is_asked_about() {
                 ..SendRequest::default()
             })
             .unwrap();
-        let op = if fence { Operation::Send } else { Operation::Read };
+        let op = if fence {
+            Operation::Send
+        } else {
+            Operation::Read
+        };
         rig.requester
             .push(SendRequest {
                 op,
