@@ -84,9 +84,10 @@ fn ring(
     }
     let moment = send.moment(turn.now());
     let answer = if number == 1 {
-        let is_watched = send.is_watched();
+        let (is_watched, taken) = (send.is_watched(), send.requester.pushed());
         let answer = send.schedule.doorbell(
             moment,
+            taken,
             || how_far(qp, turn),
             |number| match is_watched {
                 true => Cpu::another(qp.number().wrapping_add(number)),

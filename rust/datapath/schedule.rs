@@ -9,8 +9,10 @@
 //!
 //! A worker on another CPU helps only while that CPU has nothing else to do. So it is invited first:
 //! the process goes on as before, and the worker takes over when its turn has come and it finds
-//! itself alone there. It gives the queue back when something else wants that CPU. A CPU that is
-//! busy costs a stream nothing but the invitation.
+//! itself alone there. It gives the queue back when something else wants that CPU, or when requests
+//! wait for it longer than the process would have taken to send them: a hypervisor may have given
+//! the CPU to somebody else, which nobody in here sees. A CPU that is busy costs a stream nothing
+//! but the invitation.
 //!
 //! Packets of one queue must not overtake each other, and those sent on one CPU may still wait
 //! there, in a backlog or in a queue of the netdev, while another CPU sends. So as long as packets
@@ -61,9 +63,12 @@ const WANTED_TURNS: u32 = 8;
 /// Turns in which a worker on another CPU finds nothing in the ring before it ends.
 const IDLE_TURNS: u32 = 64;
 
-/// A worker whose turn comes so many nanoseconds after it was called, on a CPU with other work, has
-/// waited for that.
-const LATE: u64 = 1_000_000;
+/// Turns in which a worker on another CPU finds fewer requests than this say nothing of its speed:
+/// the process may be the slow one.
+const JUDGED: u32 = 8;
+
+/// Turns of such a worker, none too slow, after which it has helped.
+const HELPED_TURNS: u32 = 256;
 
 /// Packets that were sent and are neither acknowledged nor given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,6 +151,8 @@ pub enum AfterTurn<C> {
     Again(Call<C>),
     /// It asks for doorbells, looks at the ring once more and then says [`Schedule::rest`].
     Rest,
+    /// It was of no help, and the queue goes back to the CPU of its process, as this says.
+    GoBack(Answer<C>),
 }
 
 /// How often queues changed their CPU.
@@ -199,8 +206,10 @@ pub struct Schedule<C> {
     wanted: u32,
     /// Turns in a row in which that one found nothing in the ring.
     idle: u32,
-    /// When that one was called last.
-    called: u64,
+    /// When its turn before the last one began, and the last one.
+    turns: [Option<u64>; 2],
+    /// Turns since it took over.
+    turned: u32,
     /// Invitations so far, each to the next CPU that there is.
     invitations: u32,
     moves: Moves,
@@ -213,7 +222,8 @@ impl<C> Default for Schedule<C> {
             stream: Stream::default(),
             wanted: 0,
             idle: 0,
-            called: 0,
+            turns: [None; 2],
+            turned: 0,
             invitations: 0,
             moves: Moves::default(),
         }
@@ -233,26 +243,28 @@ impl<C: Copy + PartialEq> Schedule<C> {
         self.moves
     }
 
-    /// The process rang. `position` says how far it has come; `another` names a CPU that may work
+    /// The process rang, when so many requests have been `taken` from the ring by the doorbells
+    /// before. `position` says how far it has come; `another` names a CPU that may work
     /// for it, another one for each number if there are several. Most doorbells ask for neither.
     #[inline]
     pub fn doorbell(
         &mut self,
         moment: Moment<C>,
+        taken: u32,
         position: impl FnOnce() -> Position,
         another: impl FnOnce(u32) -> Option<C>,
     ) -> Answer<C> {
         if self.has_worker() {
             return self.event(moment, Event::Progress { unsent: true });
         }
-        let streams =
-            matches!(self.sender, Sender::Inline { .. }) && self.stream.rings(moment.now, position);
+        let streams = matches!(self.sender, Sender::Inline { .. })
+            && self.stream.rings(moment.now, taken, position);
         match (self.elsewhere(moment), moment.in_flight) {
             (None, _) if streams => self.invite(moment, another),
             (None, _) => self.send_here(moment),
             // The process has changed its CPU: it posts here from now on.
             (from, InFlight::Awaited) => self.move_to(from, moment, moment.here, None),
-            (Some(from), _) => self.work_at(from, None, moment.now),
+            (Some(from), _) => self.work_at(from, None),
         }
     }
 
@@ -279,13 +291,13 @@ impl<C: Copy + PartialEq> Schedule<C> {
             Sender::Inline { .. } | Sender::Inviting { .. } => match self.elsewhere(moment) {
                 None => self.send_here(moment),
                 Some(_) if event == (Event::Progress { unsent: false }) => Answer::Nothing,
-                Some(cpu) => self.work_at(cpu, None, moment.now),
+                Some(cpu) => self.work_at(cpu, None),
             },
             Sender::Working { .. } => Answer::Nothing,
             Sender::Moving { from, to, process } => match (event, in_flight) {
-                (_, InFlight::Nothing) => self.work_at(to, process, moment.now),
+                (_, InFlight::Nothing) => self.work_at(to, process),
                 (Event::Progress { .. }, InFlight::Awaited) => Answer::Nothing,
-                _ => self.work_at(from, None, moment.now),
+                _ => self.work_at(from, None),
             },
         }
     }
@@ -305,7 +317,9 @@ impl<C: Copy + PartialEq> Schedule<C> {
     /// A work item that was queued runs. `alone` says that nothing else wants to run there.
     pub fn worker_runs(&mut self, worker: Worker, moment: Moment<C>, alone: bool) -> Answer<C> {
         match (worker, self.sender) {
-            (Worker::Near, Sender::Working { process: None, .. }) => self.work_on(moment, None),
+            (Worker::Near, Sender::Working { process: None, .. }) => {
+                self.work_on(moment.here, None)
+            }
             (
                 Worker::Far,
                 Sender::Working {
@@ -313,19 +327,14 @@ impl<C: Copy + PartialEq> Schedule<C> {
                     ..
                 },
             ) => {
-                let is_late = moment.now.saturating_sub(self.called) > LATE;
                 self.wanted = match alone {
                     true => 0,
-                    false if is_late => WANTED_TURNS.saturating_add(1),
                     false => self.wanted.saturating_add(1),
                 };
                 if self.wanted <= WANTED_TURNS || moment.in_flight == InFlight::Unbounded {
-                    return self.work_on(moment, Some(process));
+                    return self.work_for(process, moment);
                 }
-                self.wanted = 0;
-                self.stream.pause();
-                self.moves.back = self.moves.back.wrapping_add(1);
-                self.move_to(Some(moment.here), moment, process, None)
+                self.go_back(process, moment)
             }
             (Worker::Far, Sender::Inviting { last, process }) => {
                 let from = self.elsewhere(moment);
@@ -336,9 +345,10 @@ impl<C: Copy + PartialEq> Schedule<C> {
                     return Answer::Nothing;
                 }
                 self.moves.away = self.moves.away.wrapping_add(1);
-                (self.wanted, self.idle) = (0, 0);
+                (self.wanted, self.idle, self.turned) = (0, 0, 0);
+                self.turns = [None; 2];
                 match from {
-                    None => self.work_on(moment, Some(process)),
+                    None => self.work_for(process, moment),
                     from => self.move_to(from, moment, moment.here, Some(process)),
                 }
             }
@@ -347,17 +357,29 @@ impl<C: Copy + PartialEq> Schedule<C> {
         }
     }
 
-    /// The turn of a worker is over. `more` is left to be done; it `took` new requests from the
-    /// ring or not.
-    pub fn worker_ran(&mut self, more: bool, took: bool) -> AfterTurn<C> {
+    /// The turn of a worker is over. `more` is left to be done; it `took` so many new requests from
+    /// the ring.
+    pub fn worker_ran(&mut self, more: bool, took: u32, moment: Moment<C>) -> AfterTurn<C> {
         let Sender::Working { on, process } = self.sender else {
             return AfterTurn::Rest;
         };
         // Who streams posts more in a moment, and then to be found is cheaper than to ring.
         let mut lingers = false;
-        if process.is_some() && self.wanted == 0 {
-            self.idle = if took { 0 } else { self.idle.saturating_add(1) };
-            lingers = self.idle <= IDLE_TURNS;
+        if let Some(process) = process {
+            if moment.in_flight != InFlight::Unbounded && self.is_slow(took) {
+                return AfterTurn::GoBack(self.go_back(process, moment));
+            }
+            self.turned = self.turned.saturating_add(1);
+            if self.turned == HELPED_TURNS {
+                self.stream.helped();
+            }
+            if self.wanted == 0 {
+                self.idle = match took {
+                    0 => self.idle.saturating_add(1),
+                    _ => 0,
+                };
+                lingers = self.idle <= IDLE_TURNS;
+            }
         }
         if more || lingers {
             AfterTurn::Again(Self::call(on, process))
@@ -422,11 +444,35 @@ impl<C: Copy + PartialEq> Schedule<C> {
 
     /// A work item may run elsewhere than it was queued for, if that CPU has gone offline or if it
     /// was still running there: then this is its CPU.
-    fn work_on(&mut self, moment: Moment<C>, process: Option<C>) -> Answer<C> {
-        let on = moment.here;
+    fn work_on(&mut self, on: C, process: Option<C>) -> Answer<C> {
         self.sender = Sender::Working { on, process };
-        self.called = moment.now;
         Answer::Send
+    }
+
+    /// A turn of the worker that works for a process on another CPU.
+    fn work_for(&mut self, process: C, moment: Moment<C>) -> Answer<C> {
+        let [_, last] = self.turns;
+        self.turns = [last, Some(moment.now)];
+        self.work_on(moment.here, Some(process))
+    }
+
+    /// Whether the process would have sent the requests that the last turn `took` in less time than
+    /// has passed since the turn before.
+    fn is_slow(&self, took: u32) -> bool {
+        let [Some(before), Some(last)] = self.turns else {
+            return false;
+        };
+        // Half as long again, since it was measured once.
+        let cost = self.stream.cost().saturating_mul(3) / 2;
+        took >= JUDGED && last.saturating_sub(before) > cost.saturating_mul(took.into())
+    }
+
+    /// The worker on another CPU is of no help: back to that of the process.
+    #[cold]
+    fn go_back(&mut self, process: C, moment: Moment<C>) -> Answer<C> {
+        self.stream.pause();
+        self.moves.back = self.moves.back.wrapping_add(1);
+        self.move_to(Some(moment.here), moment, process, None)
     }
 
     /// Moves to the CPU `to`, where the worker will be, when what is in flight `from` another one has
@@ -443,14 +489,13 @@ impl<C: Copy + PartialEq> Schedule<C> {
                 self.sender = Sender::Moving { from, to, process };
                 Answer::Wait
             }
-            _ => self.work_at(to, process, moment.now),
+            _ => self.work_at(to, process),
         }
     }
 
     /// Leaves it to a worker on the CPU `on`.
-    fn work_at(&mut self, on: C, process: Option<C>, now: u64) -> Answer<C> {
+    fn work_at(&mut self, on: C, process: Option<C>) -> Answer<C> {
         self.sender = Sender::Working { on, process };
-        self.called = now;
         Answer::Leave(Self::call(on, process))
     }
 
@@ -495,7 +540,7 @@ mod tests {
 
     /// A doorbell of a process that has no other CPU.
     fn ring(schedule: &mut Schedule<u32>, here: u32, in_flight: InFlight) -> Answer<u32> {
-        schedule.doorbell(at(here, in_flight), Position::default, |_| None)
+        schedule.doorbell(at(here, in_flight), 0, Position::default, |_| None)
     }
 
     /// Doorbells on CPU 0 until the process streams; CPU 1 may help. The last answer.
@@ -503,7 +548,7 @@ mod tests {
         let mut moment = at(0, in_flight);
         for _ in 0..16 {
             moment.now += 1;
-            let answer = schedule.doorbell(moment, Position::default, |_| Some(1));
+            let answer = schedule.doorbell(moment, 0, Position::default, |_| Some(1));
             if answer != Answer::Send {
                 return answer;
             }
@@ -554,7 +599,7 @@ mod tests {
             schedule.worker_runs(Worker::Near, here, false),
             Answer::Send
         );
-        assert_eq!(schedule.worker_ran(false, false), AfterTurn::Rest);
+        assert_eq!(schedule.worker_ran(false, 0, here), AfterTurn::Rest);
         assert_eq!(schedule.rest(false), None);
         // All is acknowledged.
         assert_eq!(ring(&mut schedule, 2, InFlight::Nothing), Answer::Send);
@@ -605,7 +650,7 @@ mod tests {
                     *number = n;
                     None
                 };
-                let _ = schedule.doorbell(at(0, InFlight::Nothing), Position::default, name);
+                let _ = schedule.doorbell(at(0, InFlight::Nothing), 0, Position::default, name);
                 if *number != 0 {
                     break;
                 }
@@ -666,7 +711,10 @@ mod tests {
         let mut schedule = away();
         let there = at(1, InFlight::Awaited);
         for _ in 0..WANTED_TURNS {
-            assert_eq!(schedule.worker_ran(true, true), AfterTurn::Again(far(1)));
+            assert_eq!(
+                schedule.worker_ran(true, 100, there),
+                AfterTurn::Again(far(1))
+            );
             assert_eq!(
                 schedule.worker_runs(Worker::Far, there, false),
                 Answer::Send
@@ -691,17 +739,31 @@ mod tests {
         );
     }
 
+    /// The process needs 1000 ns a request.
     #[test]
-    fn comes_back_at_once_when_its_turn_is_late() {
-        let late = |alone| {
-            let mut schedule = away();
-            let mut there = at(1, InFlight::Nothing);
-            there.now = LATE + 1;
-            schedule.worker_runs(Worker::Far, there, alone)
-        };
-        // Of workers alone there may be many.
-        assert_eq!(late(true), Answer::Send);
-        assert_eq!(late(false), Answer::Leave(near(0)));
+    fn comes_back_when_requests_wait_longer_than_they_need() {
+        let mut schedule = away();
+        let mut there = at(1, InFlight::Nothing);
+        assert_eq!(
+            schedule.worker_ran(true, 64, there),
+            AfterTurn::Again(far(1))
+        );
+        // The process is the slow one, or nobody is.
+        for (took, time) in [(JUDGED - 1, 1_000_000), (100, 150_000)] {
+            there.now += time;
+            assert_eq!(schedule.worker_runs(Worker::Far, there, true), Answer::Send);
+            assert_eq!(
+                schedule.worker_ran(true, took, there),
+                AfterTurn::Again(far(1))
+            );
+        }
+        there.now += 150_200;
+        assert_eq!(schedule.worker_runs(Worker::Far, there, true), Answer::Send);
+        assert_eq!(
+            schedule.worker_ran(true, 100, there),
+            AfterTurn::GoBack(Answer::Leave(near(0)))
+        );
+        assert_eq!(schedule.moves().back, 1);
     }
 
     #[test]
@@ -710,13 +772,16 @@ mod tests {
         let there = at(1, InFlight::Nothing);
         for _ in 0..IDLE_TURNS {
             assert_eq!(schedule.worker_runs(Worker::Far, there, true), Answer::Send);
-            assert_eq!(schedule.worker_ran(false, false), AfterTurn::Again(far(1)));
+            assert_eq!(
+                schedule.worker_ran(false, 0, there),
+                AfterTurn::Again(far(1))
+            );
         }
         assert_eq!(schedule.worker_runs(Worker::Far, there, true), Answer::Send);
-        assert_eq!(schedule.worker_ran(false, false), AfterTurn::Rest);
+        assert_eq!(schedule.worker_ran(false, 0, there), AfterTurn::Rest);
         assert_eq!(schedule.rest(true), Some(far(1)));
         assert_eq!(schedule.worker_runs(Worker::Far, there, true), Answer::Send);
-        assert_eq!(schedule.worker_ran(false, false), AfterTurn::Rest);
+        assert_eq!(schedule.worker_ran(false, 0, there), AfterTurn::Rest);
         assert_eq!(schedule.rest(false), None);
         assert_eq!(ring(&mut schedule, 0, InFlight::Nothing), Answer::Send);
     }

@@ -41,10 +41,13 @@ pub struct Stream {
     pause: u32,
     /// How many it will be the next time.
     next_pause: u32,
-    /// When the doorbell before the look rang.
+    /// When the doorbell before the look rang, and how many requests had been taken before it.
     rang: u64,
+    taken: u32,
     /// When it was served.
     served: u64,
+    /// Nanoseconds that a request took from one doorbell to the next, when the process streamed.
+    cost: u64,
     position: Position,
 }
 
@@ -55,24 +58,27 @@ impl Default for Stream {
             pause: 0,
             next_pause: PAUSE.0,
             rang: 0,
+            taken: 0,
             served: 0,
+            cost: 0,
             position: Position::default(),
         }
     }
 }
 
 impl Stream {
-    /// A doorbell rings at `now`. Tells whether the process streams; most calls do not look, and do
-    /// not ask for `position` either.
+    /// A doorbell rings at `now`, when so many requests have been `taken` from the ring by those
+    /// before. Tells whether the process streams; most calls do not look, and do not ask for
+    /// `position` either.
     #[inline]
-    pub fn rings(&mut self, now: u64, position: impl FnOnce() -> Position) -> bool {
+    pub fn rings(&mut self, now: u64, taken: u32, position: impl FnOnce() -> Position) -> bool {
         if self.pause != 0 {
             self.pause = self.pause.wrapping_sub(1);
             return false;
         }
         self.doorbells = self.doorbells.wrapping_add(1);
         if self.doorbells < DOORBELLS {
-            self.rang = now;
+            (self.rang, self.taken) = (now, taken);
             return false;
         }
         self.doorbells = 0;
@@ -80,7 +86,14 @@ impl Stream {
         let none = core::mem::replace(&mut self.position, position) == position;
         let ours = self.served.saturating_sub(self.rang);
         let its_own = now.saturating_sub(self.served);
+        let requests = u64::from(taken.wrapping_sub(self.taken).max(1));
+        self.cost = now.saturating_sub(self.rang) / requests;
         none && its_own <= ours.saturating_mul(AT_MOST)
+    }
+
+    /// Nanoseconds that a request took, from one doorbell to the next, when the process streamed.
+    pub fn cost(&self) -> u64 {
+        self.cost
     }
 
     /// Whether the end of the doorbell that just rang matters, so that [`Self::served`] is due.
@@ -127,7 +140,7 @@ mod tests {
         let (mut first, mut times) = (0, 0);
         let mut now = 0;
         for n in 1..=count {
-            if stream.rings(now, || position(n)) {
+            if stream.rings(now, 3 * n, || position(n)) {
                 times += 1;
                 if first == 0 {
                     first = n;
@@ -150,6 +163,13 @@ mod tests {
     fn streams_who_posts_and_posts() {
         let mut stream = Stream::default();
         assert_eq!(ring(&mut stream, 64, (1000, 200), nothing), (8, 8));
+    }
+
+    #[test]
+    fn knows_what_a_request_costs() {
+        let mut stream = Stream::default();
+        assert_eq!(ring(&mut stream, 8, (1000, 200), nothing), (8, 1));
+        assert_eq!(stream.cost(), 400);
     }
 
     #[test]

@@ -75,10 +75,12 @@ fn send(qp: ArcBorrow<'_, Qp>, worker: Worker) {
             State::Err | State::Sqe => turn.flush_sends(&mut send, qp),
             _ => false,
         };
-        let took = send.requester.pushed() != before;
+        let took = send.requester.pushed().wrapping_sub(before);
         turn.worked();
-        let call = match send.schedule.worker_ran(more, took) {
+        let moment = send.moment(turn.now());
+        let call = match send.schedule.worker_ran(more, took, moment) {
             AfterTurn::Again(call) => Some(call),
+            AfterTurn::GoBack(answer) => return post::obey(qp, answer, turn),
             AfterTurn::Rest => {
                 let producer = qp.sq().ask_for_doorbells();
                 let posted = post::is_posted(&send, qp, producer) && qp.state() != State::Reset;

@@ -39,7 +39,7 @@ use std::vec::Vec;
 const CPUS: u32 = 3;
 /// Requests that the ring holds.
 const ENTRIES: u32 = 32;
-const TAKEN_PER_TURN: u32 = 5;
+const TAKEN_PER_TURN: u32 = 20;
 const PACKETS_PER_TURN: u32 = 3;
 const MTU: u32 = 256;
 /// What is below happens in so many nanoseconds, on average.
@@ -78,6 +78,17 @@ impl ResponderEnv for Anything {
     fn complete(&mut self, _: RecvCompletion) {}
 }
 
+/// What a CPU has to do besides.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Other {
+    /// Nothing.
+    Free,
+    /// Something else wants to run there.
+    Wanted,
+    /// A hypervisor has given it to somebody else, and nobody in here sees that.
+    Stolen,
+}
+
 /// What a life is like.
 #[derive(Clone, Copy)]
 struct Nature {
@@ -99,8 +110,8 @@ struct Model {
     /// Where the process runs, and whether it posts any more.
     process: u32,
     posts: bool,
-    /// Something else wants to run where the far worker does.
-    busy: bool,
+    /// The CPU where the far worker runs.
+    other: Other,
     /// Requests in the ring that were not taken from it.
     posted: VecDeque<SendRequest>,
     /// The process has to ring, and did not yet.
@@ -115,8 +126,9 @@ struct Model {
     /// Where work items are queued.
     near: Option<u32>,
     far: Option<u32>,
-    /// Moves that were begun and waited.
+    /// Moves that were begun and waited, and those for a worker that was too slow.
     waits: u32,
+    slow: u32,
 }
 
 impl Model {
@@ -148,7 +160,7 @@ impl Model {
             now: 1,
             process: 0,
             posts: true,
-            busy: false,
+            other: Other::Free,
             posted: VecDeque::new(),
             rings: false,
             needs_doorbell: true,
@@ -158,6 +170,7 @@ impl Model {
             near: None,
             far: None,
             waits: 0,
+            slow: 0,
         }
     }
 
@@ -292,12 +305,13 @@ impl Model {
         let here = self.process;
         let other = (here + 1) % CPUS;
         let moment = self.moment(here);
+        let taken = self.requester.pushed();
         let answer = self
             .schedule
-            .doorbell(moment, Position::default, |_| Some(other));
+            .doorbell(moment, taken, Position::default, |_| Some(other));
         self.obey(here, answer);
         if self.schedule.wants_end() {
-            self.schedule.served(self.now + 100_000);
+            self.schedule.served(self.now + STEP);
         }
     }
 
@@ -371,17 +385,22 @@ impl Model {
             return;
         };
         let moment = self.moment(here);
-        let answer = self.schedule.worker_runs(worker, moment, !self.busy);
+        let answer = self
+            .schedule
+            .worker_runs(worker, moment, self.other != Other::Wanted);
         if answer != Answer::Send {
             return self.obey(here, answer);
         }
         let before = self.requester.pushed();
         let more = self.send(here);
-        match self
-            .schedule
-            .worker_ran(more, before != self.requester.pushed())
-        {
+        let took = self.requester.pushed().wrapping_sub(before);
+        let moment = self.moment(here);
+        match self.schedule.worker_ran(more, took, moment) {
             AfterTurn::Again(call) => self.call(call),
+            AfterTurn::GoBack(answer) => {
+                self.slow += 1;
+                self.obey(here, answer);
+            }
             AfterTurn::Rest => {
                 // The process may post before the flag is up, and after.
                 if self.below(4) == 0 {
@@ -398,19 +417,33 @@ impl Model {
         }
     }
 
+    /// The process posts one request after the other.
+    fn stream(&mut self) {
+        for _ in 0..self.below(ENTRIES) {
+            self.now += STEP;
+            self.post();
+            if self.rings {
+                self.doorbell();
+            }
+        }
+    }
+
     fn step(&mut self) {
         self.now += u64::from(self.below(2 * STEP as u32));
         let here = self.below(CPUS);
         match self.below(24) {
-            0..=7 => self.post(),
+            0..=6 => self.post(),
+            7 => self.stream(),
             8..=10 if self.rings => self.doorbell(),
             11..=13 => self.receive_request(here),
             14..=16 => self.receive_response(here),
             17..=18 => self.work(Worker::Near),
-            19..=22 => self.work(Worker::Far),
+            19..=22 if self.other != Other::Stolen => self.work(Worker::Far),
             23 => match self.below(16) {
                 0 => self.process = here,
-                1 => self.busy = !self.busy,
+                1 => self.other = Other::Wanted,
+                2 => self.other = Other::Stolen,
+                3..=5 => self.other = Other::Free,
                 _ => {}
             },
             _ => {}
@@ -479,6 +512,7 @@ impl Model {
 struct Sum {
     moves: Moves,
     waits: u32,
+    slow: u32,
     counters: RequesterCounters,
 }
 
@@ -486,7 +520,7 @@ fn live(lives: u64, nature: impl Fn(u64) -> Nature) -> Sum {
     let mut sum = Sum::default();
     for seed in 1..=lives {
         let mut model = Model::new(nature(seed));
-        for _ in 0..1500 {
+        for _ in 0..4000 {
             model.step();
         }
         model.finish();
@@ -499,6 +533,7 @@ fn live(lives: u64, nature: impl Fn(u64) -> Nature) -> Sum {
         sum.moves.away += moves.away;
         sum.moves.back += moves.back;
         sum.waits += model.waits;
+        sum.slow += model.slow;
         sum.counters.timeouts += counters.timeouts;
         sum.counters.tail_probes += counters.tail_probes;
         sum.counters.seq_naks += counters.seq_naks;
@@ -512,11 +547,13 @@ fn live(lives: u64, nature: impl Fn(u64) -> Nature) -> Sum {
 /// nothing is sent twice, and no packet overtakes another.
 #[test]
 fn a_network_that_loses_nothing_needs_no_timer() {
-    let _ = live(1000, |seed| Nature {
+    let sum = live(1000, |seed| Nature {
         seed,
         loses: None,
         timed: true,
     });
+    // Queues came back for each of the reasons.
+    assert!(sum.slow > 0 && sum.moves.back > u64::from(sum.slow));
 }
 
 /// As above, without an ACK timeout: nothing can be repeated.
@@ -528,7 +565,7 @@ fn a_queue_without_a_timeout_goes_on_too() {
             loses: None,
             timed: false,
         });
-        for _ in 0..1500 {
+        for _ in 0..4000 {
             model.step();
         }
         model.finish();

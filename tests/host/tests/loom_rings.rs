@@ -410,7 +410,7 @@ impl SendQueue {
         let mut sender = self.sender.lock().unwrap();
         match sender
             .schedule
-            .doorbell(MOMENT, Position::default, |_| None)
+            .doorbell(MOMENT, 0, Position::default, |_| None)
         {
             Answer::Send => self.take(&mut sender),
             Answer::Nothing => sender.in_vain += 1,
@@ -442,9 +442,10 @@ impl SendQueue {
             }
             let before = sender.taken;
             self.take(&mut sender);
-            let took = sender.taken != before;
-            let call = match sender.schedule.worker_ran(false, took) {
+            let took = sender.taken - before;
+            let call = match sender.schedule.worker_ran(false, took, MOMENT) {
                 AfterTurn::Again(call) => Some(call),
+                AfterTurn::GoBack(answer) => panic!("{answer:?}"),
                 AfterTurn::Rest => {
                     let posted = self.ring.ask_for_doorbells() != sender.taken;
                     sender.schedule.rest(posted)

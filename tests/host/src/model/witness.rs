@@ -240,8 +240,7 @@ impl Witness {
             self.forbid(format!("{segment:?} was sent in an RNR wait"));
         }
         let is_oldest = self.repeated && sequence == self.una;
-        let is_last =
-            sequence + psns == self.cursor || is_oldest || at.local_trouble || self.loose;
+        let is_last = sequence + psns == self.cursor || is_oldest || at.local_trouble || self.loose;
         let is_probe = if is_read_request(segment.opcode) {
             let piece = message.first + (read_end - 1) * u64::from(READ_PIECE);
             sequence == piece.max(self.una)
