@@ -5,6 +5,7 @@ import os
 import subprocess
 import tempfile
 import time
+from contextlib import ExitStack, contextmanager
 
 from tests.guest.fabric import read
 from tests.guest.netlink import in_netns
@@ -22,6 +23,27 @@ def spawn(argv, netns, out, err=subprocess.STDOUT, env=None):
     say_command(argv, netns)
     return in_netns(netns, lambda: subprocess.Popen(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                                                     env={**os.environ, **(env or {})}))
+
+
+@contextmanager
+def pinned(cpu, argv, **kw):
+    """A process that may run on one CPU only."""
+    argv = ["taskset", "-c", str(cpu), *argv]
+    say("+ " + " ".join(argv))
+    proc = subprocess.Popen(argv, text=True, **kw)
+    try:
+        yield proc
+    finally:
+        if proc.poll() is None:
+            proc.kill()
+        proc.wait()
+
+
+@contextmanager
+def busy():
+    """A machine that has other work too: on each CPU a process spins, at normal priority. Yields these processes."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(pinned(cpu, ("sh", "-c", "while :; do :; done"))) for cpu in range(os.cpu_count())]
 
 
 def listens(pid, port):

@@ -3,12 +3,11 @@
 
 import os
 import subprocess
-from contextlib import ExitStack, contextmanager
 
 from tests.guest import flavour
 from tests.guest.fabric import counters, loop, read, wait_until
-from tests.guest.programs import program
-from tests.guest.scenario import Failed, Skipped, command, require, say, scenario, shortened
+from tests.guest.programs import busy, pinned, program
+from tests.guest.scenario import Failed, Skipped, command, require, scenario, shortened
 
 PROGRAM = program("verbs_load")
 TICK = os.sysconf("SC_CLK_TCK")
@@ -33,24 +32,9 @@ def kernel_workers():
     return {pid: cpu_time(pid) for pid in processes() if (read(f"/proc/{pid}/comm") or "").startswith("kworker")}
 
 
-@contextmanager
-def pinned(cpu, argv, **kw):
-    """A process that may run on one CPU only."""
-    argv = ["taskset", "-c", str(cpu), *argv]
-    say("+ " + " ".join(argv))
-    proc = subprocess.Popen(argv, text=True, **kw)
-    try:
-        yield proc
-    finally:
-        if proc.poll() is None:
-            proc.kill()
-        proc.wait()
-
-
 # What a process that only computes must get of a CPU beside one that copies. Two equals have a half each; a worker of
 # the highest priority left it a hundredth.
 LEAST_SHARE = 0.1
-SPIN = ("sh", "-c", "while :; do :; done")
 
 
 @scenario("fairness.computing", 90)
@@ -61,8 +45,7 @@ def computing(report):
     with loop(True) as end, pinned(0, [PROGRAM, end.dev, str(end.gid()), "copy"], stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE) as copier:
         require((copier.stdout.readline() or "").strip() == "running", "nothing is copied")
-        with ExitStack() as stack:
-            spinners = [stack.enter_context(pinned(cpu, SPIN)) for cpu in range(os.cpu_count())]
+        with busy() as spinners:
             workers, before, own = kernel_workers(), counters(end.dev)["local_bytes"], cpu_time(copier.pid)
 
             def copying():

@@ -42,10 +42,16 @@ def measure(tool, ends, sizes, iters=ITERS, limit=150, family=4):
         # A warning about few iterations for the depth is no help to anybody.
         return argv + (["-t", str(iters)] if tool.endswith("_bw") and "read" not in tool and "atomic" not in tool else [])
 
-    outs = run_both(side(ends[0]), side(ends[1]) + [ends[0].tcp], ends, PORT, limit)
+    return converse(tool, side(ends[0]), side(ends[1]), ends, limit)
+
+
+def converse(what, server, client, ends, limit):
+    """Runs a tool at both ends, each with its command line, to which the client's adds where the server is. Returns the
+    client's rows."""
+    outs = run_both(server, [*client, ends[0].tcp], ends, PORT, limit)
     for out in outs:
         for bad in ("Completion with error", "Failed", "failed", "Unable"):
-            require(bad not in out, f"{tool}: {next((ln for ln in out.splitlines() if bad in ln), bad)}")
+            require(bad not in out, f"{what}: {next((ln for ln in out.splitlines() if bad in ln), bad)}")
     return rows(outs[1])
 
 
