@@ -4,8 +4,8 @@
 from html import escape
 from math import log2
 
-LEFT, RIGHT, TOP, STEP, BAR = 250, 70, 64, 24, 14
-WIDTH = 860
+LEFT, RIGHT, TOP, STEP, BAR = 310, 70, 64, 24, 14
+WIDTH = 920
 GOOD, BAD, INK, FAINT = "#2a7f62", "#c0563b", "#222222", "#cccccc"
 
 
@@ -27,9 +27,9 @@ def tick(value):
 
 
 def ratios(title, below, rows):
-    """One bar for each row that has a ratio, from 1x to its median, a thin line from the least to the most, and a
-    mark at the target. Returns the text of the SVG."""
-    rows = [row for row in rows if row.get("ratio")]
+    """One bar for each row that has a ratio and a target, from 1x to its median, a thin line from the least to the most,
+    and a mark at the target. Returns the text of the SVG."""
+    rows = [row for row in rows if "met" in row]
     x, ticks = scale([v for row in rows for v in (*row["ratio"].values(), row["target"])])
     height = TOP + STEP * len(rows) + 34
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '

@@ -8,18 +8,17 @@ whose clock counts instructions; the figures go to RESULTS_DIR/events.jsonl as t
 import json
 import os
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 
 from tests.bench import plan
 from tests.guest.agent import Events
 from tests.guest.fabric import End, counters, join, link_add, link_del, no_dad, read, wait_active
 from tests.guest.flavour import FERROCE, RXE
-from tests.guest.programs import run_both
+from tests.guest.programs import busy, on_cpu, run_both
 from tests.guest.scenario import Failed, command, require, say
 from tests.judges import kernel
-from tests.scenarios.messages.perftest import rows as result_rows
+from tests.scenarios.messages.perftest import PORT, converse
 
-PORT = 18515
 FLAVOURS = {"ferroce": FERROCE, "rxe": RXE}
 FLOOR = "/srv/lab/floor"
 OPS = "/srv/lab/ops"
@@ -54,19 +53,13 @@ def cpu_model():
                  if line.startswith("model name")), "unknown")
 
 
-def pinned(cpu, argv):
-    """So that the two ends never share a processor."""
-    return ["taskset", "-c", str(cpu), *argv]
-
-
 def grown(before, after):
     """What the counters grew by."""
     return {name: after[name] - before[name] for name in after if after[name] != before.get(name, 0)}
 
 
-def figures(row, text):
+def figures(row, found):
     """What the client printed, as numbers."""
-    found = result_rows(text)
     require(len(found) == 1, f"{row.key}: {len(found)} result lines")
     field = [float(x) for x in found[0]]
     if row.kind == "latency":
@@ -90,15 +83,13 @@ def run_once(row, driver, ends):
     server, client = (ends[0], ends[0]) if row.place == "local" else ends
     used = [server] if server is client else [server, client]
     before = [counters(end.dev) for end in used]
-    both = row.argv(server.dev, server.gid(), PORT), row.argv(client.dev, client.gid(), PORT) + [server.tcp]
-    if row.pinned:
-        both = map(pinned, (0, 1), both)
-    outs = run_both(*both, (server, client), PORT, 60)
-    for out in outs:
-        for bad in ("Completion with error", "Failed", "failed", "Unable"):
-            require(bad not in out, f"{row.key} on {driver}: "
-                    f"{next((line for line in out.splitlines() if bad in line), bad)}")
-    result = figures(row, outs[1])
+    both = [row.argv(end.dev, end.gid(), PORT) for end in (server, client)]
+    if row.way == "pinned":
+        # So that the two ends never share a processor.
+        both = map(on_cpu, (0, 1), both)
+    with busy() if row.way == "busy" else nullcontext():
+        found = converse(f"{row.key} on {driver}", *both, (server, client), 60)
+    result = figures(row, found)
     result["counters"] = [grown(b, counters(end.dev)) for b, end in zip(before, used)]
     return result
 
@@ -107,12 +98,12 @@ def floors(ends):
     """What the machine does without RDMA, over the same veth."""
     found = {}
     for name, size in (("memcpy 64 KiB", 64 << 10), ("memcpy 1 MiB", 1 << 20)):
-        out = command(pinned(1, [FLOOR, "memcpy", str(size), str(FLOOR_SECONDS)])).stdout
+        out = command(on_cpu(1, [FLOOR, "memcpy", str(size), str(FLOOR_SECONDS)])).stdout
         found[name] = ("MiB/s", float(out))
     for name, unit, kind, amount in (("TCP stream over veth", "MiB/s", "stream", FLOOR_SECONDS),
                                      ("TCP 64 B over veth", "us", "pingpong", FLOOR_COUNT)):
-        outs = run_both(pinned(0, [FLOOR, "server", str(PORT)]),
-                    pinned(1, [FLOOR, kind, ends[0].tcp, str(PORT), str(amount)]), ends, PORT, 60)
+        outs = run_both(on_cpu(0, [FLOOR, "server", str(PORT)]),
+                        on_cpu(1, [FLOOR, kind, ends[0].tcp, str(PORT), str(amount)]), ends, PORT, 60)
         found[name] = (unit, float(outs[1].split()[-1]))
     return found
 

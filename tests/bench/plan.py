@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0
 """What `make bench` measures: one row for each figure, the same command lines for both drivers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # In the order of the first round; the next round begins with the other one.
 DRIVERS = ("ferroce", "rxe")
-PLACES = {"local": "one device, to itself", "veth": "two namespaces over veth"}
+PLACES = {"local": "one device", "veth": "veth"}
+# How the programs are run. First as users run them; what only says how fast the code can be comes last.
+WAYS = {
+    "plain": "as users run the tools, on any CPU, with perftest's own depths",
+    "busy": "the same while on each CPU another process spins",
+    "pinned": "each end on a CPU of its own, the depths given",
+}
 ROUNDS = 3
 
 # The least that ferroce should reach against rdma_rxe, as a ratio in which more is better.
@@ -13,6 +19,8 @@ TARGET = {
     ("local", "bandwidth"): 4.0, ("local", "rate"): 4.0, ("local", "latency"): 2.0,
     ("veth", "bandwidth"): 1.0, ("veth", "rate"): 1.0, ("veth", "latency"): 1.0,
 }
+# Beside other work: this part of the ratio that the same row has without it.
+BUSY_TARGET = 2 / 3
 UNIT = {"latency": "us", "rate": "msg/s", "bandwidth": "MiB/s"}
 
 
@@ -25,77 +33,124 @@ class Row:
     tool: str
     size: int
     iters: int
-    mtu: int = 4096
+    # One of WAYS.
+    way: str = "plain"
+    # 0 is the port's own.
+    mtu: int = 0
     qps: int = 1
     quick: bool = True
     # Of the tool, beside those that follow from the rest, such as the type of the queue pairs.
     options: tuple = ()
-    # Each end on a processor of its own, whatever the scheduler thinks of it. A worker may help an end that is not.
-    pinned: bool = True
     # Receives posted to each QP; 0 is as many as may be sent at once. With fewer, RNR NAKs stop the sender.
     receives: int = 0
 
     @property
     def name(self):
-        """Unique, and short enough for a table."""
+        """What is run and where, short enough for a table; unique among those that run in the same way."""
         size = f"{self.size >> 20} MiB" if self.size >= 1 << 20 else \
             f"{self.size >> 10} KiB" if self.size >= 1 << 10 else f"{self.size} B"
-        return " ".join((self.tool, *self.options, size)) + (f" x{self.qps} QPs" if self.qps > 1 else "") \
-            + (f" MTU {self.mtu}" if self.mtu != 4096 else "") + ("" if self.pinned else ", not pinned") \
+        return f"{PLACES[self.place]}: " + " ".join((self.tool, *self.options, size)) \
+            + (f" x{self.qps} QPs" if self.qps > 1 else "") + (f" MTU {self.mtu}" if self.mtu else "") \
             + (f", {self.receives} receives" if self.receives else "")
 
     @property
     def key(self):
-        """Names the row among those of all places."""
-        return f"{self.place}: {self.name}"
+        """Names the row among those of all ways."""
+        return f"{self.way}: {self.name}"
 
     @property
-    def target(self):
-        """The least ratio."""
+    def idle(self):
+        """The same row without other work."""
+        return replace(self, way="plain")
+
+    def target(self, idle_ratio):
+        """The least ratio, None where that is not known; `idle_ratio` is what the same row has without other work."""
+        if self.way == "busy":
+            return idle_ratio and BUSY_TARGET * idle_ratio
         return TARGET[self.place, self.kind]
 
     def argv(self, dev, gid, port):
         """The command line of either end; the client's has the server's address behind it."""
-        argv = [self.tool, "-d", dev, "-x", str(gid), "-F", "-n", str(self.iters), "-m", str(self.mtu), "-p", str(port),
-                *self.options]
+        argv = [self.tool, "-d", dev, "-x", str(gid), "-F", "-n", str(self.iters), "-p", str(port), *self.options]
+        if "atomic" not in self.tool:
+            argv += ["-s", str(self.size)]
+        if self.qps > 1:
+            argv += ["-q", str(self.qps)]
+        if self.mtu:
+            argv += ["-m", str(self.mtu)]
+        return argv + (self.depths() if self.way == "pinned" else [])
+
+    def depths(self):
+        """What perftest would choose by itself, and by the device in part."""
+        argv = []
         if "read" in self.tool or "atomic" in self.tool:
             # Left alone it asks for whatever the device offers, which differs.
             argv += ["-o", "16"]
         elif self.tool.endswith("_lat"):
             argv += ["-I", str(self.size)]
-        if "atomic" not in self.tool:
-            argv += ["-s", str(self.size)]
         if self.tool.endswith("_bw"):
             depth = min(128, self.iters)
-            argv += ["-t", str(depth), "-q", str(self.qps)]
+            argv += ["-t", str(depth)]
             if "send" in self.tool:
                 argv += ["-r", str(self.receives or depth)]
         return argv
 
 
-def rows(quick=False):
-    """The rows; `quick` leaves out those that say least."""
+def plain():
+    """As users run the tools."""
     found = []
     for place in PLACES:
         for tool in ("ib_send_lat", "ib_write_lat", "ib_read_lat"):
-            found.append(Row(place, "latency", tool, 64, 4000))
-        found.append(Row(place, "rate", "ib_write_bw", 64, 10000))
-        found.append(Row(place, "rate", "ib_write_bw", 64, 800, qps=16))
-        if place == "local":
-            for qps, iters in ((1, 10000), (16, 800)):
-                found.append(Row(place, "rate", "ib_write_bw", 64, iters, qps=qps, quick=False, pinned=False))
-        found.append(Row(place, "rate", "ib_send_bw", 4096, 100, qps=16, receives=4))
+            found.append(Row(place, "latency", tool, 64, 4000, quick="send" in tool))
+        for tool in ("ib_send_bw", "ib_write_bw"):
+            found.append(Row(place, "rate", tool, 64, 10000))
+            found.append(Row(place, "rate", tool, 64, 800, qps=16, quick="write" in tool))
         # Without packets the same bytes take a fraction of the time, which must not become too short to measure.
-        times = 2 if place == "local" else 1
-        for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw"):
-            found.append(Row(place, "bandwidth", tool, 64 << 10, 480 * times, quick=False))
-            found.append(Row(place, "bandwidth", tool, 1 << 20, 40 * times))
+        for tool in ("ib_send_bw", "ib_write_bw", "ib_read_bw"):
+            found.append(Row(place, "bandwidth", tool, 64 << 10, 960 if place == "local" else 480, quick="send" in tool))
+    found.append(Row("veth", "bandwidth", "ib_send_bw", 4096, 4000))
+    return found
+
+
+def busy():
+    """Some of these rows while the CPUs have other work."""
+    wanted = (("local", "ib_write_bw", 64), ("veth", "ib_send_bw", 64), ("veth", "ib_send_bw", 4096))
+    return [replace(row, way="busy") for row in plain() if row.qps == 1 and (row.place, row.tool, row.size) in wanted]
+
+
+def pinned():
+    """What the others do not say: how fast it is when no scheduler is in between, receives that run out, messages of a
+    megabyte, a small MTU, other kinds of queue pairs and operations."""
+    found = []
+    for place in PLACES:
+        found.append(Row(place, "latency", "ib_send_lat", 64, 4000, "pinned", quick=False))
+        found.append(Row(place, "rate", "ib_write_bw", 64, 10000, "pinned"))
+        found.append(Row(place, "rate", "ib_write_bw", 64, 800, "pinned", qps=16, quick=False))
+        found.append(Row(place, "rate", "ib_send_bw", 4096, 100, "pinned", qps=16, receives=4))
         for tool in ("ib_write_bw", "ib_read_bw"):
-            found.append(Row(place, "bandwidth", tool, 1 << 20, 24 * times, mtu=1024, quick=False))
+            found.append(Row(place, "bandwidth", tool, 1 << 20, 80 if place == "local" else 40, "pinned", quick=False))
         # A stream of an unreliable type has no end where something is lost, a ping-pong loses nothing.
-        for options in (("-c", "UC"), ("-c", "UD"), ("--use-srq",)):
-            found.append(Row(place, "latency", "ib_send_lat", 64, 4000, quick=False, options=options))
-        found.append(Row(place, "latency", "ib_atomic_lat", 8, 4000, quick=False, options=("-A", "FETCH_AND_ADD")))
-        found.append(Row(place, "rate", "ib_send_bw", 64, 800, qps=16, quick=False, options=("--use-srq",)))
-        found.append(Row(place, "rate", "ib_atomic_bw", 8, 4000, quick=False, options=("-A", "FETCH_AND_ADD")))
-    return [row for row in found if row.quick or not quick]
+        found.append(Row(place, "latency", "ib_send_lat", 64, 4000, "pinned", quick=False, options=("-c", "UD")))
+        found.append(Row(place, "rate", "ib_atomic_bw", 8, 4000, "pinned", quick=False, options=("-A", "FETCH_AND_ADD")))
+    found.append(Row("veth", "rate", "ib_send_bw", 64, 800, "pinned", qps=16, quick=False, options=("--use-srq",)))
+    found.append(Row("veth", "bandwidth", "ib_write_bw", 1 << 20, 24, "pinned", mtu=1024, quick=False))
+    return found
+
+
+def readme():
+    """The rows that stand in README.md: where ferroce is good, and where it is not."""
+    wanted = (("plain", "local", "ib_write_bw", 64, 1), ("plain", "veth", "ib_send_lat", 64, 1),
+              ("plain", "veth", "ib_send_bw", 64, 1), ("plain", "veth", "ib_write_bw", 64, 16),
+              ("plain", "veth", "ib_send_bw", 64 << 10, 1), ("busy", "local", "ib_write_bw", 64, 1))
+    return [row for row in rows(True) if (row.way, row.place, row.tool, row.size, row.qps) in wanted]
+
+
+def in_readme(row):
+    """What such a row is called there: a user can type it."""
+    return f"{PLACES[row.place]}, `{row.tool} -s {row.size}" + (f" -q {row.qps}`" if row.qps > 1 else "`") \
+        + (", another process spinning on each CPU" if row.way == "busy" else "")
+
+
+def rows(quick=False):
+    """All rows; `quick` leaves out those that say least."""
+    return [row for row in plain() + busy() + pinned() if row.quick or not quick]

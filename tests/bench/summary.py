@@ -27,22 +27,25 @@ def ratios(ours, theirs, smaller_is_better):
 
 def summarize(events, quick=False):
     """The events of a run as plain data: `rows`, in the order of the plan, and `floors`."""
-    figures = {}
+    figures, reached = {}, {}
     for event in events:
         if event["event"] == "figure":
             figures.setdefault((event["row"], event["driver"]), {})[event["round"]] = event
     rows = []
     for row in plan.rows(quick):
         both = [figures.get((row.key, driver), {}) for driver in plan.DRIVERS]
-        one = {"key": row.key, "place": row.place, "name": row.name, "kind": row.kind, "unit": plan.UNIT[row.kind],
-               "target": row.target, "command": " ".join(row.argv("DEVICE", "GID", "PORT"))}
+        one = {"key": row.key, "way": row.way, "place": row.place, "name": row.name, "kind": row.kind,
+               "unit": plan.UNIT[row.kind], "target": row.target(reached.get(row.idle.key)),
+               "command": " ".join(row.argv("DEVICE", "GID", "PORT"))}
         for driver, found in zip(plan.DRIVERS, both):
             if found:
                 one[driver] = side(found)
         found = ratios(*({turn: e["value"] for turn, e in by.items()} for by in both), row.kind == "latency")
         if found:
             one["ratio"] = {"median": median(found), "least": min(found), "most": max(found)}
-            one["met"] = one["ratio"]["median"] >= row.target
+            reached[row.key] = one["ratio"]["median"]
+            if one["target"] is not None:
+                one["met"] = one["ratio"]["median"] >= one["target"]
         tails = ratios(*({turn: e.get("tail") for turn, e in by.items()} for by in both), True)
         if tails:
             one["tail_ratio"] = {"median": median(tails), "least": min(tails), "most": max(tails)}
@@ -98,7 +101,7 @@ def number(value):
 
 
 def table(rows):
-    """Lines of text cells for one place, and their head."""
+    """Lines of text cells for rows that are run in one way, and their head."""
     head = ["", "unit", *(x for driver in plan.DRIVERS for x in (driver, "+-")), "ratio", "least..most", "wanted", ""]
     lines = []
     for row in rows:
@@ -118,12 +121,23 @@ def table(rows):
 
 def verdict(ratio, target):
     """The cells about a ratio."""
+    wanted = "" if target is None else f"{target:.3g}x"
     if not ratio:
-        return ["-", "", "" if target is None else f"{target:.0f}x", ""]
-    cells = [f"{ratio['median']:.2f}x", f"{ratio['least']:.2f}..{ratio['most']:.2f}"]
-    if target is None:
-        return cells + ["", ""]
-    return cells + [f"{target:.0f}x", "" if ratio["median"] >= target else "missed"]
+        return ["-", "", wanted, ""]
+    return [f"{ratio['median']:.2f}x", f"{ratio['least']:.2f}..{ratio['most']:.2f}", wanted,
+            "missed" if target is not None and ratio["median"] < target else ""]
+
+
+def readme(rows):
+    """The lines of the table in README.md."""
+    lines = ["| | ferroce | rdma_rxe | ratio |", "|---|---|---|---|"]
+    found = {row["key"]: row for row in rows}
+    for row in plan.readme():
+        one = found.get(row.key, {})
+        cells = [f"{number(one[driver]['median'])} {plan.UNIT[row.kind]}" if driver in one else "-" for driver in plan.DRIVERS]
+        cells.append(f"{one['ratio']['median']:.1f}" if "ratio" in one else "-")
+        lines.append(f"| {plan.in_readme(row)} | {' | '.join(cells)} |")
+    return lines
 
 
 def instruction_table(rows):

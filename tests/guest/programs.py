@@ -25,10 +25,15 @@ def spawn(argv, netns, out, err=subprocess.STDOUT, env=None):
                                                     env={**os.environ, **(env or {})}))
 
 
+def on_cpu(cpu, argv):
+    """The command line of a program that may run on one CPU only."""
+    return ["taskset", "-c", str(cpu), *argv]
+
+
 @contextmanager
 def pinned(cpu, argv, **kw):
     """A process that may run on one CPU only."""
-    argv = ["taskset", "-c", str(cpu), *argv]
+    argv = on_cpu(cpu, argv)
     say("+ " + " ".join(argv))
     proc = subprocess.Popen(argv, text=True, **kw)
     try:

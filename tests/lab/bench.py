@@ -131,9 +131,9 @@ def show(result):
     """The tables on the terminal, the rest into files."""
     say.line(f"\n{summary.machine(result)}")
     timed = result["rounds"] > 0
-    for place, words in plan.PLACES.items() if timed else ():
+    for way, words in plan.WAYS.items() if timed else ():
         say.line(f"\nferroce and rdma_rxe, {words} (medians of {result['rounds']}, MTU 4096 if not said):")
-        say.table(*summary.table([row for row in result["rows"] if row["place"] == place]))
+        say.table(*summary.table([row for row in result["rows"] if row["way"] == way]))
     say.line("\nInstructions of one operation, everybody's together, on one processor that is given away when there is "
              "nothing to do:")
     say.table(*summary.instruction_table(result["instructions"]))
@@ -148,11 +148,17 @@ def show(result):
         say.line(f"note: {note}")
     for fault in result["faults"]:
         say.line(f"failed: {fault}")
+    if timed:
+        say.line("\nThe table in README.md:")
+        for text in summary.readme(result["rows"]):
+            say.line(text)
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "bench.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    for place, words in plan.PLACES.items() if timed else ():
+    made = ["bench.json"]
+    for way, words in plan.WAYS.items() if timed else ():
         below = f"Median of {result['rounds']} rounds; {summary.machine(result)}; line: least to most; dashes: wanted"
         text = chart.ratios(f"ferroce against rdma_rxe, {words} (right of 1x is better)", below,
-                            [row for row in result["rows"] if row["place"] == place])
-        (OUT / f"{place}.svg").write_text(text, encoding="utf-8")
-    say.line(f"{OUT}/bench.json{', local.svg, veth.svg' if timed else ''}; {result['seconds']} s with the boot")
+                            [row for row in result["rows"] if row["way"] == way])
+        made.append(f"{way}.svg")
+        (OUT / made[-1]).write_text(text, encoding="utf-8")
+    say.line(f"{OUT}/{', '.join(made)}; {result['seconds']} s with the boot")

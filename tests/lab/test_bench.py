@@ -11,7 +11,7 @@ from unittest import mock
 from xml.etree import ElementTree
 
 from tests.bench import chart, plan, summary
-from tests.lab import bench, boot, debug
+from tests.lab import bench, boot, config, debug
 
 
 def figure(row, driver, turn, value, **more):
@@ -72,6 +72,18 @@ class Summary(unittest.TestCase):
         cells, head = summary.table([one])
         self.assertEqual((len(cells[0]), cells[0][-1]), (len(head), "missed"))
 
+    def test_beside_other_work_the_idle_ratio_counts(self):
+        busy = plan.busy()[0]
+        idle = [figure(busy.idle, "ferroce", 0, 900.0), figure(busy.idle, "rxe", 0, 100.0)]
+        for ours, met in ((61.0, True), (59.0, False)):
+            one = self.row(busy, idle + [figure(busy, "ferroce", 0, ours), figure(busy, "rxe", 0, 10.0)])
+            self.assertEqual((one["target"], one["met"]), (6.0, met))
+        # Without that there is nothing to hold it against.
+        one = self.row(busy, [figure(busy, "ferroce", 0, 59.0), figure(busy, "rxe", 0, 10.0)])
+        self.assertNotIn("met", one)
+        cells, head = summary.table([one])
+        self.assertEqual((len(cells[0]), cells[0][-2:]), (len(head), ["", ""]))
+
     def test_a_row_without_figures_is_shown_as_failed(self):
         cells, _ = summary.table([self.row(self.rate, [figure(self.rate, "rxe", 0, 1.0)])])
         self.assertEqual(cells[0][2], "failed")
@@ -91,17 +103,53 @@ class Changes(unittest.TestCase):
 class Plan(unittest.TestCase):
     """The rows."""
 
+    def test_users_come_first(self):
+        ways = [row.way for row in plan.rows()]
+        self.assertEqual(ways, sorted(ways, key=list(plan.WAYS).index))
+        self.assertEqual(set(ways), set(plan.WAYS))
+
+    def test_users_choose_no_depth(self):
+        for row in plan.plain() + plan.busy():
+            argv = row.argv("d", 1, 2)
+            for option in ("-t", "-r", "-o", "-I", "-m"):
+                self.assertNotIn(option, argv)
+            # With fewer iterations perftest would take a smaller one.
+            self.assertGreaterEqual(row.iters, 128)
+
+    def test_other_work_is_beside_rows_that_are_measured_without(self):
+        keys = {row.key for row in plan.rows(True)}
+        for row in plan.busy():
+            self.assertIn(row.idle.key, keys)
+
     def test_keys_are_unique_and_quick_is_a_part(self):
         keys = [row.key for row in plan.rows()]
         self.assertEqual(len(keys), len(set(keys)))
         quick = {row.key for row in plan.rows(True)}
         self.assertLess(quick, set(keys))
 
-    def test_reads_name_their_depth(self):
+    def test_pinned_reads_name_their_depth(self):
         # perftest would ask for as many outstanding READs as the device offers.
-        for row in plan.rows():
+        for row in plan.pinned():
             argv = row.argv("d", 1, 2)
             self.assertEqual("-o" in argv, "read" in row.tool or "atomic" in row.tool)
+
+
+class Readme(unittest.TestCase):
+    """The table in README.md."""
+
+    def test_is_in_the_form_that_is_printed(self):
+        text = (config.CHECKOUT / "README.md").read_text(encoding="utf-8").splitlines()
+        printed = summary.readme([])
+        self.assertEqual(len(printed), 2 + 6)
+        start = text.index(printed[0])
+        names = [[line.split("|")[1] for line in lines] for lines in (printed, text[start:start + len(printed)])]
+        self.assertEqual(*names)
+
+    def test_has_the_figures(self):
+        row = plan.readme()[0]
+        events = [figure(row, "ferroce", 0, 380000.0), figure(row, "rxe", 0, 38000.0)]
+        line = summary.readme(summary.summarize(events)["rows"])[2]
+        self.assertEqual(line, "| one device, `ib_write_bw -s 64` | 380,000 msg/s | 38,000 msg/s | 10.0 |")
 
 
 class Chart(unittest.TestCase):
