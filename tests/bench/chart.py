@@ -27,8 +27,8 @@ def tick(value):
 
 
 def ratios(title, below, rows):
-    """One bar for each row that has a ratio and a target, from 1x to its median, a thin line from the least to the most,
-    and a mark at the target. Returns the text of the SVG."""
+    """One bar for each row that has a ratio and a target, from 1x to its median, a thin line from
+    the least to the most, and a mark at the target. Returns the text of the SVG."""
     rows = [row for row in rows if "met" in row]
     x, ticks = scale([v for row in rows for v in (*row["ratio"].values(), row["target"])])
     height = TOP + STEP * len(rows) + 34

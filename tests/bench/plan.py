@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 # In the order of the first round; the next round begins with the other one.
 DRIVERS = ("ferroce", "rxe")
 PLACES = {"local": "one device", "veth": "veth"}
-# How the programs are run. First as users run them; what only says how fast the code can be comes last.
+# How the programs are run: first as users run them, and last what only says how fast the code is.
 WAYS = {
     "plain": "as users run the tools, on any CPU, with perftest's own depths",
     "busy": "the same while on each CPU another process spins",
@@ -41,12 +41,13 @@ class Row:
     quick: bool = True
     # Of the tool, beside those that follow from the rest, such as the type of the queue pairs.
     options: tuple = ()
-    # Receives posted to each QP; 0 is as many as may be sent at once. With fewer, RNR NAKs stop the sender.
+    # Receives posted to each QP; 0 is as many as may be sent at once. With fewer, RNR NAKs stop the
+    # sender.
     receives: int = 0
 
     @property
     def name(self):
-        """What is run and where, short enough for a table; unique among those that run in the same way."""
+        """What is run and where, in short; unique among those that run in the same way."""
         size = f"{self.size >> 20} MiB" if self.size >= 1 << 20 else \
             f"{self.size >> 10} KiB" if self.size >= 1 << 10 else f"{self.size} B"
         return f"{PLACES[self.place]}: " + " ".join((self.tool, *self.options, size)) \
@@ -64,7 +65,8 @@ class Row:
         return replace(self, way="plain")
 
     def target(self, idle_ratio):
-        """The least ratio, None where that is not known; `idle_ratio` is what the same row has without other work."""
+        """The least ratio, or None; `idle_ratio` is what the same row has without other work, if it
+        has any."""
         if self.way == "busy":
             return idle_ratio and BUSY_TARGET * idle_ratio
         return TARGET[self.place, self.kind]
@@ -105,7 +107,8 @@ def plain():
         for tool in ("ib_send_bw", "ib_write_bw"):
             found.append(Row(place, "rate", tool, 64, 10000))
             found.append(Row(place, "rate", tool, 64, 800, qps=16, quick="write" in tool))
-        # Without packets the same bytes take a fraction of the time, which must not become too short to measure.
+        # Without packets the same bytes take a fraction of the time, which must not become too
+        # short to measure.
         for tool in ("ib_send_bw", "ib_write_bw", "ib_read_bw"):
             found.append(Row(place, "bandwidth", tool, 64 << 10, 960 if place == "local" else 480, quick="send" in tool))
     found.append(Row("veth", "bandwidth", "ib_send_bw", 4096, 4000))
@@ -119,8 +122,8 @@ def busy():
 
 
 def pinned():
-    """What the others do not say: how fast it is when no scheduler is in between, receives that run out, messages of a
-    megabyte, a small MTU, other kinds of queue pairs and operations."""
+    """What the others do not say: how fast it is when no scheduler is in between, receives that run
+    out, messages of a megabyte, a small MTU, other kinds of queue pairs and operations."""
     found = []
     for place in PLACES:
         found.append(Row(place, "latency", "ib_send_lat", 64, 4000, "pinned", quick=False))
@@ -129,7 +132,8 @@ def pinned():
         found.append(Row(place, "rate", "ib_send_bw", 4096, 100, "pinned", qps=16, receives=4))
         for tool in ("ib_write_bw", "ib_read_bw"):
             found.append(Row(place, "bandwidth", tool, 1 << 20, 80 if place == "local" else 40, "pinned", quick=False))
-        # A stream of an unreliable type has no end where something is lost, a ping-pong loses nothing.
+        # A stream of an unreliable type has no end where something is lost, a ping-pong loses
+        # nothing.
         found.append(Row(place, "latency", "ib_send_lat", 64, 4000, "pinned", quick=False, options=("-c", "UD")))
         found.append(Row(place, "rate", "ib_atomic_bw", 8, 4000, "pinned", quick=False, options=("-A", "FETCH_AND_ADD")))
     found.append(Row("veth", "rate", "ib_send_bw", 64, 800, "pinned", qps=16, quick=False, options=("--use-srq",)))

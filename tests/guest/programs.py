@@ -46,7 +46,7 @@ def pinned(cpu, argv, **kw):
 
 @contextmanager
 def busy():
-    """A machine that has other work too: on each CPU a process spins, at normal priority. Yields these processes."""
+    """Other work for the machine: on each CPU a process spins, at normal priority. Yields them."""
     with ExitStack() as stack:
         yield [stack.enter_context(pinned(cpu, ("sh", "-c", "while :; do :; done"))) for cpu in range(os.cpu_count())]
 

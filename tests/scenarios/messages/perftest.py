@@ -46,8 +46,8 @@ def measure(tool, ends, sizes, iters=ITERS, limit=150, family=4):
 
 
 def converse(what, server, client, ends, limit):
-    """Runs a tool at both ends, each with its command line, to which the client's adds where the server is. Returns the
-    client's rows."""
+    """Runs a tool at both ends, each with its command line; the client's gets the server's address.
+    Returns the client's rows."""
     outs = run_both(server, [*client, ends[0].tcp], ends, PORT, limit)
     for out in outs:
         for bad in ("Completion with error", "Failed", "failed", "Unable"):
