@@ -17,7 +17,7 @@ void (*on_failure)(const char *text);
 double patience = 30.0;
 
 const struct connection usual = {
-	.mtu = 1024, .access = REMOTE_ACCESS, .rd_atomic = 4, .dest_rd_atomic = 4, .rnr_timer = 1, .timeout = 14,
+	.mtu = 1024, .access = REMOTE_ACCESS, .rd_atomic = 4, .dest_rd_atomic = 4, .rnr_timer = 1, .timeout = 15,
 	.retry_cnt = 7, .rnr_retry = 7, .hop_limit = 64,
 };
 

@@ -122,7 +122,7 @@ ASKS = {"ferroce-asks": (flavour.RXE, flavour.FERROCE), "rxe-asks": (flavour.FER
 MTUS = (256, 4096) if SHORT else (256, 512, 1024, 2048, 4096)
 MESSAGES = "sSwWr"
 # On a busy machine, or a kernel full of checks, rdma_rxe takes seconds to answer.
-PATIENT = ("-t", 19)
+PATIENT = ("-t", 20)
 # Every message in four shapes of scatter/gather lists; then mixtures over three queue pairs at once: signalled, mostly
 # unsignalled, and fenced.
 EDGES = ("-1", "-s", "0,1,M-1,M,M+1", "-o", MESSAGES + "buf", "-q", 3, "-e", 4)

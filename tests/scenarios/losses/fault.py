@@ -148,7 +148,7 @@ def disorder_rxe(name, what):
             acquaint(*ends)
             disturb(ends, what, at_bridge)
             # On a busy machine rdma_rxe takes a second to answer, and real losses take half of the retries.
-            endure(report, ends, name, "-1", "-t", 15 if name == "queue-of-one" else 16, at_bridge=at_bridge)
+            endure(report, ends, name, "-1", "-t", 16 if name == "queue-of-one" else 17, at_bridge=at_bridge)
             limits = () if name in RXE_ASKS_ALL else RXE_ASKS
             endure_until_it_happens(report, ends[::-1], name, "-1", *limits, at_bridge=at_bridge)
 
@@ -187,7 +187,7 @@ def blackout(report):
 
 
 # One retry takes 2 s at most here, all of them 17 s: a flap ends long before, however slow the machine is.
-PATIENT = ("-t", 17, "-s", "1,M+1,65536")
+PATIENT = ("-t", 18, "-s", "1,M+1,65536")
 
 
 def progress(ends):

@@ -89,7 +89,7 @@ void pair_options(struct pair *p, const struct options *opt)
 	o.rnr_retry = or_default(o.rnr_retry, 7);
 	o.rnr_timer = or_default(o.rnr_timer, 1);
 	o.retry_cnt = or_default(o.retry_cnt, 7);
-	o.timeout = or_default(o.timeout, 14);
+	o.timeout = or_default(o.timeout, 15);
 	o.rd_atomic = or_default(o.rd_atomic, 4);
 	o.type = o.type ? o.type : IBV_QPT_RC;
 	o.dest_rd_atomic = or_default(o.dest_rd_atomic, o.rd_atomic);
