@@ -97,7 +97,8 @@ fn ring(
         *measures = send.schedule.wants_end();
         answer
     } else {
-        send.schedule.event(moment, Event::Progress { unsent: true })
+        send.schedule
+            .event(moment, Event::Progress { unsent: true })
     };
     match answer {
         Answer::Send => {}
@@ -246,12 +247,7 @@ pub(super) fn proceed(
 }
 
 /// Goes on because of `event`, as the schedule says.
-pub(super) fn go_on(
-    send: &mut SendHalf,
-    qp: ArcBorrow<'_, Qp>,
-    event: Event,
-    turn: &mut Turn<'_>,
-) {
+pub(super) fn go_on(send: &mut SendHalf, qp: ArcBorrow<'_, Qp>, event: Event, turn: &mut Turn<'_>) {
     match send.schedule.event(send.moment(turn.now()), event) {
         Answer::Send => {
             if advance(send, qp, turn) {
