@@ -31,7 +31,7 @@ use crate::sys::net::{
 use crate::sys::random;
 use crate::sys::table::{
     filled,
-    NamedTable,
+    Published,
     Reserved,
     Table, //
 };
@@ -76,7 +76,7 @@ const BUDGETS: usize = 64;
 #[pin_data]
 pub struct Directory {
     #[pin]
-    qps: NamedTable<Qp>,
+    qps: Table<Qp>,
     /// The secret of the QP numbers.
     numbers: Permutation24,
     #[pin]
@@ -130,7 +130,7 @@ impl Directory {
         let budgets = filled(BUDGETS, Budget::new)?;
         Arc::pin_init(
             try_pin_init!(Self {
-                qps <- NamedTable::new(),
+                qps <- Table::named(),
                 numbers: Permutation24::new(random::words()),
                 ports <- Table::new(),
                 on_netdev,
@@ -153,7 +153,7 @@ impl Directory {
         let mut spare = unusable.iter_mut();
         loop {
             let reserved = self.qps.reserve(MAX_QP)?;
-            let number = self.numbers.number(reserved.index());
+            let number = self.numbers.number(reserved.number());
             if !matches!(number, 0 | 1 | GROUP_QPN) {
                 return Ok((reserved, number));
             }
@@ -164,17 +164,12 @@ impl Directory {
     /// The QP of this number.
     #[inline]
     pub fn get<'g>(&'g self, number: u32, rcu: &'g rcu::Guard) -> Option<ArcBorrow<'g, Qp>> {
-        self.qps.get(number, rcu, || self.numbers.index(number))
-    }
-
-    /// Makes its number lead to a QP.
-    pub fn publish(&self, number: Reserved<'_, Qp>, qp: Arc<Qp>) {
-        self.qps.publish(number, qp);
+        self.qps.find(number, rcu, || self.numbers.index(number))
     }
 
     /// Unpublishes a QP. Who has found it before may still use it for a moment.
-    pub fn remove(&self, number: u32) {
-        self.qps.remove(number, self.numbers.index(number));
+    pub fn remove(&self, qp: &mut Published<Qp>) {
+        self.qps.remove(qp);
     }
 
     /// Lets a port count what arrives at its netdev and is for nobody, until the result is
@@ -189,15 +184,15 @@ impl Directory {
             GFP_KERNEL,
         )?;
         let reserved = self.ports.reserve(MAX_PORT)?;
-        let index = reserved.publish(entry.clone());
+        let chains = self.chains(port.netns(), port.ifindex())?;
+        let entry = reserved.publish(entry);
         let _listing = self.listing.lock();
-        for chain in self.chains(port.netns(), port.ifindex())? {
+        for chain in chains {
             (chain.next)(&entry).store(chain.head.load(Acquire), Release);
-            chain.head.store(index, Release);
+            chain.head.store(Published::number(&entry), Release);
         }
         Ok(Listed {
             directory: self.clone(),
-            index,
             entry,
         })
     }
@@ -342,8 +337,7 @@ impl Directory {
 /// The place of a port in the directory.
 pub struct Listed {
     directory: Arc<Directory>,
-    index: u32,
-    entry: Arc<Entry>,
+    entry: Published<Entry>,
 }
 
 impl Listed {
@@ -376,7 +370,7 @@ impl Listed {
             loop {
                 match link.load(Acquire) {
                     0 => break,
-                    index if index == self.index => {
+                    index if index == Published::number(&self.entry) => {
                         link.store(behind, Release);
                         break;
                     }
@@ -393,6 +387,6 @@ impl Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         self.unlink();
-        self.directory.ports.remove(self.index);
+        self.directory.ports.remove(&mut self.entry);
     }
 }

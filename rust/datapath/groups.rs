@@ -9,6 +9,7 @@
 use crate::sys::net::membership::Membership;
 use crate::sys::table::{
     filled,
+    Published,
     Table, //
 };
 use crate::wire::gid::Gid;
@@ -57,8 +58,7 @@ struct Group {
 
 /// What only those need who change something.
 struct Joined {
-    index: u32,
-    group: Arc<Group>,
+    group: Published<Group>,
     /// Left with the last QP.
     _membership: Membership,
 }
@@ -126,12 +126,11 @@ impl Groups {
         }
         let group = Arc::new(group, GFP_KERNEL_ACCOUNT)?;
         let membership = join()?;
-        let index = reserved.publish(group.clone());
-        head.store(index, Release);
+        let group = reserved.publish(group);
+        head.store(Published::number(&group), Release);
         // Reserved above: it needs no memory.
         joined.push(
             Joined {
-                index,
                 group,
                 _membership: membership,
             },
@@ -149,11 +148,11 @@ impl Groups {
         let mut joined = self.joined.lock();
         let at = joined.iter().position(|joined| joined.group.gid == *gid);
         let at = at.ok_or(EINVAL)?;
-        let Joined { index, group, .. } = joined.get(at).ok_or(EINVAL)?;
+        let Joined { group, .. } = joined.get_mut(at).ok_or(EINVAL)?;
         group.place_of(number).ok_or(EINVAL)?.store(0, Release);
         if group.is_empty() {
-            self.unlink(*index, group);
-            self.groups.remove(*index);
+            self.unlink(group);
+            self.groups.remove(group);
             // Leaves.
             drop(joined.remove(at));
         }
@@ -161,7 +160,7 @@ impl Groups {
     }
 
     /// Takes a group out of its chain. Those who are just walking along get on from it.
-    fn unlink(&self, leaving: u32, group: &Group) {
+    fn unlink(&self, group: &Published<Group>) {
         let rcu = rcu::read_lock();
         let Some(mut link) = self.head(&group.gid) else {
             return;
@@ -169,7 +168,7 @@ impl Groups {
         loop {
             match link.load(Acquire) {
                 0 => break,
-                index if index == leaving => {
+                index if index == Published::number(group) => {
                     link.store(group.next.load(Acquire), Release);
                     break;
                 }

@@ -22,8 +22,8 @@ use crate::sys::net::{
 use crate::sys::random;
 use crate::sys::table::{
     Context,
-    Named,
-    NamedTable,
+    Published,
+    Replacement,
     Reserved,
     Table, //
 };
@@ -71,7 +71,7 @@ impl<'a> Find<'a> for InPort<'a> {
 #[pin_data]
 pub struct Port {
     #[pin]
-    regions: NamedTable<Region>,
+    regions: Table<Region>,
     /// What a process names by [`NULL_LKEY`].
     null: Region,
     /// By number; their keys are of numbers with [`OF_WINDOW`].
@@ -102,7 +102,7 @@ impl Port {
     pub fn new(underlay: &Underlay) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
-                regions <- NamedTable::new(),
+                regions <- Table::named(),
                 null: Region::null(),
                 windows <- Table::new(),
                 keys: Permutation24::new(random::words()),
@@ -219,7 +219,7 @@ impl Port {
         mark: u32,
     ) -> Result<(Reserved<'a, T>, u32)> {
         let mut reserved = reserve()?;
-        let name = |reserved: &Reserved<'_, T>| self.keys.number(reserved.index() | mark);
+        let name = |reserved: &Reserved<'_, T>| self.keys.number(reserved.number() | mark);
         if name(&reserved) == Region::name_in(NULL_LKEY) {
             // Kept while another one is drawn.
             let unusable = reserved;
@@ -231,9 +231,8 @@ impl Port {
     }
 
     /// Unpublishes a window, and ends it: nobody uses it when this returns. May sleep.
-    pub fn remove_window(&self, window: &Window) {
-        self.windows
-            .remove(self.keys.index(window.name()) & !OF_WINDOW);
+    pub fn remove_window(&self, window: &mut Published<Window>) {
+        self.windows.remove(window);
         let rcu = rcu::read_lock();
         window.end(&InPort {
             port: self,
@@ -255,21 +254,15 @@ impl Port {
         self.windows.get_ref(number & !OF_WINDOW, rcu)
     }
 
-    /// Makes a key lead to its region.
-    pub fn publish_region(&self, key: Reserved<'_, Region>, region: Arc<Region>) {
-        self.regions.publish(key, region);
-    }
-
-    /// Makes the key of a region lead to another one, which has the same. Its making cannot fail.
-    /// The old one can be found no more, but has not ended; the caller keeps others from changing
-    /// it meanwhile. May sleep.
+    /// Makes the key of a region lead to another one, which has the same. The old one can be found
+    /// no more, but has not ended.
     pub fn replace_region(
         &self,
-        old: &Region,
-        make: impl FnOnce() -> Arc<Region>,
-    ) -> Result<Arc<Region>> {
-        let name = old.name();
-        self.regions.replace(name, self.keys.index(name), make)
+        old: &mut Published<Region>,
+        with: Replacement<Region>,
+        region: Region,
+    ) {
+        self.regions.replace(old, with, region);
     }
 
     /// Takes a number for an address handle; it leads nowhere before it is published.
@@ -278,8 +271,8 @@ impl Port {
     }
 
     /// Unpublishes an address handle.
-    pub fn remove_handle(&self, number: u32) {
-        self.handles.remove(number);
+    pub fn remove_handle(&self, handle: &mut Published<Handle>) {
+        self.handles.remove(handle);
     }
 
     /// The address handle with this number.
@@ -293,9 +286,8 @@ impl Port {
     }
 
     /// Unpublishes a region, and waits for those who access it. May sleep.
-    pub fn remove_region(&self, region: &Region) {
-        let name = region.name();
-        self.regions.remove(name, self.keys.index(name));
+    pub fn remove_region(&self, region: &mut Published<Region>) {
+        self.regions.remove(region);
         drop(region.revoke());
     }
 
@@ -308,6 +300,6 @@ impl Port {
     #[inline]
     pub fn region<'g>(&'g self, key: u32, rcu: &'g rcu::Guard) -> Option<&'g Region> {
         let name = Region::name_in(key);
-        self.regions.get_ref(name, rcu, || self.keys.index(name))
+        self.regions.find_ref(name, rcu, || self.keys.index(name))
     }
 }

@@ -8,7 +8,10 @@
 //! from here.
 
 use super::counters::Counters;
-use crate::sys::table::Table;
+use crate::sys::table::{
+    Published,
+    Table, //
+};
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::{
@@ -35,10 +38,7 @@ pub struct PortCounters {
 }
 
 /// A set of counters for queue pairs that are counted apart.
-pub struct Set {
-    number: u32,
-    counters: Arc<Counters>,
-}
+pub struct Set(Published<Counters>);
 
 impl PortCounters {
     /// Nothing has been counted.
@@ -59,15 +59,14 @@ impl PortCounters {
     /// Another set, with a number that no other has. May sleep.
     pub fn begin(&self) -> Result<Set> {
         let counters = Arc::new(Counters::default(), GFP_KERNEL)?;
-        let number = self.sets.reserve(MAX_SETS)?.publish(counters.clone());
-        Ok(Set { number, counters })
+        Ok(Set(self.sets.reserve(MAX_SETS)?.publish(counters)))
     }
 
     /// Nobody is counted in the set any more. May sleep.
-    pub fn end(&self, set: &Set) {
+    pub fn end(&self, set: &mut Set) {
         let past = self.past.lock();
-        self.sets.remove(set.number);
-        past.absorb(&set.counters);
+        self.sets.remove(&mut set.0);
+        past.absorb(&set.0);
     }
 
     /// All that has been counted, apart or not. May sleep.
@@ -85,11 +84,11 @@ impl PortCounters {
 impl Set {
     /// Its number.
     pub fn number(&self) -> u32 {
-        self.number
+        Published::number(&self.0)
     }
 
     /// Its counters.
     pub fn counters(&self) -> &Arc<Counters> {
-        &self.counters
+        &self.0
     }
 }

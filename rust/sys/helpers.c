@@ -134,19 +134,6 @@ static gfp_t xa_gfp(bool may_sleep)
 	return may_sleep ? GFP_KERNEL : GFP_ATOMIC;
 }
 
-/* An allocation that may sleep gives the lock back meanwhile. */
-static void *store(struct xarray *xa, unsigned long index, void *entry,
-		   bool may_sleep)
-{
-	unsigned long flags;
-	void *old;
-
-	xa_lock_irqsave(xa, flags);
-	old = __xa_store(xa, index, entry, xa_gfp(may_sleep));
-	xa_unlock_irqrestore(xa, flags);
-	return old;
-}
-
 /* Reserved: the entry exists, and reads as NULL. */
 int ferroce_xa_reserve(struct xarray *xa, u32 *index, u32 max, u32 *next,
 		       bool may_sleep)
@@ -163,36 +150,36 @@ int ferroce_xa_reserve(struct xarray *xa, u32 *index, u32 max, u32 *next,
 
 void ferroce_xa_publish(struct xarray *xa, unsigned long index, void *entry)
 {
-	store(xa, index, entry, false);
+	unsigned long flags;
+
+	xa_lock_irqsave(xa, flags);
+	__xa_store(xa, index, entry, 0);
+	xa_unlock_irqrestore(xa, flags);
 }
 
-/* As ferroce_xa_publish(), in place of an entry, which is returned. */
-void *ferroce_xa_replace(struct xarray *xa, unsigned long index, void *entry)
+/* Gives back an index, with what it leads to. */
+void ferroce_xa_free(struct xarray *xa, unsigned long index)
 {
-	return store(xa, index, entry, false);
+	unsigned long flags;
+
+	xa_lock_irqsave(xa, flags);
+	__xa_erase(xa, index);
+	xa_unlock_irqrestore(xa, flags);
 }
 
-int ferroce_xa_store(struct xarray *xa, unsigned long index, void *entry,
-		     bool may_sleep)
+/* As ferroce_xa_publish(), in place of an entry; NULL gives the index back. */
+void ferroce_xa_replace(struct xarray *xa, unsigned long index, void *entry)
 {
-	return xa_err(store(xa, index, entry, may_sleep));
+	if (entry)
+		ferroce_xa_publish(xa, index, entry);
+	else
+		ferroce_xa_free(xa, index);
 }
 
 /* The first entry from *index on, with its place. */
 void *ferroce_xa_from(struct xarray *xa, unsigned long *index)
 {
 	return xa_find(xa, index, ULONG_MAX, XA_PRESENT);
-}
-
-void *ferroce_xa_erase(struct xarray *xa, unsigned long index)
-{
-	unsigned long flags;
-	void *old;
-
-	xa_lock_irqsave(xa, flags);
-	old = __xa_erase(xa, index);
-	xa_unlock_irqrestore(xa, flags);
-	return old;
 }
 
 struct workqueue_struct *ferroce_alloc_workqueue(const char *name,

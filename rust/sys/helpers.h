@@ -42,11 +42,9 @@ void ferroce_xa_init(struct xarray *xa);
 int ferroce_xa_reserve(struct xarray *xa, u32 *index, u32 max, u32 *next,
 		       bool may_sleep);
 void ferroce_xa_publish(struct xarray *xa, unsigned long index, void *entry);
-void *ferroce_xa_replace(struct xarray *xa, unsigned long index, void *entry);
-int ferroce_xa_store(struct xarray *xa, unsigned long index, void *entry,
-		     bool may_sleep);
+void ferroce_xa_free(struct xarray *xa, unsigned long index);
+void ferroce_xa_replace(struct xarray *xa, unsigned long index, void *entry);
 void *ferroce_xa_from(struct xarray *xa, unsigned long *index);
-void *ferroce_xa_erase(struct xarray *xa, unsigned long index);
 
 enum ferroce_queue {
 	FERROCE_QUEUE_NORMAL,

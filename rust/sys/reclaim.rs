@@ -79,6 +79,12 @@ pub(super) struct Node {
     call: Option<(Free, *mut c_void)>,
 }
 
+// SAFETY: Whoever has one can only give it up; until then it has no pointer, and the work is in no
+// queue. What it is called with says itself on which threads that may be.
+unsafe impl Send for Node {}
+// SAFETY: There is nothing that a reference to it could do.
+unsafe impl Sync for Node {}
+
 impl Node {
     /// A node that is not used yet.
     pub(super) fn new(flags: Flags) -> Result<KBox<Node>> {
@@ -89,6 +95,23 @@ impl Node {
             },
             flags,
         )?)
+    }
+
+    /// Drops `object` in process context, after the RCU read sections that run now. In any context.
+    ///
+    /// Whoever reads it under RCU must not find it any more: a read section that begins after this
+    /// call may outlast the object.
+    pub(super) fn release<T: Send + Sync + 'static>(self: KBox<Self>, object: Arc<T>) {
+        /// # Safety
+        ///
+        /// `object` must be from `Arc::into_raw`, with a reference that is nobody else's.
+        unsafe fn free<T>(object: *mut c_void) {
+            // SAFETY: By the requirement.
+            drop(unsafe { Arc::from_raw(object.cast::<T>().cast_const()) });
+        }
+        let object = Arc::into_raw(object).cast_mut();
+        // SAFETY: The reference is the callee's, and a `T` may be dropped on any thread.
+        unsafe { self.call(object.cast::<c_void>(), free::<T>) };
     }
 
     /// Calls `free` with `what` in process context, after the RCU read sections that run now. In

@@ -3,7 +3,6 @@
 //! An object in use that another one takes the place of.
 
 use super::reclaim::Node;
-use core::ffi::c_void;
 use core::ops::Deref;
 use core::sync::atomic::{
     AtomicPtr,
@@ -59,21 +58,15 @@ impl<T: Send + Sync> Replaceable<T> {
 
     /// Puts `successor` in the place, in any context. What was there goes when nobody reads it.
     pub fn replace(&self, successor: Successor<T>) {
-        /// # Safety
-        ///
-        /// `value` must be from `Arc::into_raw`, with a reference that is nobody else's.
-        unsafe fn free<T>(value: *mut c_void) {
-            // SAFETY: By the requirement.
-            drop(unsafe { Arc::from_raw(value.cast::<T>().cast_const()) });
-        }
         let Successor { value, node } = successor;
         // INVARIANT: The reference of the successor is the place's now.
         let old = self
             .0
             .swap(Arc::into_raw(value).cast_mut(), Ordering::AcqRel);
-        // SAFETY: By the type invariant; the reference was the place's, and a `T` may be dropped on
-        // any thread.
-        unsafe { node.call(old.cast::<c_void>(), free::<T>) };
+        // SAFETY: By the type invariant; the reference was the place's, and is ours now.
+        let old = unsafe { Arc::from_raw(old.cast_const()) };
+        // The place was the only one where readers find it.
+        node.release(old);
     }
 }
 

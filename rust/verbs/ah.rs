@@ -21,6 +21,7 @@ use crate::sys::ib::path::{
     Path, //
 };
 use crate::sys::ib::udata::Udata;
+use crate::sys::table::Published;
 use crate::uabi::udata::CreateAhResp;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -29,7 +30,7 @@ use kernel::sync::Arc;
 /// more, but for those that were posted and are being sent.
 pub struct UserAh {
     port: Arc<Port>,
-    number: u32,
+    handle: Published<Handle>,
     vector: AddressVector,
     _permit: ObjectPermit,
 }
@@ -37,7 +38,7 @@ pub struct UserAh {
 impl UserAh {
     /// Its number.
     pub fn number(&self) -> u32 {
-        self.number
+        Published::number(&self.handle)
     }
 }
 
@@ -61,7 +62,7 @@ impl AddressHandle for UserAh {
         let reserved = port.reserve_handle(context)?;
         let vector = init.vector;
         // One flow for each handle: what goes along it stays in order.
-        let mut way = Way::new(port.resident(), reserved.index(), init).ok_or(EINVAL)?;
+        let mut way = Way::new(port.resident(), reserved.number(), init).ok_or(EINVAL)?;
         if context == Context::Sleeps {
             // Without a route datagrams look for one, and are lost until there is one.
             let _ = way.find_route();
@@ -69,13 +70,13 @@ impl AddressHandle for UserAh {
         let handle = Arc::new(Handle::new(pd.id(), way), context.flags())?;
         let handle = Self {
             port: port.clone(),
-            number: reserved.publish(handle),
+            handle: reserved.publish(handle),
             vector,
             _permit: permit,
         };
         if let Some(udata) = udata {
             udata.respond(&CreateAhResp {
-                number: handle.number,
+                number: handle.number(),
                 reserved: 0,
             })?;
         }
@@ -89,6 +90,6 @@ impl AddressHandle for UserAh {
 
 impl Drop for UserAh {
     fn drop(&mut self) {
-        self.port.remove_handle(self.number);
+        self.port.remove_handle(&mut self.handle);
     }
 }

@@ -62,6 +62,6 @@ impl CounterSet for ApartCounters {
 
 impl Drop for Apart {
     fn drop(&mut self) {
-        self.port.all_counters().end(&self.set);
+        self.port.all_counters().end(&mut self.set);
     }
 }

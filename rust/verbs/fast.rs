@@ -21,13 +21,14 @@ use crate::sys::listed::{
     Shape,
     Taken, //
 };
+use crate::sys::table::Published;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 /// A region of fast registration. When it is dropped nobody uses its memory any more.
 pub struct FastMr {
     port: Arc<Port>,
-    window: Arc<Window>,
+    window: Published<Window>,
     key: u32,
     _permit: ObjectPermit,
 }
@@ -43,10 +44,9 @@ impl FastMr {
         let port = device.port();
         let (reserved, key) = port.reserve_window_key()?;
         let window = Window::new(key, pd.id(), Type::Fast(lists))?;
-        reserved.publish(window.clone());
         Ok(Self {
             port: port.clone(),
-            window,
+            window: reserved.publish(window),
             key,
             _permit: permit,
         })
@@ -71,6 +71,6 @@ impl FastMr {
 
 impl Drop for FastMr {
     fn drop(&mut self) {
-        self.port.remove_window(&self.window);
+        self.port.remove_window(&mut self.window);
     }
 }

@@ -9,10 +9,7 @@ use super::device::{
 use super::fast::FastMr;
 use super::pd::Domain;
 use super::quota::Kind;
-use crate::datapath::memory::region::{
-    DomainId,
-    Region, //
-};
+use crate::datapath::memory::region::Region;
 use crate::datapath::port::Port;
 use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::access::Access;
@@ -33,12 +30,16 @@ use crate::sys::memory::{
     KernelMemory,
     UserMemory, //
 };
+use crate::sys::table::{
+    Published,
+    Replacement,
+    Reserved, //
+};
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::{
     Arc,
-    Mutex,
-    UniqueArc, //
+    Mutex, //
 };
 
 /// What ib_core calls a memory region. Dropping it ends all access.
@@ -117,7 +118,8 @@ impl FastRegion for Mr {
 /// A registered region. Dropping it deregisters the region and unpins its memory.
 pub struct UserMr {
     port: Arc<Port>,
-    /// As it is now. The lock orders registrations and is held while they wait.
+    /// As it is now. Whoever lists the objects of processes takes the lock too, so it is not held
+    /// while pages are pinned: a process can make that last.
     current: Pin<KBox<Mutex<Current>>>,
     key: u32,
     _permit: ObjectPermit,
@@ -125,8 +127,7 @@ pub struct UserMr {
 
 /// What can be registered again.
 struct Current {
-    region: Arc<Region>,
-    domain: DomainId,
+    region: Published<Region>,
     range: UserRange,
 }
 
@@ -176,20 +177,7 @@ impl UserMr {
         let port = device.port();
         let (reserved, key) = port.reserve_key()?;
         let region = Region::new(key, pd.id(), range.access, range.iova, memory);
-        let region = Arc::new(region, GFP_KERNEL_ACCOUNT)?;
-        let current = Current {
-            region: region.clone(),
-            domain: pd.id(),
-            range,
-        };
-        let current = KBox::pin_init(new_mutex!(current), GFP_KERNEL_ACCOUNT)?;
-        port.publish_region(reserved, region);
-        Ok(Self {
-            port: port.clone(),
-            current,
-            key,
-            _permit: permit,
-        })
+        Self::published(device, permit, reserved, region, range)
     }
 
     fn of_kernel(
@@ -202,23 +190,34 @@ impl UserMr {
         let port = device.port();
         let (reserved, key) = port.reserve_key()?;
         let region = Region::of_kernel(key, pd.id(), access, memory);
-        let region = Arc::new(region, GFP_KERNEL)?;
-        let current = Current {
-            region: region.clone(),
-            domain: pd.id(),
-            // Users in the kernel do not register again.
-            range: UserRange {
-                start: 0,
-                len: u64::MAX,
-                iova: 0,
-                access,
-            },
+        // Users in the kernel do not register again.
+        let range = UserRange {
+            start: 0,
+            len: u64::MAX,
+            iova: 0,
+            access,
         };
-        let current = KBox::pin_init(new_mutex!(current), GFP_KERNEL)?;
-        port.publish_region(reserved, region);
+        Self::published(device, permit, reserved, region, range)
+    }
+
+    fn published(
+        device: &Device,
+        permit: ObjectPermit,
+        reserved: Reserved<'_, Region>,
+        region: Region,
+        range: UserRange,
+    ) -> Result<Self> {
+        let key = region.key();
+        let region = Arc::new(region, GFP_KERNEL_ACCOUNT)?;
+        let place = KBox::<Mutex<Current>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
+        let current = Current {
+            region: reserved.publish_named(region),
+            range,
+        };
         Ok(Self {
-            port: port.clone(),
-            current,
+            port: device.port().clone(),
+            // It has its memory, and cannot fail.
+            current: place.write_pin_init(new_mutex!(current))?,
             key,
             _permit: permit,
         })
@@ -228,16 +227,50 @@ impl UserMr {
     /// after it where they are not. Either way no copy by the old rights, or to the old memory,
     /// goes on when this returns, and nothing can fail once the old one is touched.
     fn register_again(&self, core_pd: PdRef<'_>, change: Change<'_, Domain>) -> Result {
+        let (old, before) = {
+            let current = self.current.lock();
+            (Arc::clone(&current.region), current.range)
+        };
+        let mut range = before;
+        range.access = change.access.unwrap_or(range.access);
+        if let Some((start, len, iova)) = change.translation {
+            (range.start, range.len, range.iova) = (start, len, iova);
+        } else if (range.access.0 ^ before.access.0) & Access::ZERO_BASED != 0 {
+            // Addresses become offsets, or offsets addresses.
+            range.iova = range.start;
+        }
+        let range = checked(range)?;
+        let domain = change.pd.map_or(old.domain(), Domain::id);
+        let is_writable = old.ask(UserMemory::is_writable).ok_or(EINVAL)?;
+        let memory = if change.translation.is_some() {
+            Some(pin(core_pd, &range)?)
+        } else if range.access.needs_writable() && !is_writable {
+            // It was pinned to be read only. Another process has other memory at that address.
+            if !old.ask(UserMemory::is_of_caller).ok_or(EINVAL)? {
+                return Err(EINVAL);
+            }
+            Some(pin(core_pd, &range)?)
+        } else {
+            None
+        };
+        let replacement = Replacement::new()?;
+
         let mut current = self.current.lock();
-        let old = current.region.clone();
-        if !old.close() {
+        // ib_core lets nobody register it again meanwhile; a window may have been bound.
+        if !Arc::ptr_eq(&current.region, &old) || !old.close() {
             return Err(EBUSY);
         }
-        let changed = self.change(&mut current, core_pd, change);
-        if changed.is_err() {
+        let Some(memory) = memory.or_else(|| old.revoke()) else {
+            // Nobody revokes it but who holds the lock.
             old.open();
-        }
-        changed
+            return Err(EINVAL);
+        };
+        let region = Region::new(self.key, domain, range.access, range.iova, memory);
+        self.port
+            .replace_region(&mut current.region, replacement, region);
+        drop(old.revoke());
+        current.range = range;
+        Ok(())
     }
 
     /// A window that is bound names the region, and its peers have a right to it; so they end first
@@ -261,60 +294,10 @@ impl UserMr {
         let pieces = current.region.ask(UserMemory::pieces_of_all);
         out.number(c"pieces", pieces.unwrap_or(0) as u64)
     }
-
-    /// See [`MemoryRegion::register_again`]; no window is bound to the region.
-    fn change(
-        &self,
-        current: &mut Current,
-        core_pd: PdRef<'_>,
-        change: Change<'_, Domain>,
-    ) -> Result {
-        let old = current.region.clone();
-        let mut range = current.range;
-        range.access = change.access.unwrap_or(range.access);
-        if let Some((start, len, iova)) = change.translation {
-            (range.start, range.len, range.iova) = (start, len, iova);
-        } else if (range.access.0 ^ current.range.access.0) & Access::ZERO_BASED != 0 {
-            // Addresses become offsets, or offsets addresses.
-            range.iova = range.start;
-        }
-        let range = checked(range)?;
-        let domain = change.pd.map_or(current.domain, Domain::id);
-        let is_writable = old.ask(UserMemory::is_writable).ok_or(EINVAL)?;
-        let memory = if change.translation.is_some() {
-            Some(pin(core_pd, &range)?)
-        } else if range.access.needs_writable() && !is_writable {
-            // It was pinned to be read only. Another process has other memory at that address.
-            if !old.ask(UserMemory::is_of_caller).ok_or(EINVAL)? {
-                return Err(EINVAL);
-            }
-            Some(pin(core_pd, &range)?)
-        } else {
-            None
-        };
-        let place = UniqueArc::<Region>::new_uninit(GFP_KERNEL_ACCOUNT)?;
-        let region = self.port.replace_region(&old, || {
-            match memory.or_else(|| old.revoke()) {
-                Some(memory) => {
-                    let (key, iova) = (old.key(), range.iova);
-                    Arc::from(place.write(Region::new(key, domain, range.access, iova, memory)))
-                }
-                // Nobody revokes it but who holds the lock.
-                None => old.clone(),
-            }
-        })?;
-        drop(old.revoke());
-        *current = Current {
-            region,
-            domain,
-            range,
-        };
-        Ok(())
-    }
 }
 
 impl Drop for UserMr {
     fn drop(&mut self) {
-        self.port.remove_region(&self.current.lock().region);
+        self.port.remove_region(&mut self.current.lock().region);
     }
 }

@@ -14,13 +14,14 @@ use crate::datapath::memory::window::{
 };
 use crate::datapath::port::Port;
 use crate::sys::ib::mw::MemoryWindow;
+use crate::sys::table::Published;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 /// A window. When it is dropped nobody uses it any more.
 pub struct UserMw {
     port: Arc<Port>,
-    window: Arc<Window>,
+    window: Published<Window>,
     _permit: ObjectPermit,
 }
 
@@ -34,10 +35,9 @@ impl MemoryWindow for UserMw {
         let port = device.port();
         let (reserved, key) = port.reserve_window_key()?;
         let window = Window::new(key, pd.id(), kind)?;
-        reserved.publish(window.clone());
         let window = Self {
             port: port.clone(),
-            window,
+            window: reserved.publish(window),
             _permit: permit,
         };
         Ok((window, key))
@@ -46,6 +46,6 @@ impl MemoryWindow for UserMw {
 
 impl Drop for UserMw {
     fn drop(&mut self) {
-        self.port.remove_window(&self.window);
+        self.port.remove_window(&mut self.window);
     }
 }

@@ -58,6 +58,7 @@ use crate::sys::net::membership::{
 };
 use crate::sys::net::Underlay;
 use crate::sys::ring::Mapping;
+use crate::sys::table::Published;
 use crate::sys::timer::{
     Deadline,
     Running, //
@@ -90,10 +91,7 @@ use crate::wire::headers::ack_timeout_ns;
 use crate::wire::psn::Psn;
 use kernel::new_mutex;
 use kernel::prelude::*;
-use kernel::sync::{
-    Arc,
-    Mutex, //
-};
+use kernel::sync::Mutex;
 
 /// The row of the table of QP types, if such QPs are served.
 fn service_of(kind: QpType) -> Option<Service> {
@@ -103,7 +101,7 @@ fn service_of(kind: QpType) -> Option<Service> {
 
 /// A queue pair. When it is dropped nothing is sent to the peer, and nothing completes any more.
 pub struct UserQp {
-    qp: Arc<Qp>,
+    qp: Published<Qp>,
     /// Its type, which says how it may be changed.
     kind: QpType,
     /// What goes with that type.
@@ -208,9 +206,8 @@ impl QueuePair for UserQp {
         if is_management {
             device.port().manage_by(number)?;
         }
-        directory.publish(reserved, qp.clone());
         let qp = Self {
-            qp,
+            qp: reserved.publish_named(qp),
             kind: init.kind,
             service,
             underlay: device.underlay().clone(),
@@ -507,7 +504,7 @@ impl Drop for UserQp {
             self.qp.port().without_management();
         }
         if let Ok(directory) = Directory::current() {
-            directory.remove(self.qp.number());
+            directory.remove(&mut self.qp);
         }
         if let (User::Process { .. }, true) = (&self.user, self.qp.port().is_leaving()) {
             // The process has not asked for this, and waits.

@@ -22,7 +22,7 @@ use crate::sys::revocable::{
 use crate::sys::table::Named;
 use crate::uabi::udata::NULL_LKEY;
 use kernel::prelude::KBox;
-// Those of the kernel crate are calls of C functions, and a key is read for every copy.
+// Those of the kernel crate are calls of C functions.
 use core::sync::atomic::{
     AtomicU32,
     AtomicU64,
@@ -60,8 +60,8 @@ const CLOSED: u32 = 1 << 31;
 
 /// A registered memory region.
 pub struct Region {
-    /// Local and remote key: 24 bits of a permuted index, then 8 bits that may change.
-    key: AtomicU32,
+    /// Local and remote key: 24 bits of a permuted index, then 8 random ones.
+    key: u32,
     /// The domain whose QPs may use it.
     domain: DomainId,
     /// What may be done to it.
@@ -89,7 +89,7 @@ impl Region {
     /// A region of `memory`, which begins at the address `iova`.
     pub fn new(key: u32, domain: DomainId, access: Access, iova: u64, memory: UserMemory) -> Self {
         Self {
-            key: AtomicU32::new(key),
+            key,
             domain,
             access,
             iova,
@@ -103,7 +103,7 @@ impl Region {
     /// rights to it.
     pub fn of_kernel(key: u32, domain: DomainId, access: Access, memory: KernelMemory) -> Self {
         Self {
-            key: AtomicU32::new(key),
+            key,
             domain,
             access,
             iova: 0,
@@ -116,7 +116,7 @@ impl Region {
     /// The region of [`NULL_LKEY`], which is in no table: a key that leads nowhere may be its.
     pub fn null() -> Self {
         Self {
-            key: AtomicU32::new(NULL_LKEY),
+            key: NULL_LKEY,
             domain: DomainId::next(),
             access: Access::default(),
             iova: 0,
@@ -136,16 +136,14 @@ impl Region {
         Some(Range { kind, offset: 0 })
     }
 
-    /// The key as it is now.
+    /// Its key.
     pub fn key(&self) -> u32 {
-        self.key.load(Relaxed)
+        self.key
     }
 
-    /// Changes the low byte of the key; the old key leads nowhere from now on. Callers serialise
-    /// among themselves.
-    pub fn set_key_byte(&self, byte: u8) {
-        self.key
-            .store(self.key() & !0xff | u32::from(byte), Relaxed);
+    /// The domain whose QPs may use it.
+    pub fn domain(&self) -> DomainId {
+        self.domain
     }
 
     /// What of a key stays when its low byte changes.
