@@ -25,8 +25,8 @@ use super::schedule::{
 use crate::sys::cpu::Cpu;
 use crate::sys::global::Global;
 use crate::sys::net::{
-    Addresses,
-    NetNs, //
+    NetNs,
+    RxPacket, //
 };
 use crate::sys::random;
 use crate::sys::table::{
@@ -245,20 +245,26 @@ impl Directory {
         })
     }
 
-    /// The management QP of the device that a packet is for, which came in by `ifindex`. The packet
-    /// names it by a number that it has on every device.
+    /// The management QP of the device that a packet is for. The packet names it by a number that
+    /// it has on every device. One that came in from outside is for the port by which it came; only
+    /// for what this host sent to itself all ports of the namespace are asked.
     pub fn management<'g>(
         &'g self,
         netns: NetNs,
-        ifindex: i32,
-        addresses: &Addresses,
+        packet: &RxPacket<'_>,
         rcu: &'g rcu::Guard,
     ) -> Option<ArcBorrow<'g, Qp>> {
-        let [_, in_netns] = self.chains(netns, ifindex).ok()?;
-        let port = self.find(in_netns, rcu, &|port| {
-            port.netns() == netns && port.arrived(ifindex, addresses).is_ok()
-        })?;
-        self.get(port.management()?, rcu)
+        let addresses = packet.addresses()?;
+        let ifindex = packet.ifindex();
+        let is_for = |port: &Port| port.arrived(ifindex, &addresses).is_ok();
+        let port = if packet.is_own() {
+            let [_, in_netns] = self.chains(netns, ifindex).ok()?;
+            self.find(in_netns, rcu, &|port| port.netns() == netns && is_for(port))
+        } else {
+            self.port_on(netns, packet.real_ifindex(), rcu)
+                .filter(|port| is_for(port))
+        };
+        self.get(port?.management()?, rcu)
     }
 
     fn find<'g>(

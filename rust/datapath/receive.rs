@@ -140,9 +140,7 @@ fn for_management<'a>(
     if number != Some(MANAGEMENT_QP) {
         return None;
     }
-    let addresses = packet.addresses()?;
-    let directory = turn.directory();
-    directory.management(netns, packet.ifindex(), &addresses, turn.rcu())
+    turn.directory().management(netns, packet, turn.rcu())
 }
 
 /// A packet of this service with its payload, or why it is none.

@@ -295,13 +295,32 @@ static int ferroce_real_ifindex(const struct net_device *dev)
 	return is_vlan_dev(dev) ? vlan_dev_real_dev(dev)->ifindex : dev->ifindex;
 }
 
-int ferroce_rx_real_ifindex(const struct ferroce_rx *rx)
+/* The netdev that a packet came in by; behind a VRF it is not the skb's. */
+static const struct net_device *ferroce_rx_netdev(const struct ferroce_rx *rx)
 {
 	const struct net_device *dev = rx->skb->dev;
 
-	/* Behind a VRF it is not the skb's. */
-	dev = dev ? dev_get_by_index_rcu(dev_net_rcu(dev), rx->ifindex) : NULL;
+	return dev ? dev_get_by_index_rcu(dev_net_rcu(dev), rx->ifindex) : NULL;
+}
+
+int ferroce_rx_real_ifindex(const struct ferroce_rx *rx)
+{
+	const struct net_device *dev = ferroce_rx_netdev(rx);
+
 	return dev ? ferroce_real_ifindex(dev) : rx->ifindex;
+}
+
+/* By `lo`, or by a VRF, comes what this host has sent to itself. */
+static bool ferroce_is_own(const struct net_device *dev)
+{
+	return (dev->flags & IFF_LOOPBACK) || netif_is_l3_master(dev);
+}
+
+bool ferroce_rx_is_own(const struct ferroce_rx *rx)
+{
+	const struct net_device *dev = ferroce_rx_netdev(rx);
+
+	return dev && ferroce_is_own(dev);
 }
 
 /* The netdev that has an address, rather the given one than another. */
@@ -346,9 +365,7 @@ enum ferroce_arrival ferroce_arrival(struct net *net, int port, int ifindex,
 	in = dev_get_by_index_rcu(net, ifindex);
 	if (!owner || ferroce_real_ifindex(owner) != port)
 		arrival = FERROCE_WRONG_ADDRESS;
-	else if (!in || (ferroce_real_ifindex(in) != port &&
-			 !(in->flags & IFF_LOOPBACK) &&
-			 !netif_is_l3_master(in)))
+	else if (!in || (ferroce_real_ifindex(in) != port && !ferroce_is_own(in)))
 		arrival = FERROCE_WRONG_DEVICE;
 	rcu_read_unlock();
 	return arrival;

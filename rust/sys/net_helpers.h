@@ -75,6 +75,7 @@ struct ferroce_link_info {
 };
 
 int ferroce_rx_real_ifindex(const struct ferroce_rx *rx);
+bool ferroce_rx_is_own(const struct ferroce_rx *rx);
 void ferroce_rx_link(const struct ferroce_rx *rx, struct ferroce_link_info *info);
 /* What may be said of a packet's way to a port. */
 enum ferroce_arrival {

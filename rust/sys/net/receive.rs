@@ -129,6 +129,12 @@ impl<'a> RxPacket<'a> {
         unsafe { bindings::ferroce_rx_real_ifindex(&self.raw) }
     }
 
+    /// Whether this host sent it to itself: it came in by `lo`, or by a VRF.
+    pub fn is_own(&self) -> bool {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::ferroce_rx_is_own(&self.raw) }
+    }
+
     /// What its Ethernet header said.
     pub fn link(&self) -> Link {
         let mut info = bindings::ferroce_link_info::default();
