@@ -139,7 +139,7 @@ struct ferroce_tx {
 	u32 headers_len;
 };
 
-void ferroce_packet_memory_open(void);
+int ferroce_packet_memory_open(void);
 void ferroce_packet_memory_close(void);
 int ferroce_tx_alloc(const struct ferroce_route *route, u32 ib_len,
 		     u16 ip_id, struct ferroce_tx *tx);

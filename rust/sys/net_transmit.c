@@ -5,6 +5,8 @@
 #include <linux/jhash.h>
 #include <linux/percpu.h>
 #include <linux/random.h>
+#include <linux/shrinker.h>
+#include <linux/vmstat.h>
 #include <net/addrconf.h>
 #include <net/inet_dscp.h>
 #include <net/ip.h>
@@ -213,7 +215,9 @@ static void ferroce_tx_put_ipv6(struct sk_buff *skb,
  * one more is ours, and a page that has no other is empty. The pages are
  * touched with BH disabled on their CPU only; packets are freed anywhere, and
  * by whoever has interrupts disabled too (rdma_rxe does it), which memory of a
- * page_pool would not bear.
+ * page_pool would not bear. A CPU keeps the one that it fills, and as many full
+ * ones as were in flight at once, up to 64: 520 KiB in all, of which the shrinker
+ * takes 512.
  */
 #define FERROCE_PAGE_ORDER	get_order(8192)
 #define FERROCE_PAGE_BYTES	(PAGE_SIZE << FERROCE_PAGE_ORDER)
@@ -221,19 +225,91 @@ static void ferroce_tx_put_ipv6(struct sk_buff *skb,
 
 struct ferroce_pages {
 	/* The one that packets are made in, and how much of it they have. */
-	unsigned int now;
+	struct page *now;
 	unsigned int used;
-	struct page *page[FERROCE_PAGES];
+	/*
+	 * Those that were full, from the oldest on; all others are NULL. The
+	 * shrinker takes them too, on any CPU, and leaves NULL: whose exchange
+	 * returns a page has it.
+	 */
+	unsigned int oldest;
+	unsigned int count;
+	struct page *full[FERROCE_PAGES];
 };
 
 static DEFINE_PER_CPU(struct ferroce_pages, ferroce_pages);
 static bool ferroce_pages_open __read_mostly;
+static struct shrinker *ferroce_pages_shrinker;
 
-void ferroce_packet_memory_open(void)
+/* Memory that can be had back counts as available (MemAvailable). */
+static void ferroce_count_page(const struct page *page, int sign)
 {
+	mod_node_page_state(page_pgdat(page), NR_KERNEL_MISC_RECLAIMABLE,
+			    sign * (1 << FERROCE_PAGE_ORDER));
+}
+
+/* Packets that are in the page keep it. */
+static void ferroce_give_back(struct page *page)
+{
+	ferroce_count_page(page, -1);
+	put_page(page);
+}
+
+static unsigned long ferroce_pages_count(struct shrinker *shrinker,
+					 struct shrink_control *control)
+{
+	const struct ferroce_pages *own;
+	unsigned long pages = 0;
+	int cpu, n;
+
+	for_each_possible_cpu(cpu) {
+		own = per_cpu_ptr(&ferroce_pages, cpu);
+		for (n = 0; n < FERROCE_PAGES; n++)
+			pages += !!READ_ONCE(own->full[n]);
+	}
+	return pages;
+}
+
+static unsigned long ferroce_pages_scan(struct shrinker *shrinker,
+					struct shrink_control *control)
+{
+	struct ferroce_pages *own;
+	unsigned long freed = 0;
+	struct page *page;
+	int cpu, n;
+
+	for_each_possible_cpu(cpu) {
+		own = per_cpu_ptr(&ferroce_pages, cpu);
+		for (n = 0; n < FERROCE_PAGES; n++) {
+			if (freed == control->nr_to_scan)
+				return freed;
+			if (!READ_ONCE(own->full[n]))
+				continue;
+			page = xchg(&own->full[n], NULL);
+			if (!page)
+				continue;
+			ferroce_give_back(page);
+			freed++;
+		}
+	}
+	return freed;
+}
+
+int ferroce_packet_memory_open(void)
+{
+	struct shrinker *shrinker;
+
+	shrinker = shrinker_alloc(0, "ferroce-packets");
+	if (!shrinker)
+		return -ENOMEM;
+	shrinker->count_objects = ferroce_pages_count;
+	shrinker->scan_objects = ferroce_pages_scan;
+	shrinker_register(shrinker);
+	ferroce_pages_shrinker = shrinker;
 	/* Disabling BH excludes nobody on PREEMPT_RT. */
 	if (!IS_ENABLED(CONFIG_PREEMPT_RT))
 		WRITE_ONCE(ferroce_pages_open, true);
+	return 0;
 }
 
 void ferroce_packet_memory_close(void)
@@ -244,13 +320,15 @@ void ferroce_packet_memory_close(void)
 	WRITE_ONCE(ferroce_pages_open, false);
 	/* Whoever still makes a packet has BH disabled meanwhile. */
 	synchronize_net();
+	shrinker_free(ferroce_pages_shrinker);
 	for_each_possible_cpu(cpu) {
 		own = per_cpu_ptr(&ferroce_pages, cpu);
-		for (n = 0; n < FERROCE_PAGES; n++) {
-			if (own->page[n])
-				put_page(own->page[n]);
-			own->page[n] = NULL;
-		}
+		for (n = 0; n < FERROCE_PAGES; n++)
+			if (own->full[n])
+				ferroce_give_back(own->full[n]);
+		if (own->now)
+			ferroce_give_back(own->now);
+		memset(own, 0, sizeof(*own));
 	}
 }
 
@@ -267,24 +345,52 @@ static bool ferroce_page_is_empty(struct page *page)
 	return true;
 }
 
-/* Goes on to the next page, in the place of which comes a new one if it is not empty. */
+/*
+ * The oldest page, if it is empty. If it is not, there will be one more; when
+ * there are as many as there may be, its packets keep it, and we do not.
+ */
+static struct page *ferroce_oldest_page(struct ferroce_pages *own)
+{
+	struct page *page, **place;
+	bool is_empty;
+
+	while (own->count) {
+		place = &own->full[own->oldest % FERROCE_PAGES];
+		page = xchg(place, NULL);
+		is_empty = ferroce_page_is_empty(page);
+		if (page && !is_empty && own->count < FERROCE_PAGES) {
+			smp_store_release(place, page);
+			return NULL;
+		}
+		own->oldest++;
+		own->count--;
+		if (is_empty)
+			return page;
+		if (page)
+			ferroce_give_back(page);
+	}
+	return NULL;
+}
+
+/* Puts the full page away, and goes on to the oldest or a new one. */
 static struct page *ferroce_next_page(struct ferroce_pages *own)
 {
-	unsigned int next = (own->now + 1) % FERROCE_PAGES;
-	struct page *page = own->page[next], *fresh;
+	struct page *page = ferroce_oldest_page(own);
+	unsigned int last = own->oldest + own->count;
 
-	if (!ferroce_page_is_empty(page)) {
-		fresh = alloc_pages(GFP_ATOMIC | __GFP_NOWARN | __GFP_NOMEMALLOC |
-				    __GFP_COMP, FERROCE_PAGE_ORDER);
-		if (!fresh)
-			return NULL;
-		if (page)
-			put_page(page);
-		own->page[next] = fresh;
+	if (own->now) {
+		smp_store_release(&own->full[last % FERROCE_PAGES], own->now);
+		own->count++;
 	}
-	own->now = next;
+	if (!page) {
+		page = alloc_pages(GFP_ATOMIC | __GFP_NOWARN | __GFP_NOMEMALLOC |
+				   __GFP_COMP, FERROCE_PAGE_ORDER);
+		if (page)
+			ferroce_count_page(page, 1);
+	}
+	own->now = page;
 	own->used = 0;
-	return own->page[next];
+	return page;
 }
 
 static struct sk_buff *ferroce_tx_skb(unsigned int len)
@@ -298,7 +404,7 @@ static struct sk_buff *ferroce_tx_skb(unsigned int len)
 	    in_hardirq() || irqs_disabled() || size > FERROCE_PAGE_BYTES)
 		goto slab;
 	own = this_cpu_ptr(&ferroce_pages);
-	page = own->page[own->now];
+	page = own->now;
 	if (ferroce_page_is_empty(page))
 		own->used = 0;
 	else if (!page || size > FERROCE_PAGE_BYTES - own->used)

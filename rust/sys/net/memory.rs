@@ -6,6 +6,7 @@
 
 use crate::sys::bindings;
 use kernel::{
+    error::to_result,
     prelude::*,
     sync::atomic::{
         Atomic,
@@ -24,14 +25,17 @@ impl PacketMemory {
     ///
     /// # Errors
     ///
-    /// `EBUSY` when it is already.
+    /// `EBUSY` when it is already, `ENOMEM`.
     pub fn new() -> Result<Self> {
         if EXISTS.xchg(true, Full) {
             return Err(EBUSY);
         }
         // SAFETY: `EXISTS` was false, so that none is kept, and nobody else begins.
-        unsafe { bindings::ferroce_packet_memory_open() };
-        Ok(Self(()))
+        to_result(unsafe { bindings::ferroce_packet_memory_open() })
+            .inspect_err(|_| {
+                EXISTS.xchg(false, Full);
+            })
+            .map(|()| Self(()))
     }
 }
 
