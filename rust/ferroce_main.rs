@@ -73,8 +73,8 @@ impl Drop for DirectoryGuard {
 
 impl kernel::InPlaceModule for Module {
     fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
-        sys::ib::device::install_attributes::<Ferroce>();
         try_pin_init!(Self {
+            _: { sys::ib::device::install_attributes::<Ferroce>()? },
             _reclaimer: sys::reclaim::Reclaimer::new()?,
             _directory: DirectoryGuard::new()?,
             _links <- link::Registration::new(),

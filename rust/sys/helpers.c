@@ -530,17 +530,19 @@ static ssize_t ferroce_attribute_store(struct device *dev,
 	return ret ? ret : count;
 }
 
-void ferroce_add_attribute(const char *name, ferroce_show_t *show,
-			   ferroce_store_t *store)
+void ferroce_set_attribute(unsigned int place, const char *name,
+			   ferroce_show_t *show, ferroce_store_t *store)
 {
-	static unsigned int count;
-	struct ferroce_attribute *this = &ferroce_attributes[count];
+	struct ferroce_attribute *this;
 
+	if (WARN_ON_ONCE(place >= FERROCE_MAX_ATTRIBUTES))
+		return;
+	this = &ferroce_attributes[place];
 	this->attr.attr.name = name;
 	this->attr.attr.mode = store ? 0644 : 0444;
 	this->attr.show = ferroce_attribute_show;
 	this->attr.store = store ? ferroce_attribute_store : NULL;
 	this->show = show;
 	this->store = store;
-	ferroce_attribute_list[count++] = &this->attr.attr;
+	ferroce_attribute_list[place] = &this->attr.attr;
 }

@@ -95,15 +95,15 @@ size_t ferroce_umem_next(struct ib_umem *umem, struct scatterlist **cursor,
 /*
  * Attributes of devices in sysfs. store() gets what was written, as a string;
  * it is NULL for an attribute that is for reading only. Both get the place of
- * the attribute in the order in which they were added.
+ * the attribute. The places are filled from 0 on.
  */
 typedef ssize_t ferroce_show_t(struct ib_device *device, unsigned int index,
 			       char *buf);
 typedef int ferroce_store_t(struct ib_device *device, unsigned int index,
 			    const char *buf);
 #define FERROCE_MAX_ATTRIBUTES 8
-void ferroce_add_attribute(const char *name, ferroce_show_t *show,
-			   ferroce_store_t *store);
+void ferroce_set_attribute(unsigned int place, const char *name,
+			   ferroce_show_t *show, ferroce_store_t *store);
 extern const struct attribute_group ferroce_device_group;
 
 struct ib_ucontext *ferroce_udata_context(struct ib_udata *udata);

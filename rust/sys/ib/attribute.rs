@@ -4,6 +4,7 @@
 
 use super::object::Object;
 use crate::sys::bindings;
+use core::any::TypeId;
 use core::ptr::NonNull;
 use kernel::error::from_result;
 use kernel::fmt::Write;
@@ -12,6 +13,11 @@ use kernel::str::{
     CStrExt,
     Formatter, //
 };
+use kernel::sync::atomic::{
+    Atomic,
+    Full, //
+};
+use kernel::sync::SetOnce;
 
 /// One file of each device. `D` is what a device is to the driver.
 pub struct Attribute<D: 'static> {
@@ -31,14 +37,26 @@ pub trait HasAttributes: 'static {
     const ATTRIBUTES: &'static [Attribute<Self::Device>];
 }
 
-/// Installs the files. Once, before the first device.
-pub fn install<H: HasAttributes>() {
+/// Whose files the shim has, once it has all of them.
+static INSTALLED: SetOnce<TypeId> = SetOnce::new();
+
+/// Gives the files to the shim. Devices that are made before have none.
+///
+/// # Errors
+///
+/// `EBUSY` if it has some already: it serves one driver.
+pub fn install<H: HasAttributes>() -> Result {
+    static BEGUN: Atomic<bool> = Atomic::new(false);
     const { assert!(H::ATTRIBUTES.len() <= bindings::FERROCE_MAX_ATTRIBUTES as usize) };
-    for attribute in H::ATTRIBUTES {
-        // SAFETY: No device exists yet, so that nobody reads what is changed; the name is constant,
-        // and there are places enough.
+    if BEGUN.xchg(true, Full) {
+        return Err(EBUSY);
+    }
+    for (place, attribute) in H::ATTRIBUTES.iter().enumerate() {
+        // SAFETY: `group` lends nobody what is changed here, as `INSTALLED` is empty; nobody else
+        // changes it, as `BEGUN` was false. The name is constant, and there is such a place.
         unsafe {
-            bindings::ferroce_add_attribute(
+            bindings::ferroce_set_attribute(
+                place as c_uint,
                 attribute.name.as_char_ptr(),
                 Some(show::<H>),
                 match attribute.store {
@@ -47,6 +65,18 @@ pub fn install<H: HasAttributes>() {
                 },
             )
         };
+    }
+    INSTALLED.populate(TypeId::of::<H>());
+    Ok(())
+}
+
+/// The files that devices of `H` have, for the table of operations: those of [`install`], or none.
+pub(super) fn group<H: HasAttributes>() -> *const bindings::attribute_group {
+    match INSTALLED.as_ref() {
+        Some(owner) if *owner == TypeId::of::<H>() => {
+            core::ptr::addr_of!(bindings::ferroce_device_group)
+        }
+        _ => core::ptr::null(),
     }
 }
 

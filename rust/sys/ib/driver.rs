@@ -13,7 +13,10 @@ use super::ah::{
     self,
     AddressHandle, //
 };
-use super::attribute::HasAttributes;
+use super::attribute::{
+    self,
+    HasAttributes, //
+};
 use super::context::{
     self,
     Context, //
@@ -102,7 +105,7 @@ pub(super) fn operations<D: Driver>(module: *mut bindings::module) -> bindings::
         owner: module,
         driver_id: D::ID,
         uverbs_abi_ver: D::ABI_VERSION,
-        device_group: core::ptr::addr_of!(bindings::ferroce_device_group),
+        device_group: attribute::group::<D>(),
         size_ib_ucontext: context::size::<D::Context>(),
         size_ib_pd: pd::size::<D::Pd>(),
         size_ib_ah: ah::size::<D::Ah>(),
