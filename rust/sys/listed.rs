@@ -89,7 +89,10 @@ impl ScatterList<'_> {
 ///
 /// `runs` is sorted, without gaps from 0 on, and has `len` bytes; every run is part of a list that
 /// a user in the kernel has mapped. He says what memory is his, as everywhere in the kernel, and
-/// that it stays until he has invalidated what he registers of it.
+/// that it stays until he has invalidated what he registers of it. The files that use it see that
+/// nobody does after that; they are trusted with it, as with [`KernelMemory`].
+///
+/// [`KernelMemory`]: super::memory::KernelMemory
 pub struct ListedMemory {
     runs: KVec<Run>,
     len: u64,

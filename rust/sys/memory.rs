@@ -273,7 +273,8 @@ unsafe impl Memory for UserMemory {
 /// # Invariants
 ///
 /// Who has one names only addresses, from its first use to the end of it, that the work requests of
-/// users in the kernel name. Those say what memory is theirs, as everywhere in the kernel.
+/// users in the kernel name. Those say what memory is theirs, as everywhere in the kernel. The
+/// files that use it are trusted with that, and few: `tests/lab/rules.py` has the list.
 pub struct KernelMemory(());
 
 impl KernelMemory {

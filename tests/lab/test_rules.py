@@ -44,6 +44,25 @@ class Unsafe(unittest.TestCase):
         self.assertFalse(self.check("rust/sys/a.rs", 'type F = unsafe extern "C" fn(u32) -> u32;\n'))
 
 
+class Trusted(unittest.TestCase):
+    """Who may write to any address."""
+
+    def check(self, path, text):
+        return rules.check_trusted(path, rules.strip(text))
+
+    def test_only_named_files_copy(self):
+        copies = "use crate::sys::memory::{\n    Memory,\n    UserMemory, //\n};\n"
+        self.assertEqual(len(self.check("rust/datapath/deliver.rs", copies)), 1)
+        self.assertTrue(self.check("rust/verbs/mr.rs", "fn f(m: &impl crate::sys::memory::Memory) {}\n"))
+        self.assertTrue(self.check("rust/verbs/fast.rs", "use crate::sys::listed::ListedMemory;\n"))
+        self.assertFalse(self.check("rust/datapath/memory/region.rs", copies))
+        self.assertFalse(self.check("rust/sys/listed.rs", copies))
+
+    def test_others_may_hand_it_on(self):
+        self.assertFalse(self.check("rust/verbs/mr.rs", "use crate::sys::memory::KernelMemory;\n"))
+        self.assertFalse(self.check("rust/transport/unreliable/tests.rs", "struct Memory;\n"))
+
+
 class Commands(unittest.TestCase):
     """What the documentation tells to type."""
 
