@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Shims for what Rust cannot reach: inline functions, macros, and sequences
- * that would otherwise be many small calls. They decide nothing; names begin
- * with ferroce_. What they wrap is documented where Rust calls them.
+ * that would otherwise be many small calls. Names begin with ferroce_. What they
+ * wrap is documented where Rust calls them. Some hold a rule of the driver that
+ * is made of what only C can read: ferroce_rx_open() and ferroce_arrival(), which
+ * packets are taken, and for which port; ferroce_another_cpu(), where a worker
+ * may run; ferroce_tx_alloc() and what stands around it, how packets are made.
  */
 #ifndef FERROCE_HELPERS_H
 #define FERROCE_HELPERS_H

@@ -2,8 +2,9 @@
 
 //! How many objects of each kind a device may have: the limits that it reports, enforced.
 //!
-//! Any user may open a device, so each object that he makes is counted. An object keeps its
-//! [`Permit`] until all that it occupied is free again.
+//! Any user may open a device, so each object that he makes is counted. An object has its
+//! [`Permit`] until it is destroyed. Some of its memory is freed a grace period later: the limit
+//! is of objects, and memory is bounded by what it is charged to.
 
 use core::ops::Deref;
 use core::sync::atomic::{

@@ -73,8 +73,6 @@ pub enum Wanted {
 pub struct Init {
     /// It must have at least so many entries; not 0.
     pub entries: u32,
-    /// The completion vector, one of those the device has.
-    pub vector: u32,
     /// Completions carry the time.
     pub timestamps: bool,
     /// A completion that finds no room is lost, and nothing else happens.
@@ -93,7 +91,6 @@ impl Init {
         }
         Ok(Self {
             entries: attr.cqe,
-            vector: attr.comp_vector,
             timestamps: attr.flags & TIMESTAMPS != 0,
             ignores_overruns: attr.flags & IGNORES_OVERRUNS != 0,
         })

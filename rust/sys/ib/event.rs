@@ -27,7 +27,8 @@ impl<C> Attached<C> {
     /// # Safety
     ///
     /// `core` must be valid until the result was dropped, and its fields for upcalls (handlers and
-    /// their contexts) must not change meanwhile.
+    /// their contexts) must not change meanwhile. But `comp_handler` may be set later, once, if its
+    /// context is there already.
     pub(super) unsafe fn new(core: NonNull<C>) -> Result<Self> {
         Ok(Self(Arc::new(
             Revocable::new(Pointer(core)),
@@ -89,9 +90,10 @@ impl CqUpcall {
     /// A completion was added that somebody waits for.
     pub fn completion(&self) {
         self.0.with(|cq| {
-            // SAFETY: `cq` is live, see `Upcall`.
+            // SAFETY: `cq` is live, see `Upcall`. The handler may be just being set; nobody has
+            // armed the queue before, so that what else it needs is there when it is called.
             unsafe {
-                if let Some(handler) = (*cq).comp_handler {
+                if let Some(handler) = (&raw const (*cq).comp_handler).read_volatile() {
                     handler(cq, (*cq).cq_context);
                 }
             }

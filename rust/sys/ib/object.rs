@@ -63,7 +63,8 @@ macro_rules! upcalls {
             type Handle = $upcall;
 
             unsafe fn new(core: NonNull<bindings::$name>) -> Result<Self> {
-                // SAFETY: By the requirement; ib_core does not change the handlers of an object.
+                // SAFETY: By the requirement: ib_core does not change the handlers of an object,
+                // but for the `comp_handler` that `__ib_alloc_cq()` sets when a CQ is made.
                 unsafe { Attached::new(core) }
             }
 

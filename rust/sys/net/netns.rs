@@ -6,18 +6,24 @@
 //! the namespace is. A [`Resident`] is counted in the namespace, and its end waits for the count.
 //!
 //! The wait is in the `exit` of `cleanup_net`, which holds `pernet_ops_rwsem` for reading, as all
-//! its phases do; meanwhile no namespace is made, and no module that has to do with namespaces is
-//! loaded or unloaded. There is no earlier place: `pre_exit` comes before the net devices leave,
-//! which is what takes a link down. The wait ends because
+//! its phases do; meanwhile no other namespace ends, and no module that has to do with namespaces
+//! is loaded or unloaded. Namespaces are made as long as no such module waits, for `copy_net_ns`
+//! takes the semaphore for reading too. There is no earlier place: `pre_exit` comes before the net
+//! devices leave, which is what takes a link down. The wait ends because
 //!
 //! - nobody enters any more: that takes a registered net device, under the RTNL;
 //! - every link of the namespace is on its way out since its net device left: ib_core unregisters
-//!   it in a worker of its own, which destroys the objects of all users, whatever they do, and
-//!   waits for no peer, no process and no timer of the protocol;
+//!   it in a worker of its own, which destroys the objects of all users, and waits for no peer and
+//!   no timer of the protocol;
+//! - of processes it waits for those that are in the middle of a command, as with every driver:
+//!   `uverbs_destroy_ufile_hw` takes `hw_destroy_rwsem` for writing, which a command that makes an
+//!   object holds to its end. One that pins pages of a file whose server does not answer lasts
+//!   until the server does, or the process is killed;
 //! - none of this takes `pernet_ops_rwsem`, nor waits for somebody who does: the RTNL is taken
 //!   inside of it, never around it, and is not held during `exit`.
 //!
-//! So it lasts as long as the destruction of what the users of the link have made.
+//! So it lasts as long as the commands in progress, and the destruction of what the users of the
+//! link have made.
 
 use super::{
     rtnl::Rtnl,

@@ -61,11 +61,6 @@ impl<R: Receiver> SocketPair<R> {
             _receiver: PhantomData,
         })
     }
-
-    /// Whether IPv6 packets are received too.
-    pub fn has_ipv6(&self) -> bool {
-        !self.sockets.v6.is_null()
-    }
 }
 
 impl<R: Receiver> Drop for SocketPair<R> {
