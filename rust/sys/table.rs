@@ -415,3 +415,113 @@ pub fn filled<T, A: Allocator>(count: usize, value: impl Fn() -> T) -> Result<Ve
     }
     Ok(values)
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kernel::prelude::kunit_tests(ferroce_sys_table)]
+mod tests {
+    use super::*;
+
+    struct Thing {
+        name: u32,
+        value: u32,
+    }
+
+    impl Named for Thing {
+        fn name(&self) -> u32 {
+            self.name
+        }
+    }
+
+    type Things = Pin<KBox<Table<Thing>>>;
+
+    fn things() -> Result<Things> {
+        KBox::pin_init(Table::named(), GFP_KERNEL)
+    }
+
+    fn publish(things: &Table<Thing>, name: u32, value: u32) -> Result<Published<Thing>> {
+        let reserved = things.reserve(1 << 20)?;
+        Ok(reserved.publish_named(Arc::new(Thing { name, value }, GFP_KERNEL)?))
+    }
+
+    /// What is noted under a name, and what is found by the number if nothing is.
+    fn noted(things: &Table<Thing>, name: u32) -> Option<u32> {
+        let rcu = rcu::read_lock();
+        let found = things.find_ref(name, &rcu, || 0)?;
+        Some(found.value)
+    }
+
+    fn numbered(things: &Table<Thing>, number: u32) -> Option<u32> {
+        let rcu = rcu::read_lock();
+        Some(things.get(number, &rcu)?.value)
+    }
+
+    #[test]
+    fn what_is_published_is_found_until_it_is_removed() -> Result {
+        let things = things()?;
+        let mut one = publish(&things, 7, 1)?;
+        let number = Published::number(&one);
+        assert_eq!(noted(&things, 7), Some(1));
+        assert_eq!(numbered(&things, number), Some(1));
+        things.remove(&mut one);
+        assert_eq!(noted(&things, 7), None);
+        assert_eq!(numbered(&things, number), None);
+        // Its number may be another's now.
+        let mut two = things
+            .reserve(number)?
+            .publish_named(Arc::new(Thing { name: 7, value: 2 }, GFP_KERNEL)?);
+        assert_eq!(Published::number(&two), number);
+        things.remove(&mut one);
+        assert_eq!(noted(&things, 7), Some(2));
+        assert_eq!(numbered(&things, number), Some(2));
+        things.remove(&mut two);
+        Ok(())
+    }
+
+    #[test]
+    fn another_object_takes_the_place_of_one() -> Result {
+        let things = things()?;
+        let mut one = publish(&things, 7, 1)?;
+        let old = Arc::clone(&one);
+        things.replace(&mut one, Replacement::new()?, Thing { name: 7, value: 2 });
+        assert_eq!(noted(&things, 7), Some(2));
+        assert_eq!(numbered(&things, Published::number(&one)), Some(2));
+        assert_eq!(one.value, 2);
+        assert_eq!(old.value, 1);
+        things.remove(&mut one);
+        assert_eq!(noted(&things, 7), None);
+        assert_eq!(numbered(&things, Published::number(&one)), None);
+        Ok(())
+    }
+
+    #[test]
+    fn the_last_of_two_in_one_place_is_noted() -> Result {
+        let things = things()?;
+        let far = 7 + Table::<Thing>::FRONT as u32;
+        let (mut near, mut other) = (publish(&things, 7, 1)?, publish(&things, far, 2)?);
+        assert_eq!(noted(&things, 7), None);
+        assert_eq!(numbered(&things, Published::number(&near)), Some(1));
+        assert_eq!(noted(&things, far), Some(2));
+        things.remove(&mut near);
+        assert_eq!(noted(&things, far), Some(2));
+        things.remove(&mut other);
+        assert_eq!(noted(&things, far), None);
+        Ok(())
+    }
+
+    #[test]
+    fn an_object_of_another_table_stays_where_it_is() -> Result {
+        let (here, there) = (things()?, things()?);
+        let (mut one, mut two) = (publish(&here, 7, 1)?, publish(&there, 7, 2)?);
+        assert_eq!(Published::number(&one), Published::number(&two));
+        here.remove(&mut two);
+        here.replace(&mut two, Replacement::new()?, Thing { name: 7, value: 3 });
+        assert_eq!(noted(&here, 7), Some(1));
+        assert_eq!(numbered(&here, Published::number(&one)), Some(1));
+        assert_eq!(noted(&there, 7), Some(2));
+        assert_eq!(two.value, 2);
+        here.remove(&mut one);
+        there.remove(&mut two);
+        assert_eq!(noted(&there, 7), None);
+        Ok(())
+    }
+}

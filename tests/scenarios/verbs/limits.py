@@ -5,13 +5,15 @@ import os
 import re
 import signal
 import subprocess
+import threading
 from contextlib import contextmanager
 
 from tests.guest import flavour
 from tests.guest.cases import PROGRAM, cases
-from tests.guest.fabric import loop, read, wait_until
-from tests.guest.scenario import PATIENCE, Failed, Skipped, command, require, say, scenario
+from tests.guest.fabric import loop, pair, read, wait_until
+from tests.guest.scenario import PATIENCE, Failed, Skipped, command, require, say, scenario, shortened
 from tests.judges import leaks
+from tests.scenarios.messages.pingpong import talk
 
 MIB = 1 << 20
 # The rings that limits.c makes.
@@ -171,3 +173,47 @@ def regions(report):
         require(status == -signal.SIGKILL, f"the program ended with {status}")
         wait_until("nothing is left of the regions", lambda: not leaks.resources() and not leaks.pinned())
         report.note(f"{shown['mr']} regions before")
+
+
+def shrink():
+    """Memory is short: whoever can give some back does, and the log says nothing of it."""
+    for value in "42":
+        with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as f:
+            f.write(value)
+
+
+def packet_pages():
+    """Pages that the kernel can have back and that are in no slab: nobody else has such ones."""
+    read("/proc/sys/vm/stat_refresh")
+    (found,) = re.findall(r"^nr_kernel_misc_reclaimable (\d+)$", read("/proc/vmstat"), re.M)
+    return int(found)
+
+
+@scenario("limits.packet-memory", 90)
+def packet_memory(report):
+    """Pages that packets were made in are bounded, and the kernel has the full ones back, also while they are in use."""
+    only_ferroce()
+    # For each CPU 64 that were full and the one that it fills, of 8 KiB each; that one stays.
+    cpus, page = os.cpu_count(), max(1, 8192 // os.sysconf("SC_PAGE_SIZE"))
+    with pair() as ends:
+        talk(ends, 4, 4096, size=MIB, iters=20)
+        kept = packet_pages()
+        require(0 < kept <= cpus * 65 * page, f"{kept} pages are kept on {cpus} CPUs")
+        shrink()
+        left = packet_pages()
+        require(0 < left <= cpus * page, f"of {kept} pages {left} are left on {cpus} CPUs")
+        # What is taken while it is used harms nobody: the program looks at the data.
+        ended = threading.Event()
+
+        def press():
+            while not ended.wait(0.02):
+                shrink()
+
+        presser = threading.Thread(target=press)
+        presser.start()
+        try:
+            talk(ends, 4, 4096, size=MIB, iters=shortened(100, 20))
+        finally:
+            ended.set()
+            presser.join()
+        report.note(f"{kept} pages, {left} under pressure")

@@ -15,6 +15,7 @@ from tests.guest import flavour
 from tests.guest.cases import PROGRAM
 from tests.guest.fabric import IB, counters, loop, pair, read, wait_until
 from tests.guest.scenario import Failed, Skipped, command, require, say, scenario
+from tests.guest.slow_disk import PATH, SLOW, slow_disk
 from tests.guest.umad import CLASS_PORT_INFO, PORT_COUNTERS, PORT_COUNTERS_EXTENDED, performance_agent
 from tests.scenarios.messages.pingpong import once
 
@@ -131,6 +132,24 @@ def resources(report):
         secrets = {int(part, 16) for line in maps.splitlines() for part in line.split()[0].split("-")}
         numbers = {int(word, 0) for word in re.findall(r"\b(?:0x[0-9a-f]+|\d+)\b", everything)}
         require(not secrets & numbers, "an address of the process is shown")
+
+
+@scenario("observe.pinning", 60)
+def pinning(_report):
+    """A region is shown while its process registers it again, and waits for the disk behind the new memory."""
+    with loop(True) as end, slow_disk() as disk, observed(end) as it:
+        it.do(f"again {PATH} {SLOW.start}")
+        wait_until("the memory is read", disk.asked.is_set)
+        # Its own process: what waits for a lock in the kernel cannot be killed.
+        with subprocess.Popen(["rdma", "-dd", "resource", "show", "mr"], stdout=subprocess.PIPE, text=True) as asking:
+            try:
+                wait_until("the regions are shown", lambda: asking.poll() is not None)
+            finally:
+                disk.let.set()
+            shown = asking.stdout.read()
+        say(shown.strip())
+        require(f"mrlen {5 * 4096} " in shown, "the region is not shown as it was")
+        it.do("finish")
 
 
 def statistic(*argv, ok=(0,)):

@@ -6,9 +6,13 @@
 #include "pair.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum { LENGTH = 1 << 16, REGION = 3 * 4096, RECEIVES = 3, SENDS = 5 };
 
@@ -80,6 +84,48 @@ static void make(void)
 	MUST(ibv_req_notify_cq(ibv_cq_ex_to_cq(o.cq), 1));
 }
 
+/* A region that is registered again, to memory behind which there is a file: it takes as long as that is not read. */
+static struct {
+	pthread_t thread;
+	struct ibv_mr *mr;
+	void *page;
+} again;
+
+static void *register_again(void *unused)
+{
+	MUST(ibv_rereg_mr(again.mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, again.page, 4096, 0));
+	return unused;
+}
+
+static void begin_again(const char *path, long offset)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	CHECK(fd >= 0, "%s: %s", path, strerror(errno));
+	again.page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, offset);
+	CHECK(again.page != MAP_FAILED, "mmap: %s", strerror(errno));
+	close(fd);
+	again.mr = new_mr(p.b.pd, p.b.buf, 5 * 4096, ALL_ACCESS);
+	CHECK(!pthread_create(&again.thread, NULL, register_again, NULL), "pthread_create");
+}
+
+/* Peers reach it under the key of before. */
+static void end_again(void)
+{
+	struct ibv_sge list = sge(&p.a, 0, 4096);
+	struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, 7, &list, 1);
+
+	pthread_join(again.thread, NULL);
+	fill(p.a.buf, 4096, 7);
+	w.wr.rdma.remote_addr = (uintptr_t)again.page;
+	w.wr.rdma.rkey = again.mr->rkey;
+	post(&p.a, &w);
+	expect(&p.a, 7, IBV_WC_SUCCESS, "a WRITE to a region that was registered again");
+	compare(again.page, 4096, 7, "what was written");
+	MUST(ibv_dereg_mr(again.mr));
+	MUST(munmap(again.page, 4096));
+}
+
 static void drop(void)
 {
 	if (!o.srq)
@@ -94,8 +140,9 @@ static void drop(void)
 
 void observed(void)
 {
-	char line[80], which;
+	char line[80], path[40], which;
 	int count;
+	long offset;
 	uint32_t length;
 
 	pair_open(&p, &(struct options){ .retry_cnt = 6, .timeout = 15 }, LENGTH);
@@ -113,6 +160,10 @@ void observed(void)
 			make();
 		else if (sscanf(line, "send %c %d %u", &which, &count, &length) == 3)
 			send(which == 'p' ? &p : &n, count, length);
+		else if (sscanf(line, "again %39s %ld", path, &offset) == 2)
+			begin_again(path, offset);
+		else if (!strcmp(line, "finish\n"))
+			end_again();
 		else
 			CHECK(!strcmp(line, "end\n"), "no such command: %s", line);
 	} while (strcmp(line, "end\n"));
