@@ -116,6 +116,22 @@ def check_trusted(relative, code):
             for line, what in numbered(code, CAPABILITIES)]
 
 
+def check_release(relative, code):
+    """What readers of RCU may have found is given to it last: no statement of the function can take it out of a place
+    behind that, where others would find it who are not waited for."""
+    if not relative.startswith("rust/sys/"):
+        return []
+    found = []
+    for match in re.finditer(r"\.release\(", code):
+        depth, at = 1, match.end()
+        while depth and at < len(code):
+            depth += {"(": 1, ")": -1}.get(code[at], 0)
+            at += 1
+        if not re.match(r";?\s*\n {4}\}\n", code[at:]):
+            found.append(f"{relative}:{code.count(chr(10), 0, match.start()) + 1}: a release that is not the last statement")
+    return found
+
+
 def has_reason(lines, number, word):
     """Whether the comment that belongs to a line's statement has the word: it may be on the line itself or above it,
     with attributes and the beginning of the statement in between."""
@@ -248,6 +264,7 @@ def violations(meaningless):
                 rust[relative] = code
             if relative.startswith("rust/"):
                 found += check_rooms(relative, code) + check_trusted(relative, code) + check_kunit(relative, text)
+                found += check_release(relative, code)
         if relative.startswith("rust/") and path.suffix in (".rs", ".c", ".h"):
             found += check_words(relative, text)
     found += [f"{relative}: is missing" for relative in sorted(TRUSTED | set(VERSIONS)) if not (CHECKOUT / relative).exists()]

@@ -44,6 +44,21 @@ class Unsafe(unittest.TestCase):
         self.assertFalse(self.check("rust/sys/a.rs", 'type F = unsafe extern "C" fn(u32) -> u32;\n'))
 
 
+class Released(unittest.TestCase):
+    """What goes to RCU goes last."""
+
+    def check(self, body, path="rust/sys/table.rs"):
+        text = "impl T {\n    fn f(&self) {\n" + body + "    }\n}\n"
+        return rules.check_release(path, rules.strip(text))
+
+    def test_last_statement(self):
+        self.assertFalse(self.check("        a();\n        // Why.\n        node.release(unsafe { b(c(old)) });\n"))
+        self.assertFalse(self.check("        node.release(old)\n"))
+        self.assertTrue(self.check("        node.release(old);\n        place.store(null);\n"))
+        self.assertTrue(self.check("        if x {\n            node.release(old);\n        }\n        place.store(null);\n"))
+        self.assertFalse(self.check("        lock.release(old);\n        a();\n", path="rust/verbs/mr.rs"))
+
+
 class Trusted(unittest.TestCase):
     """Who may write to any address."""
 
