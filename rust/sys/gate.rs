@@ -3,8 +3,8 @@
 //! A gate: counts who is inside, can be shut, and then empties; for ever, or until what is behind
 //! it was changed.
 //!
-//! This is the part of [`Revocable`](super::revocable) that needs no kernel, so that the host's
-//! tests can run it in every order of its steps.
+//! This is the part of [`Revocable`](super::revocable) and [`Changeable`](super::changeable) that
+//! needs no kernel, so that the host's tests can run it in every order of its steps.
 
 /// Set once the gate is shut.
 const SHUT: u32 = 1 << 31;
@@ -26,10 +26,17 @@ pub trait Word {
     fn read(&self) -> u32;
     /// Replaces `old` by `new` and tells whether it did. Fully ordered.
     fn replace(&self, old: u32, new: u32) -> bool;
-    /// Waits until no bit of `mask` is set, or one of `unless` is. May sleep.
+    /// Waits until no bit of `mask` is set, or one of `unless` is: asleep or awake, as the word is
+    /// made for.
     fn wait_until_clear(&self, mask: u32, unless: u32);
     /// Wakes those who wait. Never sleeps.
     fn wake(&self);
+}
+
+/// A lock that is given to those who wait for it in the order in which they came.
+pub trait Queue {
+    /// Runs `what` with the lock held.
+    fn alone<R>(&self, what: impl FnOnce() -> R) -> R;
 }
 
 /// A gate. What is behind it may be used between an [`Self::enter`] that succeeds and its
@@ -78,13 +85,17 @@ impl<W: Word> Gate<W> {
         self.set(SHUT);
     }
 
-    /// Shuts the gate, waits until nobody is inside, and tells whether the caller is the first
-    /// who did: then what is behind the gate is his. May sleep.
-    pub fn take(&self) -> bool {
+    /// Shuts the gate and waits until nobody is inside, or somebody has taken what is behind it.
+    /// Others may still count themselves before they see that the gate is shut; they touch nothing.
+    fn clear(&self) {
         self.shut();
         self.0.wait_until_clear(INSIDE, TAKEN);
-        // Who was let in has left. Others may still count themselves before they see that the
-        // gate is shut; they touch nothing.
+    }
+
+    /// Shuts the gate, waits until nobody is inside, and tells whether the caller is the first
+    /// who did: then what is behind the gate is his.
+    pub fn take(&self) -> bool {
+        self.clear();
         self.set(TAKEN)
     }
 
@@ -109,5 +120,35 @@ impl<W: Word> Gate<W> {
     /// Whether somebody has taken what is behind the gate.
     pub fn is_taken(&self) -> bool {
         self.0.read() & TAKEN != 0
+    }
+
+    /// Goes in, after the changes that are under way ([`Self::change`]). It fails only where guards
+    /// were leaked.
+    #[inline]
+    pub fn enter_in_turn(&self, queue: &impl Queue) -> bool {
+        self.enter() || self.enter_from(queue)
+    }
+
+    /// While the queue is ours nobody changes anything, so the gate is open.
+    #[cold]
+    fn enter_from(&self, queue: &impl Queue) -> bool {
+        queue.alone(|| self.enter())
+    }
+
+    /// Shuts the gate, runs `what`, which changes what is behind it, when nobody is inside, and
+    /// opens it again. For a gate that is never shut otherwise, with one queue.
+    ///
+    /// A change waits for those who are inside, and for nobody who comes later: who finds the gate
+    /// shut waits in the queue, so he counts himself once before it is open again, and the count
+    /// of those inside falls however many come. He waits there for the changes before him, and a
+    /// change waits for the changes before it and for one stay of each who is inside. So nobody
+    /// starves; but nobody who is inside may wait for this gate, or for anybody who may.
+    pub fn change<R>(&self, queue: &impl Queue, what: impl FnOnce() -> R) -> R {
+        queue.alone(|| {
+            self.clear();
+            let result = what();
+            self.give_back(true);
+            result
+        })
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Bodies of the shims declared in helpers.h. */
+#include <linux/bottom_half.h>
 #include <linux/capability.h>
 #include <linux/cpumask.h>
 #include <linux/mm.h>
@@ -49,30 +50,14 @@ void ferroce_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags)
 	spin_unlock_irqrestore(lock, flags);
 }
 
-/* One class for all of them. */
-void ferroce_rwlock_init(rwlock_t *lock)
+void ferroce_bh_disable(void)
 {
-	rwlock_init(lock);
+	local_bh_disable();
 }
 
-void ferroce_read_lock_bh(rwlock_t *lock)
+void ferroce_bh_enable(void)
 {
-	read_lock_bh(lock);
-}
-
-void ferroce_read_unlock_bh(rwlock_t *lock)
-{
-	read_unlock_bh(lock);
-}
-
-void ferroce_write_lock_bh(rwlock_t *lock)
-{
-	write_lock_bh(lock);
-}
-
-void ferroce_write_unlock_bh(rwlock_t *lock)
-{
-	write_unlock_bh(lock);
+	local_bh_enable();
 }
 
 int ferroce_spin_trylock_bh(spinlock_t *lock)
@@ -113,6 +98,11 @@ static bool is_clear(u32 *word, u32 mask, u32 unless)
 void ferroce_wait_until_clear(u32 *word, u32 mask, u32 unless)
 {
 	wait_var_event(word, is_clear(word, mask, unless));
+}
+
+void ferroce_spin_until_clear(u32 *word, u32 mask, u32 unless)
+{
+	smp_cond_load_acquire(word, !(VAL & mask) || (VAL & unless));
 }
 
 /* The caller has changed the word, with an order that need not be full. */

@@ -31,15 +31,13 @@ int ferroce_spin_trylock_bh(spinlock_t *lock);
 void ferroce_spin_lock_init(spinlock_t *lock);
 unsigned long ferroce_spin_lock_irqsave(spinlock_t *lock);
 void ferroce_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
-void ferroce_rwlock_init(rwlock_t *lock);
-void ferroce_read_lock_bh(rwlock_t *lock);
-void ferroce_read_unlock_bh(rwlock_t *lock);
-void ferroce_write_lock_bh(rwlock_t *lock);
-void ferroce_write_unlock_bh(rwlock_t *lock);
+void ferroce_bh_disable(void);
+void ferroce_bh_enable(void);
 bool ferroce_may_sleep(void);
 bool ferroce_synchronize_rcu(void);
 void ferroce_rcu_work_init(struct rcu_work *work, work_func_t run);
 void ferroce_wait_until_clear(u32 *word, u32 mask, u32 unless);
+void ferroce_spin_until_clear(u32 *word, u32 mask, u32 unless);
 void ferroce_wake(u32 *word);
 void ferroce_xa_init(struct xarray *xa);
 int ferroce_xa_reserve(struct xarray *xa, u32 *index, u32 max, u32 *next,

@@ -7,20 +7,12 @@
 //! What users in the kernel do with interrupts disabled has a lock of its own, [`IrqLock`].
 
 use super::bindings;
-use core::cell::UnsafeCell;
-use core::ops::{
-    Deref,
-    DerefMut, //
-};
 use kernel::prelude::*;
 use kernel::sync::lock::{
     Backend,
     Lock, //
 };
-use kernel::types::{
-    NotThreadSafe,
-    Opaque, //
-};
+use kernel::types::Opaque;
 
 /// Backend of [`SpinLockBh`].
 pub struct SpinLockBhBackend;
@@ -72,104 +64,6 @@ unsafe impl Backend for SpinLockBhBackend {
     unsafe fn assert_is_held(ptr: *mut Self::State) {
         // SAFETY: By the safety requirements the lock is initialised.
         unsafe { bindings::spin_assert_is_held(ptr) }
-    }
-}
-
-/// A lock that many may hold to read or one to write, spinning, with bottom halves disabled.
-#[pin_data]
-pub struct RwLockBh<T> {
-    #[pin]
-    raw: Opaque<bindings::rwlock_t>,
-    value: UnsafeCell<T>,
-}
-
-// SAFETY: The value moves with the lock.
-unsafe impl<T: Send> Send for RwLockBh<T> {}
-// SAFETY: Many may read the value at the same time, and any thread may write it alone.
-unsafe impl<T: Send + Sync> Sync for RwLockBh<T> {}
-
-/// A [`RwLockBh`] that is held to read.
-///
-/// # Invariants
-///
-/// The lock is held so, by this CPU.
-pub struct Reading<'a, T>(&'a RwLockBh<T>, NotThreadSafe);
-
-/// A [`RwLockBh`] that is held to write.
-///
-/// # Invariants
-///
-/// The lock is held so, by this CPU.
-pub struct Writing<'a, T>(&'a RwLockBh<T>, NotThreadSafe);
-
-impl<T> RwLockBh<T> {
-    /// A lock around `value`. All such locks are of one class for lockdep.
-    pub fn new(value: T) -> impl PinInit<Self> {
-        pin_init!(Self {
-            // SAFETY: `slot` is valid for writes; the shim initialises it.
-            raw <- unsafe {
-                pin_init::pin_init_from_closure(|slot: *mut Opaque<bindings::rwlock_t>| {
-                    bindings::ferroce_rwlock_init(Opaque::cast_into(slot));
-                    Ok::<(), core::convert::Infallible>(())
-                })
-            },
-            value: UnsafeCell::new(value),
-        })
-    }
-
-    /// Waits for who writes.
-    pub fn read(&self) -> Reading<'_, T> {
-        // SAFETY: It is initialised.
-        unsafe { bindings::ferroce_read_lock_bh(self.raw.get()) };
-        // INVARIANT: Just locked.
-        Reading(self, NotThreadSafe)
-    }
-
-    /// Waits for all others.
-    pub fn write(&self) -> Writing<'_, T> {
-        // SAFETY: It is initialised.
-        unsafe { bindings::ferroce_write_lock_bh(self.raw.get()) };
-        // INVARIANT: Just locked.
-        Writing(self, NotThreadSafe)
-    }
-}
-
-impl<T> Deref for Reading<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        // SAFETY: By the type invariant nobody writes.
-        unsafe { &*self.0.value.get() }
-    }
-}
-
-impl<T> Deref for Writing<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        // SAFETY: By the type invariant nobody else writes.
-        unsafe { &*self.0.value.get() }
-    }
-}
-
-impl<T> DerefMut for Writing<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: By the type invariant nobody else reads or writes.
-        unsafe { &mut *self.0.value.get() }
-    }
-}
-
-impl<T> Drop for Reading<'_, T> {
-    fn drop(&mut self) {
-        // SAFETY: By the type invariant.
-        unsafe { bindings::ferroce_read_unlock_bh(self.0.raw.get()) };
-    }
-}
-
-impl<T> Drop for Writing<'_, T> {
-    fn drop(&mut self) {
-        // SAFETY: By the type invariant.
-        unsafe { bindings::ferroce_write_unlock_bh(self.0.raw.get()) };
     }
 }
 

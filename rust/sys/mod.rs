@@ -4,10 +4,12 @@
 //! kernel memory, for the rooms above.
 
 pub(crate) mod bindings;
+pub mod changeable;
 pub mod cpu;
 pub mod cursor;
 pub mod errno;
 pub mod gate;
+mod gate_word;
 pub mod global;
 pub mod ib;
 pub mod listed;

@@ -5,55 +5,14 @@
 //! Users count themselves in one atomic word, so that the owner waits for those who use the value
 //! now and for nobody else: no grace period, and nothing to free later.
 
-use super::bindings;
-use super::gate::{
-    Gate,
-    Word, //
+use super::gate::Gate;
+use super::gate_word::{
+    Asleep,
+    Counted, //
 };
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ops::Deref;
-// Those of the kernel crate are calls of C functions, and this is done for every copy.
-use core::sync::atomic::{
-    AtomicU32,
-    Ordering, //
-};
-
-/// The word of a gate, waited for in the kernel's way.
-struct Waited(AtomicU32);
-
-impl Word for Waited {
-    #[inline]
-    fn add_one(&self) -> u32 {
-        self.0.fetch_add(1, Ordering::Acquire)
-    }
-
-    #[inline]
-    fn sub_one(&self) -> u32 {
-        self.0.fetch_sub(1, Ordering::Release)
-    }
-
-    fn read(&self) -> u32 {
-        self.0.load(Ordering::Acquire)
-    }
-
-    fn replace(&self, old: u32, new: u32) -> bool {
-        self.0
-            .compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed)
-            .is_ok()
-    }
-
-    fn wait_until_clear(&self, mask: u32, unless: u32) {
-        // SAFETY: The word is valid for the whole call.
-        unsafe { bindings::ferroce_wait_until_clear(self.0.as_ptr(), mask, unless) };
-    }
-
-    #[cold]
-    fn wake(&self) {
-        // SAFETY: The word is valid for the whole call.
-        unsafe { bindings::ferroce_wake(self.0.as_ptr()) };
-    }
-}
 
 /// A value that can be revoked.
 ///
@@ -63,7 +22,7 @@ impl Word for Waited {
 /// inside the gate, until then; afterwards it belongs to who took it. Who borrows it is alone with
 /// it until he gives it back, initialised.
 pub struct Revocable<T> {
-    gate: Gate<Waited>,
+    gate: Gate<Counted<Asleep>>,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -84,7 +43,7 @@ impl<T> Revocable<T> {
     /// A value that everybody may use.
     pub const fn new(value: T) -> Self {
         Self {
-            gate: Gate::new(Waited(AtomicU32::new(0))),
+            gate: Gate::new(Counted::new()),
             value: UnsafeCell::new(MaybeUninit::new(value)),
         }
     }

@@ -207,13 +207,10 @@ pub(in crate::datapath) fn answer(
                 segment, rkey, va, ..
             } => {
                 turn.moved(segment.len);
-                deliver::read_source(&qp, *rkey, *va, segment.len, turn)
-                    .map_err(Failed::from)
-                    .and_then(|from| {
-                        outbox.add(way, counters, &headers, segment.len, response, |out| {
-                            from.read(segment.len, out)
-                        })
-                    })
+                // Looked up for the copy alone: who changes a window waits for it.
+                outbox.add(way, counters, &headers, segment.len, response, |out| {
+                    deliver::read_source(&qp, *rkey, *va, segment.len, turn)?.read(segment.len, out)
+                })
             }
         };
         match added {

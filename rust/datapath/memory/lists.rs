@@ -7,9 +7,10 @@
 //! that are posted later. So there are two, and they take turns. Only one that is registered can be
 //! used.
 //!
-//! Peers come by the window ([`super::window`]), whose lock ends what they do. Its owner, who names
-//! the region in his own work requests, does not: locks of two windows are never held at once. He
-//! counts himself in the list, which is not mapped anew while he is there.
+//! Peers come by the window ([`super::window`]), whose gate ends what they do. Its owner, who names
+//! the region in his own work requests, does not: nobody inside a window waits for another one. He
+//! is inside the gate of the list, for which nobody waits before the region ends: a list that is
+//! shut sends him away, and is not mapped anew while he is there.
 
 use super::listed::{
     Grant,

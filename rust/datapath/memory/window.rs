@@ -12,9 +12,12 @@
 //! | bound again | at any time | after it was invalidated | the same |
 //! | unbound | by binding 0 bytes | by LOCAL_INV, or the SEND_WITH_INV of the peer | the same |
 //!
-//! Copies through a window hold its lock for reading, and whoever changes it holds that for
-//! writing. So when a change is complete, nothing goes on by the old key, and nobody has slept.
-//! Copies through the keys of regions know nothing of it.
+//! A copy through a window is inside its gate (`sys::changeable`), and who changes the window shuts
+//! that and waits for those inside, spinning: each is there for one copy of a packet, or on the
+//! local path of a segment, waits for nothing there, and locks no half of a QP. So when a change is
+//! complete, nothing goes on by the old key, and nobody has slept. Who came meanwhile finds the
+//! window as the change has left it: one that keeps its key refuses nothing. Copies through the
+//! keys of regions know nothing of it.
 
 use super::listed::Grant;
 use super::lists::Lists;
@@ -25,11 +28,11 @@ use super::region::{
     Region, //
 };
 use crate::datapath::wqe;
-use crate::sys::ib::access::Access;
-use crate::sys::lock::{
-    Reading,
-    RwLockBh, //
+use crate::sys::changeable::{
+    Changeable,
+    Reading, //
 };
+use crate::sys::ib::access::Access;
 use core::sync::atomic::{
     AtomicU64,
     Ordering::Relaxed, //
@@ -126,7 +129,7 @@ pub struct Window {
     domain: DomainId,
     kind: Type,
     #[pin]
-    state: RwLockBh<State>,
+    state: Changeable<State>,
 }
 
 /// A range of a window. While it lives nobody changes the window.
@@ -169,6 +172,34 @@ pub trait Find<'a> {
     fn region(&self, key: u32) -> Option<&'a Region>;
 }
 
+/// The part of a region that a window is to be bound to, which is bound to it already.
+fn part_of<'a>(
+    regions: &impl Find<'a>,
+    user: User,
+    wanted: &wqe::Binding,
+) -> Result<Bound, BindError> {
+    let access = Access(wanted.access);
+    let needs = if may_change(access) {
+        Access::LOCAL_WRITE
+    } else {
+        0
+    };
+    let region = regions.region(wanted.lkey).ok_or(BindError)?;
+    let offset = region
+        .bind(wanted.lkey, user.domain, needs, wanted.addr, wanted.len)
+        .ok_or(BindError)?;
+    Ok(Bound {
+        below: Below::Region {
+            lkey: wanted.lkey,
+            offset,
+        },
+        base: base(access, wanted.addr),
+        len: wanted.len,
+        access,
+        qp: user.qp,
+    })
+}
+
 impl Window {
     /// A window of this domain that is not bound.
     pub fn new(key: u32, domain: DomainId, kind: Type) -> Result<Arc<Self>> {
@@ -177,7 +208,7 @@ impl Window {
                 name: Region::name_in(key),
                 domain,
                 kind,
-                state <- RwLockBh::new(State { key, bound: None, ended: false }),
+                state <- Changeable::new(State { key, bound: None, ended: false }),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -207,13 +238,14 @@ impl Window {
 
     /// Whether it is bound.
     pub fn is_bound(&self) -> bool {
-        self.state.read().bound.is_some()
+        self.state.read().is_some_and(|state| state.bound.is_some())
     }
 
     /// Whether a range may be used so.
     pub fn permits(&self, key: u32, user: User, rights: u32, va: u64, len: u32) -> bool {
-        let state = self.state.read();
-        state.permits(self, key, user, rights, va, len).is_some()
+        self.state
+            .read()
+            .is_some_and(|state| state.permits(self, key, user, rights, va, len).is_some())
     }
 
     /// A range that [`Self::permits`] allows, to be used now.
@@ -226,7 +258,7 @@ impl Window {
         va: u64,
         len: u32,
     ) -> Option<WindowRange<'a>> {
-        let state = self.state.read();
+        let state = self.state.read()?;
         let (bound, at) = state.permits(self, key, user, rights, va, len)?;
         let range = match bound.below {
             Below::Region { lkey, offset } => {
@@ -240,8 +272,8 @@ impl Window {
         })
     }
 
-    /// A range of what is registered, for a work request of its owner. Without the lock, as those
-    /// of other windows may be held.
+    /// A range of what is registered, for a work request of its owner. Without the gate, as he may
+    /// be inside that of another window, or of this one.
     pub fn own(
         &self,
         key: u32,
@@ -267,49 +299,29 @@ impl Window {
             return Err(BindError);
         }
         let access = Access(wanted.access);
-        let mut state = self.state.write();
-        let (allowed, may) = match self.kind {
-            Type::One => (
-                RIGHTS | Access::LOCAL_WRITE,
-                state.key == wanted.old_key, //
-            ),
-            Type::Two => (
-                RIGHTS | Access::LOCAL_WRITE | Access::ZERO_BASED,
-                state.bound.is_none() && wanted.len != 0,
-            ),
-            Type::Fast(_) => (0, false),
-        };
-        if !may || access.0 & !allowed != 0 || state.ended {
-            return Err(BindError);
-        }
-        let bound = if wanted.len == 0 {
-            None
-        } else {
-            let needs = if may_change(access) {
-                Access::LOCAL_WRITE
-            } else {
-                0
+        self.state.change(|state| {
+            let (allowed, may) = match self.kind {
+                Type::One => (
+                    RIGHTS | Access::LOCAL_WRITE,
+                    state.key == wanted.old_key, //
+                ),
+                Type::Two => (
+                    RIGHTS | Access::LOCAL_WRITE | Access::ZERO_BASED,
+                    state.bound.is_none() && wanted.len != 0,
+                ),
+                Type::Fast(_) => (0, false),
             };
-            let offset = regions
-                .region(wanted.lkey)
-                .and_then(|region| {
-                    region.bind(wanted.lkey, user.domain, needs, wanted.addr, wanted.len)
-                })
-                .ok_or(BindError)?;
-            Some(Bound {
-                below: Below::Region {
-                    lkey: wanted.lkey,
-                    offset,
-                },
-                base: base(access, wanted.addr),
-                len: wanted.len,
-                access,
-                qp: user.qp,
-            })
-        };
-        self.unbind(&mut state, regions);
-        (state.key, state.bound) = (wanted.new_key, bound);
-        Ok(())
+            if !may || access.0 & !allowed != 0 || state.ended {
+                return Err(BindError);
+            }
+            let bound = match wanted.len {
+                0 => None,
+                _ => Some(part_of(regions, user, wanted)?),
+            };
+            self.unbind(state, regions);
+            (state.key, state.bound) = (wanted.new_key, bound);
+            Ok(())
+        })
     }
 
     /// Registers for `user` what is mapped, if that may be.
@@ -327,25 +339,26 @@ impl Window {
                 .checked_add(wanted.len.wrapping_sub(1))
                 .is_some();
         let lists = self.lists().filter(|_| may).ok_or(BindError)?;
-        let mut state = self.state.write();
         let grant = Grant {
             key: wanted.key,
             access,
             base: wanted.addr,
             len: wanted.len,
         };
-        if state.bound.is_some() || state.ended || !lists.register(grant) {
-            return Err(BindError);
-        }
-        state.key = wanted.key;
-        state.bound = Some(Bound {
-            below: Below::List,
-            base: grant.base,
-            len: grant.len,
-            access,
-            qp: user.qp,
-        });
-        Ok(())
+        self.state.change(|state| {
+            if state.bound.is_some() || state.ended || !lists.register(grant) {
+                return Err(BindError);
+            }
+            state.key = wanted.key;
+            state.bound = Some(Bound {
+                below: Below::List,
+                base: grant.base,
+                len: grant.len,
+                access,
+                qp: user.qp,
+            });
+            Ok(())
+        })
     }
 
     /// Unbinds it for `user`, by whom it was bound under `key`: type 1 does not know that. A region
@@ -359,24 +372,27 @@ impl Window {
         if matches!(self.kind, Type::One) || self.domain != user.domain {
             return Err(BindError);
         }
-        let mut state = self.state.write();
-        let may = match self.kind {
-            // Also if it is not registered any more, as with other devices: both ends may do it.
-            Type::Fast(_) => true,
-            Type::One | Type::Two => state.bound.is_some_and(|bound| self.is_for(user, &bound)),
-        };
-        if state.key != key || !may {
-            return Err(BindError);
-        }
-        self.unbind(&mut state, regions);
-        Ok(())
+        self.state.change(|state| {
+            let may = match self.kind {
+                // Also if it is not registered any more, as with other devices: both ends may do
+                // it.
+                Type::Fast(_) => true,
+                Type::One | Type::Two => state.bound.is_some_and(|bound| self.is_for(user, &bound)),
+            };
+            if state.key != key || !may {
+                return Err(BindError);
+            }
+            self.unbind(state, regions);
+            Ok(())
+        })
     }
 
     /// It is gone for its owner: no peer uses it any more when this returns, and nobody binds it.
     pub fn end<'a>(&self, regions: &impl Find<'a>) {
-        let mut state = self.state.write();
-        self.unbind(&mut state, regions);
-        state.ended = true;
+        self.state.change(|state| {
+            self.unbind(state, regions);
+            state.ended = true;
+        });
     }
 
     fn unbind<'a>(&self, state: &mut State, regions: &impl Find<'a>) {

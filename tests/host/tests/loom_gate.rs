@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The gate of `sys::revocable`: loom runs it in every order that the memory model permits.
+//! The gate of `sys::revocable` and `sys::changeable`: loom runs it in every order that the memory
+//! model permits.
 
-use ferroce_core::gate::{Gate, Word};
+use ferroce_core::gate::{Gate, Queue, Word};
 use loom::sync::atomic::AtomicU32;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -13,6 +14,16 @@ struct Shared {
     word: AtomicU32,
     lock: Mutex<()>,
     woken: Condvar,
+}
+
+impl Shared {
+    fn new(word: u32) -> Self {
+        Self {
+            word: AtomicU32::new(word),
+            lock: Mutex::new(()),
+            woken: Condvar::new(),
+        }
+    }
 }
 
 impl Word for Shared {
@@ -92,11 +103,7 @@ fn every_order(interruptions: usize, actors: &'static [Actor]) {
     builder.preemption_bound = Some(interruptions);
     builder.check(move || {
         let guarded = Arc::new(Guarded {
-            gate: Gate::new(Shared {
-                word: AtomicU32::new(0),
-                lock: Mutex::new(()),
-                woken: Condvar::new(),
-            }),
+            gate: Gate::new(Shared::new(0)),
             value: AtomicU32::new(7),
             taken: AtomicU32::new(0),
         });
@@ -144,11 +151,7 @@ fn shut_changer(guarded: &Guarded) {
 #[test]
 fn what_is_given_back_is_open_again() {
     loom::model(|| {
-        let gate = Gate::new(Shared {
-            word: AtomicU32::new(0),
-            lock: Mutex::new(()),
-            woken: Condvar::new(),
-        });
+        let gate = Gate::new(Shared::new(0));
         assert!(!gate.borrow() && gate.enter());
         gate.shut();
         assert!(!gate.borrow(), "borrowed while somebody was inside");
@@ -166,6 +169,84 @@ fn who_changes_is_alone() {
     every_order(8, &[user, shut_changer]);
     every_order(2, &[user, changer, shut_changer]);
     every_order(2, &[user, user, changer]);
+}
+
+/// A gate behind which a value changes now and then.
+struct Changing {
+    gate: Gate<Shared>,
+    queue: Mutex<()>,
+    value: AtomicU32,
+}
+
+/// The value while a change is not complete.
+const HALF: u32 = 1;
+
+/// The queue of the changes.
+struct Changes<'a>(&'a Mutex<()>);
+
+impl Queue for Changes<'_> {
+    fn alone<R>(&self, what: impl FnOnce() -> R) -> R {
+        let _alone = self.0.lock().unwrap();
+        what()
+    }
+}
+
+impl Changing {
+    fn read(&self) -> u32 {
+        assert!(self.gate.enter_in_turn(&Changes(&self.queue)));
+        let value = self.value.load(Relaxed);
+        self.gate.leave();
+        assert_ne!(value, HALF, "saw a change that was not complete");
+        value
+    }
+
+    // A load before the stores would keep loom from switching between these.
+    fn change(&self, value: u32) {
+        self.gate.change(&Changes(&self.queue), || {
+            self.value.store(HALF, Relaxed);
+            self.value.store(value, Relaxed);
+            assert_eq!(self.value.load(Relaxed), value, "two changes at once");
+        });
+    }
+}
+
+/// Runs so many readers beside those who change the value once each, in every order.
+fn every_change(interruptions: usize, readers: usize, values: &'static [u32]) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(interruptions);
+    builder.check(move || {
+        let changing = Arc::new(Changing {
+            gate: Gate::new(Shared::new(0)),
+            queue: Mutex::new(()),
+            value: AtomicU32::new(0),
+        });
+        let mut threads = Vec::new();
+        for _ in 0..readers {
+            let changing = changing.clone();
+            threads.push(thread::spawn(move || {
+                changing.read();
+            }));
+        }
+        let (first, others) = values.split_first().unwrap();
+        for value in others {
+            let changing = changing.clone();
+            threads.push(thread::spawn(move || changing.change(*value)));
+        }
+        changing.change(*first);
+        assert_ne!(changing.read(), 0, "who has changed it does not see it");
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert!(values.contains(&changing.read()));
+    });
+}
+
+/// Readers are never sent away, see no change that is not complete, and all get to the end.
+#[test]
+fn a_change_waits_for_who_reads_and_who_reads_for_a_change() {
+    every_change(8, 1, &[2]);
+    every_change(2, 2, &[2]);
+    every_change(2, 1, &[2, 3]);
 }
 
 #[test]
@@ -194,11 +275,7 @@ fn one_of_each() {
 #[test]
 fn leaked_guards_do_not_open_the_gate() {
     loom::model(|| {
-        let gate = Gate::new(Shared {
-            word: AtomicU32::new((1 << 29) - 1),
-            lock: Mutex::new(()),
-            woken: Condvar::new(),
-        });
+        let gate = Gate::new(Shared::new((1 << 29) - 1));
         assert!(gate.enter());
         for _ in 0..100 {
             assert!(!gate.enter());
