@@ -545,6 +545,39 @@ static void races(void)
 	windows_close(&w);
 }
 
+/* A window of type 1 that is bound once more under its key is never away for who writes through it. */
+static void kept(void)
+{
+	struct windows w;
+	struct pair beside;
+	struct writer writer = { .w = &w };
+	pthread_t thread;
+
+	windows_open(&w, BIND);
+	pair_open_beside(&beside, &w.p, LEN);
+	struct ibv_mw *mw = new_mw(&w.p.b, IBV_MW_TYPE_1);
+
+	writer.key = bind(&w, mw, FROM, SIZE, WRITE, 0);
+	MUST(pthread_create(&thread, NULL, keep_writing, &writer));
+	for (int round = 0; round < 2000 || writer.written < 2000; round++) {
+		struct ibv_send_wr r = wr(IBV_WR_BIND_MW, 3, NULL, 0);
+
+		CHECK(!writer.refused, "a WRITE was refused in round %d", round);
+		r.bind_mw.mw = mw;
+		r.bind_mw.rkey = writer.key;
+		/* Longer and shorter in turns; what is written fits both. */
+		r.bind_mw.bind_info = info(&w, FROM, SIZE + round % 2, WRITE);
+		post(&beside.b, &r);
+		expect(&beside.b, 3, IBV_WC_SUCCESS, "a binding");
+	}
+	writer.stop = true;
+	MUST(pthread_join(thread, NULL));
+	CHECK(!writer.refused, "a WRITE was refused");
+	MUST(ibv_dealloc_mw(mw));
+	pair_close(&beside);
+	windows_close(&w);
+}
+
 /* Windows that are bound do not keep a process from ending. */
 static void left_behind(void)
 {
@@ -570,6 +603,8 @@ const struct test_case window_cases[] = {
 	{ "windows-not-his", not_his, "keys that are not for him who invalidates, or uses, them", .rxe = BINDS_OTHERWISE },
 	{ "windows-order", order, "bindings and invalidations among what is sent, and under fences", .rxe = BINDS_OTHERWISE },
 	{ "windows-races", races, "windows taken away under WRITEs: nothing is written any more", .seconds = 90,
+	  .rxe = BINDS_OTHERWISE },
+	{ "windows-kept", kept, "a window bound once more under its key, while a peer writes through it", .seconds = 90,
 	  .rxe = BINDS_OTHERWISE },
 	{ "windows-left-behind", left_behind, "a process that ends with windows bound", LOCAL_PATH },
 	{ NULL },
