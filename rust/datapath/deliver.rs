@@ -145,6 +145,13 @@ impl Target<'_, '_, '_> {
     fn regions(&self) -> Regions<'_> {
         self.qp.regions(self.turn.rcu())
     }
+
+    /// The memory of the receive that was taken. If it came from a shared queue, that is of the
+    /// queue's domain.
+    #[inline(always)]
+    fn receive_list(&self) -> SgList<'_> {
+        SgList::new(self.receives.sges(), self.qp.recv_regions(self.turn.rcu()))
+    }
 }
 
 fn rights(access: RemoteAccess) -> u32 {
@@ -157,8 +164,8 @@ fn rights(access: RemoteAccess) -> u32 {
 impl DatagramEnv for Target<'_, '_, '_> {
     fn scatter_header(&mut self) -> Result<(), AccessError> {
         let grh = &self.origin.ok_or(AccessError)?.grh;
-        let list = SgList::new(self.receives.sges(), self.regions());
-        list.scatter(0, GRH_LEN, &Payload::Bytes(grh))
+        self.receive_list()
+            .scatter(0, GRH_LEN, &Payload::Bytes(grh))
     }
 
     fn complete_from(&mut self, done: RecvCompletion, source: u32) {
@@ -247,8 +254,7 @@ impl ResponderEnv for Target<'_, '_, '_> {
     }
 
     fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {
-        let regions = self.qp.recv_regions(self.turn.rcu());
-        SgList::new(self.receives.sges(), regions).scatter(offset, len, &self.payload)
+        self.receive_list().scatter(offset, len, &self.payload)
     }
 
     #[inline(always)]

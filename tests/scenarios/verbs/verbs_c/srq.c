@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Shared receive queues: many queue pairs take from one, each receive once. The b sides of the pairs share it. */
-#include "pair.h"
+#include "datagrams.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -31,10 +31,10 @@ static struct ibv_srq *new_srq(struct ibv_pd *pd, int max_wr)
 	return srq;
 }
 
-static struct ibv_qp *new_srq_qp(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_srq *srq)
+static struct ibv_qp *new_srq_qp_of(enum ibv_qp_type type, struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_srq *srq)
 {
 	struct ibv_qp_init_attr attr = {
-		.qp_type = IBV_QPT_RC, .send_cq = cq, .recv_cq = cq, .srq = srq,
+		.qp_type = type, .send_cq = cq, .recv_cq = cq, .srq = srq,
 		/* What is said of receives is not looked at. */
 		.cap = { .max_send_wr = DEPTH, .max_recv_wr = 5, .max_send_sge = 1, .max_recv_sge = 1 },
 	};
@@ -43,6 +43,11 @@ static struct ibv_qp *new_srq_qp(struct ibv_pd *pd, struct ibv_cq *cq, struct ib
 	CHECK(qp, "ibv_create_qp: %s", strerror(errno));
 	CHECK(!attr.cap.max_recv_wr && !attr.cap.max_recv_sge, "it has %u receives of its own", attr.cap.max_recv_wr);
 	return qp;
+}
+
+static struct ibv_qp *new_srq_qp(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_srq *srq)
+{
+	return new_srq_qp_of(IBV_QPT_RC, pd, cq, srq);
 }
 
 static void open_crowd(struct crowd *c, int pairs, int max_wr, const struct options *opt)
@@ -434,6 +439,50 @@ static void empty(void)
 }
 
 /* What is refused, and memory of another domain: that of the queue counts, not that of the queue pair. */
+/* A datagram and the header in front of it go to the memory of the queue's domain, and to no other. */
+static void rules_of_datagrams(struct crowd *c, struct ibv_srq *srq, struct ibv_mr *of_srq)
+{
+	struct side *a = &c->p[0].a, *b = &c->p[0].b;
+	struct ibv_qp *from = make_qp_of(IBV_QPT_UD, a), *to = new_srq_qp_of(IBV_QPT_UD, b->pd, c->cq, srq);
+	struct ibv_ah *ah = new_ah(a->pd, way(a, b));
+	uint32_t keys[] = { of_srq->lkey, b->mr->lkey };
+
+	ready(from, KEY);
+	ready(to, KEY);
+	for (int i = 0; i < 2; i++) {
+		struct ibv_sge message = sge(a, 0, 100), room = sge(b, 0, GRH + 100);
+		struct ibv_send_wr w = wr(IBV_WR_SEND, 20 + i, &message, 1), *bad_send;
+		struct ibv_recv_wr r = { .wr_id = 30 + i, .sg_list = &room, .num_sge = 1 }, *bad;
+
+		fill(a->buf, 100, 40 + i);
+		memset(b->buf, 0xee, GRH + 100);
+		room.lkey = keys[i];
+		MUST(ibv_post_srq_recv(srq, &r, &bad));
+		address(&w, ah, to, KEY);
+		MUST(ibv_post_send(from, &w, &bad_send));
+		struct ibv_wc wc = next_completion(c->cq, "a datagram");
+
+		CHECK(wc.wr_id == r.wr_id && wc.qp_num == to->qp_num, "another completion");
+		struct ibv_wc sent = next_completion(a->cq, "its request");
+
+		CHECK(sent.wr_id == w.wr_id && sent.status == IBV_WC_SUCCESS, "its request: %s", ibv_wc_status_str(sent.status));
+		if (i == 0) {
+			CHECK(wc.status == IBV_WC_SUCCESS && wc.byte_len == GRH + 100, "memory of the queue's domain: %s",
+			      ibv_wc_status_str(wc.status));
+			compare(b->buf + GRH, 100, 40, "the datagram");
+			continue;
+		}
+		CHECK(wc.status == IBV_WC_LOC_PROT_ERR, "memory of the queue pair's domain: %s",
+		      ibv_wc_status_str(wc.status));
+		for (int n = 0; n < GRH + 100; n++)
+			CHECK(b->buf[n] == 0xee, "byte %d of it was written", n);
+		want_event(c, IBV_EVENT_QP_LAST_WQE_REACHED, to, "ended by an error");
+	}
+	MUST(ibv_destroy_ah(ah));
+	MUST(ibv_destroy_qp(from));
+	MUST(ibv_destroy_qp(to));
+}
+
 static void rules(void)
 {
 	struct ibv_srq_init_attr large = { .attr = { .max_wr = 1, .max_sge = 1 } };
@@ -477,6 +526,8 @@ static void rules(void)
 
 	CHECK(wc.status == IBV_WC_LOC_PROT_ERR, "it was taken: %s", ibv_wc_status_str(wc.status));
 	want_event(&c, IBV_EVENT_QP_LAST_WQE_REACHED, b->qp, "ended by an error");
+	expect(&c.p[0].a, 2, IBV_WC_REM_OP_ERR, "the SEND");
+	rules_of_datagrams(&c, srq, mr);
 	MUST(ibv_destroy_qp(b->qp));
 	b->qp = new_srq_qp(b->pd, c.cq, c.srq);
 	MUST(ibv_destroy_srq(srq));
