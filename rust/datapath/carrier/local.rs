@@ -80,7 +80,9 @@ pub(in crate::datapath) fn exchange(
         .peer
         .as_ref()
         .is_some_and(|back| back.number == qp.number() && back.way.is_reverse_of(&there.way));
-    if !connected || !peer.serves() || peer.opcodes() != qp.opcodes() {
+    // Also of this device: the number may be another one's since the path was chosen.
+    let reachable = connected && Arc::ptr_eq(peer.port(), qp.port());
+    if !reachable || !peer.serves() || peer.opcodes() != qp.opcodes() {
         drop(recv);
         turn.counters(&qp).inc(Counter::DropState);
         return lose(requester, wqes, qp, turn);
