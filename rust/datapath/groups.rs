@@ -29,7 +29,9 @@ use kernel::sync::{
 
 /// Most groups of a device.
 pub const MAX_GROUPS: u32 = 4096;
-/// Most QPs in a group: a softirq copies each packet so often.
+/// Most QPs in a group: a softirq copies each packet so often, at most 256 KiB in all. To leave a
+/// part of it to a worker, the packet would have to be kept, and those behind it, for datagrams to
+/// stay in order; the stack itself gives a datagram to all sockets of a group at once.
 pub const MAX_MEMBERS: usize = 64;
 
 /// Chains of groups.

@@ -70,7 +70,8 @@ use kernel::sync::{
 /// Bytes that a turn moves before it gives its locks back.
 const BYTES_PER_TURN: u32 = 256 << 10;
 /// The same in a softirq, which the CPU can do nothing besides: a peer pays a packet of 30 bytes
-/// for it.
+/// for it. A packet to a group is copied to all its members at once, which is more for 17 of them
+/// and long packets ([`MAX_MEMBERS`](super::groups::MAX_MEMBERS)).
 const BYTES_PER_SOFTIRQ: u32 = 64 << 10;
 /// Requests that a turn flushes.
 pub(super) const FLUSHED_PER_TURN: u32 = 512;
