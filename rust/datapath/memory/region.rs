@@ -152,6 +152,11 @@ impl Region {
         key >> 8
     }
 
+    /// The key of this name with the low byte of `key`.
+    pub(super) const fn key_of(name: u32, key: u32) -> u32 {
+        name << 8 | key & 0xff
+    }
+
     /// The offset of the range `va..va + len`, if the key is right, the range lies within the
     /// region, and all of `rights` are granted to QPs of `domain`.
     #[inline]

@@ -288,16 +288,18 @@ impl Window {
         self.lists()?.own(key, rights, va, u64::from(len))
     }
 
-    /// Binds it for `user`, if that may be. The error is all that there is to say.
+    /// Binds it for `user`, if that may be. The error is all that there is to say. Of the new key
+    /// the low byte counts, as with mlx5 and rdma_rxe: the others stay.
     pub fn bind<'a>(
         &self,
         regions: &impl Find<'a>,
         user: User,
         wanted: &wqe::Binding,
     ) -> Result<(), BindError> {
-        if self.domain != user.domain || Region::name_in(wanted.new_key) != self.name {
+        if self.domain != user.domain {
             return Err(BindError);
         }
+        let new_key = Region::key_of(self.name, wanted.new_key);
         let access = Access(wanted.access);
         self.state.change(|state| {
             let (allowed, may) = match self.kind {
@@ -319,7 +321,7 @@ impl Window {
                 _ => Some(part_of(regions, user, wanted)?),
             };
             self.unbind(state, regions);
-            (state.key, state.bound) = (wanted.new_key, bound);
+            (state.key, state.bound) = (new_key, bound);
             Ok(())
         })
     }
