@@ -56,15 +56,63 @@ pub(super) fn pieces_of(
     }
 }
 
-/// Pages of a user process, pinned.
+/// What keeps pages of a process pinned.
 ///
 /// # Invariants
 ///
-/// `umem` is a live `ib_umem` that this value owns, with a reference to its device. `runs` is
-/// sorted, without gaps from 0 on, and covers `skip + len` bytes; every run is memory of the linear
-/// mapping that `umem` keeps pinned.
+/// It is a live `ib_umem` that this value owns, with a reference to its device.
+struct Pinned(NonNull<bindings::ib_umem>);
+
+impl Pinned {
+    /// See [`UserMemory::pin`].
+    fn new(pd: PdRef<'_>, start: u64, len: u64, access: i32) -> Result<Self> {
+        let len = usize::try_from(len).map_err(|_| EINVAL)?;
+        let start = usize::try_from(start).map_err(|_| EINVAL)?;
+        // SAFETY: The PD belongs to a live device.
+        let umem = unsafe { bindings::ferroce_umem_get(pd.device(), start, len, access) };
+        let umem = kernel::error::from_err_ptr(umem)?;
+        // INVARIANT: Just made.
+        NonNull::new(umem).map(Self).ok_or(EINVAL)
+    }
+
+    /// The contiguous runs of its pages, in order: address and length.
+    fn runs(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let mut cursor = core::ptr::null_mut();
+        core::iter::from_fn(move || {
+            let mut address = core::ptr::null_mut();
+            // SAFETY: The umem is live, and `cursor` null or from the call before.
+            let len =
+                unsafe { bindings::ferroce_umem_next(self.0.as_ptr(), &mut cursor, &mut address) };
+            (len != 0).then_some((address as usize, len))
+        })
+    }
+
+    fn is_writable(&self) -> bool {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::ferroce_umem_is_writable(self.0.as_ptr()) }
+    }
+
+    fn is_of_caller(&self) -> bool {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::ferroce_umem_is_of_caller(self.0.as_ptr()) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant the umem and the reference to its device are ours.
+        unsafe { bindings::ferroce_umem_put(self.0.as_ptr()) };
+    }
+}
+
+/// Pages of a user process, pinned; or no byte of any process.
+///
+/// # Invariants
+///
+/// `runs` is sorted, without gaps from 0 on, and covers `skip + len` bytes; every run is memory of
+/// the linear mapping that `pinned` keeps. Without it there are no runs, and `len` is 0.
 pub struct UserMemory {
-    umem: NonNull<bindings::ib_umem>,
+    pinned: Option<Pinned>,
     runs: KVVec<Run>,
     /// Bytes of the first page before the region begins.
     skip: u64,
@@ -83,37 +131,28 @@ pub struct Fault;
 impl UserMemory {
     /// Pins `len` bytes at `start` of the calling process. `access` is a set of
     /// `ib_access_flags`; without a write permission in it the pages are pinned for reading only.
+    ///
+    /// Of 0 bytes nothing is pinned, and there need be no memory at that address. `ib_umem_get_va`
+    /// would refuse them at the start of a page, and pin a whole page elsewhere.
     pub fn pin(pd: PdRef<'_>, start: u64, len: u64, access: i32) -> Result<UserMemory> {
-        let len_usize = usize::try_from(len).map_err(|_| EINVAL)?;
-        let start_usize = usize::try_from(start).map_err(|_| EINVAL)?;
-        // SAFETY: The PD belongs to a live device.
-        let umem =
-            unsafe { bindings::ferroce_umem_get(pd.device(), start_usize, len_usize, access) };
-        let umem = kernel::error::from_err_ptr(umem)?;
-        let umem = NonNull::new(umem).ok_or(EINVAL)?;
-        // INVARIANT: `runs` is filled below; an early return drops the value, which unpins.
-        let mut memory = UserMemory {
-            umem,
-            runs: KVVec::new(),
-            skip: start & (bindings::PAGE_SIZE as u64).wrapping_sub(1),
-            len,
-        };
-        let mut cursor = core::ptr::null_mut();
+        if len == 0 {
+            // INVARIANT: Nothing is pinned.
+            return Ok(UserMemory {
+                pinned: None,
+                runs: KVVec::new(),
+                skip: 0,
+                len: 0,
+            });
+        }
+        let pinned = Pinned::new(pd, start, len, access)?;
+        let mut runs: KVVec<Run> = KVVec::new();
         let mut offset = 0u64;
-        loop {
-            let mut address = core::ptr::null_mut();
-            // SAFETY: `umem` is live, and `cursor` null or from the call before.
-            let len =
-                unsafe { bindings::ferroce_umem_next(umem.as_ptr(), &mut cursor, &mut address) };
-            if len == 0 {
-                break;
-            }
-            let address = address as usize;
-            match memory.runs.last_mut() {
+        for (address, len) in pinned.runs() {
+            match runs.last_mut() {
                 Some(last) if last.address.wrapping_add(last.len) == address => {
                     last.len = last.len.wrapping_add(len);
                 }
-                _ => memory.runs.push(
+                _ => runs.push(
                     Run {
                         offset,
                         address,
@@ -124,10 +163,17 @@ impl UserMemory {
             }
             offset = offset.wrapping_add(len as u64);
         }
-        if offset < memory.skip.checked_add(len).ok_or(EINVAL)? {
+        let skip = start & (bindings::PAGE_SIZE as u64).wrapping_sub(1);
+        if offset < skip.checked_add(len).ok_or(EINVAL)? {
             return Err(EINVAL);
         }
-        Ok(memory)
+        // INVARIANT: The runs are those of `pinned`, which were just seen to be enough.
+        Ok(UserMemory {
+            pinned: Some(pinned),
+            runs,
+            skip,
+            len,
+        })
     }
 
     /// In how many contiguous pieces it lies.
@@ -135,16 +181,14 @@ impl UserMemory {
         self.runs.len()
     }
 
-    /// Whether it was pinned to be written to.
+    /// Whether it was pinned to be written to; what is none need not be.
     pub fn is_writable(&self) -> bool {
-        // SAFETY: By the type invariant.
-        unsafe { bindings::ferroce_umem_is_writable(self.umem.as_ptr()) }
+        self.pinned.as_ref().is_none_or(Pinned::is_writable)
     }
 
-    /// Whether the process that calls is the one whose memory it is.
+    /// Whether the process that calls is the one whose memory it is; what is none is anybody's.
     pub fn is_of_caller(&self) -> bool {
-        // SAFETY: By the type invariant.
-        unsafe { bindings::ferroce_umem_is_of_caller(self.umem.as_ptr()) }
+        self.pinned.as_ref().is_none_or(Pinned::is_of_caller)
     }
 }
 
@@ -337,12 +381,5 @@ impl Word<'_> {
     pub fn fetch_add(&self, value: u64) -> u64 {
         // SAFETY: By the type invariant.
         unsafe { bindings::ferroce_fetch_add(self.at, value) }
-    }
-}
-
-impl Drop for UserMemory {
-    fn drop(&mut self) {
-        // SAFETY: By the type invariant the umem and the reference to its device are ours.
-        unsafe { bindings::ferroce_umem_put(self.umem.as_ptr()) };
     }
 }

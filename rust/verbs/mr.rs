@@ -153,8 +153,13 @@ fn checked(mut range: UserRange) -> Result<UserRange> {
         }
         range.iova = 0;
     }
-    // The last byte of a region may be the last one of the address space, not beyond.
-    if range.len == 0 || range.iova.checked_add(range.len.wrapping_sub(1)).is_none() {
+    // The last byte of a region may be the last one of the address space, not beyond. There need
+    // not be any: programs register what they have, and that may be nothing.
+    if range
+        .iova
+        .checked_add(range.len.saturating_sub(1))
+        .is_none()
+    {
         return Err(EINVAL);
     }
     Ok(range)

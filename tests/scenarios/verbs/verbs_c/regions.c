@@ -249,6 +249,64 @@ static void null_region(void)
 	pair_close(&p);
 }
 
+/* Regions without a byte, wherever they are: what moves nothing succeeds by them, what moves a byte does not. */
+static void empty_region(void)
+{
+	struct pair p;
+
+	pair_open(&p, NULL, LEN);
+	uint8_t *hole = new_memory(LEN);
+	void *places[] = { p.b.buf, p.b.buf + 100, NULL, hole, (void *)UINTPTR_MAX };
+
+	munmap(hole, LEN);
+	for (size_t i = 0; i < COUNT(places); i++) {
+		struct ibv_mr *mine = ibv_reg_mr(p.a.pd, places[i], 0, ALL_ACCESS);
+		struct ibv_mr *mr = ibv_reg_mr(p.b.pd, places[i], 0, ALL_ACCESS | IBV_ACCESS_MW_BIND);
+		uint64_t at = (uintptr_t)places[i];
+
+		CHECK(mine && mr, "place %zu: %s", i, strerror(errno));
+		CHECK(!mr->length && mr->addr == places[i], "place %zu: %zu bytes", i, mr->length);
+		struct ibv_sge from[] = { { at, 0, mine->lkey }, sge(&p.a, 0, 100), { at, 0, mine->lkey } };
+		struct ibv_sge to[] = { { at, 0, mr->lkey }, sge(&p.b, 0, 100) };
+
+		for (int n = 1; n <= 3; n++) {
+			struct ibv_send_wr w = wr(IBV_WR_SEND, n, from, n);
+
+			fill(p.a.buf, 100, n);
+			post_recv(&p.b, n, to, 2);
+			post(&p.a, &w);
+			CHECK(expect(&p.b, n, IBV_WC_SUCCESS, "a receive").byte_len == (n > 1 ? 100 : 0), "its length");
+			expect(&p.a, n, IBV_WC_SUCCESS, "a SEND");
+			if (n > 1)
+				compare(p.b.buf, 100, n, "what stands beside nothing");
+		}
+		static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
+
+		for (size_t op = 0; op < COUNT(ops); op++) {
+			struct ibv_send_wr w = wr(ops[op], 4, from, 1);
+
+			w.wr.rdma.remote_addr = at;
+			w.wr.rdma.rkey = mr->rkey;
+			post(&p.a, &w);
+			expect(&p.a, 4, IBV_WC_SUCCESS, "a request of nothing");
+			CHECK(attempt(&p, ops[op], at, mr->rkey, 1) == IBV_WC_REM_ACCESS_ERR, "a byte of nothing");
+		}
+		from[0].length = 1;
+		struct ibv_send_wr w = wr(IBV_WR_SEND, 5, from, 1);
+
+		post(&p.a, &w);
+		expect(&p.a, 5, IBV_WC_LOC_PROT_ERR, "a SEND of a byte of nothing");
+		pair_reconnect(&p, NULL);
+		MUST(ibv_rereg_mr(mr, ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_READ));
+		MUST(ibv_rereg_mr(mr, ACCESS, NULL, NULL, 0, ALL_ACCESS));
+		MUST(ibv_rereg_mr(mr, TRANSLATION, NULL, p.b.buf, LEN, 0));
+		CHECK(!attempt(&p, IBV_WR_RDMA_WRITE, (uintptr_t)p.b.buf, mr->rkey, 100), "it became something");
+		MUST(ibv_dereg_mr(mine));
+		MUST(ibv_dereg_mr(mr));
+	}
+	pair_close(&p);
+}
+
 /* b's memory by other addresses: offsets, or any that the owner likes. */
 static void addresses(void)
 {
@@ -455,6 +513,8 @@ const struct test_case region_cases[] = {
 	{ "rereg-under-way", rereg_under_way, "memory that a region has left is not written any more", .rxe = NO_REREG },
 	{ "null-region", null_region, "the region that reads as zeros and swallows what is written",
 	  .rxe = "has no null region" },
+	{ "empty-region", empty_region, "regions of 0 bytes, also where there is no memory",
+	  .rxe = "refuses those at the start of a page" },
 	{ "addresses", addresses, "regions of offsets, and of addresses that their owner chooses",
 	  .rxe = "has no regions of offsets" },
 	{ "import", import, "a device, a domain and a region, imported", .rxe = "cannot import" },
