@@ -25,7 +25,7 @@ pub enum Status {
     MwBindErr = 6,
     /// The responder answered with a packet that does not belong there.
     BadRespErr = 7,
-    /// Local memory may not be accessed (RDMA WRITE with immediate data).
+    /// An RDMA WRITE with immediate data took the receive, and may not write where it wants.
     LocAccessErr = 8,
     /// The responder found the request invalid.
     RemInvReqErr = 9,
@@ -90,6 +90,8 @@ pub mod vendor {
     pub const RECEIVE_MEMORY: u32 = 9;
     /// The receive was malformed.
     pub const RECEIVE_MALFORMED: u32 = 10;
+    /// The RDMA WRITE that took the receive may not write there.
+    pub const RECEIVE_ACCESS: u32 = 11;
     /// The peer refused: this, plus the AETH syndrome.
     pub const REFUSED: u32 = 0x100;
 

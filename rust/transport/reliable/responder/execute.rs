@@ -143,16 +143,20 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         if !fits {
             return self.refuse_invalid();
         }
+        // Of a message there is one, with the last packet: who says so sooner takes no receive.
+        let imm = request.extension.imm().filter(|_| last);
         if first && check_range(RemoteAccess::Write, &reth, env).is_err() {
-            return self.refuse_access();
+            return match imm {
+                Some(_) if request.span == 1 => self.refuse_write_for(env.take_receive(), env),
+                // Of several packets the first one has none, and this is about that.
+                _ => self.refuse_access(),
+            };
         }
 
         // The receive comes before the data, which would be written twice if there was none.
-        // Of a message there is one, with the last packet: who says so sooner takes no receive.
-        let imm = request.extension.imm().filter(|_| last);
         let receive = if imm.is_some() {
             match self.take_receive(RecvOp::WriteImm, env) {
-                Ok((wr_id, _)) => Some(wr_id),
+                Ok(receive) => Some(receive),
                 Err(outcome) => return outcome,
             }
         } else {
@@ -166,14 +170,16 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
                 .write_remote(reth.rkey(), va, request.payload_len)
                 .is_err()
         {
-            if let Some(wr_id) = receive {
-                env.complete(flushed(wr_id, RecvOp::WriteImm));
-            }
-            return self.refuse_access();
+            return match receive {
+                Some((wr_id, capacity)) => {
+                    self.refuse_write_for(TakeReceive::Taken { wr_id, capacity }, env)
+                }
+                None => self.refuse_access(),
+            };
         }
 
         if last {
-            if let Some(wr_id) = receive {
+            if let Some((wr_id, _)) = receive {
                 env.complete(RecvCompletion {
                     wr_id,
                     status: Status::Success,
@@ -332,6 +338,23 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         // the message's.
         self.message = Message::None;
         self.stop(code, Fatal::LocalError)
+    }
+
+    /// The peer lacks the right to write what it brings immediate data with. The receive that it
+    /// would have taken says so, as adapters and IBTA 11.6.2 have it. An event comes only where
+    /// there is none (C9-222.1); to wait for one would be pointless.
+    #[cold]
+    fn refuse_write_for(&mut self, receive: TakeReceive, env: &mut impl ResponderEnv) -> Outcome {
+        let (wr_id, error) = match receive {
+            TakeReceive::Empty => return self.refuse_access(),
+            TakeReceive::Taken { wr_id, .. } => {
+                (wr_id, (Status::LocAccessErr, vendor::RECEIVE_ACCESS))
+            }
+            TakeReceive::Malformed { wr_id, status } => {
+                (wr_id, (status, vendor::RECEIVE_MALFORMED))
+            }
+        };
+        self.fail_receive(wr_id, RecvOp::WriteImm, error, NakCode::RemoteAccess, env)
     }
 
     /// The peer broke the rules.

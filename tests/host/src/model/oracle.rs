@@ -188,10 +188,7 @@ impl Direction<'_> {
             Status::LocProtErr => self.is_gone(message),
             Status::MwBindErr => message.is_unfit(),
             Status::LocQpOpErr => self.reads_forbidden(message),
-            Status::RemAccessErr => {
-                message.is_out_of_bounds()
-                    || (self.peer().region_gone && message.request.op.is_rdma())
-            }
+            Status::RemAccessErr => self.is_denied(message),
             Status::RemInvReqErr => self.is_invalid(message) || self.has_short_receive(message),
             Status::RemOpErr => self.has_bad_receive(message),
             // The witness knows how often.
@@ -250,6 +247,16 @@ impl Direction<'_> {
         let too_many =
             message.request.op.is_answered() && own.max_rd_atomic > peer.max_dest_rd_atomic;
         self.is_forbidden(message) || too_many
+    }
+
+    /// The peer has no such memory.
+    fn is_denied(&self, message: &Message) -> bool {
+        message.is_out_of_bounds() || (self.peer().region_gone && message.request.op.is_rdma())
+    }
+
+    /// The same, and the receive that the message would have taken says so.
+    fn is_denied_with_imm(&self, message: &Message) -> bool {
+        message.request.op == Operation::WriteImm && self.is_denied(message)
     }
 
     fn fault_of(&self, message: &Message) -> Option<Fault> {
@@ -367,6 +374,7 @@ impl Direction<'_> {
                 (Status::LocLenErr, Some((_, m))) => self.has_short_receive(m),
                 (Status::LocProtErr, Some((_, m))) => self.has_bad_receive(m),
                 (Status::LocQpOpErr, Some((fault, _))) => fault == Some(Fault::Malformed),
+                (Status::LocAccessErr, Some((_, m))) => self.is_denied_with_imm(m),
                 _ => false,
             };
             ensure!(has_reason, "receive {n} for no reason: {done:?}");
@@ -492,7 +500,12 @@ impl Direction<'_> {
             }
             Some(Fatal::InvalidRequest) => messages.any(|m| self.is_invalid(m)),
             Some(Fatal::LocalError) => {
-                messages.any(|m| self.has_short_receive(m) || self.has_bad_receive(m))
+                let is_at_receive = |m: &Message| {
+                    self.has_short_receive(m)
+                        || self.has_bad_receive(m)
+                        || self.is_denied_with_imm(m)
+                };
+                messages.any(is_at_receive)
             }
         };
         ensure!(has_reason, "the peer refused something for no reason");

@@ -29,8 +29,9 @@ const char *status_name(enum ibv_wc_status status)
 	static const char *const names[] = {
 		[IBV_WC_SUCCESS] = "SUCCESS", [IBV_WC_LOC_LEN_ERR] = "LOC_LEN_ERR",
 		[IBV_WC_LOC_QP_OP_ERR] = "LOC_QP_OP_ERR", [IBV_WC_LOC_PROT_ERR] = "LOC_PROT_ERR",
-		[IBV_WC_WR_FLUSH_ERR] = "WR_FLUSH_ERR", [IBV_WC_REM_INV_REQ_ERR] = "REM_INV_REQ_ERR",
-		[IBV_WC_REM_ACCESS_ERR] = "REM_ACCESS_ERR", [IBV_WC_REM_OP_ERR] = "REM_OP_ERR",
+		[IBV_WC_WR_FLUSH_ERR] = "WR_FLUSH_ERR", [IBV_WC_LOC_ACCESS_ERR] = "LOC_ACCESS_ERR",
+		[IBV_WC_REM_INV_REQ_ERR] = "REM_INV_REQ_ERR", [IBV_WC_REM_ACCESS_ERR] = "REM_ACCESS_ERR",
+		[IBV_WC_REM_OP_ERR] = "REM_OP_ERR",
 		[IBV_WC_RETRY_EXC_ERR] = "RETRY_EXC_ERR", [IBV_WC_RNR_RETRY_EXC_ERR] = "RNR_RETRY_EXC_ERR",
 	};
 
@@ -165,6 +166,7 @@ static const char *judge_responder(struct scene *s, const struct cause *c)
 	       event == IBV_EVENT_QP_REQ_ERR ? "responder ERR + QP_REQ_ERR event" :
 	       c->receive == IBV_WC_LOC_LEN_ERR ? "responder ERR, its receive LOC_LEN_ERR" :
 	       c->receive == IBV_WC_LOC_PROT_ERR ? "responder ERR, its receive LOC_PROT_ERR" :
+	       c->receive == IBV_WC_LOC_ACCESS_ERR ? "responder ERR, its receive LOC_ACCESS_ERR" :
 	       "responder ERR, its receive LOC_QP_OP_ERR";
 }
 

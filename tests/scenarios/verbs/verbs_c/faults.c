@@ -259,15 +259,21 @@ static bool tried(enum where where, const struct fault *f, uint32_t len, enum ib
 	return true;
 }
 
+/* A WRITE of one packet with immediate data would have taken the receive, which says what was wrong with it. */
+static bool is_told_by_receive(enum where where, uint32_t len, enum ibv_wr_opcode op)
+{
+	return where == IN_RECEIVE || (where == REMOTE && op == IBV_WR_RDMA_WRITE_WITH_IMM && len == sizes[0]);
+}
+
 /* rdma_rxe's own faults, which are not those of the cases. */
 static const char *rxe_differs(enum where where, uint32_t len, enum ibv_wr_opcode op)
 {
 	if ((where == IN_LIST || where == IN_SECOND_ENTRY) && op != IBV_WR_RDMA_READ)
 		return "reports a flush in place of the error";
-	if (where == REMOTE && op == IBV_WR_RDMA_WRITE_WITH_IMM && len == sizes[0])
-		return "has no event if the WRITE is one packet with immediate data";
 	if (where == IN_RECEIVE)
 		return "completes the receive with an operation error";
+	if (is_told_by_receive(where, len, op))
+		return "gives the receive the status of the request";
 	return NULL;
 }
 
@@ -299,9 +305,9 @@ static int nth(enum where where, int i, struct cause *c)
 				c->status = fine ? IBV_WC_SUCCESS :
 					    where == REMOTE ? IBV_WC_REM_ACCESS_ERR :
 					    where == IN_RECEIVE ? IBV_WC_REM_OP_ERR : IBV_WC_LOC_PROT_ERR;
-				c->responder = where == REMOTE ? ENDS_BY_ACCESS :
-					       where == IN_RECEIVE ? ENDS_BY_RECEIVE : STAYS;
-				c->receive = IBV_WC_LOC_PROT_ERR;
+				c->responder = is_told_by_receive(where, sizes[size], operations[op].op) ? ENDS_BY_RECEIVE :
+					       where == REMOTE ? ENDS_BY_ACCESS : STAYS;
+				c->receive = where == REMOTE ? IBV_WC_LOC_ACCESS_ERR : IBV_WC_LOC_PROT_ERR;
 				if (on_rxe() && !fine)
 					c->rxe = faults[f].kind == SHIFTED ? "has no regions of offsets" :
 						 rxe_differs(where, sizes[size], operations[op].op);

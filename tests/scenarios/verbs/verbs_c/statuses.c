@@ -155,9 +155,10 @@ static enum ibv_wc_status forged_answer(void)
 	    TRY(.op = IBV_WR_SEND, .room = 64, .bad_receive = true))                                               \
 	ROW(RETRY_EXC_ERR, "a SEND to a queue pair that there is not",                                             \
 	    TRY(.op = IBV_WR_SEND, .opt = { .wrong_qpn = true, .retry_cnt = 1, .timeout = 10 }))                   \
+	ROW(LOC_ACCESS_ERR, "a WRITE with immediate data and an rkey of nothing; the receive",                     \
+	    TRY(.op = IBV_WR_RDMA_WRITE_WITH_IMM, .room = 64, .bad_rkey = true, .at_receive = true))               \
 	ROW(RNR_RETRY_EXC_ERR, "a SEND to a queue pair without a receive",                                         \
 	    TRY(.op = IBV_WR_SEND, .opt.rnr_retry = NONE))                                                         \
-	ROW(LOC_ACCESS_ERR, "never: LOC_PROT_ERR says it, of receives as well", NEVER)                             \
 	ROW(LOC_EEC_OP_ERR, "never: of reliable datagrams, which nobody has", NEVER)                               \
 	ROW(LOC_RDD_VIOL_ERR, "never: of reliable datagrams", NEVER)                                               \
 	ROW(REM_INV_RD_REQ_ERR, "never: of reliable datagrams", NEVER)                                             \

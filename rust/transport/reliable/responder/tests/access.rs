@@ -60,9 +60,61 @@ fn memory_that_vanishes_during_a_write() {
     rig.env.write_fails = true;
     rig.receive(3, 0);
     let outcome = rig.on(with_imm(write(1, false, true, 44, 0)));
-    assert_eq!(outcome.fatal, Some(Fatal::AccessError));
-    assert_eq!(rig.env.completions[0].status, Status::WrFlushErr);
+    assert_eq!(outcome.fatal, Some(Fatal::LocalError));
+    assert_eq!(rig.env.completions[0].status, Status::LocAccessErr);
     rig.refused(1, NakCode::RemoteAccess);
+}
+
+/// The receive says what was wrong, and there is no event; without one there is, and at once.
+#[test]
+fn immediate_data_with_a_wrong_key() {
+    let wrong = |first, last, len| IncomingRequest {
+        extension: Extension::Reth(Reth::new(BASE, RKEY + 1, 300)),
+        ..write(0, first, last, len, 300)
+    };
+    let whole = || {
+        with_imm(IncomingRequest {
+            extension: Extension::Reth(Reth::new(BASE, RKEY + 1, 44)),
+            ..write(0, true, true, 44, 44)
+        })
+    };
+    let mut rig = Rig::new();
+    rig.receive(3, 0);
+    rig.receive(4, 0);
+    assert_eq!(rig.on(whole()).fatal, Some(Fatal::LocalError));
+    assert_eq!(rig.env.completions.len(), 1);
+    let done = rig.env.completions[0];
+    assert_eq!((done.wr_id, done.status), (3, Status::LocAccessErr));
+    assert_eq!(done.op, RecvOp::WriteImm);
+    rig.refused(0, NakCode::RemoteAccess);
+
+    let mut rig = Rig::new();
+    assert_eq!(rig.on(whole()).fatal, Some(Fatal::AccessError));
+    assert_eq!(rig.env.completions.len(), 0);
+    rig.refused(0, NakCode::RemoteAccess);
+
+    // Of several packets the first one is refused, which takes no receive; so it is when they come
+    // in one piece.
+    let in_one_piece = IncomingRequest {
+        span: 2,
+        ..with_imm(wrong(true, true, 300))
+    };
+    for request in [wrong(true, false, MTU), in_one_piece] {
+        let mut rig = Rig::new();
+        rig.receive(3, 0);
+        assert_eq!(rig.on(request).fatal, Some(Fatal::AccessError));
+        assert_eq!(rig.env.completions.len(), 0);
+        rig.refused(0, NakCode::RemoteAccess);
+    }
+
+    let mut rig = Rig::new();
+    rig.env.receives.push_back(TakeReceive::Malformed {
+        wr_id: 4,
+        status: Status::LocQpOpErr,
+    });
+    assert_eq!(rig.on(whole()).fatal, Some(Fatal::LocalError));
+    assert_eq!(rig.env.completions[0].status, Status::LocQpOpErr);
+    rig.refused(0, NakCode::RemoteAccess);
 }
 
 #[test]
