@@ -139,7 +139,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         kind: Kind,
         request: &IncomingRequest,
     ) -> Outcome {
-        let depth = u32::from(self.max_dest_rd_atomic);
+        let depth = u32::from(self.most_outstanding);
         let named = match request.extension {
             Extension::Atomic(atomic) => Some((atomic.va(), atomic.rkey())),
             Extension::Reth(reth) | Extension::Flush(_, reth) => Some((reth.va(), reth.rkey())),

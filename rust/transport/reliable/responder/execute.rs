@@ -228,7 +228,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     #[inline]
     pub(super) fn may_keep_one_more(&self) -> bool {
         let outstanding = self.resources.outstanding();
-        outstanding < u32::from(self.max_dest_rd_atomic) && self.resources.has_room()
+        outstanding < u32::from(self.most_outstanding) && self.resources.has_room()
     }
 
     /// The expected request was accepted, and this is what answers it.
@@ -250,7 +250,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         request: &IncomingRequest,
         env: &mut impl ResponderEnv,
     ) -> Outcome {
-        let (depth, mtu) = (u32::from(self.max_dest_rd_atomic), self.mtu);
+        let (depth, mtu) = (u32::from(self.most_outstanding), self.mtu);
         let found = match request.extension.reth() {
             Some(reth) if self.rights.read && request.payload_len == 0 => {
                 let found = self.resources.find(start, &reth, depth, mtu);

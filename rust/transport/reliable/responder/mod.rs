@@ -129,7 +129,8 @@ struct Nak {
 pub struct Responder<R> {
     state: State,
     rights: RemoteRights,
-    max_dest_rd_atomic: u8,
+    /// RDMA READs and atomic operations that the peer may have outstanding.
+    most_outstanding: u8,
     min_rnr_timer: u8,
     mtu: Mtu,
     numbering: Numbering,
@@ -158,7 +159,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         Self {
             state: State::Reset,
             rights: RemoteRights::default(),
-            max_dest_rd_atomic: 0,
+            most_outstanding: 0,
             min_rnr_timer: 0,
             mtu: Mtu::MIN,
             numbering: Numbering::default(),
@@ -204,9 +205,14 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         self.rights = rights;
     }
 
-    /// Changes how many RDMA READs and atomic operations the peer may have outstanding.
+    /// Changes how many RDMA READs and atomic operations the peer may have outstanding, at most
+    /// [`MAX_RD_ATOMIC`]. Of a number that is no power of two it is the next one that is: mlx5,
+    /// mlx4 and hns send so many when both sides have agreed on less.
     pub fn set_max_dest_rd_atomic(&mut self, max: u8) {
-        self.max_dest_rd_atomic = max.min(MAX_RD_ATOMIC);
+        self.most_outstanding = match max {
+            0 => 0,
+            max => max.min(MAX_RD_ATOMIC).next_power_of_two(),
+        };
     }
 
     /// PSN of the next packet in order (`rq_psn` of `ibv_query_qp`).

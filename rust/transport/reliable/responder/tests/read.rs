@@ -85,6 +85,32 @@ fn too_many_reads() {
     rig.invalid(read(0, BASE, 0));
 }
 
+/// Peers round up what was agreed on to a power of two, and send so many at once.
+#[test]
+fn as_many_reads_as_the_next_power_of_two() {
+    for (agreed, most) in [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (9, 16), (16, 16)] {
+        let mut rig = Rig::with(ResponderConfig {
+            max_dest_rd_atomic: agreed,
+            ..config()
+        });
+        for n in 0..most {
+            rig.ok(read(n, BASE, 1));
+        }
+        // All of them are known when the peer asks again.
+        assert_eq!(rig.answers().len(), most as usize);
+        for n in 0..most {
+            let again = rig.on(read(n, BASE, 1));
+            assert_eq!(again.dropped, Some(DropReason::Duplicate));
+        }
+        assert_eq!(rig.answers().len(), most as usize);
+        for n in most..2 * most {
+            rig.ok(read(n, BASE, 1));
+        }
+        let one_more = rig.on(read(2 * most, BASE, 1));
+        assert_eq!(one_more.fatal, Some(Fatal::InvalidRequest));
+    }
+}
+
 #[test]
 fn the_longest_read() {
     let mut rig = Rig::new();
