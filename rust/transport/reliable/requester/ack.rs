@@ -22,6 +22,10 @@ use core::ops::DerefMut;
 /// A round-trip time that is not known is taken for this, in nanoseconds.
 const UNKNOWN_ROUND_TRIP: u64 = 1_000_000;
 
+/// After so many acknowledgements of messages with the right MSN, one with a wrong MSN is not the
+/// responder's.
+pub(super) const MSN_TRUSTED: u8 = 4;
+
 /// A response whose PSN is not outstanding.
 pub(super) enum Unlocated {
     /// Older than what is outstanding.
@@ -34,7 +38,9 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     /// An acknowledge packet came: ACK, RNR NAK or NAK.
     ///
     /// PSN and MSN have to be such that a responder could say them of what was sent: who guesses
-    /// has to guess both.
+    /// has to guess both. The MSN has to be so once the responder was seen to count as we do
+    /// ([`MSN_TRUSTED`]): few requesters look at it without credits, so one that counts otherwise,
+    /// or not at all, may have gone unnoticed. A wrong one is counted in any case.
     #[inline]
     pub fn on_acknowledge(
         &mut self,
@@ -51,8 +57,12 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         };
         if !self.can_be(aeth.msn()) {
             self.count_unexpected();
-            return Progress::default();
+            if self.msn_agreed == MSN_TRUSTED {
+                return Progress::default();
+            }
+            self.msn_agreed = 0;
         }
+        let done_before = self.messages_done;
         if self.repeated_at.is_none() {
             let sample = now.saturating_sub(self.retry.since());
             self.tail.round_trip.estimate(sample, now);
@@ -70,7 +80,18 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             AethSyndrome::Nak(code) => self.on_fatal_nak(sequence, code, now, sink),
             AethSyndrome::Reserved(_) => self.count_unexpected(),
         }
+        if self.messages_done != done_before {
+            self.compare_msn(aeth.msn());
+        }
         self.settle(sink)
+    }
+
+    /// Messages are complete: whether the responder has counted as many.
+    #[inline]
+    fn compare_msn(&mut self, msn: u32) {
+        if msn == self.messages_done & 0xff_ffff {
+            self.msn_agreed = self.msn_agreed.saturating_add(1).min(MSN_TRUSTED);
+        }
     }
 
     /// Whether a responder that answers something outstanding may have counted so many messages: at

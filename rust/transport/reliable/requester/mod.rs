@@ -147,6 +147,8 @@ pub struct Requester<S> {
     messages_sent: u32,
     /// How many of them are acknowledged: the smallest MSN that can be.
     messages_done: u32,
+    /// How often in a row the responder has counted so, at most [`ack::MSN_TRUSTED`].
+    msn_agreed: u8,
     /// Changes with each connection, so that placements of an earlier one are void.
     epoch: u32,
     cursor: Cursor,
@@ -188,6 +190,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             reads: 0,
             messages_sent: 0,
             messages_done: 0,
+            msn_agreed: 0,
             epoch: 0,
             cursor: Cursor::default(),
             una: 0,
@@ -236,6 +239,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.window = Window::new();
         self.messages_sent = 0;
         self.messages_done = 0;
+        self.msn_agreed = 0;
         self.retry = Retry::new();
         self.retry.set_counts(config.retry_cnt, config.rnr_retry);
         self.retry.set_ack_timeout(config.ack_timeout_ns);

@@ -3,6 +3,7 @@
 //! Acknowledgements: what they complete, and what they do not.
 
 use super::*;
+use crate::transport::reliable::requester::ack::MSN_TRUSTED;
 
 #[test]
 fn one_ack_completes_all_before_it_in_order() {
@@ -94,6 +95,7 @@ fn a_response_acknowledges_all_before_it() {
 #[test]
 fn an_acknowledgement_with_an_impossible_msn_is_nobodys() {
     let mut rig = Rig::new();
+    rig.requester.msn_agreed = MSN_TRUSTED;
     rig.push(1, Operation::Send, 300);
     rig.push(2, Operation::Read, 1);
     rig.push(3, Operation::Send, 1);
@@ -126,6 +128,7 @@ fn an_acknowledgement_with_an_impossible_msn_is_nobodys() {
 #[test]
 fn pieces_of_a_read_count_as_messages() {
     let mut rig = Rig::new();
+    rig.requester.msn_agreed = MSN_TRUSTED;
     rig.push(1, Operation::Read, (READ_PIECE + 1) * 256);
     rig.push(2, Operation::Send, 1);
     rig.send();
@@ -139,4 +142,53 @@ fn pieces_of_a_read_count_as_messages() {
     assert_eq!(rig.done.len(), 1);
     let _ = rig.on_msn(READ_PIECE + 1, ACK, 3);
     assert_eq!(rig.done.len(), 2);
+}
+
+/// A responder that does not count, or otherwise than we, is one all the same.
+#[test]
+fn a_responder_that_does_not_count_as_we_do() {
+    let ways: [fn(u32) -> u32; 4] = [
+        |_| 0,
+        |done| done + 2,
+        |done| done.wrapping_mul(0x9e_3779),
+        |done| done.wrapping_sub(1) & 0xff_ffff,
+    ];
+    for count in ways {
+        let mut rig = Rig::new();
+        for n in 0..100 {
+            rig.push(n.into(), Operation::Send, 1);
+            rig.push(n.into(), Operation::Send, 1);
+            rig.send();
+            let _ = rig.on_msn(2 * n, ACK, count(2 * n + 1));
+            let _ = rig.on_msn(2 * n + 1, ACK, count(2 * n + 2));
+            assert_eq!(rig.done.len() as u32, 2 * n + 2);
+        }
+    }
+}
+
+/// One that has counted right four times in a row is expected to go on so.
+#[test]
+fn a_responder_is_trusted_to_count_when_it_has_counted() {
+    let mut rig = Rig::new();
+    let mut n = 0;
+    for right in [3, 4] {
+        for _ in 0..right {
+            rig.push(1, Operation::Send, 1);
+            rig.send();
+            let _ = rig.on_msn(n, ACK, n + 1);
+            n += 1;
+        }
+        rig.push(1, Operation::Send, 1);
+        rig.send();
+        let done = rig.done.len();
+        let _ = rig.on_msn(n, ACK, n + 100);
+        // After three it is obeyed, and begins anew; after four it is not.
+        assert_eq!(rig.done.len() > done, right == 3);
+        if right == 3 {
+            n += 1;
+        }
+    }
+    let _ = rig.on_msn(n, ACK, n + 1);
+    assert_eq!(rig.done.len() as u32, n + 1);
+    assert_eq!(rig.requester.counters().unexpected_responses, 2);
 }
