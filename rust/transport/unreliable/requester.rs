@@ -151,7 +151,9 @@ impl<S: DerefMut<Target = [Slot]>> Requester<S> {
     /// Takes a work request and returns its slot.
     pub fn push(&mut self, request: SendRequest) -> Result<u32, PushError> {
         let longest = match self.service {
-            // Before RTS nothing is known of the path; what was pushed then is cut to it later.
+            // Of more than a packet C10-93.1.1 wants neither a packet nor an error: nobody would
+            // ever find out. Before RTS nothing is known of the path; what was pushed then is cut
+            // to it later.
             Service::Ud if self.state == State::Ready => self.mtu.bytes(),
             _ => MAX_MESSAGE,
         };
