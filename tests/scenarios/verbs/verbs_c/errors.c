@@ -30,6 +30,52 @@ static void wrong_transition(void)
 	pair_close(&p);
 }
 
+/*
+ * Of timers, retry counts and PSNs a device has some bits, and takes those of whatever it is given: programs rely on it.
+ * What does not fit anywhere is still refused.
+ */
+static void few_bits(void)
+{
+	const struct options opt = { .no_connect = true };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .timeout = 32 + 18, .retry_cnt = 8 + 5, .rnr_retry = 16 + 7,
+				    .sq_psn = 0xab000000 | 77, .max_rd_atomic = 1 };
+	struct ibv_qp_init_attr init;
+	struct pair p;
+
+	pair_open(&p, &opt, 8192);
+	for (int i = 0; i < 2; i++) {
+		struct side *s = i ? &p.b : &p.a, *other = i ? &p.a : &p.b;
+		struct ibv_qp_attr rtr = {
+			.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .rq_psn = 0xcd000000 | 77, .max_dest_rd_atomic = 1,
+			.min_rnr_timer = 32 + 1, .dest_qp_num = other->qp->qp_num,
+			.ah_attr = { .is_global = 1, .port_num = 1,
+				     .grh = { .dgid = other->gid, .sgid_index = s->gid_index, .hop_limit = 64 } },
+		};
+		int mask = IBV_QP_STATE | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+			   IBV_QP_MIN_RNR_TIMER | IBV_QP_DEST_QPN | IBV_QP_AV;
+
+		MUST(to_init(&p, s));
+		rtr.dest_qp_num |= 1 << 24;
+		CHECK(ibv_modify_qp(s->qp, &rtr, mask) == EINVAL, "a queue pair number of 25 bits was taken");
+		rtr.dest_qp_num = other->qp->qp_num;
+		MUST(ibv_modify_qp(s->qp, &rtr, mask));
+		MUST(ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+						 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+	}
+	MUST(ibv_query_qp(p.a.qp, &attr, -1, &init));
+	CHECK(attr.timeout == 18 && attr.min_rnr_timer == 1 && attr.retry_cnt == 5 && attr.rnr_retry == 7,
+	      "timeout %u, min_rnr_timer %u, retry_cnt %u, rnr_retry %u", attr.timeout, attr.min_rnr_timer, attr.retry_cnt,
+	      attr.rnr_retry);
+	CHECK(attr.rq_psn == 77 && attr.sq_psn == 77, "PSNs %#x and %#x", attr.rq_psn, attr.sq_psn);
+	send_checked(&p.a, &p.b, 1);
+	/* And it may be changed so: 32 is the code 0. */
+	attr.min_rnr_timer = 32;
+	MUST(ibv_modify_qp(p.a.qp, &attr, IBV_QP_MIN_RNR_TIMER));
+	MUST(ibv_query_qp(p.a.qp, &attr, -1, &init));
+	CHECK(!attr.min_rnr_timer, "min_rnr_timer 32 is %u", attr.min_rnr_timer);
+	pair_close(&p);
+}
+
 /* A third queue pair that names b as its peer, with the PSNs of a, is not who b is connected to. */
 static void stranger(void)
 {
@@ -198,6 +244,8 @@ static void outstanding(void)
 
 const struct test_case error_cases[] = {
 	{ "wrong-transition", wrong_transition, "transitions that a queue pair must refuse" },
+	{ "few-bits", few_bits, "timers, retry counts and PSNs of more bits than a device has",
+	  .rxe = "refuses a timeout of more than five bits" },
 	/* Packets do not say which queue pair sent them: there the PSN is all that keeps a third one out. */
 	{ "stranger", stranger, "a third queue pair that names a connected one is not its peer", .paths = LOCAL_PATH,
 	  .rxe = "has no local path" },
