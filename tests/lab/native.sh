@@ -128,7 +128,10 @@ install_all()
 	for abi in 34 65; do
 		install -D -m 644 "$PROVIDER" "$DESTDIR$PROVIDERDIR/libferroce-rdmav$abi.so"
 	done
-	install -D -m 644 userspace-provider/ferroce.driver "$DESTDIR/etc/libibverbs.d/ferroce.driver"
+	# With its folder: a libibverbs that came in a Python wheel looks for providers in another one.
+	install -d "$DESTDIR/etc/libibverbs.d"
+	echo "driver $PROVIDERDIR/libferroce" >"$DESTDIR/etc/libibverbs.d/ferroce.driver"
+	chmod 644 "$DESTDIR/etc/libibverbs.d/ferroce.driver"
 	install -D -m 644 userspace-provider/76-ferroce.rules "$DESTDIR/usr/lib/udev/rules.d/76-ferroce.rules"
 	install -D -m 755 command/ferroce "$DESTDIR/usr/bin/ferroce"
 	for section in 7 8; do

@@ -26,6 +26,18 @@ def blocked(text, netdevs=("eth0",), family="ip"):
     return [chain for _, _, chain in ferroce.blocked_by_nft(ferroce.from_iptables(text, family), list(netdevs))]
 
 
+class Libraries(unittest.TestCase):
+    """What a libibverbs says of itself in its bytes."""
+
+    def test_of_a_wheel(self):
+        data = b"ELF\0lib%s-rdmav34.so\0/etc/libibverbs.d\0rdmav\0/usr/lib64/libibverbs/lib%s-rdmav34.so\0"
+        self.assertEqual(ferroce.wanted(data), ("/etc/libibverbs.d", "/usr/lib64/libibverbs", 34))
+
+    def test_of_none(self):
+        self.assertIsNone(ferroce.wanted(b"\0/usr/lib64/libibverbs/lib%s-rdmav34.so\0"))
+        self.assertIsNone(ferroce.wanted(b"\0/etc/libibverbs.d\0"))
+
+
 class Filters(unittest.TestCase):
     """Who says that a filter drops RoCE must be right; who cannot know says nothing."""
 

@@ -126,7 +126,7 @@ class Install(unittest.TestCase):
                 "usr/bin/ferroce", "usr/lib/p/libferroce-rdmav34.so", "usr/lib/p/libferroce-rdmav65.so",
                 "usr/lib/udev/rules.d/76-ferroce.rules", "usr/share/man/man7/ferroce.7", "usr/share/man/man8/ferroce.8"])
             self.assertEqual((here / "d/etc/libibverbs.d/ferroce.driver").read_text(encoding="utf-8"),
-                             "driver ferroce\n", "the driver file names the provider")
+                             "driver /usr/lib/p/libferroce\n", "the driver file names the provider")
 
 
 if __name__ == "__main__":

@@ -118,6 +118,21 @@ fn load_with(name: &str, abi: u32, source: &str) -> Output {
 
 /// The same, with something else for stderr.
 fn load_with_stderr(name: &str, abi: u32, source: &str, stderr: Stdio) -> Output {
+    let program = "#include <dlfcn.h>\n#include <stdio.h>\n\
+        int main(int argc, char **argv)\n{\n\
+        \tif (!dlopen(\"libibverbs.so.1\", RTLD_NOW) || !dlopen(argv[1], RTLD_NOW)) {\n\
+        \t\tputs(dlerror());\n\t\treturn 1;\n\t}\n\tputs(\"loaded\");\n\treturn 0;\n}\n";
+    load_in(name, abi, &[("libibverbs.so.1", source)], program, stderr)
+}
+
+/// Runs a program with the provider's file as its argument, where these libraries are found.
+fn load_in(
+    name: &str,
+    abi: u32,
+    libraries: &[(&str, &str)],
+    program: &str,
+    stderr: Stdio,
+) -> Output {
     let folder = scratch(name);
     let script = version_script(&folder, abi);
     let compile = |output: &str, source: &str, flags: &[&str]| {
@@ -129,15 +144,10 @@ fn load_with_stderr(name: &str, abi: u32, source: &str, stderr: Stdio) -> Output
             .arg(file)
             .args(flags));
     };
-    compile(
-        "libibverbs.so.1",
-        source,
-        &["-shared", "-fPIC", "-Wl,-soname,libibverbs.so.1", &script],
-    );
-    let program = "#include <dlfcn.h>\n#include <stdio.h>\n\
-        int main(int argc, char **argv)\n{\n\
-        \tif (!dlopen(\"libibverbs.so.1\", RTLD_NOW) || !dlopen(argv[1], RTLD_NOW)) {\n\
-        \t\tputs(dlerror());\n\t\treturn 1;\n\t}\n\tputs(\"loaded\");\n\treturn 0;\n}\n";
+    for (library, source) in libraries {
+        let soname = format!("-Wl,-soname,{library}");
+        compile(library, source, &["-shared", "-fPIC", &soname, &script]);
+    }
     compile("program", program, &[]);
     let output = Command::new(folder.join("program"))
         .arg(provider())
@@ -199,6 +209,30 @@ fn an_unknown_queue_pair_is_refused() {
         + "int ibv_query_qp_data_in_order(void) { return 0; }\n\
            void *ibv_qp_to_qp_ex(char *qp) { return qp[368] & 2 ? qp : 0; }\n";
     assert_refused(&load_with("qp", 34, &source), "unknown struct verbs_qp");
+}
+
+/// A wheel has a libibverbs under a name of its own, beside the system's, on which providers
+/// depend. The one that loads the provider is served; what it lacks tells which was asked.
+#[test]
+fn the_library_that_loads_the_provider_is_the_one_that_it_serves() {
+    let bundled = "#include <dlfcn.h>\n\
+        int ibv_query_qp_data_in_order(void) { return 0; }\n\
+        void *ibv_qp_to_qp_ex(char *qp) { return qp[360] & 2 ? qp : 0; }\n\
+        void *verbs_load(const char *provider) { return dlopen(provider, RTLD_NOW); }\n"
+        .to_string()
+        + &UNWANTED.replace("FUNCTION", "verbs_register_driver_34");
+    let early = UNWANTED.replace("FUNCTION", "verbs_register_driver_34");
+    let program = "#include <dlfcn.h>\n#include <stdio.h>\n\
+        int main(int argc, char **argv)\n{\n\
+        \tvoid *bundled = dlopen(\"libibverbs-1de1263b.so.1.14\", RTLD_NOW);\n\
+        \tvoid *(*load)(const char *) = dlsym(bundled, \"verbs_load\");\n\n\
+        \tputs(load(argv[1]) ? \"loaded\" : dlerror());\n\treturn 0;\n}\n";
+    let libraries = [
+        ("libibverbs.so.1", early.as_str()),
+        ("libibverbs-1de1263b.so.1.14", &bundled),
+    ];
+    let output = load_in("bundled", 34, &libraries, program, Stdio::piped());
+    assert_refused(&output, "has no _verbs_init_and_alloc_context");
 }
 
 /// The private functions are those of libibverbs, not what another library calls the same.

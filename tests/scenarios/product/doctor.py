@@ -193,7 +193,8 @@ def provider_mistakes(report):
             finds(report, "provider", "private ABI 34 and looks for .*; there is only libferroce-rdmav65.so", "^ln -s",
                   *inside)
         with covered(DRIVERS) as inside:
-            carry_out(finds(report, "provider", "no file in /etc/libibverbs.d", "echo driver ferroce >", *inside),
+            carry_out(finds(report, "provider", "no file in /etc/libibverbs.d", f"echo driver {PROVIDERS}/libferroce >",
+                              *inside),
                       *inside)
             healthy(*inside)
         good = contents(f"{PROVIDERS}/libferroce-rdmav34.so")
@@ -222,6 +223,62 @@ def provider_mistakes(report):
         finds(report, "memlock", "only 64 KiB", "^echo '. - memlock unlimited'", "prlimit", "--memlock=65536:65536",
               *nobody)
         healthy(*nobody)
+
+
+# Says how many devices the libibverbs in a file finds, as often as it is asked.
+COUNTS = """import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+library.ibv_get_device_list.restype = ctypes.c_void_p
+for _ in sys.stdin:
+    number = ctypes.c_int(-1)
+    library.ibv_get_device_list(ctypes.byref(number))
+    print(number.value, flush=True)
+"""
+
+
+@contextmanager
+def program_of_a_wheel(library, *before):
+    """A program with a libibverbs of its own; yields a function that says how many devices it finds."""
+    with subprocess.Popen([*before, "python3", "-c", COUNTS, library], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as proc:
+        def count():
+            print(file=proc.stdin, flush=True)
+            return int(proc.stdout.readline())
+
+        try:
+            yield count
+        finally:
+            proc.stdin.close()
+            proc.wait()
+
+
+@scenario("product.wheel", 120)
+def wheel(report):
+    """A program with a libibverbs of another name, which looks for providers in another folder, as those in Python wheels
+    do, sees the device; where it does not, the doctor says what mends it."""
+    system = os.path.realpath("/usr/lib/x86_64-linux-gnu/libibverbs.so.1")
+    data = contents(system)
+    for old, new in ((b"\0libibverbs.so.1\0", b"\0libibverbz.so.1\0"),
+                     (PROVIDERS.encode() + b"/lib%s-rdmav", PROVIDERS.encode()[:-1] + b"z/lib%s-rdmav")):
+        require(data.count(old) == 1 and len(old) == len(new), f"{old} is not once in {system}")
+        data = data.replace(old, new)
+    with machine(), tempfile.TemporaryDirectory() as place:
+        library = f"{place}/libibverbs-1de1263b.so.1.14"
+        with open(library, "wb") as f:
+            f.write(data)
+        with program_of_a_wheel(library) as count:
+            require(count() == 1, "it finds no device")
+            healthy()
+        # As rdma-core's own providers are named, and this one was.
+        with covered(f"{DRIVERS}/ferroce.driver", b"driver ferroce\n") as inside:
+            with program_of_a_wheel(library, *inside) as count:
+                require(count() == 0, "a provider in another folder is found")
+                mend = finds(report, "other libibverbs", f"a libibverbs of its own, {library}, of the private ABI 34",
+                             f"^echo driver {PROVIDERS}/libferroce >{DRIVERS}/ferroce.driver", *inside)
+            carry_out(mend.split(",")[0], *inside)
+            with program_of_a_wheel(library, *inside) as count:
+                require(count() == 1, "it finds no device after the mend")
+                healthy(*inside)
 
 
 def uverbs(dev):

@@ -5,7 +5,7 @@
 //! They are looked up and not linked because a linked reference carries the version of one private
 //! ABI, and no libibverbs of another ABI would load us. Prototypes: `libibverbs/driver.h`.
 
-use super::layout::*;
+use super::{layout::*, loader::Scope};
 use crate::abi::Abi;
 use core::{
     ffi::{c_char, c_int, c_void, CStr},
@@ -31,8 +31,12 @@ macro_rules! functions {
             ///
             /// # Safety
             ///
-            /// The loaded libibverbs must speak `abi`.
-            unsafe fn find(abi: Abi, qp_comp_mask: usize) -> Result<Self, &'static CStr> {
+            /// The libibverbs of `scope` must speak `abi`.
+            unsafe fn find(
+                scope: Scope,
+                abi: Abi,
+                qp_comp_mask: usize,
+            ) -> Result<Self, &'static CStr> {
                 Ok(Self {
                     abi,
                     qp_comp_mask,
@@ -43,7 +47,7 @@ macro_rules! functions {
                             Ok(name) => name,
                             Err(_) => panic!("the name of a function holds no NUL"),
                         };
-                        let address = symbol(NAME, private_version(abi));
+                        let address = scope.symbol(NAME, private_version(abi));
                         if address.is_null() {
                             return Err(NAME);
                         }
@@ -212,18 +216,19 @@ impl Library {
     }
 }
 
-/// Finds a symbol of one version in the scope of this shared object, to which libibverbs belongs.
-/// By the version it is libibverbs' own, not one of the same name elsewhere in the process.
-fn symbol(name: &CStr, version: &CStr) -> *mut c_void {
-    // SAFETY: Both are C strings.
-    unsafe { libc::dlvsym(libc::RTLD_DEFAULT, name.as_ptr(), version.as_ptr()) }
-}
-
 /// The symbol version of the private functions.
 const fn private_version(abi: Abi) -> &'static CStr {
     match abi {
         Abi::V34 => c"IBVERBS_PRIVATE_34",
         Abi::V65 => c"IBVERBS_PRIVATE_65",
+    }
+}
+
+/// The function that registers a provider.
+const fn register_name(abi: Abi) -> &'static CStr {
+    match abi {
+        Abi::V34 => c"verbs_register_driver_34",
+        Abi::V65 => c"verbs_register_driver_65",
     }
 }
 
@@ -266,27 +271,27 @@ pub fn library() -> &'static Library {
 }
 
 /// The private ABI of the loaded libibverbs, for a person: `None` if it has none known by name.
-fn other_abi() -> Option<u32> {
+fn other_abi(scope: Scope) -> Option<u32> {
     (1..200).find(|number| {
         std::ffi::CString::new(format!("verbs_register_driver_{number}"))
-            // SAFETY: It is a C string.
-            .is_ok_and(|name| unsafe { !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() })
+            .is_ok_and(|name| !scope.any_symbol(&name).is_null())
     })
 }
 
 /// Finds out which ABI the loaded libibverbs speaks, and its functions; returns the one that
 /// registers a provider. The error is a sentence for a person.
+///
+/// By the versions of its symbols it is a libibverbs, not what has the same names elsewhere in the
+/// process: the one that has loaded us, or else the one that we depend on.
 pub fn load() -> Result<Register, String> {
+    let marks = Abi::ALL.map(|abi| (register_name(abi), private_version(abi)));
+    let scope = Scope::of_loader(&marks).unwrap_or(Scope::OWN);
     let found = Abi::ALL.into_iter().find_map(|abi| {
-        let name = match abi {
-            Abi::V34 => c"verbs_register_driver_34",
-            Abi::V65 => c"verbs_register_driver_65",
-        };
-        let address = symbol(name, private_version(abi));
+        let address = scope.symbol(register_name(abi), private_version(abi));
         (!address.is_null()).then_some((abi, address))
     });
     let Some((abi, register)) = found else {
-        return Err(match other_abi() {
+        return Err(match other_abi(scope) {
             Some(number) => format!(
                 "this libibverbs has the private ABI {number}, but this provider knows only 34 \
                  (rdma-core 36 to 56) and 65 (rdma-core 65)"
@@ -295,16 +300,19 @@ pub fn load() -> Result<Register, String> {
         });
     };
     // rdma-core 34 and 35 have ABI 34 too, but a shorter table of operations.
-    if symbol(c"ibv_query_qp_data_in_order", c"IBVERBS_1.14").is_null() {
+    if scope
+        .symbol(c"ibv_query_qp_data_in_order", c"IBVERBS_1.14")
+        .is_null()
+    {
         return Err("this libibverbs is older than rdma-core 36".to_string());
     }
     // SAFETY: It is null or that function.
-    let found = unsafe { qp_comp_mask(symbol(c"ibv_qp_to_qp_ex", c"IBVERBS_1.6")) };
+    let found = unsafe { qp_comp_mask(scope.symbol(c"ibv_qp_to_qp_ex", c"IBVERBS_1.6")) };
     let Some(qp_comp_mask) = found else {
         return Err("this libibverbs has an unknown struct verbs_qp".to_string());
     };
     // SAFETY: The register function of `abi` exists, so this is the ABI.
-    let library = unsafe { Library::find(abi, qp_comp_mask) }.map_err(|name| {
+    let library = unsafe { Library::find(scope, abi, qp_comp_mask) }.map_err(|name| {
         format!(
             "this libibverbs, of private ABI {}, has no {}",
             abi.number(),

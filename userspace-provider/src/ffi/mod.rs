@@ -17,6 +17,7 @@ pub mod layout;
 #[cfg(test)]
 mod layout_test;
 mod library;
+mod loader;
 mod mapping;
 mod memory;
 mod qp;
