@@ -10,13 +10,15 @@ use crate::wire::performance::Totals;
 
 /// What a port has counted, as a performance manager asks for it.
 ///
-/// What takes the local path is no packet and not in it.
+/// What takes the local path is sent and received by the port, a segment for a packet: a monitor is
+/// to see the traffic of a device with itself.
 pub fn totals(of: &Counters) -> Totals {
+    let with_local = |counter, local| of.get(counter).saturating_add(of.get(local));
     Totals {
-        sent_bytes: of.get(Counter::SentBytes),
-        received_bytes: of.get(Counter::ReceivedBytes),
-        sent_packets: of.get(Counter::SentPackets),
-        received_packets: of.get(Counter::ReceivedPackets),
+        sent_bytes: with_local(Counter::SentBytes, Counter::LocalBytes),
+        received_bytes: with_local(Counter::ReceivedBytes, Counter::LocalBytes),
+        sent_packets: with_local(Counter::SentPackets, Counter::LocalSegments),
+        received_packets: with_local(Counter::ReceivedPackets, Counter::LocalSegments),
         receive_errors: [
             Counter::DropIcrc,
             Counter::DropIpHeader,
