@@ -473,6 +473,8 @@ int ferroce_tx_alloc(const struct ferroce_route *route, u32 ib_len,
 		ferroce_tx_put_ipv4(skb, route, ip_id);
 
 	__skb_set_sw_hash(skb, route->hash, true);
+	/* As a socket's, for the PCP of a VLAN and for qdiscs. */
+	skb->priority = rt_tos2priority(flow->traffic_class);
 	tx->skb = skb;
 	tx->headers = skb->data;
 	tx->headers_len = headers;
