@@ -51,6 +51,14 @@ pub const MAX_SRQ_WR: u32 = 1 << 16;
 pub const MAX_FAST_PAGES: u32 = 512;
 
 /// A device.
+/// The vendor, as an OUI: "RoC" in ASCII. No vendor has it, for its first octet is that of an
+/// address that is administered locally (U/L set), and not one of those that IEEE 802c gives to
+/// companies either. Neither 0 nor 0xffffff will do: SPDK takes both for a rdma_rxe that cannot
+/// invalidate keys, and works around that.
+const VENDOR_ID: u32 = u32::from_be_bytes([0, b'R', b'o', b'C']);
+/// The part of that vendor: the one that there is. Of `hw_ver`, which stays 0, there is none.
+const PART_ID: u32 = 1;
+
 pub struct Device {
     /// What its data path works with.
     port: Arc<Port>,
@@ -139,8 +147,8 @@ impl ib::query::Device for Device {
         DeviceLimits {
             guid: self.guid,
             version: uabi::MODULE_VERSION,
-            // An OUI that is not assigned: this is no product of a hardware vendor.
-            vendor_id: 0xff_ffff,
+            vendor_id: VENDOR_ID,
+            part_id: PART_ID,
             // Nothing persists here: ib_core refuses regions with that right for want of the flag.
             capabilities: capability::RNR_NAK
                 | capability::PORT_EVENTS

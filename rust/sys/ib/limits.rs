@@ -67,6 +67,8 @@ pub struct DeviceLimits {
     pub version: [u16; 3],
     /// OUI of the vendor.
     pub vendor_id: u32,
+    /// Which of the vendor's parts it is.
+    pub part_id: u32,
     /// See [`capability`].
     pub capabilities: u64,
     /// See [`capability`]; those for users in the kernel.
@@ -130,6 +132,7 @@ impl DeviceLimits {
         attr.max_mr_size = self.max_mr_size;
         attr.page_size_cap = u64::MAX & !(bindings::PAGE_SIZE as u64).wrapping_sub(1);
         attr.vendor_id = self.vendor_id;
+        attr.vendor_part_id = self.part_id;
         attr.max_qp = number(self.max_qp);
         attr.max_qp_wr = number(self.max_qp_wr);
         attr.device_cap_flags = self.capabilities;
