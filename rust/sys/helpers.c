@@ -451,8 +451,75 @@ unsigned int ferroce_possible_cpus(void)
 
 void ferroce_set_node_desc(struct ib_device *device, const char *what)
 {
-	scnprintf(device->node_desc, sizeof(device->node_desc), "%s %s", what,
-		  init_utsname()->nodename);
+	const char *host = init_utsname()->nodename;
+
+	/* What a kernel is called that nobody has given a name. */
+	if (!*host || !strcmp(host, "(none)"))
+		strscpy(device->node_desc, what, sizeof(device->node_desc));
+	else
+		scnprintf(device->node_desc, sizeof(device->node_desc),
+			  "%s %s", what, host);
+}
+
+/*
+ * The card that the netdev is on, as code that looks for topology finds it: the
+ * PCI function, also from a virtio device or a USB adapter, or whatever the
+ * netdev's own parent is; veth, tunnels and bridges have none. It cannot go
+ * before us: its driver waits for the netdev, and that for our reference.
+ */
+void ferroce_set_parent(struct ib_device *device,
+			const struct net_device *netdev)
+{
+	struct device *parent;
+
+	device->dev.parent = netdev->dev.parent;
+	for (parent = netdev->dev.parent; parent; parent = parent->parent) {
+		if (!dev_is_pci(parent))
+			continue;
+		device->dev.parent = parent;
+		return;
+	}
+}
+
+struct ferroce_port_down {
+	struct ib_event_handler handler;
+	struct completion done;
+};
+
+static void ferroce_port_event(struct ib_event_handler *handler,
+			       struct ib_event *event)
+{
+	struct ferroce_port_down *down =
+		container_of(handler, struct ferroce_port_down, handler);
+
+	if (event->event == IB_EVENT_PORT_ERR)
+		complete(&down->done);
+}
+
+/*
+ * Reports that the port has gone down, and returns when every user has heard
+ * of it: what becomes of its GIDs is reported by another workqueue, which would
+ * be quicker more often than not. The handler is the last in the list, and
+ * taking it out waits for those in front of it. Nothing in the way of the event
+ * takes the RTNL, which our caller holds; should that not be so, it comes late.
+ */
+void ferroce_report_port_down(struct ib_device *device,
+			      struct net_device *netdev)
+{
+	struct ferroce_port_down down;
+	enum ib_port_state before;
+
+	if (ib_get_cached_port_state(device, 1, &before) ||
+	    before != IB_PORT_ACTIVE) {
+		ib_dispatch_port_state_event(device, netdev);
+		return;
+	}
+	init_completion(&down.done);
+	INIT_IB_EVENT_HANDLER(&down.handler, device, ferroce_port_event);
+	ib_register_event_handler(&down.handler);
+	ib_dispatch_port_state_event(device, netdev);
+	wait_for_completion_timeout(&down.done, HZ / 10);
+	ib_unregister_event_handler(&down.handler);
 }
 
 void ferroce_copy_node_desc(struct ib_device *device,

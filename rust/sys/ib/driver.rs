@@ -67,7 +67,7 @@ pub trait Driver: HasAttributes<Device: query::Device> {
     const ID: u32;
     /// `uverbs_abi_ver` of the device.
     const ABI_VERSION: u32;
-    /// What the description of the node begins with; the name of the host follows.
+    /// What the description of the node begins with; the name of the host follows, if it has one.
     const DESCRIPTION: &'static CStr;
     /// Commands that processes may use beside those that every device has: see
     /// [`super::limits::command`].
