@@ -134,7 +134,7 @@ impl Origin {
                 Addresses::V6 { src, dst } => grh::made_v6(made, src, dst),
             },
             link: Link {
-                mac: Some(port.mac()),
+                mac: port.mac(),
                 vlan: None,
             },
         }

@@ -84,7 +84,7 @@ pub struct Port {
     #[pin]
     counters: PortCounters,
     /// MAC address of the netdev when the link was made.
-    mac: [u8; 6],
+    mac: Option<[u8; 6]>,
     /// The network namespace of the netdev.
     resident: Resident,
     /// The netdev's index there, which does not change while it has a link.
@@ -148,7 +148,7 @@ impl Port {
     }
 
     /// MAC address of its netdev when the link was made.
-    pub fn mac(&self) -> [u8; 6] {
+    pub fn mac(&self) -> Option<[u8; 6]> {
         self.mac
     }
 

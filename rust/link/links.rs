@@ -12,7 +12,10 @@ use super::{
         Hold, //
     },
     sockets::Sockets,
-    suitable, //
+    suitable::{
+        self,
+        is_followed, //
+    },
 };
 use crate::sys::{
     ib::{
@@ -100,6 +103,31 @@ impl<F: Factory, R: Receiver> Links<F, R> {
             _packet_memory: PacketMemory::new()?,
             _factory: PhantomData,
         })
+    }
+
+    /// Makes GIDs of the addresses that ib_core does not follow. Sleeps, and takes the RTNL.
+    pub(super) fn add_gids(&self) {
+        let mut last = 0;
+
+        loop {
+            let list = self.list.list.lock();
+            let next = |link: &&Link| link.id > last && !is_followed(&link.netdev);
+            let Some(link) = list.links.iter().find(next) else {
+                return;
+            };
+            let netdev = link.netdev.clone();
+
+            last = link.id;
+            drop(list);
+            Self::add_gids_of(&netdev);
+        }
+    }
+
+    /// As [`Self::add_gids`], of one net device.
+    fn add_gids_of(netdev: &NetDevice) {
+        if let Some(device) = Registered::<F::Driver>::by_netdev(netdev) {
+            device.add_gids();
+        }
     }
 
     /// Takes down the RDMA device of a net device that has left, if it exists already.
@@ -199,6 +227,10 @@ impl<F: Factory, R: Receiver> LinkOps for Links<F, R> {
             Self::take_down(netdev);
             return Err(ENODEV);
         }
+        // Nor could anybody who has seen an address added.
+        if !is_followed(netdev) {
+            Self::add_gids_of(netdev);
+        }
         Ok(())
     }
 
@@ -220,12 +252,16 @@ impl<F: Factory, R: Receiver> Listener for Links<F, R> {
                 drop(list);
                 Self::take_down(netdev);
             }
-            // ib_core reports the port of any other device itself, but of none that has to do with
-            // bonds. A query describes the port from the net device as it is then, so that a
+            // ib_core reports the port itself, unless it has to do with a bond, but later than we
+            // hear of it. A query describes the port from the net device as it is then, so that a
             // change of the MTU needs nothing.
-            Event::Up | Event::Down | Event::Change if netdev.is_bonding() => {
+            Event::Up | Event::Down | Event::Change => {
                 if let Some(device) = Registered::<F::Driver>::by_netdev(netdev) {
-                    device.report_port_state(netdev);
+                    if event == Event::Down {
+                        device.report_port_down(netdev);
+                    } else {
+                        device.report_port_state(netdev);
+                    }
                 }
             }
             _ => (),

@@ -7,6 +7,7 @@
 //! its namespace. The RDMA device itself is made by a [`Factory`].
 
 mod factory;
+mod following;
 mod links;
 mod sockets;
 mod suitable;
@@ -16,7 +17,10 @@ pub use self::factory::{
     Hold, //
 };
 
-use self::links::Links;
+use self::{
+    following::Following,
+    links::Links, //
+};
 use crate::sys::{
     ib::{
         device,
@@ -35,12 +39,13 @@ use kernel::{
 
 /// Serves links while the module is loaded.
 ///
-/// The fields are dropped in this order: first no new link is made, then all links go, then
-/// nobody is left to listen; and with the last reference to [`Links`], no namespace counts links
-/// any more.
+/// The fields are dropped in this order: first no new link is made, and nobody follows the
+/// addresses of links any more, then all links go, then nobody is left to listen; and with the last
+/// reference to [`Links`], no namespace counts links any more.
 #[pin_data]
 pub struct Registration<F: Factory, R: Receiver> {
     _link_type: LinkType<Links<F, R>>,
+    _following: Following<F, R>,
     _fence: Fence<F>,
     #[pin]
     _notifier: Notifier<Links<F, R>>,
@@ -59,6 +64,7 @@ impl<F: Factory, R: Receiver> Registration<F, R> {
             Ok(try_pin_init!(Self {
                 _notifier <- Notifier::new(links.clone()),
                 _fence: Fence(PhantomData),
+                _following: Following::new(links.clone())?,
                 _link_type: LinkType::new(c"ferroce", links)?,
             }))
         })

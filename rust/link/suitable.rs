@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which net devices can carry a link.
+//! Which net devices can carry a link, and what ib_core knows of them by itself.
 
 use crate::sys::{
     errno,
-    net::NetDevice, //
+    net::{
+        Framing,
+        NetDevice, //
+    }, //
 };
 use kernel::prelude::*;
 
@@ -12,7 +15,8 @@ use kernel::prelude::*;
 ///
 /// # Errors
 ///
-/// `EPERM` for a VLAN, `EOPNOTSUPP` for what is neither Ethernet nor `lo`.
+/// `EPERM` for a VLAN, `EOPNOTSUPP` for what is neither Ethernet nor `lo`, and does not take IP
+/// packets as they are either.
 pub(super) fn check(name: &CStr, netdev: &NetDevice) -> Result {
     if netdev.is_vlan() {
         pr_info!(
@@ -22,13 +26,20 @@ pub(super) fn check(name: &CStr, netdev: &NetDevice) -> Result {
         );
         return Err(EPERM);
     }
-    if !netdev.is_ethernet() {
-        pr_info!(
-            "{}: {} is no Ethernet device, which RoCE needs\n",
-            name,
-            netdev.name()
-        );
-        return Err(errno::EOPNOTSUPP());
+    match netdev.framing() {
+        Framing::Ethernet | Framing::Loopback | Framing::Tunnel => Ok(()),
+        Framing::Other => {
+            pr_info!(
+                "{}: {} is no Ethernet device and no tunnel of IP packets, which RoCE v2 needs\n",
+                name,
+                netdev.name()
+            );
+            Err(errno::EOPNOTSUPP())
+        }
     }
-    Ok(())
+}
+
+/// Whether ib_core looks at the addresses of `netdev` as they come and go.
+pub(super) fn is_followed(netdev: &NetDevice) -> bool {
+    netdev.framing() == Framing::Ethernet
 }

@@ -2,8 +2,10 @@
 /* Bodies of the shims declared in helpers.h. */
 #include <linux/bottom_half.h>
 #include <linux/capability.h>
+#include <linux/completion.h>
 #include <linux/cpumask.h>
 #include <linux/mm.h>
+#include <linux/pci.h>
 #include <linux/rcupdate.h>
 #include <linux/scatterlist.h>
 #include <linux/sched.h>

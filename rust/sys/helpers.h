@@ -114,6 +114,10 @@ struct net_device *ferroce_gid_netdev(const struct ib_gid_attr *attr);
 bool ferroce_is_own_gid(const struct ib_gid_attr *attr, const union ib_gid *gid);
 unsigned int ferroce_possible_cpus(void);
 void ferroce_set_node_desc(struct ib_device *device, const char *what);
+void ferroce_set_parent(struct ib_device *device,
+			const struct net_device *netdev);
+void ferroce_report_port_down(struct ib_device *device,
+			      struct net_device *netdev);
 void ferroce_copy_node_desc(struct ib_device *device,
 			    const struct ib_device_modify *modify);
 struct nlattr *ferroce_details_begin(struct sk_buff *msg);

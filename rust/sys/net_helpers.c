@@ -32,9 +32,13 @@ void ferroce_netdev_name(const struct net_device *dev, char name[IFNAMSIZ])
 	strscpy(name, dev->name, IFNAMSIZ);
 }
 
-void ferroce_netdev_mac(const struct net_device *dev, u8 mac[ETH_ALEN])
+/* A tunnel has none, or an address of IP in its place, and that of lo is all zero. */
+bool ferroce_netdev_mac(const struct net_device *dev, u8 mac[ETH_ALEN])
 {
+	if (dev->addr_len != ETH_ALEN || is_zero_ether_addr(dev->dev_addr))
+		return false;
 	memcpy(mac, dev->dev_addr, ETH_ALEN);
+	return true;
 }
 
 int ferroce_netdev_ifindex(const struct net_device *dev)
@@ -67,14 +71,81 @@ bool ferroce_netdev_is_vlan(const struct net_device *dev)
 	return is_vlan_dev(dev);
 }
 
-bool ferroce_netdev_is_bond(const struct net_device *dev)
-{
-	return netif_is_lag_master(dev) || netif_is_lag_port(dev);
-}
-
 struct net_device *ferroce_notifier_netdev(void *info)
 {
 	return netdev_notifier_info_to_dev(info);
+}
+
+static struct {
+	ferroce_address_added_t added;
+	void *context;
+} ferroce_addresses;
+
+static int ferroce_inetaddr_event(struct notifier_block *block,
+				  unsigned long event, void *ptr)
+{
+	const struct in_ifaddr *address = ptr;
+
+	if (event == NETDEV_UP)
+		ferroce_addresses.added(ferroce_addresses.context,
+					address->ifa_dev->dev);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block ferroce_inetaddr = {
+	.notifier_call = ferroce_inetaddr_event,
+};
+
+#if IS_ENABLED(CONFIG_IPV6)
+static int ferroce_inet6addr_event(struct notifier_block *block,
+				   unsigned long event, void *ptr)
+{
+	const struct inet6_ifaddr *address = ptr;
+
+	if (event == NETDEV_UP)
+		ferroce_addresses.added(ferroce_addresses.context,
+					address->idev->dev);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block ferroce_inet6addr = {
+	.notifier_call = ferroce_inet6addr_event,
+};
+#endif
+
+int ferroce_addresses_listen(ferroce_address_added_t added, void *context)
+{
+	int err;
+
+	if (ferroce_addresses.added)
+		return -EBUSY;
+	ferroce_addresses.added = added;
+	ferroce_addresses.context = context;
+	err = register_inetaddr_notifier(&ferroce_inetaddr);
+	if (err)
+		goto forget;
+#if IS_ENABLED(CONFIG_IPV6)
+	err = register_inet6addr_notifier(&ferroce_inet6addr);
+	if (err) {
+		unregister_inetaddr_notifier(&ferroce_inetaddr);
+		goto forget;
+	}
+#endif
+	return 0;
+
+forget:
+	ferroce_addresses.added = NULL;
+	return err;
+}
+
+/* Nobody is called any more when it returns. */
+void ferroce_addresses_ignore(void)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	unregister_inet6addr_notifier(&ferroce_inet6addr);
+#endif
+	unregister_inetaddr_notifier(&ferroce_inetaddr);
+	ferroce_addresses.added = NULL;
 }
 
 /*

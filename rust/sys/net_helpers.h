@@ -20,15 +20,19 @@ struct ib_device;
 void ferroce_netdev_hold(struct net_device *dev);
 void ferroce_netdev_put(struct net_device *dev);
 void ferroce_netdev_name(const struct net_device *dev, char name[IFNAMSIZ]);
-void ferroce_netdev_mac(const struct net_device *dev, u8 mac[ETH_ALEN]);
+bool ferroce_netdev_mac(const struct net_device *dev, u8 mac[ETH_ALEN]);
 int ferroce_netdev_ifindex(const struct net_device *dev);
 u32 ferroce_netdev_mtu(const struct net_device *dev);
 u16 ferroce_netdev_hardware_type(const struct net_device *dev);
 bool ferroce_netdev_is_up(const struct net_device *dev);
 bool ferroce_netdev_has_carrier(const struct net_device *dev);
 bool ferroce_netdev_is_vlan(const struct net_device *dev);
-bool ferroce_netdev_is_bond(const struct net_device *dev);
 struct net_device *ferroce_notifier_netdev(void *info);
+
+/* Addresses that netdevs get, in every namespace: one listener, called with BH disabled or not. */
+typedef void (*ferroce_address_added_t)(void *context, struct net_device *dev);
+int ferroce_addresses_listen(ferroce_address_added_t added, void *context);
+void ferroce_addresses_ignore(void);
 
 /* Network namespaces that wait for us before they end. */
 int ferroce_netns_register(void);

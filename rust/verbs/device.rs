@@ -29,6 +29,7 @@ use crate::sys::ib::limits::{
     PortState, //
 };
 use crate::sys::net::Underlay;
+use crate::sys::random;
 use crate::transport::reliable::config::MAX_RD_ATOMIC;
 use crate::uabi;
 use crate::uabi::wqe::MAX_SGE;
@@ -50,7 +51,6 @@ pub const MAX_SRQ_WR: u32 = 1 << 16;
 /// once.
 pub const MAX_FAST_PAGES: u32 = 512;
 
-/// A device.
 /// The vendor, as an OUI: "RoC" in ASCII. No vendor has it, for its first octet is that of an
 /// address that is administered locally (U/L set), and not one of those that IEEE 802c gives to
 /// companies either. Neither 0 nor 0xffffff will do: SPDK takes both for a rdma_rxe that cannot
@@ -59,6 +59,7 @@ const VENDOR_ID: u32 = u32::from_be_bytes([0, b'R', b'o', b'C']);
 /// The part of that vendor: the one that there is. Of `hw_ver`, which stays 0, there is none.
 const PART_ID: u32 = 1;
 
+/// A device.
 pub struct Device {
     /// What its data path works with.
     port: Arc<Port>,
@@ -206,8 +207,13 @@ impl ib::query::Device for Device {
     }
 }
 
-/// The EUI-64 of a MAC address (RFC 4291, appendix A), as the 8 bytes of a GUID.
-fn guid_of(mac: [u8; 6]) -> u64 {
-    let [a, b, c, d, e, f] = mac;
+/// The EUI-64 of a MAC address (RFC 4291, appendix A), as the 8 bytes of a GUID. A device without
+/// such an address gets a random one, local and of one station (IEEE 802, 8.2): targets of NVMe
+/// tell devices apart by their GUIDs.
+fn guid_of(mac: Option<[u8; 6]>) -> u64 {
+    let [a, b, c, d, e, f] = mac.unwrap_or_else(|| {
+        let [a, b, c, d, e, f, ..] = random::words::<1>().map(u64::to_ne_bytes)[0];
+        [a & !1 | 2, b, c, d, e, f]
+    });
     u64::from_ne_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }

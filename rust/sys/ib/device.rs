@@ -42,6 +42,7 @@ pub fn register<D: Driver>(name: &CStr, underlay: &Underlay, guid: u64, data: D:
         (*device).node_guid = guid;
         (*device).uverbs_cmd_mask |= D::COMMANDS;
         bindings::ferroce_link_made(device);
+        bindings::ferroce_set_parent(device, netdev.as_ptr());
         bindings::ferroce_set_node_desc(device, D::DESCRIPTION.as_char_ptr());
         let ops = driver::operations::<D>(bindings::ferroce_this_module());
         bindings::ib_set_device_ops(device, &ops);
@@ -87,12 +88,27 @@ impl<D: Driver> Registered<D> {
         unsafe { Object::private(self.0) }
     }
 
-    /// Tells the users of the device when the state of its port has become another.
-    ///
-    /// ib_core does so by itself, except for what has to do with bonds.
+    /// Reports a change of the port's state (PORT_ERR, PORT_ACTIVE) to the users of the device, once
+    /// for each change.
     pub fn report_port_state(&self, netdev: &NetDevice) {
         // SAFETY: By the type invariant; the netdev is referenced.
         unsafe { bindings::ib_dispatch_port_state_event(self.0.as_ptr(), netdev.as_ptr()) };
+    }
+
+    /// As [`Self::report_port_state`], when the netdev was set down. It sleeps until the users have
+    /// got the event, a tenth of a second at most: those about GIDs that go come behind it.
+    pub fn report_port_down(&self, netdev: &NetDevice) {
+        // SAFETY: By the type invariant; the netdev is referenced.
+        unsafe { bindings::ferroce_report_port_down(self.0.as_ptr(), netdev.as_ptr()) };
+    }
+
+    /// Makes a GID of each address of the netdev, and of the VLANs on it, that has none. Sleeps,
+    /// and takes the RTNL.
+    ///
+    /// ib_core does so by itself when the device is registered, and for Ethernet devices always.
+    pub fn add_gids(&self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::rdma_roce_rescan_device(self.0.as_ptr()) };
     }
 
     /// Takes the device down from a context that may not wait for it.

@@ -54,13 +54,26 @@ type Gone<'a, D> = object::Gone<'a, bindings::ib_device, D>;
 
 impl<D: Device> Live<'_, D> {
     fn query_port(&self, port: u32, attr: &mut bindings::ib_port_attr) {
-        let device = self.reference().as_raw();
-        // SAFETY: By the type invariant. While the netdev goes away this fails, and the values
-        // stay.
-        unsafe {
-            bindings::ib_get_eth_speed(device, port, &mut attr.active_speed, &mut attr.active_width)
-        };
-        D::PORT.to_raw(self.port_state(), attr);
+        let state = self.port_state();
+        // The slowest there is, as ib_core takes it for a netdev whose speed is unknown.
+        attr.active_speed = bindings::ib_port_speed_IB_SPEED_SDR as u16;
+        attr.active_width = bindings::ib_port_width_IB_WIDTH_1X as u8;
+        // It waits for the RTNL, which whoever has just set the netdev down still holds, and the
+        // port's event waits for the answer.
+        if state.active {
+            let device = self.reference().as_raw();
+            // SAFETY: By the type invariant. While the netdev goes away this fails, and the values
+            // stay.
+            unsafe {
+                bindings::ib_get_eth_speed(
+                    device,
+                    port,
+                    &mut attr.active_speed,
+                    &mut attr.active_width,
+                )
+            };
+        }
+        D::PORT.to_raw(state, attr);
     }
 }
 

@@ -90,13 +90,12 @@ impl NetDevice {
         unsafe { bindings::ferroce_netdev_mtu(self.as_ptr()) }
     }
 
-    /// The link-layer address; all zero for `lo`.
-    pub fn mac(&self) -> [u8; 6] {
+    /// The Ethernet address; tunnels and `lo` have none.
+    pub fn mac(&self) -> Option<[u8; 6]> {
         let mut mac = [0; 6];
 
         // SAFETY: The device is valid and `mac` has the length that is filled.
-        unsafe { bindings::ferroce_netdev_mac(self.as_ptr(), mac.as_mut_ptr()) };
-        mac
+        unsafe { bindings::ferroce_netdev_mac(self.as_ptr(), mac.as_mut_ptr()) }.then_some(mac)
     }
 
     /// Whether the administrator has set the device up.
@@ -122,30 +121,45 @@ impl NetDevice {
         unsafe { bindings::ferroce_netdev_is_vlan(self.as_ptr()) }
     }
 
-    /// Whether this is a bond or team, or a port of one.
-    pub fn is_bonding(&self) -> bool {
-        // SAFETY: The device is valid.
-        unsafe { bindings::ferroce_netdev_is_bond(self.as_ptr()) }
-    }
-
-    /// Whether frames of this device are Ethernet frames, or it is `lo`.
-    ///
-    /// RoCE GIDs and address resolution need Ethernet; everything that behaves as an Ethernet
-    /// (veth, bridge, bond, dummy, tap, macvlan) says it is one.
-    pub fn is_ethernet(&self) -> bool {
+    /// What its packets travel in.
+    pub fn framing(&self) -> Framing {
         // SAFETY: The device is valid.
         let hardware = unsafe { bindings::ferroce_netdev_hardware_type(self.as_ptr()) };
 
-        matches!(
-            u32::from(hardware),
-            bindings::ARPHRD_ETHER | bindings::ARPHRD_LOOPBACK
-        )
+        match u32::from(hardware) {
+            bindings::ARPHRD_ETHER => Framing::Ethernet,
+            bindings::ARPHRD_LOOPBACK => Framing::Loopback,
+            bindings::ARPHRD_NONE
+            | bindings::ARPHRD_RAWIP
+            | bindings::ARPHRD_PPP
+            | bindings::ARPHRD_TUNNEL
+            | bindings::ARPHRD_TUNNEL6
+            | bindings::ARPHRD_SIT
+            | bindings::ARPHRD_IPGRE
+            | bindings::ARPHRD_IP6GRE => Framing::Tunnel,
+            _ => Framing::Other,
+        }
     }
 
     /// Whether both are the same device.
     pub fn is_same(&self, other: &NetDevice) -> bool {
         self.0 == other.0
     }
+}
+
+/// What the packets of a net device travel in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// Frames of an Ethernet. Whatever behaves as one (veth, bridge, bond, dummy, tap, macvlan)
+    /// says that it is one.
+    Ethernet,
+    /// It is `lo`.
+    Loopback,
+    /// IP packets as they are, to whoever is at the other end: no neighbour is looked for. A tun
+    /// device, WireGuard, PPP, a modem, a tunnel of IP in IP or of GRE.
+    Tunnel,
+    /// Another link layer, with addresses of its own (InfiniBand), or none for IP (CAN).
+    Other,
 }
 
 /// The name of a net device, for messages.

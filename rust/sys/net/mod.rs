@@ -5,6 +5,7 @@
 //! The order of lifetimes is the order of the files: a [`NetDevice`] is counted; a [`Resident`]
 //! keeps the network namespace of one from ending; sockets and routes hold a resident.
 
+pub mod addresses;
 pub mod device;
 pub mod membership;
 pub mod memory;
@@ -18,7 +19,10 @@ pub mod socket;
 pub mod transmit;
 
 pub use self::{
-    device::NetDevice,
+    device::{
+        Framing,
+        NetDevice, //
+    },
     netns::{
         NetNs,
         Resident,

@@ -60,6 +60,10 @@ pub trait Listener: Send + Sync {
     fn event(&self, event: Event, netdev: &NetDevice, rtnl: &Rtnl);
 }
 
+/// Before IPv6 (`ADDRCONF_NOTIFY_PRIORITY` is 0), which takes the addresses of a net device away
+/// that goes down: the event of the port is queued before those of its GIDs.
+const PRIORITY: c_int = 1;
+
 /// A listener that is registered; dropping it waits until no call is under way.
 ///
 /// The kernel plays the events of the present on registration (`Register`, `Up`) and the reverse
@@ -88,6 +92,7 @@ impl<T: Listener> Notifier<T> {
             block <- Opaque::try_ffi_init(|slot: *mut bindings::notifier_block| {
                 let block = bindings::notifier_block {
                     notifier_call: Some(Self::call),
+                    priority: PRIORITY,
                     ..pin_init::zeroed()
                 };
 
