@@ -499,8 +499,8 @@ static void ferroce_port_event(struct ib_event_handler *handler,
 }
 
 /*
- * Reports that the port has gone down, and returns when every user has heard
- * of it: what becomes of its GIDs is reported by another workqueue, which would
+ * Reports that the port has gone down, and returns when every user has got the
+ * event: what becomes of its GIDs is reported by another workqueue, which would
  * be quicker more often than not. The handler is the last in the list, and
  * taking it out waits for those in front of it. Nothing in the way of the event
  * takes the RTNL, which our caller holds; should that not be so, it comes late.

@@ -25,6 +25,8 @@ class Packet:
     qpn: int
     psn: int
     kind: str
+    # PCP of the VLAN tag.
+    priority: int | None
 
 
 def kind_of(opcode, syndrome):
@@ -36,9 +38,10 @@ def kind_of(opcode, syndrome):
 
 def parse(frame):
     """The packet in an Ethernet frame, or None if it is no RoCE v2."""
-    ethertype, at, vlan = int.from_bytes(frame[12:14], "big"), 14, None
+    ethertype, at, vlan, priority = int.from_bytes(frame[12:14], "big"), 14, None, None
     if ethertype == ETH_VLAN:
-        vlan = int.from_bytes(frame[14:16], "big") & 0xfff
+        tag = int.from_bytes(frame[14:16], "big")
+        vlan, priority = tag & 0xfff, tag >> 13
         ethertype, at = int.from_bytes(frame[16:18], "big"), 18
     if ethertype == ETH_IPV4 and frame[at + 9] == UDP:
         traffic_class = frame[at + 1]
@@ -55,7 +58,7 @@ def parse(frame):
         return None
     source, destination = str(ipaddress.ip_address(source)), str(ipaddress.ip_address(destination))
     return Packet(vlan, source, destination, traffic_class, bth[0],
-                  int.from_bytes(bth[5:8], "big"), int.from_bytes(bth[9:12], "big"), kind_of(bth[0], bth[12]))
+                  int.from_bytes(bth[5:8], "big"), int.from_bytes(bth[9:12], "big"), kind_of(bth[0], bth[12]), priority)
 
 
 def ip_checksum(header):

@@ -110,7 +110,8 @@ class Report:
 # Those that register scenarios.
 MODULES = (
     "link.link_life", "messages.pingpong", "verbs.verbs", "verbs.limits", "verbs.crowds", "verbs.groups", "verbs.errors", "verbs.observe", "packets.packets",
-    "paths.paths", "messages.examples", "messages.perftest", "messages.once", "messages.pyverbs", "messages.newer", "interop.interop", "cm.cm",
+    "paths.paths", "paths.tunnels", "messages.examples", "messages.perftest", "messages.once", "messages.pyverbs", "messages.newer",
+    "interop.interop", "cm.cm",
     "cm.applications", "cm.namespaces", "teardown.in_flight", "teardown.teardown", "ulp.nvme", "ulp.nfs", "ulp.iser", "ulp.srp", "ulp.gone",
     "packets.wire", "losses.fault", "kernel.kernel", "losses.losses", "packets.batches", "paths.isolation", "packets.headers",
     "fairness.fairness", "hostile.hostile", "hostile.mads", "product.command", "product.doctor", "product.packages",

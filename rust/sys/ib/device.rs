@@ -88,8 +88,8 @@ impl<D: Driver> Registered<D> {
         unsafe { Object::private(self.0) }
     }
 
-    /// Reports a change of the port's state (PORT_ERR, PORT_ACTIVE) to the users of the device, once
-    /// for each change.
+    /// Reports a change of the port's state (PORT_ERR, PORT_ACTIVE) to the users of the device,
+    /// once for each change.
     pub fn report_port_state(&self, netdev: &NetDevice) {
         // SAFETY: By the type invariant; the netdev is referenced.
         unsafe { bindings::ib_dispatch_port_state_event(self.0.as_ptr(), netdev.as_ptr()) };

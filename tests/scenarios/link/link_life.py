@@ -7,10 +7,11 @@ import subprocess
 
 from tests.guest import flavour
 from tests.guest.cases import cases
-from tests.guest.fabric import (batch, counters, devices, gid_index, gid_of, gid_table, link_add, link_del, loop, pair,
-                                port_state, wait_active, wait_until, wire)
+from tests.guest.fabric import (IB, batch, counters, devices, gid_index, gid_of, gid_table, link_add, link_del, loop, no_dad,
+                                pair, port_state, read, wait_active, wait_until, wire)
 from tests.guest.programs import listens
 from tests.guest.scenario import PATIENCE, Skipped, command, last_line, require, scenario
+from tests.guest.tunnels import open_tun
 from tests.judges import kernel
 
 MODULE = flavour.current().module
@@ -191,29 +192,137 @@ def vlan(report):
 
 @scenario("link.unsuitable-netdev", 60)
 def unsuitable(report):
-    """A netdev that is not Ethernet, or is not there, is refused."""
+    """A netdev that is no Ethernet and no tunnel of IP packets, or is not there, is refused."""
     out = command(["rdma", "link", "add", DEV, "type", flavour.current().link_type, "netdev", "nothere"], ok=None)
     require(out.returncode != 0, "a netdev that does not exist was accepted")
-    command(["modprobe", "tun"], ok=None)
-    batch(["tuntap add dev t0 mode tun"])
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe takes any netdev")
+    # A kernel need not have every type.
+    if all(command(["ip", "link", "add", "o0", "type", kind], ok=None).returncode for kind in ("nlmon", "vcan", "ipoib")):
+        raise Skipped("this kernel has no netdev of such a type")
     try:
-        if not flavour.current().is_ferroce:
-            raise Skipped("rdma_rxe takes any netdev")
-        report.note(refused(DEV, "t0", ("Invalid argument", "Operation not supported"), ("Ethernet",)))
+        report.note(refused(DEV, "o0", "Operation not supported", ("Ethernet", "tunnel")))
     finally:
-        batch(["link del t0"])
+        batch(["link del o0"])
+
+
+def has_gid(dev, address):
+    """Whether an address is among the GIDs of a device."""
+    return gid_of(address) in [gid for _, gid, _ in gid_table(dev)]
+
+
+@scenario("link.tun", 90)
+def on_tun(report):
+    """A link on a tun device, which has no Ethernet address: GIDs of IPv4 and IPv6, also of addresses that come later, a
+    GUID of its own, DOWN and ACTIVE with the netdev, and it goes with that."""
+    command(["modprobe", "tun"], ok=None)
+    no_dad()
+    guids = []
+    for number in (1, 2):
+        fd = open_tun(None, "t0")
+        try:
+            batch([f"addr add 10.77.{number}.1/24 dev t0", f"addr add fd77:{number}::1/64 dev t0", "link set t0 up"])
+            link_add(DEV, "t0")
+            wait_active(DEV)
+            guids.append(read(f"{IB}/{DEV}/node_guid"))
+            for address in (f"10.77.{number}.1", f"fd77:{number}::1"):
+                gid_index(DEV, address)
+            require(read(f"{IB}/{DEV}/ports/1/gid_attrs/ndevs/0") == "t0", "GID 0 has no netdev")
+            if flavour.current().is_ferroce:
+                batch([f"addr add 10.78.{number}.1/24 dev t0", f"addr add fd78:{number}::1/64 dev t0"])
+                for address in (f"10.78.{number}.1", f"fd78:{number}::1"):
+                    wait_until(f"{address} is a GID", lambda a=address: has_gid(DEV, a))
+            batch(["link set t0 down"])
+            wait_until("the port is DOWN", lambda: "DOWN" in port_state(DEV))
+            batch(["link set t0 up"])
+            wait_active(DEV)
+            report.note(f"GUID {guids[-1]}, GIDs {[gid for _, gid, _ in gid_table(DEV)]}")
+            if number == 1:
+                link_del(DEV)
+        finally:
+            # It lives as long as its file is open.
+            os.close(fd)
+    wait_until("the device goes", lambda: DEV not in devices())
+    # Locally administered, as an EUI-64 has it: inverted.
+    require(guids[0] != guids[1] and not any(int(guid[:2], 16) & 3 for guid in guids), f"GUIDs {guids}")
 
 
 @scenario("link.loopback-netdev", 60)
 def on_lo(report):
-    """A link on `lo` works, for students and CI have nothing else: its port is ACTIVE, its addresses are GIDs."""
+    """A link on `lo` works, for students and CI have nothing else: its port is ACTIVE, its addresses are GIDs, also one
+    that comes later."""
     batch(["link set lo up"])
     link_add(DEV, "lo")
     wait_active(DEV)
     for address in ("127.0.0.1", "::1"):
         gid_index(DEV, address)
+    if flavour.current().is_ferroce:
+        batch(["addr add 10.78.0.1/32 dev lo"])
+        try:
+            wait_until("the new address is a GID", lambda: has_gid(DEV, "10.78.0.1"))
+        finally:
+            batch(["addr del 10.78.0.1/32 dev lo"])
     report.note(f"GIDs {[g for _, g, _ in gid_table(DEV)]}")
     link_del(DEV)
+
+
+@scenario("link.event-order", 60)
+def event_order(report):
+    """When the netdev is set down, programs hear of the port first, and then of the GIDs of addresses that go with it."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe sends them in any order")
+    with loop() as end:
+        with subprocess.Popen(["stdbuf", "-oL", "ibv_asyncwatch", "-d", end.dev], stdout=subprocess.PIPE, text=True) as proc:
+            try:
+                # It has the device open when it says so.
+                proc.stdout.readline()
+                for _ in range(10):
+                    batch([f"link set {end.netdev} down"])
+                    heard = [re.search(r"IBV_EVENT_(\w+)", proc.stdout.readline())[1] for _ in range(2)]
+                    require(heard == ["PORT_ERR", "GID_CHANGE"], f"programs hear of {heard}")
+                    batch([f"link set {end.netdev} up", f"addr add {end.ip6}/64 dev {end.netdev} nodad"])
+                    while "PORT_ACTIVE" not in proc.stdout.readline():
+                        pass
+                    while "GID_CHANGE" not in proc.stdout.readline():
+                        pass
+                    gid_index(end.dev, end.ip6)
+                report.note("PORT_ERR before GID_CHANGE, ten times")
+            finally:
+                proc.terminate()
+
+
+@scenario("link.parent", 90)
+def parent(report):
+    """What code that looks for topology finds: the card of a netdev that has one, as a PCI function with its NUMA node, and
+    nothing at all for a netdev without; the name stays what it was; GID 0 has a netdev."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe has no parent")
+    with loop() as end:
+        require(not os.path.exists(f"{IB}/{end.dev}/device"), "a veth has no card")
+        # Mooncake's look-up of a bus id two levels up, which must find a folder.
+        require(os.path.realpath(f"{IB}/{end.dev}/../..") == "/sys/devices/virtual", "it is no virtual device")
+        require(read(f"{IB}/{end.dev}/ports/1/gid_attrs/ndevs/0") == end.netdev, "GID 0 has no netdev")
+    cards = [name for name in sorted(os.listdir("/sys/class/net")) if os.path.exists(f"/sys/class/net/{name}/device")]
+    if not cards:
+        report.skip("a netdev with a card", "this machine has none")
+    for name in cards:
+        batch([f"link set {name} up"])
+        link_add(DEV, name)
+        try:
+            require(devices() == [DEV], f"it is called {devices()}")
+            # NCCL: the real path of `device`, of which the last part is a bus id; its subsystem is pci.
+            path = os.path.realpath(f"{IB}/{DEV}/device")
+            require(re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", os.path.basename(path)), f"no bus id: {path}")
+            require(os.path.basename(os.path.realpath(f"{path}/subsystem")) == "pci", f"{path} is not of PCI")
+            # Mooncake, and DLSlime.
+            require(os.path.realpath(f"{IB}/{DEV}/../..") == path, "the bus id is not two levels up")
+            node = read(f"{IB}/{DEV}/device/numa_node")
+            require(node is not None and int(node) >= -1, f"NUMA node {node}")
+            require(os.path.realpath(f"/sys/class/net/{name}").startswith(path + "/"), f"{name} is not on {path}")
+            report.note(f"{name}: {path}, NUMA node {node}")
+        finally:
+            link_del(DEV)
+            batch([f"link set {name} down"])
 
 
 @scenario("link.port-taken", 60)

@@ -35,6 +35,26 @@ def no_ecn(report):
                             f"{', '.join(map(hex, seen))}")
 
 
+@scenario("headers.vlan-priority", 90)
+def vlan_priority(report):
+    """The PCP of a VLAN follows the traffic class, by the map of the VLAN, as a socket's does (rt_tos2priority)."""
+    only_ferroce()
+    with controlled(bridged=True) as ends:
+        uppers = tagged(ends)
+        acquaint(*uppers)
+        for end in uppers:
+            # What the class 0xb8 (DSCP EF) makes of the priority is TC_PRIO_INTERACTIVE_BULK.
+            batch([f"link set {end.netdev} type vlan egress-qos-map 0:1 4:5"], netns=end.netns)
+        with Relay(ends) as relay:
+            for family in (4, 6):
+                for asked, want in ((0, 1), (0xb8, 5)):
+                    relay.packets.clear()
+                    exchange(uppers, family, "-c", asked, "-e", 1, "-o", "sr", "-s", "M+1")
+                    seen = sorted({p.priority for p in relay.packets})
+                    report.note(f"IPv{family}: class {asked:#04x}, {len(relay.packets)} packets of priority {seen}")
+                    require(len(relay.packets) >= 8 and seen == [want], f"IPv{family}: class {asked:#04x} has {seen}")
+
+
 def flow(_report):
     """Datagrams and connections of many flow labels, traffic classes and hop limits, over both families. The capture is
     judged outside."""

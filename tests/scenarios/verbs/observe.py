@@ -277,6 +277,29 @@ def port_counters(report):
         report.note(str(shown()))
 
 
+@scenario("observe.port-counters-local", 60)
+def port_counters_local(report):
+    """What a device sends to itself without packets is in `counters/` as sent and as received."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe has no local path")
+    with loop(True) as end, observed(end) as it:
+        folder = f"{IB}/{end.dev}/ports/1/counters"
+
+        def shown():
+            return {name: int(read(f"{folder}/port_{name}")) for name in ("xmit_data", "rcv_data", "xmit_packets", "rcv_packets")}
+
+        before, ours = shown(), counters(end.dev)
+        it.do("send p 20 3000")
+        wait_until("the messages are counted",
+                   lambda: counters(end.dev)["local_bytes"] - ours["local_bytes"] >= 20 * 3000)
+        after = shown()
+        require(after["xmit_data"] - before["xmit_data"] >= 20 * 3000 // 4 and
+                after["rcv_data"] - before["rcv_data"] >= 20 * 3000 // 4, f"data: {before}, {after}")
+        require(after["xmit_packets"] - before["xmit_packets"] >= 20 and
+                after["rcv_packets"] - before["rcv_packets"] >= 20, f"packets: {before}, {after}")
+        report.note(str(after))
+
+
 @scenario("observe.performance-mads", 120)
 def performance_mads(report):
     """libibumad asks the other device for the counters of its port: it answers what sysfs says. By IPv6 alone, for ib_mad
@@ -315,6 +338,9 @@ def identity(report):
     with loop() as end:
         path = f"{IB}/{end.dev}/node_desc"
         before = read(path)
+        if flavour.current().is_ferroce:
+            host = os.uname().nodename
+            require(before == ("ferroce" if host == "(none)" else f"ferroce {host}"), f"the host is {host}, the node {before}")
         for words in ("rack 7, left", "x" * 64, before):
             with open(path, "w", encoding="utf-8") as f:
                 f.write(words + ("\n" if len(words) < 64 else ""))

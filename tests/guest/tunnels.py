@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Two devices on netdevs that take IP packets as they are: tun devices with a wire between them that is a program, or
+tunnels over veth."""
+
+import fcntl
+import os
+import select
+import struct
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+
+from tests.guest import flavour, netlink
+from tests.guest.fabric import (WIRE_MTU, End, acquaint, batch, counters_if_it_fails, join, no_dad, plug, unplug, wait_active)
+from tests.guest.netlink import in_netns
+from tests.guest.scenario import PATIENCE, Skipped, command
+
+TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454ca, 0x0001, 0x1000
+
+# Kinds of netdevs: the module, the families that they carry, and how one is made between two addresses.
+TUNNELS = {
+    "ipip": ("ipip", (4,), "type ipip local {here} remote {there}"),
+    "sit": ("sit", (6,), "type sit local {here} remote {there}"),
+    "gre": ("ip_gre", (4, 6), "type gre local {here} remote {there}"),
+}
+
+
+def open_tun(netns, name):
+    """Makes a tun device, which lives as long as the file is open."""
+    def made():
+        fd = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+        fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI))
+        return fd
+
+    return in_netns(netns, made)
+
+
+class Wire:
+    """Carries what one of two tun devices sends to the other. Use it in a `with`."""
+
+    def __init__(self, one, two):
+        self.other = {one: two, two: one}
+        self.packets = 0
+        self.stop, self.stopped = os.pipe()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        os.close(self.stopped)
+        self.thread.join(timeout=10 * PATIENCE)
+        os.close(self.stop)
+        for fd in self.other:
+            os.close(fd)
+
+    def _run(self):
+        while True:
+            ready = select.select([*self.other, self.stop], [], [])[0]
+            if self.stop in ready:
+                return
+            for source in ready:
+                try:
+                    os.write(self.other[source], os.read(source, 65536))
+                    self.packets += 1
+                except OSError:
+                    # A netdev that is down loses packets.
+                    pass
+
+
+@contextmanager
+def tun_pair(mtu=WIRE_MTU):
+    """Two devices on tun devices in two network namespaces, and the wire between them."""
+    one, two = ends_on("tun0")
+    no_dad()
+    command(["modprobe", "tun"], ok=None)
+    if not os.path.exists("/dev/net/tun"):
+        raise Skipped("this kernel has no tun devices")
+    made = []
+    try:
+        for end in (one, two):
+            netlink.add_netns(end.netns)
+            made.append(open_tun(end.netns, end.netdev))
+            batch([f"link set {end.netdev} mtu {mtu}"], netns=end.netns)
+        with Wire(*made) as wire:
+            with plugged(one, two):
+                yield (one, two), wire
+    finally:
+        gone(one, two)
+
+
+@contextmanager
+def tunnel_pair(kind, mtu=WIRE_MTU):
+    """Two devices on the ends of a tunnel between two network namespaces; a kind of TUNNELS."""
+    module, _, how = TUNNELS[kind]
+    command(["modprobe", module], ok=None)
+    # The programs talk beside the tunnel, which may not carry their family.
+    one, two = (replace(end, tcp="10.66.0.1") for end in ends_on("t0"))
+    below = [replace(end, netdev="v" + end.netns[1], ip4=end.ip4.replace("77", "66"), ip6=end.ip6.replace("77", "66"))
+             for end in (one, two)]
+    no_dad()
+    try:
+        join(*below, mtu)
+        acquaint(*below)
+        for end, here, there in zip((one, two), below, reversed(below)):
+            what = how.format(here=here.ip4, there=there.ip4)
+            if command(["ip", "link", "add", end.netdev, *what.split()], netns=end.netns, ok=None).returncode:
+                raise Skipped(f"this kernel has no tunnels of type {kind}")
+        with plugged(one, two):
+            yield one, two
+    finally:
+        gone(one, two)
+
+
+def ends_on(netdev):
+    """Two ends on netdevs of this name."""
+    prefix = flavour.current().prefix
+    return (End(prefix + "0", "fa", netdev, "10.77.0.1", "fd77::1", "10.77.0.1"),
+            End(prefix + "1", "fb", netdev, "10.77.0.2", "fd77::2", "10.77.0.2"))
+
+
+@contextmanager
+def plugged(*ends):
+    """Addresses on the netdevs, and a link on each."""
+    for end in ends:
+        # A tunnel has no carrier to wait for: its state stays unknown.
+        netlink.configure(end.netns, end.netdev, f"{end.ip4}/24", f"{end.ip6}/64")
+    try:
+        for end in ends:
+            plug(end.dev, end.netdev, end.netns)
+        for end in ends:
+            wait_active(end.dev)
+        with counters_if_it_fails():
+            yield
+    finally:
+        for end in ends:
+            unplug(end.dev, end.netns)
+
+
+def gone(*ends):
+    """Deletes the namespaces of the ends, and with them their netdevs."""
+    for end in ends:
+        if os.path.exists(f"{netlink.NAMED}/{end.netns}"):
+            netlink.delete_netns(end.netns)
