@@ -3,6 +3,7 @@
 
 import os
 import re
+import select
 import subprocess
 
 from tests.guest import flavour
@@ -266,29 +267,58 @@ def on_lo(report):
     link_del(DEV)
 
 
+class Events:
+    """The asynchronous events of a device, as `ibv_asyncwatch` prints them. Use it in a `with`."""
+
+    def __init__(self, dev):
+        self.proc = subprocess.Popen(["stdbuf", "-oL", "ibv_asyncwatch", "-d", dev], stdout=subprocess.PIPE)
+        self.text = b""
+
+    def __enter__(self):
+        # It has the device open when it says so.
+        require(b"FD" in (self._line(10) or b""), "ibv_asyncwatch does not begin")
+        return self
+
+    def __exit__(self, *_):
+        self.proc.kill()
+        self.proc.wait()
+        self.proc.stdout.close()
+
+    def _line(self, limit):
+        """The next line, or None when none comes for that long."""
+        while b"\n" not in self.text:
+            if not select.select([self.proc.stdout], [], [], limit * PATIENCE)[0]:
+                return None
+            self.text += os.read(self.proc.stdout.fileno(), 4096)
+        line, self.text = self.text.split(b"\n", 1)
+        return line
+
+    def next(self, limit=10):
+        """The name of the next event, or None."""
+        line = self._line(limit)
+        return line and re.search(rb"IBV_EVENT_(\w+)", line)[1].decode()
+
+
 @scenario("link.event-order", 60)
 def event_order(report):
     """When the netdev is set down, programs hear of the port first, and then of the GIDs of addresses that go with it."""
     if not flavour.current().is_ferroce:
         raise Skipped("rdma_rxe sends them in any order")
-    with loop() as end:
-        with subprocess.Popen(["stdbuf", "-oL", "ibv_asyncwatch", "-d", end.dev], stdout=subprocess.PIPE, text=True) as proc:
-            try:
-                # It has the device open when it says so.
-                proc.stdout.readline()
-                for _ in range(10):
-                    batch([f"link set {end.netdev} down"])
-                    heard = [re.search(r"IBV_EVENT_(\w+)", proc.stdout.readline())[1] for _ in range(2)]
-                    require(heard == ["PORT_ERR", "GID_CHANGE"], f"programs hear of {heard}")
-                    batch([f"link set {end.netdev} up", f"addr add {end.ip6}/64 dev {end.netdev} nodad"])
-                    while "PORT_ACTIVE" not in proc.stdout.readline():
-                        pass
-                    while "GID_CHANGE" not in proc.stdout.readline():
-                        pass
-                    gid_index(end.dev, end.ip6)
-                report.note("PORT_ERR before GID_CHANGE, ten times")
-            finally:
-                proc.terminate()
+    with loop() as end, Events(end.dev) as events:
+        for _ in range(10):
+            batch([f"link set {end.netdev} down"])
+            seen = [events.next(), events.next()]
+            require(seen == ["PORT_ERR", "GID_CHANGE"], f"programs hear of {seen}")
+            batch([f"link set {end.netdev} up", f"addr add {end.ip6}/64 dev {end.netdev} nodad"])
+            gid_index(end.dev, end.ip6)
+            seen = set()
+            while not {"PORT_ACTIVE", "GID_CHANGE"} <= seen:
+                seen.add(events.next())
+                require(None not in seen, f"programs hear of no more than {seen}")
+            # What else comes belongs to that.
+            while events.next(0.1):
+                pass
+        report.note("PORT_ERR before GID_CHANGE, ten times")
 
 
 @scenario("link.parent", 90)

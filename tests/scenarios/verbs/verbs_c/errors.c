@@ -37,6 +37,7 @@ static void wrong_transition(void)
 static void few_bits(void)
 {
 	const struct options opt = { .no_connect = true };
+	const int asked = IBV_QP_TIMEOUT | IBV_QP_MIN_RNR_TIMER | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_RQ_PSN | IBV_QP_SQ_PSN;
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .timeout = 32 + 18, .retry_cnt = 8 + 5, .rnr_retry = 16 + 7,
 				    .sq_psn = 0xab000000 | 77, .max_rd_atomic = 1 };
 	struct ibv_qp_init_attr init;
@@ -62,7 +63,7 @@ static void few_bits(void)
 		MUST(ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 						 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
 	}
-	MUST(ibv_query_qp(p.a.qp, &attr, -1, &init));
+	MUST(ibv_query_qp(p.a.qp, &attr, asked, &init));
 	CHECK(attr.timeout == 18 && attr.min_rnr_timer == 1 && attr.retry_cnt == 5 && attr.rnr_retry == 7,
 	      "timeout %u, min_rnr_timer %u, retry_cnt %u, rnr_retry %u", attr.timeout, attr.min_rnr_timer, attr.retry_cnt,
 	      attr.rnr_retry);
@@ -71,7 +72,7 @@ static void few_bits(void)
 	/* And it may be changed so: 32 is the code 0. */
 	attr.min_rnr_timer = 32;
 	MUST(ibv_modify_qp(p.a.qp, &attr, IBV_QP_MIN_RNR_TIMER));
-	MUST(ibv_query_qp(p.a.qp, &attr, -1, &init));
+	MUST(ibv_query_qp(p.a.qp, &attr, asked, &init));
 	CHECK(!attr.min_rnr_timer, "min_rnr_timer 32 is %u", attr.min_rnr_timer);
 	pair_close(&p);
 }
