@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.guest import roce
 from tests.guest.cases import cases
-from tests.guest.fabric import acquaint, batch, loop, mac, pair, tagged
+from tests.guest.fabric import acquaint, batch, loop, mac, pair, show_packets, tagged
 from tests.guest.peer import exchange
 from tests.guest.relay import Relay
 from tests.guest.scenario import Failed, add, require, scenario
@@ -42,6 +42,7 @@ def vlan_priority(report):
     with controlled(bridged=True) as ends:
         uppers = tagged(ends)
         acquaint(*uppers)
+        show_packets(uppers)
         for end in uppers:
             # What the class 0xb8 (DSCP EF) makes of the priority is TC_PRIO_INTERACTIVE_BULK.
             batch([f"link set {end.netdev} type vlan egress-qos-map 0:1 4:5"], netns=end.netns)
