@@ -7,12 +7,12 @@
 //! process that streams ([`super::stream`]). While a worker is in charge it looks at the ring
 //! itself, so the process rings no doorbell.
 //!
-//! A worker on another CPU helps only while that CPU has nothing else to do. So it is invited first:
-//! the process goes on as before, and the worker takes over when its turn has come and it finds
-//! itself alone there. It gives the queue back when something else wants that CPU, or when requests
-//! wait for it longer than the process would have taken to send them: a hypervisor may have given
-//! the CPU to somebody else, which nobody in here sees. A CPU that is busy costs a stream nothing
-//! but the invitation.
+//! A worker on another CPU helps only while that CPU has nothing else to do. So it is invited
+//! first: the process goes on as before, and the worker takes over when its turn has come and it
+//! finds itself alone there. It gives the queue back when something else wants that CPU, or when
+//! requests wait for it longer than the process would have taken to send them: a hypervisor may
+//! have given the CPU to somebody else, which nobody in here sees. A CPU that is busy costs a
+//! stream nothing but the invitation.
 //!
 //! Packets of one queue must not overtake each other, and those sent on one CPU may still wait
 //! there, in a backlog or in a queue of the netdev, while another CPU sends. So as long as packets
@@ -43,7 +43,7 @@
 //! | Inline | - | it waits for nothing: whatever happens may send |
 //! | Inviting | the worker's turn | it waits for nothing either: as Inline, until then |
 //! | Working | the worker's turn | it is queued, or runs, and is called again by its own turn |
-//! | Moving | the last acknowledgement | the last packet in flight asks for it ([`InFlight::Awaited`]) |
+//! | Moving | the last acknowledgement | the last packet in flight asks for it |
 //! | | or a timer | the queue has a deadline as long as packets are in flight |
 //!
 //! So a move begins only if what is in flight is bound to end, and is given up as soon as that is
@@ -475,8 +475,8 @@ impl<C: Copy + PartialEq> Schedule<C> {
         self.move_to(Some(moment.here), moment, process, None)
     }
 
-    /// Moves to the CPU `to`, where the worker will be, when what is in flight `from` another one has
-    /// ended.
+    /// Moves to the CPU `to`, where the worker will be, when what is in flight `from` another one
+    /// has ended.
     fn move_to(
         &mut self,
         from: Option<C>,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! A schedule together with the requester that it schedules, and all that may happen to them, in any
-//! order. On the host only.
+//! A schedule together with the requester that it schedules, and all that may happen to them, in
+//! any order. On the host only.
 //!
-//! The packets of one CPU stay in their order, those of different CPUs do not. Answers stay in their
-//! order, and are received anywhere.
+//! The packets of one CPU stay in their order, those of different CPUs do not. Answers stay in
+//! their order, and are received anywhere.
 
 extern crate std;
 
@@ -543,8 +543,8 @@ fn live(lives: u64, nature: impl Fn(u64) -> Nature) -> Sum {
     sum
 }
 
-/// Whatever happens, what was posted is sent and acknowledged in the end; nothing waits for a timer,
-/// nothing is sent twice, and no packet overtakes another.
+/// Whatever happens, what was posted is sent and acknowledged in the end; nothing waits for a
+/// timer, nothing is sent twice, and no packet overtakes another.
 #[test]
 fn a_network_that_loses_nothing_needs_no_timer() {
     let sum = live(1000, |seed| Nature {

@@ -3,9 +3,9 @@
 //! How long an answer takes: the round-trip time of a connection, in nanoseconds.
 //!
 //! Three figures, for three questions. The smoothed time says what is usual, queues on the way
-//! included. The least one says how long the way is without queues: what comes sooner after a packet
-//! is no answer to it. The most that an answer has taken of late says how long a peer may be silent
-//! who has lost nothing: his CPU may be busy.
+//! included. The least one says how long the way is without queues: what comes sooner after a
+//! packet is no answer to it. The most that an answer has taken of late says how long a peer may be
+//! silent who has lost nothing: its CPU may be busy.
 
 /// How long a least or a most is remembered.
 const WINDOW: u64 = 10_000_000_000;

@@ -3,12 +3,12 @@
 //! The tail-loss probe: when the last packets of a flight are lost, nothing behind them makes the
 //! responder say so, and the ACK timeout may be seconds away.
 //!
-//! So when nothing came for two round trips, one packet is sent again and asks: the last one, or the
-//! oldest if that was sent again before. The responder acknowledges it as a duplicate, or says
-//! which packet it misses; either repairs the rest. If nothing comes for that either, the next probe
-//! follows after twice the time, and so on up to the ACK timeout. A probe spends no retry, does not
-//! move the cursor, and does not touch the ACK timeout. (IBTA leaves it to the requester how often
-//! it sends a packet; for TCP the same is RFC 8985.)
+//! So when nothing came for two round trips, one packet is sent again and asks: the last one, or
+//! the oldest if that was sent again before. The responder acknowledges it as a duplicate, or says
+//! which packet it misses; either repairs the rest. If nothing comes for that either, the next
+//! probe follows after twice the time, and so on up to the ACK timeout. A probe spends no retry,
+//! does not move the cursor, and does not touch the ACK timeout. (IBTA leaves it to the requester
+//! how often it sends a packet; for TCP the same is RFC 8985.)
 
 use super::rtt::RoundTrip;
 use crate::transport::reliable::sequence::Sequence;
