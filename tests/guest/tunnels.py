@@ -82,7 +82,8 @@ def tun_pair(mtu=WIRE_MTU):
         for end in (one, two):
             netlink.add_netns(end.netns)
             made.append(open_tun(end.netns, end.netdev))
-            batch([f"link set {end.netdev} mtu {mtu}"], netns=end.netns)
+            # A full queue drops packets, however long the program that empties it may need.
+            batch([f"link set {end.netdev} mtu {mtu} txqueuelen 20000"], netns=end.netns)
         with Wire(*made) as wire:
             with plugged(one, two):
                 yield (one, two), wire

@@ -4,12 +4,13 @@
 from tests.guest import flavour
 from tests.guest.fabric import batch, counters
 from tests.guest.peer import exchange
-from tests.guest.scenario import Skipped, add, command, require, scenario
+from tests.guest.scenario import Skipped, add, command, require, scenario, shortened
 from tests.guest.tunnels import TUNNELS, tun_pair, tunnel_pair
 from tests.scenarios.messages.pingpong import once
 
-# Messages of one packet, of many, and of more than fit into a batch.
-MESSAGES = ("-s", "1,M+1,65536,300000")
+# Messages of one packet, of many, and of more than fit into a batch. The wire is a program, and may be slow: the ACK timeout
+# is long.
+MESSAGES = ("-t", 20, "-s", shortened("1,M+1,65536,300000", "1,M+1,65536"))
 
 
 def active_mtu(dev):
