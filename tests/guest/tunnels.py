@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from tests.guest import flavour, netlink
-from tests.guest.fabric import (WIRE_MTU, End, acquaint, batch, counters_if_it_fails, join, no_dad, plug, unplug, wait_active)
+from tests.guest.fabric import (WIRE_MTU, End, acquaint, batch, counters_if_it_fails, join, no_dad, plug, setting,
+                                unplug, wait_active)
 from tests.guest.netlink import in_netns
 from tests.guest.scenario import PATIENCE, Skipped, command
 
@@ -95,7 +96,9 @@ def tun_pair(mtu=WIRE_MTU):
 def tunnel_pair(kind, mtu=WIRE_MTU):
     """Two devices on the ends of a tunnel between two network namespaces; a kind of TUNNELS."""
     module, _, how = TUNNELS[kind]
-    command(["modprobe", module], ok=None)
+    # Without a netdev of the module's own in each namespace.
+    with setting("/proc/sys/net/core/fb_tunnels_only_for_init_net", "2"):
+        command(["modprobe", module], ok=None)
     # The programs talk beside the tunnel, which may not carry their family.
     one, two = (replace(end, tcp="10.66.0.1") for end in ends_on("t0"))
     below = [replace(end, netdev="v" + end.netns[1], ip4=end.ip4.replace("77", "66"), ip6=end.ip6.replace("77", "66"))

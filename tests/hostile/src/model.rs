@@ -23,6 +23,7 @@ pub const MTU: u32 = 256;
 pub const RECEIVE: u32 = 1024;
 pub const MAX_MESSAGE: u32 = 1 << 31;
 const LOC_LEN_ERR: u32 = 1;
+const LOC_ACCESS_ERR: u32 = 8;
 /// READs and atomic operations that the peer of a victim may have outstanding.
 const OUTSTANDING: usize = 4;
 
@@ -323,6 +324,16 @@ impl Model {
         self.accept(ib)
     }
 
+    /// The next receive of those posted, by its `wr_id`.
+    fn take_receive(&mut self) -> Option<u64> {
+        if self.taken == self.rights.receives {
+            return None;
+        }
+        let wr_id = 1000 + u64::from(self.taken);
+        self.taken += 1;
+        Some(wr_id)
+    }
+
     fn write(&mut self, ib: &Ib) -> Fate {
         let first = matches!(ib.opcode, 0x06 | 0x0a | 0x0b);
         let last = !matches!(ib.opcode, 0x06 | 0x07);
@@ -345,14 +356,18 @@ impl Model {
         }
         let range = self.rights.range(Use::Write, reth);
         if first && reth.2 != 0 && range.is_none() {
+            if has_imm {
+                // The receive that it would have completed says so, if there is one.
+                let receive = self.take_receive();
+                let completion = receive.map(|wr_id| (wr_id, LOC_ACCESS_ERR, 0));
+                self.completions.extend(completion);
+            }
             return self.refuse(REMOTE_ACCESS);
         }
         if has_imm {
-            if self.taken == self.rights.receives {
+            let Some(wr_id) = self.take_receive() else {
                 return self.not_ready();
-            }
-            let wr_id = 1000 + u64::from(self.taken);
-            self.taken += 1;
+            };
             self.completions.push((wr_id, 0, reth.2));
         }
         if let Some((name, offset)) = range {
