@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
 	VISIT = 16,		/* every so many requests one is signalled */
@@ -21,6 +22,8 @@ enum {
 struct stream {
 	struct pair p;
 	uint64_t posted, finished;
+	/* From this request on others want the CPUs; 0 if nobody does. */
+	uint64_t others_spin_at;
 };
 
 static volatile uint64_t *place(uint8_t *base, uint64_t n)
@@ -60,14 +63,19 @@ static void finish(struct stream *s, uint64_t n)
 	s->finished = n;
 }
 
+static _Atomic enum { SLEEP, SPIN, END } others;
+
 /* Posts as fast as it can, and visits the CQ only when the queue is full. */
 static void run(struct stream *s, uint64_t count)
 {
 	uint64_t last = s->posted + count;
 
 	while (s->finished < last) {
-		while (s->posted < last && s->posted - s->finished < DEPTH)
+		while (s->posted < last && s->posted - s->finished < DEPTH) {
+			if (s->posted && s->posted == s->others_spin_at)
+				atomic_store(&others, SPIN);
 			post_next(s, (s->posted + 1) % VISIT == 0 || s->posted + 1 == last);
+		}
 		uint64_t n = (s->finished / VISIT + 1) * VISIT;
 
 		if (n > last)
@@ -115,16 +123,16 @@ void stream_in_bursts(void)
 	pair_close(&s.p);
 }
 
-static atomic_bool spinning;
-
-static void *spin(void *unused)
+static void *other(void *unused)
 {
-	while (atomic_load(&spinning))
+	while (atomic_load(&others) == SLEEP)
+		usleep(1000);
+	while (atomic_load(&others) == SPIN)
 		;
 	return unused;
 }
 
-/* Something else runs on every CPU, from the middle of the stream on. */
+/* Something else runs on every CPU, from the middle of a stream on: it must not be at an end then. */
 void stream_busy_cpus(void)
 {
 	pthread_t threads[64];
@@ -135,19 +143,19 @@ void stream_busy_cpus(void)
 	open_stream(&s);
 	CHECK(!sched_getaffinity(0, sizeof(all), &all), "sched_getaffinity: %s", strerror(errno));
 	for (int round = 0; round < 3; round++) {
-		run(&s, shortened(6000, 2000));
-		atomic_store(&spinning, true);
+		atomic_store(&others, SLEEP);
 		for (int cpu = 0; cpu < CPU_SETSIZE && count < 64; cpu++) {
 			if (!CPU_ISSET(cpu, &all))
 				continue;
 			CPU_ZERO(&one);
 			CPU_SET(cpu, &one);
-			CHECK(!pthread_create(&threads[count], NULL, spin, NULL), "pthread_create");
+			CHECK(!pthread_create(&threads[count], NULL, other, NULL), "pthread_create");
 			CHECK(!pthread_setaffinity_np(threads[count], sizeof(one), &one), "pthread_setaffinity_np");
 			count++;
 		}
-		run(&s, shortened(30000, 1500));
-		atomic_store(&spinning, false);
+		s.others_spin_at = s.posted + shortened(6000, 2000);
+		run(&s, shortened(36000, 3500));
+		atomic_store(&others, END);
 		while (count)
 			pthread_join(threads[--count], NULL);
 	}
