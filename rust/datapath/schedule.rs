@@ -160,7 +160,7 @@ pub enum AfterTurn<C> {
 pub struct Moves {
     /// To another CPU, because the process streams.
     pub away: u64,
-    /// Back from there, because that CPU had other work.
+    /// Back from there, or not there at all, because that CPU had other work.
     pub back: u64,
 }
 
@@ -342,6 +342,7 @@ impl<C: Copy + PartialEq> Schedule<C> {
                 if !alone || !may_wait {
                     self.sender = Sender::Inline { last };
                     self.stream.pause();
+                    self.moves.back = self.moves.back.wrapping_add(u64::from(!alone));
                     return Answer::Nothing;
                 }
                 self.moves.away = self.moves.away.wrapping_add(1);
@@ -635,7 +636,7 @@ mod tests {
             Answer::Nothing
         );
         assert!(!schedule.has_worker());
-        assert_eq!(schedule.moves(), Moves::default());
+        assert_eq!(schedule.moves(), Moves { away: 0, back: 1 });
         // It is not asked again soon.
         assert_eq!(stream(&mut schedule, InFlight::Nothing), Answer::Send);
     }
