@@ -14,6 +14,7 @@ pub mod datapath {
     mod fake;
     pub mod filler;
     pub mod moderation;
+    pub mod rounds;
     pub mod schedule;
     pub mod shelf;
     pub mod stream;

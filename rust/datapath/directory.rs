@@ -18,6 +18,7 @@ use super::qp::{
     SEND_FAR,
     SEND_NEAR, //
 };
+use super::rounds::Rounds;
 use super::schedule::{
     Call,
     Worker, //
@@ -69,8 +70,8 @@ const MAX_PORT: u32 = i32::MAX as u32;
 /// Chains of ports. Enough for the containers of a host to have short ones.
 const CHAINS: usize = 1024;
 
-/// CPUs with a budget of their own; if there are more, some share one.
-const BUDGETS: usize = 64;
+/// CPUs with a budget and rounds of their own; if there are more, some share them.
+const CPUS: usize = 64;
 
 /// The QPs and ports of all devices.
 #[pin_data]
@@ -87,8 +88,7 @@ pub struct Directory {
     /// Guards changes of the chains.
     #[pin]
     listing: Mutex<()>,
-    /// What a worker may still take of a CPU at high priority.
-    budgets: KVec<Budget>,
+    cpus: KVec<PerCpu>,
     /// Runs notifiers, and what users in the kernel have posted, in the softirq.
     notifications: OwnedQueue,
     /// Runs what is beyond the budget of a system call or softirq, as long as that has a budget of
@@ -97,6 +97,15 @@ pub struct Directory {
     urgent: OwnedQueue,
     /// Runs the rest of it, and sends on other CPUs for processes that stream.
     normal: OwnedQueue,
+}
+
+/// What is kept of one CPU.
+#[derive(Default)]
+struct PerCpu {
+    /// What workers may still take of it at high priority.
+    budget: Budget,
+    /// When it polls.
+    rounds: Rounds,
 }
 
 /// A port in the directory.
@@ -127,7 +136,7 @@ impl Directory {
         let normal = OwnedQueue::normal(c_str!("ferroce"))?;
         let on_netdev = filled(CHAINS, || Atomic::new(0))?;
         let in_netns = filled(CHAINS, || Atomic::new(0))?;
-        let budgets = filled(BUDGETS, Budget::new)?;
+        let cpus = filled(CPUS, PerCpu::default)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 qps <- Table::named(),
@@ -136,7 +145,7 @@ impl Directory {
                 on_netdev,
                 in_netns,
                 listing <- new_mutex!((), "ferroce_directory"),
-                budgets,
+                cpus,
                 notifications,
                 urgent,
                 normal,
@@ -299,14 +308,21 @@ impl Directory {
 
     /// Calls a worker that sends. It is queued once, however often it is called.
     pub(super) fn call_sender(&self, qp: ArcBorrow<'_, Qp>, call: Call<Cpu>, now: u64) {
-        let work = Arc::from(qp);
-        let _ = match call.worker {
+        match call.worker {
             Worker::Near => {
                 let queue = self.queue(call.cpu, now);
-                queue.enqueue_on::<_, SEND_NEAR>(call.cpu, work)
+                let _ = queue.enqueue_on::<_, SEND_NEAR>(call.cpu, Arc::from(qp));
             }
-            Worker::Far => self.normal.enqueue_on::<_, SEND_FAR>(call.cpu, work),
-        };
+            Worker::Far => {
+                let queue = &self.normal;
+                let _ = queue.enqueue_on::<_, SEND_FAR>(call.cpu, Arc::from(qp));
+            }
+            Worker::Timer => {
+                if let Some(rounds) = self.rounds(call.cpu) {
+                    qp.poll_timer().arm(rounds.next(now, call.periods));
+                }
+            }
+        }
     }
 
     /// Calls the worker that answers, on this CPU.
@@ -322,10 +338,26 @@ impl Directory {
         let _ = self.notifications.enqueue::<Arc<Qp>, POSTED>(Arc::from(qp));
     }
 
+    /// This CPU has polled a ring until `now`.
+    pub(super) fn polled(&self, now: u64) {
+        if let Some(rounds) = self.rounds(Cpu::current()) {
+            rounds.served(now);
+        }
+    }
+
+    /// When this CPU polls.
+    pub(super) fn rounds(&self, cpu: Cpu) -> Option<&Rounds> {
+        self.cpu(cpu).map(|cpu| &cpu.rounds)
+    }
+
+    fn cpu(&self, cpu: Cpu) -> Option<&PerCpu> {
+        self.cpus.get(cpu.index() % CPUS)
+    }
+
     /// For work on `cpu` that should not wait for what else runs there, as far as it may not.
     fn queue(&self, cpu: Cpu, now: u64) -> &OwnedQueue {
-        match self.budgets.get(cpu.index() % BUDGETS) {
-            Some(budget) if budget.has_left(now) => &self.urgent,
+        match self.cpu(cpu) {
+            Some(cpu) if cpu.budget.has_left(now) => &self.urgent,
             _ => &self.normal,
         }
     }
@@ -333,8 +365,8 @@ impl Directory {
     /// A worker has worked on this CPU from `begin` to `end`.
     pub(super) fn worked(&self, begin: u64, end: u64) {
         if work::is_urgent() {
-            if let Some(budget) = self.budgets.get(Cpu::current().index() % BUDGETS) {
-                budget.spend(begin, end);
+            if let Some(cpu) = self.cpu(Cpu::current()) {
+                cpu.budget.spend(begin, end);
             }
         }
     }

@@ -59,6 +59,8 @@ pub(super) struct SendHalf {
     pub(super) schedule: Schedule<Cpu>,
     /// The messages that are under way take the local path. It is chosen anew when none is.
     pub(super) local: bool,
+    /// The round in which its ring was polled last.
+    pub(super) round: u32,
     /// When packets left last that nobody acknowledges.
     pub(super) left_at: Option<u64>,
     /// The user wants to know when the queue is drained.
@@ -163,6 +165,7 @@ impl SendHalf {
             peer: None,
             schedule: Schedule::default(),
             local: false,
+            round: 0,
             left_at: None,
             notify_drained: false,
             asks_for_completions: false,
@@ -270,6 +273,7 @@ impl SendHalf {
         );
         add(Counter::Offloaded, moves.away, moved.away);
         add(Counter::OffloadEnded, moves.back, moved.back);
+        add(Counter::Polled, moves.polled, moved.polled);
     }
 }
 

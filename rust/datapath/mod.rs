@@ -59,6 +59,7 @@ pub mod post;
 pub mod protocol;
 pub mod qp;
 pub mod receive;
+pub mod rounds;
 pub mod schedule;
 pub mod shelf;
 pub mod srq;

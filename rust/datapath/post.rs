@@ -88,11 +88,9 @@ fn ring(
         let answer = send.schedule.doorbell(
             moment,
             taken,
+            is_watched,
             || how_far(qp, turn),
-            |number| match is_watched {
-                true => Cpu::another(qp.number().wrapping_add(number)),
-                false => None,
-            },
+            |number| Cpu::another(qp.number().wrapping_add(number)),
         );
         *measures = send.schedule.wants_end();
         answer

@@ -75,12 +75,19 @@ pub(super) const ANSWER: u64 = 2;
 /// Work item: a user in the kernel has posted.
 pub(super) const POSTED: u64 = 3;
 
+/// Deadline: the requester, or answers that could not leave, wait for it.
+const PROTOCOL: u64 = 0;
+/// Deadline: polls the ring of sends.
+pub const POLL: u64 = 1;
+
 /// A queue pair.
 #[pin_data]
 pub struct Qp {
     /// First, so that it is gone before what it uses.
     #[pin]
-    deadline: Deadline<Qp>,
+    deadline: Deadline<Qp, PROTOCOL>,
+    #[pin]
+    poll: Deadline<Qp, POLL>,
     #[pin]
     near: Work<Qp, SEND_NEAR>,
     #[pin]
@@ -232,6 +239,7 @@ impl Qp {
         Arc::pin_init(
             pin_init!(Self {
                 deadline <- Deadline::new(),
+                poll <- Deadline::new(),
                 near <- new_work!("ferroce_send_near"),
                 far <- new_work!("ferroce_send_far"),
                 answer <- new_work!("ferroce_answer"),
@@ -319,8 +327,12 @@ impl Qp {
         &self.notifier
     }
 
-    pub(super) fn timer(&self) -> &Deadline<Qp> {
+    pub(super) fn timer(&self) -> &Deadline<Qp, PROTOCOL> {
         &self.deadline
+    }
+
+    pub(super) fn poll_timer(&self) -> &Deadline<Qp, POLL> {
+        &self.poll
     }
 
     /// Where it is counted.

@@ -3,9 +3,9 @@
 //! Who sends for a send queue, and on which CPU.
 //!
 //! Usually nobody in particular: a doorbell, an ACK or a timer sends what may be sent, where it
-//! comes up. A worker takes over for what is beyond the budget of that, and, on another CPU, for a
-//! process that streams ([`super::stream`]). While a worker is in charge it looks at the ring
-//! itself, so the process rings no doorbell.
+//! comes up. A worker takes over for what is beyond the budget of that. For a process that streams
+//! ([`super::stream`]) a worker on another CPU does, or, if there is none, a timer on its own one.
+//! While one of them is in charge it looks at the ring itself, so the process rings no doorbell.
 //!
 //! A worker on another CPU helps only while that CPU has nothing else to do. So it is invited
 //! first: the process goes on as before, and the worker takes over when its turn has come and it
@@ -13,6 +13,11 @@
 //! requests wait for it longer than the process would have taken to send them: a hypervisor may
 //! have given the CPU to somebody else, which nobody in here sees. A CPU that is busy costs a
 //! stream nothing but the invitation.
+//!
+//! The timer polls the ring every few ten microseconds ([`super::rounds`]): what was posted since
+//! leaves as one batch, and is acknowledged as one, where each request had a system call, a way
+//! through the network stack and an ACK of its own. It ends when the process waits for something,
+//! when a batch is so large that a worker is due, and in time for the next invitation.
 //!
 //! Packets of one queue must not overtake each other, and those sent on one CPU may still wait
 //! there, in a backlog or in a queue of the netdev, while another CPU sends. So as long as packets
@@ -33,7 +38,11 @@
 //!                       a timer runs out     +---> Working, where it was          |
 //!                                                                                 |
 //!          Inline <---------------------------------------------------------------+
-//!                                  nothing is left to be done
+//!           ^  |                   nothing is left to be done
+//!   nothing |  | the process streams, and nobody is to be invited
+//!   posted  |  v
+//!          Polling ----> Working, on the same CPU
+//!                  much
 //! ```
 //!
 //! # No state waits for what nobody is bound to cause
@@ -42,6 +51,7 @@
 //! |---|---|---|
 //! | Inline | - | it waits for nothing: whatever happens may send |
 //! | Inviting | the worker's turn | it waits for nothing either: as Inline, until then |
+//! | Polling | the timer | each call of it, and the doorbell that began, set it again |
 //! | Working | the worker's turn | it is queued, or runs, and is called again by its own turn |
 //! | Moving | the last acknowledgement | the last packet in flight asks for it |
 //! | | or a timer | the queue has a deadline as long as packets are in flight |
@@ -53,6 +63,7 @@
 //! the answer says.
 
 use super::stream::{
+    Backoff,
     Position,
     Stream, //
 };
@@ -69,6 +80,24 @@ const JUDGED: u32 = 8;
 
 /// Turns of such a worker, none too slow, after which it has helped.
 const HELPED_TURNS: u32 = 256;
+
+/// Polls in a row that find nothing in the ring before they end. Each waits twice as long as the one
+/// before: where interrupts are dear the process may not have come to post.
+const IDLE_POLLS: u32 = 4;
+
+/// Turns of the timer in a row that leave something to be done before a worker is called: there is
+/// more than half of the CPU can send.
+const BEHIND_POLLS: u32 = 8;
+
+/// Polls after which they are judged.
+const JUDGED_POLLS: u32 = 64;
+
+/// Requests that a poll must find on average. Each must have taken less time than with a doorbell,
+/// too.
+const WANTED_PER_POLL: u32 = 2;
+
+/// Requests without a doorbell after which polling has helped.
+const HELPED_REQUESTS: u32 = 64;
 
 /// Packets that were sent and are neither acknowledged nor given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,14 +136,16 @@ pub struct Moment<C> {
     pub in_flight: InFlight,
 }
 
-/// The two work items of a queue. One that is running cannot be queued for another CPU, so whoever
-/// moves the queue uses the other one.
+/// Who can be called for a queue: one of two work items, or a timer. A work item that is running
+/// cannot be queued for another CPU, so whoever moves the queue uses the other one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Worker {
     /// On a CPU that has sent before.
     Near,
     /// On another CPU than that of the process.
     Far,
+    /// The timer, on the CPU where it is set.
+    Timer,
 }
 
 /// A worker to be called.
@@ -122,8 +153,10 @@ pub enum Worker {
 pub struct Call<C> {
     /// Which one.
     pub worker: Worker,
-    /// Where.
+    /// Where. The timer is called where it will run.
     pub cpu: C,
+    /// How long the timer waits, in periods of [`super::rounds`]; 0 of the others.
+    pub periods: u32,
 }
 
 /// What to do now.
@@ -162,6 +195,8 @@ pub struct Moves {
     pub away: u64,
     /// Back from there, or not there at all, because that CPU had other work.
     pub back: u64,
+    /// To no other CPU but to a timer on the same one.
+    pub polled: u64,
 }
 
 /// Who sends.
@@ -195,6 +230,24 @@ enum Sender<C> {
         /// As in `Working`.
         process: Option<C>,
     },
+    /// The timer, which is set, and on its CPU whoever else has a reason.
+    Polling(Polls<C>),
+}
+
+/// Polls of a ring by a timer. Times are nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Polls<C> {
+    /// Where.
+    on: C,
+    /// When the last one was.
+    last: u64,
+    /// How many there were, and how many requests they took.
+    count: u32,
+    took: u32,
+    /// The time from the poll before to each that took any: it had them sent while it polled.
+    time: u64,
+    /// How many in a row have left something to be done.
+    behind: u32,
 }
 
 /// Who sends for one queue.
@@ -202,9 +255,13 @@ enum Sender<C> {
 pub struct Schedule<C> {
     sender: Sender<C>,
     stream: Stream,
+    /// When to invite a worker on another CPU again.
+    offload: Backoff,
+    /// When to poll again.
+    polling: Backoff,
     /// Turns in a row in which something else wanted to run where the far worker sends.
     wanted: u32,
-    /// Turns in a row in which that one found nothing in the ring.
+    /// Turns in a row in which that one, or the timer, found nothing in the ring.
     idle: u32,
     /// When its turn before the last one began, and the last one.
     turns: [Option<u64>; 2],
@@ -220,6 +277,8 @@ impl<C> Default for Schedule<C> {
         Self {
             sender: Sender::Inline { last: None },
             stream: Stream::default(),
+            offload: Backoff::default(),
+            polling: Backoff::default(),
             wanted: 0,
             idle: 0,
             turns: [None; 2],
@@ -231,10 +290,10 @@ impl<C> Default for Schedule<C> {
 }
 
 impl<C: Copy + PartialEq> Schedule<C> {
-    /// A worker is in charge, or will be: no doorbell is needed.
+    /// A worker or the timer is in charge, or will be: no doorbell is needed.
     #[inline]
     pub fn has_worker(&self) -> bool {
-        matches!(self.sender, Sender::Working { .. } | Sender::Moving { .. })
+        !matches!(self.sender, Sender::Inline { .. } | Sender::Inviting { .. })
     }
 
     /// How often the queue changed its CPU.
@@ -244,23 +303,33 @@ impl<C: Copy + PartialEq> Schedule<C> {
     }
 
     /// The process rang, when so many requests have been `taken` from the ring by the doorbells
-    /// before. `position` says how far it has come; `another` names a CPU that may work
-    /// for it, another one for each number if there are several. Most doorbells ask for neither.
+    /// before. `position` says how far it has come; `another` names a CPU that may work for it,
+    /// another one for each number if there are several. Most doorbells ask for neither. Only for a
+    /// queue that `is_watched` may somebody else send, later.
     #[inline]
     pub fn doorbell(
         &mut self,
         moment: Moment<C>,
         taken: u32,
+        is_watched: bool,
         position: impl FnOnce() -> Position,
         another: impl FnOnce(u32) -> Option<C>,
     ) -> Answer<C> {
         if self.has_worker() {
             return self.event(moment, Event::Progress { unsent: true });
         }
-        let streams = matches!(self.sender, Sender::Inline { .. })
-            && self.stream.rings(moment.now, taken, position);
+        let now = moment.now;
+        let streams = if matches!(self.sender, Sender::Inline { .. })
+            && is_watched
+            && (self.offload.is_over(now) || self.polling.is_over(now))
+        {
+            self.stream.rings(now, taken, position)
+        } else {
+            self.stream.forget();
+            false
+        };
         match (self.elsewhere(moment), moment.in_flight) {
-            (None, _) if streams => self.invite(moment, another),
+            (None, _) if streams => self.serve_stream(moment, another),
             (None, _) => self.send_here(moment),
             // The process has changed its CPU: it posts here from now on.
             (from, InFlight::Awaited) => self.move_to(from, moment, moment.here, None),
@@ -269,18 +338,37 @@ impl<C: Copy + PartialEq> Schedule<C> {
     }
 
     /// The process streams: calls a worker on another CPU, if there is one, to look whether it can
-    /// help.
+    /// help, or sets the timer.
     #[cold]
-    fn invite(&mut self, moment: Moment<C>, another: impl FnOnce(u32) -> Option<C>) -> Answer<C> {
-        let process = moment.here;
-        self.invitations = self.invitations.wrapping_add(1);
-        let Some(cpu) = another(self.invitations) else {
-            self.stream.pause();
+    fn serve_stream(
+        &mut self,
+        moment: Moment<C>,
+        another: impl FnOnce(u32) -> Option<C>,
+    ) -> Answer<C> {
+        let Moment { here, now, .. } = moment;
+        if self.may_invite(now) {
+            self.invitations = self.invitations.wrapping_add(1);
+            if let Some(cpu) = another(self.invitations) {
+                let (last, process) = (Some(here), here);
+                self.sender = Sender::Inviting { last, process };
+                return Answer::Invite(Self::call(cpu, Some(process)));
+            }
+            self.offload.begin(now);
+        }
+        if !self.polling.is_over(now) || !self.stream.rings_often() {
             return self.send_here(moment);
-        };
-        let last = Some(process);
-        self.sender = Sender::Inviting { last, process };
-        Answer::Invite(Self::call(cpu, Some(process)))
+        }
+        self.idle = 0;
+        self.moves.polled = self.moves.polled.wrapping_add(1);
+        self.sender = Sender::Polling(Polls {
+            on: here,
+            last: now,
+            count: 0,
+            took: 0,
+            time: 0,
+            behind: 0,
+        });
+        Answer::Leave(self.timer(here))
     }
 
     /// Something has happened at this moment.
@@ -293,7 +381,10 @@ impl<C: Copy + PartialEq> Schedule<C> {
                 Some(_) if event == (Event::Progress { unsent: false }) => Answer::Nothing,
                 Some(cpu) => self.work_at(cpu, None),
             },
+            // Its turn comes.
             Sender::Working { .. } => Answer::Nothing,
+            Sender::Polling(polls) if polls.on == moment.here => Answer::Send,
+            Sender::Polling(_) => Answer::Nothing,
             Sender::Moving { from, to, process } => match (event, in_flight) {
                 (_, InFlight::Nothing) => self.work_at(to, process),
                 (Event::Progress { .. }, InFlight::Awaited) => Answer::Nothing,
@@ -308,10 +399,7 @@ impl<C: Copy + PartialEq> Schedule<C> {
             on: here,
             process: None,
         };
-        Call {
-            worker: Worker::Near,
-            cpu: here,
-        }
+        Self::call(here, None)
     }
 
     /// A work item that was queued runs. `alone` says that nothing else wants to run there.
@@ -341,7 +429,7 @@ impl<C: Copy + PartialEq> Schedule<C> {
                 let may_wait = from.is_none() || moment.in_flight == InFlight::Awaited;
                 if !alone || !may_wait {
                     self.sender = Sender::Inline { last };
-                    self.stream.pause();
+                    self.offload.begin(moment.now);
                     self.moves.back = self.moves.back.wrapping_add(u64::from(!alone));
                     return Answer::Nothing;
                 }
@@ -353,7 +441,10 @@ impl<C: Copy + PartialEq> Schedule<C> {
                     from => self.move_to(from, moment, moment.here, Some(process)),
                 }
             }
-            // It was queued for a state that has gone, or the other one is in charge.
+            (Worker::Timer, Sender::Polling(polls)) if polls.on == moment.here => Answer::Send,
+            // That CPU has gone offline.
+            (Worker::Timer, Sender::Polling(polls)) => self.work_at(polls.on, None),
+            // It was queued for a state that has gone, or another one is in charge.
             _ => Answer::Nothing,
         }
     }
@@ -361,8 +452,12 @@ impl<C: Copy + PartialEq> Schedule<C> {
     /// The turn of a worker is over. `more` is left to be done; it `took` so many new requests from
     /// the ring.
     pub fn worker_ran(&mut self, more: bool, took: u32, moment: Moment<C>) -> AfterTurn<C> {
-        let Sender::Working { on, process } = self.sender else {
-            return AfterTurn::Rest;
+        let (on, process) = match self.sender {
+            Sender::Working { on, process } => (on, process),
+            Sender::Polling(polls) => return self.polled(polls, more, took, moment.now),
+            Sender::Inline { .. } | Sender::Inviting { .. } | Sender::Moving { .. } => {
+                return AfterTurn::Rest;
+            }
         };
         // Who streams posts more in a moment, and then to be found is cheaper than to ring.
         let mut lingers = false;
@@ -372,7 +467,7 @@ impl<C: Copy + PartialEq> Schedule<C> {
             }
             self.turned = self.turned.saturating_add(1);
             if self.turned == HELPED_TURNS {
-                self.stream.helped();
+                self.offload.helped();
             }
             if self.wanted == 0 {
                 self.idle = match took {
@@ -389,17 +484,68 @@ impl<C: Copy + PartialEq> Schedule<C> {
         }
     }
 
+    /// Whether it is time to invite a worker on another CPU.
+    fn may_invite(&self, now: u64) -> bool {
+        self.stream.is_ours() && self.offload.is_over(now)
+    }
+
+    /// A poll is over, which `took` so many requests.
+    fn polled(&mut self, before: Polls<C>, more: bool, took: u32, now: u64) -> AfterTurn<C> {
+        self.idle = match took {
+            0 if !more => self.idle.saturating_add(1),
+            _ => 0,
+        };
+        let passed = match took {
+            0 => 0,
+            _ => now.saturating_sub(before.last),
+        };
+        let polls = Polls {
+            last: now,
+            time: before.time.saturating_add(passed),
+            count: before.count.saturating_add(1),
+            took: before.took.saturating_add(took),
+            behind: if more {
+                before.behind.saturating_add(1)
+            } else {
+                0
+            },
+            ..before
+        };
+        self.sender = Sender::Polling(polls);
+        let dear = polls.time > self.stream.cost().saturating_mul(polls.took.into());
+        let wanted = polls.count.saturating_mul(WANTED_PER_POLL);
+        let is_of_no_use = polls.count % JUDGED_POLLS == 0 && (polls.took < wanted || dear);
+        let is_behind = polls.behind > BEHIND_POLLS;
+        let ends = self.idle > IDLE_POLLS || is_of_no_use || self.may_invite(now);
+        if !is_behind && !ends {
+            return AfterTurn::Again(self.timer(polls.on));
+        }
+        if polls.took < HELPED_REQUESTS || is_of_no_use || dear {
+            self.polling.begin(now);
+        } else {
+            self.polling.helped();
+        }
+        if more {
+            return AfterTurn::Again(self.leave(polls.on));
+        }
+        AfterTurn::Rest
+    }
+
     /// A worker that rests has asked for doorbells. What was `posted` before it asked must not wait
     /// for one: then it stays in charge, and is to be called again.
     pub fn rest(&mut self, posted: bool) -> Option<Call<C>> {
-        let Sender::Working { on, process } = self.sender else {
-            return None;
+        let (on, process) = match self.sender {
+            Sender::Working { on, process } => (on, process),
+            // Its work is a worker's now.
+            Sender::Polling(polls) => (polls.on, None),
+            Sender::Inline { .. } | Sender::Inviting { .. } | Sender::Moving { .. } => return None,
         };
         if posted {
+            self.sender = Sender::Working { on, process };
             return Some(Self::call(on, process));
         }
         if process.is_some() && self.wanted == 0 {
-            self.stream.helped();
+            self.offload.helped();
         }
         self.sender = Sender::Inline { last: Some(on) };
         None
@@ -429,7 +575,7 @@ impl<C: Copy + PartialEq> Schedule<C> {
             Sender::Inline { last } | Sender::Inviting { last, .. } => {
                 last.filter(|cpu| moment.in_flight != InFlight::Nothing && *cpu != moment.here)
             }
-            Sender::Working { .. } | Sender::Moving { .. } => None,
+            Sender::Working { .. } | Sender::Moving { .. } | Sender::Polling(_) => None,
         }
     }
 
@@ -471,7 +617,7 @@ impl<C: Copy + PartialEq> Schedule<C> {
     /// The worker on another CPU is of no help: back to that of the process.
     #[cold]
     fn go_back(&mut self, process: C, moment: Moment<C>) -> Answer<C> {
-        self.stream.pause();
+        self.offload.begin(moment.now);
         self.moves.back = self.moves.back.wrapping_add(1);
         self.move_to(Some(moment.here), moment, process, None)
     }
@@ -505,7 +651,19 @@ impl<C: Copy + PartialEq> Schedule<C> {
             Some(_) => Worker::Far,
             None => Worker::Near,
         };
-        Call { worker, cpu }
+        Call {
+            worker,
+            cpu,
+            periods: 0,
+        }
+    }
+
+    fn timer(&self, cpu: C) -> Call<C> {
+        Call {
+            worker: Worker::Timer,
+            cpu,
+            periods: 1 << self.idle.min(IDLE_POLLS),
+        }
     }
 }
 
@@ -530,18 +688,32 @@ mod tests {
     }
 
     fn near(cpu: u32) -> Call<u32> {
-        let worker = Worker::Near;
-        Call { worker, cpu }
+        Call {
+            worker: Worker::Near,
+            cpu,
+            periods: 0,
+        }
     }
 
     fn far(cpu: u32) -> Call<u32> {
-        let worker = Worker::Far;
-        Call { worker, cpu }
+        Call {
+            worker: Worker::Far,
+            cpu,
+            periods: 0,
+        }
+    }
+
+    fn timer(cpu: u32, periods: u32) -> Call<u32> {
+        Call {
+            worker: Worker::Timer,
+            cpu,
+            periods,
+        }
     }
 
     /// A doorbell of a process that has no other CPU.
     fn ring(schedule: &mut Schedule<u32>, here: u32, in_flight: InFlight) -> Answer<u32> {
-        schedule.doorbell(at(here, in_flight), 0, Position::default, |_| None)
+        schedule.doorbell(at(here, in_flight), 0, true, Position::default, |_| None)
     }
 
     /// Doorbells on CPU 0 until the process streams; CPU 1 may help. The last answer.
@@ -549,7 +721,7 @@ mod tests {
         let mut moment = at(0, in_flight);
         for _ in 0..16 {
             moment.now += 1;
-            let answer = schedule.doorbell(moment, 0, Position::default, |_| Some(1));
+            let answer = schedule.doorbell(moment, 0, true, Position::default, |_| Some(1));
             if answer != Answer::Send {
                 return answer;
             }
@@ -636,25 +808,29 @@ mod tests {
             Answer::Nothing
         );
         assert!(!schedule.has_worker());
-        assert_eq!(schedule.moves(), Moves { away: 0, back: 1 });
+        assert_eq!(schedule.moves().back, 1);
         // It is not asked again soon.
-        assert_eq!(stream(&mut schedule, InFlight::Nothing), Answer::Send);
+        assert_eq!(
+            stream(&mut schedule, InFlight::Nothing),
+            Answer::Leave(timer(0, 1))
+        );
     }
 
     #[test]
     fn invites_one_cpu_after_the_other() {
         let mut schedule = Schedule::default();
-        let mut asked = [0; 2];
+        let (mut asked, mut moment) = ([0; 2], at(0, InFlight::Nothing));
         for number in &mut asked {
-            for _ in 0..100_000 {
+            while *number == 0 {
+                moment.now += 100_000;
+                schedule.served(moment.now);
                 let name = |n| {
                     *number = n;
                     None
                 };
-                let _ = schedule.doorbell(at(0, InFlight::Nothing), 0, Position::default, name);
-                if *number != 0 {
-                    break;
-                }
+                let _ = schedule.doorbell(moment, 0, true, Position::default, name);
+                // Polling would go on until the next invitation.
+                schedule.reset();
             }
         }
         assert_eq!(asked, [1, 2]);
@@ -785,6 +961,149 @@ mod tests {
         assert_eq!(schedule.worker_ran(false, 0, there), AfterTurn::Rest);
         assert_eq!(schedule.rest(false), None);
         assert_eq!(ring(&mut schedule, 0, InFlight::Nothing), Answer::Send);
+    }
+
+    /// A schedule that polls on CPU 0, for nobody else may send.
+    fn polling() -> Schedule<u32> {
+        let mut schedule = Schedule::default();
+        let mut moment = at(0, InFlight::Nothing);
+        for _ in 1..8 {
+            moment.now += 1;
+            let answer = schedule.doorbell(moment, 0, true, Position::default, |_| None);
+            assert_eq!(answer, Answer::Send);
+            moment.now += 1000;
+            if schedule.wants_end() {
+                schedule.served(moment.now);
+            }
+        }
+        let answer = schedule.doorbell(moment, 0, true, Position::default, |_| None);
+        assert_eq!(answer, Answer::Leave(timer(0, 1)));
+        assert_eq!(schedule.moves().polled, 1);
+        schedule
+    }
+
+    #[test]
+    fn polls_for_who_streams_and_has_no_other_cpu() {
+        let mut schedule = polling();
+        assert!(schedule.has_worker());
+        let here = at(0, InFlight::Awaited);
+        // An ACK may send here; elsewhere it is left to the timer.
+        assert_eq!(schedule.event(here, UNSENT), Answer::Send);
+        let elsewhere = at(2, InFlight::Awaited);
+        assert_eq!(schedule.event(elsewhere, UNSENT), Answer::Nothing);
+        assert_eq!(schedule.event(elsewhere, Event::Deadline), Answer::Nothing);
+        let polls = [
+            (20, 1),
+            (0, 2),
+            (0, 4),
+            (50, 1),
+            (0, 2),
+            (0, 4),
+            (0, 8),
+            (0, 16),
+        ];
+        for (took, periods) in polls {
+            assert_eq!(
+                schedule.worker_runs(Worker::Timer, here, false),
+                Answer::Send
+            );
+            assert_eq!(
+                schedule.worker_ran(false, took, here),
+                AfterTurn::Again(timer(0, periods))
+            );
+        }
+        // The process waits for something.
+        assert_eq!(
+            schedule.worker_runs(Worker::Timer, here, false),
+            Answer::Send
+        );
+        assert_eq!(schedule.worker_ran(false, 0, here), AfterTurn::Rest);
+        assert_eq!(schedule.rest(false), None);
+        assert_eq!(ring(&mut schedule, 0, InFlight::Awaited), Answer::Send);
+        // A timer that is still set finds nothing to do.
+        assert_eq!(
+            schedule.worker_runs(Worker::Timer, here, false),
+            Answer::Nothing
+        );
+        // It has helped.
+        assert!(schedule.polling.is_over(0));
+    }
+
+    #[test]
+    fn polls_no_more_where_it_is_of_no_use() {
+        // A few requests, then the process waits; or one now and then.
+        for (took, polls) in [(0, IDLE_POLLS + 1), (1, JUDGED_POLLS)] {
+            let mut schedule = polling();
+            let here = at(0, InFlight::Awaited);
+            for _ in 1..polls {
+                let after = schedule.worker_ran(false, took, here);
+                assert!(matches!(after, AfterTurn::Again(_)));
+            }
+            assert_eq!(schedule.worker_ran(false, took, here), AfterTurn::Rest);
+            assert!(!schedule.polling.is_over(0));
+        }
+    }
+
+    #[test]
+    fn what_is_much_or_late_is_left_to_a_worker() {
+        let here = at(0, InFlight::Awaited);
+        let mut schedule = polling();
+        for _ in 0..BEHIND_POLLS {
+            assert_eq!(
+                schedule.worker_ran(true, 100, here),
+                AfterTurn::Again(timer(0, 1))
+            );
+        }
+        assert_eq!(
+            schedule.worker_ran(true, 0, here),
+            AfterTurn::Again(near(0))
+        );
+        assert_eq!(
+            schedule.worker_runs(Worker::Near, here, false),
+            Answer::Send
+        );
+        let mut schedule = polling();
+        for _ in 0..IDLE_POLLS {
+            let after = schedule.worker_ran(false, 0, here);
+            assert!(matches!(after, AfterTurn::Again(_)));
+        }
+        assert_eq!(schedule.worker_ran(false, 0, here), AfterTurn::Rest);
+        assert_eq!(schedule.rest(true), Some(near(0)));
+        // Its CPU has gone offline.
+        let mut schedule = polling();
+        let elsewhere = at(2, InFlight::Awaited);
+        assert_eq!(
+            schedule.worker_runs(Worker::Timer, elsewhere, false),
+            Answer::Leave(near(0))
+        );
+    }
+
+    #[test]
+    fn ends_polling_to_invite_again() {
+        let mut schedule = polling();
+        let mut here = at(0, InFlight::Awaited);
+        assert_eq!(
+            schedule.worker_ran(false, 100, here),
+            AfterTurn::Again(timer(0, 1))
+        );
+        here.now += 10_000_000;
+        assert_eq!(schedule.worker_ran(false, 0, here), AfterTurn::Rest);
+        assert_eq!(schedule.rest(false), None);
+        schedule.stream.forget();
+        let answer = stream(&mut schedule, InFlight::Nothing);
+        assert_eq!(answer, Answer::Leave(timer(0, 1)));
+    }
+
+    #[test]
+    fn nobody_else_sends_for_who_does_not_watch() {
+        let mut schedule = Schedule::default();
+        let mut moment = at(0, InFlight::Nothing);
+        for _ in 0..64 {
+            moment.now += 1;
+            let answer = schedule.doorbell(moment, 0, false, Position::default, |_| Some(1));
+            assert_eq!(answer, Answer::Send);
+            assert!(!schedule.wants_end());
+        }
     }
 
     #[test]

@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! When a process streams: it posts one request after the other, takes no completion in between,
-//! and our work for each is no small part of its time.
+//! When a process streams: it posts one request after the other, and takes no completion in between.
 //!
-//! Then two CPUs are faster than one: the process posts, and a worker elsewhere sends what it finds
-//! in the ring, many requests in a turn and without doorbells. Whoever waits for an answer before
-//! he posts again is not served so: waking another CPU takes longer than to send.
+//! Then its ring is better looked at by somebody else, who sends many requests in a turn and spares
+//! it the doorbells: a worker on another CPU, if our work for each request is no small part of its
+//! time, or a timer on this one ([`super::schedule`]). Whoever waits for an answer before he posts
+//! again is not served so: both take longer than to send.
 
 /// Doorbells from one look to the next.
 const DOORBELLS: u32 = 8;
 
-/// Doorbells without a look when another CPU was of no help: at first, and at most.
-const PAUSE: (u32, u32) = (64, 8192);
+/// Requests that come with one doorbell from which on the doorbell itself does not matter.
+const LISTED: u32 = 16;
 
-/// A process streams whose own time from one doorbell to the next is at most so many times ours.
+/// Nanoseconds for which something is not tried again that was of no help: at first, and at most.
+const PAUSE: (u64, u64) = (1_000_000, 128_000_000);
+
+/// A process streams whose own time from one doorbell to the next is at most so many nanoseconds,
+/// or what [`AT_MOST`] says. Part of it is the system call of the doorbell.
+const SOON: u64 = 20_000;
+
+/// Another CPU is of help if that time is at most so many times ours.
 ///
 /// With a worker a request costs the longer of the two times in place of both: at twice our time
 /// still two thirds. And the process's own is measured with the system call of the doorbell, which
@@ -33,37 +40,24 @@ pub struct Position {
 }
 
 /// Watches the doorbells of one send queue. Times are nanoseconds of one clock.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Stream {
     /// Doorbells since the last look.
     doorbells: u32,
-    /// Doorbells that will not be counted.
-    pause: u32,
-    /// How many it will be the next time.
-    next_pause: u32,
     /// When the doorbell before the look rang, and how many requests had been taken before it.
     rang: u64,
     taken: u32,
     /// When it was served.
     served: u64,
-    /// Nanoseconds that a request took from one doorbell to the next, when the process streamed.
+    /// Requests that came with the last doorbell before the look.
+    requests: u32,
+    /// Our work for them was no small part of the time.
+    is_ours: bool,
+    /// Nanoseconds that a request takes from one doorbell to the next while the process streams:
+    /// what was measured last, or a little more than the least of late. The process may have been
+    /// interrupted.
     cost: u64,
     position: Position,
-}
-
-impl Default for Stream {
-    fn default() -> Self {
-        Self {
-            doorbells: 0,
-            pause: 0,
-            next_pause: PAUSE.0,
-            rang: 0,
-            taken: 0,
-            served: 0,
-            cost: 0,
-            position: Position::default(),
-        }
-    }
 }
 
 impl Stream {
@@ -72,10 +66,6 @@ impl Stream {
     /// `position` either.
     #[inline]
     pub fn rings(&mut self, now: u64, taken: u32, position: impl FnOnce() -> Position) -> bool {
-        if self.pause != 0 {
-            self.pause = self.pause.wrapping_sub(1);
-            return false;
-        }
         self.doorbells = self.doorbells.wrapping_add(1);
         if self.doorbells < DOORBELLS {
             (self.rang, self.taken) = (now, taken);
@@ -86,12 +76,28 @@ impl Stream {
         let none = core::mem::replace(&mut self.position, position) == position;
         let ours = self.served.saturating_sub(self.rang);
         let its_own = now.saturating_sub(self.served);
-        let requests = u64::from(taken.wrapping_sub(self.taken).max(1));
-        self.cost = now.saturating_sub(self.rang) / requests;
-        none && its_own <= ours.saturating_mul(AT_MOST)
+        self.requests = taken.wrapping_sub(self.taken).max(1);
+        let passed = now.saturating_sub(self.rang);
+        let cost = passed.checked_div(self.requests.into()).unwrap_or(passed);
+        self.cost = match self.cost {
+            0 => cost,
+            least => cost.min(least.saturating_add(least / 8)),
+        };
+        self.is_ours = its_own <= ours.saturating_mul(AT_MOST);
+        none && (self.is_ours || its_own <= SOON)
     }
 
-    /// Nanoseconds that a request took, from one doorbell to the next, when the process streamed.
+    /// Whether our work is no small part of its time, so that another CPU is of help.
+    pub fn is_ours(&self) -> bool {
+        self.is_ours
+    }
+
+    /// Whether it rings for a few requests at a time, so that doorbells cost it something.
+    pub fn rings_often(&self) -> bool {
+        self.requests < LISTED
+    }
+
+    /// Nanoseconds that a request takes while the process streams and rings for it.
     pub fn cost(&self) -> u64 {
         self.cost
     }
@@ -99,7 +105,7 @@ impl Stream {
     /// Whether the end of the doorbell that just rang matters, so that [`Self::served`] is due.
     #[inline]
     pub fn wants_end(&self) -> bool {
-        self.pause == 0 && self.doorbells == DOORBELLS.wrapping_sub(1)
+        self.doorbells == DOORBELLS.wrapping_sub(1)
     }
 
     /// The doorbell was served at `now`.
@@ -107,17 +113,48 @@ impl Stream {
         self.served = now;
     }
 
-    /// Another CPU was of no help, or there is none: does not look for a while, which is longer
-    /// each time.
-    pub fn pause(&mut self) {
-        self.pause = self.next_pause;
-        self.next_pause = self.next_pause.saturating_mul(2).min(PAUSE.1);
+    /// Nobody wants to know whether it streams: the next look is at [`DOORBELLS`] from when
+    /// somebody does.
+    #[inline]
+    pub fn forget(&mut self) {
         self.doorbells = 0;
     }
+}
 
-    /// Another CPU has sent until there was nothing left.
+/// When to try again what was of no help. Times are nanoseconds of one clock.
+#[derive(Debug)]
+pub struct Backoff {
+    /// Not before.
+    until: u64,
+    /// How long it will be the next time.
+    pause: u64,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            until: 0,
+            pause: PAUSE.0,
+        }
+    }
+}
+
+impl Backoff {
+    /// Whether it is time to try.
+    #[inline]
+    pub fn is_over(&self, now: u64) -> bool {
+        self.until <= now
+    }
+
+    /// It was of no help: not again for a while, which is longer each time.
+    pub fn begin(&mut self, now: u64) {
+        self.until = now.saturating_add(self.pause);
+        self.pause = self.pause.saturating_mul(2).min(PAUSE.1);
+    }
+
+    /// It has helped.
     pub fn helped(&mut self) {
-        self.next_pause = PAUSE.0;
+        self.pause = PAUSE.0;
     }
 }
 
@@ -175,8 +212,13 @@ mod tests {
     #[test]
     fn does_not_stream_who_takes_much_longer_than_we() {
         let mut stream = Stream::default();
-        assert_eq!(ring(&mut stream, 64, (1000, 2001), nothing), (0, 0));
-        assert_eq!(ring(&mut stream, 64, (1000, 2000), nothing), (8, 8));
+        assert_eq!(ring(&mut stream, 64, (10_000, 20_001), nothing), (0, 0));
+        assert_eq!(ring(&mut stream, 64, (10_000, 20_000), nothing), (8, 8));
+        assert!(stream.is_ours());
+        // Soon again, but not because of us.
+        assert_eq!(ring(&mut stream, 64, (1000, 20_001), nothing), (0, 0));
+        assert_eq!(ring(&mut stream, 64, (1000, 20_000), nothing), (8, 8));
+        assert!(!stream.is_ours());
     }
 
     #[test]
@@ -211,17 +253,32 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_until_help_came() {
+    fn knows_who_rings_for_lists() {
         let mut stream = Stream::default();
-        let after_pause = |stream: &mut Stream| {
-            stream.pause();
-            ring(stream, 2 * PAUSE.1, (1000, 200), nothing).0 - DOORBELLS
-        };
-        for pause in [64, 128, 256, 512, 1024, 2048, 4096, 8192, 8192] {
-            assert_eq!(after_pause(&mut stream), pause);
+        assert_eq!(ring(&mut stream, 8, (1000, 200), nothing), (8, 1));
+        assert!(stream.rings_often());
+        for n in 1..=DOORBELLS {
+            let _ = stream.rings(10_000, LISTED * n, Position::default);
         }
-        stream.helped();
-        assert_eq!(after_pause(&mut stream), 64);
-        assert_eq!(after_pause(&mut stream), 128);
+        assert!(!stream.rings_often());
+    }
+
+    #[test]
+    fn pauses_grow_until_help_came() {
+        let mut backoff = Backoff::default();
+        let mut now = 0;
+        let mut pause = |backoff: &mut Backoff| {
+            assert!(backoff.is_over(now));
+            backoff.begin(now);
+            (1..)
+                .find(|ms| backoff.is_over(now + ms * 1_000_000))
+                .inspect(|ms| now += ms * 1_000_000)
+        };
+        for ms in [1, 2, 4, 8, 16, 32, 64, 128, 128] {
+            assert_eq!(pause(&mut backoff), Some(ms));
+        }
+        backoff.helped();
+        assert_eq!(pause(&mut backoff), Some(1));
+        assert_eq!(pause(&mut backoff), Some(2));
     }
 }

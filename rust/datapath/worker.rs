@@ -14,6 +14,7 @@ use super::protocol::Requester;
 use super::qp::{
     Qp,
     ANSWER,
+    POLL,
     POSTED,
     SEND_FAR,
     SEND_NEAR, //
@@ -28,9 +29,13 @@ use super::turn::{
     Context,
     Turn, //
 };
-use crate::sys::cpu;
+use crate::sys::cpu::{
+    self,
+    Cpu, //
+};
 use crate::sys::ib::qp::State;
 use crate::sys::timer::{
+    self,
     Deadline,
     Expires, //
 };
@@ -45,7 +50,7 @@ impl WorkItem<SEND_NEAR> for Qp {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        send(this.as_arc_borrow(), Worker::Near);
+        let _ = send(this.as_arc_borrow(), Worker::Near, Context::Task);
     }
 }
 
@@ -53,21 +58,57 @@ impl WorkItem<SEND_FAR> for Qp {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        send(this.as_arc_borrow(), Worker::Far);
+        let _ = send(this.as_arc_borrow(), Worker::Far, Context::Task);
     }
 }
 
-/// One turn of a worker that sends.
-fn send(qp: ArcBorrow<'_, Qp>, worker: Worker) {
-    // `None`: the module is being unloaded.
-    let _ = Turn::run(Context::Task, |turn| {
+/// Turns that a poll takes before it leaves the rest to the next one.
+const TURNS_PER_POLL: u32 = 4;
+
+impl Expires<POLL> for Qp {
+    fn expired(this: ArcBorrow<'_, Self>) {
+        // `None`: the module is being unloaded.
+        let begins = Turn::run(Context::Softirq, |turn| {
+            let mut send = this.send.lock();
+            let rounds = turn.directory().rounds(Cpu::current());
+            match rounds.map(|rounds| rounds.enter(send.round, turn.now())) {
+                Some(Ok(round)) => {
+                    send.round = round;
+                    true
+                }
+                Some(Err(next)) => {
+                    this.poll_timer().arm(next);
+                    false
+                }
+                None => false,
+            }
+        });
+        if begins == Some(true) {
+            for _ in 0..TURNS_PER_POLL {
+                if !send(this, Worker::Timer, Context::Softirq) {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn deadline(&self) -> &Deadline<Self, POLL> {
+        self.poll_timer()
+    }
+}
+
+/// One turn of a worker, or the timer, that sends; tells whether another one is due that need not
+/// be called.
+fn send(qp: ArcBorrow<'_, Qp>, worker: Worker, context: Context) -> bool {
+    let turn = Turn::run(context, |turn| {
         let mut send = qp.send.lock();
         let moment = send.moment(turn.now());
         let alone = worker == Worker::Far && cpu::is_alone();
         let answer = send.schedule.worker_runs(worker, moment, alone);
         if answer != Answer::Send {
             post::obey(qp, answer, turn);
-            return post::settle(&mut send, qp, turn);
+            post::settle(&mut send, qp, turn);
+            return false;
         }
         let before = send.requester.pushed();
         let more = match qp.state() {
@@ -76,11 +117,17 @@ fn send(qp: ArcBorrow<'_, Qp>, worker: Worker) {
             _ => false,
         };
         let took = send.requester.pushed().wrapping_sub(before);
-        turn.worked();
+        match worker {
+            Worker::Timer => turn.directory().polled(timer::now()),
+            Worker::Near | Worker::Far => turn.worked(),
+        }
         let moment = send.moment(turn.now());
         let call = match send.schedule.worker_ran(more, took, moment) {
             AfterTurn::Again(call) => Some(call),
-            AfterTurn::GoBack(answer) => return post::obey(qp, answer, turn),
+            AfterTurn::GoBack(answer) => {
+                post::obey(qp, answer, turn);
+                return false;
+            }
             AfterTurn::Rest => {
                 let producer = qp.sq().ask_for_doorbells();
                 let posted = post::is_posted(&send, qp, producer) && qp.state() != State::Reset;
@@ -90,7 +137,10 @@ fn send(qp: ArcBorrow<'_, Qp>, worker: Worker) {
         if let Some(call) = call {
             turn.call_sender(qp, call);
         }
+        more && call.is_some_and(|call| call.worker == Worker::Timer)
     });
+    // `None`: the module is being unloaded.
+    turn == Some(true)
 }
 
 impl WorkItem<ANSWER> for Qp {

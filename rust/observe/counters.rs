@@ -48,6 +48,8 @@ counters! {
     Offloaded = "sq_offloaded",
     /// Send queues taken back from there, because that CPU had other work.
     OffloadEnded = "sq_offload_ended",
+    /// Send queues polled by a timer in place of that, because their process streams.
+    Polled = "sq_polled",
     /// Packets that could not be sent: no route, no memory, or refused by a queue.
     SendLost = "send_lost",
     /// Times that sending began again from such a packet, without waiting for the ACK timeout.

@@ -247,12 +247,13 @@ void ferroce_timer_setup(struct ferroce_timer *timer,
 {
 	timer->fire = fire;
 	hrtimer_setup(&timer->timer, ferroce_timer_fire, CLOCK_MONOTONIC,
-		      HRTIMER_MODE_ABS_SOFT);
+		      HRTIMER_MODE_ABS_PINNED_SOFT);
 }
 
 void ferroce_timer_start(struct ferroce_timer *timer, u64 at)
 {
-	hrtimer_start(&timer->timer, ns_to_ktime(at), HRTIMER_MODE_ABS_SOFT);
+	hrtimer_start(&timer->timer, ns_to_ktime(at),
+		      HRTIMER_MODE_ABS_PINNED_SOFT);
 }
 
 void ferroce_timer_cancel(struct ferroce_timer *timer)

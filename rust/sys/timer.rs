@@ -35,13 +35,14 @@ pub fn raw_now() -> u64 {
     unsafe { bindings::ktime_get_raw() as u64 }
 }
 
-/// What a [`Deadline`] calls.
-pub trait Expires: Send + Sync + Sized + 'static {
-    /// The time asked for has come; the timer is idle. Runs in the timer softirq.
+/// What a [`Deadline`] calls. An owner of several tells them apart by their `ID`.
+pub trait Expires<const ID: u64 = 0>: Send + Sync + Sized + 'static {
+    /// The time asked for has come; the timer is idle. Runs in the timer softirq of the CPU where
+    /// the timer was set, as long as that is online.
     fn expired(this: ArcBorrow<'_, Self>);
 
     /// The deadline embedded in `self`.
-    fn deadline(&self) -> &Deadline<Self>;
+    fn deadline(&self) -> &Deadline<Self, ID>;
 }
 
 /// No time is programmed.
@@ -53,7 +54,7 @@ const IDLE: u64 = u64::MAX;
 ///
 /// `owner` is null, or what the `Arc` of a [`Running`] points to whose drop has not ended.
 #[pin_data(PinnedDrop)]
-pub struct Deadline<T: Expires> {
+pub struct Deadline<T: Expires<ID>, const ID: u64 = 0> {
     #[pin]
     timer: Opaque<bindings::ferroce_timer>,
     owner: AtomicPtr<T>,
@@ -64,11 +65,11 @@ pub struct Deadline<T: Expires> {
 }
 
 // SAFETY: The timer is only touched through the C functions, which lock; the rest is atomic.
-unsafe impl<T: Expires> Send for Deadline<T> {}
+unsafe impl<T: Expires<ID>, const ID: u64> Send for Deadline<T, ID> {}
 // SAFETY: As above.
-unsafe impl<T: Expires> Sync for Deadline<T> {}
+unsafe impl<T: Expires<ID>, const ID: u64> Sync for Deadline<T, ID> {}
 
-impl<T: Expires> Deadline<T> {
+impl<T: Expires<ID>, const ID: u64> Deadline<T, ID> {
     /// A deadline that is not armed, and cannot be until [`Deadline::start`].
     pub fn new() -> impl PinInit<Self> {
         pin_init!(Self {
@@ -90,7 +91,7 @@ impl<T: Expires> Deadline<T> {
     /// # Errors
     ///
     /// `EINVAL` if [`Expires::deadline`] is not embedded in the owner.
-    pub fn start(owner: &Arc<T>) -> Result<Running<T>> {
+    pub fn start(owner: &Arc<T>) -> Result<Running<T, ID>> {
         // Asked only once: what it says another time may be another deadline.
         let deadline = NonNull::from(owner.deadline());
         let within = (deadline.as_ptr() as usize).wrapping_sub(Arc::as_ptr(owner) as usize);
@@ -126,7 +127,7 @@ impl<T: Expires> Deadline<T> {
 
     /// # Safety
     ///
-    /// Only for the timer core, with the timer of a `Deadline<T>`.
+    /// Only for the timer core, with the timer of a `Deadline<T, ID>`.
     unsafe extern "C" fn fire(timer: *mut bindings::ferroce_timer) {
         // SAFETY: By the requirement `timer` is the field of a deadline, which is live, for its
         // drop waits for this function.
@@ -149,17 +150,17 @@ impl<T: Expires> Deadline<T> {
 ///
 /// `deadline` is a part of what `_owner` points to.
 #[must_use = "the deadline ends when this is dropped"]
-pub struct Running<T: Expires> {
+pub struct Running<T: Expires<ID>, const ID: u64 = 0> {
     _owner: Arc<T>,
-    deadline: NonNull<Deadline<T>>,
+    deadline: NonNull<Deadline<T, ID>>,
 }
 
 // SAFETY: It is an `Arc`, and a pointer to a part of what that points to.
-unsafe impl<T: Expires> Send for Running<T> {}
+unsafe impl<T: Expires<ID>, const ID: u64> Send for Running<T, ID> {}
 // SAFETY: As above.
-unsafe impl<T: Expires> Sync for Running<T> {}
+unsafe impl<T: Expires<ID>, const ID: u64> Sync for Running<T, ID> {}
 
-impl<T: Expires> Drop for Running<T> {
+impl<T: Expires<ID>, const ID: u64> Drop for Running<T, ID> {
     fn drop(&mut self) {
         // SAFETY: By the type invariant; `_owner` is dropped after this.
         let deadline = unsafe { self.deadline.as_ref() };
@@ -171,7 +172,7 @@ impl<T: Expires> Drop for Running<T> {
 }
 
 #[pinned_drop]
-impl<T: Expires> PinnedDrop for Deadline<T> {
+impl<T: Expires<ID>, const ID: u64> PinnedDrop for Deadline<T, ID> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: The timer is set up; one that was never armed is cancelled at no cost.
         unsafe { bindings::ferroce_timer_cancel(self.timer.get()) };

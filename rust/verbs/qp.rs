@@ -26,7 +26,8 @@ use crate::datapath::protocol::{
 use crate::datapath::qp::{
     NewQp,
     Qp,
-    Receives, //
+    Receives,
+    POLL, //
 };
 use crate::datapath::way::Way;
 use crate::sys::errno::EOPNOTSUPP;
@@ -108,8 +109,8 @@ pub struct UserQp {
     service: Service,
     /// The netdev that it is on.
     underlay: Underlay,
-    /// Its timer.
-    _timer: Running<Qp>,
+    /// Its timers.
+    _timers: (Running<Qp>, Running<Qp, POLL>),
     /// What the user has set, for queries, and what only later transitions need. The lock orders
     /// the changes of a QP; it is taken before the locks of the data path.
     attributes: Pin<KBox<Mutex<Attributes>>>,
@@ -197,7 +198,7 @@ impl QueuePair for UserQp {
             srq: init.srq.map(|srq| srq.srq().clone()),
             signal_all: init.signal_all,
         })?;
-        let timer = Deadline::start(&qp)?;
+        let timers = (Deadline::start(&qp)?, Deadline::start(&qp)?);
         let user = match &init.owner {
             Owner::Process(udata) => mapped(&qp, udata)?,
             _ => User::Kernel(KBox::pin_init(Desks::new(), GFP_KERNEL)?),
@@ -211,7 +212,7 @@ impl QueuePair for UserQp {
             kind: init.kind,
             service,
             underlay: device.underlay().clone(),
-            _timer: timer,
+            _timers: timers,
             attributes,
             user,
             _permit: permit,

@@ -410,7 +410,7 @@ impl SendQueue {
         let mut sender = self.sender.lock().unwrap();
         match sender
             .schedule
-            .doorbell(MOMENT, 0, Position::default, |_| None)
+            .doorbell(MOMENT, 0, true, Position::default, |_| None)
         {
             Answer::Send => self.take(&mut sender),
             Answer::Nothing => sender.in_vain += 1,

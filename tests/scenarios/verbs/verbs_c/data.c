@@ -492,6 +492,8 @@ const struct test_case data_cases[] = {
 	{ "stream", stream, "a process that waits for nothing, with another CPU for it", .counts = "sq_offloaded" },
 	{ "stream-in-bursts", stream_in_bursts, "streams that begin and end, and one that is cut off",
 	  .counts = "sq_offloaded" },
+	{ "stream-on-one-cpu", stream_on_one_cpu, "streams of a process that may run on one CPU only",
+	  .counts = "sq_polled" },
 	{ "stream-busy-cpus", stream_busy_cpus, "streams while every CPU is wanted by others", .counts = "sq_offload_ended" },
 	{ NULL },
 };

@@ -134,6 +134,7 @@ void scribbled_rings(void);
 void shared_receives(void);
 void stream(void);
 void stream_in_bursts(void);
+void stream_on_one_cpu(void);
 void stream_busy_cpus(void);
 
 /* Ends the case with the reason of another process of it, if that has not ended well. */

@@ -104,23 +104,42 @@ void stream(void)
 	pair_close(&s.p);
 }
 
-/* In turns with somebody who waits for each request: begin and end of streams. */
+/* In turns with somebody who waits for each request: begin and end of streams, the last one taken down in its middle. */
+static void bursts(struct stream *s)
+{
+	for (int round = 0; round < 150; round++) {
+		run(s, 1 + round * 7 % 200);
+		for (int i = 0; i < round % 20; i++)
+			run(s, 1);
+	}
+	/* Nothing may be left behind, or come later. */
+	for (int i = 0; i < DEPTH; i++)
+		post_next(s, false);
+	CHECK(!to_state(&s->p.a, IBV_QPS_ERR), "to ERR");
+	CHECK(!to_state(&s->p.a, IBV_QPS_RESET), "to RESET");
+	pair_close(&s->p);
+}
+
 void stream_in_bursts(void)
 {
 	struct stream s;
 
 	open_stream(&s);
-	for (int round = 0; round < 150; round++) {
-		run(&s, 1 + round * 7 % 200);
-		for (int i = 0; i < round % 20; i++)
-			run(&s, 1);
-	}
-	/* Taken down in the middle of one: nothing may be left behind, or come later. */
-	for (int i = 0; i < DEPTH; i++)
-		post_next(&s, false);
-	CHECK(!to_state(&s.p.a, IBV_QPS_ERR), "to ERR");
-	CHECK(!to_state(&s.p.a, IBV_QPS_RESET), "to RESET");
-	pair_close(&s.p);
+	bursts(&s);
+}
+
+/* On one CPU alone: no other one may send. */
+void stream_on_one_cpu(void)
+{
+	struct stream s;
+	cpu_set_t one;
+
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	CHECK(!sched_setaffinity(0, sizeof(one), &one), "sched_setaffinity: %s", strerror(errno));
+	open_stream(&s);
+	run(&s, shortened(40000, 4000));
+	bursts(&s);
 }
 
 static void *other(void *unused)

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! When a CPU polls the rings of processes that stream ([`super::schedule`]).
+//!
+//! Each queue has a timer, but all that are polled on one CPU are served in rounds, one after the
+//! other in one softirq. Between two rounds passes half the time that the first of them took, and
+//! [`PERIOD`] at least: polling takes two thirds of a CPU at most, however many queues there are, and
+//! the processes have time to post what the next round finds.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Nanoseconds between two rounds, at least: what a request may wait for its doorbell.
+///
+/// A turn of a timer costs what one or two doorbells do. Who streams posts more in this time.
+const PERIOD: u64 = 20_000;
+
+/// The rounds of one CPU. Times are nanoseconds of one clock.
+///
+/// Only the softirq of that CPU, and system calls that have turned it off, come here. CPUs that
+/// share an instance disturb each other's pace, nothing else.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct Rounds {
+    /// Which round it is.
+    number: AtomicU32,
+    /// When it began.
+    began: AtomicU64,
+    /// When the next one may begin.
+    next: AtomicU64,
+}
+
+impl Rounds {
+    /// None so far.
+    pub const fn new() -> Self {
+        Self {
+            number: AtomicU32::new(0),
+            began: AtomicU64::new(0),
+            next: AtomicU64::new(0),
+        }
+    }
+
+    /// The timer of a queue that was served in the round `last` fires at `now`. The round in which
+    /// it is served now, or when its timer is to fire again.
+    pub fn enter(&self, last: u32, now: u64) -> Result<u32, u64> {
+        let (number, next) = (self.number.load(Relaxed), self.next.load(Relaxed));
+        if now >= next {
+            let number = number.wrapping_add(1);
+            self.number.store(number, Relaxed);
+            self.began.store(now, Relaxed);
+            return Ok(number);
+        }
+        if last == number {
+            return Err(next);
+        }
+        Ok(number)
+    }
+
+    /// A queue was served in this round, until `now`.
+    pub fn served(&self, now: u64) {
+        let took = now.saturating_sub(self.began.load(Relaxed));
+        self.next
+            .store(now.saturating_add((took / 2).max(PERIOD)), Relaxed);
+    }
+
+    /// When the timer of a queue is to fire that is set at `now`, for so many periods.
+    pub fn next(&self, now: u64, periods: u32) -> u64 {
+        let wait = PERIOD.saturating_mul(periods.into());
+        self.next.load(Relaxed).max(now.saturating_add(wait))
+    }
+}
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    kernel::prelude::kunit_tests(ferroce_datapath_rounds)
+)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serves_each_queue_once_a_round() {
+        let rounds = Rounds::new();
+        let at = rounds.next(1000, 4);
+        assert_eq!(at, 1000 + 4 * PERIOD);
+        // Two queues, each of which takes 30 us.
+        assert_eq!(rounds.enter(0, at), Ok(1));
+        rounds.served(at + 30_000);
+        assert_eq!(rounds.enter(0, at + 30_000), Ok(1));
+        rounds.served(at + 60_000);
+        // The first one's timer was set when less time had gone.
+        let next = at + 90_000;
+        assert_eq!(rounds.enter(1, at + 60_000), Err(next));
+        assert_eq!(rounds.next(at + 60_000, 1), next);
+        assert_eq!(rounds.enter(1, next), Ok(2));
+        rounds.served(next + 10);
+        assert_eq!(rounds.enter(1, next + 10), Ok(2));
+        assert_eq!(rounds.enter(2, next + 20), Err(next + 10 + PERIOD));
+    }
+}
