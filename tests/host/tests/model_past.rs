@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the model network found, each as the smallest conversation that shows it. The seeds of
-//! `regressions.txt` are runs too, but mean something else when the strategies change; these stay.
+//! What the model network found, each as the smallest conversation that shows it.
 
 use ferroce_core::transport::operation::Operation;
 use ferroce_host_tests::model::conclude;
 use ferroce_host_tests::model::frame::Content;
-use ferroce_host_tests::model::network::Filter;
+use ferroce_host_tests::model::network::{Filter, Treatment};
 use ferroce_host_tests::model::scenario::{Blackout, Link, Scenario, Work};
 use ferroce_host_tests::model::world::World;
 
@@ -42,7 +41,11 @@ fn lose_once(mut lost: impl FnMut(&Content) -> bool + 'static) -> Filter {
     Box::new(move |_, content| {
         let lose = !done && lost(content);
         done |= lose;
-        lose
+        if lose {
+            Treatment::Lose
+        } else {
+            Treatment::Usual
+        }
     })
 }
 

@@ -36,6 +36,9 @@ pub struct Memory {
     /// The buffers of the receives, as long as they may be and a guard.
     pub buffers: Vec<Vec<u8>>,
     receives: Vec<PlannedReceive>,
+    keys: Vec<u32>,
+    /// The keys that the peer invalidated, in this order.
+    pub invalidated: Vec<u32>,
     /// How many receives were posted.
     pub posted: usize,
     /// How many of them were taken.
@@ -67,6 +70,8 @@ impl Memory {
             written: 0,
             buffers,
             receives: plan.receives.clone(),
+            keys: plan.keys.clone(),
+            invalidated: Vec::new(),
             posted: 0,
             taken: 0,
             received: Vec::new(),
@@ -83,6 +88,7 @@ impl Memory {
             due: Vec::new(),
             receives: Vec::new(),
             region: vec![0; region],
+            keys: Vec::new(),
         })
     }
 
@@ -234,6 +240,12 @@ impl ResponderEnv for Env<'_> {
         }
         memory.buffers[number][offset..][..len].copy_from_slice(self.payload);
         Ok(())
+    }
+
+    fn invalidate(&mut self, key: u32) -> Result<(), AccessError> {
+        let is_ours = self.memory.keys.contains(&key);
+        self.memory.invalidated.extend(is_ours.then_some(key));
+        is_ours.then_some(()).ok_or(AccessError)
     }
 
     fn complete(&mut self, done: RecvCompletion) {

@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 /// Nanoseconds of a microsecond.
 pub const US: u64 = 1000;
 
+/// Nanoseconds in which everything that was on its way has arrived.
+pub const ROUND_TRIP: u64 = 1000 * US;
+
 /// Something on its way.
 #[derive(Debug)]
 struct Flight {
@@ -32,7 +35,7 @@ struct Flight {
 pub enum Fate {
     /// It will arrive.
     Carried,
-    /// It will not.
+    /// It will not, or too late.
     Lost,
 }
 
@@ -81,8 +84,21 @@ struct Direction {
     free_at: u64,
 }
 
-/// A hook that loses what it says: the side that sends, and what.
-pub type Filter = Box<dyn FnMut(usize, &Content) -> bool>;
+/// What a test has the network do with something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Treatment {
+    /// What its link does.
+    Usual,
+    /// It is lost.
+    Lose,
+    /// It comes a second time, so many nanoseconds later.
+    Double(u64),
+    /// It comes so many nanoseconds later.
+    Delay(u64),
+}
+
+/// A hook that says what becomes of something: the side that sends, and what.
+pub type Filter = Box<dyn FnMut(usize, &Content) -> Treatment>;
 
 /// Both directions.
 pub struct Network {
@@ -94,7 +110,7 @@ pub struct Network {
     number: u64,
     /// What it did.
     pub tally: Tally,
-    /// Loses what a test wants to be lost.
+    /// What a test wants to befall what.
     pub filter: Option<Filter>,
 }
 
@@ -138,10 +154,8 @@ impl Network {
     pub fn send(&mut self, from: usize, now: u64, content: Content, frame: Frame) -> Fate {
         self.tally.sent += 1;
         let dark = self.is_dark(from, now);
-        let filtered = self
-            .filter
-            .as_mut()
-            .is_some_and(|filter| filter(from, &content));
+        let filter = self.filter.as_mut();
+        let treatment = filter.map_or(Treatment::Usual, |filter| filter(from, &content));
         let direction = &mut self.directions[from];
         direction.serial += 1;
         let serial = direction.serial;
@@ -161,8 +175,9 @@ impl Network {
             direction.burst = link.burst;
         }
         let harmed = dice.percent(link.corrupt);
-        let copies = 1 + u64::from(dice.percent(link.duplicate));
-        if lost || dark || filtered {
+        let doubled = dice.percent(link.duplicate) || matches!(treatment, Treatment::Double(_));
+        let copies = 1 + u64::from(doubled);
+        if lost || dark || treatment == Treatment::Lose {
             self.tally.lost += 1;
             return Fate::Lost;
         }
@@ -171,7 +186,11 @@ impl Network {
             .below(u64::from(link.jitter) * US + 1);
         let (free_at, delay) = (direction.free_at, u64::from(link.delay) * US);
         let (reorder, depth) = (link.reorder, u64::from(link.depth) * US);
-        let mut fate = Fate::Carried;
+        // Who waits for what is so late takes it for lost.
+        let mut fate = match treatment {
+            Treatment::Delay(later) if later >= ROUND_TRIP => Fate::Lost,
+            _ => Fate::Carried,
+        };
         for copy in 0..copies {
             let mut frame = frame.clone();
             let mut harm = false;
@@ -193,6 +212,11 @@ impl Network {
                 self.tally.doubled += 1;
                 at += dice.below(20 * US);
             }
+            at += match treatment {
+                Treatment::Delay(later) => later,
+                Treatment::Double(later) if copy != 0 => later,
+                _ => 0,
+            };
             self.number += 1;
             let flight = Flight {
                 to: 1 - from,

@@ -7,7 +7,7 @@ use super::endpoint::State;
 use super::plan::{Kinds, Message, CELL, UNTOUCHED};
 use super::scenario::{Fault, Place};
 use super::world::World;
-use ferroce_core::transport::completion::{Carried, RecvOp, Status};
+use ferroce_core::transport::completion::{RecvOp, Status};
 use ferroce_core::transport::operation::Operation;
 use ferroce_core::transport::reliable::responder::Fatal;
 use ferroce_core::wire::headers::ack_timeout_ns;
@@ -113,6 +113,7 @@ pub fn judge(world: &World) -> Result<Endings, String> {
             .and_then(|()| direction.first_error(*ending))
             .and_then(|()| direction.successes())
             .and_then(|()| direction.receives())
+            .and_then(|()| direction.keys())
             .and_then(|()| direction.region())
             .and_then(|()| direction.reads())
             .and_then(|()| direction.fatal());
@@ -234,9 +235,8 @@ impl Direction<'_> {
             Operation::CompareSwap | Operation::FetchAdd => {
                 !peer.allow_atomic || peer.max_dest_rd_atomic == 0
             }
-            Operation::Send | Operation::SendImm | Operation::LocalInv => false,
-            // The model has no windows.
-            Operation::SendInv | Operation::BindMw | Operation::RegMr => true,
+            Operation::Send | Operation::SendImm | Operation::SendInv => false,
+            Operation::LocalInv | Operation::BindMw | Operation::RegMr => false,
             Operation::AtomicWrite => !peer.allow_write || peer.max_dest_rd_atomic == 0,
             Operation::Flush => peer.max_dest_rd_atomic == 0,
         }
@@ -251,7 +251,9 @@ impl Direction<'_> {
 
     /// The peer has no such memory.
     fn is_denied(&self, message: &Message) -> bool {
-        message.is_out_of_bounds() || (self.peer().region_gone && message.request.op.is_rdma())
+        message.is_out_of_bounds()
+            || message.is_bad_key()
+            || (self.peer().region_gone && message.request.op.is_rdma())
     }
 
     /// The same, and the receive that the message would have taken says so.
@@ -264,7 +266,7 @@ impl Direction<'_> {
     }
 
     fn has_short_receive(&self, message: &Message) -> bool {
-        let sends = matches!(message.request.op, Operation::Send | Operation::SendImm);
+        let sends = message.request.op.is_send();
         let capacity = message.receive.map(|n| self.peer().receive(n).capacity);
         sends && capacity.is_some_and(|capacity| capacity < message.data.len())
     }
@@ -293,6 +295,7 @@ impl Direction<'_> {
                 || message.is_unfit()
                 || self.reads_forbidden(message)
                 || message.is_out_of_bounds()
+                || message.is_bad_key()
                 || self.is_forbidden(message)
                 || bad_receive
                 || gone_receive;
@@ -346,15 +349,10 @@ impl Direction<'_> {
                 } else {
                     RecvOp::Send
                 };
-                let carried = if request.op.has_imm() {
-                    Carried::Imm(message.arguments.imm)
-                } else {
-                    Carried::Nothing
-                };
                 ensure!(
                     done.op == op
                         && done.byte_len == request.length
-                        && done.carried == carried
+                        && done.carried == message.carries()
                         && done.solicited == request.solicited
                         && done.vendor_err == 0,
                     "receive {n}: {done:?}"
@@ -402,11 +400,31 @@ impl Direction<'_> {
             let ok = if n < good {
                 is_filled(data.len())
             } else {
-                // Whole packets of the one that was under way.
-                is_filled(0) || (n == good && (0..=data.len() / mtu).any(|k| is_filled(k * mtu)))
+                // Whole packets of the one that was under way; a bad key comes with the last one.
+                let is_refused = taking.get(n).is_some_and(|m| m.is_bad_key());
+                is_filled(0)
+                    || (n == good && (0..=data.len() / mtu).any(|k| is_filled(k * mtu)))
+                    || (n == good && is_refused && is_filled(data.len()))
             };
             ensure!(ok, "the buffer of receive {n} is wrong");
         }
+        Ok(())
+    }
+
+    /// Each SEND that succeeded has invalidated its key, once and in order, and none behind the
+    /// first that the peer refused has.
+    fn keys(&self) -> Result<(), String> {
+        let invalidating = |m: &&Message| m.request.op == Operation::SendInv && !m.is_bad_key();
+        let all: Vec<_> = (self.messages().iter().filter(invalidating))
+            .map(|m| m.arguments.invalidated)
+            .collect();
+        let surely = (self.messages()[..self.good].iter().filter(invalidating)).count();
+        let gone = &self.peer().invalidated;
+        let is_right = all.starts_with(gone) && gone.len() >= surely;
+        ensure!(
+            is_right,
+            "{gone:x?} were invalidated, {surely} at least of {all:x?}"
+        );
         Ok(())
     }
 
@@ -496,7 +514,7 @@ impl Direction<'_> {
         let has_reason = match self.world.endpoints[1 - self.side].fatal {
             None => true,
             Some(Fatal::AccessError) => {
-                self.peer().region_gone || messages.any(Message::is_out_of_bounds)
+                self.peer().region_gone || messages.any(|m| m.is_out_of_bounds() || m.is_bad_key())
             }
             Some(Fatal::InvalidRequest) => messages.any(|m| self.is_invalid(m)),
             Some(Fatal::LocalError) => {

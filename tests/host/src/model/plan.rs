@@ -6,6 +6,7 @@
 
 use super::dice::Dice;
 use super::scenario::{Fault, Place, Scenario, Side, Work};
+use ferroce_core::transport::completion::Carried;
 use ferroce_core::transport::operation::{Arguments, Operation};
 use ferroce_core::transport::request::SendRequest;
 use ferroce_core::uabi::wqe::Flush;
@@ -18,6 +19,8 @@ pub const CELL: usize = 2 * 4096 + 5;
 pub const RKEY: u32 = 0x0bee_f000;
 /// Address of a side's region.
 pub const BASE: u64 = 0x7f00_1234_5000;
+/// Keys from here on are invalidated by the SENDs that are for it, each its own.
+const KEYS: u32 = 0x0dad_0000;
 /// Bytes between places, where nobody may write.
 const GUARD: usize = 8;
 /// Where the one word is that atomic operations have in common: [`Place::Cell`] for them.
@@ -36,6 +39,8 @@ pub trait Kinds {
     fn is_answered(&self) -> bool {
         self.is_read() || self.is_atomic() || self.is_settling()
     }
+    /// Whether it fills a receive of the peer.
+    fn is_send(&self) -> bool;
     /// Whether it asks no peer, and takes no PSN.
     fn is_here(&self) -> bool;
     /// Whether remote memory is addressed.
@@ -51,16 +56,26 @@ impl Kinds for Operation {
         matches!(self, Operation::CompareSwap | Operation::FetchAdd)
     }
 
+    fn is_send(&self) -> bool {
+        matches!(
+            self,
+            Operation::Send | Operation::SendImm | Operation::SendInv
+        )
+    }
+
     fn is_settling(&self) -> bool {
         matches!(self, Operation::AtomicWrite | Operation::Flush)
     }
 
     fn is_here(&self) -> bool {
-        *self == Operation::LocalInv
+        matches!(
+            self,
+            Operation::LocalInv | Operation::BindMw | Operation::RegMr
+        )
     }
 
     fn is_rdma(&self) -> bool {
-        !matches!(self, Operation::Send | Operation::SendImm) && !self.is_here()
+        !self.is_send() && !self.is_here()
     }
 }
 
@@ -114,6 +129,8 @@ pub struct Plan {
     pub receives: Vec<PlannedReceive>,
     /// What the region holds in the beginning.
     pub region: Vec<u8>,
+    /// The keys that the peer may invalidate.
+    pub keys: Vec<u32>,
 }
 
 impl Message {
@@ -135,10 +152,21 @@ impl Message {
 
     /// Whether it takes a receive of the peer.
     fn takes_receive(&self) -> bool {
-        matches!(
-            self.request.op,
-            Operation::Send | Operation::SendImm | Operation::WriteImm
-        )
+        self.request.op.is_send() || self.request.op == Operation::WriteImm
+    }
+
+    /// Whether it is to invalidate a key that is not for the peer to invalidate.
+    pub fn is_bad_key(&self) -> bool {
+        self.request.op == Operation::SendInv && self.work.place == Place::WrongKey
+    }
+
+    /// What the receive that it takes is told besides.
+    pub fn carries(&self) -> Carried {
+        match self.request.op {
+            Operation::SendInv => Carried::Invalidated(self.arguments.invalidated),
+            op if op.has_imm() => Carried::Imm(self.arguments.imm),
+            _ => Carried::Nothing,
+        }
     }
 
     /// Whether it writes data to the peer's region.
@@ -182,7 +210,7 @@ fn message(index: usize, work: &Work, mtu: u32) -> Message {
             remote_addr: 0,
             rkey: RKEY,
             imm: (index as u32).wrapping_mul(0x0101_0101).to_be_bytes(),
-            invalidated: 0,
+            invalidated: KEYS + index as u32,
             operands: [0; 2],
         },
         work: work.clone(),
@@ -212,20 +240,30 @@ pub fn plans(scenario: &Scenario) -> [Plan; 2] {
         sums(begin, side.work.iter().map(|work| work.gap))
     });
     let [a_due, b_due] = due;
+    let [a_keys, b_keys] = [&b, &a].map(|peer| keys(peer));
     [
         Plan {
             messages: a,
             due: a_due,
             receives: a_receives,
             region: b_region,
+            keys: a_keys,
         },
         Plan {
             messages: b,
             due: b_due,
             receives: b_receives,
             region: a_region,
+            keys: b_keys,
         },
     ]
+}
+
+fn keys(peer: &[Message]) -> Vec<u32> {
+    let invalidating = peer
+        .iter()
+        .filter(|m| m.request.op == Operation::SendInv && !m.is_bad_key());
+    invalidating.map(|m| m.arguments.invalidated).collect()
 }
 
 fn sums(begin: u64, gaps: impl Iterator<Item = u16>) -> Vec<u64> {

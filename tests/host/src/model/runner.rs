@@ -4,7 +4,7 @@
 //! it again.
 //!
 //! Proptest makes the values and shrinks them. What is added is that a run has a short name that is
-//! printed when it fails, and that the runs of the past that failed come first:
+//! printed when it fails:
 //!
 //! | variable | |
 //! |---|---|
@@ -29,15 +29,12 @@ const RUNS: u64 = 40_000;
 /// Those that `FERROCE_FRESH` adds.
 const FRESH_RUNS: u64 = 20_000;
 
-/// What failed once: `property:seed`, one a line.
-const PAST: &str = include_str!("../../regressions.txt");
-
 thread_local! {
     /// Panics of this thread are failures to be shrunk, not to be told.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `percent` of all runs of the property `name`, those that failed in the past first.
+/// Runs `percent` of all runs of the property `name`.
 ///
 /// # Panics
 ///
@@ -59,15 +56,6 @@ pub fn explore<S: Strategy>(
         }
         return;
     }
-    for line in PAST.lines().filter(|line| !line.starts_with('#')) {
-        let word = line.split_whitespace().next().unwrap_or_default();
-        match word.split_once(':') {
-            Some((property, seed)) if property == name => {
-                run(name, parse(seed), 0, &strategy, &test)
-            }
-            _ => {}
-        }
-    }
     let mut number = 0;
     let mut runs = |runs: u64, first: u64| {
         let mut seeds = Dice::of(&[first]);
@@ -88,7 +76,11 @@ pub fn explore<S: Strategy>(
 }
 
 /// The number that a variable of the environment has.
-fn variable(name: &str) -> Option<u64> {
+///
+/// # Panics
+///
+/// If it is no number.
+pub fn variable(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(
         text.parse()

@@ -75,6 +75,16 @@ pub fn op() -> impl Strategy<Value = Operation> {
         Just(Operation::CompareSwap),
         Just(Operation::AtomicWrite),
         Just(Operation::Flush),
+        Just(Operation::SendInv),
+    ]
+}
+
+/// Any operation that asks no peer.
+fn here() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        Just(Operation::LocalInv),
+        Just(Operation::BindMw),
+        Just(Operation::RegMr),
     ]
 }
 
@@ -93,7 +103,7 @@ fn place(trouble: bool) -> BoxedStrategy<Place> {
 prop_compose! {
     fn work(trouble: bool)(
         gap in prop_oneof![3 => Just(0u16), 1 => 0u16..40, 1 => 0u16..3000],
-        op in prop_oneof![9 => op(), 2 => Just(Operation::LocalInv)],
+        op in prop_oneof![9 => op(), 2 => here()],
         packets in prop_oneof![3 => 0u16..2, 2 => 0u16..6],
         bytes in prop_oneof![Just(0i16), -2i16..3, 0i16..256],
         signaled in prop_oneof![2 => Just(true), 1 => Just(false)],

@@ -21,6 +21,7 @@
 //! What a responder must say about gaps is in `world`.
 
 use super::frame::Content;
+use super::network::ROUND_TRIP;
 use super::plan::{Kinds, Message, Plan};
 use super::scenario::{Scenario, Side};
 use ferroce_core::transport::completion::Status;
@@ -30,9 +31,6 @@ use ferroce_core::transport::segment::RequestSegment;
 use ferroce_core::wire::headers::{ack_timeout_ns, rnr_delay_ns, AethSyndrome, Feth};
 use ferroce_core::wire::opcode::{AtomicKind, Kind, Opcode};
 use ferroce_core::wire::psn::Psn;
-
-/// Nanoseconds in which everything that was on its way has arrived.
-const ROUND_TRIP: u64 = 1_000_000;
 
 /// No window of packets is larger.
 const LARGEST_WINDOW: u64 = 1024;
@@ -310,11 +308,11 @@ impl Witness {
         check(sequence + psns <= message.end(), "beyond its message")?;
         check(u64::from(segment.offset) == begin, "wrong offset")?;
         let kind = match request.op {
-            Operation::Send | Operation::SendImm => Kind::Send,
+            Operation::Send | Operation::SendImm | Operation::SendInv => Kind::Send,
             Operation::Write | Operation::WriteImm => Kind::Write,
             Operation::Read => Kind::ReadRequest,
-            Operation::SendInv | Operation::LocalInv | Operation::BindMw | Operation::RegMr => {
-                return Err("the model has no windows")
+            Operation::LocalInv | Operation::BindMw | Operation::RegMr => {
+                return Err("this asks no peer")
             }
             Operation::CompareSwap => Kind::Atomic(AtomicKind::CompareSwap),
             Operation::FetchAdd => Kind::Atomic(AtomicKind::FetchAdd),
@@ -379,6 +377,9 @@ impl Witness {
         check(payload == data, "wrong payload")?;
         let imm = (last && request.op.has_imm()).then_some(message.arguments.imm);
         check(extension.imm() == imm, "wrong immediate data")?;
+        let invalidates = last && request.op == Operation::SendInv;
+        let key = invalidates.then_some(message.arguments.invalidated);
+        check(extension.invalidated() == key, "wrong key to invalidate")?;
         // A WRITE that brings no number leads to no completion that could be solicited.
         let asks = last && request.solicited && request.op != Operation::Write;
         check(segment.solicited == asks, "wrong solicited")
