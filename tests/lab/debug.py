@@ -62,8 +62,6 @@ LEFT_OUT = (
     ("pyverbs.rounds", "pyverbs.test_* run, and what is left is for kmemleak to find"),
     ("product.*", "they are about the command ferroce; what it has the kernel do, others have it do here"),
     ("newer.pyverbs", "pyverbs.test_* are nearly all of these"),
-    *((f"hostile.{group}-ipv6", "it differs from -ipv4 in the IP header alone, of which hostile.network-ipv6 shows all")
-      for group in ("mad-classes", "mad-cm", "mad-sizes", "opcodes", "requests", "responses", "unreliable", "windows")),
     ("pingpong.*-sizes", "verbs.* has these sizes, pingpong.* the program"),
     ("ulp.nvme-*", "nvmet inverts locks of its own: nvmet_config_sem, and the connection manager's handler_mutex"),
     ("ulp.nfs*", "svcrdma loses the transport of each NFS 4.1 backchannel, with any device: kmemleak finds it"),
@@ -71,7 +69,7 @@ LEFT_OUT = (
 # kmemleak takes as much time as all other checks. So a whole run has it for these alone, in a guest of their own: each
 # kind of object made, used and destroyed; memory that is refused; errors; devices that go.
 WATCHED = ("debug.*", "errors.*.wire", "examples.*.veth", "groups.*.wire", "in-flight.*", "kernel.*.veth", "kernel.goes.*",
-           "link.*", "memory.*.wire", "queues.*.wire", "cm.rping-veth-*", "ulp.*", "hostile.network-ipv4")
+           "link.*", "memory.*.wire", "queues.*.wire", "cm.rping-veth-*", "ulp.*", "hostile.packets-ipv4")
 # Asked after all else, and after them whether the checks still find anything.
 LOCKDEP, LEAKS = "debug.lockdep", "debug.leaks"
 FINDS = "debug.finds."

@@ -129,9 +129,9 @@ class Reader:
 
 def environment():
     """What the guest's side must know of the caller's."""
-    names = {"FERROCE_LINK_TYPE": os.environ.get("FERROCE_LINK_TYPE", "ferroce"),
-            "FERROCE_SEED": os.environ.get("FERROCE_SEED", "1000")}
-    return names | {k: os.environ[k] for k in ("FERROCE_PATIENCE", "FERROCE_SHORT", "FERROCE_DEBUG", "FERROCE_ROUNDS") if k in os.environ}
+    names = {"FERROCE_LINK_TYPE": os.environ.get("FERROCE_LINK_TYPE", "ferroce")}
+    passed_on = ("FERROCE_PATIENCE", "FERROCE_SHORT", "FERROCE_DEBUG", "FERROCE_ROUNDS", "FERROCE_SEED")
+    return names | {k: os.environ[k] for k in passed_on if k in os.environ}
 
 
 # Who judges what a scenario leaves, by the end of its name: one capture, or a description of several.

@@ -2,11 +2,12 @@
 
 //! What others can write to the module, decided by the bytes of a fuzzer: packets by anybody,
 //! requests and responses by a peer, work requests by a process. What must hold is said in
-//! [`ferroce_host_tests::hostile`], which other tests run with dice.
+//! [`ferroce_hostile`] and [`ferroce_host_tests::hostile`], which other tests run with dice.
 
 use arbitrary::Unstructured;
 use ferroce_core::wire::packet::{parse, Headers, MAX_HEADERS};
 use ferroce_host_tests::hostile::{self, assert_consistent, Chance};
+use ferroce_hostile::KINDS;
 
 /// A target: its name and what it does with an input.
 pub type Target = (&'static str, fn(&[u8]));
@@ -61,9 +62,9 @@ pub fn packet(data: &[u8]) {
     assert_eq!(parse(&out[..len], total), Ok(packet));
 }
 
-/// A responder gets any requests.
+/// A responder of RC gets any requests, and does what the model says.
 pub fn responder(data: &[u8]) {
-    hostile::requests(&mut Input(Unstructured::new(data)), STEPS);
+    ferroce_hostile::converse(&mut Input(Unstructured::new(data)), &KINDS[..7], STEPS);
 }
 
 /// A requester gets any responses.
@@ -71,14 +72,9 @@ pub fn requester(data: &[u8]) {
     hostile::responses(&mut Input(Unstructured::new(data)), STEPS);
 }
 
-/// Responders of UC and of UD get any packets.
+/// Responders of UC and of UD get any packets, and do what the model says.
 pub fn unreliable(data: &[u8]) {
-    let mut input = Input(Unstructured::new(data));
-    if input.percent(70) {
-        hostile::unreliable_requests(&mut input, STEPS);
-    } else {
-        hostile::datagrams(&mut input, STEPS);
-    }
+    ferroce_hostile::converse(&mut Input(Unstructured::new(data)), &KINDS[7..], STEPS);
 }
 
 /// A process writes anything into its rings.

@@ -5,7 +5,7 @@
 use ferroce_core::transport::operation::Operation;
 use ferroce_host_tests::model::conclude;
 use ferroce_host_tests::model::frame::Content;
-use ferroce_host_tests::model::network::{Filter, Treatment};
+use ferroce_host_tests::model::network::Filter;
 use ferroce_host_tests::model::scenario::{Blackout, Link, Scenario, Work};
 use ferroce_host_tests::model::world::World;
 
@@ -41,11 +41,7 @@ fn lose_once(mut lost: impl FnMut(&Content) -> bool + 'static) -> Filter {
     Box::new(move |_, content| {
         let lose = !done && lost(content);
         done |= lose;
-        if lose {
-            Treatment::Lose
-        } else {
-            Treatment::Usual
-        }
+        lose.into()
     })
 }
 

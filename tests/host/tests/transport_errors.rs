@@ -154,11 +154,11 @@ fn a_receiver_that_is_ready_late() {
 }
 
 /// A world of one request, in which the network loses what the filter says.
-fn losing(work: Work, filter: impl FnMut(usize, &Content) -> bool + 'static) -> World {
+fn losing(work: Work, mut filter: impl FnMut(usize, &Content) -> bool + 'static) -> World {
     let mut scenario = Scenario::calm(256);
     scenario.sides[0].work.push(work);
     let mut world = World::new(&scenario);
-    world.network.filter = Some(Box::new(filter));
+    world.network.filter = Some(Box::new(move |side, content| filter(side, content).into()));
     world
 }
 

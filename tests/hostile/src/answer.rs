@@ -4,7 +4,7 @@
 //! of the queue pair and nobody else, and carry nothing that is secret.
 
 use crate::frame::{icrc_of, Hosts};
-use crate::victim::Result;
+use crate::Result;
 
 /// A packet of the victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,22 @@ pub enum Answer {
     Original { psn: u32 },
     /// A request of the victim itself.
     Request { opcode: u8, psn: u32, len: usize },
+}
+
+impl Answer {
+    /// How it is called where it is counted what was provoked.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Answer::Ack { .. } => "ACK",
+            Answer::Rnr { .. } => "RNR NAK",
+            Answer::Nak { code, .. } => ["NAK 0", "NAK 1", "NAK 2"]
+                .get(usize::from(*code))
+                .unwrap_or(&"another NAK"),
+            Answer::Read { .. } => "READ response",
+            Answer::Original { .. } => "original",
+            Answer::Request { .. } => "request",
+        }
+    }
 }
 
 /// The NAK codes of IBTA 9.7.5.2.

@@ -1,304 +1,310 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sends cases, and judges everything that can be seen of them: answers, counters, states,
-//! completions, memory.
+//! Sends cases to a target, and judges everything that can be seen of them: answers, counters,
+//! states, completions, memory.
 
 use crate::answer::{self, Answer};
-use crate::counters::{Counters, Fate};
-use crate::frame::Hosts;
-use crate::link::Link;
-use crate::random::Random;
-use crate::victim::{Completion, Qp, Result, State, Victim};
+use crate::case::{Case, Completion, Fate, Qp, Region, State, FIRST_RECEIVE};
+use crate::dice::Dice;
+use crate::frame::{Hosts, Ib, Outer};
+use crate::model::Model;
+use crate::Result;
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
-/// One attack on a fresh queue pair, and what is to become of it.
-pub struct Case {
-    /// For the message when it fails.
-    pub name: String,
-    pub frames: Vec<(Vec<u8>, Fate)>,
-    /// After so many frames the victim is asked to do this.
-    pub pause: Option<(usize, String)>,
-    /// What the victim sends, in this order.
-    pub answers: Vec<Answer>,
-    /// The state of the queue pair afterwards.
-    pub state: State,
-    /// In this order. Receives that are flushed when the queue pair goes to ERR are not named here.
-    pub completions: Vec<Completion>,
-    /// Bytes that may change: region, offset, length.
-    pub writes: Vec<(&'static str, u64, u64)>,
-}
-
-impl Case {
-    /// Frames that lead to nothing.
-    pub fn silent(name: String, frames: Vec<(Vec<u8>, Fate)>) -> Self {
-        Self {
-            name,
-            frames,
-            pause: None,
-            answers: Vec::new(),
-            state: State::Rts,
-            completions: Vec::new(),
-            writes: Vec::new(),
-        }
-    }
-}
-
-/// How to make a case when the queue pair is known.
-pub struct Plan {
-    /// What the victim posts before: operation, bytes.
-    pub post: Option<(&'static str, u32)>,
-    pub build: Box<dyn Fn(&Qp) -> Case>,
-}
-
-impl Plan {
-    /// A case in which the victim does nothing by itself.
-    pub fn new(build: impl Fn(&Qp) -> Case + 'static) -> Self {
-        Self {
-            post: None,
-            build: Box::new(build),
-        }
-    }
-
-    /// A case in which the victim waits for an answer.
-    pub fn posted(op: &'static str, len: u32, build: impl Fn(&Qp) -> Case + 'static) -> Self {
-        Self {
-            post: Some((op, len)),
-            build: Box::new(build),
-        }
-    }
+/// A device under attack.
+pub trait Target {
+    /// Its memory regions by name.
+    fn regions(&self) -> BTreeMap<String, Region>;
+    /// Queue pairs of a kind in place of those there were, all memory as it was, nothing counted.
+    fn make(&mut self, n: usize, kind: &str) -> Result<Vec<Qp>>;
+    /// A queue pair posts a SEND or a READ of so many bytes.
+    fn post(&mut self, index: usize, op: &str, len: u32) -> Result<()>;
+    /// A frame comes, to meet this fate.
+    fn send(&mut self, frame: &[u8], fate: Fate) -> Result<()>;
+    /// Fails unless each counter has grown by what the fates since the last time say.
+    fn settle(&mut self) -> Result<()>;
+    /// The frames that it has sent; `wanted` of them are worth waiting for.
+    fn hear(&mut self, wanted: usize) -> Result<Vec<Vec<u8>>>;
+    /// States of its queue pairs.
+    fn states(&mut self) -> Result<Vec<u64>>;
+    /// What completed, by queue pair.
+    fn completions(&mut self) -> Result<BTreeMap<usize, Vec<Completion>>>;
+    /// Asynchronous events.
+    fn events(&mut self) -> Result<Vec<String>>;
+    /// Fails if a byte changed that is not in one of these ranges: region, from, to.
+    fn check_memory(&mut self, may_change: &[(&'static str, u64, u64)]) -> Result<()>;
+    /// Deregisters a region, or brings it back with another key.
+    fn register(&mut self, name: &str, again: bool) -> Result<()>;
+    /// Whether a kernel with an IP layer stands before it.
+    fn has_ip(&self) -> bool;
 }
 
 /// Queue pairs that the victim keeps at a time.
 const AT_ONCE: usize = 128;
-/// Receives have numbers from here on.
-const FIRST_RECEIVE: u64 = 1000;
-const FLUSHED: u32 = 5;
-/// Frames after which the victim is waited for: fewer than its queue of received packets holds.
-const BURST: u64 = 500;
+pub const FLUSHED: u32 = 5;
+
+/// Ranges (region, offset, length) as region, from, to; those that overlap or touch as one.
+pub fn joined(writes: &[(&'static str, u64, u64)]) -> Vec<(&'static str, u64, u64)> {
+    let mut ranges: Vec<_> = (writes.iter())
+        .map(|(name, offset, len)| (*name, *offset, offset + len))
+        .collect();
+    ranges.sort_unstable();
+    ranges.dedup_by(|next, whole| {
+        let joined = next.0 == whole.0 && next.1 <= whole.2;
+        if joined {
+            whole.2 = whole.2.max(next.2);
+        }
+        joined
+    });
+    ranges
+}
 
 /// The attacker.
 pub struct Attack {
+    pub target: Box<dyn Target>,
     pub hosts: Hosts,
-    pub victim: Victim,
-    pub random: Random,
-    /// A tenth of the rounds.
-    pub short: bool,
-    link: Link,
-    pub counters: Counters,
-    /// Frames sent, and packets that came back, in this family.
-    pub sent: u64,
-    pub answered: u64,
-    patience: u32,
+    pub random: Dice,
+    /// Of so many cases one is sent; 1 sends all.
+    pub one_of: u64,
+    provoked: BTreeMap<&'static str, u64>,
+    sent: u64,
+    answered: u64,
+}
+
+/// A case as it is made: what is said, and the model that predicts it.
+pub struct Talk {
+    pub name: String,
+    pub outer: Outer,
+    pub qp: Qp,
+    pub model: Model,
+    pub random: Dice,
+    /// Numbers of all queue pairs there are.
+    pub known: Vec<u32>,
+    pub frames: Vec<(Vec<u8>, Fate)>,
+    pub pause: Option<(usize, String)>,
+    post: Option<(&'static str, u32)>,
+}
+
+impl Talk {
+    /// A request whose fate the model tells.
+    pub fn say(&mut self, ib: &Ib) -> Fate {
+        let fate = self.model.request(ib);
+        self.push(ib, fate);
+        fate
+    }
+
+    /// A packet with this fate.
+    pub fn push(&mut self, ib: &Ib, fate: Fate) {
+        self.frames.push((self.outer.frame(&ib.bytes()), fate));
+    }
+
+    fn case(self) -> Case {
+        Case {
+            name: self.name,
+            frames: self.frames,
+            post: self.post,
+            pause: self.pause,
+            answers: self.model.answers,
+            state: self.model.state,
+            completions: self.model.completions,
+            writes: self.model.writes,
+        }
+    }
 }
 
 impl Attack {
-    pub fn new(
-        hosts: Hosts,
-        victim: Victim,
-        random: Random,
-        link: Link,
-        counters: Counters,
-        (short, patience): (bool, u32),
-    ) -> Self {
+    pub fn new(target: Box<dyn Target>, hosts: Hosts, random: Dice, one_of: u64) -> Self {
         Self {
+            target,
             hosts,
-            victim,
             random,
-            short,
-            link,
-            counters,
+            one_of,
+            provoked: BTreeMap::new(),
             sent: 0,
             answered: 0,
-            patience,
         }
+    }
+
+    /// A family begins.
+    pub fn begin(&mut self) {
+        self.provoked.clear();
+        (self.sent, self.answered) = (0, 0);
+    }
+
+    /// Fails if one of these never happened.
+    pub fn has_provoked(&self, floor: &[&'static str]) -> Result<()> {
+        match floor.iter().find(|what| !self.provoked.contains_key(*what)) {
+            Some(what) => Err(format!("{what} was never provoked: {:?}", self.provoked)),
+            None => Ok(()),
+        }
+    }
+
+    /// What was sent, answered and provoked.
+    pub fn told(&self) -> String {
+        let provoked: Vec<_> = (self.provoked.iter())
+            .map(|(what, n)| format!("{what} {n}"))
+            .collect();
+        format!(
+            "{} packets sent, {} answered; {}",
+            self.sent,
+            self.answered,
+            provoked.join(", ")
+        )
+    }
+
+    /// Whether chance leaves this one out.
+    pub fn leaves_out(&mut self) -> bool {
+        self.one_of > 1 && self.random.below(self.one_of) != 0
     }
 
     fn send(&mut self, frame: &[u8], fate: Fate) -> Result<()> {
-        self.counters.expect(fate);
-        self.link.send(frame).map_err(|e| format!("send: {e}"))?;
+        *self.provoked.entry(fate.name()).or_default() += 1;
         self.sent += 1;
-        if self.sent % BURST == 0 {
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Ok(())
+        self.target.send(frame, fate)
     }
 
-    /// Packets of the victim by the queue pair that they are for: at least `wanted` unless they do
-    /// not come, and all that come in a short time after them.
-    fn listen(&mut self, wanted: usize) -> Result<BTreeMap<u32, Vec<Answer>>> {
-        let began = Instant::now();
+    fn hear(&mut self, wanted: usize) -> Result<BTreeMap<u32, Vec<Answer>>> {
         let mut heard: BTreeMap<u32, Vec<Answer>> = BTreeMap::new();
-        let mut count = 0;
-        loop {
-            let Some(frame) = self
-                .link
-                .receive(Duration::from_millis(40))
-                .map_err(|e| format!("receive: {e}"))?
-            else {
-                if count >= wanted || began.elapsed() > Duration::from_secs(2) * self.patience {
-                    return Ok(heard);
-                }
-                continue;
-            };
+        for frame in self.target.hear(wanted)? {
             if let Some((qpn, answer)) = answer::read(&frame, &self.hosts)? {
+                *self.provoked.entry(answer.name()).or_default() += 1;
                 heard.entry(qpn).or_default().push(answer);
-                count += 1;
                 self.answered += 1;
             }
         }
+        Ok(heard)
     }
 
-    /// Begins with fresh memory and counters, and nothing on the wire.
-    fn begin(&mut self, n: usize, kind: &str) -> Result<Vec<Qp>> {
-        self.victim.ask("renew")?;
-        let qps = self.victim.make(n, kind)?;
-        self.listen(0)?;
-        self.counters.begin()?;
-        Ok(qps)
-    }
-
-    /// Many frames for some queue pairs of a kind, all of which stay as they are and say nothing.
-    ///
-    /// `fire` is called with each queue pair's number and sends the frames by its last argument.
+    /// Many frames for one queue pair of a kind, which stays as it is and says nothing.
     pub fn bombard(
         &mut self,
         kind: &str,
         state: State,
-        frames: impl Fn(&Qp, &mut Random, &mut dyn FnMut(Vec<u8>, Fate) -> Result<()>) -> Result<()>,
+        frames: impl Iterator<Item = (u8, u8, usize)>,
+        mut make: impl FnMut(&Qp, &mut Dice, (u8, u8, usize)) -> (Vec<u8>, Fate),
     ) -> Result<()> {
-        let qp = self.begin(1, kind)?[0];
+        let qp = self.target.make(1, kind)?[0];
         let mut random = self.random.fork();
-        frames(&qp, &mut random, &mut |frame, fate| self.send(&frame, fate))?;
-        self.finish(kind, state)
-    }
-
-    fn finish(&mut self, kind: &str, state: State) -> Result<()> {
-        self.counters.settle().map_err(|e| format!("{kind}: {e}"))?;
-        let heard = self.listen(0)?;
-        if let Some((qpn, answers)) = heard.first_key_value() {
-            return Err(format!("{kind}: answered {answers:?} to {qpn:#x}"));
+        for what in frames {
+            if self.leaves_out() {
+                continue;
+            }
+            let (frame, fate) = make(&qp, &mut random, what);
+            self.send(&frame, fate)
+                .map_err(|e| format!("{kind}: {what:x?}: {e}"))?;
         }
-        let states = self.victim.states()?;
+        let wrong = |what: &str, seen: String| Err(format!("{kind}: {what}: {seen}"));
+        self.target.settle().map_err(|e| format!("{kind}: {e}"))?;
+        let heard = self.hear(0)?;
+        if !heard.is_empty() {
+            return wrong("answered", format!("{heard:x?}"));
+        }
+        let states = self.target.states()?;
         if states.iter().any(|s| *s != state as u64) {
-            return Err(format!("{kind}: states {states:?}, not all {state:?}"));
+            return wrong("states", format!("{states:?}, not all {state:?}"));
         }
-        let completions = self.victim.completions()?;
+        let completions = self.target.completions()?;
         if !completions.is_empty() {
-            return Err(format!("{kind}: completed {completions:?}"));
+            return wrong("completed", format!("{completions:?}"));
         }
-        let events = self.victim.ask("events")?;
+        let events = self.target.events()?;
         if !events.is_empty() {
-            return Err(format!("{kind}: asynchronous events: {events:?}"));
+            return wrong("asynchronous events", format!("{events:?}"));
         }
-        self.victim
-            .check_memory()
-            .map_err(|e| format!("{kind}: {e}"))
+        (self.target.check_memory(&[])).map_err(|e| format!("{kind}: {e}"))
     }
 
-    /// Runs cases, each on a queue pair of its own.
-    pub fn run(&mut self, kind: &str, plans: Vec<Plan>) -> Result<()> {
-        for plans in plans.chunks(AT_ONCE) {
-            self.run_chunk(kind, plans)?;
+    /// For each of these a case, on a queue pair of its own; some of them, if not all are sent.
+    pub fn each<S>(
+        &mut self,
+        kind: &'static str,
+        specs: Vec<S>,
+        build: impl Fn(&mut Talk, &S),
+    ) -> Result<()> {
+        self.each_posting(kind, None, specs, build)
+    }
+
+    /// The same, when the victim has posted something: operation, bytes.
+    pub fn each_posting<S>(
+        &mut self,
+        kind: &'static str,
+        post: Option<(&'static str, u32)>,
+        mut specs: Vec<S>,
+        build: impl Fn(&mut Talk, &S),
+    ) -> Result<()> {
+        specs.retain(|_| !self.leaves_out());
+        for specs in specs.chunks(AT_ONCE) {
+            let qps = self.target.make(specs.len(), kind)?;
+            let regions = self.target.regions();
+            let known: Vec<u32> = qps.iter().map(|qp| qp.qpn).collect();
+            let mut cases = Vec::new();
+            for (qp, spec) in qps.iter().zip(specs) {
+                let mut talk = Talk {
+                    name: String::new(),
+                    outer: Outer::new(&self.hosts),
+                    qp: *qp,
+                    model: Model::new(kind, qp, &regions),
+                    random: self.random.fork(),
+                    known: known.clone(),
+                    frames: Vec::new(),
+                    pause: None,
+                    post,
+                };
+                build(&mut talk, spec);
+                cases.push(talk.case());
+            }
+            self.run(&qps, &cases).map_err(|e| format!("{kind}: {e}"))?;
         }
         Ok(())
     }
 
-    fn run_chunk(&mut self, kind: &str, plans: &[Plan]) -> Result<()> {
-        let qps = self.begin(plans.len(), kind)?;
-        for (qp, plan) in qps.iter().zip(plans) {
-            if let Some((op, len)) = plan.post {
-                self.victim.ask(&format!("post {} {op} {len}", qp.index))?;
+    fn run(&mut self, qps: &[Qp], cases: &[Case]) -> Result<()> {
+        for (qp, case) in qps.iter().zip(cases) {
+            if let Some((op, len)) = case.post {
+                self.target.post(qp.index, op, len)?;
             }
         }
-        let cases: Vec<Case> = qps
-            .iter()
-            .zip(plans)
-            .map(|(qp, plan)| (plan.build)(qp))
-            .collect();
-        self.allow(&cases)?;
-        for case in &cases {
+        for case in cases {
+            let at = |e| format!("{}: {e}", case.name);
             for (n, (frame, fate)) in case.frames.iter().enumerate() {
-                if let Some((_, command)) = case.pause.as_ref().filter(|(at, _)| *at == n) {
-                    self.counters
-                        .settle()
-                        .map_err(|e| format!("{kind}: {}: {e}", case.name))?;
-                    self.victim.ask(command)?;
+                if let Some((_, name)) = case.pause.as_ref().filter(|(at, _)| *at == n) {
+                    self.target.settle().map_err(at)?;
+                    self.target.register(name, false)?;
                 }
-                self.send(frame, *fate)?;
+                self.send(frame, *fate).map_err(at)?;
             }
         }
-        let settled = self.counters.settle();
-        let heard = self.listen(cases.iter().map(|case| case.answers.len()).sum())?;
-        let states = self.victim.states()?;
-        let completions = self.victim.completions()?;
-        for (qp, case) in qps.iter().zip(&cases) {
-            let nothing = Vec::new();
-            let heard = heard.get(&qp.peer_qpn).unwrap_or(&nothing);
-            let what = format!("{kind}: {}", case.name);
-            if *heard != case.answers {
-                return Err(format!(
-                    "{what}: the victim answered {heard:x?}, not {:x?}",
-                    case.answers
-                ));
-            }
-            if states[qp.index] != case.state as u64 {
-                let state = states[qp.index];
-                return Err(format!(
-                    "{what}: the state is {state}, not {:?}",
-                    case.state
-                ));
-            }
-            let completed: Vec<Completion> = completions
-                .get(&qp.index)
-                .unwrap_or(&Vec::new())
-                .iter()
-                .filter(|c| case.state != State::Err || c.0 < FIRST_RECEIVE || c.1 != FLUSHED)
+        let settled = self.target.settle();
+        let mut heard = self.hear(cases.iter().map(|case| case.answers.len()).sum())?;
+        let states = self.target.states()?;
+        let completions = self.target.completions()?;
+        for (qp, case) in qps.iter().zip(cases) {
+            let heard = heard.remove(&qp.peer_qpn).unwrap_or_default();
+            let is_told =
+                |c: &&Completion| case.state != State::Err || c.0 < FIRST_RECEIVE || c.1 != FLUSHED;
+            let completed: Vec<Completion> = (completions.get(&qp.index).into_iter().flatten())
+                .filter(is_told)
                 .copied()
                 .collect();
-            if completed != case.completions {
-                return Err(format!(
-                    "{what}: completed {completed:?}, not {:?}",
-                    case.completions
-                ));
+            let seen = (heard, states[qp.index], completed);
+            let wanted = (
+                case.answers.clone(),
+                case.state as u64,
+                case.completions.clone(),
+            );
+            if seen != wanted {
+                return Err(format!("{}: {seen:x?}, not {wanted:x?}", case.name));
             }
         }
-        let known: Vec<u32> = qps.iter().map(|qp| qp.peer_qpn).collect();
-        if let Some((qpn, answers)) = heard.iter().find(|(qpn, _)| !known.contains(qpn)) {
-            return Err(format!(
-                "{kind}: answered {answers:?} to {qpn:#x}, which is nobody"
-            ));
+        if !heard.is_empty() {
+            return Err(format!("answered to nobody: {heard:?}"));
         }
         settled.map_err(|e| {
-            let first = cases.first().map_or("", |case| &case.name);
-            let last = cases.last().map_or("", |case| &case.name);
-            format!("{kind}, from \"{first}\" to \"{last}\": {e}")
+            let name = |case: Option<&Case>| case.map_or("", |case| &case.name).to_string();
+            let (first, last) = (name(cases.first()), name(cases.last()));
+            format!("from \"{first}\" to \"{last}\": {e}")
         })?;
-        self.victim
-            .check_memory()
-            .map_err(|e| format!("{kind}: {e}"))
-    }
-
-    /// Tells the victim which bytes may change, and no others.
-    fn allow(&mut self, cases: &[Case]) -> Result<()> {
-        let mut writes: Vec<_> = cases
-            .iter()
-            .flat_map(|case| &case.writes)
-            .map(|(name, offset, len)| (name, *offset, offset + len))
-            .collect();
-        writes.sort_unstable();
-        // Those that overlap or touch are said as one.
-        writes.dedup_by(|next, whole| {
-            let joined = next.0 == whole.0 && next.1 <= whole.2;
-            if joined {
-                whole.2 = whole.2.max(next.2);
-            }
-            joined
-        });
-        for (name, from, to) in writes {
-            self.victim
-                .ask(&format!("allow {name} {from} {}", to - from))?;
-        }
-        Ok(())
+        let writes: Vec<_> = (cases.iter().flat_map(|case| case.writes.clone())).collect();
+        self.target.check_memory(&joined(&writes))
     }
 }

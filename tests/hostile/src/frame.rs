@@ -5,20 +5,8 @@
 //! The headers of ferroce-core cannot say what is wrong on purpose, so they are laid out here anew;
 //! a test compares the two where both can speak.
 
-use ferroce_core::wire::icrc::{self, Crc32};
-
-/// The CRC-32 of Ethernet, bit by bit as the standard has it.
-pub struct SlowCrc;
-
-impl Crc32 for SlowCrc {
-    fn update(&self, crc: u32, bytes: &[u8]) -> u32 {
-        bytes.iter().fold(crc, |crc, byte| {
-            (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
-                (crc >> 1) ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 }
-            })
-        })
-    }
-}
+use crate::model::QKEY;
+use ferroce_core::wire::icrc::{self, Crc32, SoftCrc32};
 
 /// What stands between the UDP header and the ICRC.
 #[derive(Clone, Debug)]
@@ -82,7 +70,7 @@ impl Ib {
             0x20..=0x2b => self.opcode & 0x1f,
             opcode => opcode,
         };
-        self.deth = matches!(self.opcode, 0x64 | 0x65).then_some((0x2468_ace0, 0x7654));
+        self.deth = matches!(self.opcode, 0x64 | 0x65).then_some((QKEY, 0x7654));
         let (has_reth, has_aeth, has_imm) = match connected {
             0x06 | 0x0a | 0x0c | 0x1c | 0x1d => (true, false, false),
             0x0b => (true, false, true),
@@ -173,14 +161,6 @@ pub struct Hosts {
     pub other: [u8; 16],
 }
 
-/// What the UDP checksum says.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Checksum {
-    None,
-    Right,
-    Wrong,
-}
-
 /// Everything around the IB packet.
 #[derive(Clone)]
 pub struct Outer {
@@ -200,12 +180,10 @@ pub struct Outer {
     pub options: Vec<u8>,
     /// An IPv6 extension header: its number and its bytes, of which the first is filled in.
     pub extension: Option<(u8, Vec<u8>)>,
-    /// Added to the true IP length.
-    pub ip_len: i32,
     /// Added to the true UDP length.
     pub udp_len: i32,
-    pub checksum: Checksum,
-    pub bad_ip_checksum: bool,
+    /// Whether there is a UDP checksum.
+    pub checksum: bool,
     pub vlan: Option<u16>,
     /// Bytes behind the UDP datagram, inside the IP packet.
     pub behind_udp: usize,
@@ -234,10 +212,8 @@ impl Outer {
             fragment: 0x4000,
             options: Vec::new(),
             extension: None,
-            ip_len: 0,
             udp_len: 0,
-            checksum: Checksum::None,
-            bad_ip_checksum: false,
+            checksum: false,
             vlan: None,
             behind_udp: 0,
             behind_ip: 0,
@@ -260,16 +236,10 @@ impl Outer {
             let icrc = u32::from_le_bytes(icrc_of(&ip, &udp)) ^ self.icrc_error;
             udp.extend(icrc.to_le_bytes());
         }
-        if self.checksum != Checksum::None {
+        if self.checksum {
             let sum = match self.udp_checksum(&udp) {
                 0 => 0xffff,
                 sum => sum,
-            };
-            let wrong = if sum == 0x5555 { 0x5556 } else { 0x5555 };
-            let sum = if self.checksum == Checksum::Right {
-                sum
-            } else {
-                wrong
             };
             udp[6..8].copy_from_slice(&sum.to_be_bytes());
         }
@@ -293,7 +263,6 @@ impl Outer {
 
     /// The IP header, for `len` bytes behind its fixed part.
     fn ip(&self, len: usize) -> Vec<u8> {
-        let len = len as i32 + self.ip_len;
         if self.v6 {
             let word = (6 << 28) | (u32::from(self.class) << 20) | (self.flow & 0xf_ffff);
             let mut ip = Vec::from(word.to_be_bytes());
@@ -312,7 +281,7 @@ impl Outer {
         ip.extend([self.ttl, 17, 0, 0]);
         ip.extend(&self.from[..4]);
         ip.extend(&self.to[..4]);
-        let sum = internet_checksum(&[&ip, &self.options]) ^ u16::from(self.bad_ip_checksum);
+        let sum = internet_checksum(&[&ip, &self.options]);
         ip[10..12].copy_from_slice(&sum.to_be_bytes());
         ip
     }
@@ -345,13 +314,13 @@ pub fn icrc_of(ip: &[u8], udp: &[u8]) -> [u8; 4] {
     let udp = udp.try_into().unwrap();
     let bth = bth.try_into().unwrap();
     let crc = match <&[u8; 20]>::try_from(ip) {
-        Ok(ip) => SlowCrc.update(icrc::SEED, &icrc::masked_prefix_v4(ip, udp, bth)),
+        Ok(ip) => SoftCrc32.update(icrc::SEED, &icrc::masked_prefix_v4(ip, udp, bth)),
         Err(_) => {
             let ip = ip.try_into().unwrap();
-            SlowCrc.update(icrc::SEED, &icrc::masked_prefix_v6(ip, udp, bth))
+            SoftCrc32.update(icrc::SEED, &icrc::masked_prefix_v6(ip, udp, bth))
         }
     };
-    icrc::finish(SlowCrc.update(crc, rest))
+    icrc::finish(SoftCrc32.update(crc, rest))
 }
 
 #[cfg(test)]
@@ -390,7 +359,7 @@ mod tests {
                 other: [6; 16],
             };
             let mut outer = Outer::new(&hosts);
-            outer.checksum = Checksum::Right;
+            outer.checksum = true;
             let ib = Ib::new(4, 5, 6).with_payload(7);
             let frame = outer.frame(&ib.bytes());
             let ip_len = if v6 { 40 } else { 20 };
@@ -404,10 +373,5 @@ mod tests {
             // With its checksum in place a datagram adds up to nothing.
             assert_eq!(outer.udp_checksum(udp), 0);
         }
-    }
-
-    #[test]
-    fn the_crc_is_that_of_ethernet() {
-        assert_eq!(!SlowCrc.update(!0, b"123456789"), 0xcbf4_3926);
     }
 }

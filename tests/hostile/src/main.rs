@@ -1,56 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! hostile_packets KEY=VALUE... FAMILY...: attacks queue pairs of `hostile_victim`.
-//!
-//! A family is a set of attacks; each frame has a fate that is known before it is sent. All that
-//! can be seen of it is judged: what the victim answers, under which counter each packet went,
-//! states, completions, and every byte of the victim's memory. The seed decides all that is by
-//! chance.
+//! hostile_packets KEY=VALUE... FAMILY...: attacks queue pairs of `hostile_victim` by the wire, or
+//! makes noise at queue pairs that are in use.
 
-mod answer;
-mod attack;
-mod counters;
 mod flood;
-mod frame;
 mod link;
 mod mad;
-mod memory;
-mod model;
-mod network;
-mod opcodes;
-mod random;
-mod responses;
-mod sequence;
-mod unreliable;
-mod victim;
-mod windows;
+mod wire;
 
-use attack::Attack;
-use counters::Counters;
-use frame::Hosts;
+use ferroce_hostile::attack::Attack;
+use ferroce_hostile::dice::Dice;
+use ferroce_hostile::frame::Hosts;
+use ferroce_hostile::Result;
 use link::Link;
-use random::Random;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::process::ExitCode;
-use std::time::Instant;
-use victim::{Result, Victim};
-
-type Family = fn(&mut Attack) -> Result<()>;
-
-const FAMILIES: &[(&str, Family)] = &[
-    ("opcodes", opcodes::run),
-    ("sequence", sequence::run),
-    ("ranges", memory::ranges),
-    ("reads-again", memory::reads_again),
-    ("responses", responses::run),
-    ("network", network::run),
-    ("windows", windows::run),
-    ("unreliable", unreliable::run),
-];
+use wire::{Counters, Wire};
 
 /// The words of the command line.
-pub struct Words(BTreeMap<String, String>);
+struct Words(BTreeMap<String, String>);
 
 impl Words {
     fn text(&self, key: &str) -> Result<&str> {
@@ -78,10 +47,8 @@ impl Words {
 
     fn mac(&self, key: &str) -> Result<[u8; 6]> {
         let text = self.text(key)?;
-        let bytes: Vec<u8> = text
-            .split(':')
-            .filter_map(|byte| u8::from_str_radix(byte, 16).ok())
-            .collect();
+        let byte = |byte| u8::from_str_radix(byte, 16).ok();
+        let bytes: Vec<u8> = text.split(':').filter_map(byte).collect();
         bytes
             .try_into()
             .map_err(|_| format!("{key}={text}: no MAC"))
@@ -92,10 +59,9 @@ fn run() -> Result<()> {
     let (words, families): (Vec<String>, Vec<String>) = std::env::args()
         .skip(1)
         .partition(|word| word.contains('='));
+    let words = words.iter().filter_map(|word| word.split_once('='));
     let words = Words(
         words
-            .iter()
-            .filter_map(|word| word.split_once('='))
             .map(|(key, value)| (key.into(), value.into()))
             .collect(),
     );
@@ -109,54 +75,33 @@ fn run() -> Result<()> {
         other: words.address("other")?,
     };
     let seed = words.number("seed")?;
-    let ip = if hosts.v6 { "ipv6" } else { "ipv4" };
-    println!("seed {seed}, over {ip}");
+    println!(
+        "seed {seed}, over {}",
+        if hosts.v6 { "ipv6" } else { "ipv4" }
+    );
+    let mut random = Dice::of(&[seed]);
     let netdev = words.text("netdev")?;
     let link = Link::open(netdev).map_err(|e| format!("{netdev}: {e}"))?;
-    if let [flood] = &families[..] {
-        let datagrams = flood == "flood-of-datagrams";
-        if datagrams || flood == "flood" {
-            let targets = words.text("targets")?;
-            return flood::run(
-                &link,
-                &hosts,
-                Random::new(seed),
-                targets,
-                datagrams,
-                words.number("count")?,
+    let patience = words.number("patience")? as u32;
+    let counters = || Counters::new(words.text("counters")?, patience);
+    match &families[..] {
+        [name] if name.starts_with("flood") => {
+            let (targets, count) = (words.text("targets")?, words.number("count")?);
+            let datagrams = name == "flood-of-datagrams";
+            println!(
+                "{}",
+                flood::run(&link, &hosts, &mut random, targets, datagrams, count)?
             );
         }
-    }
-    let patience = words.number("patience")? as u32;
-    if let [family] = &families[..] {
-        if let Some((_, run)) = mad::FAMILIES.iter().find(|(n, _)| n == family) {
-            let counters = Counters::new(words.text("counters")?, patience)?;
-            let mut mads = mad::Mads::new(&link, &hosts, counters, Random::new(seed), patience);
-            run(&mut mads).map_err(|e| format!("{family}: {e}"))?;
-            println!("{family} {ip}: {}", mads.told());
-            return Ok(());
+        [name] if name == "mads" => println!("{}", mad::run(&link, &hosts, counters()?, random)?),
+        _ => {
+            let wire = Wire::new(link, counters()?, words.text("control")?, patience)?;
+            let one_of = words.number("one-of")?;
+            let mut attack = Attack::new(Box::new(wire), hosts, random, one_of);
+            for name in &families {
+                println!("{}", ferroce_hostile::run(&mut attack, name)?);
+            }
         }
-    }
-    let mut attack = Attack::new(
-        hosts,
-        Victim::connect(words.text("control")?)?,
-        Random::new(seed),
-        link,
-        Counters::new(words.text("counters")?, patience)?,
-        (words.number("short")? != 0, patience),
-    );
-    for name in &families {
-        let family = FAMILIES.iter().find(|(n, _)| n == name);
-        let (_, run) = family.ok_or_else(|| format!("no family {name}"))?;
-        let began = Instant::now();
-        (attack.sent, attack.answered) = (0, 0);
-        run(&mut attack).map_err(|e| format!("{name}: {e}"))?;
-        println!(
-            "{name} {ip}: {} packets sent, {} answered, {:.1} s",
-            attack.sent,
-            attack.answered,
-            began.elapsed().as_secs_f32()
-        );
     }
     Ok(())
 }

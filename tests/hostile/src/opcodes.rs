@@ -1,13 +1,76 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Every opcode, every length from nothing to the headers and 64 bytes, every pad count; to queue
-//! pairs of all kinds and to numbers that nobody has. Nothing of it is answered or executed.
+//! Every opcode, every length from nothing to the headers and 64 bytes and around the largest
+//! payload, every pad count; to queue pairs of all kinds and to numbers that nobody has. Nothing of
+//! it is answered or executed.
 
 use crate::attack::Attack;
-use crate::counters::Fate;
-use crate::frame::{Hosts, Ib, Outer, FILL};
-use crate::model::{form, headers_len, is_response};
-use crate::victim::{Qp, Result, State};
+use crate::case::{Fate, Qp, State};
+use crate::dice::{Chance, Dice};
+use crate::frame::{Ib, Outer, FILL};
+use crate::model::{is_response, Service};
+use crate::Result;
+
+pub const FLOOR: &[&str] = &[
+    "drop_malformed",
+    "drop_opcode",
+    "drop_icrc",
+    "drop_state",
+    "drop_address",
+    "drop_unknown_qp",
+    "drop_qkey",
+    "ignored_request",
+    "stale_response",
+];
+
+const IGNORED: Fate = Fate::Received("ignored_request");
+const STATE: Fate = Fate::Drop("drop_state");
+
+/// Every opcode and every length, with these pad counts.
+fn every(pads: &'static [u8]) -> impl Iterator<Item = (u8, u8, usize)> {
+    (0..=u8::MAX).flat_map(move |opcode| {
+        let services = [Service::Rc, Service::Uc, Service::Ud];
+        let headers = services.iter().find_map(|s| s.headers_len(opcode));
+        let bare = headers.unwrap_or(12) + 4;
+        // Long ones of those that somebody takes.
+        let long = if headers.is_some() { 12 } else { 0 };
+        let lens = (0..=bare + 64).chain((bare + 4090..).take(long));
+        lens.flat_map(move |total| pads.iter().map(move |pad| (opcode, *pad, total)))
+    })
+}
+
+/// The frame of `total` bytes behind the UDP header.
+fn frame(outer: &Outer, (qpn, psn): (u32, u32), (opcode, pad, total): (u8, u8, usize)) -> Vec<u8> {
+    let mut ib = Ib::new(opcode, qpn, psn).with_headers((0x1000, 0x1234, 64));
+    ib.flags |= pad << 4;
+    ib.deth = ib.deth.map(|(qkey, source)| (qkey ^ 0x10, source));
+    let mut bytes = ib.bytes();
+    let mut outer = outer.clone();
+    // Below that there is no room for an ICRC.
+    outer.icrc = total >= 16;
+    bytes.resize(if outer.icrc { total - 4 } else { total }, FILL);
+    outer.frame(&bytes)
+}
+
+/// Every packet to a queue pair of a kind; `sound` is the fate of one whose form is as it should be.
+fn to(
+    a: &mut Attack,
+    (kind, state): (&str, State),
+    pads: &'static [u8],
+    sound: impl Fn(u8) -> Fate,
+    spoil: impl Fn(&mut Outer, &Qp, &mut Dice, u8) -> u32,
+) -> Result<()> {
+    let service = Service::of(kind);
+    let outer = Outer::new(&a.hosts);
+    a.bombard(kind, state, every(pads), |qp, random, what| {
+        let (opcode, pad, total) = what;
+        let mut outer = outer.clone();
+        let psn = spoil(&mut outer, qp, random, opcode) & 0xff_ffff;
+        let form = service.form(opcode, 0, pad.into(), total);
+        let fate = form.map_or_else(|reason| reason, |()| sound(opcode));
+        (frame(&outer, (qp.qpn, psn), what), fate)
+    })
+}
 
 /// A PSN that is older than the connection of the queue pair.
 fn old_psn(qp: &Qp, opcode: u8) -> u32 {
@@ -16,141 +79,82 @@ fn old_psn(qp: &Qp, opcode: u8) -> u32 {
     } else {
         qp.rq_psn
     };
-    first.wrapping_sub(5000) & 0xff_ffff
+    first.wrapping_sub(5000)
 }
 
-/// The frame of `total` bytes behind the UDP header.
-fn frame(outer: &Outer, opcode: u8, pad: u8, (qpn, psn): (u32, u32), total: usize) -> Vec<u8> {
-    let mut ib = Ib::new(opcode, qpn, psn).with_headers((0x1000, 0x1234, 64));
-    ib.flags |= pad << 4;
-    let mut bytes = ib.bytes();
-    let mut outer = outer.clone();
-    // Below that there is no room for an ICRC.
-    outer.icrc = total >= 16;
-    bytes.resize(bytes.len().max(total), FILL);
-    bytes.truncate(if outer.icrc { total - 4 } else { total });
-    outer.frame(&bytes)
-}
-
-/// Every opcode and every length, with these pad counts; of long packets in a hurry only those of
-/// whole words.
-fn every(
-    short: bool,
-    pads: &[u8],
-    mut what: impl FnMut(u8, u8, usize) -> Result<()>,
-) -> Result<()> {
-    for opcode in 0..=u8::MAX {
-        for total in 0..=headers_len(opcode).unwrap_or(12) + 4 + 64 {
-            if short && total > 16 && total % 4 != 0 {
-                continue;
-            }
-            for pad in pads {
-                what(opcode, *pad, total)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// What becomes of a packet of this form: `sound` if that is as it should be.
-fn fate(opcode: u8, pad: u8, total: usize, sound: Fate) -> Fate {
-    match form(opcode, 0, pad.into(), total) {
-        Err(reason) => Fate::Drop(reason),
-        Ok(_) => sound,
-    }
+/// Bits of the ICRC are turned.
+fn damage(outer: &mut Outer, random: &mut Dice) {
+    outer.icrc_error = match random.below(4) {
+        0 => 1 << random.below(32),
+        1 => u32::MAX,
+        _ => random.throw() as u32 | 1,
+    };
 }
 
 pub fn run(a: &mut Attack) -> Result<()> {
-    let hosts = a.hosts;
-    let short = a.short;
-    let pads: &[u8] = if short { &[0, 3] } else { &[0, 1, 2, 3] };
-    let outer = Outer::new(&hosts);
-
     // From the peer, with a right ICRC: the PSN is all that is not right, and the form.
-    a.bombard("rts", State::Rts, |qp, _, send| {
-        every(short, pads, |opcode, pad, total| {
-            let sound = if is_response(opcode) {
-                Fate::Received(&["stale_response"])
-            } else {
-                Fate::Received(&["ignored_request"])
-            };
-            let psn = old_psn(qp, opcode);
-            send(
-                frame(&outer, opcode, pad, (qp.qpn, psn), total),
-                fate(opcode, pad, total, sound),
-            )
-        })
-    })?;
-    wrong_icrc(a, &hosts)?;
-
+    let sound = |opcode| match is_response(opcode) {
+        true => Fate::Received("stale_response"),
+        false => IGNORED,
+    };
+    let old = |_: &mut Outer, qp: &Qp, _: &mut Dice, opcode| old_psn(qp, opcode);
+    to(a, ("rts", State::Rts), &[0, 1, 2, 3], sound, old)?;
     // With the PSN that is expected, from an address that is not the peer's.
-    a.bombard("rts-stranger", State::Rts, |qp, _, send| {
-        every(short, &[0], |opcode, pad, total| {
-            send(
-                frame(&outer, opcode, pad, (qp.qpn, qp.rq_psn), total),
-                fate(opcode, pad, total, Fate::Drop("drop_address")),
-            )
-        })
-    })?;
-
+    let stranger = ("rts-stranger", State::Rts);
+    let address = |_| Fate::Drop("drop_address");
+    to(a, stranger, &[0], address, |_, qp, _, _| qp.rq_psn)?;
     // In states that take nothing, or no responses.
-    for (kind, state) in [
+    for kind in [
         ("reset", State::Reset),
         ("init", State::Init),
-        ("rtr", State::Rtr),
         ("err", State::Err),
+        ("uc-init", State::Init),
+        ("uc-err", State::Err),
+        ("ud-init", State::Init),
+        ("ud-err", State::Err),
     ] {
-        a.bombard(kind, state, |qp, _, send| {
-            every(short, &[0], |opcode, pad, total| {
-                let sound = if kind == "rtr" && !is_response(opcode) {
-                    Fate::Received(&["ignored_request"])
-                } else {
-                    Fate::Drop("drop_state")
-                };
-                let psn = old_psn(qp, opcode);
-                send(
-                    frame(&outer, opcode, pad, (qp.qpn, psn), total),
-                    fate(opcode, pad, total, sound),
-                )
-            })
+        to(a, kind, &[0], |_| STATE, old)?;
+    }
+    let requests = |opcode| match is_response(opcode) {
+        true => STATE,
+        false => IGNORED,
+    };
+    to(a, ("rtr", State::Rtr), &[0], requests, old)?;
+    // An old packet to UC, a wrong Q_Key to UD.
+    let a_little_old = |_: &mut Outer, qp: &Qp, _: &mut Dice, _| qp.rq_psn.wrapping_sub(5);
+    to(
+        a,
+        ("uc", State::Rts),
+        &[0, 1, 2, 3],
+        |_| IGNORED,
+        a_little_old,
+    )?;
+    let qkey = |_| Fate::Drop("drop_qkey");
+    to(a, ("ud", State::Rts), &[0, 1, 2, 3], qkey, a_little_old)?;
+    // With the PSN that is expected, from the peer, but for the ICRC.
+    for kind in ["rts", "uc", "ud"] {
+        let icrc = |_| Fate::Drop("drop_icrc");
+        to(a, (kind, State::Rts), &[0], icrc, |outer, qp, random, _| {
+            damage(outer, random);
+            qp.rq_psn
         })?;
     }
-
-    // To nobody, to the management queue pair that no device has and to the number of multicasts.
-    a.bombard("rts", State::Rts, |qp, random, send| {
-        for qpn in [0, 0xff_ffff, qp.qpn ^ 1, random.psn() ^ 0x80_0000] {
-            if qpn == qp.qpn {
-                continue;
-            }
-            every(short, &[0], |opcode, pad, total| {
-                let fate = if total < 12 {
-                    Fate::Drop("drop_malformed")
-                } else {
-                    Fate::Drop("drop_unknown_qp")
-                };
-                send(frame(&outer, opcode, pad, (qpn, qp.rq_psn), total), fate)
-            })?;
-        }
-        Ok(())
-    })
+    nobody(a)
 }
 
-/// With the PSN that is expected, from the peer, and with bits of the ICRC turned.
-fn wrong_icrc(a: &mut Attack, hosts: &Hosts) -> Result<()> {
-    let outer = Outer::new(hosts);
-    let short = a.short;
-    a.bombard("rts", State::Rts, |qp, random, send| {
-        every(short, &[0], |opcode, pad, total| {
-            let mut outer = outer.clone();
-            outer.icrc_error = match random.below(4) {
-                0 => 1 << random.below(32),
-                1 => u32::MAX,
-                _ => random.next() as u32 | 1,
-            };
-            send(
-                frame(&outer, opcode, pad, (qp.qpn, qp.rq_psn), total),
-                fate(opcode, pad, total, Fate::Drop("drop_icrc")),
-            )
-        })
+/// To nobody, to the management queue pair that no device has and to the number of multicasts.
+fn nobody(a: &mut Attack) -> Result<()> {
+    let outer = Outer::new(&a.hosts);
+    a.bombard("rts", State::Rts, every(&[0]), |qp, random, what| {
+        let any = random.psn();
+        let mut qpn = random.pick(&[0, 0xff_ffff, qp.qpn ^ 1, any]);
+        if qpn == qp.qpn || qpn == 1 {
+            qpn = 0;
+        }
+        let fate = match what.2 {
+            0..=11 => Fate::Drop("drop_malformed"),
+            _ => Fate::Drop("drop_unknown_qp"),
+        };
+        (frame(&outer, (qpn, qp.rq_psn), what), fate)
     })
 }

@@ -7,21 +7,35 @@
 //! place that the work request named, and no more of it than was asked for.
 
 use crate::answer::Answer;
-use crate::attack::{Attack, Case, Plan};
-use crate::counters::{Fate, ACCEPTED};
-use crate::frame::{Hosts, Ib, Outer};
-use crate::victim::{Completion, Qp, Result, State};
+use crate::attack::{Attack, Talk};
+use crate::case::{Fate, Qp, State};
+use crate::frame::Ib;
+use crate::Result;
+
+pub const FLOOR: &[&str] = &[
+    "accepted",
+    "stale_response",
+    "bad_response",
+    "out_of_sequence_response",
+    "fatal_nak_rcvd",
+    "seq_nak_rcvd",
+    "rnr_nak_rcvd",
+    "drop_malformed",
+    "drop_address",
+    "drop_icrc",
+    "request",
+];
 
 /// Bytes of the SENDs and READs: two full packets and one of 88.
 const LEN: u32 = 600;
 /// So many packets they are.
 const PACKETS: i64 = 3;
-const STALE: Fate = Fate::Received(&["stale_response"]);
-const BAD: Fate = Fate::Received(&["bad_response"]);
-const GAP: Fate = Fate::Received(&["out_of_sequence_response"]);
-const FATAL: Fate = Fate::Received(&["fatal_nak_rcvd"]);
-const SEQUENCE: Fate = Fate::Received(&["seq_nak_rcvd"]);
-const RNR: Fate = Fate::Received(&["rnr_nak_rcvd"]);
+const STALE: Fate = Fate::Received("stale_response");
+const BAD: Fate = Fate::Received("bad_response");
+const GAP: Fate = Fate::Received("out_of_sequence_response");
+const FATAL: Fate = Fate::Received("fatal_nak_rcvd");
+const SEQUENCE: Fate = Fate::Received("seq_nak_rcvd");
+const RNR: Fate = Fate::Received("rnr_nak_rcvd");
 const MALFORMED: Fate = Fate::Drop("drop_malformed");
 
 /// Statuses of completions.
@@ -101,57 +115,78 @@ fn sent(qp: &Qp, op: &str, (from, to): (i64, i64)) -> Vec<Answer> {
     packets.map(|at| request(qp, op, at)).collect()
 }
 
-fn plan(hosts: &Hosts, op: &'static str, name: String, forged: Vec<Forged>, then: Then) -> Plan {
-    let outer = Outer::new(hosts);
-    Plan::posted(op, LEN, move |qp| {
-        let frames = forged
-            .iter()
-            .map(|Forged(opcode, at, syndrome, len, fate)| {
-                let mut ib = Ib::new(*opcode, qp.qpn, psn_at(qp, *at))
-                    .with_headers((0, 0, 0))
-                    .with_payload(*len);
-                ib.aeth = ib.aeth.map(|_| (*syndrome, 1));
-                (outer.frame(&ib.bytes()), *fate)
-            })
-            .collect();
-        let completions: Vec<Completion> = then
-            .status
-            .map(|status| (qp.index as u64, status, 0))
-            .into_iter()
-            .collect();
-        let failed = then.status.is_some_and(|status| status != SUCCESS);
-        let mut answers = sent(qp, op, (0, PACKETS));
-        answers.extend(sent(qp, op, then.again));
-        Case {
-            answers,
-            completions,
-            state: if failed { State::Err } else { State::Rts },
-            writes: vec![("sends", 0, then.read)],
-            ..Case::silent(format!("{op}: {name}"), frames)
+/// What is forged, and what follows.
+struct Forgery {
+    name: String,
+    forged: Vec<Forged>,
+    then: Then,
+    /// Not from the peer, not to the victim, or damaged.
+    spoofed: Option<&'static str>,
+}
+
+fn forgery(name: String, forged: Vec<Forged>, then: Then) -> Forgery {
+    Forgery {
+        name,
+        forged,
+        then,
+        spoofed: None,
+    }
+}
+
+impl Forgery {
+    fn tell(&self, op: &str, talk: &mut Talk, hosts: &crate::frame::Hosts) {
+        talk.name = format!("{op}: {}", self.name);
+        match self.spoofed {
+            Some("from a stranger") => talk.outer.from = hosts.other,
+            Some("to another address") => talk.outer.to = hosts.victim_too,
+            Some(_) => talk.outer.icrc_error = 0x100,
+            None => {}
         }
-    })
+        for Forged(opcode, at, syndrome, len, fate) in &self.forged {
+            let mut ib = Ib::new(*opcode, talk.qp.qpn, psn_at(&talk.qp, *at))
+                .with_headers((0, 0, 0))
+                .with_payload(*len);
+            ib.aeth = ib.aeth.map(|_| (*syndrome, 1));
+            talk.push(&ib, *fate);
+        }
+        let (qp, model, then) = (talk.qp, &mut talk.model, self.then);
+        if let Some(status) = then.status {
+            model.completions.push((qp.index as u64, status, 0));
+            if status != SUCCESS {
+                model.state = State::Err;
+            }
+        }
+        model.answers.extend(sent(&qp, op, (0, PACKETS)));
+        model.answers.extend(sent(&qp, op, then.again));
+        model.writes.push(("sends", 0, then.read));
+    }
 }
 
 pub fn run(a: &mut Attack) -> Result<()> {
-    let mut plans = to_sends(a);
-    plans.extend(to_reads(a));
-    plans.extend(to_both(a));
-    a.run("rts", plans)
+    let hosts = a.hosts;
+    for (op, own) in [("send", to_sends()), ("read", to_reads())] {
+        let mut all = own;
+        all.extend(to_both(a));
+        all.extend(spoofed(op));
+        a.each_posting("rts", Some((op, LEN)), all, |talk, forgery| {
+            forgery.tell(op, talk, &hosts)
+        })?;
+    }
+    Ok(())
 }
 
-fn to_sends(a: &mut Attack) -> Vec<Plan> {
-    let hosts = a.hosts;
+fn to_sends() -> Vec<Forgery> {
     let mut plans = Vec::new();
     let mut add = |name: String, forged: Vec<Forged>, then: Then| {
-        plans.push(plan(&hosts, "send", name, forged, then));
+        plans.push(forgery(name, forged, then));
     };
     for credits in 0..32 {
         let name = format!("ACK with credits {credits}");
-        add(name, vec![ack(2, credits, ACCEPTED)], done(SUCCESS));
+        add(name, vec![ack(2, credits, Fate::Accepted)], done(SUCCESS));
     }
     for at in 0..2 {
         let name = format!("ACK of packet {at}");
-        add(name, vec![ack(at, 0x1f, ACCEPTED)], Then::default());
+        add(name, vec![ack(at, 0x1f, Fate::Accepted)], Then::default());
     }
     for at in 0..3 {
         let name = format!("NAK of the sequence at {at}");
@@ -188,19 +223,18 @@ fn to_sends(a: &mut Attack) -> Vec<Plan> {
     plans
 }
 
-fn to_reads(a: &mut Attack) -> Vec<Plan> {
-    let hosts = a.hosts;
+fn to_reads() -> Vec<Forgery> {
     let mut plans = Vec::new();
     let mut add = |name: &str, forged: &[(u8, i64, usize, Fate)], then: Then| {
         let forged = forged
             .iter()
             .map(|(opcode, at, len, fate)| Forged(*opcode, *at, 0x1f, *len, *fate))
             .collect();
-        plans.push(plan(&hosts, "read", name.into(), forged, then));
+        plans.push(forgery(name.into(), forged, then));
     };
-    const FIRST: (u8, i64, usize, Fate) = (0x0d, 0, 256, ACCEPTED);
-    const MIDDLE: (u8, i64, usize, Fate) = (0x0e, 1, 256, ACCEPTED);
-    const LAST: (u8, i64, usize, Fate) = (0x0f, 2, 88, ACCEPTED);
+    const FIRST: (u8, i64, usize, Fate) = (0x0d, 0, 256, Fate::Accepted);
+    const MIDDLE: (u8, i64, usize, Fate) = (0x0e, 1, 256, Fate::Accepted);
+    const LAST: (u8, i64, usize, Fate) = (0x0f, 2, 88, Fate::Accepted);
     let bad = |read| Then {
         status: Some(BAD_RESP),
         read,
@@ -274,109 +308,78 @@ fn to_reads(a: &mut Attack) -> Vec<Plan> {
     // An ACK says nothing of a READ but that its responses were lost.
     for at in 0..3 {
         let what = format!("ACK of packet {at}");
-        let forged = vec![ack(at, 0x1f, ACCEPTED)];
-        plans.push(plan(&hosts, "read", what, forged, again(0)));
+        let forged = vec![ack(at, 0x1f, Fate::Accepted)];
+        plans.push(forgery(what, forged, again(0)));
         let what = format!("NAK of access at {at}");
         let forged = vec![ack(at, 0x62, FATAL)];
-        plans.push(plan(&hosts, "read", what, forged, done(REM_ACCESS)));
+        plans.push(forgery(what, forged, done(REM_ACCESS)));
     }
     // The AETH of a READ response is an ACK (IBTA 9.7.5.1.6): with a NAK the packet contradicts
     // itself.
     for syndrome in [0x20, 0x40, 0x60, 0x62, 0x80, 0xff] {
         let what = format!("first with syndrome {syndrome:#x}");
         let forged = vec![Forged(0x0d, 0, syndrome, 256, MALFORMED)];
-        plans.push(plan(&hosts, "read", what, forged, Then::default()));
+        plans.push(forgery(what, forged, Then::default()));
     }
     plans
 }
 
 /// What is ignored whatever is outstanding.
-fn to_both(a: &mut Attack) -> Vec<Plan> {
-    let hosts = a.hosts;
+fn to_both(a: &mut Attack) -> Vec<Forgery> {
     let mut plans = Vec::new();
-    for op in ["send", "read"] {
-        let mut add = |name: String, forged: Vec<Forged>| {
-            plans.push(plan(&hosts, op, name, forged, Then::default()));
-        };
-        for syndrome in (0x40..0x60).chain(0x65..=0xff) {
-            let name = format!("reserved syndrome {syndrome:#x}");
-            add(name, vec![ack(2, syndrome, STALE)]);
+    let mut add = |name: String, forged: Vec<Forged>| {
+        plans.push(forgery(name, forged, Then::default()));
+    };
+    for syndrome in (0x40..0x60).chain(0x65..=0xff) {
+        let name = format!("reserved syndrome {syndrome:#x}");
+        add(name, vec![ack(2, syndrome, STALE)]);
+    }
+    let half = 1 << 23;
+    for at in [3, 4, -1, -2, 1000, -1000, half - 1, half, half + 3] {
+        for syndrome in [0x1f, 0x20, 0x60, 0x61, 0x62, 0x63, 0x64, 0x80] {
+            let name = format!("syndrome {syndrome:#x} at {at}");
+            add(name, vec![ack(at, syndrome, STALE)]);
         }
-        let far = [
-            3,
-            4,
-            -1,
-            -2,
-            1000,
-            -1000,
-            (1 << 23) - 1,
-            1 << 23,
-            (1 << 23) + 3,
-        ];
-        for at in far {
-            for syndrome in [0x1f, 0x20, 0x60, 0x61, 0x62, 0x63, 0x64, 0x80] {
-                let name = format!("syndrome {syndrome:#x} at {at}");
-                add(name, vec![ack(at, syndrome, STALE)]);
-            }
-            let name = format!("READ responses at {at}");
-            let responses = (0x0d..=0x10)
-                .map(|opcode| Forged(opcode, at, 0x1f, 256, STALE))
-                .collect();
-            add(name, responses);
-        }
-        let anywhere: Vec<Forged> = (0..500)
-            .map(|_| {
-                let at = 3 + a.random.below((1 << 24) - 3) as i64;
-                let opcode = 0x0d + a.random.below(5) as u8;
-                let len = if opcode == 0x11 { 0 } else { 256 };
-                Forged(opcode, at, 0x1f, len, STALE)
-            })
-            .collect();
-        add("responses from everywhere".into(), anywhere);
-        plans.extend(spoofed(&hosts, op));
+        let name = format!("READ responses at {at}");
+        let responses = (0x0d..=0x10).map(|opcode| Forged(opcode, at, 0x1f, 256, STALE));
+        add(name, responses.collect());
+    }
+    for n in 0..50 {
+        let anywhere = (0..20).map(|_| {
+            let at = 3 + a.random.below((1 << 24) - 3) as i64;
+            let opcode = 0x0d + a.random.below(5) as u8;
+            let len = if opcode == 0x11 { 0 } else { 256 };
+            Forged(opcode, at, 0x1f, len, STALE)
+        });
+        add(format!("responses from everywhere {n}"), anywhere.collect());
     }
     plans
 }
 
 /// The right answer, but not from the peer, or damaged.
-fn spoofed(hosts: &Hosts, op: &'static str) -> Vec<Plan> {
-    let right = Outer::new(hosts);
-    let mut liar = right.clone();
-    liar.from = hosts.other;
-    let mut elsewhere = right.clone();
-    elsewhere.to = hosts.victim_too;
-    let mut damaged = right;
-    damaged.icrc_error = 0x100;
+fn spoofed(op: &str) -> Vec<Forgery> {
+    let right: &[(u8, i64, usize)] = match op {
+        "read" => &[(0x0d, 0, 256), (0x0e, 1, 256), (0x0f, 2, 88), (0x11, 0, 0)],
+        _ => &[(0x11, 2, 0), (0x11, 0, 0)],
+    };
     let ways = [
-        ("from a stranger", liar, "drop_address"),
-        ("to another address", elsewhere, "drop_address"),
-        ("with a wrong ICRC", damaged, "drop_icrc"),
+        ("from a stranger", "drop_address"),
+        ("to another address", "drop_address"),
+        ("with a wrong ICRC", "drop_icrc"),
     ];
-    ways.into_iter()
-        .map(|(name, outer, reason)| {
-            Plan::posted(op, LEN, move |qp| {
-                let forged: &[(u8, i64, usize)] = match op {
-                    "read" => &[(0x0d, 0, 256), (0x0e, 1, 256), (0x0f, 2, 88), (0x11, 0, 0)],
-                    _ => &[(0x11, 2, 0), (0x11, 0, 0)],
-                };
-                let mut frames = Vec::new();
-                for (opcode, at, len) in forged {
-                    for syndrome in [0x1f, 0x62, 0x60, 0x21] {
-                        let mut ib = Ib::new(*opcode, qp.qpn, psn_at(qp, *at))
-                            .with_headers((0, 0, 0))
-                            .with_payload(*len);
-                        ib.aeth = ib.aeth.map(|_| (syndrome, 1));
-                        // A READ response with a NAK is refused for its form already.
-                        if *opcode == 0x11 || syndrome == 0x1f {
-                            frames.push((outer.frame(&ib.bytes()), Fate::Drop(reason)));
-                        }
-                    }
-                }
-                Case {
-                    answers: sent(qp, op, (0, PACKETS)),
-                    ..Case::silent(format!("{op}: the right answer {name}"), frames)
-                }
-            })
-        })
-        .collect()
+    let mut plans = Vec::new();
+    for (way, reason) in ways {
+        for syndrome in [0x1f, 0x62, 0x60, 0x21] {
+            // A READ response with a NAK is refused for its form already.
+            let forged = (right.iter())
+                .filter(|(opcode, ..)| *opcode == 0x11 || syndrome == 0x1f)
+                .map(|(opcode, at, len)| Forged(*opcode, *at, syndrome, *len, Fate::Drop(reason)))
+                .collect();
+            plans.push(Forgery {
+                spoofed: Some(way),
+                ..forgery(format!("the right answer {way}"), forged, Then::default())
+            });
+        }
+    }
+    plans
 }

@@ -6,11 +6,9 @@
 use super::plan::{Plan, PlannedReceive, BASE, RKEY, UNTOUCHED};
 use super::scenario::Fault;
 use ferroce_core::transport::completion::{RecvCompletion, Status};
-use ferroce_core::transport::datagram::DatagramEnv;
 use ferroce_core::transport::env::{
     AccessError, Change, Placement, RemoteAccess, ResponderEnv, TakeReceive,
 };
-use ferroce_core::wire::grh::GRH_LEN;
 
 /// A receive that completed.
 #[derive(Clone, Debug)]
@@ -80,8 +78,7 @@ impl Memory {
         }
     }
 
-    /// Memory of a region of so many bytes, without a plan: receives are posted with
-    /// [`Self::post`].
+    /// Memory of a region of so many bytes, without a plan.
     pub fn unplanned(region: usize) -> Self {
         Self::new(&Plan {
             messages: Vec::new(),
@@ -90,17 +87,6 @@ impl Memory {
             region: vec![0; region],
             keys: Vec::new(),
         })
-    }
-
-    /// Posts a receive that is in no plan.
-    pub fn post(&mut self, capacity: usize) {
-        self.receives.push(PlannedReceive {
-            due: 0,
-            fault: Fault::None(0),
-            capacity,
-        });
-        self.buffers.push(vec![UNTOUCHED; capacity + GUARD]);
-        self.posted += 1;
     }
 
     fn offset(&self, rkey: u32, va: u64, len: u32) -> Result<usize, AccessError> {
@@ -251,24 +237,5 @@ impl ResponderEnv for Env<'_> {
     fn complete(&mut self, done: RecvCompletion) {
         let written = self.memory.written;
         self.memory.received.push(Received { done, written });
-    }
-}
-
-/// The routing header in front of a datagram is so many zeros.
-impl DatagramEnv for Env<'_> {
-    fn scatter_header(&mut self) -> Result<(), AccessError> {
-        let mut header = Env {
-            memory: self.memory,
-            payload: &[0; GRH_LEN as usize],
-        };
-        header.scatter(0, GRH_LEN)
-    }
-
-    fn complete_from(&mut self, done: RecvCompletion, source: u32) {
-        if source >= 1 << 24 {
-            self.memory
-                .forbid(format!("a QP of the number {source:#x}"));
-        }
-        self.complete(done);
     }
 }

@@ -18,7 +18,6 @@
 //! The oracle and the witness know the rules that a user, or one with a packet capture, could
 //! hold a device to; they do not know how the transport keeps them.
 
-pub mod dice;
 pub mod endpoint;
 pub mod frame;
 pub mod memory;
@@ -31,6 +30,7 @@ pub mod strategy;
 pub mod witness;
 pub mod world;
 
+pub use ferroce_hostile::dice;
 use network::Tally;
 use oracle::Endings;
 pub use scenario::Scenario;

@@ -97,6 +97,17 @@ pub enum Treatment {
     Delay(u64),
 }
 
+impl From<bool> for Treatment {
+    /// It is lost, or not.
+    fn from(lost: bool) -> Self {
+        if lost {
+            Treatment::Lose
+        } else {
+            Treatment::Usual
+        }
+    }
+}
+
 /// A hook that says what becomes of something: the side that sends, and what.
 pub type Filter = Box<dyn FnMut(usize, &Content) -> Treatment>;
 

@@ -50,4 +50,48 @@ impl Dice {
         }
         bytes
     }
+
+    /// Others, which depend on this throw alone.
+    pub fn fork(&mut self) -> Self {
+        Self::of(&[self.throw()])
+    }
+}
+
+/// Where decisions come from: dice, for tests that can be run again, or the bytes of a fuzzer.
+pub trait Chance {
+    /// Any number.
+    fn throw(&mut self) -> u64;
+    /// A number below `n`, or 0.
+    fn below(&mut self, n: u64) -> u64;
+    /// Nothing more is to be decided.
+    fn is_over(&self) -> bool;
+
+    /// True so often in a hundred times.
+    fn percent(&mut self, percent: u8) -> bool {
+        self.below(100) < u64::from(percent)
+    }
+
+    /// One of these.
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+
+    /// A number of 24 bits.
+    fn psn(&mut self) -> u32 {
+        (self.throw() >> 40) as u32
+    }
+}
+
+impl Chance for Dice {
+    fn throw(&mut self) -> u64 {
+        Dice::throw(self)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        Dice::below(self, n)
+    }
+
+    fn is_over(&self) -> bool {
+        false
+    }
 }

@@ -1,0 +1,711 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The pure code of the driver as a target: parser, ICRC and both halves of queue pairs, in the
+//! order in which `rust/datapath/receive.rs` asks them.
+
+use crate::attack::Target;
+use crate::case::{Completion, Fate, Qp, Region, State, FIRST_RECEIVE};
+use crate::frame::{Hosts, Outer};
+use crate::model::{Rights, Service, Use, MTU, OUTSTANDING, QKEY, RECEIVE};
+use crate::Result;
+use ferroce_core::transport::completion::{RecvCompletion, SendCompletion, Status};
+use ferroce_core::transport::datagram::{self, DatagramEnv};
+use ferroce_core::transport::env::{
+    AccessError, Change, Placement, RemoteAccess, ResponderEnv, TakeReceive,
+};
+use ferroce_core::transport::message::Mtu;
+use ferroce_core::transport::operation::{Arguments, Operation};
+use ferroce_core::transport::reliable::config::{RemoteRights, RequesterConfig, ResponderConfig};
+use ferroce_core::transport::reliable::counters::RequesterCounters;
+use ferroce_core::transport::reliable::requester::{Requester, SendSlot};
+use ferroce_core::transport::reliable::responder::{DropReason, Resource, Responder};
+use ferroce_core::transport::request::{Progress, SendRequest};
+use ferroce_core::transport::segment::{IncomingRequest, ReadSegment, Response};
+use ferroce_core::transport::unreliable::responder as unreliable;
+use ferroce_core::wire::headers::{AethSyndrome, Bth};
+use ferroce_core::wire::icrc::{self, Crc32, SoftCrc32};
+use ferroce_core::wire::opcode::Service as Opcodes;
+use ferroce_core::wire::packet::{pad_for, parse, Headers, Packet, ParseError};
+use ferroce_core::wire::psn::Psn;
+use ferroce_core::wire::{DEFAULT_PKEY, ICRC_LEN, UDP_PORT};
+use std::collections::BTreeMap;
+use zerocopy::FromBytes;
+
+/// Bytes of a region.
+const REGION: u64 = 20_000;
+/// What a peer may read.
+const READABLE: u8 = 0x11;
+const NAMES: [&str; 14] = [
+    "rw",
+    "ro",
+    "wo",
+    "local",
+    "foreign",
+    "stale",
+    "volatile",
+    "receives",
+    "sends",
+    "mw-rw",
+    "mw-ro",
+    "mw-stale",
+    "mw-foreign",
+    "mw-own",
+];
+
+enum Half {
+    Reliable(Box<Responder<Vec<Resource>>>),
+    Unreliable(unreliable::Responder),
+    Datagram(datagram::Responder),
+}
+
+/// A queue pair.
+struct Victim {
+    qp: Qp,
+    service: Service,
+    state: State,
+    peer: [u8; 16],
+    responder: Half,
+    requester: Requester<Vec<SendSlot>>,
+    posted: Option<Operation>,
+    memory: Memory,
+    now: u64,
+}
+
+/// What requests act on: the rights of the queue pair, and what was done by them.
+struct Memory {
+    rights: Rights,
+    taken: u32,
+    completions: Vec<Completion>,
+    written: Vec<(&'static str, u64, u64)>,
+}
+
+/// The device.
+pub struct Device {
+    hosts: Hosts,
+    regions: BTreeMap<String, Region>,
+    victims: Vec<Victim>,
+    round: u32,
+    heard: Vec<Vec<u8>>,
+}
+
+impl Memory {
+    fn access(
+        &mut self,
+        how: Use,
+        rkey: u32,
+        va: u64,
+        len: u32,
+    ) -> std::result::Result<(&'static str, u64), AccessError> {
+        self.rights.range(how, (va, rkey, len)).ok_or(AccessError)
+    }
+
+    fn write(
+        &mut self,
+        how: Use,
+        rkey: u32,
+        va: u64,
+        len: u32,
+    ) -> std::result::Result<(), AccessError> {
+        let (name, offset) = self.access(how, rkey, va, len)?;
+        self.written.push((name, offset, offset + u64::from(len)));
+        Ok(())
+    }
+}
+
+type Done = std::result::Result<(), AccessError>;
+
+impl ResponderEnv for Memory {
+    fn take_receive(&mut self) -> TakeReceive {
+        if self.taken == self.rights.receives {
+            return TakeReceive::Empty;
+        }
+        self.taken += 1;
+        TakeReceive::Taken {
+            wr_id: FIRST_RECEIVE + u64::from(self.taken) - 1,
+            capacity: RECEIVE.into(),
+        }
+    }
+
+    fn check_remote(&mut self, access: RemoteAccess, rkey: u32, va: u64, len: u32) -> Done {
+        let how = match access {
+            RemoteAccess::Read => Use::Read,
+            RemoteAccess::Write => Use::Write,
+        };
+        self.access(how, rkey, va, len).map(|_| ())
+    }
+
+    fn write_remote(&mut self, rkey: u32, va: u64, len: u32) -> Done {
+        self.write(Use::Write, rkey, va, len)
+    }
+
+    fn change_remote(
+        &mut self,
+        rkey: u32,
+        va: u64,
+        _: Change,
+    ) -> std::result::Result<u64, AccessError> {
+        // What is compared is not there, and what is added is nothing.
+        self.access(Use::Atomic, rkey, va, 8)?;
+        Ok(u64::from_ne_bytes([READABLE; 8]))
+    }
+
+    fn write_word(&mut self, rkey: u32, va: u64) -> Done {
+        self.write(Use::Write, rkey, va, 8)
+    }
+
+    fn flush(&mut self, rkey: u32, range: Option<(u64, u32)>, to: Placement) -> Done {
+        let rw = self.rights.regions["rw"];
+        let known = match range {
+            Some((va, len)) => self.access(Use::Flush, rkey, va, len).is_ok(),
+            None => rw.rkey == rkey,
+        };
+        let may = known && to.global && !to.persistent;
+        may.then_some(()).ok_or(AccessError)
+    }
+
+    fn scatter(&mut self, offset: u32, len: u32) -> Done {
+        let at = u64::from((self.taken - 1) * RECEIVE + offset);
+        self.written.push(("receives", at, at + u64::from(len)));
+        Ok(())
+    }
+
+    fn invalidate(&mut self, key: u32) -> Done {
+        let own = self.rights.regions.get("mw-own");
+        own.filter(|own| own.rkey == key).ok_or(AccessError)?;
+        self.rights.regions.remove("mw-own");
+        Ok(())
+    }
+
+    fn complete(&mut self, done: RecvCompletion) {
+        let bytes = match done.status {
+            Status::Success => done.byte_len,
+            _ => 0,
+        };
+        let completion = (done.wr_id, done.status.as_u32(), bytes);
+        self.completions.push(completion);
+    }
+}
+
+impl DatagramEnv for Memory {
+    fn scatter_header(&mut self) -> Done {
+        self.scatter(0, 40)
+    }
+
+    fn complete_from(&mut self, done: RecvCompletion, _source: u32) {
+        self.complete(done);
+    }
+}
+
+/// The request that a victim posts.
+fn arguments() -> Arguments {
+    Arguments {
+        remote_addr: 0x1234_5678_9000,
+        rkey: 0xfeed,
+        ..Arguments::default()
+    }
+}
+
+impl Victim {
+    fn new(index: usize, kind: &str, round: u32, device: &Device) -> Self {
+        let number = index as u32;
+        let psn = |more: u32| {
+            let step = 0x3_1337u32.wrapping_mul(number.wrapping_add(7 * round));
+            0xff_fffdu32.wrapping_add(step).wrapping_add(more) & 0xff_ffff
+        };
+        let window = if kind == "rts-window" {
+            0x7700 + number
+        } else {
+            0
+        };
+        let qp = Qp {
+            index,
+            qpn: 0x11_0003 + 5 * number,
+            peer_qpn: 0x70_0000 + number,
+            rq_psn: psn(0),
+            sq_psn: psn(0x45_6789),
+            window,
+        };
+        let (service, rights) = (Service::of(kind), Rights::of(kind, &device.regions, window));
+        let state = match kind.rsplit('-').next() {
+            Some("reset") => State::Reset,
+            Some("init") => State::Init,
+            Some("rtr") => State::Rtr,
+            Some("err") => State::Err,
+            _ => State::Rts,
+        };
+        let mut requester = Requester::new(vec![SendSlot::default(); 16]);
+        let responder = connected(service, &rights, &qp);
+        requester.connect(RequesterConfig {
+            mtu: Mtu::MIN,
+            sq_psn: Psn::new(qp.sq_psn),
+            retry_cnt: 2,
+            rnr_retry: 2,
+            ack_timeout_ns: None,
+            max_rd_atomic: OUTSTANDING,
+        });
+        Self {
+            qp,
+            service,
+            state,
+            peer: match kind {
+                "rts-stranger" => device.hosts.other,
+                _ => device.hosts.us,
+            },
+            responder,
+            requester,
+            posted: None,
+            memory: Memory {
+                rights,
+                taken: 0,
+                completions: Vec::new(),
+                written: Vec::new(),
+            },
+            now: 0,
+        }
+    }
+
+    fn opcodes(&self) -> Opcodes {
+        match self.service {
+            Service::Rc => Opcodes::Rc,
+            Service::Uc => Opcodes::Uc,
+            Service::Ud => Opcodes::Ud,
+        }
+    }
+
+    /// What a request does, and under what it is counted.
+    fn execute(&mut self, request: &IncomingRequest) -> Fate {
+        use unreliable::{DropReason as Lost, Outcome};
+        let outcome = match &mut self.responder {
+            Half::Reliable(responder) => {
+                let outcome = responder.on_request(request, &mut self.memory);
+                let counted = match outcome.dropped {
+                    None if outcome.fatal.is_some() => "refused_request",
+                    None => return Fate::Accepted,
+                    Some(DropReason::Duplicate) => "duplicate_request",
+                    Some(DropReason::OutOfSequence) => "out_of_sequence",
+                    Some(DropReason::NoReceive) => "rnr_nak_sent",
+                    Some(_) => "ignored_request",
+                };
+                return Fate::Received(counted);
+            }
+            Half::Unreliable(responder) => responder.on_request(request, &mut self.memory),
+            Half::Datagram(responder) => match request.extension.deth() {
+                Some(deth) if responder.admits(deth.qkey()) => {
+                    responder.on_datagram(request, deth.source_qp(), &mut self.memory)
+                }
+                _ => return Fate::Drop("drop_qkey"),
+            },
+        };
+        Fate::Received(match outcome {
+            Outcome::Executed => return Fate::Accepted,
+            Outcome::Failed => "failed",
+            Outcome::Dropped(Lost::Old | Lost::NotReady) => "ignored_request",
+            Outcome::Dropped(Lost::Gap) => "out_of_sequence",
+            Outcome::Dropped(Lost::NoReceive) => "lost_no_receive",
+            Outcome::Dropped(Lost::TooLong) => "lost_too_long",
+            Outcome::Dropped(Lost::Denied) => "lost_denied",
+            Outcome::Dropped(Lost::Invalid) => "lost_invalid",
+        })
+    }
+
+    /// The same for a response.
+    fn respond(&mut self, packet: &Packet) -> Fate {
+        let before = *self.requester.counters();
+        let sink = &mut |done: SendCompletion| {
+            let status = done.status.as_u32();
+            self.memory.completions.push((done.wr_id, status, 0));
+        };
+        let aeth = packet.extension.aeth();
+        let progress = if let Some(segment) = ReadSegment::from_packet(packet) {
+            let is_ack = aeth.is_none_or(|a| matches!(a.syndrome(), AethSyndrome::Ack { .. }));
+            if !is_ack {
+                return Fate::Drop("drop_malformed");
+            }
+            match self
+                .requester
+                .accept_read_response(&segment, self.now, sink)
+            {
+                Ok(place) => {
+                    let range = u64::from(place.offset)..u64::from(place.offset + place.len);
+                    self.memory.written.push(("sends", range.start, range.end));
+                    self.requester.read_response_placed(&place, self.now, sink)
+                }
+                Err(refused) => refused.progress,
+            }
+        } else {
+            let aeth = aeth.expect("an acknowledgement has one");
+            self.requester
+                .on_acknowledge(packet.psn, aeth, self.now, sink)
+        };
+        self.proceed(progress);
+        counted(&before, self.requester.counters())
+    }
+
+    fn proceed(&mut self, progress: Progress) {
+        if progress.fatal {
+            self.fail();
+        }
+    }
+
+    /// To ERR.
+    fn fail(&mut self) {
+        self.state = State::Err;
+        let completions = &mut self.memory.completions;
+        self.requester.flush(&mut |done| {
+            completions.push((done.wr_id, done.status.as_u32(), 0));
+        });
+        let flushed = |wr_id| (wr_id, Status::WrFlushErr.as_u32(), 0);
+        match &mut self.responder {
+            Half::Reliable(responder) => responder.abort(&mut self.memory),
+            Half::Unreliable(responder) => responder.abort(&mut self.memory),
+            Half::Datagram(responder) => responder.abort(&mut self.memory),
+        }
+        while let TakeReceive::Taken { wr_id, .. } = self.memory.take_receive() {
+            self.memory.completions.push(flushed(wr_id));
+        }
+    }
+
+    /// What it sends now: headers and payload.
+    fn next(&mut self) -> Option<(Headers, Vec<u8>)> {
+        if self.state == State::Err {
+            return None;
+        }
+        if let Half::Reliable(responder) = &mut self.responder {
+            if let Some(response) = responder.next_response(1) {
+                let payload = match &response {
+                    Response::ReadResponse {
+                        segment, rkey, va, ..
+                    } => {
+                        let place = (*va, *rkey, segment.len);
+                        let may = segment.len == 0
+                            || self.memory.rights.range(Use::Read, place).is_some();
+                        if !may {
+                            let _ = responder.read_failed();
+                            return self.next();
+                        }
+                        vec![READABLE; segment.len as usize]
+                    }
+                    _ => Vec::new(),
+                };
+                let mut headers = Headers::new(response.opcode(), self.qp.peer_qpn, response.psn());
+                headers.extension = response.extension();
+                if responder.has_ended() {
+                    self.fail();
+                }
+                return Some((headers, payload));
+            }
+        }
+        if self.state != State::Rts {
+            return None;
+        }
+        if self.requester.deadline().is_some_and(|at| at <= self.now) {
+            let sink = &mut |_| {};
+            let progress = self.requester.on_deadline(self.now, sink);
+            self.proceed(progress);
+        }
+        let segment = self.requester.next_segment(self.now, 1)?;
+        let mut headers = Headers::new(segment.opcode, self.qp.peer_qpn, segment.psn);
+        headers.ack_req = segment.ack_req;
+        headers.extension = segment.extension(arguments);
+        let is_send = self.posted == Some(Operation::Send);
+        let len = if is_send { segment.len as usize } else { 0 };
+        Some((headers, vec![READABLE; len]))
+    }
+}
+
+/// A responder in RTR.
+fn connected(service: Service, rights: &Rights, qp: &Qp) -> Half {
+    let rq_psn = Psn::new(qp.rq_psn);
+    match service {
+        Service::Rc => {
+            let mut responder = Responder::new(vec![Resource::default(); OUTSTANDING.into()]);
+            responder.connect(ResponderConfig {
+                mtu: Mtu::from_bytes(MTU).expect("an MTU"),
+                rq_psn,
+                max_dest_rd_atomic: if rights.reads { OUTSTANDING } else { 0 },
+                min_rnr_timer: 12,
+                rights: RemoteRights {
+                    read: rights.rdma,
+                    write: rights.rdma,
+                    atomic: rights.rdma,
+                    flush_global: rights.flush,
+                    flush_persistent: false,
+                },
+            });
+            Half::Reliable(Box::new(responder))
+        }
+        Service::Uc => {
+            let mut responder = unreliable::Responder::default();
+            responder.connect(Mtu::MIN, rq_psn, rights.rdma);
+            Half::Unreliable(responder)
+        }
+        Service::Ud => {
+            let mut responder = datagram::Responder::default();
+            responder.connect(QKEY);
+            Half::Datagram(responder)
+        }
+    }
+}
+
+/// Under what a response was counted.
+fn counted(before: &RequesterCounters, now: &RequesterCounters) -> Fate {
+    let stale = |c: &RequesterCounters| c.duplicate_responses + c.unexpected_responses;
+    let grown = [
+        ("stale_response", stale(now) - stale(before)),
+        ("bad_response", now.bad_responses - before.bad_responses),
+        (
+            "out_of_sequence_response",
+            now.out_of_sequence - before.out_of_sequence,
+        ),
+        ("fatal_nak_rcvd", now.fatal_naks - before.fatal_naks),
+        ("seq_nak_rcvd", now.seq_naks - before.seq_naks),
+        ("rnr_nak_rcvd", now.rnr_naks - before.rnr_naks),
+    ];
+    let mut names = grown.iter().filter(|(_, n)| *n != 0);
+    match (names.next(), names.next()) {
+        (None, _) => Fate::Accepted,
+        (Some((name, 1)), None) => Fate::Received(name),
+        _ => Fate::Received("more than one reason"),
+    }
+}
+
+/// An IP packet of the RoCEv2 port: its header, where it is from and to, UDP header and what
+/// follows.
+struct Datagram<'f> {
+    ip: &'f [u8],
+    from: &'f [u8],
+    to: &'f [u8],
+    udp: &'f [u8],
+    bytes: &'f [u8],
+}
+
+impl Device {
+    /// One for these hosts.
+    pub fn new(hosts: Hosts) -> Self {
+        let regions = NAMES.iter().enumerate().map(|(n, name)| {
+            let region = Region {
+                at: 0x7f00_0000_0408 + 0x2_0000 * n as u64,
+                len: REGION,
+                rkey: 0x100 * (n as u32 + 1) + 0x5a,
+            };
+            (String::from(*name), region)
+        });
+        Self {
+            hosts,
+            regions: regions.collect(),
+            victims: Vec::new(),
+            round: 0,
+            heard: Vec::new(),
+        }
+    }
+
+    /// As the kernel gives it to the driver; what it keeps from it is not sent to this target.
+    fn datagram<'f>(&self, frame: &'f [u8]) -> std::result::Result<Datagram<'f>, Fate> {
+        let tagged = frame[12..14] == [0x81, 0];
+        let start = if tagged { 18 } else { 14 };
+        let (len, to_udp) = if self.hosts.v6 {
+            (40, frame[start + 6] == 17)
+        } else {
+            (20, icrc::is_plain_ipv4(frame[start]))
+        };
+        if !to_udp {
+            return Err(Fate::Drop("drop_ip_header"));
+        }
+        let (ip, udp) = frame[start..].split_at(len);
+        let word = |at: usize| u16::from_be_bytes([udp[at], udp[at + 1]]);
+        let udp_len = usize::from(word(4));
+        if word(2) != UDP_PORT || udp_len < 8 || udp_len > udp.len() {
+            return Err(Fate::Outside);
+        }
+        let (from, to) = if self.hosts.v6 {
+            (&ip[8..24], &ip[24..])
+        } else {
+            (&ip[12..16], &ip[16..])
+        };
+        let (udp, bytes) = udp[..udp_len].split_at(8);
+        Ok(Datagram {
+            ip,
+            from,
+            to,
+            udp,
+            bytes,
+        })
+    }
+
+    /// As `receive.rs` does it.
+    fn receive(&mut self, frame: &[u8]) -> std::result::Result<Fate, Fate> {
+        let datagram = self.datagram(frame)?;
+        let bytes = datagram.bytes;
+        let (bth, _) = Bth::ref_from_prefix(bytes).map_err(|_| Fate::Drop("drop_malformed"))?;
+        let mut victims = self.victims.iter();
+        let index = victims.position(|victim| victim.qp.qpn == bth.dest_qp());
+        let index = index.ok_or(Fate::Drop("drop_unknown_qp"))?;
+        let victim = &mut self.victims[index];
+        if bth.version() == 0 && !bth.is_of(victim.opcodes()) {
+            return Err(Fate::Drop("drop_opcode"));
+        }
+        let packet = parse(bytes, bytes.len()).map_err(|e| match e {
+            ParseError::UnknownOpcode => Fate::Drop("drop_opcode"),
+            _ => Fate::Drop("drop_malformed"),
+        })?;
+        if packet.pkey & 0x7fff != DEFAULT_PKEY & 0x7fff {
+            return Err(Fate::Drop("drop_pkey"));
+        }
+        let (covered, told) = bytes.split_at(bytes.len() - ICRC_LEN);
+        if icrc_of(&datagram, covered) != told {
+            return Err(Fate::Drop("drop_icrc"));
+        }
+        let request = IncomingRequest::from_packet(&packet);
+        let serves = match request {
+            Some(_) => matches!(victim.state, State::Rtr | State::Rts),
+            None => victim.state == State::Rts,
+        };
+        if !serves {
+            return Err(Fate::Drop("drop_state"));
+        }
+        let is_peer = datagram.from == &victim.peer[..datagram.from.len()]
+            && datagram.to == &self.hosts.victim[..datagram.to.len()];
+        if victim.service != Service::Ud && !is_peer {
+            return Err(Fate::Drop("drop_address"));
+        }
+        let fate = match request {
+            Some(request) => victim.execute(&request),
+            None => victim.respond(&packet),
+        };
+        self.send_from(index);
+        Ok(fate)
+    }
+
+    /// All that a queue pair has to send.
+    fn send_from(&mut self, index: usize) {
+        let outer = Outer {
+            from: self.hosts.victim,
+            to: self.hosts.us,
+            ..Outer::new(&self.hosts)
+        };
+        while let Some((mut headers, payload)) = self.victims[index].next() {
+            headers.pad = pad_for(payload.len());
+            let mut out = [0; 64];
+            let len = headers.emit(&mut out).expect("the headers fit the opcode");
+            let mut bytes = [&out[..len], &payload].concat();
+            bytes.resize(bytes.len() + usize::from(headers.pad), 0);
+            self.heard.push(outer.frame(&bytes));
+        }
+    }
+}
+
+fn icrc_of(datagram: &Datagram<'_>, covered: &[u8]) -> [u8; ICRC_LEN] {
+    let (bth, rest) = covered.split_first_chunk().expect("it was parsed");
+    let udp = datagram.udp.try_into().expect("eight bytes");
+    let crc = match datagram.ip.try_into() {
+        Ok(ip) => SoftCrc32.update(icrc::SEED, &icrc::masked_prefix_v4(ip, udp, bth)),
+        Err(_) => {
+            let ip = datagram.ip.try_into().expect("an IPv6 header");
+            SoftCrc32.update(icrc::SEED, &icrc::masked_prefix_v6(ip, udp, bth))
+        }
+    };
+    icrc::finish(SoftCrc32.update(crc, rest))
+}
+
+impl Target for Device {
+    fn regions(&self) -> BTreeMap<String, Region> {
+        self.regions.clone()
+    }
+
+    fn make(&mut self, n: usize, kind: &str) -> Result<Vec<Qp>> {
+        self.round += 1;
+        self.heard.clear();
+        self.victims = (0..n)
+            .map(|index| Victim::new(index, kind, self.round, self))
+            .collect();
+        Ok(self.victims.iter().map(|victim| victim.qp).collect())
+    }
+
+    fn post(&mut self, index: usize, op: &str, len: u32) -> Result<()> {
+        let victim = &mut self.victims[index];
+        let op = match op {
+            "send" => Operation::Send,
+            _ => Operation::Read,
+        };
+        victim.posted = Some(op);
+        let request = SendRequest {
+            wr_id: index as u64,
+            length: len,
+            op,
+            signaled: true,
+            ..SendRequest::default()
+        };
+        let pushed = victim.requester.push(request);
+        pushed.map_err(|e| format!("a request was not taken: {e:?}"))?;
+        self.send_from(index);
+        Ok(())
+    }
+
+    fn send(&mut self, frame: &[u8], fate: Fate) -> Result<()> {
+        let met = self.receive(frame).unwrap_or_else(|dropped| dropped);
+        if met == fate {
+            return Ok(());
+        }
+        Err(format!("{met:?}, not {fate:?}: {frame:02x?}"))
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn hear(&mut self, _: usize) -> Result<Vec<Vec<u8>>> {
+        // Whoever was refused for a moment tries again.
+        for index in 0..self.victims.len() {
+            let victim = &mut self.victims[index];
+            if let Some(at) = victim.requester.deadline() {
+                victim.now = at;
+                self.send_from(index);
+            }
+        }
+        Ok(std::mem::take(&mut self.heard))
+    }
+
+    fn states(&mut self) -> Result<Vec<u64>> {
+        Ok(self.victims.iter().map(|v| v.state as u64).collect())
+    }
+
+    fn completions(&mut self) -> Result<BTreeMap<usize, Vec<Completion>>> {
+        let victims = self.victims.iter_mut().enumerate();
+        Ok(victims
+            .map(|(index, v)| (index, std::mem::take(&mut v.memory.completions)))
+            .filter(|(_, completions)| !completions.is_empty())
+            .collect())
+    }
+
+    fn events(&mut self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn check_memory(&mut self, may_change: &[(&'static str, u64, u64)]) -> Result<()> {
+        let mut written = self.victims.iter().flat_map(|v| &v.memory.written);
+        let stray = written.find(|(name, from, to)| {
+            let inside = |may: &&(&str, u64, u64)| may.0 == *name && may.1 <= *from && *to <= may.2;
+            from != to && !may_change.iter().any(|may| inside(&may))
+        });
+        match stray {
+            Some(stray) => Err(format!("memory was written: {stray:?}")),
+            None => Ok(()),
+        }
+    }
+
+    fn register(&mut self, name: &str, again: bool) -> Result<()> {
+        if again {
+            let region = self.regions.get_mut(name).ok_or("no such region")?;
+            region.rkey ^= 0xff00_0000;
+        } else {
+            for victim in &mut self.victims {
+                victim.memory.rights.regions.remove(name);
+            }
+        }
+        Ok(())
+    }
+
+    fn has_ip(&self) -> bool {
+        false
+    }
+}
