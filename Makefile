@@ -4,6 +4,7 @@
 # make shell        opens a prompt in a virtual machine with two RDMA devices; make shell DIR=folder shows it that one
 # make run CMD=...  runs a command there instead
 # make check        runs every test; make check ONLY=name runs those whose name begins so
+# make check-fast   runs those that need no guest, in three minutes
 # make bench        measures against the kernel's own rdma_rxe; make bench QUICK=1 has one round and fewer rows, COUNT=1
 #                   counts instructions alone, AGAINST=REVISION with the module and provider of that commit too
 # make deb          builds the Debian packages, in build/deb
@@ -22,14 +23,14 @@ PROVIDER := build/provider/libferroce.so
 
 export KDIR KERNELRELEASE DESTDIR PROVIDER
 
-.PHONY: all setup setup-debug modules provider install deb demo shell run check check-debug bench clean help
+.PHONY: all setup setup-debug modules provider install deb demo shell run check check-fast check-debug bench clean help
 # The kernel's build and cargo are parallel within; the targets here are not.
 .NOTPARALLEL:
 
 all: modules provider
 
 help:
-	@sed -n '3,16s/^# \{0,1\}//p' Makefile
+	@sed -n '3,17s/^# \{0,1\}//p' Makefile
 
 setup:
 	@$(LAB) setup $(if $(REFRESH),--refresh)
@@ -67,6 +68,9 @@ run:
 
 check:
 	@$(LAB) check $(if $(ONLY),--only '$(ONLY)') $(if $(ALL_KERNELS),--all-kernels)
+
+check-fast:
+	@$(LAB) check-fast
 
 bench:
 	@$(LAB) bench $(if $(QUICK),--quick) $(if $(COUNT),--count) $(if $(AGAINST),--against '$(AGAINST)')

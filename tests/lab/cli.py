@@ -28,6 +28,10 @@ def parser():
     one.add_argument("--only", default="", help="names, or beginnings of names, separated by commas")
     one.add_argument("--list", action="store_true", help="list the tests and run none")
     one.add_argument("--all-kernels", action="store_true", help="a few tests on every kernel there is")
+    sub.add_parser("check-fast", help="run what needs no guest, for each change")
+    one = sub.add_parser("mutants", help="see whether the host tests notice mutants of the pure code")
+    one.add_argument("--of", type=int, default=50, help="try one of so many, drawn by chance")
+    one.add_argument("--files", default="", help="of these files alone: a pattern")
     one = sub.add_parser("planted", help="see whether the tests notice planted faults")
     one.add_argument("--only", default="", help="names, separated by commas")
     one = sub.add_parser("bench", help="measure against the kernel's own rdma_rxe")
@@ -107,6 +111,12 @@ def word(args):
                 from tests.lab import kernels
                 return kernels.run(root, args.only)
             return check.list_all(root) if args.list else check.run(root, args.only, with_module())
+        elif args.word == "check-fast":
+            from tests.lab import host
+            return host.fast(root)
+        elif args.word == "mutants":
+            from tests.lab import mutants
+            return mutants.run(root, args.of, args.files)
         elif args.word == "planted":
             from tests.lab import planted
             return planted.run(args.only)

@@ -12,7 +12,9 @@ import sys
 
 from tests.lab import config
 
-TARGETS = ("packet", "responder", "requester", "unreliable", "wqe")
+# Edges that each target reaches with what is kept of it alone: one that returns at once reaches a handful.
+FLOORS = {"packet": 100, "responder": 100, "requester": 100, "unreliable": 100, "wqe": 100}
+TARGETS = tuple(FLOORS)
 # Of each seed: one that is the same each time, and a fresh one.
 RUNS = 100_000
 MAX_LEN = 256
@@ -65,7 +67,11 @@ def coverage(text):
     return int(found[-1]) if found else 0
 
 
-def check(in_root, target, seed):
+class Shallow(Exception):
+    """A target that does not do what it did."""
+
+
+def check(in_root, target, seed, runs=RUNS):
     """Builds the target and runs it with both seeds; a line about it. `in_root` runs a command or fails."""
     in_root(BUILD, ENVIRONMENT)
     unpack(target)
@@ -74,9 +80,12 @@ def check(in_root, target, seed):
         # The second run begins with the corpus alone, too: what the first one found is not in its folder.
         folder = f"/ferroce/build/fuzz/{target}/corpus-{each}"
         (WORK / target / f"corpus-{each}").mkdir()
-        reached.append(coverage(in_root(command(target, f"-seed={each}", f"-runs={RUNS}", folder,
+        reached.append(coverage(in_root(command(target, f"-seed={each}", f"-runs={runs}", folder,
                                                 f"/ferroce/build/fuzz/{target}/corpus"), {})))
-    return f"2 times {RUNS} runs, {min(reached)} edges reached, seeds 1 and {seed}"
+    if min(reached) < FLOORS[target]:
+        raise Shallow(f"{min(reached)} edges reached, where {FLOORS[target]} are the least: mend the target, or say the new "
+                      "number in FLOORS of tests/lab/fuzz.py")
+    return f"2 times {runs} runs, {min(reached)} edges reached of at least {FLOORS[target]}, seeds 1 and {seed}"
 
 
 def longer(root, target, runs):

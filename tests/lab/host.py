@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Callable
 
@@ -40,6 +41,8 @@ class Test:
     about: str
     run: Callable
     limit: int = 900
+    # Which of the two that run beside each other in `make check-fast` has it: cargo's own lock lets one build at a time.
+    lane: str = ""
 
 
 def in_root(root, command, env=None, limit=900, cwd="/ferroce"):
@@ -85,7 +88,7 @@ def cargo_test(package, env=None):
     something else each time."""
     def run(root):
         fresh = os.environ.get("FERROCE_FRESH") or str(fuzz.fresh_seed())
-        if package == "ferroce-host-tests":
+        if package in ("ferroce-host-tests", "ferroce-hostile"):
             say.step(f"FERROCE_FRESH={fresh} makes the same random runs again")
         out = in_root(root, ["cargo", "test", "-q", "--locked", "--offline", "-p", package],
                       env={"FERROCE_FRESH": fresh, **(env or {})}, limit=1500)
@@ -105,12 +108,15 @@ def provider_test(root):
     return "; ".join([cargo_test("ferroce-provider", env)(root), *notes])
 
 
-def fuzzing(target):
+def fuzzing(target, runs):
     """A fixed number of runs of libFuzzer, with a seed that is the same each time and with a fresh one."""
     def run(root):
         seed = int(os.environ.get("FERROCE_FRESH") or fuzz.fresh_seed())
         say.step(f"FERROCE_FRESH={seed} makes the same random runs again")
-        return fuzz.check(lambda command, env: in_root(root, command, env=env, limit=1500), target, seed)
+        try:
+            return fuzz.check(lambda command, env: in_root(root, command, env=env, limit=1500), target, seed, runs)
+        except fuzz.Shallow as e:
+            raise Bad(str(e)) from None
 
     return run
 
@@ -253,18 +259,20 @@ def as_a_person(what):
     return test
 
 
-def tests():
-    """Every host test, quick ones first."""
+def tests(runs=fuzz.RUNS):
+    """Every host test, quick ones first; a fuzzer makes so many runs."""
     found = [
-        Test("host.rules", "house rules: unsafe, SAFETY, SPDX, rooms, circles, width, words, one version, commands", house_rules),
-        Test("host.lab", "the laboratory's own unit tests", unit_tests),
-        Test("host.rustfmt", "rustfmt of every Rust file", rustfmt),
-        Test("host.clippy", "clippy of the host crates, warnings denied", clippy),
+        Test("host.rules", "house rules: unsafe, SAFETY, SPDX, rooms, circles, width, words, one version, commands",
+             house_rules, lane="python"),
+        Test("host.lab", "the laboratory's own unit tests", unit_tests, lane="python"),
+        Test("host.rustfmt", "rustfmt of every Rust file", rustfmt, lane="python"),
+        Test("host.clippy", "clippy of the host crates, warnings denied", clippy, lane="cargo"),
     ]
     for package in packages():
         run_it = provider_test if package == "ferroce-provider" else cargo_test(package)
-        found.append(Test(f"host.{package}", f"cargo test of {package}", run_it))
-    found += [Test(f"fuzz.{target}", f"libFuzzer with the target {target}", fuzzing(target)) for target in fuzz.TARGETS]
+        found.append(Test(f"host.{package}", f"cargo test of {package}", run_it, lane="cargo"))
+    found += [Test(f"fuzz.{target}", f"libFuzzer with the target {target}", fuzzing(target, runs), lane="cargo")
+              for target in fuzz.TARGETS]
     found += [
         Test("module.build", "the module builds for the stock kernel and says what it is", module_build),
         Test("module.clippy", "clippy of the module with the kernel's lints", module_clippy),
@@ -279,19 +287,49 @@ def tests():
 
 
 def run(test, root):
-    """Runs one test; its output is kept in build/host when it fails, and its end is shown."""
+    """Runs one test, and no other beside it."""
     with lock(config.BUILD / "host.lock", TESTING):
-        began = time.monotonic()
-        try:
-            detail = test.run(root) or ""
-            status = "passed"
-        except NotHere as e:
-            status, detail = "skipped", str(e)
-        except Bad as e:
-            status, detail = "failed", str(e)
-            if e.text:
-                detail += f" (all of it: {keep(test, e.text)})"
-        return Result(test.name, status, detail, round(time.monotonic() - began, 1))
+        return judge(test, root)
+
+
+def judge(test, root):
+    """Runs one test; its output is kept in build/host when it fails, and its end is shown."""
+    began = time.monotonic()
+    try:
+        detail = test.run(root) or ""
+        status = "passed"
+    except NotHere as e:
+        status, detail = "skipped", str(e)
+    except Bad as e:
+        status, detail = "failed", str(e)
+        if e.text:
+            detail += f" (all of it: {keep(test, e.text)})"
+    return Result(test.name, status, detail, round(time.monotonic() - began, 1))
+
+
+# Runs of each fuzzer in `make check-fast`.
+FAST_RUNS = 10_000
+
+
+def fast(root):
+    """What needs no guest, for each change: two tests beside each other, their times, the sum; 0 when none failed."""
+    # Late: it imports this module.
+    from tests.lab import check
+    chosen = [test for test in tests(FAST_RUNS) if test.lane]
+    # The scenarios, whose names some ask for, are made from the list of cases.
+    build.c_programs(root)
+
+    def lane(name):
+        for test in chosen:
+            if test.lane == name:
+                total.add(judge(test, root))
+
+    with lock(config.BUILD / "host.lock", TESTING), check.Sum([test.name for test in chosen]) as total:
+        with ThreadPoolExecutor() as pool:
+            for done in [pool.submit(lane, name) for name in sorted({test.lane for test in chosen})]:
+                done.result()
+        say.step("done")
+    return total.status
 
 
 def keep(test, text):

@@ -130,7 +130,7 @@ fn run<S: Strategy>(
     };
     panic!(
         "run {number}: {told}\nto see it again: FERROCE_MODEL_SEED={name}:{seed:x} cargo test \
-         -p ferroce-host-tests --test model {name}"
+         -p ferroce-host-tests {name}"
     );
 }
 
