@@ -308,7 +308,7 @@ def judge(test, root):
 
 
 # Runs of each fuzzer in `make check-fast`.
-FAST_RUNS = 10_000
+FAST_RUNS = 3_000
 
 
 def fast(root):

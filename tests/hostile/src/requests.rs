@@ -279,7 +279,7 @@ fn gone_regions(a: &mut Attack) -> Result<()> {
 /// executed.
 fn psns_everywhere(a: &mut Attack) -> Result<()> {
     let rw = a.target.regions()["rw"];
-    let near: Vec<i64> = [0i64, 1 << 22, (1 << 23) - 2, 1 << 23, (1 << 23) + 2]
+    let near: Vec<i64> = [0i64, 4096, 1 << 22, (1 << 23) - 2, 1 << 23, (1 << 23) + 2]
         .iter()
         .flat_map(|at| (-3..=3).map(move |n| at + n))
         .collect();

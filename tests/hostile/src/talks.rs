@@ -105,6 +105,7 @@ pub fn any_packet(random: &mut impl Chance, service: Service, qp: &Qp, model: &M
         0 | 3 => -(random.below(9) as i64 + 1),
         1 => random.below(9) as i64,
         2 if random.below(4) == 0 => i64::from(random.psn()) - (1 << 23),
+        2 => random.pick(&[-4097, -4096, -4095, 4095, 4096, 4097]),
         _ => 0,
     };
     let mut ib = Ib::new(opcode, qp.qpn, model.psn(model.expected + distance))
