@@ -71,7 +71,7 @@ fn turn(talk: &mut Talk, service: Service, ib: &Ib, bit: usize) {
     }
     let bth = &frame[ETHERNET + ip_len + UDP..];
     let (opcode, flags, total) = (bth[0], bth[1], bth.len());
-    let form = service.form(opcode, flags & 0xf, (flags >> 4 & 3).into(), total);
+    let form = service.form(opcode, flags & 0xf, ((flags >> 4) & 3).into(), total);
     let damaged = Fate::Drop("drop_icrc");
     let mask = 1u8 << (bit % 8);
     let fate = match (at - ETHERNET, v6) {
