@@ -78,8 +78,10 @@ fn turn(talk: &mut Talk, service: Service, ib: &Ib, bit: usize) {
         // Type of service, time to live; class, flow label, hop limit.
         (1 | 8, false) | (1..=3 | 7, true) => None,
         (0, true) if mask < 0x10 => None,
-        // The identification, and that it is not to be fragmented; where it comes from.
-        (4 | 5 | 12..=15, false) | (8..=23, true) => Some(damaged),
+        // Where it comes from: the kernel drops some of these for what they are.
+        (12..=15, false) | (8..=23, true) => Some(Fate::Perhaps("drop_icrc")),
+        // The identification, and that it is not to be fragmented.
+        (4 | 5, false) => Some(damaged),
         (6, false) if mask == 0x40 => Some(damaged),
         // Version, lengths, protocol, the checksum itself, where it goes.
         (n, _) if n < ip_len => return,

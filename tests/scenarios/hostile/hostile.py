@@ -108,7 +108,7 @@ def attack(family, times, limit):
 
 
 for _family, _times in ((4, 8 if SHORT else 1), (6, 8)):
-    add(f"hostile.packets-ipv{_family}", 120,
+    add(f"hostile.packets-ipv{_family}", 300,
         "opcodes, lengths, turned bits, requests out of order and beyond regions and windows, forged responses, oddities of "
         f"IP: each as the model says; IPv{_family}", attack(_family, _times, 90))
 

@@ -16,7 +16,7 @@ ON_ANOTHER = {
         "fault.loss-10", "losses.requests", "verbs.killed-programs"),
     "mitigated": (
         "link.reload", "pingpong.loop-local", "pingpong.veth-ipv6", "verbs.fence.wire", "races.shared-queues.wire",
-        "interop.pingpong-to-rxe", "hostile.opcodes-ipv4"),
+        "interop.pingpong-to-rxe", "hostile.packets-ipv4"),
     "fresh-sid": ("packages.install",),
     "aarch64": (
         "link.autoload", "link.up-down", "link.netns-exit", "pingpong.loop-local", "pingpong.loop-wire",
