@@ -23,6 +23,22 @@
 #include <net/netlink.h>
 #include "bindings_helper.h"
 
+/*
+ * In user context or not: where a worker asks, the process is not the one that
+ * is refused. The attribute is not within these bounds, both included.
+ */
+void ferroce_not_within(const char *name, int length, u64 value, u64 least, u64 most)
+{
+	pr_debug("ferroce: %.*s is %llu (%#llx), and may be %llu to %llu\n",
+		 length, name, value, value, least, most);
+}
+
+void ferroce_verb_refused(const char *name, int length, int error)
+{
+	pr_debug("ferroce: %.*s of %s[%d] is refused: %pe\n", length, name,
+		 current->comm, task_pid_nr(current), ERR_PTR(error));
+}
+
 void ferroce_spin_lock_bh(spinlock_t *lock)
 {
 	spin_lock_bh(lock);

@@ -24,6 +24,10 @@ struct sk_buff;
 struct scatterlist;
 struct vm_area_struct;
 
+/* Words for what is refused. */
+void ferroce_not_within(const char *name, int length, u64 value, u64 least, u64 most);
+void ferroce_verb_refused(const char *name, int length, int error);
+
 /* Locks and tables. */
 void ferroce_spin_lock_bh(spinlock_t *lock);
 void ferroce_spin_unlock_bh(spinlock_t *lock);

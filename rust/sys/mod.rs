@@ -19,6 +19,7 @@ mod modinfo;
 pub mod net;
 pub mod random;
 pub mod reclaim;
+pub mod refusal;
 pub mod replaceable;
 pub mod revocable;
 pub mod ring;

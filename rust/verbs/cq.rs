@@ -28,6 +28,7 @@ use crate::sys::ib::event::CqUpcall;
 use crate::sys::ib::udata::Udata;
 use crate::sys::ib::wc::Completions;
 use crate::sys::lock::IrqLock;
+use crate::sys::refusal::within;
 use crate::sys::replaceable::Successor;
 use crate::sys::ring::{
     Mapping,
@@ -82,9 +83,7 @@ impl UserCq {
 
 /// How many entries a queue gets that asks for `wanted`: at least that, or `EINVAL`.
 fn granted(wanted: u32) -> Result<u32> {
-    if wanted == 0 || wanted > MAX_CQE {
-        return Err(EINVAL);
-    }
+    within("cqe", wanted, 1..=u64::from(MAX_CQE))?;
     Ok(wanted.next_power_of_two())
 }
 

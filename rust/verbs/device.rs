@@ -30,6 +30,7 @@ use crate::sys::ib::limits::{
 };
 use crate::sys::net::Underlay;
 use crate::sys::random;
+use crate::sys::refusal::refuse;
 use crate::transport::reliable::config::MAX_RD_ATOMIC;
 use crate::uabi;
 use crate::uabi::wqe::MAX_SGE;
@@ -118,7 +119,10 @@ impl Device {
     ///
     /// `ENOMEM` when the device has as many as it says it can have.
     pub fn permit(&self, kind: Kind) -> Result<ObjectPermit> {
-        Permit::take(self.quotas.clone(), kind).ok_or(ENOMEM)
+        Permit::take(self.quotas.clone(), kind).ok_or_else(|| {
+            let most = u64::from(kind.limit());
+            refuse(ENOMEM, kind.name(), most.saturating_add(1), 0..=most)
+        })
     }
 }
 

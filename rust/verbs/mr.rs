@@ -30,6 +30,10 @@ use crate::sys::memory::{
     KernelMemory,
     UserMemory, //
 };
+use crate::sys::refusal::{
+    of_bits,
+    within, //
+};
 use crate::sys::table::{
     Published,
     Replacement,
@@ -143,25 +147,18 @@ const SUPPORTED: u32 = Access::LOCAL_WRITE
 
 /// What a range that a process names is: with the addresses that work requests use.
 fn checked(mut range: UserRange) -> Result<UserRange> {
-    if range.access.0 & !SUPPORTED != 0 {
-        return Err(EOPNOTSUPP());
-    }
+    of_bits(EOPNOTSUPP(), "access", range.access.0, SUPPORTED)?;
     if range.access.has(Access::ZERO_BASED) {
         // `ibv_reg_mr` names the address all the same, `ibv_reg_mr_iova` may name any.
-        if range.iova != range.start && range.iova != 0 {
-            return Err(EINVAL);
+        if range.iova != range.start {
+            within("iova of a zero-based region", range.iova, 0..=0)?;
         }
         range.iova = 0;
     }
     // The last byte of a region may be the last one of the address space, not beyond. There need
     // not be any: programs register what they have, and that may be nothing.
-    if range
-        .iova
-        .checked_add(range.len.saturating_sub(1))
-        .is_none()
-    {
-        return Err(EINVAL);
-    }
+    let last = u64::MAX.saturating_sub(range.len.saturating_sub(1));
+    within("iova of a region of this length", range.iova, 0..=last)?;
     Ok(range)
 }
 

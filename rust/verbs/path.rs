@@ -6,6 +6,7 @@ use super::reach;
 use crate::sys::errno::EADDRNOTAVAIL;
 use crate::sys::ib::path::Path;
 use crate::sys::net::Underlay;
+use crate::sys::refusal::within;
 use crate::wire::gid::is_multicast;
 use kernel::prelude::*;
 
@@ -31,9 +32,11 @@ pub fn check(underlay: &Underlay, path: &Path) -> Result {
 ///
 /// `EADDRNOTAVAIL`, and `EINVAL` if the destination is a group.
 pub fn check_connection(underlay: &Underlay, path: &Path) -> Result {
-    if is_multicast(&path.destination) {
-        return Err(EINVAL);
-    }
+    within(
+        "whether the destination is a group",
+        is_multicast(&path.destination),
+        0..=0,
+    )?;
     check(underlay, path)
 }
 
@@ -48,8 +51,5 @@ pub fn check_connection(underlay: &Underlay, path: &Path) -> Result {
 /// `EINVAL`.
 pub fn check_mtu(underlay: &Underlay, path: &Path, mtu: u32) -> Result {
     let netdev_mtu = path.netdev_mtu.min(underlay.netdev().mtu());
-    if mtu > reach::path_mtu(netdev_mtu) {
-        return Err(EINVAL);
-    }
-    Ok(())
+    within("path_mtu", mtu, 0..=u64::from(reach::path_mtu(netdev_mtu)))
 }

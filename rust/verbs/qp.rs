@@ -58,6 +58,11 @@ use crate::sys::net::membership::{
     Membership, //
 };
 use crate::sys::net::Underlay;
+use crate::sys::refusal::{
+    of_bits,
+    refuse,
+    within, //
+};
 use crate::sys::ring::Mapping;
 use crate::sys::table::Published;
 use crate::sys::timer::{
@@ -128,13 +133,14 @@ enum User {
 
 /// What a QP gets that asks for `wanted`: at least that, or `EINVAL`.
 fn granted(wanted: Capacity) -> Result<Capacity> {
-    if wanted.max_send_wr > MAX_QP_WR
-        || wanted.max_recv_wr > MAX_QP_WR
-        || wanted.max_send_sge > MAX_SGE
-        || wanted.max_recv_sge > MAX_SGE
-        || wanted.max_inline > MAX_INLINE
-    {
-        return Err(EINVAL);
+    for (attribute, value, most) in [
+        ("max_send_wr", wanted.max_send_wr, MAX_QP_WR),
+        ("max_recv_wr", wanted.max_recv_wr, MAX_QP_WR),
+        ("max_send_sge", wanted.max_send_sge, MAX_SGE),
+        ("max_recv_sge", wanted.max_recv_sge, MAX_SGE),
+        ("max_inline_data", wanted.max_inline, MAX_INLINE),
+    ] {
+        within(attribute, value, 0..=u64::from(most))?;
     }
     Ok(Capacity {
         max_send_wr: wanted.max_send_wr.max(1).next_power_of_two(),
@@ -157,10 +163,10 @@ impl QueuePair for UserQp {
         upcall: QpUpcall,
         init: Init<'_, Domain, UserCq, UserSrq>,
     ) -> Result<(Self, Created)> {
-        let mut service = service_of(init.kind).ok_or(EOPNOTSUPP())?;
-        if init.flags != 0 {
-            return Err(EOPNOTSUPP());
-        }
+        let kind = init.kind.number();
+        let mut service =
+            service_of(init.kind).ok_or_else(|| refuse(EOPNOTSUPP(), "qp_type", kind, 1..=4))?;
+        of_bits(EOPNOTSUPP(), "create_flags", init.flags, 0)?;
         let is_management = init.kind.is_management();
         let context = match &init.owner {
             Owner::Process(udata) if !is_management => {
@@ -262,7 +268,7 @@ impl QueuePair for UserQp {
                 post::send_doorbell(&self.qp)?;
             }
             // Only an error leads there.
-            State::Sqe => return Err(EINVAL),
+            State::Sqe => return Err(refuse(EINVAL, "qp_state", to as u32, 0..=4)),
         }
         *attributes = next;
         Ok(())
@@ -290,9 +296,10 @@ impl QueuePair for UserQp {
     }
 
     fn attach(&self, group: &Gid) -> Result {
-        if !matches!(self.service.responder, Half::Datagram) || !is_multicast(group) {
-            return Err(EINVAL);
+        if !matches!(self.service.responder, Half::Datagram) {
+            return Err(refuse(EINVAL, "qp_type", self.kind.number(), 4..=4));
         }
+        within("whether the GID is a group's", is_multicast(group), 1..=1)?;
         self.qp.port().groups().attach(self.qp.number(), group, || {
             Membership::join(
                 &self.underlay,
@@ -436,8 +443,13 @@ impl UserQp {
     }
 }
 
+/// A path MTU of so many bytes, or `EINVAL`.
+fn path_mtu(bytes: u32) -> Result<Mtu> {
+    Mtu::from_bytes(bytes).ok_or_else(|| refuse(EINVAL, "path_mtu", bytes, 256..=4096))
+}
+
 fn responder(service: &Service, attributes: &Attributes) -> Result<ResponderSetting> {
-    let mtu = || Mtu::from_bytes(attributes.mtu).ok_or(EINVAL);
+    let mtu = || path_mtu(attributes.mtu);
     let rq_psn = Psn::new(attributes.rq_psn);
     let access = attributes.access;
     let allow_write = access.has(Access::REMOTE_WRITE);
@@ -474,7 +486,7 @@ fn responder(service: &Service, attributes: &Attributes) -> Result<ResponderSett
 const INTERVALS_OF_TIMEOUT: u64 = 2;
 
 fn requester(service: &Service, attributes: &Attributes, longest: u32) -> Result<RequesterSetting> {
-    let mtu = |bytes| Mtu::from_bytes(bytes).ok_or(EINVAL);
+    let mtu = path_mtu;
     let sq_psn = Psn::new(attributes.sq_psn);
     Ok(match service.requester {
         Half::Reliable => RequesterSetting::Reliable(RequesterConfig {

@@ -34,6 +34,20 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// What they are called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Context => "number of contexts",
+            Kind::Pd => "number of PDs",
+            Kind::Ah => "number of AHs",
+            Kind::Cq => "number of CQs",
+            Kind::Qp => "number of QPs",
+            Kind::Mr => "number of MRs",
+            Kind::Mw => "number of MWs",
+            Kind::Srq => "number of SRQs",
+        }
+    }
+
     /// How many there may be.
     pub const fn limit(self) -> u32 {
         match self {

@@ -26,6 +26,7 @@ use crate::sys::ib::srq::{
 use crate::sys::ib::udata::Udata;
 use crate::sys::ib::wr::RecvRequests;
 use crate::sys::lock::IrqLock;
+use crate::sys::refusal::within;
 use crate::sys::ring::{
     Mapping,
     Ring, //
@@ -72,9 +73,7 @@ impl UserSrq {
 
 /// How many receives a queue gets that asks for `wanted`: at least that, or `EINVAL`.
 fn granted(wanted: u32) -> Result<u32> {
-    if wanted > MAX_SRQ_WR {
-        return Err(EINVAL);
-    }
+    within("max_wr of an SRQ", wanted, 0..=u64::from(MAX_SRQ_WR))?;
     Ok(wanted.max(1).next_power_of_two())
 }
 
@@ -104,9 +103,7 @@ impl SharedReceiveQueue for UserSrq {
         if let Some(udata) = udata {
             udata.no_request()?;
         }
-        if wanted.max_sge > MAX_SGE {
-            return Err(EINVAL);
-        }
+        within("max_sge of an SRQ", wanted.max_sge, 0..=u64::from(MAX_SGE))?;
         let size = Size {
             max_wr: granted(wanted.max_wr)?,
             max_sge: wanted.max_sge.max(1),

@@ -66,7 +66,11 @@ macro_rules! operations {
                     )*
                     $body
                 };
-                $crate::sys::ib::call::Outcome::into_raw(call())
+                let result = call();
+                if let Err(error) = &result {
+                    $crate::sys::refusal::verb(stringify!($name), error);
+                }
+                $crate::sys::ib::call::Outcome::into_raw(result)
             }
         )*
 

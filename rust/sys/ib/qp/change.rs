@@ -184,8 +184,8 @@ impl Change {
         unsafe { bindings::ib_modify_qp_is_ok(from as u32, to as u32, kind.as_raw(), self.mask) }
     }
 
-    /// Whether one of these attributes is to be changed: bits of `enum ib_qp_attr_mask`.
-    pub fn has(&self, bits: u32) -> bool {
-        self.mask & bits != 0
+    /// What is to be changed: bits of `enum ib_qp_attr_mask`.
+    pub fn mask(&self) -> u32 {
+        self.mask
     }
 }

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Words for what is refused: an errno says little. They are lines of dynamic debug, which cost
+//! nothing until an administrator asks for them:
+//! `echo 'module ferroce +p' >/proc/dynamic_debug/control`.
+
+use super::bindings;
+use core::ops::RangeInclusive;
+use kernel::prelude::*;
+
+/// Says which attribute is not within its range, and returns `error` for it.
+#[cold]
+pub fn refuse(
+    error: Error,
+    attribute: &'static str,
+    value: impl Into<u64>,
+    range: RangeInclusive<u64>,
+) -> Error {
+    let (name, length) = (attribute.as_ptr().cast(), attribute.len() as c_int);
+    // SAFETY: The name has this length; nothing is kept.
+    unsafe {
+        bindings::ferroce_not_within(name, length, value.into(), *range.start(), *range.end())
+    };
+    error
+}
+
+/// Refuses a value that is not within its range.
+///
+/// # Errors
+///
+/// `EINVAL`.
+#[inline]
+pub fn within(
+    attribute: &'static str,
+    value: impl Into<u64>,
+    range: RangeInclusive<u64>,
+) -> Result {
+    let value = value.into();
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err(refuse(EINVAL, attribute, value, range))
+}
+
+/// Refuses flags beyond those that are known, with `error`.
+#[inline]
+pub fn of_bits(error: Error, attribute: &'static str, value: u32, known: u32) -> Result {
+    if value & !known == 0 {
+        return Ok(());
+    }
+    Err(refuse(error, attribute, value, 0..=u64::from(known)))
+}
+
+/// Says which verb of ib_core's table is refused.
+#[cold]
+pub(super) fn verb(name: &'static str, error: &Error) {
+    let (name, length) = (name.as_ptr().cast(), name.len() as c_int);
+    // SAFETY: The name has this length; nothing is kept.
+    unsafe { bindings::ferroce_verb_refused(name, length, error.to_errno()) };
+}
