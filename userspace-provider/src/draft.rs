@@ -4,6 +4,7 @@
 //! it carries, and the next operation or the end of the list completes it. What goes wrong is
 //! remembered, and is the answer in the end.
 
+use crate::refusal::{refuse, reject};
 use crate::request::{
     answered_with_data, flags_of, has_operation, put_inline, put_list, SendLimits, Slot,
 };
@@ -78,7 +79,10 @@ impl Drafts {
     ) {
         self.attempt(|list| {
             if operations & bit_of(opcode) == 0 {
-                return Err(EOPNOTSUPP);
+                return Err(reject(
+                    EOPNOTSUPP,
+                    format_args!("the opcode {opcode} is not in the queue pair's send_ops_flags"),
+                ));
             }
             // Whether it is inline is said by the setter.
             let flags = flags_of(wr_flags)? & !wqe::SEND_INLINE;
@@ -100,7 +104,7 @@ impl Drafts {
     ) {
         self.attempt(|list| {
             let slot = slot(list.index)?;
-            put(&slot, list.draft.as_mut().ok_or(EINVAL)?)
+            put(&slot, list.draft.as_mut().ok_or_else(no_request)?)
         });
     }
 
@@ -122,6 +126,11 @@ impl Drafts {
     }
 }
 
+#[cold]
+fn no_request() -> c_int {
+    reject(EINVAL, "ibv_wr_set_* before an operation")
+}
+
 /// Whether an operation has all that it carries in its header.
 fn is_complete(opcode: u8) -> bool {
     matches!(
@@ -132,9 +141,22 @@ fn is_complete(opcode: u8) -> bool {
 
 /// The operands of a FLUSH; EINVAL for what none has.
 pub fn flush_operands(length: usize, placement: u8, selectivity: u8) -> Result<Flush, c_int> {
-    let length = u32::try_from(length).map_err(|_| EINVAL)?;
+    let too_long = |_| {
+        refuse(
+            EINVAL,
+            "length of a FLUSH",
+            length as u64,
+            0..=u32::MAX.into(),
+        )
+    };
+    let length = u32::try_from(length).map_err(too_long)?;
     if !matches!((placement, selectivity), (1..=3, 0 | 1)) {
-        return Err(EINVAL);
+        return Err(reject(
+            EINVAL,
+            format_args!(
+                "type {placement} and level {selectivity} of a FLUSH may be 1 to 3 and 0 to 1"
+            ),
+        ));
     }
     Ok(Flush {
         length,
@@ -142,6 +164,14 @@ pub fn flush_operands(length: usize, placement: u8, selectivity: u8) -> Result<F
         selectivity,
         ..Flush::default()
     })
+}
+
+#[cold]
+fn no_data(opcode: u8) -> c_int {
+    reject(
+        EINVAL,
+        format_args!("the opcode {opcode} takes no data of this kind"),
+    )
 }
 
 /// The setter of scatter/gather lists. EINVAL for an operation that has none.
@@ -152,7 +182,7 @@ pub fn set_list(
     limits: &SendLimits,
 ) -> Result<(), c_int> {
     if is_complete(header.opcode) {
-        return Err(EINVAL);
+        return Err(no_data(header.opcode));
     }
     put_list(slot, header, sges, limits)
 }
@@ -165,7 +195,7 @@ pub fn set_inline(
     limits: &SendLimits,
 ) -> Result<(), c_int> {
     if answered_with_data(header.opcode) || is_complete(header.opcode) {
-        return Err(EINVAL);
+        return Err(no_data(header.opcode));
     }
     put_inline(slot, header, pieces, limits)
 }
@@ -180,7 +210,10 @@ pub fn set_destination(
     qkey: u32,
 ) -> Result<(), c_int> {
     if limits.service.requester != Half::Datagram {
-        return Err(EINVAL);
+        return Err(reject(
+            EINVAL,
+            "ibv_wr_set_ud_addr on a connected queue pair",
+        ));
     }
     header.set_destination(ah, qpn, qkey);
     Ok(())

@@ -11,6 +11,7 @@
 //! | [`completion`] | a completion of the module becomes one of libibverbs |
 //! | [`doorbell`] | the command that makes the module look at a queue |
 //! | [`lock`] | the lock of a queue |
+//! | [`refusal`] | words for what is refused, in the log of libibverbs |
 //! | `ffi/` | everything that meets C or shared memory, and all the unsafe code |
 //!
 //! The data path makes no allocation and no system call but the doorbell, and that only when the
@@ -25,5 +26,6 @@ mod draft;
 #[allow(unsafe_code)]
 mod ffi;
 mod lock;
+mod refusal;
 mod request;
 mod ring;

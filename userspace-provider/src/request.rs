@@ -6,6 +6,7 @@
 //! no trace: the slot is only published after success.
 
 use crate::ffi::layout::{IbvRecvWr, IbvSendWr};
+use crate::refusal::{at_most, refuse, reject};
 use ferroce_core::transport::operation::Operation;
 use ferroce_core::transport::service::{Half, Service};
 use ferroce_core::uabi::wqe::{self, Bind, Parts, RecvWqe, SendWqe, Sge};
@@ -61,8 +62,16 @@ fn operation(service: &Service, number: u32) -> Result<(u8, Parts), c_int> {
     let opcode = u8::try_from(number).ok().filter(served);
     match opcode.and_then(|opcode| Some((opcode, Parts::of(opcode)?))) {
         Some(operation) => Ok(operation),
-        None if number <= LAST_OPCODE => Err(EOPNOTSUPP),
-        None => Err(EINVAL),
+        None if number <= LAST_OPCODE => Err(reject(
+            EOPNOTSUPP,
+            format_args!("this type of queue pair does not have the opcode {number}"),
+        )),
+        None => Err(refuse(
+            EINVAL,
+            "opcode",
+            number.into(),
+            0..=LAST_OPCODE.into(),
+        )),
     }
 }
 
@@ -71,7 +80,8 @@ fn operation(service: &Service, number: u32) -> Result<(u8, Parts), c_int> {
 pub fn flags_of(send_flags: u32) -> Result<u8, c_int> {
     let known = send_flags & u32::from(wqe::SEND_ALL);
     if known != send_flags {
-        return Err(EINVAL);
+        let all = wqe::SEND_ALL.into();
+        return Err(refuse(EINVAL, "send_flags", send_flags.into(), 0..=all));
     }
     // Cannot truncate: they are all in the low byte.
     Ok(known as u8)
@@ -86,9 +96,7 @@ pub fn put_list(
     sges: &[Sge],
     limits: &SendLimits,
 ) -> Result<(), c_int> {
-    if sges.len() > limits.max_sge as usize {
-        return Err(EINVAL);
-    }
+    at_most("num_sge", sges.len() as u64, limits.max_sge.into())?;
     // Cannot truncate: `max_sge` is at most `wqe::MAX_SGE`.
     header.count = sges.len() as u16;
     header.flags &= !wqe::SEND_INLINE;
@@ -106,9 +114,7 @@ pub fn put_inline(
     limits: &SendLimits,
 ) -> Result<(), c_int> {
     let len: u64 = pieces.clone().map(|piece| u64::from(piece.length)).sum();
-    if len > u64::from(limits.max_inline) {
-        return Err(EINVAL);
-    }
+    at_most("inline length", len, limits.max_inline.into())?;
     // Cannot truncate: `max_inline` is at most `wqe::MAX_INLINE`.
     header.count = len as u16;
     header.flags |= wqe::SEND_INLINE;
@@ -146,9 +152,7 @@ pub fn encode_send(
 ) -> Result<(), c_int> {
     let (opcode, parts) = operation(&limits.service, wr.opcode)?;
     let flags = flags_of(wr.send_flags)?;
-    if sges.len() > limits.max_sge as usize {
-        return Err(EINVAL);
-    }
+    at_most("num_sge", sges.len() as u64, limits.max_sge.into())?;
     let mut header = SendWqe::new(wr.wr_id, opcode, flags | limits.always);
     // The unions of the request hold whatever the application left there.
     if opcode == wqe::OP_BIND_MW {
@@ -176,13 +180,13 @@ pub fn encode_send(
     if matches!(opcode, wqe::OP_BIND_MW | wqe::OP_LOCAL_INV)
         && (!sges.is_empty() || flags & wqe::SEND_INLINE != 0)
     {
-        return Err(EINVAL);
+        return Err(reject(EINVAL, "BIND_MW and LOCAL_INV carry no data"));
     }
     if flags & wqe::SEND_INLINE == 0 {
         put_list(slot, &mut header, sges, limits)?;
     } else {
         if answered_with_data(opcode) {
-            return Err(EINVAL);
+            return Err(reject(EINVAL, "no READ or atomic is IBV_SEND_INLINE"));
         }
         put_inline(slot, &mut header, sges.iter().copied(), limits)?;
     }
@@ -203,9 +207,9 @@ fn set_bind(
     [window, region]: [Option<u32>; 2],
 ) -> Result<(), c_int> {
     let info = &wr.bind_info;
-    let old_key = window.ok_or(EINVAL)?;
+    let old_key = window.ok_or_else(|| reject(EINVAL, "BIND_MW names no window"))?;
     if region.is_none() && info.length != 0 {
-        return Err(EINVAL);
+        return Err(reject(EINVAL, "BIND_MW of a length names no region"));
     }
     header.set_remote(info.addr, wr.mw_rkey);
     header.set_old_key(old_key);
@@ -229,9 +233,11 @@ pub fn encode_recv(
     sges: &[Sge],
     limits: &RecvLimits,
 ) -> Result<(), c_int> {
-    if sges.len() > limits.max_sge as usize {
-        return Err(EINVAL);
-    }
+    at_most(
+        "num_sge of a receive",
+        sges.len() as u64,
+        limits.max_sge.into(),
+    )?;
     let header = RecvWqe {
         wr_id: wr.wr_id,
         num_sge: sges.len() as u32,

@@ -51,7 +51,9 @@ fn version_script(folder: &Path, abi: u32) -> String {
     let text = format!(
         "IBVERBS_1.6 {{ global: ibv_qp_to_qp_ex; }};\n\
          IBVERBS_1.14 {{ global: ibv_query_qp_data_in_order; }} IBVERBS_1.6;\n\
-         IBVERBS_PRIVATE_{abi} {{ global: verbs_*; _verbs_*; ibv_cmd_*; }} IBVERBS_1.14;\n"
+         IBVERBS_PRIVATE_{abi} {{\n\
+         global: __verbs_log; verbs_*; _verbs_*; ibv_cmd_*;\n\
+         }} IBVERBS_1.14;\n"
     );
     fs::write(&script, text).expect("the folder is writable");
     format!("-Wl,--version-script={}", script.display())

@@ -7,6 +7,7 @@ use super::{
     library::library,
     memory::{fail, Object},
 };
+use crate::refusal::by_module;
 use core::ffi::c_int;
 use ferroce_core::uabi::udata;
 
@@ -45,7 +46,7 @@ pub unsafe extern "C" fn create(pd: *mut IbvPd, attr: Opaque) -> *mut IbvAh {
         (library().ibv_cmd_create_ah)(pd, ah.as_ptr().cast(), attr, &mut resp, size_of_val(&resp))
     };
     if error != 0 {
-        return fail(error);
+        return fail(by_module(error, "create_ah", &[], 0));
     }
     // SAFETY: The object is ours alone until it is handed out.
     unsafe { (*ah.as_ptr()).number = resp.driver.number };

@@ -10,6 +10,7 @@ use super::{
     qp, region, srq, window, wr,
 };
 use crate::abi::{Op, MAX_OPS};
+use crate::refusal::{refuse, reject};
 use core::{
     ffi::{c_char, c_int, c_void},
     ptr, slice,
@@ -90,7 +91,10 @@ pub unsafe extern "C" fn alloc_context(
         // SAFETY: The context is new.
         match unsafe { library.get_context(context, &mut cmd, &mut resp) } {
             // libibverbs matches by a number alone, which another driver may have, too.
-            0 if resp.driver.signature != udata::SIGNATURE => libc::EPROTO,
+            0 if resp.driver.signature != udata::SIGNATURE => reject(
+                libc::EPROTO,
+                "the device has ferroce's driver id, and another driver",
+            ),
             error => error,
         }
     };
@@ -144,7 +148,10 @@ unsafe fn new_context(
     let error = if sz == len {
         open(library, context)
     } else {
-        libc::EPROTO
+        reject(
+            libc::EPROTO,
+            format_args!("this libibverbs has a context of {sz} bytes, and not {len}"),
+        )
     };
     if error != 0 {
         // SAFETY: The context is not in use, and not used any more.
@@ -226,7 +233,9 @@ unsafe extern "C" fn query_rt_values(_: *mut IbvContext, values: *mut ValuesEx) 
     // SAFETY: Contract of the verb.
     let values = unsafe { &mut *values };
     if values.comp_mask & !VALUES_RAW_CLOCK != 0 {
-        return libc::EINVAL;
+        let known = u64::from(VALUES_RAW_CLOCK);
+        let mask = u64::from(values.comp_mask);
+        return refuse(libc::EINVAL, "comp_mask of ibv_values_ex", mask, 0..=known);
     }
     if values.comp_mask & VALUES_RAW_CLOCK != 0 {
         values.raw_clock = [0, nanoseconds(udata::CLOCK as libc::clockid_t)];

@@ -5,12 +5,15 @@
 use super::{
     layout::*,
     library::library,
+    log,
     mapping::Ring,
     memory::{fail, Object},
+    most::Most,
 };
 use crate::{
     completion::decode,
     lock::Lock,
+    refusal::by_module,
     ring::{take_out, Cursor, Scribbled},
 };
 use core::{
@@ -271,6 +274,22 @@ pub unsafe fn cmd_fd(context: *mut IbvContext) -> c_int {
     unsafe { (*context).cmd_fd }
 }
 
+/// Says why the module has refused a CQ of so many entries; the error.
+///
+/// # Safety
+///
+/// `context` must be open.
+#[cold]
+pub unsafe fn refused(error: c_int, context: *mut IbvContext, cqe: u64) -> c_int {
+    if !log::is_wanted() {
+        return error;
+    }
+    // SAFETY: The caller's promise.
+    let most = unsafe { Most::of(context) };
+    let bytes = cqe.max(1).saturating_mul(CQE_STRIDE.into());
+    by_module(error, "CQ", &[("cqe", cqe, most.cqe)], bytes)
+}
+
 /// Makes a CQ; libibverbs sets its `cqe` to the number of entries that the kernel says.
 pub unsafe extern "C" fn create(
     context: *mut IbvContext,
@@ -301,7 +320,8 @@ pub unsafe extern "C" fn create(
         )
     };
     if error != 0 {
-        return fail(error);
+        // SAFETY: Contract of the verb.
+        return fail(unsafe { refused(error, context, cqe as u64) });
     }
     // SAFETY: Contract of the verb.
     let fd = unsafe { cmd_fd(context) };
@@ -384,7 +404,8 @@ pub unsafe extern "C" fn resize(cq: *mut IbvCq, cqe: c_int) -> c_int {
             )
         };
         if error != 0 {
-            return Err(error);
+            // SAFETY: Contract of the verb.
+            return Err(unsafe { refused(error, (*cq).context, cqe as u64) });
         }
         Ok(resp.driver.cq)
     };

@@ -9,12 +9,13 @@
 //! Fields that only flow steering and tag matching have (flow tags, tags) cannot be asked for.
 
 use super::{
-    cq::{cmd_fd, Cq},
+    cq::{cmd_fd, refused, Cq},
     layout::*,
     library::library,
     memory::{fail, nanoseconds},
 };
 use crate::completion::{public_flags, service_level};
+use crate::refusal::reject;
 use crate::ring::Scribbled;
 use core::{ffi::c_int, ptr};
 use ferroce_core::uabi::{cqe::Cqe, udata};
@@ -53,7 +54,14 @@ pub unsafe extern "C" fn create(context: *mut IbvContext, attr: *mut CqInitAttrE
     };
     if wc_flags & !WC_FLAGS != 0 || comp_mask & !(MASK_FLAGS | MASK_PD) != 0 || flags & !FLAGS != 0
     {
-        return fail(EOPNOTSUPP);
+        return fail(reject(
+            EOPNOTSUPP,
+            format_args!(
+                "create_cq_ex: wc_flags {wc_flags:#x} may be of {WC_FLAGS:#x}, comp_mask \
+                 {comp_mask:#x} of {:#x}, flags {flags:#x} of {FLAGS:#x}",
+                MASK_FLAGS | MASK_PD
+            ),
+        ));
     }
     let cq = match Cq::new() {
         Ok(cq) => cq,
@@ -66,7 +74,8 @@ pub unsafe extern "C" fn create(context: *mut IbvContext, attr: *mut CqInitAttrE
     // SAFETY: Contract of the verb; the CQ begins with what libibverbs fills in.
     let error = unsafe { library().create_cq_ex(context, attr, cq.as_ptr().cast(), &mut resp) };
     if error != 0 {
-        return fail(error);
+        // SAFETY: Contract of the verb.
+        return fail(unsafe { refused(error, context, (*attr).cqe.into()) });
     }
     // SAFETY: The object is ours alone until it is handed out.
     let ibv = unsafe { &mut (*cq.as_ptr()).ibv };

@@ -11,6 +11,7 @@ use super::{
     library::library,
     memory::{fail, Object},
 };
+use crate::refusal::{refuse, reject};
 use core::{
     ffi::c_int,
     ptr,
@@ -122,16 +123,26 @@ pub unsafe extern "C" fn alloc_parent(
     // SAFETY: Contract of the verb; what is behind `comp_mask` is there if that says so.
     let (below, thread, mask) = unsafe { ((*attr).pd, (*attr).td, (*attr).comp_mask) };
     if below.is_null() {
-        return fail(EINVAL);
+        return fail(reject(EINVAL, "alloc_parent_domain: there is no pd"));
     }
-    if mask & !(PARENT_ALLOCATORS | PARENT_CONTEXT) != 0 {
-        return fail(EOPNOTSUPP);
+    let known = PARENT_ALLOCATORS | PARENT_CONTEXT;
+    if mask & !known != 0 {
+        let (mask, known) = (mask.into(), known.into());
+        return fail(refuse(
+            EOPNOTSUPP,
+            "comp_mask of a parent domain",
+            mask,
+            0..=known,
+        ));
     }
     if mask & PARENT_ALLOCATORS != 0 {
         // SAFETY: The mask says that they are there.
         let allocators = unsafe { [(*attr).alloc, (*attr).free] };
         if allocators.contains(&ptr::null_mut()) {
-            return fail(EINVAL);
+            return fail(reject(
+                EINVAL,
+                "alloc_parent_domain: alloc and free go together",
+            ));
         }
     }
     let pd = match new() {
@@ -181,8 +192,14 @@ pub unsafe extern "C" fn alloc_thread(
     attr: *mut TdInitAttr,
 ) -> *mut IbvTd {
     // SAFETY: Contract of the verb.
-    if unsafe { (*attr).comp_mask } != 0 {
-        return fail(EOPNOTSUPP);
+    let mask = unsafe { (*attr).comp_mask };
+    if mask != 0 {
+        return fail(refuse(
+            EOPNOTSUPP,
+            "comp_mask of a thread domain",
+            mask.into(),
+            0..=0,
+        ));
     }
     // SAFETY: All zeros are a valid thread domain.
     let td = match unsafe { Object::<Thread>::zeroed() } {

@@ -16,14 +16,14 @@ use std::sync::OnceLock;
 
 /// Makes the table of functions: the members, and how they are found.
 macro_rules! functions {
-    ($($(#[$doc:meta])* $symbol:ident: fn($($arg:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
+    ($($(#[$doc:meta])* $symbol:ident: fn($($arg:ty),* $(,)?) $(+ $more:tt)? $(-> $ret:ty)?;)*) => {
         /// The functions of the loaded libibverbs.
         pub struct Library {
             /// The ABI that it speaks.
             pub abi: Abi,
             /// Where `comp_mask` is in its `struct verbs_qp`: one of [`QP_COMP_MASK`].
             pub qp_comp_mask: usize,
-            $($(#[$doc])* pub $symbol: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
+            $($(#[$doc])* pub $symbol: unsafe extern "C" fn($($arg),* $(, $more)?) $(-> $ret)?,)*
         }
 
         impl Library {
@@ -57,7 +57,7 @@ macro_rules! functions {
                         unsafe {
                             transmute_copy::<
                                 *mut c_void,
-                                unsafe extern "C" fn($($arg),*) $(-> $ret)?,
+                                unsafe extern "C" fn($($arg),* $(, $more)?) $(-> $ret)?,
                             >(&address)
                         }
                     },)*
@@ -135,6 +135,8 @@ functions! {
     ibv_cmd_destroy_srq: fn(*mut IbvSrq) -> c_int;
     ibv_cmd_create_ah: fn(*mut IbvPd, *mut IbvAh, Opaque, *mut CreateAhResp, usize) -> c_int;
     ibv_cmd_destroy_ah: fn(*mut IbvAh) -> c_int;
+    /// Takes a context, at which it does not look, a level, and a format with its arguments.
+    __verbs_log: fn(Opaque, u32, *const c_char) + ...;
 }
 
 impl Library {
@@ -268,6 +270,11 @@ static LIBRARY: OnceLock<Library> = OnceLock::new();
 #[inline]
 pub fn library() -> &'static Library {
     LIBRARY.get().expect("libibverbs knows the provider")
+}
+
+/// The same, if there is one: unit tests run without.
+pub fn loaded() -> Option<&'static Library> {
+    LIBRARY.get()
 }
 
 /// The private ABI of the loaded libibverbs, for a person: `None` if it has none known by name.

@@ -2,6 +2,7 @@
 
 //! Objects that libibverbs holds by pointer, errno, and lists of the application.
 
+use crate::refusal::reject;
 use core::{ptr, slice};
 use ferroce_core::uabi::wqe::Sge;
 use libc::c_int;
@@ -100,6 +101,9 @@ pub unsafe fn sg_list<'a>(list: *const Sge, count: c_int) -> Result<&'a [Sge], c
             // SAFETY: The caller's promise.
             Ok(unsafe { slice::from_raw_parts(list, count) })
         }
-        _ => Err(libc::EINVAL),
+        _ => Err(reject(
+            libc::EINVAL,
+            format_args!("num_sge is {count}, with sg_list at {list:?}"),
+        )),
     }
 }

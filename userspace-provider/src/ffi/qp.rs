@@ -7,11 +7,14 @@ use super::{
     domain::is_single_threaded,
     layout::*,
     library::library,
+    log,
     memory::{fail, Object},
+    most::Most,
     work_queue::{post, WorkQueue},
 };
 use crate::{
     draft::{has_operations, Session},
+    refusal::{by_module, reject},
     request::{RecvLimits, SendLimits},
 };
 use core::{
@@ -19,7 +22,7 @@ use core::{
     mem::{offset_of, zeroed},
     ptr,
 };
-use ferroce_core::transport::service::{QpType, Service};
+use ferroce_core::transport::service::{Half, QpType, Service};
 use ferroce_core::uabi::{
     udata,
     wqe::{self, recv_stride, send_stride},
@@ -170,6 +173,51 @@ fn service_of(qp_type: u32) -> Option<Service> {
     Some(service).filter(|service| service.served)
 }
 
+#[cold]
+fn no_such_type(qp_type: u32) -> c_int {
+    reject(
+        EOPNOTSUPP,
+        format_args!("create_qp: qp_type is {qp_type}, and may be 2 (RC), 3 (UC) or 4 (UD)"),
+    )
+}
+
+/// Says why the module has refused a QP; the error.
+///
+/// # Safety
+///
+/// `context` must be open.
+#[cold]
+unsafe fn refused(error: c_int, context: *mut IbvContext, cap: &QpCap, service: Service) -> c_int {
+    if !log::is_wanted() {
+        return error;
+    }
+    // SAFETY: The caller's promise.
+    let most = unsafe { Most::of(context) };
+    let asked = [
+        ("max_send_wr", cap.max_send_wr, most.qp_wr),
+        ("max_recv_wr", cap.max_recv_wr, most.qp_wr),
+        ("max_send_sge", cap.max_send_sge, most.sge),
+        ("max_recv_sge", cap.max_recv_sge, most.sge),
+        (
+            "max_inline_data",
+            cap.max_inline_data,
+            wqe::MAX_INLINE.into(),
+        ),
+    ]
+    .map(|(attribute, value, most)| (attribute, u64::from(value), most));
+    let ring = |wr: u32, stride: u32| u64::from(wr.max(1)).next_power_of_two() * u64::from(stride);
+    let sge = |wanted: u32| wanted.clamp(1, wqe::MAX_SGE);
+    let inline = cap.max_inline_data.min(wqe::MAX_INLINE);
+    let bytes = ring(cap.max_send_wr, send_stride(sge(cap.max_send_sge), inline))
+        + ring(cap.max_recv_wr, recv_stride(sge(cap.max_recv_sge)));
+    let verb = match service.requester {
+        Half::Reliable => "create_qp of RC",
+        Half::Datagram => "create_qp of UD",
+        _ => "create_qp of UC",
+    };
+    by_module(error, verb, &asked, bytes)
+}
+
 fn empty_resp() -> CreateQpResp {
     CreateQpResp {
         core: [0; 8],
@@ -181,12 +229,15 @@ fn empty_resp() -> CreateQpResp {
 pub unsafe extern "C" fn create(pd: *mut IbvPd, attr: *mut QpInitAttr) -> *mut IbvQp {
     // SAFETY: Contract of the verb.
     let Some(service) = service_of(unsafe { (*attr).qp_type }) else {
-        return fail(EOPNOTSUPP);
+        // SAFETY: As above.
+        return fail(no_such_type(unsafe { (*attr).qp_type }));
     };
     let qp = match Qp::new() {
         Ok(qp) => qp,
         Err(error) => return fail(error),
     };
+    // SAFETY: Contract of the verb.
+    let wanted = unsafe { (*attr).cap };
     let (mut cmd, mut resp): (CreateQp, _) = ([0; 8], empty_resp());
     // SAFETY: Contract of the verb; command and response have the sizes given.
     let error = unsafe {
@@ -201,7 +252,8 @@ pub unsafe extern "C" fn create(pd: *mut IbvPd, attr: *mut QpInitAttr) -> *mut I
         )
     };
     if error != 0 {
-        return fail(error);
+        // SAFETY: Contract of the verb.
+        return fail(unsafe { refused(error, (*pd).context, &wanted, service) });
     }
     // SAFETY: Contract of the verb.
     let attr = unsafe { *attr };
@@ -254,13 +306,20 @@ pub unsafe extern "C" fn create_ex(
     // SAFETY: Contract of the verb.
     let mut inner = unsafe { read_attr(attr) };
     let Some(service) = service_of(inner.qp_type) else {
-        return fail(EOPNOTSUPP);
+        return fail(no_such_type(inner.qp_type));
     };
     if inner.comp_mask & !INIT_ATTRS != 0
         || inner.create_flags != 0
         || !has_operations(&service, inner.send_ops_flags)
     {
-        return fail(EOPNOTSUPP);
+        return fail(reject(
+            EOPNOTSUPP,
+            format_args!(
+                "create_qp_ex: comp_mask {:#x} may be of {INIT_ATTRS:#x}, create_flags {:#x} must \
+                 be 0, send_ops_flags {:#x} must be operations of the type {}",
+                inner.comp_mask, inner.create_flags, inner.send_ops_flags, inner.qp_type
+            ),
+        ));
     }
     let operations = inner.send_ops_flags;
     inner.comp_mask &= !(INIT_ATTR_CREATE_FLAGS | INIT_ATTR_SEND_OPS_FLAGS);
@@ -268,6 +327,7 @@ pub unsafe extern "C" fn create_ex(
         Ok(qp) => qp,
         Err(error) => return fail(error),
     };
+    let wanted = inner.cap;
     let (mut cmd, mut resp): (CreateQp, _) = ([0; 8], empty_resp());
     // SAFETY: Contract of the verb; command and response have the sizes given.
     let error = unsafe {
@@ -282,7 +342,8 @@ pub unsafe extern "C" fn create_ex(
         )
     };
     if error != 0 {
-        return fail(error);
+        // SAFETY: Contract of the verb.
+        return fail(unsafe { refused(error, context, &wanted, service) });
     }
     // SAFETY: Contract of the verb.
     unsafe { (&raw mut (*attr).cap).write(inner.cap) };
@@ -311,9 +372,19 @@ pub unsafe extern "C" fn modify(qp: *mut IbvQp, attr: *mut QpAttr, attr_mask: c_
     // SAFETY: Contract of the verb; the command has the size given.
     let error =
         unsafe { (library().ibv_cmd_modify_qp)(qp, attr, attr_mask, &mut cmd, size_of_val(&cmd)) };
+    if error != 0 {
+        // SAFETY: Contract of the verb.
+        let (now, to) = unsafe { (state(qp), (*attr).qp_state) };
+        return by_module(
+            error,
+            &format!("modify_qp from state {now} to {to} with attr_mask {attr_mask:#x}"),
+            &[],
+            0,
+        );
+    }
     // SAFETY: Contract of the verb.
     let resets = || unsafe { (*attr).qp_state } == QPS_RESET;
-    if error == 0 && attr_mask & QP_STATE != 0 && resets() {
+    if attr_mask & QP_STATE != 0 && resets() {
         // SAFETY: Contract of the verb. The module has emptied the QP.
         unsafe {
             let queues = Qp::queues(qp);
@@ -326,7 +397,7 @@ pub unsafe extern "C" fn modify(qp: *mut IbvQp, attr: *mut QpAttr, attr_mask: c_
             }
         }
     }
-    error
+    0
 }
 
 /// Destroys a QP; libibverbs waits in there until its events are acknowledged.
@@ -347,7 +418,10 @@ pub unsafe extern "C" fn destroy(qp: *mut IbvQp) -> c_int {
 /// Attaches a QP to a multicast group; the module does all of it.
 pub unsafe extern "C" fn attach(qp: *mut IbvQp, gid: Opaque, lid: u16) -> c_int {
     // SAFETY: Contract of the verb.
-    unsafe { (library().ibv_cmd_attach_mcast)(qp, gid, lid) }
+    match unsafe { (library().ibv_cmd_attach_mcast)(qp, gid, lid) } {
+        0 => 0,
+        error => by_module(error, "attach_mcast", &[], 0),
+    }
 }
 
 /// Detaches it.

@@ -7,6 +7,7 @@ use super::{
     library::library,
     memory::{fail, Object},
 };
+use crate::refusal::by_module;
 use core::ffi::c_int;
 use ferroce_core::uabi::udata::NULL_LKEY;
 
@@ -50,7 +51,7 @@ pub unsafe extern "C" fn register(
         )
     };
     if error != 0 {
-        return fail(error);
+        return fail(by_module(error, "reg_mr", &[], length as u64));
     }
     leak(mr)
 }
@@ -66,7 +67,7 @@ pub unsafe extern "C" fn register_again(
 ) -> c_int {
     let (mut cmd, mut resp): (ReregMr, ReregMrResp) = ([0; 7], [0; 2]);
     // SAFETY: Contract of the verb; command and response have the sizes given.
-    unsafe {
+    let error = unsafe {
         (library().ibv_cmd_rereg_mr)(
             mr,
             flags as u32,
@@ -80,6 +81,10 @@ pub unsafe extern "C" fn register_again(
             &mut resp,
             size_of_val(&resp),
         )
+    };
+    match error {
+        0 => 0,
+        error => by_module(error, "rereg_mr", &[], length as u64),
     }
 }
 

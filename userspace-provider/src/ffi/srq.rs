@@ -8,11 +8,13 @@ use super::{
     domain::is_single_threaded,
     layout::*,
     library::library,
+    log,
     mapping::Ring,
     memory::{fail, Object},
+    most::Most,
     work_queue::WorkQueue,
 };
-use crate::{lock::Lock, request::RecvLimits};
+use crate::{lock::Lock, refusal::by_module, request::RecvLimits};
 use core::{cell::UnsafeCell, ffi::c_int};
 use ferroce_core::uabi::{
     udata,
@@ -82,6 +84,29 @@ impl Srq {
     }
 }
 
+/// Says why the module has refused a queue, or a change of it; the error.
+///
+/// # Safety
+///
+/// `context` must be open.
+#[cold]
+unsafe fn refused(error: c_int, context: *mut IbvContext, attr: &SrqAttr) -> c_int {
+    if !log::is_wanted() {
+        return error;
+    }
+    // SAFETY: The caller's promise.
+    let most = unsafe { Most::of(context) };
+    let (wr, sge) = (u64::from(attr.max_wr), u64::from(attr.max_sge));
+    let asked = [("max_wr", wr, most.srq_wr), ("max_sge", sge, most.srq_sge)];
+    let stride = recv_stride(attr.max_sge.clamp(1, wqe::MAX_SGE));
+    by_module(
+        error,
+        "SRQ",
+        &asked,
+        wr.next_power_of_two() * u64::from(stride),
+    )
+}
+
 /// Makes a queue; `attr.attr` becomes what the module grants. Its limit is not looked at.
 pub unsafe extern "C" fn create(pd: *mut IbvPd, attr: *mut SrqInitAttr) -> *mut IbvSrq {
     // SAFETY: All zeros are valid: there are integers and pointers in the C part, and `shared` is
@@ -111,7 +136,8 @@ pub unsafe extern "C" fn create(pd: *mut IbvPd, attr: *mut SrqInitAttr) -> *mut 
         )
     };
     if error != 0 {
-        return fail(error);
+        // SAFETY: Contract of the verb.
+        return fail(unsafe { refused(error, (*pd).context, &(*attr).attr) });
     }
     // SAFETY: Contract of the verb.
     let (fd, granted, single) =
@@ -147,8 +173,12 @@ pub unsafe extern "C" fn modify(srq: *mut IbvSrq, attr: *mut SrqAttr, mask: c_in
         // SAFETY: Contract of the verb; the command has the size given.
         let error =
             unsafe { (library().ibv_cmd_modify_srq)(srq, attr, mask, &mut cmd, size_of_val(&cmd)) };
-        if error != 0 || mask & SRQ_MAX_WR == 0 {
-            return error;
+        if error != 0 {
+            // SAFETY: Contract of the verb.
+            return unsafe { refused(error, (*srq).context, &*attr) };
+        }
+        if mask & SRQ_MAX_WR == 0 {
+            return 0;
         }
         queue.close();
         shared.follow(queue, fd).err().unwrap_or(0)

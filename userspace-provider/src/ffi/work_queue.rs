@@ -4,6 +4,7 @@
 //! if it wants to be.
 
 use super::{ah, layout::*, library::library, mapping::Ring, memory::sg_list};
+use crate::refusal::reject;
 use crate::{
     doorbell::{self, Doorbell},
     lock::Lock,
@@ -353,6 +354,15 @@ impl WorkQueue<IbvSendWr> {
     }
 }
 
+#[cold]
+pub fn not_ready() -> c_int {
+    reject(
+        EINVAL,
+        "the queue pair takes no such request in its state (sends from RTS on, receives from INIT \
+         on, none of its own with an SRQ)",
+    )
+}
+
 /// The verb: posts `list` to `queue`, if there is one and the QP is `ready`. Returns 0, or a
 /// positive errno with `*bad_wr` at the first request that was not taken.
 ///
@@ -371,7 +381,7 @@ pub unsafe fn post<W: WorkRequest>(
         return 0;
     }
     let result = match queue {
-        _ if !ready => Err((list, EINVAL)),
+        _ if !ready => Err((list, not_ready())),
         None => Err((list, ENOMEM)),
         // SAFETY: The caller's promise.
         Some(queue) => unsafe { queue.post(qp, list) },

@@ -6,8 +6,10 @@
 //! in slots that the module does not look at yet. Nothing but these two says anything to the
 //! application, so what goes wrong in between is kept ([`Drafts`]).
 
-use super::{ah, layout::*, library::library, memory::sg_list, qp, work_queue::WorkQueue};
+use super::work_queue::{not_ready, WorkQueue};
+use super::{ah, layout::*, library::library, memory::sg_list, qp};
 use crate::draft::{flush_operands, set_destination, set_inline, set_list, Drafts, Session};
+use crate::refusal::reject;
 use core::{
     ffi::{c_int, c_void},
     slice,
@@ -53,9 +55,9 @@ unsafe fn begin(qp: *mut IbvQpEx, opcode: u8, fill: impl FnOnce(&mut SendWqe)) {
 /// # Safety
 ///
 /// Contract of the verb: between start and end.
-unsafe fn refuse(qp: *mut IbvQpEx, error: c_int) {
+unsafe fn refuse(qp: *mut IbvQpEx, error: c_int, why: &str) {
     // SAFETY: Contract of the verb.
-    unsafe { with(qp, |list, _, _| list.fail(error)) };
+    unsafe { with(qp, |list, _, _| list.fail(reject(error, why))) };
 }
 
 unsafe extern "C" fn start(qp: *mut IbvQpEx) {
@@ -64,7 +66,7 @@ unsafe extern "C" fn start(qp: *mut IbvQpEx) {
         if let (session, Some(queue)) = qp::posting(qp.cast()) {
             let mut list = Drafts::new(queue.open());
             if !qp::may_send(qp.cast()) {
-                list.fail(EINVAL);
+                list.fail(not_ready());
             }
             session.list.set(list);
         }
@@ -197,7 +199,7 @@ unsafe extern "C" fn flush(
             });
         },
         // SAFETY: Contract of the verb.
-        Err(error) => unsafe { refuse(qp, error) },
+        Err(error) => unsafe { with(qp, |list, _, _| list.fail(error)) },
     }
 }
 
@@ -231,7 +233,7 @@ unsafe extern "C" fn send_inv(qp: *mut IbvQpEx, key: u32) {
 
 unsafe extern "C" fn send_tso(qp: *mut IbvQpEx, _: Opaque, _: u16, _: u16) {
     // SAFETY: Contract of the verb.
-    unsafe { refuse(qp, EOPNOTSUPP) };
+    unsafe { refuse(qp, EOPNOTSUPP, "ibv_wr_send_tso is not served") };
 }
 
 unsafe extern "C" fn set_ud_addr(qp: *mut IbvQpEx, ah: *mut IbvAh, qpn: u32, qkey: u32) {
@@ -249,7 +251,7 @@ unsafe extern "C" fn set_ud_addr(qp: *mut IbvQpEx, ah: *mut IbvAh, qpn: u32, qke
 
 unsafe extern "C" fn set_xrc_srqn(qp: *mut IbvQpEx, _: u32) {
     // SAFETY: Contract of the verb.
-    unsafe { refuse(qp, EINVAL) };
+    unsafe { refuse(qp, EINVAL, "ibv_wr_set_xrc_srqn without an XRC queue pair") };
 }
 
 /// The setter of scatter/gather lists, which must be readable.

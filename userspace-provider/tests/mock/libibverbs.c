@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -128,6 +129,16 @@ int ibv_cmd_query_context(struct ibv_context *context, struct ibv_command_buffer
 	return mock.error;
 }
 
+void __verbs_log(struct verbs_context *context, uint32_t level, const char *format, ...)
+{
+	va_list ap;
+
+	assert(level == VERBS_LOG_ERR);
+	va_start(ap, format);
+	vsnprintf(mock.said, sizeof(mock.said), format, ap);
+	va_end(ap);
+}
+
 int ibv_cmd_query_device_any(struct ibv_context *context,
 			     const struct ibv_query_device_ex_input *input,
 			     struct ibv_device_attr_ex *attr, size_t attr_size,
@@ -136,6 +147,11 @@ int ibv_cmd_query_device_any(struct ibv_context *context,
 	assert(*resp_size == sizeof(*resp));
 	memset(attr, 0, attr_size);
 	resp->base.fw_ver = 7ull << 32 | 2 << 16 | 1;
+	resp->base.max_qp_wr = 16384;
+	resp->base.max_sge = 32;
+	resp->base.max_cqe = 1 << 20;
+	resp->base.max_srq_wr = 65536;
+	resp->base.max_srq_sge = 31;
 	return mock.error;
 }
 

@@ -60,6 +60,8 @@ struct mock {
 	/* What the provider has not given back. */
 	int contexts;
 	int objects;
+	/* The last line of the log. */
+	char said[512];
 };
 
 extern struct mock mock;

@@ -9,6 +9,7 @@ int main(int argc, char **argv)
 {
 	/* A request that is lost must not hang the test. */
 	alarm(120);
+	setenv("VERBS_LOG_LEVEL", "1", 1);
 	mock.cmd_fd = memfd_create("uverbs", MFD_ALLOW_SEALING);
 	CHECK(argc == 2 && mock.cmd_fd >= 0 && !ftruncate(mock.cmd_fd, FILE_SIZE));
 	file = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, mock.cmd_fd, 0);

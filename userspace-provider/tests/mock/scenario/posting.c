@@ -26,6 +26,7 @@ void sending(void)
 		qp->state = state;
 		bad = NULL;
 		CHECK(mock.ops.post_send(qp, wr, &bad) == EINVAL && bad == wr);
+		SAID("in its state");
 	}
 	CHECK(c->producer == 0 && send_doorbells() == 0);
 
@@ -66,17 +67,22 @@ void sending(void)
 	/* A malformed request in the middle. */
 	wr[1].num_sge = 6;
 	CHECK(mock.ops.post_send(qp, wr, &bad) == EINVAL && bad == &wr[1]);
+	SAID("num_sge is 6 (0x6), and may be 0 to 5: ");
 	CHECK(c->producer == 10 && send_doorbells() == 1);
 	wr[1].num_sge = -1;
 	CHECK(mock.ops.post_send(qp, &wr[1], &bad) == EINVAL && bad == &wr[1]);
+	SAID("num_sge is -1");
 	wr[1].num_sge = 1;
 	wr[1].sg_list = NULL;
 	CHECK(mock.ops.post_send(qp, &wr[1], &bad) == EINVAL);
+	SAID("sg_list at 0x0");
 	wr[1].num_sge = 0;
 	wr[1].opcode = IBV_WR_TSO;
 	CHECK(mock.ops.post_send(qp, &wr[1], &bad) == EOPNOTSUPP && bad == &wr[1]);
+	SAID("does not have the opcode 10");
 	wr[1].opcode = 1000;
 	CHECK(mock.ops.post_send(qp, &wr[1], &bad) == EINVAL && bad == &wr[1]);
+	SAID("opcode is 1000");
 	CHECK(c->producer == 10 && send_doorbells() == 0);
 
 	/* Inline: the bytes are in the slot, and the buffer is free at once. */
@@ -93,6 +99,7 @@ void sending(void)
 	sge[0].length = 81;
 	wr[0].num_sge = 1;
 	CHECK(mock.ops.post_send(qp, wr, &bad) == EINVAL && bad == wr);
+	SAID("inline length is 81 (0x51), and may be 0 to 80");
 	CHECK(c->producer == 11 && send_doorbells() == 1);
 
 	/* An error state takes requests: the module flushes them. */
@@ -311,6 +318,7 @@ void receiving(void)
 	c->consumer = 6;
 	wr[1].num_sge = 4;
 	CHECK(mock.ops.post_recv(qp, wr, &bad) == EINVAL && bad == &wr[1]);
+	SAID("num_sge of a receive is 4 (0x4), and may be 0 to 3");
 	CHECK(c->producer == 7 && recv_doorbells() == 1);
 	CHECK(!mock.ops.destroy_qp(qp));
 }

@@ -45,9 +45,19 @@ void queue_pair_life(void)
 	mock.cap = (struct ibv_qp_cap){ 8, 4, 5, 3, 80 };
 	errno = 0;
 	CHECK(!mock.ops.create_qp(pd, &attr) && errno == EOPNOTSUPP);
+	SAID("qp_type is 8, and may be");
 	attr.qp_type = IBV_QPT_RC;
 	mock.error = EDQUOT;
 	CHECK(!mock.ops.create_qp(pd, &attr) && errno == EDQUOT);
+	SAID("create_qp of RC: the module refuses it");
+	mock.error = EINVAL;
+	attr.cap.max_inline_data = 513;
+	CHECK(!mock.ops.create_qp(pd, &attr) && errno == EINVAL);
+	SAID("create_qp of RC: max_inline_data is 513, and may be 0 to 512: ");
+	mock.error = ENOMEM;
+	attr.cap.max_inline_data = 0;
+	CHECK(!mock.ops.create_qp(pd, &attr) && errno == ENOMEM);
+	SAID("RLIMIT_MEMLOCK");
 	mock.error = 0;
 
 	/* A queue that cannot be mapped takes the other one and the QP with it. */

@@ -17,6 +17,12 @@
 #include <unistd.h>
 #include "../mock.h"
 
+/* What was refused last has these words in the log. */
+#define SAID(words) do { \
+	CHECK(strstr(mock.said, words)); \
+	mock.said[0] = 0; \
+} while (0)
+
 #define CHECK(x)                                                                    \
 	do {                                                                        \
 		if (!(x)) {                                                         \

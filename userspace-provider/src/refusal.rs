@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! Words for what is refused, in libibverbs' own log: an errno says little. They are written where
+//! `VERBS_LOG_LEVEL` and `VERBS_LOG_FILE` ask for them; elsewhere a refusal costs nothing more.
+
+use crate::ffi::log;
+use core::{fmt::Display, ops::RangeInclusive};
+use libc::{c_int, EINVAL, ENOMEM};
+
+/// What an application asks for: the attribute, its value, and the most there is.
+pub type Asked<'a> = (&'a str, u64, u64);
+
+/// Says why, and returns the error.
+#[cold]
+pub fn reject(error: c_int, why: impl Display) -> c_int {
+    if log::is_wanted() {
+        log::write(&format!("ferroce: {why}: {}\n", name(error)));
+    }
+    error
+}
+
+/// Says which attribute is not within its range, and returns the error.
+#[cold]
+pub fn refuse(error: c_int, attribute: &str, value: u64, range: RangeInclusive<u64>) -> c_int {
+    let (least, most) = range.into_inner();
+    reject(
+        error,
+        format_args!("{attribute} is {value} ({value:#x}), and may be {least} to {most}"),
+    )
+}
+
+/// EINVAL for a value beyond the most that there is.
+#[inline]
+pub fn at_most(attribute: &str, value: u64, most: u64) -> Result<(), c_int> {
+    if value > most {
+        return Err(refuse(EINVAL, attribute, value, 0..=most));
+    }
+    Ok(())
+}
+
+/// The module has refused a verb: which of the attributes is beyond what it has, or, if none is,
+/// where to read more. `bytes` is the memory that the object is made of.
+#[cold]
+pub fn by_module(error: c_int, verb: &str, asked: &[Asked<'_>], bytes: u64) -> c_int {
+    let mut beyond = asked.iter().filter(|(_, value, most)| value > most);
+    if let Some((attribute, value, most)) = beyond.next() {
+        reject(
+            error,
+            format_args!("{verb}: {attribute} is {value}, and may be 0 to {most}"),
+        );
+        for (attribute, value, most) in beyond {
+            refuse(error, attribute, *value, 0..=*most);
+        }
+        return error;
+    }
+    if error == ENOMEM {
+        return reject(
+            error,
+            format_args!(
+                "{verb}: no memory for {bytes} bytes; regions and rings count against \
+                 RLIMIT_MEMLOCK (ulimit -l)"
+            ),
+        );
+    }
+    reject(
+        error,
+        format_args!(
+            "{verb}: the module refuses it; after echo 'module ferroce +p' \
+             >/proc/dynamic_debug/control the kernel's log says why"
+        ),
+    )
+}
+
+/// An errno, by its name if it is one that verbs return.
+fn name(error: c_int) -> String {
+    std::io::Error::from_raw_os_error(error).to_string()
+}
