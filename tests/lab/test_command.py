@@ -3,9 +3,14 @@
 
 import importlib.machinery
 import importlib.util
+import ipaddress
+import json
 import re
 import struct
+import tempfile
 import unittest
+from pathlib import Path
+from unittest import mock
 
 from tests.lab import config
 
@@ -21,9 +26,34 @@ def load():
 ferroce = load()
 
 
-def blocked(text, netdevs=("eth0",), family="ip"):
-    """The chains that drop RoCE, of what `iptables -S` prints."""
-    return [chain for _, _, chain in ferroce.blocked_by_nft(ferroce.from_iptables(text, family), list(netdevs))]
+FILTERS = config.CHECKOUT / "tests/scenarios/product/filters"
+OWN = {"ip": "192.0.2.7", "ip6": "2001:db8::7"}
+
+
+def judged(items, family="ip", netdev="eth0"):
+    """What a packet filter does to RoCE: open, blocked in these chains, or cannot tell for these reasons."""
+    packet = {"family": family, "netdev": netdev, "own": [ipaddress.ip_address(OWN[family])]}
+    certain, perhaps = ferroce.Filter(items, "test").judge(packet)
+    if certain:
+        return "blocked", *[chain for _, _, chain in certain]
+    return ("cannot tell", *[doubt for _, doubt in perhaps]) if perhaps else ("open",)
+
+
+def iptables(text, family="ip", netdev="eth0"):
+    """The same of what `iptables -S` or iptables-save prints."""
+    return judged(ferroce.from_iptables(text, family), family, netdev)
+
+
+def recorded(name):
+    """What a front end has put into the kernel of a Debian 13: what iptables-save or `nft -j list ruleset` has printed."""
+    return (FILTERS / name).read_text(encoding="utf-8")
+
+
+def nft(chain, *rules):
+    """A chain of the hook input with these rules, in nft's JSON."""
+    place = {"family": "inet", "table": "guard"}
+    base = place | {"name": "gate", "type": "filter", "hook": "input"} | chain
+    return [{"chain": base}, *({"rule": place | {"chain": "gate", "expr": list(expr)}} for expr in rules)]
 
 
 class Libraries(unittest.TestCase):
@@ -38,51 +68,179 @@ class Libraries(unittest.TestCase):
         self.assertIsNone(ferroce.wanted(b"\0/etc/libibverbs.d\0"))
 
 
+class FrontEnds(unittest.TestCase):
+    """Rule sets as they are found on machines: each of the three answers, for either family."""
+
+    def test_ufw(self):
+        for family, ending, before in (("ip", "iptables", "ufw"), ("ip6", "ip6tables", "ufw6")):
+            text = recorded(f"ufw.{ending}")
+            rule = f"-A {before}-user-input {{}} -j ACCEPT\nCOMMIT"
+            self.assertEqual(iptables(text, family), ("blocked", "INPUT"))
+            allowed = rule.format("-p udp -m udp --dport 4791")
+            self.assertEqual(iptables(text.replace("COMMIT", allowed), family), ("open",))
+            some = rule.format("-s " + {"ip": "192.0.2.0/24", "ip6": "2001:db8::/64"}[family])
+            answer, doubt = iptables(text.replace("COMMIT", some), family)
+            self.assertEqual(answer, "cannot tell")
+            self.assertIn(some.split("\n", maxsplit=1)[0], doubt)
+            outward = text.replace(":OUTPUT ACCEPT", ":OUTPUT DROP").replace(
+                f"-A {before}-track-output -p udp -m conntrack --ctstate NEW -j ACCEPT\n", "")
+            self.assertEqual(iptables(outward.replace("COMMIT", allowed), family), ("blocked", "OUTPUT"))
+
+    def test_firewalld(self):
+        items = json.loads(recorded("firewalld.json"))["nftables"]
+        for family in OWN:
+            self.assertEqual(judged(items, family), ("blocked", "filter_INPUT"))
+            place = {"family": "inet", "table": "firewalld", "chain": "filter_IN_public_allow"}
+            port = {"match": {"op": "==", "left": {"payload": {"protocol": "udp", "field": "dport"}}, "right": 4791}}
+            self.assertEqual(judged([*items, {"rule": place | {"expr": [port, {"accept": None}]}}], family), ("open",))
+            other = json.loads(json.dumps(port).replace("4791", "4792"))
+            self.assertEqual(judged([*items, {"rule": place | {"expr": [other, {"accept": None}]}}], family),
+                             ("blocked", "filter_INPUT"))
+
+    def test_nft(self):
+        """The workstation of nftables' own examples, and the usual server with a verdict map."""
+        items = json.loads(recorded("nft-workstation.json"))["nftables"]
+        self.assertEqual(judged(items), ("blocked", "input"))
+        state = {"vmap": {"key": {"ct": {"key": "state"}}, "data": {"set": [
+            ["established", {"accept": None}], ["related", {"accept": None}], ["invalid", {"drop": None}]]}}}
+        self.assertEqual(judged(nft({"policy": "drop"}, [state])), ("blocked", "gate"))
+        ports = {"vmap": {"key": {"payload": {"protocol": "udp", "field": "dport"}},
+                          "data": {"set": [[53, {"accept": None}], [4791, {"accept": None}]]}}}
+        self.assertEqual(judged(nft({"policy": "drop"}, [state], [ports])), ("open",))
+        limited = [{"limit": {"rate": 10}}, {"accept": None}]
+        self.assertEqual(judged(nft({"policy": "drop"}, [state], limited))[0], "cannot tell")
+
+    def test_sets(self):
+        banned = {"set": {"family": "inet", "table": "guard", "name": "banned", "elem": ["198.51.100.1"]}}
+        drop = [ferroce.match("==", {"payload": {"protocol": "ip", "field": "saddr"}}, "@banned"), {"drop": None}]
+        self.assertEqual(judged([banned, *nft({}, drop)])[0], "cannot tell")
+        banned["set"]["elem"] = []
+        self.assertEqual(judged([banned, *nft({}, drop)]), ("open",))
+        opened = {"set": {"family": "inet", "table": "guard", "name": "opened", "elem": [{"range": [4000, 5000]}]}}
+        take = [ferroce.match("==", {"payload": {"protocol": "udp", "field": "dport"}}, "@opened"), {"accept": None}]
+        self.assertEqual(judged([opened, *nft({"policy": "drop"}, take)]), ("open",))
+
+
 class Filters(unittest.TestCase):
-    """Who says that a filter drops RoCE must be right; who cannot know says nothing."""
+    """Rules one at a time: open and blocked are said when they are certain alone."""
 
-    def test_open(self):
-        self.assertEqual(blocked("-P INPUT ACCEPT\n-P FORWARD DROP\n-P OUTPUT ACCEPT"), [])
+    DROP = "-P INPUT DROP\n-A INPUT {} -j ACCEPT"
+    ACCEPT = "-P INPUT ACCEPT\n-A INPUT {} -j DROP"
 
-    def test_policy(self):
-        self.assertEqual(blocked("-P INPUT DROP\n-P OUTPUT ACCEPT"), ["INPUT"])
-        self.assertEqual(blocked("-P INPUT DROP\n-P OUTPUT DROP"), ["INPUT", "OUTPUT"])
-        self.assertEqual(blocked("-P INPUT DROP\n-A INPUT -p udp -m udp --dport 4791 -j ACCEPT"), [])
-        self.assertEqual(blocked("-P INPUT DROP\n-A INPUT -p tcp -m tcp --dport 4791 -j ACCEPT"), ["INPUT"])
-        self.assertEqual(blocked("-P INPUT DROP\n-A INPUT -p udp -m multiport --dports 53,4700:4800 -j ACCEPT"), [])
-        self.assertEqual(blocked("-P INPUT DROP\n-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"),
-                         ["INPUT"])
+    def test_policies(self):
+        self.assertEqual(iptables("-P INPUT ACCEPT\n-P FORWARD DROP\n-P OUTPUT ACCEPT"), ("open",))
+        self.assertEqual(iptables("-P INPUT DROP\n-P OUTPUT ACCEPT"), ("blocked", "INPUT"))
+        self.assertEqual(iptables("-P INPUT DROP\n-P OUTPUT DROP"), ("blocked", "INPUT", "OUTPUT"))
+        self.assertEqual(iptables("*raw\n:PREROUTING DROP [0:0]\nCOMMIT"), ("blocked", "PREROUTING"))
+        self.assertEqual(iptables("*nat\n:INPUT DROP [0:0]\nCOMMIT"), ("open",))
 
-    def test_rules_go_in_order(self):
+    def test_matches(self):
+        """What takes the packet for certain, for certain not, and perhaps."""
+        sure = ("-p udp -m udp --dport 4791", "-p udp -m multiport --dports 53,4700:4800", "-p all", "-p 17",
+                "-i eth0", "-i eth+", "! -i eth1", "-d 192.0.2.0/24", "-m addrtype --dst-type LOCAL",
+                "-p udp --sport 1024:65535", "! -p tcp", "-m conntrack --ctstate NEW", '-m comment --comment "a -j b"')
+        never = ("-p tcp -m tcp --dport 4791", "-p udp --dport 4790", "-i eth1", "-o eth0", "-d 198.51.100.1/32",
+                 "-m conntrack --ctstate RELATED,ESTABLISHED", "-p icmp -m icmp --icmp-type 8", "-p udp --sport 67",
+                 "-m addrtype --dst-type MULTICAST", "-s 127.0.0.0/8", "! -p udp")
+        perhaps = ("-s 10.0.0.0/8", "-m limit --limit 3/min", "-p udp --sport 50000", "-m mark --mark 0x1",
+                   "-m set --match-set good src", "! -s 10.0.0.0/8")
+        for answers, words in (((("open",), ("blocked", "INPUT")), sure), ((("blocked", "INPUT"), ("open",)), never)):
+            for one in words:
+                self.assertEqual((iptables(self.DROP.format(one)), iptables(self.ACCEPT.format(one))), answers, one)
+        for one in perhaps:
+            for text in (self.DROP, self.ACCEPT):
+                self.assertEqual(iptables(text.format(one))[0], "cannot tell", one)
+
+    def test_order(self):
         drop, accept = "-A INPUT -p udp -m udp --dport 4791 -j DROP", "-A INPUT -p udp -j ACCEPT"
-        self.assertEqual(blocked(f"-P INPUT ACCEPT\n{drop}\n{accept}"), ["INPUT"])
-        self.assertEqual(blocked(f"-P INPUT ACCEPT\n{accept}\n{drop}"), [])
-
-    def test_interfaces(self):
-        text = "-P INPUT DROP\n-A INPUT -i eth0 -j ACCEPT"
-        self.assertEqual(blocked(text), [])
-        self.assertEqual(blocked(text, ["eth1"]), ["INPUT"])
-        self.assertEqual(blocked("-P INPUT DROP\n-A INPUT ! -i eth1 -j ACCEPT"), [])
-
-    def test_what_is_not_known_is_no_problem(self):
-        self.assertEqual(blocked("-P INPUT DROP\n-A INPUT -s 10.0.0.0/8 -j ACCEPT"), [])
-        self.assertEqual(blocked("-P INPUT ACCEPT\n-A INPUT -s 10.0.0.0/8 -j DROP"), [])
-        self.assertEqual(blocked("-P INPUT ACCEPT\n-A INPUT -p udp -m limit --limit 3/min -j DROP"), [])
+        self.assertEqual(iptables(f"-P INPUT ACCEPT\n{drop}\n{accept}"), ("blocked", "INPUT"))
+        self.assertEqual(iptables(f"-P INPUT ACCEPT\n{accept}\n{drop}"), ("open",))
+        log = "-A INPUT -m limit --limit 3/min -j LOG --log-prefix \"x -j DROP\""
+        self.assertEqual(iptables(f"-P INPUT ACCEPT\n{log}"), ("open",))
 
     def test_chains(self):
         tail = "-A guard -p udp -m udp --dport 4791 -j {}\n-A INPUT -j guard"
-        reject = tail.format("REJECT --reject-with icmp-port-unreachable")
-        self.assertEqual(blocked(f"-P INPUT ACCEPT\n-N guard\n{reject}"), ["INPUT"])
-        self.assertEqual(blocked("-P INPUT DROP\n-N guard\n" + tail.format("ACCEPT")), [])
-        self.assertEqual(blocked("-P INPUT DROP\n-N guard\n" + tail.format("RETURN")), ["INPUT"])
+        for policy, word, answer in (("ACCEPT", "REJECT --reject-with icmp-port-unreachable", ("blocked", "INPUT")),
+                                     ("DROP", "ACCEPT", ("open",)), ("DROP", "RETURN", ("blocked", "INPUT")),
+                                     ("DROP", "NFQUEUE --queue-num 0", None), ("ACCEPT", "SOMETHING --new", None)):
+            found = iptables(f"-P INPUT {policy}\n-N guard\n" + tail.format(word))
+            self.assertEqual(found if answer else found[0], answer or "cannot tell", word)
+        self.assertEqual(iptables("-P INPUT ACCEPT\n-N a\n-A a -j a\n-A INPUT -j a")[0], "cannot tell")
+        # What comes behind a goto is what comes behind the jump to the chain that it is in.
+        goto = "-P INPUT ACCEPT\n-N a\n-N b\n-A a -g b\n-A a -j DROP\n-A INPUT -j a"
+        self.assertEqual(iptables(goto), ("open",))
 
-    def test_what_iptables_put_into_nft_is_left_to_iptables(self):
-        chain = {"chain": {"family": "ip", "table": "filter", "name": "INPUT", "type": "filter", "hook": "input",
-                           "policy": "drop"}}
-        rule = {"rule": {"family": "ip", "table": "filter", "chain": "INPUT",
-                         "expr": [{"xt": {"type": "match", "name": "udp"}}, {"accept": None}]}}
-        self.assertEqual(ferroce.blocked_by_nft({"nftables": [chain, rule]}, ["eth0"]), [])
-        self.assertEqual(ferroce.blocked_by_nft({"nftables": [chain]}, ["eth0"]), [("ip", "filter", "INPUT")])
+    def test_one_table_may_be_enough(self):
+        self.assertEqual(judged(nft({"policy": "accept"}) + [{"chain": {
+            "family": "ip", "table": "other", "name": "last", "type": "filter", "hook": "input", "policy": "drop"}}]),
+            ("blocked", "last"))
+
+
+class Links(unittest.TestCase):
+    """What keeps a link."""
+
+    def test_units(self):
+        """As `systemd-escape --template=ferroce@.service` has it."""
+        for netdev, unit in (("eth0", "eth0"), ("br-lan", r"br\x2dlan"), ("eth0.7", "eth0.7"), (".a", r"\x2ea"),
+                             ("a+b", r"a\x2bb")):
+            self.assertEqual(ferroce.unit_of(netdev), f"ferroce@{unit}.service")
+
+    def test_kept(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(ferroce, "UNITS", folder):
+            for netdev in ("br-lan", "eth0"):
+                wants = Path(folder, f"sys-subsystem-net-devices-{netdev}.device.wants")
+                wants.mkdir()
+                (wants / ferroce.unit_of(netdev)).symlink_to("/nowhere")
+            place = Path(folder, ferroce.unit_of("br-lan") + ".d")
+            place.mkdir()
+            (place / "link.conf").write_text("[Service]\nEnvironment=NAME=rdma0\n", encoding="utf-8")
+            self.assertEqual(ferroce.kept(), {"br-lan": "rdma0", "eth0": ""})
+
+    def test_netdev_to_propose(self):
+        routes = [{"dst": "default", "dev": "wlan0"}]
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(ferroce, "NET", folder):
+            for name, state, card in (("br-0a1b", "up", 0), ("docker0", "up", 0), ("eth1", "up", 1), ("eth0", "down", 1),
+                                      ("wlan0", "up", 1)):
+                place = Path(folder, name)
+                (place / "device" if card else place).mkdir(parents=True)
+                for file, text in (("type", "1"), ("operstate", state)):
+                    (place / file).write_text(text, encoding="ascii")
+            for answer, want in ((routes, "wlan0"), ([], "eth1")):
+                with mock.patch.object(ferroce, "as_json", return_value=answer):
+                    self.assertEqual(ferroce.likely_netdev(), want)
+
+
+class Loading(unittest.TestCase):
+    """What the doctor says of a module that is not loaded, under lockdown and without."""
+
+    def found(self, lockdown, signer, root, modprobe=(0, "", "")):
+        """Its one finding."""
+        report = ferroce.Report()
+        answers = {"modinfo": (0, signer, ""), "modprobe": modprobe}
+        texts = {ferroce.LOCKDOWN: lockdown, "/proc/sys/kernel/modules_disabled": "0"}
+        with mock.patch.object(ferroce, "read", side_effect=lambda path: texts.get(path, "")), \
+                mock.patch.object(ferroce, "call", side_effect=lambda *argv: answers[argv[0]]), \
+                mock.patch.object(ferroce.os, "geteuid", return_value=0 if root else 1000), \
+                mock.patch.object(ferroce, "kernel_log", return_value=None):
+            ferroce.check_loading(report, "/lib/modules/x/updates/ferroce.ko")
+        return report.findings[0]
+
+    def test_locked_down(self):
+        for mode in ("integrity", "confidentiality"):
+            text = f"none {mode}".replace(mode, f"[{mode}]")
+            one = self.found(text, "", True)
+            self.assertEqual((one["status"], "not signed" in one["text"]), ("problem", True))
+            self.assertIn(ferroce.LOCKDOWN, one["proof"])
+            one = self.found(text, "DKMS module signing key", False)
+            self.assertEqual((one["status"], one["proof"]), ("unknown", "sudo modprobe ferroce"))
+            refused = (1, "", "modprobe: ERROR: could not insert 'ferroce': Key was rejected by service")
+            one = self.found(text, "DKMS module signing key", True, refused)
+            self.assertEqual((one["status"], "mokutil --import" in one["fix"]), ("problem", True))
+
+    def test_open(self):
+        self.assertEqual(self.found("[none] integrity confidentiality", "", False)["status"], "ok")
+        self.assertEqual(self.found("", "", True)["proof"], "modprobe ferroce")
+        self.assertEqual(self.found("", "", True, (1, "", "modprobe: ERROR: Exec format error"))["status"], "problem")
 
 
 class Small(unittest.TestCase):

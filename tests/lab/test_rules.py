@@ -244,6 +244,7 @@ class Version(unittest.TestCase):
 
     def test_each_file_is_read(self):
         texts = {"rust/uabi/mod.rs": "pub const MODULE_VERSION: [u16; 3] = [1, 20, 3];\n",
+                 "command/ferroce": 'ROCE_PORT = 4791\nVERSION = "1.20.3"\n',
                  "CHANGELOG.md": "# Changes\n\n## 1.20.3 (a date)\n\n## 1.20.2\n",
                  "debian/changelog": "ferroce (1.20.3) unstable; urgency=medium\n"}
         self.assertEqual(set(texts), set(rules.VERSIONS))

@@ -2,9 +2,11 @@
 """The command `ferroce`: links come and go by it, and it says what they are and what was refused."""
 
 import json
+import os
 import re
 import subprocess
-from contextlib import contextmanager
+import tempfile
+from contextlib import contextmanager, suppress
 
 from tests.guest import flavour
 from tests.guest.fabric import batch, counters, devices, gid_index, link_del, loop, pair, port_state, read, wait_until, wire
@@ -77,30 +79,69 @@ def links_come_and_go(report):
         require("there is no ferroce link fe0" in ferroce("del", "fe0", ok=(1,)), "deleted twice")
 
 
-@scenario("product.peers", 120)
+@scenario("product.peers", 240)
 def peers(report):
-    """`ferroce show` names peers and whether they answer; `-p` tells a device from none, and from no machine."""
+    """`ferroce show` names peers and whether they answer; `ferroce try PEER` says which leg of the way is missing."""
     need_ferroce()
     with pair() as (here, there):
-        inside = ("ip", "netns", "exec", here.netns)
+        inside, outside = (("ip", "netns", "exec", end.netns) for end in (here, there))
+
+        def missing(address, words, status=1):
+            """It says that something is missing, in these words."""
+            said = ferroce("try", address, ok=(status,), before=inside)
+            require(re.search(words, said), f"ferroce try {address} does not say {words}: {said}")
+            report.note(re.search(words, said).group())
+
         for family, address in ((4, there.ip4), (6, there.ip6)):
-            dropped = counters(there.dev)["drop_malformed"]
-            require("does not refuse" in ferroce("show", "-p", address, before=inside), f"no device at {address}")
-            require(counters(there.dev)["drop_malformed"] == dropped + 1, f"IPv{family}: the empty datagram was not counted")
+            said = ferroce("try", address, before=inside)
+            require(re.search("^ok +port: .* open both ways", said, re.M), f"IPv{family}: {said}")
+            require(re.search("^hint +message: no program waits", said, re.M), f"IPv{family}, without a program: {said}")
         shown = ferroce("show", before=inside)
         line = re.search(r"^ +peers: (.*)$", shown, re.M)
         require(line, f"no peers are shown: {shown}")
         report.note(line.group(1))
         for address in (there.ip4, there.ip6):
             require(re.search(rf"{address} (reachable|delay|probe|stale)", line.group(1)), f"{address} is not shown as found")
+
+        # A message with data, to who waits for one.
+        argv = [*outside, "ferroce", "try", "--listen"]
+        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as waiting:
+            try:
+                require("ferroce try 10.77.0.2" in waiting.stdout.readline(), "the listener does not say what to type")
+                wait_until("the message arrives", lambda: "3 of 60000 B there and back" in ferroce(
+                    "try", there.ip4, before=inside))
+                text = waiting.communicate()[0]
+            finally:
+                waiting.kill()
+        require(waiting.returncode == 0 and "data checked" in text, f"the listener says: {text}")
+        report.note(text.strip().replace("\n", " | "))
+
         nobody = "10.77.0.99"
-        require("not reachable" in ferroce("show", "-p", nobody, ok=(1,), before=inside), "a machine at an unused address")
+        missing(nobody, f"no machine says that it has the address {nobody}")
+        missing("203.0.113.1", "there is no route to 203.0.113.1")
+        missing(here.ip4, "is this machine itself")
+        missing("no.name.invalid", "is no address")
         data = json.loads(ferroce("show", "--json", before=inside))[0]["peers"]
         require(data.get(nobody) in ("incomplete", "failed") and there.ip4 in data, f"as JSON: {data}")
+
+        # What is lost without a word, on the way there and on the way back.
+        for hook, words in (("input", "came back, and none is an answer|packets left .*none came back"),
+                            ("output", "packets left .*none came back")):
+            command([*outside, "nft", f"add table inet guard; add chain inet guard gate {{ type filter hook {hook} priority "
+                     "0; }; add rule inet guard gate udp dport 4791 drop"])
+            missing(there.ip4, words)
+            command([*outside, "nft", "delete table inet guard"])
+        # And here, of which the doctor knows.
+        command([*inside, "nft", "add table inet guard; add chain inet guard gate { type filter hook input priority 0; }; "
+                 "add rule inet guard gate udp dport 4791 drop"])
+        missing(there.ip4, "the chain gate of the table inet guard")
+        command([*inside, "nft", "delete table inet guard"])
+
         link_del(there.dev, netns=there.netns)
         wait_until("the address without a device refuses the port",
-                   lambda: "it refuses UDP 4791" in ferroce("show", "-p", there.ip4, ok=(0, 1), before=inside))
-        require("is no IP address" in ferroce("show", "-p", "nowhere", ok=(1,)), "a name was taken for an address")
+                   lambda: "refuses UDP port 4791" in ferroce("try", there.ip4, ok=(0, 1), before=inside))
+        link_del(here.dev, netns=here.netns)
+        missing(there.ip4, f"has no ferroce link.*\n +fix: +ferroce add {here.netdev}")
 
 
 @scenario("product.try", 120)
@@ -135,3 +176,102 @@ def attempts(report):
     said = ferroce("try")
     require("ferroce-try" in said and said.rstrip().endswith("it works"), f"ferroce try without a link says: {said}")
     require(devices() == [], f"{devices()} are left")
+
+
+# Makes what is refused, one after the other; prints each errno.
+REFUSED = """
+import errno, sys
+from pyverbs.addr import GID
+from pyverbs.cq import CQ
+from pyverbs.device import Context
+from pyverbs.enums import *
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
+from pyverbs.wr import RecvWR, SGE, SendWR
+
+context = Context(name=sys.argv[1])
+pd, cq = PD(context), CQ(context, 16)
+
+
+def queue_pair(kind=IBV_QPT_RC, **cap):
+    return QP(pd, QPInitAttr(qp_type=kind, scq=cq, rcq=cq, cap=QPCap(**cap)))
+
+
+def reset_to(state, **values):
+    attr = QPAttr(qp_state=state)
+    for name, value in values.items():
+        setattr(attr, name, value)
+    mask = IBV_QP_STATE | (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS if values else 0)
+    small.modify(attr, mask)
+
+
+small = queue_pair(max_send_wr=4, max_recv_wr=4)
+sges = [SGE(0, 0, 0)] * 2
+for attempt in {
+    "wr": lambda: queue_pair(max_send_wr=16385), "sge": lambda: queue_pair(max_recv_sge=33),
+    "inline": lambda: queue_pair(max_inline_data=513), "type": lambda: queue_pair(kind=IBV_QPT_RAW_PACKET),
+    "cqe": lambda: CQ(context, (1 << 20) + 1), "srq": lambda: SRQ(pd, SrqInitAttr(SrqAttr(max_wr=65537))),
+    "state": lambda: reset_to(IBV_QPS_RTS), "pkey": lambda: reset_to(IBV_QPS_INIT, port_num=1, pkey_index=1),
+    "send": lambda: small.post_send(SendWR(num_sge=0)),
+    "list": lambda: small.post_recv(RecvWR(num_sge=2, sg=sges)),
+    "memory": lambda: queue_pair(max_send_wr=8192, max_inline_data=512),
+}.values() if len(sys.argv) == 2 else [lambda: queue_pair(max_send_wr=8192, max_inline_data=512)]:
+    try:
+        attempt()
+        print("taken")
+    except Exception as e:
+        print(type(e).__name__, e)
+"""
+# What the provider says, and what the module.
+BY_PROVIDER = ("max_send_wr is 16385, and may be 0 to 16384", "max_recv_sge is 33, and may be 0 to 32",
+               "max_inline_data is 513, and may be 0 to 512", "qp_type is 8, and may be 2 (RC), 3 (UC) or 4 (UD)",
+               "CQ: cqe is 1048577, and may be 0 to 1048576", "max_wr is 65537, and may be 0 to 65536",
+               "modify_qp from state 0 to 3", "modify_qp from state 0 to 1", "takes no such request in its state")
+BY_MODULE = ("max_send_wr is 16385 (0x4001), and may be 0 to 16384", "max_recv_sge is 33 (0x21), and may be 0 to 32",
+             "max_inline_data is 513 (0x201), and may be 0 to 512", "cqe is 1048577 (0x100001), and may be 1 to 1048576",
+             "max_wr of an SRQ is 65537 (0x10001), and may be 0 to 65536", "qp_state is 3 (0x3), and may be 0 to 0",
+             "pkey_index is 1 (0x1), and may be 0 to 0", "create_qp of python3[", "create_cq of python3[",
+             "create_srq of python3[", "modify_qp of python3[")
+
+
+@scenario("product.refusals", 240)
+def refusals(report):
+    """What is refused has words, with attribute, value and range: of the provider in libibverbs' log, of the module in
+    the kernel's; and none where nobody asks for them."""
+    need_ferroce()
+    control = "/proc/dynamic_debug/control"
+    with loop() as end, tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o777)
+        argv = ["python3", "-c", REFUSED, end.dev]
+        log = f"{place}/log"
+        words = {**os.environ, "VERBS_LOG_LEVEL": "1", "VERBS_LOG_FILE": log}
+        with open("/dev/kmsg", encoding="utf-8", errors="replace") as kernel:
+            os.set_blocking(kernel.fileno(), False)
+            os.lseek(kernel.fileno(), 0, os.SEEK_END)
+            with open(control, "w", encoding="ascii") as f:
+                f.write("module ferroce +p")
+            try:
+                command(argv, env=words)
+            finally:
+                with open(control, "w", encoding="ascii") as f:
+                    f.write("module ferroce -p")
+            lines = []
+            with suppress(BlockingIOError):
+                while line := os.read(kernel.fileno(), 8192):
+                    lines.append(line.decode(errors="replace"))
+        said = read(log)
+        for one in BY_PROVIDER:
+            require(one in said, f"the provider does not say {one!r}: {said}")
+        for one in BY_MODULE:
+            require(any(one in line for line in lines), f"the module does not say {one!r}: {lines}")
+        report.note(said.splitlines()[0])
+        report.note(lines[0].split(";")[-1].strip())
+        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        command(["prlimit", "--memlock=1048576:1048576", *nobody, *argv, "memory"],
+                env={**words, "VERBS_LOG_FILE": f"{place}/other"})
+        said = read(f"{place}/other")
+        require("count against RLIMIT_MEMLOCK" in said and "create_qp of RC: no memory for" in said,
+                f"the provider says of too little memory: {said}")
+        report.note(said)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Mistakes that people make, planted one at a time: `ferroce doctor` finds each, and nothing else, and names what mends
+"""Mistakes that people make, planted one at a time: `ferroce doctor` finds each, and nothing else, and names what fixes
 it. Where that is a command it is carried out, and the doctor has nothing to say any more."""
 
 import json
@@ -12,7 +12,7 @@ import tempfile
 from contextlib import contextmanager
 
 from tests.guest import flavour
-from tests.guest.fabric import batch, devices, gid_of, gid_table, loop, port_state, wait_active, wait_until
+from tests.guest.fabric import batch, devices, gid_of, gid_table, loop, pair, port_state, wait_active, wait_until
 from tests.guest.scenario import Skipped, command, require, scenario
 
 PROVIDERS = "/usr/lib/x86_64-linux-gnu/libibverbs"
@@ -36,21 +36,21 @@ def healthy(*before):
     require(not problems, f"problems on a machine that has none: {problems}")
 
 
-def finds(report, check, text, mend, *before):
-    """One problem, with these words; returns its mend."""
+def finds(report, check, text, fix, *before):
+    """One problem, with these words; returns its fix."""
     problems = doctor(*before)
-    said = [(p["check"], p["text"], p["mend"]) for p in problems]
+    said = [(p["check"], p["text"], p["fix"]) for p in problems]
     require(len(problems) == 1, f"not one problem of {check}: {said}")
     require(problems[0]["check"] == check, f"a problem of {said}, not of {check}")
     require(re.search(text, problems[0]["text"]), f"it does not say {text}: {said}")
-    require(re.search(mend, problems[0]["mend"]), f"it does not name {mend}: {said}")
-    report.note(f"{problems[0]['text']} | {problems[0]['mend']}")
-    return problems[0]["mend"]
+    require(re.search(fix, problems[0]["fix"]), f"it does not name {fix}: {said}")
+    report.note(f"{problems[0]['text']} | {problems[0]['fix']}")
+    return problems[0]["fix"]
 
 
-def carry_out(mend, *before):
-    """A mend that is a command, by a shell, as a person would."""
-    command([*before, "sh", "-ec", mend])
+def carry_out(fix, *before):
+    """A fix that is a command, by a shell, as a person would."""
+    command([*before, "sh", "-ec", fix])
 
 
 @contextmanager
@@ -92,9 +92,9 @@ def netdev_mistakes(report):
 
         batch([f"addr flush dev {end.netdev}"])
         wait_until("its GIDs go", lambda: not has_gid(end, end.ip4) and not has_gid(end, end.ip6))
-        mend = finds(report, "gid", f"{end.netdev} of {end.dev} has no address",
+        fix = finds(report, "gid", f"{end.netdev} of {end.dev} has no address",
                      f"^ip addr add .* dev {end.netdev} \\(")
-        carry_out(mend.split(" (")[0])
+        carry_out(fix.split(" (")[0])
         wait_until("the new GID is there", lambda: has_gid(end, "192.0.2.1"))
         healthy()
 
@@ -117,9 +117,9 @@ def rivals(report):
             try:
                 command(["nft", f"add table inet guard; add chain inet guard gate {text}; "
                          f"add rule inet guard gate {rule}"])
-                mend = finds(report, "firewall", "chain gate of the table inet guard .nft. drops UDP port 4791",
-                             "^nft insert rule inet guard gate udp dport 4791 accept$")
-                carry_out(mend)
+                fix = finds(report, "firewall", "chain gate of the table inet guard .nft. drops UDP port 4791",
+                             r"^nft insert rule inet guard gate udp dport 4791 accept \(")
+                carry_out(fix.split(" (")[0])
                 healthy()
             finally:
                 command(["nft", "delete table inet guard"])
@@ -145,6 +145,39 @@ def rivals(report):
             finds(report, "udp port", "a program has the UDP port 4791", r"^ss -ulpn sport = :4791")
         finds(report, "link", "there is no ferroce link", "^ferroce add")
     command(["modprobe", "-r", "rdma_rxe"])
+
+
+# In nft's JSON, as tests/lab/test_command.py has them judged.
+FILTERS = os.path.join(os.path.dirname(__file__), "filters")
+
+
+@scenario("product.firewalls", 300)
+def firewalls(report):
+    """What firewalld and an example of nftables put into the kernel: the doctor says that RoCE is blocked, no packet gets
+    through, and what the doctor names opens it; where a rule decides by what nobody knows, it says that and how to tell."""
+    with pair() as (here, there):
+        inside, outside = (("ip", "netns", "exec", end.netns) for end in (there, here))
+        knocked = command([*outside, "ferroce", "try", there.ip4]).stdout
+        require("open both ways" in knocked and "it works" in knocked, f"ferroce try without a filter: {knocked}")
+        for name, chain in (("firewalld", "filter_INPUT"), ("nft-workstation", "input")):
+            command([*inside, "nft", "-j", "-f", f"{FILTERS}/{name}.json"])
+            fix = finds(report, "firewall", f"the chain {chain} of the table inet .* drops UDP port 4791",
+                        f"^nft insert rule inet .* {chain} ", *inside)
+            knocked = command([*outside, "ferroce", "try", there.ip4], ok=(1,)).stdout
+            require("something is missing" in knocked, f"ferroce try through {name}: {knocked}")
+            report.note(knocked.splitlines()[-4 if "proof" in knocked else -3])
+            carry_out(fix.split(" (")[0], *inside)
+            healthy(*inside)
+            knocked = command([*outside, "ferroce", "try", there.ip4]).stdout
+            require("it works" in knocked, f"ferroce try through {name} with the port open: {knocked}")
+            command([*inside, "nft", "flush", "ruleset"])
+        command([*inside, "nft", "add table ip guard; add chain ip guard gate { type filter hook input priority 0; }; "
+                 "add rule ip guard gate ip saddr 198.51.100.0/24 drop"])
+        found = json.loads(command([*inside, "ferroce", "doctor", "--json"]).stdout)
+        doubts = [f for f in found["findings"] if f["status"] == "unknown"]
+        require(len(doubts) == found["unknown"] == 1 and doubts[0]["check"] == "firewall", f"in doubt: {doubts}")
+        require("198.51.100.0" in doubts[0]["text"] and "ferroce try PEER" in doubts[0]["proof"], f"it says {doubts}")
+        report.note(doubts[0]["text"])
 
 
 @contextmanager
@@ -208,14 +241,14 @@ def provider_mistakes(report):
         with covered("/etc/ld.so.cache", b"") as inside:
             finds(report, "libibverbs", "libibverbs is not installed", "^apt install libibverbs1", *inside)
         with covered("/dev/infiniband") as inside:
-            mend = finds(report, "device node", f"{node} is missing", "^udevadm trigger .* mknod -m 666", *inside)
-            carry_out(mend.split("without udev: ")[1], *inside)
+            fix = finds(report, "device node", f"{node} is missing", "^udevadm trigger .* mknod -m 666", *inside)
+            carry_out(fix.split("without udev: ")[1], *inside)
             healthy(*inside)
         mode = os.stat(node).st_mode & 0o777
         os.chmod(node, 0o600)
         try:
-            mend = finds(report, "device node", f"{node} cannot be opened by users", f"^chmod 666 {node};")
-            carry_out(mend.split(";")[0])
+            fix = finds(report, "device node", f"{node} cannot be opened by users", f"^chmod 666 {node};")
+            carry_out(fix.split(";")[0])
             healthy()
         finally:
             os.chmod(node, mode)
@@ -255,7 +288,7 @@ def program_of_a_wheel(library, *before):
 @scenario("product.wheel", 120)
 def wheel(report):
     """A program with a libibverbs of another name, which looks for providers in another folder, as those in Python wheels
-    do, sees the device; where it does not, the doctor says what mends it."""
+    do, sees the device; where it does not, the doctor says what fixes it."""
     system = os.path.realpath("/usr/lib/x86_64-linux-gnu/libibverbs.so.1")
     data = contents(system)
     for old, new in ((b"\0libibverbs.so.1\0", b"\0libibverbz.so.1\0"),
@@ -273,11 +306,11 @@ def wheel(report):
         with covered(f"{DRIVERS}/ferroce.driver", b"driver ferroce\n") as inside:
             with program_of_a_wheel(library, *inside) as count:
                 require(count() == 0, "a provider in another folder is found")
-                mend = finds(report, "other libibverbs", f"a libibverbs of its own, {library}, of the private ABI 34",
+                fix = finds(report, "other libibverbs", f"a libibverbs of its own, {library}, of the private ABI 34",
                              f"^echo driver {PROVIDERS}/libferroce >{DRIVERS}/ferroce.driver", *inside)
-            carry_out(mend.split(",")[0], *inside)
+            carry_out(fix.split(",")[0], *inside)
             with program_of_a_wheel(library, *inside) as count:
-                require(count() == 1, "it finds no device after the mend")
+                require(count() == 1, "it finds no device after the fix")
                 healthy(*inside)
 
 
@@ -320,14 +353,24 @@ def module_mistakes(report):
                 among(report, "kernel", f"the kernel {re.escape(release)} is built without CONFIG_RUST", "linux-image",
                       *inside)
         with covered("/sys/module/module/parameters/sig_enforce", b"Y\n") as inside:
-            among(report, "module", "signed modules only, and .*ferroce.ko is not signed", "^sign it", *inside)
+            among(report, "module", "enforces signatures: .*ferroce.ko is not signed", "ferroce-dkms.*mokutil", *inside)
+        with own_mounts() as inside, tempfile.NamedTemporaryFile() as f:
+            # As Secure Boot has it; product.boot has the kernel do so.
+            f.write(b"none [integrity] confidentiality\n")
+            f.flush()
+            command([*inside, "mount", "-t", "securityfs", "securityfs", "/sys/kernel/security"])
+            command([*inside, "mount", "--bind", f.name, "/sys/kernel/security/lockdown"])
+            among(report, "module", r"locked down \(integrity.*ferroce.ko is not signed", "ferroce-dkms.*mokutil", *inside)
+        require(not os.path.exists("/sys/module/ferroce"), "the doctor has loaded what it says cannot be loaded")
+        finds(report, "link", "there is no ferroce link", "^ferroce add")
+        require(os.path.exists("/sys/module/ferroce"), "the doctor has not tried to load the module")
 
 
-def among(report, check, text, mend, *before):
+def among(report, check, text, fix, *before):
     """One problem with these words beside that of the link that is missing."""
     problems = doctor(*before)
-    said = [(p["check"], p["text"], p["mend"]) for p in problems]
+    said = [(p["check"], p["text"], p["fix"]) for p in problems]
     require(sorted(p["check"] for p in problems) == sorted([check, "link"]), f"not {check} and link: {said}")
     one = next(p for p in problems if p["check"] == check)
-    require(re.search(text, one["text"]) and re.search(mend, one["mend"]), f"it does not say {text}, {mend}: {said}")
-    report.note(f"{one['text']} | {one['mend']}")
+    require(re.search(text, one["text"]) and re.search(fix, one["fix"]), f"it does not say {text}, {fix}: {said}")
+    report.note(f"{one['text']} | {one['fix']}")

@@ -149,8 +149,8 @@ def upgraded(report):
             said = ferroce("try", before=("ip", "netns", "exec", ends[0].netns))
             sent = counters(ends[0].dev)["local_segments"] - since
             require(said.rstrip().endswith("it works") and sent >= MESSAGES, f"{sent} pieces sent; ferroce try: {said}")
-        mend = finds(report, "module", "was replaced while in use", "^modprobe -r ferroce && modprobe ferroce")
-        command(["sh", "-ec", mend.split(" (")[0]])
+        fix = finds(report, "module", "was replaced while in use", "^modprobe -r ferroce && modprobe ferroce")
+        command(["sh", "-ec", fix.split(" (")[0]])
         require(devices() == [], f"{devices()} after the module was loaded again")
         require(read("/sys/module/ferroce/version") == new, "not the new module was loaded")
     with card() as netdev:
