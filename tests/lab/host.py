@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Callable
 
-from tests.lab import aarch64, build, config, deb, dkms, fuzz, product, rules, say, setup
+from tests.lab import aarch64, build, config, deb, dkms, fuzz, product, reboot, rules, say, setup
 from tests.lab.locks import TESTING, lock
 from tests.lab.say import LabError
 from tests.lab.shell import chroot_command
@@ -282,6 +282,8 @@ def tests(runs=fuzz.RUNS):
              aarch64_build),
         Test("product.run", "make run: a command in a guest, its output, files and exit status", as_a_person(product.run)),
         Test("product.shell", "make shell: a prompt in a guest, on a terminal", as_a_person(product.shell)),
+        Test("product.boot", "ferroce add --keep on a machine of systemd's: netdevs made anew, a reboot, lockdown",
+             as_a_person(reboot.run)),
     ]
     return found
 

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A machine that systemd runs, on the laboratory's root, and that boots more than once: what is
+written stays on a disk of its own. What happens there is in tests/guest/reboot.py."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import time
+
+from tests.guest.scenario import PATIENCE
+from tests.lab import boot, build, disk
+from tests.lab.product import Bad
+from tests.lab.shell import in_namespace, kill_group
+
+STAGES = 2
+LIMIT = 900 * PATIENCE
+SIZE = "512M"
+DRIVERS = "virtio_blk virtio_net e1000 virtio_rng erofs overlay ext4 crc32c_cryptoapi"
+
+INIT = """#!/bin/busybox sh
+/bin/busybox --install -s /bin
+mount -t devtmpfs dev /dev
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+while read -r driver; do insmod $driver; done </drivers
+until [ -b /dev/vdc ]; do sleep 0.1; done
+mount -t erofs -o ro /dev/vda /disk
+mount -t erofs -o ro /dev/vdb /changes
+mount -t ext4 /dev/vdc /store
+mkdir -p /store/upper /store/work
+mount -t overlay -o lowerdir=/changes:/disk,upperdir=/store/upper,workdir=/store/work overlay /root
+for d in dev proc sys; do mount --move /$d /root/$d; done
+exec switch_root /root /usr/lib/systemd/systemd
+"""
+# It runs beside what is done at boot, and waits for the end of that.
+UNIT = """[Unit]
+Description=stages of tests/guest/reboot.py
+After=basic.target
+[Service]
+Type=simple
+WorkingDirectory=/srv/lab
+ExecStart=/usr/bin/python3 -m tests.guest.reboot
+[Install]
+WantedBy=basic.target
+"""
+
+
+def script(root, work, kvm):
+    """Shell lines that make the disks and become the machine."""
+    q = shlex.quote
+    mnt, store, initrd = work / "mnt", work / "store.ext4", work / "initrd"
+    mnt.mkdir()
+    (work / "init").write_text(INIT, encoding="ascii")
+    (work / "unit").write_text(UNIT, encoding="ascii")
+    changes = f"{mnt}/changes"
+    append = ("console=ttyS0 loglevel=4 panic=-1 oops=panic mitigations=off apparmor=0 rdinit=/init "
+              f"systemd.unit=basic.target systemd.firstboot=off module_blacklist={boot.BLACKLIST} "
+              + ("" if kvm else boot.EMULATED))
+    qemu = [boot.qemu(kvm), "-machine", "q35,accel=" + ("kvm" if kvm else "tcg"), "-cpu", "host" if kvm else boot.CPU,
+            "-smp", "2", "-m", "2048M", "-nodefaults", "-display", "none", "-monitor", "none",
+            "-serial", "file:/proc/self/fd/2", "-device", "virtio-rng-pci", *boot.CARDS.split(),
+            *disk.options(disk.of(root.path), changes),
+            "-drive", f"if=none,id=store,format=raw,file={store}", "-device", "virtio-blk-pci,drive=store",
+            "-kernel", str(root.vmlinuz.resolve()), "-initrd", str(initrd), "-append", append]
+    unit = "$M/etc/systemd/system"
+    return "\n".join([
+        *boot.own_root(root.path, mnt),
+        *build.install_lines(root),
+        f"install -m 644 {q(str(work / 'unit'))} {unit}/ferroce-reboot.service",
+        f"mkdir -p {unit}/basic.target.wants",
+        f"ln -s ../ferroce-reboot.service {unit}/basic.target.wants/",
+        "echo 0123456789abcdef0123456789abcdef >$M/etc/machine-id",
+        boot.COMPILED,
+        disk.of_changes(f"{mnt}/u", changes),
+        "I=$W/i",
+        "mkdir -p $I/bin $I/dev $I/proc $I/sys $I/disk $I/changes $I/store $I/root",
+        f"cp {q(str(work / 'init'))} $I/init && chmod 755 $I/init",
+        "cp $M/usr/bin/busybox $I/bin/",
+        f"for one in {DRIVERS}; do chroot $M modprobe -S {q(root.release)} --show-depends $one; done"
+        " | sed -n 's/^insmod \\([^ ]*\\).*/\\1/p' | awk '!seen[$0]++' >$I/drivers",
+        "while read -r one; do install -D $M$one $I$one; done <$I/drivers",
+        f"(cd $I && find . | $M/usr/bin/busybox cpio -o -H newc) >{q(str(initrd))}",
+        f"truncate -s {SIZE} {q(str(store))} && mkfs.ext4 -q {q(str(store))}",
+        "exec " + shlex.join(qemu),
+    ])
+
+
+def run(root):
+    """Links that are kept come back with their netdev and after a reboot; lockdown is explained."""
+    work = boot.fresh_work("reboot")
+    console = work / "console.log"
+    argv = in_namespace(script(root, work, boot.kvm_works(root)))
+    with open(work / "output.log", "wb") as out, open(console, "wb") as err:
+        proc = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
+    end = time.monotonic() + LIMIT
+    try:
+        while proc.poll() is None and time.monotonic() < end:
+            time.sleep(0.5)
+    finally:
+        ended = proc.poll() is not None
+        if not ended:
+            kill_group(proc)
+        shutil.rmtree(work / "mnt", ignore_errors=True)
+    text = console.read_text(encoding="utf-8", errors="replace").replace("\r", "")
+    done = re.findall(r"^reboot: stage (\d) of", text, re.M)
+    if not ended or done != [str(n + 1) for n in range(STAGES)]:
+        why = "it does not end" if not ended else f"it went through {len(done)} of {STAGES} stages"
+        raise Bad(f"{why}; the console is {console}", text[text.rfind("reboot: "):][-6000:] or text[-6000:])
+    said = [line for line in re.findall(r"^reboot: (.*)$", text, re.M) if not line.startswith("stage")]
+    return "; ".join(said)[:300]
