@@ -124,7 +124,8 @@ class Install(unittest.TestCase):
             self.assertEqual(found, [
                 "etc/libibverbs.d/ferroce.driver", "lib/modules/7.2.12-test/updates/ferroce.ko",
                 "usr/bin/ferroce", "usr/lib/p/libferroce-rdmav34.so", "usr/lib/p/libferroce-rdmav65.so",
-                "usr/lib/udev/rules.d/76-ferroce.rules", "usr/share/man/man7/ferroce.7", "usr/share/man/man8/ferroce.8"])
+                "usr/lib/systemd/system/ferroce@.service", "usr/lib/udev/rules.d/76-ferroce.rules",
+                "usr/share/man/man7/ferroce.7", "usr/share/man/man8/ferroce.8"])
             self.assertEqual((here / "d/etc/libibverbs.d/ferroce.driver").read_text(encoding="utf-8"),
                              "driver /usr/lib/p/libferroce\n", "the driver file names the provider")
 
