@@ -451,10 +451,16 @@ impl Qp {
         })
     }
 
-    /// To RTS from RTR.
-    pub fn ready_to_send(&self, setting: RequesterSetting) -> Result {
-        self.transition(State::Rtr, State::Rts, |send, _| {
-            send.requester.connect(setting)
+    /// To RTS from RTR; what the responder serves may change with that.
+    pub fn ready_to_send(
+        &self,
+        requester: RequesterSetting,
+        responder: &ResponderSetting,
+    ) -> Result {
+        self.transition(State::Rtr, State::Rts, |send, recv| {
+            send.requester.connect(requester)?;
+            recv.responder.update(responder);
+            Ok(())
         })
     }
 

@@ -419,8 +419,9 @@ impl UserQp {
     }
 
     fn ready_to_send(&self, attributes: &Attributes) -> Result {
-        let setting = self.requester(attributes)?;
-        self.qp.ready_to_send(setting)?;
+        let requester = self.requester(attributes)?;
+        let responder = responder(&self.service, attributes)?;
+        self.qp.ready_to_send(requester, &responder)?;
         // What was posted before is sent now.
         post::send_doorbell(&self.qp)
     }
