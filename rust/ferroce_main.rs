@@ -41,6 +41,12 @@ module! {
     description: "Software RDMA over Converged Ethernet v2",
     license: "GPL",
     alias: ["rdma-link-ferroce"],
+    params: {
+        most_objects: u32 {
+            default: 0xffff_ffff,
+            description: "Most objects of each kind that a device may have, if fewer than usual",
+        },
+    },
 }
 
 /// The loaded module. The fields are dropped in this order: with the links all devices and QPs are

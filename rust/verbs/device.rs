@@ -80,14 +80,14 @@ pub struct Device {
 pub type ObjectPermit = Permit<Arc<Quotas>>;
 
 impl Device {
-    /// A device on `underlay` that has no objects yet.
-    pub fn new(underlay: Underlay, hold: Hold) -> Result<Self> {
+    /// A device on `underlay` that has no objects yet, and at most `most_objects` of each kind.
+    pub fn new(underlay: Underlay, hold: Hold, most_objects: u32) -> Result<Self> {
         let port = Port::new(&underlay)?;
         Ok(Self {
             listed: Directory::current()?.list(&port)?,
             port,
             guid: guid_of(underlay.netdev().mac()),
-            quotas: Arc::new(Quotas::default(), GFP_KERNEL)?,
+            quotas: Arc::new(Quotas::new(most_objects), GFP_KERNEL)?,
             underlay,
             _hold: hold,
         })
@@ -147,7 +147,7 @@ impl ib::query::Device for Device {
     const COUNTERS_LIFESPAN_MS: u32 = 10;
 
     fn limits(&self) -> DeviceLimits {
-        let max_qp = Kind::Qp.limit();
+        let max_qp = self.quotas.limit(Kind::Qp);
         let max_rd_atomic = u32::from(MAX_RD_ATOMIC);
         DeviceLimits {
             guid: self.guid,
@@ -169,18 +169,18 @@ impl ib::query::Device for Device {
             max_qp,
             max_qp_wr: MAX_QP_WR,
             max_sge: MAX_SGE,
-            max_cq: Kind::Cq.limit(),
+            max_cq: self.quotas.limit(Kind::Cq),
             max_cqe: MAX_CQE,
             max_moderation: [u16::MAX; 2],
             // It counts nanoseconds.
             clock_khz: 1_000_000,
-            max_mr: Kind::Mr.limit(),
+            max_mr: self.quotas.limit(Kind::Mr),
             max_fast_pages: MAX_FAST_PAGES,
-            max_mw: Kind::Mw.limit(),
-            max_srq: Kind::Srq.limit(),
+            max_mw: self.quotas.limit(Kind::Mw),
+            max_srq: self.quotas.limit(Kind::Srq),
             max_srq_wr: MAX_SRQ_WR,
-            max_pd: Kind::Pd.limit(),
-            max_ah: Kind::Ah.limit(),
+            max_pd: self.quotas.limit(Kind::Pd),
+            max_ah: self.quotas.limit(Kind::Ah),
             max_groups: groups::MAX_GROUPS,
             max_group_members: groups::MAX_MEMBERS as u32,
             global_atomics: true,

@@ -27,6 +27,7 @@ use crate::link::{
     Factory,
     Hold, //
 };
+use crate::module_parameters;
 use crate::sys::ib::attribute::{
     Attribute,
     HasAttributes, //
@@ -68,7 +69,8 @@ impl Factory for Ferroce {
     type Driver = Ferroce;
 
     fn create(name: &CStr, underlay: Underlay, hold: Hold) -> Result {
-        let device = Device::new(underlay.clone(), hold)?;
+        let most_objects = module_parameters::most_objects.value();
+        let device = Device::new(underlay.clone(), hold, most_objects)?;
         register::<Ferroce>(name, &underlay, device.guid(), device)
     }
 

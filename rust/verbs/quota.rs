@@ -48,7 +48,7 @@ impl Kind {
         }
     }
 
-    /// How many there may be.
+    /// How many there may be, unless the administrator wants fewer.
     pub const fn limit(self) -> u32 {
         match self {
             Kind::Context => 1 << 16,
@@ -62,9 +62,10 @@ impl Kind {
     }
 }
 
-/// How many objects of each kind a device has.
-#[derive(Debug, Default)]
+/// How many objects of each kind a device has, and may have.
+#[derive(Debug)]
 pub struct Quotas {
+    most: u32,
     contexts: AtomicU32,
     pds: AtomicU32,
     ahs: AtomicU32,
@@ -76,6 +77,26 @@ pub struct Quotas {
 }
 
 impl Quotas {
+    /// None yet, and at most `most` of each kind where that is fewer than [`Kind::limit`].
+    pub fn new(most: u32) -> Self {
+        Self {
+            most,
+            contexts: AtomicU32::new(0),
+            pds: AtomicU32::new(0),
+            ahs: AtomicU32::new(0),
+            cqs: AtomicU32::new(0),
+            qps: AtomicU32::new(0),
+            mrs: AtomicU32::new(0),
+            mws: AtomicU32::new(0),
+            srqs: AtomicU32::new(0),
+        }
+    }
+
+    /// How many there may be of a kind.
+    pub fn limit(&self, kind: Kind) -> u32 {
+        kind.limit().min(self.most)
+    }
+
     fn count(&self, kind: Kind) -> &AtomicU32 {
         match kind {
             Kind::Context => &self.contexts,
@@ -105,10 +126,11 @@ pub struct Permit<Q: Deref<Target = Quotas>> {
 impl<Q: Deref<Target = Quotas>> Permit<Q> {
     /// Permission for one more of `kind`, if there may be one.
     pub fn take(quotas: Q, kind: Kind) -> Option<Self> {
+        let limit = quotas.limit(kind);
         quotas
             .count(kind)
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                (used < kind.limit()).then_some(used.wrapping_add(1))
+                (used < limit).then_some(used.wrapping_add(1))
             })
             .ok()?;
         Some(Self { quotas, kind })

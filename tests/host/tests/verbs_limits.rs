@@ -21,7 +21,7 @@ const KINDS: [Kind; 8] = [
 #[test]
 fn as_many_objects_as_reported_and_not_one_more() {
     for kind in KINDS {
-        let quotas = Quotas::default();
+        let quotas = Quotas::new(u32::MAX);
         let mut permits: Vec<_> = (0..kind.limit())
             .map(|_| Permit::take(&quotas, kind).expect("below the limit"))
             .collect();
@@ -38,9 +38,20 @@ fn as_many_objects_as_reported_and_not_one_more() {
 }
 
 #[test]
+fn who_wants_fewer_has_fewer_and_nobody_more() {
+    for kind in KINDS {
+        let quotas = Quotas::new(3);
+        let _three = [(); 3].map(|()| Permit::take(&quotas, kind).expect("below the limit"));
+        assert!(Permit::take(&quotas, kind).is_none(), "{kind:?}");
+        assert_eq!(quotas.limit(kind), 3);
+        assert_eq!(Quotas::new(u32::MAX).limit(kind), kind.limit());
+    }
+}
+
+#[test]
 fn kinds_are_counted_apart() {
     for kind in KINDS {
-        let quotas = Quotas::default();
+        let quotas = Quotas::new(u32::MAX);
         let _permit = Permit::take(&quotas, kind);
         for other in KINDS {
             assert_eq!(quotas.used(other), u32::from(other == kind));
@@ -54,14 +65,14 @@ fn an_object_that_fails_on_its_way_gives_its_place_back() {
         let _permit = Permit::take(quotas, Kind::Qp)?;
         None
     }
-    let quotas = Quotas::default();
+    let quotas = Quotas::new(u32::MAX);
     assert!(create(&quotas).is_none());
     assert_eq!(quotas.used(Kind::Qp), 0);
 }
 
 #[test]
 fn many_threads_together_get_no_more_than_the_limit() {
-    let quotas = Arc::new(Quotas::default());
+    let quotas = Arc::new(Quotas::new(u32::MAX));
     let most = AtomicU32::new(0);
     let limit = Kind::Pd.limit();
     std::thread::scope(|scope| {
