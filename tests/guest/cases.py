@@ -23,19 +23,20 @@ class Case:
     rxe: str
     shows: str
 
-    def run(self, *ends, **env):
-        """Runs it on one device that talks to itself, or between two; returns what it printed, if it passed. Some cases
-        read numbers in the environment."""
+    def run(self, *ends, group=None, **env):
+        """Runs it on one device that talks to itself, or between two, if it is said so in a cgroup; returns what it
+        printed, if it passed. Some cases read numbers in the environment."""
         if not flavour.current().is_ferroce and self.rxe:
             raise Skipped(f"rdma_rxe {self.rxe}")
-        return verdict(run_program(self.name, *ends, seconds=self.seconds, **env))
+        return verdict(run_program(self.name, *ends, seconds=self.seconds, group=group, **env))
 
 
-def run_program(name, *ends, seconds, **env):
+def run_program(name, *ends, seconds, group=None, **env):
     """Runs the program with the name of what it is to do, and the places of these ends."""
     places = [word for end in ends for word in (end.dev, str(end.gid()))]
     rxe = {} if flavour.current().is_ferroce else {"RXE": "1"}
-    return command([PROGRAM, *places, name], ok=None, timeout=seconds, env={**os.environ, **rxe, **env})
+    return command([PROGRAM, *places, name], ok=None, timeout=seconds, env={**os.environ, **rxe, **env},
+                   preexec_fn=group and group.enter)
 
 
 def verdict(done):

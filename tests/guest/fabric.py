@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from tests.guest import flavour, netlink
 from tests.guest.netlink import in_netns
-from tests.guest.scenario import PATIENCE, Failed, command, say, say_command
+from tests.guest.scenario import PATIENCE, Failed, Skipped, command, say, say_command
 
 # Room for an IB MTU of 4096 with every header.
 WIRE_MTU = 4500
@@ -256,6 +256,28 @@ def loop(local_path=None, mtu=WIRE_MTU):
                 yield End(dev, None, netdev, "10.77.0.1", "fd77::1", "127.0.0.1")
         finally:
             unplug(dev)
+
+
+WAYS = {"local": "by the local path", "wire": "by packets"}
+
+
+def each_way(report, end, ways, run):
+    """Calls `run` with the name of each of these ways in which a device serves itself, and sets it to that. What fails says
+    by which way; only what is skipped on all of them is skipped. rdma_rxe has one way."""
+    skipped = []
+    ways = ways if flavour.current().is_ferroce else ways[-1:]
+    for way in ways:
+        set_local_path(end.dev, way == "local")
+        try:
+            run(way)
+        except Failed as e:
+            raise Failed(f"{WAYS[way]}: {e}") from e
+        except Skipped as e:
+            skipped.append((WAYS[way], e))
+    if len(skipped) == len(ways):
+        raise skipped[0][1]
+    for way, why in skipped:
+        report.skip(way, str(why))
 
 
 def set_local_path(dev, on):

@@ -18,8 +18,7 @@ ENDED, FAILED, ERROR_COMPLETION, PEER_GONE, DEVICE_GONE, TORN_DOWN = 0, 1, 3, 4,
 
 def argv(end, family, *options):
     """The command line of one side."""
-    # The longest legitimate pause, all retries of one packet, is 17 s (-t 17).
-    return [PROGRAM, "-w", str(40 * PATIENCE), "-d", end.dev, "-g", str(end.gid(family)), "-p", str(PORT), *map(str, options)]
+    return [PROGRAM, "-d", end.dev, "-g", str(end.gid(family)), "-p", str(PORT), *map(str, options)]
 
 
 def exchange(ends, family, *options, limit=60):

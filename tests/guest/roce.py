@@ -92,12 +92,33 @@ def icrc(ip, udp, ib):
     return zlib.crc32(b"\xff" * 8 + ip + udp + ib).to_bytes(4, "little")
 
 
-def send_only(source, destination, qpn, psn, payload):
-    """An IP packet with a SEND Only that asks for an acknowledgement. The payload needs no pad."""
-    bth = struct.pack("!BBHII", SEND_ONLY, 0, 0xffff, qpn, 1 << 31 | psn)
-    length = 8 + len(bth) + len(payload) + 4
+def packet(source, destination, qpn, psn, payload=b"", opcode=SEND_ONLY, extension=b"", pkey=0xffff):
+    """An IP packet that asks for an acknowledgement. The payload needs no pad."""
+    ib = struct.pack("!BBHII", opcode, 0, pkey, qpn, 1 << 31 | psn) + extension + payload
+    length = 8 + len(ib) + 4
     ip, udp = ip_header(source, destination, length), struct.pack("!HHHH", 0xc123, PORT, length, 0)
-    return ip + udp + bth + payload + icrc(ip, udp, bth + payload)
+    return ip + udp + ib + icrc(ip, udp, ib)
+
+
+def aeth(syndrome):
+    """What an answer begins with."""
+    return struct.pack("!I", syndrome << 24)
+
+
+def reth(address, key, length):
+    """What a WRITE or a READ begins with."""
+    return struct.pack("!QII", address, key, length)
+
+
+def deth(qkey, source_qpn):
+    """What a datagram begins with."""
+    return struct.pack("!II", qkey, source_qpn)
+
+
+def with_options(made):
+    """An IPv4 packet with four bytes of options that do nothing."""
+    header = struct.pack("!BBH", 0x46, 0, len(made) + 4) + made[4:10] + b"\0\0" + made[12:20] + b"\1\1\1\0"
+    return header[:10] + ip_checksum(header).to_bytes(2, "big") + header[12:] + made[20:]
 
 
 def fragments(packet, first):

@@ -3,8 +3,10 @@
 
 import importlib
 import os
+import random
 import subprocess
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Callable
 
@@ -43,6 +45,20 @@ REGISTRY: dict[str, Scenario] = {}
 PATIENCE = int(os.environ.get("FERROCE_PATIENCE", "4"))
 # Fewer rounds of the same, for that kernel.
 SHORT = os.environ.get("FERROCE_SHORT") == "1"
+
+
+# What random scenarios begin with: each run with another number, and every guest of a run, and the programs, with the same.
+SEED = int(os.environ.setdefault("FERROCE_SEED", str(random.randrange(1 << 31))))
+
+
+@contextmanager
+def seeded():
+    """For what is drawn from SEED: a failure says how to see it again."""
+    say(f"FERROCE_SEED={SEED}")
+    try:
+        yield
+    except Failed as e:
+        raise Failed(f"{e}; again with FERROCE_SEED={SEED}") from e
 
 
 def shortened(full, short):
@@ -109,7 +125,7 @@ class Report:
 
 # Those that register scenarios.
 MODULES = (
-    "link.link_life", "messages.pingpong", "verbs.verbs", "verbs.limits", "verbs.crowds", "verbs.groups", "verbs.errors", "verbs.observe", "packets.packets",
+    "link.link_life", "messages.pingpong", "verbs.verbs", "verbs.limits", "verbs.crowds", "verbs.groups", "verbs.errors", "verbs.observe", "verbs.counters", "packets.packets",
     "paths.paths", "paths.tunnels", "messages.examples", "messages.perftest", "messages.once", "messages.pyverbs", "messages.newer",
     "interop.interop", "cm.cm",
     "cm.applications", "cm.namespaces", "teardown.in_flight", "teardown.teardown", "ulp.nvme", "ulp.nfs", "ulp.iser", "ulp.srp", "ulp.gone",

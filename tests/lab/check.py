@@ -28,7 +28,6 @@ ON_REQUEST = (
     ("host.deb", "it takes long, and shows little that the others do not"),
     ("pyverbs.test_*", "pyverbs.rounds runs them all"),
     ("newer.pyverbs", "pyverbs.rounds runs nearly all of these, of the guest's own release"),
-    ("newer.services", "pingpong.* run these programs of the guest's own release"),
     ("fresh-sid.packages.*", "packages.* show it with the release that the packages are built for"),
     ("aarch64.*", "it needs another compiler, kernel and emulator, and takes long"),
 )

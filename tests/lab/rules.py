@@ -212,6 +212,20 @@ def check_words(relative, text):
     return found
 
 
+# How long a test waits for what must come is said by patience() in C and PATIENCE in Python: no number of seconds
+# stands for itself. How long it waits for what must not come is another matter, and short.
+WAITING = re.compile(r"\b(?:alarm\(|now\(\) \+ )[1-9]|\bjiffies \+ \d+ \* HZ|\b(?:next_device_event|event_within|poll)\(.*, \d{4,}\b"
+                     r"|\b(?:CHECK|while|for) ?\(.*\bwait(?:ed)? < \d|\bmonotonic\(\) \+ \d"
+                     r"|\.(?:wait|join|communicate|run)\(.*timeout=\d+(?! *\*)\b")
+
+
+def check_patience(relative, text):
+    """No test has a limit of its own on time."""
+    return [f"{relative}:{number}: a limit on time that FERROCE_PATIENCE does not change: use patience() or PATIENCE"
+            for number, line in enumerate(text.splitlines(), 1)
+            if WAITING.search(line) and "patience" not in line.lower()]
+
+
 # Where else the version stands than in the workspace's Cargo.toml, and how it is written there.
 VERSIONS = {
     "rust/uabi/mod.rs": r"MODULE_VERSION: \[u16; 3\] = \[(\d+), (\d+), (\d+)\];",
@@ -256,6 +270,8 @@ def violations(meaningless):
         except UnicodeDecodeError:
             continue
         found += check_spdx(relative, text) + check_version(relative, text, want)
+        if relative.startswith(("tests/guest/", "tests/scenarios/")) and path.suffix in (".c", ".h", ".py"):
+            found += check_patience(relative, text)
         if path.suffix == ".md":
             found += check_commands(relative, text, meaningless)
         if path.suffix == ".rs":

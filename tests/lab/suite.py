@@ -129,9 +129,8 @@ class Reader:
 
 def environment():
     """What the guest's side must know of the caller's."""
-    names = {"FERROCE_LINK_TYPE": os.environ.get("FERROCE_LINK_TYPE", "ferroce")}
-    passed_on = ("FERROCE_PATIENCE", "FERROCE_SHORT", "FERROCE_DEBUG", "FERROCE_ROUNDS", "FERROCE_SEED")
-    return names | {k: os.environ[k] for k in passed_on if k in os.environ}
+    names = ("FERROCE_PATIENCE", "FERROCE_SEED", "FERROCE_SHORT", "FERROCE_DEBUG", "FERROCE_ROUNDS")
+    return {"FERROCE_LINK_TYPE": os.environ.get("FERROCE_LINK_TYPE", "ferroce")} | {k: os.environ[k] for k in names if k in os.environ}
 
 
 # Who judges what a scenario leaves, by the end of its name: one capture, or a description of several.

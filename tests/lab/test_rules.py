@@ -175,6 +175,23 @@ class Words(unittest.TestCase):
         self.assertFalse(self.check("// toldi, rehearsal, homeward, homepage, `shears`\n"))
 
 
+class Patience(unittest.TestCase):
+    """Limits on time have one place."""
+
+    def found(self, line):
+        return len(rules.check_patience("tests/guest/x.c", line))
+
+    def test_numbers_of_their_own(self):
+        for line in ("alarm(60);", "double end = now() + 30;", "next_device_event(ctx, 5000, &e)", "poll(&fd, 1, 30000)",
+                     "unsigned long end = jiffies + 90 * HZ;", "CHECK(wait < 30000, \"late\");", "proc.wait(timeout=60)"):
+            self.assertEqual(self.found(line), 1, line)
+
+    def test_patience_and_short_pauses(self):
+        for line in ("alarm(2 * patience());", "now() + 3 * patience();", "event_within(s, 1000 * patience())",
+                     "next_device_event(ctx, 20, &e)", "usleep(1000);", "proc.wait(timeout=60 * PATIENCE)"):
+            self.assertEqual(self.found(line), 0, line)
+
+
 class Circles(unittest.TestCase):
     """Who imports whom within a room."""
 

@@ -44,15 +44,15 @@ int tcp_connect(const char *host, int port)
 
 bool swap_over(int fd, const void *mine, void *theirs, size_t len)
 {
-	double end = now() + patience;
+	double end = now() + patience();
 	struct pollfd in = { .fd = fd, .events = POLLIN };
 
 	/* A side that has left says so by closing; SIGPIPE would say nothing. */
 	if (send(fd, mine, len, MSG_NOSIGNAL) != (ssize_t)len)
 		return false;
 	while (len) {
-		CHECK(now() < end, "the other side said nothing for %.0f s", patience);
-		if (poll(&in, 1, 1000) <= 0)
+		CHECK(now() < end, "the other side said nothing for %.0f s", patience());
+		if (poll(&in, 1, 100) <= 0)
 			continue;
 		ssize_t n = read(fd, theirs, len);
 

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 void (*on_failure)(const char *text);
-double patience = 30.0;
 
 const struct connection usual = {
 	.mtu = 1024, .access = REMOTE_ACCESS, .rd_atomic = 4, .dest_rd_atomic = 4, .rnr_timer = 1, .timeout = 15,
@@ -49,6 +48,20 @@ int shortened(int full, int less)
 	const char *text = getenv("FERROCE_SHORT");
 
 	return text && !strcmp(text, "1") ? less : full;
+}
+
+static int times_patience = 1;
+
+double patience(void)
+{
+	const char *text = getenv("FERROCE_PATIENCE");
+
+	return 10.0 * times_patience * (text ? atoi(text) : 4);
+}
+
+void be_patient(int times)
+{
+	times_patience = times;
 }
 
 double now(void)
@@ -259,12 +272,12 @@ int post_shared_receive(struct ibv_srq *srq, uint64_t id, struct ibv_sge *list, 
 
 struct ibv_wc next_completion(struct ibv_cq *cq, const char *what)
 {
-	double end = now() + patience;
+	double end = now() + patience();
 	struct ibv_wc wc;
 	int n;
 
 	while (!(n = ibv_poll_cq(cq, 1, &wc))) {
-		CHECK(now() < end, "%s: no completion in %.0f s", what, patience);
+		CHECK(now() < end, "%s: no completion in %.0f s", what, patience());
 		/* One processor may have to serve both sides and the network. */
 		usleep(200);
 	}

@@ -27,8 +27,12 @@ void must(int rc, const char *what);
 int shortened(int full, int less);
 
 double now(void);
-/* Seconds without any progress that are a hang: long under emulation, short against the limit of a scenario. */
-extern double patience;
+/*
+ * Seconds without any progress that are a hang: long under emulation, short against the limit of a scenario, and as many
+ * more as FERROCE_PATIENCE says. Nothing else here says how long is too long. A program whose steps are long has more.
+ */
+double patience(void);
+void be_patient(int times);
 
 /* Each of these returns what was made, or ends the program. Files of events do not block. */
 struct ibv_context *open_device(const char *name);

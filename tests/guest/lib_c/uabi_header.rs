@@ -8,6 +8,7 @@ use core::mem::{offset_of, size_of};
 use ferroce_core::uabi::cqe::{self, Cqe, CQE_STRIDE};
 use ferroce_core::uabi::ring::{CONTROL_SIZE, OFFSET_CONSUMER, OFFSET_PRODUCER};
 use ferroce_core::uabi::wqe::{self, RecvWqe, SendWqe, Sge};
+use ferroce_core::uabi::DRIVER_ID;
 use zerocopy::IntoBytes;
 
 /// What a request of the queues that the scenarios make may have: entries, or inline bytes.
@@ -56,6 +57,7 @@ fn main() {
     println!("#ifndef FERROCE_UABI_H\n#define FERROCE_UABI_H\n");
     println!("#include <infiniband/verbs.h>\n#include <stddef.h>\n#include <stdint.h>\n\nenum {{");
     for (name, value) in [
+        ("UABI_DRIVER_ID", DRIVER_ID as usize),
         ("UABI_CONTROL_SIZE", CONTROL_SIZE),
         ("UABI_PRODUCER", OFFSET_PRODUCER),
         ("UABI_CONSUMER", OFFSET_CONSUMER),

@@ -218,12 +218,12 @@ static void look_for_events(void)
 struct ibv_wc outcome(int lane, const char *what)
 {
 	struct ibv_cq *cq = lanes[lane].cq;
-	double end = now() + patience;
+	double end = now() + patience();
 	struct ibv_wc wc;
 	int n;
 
 	for (unsigned int turn = 0; !(n = ibv_poll_cq(cq, 1, &wc)); turn++) {
-		CHECK(now() < end, "%s: no completion in %.0f s", what, patience);
+		CHECK(now() < end, "%s: no completion in %.0f s", what, patience());
 		/* One processor may have to serve both sides and the network. */
 		usleep(turn < 20 ? 50 : 500);
 		if (tear_asked) {

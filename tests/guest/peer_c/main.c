@@ -88,9 +88,11 @@ int main(int argc, char **argv)
 	int c;
 
 	on_failure = failed;
+	/* The longest legitimate pause, all retries of one packet, is 17 s (-t 17) and may be meant to be longer. */
+	be_patient(4);
 	signal(SIGTERM, on_signal);
 	signal(SIGUSR1, on_signal);
-	while ((c = getopt(argc, argv, "d:g:p:m:n:o:s:r:t:R:q:e:x:c:T:w:1av")) != -1) {
+	while ((c = getopt(argc, argv, "d:g:p:m:n:o:s:r:t:R:q:e:x:c:T:1av")) != -1) {
 		switch (c) {
 		case 'd': plan.device = optarg; break;
 		case 'g': plan.gid_index = atoi(optarg); break;
@@ -107,7 +109,6 @@ int main(int argc, char **argv)
 		case 'x': plan.mistakes = optarg; break;
 		case 'c': plan.traffic_class = atoi(optarg); break;
 		case 'T': plan.types = optarg; plan.lanes = strlen(optarg); break;
-		case 'w': patience = atof(optarg); break;
 		case 'v': plan.tell = true; break;
 		case '1': plan.one_way = true; break;
 		case 'a': plan.alone = true; break;

@@ -88,7 +88,7 @@ static void refuse(const struct mistake *m, int lane, uint32_t size, unsigned in
 	together(m->name);
 	if (m->letter == 'n') {
 		/* The other side has to ask again more than once. */
-		for (double end = now() + patience; rnr_naks() < before + 2;)
+		for (double end = now() + patience(); rnr_naks() < before + 2;)
 			CHECK(now() < end, "%s: %ld RNR NAKs", m->name, rnr_naks() - before);
 		expect_message(lane, seed, sge, n);
 	}

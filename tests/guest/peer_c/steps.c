@@ -91,7 +91,7 @@ static void serve(const struct kind *k, int lane, uint32_t size, unsigned int se
 	}
 	together(k->name);
 	/* Nobody says when the last packet of an unreliable WRITE has come. */
-	double end = now() + patience;
+	double end = now() + patience();
 	while (type_of(lane) == IBV_QPT_UC && !deserted && !arrived(&local, TARGET, seed) &&
 	       now() < end)
 		usleep(1000);

@@ -7,14 +7,18 @@ import json
 import os
 import re
 import time
-from contextlib import nullcontext
+from contextlib import closing, contextmanager, nullcontext
 
 from tests.guest import flavour, netlink
 from tests.guest.cases import cases
-from tests.guest.fabric import loop, read, wait_until
+from tests.guest.fabric import acquaint, counters, loop, read, wait_until
+from tests.guest.peer import exchange
 from tests.guest.scenario import Failed, add, command, last_line, require, say, scenario
 from tests.judges import kernel
+from tests.scenarios.losses.fault import controlled
 from tests.scenarios.messages.pingpong import once
+from tests.scenarios.paths.isolation import victim
+from tests.scenarios.verbs.counters import Stage, in_pieces
 
 LEAKS = "/sys/kernel/debug/kmemleak"
 KUNIT = "/sys/kernel/debug/kunit"
@@ -179,6 +183,59 @@ def scarce_links(report):
         netns.run(lambda: command(["ip", "link", "del", "n0"], ok=None))
         netns.delete()
     wait_until("the device goes", gone, 20)
+
+
+@contextmanager
+def failing(percent):
+    """So many of a hundred allocations fail that may not wait, whoever asks for them: those of interrupts, timers and
+    workers, not those of system calls."""
+    switches = {"probability": percent, "times": -1, "interval": 1, "task-filter": "N", "ignore-gfp-wait": "Y", "verbose": 0}
+
+    def write_all(kind, **values):
+        for name, value in values.items():
+            with open(f"/sys/kernel/debug/{kind}/{name}", "w", encoding="ascii") as f:
+                f.write(str(value))
+
+    kinds = ("failslab", "fail_page_alloc")
+    try:
+        for kind in kinds:
+            write_all(kind, **(switches | ({"min-order": 0} if kind == "fail_page_alloc" else {})))
+        yield
+    finally:
+        for kind in kinds:
+            write_all(kind, probability=0, times=0)
+
+
+@scenario("debug.scarce.receiving", 300)
+def scarce_receiving(report):
+    """Memory is refused where packets are received and answered: what came in pieces is counted as dropped for want of
+    memory; streams end with the right data, or with an error; and afterwards all works."""
+    report.allow("vmalloc was refused memory", "kmemleak was refused memory", "a page fault was refused memory")
+    with controlled() as ends:
+        acquaint(*ends)
+        with victim(ends, 4) as target:
+            stage = Stage(ends, target)
+            with closing(stage.wire):
+                target.make("ud")
+                before = counters(ends[0].dev)["drop_no_memory"]
+                with failing(100):
+                    # The sender's own copy may be refused before it comes to us.
+                    wait_until("a packet is dropped for want of memory",
+                               lambda: in_pieces(stage) or counters(ends[0].dev)["drop_no_memory"] > before)
+                before = counters(ends[0].dev)
+                in_pieces(stage)
+                wait_until("one is taken again", lambda: counters(ends[0].dev)["rcvd_pkts"] > before["rcvd_pkts"])
+        for percent in (1, 10):
+            try:
+                with failing(percent):
+                    exchange(ends, 4, "-t", 14, "-s", "1,M+1,65536", "-n", 4)
+                report.note(f"{percent} %: all data arrived")
+            except Failed as e:
+                require(re.search(r"exit (3|4)\b", str(e)), f"with {percent} % refused: {e}")
+                report.note(f"{percent} %: {e}")
+            for end in ends:
+                report.note(f"{end.dev}: {({name: n for name, n in counters(end.dev).items() if n})}")
+        exchange(ends, 4)
 
 
 @scenario("debug.lockdep", 60)

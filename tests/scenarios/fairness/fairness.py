@@ -7,7 +7,7 @@ import subprocess
 from tests.guest import flavour
 from tests.guest.fabric import counters, loop, read, wait_until
 from tests.guest.programs import busy, pinned, program
-from tests.guest.scenario import Failed, Skipped, command, require, scenario, shortened
+from tests.guest.scenario import PATIENCE, Failed, Skipped, command, require, scenario, shortened
 
 PROGRAM = program("verbs_load")
 TICK = os.sysconf("SC_CLK_TCK")
@@ -68,7 +68,7 @@ def computing(report):
             for cpu, mine in enumerate(got):
                 require(mine > LEAST_SHARE * each, f"computing on CPU {cpu} had {mine:.1f} of its {each:.1f} s: {who}")
         copier.stdin.close()
-        require(copier.wait(timeout=60) == 0, f"the copying process: exit {copier.returncode}")
+        require(copier.wait(timeout=60 * PATIENCE) == 0, f"the copying process: exit {copier.returncode}")
 
 
 def grace_period_thread():

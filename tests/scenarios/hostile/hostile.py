@@ -3,9 +3,7 @@
 and each packet is counted under its reason. Here go some of them, by the wire, others each time; all of them go to the pure
 code on the host (tests/hostile/tests). The victim is tests/scenarios/hostile/victim_c."""
 
-import os
 import re
-import secrets
 import tempfile
 import time
 from contextlib import contextmanager
@@ -16,12 +14,11 @@ from tests.guest.fabric import (
     IB, acquaint, batch, counters, link_add, link_del, mac, pair, show_packets, wait_active, wait_until, wait_up)
 from tests.guest.peer import Conversation, exchange
 from tests.guest.programs import listens, program, spawn, tail
-from tests.guest.scenario import PATIENCE, SHORT, Failed, Skipped, add, command, last_line, require, say, scenario
+from tests.guest.scenario import PATIENCE, SEED, SHORT, Failed, Skipped, add, command, last_line, require, say, scenario, seeded
 
 VICTIM = program("hostile_victim")
 PACKETS = program("hostile_packets")
 PORT = 18900
-SEED = os.environ.get("FERROCE_SEED") or str(secrets.randbelow(2 ** 31))
 
 # Beside the two devices' addresses: the attacker's, where no queue pair is, and a second one of the victim.
 ATTACKER = {4: "10.77.0.66", 6: "fd77::66"}
@@ -73,9 +70,10 @@ def packets(ends, family, *words):
 
 def run_packets(ends, family, *words, limit):
     """Runs the generator; its lines. The last one says what was wrong."""
-    done = command(packets(ends, family, *words), ok=None, timeout=limit, netns=ends[1].netns)
-    if done.returncode:
-        raise Failed(f"{last_line(done.stdout).removeprefix('failed: ')} (FERROCE_SEED={SEED})")
+    with seeded():
+        done = command(packets(ends, family, *words), ok=None, timeout=limit, netns=ends[1].netns)
+        if done.returncode:
+            raise Failed(last_line(done.stdout).removeprefix("failed: "))
     return done.stdout.splitlines()
 
 

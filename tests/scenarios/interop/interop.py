@@ -2,11 +2,12 @@
 """ferroce against the kernel's own rdma_rxe over veth: two implementations of RoCEv2 that share no code."""
 
 from contextlib import contextmanager
+from itertools import product
 
 from tests.guest import flavour
 from tests.guest.fabric import pair
 from tests.guest.peer import exchange
-from tests.guest.scenario import SHORT, Skipped, add, command, last_line, require, shortened
+from tests.guest.scenario import SHORT, Skipped, add, command, last_line, require, scenario, shortened
 from tests.scenarios.messages.perftest import measure
 from tests.scenarios.messages.pingpong import SIZES, once
 
@@ -32,92 +33,48 @@ def two_drivers(drivers):
         yield ends
 
 
-def pingpong(order):
-    """A scenario: ibv_rc_pingpong over both families and two MTUs; the second end is the client."""
-    def run(report):
-        with two_drivers(ORDERS[order]) as ends:
-            for family in (4, 6):
-                # On a kernel full of checks rdma_rxe needs longer for the last than the program's retries last.
-                for mtu, size in ((1024, 1), (4096, 4096), (1024, 65536))[:shortened(3, 2)]:
-                    usec = once(ends, family, mtu, size=size, iters=10)
-                    report.cell(path=f"ipv{family}", mtu=mtu, size=size, usec=usec)
-
-    return run
+@contextmanager
+def both_orders():
+    """Two devices of two drivers, in either order: the second one's program is the client."""
+    with two_drivers(ORDERS["to-rxe"]) as ends:
+        yield tuple(ends), tuple(reversed(ends))
 
 
-for _order in ORDERS:
-    add(f"interop.pingpong-{_order}", 60, f"ibv_rc_pingpong -c between the drivers, {_order}", pingpong(_order))
+@scenario("interop.pingpong", 120)
+def pingpong(report):
+    """ibv_rc_pingpong -c between the drivers, either way, over both families and two MTUs."""
+    with both_orders() as orders:
+        for ends, family in product(orders, (4, 6)):
+            # On a kernel full of checks rdma_rxe needs longer for the last than the program's retries last.
+            for mtu, size in ((1024, 1), (4096, 4096), (1024, 65536))[:shortened(3, 2)]:
+                usec = once(ends, family, mtu, size=size, iters=10)
+                report.cell(client=ends[1].dev, path=f"ipv{family}", mtu=mtu, size=size, usec=usec)
 
 
-def unreliable(kind, order):
-    """A scenario: another service between the drivers, both families, with data checks."""
-    def run(report):
-        with two_drivers(ORDERS[order]) as ends:
-            for family in (4, 6):
-                for size in SIZES[kind]:
+@scenario("interop.services", 180)
+def services(report):
+    """ibv_uc_pingpong, ibv_ud_pingpong and ibv_srq_pingpong with 16 queue pairs -c between the drivers, either way."""
+    with both_orders() as orders:
+        for ends, family in product(orders, (4, 6)):
+            for kind, sizes in SIZES.items():
+                for size in sizes:
                     usec = once(ends, family, 1024, size=size, iters=10, kind=kind)
-                    report.cell(path=f"ipv{family}", size=size, usec=usec)
-
-    return run
-
-
-for _kind in SIZES:
-    for _order in ORDERS:
-        add(f"interop.{_kind}-pingpong-{_order}", 60, f"ibv_{_kind}_pingpong -c between the drivers, {_order}",
-            unreliable(_kind, _order))
+                    report.cell(client=ends[1].dev, kind=kind, path=f"ipv{family}", size=size, usec=usec)
+            usec = once(ends, family, 1024, size=4096, iters=200, kind="srq", queue_pairs=16)
+            report.cell(client=ends[1].dev, kind="srq", path=f"ipv{family}", size=4096, usec=usec)
 
 
-def shared(order):
-    """A scenario: 16 queue pairs between the drivers, on each side with one queue of receives."""
-    def run(report):
-        with two_drivers(ORDERS[order]) as ends:
-            for family in (4, 6):
-                usec = once(ends, family, 1024, size=4096, iters=200, kind="srq", queue_pairs=16)
-                report.cell(path=f"ipv{family}", size=4096, usec=usec)
+@scenario("interop.perftest", 120)
+def perftest(report):
+    """perftest's READs, as many under way as the other can take, and atomic operations between the drivers, either way."""
+    with both_orders() as orders:
+        for ends in orders:
+            for tool, options, size in (("ib_read_bw", "-s 65536", 65536), ("ib_read_lat", "-s 65536", 65536),
+                                        ("ib_atomic_bw", "-A CMP_AND_SWAP", 8), ("ib_atomic_bw", "-A FETCH_AND_ADD", 8)):
+                found = measure(tool, ends, options.split(), iters=50)
+                require([int(row[0]) for row in found] == [size], f"{tool} {options} reported {found}")
+                report.note(f"{ends[1].dev}: " + " ".join(found[0]))
 
-    return run
-
-
-for _order in ORDERS:
-    add(f"interop.srq-pingpong-{_order}", 60, f"ibv_srq_pingpong -c with 16 queue pairs between the drivers, {_order}",
-        shared(_order))
-
-
-def read_tool(tool, order):
-    """A scenario: perftest's READs between the drivers, which agree on as many under way as the other one can take."""
-    def run(report):
-        with two_drivers(ORDERS[order]) as ends:
-            found = measure(tool, ends, ["-s", "65536"], iters=50)
-            require([int(row[0]) for row in found] == [65536], f"{tool} reported {found}")
-            report.note(" ".join(found[0]))
-
-    return run
-
-
-for _tool in ("ib_read_bw", "ib_read_lat"):
-    for _order in ORDERS:
-        add(f"interop.{_tool}-{_order}", 60, f"{_tool} without a number of outstanding READs, {_order}",
-            read_tool(_tool, _order))
-
-
-def atomic_tool(kind, order):
-    """A scenario: perftest's atomic operations between the drivers."""
-    def run(report):
-        with two_drivers(ORDERS[order]) as ends:
-            found = measure("ib_atomic_bw", ends, ["-A", kind], iters=200)
-            require([int(row[0]) for row in found] == [8], f"{kind} reported {found}")
-            report.note(" ".join(found[0]))
-
-    return run
-
-
-for _kind in ("CMP_AND_SWAP", "FETCH_AND_ADD"):
-    for _order in ORDERS:
-        add(f"interop.{_kind.lower().replace('_', '-')}-{_order}", 60, f"ib_atomic_bw -A {_kind}, {_order}",
-            atomic_tool(_kind, _order))
-
-# Here the second end asks and the first one serves; nothing else moves between the two.
-ASKS = {"ferroce-asks": (flavour.RXE, flavour.FERROCE), "rxe-asks": (flavour.FERROCE, flavour.RXE)}
 
 MTUS = (256, 4096) if SHORT else (256, 512, 1024, 2048, 4096)
 MESSAGES = "sSwWr"
@@ -131,51 +88,38 @@ LARGE = ("-1", "-s", 1 << 20, "-o", MESSAGES, "-e", 4)
 HUGE = ("-1", "-s", 64 << 20, "-o", MESSAGES, "-e", 4, "-m", 4096)
 
 
-def every(who, family):
-    """A scenario: every operation at the sizes that matter and at every MTU, data checked at both ends."""
+def every(family):
+    """A scenario: every operation at the sizes that matter and at every MTU, data checked at both ends. The second end asks,
+    and nothing else moves."""
     def run(report):
-        with two_drivers(ASKS[who]) as ends:
-            for mtu in MTUS:
+        with both_orders() as orders:
+            for ends, mtu in product(orders, MTUS):
                 done = [exchange(ends, family, "-m", mtu, *plan, *PATIENT)[0] for plan in (EDGES, MIXTURES, LARGE)]
-                report.note(f"MTU {mtu}: " + "; ".join(map(last_line, done)))
+                report.note(f"{ends[1].dev} asks, MTU {mtu}: " + "; ".join(map(last_line, done)))
 
     return run
 
 
-def huge(who, family):
-    """A scenario: 64 MiB by every operation, data checked at both ends."""
-    def run(report):
-        with two_drivers(ASKS[who]) as ends:
-            report.note(last_line(exchange(ends, family, *HUGE, *PATIENT, limit=120)[0]))
-
-    return run
+for _family in (4, 6):
+    add(f"interop.operations-ipv{_family}", 240, f"every operation, 0 B to 1 MiB, every MTU, IPv{_family}, either asks",
+        every(_family))
 
 
-def windows(who):
-    """A scenario: memory lent through windows of both types, written, read, and the key given back."""
-    def run(report):
-        with two_drivers(ASKS[who]) as ends:
+@scenario("interop.windows", 120)
+def windows(report):
+    """Memory lent through windows of both types, written, read, and the key given back; and ATOMIC WRITE, which perftest
+    cannot: either asks."""
+    with both_orders() as orders:
+        for ends in orders:
             report.note(last_line(exchange(ends, 4, "-1", "-s", "1,M,3M+5,65536", "-o", "kK", *PATIENT)[0]))
-
-    return run
-
-
-def atomic_write(who):
-    """A scenario: eight bytes written at once, which perftest cannot."""
-    def run(report):
-        with two_drivers(ASKS[who]) as ends:
             for family in (4, 6):
                 report.note(last_line(exchange(ends, family, "-1", "-s", 8, "-o", "A", "-n", 20, *PATIENT)[1]))
 
-    return run
 
-
-for _who in ASKS:
-    add(f"interop.{_who}-atomic-write", 60, f"ATOMIC WRITE, {_who}", atomic_write(_who))
-    add(f"interop.{_who}-windows", 60, f"memory windows of both types, {_who}", windows(_who))
-    for _family in (4, 6):
-        add(f"interop.{_who}-ipv{_family}", 120, f"every operation, 0 B to 1 MiB, every MTU, IPv{_family}, {_who}",
-            every(_who, _family))
 if not SHORT:
-    for _who, _family in (("ferroce-asks", 4), ("rxe-asks", 6)):
-        add(f"interop.{_who}-64-mib", 150, f"64 MiB by every operation, IPv{_family}, {_who}", huge(_who, _family))
+    @scenario("interop.64-mib", 300)
+    def huge(report):
+        """64 MiB by every operation, either asks, data checked at both ends."""
+        with both_orders() as orders:
+            for ends, family in zip(orders, (4, 6)):
+                report.note(last_line(exchange(ends, family, *HUGE, *PATIENT, limit=120)[0]))

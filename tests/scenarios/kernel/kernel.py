@@ -5,10 +5,10 @@ import os
 from contextlib import contextmanager
 
 from tests.guest import flavour
-from tests.guest.fabric import counters, link_del, loop, pair, wait_until
+from tests.guest.fabric import WAYS, counters, each_way, link_del, loop, pair, wait_until
 from tests.guest.fabric import devices as rdma_devices
 from tests.guest.programs import program
-from tests.guest.scenario import Failed, add, command, require, scenario
+from tests.guest.scenario import PATIENCE, Failed, add, command, require, scenario
 
 MODULE = program("ferroce_kuser.ko")
 PARAMETERS = "/sys/module/ferroce_kuser/parameters"
@@ -58,8 +58,6 @@ RXE_CANNOT = {
     **dict.fromkeys(("register-twice", "register-other-domain", "register-wrong-key", "invalidate-wrong",
                      "invalidate-other-domain", "stale-local-key"), "the request that failed is flushed"),
 }
-# Name of the path, and its local-path switch; the last one is between two devices.
-WAYS = {"local": True, "wire": False, "veth": None}
 # Messages that the cases of a group move at least; between two devices each is a packet or more.
 FEWEST = {"posting": 1000, "polling": 500, "unreliable": 100, "errors": 6}
 
@@ -68,7 +66,7 @@ FEWEST = {"posting": 1000, "polling": 500, "unreliable": 100, "errors": 6}
 def loaded():
     """The module, gone again afterwards."""
     command(["modprobe", "ib_core"])
-    command(["insmod", MODULE])
+    command(["insmod", MODULE, f"patience={20 * PATIENCE}"])
     try:
         yield
     finally:
@@ -104,37 +102,37 @@ def run_case(report, case, ends, lossy):
     report.note(f"{case}: " + "; ".join(lines[:-1]))
 
 
-def group(name, way):
-    """A scenario: the cases of a group on one path."""
+def group(name, veth):
+    """A scenario: the cases of a group on one device, by each way, or between two."""
+    def on(report, ends, local):
+        sent = counters(ends[0].dev)["sent_pkts"]
+        for end in set(ends):
+            if name == "polling" and flavour.current().is_ferroce:
+                command(["rdma", "dev", "set", end.dev, "adaptive-moderation", "on"])
+        for case in GROUPS[name][1]:
+            run_case(report, case, ends, not local)
+        sent = counters(ends[0].dev)["sent_pkts"] - sent
+        report.note(f"{sent} packets")
+        if local:
+            require(not sent, f"{sent} packets on the local path")
+        else:
+            require(sent >= FEWEST.get(name, 10), f"only {sent} packets")
+
     def run(report):
-        with (pair() if way == "veth" else doubled(WAYS[way])) as ends, loaded():
-            sent = counters(ends[0].dev)["sent_pkts"]
-            for end in set(ends):
-                if name == "polling" and flavour.current().is_ferroce:
-                    command(["rdma", "dev", "set", end.dev, "adaptive-moderation", "on"])
-            for case in GROUPS[name][1]:
-                run_case(report, case, ends, way != "local" or not flavour.current().is_ferroce)
-            sent = counters(ends[0].dev)["sent_pkts"] - sent
-            report.note(f"{sent} packets")
-            if way == "local" and flavour.current().is_ferroce:
-                require(not sent, f"{sent} packets on the local path")
-            else:
-                require(sent >= FEWEST.get(name, 10), f"only {sent} packets")
+        if veth:
+            with pair() as ends, loaded():
+                on(report, ends, False)
+        else:
+            with loop() as end, loaded():
+                each_way(report, end, list(WAYS),
+                         lambda way: on(report, (end, end), way == "local" and flavour.current().is_ferroce))
 
     return run
 
 
-@contextmanager
-def doubled(local):
-    """One device as both ends."""
-    with loop(local) as end:
-        yield end, end
-
-
-HOW = {"local": "by the local path", "wire": "by packets to itself", "veth": "between two devices"}
 for _name, (_shows, _) in GROUPS.items():
-    for _way in WAYS:
-        add(f"kernel.{_name}.{_way}", 60, f"{_shows}; {HOW[_way]}", group(_name, _way))
+    add(f"kernel.{_name}", 120, f"{_shows}; by the local path and by packets to itself", group(_name, False))
+    add(f"kernel.{_name}.veth", 60, f"{_shows}; between two devices", group(_name, True))
 
 
 @scenario("kernel.all-cases", 30)

@@ -442,7 +442,7 @@ def netns_exit(_report):
         try:
             batch(["link add d0 type dummy", "link set d0 up", "addr add 10.80.0.1/24 dev d0"], netns="fa")
             link_add(DEV, "d0", netns="fa")
-            wait_until("a GID appears", lambda: any("10" for _ in gid_table(DEV)))
+            wait_until("a GID appears", lambda: any(gid == gid_of("10.80.0.1") for _, gid, _ in gid_table(DEV)))
         finally:
             batch(["netns del fa"])
         wait_until("the device goes", lambda: DEV not in devices(), 20)

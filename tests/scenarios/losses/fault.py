@@ -281,24 +281,6 @@ def ip_counter(name, netns):
     return int(dict(zip(*(line.split() for line in shown.splitlines() if line.startswith("Ip:"))))[name])
 
 
-@scenario("fault.address", 60)
-def address(_report):
-    """The address of either end is taken away and comes back: the connection survives, or ends with an error."""
-    with controlled() as ends:
-        for end in ends:
-            with Conversation(ends, *PATIENT) as talk:
-                batch([f"addr del {end.ip4}/24 dev {end.netdev}"], netns=end.netns)
-                time.sleep(0.3)
-                batch([f"addr add {end.ip4}/24 dev {end.netdev}"], netns=end.netns)
-                time.sleep(0.2)
-                talk.client.send_signal(signal.SIGTERM)
-                status = talk.ends_within()
-                if status != (0, 0):
-                    judge_error(talk, status)
-            end.gid()
-        exchange(ends, 4)
-
-
 @scenario("fault.peer-killed", 60)
 def killed(_report):
     """The other side is killed: whatever was asked of it ends with an error in bounded time."""

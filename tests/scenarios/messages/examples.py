@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The examples that a student reads first (tests/examples) do what they say."""
 
-from tests.guest.fabric import both_ends, loop
+from tests.guest.fabric import WAYS, each_way, loop, pair
 from tests.guest.programs import program, run_both
 from tests.guest.scenario import add, command, require, scenario
 
@@ -12,22 +12,25 @@ PAIRS = (
 )
 
 
-def meeting(name, port, said, where, local):
-    """A scenario: both sides of an example."""
-    def run(_report):
-        with both_ends(where, local) as ends:
-            argv = [[program(f"example_{name}"), end.dev, str(end.gid())] for end in ends]
-            outs = run_both(argv[0], [*argv[1], ends[0].tcp], ends, port)
-        for out, words in zip(outs, said):
+def meeting(name, port, said):
+    """A scenario: both sides of an example, on one device and between two."""
+    def on(ends):
+        argv = [[program(f"example_{name}"), end.dev, str(end.gid())] for end in ends]
+        for out, words in zip(run_both(argv[0], [*argv[1], ends[0].tcp], ends, port), said):
             require(words in out, f"no \"{words}\" in: {out}")
+
+    def run(report):
+        with loop() as end:
+            each_way(report, end, list(WAYS), lambda _: on((end, end)))
+        with pair() as ends:
+            on(ends)
 
     return run
 
 
 for _name, _port, _said in PAIRS:
-    for _path, _where, _local in (("local", "loop", True), ("wire", "loop", False), ("veth", "pair", None)):
-        add(f"examples.{_name}.{_path}", 30, f"tests/examples/{_name}.c, both sides, {_path}",
-            meeting(_name, _port, _said, _where, _local))
+    add(f"examples.{_name}", 60, f"tests/examples/{_name}.c, both sides, on one device and between two",
+        meeting(_name, _port, _said))
 
 
 @scenario("examples.statuses", 30)

@@ -7,10 +7,10 @@ import os
 
 from tests.guest import flavour
 from tests.guest.cases import cases
-from tests.guest.fabric import loop, pair
-from tests.guest.scenario import Skipped, add, command, require, scenario
+from tests.guest.fabric import loop, pair, set_local_path
+from tests.guest.scenario import Skipped, command, require, scenario
 from tests.scenarios.messages.perftest import measure
-from tests.scenarios.messages.pingpong import SIZES, once, talk
+from tests.scenarios.messages.pingpong import once
 from tests.scenarios.messages.pyverbs import UNSERVED, Release
 
 HOME = "/srv/newer/usr"
@@ -30,37 +30,26 @@ def use_newer():
     os.environ["PATH"] = f"{HOME}/bin:{os.environ['PATH']}"
 
 
-@scenario("newer.devinfo", 60)
-def devinfo(_report):
-    """The newer ibv_devinfo shows the device, and what was loaded for it is the newer library and the provider for it."""
+@scenario("newer.programs", 120)
+def programs(report):
+    """The newer ibv_devinfo and ibv_rc_pingpong, the guest's perftest and cases of ours, with the newer library."""
     use_newer()
     with loop() as end:
         shown = command(["env", "LD_DEBUG=files", "ibv_devinfo", "-v", "-d", end.dev]).stdout
         for loaded in (f"{LIBRARIES}/libibverbs.so.1", f"libferroce-rdmav{ABI}.so"):
             require(loaded in shown, f"{loaded} was not loaded")
         require(f"hca_id:\t{end.dev}" in shown and "PORT_ACTIVE" in shown, "ibv_devinfo shows no active device")
-
-
-@scenario("newer.pingpong", 120)
-def pingpong(report):
-    """The newer ibv_rc_pingpong -c between two namespaces, polling and on events."""
-    use_newer()
+        for local in (True, False):
+            set_local_path(end.dev, local)
+            for what in cases("verbs"):
+                if what.name in CASES:
+                    what.run(end)
     with pair() as ends:
         for events in (False, True):
-            for family in (4, 6):
-                report.cell(path=f"ipv{family}", mode="events" if events else "polling",
-                            usec=once(ends, family, 1024, events))
-
-
-@scenario("newer.services", 120)
-def services(report):
-    """The newer programs for UC, UD and shared receive queues."""
-    use_newer()
-    with pair() as ends:
-        for kind, sizes in SIZES.items():
-            for size in sizes:
-                report.cell(kind=kind, size=size, usec=once(ends, 4, 1024, size=size, iters=20, kind=kind))
-        talk(ends, 6, 1024, "-q", "16", kind="srq", iters=200)
+            report.cell(mode="events" if events else "polling", usec=once(ends, 4, 1024, events))
+        for tool in ("ib_send_bw", "ib_write_lat", "ib_read_bw"):
+            rows = measure(tool, ends, ["-s", "65537"])
+            require([int(row[0]) for row in rows] == [65537], f"{tool} reported {rows}")
 
 
 RELEASE = "65.0"
@@ -93,29 +82,3 @@ def newer_pyverbs(report):
     require(not (stale := release.stale()), f"these lines of the lists mean no test: {stale}")
     good = release.judge(release.files(), report)
     require(good >= NEWER_GENERIC, f"only {good} tests were ok")
-
-
-@scenario("newer.perftest", 120)
-def perftest(report):
-    """The guest's perftest with the newer library."""
-    use_newer()
-    with pair() as ends:
-        for tool in ("ib_send_bw", "ib_write_lat", "ib_read_bw"):
-            rows = measure(tool, ends, ["-s", "65537"])
-            require([int(row[0]) for row in rows] == [65537], f"{tool} reported {rows}")
-            report.note(f"{tool}: {' '.join(rows[0])}")
-
-
-def case(what, local):
-    """A scenario: a case of ours with the newer library."""
-    def run(_report):
-        use_newer()
-        with loop(local) as end:
-            what.run(end)
-
-    return run
-
-
-for _what in cases("verbs"):
-    if _what.name in CASES:
-        add(f"newer.{_what.name}", _what.seconds + 30, f"{_what.shows}; with the newer library", case(_what, False))

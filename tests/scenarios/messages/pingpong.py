@@ -54,28 +54,6 @@ def matrix(path, where, local, family):
     return run
 
 
-def sizes(path, where, local, family):
-    """A scenario: message sizes around the edges of packets, and large ones."""
-    def run(report):
-        with both_ends(where, local) as ends:
-            for size in (1, 3, 255, 256, 257, 1023, 1024, 1025, 4097, 65536, 1 << 20):
-                iters = 20 if size < 65536 else 3
-                usec = once(ends, family, 1024, size=size, iters=iters)
-                report.cell(path=path, size=size, usec=usec)
-
-    return run
-
-
-def shared(where, local, family):
-    """A scenario: 16 queue pairs that share their receives, polling and on events."""
-    def run(_report):
-        with both_ends(where, local) as ends:
-            for options in ([], ["-e"]):
-                talk(ends, family, 1024, "-q", "16", *options, kind="srq", iters=shortened(200, 20))
-
-    return run
-
-
 @scenario("pingpong.times", 60)
 def times(report):
     """`ibv_rc_pingpong -t` reads the time of each completion, by ibv_start_poll."""
@@ -89,30 +67,27 @@ def times(report):
                 report.note(f"{word} {value} ns")
 
 
-def unreliable(kind, where, local, family):
-    """A scenario: another service over one path, at sizes around the edges of packets, polling and on events."""
+# There is no answer to a datagram, or a message of UC, that is lost; on these paths none is.
+SIZES = {"uc": shortened((1, 1024, 1025, 4097, 65536), (1, 4097)), "ud": shortened((1, 257, 1024), (257,))}
+
+
+def services(where, local, family):
+    """A scenario: UC and UD at sizes around the edges of packets, and 16 queue pairs that share their receives; each
+    polling and on events."""
     def run(report):
         with both_ends(where, local) as ends:
-            for size in SIZES[kind]:
-                for events in (False, True):
-                    usec = once(ends, family, 1024, events, size=size, iters=20, kind=kind)
-                    report.cell(size=size, mode="events" if events else "polling", usec=usec)
+            for events in (False, True):
+                for kind, sizes in SIZES.items():
+                    for size in sizes:
+                        usec = once(ends, family, 1024, events, size=size, iters=20, kind=kind)
+                        report.cell(kind=kind, size=size, mode="events" if events else "polling", usec=usec)
+                talk(ends, family, 1024, "-q", "16", *(["-e"] if events else []), kind="srq", iters=shortened(200, 20))
 
     return run
 
 
-# There is no answer to a datagram, or a message of UC, that is lost; on these paths none is.
-SIZES = {"uc": shortened((1, 1024, 1025, 4097, 65536), (1, 4097)), "ud": shortened((1, 257, 1024), (257,))}
-
-for _kind in SIZES:
-    for _path, _where, _local, _family in PATHS:
-        add(f"pingpong.{_kind}-{_path}", 120, f"ibv_{_kind}_pingpong -c over {_path}",
-            unreliable(_kind, _where, _local, _family))
-
 for _path, _where, _local, _family in PATHS:
     add(f"pingpong.{_path}", 180, f"ibv_rc_pingpong -c over {_path}, every MTU, polling and on events",
         matrix(_path, _where, _local, _family))
-    add(f"pingpong.{_path}-sizes", 180, f"ibv_rc_pingpong -c over {_path}, 1 B to 1 MiB",
-        sizes(_path, _where, _local, _family))
-    add(f"pingpong.{_path}-srq", 180, f"ibv_srq_pingpong -c with 16 queue pairs over {_path}",
-        shared(_where, _local, _family))
+    add(f"pingpong.services.{_path}", 240, f"ibv_uc_pingpong, ibv_ud_pingpong and ibv_srq_pingpong -c over {_path}",
+        services(_where, _local, _family))

@@ -1,31 +1,31 @@
 # SPDX-License-Identifier: GPL-2.0
 """A great many objects, threads that share objects, and commands that no library sends."""
 
-import os
-
 from tests.guest.cases import cases
-from tests.guest.fabric import loop
-from tests.guest.scenario import add, shortened
+from tests.guest.fabric import each_way, loop
+from tests.guest.scenario import SEED, add, seeded, shortened
 from tests.judges import leaks
 from tests.scenarios.messages.pingpong import once
+from tests.scenarios.verbs.verbs import about
 
-SEED = os.environ.get("FERROCE_SEED", "1000")
 # How many, and how many on a kernel full of checks.
 COUNTS = {"regions": shortened(20000, 5000), "queue-pairs": shortened(4000, 800), "random": shortened(200000, 20000)}
 
 
-def crowd(case, local):
+def crowd(case):
     """A scenario: a case of the C program on a device that must be whole afterwards."""
     def run(report):
-        with loop(local) as end:
-            with leaks.none_kept():
-                for line in case.run(end, COUNT=str(COUNTS.get(case.name, 0)), SEED=SEED).splitlines()[:-1]:
-                    report.note(line)
+        def by(way):
+            with leaks.none_kept(), seeded():
+                done = case.run(end, COUNT=str(COUNTS.get(case.name, 0)), SEED=str(SEED))
+            report.note(f"{way}: " + "; ".join(done.splitlines()[:-1]))
             once((end, end), 4, 1024, iters=10)
+
+        with loop() as end:
+            each_way(report, end, case.ways, by)
 
     return run
 
 
 for _case in cases("scale") + cases("races") + cases("commands"):
-    for _way in _case.ways:
-        add(f"{_case.group}.{_case.name}.{_way}", _case.seconds + 30, _case.shows, crowd(_case, _way == "local"))
+    add(f"{_case.group}.{_case.name}", (_case.seconds + 30) * len(_case.ways), about(_case), crowd(_case))

@@ -8,51 +8,58 @@ and between two network namespaces. `python3 -m tests.lab guest python3 -m tests
 import re
 import sys
 
-from tests.guest import flavour
 from tests.guest.cases import cases, run_program
-from tests.guest.fabric import loop, pair
+from tests.guest.fabric import WAYS, each_way, loop, pair
 from tests.guest.scenario import Failed, add, last_line, require
 
-WAYS = {"local": "by the local path", "wire": "by packets on one device", "veth": "between two namespaces"}
+VETH = "between two namespaces"
 
 
-def table(way, name, seconds):
-    """Runs the program on one way; returns what it printed."""
-    if way == "veth":
-        with pair() as ends:
-            return run_program(name, *ends, seconds=seconds)
-    with loop(way == "local") as end:
-        return run_program(name, end, seconds=seconds)
+def judge(report, done):
+    """The lines of a table become notes; none of its causes may have failed."""
+    for line in done.stdout.splitlines():
+        report.note(line)
+    if done.returncode:
+        wrong = [line for line in done.stdout.splitlines() if line.startswith(("failed:", "FAILED"))]
+        raise Failed(f"{last_line(done.stdout)}: {' '.join(wrong[:2])}")
+    if not re.search(r"^[1-9]\d* causes, 0 failed$", last_line(done.stdout)):
+        raise Failed(f"no causes were tried: {last_line(done.stdout)}")
 
 
-def family(way, what):
-    """A scenario: one family of causes on one way; its notes are the lines of the table."""
+def family(what, veth):
+    """A scenario: one family of causes on one device, by each way, or between two."""
     def run(report):
-        done = table(way, f"table-{what.name}", what.seconds)
-        for line in done.stdout.splitlines():
-            report.note(line)
-        if done.returncode:
-            wrong = [line for line in done.stdout.splitlines() if line.startswith(("failed:", "FAILED"))]
-            raise Failed(f"{last_line(done.stdout)}: {' '.join(wrong[:2])}")
-        if not re.search(r"^[1-9]\d* causes, 0 failed$", last_line(done.stdout)):
-            raise Failed(f"no causes were tried: {last_line(done.stdout)}")
+        def on(*ends):
+            judge(report, run_program(f"table-{what.name}", *ends, seconds=what.seconds))
+
+        if veth:
+            with pair() as ends:
+                on(*ends)
+        else:
+            with loop() as end:
+                each_way(report, end, [way for way in what.ways if way != "veth"], lambda _: on(end))
 
     return run
 
 
-def main(ways):
-    """Prints the table; without names of ways, for all three."""
-    failed = 0
-    for way in ways or WAYS:
-        print(f"\n{WAYS[way]}:")
-        failed |= table(way, "table", sum(what.seconds for what in cases("errors"))).returncode
+def main():
+    """Prints the table, for all three ways."""
+    seconds, failed = sum(what.seconds for what in cases("errors")), 0
+    for way in (*WAYS, VETH):
+        print(f"\n{way}:")
+        if way == VETH:
+            with pair() as ends:
+                failed |= run_program("table", *ends, seconds=seconds).returncode
+        else:
+            with loop(way == "local") as end:
+                failed |= run_program("table", end, seconds=seconds).returncode
     return failed
 
 
-def printed(what, way, rows):
+def printed(what, rows):
     """A scenario: a table that the program prints while it provokes one row after the other."""
     def run(report):
-        with loop(way == "local") as end:
+        with loop(False) as end:
             lines = what.run(end).splitlines()
         for line in lines:
             report.note(line)
@@ -62,17 +69,16 @@ def printed(what, way, rows):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
 
-for _way, _words in WAYS.items():
-    for _what in cases("errors"):
-        # rdma_rxe has no local path.
-        if _way in _what.ways and (_way != "local" or flavour.current().is_ferroce):
-            add(f"errors.{_what.name}.{_way}", _what.seconds + 30, f"{_what.shows}; {_words}", family(_way, _what))
+for _what in cases("errors"):
+    add(f"errors.{_what.name}", (_what.seconds + 30) * 2, f"{_what.shows}; on one device, by both ways", family(_what, False))
+    if "veth" in _what.ways:
+        add(f"errors.{_what.name}.veth", _what.seconds + 30, f"{_what.shows}; {VETH}", family(_what, True))
 
 # As many as the enumerations of libibverbs have.
 _ROWS = {"every-event": 20, "every-status": 24}
 for _what in cases("tables"):
     if _what.name in _ROWS:
         # An answer is forged as a packet, and the events of a port are the same on every path.
-        add(f"errors.{_what.name}", _what.seconds + 30, _what.shows, printed(_what, "wire", _ROWS[_what.name]))
+        add(f"errors.{_what.name}", _what.seconds + 30, _what.shows, printed(_what, _ROWS[_what.name]))

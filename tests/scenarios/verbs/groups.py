@@ -17,7 +17,7 @@ from tests.guest.programs import spawn, tail
 from tests.guest.scenario import Skipped, add, command, require, scenario
 from tests.scenarios.interop.interop import ORDERS, two_drivers
 from tests.scenarios.paths.isolation import only_ferroce
-from tests.scenarios.verbs.verbs import WAYS, case
+from tests.scenarios.verbs.verbs import about, case
 
 CASES = {what.name: what for what in cases("groups")}
 # Those of the cases "messages" and "held".
@@ -26,8 +26,8 @@ GROUPS = ("239.1.0.77", "ff15::1:4d")
 HELD = {"igmp": "4D0001EF", "igmp6": "ff15000000000000000000000001004d"}
 
 for _what in CASES.values():
-    for _way in _what.ways:
-        add(f"groups.{_what.name}.{_way}", _what.seconds + 30, f"{_what.shows}; {WAYS[_way]}", case(_what, _way == "local"))
+    if _what.ways:
+        add(f"groups.{_what.name}", (_what.seconds + 30) * len(_what.ways), about(_what), case(_what, _what.ways))
 
 
 @scenario("groups.veth", 240)

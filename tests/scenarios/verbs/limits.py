@@ -18,6 +18,8 @@ from tests.scenarios.messages.pingpong import talk
 MIB = 1 << 20
 # The rings that limits.c makes.
 RING = 4 * MIB
+# Objects of a kind where they are made to be few.
+MOST = 64
 CASES = {what.name: what for what in cases("limits")}
 
 
@@ -78,8 +80,8 @@ class Group:
 
 
 @contextmanager
-def memory_group(limit):
-    """A cgroup with so much memory, and no swap."""
+def cgroup(controller):
+    """A cgroup with a controller."""
     mounted = re.search(r"^\S+ (\S+) cgroup2 ", read("/proc/mounts") or "", re.M)
     base = mounted[1] if mounted else "/run/cgroup2"
     if not mounted:
@@ -87,12 +89,11 @@ def memory_group(limit):
         command(["mount", "-t", "cgroup2", "cgroup2", base])
     group = Group(f"{base}/ferroce-limits")
     try:
-        Group(base).write("cgroup.subtree_control", "+memory")
+        if controller not in (read(f"{base}/cgroup.controllers") or "").split():
+            raise Skipped(f"cgroups have no {controller} controller")
+        Group(base).write("cgroup.subtree_control", f"+{controller}")
         os.mkdir(group.path)
         try:
-            group.write("memory.max", limit)
-            if os.path.exists(f"{group.path}/memory.swap.max"):
-                group.write("memory.swap.max", 0)
             yield group
         finally:
             # It is busy until the last process is gone.
@@ -101,6 +102,16 @@ def memory_group(limit):
     finally:
         if not mounted:
             command(["umount", base])
+
+
+@contextmanager
+def memory_group(limit):
+    """A cgroup with so much memory, and no swap."""
+    with cgroup("memory") as group:
+        group.write("memory.max", limit)
+        if os.path.exists(f"{group.path}/memory.swap.max"):
+            group.write("memory.swap.max", 0)
+        yield group
 
 
 @scenario("limits.memory-cgroup", 90)
@@ -150,29 +161,41 @@ def memlock(_report):
         CASES["limit-memlock"].run(end)
 
 
-@scenario("limits.device", 120)
+@contextmanager
+def reloaded(*options):
+    """The module loaded with these parameters, and at the end as anybody loads it."""
+    module = flavour.current().module
+    command(["modprobe", "-r", module])
+    command(["modprobe", module, *options])
+    try:
+        yield
+    finally:
+        command(["modprobe", "-r", module])
+        command(["modprobe", module])
+
+
+@scenario("limits.device", 90)
 def device(report):
-    """The device's own limits of objects hold, and what goes makes room."""
+    """All kinds of objects are counted: limits hold, what goes makes room, and what is refused or fails leaves no trace."""
     only_ferroce()
-    with loop(True) as end, leaks.none_kept():
-        for line in CASES["limit-device"].run(end).splitlines()[:-1]:
+    with reloaded(f"most_objects={MOST}"), loop(True) as end, leaks.none_kept():
+        for line in CASES["limit-device"].run(end, MOST=str(MOST)).splitlines()[:-1]:
             report.note(line)
 
 
-@scenario("limits.regions", 90)
-def regions(report):
-    """A program with 20,000 regions is killed: all of them go."""
-    only_ferroce()
-    with loop(True) as end, leaks.none_kept(), Talker(end, "limit-regions") as talker:
-        line = talker.line()
-        require(line == "20000 regions", f"the program: {line}")
-        shown = leaks.resources()
-        require(shown.get("mr", 0) >= 20000 and leaks.pinned() >= 20000, f"{shown}, {leaks.pinned()} pinned")
-        talker.proc.kill()
-        status = talker.proc.wait(timeout=60 * PATIENCE)
-        require(status == -signal.SIGKILL, f"the program ended with {status}")
-        wait_until("nothing is left of the regions", lambda: not leaks.resources() and not leaks.pinned())
-        report.note(f"{shown['mr']} regions before")
+@scenario("limits.rdma-cgroup", 60)
+def rdma_cgroup(report):
+    """The rdma controller of cgroups bounds the objects of each kind, and has its count back when they go."""
+    with loop(True) as end, cgroup("rdma") as group:
+        group.write("rdma.max", f"{end.dev} hca_handle=1 hca_object={MOST}")
+
+        def used():
+            return re.findall(rf"^{end.dev} (.*)$", read(f"{group.path}/rdma.current") or "", re.M)
+
+        CASES["limit-objects"].run(end, group=group, MOST=str(MOST))
+        wait_until("all is given back", lambda: set(used()) <= {"hca_handle=0 hca_object=0"})
+        events = read(f"{group.path}/rdma.events") or ""
+        report.note(f"refusals: {events}")
 
 
 def shrink():

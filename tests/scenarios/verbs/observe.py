@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from tests.guest import flavour
 from tests.guest.cases import PROGRAM
 from tests.guest.fabric import IB, counters, loop, pair, read, wait_until
-from tests.guest.scenario import Failed, Skipped, command, require, say, scenario
+from tests.guest.scenario import PATIENCE, Failed, Skipped, command, require, say, scenario
 from tests.guest.slow_disk import PATH, SLOW, slow_disk
 from tests.guest.umad import CLASS_PORT_INFO, PORT_COUNTERS, PORT_COUNTERS_EXTENDED, performance_agent
 from tests.scenarios.messages.pingpong import once
@@ -86,7 +86,7 @@ def observed(end):
         yield program
         program.do("end")
         said = program.line()
-        require(program.proc.wait(timeout=60) == 0 and said == "passed", said)
+        require(program.proc.wait(timeout=60 * PATIENCE) == 0 and said == "passed", said)
     finally:
         program.proc.kill()
         program.proc.wait()

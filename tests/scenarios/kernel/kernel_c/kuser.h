@@ -174,9 +174,12 @@ void lock_to_post(spinlock_t *lock, unsigned long *flags);
 void unlock_posted(spinlock_t *lock, unsigned long *flags);
 void poll_all(struct test *t);
 
+/* Seconds without what must come that are a hang: a parameter of the module. */
+extern unsigned int patience;
+
 /* Waits until something is true, as long as a hung machine may take, and polls meanwhile. */
 #define wait_for(t, truth) ({							\
-	unsigned long _end = jiffies + 90 * HZ;					\
+	unsigned long _end = jiffies + patience * HZ;				\
 	while (!(truth) && time_before(jiffies, _end) && !(t)->failed) {	\
 		poll_all(t);							\
 		if (!(truth))							\

@@ -241,6 +241,8 @@ static const struct kernel_param_ops run_ops = { .set = run_set };
 static const struct kernel_param_ops said_ops = { .get = said_get };
 static const struct kernel_param_ops cases_ops = { .get = cases_get };
 
+unsigned int patience = 90;
+module_param(patience, uint, 0400);
 module_param_cb(run, &run_ops, NULL, 0200);
 module_param_cb(said, &said_ops, NULL, 0400);
 module_param_cb(cases, &cases_ops, NULL, 0400);

@@ -348,6 +348,11 @@ static int limit(struct test *t)
 			return -EIO;
 	if (limit_to(pool, 1000) != -EINVAL)
 		return fail(t, "a limit of more than there is room for");
+	attr = (struct ib_srq_attr){ .max_wr = 64 };
+	/* Its ring is not the kernel's to map again. */
+	if (pool->srq->device->ops.driver_id != RDMA_DRIVER_RXE &&
+	    ib_modify_srq(pool->srq, &attr, IB_SRQ_MAX_WR) != -EOPNOTSUPP)
+		return fail(t, "a user in the kernel resized its queue");
 	if (limit_to(pool, 15) || ib_query_srq(pool->srq, &attr) || attr.srq_limit != 15)
 		return fail(t, "the limit is %u", attr.srq_limit);
 	/* As many as the limit are not fewer than it. */

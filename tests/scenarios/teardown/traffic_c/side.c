@@ -79,7 +79,7 @@ static void failed(const char *text)
 	char path[128];
 
 	snprintf(path, sizeof(path), "/sys/class/infiniband/%s", plan->device);
-	for (double end = now() + patience; !device_gone && !access(path, F_OK); usleep(10000)) {
+	for (double end = now() + patience(); !device_gone && !access(path, F_OK); usleep(10000)) {
 		if (now() > end)
 			broken("%s", text);
 		look_for_events();

@@ -13,9 +13,6 @@
 /* Work request ids: the bad one, the one behind it, those posted later; the receives of both sides. */
 enum { BAD = 1, BEHIND, LATE, LATE_RECEIVE, OWN_RECEIVE, FIRST_RECEIVE = 101, SECOND_RECEIVE };
 
-/* Seconds that one cause may take; the longest waits for two seconds of RNR delays. */
-enum { LIMIT = 60 };
-
 static const struct family *const all[] = {
 	&length_family, &qp_op_family, &prot_family, &access_family, &invalid_family, &receive_family, &retry_family,
 	&rnr_family, &flush_family, &refusal_family,
@@ -144,7 +141,7 @@ static const char *judge_responder(struct scene *s, const struct cause *c)
 		    c->responder == ENDS_BY_REQUEST ? IBV_EVENT_QP_REQ_ERR : -1;
 
 	if (event >= 0) {
-		CHECK(next_device_event(b->ctx, 5000, &e), "the responder has no event");
+		CHECK(next_device_event(b->ctx, 1000 * patience(), &e), "the responder has no event");
 		CHECK((int)e.event_type == event && e.element.qp == b->qp, "the event is \"%s\"",
 		      ibv_event_type_str(e.event_type));
 	}
@@ -269,7 +266,7 @@ static void run_from(const struct family *f, volatile int *at)
 	for (; *at < f->count; (*at)++) {
 		struct cause c = { 0 };
 
-		alarm(LIMIT);
+		alarm(2 * patience());
 		get_cause(f, *at, &c);
 		if (on_rxe() && c.rxe)
 			printf("left out: %s; rdma_rxe %s\n", c.text, c.rxe);

@@ -197,7 +197,7 @@ static void huge(void)
 	const uint32_t len = (128 << 20) + 4099;
 	struct pair p;
 
-	patience = 240;
+	be_patient(6);
 	pair_open(&p, &opt, len + 4096);
 	each_way(&p, len, 1);
 	pair_close(&p);
@@ -442,7 +442,7 @@ static void two_gib(void)
 	struct options opt = { .mtu = 4096, .timeout = 20 };
 	struct pair p;
 
-	patience = 240;
+	be_patient(6);
 	pair_open(&p, &opt, 4096);
 	uint8_t *mine = two_pieces(), *theirs = two_pieces();
 	struct ibv_mr *a = new_mr(p.a.pd, mine, LONGEST, ALL_ACCESS), *b = new_mr(p.b.pd, theirs, LONGEST, ALL_ACCESS);

@@ -497,7 +497,7 @@ static void ud_flood(void)
 			expect(&p.b, n, IBV_WC_SUCCESS, "one of a flood");
 		sent += posted;
 	}
-	double end = now() + patience;
+	double end = now() + patience();
 
 	while (before >= 0 && counter_of("drop_unknown_qp") < before + sent)
 		CHECK(now() < end, "only %ld of %ld were counted", counter_of("drop_unknown_qp") - before, sent);
@@ -588,7 +588,7 @@ static void ud_odd_handles(void)
 		if (odd) {
 			struct ibv_sge list = sge(&p.a, 0, 10);
 			struct ibv_send_wr w = wr(IBV_WR_SEND, 1, &list, 1);
-			double end = now() + patience;
+			double end = now() + patience();
 			long before = left_or_lost();
 
 			/* With a Q_Key of nobody. */

@@ -16,7 +16,7 @@ static void want(struct ibv_context *ctx, enum ibv_event_type type, const void *
 	struct ibv_async_event e;
 
 	do
-		CHECK(next_device_event(ctx, 1000 * patience, &e), "no event \"%s\"", ibv_event_type_str(type));
+		CHECK(next_device_event(ctx, 1000 * patience(), &e), "no event \"%s\"", ibv_event_type_str(type));
 	while (e.event_type != type);
 	CHECK(e.element.qp == object, "the event \"%s\" is about something else", ibv_event_type_str(type));
 }
@@ -27,7 +27,7 @@ static void want_of_port(struct ibv_context *ctx, enum ibv_event_type type, int 
 	struct ibv_async_event e;
 
 	do
-		CHECK(next_device_event(ctx, 1000 * patience, &e), "no event \"%s\"", ibv_event_type_str(type));
+		CHECK(next_device_event(ctx, 1000 * patience(), &e), "no event \"%s\"", ibv_event_type_str(type));
 	while (e.event_type != type);
 	CHECK(e.element.port_num == port, "the event \"%s\" is about port %d", ibv_event_type_str(type), e.element.port_num);
 }
@@ -100,7 +100,7 @@ static void comm_est(void)
 	/* It comes once, however many packets do: the next event is that of the second write here. */
 	write_to_b(0);
 	write_to_b(0x5500);
-	CHECK(next_device_event(p.b.ctx, 1000 * patience, &e), "no event of a write with a wrong key");
+	CHECK(next_device_event(p.b.ctx, 1000 * patience(), &e), "no event of a write with a wrong key");
 	CHECK(e.event_type == IBV_EVENT_QP_ACCESS_ERR, "another event \"%s\"", ibv_event_type_str(e.event_type));
 	pair_close(&p);
 }

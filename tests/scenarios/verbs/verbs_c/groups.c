@@ -146,7 +146,7 @@ static void tell(struct crowd *c, int from, uint32_t len, uint32_t number)
  */
 static void warm(struct crowd *c, int from)
 {
-	double end = now() + patience, quiet = 0;
+	double end = now() + patience(), quiet = 0;
 	bool had[CROWD] = { false };
 	struct ibv_wc wc;
 
@@ -344,7 +344,7 @@ static void group_membership(void)
 		kill(child, SIGKILL);
 		CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status), "the child ended with %x", status);
 		close(ready_to_die[0]);
-		double end = now() + patience;
+		double end = now() + patience();
 
 		/* Its objects may outlive the process for a moment. */
 		while (is_member(&c.group)) {
@@ -525,7 +525,7 @@ static void group_storm(void)
 			for (uint32_t k = 0; k < AT_ONCE; k++)
 				expect(&c.p.a, 100, IBV_WC_SUCCESS, "one of a storm");
 		}
-		double end = now() + patience;
+		double end = now() + patience();
 
 		while (before >= 0 && counter_of(storms[i].counter) < before + MANY)
 			CHECK(now() < end, "%s: only %ld of %d were counted", storms[i].counter,

@@ -4,12 +4,14 @@
  * tail is zero, for then the program asks for nothing new, and refuses one that asks for what it does not know. A
  * program that knows less gets less of a response, one that knows more gets zeros. The commands are written by hand.
  */
+#define _GNU_SOURCE
 #include "pair.h"
 
 #include <errno.h>
 #include <rdma/ib_user_verbs.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* Bytes of the first version of the request and of the response of GET_CONTEXT. */
@@ -121,10 +123,65 @@ static void empty_parts(void)
 	close(fd);
 }
 
+/*
+ * Rings are moved in the process's memory, and back: they are the same. None is made longer or twice there, none is for
+ * children, and one that is cut or gone harms nobody but who has done it.
+ */
+static void ring_mappings(void)
+{
+	enum { PAGE = 4096 };
+	struct mapping rings[16];
+	struct pair p, q;
+
+	pair_open(&p, NULL, 8192);
+	int n = mapped_rings(rings, COUNT(rings));
+
+	CHECK(n >= 4 && n <= (int)COUNT(rings), "%d rings are mapped", n);
+	for (int i = 0; i < n; i++) {
+		size_t len = rings[i].len;
+		uint8_t *place = new_memory(len);
+
+		CHECK(mremap(rings[i].at, len, len + PAGE, MREMAP_MAYMOVE) == MAP_FAILED, "ring %d became longer", i);
+		CHECK(mremap(rings[i].at, 0, len, MREMAP_MAYMOVE) == MAP_FAILED, "ring %d is there twice", i);
+		CHECK(madvise(rings[i].at, len, MADV_DOFORK) && errno == EINVAL, "ring %d is for children, too", i);
+		CHECK(mremap(rings[i].at, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, place) == place, "moving ring %d: %s", i,
+		      strerror(errno));
+		CHECK(mremap(place, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, rings[i].at) == rings[i].at, "back: %s",
+		      strerror(errno));
+	}
+	for (int i = 0; i < 3 * DEPTH; i++)
+		send_checked(&p.a, &p.b, i);
+	/* Others lose their rings, in part or whole. */
+	pair_open_beside(&q, &p, 8192);
+	send_checked(&q.a, &q.b, 1);
+	struct mapping all[32];
+	int more = mapped_rings(all, COUNT(all));
+
+	for (int i = 0, gone = 0; i < more; i++) {
+		bool ours = false;
+
+		for (int k = 0; k < n; k++)
+			ours |= all[i].at == rings[k].at;
+		if (ours)
+			continue;
+		if (gone % 3 == 0)
+			CHECK(!munmap(all[i].at, all[i].len), "munmap: %s", strerror(errno));
+		else if (gone % 3 == 1)
+			CHECK(!munmap(all[i].at + all[i].len - PAGE, PAGE), "munmap of a page: %s", strerror(errno));
+		else
+			CHECK(!madvise(all[i].at, all[i].len, MADV_DONTNEED), "MADV_DONTNEED: %s", strerror(errno));
+		gone++;
+	}
+	/* The library would look for them: they go with the process. */
+	send_checked(&p.a, &p.b, 1);
+}
+
 const struct test_case abi_cases[] = {
 	{ "growth-context", context, "GET_CONTEXT of every length: zeros behind what is known are taken, requests are not",
 	  LOCAL_PATH, .rxe = "looks at no request" },
 	{ "growth-empty-parts", empty_parts, "commands whose driver's part is empty: zeros are taken, requests are not",
 	  LOCAL_PATH, .rxe = "looks at no request" },
+	{ "ring-mappings", ring_mappings, "rings moved, cut, or taken out of a process's memory", LOCAL_PATH,
+	  .rxe = "has rings of another kind" },
 	{ NULL },
 };

@@ -150,7 +150,7 @@ static void ud_fields(void)
 	address(&w, ah, to.qp, KEY);
 	post_recv(&to, MARK, &room, 1);
 	post(&p.a, &w);
-	for (double end = now() + patience; (rc = ibv_start_poll(cq, &poll)) == ENOENT; usleep(100))
+	for (double end = now() + patience(); (rc = ibv_start_poll(cq, &poll)) == ENOENT; usleep(100))
 		CHECK(now() < end, "no datagram");
 	CHECK(!rc && cq->wr_id == MARK && !cq->status, "ibv_start_poll: %d, status %d", rc, cq->status);
 	CHECK(ibv_wc_read_cvlan(cq) == vlan, "VLAN %u, not %lu", ibv_wc_read_cvlan(cq), (unsigned long)vlan);

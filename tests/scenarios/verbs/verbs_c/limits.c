@@ -7,9 +7,11 @@
 #include "pair.h"
 
 #include <errno.h>
+#include <rdma/ib_user_verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -17,7 +19,6 @@ enum {
 	CQ_ENTRIES = 1 << 16,		/* of 64 bytes: 4 MiB */
 	LARGE_CQS = 64,			/* 256 MiB */
 	NOBODY = 65534,
-	REGIONS = 20000,
 };
 
 /* Says something, and waits until it has been looked at. */
@@ -95,17 +96,13 @@ static void memlock(void)
 	for (int i = 0; i < 20; i++) {
 		CHECK(!ibv_destroy_cq(cqs[i % n]), "ibv_destroy_cq");
 		/* A ring goes with its last mapping, which may be a moment later. */
-		for (int wait = 0; !(cqs[i % n] = cq_of(&p, ring / 64)); wait++) {
-			CHECK(wait < 30000, "queue %d after one was destroyed: %s", i, strerror(errno));
-			usleep(1000);
-		}
+		for (double end = now() + patience(); !(cqs[i % n] = cq_of(&p, ring / 64)); usleep(1000))
+			CHECK(now() < end, "queue %d after one was destroyed: %s", i, strerror(errno));
 	}
 	while (n)
 		CHECK(!ibv_destroy_cq(cqs[--n]), "ibv_destroy_cq");
-	for (int wait = 0; pinned(); wait++) {
-		CHECK(wait < 30000, "%lu KiB are still pinned", pinned());
-		usleep(1000);
-	}
+	for (double end = now() + patience(); pinned(); usleep(1000))
+		CHECK(now() < end, "%lu KiB are still pinned", pinned());
 	struct ibv_mr *mr = new_mr(p.a.pd, memory, limit, IBV_ACCESS_LOCAL_WRITE);
 	/* Work queues are under it, too: nothing is left for a queue pair, however small. */
 	CHECK(!cq_of(&p, 1) && errno == ENOMEM, "a completion queue beyond the limit: %s", strerror(errno));
@@ -123,16 +120,61 @@ static void memlock(void)
 	pair_close(&p);
 }
 
-/* What a device says it has at most, an object of the kind, and its end. */
+/* A kind of objects: how one is made, how it ends, and how one is begun that cannot be finished. */
 struct kind {
 	const char *name;
-	int most;
+	int most;		/* what the device says it has */
 	void *(*make)(struct pair *p);
 	int (*end)(void *object);
+	void (*refused)(struct pair *p);
 };
 
-/* Beyond this a limit is not tried here. */
-enum { REACHABLE = 70000 };
+enum { MOST_TRIED = 4096, REFUSALS = 1000 };
+
+/* A command whose answer the program cannot take: all is made, and must be unmade. */
+static void unanswerable(int fd, uint32_t number, void *body, size_t len)
+{
+	static uint64_t *nowhere;
+	struct ib_uverbs_cmd_hdr head = { .command = number, .in_words = (sizeof(head) + len) / 4, .out_words = 64 };
+	uint8_t buf[sizeof(head) + 256];
+
+	if (!nowhere)
+		nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	/* The address of the answer is the first field of every one. */
+	memcpy(body, &nowhere, sizeof(nowhere));
+	memcpy(buf, &head, sizeof(head));
+	memcpy(buf + sizeof(head), body, len);
+	CHECK(write(fd, buf, sizeof(head) + len) < 0 && errno == EFAULT, "command %u without room for its answer: %s",
+	      number, strerror(errno));
+}
+
+#define UNANSWERABLE(p, name, type, ...) do { \
+	struct ib_uverbs_##type c = { __VA_ARGS__ }; \
+	unanswerable((p)->a.ctx->cmd_fd, IB_USER_VERBS_CMD_##name, &c, sizeof(c)); \
+} while (0)
+
+static void *make_context(struct pair *p)
+{
+	return ibv_open_device(p->a.ctx->device);
+}
+
+static int end_context(void *ctx)
+{
+	return ibv_close_device(ctx);
+}
+
+static void refused_context(struct pair *p)
+{
+	struct {
+		struct ib_uverbs_get_context core;
+		uint64_t ours;
+	} c = {};
+	int fd = open_device_file();
+
+	(void)p;
+	unanswerable(fd, IB_USER_VERBS_CMD_GET_CONTEXT, &c, sizeof(c));
+	close(fd);
+}
 
 static void *make_pd(struct pair *p)
 {
@@ -142,6 +184,11 @@ static void *make_pd(struct pair *p)
 static int end_pd(void *pd)
 {
 	return ibv_dealloc_pd(pd);
+}
+
+static void refused_pd(struct pair *p)
+{
+	UNANSWERABLE(p, ALLOC_PD, alloc_pd);
 }
 
 static void *make_ah(struct pair *p)
@@ -157,6 +204,15 @@ static int end_ah(void *ah)
 	return ibv_destroy_ah(ah);
 }
 
+static void refused_ah(struct pair *p)
+{
+	struct ib_uverbs_ah_attr attr = { .is_global = 1, .port_num = 1,
+					  .grh = { .sgid_index = p->a.gid_index, .hop_limit = 64 } };
+
+	memcpy(attr.grh.dgid, &p->b.gid, sizeof(attr.grh.dgid));
+	UNANSWERABLE(p, CREATE_AH, create_ah, .pd_handle = p->a.pd->handle, .attr = attr);
+}
+
 static void *make_cq(struct pair *p)
 {
 	return cq_of(p, 1);
@@ -167,10 +223,52 @@ static int end_cq(void *cq)
 	return ibv_destroy_cq(cq);
 }
 
+static void refused_cq(struct pair *p)
+{
+	UNANSWERABLE(p, CREATE_CQ, create_cq, .cqe = 1, .comp_channel = -1);
+}
+
+static void *make_a_qp(struct pair *p)
+{
+	struct ibv_qp_init_attr attr = { .send_cq = p->a.cq, .recv_cq = p->a.cq, .qp_type = IBV_QPT_RC,
+					 .cap = { 1, 1, 1, 1, 0 } };
+
+	return ibv_create_qp(p->a.pd, &attr);
+}
+
+static int end_qp(void *qp)
+{
+	return ibv_destroy_qp(qp);
+}
+
+static void refused_qp(struct pair *p)
+{
+	UNANSWERABLE(p, CREATE_QP, create_qp, .pd_handle = p->a.pd->handle, .send_cq_handle = p->a.cq->handle,
+		     .recv_cq_handle = p->a.cq->handle, .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1,
+		     .max_recv_sge = 1, .qp_type = IBV_QPT_RC);
+}
+
+static void *make_srq(struct pair *p)
+{
+	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 1, .max_sge = 1 } };
+
+	return ibv_create_srq(p->a.pd, &attr);
+}
+
+static int end_srq(void *srq)
+{
+	return ibv_destroy_srq(srq);
+}
+
+static void refused_srq(struct pair *p)
+{
+	UNANSWERABLE(p, CREATE_SRQ, create_srq, .pd_handle = p->a.pd->handle, .max_wr = 1, .max_sge = 1);
+}
+
+static uint8_t page[4096] __attribute__((aligned(4096)));
+
 static void *make_mr(struct pair *p)
 {
-	static uint8_t page[4096] __attribute__((aligned(4096)));
-
 	return ibv_reg_mr(p->a.pd, page, sizeof(page), IBV_ACCESS_LOCAL_WRITE);
 }
 
@@ -179,82 +277,132 @@ static int end_mr(void *mr)
 	return ibv_dereg_mr(mr);
 }
 
-/* Makes objects until one is refused; how many there are then. Whether `most` is refused is what is asked. */
-static int make_all(struct pair *p, const struct kind *k, void **objects, int have)
+static void refused_mr(struct pair *p)
 {
-	while (have <= k->most) {
-		errno = 0;
-		if (!(objects[have] = k->make(p)))
-			break;
-		have++;
-	}
+	UNANSWERABLE(p, REG_MR, reg_mr, .start = (uintptr_t)page, .hca_va = (uintptr_t)page, .length = sizeof(page),
+		     .pd_handle = p->a.pd->handle, .access_flags = IBV_ACCESS_LOCAL_WRITE);
+	/* Memory that is not there is found out later than the limit. */
+	CHECK(!ibv_reg_mr(p->a.pd, NULL, 4096, IBV_ACCESS_LOCAL_WRITE) && errno == EFAULT, "memory at 0: %s",
+	      strerror(errno));
+}
+
+static void *make_mw(struct pair *p)
+{
+	return ibv_alloc_mw(p->a.pd, IBV_MW_TYPE_2);
+}
+
+static int end_mw(void *mw)
+{
+	return ibv_dealloc_mw(mw);
+}
+
+static void refused_mw(struct pair *p)
+{
+	UNANSWERABLE(p, ALLOC_MW, alloc_mw, .pd_handle = p->a.pd->handle, .mw_type = IBV_MW_TYPE_2);
+}
+
+/* The kinds; fewer of each than `most` may be there when the device says nothing. */
+static size_t kinds_of(struct pair *p, int most, struct kind *kinds)
+{
+	struct ibv_device_attr attr;
+
+	MUST(ibv_query_device(p->a.ctx, &attr));
+	const struct kind all[] = {
+		{ "context", most, make_context, end_context, refused_context },
+		{ "PD", attr.max_pd, make_pd, end_pd, refused_pd },
+		{ "AH", attr.max_ah, make_ah, end_ah, refused_ah },
+		{ "CQ", attr.max_cq, make_cq, end_cq, refused_cq },
+		{ "QP", attr.max_qp, make_a_qp, end_qp, refused_qp },
+		{ "SRQ", attr.max_srq, make_srq, end_srq, refused_srq },
+		{ "MR", attr.max_mr, make_mr, end_mr, refused_mr },
+		{ "MW", attr.max_mw, make_mw, end_mw, refused_mw },
+	};
+
+	memcpy(kinds, all, sizeof(all));
+	return COUNT(all);
+}
+
+enum { KINDS = 8 };
+
+/* Makes objects until one is refused, with this error; how many there are then. */
+static int make_all(struct pair *p, const struct kind *k, void **objects, int have, int refusal)
+{
+	void *made;
+
+	for (errno = 0; have < MOST_TRIED && (made = k->make(p)); errno = 0)
+		objects[have++] = made;
+	CHECK(have < MOST_TRIED, "%s: %d were made, and nothing ends it", k->name, have);
+	CHECK(errno == refusal, "%s %d: %s", k->name, have, strerror(errno));
 	return have;
 }
 
 static void device_limits(void)
 {
-	struct ibv_device_attr attr;
-	int reached = 0;
+	const int most = number_of("MOST");
+	void *objects[MOST_TRIED];
+	struct kind kinds[KINDS];
 	struct pair p;
 
 	pair_open_device(&p, NULL);
-	CHECK(!ibv_query_device(p.a.ctx, &attr), "ibv_query_device");
-	const struct kind kinds[] = {
-		{ "PD", attr.max_pd, make_pd, end_pd },
-		{ "AH", attr.max_ah, make_ah, end_ah },
-		{ "CQ", attr.max_cq, make_cq, end_cq },
-		{ "MR", attr.max_mr, make_mr, end_mr },
-	};
-	/* Each queue is a mapping, and a process has 65530 of them at most. */
-	const int mappings = 60000;
-
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+	p.a.cq = new_cq(p.a.ctx, 1, NULL, NULL);
+	for (size_t i = 0; i < kinds_of(&p, most, kinds); i++) {
 		const struct kind *k = &kinds[i];
 
-		if (k->most > REACHABLE || (k->make == make_cq && k->most > mappings)) {
-			printf("%s: %d are beyond reach\n", k->name, k->most);
-			continue;
-		}
-		reached++;
-		void **objects = calloc(k->most + 1, sizeof(*objects));
-		CHECK(objects, "no memory");
-		int n = make_all(&p, k, objects, 0), error = errno;
+		CHECK(k->most == most, "the device says %d of %s, not %d", k->most, k->name, most);
+		int n = make_all(&p, k, objects, 0, ENOMEM);
 
-		CHECK(n <= k->most, "the device has at most %d of %s, and %d were made", k->most, k->name, n);
 		/* Those that are there already, ours and others', count. */
-		CHECK(n > k->most - 64, "%s %d of %d: %s", k->name, n, k->most, strerror(error));
-		CHECK(error == ENOMEM || error == ENOSPC || error == EAGAIN, "%s %d: %s", k->name, n, strerror(error));
+		CHECK(n <= most && n > most - 8, "%d of %s where there may be %d", n, k->name, most);
+		/* Being refused takes nothing away. */
+		for (int j = 0; j < REFUSALS; j++)
+			CHECK(!k->make(&p) && errno == ENOMEM, "%s %d: %s", k->name, n, strerror(errno));
 		/* What goes makes room for as many. */
-		for (int j = 0; j < 100; j++)
-			CHECK(!k->end(objects[--n]), "the end of %s %d", k->name, n);
-		int again = make_all(&p, k, objects, n);
-		CHECK(again == n + 100, "%d of %s went, and %d more were made", 100, k->name, again - n);
-		printf("%s: %d of %d, then: %s\n", k->name, again, k->most, strerror(error));
+		for (int j = 0; j < 10; j++)
+			MUST(k->end(objects[--n]));
+		n = make_all(&p, k, objects, n, ENOMEM);
+		for (int j = n; j; j--)
+			MUST(k->end(objects[j - 1]));
+		/* What fails after it was counted is not counted for ever. */
+		for (int j = 0; j < REFUSALS; j++)
+			k->refused(&p);
+		int again = make_all(&p, k, objects, 0, ENOMEM);
+
+		CHECK(again == n, "%d of %s, and after %d that failed %d", n, k->name, REFUSALS, again);
 		while (again)
-			CHECK(!k->end(objects[--again]), "the end of %s %d", k->name, again);
-		free(objects);
+			MUST(k->end(objects[--again]));
+		printf("%s: %d of %d\n", k->name, n, most);
 	}
-	CHECK(reached, "no limit of the device can be reached");
 	pair_close(&p);
 }
 
-/* As many regions as a large program has, and then its sudden end. */
-static void many_regions(void)
+/* A cgroup bounds the objects: those of each kind are refused with its error, and are there again when one goes. */
+static void cgroup_objects(void)
 {
+	const int most = number_of("MOST");
+	void *objects[MOST_TRIED];
+	struct kind kinds[KINDS];
 	struct pair p;
 
 	pair_open_device(&p, NULL);
-	for (int i = 0; i < REGIONS; i++)
-		CHECK(make_mr(&p), "region %d: %s", i, strerror(errno));
-	report("%u regions\n", REGIONS);
-	fail("not killed");
+	p.a.cq = new_cq(p.a.ctx, 1, NULL, NULL);
+	/* The context is counted apart, and the domain and the queue are there already. */
+	for (size_t i = 1; i < kinds_of(&p, most, kinds); i++) {
+		int n = make_all(&p, &kinds[i], objects, 0, EAGAIN);
+
+		CHECK(n == most - 2, "%d of %s in a cgroup that may have %d objects", n, kinds[i].name, most);
+		MUST(kinds[i].end(objects[--n]));
+		CHECK(make_all(&p, &kinds[i], objects, n, EAGAIN) == n + 1, "one %s went, and no other came", kinds[i].name);
+		for (n++; n; n--)
+			MUST(kinds[i].end(objects[n - 1]));
+	}
+	pair_close(&p);
 }
 
 /* tests/scenarios/verbs/limits.py sets the bounds, and talks with those that have something to tell. */
 const struct test_case limit_cases[] = {
 	{ "limit-cgroup", large_cqs, "completion queues until there is no more memory for them", BY_HAND },
 	{ "limit-memlock", memlock, "rings and pinned memory of an ordinary user", BY_HAND },
-	{ "limit-device", device_limits, "as many objects as the device says it has", BY_HAND, .seconds = 100 },
-	{ "limit-regions", many_regions, "20,000 regions", BY_HAND },
+	{ "limit-device", device_limits, "as many objects as the device says it has", BY_HAND },
+	{ "limit-objects", cgroup_objects, "as many objects as a cgroup allows", BY_HAND },
 	{ NULL },
 };

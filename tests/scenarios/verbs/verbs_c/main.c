@@ -20,7 +20,8 @@ static const struct {
 	const char *name;
 	const struct test_case *cases;
 } groups[] = {
-	{ "verbs", data_cases }, { "verbs", atomic_cases }, { "verbs", error_cases }, { "verbs", service_cases },
+	{ "verbs", data_cases }, { "verbs", atomic_cases }, { "verbs", error_cases }, { "verbs", change_cases },
+	{ "verbs", service_cases },
 	{ "verbs", datagram_cases }, { "verbs", header_cases }, { "groups", group_cases },
 	{ "users", credential_cases }, { "users", sharing_cases }, { "users", access_cases }, { "users", abi_cases },
 	{ "memory", region_cases }, { "memory", window_cases }, { "limits", limit_cases }, { "scale", scale_cases },

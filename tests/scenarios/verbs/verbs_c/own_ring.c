@@ -151,7 +151,7 @@ static void forge_index(struct scene *s, const struct cause *c)
 		post(&s->p.a, &next);
 	else
 		ring_doorbell(at->qp, false);
-	CHECK(next_device_event(at->ctx, 5000, &e), "no event");
+	CHECK(next_device_event(at->ctx, 1000 * patience(), &e), "no event");
 	CHECK(e.event_type == IBV_EVENT_QP_FATAL && e.element.qp == at->qp, "the event is \"%s\"",
 	      ibv_event_type_str(e.event_type));
 	want_state(at, IBV_QPS_ERR, "the queue pair");

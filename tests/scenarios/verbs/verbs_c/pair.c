@@ -236,9 +236,8 @@ void want_state(struct side *s, enum ibv_qp_state want, const char *who)
 	enum ibv_qp_state have;
 
 	/* The other side of an error learns of it a little later. */
-	for (int i = 0; i < 2000 && (have = state_of_qp(s->qp)) != want; i++)
-		usleep(1000);
-	CHECK(have == want, "%s is in state %d, not %d", who, have, want);
+	for (double end = now() + patience(); (have = state_of_qp(s->qp)) != want; usleep(1000))
+		CHECK(now() < end, "%s is in state %d, not %d", who, have, want);
 }
 
 struct ibv_sge sge(struct side *s, size_t offset, uint32_t len)

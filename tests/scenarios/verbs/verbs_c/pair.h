@@ -140,7 +140,7 @@ void stream_busy_cpus(void);
 /* Ends the case with the reason of another process of it, if that has not ended well. */
 void expect_success_of(int pid, const char *who);
 
-extern const struct test_case data_cases[], atomic_cases[], error_cases[], service_cases[], datagram_cases[], header_cases[],
+extern const struct test_case data_cases[], atomic_cases[], error_cases[], change_cases[], service_cases[], datagram_cases[], header_cases[],
 	group_cases[], credential_cases[], sharing_cases[], access_cases[], abi_cases[], region_cases[], window_cases[], limit_cases[],
 	scale_cases[], race_cases[], command_cases[], scarce_cases[], queue_cases[], srq_cases[], shared_cases[], table_cases[];
 

@@ -325,7 +325,7 @@ static void overflow(struct scene *s, const struct cause *c)
 	want_state(&p[1].a, IBV_QPS_RTS, "the queue pair that has not lost one yet");
 	post(&p[1].a, &w);
 	want_state(&p[1].a, IBV_QPS_ERR, "the queue pair that has lost one, too");
-	while ((!cq_err || !fatal[0] || !fatal[1]) && next_device_event(p[0].a.ctx, 5000, &e)) {
+	while ((!cq_err || !fatal[0] || !fatal[1]) && next_device_event(p[0].a.ctx, 1000 * patience(), &e)) {
 		cq_err |= e.event_type == IBV_EVENT_CQ_ERR && e.element.cq == small;
 		for (int i = 0; i < 2; i++)
 			fatal[i] |= e.event_type == IBV_EVENT_QP_FATAL && e.element.qp == p[i].a.qp;

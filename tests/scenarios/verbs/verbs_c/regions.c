@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -116,9 +117,19 @@ static void rereg_errors(void)
 		CHECK(mr->addr == p.b.buf && mr->length == LEN && mr->pd == p.b.pd, "%s: it is another", tries[i].what);
 		move(IBV_WR_RDMA_WRITE, &p.a, 0, &p.b, 0, LEN - 1, i);
 	}
-	/* What was pinned to be read can be made writable. */
+	/* What was pinned to be read can be made writable, by whose memory it is: a child has other memory there. */
 	MUST(ibv_rereg_mr(mr, TRANSLATION | ACCESS, NULL, p.b.buf, LEN, IBV_ACCESS_REMOTE_READ));
 	can(&p, IBV_WR_RDMA_WRITE, p.b.buf, mr, 100, false, "a WRITE to what can be read", 0);
+	pid_t child = fork();
+
+	CHECK(child >= 0, "fork: %s", strerror(errno));
+	if (!child) {
+		CHECK(ibv_rereg_mr(mr, ACCESS, NULL, NULL, 0, ALL_ACCESS) == IBV_REREG_MR_ERR_CMD && errno == EINVAL,
+		      "a child made it writable: %s", strerror(errno));
+		exit(0);
+	}
+	expect_success_of(child, "the child");
+	can(&p, IBV_WR_RDMA_WRITE, p.b.buf, mr, 100, false, "a WRITE to what can still be read", 0);
 	MUST(ibv_rereg_mr(mr, ACCESS, NULL, NULL, 0, ALL_ACCESS));
 	move(IBV_WR_RDMA_WRITE, &p.a, 0, &p.b, 0, LEN - 1, 77);
 	pair_close(&p);

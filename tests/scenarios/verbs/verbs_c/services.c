@@ -21,7 +21,7 @@ long counter_of(const char *name)
 
 void want_counted(const char *name, long before)
 {
-	double end = now() + patience;
+	double end = now() + patience();
 
 	while (before >= 0 && counter_of(name) <= before)
 		CHECK(now() < end, "%s does not count", name);

@@ -126,7 +126,7 @@ static void want_event(struct trio *t, enum ibv_event_type type, const void *ele
 {
 	struct ibv_async_event e;
 
-	CHECK(next_device_event(t->p.b.ctx, 1000 * patience, &e), "no event");
+	CHECK(next_device_event(t->p.b.ctx, 1000 * patience(), &e), "no event");
 	CHECK(e.event_type == type && e.element.qp == element, "event \"%s\"", ibv_event_type_str(e.event_type));
 }
 

@@ -127,7 +127,7 @@ static int take(struct shared *s, int most, bool gone)
 /* Everything of `keep` comes, in order. A SEND's completion may be a little later than that of its message's receive. */
 static void take_rest(struct shared *s)
 {
-	double end = now() + 30;
+	double end = now() + patience();
 
 	while (s->sends_seen < s->posted || s->recvs_seen < s->posted) {
 		if (!take(s, ENTRIES, true))
@@ -270,7 +270,7 @@ static void destroyed_while_polled(void)
 		atomic_store(&r.gone, number);
 		exchange_kept(&r.s);
 		/* pair_reconnect polls too, and nothing of the other one may get lost there. */
-		for (double end = now() + 30; atomic_load(&r.taken) < 2 * r.s.posted; usleep(200))
+		for (double end = now() + patience(); atomic_load(&r.taken) < 2 * r.s.posted; usleep(200))
 			CHECK(now() < end, "%llu completions of %llu came", atomic_load(&r.taken),
 			      (unsigned long long)(2 * r.s.posted));
 		renew_queue_pair(&r.s);
@@ -304,7 +304,7 @@ static void reset_extended(void)
  * Two threads that post, each on a queue pair of its own, and two that wait for events of the one completion queue,
  * arm it and poll it. A poster waits until its message is seen: a lost event stops everything.
  */
-enum { POSTERS = 2, WAITERS = 2, MESSAGES = 1500, STANDSTILL_MS = 30000 };
+enum { POSTERS = 2, WAITERS = 2, MESSAGES = 1500 };
 
 static struct {
 	struct pair pairs[POSTERS];
@@ -325,7 +325,7 @@ static void *poster(void *which)
 		unsigned int ahead = i / 100 % 2 ? 8 : 1;
 		struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, i, NULL, 0);
 
-		for (double end = now() + 2 * STANDSTILL_MS / 1000; i - atomic_load(&t.seen[n]) >= ahead; usleep(50))
+		for (double end = now() + 2 * patience(); i - atomic_load(&t.seen[n]) >= ahead; usleep(50))
 			CHECK(now() < end, "%u of %u messages of queue pair %d are complete", atomic_load(&t.seen[n]), i, n);
 		post(a, &w);
 	}
@@ -362,7 +362,7 @@ static void *waiter(void *unused)
 		poll_shared();
 		if (atomic_load(&t.total) == POSTERS * MESSAGES)
 			break;
-		int n = poll(fds, 2, STANDSTILL_MS);
+		int n = poll(fds, 2, 1000 * patience());
 		if (!n) {
 			unsigned long before = atomic_load(&t.total);
 

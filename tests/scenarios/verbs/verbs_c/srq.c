@@ -141,7 +141,7 @@ static void want_event(struct crowd *c, enum ibv_event_type type, void *element,
 {
 	struct ibv_async_event e;
 
-	CHECK(next_device_event(c->base.b.ctx, 1000 * patience, &e), "%s: no event", what);
+	CHECK(next_device_event(c->base.b.ctx, 1000 * patience(), &e), "%s: no event", what);
 	CHECK(e.event_type == type && e.element.srq == element, "%s: event \"%s\"", what,
 	      ibv_event_type_str(e.event_type));
 }
@@ -168,7 +168,7 @@ static void sharing(void)
 		offered[i] = true;
 	}
 	CHECK(offer(&c, 0) == ENOMEM, "more receives than the queue has room for");
-	for (double end = now() + 3 * patience; total < MOST * MESSAGES; ) {
+	for (double end = now() + 3 * patience(); total < MOST * MESSAGES; ) {
 		CHECK(now() < end, "%u messages have come", total);
 		for (int i = 0; i < MOST; i++) {
 			if (sent[i] < MESSAGES && sent[i] - done[i] < WINDOW) {
@@ -187,7 +187,7 @@ static void sharing(void)
 		      ibv_wc_status_str(wc.status));
 		CHECK(wc.wr_id < SLOTS && offered[wc.wr_id], "receive %llu came twice", (unsigned long long)wc.wr_id);
 		offered[wc.wr_id] = false;
-		end = now() + 3 * patience;
+		end = now() + 3 * patience();
 		int pair = pair_of(&c, wc.qp_num);
 
 		CHECK(wc.byte_len == 1 + seen[pair] * 37 % 4000, "message %u of pair %d has %u bytes", seen[pair], pair,
@@ -352,7 +352,7 @@ static void resize_under_load(void)
 		MUST(offer(&t.c, i));
 	CHECK(!pthread_create(&threads[0], NULL, take_always, NULL) &&
 	      !pthread_create(&threads[1], NULL, resize_always, NULL), "pthread_create");
-	for (double end = now() + 3 * patience; atomic_load(&t.taken) < UNDER_LOAD; )
+	for (double end = now() + 3 * patience(); atomic_load(&t.taken) < UNDER_LOAD; )
 		for (int i = 0; i < PAIRS; i++) {
 			struct ibv_wc wc;
 
@@ -555,7 +555,7 @@ static void scribbled(void)
 	atomic_store((_Atomic uint32_t *)(ring + UABI_PRODUCER), 1000);
 	send_to(&c, 0, 1, 100, 1);
 	while (!(srq_err && fatal)) {
-		CHECK(next_device_event(c.base.b.ctx, 1000 * patience, &e), "events: SRQ_ERR %d, QP_FATAL %d", srq_err, fatal);
+		CHECK(next_device_event(c.base.b.ctx, 1000 * patience(), &e), "events: SRQ_ERR %d, QP_FATAL %d", srq_err, fatal);
 		srq_err |= e.event_type == IBV_EVENT_SRQ_ERR && e.element.srq == c.srq;
 		fatal |= e.event_type == IBV_EVENT_QP_FATAL && e.element.qp == c.p[0].b.qp;
 	}
