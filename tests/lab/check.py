@@ -8,8 +8,9 @@ import time
 from contextlib import nullcontext
 from functools import partial
 
-from tests.guest.scenario import REGISTRY, load_all
-from tests.lab import aarch64, boot, build, config, crates, fresh, host, say, suite
+from tests.guest import flavour
+from tests.guest.scenario import REGISTRY, SEED, load_all
+from tests.lab import aarch64, boot, build, config, crates, fresh, host, say, skips, suite
 from tests.lab.suite import Result
 from tests.scenarios.suite.selftest import PREFIX
 
@@ -80,8 +81,10 @@ def list_all(root):
 class Sum:
     """What is told at the end, however it comes: of every test that was picked, also of those that did not run."""
 
-    def __init__(self, picked):
+    def __init__(self, picked, kernel="stock", whole=False):
         self.picked = picked
+        self.kernel = kernel
+        self.whole = whole
         self.results = []
         # The emulator's faults for which guests were booted again.
         self.again = []
@@ -95,6 +98,7 @@ class Sum:
             say.verdict(result.status, result.name, result.seconds, result.detail)
 
     def __enter__(self):
+        say.step(f"guests draw from FERROCE_SEED={SEED}")
         return self
 
     def __exit__(self, kind, error, _trace):
@@ -103,6 +107,8 @@ class Sum:
             why = str(error)
         else:
             why = f"not run: the run was ended by {kind.__name__} {error}" if kind else "not run"
+        if flavour.current().is_ferroce:
+            self.results = skips.judge(self.results, self.kernel, self.whole and not kind)
         self.results += [Result(name, "failed", why) for name in self.picked if name not in have]
         self.status = finish(self.results, self.again)
         return isinstance(error, say.LabError)
@@ -125,7 +131,7 @@ def run(root, only, with_module):
     build.c_programs(root)
     picked = pick_tests(only, names())
     scenarios = [REGISTRY[n] for n in load_all() if n in picked]
-    with Sum(picked) as total:
+    with Sum(picked, "stock", not picks(only)) as total:
         # Before anything runs beside anything: what is built is built in one place.
         usual = build.guest_setup(root, with_module) if any(m.is_usual for m in map(machine_of, scenarios)) else []
         kvm = boot.kvm_works(root)
