@@ -126,9 +126,9 @@ def word(args):
                 return bench.compare(root, args.against)
             return bench.run(root, args.quick, args.count)
         elif args.word == "setup-debug":
-            from tests.lab import debug
-            made = debug.make(root)
-            say.step(f"ready: debug kernel {made.release} in {made.folder}")
+            from tests.lab import debug, made
+            kernel = made.make(root, debug.KIND)
+            say.step(f"ready: debug kernel {kernel.release} in {kernel.folder}")
         elif args.word == "check-debug":
             from tests.lab import debug
             return debug.run(root, args.only)

@@ -1,41 +1,28 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The debug kernel: made once from Debian's own source, with KASAN, lockdep and their like; and `make check-debug`.
+"""The debug kernel, with KASAN, lockdep and their like, under qemu; and `make check-debug`.
 
-It lives in the cache under the name of its recipe: the kernel's image, its modules, and the tree modules are built
-against. It boots without udev and systemd, on a small init of our own, for under these checks and emulation both take
+It boots without udev and systemd, on a small init of our own, for under these checks and emulation both take
 minutes.
 """
 
 import fnmatch
-import hashlib
 import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
-import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from tests.guest.scenario import load_all
-from tests.lab import boot, build, check, config, disk, processors, say, setup, suite
-from tests.lab.locks import SETTING_UP, lock
+from tests.lab import boot, build, check, config, disk, made, processors, say, suite
 from tests.lab.rules import strip
-from tests.lab.say import LabError, step
-from tests.lab.shell import chroot_command, kill_group
+from tests.lab.say import LabError
+from tests.lab.shell import chroot_command
 from tests.scenarios.suite.selftest import PREFIX
 
-FRAGMENT = Path(__file__).with_name("debug.config")
-# Counted up when the steps change without a change of the configuration.
-STEPS = 1
-DISK_NEEDED = 6 << 30
-# One place in the root whatever the folder is called outside, for builds remember where they happened.
-INSIDE = "/mnt"
-TREE = f"{INSIDE}/linux"
-# Configuration that a later kernel has always and no longer asks about, by its name up to here.
-UNASKED = {"CONFIG_PROC_SYSCTL=y": "7.2"}
-MAKE = "make LLVM=1 ARCH=x86_64"
+KIND = made.Kind("debug", "debug kernel", 10, "make LLVM=1 ARCH=x86_64",
+                 ("kernel.config", "ulp.config", "checks.config", "debug.config"), "bzImage", "arch/x86/boot/bzImage")
+PLANTED = "tests/scenarios/debug/planted_c"
 
 # Stands for the PATIENCE that the stock kernel gets, for this one is ten times slower.
 SLOW = 20
@@ -72,153 +59,9 @@ LOCKDEP, LEAKS = "debug.lockdep", "debug.leaks"
 FINDS = "debug.finds."
 
 
-class DebugKernel(config.Upon):
-    """The made kernel."""
-
-    @property
-    def image(self):
-        """What qemu starts."""
-        return self.folder / "bzImage"
-
-
-def recipe(root):
-    """Names what the kernel is made of: its source, its compilers (they are the root's), its configuration."""
-    parts = [STEPS, root.recipe, root.version, FRAGMENT.read_text(encoding="utf-8")]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-
-
-def ready(root):
-    """The kernel of today's recipe, or None when it is not there."""
-    folder = Path(os.environ.get("FERROCE_DEBUG_KERNEL") or config.cache() / f"debug-{recipe(root)}")
-    try:
-        return DebugKernel(root, folder)
-    except (OSError, ValueError, KeyError):
-        return None
-
-
-def make(root):
-    """Makes the kernel if it is not there."""
-    with lock(config.cache() / "debug.lock", SETTING_UP):
-        return ready(root) or make_new(root)
-
-
-def make_new(root):
-    """Builds under another name and renames what is whole."""
-    cache = config.cache()
-    free = shutil.disk_usage(cache).free
-    if free < DISK_NEEDED:
-        raise LabError(f"{cache} has {free >> 30} GiB free and the debug kernel needs {DISK_NEEDED >> 30}")
-    for old in cache.glob("new-debug-*"):
-        setup.remove_tree(old)
-    new, final = cache / f"new-debug-{os.getpid()}", cache / f"debug-{recipe(root)}"
-    (new / "root/usr").mkdir(parents=True)
-    log = cache / "debug.log"
-    log.write_text("", encoding="utf-8")
-    step(f"make the debug kernel from the source of {root.version} (about 10 minutes of two idle cores, once; "
-         f"log in {log})")
-    shutil.copy(FRAGMENT, new / "debug.config")
-    in_new(root, new, f"""
-        cp -a {root.kdir} {TREE}
-        cd {TREE}
-        # What the stock kernel's preparation removed, as far as the build looks there.
-        rm -rf Documentation
-        mkdir Documentation
-        touch Documentation/Kconfig Documentation/Makefile
-        {MAKE} mrproper""", "copying the kernel's source", log)
-    in_new(root, new, f"""
-        cd {TREE}
-        {MAKE} tinyconfig
-        scripts/kconfig/merge_config.sh -m .config {INSIDE}/debug.config
-        {MAKE} olddefconfig
-        lost=0
-        while IFS= read -r line; do
-            case $line in {"|".join(UNASKED)}) continue ;; CONFIG_*) ;; *) continue ;; esac
-            grep -qxF "$line" .config || {{ echo "the configuration lost $line"; lost=1; }}
-        done <{INSIDE}/debug.config
-        exit $lost""", "configuring the debug kernel", log)
-    step("  compile it")
-    in_new(root, new, f"""
-        cd {TREE}
-        {MAKE} -j{os.cpu_count() or 2} bzImage modules
-        {MAKE} INSTALL_MOD_PATH={INSIDE}/root/usr modules_install
-        rm -f {INSIDE}/root/usr/lib/modules/*/build
-        cp arch/x86/boot/bzImage System.map .config {INSIDE}/
-        {MAKE} -s kernelrelease >{INSIDE}/release
-        # Modules are built against headers, metadata and tools; the rest is most of the size.
-        find . -name '*.o' -not -path './scripts/*' -not -path './tools/*' -delete
-        find . -name '*.a' -not -path './tools/*' -delete
-        rm -f vmlinux vmlinux.unstripped arch/x86/boot/compressed/vmlinux*""", "building the debug kernel", log)
-    release = (new / "release").read_text(encoding="ascii").strip()
-    (new / DebugKernel.STAMP).write_text(json.dumps({"release": release, "recipe": recipe(root)}), encoding="utf-8")
-    setup.remove_tree(final)
-    new.rename(final)
-    for old in cache.glob("debug-*"):
-        if old.is_dir() and old != final and (old / DebugKernel.STAMP).exists():
-            setup.remove_tree(old)
-    made = ready(root)
-    if made is None:
-        raise LabError(f"the debug kernel in {final} is not whole although every step succeeded; see {log}")
-    return made
-
-
-def in_new(root, new, script, what, log):
-    """Runs a script in the root with the new folder in its place; says now and then how far it has come."""
-    rust = next((root.path / "usr/src").glob("rustc-*/library"))
-    env = {"RUST_LIB_SRC": "/" + str(rust.relative_to(root.path)), "KBUILD_BUILD_HOST": "lab",
-           "KBUILD_BUILD_USER": "lab"}
-    argv = chroot_command(root.path.resolve(), f"nice -n 19 sh -ec {shlex.quote(script)}", env=env,
-                          binds=[(new, INSIDE)])
-    with open(log, "a", encoding="utf-8") as out:
-        proc = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                                start_new_session=True)
-    said = time.monotonic()
-    try:
-        while proc.poll() is None:
-            time.sleep(0.5)
-            if time.monotonic() - said > 60:
-                said = time.monotonic()
-                lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-                step(f"    {len(lines)} lines of log, now {lines[-1].strip() if lines else 'beginning'}")
-    finally:
-        if proc.poll() is None:
-            kill_group(proc)
-    if proc.returncode:
-        for line in boot.tail_of(log, 20):
-            say.line("    | " + line)
-        raise LabError(f"{what} failed (exit {proc.returncode}); the whole log is {log}")
-
-
 def modules(kernel):
-    """ferroce.ko for the debug kernel, built on a copy of the sources beside the one for the stock kernel; the module
-    with bugs on purpose; and the user of RDMA in the kernel."""
-    name = hashlib.sha256(str(config.CHECKOUT).encode()).hexdigest()[:12]
-    work = config.cache() / "debug-module" / name
-    source, planted, client = work / "src", work / "planted", work / "kuser"
-    build.sync(config.CHECKOUT / "rust", source / "rust")
-    build.sync(config.CHECKOUT / "tests/scenarios/debug/planted_c", planted)
-    build.sync(config.CHECKOUT / build.KERNEL_CLIENT, client)
-    shutil.copy2(config.CHECKOUT / "Kbuild", source / "Kbuild")
-    stamp = work / "kernel"
-    if not stamp.exists() or stamp.read_text(encoding="utf-8") != str(kernel.folder.resolve()):
-        build.clean(source)
-        build.clean(planted)
-        build.clean(client)
-    stamp.write_text(str(kernel.folder.resolve()), encoding="utf-8")
-    step(f"build the module for the debug kernel {kernel.release}")
-    for folder in (source, planted, client):
-        build.run_in_root(kernel.root, f"{MAKE} -j{os.cpu_count() or 2} --no-print-directory -C {TREE} "
-                                       f"M={inside_cache(folder)} modules",
-                          "building a module for the debug kernel", binds=[(kernel.folder, INSIDE)])
-    made = source / "rust/ferroce.ko", planted / "ferroce_planted.ko", client / "ferroce_kuser.ko"
-    for module in made:
-        if not module.exists():
-            raise LabError(f"the build made no {module}")
-    return made
-
-
-def inside_cache(path):
-    """Where a path of the cache is inside the root."""
-    return "/cache/" + str(path.relative_to(config.cache()))
+    """ferroce.ko for a kernel with all checks, the module with bugs on purpose, and the user of RDMA in the kernel."""
+    return made.modules(kernel, PLANTED, build.KERNEL_CLIENT)
 
 
 INIT = """#!/bin/sh
@@ -318,11 +161,11 @@ def kunit_tests(folder=None):
 def guest_setup(kernel):
     """Builds everything; returns the shell lines that put it into the guest's root, which is at $M."""
     q = shlex.quote
-    made, planted, client = modules(kernel)
+    module, planted, client = modules(kernel)
     expected = config.BUILD / "debug" / "kunit.json"
     expected.parent.mkdir(parents=True, exist_ok=True)
     expected.write_text(json.dumps(kunit_tests()), encoding="utf-8")
-    return [*build.guest_setup(kernel.root, made=made, release=kernel.release, client=client),
+    return [*build.guest_setup(kernel.root, made=module, release=kernel.release, client=client),
             f"cp {q(str(planted))} {q(str(expected))} $M/srv/lab/"]
 
 
@@ -348,6 +191,11 @@ def is_one_of(name, patterns):
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
+def reason(name, left_out):
+    """Why such a table leaves a scenario out, or None."""
+    return next((why for pattern, why in left_out if fnmatch.fnmatchcase(name, pattern)), None)
+
+
 def choose(only):
     """The scenarios asked for. Whoever asks for a few wants to know what each of them leaks."""
     if bad := check.meaningless(only, load_all()):
@@ -359,9 +207,8 @@ def choose(only):
     finds = [n for n in names[::-1] if n.startswith(FINDS)]
     picked, left_out = [], []
     for name in names:
-        reason = next((why for pattern, why in LEFT_OUT if fnmatch.fnmatchcase(name, pattern)), None)
-        if reason:
-            left_out.append(suite.Result(name, "skipped", f"left out on the debug kernel: {reason}"))
+        if why := reason(name, LEFT_OUT):
+            left_out.append(suite.Result(name, "skipped", f"left out on the debug kernel: {why}"))
         elif name not in last + finds:
             picked.append(name)
     if not picked:
@@ -373,7 +220,7 @@ def choose(only):
 
 def run(root, only):
     """Runs what is asked for on the debug kernel; 0 when nothing failed and the kernel reported nothing."""
-    kernel = make(root)
+    kernel = made.make(root, KIND)
     # Before the scenarios are loaded: those of this kernel alone are among them then.
     os.environ.update({"FERROCE_PATIENCE": str(SLOW), "FERROCE_SHORT": "1", "FERROCE_DEBUG": "1"})
     build.c_programs(root)
@@ -389,10 +236,7 @@ def run(root, only):
             if result.status == "failed":
                 result.detail = readable(kernel, result.detail)
             total.add(result)
-            if result.status == "failed" and result.log:
-                path = config.BUILD / "debug" / f"{result.name}.txt"
-                path.write_text(readable(kernel, "\n".join(result.log)), encoding="utf-8")
-                say.line(f"    the kernel's words: {path}")
+            keep_words(kernel, result)
 
         lines, kvm = guest_setup(kernel), boot.kvm_works(root)
 
@@ -405,6 +249,15 @@ def run(root, only):
         with suite.beside([queue for _, queue in kinds], lambda: guests(kinds[::-1]), GUESTS - 1):
             guests(kinds)
     return total.status
+
+
+def keep_words(kernel, result):
+    """Keeps what the kernel has said of a test that failed, and says where."""
+    if result.status == "failed" and result.log:
+        path = config.BUILD / "debug" / f"{result.name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(readable(kernel, "\n".join(result.log)), encoding="utf-8")
+        say.line(f"    the kernel's words: {path}")
 
 
 def readable(kernel, text):

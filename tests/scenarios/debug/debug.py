@@ -14,13 +14,12 @@ from tests.guest.cases import cases
 from tests.guest.fabric import acquaint, counters, loop, read, wait_until
 from tests.guest.peer import exchange
 from tests.guest.scenario import Failed, add, command, last_line, require, say, scenario
-from tests.judges import kernel
+from tests.judges import kernel, leaks
 from tests.scenarios.losses.fault import controlled
 from tests.scenarios.messages.pingpong import once
 from tests.scenarios.paths.isolation import victim
 from tests.scenarios.verbs.counters import Stage, in_pieces
 
-LEAKS = "/sys/kernel/debug/kmemleak"
 KUNIT = "/sys/kernel/debug/kunit"
 # Where the host puts what the guest needs: the programs, and the tests that the sources contain.
 HERE = os.path.join(os.path.dirname(__file__), "..", "..", "..")
@@ -248,47 +247,23 @@ def lockdep(report):
     require(found.group(1) == "1", "lockdep is switched off")
 
 
-def write(word):
-    """A command to kmemleak. It refuses them once it has switched itself off, for lack of memory."""
-    with open(LEAKS, "w", encoding="ascii") as f:
-        f.write(word)
-
-
-def scan():
-    """What kmemleak holds for lost. It says nothing of objects younger than five seconds, nor of those whose content
-    changed since it looked last: hence a pause, and two looks."""
-    time.sleep(6)
-    for _ in range(2):
-        write("scan")
-    with open(LEAKS, encoding="utf-8", errors="replace") as f:
-        # The boot loses nothing, so no look is taken before: each takes half a minute.
-        return ["unreferenced object" + o for o in f.read().split("unreferenced object")[1:]]
-
-
-# What the kernel makes for a process, to which the driver takes no reference. ib_core takes one with each object, and
-# loses it where a context is refused, by any driver: the method GET_CONTEXT frees that without rdma_restrack_put(),
-# unlike the command, and the process that asked is never freed. `debug.scarce.verbs` is refused some; whether kmemleak
-# sees what is left of it depends on stale words that point there.
-OF_A_PROCESS = re.compile(r"\b(?:copy_process|prepare_exec_creds|begin_new_exec)\+0x")
-
-
 @scenario("debug.leaks", 180)
-def leaks(report):
+def nothing_lost(report):
     """Nothing allocated by the module, or for it, is out of reach, neither while it is loaded nor afterwards."""
     module = flavour.current().module
     with loop():
         pass
-    judge(report, "while the module is loaded", scan())
+    judge(report, "while the module is loaded", leaks.scan())
     if os.path.isdir(f"/sys/module/{module}"):
         command(["modprobe", "-r", module])
     require(not kernel.refcount(), "the module stays")
-    judge(report, "after unloading", scan())
+    judge(report, "after unloading", leaks.scan())
 
 
 def judge(report, when, listed):
     """Fails with the first object and its allocation's stack in one line; the log has them all."""
     print(f"{len(listed)} leaks {when}\n{''.join(listed)}")
-    found = [o for o in listed if not OF_A_PROCESS.search(o)]
+    found = [o for o in listed if not leaks.OF_A_PROCESS.search(o)]
     if listed and not found:
         report.allow("kmemleak found something")
         report.note(f"{len(listed)} objects of processes that ib_core holds for ever, {when}")
@@ -322,9 +297,9 @@ def plant(bug):
         require("canceled" in last_line(done.stdout).lower(), f"the bug was not planted: {last_line(done.stdout)}")
         if bug == "leak":
             # The module is gone, and its names with it.
-            found = [o for o in scan() if 'comm "insmod"' in o]
+            found = [o for o in leaks.scan() if 'comm "insmod"' in o]
             require(len(found) >= 8, f"kmemleak found {len(found)} of 16 objects")
-            write("clear")
+            leaks.write("clear")
 
     return run
 
