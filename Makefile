@@ -3,7 +3,10 @@
 # make demo         shows that it works, in a virtual machine
 # make shell        opens a prompt in a virtual machine with two RDMA devices; make shell DIR=folder shows it that one
 # make run CMD=...  runs a command there instead
-# make check        runs every test; make check ONLY=name runs those whose name begins so
+# make um           opens a prompt in the fast guest, a kernel that runs as a program; make um CMD=... runs a command there
+# make um-debug     the same with a kernel full of checks
+# make check        runs every test; make check ONLY=name runs those whose name begins so, GUEST=um or um-debug in the
+#                   fast guest
 # make check-fast   runs those that need no guest, in three minutes
 # make bench        measures against the kernel's own rdma_rxe; make bench QUICK=1 has one round and fewer rows, COUNT=1
 #                   counts instructions alone, AGAINST=REVISION with the module and provider of that commit too
@@ -23,14 +26,15 @@ PROVIDER := build/provider/libferroce.so
 
 export KDIR KERNELRELEASE DESTDIR PROVIDER
 
-.PHONY: all setup setup-debug modules provider install deb demo shell run check check-fast check-debug bench clean help
+.PHONY: all setup setup-debug modules provider install deb demo shell run um um-debug check check-fast check-debug bench \
+	clean help
 # The kernel's build and cargo are parallel within; the targets here are not.
 .NOTPARALLEL:
 
 all: modules provider
 
 help:
-	@sed -n '3,17s/^# \{0,1\}//p' Makefile
+	@sed -n '3,21s/^# \{0,1\}//p' Makefile
 
 setup:
 	@$(LAB) setup $(if $(REFRESH),--refresh)
@@ -66,8 +70,12 @@ run: export FERROCE_CMD = $(value CMD)
 run:
 	@$(LAB) run $(if $(DIR),--dir '$(DIR)') -- "$$FERROCE_CMD"
 
+um um-debug: export FERROCE_CMD = $(value CMD)
+um um-debug:
+	@$(LAB) $@ $(if $(DIR),--dir '$(DIR)') -- "$$FERROCE_CMD"
+
 check:
-	@$(LAB) check $(if $(ONLY),--only '$(ONLY)') $(if $(ALL_KERNELS),--all-kernels)
+	@$(LAB) check $(if $(GUEST),--guest '$(GUEST)') $(if $(ONLY),--only '$(ONLY)') $(if $(ALL_KERNELS),--all-kernels)
 
 check-fast:
 	@$(LAB) check-fast

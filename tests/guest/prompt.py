@@ -13,10 +13,13 @@ import sys
 
 from tests.guest import flavour
 from tests.guest.fabric import End, batch, join, link_add, no_dad, wait_active, wait_until
+from tests.judges import leaks
 
 WORK = "/work"
 BEGUN = "begun"
-# The console behind the host's terminal.
+# What kmemleak found, where the kernel has it.
+LOST = "lost"
+# The console behind the host's terminal, where wanted.json names no other.
 CONSOLE = "/dev/hvc0"
 PROMPT = "ferroce:\\w# "
 
@@ -67,8 +70,9 @@ def run(wanted):
 
 def shell(wanted, text):
     """A prompt on the console; what this process prints itself is in the log."""
-    wait_until("the console is there", lambda: os.path.exists(CONSOLE))
-    with open(CONSOLE, "r+b", buffering=0) as tty:
+    console = wanted["console"]
+    wait_until("the console is there", lambda: os.path.exists(console))
+    with open(console, "r+b", buffering=0) as tty:
         subprocess.call(["stty", "sane", "rows", str(wanted["rows"]), "cols", str(wanted["columns"])], stdin=tty)
         tty.write(text.replace("\n", "\r\n").encode())
         return subprocess.call(["setsid", "--ctty", "--wait", "bash", "--norc", "-i"], cwd=WORK,
@@ -97,6 +101,9 @@ def main():
         sys.stdout.flush()
     os.dup2(kept, 1)
     status = shell(wanted, text) if wanted["command"] is None else run(wanted)
+    if os.path.exists(leaks.KMEMLEAK):
+        with open(f"{where}/{LOST}", "w", encoding="utf-8") as f:
+            f.writelines(o for o in leaks.scan() if not leaks.OF_A_PROCESS.search(o))
     with open(f"{where}/status", "w", encoding="ascii") as f:
         f.write(str(status if status >= 0 else 128 - status))
 

@@ -191,7 +191,7 @@ class Guest:
     # Beyond a scenario's own limit the agent ends it; if even that does not happen the guest is stuck.
     GRACE = 45
 
-    def __init__(self, root, work, agent, kvm, extra=(), env=None, counting=False, machine=MACHINES[""], folders=None,
+    def __init__(self, root, work, agent, kvm=True, extra=(), env=None, counting=False, machine=MACHINES[""], folders=None,
                  more=""):
         """`work` is a fresh folder; `agent` the command to run in the guest; `extra` shell lines that finish the
         root before the boot, with its path in $M. `counting`: one processor, emulated, whose clock moves by a
@@ -254,6 +254,11 @@ class Guest:
         ]
         return "\n".join(lines)
 
+    @property
+    def how(self):
+        """How its instructions are carried out."""
+        return "KVM" if self.kvm else "emulated, no KVM"
+
     def start(self):
         """Starts the guest; its console goes to a file from the first line on."""
         # virtme-ng hands its own standard streams to qemu: they must be files.
@@ -270,6 +275,9 @@ class Guest:
         """Ends it now."""
         if self.proc and self.proc.poll() is None:
             kill_group(self.proc)
+
+    def ask(self):
+        """Has a kernel that hangs say more, where there is a way."""
 
     def symbols(self):
         """The names of the kernel's addresses: none, for it is at others than it was linked for."""

@@ -13,6 +13,10 @@ from tests.lab.say import LabError
 from tests.lab.shell import chroot_command
 
 
+# The fast guest, and the one with all checks.
+GUESTS = ("um", "um-debug")
+
+
 def parser():
     """The command line."""
     top = argparse.ArgumentParser(prog="python3 -m tests.lab", description="Sets up, builds, boots, shows, checks.")
@@ -28,6 +32,7 @@ def parser():
     one.add_argument("--only", default="", help="names, or beginnings of names, separated by commas")
     one.add_argument("--list", action="store_true", help="list the tests and run none")
     one.add_argument("--all-kernels", action="store_true", help="a few tests on every kernel there is")
+    one.add_argument("--guest", choices=GUESTS, help="scenarios alone, in the fast guest")
     sub.add_parser("check-fast", help="run what needs no guest, for each change")
     one = sub.add_parser("mutants", help="see whether the host tests notice mutants of the pure code")
     one.add_argument("--of", type=int, default=50, help="try one of so many, drawn by chance")
@@ -43,6 +48,11 @@ def parser():
     one.add_argument("--only", default="", help="names, or beginnings of names, separated by commas")
     one = sub.add_parser("shell", help="a shell in the root, for a look around")
     one.add_argument("command", nargs=argparse.REMAINDER)
+    for name in GUESTS:
+        one = sub.add_parser(name, help="a prompt, or a command, in the fast guest")
+        one.add_argument("--dir", default=".", help="the folder that the guest sees at /work")
+        one.add_argument("--limit", type=int, default=3600, help="seconds for a command")
+        one.add_argument("command", nargs=argparse.REMAINDER)
     one = sub.add_parser("prompt", help="a prompt in a guest with two devices")
     one.add_argument("--dir", default=".", help="the folder that the guest sees at /work")
     one = sub.add_parser("run", help="run a command in a guest with two devices, with its output and exit status")
@@ -110,6 +120,9 @@ def word(args):
             if args.all_kernels:
                 from tests.lab import kernels
                 return kernels.run(root, args.only)
+            if args.guest:
+                from tests.lab import um
+                return um.run(root, um.KINDS[args.guest], args.only)
             return check.list_all(root) if args.list else check.run(root, args.only, with_module())
         elif args.word == "check-fast":
             from tests.lab import host
@@ -136,6 +149,11 @@ def word(args):
             argv = rest(args.command) or ["bash"]
             status = subprocess.call(chroot_command(root.path.resolve(), argv, cwd="/ferroce"))
             return status if status >= 0 else 128 - status
+        elif args.word in GUESTS:
+            from tests.lab import um
+            command = " ".join(rest(args.command))
+            return um.attended(root, um.KINDS[args.word], with_module(), args.dir, command if command.strip() else None,
+                               args.limit)
         elif args.word == "prompt":
             from tests.lab import prompt
             return prompt.shell(root, with_module(), args.dir)
@@ -144,7 +162,7 @@ def word(args):
             command = " ".join(rest(args.command))
             if not command.strip():
                 raise LabError("run needs a command: make run CMD='left ferroce show'")
-            return prompt.run(root, with_module(), args.dir, command, args.limit)
+            return prompt.run(lambda: prompt.stock(root, with_module(), args.dir, command), args.limit)
         elif args.word == "guest":
             return guest(root, args.command)
     return 0

@@ -16,9 +16,10 @@ import tempfile
 import termios
 import time
 import tty
+from functools import partial
 from pathlib import Path
 
-from tests.guest.prompt import BEGUN, WORK
+from tests.guest.prompt import BEGUN, CONSOLE, WORK
 from tests.lab import boot, build, say
 from tests.lab.say import LabError
 from tests.lab.suite import MOST_REPEATED, emulation_failed, environment
@@ -32,14 +33,14 @@ WORDS = {name: f'exec ip netns exec {name} "$@"' for name in ("left", "right")} 
 SOCKETS = "/tmp"
 
 
-def root_lines(root, with_module):
-    """Shell lines that finish the guest's root: ferroce, the command, and the words for the two namespaces."""
+def root_lines(install):
+    """Shell lines that finish the guest's root: the words for the two namespaces, and what installs the rest."""
     # qemu empties the file of the command's output when it opens it: nothing else may go there before.
     lines = ["exec 3>&1 >&2", f"mkdir -p $M{WORK}"]
     for name, text in WORDS.items():
         lines.append(f"printf '#!/bin/sh\\n%s\\n' {shlex.quote(text)} >$M/usr/local/bin/{name}")
         lines.append(f"chmod 755 $M/usr/local/bin/{name}")
-    return lines + (build.install_lines(root) if with_module else []) + ["exec >&3 3>&-"]
+    return lines + install + ["exec >&3 3>&-"]
 
 
 class Follower:
@@ -75,18 +76,24 @@ def status_of(vm):
         return DIED
 
 
-def guest(root, with_module, folder, command, extra_qemu=""):
-    """A guest that is to run a command, or a prompt where there is none, with a folder of the host at /work."""
+def stock(root, with_module, folder, command, extra_qemu=""):
+    """A guest of the stock kernel."""
+    install = build.install_lines(root) if with_module else []
+    return guest(root, install, folder, command, partial(boot.Guest, kvm=boot.kvm_works(root), more=extra_qemu))
+
+
+def guest(root, install, folder, command, kind, console=CONSOLE):
+    """A guest of a kind that is to run a command, or a prompt on its console where there is none, with a folder of the host
+    at /work."""
     folder = Path(folder).resolve()
     if not folder.is_dir():
         raise LabError(f"{folder} is no folder: DIR= names the one that the guest sees")
     work = boot.fresh_work("shell" if command is None else "run")
     size = terminal_size()
     wanted = {"command": command, "folder": str(folder), "term": os.environ.get("TERM", "dumb"), "rows": size[0],
-              "columns": size[1]}
-    vm = boot.Guest(root, work, "python3 -m tests.guest.prompt /srv/results", boot.kvm_works(root),
-                    root_lines(root, with_module), environment(), folders={WORK: folder},
-                    more=extra_qemu)
+              "columns": size[1], "console": console}
+    vm = kind(root, work, "python3 -m tests.guest.prompt /srv/results", extra=root_lines(install), env=environment(),
+              folders={WORK: folder})
     (vm.results / "wanted.json").write_text(json.dumps(wanted), encoding="utf-8")
     return vm
 
@@ -107,12 +114,12 @@ def attended(make, attend):
     return status_of(vm)
 
 
-def run(root, with_module, folder, command, limit):
-    """Runs a command in the guest and passes on its output and its exit status."""
+def run(make, limit):
+    """Runs a command in the guest that `make` makes and passes on its output and its exit status."""
     deadline = time.monotonic() + limit
 
     def attend(vm):
-        say.step("boot" + ("" if vm.kvm else " (emulated, no KVM)"))
+        say.step(f"boot ({vm.how})")
         follower = Follower(vm.output, sys.stdout.buffer)
         vm.start()
         try:
@@ -127,7 +134,7 @@ def run(root, with_module, folder, command, limit):
         follower.more()
         return None
 
-    return attended(lambda: guest(root, with_module, folder, command), attend)
+    return attended(make, attend)
 
 
 def terminal_size():
@@ -148,12 +155,12 @@ def shell(root, with_module, folder):
     path = f"{place}/console"
 
     def make():
-        return guest(root, with_module, folder, None,
+        return stock(root, with_module, folder, None,
                      f"-chardev socket,id=prompt,path={shlex.quote(path)},server=on,wait=off "
                      "-device virtio-serial-pci,id=prompts -device virtconsole,bus=prompts.0,chardev=prompt")
 
     def attend(vm):
-        say.step("boot" + ("" if vm.kvm else " (emulated, no KVM: some 10 s)"))
+        say.step(f"boot ({vm.how})")
         vm.start()
         try:
             relay(vm, path)

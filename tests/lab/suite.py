@@ -189,7 +189,7 @@ def run(root, queue, extra, kvm, on_result, limit, again, on_start=None, on_cell
             break
         work = boot.fresh_work(label)
         guest = guest_class(root, work, "python3 -m tests.guest.agent /srv/results", kvm, extra, environment())
-        say.step(f"boot the {guest.WHAT} {root.release} ({'KVM' if kvm else 'emulated, no KVM'}), log in {work}"
+        say.step(f"boot the {guest.WHAT} {root.release} ({guest.how}), log in {work}"
                  + (f", again for {len(todo)} more" if turn else ""))
         guest.start()
         try:
@@ -349,6 +349,7 @@ def watch(guest, queue, lists, todo, finish, deadline, on_start, on_cell):
         if time.monotonic() > deadline and not ended:
             return running or (todo or [POWER_OFF])[0], "the time for all scenarios is used up"
         if late and not ended:
+            guest.ask()
             if not up:
                 return None, f"the guest did not boot within {guest.BOOT_LIMIT} s"
             return running or (todo or [POWER_OFF])[0], "the guest hangs"

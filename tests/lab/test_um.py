@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The fast guest: one at a time, a kernel for each recipe, and what is left out there is named."""
+
+import contextlib
+import io
+import subprocess
+import sys
+import unittest
+from unittest import mock
+
+from tests.guest import scenario
+from tests.lab import check, config, debug, made, um
+
+HOLDER = """
+import sys
+from tests.lab import um
+with um.alone("make um"):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+class Alone(unittest.TestCase):
+    """The second guest waits, and says for whom."""
+
+    def test_the_second_waits_and_says_for_whom(self):
+        with subprocess.Popen([sys.executable, "-c", HOLDER], cwd=config.CHECKOUT, stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, text=True) as other:
+            while other.stdout.readline().strip() != "held":
+                pass
+            said = io.StringIO()
+
+            def step(text):
+                said.write(text)
+                other.communicate("\n")
+
+            with mock.patch.object(um, "step", step), um.alone("a test"):
+                self.assertEqual(other.wait(), 0)
+            self.assertIn(f"for make um in {config.CHECKOUT} (process {other.pid})", said.getvalue())
+
+
+class Kinds(unittest.TestCase):
+    """What a kernel is made of decides where it is, and of two fragments the later one wins."""
+
+    def test_the_later_fragment_wins(self):
+        lines = um.DEBUG.configuration().splitlines()
+        self.assertIn("# CONFIG_PREEMPT_VOLUNTARY is not set", lines)
+        self.assertNotIn("CONFIG_PREEMPT_VOLUNTARY=y", lines)
+        self.assertIn('CONFIG_LOCALVERSION="-umd"', lines)
+        self.assertNotIn('CONFIG_LOCALVERSION="-um"', lines)
+
+    def test_recipe(self):
+        class Root:
+            recipe, version = "r", "7.3.4-1"
+
+        before = {kind.name: kind.recipe(Root) for kind in (um.PLAIN, um.DEBUG, debug.KIND)}
+        self.assertEqual(len(set(before.values())), 3)
+        Root.version = "7.3.5-1"
+        self.assertFalse(set(before.values()) & {kind.recipe(Root) for kind in (um.PLAIN, um.DEBUG, debug.KIND)})
+        read = made.Path.read_text
+        with mock.patch.object(made.Path, "read_text", lambda path, **kw: read(path, **kw) + "\n" * path.name.endswith(".patch")):
+            self.assertNotEqual(um.PLAIN.recipe(Root), before["um"])
+
+
+class Choice(unittest.TestCase):
+    """All scenarios run but those with a reason."""
+
+    def setUp(self):
+        patched = mock.patch.dict(scenario.REGISTRY)
+        patched.start()
+        self.addCleanup(patched.stop)
+        for name in ("debug.kunit", "debug.lockdep", "debug.leaks", "debug.finds.leak"):
+            scenario.REGISTRY.setdefault(name, None)
+
+    def test_all(self):
+        queue, left_out = um.choose(um.DEBUG, "")
+        names = [n for n in scenario.REGISTRY if not n.startswith("self.") and not check.on_request(n)]
+        self.assertEqual(sorted(queue.everything() + [r.name for r in left_out]), sorted(names))
+        self.assertEqual((queue.last, queue.once), (["debug.lockdep", "debug.leaks"], ["debug.finds.leak"]))
+
+    def test_reasons_are_about_something(self):
+        for pattern, _ in um.LEFT_OUT:
+            self.assertTrue(any(debug.fnmatch.fnmatchcase(n, pattern) for n in scenario.REGISTRY), pattern)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The fast guest: the kernel as a program of the host (User Mode Linux), which runs at the machine's own speed.
+
+Its root is the laboratory's by hostfs, with what is written there in memory. It is for the inner loop and for the kernel
+full of checks; the stock kernel stays the judge of the product.
+"""
+
+import fcntl
+import os
+import shlex
+import socket
+import struct
+import subprocess
+import sys
+import termios
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+from tests.guest.prompt import LOST
+from tests.guest.scenario import PATIENCE, load_all
+from tests.judges.kernel import complaints, without_reports
+from tests.lab import boot, build, check, config, debug, fuzz, made, prompt, say, suite
+from tests.lab.say import LabError, step
+
+MAKE = "make LLVM=1 ARCH=um"
+PLAIN = made.Kind("um", "fast guest's kernel", 6, MAKE, ("kernel.config", "um/base.config"), "linux", "vmlinux",
+                  "um/arch-um.patch")
+DEBUG = made.Kind("um-debug", "fast guest's kernel with all checks", 9, MAKE,
+                  ("kernel.config", "ulp.config", "checks.config", "um/base.config", "um/debug.config"), "linux", "vmlinux",
+                  "um/arch-um.patch")
+KINDS = {kind.name: kind for kind in (PLAIN, DEBUG)}
+# Seconds for everything.
+LIMIT = 3600
+# What cannot run here: patterns of names, each with the reason that is printed.
+LEFT_OUT = (
+    *((f"{machine}.*", "the machines are qemu's") for machine in ("one-processor", "mitigated", "aarch64")),
+    *((name, "it is about Debian's own kernel, boot and packages") for name in ("packages.*", "fresh-sid.*")),
+    *((name, "each page of a process may be a mapping of the host's, which has at most 65,530 for a program")
+      for name in ("verbs.large-mr.*", "verbs.two-gib.*")),
+    ("verbs.stream-busy-cpus*", "threads of one process do not run at the same time here"),
+)
+CONSOLE = "tty1"
+# The same for all users of the machine, whatever their TMPDIR says.
+LOCK = "/tmp/ferroce-um.lock"
+
+
+@contextmanager
+def alone(what):
+    """Holds the lock of this machine's fast guest: its virtual processors and programs stay each on one processor of the
+    host and wake each other without a pause, so that two guests starve each other. The file that is locked is passed on to
+    the guest, which may outlive who started it."""
+    with open(LOCK, "a+", encoding="utf-8") as f:
+        try:
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            f.seek(0)
+            step(f"the fast guest runs already, for {f.read().strip() or 'another program'}; waiting for it")
+            fcntl.flock(f, fcntl.LOCK_EX)
+        f.truncate(0)
+        f.write(f"{what} in {config.CHECKOUT} (process {os.getpid()})")
+        f.flush()
+        try:
+            yield f
+        finally:
+            f.truncate(0)
+
+
+class Guest(boot.Guest):
+    """One boot of it. What the command prints goes by the second console, which may be a terminal."""
+
+    BOOT_LIMIT = 30 * PATIENCE
+    # It lies in memory as far as it is used.
+    MEMORY = "4G"
+
+    def __init__(self, *args, lock=None, terminal=False, **kw):
+        self.lock = lock
+        self.terminal = terminal
+        super().__init__(*args, **kw)
+
+    @property
+    def WHAT(self):
+        """What is booted."""
+        return self.root.kind.about
+
+    def _script(self, agent, extra, env):
+        q = shlex.quote
+        kernel, mnt = self.root, self.work / "mnt"
+        mnt.mkdir(exist_ok=True)
+        sets = shlex.join(f"{k}={v}" for k, v in env.items())
+        start = self.work / "start"
+        # A prompt opens the console itself. A command's output is no terminal.
+        start.write_text(f"exec env {sets} {agent}" + ("" if self.terminal else f" 2>&1 | cat >/dev/{CONSOLE}") + "\n",
+                         encoding="utf-8")
+        args = ["/srv/lab/vmlinux", f"mem={self.MEMORY}", f"ncpus={self.machine.processors}", "seccomp=on", "noreboot",
+                "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw", "init=/srv/lab/init", "con=null",
+                "con0=null,fd:2", "con1=fd:8,fd:9" if self.terminal else "con1=null,fd:9", "loglevel=7", "log_buf_len=4M",
+                "panic=-1", "oops=panic", "printk.time=1", "uml_dir=/tmp/uml/", "umid=lab"]
+        if kernel.kind is DEBUG:
+            args += ["kasan_multi_shot", "slab_debug=F,kmalloc-*,skbuff*,*dst_cache"]
+        return "\n".join([
+            # What is said here is not the command's output.
+            "exec 9>&1 8<&0 >&2 </dev/null",
+            *boot.own_root(kernel.path, mnt),
+            f"cp -a {q(str((kernel.folder / 'root').resolve()))}/. $M/",
+            *extra,
+            boot.COMPILED,
+            f"cp {q(str(start))} {q(str(made.HERE / 'um/init'))} {q(str(kernel.image.resolve()))} $M/srv/lab/",
+            "chmod 755 $M/srv/lab/init",
+            *[f"mkdir -p $M{q(there)}; mount --bind {q(str(here))} $M{q(there)}" for there, here in self.folders.items()],
+            "mount -t proc proc $M/proc",
+            # Of its own, for it must be executable.
+            f"mount -t tmpfs -o size={self.MEMORY} tmpfs $M/tmp",
+            # Not the first process of its namespace, which no signal ends.
+            "chroot $M env -i TMPDIR=/tmp " + shlex.join(args) + " || exit",
+        ])
+
+    @property
+    def how(self):
+        """How its instructions are carried out."""
+        return "at the machine's own speed"
+
+    def start(self, keys=subprocess.DEVNULL, screen=None):
+        """Starts the guest; its console goes to a file from the first line on."""
+        with open(self.output, "wb") as out, open(self.console, "wb") as err:
+            # In namespaces of its own, so that what it has started ends with it.
+            self.proc = subprocess.Popen(
+                ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "sh", "-e", "-c",
+                 self.script], stdin=keys, stdout=screen or out, stderr=err, pass_fds=(self.lock.fileno(),),
+                start_new_session=True)
+
+    def _threads(self):
+        """The host's number of the process that is the kernel, and the states of its threads."""
+        pid = str(self.proc.pid)
+        for _generation in ("the shell", "the kernel"):
+            pid = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()[0]
+        return pid, [stat.read_text(encoding="ascii").rsplit(") ", 1)[1][0]
+                        for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
+
+    def processors(self):
+        """What its threads do: of each processor that works one runs."""
+        with suppress(OSError, IndexError):
+            pid, states = self._threads()
+            return [f"threads of process {pid}: {''.join(states)}"]
+        return ["it has gone"]
+
+    def ask(self):
+        """Has a kernel that hangs say what each of its tasks waits for. It listens in its interrupts."""
+        with suppress(OSError, IndexError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as wire:
+            wire.settimeout(10)
+            # It answers who has a name.
+            wire.bind(f"\0ferroce-um-{os.getpid()}")
+            wire.connect(f"/proc/{self._threads()[0]}/root/tmp/uml/lab/mconsole")
+            text = b"sysrq t"
+            wire.send(struct.pack("=III512s", 0xCAFEBABE, 2, len(text), text))
+            wire.recv(1024)
+
+
+def setup_lines(kernel):
+    """Builds everything; returns the shell lines that put it into the guest's root, which is at $M."""
+    if kernel.kind is DEBUG:
+        return debug.guest_setup(kernel)
+    module, client = made.modules(kernel, build.KERNEL_CLIENT)
+    return build.guest_setup(kernel.root, made=module, release=kernel.release, client=client)
+
+
+def choose(kind, only):
+    """The scenarios asked for, as a queue, and results for those that cannot run here."""
+    known = list(load_all())
+    if bad := check.meaningless(only, known):
+        raise LabError(f"no scenario is called {', '.join(bad)}; make check GUEST={kind.name} ONLY=name takes a name, its "
+                       "beginning up to a point, or a pattern with *")
+    names = [n for n in known if check.wanted(n, only) and (check.picks(only) or not check.on_request(n))]
+    asked_last = (debug.LOCKDEP, debug.LEAKS)
+    finds = [n for n in names if n.startswith(debug.FINDS)]
+    last = [n for n in asked_last if n in known] if kind is DEBUG and len(names) > len(finds) else []
+    picked, left_out = [], []
+    for name in names:
+        if why := debug.reason(name, LEFT_OUT):
+            left_out.append(suite.Result(name, "skipped", f"left out in the fast guest: {why}"))
+        elif name not in [*finds, *last]:
+            picked.append(name)
+    if not picked:
+        # Of two lists one is handed out in any case.
+        return suite.Queue(last + finds), left_out
+    return suite.Queue(picked, last=last, once=finds), left_out
+
+
+def run(root, kind, only):
+    """Runs scenarios; 0 when nothing failed and the kernel reported nothing."""
+    kernel = made.make(root, kind)
+    if kind is DEBUG:
+        # Before the scenarios are loaded: those of a kernel with all checks are among them then.
+        os.environ["FERROCE_DEBUG"] = "1"
+    seed = os.environ.setdefault("FERROCE_SEED", str(fuzz.fresh_seed()))
+    step(f"FERROCE_SEED={seed} makes the same random runs again")
+    build.c_programs(root)
+    queue, left_out = choose(kind, only)
+    if not queue.everything():
+        raise LabError(f"nothing of {only} runs here: {left_out[0].detail if left_out else 'there is none'}")
+    lines = setup_lines(kernel)
+    with check.Sum(queue.everything()) as total, alone(f"make check GUEST={kind.name}") as held:
+        total.results += left_out
+
+        def show(result):
+            if result.status == "failed":
+                result.detail = debug.readable(kernel, result.detail)
+            total.add(result)
+            debug.keep_words(kernel, result)
+
+        suite.run(kernel, queue, lines, True, show, LIMIT, total.again, label=kind.name, guest_class=partial(Guest, lock=held))
+    return total.status
+
+
+def attended(root, kind, with_module, folder, command, limit):
+    """The exit status of a command in the fast guest, or of a prompt where there is none; another one than 0 where the
+    kernel has complained."""
+    kernel = made.make(root, kind)
+    install = []
+    if with_module:
+        install = build.native_install(kernel.release, build.provider(root), made.modules(kernel)[0], None)
+    with alone(f"make {kind.name}") as held:
+        vm = prompt.guest(kernel, install, folder, command, partial(Guest, lock=held, terminal=command is None),
+                          console=f"/dev/{CONSOLE}")
+        status = prompt.run(lambda: vm, limit) if command is not None else on_terminal(vm)
+    wrong = complaints(without_reports(vm.console_tail(20000), "kmemleak found something"))
+    for line in wrong:
+        say.line(f"the kernel complains: {line.strip()}")
+    lost = boot.tail_of(vm.results / LOST, 10000)
+    if lost:
+        say.line(debug.readable(kernel, "lost for ever:\n" + "\n".join(lost)))
+    if wrong or lost:
+        say.line(f"the whole log is {vm.console}")
+    return status or int(bool(wrong or lost))
+
+
+def on_terminal(vm):
+    """A prompt on this terminal, which the guest has as its second console."""
+    keys = sys.stdin.fileno()
+    before = termios.tcgetattr(keys) if os.isatty(keys) else None
+    vm.start(sys.stdin, sys.stdout)
+    try:
+        vm.proc.wait()
+    finally:
+        vm.stop()
+        if before:
+            with suppress(termios.error):
+                termios.tcsetattr(keys, termios.TCSADRAIN, before)
+    # What a person's last command came to is no verdict.
+    return prompt.DIED if prompt.status_of(vm) == prompt.DIED else 0
