@@ -4,8 +4,8 @@
 //!
 //! Each queue has a timer, but all that are polled on one CPU are served in rounds, one after the
 //! other in one softirq. Between two rounds passes half the time that the first of them took, and
-//! [`PERIOD`] at least: polling takes two thirds of a CPU at most, however many queues there are, and
-//! the processes have time to post what the next round finds.
+//! [`PERIOD`] at least: polling takes two thirds of a CPU at most, however many queues there are,
+//! and the processes have time to post what the next round finds.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::AtomicU64;

@@ -81,8 +81,8 @@ const JUDGED: u32 = 8;
 /// Turns of such a worker, none too slow, after which it has helped.
 const HELPED_TURNS: u32 = 256;
 
-/// Polls in a row that find nothing in the ring before they end. Each waits twice as long as the one
-/// before: where interrupts are dear the process may not have come to post.
+/// Polls in a row that find nothing in the ring before they end. Each waits twice as long as the
+/// one before: where interrupts are dear the process may not have come to post.
 const IDLE_POLLS: u32 = 4;
 
 /// Turns of the timer in a row that leave something to be done before a worker is called: there is

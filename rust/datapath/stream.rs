@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! When a process streams: it posts one request after the other, and takes no completion in between.
+//! When a process streams: it posts one request after the other, and takes no completion in
+//! between.
 //!
 //! Then its ring is better looked at by somebody else, who sends many requests in a turn and spares
 //! it the doorbells: a worker on another CPU, if our work for each request is no small part of its

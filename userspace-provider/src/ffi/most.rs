@@ -42,7 +42,7 @@ impl Most {
             resp = [u64::MAX; 38];
         }
         // `struct ib_uverbs_query_device_resp` is numbers of 32 bits behind five of 64 bits.
-        let word = |n: usize| resp[n / 2] >> (n % 2 * 32) & 0xffff_ffff;
+        let word = |n: usize| (resp[n / 2] >> (n % 2 * 32)) & 0xffff_ffff;
         Self {
             qp_wr: word(14),
             sge: word(16),
