@@ -58,7 +58,7 @@ fn conversations(op: Operation, (packets, bytes): (u16, i16)) -> Vec<Scenario> {
         signaled: false,
         ..it.clone()
     };
-    let one_sided = vec![
+    let one_sided = [
         vec![it.clone()],
         vec![it.clone(), it.clone()],
         vec![work(Operation::Send), it.clone(), work(Operation::Write)],
