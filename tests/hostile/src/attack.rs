@@ -131,11 +131,18 @@ impl Attack {
         (self.sent, self.answered) = (0, 0);
     }
 
-    /// Fails if one of these never happened.
+    /// Fails if one of these never happened; of a sample, which may lack any of them, if none did.
     pub fn has_provoked(&self, floor: &[&'static str]) -> Result<()> {
-        match floor.iter().find(|what| !self.provoked.contains_key(*what)) {
-            Some(what) => Err(format!("{what} was never provoked: {:?}", self.provoked)),
-            None => Ok(()),
+        let mut missing = floor
+            .iter()
+            .filter(|what| !self.provoked.contains_key(*what));
+        let enough = match self.one_of {
+            1 => missing.clone().next().is_none(),
+            _ => floor.is_empty() || missing.clone().count() < floor.len(),
+        };
+        match missing.next() {
+            Some(what) if !enough => Err(format!("{what} was never provoked: {:?}", self.provoked)),
+            _ => Ok(()),
         }
     }
 
