@@ -38,6 +38,9 @@ LEFT_OUT = (
     *((name, "it is about Debian's own kernel, boot and packages") for name in ("packages.*", "fresh-sid.*")),
     *((name, "each page of a process may be a mapping of the host's, which has at most 65,530 for a program")
       for name in ("verbs.large-mr", "verbs.two-gib")),
+    *((name, "all that a program computes is accounted to the kernel here, and it is asked whether this one computes")
+      for name in ("cm.rstream", "cm.riostream")),
+    ("memory.huge-pages", "there are no huge pages"),
     ("verbs.stream-busy-cpus*", "threads of one process do not run at the same time here"),
 )
 CONSOLE = "tty1"
@@ -103,6 +106,7 @@ class Guest(boot.Guest):
             "exec 9>&1 8<&0 >&2 </dev/null",
             *boot.own_root(kernel.path, mnt),
             f"cp -a {q(str((kernel.folder / 'root').resolve()))}/. $M/",
+            f"cp {q(str(kernel.folder / '.config'))} $M/usr/lib/modules/{kernel.release}/config",
             *extra,
             boot.COMPILED,
             f"cp {q(str(start))} {q(str(made.HERE / 'um/init'))} {q(str(kernel.image.resolve()))} $M/srv/lab/",
