@@ -120,7 +120,7 @@ impl Device {
     /// `ENOMEM` when the device has as many as it says it can have.
     pub fn permit(&self, kind: Kind) -> Result<ObjectPermit> {
         Permit::take(self.quotas.clone(), kind).ok_or_else(|| {
-            let most = u64::from(kind.limit());
+            let most = u64::from(self.quotas.limit(kind));
             refuse(ENOMEM, kind.name(), most.saturating_add(1), 0..=most)
         })
     }
