@@ -7,7 +7,7 @@
 # make um-debug     the same with a kernel full of checks
 # make check        runs every test; make check ONLY=name runs those whose name begins so, GUEST=um or um-debug in the
 #                   fast guest
-# make check-fast   runs those that need no guest, in three minutes
+# make check-fast   runs those that need no guest
 # make bench        measures against the kernel's own rdma_rxe; make bench QUICK=1 has one round and fewer rows, COUNT=1
 #                   counts instructions alone, AGAINST=REVISION with the module and provider of that commit too
 # make deb          builds the Debian packages, in build/deb
