@@ -29,13 +29,6 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of which nothing was spent.
-    pub const fn new() -> Self {
-        Self {
-            paid_at: AtomicU64::new(0),
-        }
-    }
-
     /// Whether something is left at `now`.
     #[inline]
     pub fn has_left(&self, now: u64) -> bool {
@@ -63,7 +56,7 @@ mod tests {
 
     #[test]
     fn what_is_spent_comes_back() {
-        let budget = Budget::new();
+        let budget = Budget::default();
         assert!(budget.has_left(5 * MS));
         budget.spend(5 * MS, 7 * MS);
         assert!(!budget.has_left(7 * MS));
@@ -89,7 +82,7 @@ mod share {
         // The time in pieces of 10 us: spent or not.
         const PIECE: u64 = 10_000;
         let mut spent = [false; 101_000];
-        let budget = Budget::new();
+        let budget = Budget::default();
         let mut now = 0;
         while now < 1000 * MS {
             if budget.has_left(now) {

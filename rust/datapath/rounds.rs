@@ -32,15 +32,6 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// None so far.
-    pub const fn new() -> Self {
-        Self {
-            number: AtomicU32::new(0),
-            began: AtomicU64::new(0),
-            next: AtomicU64::new(0),
-        }
-    }
-
     /// The timer of a queue that was served in the round `last` fires at `now`. The round in which
     /// it is served now, or when its timer is to fire again.
     pub fn enter(&self, last: u32, now: u64) -> Result<u32, u64> {
@@ -81,7 +72,7 @@ mod tests {
 
     #[test]
     fn serves_each_queue_once_a_round() {
-        let rounds = Rounds::new();
+        let rounds = Rounds::default();
         let at = rounds.next(1000, 4);
         assert_eq!(at, 1000 + 4 * PERIOD);
         // Two queues, each of which takes 30 us.

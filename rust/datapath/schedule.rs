@@ -87,7 +87,7 @@ const IDLE_POLLS: u32 = 4;
 
 /// Turns of the timer in a row that leave something to be done before a worker is called: there is
 /// more than half of the CPU can send.
-const BEHIND_POLLS: u32 = 8;
+const BEHIND_TURNS: u32 = 8;
 
 /// Polls after which they are judged.
 const JUDGED_POLLS: u32 = 64;
@@ -515,7 +515,7 @@ impl<C: Copy + PartialEq> Schedule<C> {
         let dear = polls.time > self.stream.cost().saturating_mul(polls.took.into());
         let wanted = polls.count.saturating_mul(WANTED_PER_POLL);
         let is_of_no_use = polls.count % JUDGED_POLLS == 0 && (polls.took < wanted || dear);
-        let is_behind = polls.behind > BEHIND_POLLS;
+        let is_behind = polls.behind > BEHIND_TURNS;
         let ends = self.idle > IDLE_POLLS || is_of_no_use || self.may_invite(now);
         if !is_behind && !ends {
             return AfterTurn::Again(self.timer(polls.on));
@@ -1048,7 +1048,7 @@ mod tests {
     fn what_is_much_or_late_is_left_to_a_worker() {
         let here = at(0, InFlight::Awaited);
         let mut schedule = polling();
-        for _ in 0..BEHIND_POLLS {
+        for _ in 0..BEHIND_TURNS {
             assert_eq!(
                 schedule.worker_ran(true, 100, here),
                 AfterTurn::Again(timer(0, 1))

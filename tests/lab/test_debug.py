@@ -162,15 +162,20 @@ class Planted(unittest.TestCase):
             self.assertEqual(agent.judge({"status": "passed", "detail": ""}, [report], [])["status"], "failed")
 
 
+def add_debug_scenarios(case):
+    """For the time of a test: the scenarios that there are on a kernel with all checks alone."""
+    patched = mock.patch.dict(scenario.REGISTRY)
+    patched.start()
+    case.addCleanup(patched.stop)
+    for name in ("debug.kunit", "debug.lockdep", "debug.leaks", "debug.finds.leak"):
+        scenario.REGISTRY.setdefault(name, None)
+
+
 class Choice(unittest.TestCase):
     """All scenarios run but those with a reason."""
 
     def setUp(self):
-        patched = mock.patch.dict(scenario.REGISTRY)
-        patched.start()
-        self.addCleanup(patched.stop)
-        for name in ("debug.kunit", "debug.lockdep", "debug.leaks", "debug.finds.leak"):
-            scenario.REGISTRY.setdefault(name, None)
+        add_debug_scenarios(self)
 
     def test_all(self):
         plan = debug.choose("")

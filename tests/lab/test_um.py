@@ -10,6 +10,7 @@ from unittest import mock
 
 from tests.guest import scenario
 from tests.lab import check, config, debug, made, um
+from tests.lab.test_debug import add_debug_scenarios
 
 HOLDER = """
 import sys
@@ -66,11 +67,7 @@ class Choice(unittest.TestCase):
     """All scenarios run but those with a reason."""
 
     def setUp(self):
-        patched = mock.patch.dict(scenario.REGISTRY)
-        patched.start()
-        self.addCleanup(patched.stop)
-        for name in ("debug.kunit", "debug.lockdep", "debug.leaks", "debug.finds.leak"):
-            scenario.REGISTRY.setdefault(name, None)
+        add_debug_scenarios(self)
 
     def test_all(self):
         queue, left_out = um.choose(um.DEBUG, "")

@@ -28,6 +28,17 @@ static void expect_request(struct pair *p, enum ibv_wr_opcode op, enum ibv_wc_st
 	expect(&p->a, 1, status, what);
 }
 
+/* Two that are connected, but for b's step from RTR to RTS. */
+static void open_b_in_rtr(struct pair *p, const struct options *opt)
+{
+	pair_open(p, opt, 8192);
+	MUST(to_init(p, &p->a));
+	MUST(to_init(p, &p->b));
+	MUST(to_rtr(p, &p->a, &p->b, p->b.qp->qp_num));
+	MUST(to_rtr(p, &p->b, &p->a, p->a.qp->qp_num));
+	MUST(to_rts(p, &p->a));
+}
+
 /* RTR to RTS may change what the peer may do: from then on that counts, and not what INIT has said. */
 static void rights_at_rts(void)
 {
@@ -41,12 +52,7 @@ static void rights_at_rts(void)
 		struct ibv_qp_attr said;
 		struct pair p;
 
-		pair_open(&p, &opt, 8192);
-		MUST(to_init(&p, &p.a));
-		MUST(to_init(&p, &p.b));
-		MUST(to_rtr(&p, &p.a, &p.b, p.b.qp->qp_num));
-		MUST(to_rtr(&p, &p.b, &p.a, p.a.qp->qp_num));
-		MUST(to_rts(&p, &p.a));
+		open_b_in_rtr(&p, &opt);
 		attr.qp_access_flags = grants ? REMOTE_ACCESS : IBV_ACCESS_REMOTE_READ;
 		MUST(change(&p.b, attr, to_rts_with));
 		MUST(ibv_query_qp(p.b.qp, &said, IBV_QP_ACCESS_FLAGS, &init));
@@ -70,12 +76,7 @@ static void delay_at_rts(void)
 		struct ibv_send_wr w = wr(IBV_WR_SEND, 1, NULL, 0);
 		struct pair p;
 
-		pair_open(&p, &opt, 8192);
-		MUST(to_init(&p, &p.a));
-		MUST(to_init(&p, &p.b));
-		MUST(to_rtr(&p, &p.a, &p.b, p.b.qp->qp_num));
-		MUST(to_rtr(&p, &p.b, &p.a, p.a.qp->qp_num));
-		MUST(to_rts(&p, &p.a));
+		open_b_in_rtr(&p, &opt);
 		if (alive) {
 			MUST(to_rts(&p, &p.b));
 			MUST(change(&p.b, attr, IBV_QP_MIN_RNR_TIMER));
