@@ -5,11 +5,12 @@
 # make run CMD=...  runs a command there instead
 # make um           opens a prompt in the fast guest, a kernel that runs as a program; make um CMD=... runs a command there
 # make um-debug     the same with a kernel full of checks
-# make check        runs every test; make check ONLY=name runs those whose name begins so, GUEST=um or um-debug in the
-#                   fast guest
+# make check        runs every test; make check ONLY=name runs those whose name begins so, GUEST=um, um-debug or stock
+#                   in that guest
 # make check-fast   runs those that need no guest
 # make bench        measures against the kernel's own rdma_rxe; make bench QUICK=1 has one round and fewer rows, COUNT=1
-#                   counts instructions alone, AGAINST=REVISION with the module and provider of that commit too
+#                   counts instructions alone, AGAINST=REVISION with the module and provider of that commit too;
+#                   GUEST=um measures in the fast guest, at the machine's own speed
 # make deb          builds the Debian packages, in build/deb
 # make check-debug  runs guest scenarios on a kernel full of checks, which make setup-debug makes
 #
@@ -34,7 +35,7 @@ export KDIR KERNELRELEASE DESTDIR PROVIDER
 all: modules provider
 
 help:
-	@sed -n '3,21s/^# \{0,1\}//p' Makefile
+	@sed -n '3,22s/^# \{0,1\}//p' Makefile
 
 setup:
 	@$(LAB) setup $(if $(REFRESH),--refresh)
@@ -81,7 +82,7 @@ check-fast:
 	@$(LAB) check-fast
 
 bench:
-	@$(LAB) bench $(if $(QUICK),--quick) $(if $(COUNT),--count) $(if $(AGAINST),--against '$(AGAINST)')
+	@$(LAB) bench $(if $(QUICK),--quick) $(if $(COUNT),--count) $(if $(AGAINST),--against '$(AGAINST)') $(if $(GUEST),--guest '$(GUEST)')
 
 setup-debug:
 	@$(LAB) setup-debug

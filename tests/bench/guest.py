@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The guest's part of `make bench`: both drivers side by side in one boot, measured in turns.
 
-Usage: python3 -m tests.bench.guest RESULTS_DIR. RESULTS_DIR/plan.json has `rounds` and `quick`, or `counting` in a guest
+Usage: python3 -m tests.bench.guest RESULTS_DIR. RESULTS_DIR/plan.json has `rounds`, `quick` and `times`, or `counting` in a guest
 whose clock counts instructions; the figures go to RESULTS_DIR/events.jsonl as they come.
 """
 
@@ -108,9 +108,9 @@ def floors(ends):
     return found
 
 
-def rounds(events, wanted, quick):
+def rounds(events, wanted, quick, times):
     """All rounds. A row that fails is told, and left out from then on."""
-    todo = plan.rows(quick)
+    todo = plan.rows(quick, times)
     broken = set()
     with ExitStack() as stack:
         ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
@@ -165,7 +165,7 @@ def main():
         if wanted.get("counting"):
             instructions(events)
         else:
-            rounds(events, wanted["rounds"], wanted["quick"])
+            rounds(events, wanted["rounds"], wanted["quick"], wanted.get("times", 1))
     except Failed as e:
         failure = str(e)
     say(f"ended {failure}")

@@ -64,8 +64,7 @@ def summarize(events, quick=False):
 
 def machine(result):
     """What the figures were taken on, in a line."""
-    how = "KVM" if result["kvm"] else "emulated"
-    return f"kernel {result['kernel']}; {how}, {result['emulator']}; processor {' and then '.join(result['cpus'])}"
+    return f"kernel {result['kernel']}; {result['how']}; processor {' and then '.join(result['cpus'])}"
 
 
 def instructions(events):

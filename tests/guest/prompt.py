@@ -8,8 +8,10 @@ RESULTS_DIR/status. RESULTS_DIR/begun is there when it has come so far.
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 from tests.guest import flavour
 from tests.guest.fabric import End, batch, join, link_add, no_dad, wait_active, wait_until
@@ -63,9 +65,17 @@ def environment(wanted):
 
 
 def run(wanted):
-    """The command, with its output on ours."""
-    return subprocess.call(["sh", "-c", wanted["command"]], cwd=WORK, env=environment(wanted),
-                           stdin=subprocess.DEVNULL)
+    """The command, with its output on ours. What it has left in the background, such as a tcpdump, ends with it."""
+    with subprocess.Popen(["sh", "-c", wanted["command"]], cwd=WORK, env=environment(wanted), stdin=subprocess.DEVNULL,
+                          start_new_session=True) as shell_of_it:
+        status = shell_of_it.wait()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(shell_of_it.pid, number)
+                time.sleep(0.2)
+            except ProcessLookupError:
+                break
+    return status
 
 
 def shell(wanted, text):

@@ -25,7 +25,8 @@ class Skipped(Exception):
 class Scenario:
     """One line of the report. `run` takes the `Report` it fills in. What the kernel must say, where a scenario makes it
     complain on purpose, is in `provokes`. `leaves` is how the name of the file ends that it leaves to be judged outside:
-    see JUDGES in tests/lab/suite.py. `machine` names another one than the usual: see MACHINES in tests/lab/boot.py."""
+    see JUDGES in tests/lab/suite.py. `machine` names another one than the usual: see MACHINES in tests/lab/boot.py, or
+    "checks", where the kernel is one with all checks."""
 
     name: str
     limit: int
@@ -125,19 +126,19 @@ class Report:
 
 # Those that register scenarios.
 MODULES = (
-    "link.link_life", "messages.pingpong", "verbs.verbs", "verbs.limits", "verbs.crowds", "verbs.groups", "verbs.errors", "verbs.observe", "verbs.counters", "packets.packets",
+    "link.link_life", "messages.pingpong", "verbs.verbs", "verbs.limits", "verbs.crowds", "verbs.groups", "verbs.errors", "verbs.observe", "verbs.counters", "verbs.whole", "packets.packets",
     "paths.paths", "paths.tunnels", "messages.examples", "messages.perftest", "messages.once", "messages.pyverbs", "messages.newer",
     "interop.interop", "cm.cm",
     "cm.applications", "cm.namespaces", "teardown.in_flight", "teardown.teardown", "ulp.nvme", "ulp.nfs", "ulp.iser", "ulp.srp", "ulp.gone",
     "packets.wire", "losses.fault", "kernel.kernel", "losses.losses", "packets.batches", "paths.isolation", "packets.headers",
     "fairness.fairness", "hostile.hostile", "product.command", "product.doctor", "product.packages",
-    "suite.machines", "suite.selftest")
+    "debug.debug", "suite.machines", "suite.selftest")
 
 
 def load_all():
     """Imports every module that registers scenarios, in the order in which they are to run."""
     # Late imports: these modules import this one.
-    for name in MODULES + (("debug.debug",) if os.environ.get("FERROCE_DEBUG") == "1" else ()):
+    for name in MODULES:
         importlib.import_module(f"tests.scenarios.{name}")
     return REGISTRY
 

@@ -9,7 +9,7 @@ import time
 
 from tests.bench import chart, plan, summary
 from tests.guest.scenario import PATIENCE
-from tests.lab import boot, build, config, say, tree
+from tests.lab import boot, build, config, made, say, tree, um
 from tests.lab.shell import in_good_order
 from tests.lab.suite import Reader
 
@@ -41,19 +41,51 @@ def programs(root):
 def run(root, quick, count):
     """Measures and shows; 0 when every row has its figures and the kernel has nothing to complain of. A target that
     is missed is shown, and is no failure: the figures are the result. `count`: instructions alone."""
-    q = shlex.quote
     began = time.monotonic()
-    lines = build.install_lines(root)
-    lines += [*(f"cp {q(str(program))} $M/srv/lab/" for program in programs(root)),
-              f"cp -r {q(str(config.CHECKOUT / 'tests/bench'))} $M/srv/lab/tests/"]
+    lines = [*build.install_lines(root), *bench_lines(root)]
     kvm = boot.kvm_works(root)
     turns = {"rounds": 0 if count else 1 if quick else plan.ROUNDS, "quick": quick}
-    events, faults = boot_and_measure(root, lines, kvm, turns) if turns["rounds"] else ([], [])
-    more, others = boot_and_measure(root, lines, kvm, {"rounds": 0, "counting": True})
-    faults += others
-    result = summary.summarize(events + more, quick)
-    result |= {"kernel": root.release, "kvm": kvm, "emulator": boot.emulator(boot.qemu(kvm)), "rounds": turns["rounds"],
-               "faults": faults, "seconds": round(time.monotonic() - began)}
+    events, faults = boot_and_measure(stock(root, lines, kvm), turns) if turns["rounds"] else ([], [])
+    more, others = boot_and_measure(stock(root, lines, kvm), {"rounds": 0, "counting": True})
+    return tell(root.release, f"{'KVM' if kvm else 'emulated'}, {boot.emulator(boot.qemu(kvm))}", events + more,
+                turns, faults + others, began)
+
+
+def run_native(root, quick):
+    """The same in the fast guest, where nothing is emulated; it cannot count instructions."""
+    began = time.monotonic()
+    kernel = made.make(root, um.PLAIN)
+    lines = [*build.native_install(kernel.release, build.provider(root), made.modules(kernel)[0], None), *bench_lines(root)]
+    turns = {"rounds": 1 if quick else plan.ROUNDS, "quick": quick, "times": plan.NATIVE_TIMES}
+
+    with um.alone("make bench GUEST=um") as held:
+        events, faults = boot_and_measure(
+            lambda work, _wanted: um.Guest(kernel, work, AGENT, True, lines, lock=held), turns)
+    return tell(kernel.release, "native, User Mode Linux: a system call takes 10 us, the CRC of packets is a table's",
+                events, turns, faults, began)
+
+
+AGENT = "python3 -m tests.bench.guest /srv/results"
+
+
+def bench_lines(root):
+    """The shell lines that put the benchmark itself into the guest's root."""
+    q = shlex.quote
+    return [*(f"cp {q(str(program))} $M/srv/lab/" for program in programs(root)),
+            f"cp -r {q(str(config.CHECKOUT / 'tests/bench'))} $M/srv/lab/tests/"]
+
+
+def stock(root, lines, kvm):
+    """Makes a guest with the stock kernel for what is wanted."""
+    return lambda work, wanted: boot.Guest(root, work, AGENT, kvm, lines, counting=wanted.get("counting", False),
+                                           machine=MACHINE)
+
+
+def tell(release, how, events, turns, faults, began):
+    """Shows the result; its exit status."""
+    result = summary.summarize(events, turns["quick"])
+    result |= {"kernel": release, "how": how, "rounds": turns["rounds"], "faults": faults,
+               "seconds": round(time.monotonic() - began)}
     show(result)
     return 1 if faults else 0
 
@@ -76,15 +108,13 @@ def compare(root, revision):
     return status
 
 
-def boot_and_measure(root, lines, kvm, wanted):
-    """One boot, which does what is wanted; returns its events, and what went wrong."""
-    counting = wanted.get("counting", False)
+def boot_and_measure(make, wanted):
+    """One boot of the guest that `make` makes, which does what is wanted; its events, and what went wrong."""
     work = boot.fresh_work("bench")
-    guest = boot.Guest(root, work, "python3 -m tests.bench.guest /srv/results", kvm, lines, counting=counting,
-                       machine=MACHINE)
+    guest = make(work, wanted)
     (guest.results / "plan.json").write_text(json.dumps(wanted), encoding="utf-8")
-    how = "counting instructions" if counting else "KVM" if kvm else "emulated, no KVM"
-    say.step(f"boot the stock kernel {root.release} ({how}), log in {work}")
+    how = "counting instructions" if wanted.get("counting") else guest.how
+    say.step(f"boot the {guest.WHAT} {guest.root.release} ({how}), log in {work}")
     guest.start()
     try:
         events, why = watch(guest, wanted)
@@ -134,16 +164,17 @@ def show(result):
     for way, words in plan.WAYS.items() if timed else ():
         say.line(f"\nferroce and rdma_rxe, {words} (medians of {result['rounds']}, MTU 4096 if not said):")
         say.table(*summary.table([row for row in result["rows"] if row["way"] == way]))
-    say.line("\nInstructions of one operation, everybody's together, on one processor that is given away when there is "
-             "nothing to do:")
-    say.table(*summary.instruction_table(result["instructions"]))
+    if result["instructions"]:
+        say.line("\nInstructions of one operation, everybody's together, on one processor that is given away when there is "
+                 "nothing to do:")
+        say.table(*summary.instruction_table(result["instructions"]))
     if timed:
         say.line("\nThe same machine without RDMA:")
         say.table([[name, one["unit"], summary.number(one["median"]), f"{one['spread'] / 2:.0%}"]
                    for name, one in result["floors"].items()], ["", "unit", "median", "+-"])
         rated = [row for row in result["rows"] if "met" in row]
         say.line(f"\n{sum(row['met'] for row in rated)} of {len(result['rows'])} rows reach what is wanted; a ratio "
-                 f"above 1 is ferroce's. {'KVM' if result['kvm'] else 'Emulated'}: only ratios mean something elsewhere.")
+                 "above 1 is ferroce's. Only ratios mean something elsewhere.")
     for note in result["notes"]:
         say.line(f"note: {note}")
     for fault in result["faults"]:

@@ -6,11 +6,12 @@ import json
 import threading
 import time
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 
 from tests.guest import flavour
-from tests.guest.scenario import REGISTRY, SEED, load_all
-from tests.lab import aarch64, boot, build, config, crates, fresh, host, say, skips, suite
+from tests.guest.scenario import SEED, load_all
+from tests.lab import aarch64, boot, build, config, crates, fresh, host, made, say, skips, suite, um
 from tests.lab.suite import Result
 from tests.scenarios.suite.selftest import PREFIX
 
@@ -114,9 +115,35 @@ class Sum:
         return isinstance(error, say.LabError)
 
 
-def machine_of(scenario):
-    """The machine that a scenario is for."""
-    return boot.MACHINES[scenario.machine]
+@dataclass
+class Plan:
+    """What is to run: the tests of the host, the scenarios by where they run (a machine or a kind of the fast guest), and
+    results for those that cannot run where they are wanted."""
+
+    host: list
+    guests: dict
+    left_out: list
+
+    def everything(self):
+        """Each name that is to run."""
+        return [test.name for test in self.host] + [n for queue in self.guests.values() for n in queue.everything()]
+
+
+def choose(only, guest=""):
+    """Plans what is asked for, in the guest that is asked for: the tests of the host belong to none."""
+    registry = load_all()
+    picked = pick_tests(only, list(registry) if guest else names())
+    where, left_out = {}, []
+    for name in picked:
+        if name in registry:
+            place = um.place(registry[name], guest)
+            if why := um.left_out(name, place, guest):
+                left_out.append(Result(name, "skipped", f"left out in the fast guest: {why}"))
+            else:
+                where.setdefault(place, []).append(name)
+    guests = {place: um.queue(um.KINDS[place], where[place]) if place in um.KINDS else suite.Queue(where[place])
+              for place in (*um.KINDS, *boot.MACHINES) if place in where}
+    return Plan([test for test in host.tests() if test.name in picked], guests, left_out)
 
 
 def helpers(only):
@@ -125,19 +152,32 @@ def helpers(only):
     return 2 if not picks(only) and boot.memory() > 3 * boot.MEMORY else 1
 
 
-def run(root, only, with_module):
+def run(root, only, with_module, guest=""):
     """Runs what is asked for; 0 when nothing failed."""
     # The scenarios are made from the list of cases.
     build.c_programs(root)
-    picked = pick_tests(only, names())
-    scenarios = [REGISTRY[n] for n in load_all() if n in picked]
-    with Sum(picked, "stock", not picks(only)) as total:
+    # rdma_rxe in ferroce's place is judged on the stock kernel.
+    plan = choose(only, guest or ("" if with_module else um.STOCK))
+    if not plan.everything():
+        raise say.LabError(f"nothing of {only} runs here: {plan.left_out[0].detail}")
+    with Sum(plan.everything(), "stock", not picks(only) and not guest) as total:
+        total.results += plan.left_out
         # Before anything runs beside anything: what is built is built in one place.
-        usual = build.guest_setup(root, with_module) if any(m.is_usual for m in map(machine_of, scenarios)) else []
+        fast = {name: made.make(root, kind) for name, kind in um.KINDS.items() if name in plan.guests}
+        fast_lines = {name: um.setup_lines(kernel) for name, kernel in fast.items()}
+        machines = {name: boot.MACHINES[name] for name in plan.guests if name not in fast}
+        usual = build.guest_setup(root, with_module) if any(m.is_usual for m in machines.values()) else []
         kvm = boot.kvm_works(root)
 
-        def guests(machine, queue):
-            kind = partial(boot.Guest, machine=machine)
+        def left():
+            return LIMIT - (time.monotonic() - say.START)
+
+        def in_fast_guest():
+            for name, kernel in fast.items():
+                um.run(kernel, plan.guests[name], fast_lines[name], total.add, left(), total.again)
+
+        def on(name):
+            machine, kind = machines[name], partial(boot.Guest, machine=machines[name])
             if machine.suite:
                 stand = fresh.stand(root, machine.suite)
             elif machine.aarch64:
@@ -145,23 +185,21 @@ def run(root, only, with_module):
             else:
                 stand = nullcontext((root, usual))
             with stand as (booted, lines):
-                suite.run(booted, queue, lines, kvm and not machine.aarch64, total.add,
-                          LIMIT - (time.monotonic() - say.START), total.again, guest_class=kind)
+                suite.run(booted, plan.guests[name], lines, kvm and not machine.aarch64, total.add, left(), total.again,
+                          guest_class=kind)
 
-        queues = {machine: suite.Queue([s.name for s in scenarios if s.machine == name])
-                  for name, machine in boot.MACHINES.items()}
-        stock = boot.MACHINES[""]
-        # Guests for what most are for, and beside them all else one behind the other, which then helps them.
-        with suite.beside([queues[stock]], partial(guests, stock, queues[stock]), helpers(only)):
-            for test in host.tests():
-                if test.name in picked:
-                    total.add(host.run(test, root))
+        # The fast guest keeps both processors when it computes, so no other guest runs beside it.
+        with suite.beside([plan.guests[name] for name in fast], in_fast_guest):
+            for test in plan.host:
+                total.add(host.run(test, root))
             if not picks(only):
                 # Now everything is there that cargo builds.
                 crates.keep()
-            for machine in (*(m for m in queues if m != stock), stock):
-                if queues[machine].names:
-                    guests(machine, queues[machine])
+        # Guests for what most are for, and beside them all else one behind the other, which then helps them.
+        stock = [""] if "" in machines else []
+        with suite.beside([plan.guests[name] for name in stock], partial(on, ""), helpers(only)):
+            for name in (*(name for name in machines if name), *stock):
+                on(name)
     return total.status
 
 

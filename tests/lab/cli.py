@@ -32,7 +32,7 @@ def parser():
     one.add_argument("--only", default="", help="names, or beginnings of names, separated by commas")
     one.add_argument("--list", action="store_true", help="list the tests and run none")
     one.add_argument("--all-kernels", action="store_true", help="a few tests on every kernel there is")
-    one.add_argument("--guest", choices=GUESTS, help="scenarios alone, in the fast guest")
+    one.add_argument("--guest", choices=("stock", *GUESTS), default="", help="scenarios alone, in this guest")
     sub.add_parser("check-fast", help="run what needs no guest, for each change")
     one = sub.add_parser("mutants", help="see whether the host tests notice mutants of the pure code")
     one.add_argument("--of", type=int, default=50, help="try one of so many, drawn by chance")
@@ -43,6 +43,7 @@ def parser():
     one.add_argument("--quick", action="store_true", help="one round, fewer rows")
     one.add_argument("--count", action="store_true", help="count instructions alone")
     one.add_argument("--against", metavar="REVISION", help="count them with the module and provider of a commit too")
+    one.add_argument("--guest", choices=("stock", "um"), default="stock", help="measure in this guest")
     sub.add_parser("setup-debug", help="make the debug kernel")
     one = sub.add_parser("check-debug", help="run scenarios on the debug kernel")
     one.add_argument("--only", default="", help="names, or beginnings of names, separated by commas")
@@ -120,10 +121,7 @@ def word(args):
             if args.all_kernels:
                 from tests.lab import kernels
                 return kernels.run(root, args.only)
-            if args.guest:
-                from tests.lab import um
-                return um.run(root, um.KINDS[args.guest], args.only)
-            return check.list_all(root) if args.list else check.run(root, args.only, with_module())
+            return check.list_all(root) if args.list else check.run(root, args.only, with_module(), args.guest)
         elif args.word == "check-fast":
             from tests.lab import host
             return host.fast(root)
@@ -135,6 +133,10 @@ def word(args):
             return planted.run(args.only)
         elif args.word == "bench":
             from tests.lab import bench
+            if args.guest == "um":
+                if args.against or args.count:
+                    raise LabError("the fast guest counts no instructions: leave GUEST=um away")
+                return bench.run_native(root, args.quick)
             if args.against:
                 return bench.compare(root, args.against)
             return bench.run(root, args.quick, args.count)

@@ -5,24 +5,17 @@ It boots without udev and systemd, on a small init of our own, for under these c
 minutes.
 """
 
-import fnmatch
-import json
 import os
-import re
 import shlex
-import subprocess
 from dataclasses import dataclass
 
 from tests.guest.scenario import load_all
-from tests.lab import boot, build, check, config, disk, made, processors, say, suite
-from tests.lab.rules import strip
+from tests.lab import boot, build, check, checks, disk, made, processors, suite
 from tests.lab.say import LabError
-from tests.lab.shell import chroot_command
 from tests.scenarios.suite.selftest import PREFIX
 
 KIND = made.Kind("debug", "debug kernel", 10, "make LLVM=1 ARCH=x86_64",
                  ("kernel.config", "ulp.config", "checks.config", "debug.config"), "bzImage", "arch/x86/boot/bzImage")
-PLANTED = "tests/scenarios/debug/planted_c"
 
 # Stands for the PATIENCE that the stock kernel gets, for this one is ten times slower.
 SLOW = 20
@@ -54,14 +47,6 @@ LEFT_OUT = (
 # kind of object made, used and destroyed; memory that is refused; errors; devices that go.
 WATCHED = ("debug.*", "errors.*.veth", "examples.*", "groups.*", "in-flight.*", "kernel.*.veth", "kernel.goes.*",
            "link.*", "memory.*", "queues.*", "cm.rping-veth-*", "ulp.*", "hostile.packets-ipv4")
-# Asked after all else, and after them whether the checks still find anything.
-LOCKDEP, LEAKS = "debug.lockdep", "debug.leaks"
-FINDS = "debug.finds."
-
-
-def modules(kernel):
-    """ferroce.ko for a kernel with all checks, the module with bugs on purpose, and the user of RDMA in the kernel."""
-    return made.modules(kernel, PLANTED, build.KERNEL_CLIENT)
 
 
 INIT = """#!/bin/sh
@@ -147,28 +132,6 @@ class WatchedGuest(DebugGuest):
     CHECKS = "slab_debug=F,kmalloc-*,skbuff*,*dst_cache"
 
 
-def kunit_tests(folder=None):
-    """The names of the tests that the sources have for KUnit, by suite."""
-    found = {}
-    for path in sorted((folder or config.CHECKOUT / "rust").rglob("*.rs")):
-        text = strip(path.read_text(encoding="utf-8"))
-        # A suite is a module within a file: it ends with the first brace that is not indented.
-        for match in re.finditer(r"kunit_tests\(\s*(\w+)\s*\).*?^mod \w+ \{$(.*?)^\}$", text, re.S | re.M):
-            found[match.group(1)] = re.findall(r"#\[test\]\s+fn (\w+)\(", match.group(2))
-    return found
-
-
-def guest_setup(kernel):
-    """Builds everything; returns the shell lines that put it into the guest's root, which is at $M."""
-    q = shlex.quote
-    module, planted, client = modules(kernel)
-    expected = config.BUILD / "debug" / "kunit.json"
-    expected.parent.mkdir(parents=True, exist_ok=True)
-    expected.write_text(json.dumps(kunit_tests()), encoding="utf-8")
-    return [*build.guest_setup(kernel.root, made=module, release=kernel.release, client=client),
-            f"cp {q(str(planted))} {q(str(expected))} $M/srv/lab/"]
-
-
 @dataclass
 class Plan:
     """What is to run: with kmemleak, without it, and results for what this kernel is too slow for."""
@@ -186,16 +149,6 @@ class Plan:
         return list(dict.fromkeys(self.watched.everything() + self.other.everything()))
 
 
-def is_one_of(name, patterns):
-    """Whether a name is meant by one of these."""
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def reason(name, left_out):
-    """Why such a table leaves a scenario out, or None."""
-    return next((why for pattern, why in left_out if fnmatch.fnmatchcase(name, pattern)), None)
-
-
 def choose(only):
     """The scenarios asked for. Whoever asks for a few wants to know what each of them leaks."""
     if bad := check.meaningless(only, load_all()):
@@ -203,26 +156,25 @@ def choose(only):
                        "name, its beginning up to a point, or a pattern with *")
     # From the end: the scenarios of the last modules take longest, and begun first they let the guests end together.
     names = [n for n in reversed(load_all()) if check.wanted(n, only) and not n.startswith(PREFIX)]
-    last = [n for n in (LOCKDEP, LEAKS) if n in names]
-    finds = [n for n in names[::-1] if n.startswith(FINDS)]
+    last = [n for n in (checks.LOCKDEP, checks.LEAKS) if n in names]
+    finds = [n for n in names[::-1] if n.startswith(checks.FINDS)]
     picked, left_out = [], []
     for name in names:
-        if why := reason(name, LEFT_OUT):
+        if why := checks.reason(name, LEFT_OUT):
             left_out.append(suite.Result(name, "skipped", f"left out on the debug kernel: {why}"))
         elif name not in last + finds:
             picked.append(name)
     if not picked:
         return Plan(suite.Queue(last + finds), suite.Queue([]), left_out)
-    watched = [n for n in picked if only or is_one_of(n, WATCHED)]
-    return Plan(suite.Queue(watched, last=(LOCKDEP, LEAKS), once=finds),
-                suite.Queue([n for n in picked if n not in watched], last=(LOCKDEP,)), left_out)
+    watched = [n for n in picked if only or checks.is_one_of(n, WATCHED)]
+    return Plan(suite.Queue(watched, last=(checks.LOCKDEP, checks.LEAKS), once=finds),
+                suite.Queue([n for n in picked if n not in watched], last=(checks.LOCKDEP,)), left_out)
 
 
 def run(root, only):
     """Runs what is asked for on the debug kernel; 0 when nothing failed and the kernel reported nothing."""
     kernel = made.make(root, KIND)
-    # Before the scenarios are loaded: those of this kernel alone are among them then.
-    os.environ.update({"FERROCE_PATIENCE": str(SLOW), "FERROCE_SHORT": "1", "FERROCE_DEBUG": "1"})
+    os.environ.update({"FERROCE_PATIENCE": str(SLOW), "FERROCE_SHORT": "1"})
     build.c_programs(root)
     plan = choose(only)
     picked = plan.everything()
@@ -232,13 +184,8 @@ def run(root, only):
     with check.Sum(picked, "debug", not check.picks(only)) as total:
         total.results += plan.left_out
 
-        def show(result):
-            if result.status == "failed":
-                result.detail = readable(kernel, result.detail)
-            total.add(result)
-            keep_words(kernel, result)
-
-        lines, kvm = guest_setup(kernel), boot.kvm_works(root)
+        show = checks.reader(kernel, total.add)
+        lines, kvm = checks.guest_setup(kernel), boot.kvm_works(root)
 
         def guests(kinds):
             for kind, queue in kinds:
@@ -249,19 +196,3 @@ def run(root, only):
         with suite.beside([queue for _, queue in kinds], lambda: guests(kinds[::-1]), GUESTS - 1):
             guests(kinds)
     return total.status
-
-
-def keep_words(kernel, result):
-    """Keeps what the kernel has said of a test that failed, and says where."""
-    if result.status == "failed" and result.log:
-        path = config.BUILD / "debug" / f"{result.name}.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(readable(kernel, "\n".join(result.log)), encoding="utf-8")
-        say.line(f"    the kernel's words: {path}")
-
-
-def readable(kernel, text):
-    """The same text with the names of Rust functions as they are in the source."""
-    done = subprocess.run(chroot_command(kernel.path.resolve(), ["c++filt", "-s", "rust"]), input=text,
-                          stdout=subprocess.PIPE, text=True, errors="replace")
-    return done.stdout if done.returncode == 0 else text

@@ -32,8 +32,8 @@ UNUSED = "block certs crypto drivers fs init io_uring ipc kernel lib mm net samp
 
 @dataclass(frozen=True)
 class Kind:
-    """What one is made of: how make is called, fragments of its configuration, where the build leaves what is booted, and a
-    patch of its source."""
+    """What one is made of: how make is called, fragments of its configuration, where the build leaves what is booted, and
+    patches of its source."""
 
     name: str
     about: str
@@ -42,7 +42,7 @@ class Kind:
     fragments: tuple
     target: str
     image: str
-    patch: str = ""
+    patches: tuple = ()
 
     def configuration(self):
         """The fragments as one; of what two of them say, the later is wanted."""
@@ -54,10 +54,10 @@ class Kind:
         return "\n".join(lines.values()) + "\n"
 
     def recipe(self, root):
-        """Names what it is made of: its source, its compilers (they are the root's), its configuration, its patch."""
+        """Names what it is made of: its source, its compilers (they are the root's), its configuration, its patches."""
         parts = [STEPS, root.recipe, root.version, self.make, self.configuration()]
         # What a patch says of itself is no part of it.
-        parts += ["--- " + (HERE / self.patch).read_text(encoding="utf-8").split("\n--- ", 1)[1]] if self.patch else []
+        parts += ["--- " + (HERE / patch).read_text(encoding="utf-8").split("\n--- ", 1)[1] for patch in self.patches]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     def folder(self, root):
@@ -109,8 +109,8 @@ def make_new(root, kind):
     step(f"make the {kind.about} from the source of {root.version} (about {kind.minutes} minutes of two idle cores, once; "
          f"log in {log})")
     (new / "config").write_text(kind.configuration(), encoding="utf-8")
-    if kind.patch:
-        shutil.copy(HERE / kind.patch, new / "patch")
+    (new / "patch").write_text("".join((HERE / patch).read_text(encoding="utf-8") for patch in kind.patches),
+                               encoding="utf-8")
     in_new(root, new, f"""
         [ ! -e {TREE}/.copied ] || exit 0
         rm -rf {TREE}
@@ -121,7 +121,7 @@ def make_new(root, kind):
         mkdir Documentation
         touch Documentation/Kconfig Documentation/Makefile
         {kind.make} mrproper
-        [ ! -e {INSIDE}/patch ] || patch -p1 <{INSIDE}/patch
+        [ ! -s {INSIDE}/patch ] || patch -p1 <{INSIDE}/patch
         touch .copied""", "copying the kernel's source", log)
     in_new(root, new, f"""
         cd {TREE}

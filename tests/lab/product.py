@@ -45,7 +45,8 @@ def project():
     """A folder of somebody's, with a program in it."""
     folder = Path(tempfile.mkdtemp(prefix="ferroce-project-"))
     try:
-        text = "set -e\nname=$1\n" + PINGPONG.format(**devices()) + '\necho "$name: two ends talked"\nexit 7\n'
+        # What it leaves in the background does not keep the guest.
+        text = "set -e\nname=$1\nsleep 100000 &\n" + PINGPONG.format(**devices()) + '\necho "$name: two ends talked"\nexit 7\n'
         (folder / "test.sh").write_text(text, encoding="utf-8")
         yield folder
     finally:

@@ -129,7 +129,7 @@ class Reader:
 
 def environment():
     """What the guest's side must know of the caller's."""
-    names = ("FERROCE_PATIENCE", "FERROCE_SEED", "FERROCE_SHORT", "FERROCE_DEBUG", "FERROCE_ROUNDS")
+    names = ("FERROCE_PATIENCE", "FERROCE_SEED", "FERROCE_SHORT", "FERROCE_ROUNDS")
     return {"FERROCE_LINK_TYPE": os.environ.get("FERROCE_LINK_TYPE", "ferroce")} | {k: os.environ[k] for k in names if k in os.environ}
 
 

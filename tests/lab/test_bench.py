@@ -188,7 +188,7 @@ class Machine(unittest.TestCase):
     def test_it_is_named(self):
         events = [{"event": "up", "release": "7.3.4", "cpu": "Westmere"}] * 2 + \
             [{"event": "note", "text": "local, rxe: no huge page"}]
-        result = summary.summarize(events) | {"kernel": "7.3.4", "kvm": False, "emulator": "QEMU 10", "rounds": 1,
+        result = summary.summarize(events) | {"kernel": "7.3.4", "how": "emulated, QEMU 10", "rounds": 1,
                                               "faults": [], "seconds": 1}
         with tempfile.TemporaryDirectory() as place, mock.patch.object(bench, "OUT", Path(place)), \
                 contextlib.redirect_stdout(io.StringIO()) as out:
@@ -196,4 +196,4 @@ class Machine(unittest.TestCase):
             kept = json.loads((Path(place) / "bench.json").read_text(encoding="utf-8"))
         for word in ("emulated, QEMU 10; processor Westmere", "note: local, rxe: no huge page"):
             self.assertIn(word, out.getvalue())
-        self.assertEqual((kept["cpus"], kept["emulator"]), (["Westmere"], "QEMU 10"))
+        self.assertEqual((kept["cpus"], kept["how"]), (["Westmere"], "emulated, QEMU 10"))

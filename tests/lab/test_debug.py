@@ -2,7 +2,6 @@
 """What a debug kernel prints is seen for what it is, and its configuration asks for what is to print it."""
 
 import contextlib
-import importlib
 import io
 import re
 import tempfile
@@ -13,12 +12,10 @@ from unittest import mock
 from tests.guest import agent, scenario
 from tests.guest.scenario import Failed, Report
 from tests.judges import kernel
-from tests.lab import config, debug
+from tests.lab import checks, config, debug
+from tests.scenarios.debug import debug as guest
 
 scenario.load_all()
-# Its scenarios are for the debug kernel alone: here they must not join the others.
-with mock.patch.dict(scenario.REGISTRY):
-    guest = importlib.import_module("tests.scenarios.debug.debug")
 
 REPORTS = [
     "BUG: KASAN: slab-use-after-free in f+0x1/0x2 [ferroce]",
@@ -134,7 +131,7 @@ class Kunit(unittest.TestCase):
                 "#[allow(clippy::unwrap_used)]\nmod tests {\n    // #[test] fn not_this() {}\n"
                 "    #[test]\n    fn one() {}\n\n    fn helper() {}\n\n    #[test]\n    fn two() {}\n}\n\n"
                 "mod more {\n    #[test]\n    fn three() {}\n}\n", encoding="utf-8")
-            self.assertEqual(debug.kunit_tests(Path(folder)), {"ferroce_psn": ["one", "two"]})
+            self.assertEqual(checks.kunit_tests(Path(folder)), {"ferroce_psn": ["one", "two"]})
 
     def test_every_module_of_tests_is_a_suite(self):
         """A pure file's own tests run in the kernel too; those that need collections are files of their own."""
@@ -162,34 +159,23 @@ class Planted(unittest.TestCase):
             self.assertEqual(agent.judge({"status": "passed", "detail": ""}, [report], [])["status"], "failed")
 
 
-def add_debug_scenarios(case):
-    """For the time of a test: the scenarios that there are on a kernel with all checks alone."""
-    patched = mock.patch.dict(scenario.REGISTRY)
-    patched.start()
-    case.addCleanup(patched.stop)
-    for name in ("debug.kunit", "debug.lockdep", "debug.leaks", "debug.finds.leak"):
-        scenario.REGISTRY.setdefault(name, None)
-
-
 class Choice(unittest.TestCase):
     """All scenarios run but those with a reason."""
 
-    def setUp(self):
-        add_debug_scenarios(self)
-
     def test_all(self):
         plan = debug.choose("")
+        finds = [f"debug.finds.{bug}" for bug, _ in guest.PLANTS]
         names = [n for n in scenario.REGISTRY if not n.startswith("self.")]
         self.assertEqual(sorted(plan.everything() + [r.name for r in plan.left_out]), sorted(names))
         self.assertFalse(set(plan.watched.names) & set(plan.other.names))
         self.assertTrue(all(r.status == "skipped" and r.detail for r in plan.left_out))
         # Reports of planted bugs switch lockdep off.
-        self.assertEqual((plan.watched.last, plan.watched.once), (["debug.lockdep", "debug.leaks"], ["debug.finds.leak"]))
+        self.assertEqual((plan.watched.last, plan.watched.once), (["debug.lockdep", "debug.leaks"], finds))
         self.assertEqual((plan.other.last, plan.other.once), (["debug.lockdep"], []))
 
     def test_some(self):
         for only, want in (("verbs.fence", ["verbs.fence", "debug.lockdep", "debug.leaks"]),
-                           ("debug.lockdep", ["debug.lockdep"]), ("debug.finds", ["debug.finds.leak"])):
+                           ("debug.lockdep", ["debug.lockdep"]), ("debug.finds.leak", ["debug.finds.leak"])):
             plan = debug.choose(only)
             self.assertEqual((plan.everything(), plan.other.names), (want, []))
         # One that is misspelt among others would be taken for passed.
@@ -198,7 +184,7 @@ class Choice(unittest.TestCase):
 
     def test_reasons_are_about_something(self):
         for pattern in [pattern for pattern, _ in debug.LEFT_OUT] + list(debug.WATCHED):
-            self.assertTrue(any(debug.fnmatch.fnmatchcase(n, pattern) for n in scenario.REGISTRY), pattern)
+            self.assertTrue(any(checks.is_one_of(n, [pattern]) for n in scenario.REGISTRY), pattern)
 
 
 class Fragment(unittest.TestCase):

@@ -18,20 +18,24 @@ from functools import partial
 from pathlib import Path
 
 from tests.guest.prompt import LOST
-from tests.guest.scenario import PATIENCE, load_all
+from tests.guest.scenario import PATIENCE
 from tests.judges.kernel import complaints, without_reports
-from tests.lab import boot, build, check, config, debug, fuzz, made, prompt, say, suite
+from tests.lab import boot, build, checks, config, made, prompt, say, suite
 from tests.lab.say import LabError, step
 
 MAKE = "make LLVM=1 ARCH=um"
 PLAIN = made.Kind("um", "fast guest's kernel", 6, MAKE, ("kernel.config", "um/base.config"), "linux", "vmlinux",
-                  "um/arch-um.patch")
+                  ("um/arch-um.patch",))
 DEBUG = made.Kind("um-debug", "fast guest's kernel with all checks", 9, MAKE,
                   ("kernel.config", "ulp.config", "checks.config", "um/base.config", "um/debug.config"), "linux", "vmlinux",
-                  "um/arch-um.patch")
+                  ("um/arch-um.patch", "um/checks.patch"))
 KINDS = {kind.name: kind for kind in (PLAIN, DEBUG)}
-# Seconds for everything.
-LIMIT = 3600
+# What the user calls the guest with Debian's kernel, and who needs all checks.
+STOCK, CHECKS = "stock", "checks"
+# What a whole run has here, in the kernel with all checks, in place of the stock guest: patterns of names.
+TIER = ("verbs.*", "users.*", "memory.*", "queues.*", "groups.*", "errors.*", "limits.*", "scale.*", "commands.*", "counters.*",
+        "observe.*", "kernel.*", "fault.*", "losses.*", "teardown.*", "in-flight.*", "hostile.*", "isolation.*", "pyverbs.rounds",
+        "headers.*", "batches.*", "races.*")
 # What cannot run here: patterns of names, each with the reason that is printed.
 LEFT_OUT = (
     *((f"{machine}.*", "the machines are qemu's") for machine in ("one-processor", "mitigated", "aarch64")),
@@ -100,7 +104,7 @@ class Guest(boot.Guest):
                 "con0=null,fd:2", "con1=fd:8,fd:9" if self.terminal else "con1=null,fd:9", "loglevel=7", "log_buf_len=4M",
                 "panic=-1", "oops=panic", "printk.time=1", "uml_dir=/tmp/uml/", "umid=lab"]
         if kernel.kind is DEBUG:
-            args += ["kasan_multi_shot", "slab_debug=F,kmalloc-*,skbuff*,*dst_cache"]
+            args += ["kasan_multi_shot"]
         return "\n".join([
             # What is said here is not the command's output.
             "exec 9>&1 8<&0 >&2 </dev/null",
@@ -163,57 +167,47 @@ class Guest(boot.Guest):
 def setup_lines(kernel):
     """Builds everything; returns the shell lines that put it into the guest's root, which is at $M."""
     if kernel.kind is DEBUG:
-        return debug.guest_setup(kernel)
+        return checks.guest_setup(kernel)
     module, client = made.modules(kernel, build.KERNEL_CLIENT)
     return build.guest_setup(kernel.root, made=module, release=kernel.release, client=client)
 
 
-def choose(kind, only):
-    """The scenarios asked for, as a queue, and results for those that cannot run here."""
-    known = list(load_all())
-    if bad := check.meaningless(only, known):
-        raise LabError(f"no scenario is called {', '.join(bad)}; make check GUEST={kind.name} ONLY=name takes a name, its "
-                       "beginning up to a point, or a pattern with *")
-    names = [n for n in known if check.wanted(n, only) and (check.picks(only) or not check.on_request(n))]
-    asked_last = (debug.LOCKDEP, debug.LEAKS)
-    finds = [n for n in names if n.startswith(debug.FINDS)]
-    last = [n for n in asked_last if n in known] if kind is DEBUG and len(names) > len(finds) else []
-    picked, left_out = [], []
-    for name in names:
-        if why := debug.reason(name, LEFT_OUT):
-            left_out.append(suite.Result(name, "skipped", f"left out in the fast guest: {why}"))
-        elif name not in [*finds, *last]:
-            picked.append(name)
-    if not picked:
-        # Of two lists one is handed out in any case.
-        return suite.Queue(last + finds), left_out
-    return suite.Queue(picked, last=last, once=finds), left_out
+def place(scenario, guest=""):
+    """Where a scenario runs: on its machine; in the fast guest with all checks where it needs them, or shows there all that
+    it shows. For the usual machine's scenarios `guest` may say another one, "stock" the stock kernel's."""
+    if scenario.machine == CHECKS:
+        return DEBUG.name
+    if scenario.machine or guest == STOCK:
+        return scenario.machine
+    here = checks.is_one_of(scenario.name, TIER) and not checks.reason(scenario.name, LEFT_OUT)
+    return guest or (DEBUG.name if here else "")
 
 
-def run(root, kind, only):
-    """Runs scenarios; 0 when nothing failed and the kernel reported nothing."""
-    kernel = made.make(root, kind)
-    if kind is DEBUG:
-        # Before the scenarios are loaded: those of a kernel with all checks are among them then.
-        os.environ["FERROCE_DEBUG"] = "1"
-    seed = os.environ.setdefault("FERROCE_SEED", str(fuzz.fresh_seed()))
-    step(f"FERROCE_SEED={seed} makes the same random runs again")
-    build.c_programs(root)
-    queue, left_out = choose(kind, only)
-    if not queue.everything():
-        raise LabError(f"nothing of {only} runs here: {left_out[0].detail if left_out else 'there is none'}")
-    lines = setup_lines(kernel)
-    with check.Sum(queue.everything()) as total, alone(f"make check GUEST={kind.name}") as held:
-        total.results += left_out
+def left_out(name, where, guest):
+    """Why a scenario, whose place this is, does not run where the user wants all to run; None where it does."""
+    if guest in KINDS and where != guest:
+        return "it needs a kernel with all checks" if where in KINDS else "its machine is qemu's"
+    if guest == STOCK and where in KINDS:
+        return "it needs a kernel with all checks"
+    return checks.reason(name, LEFT_OUT) if where in KINDS else None
 
-        def show(result):
-            if result.status == "failed":
-                result.detail = debug.readable(kernel, result.detail)
-            total.add(result)
-            debug.keep_words(kernel, result)
 
-        suite.run(kernel, queue, lines, True, show, LIMIT, total.again, label=kind.name, guest_class=partial(Guest, lock=held))
-    return total.status
+def queue(kind, names):
+    """Those in the order in which a guest of this kind runs them: reports of planted bugs switch lockdep off."""
+    finds = [n for n in names if n.startswith(checks.FINDS)]
+    first = [n for n in names if n not in (*finds, checks.LOCKDEP, checks.LEAKS)]
+    if kind is not DEBUG:
+        return suite.Queue(first)
+    # Of two lists one is handed out in any case.
+    last = [checks.LOCKDEP, checks.LEAKS] if first else [n for n in (checks.LOCKDEP, checks.LEAKS) if n in names]
+    return suite.Queue(first, last=last, once=finds) if first else suite.Queue(last + finds)
+
+
+def run(kernel, names, lines, on_result, limit, again):
+    """Runs scenarios, whose queue this is, in a guest of this kernel."""
+    with alone("make check") as held:
+        suite.run(kernel, names, lines, True, checks.reader(kernel, on_result), limit, again, label=kernel.kind.name,
+                  guest_class=partial(Guest, lock=held))
 
 
 def attended(root, kind, with_module, folder, command, limit):
@@ -232,7 +226,7 @@ def attended(root, kind, with_module, folder, command, limit):
         say.line(f"the kernel complains: {line.strip()}")
     lost = boot.tail_of(vm.results / LOST, 10000)
     if lost:
-        say.line(debug.readable(kernel, "lost for ever:\n" + "\n".join(lost)))
+        say.line(checks.readable(kernel, "lost for ever:\n" + "\n".join(lost)))
     if wrong or lost:
         say.line(f"the whole log is {vm.console}")
     return status or int(bool(wrong or lost))

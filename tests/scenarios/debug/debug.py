@@ -20,6 +20,8 @@ from tests.scenarios.messages.pingpong import once
 from tests.scenarios.paths.isolation import victim
 from tests.scenarios.verbs.counters import Stage, in_pieces
 
+# The kernel that has what is asked here.
+CHECKS = "checks"
 KUNIT = "/sys/kernel/debug/kunit"
 # Where the host puts what the guest needs: the programs, and the tests that the sources contain.
 HERE = os.path.join(os.path.dirname(__file__), "..", "..", "..")
@@ -52,7 +54,7 @@ def judge_kunit(expected, suites):
     return wrong
 
 
-@scenario("debug.kunit", 120)
+@scenario("debug.kunit", 120, machine=CHECKS)
 def kunit(report):
     """The unit tests of the pure code, as they are on the host, run in the kernel: every one that the sources have."""
     module = flavour.current().module
@@ -110,7 +112,7 @@ class Failing:
             os.close(self.control)
 
 
-@scenario("debug.scarce.verbs", 200)
+@scenario("debug.scarce.verbs", 200, machine=CHECKS)
 def scarce_verbs(report):
     """Each step of a program's life with each of its allocations refused: it fails cleanly or works, nothing leaks."""
     prepare_faults(report)
@@ -149,7 +151,7 @@ def scarcely(report, what, act, happened, undo):
     return refused
 
 
-@scenario("debug.scarce.links", 300)
+@scenario("debug.scarce.links", 300, machine=CHECKS)
 def scarce_links(report):
     """A link is added and deleted with each of the allocations on the way refused: it is there whole or not at all."""
     prepare_faults(report)
@@ -205,7 +207,7 @@ def failing(percent):
             write_all(kind, probability=0, times=0)
 
 
-@scenario("debug.scarce.receiving", 300)
+@scenario("debug.scarce.receiving", 300, machine=CHECKS)
 def scarce_receiving(report):
     """Memory is refused where packets are received and answered: what came in pieces is counted as dropped for want of
     memory; streams end with the right data, or with an error; and afterwards all works."""
@@ -237,7 +239,7 @@ def scarce_receiving(report):
         exchange(ends, 4)
 
 
-@scenario("debug.lockdep", 60)
+@scenario("debug.lockdep", 60, machine=CHECKS)
 def lockdep(report):
     """Lockdep switches itself off at its first report and when it runs out of room: it must still be on."""
     stats = read("/proc/lockdep_stats") or ""
@@ -247,7 +249,7 @@ def lockdep(report):
     require(found.group(1) == "1", "lockdep is switched off")
 
 
-@scenario("debug.leaks", 180)
+@scenario("debug.leaks", 180, machine=CHECKS)
 def nothing_lost(report):
     """Nothing allocated by the module, or for it, is out of reach, neither while it is loaded nor afterwards."""
     module = flavour.current().module
@@ -306,4 +308,4 @@ def plant(bug):
 
 for _bug, _says in PLANTS:
     add(f"debug.finds.{_bug}", 120 if _bug == "leak" else 30, f"the debug kernel reports a planted bug: {_bug}",
-        plant(_bug), _says)
+        plant(_bug), _says, machine=CHECKS)

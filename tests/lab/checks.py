@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What each kernel with all checks has, in qemu or as a program: modules with bugs on purpose, unit tests, reports."""
+
+import fnmatch
+import json
+import re
+import shlex
+import subprocess
+
+from tests.lab import build, config, made, say
+from tests.lab.rules import strip
+from tests.lab.shell import chroot_command
+
+PLANTED = "tests/scenarios/debug/planted_c"
+# Asked after all else, and after them whether the checks still find anything.
+LOCKDEP, LEAKS = "debug.lockdep", "debug.leaks"
+FINDS = "debug.finds."
+
+
+def modules(kernel):
+    """ferroce.ko for a kernel with all checks, the module with bugs on purpose, and the user of RDMA in the kernel."""
+    return made.modules(kernel, PLANTED, build.KERNEL_CLIENT)
+
+
+def kunit_tests(folder=None):
+    """The names of the tests that the sources have for KUnit, by suite."""
+    found = {}
+    for path in sorted((folder or config.CHECKOUT / "rust").rglob("*.rs")):
+        text = strip(path.read_text(encoding="utf-8"))
+        # A suite is a module within a file: it ends with the first brace that is not indented.
+        for match in re.finditer(r"kunit_tests\(\s*(\w+)\s*\).*?^mod \w+ \{$(.*?)^\}$", text, re.S | re.M):
+            found[match.group(1)] = re.findall(r"#\[test\]\s+fn (\w+)\(", match.group(2))
+    return found
+
+
+def guest_setup(kernel):
+    """Builds everything; returns the shell lines that put it into the guest's root, which is at $M."""
+    q = shlex.quote
+    module, planted, client = modules(kernel)
+    expected = config.BUILD / "debug" / "kunit.json"
+    expected.parent.mkdir(parents=True, exist_ok=True)
+    expected.write_text(json.dumps(kunit_tests()), encoding="utf-8")
+    return [*build.guest_setup(kernel.root, made=module, release=kernel.release, client=client),
+            f"cp {q(str(planted))} {q(str(expected))} $M/srv/lab/"]
+
+
+def is_one_of(name, patterns):
+    """Whether a name is meant by one of these."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def reason(name, left_out):
+    """Why such a table leaves a scenario out, or None."""
+    return next((why for pattern, why in left_out if fnmatch.fnmatchcase(name, pattern)), None)
+
+
+def reader(kernel, on_result):
+    """Who takes results of this kernel: in what it says the names of functions are made readable, and it is kept."""
+    def take(result):
+        if result.status == "failed":
+            result.detail = readable(kernel, result.detail)
+        on_result(result)
+        keep_words(kernel, result)
+
+    return take
+
+
+def keep_words(kernel, result):
+    """Keeps what the kernel has said of a test that failed, and says where."""
+    if result.status == "failed" and result.log:
+        path = config.BUILD / "debug" / f"{result.name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(readable(kernel, "\n".join(result.log)), encoding="utf-8")
+        say.line(f"    the kernel's words: {path}")
+
+
+def readable(kernel, text):
+    """The same text with the names of Rust functions as they are in the source."""
+    done = subprocess.run(chroot_command(kernel.path.resolve(), ["c++filt", "-s", "rust"]), input=text,
+                          stdout=subprocess.PIPE, text=True, errors="replace")
+    return done.stdout if done.returncode == 0 else text
