@@ -10,8 +10,9 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 
+from command.trace.opcodes import RESPONSES
 from tests.guest.scenario import Failed, require
-from tests.judges.wire_decode import RESPONSES, decode
+from tests.judges.wire_decode import decode
 from tests.judges.wire_expect import ACK, ACKNOWLEDGE, ANSWERED, FETCH_AND_ADD, NAK, RC, RNR, understand
 
 # The delay that PLAN in wire.py asks for, code 24 (IBTA table 45).

@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 
+from command.trace.opcodes import HEADERS, OPCODES
 from tests.guest.scenario import require
 
 # Our names of the fields, and tshark's. scapy knows the BTH and the AETH of an acknowledgement; the other headers are
@@ -25,31 +26,6 @@ TSHARK = ({name: f"infiniband.bth.{field}" for name, field in BTH.items()}
 GUESSES = ("smcr_infiniband", "smb_direct_infiniband", "rpcrdma_infiniband", "nvme_rdma", "lnet_ib", "iser_infiniband",
            "eth_over_ib", "mellanox_eoib", "sdp_infiniband", "fc_infiniband")
 TEXT = {"src4", "src6", "time"}
-
-# Opcodes (IBTA table 38): name, and the headers behind the BTH.
-OPCODES = {
-    0x00: ("SEND First", ""), 0x01: ("SEND Middle", ""), 0x02: ("SEND Last", ""),
-    0x03: ("SEND Last with Immediate", "I"), 0x04: ("SEND Only", ""), 0x05: ("SEND Only with Immediate", "I"),
-    0x06: ("WRITE First", "R"), 0x07: ("WRITE Middle", ""), 0x08: ("WRITE Last", ""),
-    0x09: ("WRITE Last with Immediate", "I"), 0x0a: ("WRITE Only", "R"), 0x0b: ("WRITE Only with Immediate", "RI"),
-    0x0c: ("READ Request", "R"), 0x0d: ("READ Response First", "A"), 0x0e: ("READ Response Middle", ""),
-    0x0f: ("READ Response Last", "A"), 0x10: ("READ Response Only", "A"), 0x11: ("Acknowledge", "A"),
-    0x12: ("Atomic Acknowledge", "AO"), 0x13: ("CMP_AND_SWP", "W"), 0x14: ("FETCH_AND_ADD", "W"),
-    0x16: ("SEND Last with Invalidate", "K"), 0x17: ("SEND Only with Invalidate", "K"), 0x1d: ("ATOMIC WRITE", "R"),
-    0x64: ("UD SEND Only", "D"), 0x65: ("UD SEND Only with Immediate", "DI"),
-}
-UC = 0x20
-# Those of UC are those of RC up to WRITE.
-OPCODES |= {UC | opcode: (f"UC {name}", headers) for opcode, (name, headers) in OPCODES.items() if opcode <= 0x0b}
-# Length, and the fields with where they begin and end.
-HEADERS = {"R": (16, {"va": (0, 8), "rkey": (8, 12), "dmalen": (12, 16)}),
-           "I": (4, {"imm": (0, 4)}),
-           "A": (4, {"syndrome": (0, 1), "msn": (1, 4)}),
-           "K": (4, {"invalidated": (0, 4)}),
-           "W": (28, {"va": (0, 8), "rkey": (8, 12), "swap": (12, 20), "compare": (20, 28)}),
-           "O": (8, {"original": (0, 8)}),
-           "D": (8, {"qkey": (0, 4), "sqpn": (5, 8)})}
-RESPONSES = range(0x0d, 0x13)
 
 
 def number(text):
