@@ -134,6 +134,8 @@ install_all()
 	chmod 644 "$DESTDIR/etc/libibverbs.d/ferroce.driver"
 	install -D -m 644 userspace-provider/76-ferroce.rules "$DESTDIR/usr/lib/udev/rules.d/76-ferroce.rules"
 	install -D -m 755 command/ferroce "$DESTDIR/usr/bin/ferroce"
+	install -d "$DESTDIR/usr/share/ferroce/trace"
+	install -m 644 command/trace/*.py command/trace/page.css command/trace/page.js "$DESTDIR/usr/share/ferroce/trace/"
 	install -D -m 644 command/ferroce@.service "$DESTDIR/usr/lib/systemd/system/ferroce@.service"
 	for section in 7 8; do
 		install -D -m 644 command/ferroce.$section "$DESTDIR/usr/share/man/man$section/ferroce.$section"

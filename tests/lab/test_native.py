@@ -121,11 +121,14 @@ class Install(unittest.TestCase):
                      "KERNELRELEASE": "7.2.12-test", "DESTDIR": str(here / "d"), "PROVIDERDIR": "/usr/lib/p"})
             self.assertEqual(done.returncode, 0, done.stdout)
             found = sorted(str(p.relative_to(here / "d")) for p in (here / "d").rglob("*") if p.is_file())
-            self.assertEqual(found, [
+            # All parts of the command, so that a new one is not forgotten.
+            parts = [str(p.relative_to(config.CHECKOUT / "command")) for p in (config.CHECKOUT / "command/trace").iterdir() if p.is_file()]
+            self.assertEqual(found, sorted([
                 "etc/libibverbs.d/ferroce.driver", "lib/modules/7.2.12-test/updates/ferroce.ko",
                 "usr/bin/ferroce", "usr/lib/p/libferroce-rdmav34.so", "usr/lib/p/libferroce-rdmav65.so",
                 "usr/lib/systemd/system/ferroce@.service", "usr/lib/udev/rules.d/76-ferroce.rules",
-                "usr/share/man/man7/ferroce.7", "usr/share/man/man8/ferroce.8"])
+                "usr/share/man/man7/ferroce.7", "usr/share/man/man8/ferroce.8",
+                *(f"usr/share/ferroce/{part}" for part in parts)]))
             self.assertEqual((here / "d/etc/libibverbs.d/ferroce.driver").read_text(encoding="utf-8"),
                              "driver /usr/lib/p/libferroce\n", "the driver file names the provider")
 

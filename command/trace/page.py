@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A ladder as a page of its own: SVG, which needs no script to be read, and a script that filters, folds and shows headers.
+It asks nothing of a network, and its policy forbids it to."""
+
+import html
+import json
+import os
+
+from . import view
+from .data import data
+from .findings import findings, summary
+from .half import DROPPED, LOST
+from .merge import Sent
+from .talk import Talk, sums
+from .text import title
+from .trace import Trace
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+# Places in the picture.
+ROW, TOP, LEFT, RIGHT = 26, 34, 110, 560
+# A letter of a remark.
+LETTER = 7.3
+NS = "http://www.w3.org/2000/svg"
+
+
+def part(name: str) -> str:
+    """A file beside this one, without its first line, which is the licence."""
+    with open(os.path.join(os.path.dirname(__file__), name), encoding="utf-8") as f:
+        return f.read().partition("\n")[2]
+
+
+def text(value: object) -> str:
+    """Text in HTML."""
+    return html.escape(str(value), quote=True)
+
+
+def draw(trace: Trace, keys: bool) -> str:
+    """The page."""
+    # Nothing in a script element may look like its end.
+    held = json.dumps(readable(data(trace, keys)), separators=(",", ":")).replace("<", "\\u003c")
+    sections = "\n".join(section(number, talk, trace.begin) for number, talk in enumerate(trace.talks))
+    notes = "".join(f"<li>{text(note)}</li>" for note in trace.notes)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta name="viewport" content="width=device-width">
+<title>{text(', '.join(trace.files))}: ferroce trace</title>
+<style>
+{part('page.css')}</style>
+</head>
+<body>
+<header>
+<h1>{text(trace.headline())}</h1>
+<ul class="notes">{notes}</ul>
+<form id="tools" hidden>
+<label>queue pair <select id="qp"><option value="">all</option>{choices(trace)}</select></label>
+<label><input type="checkbox" id="fold"> fold packets that are alike</label>
+<label><input type="checkbox" id="odd"> only what is lost, again or refused</label>
+</form>
+</header>
+<main>
+{sections}
+</main>
+<aside id="panel" hidden><button id="close" type="button" title="close">&times;</button><div id="headers"></div></aside>
+<script type="application/json" id="data">{held}</script>
+<script>
+{part('page.js')}</script>
+</body>
+</html>
+"""
+
+
+def readable(value: object) -> object:
+    """The same for scripts, whose numbers have 53 bits."""
+    if isinstance(value, dict):
+        return {name: readable(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [readable(part) for part in value]
+    return f"{value:#x}" if isinstance(value, int) and value >> 53 else value
+
+
+def choices(trace: Trace) -> str:
+    """The queue pairs to choose from."""
+    qpns = sorted({qpn for talk in trace.talks for qpn in talk.qpns})
+    return "".join(f'<option value="{qpn:#x}">{qpn:#x}</option>' for qpn in qpns)
+
+
+def section(number: int, talk: Talk, begin: int) -> str:
+    """A conversation: what is to be said of it, and its picture."""
+    lines = []
+    for left, arrow in ((True, "&rarr;"), (False, "&larr;")):
+        total = sums(talk, left)
+        if total.packets:
+            lines.append(f"<p>{arrow} {text(summary(total))}</p>")
+    said = "".join(f"<li>{text(sentence)}</li>" for sentence in findings(talk))
+    qpns = " ".join(f"{qpn:#x}" for qpn in sorted(talk.qpns))
+    mtu = f", path MTU {talk.mtu}" if talk.mtu else ""
+    return (f'<details class="talk" data-talk="{number}" data-qps="{qpns}" open><summary>{text(title(talk))}{mtu}</summary>\n'
+            f'<p class="how">queue pairs known: {text(talk.pair.how)}</p>{"".join(lines)}<ul class="findings">{said}</ul>\n'
+            f"{picture(number, talk, begin)}\n</details>")
+
+
+def picture(number: int, talk: Talk, begin: int) -> str:
+    """The SVG."""
+    height = TOP + ROW * len(talk.sent) + 10
+    width = int(RIGHT + 100 + LETTER * max(len(view.remark(one)) for one in talk.sent))
+    parts = [f'<svg xmlns="{NS}" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img">',
+             f'<text x="{LEFT}" y="16" class="end">{text(talk.pair.left)}</text>',
+             f'<text x="{RIGHT}" y="16" class="end right">{text(talk.pair.right)}</text>',
+             f'<text x="{LEFT - 12}" y="30" class="time">us</text>',
+             *(f'<line class="life" x1="{x}" y1="22" x2="{x}" y2="{height}"/>' for x in (LEFT, RIGHT))]
+    runs = run_numbers(talk)
+    for place, one in enumerate(talk.sent):
+        parts.append(row(number, one, TOP + ROW * place, begin, runs.get(place)))
+    return "\n".join(parts) + "\n</svg>"
+
+
+def run_numbers(talk: Talk) -> dict[int, tuple[int, str]]:
+    """Of the packets that fold into one row: the number of that row, and its label at the first of them."""
+    found = {}
+    for number, one in enumerate(view.rows(talk, True)):
+        if len(one.sent) > 1:
+            for sent in one.sent:
+                found[sent.number] = number, one.label if sent is one.first else ""
+    return found
+
+
+def row(number: int, one: Sent, y: int, begin: int, run: tuple[int, str] | None) -> str:
+    """A packet: when, what, its arrow, and what is to be said of it."""
+    kind = "lost" if one.fate == LOST else "dropped" if one.fate == DROPPED else "again" if one.again else ""
+    if one.packet.is_nak or one.packet.is_rnr:
+        kind = f"{kind} nak".strip()
+    folds = f' data-run="{run[0]}"' + (f' data-folded="{text(run[1])}"' if run[1] else "") if run else ""
+    said = text(view.remark(one))
+    return (f'<g class="row {kind}" transform="translate(0,{y})" data-sel="{number}-{one.number}"{folds} tabindex="0">'
+            f'<rect class="back" x="0" y="-2" width="100%" height="{ROW}"/>'
+            f'<text class="time" x="{LEFT - 12}" y="15">{(one.at - begin) / 1000:.1f}</text>'
+            f'<text class="label" x="{(LEFT + RIGHT) // 2}" y="8">{text(view.label(one))}</text>{line(one)}'
+            f'<text class="remark" x="{RIGHT + 14}" y="15">{said}</text></g>')
+
+
+def line(one: Sent) -> str:
+    """The arrow of a packet: it ends in the middle when it is lost, and in a bar when it is thrown away."""
+    start, end = (LEFT, RIGHT) if one.rightward else (RIGHT, LEFT)
+    step = 1 if one.rightward else -1
+    if one.fate == LOST:
+        middle = start + step * 300
+        return (f'<path d="M{start} 14 L{middle} 17 M{middle - 5} 12 l10 10 m0 -10 l-10 10"/>')
+    head = (f"M{end - step * 9} 13.5 L{end} 18 L{end - step * 9} 21.5" if one.fate != DROPPED
+            else f"M{end - step * 9} 11 v13")
+    return f'<path d="M{start} 14 L{end - step * (9 if one.fate == DROPPED else 0)} 18 {head}"/>'
