@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A capture as a list of packets with all their fields, read twice: by tshark, and by scapy. The two must agree."""
+"""A capture as a list of packets with all their fields, read three times: by tshark, by scapy and by `ferroce trace`. All must
+agree."""
 
 import logging
 import os
 import subprocess
 
+from command.trace.data import data
 from command.trace.opcodes import HEADERS, OPCODES
+from command.trace.trace import load
 from tests.guest.scenario import require
 
 # Our names of the fields, and tshark's. scapy knows the BTH and the AETH of an acknowledgement; the other headers are
@@ -106,8 +109,29 @@ def cut_out(p, rest):
     p["payload"], p["pad_bytes"] = rest[:end], rest[end:]
 
 
+def by_command(path):
+    """Dictionaries of the fields that `ferroce trace show` finds."""
+    with open(path, "rb") as f:
+        held = data(load([(path, f.read())]), True)
+    rows = [row for talk in held["conversations"] for row in talk["rows"]]
+    found = []
+    for row in sorted(rows, key=lambda row: row["frame"]):
+        fields = {name: value for _, header in row["headers"] for name, value in header.items() if name != "meaning"}
+        found.append({name: row[name] for name in (*BTH, "fecn", "becn", "name", "sport", "src", "length", "icrc")} | fields)
+    return found
+
+
+def judge_command(packets, found):
+    """What `ferroce trace show` draws is what the others see: in every field, its ICRC included."""
+    require(len(packets) == len(found), f"ferroce trace finds {len(found)} packets, and there are {len(packets)}")
+    for p, c in zip(packets, found):
+        want = p | {"length": len(p["payload"]), "icrc": "good"}
+        for field, value in c.items():
+            require(want[field] == value, f"packet {p['number']}, {p['name']}: {field} is {value} to ferroce trace, not {want[field]}")
+
+
 def decode(path):
-    """The packets of a capture; fails unless both decoders see the same in every field that both name."""
+    """The packets of a capture; fails unless all decoders see the same in every field that they name."""
     one, two = by_tshark(path), by_scapy(path)
     require(one, "nothing was captured")
     require(len(one) == len(two), f"tshark finds {len(one)} packets, scapy {len(two)}")
@@ -123,4 +147,5 @@ def decode(path):
         require(b["icrc_bytes"] == b["icrc_computed"],
                 f"packet {n}, {b['name']}: ICRC {b['icrc_bytes'].hex()}, and scapy computes {b['icrc_computed'].hex()}")
         packets.append(b | {"time": float(a["time"]), "src": b.get("src4") or b.get("src6"), "number": n})
+    judge_command(packets, by_command(path))
     return packets

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-2.0
+"""`ferroce trace show` of runs that lose packets: what it says is what the devices have counted, and what was really lost."""
+
+import json
+import random
+import shutil
+from collections import Counter
+
+from tests.guest import flavour
+from tests.guest.fabric import acquaint, counters
+from tests.guest.peer import exchange
+from tests.guest.relay import Relay
+from tests.guest.scenario import SEED, Skipped, command, require, scenario, seeded, shortened
+from tests.scenarios.losses.fault import controlled
+from tests.scenarios.packets.packets import captured
+
+LEFT, RIGHT, OUT = "/tmp/trace-left.pcap", "/tmp/trace-right.pcap", "/tmp/trace.json"
+# Of each hundred packets, in both directions. The ACK timeout is out of reach: tail probes find what no NAK tells of.
+LOST = 5
+PLAN = ("-m", 1024, "-e", 1, "-t", 22, "-o", "swrS", "-s", "1,M,3M+5,20M")
+
+
+class RandomLosses:
+    """A rule of a relay: loses packets at random, and remembers which. The first ones pass, so that each place of the capture
+    has begun."""
+
+    def __init__(self):
+        self.draw = random.Random(SEED)
+        self.lost = Counter()
+        self.passed = 0
+
+    def __call__(self, packet):
+        if not packet.qpn or self.passed < 8 or self.draw.randrange(100) >= LOST:
+            self.passed += 1
+            return False
+        self.lost[packet.source, packet.qpn, packet.opcode, packet.psn] += 1
+        return True
+
+
+def ladder(*paths):
+    """What the command draws of these captures, as data."""
+    command(["ferroce", "trace", "show", *paths, "--as", "json", "-o", OUT])
+    with open(OUT, encoding="utf-8") as f:
+        return json.load(f)
+
+
+def repeated(drawn):
+    """How many packets each address has sent again, by a ladder."""
+    found = Counter()
+    for talk in drawn["conversations"]:
+        for side in ("left", "right"):
+            found[talk[side]["address"]] += talk["requests"][side]["retransmitted"]
+    return found
+
+
+def rows(drawn):
+    """All packets of a ladder."""
+    return [row for talk in drawn["conversations"] for row in talk["rows"]]
+
+
+@scenario("trace.losses", 120)
+def losses(report):
+    """The ladder of a lossy run: retransmissions are what the counters say, and the lost packets those that were lost."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe does not count the packets that it sends again")
+    with seeded(), controlled(bridged=True) as ends:
+        acquaint(*ends)
+        with Relay(ends) as relay:
+            relay.loses = RandomLosses()
+            before = [counters(end.dev) for end in ends]
+            with captured(ends, LEFT), captured(ends[::-1], RIGHT):
+                exchange(ends, 4, *PLAN, "-n", shortened(4, 1))
+            counted = Counter()
+            for end, old in zip(ends, before):
+                now = counters(end.dev)
+                counted[end.ip4] = sum(now[name] - old[name] for name in ("retransmitted_pkts", "tail_probes"))
+        for path in (LEFT, RIGHT):
+            shutil.copy(path, "/srv/results/")
+        report.note(f"lost {sum(relay.loses.lost.values())} packets; sent again by the counters: {dict(counted)}")
+        both = ladder(LEFT, RIGHT)
+        for end, path in zip(ends, (LEFT, RIGHT)):
+            alone = repeated(ladder(path))[end.ip4]
+            require(alone == counted[end.ip4],
+                    f"{path} alone: {end.ip4} has sent {alone} packets again, and the device has counted {counted[end.ip4]}")
+        require(repeated(both) == counted,
+                f"{dict(repeated(both))} packets sent again, and the devices have counted {dict(counted)}")
+        drawn = Counter((row["src"], row["dqpn"], row["opcode"], row["psn"]) for row in rows(both)
+                        if row["fate"] == "lost" and len(row["seen"]) == 1)
+        require(drawn == relay.loses.lost, f"lost by the ladder alone: {drawn - relay.loses.lost}; by the relay alone: "
+                f"{relay.loses.lost - drawn}")
+        require(len(relay.loses.lost) >= shortened(10, 3), "hardly a packet was lost")
+        bad = [row for row in rows(both) if row["icrc"] != "good"]
+        require(not bad, f"packets with an ICRC that is {bad and bad[0]['icrc']}")
+        report.note(command(["ferroce", "trace", "show", LEFT]).stdout.split("\n\n1. ")[0])
