@@ -4,6 +4,7 @@
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
+from . import opcodes
 from .merge import Sent
 
 # Where a packet goes: source, destination, queue pair, service.
@@ -64,7 +65,7 @@ def by_acks(sent: list[Sent], flows: set[Flow]) -> dict[Flow, Flow]:
     requests: dict[tuple, set[Flow]] = defaultdict(set)
     for one in sent:
         packet = one.packet
-        if packet.reliable and not packet.is_response and packet.base in KNOWN_REQUESTS:
+        if packet.reliable and not packet.is_response and packet.opcode in opcodes.OPCODES:
             requests[packet.src, packet.dst, packet.service, packet.psn].add(flow_of(one))
     hits: Counter = Counter()
     for one in sent:
@@ -81,9 +82,6 @@ def by_acks(sent: list[Sent], flows: set[Flow]) -> dict[Flow, Flow]:
         if one not in found and other not in found and {one, other} <= flows:
             found[one], found[other] = other, one
     return found
-
-
-KNOWN_REQUESTS = set(range(0x0d)) | {0x13, 0x14, 0x16, 0x17, 0x1c, 0x1d}
 
 
 def pair_up(sent: list[Sent]) -> dict[Flow, Pair]:
