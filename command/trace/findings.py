@@ -58,7 +58,7 @@ def of_requests(total: Sums, half: Half, asking: End, answering: End) -> Iterato
     if total.late:
         yield f"{were(total.late)} late: the network changes their order, and the responder drops what comes behind a gap"
     if total.never_seen > 0:
-        yield f"{many(total.never_seen, 'PSN')} of {asking} were never seen: lost before this place, or not captured"
+        yield f"{asking} has used {many(total.never_seen, 'PSN')} of which no packet was seen: lost before this place, or not captured"
     yield from of_the_end(half, asking)
 
 

@@ -159,8 +159,9 @@ class Half:
         else:
             self.run = None
             if seq > self.next:
-                self.never_seen += seq - self.next
-                one.remarks.append(f"{seq - self.next} PSNs before it were not seen")
+                gap = seq - self.next
+                self.never_seen += gap
+                one.remarks.append("the PSN before it was not seen" if gap == 1 else f"{gap} PSNs before it were not seen")
             self.enter(one, seq)
             self.next = seq + self.slots[seq].span
         self.active = one.at
