@@ -12,7 +12,8 @@ from tests.lab.shell import chroot_command, in_namespace, overlay
 
 LIMIT = 1500
 # The kernel that runs, as its scripts are told, is one without Rust, which the build must leave out; the root's is built
-# for.
+# for. Others are left out as well, and the hook of their packages succeeds: one of a series that is not known, one whose
+# source is not there, and at last the root's own, with an error in the module's source.
 SCRIPT = """
 set -eu
 old=6.12.0-without-rust
@@ -30,8 +31,23 @@ echo "version: $(modinfo -k @RELEASE@ -F version ferroce)"
 status=0
 dkms build ferroce/@VERSION@ -k $old || status=$?
 echo "without Rust: exit $status"
+for other in 7.4.0-series 7.3.99-no-source; do
+	headers=/usr/src/linux-headers-$other
+	mkdir -p $headers/include /lib/modules/$other
+	cp @KDIR@/.config $headers/
+	ln -s $headers /lib/modules/$other/build
+	/etc/kernel/postinst.d/dkms $other
+	echo "$other: apt goes on; $(cat /var/lib/ferroce-dkms/$other 2>&1)"
+done
+dkms unbuild ferroce/@VERSION@ -k @RELEASE@
+echo 'compile_error!("planted");' >>/usr/src/ferroce-@VERSION@/rust/ferroce_main.rs
+/etc/kernel/postinst.d/dkms @RELEASE@
+echo "with an error: apt goes on; $(cat /var/lib/ferroce-dkms/@RELEASE@)"
+status=0
+dpkg-reconfigure ferroce-dkms || status=$?
+echo "reconfigured: exit $status"
 dpkg --purge ferroce-dkms
-find $modules /usr/src /var/lib/dkms /etc -name '*ferroce*' ! -name ferroce-lab.json | sed 's/^/left: /'
+find $modules /usr/src /var/lib /etc -name '*ferroce*' ! -name ferroce-lab.json | sed 's/^/left: /'
 """
 # What it must print.
 SAID = (
@@ -40,6 +56,11 @@ SAID = (
     r"^file: /lib/modules/@RELEASE@/updates/dkms/ferroce\.ko",
     r"^version: @VERSION@$",
     r"^without Rust: exit 77$",
+    r"^7\.4\.0-series: apt goes on; cat: .*No such file",
+    r"^7\.3\.99-no-source: apt goes on; the source of the kernel 7\.3\.99-no-source is not there: apt-get install",
+    r"^with an error: apt goes on; the module does not compile for the kernel @RELEASE@",
+    r"^reconfigured: exit 0$",
+    r"^ferroce-dkms: no module was built for the kernel @RELEASE@: the module does not compile",
 )
 
 
@@ -61,7 +82,10 @@ def command(root):
 
 def filled(text, root, quote=str):
     """The text with the names of this kernel and this version in it."""
-    return text.replace("@RELEASE@", quote(root.release)).replace("@VERSION@", quote(rules.version()))
+    known = {"RELEASE": root.release, "VERSION": rules.version(), "KDIR": root.kdir}
+    for name, value in known.items():
+        text = text.replace(f"@{name}@", quote(value))
+    return text
 
 
 def missing(text, root):

@@ -83,13 +83,17 @@ class InstalledByDkms(unittest.TestCase):
     class Root:
         """Its kernel."""
 
-        release = RELEASE
+        release, kdir = RELEASE, "/usr/src/linux"
 
     def test_all_well(self):
         said = ["ferroce-dkms: the kernel 6.12.0-without-rust that runs is built without CONFIG_RUST and cannot load Rust modules: x",
                 f"status: ferroce/{rules.version()}, {RELEASE}, x86_64: installed",
                 f"file: /lib/modules/{RELEASE}/updates/dkms/ferroce.ko.xz", f"version: {rules.version()}",
-                "without Rust: exit 77"]
+                "without Rust: exit 77", "7.4.0-series: apt goes on; cat: x: No such file or directory",
+                "7.3.99-no-source: apt goes on; the source of the kernel 7.3.99-no-source is not there: apt-get install x",
+                f"with an error: apt goes on; the module does not compile for the kernel {RELEASE}, x",
+                "reconfigured: exit 0",
+                f"ferroce-dkms: no module was built for the kernel {RELEASE}: the module does not compile x"]
         self.assertEqual(dkms.missing("\n".join(said), self.Root), [])
         for n in range(len(said)):
             self.assertEqual(len(dkms.missing("\n".join(said[:n] + said[n + 1:]), self.Root)), 1)
@@ -104,6 +108,10 @@ class Dkms(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
         self.here = Path(self.folder.name)
         (self.here / "headers").mkdir()
+        (self.here / "bin").mkdir()
+        for name in ("make", "rustc", "bindgen", "bc", "bison", "flex", "pahole"):
+            self.tool(name)
+        self.tool("make", 'case "$*" in *kernelversion*) exec sed -n "s/^VERSION = //p" kernel/Makefile ;; esac')
         self.configure()
 
     def configure(self, rust="CONFIG_RUST=y"):
@@ -114,7 +122,7 @@ class Dkms(unittest.TestCase):
         """An archive with a Makefile that says which Linux it is."""
         tree = self.here / "tree"
         tree.mkdir()
-        (tree / "Makefile").write_text(f"kernelversion:\n\t@echo {version}\n", encoding="utf-8")
+        (tree / "Makefile").write_text(f"VERSION = {version}\n", encoding="utf-8")
         with tarfile.open(self.here / "linux-source-7.3.tar.xz", "w:xz") as f:
             f.add(tree, "linux-source-7.3")
 
@@ -124,12 +132,21 @@ class Dkms(unittest.TestCase):
         work.mkdir(exist_ok=True)
         done = subprocess.run(["sh", config.CHECKOUT / "debian/dkms-build", RELEASE, self.here / "headers"], cwd=work,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              env=dict(os.environ, SOURCES=str(self.here)))
-        self.assertEqual(done.returncode, 1, done.stdout)
+                              env=dict(os.environ, SOURCES=str(self.here), REASONS=str(self.here / "reasons"),
+                                       PATH=f"{self.here / 'bin'}:{os.environ['PATH']}"))
+        self.assertEqual(done.returncode, 77, done.stdout)
         self.assertFalse(list(work.iterdir()), "something was left behind")
         last = done.stdout.strip().splitlines()[-1]
         self.assertTrue(last.startswith("ferroce: "), done.stdout)
+        kept = (self.here / "reasons" / RELEASE).read_text(encoding="utf-8")
+        self.assertEqual(f"ferroce: {kept}", f"{last}\n", "the reason is not the one that was said")
         return last
+
+    def tool(self, name, body="exit 0"):
+        """A program of the machine's."""
+        path = self.here / "bin" / name
+        path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+        path.chmod(0o755)
 
     def test_no_headers(self):
         (self.here / "headers/.config").unlink()
@@ -145,6 +162,86 @@ class Dkms(unittest.TestCase):
     def test_source_of_another_version(self):
         self.source("7.3.9")
         self.assertIn("is of Linux 7.3.9, and the kernel 7.3.4+deb13-amd64 of 7.3.4", self.refused())
+
+    def test_no_compiler(self):
+        (self.here / "headers/.config").write_text('CONFIG_CC_VERSION_TEXT="gcc-99 (Debian) 1"\nCONFIG_RUST=y\n',
+                                                   encoding="utf-8")
+        self.assertIn("gcc-99 is not installed", self.refused())
+
+    def prepared(self, *change):
+        """The source of the right version, whose configuration comes out with these lines instead."""
+        self.source("7.3.4")
+        (self.here / "headers/Module.symvers").touch()
+        script = " ".join(f"-e '{line}'" for line in change)
+        self.tool("make", 'case "$*" in *kernelversion*) echo 7.3.4 ;; '
+                          f'*olddefconfig*) sed -i {script or "-e p"} kernel/.config ;; '
+                          '*modules_prepare*) exit 2 ;; esac')
+
+    def test_another_option(self):
+        self.prepared("s/^CONFIG_RUST=y/&\\n# CONFIG_RUST_DEBUG is not set/")
+        self.assertIn("another configuration than it was built with", self.refused())
+        self.assertIn("CONFIG_RUST_DEBUG", (self.here / "reasons" / RELEASE).read_text(encoding="utf-8"))
+
+    def test_another_rustc(self):
+        self.configure('CONFIG_RUST=y\nCONFIG_RUSTC_VERSION_TEXT="rustc 1.85.1 (4eb161250 2025-03-15) (built from a"')
+        self.prepared("s/1.85.1/1.97.1/")
+        self.assertIn("have other versions: CONFIG_RUSTC_VERSION_TEXT", self.refused())
+
+    def test_another_point_release_of_the_tools(self):
+        """It goes on to what the kernel's own build says."""
+        lines = ["GCC_VERSION=140200", "AS_VERSION=24400", "LD_VERSION=24400", "PAHOLE_VERSION=130",
+                 'BINDGEN_VERSION_TEXT="bindgen 0.71.1"', "RUSTC_LLVM_VERSION=190107"]
+        self.configure("\n".join(["CONFIG_RUST=y", *[f"CONFIG_{line}" for line in lines],
+                                  'CONFIG_RUSTC_VERSION_TEXT="rustc 1.85.1 (4eb161250 2025-03-15) (built from x)"']))
+        self.prepared(*[f"s/^CONFIG_{line}/CONFIG_{line.split('=')[0]}=1/" for line in lines], "s/of this machine/of today/",
+                      "s/built from x/built from y/", "1i# Compiler: another")
+        self.assertIn("cannot be prepared", self.refused())
+
+    def test_what_fails_without_a_word(self):
+        """Whatever it is, the kernel is left out, and where to look is said."""
+        self.tool("make", 'case "$*" in *kernelversion*) exit 2 ;; esac')
+        self.source("7.3.4")
+        self.assertIn("make.log", self.refused())
+
+
+class Hook(unittest.TestCase):
+    """What the hook of kernel packages says of a new kernel."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.here = Path(self.folder.name)
+        self.put(f"lib/modules/{RELEASE}/modules.order")
+        self.put(f"boot/config-{RELEASE}", "CONFIG_RUST=y\n")
+
+    def put(self, name, text=""):
+        path = self.here / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def said(self, release=RELEASE):
+        done = subprocess.run([config.CHECKOUT / "command/zz-ferroce", release], env={"DPKG_ROOT": str(self.here),
+                              "PATH": os.environ["PATH"]}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout
+
+    def test_a_module(self):
+        for name in ("updates/ferroce.ko", "updates/dkms/ferroce.ko.xz"):
+            self.put(f"lib/modules/{RELEASE}/{name}")
+            self.assertEqual(self.said(), "")
+            (self.here / f"lib/modules/{RELEASE}/{name}").unlink()
+
+    def test_reasons(self):
+        self.assertIn("nor is ferroce-dkms", self.said())
+        self.put("usr/src/ferroce-0.1.0/dkms.conf", 'BUILD_EXCLUSIVE_KERNEL="^7\\.[23]\\."\n')
+        self.assertIn(f"apt install linux-headers-{RELEASE}", self.said())
+        self.put(f"lib/modules/{RELEASE}/build/include/x")
+        self.assertIn("does not know it", self.said())
+        self.put(f"var/lib/ferroce-dkms/{RELEASE}", "gcc-14 is not installed\n")
+        self.assertIn(f"the kernel {RELEASE} has no module ferroce: gcc-14 is not installed", self.said())
+        self.put(f"boot/config-{RELEASE}", "# CONFIG_RUST is not set\n")
+        self.assertIn("built without CONFIG_RUST", self.said())
+        self.assertEqual(self.said("").count("ferroce"), 0)
 
 
 if __name__ == "__main__":

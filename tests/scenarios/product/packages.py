@@ -103,6 +103,23 @@ def installed(report):
         install(FIRST)
         require(ours() == versions(FIRST), f"installed are {ours()}, and not {versions(FIRST)}")
         works(report, netdev)
+    new_kernel()
+
+
+HOOKS = "/usr/share/kernel/postinst.d", "/usr/share/kernel/header_postinst.d"
+
+
+def new_kernel():
+    """What the hook of kernel packages says of the kernel that runs, and of one without the module."""
+    other = "/lib/modules/9.9.9-other"
+    os.makedirs(other, exist_ok=True)
+    try:
+        for folder in HOOKS:
+            for release, want in ((os.uname().release, ""), (os.path.basename(other), "has no module ferroce")):
+                said = command(["run-parts", "--exit-on-error", f"--arg={release}", "--regex=^zz-ferroce$", folder]).stdout
+                require(want in said if want else not said, f"{folder} of {release}: {said}")
+    finally:
+        os.rmdir(other)
 
 
 def pieces(ends):
@@ -188,9 +205,14 @@ def gone(files):
     require("not found" in said, f"modprobe finds a module: {said}")
 
 
+KEPT = ("/etc/systemd/system/sys-subsystem-net-devices-eth9.device.wants/ferroce@eth9.service",
+        "/etc/systemd/system/ferroce@eth9.service.d/link.conf")
+
+
 @scenario("packages.remove", 300, machine="fresh")
 def removed(report):
-    """A removal with a link there leaves the link; installed again all works; a removal and a purge leave no file."""
+    """A removal with a link there leaves the link; installed again all works; a removal and a purge leave no file, nor the
+    links that were kept."""
     need_ferroce()
     if not ours():
         install(FIRST)
@@ -207,7 +229,14 @@ def removed(report):
         gone(files)
         install(FIRST)
         works(report, netdev)
+        # As `ferroce add --keep` leaves it; systemd does not run here.
+        for path in KEPT:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as f:
+                f.write("[Service]\n")
         apt(f"purge {' '.join(names)}")
+        left = [path for path in KEPT if os.path.lexists(path)]
+        require(not left, f"links that were kept are left: {left}")
     command(["rmmod", "ferroce"])
     gone(files)
     # A removal leaves a package that has a script for its end known to dpkg.
