@@ -20,14 +20,17 @@
 # make modules KDIR=/path/to/prepared/tree [KERNELRELEASE=...]
 # make provider
 # make install KDIR=... KERNELRELEASE=... [DESTDIR=...]
+#
+# Anywhere with cargo and gcc, such as in the image of a container: make install-provider [PROVIDERDIR=...] [DESTDIR=...]
+# What both of them installed: make uninstall [KERNELRELEASE=...]
 
 PYTHON ?= python3
 LAB := $(PYTHON) -m tests.lab
 PROVIDER := build/provider/libferroce.so
 
-export KDIR KERNELRELEASE DESTDIR PROVIDER
+export KDIR KERNELRELEASE DESTDIR PROVIDER PROVIDERDIR
 
-.PHONY: all setup setup-debug modules provider install deb demo shell run um um-debug check check-fast check-debug bench \
+.PHONY: all setup setup-debug modules provider install install-provider uninstall deb demo shell run um um-debug check check-fast check-debug bench \
 	clean help
 # The kernel's build and cargo are parallel within; the targets here are not.
 .NOTPARALLEL:
@@ -35,7 +38,7 @@ export KDIR KERNELRELEASE DESTDIR PROVIDER
 all: modules provider
 
 help:
-	@sed -n '3,22s/^# \{0,1\}//p' Makefile
+	@sed -n '3,25s/^# \{0,1\}//p' Makefile
 
 setup:
 	@$(LAB) setup $(if $(REFRESH),--refresh)
@@ -56,6 +59,12 @@ install:
 	@sh tests/lab/native.sh preflight-install
 	+@$(MAKE) --no-print-directory modules provider
 	@sh tests/lab/native.sh install
+
+install-provider: provider
+	@sh tests/lab/native.sh install-provider
+
+uninstall:
+	@sh tests/lab/native.sh uninstall
 
 deb:
 	@$(LAB) deb

@@ -109,23 +109,42 @@ preflight_install()
 		die "make install needs KERNELRELEASE=, the name the kernel goes by (uname -r on the running one)"
 }
 
-# Where libibverbs looks for providers.
-provider_dir()
+# The private ABIs of libibverbs that the provider serves (userspace-provider/src/abi.rs).
+ABIS="34 65"
+
+# The file of the libibverbs that programs load; nothing where there is none.
+libibverbs()
 {
-	triplet=$(gcc -print-multiarch 2>/dev/null || true)
-	echo "/usr/lib/${triplet:-$(uname -m)-linux-gnu}/libibverbs"
+	case $(uname -m) in
+	x86_64) machine=x86-64 ;;
+	aarch64) machine=AArch64 ;;
+	*) machine= ;;
+	esac
+	PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null |
+		sed -n "s/^[[:space:]]*libibverbs\.so\.1 (.*$machine.*) => //p" | head -n 1
 }
 
-install_all()
+# Where libibverbs looks for providers: its own bytes say it. On Debian the folder is known without one.
+provider_dir()
 {
-	: "${KERNELRELEASE:?}" "${MODULE:=rust/ferroce.ko}"
+	library=$(libibverbs)
+	if [ -n "$library" ]; then
+		folder=$(tr '\0' '\n' <"$library" | sed -n 's,^\(/.*\)/lib%s-rdmav[0-9]*\.so$,\1,p' | head -n 1)
+		[ -z "$folder" ] || { echo "$folder"; return; }
+	fi
+	triplet=$(gcc -print-multiarch 2>/dev/null || true)
+	[ -n "$triplet" ] || die "there is no libibverbs here, which would name the folder of its providers: install it, or" \
+		"name the folder with PROVIDERDIR= (/usr/lib64/libibverbs on Fedora, /usr/lib/libibverbs on Arch)"
+	echo "/usr/lib/$triplet/libibverbs"
+}
+
+install_provider()
+{
 	DESTDIR=${DESTDIR:-}
-	PROVIDERDIR=${PROVIDERDIR:-$(provider_dir)}
-	[ -f "$MODULE" ] || die "$MODULE is not there: make modules first"
+	[ -n "${PROVIDERDIR:-}" ] || PROVIDERDIR=$(provider_dir)
 	[ -f "$PROVIDER" ] || die "$PROVIDER is not there: make provider first"
-	install -D -m 644 "$MODULE" "$DESTDIR/lib/modules/$KERNELRELEASE/updates/ferroce.ko"
-	# libibverbs takes the file named after its own private ABI; the provider serves both.
-	for abi in 34 65; do
+	# libibverbs takes the file named after its own private ABI; the provider serves all of these.
+	for abi in $ABIS; do
 		install -D -m 644 "$PROVIDER" "$DESTDIR$PROVIDERDIR/libferroce-rdmav$abi.so"
 	done
 	# With its folder: a libibverbs that came in a Python wheel looks for providers in another one.
@@ -133,6 +152,15 @@ install_all()
 	echo "driver $PROVIDERDIR/libferroce" >"$DESTDIR/etc/libibverbs.d/ferroce.driver"
 	chmod 644 "$DESTDIR/etc/libibverbs.d/ferroce.driver"
 	install -D -m 644 userspace-provider/76-ferroce.rules "$DESTDIR/usr/lib/udev/rules.d/76-ferroce.rules"
+}
+
+install_all()
+{
+	: "${KERNELRELEASE:?}" "${MODULE:=rust/ferroce.ko}"
+	[ -f "$MODULE" ] || die "$MODULE is not there: make modules first"
+	install_provider
+	install -D -m 644 "$MODULE" "$DESTDIR/lib/modules/$KERNELRELEASE/updates/ferroce.ko"
+	install -D -m 644 debian/modprobe.conf "$DESTDIR/usr/lib/modprobe.d/ferroce.conf"
 	install -D -m 755 command/ferroce "$DESTDIR/usr/bin/ferroce"
 	install -d "$DESTDIR/usr/share/ferroce/trace"
 	install -m 644 command/trace/*.py command/trace/page.css command/trace/page.js "$DESTDIR/usr/share/ferroce/trace/"
@@ -140,12 +168,42 @@ install_all()
 	for section in 7 8; do
 		install -D -m 644 command/ferroce.$section "$DESTDIR/usr/share/man/man$section/ferroce.$section"
 	done
-	# Into a package's staging folder there is nothing to index; into a system there is.
+	index_modules
+	echo "installed for $KERNELRELEASE${DESTDIR:+ under $DESTDIR}"
+}
+
+# Into a package's staging folder there is nothing to index; into a system there is.
+index_modules()
+{
 	if [ -f "$DESTDIR/lib/modules/$KERNELRELEASE/modules.order" ]; then
 		if [ -n "$DESTDIR" ]; then set -- -b "$DESTDIR"; else set --; fi
 		"${DEPMOD:-depmod}" "$@" "$KERNELRELEASE"
 	fi
-	echo "installed for $KERNELRELEASE${DESTDIR:+ under $DESTDIR}"
+}
+
+# What install and install-provider bring; the module of one kernel where KERNELRELEASE names it. Links that are kept
+# stay for a later installation.
+uninstall()
+{
+	DESTDIR=${DESTDIR:-}
+	[ -n "${PROVIDERDIR:-}" ] || PROVIDERDIR=$(provider_dir)
+	[ ! -f "$DESTDIR/var/lib/dpkg/info/ferroce-provider.list" ] && [ ! -f "$DESTDIR/var/lib/dpkg/info/ferroce.list" ] ||
+		die "ferroce is here by its packages: apt remove ferroce ferroce-provider"
+	for abi in $ABIS; do
+		rm -f "$DESTDIR$PROVIDERDIR/libferroce-rdmav$abi.so"
+	done
+	rm -f "$DESTDIR/etc/libibverbs.d/ferroce.driver" "$DESTDIR/usr/lib/udev/rules.d/76-ferroce.rules" \
+		"$DESTDIR/usr/lib/modprobe.d/ferroce.conf" "$DESTDIR/usr/bin/ferroce" \
+		"$DESTDIR/usr/lib/systemd/system/ferroce@.service" "$DESTDIR/usr/share/man/man7/ferroce.7" \
+		"$DESTDIR/usr/share/man/man8/ferroce.8"
+	if [ -n "${KERNELRELEASE:-}" ]; then
+		rm -f "$DESTDIR/lib/modules/$KERNELRELEASE/updates/ferroce.ko"
+		index_modules
+	else
+		for file in "$DESTDIR"/lib/modules/*/updates/ferroce.ko; do
+			[ ! -f "$file" ] || echo "ferroce: $file stays; name its kernel with KERNELRELEASE= to remove it" >&2
+		done
+	fi
 }
 
 case "$1" in
@@ -154,6 +212,11 @@ preflight-install) preflight_install ;;
 modules) modules ;;
 provider) provider "${2:-python3}" ;;
 install) install_all ;;
+install-provider)
+	install_provider
+	echo "installed the provider in $DESTDIR$PROVIDERDIR"
+	;;
+uninstall) uninstall ;;
 clean)
 	clean_module
 	rm -rf build target

@@ -107,30 +107,77 @@ class Preflight(unittest.TestCase):
 
 
 class Install(unittest.TestCase):
-    """Everything arrives where it is looked for."""
+    """Everything arrives where it is looked for, and goes again."""
+
+    PROVIDER = ["etc/libibverbs.d/ferroce.driver",
+                *[f"usr/lib/p/libferroce-rdmav{abi}.so" for abi in (34, 65)],
+                "usr/lib/udev/rules.d/76-ferroce.rules"]
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.here = Path(self.folder.name)
+        for name in ("ferroce.ko", "libferroce.so"):
+            (self.here / name).write_text(name, encoding="utf-8")
+
+    def native(self, word, **env):
+        return subprocess.run(
+            ["sh", "tests/lab/native.sh", word], cwd=config.CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, env={**os.environ, "PROVIDER": str(self.here / "libferroce.so"), "DESTDIR": str(self.here / "d"),
+                            "PROVIDERDIR": "/usr/lib/p", **env})
+
+    def found(self):
+        return sorted(str(p.relative_to(self.here / "d")) for p in (self.here / "d").rglob("*") if p.is_file())
 
     def test_staging(self):
-        with tempfile.TemporaryDirectory() as folder:
-            here = Path(folder)
-            for name in ("ferroce.ko", "libferroce.so"):
-                (here / name).write_text(name, encoding="utf-8")
-            done = subprocess.run(
-                ["sh", "tests/lab/native.sh", "install"], cwd=config.CHECKOUT, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, text=True,
-                env={**os.environ, "MODULE": str(here / "ferroce.ko"), "PROVIDER": str(here / "libferroce.so"),
-                     "KERNELRELEASE": "7.2.12-test", "DESTDIR": str(here / "d"), "PROVIDERDIR": "/usr/lib/p"})
-            self.assertEqual(done.returncode, 0, done.stdout)
-            found = sorted(str(p.relative_to(here / "d")) for p in (here / "d").rglob("*") if p.is_file())
-            # All parts of the command, so that a new one is not forgotten.
-            parts = [str(p.relative_to(config.CHECKOUT / "command")) for p in (config.CHECKOUT / "command/trace").iterdir() if p.is_file()]
-            self.assertEqual(found, sorted([
-                "etc/libibverbs.d/ferroce.driver", "lib/modules/7.2.12-test/updates/ferroce.ko",
-                "usr/bin/ferroce", "usr/lib/p/libferroce-rdmav34.so", "usr/lib/p/libferroce-rdmav65.so",
-                "usr/lib/systemd/system/ferroce@.service", "usr/lib/udev/rules.d/76-ferroce.rules",
-                "usr/share/man/man7/ferroce.7", "usr/share/man/man8/ferroce.8",
-                *(f"usr/share/ferroce/{part}" for part in parts)]))
-            self.assertEqual((here / "d/etc/libibverbs.d/ferroce.driver").read_text(encoding="utf-8"),
-                             "driver /usr/lib/p/libferroce\n", "the driver file names the provider")
+        # All parts of the command, so that a new one is not forgotten.
+        parts = [str(p.relative_to(config.CHECKOUT / "command")) for p in (config.CHECKOUT / "command/trace").iterdir()
+                 if p.is_file()]
+        kernel = {"MODULE": str(self.here / "ferroce.ko"), "KERNELRELEASE": "7.2.12-test"}
+        done = self.native("install", **kernel)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(self.found(), sorted([
+            *self.PROVIDER, "lib/modules/7.2.12-test/updates/ferroce.ko", "usr/bin/ferroce",
+            "usr/lib/modprobe.d/ferroce.conf", "usr/lib/systemd/system/ferroce@.service",
+            "usr/share/man/man7/ferroce.7", "usr/share/man/man8/ferroce.8",
+            *(f"usr/share/ferroce/{part}" for part in parts)]))
+        self.assertEqual((self.here / "d/etc/libibverbs.d/ferroce.driver").read_text(encoding="utf-8"),
+                         "driver /usr/lib/p/libferroce\n", "the driver file names the provider")
+        done = self.native("uninstall")
+        self.assertIn("7.2.12-test/updates/ferroce.ko stays", done.stdout)
+        self.assertEqual(self.native("uninstall", **kernel).returncode, 0)
+        self.assertEqual(self.found(), [])
+
+    def test_the_provider_alone(self):
+        done = self.native("install-provider")
+        self.assertEqual((done.returncode, self.found()), (0, self.PROVIDER), done.stdout)
+        self.assertEqual(self.native("uninstall").returncode, 0)
+        self.assertEqual(self.found(), [])
+
+    def test_packages_are_not_uninstalled(self):
+        (self.here / "d/var/lib/dpkg/info").mkdir(parents=True)
+        (self.here / "d/var/lib/dpkg/info/ferroce.list").touch()
+        done = self.native("uninstall")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("apt remove", done.stdout)
+
+    def test_the_folder_is_the_librarys_own(self):
+        """As it is compiled into the libibverbs that the loader knows, whatever the distribution."""
+        tools, library = self.here / "bin", self.here / "libibverbs.so.1"
+        tools.mkdir()
+        for name, body in (("uname", "echo x86_64"), ("gcc", "exit 1"), (
+                "ldconfig", f"echo '\tlibibverbs.so.1 (libc6) => /lib/other'; "
+                            f"echo '\tlibibverbs.so.1 (libc6,x86-64) => {library}'")):
+            (tools / name).write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+            (tools / name).chmod(0o755)
+        library.write_bytes(b"\x7fELF\0/etc/libibverbs.d\0/usr/lib64/libibverbs/lib%s-rdmav59.so\0more\0")
+        path = f"{tools}:{os.environ['PATH']}"
+        done = self.native("install-provider", PROVIDERDIR="", PATH=path)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("usr/lib64/libibverbs/libferroce-rdmav65.so", self.found())
+        (tools / "ldconfig").write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+        done = self.native("install-provider", PROVIDERDIR="", PATH=path)
+        self.assertEqual((done.returncode, "PROVIDERDIR=" in done.stdout), (1, True), done.stdout)
 
 
 if __name__ == "__main__":
