@@ -110,7 +110,7 @@ preflight_install()
 }
 
 # The private ABIs of libibverbs that the provider serves (userspace-provider/src/abi.rs).
-ABIS="34 65"
+ABIS="34 57 59 64 65"
 
 # The file of the libibverbs that programs load; nothing where there is none.
 libibverbs()

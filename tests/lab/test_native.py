@@ -110,7 +110,7 @@ class Install(unittest.TestCase):
     """Everything arrives where it is looked for, and goes again."""
 
     PROVIDER = ["etc/libibverbs.d/ferroce.driver",
-                *[f"usr/lib/p/libferroce-rdmav{abi}.so" for abi in (34, 65)],
+                *[f"usr/lib/p/libferroce-rdmav{abi}.so" for abi in (34, 57, 59, 64, 65)],
                 "usr/lib/udev/rules.d/76-ferroce.rules"]
 
     def setUp(self):

@@ -47,7 +47,7 @@ macro_rules! functions {
                             Ok(name) => name,
                             Err(_) => panic!("the name of a function holds no NUL"),
                         };
-                        let address = scope.symbol(NAME, private_version(abi));
+                        let address = scope.symbol(NAME, abi.private_version());
                         if address.is_null() {
                             return Err(NAME);
                         }
@@ -103,7 +103,7 @@ functions! {
     ibv_cmd_create_cq: fn(
         *mut IbvContext, c_int, Opaque, c_int, *mut IbvCq, Opaque, usize, *mut CreateCqResp, usize,
     ) -> c_int;
-    /// Of ABI 34: to be called by [`Library::create_cq_ex`].
+    /// Of ABI 34 and 57: to be called by [`Library::create_cq_ex`].
     ibv_cmd_create_cq_ex: fn(
         *mut IbvContext, *const CqInitAttrEx, *mut IbvCqEx, Opaque, usize, *mut CreateCqExResp,
         usize, u32,
@@ -160,24 +160,22 @@ impl Library {
             usize,
         ) -> c_int;
         let call = self.ibv_cmd_get_context;
-        match self.abi {
+        if !self.abi.has_fds() {
             // SAFETY: The prototype of this ABI; the structures have the sizes given.
-            Abi::V34 => unsafe { call(context, cmd, size_of_val(cmd), resp, size_of_val(resp)) },
-            Abi::V65 => {
-                // SAFETY: Since ABI 57 the function has this prototype; both are function pointers.
-                let call: WithFds = unsafe { transmute_copy(&call) };
-                // SAFETY: As above; no file descriptors are passed.
-                unsafe {
-                    call(
-                        context,
-                        cmd,
-                        size_of_val(cmd),
-                        ptr::null_mut(),
-                        resp,
-                        size_of_val(resp),
-                    )
-                }
-            }
+            return unsafe { call(context, cmd, size_of_val(cmd), resp, size_of_val(resp)) };
+        }
+        // SAFETY: Since ABI 57 the function has this prototype; both are function pointers.
+        let call: WithFds = unsafe { transmute_copy(&call) };
+        // SAFETY: As above; no file descriptors are passed.
+        unsafe {
+            call(
+                context,
+                cmd,
+                size_of_val(cmd),
+                ptr::null_mut(),
+                resp,
+                size_of_val(resp),
+            )
         }
     }
 
@@ -205,32 +203,14 @@ impl Library {
             u32,
         ) -> c_int;
         let (call, none) = (self.ibv_cmd_create_cq_ex, ptr::null_mut());
-        match self.abi {
+        if !self.abi.has_provider_attr() {
             // SAFETY: The prototype of this ABI; the caller vouches for the arguments.
-            Abi::V34 => unsafe { call(context, attr, cq, none, 0, resp, size_of_val(resp), 0) },
-            Abi::V65 => {
-                // SAFETY: Since ABI 59 the function has this prototype; both are function pointers.
-                let call: WithAttr = unsafe { transmute_copy(&call) };
-                // SAFETY: As above.
-                unsafe { call(context, attr, none, cq, none, 0, resp, size_of_val(resp), 0) }
-            }
+            return unsafe { call(context, attr, cq, none, 0, resp, size_of_val(resp), 0) };
         }
-    }
-}
-
-/// The symbol version of the private functions.
-const fn private_version(abi: Abi) -> &'static CStr {
-    match abi {
-        Abi::V34 => c"IBVERBS_PRIVATE_34",
-        Abi::V65 => c"IBVERBS_PRIVATE_65",
-    }
-}
-
-/// The function that registers a provider.
-const fn register_name(abi: Abi) -> &'static CStr {
-    match abi {
-        Abi::V34 => c"verbs_register_driver_34",
-        Abi::V65 => c"verbs_register_driver_65",
+        // SAFETY: Since ABI 59 the function has this prototype; both are function pointers.
+        let call: WithAttr = unsafe { transmute_copy(&call) };
+        // SAFETY: As above.
+        unsafe { call(context, attr, none, cq, none, 0, resp, size_of_val(resp), 0) }
     }
 }
 
@@ -291,17 +271,20 @@ fn other_abi(scope: Scope) -> Option<u32> {
 /// By the versions of its symbols it is a libibverbs, not what has the same names elsewhere in the
 /// process: the one that has loaded us, or else the one that we depend on.
 pub fn load() -> Result<Register, String> {
-    let marks = Abi::ALL.map(|abi| (register_name(abi), private_version(abi)));
+    let marks = Abi::ALL.map(|abi| (abi.register_name(), abi.private_version()));
     let scope = Scope::of_loader(&marks).unwrap_or(Scope::OWN);
     let found = Abi::ALL.into_iter().find_map(|abi| {
-        let address = scope.symbol(register_name(abi), private_version(abi));
-        (!address.is_null()).then_some((abi, address))
+        let address = scope.symbol(abi.register_name(), abi.private_version());
+        let marked = abi
+            .mark()
+            .is_none_or(|name| !scope.symbol(name, abi.private_version()).is_null());
+        (!address.is_null() && marked).then_some((abi, address))
     });
     let Some((abi, register)) = found else {
         return Err(match other_abi(scope) {
             Some(number) => format!(
-                "this libibverbs has the private ABI {number}, but this provider knows only 34 \
-                 (rdma-core 36 to 56) and 65 (rdma-core 65)"
+                "this libibverbs has the private ABI {number}, but this provider knows only 34, \
+                 57, 59, 64 and 65 (rdma-core 36 to 65)"
             ),
             None => "no libibverbs with a private ABI is loaded".to_string(),
         });

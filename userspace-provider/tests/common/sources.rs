@@ -13,8 +13,8 @@ use std::{
 pub struct Source {
     /// The private ABI of its libibverbs.
     pub abi: u32,
-    /// It is older than 45: FLUSH or ATOMIC WRITE have no names in it yet.
-    pub older: bool,
+    /// Its number, without what stands behind the point.
+    pub release: u32,
     root: PathBuf,
 }
 
@@ -22,28 +22,24 @@ pub struct Source {
 /// `rdma-core-56.1` and `rdma-core-65.0` in `FERROCE_CACHE`, or that in the user's cache folder.
 ///
 /// A missing source fails the test, unless `FERROCE_ALLOW_MISSING_SOURCES` is set. More folders, of
-/// releases from 36 to 44, can be named in `FERROCE_RDMA_CORE_OLDER`, with colons between them.
+/// any releases from 36 on, can be named in `FERROCE_RDMA_CORE_MORE`, with colons between them.
 pub fn sources() -> Vec<Source> {
     let cache = env::var_os("FERROCE_CACHE").map(PathBuf::from).or_else(|| {
         let home = PathBuf::from(env::var_os("HOME")?);
         Some(home.join(".cache/ferroce"))
     });
     let releases = [
-        (34, "FERROCE_RDMA_CORE_56", "rdma-core-56.1"),
-        (65, "FERROCE_RDMA_CORE_65", "rdma-core-65.0"),
+        ("FERROCE_RDMA_CORE_56", "rdma-core-56.1"),
+        ("FERROCE_RDMA_CORE_65", "rdma-core-65.0"),
     ];
     let mut found = Vec::new();
-    for (abi, variable, folder) in releases {
+    for (variable, folder) in releases {
         let root = env::var_os(variable)
             .map(PathBuf::from)
             .or_else(|| Some(cache.as_ref()?.join(folder)))
             .unwrap_or_else(|| folder.into());
         if root.join("libibverbs/driver.h").is_file() {
-            found.push(Source {
-                abi,
-                older: false,
-                root,
-            });
+            found.push(Source::of(root));
         } else if env::var_os("FERROCE_ALLOW_MISSING_SOURCES").is_none() {
             panic!(
                 "no rdma-core source in {}: unpack the source package there, or set {variable} \
@@ -54,17 +50,34 @@ pub fn sources() -> Vec<Source> {
             eprintln!("left out: no rdma-core source in {}", root.display());
         }
     }
-    let older = env::var_os("FERROCE_RDMA_CORE_OLDER").unwrap_or_default();
-    let folders = env::split_paths(&older).filter(|root| !root.as_os_str().is_empty());
-    found.extend(folders.map(|root| Source {
-        abi: 34,
-        older: true,
-        root,
-    }));
+    let more = env::var_os("FERROCE_RDMA_CORE_MORE").unwrap_or_default();
+    let folders = env::split_paths(&more).filter(|root| !root.as_os_str().is_empty());
+    found.extend(folders.map(Source::of));
     found
 }
 
 impl Source {
+    /// What an unpacked source package says of itself.
+    fn of(root: PathBuf) -> Self {
+        let text = std::fs::read_to_string(root.join("CMakeLists.txt"))
+            .unwrap_or_else(|e| panic!("no rdma-core source in {}: {e}", root.display()));
+        let number = |name: &str| {
+            let (_, value) = text.split_once(&format!("set({name} \"")).expect(name);
+            let digits = value.split(|c: char| !c.is_ascii_digit()).next();
+            digits.and_then(|d| d.parse().ok()).expect(name)
+        };
+        Self {
+            abi: number("IBVERBS_PABI_VERSION"),
+            release: number("PACKAGE_VERSION"),
+            root,
+        }
+    }
+
+    /// FLUSH or ATOMIC WRITE have no names in it yet.
+    pub fn older(&self) -> bool {
+        self.release < 45
+    }
+
     /// Compiles a C program or library against the headers of this release, into `folder`.
     pub fn compile(&self, folder: &Path, name: &str, source: &Path, flags: &[&str]) -> PathBuf {
         let include = folder.join(format!("include-{}", self.abi));
@@ -74,6 +87,7 @@ impl Source {
         run(Command::new("cc")
             .args(["-D_GNU_SOURCE", "-Wall", "-Werror", "-g"])
             .arg(format!("-DPABI={}", self.abi))
+            .arg(format!("-DRELEASE={}", self.release))
             .arg("-isystem")
             .arg(&include)
             .arg("-o")
