@@ -7,15 +7,16 @@
 //! real-time priority go on. It can be taken and released in different calls, as the extended
 //! polling interface wants.
 
+use crate::ffi::memory::nap;
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::{hint, thread, time::Duration};
+use std::{hint, thread};
 
 /// Turns that a waiter spins before it yields.
 const SPINS: u32 = 128;
 /// Turns after which a waiter sleeps instead.
 const YIELDS: u32 = SPINS + 256;
-/// How long a waiter sleeps.
-const NAP: Duration = Duration::from_micros(50);
+/// How long a waiter sleeps, in microseconds.
+const NAP: u32 = 50;
 
 /// A mutual exclusion lock.
 #[derive(Debug, Default)]
@@ -76,7 +77,7 @@ impl Lock {
             match turn {
                 0..SPINS => hint::spin_loop(),
                 SPINS..YIELDS => thread::yield_now(),
-                _ => thread::sleep(NAP),
+                _ => nap(NAP),
             }
             turn = turn.saturating_add(1);
         }
@@ -126,7 +127,7 @@ mod tests {
         lock.acquire();
         thread::scope(|scope| {
             let waiter = scope.spawn(|| lock.with(|| ()));
-            thread::sleep(Duration::from_millis(20));
+            thread::sleep(std::time::Duration::from_millis(20));
             assert!(!waiter.is_finished());
             lock.release();
         });

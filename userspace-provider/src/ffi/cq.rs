@@ -19,7 +19,7 @@ use crate::{
 use core::{
     cell::UnsafeCell,
     ffi::c_int,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicU32, AtomicUsize, Ordering},
 };
 use ferroce_core::uabi::{
     cqe::{Cqe, CQE_STRIDE},
@@ -50,6 +50,11 @@ struct CompletionQueue {
     arming: Lock,
     /// The thread that is between `start_poll` and `end_poll`, and so holds the lock; 0 is none.
     poller: AtomicUsize,
+    /// Where the round of that thread has begun.
+    began: AtomicU32,
+    /// The process that has made the queue. A child of fork() has a copy, with a lock that may be
+    /// held by a thread which it has not.
+    pid: libc::pid_t,
 }
 
 /// This thread, in a form that is never 0.
@@ -89,6 +94,9 @@ impl Cq {
                     lock: Lock::new(single),
                     arming: Lock::new(single),
                     poller: AtomicUsize::new(0),
+                    began: AtomicU32::new(0),
+                    // SAFETY: It has no requirements.
+                    pid: unsafe { libc::getpid() },
                 };
                 // SAFETY: The object is ours alone until it is handed out.
                 unsafe { (&raw mut (*cq.as_ptr()).queue).write(Some(queue)) };
@@ -123,6 +131,7 @@ impl Cq {
         let queue = unsafe { Cq::queue(cq) };
         queue.lock.acquire();
         queue.poller.store(this_thread(), Ordering::Relaxed);
+        queue.began.store(queue.cursor.own(), Ordering::Relaxed);
     }
 
     /// Takes the next completion, with the lock held.
@@ -135,7 +144,8 @@ impl Cq {
         unsafe { Cq::queue(cq).next() }
     }
 
-    /// Gives back what was taken, and the lock.
+    /// Gives back what was taken, and the lock. Where nothing was, the word that the module reads
+    /// stays in its cache.
     ///
     /// # Safety
     ///
@@ -143,13 +153,17 @@ impl Cq {
     pub unsafe fn end(cq: *mut Cq) {
         // SAFETY: The caller's promise.
         let queue = unsafe { Cq::queue(cq) };
-        // SAFETY: The lock is held.
-        unsafe { queue.ring() }.store_consumer(queue.cursor.own());
+        let own = queue.cursor.own();
+        if own != queue.began.load(Ordering::Relaxed) {
+            // SAFETY: The lock is held.
+            unsafe { queue.ring() }.store_consumer(own);
+        }
         queue.poller.store(0, Ordering::Relaxed);
         queue.lock.release();
     }
 
-    /// Takes the completions of a QP out that were not polled.
+    /// Takes the completions of a QP out that were not polled. In a child of fork(), which has no
+    /// ring, there are none.
     ///
     /// # Safety
     ///
@@ -157,6 +171,10 @@ impl Cq {
     pub unsafe fn forget(cq: *mut Cq, qp_num: u32) {
         // SAFETY: The caller's promise.
         let queue = unsafe { Cq::queue(cq) };
+        // SAFETY: It has no requirements.
+        if queue.pid != unsafe { libc::getpid() } {
+            return;
+        }
         queue.exclusively(|| {
             // SAFETY: The lock is held.
             let ring = unsafe { queue.ring() };

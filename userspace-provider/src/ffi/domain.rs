@@ -23,8 +23,11 @@ use libc::{EBUSY, EINVAL, EOPNOTSUPP};
 #[repr(C)]
 struct Domain {
     ibv: IbvPd,
-    /// Parent domains around it.
+    /// Parent domains around it; and an imported one until it is given up, for its end cannot be
+    /// refused: the last of them frees it.
     users: AtomicU32,
+    /// It was imported.
+    imported: bool,
     /// A parent domain: the domain below, or null.
     below: *mut Domain,
     /// A parent domain: its thread domain, or null.
@@ -40,9 +43,9 @@ pub struct Thread {
     users: AtomicU32,
 }
 
-/// Takes back an object that others may refer to.
-fn give_up(users: &AtomicU32) -> Result<(), c_int> {
-    if users.load(Ordering::Acquire) == 0 {
+/// Takes back an object that others may refer to, beside so many references of its own.
+fn give_up(users: &AtomicU32, own: u32) -> Result<(), c_int> {
+    if users.load(Ordering::Acquire) == own {
         Ok(())
     } else {
         Err(EBUSY)
@@ -94,7 +97,7 @@ pub unsafe extern "C" fn dealloc(pd: *mut IbvPd) -> c_int {
     let domain = pd.cast::<Domain>();
     // SAFETY: Contract of the verb: it is a domain of ours, and those that it refers to are alive.
     unsafe {
-        if let Err(error) = give_up(&(*domain).users) {
+        if let Err(error) = give_up(&(*domain).users, (*domain).imported.into()) {
             return error;
         }
         let below = (*domain).below;
@@ -104,7 +107,7 @@ pub unsafe extern "C" fn dealloc(pd: *mut IbvPd) -> c_int {
                 return error;
             }
         } else {
-            (*below).users.fetch_sub(1, Ordering::Release);
+            leave(below);
             if let Some(thread) = (*domain).thread.as_ref() {
                 thread.users.fetch_sub(1, Ordering::Release);
             }
@@ -176,14 +179,33 @@ pub unsafe extern "C" fn import(context: *mut IbvContext, handle: u32) -> *mut I
     unsafe {
         (*pd.as_ptr()).ibv.context = context;
         (*pd.as_ptr()).ibv.handle = handle;
+        (*pd.as_ptr()).imported = true;
+        (*pd.as_ptr()).users = AtomicU32::new(1);
     }
     pd.leak().cast()
 }
 
-/// Ends the sharing of a protection domain, which stays.
+/// Ends the sharing of a protection domain, which stays. Parent domains around it go on.
 pub unsafe extern "C" fn unimport(pd: *mut IbvPd) {
     // SAFETY: It is from `import`, and gone for the application.
-    drop(unsafe { Object::reclaim(pd.cast::<Domain>()) });
+    unsafe { leave(pd.cast()) }
+}
+
+/// Takes a reference to a domain back; the last one to an imported domain frees it.
+///
+/// # Safety
+///
+/// `domain` is one of ours, and the reference the caller's.
+unsafe fn leave(domain: *mut Domain) {
+    // SAFETY: The caller's promise: it is there as long as the reference is.
+    let (imported, left) = unsafe {
+        let imported = (*domain).imported;
+        (imported, (*domain).users.fetch_sub(1, Ordering::AcqRel))
+    };
+    if imported && left == 1 {
+        // SAFETY: It is from `leak`, and nobody refers to it any more.
+        drop(unsafe { Object::reclaim(domain) });
+    }
 }
 
 /// Makes a thread domain.
@@ -215,7 +237,7 @@ pub unsafe extern "C" fn alloc_thread(
 pub unsafe extern "C" fn dealloc_thread(td: *mut IbvTd) -> c_int {
     let thread = td.cast::<Thread>();
     // SAFETY: Contract of the verb.
-    if let Err(error) = give_up(unsafe { &(*thread).users }) {
+    if let Err(error) = give_up(unsafe { &(*thread).users }, 0) {
         return error;
     }
     // SAFETY: It is from `alloc_thread`, and gone for the application.

@@ -3,7 +3,7 @@
 //! Objects that libibverbs holds by pointer, errno, and lists of the application.
 
 use crate::refusal::reject;
-use core::{ptr, slice};
+use core::{ffi::c_void, ptr, slice};
 use ferroce_core::uabi::wqe::Sge;
 use libc::c_int;
 use std::alloc::{alloc_zeroed, dealloc, Layout};
@@ -30,6 +30,24 @@ pub fn nanoseconds(clock: libc::clockid_t) -> i64 {
     // SAFETY: The time is written to a place of ours. The clocks that are asked for always exist.
     unsafe { libc::clock_gettime(clock, &mut time) };
     time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+/// Sleeps for so many microseconds, at most a second. By its number, since `nanosleep()` is a
+/// cancellation point, which the verbs are not: a thread that is cancelled while it waits for a
+/// queue would leave that as it is.
+pub fn nap(microseconds: u32) {
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: i64::from(microseconds.min(999_999)) * 1_000,
+    };
+    // SAFETY: The time is readable; what is left of it nobody asks for.
+    unsafe {
+        libc::syscall(
+            libc::SYS_nanosleep,
+            &raw const time,
+            ptr::null_mut::<c_void>(),
+        )
+    };
 }
 
 /// An object of C shape that is not yet, or no more, in the hands of libibverbs.

@@ -20,7 +20,7 @@ mod library;
 mod loader;
 pub mod log;
 mod mapping;
-mod memory;
+pub mod memory;
 mod most;
 mod qp;
 mod region;

@@ -3,7 +3,13 @@
 //! Send and receive queues: a list of work requests is written into a ring, and the module is woken
 //! if it wants to be.
 
-use super::{ah, layout::*, library::library, mapping::Ring, memory::sg_list};
+use super::{
+    ah,
+    layout::*,
+    library::library,
+    mapping::Ring,
+    memory::{nap, sg_list},
+};
 use crate::refusal::reject;
 use crate::{
     doorbell::{self, Doorbell},
@@ -22,7 +28,7 @@ use ferroce_core::uabi::{
     wqe::Sge,
 };
 use libc::{EACCES, EAGAIN, EINTR, EINVAL, ENOMEM, EPROTO};
-use std::{thread, time::Duration};
+use std::thread;
 use zerocopy::IntoBytes;
 
 /// A work request of libibverbs, for one kind of queue.
@@ -94,9 +100,6 @@ impl WorkRequest for IbvRecvWr {
     }
 }
 
-/// The kernel refuses writes to the command file in this process.
-static WRITES_REFUSED: AtomicBool = AtomicBool::new(false);
-
 /// A send or receive queue.
 pub struct WorkQueue<W: WorkRequest> {
     ring: Ring,
@@ -105,6 +108,9 @@ pub struct WorkQueue<W: WorkRequest> {
     limit: u32,
     limits: W::Limits,
     lock: Lock,
+    /// The kernel refuses writes to the command file in this process. Another file may be this
+    /// process's own, so each queue finds out for itself.
+    writes_refused: AtomicBool,
 }
 
 impl<W: WorkRequest> WorkQueue<W> {
@@ -132,6 +138,7 @@ impl<W: WorkRequest> WorkQueue<W> {
             limit,
             limits,
             lock: Lock::new(single),
+            writes_refused: AtomicBool::new(false),
         }))
     }
 
@@ -180,7 +187,7 @@ impl<W: WorkRequest> WorkQueue<W> {
         self.lock.release();
         if published && self.ring.needs_doorbell() {
             // SAFETY: The caller's promise.
-            unsafe { Self::ring_doorbell(qp) }.map_err(|error| (list, error))?;
+            unsafe { self.ring_doorbell(qp) }.map_err(|error| (list, error))?;
         }
         taken
     }
@@ -252,13 +259,13 @@ impl<W: WorkRequest> WorkQueue<W> {
     /// # Safety
     ///
     /// `qp` is the QP of this queue.
-    unsafe fn ring_doorbell(qp: *mut IbvQp) -> Result<(), c_int> {
+    unsafe fn ring_doorbell(&self, qp: *mut IbvQp) -> Result<(), c_int> {
         /// Turns that yield before they sleep.
         const YIELDS: u32 = 100;
-        const NAP: Duration = Duration::from_millis(1);
+        const NAP: u32 = 1_000;
         let mut turn = 0u32;
         loop {
-            let by_write = !WRITES_REFUSED.load(Ordering::Relaxed);
+            let by_write = !self.writes_refused.load(Ordering::Relaxed);
             let error = if by_write {
                 // SAFETY: The caller's promise.
                 unsafe { Self::write_doorbell(qp) }
@@ -270,9 +277,9 @@ impl<W: WorkRequest> WorkQueue<W> {
             match error {
                 0 => return Ok(()),
                 EINTR => (),
-                EACCES if by_write => WRITES_REFUSED.store(true, Ordering::Relaxed),
+                EACCES if by_write => self.writes_refused.store(true, Ordering::Relaxed),
                 ENOMEM | EAGAIN if turn < YIELDS => thread::yield_now(),
-                ENOMEM | EAGAIN => thread::sleep(NAP),
+                ENOMEM | EAGAIN => nap(NAP),
                 error => return Err(error),
             }
             turn = turn.saturating_add(1);
@@ -348,7 +355,7 @@ impl WorkQueue<IbvSendWr> {
         self.lock.release();
         if is_new && self.ring.needs_doorbell() {
             // SAFETY: The caller's promise.
-            unsafe { Self::ring_doorbell(qp) }?;
+            unsafe { self.ring_doorbell(qp) }?;
         }
         Ok(())
     }

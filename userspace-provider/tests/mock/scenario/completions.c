@@ -104,7 +104,10 @@ void extended_completion_queue(void)
 	cq = mock.ops.create_cq_ex(context, &attr);
 	CHECK(cq && mappings(1) == 1);
 
-	CHECK(ibv_start_poll(cq, &poll) == ENOENT);
+	/* Who finds nothing writes nothing where the module reads. */
+	control(RING_CQ)->consumer = 77;
+	CHECK(ibv_start_poll(cq, &poll) == ENOENT && control(RING_CQ)->consumer == 77);
+	control(RING_CQ)->consumer = 0;
 	complete(41);
 	complete(42);
 	complete(43);

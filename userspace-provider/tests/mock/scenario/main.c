@@ -38,6 +38,8 @@ int main(int argc, char **argv)
 	receiving();
 	reset();
 	completions_of_the_gone();
+	cancelled();
+	forked();
 	forgetting_under_load();
 	threads();
 	CHECK(!mock.ops.dealloc_pd(pd) && !mock.objects && mappings(0) == 0);

@@ -55,7 +55,7 @@ static void domains(void)
 {
 	struct ibv_td_init_attr td_attr = { 0 };
 	struct ibv_parent_domain_init_attr attr = { .pd = NULL };
-	struct ibv_pd *parent, *imported;
+	struct ibv_pd *parent, *imported, *other;
 	struct ibv_td *td;
 
 	errno = 0;
@@ -80,6 +80,16 @@ static void domains(void)
 
 	imported = mock.ops.import_pd(context, 17);
 	CHECK(imported && imported->context == context && imported->handle == 17);
+	/* It outlives its sharing while there is a parent domain around it. */
+	attr = (struct ibv_parent_domain_init_attr){ .pd = imported };
+	parent = mock.ops.alloc_parent_domain(context, &attr);
+	CHECK(parent && mock.ops.dealloc_pd(imported) == EBUSY);
+	mock.ops.unimport_pd(imported);
+	other = mock.ops.import_pd(context, 18);
+	CHECK(other && other != imported && imported->handle == 17);
+	mock.ops.unimport_pd(other);
+	CHECK(parent->handle == 17 && !mock.ops.dealloc_pd(parent));
+	imported = mock.ops.import_pd(context, 17);
 	mock.ops.unimport_pd(imported);
 	CHECK(mock.objects == 1);
 }

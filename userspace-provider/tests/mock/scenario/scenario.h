@@ -115,6 +115,10 @@ void reset(void);
 uint64_t poll_all(struct ibv_cq *cq);
 void completions_of_the_gone(void);
 
+/* waiting.c */
+void cancelled(void);
+void forked(void);
+
 /* load.c */
 void forgetting_under_load(void);
 void threads(void);
