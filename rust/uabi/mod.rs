@@ -20,8 +20,14 @@ pub mod udata;
 pub mod words;
 pub mod wqe;
 
-/// The version of this contract: `uverbs_abi_ver` of the device. A provider refuses any other.
+/// The version of this contract: `uverbs_abi_ver` of the device.
+///
+/// It is counted up only for what neither a longer structure nor a bit of the features can express.
 pub const ABI_VERSION: u32 = 2;
+
+/// The oldest version that a provider serves, and with it every one up to [`ABI_VERSION`]: an
+/// upgrade of the provider locks nobody out of the module that is loaded.
+pub const OLDEST_ABI_VERSION: u32 = 2;
 
 /// The version of the module, which it reports as that of its firmware: major, minor, patch.
 pub const MODULE_VERSION: [u16; 3] = [0, 1, 0];
@@ -31,3 +37,5 @@ pub const MODULE_VERSION: [u16; 3] = [0, 1, 0];
 /// It is outside `enum rdma_driver_id` on purpose: libibverbs matches by this number alone, and
 /// uverbs refuses an ioctl that carries another one.
 pub const DRIVER_ID: u32 = 0x4665_5243;
+
+const _: () = assert!(OLDEST_ABI_VERSION <= ABI_VERSION);

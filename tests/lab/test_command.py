@@ -247,8 +247,12 @@ class Small(unittest.TestCase):
     """Bytes and addresses."""
 
     def test_the_version_in_a_provider(self):
+        note = struct.pack("=III8sII", 8, 8, 1, b"ferroce\0", 7, 5)
+        self.assertEqual(ferroce.provider_abi(b"\x7fELF..." + note + b"..."), range(5, 8))
+        self.assertEqual(ferroce.versions(range(5, 8)), "versions 5 to 7")
         note = struct.pack("=III8sI", 8, 4, 1, b"ferroce\0", 7)
-        self.assertEqual(ferroce.provider_abi(b"\x7fELF..." + note + b"..."), 7)
+        self.assertEqual(ferroce.provider_abi(b"\x7fELF..." + note + b"..."), range(7, 8))
+        self.assertEqual(ferroce.versions(range(7, 8)), "version 7")
         self.assertIsNone(ferroce.provider_abi(b"\x7fELF... ferroce\0"))
 
     def test_addresses(self):

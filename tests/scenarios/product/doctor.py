@@ -231,13 +231,14 @@ def provider_mistakes(report):
                       *inside)
             healthy(*inside)
         good = contents(f"{PROVIDERS}/libferroce-rdmav34.so")
-        at = good.index(b"\x08\0\0\0\x04\0\0\0\x01\0\0\0" + NOTE) + 20
+        at = good.index(b"\x08\0\0\0\x08\0\0\0\x01\0\0\0" + NOTE) + 20
         ours = good[at]
-        older = good[:at] + bytes([ours + 1]) + good[at + 1:]
-        with covered(f"{PROVIDERS}/libferroce-rdmav34.so", older) as inside:
-            finds(report, "provider",
-                  f"module of {end.dev} speaks version {ours} .*uverbs_abi_ver.* version {ours + 1}:",
-                  "of one release", *inside)
+        for newest, oldest, said, fix in ((ours + 2, ours + 1, f"versions {ours + 1} to {ours + 2}", "of one release"),
+                                          (ours - 1, ours - 1, f"version {ours - 1}", "ferroce-provider")):
+            other = good[:at] + bytes([newest, 0, 0, 0, oldest]) + good[at + 5:]
+            with covered(f"{PROVIDERS}/libferroce-rdmav34.so", other) as inside:
+                finds(report, "provider", f"module of {end.dev} speaks version {ours} .*uverbs_abi_ver.* {said}:", fix,
+                      *inside)
         with covered("/etc/ld.so.cache", b"") as inside:
             finds(report, "libibverbs", "libibverbs is not installed", "^apt install libibverbs1", *inside)
         with covered("/dev/infiniband") as inside:

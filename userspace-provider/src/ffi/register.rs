@@ -20,7 +20,8 @@ struct Table<T>(T);
 unsafe impl<T> Sync for Table<T> {}
 
 /// Devices are matched by driver id and ABI version: their names are the choice of whoever adds the
-/// link. That the driver is ferroce indeed it says by a signature when a device is opened.
+/// link. A device of a version out of the range libibverbs leaves out, with a warning that has both
+/// in it. That the driver is ferroce indeed it says by a signature when a device is opened.
 static MATCH: Table<[VerbsMatchEnt; 2]> = Table([
     VerbsMatchEnt {
         driver_data: ptr::null_mut(),
@@ -40,7 +41,7 @@ static MATCH: Table<[VerbsMatchEnt; 2]> = Table([
 
 static DEVICE_OPS: Table<VerbsDeviceOps> = Table(VerbsDeviceOps {
     name: c"ferroce".as_ptr(),
-    match_min_abi_version: uabi::ABI_VERSION,
+    match_min_abi_version: uabi::OLDEST_ABI_VERSION,
     match_max_abi_version: uabi::ABI_VERSION,
     match_table: (&raw const MATCH.0).cast(),
     static_providers: ptr::null_mut(),
@@ -51,7 +52,7 @@ static DEVICE_OPS: Table<VerbsDeviceOps> = Table(VerbsDeviceOps {
     uninit_device: Some(uninit_device),
 });
 
-/// An ELF note, by which the version of the contract can be read in the file: who looks for the
+/// An ELF note, by which the versions of the contract can be read in the file: who looks for the
 /// reason why no provider fits a device need not load it.
 #[repr(C)]
 struct Note {
@@ -59,17 +60,19 @@ struct Note {
     size: u32,
     kind: u32,
     name: [u8; 8],
-    abi_version: u32,
+    newest: u32,
+    oldest: u32,
 }
 
 #[used]
 #[cfg_attr(not(test), link_section = ".note.ferroce")]
 static NOTE: Note = Note {
     name_size: 8,
-    size: 4,
+    size: 8,
     kind: 1,
     name: *b"ferroce\0",
-    abi_version: uabi::ABI_VERSION,
+    newest: uabi::ABI_VERSION,
+    oldest: uabi::OLDEST_ABI_VERSION,
 };
 
 /// Registers the provider with the libibverbs that has loaded it.
