@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """The house rules see what they should see, and nothing else."""
 
+import re
 import unittest
 
-from tests.lab import check, rules
+from tests.lab import check, config, rules
 
 
 class Unsafe(unittest.TestCase):
@@ -269,6 +270,18 @@ class Version(unittest.TestCase):
             self.assertFalse(rules.check_version(path, text, "1.20.3"), path)
             self.assertTrue(rules.check_version(path, text, "1.20.2"), path)
             self.assertTrue(rules.check_version(path, "", "1.20.3"), path)
+
+
+class Documents(unittest.TestCase):
+    """What a document promises is what the source has."""
+
+    def test_values_of_vendor_err(self):
+        source = (config.CHECKOUT / "rust/transport/completion.rs").read_text(encoding="utf-8")
+        values = {int(value, 0) for value in re.findall(r"^    pub const \w+: u32 = (\w+);$", source, re.M)}
+        text = (config.CHECKOUT / "Documentation/verbs.md").read_text(encoding="utf-8")
+        table = text[text.index("| `vendor_err` | status |"):].split("\n\n")[0]
+        told = {int(value, 0) for value in re.findall(r"^\| (0x\d+|\d+) ", table, re.M)}
+        self.assertEqual(told, values | {0})
 
 
 if __name__ == "__main__":
