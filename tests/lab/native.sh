@@ -129,7 +129,8 @@ provider_dir()
 {
 	library=$(libibverbs)
 	if [ -n "$library" ]; then
-		folder=$(tr '\0' '\n' <"$library" | sed -n 's,^\(/.*\)/lib%s-rdmav[0-9]*\.so$,\1,p' | head -n 1)
+		# What stands before it may be no text, and end without a zero.
+		folder=$(LC_ALL=C tr -c '[:print:]' '\n' <"$library" | sed -n 's,^\(/.*\)/lib%s-rdmav[0-9]*\.so$,\1,p' | head -n 1)
 		[ -z "$folder" ] || { echo "$folder"; return; }
 	fi
 	triplet=$(gcc -print-multiarch 2>/dev/null || true)

@@ -62,6 +62,8 @@ class Libraries(unittest.TestCase):
     def test_of_a_wheel(self):
         data = b"ELF\0lib%s-rdmav34.so\0/etc/libibverbs.d\0rdmav\0/usr/lib64/libibverbs/lib%s-rdmav34.so\0"
         self.assertEqual(ferroce.wanted(data), ("/etc/libibverbs.d", "/usr/lib64/libibverbs", 34))
+        # What stands before a string need not end with a zero: so in rdma-core 64 and 65.
+        self.assertEqual(ferroce.wanted(data.replace(b"\0/", b"\0hv\xf8\xff/")), ferroce.wanted(data))
 
     def test_of_none(self):
         self.assertIsNone(ferroce.wanted(b"\0/usr/lib64/libibverbs/lib%s-rdmav34.so\0"))

@@ -170,7 +170,7 @@ class Install(unittest.TestCase):
                             f"echo '\tlibibverbs.so.1 (libc6,x86-64) => {library}'")):
             (tools / name).write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
             (tools / name).chmod(0o755)
-        library.write_bytes(b"\x7fELF\0/etc/libibverbs.d\0/usr/lib64/libibverbs/lib%s-rdmav59.so\0more\0")
+        library.write_bytes(b"\x7fELF\0/etc/libibverbs.d\0hv\xf8\xff/usr/lib64/libibverbs/lib%s-rdmav59.so\0more\0")
         path = f"{tools}:{os.environ['PATH']}"
         done = self.native("install-provider", PROVIDERDIR="", PATH=path)
         self.assertEqual(done.returncode, 0, done.stdout)
