@@ -188,8 +188,9 @@ uninstall()
 {
 	DESTDIR=${DESTDIR:-}
 	[ -n "${PROVIDERDIR:-}" ] || PROVIDERDIR=$(provider_dir)
-	[ ! -f "$DESTDIR/var/lib/dpkg/info/ferroce-provider.list" ] && [ ! -f "$DESTDIR/var/lib/dpkg/info/ferroce.list" ] ||
+	if dpkg-query --root="${DESTDIR:-/}" -W -f '${Status}\n' ferroce ferroce-provider 2>/dev/null | grep -q ' installed$'; then
 		die "ferroce is here by its packages: apt remove ferroce ferroce-provider"
+	fi
 	for abi in $ABIS; do
 		rm -f "$DESTDIR$PROVIDERDIR/libferroce-rdmav$abi.so"
 	done

@@ -155,8 +155,10 @@ class Install(unittest.TestCase):
         self.assertEqual(self.found(), [])
 
     def test_packages_are_not_uninstalled(self):
-        (self.here / "d/var/lib/dpkg/info").mkdir(parents=True)
-        (self.here / "d/var/lib/dpkg/info/ferroce.list").touch()
+        (self.here / "d/var/lib/dpkg").mkdir(parents=True)
+        (self.here / "d/var/lib/dpkg/status").write_text(
+            "Package: ferroce\nStatus: install ok installed\nMaintainer: x <x@example.org>\nArchitecture: all\n"
+            "Version: 1\nDescription: x\n", encoding="utf-8")
         done = self.native("uninstall")
         self.assertEqual(done.returncode, 1)
         self.assertIn("apt remove", done.stdout)
