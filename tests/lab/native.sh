@@ -198,6 +198,7 @@ uninstall()
 		"$DESTDIR/usr/lib/modprobe.d/ferroce.conf" "$DESTDIR/usr/bin/ferroce" \
 		"$DESTDIR/usr/lib/systemd/system/ferroce@.service" "$DESTDIR/usr/share/man/man7/ferroce.7" \
 		"$DESTDIR/usr/share/man/man8/ferroce.8"
+	rm -rf "$DESTDIR/usr/share/ferroce"
 	if [ -n "${KERNELRELEASE:-}" ]; then
 		rm -f "$DESTDIR/lib/modules/$KERNELRELEASE/updates/ferroce.ko"
 		index_modules
