@@ -10,13 +10,13 @@
 /// The files of the data path that need no kernel.
 pub mod datapath {
     pub mod budget;
+    pub mod cq_producer;
     #[cfg(test)]
     mod fake;
-    pub mod filler;
     pub mod moderation;
     pub mod rounds;
     pub mod schedule;
-    pub mod shelf;
+    pub mod srq_consumer;
     pub mod stream;
     pub mod wqe;
 }

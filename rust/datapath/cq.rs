@@ -2,11 +2,11 @@
 
 //! Completion queues: where the data path puts what is done.
 
-use super::filler::{
-    Filler,
+use super::cq_producer::{
+    CqProducer,
+    CqResize,
     Overrun,
-    Overruns,
-    Transfer, //
+    Overruns, //
 };
 use super::moderation::{
     Due,
@@ -63,7 +63,7 @@ pub struct Cq {
     stamp: Stamp,
     /// Taken after the locks of QPs.
     #[pin]
-    filler: SpinLockBh<Filler>,
+    producer: SpinLockBh<CqProducer>,
     notifier: Arc<Notifier<CqUpcall>>,
 }
 
@@ -105,7 +105,7 @@ impl Cq {
                 deadline <- Deadline::new(),
                 ring: Replaceable::new(ring),
                 stamp,
-                filler <- new_spinlock_bh!(Filler::new(overruns), "ferroce_cq"),
+                producer <- new_spinlock_bh!(CqProducer::new(overruns), "ferroce_cq"),
                 notifier,
             }),
             GFP_KERNEL_ACCOUNT,
@@ -129,12 +129,12 @@ impl Cq {
         notifications: &OwnedQueue,
     ) -> Result<(), Overrun> {
         let mut words: [u64; CQE_STRIDE as usize / 8] = transmute!(*cqe);
-        let mut filler = self.filler.lock();
+        let mut producer = self.producer.lock();
         if self.stamp == Stamp::Time {
             // With the lock held, so that entries have the order of their times.
             words[offset_of!(Cqe, timestamp) / 8] = timer::raw_now();
         }
-        match filler.push(self.ring.get(rcu), &words, solicited, timer::now) {
+        match producer.push(self.ring.get(rcu), &words, solicited, timer::now) {
             Ok(due) => {
                 self.obey(due, notifications);
                 Ok(())
@@ -159,15 +159,15 @@ impl Cq {
 
     /// How it stands.
     pub fn standing(&self, rcu: &rcu::Guard) -> Standing {
-        let filler = self.filler.lock();
+        let producer = self.producer.lock();
         let ring = self.ring.get(rcu);
-        let (moderation_count, moderation_period_us) = filler
+        let (moderation_count, moderation_period_us) = producer
             .moderation()
             .map_or((0, 0), |moderation| moderation.count_and_period());
         Standing {
-            waiting: filler.waiting(ring),
+            waiting: producer.waiting(ring),
             arm: ring.load(Word::Arm),
-            overrun: filler.is_overrun(),
+            overrun: producer.is_overrun(),
             stamps: self.stamp == Stamp::Time,
             moderation_count,
             moderation_period_us,
@@ -176,16 +176,16 @@ impl Cq {
 
     /// Moderates events from here on.
     pub fn moderate(&self, moderation: Option<Moderation>, notifications: &OwnedQueue) {
-        let mut filler = self.filler.lock();
-        if filler.moderate(moderation) {
+        let mut producer = self.producer.lock();
+        if producer.moderate(moderation) {
             self.notifier.completion(notifications);
         }
     }
 
     /// The time of an event may have come.
     pub(super) fn expired(&self, notifications: &OwnedQueue) {
-        let mut filler = self.filler.lock();
-        let due = filler.expired(timer::now());
+        let mut producer = self.producer.lock();
+        let due = producer.expired(timer::now());
         self.obey(due, notifications);
     }
 
@@ -196,23 +196,21 @@ impl Cq {
     ///
     /// `EINVAL` if what is in the queue has no room in the new ring.
     pub fn resize(&self, old: &Ring, new: Successor<Ring>) -> Result {
-        let mut transfer = Transfer::new(old);
+        let mut resize = CqResize::new(old);
         loop {
             let end = {
-                let filler = self.filler.lock();
-                if transfer.is_short(&filler) {
-                    transfer
-                        .finish(&filler, old, &*new)
+                let producer = self.producer.lock();
+                if resize.is_short(&producer) {
+                    resize
+                        .finish(&producer, old, &*new)
                         .map_err(|_too_small| EINVAL)?;
                     self.ring.replace(new);
                     return Ok(());
                 }
-                filler.producer()
+                producer.producer()
             };
             // Without the lock: it may be a lot, and nobody writes over what was pushed.
-            transfer
-                .copy(old, &*new, end)
-                .map_err(|_too_small| EINVAL)?;
+            resize.copy(old, &*new, end).map_err(|_too_small| EINVAL)?;
         }
     }
 }

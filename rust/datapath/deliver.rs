@@ -3,16 +3,14 @@
 //! What a segment does at the QP it is for, whichever way it came: a request is executed, a READ
 //! response is placed.
 
-use super::halves::{
-    RecvHalf,
-    SendCopies, //
-};
+use super::ctx::Ctx;
 use super::memory::sg::{
     Payload,
     Regions,
     SgList, //
 };
 use super::memory::window::BindError;
+use super::path::Path;
 use super::port::{
     Port,
     MANAGEMENT_QP, //
@@ -27,8 +25,10 @@ use super::qp::{
     Qp,
     Receives, //
 };
-use super::turn::Turn;
-use super::way::Way;
+use super::queues::{
+    RecvQueue,
+    SendCopies, //
+};
 use super::wqe::{
     Data,
     KeyChange,
@@ -90,7 +90,7 @@ struct Target<'q, 't, 'a> {
     payload: Payload<'t>,
     /// Of a datagram.
     origin: Option<&'t Origin>,
-    turn: &'t mut Turn<'a>,
+    ctx: &'t mut Ctx<'a>,
 }
 
 /// How far a packet goes whose sender does not say: the hop limit of the kernel's routes, unless a
@@ -112,10 +112,10 @@ impl Origin {
         })
     }
 
-    /// That of `len` bytes that went along `way` without leaving the device of `port`: what a
+    /// That of `len` bytes that went along `path` without leaving the device of `port`: what a
     /// packet would say.
-    pub(super) fn local(way: &Way, port: &Port, len: u32) -> Self {
-        let flow = way.flow();
+    pub(super) fn local(path: &Path, port: &Port, len: u32) -> Self {
+        let flow = path.flow();
         let made = Made {
             traffic_class: flow.sent_class(),
             hop_limit: match flow.hop_limit {
@@ -143,14 +143,14 @@ impl Origin {
 
 impl Target<'_, '_, '_> {
     fn regions(&self) -> Regions<'_> {
-        self.qp.regions(self.turn.rcu())
+        self.qp.regions(self.ctx.rcu())
     }
 
     /// The memory of the receive that was taken. If it came from a shared queue, that is of the
     /// queue's domain.
     #[inline(always)]
     fn receive_list(&self) -> SgList<'_> {
-        SgList::new(self.receives.sges(), self.qp.recv_regions(self.turn.rcu()))
+        SgList::new(self.receives.sges(), self.qp.recv_regions(self.ctx.rcu()))
     }
 }
 
@@ -174,7 +174,7 @@ impl DatagramEnv for Target<'_, '_, '_> {
         };
         let [first, ..] = grh;
         let is_v6 = first >> 4 == 6;
-        self.turn
+        self.ctx
             .complete_datagram(self.qp, done, source, is_v6, *link);
     }
 }
@@ -185,7 +185,7 @@ impl ResponderEnv for Target<'_, '_, '_> {
         match self.qp.receives() {
             Receives::Own(rq) => self.receives.take(&**rq),
             Receives::Shared(srq) => {
-                let notifications = self.turn.directory().notifications();
+                let notifications = self.ctx.directory().notifications();
                 srq.take(self.receives, notifications)
             }
         }
@@ -259,61 +259,61 @@ impl ResponderEnv for Target<'_, '_, '_> {
 
     #[inline(always)]
     fn complete(&mut self, done: RecvCompletion) {
-        self.turn.complete_receive(self.qp, done);
+        self.ctx.complete_receive(self.qp, done);
     }
 }
 
 /// Executes one request of the peer. What is to be answered waits in the responder.
 #[inline]
 pub(super) fn request(
-    recv: &mut RecvHalf,
+    recv: &mut RecvQueue,
     qp: ArcBorrow<'_, Qp>,
     request: &IncomingRequest,
     payload: Payload<'_>,
-    turn: &mut Turn<'_>,
+    ctx: &mut Ctx<'_>,
 ) {
     let mut target = Target {
         qp,
         receives: &mut recv.wqes,
         payload,
         origin: None,
-        turn: &mut *turn,
+        ctx: &mut *ctx,
     };
     let executed = match &mut recv.responder {
         Responder::Reliable(responder) => {
             let outcome = responder.on_request(request, &mut target);
             drop(target);
-            settled(qp, outcome, turn)
+            settled(qp, outcome, ctx)
         }
         Responder::Unreliable(responder) => {
             let outcome = responder.on_request(request, &mut target);
             drop(target);
-            unanswered(qp, outcome, turn)
+            unanswered(qp, outcome, ctx)
         }
         // It is asked for datagrams alone: see below.
         Responder::Datagram(_) => return,
     };
     if recv.wqes.take_scribbled() {
-        turn.fail_fatally(qp);
+        ctx.fail_fatally(qp);
     }
     // Only what is in order says that the peer is there: any old or forged packet may carry its
     // address.
     if executed && !recv.established {
         recv.established = true;
         if qp.state() == State::Rtr {
-            turn.event(qp, QpEvent::CommEstablished);
+            ctx.event(qp, QpEvent::CommEstablished);
         }
     }
 }
 
 /// Takes a datagram, unless there is a reason to drop it.
 pub(super) fn datagram(
-    recv: &mut RecvHalf,
+    recv: &mut RecvQueue,
     qp: ArcBorrow<'_, Qp>,
     request: &IncomingRequest,
     origin: &Origin,
     payload: Payload<'_>,
-    turn: &mut Turn<'_>,
+    ctx: &mut Ctx<'_>,
 ) -> Result<(), Counter> {
     let (Responder::Datagram(inbox), Some(deth)) = (&mut recv.responder, request.extension.deth())
     else {
@@ -335,22 +335,22 @@ pub(super) fn datagram(
         receives: &mut recv.wqes,
         payload,
         origin: Some(origin),
-        turn: &mut *turn,
+        ctx: &mut *ctx,
     };
     let outcome = inbox
         .responder
         .on_datagram(request, deth.source_qp(), &mut target);
     drop(target);
-    unanswered(qp, outcome, turn);
+    unanswered(qp, outcome, ctx);
     if recv.wqes.take_scribbled() {
-        turn.fail_fatally(qp);
+        ctx.fail_fatally(qp);
     }
     Ok(())
 }
 
 /// What a request led to, where it is answered; tells whether it was executed.
 #[inline]
-fn settled(qp: ArcBorrow<'_, Qp>, outcome: reliable::responder::Outcome, turn: &Turn<'_>) -> bool {
+fn settled(qp: ArcBorrow<'_, Qp>, outcome: reliable::responder::Outcome, ctx: &Ctx<'_>) -> bool {
     let counter = match outcome.dropped {
         None => None,
         Some(DropReason::Duplicate) => Some(Counter::Duplicate),
@@ -361,10 +361,10 @@ fn settled(qp: ArcBorrow<'_, Qp>, outcome: reliable::responder::Outcome, turn: &
         }
     };
     if let Some(counter) = counter {
-        turn.counters(&qp).inc(counter);
+        ctx.counters(&qp).inc(counter);
     }
     if let Some(fatal) = outcome.fatal {
-        refused(qp, fatal, turn);
+        refused(qp, fatal, ctx);
     }
     outcome.dropped.is_none()
 }
@@ -373,7 +373,7 @@ fn settled(qp: ArcBorrow<'_, Qp>, outcome: reliable::responder::Outcome, turn: &
 fn unanswered(
     qp: ArcBorrow<'_, Qp>,
     outcome: unreliable::responder::Outcome,
-    turn: &mut Turn<'_>,
+    ctx: &mut Ctx<'_>,
 ) -> bool {
     use unreliable::responder::{
         DropReason,
@@ -382,7 +382,7 @@ fn unanswered(
     let counter = match outcome {
         Outcome::Executed => return true,
         Outcome::Failed => {
-            turn.fail(qp);
+            ctx.fail(qp);
             return false;
         }
         Outcome::Dropped(DropReason::Old | DropReason::NotReady) => Counter::IgnoredRequest,
@@ -392,17 +392,17 @@ fn unanswered(
         Outcome::Dropped(DropReason::Denied) => Counter::LostDenied,
         Outcome::Dropped(DropReason::Invalid) => Counter::LostInvalid,
     };
-    turn.counters(&qp).inc(counter);
+    ctx.counters(&qp).inc(counter);
     false
 }
 
 /// The responder refused a request for good. The QP goes to ERR when the peer was answered: see
 /// [`answer_taken`].
-fn refused(qp: ArcBorrow<'_, Qp>, fatal: Fatal, turn: &Turn<'_>) {
-    turn.counters(&qp).inc(Counter::RefusedRequest);
+fn refused(qp: ArcBorrow<'_, Qp>, fatal: Fatal, ctx: &Ctx<'_>) {
+    ctx.counters(&qp).inc(Counter::RefusedRequest);
     match fatal {
-        Fatal::InvalidRequest => turn.event(qp, QpEvent::RequestError),
-        Fatal::AccessError => turn.event(qp, QpEvent::AccessError),
+        Fatal::InvalidRequest => ctx.event(qp, QpEvent::RequestError),
+        Fatal::AccessError => ctx.event(qp, QpEvent::AccessError),
         Fatal::LocalError => {}
     }
 }
@@ -412,10 +412,10 @@ fn refused(qp: ArcBorrow<'_, Qp>, fatal: Fatal, turn: &Turn<'_>) {
 pub(super) fn answer_taken(
     responder: &ReliableResponder,
     qp: ArcBorrow<'_, Qp>,
-    turn: &mut Turn<'_>,
+    ctx: &mut Ctx<'_>,
 ) {
     if responder.has_ended() {
-        turn.fail(qp);
+        ctx.fail(qp);
     }
 }
 
@@ -426,12 +426,12 @@ pub(super) fn read_source<'q, 'a: 'q>(
     rkey: u32,
     va: u64,
     len: u32,
-    turn: &Turn<'a>,
+    ctx: &Ctx<'a>,
 ) -> Result<Payload<'q>, AccessError> {
     if len == 0 {
         return Ok(Payload::Bytes(&[]));
     }
-    turn.regions(qp).source(qp.id(), rkey, va, len)
+    ctx.regions(qp).source(qp.id(), rkey, va, len)
 }
 
 /// Does what stands before the send cursor if it asks no peer; tells whether there may be more to
@@ -441,9 +441,9 @@ pub(super) fn do_here(
     requester: &mut ReliableRequester,
     wqes: &SendCopies,
     qp: ArcBorrow<'_, Qp>,
-    turn: &mut Turn<'_>,
+    ctx: &mut Ctx<'_>,
 ) -> bool {
-    requester.has_waiting() && do_at_cursor(requester, wqes, qp, turn)
+    requester.has_waiting() && do_at_cursor(requester, wqes, qp, ctx)
 }
 
 #[cold]
@@ -451,36 +451,32 @@ fn do_at_cursor(
     requester: &mut ReliableRequester,
     wqes: &SendCopies,
     qp: ArcBorrow<'_, Qp>,
-    turn: &mut Turn<'_>,
+    ctx: &mut Ctx<'_>,
 ) -> bool {
-    let slot = match requester.next_here(turn.now()) {
+    let slot = match requester.next_here(ctx.now()) {
         Here::Nothing => return false,
         Here::GoOn => return true,
         Here::Do(slot) => slot,
     };
     let changed = match wqes.key_change(slot) {
-        Some(change) => turn.regions(&qp).change(qp.id(), change),
+        Some(change) => ctx.regions(&qp).change(qp.id(), change),
         None => Err(BindError),
     };
     let status = match changed {
         Ok(()) => Status::Success,
         Err(BindError) => Status::MwBindErr,
     };
-    let progress = requester.done_here(status, &mut |done| turn.complete_send(qp, done));
+    let progress = requester.done_here(status, &mut |done| ctx.complete_send(qp, done));
     if progress.fatal {
-        turn.fail(qp);
+        ctx.fail(qp);
     }
     !progress.fatal
 }
 
 /// The memory of a READ response is not accessible any more.
-pub(super) fn read_failed(
-    responder: &mut ReliableResponder,
-    qp: ArcBorrow<'_, Qp>,
-    turn: &Turn<'_>,
-) {
+pub(super) fn read_failed(responder: &mut ReliableResponder, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) {
     if let Some(fatal) = responder.read_failed().fatal {
-        refused(qp, fatal, turn);
+        refused(qp, fatal, ctx);
     }
 }
 
@@ -491,11 +487,11 @@ pub(super) fn read_response(
     qp: ArcBorrow<'_, Qp>,
     segment: &ReadSegment,
     from: &Payload<'_>,
-    turn: &mut Turn<'_>,
+    ctx: &mut Ctx<'_>,
 ) -> Progress {
-    let now = turn.now();
-    let regions = qp.regions(turn.rcu());
-    let mut complete = |done| turn.complete_send(qp, done);
+    let now = ctx.now();
+    let regions = qp.regions(ctx.rcu());
+    let mut complete = |done| ctx.complete_send(qp, done);
     match requester.accept_read_response(segment, now, &mut complete) {
         Err(refused) => refused.progress,
         Ok(place) => {
@@ -517,13 +513,13 @@ pub(super) fn local_memory_failed(
     requester: &mut ReliableRequester,
     qp: ArcBorrow<'_, Qp>,
     slot: u32,
-    turn: &mut Turn<'_>,
+    ctx: &mut Ctx<'_>,
 ) {
     let progress = requester.fail(slot, Status::LocProtErr, &mut |done| {
-        turn.complete_send(qp, done)
+        ctx.complete_send(qp, done)
     });
     if progress.fatal {
-        turn.fail(qp);
+        ctx.fail(qp);
     }
 }
 
@@ -534,14 +530,14 @@ pub(super) fn left(
     qp: ArcBorrow<'_, Qp>,
     segment: &RequestSegment,
     done: Result<(), Status>,
-    turn: &mut Turn<'_>,
+    ctx: &mut Ctx<'_>,
 ) {
-    let mut complete = |done| turn.complete_send(qp, done);
+    let mut complete = |done| ctx.complete_send(qp, done);
     let progress = match done {
         Ok(()) => requester.left(segment, &mut complete),
         Err(status) => requester.fail(status, &mut complete),
     };
     if progress.fatal {
-        turn.fail_sends(qp);
+        ctx.fail_sends(qp);
     }
 }

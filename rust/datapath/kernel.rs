@@ -45,14 +45,14 @@ use zerocopy::transmute;
 
 /// The locks of those who post to a QP of the kernel.
 #[pin_data]
-pub struct Desks {
+pub struct PostLocks {
     #[pin]
     send: IrqLock,
     #[pin]
     recv: IrqLock,
 }
 
-impl Desks {
+impl PostLocks {
     /// Nobody posts.
     pub fn new() -> impl PinInit<Self> {
         pin_init!(Self {

@@ -3,7 +3,7 @@
 //! How bytes move, from a doorbell to a packet to a completion.
 //!
 //! The way of a message is in three files: [`post`] from the doorbell to the carrier, [`receive`]
-//! from the socket to the QP and back, and [`turn`], the scope of each step. A file uses only those
+//! from the socket to the QP and back, and [`ctx`], the scope of each step. A file uses only those
 //! below it:
 //!
 //! ```text
@@ -37,34 +37,34 @@
 //! order is held, so QPs may be connected in any way, also to themselves. Nothing sleeps under
 //! them, and no handler of a user runs under them, nor on the stack of who posts ([`notify`]).
 
+pub mod ah;
 pub mod budget;
-pub mod carrier;
 pub mod cq;
+pub mod cq_producer;
+pub mod ctx;
 pub mod deliver;
 pub mod directory;
 #[cfg(CONFIG_KUNIT = "y")]
 mod fake;
-pub mod filler;
 pub mod groups;
-pub mod halves;
-pub mod handle;
 pub mod icrc;
 pub mod kernel;
 pub mod memory;
 pub mod moderation;
 pub mod notify;
-pub mod outbox;
+pub mod path;
 pub mod port;
 pub mod post;
 pub mod protocol;
 pub mod qp;
+pub mod queues;
 pub mod receive;
 pub mod rounds;
 pub mod schedule;
-pub mod shelf;
 pub mod srq;
+pub mod srq_consumer;
 pub mod stream;
-pub mod turn;
-pub mod way;
+pub mod tx;
+pub mod tx_batch;
 pub mod worker;
 pub mod wqe;

@@ -2,8 +2,8 @@
 
 //! What the data path needs of a device: its memory regions, its counters, its switches.
 
+use super::ah::Ah;
 use super::groups::Groups;
-use super::handle::Handle;
 use super::memory::region::Region;
 use super::memory::window::{
     Find,
@@ -21,7 +21,7 @@ use crate::sys::net::{
 };
 use crate::sys::random;
 use crate::sys::table::{
-    Context,
+    AllocContext,
     Published,
     Replacement,
     Reserved,
@@ -80,7 +80,7 @@ pub struct Port {
     /// The secret of the keys.
     keys: Permutation24,
     #[pin]
-    handles: Table<Handle>,
+    ahs: Table<Ah>,
     #[pin]
     counters: PortCounters,
     /// MAC address of the netdev when the link was made.
@@ -106,7 +106,7 @@ impl Port {
                 null: Region::null(),
                 windows <- Table::new(),
                 keys: Permutation24::new(random::words()),
-                handles <- Table::new(),
+                ahs <- Table::new(),
                 counters <- PortCounters::new(),
                 mac: underlay.netdev().mac(),
                 resident: underlay.resident().clone(),
@@ -266,23 +266,19 @@ impl Port {
     }
 
     /// Takes a number for an address handle; it leads nowhere before it is published.
-    pub fn reserve_handle(&self, context: Context) -> Result<Reserved<'_, Handle>> {
-        self.handles.reserve_in(context, MAX_AH)
+    pub fn reserve_ah(&self, context: AllocContext) -> Result<Reserved<'_, Ah>> {
+        self.ahs.reserve_in(context, MAX_AH)
     }
 
     /// Unpublishes an address handle.
-    pub fn remove_handle(&self, handle: &mut Published<Handle>) {
-        self.handles.remove(handle);
+    pub fn remove_ah(&self, ah: &mut Published<Ah>) {
+        self.ahs.remove(ah);
     }
 
     /// The address handle with this number.
     #[inline]
-    pub(super) fn handle<'g>(
-        &'g self,
-        number: u32,
-        rcu: &'g rcu::Guard,
-    ) -> Option<ArcBorrow<'g, Handle>> {
-        self.handles.get(number, rcu)
+    pub(super) fn ah<'g>(&'g self, number: u32, rcu: &'g rcu::Guard) -> Option<ArcBorrow<'g, Ah>> {
+        self.ahs.get(number, rcu)
     }
 
     /// Unpublishes a region, and waits for those who access it. May sleep.

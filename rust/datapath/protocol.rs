@@ -5,9 +5,9 @@
 //! The types differ in what a segment means, not in how a ring is emptied: what all have is here,
 //! and who moves segments matches once and then works with one of them.
 
-use super::handle::Handle;
-use super::outbox::Outbox;
-use super::way::Way;
+use super::ah::Ah;
+use super::path::Path;
+use super::tx_batch::TxBatch;
 use crate::sys::ib::qp::Capacity;
 use crate::sys::net::Addresses;
 use crate::transport::completion::{
@@ -30,7 +30,7 @@ use crate::transport::request::{
     PushError,
     SendRequest, //
 };
-use crate::transport::service::Half;
+use crate::transport::service::Protocol;
 use crate::transport::unreliable;
 use crate::transport::unreliable::requester::Slot;
 use crate::wire::opcode;
@@ -70,9 +70,9 @@ pub(super) struct Datagrams {
 /// Where datagrams go, and packets that will go there. It keeps an address handle that is destroyed
 /// meanwhile.
 pub(super) struct Towards {
-    pub(super) handle: Arc<Handle>,
-    pub(super) way: Way,
-    pub(super) outbox: Outbox<()>,
+    pub(super) ah: Arc<Ah>,
+    pub(super) path: Path,
+    pub(super) batch: TxBatch<()>,
 }
 
 /// What a receiving half does.
@@ -169,20 +169,20 @@ fn slots<T: Clone + Default, A: Allocator>(count: usize) -> Result<Vec<T, A>> {
 
 impl Requester {
     /// Of a QP in RESET. May sleep.
-    pub(super) fn new(half: Half, capacity: &Capacity) -> Result<Self> {
+    pub(super) fn new(half: Protocol, capacity: &Capacity) -> Result<Self> {
         let count = capacity.max_send_wr as usize;
         Ok(match half {
-            Half::Reliable => Self::Reliable(ReliableRequester::new(slots(count)?)),
-            Half::Unacknowledged => {
+            Protocol::Reliable => Self::Reliable(ReliableRequester::new(slots(count)?)),
+            Protocol::Unacknowledged => {
                 let service = opcode::Service::Uc;
                 Self::Unreliable(UnreliableRequester::new(slots(count)?, service))
             }
-            Half::Datagram => Self::Datagram(Datagrams {
+            Protocol::Datagram => Self::Datagram(Datagrams {
                 queue: UnreliableRequester::new(slots(count)?, opcode::Service::Ud),
                 qkey: 0,
                 towards: None,
             }),
-            Half::None => return Err(EINVAL),
+            Protocol::None => return Err(EINVAL),
         })
     }
 
@@ -292,15 +292,15 @@ impl Requester {
 
 impl Responder {
     /// Of a QP in RESET. May sleep.
-    pub(super) fn new(half: Half) -> Result<Self> {
+    pub(super) fn new(half: Protocol) -> Result<Self> {
         Ok(match half {
-            Half::Reliable => {
+            Protocol::Reliable => {
                 let resources = slots(usize::from(MAX_RD_ATOMIC))?;
                 Self::Reliable(ReliableResponder::new(resources))
             }
-            Half::Unacknowledged => Self::Unreliable(Default::default()),
-            Half::Datagram => Self::Datagram(Inbox::default()),
-            Half::None => return Err(EINVAL),
+            Protocol::Unacknowledged => Self::Unreliable(Default::default()),
+            Protocol::Datagram => Self::Datagram(Inbox::default()),
+            Protocol::None => return Err(EINVAL),
         })
     }
 

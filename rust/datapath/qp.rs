@@ -3,23 +3,23 @@
 //! The queue pair: two halves, each under its own lock, and the state that both obey.
 
 use super::cq::Cq;
-use super::halves::{
-    connect,
-    Answering,
-    RecvHalf,
-    SendHalf, //
-};
 use super::memory::region::DomainId;
 use super::memory::sg::Regions;
 use super::memory::window::QpId;
 use super::notify::Notifier;
+use super::path::Path;
 use super::port::Port;
 use super::protocol::{
     RequesterSetting,
     ResponderSetting, //
 };
+use super::queues::{
+    connect,
+    Answering,
+    RecvQueue,
+    SendQueue, //
+};
 use super::srq::Srq;
-use super::way::Way;
 use crate::observe::counters::Counters;
 use crate::sys::ib::event::QpUpcall;
 use crate::sys::ib::qp::{
@@ -122,10 +122,10 @@ pub struct Qp {
     failing: Atomic<u32>,
     /// Requests on their way. Taken before any `recv`.
     #[pin]
-    pub(super) send: SpinLockBh<SendHalf>,
+    pub(super) send: SpinLockBh<SendQueue>,
     /// Requests of the peer. Taken after `send`; on the local path, after another QP's `send`.
     #[pin]
-    pub(super) recv: SpinLockBh<RecvHalf>,
+    pub(super) recv: SpinLockBh<RecvQueue>,
 }
 
 impl_has_work! {
@@ -233,8 +233,8 @@ impl Qp {
                 (Receives::Own(rq), new.domain, max_sge)
             }
         };
-        let send = SendHalf::new(&new.service, &capacity, new.signal_all)?;
-        let recv = RecvHalf::new(&new.service, recv_sge)?;
+        let send = SendQueue::new(&new.service, &capacity, new.signal_all)?;
+        let recv = RecvQueue::new(&new.service, recv_sge)?;
         let notifier = Notifier::new(new.upcall)?;
         Arc::pin_init(
             pin_init!(Self {
@@ -385,15 +385,15 @@ impl Qp {
         let recv = self.recv.lock();
         let posted = self.sq.load_producer();
         let pending = posted.wrapping_sub(send.requester.retired());
-        let way = send.peer.as_ref().map(|peer| &peer.way);
+        let path = send.peer.as_ref().map(|peer| &peer.path);
         Standing {
             pending: pending.min(self.sq.entries()),
             receives: match &self.receives {
                 Receives::Own(rq) => Some(recv.wqes.left(&**rq)),
                 Receives::Shared(_) => None,
             },
-            is_local: way.map(|way| way.is_to_own_device() && self.port.local_path()),
-            source_port: way.map(|way| way.flow().source_port),
+            is_local: path.map(|path| path.is_to_own_device() && self.port.local_path()),
+            source_port: path.map(|path| path.flow().source_port),
         }
     }
 
@@ -417,7 +417,7 @@ impl Qp {
         &self,
         from: State,
         to: State,
-        change: impl FnOnce(&mut SendHalf, &mut RecvHalf) -> Result,
+        change: impl FnOnce(&mut SendQueue, &mut RecvQueue) -> Result,
     ) -> Result {
         let mut send = self.send.lock();
         let mut recv = self.recv.lock();
@@ -439,12 +439,12 @@ impl Qp {
     pub fn ready_to_receive(
         &self,
         setting: ResponderSetting,
-        ways: Option<(u32, [Way; 2])>,
+        paths: Option<(u32, [Path; 2])>,
     ) -> Result {
         self.transition(State::Init, State::Rtr, |send, recv| {
             recv.responder.connect(setting)?;
-            if let Some((peer, ways)) = ways {
-                connect(send, recv, peer, ways);
+            if let Some((peer, paths)) = paths {
+                connect(send, recv, peer, paths);
             }
             recv.established = false;
             Ok(())
@@ -481,11 +481,11 @@ impl Qp {
         to: State,
         requester: &RequesterSetting,
         responder: &ResponderSetting,
-        ways: Option<(u32, [Way; 2])>,
+        paths: Option<(u32, [Path; 2])>,
     ) -> Result {
         self.transition(from, to, |send, recv| {
-            if let Some((peer, ways)) = ways {
-                connect(send, recv, peer, ways);
+            if let Some((peer, paths)) = paths {
+                connect(send, recv, peer, paths);
             }
             send.requester.update(requester);
             recv.responder.update(responder);
@@ -515,7 +515,7 @@ impl Qp {
 
     /// To ERR, unless it is in ERR or RESET; tells whether it went there, so that both halves must
     /// be flushed. From here on a doorbell flushes what is posted.
-    pub(super) fn enter_error(&self, send: &mut SendHalf, recv: &mut RecvHalf) -> bool {
+    pub(super) fn enter_error(&self, send: &mut SendQueue, recv: &mut RecvQueue) -> bool {
         if matches!(self.state(), State::Err | State::Reset) {
             return false;
         }
@@ -532,7 +532,7 @@ impl Qp {
 
     /// To SQE, if it can send; tells whether it went there, so that the sending half must be
     /// flushed.
-    pub(super) fn enter_send_error(&self, send: &mut SendHalf, _recv: &mut RecvHalf) -> bool {
+    pub(super) fn enter_send_error(&self, send: &mut SendQueue, _recv: &mut RecvQueue) -> bool {
         if !self.sends() {
             return false;
         }

@@ -2,14 +2,13 @@
 
 //! A packet comes in: from the UDP socket to the QP, all in the receive softirq.
 
-use super::carrier::wire;
+use super::ctx::{
+    Ctx,
+    RunContext, //
+};
 use super::deliver::{
     self,
     Origin, //
-};
-use super::halves::{
-    Answering,
-    SendHalf, //
 };
 use super::icrc::icrc_of;
 use super::memory::sg::Payload;
@@ -23,10 +22,11 @@ use super::protocol::{
     Responder, //
 };
 use super::qp::Qp;
-use super::turn::{
-    Context,
-    Turn, //
+use super::queues::{
+    Answering,
+    SendQueue, //
 };
+use super::tx::wire;
 use crate::observe::counters::{
     Counter,
     Counters, //
@@ -70,13 +70,13 @@ pub struct Input;
 impl Receiver for Input {
     fn receive(netns: NetNs, packet: &RxPacket<'_>) -> Verdict {
         // Unless the module is being unloaded.
-        Turn::run(Context::Softirq, |turn| receive(netns, packet, turn)).unwrap_or(Verdict::Dropped)
+        Ctx::run(RunContext::Softirq, |ctx| receive(netns, packet, ctx)).unwrap_or(Verdict::Dropped)
     }
 
     fn unreadable(netns: NetNs, ifindex: i32, why: Unreadable) {
         // Unless the module is being unloaded.
-        let _ = Turn::run(Context::Softirq, |turn| {
-            if let Some(port) = turn.directory().port_at(netns, ifindex, turn.rcu()) {
+        let _ = Ctx::run(RunContext::Softirq, |ctx| {
+            if let Some(port) = ctx.directory().port_at(netns, ifindex, ctx.rcu()) {
                 port.counters().inc(match why {
                     Unreadable::IpHeader => Counter::DropIpHeader,
                     Unreadable::NoMemory => Counter::DropNoMemory,
@@ -102,19 +102,19 @@ fn count_copied(counters: &Counters, packet: &RxPacket<'_>) {
 ///
 /// The QP is found first, so that its device counts what is wrong with the packet. A QP of another
 /// network namespace is none: neither its state nor its counters are the business of this one.
-fn receive(netns: NetNs, packet: &RxPacket<'_>, turn: &mut Turn<'_>) -> Verdict {
+fn receive(netns: NetNs, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) -> Verdict {
     let bytes = packet.head();
     let bth = Bth::ref_from_prefix(bytes).ok().map(|(bth, _)| bth);
     let number = bth.map(Bth::dest_qp);
-    let qp = number.and_then(|number| turn.directory().get(number, turn.rcu()));
+    let qp = number.and_then(|number| ctx.directory().get(number, ctx.rcu()));
     let qp = qp.filter(|qp| qp.port().netns() == netns);
-    let Some(qp) = qp.or_else(|| for_management(netns, packet, number, turn)) else {
+    let Some(qp) = qp.or_else(|| for_management(netns, packet, number, ctx)) else {
         return match number {
-            Some(GROUP_QPN) => for_group(netns, packet, turn),
-            _ => for_nobody(netns, packet, number, turn),
+            Some(GROUP_QPN) => for_group(netns, packet, ctx),
+            _ => for_nobody(netns, packet, number, ctx),
         };
     };
-    let counters = turn.counters(&qp);
+    let counters = ctx.counters(&qp);
     count_copied(counters, packet);
     let (parsed, payload) = match intact(packet, bth, qp.opcodes()) {
         Ok(intact) => intact,
@@ -122,10 +122,10 @@ fn receive(netns: NetNs, packet: &RxPacket<'_>, turn: &mut Turn<'_>) -> Verdict 
     };
     match IncomingRequest::from_packet(&parsed) {
         Some(request) if qp.opcodes() == Service::Ud => {
-            on_datagram(qp, packet, &request, payload, turn)
+            on_datagram(qp, packet, &request, payload, ctx)
         }
-        Some(request) => on_request(qp, packet, &request, payload, turn),
-        None => on_response(qp, packet, &parsed, payload, turn),
+        Some(request) => on_request(qp, packet, &request, payload, ctx),
+        None => on_response(qp, packet, &parsed, payload, ctx),
     }
 }
 
@@ -135,12 +135,12 @@ fn for_management<'a>(
     netns: NetNs,
     packet: &RxPacket<'_>,
     number: Option<u32>,
-    turn: &Turn<'a>,
+    ctx: &Ctx<'a>,
 ) -> Option<ArcBorrow<'a, Qp>> {
     if number != Some(MANAGEMENT_QP) {
         return None;
     }
-    turn.directory().management(netns, packet, turn.rcu())
+    ctx.directory().management(netns, packet, ctx.rcu())
 }
 
 /// A packet of this service with its payload, or why it is none.
@@ -177,8 +177,8 @@ fn intact<'p>(
 /// A datagram to a group. What this host sends to a group that it is in itself comes back by the
 /// netdev that it left by, so all come the same way, and each is seen once.
 #[cold]
-fn for_group(netns: NetNs, packet: &RxPacket<'_>, turn: &mut Turn<'_>) -> Verdict {
-    let (directory, rcu) = (turn.directory(), turn.rcu());
+fn for_group(netns: NetNs, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) -> Verdict {
+    let (directory, rcu) = (ctx.directory(), ctx.rcu());
     let port = directory.port_on(netns, packet.real_ifindex(), rcu);
     let group = match packet.addresses() {
         Some(Addresses::V4 { dst, .. }) => gid::of_ipv4(dst),
@@ -187,11 +187,11 @@ fn for_group(netns: NetNs, packet: &RxPacket<'_>, turn: &mut Turn<'_>) -> Verdic
         None => return Verdict::Dropped,
     };
     let Some(port) = port.filter(|_| gid::is_multicast(&group)) else {
-        return for_nobody(netns, packet, Some(GROUP_QPN), turn);
+        return for_nobody(netns, packet, Some(GROUP_QPN), ctx);
     };
     count_copied(port.counters(), packet);
     let bth = Bth::ref_from_prefix(packet.head()).ok().map(|(bth, _)| bth);
-    match group_datagram(port, packet, bth, &group, turn) {
+    match group_datagram(port, packet, bth, &group, ctx) {
         Ok(()) => {
             count_received(port.counters(), packet);
             Verdict::Consumed
@@ -206,9 +206,9 @@ fn group_datagram(
     packet: &RxPacket<'_>,
     bth: Option<&Bth>,
     group: &Gid,
-    turn: &mut Turn<'_>,
+    ctx: &mut Ctx<'_>,
 ) -> Result<(), Counter> {
-    let (directory, rcu) = (turn.directory(), turn.rcu());
+    let (directory, rcu) = (ctx.directory(), ctx.rcu());
     let (parsed, payload) = intact(packet, bth, Service::Ud)?;
     let request = IncomingRequest::from_packet(&parsed).ok_or(Counter::DropOpcode)?;
     let origin = Origin::of_packet(packet).ok_or(Counter::DropMalformed)?;
@@ -220,7 +220,7 @@ fn group_datagram(
             continue;
         };
         let payload = Payload::Bytes(payload);
-        let taken = deliver::datagram(&mut qp.recv.lock(), qp, &request, &origin, payload, turn);
+        let taken = deliver::datagram(&mut qp.recv.lock(), qp, &request, &origin, payload, ctx);
         if verdict.is_err() {
             verdict = taken;
         }
@@ -230,15 +230,8 @@ fn group_datagram(
 
 /// There is no QP of this number, or no number, in the namespace.
 #[cold]
-fn for_nobody(
-    netns: NetNs,
-    packet: &RxPacket<'_>,
-    number: Option<u32>,
-    turn: &Turn<'_>,
-) -> Verdict {
-    let port = turn
-        .directory()
-        .port_at(netns, packet.ifindex(), turn.rcu());
+fn for_nobody(netns: NetNs, packet: &RxPacket<'_>, number: Option<u32>, ctx: &Ctx<'_>) -> Verdict {
+    let port = ctx.directory().port_at(netns, packet.ifindex(), ctx.rcu());
     let Some(port) = port else {
         // The first link of the namespace is just being made, or the last one taken down.
         return Verdict::Dropped;
@@ -265,19 +258,19 @@ fn on_request(
     packet: &RxPacket<'_>,
     request: &IncomingRequest,
     payload: &[u8],
-    turn: &mut Turn<'_>,
+    ctx: &mut Ctx<'_>,
 ) -> Verdict {
     let mut recv = qp.recv.lock();
     let Some(peer) = recv.peer.as_mut().filter(|_| qp.serves()) else {
-        return dropped(turn.counters(&qp), Counter::DropState);
+        return dropped(ctx.counters(&qp), Counter::DropState);
     };
-    if let Err(reason) = peer.way.admits(packet) {
-        return dropped(turn.counters(&qp), reason);
+    if let Err(reason) = peer.path.admits(packet) {
+        return dropped(ctx.counters(&qp), reason);
     }
-    count_received(turn.counters(&qp), packet);
-    deliver::request(&mut recv, qp, request, Payload::Bytes(payload), turn);
-    if recv.answering == Answering::Inline && wire::answer(&mut recv, qp, turn) {
-        turn.leave_to_answerer(&mut recv, qp);
+    count_received(ctx.counters(&qp), packet);
+    deliver::request(&mut recv, qp, request, Payload::Bytes(payload), ctx);
+    if recv.answering == Answering::Inline && wire::answer(&mut recv, qp, ctx) {
+        ctx.leave_to_answerer(&mut recv, qp);
     }
     Verdict::Consumed
 }
@@ -287,36 +280,36 @@ fn on_datagram(
     packet: &RxPacket<'_>,
     request: &IncomingRequest,
     payload: &[u8],
-    turn: &mut Turn<'_>,
+    ctx: &mut Ctx<'_>,
 ) -> Verdict {
     let mut recv = qp.recv.lock();
     let Responder::Datagram(inbox) = &mut recv.responder else {
         // Cannot be: the opcode is of the type of the QP.
-        return dropped(turn.counters(&qp), Counter::DropOpcode);
+        return dropped(ctx.counters(&qp), Counter::DropOpcode);
     };
     if !qp.serves() {
-        return dropped(turn.counters(&qp), Counter::DropState);
+        return dropped(ctx.counters(&qp), Counter::DropState);
     }
     let (Some(addresses), Some(origin)) = (packet.addresses(), Origin::of_packet(packet)) else {
         // Cannot be: the packet has an IP header.
-        return dropped(turn.counters(&qp), Counter::DropMalformed);
+        return dropped(ctx.counters(&qp), Counter::DropMalformed);
     };
     // Where it came from does not matter, so one that was asked about stands for most.
     let arrival = (addresses.destination_only(), packet.ifindex());
     if inbox.admitted != Some(arrival) {
         match qp.port().arrived(packet.ifindex(), &addresses) {
             Ok(()) => inbox.admitted = Some(arrival),
-            Err(Astray::Address) => return dropped(turn.counters(&qp), Counter::DropAddress),
-            Err(Astray::Interface) => return dropped(turn.counters(&qp), Counter::DropInterface),
+            Err(Astray::Address) => return dropped(ctx.counters(&qp), Counter::DropAddress),
+            Err(Astray::Interface) => return dropped(ctx.counters(&qp), Counter::DropInterface),
         }
     }
     let payload = Payload::Bytes(payload);
-    match deliver::datagram(&mut recv, qp, request, &origin, payload, turn) {
+    match deliver::datagram(&mut recv, qp, request, &origin, payload, ctx) {
         Ok(()) => {
-            count_received(turn.counters(&qp), packet);
+            count_received(ctx.counters(&qp), packet);
             Verdict::Consumed
         }
-        Err(reason) => dropped(turn.counters(&qp), reason),
+        Err(reason) => dropped(ctx.counters(&qp), reason),
     }
 }
 
@@ -325,45 +318,45 @@ fn on_response(
     packet: &RxPacket<'_>,
     parsed: &Packet,
     payload: &[u8],
-    turn: &mut Turn<'_>,
+    ctx: &mut Ctx<'_>,
 ) -> Verdict {
     let mut send = qp.send.lock();
     let Some(peer) = send.peer.as_mut().filter(|_| qp.sends()) else {
-        return dropped(turn.counters(&qp), Counter::DropState);
+        return dropped(ctx.counters(&qp), Counter::DropState);
     };
-    if let Err(reason) = peer.way.admits(packet) {
-        return dropped(turn.counters(&qp), reason);
+    if let Err(reason) = peer.path.admits(packet) {
+        return dropped(ctx.counters(&qp), reason);
     }
-    let SendHalf {
+    let SendQueue {
         requester: Requester::Reliable(requester),
         wqes,
         ..
     } = &mut *send
     else {
         // Cannot be: only reliable services have opcodes of responses.
-        return dropped(turn.counters(&qp), Counter::DropOpcode);
+        return dropped(ctx.counters(&qp), Counter::DropOpcode);
     };
     let progress = if let Some(segment) = ReadSegment::from_packet(parsed) {
         let is_ack = |aeth: Aeth| matches!(aeth.syndrome(), AethSyndrome::Ack { .. });
         if !parsed.extension.aeth().is_none_or(is_ack) {
             // Data, and a NAK in the same packet: nobody sends that.
-            return dropped(turn.counters(&qp), Counter::DropMalformed);
+            return dropped(ctx.counters(&qp), Counter::DropMalformed);
         }
-        count_received(turn.counters(&qp), packet);
+        count_received(ctx.counters(&qp), packet);
         // What was there before an atomic operation stands in a header, in the order of the wire.
         let original = parsed.extension.original().map(u64::to_ne_bytes);
         let payload = Payload::Bytes(original.as_ref().map_or(payload, |bytes| bytes));
-        deliver::read_response(requester, wqes, qp, &segment, &payload, turn)
+        deliver::read_response(requester, wqes, qp, &segment, &payload, ctx)
     } else if let Some(aeth) = parsed.extension.aeth() {
-        count_received(turn.counters(&qp), packet);
-        let now = turn.now();
+        count_received(ctx.counters(&qp), packet);
+        let now = ctx.now();
         requester.on_acknowledge(parsed.psn, aeth, now, &mut |done| {
-            turn.complete_send(qp, done)
+            ctx.complete_send(qp, done)
         })
     } else {
         // Cannot be: what is no request and brings nothing is an acknowledgement, and has one.
-        return dropped(turn.counters(&qp), Counter::DropOpcode);
+        return dropped(ctx.counters(&qp), Counter::DropOpcode);
     };
-    post::proceed(&mut send, qp, progress, turn);
+    post::proceed(&mut send, qp, progress, ctx);
     Verdict::Consumed
 }

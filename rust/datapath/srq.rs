@@ -4,9 +4,9 @@
 
 use super::memory::region::DomainId;
 use super::notify::Notifier;
-use super::shelf::{
-    Shelf,
-    Taken, //
+use super::srq_consumer::{
+    SrqConsumer,
+    SrqEffect, //
 };
 use super::wqe::RecvWqes;
 use crate::sys::ib::event::{
@@ -35,13 +35,13 @@ pub struct Srq {
     notifier: Arc<Notifier<SrqUpcall>>,
     /// Taken after the receiving half of a QP, before a CQ.
     #[pin]
-    shelf: SpinLockBh<Guarded>,
+    consumer: SpinLockBh<Guarded>,
 }
 
 /// What the lock guards.
 struct Guarded {
     ring: Arc<Ring>,
-    shelf: Shelf,
+    consumer: SrqConsumer,
 }
 
 /// A ring for `entries` receives, a power of two, of a process or of a user in the kernel.
@@ -59,16 +59,16 @@ impl Srq {
         max_sge: u32,
     ) -> Result<Arc<Self>> {
         let notifier = Notifier::new(upcall)?;
-        let shelf = Guarded {
+        let consumer = Guarded {
             ring,
-            shelf: Shelf::default(),
+            consumer: SrqConsumer::default(),
         };
         Arc::pin_init(
             pin_init!(Self {
                 domain,
                 max_sge,
                 notifier,
-                shelf <- new_spinlock_bh!(shelf, "ferroce_srq"),
+                consumer <- new_spinlock_bh!(consumer, "ferroce_srq"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -86,14 +86,14 @@ impl Srq {
 
     /// How many receives it can hold, and the limit that is armed; 0 is none.
     pub fn size_and_limit(&self) -> (u32, u32) {
-        let guarded = self.shelf.lock();
-        (guarded.ring.entries(), guarded.shelf.limit())
+        let guarded = self.consumer.lock();
+        (guarded.ring.entries(), guarded.consumer.limit())
     }
 
     /// How many receives are left; `None` if it is broken.
     pub fn left(&self) -> Option<u32> {
-        let guarded = self.shelf.lock();
-        guarded.shelf.left(&*guarded.ring)
+        let guarded = self.consumer.lock();
+        guarded.consumer.left(&*guarded.ring)
     }
 
     /// Takes the next receive into `wqes` of the QP that a message has come for.
@@ -102,13 +102,13 @@ impl Srq {
         wqes: &mut RecvWqes<KVec<u64>>,
         notifications: &OwnedQueue,
     ) -> TakeReceive {
-        let mut guarded = self.shelf.lock();
-        let Guarded { ring, shelf } = &mut *guarded;
-        let (receive, taken) = shelf.take(&**ring, wqes);
+        let mut guarded = self.consumer.lock();
+        let Guarded { ring, consumer } = &mut *guarded;
+        let (receive, taken) = consumer.take(&**ring, wqes);
         match taken {
-            Taken::Quietly => {}
-            Taken::BelowLimit => self.notifier.event(SrqEvent::LimitReached, notifications),
-            Taken::Broken => self.notifier.event(SrqEvent::Error, notifications),
+            SrqEffect::None => {}
+            SrqEffect::LimitReached => self.notifier.event(SrqEvent::LimitReached, notifications),
+            SrqEffect::Broken => self.notifier.event(SrqEvent::Error, notifications),
         }
         receive
     }
@@ -119,12 +119,12 @@ impl Srq {
     ///
     /// `EINVAL` if there can never be so many.
     pub fn arm(&self, limit: u32, notifications: &OwnedQueue) -> Result {
-        let mut guarded = self.shelf.lock();
-        let Guarded { ring, shelf } = &mut *guarded;
+        let mut guarded = self.consumer.lock();
+        let Guarded { ring, consumer } = &mut *guarded;
         if limit > ring.entries() {
             return Err(EINVAL);
         }
-        if shelf.arm(&**ring, limit) {
+        if consumer.arm(&**ring, limit) {
             self.notifier.event(SrqEvent::LimitReached, notifications);
         }
         Ok(())
@@ -146,16 +146,19 @@ impl Srq {
         notifications: &OwnedQueue,
     ) -> Result {
         let posted = {
-            let guarded = self.shelf.lock();
-            guarded.shelf.moves(old, &*new, limit).ok_or(EINVAL)?
+            let guarded = self.consumer.lock();
+            guarded
+                .consumer
+                .receives_to_copy(old, &*new, limit)
+                .ok_or(EINVAL)?
         };
         // Without the lock: it may be a lot, and who takes meanwhile takes from the old ring.
         posted.copy(old, &*new);
-        let mut guarded = self.shelf.lock();
-        guarded.shelf.moved(&posted, &*new);
+        let mut guarded = self.consumer.lock();
+        guarded.consumer.finish_resize(&posted, &*new);
         let old = core::mem::replace(&mut guarded.ring, new);
-        let Guarded { ring, shelf } = &mut *guarded;
-        if limit.is_some_and(|limit| shelf.arm(&**ring, limit)) {
+        let Guarded { ring, consumer } = &mut *guarded;
+        if limit.is_some_and(|limit| consumer.arm(&**ring, limit)) {
             self.notifier.event(SrqEvent::LimitReached, notifications);
         }
         drop(guarded);

@@ -6,9 +6,11 @@
 //! CPU gets its turn. These traits are implemented here, above all that they call, and not beside
 //! the type.
 
-use super::carrier::wire;
 use super::cq::Cq;
-use super::halves::Answering;
+use super::ctx::{
+    Ctx,
+    RunContext, //
+};
 use super::post;
 use super::protocol::Requester;
 use super::qp::{
@@ -19,16 +21,14 @@ use super::qp::{
     SEND_FAR,
     SEND_NEAR, //
 };
+use super::queues::Answering;
 use super::schedule::{
     AfterTurn,
     Answer,
     Event,
     Worker, //
 };
-use super::turn::{
-    Context,
-    Turn, //
-};
+use super::tx::wire;
 use crate::sys::cpu::{
     self,
     Cpu, //
@@ -50,7 +50,7 @@ impl WorkItem<SEND_NEAR> for Qp {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let _ = send(this.as_arc_borrow(), Worker::Near, Context::Task);
+        let _ = send(this.as_arc_borrow(), Worker::Near, RunContext::Task);
     }
 }
 
@@ -58,20 +58,20 @@ impl WorkItem<SEND_FAR> for Qp {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let _ = send(this.as_arc_borrow(), Worker::Far, Context::Task);
+        let _ = send(this.as_arc_borrow(), Worker::Far, RunContext::Task);
     }
 }
 
 /// Turns that a poll takes before it leaves the rest to the next one.
-const TURNS_PER_POLL: u32 = 4;
+const RUNS_PER_POLL: u32 = 4;
 
 impl Expires<POLL> for Qp {
     fn expired(this: ArcBorrow<'_, Self>) {
         // `None`: the module is being unloaded.
-        let begins = Turn::run(Context::Softirq, |turn| {
+        let begins = Ctx::run(RunContext::Softirq, |ctx| {
             let mut send = this.send.lock();
-            let rounds = turn.directory().rounds(Cpu::current());
-            match rounds.map(|rounds| rounds.enter(send.round, turn.now())) {
+            let rounds = ctx.directory().rounds(Cpu::current());
+            match rounds.map(|rounds| rounds.enter(send.round, ctx.now())) {
                 Some(Ok(round)) => {
                     send.round = round;
                     true
@@ -84,8 +84,8 @@ impl Expires<POLL> for Qp {
             }
         });
         if begins == Some(true) {
-            for _ in 0..TURNS_PER_POLL {
-                if !send(this, Worker::Timer, Context::Softirq) {
+            for _ in 0..RUNS_PER_POLL {
+                if !send(this, Worker::Timer, RunContext::Softirq) {
                     break;
                 }
             }
@@ -99,33 +99,33 @@ impl Expires<POLL> for Qp {
 
 /// One turn of a worker, or the timer, that sends; tells whether another one is due that need not
 /// be called.
-fn send(qp: ArcBorrow<'_, Qp>, worker: Worker, context: Context) -> bool {
-    let turn = Turn::run(context, |turn| {
+fn send(qp: ArcBorrow<'_, Qp>, worker: Worker, context: RunContext) -> bool {
+    let ctx = Ctx::run(context, |ctx| {
         let mut send = qp.send.lock();
-        let moment = send.moment(turn.now());
+        let moment = send.moment(ctx.now());
         let alone = worker == Worker::Far && cpu::is_alone();
         let answer = send.schedule.worker_runs(worker, moment, alone);
         if answer != Answer::Send {
-            post::obey(qp, answer, turn);
-            post::settle(&mut send, qp, turn);
+            post::obey(qp, answer, ctx);
+            post::settle(&mut send, qp, ctx);
             return false;
         }
         let before = send.requester.pushed();
         let more = match qp.state() {
-            State::Rts | State::Sqd => post::advance(&mut send, qp, turn),
-            State::Err | State::Sqe => turn.flush_sends(&mut send, qp),
+            State::Rts | State::Sqd => post::advance(&mut send, qp, ctx),
+            State::Err | State::Sqe => ctx.flush_sends(&mut send, qp),
             _ => false,
         };
         let took = send.requester.pushed().wrapping_sub(before);
         match worker {
-            Worker::Timer => turn.directory().polled(timer::now()),
-            Worker::Near | Worker::Far => turn.worked(),
+            Worker::Timer => ctx.directory().polled(timer::now()),
+            Worker::Near | Worker::Far => ctx.worked(),
         }
-        let moment = send.moment(turn.now());
+        let moment = send.moment(ctx.now());
         let call = match send.schedule.worker_ran(more, took, moment) {
             AfterTurn::Again(call) => Some(call),
             AfterTurn::GoBack(answer) => {
-                post::obey(qp, answer, turn);
+                post::obey(qp, answer, ctx);
                 return false;
             }
             AfterTurn::Rest => {
@@ -135,12 +135,12 @@ fn send(qp: ArcBorrow<'_, Qp>, worker: Worker, context: Context) -> bool {
             }
         };
         if let Some(call) = call {
-            turn.call_sender(qp, call);
+            ctx.call_sender(qp, call);
         }
         more && call.is_some_and(|call| call.worker == Worker::Timer)
     });
     // `None`: the module is being unloaded.
-    turn == Some(true)
+    ctx == Some(true)
 }
 
 impl WorkItem<ANSWER> for Qp {
@@ -150,21 +150,21 @@ impl WorkItem<ANSWER> for Qp {
     fn run(this: Arc<Self>) {
         let qp = this.as_arc_borrow();
         // `None`: the module is being unloaded.
-        let _ = Turn::run(Context::Task, |turn| {
+        let _ = Ctx::run(RunContext::Task, |ctx| {
             if let Some(to) = qp.take_failing() {
-                turn.fail_with(qp, to);
+                ctx.fail_with(qp, to);
             }
             let mut recv = qp.recv.lock();
             if recv.answering == Answering::Inline {
                 return;
             }
             let more = match qp.state() {
-                State::Err => turn.flush_receives(&mut recv, qp),
-                _ => qp.serves() && wire::answer(&mut recv, qp, turn),
+                State::Err => ctx.flush_receives(&mut recv, qp),
+                _ => qp.serves() && wire::answer(&mut recv, qp, ctx),
             };
-            turn.worked();
+            ctx.worked();
             if more {
-                turn.leave_to_answerer(&mut recv, qp);
+                ctx.leave_to_answerer(&mut recv, qp);
             } else {
                 recv.answering = Answering::Inline;
             }
@@ -178,8 +178,8 @@ impl WorkItem<POSTED> for Qp {
     /// A user in the kernel has posted: in a softirq, as nothing can be sent where he did.
     fn run(this: Arc<Self>) {
         // `None`: the module is being unloaded.
-        let _ = Turn::run(Context::Softirq, |turn| {
-            post::posted(this.as_arc_borrow(), turn)
+        let _ = Ctx::run(RunContext::Softirq, |ctx| {
+            post::posted(this.as_arc_borrow(), ctx)
         });
         let _ = post::receive_doorbell(&this);
     }
@@ -188,9 +188,9 @@ impl WorkItem<POSTED> for Qp {
 impl Expires for Qp {
     fn expired(this: ArcBorrow<'_, Self>) {
         // `None`: the module is being unloaded.
-        let _ = Turn::run(Context::Softirq, |turn| {
-            send_on(this, turn);
-            answer_on(this, turn);
+        let _ = Ctx::run(RunContext::Softirq, |ctx| {
+            send_on(this, ctx);
+            answer_on(this, ctx);
         });
     }
 
@@ -202,8 +202,8 @@ impl Expires for Qp {
 impl Expires for Cq {
     fn expired(this: ArcBorrow<'_, Self>) {
         // `None`: the module is being unloaded.
-        let _ = Turn::run(Context::Softirq, |turn| {
-            this.expired(turn.directory().notifications());
+        let _ = Ctx::run(RunContext::Softirq, |ctx| {
+            this.expired(ctx.directory().notifications());
         });
     }
 
@@ -213,39 +213,39 @@ impl Expires for Cq {
 }
 
 /// It may be the time that the requester waits for.
-fn send_on(qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) {
+fn send_on(qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
     let mut send = qp.send.lock();
     if !qp.sends() || (send.local && send.schedule.has_worker()) {
         // On the local path the peer's answers are where the worker will find them: whatever is
         // overdue is so because its turn has not come.
         return;
     }
-    let now = turn.now();
+    let now = ctx.now();
     let due = send.requester.deadline().is_some_and(|at| at <= now);
     match &mut send.requester {
         Requester::Reliable(requester) if due => {
-            let progress = requester.on_deadline(now, &mut |done| turn.complete_send(qp, done));
+            let progress = requester.on_deadline(now, &mut |done| ctx.complete_send(qp, done));
             if progress.fatal {
-                post::proceed(&mut send, qp, progress, turn);
+                post::proceed(&mut send, qp, progress, ctx);
             } else {
-                post::go_on(&mut send, qp, Event::Deadline, turn);
+                post::go_on(&mut send, qp, Event::Deadline, ctx);
             }
         }
         // Too early: it is set again.
-        _ => post::settle(&mut send, qp, turn),
+        _ => post::settle(&mut send, qp, ctx),
     }
 }
 
 /// It may be the time to try again with answers that could not leave.
-fn answer_on(qp: ArcBorrow<'_, Qp>, turn: &mut Turn<'_>) {
+fn answer_on(qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
     let mut recv = qp.recv.lock();
-    if let Some(at) = recv.refusals.wait_until(turn.now()) {
+    if let Some(at) = recv.refusals.wait_until(ctx.now()) {
         qp.timer().arm(at);
     } else if qp.serves()
         && recv.responder.has_response()
         && recv.answering == Answering::Inline
-        && wire::answer(&mut recv, qp, turn)
+        && wire::answer(&mut recv, qp, ctx)
     {
-        turn.leave_to_answerer(&mut recv, qp);
+        ctx.leave_to_answerer(&mut recv, qp);
     }
 }

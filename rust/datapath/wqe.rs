@@ -13,7 +13,7 @@ use crate::transport::operation::{
 };
 use crate::transport::request::SendRequest;
 use crate::transport::service::{
-    Half,
+    Protocol,
     Service, //
 };
 use crate::uabi::words::Ring;
@@ -172,7 +172,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
             max_sge: max_sge as usize,
             max_inline: max_inline as usize,
             parts: match service.requester {
-                Half::Datagram => Parts::DATAGRAM,
+                Protocol::Datagram => Parts::DATAGRAM,
                 _ => Parts::NONE,
             },
             operations: service.operations.iter().fold(0, |all, op| all | bit(*op)),

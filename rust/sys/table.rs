@@ -35,19 +35,19 @@ use kernel::types::Opaque;
 
 /// Where an object is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Context {
+pub enum AllocContext {
     /// It may sleep.
     Sleeps,
     /// It may not, and interrupts may be disabled.
     Atomic,
 }
 
-impl Context {
+impl AllocContext {
     /// How to allocate there.
     pub fn flags(self) -> Flags {
         match self {
-            Context::Sleeps => GFP_KERNEL_ACCOUNT,
-            Context::Atomic => GFP_ATOMIC,
+            AllocContext::Sleeps => GFP_KERNEL_ACCOUNT,
+            AllocContext::Atomic => GFP_ATOMIC,
         }
     }
 }
@@ -166,12 +166,12 @@ impl<T: Send + Sync> Table<T> {
 
     /// Takes a free number in `1..=max`. May sleep.
     pub fn reserve(&self, max: u32) -> Result<Reserved<'_, T>> {
-        self.reserve_in(Context::Sleeps, max)
+        self.reserve_in(AllocContext::Sleeps, max)
     }
 
     /// As [`Self::reserve`], in this context.
-    pub fn reserve_in(&self, context: Context, max: u32) -> Result<Reserved<'_, T>> {
-        let may_sleep = context == Context::Sleeps;
+    pub fn reserve_in(&self, context: AllocContext, max: u32) -> Result<Reserved<'_, T>> {
+        let may_sleep = context == AllocContext::Sleeps;
         let node = Some(Node::new(context.flags())?);
         let mut number = 0;
         let mut next = self.next.load(Ordering::Relaxed);

@@ -29,7 +29,7 @@ pub enum QpType {
 
 /// How one half of a queue pair works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Half {
+pub enum Protocol {
     /// It has none.
     None,
     /// Acknowledged, repeated and in order: [`super::reliable`].
@@ -71,9 +71,9 @@ pub struct Service {
     /// The operations of its send queue.
     pub operations: &'static [Operation],
     /// Its sending half.
-    pub requester: Half,
+    pub requester: Protocol,
     /// Its receiving half.
-    pub responder: Half,
+    pub responder: Protocol,
     /// Where its receives are.
     pub receives: Receives,
     /// Attributes that `modify_qp` refuses although ib_core permits them: [`attribute`].
@@ -90,7 +90,7 @@ impl Service {
     /// The same for a user in the kernel.
     pub fn of_kernel(self) -> Self {
         match self.requester {
-            Half::Reliable => Self {
+            Protocol::Reliable => Self {
                 operations: KERNEL,
                 ..self
             },
@@ -152,7 +152,7 @@ impl QpType {
             served, opcodes, operations, requester, responder, receives, refused: REFUSED,
         };
         use opcode::Service::{Rc, Uc, Ud};
-        use Half::{Datagram, None, Reliable, Unacknowledged};
+        use Protocol::{Datagram, None, Reliable, Unacknowledged};
         use Receives::{NamedByPacket, Queue};
         match self {
             //                    served opcodes operations requester   responder       receives
@@ -188,10 +188,10 @@ mod tests {
             // Who sends nothing has no operations; who receives nothing has no receives.
             assert_eq!(
                 service.operations.is_empty(),
-                service.requester == Half::None
+                service.requester == Protocol::None
             );
             let receives = service.receives != Receives::None;
-            let responds = service.responder != Half::None;
+            let responds = service.responder != Protocol::None;
             assert_eq!(receives, responds);
         }
         assert_eq!(known, 6);
@@ -208,7 +208,7 @@ mod tests {
             assert!(!service.has(Operation::RegMr));
             assert!(service.operations.iter().all(|op| kernel.has(*op)));
             let more = kernel.operations.len() - service.operations.len();
-            let registers = service.requester == Half::Reliable;
+            let registers = service.requester == Protocol::Reliable;
             assert_eq!(kernel.has(Operation::RegMr), registers);
             assert_eq!(more, usize::from(registers));
         }

@@ -2,23 +2,23 @@
 
 //! Address handles.
 
+use super::address_vector;
 use super::device::{
     Device,
     ObjectPermit, //
 };
-use super::path;
 use super::pd::Domain;
 use super::quota::Kind;
-use crate::datapath::handle::Handle;
+use crate::datapath::ah::Ah;
+use crate::datapath::path::Path;
 use crate::datapath::port::Port;
-use crate::datapath::way::Way;
+use crate::sys::ib::address_vector::{
+    AddressVector,
+    AhAttr, //
+};
 use crate::sys::ib::ah::{
     AddressHandle,
-    Context, //
-};
-use crate::sys::ib::path::{
-    AddressVector,
-    Path, //
+    AllocContext, //
 };
 use crate::sys::ib::udata::Udata;
 use crate::sys::table::Published;
@@ -30,15 +30,15 @@ use kernel::sync::Arc;
 /// more, but for those that were posted and are being sent.
 pub struct UserAh {
     port: Arc<Port>,
-    handle: Published<Handle>,
-    vector: AddressVector,
+    ah: Published<Ah>,
+    vector: AhAttr,
     _permit: ObjectPermit,
 }
 
 impl UserAh {
     /// Its number.
     pub fn number(&self) -> u32 {
-        Published::number(&self.handle)
+        Published::number(&self.ah)
     }
 }
 
@@ -49,47 +49,47 @@ impl AddressHandle for UserAh {
     fn create(
         device: &Device,
         pd: &Domain,
-        init: Path,
-        context: Context,
+        init: AddressVector,
+        context: AllocContext,
         udata: Option<&Udata<'_>>,
     ) -> Result<Self> {
         if let Some(udata) = udata {
             udata.no_request()?;
         }
-        path::check(device.underlay(), &init)?;
+        address_vector::check(device.underlay(), &init)?;
         let permit = device.permit(Kind::Ah)?;
         let port = device.port();
-        let reserved = port.reserve_handle(context)?;
+        let reserved = port.reserve_ah(context)?;
         let vector = init.vector;
         // One flow for each handle: what goes along it stays in order.
-        let mut way = Way::new(port.resident(), reserved.number(), init).ok_or(EINVAL)?;
-        if context == Context::Sleeps {
+        let mut path = Path::new(port.resident(), reserved.number(), init).ok_or(EINVAL)?;
+        if context == AllocContext::Sleeps {
             // Without a route datagrams look for one, and are lost until there is one.
-            let _ = way.find_route();
+            let _ = path.find_route();
         }
-        let handle = Arc::new(Handle::new(pd.id(), way), context.flags())?;
-        let handle = Self {
+        let ah = Arc::new(Ah::new(pd.id(), path), context.flags())?;
+        let ah = Self {
             port: port.clone(),
-            handle: reserved.publish(handle),
+            ah: reserved.publish(ah),
             vector,
             _permit: permit,
         };
         if let Some(udata) = udata {
             udata.respond(&CreateAhResp {
-                number: handle.number(),
+                number: ah.number(),
                 reserved: 0,
             })?;
         }
-        Ok(handle)
+        Ok(ah)
     }
 
-    fn vector(&self) -> &AddressVector {
+    fn vector(&self) -> &AhAttr {
         &self.vector
     }
 }
 
 impl Drop for UserAh {
     fn drop(&mut self) {
-        self.port.remove_handle(&mut self.handle);
+        self.port.remove_ah(&mut self.ah);
     }
 }

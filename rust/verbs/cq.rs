@@ -13,8 +13,8 @@ use crate::datapath::cq::{
     Cq,
     Stamp, //
 };
+use crate::datapath::cq_producer::Overruns;
 use crate::datapath::directory::DIRECTORY;
-use crate::datapath::filler::Overruns;
 use crate::datapath::kernel as kernel_user;
 use crate::datapath::moderation::Moderation;
 use crate::sys::errno::EOPNOTSUPP;

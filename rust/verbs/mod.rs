@@ -5,6 +5,7 @@
 //! Each file is one kind of object, and implements the trait that `sys::ib` has for it. They check
 //! what the user asks for and set up what the data path then runs by itself.
 
+pub mod address_vector;
 pub mod ah;
 pub mod attributes;
 pub mod context;
@@ -15,7 +16,6 @@ pub mod fast;
 pub mod modify;
 pub mod mr;
 pub mod mw;
-pub mod path;
 pub mod pd;
 pub mod qp;
 pub mod quota;

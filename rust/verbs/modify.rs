@@ -124,8 +124,8 @@ pub fn changed(attributes: &Attributes, change: &Change) -> Result<Attributes> {
     if let Some(notify) = change.notify_drained {
         next.notify_drained = notify;
     }
-    if let Some(path) = &change.path {
-        next.vector = path.vector;
+    if let Some(av) = &change.av {
+        next.vector = av.vector;
     }
     Ok(next)
 }

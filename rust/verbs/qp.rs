@@ -2,6 +2,7 @@
 
 //! Queue pairs: created, moved through their states, queried, destroyed.
 
+use super::address_vector;
 use super::ah::UserAh;
 use super::cq::UserCq;
 use super::device::{
@@ -10,13 +11,13 @@ use super::device::{
     MAX_QP_WR, //
 };
 use super::modify;
-use super::path;
 use super::pd::Domain;
 use super::quota::Kind;
 use super::reach;
 use super::srq::UserSrq;
 use crate::datapath::directory::Directory;
-use crate::datapath::kernel::Desks;
+use crate::datapath::kernel::PostLocks;
+use crate::datapath::path::Path;
 use crate::datapath::port::MANAGEMENT_QP;
 use crate::datapath::post;
 use crate::datapath::protocol::{
@@ -29,12 +30,12 @@ use crate::datapath::qp::{
     Receives,
     POLL, //
 };
-use crate::datapath::way::Way;
 use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::details::Details;
 use crate::sys::ib::event::QpUpcall;
 use crate::sys::ib::qp::{
     Access,
+    AddressVector,
     Attributes,
     Capacity,
     Change,
@@ -42,7 +43,6 @@ use crate::sys::ib::qp::{
     Gid,
     Init,
     Owner,
-    Path,
     QpType,
     QueuePair,
     Report,
@@ -77,7 +77,7 @@ use crate::transport::reliable::config::{
 };
 use crate::transport::service::{
     self,
-    Half,
+    Protocol,
     Service, //
 };
 use crate::uabi::udata::{
@@ -128,7 +128,7 @@ enum User {
     /// A process, into rings that it maps; that of receives only if they are its own.
     Process { _sq: Mapping, _rq: Option<Mapping> },
     /// Users in the kernel.
-    Kernel(Pin<KBox<Desks>>),
+    Kernel(Pin<KBox<PostLocks>>),
 }
 
 /// What a QP gets that asks for `wanted`: at least that, or `EINVAL`.
@@ -207,7 +207,7 @@ impl QueuePair for UserQp {
         let timers = (Deadline::start(&qp)?, Deadline::start(&qp)?);
         let user = match &init.owner {
             Owner::Process(udata) => mapped(&qp, udata)?,
-            _ => User::Kernel(KBox::pin_init(Desks::new(), GFP_KERNEL)?),
+            _ => User::Kernel(KBox::pin_init(PostLocks::new(), GFP_KERNEL)?),
         };
         let known_as = qp.known_as();
         if is_management {
@@ -253,7 +253,7 @@ impl QueuePair for UserQp {
             }
             State::Init => self.qp.init(from)?,
             State::Rtr => {
-                self.ready_to_receive(&next, change.path.as_ref())?;
+                self.ready_to_receive(&next, change.av.as_ref())?;
             }
             State::Rts if from == State::Rtr => self.ready_to_send(&next)?,
             State::Sqd if from == State::Rts => {
@@ -262,7 +262,7 @@ impl QueuePair for UserQp {
                 post::send_doorbell(&self.qp)?;
             }
             State::Rts | State::Sqd => {
-                self.update(from, to, &next, change.path.as_ref())?;
+                self.update(from, to, &next, change.av.as_ref())?;
                 // What was posted while it was drained is sent now, and what waits for an answer
                 // waits by the new timeout.
                 post::send_doorbell(&self.qp)?;
@@ -296,7 +296,7 @@ impl QueuePair for UserQp {
     }
 
     fn attach(&self, group: &Gid) -> Result {
-        if !matches!(self.service.responder, Half::Datagram) {
+        if !matches!(self.service.responder, Protocol::Datagram) {
             return Err(refuse(EINVAL, "qp_type", self.kind.number(), 4..=4));
         }
         within("whether the GID is a group's", is_multicast(group), 1..=1)?;
@@ -342,7 +342,7 @@ impl QueuePair for UserQp {
             out.number(c"udp_source_port", port)?;
             out.number(c"path_mtu", settings.mtu)?;
         }
-        if self.service.requester == Half::Reliable {
+        if self.service.requester == Protocol::Reliable {
             out.number(c"timeout", settings.timeout)?;
             out.number(c"retry_cnt", settings.retry_cnt)?;
             out.number(c"rnr_retry", settings.rnr_retry)?;
@@ -355,14 +355,14 @@ impl QueuePair for UserQp {
         match &self.user {
             // Its requests are in its ring.
             User::Process { .. } => requests.refuse(EINVAL),
-            User::Kernel(desks) => desks.post_sends(&self.qp, requests, UserAh::number),
+            User::Kernel(post_locks) => post_locks.post_sends(&self.qp, requests, UserAh::number),
         }
     }
 
     fn post_recv(&self, requests: RecvRequests) -> Result {
         match &self.user {
             User::Process { .. } => requests.refuse(EINVAL),
-            User::Kernel(desks) => desks.post_receives(&self.qp, requests),
+            User::Kernel(post_locks) => post_locks.post_receives(&self.qp, requests),
         }
     }
 }
@@ -392,23 +392,23 @@ impl UserQp {
     }
 
     /// Both halves' ways to the peer.
-    fn ways(&self, attributes: &Attributes, path: &Path) -> Result<[Way; 2]> {
-        path::check_connection(&self.underlay, path)?;
-        path::check_mtu(&self.underlay, path, attributes.mtu)?;
+    fn paths(&self, attributes: &Attributes, av: &AddressVector) -> Result<[Path; 2]> {
+        address_vector::check_connection(&self.underlay, av)?;
+        address_vector::check_mtu(&self.underlay, av, attributes.mtu)?;
         let flow = flow_of_connection(self.qp.number(), attributes.dest_qpn);
         let resident = self.qp.port().resident();
-        let way = Way::new(resident, flow, path.clone()).ok_or(EINVAL)?;
-        Ok([way.clone(), way])
+        let path = Path::new(resident, flow, av.clone()).ok_or(EINVAL)?;
+        Ok([path.clone(), path])
     }
 
-    fn ready_to_receive(&self, attributes: &Attributes, path: Option<&Path>) -> Result {
+    fn ready_to_receive(&self, attributes: &Attributes, av: Option<&AddressVector>) -> Result {
         let setting = responder(&self.service, attributes)?;
-        let ways = match self.service.responder {
-            Half::Datagram => None,
-            _ => Some(self.ways(attributes, path.ok_or(EINVAL)?)?),
+        let paths = match self.service.responder {
+            Protocol::Datagram => None,
+            _ => Some(self.paths(attributes, av.ok_or(EINVAL)?)?),
         };
         self.qp
-            .ready_to_receive(setting, ways.map(|ways| (attributes.dest_qpn, ways)))
+            .ready_to_receive(setting, paths.map(|paths| (attributes.dest_qpn, paths)))
     }
 
     /// What of the sending half goes with these attributes.
@@ -432,15 +432,15 @@ impl UserQp {
         from: State,
         to: State,
         attributes: &Attributes,
-        path: Option<&Path>,
+        av: Option<&AddressVector>,
     ) -> Result {
-        let ways = match path {
-            Some(path) => Some((attributes.dest_qpn, self.ways(attributes, path)?)),
+        let paths = match av {
+            Some(av) => Some((attributes.dest_qpn, self.paths(attributes, av)?)),
             None => None,
         };
         let requester = self.requester(attributes)?;
         let responder = responder(&self.service, attributes)?;
-        self.qp.update(from, to, &requester, &responder, ways)
+        self.qp.update(from, to, &requester, &responder, paths)
     }
 }
 
@@ -455,7 +455,7 @@ fn responder(service: &Service, attributes: &Attributes) -> Result<ResponderSett
     let access = attributes.access;
     let allow_write = access.has(Access::REMOTE_WRITE);
     Ok(match service.responder {
-        Half::Reliable => ResponderSetting::Reliable(ResponderConfig {
+        Protocol::Reliable => ResponderSetting::Reliable(ResponderConfig {
             mtu: mtu()?,
             rq_psn,
             max_dest_rd_atomic: attributes.max_dest_rd_atomic,
@@ -468,15 +468,15 @@ fn responder(service: &Service, attributes: &Attributes) -> Result<ResponderSett
                 flush_persistent: access.has(Access::FLUSH_PERSISTENT),
             },
         }),
-        Half::Unacknowledged => ResponderSetting::Unreliable {
+        Protocol::Unacknowledged => ResponderSetting::Unreliable {
             mtu: mtu()?,
             rq_psn,
             allow_write,
         },
-        Half::Datagram => ResponderSetting::Datagram {
+        Protocol::Datagram => ResponderSetting::Datagram {
             qkey: attributes.qkey,
         },
-        Half::None => return Err(EOPNOTSUPP()),
+        Protocol::None => return Err(EOPNOTSUPP()),
     })
 }
 
@@ -490,7 +490,7 @@ fn requester(service: &Service, attributes: &Attributes, longest: u32) -> Result
     let mtu = path_mtu;
     let sq_psn = Psn::new(attributes.sq_psn);
     Ok(match service.requester {
-        Half::Reliable => RequesterSetting::Reliable(RequesterConfig {
+        Protocol::Reliable => RequesterSetting::Reliable(RequesterConfig {
             mtu: mtu(attributes.mtu)?,
             sq_psn,
             retry_cnt: attributes.retry_cnt,
@@ -499,16 +499,16 @@ fn requester(service: &Service, attributes: &Attributes, longest: u32) -> Result
                 .map(|interval| interval.saturating_mul(INTERVALS_OF_TIMEOUT)),
             max_rd_atomic: attributes.max_rd_atomic,
         }),
-        Half::Unacknowledged => RequesterSetting::Unreliable {
+        Protocol::Unacknowledged => RequesterSetting::Unreliable {
             mtu: mtu(attributes.mtu)?,
             sq_psn,
         },
-        Half::Datagram => RequesterSetting::Datagram {
+        Protocol::Datagram => RequesterSetting::Datagram {
             mtu: mtu(longest)?,
             sq_psn,
             qkey: attributes.qkey,
         },
-        Half::None => return Err(EOPNOTSUPP()),
+        Protocol::None => return Err(EOPNOTSUPP()),
     })
 }
 

@@ -9,7 +9,7 @@ use crate::request::{
     answered_with_data, flags_of, has_operation, put_inline, put_list, SendLimits, Slot,
 };
 use core::cell::Cell;
-use ferroce_core::transport::service::{Half, Service};
+use ferroce_core::transport::service::{Protocol, Service};
 use ferroce_core::uabi::wqe::{self, Flush, SendWqe, Sge};
 use libc::{c_int, EINVAL, EOPNOTSUPP};
 use zerocopy::IntoBytes;
@@ -209,7 +209,7 @@ pub fn set_destination(
     qpn: u32,
     qkey: u32,
 ) -> Result<(), c_int> {
-    if limits.service.requester != Half::Datagram {
+    if limits.service.requester != Protocol::Datagram {
         return Err(reject(
             EINVAL,
             "ibv_wr_set_ud_addr on a connected queue pair",

@@ -8,7 +8,7 @@
 use crate::ffi::layout::{IbvRecvWr, IbvSendWr};
 use crate::refusal::{at_most, refuse, reject};
 use ferroce_core::transport::operation::Operation;
-use ferroce_core::transport::service::{Half, Service};
+use ferroce_core::transport::service::{Protocol, Service};
 use ferroce_core::uabi::wqe::{self, Bind, Parts, RecvWqe, SendWqe, Sge};
 use libc::{c_int, EINVAL, EOPNOTSUPP};
 use zerocopy::IntoBytes;
@@ -157,7 +157,7 @@ pub fn encode_send(
     // The unions of the request hold whatever the application left there.
     if opcode == wqe::OP_BIND_MW {
         set_bind(&mut header, wr, slot.keys(wr))?;
-    } else if limits.service.requester == Half::Datagram {
+    } else if limits.service.requester == Protocol::Datagram {
         let (qpn, qkey) = wr.datagram();
         header.set_destination(ah(), qpn, qkey);
     } else if parts.has(Parts::OPERANDS) {

@@ -39,8 +39,8 @@ use std::vec::Vec;
 const CPUS: u32 = 3;
 /// Requests that the ring holds.
 const ENTRIES: u32 = 32;
-const TAKEN_PER_TURN: u32 = 20;
-const PACKETS_PER_TURN: u32 = 3;
+const FETCHED_PER_RUN: u32 = 20;
+const PACKETS_PER_RUN: u32 = 3;
 const MTU: u32 = 256;
 /// What is below happens in so many nanoseconds, on average.
 const STEP: u64 = 500;
@@ -194,7 +194,7 @@ impl Model {
             .is_some_and(|one_in| self.below(one_in) == 0)
     }
 
-    /// As `SendHalf::moment` has it.
+    /// As `SendQueue::moment` has it.
     fn moment(&self, here: u32) -> Moment<u32> {
         let requester = &self.requester;
         let in_flight = if !requester.has_in_flight() {
@@ -235,14 +235,14 @@ impl Model {
 
     /// One turn of whoever sends, as `post::advance` has it; tells whether there is more.
     fn send(&mut self, here: u32) -> bool {
-        for _ in 0..TAKEN_PER_TURN {
+        for _ in 0..FETCHED_PER_RUN {
             let Some(request) = self.posted.pop_front() else {
                 break;
             };
             self.requester.push(request).unwrap();
         }
         let mut more = true;
-        for left in (0..PACKETS_PER_TURN).rev() {
+        for left in (0..PACKETS_PER_RUN).rev() {
             if left == 0 {
                 self.requester.ask();
             }

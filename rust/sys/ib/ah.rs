@@ -2,6 +2,10 @@
 
 //! Address handles.
 
+use super::address_vector::{
+    AddressVector,
+    AhAttr, //
+};
 use super::call::{
     operations,
     Argument, //
@@ -10,16 +14,12 @@ use super::object::{
     self,
     Object, //
 };
-use super::path::{
-    AddressVector,
-    Path, //
-};
 use super::udata::{
     NoUdata,
     Udata, //
 };
 use crate::sys::bindings;
-pub use crate::sys::table::Context;
+pub use crate::sys::table::AllocContext;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
@@ -30,19 +30,19 @@ pub trait AddressHandle: Send + Sync + 'static {
     /// What a protection domain is.
     type Pd: Send + Sync + 'static;
 
-    /// Creates a handle of a process for `path`, or without `udata` of a user in the kernel.
+    /// Creates a handle of a process for `av`, or without `udata` of a user in the kernel.
     fn create(
         device: &Self::Device,
         pd: &Self::Pd,
-        path: Path,
-        context: Context,
+        av: AddressVector,
+        context: AllocContext,
         udata: Option<&Udata<'_>>,
     ) -> Result<Self>
     where
         Self: Sized;
 
     /// What it was created for.
-    fn vector(&self) -> &AddressVector;
+    fn vector(&self) -> &AhAttr;
 }
 
 type New<'a, A> = object::New<'a, bindings::ib_ah, A, <A as AddressHandle>::Device>;
@@ -64,7 +64,7 @@ impl<'a, A: AddressHandle> New<'a, A> {
 }
 
 /// What a handle is created with.
-struct Init(Path, Context);
+struct Init(AddressVector, AllocContext);
 
 impl Argument for Init {
     type Raw = *mut bindings::rdma_ah_init_attr;
@@ -72,14 +72,14 @@ impl Argument for Init {
     unsafe fn from_raw(raw: *mut bindings::rdma_ah_init_attr) -> Result<Self> {
         // SAFETY: By the requirement; ib_core has filled in the source GID, and holds it during
         // the call.
-        let (path, flags) = unsafe { (Path::from_raw(&*(*raw).ah_attr)?, (*raw).flags) };
+        let (av, flags) = unsafe { (AddressVector::from_raw(&*(*raw).ah_attr)?, (*raw).flags) };
         let may_sleep = flags & bindings::rdma_create_ah_flags_RDMA_CREATE_AH_SLEEPABLE != 0;
         let context = if may_sleep {
-            Context::Sleeps
+            AllocContext::Sleeps
         } else {
-            Context::Atomic
+            AllocContext::Atomic
         };
-        Ok(Self(path, context))
+        Ok(Self(av, context))
     }
 }
 
@@ -88,15 +88,15 @@ operations! {
 
     create_user_ah(ah: New<'a, A>, init: Init, udata: Udata<'a>) -> Result {
         let pd = ah.pd().ok_or(EINVAL)?;
-        let Init(path, context) = init;
-        ah.create(|device, ()| Ok((A::create(device, pd, path, context, Some(&udata))?, ())))?;
+        let Init(av, context) = init;
+        ah.create(|device, ()| Ok((A::create(device, pd, av, context, Some(&udata))?, ())))?;
         Ok(())
     }
 
     create_ah(ah: New<'a, A>, init: Init, _udata: NoUdata) -> Result {
         let pd = ah.pd().ok_or(EINVAL)?;
-        let Init(path, context) = init;
-        ah.create(|device, ()| Ok((A::create(device, pd, path, context, None)?, ())))?;
+        let Init(av, context) = init;
+        ah.create(|device, ()| Ok((A::create(device, pd, av, context, None)?, ())))?;
         Ok(())
     }
 

@@ -9,6 +9,7 @@
 //! ([`call`]).
 
 pub mod access;
+pub mod address_vector;
 pub mod ah;
 pub mod attribute;
 mod call;
@@ -27,7 +28,6 @@ pub mod management;
 pub mod mr;
 pub mod mw;
 pub mod object;
-pub mod path;
 pub mod pd;
 pub mod qp;
 pub mod query;

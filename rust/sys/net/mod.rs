@@ -44,7 +44,7 @@ pub use self::{
     },
     transmit::{
         FilledPacket,
-        TxBatch,
+        TxList,
         TxPacket,
         TxResult, //
     },

@@ -71,7 +71,7 @@ unsafe impl Send for TxPacket {}
 
 impl TxPacket {
     /// Makes a packet for `route` with room for `ib_len` bytes from the BTH to the ICRC. `place` is
-    /// its place in a batch, from 0: see [`TxBatch`].
+    /// its place in a batch, from 0: see [`TxList`].
     ///
     /// `None` when there is no memory or the packet does not fit into an IP packet.
     #[inline]
@@ -162,7 +162,7 @@ impl FilledPacket {
 /// `head` is an skb that only we know, with all skbs of `shape` but the first in its fragment list,
 /// the last of which is `tail`; for a batch of one `tail` is `head`. All were made for the route
 /// that `origin` says.
-pub struct TxBatch {
+pub struct TxList {
     head: NonNull<bindings::sk_buff>,
     tail: NonNull<bindings::sk_buff>,
     origin: Origin,
@@ -170,9 +170,9 @@ pub struct TxBatch {
 }
 
 // SAFETY: The skbs are only known here.
-unsafe impl Send for TxBatch {}
+unsafe impl Send for TxList {}
 
-impl TxBatch {
+impl TxList {
     /// A batch of one packet, made with place 0 for `route`. Made otherwise, it stays alone.
     pub fn new(first: FilledPacket, route: &Route) -> Self {
         let first = ManuallyDrop::new(first);
@@ -266,7 +266,7 @@ impl TxBatch {
     }
 }
 
-impl Drop for TxBatch {
+impl Drop for TxList {
     fn drop(&mut self) {
         // SAFETY: The skbs are ours and are not used again; the head frees its list.
         unsafe { bindings::ferroce_tx_free(self.head.as_ptr()) };

@@ -2,10 +2,10 @@
 
 //! The two places where one side of a ring sleeps and the other has to wake it: the arming of a
 //! completion queue, and the doorbell of a send queue. The code is that of the module and the
-//! provider (`uabi::words`, `datapath::filler`, `datapath::schedule`, the provider's cursor); loom
+//! provider (`uabi::words`, `datapath::producer`, `datapath::schedule`, the provider's cursor); loom
 //! runs it in every order that the memory model permits.
 
-use ferroce_core::datapath::filler::{Filler, Transfer};
+use ferroce_core::datapath::cq_producer::{CqProducer, CqResize};
 use ferroce_core::datapath::moderation::Due;
 use ferroce_core::datapath::schedule::{AfterTurn, Answer, InFlight, Moment, Schedule, Worker};
 use ferroce_core::datapath::stream::Position;
@@ -125,7 +125,7 @@ impl Drop for Seen {
 /// A completion queue, and the events of its channel.
 struct Queue {
     ring: Shared,
-    filler: Mutex<Filler>,
+    producer: Mutex<CqProducer>,
     events: AtomicU32,
 }
 
@@ -133,15 +133,15 @@ impl Queue {
     fn new() -> Self {
         Self {
             ring: Shared::new(0),
-            filler: Mutex::new(Filler::default()),
+            producer: Mutex::new(CqProducer::default()),
             events: AtomicU32::new(0),
         }
     }
 
     /// As the module does it in `datapath::cq`.
     fn push(&self, value: u64, solicited: bool) {
-        let mut filler = self.filler.lock().unwrap();
-        let due = filler.push(&self.ring, &[value], solicited, || unreachable!());
+        let mut producer = self.producer.lock().unwrap();
+        let due = producer.push(&self.ring, &[value], solicited, || unreachable!());
         if due.expect("there is room") == Due::Now {
             self.events.fetch_add(1, AcqRel);
         }
@@ -263,7 +263,7 @@ fn an_arm_is_taken_once() {
 struct Resized {
     rings: [Shared; 2],
     /// The filler, and which ring it pushes to.
-    filler: Mutex<(Filler, usize)>,
+    producer: Mutex<(CqProducer, usize)>,
     /// The locks of the provider, and which ring it has.
     mapped: Mutex<usize>,
     events: AtomicU32,
@@ -271,9 +271,9 @@ struct Resized {
 
 impl Resized {
     fn push(&self, value: u64) {
-        let mut filler = self.filler.lock().unwrap();
-        let (filler, ring) = &mut *filler;
-        let due = filler.push(&self.rings[*ring], &[value], false, || unreachable!());
+        let mut producer = self.producer.lock().unwrap();
+        let (producer, ring) = &mut *producer;
+        let due = producer.push(&self.rings[*ring], &[value], false, || unreachable!());
         if due.expect("there is room") == Due::Now {
             self.events.fetch_add(1, AcqRel);
         }
@@ -283,13 +283,13 @@ impl Resized {
     fn resize(&self) {
         let mut mapped = self.mapped.lock().unwrap();
         let [old, new] = &self.rings;
-        let mut transfer = Transfer::new(old);
-        let end = self.filler.lock().unwrap().0.producer();
-        transfer.copy(old, new, end).expect("there is room");
-        let mut filler = self.filler.lock().unwrap();
-        let (filler, ring) = &mut *filler;
-        assert!(transfer.is_short(filler));
-        transfer.finish(filler, old, new).expect("there is room");
+        let mut resize = CqResize::new(old);
+        let end = self.producer.lock().unwrap().0.producer();
+        resize.copy(old, new, end).expect("there is room");
+        let mut producer = self.producer.lock().unwrap();
+        let (producer, ring) = &mut *producer;
+        assert!(resize.is_short(producer));
+        resize.finish(producer, old, new).expect("there is room");
         *ring = 1;
         *mapped = 1;
     }
@@ -325,7 +325,7 @@ fn a_resized_queue_loses_neither_completions_nor_events() {
     model(2, move || {
         let queue = Arc::new(Resized {
             rings: [Shared::new(0), Shared::new(0)],
-            filler: Mutex::new((Filler::default(), 0)),
+            producer: Mutex::new((CqProducer::default(), 0)),
             mapped: Mutex::new(0),
             events: AtomicU32::new(0),
         });

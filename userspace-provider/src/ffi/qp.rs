@@ -22,7 +22,7 @@ use core::{
     mem::{offset_of, zeroed},
     ptr,
 };
-use ferroce_core::transport::service::{Half, QpType, Service};
+use ferroce_core::transport::service::{Protocol, QpType, Service};
 use ferroce_core::uabi::{
     udata,
     wqe::{self, recv_stride, send_stride},
@@ -211,8 +211,8 @@ unsafe fn refused(error: c_int, context: *mut IbvContext, cap: &QpCap, service: 
     let bytes = ring(cap.max_send_wr, send_stride(sge(cap.max_send_sge), inline))
         + ring(cap.max_recv_wr, recv_stride(sge(cap.max_recv_sge)));
     let verb = match service.requester {
-        Half::Reliable => "create_qp of RC",
-        Half::Datagram => "create_qp of UD",
+        Protocol::Reliable => "create_qp of RC",
+        Protocol::Datagram => "create_qp of UD",
         _ => "create_qp of UC",
     };
     by_module(error, verb, &asked, bytes)

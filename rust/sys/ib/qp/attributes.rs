@@ -3,7 +3,7 @@
 //! What a QP can hold, and what `query_qp` reports of it.
 
 use super::super::access::Access;
-use super::super::path::AddressVector;
+use super::super::address_vector::AhAttr;
 use super::state::State;
 use crate::sys::bindings;
 
@@ -41,7 +41,7 @@ pub struct Attributes {
     /// Report when the send queue is drained.
     pub notify_drained: bool,
     /// The address vector.
-    pub vector: AddressVector,
+    pub vector: AhAttr,
 }
 
 /// What a QP can hold.

@@ -3,8 +3,8 @@
 //! The arguments of `modify_qp`, as plain values.
 
 use super::super::access::Access;
+use super::super::address_vector::AddressVector;
 use super::super::call::Argument;
-use super::super::path::Path;
 use super::state::{
     QpType,
     State, //
@@ -32,7 +32,7 @@ pub struct Change {
     /// The Q_Key (datagrams).
     pub qkey: Option<u32>,
     /// Where the connection goes.
-    pub path: Option<Path>,
+    pub av: Option<AddressVector>,
     /// Path MTU in bytes.
     pub mtu: Option<u32>,
     /// ACK timeout exponent.
@@ -96,9 +96,9 @@ impl Wanted<'_> {
         )
         .map(known)
         .transpose()?;
-        let path = match when(mask, bindings::ib_qp_attr_mask_IB_QP_AV, &attr.ah_attr) {
+        let av = match when(mask, bindings::ib_qp_attr_mask_IB_QP_AV, &attr.ah_attr) {
             // SAFETY: By the type invariant.
-            Some(raw) => Some(unsafe { Path::from_raw(raw) }?),
+            Some(raw) => Some(unsafe { AddressVector::from_raw(raw) }?),
             None => None,
         };
         let mtu = match when(
@@ -114,7 +114,7 @@ impl Wanted<'_> {
             mask,
             state,
             current,
-            path,
+            av,
             mtu,
             migrated: when(
                 mask,

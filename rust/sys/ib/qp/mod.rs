@@ -16,14 +16,14 @@ pub use self::{
     state::{
         QpType,
         State, //
-    }, //
+    },
 };
 pub use super::{
     access::Access,
-    path::{
-        Gid,
-        Path, //
-    }, //
+    address_vector::{
+        AddressVector,
+        Gid, //
+    },
 };
 
 use self::change::Wanted;

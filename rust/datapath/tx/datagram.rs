@@ -4,23 +4,23 @@
 //! a QP of the same device.
 
 use super::local::moved;
+use crate::datapath::ctx::Ctx;
 use crate::datapath::deliver::{
     self,
     Origin, //
 };
-use crate::datapath::halves::SendCopies;
 use crate::datapath::memory::sg::Payload;
-use crate::datapath::outbox::{
-    Failed,
-    Outbox, //
-};
 use crate::datapath::port::MANAGEMENT_QP;
 use crate::datapath::protocol::{
     Datagrams,
     Towards, //
 };
 use crate::datapath::qp::Qp;
-use crate::datapath::turn::Turn;
+use crate::datapath::queues::SendCopies;
+use crate::datapath::tx_batch::{
+    TxBatch,
+    TxError, //
+};
 use crate::datapath::wqe::Destination;
 use crate::observe::counters::Counter;
 use crate::transport::completion::Status;
@@ -41,7 +41,7 @@ use kernel::sync::{
 };
 
 /// Datagrams of a turn before it gives its locks back.
-const DATAGRAMS_PER_TURN: u32 = 64;
+const DATAGRAMS_PER_RUN: u32 = 64;
 
 /// Sends datagrams, up to the budget of the turn; tells whether there are more. `left_at` is when
 /// packets left last.
@@ -50,11 +50,11 @@ pub(in crate::datapath) fn send(
     wqes: &SendCopies,
     left_at: &mut Option<u64>,
     qp: ArcBorrow<'_, Qp>,
-    turn: &mut Turn<'_>,
+    ctx: &mut Ctx<'_>,
 ) -> bool {
     let mut more = true;
-    for _ in 0..DATAGRAMS_PER_TURN {
-        if !turn.may_move() {
+    for _ in 0..DATAGRAMS_PER_RUN {
+        if !ctx.may_move() {
             break;
         }
         let Some(segment) = datagrams.queue.next_segment(1) else {
@@ -67,32 +67,32 @@ pub(in crate::datapath) fn send(
             imm if segment.opcode.has_imm() => Extension::DethImm(deth, imm),
             _ => Extension::Deth(deth),
         };
-        let done = match aim(&mut datagrams.towards, destination.ah, qp, turn) {
+        let done = match aim(&mut datagrams.towards, destination.ah, qp, ctx) {
             // One that does not exist, or belongs to somebody else.
             None => Err(Status::LocQpOpErr),
-            Some(towards) if qp.port().local_path() && towards.way.is_to_own_device() => {
-                moved(&qp, segment.len, turn);
-                give(towards, wqes, qp, &segment, &destination, extension, turn)
+            Some(towards) if qp.port().local_path() && towards.path.is_to_own_device() => {
+                moved(&qp, segment.len, ctx);
+                give(towards, wqes, qp, &segment, &destination, extension, ctx)
                     .map_err(|AccessError| Status::LocProtErr)
             }
             Some(towards) => {
-                turn.moved(segment.len);
-                *left_at = Some(turn.now());
-                add(towards, wqes, qp, &segment, &destination, extension, turn)
+                ctx.moved(segment.len);
+                *left_at = Some(ctx.now());
+                add(towards, wqes, qp, &segment, &destination, extension, ctx)
                     .map_err(|AccessError| Status::LocProtErr)
             }
         };
-        deliver::left(&mut datagrams.queue, qp, &segment, done, turn);
+        deliver::left(&mut datagrams.queue, qp, &segment, done, ctx);
     }
-    flush(&mut datagrams.towards, qp, turn);
+    flush(&mut datagrams.towards, qp, ctx);
     more
 }
 
 /// What was made leaves. What the stack does not take is lost here, as it may be anywhere on the
 /// way, and counted.
-fn flush(towards: &mut Option<Towards>, qp: ArcBorrow<'_, Qp>, turn: &Turn<'_>) {
-    if let Some(Towards { way, outbox, .. }) = towards {
-        let _ = outbox.flush(way, turn.counters(&qp));
+fn flush(towards: &mut Option<Towards>, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) {
+    if let Some(Towards { path, batch, .. }) = towards {
+        let _ = batch.flush(path, ctx.counters(&qp));
     }
 }
 
@@ -101,19 +101,19 @@ fn aim<'t>(
     towards: &'t mut Option<Towards>,
     number: u32,
     qp: ArcBorrow<'_, Qp>,
-    turn: &Turn<'_>,
+    ctx: &Ctx<'_>,
 ) -> Option<&'t mut Towards> {
-    let handle = qp.port().handle(number, turn.rcu())?;
-    if handle.domain() != qp.domain() {
+    let ah = qp.port().ah(number, ctx.rcu())?;
+    if ah.domain() != qp.domain() {
         return None;
     }
-    let is_it = |towards: &Towards| core::ptr::eq(&*towards.handle, &*handle);
+    let is_it = |towards: &Towards| core::ptr::eq(&*towards.ah, &*ah);
     if !towards.as_ref().is_some_and(is_it) {
-        flush(towards, qp, turn);
+        flush(towards, qp, ctx);
         *towards = Some(Towards {
-            way: handle.way().clone(),
-            handle: Arc::from(handle),
-            outbox: Outbox::default(),
+            path: ah.path().clone(),
+            ah: Arc::from(ah),
+            batch: TxBatch::default(),
         });
     }
     towards.as_mut()
@@ -127,23 +127,23 @@ fn add(
     segment: &RequestSegment,
     destination: &Destination,
     extension: Extension,
-    turn: &Turn<'_>,
+    ctx: &Ctx<'_>,
 ) -> Result<(), AccessError> {
     let mut headers = Headers::new(segment.opcode, destination.qpn, segment.psn);
     headers.solicited = segment.solicited;
     headers.extension = extension;
-    let payload = Payload::of(wqes.data(segment.slot), 0, qp.regions(turn.rcu()));
-    let added = towards.outbox.add(
-        &mut towards.way,
-        turn.counters(&qp),
+    let payload = Payload::of(wqes.data(segment.slot), 0, qp.regions(ctx.rcu()));
+    let added = towards.batch.add(
+        &mut towards.path,
+        ctx.counters(&qp),
         &headers,
         segment.len,
         (),
         |out| payload.read(segment.len, out),
     );
     match added {
-        Ok(()) | Err(Failed::Refused(())) => Ok(()),
-        Err(Failed::Access) => Err(AccessError),
+        Ok(()) | Err(TxError::Refused(())) => Ok(()),
+        Err(TxError::Access) => Err(AccessError),
     }
 }
 
@@ -155,9 +155,9 @@ fn give(
     segment: &RequestSegment,
     destination: &Destination,
     extension: Extension,
-    turn: &mut Turn<'_>,
+    ctx: &mut Ctx<'_>,
 ) -> Result<(), AccessError> {
-    let payload = Payload::of(wqes.data(segment.slot), 0, qp.regions(turn.rcu()));
+    let payload = Payload::of(wqes.data(segment.slot), 0, qp.regions(ctx.rcu()));
     let mut pieces = None;
     let payload = payload.resolve(segment.len, &mut pieces)?;
     let request = IncomingRequest::local(segment, extension);
@@ -165,19 +165,19 @@ fn give(
         MANAGEMENT_QP => qp.port().management(),
         number => Some(number),
     };
-    let peer = number.and_then(|number| turn.directory().get(number, turn.rcu()));
+    let peer = number.and_then(|number| ctx.directory().get(number, ctx.rcu()));
     let peer = peer.filter(|peer| Arc::ptr_eq(peer.port(), qp.port()));
     let lost = match peer {
         None => Err(Counter::DropUnknownQp),
         Some(peer) if peer.opcodes() != qp.opcodes() => Err(Counter::DropOpcode),
         Some(peer) => {
-            let origin = Origin::local(&towards.way, qp.port(), segment.len);
+            let origin = Origin::local(&towards.path, qp.port(), segment.len);
             let mut recv = peer.recv.lock();
-            deliver::datagram(&mut recv, peer, &request, &origin, payload, turn)
+            deliver::datagram(&mut recv, peer, &request, &origin, payload, ctx)
         }
     };
     if let Err(reason) = lost {
-        turn.counters(&qp).inc(reason);
+        ctx.counters(&qp).inc(reason);
     }
     Ok(())
 }

@@ -3,19 +3,9 @@
 //! Segments as packets.
 
 use super::datagram;
+use crate::datapath::ctx::Ctx;
 use crate::datapath::deliver;
-use crate::datapath::halves::{
-    Peer,
-    RecvHalf,
-    Refusals,
-    SendCopies,
-    SendHalf, //
-};
 use crate::datapath::memory::sg::Payload;
-use crate::datapath::outbox::{
-    Failed,
-    Refused, //
-};
 use crate::datapath::protocol::{
     ReliableRequester,
     ReliableResponder,
@@ -24,7 +14,17 @@ use crate::datapath::protocol::{
     UnreliableRequester, //
 };
 use crate::datapath::qp::Qp;
-use crate::datapath::turn::Turn;
+use crate::datapath::queues::{
+    Peer,
+    RecvQueue,
+    Refusals,
+    SendCopies,
+    SendQueue, //
+};
+use crate::datapath::tx_batch::{
+    TxError,
+    TxRefused, //
+};
 use crate::observe::counters::Counter;
 use crate::transport::completion::Status;
 use crate::transport::segment::{
@@ -35,15 +35,15 @@ use crate::wire::packet::Headers;
 use kernel::sync::ArcBorrow;
 
 /// Packets that a turn makes before it gives its locks back.
-const PACKETS_PER_TURN: u32 = 64;
+const PACKETS_PER_RUN: u32 = 64;
 
 /// Sends requests, up to the budget of the turn; tells whether there are more.
 pub(in crate::datapath) fn send(
-    send: &mut SendHalf,
+    send: &mut SendQueue,
     qp: ArcBorrow<'_, Qp>,
-    turn: &mut Turn<'_>,
+    ctx: &mut Ctx<'_>,
 ) -> bool {
-    let SendHalf {
+    let SendQueue {
         requester,
         wqes,
         peer,
@@ -52,13 +52,13 @@ pub(in crate::datapath) fn send(
     } = send;
     match (requester, peer) {
         (Requester::Reliable(requester), Some(peer)) => {
-            send_reliably(requester, wqes, peer, qp, turn)
+            send_reliably(requester, wqes, peer, qp, ctx)
         }
         (Requester::Unreliable(requester), Some(peer)) => {
-            *left_at = Some(turn.now());
-            send_unreliably(requester, wqes, peer, qp, turn)
+            *left_at = Some(ctx.now());
+            send_unreliably(requester, wqes, peer, qp, ctx)
         }
-        (Requester::Datagram(datagrams), _) => datagram::send(datagrams, wqes, left_at, qp, turn),
+        (Requester::Datagram(datagrams), _) => datagram::send(datagrams, wqes, left_at, qp, ctx),
         (_, None) => false,
     }
 }
@@ -68,33 +68,33 @@ fn send_reliably(
     wqes: &SendCopies,
     peer: &mut Peer<RequestSegment>,
     qp: ArcBorrow<'_, Qp>,
-    turn: &mut Turn<'_>,
+    ctx: &mut Ctx<'_>,
 ) -> bool {
     let mut more = true;
-    for left in (0..PACKETS_PER_TURN).rev() {
-        if !turn.may_move() {
+    for left in (0..PACKETS_PER_RUN).rev() {
+        if !ctx.may_move() {
             break;
         }
-        if left == 0 || !turn.may_move_beyond(requester.mtu().bytes()) {
+        if left == 0 || !ctx.may_move_beyond(requester.mtu().bytes()) {
             // The last one of this turn: the queue may have to wait for its answer, to move.
             requester.ask();
         }
-        let Some(segment) = requester.next_segment(turn.now(), 1) else {
-            if deliver::do_here(requester, wqes, qp, turn) {
+        let Some(segment) = requester.next_segment(ctx.now(), 1) else {
+            if deliver::do_here(requester, wqes, qp, ctx) {
                 continue;
             }
             more = false;
             break;
         };
-        turn.moved(segment.len);
-        match add(wqes, peer, qp, segment, turn) {
+        ctx.moved(segment.len);
+        match add(wqes, peer, qp, segment, ctx) {
             Ok(()) => {}
-            Err(Failed::Access) => deliver::local_memory_failed(requester, qp, segment.slot, turn),
-            Err(Failed::Refused(first)) => return send_again(requester, qp, &first, turn),
+            Err(TxError::Access) => deliver::local_memory_failed(requester, qp, segment.slot, ctx),
+            Err(TxError::Refused(first)) => return send_again(requester, qp, &first, ctx),
         }
     }
-    if let Err(Refused(first)) = peer.outbox.flush(&peer.way, turn.counters(&qp)) {
-        return send_again(requester, qp, &first, turn);
+    if let Err(TxRefused(first)) = peer.batch.flush(&peer.path, ctx.counters(&qp)) {
+        return send_again(requester, qp, &first, ctx);
     }
     more
 }
@@ -105,26 +105,26 @@ fn send_unreliably(
     wqes: &SendCopies,
     peer: &mut Peer<RequestSegment>,
     qp: ArcBorrow<'_, Qp>,
-    turn: &mut Turn<'_>,
+    ctx: &mut Ctx<'_>,
 ) -> bool {
     let mut more = true;
-    for _ in 0..PACKETS_PER_TURN {
-        if !turn.may_move() {
+    for _ in 0..PACKETS_PER_RUN {
+        if !ctx.may_move() {
             break;
         }
         let Some(segment) = requester.next_segment(1) else {
             more = false;
             break;
         };
-        turn.moved(segment.len);
-        let done = match add(wqes, peer, qp, segment, turn) {
-            Ok(()) | Err(Failed::Refused(_)) => Ok(()),
-            Err(Failed::Access) => Err(Status::LocProtErr),
+        ctx.moved(segment.len);
+        let done = match add(wqes, peer, qp, segment, ctx) {
+            Ok(()) | Err(TxError::Refused(_)) => Ok(()),
+            Err(TxError::Access) => Err(Status::LocProtErr),
         };
-        deliver::left(requester, qp, &segment, done, turn);
+        deliver::left(requester, qp, &segment, done, ctx);
     }
     // Counted if they are lost.
-    let _ = peer.outbox.flush(&peer.way, turn.counters(&qp));
+    let _ = peer.batch.flush(&peer.path, ctx.counters(&qp));
     more
 }
 
@@ -135,17 +135,17 @@ fn add(
     peer: &mut Peer<RequestSegment>,
     qp: ArcBorrow<'_, Qp>,
     segment: RequestSegment,
-    turn: &Turn<'_>,
-) -> Result<(), Failed<RequestSegment>> {
+    ctx: &Ctx<'_>,
+) -> Result<(), TxError<RequestSegment>> {
     let mut headers = Headers::new(segment.opcode, peer.number, segment.psn);
     headers.ack_req = segment.ack_req;
     headers.solicited = segment.solicited;
     headers.extension = segment.extension(|| wqes.arguments(segment.slot));
     let data = wqes.data(segment.slot);
-    let payload = Payload::of(data, segment.offset, qp.regions(turn.rcu()));
-    peer.outbox.add(
-        &mut peer.way,
-        turn.counters(&qp),
+    let payload = Payload::of(data, segment.offset, qp.regions(ctx.rcu()));
+    peer.batch.add(
+        &mut peer.path,
+        ctx.counters(&qp),
         &headers,
         segment.len,
         segment,
@@ -160,20 +160,20 @@ fn send_again(
     requester: &mut ReliableRequester,
     qp: ArcBorrow<'_, Qp>,
     first: &RequestSegment,
-    turn: &Turn<'_>,
+    ctx: &Ctx<'_>,
 ) -> bool {
-    turn.counters(&qp).inc(Counter::SendRetried);
-    requester.unsend(first, turn.now());
+    ctx.counters(&qp).inc(Counter::SendRetried);
+    requester.unsend(first, ctx.now());
     false
 }
 
 /// Sends responses, up to the budget of the turn; tells whether there are more.
 pub(in crate::datapath) fn answer(
-    recv: &mut RecvHalf,
+    recv: &mut RecvQueue,
     qp: ArcBorrow<'_, Qp>,
-    turn: &mut Turn<'_>,
+    ctx: &mut Ctx<'_>,
 ) -> bool {
-    if recv.refusals.wait_until(turn.now()).is_some() {
+    if recv.refusals.wait_until(ctx.now()).is_some() {
         // The timer goes on.
         return false;
     }
@@ -182,48 +182,48 @@ pub(in crate::datapath) fn answer(
     };
     let refusals = &mut recv.refusals;
     let mut more = true;
-    for _ in 0..PACKETS_PER_TURN {
-        if !turn.may_move() {
+    for _ in 0..PACKETS_PER_RUN {
+        if !ctx.may_move() {
             break;
         }
         let Some(response) = responder.next_response(1) else {
             more = false;
             break;
         };
-        deliver::answer_taken(responder, qp, turn);
+        deliver::answer_taken(responder, qp, ctx);
         let Peer {
             number,
-            way,
-            outbox,
+            path,
+            batch,
         } = &mut *peer;
         let mut headers = Headers::new(response.opcode(), *number, response.psn());
         headers.extension = response.extension();
-        let counters = turn.counters(&qp);
+        let counters = ctx.counters(&qp);
         let added = match &response {
             Response::Acknowledge { .. } | Response::Atomic { .. } => {
-                outbox.add(way, counters, &headers, 0, response, |_| Ok(()))
+                batch.add(path, counters, &headers, 0, response, |_| Ok(()))
             }
             Response::ReadResponse {
                 segment, rkey, va, ..
             } => {
-                turn.moved(segment.len);
+                ctx.moved(segment.len);
                 // Looked up for the copy alone: who changes a window waits for it.
-                outbox.add(way, counters, &headers, segment.len, response, |out| {
-                    deliver::read_source(&qp, *rkey, *va, segment.len, turn)?.read(segment.len, out)
+                batch.add(path, counters, &headers, segment.len, response, |out| {
+                    deliver::read_source(&qp, *rkey, *va, segment.len, ctx)?.read(segment.len, out)
                 })
             }
         };
         match added {
             Ok(()) => {}
-            Err(Failed::Access) => deliver::read_failed(responder, qp, turn),
-            Err(Failed::Refused(first)) => {
-                return answer_again(responder, refusals, qp, &first, turn)
+            Err(TxError::Access) => deliver::read_failed(responder, qp, ctx),
+            Err(TxError::Refused(first)) => {
+                return answer_again(responder, refusals, qp, &first, ctx)
             }
         }
     }
-    match peer.outbox.flush(&peer.way, turn.counters(&qp)) {
+    match peer.batch.flush(&peer.path, ctx.counters(&qp)) {
         Ok(()) => refusals.end(),
-        Err(Refused(first)) => return answer_again(responder, refusals, qp, &first, turn),
+        Err(TxRefused(first)) => return answer_again(responder, refusals, qp, &first, ctx),
     }
     more && responder.has_response()
 }
@@ -235,11 +235,11 @@ fn answer_again(
     refusals: &mut Refusals,
     qp: ArcBorrow<'_, Qp>,
     first: &Response,
-    turn: &Turn<'_>,
+    ctx: &Ctx<'_>,
 ) -> bool {
-    match refusals.add(turn.now()) {
+    match refusals.add(ctx.now()) {
         Some(at) => {
-            turn.counters(&qp).inc(Counter::SendRetried);
+            ctx.counters(&qp).inc(Counter::SendRetried);
             responder.unsend(first);
             qp.timer().arm(at);
             false

@@ -25,7 +25,7 @@ pub enum Overruns {
 
 /// Where the module stands in a completion ring. Who pushes holds the lock of the queue.
 #[derive(Debug, Default)]
-pub struct Filler {
+pub struct CqProducer {
     /// Index of the next entry; the process sees a copy and cannot change this one.
     producer: u32,
     /// An entry was lost: the queue is of no use any more.
@@ -41,7 +41,7 @@ pub struct Overrun {
     pub first: bool,
 }
 
-impl Filler {
+impl CqProducer {
     /// For an empty ring.
     pub fn new(overruns: Overruns) -> Self {
         Self {
@@ -129,7 +129,7 @@ pub struct TooSmall;
 /// The way of the entries from one ring to another one that takes its place. The process consumes
 /// nothing meanwhile; what is pushed meanwhile comes along.
 #[derive(Debug)]
-pub struct Transfer {
+pub struct CqResize {
     /// Where the process stands, now and afterwards.
     consumer: u32,
     /// Entries before this index are in the new ring.
@@ -139,7 +139,7 @@ pub struct Transfer {
 /// How many entries may be left for the last step, which others wait for.
 const SHORT: u32 = 128;
 
-impl Transfer {
+impl CqResize {
     /// Begins where the process stands.
     pub fn new(from: &impl Ring) -> Self {
         let consumer = from.load_consumer();
@@ -150,8 +150,8 @@ impl Transfer {
     }
 
     /// Whether so little is left that it may be copied with the lock held.
-    pub fn is_short(&self, filler: &Filler) -> bool {
-        filler.producer.wrapping_sub(self.copied) <= SHORT
+    pub fn is_short(&self, cq: &CqProducer) -> bool {
+        cq.producer.wrapping_sub(self.copied) <= SHORT
     }
 
     /// Copies the entries before `end`, which were pushed before.
@@ -173,13 +173,13 @@ impl Transfer {
     /// ring: its lock is held until everybody else sees that, too.
     pub fn finish(
         mut self,
-        filler: &Filler,
+        cq: &CqProducer,
         from: &impl Ring,
         to: &impl Ring,
     ) -> Result<(), TooSmall> {
-        self.copy(from, to, filler.producer)?;
+        self.copy(from, to, cq.producer)?;
         to.store_consumer(self.consumer);
-        to.store_producer(filler.producer);
+        to.store_producer(cq.producer);
         to.store(Word::Arm, from.swap(Word::Arm, ARM_NONE));
         Ok(())
     }
@@ -194,51 +194,51 @@ mod tests {
     use crate::uabi::words::Words;
 
     /// A filler that has come so far, with a ring of `entries`.
-    fn at(index: u32, entries: u32) -> (Filler, Fake) {
-        let filler = Filler {
+    fn at(index: u32, entries: u32) -> (CqProducer, Fake) {
+        let cq = CqProducer {
             producer: index,
-            ..Filler::default()
+            ..CqProducer::default()
         };
-        (filler, Fake::new(entries, index))
+        (cq, Fake::new(entries, index))
     }
 
-    fn push(filler: &mut Filler, ring: &Fake, value: u64) -> Result<Due, Overrun> {
-        filler.push(ring, &[value], false, || 0)
+    fn push(cq: &mut CqProducer, ring: &Fake, value: u64) -> Result<Due, Overrun> {
+        cq.push(ring, &[value], false, || 0)
     }
 
     #[test]
     fn an_overrun_ends_a_queue_or_loses_one_entry() {
-        let (mut filler, ring) = at(5, 2);
-        assert_eq!(push(&mut filler, &ring, 1), Ok(Due::Nothing));
-        assert_eq!(push(&mut filler, &ring, 2), Ok(Due::Nothing));
-        assert_eq!(push(&mut filler, &ring, 3), Err(Overrun { first: true }));
+        let (mut cq, ring) = at(5, 2);
+        assert_eq!(push(&mut cq, &ring, 1), Ok(Due::Nothing));
+        assert_eq!(push(&mut cq, &ring, 2), Ok(Due::Nothing));
+        assert_eq!(push(&mut cq, &ring, 3), Err(Overrun { first: true }));
         ring.store_consumer(7);
-        assert_eq!(push(&mut filler, &ring, 4), Err(Overrun { first: false }));
+        assert_eq!(push(&mut cq, &ring, 4), Err(Overrun { first: false }));
 
-        let (mut filler, ring) = (Filler::new(Overruns::Ignored), Fake::new(2, 0));
+        let (mut cq, ring) = (CqProducer::new(Overruns::Ignored), Fake::new(2, 0));
         for value in 1..5 {
-            assert_eq!(push(&mut filler, &ring, value), Ok(Due::Nothing));
+            assert_eq!(push(&mut cq, &ring, value), Ok(Due::Nothing));
         }
         assert_eq!([ring.slot(0)[0].get(), ring.slot(1)[0].get()], [1, 2]);
         ring.store_consumer(1);
-        assert_eq!(push(&mut filler, &ring, 5), Ok(Due::Nothing));
+        assert_eq!(push(&mut cq, &ring, 5), Ok(Due::Nothing));
         assert_eq!(ring.slot(2)[0].get(), 5);
         assert_eq!(ring.load_producer(), 3);
     }
 
     #[test]
     fn a_moderated_arm_is_taken_and_due_later() {
-        let (mut filler, ring) = at(0, 8);
-        assert!(!filler.moderate(Moderation::new(2, 1)));
+        let (mut cq, ring) = at(0, 8);
+        assert!(!cq.moderate(Moderation::new(2, 1)));
         ring.store(Word::Arm, ARM_NEXT);
-        assert_eq!(push(&mut filler, &ring, 1), Ok(Due::At(1000)));
+        assert_eq!(push(&mut cq, &ring, 1), Ok(Due::At(1000)));
         assert_eq!(ring.load(Word::Arm), ARM_NONE);
-        assert_eq!(push(&mut filler, &ring, 2), Ok(Due::Now));
+        assert_eq!(push(&mut cq, &ring, 2), Ok(Due::Now));
         ring.store(Word::Arm, ARM_NEXT);
-        assert_eq!(push(&mut filler, &ring, 3), Ok(Due::At(1000)));
+        assert_eq!(push(&mut cq, &ring, 3), Ok(Due::At(1000)));
         // What is held back is not lost.
-        assert!(filler.moderate(None));
-        assert_eq!(filler.expired(1000), Due::Nothing);
+        assert!(cq.moderate(None));
+        assert_eq!(cq.expired(1000), Due::Nothing);
     }
 
     /// From every fill to every size, across the wrap of the index, with a push in between.
@@ -247,20 +247,20 @@ mod tests {
         for start in [0, 3, u32::MAX - 2] {
             for held in 0..8 {
                 for entries in [1, 2, 8, 16] {
-                    let (mut filler, old) = at(start, 8);
+                    let (mut cq, old) = at(start, 8);
                     for value in 0..held {
-                        assert!(push(&mut filler, &old, value).is_ok());
+                        assert!(push(&mut cq, &old, value).is_ok());
                     }
                     old.store(Word::Arm, ARM_NONE);
                     let new = Fake::new(entries, 77);
-                    let mut transfer = Transfer::new(&old);
-                    let end = filler.producer();
+                    let mut resize = CqResize::new(&old);
+                    let end = cq.producer();
                     let fits = held <= u64::from(entries);
-                    assert_eq!(transfer.copy(&old, &new, end).is_ok(), fits);
-                    assert!(push(&mut filler, &old, held).is_ok());
+                    assert_eq!(resize.copy(&old, &new, end).is_ok(), fits);
+                    assert!(push(&mut cq, &old, held).is_ok());
                     old.store(Word::Arm, ARM_NEXT);
                     let fits = held < u64::from(entries);
-                    assert_eq!(transfer.finish(&filler, &old, &new).is_ok(), fits);
+                    assert_eq!(resize.finish(&cq, &old, &new).is_ok(), fits);
                     if !fits {
                         // Nothing has changed.
                         assert_eq!(old.load(Word::Arm), ARM_NEXT);
@@ -269,7 +269,7 @@ mod tests {
                     assert_eq!(old.load(Word::Arm), ARM_NONE);
                     assert_eq!(new.load(Word::Arm), ARM_NEXT);
                     assert_eq!(new.load_consumer(), start);
-                    assert_eq!(new.load_producer(), filler.producer());
+                    assert_eq!(new.load_producer(), cq.producer());
                     for value in 0..=held {
                         let index = start.wrapping_add(value as u32);
                         assert_eq!(new.slot(index)[0].get(), value);
@@ -281,23 +281,23 @@ mod tests {
 
     #[test]
     fn a_consumer_that_cannot_be_is_refused() {
-        let (filler, old) = at(10, 8);
+        let (cq, old) = at(10, 8);
         let new = Fake::new(16, 0);
         for consumer in [1, 11, 10 + (1 << 31)] {
             old.store_consumer(consumer);
-            let mut transfer = Transfer::new(&old);
-            assert_eq!(transfer.copy(&old, &new, 10), Err(TooSmall));
-            assert_eq!(transfer.finish(&filler, &old, &new), Err(TooSmall));
+            let mut resize = CqResize::new(&old);
+            assert_eq!(resize.copy(&old, &new, 10), Err(TooSmall));
+            assert_eq!(resize.finish(&cq, &old, &new), Err(TooSmall));
         }
     }
 
     #[test]
     fn much_is_not_short() {
-        let (mut filler, ring) = at(5, 16);
-        let transfer = Transfer::new(&ring);
-        filler.producer = 5 + SHORT;
-        assert!(transfer.is_short(&filler));
-        filler.producer = 6 + SHORT;
-        assert!(!transfer.is_short(&filler));
+        let (mut cq, ring) = at(5, 16);
+        let resize = CqResize::new(&ring);
+        cq.producer = 5 + SHORT;
+        assert!(resize.is_short(&cq));
+        cq.producer = 6 + SHORT;
+        assert!(!resize.is_short(&cq));
     }
 }

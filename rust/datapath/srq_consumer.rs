@@ -13,7 +13,7 @@ use core::ops::DerefMut;
 
 /// Where the module stands in the ring. Who takes holds the lock of the queue.
 #[derive(Debug, Default)]
-pub struct Shelf {
+pub struct SrqConsumer {
     /// Index of the next receive to be taken.
     consumer: u32,
     /// There is an event when fewer receives are left; 0 is never.
@@ -24,23 +24,23 @@ pub struct Shelf {
 
 /// What taking a receive leads to besides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Taken {
+pub enum SrqEffect {
     /// Nothing.
-    Quietly,
+    None,
     /// The limit is reached, and disarmed.
-    BelowLimit,
+    LimitReached,
     /// The queue has just broken.
     Broken,
 }
 
 /// Receives that move to another ring.
 #[derive(Debug)]
-pub struct Posted {
+pub struct PostedReceives {
     first: u32,
     end: u32,
 }
 
-impl Shelf {
+impl SrqConsumer {
     /// How many receives are left; `None` if the queue is broken.
     pub fn left(&self, ring: &impl Ring) -> Option<u32> {
         let left = ring.load_producer().wrapping_sub(self.consumer);
@@ -58,20 +58,20 @@ impl Shelf {
         &mut self,
         ring: &impl Ring,
         wqes: &mut RecvWqes<W>,
-    ) -> (TakeReceive, Taken) {
+    ) -> (TakeReceive, SrqEffect) {
         if self.broken {
             wqes.set_scribbled();
-            return (TakeReceive::Empty, Taken::Quietly);
+            return (TakeReceive::Empty, SrqEffect::None);
         }
         let receive = wqes.take_at(ring, &mut self.consumer);
         if wqes.is_scribbled() {
             self.broken = true;
-            return (receive, Taken::Broken);
+            return (receive, SrqEffect::Broken);
         }
         if self.limit != 0 && receive != TakeReceive::Empty && self.is_below(ring) {
-            return (receive, Taken::BelowLimit);
+            return (receive, SrqEffect::LimitReached);
         }
-        (receive, Taken::Quietly)
+        (receive, SrqEffect::None)
     }
 
     /// Whether fewer receives are left than the limit, which is disarmed then.
@@ -92,26 +92,31 @@ impl Shelf {
 
     /// What is to be copied to another ring, if that has room for it, also for as many as the limit
     /// asks for: the one that takes the place of what is armed, if there is one.
-    pub fn moves(&self, from: &impl Ring, to: &impl Ring, limit: Option<u32>) -> Option<Posted> {
+    pub fn receives_to_copy(
+        &self,
+        from: &impl Ring,
+        to: &impl Ring,
+        limit: Option<u32>,
+    ) -> Option<PostedReceives> {
         let end = from.load_producer();
         let posted = end.wrapping_sub(self.consumer);
         let fits = posted <= from.entries()
             && posted <= to.entries()
             && limit.unwrap_or(self.limit) <= to.entries();
-        (fits && !self.broken).then_some(Posted {
+        (fits && !self.broken).then_some(PostedReceives {
             first: self.consumer,
             end,
         })
     }
 
     /// The ring is another one now: what has been taken meanwhile is not in it.
-    pub fn moved(&self, posted: &Posted, to: &impl Ring) {
+    pub fn finish_resize(&self, posted: &PostedReceives, to: &impl Ring) {
         to.store_consumer(self.consumer);
         to.store_producer(posted.end);
     }
 }
 
-impl Posted {
+impl PostedReceives {
     /// Copies them. Both rings have slots of the same length.
     pub fn copy(&self, from: &impl Ring, to: &impl Ring) {
         let mut index = self.first;
@@ -151,17 +156,17 @@ mod tests {
     }
 
     /// A shelf that has come so far, with an empty ring.
-    fn at(index: u32) -> (Shelf, Fake) {
-        let shelf = Shelf {
+    fn at(index: u32) -> (SrqConsumer, Fake) {
+        let consumer = SrqConsumer {
             consumer: index,
-            ..Shelf::default()
+            ..SrqConsumer::default()
         };
-        (shelf, Fake::new(8, index))
+        (consumer, Fake::new(8, index))
     }
 
     #[test]
     fn two_takers_get_each_receive_once() {
-        let (mut shelf, ring) = at(u32::MAX - 1);
+        let (mut consumer, ring) = at(u32::MAX - 1);
         let mut copies = [[0; 8]; 2];
         let [first, second] = &mut copies;
         let mut takers = [
@@ -171,54 +176,56 @@ mod tests {
         post(&ring, 0..8);
         for want in 0..8u64 {
             let wqes = &mut takers[(want % 2) as usize];
-            let (receive, taken) = shelf.take(&ring, wqes);
-            assert_eq!((id(receive), taken), (Some(want), Taken::Quietly));
+            let (receive, taken) = consumer.take(&ring, wqes);
+            assert_eq!((id(receive), taken), (Some(want), SrqEffect::None));
             assert_eq!(
                 ring.load_consumer(),
                 (u32::MAX - 1).wrapping_add(want as u32 + 1)
             );
         }
-        let (receive, taken) = shelf.take(&ring, &mut takers[0]);
-        assert_eq!((receive, taken), (TakeReceive::Empty, Taken::Quietly));
+        let (receive, taken) = consumer.take(&ring, &mut takers[0]);
+        assert_eq!((receive, taken), (TakeReceive::Empty, SrqEffect::None));
         assert!(!takers[0].is_scribbled());
     }
 
     #[test]
     fn the_limit_is_an_event_once() {
-        let (mut shelf, ring) = at(3);
+        let (mut consumer, ring) = at(3);
         let mut copy = [0; 8];
         let mut wqes = RecvWqes::new(&mut copy[..], 1);
         post(&ring, 0..5);
-        assert!(!shelf.arm(&ring, 4));
-        assert_eq!(shelf.take(&ring, &mut wqes).1, Taken::Quietly);
-        assert_eq!(shelf.limit(), 4);
-        assert_eq!(shelf.take(&ring, &mut wqes).1, Taken::BelowLimit);
-        assert_eq!(shelf.limit(), 0);
-        assert_eq!(shelf.take(&ring, &mut wqes).1, Taken::Quietly);
+        assert!(!consumer.arm(&ring, 4));
+        assert_eq!(consumer.take(&ring, &mut wqes).1, SrqEffect::None);
+        assert_eq!(consumer.limit(), 4);
+        assert_eq!(consumer.take(&ring, &mut wqes).1, SrqEffect::LimitReached);
+        assert_eq!(consumer.limit(), 0);
+        assert_eq!(consumer.take(&ring, &mut wqes).1, SrqEffect::None);
         // There are 2: fewer than 3 already, but not than 2.
-        assert!(shelf.arm(&ring, 3));
-        assert!(!shelf.arm(&ring, 2));
-        assert_eq!(shelf.limit(), 2);
-        assert!(!shelf.arm(&ring, 0));
-        assert_eq!(shelf.take(&ring, &mut wqes).1, Taken::Quietly);
+        assert!(consumer.arm(&ring, 3));
+        assert!(!consumer.arm(&ring, 2));
+        assert_eq!(consumer.limit(), 2);
+        assert!(!consumer.arm(&ring, 0));
+        assert_eq!(consumer.take(&ring, &mut wqes).1, SrqEffect::None);
     }
 
     #[test]
     fn an_index_that_cannot_be_breaks_the_queue_for_good() {
-        let (mut shelf, ring) = at(3);
+        let (mut consumer, ring) = at(3);
         let mut copy = [0; 8];
         let mut wqes = RecvWqes::new(&mut copy[..], 1);
         post(&ring, 0..2);
         ring.store_producer(12);
-        let broken = (TakeReceive::Empty, Taken::Broken);
-        assert_eq!(shelf.take(&ring, &mut wqes), broken);
+        let broken = (TakeReceive::Empty, SrqEffect::Broken);
+        assert_eq!(consumer.take(&ring, &mut wqes), broken);
         assert!(wqes.take_scribbled());
         ring.store_producer(5);
-        let still = (TakeReceive::Empty, Taken::Quietly);
-        assert_eq!(shelf.take(&ring, &mut wqes), still);
+        let still = (TakeReceive::Empty, SrqEffect::None);
+        assert_eq!(consumer.take(&ring, &mut wqes), still);
         // Every taker learns of it.
         assert!(wqes.take_scribbled());
-        assert!(shelf.moves(&ring, &Fake::new(16, 0), None).is_none());
+        assert!(consumer
+            .receives_to_copy(&ring, &Fake::new(16, 0), None)
+            .is_none());
     }
 
     /// From every fill to every size, with a receive taken while they are copied.
@@ -226,47 +233,59 @@ mod tests {
     fn a_move_keeps_what_is_posted_and_not_taken() {
         for held in 0..8u64 {
             for entries in [1, 4, 8, 16] {
-                let (mut shelf, old) = at(u32::MAX - 3);
+                let (mut consumer, old) = at(u32::MAX - 3);
                 let mut copy = [0; 8];
                 let mut wqes = RecvWqes::new(&mut copy[..], 1);
                 post(&old, 0..held);
                 let new = Fake::new(entries, 99);
-                let moves = shelf.moves(&old, &new, None);
+                let moves = consumer.receives_to_copy(&old, &new, None);
                 assert_eq!(moves.is_some(), held <= u64::from(entries));
                 let Some(posted) = moves else { continue };
                 posted.copy(&old, &new);
-                let first = id(shelf.take(&old, &mut wqes).0);
+                let first = id(consumer.take(&old, &mut wqes).0);
                 assert_eq!(first, (held > 0).then_some(0));
-                shelf.moved(&posted, &new);
+                consumer.finish_resize(&posted, &new);
                 assert_eq!(new.load(Word::Producer), old.load(Word::Producer));
                 assert_eq!(new.load(Word::Consumer), old.load(Word::Consumer));
                 for want in 1..held {
-                    assert_eq!(id(shelf.take(&new, &mut wqes).0), Some(want));
+                    assert_eq!(id(consumer.take(&new, &mut wqes).0), Some(want));
                 }
-                assert_eq!(shelf.take(&new, &mut wqes).0, TakeReceive::Empty);
+                assert_eq!(consumer.take(&new, &mut wqes).0, TakeReceive::Empty);
             }
         }
     }
 
     #[test]
     fn a_ring_smaller_than_the_limit_is_refused() {
-        let (mut shelf, old) = at(0);
+        let (mut consumer, old) = at(0);
         post(&old, 0..6);
-        assert!(!shelf.arm(&old, 5));
+        assert!(!consumer.arm(&old, 5));
         for id in 0..2 {
             let mut copy = [0; 8];
             let mut wqes = RecvWqes::new(&mut copy[..], 1);
-            let _ = (id, shelf.take(&old, &mut wqes));
+            let _ = (id, consumer.take(&old, &mut wqes));
         }
         // The limit was reached, and is disarmed.
-        assert!(shelf.moves(&old, &Fake::new(4, 0), None).is_some());
-        assert!(!shelf.arm(&old, 4));
-        assert!(shelf.moves(&old, &Fake::new(4, 0), None).is_some());
-        shelf.limit = 5;
-        assert!(shelf.moves(&old, &Fake::new(4, 0), None).is_none());
+        assert!(consumer
+            .receives_to_copy(&old, &Fake::new(4, 0), None)
+            .is_some());
+        assert!(!consumer.arm(&old, 4));
+        assert!(consumer
+            .receives_to_copy(&old, &Fake::new(4, 0), None)
+            .is_some());
+        consumer.limit = 5;
+        assert!(consumer
+            .receives_to_copy(&old, &Fake::new(4, 0), None)
+            .is_none());
         // Unless it is changed as well: then the new one counts.
-        assert!(shelf.moves(&old, &Fake::new(4, 0), Some(4)).is_some());
-        assert!(shelf.moves(&old, &Fake::new(4, 0), Some(0)).is_some());
-        assert!(shelf.moves(&old, &Fake::new(4, 0), Some(5)).is_none());
+        assert!(consumer
+            .receives_to_copy(&old, &Fake::new(4, 0), Some(4))
+            .is_some());
+        assert!(consumer
+            .receives_to_copy(&old, &Fake::new(4, 0), Some(0))
+            .is_some());
+        assert!(consumer
+            .receives_to_copy(&old, &Fake::new(4, 0), Some(5))
+            .is_none());
     }
 }

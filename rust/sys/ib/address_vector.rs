@@ -15,9 +15,9 @@ pub type Gid = [u8; 16];
 
 /// Where a connection goes: the address vector with its source GID resolved.
 #[derive(Clone)]
-pub struct Path {
+pub struct AddressVector {
     /// The vector as the user gave it, for queries; without its reference to the GID table.
-    pub vector: AddressVector,
+    pub vector: AhAttr,
     /// Index of the netdev of the source GID: the link's own, or a VLAN on top of it. It is not
     /// held, as a connection must not keep a netdev from going away.
     pub ifindex: i32,
@@ -42,26 +42,26 @@ pub struct Path {
 
 /// An address vector that is only kept to be handed back.
 #[derive(Clone, Copy)]
-pub struct AddressVector(bindings::rdma_ah_attr);
+pub struct AhAttr(bindings::rdma_ah_attr);
 
 // SAFETY: Plain values: the one pointer in it is null.
-unsafe impl Send for AddressVector {}
+unsafe impl Send for AhAttr {}
 // SAFETY: As above.
-unsafe impl Sync for AddressVector {}
+unsafe impl Sync for AhAttr {}
 
-impl Default for AddressVector {
+impl Default for AhAttr {
     fn default() -> Self {
         Self(pin_init::zeroed())
     }
 }
 
-impl AddressVector {
+impl AhAttr {
     pub(super) fn as_raw(&self) -> &bindings::rdma_ah_attr {
         &self.0
     }
 }
 
-impl Path {
+impl AddressVector {
     /// # Errors
     ///
     /// `EINVAL` without a source GID, `EOPNOTSUPP` for one of RoCE v1, `ENODEV` for one that has
@@ -70,7 +70,7 @@ impl Path {
     /// # Safety
     ///
     /// `raw` must be a live attribute whose source GID, if any, is referenced.
-    pub(super) unsafe fn from_raw(raw: &bindings::rdma_ah_attr) -> Result<Path> {
+    pub(super) unsafe fn from_raw(raw: &bindings::rdma_ah_attr) -> Result<AddressVector> {
         let attr = raw.grh.sgid_attr;
         if raw.type_ != bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE || attr.is_null() {
             return Err(EINVAL);
@@ -91,8 +91,8 @@ impl Path {
         let netdev = netdev.ok_or(ENODEV)?;
         let mut vector = *raw;
         vector.grh.sgid_attr = core::ptr::null();
-        Ok(Path {
-            vector: AddressVector(vector),
+        Ok(AddressVector {
+            vector: AhAttr(vector),
             ifindex: netdev.ifindex(),
             netns: NetNs::of(&netdev).ok_or(ENODEV)?,
             netdev_mtu: netdev.mtu(),

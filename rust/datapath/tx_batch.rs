@@ -3,7 +3,7 @@
 //! Packets on their way out: made one by one, sent in batches.
 
 use super::icrc::icrc_of;
-use super::way::Way;
+use super::path::Path;
 use crate::observe::counters::{
     Counter,
     Counters, //
@@ -12,7 +12,7 @@ use crate::sys::cursor::Cursor;
 use crate::sys::net::{
     FilledPacket,
     Route,
-    TxBatch,
+    TxList,
     TxPacket,
     TxResult, //
 };
@@ -25,57 +25,57 @@ use crate::wire::ICRC_LEN;
 
 /// Packets that are complete and leave together. Each has a mark, by which the sender knows where
 /// to begin again.
-pub struct Outbox<M> {
-    batch: Option<Batch<M>>,
+pub struct TxBatch<M> {
+    open: Option<OpenBatch<M>>,
 }
 
-struct Batch<M> {
-    packets: TxBatch,
+struct OpenBatch<M> {
+    packets: TxList,
     /// From the BTHs to the ICRCs.
     bytes: usize,
     /// Of the first packet.
     mark: M,
 }
 
-impl<M> Default for Outbox<M> {
+impl<M> Default for TxBatch<M> {
     fn default() -> Self {
-        Self { batch: None }
+        Self { open: None }
     }
 }
 
 /// Packets could not leave, from the one with this mark on: there is no route or no memory, or the
 /// stack has dropped them. They are counted.
 #[derive(Debug)]
-pub struct Refused<M>(pub M);
+pub struct TxRefused<M>(pub M);
 
 /// Why a packet was not added.
 #[derive(Debug)]
-pub enum Failed<M> {
+pub enum TxError<M> {
     /// Its payload cannot be read.
     Access,
-    /// See [`Refused`]. Its mark is the first that did not leave, which may be of an earlier
+    /// See [`TxRefused`]. Its mark is the first that did not leave, which may be of an earlier
     /// packet.
     Refused(M),
 }
 
-impl<M> From<AccessError> for Failed<M> {
+impl<M> From<AccessError> for TxError<M> {
     fn from(_: AccessError) -> Self {
-        Failed::Access
+        TxError::Access
     }
 }
 
-impl<M> Outbox<M> {
+impl<M> TxBatch<M> {
     /// Makes one packet with `len` bytes of payload, which `fill` writes, all of them. It leaves
     /// with the next [`Self::flush`], if not before.
     pub fn add(
         &mut self,
-        way: &mut Way,
+        path: &mut Path,
         counters: &Counters,
         headers: &Headers,
         len: u32,
         mark: M,
         fill: impl FnOnce(&mut Cursor<'_>) -> Result<(), AccessError>,
-    ) -> Result<(), Failed<M>> {
+    ) -> Result<(), TxError<M>> {
         let len = len as usize;
         let mut headers = *headers;
         headers.pad = pad_for(len);
@@ -84,34 +84,34 @@ impl<M> Outbox<M> {
             .wrapping_add(len)
             .wrapping_add(headers.pad as usize)
             .wrapping_add(ICRC_LEN);
-        let full = |batch: &Batch<M>| !batch.packets.takes(total);
-        if self.batch.as_ref().is_some_and(full) {
-            if let Err(Refused(first)) = self.flush(way, counters) {
-                return Err(Failed::Refused(first));
+        let full = |open: &OpenBatch<M>| !open.packets.takes(total);
+        if self.open.as_ref().is_some_and(full) {
+            if let Err(TxRefused(first)) = self.flush(path, counters) {
+                return Err(TxError::Refused(first));
             }
         }
         // A batch has one route.
-        let route = match &self.batch {
-            Some(_) => way.route(),
-            None => way.find_route(),
+        let route = match &self.open {
+            Some(_) => path.route(),
+            None => path.find_route(),
         };
-        let place = self.batch.as_ref().map_or(0, |batch| batch.packets.count());
+        let place = self.open.as_ref().map_or(0, |open| open.packets.count());
         let made = match route {
             Some(route) => make(route, &headers, total, place, fill)?.zip(Some(route)),
             None => None,
         };
-        match (made, &mut self.batch) {
-            (Some((packet, _)), Some(batch)) => {
-                if batch.packets.push(packet).is_err() {
+        match (made, &mut self.open) {
+            (Some((packet, _)), Some(open)) => {
+                if open.packets.push(packet).is_err() {
                     // Cannot be, for the batch was asked before.
                     counters.inc(Counter::SendLost);
-                    return Err(Failed::Refused(mark));
+                    return Err(TxError::Refused(mark));
                 }
-                batch.bytes = batch.bytes.wrapping_add(total);
+                open.bytes = open.bytes.wrapping_add(total);
             }
-            (Some((packet, route)), batch) => {
-                *batch = Some(Batch {
-                    packets: TxBatch::new(packet, route),
+            (Some((packet, route)), open) => {
+                *open = Some(OpenBatch {
+                    packets: TxList::new(packet, route),
                     bytes: total,
                     mark,
                 });
@@ -119,33 +119,33 @@ impl<M> Outbox<M> {
             (None, _) => {
                 counters.inc(Counter::SendLost);
                 // What was made before comes first.
-                let first = match self.flush(way, counters) {
+                let first = match self.flush(path, counters) {
                     Ok(()) => mark,
-                    Err(Refused(first)) => first,
+                    Err(TxRefused(first)) => first,
                 };
-                return Err(Failed::Refused(first));
+                return Err(TxError::Refused(first));
             }
         }
         Ok(())
     }
 
     /// Sends what was made. To be called before the lock is given back.
-    pub fn flush(&mut self, way: &Way, counters: &Counters) -> Result<(), Refused<M>> {
-        let (Some(batch), Some(route)) = (self.batch.take(), way.route()) else {
+    pub fn flush(&mut self, path: &Path, counters: &Counters) -> Result<(), TxRefused<M>> {
+        let (Some(open), Some(route)) = (self.open.take(), path.route()) else {
             return Ok(());
         };
-        let count = u64::from(batch.packets.count());
-        match batch.packets.send(route) {
+        let count = u64::from(open.packets.count());
+        match open.packets.send(route) {
             // Who is congested has dropped something, but need not have dropped these: if it has,
             // the peer finds the gap, or the probe behind them does.
             TxResult::Sent | TxResult::Congested => {
                 counters.add(Counter::SentPackets, count);
-                counters.add(Counter::SentBytes, batch.bytes as u64);
+                counters.add(Counter::SentBytes, open.bytes as u64);
                 Ok(())
             }
             TxResult::Lost => {
                 counters.add(Counter::SendLost, count);
-                Err(Refused(batch.mark))
+                Err(TxRefused(open.mark))
             }
         }
     }

@@ -10,16 +10,16 @@ use super::directory::{
     Directory,
     DIRECTORY, //
 };
-use super::halves::{
-    Answering,
-    RecvHalf,
-    SendHalf, //
-};
 use super::memory::sg::Regions;
 use super::qp::{
     Ending,
     Qp,
     Receives, //
+};
+use super::queues::{
+    Answering,
+    RecvQueue,
+    SendQueue, //
 };
 use super::schedule::Call;
 use crate::observe::counters::Counters;
@@ -68,17 +68,17 @@ use kernel::sync::{
 };
 
 /// Bytes that a turn moves before it gives its locks back.
-const BYTES_PER_TURN: u32 = 256 << 10;
+const BYTES_PER_RUN: u32 = 256 << 10;
 /// The same in a softirq, which the CPU can do nothing besides: a peer pays a packet of 30 bytes
 /// for it. A packet to a group is copied to all its members at once, which is more for 17 of them
 /// and long packets ([`MAX_MEMBERS`](super::groups::MAX_MEMBERS)).
 const BYTES_PER_SOFTIRQ: u32 = 64 << 10;
 /// Requests that a turn flushes.
-pub(super) const FLUSHED_PER_TURN: u32 = 512;
+pub(super) const FLUSHED_PER_RUN: u32 = 512;
 
 /// Where a turn runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Context {
+pub enum RunContext {
     /// In a system call or a worker.
     Task,
     /// In the softirq of a packet or a timer.
@@ -86,7 +86,7 @@ pub enum Context {
 }
 
 /// One turn. QPs and regions that are looked up during it stay until it ends.
-pub struct Turn<'a> {
+pub struct Ctx<'a> {
     rcu: &'a rcu::Guard,
     directory: &'a Directory,
     /// When it began, in nanoseconds of the monotonic clock.
@@ -104,27 +104,27 @@ struct Failed {
     to: Ending,
 }
 
-impl Turn<'_> {
+impl Ctx<'_> {
     /// Runs `work` as a turn. No lock of ours is held, neither before nor when `work` returns.
     /// `None` if the module is being unloaded.
     #[inline]
-    pub fn run<R>(context: Context, work: impl FnOnce(&mut Turn<'_>) -> R) -> Option<R> {
+    pub fn run<R>(context: RunContext, work: impl FnOnce(&mut Ctx<'_>) -> R) -> Option<R> {
         let rcu = rcu::read_lock();
-        let mut turn = Turn {
+        let mut ctx = Ctx {
             rcu: &rcu,
             directory: DIRECTORY.get(&rcu)?,
             now: timer::now(),
             bytes: match context {
-                Context::Task => BYTES_PER_TURN,
-                Context::Softirq => BYTES_PER_SOFTIRQ,
+                RunContext::Task => BYTES_PER_RUN,
+                RunContext::Softirq => BYTES_PER_SOFTIRQ,
             },
             failed: [None, None],
         };
-        Some(work(&mut turn))
+        Some(work(&mut ctx))
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Ctx<'_> {
     #[inline]
     fn drop(&mut self) {
         // A QP that is in ERR already is not failed again, so this ends.
@@ -138,7 +138,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-impl<'a> Turn<'a> {
+impl<'a> Ctx<'a> {
     /// What keeps that which is looked up.
     #[inline]
     pub fn rcu(&self) -> &'a rcu::Guard {
@@ -399,18 +399,18 @@ impl<'a> Turn<'a> {
     }
 
     /// Leaves what is to be answered, or flushed, to a worker.
-    pub(super) fn leave_to_answerer(&self, recv: &mut RecvHalf, qp: ArcBorrow<'_, Qp>) {
+    pub(super) fn leave_to_answerer(&self, recv: &mut RecvQueue, qp: ArcBorrow<'_, Qp>) {
         recv.answering = Answering::Worker;
         self.directory.call_answerer(qp, self.now);
     }
 
     /// Completes send requests with a flush error, also what is still in the ring, up to
-    /// [`FLUSHED_PER_TURN`]; tells whether there may be more.
-    pub(super) fn flush_sends(&mut self, send: &mut SendHalf, qp: ArcBorrow<'_, Qp>) -> bool {
+    /// [`FLUSHED_PER_RUN`]; tells whether there may be more.
+    pub(super) fn flush_sends(&mut self, send: &mut SendQueue, qp: ArcBorrow<'_, Qp>) -> bool {
         let requester = &mut send.requester;
         let flushed =
-            requester.flush_some(FLUSHED_PER_TURN, &mut |done| self.complete_send(qp, done));
-        let mut left = FLUSHED_PER_TURN.wrapping_sub(flushed);
+            requester.flush_some(FLUSHED_PER_RUN, &mut |done| self.complete_send(qp, done));
+        let mut left = FLUSHED_PER_RUN.wrapping_sub(flushed);
         let posted = qp.sq().load_producer().wrapping_sub(requester.pushed());
         if left != 0 && posted <= qp.sq().entries() {
             for _ in 0..posted.min(left) {
@@ -433,14 +433,14 @@ impl<'a> Turn<'a> {
     }
 
     /// Completes the receive in progress and what is in its own ring with a flush error, up to
-    /// [`FLUSHED_PER_TURN`]; tells whether there may be more.
-    pub(super) fn flush_receives(&mut self, recv: &mut RecvHalf, qp: ArcBorrow<'_, Qp>) -> bool {
-        recv.responder.abort(&mut Flushed { qp, turn: self });
+    /// [`FLUSHED_PER_RUN`]; tells whether there may be more.
+    pub(super) fn flush_receives(&mut self, recv: &mut RecvQueue, qp: ArcBorrow<'_, Qp>) -> bool {
+        recv.responder.abort(&mut Flushed { qp, ctx: self });
         let Receives::Own(rq) = qp.receives() else {
             // What is in a shared queue is for the others.
             return false;
         };
-        for _ in 0..FLUSHED_PER_TURN {
+        for _ in 0..FLUSHED_PER_RUN {
             let wr_id = match recv.wqes.take(&**rq) {
                 TakeReceive::Taken { wr_id, .. } | TakeReceive::Malformed { wr_id, .. } => wr_id,
                 TakeReceive::Empty => return false,
@@ -465,7 +465,7 @@ impl<'a> Turn<'a> {
 /// What the responder of a QP in ERR still has: completions. It takes and touches nothing.
 struct Flushed<'q, 't, 'a> {
     qp: ArcBorrow<'q, Qp>,
-    turn: &'t mut Turn<'a>,
+    ctx: &'t mut Ctx<'a>,
 }
 
 impl ResponderEnv for Flushed<'_, '_, '_> {
@@ -498,6 +498,6 @@ impl ResponderEnv for Flushed<'_, '_, '_> {
     }
 
     fn complete(&mut self, done: RecvCompletion) {
-        self.turn.complete_receive(self.qp, done);
+        self.ctx.complete_receive(self.qp, done);
     }
 }

@@ -2,7 +2,7 @@
 
 //! The two halves of a QP, as data under their locks. What is done with them is in the files above.
 
-use super::outbox::Outbox;
+use super::path::Path;
 use super::protocol::{
     Requester,
     Responder, //
@@ -13,7 +13,7 @@ use super::schedule::{
     Moves,
     Schedule, //
 };
-use super::way::Way;
+use super::tx_batch::TxBatch;
 use super::wqe::{
     RecvWqes,
     SendWqes, //
@@ -40,15 +40,15 @@ use kernel::prelude::*;
 /// packets.
 pub(super) struct Peer<M> {
     pub(super) number: u32,
-    pub(super) way: Way,
-    pub(super) outbox: Outbox<M>,
+    pub(super) path: Path,
+    pub(super) batch: TxBatch<M>,
 }
 
 /// The private copies of the requests of a QP.
 pub(super) type SendCopies = SendWqes<KVVec<u64>>;
 
 /// What the lock of the sending half guards.
-pub(super) struct SendHalf {
+pub(super) struct SendQueue {
     /// The protocol.
     pub(super) requester: Requester,
     /// The private copies of the requests.
@@ -81,7 +81,7 @@ pub(super) enum Answering {
 }
 
 /// What the lock of the receiving half guards.
-pub(super) struct RecvHalf {
+pub(super) struct RecvQueue {
     /// The protocol.
     pub(super) responder: Responder,
     /// The receives.
@@ -142,16 +142,16 @@ impl Refusals {
 }
 
 impl<M> Peer<M> {
-    fn new(number: u32, way: Way) -> Self {
+    fn new(number: u32, path: Path) -> Self {
         Self {
             number,
-            way,
-            outbox: Outbox::default(),
+            path,
+            batch: TxBatch::default(),
         }
     }
 }
 
-impl SendHalf {
+impl SendQueue {
     /// Of a QP in RESET. May sleep.
     pub(super) fn new(service: &Service, capacity: &Capacity, signal_all: bool) -> Result<Self> {
         let stride = send_stride(capacity.max_send_sge, capacity.max_inline);
@@ -277,7 +277,7 @@ impl SendHalf {
     }
 }
 
-impl RecvHalf {
+impl RecvQueue {
     /// Of a QP in RESET whose receives have up to `max_sge` entries. May sleep.
     pub(super) fn new(service: &Service, max_sge: u32) -> Result<Self> {
         let mut words = KVec::new();
@@ -305,8 +305,8 @@ impl RecvHalf {
 }
 
 /// Both halves lead to the QP `peer` from here on.
-pub(super) fn connect(send: &mut SendHalf, recv: &mut RecvHalf, peer: u32, ways: [Way; 2]) {
-    let [sending, receiving] = ways;
+pub(super) fn connect(send: &mut SendQueue, recv: &mut RecvQueue, peer: u32, paths: [Path; 2]) {
+    let [sending, receiving] = paths;
     send.peer = Some(Peer::new(peer, sending));
     recv.peer = Some(Peer::new(peer, receiving));
 }

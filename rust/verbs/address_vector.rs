@@ -4,7 +4,7 @@
 
 use super::reach;
 use crate::sys::errno::EADDRNOTAVAIL;
-use crate::sys::ib::path::Path;
+use crate::sys::ib::address_vector::AddressVector;
 use crate::sys::net::Underlay;
 use crate::sys::refusal::within;
 use crate::wire::gid::is_multicast;
@@ -19,8 +19,8 @@ use kernel::prelude::*;
 /// # Errors
 ///
 /// `EADDRNOTAVAIL`.
-pub fn check(underlay: &Underlay, path: &Path) -> Result {
-    if path.netns != underlay.netns() {
+pub fn check(underlay: &Underlay, av: &AddressVector) -> Result {
+    if av.netns != underlay.netns() {
         return Err(EADDRNOTAVAIL());
     }
     Ok(())
@@ -31,13 +31,13 @@ pub fn check(underlay: &Underlay, path: &Path) -> Result {
 /// # Errors
 ///
 /// `EADDRNOTAVAIL`, and `EINVAL` if the destination is a group.
-pub fn check_connection(underlay: &Underlay, path: &Path) -> Result {
+pub fn check_connection(underlay: &Underlay, av: &AddressVector) -> Result {
     within(
         "whether the destination is a group",
-        is_multicast(&path.destination),
+        is_multicast(&av.destination),
         0..=0,
     )?;
-    check(underlay, path)
+    check(underlay, av)
 }
 
 /// Checks that packets of this path MTU fit: through the netdev of the source GID, and through the
@@ -49,7 +49,7 @@ pub fn check_connection(underlay: &Underlay, path: &Path) -> Result {
 /// # Errors
 ///
 /// `EINVAL`.
-pub fn check_mtu(underlay: &Underlay, path: &Path, mtu: u32) -> Result {
-    let netdev_mtu = path.netdev_mtu.min(underlay.netdev().mtu());
+pub fn check_mtu(underlay: &Underlay, av: &AddressVector, mtu: u32) -> Result {
+    let netdev_mtu = av.netdev_mtu.min(underlay.netdev().mtu());
     within("path_mtu", mtu, 0..=u64::from(reach::path_mtu(netdev_mtu)))
 }

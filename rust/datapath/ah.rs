@@ -3,19 +3,19 @@
 //! Address handles: ways that datagrams name by number.
 
 use super::memory::region::DomainId;
-use super::way::Way;
+use super::path::Path;
 
 /// An address handle. It does not change: whoever sends along it has a copy of the way, with a
 /// route of its own to look up anew.
-pub struct Handle {
+pub struct Ah {
     domain: DomainId,
-    way: Way,
+    path: Path,
 }
 
-impl Handle {
+impl Ah {
     /// A handle for QPs of `domain`.
-    pub fn new(domain: DomainId, way: Way) -> Self {
-        Self { domain, way }
+    pub fn new(domain: DomainId, path: Path) -> Self {
+        Self { domain, path }
     }
 
     /// Whose QPs may use it.
@@ -24,7 +24,7 @@ impl Handle {
     }
 
     /// Where it leads.
-    pub(super) fn way(&self) -> &Way {
-        &self.way
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 }

@@ -5,7 +5,7 @@
 //! A way knows nothing of queue pairs: what a connection needs besides is in [`super::qp`].
 
 use crate::observe::counters::Counter;
-use crate::sys::ib::qp::Path;
+use crate::sys::ib::qp::AddressVector;
 use crate::sys::net::{
     Addresses,
     Flow,
@@ -21,8 +21,8 @@ use crate::wire::gid::{
 
 /// One way. Each half of a QP has its own, under its own lock.
 #[derive(Clone)]
-pub struct Way {
-    path: Path,
+pub struct Path {
+    av: AddressVector,
     flow: Flow,
     resident: Resident,
     /// Found when it is needed, and again whenever it has become invalid.
@@ -32,34 +32,34 @@ pub struct Way {
 /// How far a datagram to a group goes whose sender does not say (RFC 1112, 6.1).
 const HOPS_TO_GROUP: u8 = 1;
 
-impl Way {
-    /// Along `path`, for packets of a netdev in the namespace of `resident`. Their UDP source port
+impl Path {
+    /// Along `av`, for packets of a netdev in the namespace of `resident`. Their UDP source port
     /// is that of the path's flow label, or of `flow` if it has none. `None` if the two GIDs are of
     /// different kinds.
-    pub fn new(resident: &Resident, flow: u32, path: Path) -> Option<Self> {
-        let addresses = match (ipv4(&path.source), ipv4(&path.destination)) {
+    pub fn new(resident: &Resident, flow: u32, av: AddressVector) -> Option<Self> {
+        let addresses = match (ipv4(&av.source), ipv4(&av.destination)) {
             (Some(src), Some(dst)) => Addresses::V4 { src, dst },
             (None, None) => Addresses::V6 {
-                src: path.source,
-                dst: path.destination,
+                src: av.source,
+                dst: av.destination,
             },
             _ => return None,
         };
         Some(Self {
             flow: Flow {
                 addresses,
-                traffic_class: path.traffic_class,
-                hop_limit: match path.hop_limit {
-                    0 if is_multicast(&path.destination) => HOPS_TO_GROUP,
+                traffic_class: av.traffic_class,
+                hop_limit: match av.hop_limit {
+                    0 if is_multicast(&av.destination) => HOPS_TO_GROUP,
                     hops => hops,
                 },
-                flow_label: path.flow_label,
-                source_port: port_of_flow(match path.flow_label {
+                flow_label: av.flow_label,
+                source_port: port_of_flow(match av.flow_label {
                     0 => flow,
                     label => label,
                 }),
             },
-            path,
+            av,
             resident: resident.clone(),
             route: None,
         })
@@ -72,18 +72,18 @@ impl Way {
 
     /// Whether the destination is a GID of the same device.
     pub fn is_to_own_device(&self) -> bool {
-        self.path.to_own_device
+        self.av.to_own_device
     }
 
     /// Whether `other` leads back from where this one leads to.
-    pub fn is_reverse_of(&self, other: &Way) -> bool {
-        self.path.source == other.path.destination && self.path.destination == other.path.source
+    pub fn is_reverse_of(&self, other: &Path) -> bool {
+        self.av.source == other.av.destination && self.av.destination == other.av.source
     }
 
     /// The route, looked up anew if it is not valid any more.
     pub fn find_route(&mut self) -> Option<&Route> {
         if !self.route.as_ref().is_some_and(Route::is_valid) {
-            self.route = Route::lookup(&self.resident, self.path.ifindex, &self.flow).ok();
+            self.route = Route::lookup(&self.resident, self.av.ifindex, &self.flow).ok();
         }
         self.route.as_ref()
     }
@@ -108,7 +108,7 @@ impl Way {
         if packet.addresses() != Some(self.flow.addresses.reversed()) {
             return Err(Counter::DropAddress);
         }
-        if packet.ifindex() == self.path.ifindex {
+        if packet.ifindex() == self.av.ifindex {
             return Ok(());
         }
         let comes_back = |route: &Route| route.is_loopback() && route.ifindex() == packet.ifindex();
