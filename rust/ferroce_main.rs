@@ -4,16 +4,18 @@
 //!
 //! This is the crate root: what the module registers, in what order, and how it is taken down.
 //!
-//! | room | what is in it | may use |
+//! | room | content | may use |
 //! |---|---|---|
-//! | [`link`] | `rdma link add`, netdev events, sockets of namespaces | sys |
-//! | [`verbs`] | the objects of ib_core: device, CQ, QP, MR | link, datapath, sys |
-//! | [`datapath`] | how bytes move | transport, wire, uabi, observe, sys |
+//! | [`verbs`] | objects of ib_core | link, datapath, observe, transport, wire, uabi, sys |
+//! | [`link`] | `rdma link add`, netdev events, sockets | sys |
+//! | [`datapath`] | post, transmit, receive, complete | observe, transport, wire, uabi, sys |
+//! | [`observe`] | counters | transport, wire, uabi, sys |
 //! | [`transport`] | the protocol: requester, responder | wire, uabi |
+//! | [`sys`] | safe types over the kernel: the only unsafe code | uabi |
 //! | [`wire`] | packets | |
 //! | [`uabi`] | rings and structures shared with the provider | |
-//! | [`observe`] | counters | sys |
-//! | [`sys`] | safe types over the kernel: the only unsafe code | uabi |
+//!
+//! `tests/lab/rules.py` checks this table and the imports.
 
 #![crate_name = "ferroce"]
 
@@ -35,7 +37,7 @@ use kernel::prelude::*;
 use verbs::Ferroce;
 
 module! {
-    type: Module,
+    type: FerroceModule,
     name: "ferroce",
     authors: ["ferroce contributors"],
     description: "Software RDMA over Converged Ethernet v2",
@@ -50,9 +52,9 @@ module! {
 }
 
 /// The loaded module. The fields are dropped in this order: with the links all devices and QPs are
-/// gone, so that nothing uses the directory any more.
+/// gone, and nothing uses the directory.
 #[pin_data]
-struct Module {
+struct FerroceModule {
     #[pin]
     _links: link::Registration<Ferroce, Input>,
     _directory: DirectoryGuard,
@@ -72,12 +74,12 @@ impl DirectoryGuard {
 
 impl Drop for DirectoryGuard {
     fn drop(&mut self) {
-        // Waits for the workers, who may hold the last references to QPs.
+        // Waits for the workers, which may hold the last references to QPs.
         drop(DIRECTORY.clear());
     }
 }
 
-impl kernel::InPlaceModule for Module {
+impl kernel::InPlaceModule for FerroceModule {
     fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             _: { sys::ib::device::install_attributes::<Ferroce>()? },

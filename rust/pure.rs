@@ -14,8 +14,8 @@ pub mod datapath {
     #[cfg(test)]
     mod fake;
     pub mod moderation;
+    pub mod offload;
     pub mod rounds;
-    pub mod schedule;
     pub mod srq_consumer;
     pub mod stream;
     pub mod wqe;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! How much of a CPU's time workers may take at high priority.
+//! CPU time of workers at high priority.
 //!
-//! A worker of high priority is not held up by the process that polls for its completions, but it
-//! holds up everything else on its CPU, and it works as long as there is work. So only a share of
-//! the time is spent so: what is beyond is done at normal priority, where every task gets its turn.
+//! A worker of high priority is not held up by the process that polls for its completions. But it
+//! holds up everything else on its CPU, as long as there is work. So only a share of the time is
+//! spent at high priority; beyond it the worker runs at normal priority, where the scheduler is
+//! fair to every task.
 //!
-//! The share is a tenth, and a millisecond that may be saved up: in no 10 ms more than 2 ms, and
-//! the rest of the turn in which they end.
+//! The share is a tenth, plus a millisecond that may be saved up: at most 2 ms in any 10 ms, and
+//! the rest of the invocation in which they end.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -15,13 +16,13 @@ use core::sync::atomic::Ordering::Relaxed;
 /// Nanoseconds that must pass for each one spent.
 const PRICE: u64 = 10;
 
-/// Nanoseconds that can be spent at once, after a long time without.
+/// Nanoseconds that can be spent at once after a long idle time.
 const SAVED: u64 = 1_000_000;
 
 /// The budget of one CPU. Times are nanoseconds of one clock.
 ///
-/// It is one word, the time at which everything spent so far is paid for, so readers and writers
-/// need no lock; each CPU's has a cache line of its own.
+/// It is one word, the time at which everything spent so far is paid for: readers and writers need
+/// no lock. Each CPU's word has a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Budget {
@@ -29,16 +30,16 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Whether something is left at `now`.
+    /// Whether budget is left at `now`.
     #[inline]
     pub fn has_left(&self, now: u64) -> bool {
         self.paid_at.load(Relaxed) < now.saturating_add(SAVED.wrapping_mul(PRICE))
     }
 
-    /// A turn at high priority took from `begin` to `end`.
+    /// An invocation at high priority ran from `begin` to `end`.
     pub fn spend(&self, begin: u64, end: u64) {
         let cost = end.saturating_sub(begin).saturating_mul(PRICE);
-        // Two workers of one CPU may be here at a time: neither's time is forgotten.
+        // Two workers of one CPU may be here at a time: the time of both counts.
         self.paid_at.fetch_max(begin, Relaxed);
         self.paid_at.fetch_add(cost, Relaxed);
     }
@@ -62,7 +63,7 @@ mod tests {
         assert!(!budget.has_left(7 * MS));
         assert!(!budget.has_left(14 * MS));
         assert!(budget.has_left(16 * MS));
-        // It is not saved up without end.
+        // Savings are bounded.
         budget.spend(1000 * MS, 1001 * MS);
         assert!(!budget.has_left(1000 * MS));
         assert!(budget.has_left(1001 * MS));
@@ -76,8 +77,8 @@ mod share {
 
     const MS: u64 = 1_000_000;
 
-    /// Works whenever it may, in turns of `turn`, and looks again `idle` later when it may not. The
-    /// most time that it spent in any 10 ms of a second.
+    /// Runs whenever the budget permits, for `turn` each, and looks again `idle` later otherwise.
+    /// Returns the most time spent in any 10 ms of a second.
     fn most_in_10_ms(turn: u64, idle: u64) -> u64 {
         // The time in pieces of 10 us: spent or not.
         const PIECE: u64 = 10_000;
@@ -111,7 +112,7 @@ mod share {
                 assert!(most <= 2 * MS + turn, "{turn} {idle}: {most}");
             }
         }
-        // And it is used.
+        // The budget is used.
         assert!(most_in_10_ms(50_000, 10_000) >= 3 * MS / 2);
     }
 }

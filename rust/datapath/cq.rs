@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Completion queues: where the data path puts what is done.
+//! Completion queues.
 
 use super::cq_producer::{
     CqProducer,
@@ -43,22 +43,22 @@ use kernel::sync::rcu;
 use kernel::sync::Arc;
 use zerocopy::transmute;
 
-/// What is in the `timestamp` of an entry.
+/// Content of the `timestamp` of a CQE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stamp {
     /// 0.
     None,
-    /// When it was pushed.
+    /// The time when it was added.
     Time,
 }
 
 /// A completion queue.
 #[pin_data]
 pub struct Cq {
-    /// First, so that it is gone before what it uses.
+    /// First: dropped before the data that the timer uses.
     #[pin]
     pub(super) deadline: Deadline<Cq>,
-    /// Replaced with the lock of the filler held.
+    /// Replaced under the producer lock.
     ring: Replaceable<Ring>,
     stamp: Stamp,
     /// Taken after the locks of QPs.
@@ -67,23 +67,23 @@ pub struct Cq {
     notifier: Arc<Notifier<CqUpcall>>,
 }
 
-/// How a queue stands, for who looks on.
-pub struct Standing {
-    /// Completions that the process has not consumed.
+/// Snapshot of a CQ for `rdma resource show`.
+pub struct CqInfo {
+    /// CQEs that the process has not consumed.
     pub waiting: u32,
     /// `ARM_*`.
     pub arm: u32,
-    /// A completion was lost, so that it is of no use any more.
+    /// A CQE was lost: the CQ is unusable.
     pub overrun: bool,
-    /// Completions carry the time.
+    /// CQEs carry timestamps.
     pub stamps: bool,
-    /// Completions for which an event waits; 0 if none waits.
+    /// Completions that an event waits for; 0 without moderation.
     pub moderation_count: u16,
-    /// Microseconds for which it waits at most.
+    /// Longest delay of an event, in microseconds.
     pub moderation_period_us: u64,
 }
 
-/// A ring for `entries` completions, a power of two, of a process or a user in the kernel.
+/// A ring for `entries` CQEs, a power of two, of a process or a ULP.
 pub fn ring(owner: Option<ContextRef<'_>>, entries: u32) -> Result<Arc<Ring>> {
     Ok(Arc::new(
         Ring::new(owner, entries, CQE_STRIDE)?,
@@ -92,7 +92,7 @@ pub fn ring(owner: Option<ContextRef<'_>>, entries: u32) -> Result<Arc<Ring>> {
 }
 
 impl Cq {
-    /// An empty queue in `ring`.
+    /// An empty CQ in `ring`.
     pub fn new(
         upcall: CqUpcall,
         ring: Arc<Ring>,
@@ -112,15 +112,15 @@ impl Cq {
         )
     }
 
-    /// The ring, as it is now.
+    /// The current ring.
     #[inline]
     pub fn ring<'a>(&'a self, rcu: &'a rcu::Guard) -> &'a Ring {
         self.ring.get(rcu)
     }
 
-    /// Adds a completion, and sees to it that who waits for it is notified by a work item in
-    /// `notifications`. `solicited` if it satisfies a request for solicited events only: a receive
-    /// whose sender asked for it, or any completion in error (IBTA 11.4.2.2).
+    /// Adds a CQE. If the consumer armed the CQ for it, a work item in `notifications` raises the
+    /// event. `solicited` marks a CQE that matches arming for solicited events only: a receive with
+    /// the Solicited Event bit, or any completion in error (IBTA 11.4.2.2).
     pub fn push(
         &self,
         cqe: &Cqe,
@@ -131,12 +131,12 @@ impl Cq {
         let mut words: [u64; CQE_STRIDE as usize / 8] = transmute!(*cqe);
         let mut producer = self.producer.lock();
         if self.stamp == Stamp::Time {
-            // With the lock held, so that entries have the order of their times.
+            // Under the lock: CQEs are in the order of their timestamps.
             words[offset_of!(Cqe, timestamp) / 8] = timer::raw_now();
         }
         match producer.push(self.ring.get(rcu), &words, solicited, timer::now) {
             Ok(due) => {
-                self.obey(due, notifications);
+                self.apply(due, notifications);
                 Ok(())
             }
             Err(overrun) => {
@@ -149,7 +149,7 @@ impl Cq {
     }
 
     #[inline]
-    fn obey(&self, due: Due, notifications: &OwnedQueue) {
+    fn apply(&self, due: Due, notifications: &OwnedQueue) {
         match due {
             Due::Nothing => {}
             Due::Now => self.notifier.completion(notifications),
@@ -157,14 +157,14 @@ impl Cq {
         }
     }
 
-    /// How it stands.
-    pub fn standing(&self, rcu: &rcu::Guard) -> Standing {
+    /// Takes the snapshot.
+    pub fn info(&self, rcu: &rcu::Guard) -> CqInfo {
         let producer = self.producer.lock();
         let ring = self.ring.get(rcu);
         let (moderation_count, moderation_period_us) = producer
             .moderation()
             .map_or((0, 0), |moderation| moderation.count_and_period());
-        Standing {
+        CqInfo {
             waiting: producer.waiting(ring),
             arm: ring.load(Word::Arm),
             overrun: producer.is_overrun(),
@@ -174,7 +174,7 @@ impl Cq {
         }
     }
 
-    /// Moderates events from here on.
+    /// Sets the moderation of events.
     pub fn moderate(&self, moderation: Option<Moderation>, notifications: &OwnedQueue) {
         let mut producer = self.producer.lock();
         if producer.moderate(moderation) {
@@ -182,19 +182,19 @@ impl Cq {
         }
     }
 
-    /// The time of an event may have come.
+    /// Timer: an event may be due.
     pub(super) fn expired(&self, notifications: &OwnedQueue) {
         let mut producer = self.producer.lock();
         let due = producer.expired(timer::now());
-        self.obey(due, notifications);
+        self.apply(due, notifications);
     }
 
-    /// Moves from `old`, which is the ring now, to `new`. The caller sees to it that there is one
-    /// who does this at a time; the process consumes nothing meanwhile.
+    /// Replaces the ring `old` by `new`. The caller serialises resizes; the process consumes
+    /// nothing meanwhile.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if what is in the queue has no room in the new ring.
+    /// `EINVAL` if the new ring is too small for the CQEs of the old one.
     pub fn resize(&self, old: &Ring, new: Successor<Ring>) -> Result {
         let mut resize = CqResize::new(old);
         loop {
@@ -209,7 +209,8 @@ impl Cq {
                 }
                 producer.producer()
             };
-            // Without the lock: it may be a lot, and nobody writes over what was pushed.
+            // Without the lock: there may be many, and nothing overwrites CQEs that were not
+            // consumed.
             resize.copy(old, &*new, end).map_err(|_too_small| EINVAL)?;
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The producing side of a completion ring.
+//! The producer side of a CQ ring.
 
 use super::moderation::{
     Due,
@@ -9,40 +9,41 @@ use super::moderation::{
 use crate::uabi::cqe::CQE_STRIDE;
 use crate::uabi::ring::ARM_NONE;
 use crate::uabi::words::{
-    Ring,
+    RingOps,
     Word, //
 };
 
-/// What a completion means that finds no room.
+/// The effect of a completion that finds the CQ full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Overruns {
-    /// The queue is of no use any more (IBTA 11.6.3.1).
+    /// The CQ becomes unusable (IBTA 11.6.3.1).
     #[default]
     Fatal,
-    /// It is lost, and nothing else: the process has said that it sees to the room.
+    /// The completion is lost, nothing else: the process promised to prevent overruns
+    /// (`IGNORE_OVERRUN`).
     Ignored,
 }
 
-/// Where the module stands in a completion ring. Who pushes holds the lock of the queue.
+/// The module's side of a CQ ring, guarded by the producer lock.
 #[derive(Debug, Default)]
 pub struct CqProducer {
-    /// Index of the next entry; the process sees a copy and cannot change this one.
+    /// Index of the next CQE. The process sees a copy and cannot change this one.
     producer: u32,
-    /// An entry was lost: the queue is of no use any more.
+    /// A CQE was lost: the CQ is unusable.
     overrun: bool,
     overruns: Overruns,
     moderation: Option<Moderation>,
 }
 
-/// There was no room for a completion.
+/// The CQ was full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Overrun {
-    /// For the first time.
+    /// This is the first overrun.
     pub first: bool,
 }
 
 impl CqProducer {
-    /// For an empty ring.
+    /// Producer of an empty ring.
     pub fn new(overruns: Overruns) -> Self {
         Self {
             overruns,
@@ -50,11 +51,11 @@ impl CqProducer {
         }
     }
 
-    /// Adds an entry, and tells what becomes of the event for who waits for it.
+    /// Adds a CQE. Returns when to raise the event.
     #[inline]
     pub fn push(
         &mut self,
-        ring: &impl Ring,
+        ring: &impl RingOps,
         entry: &[u64],
         solicited: bool,
         now: impl FnOnce() -> u64,
@@ -85,63 +86,62 @@ impl CqProducer {
         }
     }
 
-    /// Moderates events from here on; what is held back now is due at once, and this tells whether
-    /// there is something.
+    /// Sets the moderation. Returns whether an event was held back, which is due now.
     pub fn moderate(&mut self, moderation: Option<Moderation>) -> bool {
         let before = core::mem::replace(&mut self.moderation, moderation);
         before.is_some_and(|moderation| moderation.holds())
     }
 
-    /// A time that a push has named has come.
+    /// The timer of a moderated event has expired.
     pub fn expired(&mut self, now: u64) -> Due {
         self.moderation
             .as_mut()
             .map_or(Due::Nothing, |moderation| moderation.expired(now))
     }
 
-    /// How many entries the process has not consumed.
-    pub fn waiting(&self, ring: &impl Ring) -> u32 {
+    /// CQEs that the process has not consumed.
+    pub fn waiting(&self, ring: &impl RingOps) -> u32 {
         let waiting = self.producer.wrapping_sub(ring.load_consumer());
         waiting.min(ring.entries())
     }
 
-    /// Whether an entry was lost, so that the queue is of no use any more.
+    /// Whether a CQE was lost, which makes the CQ unusable.
     pub fn is_overrun(&self) -> bool {
         self.overrun
     }
 
-    /// How events are held back, if they are.
+    /// The moderation, if it is on.
     pub fn moderation(&self) -> Option<&Moderation> {
         self.moderation.as_ref()
     }
 
-    /// Index of the next entry.
+    /// Index of the next CQE.
     pub fn producer(&self) -> u32 {
         self.producer
     }
 }
 
-/// The new ring has not the room for what the old one holds, or the process's index is one that
-/// cannot be.
+/// The new ring is too small for the CQEs of the old one, or the process's consumer index is
+/// invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooSmall;
 
-/// The way of the entries from one ring to another one that takes its place. The process consumes
-/// nothing meanwhile; what is pushed meanwhile comes along.
+/// Copies unconsumed CQEs to the replacement ring of a resize. The process consumes nothing
+/// meanwhile; CQEs that are added meanwhile are copied too.
 #[derive(Debug)]
 pub struct CqResize {
-    /// Where the process stands, now and afterwards.
+    /// The consumer index, in both rings.
     consumer: u32,
-    /// Entries before this index are in the new ring.
+    /// CQEs before this index are in the new ring.
     copied: u32,
 }
 
-/// How many entries may be left for the last step, which others wait for.
+/// CQEs that the last step may copy under the lock.
 const SHORT: u32 = 128;
 
 impl CqResize {
-    /// Begins where the process stands.
-    pub fn new(from: &impl Ring) -> Self {
+    /// Starts at the consumer index.
+    pub fn new(from: &impl RingOps) -> Self {
         let consumer = from.load_consumer();
         Self {
             consumer,
@@ -149,13 +149,18 @@ impl CqResize {
         }
     }
 
-    /// Whether so little is left that it may be copied with the lock held.
+    /// Whether the rest is short enough to copy under the lock.
     pub fn is_short(&self, cq: &CqProducer) -> bool {
         cq.producer.wrapping_sub(self.copied) <= SHORT
     }
 
-    /// Copies the entries before `end`, which were pushed before.
-    pub fn copy(&mut self, from: &impl Ring, to: &impl Ring, end: u32) -> Result<(), TooSmall> {
+    /// Copies the CQEs before `end`, which are already in the old ring.
+    pub fn copy(
+        &mut self,
+        from: &impl RingOps,
+        to: &impl RingOps,
+        end: u32,
+    ) -> Result<(), TooSmall> {
         let held = end.wrapping_sub(self.consumer);
         if held > from.entries() || held > to.entries() {
             return Err(TooSmall);
@@ -169,13 +174,13 @@ impl CqResize {
         Ok(())
     }
 
-    /// Copies what is left, the indices and the arm. From here on the filler pushes to the new
-    /// ring: its lock is held until everybody else sees that, too.
+    /// Copies the rest, the indices and the arm word. From here on the producer uses the new ring;
+    /// its lock is held until all readers see that.
     pub fn finish(
         mut self,
         cq: &CqProducer,
-        from: &impl Ring,
-        to: &impl Ring,
+        from: &impl RingOps,
+        to: &impl RingOps,
     ) -> Result<(), TooSmall> {
         self.copy(from, to, cq.producer)?;
         to.store_consumer(self.consumer);
@@ -193,7 +198,7 @@ mod tests {
     use crate::uabi::ring::ARM_NEXT;
     use crate::uabi::words::Words;
 
-    /// A filler that has come so far, with a ring of `entries`.
+    /// A producer at `index`, with a ring of `entries`.
     fn at(index: u32, entries: u32) -> (CqProducer, Fake) {
         let cq = CqProducer {
             producer: index,
@@ -236,12 +241,12 @@ mod tests {
         assert_eq!(push(&mut cq, &ring, 2), Ok(Due::Now));
         ring.store(Word::Arm, ARM_NEXT);
         assert_eq!(push(&mut cq, &ring, 3), Ok(Due::At(1000)));
-        // What is held back is not lost.
+        // An event that is held back is not lost.
         assert!(cq.moderate(None));
         assert_eq!(cq.expired(1000), Due::Nothing);
     }
 
-    /// From every fill to every size, across the wrap of the index, with a push in between.
+    /// From every fill level to every size, across the wrap of the index, with a push in between.
     #[test]
     fn a_transfer_keeps_indices_entries_and_arm() {
         for start in [0, 3, u32::MAX - 2] {

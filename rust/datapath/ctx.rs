@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One turn of the data path: what a doorbell, a packet, a timer or a worker does at a time.
+//! The context of one invocation of the data path: a doorbell, a packet, a timer or a worker.
 //!
-//! A turn is a scope. It begins with what everybody in it needs and ends by itself, when all locks
-//! were given back: then QPs that failed go to ERR, so that their state is seen by whoever sees the
-//! turn end. Users are notified in a softirq of their own.
+//! It holds the RCU read guard, the time and the byte budget, as NAPI does for a poll. When it is
+//! dropped, after all locks have been released, it moves the QPs that failed to ERR. A caller that
+//! sees the invocation end sees their new state too. Completion and event handlers run in a softirq
+//! of their own.
 
 use super::directory::{
     Directory,
     DIRECTORY, //
 };
 use super::memory::sg::Regions;
+use super::offload::WorkerCall;
 use super::qp::{
     Ending,
     Qp,
-    Receives, //
+    ReceiveSource, //
 };
 use super::queues::{
     Answering,
     RecvQueue,
     SendQueue, //
 };
-use super::schedule::Call;
 use crate::observe::counters::Counters;
 use crate::sys::cpu::Cpu;
 use crate::sys::ib::event::QpEvent;
-use crate::sys::ib::qp::State;
-use crate::sys::net::Link;
+use crate::sys::ib::qp::QpState;
+use crate::sys::net::LinkHeader;
 use crate::sys::timer;
 use crate::transport::completion::{
     vendor,
@@ -38,8 +39,8 @@ use crate::transport::completion::{
 };
 use crate::transport::env::{
     AccessError,
-    Change,
-    Placement,
+    AtomicOp,
+    FlushPlacement,
     RemoteAccess,
     ResponderEnv,
     TakeReceive, //
@@ -57,7 +58,7 @@ use crate::uabi::cqe::{
 };
 use crate::uabi::words::{
     Module,
-    Ring,
+    RingOps,
     Words, //
 };
 use crate::wire::opcode;
@@ -67,16 +68,16 @@ use kernel::sync::{
     ArcBorrow, //
 };
 
-/// Bytes that a turn moves before it gives its locks back.
+/// Bytes that one invocation moves before it releases its locks.
 const BYTES_PER_RUN: u32 = 256 << 10;
-/// The same in a softirq, which the CPU can do nothing besides: a peer pays a packet of 30 bytes
-/// for it. A packet to a group is copied to all its members at once, which is more for 17 of them
-/// and long packets ([`MAX_MEMBERS`](super::groups::MAX_MEMBERS)).
+/// The same in a softirq, during which the CPU can do nothing else: a peer can cause it with a
+/// packet of 30 bytes. A multicast packet is copied to all members at once, which exceeds this for
+/// 17 members and long packets ([`MAX_MEMBERS`](super::groups::MAX_MEMBERS)).
 const BYTES_PER_SOFTIRQ: u32 = 64 << 10;
-/// Requests that a turn flushes.
+/// WQEs that one invocation flushes.
 pub(super) const FLUSHED_PER_RUN: u32 = 512;
 
-/// Where a turn runs.
+/// Where an invocation runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RunContext {
     /// In a system call or a worker.
@@ -85,28 +86,29 @@ pub enum RunContext {
     Softirq,
 }
 
-/// One turn. QPs and regions that are looked up during it stay until it ends.
+/// Context of one invocation. QPs and MRs that are looked up through it stay valid until it is
+/// dropped.
 pub struct Ctx<'a> {
     rcu: &'a rcu::Guard,
     directory: &'a Directory,
-    /// When it began, in nanoseconds of the monotonic clock.
+    /// Start of the invocation, in nanoseconds of the monotonic clock.
     now: u64,
-    /// Bytes that it may still move.
+    /// Bytes left of its budget.
     bytes: u32,
-    /// QPs that leave their state at the end.
+    /// QPs to be moved to SQE or ERR when it is dropped.
     failed: [Option<Failed>; 2],
 }
 
-/// A QP that leaves its state at the end of a turn. Not before: until then another error may be
-/// found.
+/// A QP to be moved to SQE or ERR at the end of the invocation. The move is deferred because a
+/// worse error may still be found.
 struct Failed {
     qp: Arc<Qp>,
     to: Ending,
 }
 
 impl Ctx<'_> {
-    /// Runs `work` as a turn. No lock of ours is held, neither before nor when `work` returns.
-    /// `None` if the module is being unloaded.
+    /// Runs `work` in a new context. The caller holds no lock of the data path, and `work` releases
+    /// its own. Returns `None` if the module is being unloaded.
     #[inline]
     pub fn run<R>(context: RunContext, work: impl FnOnce(&mut Ctx<'_>) -> R) -> Option<R> {
         let rcu = rcu::read_lock();
@@ -127,7 +129,7 @@ impl Ctx<'_> {
 impl Drop for Ctx<'_> {
     #[inline]
     fn drop(&mut self) {
-        // A QP that is in ERR already is not failed again, so this ends.
+        // A QP in ERR does not fail again, so this terminates.
         while let Some(Failed { qp, to }) = self.failed.iter_mut().find_map(Option::take) {
             match to {
                 Ending::SendError => self.enter_send_error(qp.as_arc_borrow()),
@@ -139,48 +141,48 @@ impl Drop for Ctx<'_> {
 }
 
 impl<'a> Ctx<'a> {
-    /// What keeps that which is looked up.
+    /// RCU read guard that protects the lookups.
     #[inline]
     pub fn rcu(&self) -> &'a rcu::Guard {
         self.rcu
     }
 
-    /// QPs and ports.
+    /// Lookup of QPs and ports.
     #[inline]
     pub fn directory(&self) -> &'a Directory {
         self.directory
     }
 
-    /// When it began.
+    /// Start of the invocation.
     #[inline]
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// Whether it may move more bytes.
+    /// Whether the budget permits more bytes.
     #[inline]
     pub fn may_move(&self) -> bool {
         self.bytes != 0
     }
 
-    /// Whether it may move more when it has moved so many bytes.
+    /// Whether the budget permits more after this many bytes.
     #[inline]
     pub fn may_move_beyond(&self, bytes: u32) -> bool {
         self.bytes > bytes
     }
 
-    /// It has moved `bytes`.
+    /// Charges `bytes` to the budget.
     #[inline]
     pub fn moved(&mut self, bytes: u32) {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// A worker's turn is all but over: it pays for its time.
+    /// Charges the time of a worker to the budget of its CPU.
     pub fn worked(&self) {
         self.directory.worked(self.now, timer::now());
     }
 
-    /// The regions that requests of this QP, and its peer, may name.
+    /// The MRs that WQEs of this QP, and requests of its peer, may name.
     #[inline]
     pub fn regions<'q>(&self, qp: &'q Qp) -> Regions<'q>
     where
@@ -189,7 +191,7 @@ impl<'a> Ctx<'a> {
         qp.regions(self.rcu)
     }
 
-    /// Where what happens to this QP is counted.
+    /// The counters of this QP.
     #[inline]
     pub fn counters<'q>(&self, qp: &'q Qp) -> &'q Counters
     where
@@ -198,7 +200,7 @@ impl<'a> Ctx<'a> {
         qp.counters(self.rcu)
     }
 
-    /// Completes a send request.
+    /// Completes a WQE of the send queue.
     #[inline]
     pub fn complete_send(&mut self, qp: ArcBorrow<'_, Qp>, done: SendCompletion) {
         let cqe = Cqe {
@@ -210,33 +212,33 @@ impl<'a> Ctx<'a> {
             vendor_err: done.vendor_err,
             ..Cqe::default()
         };
-        // The slot first: who sees the completion may fill the slot at once.
+        // The slot first: a consumer that sees the completion may refill the slot at once.
         qp.sq().store_consumer(done.retired);
         let notifications = self.directory.notifications();
         let pushed = qp
             .send_cq()
             .push(&cqe, !done.status.is_success(), self.rcu, notifications);
         if pushed.is_err() {
-            // A QP that cannot report completions is of no use (IBTA 11.6.3.1).
+            // A QP that cannot report completions is unusable (IBTA 11.6.3.1).
             self.fail_fatally(qp);
         }
     }
 
-    /// Completes a receive.
+    /// Completes a receive WQE.
     #[inline(always)]
     pub fn complete_receive(&mut self, qp: ArcBorrow<'_, Qp>, done: RecvCompletion) {
         let cqe = Self::received(qp, &done);
         self.push_receive(qp, &done, &cqe);
     }
 
-    /// Completes a receive by a datagram of the QP `source`.
+    /// Completes a receive WQE with a datagram from the QP `source`.
     pub fn complete_datagram(
         &mut self,
         qp: ArcBorrow<'_, Qp>,
         done: RecvCompletion,
         source: u32,
         is_v6: bool,
-        link: Link,
+        link: LinkHeader,
     ) {
         let cqe = Self::received(qp, &done);
         let cqe = Cqe {
@@ -281,7 +283,7 @@ impl<'a> Ctx<'a> {
         let notifications = self.directory.notifications();
         let pushed = qp.recv_cq().push(cqe, solicited, self.rcu, notifications);
         if pushed.is_err() {
-            // A QP that cannot report completions is of no use (IBTA 11.6.3.1).
+            // A QP that cannot report completions is unusable (IBTA 11.6.3.1).
             self.fail_fatally(qp);
         }
     }
@@ -291,31 +293,32 @@ impl<'a> Ctx<'a> {
         qp.notifier().event(event, self.directory.notifications());
     }
 
-    /// The QP goes to ERR when the turn ends: its locks may not be taken where the error is found.
+    /// Moves the QP to ERR at the end of the invocation: its locks cannot be taken where the error
+    /// is found.
     #[cold]
     pub fn fail(&mut self, qp: ArcBorrow<'_, Qp>) {
         self.fail_with(qp, Ending::Error);
     }
 
-    /// A request of the send queue ended in error: the QP goes to ERR or, if its service is
-    /// unreliable, to SQE.
+    /// A WQE of the send queue ended in error. The QP goes to ERR, or to SQE if its service is
+    /// unreliable.
     #[cold]
     pub fn fail_sends(&mut self, qp: ArcBorrow<'_, Qp>) {
         let to = match qp.opcodes() {
-            opcode::Service::Rc => Ending::Error,
-            opcode::Service::Uc | opcode::Service::Ud => Ending::SendError,
+            opcode::OpcodeService::Rc => Ending::Error,
+            opcode::OpcodeService::Uc | opcode::OpcodeService::Ud => Ending::SendError,
         };
         self.fail_with(qp, to);
     }
 
-    /// As [`Self::fail`], for what no completion tells: if the QP was not in ERR before, it has the
-    /// event `IBV_EVENT_QP_FATAL`.
+    /// Like [`Self::fail`], for an error that no completion reports: unless the QP is in ERR
+    /// already, it raises `IBV_EVENT_QP_FATAL`.
     #[cold]
     pub fn fail_fatally(&mut self, qp: ArcBorrow<'_, Qp>) {
         self.fail_with(qp, Ending::Fatal);
     }
 
-    /// The QP ends so when the turn ends.
+    /// Defers the state change until the locks are dropped.
     pub(super) fn fail_with(&mut self, qp: ArcBorrow<'_, Qp>, to: Ending) {
         for place in &mut self.failed {
             match place {
@@ -330,12 +333,12 @@ impl<'a> Ctx<'a> {
                 }
             }
         }
-        // A turn that fails more than two is rare; a worker sees to the others.
+        // An invocation rarely fails more than two QPs; a worker moves the others.
         qp.fail_later(to);
         self.directory.call_answerer(qp, self.now);
     }
 
-    /// To ERR: all requests are flushed.
+    /// Moves the QP to ERR and flushes all WQEs.
     #[cold]
     fn enter_error(&mut self, qp: ArcBorrow<'_, Qp>, event: Option<QpEvent>) {
         let mut send = qp.send.lock();
@@ -347,24 +350,24 @@ impl<'a> Ctx<'a> {
             self.event(qp, event);
         }
         if self.flush_sends(&mut send, qp) {
-            let call = send.schedule.leave(Cpu::current());
+            let call = send.offload.leave(Cpu::current());
             self.call_sender(qp, call);
         }
         if self.flush_receives(&mut recv, qp) {
             self.leave_to_answerer(&mut recv, qp);
         }
-        if let Receives::Shared(_) = qp.receives() {
-            // What it had taken is flushed.
+        if let ReceiveSource::Shared(_) = qp.receives() {
+            // The WQEs it had taken from the SRQ are flushed.
             self.event(qp, QpEvent::LastWqeReached);
         }
     }
 
-    /// Completes what waits in a QP in ERR; tells whether there may be more.
+    /// Flushes a QP in ERR. Returns whether there may be more to flush.
     #[cold]
     pub(super) fn flush(&mut self, qp: ArcBorrow<'_, Qp>) -> bool {
         let mut send = qp.send.lock();
         let mut recv = qp.recv.lock();
-        if qp.state() != State::Err {
+        if qp.state() != QpState::Err {
             return false;
         }
         let sends = self.flush_sends(&mut send, qp);
@@ -372,7 +375,7 @@ impl<'a> Ctx<'a> {
         sends || receives
     }
 
-    /// To SQE: the requests of the send queue are flushed.
+    /// Moves the QP to SQE and flushes the send queue.
     #[cold]
     fn enter_send_error(&mut self, qp: ArcBorrow<'_, Qp>) {
         let mut send = qp.send.lock();
@@ -382,30 +385,31 @@ impl<'a> Ctx<'a> {
         }
         drop(recv);
         if self.flush_sends(&mut send, qp) {
-            let call = send.schedule.leave(Cpu::current());
+            let call = send.offload.leave(Cpu::current());
             self.call_sender(qp, call);
         }
     }
 
-    /// Calls a worker that sends, as the schedule says; until it is done no doorbell is needed.
-    pub(super) fn call_sender(&self, qp: ArcBorrow<'_, Qp>, call: Call<Cpu>) {
+    /// Queues the worker that [`Offload`](super::offload::Offload) named. The queue needs no
+    /// doorbell until the worker is done.
+    pub(super) fn call_sender(&self, qp: ArcBorrow<'_, Qp>, call: WorkerCall<Cpu>) {
         qp.sq().store_flags(0);
         self.directory.call_sender(qp, call, self.now);
     }
 
-    /// Calls a worker that may take over, as the schedule says; the process rings until it does.
-    pub(super) fn invite_sender(&self, qp: ArcBorrow<'_, Qp>, call: Call<Cpu>) {
+    /// Queues a worker that may take over. The process rings doorbells until it does.
+    pub(super) fn invite_sender(&self, qp: ArcBorrow<'_, Qp>, call: WorkerCall<Cpu>) {
         self.directory.call_sender(qp, call, self.now);
     }
 
-    /// Leaves what is to be answered, or flushed, to a worker.
+    /// Leaves responses, or the flush of receives, to a worker.
     pub(super) fn leave_to_answerer(&self, recv: &mut RecvQueue, qp: ArcBorrow<'_, Qp>) {
         recv.answering = Answering::Worker;
         self.directory.call_answerer(qp, self.now);
     }
 
-    /// Completes send requests with a flush error, also what is still in the ring, up to
-    /// [`FLUSHED_PER_RUN`]; tells whether there may be more.
+    /// Flushes the send queue, including WQEs still in the ring, up to [`FLUSHED_PER_RUN`]. Returns
+    /// whether there may be more.
     pub(super) fn flush_sends(&mut self, send: &mut SendQueue, qp: ArcBorrow<'_, Qp>) -> bool {
         let requester = &mut send.requester;
         let flushed =
@@ -432,12 +436,12 @@ impl<'a> Ctx<'a> {
         left == 0
     }
 
-    /// Completes the receive in progress and what is in its own ring with a flush error, up to
-    /// [`FLUSHED_PER_RUN`]; tells whether there may be more.
+    /// Flushes the receive in progress and the QP's own receive ring, up to [`FLUSHED_PER_RUN`].
+    /// Returns whether there may be more.
     pub(super) fn flush_receives(&mut self, recv: &mut RecvQueue, qp: ArcBorrow<'_, Qp>) -> bool {
         recv.responder.abort(&mut Flushed { qp, ctx: self });
-        let Receives::Own(rq) = qp.receives() else {
-            // What is in a shared queue is for the others.
+        let ReceiveSource::Own(rq) = qp.receives() else {
+            // Receives in an SRQ belong to the other QPs.
             return false;
         };
         for _ in 0..FLUSHED_PER_RUN {
@@ -462,7 +466,7 @@ impl<'a> Ctx<'a> {
     }
 }
 
-/// What the responder of a QP in ERR still has: completions. It takes and touches nothing.
+/// Environment of a responder in ERR. It only completes; it takes no receive and touches no memory.
 struct Flushed<'q, 't, 'a> {
     qp: ArcBorrow<'q, Qp>,
     ctx: &'t mut Ctx<'a>,
@@ -481,7 +485,7 @@ impl ResponderEnv for Flushed<'_, '_, '_> {
         Err(AccessError)
     }
 
-    fn change_remote(&mut self, _: u32, _: u64, _: Change) -> Result<u64, AccessError> {
+    fn change_remote(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, AccessError> {
         Err(AccessError)
     }
 
@@ -489,7 +493,12 @@ impl ResponderEnv for Flushed<'_, '_, '_> {
         Err(AccessError)
     }
 
-    fn flush(&mut self, _: u32, _: Option<(u64, u32)>, _: Placement) -> Result<(), AccessError> {
+    fn flush(
+        &mut self,
+        _: u32,
+        _: Option<(u64, u32)>,
+        _: FlushPlacement,
+    ) -> Result<(), AccessError> {
         Err(AccessError)
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a segment does at the QP it is for, whichever way it came: a request is executed, a READ
-//! response is placed.
+//! Delivery: executes a segment at the QP it is for, from the wire or the local path. A request is
+//! executed, a READ response is placed.
 
 use super::ctx::Ctx;
 use super::memory::sg::{
@@ -16,14 +16,14 @@ use super::port::{
     MANAGEMENT_QP, //
 };
 use super::protocol::{
+    AnyResponder,
     ReliableRequester,
     ReliableResponder,
-    Responder,
     UnreliableRequester, //
 };
 use super::qp::{
     Qp,
-    Receives, //
+    ReceiveSource, //
 };
 use super::queues::{
     RecvQueue,
@@ -38,12 +38,12 @@ use crate::observe::counters::Counter;
 use crate::sys::ib::event::QpEvent;
 use crate::sys::ib::qp::{
     Access,
-    State, //
+    QpState, //
 };
 use crate::sys::memory;
 use crate::sys::net::{
     Addresses,
-    Link,
+    LinkHeader,
     RxPacket, //
 };
 use crate::transport::completion::{
@@ -53,14 +53,14 @@ use crate::transport::completion::{
 use crate::transport::datagram::DatagramEnv;
 use crate::transport::env::{
     AccessError,
-    Change,
-    Placement,
+    AtomicOp,
+    FlushPlacement,
     RemoteAccess,
     ResponderEnv,
     TakeReceive, //
 };
 use crate::transport::reliable;
-use crate::transport::reliable::requester::Here;
+use crate::transport::reliable::requester::LocalOp;
 use crate::transport::reliable::responder::{
     DropReason,
     Fatal, //
@@ -82,29 +82,29 @@ use crate::wire::performance::MAD_LEN;
 use kernel::prelude::*;
 use kernel::sync::ArcBorrow;
 
-/// What a request acts on: the receives and the memory of the QP it is for.
+/// The target of a request: the receives and the memory of its QP.
 struct Target<'q, 't, 'a> {
     qp: ArcBorrow<'q, Qp>,
     receives: &'t mut RecvWqes<KVec<u64>>,
-    /// Of the request.
+    /// Payload of the request.
     payload: Payload<'t>,
-    /// Of a datagram.
-    origin: Option<&'t Origin>,
+    /// Set for a datagram.
+    origin: Option<&'t DatagramOrigin>,
     ctx: &'t mut Ctx<'a>,
 }
 
-/// How far a packet goes whose sender does not say: the hop limit of the kernel's routes, unless a
-/// sysctl changes it.
+/// Hop limit of a packet that gives none: the default of the kernel's routes, unless a sysctl
+/// changes it.
 const DEFAULT_HOPS: u8 = 64;
 
-/// Where a datagram is from, as its receiver will see it.
-pub(super) struct Origin {
+/// The source of a datagram, as its receiver sees it.
+pub(super) struct DatagramOrigin {
     grh: Grh,
-    link: Link,
+    link: LinkHeader,
 }
 
-impl Origin {
-    /// That of a packet; `None` if its IP header is none, which cannot be.
+impl DatagramOrigin {
+    /// The source of a packet. `None` if its IP header is invalid, which cannot happen.
     pub(super) fn of_packet(packet: &RxPacket<'_>) -> Option<Self> {
         Some(Self {
             grh: grh::of_packet(packet.ip_header())?,
@@ -112,8 +112,8 @@ impl Origin {
         })
     }
 
-    /// That of `len` bytes that went along `path` without leaving the device of `port`: what a
-    /// packet would say.
+    /// The source of a datagram of `len` bytes on the local path of `port`: the headers that a
+    /// packet along `path` would carry.
     pub(super) fn local(path: &Path, port: &Port, len: u32) -> Self {
         let flow = path.flow();
         let made = Made {
@@ -133,7 +133,7 @@ impl Origin {
                 Addresses::V4 { src, dst } => grh::made_v4(made, src, dst),
                 Addresses::V6 { src, dst } => grh::made_v6(made, src, dst),
             },
-            link: Link {
+            link: LinkHeader {
                 mac: port.mac(),
                 vlan: None,
             },
@@ -146,8 +146,7 @@ impl Target<'_, '_, '_> {
         self.qp.regions(self.ctx.rcu())
     }
 
-    /// The memory of the receive that was taken. If it came from a shared queue, that is of the
-    /// queue's domain.
+    /// The memory of the receive WQE in use. A WQE of an SRQ names memory of the SRQ's domain.
     #[inline(always)]
     fn receive_list(&self) -> SgList<'_> {
         SgList::new(self.receives.sges(), self.qp.recv_regions(self.ctx.rcu()))
@@ -169,7 +168,7 @@ impl DatagramEnv for Target<'_, '_, '_> {
     }
 
     fn complete_from(&mut self, done: RecvCompletion, source: u32) {
-        let Some(Origin { grh, link }) = self.origin else {
+        let Some(DatagramOrigin { grh, link }) = self.origin else {
             return;
         };
         let [first, ..] = grh;
@@ -183,8 +182,8 @@ impl ResponderEnv for Target<'_, '_, '_> {
     #[inline]
     fn take_receive(&mut self) -> TakeReceive {
         match self.qp.receives() {
-            Receives::Own(rq) => self.receives.take(&**rq),
-            Receives::Shared(srq) => {
+            ReceiveSource::Own(rq) => self.receives.take(&**rq),
+            ReceiveSource::Shared(srq) => {
                 let notifications = self.ctx.directory().notifications();
                 srq.take(self.receives, notifications)
             }
@@ -213,12 +212,12 @@ impl ResponderEnv for Target<'_, '_, '_> {
             .map_err(|BindError| AccessError)
     }
 
-    fn change_remote(&mut self, rkey: u32, va: u64, change: Change) -> Result<u64, AccessError> {
+    fn change_remote(&mut self, rkey: u32, va: u64, change: AtomicOp) -> Result<u64, AccessError> {
         let (qp, rights) = (self.qp.id(), Access::REMOTE_ATOMIC);
         self.regions()
             .word(qp, rkey, rights, va, |word| match change {
-                Change::CompareSwap { compare, swap } => word.compare_swap(compare, swap),
-                Change::FetchAdd(value) => word.fetch_add(value),
+                AtomicOp::CompareSwap { compare, swap } => word.compare_swap(compare, swap),
+                AtomicOp::FetchAdd(value) => word.fetch_add(value),
             })
     }
 
@@ -233,14 +232,14 @@ impl ResponderEnv for Target<'_, '_, '_> {
         &mut self,
         rkey: u32,
         range: Option<(u64, u32)>,
-        placement: Placement,
+        placement: FlushPlacement,
     ) -> Result<(), AccessError> {
         let mut rights = 0;
         if placement.global {
             rights |= Access::FLUSH_GLOBAL;
         }
         if placement.persistent {
-            // No region has that right yet: nothing persists.
+            // No region grants this right yet: there is no persistent memory.
             rights |= Access::FLUSH_PERSISTENT;
         }
         match range {
@@ -263,7 +262,7 @@ impl ResponderEnv for Target<'_, '_, '_> {
     }
 }
 
-/// Executes one request of the peer. What is to be answered waits in the responder.
+/// Executes one request of the peer. Responses stay in the responder until they are sent.
 #[inline]
 pub(super) fn request(
     recv: &mut RecvQueue,
@@ -280,53 +279,53 @@ pub(super) fn request(
         ctx: &mut *ctx,
     };
     let executed = match &mut recv.responder {
-        Responder::Reliable(responder) => {
+        AnyResponder::Reliable(responder) => {
             let outcome = responder.on_request(request, &mut target);
             drop(target);
             settled(qp, outcome, ctx)
         }
-        Responder::Unreliable(responder) => {
+        AnyResponder::Unreliable(responder) => {
             let outcome = responder.on_request(request, &mut target);
             drop(target);
             unanswered(qp, outcome, ctx)
         }
-        // It is asked for datagrams alone: see below.
-        Responder::Datagram(_) => return,
+        // Datagrams go to [`datagram`].
+        AnyResponder::Datagram(_) => return,
     };
     if recv.wqes.take_scribbled() {
         ctx.fail_fatally(qp);
     }
-    // Only what is in order says that the peer is there: any old or forged packet may carry its
-    // address.
+    // Only a request in sequence proves that the peer is there: any old or forged packet may carry
+    // its address.
     if executed && !recv.established {
         recv.established = true;
-        if qp.state() == State::Rtr {
+        if qp.state() == QpState::Rtr {
             ctx.event(qp, QpEvent::CommEstablished);
         }
     }
 }
 
-/// Takes a datagram, unless there is a reason to drop it.
+/// Delivers a datagram. The error is the drop reason.
 pub(super) fn datagram(
     recv: &mut RecvQueue,
     qp: ArcBorrow<'_, Qp>,
     request: &IncomingRequest,
-    origin: &Origin,
+    origin: &DatagramOrigin,
     payload: Payload<'_>,
     ctx: &mut Ctx<'_>,
 ) -> Result<(), Counter> {
-    let (Responder::Datagram(inbox), Some(deth)) = (&mut recv.responder, request.extension.deth())
+    let (AnyResponder::Datagram(ud), Some(deth)) = (&mut recv.responder, request.extension.deth())
     else {
         return Err(Counter::DropOpcode);
     };
     if !qp.serves() {
         return Err(Counter::DropState);
     }
-    if !inbox.responder.admits(deth.qkey()) {
+    if !ud.responder.admits(deth.qkey()) {
         return Err(Counter::DropQkey);
     }
-    // ib_mad takes a receive for a whole datagram, so what is missing in a short one would be
-    // what the buffer held before.
+    // ib_mad treats a receive as a whole MAD: bytes missing from a short one would be stale
+    // contents of the buffer.
     if qp.known_as() == MANAGEMENT_QP && request.payload_len as usize != MAD_LEN {
         return Err(Counter::DropMad);
     }
@@ -337,7 +336,7 @@ pub(super) fn datagram(
         origin: Some(origin),
         ctx: &mut *ctx,
     };
-    let outcome = inbox
+    let outcome = ud
         .responder
         .on_datagram(request, deth.source_qp(), &mut target);
     drop(target);
@@ -348,7 +347,7 @@ pub(super) fn datagram(
     Ok(())
 }
 
-/// What a request led to, where it is answered; tells whether it was executed.
+/// Counts the outcome of a request of a reliable service. Returns whether it was executed.
 #[inline]
 fn settled(qp: ArcBorrow<'_, Qp>, outcome: reliable::responder::Outcome, ctx: &Ctx<'_>) -> bool {
     let counter = match outcome.dropped {
@@ -369,34 +368,36 @@ fn settled(qp: ArcBorrow<'_, Qp>, outcome: reliable::responder::Outcome, ctx: &C
     outcome.dropped.is_none()
 }
 
-/// The same where nothing is answered.
+/// The same for an unreliable service.
 fn unanswered(
     qp: ArcBorrow<'_, Qp>,
-    outcome: unreliable::responder::Outcome,
+    outcome: unreliable::responder::UnreliableOutcome,
     ctx: &mut Ctx<'_>,
 ) -> bool {
     use unreliable::responder::{
-        DropReason,
-        Outcome, //
+        UnreliableDrop,
+        UnreliableOutcome, //
     };
     let counter = match outcome {
-        Outcome::Executed => return true,
-        Outcome::Failed => {
+        UnreliableOutcome::Executed => return true,
+        UnreliableOutcome::Failed => {
             ctx.fail(qp);
             return false;
         }
-        Outcome::Dropped(DropReason::Old | DropReason::NotReady) => Counter::IgnoredRequest,
-        Outcome::Dropped(DropReason::Gap) => Counter::OutOfSequence,
-        Outcome::Dropped(DropReason::NoReceive) => Counter::LostNoReceive,
-        Outcome::Dropped(DropReason::TooLong) => Counter::LostTooLong,
-        Outcome::Dropped(DropReason::Denied) => Counter::LostDenied,
-        Outcome::Dropped(DropReason::Invalid) => Counter::LostInvalid,
+        UnreliableOutcome::Dropped(UnreliableDrop::Old | UnreliableDrop::NotReady) => {
+            Counter::IgnoredRequest
+        }
+        UnreliableOutcome::Dropped(UnreliableDrop::Gap) => Counter::OutOfSequence,
+        UnreliableOutcome::Dropped(UnreliableDrop::NoReceive) => Counter::LostNoReceive,
+        UnreliableOutcome::Dropped(UnreliableDrop::TooLong) => Counter::LostTooLong,
+        UnreliableOutcome::Dropped(UnreliableDrop::Denied) => Counter::LostDenied,
+        UnreliableOutcome::Dropped(UnreliableDrop::Invalid) => Counter::LostInvalid,
     };
     ctx.counters(&qp).inc(counter);
     false
 }
 
-/// The responder refused a request for good. The QP goes to ERR when the peer was answered: see
+/// Counts and reports a fatal NAK. The QP goes to ERR once the NAK has been sent: see
 /// [`answer_taken`].
 fn refused(qp: ArcBorrow<'_, Qp>, fatal: Fatal, ctx: &Ctx<'_>) {
     ctx.counters(&qp).inc(Counter::RefusedRequest);
@@ -407,8 +408,8 @@ fn refused(qp: ArcBorrow<'_, Qp>, fatal: Fatal, ctx: &Ctx<'_>) {
     }
 }
 
-/// An answer was taken from the responder: if it was the refusal, behind which there is nothing,
-/// the QP goes to ERR. Sooner, the peer would not learn why.
+/// A response was taken from the responder. If it was a fatal NAK, the last response, the QP goes
+/// to ERR now. Any earlier, the peer would not learn the reason.
 pub(super) fn answer_taken(
     responder: &ReliableResponder,
     qp: ArcBorrow<'_, Qp>,
@@ -419,7 +420,7 @@ pub(super) fn answer_taken(
     }
 }
 
-/// Where the data of a READ response comes from. One without data needs no region (C9-88).
+/// The source of the data of a READ response. A READ of 0 bytes needs no region (C9-88).
 #[inline(always)]
 pub(super) fn read_source<'q, 'a: 'q>(
     qp: &'q Qp,
@@ -434,29 +435,29 @@ pub(super) fn read_source<'q, 'a: 'q>(
     ctx.regions(qp).source(qp.id(), rkey, va, len)
 }
 
-/// Does what stands before the send cursor if it asks no peer; tells whether there may be more to
-/// do or to send behind it. To be asked when the requester has no segment.
+/// Executes the local operation at the send cursor, if there is one. Returns whether more may
+/// follow. Call it when the requester has no segment.
 #[inline]
-pub(super) fn do_here(
+pub(super) fn execute_local_op(
     requester: &mut ReliableRequester,
     wqes: &SendCopies,
     qp: ArcBorrow<'_, Qp>,
     ctx: &mut Ctx<'_>,
 ) -> bool {
-    requester.has_waiting() && do_at_cursor(requester, wqes, qp, ctx)
+    requester.has_waiting() && execute_at_cursor(requester, wqes, qp, ctx)
 }
 
 #[cold]
-fn do_at_cursor(
+fn execute_at_cursor(
     requester: &mut ReliableRequester,
     wqes: &SendCopies,
     qp: ArcBorrow<'_, Qp>,
     ctx: &mut Ctx<'_>,
 ) -> bool {
-    let slot = match requester.next_here(ctx.now()) {
-        Here::Nothing => return false,
-        Here::GoOn => return true,
-        Here::Do(slot) => slot,
+    let slot = match requester.next_local_op(ctx.now()) {
+        LocalOp::Nothing => return false,
+        LocalOp::Skipped => return true,
+        LocalOp::Execute(slot) => slot,
     };
     let changed = match wqes.key_change(slot) {
         Some(change) => ctx.regions(&qp).change(qp.id(), change),
@@ -466,21 +467,21 @@ fn do_at_cursor(
         Ok(()) => Status::Success,
         Err(BindError) => Status::MwBindErr,
     };
-    let progress = requester.done_here(status, &mut |done| ctx.complete_send(qp, done));
+    let progress = requester.local_op_done(status, &mut |done| ctx.complete_send(qp, done));
     if progress.fatal {
         ctx.fail(qp);
     }
     !progress.fatal
 }
 
-/// The memory of a READ response is not accessible any more.
+/// The memory of a READ response is no longer accessible.
 pub(super) fn read_failed(responder: &mut ReliableResponder, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) {
     if let Some(fatal) = responder.read_failed().fatal {
         refused(qp, fatal, ctx);
     }
 }
 
-/// Places what a response brings.
+/// Places the payload of a response.
 pub(super) fn read_response(
     requester: &mut ReliableRequester,
     wqes: &SendCopies,
@@ -495,7 +496,7 @@ pub(super) fn read_response(
     match requester.accept_read_response(segment, now, &mut complete) {
         Err(refused) => refused.progress,
         Ok(place) => {
-            // What is answered so carries nothing inline.
+            // A WQE that is answered by a response carries no inline data.
             let sges = match wqes.data(place.slot) {
                 Data::Pieces(sges) => sges,
                 Data::Inline(_) => &[],
@@ -508,7 +509,7 @@ pub(super) fn read_response(
     }
 }
 
-/// Local memory of a request is not accessible.
+/// Fails a WQE whose local memory is not accessible.
 pub(super) fn local_memory_failed(
     requester: &mut ReliableRequester,
     qp: ArcBorrow<'_, Qp>,
@@ -523,8 +524,7 @@ pub(super) fn local_memory_failed(
     }
 }
 
-/// A segment that nobody acknowledges has left, been lost, or cannot leave for a reason on this
-/// side.
+/// Reports a segment of an unreliable service: sent, lost, or failed locally.
 pub(super) fn left(
     requester: &mut UnreliableRequester,
     qp: ArcBorrow<'_, Qp>,

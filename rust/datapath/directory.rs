@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What all devices share: QPs by number, ports by netdev, and the workers.
+//! State shared by all devices: QPs by number, ports by netdev, and workers.
 //!
 //! QP numbers are unique over all devices of the module, so a packet finds its QP by the number
-//! alone; the addresses of the connection then say whether the packet may be for it.
+//! alone. The addresses of the connection decide whether the packet may be for it.
 
 use super::budget::Budget;
+use super::offload::{
+    Worker,
+    WorkerCall, //
+};
 use super::port::{
     Port,
     MANAGEMENT_QP, //
@@ -19,10 +23,6 @@ use super::qp::{
     SEND_NEAR, //
 };
 use super::rounds::Rounds;
-use super::schedule::{
-    Call,
-    Worker, //
-};
 use crate::sys::cpu::Cpu;
 use crate::sys::global::Global;
 use crate::sys::net::{
@@ -58,19 +58,19 @@ use kernel::sync::{
     Mutex, //
 };
 
-/// The directory of the module, from its initialisation to its exit.
+/// The directory of the module, from init to exit.
 pub static DIRECTORY: Global<Directory> = Global::empty();
 
 /// Most QPs of all devices together.
 pub const MAX_QP: u32 = 1 << 20;
 
-/// Most ports of all devices together: more than there can be net devices.
+/// Most ports of all devices together: more than there can be netdevs.
 const MAX_PORT: u32 = i32::MAX as u32;
 
-/// Chains of ports. Enough for the containers of a host to have short ones.
+/// Hash chains of ports. Enough to keep them short on a host with many containers.
 const CHAINS: usize = 1024;
 
-/// CPUs with a budget and rounds of their own; if there are more, some share them.
+/// CPUs with a budget and rounds of their own; beyond that, some share them.
 const CPUS: usize = 64;
 
 /// The QPs and ports of all devices.
@@ -78,52 +78,52 @@ const CPUS: usize = 64;
 pub struct Directory {
     #[pin]
     qps: Table<Qp>,
-    /// The secret of the QP numbers.
+    /// Secret of the QP numbers.
     numbers: Permutation24,
     #[pin]
-    ports: Table<Entry>,
-    /// Where the chains of ports on a netdev, and of ports in a namespace, begin; 0 is none.
+    ports: Table<PortEntry>,
+    /// Heads of the chains of ports by netdev and by namespace; 0 is none.
     on_netdev: KVec<Atomic<u32>>,
     in_netns: KVec<Atomic<u32>>,
-    /// Guards changes of the chains.
+    /// Serialises changes of the chains.
     #[pin]
     listing: Mutex<()>,
     cpus: KVec<PerCpu>,
-    /// Runs notifiers, and what users in the kernel have posted, in the softirq.
+    /// Runs notifiers and the posts of ULPs in a softirq.
     notifications: OwnedQueue,
-    /// Runs what is beyond the budget of a system call or softirq, as long as that has a budget of
-    /// high priority: what else runs on the CPU is usually the process that polls for the very
-    /// completions.
+    /// High priority: runs work beyond the budget of a system call or softirq, as long as the CPU
+    /// has budget for it. The other task on that CPU is usually the process that polls for these
+    /// very completions.
     urgent: OwnedQueue,
-    /// Runs the rest of it, and sends on other CPUs for processes that stream.
+    /// Normal priority: runs the rest, and sends on other CPUs for offloaded queues.
     normal: OwnedQueue,
 }
 
-/// What is kept of one CPU.
+/// State of one CPU.
 #[derive(Default)]
 struct PerCpu {
-    /// What workers may still take of it at high priority.
+    /// Time left for workers of high priority.
     budget: Budget,
-    /// When it polls.
+    /// Polling rounds.
     rounds: Rounds,
 }
 
 /// A port in the directory.
-struct Entry {
+struct PortEntry {
     port: Arc<Port>,
-    /// The indices of those behind it in its two chains; 0 is none.
+    /// Indices of the next entries in its two chains; 0 is none.
     next_on_netdev: Atomic<u32>,
     next_in_netns: Atomic<u32>,
 }
 
-/// One of the two kinds of chains.
+/// A chain by netdev or by namespace.
 struct Chain<'a> {
     head: &'a Atomic<u32>,
-    next: fn(&Entry) -> &Atomic<u32>,
+    next: fn(&PortEntry) -> &Atomic<u32>,
 }
 
 impl Directory {
-    /// That of the module; `ENODEV` when it is being unloaded and no device is left.
+    /// The directory of the module. `ENODEV` when it is being unloaded and no device is left.
     pub fn current() -> Result<Arc<Self>> {
         let rcu = rcu::read_lock();
         DIRECTORY.get_arc(&rcu).ok_or(ENODEV)
@@ -154,10 +154,10 @@ impl Directory {
         )
     }
 
-    /// Takes a QP number; it leads nowhere before it is published. May sleep.
+    /// Reserves a QP number, which leads nowhere until it is published. May sleep.
     pub fn reserve(&self) -> Result<(Reserved<'_, Qp>, u32)> {
-        // Three numbers are special (0 and 1 are management QPs, the last is multicast); whoever
-        // draws one keeps it while drawing again.
+        // Three numbers are reserved: 0 and 1 for management QPs, the last for multicast. A drawn
+        // one is kept while another is drawn.
         let mut unusable: [Option<Reserved<'_, Qp>>; 3] = [const { None }; 3];
         let mut spare = unusable.iter_mut();
         loop {
@@ -170,22 +170,22 @@ impl Directory {
         }
     }
 
-    /// The QP of this number.
+    /// The QP with this number.
     #[inline]
     pub fn get<'g>(&'g self, number: u32, rcu: &'g rcu::Guard) -> Option<ArcBorrow<'g, Qp>> {
         self.qps.find(number, rcu, || self.numbers.index(number))
     }
 
-    /// Unpublishes a QP. Who has found it before may still use it for a moment.
+    /// Unpublishes a QP. A reader that has found it before may use it until its RCU section ends.
     pub fn remove(&self, qp: &mut Published<Qp>) {
         self.qps.remove(qp);
     }
 
-    /// Lets a port count what arrives at its netdev and is for nobody, until the result is
-    /// dropped. May sleep, then too.
-    pub fn list(self: &Arc<Self>, port: &Arc<Port>) -> Result<Listed> {
+    /// Lets a port count packets of its netdev that are for no QP, until the result is dropped. May
+    /// sleep, also in that drop.
+    pub fn list(self: &Arc<Self>, port: &Arc<Port>) -> Result<PortListing> {
         let entry = Arc::new(
-            Entry {
+            PortEntry {
                 port: port.clone(),
                 next_on_netdev: Atomic::new(0),
                 next_in_netns: Atomic::new(0),
@@ -200,13 +200,13 @@ impl Directory {
             (chain.next)(&entry).store(chain.head.load(Acquire), Release);
             chain.head.store(Published::number(&entry), Release);
         }
-        Ok(Listed {
+        Ok(PortListing {
             directory: self.clone(),
             entry,
         })
     }
 
-    /// The chains that a port on this netdev is in.
+    /// The chains of a port on this netdev.
     fn chains(&self, netns: NetNs, ifindex: i32) -> Result<[Chain<'_>; 2]> {
         let hash = |seed: u64| {
             let mixed = (netns.id() as u64 ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -227,8 +227,8 @@ impl Directory {
         ])
     }
 
-    /// The port that counts a packet that is for no QP: the one on the netdev by which it came in,
-    /// or, if that has none (`lo`, a VLAN), any of the namespace.
+    /// The port that counts a packet for no QP: the one on the netdev by which it arrived or, if
+    /// that has none (`lo`, a VLAN), any port of the namespace.
     pub fn port_at<'g>(
         &'g self,
         netns: NetNs,
@@ -254,9 +254,9 @@ impl Directory {
         })
     }
 
-    /// The management QP of the device that a packet is for. The packet names it by a number that
-    /// it has on every device. One that came in from outside is for the port by which it came; only
-    /// for what this host sent to itself all ports of the namespace are asked.
+    /// The GSI QP of the device that a packet is for. The packet names it by a number that is the
+    /// same on every device. A packet from outside is for the port of its netdev; only for one that
+    /// this host sent to itself are all ports of the namespace asked.
     pub fn management<'g>(
         &'g self,
         netns: NetNs,
@@ -288,26 +288,26 @@ impl Directory {
             if wanted(&entry.port) {
                 return Some(&entry.port);
             }
-            // One that is just leaving still leads on.
+            // An entry that is being removed still leads on.
             index = (chain.next)(entry).load(Acquire);
         }
         None
     }
 
-    /// The module is unloaded: every device leaves next.
+    /// Marks every device as leaving: the module is being unloaded.
     pub fn leave_all(&self) {
         let rcu = rcu::read_lock();
         self.ports.each(&rcu, |entry| entry.port.leave());
     }
 
-    /// Where notifiers run.
+    /// The workqueue of notifiers.
     #[inline]
     pub fn notifications(&self) -> &OwnedQueue {
         &self.notifications
     }
 
-    /// Calls a worker that sends. It is queued once, however often it is called.
-    pub(super) fn call_sender(&self, qp: ArcBorrow<'_, Qp>, call: Call<Cpu>, now: u64) {
+    /// Queues a sending worker. It is queued once, however often it is called.
+    pub(super) fn call_sender(&self, qp: ArcBorrow<'_, Qp>, call: WorkerCall<Cpu>, now: u64) {
         match call.worker {
             Worker::Near => {
                 let queue = self.queue(call.cpu, now);
@@ -325,14 +325,14 @@ impl Directory {
         }
     }
 
-    /// Calls the worker that answers, on this CPU.
+    /// Queues the responding worker on this CPU.
     pub(super) fn call_answerer(&self, qp: ArcBorrow<'_, Qp>, now: u64) {
         let (cpu, work) = (Cpu::current(), Arc::from(qp));
         let queue = self.queue(cpu, now);
         let _ = queue.enqueue_on::<_, ANSWER>(cpu, work);
     }
 
-    /// Calls a softirq, on this CPU: a user in the kernel has posted.
+    /// Queues a softirq on this CPU: a ULP has posted.
     pub(super) fn call_posted(&self, qp: ArcBorrow<'_, Qp>) {
         // If it is queued already, it has not looked yet.
         let _ = self.notifications.enqueue::<Arc<Qp>, POSTED>(Arc::from(qp));
@@ -345,7 +345,7 @@ impl Directory {
         }
     }
 
-    /// When this CPU polls.
+    /// Polling rounds of this CPU.
     pub(super) fn rounds(&self, cpu: Cpu) -> Option<&Rounds> {
         self.cpu(cpu).map(|cpu| &cpu.rounds)
     }
@@ -354,7 +354,7 @@ impl Directory {
         self.cpus.get(cpu.index() % CPUS)
     }
 
-    /// For work on `cpu` that should not wait for what else runs there, as far as it may not.
+    /// The workqueue for urgent work on `cpu`, within its budget.
     fn queue(&self, cpu: Cpu, now: u64) -> &OwnedQueue {
         match self.cpu(cpu) {
             Some(cpu) if cpu.budget.has_left(now) => &self.urgent,
@@ -362,7 +362,7 @@ impl Directory {
         }
     }
 
-    /// A worker has worked on this CPU from `begin` to `end`.
+    /// Charges the time of a worker on this CPU.
     pub(super) fn worked(&self, begin: u64, end: u64) {
         if work::is_urgent() {
             if let Some(cpu) = self.cpu(Cpu::current()) {
@@ -372,16 +372,16 @@ impl Directory {
     }
 }
 
-/// The place of a port in the directory.
-pub struct Listed {
+/// The entry of a port in the directory.
+pub struct PortListing {
     directory: Arc<Directory>,
-    entry: Published<Entry>,
+    entry: Published<PortEntry>,
 }
 
-impl Listed {
-    /// The netdev of the port has left. Its QPs go to ERR, so that those who wait for a peer learn
-    /// of it before the device is taken from them. The management QP is ib_core's alone, which ends
-    /// what it has sent when the device goes.
+impl PortListing {
+    /// The netdev of the port is gone. Moves its QPs to ERR, so that users waiting for a peer are
+    /// notified before the device is taken from them. The GSI QP belongs to ib_core, which ends its
+    /// own sends when the device goes.
     pub fn lose_netdev(&self) {
         let (rcu, now) = (rcu::read_lock(), timer::now());
         self.entry.port.leave();
@@ -393,7 +393,7 @@ impl Listed {
         });
     }
 
-    /// Takes the port out of its chains. Those who are just walking along get on from it.
+    /// Removes the port from its chains. Readers that are walking past continue from it.
     fn unlink(&self) {
         let directory = &self.directory;
         let port = &self.entry.port;
@@ -422,7 +422,7 @@ impl Listed {
     }
 }
 
-impl Drop for Listed {
+impl Drop for PortListing {
     fn drop(&mut self) {
         self.unlink();
         self.directory.ports.remove(&mut self.entry);

@@ -4,7 +4,7 @@
 
 use crate::uabi::words::{
     Module,
-    Ring,
+    RingOps,
     Word,
     Words, //
 };
@@ -55,7 +55,7 @@ impl Module for Fake {
     }
 }
 
-impl Ring for Fake {
+impl RingOps for Fake {
     fn entries(&self) -> u32 {
         self.entries
     }

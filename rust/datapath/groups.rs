@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The multicast groups of a port, and the QPs in each.
+//! The multicast groups of a port, and their member QPs.
 //!
-//! Packets find a group under RCU, in chains as the ports of [`super::directory`] are. A QP has one
-//! place in a group for as long as it is in it, so whoever walks along sees it once. Leaving needs
-//! no memory, and cannot fail.
+//! Packets look up a group under RCU, in chains like those of [`super::directory`]. A QP keeps one
+//! slot in a group while it is a member, so a reader sees it once. Leaving needs no memory and
+//! cannot fail.
 
 use crate::sys::net::membership::Membership;
 use crate::sys::table::{
@@ -29,12 +29,12 @@ use kernel::sync::{
 
 /// Most groups of a device.
 pub const MAX_GROUPS: u32 = 4096;
-/// Most QPs in a group: a softirq copies each packet so often, at most 256 KiB in all. To leave a
-/// part of it to a worker, the packet would have to be kept, and those behind it, for datagrams to
-/// stay in order; the stack itself gives a datagram to all sockets of a group at once.
+/// Most QPs in a group. A softirq copies each packet to all of them, at most 256 KiB in all. To
+/// leave a part to a worker, this packet and later ones would have to be kept, for datagrams to
+/// stay in order; the stack itself delivers a datagram to all sockets of a group at once.
 pub const MAX_MEMBERS: usize = 64;
 
-/// Chains of groups.
+/// Hash chains of groups.
 const CHAINS: usize = 256;
 
 /// The groups of a port.
@@ -42,26 +42,26 @@ const CHAINS: usize = 256;
 pub struct Groups {
     #[pin]
     groups: Table<Group>,
-    /// Where the chains begin; 0 is none.
+    /// Heads of the chains; 0 is none.
     heads: KVec<Atomic<u32>>,
-    /// Orders changes. The RTNL is taken inside of it.
+    /// Serialises changes. The RTNL is taken inside.
     #[pin]
     joined: Mutex<KVec<Joined>>,
 }
 
-/// A group that QPs are in.
+/// A group with member QPs.
 struct Group {
     gid: Gid,
-    /// Their numbers; 0, which no QP has, is a free place.
+    /// Numbers of the members; 0, which no QP has, is a free slot.
     members: [Atomic<u32>; MAX_MEMBERS],
-    /// The index of the group behind it in its chain; 0 is none.
+    /// Index of the next group in the chain; 0 is none.
     next: Atomic<u32>,
 }
 
-/// What only those need who change something.
+/// State that only changes need.
 struct Joined {
     group: Published<Group>,
-    /// Left with the last QP.
+    /// Dropped with the last member.
     _membership: Membership,
 }
 
@@ -78,7 +78,7 @@ impl Group {
 }
 
 impl Groups {
-    /// None yet. May sleep.
+    /// No group. May sleep.
     pub(super) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             groups <- Table::new(),
@@ -94,13 +94,13 @@ impl Groups {
         self.heads.get(hash % CHAINS)
     }
 
-    /// Lets the QP of this number into a group. `join` makes this host a member of it, if no QP of
-    /// the port is in it yet. May sleep.
+    /// Adds the QP with this number to a group. `join` makes this host a member, if no QP of the
+    /// port is in it yet. May sleep.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if it is in the group, `ENOMEM` if that is full or there are too many, and those of
-    /// `join`.
+    /// `EINVAL` if the QP is a member already, `ENOMEM` if the group is full or there are too many,
+    /// and the errors of `join`.
     pub fn attach(
         &self,
         number: u32,
@@ -130,7 +130,7 @@ impl Groups {
         let membership = join()?;
         let group = reserved.publish(group);
         head.store(Published::number(&group), Release);
-        // Reserved above: it needs no memory.
+        // Reserved above: needs no memory.
         joined.push(
             Joined {
                 group,
@@ -141,11 +141,12 @@ impl Groups {
         Ok(())
     }
 
-    /// Ends that. With the last QP of the port this host leaves the group. May sleep.
+    /// Removes the QP from a group. With the last QP of the port this host leaves the group. May
+    /// sleep.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if it is not in the group.
+    /// `EINVAL` if it is not a member.
     pub fn detach(&self, number: u32, gid: &Gid) -> Result {
         let mut joined = self.joined.lock();
         let at = joined.iter().position(|joined| joined.group.gid == *gid);
@@ -155,13 +156,13 @@ impl Groups {
         if group.is_empty() {
             self.unlink(group);
             self.groups.remove(group);
-            // Leaves.
+            // This host leaves.
             drop(joined.remove(at));
         }
         Ok(())
     }
 
-    /// Takes a group out of its chain. Those who are just walking along get on from it.
+    /// Removes a group from its chain. Readers that are walking past continue from it.
     fn unlink(&self, group: &Published<Group>) {
         let rcu = rcu::read_lock();
         let Some(mut link) = self.head(&group.gid) else {
@@ -182,7 +183,7 @@ impl Groups {
         }
     }
 
-    /// The numbers of the QPs in a group; none if nobody is in it.
+    /// The numbers of the QPs in a group; empty without members.
     pub(super) fn members<'g>(
         &'g self,
         gid: &Gid,
@@ -201,7 +202,7 @@ impl Groups {
             if group.gid == *gid {
                 return Some(group);
             }
-            // One that is just leaving still leads on.
+            // A group that is being removed still leads on.
             index = group.next.load(Acquire);
         }
         None

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ICRC of packets, by the CRC of the kernel.
+//! The ICRC of packets, computed with the kernel's CRC.
 
 use crate::sys::net::crc32_le;
 use crate::wire::icrc::{
@@ -9,7 +9,7 @@ use crate::wire::icrc::{
 };
 use crate::wire::ICRC_LEN;
 
-/// The CRC of the kernel, which uses what the processor offers.
+/// The kernel's CRC, which uses the instructions of the processor.
 struct KernelCrc32;
 
 impl Crc32 for KernelCrc32 {
@@ -19,9 +19,9 @@ impl Crc32 for KernelCrc32 {
     }
 }
 
-/// The ICRC of a packet: its IP and UDP headers, which may stand in one piece (`ip`, with an empty
-/// `udp`) or in two, and the bytes from the BTH to the ICRC, which is not looked at. `None` if
-/// there are too few bytes.
+/// The ICRC of a packet. The IP and UDP headers may be in one piece (`ip`, with an empty `udp`) or
+/// in two; the bytes from the BTH to the ICRC follow, the ICRC itself is ignored. `None` if there
+/// are too few bytes.
 pub fn icrc_of(ip: &[u8], udp: &[u8], ib: &[u8]) -> Option<[u8; ICRC_LEN]> {
     let (body, _) = ib.split_last_chunk::<ICRC_LEN>()?;
     let (bth, rest) = body.split_first_chunk::<12>()?;
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
     use crate::wire::icrc::SoftCrc32;
 
-    /// Whatever the processor offers, the length and the alignment: it is the CRC of the pure code.
+    /// For every length and alignment it equals the CRC of the pure code.
     #[test]
     fn the_kernels_crc_is_the_same() {
         let mut bytes = [0u8; 300];

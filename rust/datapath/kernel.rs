@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Queues of users in the kernel: what a provider does for a process.
+//! Queues of ULPs: does what a provider does for a process.
 //!
-//! They have the same rings as processes, in memory that nobody maps, so that all that follows is
-//! the same. Users in the kernel post, poll and arm in any context, also with interrupts disabled,
-//! and while they hold locks that their handlers take. So nothing is sent here: what is posted is
-//! written into the ring, under a lock of the ring alone, and a softirq of its own goes on from
-//! there ([`super::worker`]). The locks of the data path are not taken.
+//! ULPs use the same rings as processes, in memory that is not mapped, so all later steps are the
+//! same. A ULP posts, polls and arms in any context, also with interrupts disabled, and while it
+//! holds locks that its handlers take. So nothing is sent here: a post writes WQEs into the ring,
+//! under a lock of the ring alone, and a softirq continues ([`super::worker`]). No lock of the data
+//! path is taken.
 
 use super::cq::Cq;
 use super::directory::DIRECTORY;
 use super::qp::{
     Qp,
-    Receives, //
+    ReceiveSource, //
 };
-use crate::sys::ib::cq::Wanted;
-use crate::sys::ib::qp::State;
+use crate::sys::ib::cq::ArmKind;
+use crate::sys::ib::qp::QpState;
 use crate::sys::ib::wc::Completions;
 use crate::sys::ib::wr::{
     RecvRequests,
     SendRequests,
-    Slot, //
+    WqeSlot, //
 };
 use crate::sys::lock::IrqLock;
 use crate::sys::ring::Ring;
@@ -34,7 +34,7 @@ use crate::uabi::ring::{
 };
 use crate::uabi::words::{
     Provider,
-    Ring as _,
+    RingOps as _,
     Word,
     Words, //
 };
@@ -43,7 +43,7 @@ use kernel::sync::rcu;
 use kernel::sync::Arc;
 use zerocopy::transmute;
 
-/// The locks of those who post to a QP of the kernel.
+/// Post locks of a kernel QP.
 #[pin_data]
 pub struct PostLocks {
     #[pin]
@@ -53,7 +53,7 @@ pub struct PostLocks {
 }
 
 impl PostLocks {
-    /// Nobody posts.
+    /// Both unlocked.
     pub fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             send <- IrqLock::new(),
@@ -61,19 +61,19 @@ impl PostLocks {
         })
     }
 
-    /// Posts send requests; `number` is that of an address handle.
+    /// Posts send WRs; `number` returns the number of an address handle.
     ///
     /// # Errors
     ///
-    /// `EINVAL` in a state in which nothing can be posted, or for a request that the queue cannot
-    /// hold; `ENOMEM` if it is full. What stands before a request that is refused is posted.
+    /// `EINVAL` in a state that permits no post, or for a WR that the queue cannot hold; `ENOMEM`
+    /// if the queue is full. WRs before the failing one are posted.
     pub fn post_sends<A>(
         &self,
         qp: &Arc<Qp>,
         requests: SendRequests<'_, A>,
         number: impl Fn(&A) -> u32,
     ) -> Result {
-        if matches!(qp.state(), State::Reset | State::Init | State::Rtr) {
+        if matches!(qp.state(), QpState::Reset | QpState::Init | QpState::Rtr) {
             return requests.refuse(EINVAL);
         }
         let capacity = qp.capacity();
@@ -89,16 +89,16 @@ impl PostLocks {
         posted
     }
 
-    /// Posts receives.
+    /// Posts receive WRs.
     ///
     /// # Errors
     ///
-    /// As [`Self::post_sends`]; `EINVAL` too if it has no queue of its own.
+    /// Like [`Self::post_sends`]; also `EINVAL` if the QP uses an SRQ.
     pub fn post_receives(&self, qp: &Arc<Qp>, requests: RecvRequests) -> Result {
-        let Receives::Own(ring) = qp.receives() else {
+        let ReceiveSource::Own(ring) = qp.receives() else {
             return requests.refuse(EINVAL);
         };
-        if qp.state() == State::Reset {
+        if qp.state() == QpState::Reset {
             return requests.refuse(EINVAL);
         }
         let max_sge = qp.capacity().max_recv_sge;
@@ -113,13 +113,13 @@ impl PostLocks {
     }
 }
 
-/// Posts receives to the ring of a shared receive queue, for `max_sge` entries each. Nobody is
-/// called: who needs one looks for it. `lock` is that of those who post to it.
+/// Posts receive WRs of up to `max_sge` entries to the ring of an SRQ. No doorbell is needed: a QP
+/// that needs a receive looks at the ring. `lock` is the post lock of the SRQ.
 ///
 /// # Errors
 ///
-/// `EINVAL` for a request that the queue cannot hold; `ENOMEM` if it is full. What stands before a
-/// request that is refused is posted.
+/// `EINVAL` for a WR that the queue cannot hold; `ENOMEM` if the queue is full. WRs before the
+/// failing one are posted.
 pub fn post_shared(ring: &Ring, lock: &IrqLock, max_sge: u32, requests: RecvRequests) -> Result {
     lock.with(|| {
         let mut writer = Writer::new(ring);
@@ -129,7 +129,7 @@ pub fn post_shared(ring: &Ring, lock: &IrqLock, max_sge: u32, requests: RecvRequ
     })
 }
 
-/// Who writes requests into a ring. The lock of the ring is held.
+/// Writes WQEs into a ring whose post lock is held.
 struct Writer<'a> {
     ring: &'a Ring,
     producer: u32,
@@ -137,12 +137,12 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn new(ring: &'a Ring) -> Self {
-        // Nobody but us has written it.
+        // Only posters under this lock write it.
         let producer = ring.load(Word::Producer);
         Self { ring, producer }
     }
 
-    fn add(&mut self, slot: impl FnOnce() -> Result<Slot>) -> Result {
+    fn add(&mut self, slot: impl FnOnce() -> Result<WqeSlot>) -> Result {
         let used = self.producer.wrapping_sub(self.ring.load_consumer());
         if used >= self.ring.entries() {
             return Err(ENOMEM);
@@ -157,7 +157,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Something was posted: calls a softirq, if nobody looks at the ring by himself.
+/// Queues the softirq that sends, if the ring asks for doorbells.
 fn call(qp: &Arc<Qp>, ring: &Ring) {
     if !ring.needs_doorbell() {
         return;
@@ -169,20 +169,20 @@ fn call(qp: &Arc<Qp>, ring: &Ring) {
     }
 }
 
-/// Takes completions, as many as there is room for. `lock` is that of those who poll the queue.
+/// Polls completions, as many as fit. `lock` is the poll lock of the CQ.
 pub fn poll(cq: &Cq, lock: &IrqLock, into: &mut Completions) -> Result {
     let rcu = rcu::read_lock();
     let directory = DIRECTORY.get(&rcu).ok_or(ENODEV)?;
     lock.with(|| {
         let ring = cq.ring(&rcu);
-        // Nobody but us has written it.
+        // Only pollers under this lock write it.
         let mut consumer = ring.load(Word::Consumer);
         let producer = ring.load_producer();
         while consumer != producer && into.has_room() {
             let mut words = [0; CQE_STRIDE as usize / 8];
             ring.read_slot(consumer, 0, &mut words);
             let done: Cqe = transmute!(words);
-            // A QP that is gone has no completions any more.
+            // Completions of a destroyed QP are dropped.
             if let Some(qp) = directory.get(done.qp_num, &rcu) {
                 into.add(&done, qp.notifier().upcall());
             }
@@ -193,13 +193,13 @@ pub fn poll(cq: &Cq, lock: &IrqLock, into: &mut Completions) -> Result {
     Ok(())
 }
 
-/// Asks for an event. Tells whether there are completions already.
-pub fn arm(cq: &Cq, wanted: Wanted) -> bool {
+/// Arms the CQ. Returns whether it holds completions already.
+pub fn arm(cq: &Cq, wanted: ArmKind) -> bool {
     let rcu = rcu::read_lock();
     let ring = cq.ring(&rcu);
     ring.arm(match wanted {
-        Wanted::Any => ARM_NEXT,
-        Wanted::Solicited => ARM_SOLICITED,
+        ArmKind::Any => ARM_NEXT,
+        ArmKind::Solicited => ARM_SOLICITED,
     });
     ring.load(Word::Consumer) != ring.load_producer()
 }

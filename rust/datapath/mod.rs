@@ -1,41 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How bytes move, from a doorbell to a packet to a completion.
+//! The data path: from a doorbell to a packet to a completion.
 //!
-//! The way of a message is in three files: [`post`] from the doorbell to the carrier, [`receive`]
-//! from the socket to the QP and back, and [`ctx`], the scope of each step. A file uses only those
-//! below it:
+//! A message passes three files: [`post`] from the doorbell to the transmit path, [`receive`] from
+//! the socket to the QP and back, and [`ctx`], the context of each invocation. A file uses only the
+//! files below it:
 //!
 //! ```text
-//!   worker                              what runs by itself: workers, timer
-//!   receive                             a packet comes in
+//!   worker                              work items and timers
+//!   receive                             a packet arrives
 //!   post                                a process has posted
-//!   kernel                              posting, polling and arming by users in the kernel
-//!   carrier::{wire, local, datagram}    segments as packets, or handed over within a device
-//!   deliver                             what a segment does at the QP it is for
-//!   turn                                completing, failing, budgets
-//!   directory                           QPs by number, ports by netdev, worker queues
-//!   qp                                  the state, and the halves under their locks
-//!   halves                              sending and receiving half, as data
-//!   protocol                            what a half does, by the type of the QP
-//!   outbox  way  cq  srq                batches; addresses; completions; shared receives
-//!   notify  icrc  memory::sg  port      handlers; checksums; lists of memory; the device
-//!   handle                              address handles
-//!   memory::region                      registered memory
-//!   schedule  stream  budget            who sends, for whom, how urgently: pure
-//!   wqe  filler                         copies of requests; entries of completions: pure
-//!   moderation  shelf                   when a completion is an event; shared receives: pure
+//!   kernel                              post, poll and arm for ULPs
+//!   tx::{wire, local, datagram}         segments as packets, or over the local path
+//!   deliver                             executes a segment at its QP
+//!   ctx                                 completions, errors, budgets
+//!   directory                           QPs by number, ports by netdev, workqueues
+//!   qp                                  the state, and both queues under their locks
+//!   queues                              send queue and receive queue, as data
+//!   protocol                            requester and responder of each QP type
+//!   tx_batch  path  cq  srq             batches; addresses and route; completions; SRQs
+//!   notify  icrc  port  groups          upcalls; checksums; the device; multicast
+//!   ah                                  address handles
+//!   memory::{sg, window, region}        scatter/gather lists, MWs and FRMRs, MRs
+//!   offload  stream  budget  rounds     which CPU sends, and at which priority: pure
+//!   wqe  cq_producer                    private copies of WQEs; CQEs: pure
+//!   moderation  srq_consumer            event moderation; the consumer side of an SRQ: pure
 //! ```
 //!
-//! One thread of control carries a message as far as it can: the system call that rings the
-//! doorbell sends it, the softirq that receives it places the data and answers, the softirq that
-//! receives the ACK completes it. A turn has a budget; what is beyond goes to a worker. A process
-//! that posts faster than this goes ([`stream`]) is left to post: a worker on another CPU sends.
+//! Processing runs to completion: the system call that rings the doorbell transmits, the softirq
+//! that receives a request places the data and responds, and the softirq that receives the ACK
+//! completes the WQE. Each invocation has a budget; work beyond it goes to a worker. If a process
+//! posts faster than this path transmits ([`stream`]), its send queue is offloaded: a worker on
+//! another CPU transmits.
 //!
-//! Locks: sending half of a QP, then receiving half of a QP (another one's on the local path),
-//! then a shared receive queue, then a CQ. A half is never locked while a lock behind it in this
-//! order is held, so QPs may be connected in any way, also to themselves. Nothing sleeps under
-//! them, and no handler of a user runs under them, nor on the stack of who posts ([`notify`]).
+//! Lock order: send queue of a QP, receive queue of a QP (of the peer QP on the local path), SRQ,
+//! CQ. No code takes a queue lock while it holds a later lock of this order, so QPs may be
+//! connected in any way, including to themselves. Nothing sleeps under these locks. No completion
+//! or event handler runs under them, nor on the stack of a poster ([`notify`]).
 
 pub mod ah;
 pub mod budget;
@@ -52,6 +53,7 @@ pub mod kernel;
 pub mod memory;
 pub mod moderation;
 pub mod notify;
+pub mod offload;
 pub mod path;
 pub mod port;
 pub mod post;
@@ -60,7 +62,6 @@ pub mod qp;
 pub mod queues;
 pub mod receive;
 pub mod rounds;
-pub mod schedule;
 pub mod srq;
 pub mod srq_consumer;
 pub mod stream;

@@ -2,19 +2,19 @@
 
 //! Moderation of completion events: one event for several completions.
 
-/// What becomes of the event that a completion asks for.
+/// When to raise a completion event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Due {
-    /// Nobody waits.
+    /// Never: the CQ is not armed.
     Nothing,
-    /// It is raised.
+    /// At once.
     Now,
-    /// It is raised at this time, unless enough completions come before.
+    /// At this time, unless enough completions come before.
     At(u64),
 }
 
-/// How events are held back: until so many completions have come, or so much time has passed,
-/// whichever is first. The first completion that somebody waits for begins both.
+/// Holds events back until a number of completions has come or a period has passed, whichever is
+/// first. Both count from the first completion for which the CQ is armed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moderation {
     count: u16,
@@ -25,14 +25,14 @@ pub struct Moderation {
 /// An event that is held back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Held {
-    /// Completions that have come for it.
+    /// Completions since then.
     completions: u16,
     until: u64,
 }
 
 impl Moderation {
-    /// `None` if these numbers hold nothing back: with a count of 1 every completion is enough, and
-    /// an event may be late by the period at most, which is none.
+    /// `None` if the values hold nothing back: with a count of 1 every completion is enough, and
+    /// with a period of 0 no event may be late.
     pub fn new(count: u16, period_us: u16) -> Option<Self> {
         (count > 1 && period_us > 0).then_some(Self {
             count,
@@ -41,12 +41,12 @@ impl Moderation {
         })
     }
 
-    /// Completions for which an event waits, and for how many microseconds at most.
+    /// Completions that an event waits for, and its longest delay in microseconds.
     pub fn count_and_period(&self) -> (u16, u64) {
         (self.count, self.period_ns / 1000)
     }
 
-    /// A completion has come, at `now`; `wanted` if somebody waits for it.
+    /// A completion at `now`; `wanted` if the CQ is armed for it.
     pub fn completed(&mut self, wanted: bool, now: impl FnOnce() -> u64) -> Due {
         match &mut self.held {
             None if wanted => {
@@ -67,7 +67,7 @@ impl Moderation {
         }
     }
 
-    /// A time that was asked for has come, perhaps one that is not wanted any more.
+    /// The timer has expired, perhaps for an event that is no longer held back.
     pub fn expired(&mut self, now: u64) -> Due {
         match self.held {
             None => Due::Nothing,
@@ -102,7 +102,7 @@ mod tests {
     fn the_event_comes_with_the_last_of_so_many_completions() {
         let mut moderation = Moderation::new(3, 10).unwrap();
         for round in 0..3u64 {
-            // Nobody waits, so nothing begins.
+            // Not armed: nothing starts.
             assert_eq!(moderation.completed(false, || unreachable!()), Due::Nothing);
             assert!(!moderation.holds());
             let start = round * 1_000_000;

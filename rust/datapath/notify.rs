@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How users learn of completions and events: one notifier per CQ, QP and SRQ.
+//! Upcalls for completions and events: one notifier per CQ, QP and SRQ.
 //!
-//! A handler may take locks of its user and may post, so it never runs on the stack of one who
-//! posts, nor under a lock of ours, and never twice at a time for one CQ
-//! (Documentation/infiniband/core_locking.rst). Each notifier is a work item that runs in the
-//! softirq; what is due when it runs is reported at once, so nothing is lost, however much it is.
+//! A handler may take locks of its ULP and may post. So it never runs on the stack of a poster, nor
+//! under a lock of the data path, and never twice at a time for one CQ
+//! (Documentation/infiniband/core_locking.rst). Each notifier is a work item that runs in a
+//! softirq. It reports everything that is due in one call: no event is lost, however many come.
 //!
-//! Notifiers are objects of their own, as they may outlive what they are for by a moment; then the
-//! upcall leads nowhere.
+//! A notifier is a separate object: it may outlive its CQ, QP or SRQ for a moment, when its upcall
+//! is already revoked.
 
 use crate::sys::ib::event::{
     CqUpcall,
@@ -31,9 +31,9 @@ use kernel::workqueue::{
     WorkItem, //
 };
 
-/// How ib_core is notified about one kind of object.
+/// Upcall to ib_core for one kind of object.
 pub trait Upcall: Send + Sync + 'static {
-    /// Tells it all that is due: a set of bits.
+    /// Reports the events in `due`, a set of bits.
     fn report(&self, due: u32);
 }
 
@@ -51,7 +51,7 @@ impl_has_work! {
 }
 
 impl<U: Upcall> Notifier<U> {
-    /// Nothing is due.
+    /// A notifier with nothing due.
     pub fn new(upcall: U) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
@@ -63,7 +63,7 @@ impl<U: Upcall> Notifier<U> {
         )
     }
 
-    /// These bits are due. Any context, any lock.
+    /// Marks these bits as due. Any context, under any lock.
     fn raise(self: &Arc<Self>, bits: u32, queue: &OwnedQueue) {
         let mut due = self.due.load(kernel::sync::atomic::Relaxed);
         while let Err(now) = self.due.cmpxchg(due, due | bits, Full) {
@@ -85,9 +85,9 @@ impl<U: Upcall> WorkItem for Notifier<U> {
     }
 }
 
-/// A completion was added that somebody waits for.
+/// A completion for which the CQ was armed.
 const COMPLETION: u32 = 1 << 0;
-/// The queue has overflowed.
+/// The CQ has overrun.
 const OVERRUN: u32 = 1 << 1;
 
 impl Upcall for CqUpcall {
@@ -102,18 +102,18 @@ impl Upcall for CqUpcall {
 }
 
 impl Notifier<CqUpcall> {
-    /// A completion was added that somebody waits for.
+    /// Reports a completion for which the CQ was armed.
     pub fn completion(self: &Arc<Self>, queue: &OwnedQueue) {
         self.raise(COMPLETION, queue);
     }
 
-    /// The queue has overflowed.
+    /// Reports an overrun.
     pub fn overrun(self: &Arc<Self>, queue: &OwnedQueue) {
         self.raise(OVERRUN, queue);
     }
 }
 
-/// The events that the data path finds, in the order in which they are reported.
+/// QP events that the data path raises, in the order in which they are reported.
 const EVENTS: [QpEvent; 6] = [
     QpEvent::CommEstablished,
     QpEvent::SqDrained,
@@ -138,18 +138,18 @@ impl Upcall for QpUpcall {
 }
 
 impl Notifier<QpUpcall> {
-    /// The way to the QP of ib_core.
+    /// The upcall to the QP of ib_core.
     pub(super) fn upcall(&self) -> &QpUpcall {
         &self.upcall
     }
 
-    /// The QP has an asynchronous event.
+    /// Raises an asynchronous event of the QP.
     pub fn event(self: &Arc<Self>, event: QpEvent, queue: &OwnedQueue) {
         self.raise(bit(event), queue);
     }
 }
 
-/// Those of a shared receive queue.
+/// SRQ events that the data path raises.
 const SRQ_EVENTS: [SrqEvent; 2] = [SrqEvent::LimitReached, SrqEvent::Error];
 
 const fn srq_bit(event: SrqEvent) -> u32 {
@@ -167,7 +167,7 @@ impl Upcall for SrqUpcall {
 }
 
 impl Notifier<SrqUpcall> {
-    /// The shared receive queue has an asynchronous event.
+    /// Raises an asynchronous event of the SRQ.
     pub fn event(self: &Arc<Self>, event: SrqEvent, queue: &OwnedQueue) {
         self.raise(srq_bit(event), queue);
     }

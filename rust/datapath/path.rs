@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The way to a peer: addresses, the route, and which packets may be from it.
+//! The path to a peer: an address vector, a cached route, and the check of the source of a packet.
 //!
-//! A way knows nothing of queue pairs: what a connection needs besides is in [`super::qp`].
+//! A path knows nothing of QPs. The connection is in [`super::qp`].
 
 use crate::observe::counters::Counter;
 use crate::sys::ib::qp::AddressVector;
@@ -19,23 +19,23 @@ use crate::wire::gid::{
     is_multicast, //
 };
 
-/// One way. Each half of a QP has its own, under its own lock.
+/// A path. Each queue of a QP has its own, under its own lock.
 #[derive(Clone)]
 pub struct Path {
     av: AddressVector,
     flow: Flow,
     resident: Resident,
-    /// Found when it is needed, and again whenever it has become invalid.
+    /// Looked up on first use, and again when it is no longer valid.
     route: Option<Route>,
 }
 
-/// How far a datagram to a group goes whose sender does not say (RFC 1112, 6.1).
+/// Hop limit of a multicast datagram that gives none (RFC 1112, 6.1).
 const HOPS_TO_GROUP: u8 = 1;
 
 impl Path {
-    /// Along `av`, for packets of a netdev in the namespace of `resident`. Their UDP source port
-    /// is that of the path's flow label, or of `flow` if it has none. `None` if the two GIDs are of
-    /// different kinds.
+    /// Path along `av`, for packets of a netdev in the namespace of `resident`. The flow label of
+    /// the address vector chooses the UDP source port, or `flow` if the label is 0. Returns `None`
+    /// if one GID is IPv4 and the other IPv6.
     pub fn new(resident: &Resident, flow: u32, av: AddressVector) -> Option<Self> {
         let addresses = match (ipv4(&av.source), ipv4(&av.destination)) {
             (Some(src), Some(dst)) => Addresses::V4 { src, dst },
@@ -65,7 +65,7 @@ impl Path {
         })
     }
 
-    /// What packets say of it.
+    /// Addresses and header fields of its packets.
     pub(super) fn flow(&self) -> &Flow {
         &self.flow
     }
@@ -75,12 +75,12 @@ impl Path {
         self.av.to_own_device
     }
 
-    /// Whether `other` leads back from where this one leads to.
+    /// Whether `other` is the reverse of this path.
     pub fn is_reverse_of(&self, other: &Path) -> bool {
         self.av.source == other.av.destination && self.av.destination == other.av.source
     }
 
-    /// The route, looked up anew if it is not valid any more.
+    /// The route, looked up again if it is no longer valid.
     pub fn find_route(&mut self) -> Option<&Route> {
         if !self.route.as_ref().is_some_and(Route::is_valid) {
             self.route = Route::lookup(&self.resident, self.av.ifindex, &self.flow).ok();
@@ -93,16 +93,16 @@ impl Path {
         self.route.as_ref()
     }
 
-    /// Whether a packet that was received in our network namespace may be from the peer; if not,
-    /// what to count.
+    /// Whether a packet received in this network namespace may be from the peer. The error is the
+    /// counter of the drop reason.
     ///
-    /// It must be from the peer's address to ours, and have come in by the netdev of our GID. What
-    /// this host sends to itself comes in by `lo` instead (or by the VRF's netdev), where any local
-    /// process can write anything, so that is accepted only if our own packets to the peer go
-    /// there.
+    /// The packet must carry the peer's source address and our destination address, and must have
+    /// arrived by the netdev of the source GID. A packet that this host sends to itself arrives by
+    /// `lo` (or the VRF netdev) instead, where any local process can send anything. It is accepted
+    /// only if our own packets to the peer are routed there.
     ///
-    /// The UDP source port says nothing: it is entropy for routers, which a sender may change with
-    /// each packet (IBTA A17.3.1).
+    /// The UDP source port is not checked: it is entropy for routers, and a sender may change it
+    /// with each packet (IBTA A17.3.1).
     #[inline]
     pub fn admits(&mut self, packet: &RxPacket<'_>) -> Result<(), Counter> {
         if packet.addresses() != Some(self.flow.addresses.reversed()) {

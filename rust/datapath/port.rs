@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the data path needs of a device: its memory regions, its counters, its switches.
+//! The port of a device: its keys, address handles, counters and settings.
 
 use super::ah::Ah;
 use super::groups::Groups;
 use super::memory::region::Region;
 use super::memory::window::{
     Find,
-    Window, //
+    Mw, //
 };
 use crate::observe::counters::Counters;
 use crate::observe::sets::PortCounters;
@@ -41,23 +41,23 @@ use kernel::sync::{
     ArcBorrow, //
 };
 
-/// Most memory regions of a device.
+/// Most MRs of a device.
 pub const MAX_MR: u32 = 1 << 20;
 
-/// What tells the numbers of windows from those of regions: no region has one so great.
+/// Bit 23 of the index tags MW keys: no index of an MR is so large.
 const OF_WINDOW: u32 = 1 << 23;
 
-/// What packets call the QP of management datagrams, on every device.
+/// The number of the GSI QP on the wire, on every device.
 pub const MANAGEMENT_QP: u32 = 1;
 
 /// Most address handles of a device.
 pub const MAX_AH: u32 = 1 << 20;
 
-/// The regions of a port.
+/// Lookup of the MRs of a port.
 pub struct InPort<'a> {
     /// The port.
     pub port: &'a Port,
-    /// What keeps that which is found.
+    /// RCU read guard that protects the lookups.
     pub rcu: &'a rcu::Guard,
 }
 
@@ -72,27 +72,27 @@ impl<'a> Find<'a> for InPort<'a> {
 pub struct Port {
     #[pin]
     regions: Table<Region>,
-    /// What a process names by [`NULL_LKEY`].
+    /// The MR of [`NULL_LKEY`].
     null: Region,
-    /// By number; their keys are of numbers with [`OF_WINDOW`].
+    /// By index; their keys contain [`OF_WINDOW`].
     #[pin]
-    windows: Table<Window>,
-    /// The secret of the keys.
+    windows: Table<Mw>,
+    /// Secret of the keys.
     keys: Permutation24,
     #[pin]
     ahs: Table<Ah>,
     #[pin]
     counters: PortCounters,
-    /// MAC address of the netdev when the link was made.
+    /// MAC address of the netdev when the link was created.
     mac: Option<[u8; 6]>,
     /// The network namespace of the netdev.
     resident: Resident,
-    /// The netdev's index there, which does not change while it has a link.
+    /// Index of the netdev there; it does not change while the netdev has a link.
     ifindex: i32,
     local_path: Atomic<bool>,
     #[pin]
     groups: Groups,
-    /// The number of the QP that packets know by [`MANAGEMENT_QP`]; 0 is none.
+    /// QP number of the GSI QP; 0 is none.
     management: Atomic<u32>,
     is_leaving: Atomic<bool>,
 }
@@ -120,18 +120,18 @@ impl Port {
         )
     }
 
-    /// What happened, but for what is counted apart.
+    /// The counters of the port, without those of separate sets.
     #[inline]
     pub fn counters(&self) -> &Counters {
         self.counters.common()
     }
 
-    /// All that happened.
+    /// All counters of the port.
     pub fn all_counters(&self) -> &PortCounters {
         &self.counters
     }
 
-    /// What keeps its network namespace.
+    /// Keeps its network namespace alive.
     pub fn resident(&self) -> &Resident {
         &self.resident
     }
@@ -142,27 +142,27 @@ impl Port {
         self.resident.netns()
     }
 
-    /// The index of its netdev in that namespace.
+    /// Index of its netdev in that namespace.
     pub fn ifindex(&self) -> i32 {
         self.ifindex
     }
 
-    /// MAC address of its netdev when the link was made.
+    /// MAC address of its netdev when the link was created.
     pub fn mac(&self) -> Option<[u8; 6]> {
         self.mac
     }
 
-    /// Whether a packet that came in by the netdev `ifindex` of this host is for the device.
+    /// Whether a packet that arrived by the netdev `ifindex` of this host is for the device.
     pub(super) fn arrived(&self, ifindex: i32, addresses: &Addresses) -> Result<(), Astray> {
         arrived(&self.resident, self.ifindex, ifindex, addresses)
     }
 
-    /// The groups that its QPs are in.
+    /// The multicast groups of its QPs.
     pub fn groups(&self) -> &Groups {
         &self.groups
     }
 
-    /// Whether messages to a GID of the same device go without packets.
+    /// Whether messages to a GID of this device use the local path.
     pub fn local_path(&self) -> bool {
         self.local_path.load(Relaxed)
     }
@@ -172,12 +172,12 @@ impl Port {
         self.local_path.store(on, Relaxed);
     }
 
-    /// The number of its management QP, by which the directory finds it.
+    /// QP number of its GSI QP.
     pub(super) fn management(&self) -> Option<u32> {
         Some(self.management.load(Relaxed)).filter(|number| *number != 0)
     }
 
-    /// Lets the QP of this number be its management QP, until [`Self::without_management`].
+    /// Registers the QP with this number as GSI QP, until [`Self::without_management`].
     ///
     /// # Errors
     ///
@@ -187,32 +187,32 @@ impl Port {
         taken.map(|_| ()).map_err(|_| EBUSY)
     }
 
-    /// It has no management QP any more.
+    /// Unregisters the GSI QP.
     pub fn without_management(&self) {
         self.management.store(0, Relaxed);
     }
 
-    /// The device leaves next, whoever uses it.
+    /// Marks the device as leaving, in use or not.
     pub fn leave(&self) {
         self.is_leaving.store(true, Relaxed);
     }
 
-    /// Whether the device leaves, whoever uses it.
+    /// Whether the device is leaving, in use or not.
     pub fn is_leaving(&self) -> bool {
         self.is_leaving.load(Relaxed)
     }
 
-    /// Takes a key for a region; it leads nowhere before it is published. May sleep.
+    /// Reserves a key for an MR, which leads nowhere until it is published. May sleep.
     pub fn reserve_key(&self) -> Result<(Reserved<'_, Region>, u32)> {
         self.draw(|| self.regions.reserve(MAX_MR), 0)
     }
 
-    /// Takes a key for a window; it leads nowhere before it is published. May sleep.
-    pub fn reserve_window_key(&self) -> Result<(Reserved<'_, Window>, u32)> {
+    /// Reserves a key for an MW, which leads nowhere until it is published. May sleep.
+    pub fn reserve_window_key(&self) -> Result<(Reserved<'_, Mw>, u32)> {
         self.draw(|| self.windows.reserve(MAX_MR), OF_WINDOW)
     }
 
-    /// Draws a number, of which `mark` is a part, and makes a key of it.
+    /// Reserves an index, adds the tag `mark`, and makes a key of it.
     fn draw<'a, T: Send + Sync>(
         &self,
         reserve: impl Fn() -> Result<Reserved<'a, T>>,
@@ -230,8 +230,8 @@ impl Port {
         Ok((reserved, key))
     }
 
-    /// Unpublishes a window, and ends it: nobody uses it when this returns. May sleep.
-    pub fn remove_window(&self, window: &mut Published<Window>) {
+    /// Unpublishes and ends an MW: no access through it is left when this returns. May sleep.
+    pub fn remove_window(&self, window: &mut Published<Mw>) {
         self.windows.remove(window);
         let rcu = rcu::read_lock();
         window.end(&InPort {
@@ -244,9 +244,9 @@ impl Port {
         }
     }
 
-    /// The window of `key`. Whether that is the whole key, and who may use it, the window says.
+    /// The MW that `key` may belong to. The MW checks the whole key and the user.
     #[cold]
-    pub fn window<'g>(&'g self, key: u32, rcu: &'g rcu::Guard) -> Option<&'g Window> {
+    pub fn window<'g>(&'g self, key: u32, rcu: &'g rcu::Guard) -> Option<&'g Mw> {
         let number = self.keys.index(Region::name_in(key));
         if number & OF_WINDOW == 0 {
             return None;
@@ -254,8 +254,8 @@ impl Port {
         self.windows.get_ref(number & !OF_WINDOW, rcu)
     }
 
-    /// Makes the key of a region lead to another one, which has the same. The old one can be found
-    /// no more, but has not ended.
+    /// Lets the key of an MR lead to another MR with the same key. The old one is unpublished, but
+    /// not revoked.
     pub fn replace_region(
         &self,
         old: &mut Published<Region>,
@@ -265,7 +265,7 @@ impl Port {
         self.regions.replace(old, with, region);
     }
 
-    /// Takes a number for an address handle; it leads nowhere before it is published.
+    /// Reserves a number for an address handle, which leads nowhere until it is published.
     pub fn reserve_ah(&self, context: AllocContext) -> Result<Reserved<'_, Ah>> {
         self.ahs.reserve_in(context, MAX_AH)
     }
@@ -281,18 +281,18 @@ impl Port {
         self.ahs.get(number, rcu)
     }
 
-    /// Unpublishes a region, and waits for those who access it. May sleep.
+    /// Unpublishes an MR and waits for accesses in progress. May sleep.
     pub fn remove_region(&self, region: &mut Published<Region>) {
         self.regions.remove(region);
         drop(region.revoke());
     }
 
-    /// The region of [`NULL_LKEY`].
+    /// The MR of [`NULL_LKEY`].
     pub fn null(&self) -> &Region {
         &self.null
     }
 
-    /// The region of `key`. Whether that is the whole key, and who may use it, the region says.
+    /// The MR that `key` may belong to. The MR checks the whole key and the user.
     #[inline]
     pub fn region<'g>(&'g self, key: u32, rcu: &'g rcu::Guard) -> Option<&'g Region> {
         let name = Region::name_in(key);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A process has posted: from the doorbell to the carrier, and the bookkeeping of a queue that
-//! sends. ACKs, timers and workers go on from the middle of it.
+//! Posting: from the doorbell to the transmit path, and the bookkeeping of a send queue. ACKs,
+//! timers and workers enter in the middle.
 
 use super::cq::Cq;
 use super::ctx::{
@@ -9,14 +9,14 @@ use super::ctx::{
     RunContext,
     FLUSHED_PER_RUN, //
 };
+use super::offload::{
+    Decision,
+    OffloadEvent, //
+};
 use super::qp::Qp;
 use super::queues::{
     Answering,
     SendQueue, //
-};
-use super::schedule::{
-    Answer,
-    Event, //
 };
 use super::stream::Position;
 use super::tx::{
@@ -25,7 +25,7 @@ use super::tx::{
 };
 use crate::sys::cpu::Cpu;
 use crate::sys::ib::event::QpEvent;
-use crate::sys::ib::qp::State;
+use crate::sys::ib::qp::QpState;
 use crate::sys::timer;
 use crate::transport::completion::Status;
 use crate::transport::request::{
@@ -34,7 +34,7 @@ use crate::transport::request::{
 };
 use crate::uabi::words::{
     Module,
-    Ring,
+    RingOps,
     Words, //
 };
 use kernel::prelude::*;
@@ -43,12 +43,12 @@ use kernel::sync::{
     ArcBorrow, //
 };
 
-/// Turns that a system call takes before it leaves the rest to a worker.
+/// Invocations of one system call before it leaves the rest to a worker.
 const RUNS_PER_DOORBELL: u32 = 16;
-/// Requests that one turn takes from the ring.
+/// WQEs that one invocation fetches from the ring.
 const FETCHED_PER_RUN: u32 = 256;
 
-/// The process rang the doorbell of its send queue.
+/// Handles the doorbell of a send queue.
 pub fn send_doorbell(qp: &Arc<Qp>) -> Result {
     let mut measures = false;
     for number in 1..=RUNS_PER_DOORBELL {
@@ -59,12 +59,12 @@ pub fn send_doorbell(qp: &Arc<Qp>) -> Result {
         }
     }
     if measures {
-        qp.send.lock().schedule.served(timer::now());
+        qp.send.lock().offload.served(timer::now());
     }
     Ok(())
 }
 
-/// The turn `number` of a doorbell; tells whether it wants another one.
+/// Invocation `number` of a doorbell. Returns whether another one is needed.
 fn ring(
     qp: ArcBorrow<'_, Qp>,
     number: u32,
@@ -73,36 +73,36 @@ fn ring(
 ) -> Result<bool> {
     let mut send = qp.send.lock();
     match qp.state() {
-        State::Rts | State::Sqd => {}
-        State::Err | State::Sqe => {
-            if !send.schedule.has_worker() && ctx.flush_sends(&mut send, qp) {
+        QpState::Rts | QpState::Sqd => {}
+        QpState::Err | QpState::Sqe => {
+            if !send.offload.has_worker() && ctx.flush_sends(&mut send, qp) {
                 leave(&mut send, qp, ctx);
             }
             return Ok(false);
         }
-        State::Reset | State::Init | State::Rtr => return Err(EINVAL),
+        QpState::Reset | QpState::Init | QpState::Rtr => return Err(EINVAL),
     }
-    let moment = send.moment(ctx.now());
-    let answer = if number == 1 {
+    let point = send.sched_point(ctx.now());
+    let decision = if number == 1 {
         let (is_watched, taken) = (send.is_watched(), send.requester.pushed());
-        let answer = send.schedule.doorbell(
-            moment,
+        let decision = send.offload.doorbell(
+            point,
             taken,
             is_watched,
-            || how_far(qp, ctx),
+            || position_of(qp, ctx),
             |number| Cpu::another(qp.number().wrapping_add(number)),
         );
-        *measures = send.schedule.wants_end();
-        answer
+        *measures = send.offload.wants_end();
+        decision
     } else {
-        send.schedule
-            .event(moment, Event::Progress { unsent: true })
+        send.offload
+            .event(point, OffloadEvent::Progress { unsent: true })
     };
-    match answer {
-        Answer::Send => {}
-        Answer::Invite(call) => ctx.invite_sender(qp, call),
-        answer => {
-            obey(qp, answer, ctx);
+    match decision {
+        Decision::Send => {}
+        Decision::Invite(call) => ctx.invite_sender(qp, call),
+        decision => {
+            apply(qp, decision, ctx);
             return Ok(false);
         }
     }
@@ -113,22 +113,22 @@ fn ring(
     Ok(more)
 }
 
-/// A user in the kernel has posted. What is beyond the budget of the turn goes to a worker.
+/// Handles a post by a ULP. Work beyond the budget goes to a worker.
 pub(super) fn posted(qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
     let mut send = qp.send.lock();
     match qp.state() {
-        State::Rts | State::Sqd => proceed(&mut send, qp, Progress::default(), ctx),
-        State::Err | State::Sqe => {
-            if !send.schedule.has_worker() && ctx.flush_sends(&mut send, qp) {
+        QpState::Rts | QpState::Sqd => proceed(&mut send, qp, Progress::default(), ctx),
+        QpState::Err | QpState::Sqe => {
+            if !send.offload.has_worker() && ctx.flush_sends(&mut send, qp) {
                 leave(&mut send, qp, ctx);
             }
         }
-        State::Reset | State::Init | State::Rtr => {}
+        QpState::Reset | QpState::Init | QpState::Rtr => {}
     }
 }
 
-/// How far the process has come with what it can see. The sending half is locked.
-fn how_far(qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) -> Position {
+/// The progress that the process can see. The send queue is locked.
+fn position_of(qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) -> Position {
     let taken = |cq: &Cq| cq.ring(ctx.rcu()).load_consumer();
     Position {
         sends: taken(qp.send_cq()),
@@ -137,12 +137,12 @@ fn how_far(qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) -> Position {
     }
 }
 
-/// The process rang the doorbell of its receive queue, which it does in ERR only.
+/// Handles the doorbell of a receive queue, which a process rings only in ERR.
 pub fn receive_doorbell(qp: &Arc<Qp>) -> Result {
     Ctx::run(RunContext::Task, |ctx| {
         let qp = qp.as_arc_borrow();
         let mut recv = qp.recv.lock();
-        if qp.state() == State::Err
+        if qp.state() == QpState::Err
             && recv.answering == Answering::Inline
             && ctx.flush_receives(&mut recv, qp)
         {
@@ -152,19 +152,19 @@ pub fn receive_doorbell(qp: &Arc<Qp>) -> Result {
     .ok_or(ENODEV)
 }
 
-/// The user moves the QP to ERR.
+/// Moves the QP to ERR on behalf of the user.
 pub fn fail(qp: &Arc<Qp>) {
-    // If the module is being unloaded there is no QP any more.
+    // If the module is being unloaded, no QP is left.
     let _ = Ctx::run(RunContext::Task, |ctx| ctx.fail(qp.as_arc_borrow()));
 }
 
-/// As [`fail`], and whatever waits is flushed before this returns: what workers have not come to
-/// yet would be lost if the QP goes next.
+/// Like [`fail`], and flushes all WQEs before it returns: WQEs that workers had not reached would
+/// be lost if the QP is destroyed next.
 pub fn fail_and_flush(qp: &Arc<Qp>) {
     fail(qp);
     let capacity = qp.capacity();
     let entries = capacity.max_send_wr.max(capacity.max_recv_wr);
-    // A process that goes on posting meanwhile does not hold up who waits here.
+    // Bounded: a process that keeps posting does not hold up the caller.
     for _ in 0..=entries / FLUSHED_PER_RUN {
         let more = Ctx::run(RunContext::Task, |ctx| ctx.flush(qp.as_arc_borrow()));
         if more != Some(true) {
@@ -173,10 +173,10 @@ pub fn fail_and_flush(qp: &Arc<Qp>) {
     }
 }
 
-/// Sends what may be sent, up to the budget of the turn; tells whether there is more. Only for whom
-/// the schedule has said so.
+/// Transmits up to the budget. Returns whether there is more. Call it only after the offload
+/// decision [`Decision::Send`] or from a worker in charge.
 pub(super) fn advance(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool {
-    let posted = take_posted(send, qp, ctx);
+    let posted = fetch(send, qp, ctx);
     if send.requester.is_drained() {
         send.local = local::serves(send, qp, ctx);
     }
@@ -189,16 +189,16 @@ pub(super) fn advance(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx
     more || posted
 }
 
-/// Takes what the process has posted, each request copied once and then checked, up to
-/// [`FETCHED_PER_RUN`]; tells whether there is more.
-fn take_posted(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool {
+/// Fetches posted WQEs: copies each once, then checks the copy, up to [`FETCHED_PER_RUN`]. Returns
+/// whether there is more.
+fn fetch(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool {
     let requester = &mut send.requester;
     let entries = qp.sq().entries();
     let taken = requester.pushed().wrapping_sub(requester.retired());
     let posted = qp.sq().load_producer().wrapping_sub(requester.pushed());
     if posted > entries.wrapping_sub(taken) {
-        // Not what a provider of ours does: the ring was scribbled over. Slots of requests
-        // that are under way must not be copied again.
+        // Our provider never does this: the ring was overwritten. Slots of WQEs in flight must not
+        // be copied again.
         ctx.fail_fatally(qp);
         return false;
     }
@@ -229,7 +229,7 @@ fn take_posted(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -
     posted > FETCHED_PER_RUN
 }
 
-/// Goes on after an event has changed something.
+/// Continues after an event changed something.
 pub(super) fn proceed(
     send: &mut SendQueue,
     qp: ArcBorrow<'_, Qp>,
@@ -241,25 +241,30 @@ pub(super) fn proceed(
         return settle(send, qp, ctx);
     }
     let unsent = send.requester.has_unsent() || is_posted(send, qp, qp.sq().load_producer());
-    go_on(send, qp, Event::Progress { unsent }, ctx);
+    go_on(send, qp, OffloadEvent::Progress { unsent }, ctx);
 }
 
-/// Goes on because of `event`, as the schedule says.
-pub(super) fn go_on(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, event: Event, ctx: &mut Ctx<'_>) {
-    match send.schedule.event(send.moment(ctx.now()), event) {
-        Answer::Send => {
+/// Continues after `event` as the offload decision says.
+pub(super) fn go_on(
+    send: &mut SendQueue,
+    qp: ArcBorrow<'_, Qp>,
+    event: OffloadEvent,
+    ctx: &mut Ctx<'_>,
+) {
+    match send.offload.event(send.sched_point(ctx.now()), event) {
+        Decision::Send => {
             if advance(send, qp, ctx) {
                 leave(send, qp, ctx);
             }
         }
-        answer => {
-            obey(qp, answer, ctx);
+        decision => {
+            apply(qp, decision, ctx);
             settle(send, qp, ctx);
         }
     }
 }
 
-/// Whether there is a request in the ring, which is filled up to `producer`, that could be taken.
+/// Whether the ring, filled up to `producer`, holds a WQE that could be fetched.
 pub(super) fn is_posted(send: &SendQueue, qp: ArcBorrow<'_, Qp>, producer: u32) -> bool {
     let requester = &send.requester;
     let used = requester.pushed().wrapping_sub(requester.retired());
@@ -268,29 +273,29 @@ pub(super) fn is_posted(send: &SendQueue, qp: ArcBorrow<'_, Qp>, producer: u32) 
 
 /// Leaves the rest to a worker on this CPU.
 pub(super) fn leave(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) {
-    let call = send.schedule.leave(Cpu::current());
+    let call = send.offload.leave(Cpu::current());
     ctx.call_sender(qp, call);
 }
 
-/// Does what the schedule says, if that is not to send here.
-pub(super) fn obey(qp: ArcBorrow<'_, Qp>, answer: Answer<Cpu>, ctx: &Ctx<'_>) {
-    match answer {
-        Answer::Leave(call) => ctx.call_sender(qp, call),
-        Answer::Wait => qp.sq().store_flags(0),
-        Answer::Invite(call) => ctx.invite_sender(qp, call),
-        Answer::Send | Answer::Nothing => {}
+/// Carries out an offload decision other than to send here.
+pub(super) fn apply(qp: ArcBorrow<'_, Qp>, decision: Decision<Cpu>, ctx: &Ctx<'_>) {
+    match decision {
+        Decision::Leave(call) => ctx.call_sender(qp, call),
+        Decision::Wait => qp.sq().store_flags(0),
+        Decision::Invite(call) => ctx.invite_sender(qp, call),
+        Decision::Send | Decision::Nothing => {}
     }
 }
 
-/// Publishes where the queue stands, at the end of a turn.
+/// Publishes the consumer index, the counters and the timer at the end of an invocation.
 pub(super) fn settle(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) {
-    // Slots of requests that completed without a completion.
+    // Covers slots of WQEs that completed unsignaled.
     qp.sq().store_consumer(send.requester.retired());
     send.count(ctx.counters(&qp));
     if let Some(at) = send.requester.deadline() {
         qp.timer().arm(at);
     }
-    if send.notify_drained && qp.state() == State::Sqd && send.requester.is_drained() {
+    if send.notify_drained && qp.state() == QpState::Sqd && send.requester.is_drained() {
         send.notify_drained = false;
         ctx.event(qp, QpEvent::SqDrained);
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The protocol of each half of a QP, by its type.
+//! Requester and responder of a QP, by its type.
 //!
-//! The types differ in what a segment means, not in how a ring is emptied: what all have is here,
-//! and who moves segments matches once and then works with one of them.
+//! The types differ in what a segment means, not in how a ring is fetched. The common part is here;
+//! code that moves segments matches the type once.
 
 use super::ah::Ah;
 use super::path::Path;
@@ -39,16 +39,16 @@ use kernel::alloc::Allocator;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// The sending side that acknowledges.
+/// Requester of RC.
 pub(super) type ReliableRequester = reliable::requester::Requester<KVVec<SendSlot>>;
-/// The receiving side that acknowledges.
+/// Responder of RC.
 pub(super) type ReliableResponder = reliable::responder::Responder<KVVec<Resource>>;
-/// The sending side without acknowledgements.
-pub(super) type UnreliableRequester = unreliable::requester::Requester<KVVec<Slot>>;
+/// Requester of UC and UD, without acknowledgements.
+pub(super) type UnreliableRequester = unreliable::requester::UnackedRequester<KVVec<Slot>>;
 
-/// What a sending half does. It is one of many fields of a half, so a box would not help.
+/// The requester of a send queue. It is one of many fields, so a box would not help.
 #[allow(clippy::large_enum_variant)]
-pub(super) enum Requester {
+pub(super) enum AnyRequester {
     /// RC.
     Reliable(ReliableRequester),
     /// UC.
@@ -57,45 +57,45 @@ pub(super) enum Requester {
     Datagram(Datagrams),
 }
 
-/// What sends datagrams.
+/// Requester of UD.
 pub(super) struct Datagrams {
     /// The protocol.
     pub(super) queue: UnreliableRequester,
-    /// That of the QP.
+    /// Q_Key of the QP.
     pub(super) qkey: u32,
-    /// Where the last one went.
-    pub(super) towards: Option<Towards>,
+    /// Destination of the last datagram.
+    pub(super) ah_path: Option<AhPath>,
 }
 
-/// Where datagrams go, and packets that will go there. It keeps an address handle that is destroyed
+/// A destination of datagrams with the batch for it. Keeps an address handle that is destroyed
 /// meanwhile.
-pub(super) struct Towards {
+pub(super) struct AhPath {
     pub(super) ah: Arc<Ah>,
     pub(super) path: Path,
     pub(super) batch: TxBatch<()>,
 }
 
-/// What a receiving half does.
+/// The responder of a receive queue.
 #[allow(clippy::large_enum_variant)]
-pub(super) enum Responder {
+pub(super) enum AnyResponder {
     /// RC.
     Reliable(ReliableResponder),
     /// UC.
-    Unreliable(unreliable::responder::Responder),
+    Unreliable(unreliable::responder::UnreliableResponder),
     /// UD.
-    Datagram(Inbox),
+    Datagram(UdResponder),
 }
 
-/// What receives datagrams.
+/// Responder of UD.
 #[derive(Default)]
-pub(super) struct Inbox {
+pub(super) struct UdResponder {
     /// The protocol.
-    pub(super) responder: datagram::Responder,
-    /// The destination and the netdev of the packet that was found to be for the device last.
+    pub(super) responder: datagram::DatagramResponder,
+    /// Destination and netdev of the last packet that was found to be for the device.
     pub(super) admitted: Option<(Addresses, i32)>,
 }
 
-/// What a sending half is configured with.
+/// Settings of a requester.
 pub enum RequesterSetting {
     /// RC.
     Reliable(RequesterConfig),
@@ -117,7 +117,7 @@ pub enum RequesterSetting {
     },
 }
 
-/// What a receiving half is configured with.
+/// Settings of a responder.
 pub enum ResponderSetting {
     /// RC.
     Reliable(ResponderConfig),
@@ -137,24 +137,24 @@ pub enum ResponderSetting {
     },
 }
 
-/// Does the same with whichever requester it is.
+/// Forwards to the requester of the type.
 macro_rules! requester {
     ($half:expr, $one:ident => $what:expr) => {
         match $half {
-            Requester::Reliable($one) => $what,
-            Requester::Unreliable($one) => $what,
-            Requester::Datagram(Datagrams { queue: $one, .. }) => $what,
+            AnyRequester::Reliable($one) => $what,
+            AnyRequester::Unreliable($one) => $what,
+            AnyRequester::Datagram(Datagrams { queue: $one, .. }) => $what,
         }
     };
 }
 
-/// Does the same with whichever responder it is.
+/// Forwards to the responder of the type.
 macro_rules! responder {
     ($half:expr, $one:ident => $what:expr) => {
         match $half {
-            Responder::Reliable($one) => $what,
-            Responder::Unreliable($one) => $what,
-            Responder::Datagram(Inbox {
+            AnyResponder::Reliable($one) => $what,
+            AnyResponder::Unreliable($one) => $what,
+            AnyResponder::Datagram(UdResponder {
                 responder: $one, ..
             }) => $what,
         }
@@ -167,33 +167,33 @@ fn slots<T: Clone + Default, A: Allocator>(count: usize) -> Result<Vec<T, A>> {
     Ok(slots)
 }
 
-impl Requester {
-    /// Of a QP in RESET. May sleep.
+impl AnyRequester {
+    /// Requester of a QP in RESET. May sleep.
     pub(super) fn new(half: Protocol, capacity: &Capacity) -> Result<Self> {
         let count = capacity.max_send_wr as usize;
         Ok(match half {
             Protocol::Reliable => Self::Reliable(ReliableRequester::new(slots(count)?)),
             Protocol::Unacknowledged => {
-                let service = opcode::Service::Uc;
+                let service = opcode::OpcodeService::Uc;
                 Self::Unreliable(UnreliableRequester::new(slots(count)?, service))
             }
             Protocol::Datagram => Self::Datagram(Datagrams {
-                queue: UnreliableRequester::new(slots(count)?, opcode::Service::Ud),
+                queue: UnreliableRequester::new(slots(count)?, opcode::OpcodeService::Ud),
                 qkey: 0,
-                towards: None,
+                ah_path: None,
             }),
             Protocol::None => return Err(EINVAL),
         })
     }
 
-    /// Everything is forgotten but the counters.
+    /// Discards everything but the counters.
     pub(super) fn reset(&mut self) {
         requester!(self, it => {
             it.reset();
             it.drain(false);
         });
         if let Self::Datagram(it) = self {
-            it.towards = None;
+            it.ah_path = None;
         }
     }
 
@@ -213,7 +213,7 @@ impl Requester {
         Ok(())
     }
 
-    /// Changes what may change in RTS and SQD; from SQE the queue goes on.
+    /// Changes the attributes that may change in RTS and SQD; a queue in SQE continues.
     pub(super) fn update(&mut self, setting: &RequesterSetting) {
         match (self, setting) {
             (Self::Reliable(it), RequesterSetting::Reliable(config)) => {
@@ -276,7 +276,7 @@ impl Requester {
         requester!(self, it => it.has_unsent())
     }
 
-    /// When the requester wants to be called, if ever.
+    /// When the requester's timer is due, if it is armed.
     #[inline]
     pub(super) fn deadline(&self) -> Option<u64> {
         match self {
@@ -290,8 +290,8 @@ impl Requester {
     }
 }
 
-impl Responder {
-    /// Of a QP in RESET. May sleep.
+impl AnyResponder {
+    /// Responder of a QP in RESET. May sleep.
     pub(super) fn new(half: Protocol) -> Result<Self> {
         Ok(match half {
             Protocol::Reliable => {
@@ -299,12 +299,12 @@ impl Responder {
                 Self::Reliable(ReliableResponder::new(resources))
             }
             Protocol::Unacknowledged => Self::Unreliable(Default::default()),
-            Protocol::Datagram => Self::Datagram(Inbox::default()),
+            Protocol::Datagram => Self::Datagram(UdResponder::default()),
             Protocol::None => return Err(EINVAL),
         })
     }
 
-    /// Everything is forgotten.
+    /// Discards everything.
     pub(super) fn reset(&mut self) {
         responder!(self, it => it.reset());
     }
@@ -327,7 +327,7 @@ impl Responder {
         Ok(())
     }
 
-    /// Changes what may change in RTS and SQD.
+    /// Changes the attributes that may change in RTS and SQD.
     pub(super) fn update(&mut self, setting: &ResponderSetting) {
         match (self, setting) {
             (Self::Reliable(it), ResponderSetting::Reliable(config)) => {
@@ -345,7 +345,7 @@ impl Responder {
         }
     }
 
-    /// PSN of the next request in order; datagrams have no order.
+    /// PSN of the next request in sequence; datagrams have none.
     pub(super) fn expected_psn(&self) -> Psn {
         match self {
             Self::Reliable(it) => it.expected_psn(),
@@ -354,7 +354,7 @@ impl Responder {
         }
     }
 
-    /// Whether there is something to answer.
+    /// Whether there is a response to send.
     #[inline]
     pub(super) fn has_response(&self) -> bool {
         match self {
@@ -363,7 +363,7 @@ impl Responder {
         }
     }
 
-    /// The QP goes to ERR: a receive in progress is flushed.
+    /// The QP goes to ERR: flushes the receive in progress.
     pub(super) fn abort(&mut self, env: &mut impl ResponderEnv) {
         responder!(self, it => it.abort(env));
     }

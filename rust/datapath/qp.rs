@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The queue pair: two halves, each under its own lock, and the state that both obey.
+//! The queue pair: send queue and receive queue, each under its own lock, and the state of both.
 
 use super::cq::Cq;
 use super::memory::region::DomainId;
@@ -24,7 +24,7 @@ use crate::observe::counters::Counters;
 use crate::sys::ib::event::QpUpcall;
 use crate::sys::ib::qp::{
     Capacity,
-    State, //
+    QpState, //
 };
 use crate::sys::ib::reference::ContextRef;
 use crate::sys::lock::{
@@ -42,7 +42,7 @@ use crate::transport::service::Service;
 use crate::uabi::ring::FLAG_NEED_DOORBELL;
 use crate::uabi::words::{
     Module,
-    Ring as _,
+    RingOps as _,
     Words, //
 };
 use crate::uabi::wqe::{
@@ -68,22 +68,22 @@ use kernel::workqueue::{
 
 /// Work item: sends on a CPU that has sent before.
 pub(super) const SEND_NEAR: u64 = 0;
-/// Work item: sends on another CPU than that of the process.
+/// Work item: sends on another CPU than the poster's.
 pub(super) const SEND_FAR: u64 = 1;
-/// Work item: answers.
+/// Work item: sends responses.
 pub(super) const ANSWER: u64 = 2;
-/// Work item: a user in the kernel has posted.
+/// Work item: a ULP has posted.
 pub(super) const POSTED: u64 = 3;
 
-/// Deadline: the requester, or answers that could not leave, wait for it.
+/// Timer of the requester, and of responses that the local stack refused.
 const PROTOCOL: u64 = 0;
-/// Deadline: polls the ring of sends.
+/// Timer that polls the send ring.
 pub const POLL: u64 = 1;
 
 /// A queue pair.
 #[pin_data]
 pub struct Qp {
-    /// First, so that it is gone before what it uses.
+    /// First: dropped before the data that the timer uses.
     #[pin]
     deadline: Deadline<Qp, PROTOCOL>,
     #[pin]
@@ -97,33 +97,33 @@ pub struct Qp {
     #[pin]
     posted: Work<Qp, POSTED>,
     number: u32,
-    /// Its number in packets.
+    /// Its number on the wire.
     known_as: u32,
-    /// Which packets are for it.
-    opcodes: opcode::Service,
+    /// The opcodes that it accepts.
+    opcodes: opcode::OpcodeService,
     id: QpId,
     port: Arc<Port>,
-    /// Where it is counted: with the others of the port, or apart.
+    /// Its counters: those of the port, or a set of its own.
     counters: Replaceable<Counters>,
-    /// Whose regions it may use.
+    /// The protection domain of its WQEs.
     domain: DomainId,
-    /// Whose regions its receives name.
+    /// The protection domain of its receives.
     recv_domain: DomainId,
     capacity: Capacity,
     signal_all: bool,
     sq: Arc<Ring>,
-    receives: Receives,
+    receives: ReceiveSource,
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
     notifier: Arc<Notifier<QpUpcall>>,
-    /// A [`State`]: written with both halves locked, read under either.
+    /// A [`QpState`]. Written under both queue locks, read under either.
     state: Atomic<u32>,
-    /// An [`Ending`] that a worker will see to, or 0.
+    /// An [`Ending`] that a worker will carry out, or 0.
     failing: Atomic<u32>,
-    /// Requests on their way. Taken before any `recv`.
+    /// The send queue. Taken before any `recv`.
     #[pin]
     pub(super) send: SpinLockBh<SendQueue>,
-    /// Requests of the peer. Taken after `send`; on the local path, after another QP's `send`.
+    /// The receive queue. Taken after `send`; on the local path, after another QP's `send`.
     #[pin]
     pub(super) recv: SpinLockBh<RecvQueue>,
 }
@@ -135,15 +135,15 @@ impl_has_work! {
     impl HasWork<Self, POSTED> for Qp { self.posted }
 }
 
-/// How a QP ends that has failed; the greater one is the worse.
+/// How a QP fails, in ascending order of severity.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u32)]
 pub(super) enum Ending {
-    /// In SQE: only its send queue has failed.
+    /// To SQE: only its send queue has failed.
     SendError = 1,
-    /// In ERR; a completion says why.
+    /// To ERR; a completion reports the reason.
     Error = 2,
-    /// In ERR with the event `IBV_EVENT_QP_FATAL`, for no completion says why.
+    /// To ERR with the event `IBV_EVENT_QP_FATAL`, because no completion reports the reason.
     Fatal = 3,
 }
 
@@ -155,51 +155,51 @@ impl Ending {
     }
 }
 
-/// How a QP stands, for who looks on.
-pub struct Standing {
-    /// Send requests that are not complete.
+/// Snapshot of a QP for `rdma resource show`.
+pub struct QpInfo {
+    /// WQEs of the send queue that are not complete.
     pub pending: u32,
-    /// Receives in a queue of its own that no message has come for.
+    /// Free receives in its own receive queue.
     pub receives: Option<u32>,
-    /// If it has a peer: its messages take the local path.
+    /// Whether messages use the local path, if it has a peer.
     pub is_local: Option<bool>,
-    /// If it has a peer: the UDP source port of its packets.
+    /// UDP source port of its packets, if it has a peer.
     pub source_port: Option<u16>,
 }
 
-/// Where the receives of a QP come from.
-pub enum Receives {
-    /// From a ring of its own.
+/// The source of the receives of a QP.
+pub enum ReceiveSource {
+    /// Its own receive queue.
     Own(Arc<Ring>),
-    /// From a queue that it shares.
+    /// A shared receive queue.
     Shared(Arc<Srq>),
 }
 
-/// What a QP is made from.
+/// Parameters of a new QP.
 pub struct NewQp<'a> {
-    /// Tells ib_core.
+    /// Upcalls to ib_core.
     pub upcall: QpUpcall,
-    /// The process whose it is; none for a user in the kernel.
+    /// The owning process; `None` for a ULP.
     pub context: Option<ContextRef<'a>>,
-    /// Its number, which no other QP has.
+    /// QP number, unique in the module.
     pub number: u32,
-    /// Its number in packets: that of the management QP of each device is the same.
+    /// Its number on the wire: that of the GSI QP is the same on each device.
     pub known_as: u32,
-    /// What goes with its type.
+    /// The row of its type.
     pub service: Service,
-    /// The device it belongs to.
+    /// Its device.
     pub port: Arc<Port>,
-    /// Whose regions it may use.
+    /// Protection domain.
     pub domain: DomainId,
-    /// Where completions of sends go.
+    /// CQ of the send queue.
     pub send_cq: Arc<Cq>,
-    /// Where completions of receives go.
+    /// CQ of the receive queue.
     pub recv_cq: Arc<Cq>,
-    /// What it can hold; the numbers of requests are powers of two.
+    /// Sizes of its queues; the numbers of WQEs are powers of two.
     pub capacity: Capacity,
-    /// The queue that its receives come from, if it has none of its own.
+    /// The SRQ, if it has no receive queue of its own.
     pub srq: Option<Arc<Srq>>,
-    /// Every send request reports its completion.
+    /// Every send WQE is signaled.
     pub signal_all: bool,
 }
 
@@ -224,13 +224,13 @@ impl Qp {
         let (receives, recv_domain, recv_sge) = match new.srq {
             Some(srq) => {
                 let (domain, max_sge) = (srq.domain(), srq.max_sge());
-                (Receives::Shared(srq), domain, max_sge)
+                (ReceiveSource::Shared(srq), domain, max_sge)
             }
             None => {
                 let max_sge = capacity.max_recv_sge;
                 let rq = ring(capacity.max_recv_wr, recv_stride(max_sge))?;
                 rq.reset(0);
-                (Receives::Own(rq), new.domain, max_sge)
+                (ReceiveSource::Own(rq), new.domain, max_sge)
             }
         };
         let send = SendQueue::new(&new.service, &capacity, new.signal_all)?;
@@ -259,7 +259,7 @@ impl Qp {
                 send_cq: new.send_cq,
                 recv_cq: new.recv_cq,
                 notifier,
-                state: Atomic::new(State::Reset as u32),
+                state: Atomic::new(QpState::Reset as u32),
                 failing: Atomic::new(0),
                 send <- new_spinlock_bh!(send, "ferroce_qp_send"),
                 recv <- new_spinlock_bh!(recv, "ferroce_qp_recv"),
@@ -268,39 +268,39 @@ impl Qp {
         )
     }
 
-    /// QP number, which no other QP has.
+    /// QP number, unique in the module.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Its number in packets.
+    /// Its number on the wire.
     pub fn known_as(&self) -> u32 {
         self.known_as
     }
 
-    /// Which packets are for it.
+    /// The opcodes that it accepts.
     #[inline]
-    pub(super) fn opcodes(&self) -> opcode::Service {
+    pub(super) fn opcodes(&self) -> opcode::OpcodeService {
         self.opcodes
     }
 
-    /// What windows are bound to.
+    /// The identity that memory windows are bound to.
     #[inline]
     pub(super) fn id(&self) -> QpId {
         self.id
     }
 
-    /// The device it belongs to.
+    /// Its device.
     pub fn port(&self) -> &Arc<Port> {
         &self.port
     }
 
-    /// What it can hold.
+    /// Sizes of its queues.
     pub fn capacity(&self) -> Capacity {
         self.capacity
     }
 
-    /// Whether every send request reports its completion.
+    /// Whether every send WQE is signaled.
     pub fn signals_all(&self) -> bool {
         self.signal_all
     }
@@ -310,8 +310,8 @@ impl Qp {
         &self.sq
     }
 
-    /// Where its receives come from.
-    pub fn receives(&self) -> &Receives {
+    /// The source of its receives.
+    pub fn receives(&self) -> &ReceiveSource {
         &self.receives
     }
 
@@ -335,88 +335,88 @@ impl Qp {
         &self.poll
     }
 
-    /// Where it is counted.
+    /// Its counters.
     #[inline]
     pub(super) fn counters<'a>(&'a self, rcu: &'a rcu::Guard) -> &'a Counters {
         self.counters.get(rcu)
     }
 
-    /// From here on it is counted there.
+    /// Counts in `counters` from now on.
     pub fn count_in(&self, counters: Successor<Counters>) {
         self.counters.replace(counters);
     }
 
-    /// The state. Stable while one of the halves is locked.
-    pub fn state(&self) -> State {
-        State::from_raw(self.state.load(Acquire)).unwrap_or(State::Err)
+    /// The state. Stable while one of the queue locks is held.
+    pub fn state(&self) -> QpState {
+        QpState::from_raw(self.state.load(Acquire)).unwrap_or(QpState::Err)
     }
 
-    /// Whether requests of the peer are served.
+    /// Whether it serves requests of the peer.
     pub(super) fn serves(&self) -> bool {
         matches!(
             self.state(),
-            State::Rtr | State::Rts | State::Sqd | State::Sqe
+            QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe
         )
     }
 
-    /// Whether requests of the process are served.
+    /// Whether it transmits requests.
     pub(super) fn sends(&self) -> bool {
-        matches!(self.state(), State::Rts | State::Sqd)
+        matches!(self.state(), QpState::Rts | QpState::Sqd)
     }
 
-    /// Whose regions and address handles it may use.
+    /// The protection domain of its MRs and AHs.
     pub(super) fn domain(&self) -> DomainId {
         self.domain
     }
 
-    /// The regions that work requests of this QP, and its peer, may name.
+    /// The MRs that WQEs of this QP, and requests of its peer, may name.
     pub(super) fn regions<'a>(&'a self, rcu: &'a rcu::Guard) -> Regions<'a> {
         Regions::new(&self.port, self.domain, rcu)
     }
 
-    /// The regions that its receives may name.
+    /// The MRs that its receives may name.
     pub(super) fn recv_regions<'a>(&'a self, rcu: &'a rcu::Guard) -> Regions<'a> {
         Regions::new(&self.port, self.recv_domain, rcu)
     }
 
-    /// How it stands.
-    pub fn standing(&self) -> Standing {
+    /// Takes the snapshot.
+    pub fn info(&self) -> QpInfo {
         let send = self.send.lock();
         let recv = self.recv.lock();
         let posted = self.sq.load_producer();
         let pending = posted.wrapping_sub(send.requester.retired());
         let path = send.peer.as_ref().map(|peer| &peer.path);
-        Standing {
+        QpInfo {
             pending: pending.min(self.sq.entries()),
             receives: match &self.receives {
-                Receives::Own(rq) => Some(recv.wqes.left(&**rq)),
-                Receives::Shared(_) => None,
+                ReceiveSource::Own(rq) => Some(recv.wqes.left(&**rq)),
+                ReceiveSource::Shared(_) => None,
             },
             is_local: path.map(|path| path.is_to_own_device() && self.port.local_path()),
             source_port: path.map(|path| path.flow().source_port),
         }
     }
 
-    /// Back to RESET: everything is forgotten, nothing completes.
+    /// Resets the QP: discards everything; no WQE completes.
     pub fn reset(&self) {
         let mut send = self.send.lock();
         let mut recv = self.recv.lock();
-        self.state.store(State::Reset as u32, Release);
+        self.state.store(QpState::Reset as u32, Release);
         self.failing.store(0, Relaxed);
         send.reset();
         recv.reset();
         self.sq.reset(FLAG_NEED_DOORBELL);
-        if let Receives::Own(rq) = &self.receives {
+        if let ReceiveSource::Own(rq) = &self.receives {
             rq.reset(0);
         }
     }
 
-    /// Moves to `to` and changes what goes with it, if the state is still `from`: an error of the
-    /// data path may have moved the QP to ERR meanwhile, and then it stays there.
+    /// Moves to `to` and applies `change`, if the state is still `from`. An error of the data path
+    /// may have moved the QP to ERR meanwhile; then it stays there.
     fn transition(
         &self,
-        from: State,
-        to: State,
+        from: QpState,
+        to: QpState,
         change: impl FnOnce(&mut SendQueue, &mut RecvQueue) -> Result,
     ) -> Result {
         let mut send = self.send.lock();
@@ -430,18 +430,18 @@ impl Qp {
     }
 
     /// To INIT, from RESET or INIT.
-    pub fn init(&self, from: State) -> Result {
-        self.transition(from, State::Init, |_, _| Ok(()))
+    pub fn init(&self, from: QpState) -> Result {
+        self.transition(from, QpState::Init, |_, _| Ok(()))
     }
 
-    /// To RTR from INIT: the responder is set up before the state lets packets in. The halves of a
-    /// connection get a way each, to the QP of this number.
+    /// To RTR from INIT. The responder is set up before the state admits packets. Each queue of a
+    /// connection gets its own path to the QP of this number.
     pub fn ready_to_receive(
         &self,
         setting: ResponderSetting,
         paths: Option<(u32, [Path; 2])>,
     ) -> Result {
-        self.transition(State::Init, State::Rtr, |send, recv| {
+        self.transition(QpState::Init, QpState::Rtr, |send, recv| {
             recv.responder.connect(setting)?;
             if let Some((peer, paths)) = paths {
                 connect(send, recv, peer, paths);
@@ -451,34 +451,34 @@ impl Qp {
         })
     }
 
-    /// To RTS from RTR; what the responder serves may change with that.
+    /// To RTS from RTR. May change the responder's settings too.
     pub fn ready_to_send(
         &self,
         requester: RequesterSetting,
         responder: &ResponderSetting,
     ) -> Result {
-        self.transition(State::Rtr, State::Rts, |send, recv| {
+        self.transition(QpState::Rtr, QpState::Rts, |send, recv| {
             send.requester.connect(requester)?;
             recv.responder.update(responder);
             Ok(())
         })
     }
 
-    /// To SQD from RTS: requests begun are finished, then `notify` raises the event.
+    /// To SQD from RTS: WQEs in progress complete, then `notify` raises the event.
     pub fn drain(&self, notify: bool) -> Result {
-        self.transition(State::Rts, State::Sqd, |send, _| {
+        self.transition(QpState::Rts, QpState::Sqd, |send, _| {
             send.requester.drain(true);
             send.notify_drained = notify;
             Ok(())
         })
     }
 
-    /// Changes what may change in RTS or SQD, new ways to `peer` included, and goes from SQD or SQE
-    /// to RTS.
+    /// Changes the attributes that may change in RTS or SQD, including new paths to `peer`, and
+    /// moves from SQD or SQE to RTS.
     pub fn update(
         &self,
-        from: State,
-        to: State,
+        from: QpState,
+        to: QpState,
         requester: &RequesterSetting,
         responder: &ResponderSetting,
         paths: Option<(u32, [Path; 2])>,
@@ -489,7 +489,7 @@ impl Qp {
             }
             send.requester.update(requester);
             recv.responder.update(responder);
-            if to == State::Rts {
+            if to == QpState::Rts {
                 send.requester.drain(false);
                 send.notify_drained = false;
             }
@@ -500,10 +500,10 @@ impl Qp {
     /// Whether it is in SQD and not drained yet.
     pub fn is_draining(&self) -> bool {
         let send = self.send.lock();
-        self.state() == State::Sqd && !send.requester.is_drained()
+        self.state() == QpState::Sqd && !send.requester.is_drained()
     }
 
-    /// The next PSNs of both directions: of requests sent, and of requests received.
+    /// The next PSNs: of requests to be sent, and of requests expected.
     pub fn psns(&self) -> (u32, u32) {
         let send = self.send.lock();
         let recv = self.recv.lock();
@@ -513,37 +513,38 @@ impl Qp {
         )
     }
 
-    /// To ERR, unless it is in ERR or RESET; tells whether it went there, so that both halves must
-    /// be flushed. From here on a doorbell flushes what is posted.
+    /// Moves to ERR, unless the state is ERR or RESET. Returns whether it did; the caller then
+    /// flushes both queues. From here on a doorbell flushes posted WQEs.
     pub(super) fn enter_error(&self, send: &mut SendQueue, recv: &mut RecvQueue) -> bool {
-        if matches!(self.state(), State::Err | State::Reset) {
+        if matches!(self.state(), QpState::Err | QpState::Reset) {
             return false;
         }
-        self.state.store(State::Err as u32, Release);
-        send.schedule.reset();
+        self.state.store(QpState::Err as u32, Release);
+        send.offload.reset();
         recv.answering = Answering::Inline;
-        // Up before the flush: who posts from here on either is found by it, or rings.
+        // Set before the flush: the flush finds a WQE posted from here on, or its poster rings.
         self.sq.store_flags(FLAG_NEED_DOORBELL);
-        if let Receives::Own(rq) = &self.receives {
+        if let ReceiveSource::Own(rq) = &self.receives {
             rq.store_flags(FLAG_NEED_DOORBELL);
         }
         true
     }
 
-    /// To SQE, if it can send; tells whether it went there, so that the sending half must be
-    /// flushed.
+    /// Moves to SQE, if the QP can send. Returns whether it did; the caller then flushes the send
+    /// queue.
     pub(super) fn enter_send_error(&self, send: &mut SendQueue, _recv: &mut RecvQueue) -> bool {
         if !self.sends() {
             return false;
         }
-        self.state.store(State::Sqe as u32, Release);
-        send.schedule.reset();
-        // Up before the flush, as above.
+        self.state.store(QpState::Sqe as u32, Release);
+        send.offload.reset();
+        // Set before the flush, as above.
         self.sq.store_flags(FLAG_NEED_DOORBELL);
         true
     }
 
-    /// The answering worker, which is called next, is to end it so, or worse if asked again.
+    /// Leaves the state change to the responding worker, which the caller queues next. Keeps the
+    /// most severe ending.
     pub(super) fn fail_later(&self, to: Ending) {
         let mut failing = self.failing.load(Relaxed);
         while let Err(now) = self.failing.cmpxchg(failing, failing.max(to as u32), Full) {
@@ -551,7 +552,7 @@ impl Qp {
         }
     }
 
-    /// What [`Self::fail_later`] was called with since the last time.
+    /// The ending left by [`Self::fail_later`] since the last call.
     pub(super) fn take_failing(&self) -> Option<Ending> {
         match self.failing.load(Acquire) {
             0 => None,

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The two halves of a QP, as data under their locks. What is done with them is in the files above.
+//! The send queue and the receive queue of a QP, as data under their locks. The files above this
+//! one operate on them.
 
+use super::offload::{
+    InFlight,
+    Moves,
+    Offload,
+    SchedPoint, //
+};
 use super::path::Path;
 use super::protocol::{
-    Requester,
-    Responder, //
-};
-use super::schedule::{
-    InFlight,
-    Moment,
-    Moves,
-    Schedule, //
+    AnyRequester,
+    AnyResponder, //
 };
 use super::tx_batch::TxBatch;
 use super::wqe::{
@@ -36,87 +37,89 @@ use crate::uabi::wqe::{
 };
 use kernel::prelude::*;
 
-/// How a half reaches the peer: its number, the way, and packets that will take it. `M` marks the
-/// packets.
+/// The peer of a queue: its QP number, the path to it, and the batch of packets for it. `M` marks
+/// the packets of the batch.
 pub(super) struct Peer<M> {
     pub(super) number: u32,
     pub(super) path: Path,
     pub(super) batch: TxBatch<M>,
 }
 
-/// The private copies of the requests of a QP.
+/// The private copies of the WQEs of a send queue.
 pub(super) type SendCopies = SendWqes<KVVec<u64>>;
 
-/// What the lock of the sending half guards.
+/// The data under the send lock.
 pub(super) struct SendQueue {
     /// The protocol.
-    pub(super) requester: Requester,
-    /// The private copies of the requests.
+    pub(super) requester: AnyRequester,
+    /// The private copies of the WQEs.
     pub(super) wqes: SendCopies,
-    /// From RTR on.
+    /// Set from RTR on.
     pub(super) peer: Option<Peer<RequestSegment>>,
-    /// Who sends.
-    pub(super) schedule: Schedule<Cpu>,
-    /// The messages that are under way take the local path. It is chosen anew when none is.
+    /// Which CPU transmits.
+    pub(super) offload: Offload<Cpu>,
+    /// Messages in flight use the local path. Chosen again when none is in flight.
     pub(super) local: bool,
-    /// The round in which its ring was polled last.
+    /// The round in which a timer last polled the ring.
     pub(super) round: u32,
-    /// When packets left last that nobody acknowledges.
+    /// When packets that are not acknowledged (UC, UD) last left.
     pub(super) left_at: Option<u64>,
-    /// The user wants to know when the queue is drained.
+    /// Raise `IBV_EVENT_SQ_DRAINED` when the queue is drained.
     pub(super) notify_drained: bool,
-    /// The user has asked for the completion of a request.
+    /// Some WQE was signaled.
     pub(super) asks_for_completions: bool,
-    /// What had been counted when the counters were added to those of the port.
+    /// Values already added to the counters of the port.
     counted: (RequesterCounters, Moves),
 }
 
-/// Who answers requests of the peer.
+/// Where responses are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Answering {
-    /// Whoever received them.
+    /// In the invocation that received the request.
     Inline,
-    /// A worker that is queued or running: there is more to answer than one turn may.
+    /// In a worker that is queued or running: there are more responses than one invocation may
+    /// send.
     Worker,
 }
 
-/// What the lock of the receiving half guards.
+/// The data under the receive lock.
 pub(super) struct RecvQueue {
     /// The protocol.
-    pub(super) responder: Responder,
-    /// The receives.
+    pub(super) responder: AnyResponder,
+    /// The receive WQE in use.
     pub(super) wqes: RecvWqes<KVec<u64>>,
-    /// From RTR on.
+    /// Set from RTR on.
     pub(super) peer: Option<Peer<Response>>,
-    /// Who answers, or, in ERR, flushes.
+    /// Where responses are sent or, in ERR, receives are flushed.
     pub(super) answering: Answering,
-    /// A request in order came since RTR.
+    /// A request in sequence has arrived since RTR.
     pub(super) established: bool,
-    /// Answers that this host could not send.
+    /// Responses that the local stack refused.
     pub(super) refusals: Refusals,
 }
 
-/// How often in a row answers could not leave, after which they count as lost: the peer asks again.
+/// Consecutive refusals after which responses count as lost; the peer's retransmission asks for
+/// them again.
 const MAX_REFUSALS: u8 = 64;
 
-/// How long packets that nobody acknowledges may wait in queues of the CPU that they left from, so
-/// that those from another CPU could overtake them.
+/// How long packets that are not acknowledged may stay in queues of the CPU that sent them, where
+/// packets from another CPU could overtake them.
 const TIME_TO_LEAVE: u64 = 10_000_000;
 
-/// How long to wait before they are tried again: until a queue has drained a little.
+/// Back-off after the local stack refused a response: time for a queue to drain a little.
 const REFUSAL_PAUSE: u64 = 1_000_000;
 
-/// What became of answers that the stack did not take.
+/// State of responses that the local stack refused.
 #[derive(Default)]
 pub(super) struct Refusals {
-    /// When to try again.
+    /// When to retry.
     resume: Option<u64>,
-    /// In a row.
+    /// Consecutive refusals.
     count: u8,
 }
 
 impl Refusals {
-    /// One more at `now`: when to try again, if that is of any use.
+    /// Records one more refusal at `now`. Returns when to retry, if a retry is still worthwhile.
     #[cold]
     pub(super) fn add(&mut self, now: u64) -> Option<u64> {
         self.count = self.count.saturating_add(1);
@@ -125,13 +128,13 @@ impl Refusals {
         self.resume
     }
 
-    /// Answers have left.
+    /// Responses were sent.
     #[inline]
     pub(super) fn end(&mut self) {
         self.count = 0;
     }
 
-    /// Whether it is too early to try again, and when it will not be.
+    /// Returns when to retry if it is too early now.
     #[inline]
     pub(super) fn wait_until(&mut self, now: u64) -> Option<u64> {
         if self.resume.is_some_and(|at| at <= now) {
@@ -152,7 +155,7 @@ impl<M> Peer<M> {
 }
 
 impl SendQueue {
-    /// Of a QP in RESET. May sleep.
+    /// The send queue of a QP in RESET. May sleep.
     pub(super) fn new(service: &Service, capacity: &Capacity, signal_all: bool) -> Result<Self> {
         let stride = send_stride(capacity.max_send_sge, capacity.max_inline);
         let mut words = KVVec::new();
@@ -160,10 +163,10 @@ impl SendQueue {
         words.resize(len.ok_or(EINVAL)?, 0, GFP_KERNEL_ACCOUNT)?;
         let (max_sge, max_inline) = (capacity.max_send_sge, capacity.max_inline);
         Ok(Self {
-            requester: Requester::new(service.requester, capacity)?,
+            requester: AnyRequester::new(service.requester, capacity)?,
             wqes: SendWqes::new(words, stride, max_sge, max_inline, *service, signal_all),
             peer: None,
-            schedule: Schedule::default(),
+            offload: Offload::default(),
             local: false,
             round: 0,
             left_at: None,
@@ -173,58 +176,58 @@ impl SendQueue {
         })
     }
 
-    /// Everything is forgotten, nothing completes.
+    /// Discards everything; no WQE completes.
     pub(super) fn reset(&mut self) {
         self.requester.reset();
         self.left_at = None;
         self.asks_for_completions = false;
         self.peer = None;
-        self.schedule.reset();
+        self.offload.reset();
     }
 
-    /// Whether its process learns when its requests have left. If nobody answers them and it asks
-    /// for no completion, it takes what it has posted for sent, and may destroy the address handle
-    /// and the QP at once: what a worker had not come to by then would be lost.
+    /// Whether the process learns when its WQEs have been sent. Without acknowledgements and
+    /// signaled WQEs it assumes, as on hardware, that a posted WQE is sent, and may destroy the AH
+    /// and the QP immediately. WQEs that a worker had not reached by then would be lost.
     #[inline]
     pub(super) fn is_watched(&self) -> bool {
         match &self.requester {
-            Requester::Reliable(_) => true,
-            Requester::Unreliable(_) | Requester::Datagram(_) => self.asks_for_completions,
+            AnyRequester::Reliable(_) => true,
+            AnyRequester::Unreliable(_) | AnyRequester::Datagram(_) => self.asks_for_completions,
         }
     }
 
-    /// What the schedule has to know of this moment.
+    /// The input of the offload decision at this point.
     #[inline]
-    pub(super) fn moment(&self, now: u64) -> Moment<Cpu> {
+    pub(super) fn sched_point(&self, now: u64) -> SchedPoint<Cpu> {
         let in_flight = match &self.requester {
             _ if self.local => InFlight::Nothing,
-            Requester::Reliable(it) if !it.has_in_flight() => InFlight::Nothing,
-            Requester::Reliable(it) if it.is_answer_due() && it.deadline().is_some() => {
+            AnyRequester::Reliable(it) if !it.has_in_flight() => InFlight::Nothing,
+            AnyRequester::Reliable(it) if it.is_answer_due() && it.deadline().is_some() => {
                 InFlight::Awaited
             }
-            Requester::Reliable(_) => InFlight::Unbounded,
+            AnyRequester::Reliable(_) => InFlight::Unbounded,
             // UD promises no order, and a worker on the other CPU might be late (`is_watched`).
-            Requester::Datagram(_) if !self.is_watched() => InFlight::Nothing,
-            Requester::Unreliable(_) | Requester::Datagram(_) => match self.left_at {
+            AnyRequester::Datagram(_) if !self.is_watched() => InFlight::Nothing,
+            AnyRequester::Unreliable(_) | AnyRequester::Datagram(_) => match self.left_at {
                 Some(at) if now.saturating_sub(at) < TIME_TO_LEAVE => InFlight::Unbounded,
                 _ => InFlight::Nothing,
             },
         };
-        Moment {
+        SchedPoint {
             here: Cpu::current(),
             now,
             in_flight,
         }
     }
 
-    /// Adds what was counted since the last call to the counters of the port. Mostly that is
-    /// nothing.
+    /// Adds the values counted since the last call to the counters of the port. Usually there are
+    /// none.
     #[inline]
     pub(super) fn count(&mut self, counters: &Counters) {
-        let moves = self.schedule.moves();
+        let moves = self.offload.moves();
         let news = match &mut self.requester {
-            Requester::Reliable(it) => it.take_news(),
-            Requester::Unreliable(_) | Requester::Datagram(_) => None,
+            AnyRequester::Reliable(it) => it.take_news(),
+            AnyRequester::Unreliable(_) | AnyRequester::Datagram(_) => None,
         };
         if news.is_some() || moves != self.counted.1 {
             self.add(news, moves, counters);
@@ -278,13 +281,13 @@ impl SendQueue {
 }
 
 impl RecvQueue {
-    /// Of a QP in RESET whose receives have up to `max_sge` entries. May sleep.
+    /// The receive queue of a QP in RESET whose receives have up to `max_sge` entries. May sleep.
     pub(super) fn new(service: &Service, max_sge: u32) -> Result<Self> {
         let mut words = KVec::new();
         let len = recv_stride(max_sge) as usize / 8;
         words.resize(len, 0, GFP_KERNEL_ACCOUNT)?;
         Ok(Self {
-            responder: Responder::new(service.responder)?,
+            responder: AnyResponder::new(service.responder)?,
             wqes: RecvWqes::new(words, max_sge),
             peer: None,
             answering: Answering::Inline,
@@ -293,7 +296,7 @@ impl RecvQueue {
         })
     }
 
-    /// Everything is forgotten, nothing completes.
+    /// Discards everything; no WQE completes.
     pub(super) fn reset(&mut self) {
         self.answering = Answering::Inline;
         self.responder.reset();
@@ -304,7 +307,7 @@ impl RecvQueue {
     }
 }
 
-/// Both halves lead to the QP `peer` from here on.
+/// Connects both queues to the QP `peer`.
 pub(super) fn connect(send: &mut SendQueue, recv: &mut RecvQueue, peer: u32, paths: [Path; 2]) {
     let [sending, receiving] = paths;
     send.peer = Some(Peer::new(peer, sending));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A packet comes in: from the UDP socket to the QP, all in the receive softirq.
+//! Packet reception: from the UDP socket to the QP, all in the receive softirq.
 
 use super::ctx::{
     Ctx,
@@ -8,7 +8,7 @@ use super::ctx::{
 };
 use super::deliver::{
     self,
-    Origin, //
+    DatagramOrigin, //
 };
 use super::icrc::icrc_of;
 use super::memory::sg::Payload;
@@ -18,8 +18,8 @@ use super::port::{
 };
 use super::post;
 use super::protocol::{
-    Requester,
-    Responder, //
+    AnyRequester,
+    AnyResponder, //
 };
 use super::qp::Qp;
 use super::queues::{
@@ -54,7 +54,7 @@ use crate::wire::headers::{
     AethSyndrome,
     Bth, //
 };
-use crate::wire::opcode::Service;
+use crate::wire::opcode::OpcodeService;
 use crate::wire::packet::{
     self,
     Packet,
@@ -64,17 +64,17 @@ use crate::wire::DEFAULT_PKEY;
 use kernel::sync::ArcBorrow;
 use zerocopy::FromBytes;
 
-/// What the sockets give their packets to.
+/// The receiver of the sockets.
 pub struct Input;
 
 impl Receiver for Input {
     fn receive(netns: NetNs, packet: &RxPacket<'_>) -> Verdict {
-        // Unless the module is being unloaded.
+        // `None`: the module is being unloaded.
         Ctx::run(RunContext::Softirq, |ctx| receive(netns, packet, ctx)).unwrap_or(Verdict::Dropped)
     }
 
     fn unreadable(netns: NetNs, ifindex: i32, why: Unreadable) {
-        // Unless the module is being unloaded.
+        // `None`: the module is being unloaded.
         let _ = Ctx::run(RunContext::Softirq, |ctx| {
             if let Some(port) = ctx.directory().port_at(netns, ifindex, ctx.rcu()) {
                 port.counters().inc(match why {
@@ -86,7 +86,8 @@ impl Receiver for Input {
     }
 }
 
-/// The packet has no effect, and is not answered: a sender who guesses learns nothing.
+/// Drops a packet and counts the reason. It has no effect and gets no response: a sender who
+/// guesses learns nothing.
 fn dropped(counters: &Counters, reason: Counter) -> Verdict {
     counters.inc(reason);
     Verdict::Dropped
@@ -98,10 +99,10 @@ fn count_copied(counters: &Counters, packet: &RxPacket<'_>) {
     }
 }
 
-/// Takes a packet of the RoCEv2 port.
+/// Receives a packet of the RoCEv2 port.
 ///
-/// The QP is found first, so that its device counts what is wrong with the packet. A QP of another
-/// network namespace is none: neither its state nor its counters are the business of this one.
+/// The QP is looked up first: its device counts the drop reasons. A QP of another network namespace
+/// is not found; this namespace may neither change nor count anything there.
 fn receive(netns: NetNs, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) -> Verdict {
     let bytes = packet.head();
     let bth = Bth::ref_from_prefix(bytes).ok().map(|(bth, _)| bth);
@@ -121,7 +122,7 @@ fn receive(netns: NetNs, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) -> Verdict {
         Err(reason) => return dropped(counters, reason),
     };
     match IncomingRequest::from_packet(&parsed) {
-        Some(request) if qp.opcodes() == Service::Ud => {
+        Some(request) if qp.opcodes() == OpcodeService::Ud => {
             on_datagram(qp, packet, &request, payload, ctx)
         }
         Some(request) => on_request(qp, packet, &request, payload, ctx),
@@ -129,7 +130,7 @@ fn receive(netns: NetNs, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) -> Verdict {
     }
 }
 
-/// The management QP of the device that the packet is for, if it names that.
+/// The GSI QP of the device that the packet is for, if the packet names QP 1.
 #[cold]
 fn for_management<'a>(
     netns: NetNs,
@@ -143,13 +144,13 @@ fn for_management<'a>(
     ctx.directory().management(netns, packet, ctx.rcu())
 }
 
-/// A packet of this service with its payload, or why it is none.
-// Two call it, and one of them for every packet.
+/// Parses a packet of this service and checks its ICRC. The error is the drop reason.
+// Inlined: two callers, one of them for every packet.
 #[inline(always)]
 fn intact<'p>(
     packet: &RxPacket<'p>,
     bth: Option<&Bth>,
-    service: Service,
+    service: OpcodeService,
 ) -> Result<(Packet, &'p [u8]), Counter> {
     let bytes = packet.head();
     if bth.is_some_and(|bth| bth.version() == 0 && !bth.is_of(service)) {
@@ -169,13 +170,13 @@ fn intact<'p>(
     let start = parsed.payload_offset;
     match bytes.get(start..start.wrapping_add(parsed.payload_len)) {
         Some(payload) => Ok((parsed, payload)),
-        // Cannot be, for the lengths of a parsed packet add up to its own.
+        // Cannot happen: the lengths of a parsed packet add up to its own.
         None => Err(Counter::DropMalformed),
     }
 }
 
-/// A datagram to a group. What this host sends to a group that it is in itself comes back by the
-/// netdev that it left by, so all come the same way, and each is seen once.
+/// A multicast datagram. A datagram that this host sends to its own group returns by the netdev it
+/// left by: all arrive the same way, and each is seen once.
 #[cold]
 fn for_group(netns: NetNs, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) -> Verdict {
     let (directory, rcu) = (ctx.directory(), ctx.rcu());
@@ -183,7 +184,7 @@ fn for_group(netns: NetNs, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) -> Verdict 
     let group = match packet.addresses() {
         Some(Addresses::V4 { dst, .. }) => gid::of_ipv4(dst),
         Some(Addresses::V6 { dst, .. }) => dst,
-        // Cannot be: the packet has an IP header.
+        // Cannot happen: the packet has an IP header.
         None => return Verdict::Dropped,
     };
     let Some(port) = port.filter(|_| gid::is_multicast(&group)) else {
@@ -200,7 +201,7 @@ fn for_group(netns: NetNs, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) -> Verdict 
     }
 }
 
-/// Gives a datagram to all QPs of a group. It is dropped if none of them takes it.
+/// Delivers a datagram to all QPs of a group. It is dropped if no member takes it.
 fn group_datagram(
     port: &Port,
     packet: &RxPacket<'_>,
@@ -209,13 +210,13 @@ fn group_datagram(
     ctx: &mut Ctx<'_>,
 ) -> Result<(), Counter> {
     let (directory, rcu) = (ctx.directory(), ctx.rcu());
-    let (parsed, payload) = intact(packet, bth, Service::Ud)?;
+    let (parsed, payload) = intact(packet, bth, OpcodeService::Ud)?;
     let request = IncomingRequest::from_packet(&parsed).ok_or(Counter::DropOpcode)?;
-    let origin = Origin::of_packet(packet).ok_or(Counter::DropMalformed)?;
+    let origin = DatagramOrigin::of_packet(packet).ok_or(Counter::DropMalformed)?;
     let mut verdict = Err(Counter::DropGroup);
     for member in port.groups().members(group, rcu) {
         let qp = directory.get(member, rcu);
-        // One that is just leaving may have gone, and its number with it.
+        // A member that is leaving may be gone, and its number reused.
         let Some(qp) = qp.filter(|qp| core::ptr::eq(&**qp.port(), port)) else {
             continue;
         };
@@ -228,12 +229,12 @@ fn group_datagram(
     verdict
 }
 
-/// There is no QP of this number, or no number, in the namespace.
+/// No QP of the namespace has this number, or the packet carries none.
 #[cold]
 fn for_nobody(netns: NetNs, packet: &RxPacket<'_>, number: Option<u32>, ctx: &Ctx<'_>) -> Verdict {
     let port = ctx.directory().port_at(netns, packet.ifindex(), ctx.rcu());
     let Some(port) = port else {
-        // The first link of the namespace is just being made, or the last one taken down.
+        // The first link of the namespace is being created, or the last one removed.
         return Verdict::Dropped;
     };
     count_copied(port.counters(), packet);
@@ -283,22 +284,23 @@ fn on_datagram(
     ctx: &mut Ctx<'_>,
 ) -> Verdict {
     let mut recv = qp.recv.lock();
-    let Responder::Datagram(inbox) = &mut recv.responder else {
-        // Cannot be: the opcode is of the type of the QP.
+    let AnyResponder::Datagram(ud) = &mut recv.responder else {
+        // Cannot happen: the opcode matches the type of the QP.
         return dropped(ctx.counters(&qp), Counter::DropOpcode);
     };
     if !qp.serves() {
         return dropped(ctx.counters(&qp), Counter::DropState);
     }
-    let (Some(addresses), Some(origin)) = (packet.addresses(), Origin::of_packet(packet)) else {
-        // Cannot be: the packet has an IP header.
+    let (Some(addresses), Some(origin)) = (packet.addresses(), DatagramOrigin::of_packet(packet))
+    else {
+        // Cannot happen: the packet has an IP header.
         return dropped(ctx.counters(&qp), Counter::DropMalformed);
     };
-    // Where it came from does not matter, so one that was asked about stands for most.
+    // The source does not matter: one admitted packet stands for most that follow.
     let arrival = (addresses.destination_only(), packet.ifindex());
-    if inbox.admitted != Some(arrival) {
+    if ud.admitted != Some(arrival) {
         match qp.port().arrived(packet.ifindex(), &addresses) {
-            Ok(()) => inbox.admitted = Some(arrival),
+            Ok(()) => ud.admitted = Some(arrival),
             Err(Astray::Address) => return dropped(ctx.counters(&qp), Counter::DropAddress),
             Err(Astray::Interface) => return dropped(ctx.counters(&qp), Counter::DropInterface),
         }
@@ -328,22 +330,22 @@ fn on_response(
         return dropped(ctx.counters(&qp), reason);
     }
     let SendQueue {
-        requester: Requester::Reliable(requester),
+        requester: AnyRequester::Reliable(requester),
         wqes,
         ..
     } = &mut *send
     else {
-        // Cannot be: only reliable services have opcodes of responses.
+        // Cannot happen: only reliable services have response opcodes.
         return dropped(ctx.counters(&qp), Counter::DropOpcode);
     };
     let progress = if let Some(segment) = ReadSegment::from_packet(parsed) {
         let is_ack = |aeth: Aeth| matches!(aeth.syndrome(), AethSyndrome::Ack { .. });
         if !parsed.extension.aeth().is_none_or(is_ack) {
-            // Data, and a NAK in the same packet: nobody sends that.
+            // Data and a NAK in one packet: not a valid packet.
             return dropped(ctx.counters(&qp), Counter::DropMalformed);
         }
         count_received(ctx.counters(&qp), packet);
-        // What was there before an atomic operation stands in a header, in the order of the wire.
+        // The original value of an atomic operation is in a header, in wire order.
         let original = parsed.extension.original().map(u64::to_ne_bytes);
         let payload = Payload::Bytes(original.as_ref().map_or(payload, |bytes| bytes));
         deliver::read_response(requester, wqes, qp, &segment, &payload, ctx)
@@ -354,7 +356,7 @@ fn on_response(
             ctx.complete_send(qp, done)
         })
     } else {
-        // Cannot be: what is no request and brings nothing is an acknowledgement, and has one.
+        // Cannot happen: a response without payload is an acknowledgement and carries an AETH.
         return dropped(ctx.counters(&qp), Counter::DropOpcode);
     };
     post::proceed(&mut send, qp, progress, ctx);

@@ -1,39 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! When a CPU polls the rings of processes that stream ([`super::schedule`]).
+//! When a CPU polls the rings of queues that stream ([`super::offload`]).
 //!
-//! Each queue has a timer, but all that are polled on one CPU are served in rounds, one after the
-//! other in one softirq. Between two rounds passes half the time that the first of them took, and
-//! [`PERIOD`] at least: polling takes two thirds of a CPU at most, however many queues there are,
-//! and the processes have time to post what the next round finds.
+//! Each queue has a timer, but all queues polled on one CPU are served in rounds, one after the
+//! other in one softirq. Two rounds are apart by half the duration of the first, and by [`PERIOD`]
+//! at least. So polling takes two thirds of a CPU at most, however many queues there are, and
+//! processes have time to post the WQEs that the next round finds.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// Nanoseconds between two rounds, at least: what a request may wait for its doorbell.
+/// Least time between two rounds, in nanoseconds: how long a WQE may wait without a doorbell.
 ///
-/// A turn of a timer costs what one or two doorbells do. Who streams posts more in this time.
+/// A run of the timer costs as much as one or two doorbells. A process that streams posts more than
+/// that in this time.
 const PERIOD: u64 = 20_000;
 
 /// The rounds of one CPU. Times are nanoseconds of one clock.
 ///
-/// Only the softirq of that CPU, and system calls that have turned it off, come here. CPUs that
-/// share an instance disturb each other's pace, nothing else.
+/// Only the softirq of that CPU, and system calls that have disabled it, come here. CPUs that share
+/// an instance disturb each other's pace, nothing else.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Rounds {
-    /// Which round it is.
+    /// Number of the round.
     number: AtomicU32,
-    /// When it began.
+    /// Start of the round.
     began: AtomicU64,
-    /// When the next one may begin.
+    /// Earliest start of the next round.
     next: AtomicU64,
 }
 
 impl Rounds {
-    /// The timer of a queue that was served in the round `last` fires at `now`. The round in which
-    /// it is served now, or when its timer is to fire again.
+    /// The timer of a queue that was served in the round `last` fires at `now`. Returns the round
+    /// that serves it now, or when its timer is to fire again.
     pub fn enter(&self, last: u32, now: u64) -> Result<u32, u64> {
         let (number, next) = (self.number.load(Relaxed), self.next.load(Relaxed));
         if now >= next {
@@ -55,7 +56,7 @@ impl Rounds {
             .store(now.saturating_add((took / 2).max(PERIOD)), Relaxed);
     }
 
-    /// When the timer of a queue is to fire that is set at `now`, for so many periods.
+    /// When the timer of a queue fires that is armed at `now` for `periods`.
     pub fn next(&self, now: u64, periods: u32) -> u64 {
         let wait = PERIOD.saturating_mul(periods.into());
         self.next.load(Relaxed).max(now.saturating_add(wait))
@@ -80,7 +81,7 @@ mod tests {
         rounds.served(at + 30_000);
         assert_eq!(rounds.enter(0, at + 30_000), Ok(1));
         rounds.served(at + 60_000);
-        // The first one's timer was set when less time had gone.
+        // The first timer was armed when less time had passed.
         let next = at + 90_000;
         assert_eq!(rounds.enter(1, at + 60_000), Err(next));
         assert_eq!(rounds.next(at + 60_000, 1), next);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Shared receive queues: receives for whichever of many QPs a message comes.
+//! Shared receive queues: receives for many QPs.
 
 use super::memory::region::DomainId;
 use super::notify::Notifier;
@@ -21,7 +21,7 @@ use crate::sys::lock::{
 use crate::sys::ring::Ring;
 use crate::sys::work::OwnedQueue;
 use crate::transport::env::TakeReceive;
-use crate::uabi::words::Ring as _;
+use crate::uabi::words::RingOps as _;
 use crate::uabi::wqe::recv_stride;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -29,29 +29,29 @@ use kernel::sync::Arc;
 /// A shared receive queue.
 #[pin_data]
 pub struct Srq {
-    /// Whose regions its receives name, whichever QP takes them.
+    /// The protection domain of its receives, whichever QP takes them.
     domain: DomainId,
     max_sge: u32,
     notifier: Arc<Notifier<SrqUpcall>>,
-    /// Taken after the receiving half of a QP, before a CQ.
+    /// Taken after the receive lock of a QP, before a CQ.
     #[pin]
     consumer: SpinLockBh<Guarded>,
 }
 
-/// What the lock guards.
+/// The data under the lock.
 struct Guarded {
     ring: Arc<Ring>,
     consumer: SrqConsumer,
 }
 
-/// A ring for `entries` receives, a power of two, of a process or of a user in the kernel.
+/// A ring for `entries` receives, a power of two, of a process or a ULP.
 pub fn ring(context: Option<ContextRef<'_>>, entries: u32, max_sge: u32) -> Result<Arc<Ring>> {
     let ring = Ring::new(context, entries, recv_stride(max_sge))?;
     Ok(Arc::new(ring, GFP_KERNEL_ACCOUNT)?)
 }
 
 impl Srq {
-    /// An empty queue in `ring`, which was made for `max_sge` entries a receive.
+    /// An empty SRQ in `ring`, whose WQEs have up to `max_sge` entries.
     pub fn new(
         upcall: SrqUpcall,
         domain: DomainId,
@@ -74,29 +74,29 @@ impl Srq {
         )
     }
 
-    /// Whose regions its receives name.
+    /// The protection domain of its receives.
     pub fn domain(&self) -> DomainId {
         self.domain
     }
 
-    /// Scatter/gather entries of a receive.
+    /// Scatter/gather entries of a WQE.
     pub fn max_sge(&self) -> u32 {
         self.max_sge
     }
 
-    /// How many receives it can hold, and the limit that is armed; 0 is none.
+    /// Size of the ring, and the armed limit; 0 is none.
     pub fn size_and_limit(&self) -> (u32, u32) {
         let guarded = self.consumer.lock();
         (guarded.ring.entries(), guarded.consumer.limit())
     }
 
-    /// How many receives are left; `None` if it is broken.
+    /// Free receives; `None` if the SRQ is broken.
     pub fn left(&self) -> Option<u32> {
         let guarded = self.consumer.lock();
         guarded.consumer.left(&*guarded.ring)
     }
 
-    /// Takes the next receive into `wqes` of the QP that a message has come for.
+    /// Takes the next receive into `wqes` of the QP that needs it.
     pub(super) fn take(
         &self,
         wqes: &mut RecvWqes<KVec<u64>>,
@@ -113,11 +113,11 @@ impl Srq {
         receive
     }
 
-    /// Arms the limit: when there are fewer receives than that, there is one event. 0 disarms it.
+    /// Arms the limit: one event when fewer receives are left. 0 disarms it.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if there can never be so many.
+    /// `EINVAL` if the ring can never hold `limit` receives.
     pub fn arm(&self, limit: u32, notifications: &OwnedQueue) -> Result {
         let mut guarded = self.consumer.lock();
         let Guarded { ring, consumer } = &mut *guarded;
@@ -130,14 +130,12 @@ impl Srq {
         Ok(())
     }
 
-    /// Moves from `old`, which is the ring now, to `new`, and arms the limit if there is one. The
-    /// caller sees to it that there is one who does this at a time; the process posts nothing
-    /// meanwhile.
+    /// Replaces the ring `old` by `new`, and arms `limit` if it is given. The caller serialises
+    /// resizes; the process posts nothing meanwhile.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if there are more receives than the new ring has room for, or if it is smaller than
-    /// the limit.
+    /// `EINVAL` if the new ring is too small for the posted receives or for the limit.
     pub fn resize(
         &self,
         old: &Ring,
@@ -152,7 +150,7 @@ impl Srq {
                 .receives_to_copy(old, &*new, limit)
                 .ok_or(EINVAL)?
         };
-        // Without the lock: it may be a lot, and who takes meanwhile takes from the old ring.
+        // Without the lock: there may be many, and receives taken meanwhile come from the old ring.
         posted.copy(old, &*new);
         let mut guarded = self.consumer.lock();
         guarded.consumer.finish_resize(&posted, &*new);

@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The consuming side of the ring of a shared receive queue. Pure.
+//! The consumer side of an SRQ ring. Pure.
 
 use super::wqe::RecvWqes;
 use crate::transport::env::TakeReceive;
-use crate::uabi::words::Ring;
+use crate::uabi::words::RingOps;
 use crate::uabi::wqe::{
     recv_stride,
     MAX_SGE, //
 };
 use core::ops::DerefMut;
 
-/// Where the module stands in the ring. Who takes holds the lock of the queue.
+/// The module's side of an SRQ ring, guarded by the SRQ lock.
 #[derive(Debug, Default)]
 pub struct SrqConsumer {
-    /// Index of the next receive to be taken.
+    /// Index of the next receive.
     consumer: u32,
-    /// There is an event when fewer receives are left; 0 is never.
+    /// Raise the limit event when fewer receives are left; 0 is never.
     limit: u32,
-    /// The process's index was one that cannot be: the queue is of no use any more.
+    /// The process published an invalid producer index: the SRQ is unusable.
     broken: bool,
 }
 
-/// What taking a receive leads to besides.
+/// Side effect of taking a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SrqEffect {
     /// Nothing.
     None,
-    /// The limit is reached, and disarmed.
+    /// The limit was reached, and is now disarmed.
     LimitReached,
-    /// The queue has just broken.
+    /// The SRQ has just become unusable.
     Broken,
 }
 
-/// Receives that move to another ring.
+/// Receives to be copied to another ring.
 #[derive(Debug)]
 pub struct PostedReceives {
     first: u32,
@@ -41,22 +41,22 @@ pub struct PostedReceives {
 }
 
 impl SrqConsumer {
-    /// How many receives are left; `None` if the queue is broken.
-    pub fn left(&self, ring: &impl Ring) -> Option<u32> {
+    /// Free receives; `None` if the SRQ is broken.
+    pub fn left(&self, ring: &impl RingOps) -> Option<u32> {
         let left = ring.load_producer().wrapping_sub(self.consumer);
         (!self.broken).then_some(left.min(ring.entries()))
     }
 
-    /// The limit that is armed.
+    /// The armed limit.
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Takes the next receive into `wqes`: copied once, then checked. A queue that is broken, and
-    /// one that breaks now, leaves a mark in `wqes` that fails the QP.
+    /// Takes the next receive into `wqes`: copied once, then checked. A broken SRQ, also one that
+    /// breaks now, marks `wqes`, which fails the QP.
     pub fn take<W: DerefMut<Target = [u64]>>(
         &mut self,
-        ring: &impl Ring,
+        ring: &impl RingOps,
         wqes: &mut RecvWqes<W>,
     ) -> (TakeReceive, SrqEffect) {
         if self.broken {
@@ -74,8 +74,8 @@ impl SrqConsumer {
         (receive, SrqEffect::None)
     }
 
-    /// Whether fewer receives are left than the limit, which is disarmed then.
-    fn is_below(&mut self, ring: &impl Ring) -> bool {
+    /// Whether fewer receives are left than the limit. If so, the limit is disarmed.
+    fn is_below(&mut self, ring: &impl RingOps) -> bool {
         let left = ring.load_producer().wrapping_sub(self.consumer);
         let below = left < self.limit;
         if below {
@@ -84,18 +84,18 @@ impl SrqConsumer {
         below
     }
 
-    /// Arms the limit; tells whether it is reached already, and disarmed again.
-    pub fn arm(&mut self, ring: &impl Ring, limit: u32) -> bool {
+    /// Arms the limit. Returns whether it is reached already, and thus disarmed again.
+    pub fn arm(&mut self, ring: &impl RingOps, limit: u32) -> bool {
         self.limit = limit;
         limit != 0 && self.is_below(ring)
     }
 
-    /// What is to be copied to another ring, if that has room for it, also for as many as the limit
-    /// asks for: the one that takes the place of what is armed, if there is one.
+    /// The receives to be copied to `to`, if they and the limit fit: `limit` if it is given, else
+    /// the armed one.
     pub fn receives_to_copy(
         &self,
-        from: &impl Ring,
-        to: &impl Ring,
+        from: &impl RingOps,
+        to: &impl RingOps,
         limit: Option<u32>,
     ) -> Option<PostedReceives> {
         let end = from.load_producer();
@@ -109,16 +109,16 @@ impl SrqConsumer {
         })
     }
 
-    /// The ring is another one now: what has been taken meanwhile is not in it.
-    pub fn finish_resize(&self, posted: &PostedReceives, to: &impl Ring) {
+    /// Finishes a resize: receives taken meanwhile are not in the new ring.
+    pub fn finish_resize(&self, posted: &PostedReceives, to: &impl RingOps) {
         to.store_consumer(self.consumer);
         to.store_producer(posted.end);
     }
 }
 
 impl PostedReceives {
-    /// Copies them. Both rings have slots of the same length.
-    pub fn copy(&self, from: &impl Ring, to: &impl Ring) {
+    /// Copies the receives. Both rings have the same stride.
+    pub fn copy(&self, from: &impl RingOps, to: &impl RingOps) {
         let mut index = self.first;
         while index != self.end {
             let mut slot = [0; recv_stride(MAX_SGE) as usize / 8];
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// A shelf that has come so far, with an empty ring.
+    /// A consumer at `index`, with an empty ring.
     fn at(index: u32) -> (SrqConsumer, Fake) {
         let consumer = SrqConsumer {
             consumer: index,
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(consumer.take(&ring, &mut wqes).1, SrqEffect::LimitReached);
         assert_eq!(consumer.limit(), 0);
         assert_eq!(consumer.take(&ring, &mut wqes).1, SrqEffect::None);
-        // There are 2: fewer than 3 already, but not than 2.
+        // 2 are left: fewer than 3, not fewer than 2.
         assert!(consumer.arm(&ring, 3));
         assert!(!consumer.arm(&ring, 2));
         assert_eq!(consumer.limit(), 2);
@@ -221,14 +221,14 @@ mod tests {
         ring.store_producer(5);
         let still = (TakeReceive::Empty, SrqEffect::None);
         assert_eq!(consumer.take(&ring, &mut wqes), still);
-        // Every taker learns of it.
+        // Every taker sees it.
         assert!(wqes.take_scribbled());
         assert!(consumer
             .receives_to_copy(&ring, &Fake::new(16, 0), None)
             .is_none());
     }
 
-    /// From every fill to every size, with a receive taken while they are copied.
+    /// From every fill level to every size, with a receive taken during the copy.
     #[test]
     fn a_move_keeps_what_is_posted_and_not_taken() {
         for held in 0..8u64 {
@@ -277,7 +277,7 @@ mod tests {
         assert!(consumer
             .receives_to_copy(&old, &Fake::new(4, 0), None)
             .is_none());
-        // Unless it is changed as well: then the new one counts.
+        // Unless the resize changes the limit: then the new limit counts.
         assert!(consumer
             .receives_to_copy(&old, &Fake::new(4, 0), Some(4))
             .is_some());

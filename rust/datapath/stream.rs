@@ -1,72 +1,76 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! When a process streams: it posts one request after the other, and takes no completion in
+//! Detects a process that streams: it posts one WQE after the other and polls no completion in
 //! between.
 //!
-//! Then its ring is better looked at by somebody else, who sends many requests in a turn and spares
-//! it the doorbells: a worker on another CPU, if our work for each request is no small part of its
-//! time, or a timer on this one ([`super::schedule`]). Whoever waits for an answer before he posts
-//! again is not served so: both take longer than to send.
+//! Such a queue is better served without doorbells, many WQEs at a time: by a worker on another
+//! CPU, if the kernel's work for each WQE is no small part of the process's time, or by a timer on
+//! this one ([`super::offload`]). A process that waits for a response before it posts again is not
+//! served in this way: both take longer than sending inline.
 
-/// Doorbells from one look to the next.
+/// Doorbells between two looks.
 const DOORBELLS: u32 = 8;
 
-/// Requests that come with one doorbell from which on the doorbell itself does not matter.
+/// WQEs per doorbell from which on the cost of the doorbell does not matter.
 const LISTED: u32 = 16;
 
-/// Nanoseconds for which something is not tried again that was of no help: at first, and at most.
+/// Nanoseconds before an attempt that did not help is repeated: at first, and at most.
 const PAUSE: (u64, u64) = (1_000_000, 128_000_000);
 
-/// A process streams whose own time from one doorbell to the next is at most so many nanoseconds,
-/// or what [`AT_MOST`] says. Part of it is the system call of the doorbell.
+/// A process streams if its own time between two doorbells is at most this many nanoseconds, or
+/// within [`AT_MOST`]. It includes the system call of the doorbell.
 const SOON: u64 = 20_000;
 
-/// Another CPU is of help if that time is at most so many times ours.
+/// Another CPU helps if that time is at most this multiple of the kernel's.
 ///
-/// With a worker a request costs the longer of the two times in place of both: at twice our time
-/// still two thirds. And the process's own is measured with the system call of the doorbell, which
-/// a worker spares it.
+/// With a worker a WQE costs the longer of the two times instead of their sum: two thirds of it
+/// even at twice the kernel's time. And the measured time includes the system call of the doorbell,
+/// which a worker saves.
 const AT_MOST: u64 = 2;
 
-/// How far a process, and its peer, have come. Whether it changes is all that matters.
+/// Progress of a process and of its peer. Only changes matter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Position {
-    /// Entries taken from the CQ of sends.
+    /// CQEs taken from the send CQ.
     pub sends: u32,
-    /// Entries taken from the CQ of receives.
+    /// CQEs taken from the receive CQ.
     pub receives: u32,
-    /// Packets of requests that came from the peer, by the PSN of the next one: a process may look
-    /// at its memory instead of a CQ.
+    /// Request packets from the peer, by the expected PSN: a process may poll its memory instead of
+    /// a CQ.
     pub requests: u32,
 }
 
 /// Watches the doorbells of one send queue. Times are nanoseconds of one clock.
 #[derive(Debug, Default)]
-pub struct Stream {
+pub struct StreamDetector {
     /// Doorbells since the last look.
     doorbells: u32,
-    /// When the doorbell before the look rang, and how many requests had been taken before it.
+    /// Time of the doorbell before the look, and WQEs fetched before it.
     rang: u64,
     taken: u32,
-    /// When it was served.
+    /// When it had been served.
     served: u64,
-    /// Requests that came with the last doorbell before the look.
+    /// WQEs of the last doorbell before the look.
     requests: u32,
-    /// Our work for them was no small part of the time.
-    is_ours: bool,
-    /// Nanoseconds that a request takes from one doorbell to the next while the process streams:
-    /// what was measured last, or a little more than the least of late. The process may have been
+    /// The kernel's work was no small part of the time.
+    is_kernel_bound: bool,
+    /// Nanoseconds per WQE from one doorbell to the next while the process streams: the last
+    /// measurement, bounded by a little more than the recent minimum. The process may have been
     /// interrupted.
     cost: u64,
     position: Position,
 }
 
-impl Stream {
-    /// A doorbell rings at `now`, when so many requests have been `taken` from the ring by those
-    /// before. Tells whether the process streams; most calls do not look, and do not ask for
-    /// `position` either.
+impl StreamDetector {
+    /// A doorbell rings at `now`; earlier doorbells have fetched `taken` WQEs. Returns whether the
+    /// process streams. Most calls do not look, and do not evaluate `position`.
     #[inline]
-    pub fn rings(&mut self, now: u64, taken: u32, position: impl FnOnce() -> Position) -> bool {
+    pub fn on_doorbell(
+        &mut self,
+        now: u64,
+        taken: u32,
+        position: impl FnOnce() -> Position,
+    ) -> bool {
         self.doorbells = self.doorbells.wrapping_add(1);
         if self.doorbells < DOORBELLS {
             (self.rang, self.taken) = (now, taken);
@@ -75,8 +79,8 @@ impl Stream {
         self.doorbells = 0;
         let position = position();
         let none = core::mem::replace(&mut self.position, position) == position;
-        let ours = self.served.saturating_sub(self.rang);
-        let its_own = now.saturating_sub(self.served);
+        let kernel_time = self.served.saturating_sub(self.rang);
+        let user_time = now.saturating_sub(self.served);
         self.requests = taken.wrapping_sub(self.taken).max(1);
         let passed = now.saturating_sub(self.rang);
         let cost = passed.checked_div(self.requests.into()).unwrap_or(passed);
@@ -84,26 +88,26 @@ impl Stream {
             0 => cost,
             least => cost.min(least.saturating_add(least / 8)),
         };
-        self.is_ours = its_own <= ours.saturating_mul(AT_MOST);
-        none && (self.is_ours || its_own <= SOON)
+        self.is_kernel_bound = user_time <= kernel_time.saturating_mul(AT_MOST);
+        none && (self.is_kernel_bound || user_time <= SOON)
     }
 
-    /// Whether our work is no small part of its time, so that another CPU is of help.
-    pub fn is_ours(&self) -> bool {
-        self.is_ours
+    /// Whether the kernel's work is no small part of the time, so that another CPU helps.
+    pub fn is_kernel_bound(&self) -> bool {
+        self.is_kernel_bound
     }
 
-    /// Whether it rings for a few requests at a time, so that doorbells cost it something.
-    pub fn rings_often(&self) -> bool {
+    /// Whether it rings for few WQEs at a time, so that doorbells are a cost.
+    pub fn posts_singly(&self) -> bool {
         self.requests < LISTED
     }
 
-    /// Nanoseconds that a request takes while the process streams and rings for it.
+    /// Nanoseconds per WQE while the process streams with doorbells.
     pub fn cost(&self) -> u64 {
         self.cost
     }
 
-    /// Whether the end of the doorbell that just rang matters, so that [`Self::served`] is due.
+    /// Whether the end of the current doorbell matters: if so, call [`Self::served`].
     #[inline]
     pub fn wants_end(&self) -> bool {
         self.doorbells == DOORBELLS.wrapping_sub(1)
@@ -114,20 +118,19 @@ impl Stream {
         self.served = now;
     }
 
-    /// Nobody wants to know whether it streams: the next look is at [`DOORBELLS`] from when
-    /// somebody does.
+    /// Restarts the count: the next look is [`DOORBELLS`] doorbells away.
     #[inline]
     pub fn forget(&mut self) {
         self.doorbells = 0;
     }
 }
 
-/// When to try again what was of no help. Times are nanoseconds of one clock.
+/// Back-off for attempts that did not help. Times are nanoseconds of one clock.
 #[derive(Debug)]
 pub struct Backoff {
-    /// Not before.
+    /// Not before this time.
     until: u64,
-    /// How long it will be the next time.
+    /// Length of the next pause.
     pause: u64,
 }
 
@@ -141,19 +144,19 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Whether it is time to try.
+    /// Whether the back-off is over.
     #[inline]
     pub fn is_over(&self, now: u64) -> bool {
         self.until <= now
     }
 
-    /// It was of no help: not again for a while, which is longer each time.
+    /// The attempt did not help: back off, longer each time.
     pub fn begin(&mut self, now: u64) {
         self.until = now.saturating_add(self.pause);
         self.pause = self.pause.saturating_mul(2).min(PAUSE.1);
     }
 
-    /// It has helped.
+    /// The attempt helped: reset the pause.
     pub fn helped(&mut self) {
         self.pause = PAUSE.0;
     }
@@ -167,28 +170,29 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    /// Rings `count` times: our work takes `ours`, then the process takes `its_own`. Tells at which
-    /// doorbells, counted from 1, it streamed.
+    /// Rings `count` doorbells: the kernel serves each for `kernel_time`, then the process works
+    /// for `user_time`. Returns the first one at which the process streamed, counted from 1, and
+    /// the number of these.
     fn ring(
-        stream: &mut Stream,
+        stream: &mut StreamDetector,
         count: u32,
-        (ours, its_own): (u64, u64),
+        (kernel_time, user_time): (u64, u64),
         position: impl Fn(u32) -> Position,
     ) -> (u32, u32) {
         let (mut first, mut times) = (0, 0);
         let mut now = 0;
         for n in 1..=count {
-            if stream.rings(now, 3 * n, || position(n)) {
+            if stream.on_doorbell(now, 3 * n, || position(n)) {
                 times += 1;
                 if first == 0 {
                     first = n;
                 }
             }
-            now += ours;
+            now += kernel_time;
             if stream.wants_end() {
                 stream.served(now);
             }
-            now += its_own;
+            now += user_time;
         }
         (first, times)
     }
@@ -199,27 +203,27 @@ mod tests {
 
     #[test]
     fn streams_who_posts_and_posts() {
-        let mut stream = Stream::default();
+        let mut stream = StreamDetector::default();
         assert_eq!(ring(&mut stream, 64, (1000, 200), nothing), (8, 8));
     }
 
     #[test]
     fn knows_what_a_request_costs() {
-        let mut stream = Stream::default();
+        let mut stream = StreamDetector::default();
         assert_eq!(ring(&mut stream, 8, (1000, 200), nothing), (8, 1));
         assert_eq!(stream.cost(), 400);
     }
 
     #[test]
     fn does_not_stream_who_takes_much_longer_than_we() {
-        let mut stream = Stream::default();
+        let mut stream = StreamDetector::default();
         assert_eq!(ring(&mut stream, 64, (10_000, 20_001), nothing), (0, 0));
         assert_eq!(ring(&mut stream, 64, (10_000, 20_000), nothing), (8, 8));
-        assert!(stream.is_ours());
-        // Soon again, but not because of us.
+        assert!(stream.is_kernel_bound());
+        // Soon again, but not because of the kernel's work.
         assert_eq!(ring(&mut stream, 64, (1000, 20_001), nothing), (0, 0));
         assert_eq!(ring(&mut stream, 64, (1000, 20_000), nothing), (8, 8));
-        assert!(!stream.is_ours());
+        assert!(!stream.is_kernel_bound());
     }
 
     #[test]
@@ -236,7 +240,7 @@ mod tests {
             requests: n,
             ..Position::default()
         };
-        let mut stream = Stream::default();
+        let mut stream = StreamDetector::default();
         assert_eq!(ring(&mut stream, 64, (1000, 200), send), (0, 0));
         assert_eq!(ring(&mut stream, 64, (1000, 200), receive), (0, 0));
         assert_eq!(ring(&mut stream, 64, (1000, 200), request), (0, 0));
@@ -244,24 +248,24 @@ mod tests {
 
     #[test]
     fn streams_between_two_visits_to_the_cq() {
-        // 100 requests, then it takes a completion: all looks but those right behind a visit.
+        // 100 WQEs, then one poll: all looks but those right after a poll.
         let visits = |n| Position {
             sends: n / 100,
             ..Position::default()
         };
-        let mut stream = Stream::default();
+        let mut stream = StreamDetector::default();
         assert_eq!(ring(&mut stream, 400, (1000, 200), visits), (8, 46));
     }
 
     #[test]
     fn knows_who_rings_for_lists() {
-        let mut stream = Stream::default();
+        let mut stream = StreamDetector::default();
         assert_eq!(ring(&mut stream, 8, (1000, 200), nothing), (8, 1));
-        assert!(stream.rings_often());
+        assert!(stream.posts_singly());
         for n in 1..=DOORBELLS {
-            let _ = stream.rings(10_000, LISTED * n, Position::default);
+            let _ = stream.on_doorbell(10_000, LISTED * n, Position::default);
         }
-        assert!(!stream.rings_often());
+        assert!(!stream.posts_singly());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packets on their way out: made one by one, sent in batches.
+//! Packets to be transmitted: built one by one, sent in batches.
 
 use super::icrc::icrc_of;
 use super::path::Path;
@@ -23,17 +23,17 @@ use crate::wire::packet::{
 };
 use crate::wire::ICRC_LEN;
 
-/// Packets that are complete and leave together. Each has a mark, by which the sender knows where
-/// to begin again.
+/// Complete packets that are sent together. Each carries a mark that tells the sender where to
+/// resume after a failure.
 pub struct TxBatch<M> {
     open: Option<OpenBatch<M>>,
 }
 
 struct OpenBatch<M> {
     packets: TxList,
-    /// From the BTHs to the ICRCs.
+    /// Bytes from the BTHs to the ICRCs.
     bytes: usize,
-    /// Of the first packet.
+    /// Mark of the first packet.
     mark: M,
 }
 
@@ -43,17 +43,17 @@ impl<M> Default for TxBatch<M> {
     }
 }
 
-/// Packets could not leave, from the one with this mark on: there is no route or no memory, or the
-/// stack has dropped them. They are counted.
+/// The packets from this mark on were not sent: there is no route or no memory, or the stack
+/// dropped them. They are counted.
 #[derive(Debug)]
 pub struct TxRefused<M>(pub M);
 
-/// Why a packet was not added.
+/// The reason why a packet was not added.
 #[derive(Debug)]
 pub enum TxError<M> {
-    /// Its payload cannot be read.
+    /// Its payload is not readable.
     Access,
-    /// See [`TxRefused`]. Its mark is the first that did not leave, which may be of an earlier
+    /// See [`TxRefused`]. The mark is the first that was not sent, which may belong to an earlier
     /// packet.
     Refused(M),
 }
@@ -65,8 +65,8 @@ impl<M> From<AccessError> for TxError<M> {
 }
 
 impl<M> TxBatch<M> {
-    /// Makes one packet with `len` bytes of payload, which `fill` writes, all of them. It leaves
-    /// with the next [`Self::flush`], if not before.
+    /// Builds one packet with `len` bytes of payload, all written by `fill`. [`Self::flush`] sends
+    /// it at the latest.
     pub fn add(
         &mut self,
         path: &mut Path,
@@ -90,7 +90,7 @@ impl<M> TxBatch<M> {
                 return Err(TxError::Refused(first));
             }
         }
-        // A batch has one route.
+        // All packets of a batch have one route.
         let route = match &self.open {
             Some(_) => path.route(),
             None => path.find_route(),
@@ -103,7 +103,7 @@ impl<M> TxBatch<M> {
         match (made, &mut self.open) {
             (Some((packet, _)), Some(open)) => {
                 if open.packets.push(packet).is_err() {
-                    // Cannot be, for the batch was asked before.
+                    // Cannot happen: the batch has just said that it takes the packet.
                     counters.inc(Counter::SendLost);
                     return Err(TxError::Refused(mark));
                 }
@@ -118,7 +118,7 @@ impl<M> TxBatch<M> {
             }
             (None, _) => {
                 counters.inc(Counter::SendLost);
-                // What was made before comes first.
+                // Earlier packets go first.
                 let first = match self.flush(path, counters) {
                     Ok(()) => mark,
                     Err(TxRefused(first)) => first,
@@ -129,15 +129,15 @@ impl<M> TxBatch<M> {
         Ok(())
     }
 
-    /// Sends what was made. To be called before the lock is given back.
+    /// Sends the batch. Call it before the queue lock is released.
     pub fn flush(&mut self, path: &Path, counters: &Counters) -> Result<(), TxRefused<M>> {
         let (Some(open), Some(route)) = (self.open.take(), path.route()) else {
             return Ok(());
         };
         let count = u64::from(open.packets.count());
         match open.packets.send(route) {
-            // Who is congested has dropped something, but need not have dropped these: if it has,
-            // the peer finds the gap, or the probe behind them does.
+            // A congested queue has dropped something, not necessarily these packets. If it did,
+            // the peer sees the gap, or the tail-loss probe finds it.
             TxResult::Sent | TxResult::Congested => {
                 counters.add(Counter::SentPackets, count);
                 counters.add(Counter::SentBytes, open.bytes as u64);
@@ -151,8 +151,8 @@ impl<M> TxBatch<M> {
     }
 }
 
-/// A whole packet of `total` bytes from the BTH to the ICRC, at `place` of a batch. `None` if there
-/// is no memory for it, or it does not fit into an IP packet.
+/// Builds a whole packet of `total` bytes from the BTH to the ICRC, at `place` of a batch. `None`
+/// without memory, or if it does not fit into an IP packet.
 fn make(
     route: &Route,
     headers: &Headers,
@@ -163,7 +163,7 @@ fn make(
     let Some(packet) = TxPacket::alloc(route, total, place) else {
         return Ok(None);
     };
-    // Behind the payload stand the padding and, for now, an ICRC of zeros.
+    // The padding and a zero ICRC follow the payload.
     let mut packet = packet.fill(|out| {
         let front = out.zeros(headers.headers_len()).map_err(|_| AccessError)?;
         headers.emit(front).ok_or(AccessError)?;

@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What runs by itself: the workers of a QP, and its timer.
+//! Work items and timers of a QP.
 //!
-//! A worker does one turn at a time and is queued again for the next, so that other work on its
-//! CPU gets its turn. These traits are implemented here, above all that they call, and not beside
-//! the type.
+//! A worker runs one invocation and queues itself again for the next, so that other work on its CPU
+//! runs in between. The traits are implemented here and not beside the type, because this file
+//! stands above everything that they call.
 
 use super::cq::Cq;
 use super::ctx::{
     Ctx,
     RunContext, //
 };
+use super::offload::{
+    AfterRun,
+    Decision,
+    OffloadEvent,
+    Worker, //
+};
 use super::post;
-use super::protocol::Requester;
+use super::protocol::AnyRequester;
 use super::qp::{
     Qp,
     ANSWER,
@@ -22,18 +28,12 @@ use super::qp::{
     SEND_NEAR, //
 };
 use super::queues::Answering;
-use super::schedule::{
-    AfterTurn,
-    Answer,
-    Event,
-    Worker, //
-};
 use super::tx::wire;
 use crate::sys::cpu::{
     self,
     Cpu, //
 };
-use crate::sys::ib::qp::State;
+use crate::sys::ib::qp::QpState;
 use crate::sys::timer::{
     self,
     Deadline,
@@ -62,7 +62,7 @@ impl WorkItem<SEND_FAR> for Qp {
     }
 }
 
-/// Turns that a poll takes before it leaves the rest to the next one.
+/// Invocations of one poll before it leaves the rest to the next one.
 const RUNS_PER_POLL: u32 = 4;
 
 impl Expires<POLL> for Qp {
@@ -97,23 +97,22 @@ impl Expires<POLL> for Qp {
     }
 }
 
-/// One turn of a worker, or the timer, that sends; tells whether another one is due that need not
-/// be called.
+/// One invocation of a sending worker or timer. Returns whether the timer is to run again at once.
 fn send(qp: ArcBorrow<'_, Qp>, worker: Worker, context: RunContext) -> bool {
     let ctx = Ctx::run(context, |ctx| {
         let mut send = qp.send.lock();
-        let moment = send.moment(ctx.now());
+        let point = send.sched_point(ctx.now());
         let alone = worker == Worker::Far && cpu::is_alone();
-        let answer = send.schedule.worker_runs(worker, moment, alone);
-        if answer != Answer::Send {
-            post::obey(qp, answer, ctx);
+        let decision = send.offload.worker_runs(worker, point, alone);
+        if decision != Decision::Send {
+            post::apply(qp, decision, ctx);
             post::settle(&mut send, qp, ctx);
             return false;
         }
         let before = send.requester.pushed();
         let more = match qp.state() {
-            State::Rts | State::Sqd => post::advance(&mut send, qp, ctx),
-            State::Err | State::Sqe => ctx.flush_sends(&mut send, qp),
+            QpState::Rts | QpState::Sqd => post::advance(&mut send, qp, ctx),
+            QpState::Err | QpState::Sqe => ctx.flush_sends(&mut send, qp),
             _ => false,
         };
         let took = send.requester.pushed().wrapping_sub(before);
@@ -121,17 +120,17 @@ fn send(qp: ArcBorrow<'_, Qp>, worker: Worker, context: RunContext) -> bool {
             Worker::Timer => ctx.directory().polled(timer::now()),
             Worker::Near | Worker::Far => ctx.worked(),
         }
-        let moment = send.moment(ctx.now());
-        let call = match send.schedule.worker_ran(more, took, moment) {
-            AfterTurn::Again(call) => Some(call),
-            AfterTurn::GoBack(answer) => {
-                post::obey(qp, answer, ctx);
+        let point = send.sched_point(ctx.now());
+        let call = match send.offload.worker_ran(more, took, point) {
+            AfterRun::Again(call) => Some(call),
+            AfterRun::MoveBack(decision) => {
+                post::apply(qp, decision, ctx);
                 return false;
             }
-            AfterTurn::Rest => {
+            AfterRun::Rest => {
                 let producer = qp.sq().ask_for_doorbells();
-                let posted = post::is_posted(&send, qp, producer) && qp.state() != State::Reset;
-                send.schedule.rest(posted)
+                let posted = post::is_posted(&send, qp, producer) && qp.state() != QpState::Reset;
+                send.offload.rest(posted)
             }
         };
         if let Some(call) = call {
@@ -146,7 +145,7 @@ fn send(qp: ArcBorrow<'_, Qp>, worker: Worker, context: RunContext) -> bool {
 impl WorkItem<ANSWER> for Qp {
     type Pointer = Arc<Self>;
 
-    /// One turn of the worker that answers, or, in ERR, flushes receives.
+    /// One invocation of the worker that responds or, in ERR, flushes receives.
     fn run(this: Arc<Self>) {
         let qp = this.as_arc_borrow();
         // `None`: the module is being unloaded.
@@ -159,7 +158,7 @@ impl WorkItem<ANSWER> for Qp {
                 return;
             }
             let more = match qp.state() {
-                State::Err => ctx.flush_receives(&mut recv, qp),
+                QpState::Err => ctx.flush_receives(&mut recv, qp),
                 _ => qp.serves() && wire::answer(&mut recv, qp, ctx),
             };
             ctx.worked();
@@ -175,7 +174,8 @@ impl WorkItem<ANSWER> for Qp {
 impl WorkItem<POSTED> for Qp {
     type Pointer = Arc<Self>;
 
-    /// A user in the kernel has posted: in a softirq, as nothing can be sent where he did.
+    /// A ULP has posted. Runs in a softirq, because nothing can be sent in the context of the
+    /// poster.
     fn run(this: Arc<Self>) {
         // `None`: the module is being unloaded.
         let _ = Ctx::run(RunContext::Softirq, |ctx| {
@@ -212,31 +212,31 @@ impl Expires for Cq {
     }
 }
 
-/// It may be the time that the requester waits for.
+/// The timer of the requester may have expired.
 fn send_on(qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
     let mut send = qp.send.lock();
-    if !qp.sends() || (send.local && send.schedule.has_worker()) {
-        // On the local path the peer's answers are where the worker will find them: whatever is
-        // overdue is so because its turn has not come.
+    if !qp.sends() || (send.local && send.offload.has_worker()) {
+        // On the local path the peer's responses wait for the worker: if something is overdue, the
+        // worker has not run yet.
         return;
     }
     let now = ctx.now();
     let due = send.requester.deadline().is_some_and(|at| at <= now);
     match &mut send.requester {
-        Requester::Reliable(requester) if due => {
+        AnyRequester::Reliable(requester) if due => {
             let progress = requester.on_deadline(now, &mut |done| ctx.complete_send(qp, done));
             if progress.fatal {
                 post::proceed(&mut send, qp, progress, ctx);
             } else {
-                post::go_on(&mut send, qp, Event::Deadline, ctx);
+                post::go_on(&mut send, qp, OffloadEvent::Deadline, ctx);
             }
         }
-        // Too early: it is set again.
+        // Too early: armed again.
         _ => post::settle(&mut send, qp, ctx),
     }
 }
 
-/// It may be the time to try again with answers that could not leave.
+/// Retries responses that the local stack refused.
 fn answer_on(qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
     let mut recv = qp.recv.lock();
     if let Some(at) = recv.refusals.wait_until(ctx.now()) {

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Private copies of work requests: what a process has put into a ring is copied once and then
-//! checked, so that it cannot change any more. Pure: where the copies are is the owner's matter.
+//! Private copies of WQEs. A WQE is copied once from the ring and then checked, so the process can
+//! no longer change it. Pure: the owner chooses the storage.
 
 use crate::transport::completion::Status;
 use crate::transport::env::TakeReceive;
 use crate::transport::message::MAX_MESSAGE;
 use crate::transport::operation::{
-    Answer,
     Arguments,
-    Operation, //
+    Operation,
+    Reply, //
 };
 use crate::transport::request::SendRequest;
 use crate::transport::service::{
     Protocol,
     Service, //
 };
-use crate::uabi::words::Ring;
+use crate::uabi::words::RingOps;
 use crate::uabi::wqe::{
     Parts,
     RecvWqe,
@@ -35,13 +35,13 @@ use zerocopy::{
     IntoBytes, //
 };
 
-/// The first `num_sge` entries in `words`, which follow a header.
+/// The first `num_sge` entries in `words`, after the header.
 fn sges_in(words: &[u64], num_sge: usize) -> Option<&[Sge]> {
     let (sges, _) = <[Sge]>::ref_from_prefix_with_elems(words.as_bytes(), num_sge).ok()?;
     Some(sges)
 }
 
-/// Bytes of a list of entries. They are few, so that it cannot overflow.
+/// Bytes of a scatter/gather list. Few entries: cannot overflow.
 #[inline]
 fn total_length(sges: &[Sge]) -> u64 {
     if let [sge] = sges {
@@ -54,7 +54,7 @@ fn total_length(sges: &[Sge]) -> u64 {
     total
 }
 
-/// Whether the operands are such as the operation has.
+/// Whether the operands fit the operation.
 fn has_good_operands(op: Operation, wqe: &SendWqe) -> bool {
     match op {
         Operation::AtomicWrite => wqe.atomic_write().1 == 0,
@@ -70,79 +70,79 @@ fn has_good_operands(op: Operation, wqe: &SendWqe) -> bool {
     }
 }
 
-/// What a send request carries, or where an answer to it goes.
+/// Source of the payload of a send WQE, or destination of its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data<'a> {
-    /// The message itself.
+    /// Inline data.
     Inline(&'a [u8]),
     /// Local memory.
     Pieces(&'a [Sge]),
 }
 
-/// What a request that asks no peer does.
+/// Effect of a local operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyChange {
     /// Invalidates this key.
     Invalidate(u32),
-    /// Binds a window.
+    /// Binds a memory window.
     Bind(Binding),
-    /// Registers what is mapped, for a user in the kernel.
-    Register(Registration),
+    /// Registers the mapped page list of a ULP (REG_MR).
+    Register(FastRegistration),
 }
 
-/// How memory of a user in the kernel is to be registered.
+/// Parameters of REG_MR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Registration {
-    /// A key of the region, as it was when this was posted.
+pub struct FastRegistration {
+    /// Key of the FRMR at the time of the post.
     pub of: u32,
-    /// Its key from then on.
+    /// Its new key.
     pub key: u32,
-    /// The address of its first byte.
+    /// Address of the first byte.
     pub addr: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// What may be done to it: `enum ib_access_flags`.
+    /// Access rights: `enum ib_access_flags`.
     pub access: u32,
 }
 
-/// How a window is to be bound.
+/// Parameters of BIND_MW.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// Its key as it is.
+    /// Current key.
     pub old_key: u32,
-    /// Its key from then on.
+    /// New key.
     pub new_key: u32,
-    /// The key of the region below.
+    /// Key of the underlying MR.
     pub lkey: u32,
-    /// Where it begins in the region.
+    /// Address of the first byte in the MR.
     pub addr: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// What may be done to it: `enum ibv_access_flags`.
+    /// Access rights: `enum ibv_access_flags`.
     pub access: u32,
 }
 
-/// Where a datagram goes.
+/// Destination of a datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Destination {
     /// Number of the address handle.
     pub ah: u32,
-    /// Number of the QP there.
+    /// Destination QP number.
     pub qpn: u32,
-    /// The Q_Key that the user says.
+    /// The Q_Key of the WR.
     pub qkey: u32,
 }
 
-/// Copies of the send requests that are not complete, slot by slot of the ring, in `words`.
+/// Copies of the send WQEs that are not complete, one per slot of the ring, in `words`.
 pub struct SendWqes<W> {
     words: W,
     /// Words of a slot.
     stride: usize,
     max_sge: usize,
     max_inline: usize,
-    /// The operations that the queue takes, a bit for each ([`bit`]).
+    /// Operations that the queue accepts, a bit for each ([`bit`]).
     operations: u32,
-    /// What every request uses of the header besides.
+    /// Header fields that every WQE uses.
     parts: Parts,
     signal_all: bool,
 }
@@ -156,8 +156,7 @@ const fn bit(op: Operation) -> u32 {
 const SEND_HEADER: usize = core::mem::size_of::<SendWqe>() / 8;
 
 impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
-    /// Copies, in `words`, of as many slots of `stride` bytes as that has room for, for a queue of
-    /// `service`.
+    /// Copies in `words`, as many slots of `stride` bytes as fit, for a queue of `service`.
     pub fn new(
         words: W,
         stride: u32,
@@ -195,12 +194,12 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
             .unwrap_or(&mut [])
     }
 
-    /// Takes the request at `index` of the ring into `slot`: copied once, then checked. An error is
-    /// its id, and the status that it completes with.
+    /// Fetches the WQE at `index` of the ring into `slot`: copies it once, then checks it. The
+    /// error is its id and its completion status.
     #[inline]
     pub fn take(
         &mut self,
-        ring: &impl Ring,
+        ring: &impl RingOps,
         index: u32,
         slot: u32,
     ) -> Result<SendRequest, (u64, Status)> {
@@ -212,7 +211,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
         Ok(request)
     }
 
-    /// What an ATOMIC WRITE writes is an inline message from here on.
+    /// The operand of an ATOMIC WRITE is inline data from here on.
     fn carry_word(&mut self, slot: u32) {
         let words = self.slot_mut(slot);
         let Ok((wqe, rest)) = SendWqe::mut_from_prefix(words.as_mut_bytes()) else {
@@ -226,8 +225,8 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
         }
     }
 
-    /// Copies a slot of the ring: the header, then what it says stands behind it.
-    fn copy(&mut self, ring: &impl Ring, index: u32, slot: u32) {
+    /// Copies a slot of the ring: the header, then as much as the header says.
+    fn copy(&mut self, ring: &impl RingOps, index: u32, slot: u32) {
         let (max_sge, max_inline) = (self.max_sge, self.max_inline);
         let Some((header, rest)) = self.slot_mut(slot).split_at_mut_checked(SEND_HEADER) else {
             return;
@@ -260,19 +259,19 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
         let Some(op) = Operation::from_wqe(wqe.opcode).filter(served) else {
             return bad(Status::LocQpOpErr);
         };
-        // A part that the operation does not use must be zero.
+        // A field that the operation does not use must be zero.
         let clean = Parts::of(wqe.opcode).is_some_and(|parts| wqe.uses_only(parts.and(self.parts)))
             && has_good_operands(op, wqe);
         if wqe.flags & !SEND_ALL != 0 || !clean {
             return bad(Status::LocQpOpErr);
         }
         let count = usize::from(wqe.count);
-        // What asks no peer carries nothing.
-        if op.answer() == Answer::Here && (count != 0 || wqe.flags & SEND_INLINE != 0) {
+        // A local operation carries no payload.
+        if op.reply() == Reply::Local && (count != 0 || wqe.flags & SEND_INLINE != 0) {
             return bad(Status::LocQpOpErr);
         }
         let length = if wqe.flags & SEND_INLINE != 0 {
-            let carries_data = op.answer() != Answer::Response;
+            let carries_data = op.reply() != Reply::Response;
             if !carries_data || count > self.max_inline {
                 return bad(Status::LocQpOpErr);
             }
@@ -298,7 +297,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
         })
     }
 
-    /// What the extended headers of a request that was checked are filled from.
+    /// Operands for the extended headers of a checked WQE.
     #[inline(always)]
     pub fn arguments(&self, slot: u32) -> Arguments {
         let wqe = SendWqe::ref_from_prefix(self.slot(slot).as_bytes());
@@ -312,7 +311,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
         })
     }
 
-    /// What a request that was checked, and asks no peer, does to a key.
+    /// Effect of a checked local operation.
     pub fn key_change(&self, slot: u32) -> Option<KeyChange> {
         let (wqe, _) = SendWqe::ref_from_prefix(self.slot(slot).as_bytes()).ok()?;
         match Operation::from_wqe(wqe.opcode)? {
@@ -330,7 +329,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
             }
             Operation::RegMr => {
                 let bind = wqe.bind();
-                Some(KeyChange::Register(Registration {
+                Some(KeyChange::Register(FastRegistration {
                     of: bind.lkey,
                     key: wqe.rkey(),
                     addr: wqe.remote_addr(),
@@ -342,7 +341,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
         }
     }
 
-    /// Where a datagram goes whose request was checked.
+    /// Destination of a checked datagram.
     pub fn destination(&self, slot: u32) -> Destination {
         let wqe = SendWqe::ref_from_prefix(self.slot(slot).as_bytes());
         wqe.map_or(Destination::default(), |(wqe, _)| {
@@ -355,7 +354,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
         })
     }
 
-    /// What a request that was checked carries, or where the answer goes.
+    /// Payload of a checked WQE, or destination of its response.
     #[inline(always)]
     pub fn data(&self, slot: u32) -> Data<'_> {
         let words = self.slot(slot);
@@ -368,15 +367,15 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
     }
 }
 
-/// The receives of a QP: how far its own ring was taken, and a copy of the one that is being
-/// filled, which may come from a ring that it shares.
+/// The receives of a QP: the consumer index of its own ring, and a copy of the WQE in use, which
+/// may come from an SRQ.
 pub struct RecvWqes<W> {
-    /// Index of the next receive to be taken from its own ring.
+    /// Index of the next receive of its own ring.
     consumer: u32,
-    /// Copy of the slot taken last.
+    /// Copy of the WQE taken last.
     current: W,
     max_sge: usize,
-    /// The process's index is one that cannot be, and the QP has not been failed for it yet.
+    /// The process published an invalid index, and the QP has not been failed for it yet.
     scribbled: bool,
 }
 
@@ -384,7 +383,7 @@ pub struct RecvWqes<W> {
 const RECV_HEADER: usize = core::mem::size_of::<RecvWqe>() / 8;
 
 impl<W: DerefMut<Target = [u64]>> RecvWqes<W> {
-    /// Nothing taken yet. `current` has room for a slot.
+    /// No receive taken. `current` has room for one slot.
     pub fn new(current: W, max_sge: u32) -> Self {
         Self {
             consumer: 0,
@@ -400,17 +399,17 @@ impl<W: DerefMut<Target = [u64]>> RecvWqes<W> {
         self.scribbled = false;
     }
 
-    /// The ring cannot be trusted.
+    /// Marks the ring as corrupt.
     pub fn set_scribbled(&mut self) {
         self.scribbled = true;
     }
 
-    /// Whether the last look at the ring found an index that cannot be.
+    /// Whether the last look at the ring found an invalid index.
     pub fn is_scribbled(&self) -> bool {
         self.scribbled
     }
 
-    /// As [`Self::is_scribbled`]; asked once.
+    /// Like [`Self::is_scribbled`], and clears the mark.
     pub fn take_scribbled(&mut self) -> bool {
         core::mem::take(&mut self.scribbled)
     }
@@ -424,8 +423,8 @@ impl<W: DerefMut<Target = [u64]>> RecvWqes<W> {
             .map_or(RecvWqe::default(), |(wqe, _)| wqe)
     }
 
-    /// Copies a slot of the ring: the header, then the entries that it says stand behind it.
-    fn copy(&mut self, ring: &impl Ring, index: u32) {
+    /// Copies a slot of the ring: the header, then as many entries as the header says.
+    fn copy(&mut self, ring: &impl RingOps, index: u32) {
         let Some((header, rest)) = self.current.split_at_mut_checked(RECV_HEADER) else {
             return;
         };
@@ -440,25 +439,25 @@ impl<W: DerefMut<Target = [u64]>> RecvWqes<W> {
         }
     }
 
-    /// Takes the next receive of the QP's own ring: copied once, then checked.
-    pub fn take(&mut self, ring: &impl Ring) -> TakeReceive {
+    /// Takes the next receive of the QP's own ring: copies it once, then checks it.
+    pub fn take(&mut self, ring: &impl RingOps) -> TakeReceive {
         let mut consumer = self.consumer;
         let receive = self.take_at(ring, &mut consumer);
         self.consumer = consumer;
         receive
     }
 
-    /// How many receives of its own ring it has not taken.
-    pub fn left(&self, ring: &impl Ring) -> u32 {
+    /// Free receives in its own ring.
+    pub fn left(&self, ring: &impl RingOps) -> u32 {
         let left = ring.load_producer().wrapping_sub(self.consumer);
         left.min(ring.entries())
     }
 
-    /// As [`Self::take`], from a ring that was consumed so far.
+    /// Like [`Self::take`], from a ring with this consumer index.
     #[inline]
-    pub fn take_at(&mut self, ring: &impl Ring, consumer: &mut u32) -> TakeReceive {
+    pub fn take_at(&mut self, ring: &impl RingOps, consumer: &mut u32) -> TakeReceive {
         let posted = ring.load_producer().wrapping_sub(*consumer);
-        // More than the ring holds is not what a provider of ours posts: there is nothing to trust.
+        // Our provider never posts more than the ring holds: the ring is corrupt.
         self.scribbled = posted > ring.entries();
         if posted == 0 || self.scribbled {
             return TakeReceive::Empty;
@@ -480,7 +479,7 @@ impl<W: DerefMut<Target = [u64]>> RecvWqes<W> {
         }
     }
 
-    /// Where the receive taken last puts its data.
+    /// Memory of the receive taken last.
     pub fn sges(&self) -> &[Sge] {
         let num_sge = self.header().num_sge as usize;
         self.first_sges(num_sge).unwrap_or(&[])

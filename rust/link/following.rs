@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Addresses that become GIDs when they are added. ib_core makes GIDs of all addresses of a net
-//! device when its RDMA device is registered, but looks at later ones on Ethernet devices alone.
+//! Added addresses that become GIDs. ib_core makes GIDs of all addresses of a netdev when its RDMA
+//! device is registered, but follows later ones on Ethernet devices only.
 
 use super::{
     factory::Factory,
@@ -11,8 +11,8 @@ use super::{
 use crate::sys::{
     net::{
         addresses::{
-            Listener,
-            Notifier, //
+            AddressListener,
+            AddressNotifier, //
         },
         NetDevice,
         Receiver, //
@@ -20,8 +20,7 @@ use crate::sys::{
     work::OwnedQueue, //
 };
 use kernel::{
-    impl_has_work,
-    new_work,
+    impl_has_work, new_work,
     prelude::*,
     sync::{
         Arc,
@@ -30,10 +29,10 @@ use kernel::{
     workqueue::{
         Work,
         WorkItem, //
-    }, //
+    },
 };
 
-/// Looks for addresses without a GID when one was added: by a worker, as that takes the RTNL.
+/// Looks for addresses without a GID after one was added: in a worker, because that takes the RTNL.
 #[pin_data]
 struct Follower<F: Factory, R: Receiver> {
     #[pin]
@@ -54,10 +53,10 @@ impl<F: Factory, R: Receiver> WorkItem for Follower<F, R> {
     }
 }
 
-impl<F: Factory, R: Receiver> Listener for Follower<F, R> {
+impl<F: Factory, R: Receiver> AddressListener for Follower<F, R> {
     fn address_added(this: ArcBorrow<'_, Self>, netdev: &NetDevice) {
         if !is_followed(netdev) {
-            // Where it is queued already, it has yet to look.
+            // If it is queued already, it has not looked yet.
             let _ = this.queue.enqueue(Arc::from(this));
         }
     }
@@ -65,7 +64,7 @@ impl<F: Factory, R: Receiver> Listener for Follower<F, R> {
 
 /// Follows the addresses of links until it is dropped.
 pub(super) struct Following<F: Factory, R: Receiver> {
-    _notifier: Notifier<Follower<F, R>>,
+    _notifier: AddressNotifier<Follower<F, R>>,
     _end: End<F, R>,
 }
 
@@ -81,13 +80,13 @@ impl<F: Factory, R: Receiver> Following<F, R> {
             GFP_KERNEL,
         )?;
         Ok(Self {
-            _notifier: Notifier::new(follower.clone())?,
+            _notifier: AddressNotifier::new(follower.clone())?,
             _end: End(follower),
         })
     }
 }
 
-/// Waits for the worker, who must not be the last to know the queue that he runs on.
+/// Waits for the worker, which must not drop the last reference of the queue that it runs on.
 struct End<F: Factory, R: Receiver>(Arc<Follower<F, R>>);
 
 impl<F: Factory, R: Receiver> Drop for End<F, R> {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The list of links, and what the events of a net device do to the link on it.
+//! The list of links, and the effect of netdev events on them.
 //!
-//! Locks: the RTNL comes before the lock of the list. A link enters the list under both; the
-//! events are under the RTNL. So a link is either refused, since its net device is leaving, or the
-//! event finds it in the list, even if its RDMA device does not exist yet.
+//! Locks: the RTNL comes before the lock of the list. A link enters the list under both; events are
+//! under the RTNL. So a link is either refused, because its netdev is leaving, or the event finds
+//! it in the list, even if its RDMA device does not exist yet.
 
 use super::{
     factory::{
@@ -27,8 +27,8 @@ use crate::sys::{
         memory::PacketMemory,
         netns,
         notifier::{
-            Event,
-            Listener, //
+            NetdevEvent,
+            NetdevListener, //
         },
         rtnl::{
             self,
@@ -37,7 +37,7 @@ use crate::sys::{
         NetDevice,
         Receiver,
         Underlay, //
-    }, //
+    },
 };
 use core::marker::PhantomData;
 use kernel::{
@@ -46,14 +46,14 @@ use kernel::{
     sync::{
         Arc,
         Mutex, //
-    }, //
+    },
 };
 
-/// One link, from before its RDMA device is made until after it is deallocated.
+/// One link, from before its RDMA device is created until after it is deallocated.
 struct Link {
     id: u64,
     netdev: NetDevice,
-    /// The net device has left; the RDMA device has to go too.
+    /// The netdev is gone; the RDMA device is to be removed too.
     is_leaving: bool,
 }
 
@@ -74,17 +74,17 @@ impl List {
 /// All links of this machine.
 #[pin_data]
 pub(super) struct Links<F: Factory, R: Receiver> {
-    list: Arc<Reserved>,
+    list: Arc<ReservedLink>,
     sockets: Arc<Sockets<R>>,
-    /// Dropped when all links have gone.
-    namespaces: netns::Registration,
+    /// Dropped when all links are gone.
+    namespaces: netns::NetnsRegistration,
     _packet_memory: PacketMemory,
     _factory: PhantomData<fn() -> F>,
 }
 
-/// The list on its own, for the reservations in it.
+/// The list, shared with the reservations in it.
 #[pin_data]
-struct Reserved {
+struct ReservedLink {
     #[pin]
     list: Mutex<List>,
 }
@@ -93,19 +93,19 @@ impl<F: Factory, R: Receiver> Links<F, R> {
     pub(super) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             list: Arc::pin_init(
-                pin_init!(Reserved {
+                pin_init!(ReservedLink {
                     list <- new_mutex!(List::default(), "Links::list"),
                 }),
                 GFP_KERNEL
             )?,
             sockets: Arc::pin_init(Sockets::new(), GFP_KERNEL)?,
-            namespaces: netns::Registration::new()?,
+            namespaces: netns::NetnsRegistration::new()?,
             _packet_memory: PacketMemory::new()?,
             _factory: PhantomData,
         })
     }
 
-    /// Makes GIDs of the addresses that ib_core does not follow. Sleeps, and takes the RTNL.
+    /// Makes GIDs of addresses that ib_core does not follow. Sleeps, and takes the RTNL.
     pub(super) fn add_gids(&self) {
         let mut last = 0;
 
@@ -123,14 +123,14 @@ impl<F: Factory, R: Receiver> Links<F, R> {
         }
     }
 
-    /// As [`Self::add_gids`], of one net device.
+    /// Like [`Self::add_gids`], for one netdev.
     fn add_gids_of(netdev: &NetDevice) {
         if let Some(device) = Registered::<F::Driver>::by_netdev(netdev) {
             device.add_gids();
         }
     }
 
-    /// Takes down the RDMA device of a net device that has left, if it exists already.
+    /// Removes the RDMA device of a netdev that is gone, if it exists already.
     fn take_down(netdev: &NetDevice) {
         if let Some(device) = Registered::<F::Driver>::by_netdev(netdev) {
             F::lose_netdev(device.data());
@@ -139,19 +139,19 @@ impl<F: Factory, R: Receiver> Links<F, R> {
     }
 }
 
-/// The place of a link in the list; dropping it sets the net device free for another link.
+/// The entry of a link in the list; dropping it frees the netdev for another link.
 struct Reservation {
-    reserved: Arc<Reserved>,
+    reserved: Arc<ReservedLink>,
     id: u64,
 }
 
 impl Reservation {
     /// # Errors
     ///
-    /// `EEXIST` when the net device has a link already, `ENODEV` when it is leaving.
+    /// `EEXIST` if the netdev has a link already, `ENODEV` if it is leaving.
     fn new(
-        reserved: &Arc<Reserved>,
-        namespaces: &netns::Registration,
+        reserved: &Arc<ReservedLink>,
+        namespaces: &netns::NetnsRegistration,
         name: &CStr,
         netdev: &NetDevice,
     ) -> Result<(Self, Underlay)> {
@@ -203,7 +203,7 @@ impl<F: Factory, R: Receiver> LinkOps for Links<F, R> {
         let (reservation, underlay) = Reservation::new(&self.list, &self.namespaces, name, netdev)?;
         let id = reservation.id;
         let keep_open = self.sockets.keep_open(name, underlay.resident())?;
-        // Dropped from left to right: the sockets close before another link may open them.
+        // Dropped from left to right: the sockets are closed before another link may open them.
         let hold: Hold = KBox::new((keep_open, reservation), GFP_KERNEL)?;
 
         F::create(name, underlay, hold).map_err(|error| {
@@ -214,7 +214,7 @@ impl<F: Factory, R: Receiver> LinkOps for Links<F, R> {
             error
         })?;
 
-        // The net device may have left before its event could find the RDMA device.
+        // The netdev may have left before its event could find the RDMA device.
         let is_leaving = self
             .list
             .list
@@ -227,7 +227,7 @@ impl<F: Factory, R: Receiver> LinkOps for Links<F, R> {
             Self::take_down(netdev);
             return Err(ENODEV);
         }
-        // Nor could anybody who has seen an address added.
+        // Nor could the notifier of an added address.
         if !is_followed(netdev) {
             Self::add_gids_of(netdev);
         }
@@ -239,10 +239,10 @@ impl<F: Factory, R: Receiver> LinkOps for Links<F, R> {
     }
 }
 
-impl<F: Factory, R: Receiver> Listener for Links<F, R> {
-    fn event(&self, event: Event, netdev: &NetDevice, _rtnl: &Rtnl) {
+impl<F: Factory, R: Receiver> NetdevListener for Links<F, R> {
+    fn event(&self, event: NetdevEvent, netdev: &NetDevice, _rtnl: &Rtnl) {
         match event {
-            Event::Unregister => {
+            NetdevEvent::Unregister => {
                 let mut list = self.list.list.lock();
                 let Some(link) = list.on(netdev) else {
                     return;
@@ -252,12 +252,12 @@ impl<F: Factory, R: Receiver> Listener for Links<F, R> {
                 drop(list);
                 Self::take_down(netdev);
             }
-            // ib_core reports the port itself, unless it has to do with a bond, but later than we
-            // hear of it. A query describes the port from the net device as it is then, so that a
-            // change of the MTU needs nothing.
-            Event::Up | Event::Down | Event::Change => {
+            // ib_core reports the port itself, unless a bond is involved, but later than this
+            // event. A query describes the port from the netdev as it is then, so a change of the
+            // MTU needs nothing.
+            NetdevEvent::Up | NetdevEvent::Down | NetdevEvent::Change => {
                 if let Some(device) = Registered::<F::Driver>::by_netdev(netdev) {
-                    if event == Event::Down {
+                    if event == NetdevEvent::Down {
                         device.report_port_down(netdev);
                     } else {
                         device.report_port_state(netdev);

@@ -24,10 +24,10 @@ use self::{
 use crate::sys::{
     ib::{
         device,
-        link::Registration as LinkType, //
+        link::LinkOpsRegistration as LinkType, //
     },
     net::{
-        notifier::Notifier,
+        notifier::NetdevNotifier,
         Receiver, //
     },
 };
@@ -39,8 +39,8 @@ use kernel::{
 
 /// Serves links while the module is loaded.
 ///
-/// The fields are dropped in this order: first no new link is made, and nobody follows the
-/// addresses of links any more, then all links go, then nobody is left to listen; and with the last
+/// The fields are dropped in this order: first no new link is created, and addresses are no
+/// longer followed; then all links go, then the notifiers; and with the last
 /// reference to [`Links`], no namespace counts links any more.
 #[pin_data]
 pub struct Registration<F: Factory, R: Receiver> {
@@ -48,7 +48,7 @@ pub struct Registration<F: Factory, R: Receiver> {
     _following: Following<F, R>,
     _fence: Fence<F>,
     #[pin]
-    _notifier: Notifier<Links<F, R>>,
+    _notifier: NetdevNotifier<Links<F, R>>,
 }
 
 impl<F: Factory, R: Receiver> Registration<F, R> {
@@ -62,7 +62,7 @@ impl<F: Factory, R: Receiver> Registration<F, R> {
             let links = Arc::pin_init(Links::new(), GFP_KERNEL)?;
 
             Ok(try_pin_init!(Self {
-                _notifier <- Notifier::new(links.clone()),
+                _notifier <- NetdevNotifier::new(links.clone()),
                 _fence: Fence(PhantomData),
                 _following: Following::new(links.clone())?,
                 _link_type: LinkType::new(c"ferroce", links)?,
@@ -73,7 +73,7 @@ impl<F: Factory, R: Receiver> Registration<F, R> {
 
 /// Takes every device down when it is dropped, and waits until they are gone.
 ///
-/// This includes those whose net device has left and who are on their way out in a worker.
+/// This includes links whose netdev is gone and which a worker is removing.
 struct Fence<F: Factory>(PhantomData<fn() -> F>);
 
 impl<F: Factory> Drop for Fence<F> {

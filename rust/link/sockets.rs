@@ -10,7 +10,7 @@ use crate::sys::{
         Receiver,
         Resident,
         UDP_PORT, //
-    }, //
+    },
 };
 use kernel::{
     new_mutex,
@@ -18,11 +18,11 @@ use kernel::{
     sync::{
         Arc,
         Mutex, //
-    }, //
+    },
 };
 
 /// The socket pair of one namespace.
-struct Shared<R: Receiver> {
+struct NetnsSockets<R: Receiver> {
     netns: NetNs,
     users: usize,
     _pair: SocketPair<R>,
@@ -36,7 +36,7 @@ struct Shared<R: Receiver> {
 #[pin_data]
 pub(super) struct Sockets<R: Receiver> {
     #[pin]
-    open: Mutex<KVec<Shared<R>>>,
+    open: Mutex<KVec<NetnsSockets<R>>>,
 }
 
 impl<R: Receiver> Sockets<R> {
@@ -73,7 +73,7 @@ impl<R: Receiver> Sockets<R> {
                 })?;
 
                 open.push(
-                    Shared {
+                    NetnsSockets {
                         netns,
                         users: 1,
                         _pair: pair,
@@ -94,7 +94,7 @@ impl<R: Receiver> Sockets<R> {
 pub(super) struct KeepOpen<R: Receiver> {
     sockets: Arc<Sockets<R>>,
     netns: NetNs,
-    // Nobody can take the identity of the namespace as long as we go by it.
+    // The identity of the namespace cannot be reused while it is compared here.
     _resident: Resident,
 }
 

@@ -15,7 +15,7 @@ use kernel::sync::atomic::{
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// What is counted.
+        /// The counters.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(usize)]
         pub enum Counter {
@@ -77,16 +77,16 @@ counters! {
     SequenceNakReceived = "seq_nak_rcvd",
     /// NAKs received that ended a connection.
     FatalNakReceived = "fatal_nak_rcvd",
-    /// Packets sent again.
+    /// Packets retransmitted.
     Retransmitted = "retransmitted_pkts",
-    /// Last packets sent again because nothing came back for several round trips. They are not in
-    /// `retransmitted_pkts`.
+    /// Last packets retransmitted because nothing came back for several round trips. They are not
+    /// in `retransmitted_pkts`.
     TailProbe = "tail_probes",
     /// ACK timeouts.
     AckTimeout = "ack_timeout",
     /// Requests refused with a fatal NAK.
     RefusedRequest = "refused_request",
-    /// Responses that nobody waited for: old, never asked for, or with a reserved syndrome.
+    /// Unexpected responses: repeated, never requested, or with a reserved syndrome.
     StaleResponse = "stale_response",
     /// READ responses behind a gap.
     OutOfSequenceResponse = "out_of_sequence_response",

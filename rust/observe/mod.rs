@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What can be seen from outside: counters.
+//! Observability: counters.
 
 pub mod counters;
 pub mod sets;

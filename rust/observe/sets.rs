@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who is counted where: all queue pairs of a port together, and some of them apart.
+//! Counter sets: all queue pairs of a port together, and some of them separately.
 //!
-//! A queue pair counts in one place at a time, so counting it apart costs nothing on the way of a
-//! packet. `rdma statistic` and sysfs add up for a port what ib_core knows to be counted apart,
-//! also what was counted by sets that are gone. Who asks for counters in another way gets the sum
-//! from here.
+//! A queue pair counts in one place at a time, so a separate set costs nothing on the packet path.
+//! `rdma statistic` and sysfs add up for a port the sets that ib_core knows, and those that were
+//! removed. Other readers get the sum from here.
 
 use super::counters::Counters;
 use crate::sys::table::{
@@ -23,25 +22,25 @@ use kernel::sync::{
 /// Most sets of a port.
 const MAX_SETS: u32 = 1 << 16;
 
-/// All that is counted at a port.
+/// All counters of a port.
 #[pin_data]
 pub struct PortCounters {
-    /// What is not counted apart.
+    /// Counts that are in no separate set.
     common: Arc<Counters>,
-    /// What is.
+    /// Counts in separate sets.
     #[pin]
     sets: Table<Counters>,
-    /// What had been counted in sets that are gone. The lock orders the end of a set with who adds
-    /// all up, so that no sum is ever less than the one before.
+    /// Sum of removed sets. The lock orders the removal of a set with readers of the sum, so no sum
+    /// is ever less than the one before.
     #[pin]
     past: Mutex<Counters>,
 }
 
-/// A set of counters for queue pairs that are counted apart.
+/// A separate set of counters for some queue pairs.
 pub struct Set(Published<Counters>);
 
 impl PortCounters {
-    /// Nothing has been counted.
+    /// All zero.
     pub fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             common: Arc::new(Counters::default(), GFP_KERNEL)?,
@@ -50,26 +49,26 @@ impl PortCounters {
         })
     }
 
-    /// Where all are counted that are not counted apart.
+    /// The counters of queue pairs without a separate set.
     #[inline]
     pub fn common(&self) -> &Arc<Counters> {
         &self.common
     }
 
-    /// Another set, with a number that no other has. May sleep.
+    /// A new set with a unique number. May sleep.
     pub fn begin(&self) -> Result<Set> {
         let counters = Arc::new(Counters::default(), GFP_KERNEL)?;
         Ok(Set(self.sets.reserve(MAX_SETS)?.publish(counters)))
     }
 
-    /// Nobody is counted in the set any more. May sleep.
+    /// Removes a set that no queue pair uses. May sleep.
     pub fn end(&self, set: &mut Set) {
         let past = self.past.lock();
         self.sets.remove(&mut set.0);
         past.absorb(&set.0);
     }
 
-    /// All that has been counted, apart or not. May sleep.
+    /// The sum of all counters. May sleep.
     pub fn sum(&self) -> Counters {
         let sum = Counters::default();
         let past = self.past.lock();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The counters that every RDMA port has (IBTA 16.1.3.5), from those that this one has.
+//! The standard counters of an RDMA port (IBTA 16.1.3.5), derived from the module's own.
 
 use super::counters::{
     Counter,
@@ -8,10 +8,10 @@ use super::counters::{
 };
 use crate::wire::performance::Totals;
 
-/// What a port has counted, as a performance manager asks for it.
+/// The counters of a port as a performance manager reads them.
 ///
-/// What takes the local path is sent and received by the port, a segment for a packet: a monitor is
-/// to see the traffic of a device with itself.
+/// A message on the local path counts as sent and received, a segment as a packet: a monitor sees
+/// the traffic of a device with itself.
 pub fn totals(of: &Counters) -> Totals {
     let with_local = |counter, local| of.get(counter).saturating_add(of.get(local));
     Totals {

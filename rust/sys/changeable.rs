@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A value that many read for a moment, and that somebody changes now and then while nobody does.
+//! A value that is read often, briefly, and changed rarely, while it is not read.
 //!
-//! The kernel's `rwlock_t` does not serve for this: it lets readers that have bottom halves
-//! disabled pass a writer that waits, so that one spins until by chance nobody reads on any CPU.
-//! Here a change waits for those who read now and for nobody who comes later ([`Gate::change`]).
+//! The kernel's `rwlock_t` does not serve: it lets readers with bottom halves disabled pass a
+//! waiting writer, which then spins until by chance no CPU reads. Here a change waits for current
+//! readers only, not for later ones ([`Gate::change`]).
 
 use super::bindings;
 use super::gate::{
-    Gate,
-    Queue, //
+    FairLock,
+    Gate, //
 };
 use super::gate_word::{
     Awake,
@@ -24,24 +24,23 @@ use core::ops::Deref;
 use kernel::prelude::*;
 use kernel::types::NotThreadSafe;
 
-impl Queue for SpinLockBh<()> {
-    fn alone<R>(&self, what: impl FnOnce() -> R) -> R {
+impl FairLock for SpinLockBh<()> {
+    fn with_lock<R>(&self, what: impl FnOnce() -> R) -> R {
         let _alone = self.lock();
         what()
     }
 }
 
-/// A value that changes now and then. Readers and changes have bottom halves disabled, and wait
-/// spinning.
+/// A value that changes rarely. Readers and changes run with bottom halves disabled, and spin.
 ///
 /// # Invariants
 ///
-/// `gate` is only shut by changes, whose queue is `changes`. `value` is only read by who is inside,
-/// and only written to by a change.
+/// Only changes kill `gate`, serialised by `changes`. `value` is only read by holders of the gate,
+/// and only written by a change.
 #[pin_data]
 pub struct Changeable<T> {
     gate: Gate<Counted<Awake>>,
-    /// Taken after the locks of whoever reads or changes the value, and before none.
+    /// Taken after the locks of readers and changers, and before none.
     #[pin]
     changes: SpinLockBh<()>,
     value: UnsafeCell<T>,
@@ -72,22 +71,22 @@ impl Drop for BhDisabled {
     }
 }
 
-/// The right to read the value of a [`Changeable`]; who changes it spins until it is dropped. Who
-/// has one must not take another of the same value, nor change that, nor wait for anybody who may.
+/// A read access to a [`Changeable`]; a change spins until it is dropped. Its holder must not read
+/// or change the same value again, nor wait for code that may.
 ///
 /// # Invariants
 ///
-/// The holder is inside the gate.
+/// The holder has a reference of the gate.
 pub struct Reading<'a, T> {
     of: &'a Changeable<T>,
-    /// Enabled again behind the gate: who waits for the reader waits for a moment.
+    /// Enabled after the gate is put: a change waits for the reader only briefly.
     _bh: BhDisabled,
 }
 
 impl<T> Changeable<T> {
     /// A value that may be read and changed.
     pub fn new(value: T) -> impl PinInit<Self> {
-        // INVARIANT: The gate is open.
+        // INVARIANT: The gate is live.
         pin_init!(Self {
             gate: Gate::new(Counted::new()),
             changes <- new_spinlock_bh!((), "ferroce_changes"),
@@ -95,20 +94,20 @@ impl<T> Changeable<T> {
         })
     }
 
-    /// The value, as the changes under way leave it. It fails only where others were leaked.
+    /// The value after the changes in progress. Fails only after guards were leaked.
     pub fn read(&self) -> Option<Reading<'_, T>> {
         let bh = BhDisabled::new();
-        // INVARIANT: Just entered.
+        // INVARIANT: The reference was just taken.
         self.gate
-            .enter_in_turn(&self.changes)
+            .tryget_queued(&self.changes)
             .then_some(Reading { of: self, _bh: bh })
     }
 
-    /// Changes the value, alone. Waits for the changes under way, then for those who read.
+    /// Changes the value exclusively. Waits for changes in progress, then for readers.
     pub fn change<R>(&self, what: impl FnOnce(&mut T) -> R) -> R {
         self.gate.change(&self.changes, || {
-            // SAFETY: By the type invariant nobody else reads or writes: nobody is inside, nobody
-            // is let in, and this is the only change.
+            // SAFETY: By the type invariant nothing else reads or writes: no reference is left,
+            // none is granted, and this is the only change.
             what(unsafe { &mut *self.value.get() })
         })
     }
@@ -118,13 +117,13 @@ impl<T> Deref for Reading<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: By the type invariants nobody writes to it while `self` lives.
+        // SAFETY: By the type invariants it is not written while `self` lives.
         unsafe { &*self.of.value.get() }
     }
 }
 
 impl<T> Drop for Reading<'_, T> {
     fn drop(&mut self) {
-        self.of.gate.leave();
+        self.of.gate.put();
     }
 }

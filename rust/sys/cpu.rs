@@ -10,23 +10,23 @@ use core::ffi::c_int;
 pub struct Cpu(c_int);
 
 impl Cpu {
-    /// The CPU that this runs on; it stays so as long as softirqs are off.
+    /// The current CPU; it does not change while softirqs are disabled.
     pub fn current() -> Self {
         // SAFETY: No requirements.
         Self(unsafe { bindings::ferroce_this_cpu() })
     }
 
-    /// Another CPU of this node on which the calling process may run and that the administrator did
-    /// not set apart, if there is one. Callers with different `seed`s get different ones.
+    /// Another CPU of this node on which the calling process may run and which is not isolated, if
+    /// there is one. Different `seed`s give different CPUs.
     ///
-    /// Only meaningful in a system call, where it is known who calls.
+    /// Only meaningful in a system call, where the caller is known.
     pub fn another(seed: u32) -> Option<Self> {
         // SAFETY: No requirements.
         let cpu = unsafe { bindings::ferroce_another_cpu(seed) };
         (cpu >= 0).then_some(Self(cpu))
     }
 
-    /// Its number, to choose something by.
+    /// Its number, for hashing.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -36,7 +36,7 @@ impl Cpu {
     }
 }
 
-/// Whether nothing but the calling thread is ready to run on this CPU.
+/// Whether no other thread is ready to run on this CPU.
 pub fn is_alone() -> bool {
     // SAFETY: No requirements.
     unsafe { bindings::ferroce_is_alone() }

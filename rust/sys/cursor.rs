@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that is written from front to back, once, and holds arbitrary bytes where it is not yet.
+//! Uninitialised memory that is written from front to back, once.
 
 use core::{
     marker::PhantomData,
     ptr, //
 };
 
-/// There is less room than what was to be written.
+/// The write does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
@@ -27,7 +27,7 @@ pub struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     /// # Safety
     ///
-    /// `at` must be valid for writes of `left` bytes that nothing else leads to for `'a`.
+    /// `at` must be valid for writes of `left` bytes, by this cursor alone, for `'a`.
     pub(in crate::sys) unsafe fn new(at: *mut u8, left: usize) -> Self {
         // INVARIANT: By the requirement; nothing is claimed to be written.
         Self {

@@ -1,69 +1,68 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A gate: counts who is inside, can be shut, and then empties; for ever, or until what is behind
-//! it was changed.
+//! A gate: a reference count that can be killed, like `percpu_ref`, and then drains; for good, or
+//! until the guarded value was changed.
 //!
 //! This is the part of [`Revocable`](super::revocable) and [`Changeable`](super::changeable) that
-//! needs no kernel, so that the host's tests can run it in every order of its steps.
+//! needs no kernel, so that host tests can run it in every order of its steps.
 
-/// Set once the gate is shut.
-const SHUT: u32 = 1 << 31;
-/// Set once somebody has taken what is behind the gate.
+/// Set once the gate is killed.
+const KILLED: u32 = 1 << 31;
+/// Set once a caller has taken the guarded value.
 const TAKEN: u32 = 1 << 30;
-/// From here on nobody is let in: the gate is shut or, because guards were leaked, about to
-/// overflow. The room up to the next bit is for those who count themselves and are sent away.
+/// From here on `tryget` fails: the gate is killed or, after leaked guards, about to overflow. The
+/// room up to the next bit is for failing `tryget`s, which count briefly.
 const LIMIT: u32 = 1 << 29;
-/// The number of those inside.
-const INSIDE: u32 = TAKEN - 1;
+/// The number of references.
+const USERS: u32 = TAKEN - 1;
 
-/// The one word of a gate, and a way to wait for it to change.
-pub trait Word {
+/// The word of a gate, and a way to wait for it.
+pub trait GateWord {
     /// Adds 1 and returns the word before. An acquire operation.
     fn add_one(&self) -> u32;
     /// Subtracts 1 and returns the word before. A release operation.
     fn sub_one(&self) -> u32;
     /// Reads the word. An acquire operation.
     fn read(&self) -> u32;
-    /// Replaces `old` by `new` and tells whether it did. Fully ordered.
+    /// Replaces `old` by `new`; returns whether it did. Fully ordered.
     fn replace(&self, old: u32, new: u32) -> bool;
-    /// Waits until no bit of `mask` is set, or one of `unless` is: asleep or awake, as the word is
-    /// made for.
+    /// Waits until no bit of `mask` is set, or one of `unless` is: sleeping or spinning.
     fn wait_until_clear(&self, mask: u32, unless: u32);
-    /// Wakes those who wait. Never sleeps.
+    /// Wakes waiters. Never sleeps.
     fn wake(&self);
 }
 
-/// A lock that is given to those who wait for it in the order in which they came.
-pub trait Queue {
+/// A fair lock: granted in the order of arrival.
+pub trait FairLock {
     /// Runs `what` with the lock held.
-    fn alone<R>(&self, what: impl FnOnce() -> R) -> R;
+    fn with_lock<R>(&self, what: impl FnOnce() -> R) -> R;
 }
 
-/// A gate. What is behind it may be used between an [`Self::enter`] that succeeds and its
-/// [`Self::leave`].
+/// A gate. The guarded value may be used between a successful [`Self::tryget`] and its
+/// [`Self::put`].
 pub struct Gate<W>(W);
 
-impl<W: Word> Gate<W> {
-    /// A gate with `word`, which is 0: open, and nobody is inside.
+impl<W: GateWord> Gate<W> {
+    /// A live gate with `word`, which is 0: no references.
     pub const fn new(word: W) -> Self {
         Self(word)
     }
 
-    /// Goes in, if the gate is open. Never sleeps.
+    /// Takes a reference if the gate is live. Never sleeps.
     #[inline]
-    pub fn enter(&self) -> bool {
+    pub fn tryget(&self) -> bool {
         if self.0.add_one() < LIMIT {
             return true;
         }
-        self.leave();
+        self.put();
         false
     }
 
-    /// Goes out. Never sleeps.
+    /// Drops a reference. Never sleeps.
     #[inline]
-    pub fn leave(&self) {
+    pub fn put(&self) {
         let before = self.0.sub_one();
-        if before & SHUT != 0 && before & INSIDE == 1 {
+        if before & KILLED != 0 && before & USERS == 1 {
             self.0.wake();
         }
     }
@@ -80,36 +79,36 @@ impl<W: Word> Gate<W> {
         }
     }
 
-    /// Shuts the gate: nobody goes in any more. Never sleeps.
-    pub fn shut(&self) {
-        self.set(SHUT);
+    /// Kills the gate: `tryget` fails from now on. Never sleeps.
+    pub fn kill(&self) {
+        self.set(KILLED);
     }
 
-    /// Shuts the gate and waits until nobody is inside, or somebody has taken what is behind it.
-    /// Others may still count themselves before they see that the gate is shut; they touch nothing.
-    fn clear(&self) {
-        self.shut();
-        self.0.wait_until_clear(INSIDE, TAKEN);
+    /// Kills the gate and waits until no reference is left, or a caller has taken the value.
+    /// Failing `tryget`s may still count briefly; they touch nothing.
+    fn drain(&self) {
+        self.kill();
+        self.0.wait_until_clear(USERS, TAKEN);
     }
 
-    /// Shuts the gate, waits until nobody is inside, and tells whether the caller is the first
-    /// who did: then what is behind the gate is his.
+    /// Kills the gate, waits until no reference is left, and returns whether the caller is the
+    /// first: then it owns the guarded value.
     pub fn take(&self) -> bool {
-        self.clear();
+        self.drain();
         self.set(TAKEN)
     }
 
-    /// Takes what is behind the gate if that is shut and nobody is inside, without waiting, to give
-    /// it back by [`Self::give_back`]. It may fail too while others are being sent away.
-    pub fn borrow(&self) -> bool {
-        self.0.replace(SHUT, SHUT | TAKEN)
+    /// Claims the value of a killed gate without references, without waiting, until
+    /// [`Self::unclaim`]. May also fail because of failing `tryget`s.
+    pub fn try_claim(&self) -> bool {
+        self.0.replace(KILLED, KILLED | TAKEN)
     }
 
-    /// Ends a [`Self::borrow`], and opens the gate or leaves it shut. Never sleeps.
-    pub fn give_back(&self, open: bool) {
-        let ended = if open { SHUT | TAKEN } else { TAKEN };
+    /// Ends a [`Self::try_claim`]; reopens the gate if `open`. Never sleeps.
+    pub fn unclaim(&self, open: bool) {
+        let ended = if open { KILLED | TAKEN } else { TAKEN };
         loop {
-            // Others may be counted that are being sent away.
+            // Failing `tryget`s may count meanwhile.
             let word = self.0.read();
             if self.0.replace(word, word & !ended) {
                 return;
@@ -117,37 +116,37 @@ impl<W: Word> Gate<W> {
         }
     }
 
-    /// Whether somebody has taken what is behind the gate.
+    /// Whether a caller has taken or claimed the value.
     pub fn is_taken(&self) -> bool {
         self.0.read() & TAKEN != 0
     }
 
-    /// Goes in, after the changes that are under way ([`Self::change`]). It fails only where guards
+    /// Takes a reference, after changes in progress ([`Self::change`]). Fails only after guards
     /// were leaked.
     #[inline]
-    pub fn enter_in_turn(&self, queue: &impl Queue) -> bool {
-        self.enter() || self.enter_from(queue)
+    pub fn tryget_queued(&self, queue: &impl FairLock) -> bool {
+        self.tryget() || self.tryget_slow(queue)
     }
 
-    /// While the queue is ours nobody changes anything, so the gate is open.
+    /// Under the lock no change is in progress, so the gate is live.
     #[cold]
-    fn enter_from(&self, queue: &impl Queue) -> bool {
-        queue.alone(|| self.enter())
+    fn tryget_slow(&self, queue: &impl FairLock) -> bool {
+        queue.with_lock(|| self.tryget())
     }
 
-    /// Shuts the gate, runs `what`, which changes what is behind it, when nobody is inside, and
-    /// opens it again. For a gate that is never shut otherwise, with one queue.
+    /// Kills the gate, waits until no reference is left, runs `what`, which changes the guarded
+    /// value, and reopens the gate. For a gate that is never killed otherwise, with one lock.
     ///
-    /// A change waits for those who are inside, and for nobody who comes later: who finds the gate
-    /// shut waits in the queue, so he counts himself once before it is open again, and the count
-    /// of those inside falls however many come. He waits there for the changes before him, and a
-    /// change waits for the changes before it and for one stay of each who is inside. So nobody
-    /// starves; but nobody who is inside may wait for this gate, or for anybody who may.
-    pub fn change<R>(&self, queue: &impl Queue, what: impl FnOnce() -> R) -> R {
-        queue.alone(|| {
-            self.clear();
+    /// A change waits for current references only, not for later ones: a `tryget` that finds the
+    /// gate killed queues for the lock, so it counts only once before the gate is reopened, and the
+    /// number of references falls, however many come. It waits there for earlier changes, and a
+    /// change waits for earlier changes and for one use by each reference. So nobody starves. But a
+    /// holder of a reference must not wait for this gate, nor for code that may.
+    pub fn change<R>(&self, queue: &impl FairLock, what: impl FnOnce() -> R) -> R {
+        queue.with_lock(|| {
+            self.drain();
             let result = what();
-            self.give_back(true);
+            self.unclaim(true);
             result
         })
     }

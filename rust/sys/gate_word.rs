@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The word of a gate, which is waited for in the kernel's ways.
+//! The word of a gate, with the kernel's ways of waiting.
 
 use super::bindings;
-use super::gate::Word;
+use super::gate::GateWord;
 use core::marker::PhantomData;
-// Those of the kernel crate are calls of C functions, and this is done for every copy.
+// The kernel crate's atomics are calls of C functions, and this runs for every copy.
 use core::sync::atomic::{
     AtomicU32,
     Ordering, //
 };
 
-/// How a word is waited for.
-pub(super) trait Wait {
+/// How to wait for a word.
+pub(super) trait WaitMode {
     /// Waits until no bit of `mask` is set in `word`, or one of `unless` is.
     fn until_clear(word: &AtomicU32, mask: u32, unless: u32);
-    /// Wakes those who wait for `word`.
+    /// Wakes the waiters of `word`.
     fn wake(word: &AtomicU32);
 }
 
-/// By sleeping: for as long as it takes.
+/// Sleeping, as long as it takes.
 pub(super) enum Asleep {}
 
-impl Wait for Asleep {
+impl WaitMode for Asleep {
     fn until_clear(word: &AtomicU32, mask: u32, unless: u32) {
         // SAFETY: The word is valid for the whole call.
         unsafe { bindings::ferroce_wait_until_clear(word.as_ptr(), mask, unless) };
@@ -35,10 +35,10 @@ impl Wait for Asleep {
     }
 }
 
-/// By spinning: for those who are inside with bottom halves disabled, and do not sleep.
+/// Spinning, for references held with bottom halves disabled, which never sleep.
 pub(super) enum Awake {}
 
-impl Wait for Awake {
+impl WaitMode for Awake {
     #[cold]
     fn until_clear(word: &AtomicU32, mask: u32, unless: u32) {
         // SAFETY: The word is valid for the whole call.
@@ -49,7 +49,7 @@ impl Wait for Awake {
     fn wake(_: &AtomicU32) {}
 }
 
-/// A word that is waited for in the way of `H`.
+/// A word that is waited for as `H` says.
 pub(super) struct Counted<H>(AtomicU32, PhantomData<H>);
 
 impl<H> Counted<H> {
@@ -59,7 +59,7 @@ impl<H> Counted<H> {
     }
 }
 
-impl<H: Wait> Word for Counted<H> {
+impl<H: WaitMode> GateWord for Counted<H> {
     #[inline]
     fn add_one(&self) -> u32 {
         self.0.fetch_add(1, Ordering::Acquire)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The one way from a callback of the network stack to the state of the module.
+//! Access to the state of the module from callbacks of the network stack.
 
 use super::bindings;
 use core::sync::atomic::{
@@ -13,7 +13,7 @@ use kernel::sync::{
     ArcBorrow, //
 };
 
-/// A static place for an `Arc` that is there while the module is set up.
+/// A static slot for an `Arc` while the module is set up.
 ///
 /// # Invariants
 ///
@@ -21,26 +21,26 @@ use kernel::sync::{
 pub struct Global<T: Send + Sync + 'static>(AtomicPtr<T>);
 
 impl<T: Send + Sync> Global<T> {
-    /// A place with nothing in it.
+    /// An empty slot.
     pub const fn empty() -> Self {
         Self(AtomicPtr::new(core::ptr::null_mut()))
     }
 
-    /// Fills the place. What was there before, if anything, is leaked: it may be in use.
+    /// Fills the slot. A previous value is leaked: it may be in use.
     pub fn set(&self, value: Arc<T>) {
         self.0
             .swap(Arc::into_raw(value).cast_mut(), Ordering::AcqRel);
     }
 
-    /// What is there, for as long as `_rcu` lives.
+    /// The value, while `_rcu` lives.
     pub fn get<'g>(&'g self, _rcu: &'g rcu::Guard) -> Option<&'g T> {
         // SAFETY: By the type invariant the value lives while the place holds it, and `clear`
         // waits for the read section that `_rcu` stands for.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
-    /// What is there, to be kept longer: the module must not wait for the place to be the last
-    /// owner while this is held.
+    /// A counted reference to the value. The module must not wait for the slot to be the last owner
+    /// while it is held.
     pub fn get_arc(&self, _rcu: &rcu::Guard) -> Option<Arc<T>> {
         let ptr = self.0.load(Ordering::Acquire);
         if ptr.is_null() {
@@ -50,8 +50,8 @@ impl<T: Send + Sync> Global<T> {
         Some(unsafe { ArcBorrow::from_raw(ptr.cast_const()) }.into())
     }
 
-    /// Empties the place and waits until nobody uses what was there. May sleep; where it may not,
-    /// as in a read section, what was there is leaked, with a warning.
+    /// Empties the slot and waits until the value is unused. May sleep; in atomic context, such as
+    /// a read section, the value is leaked with a warning.
     pub fn clear(&self) -> Option<Arc<T>> {
         let old = self.0.swap(core::ptr::null_mut(), Ordering::AcqRel);
         if old.is_null() {
@@ -61,7 +61,7 @@ impl<T: Send + Sync> Global<T> {
         if !unsafe { bindings::ferroce_synchronize_rcu() } {
             return None;
         }
-        // SAFETY: By the type invariant the reference was the place's, and it is ours now.
+        // SAFETY: By the type invariant the reference was the slot's, and it is ours now.
         Some(unsafe { Arc::from_raw(old.cast_const()) })
     }
 }

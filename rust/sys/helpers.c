@@ -84,7 +84,7 @@ int ferroce_spin_trylock_bh(spinlock_t *lock)
 }
 
 /*
- * Whether this context may sleep. Without CONFIG_PREEMPT_COUNT nobody knows,
+ * Whether this context may sleep. Without CONFIG_PREEMPT_COUNT it is unknown,
  * and the answer is no.
  */
 bool ferroce_may_sleep(void)
@@ -130,7 +130,7 @@ void ferroce_wake(u32 *word)
 	wake_up_var(word);
 }
 
-/* Users in the kernel make and destroy address handles with IRQs off. */
+/* ULPs make and destroy address handles with IRQs off. */
 void ferroce_xa_init(struct xarray *xa)
 {
 	xa_init_flags(xa, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT |
@@ -165,7 +165,7 @@ void ferroce_xa_publish(struct xarray *xa, unsigned long index, void *entry)
 	xa_unlock_irqrestore(xa, flags);
 }
 
-/* Gives back an index, with what it leads to. */
+/* Frees an index, with its entry. */
 void ferroce_xa_free(struct xarray *xa, unsigned long index)
 {
 	unsigned long flags;
@@ -472,7 +472,7 @@ void ferroce_set_node_desc(struct ib_device *device, const char *what)
 {
 	const char *host = init_utsname()->nodename;
 
-	/* What a kernel is called that nobody has given a name. */
+	/* The host name of a kernel without one. */
 	if (!*host || !strcmp(host, "(none)"))
 		strscpy(device->node_desc, what, sizeof(device->node_desc));
 	else

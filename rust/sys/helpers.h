@@ -24,7 +24,7 @@ struct sk_buff;
 struct scatterlist;
 struct vm_area_struct;
 
-/* Words for what is refused. */
+/* Reasons of refusals. */
 void ferroce_not_within(const char *name, int length, u64 value, u64 least, u64 most);
 void ferroce_verb_refused(const char *name, int length, int error);
 
@@ -98,7 +98,7 @@ size_t ferroce_umem_next(struct ib_umem *umem, struct scatterlist **cursor,
 
 /* ib_core. */
 /*
- * Attributes of devices in sysfs. store() gets what was written, as a string;
+ * Attributes of devices in sysfs. store() gets the written string;
  * it is NULL for an attribute that is for reading only. Both get the place of
  * the attribute. The places are filled from 0 on.
  */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Lists of pieces of the kernel's memory, as users in the kernel map them for a fast registration.
+//! Page lists of kernel memory, as ULPs map them for FRMRs.
 
 use super::bindings;
 use super::memory::{
@@ -12,35 +12,35 @@ use super::memory::{
 use core::marker::PhantomData;
 use kernel::prelude::*;
 
-/// What lists a region takes.
+/// The page lists that an FRMR accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shape {
-    /// Pages: only the first piece may begin, and only the last may end, within one
+pub enum ListShape {
+    /// Pages: only the first piece may start within a page, and only the last may end within one
     /// (`IB_MR_TYPE_MEM_REG`).
     Pages,
     /// Any pieces (`IB_MR_TYPE_SG_GAPS`).
     Gaps,
 }
 
-/// A scatter/gather list of a user in the kernel, which was mapped for a device that has no DMA.
+/// A scatter/gather list of a ULP, mapped for a device without DMA.
 ///
 /// # Invariants
 ///
-/// `first` is null, or leads to a list of at least `count` entries that is valid for `'a`.
+/// `first` is null, or points to a list of at least `count` entries that is valid for `'a`.
 pub struct ScatterList<'a> {
     first: *mut bindings::scatterlist,
     count: usize,
-    /// What is left out of the first entry.
+    /// Bytes to skip in the first entry.
     skip: u64,
     list: PhantomData<&'a ()>,
 }
 
-/// How much of a list was taken.
+/// The part of a list that was mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Taken {
-    /// Entries, as a whole.
+    /// Whole entries.
     pub entries: usize,
-    /// Bytes of the entry behind them, also those that were left out.
+    /// Bytes of the next entry, including skipped ones.
     pub of_next: u64,
     /// The address of the first byte.
     pub address: u64,
@@ -53,7 +53,7 @@ impl ScatterList<'_> {
     ///
     /// `first` must be null or lead to `count` entries that outlive the result.
     pub(super) unsafe fn new(first: *mut bindings::scatterlist, count: usize, skip: u64) -> Self {
-        // INVARIANT: The requirement.
+        // INVARIANT: By the requirement.
         Self {
             first,
             count,
@@ -83,22 +83,22 @@ impl ScatterList<'_> {
     }
 }
 
-/// Memory of the kernel in pieces.
+/// Kernel memory in pieces.
 ///
 /// # Invariants
 ///
 /// `runs` is sorted, without gaps from 0 on, and has `len` bytes; every run is part of a list that
-/// a user in the kernel has mapped. He says what memory is his, as everywhere in the kernel, and
-/// that it stays until he has invalidated what he registers of it. The files that use it see that
-/// nobody does after that; they are trusted with it, as with [`KernelMemory`].
+/// a ULP has mapped. The ULP vouches for the memory, as everywhere in the kernel, and keeps it
+/// until it has invalidated its registration. The files that use this type end all access by then;
+/// they are trusted with it, as with [`KernelMemory`].
 ///
 /// [`KernelMemory`]: super::memory::KernelMemory
 pub struct ListedMemory {
     runs: KVec<Run>,
     len: u64,
-    /// Pages, or pieces, that it has room for.
+    /// Capacity in pages or pieces.
     most: usize,
-    shape: Shape,
+    shape: ListShape,
 }
 
 // SAFETY: The memory is only accessed by copies through raw pointers.
@@ -107,8 +107,8 @@ unsafe impl Send for ListedMemory {}
 unsafe impl Sync for ListedMemory {}
 
 impl ListedMemory {
-    /// An empty list, with room for so many pages or pieces.
-    pub fn new(most: usize, shape: Shape) -> Result<Self> {
+    /// An empty list with room for this many pages or pieces.
+    pub fn new(most: usize, shape: ListShape) -> Result<Self> {
         Ok(Self {
             runs: KVec::with_capacity(most, GFP_KERNEL)?,
             len: 0,
@@ -117,12 +117,12 @@ impl ListedMemory {
         })
     }
 
-    /// Takes as much of `list` as the shape admits and there is room for, in place of what there
-    /// was. Allocates nothing.
+    /// Maps as much of `list` as the shape and the room permit, replacing the previous content.
+    /// Allocates nothing.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a list, or a size of pages, that cannot be; `ENOMEM` if nothing has room.
+    /// `EINVAL` for an invalid list or page size; `ENOMEM` if nothing fits.
     pub fn map(&mut self, list: &ScatterList<'_>, page: u64) -> Result<Taken> {
         self.runs.clear();
         self.len = 0;
@@ -188,24 +188,24 @@ impl ListedMemory {
     }
 }
 
-/// What a list has room for still.
+/// The room left in a list.
 struct Room {
-    shape: Shape,
+    shape: ListShape,
     /// Bytes of a page.
     page: u64,
     /// Pages, or pieces.
     left: u64,
-    /// Where the last piece ends.
+    /// End of the last piece.
     behind: Option<u64>,
 }
 
 impl Room {
-    /// How much of the piece from `address` to `end` fits; nothing of it if there is a gap before
-    /// it that may not be.
+    /// How much of the piece from `address` to `end` fits; nothing after a gap that is not
+    /// permitted.
     fn take(&mut self, address: u64, end: u64) -> Option<u64> {
         let len = end.wrapping_sub(address);
         let fits = match self.shape {
-            Shape::Gaps => {
+            ListShape::Gaps => {
                 let needed = u64::from(len != 0);
                 let has_room = needed <= self.left;
                 self.left = self.left.saturating_sub(needed);
@@ -215,10 +215,10 @@ impl Room {
                     0
                 }
             }
-            Shape::Pages => {
+            ListShape::Pages => {
                 let within = |address: u64| address & self.page.wrapping_sub(1);
                 let page_of = |address: u64| address.wrapping_sub(within(address));
-                // The page that is the first to be added.
+                // The first page to be added.
                 let first = match self.behind {
                     None => page_of(address),
                     Some(behind) if within(behind) | within(address) == 0 => address,

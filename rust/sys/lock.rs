@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The locks of the data path: held with bottom halves disabled.
+//! Locks of the data path, held with bottom halves disabled.
 //!
-//! Everything that the receive softirq, the timer softirq and system calls share is under one of
-//! these. Disabling bottom halves nests by a counter, so guards may be dropped in any order.
-//! What users in the kernel do with interrupts disabled has a lock of its own, [`IrqLock`].
+//! The receive softirq, the timer softirq and system calls share data under these locks. Disabling
+//! bottom halves nests by a counter, so guards may be dropped in any order. ULPs, which may call
+//! with interrupts disabled, have a lock of their own, [`IrqLock`].
 
 use super::bindings;
 use kernel::prelude::*;
@@ -67,8 +67,8 @@ unsafe impl Backend for SpinLockBhBackend {
     }
 }
 
-/// A lock that any context may take, also with interrupts disabled. They are while it is held, and
-/// are then what they were; so it is held for the time of a closure only.
+/// A lock for any context, also with interrupts disabled. Interrupts are disabled while it is held
+/// and restored afterwards; so it is held only for the time of a closure.
 #[pin_data]
 pub struct IrqLock {
     #[pin]
@@ -81,7 +81,7 @@ unsafe impl Send for IrqLock {}
 unsafe impl Sync for IrqLock {}
 
 impl IrqLock {
-    /// A free lock. All such locks are of one class for lockdep.
+    /// An unlocked lock. All share one lockdep class.
     pub fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             // SAFETY: `slot` is valid for writes; the shim initialises it.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pinned user memory, memory of the kernel, and copies from and to both.
+//! Pinned user memory, kernel memory, and copies from and to both.
 //!
-//! This is the one place that touches the bytes of memory regions. The process may write to them
-//! at any time, so they are only copied through raw pointers, and what was copied is never looked
-//! at again where it came from.
+//! This is the only place that accesses the bytes of MRs. A process may write to them at any time,
+//! so they are only copied through raw pointers, and a copied value is never read again at its
+//! source.
 
 use super::bindings;
 use super::cursor::{
@@ -19,7 +19,7 @@ use kernel::prelude::*;
 /// A run of contiguous bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Run {
-    /// Where it begins, in bytes from the start of the first run.
+    /// Offset in bytes from the start of the first run.
     pub(super) offset: u64,
     /// Its address in the kernel's linear mapping.
     pub(super) address: usize,
@@ -37,7 +37,7 @@ pub(super) fn pieces_of(
     mut piece: impl FnMut(*mut u8, usize) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     let mut left = len;
-    // The run that holds `at` is the last that begins at or before it.
+    // The run that contains `at` is the last one that starts at or before it.
     let first = runs.partition_point(|run| run.offset <= at);
     for run in runs.get(first.wrapping_sub(1)..).ok_or(Fault)? {
         if left == 0 {
@@ -56,11 +56,11 @@ pub(super) fn pieces_of(
     }
 }
 
-/// What keeps pages of a process pinned.
+/// Keeps pages of a process pinned.
 ///
 /// # Invariants
 ///
-/// It is a live `ib_umem` that this value owns, with a reference to its device.
+/// A live `ib_umem` that this value owns, with a reference to its device.
 struct Pinned(NonNull<bindings::ib_umem>);
 
 impl Pinned {
@@ -105,7 +105,7 @@ impl Drop for Pinned {
     }
 }
 
-/// Pages of a user process, pinned; or no byte of any process.
+/// Pinned pages of a process, or an empty range.
 ///
 /// # Invariants
 ///
@@ -114,7 +114,7 @@ impl Drop for Pinned {
 pub struct UserMemory {
     pinned: Option<Pinned>,
     runs: KVVec<Run>,
-    /// Bytes of the first page before the region begins.
+    /// Bytes of the first page before the region.
     skip: u64,
     len: u64,
 }
@@ -124,7 +124,7 @@ unsafe impl Send for UserMemory {}
 // SAFETY: As above.
 unsafe impl Sync for UserMemory {}
 
-/// The bytes cannot be copied: they do not lie within the memory, or the hardware has lost them.
+/// The bytes cannot be copied: they are outside the memory, or the hardware has lost them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault;
 
@@ -132,8 +132,8 @@ impl UserMemory {
     /// Pins `len` bytes at `start` of the calling process. `access` is a set of
     /// `ib_access_flags`; without a write permission in it the pages are pinned for reading only.
     ///
-    /// Of 0 bytes nothing is pinned, and there need be no memory at that address. `ib_umem_get_va`
-    /// would refuse them at the start of a page, and pin a whole page elsewhere.
+    /// For 0 bytes nothing is pinned, and there need be no memory at that address. `ib_umem_get_va`
+    /// would refuse 0 bytes at the start of a page, and pin a whole page elsewhere.
     pub fn pin(pd: PdRef<'_>, start: u64, len: u64, access: i32) -> Result<UserMemory> {
         if len == 0 {
             // INVARIANT: Nothing is pinned.
@@ -176,28 +176,28 @@ impl UserMemory {
         })
     }
 
-    /// In how many contiguous pieces it lies.
+    /// Number of contiguous pieces.
     pub fn pieces_of_all(&self) -> usize {
         self.runs.len()
     }
 
-    /// Whether it was pinned to be written to; what is none need not be.
+    /// Whether it is pinned for writing; an empty range counts as such.
     pub fn is_writable(&self) -> bool {
         self.pinned.as_ref().is_none_or(Pinned::is_writable)
     }
 
-    /// Whether the process that calls is the one whose memory it is; what is none is anybody's.
+    /// Whether the calling process owns the memory; any process owns an empty range.
     pub fn is_of_caller(&self) -> bool {
         self.pinned.as_ref().is_none_or(Pinned::is_of_caller)
     }
 }
 
-/// Bytes that can be copied.
+/// Memory that can be copied.
 ///
 /// # Safety
 ///
-/// What [`Memory::pieces`] hands out may be copied from and to while `self` lives, and its lengths
-/// add up to that of the range, or are less and it fails.
+/// The pieces of [`Memory::pieces`] may be copied from and to while `self` lives. Their lengths add
+/// up to that of the range, or to less, and then it fails.
 pub unsafe trait Memory {
     /// Calls `piece` with the address and length of each contiguous piece of a range, in order.
     fn pieces(
@@ -207,7 +207,7 @@ pub unsafe trait Memory {
         piece: impl FnMut(*mut u8, usize) -> Result<(), Fault>,
     ) -> Result<(), Fault>;
 
-    /// How many bytes there are.
+    /// Length in bytes.
     fn size(&self) -> u64;
 
     /// Whether a range lies within the memory.
@@ -218,9 +218,9 @@ pub unsafe trait Memory {
             .is_some_and(|end| end <= self.size())
     }
 
-    /// The 8 bytes at `offset`. They must be aligned where they are, whatever address users know
-    /// them by: a locked access across cache lines stops the whole machine.
-    fn word(&self, offset: u64) -> Result<Word<'_>, Fault> {
+    /// The 8 bytes at `offset`. They must be aligned in memory, whatever address users know them
+    /// by: a locked access across cache lines stops the whole machine.
+    fn word(&self, offset: u64) -> Result<MemoryWord<'_>, Fault> {
         let mut found = None;
         self.pieces(offset, size_of::<u64>(), |at, len| {
             found = (len == size_of::<u64>() && at as usize % size_of::<u64>() == 0).then_some(at);
@@ -228,7 +228,7 @@ pub unsafe trait Memory {
         })?;
         // INVARIANT: `pieces` gives bytes that may be used while `self` lives, all 8 of them at
         // once; the rest was checked.
-        Ok(Word {
+        Ok(MemoryWord {
             at: found.ok_or(Fault)?.cast(),
             _memory: PhantomData,
         })
@@ -249,7 +249,7 @@ pub unsafe trait Memory {
         })
     }
 
-    /// Appends `len` bytes at `offset` to what stands before `out`.
+    /// Appends `len` bytes at `offset` to `out`.
     #[inline]
     fn append(&self, offset: u64, len: usize, out: &mut Cursor<'_>) -> Result<(), Fault> {
         self.pieces(offset, len, |from, n| {
@@ -312,19 +312,19 @@ unsafe impl Memory for UserMemory {
     }
 }
 
-/// All memory of the kernel: offsets are its addresses.
+/// All kernel memory: offsets are addresses.
 ///
 /// # Invariants
 ///
-/// Who has one names only addresses, from its first use to the end of it, that the work requests of
-/// users in the kernel name. Those say what memory is theirs, as everywhere in the kernel. The
-/// files that use it are trusted with that, and few: `tests/lab/rules.py` has the list.
+/// The holder accesses only addresses that WRs of ULPs name. ULPs vouch for their memory, as
+/// everywhere in the kernel. The files that use this type are trusted, and few:
+/// `tests/lab/rules.py` lists them.
 pub struct KernelMemory(());
 
 impl KernelMemory {
     /// # Safety
     ///
-    /// Addresses must come from work requests of users in the kernel alone, and not from peers.
+    /// Addresses must come from WRs of ULPs, never from peers.
     pub(in crate::sys) unsafe fn new() -> Self {
         // INVARIANT: The requirement.
         Self(())
@@ -347,37 +347,36 @@ unsafe impl Memory for KernelMemory {
     }
 }
 
-/// What this processor wrote before is seen by all before what it writes from here on.
+/// A full barrier: earlier writes of this processor are visible before its later ones.
 pub fn full_barrier() {
     // SAFETY: It has no requirements.
     unsafe { bindings::ferroce_full_barrier() };
 }
 
-/// Eight bytes of memory, aligned, which processors and processes may access at the same
-/// time.
+/// Eight aligned bytes of memory, which processors and processes may access concurrently.
 ///
 /// # Invariants
 ///
 /// `at` is a multiple of 8, and 8 bytes of a [`Memory`] that lives for `'a`.
-pub struct Word<'a> {
+pub struct MemoryWord<'a> {
     at: *mut u64,
     _memory: PhantomData<&'a ()>,
 }
 
-impl Word<'_> {
-    /// Puts `swap` there if `compare` is there; the answer is what was there.
+impl MemoryWord<'_> {
+    /// Writes `swap` if the value is `compare`; returns the original value.
     pub fn compare_swap(&self, compare: u64, swap: u64) -> u64 {
         // SAFETY: By the type invariant.
         unsafe { bindings::ferroce_compare_swap(self.at, compare, swap) }
     }
 
-    /// Puts these bytes there.
+    /// Writes these bytes.
     pub fn store(&self, value: [u8; 8]) {
         // SAFETY: By the type invariant.
         unsafe { bindings::ferroce_store_word(self.at, u64::from_ne_bytes(value)) }
     }
 
-    /// Adds `value`; the answer is what was there.
+    /// Adds `value`; returns the original value.
     pub fn fetch_add(&self, value: u64) -> u64 {
         // SAFETY: By the type invariant.
         unsafe { bindings::ferroce_fetch_add(self.at, value) }

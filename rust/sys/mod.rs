@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The only room with `unsafe` and `bindings`: safe types over ib_core, the network stack and
-//! kernel memory, for the rooms above.
+//! kernel memory.
 
 pub(crate) mod bindings;
 pub mod changeable;

@@ -138,7 +138,7 @@ forget:
 	return err;
 }
 
-/* Nobody is called any more when it returns. */
+/* No call is in progress when it returns. */
 void ferroce_addresses_ignore(void)
 {
 #if IS_ENABLED(CONFIG_IPV6)
@@ -149,8 +149,8 @@ void ferroce_addresses_ignore(void)
 }
 
 /*
- * A namespace counts who depends on it. Its exit runs after its last netdev
- * has gone (subsystems exit after devices), so nobody can enter any more, and
+ * A namespace counts its residents. Its exit runs after its last netdev
+ * has gone (subsystems exit after devices), so none can be added, and
  * before IPv4, IPv6 and their routes are taken down.
  */
 struct ferroce_netns {
@@ -192,7 +192,7 @@ void ferroce_netns_unregister(void)
 	unregister_pernet_subsys(&ferroce_netns_ops);
 }
 
-/* NULL when the netdev is on its way out. */
+/* NULL while the netdev is being removed. */
 struct net *ferroce_netns_enter(struct net_device *dev)
 {
 	struct net *net;
@@ -296,7 +296,7 @@ void ferroce_sockets_close(struct ferroce_sockets *sockets)
 	synchronize_net();
 }
 
-/* IP leaves the length of the largest fragment in what it has reassembled. */
+/* IP leaves the largest fragment's length in a reassembled skb. */
 static bool ferroce_rx_was_fragmented(const struct sk_buff *skb, bool is_v6)
 {
 	return is_v6 ? IP6CB(skb)->frag_max_size : IPCB(skb)->frag_max_size;
@@ -381,7 +381,7 @@ int ferroce_rx_real_ifindex(const struct ferroce_rx *rx)
 	return dev ? ferroce_real_ifindex(dev) : rx->ifindex;
 }
 
-/* By `lo`, or by a VRF, comes what this host has sent to itself. */
+/* Packets of this host to itself arrive by `lo` or by a VRF. */
 static bool ferroce_is_own(const struct net_device *dev)
 {
 	return (dev->flags & IFF_LOOPBACK) || netif_is_l3_master(dev);

@@ -70,7 +70,7 @@ struct ferroce_rx {
 };
 
 int ferroce_rx_open(struct sk_buff *skb, struct ferroce_rx *rx);
-/* What the Ethernet header said. */
+/* Contents of the Ethernet header. */
 struct ferroce_link_info {
 	u8 mac[ETH_ALEN];
 	u16 vlan;
@@ -81,7 +81,7 @@ struct ferroce_link_info {
 int ferroce_rx_real_ifindex(const struct ferroce_rx *rx);
 bool ferroce_rx_is_own(const struct ferroce_rx *rx);
 void ferroce_rx_link(const struct ferroce_rx *rx, struct ferroce_link_info *info);
-/* What may be said of a packet's way to a port. */
+/* How a packet relates to a port. */
 enum ferroce_arrival {
 	FERROCE_ARRIVED,
 	FERROCE_WRONG_ADDRESS,
@@ -107,7 +107,7 @@ int ferroce_membership_join(struct net *net, struct net_device *dev, bool is_v6,
 void ferroce_membership_leave(struct net_device *dev,
 			      const struct ferroce_membership *membership);
 
-/* What one flow of packets has in common; an IPv4 address uses 4 bytes. */
+/* Common fields of a flow of packets; an IPv4 address uses 4 bytes. */
 struct ferroce_flow {
 	u8 saddr[16];
 	u8 daddr[16];

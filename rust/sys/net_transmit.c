@@ -214,7 +214,7 @@ static void ferroce_tx_put_ipv6(struct sk_buff *skb,
  * are made in pages that each CPU keeps: a packet has a reference of its page,
  * one more is ours, and a page that has no other is empty. The pages are
  * touched with BH disabled on their CPU only; packets are freed anywhere, and
- * by whoever has interrupts disabled too (rdma_rxe does it), which memory of a
+ * also with interrupts disabled (rdma_rxe does it), which memory of a
  * page_pool would not bear. A CPU keeps the one that it fills, and as many full
  * ones as were in flight at once, up to 64: 520 KiB in all, of which the shrinker
  * takes 512.
@@ -306,7 +306,7 @@ int ferroce_packet_memory_open(void)
 	shrinker->scan_objects = ferroce_pages_scan;
 	shrinker_register(shrinker);
 	ferroce_pages_shrinker = shrinker;
-	/* Disabling BH excludes nobody on PREEMPT_RT. */
+	/* Disabling BH excludes no task on PREEMPT_RT. */
 	if (!IS_ENABLED(CONFIG_PREEMPT_RT))
 		WRITE_ONCE(ferroce_pages_open, true);
 	return 0;
@@ -318,7 +318,7 @@ void ferroce_packet_memory_close(void)
 	int cpu, n;
 
 	WRITE_ONCE(ferroce_pages_open, false);
-	/* Whoever still makes a packet has BH disabled meanwhile. */
+	/* Code that still builds a packet has BH disabled. */
 	synchronize_net();
 	shrinker_free(ferroce_pages_shrinker);
 	for_each_possible_cpu(cpu) {
@@ -535,7 +535,7 @@ void ferroce_tx_append(struct sk_buff *head, struct sk_buff *tail,
 	head->truesize += skb->truesize;
 }
 
-/* The batch is whole: what the stack wants to know of it stands in its head. */
+/* The batch is complete: its head carries the fields for the stack. */
 void ferroce_tx_close(struct sk_buff *head, u16 packets)
 {
 	unsigned int network = skb_transport_offset(head);

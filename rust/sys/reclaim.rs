@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is freed later: after the RCU readers who may still use it, in a context that may sleep.
+//! Deferred freeing: after an RCU grace period, in a context that may sleep.
 //!
-//! Whoever removes something returns at once. The unloading of the module waits for all of it.
+//! The caller returns at once. Unloading the module waits for everything deferred.
 
 use super::bindings;
 use super::global::Global;
@@ -24,18 +24,18 @@ use kernel::sync::{
 };
 use kernel::types::Opaque;
 
-/// The workqueue that frees, while there is a [`Reclaimer`].
+/// The workqueue that frees, while a [`Reclaimer`] exists.
 static QUEUE: Global<OwnedQueue> = Global::empty();
 
-/// Nodes that were queued and are not freed yet.
+/// Nodes queued and not freed yet.
 static PENDING: Atomic<i32> = Atomic::new(0);
 
-/// Frees what is removed. The module keeps one from its initialisation to its exit, longer than
-/// everything that may be removed: what is removed without one is leaked.
+/// Frees deferred objects. The module keeps one from init to exit, longer than any object; an
+/// object deferred without one is leaked.
 pub struct Reclaimer(());
 
 impl Reclaimer {
-    /// Begins. Only one is needed.
+    /// Starts it. Only one is needed.
     pub fn new() -> Result<Self> {
         let queue = OwnedQueue::normal(c_str!("ferroce_reclaim"))?;
         QUEUE.set(Arc::new(queue, GFP_KERNEL)?);
@@ -45,7 +45,7 @@ impl Reclaimer {
 
 impl Drop for Reclaimer {
     fn drop(&mut self) {
-        // What is freed may remove something itself.
+        // A freed object may defer another one.
         while PENDING.load(Acquire) != 0 {
             flush();
         }
@@ -54,7 +54,8 @@ impl Drop for Reclaimer {
     }
 }
 
-/// Waits until all that was removed before is freed. May sleep, for a grace period if there is any.
+/// Waits until everything deferred before is freed. May sleep, for a grace period if anything is
+/// left.
 pub(super) fn flush() {
     if PENDING.load(Acquire) == 0 {
         return;
@@ -71,22 +72,22 @@ pub(super) fn flush() {
 /// What frees a thing.
 pub(super) type Free = unsafe fn(*mut c_void);
 
-/// The means to free one thing later; allocated together with the thing, so that removing it needs
-/// no memory.
+/// The means to defer one object; allocated together with the object, so that removal needs no
+/// memory.
 pub(super) struct Node {
     work: Opaque<bindings::rcu_work>,
     /// What to call, and with what.
     call: Option<(Free, *mut c_void)>,
 }
 
-// SAFETY: Whoever has one can only give it up; until then it has no pointer, and the work is in no
+// SAFETY: An owner can only give it up; until then it has no pointer, and the work is in no
 // queue. What it is called with says itself on which threads that may be.
 unsafe impl Send for Node {}
 // SAFETY: There is nothing that a reference to it could do.
 unsafe impl Sync for Node {}
 
 impl Node {
-    /// A node that is not used yet.
+    /// An unused node.
     pub(super) fn new(flags: Flags) -> Result<KBox<Node>> {
         Ok(KBox::new(
             Node {
@@ -97,14 +98,14 @@ impl Node {
         )?)
     }
 
-    /// Drops `object` in process context, after the RCU read sections that run now. In any context.
+    /// Drops `object` in process context after a grace period. Any context.
     ///
-    /// Whoever reads it under RCU must not find it any more: a read section that begins after this
-    /// call may outlast the object.
+    /// RCU readers must not find it any more: a read section that begins after this call may
+    /// outlast the object.
     pub(super) fn release<T: Send + Sync + 'static>(self: KBox<Self>, object: Arc<T>) {
         /// # Safety
         ///
-        /// `object` must be from `Arc::into_raw`, with a reference that is nobody else's.
+        /// `object` must be from `Arc::into_raw`, with a reference that it owns.
         unsafe fn free<T>(object: *mut c_void) {
             // SAFETY: By the requirement.
             drop(unsafe { Arc::from_raw(object.cast::<T>().cast_const()) });
@@ -114,8 +115,7 @@ impl Node {
         unsafe { self.call(object.cast::<c_void>(), free::<T>) };
     }
 
-    /// Calls `free` with `what` in process context, after the RCU read sections that run now. In
-    /// any context.
+    /// Calls `free` with `what` in process context after a grace period. Any context.
     ///
     /// # Safety
     ///
@@ -125,13 +125,13 @@ impl Node {
         node.call = Some((free, what));
         let rcu = rcu::read_lock();
         let Some(queue) = QUEUE.get(&rcu) else {
-            // The module is as good as unloaded: nobody could wait for the work.
+            // The module is being unloaded: nobody could wait for the work.
             return;
         };
         PENDING.add(1, Relaxed);
         let work = node.work.get();
-        // SAFETY: The node stays where it is until `run`, for nobody else frees it. The queue is
-        // live: who destroys it has waited for this read section, and then for the work.
+        // SAFETY: The node stays where it is until `run`, because only that frees it. The queue is
+        // live: its destruction waits for this read section, and then for the work.
         unsafe {
             bindings::ferroce_rcu_work_init(work, Some(Self::run));
             bindings::queue_rcu_work(queue.as_ptr(), work);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Words for what is refused: an errno says little. They are lines of dynamic debug, which cost
-//! nothing until an administrator asks for them:
-//! `echo 'module ferroce +p' >/proc/dynamic_debug/control`.
+//! Reasons of refusals, because an errno says little. They are lines of dynamic debug, which cost
+//! nothing until an administrator enables them: `echo 'module ferroce +p'
+//! >/proc/dynamic_debug/control`.
 
 use super::bindings;
 use core::ops::RangeInclusive;
 use kernel::prelude::*;
 
-/// Says which attribute is not within its range, and returns `error` for it.
+/// Logs which attribute is out of range, and returns `error` for it.
 #[cold]
 pub fn refuse(
     error: Error,
@@ -24,7 +24,7 @@ pub fn refuse(
     error
 }
 
-/// Refuses a value that is not within its range.
+/// Refuses a value that is out of range.
 ///
 /// # Errors
 ///
@@ -42,7 +42,7 @@ pub fn within(
     Err(refuse(EINVAL, attribute, value, range))
 }
 
-/// Refuses flags beyond those that are known, with `error`.
+/// Refuses unknown flags with `error`.
 #[inline]
 pub fn of_bits(error: Error, attribute: &'static str, value: u32, known: u32) -> Result {
     if value & !known == 0 {
@@ -51,7 +51,7 @@ pub fn of_bits(error: Error, attribute: &'static str, value: u32, known: u32) ->
     Err(refuse(error, attribute, value, 0..=u64::from(known)))
 }
 
-/// Says which verb of ib_core's table is refused.
+/// Logs which verb of ib_core's table is refused.
 #[cold]
 pub(super) fn verb(name: &'static str, error: &Error) {
     let (name, length) = (name.as_ptr().cast(), name.len() as c_int);

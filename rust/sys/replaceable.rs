@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An object in use that another one takes the place of.
+//! An object in use that can be replaced.
 
 use super::reclaim::Node;
 use core::ops::Deref;
@@ -12,14 +12,14 @@ use kernel::prelude::*;
 use kernel::sync::rcu;
 use kernel::sync::Arc;
 
-/// A place for an `Arc` that is read under RCU without counting.
+/// A slot for an `Arc` that is read under RCU without reference counting.
 ///
 /// # Invariants
 ///
 /// The pointer is from `Arc::into_raw`, with one reference that the place owns.
 pub struct Replaceable<T: Send + Sync + 'static>(AtomicPtr<T>);
 
-/// What can take the place: all that might fail is done.
+/// A prepared successor: everything that can fail is done.
 pub struct Successor<T> {
     value: Arc<T>,
     node: KBox<Node>,
@@ -42,13 +42,13 @@ impl<T> Deref for Successor<T> {
 }
 
 impl<T: Send + Sync> Replaceable<T> {
-    /// A place with `value` in it.
+    /// A slot with `value`.
     pub fn new(value: Arc<T>) -> Self {
         // INVARIANT: The reference is the place's now.
         Self(AtomicPtr::new(Arc::into_raw(value).cast_mut()))
     }
 
-    /// What is there, for as long as `_rcu` lives.
+    /// The current value, while `_rcu` lives.
     #[inline]
     pub fn get<'a>(&'a self, _rcu: &'a rcu::Guard) -> &'a T {
         // SAFETY: By the type invariant the value lives while the place holds it, and what
@@ -56,14 +56,14 @@ impl<T: Send + Sync> Replaceable<T> {
         unsafe { &*self.0.load(Ordering::Acquire) }
     }
 
-    /// Puts `successor` in the place, in any context. What was there goes when nobody reads it.
+    /// Replaces the value by `successor`. Any context. The old value is freed after a grace period.
     pub fn replace(&self, successor: Successor<T>) {
         let Successor { value, node } = successor;
         // INVARIANT: The reference of the successor is the place's now.
         let old = self
             .0
             .swap(Arc::into_raw(value).cast_mut(), Ordering::AcqRel);
-        // SAFETY: By the type invariant; the reference was the place's, and is ours now.
+        // SAFETY: By the type invariant; the reference was the slot's, and is ours now.
         let old = unsafe { Arc::from_raw(old.cast_const()) };
         // The place was the only one where readers find it.
         node.release(old);
@@ -72,7 +72,7 @@ impl<T: Send + Sync> Replaceable<T> {
 
 impl<T: Send + Sync + 'static> Drop for Replaceable<T> {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant; who drops the place is the last who could read it.
+        // SAFETY: By the type invariant; the slot is dropped after its last reader.
         drop(unsafe { Arc::from_raw(self.0.get_mut().cast_const()) });
     }
 }

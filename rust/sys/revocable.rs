@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A value that can be taken away from those who use it.
+//! A value whose use can be revoked.
 //!
-//! Users count themselves in one atomic word, so that the owner waits for those who use the value
-//! now and for nobody else: no grace period, and nothing to free later.
+//! Users take references in one atomic word, so the owner waits for current users only: no grace
+//! period, and nothing to free later.
 
 use super::gate::Gate;
 use super::gate_word::{
@@ -18,9 +18,9 @@ use core::ops::Deref;
 ///
 /// # Invariants
 ///
-/// `value` is initialised until the gate is taken for good. It is only read, and only by who is
-/// inside the gate, until then; afterwards it belongs to who took it. Who borrows it is alone with
-/// it until he gives it back, initialised.
+/// `value` is initialised until the gate is taken. Until then it is only read, and only by holders
+/// of the gate; afterwards it belongs to the caller that took it. A caller that claims the gate has
+/// exclusive access until it unclaims it, with the value initialised.
 pub struct Revocable<T> {
     gate: Gate<Counted<Asleep>>,
     value: UnsafeCell<MaybeUninit<T>>,
@@ -32,15 +32,15 @@ unsafe impl<T: Send> Send for Revocable<T> {}
 // the value itself.
 unsafe impl<T: Send + Sync> Sync for Revocable<T> {}
 
-/// The right to use the value of a [`Revocable`]; revoking waits until it is dropped.
+/// Access to the value of a [`Revocable`]; revocation waits until it is dropped.
 ///
 /// # Invariants
 ///
-/// The holder is inside the gate.
-pub struct Access<'a, T>(&'a Revocable<T>);
+/// The holder has a reference of the gate.
+pub struct RevocableGuard<'a, T>(&'a Revocable<T>);
 
 impl<T> Revocable<T> {
-    /// A value that everybody may use.
+    /// A usable value.
     pub const fn new(value: T) -> Self {
         Self {
             gate: Gate::new(Counted::new()),
@@ -48,62 +48,60 @@ impl<T> Revocable<T> {
         }
     }
 
-    /// The value, unless it was revoked or denied. Two atomic operations with the drop of the
-    /// result; in any context.
+    /// The value, unless it was revoked or denied. Two atomic operations including the drop of the
+    /// result; any context.
     #[inline]
-    pub fn access(&self) -> Option<Access<'_, T>> {
-        // INVARIANT: Just entered.
-        self.gate.enter().then(|| Access(self))
+    pub fn access(&self) -> Option<RevocableGuard<'_, T>> {
+        // INVARIANT: The reference was just taken.
+        self.gate.tryget().then(|| RevocableGuard(self))
     }
 
-    /// A value that nobody may use until [`Self::allow`] says so.
+    /// A value that is denied until [`Self::allow`].
     pub fn denied(value: T) -> Self {
         let denied = Self::new(value);
         denied.deny();
         denied
     }
 
-    /// Changes a value that was denied, unless somebody uses it still, or changes it. In any
-    /// context.
+    /// Changes a denied value, unless it is still in use or being changed. Any context.
     pub fn change<R>(&self, what: impl FnOnce(&mut T) -> R) -> Option<R> {
-        self.borrowed(|value| (what(value), false))
+        self.claimed(|value| (what(value), false))
     }
 
-    /// Changes a value that was denied, as [`Self::change`], and lets everybody use it if `what`
-    /// says that it is good.
+    /// Changes a denied value like [`Self::change`], and allows its use if `what` returns true.
     pub fn allow(&self, what: impl FnOnce(&mut T) -> bool) -> bool {
         let allowed = |value: &mut T| {
             let allowed = what(value);
             (allowed, allowed)
         };
-        self.borrowed(allowed).unwrap_or(false)
+        self.claimed(allowed).unwrap_or(false)
     }
 
-    fn borrowed<R>(&self, what: impl FnOnce(&mut T) -> (R, bool)) -> Option<R> {
-        if !self.gate.borrow() {
+    fn claimed<R>(&self, what: impl FnOnce(&mut T) -> (R, bool)) -> Option<R> {
+        if !self.gate.try_claim() {
             return None;
         }
-        // SAFETY: By the type invariant the value is initialised. Who has borrowed is alone with it
-        // until he gives it back: nobody was inside, nobody is let in, and nobody else takes it.
+        // SAFETY: By the type invariant the value is initialised. A claim is exclusive
+        // until unclaimed: no reference was left, none is granted, and no other caller takes it.
         let (result, open) = what(unsafe { (*self.value.get()).assume_init_mut() });
-        self.gate.give_back(open);
+        self.gate.unclaim(open);
         Some(result)
     }
 
-    /// Lets nobody use the value from now on; who does, goes on. In any context.
+    /// Denies new accesses; accesses in progress continue. Any context.
     pub fn deny(&self) {
-        self.gate.shut();
+        self.gate.kill();
     }
 
-    /// Lets nobody use the value from now on, waits for those who do, and hands it to the first
-    /// caller. May sleep; must not be called with an [`Access`] to the same value in hand, for
-    /// which it would wait for ever.
+    /// Revokes the value: refuses new accesses, waits for those in progress, and returns the value
+    /// to the first caller. May sleep. Must not be called with a [`RevocableGuard`] of the same
+    /// value, for which it would wait for ever.
     pub fn revoke(&self) -> Option<T> {
         if !self.gate.take() {
             return None;
         }
-        // SAFETY: By the type invariant the value is initialised. Who took the gate is alone with
-        // it: all who were let in have left, and what they did before happens before this.
+        // SAFETY: By the type invariant the value is initialised. The taker of the gate has
+        // exclusive access to it: all references were put, and their accesses happen before this.
         Some(unsafe { (*self.value.get()).assume_init_read() })
     }
 }
@@ -117,20 +115,20 @@ impl<T> Drop for Revocable<T> {
     }
 }
 
-impl<T> Deref for Access<'_, T> {
+impl<T> Deref for RevocableGuard<'_, T> {
     type Target = T;
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: By the invariants the value is initialised and nobody writes to it or takes it
+        // SAFETY: By the invariants the value is initialised and neither written nor taken
         // while `self` lives.
         unsafe { (*self.0.value.get()).assume_init_ref() }
     }
 }
 
-impl<T> Drop for Access<'_, T> {
+impl<T> Drop for RevocableGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.0.gate.leave();
+        self.0.gate.put();
     }
 }

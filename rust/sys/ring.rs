@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Rings that a user process maps, or a user in the kernel fills: the memory behind `uabi::ring`.
+//! Rings that a process maps or a ULP fills: the memory of `uabi::ring`.
 //!
-//! The process can write to all of it at any time. So nothing here is ever referenced: the control
-//! words are read and written as single atomics, and slots are copied whole into private memory
-//! before anybody looks at them.
+//! A process can write to all of it at any time. So nothing here is ever referenced: control words
+//! are accessed as single atomics, and slots are copied whole into private memory before anything
+//! looks at them.
 
 use super::bindings;
 use super::ib::reference::ContextRef;
@@ -33,8 +33,8 @@ use kernel::sync::atomic::{
 };
 use kernel::sync::Arc;
 
-/// Pages that count as pinned by a process, which its RLIMIT_MEMLOCK limits. Dropped where it is
-/// allowed to sleep.
+/// A charge of pinned pages to the RLIMIT_MEMLOCK of a process. Dropped where sleeping is
+/// permitted.
 ///
 /// # Invariants
 ///
@@ -45,12 +45,12 @@ struct Charge {
 }
 
 impl Charge {
-    /// Charges the calling process. `ENOMEM` if it may not pin as much.
+    /// Charges the calling process. `ENOMEM` beyond its limit.
     fn new(pages: usize) -> Result<Self> {
         // SAFETY: No requirements.
         let charge = || NonNull::new(unsafe { bindings::ferroce_charge_pinned(pages) });
         let mm = charge().or_else(|| {
-            // What the process has destroyed may be charged until it is reclaimed.
+            // Destroyed objects of the process may be charged until they are reclaimed.
             reclaim::flush();
             charge()
         });
@@ -71,13 +71,13 @@ impl Drop for Charge {
 /// # Invariants
 ///
 /// `base` is an area from `ferroce_alloc_shared` that this value owns.
-struct Shared {
+struct SharedPages {
     base: NonNull<u8>,
-    /// Dropped after the pages were given back. Users in the kernel pin nothing.
+    /// Dropped after the pages are freed. ULPs pin nothing.
     _charge: Option<Charge>,
 }
 
-impl Shared {
+impl SharedPages {
     /// Allocates `len` bytes of zeros, whole pages.
     fn new(len: usize, owner: Option<ContextRef<'_>>) -> Result<Self> {
         let charge = owner
@@ -93,9 +93,10 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedPages {
     fn drop(&mut self) {
-        // Pages that a process still maps stay until it unmaps them: each mapped page is counted.
+        // Pages that a process still maps stay until it unmaps them: each mapping counts a
+        // reference.
         // SAFETY: By the type invariant the area is ours.
         unsafe { bindings::ferroce_free_shared(self.base.as_ptr().cast::<c_void>()) };
     }
@@ -113,8 +114,8 @@ pub struct Ring {
     len: usize,
     entries: u32,
     stride: u32,
-    shared: NonNull<Shared>,
-    /// Frees it if the last user is one who may not sleep.
+    shared: NonNull<SharedPages>,
+    /// Frees it where the last user may not sleep.
     node: Option<KBox<Node>>,
 }
 
@@ -124,13 +125,12 @@ unsafe impl Send for Ring {}
 unsafe impl Sync for Ring {}
 
 impl Ring {
-    /// Allocates a zeroed ring of `entries` (a power of two) slots of `stride` bytes, at the cost
-    /// of the process that calls by `owner`, or for a user in the kernel. May sleep.
+    /// Allocates a zeroed ring of `entries` (a power of two) slots of `stride` bytes, charged to
+    /// the process that calls by `owner`, or for a ULP. May sleep.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if there is no memory, also within its memory cgroup, or if it would have more
-    /// pinned than its RLIMIT_MEMLOCK allows.
+    /// `ENOMEM` without memory, also of its memory cgroup, or beyond its RLIMIT_MEMLOCK.
     pub fn new(owner: Option<ContextRef<'_>>, entries: u32, stride: u32) -> Result<Ring> {
         if !entries.is_power_of_two() || stride == 0 || stride as usize % layout::SLOT_ALIGN != 0 {
             return Err(EINVAL);
@@ -138,7 +138,7 @@ impl Ring {
         let bytes = usize::try_from(layout::mapping_len(entries, stride)).map_err(|_| EINVAL)?;
         let len = kernel::page::page_align(bytes).ok_or(EINVAL)?;
         let node = Node::new(GFP_KERNEL_ACCOUNT)?;
-        let shared = KBox::new(Shared::new(len, owner)?, GFP_KERNEL_ACCOUNT)?;
+        let shared = KBox::new(SharedPages::new(len, owner)?, GFP_KERNEL_ACCOUNT)?;
         let base = shared.base;
         // SAFETY: What `KBox::into_raw` returns is not null.
         let shared = unsafe { NonNull::new_unchecked(KBox::into_raw(shared)) };
@@ -153,7 +153,7 @@ impl Ring {
         })
     }
 
-    /// Says in this ring where to map the one that has taken its place.
+    /// Stores in this ring where to map its successor.
     pub fn succeed(&self, map: &RingMap) {
         let words: [u64; 3] = zerocopy::transmute!(*map);
         for (i, word) in words.into_iter().enumerate() {
@@ -170,7 +170,7 @@ impl Ring {
         }
     }
 
-    /// Bytes of a slot.
+    /// Bytes per slot.
     pub fn stride(&self) -> u32 {
         self.stride
     }
@@ -233,7 +233,7 @@ impl Module for Ring {
     }
 }
 
-/// What a provider does for a process, the module does itself for a user in the kernel.
+/// The module does for a ULP what a provider does for a process.
 impl Provider for Ring {
     fn raise(&self, word: Word, value: u32) {
         // SAFETY: As in `load`; the word is aligned and valid for the whole call.
@@ -248,7 +248,7 @@ impl Provider for Ring {
     }
 }
 
-impl words::Ring for Ring {
+impl words::RingOps for Ring {
     #[inline]
     fn entries(&self) -> u32 {
         self.entries
@@ -277,10 +277,10 @@ impl Drop for Ring {
     fn drop(&mut self) {
         /// # Safety
         ///
-        /// `shared` must be from `KBox::into_raw` and nobody else's; may sleep.
+        /// `shared` must be from `KBox::into_raw`, and owned; may sleep.
         unsafe fn free(shared: *mut c_void) {
             // SAFETY: By the requirement.
-            drop(unsafe { KBox::from_raw(shared.cast::<Shared>()) });
+            drop(unsafe { KBox::from_raw(shared.cast::<SharedPages>()) });
         }
         let shared = self.shared.as_ptr().cast::<c_void>();
         // SAFETY: By the type invariant `shared` is ours, and this is the end of it.
@@ -293,10 +293,9 @@ impl Drop for Ring {
     }
 }
 
-/// The way to the offsets of a command file, open as long as the file is.
+/// Access to the mmap offsets of a command file, valid as long as the file.
 ///
-/// What is at an offset may be withdrawn by anybody at any time: after the end of the file that
-/// does nothing.
+/// An offset may be withdrawn by anyone at any time: after the end of the file that does nothing.
 pub(in crate::sys) struct Offsets(Arc<Revocable<File>>);
 
 /// The context of a command file.
@@ -326,12 +325,12 @@ impl Drop for Offsets {
     }
 }
 
-/// What makes a [`Ring`] appear at an offset of the command file; dropping it withdraws the offset.
+/// A mapping offset of a [`Ring`] in a command file; dropping it withdraws the offset.
 ///
 /// # Invariants
 ///
-/// `entry` is the `rdma_entry` of an [`Entry`], inserted in the context of `file` and not removed:
-/// it lives as long as `file` can be accessed.
+/// `entry` is the `rdma_entry` of an [`MmapEntry`], inserted in the context of `file` and not
+/// removed: it lives as long as `file` can be accessed.
 pub struct Mapping {
     file: Arc<Revocable<File>>,
     entry: NonNull<bindings::rdma_user_mmap_entry>,
@@ -342,20 +341,20 @@ unsafe impl Send for Mapping {}
 // SAFETY: As above.
 unsafe impl Sync for Mapping {}
 
-/// The entry as ib_core refers to it; freed in [`Mapping::free`] with its last reference.
+/// The entry in ib_core's form; freed by [`Mapping::free`] with its last reference.
 #[repr(C)]
-struct Entry {
+struct MmapEntry {
     rdma_entry: bindings::rdma_user_mmap_entry,
     ring: Arc<Ring>,
 }
 
 impl Mapping {
-    /// Offers `ring` to the process of `context`, and says where.
+    /// Offers `ring` to the process of `context`, and returns its offset.
     pub fn new(context: ContextRef<'_>, ring: &Arc<Ring>) -> Result<(Mapping, RingMap)> {
         let file = context.offsets().0.clone();
         let access = file.access().ok_or(ENODEV)?;
         let entry = KBox::new(
-            Entry {
+            MmapEntry {
                 rdma_entry: pin_init::zeroed(),
                 ring: ring.clone(),
             },
@@ -410,9 +409,9 @@ impl Mapping {
         if entry.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: Every entry of our contexts is the first field of an `Entry`, and the reference
-        // just taken keeps it.
-        let ring = unsafe { &(*entry.cast::<Entry>()).ring };
+        // SAFETY: Every entry of our contexts is the first field of an `MmapEntry`, and the
+        // reference just taken keeps it.
+        let ring = unsafe { &(*entry.cast::<MmapEntry>()).ring };
         // SAFETY: The area is `len` bytes of whole pages from `vmalloc`; nothing is mapped in `vma`
         // yet.
         let ret = unsafe {
@@ -427,10 +426,10 @@ impl Mapping {
     ///
     /// # Safety
     ///
-    /// `entry` must be the `rdma_entry` of an [`Entry`] whose last reference is gone.
+    /// `entry` must be the `rdma_entry` of an [`MmapEntry`] whose last reference is gone.
     pub(super) unsafe fn free(entry: *mut bindings::rdma_user_mmap_entry) {
         // SAFETY: By the requirement; it was made by `KBox::into_raw` in `new`.
-        drop(unsafe { KBox::from_raw(entry.cast::<Entry>()) });
+        drop(unsafe { KBox::from_raw(entry.cast::<MmapEntry>()) });
     }
 }
 

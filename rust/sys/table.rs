@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tables from a small number to an object, read under RCU without a reference count.
+//! Tables from a small number to an object, read under RCU without reference counting.
 //!
-//! The receive path finds QPs and memory regions here. An object is published last, when it is
-//! complete. Whoever publishes it gets a [`Published`], which is the only way to remove or replace
-//! it; then it leaves every place where readers find it before it is given to RCU, in one function.
+//! The receive path finds QPs and MRs here. An object is published last, when it is complete.
+//! Publishing returns a [`Published`], the only way to remove or replace the object. Removal takes
+//! the object out of every place where readers find it, and then gives it to RCU, in one function.
 
 use super::bindings;
 use super::reclaim::Node;
@@ -33,17 +33,17 @@ use kernel::sync::{
 };
 use kernel::types::Opaque;
 
-/// Where an object is made.
+/// The context of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllocContext {
     /// It may sleep.
     Sleeps,
-    /// It may not, and interrupts may be disabled.
+    /// It may not sleep, and interrupts may be disabled.
     Atomic,
 }
 
 impl AllocContext {
-    /// How to allocate there.
+    /// Allocation flags for the context.
     pub fn flags(self) -> Flags {
         match self {
             AllocContext::Sleeps => GFP_KERNEL_ACCOUNT,
@@ -52,28 +52,27 @@ impl AllocContext {
     }
 }
 
-/// An object with a name of its own, which does not change.
+/// An object with a constant name.
 ///
-/// If it did, the object might not be found; nothing else hangs on it.
+/// If the name changed, the object might not be found; nothing else depends on it.
 pub trait Named {
     /// The name.
     fn name(&self) -> u32;
 }
 
-/// A table of `Arc<T>` by a number that the table chooses; of [`Table::named`] by name too.
+/// A table of `Arc<T>` by a number that the table chooses; with [`Table::named`] by name too.
 ///
-/// The number of an object can be computed from its name, which costs something, as looking up a
-/// number does. So the objects of a table with names are noted in front of it too, each in the one
-/// place that its name says, where the one published last stays. Who is not noted is found by the
-/// number.
+/// The number of an object can be computed from its name, at some cost, like the lookup by number.
+/// So a table with names also has a front, a direct-mapped cache: each name has one slot, which
+/// keeps the object published last. Other objects are found by number.
 ///
 /// # Invariants
 ///
 /// `xa` is an initialised xarray whose entries come from `Arc::<T>::into_raw`, one reference each,
-/// which belongs to who takes the entry out.
+/// which passes to the caller that removes the entry.
 ///
-/// An entry of `front` is null or leads to an object that is in `xa`: it is noted behind its
-/// publication, and taken away before its entry is taken out, both as its [`Published`] says.
+/// An entry of `front` is null or points to an object that is in `xa`: it is set after its
+/// publication, and cleared before its entry is removed, both by its [`Published`].
 ///
 /// No other table has or had the same `id`.
 #[pin_data(PinnedDrop)]
@@ -82,8 +81,8 @@ pub struct Table<T: Send + Sync + 'static> {
     xa: Opaque<bindings::xarray>,
     front: KVVec<AtomicPtr<T>>,
     id: u64,
-    /// Where to look for a free number first: one that was given back is not given out again soon,
-    /// so that what still names the old object finds nothing.
+    /// Where to search for a free number first: a freed number is not reused soon, so stale
+    /// references to the old object find nothing.
     next: AtomicU32,
     _entries: PhantomData<Arc<T>>,
 }
@@ -93,31 +92,31 @@ unsafe impl<T: Send + Sync> Send for Table<T> {}
 // SAFETY: As above.
 unsafe impl<T: Send + Sync> Sync for Table<T> {}
 
-/// A number that is taken but leads nowhere yet; given back when dropped unused.
+/// A reserved number that leads nowhere yet; released when dropped unused.
 pub struct Reserved<'a, T: Send + Sync + 'static> {
     table: &'a Table<T>,
     number: u32,
-    /// What will release the object; there is one until it is published.
+    /// Node for the later release of the object; set until it is published.
     node: Option<KBox<Node>>,
 }
 
-/// An object in a table, and the right to take it out. Dropped without that it stays in there for
-/// ever.
+/// An object in a table, and the right to remove it. Dropped without removal, the object stays in
+/// the table for ever.
 ///
 /// # Invariants
 ///
-/// While there is a `node`, `object` is in the table with the id `table` under `number`, and noted
-/// in front of it, if at all, in the place of `name`.
+/// While there is a `node`, `object` is in the table with the id `table` under `number`, and in its
+/// front, if at all, in the slot of `name`.
 pub struct Published<T: Send + Sync + 'static> {
     object: Arc<T>,
     table: u64,
     number: u32,
     name: Option<u32>,
-    /// What releases the reference of the table; none when it was removed.
+    /// Releases the reference of the table; `None` once removed.
     node: Option<KBox<Node>>,
 }
 
-/// What another object needs to take the place of one in a table: all that may fail is done.
+/// A prepared replacement of an object in a table: everything that can fail is done.
 pub struct Replacement<T> {
     memory: UniqueArc<MaybeUninit<T>>,
     node: KBox<Node>,
@@ -134,7 +133,7 @@ impl<T> Replacement<T> {
 }
 
 impl<T: Send + Sync> Table<T> {
-    /// Places in front of a table with names. A thousand objects cover a fifth of it.
+    /// Slots in front of a table with names. A thousand objects cover a fifth of it.
     const FRONT: usize = 4096;
 
     /// An empty table.
@@ -157,19 +156,19 @@ impl<T: Send + Sync> Table<T> {
             xa <- empty(),
             // INVARIANT: All are null.
             front: filled(places, || AtomicPtr::new(null_mut()))?,
-            // INVARIANT: So many tables are never made that it begins anew.
+            // INVARIANT: So many tables are never created that the id wraps.
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             next: AtomicU32::new(1),
             _entries: PhantomData,
         })
     }
 
-    /// Takes a free number in `1..=max`. May sleep.
+    /// Reserves a free number in `1..=max`. May sleep.
     pub fn reserve(&self, max: u32) -> Result<Reserved<'_, T>> {
         self.reserve_in(AllocContext::Sleeps, max)
     }
 
-    /// As [`Self::reserve`], in this context.
+    /// Like [`Self::reserve`], in this context.
     pub fn reserve_in(&self, context: AllocContext, max: u32) -> Result<Reserved<'_, T>> {
         let may_sleep = context == AllocContext::Sleeps;
         let node = Some(Node::new(context.flags())?);
@@ -179,7 +178,7 @@ impl<T: Send + Sync> Table<T> {
         to_result(unsafe {
             bindings::ferroce_xa_reserve(self.xa.get(), &mut number, max, &mut next, may_sleep)
         })?;
-        // Two who race may go on from the same place, which is only a hint.
+        // Racing callers may start at the same hint.
         self.next.store(next, Ordering::Relaxed);
         Ok(Reserved {
             table: self,
@@ -188,7 +187,7 @@ impl<T: Send + Sync> Table<T> {
         })
     }
 
-    /// The object with this number, for as long as `_rcu` lives.
+    /// The object with this number, while `_rcu` lives.
     pub fn get<'g>(&'g self, number: u32, _rcu: &'g rcu::Guard) -> Option<ArcBorrow<'g, T>> {
         // SAFETY: `xa` is initialised.
         let ptr = unsafe { bindings::xa_load(self.xa.get(), number as usize) };
@@ -200,7 +199,7 @@ impl<T: Send + Sync> Table<T> {
         Some(unsafe { ArcBorrow::from_raw(ptr.cast::<T>().cast_const()) })
     }
 
-    /// As [`Self::get`], for who only reads it.
+    /// Like [`Self::get`], without a counted reference.
     pub fn get_ref<'g>(&'g self, number: u32, _rcu: &'g rcu::Guard) -> Option<&'g T> {
         // SAFETY: As in `get`; the entry is null or valid.
         unsafe {
@@ -222,25 +221,25 @@ impl<T: Send + Sync> Table<T> {
         }
     }
 
-    /// Unpublishes an object: nobody finds it any more. The table lets go of it later, when no
-    /// reader can still hold it, in a context that may sleep. In any context.
+    /// Unpublishes an object. The table drops it after a grace period, in a context that may sleep.
+    /// Any context.
     ///
-    /// Nothing happens if it was removed, or is in another table.
+    /// Does nothing if it was removed, or is in another table.
     pub fn remove(&self, published: &mut Published<T>) {
         self.take_out(published, None);
     }
 
-    /// Makes the number, and the name, of an object lead to `object` instead, which has the same
-    /// name; the other one goes as by [`Self::remove`]. In any context.
+    /// Lets the number and the name of an object lead to `object` instead, which has the same name;
+    /// the old one is removed as by [`Self::remove`]. Any context.
     ///
-    /// Nothing happens if it was removed, or is in another table.
+    /// Does nothing if it was removed, or is in another table.
     pub fn replace(&self, published: &mut Published<T>, with: Replacement<T>, object: T) {
         let object = Arc::from(with.memory.write(object));
         self.take_out(published, Some((object, with.node)));
     }
 
-    /// The one way out of the table: an object leaves each place where readers find it, and is
-    /// given to RCU when it has left the last. Its number is free again if it has no successor.
+    /// The only way out of the table: takes an object out of every place where readers find it,
+    /// then gives it to RCU. Its number is free again if it has no successor.
     fn take_out(&self, published: &mut Published<T>, successor: Option<(Arc<T>, KBox<Node>)>) {
         if published.table != self.id {
             return;
@@ -251,14 +250,14 @@ impl<T: Send + Sync> Table<T> {
         let place = published.name.and_then(|name| self.place(name));
         let old = Arc::as_ptr(&published.object).cast_mut();
         if let Some(place) = place {
-            // Unless another one was noted meanwhile.
+            // Unless another object took the slot meanwhile.
             let _ = place.compare_exchange(old, null_mut(), Ordering::Relaxed, Ordering::Relaxed);
         }
         let new = match &successor {
             Some((object, _)) => Arc::into_raw(object.clone()).cast_mut(),
             None => null_mut(),
         };
-        // SAFETY: `xa` is initialised. There is an entry of this number, `old`: only who has
+        // SAFETY: `xa` is initialised. There is an entry of this number, `old`: only the owner of
         // `published` changes it. So storing needs no memory.
         unsafe {
             bindings::ferroce_xa_replace(
@@ -279,7 +278,7 @@ impl<T: Send + Sync> Table<T> {
         node.release(unsafe { Arc::from_raw(old.cast_const()) });
     }
 
-    /// Where an object of this name is noted, if the objects have names.
+    /// The front slot of this name, if the objects have names.
     #[inline]
     fn place(&self, name: u32) -> Option<&AtomicPtr<T>> {
         self.front.get(name as usize % Self::FRONT)
@@ -287,12 +286,12 @@ impl<T: Send + Sync> Table<T> {
 }
 
 impl<T: Named + Send + Sync> Table<T> {
-    /// An empty table of objects that are asked for by name.
+    /// An empty table of objects that are looked up by name.
     pub fn named() -> impl PinInit<Self, Error> {
         Self::with_front(Self::FRONT)
     }
 
-    /// The object that is noted in the place of this name, and has it.
+    /// The object in the front slot of this name, if the name matches.
     #[inline]
     fn noted<'g>(&'g self, name: u32, _rcu: &'g rcu::Guard) -> Option<*mut T> {
         let noted = self.place(name)?.load(Ordering::Acquire);
@@ -302,7 +301,7 @@ impl<T: Named + Send + Sync> Table<T> {
         (object.name() == name).then_some(noted)
     }
 
-    /// The object with this name, whose number is that of `number`, for as long as `rcu` lives.
+    /// The object with this name, whose number is that of `number`, while `rcu` lives.
     #[inline]
     pub fn find<'g>(
         &'g self,
@@ -318,7 +317,7 @@ impl<T: Named + Send + Sync> Table<T> {
         }
     }
 
-    /// As [`Self::find`], for who only reads it.
+    /// Like [`Self::find`], without a counted reference.
     #[inline]
     pub fn find_ref<'g>(
         &'g self,
@@ -340,12 +339,12 @@ impl<T: Send + Sync> Reserved<'_, T> {
         self.number
     }
 
-    /// Makes the number lead to `object`; from here on readers may use it.
+    /// Publishes `object` under the number; from here on readers may use it.
     pub fn publish(self, object: Arc<T>) -> Published<T> {
         self.publish_as(None, object)
     }
 
-    /// As [`Self::publish`], and its name too.
+    /// Like [`Self::publish`], and under its name too.
     pub fn publish_named(self, object: Arc<T>) -> Published<T>
     where
         T: Named,
@@ -383,7 +382,7 @@ impl<T: Send + Sync> Drop for Reserved<'_, T> {
 }
 
 impl<T: Send + Sync> Published<T> {
-    /// The number in the table of an object, which may have another one of its own.
+    /// The number in the table, which may differ from a number of the object's own.
     pub fn number(this: &Self) -> u32 {
         this.number
     }
@@ -400,14 +399,14 @@ impl<T: Send + Sync> Deref for Published<T> {
 #[pinned_drop]
 impl<T: Send + Sync> PinnedDrop for Table<T> {
     fn drop(self: Pin<&mut Self>) {
-        // Whoever publishes an object removes it; a table with entries would leak them, which is
+        // Each publisher removes its object; a table with entries would leak them, which is
         // safe.
-        // SAFETY: It is initialised and nobody else uses it any more.
+        // SAFETY: It is initialised and no longer used.
         unsafe { bindings::xa_destroy(self.xa.get()) };
     }
 }
 
-/// So many values, in memory of the kind that the caller's vector has. May sleep.
+/// This many values, in memory of the kind that the caller's vector has. May sleep.
 pub fn filled<T, A: Allocator>(count: usize, value: impl Fn() -> T) -> Result<Vec<T, A>> {
     let mut values = Vec::with_capacity(count, GFP_KERNEL)?;
     for _ in 0..count {
@@ -443,7 +442,7 @@ mod tests {
         Ok(reserved.publish_named(Arc::new(Thing { name, value }, GFP_KERNEL)?))
     }
 
-    /// What is noted under a name, and what is found by the number if nothing is.
+    /// What the front holds for a name, and what the lookup by number finds otherwise.
     fn noted(things: &Table<Thing>, name: u32) -> Option<u32> {
         let rcu = rcu::read_lock();
         let found = things.find_ref(name, &rcu, || 0)?;
@@ -465,7 +464,7 @@ mod tests {
         things.remove(&mut one);
         assert_eq!(noted(&things, 7), None);
         assert_eq!(numbered(&things, number), None);
-        // Its number may be another's now.
+        // Its number may have been reused.
         let mut two = things
             .reserve(number)?
             .publish_named(Arc::new(Thing { name: 7, value: 2 }, GFP_KERNEL)?);

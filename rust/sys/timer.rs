@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A deadline: a high-resolution timer that calls its owner from the timer softirq.
+//! A deadline: a high-resolution timer that calls its owner in the timer softirq.
 //!
-//! It is lazy: moving the deadline into the future does nothing until the timer fires early, when
-//! the owner says when it wants to be called next. A data path that moves its deadline with every
-//! packet thus programs the timer once in a while only.
+//! It is lazy: moving the deadline later does nothing until the timer fires early, when the owner
+//! arms it again. A data path that moves its deadline with every packet programs the timer only
+//! rarely.
 
 use super::bindings;
 use core::marker::PhantomPinned;
 use core::ptr::NonNull;
 use core::sync::atomic::{
-    AtomicPtr,
-    AtomicU64,
+    AtomicPtr, AtomicU64,
     Ordering::{
         Acquire,
         Relaxed,
         Release, //
-    }, //
+    },
 };
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -29,23 +28,23 @@ pub fn now() -> u64 {
     unsafe { bindings::ktime_get() as u64 }
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC_RAW, whose rate nobody changes.
+/// Nanoseconds of CLOCK_MONOTONIC_RAW, which is never adjusted.
 pub fn raw_now() -> u64 {
     // SAFETY: No requirements.
     unsafe { bindings::ktime_get_raw() as u64 }
 }
 
-/// What a [`Deadline`] calls. An owner of several tells them apart by their `ID`.
+/// The owner of a [`Deadline`]. An owner of several tells them apart by their `ID`.
 pub trait Expires<const ID: u64 = 0>: Send + Sync + Sized + 'static {
-    /// The time asked for has come; the timer is idle. Runs in the timer softirq of the CPU where
-    /// the timer was set, as long as that is online.
+    /// The timer has expired and is idle. Runs in the timer softirq of the CPU where it was armed,
+    /// as long as that is online.
     fn expired(this: ArcBorrow<'_, Self>);
 
     /// The deadline embedded in `self`.
     fn deadline(&self) -> &Deadline<Self, ID>;
 }
 
-/// No time is programmed.
+/// The timer is idle.
 const IDLE: u64 = u64::MAX;
 
 /// A timer of `T`, which embeds it.
@@ -58,7 +57,7 @@ pub struct Deadline<T: Expires<ID>, const ID: u64 = 0> {
     #[pin]
     timer: Opaque<bindings::ferroce_timer>,
     owner: AtomicPtr<T>,
-    /// When the timer will fire; [`IDLE`] if it will not.
+    /// When the timer fires; [`IDLE`] if it does not.
     programmed: AtomicU64,
     #[pin]
     _pin: PhantomPinned,
@@ -86,13 +85,13 @@ impl<T: Expires<ID>, const ID: u64> Deadline<T, ID> {
         })
     }
 
-    /// Lets `owner` be called until the result is dropped.
+    /// Starts calls to `owner`, until the result is dropped.
     ///
     /// # Errors
     ///
     /// `EINVAL` if [`Expires::deadline`] is not embedded in the owner.
     pub fn start(owner: &Arc<T>) -> Result<Running<T, ID>> {
-        // Asked only once: what it says another time may be another deadline.
+        // Asked only once: another call might return another deadline.
         let deadline = NonNull::from(owner.deadline());
         let within = (deadline.as_ptr() as usize).wrapping_sub(Arc::as_ptr(owner) as usize);
         if within >= core::mem::size_of::<T>() {
@@ -110,8 +109,8 @@ impl<T: Expires<ID>, const ID: u64> Deadline<T, ID> {
         Ok(running)
     }
 
-    /// Asks for a call at `at` or before. Of two who ask at the same time one may be served late,
-    /// or only by a call that is running: so the owner asks again, in each call, for all that it
+    /// Asks for a call at `at` or before. If two callers race, one may be served late, or only by a
+    /// call that is already running: so the owner asks again, in each call, for everything that it
     /// waits for.
     pub fn arm(&self, at: u64) {
         if self.owner.load(Acquire).is_null() {
@@ -143,8 +142,8 @@ impl<T: Expires<ID>, const ID: u64> Deadline<T, ID> {
     }
 }
 
-/// A deadline whose owner is called. Dropping it ends that: no call is running then, and none will
-/// come. May sleep, and must not happen in a call.
+/// A deadline with an owner. Dropping it stops the timer and waits for a running call. May sleep,
+/// and must not happen in a call.
 ///
 /// # Invariants
 ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A workqueue of our own, so that unloading can wait for all that was queued.
+//! A workqueue of the module, so that unloading can wait for everything queued.
 
 use super::bindings;
 use super::cpu::Cpu;
@@ -30,25 +30,23 @@ impl OwnedQueue {
         NonNull::new(wq).map(Self).ok_or(ENOMEM)
     }
 
-    /// A queue whose work runs in the softirq of the CPU that queued it, or that it was queued for:
-    /// soon, and without sleeping.
+    /// Work runs in the softirq of the CPU that queued it, or that it was queued for: soon, and
+    /// without sleeping.
     pub fn bh(name: &'static CStr) -> Result<Self> {
         Self::new(name, bindings::ferroce_queue_FERROCE_QUEUE_BH)
     }
 
-    /// A queue whose work runs on the CPU that queued it, or that it was queued for, and does not
-    /// share it with processes.
+    /// Work runs at high priority on the CPU that queued it, or that it was queued for.
     pub fn urgent(name: &'static CStr) -> Result<Self> {
         Self::new(name, bindings::ferroce_queue_FERROCE_QUEUE_URGENT)
     }
 
-    /// A queue whose work runs on the CPU that queued it, or that it was queued for, like any
-    /// process there.
+    /// Work runs at normal priority on the CPU that queued it, or that it was queued for.
     pub fn normal(name: &'static CStr) -> Result<Self> {
         Self::new(name, bindings::ferroce_queue_FERROCE_QUEUE_NORMAL)
     }
 
-    /// Waits for all that was queued before. May sleep.
+    /// Waits for all work queued before. May sleep.
     pub fn flush(&self) {
         // SAFETY: By the type invariant the queue is live.
         unsafe { bindings::__flush_workqueue(self.0.as_ptr()) }
@@ -58,7 +56,7 @@ impl OwnedQueue {
         self.0.as_ptr()
     }
 
-    /// Queues work for `cpu`, if it is not queued already. It runs elsewhere if that CPU has gone
+    /// Queues work on `cpu`, if it is not queued already. It runs elsewhere if that CPU has gone
     /// offline, or if it is still running there.
     pub fn enqueue_on<W, const ID: u64>(&self, cpu: Cpu, work: W) -> W::EnqueueOutput
     where
@@ -88,7 +86,7 @@ impl Drop for OwnedQueue {
     }
 }
 
-/// Whether the work that is running is on an [`OwnedQueue::urgent`].
+/// Whether the running work is on an [`OwnedQueue::urgent`].
 pub fn is_urgent() -> bool {
     // SAFETY: No requirements.
     unsafe { bindings::ferroce_is_urgent() }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! How work requests end: statuses, and the completions of both queues.
+//! Completions of both queues, and their statuses.
 
 use super::operation::Operation;
 use crate::uabi::cqe;
@@ -64,7 +64,7 @@ impl Status {
     }
 }
 
-/// `vendor_err`: what exactly went wrong, for a person who debugs. 0 is success.
+/// `vendor_err`: details of an error, for debugging. 0 is success.
 ///
 /// The low byte of a refusal by the peer is its AETH syndrome.
 pub mod vendor {
@@ -74,7 +74,7 @@ pub mod vendor {
     pub const LOCAL: u32 = 1;
     /// Flushed.
     pub const FLUSHED: u32 = 2;
-    /// No ACK within the timeout, or NAKs for a packet sent again and again.
+    /// No ACK within the timeout, or NAKs for a packet retransmitted and again.
     pub const RETRY: u32 = 3;
     /// RNR NAKs, more than `rnr_retry`.
     pub const RNR: u32 = 4;
@@ -107,7 +107,7 @@ pub mod vendor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendCompletion {
     /// Free-running index behind the work request: its slot, and all before it, are free when the
-    /// completion is seen. A user who polls it may post at once.
+    /// completion is seen. A consumer that polls it may post at once.
     pub retired: u32,
     /// Of the work request.
     pub wr_id: u64,

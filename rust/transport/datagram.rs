@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The receiving side of datagrams: each packet is a message, from anybody who knows the Q_Key
-//! (IBTA 9.8.3, 10.2.5, 9.9.3). The sending side is [`super::unreliable::requester`].
+//! The responder of datagrams: each packet is a message, from any sender that knows the Q_Key (IBTA
+//! 9.8.3, 10.2.5, 9.9.3). The requester is [`super::unreliable::requester`].
 //!
-//! A datagram for which there is no receive, or not one large enough for it and the routing header
-//! in front, is dropped and counted, and the receive is used for the next (class D of IBTA
-//! 9.9.3.1). Adapters that end such a receive in error let every sender who knows the Q_Key take
-//! the QP down; here none can.
+//! A datagram without a receive, or with one too small for it and its GRH, is dropped and counted,
+//! and the receive serves the next one (class D of IBTA 9.9.3.1). Adapters that complete such a
+//! receive in error let every sender that knows the Q_Key take the QP down; here none can.
 
 use super::completion::RecvCompletion;
 use super::completion::RecvOp;
@@ -17,16 +16,16 @@ use super::env::ResponderEnv;
 use super::segment::IncomingRequest;
 use super::unreliable::responder::fail_receive;
 use super::unreliable::responder::take_receive;
-use super::unreliable::responder::DropReason;
-use super::unreliable::responder::Outcome;
 use super::unreliable::responder::Receive;
+use super::unreliable::responder::UnreliableDrop;
+use super::unreliable::responder::UnreliableOutcome;
 use crate::wire::grh::GRH_LEN;
 
 /// Q_Keys with this bit are controlled: only privileged users set them (IBTA 10.2.5).
 const CONTROLLED: u32 = 1 << 31;
 
-/// The Q_Key that a datagram carries, whose work request says `wanted`: with a controlled one, that
-/// of the QP itself, so that nobody speaks with a privilege that he has not.
+/// The Q_Key of a datagram whose WR gives `wanted`. A controlled Q_Key in the WR selects the QP's
+/// own Q_Key (IBTA 10.2.5), which only a privileged user can have set.
 #[inline]
 pub const fn qkey_of(wanted: u32, own: u32) -> u32 {
     if wanted & CONTROLLED != 0 {
@@ -36,26 +35,26 @@ pub const fn qkey_of(wanted: u32, own: u32) -> u32 {
     }
 }
 
-/// What datagrams ask of the QP besides.
+/// Further requests of the datagram responder to its QP.
 pub trait DatagramEnv: ResponderEnv {
-    /// Writes the routing header to the beginning of the receive taken last.
+    /// Writes the GRH to the beginning of the receive taken last.
     fn scatter_header(&mut self) -> Result<(), AccessError>;
 
     /// A receive is complete, by a datagram of the QP `source`.
     fn complete_from(&mut self, completion: RecvCompletion, source: u32);
 }
 
-/// The receiving side of a QP.
+/// The responder of a QP.
 #[derive(Default)]
-pub struct Responder {
+pub struct DatagramResponder {
     ready: bool,
     qkey: u32,
-    /// One that was taken and is not complete.
+    /// A receive that was taken and is not complete.
     receive: Option<Receive>,
 }
 
-impl Responder {
-    /// Forgets everything: the transition to RESET. Nothing completes.
+impl DatagramResponder {
+    /// Resets everything: the transition to RESET. Nothing completes.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
@@ -74,30 +73,30 @@ impl Responder {
         self.qkey = qkey;
     }
 
-    /// Whether a datagram with this Q_Key is for the QP.
+    /// Whether the QP accepts this Q_Key.
     #[inline]
     pub fn admits(&self, qkey: u32) -> bool {
         self.qkey == qkey
     }
 
-    /// A datagram of the QP `source` came that is for this QP. Its payload is with the `env`.
+    /// Handles a datagram of the QP `source`. Its payload is with the `env`.
     pub fn on_datagram(
         &mut self,
         request: &IncomingRequest,
         source: u32,
         env: &mut impl DatagramEnv,
-    ) -> Outcome {
+    ) -> UnreliableOutcome {
         if !self.ready {
-            return Outcome::Dropped(DropReason::NotReady);
+            return UnreliableOutcome::Dropped(UnreliableDrop::NotReady);
         }
         let receive = match take_receive(&mut self.receive, RecvOp::Send, env) {
             Ok(receive) => receive,
-            Err(Outcome::Failed) => return self.fail(),
+            Err(UnreliableOutcome::Failed) => return self.fail(),
             Err(outcome) => return outcome,
         };
         let total = request.payload_len.saturating_add(GRH_LEN);
         if u64::from(total) > receive.capacity {
-            return Outcome::Dropped(DropReason::TooLong);
+            return UnreliableOutcome::Dropped(UnreliableDrop::TooLong);
         }
         let payload = |env: &mut _| match request.payload_len {
             0 => Ok(()),
@@ -120,16 +119,16 @@ impl Responder {
             },
             source,
         );
-        Outcome::Executed
+        UnreliableOutcome::Executed
     }
 
-    fn fail(&mut self) -> Outcome {
+    fn fail(&mut self) -> UnreliableOutcome {
         self.ready = false;
         self.receive = None;
-        Outcome::Failed
+        UnreliableOutcome::Failed
     }
 
-    /// The QP goes to ERR: a receive that was taken is flushed, and nothing more is received.
+    /// The QP goes to ERR: flushes a receive that was taken; nothing more is received.
     pub fn abort(&mut self, env: &mut impl ResponderEnv) {
         if let Some(receive) = self.receive.take() {
             env.complete(flushed(receive.wr_id, RecvOp::Send));
@@ -146,8 +145,8 @@ impl Responder {
 mod tests {
     use super::*;
     use crate::transport::completion::Carried;
-    use crate::transport::env::Change;
-    use crate::transport::env::Placement;
+    use crate::transport::env::AtomicOp;
+    use crate::transport::env::FlushPlacement;
     use crate::transport::env::RemoteAccess;
     use crate::transport::env::TakeReceive;
     use crate::wire::headers::Deth;
@@ -194,7 +193,7 @@ mod tests {
             Err(AccessError)
         }
 
-        fn change_remote(&mut self, _: u32, _: u64, _: Change) -> Result<u64, AccessError> {
+        fn change_remote(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, AccessError> {
             Err(AccessError)
         }
 
@@ -206,7 +205,7 @@ mod tests {
             &mut self,
             _: u32,
             _: Option<(u64, u32)>,
-            _: Placement,
+            _: FlushPlacement,
         ) -> Result<(), AccessError> {
             Err(AccessError)
         }
@@ -248,8 +247,8 @@ mod tests {
         }
     }
 
-    fn ready() -> Responder {
-        let mut responder = Responder::default();
+    fn ready() -> DatagramResponder {
+        let mut responder = DatagramResponder::default();
         responder.connect(1);
         responder
     }
@@ -270,7 +269,7 @@ mod tests {
         for len in [0, 60] {
             env.receive = Some(100);
             let outcome = responder.on_datagram(&datagram(len), 0x1234, &mut env);
-            assert_eq!(outcome, Outcome::Executed);
+            assert_eq!(outcome, UnreliableOutcome::Executed);
             let (done, source) = env.done.unwrap();
             assert_eq!((done.wr_id, done.byte_len), (5, 40 + len));
             assert_eq!(done.carried, Carried::Imm([1, 2, 3, 4]));
@@ -284,14 +283,17 @@ mod tests {
     fn what_does_not_fit_is_dropped_and_its_receive_kept() {
         let (mut responder, mut env) = (ready(), Env::default());
         let outcome = responder.on_datagram(&datagram(0), 2, &mut env);
-        assert_eq!(outcome, Outcome::Dropped(DropReason::NoReceive));
+        assert_eq!(
+            outcome,
+            UnreliableOutcome::Dropped(UnreliableDrop::NoReceive)
+        );
         env.receive = Some(99);
         for len in [60, u32::MAX] {
             let outcome = responder.on_datagram(&datagram(len), 2, &mut env);
-            assert_eq!(outcome, Outcome::Dropped(DropReason::TooLong));
+            assert_eq!(outcome, UnreliableOutcome::Dropped(UnreliableDrop::TooLong));
         }
         let outcome = responder.on_datagram(&datagram(59), 2, &mut env);
-        assert_eq!((outcome, env.taken), (Outcome::Executed, 1));
+        assert_eq!((outcome, env.taken), (UnreliableOutcome::Executed, 1));
     }
 
     #[test]
@@ -300,14 +302,17 @@ mod tests {
         env.receive = Some(100);
         env.broken = true;
         let outcome = responder.on_datagram(&datagram(1), 2, &mut env);
-        assert_eq!(outcome, Outcome::Failed);
+        assert_eq!(outcome, UnreliableOutcome::Failed);
         assert_eq!(env.done.unwrap().0.status, Status::LocProtErr);
         let outcome = responder.on_datagram(&datagram(1), 2, &mut env);
-        assert_eq!(outcome, Outcome::Dropped(DropReason::NotReady));
+        assert_eq!(
+            outcome,
+            UnreliableOutcome::Dropped(UnreliableDrop::NotReady)
+        );
         let (mut responder, mut env) = (ready(), Env::default());
         env.receive = Some(u64::MAX);
         let outcome = responder.on_datagram(&datagram(1), 2, &mut env);
-        assert_eq!(outcome, Outcome::Failed);
+        assert_eq!(outcome, UnreliableOutcome::Failed);
         assert_eq!(env.done.unwrap().0.status, Status::LocQpOpErr);
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! What a responder asks of the QP that it belongs to: its receive queue and its memory.
+//! Requests of a responder to its QP: receives and memory.
 
 use super::completion::vendor;
 use super::completion::Carried;
@@ -9,7 +9,7 @@ use super::completion::RecvOp;
 use super::completion::Status;
 use crate::wire::headers::Reth;
 
-/// Which right a request needs.
+/// The right that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoteAccess {
     /// RDMA READ.
@@ -18,50 +18,50 @@ pub enum RemoteAccess {
     Write,
 }
 
-/// What an atomic operation does.
+/// An atomic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Puts `swap` there if `compare` is there.
+pub enum AtomicOp {
+    /// Writes `swap` if the value is `compare`.
     CompareSwap {
-        /// What is to be there.
+        /// The value to compare with.
         compare: u64,
-        /// What comes there.
+        /// The value to write.
         swap: u64,
     },
     /// Adds this, modulo 2^64.
     FetchAdd(u64),
 }
 
-/// Where a FLUSH brings what was written.
+/// Where a FLUSH places data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placement {
-    /// To where all see it.
+pub struct FlushPlacement {
+    /// Globally visible.
     pub global: bool,
-    /// To where it persists.
+    /// Persistent.
     pub persistent: bool,
 }
 
-/// The memory is not there, or may not be accessed so.
+/// The memory does not exist, or the access is not permitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessError;
 
 /// The next receive of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeReceive {
-    /// It is taken; [`ResponderEnv::scatter`] is about this one from now on.
+    /// A receive was taken; [`ResponderEnv::scatter`] writes to it from now on.
     Taken {
-        /// Returned in the completion.
+        /// `wr_id` of its completion.
         wr_id: u64,
         /// Bytes that it holds.
         capacity: u64,
     },
-    /// There is none.
+    /// The queue is empty.
     Empty,
-    /// It is taken, but cannot be used.
+    /// A receive was taken, but is malformed.
     Malformed {
-        /// Returned in the completion.
+        /// `wr_id` of its completion.
         wr_id: u64,
-        /// How it ends.
+        /// Status of its completion.
         status: Status,
     },
 }
@@ -85,28 +85,27 @@ pub trait ResponderEnv {
     /// Writes the payload, `len` bytes, to remotely accessible memory; checks the access again.
     fn write_remote(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError>;
 
-    /// Changes the 8 bytes at `va`, a multiple of 8, as one for all who access them, if the peer
-    /// may do that with this key. The answer is what was there before.
-    fn change_remote(&mut self, rkey: u32, va: u64, change: Change) -> Result<u64, AccessError>;
+    /// Carries out the atomic operation on the 8 bytes at `va`, a multiple of 8, if the peer may do
+    /// that with this key. Returns the original value.
+    fn change_remote(&mut self, rkey: u32, va: u64, change: AtomicOp) -> Result<u64, AccessError>;
 
-    /// Writes the payload, 8 bytes, to `va`, a multiple of 8, as one for all who access them;
-    /// checks the right to write.
+    /// Writes the payload, 8 bytes, atomically to `va`, a multiple of 8; checks the right to write.
     fn write_word(&mut self, rkey: u32, va: u64) -> Result<(), AccessError>;
 
-    /// Brings what was written so far to where `placement` says, if the peer may ask for that with
-    /// this key: a range of the region, or all of it.
+    /// Flushes earlier writes to `placement`, if the peer may ask for that with this key: a range
+    /// of the region, or all of it.
     fn flush(
         &mut self,
         rkey: u32,
         range: Option<(u64, u32)>,
-        placement: Placement,
+        placement: FlushPlacement,
     ) -> Result<(), AccessError>;
 
-    /// Writes the payload, `len` bytes, to the receive taken last, from `offset` on. Both were
-    /// checked against its capacity.
+    /// Writes the payload, `len` bytes, to the receive taken last, from `offset`. Both were checked
+    /// against its capacity.
     fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError>;
 
-    /// Invalidates a key for the peer, if that is for the peer to do.
+    /// Invalidates a key for the peer, if the peer may do that.
     fn invalidate(&mut self, _key: u32) -> Result<(), AccessError> {
         Err(AccessError)
     }
@@ -132,7 +131,7 @@ pub(super) fn check_range(
     env.check_remote(access, reth.rkey(), va, length)
 }
 
-/// A receive that was taken and will not be filled.
+/// The completion of a receive that was taken and is flushed.
 pub(super) fn flushed(wr_id: u64, op: RecvOp) -> RecvCompletion {
     RecvCompletion {
         wr_id,

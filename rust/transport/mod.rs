@@ -22,15 +22,15 @@
 //! | what | file |
 //! |---|---|
 //! | the types of queue pairs, and what each is composed of | [`service`] |
-//! | what a work request does, and how it is answered | [`operation`] |
+//! | operations, and the replies to them | [`operation`] |
 //! | how a message is cut into packets | [`message`] |
 //! | what moves between requester and responder | [`segment`] |
-//! | how work requests end | [`completion`] |
-//! | what a work request is to a requester | [`request`] |
-//! | what a responder asks of its QP | [`env`] |
-//! | the reliable connection: both halves | [`reliable`] |
-//! | the receiving side of datagrams | [`datagram`] |
-//! | the unreliable connection, and the sending side of datagrams | [`unreliable`] |
+//! | completions | [`completion`] |
+//! | WQEs, as a requester sees them | [`request`] |
+//! | requests of a responder to its QP | [`env`] |
+//! | the reliable connection: requester and responder | [`reliable`] |
+//! | the responder of datagrams | [`datagram`] |
+//! | the unreliable connection, and the requester of datagrams | [`unreliable`] |
 //!
 //! On the wire a segment is a packet, and the payload is in it. On the local path the segment of
 //! the one QP is handed to the other one directly, the payload is copied once from memory to

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The operations of the send queue: what a work request is, and how it is answered.
+//! The operations of the send queue, and the replies to them.
 //!
-//! Another operation is another variant here, a row for its packets in [`crate::wire::opcode`], a
-//! builder in [`super::segment::RequestSegment`] and a handler in the responder.
+//! A new operation is a variant here, a row for its packets in [`crate::wire::opcode`], a builder
+//! in [`super::segment::RequestSegment`] and a handler in the responder.
 
 use crate::uabi::cqe;
 use crate::uabi::wqe;
 
-/// What a work request of the send queue does.
+/// The operation of a send WQE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Operation {
-    // Those that are answered alike stand together: a `match` is a search in the kernel, which is
+    // Operations with the same reply stand together: a `match` is a search in the kernel, which is
     // built without jump tables.
     /// SEND.
     #[default]
@@ -35,37 +35,37 @@ pub enum Operation {
     AtomicWrite,
     /// FLUSH.
     Flush,
-    /// Invalidation of a key of this side.
+    /// Invalidation of a local key.
     LocalInv,
     /// Binding of a memory window.
     BindMw,
-    /// Registration of memory of a user in the kernel.
+    /// Registration of an FRMR.
     RegMr,
 }
 
-/// Bytes that an atomic operation works on.
+/// Operand size of an atomic operation in bytes.
 pub const ATOMIC_SIZE: u32 = 8;
 
-/// How a request is answered, which decides what completes it.
+/// The reply to a request, which decides what completes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// Not at all, as on unreliable services: it is complete when it has left.
+pub enum Reply {
+    /// None, as on unreliable services: it is complete when it has left.
     None,
-    /// By an acknowledgement, which may be one for many.
+    /// An acknowledgement, perhaps one for many.
     Ack,
-    /// By a response, for which the responder holds a resource; of these only an ATOMIC WRITE
-    /// carries payload itself.
+    /// A response, for which the responder holds a resource. Of these only an ATOMIC WRITE carries
+    /// payload itself.
     Response,
-    /// It asks no peer, but changes a key on this side.
-    Here,
+    /// A local operation: no peer is involved.
+    Local,
 }
 
-/// What a response brings.
+/// The payload of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Brings {
     /// Data of an RDMA READ; none for an ATOMIC WRITE and a FLUSH.
     Data,
-    /// What was there before an atomic operation.
+    /// The original value of an atomic operation.
     Original,
 }
 
@@ -85,7 +85,7 @@ static NUMBERED: [Option<Operation>; wqe::OPERATIONS as usize] = {
 };
 
 impl Operation {
-    /// The operation with this number in a send WQE ([`wqe`]), or `None` if it is not served.
+    /// The operation with this number in a send WQE ([`wqe`]), or `None` if it is not supported.
     #[inline]
     #[expect(clippy::indexing_slicing, reason = "the length was looked at")]
     pub const fn from_wqe(opcode: u8) -> Option<Self> {
@@ -95,7 +95,7 @@ impl Operation {
         NUMBERED[opcode as usize]
     }
 
-    /// As [`Self::from_wqe`], by a chain of comparisons.
+    /// Like [`Self::from_wqe`], by a chain of comparisons.
     const fn numbered(opcode: u8) -> Option<Self> {
         match opcode {
             wqe::OP_SEND => Some(Operation::Send),
@@ -132,8 +132,8 @@ impl Operation {
         }
     }
 
-    /// Whether the last packet may ask for a solicited event (IBTA 9.2.2.2): only what takes a
-    /// receive leads to a completion that could be one. With anything else the wish is ignored.
+    /// Whether the last packet may request a solicited event (IBTA 9.2.2.2): only an operation that
+    /// takes a receive leads to such a completion. Otherwise the flag is ignored.
     #[inline]
     pub const fn may_solicit(self) -> bool {
         matches!(
@@ -142,8 +142,8 @@ impl Operation {
         )
     }
 
-    /// Whether a list of `length` bytes is one for this operation. What all have in common, the
-    /// largest message, is not looked at. What an ATOMIC WRITE writes stands in no list.
+    /// Whether a list of `length` bytes fits this operation. The largest message, common to all, is
+    /// not checked. The operand of an ATOMIC WRITE is in no list.
     #[inline]
     pub const fn has_length(self, length: u32) -> bool {
         match self {
@@ -159,7 +159,7 @@ impl Operation {
         matches!(self, Operation::SendImm | Operation::WriteImm)
     }
 
-    /// What the response brings, if it is answered by one.
+    /// The payload of the response, if there is one.
     #[inline]
     pub const fn brings(self) -> Brings {
         match self {
@@ -168,27 +168,27 @@ impl Operation {
         }
     }
 
-    /// How it is answered.
+    /// Its reply.
     #[inline]
-    pub const fn answer(self) -> Answer {
+    pub const fn reply(self) -> Reply {
         match self {
             Operation::Send
             | Operation::SendImm
             | Operation::SendInv
             | Operation::Write
-            | Operation::WriteImm => Answer::Ack,
+            | Operation::WriteImm => Reply::Ack,
             Operation::Read
             | Operation::CompareSwap
             | Operation::FetchAdd
             | Operation::AtomicWrite
-            | Operation::Flush => Answer::Response,
-            Operation::LocalInv | Operation::BindMw | Operation::RegMr => Answer::Here,
+            | Operation::Flush => Reply::Response,
+            Operation::LocalInv | Operation::BindMw | Operation::RegMr => Reply::Local,
         }
     }
 }
 
-/// What the extended headers of a request are filled from: fields of the private copy of the work
-/// request. The operation says which of them mean something.
+/// Operands for the extended headers of a request: fields of the private copy of the WQE. The
+/// operation says which are valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arguments {
     /// The remote virtual address.
@@ -197,9 +197,9 @@ pub struct Arguments {
     pub rkey: u32,
     /// Immediate data in the order of the wire.
     pub imm: [u8; 4],
-    /// The key to be invalidated.
+    /// The key to invalidate.
     pub invalidated: u32,
-    /// As they stand in the request: what they are is said by the operation.
+    /// As in the WQE; the operation defines their meaning.
     pub operands: [u64; 2],
 }
 
@@ -230,7 +230,7 @@ mod tests {
                 } else {
                     8
                 };
-                assert_eq!(op.answer(), Answer::Response);
+                assert_eq!(op.reply(), Reply::Response);
                 assert!(!op.has_imm());
                 for length in [0, 7, 8, 9] {
                     assert_eq!(op.has_length(length), length == most);
@@ -241,11 +241,11 @@ mod tests {
             let imm = number == wqe::OP_SEND_WITH_IMM || number == wqe::OP_RDMA_WRITE_WITH_IMM;
             assert_eq!(op.has_imm(), imm);
             let is_read = number == wqe::OP_RDMA_READ;
-            let answered_with_data = op.answer() == Answer::Response;
+            let answered_with_data = op.reply() == Reply::Response;
             assert_eq!(answered_with_data, is_read);
             let here = matches!(number, wqe::OP_LOCAL_INV | wqe::OP_BIND_MW | wqe::OP_REG_MR);
-            let is_here = op.answer() == Answer::Here;
-            assert_eq!(is_here, here);
+            let is_local = op.reply() == Reply::Local;
+            assert_eq!(is_local, here);
             let code = match number {
                 wqe::OP_SEND | wqe::OP_SEND_WITH_IMM | wqe::OP_SEND_WITH_INV => cqe::WC_SEND,
                 wqe::OP_RDMA_READ => cqe::WC_RDMA_READ,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Work requests of a send queue, as every requester takes them.
+//! WQEs of a send queue, as every requester takes them.
 
 use super::operation::Operation;
 
@@ -22,7 +22,7 @@ pub struct SendRequest {
     pub solicited: bool,
 }
 
-/// What an event changed, for the one who drives a requester. Whatever it says, there may be
+/// What an event changed, for the driver of a requester. In any case there may be
 /// something to send after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]

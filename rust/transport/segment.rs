@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Segments: what one step of the transport moves.
+//! Segments: the unit that the transport moves at a time.
 //!
 //! On the wire a segment is one packet. On the local path, where requester and responder are QPs
 //! of the same device and no packet exists, a segment may stand for many packets at once: its
@@ -30,12 +30,12 @@ use crate::wire::packet::Packet;
 use crate::wire::psn::Psn;
 use zerocopy::transmute;
 
-/// A segment that the requester wants to be sent now.
+/// A segment that the requester sends now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestSegment {
-    /// Slot of the work request, an index in the slots.
+    /// Slot of the WQE.
     pub slot: u32,
-    /// What it does, and its place in its message: as of a packet, also when `span` is not 1.
+    /// Its operation, and its place in the message: as of a packet, also when `span` is not 1.
     pub opcode: Opcode,
     /// PSN of its (first) packet.
     pub psn: Psn,
@@ -46,17 +46,16 @@ pub struct RequestSegment {
     pub offset: u32,
     /// Bytes of payload; 0 for a request that is answered by a response, but for an ATOMIC WRITE.
     pub len: u32,
-    /// Bytes of the message that it belongs to. A READ request is a message by itself, for the
-    /// bytes that it asks for.
+    /// Bytes of its message. A READ request is a message by itself, of the bytes that it requests.
     pub message_len: u32,
-    /// The responder shall acknowledge.
+    /// Requests an ACK.
     pub ack_req: bool,
-    /// The responder shall raise a solicited event.
+    /// Requests a solicited event.
     pub solicited: bool,
 }
 
 impl RequestSegment {
-    /// The extended headers, filled from the work request's arguments if there are any.
+    /// The extended headers, filled from the WQE's operands if there are any.
     #[inline(always)]
     pub fn extension(&self, arguments: impl FnOnce() -> Arguments) -> Extension {
         let kind = self.opcode.info().extension;
@@ -81,7 +80,7 @@ impl RequestSegment {
                 let feth = Feth::new(operands.placement, operands.selectivity);
                 Extension::Flush(feth, Reth::new(va, rkey, operands.length))
             }
-            // No request has an AETH; the DETH is filled in by who knows the QP's own number.
+            // No request has an AETH; the DETH is filled in where the QP's own number is known.
             _ => Extension::None,
         }
     }
@@ -96,20 +95,20 @@ impl RequestSegment {
     }
 }
 
-/// A request segment as it comes to the responder, without its payload.
+/// A request segment as the responder gets it, without its payload.
 ///
-/// Nothing about it was checked but for what its origin guarantees; the responder takes any values.
+/// Nothing was checked beyond the guarantees of its origin; the responder accepts any values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IncomingRequest {
-    /// What it does, and its place in its message.
+    /// Its operation, and its place in the message.
     pub opcode: Opcode,
     /// PSN of its (first) packet.
     pub psn: Psn,
     /// How many packets it stands for.
     pub span: u32,
-    /// The peer wants an acknowledgement.
+    /// Requests an ACK.
     pub ack_req: bool,
-    /// The completion shall raise a solicited event.
+    /// Requests a solicited event.
     pub solicited: bool,
     /// The extended headers.
     pub extension: Extension,
@@ -136,7 +135,7 @@ impl IncomingRequest {
         })
     }
 
-    /// The local path: what leaves the one QP arrives at the other.
+    /// The local path: the segment of one QP arrives at the other.
     #[inline]
     pub const fn local(segment: &RequestSegment, extension: Extension) -> Self {
         Self {
@@ -151,34 +150,34 @@ impl IncomingRequest {
     }
 }
 
-/// What the responder wants to be sent now.
+/// A response that the responder sends now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Response {
     /// An acknowledge packet.
     Acknowledge {
-        /// PSN that it is about.
+        /// PSN of its packet.
         psn: Psn,
         /// ACK, RNR NAK or NAK.
         syndrome: AethSyndrome,
         /// Message sequence number.
         msn: u32,
     },
-    /// A piece of the data of an RDMA READ.
+    /// A piece of the payload of an RDMA READ.
     ReadResponse {
-        /// The piece, as the requester will see it.
+        /// The piece, as the requester sees it.
         segment: ReadSegment,
-        /// Key of the region that the bytes come from.
+        /// Key of the source region.
         rkey: u32,
-        /// Address of the bytes in that region. To be checked again when they are copied.
+        /// Address of the bytes in that region. Checked again when they are copied.
         va: u64,
         /// Message sequence number.
         msn: u32,
     },
-    /// The answer to an atomic operation.
+    /// The response to an atomic operation.
     Atomic {
         /// PSN of its only packet.
         psn: Psn,
-        /// What was there before.
+        /// The original value.
         original: u64,
         /// Message sequence number.
         msn: u32,
@@ -228,26 +227,26 @@ impl Response {
     }
 }
 
-/// A response that brings something, without what it brings: a piece of the data of an RDMA READ,
-/// or what was there before an atomic operation.
+/// A response with payload, without that payload: a piece of an RDMA READ, or the original value of
+/// an atomic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadSegment {
-    /// What it brings.
+    /// Kind of its payload.
     pub brings: Brings,
     /// PSN of its (first) packet.
     pub psn: Psn,
     /// How many packets it stands for.
     pub span: u32,
-    /// It begins the answer to a request.
+    /// First of its response.
     pub first: bool,
-    /// It ends the answer to a request.
+    /// Last of its response.
     pub last: bool,
-    /// Bytes that it brings.
+    /// Bytes of payload.
     pub len: u32,
 }
 
 impl ReadSegment {
-    /// The answer to an atomic operation.
+    /// The response to an atomic operation.
     #[inline]
     pub const fn original(psn: Psn) -> Self {
         Self {
@@ -260,7 +259,7 @@ impl ReadSegment {
         }
     }
 
-    /// The response in a packet that brings something, or `None` if the packet is something else.
+    /// The response with payload in a packet, or `None` for any other packet.
     #[inline]
     pub const fn from_packet(packet: &Packet) -> Option<Self> {
         let info = packet.opcode.info();
@@ -288,7 +287,7 @@ impl ReadSegment {
 mod tests {
     use super::*;
     use crate::wire::headers::Deth;
-    use crate::wire::opcode::Service;
+    use crate::wire::opcode::OpcodeService;
     use crate::wire::packet::parse;
     use crate::wire::packet::Headers;
 
@@ -334,7 +333,7 @@ mod tests {
     /// A packet is a request or a response, and comes out as the opcode that went in.
     #[test]
     fn packets_become_segments_and_opcodes_again() {
-        let is_datagram = |opcode: &Opcode| opcode.info().service == Service::Ud;
+        let is_datagram = |opcode: &Opcode| opcode.info().service == OpcodeService::Ud;
         for opcode in Opcode::ALL.iter().copied().filter(|o| !is_datagram(o)) {
             let packet = packet(opcode);
             let info = opcode.info();

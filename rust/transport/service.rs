@@ -2,8 +2,9 @@
 
 //! The types of queue pairs: the one table of what each is composed of.
 //!
-//! A queue pair is two halves and a way to receive, not a reliable connection with exceptions.
-//! To serve another type: write the halves that its row names, as modules beside
+//! A queue pair is a requester, a responder and a source of receives, not a reliable connection
+//! with exceptions. To serve another type: write the requester and responder of its row, as modules
+//! beside
 //! [`super::reliable`], and set `served`.
 
 use super::operation::Operation;
@@ -27,7 +28,7 @@ pub enum QpType {
     XrcTgt = 10,
 }
 
-/// How one half of a queue pair works.
+/// The protocol of a requester or responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// It has none.
@@ -67,12 +68,12 @@ pub struct Service {
     /// Such a queue pair can be made.
     pub served: bool,
     /// The packets of its messages.
-    pub opcodes: opcode::Service,
+    pub opcodes: opcode::OpcodeService,
     /// The operations of its send queue.
     pub operations: &'static [Operation],
-    /// Its sending half.
+    /// Its requester.
     pub requester: Protocol,
-    /// Its receiving half.
+    /// Its responder.
     pub responder: Protocol,
     /// Where its receives are.
     pub receives: Receives,
@@ -87,7 +88,7 @@ impl Service {
         self.operations.contains(&op)
     }
 
-    /// The same for a user in the kernel.
+    /// The same for a ULP.
     pub fn of_kernel(self) -> Self {
         match self.requester {
             Protocol::Reliable => Self {
@@ -106,7 +107,7 @@ const WRITES: &[Operation] = &[
     Operation::Write,
     Operation::WriteImm,
 ];
-/// What users in the kernel may ask for.
+/// The operations of ULPs.
 const KERNEL: &[Operation] = &[
     Operation::Send,
     Operation::SendImm,
@@ -151,7 +152,7 @@ impl QpType {
         let row = |served, opcodes, operations, requester, responder, receives| Service {
             served, opcodes, operations, requester, responder, receives, refused: REFUSED,
         };
-        use opcode::Service::{Rc, Uc, Ud};
+        use opcode::OpcodeService::{Rc, Uc, Ud};
         use Protocol::{Datagram, None, Reliable, Unacknowledged};
         use Receives::{NamedByPacket, Queue};
         match self {
@@ -185,7 +186,8 @@ mod tests {
             assert_eq!(qp_type as u32, raw);
             known += 1;
             let service = qp_type.service();
-            // Who sends nothing has no operations; who receives nothing has no receives.
+            // A type that does not send has no operations; one that does not receive has no
+            // receives.
             assert_eq!(
                 service.operations.is_empty(),
                 service.requester == Protocol::None
@@ -197,7 +199,7 @@ mod tests {
         assert_eq!(known, 6);
     }
 
-    /// Users in the kernel may do what processes may, and on reliable connections register.
+    /// ULPs may do what processes may, and on reliable connections register.
     #[test]
     fn only_users_in_the_kernel_register() {
         for raw in 0..256 {

@@ -27,7 +27,7 @@ pub struct Cqe {
     pub src_qp: u32,
     /// `WC_*` bits.
     pub flags: u32,
-    /// What exactly went wrong, for a person who debugs; 0 on success.
+    /// Details of an error, for debugging; 0 on success.
     pub vendor_err: u32,
     /// When it was completed, in nanoseconds of the clock that `alloc_ucontext` names; 0 unless
     /// the queue was created with timestamps.
@@ -60,7 +60,7 @@ pub const WC_WITH_INV: u32 = 1 << 3;
 /// The bits that `struct ibv_wc` shows.
 pub const WC_PUBLIC: u32 = 0xffff;
 
-// The bits from 16 on are of this contract: they say which fields of the second half are there.
+// The bits from 16 on are of this contract: they say which later fields are valid.
 
 /// [`Cqe::vlan`] is valid.
 pub const WC_WITH_VLAN: u32 = 1 << 16;
@@ -96,7 +96,7 @@ pub const WC_LOCAL_INV: u32 = 6;
 pub const WC_FLUSH: u32 = 8;
 /// An ATOMIC WRITE is complete.
 pub const WC_ATOMIC_WRITE: u32 = 9;
-/// A fast registration of a user in the kernel is complete (`enum ib_wc_opcode`).
+/// A REG_MR of a ULP is complete (`enum ib_wc_opcode`).
 pub const WC_REG_MR: u32 = 10;
 /// A SEND was received.
 pub const WC_RECV: u32 = 1 << 7;

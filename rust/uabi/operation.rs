@@ -80,7 +80,7 @@ impl Parts {
         USED[opcode as usize]
     }
 
-    /// As [`Self::of`], by a chain of comparisons.
+    /// Like [`Self::of`], by a chain of comparisons.
     const fn used_by(opcode: u8) -> Option<Parts> {
         const RDMA: Parts = Parts::TARGET.and(Parts::KEY);
         Some(match opcode {
@@ -120,9 +120,9 @@ static USED: [Option<Parts>; OPERATIONS as usize] = {
 )]
 #[repr(C)]
 pub struct Atomic {
-    /// What to compare with, or to add.
+    /// Value to compare with, or to add.
     pub compare_add: u64,
-    /// What to put there if it is equal; 0 to add.
+    /// Value to write if equal; 0 for an addition.
     pub swap: u64,
 }
 

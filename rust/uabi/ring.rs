@@ -67,7 +67,7 @@ pub const OFFSET_ARM: usize = core::mem::offset_of!(Control, arm);
 /// in the error state, where a doorbell makes the module flush what was posted.
 pub const FLAG_NEED_DOORBELL: u32 = 1 << 0;
 
-/// Nobody waits for a completion event.
+/// Not armed.
 pub const ARM_NONE: u32 = 0;
 /// The next solicited completion, or one in error, raises an event.
 pub const ARM_SOLICITED: u32 = 1;

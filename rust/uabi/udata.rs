@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! What travels behind the core's own structures in the verbs commands (`udata`).
+//! Driver data of the verbs commands (`udata`), behind the core's own structures.
 //!
 //! A command without an entry here carries nothing. A structure may grow at its end: a receiver
 //! accepts one of the length below or a longer one, and takes what is missing for zero.
@@ -48,7 +48,7 @@ pub struct AllocUcontextResp {
     pub clock: u32,
 }
 
-/// The value of [`AllocUcontextResp::null_lkey`]. One who imports a context gets no response, so
+/// The value of [`AllocUcontextResp::null_lkey`]. An importer of a context gets no response, so
 /// it does not change.
 pub const NULL_LKEY: u32 = 0xffff_ff00;
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Who loads and stores which word of a control block, and in which order.
+//! Loads and stores of the words of a control block, and their order.
 //!
 //! Both sides sleep: the module until a doorbell, the process until a completion event. Each says
 //! in a word that it is about to, and then looks at the ring once more; the other side publishes
 //! its index and then looks at that word. With a full barrier between the two steps, on both sides,
-//! at least one of them sees what the other wrote, so that nobody sleeps over what was published.
+//! at least one of them sees what the other wrote, and no published entry is missed.
 //!
 //! | queue | who publishes | and then looks at | who sleeps | says so by | and then looks at |
 //! |---|---|---|---|---|---|
@@ -34,7 +34,7 @@ pub enum Word {
 }
 
 impl Word {
-    /// Where it is in the control block, in bytes.
+    /// Offset in the control block, in bytes.
     #[inline]
     pub const fn offset(self) -> usize {
         match self {
@@ -48,13 +48,13 @@ impl Word {
 
 /// The control block of a ring, as single atomics.
 pub trait Words {
-    /// Reads a word, in no order.
+    /// Relaxed load.
     fn load(&self, word: Word) -> u32;
     /// Reads a word, before all that follows.
     fn load_acquire(&self, word: Word) -> u32;
     /// Writes a word, in no order.
     fn store(&self, word: Word, value: u32);
-    /// Writes a word, after all that came before.
+    /// Store-release.
     fn store_release(&self, word: Word, value: u32);
     /// Orders all accesses before it against all after it, on every CPU.
     fn full_barrier(&self);
@@ -105,7 +105,7 @@ pub trait Module: Words {
     }
 
     /// Takes the arm word if a completion of this kind satisfies it. A full barrier comes first,
-    /// so that a consumer who arms and then looks at the ring misses nothing.
+    /// so a consumer that arms and then looks at the ring misses nothing.
     #[inline]
     fn take_arm(&self, solicited: bool) -> bool {
         self.full_barrier();
@@ -152,7 +152,7 @@ pub trait Provider: Words {
 }
 
 /// A ring of the module: the words, and slots that it copies.
-pub trait Ring: Module {
+pub trait RingOps: Module {
     /// Number of slots, a power of two.
     fn entries(&self) -> u32;
     /// Copies 64-bit words of a slot, from word `first` on, as many as `out` and the slot have. A

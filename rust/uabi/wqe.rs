@@ -7,7 +7,7 @@
 //! request the queue was created for: [`send_stride`], [`recv_stride`].
 
 use super::ring::SLOT_ALIGN;
-// Who writes or reads requests wants their numbers too.
+// Writers and readers of WQEs need their numbers too.
 pub use super::operation::*;
 use zerocopy::transmute;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which address vectors a device can serve.
+//! Validation of address vectors.
 
 use super::reach;
 use crate::sys::errno::EADDRNOTAVAIL;
@@ -10,11 +10,11 @@ use crate::sys::refusal::within;
 use crate::wire::gid::is_multicast;
 use kernel::prelude::*;
 
-/// Checks that packets can travel by the netdev of the source GID.
+/// Checks that packets can leave by the netdev of the source GID.
 ///
-/// ib_core offers the addresses of a VLAN also when it lives in another network namespace than the
-/// netdev below. Our sockets and routes are those of the link's namespace: what comes in through
-/// such a VLAN finds no socket of ours, so there is no use in sending by it.
+/// ib_core offers the addresses of a VLAN even if the VLAN is in another network namespace than the
+/// netdev below. Our sockets and routes are those of the link's namespace: packets that arrive by
+/// such a VLAN find no socket of ours, so sending by it is pointless.
 ///
 /// # Errors
 ///
@@ -26,7 +26,7 @@ pub fn check(underlay: &Underlay, av: &AddressVector) -> Result {
     Ok(())
 }
 
-/// As [`check`], for a connection, which has a single peer.
+/// Like [`check`], for a connection, which has a single peer.
 ///
 /// # Errors
 ///
@@ -40,11 +40,11 @@ pub fn check_connection(underlay: &Underlay, av: &AddressVector) -> Result {
     check(underlay, av)
 }
 
-/// Checks that packets of this path MTU fit: through the netdev of the source GID, and through the
-/// one of the link, below it.
+/// Checks that packets of this path MTU fit through the netdev of the source GID and through that
+/// of the link below it.
 ///
-/// It is checked only here, when the user sets up a connection. If somebody lowers the MTU of a
-/// netdev afterwards, packets that do not fit any more are lost, as with hardware.
+/// It is checked only when the user sets up a connection. If the MTU of a netdev is lowered
+/// afterwards, packets that no longer fit are lost, as with hardware.
 ///
 /// # Errors
 ///

@@ -8,7 +8,7 @@ use super::device::{
     ObjectPermit, //
 };
 use super::pd::Domain;
-use super::quota::Kind;
+use super::quota::ObjectKind;
 use crate::datapath::ah::Ah;
 use crate::datapath::path::Path;
 use crate::datapath::port::Port;
@@ -26,8 +26,8 @@ use crate::uabi::udata::CreateAhResp;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// An address handle. Datagrams name it by its number; when it is dropped none leaves by it any
-/// more, but for those that were posted and are being sent.
+/// An address handle. Datagrams name it by its number; after it is dropped no datagram uses it,
+/// except those in progress.
 pub struct UserAh {
     port: Arc<Port>,
     ah: Published<Ah>,
@@ -57,14 +57,14 @@ impl AddressHandle for UserAh {
             udata.no_request()?;
         }
         address_vector::check(device.underlay(), &init)?;
-        let permit = device.permit(Kind::Ah)?;
+        let permit = device.permit(ObjectKind::Ah)?;
         let port = device.port();
         let reserved = port.reserve_ah(context)?;
         let vector = init.vector;
-        // One flow for each handle: what goes along it stays in order.
+        // One flow per handle: its datagrams stay in order.
         let mut path = Path::new(port.resident(), reserved.number(), init).ok_or(EINVAL)?;
         if context == AllocContext::Sleeps {
-            // Without a route datagrams look for one, and are lost until there is one.
+            // Without a route datagrams look it up themselves, and are lost until there is one.
             let _ = path.find_route();
         }
         let ah = Arc::new(Ah::new(pd.id(), path), context.flags())?;

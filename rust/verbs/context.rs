@@ -6,7 +6,7 @@ use super::device::{
     Device,
     ObjectPermit, //
 };
-use super::quota::Kind;
+use super::quota::ObjectKind;
 use crate::sys::ib::context::Context;
 use crate::sys::ib::udata::{
     Request,
@@ -34,8 +34,8 @@ impl Context for UserContext {
     type Device = Device;
 
     fn open(device: &Device, udata: &Udata<'_>) -> Result<Self> {
-        let permit = device.permit(Kind::Context)?;
-        // No feature is assigned yet; a provider that knows more gets along without.
+        let permit = device.permit(ObjectKind::Context)?;
+        // No feature is defined yet; a newer provider works without.
         let _request: AllocUcontextReq = udata.request()?;
         udata.respond(&AllocUcontextResp {
             signature: SIGNATURE,

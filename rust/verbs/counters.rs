@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters for some queue pairs, as an administrator binds them (`rdma statistic qp`).
+//! Counter sets of some queue pairs, bound by an administrator (`rdma statistic qp`).
 
 use super::device::Device;
 use super::qp::UserQp;
@@ -14,8 +14,8 @@ use kernel::sync::{
     SetOnce, //
 };
 
-/// A set of counters. It is made when the first queue pair is bound to it, so that a failure leaves
-/// nothing behind.
+/// A set of counters. It is created when the first queue pair is bound, so a failure leaves nothing
+/// behind.
 pub struct ApartCounters(SetOnce<Apart>);
 
 struct Apart {
@@ -41,7 +41,7 @@ impl CounterSet for ApartCounters {
         let apart = Apart { port, set };
         let counters = Successor::new(apart.set.counters().clone())?;
         let number = apart.set.number();
-        // Nobody else binds now.
+        // No other bind is in progress.
         self.0.populate(apart);
         qp.qp().count_in(counters);
         Ok(number)

@@ -7,7 +7,7 @@ use super::device::{
     ObjectPermit,
     MAX_CQE, //
 };
-use super::quota::Kind;
+use super::quota::ObjectKind;
 use crate::datapath::cq::{
     self,
     Cq,
@@ -19,9 +19,9 @@ use crate::datapath::kernel as kernel_user;
 use crate::datapath::moderation::Moderation;
 use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::cq::{
+    ArmKind,
     CompletionQueue,
-    Init,
-    Wanted, //
+    CqInit, //
 };
 use crate::sys::ib::details::Details;
 use crate::sys::ib::event::CqUpcall;
@@ -60,16 +60,16 @@ pub struct UserCq {
     _permit: ObjectPermit,
 }
 
-/// Who takes the completions.
+/// The consumer of the completions.
 enum Consumer {
-    /// A process, by the ring that it has now. The lock orders resizes.
-    Process(Pin<KBox<Mutex<Mapped>>>),
-    /// Users in the kernel, one at a time.
+    /// A process, with its current ring. The lock orders resizes.
+    Process(Pin<KBox<Mutex<MappedCq>>>),
+    /// A ULP, one poller at a time.
     Kernel(Pin<KBox<IrqLock>>),
 }
 
-/// A ring in the process.
-struct Mapped {
+/// A ring mapped by the process.
+struct MappedCq {
     ring: Arc<Ring>,
     _mapping: Mapping,
 }
@@ -81,19 +81,19 @@ impl UserCq {
     }
 }
 
-/// How many entries a queue gets that asks for `wanted`: at least that, or `EINVAL`.
+/// The size of a CQ for `wanted` entries: at least that, or `EINVAL`.
 fn granted(wanted: u32) -> Result<u32> {
     within("cqe", wanted, 1..=u64::from(MAX_CQE))?;
     Ok(wanted.next_power_of_two())
 }
 
-/// A ring of so many entries in a process, and the answer that says where to map it.
-fn mapped(entries: u32, udata: &Udata<'_>) -> Result<Mapped> {
+/// A ring of so many entries in a process, and the response that says where to map it.
+fn mapped(entries: u32, udata: &Udata<'_>) -> Result<MappedCq> {
     let context = udata.context()?;
     let ring = cq::ring(Some(context), entries)?;
     let (mapping, map) = Mapping::new(context, &ring)?;
     udata.respond(&CreateCqResp { cq: map })?;
-    Ok(Mapped {
+    Ok(MappedCq {
         ring,
         _mapping: mapping,
     })
@@ -105,14 +105,14 @@ impl CompletionQueue for UserCq {
     fn create(
         device: &Device,
         upcall: CqUpcall,
-        init: Init,
+        init: CqInit,
         udata: Option<&Udata<'_>>,
     ) -> Result<(Self, u32)> {
         if let Some(udata) = udata {
             udata.no_request()?;
         }
         let entries = granted(init.entries)?;
-        let permit = device.permit(Kind::Cq)?;
+        let permit = device.permit(ObjectKind::Cq)?;
         let (ring, consumer) = match udata {
             Some(udata) => {
                 let mapped = mapped(entries, udata)?;
@@ -155,20 +155,20 @@ impl CompletionQueue for UserCq {
         let new = mapped(entries, udata)?;
         self.cq
             .resize(&now.ring, Successor::new(new.ring.clone())?)?;
-        // What the process still maps of the old ring is only memory.
+        // The old ring, if still mapped, is only memory.
         *now = new;
         Ok(entries)
     }
 
     fn poll(&self, into: &mut Completions) -> Result {
         match &self.consumer {
-            // It takes them itself.
+            // A process polls by itself.
             Consumer::Process(_) => Err(EOPNOTSUPP()),
             Consumer::Kernel(lock) => kernel_user::poll(&self.cq, lock, into),
         }
     }
 
-    fn arm(&self, wanted: Wanted) -> Result<bool> {
+    fn arm(&self, wanted: ArmKind) -> Result<bool> {
         match &self.consumer {
             Consumer::Process(_) => Err(EOPNOTSUPP()),
             Consumer::Kernel(_) => Ok(kernel_user::arm(&self.cq, wanted)),
@@ -184,7 +184,7 @@ impl CompletionQueue for UserCq {
     }
 
     fn details(&self, out: &mut Details<'_>) -> Result {
-        let now = self.cq.standing(&rcu::read_lock());
+        let now = self.cq.info(&rcu::read_lock());
         out.number(c"waiting", now.waiting)?;
         let arm = match now.arm {
             ARM_NONE => c"none",

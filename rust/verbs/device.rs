@@ -3,14 +3,14 @@
 //! The device: one link on one netdev.
 
 use super::quota::{
-    Kind,
+    ObjectKind,
     Permit,
     Quotas, //
 };
 use super::reach;
 use crate::datapath::directory::{
     Directory,
-    Listed, //
+    PortListing, //
 };
 use crate::datapath::groups;
 use crate::datapath::port::Port;
@@ -36,39 +36,38 @@ use crate::uabi;
 use crate::uabi::wqe::MAX_SGE;
 use crate::wire::performance::{
     self,
-    Mad, //
+    PmaMad, //
 };
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Most requests of a queue. A send queue of this length takes up to 20 MiB.
+/// Most WQEs of a queue. A send queue of this length takes up to 20 MiB.
 pub const MAX_QP_WR: u32 = 1 << 14;
 /// Most entries of a completion queue.
 pub const MAX_CQE: u32 = 1 << 20;
-/// Receives of one shared receive queue: as many as many QPs together want.
+/// Most receives of an SRQ: enough for many QPs.
 pub const MAX_SRQ_WR: u32 = 1 << 16;
 
-/// Most pages, or pieces, of a fast registration: 2 MiB, as much as the kernel's users ask for at
-/// once.
+/// Most pages or pieces of an FRMR: 2 MiB, as much as ULPs request at once.
 pub const MAX_FAST_PAGES: u32 = 512;
 
-/// The vendor, as an OUI: "RoC" in ASCII. No vendor has it, for its first octet is that of an
-/// address that is administered locally (U/L set), and not one of those that IEEE 802c gives to
-/// companies either. Neither 0 nor 0xffffff will do: SPDK takes both for a rdma_rxe that cannot
-/// invalidate keys, and works around that.
+/// The vendor, as an OUI: "RoC" in ASCII. No vendor has it: its first octet is that of a locally
+/// administered address (U/L set), and not one of those that IEEE 802c assigns to companies. 0 and
+/// 0xffffff do not serve: SPDK takes both for an rdma_rxe that cannot invalidate keys, and works
+/// around that.
 const VENDOR_ID: u32 = u32::from_be_bytes([0, b'R', b'o', b'C']);
-/// The part of that vendor: the one that there is. Of `hw_ver`, which stays 0, there is none.
+/// The only part of that vendor. `hw_ver` stays 0: there is no hardware.
 const PART_ID: u32 = 1;
 
 /// A device.
 pub struct Device {
-    /// What its data path works with.
+    /// The port used by its data path.
     port: Arc<Port>,
-    /// Lets the port count what is for nobody.
-    listed: Listed,
+    /// Lets the port count packets for no QP.
+    listed: PortListing,
     /// Node GUID, big-endian.
     guid: u64,
-    /// How many objects it has.
+    /// Number of its objects.
     quotas: Arc<Quotas>,
     /// The netdev below.
     underlay: Underlay,
@@ -76,11 +75,11 @@ pub struct Device {
     _hold: Hold,
 }
 
-/// Permission for an object of a device.
+/// A permit for an object of a device.
 pub type ObjectPermit = Permit<Arc<Quotas>>;
 
 impl Device {
-    /// A device on `underlay` that has no objects yet, and at most `most_objects` of each kind.
+    /// A device on `underlay` without objects, with at most `most_objects` of each kind.
     pub fn new(underlay: Underlay, hold: Hold, most_objects: u32) -> Result<Self> {
         let port = Port::new(&underlay)?;
         Ok(Self {
@@ -93,12 +92,12 @@ impl Device {
         })
     }
 
-    /// Its netdev has left, and the device leaves next.
+    /// Its netdev is gone, and the device leaves next.
     pub fn lose_netdev(&self) {
         self.listed.lose_netdev();
     }
 
-    /// What its data path works with.
+    /// The port used by its data path.
     pub fn port(&self) -> &Arc<Port> {
         &self.port
     }
@@ -113,12 +112,12 @@ impl Device {
         self.guid
     }
 
-    /// Permission for one more object.
+    /// Takes a permit for one more object.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` when the device has as many as it says it can have.
-    pub fn permit(&self, kind: Kind) -> Result<ObjectPermit> {
+    /// `ENOMEM` if the device has as many as it reports.
+    pub fn permit(&self, kind: ObjectKind) -> Result<ObjectPermit> {
         Permit::take(self.quotas.clone(), kind).ok_or_else(|| {
             let most = u64::from(self.quotas.limit(kind));
             refuse(ENOMEM, kind.name(), most.saturating_add(1), 0..=most)
@@ -126,7 +125,7 @@ impl Device {
     }
 }
 
-impl ib::query::Device for Device {
+impl ib::query::RdmaDevice for Device {
     const PORT: PortConstants = PortConstants {
         protocols: protocol::ROCE_V2
             | protocol::ETHERNET_ADDRESSES
@@ -135,7 +134,7 @@ impl ib::query::Device for Device {
             | protocol::NATIVE_ADDRESSES,
         gid_table_len: 256,
         ip_gids: true,
-        // The one of RoCE: the default key, full membership.
+        // RoCE's P_Key: the default key, full membership.
         pkeys: &[0xffff],
         // RoCE has none: everything is in the first.
         virtual_lanes: 1,
@@ -147,14 +146,14 @@ impl ib::query::Device for Device {
     const COUNTERS_LIFESPAN_MS: u32 = 10;
 
     fn limits(&self) -> DeviceLimits {
-        let max_qp = self.quotas.limit(Kind::Qp);
+        let max_qp = self.quotas.limit(ObjectKind::Qp);
         let max_rd_atomic = u32::from(MAX_RD_ATOMIC);
         DeviceLimits {
             guid: self.guid,
             version: uabi::MODULE_VERSION,
             vendor_id: VENDOR_ID,
             part_id: PART_ID,
-            // Nothing persists here: ib_core refuses regions with that right for want of the flag.
+            // Nothing is persistent: without the flag ib_core refuses regions with that right.
             capabilities: capability::RNR_NAK
                 | capability::PORT_EVENTS
                 | capability::SYSTEM_GUID
@@ -169,18 +168,18 @@ impl ib::query::Device for Device {
             max_qp,
             max_qp_wr: MAX_QP_WR,
             max_sge: MAX_SGE,
-            max_cq: self.quotas.limit(Kind::Cq),
+            max_cq: self.quotas.limit(ObjectKind::Cq),
             max_cqe: MAX_CQE,
             max_moderation: [u16::MAX; 2],
             // It counts nanoseconds.
             clock_khz: 1_000_000,
-            max_mr: self.quotas.limit(Kind::Mr),
+            max_mr: self.quotas.limit(ObjectKind::Mr),
             max_fast_pages: MAX_FAST_PAGES,
-            max_mw: self.quotas.limit(Kind::Mw),
-            max_srq: self.quotas.limit(Kind::Srq),
+            max_mw: self.quotas.limit(ObjectKind::Mw),
+            max_srq: self.quotas.limit(ObjectKind::Srq),
             max_srq_wr: MAX_SRQ_WR,
-            max_pd: self.quotas.limit(Kind::Pd),
-            max_ah: self.quotas.limit(Kind::Ah),
+            max_pd: self.quotas.limit(ObjectKind::Pd),
+            max_ah: self.quotas.limit(ObjectKind::Ah),
             max_groups: groups::MAX_GROUPS,
             max_group_members: groups::MAX_MEMBERS as u32,
             global_atomics: true,
@@ -204,7 +203,7 @@ impl ib::query::Device for Device {
         self.port.counters().read(values);
     }
 
-    fn management(&self, request: &Mad) -> Option<Mad> {
+    fn management(&self, request: &PmaMad) -> Option<PmaMad> {
         performance::answer(request, 1, || {
             totals::totals(&self.port.all_counters().sum())
         })
@@ -212,8 +211,8 @@ impl ib::query::Device for Device {
 }
 
 /// The EUI-64 of a MAC address (RFC 4291, appendix A), as the 8 bytes of a GUID. A device without
-/// such an address gets a random one, local and of one station (IEEE 802, 8.2): targets of NVMe
-/// tell devices apart by their GUIDs.
+/// such an address gets a random local unicast one (IEEE 802, 8.2): NVMe targets tell devices apart
+/// by GUID.
 fn guid_of(mac: Option<[u8; 6]>) -> u64 {
     let [a, b, c, d, e, f] = mac.unwrap_or_else(|| {
         let [a, b, c, d, e, f, ..] = random::words::<1>().map(u64::to_ne_bytes)[0];

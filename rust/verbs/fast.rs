@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory regions of fast registration, of users in the kernel.
+//! FRMRs of ULPs.
 
 use super::device::{
     Device,
@@ -8,42 +8,42 @@ use super::device::{
     MAX_FAST_PAGES, //
 };
 use super::pd::Domain;
-use super::quota::Kind;
+use super::quota::ObjectKind;
 use crate::datapath::memory::lists::Lists;
 use crate::datapath::memory::window::{
-    Type,
-    Window, //
+    Mw,
+    Type, //
 };
 use crate::datapath::port::Port;
 use crate::sys::ib::details::Details;
 use crate::sys::listed::{
+    ListShape,
     ScatterList,
-    Shape,
     Taken, //
 };
 use crate::sys::table::Published;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// A region of fast registration. When it is dropped nobody uses its memory any more.
+/// An FRMR. When it is dropped, no access to its memory is left.
 pub struct FastMr {
     port: Arc<Port>,
-    window: Published<Window>,
+    window: Published<Mw>,
     key: u32,
     _permit: ObjectPermit,
 }
 
 impl FastMr {
-    /// An empty one.
-    pub fn allocate(device: &Device, pd: &Domain, most: u32, shape: Shape) -> Result<Self> {
+    /// An FRMR without a mapped list.
+    pub fn allocate(device: &Device, pd: &Domain, most: u32, shape: ListShape) -> Result<Self> {
         if most == 0 || most > MAX_FAST_PAGES {
             return Err(EINVAL);
         }
-        let permit = device.permit(Kind::Mr)?;
+        let permit = device.permit(ObjectKind::Mr)?;
         let lists = Lists::new(most as usize, shape)?;
         let port = device.port();
         let (reserved, key) = port.reserve_window_key()?;
-        let window = Window::new(key, pd.id(), Type::Fast(lists))?;
+        let window = Mw::new(key, pd.id(), Type::Fast(lists))?;
         Ok(Self {
             port: port.clone(),
             window: reserved.publish(window),
@@ -52,17 +52,17 @@ impl FastMr {
         })
     }
 
-    /// Maps what is registered next.
+    /// Maps the list to be registered next.
     pub fn map(&self, list: &ScatterList<'_>, page: u64) -> Result<Taken> {
         self.window.lists().ok_or(EINVAL)?.map(list, page)
     }
 
-    /// The key that it was allocated with.
+    /// The key at allocation.
     pub fn key(&self) -> u32 {
         self.key
     }
 
-    /// What it tells of itself.
+    /// Details for `rdma resource show`.
     pub fn details(&self, out: &mut Details<'_>) -> Result {
         out.word(c"addresses", c"fast")?;
         out.number(c"registered", self.window.is_bound())

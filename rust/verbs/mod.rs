@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The verbs: what a user creates, changes, asks and destroys.
+//! The verbs: objects that users create, modify, query and destroy.
 //!
-//! Each file is one kind of object, and implements the trait that `sys::ib` has for it. They check
-//! what the user asks for and set up what the data path then runs by itself.
+//! Each file is one kind of object, and implements the trait that `sys::ib` has for it. It checks
+//! the user's arguments and sets up the data path, which then runs by itself.
 
 pub mod address_vector;
 pub mod ah;

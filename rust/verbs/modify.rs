@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The attributes of a QP, and which changes of them are served.
+//! The attributes of a QP, and which changes are supported.
 
 use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::qp::{
     Access,
     Attributes,
-    Change,
-    QpType,
-    State, //
+    IbQpType,
+    QpChange,
+    QpState, //
 };
 use crate::sys::refusal::{
     of_bits,
@@ -23,12 +23,18 @@ use core::ops::{
 };
 use kernel::prelude::*;
 
-/// Checks that a QP may be changed so at all.
+/// Checks that a QP may be changed in this way.
 ///
 /// # Errors
 ///
-/// `EINVAL` for what the specification forbids, `EOPNOTSUPP` for what we do not serve.
-pub fn check(change: &Change, kind: QpType, service: &Service, from: State, to: State) -> Result {
+/// `EINVAL` for changes that the specification forbids, `EOPNOTSUPP` for unsupported ones.
+pub fn check(
+    change: &QpChange,
+    kind: IbQpType,
+    service: &Service,
+    from: QpState,
+    to: QpState,
+) -> Result {
     if let Some(current) = change.current {
         within("cur_qp_state", current as u32, state(from))?;
     }
@@ -37,7 +43,7 @@ pub fn check(change: &Change, kind: QpType, service: &Service, from: State, to: 
         return Err(refuse(EOPNOTSUPP(), "path_mig_state", 1_u32, 0..=0));
     }
     if !change.allowed(kind, from, to) {
-        // The state may be the wrong one, or the attributes.
+        // Wrong state, or wrong attributes.
         within("qp_state", to as u32, state(from))?;
         return Err(refuse(
             EINVAL,
@@ -50,27 +56,27 @@ pub fn check(change: &Change, kind: QpType, service: &Service, from: State, to: 
 }
 
 /// A state, as a range.
-fn state(one: State) -> RangeInclusive<u64> {
+fn state(one: QpState) -> RangeInclusive<u64> {
     u64::from(one as u32)..=u64::from(one as u32)
 }
 
-/// What a device has of a local ACK timeout and of the code of an RNR NAK timer (IBTA 9.7.6.1.3,
-/// 9.7.5.2.8): five bits. Programs give more, a timer of 32 for instance, and work: drivers hand
-/// the low bits to the hardware.
+/// Bits of a local ACK timeout and of an RNR NAK timer code (IBTA 9.7.6.1.3, 9.7.5.2.8): five.
+/// Programs pass more, a timer of 32 for instance, and work: drivers pass the low bits to the
+/// hardware.
 const TIMER: u8 = 0x1f;
-/// What it has of a retry count: three bits.
+/// Bits of a retry count: three.
 const RETRIES: u8 = 0x7;
-/// What it has of a PSN. ib_core has taken the rest off before, with a line in the log.
+/// Bits of a PSN. ib_core has masked it already, with a line in the log.
 const PSN: u32 = 0xff_ffff;
 
 /// The attributes after `change`.
 ///
-/// Of timers, retry counts and PSNs only the bits count that a device has.
+/// Timers, retry counts and PSNs are masked to the bits that a device has.
 ///
 /// # Errors
 ///
-/// `EINVAL` if another value is not one that we can serve.
-pub fn changed(attributes: &Attributes, change: &Change) -> Result<Attributes> {
+/// `EINVAL` for any other unsupported value.
+pub fn changed(attributes: &Attributes, change: &QpChange) -> Result<Attributes> {
     fn set<T: Copy + Into<u64>>(
         attribute: &'static str,
         to: &mut T,
@@ -106,7 +112,7 @@ pub fn changed(attributes: &Attributes, change: &Change) -> Result<Attributes> {
         within("port_num", port, 1..=1)?;
         next.port = port;
     }
-    // Who may set a controlled one is ib_core's to say.
+    // ib_core decides who may set a controlled Q_Key.
     set("qkey", &mut next.qkey, change.qkey, u32::MAX)?;
     set("path_mtu", &mut next.mtu, change.mtu, u32::MAX)?;
     mask(&mut next.timeout, change.timeout, TIMER);

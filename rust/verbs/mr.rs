@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory regions: of processes, of all memory of the kernel, and which is which.
+//! Memory regions: of processes, of all kernel memory, and FRMRs.
 
 use super::device::{
     Device,
@@ -8,7 +8,7 @@ use super::device::{
 };
 use super::fast::FastMr;
 use super::pd::Domain;
-use super::quota::Kind;
+use super::quota::ObjectKind;
 use crate::datapath::memory::region::Region;
 use crate::datapath::port::Port;
 use crate::sys::errno::EOPNOTSUPP;
@@ -16,14 +16,14 @@ use crate::sys::ib::access::Access;
 use crate::sys::ib::details::Details;
 use crate::sys::ib::fast::FastRegion;
 use crate::sys::ib::mr::{
-    Change,
     MemoryRegion,
+    MrChange,
     UserRange, //
 };
 use crate::sys::ib::reference::PdRef;
 use crate::sys::listed::{
+    ListShape,
     ScatterList,
-    Shape,
     Taken, //
 };
 use crate::sys::memory::{
@@ -46,11 +46,11 @@ use kernel::sync::{
     Mutex, //
 };
 
-/// What ib_core calls a memory region. Dropping it ends all access.
+/// A memory region of ib_core. Dropping it ends all access.
 pub enum Mr {
     /// Registered by a verb.
     Verb(UserMr),
-    /// Registered by work requests.
+    /// Registered by WRs.
     Fast(FastMr),
 }
 
@@ -76,7 +76,7 @@ impl MemoryRegion for Mr {
         UserMr::of_kernel(device, pd, memory, access).map(Self::Verb)
     }
 
-    fn register_again(&self, core_pd: PdRef<'_>, change: Change<'_, Domain>) -> Result {
+    fn register_again(&self, core_pd: PdRef<'_>, change: MrChange<'_, Domain>) -> Result {
         match self {
             Self::Verb(region) => region.register_again(core_pd, change),
             Self::Fast(_) => Err(EINVAL),
@@ -86,7 +86,7 @@ impl MemoryRegion for Mr {
     fn close(&self) -> Result {
         match self {
             Self::Verb(region) => region.close(),
-            // What is registered ends with it.
+            // An FRMR's registration ends with it.
             Self::Fast(_) => Ok(()),
         }
     }
@@ -107,7 +107,7 @@ impl MemoryRegion for Mr {
 }
 
 impl FastRegion for Mr {
-    fn allocate(device: &Device, pd: &Domain, most: u32, shape: Shape) -> Result<Self> {
+    fn allocate(device: &Device, pd: &Domain, most: u32, shape: ListShape) -> Result<Self> {
         FastMr::allocate(device, pd, most, shape).map(Self::Fast)
     }
 
@@ -122,20 +122,20 @@ impl FastRegion for Mr {
 /// A registered region. Dropping it deregisters the region and unpins its memory.
 pub struct UserMr {
     port: Arc<Port>,
-    /// As it is now. Whoever lists the objects of processes takes the lock too, so it is not held
+    /// The current region. Listing the objects of processes takes the lock too, so it is not held
     /// while pages are pinned: a process can make that last.
     current: Pin<KBox<Mutex<Current>>>,
     key: u32,
     _permit: ObjectPermit,
 }
 
-/// What can be registered again.
+/// State needed to reregister.
 struct Current {
     region: Published<Region>,
     range: UserRange,
 }
 
-/// The rights that can be granted; what else is asked for and is not optional is refused.
+/// The rights that can be granted; any other is refused unless it is optional.
 const SUPPORTED: u32 = Access::LOCAL_WRITE
     | Access::REMOTE_READ
     | Access::REMOTE_WRITE
@@ -145,18 +145,18 @@ const SUPPORTED: u32 = Access::LOCAL_WRITE
     | Access::FLUSH_GLOBAL
     | Access::OPTIONAL;
 
-/// What a range that a process names is: with the addresses that work requests use.
+/// The range that a process names, with the addresses that WRs use.
 fn checked(mut range: UserRange) -> Result<UserRange> {
     of_bits(EOPNOTSUPP(), "access", range.access.0, SUPPORTED)?;
     if range.access.has(Access::ZERO_BASED) {
-        // `ibv_reg_mr` names the address all the same, `ibv_reg_mr_iova` may name any.
+        // `ibv_reg_mr` passes the address anyway, `ibv_reg_mr_iova` may pass any.
         if range.iova != range.start {
             within("iova of a zero-based region", range.iova, 0..=0)?;
         }
         range.iova = 0;
     }
-    // The last byte of a region may be the last one of the address space, not beyond. There need
-    // not be any: programs register what they have, and that may be nothing.
+    // The last byte of a region may be the last one of the address space, not beyond. A region may
+    // be empty: programs register what they have, and that may be nothing.
     let last = u64::MAX.saturating_sub(range.len.saturating_sub(1));
     within("iova of a region of this length", range.iova, 0..=last)?;
     Ok(range)
@@ -174,7 +174,7 @@ impl UserMr {
         range: UserRange,
     ) -> Result<Self> {
         let range = checked(range)?;
-        let permit = device.permit(Kind::Mr)?;
+        let permit = device.permit(ObjectKind::Mr)?;
         let memory = pin(core_pd, &range)?;
         let port = device.port();
         let (reserved, key) = port.reserve_key()?;
@@ -188,11 +188,11 @@ impl UserMr {
         memory: KernelMemory,
         access: Access,
     ) -> Result<Self> {
-        let permit = device.permit(Kind::Mr)?;
+        let permit = device.permit(ObjectKind::Mr)?;
         let port = device.port();
         let (reserved, key) = port.reserve_key()?;
         let region = Region::of_kernel(key, pd.id(), access, memory);
-        // Users in the kernel do not register again.
+        // ULPs do not reregister.
         let range = UserRange {
             start: 0,
             len: u64::MAX,
@@ -225,10 +225,10 @@ impl UserMr {
         })
     }
 
-    /// The old region ends before the new one can be found where both are the same memory, and
-    /// after it where they are not. Either way no copy by the old rights, or to the old memory,
-    /// goes on when this returns, and nothing can fail once the old one is touched.
-    fn register_again(&self, core_pd: PdRef<'_>, change: Change<'_, Domain>) -> Result {
+    /// The old region ends before the new one is published if both are the same memory, and after
+    /// it otherwise. Either way no copy by the old rights, or to the old memory, is in progress
+    /// when this returns, and nothing can fail once the old one is touched.
+    fn register_again(&self, core_pd: PdRef<'_>, change: MrChange<'_, Domain>) -> Result {
         let (old, before) = {
             let current = self.current.lock();
             (Arc::clone(&current.region), current.range)
@@ -238,17 +238,17 @@ impl UserMr {
         if let Some((start, len, iova)) = change.translation {
             (range.start, range.len, range.iova) = (start, len, iova);
         } else if (range.access.0 ^ before.access.0) & Access::ZERO_BASED != 0 {
-            // Addresses become offsets, or offsets addresses.
+            // Changes between virtual and zero-based addresses.
             range.iova = range.start;
         }
         let range = checked(range)?;
         let domain = change.pd.map_or(old.domain(), Domain::id);
-        let is_writable = old.ask(UserMemory::is_writable).ok_or(EINVAL)?;
+        let is_writable = old.inspect(UserMemory::is_writable).ok_or(EINVAL)?;
         let memory = if change.translation.is_some() {
             Some(pin(core_pd, &range)?)
         } else if range.access.needs_writable() && !is_writable {
-            // It was pinned to be read only. Another process has other memory at that address.
-            if !old.ask(UserMemory::is_of_caller).ok_or(EINVAL)? {
+            // It was pinned read-only. Another process has other memory at that address.
+            if !old.inspect(UserMemory::is_of_caller).ok_or(EINVAL)? {
                 return Err(EINVAL);
             }
             Some(pin(core_pd, &range)?)
@@ -258,12 +258,12 @@ impl UserMr {
         let replacement = Replacement::new()?;
 
         let mut current = self.current.lock();
-        // ib_core lets nobody register it again meanwhile; a window may have been bound.
+        // ib_core serialises reregistration; an MW may have been bound.
         if !Arc::ptr_eq(&current.region, &old) || !old.close() {
             return Err(EBUSY);
         }
         let Some(memory) = memory.or_else(|| old.revoke()) else {
-            // Nobody revokes it but who holds the lock.
+            // Only the holder of the lock revokes it.
             old.open();
             return Err(EINVAL);
         };
@@ -275,8 +275,8 @@ impl UserMr {
         Ok(())
     }
 
-    /// A window that is bound names the region, and its peers have a right to it; so they end first
-    /// (IBTA 10.6.7.2.6).
+    /// A bound MW names the region, and its peers have a right to it; so MWs end first (IBTA
+    /// 10.6.7.2.6).
     fn close(&self) -> Result {
         if self.current.lock().region.close() {
             Ok(())
@@ -285,7 +285,7 @@ impl UserMr {
         }
     }
 
-    /// Addresses are the business of the process alone.
+    /// Addresses concern only the process.
     fn details(&self, out: &mut Details<'_>) -> Result {
         let current = self.current.lock();
         let access = current.range.access;
@@ -293,7 +293,7 @@ impl UserMr {
         let offsets = access.has(Access::ZERO_BASED);
         out.word(c"addresses", if offsets { c"offsets" } else { c"virtual" })?;
         out.number(c"windows", current.region.windows())?;
-        let pieces = current.region.ask(UserMemory::pieces_of_all);
+        let pieces = current.region.inspect(UserMemory::pieces_of_all);
         out.number(c"pieces", pieces.unwrap_or(0) as u64)
     }
 }

@@ -7,10 +7,10 @@ use super::device::{
     ObjectPermit, //
 };
 use super::pd::Domain;
-use super::quota::Kind;
+use super::quota::ObjectKind;
 use crate::datapath::memory::window::{
-    Type,
-    Window, //
+    Mw,
+    Type, //
 };
 use crate::datapath::port::Port;
 use crate::sys::ib::mw::MemoryWindow;
@@ -18,10 +18,10 @@ use crate::sys::table::Published;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// A window. When it is dropped nobody uses it any more.
+/// A memory window. When it is dropped, no access through it is left.
 pub struct UserMw {
     port: Arc<Port>,
-    window: Published<Window>,
+    window: Published<Mw>,
     _permit: ObjectPermit,
 }
 
@@ -30,11 +30,11 @@ impl MemoryWindow for UserMw {
     type Pd = Domain;
 
     fn allocate(device: &Device, pd: &Domain, is_type_2: bool) -> Result<(Self, u32)> {
-        let permit = device.permit(Kind::Mw)?;
+        let permit = device.permit(ObjectKind::Mw)?;
         let kind = if is_type_2 { Type::Two } else { Type::One };
         let port = device.port();
         let (reserved, key) = port.reserve_window_key()?;
-        let window = Window::new(key, pd.id(), kind)?;
+        let window = Mw::new(key, pd.id(), kind)?;
         let window = Self {
             port: port.clone(),
             window: reserved.publish(window),

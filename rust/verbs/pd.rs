@@ -6,7 +6,7 @@ use super::device::{
     Device,
     ObjectPermit, //
 };
-use super::quota::Kind;
+use super::quota::ObjectKind;
 use crate::datapath::memory::region::DomainId;
 use crate::sys::ib::pd::ProtectionDomain;
 use kernel::prelude::*;
@@ -28,7 +28,7 @@ impl ProtectionDomain for Domain {
     type Device = Device;
 
     fn create(device: &Device) -> Result<Self> {
-        let permit = device.permit(Kind::Pd)?;
+        let permit = device.permit(ObjectKind::Pd)?;
         Ok(Self {
             id: DomainId::next(),
             _permit: permit,

@@ -12,7 +12,7 @@ use super::device::{
 };
 use super::modify;
 use super::pd::Domain;
-use super::quota::Kind;
+use super::quota::ObjectKind;
 use super::reach;
 use super::srq::UserSrq;
 use crate::datapath::directory::Directory;
@@ -27,7 +27,7 @@ use crate::datapath::protocol::{
 use crate::datapath::qp::{
     NewQp,
     Qp,
-    Receives,
+    ReceiveSource,
     POLL, //
 };
 use crate::sys::errno::EOPNOTSUPP;
@@ -38,15 +38,15 @@ use crate::sys::ib::qp::{
     AddressVector,
     Attributes,
     Capacity,
-    Change,
     Created,
     Gid,
-    Init,
+    IbQpType,
     Owner,
-    QpType,
+    QpChange,
+    QpInit,
+    QpState,
     QueuePair,
-    Report,
-    State, //
+    Report, //
 };
 use crate::sys::ib::udata::Udata;
 use crate::sys::ib::wr::{
@@ -54,7 +54,7 @@ use crate::sys::ib::wr::{
     SendRequests, //
 };
 use crate::sys::net::membership::{
-    Group,
+    GroupAddress,
     Membership, //
 };
 use crate::sys::net::Underlay;
@@ -100,38 +100,38 @@ use kernel::prelude::*;
 use kernel::sync::Mutex;
 
 /// The row of the table of QP types, if such QPs are served.
-fn service_of(kind: QpType) -> Option<Service> {
+fn service_of(kind: IbQpType) -> Option<Service> {
     let kind = service::QpType::from_raw(kind.number())?;
     Some(kind.service()).filter(|service| service.served)
 }
 
-/// A queue pair. When it is dropped nothing is sent to the peer, and nothing completes any more.
+/// A queue pair. When it is dropped, nothing more is sent to the peer or completed.
 pub struct UserQp {
     qp: Published<Qp>,
-    /// Its type, which says how it may be changed.
-    kind: QpType,
-    /// What goes with that type.
+    /// Its type, which decides how it may be changed.
+    kind: IbQpType,
+    /// The row of that type.
     service: Service,
-    /// The netdev that it is on.
+    /// Its netdev.
     underlay: Underlay,
     /// Its timers.
     _timers: (Running<Qp>, Running<Qp, POLL>),
-    /// What the user has set, for queries, and what only later transitions need. The lock orders
-    /// the changes of a QP; it is taken before the locks of the data path.
+    /// Attributes that the user has set, for queries and later transitions. The lock orders the
+    /// changes of a QP; it is taken before the locks of the data path.
     attributes: Pin<KBox<Mutex<Attributes>>>,
-    user: User,
+    user: QpUser,
     _permit: ObjectPermit,
 }
 
-/// Who posts.
-enum User {
-    /// A process, into rings that it maps; that of receives only if they are its own.
+/// The poster.
+enum QpUser {
+    /// A process, into rings that it maps; the receive ring only if it is the QP's own.
     Process { _sq: Mapping, _rq: Option<Mapping> },
-    /// Users in the kernel.
+    /// A ULP.
     Kernel(Pin<KBox<PostLocks>>),
 }
 
-/// What a QP gets that asks for `wanted`: at least that, or `EINVAL`.
+/// The capacity of a QP for `wanted`: at least that, or `EINVAL`.
 fn granted(wanted: Capacity) -> Result<Capacity> {
     for (attribute, value, most) in [
         ("max_send_wr", wanted.max_send_wr, MAX_QP_WR),
@@ -161,7 +161,7 @@ impl QueuePair for UserQp {
     fn create(
         device: &Device,
         upcall: QpUpcall,
-        init: Init<'_, Domain, UserCq, UserSrq>,
+        init: QpInit<'_, Domain, UserCq, UserSrq>,
     ) -> Result<(Self, Created)> {
         let kind = init.kind.number();
         let mut service =
@@ -181,13 +181,13 @@ impl QueuePair for UserQp {
         };
         let mut capacity = granted(init.capacity)?;
         if init.srq.is_some() {
-            // Whatever was asked for: it has no receive queue.
+            // Whatever was requested: it has no receive queue.
             capacity.max_recv_wr = 0;
             capacity.max_recv_sge = 0;
         }
-        let permit = device.permit(Kind::Qp)?;
+        let permit = device.permit(ObjectKind::Qp)?;
         let attributes = KBox::pin_init(new_mutex!(Attributes::default()), GFP_KERNEL_ACCOUNT)?;
-        // The number is published as the last step, when everything else has succeeded.
+        // The number is published last, when everything else has succeeded.
         let directory = Directory::current()?;
         let (reserved, number) = directory.reserve()?;
         let qp = Qp::new(NewQp {
@@ -207,7 +207,7 @@ impl QueuePair for UserQp {
         let timers = (Deadline::start(&qp)?, Deadline::start(&qp)?);
         let user = match &init.owner {
             Owner::Process(udata) => mapped(&qp, udata)?,
-            _ => User::Kernel(KBox::pin_init(PostLocks::new(), GFP_KERNEL)?),
+            _ => QpUser::Kernel(KBox::pin_init(PostLocks::new(), GFP_KERNEL)?),
         };
         let known_as = qp.known_as();
         if is_management {
@@ -230,45 +230,45 @@ impl QueuePair for UserQp {
         Ok((qp, created))
     }
 
-    fn modify(&self, change: Change) -> Result {
+    fn modify(&self, change: QpChange) -> Result {
         let mut attributes = self.attributes.lock();
-        // The real state decides, not what the user believes it to be; a transition to ERR by an
-        // error of the data path may come at any time and wins.
+        // The real state decides, not the user's view; a transition to ERR by an error of the data
+        // path may come at any time and wins.
         let from = self.qp.state();
         let to = change.state.unwrap_or(from);
         modify::check(&change, self.kind, &self.service, from, to)?;
         let next = modify::changed(&attributes, &change)?;
         match to {
-            State::Reset => {
+            QpState::Reset => {
                 self.qp.reset();
                 *attributes = Attributes::default();
                 return Ok(());
             }
-            State::Err => {
-                if from == State::Reset {
-                    // An error found by the data path leaves a QP in RESET alone, a user does not.
+            QpState::Err => {
+                if from == QpState::Reset {
+                    // A data path error leaves a QP in RESET alone, a user's transition does not.
                     self.qp.init(from)?;
                 }
                 post::fail(&self.qp);
             }
-            State::Init => self.qp.init(from)?,
-            State::Rtr => {
+            QpState::Init => self.qp.init(from)?,
+            QpState::Rtr => {
                 self.ready_to_receive(&next, change.av.as_ref())?;
             }
-            State::Rts if from == State::Rtr => self.ready_to_send(&next)?,
-            State::Sqd if from == State::Rts => {
+            QpState::Rts if from == QpState::Rtr => self.ready_to_send(&next)?,
+            QpState::Sqd if from == QpState::Rts => {
                 self.qp.drain(next.notify_drained)?;
-                // Whatever was complete already is drained now.
+                // If everything was complete already, it is drained now.
                 post::send_doorbell(&self.qp)?;
             }
-            State::Rts | State::Sqd => {
+            QpState::Rts | QpState::Sqd => {
                 self.update(from, to, &next, change.av.as_ref())?;
-                // What was posted while it was drained is sent now, and what waits for an answer
-                // waits by the new timeout.
+                // WQEs posted while it was drained are sent now, and packets in flight use the new
+                // timeout.
                 post::send_doorbell(&self.qp)?;
             }
-            // Only an error leads there.
-            State::Sqe => return Err(refuse(EINVAL, "qp_state", to as u32, 0..=4)),
+            // Only an error leads to SQE.
+            QpState::Sqe => return Err(refuse(EINVAL, "qp_state", to as u32, 0..=4)),
         }
         *attributes = next;
         Ok(())
@@ -279,10 +279,13 @@ impl QueuePair for UserQp {
         let mut attributes = *settings;
         let draining = self.qp.is_draining();
         let state = self.qp.state();
-        if matches!(state, State::Rtr | State::Rts | State::Sqd | State::Sqe) {
+        if matches!(
+            state,
+            QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe
+        ) {
             let (sq_psn, rq_psn) = self.qp.psns();
             attributes.rq_psn = rq_psn;
-            if state != State::Rtr {
+            if state != QpState::Rtr {
                 attributes.sq_psn = sq_psn;
             }
         }
@@ -304,8 +307,8 @@ impl QueuePair for UserQp {
             Membership::join(
                 &self.underlay,
                 match ipv4(group) {
-                    Some(address) => Group::V4(address),
-                    None => Group::V6(*group),
+                    Some(address) => GroupAddress::V4(address),
+                    None => GroupAddress::V6(*group),
                 },
             )
         })
@@ -325,7 +328,7 @@ impl QueuePair for UserQp {
 
     fn details(&self, out: &mut Details<'_>) -> Result {
         let (settings, capacity) = (*self.attributes.lock(), self.qp.capacity());
-        let now = self.qp.standing();
+        let now = self.qp.info();
         out.number(c"sq_size", capacity.max_send_wr)?;
         out.number(c"sq_pending", now.pending)?;
         match now.receives {
@@ -353,33 +356,33 @@ impl QueuePair for UserQp {
 
     fn post_send(&self, requests: SendRequests<'_, UserAh>) -> Result {
         match &self.user {
-            // Its requests are in its ring.
-            User::Process { .. } => requests.refuse(EINVAL),
-            User::Kernel(post_locks) => post_locks.post_sends(&self.qp, requests, UserAh::number),
+            // The WQEs of a process are in its ring.
+            QpUser::Process { .. } => requests.refuse(EINVAL),
+            QpUser::Kernel(post_locks) => post_locks.post_sends(&self.qp, requests, UserAh::number),
         }
     }
 
     fn post_recv(&self, requests: RecvRequests) -> Result {
         match &self.user {
-            User::Process { .. } => requests.refuse(EINVAL),
-            User::Kernel(post_locks) => post_locks.post_receives(&self.qp, requests),
+            QpUser::Process { .. } => requests.refuse(EINVAL),
+            QpUser::Kernel(post_locks) => post_locks.post_receives(&self.qp, requests),
         }
     }
 }
 
-/// Offers the rings of a QP to the process, and answers where they are.
-fn mapped(qp: &Qp, udata: &Udata<'_>) -> Result<User> {
+/// Offers the rings of a QP to the process, and returns their offsets.
+fn mapped(qp: &Qp, udata: &Udata<'_>) -> Result<QpUser> {
     let context = udata.context()?;
     let (sq_mapping, sq) = Mapping::new(context, qp.sq())?;
     let (rq_mapping, rq) = match qp.receives() {
-        Receives::Own(rq) => {
+        ReceiveSource::Own(rq) => {
             let (mapping, map) = Mapping::new(context, rq)?;
             (Some(mapping), map)
         }
-        Receives::Shared(_) => (None, RingMap::default()),
+        ReceiveSource::Shared(_) => (None, RingMap::default()),
     };
     udata.respond(&CreateQpResp { sq, rq })?;
-    Ok(User::Process {
+    Ok(QpUser::Process {
         _sq: sq_mapping,
         _rq: rq_mapping,
     })
@@ -391,7 +394,7 @@ impl UserQp {
         &self.qp
     }
 
-    /// Both halves' ways to the peer.
+    /// The paths to the peer, one for each queue.
     fn paths(&self, attributes: &Attributes, av: &AddressVector) -> Result<[Path; 2]> {
         address_vector::check_connection(&self.underlay, av)?;
         address_vector::check_mtu(&self.underlay, av, attributes.mtu)?;
@@ -411,7 +414,7 @@ impl UserQp {
             .ready_to_receive(setting, paths.map(|paths| (attributes.dest_qpn, paths)))
     }
 
-    /// What of the sending half goes with these attributes.
+    /// The requester settings for these attributes.
     fn requester(&self, attributes: &Attributes) -> Result<RequesterSetting> {
         // The longest datagram is what the port carries now.
         let longest = reach::path_mtu(self.underlay.netdev().mtu());
@@ -422,15 +425,15 @@ impl UserQp {
         let requester = self.requester(attributes)?;
         let responder = responder(&self.service, attributes)?;
         self.qp.ready_to_send(requester, &responder)?;
-        // What was posted before is sent now.
+        // WQEs posted before are sent now.
         post::send_doorbell(&self.qp)
     }
 
-    /// Changes what may change in RTS, SQD and SQE, a new path included.
+    /// Changes what may change in RTS, SQD and SQE, including a new path.
     fn update(
         &self,
-        from: State,
-        to: State,
+        from: QpState,
+        to: QpState,
         attributes: &Attributes,
         av: Option<&AddressVector>,
     ) -> Result {
@@ -480,10 +483,10 @@ fn responder(service: &Service, attributes: &Attributes) -> Result<ResponderSett
     })
 }
 
-/// An answer is late when the Local ACK Timeout has passed this many times. One to four are allowed
-/// (IBTA 9.7.6.1.3). What is lost is found sooner, by NAKs and by probes; what is late comes from a
-/// CPU that is busy, or that a hypervisor has given to somebody else. More patience than this would
-/// only hide a dead peer: with `retry_cnt` retries it is noticed after `retry_cnt + 1` timeouts.
+/// Multiple of the Local ACK Timeout after which a response is late. One to four are permitted
+/// (IBTA 9.7.6.1.3). Losses are found sooner, by NAKs and probes; lateness comes from a busy CPU,
+/// or one that a hypervisor has taken away. A larger factor would only hide a dead peer: with
+/// `retry_cnt` retries it is noticed after `retry_cnt + 1` timeouts.
 const INTERVALS_OF_TIMEOUT: u64 = 2;
 
 fn requester(service: &Service, attributes: &Attributes, longest: u32) -> Result<RequesterSetting> {
@@ -520,11 +523,11 @@ impl Drop for UserQp {
         if let Ok(directory) = Directory::current() {
             directory.remove(&mut self.qp);
         }
-        if let (User::Process { .. }, true) = (&self.user, self.qp.port().is_leaving()) {
-            // The process has not asked for this, and waits.
+        if let (QpUser::Process { .. }, true) = (&self.user, self.qp.port().is_leaving()) {
+            // The process has not requested this, and waits.
             post::fail_and_flush(&self.qp);
         }
-        // Who has found it before finds it in RESET.
+        // A reader that has found it before finds it in RESET.
         self.qp.reset();
     }
 }

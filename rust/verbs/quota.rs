@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! How many objects of each kind a device may have: the limits that it reports, enforced.
+//! Limits of the number of objects per device, as reported by the device.
 //!
-//! Any user may open a device, so each object that he makes is counted. An object has its
-//! [`Permit`] until it is destroyed. Some of its memory is freed a grace period later: the limit
-//! is of objects, and memory is bounded by what it is charged to.
+//! Any user may open a device, so every object is counted. An object has its [`Permit`] until it is
+//! destroyed. Some of its memory is freed a grace period later: the limit counts objects, and their
+//! memory is bounded by what it is charged to.
 
 use core::ops::Deref;
 use core::sync::atomic::{
@@ -14,7 +14,7 @@ use core::sync::atomic::{
 
 /// A kind of objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum ObjectKind {
     /// Open device files.
     Context,
     /// Protection domains.
@@ -33,36 +33,36 @@ pub enum Kind {
     Srq,
 }
 
-impl Kind {
-    /// What they are called.
+impl ObjectKind {
+    /// Name for messages.
     pub const fn name(self) -> &'static str {
         match self {
-            Kind::Context => "number of contexts",
-            Kind::Pd => "number of PDs",
-            Kind::Ah => "number of AHs",
-            Kind::Cq => "number of CQs",
-            Kind::Qp => "number of QPs",
-            Kind::Mr => "number of MRs",
-            Kind::Mw => "number of MWs",
-            Kind::Srq => "number of SRQs",
+            ObjectKind::Context => "number of contexts",
+            ObjectKind::Pd => "number of PDs",
+            ObjectKind::Ah => "number of AHs",
+            ObjectKind::Cq => "number of CQs",
+            ObjectKind::Qp => "number of QPs",
+            ObjectKind::Mr => "number of MRs",
+            ObjectKind::Mw => "number of MWs",
+            ObjectKind::Srq => "number of SRQs",
         }
     }
 
-    /// How many there may be, unless the administrator wants fewer.
+    /// Default limit, unless the administrator sets a lower one.
     pub const fn limit(self) -> u32 {
         match self {
-            Kind::Context => 1 << 16,
-            Kind::Pd => 1 << 15,
-            Kind::Ah => 1 << 18,
-            Kind::Cq => 1 << 17,
-            Kind::Qp => 1 << 16,
-            Kind::Mr | Kind::Mw => 1 << 20,
-            Kind::Srq => 1 << 16,
+            ObjectKind::Context => 1 << 16,
+            ObjectKind::Pd => 1 << 15,
+            ObjectKind::Ah => 1 << 18,
+            ObjectKind::Cq => 1 << 17,
+            ObjectKind::Qp => 1 << 16,
+            ObjectKind::Mr | ObjectKind::Mw => 1 << 20,
+            ObjectKind::Srq => 1 << 16,
         }
     }
 }
 
-/// How many objects of each kind a device has, and may have.
+/// Counts and limits of a device.
 #[derive(Debug)]
 pub struct Quotas {
     most: u32,
@@ -77,7 +77,7 @@ pub struct Quotas {
 }
 
 impl Quotas {
-    /// None yet, and at most `most` of each kind where that is fewer than [`Kind::limit`].
+    /// No objects, and at most `most` of each kind where that is fewer than [`ObjectKind::limit`].
     pub fn new(most: u32) -> Self {
         Self {
             most,
@@ -92,40 +92,40 @@ impl Quotas {
         }
     }
 
-    /// How many there may be of a kind.
-    pub fn limit(&self, kind: Kind) -> u32 {
+    /// The limit of a kind.
+    pub fn limit(&self, kind: ObjectKind) -> u32 {
         kind.limit().min(self.most)
     }
 
-    fn count(&self, kind: Kind) -> &AtomicU32 {
+    fn count(&self, kind: ObjectKind) -> &AtomicU32 {
         match kind {
-            Kind::Context => &self.contexts,
-            Kind::Pd => &self.pds,
-            Kind::Ah => &self.ahs,
-            Kind::Cq => &self.cqs,
-            Kind::Qp => &self.qps,
-            Kind::Mr => &self.mrs,
-            Kind::Mw => &self.mws,
-            Kind::Srq => &self.srqs,
+            ObjectKind::Context => &self.contexts,
+            ObjectKind::Pd => &self.pds,
+            ObjectKind::Ah => &self.ahs,
+            ObjectKind::Cq => &self.cqs,
+            ObjectKind::Qp => &self.qps,
+            ObjectKind::Mr => &self.mrs,
+            ObjectKind::Mw => &self.mws,
+            ObjectKind::Srq => &self.srqs,
         }
     }
 
-    /// How many there are of a kind.
-    pub fn used(&self, kind: Kind) -> u32 {
+    /// The count of a kind.
+    pub fn used(&self, kind: ObjectKind) -> u32 {
         self.count(kind).load(Ordering::Relaxed)
     }
 }
 
-/// Permission for one object, given back when it is dropped.
+/// A permit for one object, returned when dropped.
 #[derive(Debug)]
 pub struct Permit<Q: Deref<Target = Quotas>> {
     quotas: Q,
-    kind: Kind,
+    kind: ObjectKind,
 }
 
 impl<Q: Deref<Target = Quotas>> Permit<Q> {
-    /// Permission for one more of `kind`, if there may be one.
-    pub fn take(quotas: Q, kind: Kind) -> Option<Self> {
+    /// A permit for one more of `kind`, if the limit is not reached.
+    pub fn take(quotas: Q, kind: ObjectKind) -> Option<Self> {
         let limit = quotas.limit(kind);
         quotas
             .count(kind)

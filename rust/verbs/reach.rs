@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! What can be reached through a port: how large packets may be.
+//! Packet sizes that a port can carry.
 
-/// Bytes that a packet adds to its payload, at most: IPv6, UDP, BTH, RETH, immediate data, ICRC,
-/// rounded up so that the usual MTU of 1500 gives 1024 and 4200 gives 4096.
+/// Most bytes that a packet adds to its payload: IPv6, UDP, BTH, RETH, immediate data, ICRC,
+/// rounded up, for the usual MTU of 1500 to give 1024 and 4200 to give 4096.
 const MAX_HEADERS: u32 = 40 + 8 + 12 + 16 + 4 + 4;
 
-/// Greatest path MTU, in bytes, whose packets a netdev of this MTU can carry.
+/// Greatest path MTU, in bytes, whose packets fit a netdev of this MTU.
 pub fn path_mtu(netdev_mtu: u32) -> u32 {
     match netdev_mtu.saturating_sub(MAX_HEADERS) {
         4096.. => 4096,

@@ -8,7 +8,7 @@ use super::device::{
     MAX_SRQ_WR, //
 };
 use super::pd::Domain;
-use super::quota::Kind;
+use super::quota::ObjectKind;
 use crate::datapath::directory::Directory;
 use crate::datapath::kernel as kernel_user;
 use crate::datapath::srq::{
@@ -19,9 +19,9 @@ use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::details::Details;
 use crate::sys::ib::event::SrqUpcall;
 use crate::sys::ib::srq::{
-    Change,
     SharedReceiveQueue,
-    Size, //
+    Size,
+    SrqChange, //
 };
 use crate::sys::ib::udata::Udata;
 use crate::sys::ib::wr::RecvRequests;
@@ -50,16 +50,16 @@ pub struct UserSrq {
     _permit: ObjectPermit,
 }
 
-/// Who posts receives.
+/// The poster of receives.
 enum Poster {
     /// A process, into the ring that it has now. The lock orders changes.
-    Process(Pin<KBox<Mutex<Mapped>>>),
-    /// Users in the kernel, into this ring, which stays.
+    Process(Pin<KBox<Mutex<MappedSrq>>>),
+    /// ULPs, into this ring, which stays.
     Kernel(Arc<Ring>, Pin<KBox<IrqLock>>),
 }
 
 /// A ring in the process.
-struct Mapped {
+struct MappedSrq {
     ring: Arc<Ring>,
     _mapping: Mapping,
 }
@@ -78,11 +78,11 @@ fn granted(wanted: u32) -> Result<u32> {
 }
 
 /// A ring for so many receives, and where to map it.
-fn mapped(size: Size, udata: &Udata<'_>) -> Result<(Mapped, RingMap)> {
+fn mapped(size: Size, udata: &Udata<'_>) -> Result<(MappedSrq, RingMap)> {
     let context = udata.context()?;
     let ring = srq::ring(Some(context), size.max_wr, size.max_sge)?;
     let (mapping, map) = Mapping::new(context, &ring)?;
-    let mapped = Mapped {
+    let mapped = MappedSrq {
         ring,
         _mapping: mapping,
     };
@@ -108,7 +108,7 @@ impl SharedReceiveQueue for UserSrq {
             max_wr: granted(wanted.max_wr)?,
             max_sge: wanted.max_sge.max(1),
         };
-        let permit = device.permit(Kind::Srq)?;
+        let permit = device.permit(ObjectKind::Srq)?;
         let (ring, poster) = match udata {
             Some(udata) => {
                 let (mapped, map) = mapped(size, udata)?;
@@ -132,7 +132,7 @@ impl SharedReceiveQueue for UserSrq {
         Ok((srq, size))
     }
 
-    fn modify(&self, change: Change, udata: Option<&Udata<'_>>) -> Result {
+    fn modify(&self, change: SrqChange, udata: Option<&Udata<'_>>) -> Result {
         if let Some(udata) = udata {
             udata.no_request()?;
         }

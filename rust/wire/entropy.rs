@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
 //! The UDP source port, by which routers choose among ways (annex A17.3.1), as all drivers of Linux
-//! compute it: so tools that predict a way are right about ours too.
+//! compute it: so tools that predict a path are right about ours too.
 
 /// First of the ports that RoCEv2 senders use.
 const FIRST_SOURCE_PORT: u16 = 0xc000;

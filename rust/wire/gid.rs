@@ -6,7 +6,7 @@
 /// The bytes.
 pub type Gid = [u8; 16];
 
-/// What stands in front of an IPv4 address.
+/// Prefix of an IPv4 address.
 const IPV4_PREFIX: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// The number that datagrams to a group have in place of that of a queue pair.

@@ -7,7 +7,7 @@
 //! judges what was read.
 
 use super::opcode::Opcode;
-use super::opcode::Service;
+use super::opcode::OpcodeService;
 use super::psn::Psn;
 use zerocopy::byteorder::{BigEndian, U16, U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -79,8 +79,8 @@ impl Bth {
 
     /// Whether the opcode, known or not, is one of `service`.
     #[inline]
-    pub const fn is_of(&self, service: Service) -> bool {
-        self.opcode & Service::MASK == service as u8
+    pub const fn is_of(&self, service: OpcodeService) -> bool {
+        self.opcode & OpcodeService::MASK == service as u8
     }
 
     /// The receiver shall raise a solicited event.
@@ -345,13 +345,13 @@ impl AtomicEth {
         self.rkey.get()
     }
 
-    /// What to put there, or to add.
+    /// Value to write, or to add.
     #[inline]
     pub fn swap_add(&self) -> u64 {
         self.swap_add.get()
     }
 
-    /// What to compare with; nobody looks at it to add.
+    /// The value to compare with; unused by an addition.
     #[inline]
     pub fn compare(&self) -> u64 {
         self.compare.get()
@@ -386,7 +386,7 @@ impl AtomicAckEth {
         }
     }
 
-    /// What was there before.
+    /// Original value.
     #[inline]
     pub fn original(&self) -> u64 {
         self.original.get()
@@ -424,7 +424,7 @@ impl Aeth {
         }
     }
 
-    /// What the responder says.
+    /// Syndrome.
     #[inline]
     pub const fn syndrome(&self) -> AethSyndrome {
         AethSyndrome::decode(self.syndrome)

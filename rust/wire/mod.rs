@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! What goes on the wire: the bytes of a RoCEv2 packet, and nothing that depends on a QP.
+//! Wire format: the bytes of a RoCEv2 packet, independent of any QP.
 //!
 //! ```text
 //!            RoCEv2 (annex A17)              IBTA volume 1, chapter 9

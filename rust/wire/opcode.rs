@@ -10,7 +10,7 @@
 /// Transport service of an opcode: its upper three bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Service {
+pub enum OpcodeService {
     /// Reliable connection.
     Rc = 0x00,
     /// Unreliable connection.
@@ -19,12 +19,12 @@ pub enum Service {
     Ud = 0x60,
 }
 
-impl Service {
+impl OpcodeService {
     /// The bits of an opcode's number that name the service.
     pub const MASK: u8 = 0xe0;
 }
 
-/// What a packet does.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A piece of a SEND message.
@@ -49,7 +49,7 @@ pub enum Kind {
     Unsupported,
 }
 
-/// What an atomic operation does.
+/// The kind of an atomic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicKind {
     /// Puts a value there if another one is there.
@@ -71,7 +71,7 @@ impl Kind {
 
 /// How many payload bytes an opcode may have, relative to the path MTU (IBTA 9.6.1 and 9.7.4.1.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Payload {
+pub enum PayloadRule {
     /// None.
     Empty,
     /// Exactly the path MTU: first and middle packets.
@@ -80,25 +80,25 @@ pub enum Payload {
     Some,
     /// 0 bytes to the path MTU: the only packet of a message.
     Any,
-    /// Nobody looks at what follows the BTH.
+    /// The bytes behind the BTH are not parsed.
     Opaque,
 }
 
-impl Payload {
+impl PayloadRule {
     /// Whether a packet may have `len` bytes of payload on a path with this MTU (in bytes).
     #[inline]
     pub const fn allows(self, len: usize, path_mtu: usize) -> bool {
         match self {
-            Payload::Empty => len == 0,
-            Payload::Full => len == path_mtu,
-            Payload::Some => len != 0 && len <= path_mtu,
-            Payload::Any => len <= path_mtu,
-            Payload::Opaque => true,
+            PayloadRule::Empty => len == 0,
+            PayloadRule::Full => len == path_mtu,
+            PayloadRule::Some => len != 0 && len <= path_mtu,
+            PayloadRule::Any => len <= path_mtu,
+            PayloadRule::Opaque => true,
         }
     }
 }
 
-/// Which extended headers stand behind the BTH.
+/// Extended headers behind the BTH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtensionKind {
     /// None.
@@ -148,7 +148,7 @@ impl ExtensionKind {
         LENGTHS[self as usize] as usize
     }
 
-    /// As [`Self::bytes`], by a chain of comparisons.
+    /// Like [`Self::bytes`], by a chain of comparisons.
     const fn length(self) -> u8 {
         match self {
             ExtensionKind::None => 0,
@@ -167,24 +167,24 @@ impl ExtensionKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpcodeInfo {
     /// Transport service.
-    pub service: Service,
-    /// What the packet does.
+    pub service: OpcodeService,
+    /// The kind of the packet.
     pub kind: Kind,
-    /// It begins a message.
+    /// First packet of a message.
     pub first: bool,
-    /// It ends a message.
+    /// Last packet of a message.
     pub last: bool,
     /// The extended header behind the BTH.
     pub extension: ExtensionKind,
-    /// What may follow the headers.
-    pub payload: Payload,
+    /// Permitted payload.
+    pub payload: PayloadRule,
 }
 
 impl OpcodeInfo {
     /// Whether the packet may carry payload at all.
     #[inline]
     pub const fn has_payload(&self) -> bool {
-        !matches!(self.payload, Payload::Empty)
+        !matches!(self.payload, PayloadRule::Empty)
     }
 
     /// Bytes of the BTH and the extended headers together.
@@ -240,7 +240,7 @@ macro_rules! opcodes {
                 NUMBERS[number as usize]
             }
 
-            /// As [`Self::from_u8`], by a chain of comparisons.
+            /// Like [`Self::from_u8`], by a chain of comparisons.
             const fn numbered(number: u8) -> Option<Self> {
                 match number {
                     $($code => Some(Opcode::$name),)*
@@ -258,12 +258,12 @@ macro_rules! opcodes {
             const fn row(self) -> OpcodeInfo {
                 match self {
                     $(Opcode::$name => OpcodeInfo {
-                        service: Service::$service,
+                        service: OpcodeService::$service,
                         kind: Kind::$kind $((AtomicKind::$atomic))?,
                         first: is_at!(first, $place),
                         last: is_at!(last, $place),
                         extension: ExtensionKind::$headers,
-                        payload: Payload::$payload,
+                        payload: PayloadRule::$payload,
                     },)*
                 }
             }
@@ -418,8 +418,8 @@ opcodes! {
 impl Opcode {
     /// The packet of another service that does what this one does, if there is one.
     #[inline]
-    pub const fn of_service(self, service: Service) -> Option<Self> {
-        Self::from_u8(self.as_u8() & !Service::MASK | service as u8)
+    pub const fn of_service(self, service: OpcodeService) -> Option<Self> {
+        Self::from_u8(self.as_u8() & !OpcodeService::MASK | service as u8)
     }
 
     /// Whether immediate data stands in the packet.
@@ -503,7 +503,7 @@ mod tests {
         for opcode in Opcode::ALL {
             let info = opcode.info();
             assert_eq!(opcode.of_service(info.service), Some(*opcode));
-            let rc = opcode.of_service(Service::Rc);
+            let rc = opcode.of_service(OpcodeService::Rc);
             assert!(rc.is_some());
             let rc = rc.unwrap_or(*opcode);
             let same = rc.info();
@@ -511,12 +511,12 @@ mod tests {
                 (same.kind, same.first, same.last),
                 (info.kind, info.first, info.last)
             );
-            let has_uc = rc.of_service(Service::Uc).is_some();
+            let has_uc = rc.of_service(OpcodeService::Uc).is_some();
             let connected = matches!(same.kind, Kind::Send | Kind::Write);
             // What invalidates a key is answered.
             let invalidates = same.extension == ExtensionKind::Ieth;
             assert_eq!(has_uc, connected && !invalidates);
-            let has_ud = rc.of_service(Service::Ud).is_some();
+            let has_ud = rc.of_service(OpcodeService::Ud).is_some();
             assert_eq!(has_ud, matches!(rc.as_u8(), 4 | 5));
         }
     }
@@ -593,10 +593,10 @@ mod tests {
                 (Kind::Write, true, _) => ExtensionKind::Reth,
                 (Kind::ReadResponse, false, false) => ExtensionKind::None,
                 (Kind::ReadResponse | Kind::Acknowledge, _, _) => ExtensionKind::Aeth,
-                _ if info.service == Service::Ud && opcode.as_u8() & 1 == 1 => {
+                _ if info.service == OpcodeService::Ud && opcode.as_u8() & 1 == 1 => {
                     ExtensionKind::DethImm
                 }
-                _ if info.service == Service::Ud => ExtensionKind::Deth,
+                _ if info.service == OpcodeService::Ud => ExtensionKind::Deth,
                 (Kind::Atomic(_), _, _) => ExtensionKind::Atomic,
                 (Kind::AtomicAcknowledge, _, _) => ExtensionKind::AtomicAck,
                 (Kind::AtomicWrite, _, _) => ExtensionKind::Reth,
@@ -612,12 +612,14 @@ mod tests {
             };
             assert_eq!(info.extension, extension);
             let payload = match (info.kind, info.first, info.last) {
-                (Kind::ReadRequest | Kind::Acknowledge, _, _) => Payload::Empty,
-                (Kind::Atomic(_) | Kind::AtomicAcknowledge | Kind::Flush, _, _) => Payload::Empty,
-                (Kind::Unsupported, _, _) => Payload::Opaque,
-                (_, true, true) => Payload::Any,
-                (_, false, true) => Payload::Some,
-                (_, _, false) => Payload::Full,
+                (Kind::ReadRequest | Kind::Acknowledge, _, _) => PayloadRule::Empty,
+                (Kind::Atomic(_) | Kind::AtomicAcknowledge | Kind::Flush, _, _) => {
+                    PayloadRule::Empty
+                }
+                (Kind::Unsupported, _, _) => PayloadRule::Opaque,
+                (_, true, true) => PayloadRule::Any,
+                (_, false, true) => PayloadRule::Some,
+                (_, _, false) => PayloadRule::Full,
             };
             assert_eq!(info.payload, payload);
         }
@@ -639,10 +641,16 @@ mod tests {
 
     #[test]
     fn payload_rules_at_their_limits() {
-        let allowed = |rule: Payload| [0, 1, 255, 256, 257].map(|len| rule.allows(len, 256));
-        assert_eq!(allowed(Payload::Empty), [true, false, false, false, false]);
-        assert_eq!(allowed(Payload::Full), [false, false, false, true, false]);
-        assert_eq!(allowed(Payload::Some), [false, true, true, true, false]);
-        assert_eq!(allowed(Payload::Any), [true, true, true, true, false]);
+        let allowed = |rule: PayloadRule| [0, 1, 255, 256, 257].map(|len| rule.allows(len, 256));
+        assert_eq!(
+            allowed(PayloadRule::Empty),
+            [true, false, false, false, false]
+        );
+        assert_eq!(
+            allowed(PayloadRule::Full),
+            [false, false, false, true, false]
+        );
+        assert_eq!(allowed(PayloadRule::Some), [false, true, true, true, false]);
+        assert_eq!(allowed(PayloadRule::Any), [true, true, true, true, false]);
     }
 }

@@ -18,7 +18,7 @@ use super::headers::Reth;
 use super::opcode::ExtensionKind;
 use super::opcode::Opcode;
 use super::opcode::OpcodeInfo;
-use super::opcode::Payload;
+use super::opcode::PayloadRule;
 use super::psn::Psn;
 use super::DEFAULT_PKEY;
 use super::ICRC_LEN;
@@ -233,11 +233,12 @@ impl Extension {
 /// - `payload_offset + payload_len + pad + ICRC_LEN` is the length of the UDP payload; no term is
 ///   larger than that length, `pad` is at most 3, and `payload_len + pad` is a multiple of 4.
 /// - `payload_len` is at most [`MAX_PAYLOAD`], and 0 together with `pad` if the opcode has no
-///   payload. What else it may be depends on the path MTU: [`super::opcode::Payload::allows`]. Of
-///   an opcode that is not served the payload is all that follows the BTH, however long.
+///   payload. What else it may be depends on the path MTU:
+///   [`super::opcode::PayloadRule::allows`]. Of an opcode that is not served the payload is all
+///   that follows the BTH, however long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// What kind of packet this is.
+    /// The opcode.
     pub opcode: Opcode,
     /// The receiver shall raise a solicited event.
     pub solicited: bool,
@@ -253,7 +254,7 @@ pub struct Packet {
     pub psn: Psn,
     /// The extended headers.
     pub extension: Extension,
-    /// Where the payload begins, in bytes from the BTH.
+    /// Offset of the payload from the BTH, in bytes.
     pub payload_offset: usize,
     /// Bytes of payload, without padding and ICRC.
     pub payload_len: usize,
@@ -349,7 +350,7 @@ fn payload_len(info: &OpcodeInfo, total: usize, pad: u8) -> Result<usize, ParseE
     if padded % 4 != 0 {
         return Err(ParseError::BadLength);
     }
-    if payload > MAX_PAYLOAD && info.payload != Payload::Opaque {
+    if payload > MAX_PAYLOAD && info.payload != PayloadRule::Opaque {
         return Err(ParseError::TooLong);
     }
     Ok(payload)
@@ -365,7 +366,7 @@ pub const fn pad_for(payload_len: usize) -> u8 {
 /// The BTH and the extended headers of a packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
-    /// What kind of packet this is.
+    /// The opcode.
     pub opcode: Opcode,
     /// The receiver shall raise a solicited event.
     pub solicited: bool,
@@ -528,7 +529,7 @@ mod tests {
         assert_eq!(with(1, 0xf1, 44), Err(ParseError::BadVersion));
         assert_eq!(with(0, 0x2c, 44), Err(ParseError::UnknownOpcode));
         assert_eq!(with(0, 0x44, 44), Err(ParseError::UnknownOpcode));
-        // What follows the BTH of a request that is not served is nobody's business.
+        // The bytes behind the BTH of an unsupported request are not parsed.
         let opaque = with(0, 0x1e, 28 + 4096 + 16).unwrap();
         assert_eq!((opaque.payload_offset, opaque.payload_len), (12, 4121));
         // Not even the padding is there; less than a header; a multiple of 4 it is not.

@@ -12,13 +12,13 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const MAD_LEN: usize = 256;
 
 /// A management datagram.
-pub type Mad = [u8; MAD_LEN];
+pub type PmaMad = [u8; MAD_LEN];
 
 /// Where the attribute begins in one of performance management: behind the common header and 40
 /// reserved bytes.
 const ATTRIBUTE: usize = 64;
 
-/// What a port has counted. Bytes are those of packets.
+/// Counters of a port. Bytes are those of packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     /// Bytes sent.
@@ -83,7 +83,7 @@ struct ClassPortInfo {
 /// PortCounters. They stop at all ones.
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct PortCounters {
+struct PmaPortCounters {
     reserved: u8,
     port: u8,
     select: U16<BigEndian>,
@@ -131,13 +131,13 @@ fn long(value: u64) -> U32<BigEndian> {
 
 /// What is answered to `request`, which came to the port `port` of a device; `None` if it asks
 /// nothing of this kind. Nothing can be set: what is counted cannot be taken back.
-pub fn answer(request: &Mad, port: u8, totals: impl FnOnce() -> Totals) -> Option<Mad> {
+pub fn answer(request: &PmaMad, port: u8, totals: impl FnOnce() -> Totals) -> Option<PmaMad> {
     let (header, _) = Ref::<_, Header>::from_prefix(request.as_slice()).ok()?;
     if header.class != CLASS || !matches!(header.method, GET | SET) {
         return None;
     }
     let (head, body) = request.split_at_checked(ATTRIBUTE)?;
-    let mut response: Mad = [0; MAD_LEN];
+    let mut response: PmaMad = [0; MAD_LEN];
     let (head_to, body_to) = response.split_at_mut_checked(ATTRIBUTE)?;
     head_to.copy_from_slice(head);
     let status = if header.base_version != 1 || header.class_version != 1 {
@@ -184,7 +184,7 @@ fn fill(
         PORT_COUNTERS => {
             let port = of_this_port()?;
             let totals = totals();
-            let counters = PortCounters {
+            let counters = PmaPortCounters {
                 port,
                 receive_errors: short(totals.receive_errors),
                 send_discards: short(totals.send_discards),
@@ -192,7 +192,7 @@ fn fill(
                 received_words: long(words(totals.received_bytes)),
                 sent_packets: long(totals.sent_packets),
                 received_packets: long(totals.received_packets),
-                ..PortCounters::default()
+                ..PmaPortCounters::default()
             };
             put(&counters, to)
         }
@@ -236,7 +236,7 @@ mod tests {
         send_discards: 5,
     };
 
-    fn ask(method: u8, attribute: u16, port: u8) -> Mad {
+    fn ask(method: u8, attribute: u16, port: u8) -> PmaMad {
         let mut mad = [0; MAD_LEN];
         mad[..4].copy_from_slice(&[1, CLASS, 1, method]);
         mad[8..16].copy_from_slice(b"transact");
@@ -245,7 +245,7 @@ mod tests {
         mad
     }
 
-    fn answered(request: &Mad) -> Mad {
+    fn answered(request: &PmaMad) -> PmaMad {
         let response = answer(request, 1, || COUNTED).unwrap();
         // What a requester knows its request by comes back.
         assert_eq!(response[3], GET_RESPONSE);
@@ -254,13 +254,13 @@ mod tests {
         response
     }
 
-    fn status(request: &Mad) -> u16 {
+    fn status(request: &PmaMad) -> u16 {
         let response = answered(request);
         u16::from_be_bytes([response[4], response[5]])
     }
 
     /// The bytes from `bit` of the attribute on, as ib_core finds a counter.
-    fn at<const N: usize>(mad: &Mad, bit: usize) -> [u8; N] {
+    fn at<const N: usize>(mad: &PmaMad, bit: usize) -> [u8; N] {
         mad[ATTRIBUTE + bit / 8..][..N].try_into().unwrap()
     }
 
@@ -308,7 +308,7 @@ mod tests {
         let mut other = ask(GET, PORT_COUNTERS, 1);
         other[1] = 0x03;
         assert!(answer(&other, 1, || COUNTED).is_none());
-        // A response, to what somebody here has asked.
+        // A response to a request of this host.
         assert!(answer(&ask(GET_RESPONSE, PORT_COUNTERS, 1), 1, || COUNTED).is_none());
     }
 }

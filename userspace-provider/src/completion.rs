@@ -5,7 +5,7 @@
 use crate::ffi::layout::IbvWc;
 use ferroce_core::uabi::cqe::{Cqe, NETWORK_IPV4, NETWORK_IPV6, WC_PUBLIC, WC_WITH_NETWORK_HDR};
 
-/// The fields of `struct ibv_wc`; what RoCE has no use for (LIDs) is 0.
+/// The fields of `struct ibv_wc`; fields that RoCE does not use (LIDs) are 0.
 #[inline]
 pub fn decode(cqe: &Cqe) -> IbvWc {
     IbvWc {

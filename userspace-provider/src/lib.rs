@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The user-space provider of ferroce: what stock libibverbs loads to drive a ferroce device.
+//! The user-space provider of ferroce: loaded by stock libibverbs to drive a ferroce device.
 //!
-//! | file | what it knows |
+//! | file | content |
 //! |---|---|
 //! | [`abi`] | the private ABIs of libibverbs and where they differ |
 //! | [`ring`] | index arithmetic of the shared rings |
@@ -11,7 +11,7 @@
 //! | [`completion`] | a completion of the module becomes one of libibverbs |
 //! | [`doorbell`] | the command that makes the module look at a queue |
 //! | [`lock`] | the lock of a queue |
-//! | [`refusal`] | words for what is refused, in the log of libibverbs |
+//! | [`refusal`] | reasons of refusals, in the log of libibverbs |
 //! | `ffi/` | everything that meets C or shared memory, and all the unsafe code |
 //!
 //! The data path makes no allocation and no system call but the doorbell, and that only when the

@@ -22,13 +22,13 @@ const NAP: u32 = 50;
 #[derive(Debug, Default)]
 pub struct Lock {
     taken: AtomicBool,
-    /// The application promises that there is nobody to exclude: a thread domain, or a CQ for a
+    /// The application promises that there is no other thread: a thread domain, or a CQ for a
     /// single thread.
     single: bool,
 }
 
 impl Lock {
-    /// A lock of what is used by one thread at a time, if it is `single`.
+    /// A lock of an object that is used by one thread at a time, if it is `single`.
     pub fn new(single: bool) -> Self {
         Self {
             single,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Words for what is refused, in libibverbs' own log: an errno says little. They are written where
-//! `VERBS_LOG_LEVEL` and `VERBS_LOG_FILE` ask for them; elsewhere a refusal costs nothing more.
+//! Reasons of refusals, in libibverbs' own log, because an errno says little. They are written
+//! where `VERBS_LOG_LEVEL` and `VERBS_LOG_FILE` ask for them; elsewhere a refusal costs nothing
+//! more.
 
 use crate::ffi::log;
 use core::{fmt::Display, ops::RangeInclusive};
 use libc::{c_int, EINVAL, ENOMEM};
 
-/// What an application asks for: the attribute, its value, and the most there is.
+/// A requested attribute, its value, and its maximum.
 pub type Asked<'a> = (&'a str, u64, u64);
 
 /// Says why, and returns the error.

@@ -25,10 +25,10 @@ pub trait Slot {
     fn keys(&self, wr: &IbvSendWr) -> [Option<u32>; 2];
 }
 
-/// What a send queue takes.
+/// The WQEs of a send queue.
 #[derive(Clone, Copy, Debug)]
 pub struct SendLimits {
-    /// What goes with the type of the QP: its operations.
+    /// The row of the QP type: its operations.
     pub service: Service,
     /// Most scatter/gather entries of a request.
     pub max_sge: u32,
@@ -38,7 +38,7 @@ pub struct SendLimits {
     pub always: u8,
 }
 
-/// What a receive queue takes.
+/// The WQEs of a receive queue.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvLimits {
     /// Most scatter/gather entries of a request.
@@ -163,7 +163,7 @@ pub fn encode_send(
     } else if parts.has(Parts::OPERANDS) {
         let (addr, rkey, mut operands) = wr.atomic();
         if opcode == wqe::OP_ATOMIC_FETCH_AND_ADD {
-            // Nobody looks at it.
+            // Ignored.
             operands.swap = 0;
         }
         header.set_remote(addr, rkey);

@@ -27,7 +27,7 @@ impl Cursor {
         self.own.store(index, Relaxed);
     }
 
-    /// Forgets what was seen, for a ring that was emptied: both indices are `index`.
+    /// Resets the cursor, for a ring that was emptied: both indices are `index`.
     pub fn reset(&self, index: u32) {
         self.own.store(index, Relaxed);
         self.seen.store(index, Relaxed);

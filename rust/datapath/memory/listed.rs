@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A list of the kernel's memory, and what it is registered as.
+//! A page list of the kernel, and its registration.
 
 use crate::sys::ib::access::Access;
 use crate::sys::listed::ListedMemory;
 
-/// What a registration grants.
+/// Rights of a registration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Grant {
     /// The key.
@@ -18,10 +18,10 @@ pub struct Grant {
     pub len: u64,
 }
 
-/// One list, and what it is registered as.
+/// A page list and its registration.
 pub struct Listed {
     /// Its bytes.
     pub memory: ListedMemory,
-    /// What of them is granted while it is registered.
+    /// The rights granted while it is registered.
     pub grant: Grant,
 }

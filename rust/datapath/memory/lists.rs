@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory of fast registrations: what a user in the kernel maps, then registers by a work
-//! request.
+//! Memory of FRMRs: a ULP maps a page list, then registers it by a WR.
 //!
-//! The next list is mapped while the one before is registered still: the work requests that change
-//! that are posted later. So there are two, and they take turns. Only one that is registered can be
-//! used.
+//! A ULP maps the next list while the previous one is still registered; the WRs that change the
+//! registration are posted later. So there are two lists, used in turn. Only the registered one can
+//! be accessed.
 //!
-//! Peers come by the window ([`super::window`]), whose gate ends what they do. Its owner, who names
-//! the region in his own work requests, does not: nobody inside a window waits for another one. He
-//! is inside the gate of the list, for which nobody waits before the region ends: a list that is
-//! shut sends him away, and is not mapped anew while he is there.
+//! Peers access it through the window ([`super::window`]), whose gate ends their accesses. Local
+//! WRs of the owner do not: no code inside a window waits for another window. They hold the gate of
+//! the list, which only deregistration waits for. A killed list refuses them, and is not mapped
+//! again while they use it.
 
 use super::listed::{
     Grant,
@@ -18,13 +17,13 @@ use super::listed::{
 };
 use super::region::{
     offset_in,
-    Kind,
-    Range, //
+    Range,
+    RegionKind, //
 };
 use crate::sys::listed::{
+    ListShape,
     ListedMemory,
     ScatterList,
-    Shape,
     Taken, //
 };
 use crate::sys::memory::Memory;
@@ -38,25 +37,25 @@ use kernel::prelude::*;
 /// No list.
 const NONE: usize = usize::MAX;
 
-/// The two lists of a region.
+/// The two lists of an FRMR.
 pub struct Lists {
-    lists: [Revocable<Kind>; 2],
-    /// Which was mapped last. It stays so when it was registered and invalidated: users register
-    /// it once more without mapping it again (the server of RTRS does).
+    lists: [Revocable<RegionKind>; 2],
+    /// The list mapped last. It keeps its role after registration and invalidation: ULPs register
+    /// it again without mapping it again (the RTRS server does).
     mapped: AtomicUsize,
-    /// Which was registered last.
+    /// The list registered last.
     registered: AtomicUsize,
 }
 
 impl Lists {
-    /// Lists with room for so many pages or pieces.
-    pub fn new(most: usize, shape: Shape) -> Result<Self> {
-        let list = || -> Result<Revocable<Kind>> {
+    /// Lists with room for this many pages or pieces.
+    pub fn new(most: usize, shape: ListShape) -> Result<Self> {
+        let list = || -> Result<Revocable<RegionKind>> {
             let listed = Listed {
                 memory: ListedMemory::new(most, shape)?,
                 grant: Grant::default(),
             };
-            Ok(Revocable::denied(Kind::Listed(KBox::new(
+            Ok(Revocable::denied(RegionKind::Listed(KBox::new(
                 listed, GFP_KERNEL,
             )?)))
         };
@@ -67,17 +66,17 @@ impl Lists {
         })
     }
 
-    fn registered(&self) -> Option<&Revocable<Kind>> {
+    fn registered(&self) -> Option<&Revocable<RegionKind>> {
         self.lists.get(self.registered.load(Relaxed))
     }
 
-    /// Maps what is registered next, in place of what was mapped and not registered. In any
+    /// Maps the next list to register, replacing one that was mapped and not registered. Any
     /// context.
     ///
     /// # Errors
     ///
-    /// Those of [`ListedMemory::map`]; `EBUSY` while work requests of its owner use the list that
-    /// was invalidated two registrations ago.
+    /// Those of [`ListedMemory::map`]; `EBUSY` while WRs of the owner still use the list that was
+    /// invalidated two registrations ago.
     pub fn map(&self, list: &ScatterList<'_>, page: u64) -> Result<Taken> {
         let next = self.registered.load(Relaxed) ^ 1;
         self.mapped.store(NONE, Relaxed);
@@ -86,7 +85,7 @@ impl Lists {
             .get(next)
             .and_then(|next| {
                 next.change(|kind| match kind {
-                    Kind::Listed(listed) => listed.memory.map(list, page),
+                    RegionKind::Listed(listed) => listed.memory.map(list, page),
                     _ => Err(EINVAL),
                 })
             })
@@ -95,15 +94,15 @@ impl Lists {
         Ok(taken)
     }
 
-    /// Registers what was mapped last; tells whether that has so many bytes. Callers serialise
-    /// among themselves, and with [`Self::invalidate`].
+    /// Registers the list mapped last. Returns whether it has enough bytes. Callers serialise this
+    /// and [`Self::invalidate`].
     pub(super) fn register(&self, grant: Grant) -> bool {
         let next = self.mapped.load(Relaxed);
         let Some(list) = self.lists.get(next) else {
             return false;
         };
         let registered = list.allow(|kind| match kind {
-            Kind::Listed(listed) => {
+            RegionKind::Listed(listed) => {
                 listed.grant = grant;
                 grant.len <= listed.memory.size()
             }
@@ -115,22 +114,22 @@ impl Lists {
         registered
     }
 
-    /// Nobody uses by it what is registered from now on; work requests of the owner that do, go on.
+    /// Revokes remote access; local WRs in flight complete.
     pub(super) fn invalidate(&self) {
         if let Some(list) = self.registered() {
             list.deny();
         }
     }
 
-    /// The range that begins at the byte `offset` of what is registered, which was checked.
+    /// The range from the byte `offset` of the registered list, which was checked.
     pub(super) fn range_at(&self, offset: u64) -> Option<Range<'_>> {
         Some(Range::listed(self.registered()?.access()?, offset))
     }
 
-    /// A range for the owner.
+    /// A range for a local WR of the owner.
     pub(super) fn own(&self, key: u32, rights: u32, va: u64, len: u64) -> Option<Range<'_>> {
         let kind = self.registered()?.access()?;
-        let Kind::Listed(listed) = &*kind else {
+        let RegionKind::Listed(listed) = &*kind else {
             return None;
         };
         let grant = listed.grant;
@@ -141,8 +140,7 @@ impl Lists {
         Some(Range::listed(kind, offset))
     }
 
-    /// Waits for the owner's work requests that use a list; nothing is registered any more. May
-    /// sleep.
+    /// Waits for local WRs that use a list, and ends both lists. May sleep.
     pub fn end(&self) {
         for list in &self.lists {
             drop(list.revoke());

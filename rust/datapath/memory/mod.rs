@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that the data path copies from and to: registered regions, windows to them and to lists
-//! of the kernel's memory, and lists of pieces of all these.
+//! Memory that the data path copies from and to: MRs, MWs, FRMRs, and scatter/gather lists of them.
 
 pub mod listed;
 pub mod lists;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory regions, and who may use them how.
+//! Memory regions and their access rights.
 
 use super::listed::Listed;
 use crate::sys::cursor::{
@@ -12,8 +12,8 @@ use crate::sys::memory::{
     Fault,
     KernelMemory,
     Memory,
-    UserMemory,
-    Word, //
+    MemoryWord,
+    UserMemory, //
 };
 use crate::sys::revocable::{
     self,
@@ -22,7 +22,7 @@ use crate::sys::revocable::{
 use crate::sys::table::Named;
 use crate::uabi::udata::NULL_LKEY;
 use kernel::prelude::KBox;
-// Those of the kernel crate are calls of C functions.
+// The kernel crate's atomics are calls of C functions.
 use core::sync::atomic::{
     AtomicU32,
     AtomicU64,
@@ -31,62 +31,62 @@ use core::sync::atomic::{
     Ordering::Release, //
 };
 
-/// Identity of a protection domain; never used twice.
+/// Identity of a protection domain; never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DomainId(u64);
 
 impl DomainId {
-    /// A new one.
+    /// A new identity.
     pub fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Relaxed))
     }
 }
 
-/// What a region consists of.
-pub enum Kind {
+/// Memory of an MR.
+pub enum RegionKind {
     /// Pinned pages of a process.
     User(UserMemory),
-    /// All memory of the kernel, for the work requests of its users.
+    /// All memory of the kernel, for WRs of ULPs (`local_dma_lkey`).
     Kernel(KernelMemory),
-    /// Nothing: it reads as zeros and swallows what is written.
+    /// The null MR: reads as zeros, discards writes.
     Null,
-    /// What a user in the kernel has listed, for a fast registration.
+    /// The page list of an FRMR.
     Listed(KBox<Listed>),
 }
 
-/// No window may be bound to the region any more.
+/// No MW may be bound to the MR any more.
 const CLOSED: u32 = 1 << 31;
 
-/// A registered memory region.
+/// A memory region.
 pub struct Region {
-    /// Local and remote key: 24 bits of a permuted index, then 8 random ones.
+    /// lkey and rkey: 24 bits of a permuted index, then 8 random bits.
     key: u32,
-    /// The domain whose QPs may use it.
+    /// The protection domain whose QPs may use it.
     domain: DomainId,
-    /// What may be done to it.
+    /// Access rights.
     access: Access,
-    /// Address of its first byte, as work requests and peers name it.
+    /// Address of its first byte, as WRs and peers name it.
     iova: u64,
-    /// How many bytes it has.
+    /// Length in bytes.
     len: u64,
-    /// How many windows are bound to it; [`CLOSED`] when it ends or becomes another, which it
-    /// does not while there are any.
+    /// Number of MWs bound to it. [`CLOSED`] when it is deregistered or reregistered, which fails
+    /// while MWs are bound.
     windows: AtomicU32,
-    /// Its bytes, which may be taken away while the region can still be found.
-    kind: Revocable<Kind>,
+    /// Its memory, which may be revoked while the MR can still be found.
+    kind: Revocable<RegionKind>,
 }
 
-/// A range of a region that was checked. While it lives the bytes stay, and whoever deregisters the
-/// region waits: it is for one copy.
+/// A checked range of an MR. Its memory stays while it lives, and deregistration waits for it: hold
+/// it for one copy.
 pub struct Range<'a> {
-    kind: revocable::Access<'a, Kind>,
+    kind: revocable::RevocableGuard<'a, RegionKind>,
     /// Offset of the first byte.
     offset: u64,
 }
 
 impl Region {
-    /// A region of `memory`, which begins at the address `iova`.
+    /// An MR of `memory`, which begins at the address `iova`.
     pub fn new(key: u32, domain: DomainId, access: Access, iova: u64, memory: UserMemory) -> Self {
         Self {
             key,
@@ -95,12 +95,11 @@ impl Region {
             iova,
             len: memory.size(),
             windows: AtomicU32::new(0),
-            kind: Revocable::new(Kind::User(memory)),
+            kind: Revocable::new(RegionKind::User(memory)),
         }
     }
 
-    /// All memory of the kernel, for QPs of `domain`, which is one of the kernel. Peers have no
-    /// rights to it.
+    /// All memory of the kernel, for QPs of `domain`, a domain of a ULP. Peers have no rights.
     pub fn of_kernel(key: u32, domain: DomainId, access: Access, memory: KernelMemory) -> Self {
         Self {
             key,
@@ -109,11 +108,11 @@ impl Region {
             iova: 0,
             len: u64::MAX,
             windows: AtomicU32::new(0),
-            kind: Revocable::new(Kind::Kernel(memory)),
+            kind: Revocable::new(RegionKind::Kernel(memory)),
         }
     }
 
-    /// The region of [`NULL_LKEY`], which is in no table: a key that leads nowhere may be its.
+    /// The MR of [`NULL_LKEY`], which is in no table: looked up when a key leads nowhere.
     pub fn null() -> Self {
         Self {
             key: NULL_LKEY,
@@ -122,7 +121,7 @@ impl Region {
             iova: 0,
             len: 0,
             windows: AtomicU32::new(CLOSED),
-            kind: Revocable::new(Kind::Null),
+            kind: Revocable::new(RegionKind::Null),
         }
     }
 
@@ -141,12 +140,12 @@ impl Region {
         self.key
     }
 
-    /// The domain whose QPs may use it.
+    /// The protection domain whose QPs may use it.
     pub fn domain(&self) -> DomainId {
         self.domain
     }
 
-    /// What of a key stays when its low byte changes.
+    /// The part of a key that stays when its low byte changes.
     #[inline]
     pub const fn name_in(key: u32) -> u32 {
         key >> 8
@@ -157,8 +156,8 @@ impl Region {
         name << 8 | key & 0xff
     }
 
-    /// The offset of the range `va..va + len`, if the key is right, the range lies within the
-    /// region, and all of `rights` are granted to QPs of `domain`.
+    /// The offset of the range `va..va + len`, if the key matches, the range lies within the MR,
+    /// and all of `rights` are granted to QPs of `domain`.
     #[inline]
     pub fn permits(
         &self,
@@ -174,12 +173,12 @@ impl Region {
         offset_in(self.iova, self.len, va, len)
     }
 
-    /// Whether the key is right, and all of `rights` are granted to QPs of `domain`.
+    /// Whether the key matches, and all of `rights` are granted to QPs of `domain`.
     pub fn permits_all(&self, key: u32, domain: DomainId, rights: u32) -> bool {
         self.key() == key && self.domain == domain && self.access.has(rights)
     }
 
-    /// A range that [`Self::permits`] allows, to be used now.
+    /// A range that [`Self::permits`] allows, for immediate use.
     #[inline]
     pub fn check(
         &self,
@@ -194,14 +193,14 @@ impl Region {
         Some(Range { kind, offset })
     }
 
-    /// The range that begins at the byte `offset`, which was checked when a window was bound.
+    /// The range from the byte `offset`, which was checked when an MW was bound.
     pub fn range_at(&self, offset: u64) -> Option<Range<'_>> {
         let kind = self.kind.access()?;
         Some(Range { kind, offset })
     }
 
-    /// One more window is bound to it, if `rights` are granted and the addresses are not offsets:
-    /// where in it `va` is. The lock of the window is held.
+    /// Counts one more MW, if `rights` are granted and the MR is not zero-based. Returns the offset
+    /// of `va`. The lock of the MW is held.
     pub fn bind(&self, key: u32, domain: DomainId, rights: u32, va: u64, len: u64) -> Option<u64> {
         if self.access.has(Access::ZERO_BASED) {
             return None;
@@ -214,12 +213,12 @@ impl Region {
             .then_some(offset)
     }
 
-    /// One window less is bound to it.
+    /// Counts one MW less.
     pub fn unbind(&self) {
         self.windows.fetch_sub(1, Release);
     }
 
-    /// How many windows are bound to it.
+    /// Number of MWs bound to it.
     pub fn windows(&self) -> u32 {
         match self.windows.load(Relaxed) {
             CLOSED => 0,
@@ -227,32 +226,32 @@ impl Region {
         }
     }
 
-    /// Lets no window be bound to it any more; tells whether there was none.
+    /// Permits no more bindings. Returns whether none exists.
     pub fn close(&self) -> bool {
         self.windows
             .compare_exchange(0, CLOSED, Acquire, Relaxed)
             .is_ok()
     }
 
-    /// Undoes [`Self::close`]: it stays after all.
+    /// Undoes [`Self::close`].
     pub fn open(&self) {
         self.windows.store(0, Relaxed);
     }
 
-    /// Ends every access: when this returns no copy is running and none will begin. The memory is
-    /// the first caller's. May sleep.
+    /// Ends all accesses: when this returns, none is in progress and none will begin. The first
+    /// caller gets the memory. May sleep.
     pub fn revoke(&self) -> Option<UserMemory> {
         match self.kind.revoke() {
-            Some(Kind::User(memory)) => Some(memory),
-            Some(Kind::Kernel(_) | Kind::Null | Kind::Listed(_)) | None => None,
+            Some(RegionKind::User(memory)) => Some(memory),
+            Some(RegionKind::Kernel(_) | RegionKind::Null | RegionKind::Listed(_)) | None => None,
         }
     }
 
-    /// What its memory says, unless it was revoked.
-    pub fn ask<R>(&self, what: impl FnOnce(&UserMemory) -> R) -> Option<R> {
+    /// The kind of its memory, unless it was revoked.
+    pub fn inspect<R>(&self, what: impl FnOnce(&UserMemory) -> R) -> Option<R> {
         match &*self.kind.access()? {
-            Kind::User(memory) => Some(what(memory)),
-            Kind::Kernel(_) | Kind::Null | Kind::Listed(_) => None,
+            RegionKind::User(memory) => Some(what(memory)),
+            RegionKind::Kernel(_) | RegionKind::Null | RegionKind::Listed(_) => None,
         }
     }
 }
@@ -264,7 +263,7 @@ impl Named for Region {
     }
 }
 
-/// Where in the `size` bytes that begin at the address `base` a range lies, if it does.
+/// Offset of a range in the `size` bytes from the address `base`, if it lies within.
 #[inline(always)]
 pub(super) fn offset_in(base: u64, size: u64, va: u64, len: u64) -> Option<u64> {
     let offset = va.checked_sub(base)?;
@@ -273,8 +272,8 @@ pub(super) fn offset_in(base: u64, size: u64, va: u64, len: u64) -> Option<u64> 
 }
 
 impl<'a> Range<'a> {
-    /// The range of a list that begins at the byte `offset`, which was checked.
-    pub(super) fn listed(kind: revocable::Access<'a, Kind>, offset: u64) -> Self {
+    /// The range of a page list from the byte `offset`, which was checked.
+    pub(super) fn listed(kind: revocable::RevocableGuard<'a, RegionKind>, offset: u64) -> Self {
         Self { kind, offset }
     }
 }
@@ -285,32 +284,32 @@ impl Range<'_> {
     pub fn write(&self, at: u32, bytes: &[u8]) -> Result<(), Fault> {
         let at = self.offset.wrapping_add(u64::from(at));
         match &*self.kind {
-            Kind::User(memory) => memory.write(at, bytes),
-            Kind::Kernel(memory) => memory.write(at, bytes),
-            Kind::Null => Ok(()),
-            Kind::Listed(listed) => listed.memory.write(at, bytes),
+            RegionKind::User(memory) => memory.write(at, bytes),
+            RegionKind::Kernel(memory) => memory.write(at, bytes),
+            RegionKind::Null => Ok(()),
+            RegionKind::Listed(listed) => listed.memory.write(at, bytes),
         }
     }
 
-    /// Appends `len` bytes from the byte `at` of the range on to `out`.
+    /// Appends `len` bytes from the byte `at` of the range to `out`.
     #[inline]
     pub fn append(&self, at: u32, len: u32, out: &mut Cursor<'_>) -> Result<(), Fault> {
         let (at, len) = (self.offset.wrapping_add(u64::from(at)), len as usize);
         match &*self.kind {
-            Kind::User(memory) => memory.append(at, len, out),
-            Kind::Kernel(memory) => memory.append(at, len, out),
-            Kind::Null => out.zeros(len).map(|_| ()).map_err(|NoRoom| Fault),
-            Kind::Listed(listed) => listed.memory.append(at, len, out),
+            RegionKind::User(memory) => memory.append(at, len, out),
+            RegionKind::Kernel(memory) => memory.append(at, len, out),
+            RegionKind::Null => out.zeros(len).map(|_| ()).map_err(|NoRoom| Fault),
+            RegionKind::Listed(listed) => listed.memory.append(at, len, out),
         }
     }
 
-    /// The first 8 bytes of the range, to be changed as one.
-    pub fn word(&self) -> Result<Word<'_>, Fault> {
+    /// The first 8 bytes of the range, for an atomic access.
+    pub fn word(&self) -> Result<MemoryWord<'_>, Fault> {
         match &*self.kind {
-            Kind::User(memory) => memory.word(self.offset),
-            Kind::Listed(listed) => listed.memory.word(self.offset),
+            RegionKind::User(memory) => memory.word(self.offset),
+            RegionKind::Listed(listed) => listed.memory.word(self.offset),
             // Peers cannot name them.
-            Kind::Kernel(_) | Kind::Null => Err(Fault),
+            RegionKind::Kernel(_) | RegionKind::Null => Err(Fault),
         }
     }
 
@@ -322,17 +321,25 @@ impl Range<'_> {
         );
         let n = len as usize;
         match (&*self.kind, &*to.kind) {
-            (Kind::User(from), Kind::User(into)) => from.copy_to(from_at, into, into_at, n),
-            (Kind::User(from), Kind::Kernel(into)) => from.copy_to(from_at, into, into_at, n),
-            (Kind::Kernel(from), Kind::User(into)) => from.copy_to(from_at, into, into_at, n),
-            (Kind::Kernel(from), Kind::Kernel(into)) => from.copy_to(from_at, into, into_at, n),
-            (_, Kind::Null) => Ok(()),
-            (Kind::Null, _) => to.clear(to_at, len),
+            (RegionKind::User(from), RegionKind::User(into)) => {
+                from.copy_to(from_at, into, into_at, n)
+            }
+            (RegionKind::User(from), RegionKind::Kernel(into)) => {
+                from.copy_to(from_at, into, into_at, n)
+            }
+            (RegionKind::Kernel(from), RegionKind::User(into)) => {
+                from.copy_to(from_at, into, into_at, n)
+            }
+            (RegionKind::Kernel(from), RegionKind::Kernel(into)) => {
+                from.copy_to(from_at, into, into_at, n)
+            }
+            (_, RegionKind::Null) => Ok(()),
+            (RegionKind::Null, _) => to.clear(to_at, len),
             (from, into) => copy_listed(from, from_at, into, into_at, n),
         }
     }
 
-    /// Writes zeros to `len` bytes from the byte `at` on.
+    /// Writes zeros to `len` bytes from the byte `at`.
     #[cold]
     fn clear(&self, mut at: u32, len: u32) -> Result<(), Fault> {
         const ZEROS: [u8; 1024] = [0; 1024];
@@ -348,21 +355,29 @@ impl Range<'_> {
     }
 }
 
-/// Copies `n` bytes where one of the two is a list.
+/// Copies `n` bytes where one side is a page list.
 #[cold]
 fn copy_listed(
-    from: &Kind,
+    from: &RegionKind,
     from_at: u64,
-    into: &Kind,
+    into: &RegionKind,
     into_at: u64,
     n: usize,
 ) -> Result<(), Fault> {
     match (from, into) {
-        (Kind::User(from), Kind::Listed(into)) => from.copy_to(from_at, &into.memory, into_at, n),
-        (Kind::Kernel(from), Kind::Listed(into)) => from.copy_to(from_at, &into.memory, into_at, n),
-        (Kind::Listed(from), Kind::User(into)) => from.memory.copy_to(from_at, into, into_at, n),
-        (Kind::Listed(from), Kind::Kernel(into)) => from.memory.copy_to(from_at, into, into_at, n),
-        (Kind::Listed(from), Kind::Listed(into)) => {
+        (RegionKind::User(from), RegionKind::Listed(into)) => {
+            from.copy_to(from_at, &into.memory, into_at, n)
+        }
+        (RegionKind::Kernel(from), RegionKind::Listed(into)) => {
+            from.copy_to(from_at, &into.memory, into_at, n)
+        }
+        (RegionKind::Listed(from), RegionKind::User(into)) => {
+            from.memory.copy_to(from_at, into, into_at, n)
+        }
+        (RegionKind::Listed(from), RegionKind::Kernel(into)) => {
+            from.memory.copy_to(from_at, into, into_at, n)
+        }
+        (RegionKind::Listed(from), RegionKind::Listed(into)) => {
             from.memory.copy_to(from_at, &into.memory, into_at, n)
         }
         // Neither is.

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where the bytes of a message are, and how they get from one place to another.
+//! The bytes of a message, and copies from one place to another.
 //!
-//! A message is copied once: from the memory regions of the sender into a packet and from there
-//! into the regions of the receiver, or, on the local path, from regions to regions directly.
-//! Every copy checks the keys again, so a region that is deregistered in the middle of a message
-//! ends it with an error.
+//! A message is copied once: from the sender's MRs into a packet and from the packet into the
+//! receiver's MRs or, on the local path, from MRs to MRs. Every copy checks the keys again:
+//! deregistering an MR in the middle of a message ends the message with an error.
 
 use super::region::{
     DomainId,
@@ -15,8 +14,8 @@ use super::region::{
 use super::window::{
     BindError,
     QpId,
-    User,
-    WindowRange, //
+    WindowRange,
+    WindowUser, //
 };
 use crate::datapath::port::{
     InPort,
@@ -30,7 +29,7 @@ use crate::sys::cursor::Cursor;
 use crate::sys::ib::qp::Access;
 use crate::sys::memory::{
     Fault,
-    Word, //
+    MemoryWord, //
 };
 use crate::transport::env::AccessError;
 use crate::transport::operation::ATOMIC_SIZE;
@@ -46,7 +45,7 @@ impl From<Fault> for AccessError {
     }
 }
 
-/// The regions that a QP may use.
+/// The MRs that a QP may use.
 #[derive(Clone, Copy)]
 pub struct Regions<'a> {
     port: &'a Port,
@@ -55,7 +54,7 @@ pub struct Regions<'a> {
 }
 
 impl<'a> Regions<'a> {
-    /// Those that are registered at `port` for QPs of `domain`, while `rcu` lives.
+    /// The MRs at `port` for QPs of `domain`, while `rcu` lives.
     pub fn new(port: &'a Port, domain: DomainId, rcu: &'a rcu::Guard) -> Self {
         Self { port, domain, rcu }
     }
@@ -72,14 +71,14 @@ impl<'a> Regions<'a> {
     ) -> Result<Range<'a>, AccessError> {
         match region.check(key, self.domain, rights, va, len) {
             Some(range) => Ok(range),
-            None => self.range_again(region, key, rights, va, len),
+            None => self.range_slow(region, key, rights, va, len),
         }
     }
 
-    /// As [`Self::range`], when `region` did not serve: it may have been registered again since it
-    /// was found, and the key leads to what it is now.
+    /// Like [`Self::range`], after `region` refused: it may have been reregistered since the
+    /// lookup, and the key leads to its successor.
     #[cold]
-    fn range_again(
+    fn range_slow(
         &self,
         region: &Region,
         key: u32,
@@ -95,7 +94,7 @@ impl<'a> Regions<'a> {
             .ok_or(AccessError)
     }
 
-    /// Whether a peer may use a range: of a region or a window.
+    /// Whether a peer may access a range of an MR or MW.
     pub fn permits(
         &self,
         qp: QpId,
@@ -116,7 +115,7 @@ impl<'a> Regions<'a> {
         permitted.then_some(()).ok_or(AccessError)
     }
 
-    /// What a peer uses of a region or a window, as the source of a READ.
+    /// The source of a READ by a peer: a range of an MR or MW.
     #[inline]
     pub fn source(
         &self,
@@ -135,7 +134,7 @@ impl<'a> Regions<'a> {
         }
     }
 
-    /// Writes the first `len` bytes of `payload` for a peer, to a region or a window.
+    /// Writes the first `len` bytes of `payload` to an MR or MW on behalf of a peer.
     #[inline]
     pub fn write(
         &self,
@@ -157,14 +156,14 @@ impl<'a> Regions<'a> {
         }
     }
 
-    /// Uses a word of a region or a window for a peer.
+    /// Accesses a word of an MR or MW on behalf of a peer.
     pub fn word<R>(
         &self,
         qp: QpId,
         key: u32,
         rights: u32,
         va: u64,
-        what: impl FnOnce(Word<'_>) -> R,
+        what: impl FnOnce(MemoryWord<'_>) -> R,
     ) -> Result<R, AccessError> {
         match self.port.region(key, self.rcu) {
             Some(region) => {
@@ -193,7 +192,7 @@ impl<'a> Regions<'a> {
             .ok_or(AccessError)
     }
 
-    /// Changes a key, as a work request of the QP says.
+    /// Carries out a local operation of the QP.
     #[cold]
     pub fn change(&self, qp: QpId, change: KeyChange) -> Result<(), BindError> {
         let key = match &change {
@@ -209,8 +208,8 @@ impl<'a> Regions<'a> {
         }
     }
 
-    fn user(&self, qp: QpId) -> User {
-        User {
+    fn user(&self, qp: QpId) -> WindowUser {
+        WindowUser {
             qp,
             domain: self.domain,
         }
@@ -223,7 +222,7 @@ impl<'a> Regions<'a> {
         }
     }
 
-    /// Whether the region of `key` as a whole may be used so.
+    /// Whether the MR of `key` as a whole grants the rights.
     pub fn permits_all(&self, key: u32, rights: u32) -> Result<(), AccessError> {
         let region = self.port.region(key, self.rcu).ok_or(AccessError)?;
         match region.permits_all(key, self.domain, rights) {
@@ -232,8 +231,7 @@ impl<'a> Regions<'a> {
         }
     }
 
-    /// The range of memory that the owner of the QP names: it may be of the null region, or of a
-    /// fast registration.
+    /// The local memory that a WR names: of an MR, the null MR, or an FRMR.
     #[inline(always)]
     fn local(&self, key: u32, rights: u32, va: u64, len: u32) -> Result<Range<'a>, AccessError> {
         match self.port.region(key, self.rcu) {
@@ -254,12 +252,12 @@ impl<'a> Regions<'a> {
 /// A part of a piece of memory.
 struct Part<'p, 'a> {
     range: &'p Range<'a>,
-    /// Where it begins in `range`.
+    /// Its offset in `range`.
     at: u32,
     len: u32,
 }
 
-/// Local memory of a work request: a list of pieces, addressed as one run of bytes.
+/// The scatter/gather list of a WQE, addressed as one run of bytes.
 #[derive(Clone, Copy)]
 pub struct SgList<'a> {
     sges: &'a [Sge],
@@ -267,12 +265,12 @@ pub struct SgList<'a> {
 }
 
 impl<'a> SgList<'a> {
-    /// The pieces `sges`, copied from the ring, so that they do not change, of `regions`.
+    /// The entries `sges`, a private copy, of `regions`.
     pub fn new(sges: &'a [Sge], regions: Regions<'a>) -> Self {
         Self { sges, regions }
     }
 
-    /// The range of `offset..offset + len`, if the list is one piece: as most are.
+    /// The range of `offset..offset + len`, if the list has one entry, as most have.
     #[inline(always)]
     fn one(&self, rights: u32, offset: u32, len: u32) -> Result<Option<Range<'a>>, AccessError> {
         let [sge] = self.sges else {
@@ -285,8 +283,7 @@ impl<'a> SgList<'a> {
         self.regions.local(sge.lkey, rights, va, len).map(Some)
     }
 
-    /// Calls `piece` with each part of `offset..offset + len`, in order: the range, and its
-    /// length.
+    /// Calls `piece` with each part of `offset..offset + len`, in order: the range and its length.
     fn pieces(
         &self,
         rights: u32,
@@ -317,7 +314,7 @@ impl<'a> SgList<'a> {
         }
     }
 
-    /// Puts a part of `payload` at `offset`.
+    /// Writes a part of `payload` at `offset`.
     pub fn scatter(&self, offset: u32, len: u32, payload: &Payload<'_>) -> Result<(), AccessError> {
         if len == 0 {
             return Ok(());
@@ -334,7 +331,7 @@ impl<'a> SgList<'a> {
     }
 }
 
-/// Ranges that were checked, one behind the other, with their lengths.
+/// Checked ranges in sequence, with their lengths.
 pub struct Pieces<'a> {
     pieces: [Option<(Range<'a>, u32)>; MAX_SGE as usize],
     count: usize,
@@ -347,7 +344,7 @@ impl<'a> Pieces<'a> {
         Ok(())
     }
 
-    /// Calls `copy` with each part of `len` bytes from the byte `at` on.
+    /// Calls `copy` with each part of `len` bytes from the byte `at`.
     fn parts(
         &self,
         at: u32,
@@ -381,22 +378,22 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// The bytes of one segment, wherever they are.
+/// The bytes of one segment.
 pub enum Payload<'a> {
-    /// In a packet, or in a work request (inline).
+    /// In a packet, or inline in a WQE.
     Bytes(&'a [u8]),
-    /// In local memory of a work request, from this offset of its message on.
+    /// In local memory of a WQE, from this offset of its message.
     Local(SgList<'a>, u32),
-    /// In ranges that were checked already.
+    /// In checked ranges.
     Checked(&'a Pieces<'a>),
-    /// In one such range.
+    /// In one checked range.
     Range(Range<'a>),
-    /// In one such range of a window.
+    /// In one checked range of an MW.
     Window(WindowRange<'a>),
 }
 
 impl<'a> Payload<'a> {
-    /// What a request carries, from `offset` of its message on.
+    /// Payload of a WQE from `offset` of its message.
     #[inline]
     pub fn of(data: Data<'a>, offset: u32, regions: Regions<'a>) -> Self {
         match data {
@@ -405,8 +402,8 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// The same bytes, the first `len` of the segment, looked up once: a failure here is one of the
-    /// sender's memory, and whatever fails later is not. `pieces` is where they are noted.
+    /// The first `len` bytes, looked up once. A failure here is one of the sender's memory; a later
+    /// failure is not. `pieces` is the storage.
     pub fn resolve<'p>(
         self,
         len: u32,
@@ -432,7 +429,7 @@ impl<'a> Payload<'a> {
         Ok(Payload::Checked(pieces))
     }
 
-    /// The payload of an ATOMIC WRITE, which stands in a packet or in a work request.
+    /// The payload of an ATOMIC WRITE, in a packet or in a WQE.
     pub fn word(&self) -> Option<[u8; 8]> {
         match self {
             Payload::Bytes(bytes) => bytes.first_chunk().copied(),
@@ -440,7 +437,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Copies `n` bytes, from the byte `at` of the segment on, to the beginning of a checked range.
+    /// Copies `n` bytes from the byte `at` of the segment to the start of a checked range.
     pub fn copy_to(&self, at: u32, to: &Range<'_>, n: u32) -> Result<(), AccessError> {
         let mut to_at = 0u32;
         match self {
@@ -493,7 +490,7 @@ impl<'a> Payload<'a> {
                 from.range().append(0, len, out)?;
                 Ok(())
             }
-            // Only packets are filled from here, and they have nothing to resolve before.
+            // Only packets are filled from here; nothing was resolved before.
             Payload::Checked(_) => Err(AccessError),
         }
     }

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory windows: keys for peers to a part of a region, which their owner binds, invalidates and
-//! binds again by work requests (IBTA 10.6.7.2); and the regions of fast registration, which users
-//! in the kernel register, invalidate and register again so (IBTA 10.6.4.5).
+//! Memory windows: keys for peers to a part of an MR, which the owner binds, invalidates and binds
+//! again by WRs (IBTA 10.6.7.2). And FRMRs, which ULPs register, invalidate and register again in
+//! the same way (IBTA 10.6.4.5).
 //!
-//! | | type 1 | type 2B | fast registration |
+//! | | type 1 | type 2B | FRMR |
 //! |---|---|---|---|
-//! | who may use it | QPs of its domain | the QP that has bound it | QPs of its domain |
-//! | bound to | a part of a region | a part of a region | a list of the kernel's memory |
-//! | its new key | any, by the provider | its low byte, by the owner | the same |
+//! | usable by | QPs of its domain | the QP that bound it | QPs of its domain |
+//! | bound to | a part of an MR | a part of an MR | a page list of the kernel |
+//! | new key | any, by the provider | its low byte, by the owner | the same |
 //! | bound again | at any time | after it was invalidated | the same |
-//! | unbound | by binding 0 bytes | by LOCAL_INV, or the SEND_WITH_INV of the peer | the same |
+//! | unbound | by binding 0 bytes | by LOCAL_INV, or the peer's SEND_WITH_INV | the same |
 //!
-//! A copy through a window is inside its gate (`sys::changeable`), and who changes the window shuts
-//! that and waits for those inside, spinning: each is there for one copy of a packet, or on the
-//! local path of a segment, waits for nothing there, and locks no half of a QP. So when a change is
-//! complete, nothing goes on by the old key, and nobody has slept. Who came meanwhile finds the
-//! window as the change has left it: one that keeps its key refuses nothing. Copies through the
-//! keys of regions know nothing of it.
+//! A copy through a window holds its gate (`sys::changeable`). A change of the window kills the
+//! gate and spins until the holders are gone. Each holder is there for one copy of a packet or of a
+//! segment of the local path, waits for nothing, and takes no queue lock. So when a change is
+//! complete, no access by the old key is in progress, and nobody has slept. An access that came
+//! meanwhile sees the changed window: a window that keeps its key refuses nothing. Copies through
+//! the keys of MRs are not affected.
 
 use super::listed::Grant;
 use super::lists::Lists;
@@ -40,12 +40,12 @@ use core::sync::atomic::{
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Identity of a queue pair; never used twice, as its number may be.
+/// Identity of a QP; never reused, as its number may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpId(u64);
 
 impl QpId {
-    /// A new one.
+    /// A new identity.
     pub fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Relaxed))
@@ -56,22 +56,22 @@ impl QpId {
 pub enum Type {
     /// Type 1: bound by the verb.
     One,
-    /// Type 2B: bound to a QP, by a work request.
+    /// Type 2B: bound to a QP, by a WR.
     Two,
-    /// A region of fast registration, bound to one of these.
+    /// FRMR, bound to one of these page lists.
     Fast(Lists),
 }
 
-/// Who uses a window, or changes one: a QP and its domain.
+/// The user of a window: a QP and its domain.
 #[derive(Clone, Copy, Debug)]
-pub struct User {
+pub struct WindowUser {
     /// The QP.
     pub qp: QpId,
     /// Its domain.
     pub domain: DomainId,
 }
 
-/// What a window may be bound with.
+/// The rights that a window may grant.
 const RIGHTS: u32 = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
 
 /// Whether peers may change the memory.
@@ -79,7 +79,7 @@ fn may_change(access: Access) -> bool {
     access.0 & (Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) != 0
 }
 
-/// How peers name what begins at `addr`: so, or by 0.
+/// The address by which peers name `addr`: `addr` itself, or 0.
 fn base(access: Access, addr: u64) -> u64 {
     if access.has(Access::ZERO_BASED) {
         0
@@ -88,71 +88,71 @@ fn base(access: Access, addr: u64) -> u64 {
     }
 }
 
-/// What is below a window.
+/// The memory below a window.
 #[derive(Clone, Copy)]
 enum Below {
-    /// A region.
+    /// An MR.
     Region {
-        /// Its key, which stays as long as this.
+        /// Its key, constant while bound.
         lkey: u32,
-        /// Where in it the window begins.
+        /// Offset of the window in the MR.
         offset: u64,
     },
-    /// What is registered of the lists.
+    /// The registered page list.
     List,
 }
 
-/// What a window is bound to.
+/// A binding.
 #[derive(Clone, Copy)]
 struct Bound {
     below: Below,
-    /// How peers name its first byte.
+    /// The address by which peers name its first byte.
     base: u64,
     len: u64,
     access: Access,
-    /// The QP that has bound it.
+    /// The QP that bound it.
     qp: QpId,
 }
 
-struct State {
+struct WindowState {
     key: u32,
     bound: Option<Bound>,
-    /// Its owner has done with it. It may still be found for a while, and stays as it is.
+    /// Deallocated by its owner. It may still be found for a while, and stays as it is.
     ended: bool,
 }
 
-/// A memory window.
+/// A memory window, or an FRMR.
 #[pin_data]
-pub struct Window {
-    /// What of its key does not change.
+pub struct Mw {
+    /// The part of its key that does not change.
     name: u32,
     domain: DomainId,
     kind: Type,
     #[pin]
-    state: Changeable<State>,
+    state: Changeable<WindowState>,
 }
 
-/// A range of a window. While it lives nobody changes the window.
+/// A range of a window. The window does not change while it lives.
 pub struct WindowRange<'a> {
     range: Range<'a>,
-    _window: Reading<'a, State>,
+    _window: Reading<'a, WindowState>,
 }
 
 impl<'a> WindowRange<'a> {
-    /// The range of the region.
+    /// The range of the MR.
     #[inline]
     pub fn range(&self) -> &Range<'a> {
         &self.range
     }
 }
 
-impl State {
-    /// The binding, and the offset of a range in it, if it may be used so.
+impl WindowState {
+    /// The binding, and the offset of a range in it, if the rights permit it.
     fn permits(
         &self,
-        window: &Window,
+        window: &Mw,
         key: u32,
-        user: User,
+        user: WindowUser,
         rights: u32,
         va: u64,
         len: u32,
@@ -166,16 +166,16 @@ impl State {
     }
 }
 
-/// Finds regions by their keys.
+/// Lookup of MRs by key.
 pub trait Find<'a> {
-    /// The region that a key may be of.
+    /// The MR that a key may belong to.
     fn region(&self, key: u32) -> Option<&'a Region>;
 }
 
-/// The part of a region that a window is to be bound to, which is bound to it already.
+/// The part of an MR to bind to; the binding is counted already.
 fn part_of<'a>(
     regions: &impl Find<'a>,
-    user: User,
+    user: WindowUser,
     wanted: &wqe::Binding,
 ) -> Result<Bound, BindError> {
     let access = Access(wanted.access);
@@ -200,27 +200,27 @@ fn part_of<'a>(
     })
 }
 
-impl Window {
-    /// A window of this domain that is not bound.
+impl Mw {
+    /// An unbound window of this domain.
     pub fn new(key: u32, domain: DomainId, kind: Type) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 name: Region::name_in(key),
                 domain,
                 kind,
-                state <- Changeable::new(State { key, bound: None, ended: false }),
+                state <- Changeable::new(WindowState { key, bound: None, ended: false }),
             }),
             GFP_KERNEL_ACCOUNT,
         )
     }
 
-    /// What of its key does not change.
+    /// The part of its key that does not change.
     pub fn name(&self) -> u32 {
         self.name
     }
 
     /// Whether this user may use it as it is bound.
-    fn is_for(&self, user: User, bound: &Bound) -> bool {
+    fn is_for(&self, user: WindowUser, bound: &Bound) -> bool {
         self.domain == user.domain
             && match self.kind {
                 Type::One | Type::Fast(_) => true,
@@ -228,7 +228,7 @@ impl Window {
             }
     }
 
-    /// The lists of a region of fast registration.
+    /// The page lists of an FRMR.
     pub fn lists(&self) -> Option<&Lists> {
         match &self.kind {
             Type::Fast(lists) => Some(lists),
@@ -241,19 +241,19 @@ impl Window {
         self.state.read().is_some_and(|state| state.bound.is_some())
     }
 
-    /// Whether a range may be used so.
-    pub fn permits(&self, key: u32, user: User, rights: u32, va: u64, len: u32) -> bool {
+    /// Whether a range may be accessed with these rights.
+    pub fn permits(&self, key: u32, user: WindowUser, rights: u32, va: u64, len: u32) -> bool {
         self.state
             .read()
             .is_some_and(|state| state.permits(self, key, user, rights, va, len).is_some())
     }
 
-    /// A range that [`Self::permits`] allows, to be used now.
+    /// A range that [`Self::permits`] allows, for immediate use.
     pub fn check<'a>(
         &'a self,
         regions: &impl Find<'a>,
         key: u32,
-        user: User,
+        user: WindowUser,
         rights: u32,
         va: u64,
         len: u32,
@@ -272,8 +272,8 @@ impl Window {
         })
     }
 
-    /// A range of what is registered, for a work request of its owner. Without the gate, as he may
-    /// be inside that of another window, or of this one.
+    /// A range of the registered page list, for a local WR of its owner. Does not take the gate:
+    /// the caller may hold the gate of another window, or of this one.
     pub fn own(
         &self,
         key: u32,
@@ -288,12 +288,12 @@ impl Window {
         self.lists()?.own(key, rights, va, u64::from(len))
     }
 
-    /// Binds it for `user`, if that may be. The error is all that there is to say. Of the new key
-    /// the low byte counts, as with mlx5 and rdma_rxe: the others stay.
+    /// Binds it for `user`, if permitted. The one error covers all causes. Only the low byte of the
+    /// new key counts, as with mlx5 and rdma_rxe.
     pub fn bind<'a>(
         &self,
         regions: &impl Find<'a>,
-        user: User,
+        user: WindowUser,
         wanted: &wqe::Binding,
     ) -> Result<(), BindError> {
         if self.domain != user.domain {
@@ -326,8 +326,12 @@ impl Window {
         })
     }
 
-    /// Registers for `user` what is mapped, if that may be.
-    pub fn register(&self, user: User, wanted: &wqe::Registration) -> Result<(), BindError> {
+    /// Registers the mapped page list for `user`, if permitted.
+    pub fn register(
+        &self,
+        user: WindowUser,
+        wanted: &wqe::FastRegistration,
+    ) -> Result<(), BindError> {
         let access = Access(wanted.access & !Access::OPTIONAL);
         let is_its_key = |key| Region::name_in(key) == self.name;
         let may = self.domain == user.domain
@@ -363,12 +367,12 @@ impl Window {
         })
     }
 
-    /// Unbinds it for `user`, by whom it was bound under `key`: type 1 does not know that. A region
-    /// of fast registration need not be registered.
+    /// Unbinds it for `user`, who bound it under `key`. Type 1 does not support this. An FRMR need
+    /// not be registered.
     pub fn invalidate<'a>(
         &self,
         regions: &impl Find<'a>,
-        user: User,
+        user: WindowUser,
         key: u32,
     ) -> Result<(), BindError> {
         if matches!(self.kind, Type::One) || self.domain != user.domain {
@@ -376,8 +380,8 @@ impl Window {
         }
         self.state.change(|state| {
             let may = match self.kind {
-                // Also if it is not registered any more, as with other devices: both ends may do
-                // it.
+                // Also if it is no longer registered, as with other devices: both ends may
+                // invalidate it.
                 Type::Fast(_) => true,
                 Type::One | Type::Two => state.bound.is_some_and(|bound| self.is_for(user, &bound)),
             };
@@ -389,7 +393,7 @@ impl Window {
         })
     }
 
-    /// It is gone for its owner: no peer uses it any more when this returns, and nobody binds it.
+    /// Ends it for its owner: when this returns, no peer accesses it, and it cannot be bound again.
     pub fn end<'a>(&self, regions: &impl Find<'a>) {
         self.state.change(|state| {
             self.unbind(state, regions);
@@ -397,10 +401,10 @@ impl Window {
         });
     }
 
-    fn unbind<'a>(&self, state: &mut State, regions: &impl Find<'a>) {
+    fn unbind<'a>(&self, state: &mut WindowState, regions: &impl Find<'a>) {
         match state.bound.take().map(|bound| bound.below) {
             None => {}
-            // A region that windows are bound to stays.
+            // An MR stays while MWs are bound to it.
             Some(Below::Region { lkey, .. }) => {
                 if let Some(region) = regions.region(lkey) {
                     region.unbind();
@@ -415,6 +419,6 @@ impl Window {
     }
 }
 
-/// A window cannot be bound so, or not be invalidated.
+/// A window cannot be bound or invalidated as asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindError;

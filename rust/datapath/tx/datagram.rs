@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Datagrams: each request names its own address handle, and leaves as one packet, or is handed to
-//! a QP of the same device.
+//! Datagrams: each WQE names its own address handle, and leaves as one packet or over the local
+//! path.
 
 use super::local::moved;
 use crate::datapath::ctx::Ctx;
 use crate::datapath::deliver::{
     self,
-    Origin, //
+    DatagramOrigin, //
 };
 use crate::datapath::memory::sg::Payload;
 use crate::datapath::port::MANAGEMENT_QP;
 use crate::datapath::protocol::{
-    Datagrams,
-    Towards, //
+    AhPath,
+    Datagrams, //
 };
 use crate::datapath::qp::Qp;
 use crate::datapath::queues::SendCopies;
@@ -40,11 +40,11 @@ use kernel::sync::{
     ArcBorrow, //
 };
 
-/// Datagrams of a turn before it gives its locks back.
+/// Datagrams of one invocation.
 const DATAGRAMS_PER_RUN: u32 = 64;
 
-/// Sends datagrams, up to the budget of the turn; tells whether there are more. `left_at` is when
-/// packets left last.
+/// Sends datagrams up to the budget. Returns whether there are more. `left_at` is when packets last
+/// left.
 pub(in crate::datapath) fn send(
     datagrams: &mut Datagrams,
     wqes: &SendCopies,
@@ -67,61 +67,61 @@ pub(in crate::datapath) fn send(
             imm if segment.opcode.has_imm() => Extension::DethImm(deth, imm),
             _ => Extension::Deth(deth),
         };
-        let done = match aim(&mut datagrams.towards, destination.ah, qp, ctx) {
-            // One that does not exist, or belongs to somebody else.
+        let done = match aim(&mut datagrams.ah_path, destination.ah, qp, ctx) {
+            // It does not exist, or belongs to another domain.
             None => Err(Status::LocQpOpErr),
-            Some(towards) if qp.port().local_path() && towards.path.is_to_own_device() => {
+            Some(ah_path) if qp.port().local_path() && ah_path.path.is_to_own_device() => {
                 moved(&qp, segment.len, ctx);
-                give(towards, wqes, qp, &segment, &destination, extension, ctx)
+                give(ah_path, wqes, qp, &segment, &destination, extension, ctx)
                     .map_err(|AccessError| Status::LocProtErr)
             }
-            Some(towards) => {
+            Some(ah_path) => {
                 ctx.moved(segment.len);
                 *left_at = Some(ctx.now());
-                add(towards, wqes, qp, &segment, &destination, extension, ctx)
+                add(ah_path, wqes, qp, &segment, &destination, extension, ctx)
                     .map_err(|AccessError| Status::LocProtErr)
             }
         };
         deliver::left(&mut datagrams.queue, qp, &segment, done, ctx);
     }
-    flush(&mut datagrams.towards, qp, ctx);
+    flush(&mut datagrams.ah_path, qp, ctx);
     more
 }
 
-/// What was made leaves. What the stack does not take is lost here, as it may be anywhere on the
-/// way, and counted.
-fn flush(towards: &mut Option<Towards>, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) {
-    if let Some(Towards { path, batch, .. }) = towards {
+/// Flushes the batch. A packet that the local stack refuses is lost, as it may be anywhere on the
+/// network, and counted.
+fn flush(ah_path: &mut Option<AhPath>, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) {
+    if let Some(AhPath { path, batch, .. }) = ah_path {
         let _ = batch.flush(path, ctx.counters(&qp));
     }
 }
 
-/// The way of an address handle. What was made for another one leaves before.
+/// The path of an address handle. The batch of another one is flushed first.
 fn aim<'t>(
-    towards: &'t mut Option<Towards>,
+    ah_path: &'t mut Option<AhPath>,
     number: u32,
     qp: ArcBorrow<'_, Qp>,
     ctx: &Ctx<'_>,
-) -> Option<&'t mut Towards> {
+) -> Option<&'t mut AhPath> {
     let ah = qp.port().ah(number, ctx.rcu())?;
     if ah.domain() != qp.domain() {
         return None;
     }
-    let is_it = |towards: &Towards| core::ptr::eq(&*towards.ah, &*ah);
-    if !towards.as_ref().is_some_and(is_it) {
-        flush(towards, qp, ctx);
-        *towards = Some(Towards {
+    let is_it = |ah_path: &AhPath| core::ptr::eq(&*ah_path.ah, &*ah);
+    if !ah_path.as_ref().is_some_and(is_it) {
+        flush(ah_path, qp, ctx);
+        *ah_path = Some(AhPath {
             path: ah.path().clone(),
             ah: Arc::from(ah),
             batch: TxBatch::default(),
         });
     }
-    towards.as_mut()
+    ah_path.as_mut()
 }
 
-/// Makes a packet. An error is one of our own memory.
+/// Adds a packet to the batch. The error is one of local memory.
 fn add(
-    towards: &mut Towards,
+    ah_path: &mut AhPath,
     wqes: &SendCopies,
     qp: ArcBorrow<'_, Qp>,
     segment: &RequestSegment,
@@ -133,8 +133,8 @@ fn add(
     headers.solicited = segment.solicited;
     headers.extension = extension;
     let payload = Payload::of(wqes.data(segment.slot), 0, qp.regions(ctx.rcu()));
-    let added = towards.batch.add(
-        &mut towards.path,
+    let added = ah_path.batch.add(
+        &mut ah_path.path,
         ctx.counters(&qp),
         &headers,
         segment.len,
@@ -147,9 +147,9 @@ fn add(
     }
 }
 
-/// Hands a datagram to a QP of the same device. An error is one of our own memory.
+/// Delivers a datagram over the local path. The error is one of local memory.
 fn give(
-    towards: &Towards,
+    ah_path: &AhPath,
     wqes: &SendCopies,
     qp: ArcBorrow<'_, Qp>,
     segment: &RequestSegment,
@@ -171,7 +171,7 @@ fn give(
         None => Err(Counter::DropUnknownQp),
         Some(peer) if peer.opcodes() != qp.opcodes() => Err(Counter::DropOpcode),
         Some(peer) => {
-            let origin = Origin::local(&towards.path, qp.port(), segment.len);
+            let origin = DatagramOrigin::local(&ah_path.path, qp.port(), segment.len);
             let mut recv = peer.recv.lock();
             deliver::datagram(&mut recv, peer, &request, &origin, payload, ctx)
         }

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The local path: segments between QPs of one device are handed over in memory.
+//! The local path: loopback within a device. Segments between QPs of one device are handed over in
+//! memory.
 //!
-//! It is the same protocol with the same checks, only the segments are larger: one copy from region
-//! to region, no packet, no ICRC, no IP. The sender holds its sending half and the peer's receiving
-//! half for a turn, feeds the peer and takes its answers.
+//! Protocol and checks are those of the wire; only the segments are larger: one copy from region to
+//! region, no packet, no ICRC, no IP. The sender holds its send lock and the peer's receive lock
+//! for one invocation, delivers segments and takes the responses.
 
 use crate::datapath::ctx::Ctx;
 use crate::datapath::deliver;
 use crate::datapath::memory::sg::Payload;
 use crate::datapath::protocol::{
+    AnyRequester,
+    AnyResponder,
     ReliableRequester,
-    Requester,
-    Responder,
     UnreliableRequester, //
 };
 use crate::datapath::qp::Qp;
@@ -38,12 +39,12 @@ use kernel::sync::{
     ArcBorrow, //
 };
 
-/// Segments that a turn hands over before it gives its locks back.
+/// Segments of one invocation.
 const SEGMENTS_PER_RUN: u32 = 64;
 /// Packets' worth of data in one segment.
 const SPAN: u32 = 16;
 
-/// Whether the peer is a QP of the same device, and the local path is on.
+/// Whether the local path is on and the peer is a QP of the same device.
 pub(in crate::datapath) fn serves(send: &SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) -> bool {
     let Some(peer) = &send.peer else {
         return false;
@@ -56,8 +57,7 @@ pub(in crate::datapath) fn serves(send: &SendQueue, qp: ArcBorrow<'_, Qp>, ctx: 
             .is_none_or(|peer| Arc::ptr_eq(peer.port(), qp.port()))
 }
 
-/// Hands over what may be sent and takes what is answered, up to the budget of the turn; tells
-/// whether there is more.
+/// Hands over segments and takes responses, up to the budget. Returns whether there is more.
 pub(in crate::datapath) fn exchange(
     send: &mut SendQueue,
     qp: ArcBorrow<'_, Qp>,
@@ -80,7 +80,7 @@ pub(in crate::datapath) fn exchange(
         .peer
         .as_ref()
         .is_some_and(|back| back.number == qp.number() && back.path.is_reverse_of(&there.path));
-    // Also of this device: the number may be another one's since the path was chosen.
+    // Also of this device: the QP number may have been reused since the path was chosen.
     let reachable = connected && Arc::ptr_eq(peer.port(), qp.port());
     if !reachable || !peer.serves() || peer.opcodes() != qp.opcodes() {
         drop(recv);
@@ -88,21 +88,21 @@ pub(in crate::datapath) fn exchange(
         return lose(requester, wqes, qp, ctx);
     }
     let requester = match requester {
-        Requester::Reliable(requester) => requester,
-        Requester::Unreliable(requester) => {
+        AnyRequester::Reliable(requester) => requester,
+        AnyRequester::Unreliable(requester) => {
             return hand_over_unreliably(requester, wqes, qp, &mut recv, peer, ctx);
         }
-        // They have a way of their own.
-        Requester::Datagram(_) => return false,
+        // Sent by [`super::datagram`].
+        AnyRequester::Datagram(_) => return false,
     };
     let more = hand_over(requester, wqes, qp, &mut recv, peer, ctx);
     let has_refused = match &recv.responder {
-        Responder::Reliable(responder) => responder.has_refused() && responder.has_response(),
-        Responder::Unreliable(_) | Responder::Datagram(_) => false,
+        AnyResponder::Reliable(responder) => responder.has_refused() && responder.has_response(),
+        AnyResponder::Unreliable(_) | AnyResponder::Datagram(_) => false,
     };
     if has_refused && recv.answering == Answering::Inline {
-        // The refusal waits behind answers that did not fit into the turn, and we may never come
-        // back for it: a worker sends it by packets, and then moves the peer to ERR.
+        // A fatal NAK waits behind responses that exceed the budget, and this QP may never return
+        // for it. A worker sends it as a packet and then moves the peer to ERR.
         ctx.leave_to_answerer(&mut recv, peer);
     }
     more
@@ -118,7 +118,7 @@ fn hand_over(
     ctx: &mut Ctx<'_>,
 ) -> bool {
     for segments in 0.. {
-        let Responder::Reliable(responder) = &mut recv.responder else {
+        let AnyResponder::Reliable(responder) = &mut recv.responder else {
             return false;
         };
         while let Some(response) = responder.next_response(SPAN) {
@@ -159,12 +159,12 @@ fn hand_over(
                 return true;
             }
         }
-        // Only here, where all answers were taken, so that none is left behind without need.
+        // Checked only here, where no response is left: none is left behind without need.
         if segments >= SEGMENTS_PER_RUN || !ctx.may_move() {
             break;
         }
         let Some(segment) = requester.next_segment(ctx.now(), SPAN) else {
-            if deliver::do_here(requester, wqes, qp, ctx) {
+            if deliver::execute_local_op(requester, wqes, qp, ctx) {
                 continue;
             }
             return false;
@@ -177,7 +177,7 @@ fn hand_over(
     true
 }
 
-/// As [`hand_over`], where nothing is answered.
+/// Like [`hand_over`], for UC.
 fn hand_over_unreliably(
     requester: &mut UnreliableRequester,
     wqes: &SendCopies,
@@ -201,7 +201,7 @@ fn hand_over_unreliably(
     true
 }
 
-/// Counts a segment where it comes from.
+/// Counts a segment at its source.
 #[inline(always)]
 pub(super) fn moved(qp: &Qp, bytes: u32, ctx: &mut Ctx<'_>) {
     ctx.moved(bytes);
@@ -210,36 +210,36 @@ pub(super) fn moved(qp: &Qp, bytes: u32, ctx: &mut Ctx<'_>) {
     counters.add(Counter::LocalBytes, u64::from(bytes));
 }
 
-/// There is nobody to take what is sent: it is lost, as on any network. Where it is acknowledged
-/// the deadline of the requester decides what comes next.
+/// The peer is unreachable: segments are lost, as on any network. On a reliable service the
+/// retransmission timer decides what comes next.
 fn lose(
-    requester: &mut Requester,
+    requester: &mut AnyRequester,
     wqes: &SendCopies,
     qp: ArcBorrow<'_, Qp>,
     ctx: &mut Ctx<'_>,
 ) -> bool {
     for _ in 0..SEGMENTS_PER_RUN {
         match requester {
-            Requester::Reliable(requester) => {
+            AnyRequester::Reliable(requester) => {
                 if requester.next_segment(ctx.now(), SPAN).is_none()
-                    && !deliver::do_here(requester, wqes, qp, ctx)
+                    && !deliver::execute_local_op(requester, wqes, qp, ctx)
                 {
                     return false;
                 }
             }
-            Requester::Unreliable(requester) => {
+            AnyRequester::Unreliable(requester) => {
                 let Some(segment) = requester.next_segment(SPAN) else {
                     return false;
                 };
                 deliver::left(requester, qp, &segment, Ok(()), ctx);
             }
-            Requester::Datagram(_) => return false,
+            AnyRequester::Datagram(_) => return false,
         }
     }
     true
 }
 
-/// Gives one segment to the peer. An error is one of our own memory.
+/// Delivers one segment to the peer. The error is one of local memory.
 #[inline(always)]
 fn give(
     wqes: &SendCopies,
@@ -251,7 +251,7 @@ fn give(
 ) -> Result<(), AccessError> {
     let regions = qp.regions(ctx.rcu());
     let payload = Payload::of(wqes.data(segment.slot), segment.offset, regions);
-    // On the wire our memory is read before the peer gets the message: so it is here.
+    // The wire path reads local memory before the peer sees the message; so does this one.
     let mut pieces = None;
     let payload = payload.resolve(segment.len, &mut pieces)?;
     let extension = segment.extension(|| wqes.arguments(segment.slot));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How segments get to the peer: as packets, or, within a device, by hand.
+//! Transmit paths: packets, or the local path within a device.
 
 pub mod datagram;
 pub mod local;

@@ -7,10 +7,10 @@ use crate::datapath::ctx::Ctx;
 use crate::datapath::deliver;
 use crate::datapath::memory::sg::Payload;
 use crate::datapath::protocol::{
+    AnyRequester,
+    AnyResponder,
     ReliableRequester,
     ReliableResponder,
-    Requester,
-    Responder,
     UnreliableRequester, //
 };
 use crate::datapath::qp::Qp;
@@ -34,10 +34,10 @@ use crate::transport::segment::{
 use crate::wire::packet::Headers;
 use kernel::sync::ArcBorrow;
 
-/// Packets that a turn makes before it gives its locks back.
+/// Packets of one invocation.
 const PACKETS_PER_RUN: u32 = 64;
 
-/// Sends requests, up to the budget of the turn; tells whether there are more.
+/// Sends requests up to the budget. Returns whether there are more.
 pub(in crate::datapath) fn send(
     send: &mut SendQueue,
     qp: ArcBorrow<'_, Qp>,
@@ -51,14 +51,14 @@ pub(in crate::datapath) fn send(
         ..
     } = send;
     match (requester, peer) {
-        (Requester::Reliable(requester), Some(peer)) => {
+        (AnyRequester::Reliable(requester), Some(peer)) => {
             send_reliably(requester, wqes, peer, qp, ctx)
         }
-        (Requester::Unreliable(requester), Some(peer)) => {
+        (AnyRequester::Unreliable(requester), Some(peer)) => {
             *left_at = Some(ctx.now());
             send_unreliably(requester, wqes, peer, qp, ctx)
         }
-        (Requester::Datagram(datagrams), _) => datagram::send(datagrams, wqes, left_at, qp, ctx),
+        (AnyRequester::Datagram(datagrams), _) => datagram::send(datagrams, wqes, left_at, qp, ctx),
         (_, None) => false,
     }
 }
@@ -76,11 +76,12 @@ fn send_reliably(
             break;
         }
         if left == 0 || !ctx.may_move_beyond(requester.mtu().bytes()) {
-            // The last one of this turn: the queue may have to wait for its answer, to move.
-            requester.ask();
+            // The last packet of this invocation requests an ACK: the queue may have to wait for it
+            // before it moves to another CPU.
+            requester.request_ack();
         }
         let Some(segment) = requester.next_segment(ctx.now(), 1) else {
-            if deliver::do_here(requester, wqes, qp, ctx) {
+            if deliver::execute_local_op(requester, wqes, qp, ctx) {
                 continue;
             }
             more = false;
@@ -90,16 +91,17 @@ fn send_reliably(
         match add(wqes, peer, qp, segment, ctx) {
             Ok(()) => {}
             Err(TxError::Access) => deliver::local_memory_failed(requester, qp, segment.slot, ctx),
-            Err(TxError::Refused(first)) => return send_again(requester, qp, &first, ctx),
+            Err(TxError::Refused(first)) => return requeue(requester, qp, &first, ctx),
         }
     }
     if let Err(TxRefused(first)) = peer.batch.flush(&peer.path, ctx.counters(&qp)) {
-        return send_again(requester, qp, &first, ctx);
+        return requeue(requester, qp, &first, ctx);
     }
     more
 }
 
-/// What the stack does not take is lost here, as it may be anywhere on the way, and counted.
+/// A packet that the local stack refuses is lost, as it may be anywhere on the network, and
+/// counted.
 fn send_unreliably(
     requester: &mut UnreliableRequester,
     wqes: &SendCopies,
@@ -123,12 +125,12 @@ fn send_unreliably(
         };
         deliver::left(requester, qp, &segment, done, ctx);
     }
-    // Counted if they are lost.
+    // Losses are counted.
     let _ = peer.batch.flush(&peer.path, ctx.counters(&qp));
     more
 }
 
-/// Makes one packet of a request.
+/// Adds one packet of a request to the batch.
 #[inline(always)]
 fn add(
     wqes: &SendCopies,
@@ -153,10 +155,10 @@ fn add(
     )
 }
 
-/// The kernel itself says that packets from `first` on have not left. Nobody else will, so they
-/// are sent again soon, and no retry is spent on it. There is nothing more to send until then.
+/// The local stack refused the packets from `first` on. Nobody else will report that, so they are
+/// sent soon, after a back-off, without spending a retry.
 #[cold]
-fn send_again(
+fn requeue(
     requester: &mut ReliableRequester,
     qp: ArcBorrow<'_, Qp>,
     first: &RequestSegment,
@@ -167,17 +169,18 @@ fn send_again(
     false
 }
 
-/// Sends responses, up to the budget of the turn; tells whether there are more.
+/// Sends responses up to the budget. Returns whether there are more.
 pub(in crate::datapath) fn answer(
     recv: &mut RecvQueue,
     qp: ArcBorrow<'_, Qp>,
     ctx: &mut Ctx<'_>,
 ) -> bool {
     if recv.refusals.wait_until(ctx.now()).is_some() {
-        // The timer goes on.
+        // The timer continues.
         return false;
     }
-    let (Responder::Reliable(responder), Some(peer)) = (&mut recv.responder, &mut recv.peer) else {
+    let (AnyResponder::Reliable(responder), Some(peer)) = (&mut recv.responder, &mut recv.peer)
+    else {
         return false;
     };
     let refusals = &mut recv.refusals;
@@ -207,7 +210,7 @@ pub(in crate::datapath) fn answer(
                 segment, rkey, va, ..
             } => {
                 ctx.moved(segment.len);
-                // Looked up for the copy alone: who changes a window waits for it.
+                // Looked up for the copy alone: a change of a memory window waits for it.
                 batch.add(path, counters, &headers, segment.len, response, |out| {
                     deliver::read_source(&qp, *rkey, *va, segment.len, ctx)?.read(segment.len, out)
                 })
@@ -217,20 +220,20 @@ pub(in crate::datapath) fn answer(
             Ok(()) => {}
             Err(TxError::Access) => deliver::read_failed(responder, qp, ctx),
             Err(TxError::Refused(first)) => {
-                return answer_again(responder, refusals, qp, &first, ctx)
+                return requeue_responses(responder, refusals, qp, &first, ctx)
             }
         }
     }
     match peer.batch.flush(&peer.path, ctx.counters(&qp)) {
         Ok(()) => refusals.end(),
-        Err(TxRefused(first)) => return answer_again(responder, refusals, qp, &first, ctx),
+        Err(TxRefused(first)) => return requeue_responses(responder, refusals, qp, &first, ctx),
     }
     more && responder.has_response()
 }
 
-/// As [`send_again`], for answers: without them the peer would spend a retry.
+/// Like [`requeue`], for responses: without it the peer would spend a retry.
 #[cold]
-fn answer_again(
+fn requeue_responses(
     responder: &mut ReliableResponder,
     refusals: &mut Refusals,
     qp: ArcBorrow<'_, Qp>,
@@ -244,7 +247,7 @@ fn answer_again(
             qp.timer().arm(at);
             false
         }
-        // Lost, as on any network: the peer asks again.
+        // Lost, as on any network: the peer retransmits its request.
         None => responder.has_response(),
     }
 }

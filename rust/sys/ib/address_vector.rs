@@ -13,7 +13,7 @@ use kernel::prelude::*;
 /// A 16-byte GID: an IPv6 address, or an IPv4 address as `::ffff:a.b.c.d`.
 pub type Gid = [u8; 16];
 
-/// Where a connection goes: the address vector with its source GID resolved.
+/// The destination of a connection: an address vector with a resolved source GID.
 #[derive(Clone)]
 pub struct AddressVector {
     /// The vector as the user gave it, for queries; without its reference to the GID table.

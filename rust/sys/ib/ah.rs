@@ -23,14 +23,14 @@ pub use crate::sys::table::AllocContext;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
-/// What an address handle is to a driver. Dropping it is the end of it.
+/// An address handle of a driver. Dropping it destroys it.
 pub trait AddressHandle: Send + Sync + 'static {
-    /// What the device is.
+    /// The device type.
     type Device: Send + Sync + 'static;
-    /// What a protection domain is.
+    /// The protection domain type.
     type Pd: Send + Sync + 'static;
 
-    /// Creates a handle of a process for `av`, or without `udata` of a user in the kernel.
+    /// Creates a handle of a process for `av`, or without `udata` of a ULP.
     fn create(
         device: &Self::Device,
         pd: &Self::Pd,
@@ -49,7 +49,7 @@ type New<'a, A> = object::New<'a, bindings::ib_ah, A, <A as AddressHandle>::Devi
 type Live<'a, A> = object::Live<'a, bindings::ib_ah, A>;
 type Gone<'a, A> = object::Gone<'a, bindings::ib_ah, A>;
 
-/// What `size_ib_ah` must say.
+/// The value of `size_ib_ah`.
 pub(super) const fn size<A: AddressHandle>() -> usize {
     object::Object::<bindings::ib_ah, A>::SIZE
 }
@@ -63,10 +63,10 @@ impl<'a, A: AddressHandle> New<'a, A> {
     }
 }
 
-/// What a handle is created with.
-struct Init(AddressVector, AllocContext);
+/// Attributes of a new handle.
+struct AhInit(AddressVector, AllocContext);
 
-impl Argument for Init {
+impl Argument for AhInit {
     type Raw = *mut bindings::rdma_ah_init_attr;
 
     unsafe fn from_raw(raw: *mut bindings::rdma_ah_init_attr) -> Result<Self> {
@@ -86,16 +86,16 @@ impl Argument for Init {
 operations! {
     <'a, A: AddressHandle>
 
-    create_user_ah(ah: New<'a, A>, init: Init, udata: Udata<'a>) -> Result {
+    create_user_ah(ah: New<'a, A>, init: AhInit, udata: Udata<'a>) -> Result {
         let pd = ah.pd().ok_or(EINVAL)?;
-        let Init(av, context) = init;
+        let AhInit(av, context) = init;
         ah.create(|device, ()| Ok((A::create(device, pd, av, context, Some(&udata))?, ())))?;
         Ok(())
     }
 
-    create_ah(ah: New<'a, A>, init: Init, _udata: NoUdata) -> Result {
+    create_ah(ah: New<'a, A>, init: AhInit, _udata: NoUdata) -> Result {
         let pd = ah.pd().ok_or(EINVAL)?;
-        let Init(av, context) = init;
+        let AhInit(av, context) = init;
         ah.create(|device, ()| Ok((A::create(device, pd, av, context, None)?, ())))?;
         Ok(())
     }

@@ -31,7 +31,7 @@ pub struct Attribute<D: 'static> {
 
 /// A driver whose devices have files.
 pub trait HasAttributes: 'static {
-    /// What a device is.
+    /// The device type.
     type Device: Send + Sync + 'static;
     /// The files, at most as many as the shim has places for.
     const ATTRIBUTES: &'static [Attribute<Self::Device>];

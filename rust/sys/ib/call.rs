@@ -8,7 +8,7 @@ use kernel::prelude::*;
 
 /// A safe type for one argument of an operation.
 pub(super) trait Argument: Sized {
-    /// What C passes.
+    /// The type that C passes.
     type Raw;
 
     /// Converts the argument; an error ends the operation with that error.
@@ -23,8 +23,8 @@ pub(super) trait Argument: Sized {
 }
 
 /// The result of an operation.
-pub(super) trait Outcome {
-    /// What C expects.
+pub(super) trait CallOutcome {
+    /// The type that C expects.
     type Raw;
 
     /// Converts the result.
@@ -35,7 +35,7 @@ pub(super) trait Outcome {
 /// function `install`, which enters them into the table.
 ///
 /// An operation is named as its field in `struct ib_device_ops`; the types of its arguments are
-/// [`Argument`]s and that of its result is an [`Outcome`]. The body is safe code.
+/// [`Argument`]s and that of its result is an [`CallOutcome`]. The body is safe code.
 macro_rules! operations {
     (
         <$life:lifetime, $object:ident: $bound:ident>
@@ -56,7 +56,7 @@ macro_rules! operations {
             #[allow(clippy::extra_unused_type_parameters)]
             unsafe extern "C" fn $name<$life, $object: $bound>(
                 $($arg: <$type as $crate::sys::ib::call::Argument>::Raw),*
-            ) -> <$ret as $crate::sys::ib::call::Outcome>::Raw {
+            ) -> <$ret as $crate::sys::ib::call::CallOutcome>::Raw {
                 let call = || -> $ret {
                     $(
                         // SAFETY: By the requirement; the body below is the whole operation.
@@ -70,7 +70,7 @@ macro_rules! operations {
                 if let Err(error) = &result {
                     $crate::sys::refusal::verb(stringify!($name), error);
                 }
-                $crate::sys::ib::call::Outcome::into_raw(result)
+                $crate::sys::ib::call::CallOutcome::into_raw(result)
             }
         )*
 
@@ -115,9 +115,9 @@ impl<T> Argument for &mut T {
 }
 
 /// An argument that says nothing to the operation.
-pub(super) struct Ignored<T>(PhantomData<T>);
+pub(super) struct IgnoredArgument<T>(PhantomData<T>);
 
-impl<T> Argument for Ignored<T> {
+impl<T> Argument for IgnoredArgument<T> {
     type Raw = T;
 
     unsafe fn from_raw(_raw: T) -> Result<Self> {
@@ -141,7 +141,7 @@ impl<T> Argument for Absent<T> {
 }
 
 /// 0, or a negative errno.
-impl Outcome for Result {
+impl CallOutcome for Result {
     type Raw = c_int;
 
     fn into_raw(self) -> c_int {
@@ -153,7 +153,7 @@ impl Outcome for Result {
 }
 
 /// A number that is not negative, or a negative errno.
-impl Outcome for Result<c_int> {
+impl CallOutcome for Result<c_int> {
     type Raw = c_int;
 
     fn into_raw(self) -> c_int {
@@ -162,7 +162,7 @@ impl Outcome for Result<c_int> {
 }
 
 /// A value of an enumeration, for operations that cannot fail.
-impl Outcome for Result<u32> {
+impl CallOutcome for Result<u32> {
     type Raw = u32;
 
     fn into_raw(self) -> u32 {
@@ -171,7 +171,7 @@ impl Outcome for Result<u32> {
 }
 
 /// A pointer, or an errno in its place (`ERR_PTR`).
-impl<T> Outcome for Result<*mut T> {
+impl<T> CallOutcome for Result<*mut T> {
     type Raw = *mut T;
 
     fn into_raw(self) -> *mut T {
@@ -182,7 +182,7 @@ impl<T> Outcome for Result<*mut T> {
 /// The result of an operation whose caller does not look at one.
 pub(super) struct Unseen;
 
-impl Outcome for Result<Unseen> {
+impl CallOutcome for Result<Unseen> {
     type Raw = ();
 
     fn into_raw(self) {}
@@ -190,7 +190,7 @@ impl Outcome for Result<Unseen> {
 
 /// The list of work requests of `post_send` and `post_recv`.
 ///
-/// The requests of processes are in their rings: they ring with an empty list. Users in the kernel
+/// The requests of processes are in their rings: they ring with an empty list. ULPs
 /// have no rings, and post lists.
 pub(super) struct WorkRequests<W>(*const W);
 
@@ -202,10 +202,10 @@ impl<W> Argument for WorkRequests<W> {
     }
 }
 
-/// Where to say which work request was refused.
-pub(super) struct Refused<W>(*mut *const W);
+/// Output argument: the WR that was refused.
+pub(super) struct BadWr<W>(*mut *const W);
 
-impl<W> Argument for Refused<W> {
+impl<W> Argument for BadWr<W> {
     type Raw = *mut *const W;
 
     unsafe fn from_raw(raw: *mut *const W) -> Result<Self> {
@@ -223,7 +223,7 @@ impl<W> WorkRequests<W> {
     /// which it is.
     pub(super) fn each(
         self,
-        refused: Refused<W>,
+        refused: BadWr<W>,
         next: impl Fn(&W) -> *mut W,
         mut take: impl FnMut(&W) -> Result,
     ) -> Result {

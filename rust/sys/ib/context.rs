@@ -5,7 +5,7 @@
 use super::call::{
     operations,
     Argument,
-    Ignored,
+    IgnoredArgument,
     Unseen, //
 };
 use super::object;
@@ -16,9 +16,9 @@ use crate::sys::ring::Mapping;
 use core::marker::PhantomData;
 use kernel::prelude::*;
 
-/// What an open device file is to a driver. Dropping it is the end of it.
+/// An open device file of a driver. Dropping it destroys it.
 pub trait Context: Send + Sync + 'static {
-    /// What the device is.
+    /// The device type.
     type Device: Send + Sync + 'static;
 
     /// A process opens the device.
@@ -31,7 +31,7 @@ type New<'a, C> = object::New<'a, bindings::ib_ucontext, C, <C as Context>::Devi
 type Live<'a, C> = object::Live<'a, bindings::ib_ucontext, C>;
 type Gone<'a, C> = object::Gone<'a, bindings::ib_ucontext, C>;
 
-/// What `size_ib_ucontext` must say.
+/// The value of `size_ib_ucontext`.
 pub(super) const fn size<C: Context>() -> usize {
     object::Object::<bindings::ib_ucontext, C>::SIZE
 }
@@ -60,7 +60,7 @@ impl Area<'_> {
     }
 }
 
-/// An offer to map something, that nobody refers to any more.
+/// An mmap offer without references.
 ///
 /// # Invariants
 ///
@@ -105,14 +105,14 @@ operations! {
     /// in device.c). When `enable_driver` runs the move is done, and an error of it leaves the
     /// device in the new namespace without uverbs. So this cannot be refused; as with hardware, the
     /// packets of the device go on to travel through the namespace of its netdev.
-    disassociate_ucontext(_context: Ignored<*mut bindings::ib_ucontext>) -> Result<Unseen> {
+    disassociate_ucontext(_context: IgnoredArgument<*mut bindings::ib_ucontext>) -> Result<Unseen> {
         Ok(Unseen)
     }
 
     /// A process imports the context: what it may learn of it, ib_core has said already.
     query_ucontext(
-        _context: Ignored<*mut bindings::ib_ucontext>,
-        _attributes: Ignored<*mut bindings::uverbs_attr_bundle>,
+        _context: IgnoredArgument<*mut bindings::ib_ucontext>,
+        _attributes: IgnoredArgument<*mut bindings::uverbs_attr_bundle>,
     ) -> Result {
         Ok(())
     }

@@ -15,16 +15,16 @@ use super::object::{
     self,
     Object, //
 };
-use super::query::Device;
+use super::query::RdmaDevice;
 use super::reference::Reference;
 use crate::sys::bindings;
 use kernel::prelude::*;
 
-/// What counters for some queue pairs are to a driver. ib_core calls one method at a time.
+/// Counter sets of a driver. ib_core calls one method at a time.
 pub trait CounterSet: Send + Sync + 'static {
-    /// What the device is.
-    type Device: Device;
-    /// What a queue pair is.
+    /// The device type.
+    type Device: RdmaDevice;
+    /// The queue pair type.
     type Qp: Send + Sync + 'static;
 
     /// A set that counts nothing. ib_core may forget it without dropping it as long as nothing was
@@ -38,7 +38,7 @@ pub trait CounterSet: Send + Sync + 'static {
     /// Counts `qp` with the others of the port again.
     fn unbind(device: &Self::Device, qp: &Self::Qp) -> Result;
 
-    /// Fills the values, in the order of [`Device::COUNTERS`].
+    /// Fills the values, in the order of [`RdmaDevice::COUNTERS`].
     fn read(&self, values: &mut [u64]);
 }
 
@@ -48,7 +48,7 @@ type Gone<'a, S> = object::Gone<'a, bindings::rdma_counter, S>;
 type Qp<'a, S> =
     object::Live<'a, bindings::ib_qp, <S as CounterSet>::Qp, <S as CounterSet>::Device>;
 
-/// What `size_rdma_counter` must say.
+/// The value of `size_rdma_counter`.
 pub(super) const fn size<S: CounterSet>() -> usize {
     Object::<bindings::rdma_counter, S>::SIZE
 }

@@ -4,11 +4,11 @@
 
 use super::call::{
     operations,
-    Ignored, //
+    IgnoredArgument, //
 };
 use super::details::{
     Details,
-    Message, //
+    NlMessage, //
 };
 use super::event::CqUpcall;
 use super::object;
@@ -25,17 +25,17 @@ use crate::sys::bindings;
 use crate::sys::errno::EOPNOTSUPP;
 use kernel::prelude::*;
 
-/// What a completion queue is to a driver. Dropping it is the end of it; no QP uses it any more.
+/// A completion queue of a driver. Dropping it destroys it; no QP uses it by then.
 pub trait CompletionQueue: Send + Sync + 'static {
-    /// What the device is.
+    /// The device type.
     type Device: Send + Sync + 'static;
 
-    /// Creates a queue of a process, or without `udata` of a user in the kernel. Also returns how
+    /// Creates a queue of a process, or without `udata` of a ULP. Also returns how
     /// many entries it has.
     fn create(
         device: &Self::Device,
         upcall: CqUpcall,
-        init: Init,
+        init: CqInit,
         udata: Option<&Udata<'_>>,
     ) -> Result<(Self, u32)>
     where
@@ -48,29 +48,29 @@ pub trait CompletionQueue: Send + Sync + 'static {
     /// An event is due for so many completions, or so many microseconds after the first.
     fn moderate(&self, count: u16, period_us: u16) -> Result;
 
-    /// What it tells of itself.
+    /// Details for `rdma resource show`.
     fn details(&self, out: &mut Details<'_>) -> Result;
 
-    /// A user in the kernel takes completions. In any context.
+    /// A ULP polls. Any context.
     fn poll(&self, into: &mut Completions) -> Result;
 
-    /// A user in the kernel asks for an event. Tells whether there are completions already. In any
+    /// A ULP arms the queue. Returns whether there are completions already. Any
     /// context.
-    fn arm(&self, wanted: Wanted) -> Result<bool>;
+    fn arm(&self, wanted: ArmKind) -> Result<bool>;
 }
 
-/// Which completions raise the event that is asked for.
+/// Which completions raise the requested event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wanted {
+pub enum ArmKind {
     /// The next one.
     Any,
     /// The next solicited one, or one in error.
     Solicited,
 }
 
-/// What a completion queue is created with.
+/// Attributes of a new completion queue.
 #[derive(Clone, Copy, Debug)]
-pub struct Init {
+pub struct CqInit {
     /// It must have at least so many entries; not 0.
     pub entries: u32,
     /// Completions carry the time.
@@ -84,7 +84,7 @@ const TIMESTAMPS: u32 =
 const IGNORES_OVERRUNS: u32 =
     bindings::ib_uverbs_ex_create_cq_flags_IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN;
 
-impl Init {
+impl CqInit {
     fn from_raw(attr: &bindings::ib_cq_init_attr) -> Result<Self> {
         if attr.flags & !(TIMESTAMPS | IGNORES_OVERRUNS) != 0 {
             return Err(EOPNOTSUPP());
@@ -101,7 +101,7 @@ type Live<'a, C> = object::Live<'a, bindings::ib_cq, C>;
 type New<'a, C> = object::New<'a, bindings::ib_cq, C, <C as CompletionQueue>::Device>;
 type Gone<'a, C> = object::Gone<'a, bindings::ib_cq, C>;
 
-/// What `size_ib_cq` must say.
+/// The value of `size_ib_cq`.
 pub(super) const fn size<C: CompletionQueue>() -> usize {
     object::Object::<bindings::ib_cq, C>::SIZE
 }
@@ -112,8 +112,8 @@ impl Reference<'_, bindings::ib_cq> {
         unsafe { (&raw mut (*self.as_raw()).cqe).write_volatile(entries as c_int) };
     }
 
-    /// Waits until ib_core's poller has left a queue that it polls in a softirq. Nobody may
-    /// schedule it any more. May sleep.
+    /// Waits until ib_core's poller has left a queue that it polls in a softirq, which must not
+    /// be scheduled again. May sleep.
     ///
     /// `ib_poll_handler()` arms the queue, and looks at how it is moderated, after
     /// `irq_poll_complete()`; but `ib_free_cq()` waits for the latter only, and then frees both,
@@ -122,7 +122,7 @@ impl Reference<'_, bindings::ib_cq> {
         let cq = self.as_raw();
         // SAFETY: By the type invariant; how it is polled is written before its user has it, and
         // says which member of the union it has. Only a disabled poller may be enabled, and this
-        // one is: nobody but who frees the queue does either.
+        // one is: only the code that frees the queue does either.
         unsafe {
             if (*cq).poll_ctx != bindings::ib_poll_context_IB_POLL_SOFTIRQ {
                 return;
@@ -144,7 +144,7 @@ operations! {
         attr: &'a bindings::ib_cq_init_attr,
         udata: BundleUdata<'a>,
     ) -> Result {
-        let init = Init::from_raw(attr)?;
+        let init = CqInit::from_raw(attr)?;
         let udata = udata.0.as_ref();
         let (cq, entries) = cq.create(|device, upcall| C::create(device, upcall, init, udata))?;
         cq.set_entries(entries);
@@ -161,7 +161,7 @@ operations! {
         cq.moderate(count, period_us)
     }
 
-    fill_res_cq_entry(message: Message<'a>, cq: Live<'a, C>) -> Result {
+    fill_res_cq_entry(message: NlMessage<'a>, cq: Live<'a, C>) -> Result {
         message.details(|out| cq.details(out))
     }
 
@@ -173,8 +173,8 @@ operations! {
 
     req_notify_cq(cq: Live<'a, C>, flags: u32) -> Result<c_int> {
         let wanted = match flags & bindings::ib_cq_notify_flags_IB_CQ_SOLICITED_MASK {
-            bindings::ib_cq_notify_flags_IB_CQ_SOLICITED => Wanted::Solicited,
-            _ => Wanted::Any,
+            bindings::ib_cq_notify_flags_IB_CQ_SOLICITED => ArmKind::Solicited,
+            _ => ArmKind::Any,
         };
         let has_some = cq.arm(wanted)?;
         let asks = flags & bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS != 0;
@@ -188,7 +188,7 @@ operations! {
         Ok(())
     }
 
-    destroy_cq(cq: Gone<'a, C>, _udata: Ignored<*mut bindings::ib_udata>) -> Result {
+    destroy_cq(cq: Gone<'a, C>, _udata: IgnoredArgument<*mut bindings::ib_udata>) -> Result {
         cq.destroy();
         Ok(())
     }

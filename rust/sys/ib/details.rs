@@ -19,9 +19,9 @@ use kernel::str::CStrExt;
 /// # Invariants
 ///
 /// The pointer is a message of ib_core that only the operation uses.
-pub(super) struct Message<'a>(NonNull<bindings::sk_buff>, PhantomData<&'a mut ()>);
+pub(super) struct NlMessage<'a>(NonNull<bindings::sk_buff>, PhantomData<&'a mut ()>);
 
-impl Argument for Message<'_> {
+impl Argument for NlMessage<'_> {
     type Raw = *mut bindings::sk_buff;
 
     unsafe fn from_raw(raw: *mut bindings::sk_buff) -> Result<Self> {
@@ -30,7 +30,7 @@ impl Argument for Message<'_> {
     }
 }
 
-impl Message<'_> {
+impl NlMessage<'_> {
     /// Adds what `write` writes, or nothing if there is no room for it.
     pub(super) fn details(self, write: impl FnOnce(&mut Details<'_>) -> Result) -> Result {
         let message = self.0.as_ptr();
@@ -51,8 +51,8 @@ impl Message<'_> {
     }
 }
 
-/// Where details are written. An error is that there is no more room.
-pub struct Details<'a>(&'a Message<'a>);
+/// Output of details. The error is lack of room.
+pub struct Details<'a>(&'a NlMessage<'a>);
 
 impl Details<'_> {
     /// A number.

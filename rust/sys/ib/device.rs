@@ -82,7 +82,7 @@ impl<D: Driver> Registered<D> {
         NonNull::new(device).map(|device| Self(device, PhantomData))
     }
 
-    /// What the device is to its driver.
+    /// The driver type.
     pub fn data(&self) -> &D::Device {
         // SAFETY: By the type invariant.
         unsafe { Object::private(self.0) }
@@ -95,8 +95,8 @@ impl<D: Driver> Registered<D> {
         unsafe { bindings::ib_dispatch_port_state_event(self.0.as_ptr(), netdev.as_ptr()) };
     }
 
-    /// As [`Self::report_port_state`], when the netdev was set down. It sleeps until the users have
-    /// got the event, a tenth of a second at most: those about GIDs that go come behind it.
+    /// Like [`Self::report_port_state`], when the netdev was set down. It sleeps until the users
+    /// have got the event, a tenth of a second at most: those about GIDs that go come behind it.
     pub fn report_port_down(&self, netdev: &NetDevice) {
         // SAFETY: By the type invariant; the netdev is referenced.
         unsafe { bindings::ferroce_report_port_down(self.0.as_ptr(), netdev.as_ptr()) };

@@ -54,7 +54,7 @@ use super::srq::{
 use crate::sys::bindings;
 use kernel::prelude::*;
 
-/// What a device is to its driver.
+/// The device of a driver.
 pub type DeviceOf<D> = <D as HasAttributes>::Device;
 
 /// A driver: the types of its objects.
@@ -62,7 +62,7 @@ pub type DeviceOf<D> = <D as HasAttributes>::Device;
 /// Objects are values that belong to the driver. They are dropped when ib_core destroys the object
 /// that they stand behind: nothing may refer to that any more then. Their methods run in process
 /// context and may sleep.
-pub trait Driver: HasAttributes<Device: query::Device> {
+pub trait Driver: HasAttributes<Device: query::RdmaDevice> {
     /// `driver_id` of the device.
     const ID: u32;
     /// `uverbs_abi_ver` of the device.

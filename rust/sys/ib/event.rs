@@ -15,7 +15,7 @@ use kernel::sync::Arc;
 /// The address of an object.
 struct Pointer<C>(NonNull<C>);
 
-// SAFETY: An address; whoever uses it says why he may.
+// SAFETY: An address; each use has its own justification.
 unsafe impl<C> Send for Pointer<C> {}
 // SAFETY: As above.
 unsafe impl<C> Sync for Pointer<C> {}
@@ -55,9 +55,9 @@ impl<C> Drop for Attached<C> {
 /// # Invariants
 ///
 /// While access is granted, the pointer leads to a live object: see [`Attached::new`].
-struct Upcall<C: 'static>(Arc<Revocable<Pointer<C>>>);
+struct CoreUpcall<C: 'static>(Arc<Revocable<Pointer<C>>>);
 
-impl<C> Upcall<C> {
+impl<C> CoreUpcall<C> {
     fn of(attached: &Attached<C>) -> Self {
         // INVARIANT: By the requirement of `Attached::new`.
         Self(attached.0.clone())
@@ -79,18 +79,18 @@ impl<C> Upcall<C> {
 /// The upcalls of a completion queue.
 ///
 /// They may be made in any context, but with no lock held that a handler may want (it may poll and
-/// post), not by a call of the user whom the handler belongs to, and one at a time for a CQ.
-pub struct CqUpcall(Upcall<bindings::ib_cq>);
+/// post), not from a call by the owner of the handler, and one at a time for a CQ.
+pub struct CqUpcall(CoreUpcall<bindings::ib_cq>);
 
 impl CqUpcall {
     pub(super) fn of(attached: &Attached<bindings::ib_cq>) -> Self {
-        Self(Upcall::of(attached))
+        Self(CoreUpcall::of(attached))
     }
 
-    /// A completion was added that somebody waits for.
+    /// A completion for which the CQ was armed.
     pub fn completion(&self) {
         self.0.with(|cq| {
-            // SAFETY: `cq` is live, see `Upcall`. The handler may be just being set; nobody has
+            // SAFETY: `cq` is live, see `CoreUpcall`. The handler may be just being set; nobody has
             // armed the queue before, so that what else it needs is there when it is called.
             unsafe {
                 if let Some(handler) = (&raw const (*cq).comp_handler).read_volatile() {
@@ -100,10 +100,10 @@ impl CqUpcall {
         });
     }
 
-    /// The queue overflowed, or cannot be used any more.
+    /// The queue has overrun, or is unusable.
     pub fn error(&self) {
         self.0.with(|cq| {
-            // SAFETY: `cq` is live, see `Upcall`; the event is filled as its kind wants it.
+            // SAFETY: `cq` is live, see `CoreUpcall`; the event is filled as its kind wants it.
             unsafe {
                 let mut event: bindings::ib_event = pin_init::zeroed();
                 event.device = (*cq).device;
@@ -130,7 +130,7 @@ pub enum QpEvent {
     RequestError,
     /// Moved to ERR by an access violation of the peer.
     AccessError,
-    /// In ERR, it takes nothing from its shared receive queue any more.
+    /// In ERR, it takes nothing more from its SRQ.
     LastWqeReached,
 }
 
@@ -148,11 +148,11 @@ impl QpEvent {
 }
 
 /// The upcalls of a QP; the contexts are those of [`CqUpcall`].
-pub struct QpUpcall(Upcall<bindings::ib_qp>);
+pub struct QpUpcall(CoreUpcall<bindings::ib_qp>);
 
 impl QpUpcall {
     pub(super) fn of(attached: &Attached<bindings::ib_qp>) -> Self {
-        Self(Upcall::of(attached))
+        Self(CoreUpcall::of(attached))
     }
 
     /// The QP, unless it is being destroyed: a name for it, to be handed to its user.
@@ -163,7 +163,7 @@ impl QpUpcall {
     /// Reports an event.
     pub fn event(&self, event: QpEvent) {
         self.0.with(|qp| {
-            // SAFETY: `qp` is live, see `Upcall`; the event is filled as its kind wants it.
+            // SAFETY: `qp` is live, see `CoreUpcall`; the event is filled as its kind wants it.
             unsafe {
                 let mut raw: bindings::ib_event = pin_init::zeroed();
                 raw.device = (*qp).device;
@@ -182,7 +182,7 @@ impl QpUpcall {
 pub enum SrqEvent {
     /// There are fewer receives than the limit that was armed.
     LimitReached,
-    /// It cannot be used any more.
+    /// It is unusable.
     Error,
 }
 
@@ -196,17 +196,17 @@ impl SrqEvent {
 }
 
 /// The upcalls of a shared receive queue; the contexts are those of [`CqUpcall`].
-pub struct SrqUpcall(Upcall<bindings::ib_srq>);
+pub struct SrqUpcall(CoreUpcall<bindings::ib_srq>);
 
 impl SrqUpcall {
     pub(super) fn of(attached: &Attached<bindings::ib_srq>) -> Self {
-        Self(Upcall::of(attached))
+        Self(CoreUpcall::of(attached))
     }
 
     /// Reports an event.
     pub fn event(&self, event: SrqEvent) {
         self.0.with(|srq| {
-            // SAFETY: `srq` is live, see `Upcall`; the event is filled as its kind wants it.
+            // SAFETY: `srq` is live, see `CoreUpcall`; the event is filled as its kind wants it.
             unsafe {
                 let mut raw: bindings::ib_event = pin_init::zeroed();
                 raw.device = (*srq).device;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Memory regions of fast registration: allocated empty, mapped by a verb, registered by a work
-//! request. Only users in the kernel have them.
+//! request. Only ULPs have them.
 
 use super::call::{
     operations,
@@ -13,8 +13,8 @@ use super::reference::Reference;
 use crate::sys::bindings;
 use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::listed::{
+    ListShape,
     ScatterList,
-    Shape,
     Taken, //
 };
 use core::ptr::NonNull;
@@ -23,11 +23,11 @@ use kernel::prelude::*;
 /// A [`MemoryRegion`] that may be one of fast registration.
 pub trait FastRegion: MemoryRegion {
     /// Allocates an empty one, for lists of so many pages or pieces.
-    fn allocate(device: &Self::Device, pd: &Self::Pd, most: u32, shape: Shape) -> Result<Self>
+    fn allocate(device: &Self::Device, pd: &Self::Pd, most: u32, shape: ListShape) -> Result<Self>
     where
         Self: Sized;
 
-    /// Takes as much of a list as it can, in pages of `page` bytes. In any context.
+    /// Takes as much of a list as it can, in pages of `page` bytes. Any context.
     fn map(&self, list: &ScatterList<'_>, page: u64) -> Result<Taken>;
 }
 
@@ -85,7 +85,7 @@ impl Reference<'_, bindings::ib_mr> {
 
     /// Where its user finds what is mapped.
     fn set_mapped(self, address: u64, len: u64) {
-        // SAFETY: By the type invariant; the user who maps is alone with these fields.
+        // SAFETY: By the type invariant; only the mapping ULP accesses these fields.
         unsafe {
             (*self.as_raw()).iova = address;
             (*self.as_raw()).length = len;
@@ -102,8 +102,8 @@ operations! {
         most: u32,
     ) -> Result<*mut bindings::ib_mr> {
         let shape = match kind {
-            bindings::ib_mr_type_IB_MR_TYPE_MEM_REG => Shape::Pages,
-            bindings::ib_mr_type_IB_MR_TYPE_SG_GAPS => Shape::Gaps,
+            bindings::ib_mr_type_IB_MR_TYPE_MEM_REG => ListShape::Pages,
+            bindings::ib_mr_type_IB_MR_TYPE_SG_GAPS => ListShape::Gaps,
             _ => return Err(EOPNOTSUPP()),
         };
         let region = M::allocate(pd.device()?, &pd, most, shape)?;
@@ -115,7 +115,7 @@ operations! {
 
     map_mr_sg(mr: Live<'a, M>, first: First, count: c_int, offset: Offset) -> Result<c_int> {
         let count = usize::try_from(count).map_err(|_| EINVAL)?;
-        // SAFETY: The user in the kernel says how many entries his list has.
+        // SAFETY: The ULP vouches for the number of entries.
         let list = unsafe { ScatterList::new(first.0, count, offset.get()) };
         let taken = mr.map(&list, mr.reference().page_size())?;
         mr.reference().set_mapped(taken.address, taken.len);

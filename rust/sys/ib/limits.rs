@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a device and its port report of themselves: the form of it, and the names of flags.
+//! Attributes that a device and its port report, and names of flags.
 
 use crate::sys::bindings;
 
@@ -8,15 +8,15 @@ use crate::sys::bindings;
 pub mod capability {
     use crate::sys::bindings;
 
-    /// It answers with RNR NAKs.
+    /// Sends RNR NAKs.
     pub const RNR_NAK: u64 = bindings::ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN as u64;
     /// Shared receive queues can be resized.
     pub const SRQ_RESIZE: u64 = bindings::ib_device_cap_flags_IB_DEVICE_SRQ_RESIZE as u64;
-    /// It tells when its port comes up or goes down.
+    /// Reports port state changes.
     pub const PORT_EVENTS: u64 = bindings::ib_device_cap_flags_IB_DEVICE_PORT_ACTIVE_EVENT as u64;
     /// Its system image GUID means something.
     pub const SYSTEM_GUID: u64 = bindings::ib_device_cap_flags_IB_DEVICE_SYS_IMAGE_GUID as u64;
-    /// It has memory windows.
+    /// Supports memory windows.
     pub const WINDOWS: u64 = bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW as u64;
     /// And those of type 2B.
     pub const WINDOWS_2B: u64 = bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B as u64;
@@ -24,7 +24,7 @@ pub mod capability {
     pub const FLUSH_GLOBAL: u64 = bindings::ib_device_cap_flags_IB_DEVICE_FLUSH_GLOBAL as u64;
     /// There is ATOMIC WRITE.
     pub const ATOMIC_WRITE: u64 = bindings::ib_device_cap_flags_IB_DEVICE_ATOMIC_WRITE as u64;
-    /// It has fast registration, LOCAL_INV and SEND_WITH_INV.
+    /// Supports FRMRs, LOCAL_INV and SEND_WITH_INV.
     pub const FAST_REGISTRATION: u64 =
         bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS as u64;
     /// Lists of a fast registration may have gaps (among `kernel_capabilities`).
@@ -43,7 +43,7 @@ pub mod command {
     pub const POST_RECV: u64 = 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_RECV;
 }
 
-/// What a port speaks (`core_cap_flags`).
+/// Protocols of a port (`core_cap_flags`).
 pub mod protocol {
     use crate::sys::bindings;
 
@@ -59,7 +59,7 @@ pub mod protocol {
     pub const NATIVE_ADDRESSES: u32 = bindings::RDMA_CORE_CAP_AF_IB;
 }
 
-/// What `query_device` reports. What is not here is 0: not supported.
+/// Result of `query_device`. Other fields are 0: not supported.
 pub struct DeviceLimits {
     /// GUID of the node, big-endian.
     pub guid: u64,
@@ -71,7 +71,7 @@ pub struct DeviceLimits {
     pub part_id: u32,
     /// See [`capability`].
     pub capabilities: u64,
-    /// See [`capability`]; those for users in the kernel.
+    /// See [`capability`]; those for ULPs.
     pub kernel_capabilities: u64,
     /// Bytes of the largest memory region.
     pub max_mr_size: u64,
@@ -173,7 +173,7 @@ impl DeviceLimits {
     }
 }
 
-/// What does not change of a port, an Ethernet one.
+/// Constants of an Ethernet port.
 pub struct PortConstants {
     /// See [`protocol`].
     pub protocols: u32,
@@ -193,7 +193,7 @@ pub struct PortConstants {
     pub max_mad: u32,
 }
 
-/// What `query_port` reports beside what ib_core finds out from the netdev.
+/// Result of `query_port`, without the parts that ib_core reads from the netdev.
 pub struct PortState {
     /// The netdev is up and has a carrier.
     pub active: bool,

@@ -22,9 +22,9 @@ use kernel::{
     sync::Arc, //
 };
 
-/// Whoever makes links.
+/// The creator of links.
 pub trait LinkOps: Send + Sync + 'static {
-    /// What the devices are to ib_core.
+    /// The driver type of the devices.
     type Driver: Driver;
 
     /// Makes an RDMA device `name` on `netdev`. May sleep; the RTNL is not held.
@@ -38,12 +38,12 @@ pub trait LinkOps: Send + Sync + 'static {
 }
 
 /// A link type that is registered; dropping it waits for links that are just made.
-pub struct Registration<T: LinkOps> {
+pub struct LinkOpsRegistration<T: LinkOps> {
     // The context of the calls.
     _ops: Arc<T>,
 }
 
-impl<T: LinkOps> Registration<T> {
+impl<T: LinkOps> LinkOpsRegistration<T> {
     /// Registers `name` as a link type. Only one registration may exist.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl<T: LinkOps> Registration<T> {
 
     /// # Safety
     ///
-    /// Only for ib_core, by way of the shim: `context` is the `T` of a registration, `name` a C
+    /// Only for ib_core, through the shim: `context` is the `T` of a registration, `name` a C
     /// string, `netdev` a net device, all alive during the call.
     unsafe extern "C" fn new_link(
         context: *mut c_void,
@@ -86,7 +86,7 @@ impl<T: LinkOps> Registration<T> {
 
     /// # Safety
     ///
-    /// Only for ib_core, by way of the shim: `device` is one that [`super::device::register`] has
+    /// Only for ib_core, through the shim: `device` is one that [`super::device::register`] has
     /// made for `T::Driver`, and is alive during the call.
     unsafe extern "C" fn delete_link(device: *mut bindings::ib_device) {
         if let Some(device) = NonNull::new(device) {
@@ -96,7 +96,7 @@ impl<T: LinkOps> Registration<T> {
     }
 }
 
-impl<T: LinkOps> Drop for Registration<T> {
+impl<T: LinkOps> Drop for LinkOpsRegistration<T> {
     fn drop(&mut self) {
         // SAFETY: Registered by `new`.
         unsafe { bindings::ferroce_link_unregister() };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What administrators ask a device: its counters by management datagrams, its version, its name.
+//! Management queries: counters by MADs, version, node description.
 
 use super::call::Argument;
 use super::reference::Reference;
@@ -12,7 +12,7 @@ use kernel::str::Formatter;
 /// A management datagram.
 pub type Mad = [u8; 256];
 
-/// One that came.
+/// A received MAD.
 pub(super) struct Question<'a>(pub(super) &'a Mad);
 
 impl Argument for Question<'_> {
@@ -24,10 +24,10 @@ impl Argument for Question<'_> {
     }
 }
 
-/// Where the answer goes.
-pub(super) struct Reply<'a>(&'a mut Mad);
+/// Buffer of the response.
+pub(super) struct MadReply<'a>(&'a mut Mad);
 
-impl Argument for Reply<'_> {
+impl Argument for MadReply<'_> {
     type Raw = *mut bindings::ib_mad;
 
     unsafe fn from_raw(raw: *mut bindings::ib_mad) -> Result<Self> {
@@ -36,7 +36,7 @@ impl Argument for Reply<'_> {
     }
 }
 
-impl Reply<'_> {
+impl MadReply<'_> {
     /// Answers so, or leaves it to others; returns what ib_core wants to know.
     pub(super) fn give(self, answer: Option<Mad>) -> c_int {
         let mut result = bindings::ib_mad_result_IB_MAD_RESULT_SUCCESS;
@@ -48,7 +48,7 @@ impl Reply<'_> {
     }
 }
 
-/// Where the version of the firmware is written, as text.
+/// Buffer of the firmware version, as text.
 pub(super) struct FirmwareText<'a>(&'a mut [c_char; LEN]);
 
 /// Bytes of that text.
@@ -82,7 +82,7 @@ impl FirmwareText<'_> {
 }
 
 impl Reference<'_, bindings::ib_device> {
-    /// Describes the node; who reads the text meanwhile may see some of both.
+    /// Sets the node description; a concurrent reader may see a mixture.
     pub(super) fn describe_node(self, modify: &mut bindings::ib_device_modify) {
         // A line that was written to the file in sysfs ends with its text.
         if let Some(end) = modify.node_desc.iter_mut().rfind(|byte| **byte != 0) {

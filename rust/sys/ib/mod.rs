@@ -3,7 +3,7 @@
 //! ib_core: the device, its verbs objects and its upcalls as safe types.
 //!
 //! ib_core allocates the C objects at the size we declare, and frees them right after our destroy
-//! function. What is ours lives behind the C object ([`object`]) and usually holds an `Arc` that
+//! function. The driver's part is behind the C object ([`object`]) and usually holds an `Arc` that
 //! the data path shares. A driver names its types in [`driver`]; each kind of object has a file
 //! with the trait that its type implements, and with the operations of ib_core that call it
 //! ([`call`]).

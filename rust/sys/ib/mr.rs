@@ -6,11 +6,11 @@ use super::access::Access;
 use super::call::{
     operations,
     Absent,
-    Ignored, //
+    IgnoredArgument, //
 };
 use super::details::{
     Details,
-    Message, //
+    NlMessage, //
 };
 use super::object;
 use super::reference::{
@@ -23,12 +23,12 @@ use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::memory::KernelMemory;
 use kernel::prelude::*;
 
-/// What a memory region is to a driver. Dropping it deregisters the region: afterwards nothing
-/// accesses the memory any more.
+/// A memory region of a driver. Dropping it deregisters the region: afterwards nothing
+/// accesses the memory.
 pub trait MemoryRegion: Send + Sync + 'static {
-    /// What the device is.
+    /// The device type.
     type Device: Send + Sync + 'static;
-    /// What a protection domain is.
+    /// The protection domain type.
     type Pd: Send + Sync + 'static;
 
     /// Registers memory of the calling process.
@@ -41,7 +41,7 @@ pub trait MemoryRegion: Send + Sync + 'static {
     where
         Self: Sized;
 
-    /// Makes a region of all memory of the kernel, for users in the kernel.
+    /// Makes a region of all memory of the kernel, for ULPs.
     fn of_kernel(
         device: &Self::Device,
         pd: &Self::Pd,
@@ -52,7 +52,7 @@ pub trait MemoryRegion: Send + Sync + 'static {
         Self: Sized;
 
     /// Changes what the region is, under the same key. On failure it is what it was.
-    fn register_again(&self, core_pd: PdRef<'_>, change: Change<'_, Self::Pd>) -> Result;
+    fn register_again(&self, core_pd: PdRef<'_>, change: MrChange<'_, Self::Pd>) -> Result;
 
     /// It is about to be dropped, if it can be: `EBUSY` while windows are bound to it.
     fn close(&self) -> Result;
@@ -60,18 +60,18 @@ pub trait MemoryRegion: Send + Sync + 'static {
     /// The key of the region, both local and remote.
     fn key(&self) -> u32;
 
-    /// What it tells of itself.
+    /// Details for `rdma resource show`.
     fn details(&self, out: &mut Details<'_>) -> Result;
 }
 
-/// What becomes of a region; `None` stays.
-pub struct Change<'a, Pd> {
+/// Changes of a region; `None` leaves an attribute as it is.
+pub struct MrChange<'a, Pd> {
     /// Where the memory is: its address, its length, and the address of its first byte in work
     /// requests.
     pub translation: Option<(u64, u64, u64)>,
     /// The protection domain.
     pub pd: Option<&'a Pd>,
-    /// What may be done to it.
+    /// Access rights.
     pub access: Option<Access>,
 }
 
@@ -84,7 +84,7 @@ pub struct UserRange {
     pub len: u64,
     /// The address of its first byte in work requests.
     pub iova: u64,
-    /// What may be done to it.
+    /// Access rights.
     pub access: Access,
 }
 
@@ -132,7 +132,7 @@ operations! {
         Ok(mr.as_raw())
     }
 
-    /// Only for users in the kernel: processes have no way to ask for it. As no range is checked,
+    /// Only for ULPs: processes cannot request it. As no range is checked,
     /// peers get no right to it.
     get_dma_mr(pd: Pd<'a, M>, access: c_int) -> Result<*mut bindings::ib_mr> {
         let access = Access(access as u32);
@@ -161,7 +161,7 @@ operations! {
     ) -> Result<*mut bindings::ib_mr> {
         let flags = flags as u32;
         let has = |flag: bindings::ib_mr_rereg_flags| flags & flag != 0;
-        let change = Change {
+        let change = MrChange {
             translation: has(bindings::ib_mr_rereg_flags_IB_MR_REREG_TRANS)
                 .then_some((start, len, iova)),
             pd: has(bindings::ib_mr_rereg_flags_IB_MR_REREG_PD).then_some(pd.private()),
@@ -172,11 +172,11 @@ operations! {
         Ok(core::ptr::null_mut())
     }
 
-    fill_res_mr_entry(message: Message<'a>, mr: Live<'a, M>) -> Result {
+    fill_res_mr_entry(message: NlMessage<'a>, mr: Live<'a, M>) -> Result {
         message.details(|out| mr.details(out))
     }
 
-    dereg_mr(mr: Gone<'a, M>, _udata: Ignored<*mut bindings::ib_udata>) -> Result {
+    dereg_mr(mr: Gone<'a, M>, _udata: IgnoredArgument<*mut bindings::ib_udata>) -> Result {
         // ib_core asks again when it has destroyed what else a process had.
         mr.private().close()?;
         mr.destroy_and_free();

@@ -13,12 +13,12 @@ use crate::sys::errno::EOPNOTSUPP;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
-/// What a memory window is to a driver. Dropping it is the end of it: afterwards nothing is
-/// accessed through it any more.
+/// A memory window of a driver. Dropping it destroys it: afterwards nothing is
+/// accessed through it.
 pub trait MemoryWindow: Send + Sync + 'static {
-    /// What the device is.
+    /// The device type.
     type Device: Send + Sync + 'static;
-    /// What a protection domain is.
+    /// The protection domain type.
     type Pd: Send + Sync + 'static;
 
     /// Makes a window of type 1 or 2 that is not bound, and its key.
@@ -30,7 +30,7 @@ pub trait MemoryWindow: Send + Sync + 'static {
 type New<'a, M> = object::New<'a, bindings::ib_mw, M, <M as MemoryWindow>::Device>;
 type Gone<'a, M> = object::Gone<'a, bindings::ib_mw, M>;
 
-/// What `size_ib_mw` must say.
+/// The value of `size_ib_mw`.
 pub(super) const fn size<M: MemoryWindow>() -> usize {
     Object::<bindings::ib_mw, M>::SIZE
 }

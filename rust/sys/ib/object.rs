@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The C objects of ib_core, and what is ours behind them: made, used and destroyed.
+//! The C objects of ib_core, with the driver's part behind them: created, used and destroyed.
 //!
 //! ib_core frees the memory of an object without asking when its creation fails, and right after
 //! the operation that destroys it. So the driver's part is written as the last step of a creation
@@ -28,9 +28,9 @@ use core::ptr::NonNull;
 use kernel::prelude::*;
 use kernel::types::Opaque;
 
-/// What `sys` itself keeps with an object, from before its creation to after its destruction.
+/// State that `sys` keeps with an object, from before its creation to after its destruction.
 pub(super) trait Companion<C>: Sized {
-    /// What the driver gets of it.
+    /// The part that the driver gets.
     type Handle;
 
     /// For an object that is being created.
@@ -93,7 +93,7 @@ impl Companion<bindings::ib_ucontext> for Offsets {
 
 /// A C object of ib_core.
 pub(super) trait Core: Sized + 'static {
-    /// What `sys` keeps with it.
+    /// State that `sys` keeps with it.
     type Companion: Companion<Self>;
 
     /// The device of an object.
@@ -104,7 +104,7 @@ pub(super) trait Core: Sized + 'static {
     unsafe fn device(core: NonNull<Self>) -> *mut bindings::ib_device;
 }
 
-/// What the driver gets of the companion of a `C`.
+/// The part of the companion of a `C` that the driver gets.
 type Handle<C> = <<C as Core>::Companion as Companion<C>>::Handle;
 
 macro_rules! core_objects {
@@ -148,7 +148,7 @@ pub(super) struct Object<C: Core, P> {
 }
 
 impl<C: Core, P> Object<C, P> {
-    /// What `size_ib_*` must say.
+    /// The value of `size_ib_*`.
     pub(super) const SIZE: usize = {
         // ib_core allocates by `kzalloc`, which promises no more.
         assert!(core::mem::align_of::<Self>() <= bindings::ARCH_KMALLOC_MINALIGN);
@@ -168,7 +168,7 @@ impl<C: Core, P> Object<C, P> {
         unsafe { (*core.cast::<Self>().as_ptr()).private.write(private) };
     }
 
-    /// What `sys` keeps with the object.
+    /// State that `sys` keeps with the object.
     ///
     /// # Safety
     ///
@@ -192,7 +192,7 @@ impl<C: Core, P> Object<C, P> {
     ///
     /// # Safety
     ///
-    /// As for [`Self::private`], and nobody may use any part afterwards.
+    /// As for [`Self::private`], and no part may be used afterwards.
     unsafe fn drop_parts(core: NonNull<C>) {
         let object = core.cast::<Self>().as_ptr();
         // SAFETY: By the requirement.
@@ -290,7 +290,7 @@ impl<C: Core, P, D> Argument for Live<'_, C, P, D> {
 }
 
 impl<'a, C: Core, P, D> Live<'a, C, P, D> {
-    /// What the object is to the driver.
+    /// The driver part of the object.
     pub(super) fn private(&self) -> &'a P {
         // SAFETY: By the type invariant.
         unsafe { Object::private(self.0) }
@@ -302,7 +302,7 @@ impl<'a, C: Core, P, D> Live<'a, C, P, D> {
         unsafe { Reference::from_raw(self.0) }
     }
 
-    /// What its device is to the driver.
+    /// The driver part of its device.
     pub(super) fn device(&self) -> Result<&'a D> {
         // SAFETY: By the type invariant.
         unsafe {
@@ -343,7 +343,7 @@ impl<C: Core, P> Argument for Gone<'_, C, P> {
 }
 
 impl<C: Core, P> Gone<'_, C, P> {
-    /// What the object is to the driver, which may refuse that it goes.
+    /// The driver part of the object, which may refuse destruction.
     pub(super) fn private(&self) -> &P {
         // SAFETY: By the type invariant.
         unsafe { Object::private(self.0) }
@@ -357,7 +357,7 @@ impl<C: Core, P> Gone<'_, C, P> {
 }
 
 impl<C: Core, P> Gone<'_, C, P> {
-    /// As [`Self::destroy`], for an object that the driver itself has allocated by [`allocate`].
+    /// Like [`Self::destroy`], for an object that the driver itself has allocated by [`allocate`].
     pub(super) fn destroy_and_free(self) {
         let object = self.0.cast::<MaybeUninit<Object<C, P>>>();
         self.destroy();

@@ -4,16 +4,16 @@
 
 use super::call::{
     operations,
-    Ignored, //
+    IgnoredArgument, //
 };
 use super::object;
 use super::udata::NoUdata;
 use crate::sys::bindings;
 use kernel::prelude::*;
 
-/// What a protection domain is to a driver. Dropping it is the end of it.
+/// A protection domain of a driver. Dropping it destroys it.
 pub trait ProtectionDomain: Send + Sync + 'static {
-    /// What the device is.
+    /// The device type.
     type Device: Send + Sync + 'static;
 
     /// Creates a domain.
@@ -25,7 +25,7 @@ pub trait ProtectionDomain: Send + Sync + 'static {
 type New<'a, P> = object::New<'a, bindings::ib_pd, P, <P as ProtectionDomain>::Device>;
 type Gone<'a, P> = object::Gone<'a, bindings::ib_pd, P>;
 
-/// What `size_ib_pd` must say.
+/// The value of `size_ib_pd`.
 pub(super) const fn size<P: ProtectionDomain>() -> usize {
     object::Object::<bindings::ib_pd, P>::SIZE
 }
@@ -38,7 +38,7 @@ operations! {
         Ok(())
     }
 
-    dealloc_pd(pd: Gone<'a, P>, _udata: Ignored<*mut bindings::ib_udata>) -> Result {
+    dealloc_pd(pd: Gone<'a, P>, _udata: IgnoredArgument<*mut bindings::ib_udata>) -> Result {
         pd.destroy();
         Ok(())
     }

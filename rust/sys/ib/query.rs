@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a device says of itself, and its end.
+//! Queries and destruction of a device.
 
 use super::call::{
     operations,
-    Ignored,
+    IgnoredArgument,
     Unseen, //
 };
 use super::counters::{
@@ -20,8 +20,8 @@ use super::limits::{
 use super::management::{
     FirmwareText,
     Mad,
-    Question,
-    Reply, //
+    MadReply,
+    Question, //
 };
 use super::object;
 use super::udata::NoUdata;
@@ -29,12 +29,12 @@ use crate::sys::bindings;
 use crate::sys::errno::EOPNOTSUPP;
 use kernel::prelude::*;
 
-/// What a device with one port is to a driver. Dropping it is the end of it: all its objects are
+/// A device with one port of a driver. Dropping it destroys it: all its objects are
 /// gone then.
-pub trait Device: Send + Sync + 'static {
+pub trait RdmaDevice: Send + Sync + 'static {
     /// The port.
     const PORT: PortConstants;
-    /// Names of the port's counters, in the order of [`Device::counters`].
+    /// Names of the port's counters, in the order of [`RdmaDevice::counters`].
     const COUNTERS: &'static [CounterName];
     /// For how long ib_core may show the same values, in milliseconds.
     const COUNTERS_LIFESPAN_MS: u32;
@@ -52,13 +52,13 @@ pub trait Device: Send + Sync + 'static {
 type Live<'a, D> = object::Live<'a, bindings::ib_device, D>;
 type Gone<'a, D> = object::Gone<'a, bindings::ib_device, D>;
 
-impl<D: Device> Live<'_, D> {
+impl<D: RdmaDevice> Live<'_, D> {
     fn query_port(&self, port: u32, attr: &mut bindings::ib_port_attr) {
         let state = self.port_state();
         // The slowest there is, as ib_core takes it for a netdev whose speed is unknown.
         attr.active_speed = bindings::ib_port_speed_IB_SPEED_SDR as u16;
         attr.active_width = bindings::ib_port_width_IB_WIDTH_1X as u8;
-        // It waits for the RTNL, which whoever has just set the netdev down still holds, and the
+        // It waits for the RTNL, still held by the code that has just set the netdev down, and the
         // port's event waits for the answer.
         if state.active {
             let device = self.reference().as_raw();
@@ -78,7 +78,7 @@ impl<D: Device> Live<'_, D> {
 }
 
 operations! {
-    <'a, D: Device>
+    <'a, D: RdmaDevice>
 
     query_device(
         device: Live<'a, D>,
@@ -114,12 +114,12 @@ operations! {
         device: Live<'a, D>,
         _flags: c_int,
         _port: u32,
-        _completion: Ignored<*const bindings::ib_wc>,
-        _grh: Ignored<*const bindings::ib_grh>,
+        _completion: IgnoredArgument<*const bindings::ib_wc>,
+        _grh: IgnoredArgument<*const bindings::ib_grh>,
         question: Question<'a>,
-        reply: Reply<'a>,
-        _length: Ignored<*mut usize>,
-        _pkey_index: Ignored<*mut u16>,
+        reply: MadReply<'a>,
+        _length: IgnoredArgument<*mut usize>,
+        _pkey_index: IgnoredArgument<*mut u16>,
     ) -> Result<c_int> {
         Ok(reply.give(device.management(question.0)))
     }

@@ -35,7 +35,7 @@ impl<C> Reference<'_, C> {
         self.0.as_ptr()
     }
 
-    /// As [`Self::as_raw`], not null.
+    /// Like [`Self::as_raw`], not null.
     pub(super) fn core(self) -> NonNull<C> {
         self.0
     }

@@ -4,13 +4,13 @@
 
 use super::call::{
     operations,
-    Ignored,
-    Refused,
+    BadWr,
+    IgnoredArgument,
     WorkRequests, //
 };
 use super::details::{
     Details,
-    Message, //
+    NlMessage, //
 };
 use super::event::SrqUpcall;
 use super::object::{
@@ -24,15 +24,15 @@ use crate::sys::errno::EOPNOTSUPP;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
-/// What a shared receive queue is to a driver. Dropping it is the end of it; no QP uses it any
+/// A shared receive queue of a driver. Dropping it destroys it; no QP uses it any
 /// more.
 pub trait SharedReceiveQueue: Send + Sync + 'static {
-    /// What the device is.
+    /// The device type.
     type Device: Send + Sync + 'static;
-    /// What a protection domain is.
+    /// The protection domain type.
     type Pd: Send + Sync + 'static;
 
-    /// Creates an empty queue, of a process or without `udata` of a user in the kernel. Also
+    /// Creates an empty queue, of a process or without `udata` of a ULP. Also
     /// returns how large it is.
     fn create(
         device: &Self::Device,
@@ -45,19 +45,19 @@ pub trait SharedReceiveQueue: Send + Sync + 'static {
         Self: Sized;
 
     /// Changes what is there, all or nothing.
-    fn modify(&self, change: Change, udata: Option<&Udata<'_>>) -> Result;
+    fn modify(&self, change: SrqChange, udata: Option<&Udata<'_>>) -> Result;
 
-    /// A user in the kernel posts receives. In any context.
+    /// A ULP posts receive WRs. Any context.
     fn post_recv(&self, requests: RecvRequests) -> Result;
 
-    /// How large it is, and the limit that is armed; 0 is none.
+    /// Its size, and the armed limit; 0 is none.
     fn query(&self) -> (Size, u32);
 
-    /// What it tells of itself.
+    /// Details for `rdma resource show`.
     fn details(&self, out: &mut Details<'_>) -> Result;
 }
 
-/// How much a queue can hold.
+/// Sizes of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     /// Receives.
@@ -66,9 +66,9 @@ pub struct Size {
     pub max_sge: u32,
 }
 
-/// What is changed.
+/// Changes of a queue.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Change {
+pub struct SrqChange {
     /// It must hold at least so many receives.
     pub max_wr: Option<u32>,
     /// The limit is armed, or with 0 disarmed.
@@ -79,7 +79,7 @@ type New<'a, S> = object::New<'a, bindings::ib_srq, S, <S as SharedReceiveQueue>
 type Live<'a, S> = object::Live<'a, bindings::ib_srq, S>;
 type Gone<'a, S> = object::Gone<'a, bindings::ib_srq, S>;
 
-/// What `size_ib_srq` must say.
+/// The value of `size_ib_srq`.
 pub(super) const fn size<S: SharedReceiveQueue>() -> usize {
     Object::<bindings::ib_srq, S>::SIZE
 }
@@ -94,7 +94,7 @@ impl<'a, S: SharedReceiveQueue> New<'a, S> {
     }
 }
 
-impl Change {
+impl SrqChange {
     fn from_raw(attr: &bindings::ib_srq_attr, mask: u32) -> Result<Self> {
         const MAX_WR: u32 = bindings::ib_srq_attr_mask_IB_SRQ_MAX_WR;
         const LIMIT: u32 = bindings::ib_srq_attr_mask_IB_SRQ_LIMIT;
@@ -134,13 +134,13 @@ operations! {
         mask: u32,
         udata: Option<Udata<'a>>,
     ) -> Result {
-        srq.modify(Change::from_raw(attr, mask)?, udata.as_ref())
+        srq.modify(SrqChange::from_raw(attr, mask)?, udata.as_ref())
     }
 
     post_srq_recv(
         srq: Live<'a, S>,
         list: WorkRequests<bindings::ib_recv_wr>,
-        refused: Refused<bindings::ib_recv_wr>,
+        refused: BadWr<bindings::ib_recv_wr>,
     ) -> Result {
         srq.post_recv(RecvRequests::new(list, refused))
     }
@@ -153,11 +153,11 @@ operations! {
         Ok(())
     }
 
-    fill_res_srq_entry(message: Message<'a>, srq: Live<'a, S>) -> Result {
+    fill_res_srq_entry(message: NlMessage<'a>, srq: Live<'a, S>) -> Result {
         message.details(|out| srq.details(out))
     }
 
-    destroy_srq(srq: Gone<'a, S>, _udata: Ignored<*mut bindings::ib_udata>) -> Result {
+    destroy_srq(srq: Gone<'a, S>, _udata: IgnoredArgument<*mut bindings::ib_udata>) -> Result {
         srq.destroy();
         Ok(())
     }

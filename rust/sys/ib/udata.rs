@@ -41,7 +41,7 @@ impl Argument for Option<Udata<'_>> {
     }
 }
 
-/// Objects of users in the kernel have no udata; where it must be there, they are refused.
+/// Objects of ULPs have no udata; where it must be there, they are refused.
 impl Argument for Udata<'_> {
     type Raw = *mut bindings::ib_udata;
 
@@ -51,7 +51,7 @@ impl Argument for Udata<'_> {
     }
 }
 
-/// The udata of an operation that gets the whole bundle of attributes; users in the kernel have
+/// The udata of an operation that gets the whole bundle of attributes; ULPs have
 /// none.
 pub(super) struct BundleUdata<'a>(pub(super) Option<Udata<'a>>);
 

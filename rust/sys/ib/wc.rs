@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Completions as users in the kernel poll them.
+//! Completions as ULPs poll them.
 
 use super::call::Argument;
 use super::event::QpUpcall;
@@ -11,7 +11,7 @@ use crate::uabi::cqe::{
 };
 use kernel::prelude::*;
 
-/// Where the polled completions go.
+/// Destination of polled completions.
 pub(super) struct Place(*mut bindings::ib_wc);
 
 impl Argument for Place {
@@ -34,7 +34,7 @@ pub struct Completions {
 }
 
 impl Completions {
-    /// Room for so many, as the user says who polls.
+    /// Room for as many as the poller says.
     pub(super) fn new(place: Place, count: c_int) -> Self {
         // INVARIANT: `Argument` has both from the same operation, whose caller owns the place.
         Self {

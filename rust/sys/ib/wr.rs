@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Work requests of users in the kernel, and how they become slots of a queue: the same that a
+//! Work requests of ULPs, and how they become slots of a queue: the same that a
 //! provider writes for a process.
 
 use super::call::{
-    Refused,
+    BadWr,
     WorkRequests, //
 };
 use super::object::Object;
@@ -32,12 +32,12 @@ const SLOT_WORDS: usize = {
 };
 
 /// A slot, filled.
-pub struct Slot {
+pub struct WqeSlot {
     words: [u64; SLOT_WORDS],
     len: usize,
 }
 
-impl Slot {
+impl WqeSlot {
     fn new() -> Self {
         Self {
             words: [0; SLOT_WORDS],
@@ -45,7 +45,7 @@ impl Slot {
         }
     }
 
-    /// What stands in it.
+    /// Its content.
     pub fn words(&self) -> &[u64] {
         self.words.get(..self.len).unwrap_or(&[])
     }
@@ -69,7 +69,7 @@ impl Slot {
             let end = end.ok_or(EINVAL)?;
             let to = room.get_mut(total as usize..end as usize).ok_or(EINVAL)?;
             let from = piece.addr as usize as *const c_void;
-            // SAFETY: The user in the kernel says that these bytes are his; `to` is as long.
+            // SAFETY: The ULP vouches for these bytes; `to` is as long.
             unsafe { bindings::ferroce_memmove(to.as_mut_ptr().cast(), from, to.len()) };
             total = end;
         }
@@ -102,11 +102,11 @@ unsafe fn pieces<'a>(
     }
 }
 
-/// Send requests of a user in the kernel, for a QP that names address handles that are `A`s to the
+/// Send requests of a ULP, for a QP that names address handles that are `A`s to the
 /// driver.
 pub struct SendRequests<'a, A> {
     list: WorkRequests<bindings::ib_send_wr>,
-    refused: Refused<bindings::ib_send_wr>,
+    refused: BadWr<bindings::ib_send_wr>,
     kind: bindings::ib_qp_type,
     handles: PhantomData<&'a A>,
 }
@@ -114,7 +114,7 @@ pub struct SendRequests<'a, A> {
 impl<A> SendRequests<'_, A> {
     pub(super) fn new(
         list: WorkRequests<bindings::ib_send_wr>,
-        refused: Refused<bindings::ib_send_wr>,
+        refused: BadWr<bindings::ib_send_wr>,
         kind: bindings::ib_qp_type,
     ) -> Self {
         Self {
@@ -127,13 +127,13 @@ impl<A> SendRequests<'_, A> {
 
     /// Calls `take` with one after the other. One that is refused is the last, and the user learns
     /// which it is.
-    pub fn each(self, mut take: impl FnMut(SendRequest<'_, A>) -> Result) -> Result {
+    pub fn each(self, mut take: impl FnMut(SendWr<'_, A>) -> Result) -> Result {
         let kind = self.kind;
         self.list.each(
             self.refused,
             |wr| wr.next,
             |wr| {
-                take(SendRequest {
+                take(SendWr {
                     wr,
                     is_datagram: matches!(
                         kind,
@@ -151,8 +151,8 @@ impl<A> SendRequests<'_, A> {
     }
 }
 
-/// One send request.
-pub struct SendRequest<'a, A> {
+/// A send WR.
+pub struct SendWr<'a, A> {
     wr: &'a bindings::ib_send_wr,
     is_datagram: bool,
     handles: PhantomData<&'a A>,
@@ -161,7 +161,7 @@ pub struct SendRequest<'a, A> {
 /// The flags that are the same in a slot.
 const FLAGS: u32 = wqe::SEND_ALL as u32;
 
-impl<'a, A> SendRequest<'a, A> {
+impl<'a, A> SendWr<'a, A> {
     /// The structure that this request is a part of.
     ///
     /// # Safety
@@ -184,7 +184,7 @@ impl<'a, A> SendRequest<'a, A> {
         max_sge: u32,
         max_inline: u32,
         number: impl FnOnce(&A) -> u32,
-    ) -> Result<Slot> {
+    ) -> Result<WqeSlot> {
         let wr = self.wr;
         let opcode = u8::try_from(wr.opcode).map_err(|_| EINVAL)?;
         let parts = Parts::of(opcode).ok_or(EINVAL)?;
@@ -195,7 +195,7 @@ impl<'a, A> SendRequest<'a, A> {
         let list = match opcode {
             // They have none, whatever the fields say.
             wqe::OP_LOCAL_INV | wqe::OP_REG_MR => &[],
-            // SAFETY: Users in the kernel say how many entries their list has.
+            // SAFETY: ULPs vouch for the number of entries.
             _ => unsafe { pieces(wr.sg_list, wr.num_sge, wqe::MAX_SGE) }?,
         };
         // SAFETY: Either field is a `u64`.
@@ -217,7 +217,7 @@ impl<'a, A> SendRequest<'a, A> {
             header.set_destination(number(handle), ud.remote_qpn, ud.remote_qkey);
         } else if opcode == wqe::OP_REG_MR {
             // SAFETY: Requests of this kind are `ib_reg_wr`s, and the region stays until they are
-            // complete. Its user does not map it while he posts.
+            // complete. Its ULP does not map it during the post.
             let (wr, mr) = unsafe {
                 let wr = self.whole::<bindings::ib_reg_wr>();
                 (wr, wr.mr.as_ref().ok_or(EINVAL)?)
@@ -255,7 +255,7 @@ impl<'a, A> SendRequest<'a, A> {
             // SAFETY: Either field is a `u32`: immediate data in the order of the wire, or a key.
             header.set_imm(unsafe { wr.ex.imm_data });
         }
-        let mut slot = Slot::new();
+        let mut slot = WqeSlot::new();
         // The header is written last, when its count is known.
         slot.put(header.as_bytes())?;
         if flags as u8 & wqe::SEND_INLINE != 0 {
@@ -273,21 +273,21 @@ impl<'a, A> SendRequest<'a, A> {
     }
 }
 
-/// Receives of a user in the kernel.
+/// Receives of a ULP.
 pub struct RecvRequests {
     list: WorkRequests<bindings::ib_recv_wr>,
-    refused: Refused<bindings::ib_recv_wr>,
+    refused: BadWr<bindings::ib_recv_wr>,
 }
 
 impl RecvRequests {
     pub(super) fn new(
         list: WorkRequests<bindings::ib_recv_wr>,
-        refused: Refused<bindings::ib_recv_wr>,
+        refused: BadWr<bindings::ib_recv_wr>,
     ) -> Self {
         Self { list, refused }
     }
 
-    /// As [`SendRequests::each`].
+    /// Like [`SendRequests::each`].
     pub fn each(self, mut take: impl FnMut(RecvRequest<'_>) -> Result) -> Result {
         self.list
             .each(self.refused, |wr| wr.next, |wr| take(RecvRequest(wr)))
@@ -299,14 +299,14 @@ impl RecvRequests {
     }
 }
 
-/// One receive.
+/// A receive WR.
 pub struct RecvRequest<'a>(&'a bindings::ib_recv_wr);
 
 impl RecvRequest<'_> {
-    /// As [`SendRequest::slot`].
-    pub fn slot(&self, max_sge: u32) -> Result<Slot> {
+    /// Like [`SendWr::slot`].
+    pub fn slot(&self, max_sge: u32) -> Result<WqeSlot> {
         let wr = self.0;
-        // SAFETY: Users in the kernel say how many entries their list has.
+        // SAFETY: ULPs vouch for the number of entries.
         let list = unsafe { pieces(wr.sg_list, wr.num_sge, max_sge) }?;
         let header = RecvWqe {
             // SAFETY: Either field is a `u64`.
@@ -314,7 +314,7 @@ impl RecvRequest<'_> {
             num_sge: list.len() as u32,
             reserved: 0,
         };
-        let mut slot = Slot::new();
+        let mut slot = WqeSlot::new();
         slot.put(header.as_bytes())?;
         slot.put(list.as_bytes())?;
         Ok(slot)

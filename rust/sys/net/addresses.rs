@@ -12,23 +12,23 @@ use kernel::{
     sync::{
         Arc,
         ArcBorrow, //
-    }, //
+    },
 };
 
-/// Whoever wants to know.
-pub trait Listener: Send + Sync + 'static {
+/// Address event subscriber.
+pub trait AddressListener: Send + Sync + 'static {
     /// `netdev` has got an address. It may be called in softirq, and with locks of the net device's
     /// IP configuration held: it must not sleep or take any of these.
     fn address_added(this: ArcBorrow<'_, Self>, netdev: &NetDevice);
 }
 
-/// A listener that is registered; dropping it waits until no call is under way.
-pub struct Notifier<T: Listener> {
+/// A listener that is registered; dropping it waits until no call is in progress.
+pub struct AddressNotifier<T: AddressListener> {
     // The context of the calls.
     _listener: Arc<T>,
 }
 
-impl<T: Listener> Notifier<T> {
+impl<T: AddressListener> AddressNotifier<T> {
     /// Begins to listen. Only one may do so.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl<T: Listener> Notifier<T> {
     }
 }
 
-impl<T: Listener> Drop for Notifier<T> {
+impl<T: AddressListener> Drop for AddressNotifier<T> {
     fn drop(&mut self) {
         // SAFETY: Registered by `new`.
         unsafe { bindings::ferroce_addresses_ignore() };

@@ -121,7 +121,7 @@ impl NetDevice {
         unsafe { bindings::ferroce_netdev_is_vlan(self.as_ptr()) }
     }
 
-    /// What its packets travel in.
+    /// Link layer of its packets.
     pub fn framing(&self) -> Framing {
         // SAFETY: The device is valid.
         let hardware = unsafe { bindings::ferroce_netdev_hardware_type(self.as_ptr()) };
@@ -147,7 +147,7 @@ impl NetDevice {
     }
 }
 
-/// What the packets of a net device travel in.
+/// Link layer of a netdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// Frames of an Ethernet. Whatever behaves as one (veth, bridge, bond, dummy, tap, macvlan)
@@ -155,7 +155,7 @@ pub enum Framing {
     Ethernet,
     /// It is `lo`.
     Loopback,
-    /// IP packets as they are, to whoever is at the other end: no neighbour is looked for. A tun
+    /// IP packets as they are, to the other end: no neighbour is resolved. A tun
     /// device, WireGuard, PPP, a modem, a tunnel of IP in IP or of GRE.
     Tunnel,
     /// Another link layer, with addresses of its own (InfiniBand), or none for IP (CAN).

@@ -2,8 +2,8 @@
 
 //! Membership of a net device in a multicast group, as IGMP and MLD tell of it.
 //!
-//! It is the membership that sockets have, so it counts: a group is left when nobody on this host
-//! wants it any more. The net device gets its filter of addresses from it, and switches that snoop
+//! It is a membership like that of sockets, and counted: a group is left when no user on this host
+//! is left. The net device gets its filter of addresses from it, and switches that snoop
 //! learn of it.
 //!
 //! C header: [`include/linux/igmp.h`](srctree/include/linux/igmp.h)
@@ -21,7 +21,7 @@ use kernel::{
 
 /// The address of a group.
 #[derive(Clone, Copy, Debug)]
-pub enum Group {
+pub enum GroupAddress {
     /// IPv4.
     V4([u8; 4]),
     /// IPv6.
@@ -50,10 +50,10 @@ impl Membership {
     ///
     /// `ENODEV` when the net device has gone, or has no such addresses (IPv6 is off there),
     /// `ENOMEM`.
-    pub fn join(underlay: &Underlay, group: Group) -> Result<Self> {
+    pub fn join(underlay: &Underlay, group: GroupAddress) -> Result<Self> {
         let (is_v6, address): (_, &[u8]) = match &group {
-            Group::V4(address) => (false, address),
-            Group::V6(address) => (true, address),
+            GroupAddress::V4(address) => (false, address),
+            GroupAddress::V6(address) => (true, address),
         };
         let netdev = underlay.netdev().clone();
         let mut raw = bindings::ferroce_membership::default();

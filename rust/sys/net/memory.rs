@@ -11,7 +11,7 @@ use kernel::{
     sync::atomic::{
         Atomic,
         Full, //
-    }, //
+    },
 };
 
 static EXISTS: Atomic<bool> = Atomic::new(false);
@@ -30,7 +30,7 @@ impl PacketMemory {
         if EXISTS.xchg(true, Full) {
             return Err(EBUSY);
         }
-        // SAFETY: `EXISTS` was false, so that none is kept, and nobody else begins.
+        // SAFETY: `EXISTS` was false, so none is kept, and no other caller begins.
         to_result(unsafe { bindings::ferroce_packet_memory_open() })
             .inspect_err(|_| {
                 EXISTS.xchg(false, Full);
@@ -40,7 +40,7 @@ impl PacketMemory {
 }
 
 impl Drop for PacketMemory {
-    /// Gives the memory back, that of packets under way when they are freed. It sleeps.
+    /// Gives the memory back, that of packets in flight when they are freed. Sleeps.
     fn drop(&mut self) {
         // SAFETY: Begun by `new`, and ended only here.
         unsafe { bindings::ferroce_packet_memory_close() };

@@ -29,7 +29,7 @@ pub use self::{
         Underlay, //
     },
     receive::{
-        Link,
+        LinkHeader,
         Receiver,
         RxPacket,
         Unreadable,

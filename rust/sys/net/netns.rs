@@ -2,7 +2,7 @@
 
 //! Network namespaces that wait for us before they end.
 //!
-//! Kernel sockets and routes do not keep their namespace: whoever holds one must be gone before
+//! Kernel sockets and routes do not keep their namespace: their holders must be gone before
 //! the namespace is. A [`Resident`] is counted in the namespace, and its end waits for the count.
 //!
 //! The wait is in the `exit` of `cleanup_net`, which holds `pernet_ops_rwsem` for reading, as all
@@ -11,15 +11,15 @@
 //! takes the semaphore for reading too. There is no earlier place: `pre_exit` comes before the net
 //! devices leave, which is what takes a link down. The wait ends because
 //!
-//! - nobody enters any more: that takes a registered net device, under the RTNL;
-//! - every link of the namespace is on its way out since its net device left: ib_core unregisters
+//! - no resident is added: that takes a registered net device, under the RTNL;
+//! - every link of the namespace is being removed since its net device left: ib_core unregisters
 //!   it in a worker of its own, which destroys the objects of all users, and waits for no peer and
 //!   no timer of the protocol;
 //! - of processes it waits for those that are in the middle of a command, as with every driver:
 //!   `uverbs_destroy_ufile_hw` takes `hw_destroy_rwsem` for writing, which a command that makes an
 //!   object holds to its end. One that pins pages of a file whose server does not answer lasts
 //!   until the server does, or the process is killed;
-//! - none of this takes `pernet_ops_rwsem`, nor waits for somebody who does: the RTNL is taken
+//! - none of this takes `pernet_ops_rwsem`, nor waits for code that does: the RTNL is taken
 //!   inside of it, never around it, and is not held during `exit`.
 //!
 //! So it lasts as long as the commands in progress, and the destruction of what the users of the
@@ -37,7 +37,7 @@ use kernel::{
     sync::atomic::{
         Atomic,
         Full, //
-    }, //
+    },
 };
 
 /// Which namespace something is in. Only an identity: it does not keep the namespace.
@@ -82,9 +82,9 @@ static IS_REGISTERED: Atomic<bool> = Atomic::new(false);
 /// Makes namespaces count residents and wait for them.
 ///
 /// Dropping it waits until no resident is left anywhere.
-pub struct Registration(());
+pub struct NetnsRegistration(());
 
-impl Registration {
+impl NetnsRegistration {
     /// Registers with every namespace, present and future.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ impl Registration {
     }
 }
 
-impl Drop for Registration {
+impl Drop for NetnsRegistration {
     fn drop(&mut self) {
         // SAFETY: Registered by `new`.
         unsafe { bindings::ferroce_netns_unregister() };
@@ -128,8 +128,12 @@ impl Resident {
     ///
     /// # Errors
     ///
-    /// `ENODEV` when the device is not registered any more.
-    pub fn enter(netdev: &NetDevice, _rtnl: &Rtnl, _registration: &Registration) -> Result<Self> {
+    /// `ENODEV` when the device is no longer registered.
+    pub fn enter(
+        netdev: &NetDevice,
+        _rtnl: &Rtnl,
+        _registration: &NetnsRegistration,
+    ) -> Result<Self> {
         // SAFETY: The device is valid, the RTNL is held, and namespaces count their residents.
         let net = unsafe { bindings::ferroce_netns_enter(netdev.as_ptr()) };
 
@@ -177,8 +181,8 @@ impl Underlay {
     ///
     /// # Errors
     ///
-    /// `ENODEV` when the device is not registered any more.
-    pub fn new(netdev: &NetDevice, rtnl: &Rtnl, registration: &Registration) -> Result<Self> {
+    /// `ENODEV` when the device is no longer registered.
+    pub fn new(netdev: &NetDevice, rtnl: &Rtnl, registration: &NetnsRegistration) -> Result<Self> {
         Ok(Self {
             netdev: netdev.clone(),
             resident: Resident::enter(netdev, rtnl, registration)?,

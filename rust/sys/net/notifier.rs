@@ -17,9 +17,9 @@ use kernel::{
     types::Opaque, //
 };
 
-/// What happened to a net device.
+/// Event of a netdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum NetdevEvent {
     /// It has been registered, or has come from another namespace.
     Register,
     /// It is about to leave: for good, or for another namespace.
@@ -38,7 +38,7 @@ pub enum Event {
     ChangeName,
 }
 
-impl Event {
+impl NetdevEvent {
     fn from_raw(event: usize) -> Option<Self> {
         Some(match u32::try_from(event).ok()? {
             bindings::netdev_cmd_NETDEV_REGISTER => Self::Register,
@@ -54,33 +54,33 @@ impl Event {
     }
 }
 
-/// Whoever wants to know.
-pub trait Listener: Send + Sync {
+/// Netdev event subscriber.
+pub trait NetdevListener: Send + Sync {
     /// Called with the RTNL held; it may sleep but must not wait for anything that takes the RTNL.
-    fn event(&self, event: Event, netdev: &NetDevice, rtnl: &Rtnl);
+    fn event(&self, event: NetdevEvent, netdev: &NetDevice, rtnl: &Rtnl);
 }
 
 /// Before IPv6 (`ADDRCONF_NOTIFY_PRIORITY` is 0), which takes the addresses of a net device away
 /// that goes down: the event of the port is queued before those of its GIDs.
 const PRIORITY: c_int = 1;
 
-/// A listener that is registered; dropping it waits until no call is under way.
+/// A listener that is registered; dropping it waits until no call is in progress.
 ///
 /// The kernel plays the events of the present on registration (`Register`, `Up`) and the reverse
 /// on removal, for every net device.
 #[pin_data(PinnedDrop)]
-pub struct Notifier<T: Listener> {
+pub struct NetdevNotifier<T: NetdevListener> {
     #[pin]
     block: Opaque<bindings::notifier_block>,
     listener: Arc<T>,
 }
 
 // SAFETY: Only `drop` touches the block.
-unsafe impl<T: Listener> Send for Notifier<T> {}
+unsafe impl<T: NetdevListener> Send for NetdevNotifier<T> {}
 // SAFETY: As above.
-unsafe impl<T: Listener> Sync for Notifier<T> {}
+unsafe impl<T: NetdevListener> Sync for NetdevNotifier<T> {}
 
-impl<T: Listener> Notifier<T> {
+impl<T: NetdevListener> NetdevNotifier<T> {
     /// Begins to listen.
     ///
     /// # Errors
@@ -107,13 +107,13 @@ impl<T: Listener> Notifier<T> {
 
     /// # Safety
     ///
-    /// Only for the notifier chain of net devices, and `block` must be that of a [`Notifier`].
+    /// Only for the notifier chain of net devices; `block` must be that of a [`NetdevNotifier`].
     unsafe extern "C" fn call(
         block: *mut bindings::notifier_block,
         event: usize,
         info: *mut c_void,
     ) -> c_int {
-        let Some(event) = Event::from_raw(event) else {
+        let Some(event) = NetdevEvent::from_raw(event) else {
             return bindings::NOTIFY_DONE as c_int;
         };
         // SAFETY: By the requirement above `block` is the field of a pinned notifier, which is
@@ -133,7 +133,7 @@ impl<T: Listener> Notifier<T> {
 }
 
 #[pinned_drop]
-impl<T: Listener> PinnedDrop for Notifier<T> {
+impl<T: NetdevListener> PinnedDrop for NetdevNotifier<T> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: The block was registered by `new`.
         unsafe { bindings::unregister_netdevice_notifier(self.block.get()) };

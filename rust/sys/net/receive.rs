@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a socket receives: one packet at a time, in softirq.
+//! Reception from a socket: one packet at a time, in softirq.
 
 use super::{
     Addresses,
@@ -13,7 +13,7 @@ use core::{
 };
 use kernel::prelude::*;
 
-/// Whoever takes the packets of the sockets.
+/// The receiver of the packets of the sockets.
 pub trait Receiver: 'static {
     /// Called in softirq (BH disabled) inside an RCU read-side section: it must not sleep.
     ///
@@ -31,22 +31,22 @@ pub enum Unreadable {
     /// There are IPv4 options or IPv6 extension headers, or it came in IP fragments; RoCEv2 has
     /// none of these.
     IpHeader,
-    /// It is in pieces, and there is no memory to put them together.
+    /// No memory to linearize it.
     NoMemory,
 }
 
-/// What becomes of a packet; it makes a difference to drop monitors only.
+/// Fate of a packet; only drop monitors notice the difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It was of use.
+    /// Consumed.
     Consumed,
     /// It was not.
     Dropped,
 }
 
-/// What an Ethernet header said.
+/// Contents of an Ethernet header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Link {
+pub struct LinkHeader {
     /// Source address; none on a net device that has no such ones.
     pub mac: Option<[u8; 6]>,
     /// VLAN id, if it came by a VLAN.
@@ -57,7 +57,7 @@ pub struct Link {
 ///
 /// # Invariants
 ///
-/// `raw` describes the skb `raw.skb`, which nobody writes to for `'a`: `ip` is valid for `ip_len`
+/// `raw` describes the skb `raw.skb`, which is not written for `'a`: `ip` is valid for `ip_len`
 /// bytes (20 or 40, as `is_v6` says), `udp` for 8, `payload` for `payload_len`.
 pub struct RxPacket<'a> {
     raw: bindings::ferroce_rx,
@@ -83,7 +83,7 @@ impl<'a> RxPacket<'a> {
         unsafe { slice::from_raw_parts(self.raw.payload, self.raw.payload_len as usize) }
     }
 
-    /// From whom and to whom; `None` cannot happen.
+    /// Source and destination; `None` cannot happen.
     pub fn addresses(&self) -> Option<Addresses> {
         let ip = self.ip_header();
 
@@ -135,12 +135,12 @@ impl<'a> RxPacket<'a> {
         unsafe { bindings::ferroce_rx_is_own(&self.raw) }
     }
 
-    /// What its Ethernet header said.
-    pub fn link(&self) -> Link {
+    /// Contents of its Ethernet header.
+    pub fn link(&self) -> LinkHeader {
         let mut info = bindings::ferroce_link_info::default();
         // SAFETY: By the type invariant.
         unsafe { bindings::ferroce_rx_link(&self.raw, &mut info) };
-        Link {
+        LinkHeader {
             mac: info.has_mac.then_some(info.mac),
             vlan: info.has_vlan.then_some(info.vlan),
         }

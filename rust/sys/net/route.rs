@@ -39,7 +39,7 @@ impl Addresses {
         }
     }
 
-    /// Where the packet goes.
+    /// Destination.
     fn destination(&self) -> &[u8] {
         match self {
             Self::V4 { dst, .. } => dst,
@@ -89,13 +89,13 @@ pub fn arrived(
 /// The ECN bits of a traffic class (RFC 3168).
 const ECN_MASK: u8 = 0b11;
 
-/// What the network headers of a flow say, and what its route depends on.
+/// Fields of the network headers of a flow, which select its route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// Both ends; the source must be an address of this machine.
     pub addresses: Addresses,
     /// IPv4 type of service or IPv6 traffic class. Its ECN bits do not leave: ECT would promise to
-    /// slow down at congestion marks, which nobody here reads.
+    /// slow down at congestion marks, which are not read here.
     pub traffic_class: u8,
     /// IPv4 time to live or IPv6 hop limit; 0 for that of the route.
     pub hop_limit: u8,
@@ -139,9 +139,9 @@ impl Route {
     ///
     /// # Errors
     ///
-    /// What routing answers: `ENETUNREACH` (also when an IPv4 source is not an address of this
-    /// machine), `EADDRNOTAVAIL` when an IPv6 source is no address of the net device or, if it is
-    /// not link-local, of another one in the same VRF or outside of any, `EHOSTUNREACH`,
+    /// The error of the routing lookup: `ENETUNREACH` (also when an IPv4 source is not an address
+    /// of this machine), `EADDRNOTAVAIL` when an IPv6 source is no address of the net device or, if
+    /// it is not link-local, of another one in the same VRF or outside of any, `EHOSTUNREACH`,
     /// `EAFNOSUPPORT` without IPv6, `ENOMEM`.
     pub fn lookup(resident: &Resident, ifindex: i32, flow: &Flow) -> Result<Self> {
         let resident = resident.clone();

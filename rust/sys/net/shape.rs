@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which packets may leave together: lengths and numbers only.
+//! Which packets may form a batch: lengths and numbers only.
 //!
-//! A batch that somebody puts into one piece, as generic XDP does, is cut again by the length of
+//! A batch that is linearized, as by generic XDP, is segmented again by the length of
 //! its first packet. So all are as long as the first, but for the last, which may be shorter.
 
-/// What one batch may hold.
+/// Limits of one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes, the network headers of the first packet included.
@@ -16,7 +16,7 @@ pub struct Limits {
 
 /// The lengths of the packets of a batch.
 #[derive(Debug)]
-pub struct Shape {
+pub struct BatchShape {
     limits: Limits,
     packets: u16,
     bytes: usize,
@@ -24,7 +24,7 @@ pub struct Shape {
     last: usize,
 }
 
-impl Shape {
+impl BatchShape {
     /// One packet, of `len` bytes behind `headers` bytes of network headers.
     pub fn new(headers: usize, len: usize, limits: Limits) -> Self {
         Self {

@@ -36,11 +36,11 @@ unsafe impl<R: Receiver> Send for SocketPair<R> {}
 unsafe impl<R: Receiver> Sync for SocketPair<R> {}
 
 impl<R: Receiver> SocketPair<R> {
-    /// Opens the sockets; what they receive goes to `R` from now on. It sleeps.
+    /// Opens the sockets; what they receive goes to `R` from now on. Sleeps.
     ///
     /// # Errors
     ///
-    /// `EADDRINUSE` when somebody else has the port in this namespace.
+    /// `EADDRINUSE` when another socket has the port in this namespace.
     pub fn open(resident: &Resident) -> Result<Self> {
         let mut sockets = bindings::ferroce_sockets::default();
 
@@ -64,7 +64,7 @@ impl<R: Receiver> SocketPair<R> {
 }
 
 impl<R: Receiver> Drop for SocketPair<R> {
-    /// Closes the sockets and waits for receivers that are under way. It sleeps.
+    /// Closes the sockets and waits for receivers in progress. Sleeps.
     fn drop(&mut self) {
         // SAFETY: The sockets were opened by `open` and are closed only here.
         unsafe { bindings::ferroce_sockets_close(&mut self.sockets) };

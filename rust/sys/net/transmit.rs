@@ -6,12 +6,12 @@
 //! that is not taken in hard interrupts. A sender may hold the lock of its queue: sending never
 //! receives in the same stack, since whatever loops a packet back (`lo`, veth, macvlan, bridges, a
 //! redirect of tc or BPF) queues it to the per-CPU backlog or a NAPI instance, which run when BHs
-//! are enabled again, and an skb without a socket calls nobody back when it is freed.
+//! are enabled again, and an skb without a socket has no destructor call.
 
 use super::{
     shape::{
-        Limits,
-        Shape, //
+        BatchShape,
+        Limits, //
     },
     Route, //
 };
@@ -25,25 +25,25 @@ use core::{
     slice, //
 };
 
-/// What became of packets that were sent. The protocol treats all but `Sent` as loss.
+/// Fate of sent packets. The protocol treats all but `Sent` as loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxResult {
-    /// It is under way, as far as this machine knows.
+    /// It was sent, as far as this host knows.
     Sent,
-    /// It is under way, but the queue it went through asks for less.
+    /// It was sent, but its queue signals congestion.
     Congested,
     /// The stack has dropped it.
     Lost,
 }
 
-/// Who made a packet: what all packets of a batch have in common.
+/// The origin of a packet: what all packets of a batch have in common.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Origin {
+struct BatchKey {
     dst: *mut bindings::dst_entry,
     headers_len: usize,
 }
 
-impl Origin {
+impl BatchKey {
     fn is(self, route: &Route) -> bool {
         self.dst == route.as_raw().dst
     }
@@ -62,7 +62,7 @@ pub struct TxPacket {
     headers: NonNull<u8>,
     ib: NonNull<u8>,
     ib_len: usize,
-    origin: Origin,
+    origin: BatchKey,
     place: u16,
 }
 
@@ -90,7 +90,7 @@ impl TxPacket {
             headers: NonNull::new(raw.headers.cast_mut())?,
             ib: NonNull::new(raw.ib)?,
             ib_len,
-            origin: Origin {
+            origin: BatchKey {
                 dst: route.as_raw().dst,
                 headers_len: raw.headers_len as usize,
             },
@@ -154,7 +154,7 @@ impl FilledPacket {
 
 /// Packets of one flow that go through the network stack together, as one GSO packet does.
 ///
-/// Whoever takes a batch apart numbers the packets in their IPv4 headers from that of the first,
+/// Segmentation numbers the packets in their IPv4 headers from that of the first,
 /// and the ICRC covers the number: so the packet at place n is made with the number n.
 ///
 /// # Invariants
@@ -165,8 +165,8 @@ impl FilledPacket {
 pub struct TxList {
     head: NonNull<bindings::sk_buff>,
     tail: NonNull<bindings::sk_buff>,
-    origin: Origin,
-    shape: Shape,
+    origin: BatchKey,
+    shape: BatchShape,
 }
 
 // SAFETY: The skbs are only known here.
@@ -196,7 +196,7 @@ impl TxList {
             head: first.skb,
             tail: first.skb,
             origin: first.origin,
-            shape: Shape::new(first.origin.headers_len, first.ib_len, limits),
+            shape: BatchShape::new(first.origin.headers_len, first.ib_len, limits),
         }
     }
 

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! What a connection is configured with: the attributes of `ibv_modify_qp` that the transport
-//! needs.
+//! Configuration of a connection: the attributes of `ibv_modify_qp` that the transport needs.
 
 use crate::transport::message::Mtu;
 use crate::wire::psn::Psn;
 
-/// The most requests that a responder holds a resource for, or a requester has outstanding: as many
-/// as rdma_rxe, whose peers ask for its number.
+/// Most requests that a responder holds a resource for, or that a requester has outstanding: as
+/// many as rdma_rxe, whose peers rely on that number.
 pub const MAX_RD_ATOMIC: u8 = 128;
 
-/// The attributes of the sending side, from the transition to RTS (and the path MTU of RTR).
+/// Attributes of the requester, from the transition to RTS (and the path MTU of RTR).
 #[derive(Clone, Copy, Debug)]
 pub struct RequesterConfig {
     /// Path MTU.
     pub mtu: Mtu,
     /// PSN of the first packet.
     pub sq_psn: Psn,
-    /// How often the same packet is sent again after a timeout or a NAK before the QP gives up:
-    /// 0..=7, and 7 means seven (IBTA 9.9.2.1.1).
+    /// Retransmissions of the same packet after a timeout or a NAK before the QP gives up: 0..=7,
+    /// and 7 means seven (IBTA 9.9.2.1.1).
     pub retry_cnt: u8,
-    /// How often a message is sent again after an RNR NAK: 0..=7, 7 means for ever.
+    /// Retransmissions of a message after an RNR NAK: 0..=7, 7 means for ever.
     pub rnr_retry: u8,
     /// The Local ACK Timeout in nanoseconds; `None` waits for ever.
     pub ack_timeout_ns: Option<u64>,
@@ -28,7 +27,7 @@ pub struct RequesterConfig {
     pub max_rd_atomic: u8,
 }
 
-/// What a QP lets its peer do (`qp_access_flags`), if the region permits it too.
+/// Rights of the peer at a QP (`qp_access_flags`), if the region grants them too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteRights {
     /// RDMA READ (`IBV_ACCESS_REMOTE_READ`).
@@ -37,9 +36,9 @@ pub struct RemoteRights {
     pub write: bool,
     /// Atomic operations (`IBV_ACCESS_REMOTE_ATOMIC`).
     pub atomic: bool,
-    /// FLUSH to where all see it (`IBV_ACCESS_FLUSH_GLOBAL`).
+    /// FLUSH to global visibility (`IBV_ACCESS_FLUSH_GLOBAL`).
     pub flush_global: bool,
-    /// FLUSH to where it persists (`IBV_ACCESS_FLUSH_PERSISTENT`).
+    /// FLUSH to persistence (`IBV_ACCESS_FLUSH_PERSISTENT`).
     pub flush_persistent: bool,
 }
 
@@ -54,7 +53,7 @@ impl RemoteRights {
     };
 }
 
-/// The attributes of the receiving side, from the transition to RTR.
+/// Attributes of the responder, from the transition to RTR.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponderConfig {
     /// Path MTU.
@@ -64,8 +63,8 @@ pub struct ResponderConfig {
     /// RDMA READs and atomic operations that the peer may have outstanding, at most
     /// [`MAX_RD_ATOMIC`].
     pub max_dest_rd_atomic: u8,
-    /// The code of the delay that RNR NAKs ask for, 5 bits: [`crate::wire::headers::rnr_delay_ns`].
+    /// The 5-bit timer code of RNR NAKs: [`crate::wire::headers::rnr_delay_ns`].
     pub min_rnr_timer: u8,
-    /// What the peer may do.
+    /// Rights of the peer.
     pub rights: RemoteRights,
 }

@@ -13,8 +13,8 @@ use crate::transport::completion::RecvOp;
 use crate::transport::completion::SendCompletion;
 use crate::transport::completion::Status;
 use crate::transport::env::AccessError;
-use crate::transport::env::Change;
-use crate::transport::env::Placement;
+use crate::transport::env::AtomicOp;
+use crate::transport::env::FlushPlacement;
 use crate::transport::env::RemoteAccess;
 use crate::transport::env::ResponderEnv;
 use crate::transport::env::TakeReceive;
@@ -103,13 +103,13 @@ impl ResponderEnv for Env<'_> {
         Ok(())
     }
 
-    fn change_remote(&mut self, rkey: u32, va: u64, change: Change) -> Result<u64, AccessError> {
+    fn change_remote(&mut self, rkey: u32, va: u64, change: AtomicOp) -> Result<u64, AccessError> {
         let word = &mut self.remote.region[range(rkey, va, 8)?];
         let before = u64::from_ne_bytes(word.try_into().map_err(|_| AccessError)?);
         let after = match change {
-            Change::CompareSwap { compare, swap } if before == compare => swap,
-            Change::CompareSwap { .. } => before,
-            Change::FetchAdd(value) => before.wrapping_add(value),
+            AtomicOp::CompareSwap { compare, swap } if before == compare => swap,
+            AtomicOp::CompareSwap { .. } => before,
+            AtomicOp::FetchAdd(value) => before.wrapping_add(value),
         };
         word.copy_from_slice(&after.to_ne_bytes());
         Ok(before)
@@ -123,7 +123,7 @@ impl ResponderEnv for Env<'_> {
         &mut self,
         rkey: u32,
         in_range: Option<(u64, u32)>,
-        _: Placement,
+        _: FlushPlacement,
     ) -> Result<(), AccessError> {
         let (va, len) = in_range.unwrap_or((BASE, 0));
         range(rkey, va, len).map(|_| ())
@@ -454,7 +454,7 @@ mod tests {
 
     /// The responder reports a gap; if it cannot, for the last packet is the lost one, time does.
     #[test]
-    fn a_lost_packet_is_sent_again() {
+    fn a_lost_packet_is_retransmitted() {
         for lost in 0..3 {
             let mut slots = Storage::new();
             let mut talk = Conversation::new(&mut slots);

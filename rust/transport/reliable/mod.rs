@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The reliable connection: what is sent is acknowledged, repeated if it is lost, and executed in
+//! The reliable connection: packets are acknowledged, retransmitted after a loss, and executed in
 //! order and once (IBTA volume 1, 9.7).
 //!
-//! | what | file |
+//! | part | file |
 //! |---|---|
-//! | what it is configured with | [`config`] |
-//! | the sending side | [`requester`] |
-//! | the receiving side | [`responder`] |
-//! | what is counted | [`counters`] |
+//! | configuration | [`config`] |
+//! | requester | [`requester`] |
+//! | responder | [`responder`] |
+//! | counters | [`counters`] |
 //! | PSNs as numbers that do not wrap | `sequence` |
 
 pub mod config;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The sending side of unreliable services: a work request is complete when its last packet has
-//! left (IBTA 9.8.2.1, 9.8.3).
+//! The requester of unreliable services: a WQE is complete when its last packet has left (IBTA
+//! 9.8.2.1, 9.8.3).
 //!
-//! Work requests leave one after the other, so all that is between their slots is one place: how
-//! many packets of the oldest one have left.
+//! WQEs leave one after the other, so the state besides their slots is one number: how many packets
+//! of the oldest one have left.
 //!
-//! What fails on this side ends the send queue, not the QP: the request completes in error, those
-//! behind it are flushed, and the QP goes to the state SQE, in which it still receives (IBTA
-//! 10.3.1). [`Requester::resume`] is the way back.
+//! A local failure ends the send queue, not the QP: the WQE completes in error, later ones are
+//! flushed, and the QP goes to SQE, in which it still receives (IBTA 10.3.1).
+//! [`UnackedRequester::resume`] leaves SQE.
 
 use crate::transport::completion::vendor;
 use crate::transport::completion::SendCompletion;
@@ -23,7 +23,7 @@ use crate::transport::request::PushError;
 use crate::transport::request::SendRequest;
 use crate::transport::segment::RequestSegment;
 use crate::wire::opcode::Opcode;
-use crate::wire::opcode::Service;
+use crate::wire::opcode::OpcodeService;
 use crate::wire::psn::Psn;
 use core::ops::DerefMut;
 
@@ -31,32 +31,32 @@ use core::ops::DerefMut;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Slot {
     request: SendRequest,
-    /// Not success: the work request cannot be done, and completes so when its turn comes.
+    /// Not success: the WQE cannot be executed, and completes with this status in its order.
     status: Status,
 }
 
-/// Where a requester is in its life.
+/// The state of a requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Sends nothing yet.
     Reset,
     /// Sends and completes.
     Ready,
-    /// A work request ended in error; nothing but a flush follows.
+    /// A WQE ended in error; only a flush follows.
     Failed,
 }
 
-/// The sending side of a QP.
+/// The requester of a QP.
 ///
 /// # Invariants
 ///
-/// The slots `retired..pushed` hold work requests; `packet` is below the packets of the first of
-/// them, and 0 if there is none.
-pub struct Requester<S> {
+/// The slots `retired..pushed` hold WQEs; `packet` is below the packets of the first of them, and 0
+/// if there is none.
+pub struct UnackedRequester<S> {
     slots: S,
-    /// How many of the slots are used: a power of two, or 0.
+    /// Slots in use: a power of two, or 0.
     capacity: u32,
-    service: Service,
+    service: OpcodeService,
     state: State,
     draining: bool,
     mtu: Mtu,
@@ -64,15 +64,15 @@ pub struct Requester<S> {
     psn: Psn,
     pushed: u32,
     retired: u32,
-    /// How many packets of the oldest work request have left.
+    /// How many packets of the oldest WQE have left.
     packet: u32,
 }
 
-impl<S: DerefMut<Target = [Slot]>> Requester<S> {
+impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
     /// A requester of `service` over these slots, in the state RESET.
     ///
     /// The number of slots should be a power of two; else only the next smaller one is used.
-    pub fn new(slots: S, service: Service) -> Self {
+    pub fn new(slots: S, service: OpcodeService) -> Self {
         let len = u32::try_from(slots.len()).unwrap_or(u32::MAX);
         Self {
             slots,
@@ -91,7 +91,7 @@ impl<S: DerefMut<Target = [Slot]>> Requester<S> {
         }
     }
 
-    /// Forgets everything: the transition to RESET. Nothing completes, and the indices begin at 0
+    /// Resets everything: the transition to RESET. Nothing completes, and the indices begin at 0
     /// again.
     pub fn reset(&mut self) {
         self.state = State::Reset;
@@ -101,7 +101,7 @@ impl<S: DerefMut<Target = [Slot]>> Requester<S> {
         self.packet = 0;
     }
 
-    /// The transition to RTS. What was pushed before is sent now.
+    /// The transition to RTS. WQEs pushed before are sent now.
     pub fn connect(&mut self, mtu: Mtu, sq_psn: Psn) {
         self.state = State::Ready;
         self.draining = false;
@@ -117,13 +117,13 @@ impl<S: DerefMut<Target = [Slot]>> Requester<S> {
         }
     }
 
-    /// Free-running index of the next work request to be pushed.
+    /// Free-running index of the next WQE to be pushed.
     #[inline]
     pub fn pushed(&self) -> u32 {
         self.pushed
     }
 
-    /// Free-running index of the oldest work request that is not complete.
+    /// Free-running index of the oldest WQE that is not complete.
     #[inline]
     pub fn retired(&self) -> u32 {
         self.retired
@@ -139,7 +139,7 @@ impl<S: DerefMut<Target = [Slot]>> Requester<S> {
         index & self.capacity.wrapping_sub(1)
     }
 
-    /// The oldest work request.
+    /// The oldest WQE.
     #[inline]
     fn head(&self) -> Option<&Slot> {
         if self.retired == self.pushed {
@@ -148,13 +148,13 @@ impl<S: DerefMut<Target = [Slot]>> Requester<S> {
         self.slots.get(self.slot_of(self.retired) as usize)
     }
 
-    /// Takes a work request and returns its slot.
+    /// Pushes a WQE and returns its slot.
     pub fn push(&mut self, request: SendRequest) -> Result<u32, PushError> {
         let longest = match self.service {
-            // Of more than a packet C10-93.1.1 wants neither a packet nor an error: nobody would
-            // ever find out. Before RTS nothing is known of the path; what was pushed then is cut
-            // to it later.
-            Service::Ud if self.state == State::Ready => self.mtu.bytes(),
+            // C10-93.1.1 wants neither a packet nor an error for a datagram longer than a packet:
+            // the user would never find out. Before RTS the path MTU is unknown; WQEs pushed then
+            // are cut to it later.
+            OpcodeService::Ud if self.state == State::Ready => self.mtu.bytes(),
             _ => MAX_MESSAGE,
         };
         if request.length > longest {
@@ -163,8 +163,8 @@ impl<S: DerefMut<Target = [Slot]>> Requester<S> {
         self.push_slot(request, Status::Success)
     }
 
-    /// Takes a work request that cannot be done: it completes with `status` when the ones before
-    /// it are complete, at once if there are none.
+    /// Pushes a WQE that cannot be executed: it completes with `status` once the earlier ones are
+    /// complete, at once if there are none.
     pub fn push_failed(
         &mut self,
         wr_id: u64,
@@ -191,10 +191,9 @@ impl<S: DerefMut<Target = [Slot]>> Requester<S> {
         Ok(number)
     }
 
-    /// What to send now, or `None` if nothing can be sent. `max_span` is 1 for the wire.
+    /// The next segment, or `None` if nothing can be sent. `max_span` is 1 for the wire.
     ///
-    /// The caller says [`Self::left`] when it has left, or [`Self::fail`] if it cannot, before it
-    /// asks again.
+    /// The caller reports [`Self::left`] or [`Self::fail`] before the next call.
     #[inline]
     pub fn next_segment(&self, max_span: u32) -> Option<RequestSegment> {
         if self.state != State::Ready || (self.draining && self.packet == 0) {
@@ -225,8 +224,8 @@ impl<S: DerefMut<Target = [Slot]>> Requester<S> {
         })
     }
 
-    /// The segment that [`Self::next_segment`] returned has left, or was lost on the way: both are
-    /// the same here.
+    /// The segment that [`Self::next_segment`] returned has left, or was lost on the network: both
+    /// count the same here.
     #[inline]
     pub fn left(
         &mut self,
@@ -244,8 +243,8 @@ impl<S: DerefMut<Target = [Slot]>> Requester<S> {
         self.settle(sink)
     }
 
-    /// The segment that [`Self::next_segment`] returned cannot leave, for a reason on this side:
-    /// its work request ends in error.
+    /// The segment that [`Self::next_segment`] returned cannot leave for a local reason: its WQE
+    /// ends in error.
     pub fn fail(&mut self, status: Status, sink: &mut impl FnMut(SendCompletion)) -> Progress {
         if self.state == State::Ready {
             self.retire(status, vendor::LOCAL, sink);
@@ -254,15 +253,14 @@ impl<S: DerefMut<Target = [Slot]>> Requester<S> {
         Progress { fatal: true }
     }
 
-    /// As [`Self::flush_some`], all of them.
+    /// Like [`Self::flush_some`], for all of them.
     pub fn flush(&mut self, sink: &mut impl FnMut(SendCompletion)) {
         self.flush_some(u32::MAX, sink);
     }
 
-    /// Completes work requests in order, at most so many: those that failed with their own status,
-    /// the others with `WrFlushErr`; the return value is how many it were. To be called in ERR and
-    /// SQE, again for each work request pushed then. Nothing is sent any more even if some are
-    /// left.
+    /// Completes at most this many WQEs in order: failed ones with their own status, the others
+    /// with `WrFlushErr`. Returns the number. Call it in ERR and SQE, again for each WQE pushed
+    /// there. Nothing is sent any more even if some are left.
     pub fn flush_some(&mut self, most: u32, sink: &mut impl FnMut(SendCompletion)) -> u32 {
         if self.state == State::Ready {
             self.state = State::Failed;
@@ -278,12 +276,12 @@ impl<S: DerefMut<Target = [Slot]>> Requester<S> {
         self.retired.wrapping_sub(begin)
     }
 
-    /// SQD: with `on`, a message begun is finished and no new one begins.
+    /// SQD: with `on`, a message in progress finishes and no new one begins.
     pub fn drain(&mut self, on: bool) {
         self.draining = on;
     }
 
-    /// Whether no message is begun and not finished.
+    /// Whether no message is in progress.
     #[inline]
     pub fn is_drained(&self) -> bool {
         self.packet == 0
@@ -295,7 +293,7 @@ impl<S: DerefMut<Target = [Slot]>> Requester<S> {
         self.state == State::Ready && self.retired != self.pushed
     }
 
-    /// The oldest work request is over.
+    /// Retires the oldest WQE.
     fn retire(&mut self, status: Status, vendor_err: u32, sink: &mut impl FnMut(SendCompletion)) {
         let Some(Slot { request, .. }) = self.head() else {
             return;
@@ -315,7 +313,7 @@ impl<S: DerefMut<Target = [Slot]>> Requester<S> {
         }
     }
 
-    /// If the oldest work request is one that cannot be done, its turn has come.
+    /// Completes the oldest WQE if it cannot be executed.
     #[inline]
     fn settle(&mut self, sink: &mut impl FnMut(SendCompletion)) -> Progress {
         if self.state == State::Ready {
@@ -333,17 +331,17 @@ impl<S: DerefMut<Target = [Slot]>> Requester<S> {
 
 /// The opcode of a packet; `None` for an operation that the service does not have.
 #[inline]
-const fn opcode(service: Service, op: Operation, first: bool, last: bool) -> Option<Opcode> {
+const fn opcode(service: OpcodeService, op: Operation, first: bool, last: bool) -> Option<Opcode> {
     let imm = op.has_imm();
     match (service, op) {
-        (Service::Uc, Operation::Send | Operation::SendImm) => {
+        (OpcodeService::Uc, Operation::Send | Operation::SendImm) => {
             Opcode::for_send(first, last, imm).of_service(service)
         }
-        (Service::Uc, Operation::Write | Operation::WriteImm) => {
+        (OpcodeService::Uc, Operation::Write | Operation::WriteImm) => {
             Opcode::for_write(first, last, imm).of_service(service)
         }
         // One packet, always.
-        (Service::Ud, Operation::Send | Operation::SendImm) => {
+        (OpcodeService::Ud, Operation::Send | Operation::SendImm) => {
             Opcode::for_send(true, true, imm).of_service(service)
         }
         _ => None,

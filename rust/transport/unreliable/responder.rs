@@ -41,7 +41,7 @@ pub const MOST_BEHIND: i32 = 4096;
 
 /// Why a packet had no effect. Each has a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DropReason {
+pub enum UnreliableDrop {
     /// It is old: it came late, or twice.
     Old,
     /// Packets of its message are missing.
@@ -61,18 +61,18 @@ pub enum DropReason {
 /// What a packet led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Outcome {
+pub enum UnreliableOutcome {
     /// It was executed.
     Executed,
     /// It was not.
-    Dropped(DropReason),
+    Dropped(UnreliableDrop),
     /// A receive ended in error: the QP goes to ERR.
     Failed,
 }
 
 /// The message that is coming in.
 #[derive(Clone, Copy, Debug)]
-enum Message {
+enum UnreliableMessage {
     /// None: the next packet begins one.
     None,
     /// A SEND, of which so many bytes were received.
@@ -80,7 +80,7 @@ enum Message {
     /// An RDMA WRITE, of which so many bytes were received.
     Write { reth: Reth, received: u32 },
     /// One that is dropped.
-    Lost(DropReason),
+    Lost(UnreliableDrop),
 }
 
 /// A receive that was taken and is not complete.
@@ -96,59 +96,62 @@ pub(in crate::transport) fn take_receive(
     held: &mut Option<Receive>,
     op: RecvOp,
     env: &mut impl ResponderEnv,
-) -> Result<Receive, Outcome> {
+) -> Result<Receive, UnreliableOutcome> {
     if let Some(receive) = *held {
         return Ok(receive);
     }
     match env.take_receive() {
         TakeReceive::Taken { wr_id, capacity } => Ok(*held.insert(Receive { wr_id, capacity })),
-        TakeReceive::Empty => Err(Outcome::Dropped(DropReason::NoReceive)),
+        TakeReceive::Empty => Err(UnreliableOutcome::Dropped(UnreliableDrop::NoReceive)),
         TakeReceive::Malformed { wr_id, status } => {
             env.complete(RecvCompletion {
                 status,
                 vendor_err: vendor::RECEIVE_MALFORMED,
                 ..flushed(wr_id, op)
             });
-            Err(Outcome::Failed)
+            Err(UnreliableOutcome::Failed)
         }
     }
 }
 
 /// A receive whose memory is not accessible ends.
-pub(in crate::transport) fn fail_receive(receive: Receive, env: &mut impl ResponderEnv) -> Outcome {
+pub(in crate::transport) fn fail_receive(
+    receive: Receive,
+    env: &mut impl ResponderEnv,
+) -> UnreliableOutcome {
     env.complete(RecvCompletion {
         status: Status::LocProtErr,
         vendor_err: vendor::RECEIVE_MEMORY,
         ..flushed(receive.wr_id, RecvOp::Send)
     });
-    Outcome::Failed
+    UnreliableOutcome::Failed
 }
 
 /// The receiving side of a QP.
-pub struct Responder {
+pub struct UnreliableResponder {
     ready: bool,
     allow_write: bool,
     mtu: Mtu,
     /// Of the next packet in order.
     expected: Psn,
-    message: Message,
+    message: UnreliableMessage,
     receive: Option<Receive>,
 }
 
-impl Default for Responder {
+impl Default for UnreliableResponder {
     fn default() -> Self {
         Self {
             ready: false,
             allow_write: false,
             mtu: Mtu::MIN,
             expected: Psn::default(),
-            message: Message::None,
+            message: UnreliableMessage::None,
             receive: None,
         }
     }
 }
 
-impl Responder {
+impl UnreliableResponder {
     /// Forgets everything: the transition to RESET. Nothing completes.
     pub fn reset(&mut self) {
         *self = Self::default();
@@ -180,25 +183,25 @@ impl Responder {
         &mut self,
         request: &IncomingRequest,
         env: &mut impl ResponderEnv,
-    ) -> Outcome {
+    ) -> UnreliableOutcome {
         if !self.ready {
-            return Outcome::Dropped(DropReason::NotReady);
+            return UnreliableOutcome::Dropped(UnreliableDrop::NotReady);
         }
         let ahead = request.psn.distance_from(self.expected);
         if (-MOST_BEHIND..0).contains(&ahead) {
-            return Outcome::Dropped(DropReason::Old);
+            return UnreliableOutcome::Dropped(UnreliableDrop::Old);
         }
         if ahead != 0 {
-            self.message = Message::Lost(DropReason::Gap);
+            self.message = UnreliableMessage::Lost(UnreliableDrop::Gap);
         }
         self.expected = request.psn.add(request.span);
         let info = request.opcode.info();
         if info.first {
-            // If an earlier message has no end, nobody will learn it.
-            self.message = Message::None;
+            // An earlier message without an end is lost silently.
+            self.message = UnreliableMessage::None;
         }
         let outcome = match (self.message, info.kind) {
-            (Message::Lost(reason), _) => Outcome::Dropped(reason),
+            (UnreliableMessage::Lost(reason), _) => UnreliableOutcome::Dropped(reason),
             _ if !is_cut_so(
                 self.mtu,
                 request.span,
@@ -207,17 +210,17 @@ impl Responder {
                 request.payload_len,
             ) =>
             {
-                Outcome::Dropped(DropReason::Invalid)
+                UnreliableOutcome::Dropped(UnreliableDrop::Invalid)
             }
             (_, Kind::Send) => self.on_send(request, &info, env),
             (_, Kind::Write) => self.on_write(request, &info, env),
-            _ => Outcome::Dropped(DropReason::Invalid),
+            _ => UnreliableOutcome::Dropped(UnreliableDrop::Invalid),
         };
         match outcome {
-            Outcome::Executed if info.last => self.message = Message::None,
-            Outcome::Executed => {}
-            Outcome::Dropped(reason) => self.message = Message::Lost(reason),
-            Outcome::Failed => {
+            UnreliableOutcome::Executed if info.last => self.message = UnreliableMessage::None,
+            UnreliableOutcome::Executed => {}
+            UnreliableOutcome::Dropped(reason) => self.message = UnreliableMessage::Lost(reason),
+            UnreliableOutcome::Failed => {
                 self.ready = false;
                 self.receive = None;
             }
@@ -230,11 +233,11 @@ impl Responder {
         request: &IncomingRequest,
         info: &OpcodeInfo,
         env: &mut impl ResponderEnv,
-    ) -> Outcome {
+    ) -> UnreliableOutcome {
         let received = match (self.message, info.first) {
-            (Message::None, true) => 0,
-            (Message::Send { received }, false) => received,
-            _ => return Outcome::Dropped(DropReason::Invalid),
+            (UnreliableMessage::None, true) => 0,
+            (UnreliableMessage::Send { received }, false) => received,
+            _ => return UnreliableOutcome::Dropped(UnreliableDrop::Invalid),
         };
         let receive = match take_receive(&mut self.receive, RecvOp::Send, env) {
             Ok(receive) => receive,
@@ -243,12 +246,12 @@ impl Responder {
         let total = received.checked_add(request.payload_len);
         let fits = |total: &u32| *total <= MAX_MESSAGE && u64::from(*total) <= receive.capacity;
         let Some(total) = total.filter(fits) else {
-            return Outcome::Dropped(DropReason::TooLong);
+            return UnreliableOutcome::Dropped(UnreliableDrop::TooLong);
         };
         if request.payload_len != 0 && env.scatter(received, request.payload_len).is_err() {
             return fail_receive(receive, env);
         }
-        self.message = Message::Send { received: total };
+        self.message = UnreliableMessage::Send { received: total };
         if info.last {
             self.receive = None;
             env.complete(RecvCompletion {
@@ -261,7 +264,7 @@ impl Responder {
                 vendor_err: 0,
             });
         }
-        Outcome::Executed
+        UnreliableOutcome::Executed
     }
 
     fn on_write(
@@ -269,11 +272,11 @@ impl Responder {
         request: &IncomingRequest,
         info: &OpcodeInfo,
         env: &mut impl ResponderEnv,
-    ) -> Outcome {
+    ) -> UnreliableOutcome {
         let (reth, received) = match (self.message, info.first, request.extension.reth()) {
-            (Message::None, true, Some(reth)) => (reth, 0),
-            (Message::Write { reth, received }, false, _) => (reth, received),
-            _ => return Outcome::Dropped(DropReason::Invalid),
+            (UnreliableMessage::None, true, Some(reth)) => (reth, 0),
+            (UnreliableMessage::Write { reth, received }, false, _) => (reth, received),
+            _ => return UnreliableOutcome::Dropped(UnreliableDrop::Invalid),
         };
         let length = reth.length();
         // The length that the RETH promised must be reached with the last packet, not before.
@@ -284,14 +287,14 @@ impl Responder {
             request.payload_len < rest
         };
         if length > MAX_MESSAGE || !fits {
-            return Outcome::Dropped(DropReason::Invalid);
+            return UnreliableOutcome::Dropped(UnreliableDrop::Invalid);
         }
         if !self.allow_write
             || (info.first && check_range(RemoteAccess::Write, &reth, env).is_err())
         {
-            return Outcome::Dropped(DropReason::Denied);
+            return UnreliableOutcome::Dropped(UnreliableDrop::Denied);
         }
-        // Of a message there is one, with the last packet: who says so sooner takes no receive.
+        // A message takes one, with its last packet: an earlier request for it takes none.
         let imm = request.extension.imm().filter(|_| info.last);
         let receive = match imm {
             Some(_) => match take_receive(&mut self.receive, RecvOp::WriteImm, env) {
@@ -307,9 +310,9 @@ impl Responder {
                 .write_remote(reth.rkey(), va, request.payload_len)
                 .is_err()
         {
-            return Outcome::Dropped(DropReason::Denied);
+            return UnreliableOutcome::Dropped(UnreliableDrop::Denied);
         }
-        self.message = Message::Write {
+        self.message = UnreliableMessage::Write {
             reth,
             received: received.saturating_add(request.payload_len),
         };
@@ -325,7 +328,7 @@ impl Responder {
                 vendor_err: 0,
             });
         }
-        Outcome::Executed
+        UnreliableOutcome::Executed
     }
 
     /// The QP goes to ERR: a receive that was taken is flushed, and nothing more is executed.

@@ -2,11 +2,11 @@
 
 //! Both halves alone, and together over a network that loses, doubles and reorders.
 
-use super::requester::Requester;
 use super::requester::Slot;
-use super::responder::DropReason;
-use super::responder::Outcome;
-use super::responder::Responder;
+use super::requester::UnackedRequester;
+use super::responder::UnreliableDrop;
+use super::responder::UnreliableOutcome;
+use super::responder::UnreliableResponder;
 use super::responder::MOST_BEHIND;
 use crate::transport::completion::Carried;
 use crate::transport::completion::RecvCompletion;
@@ -14,8 +14,8 @@ use crate::transport::completion::RecvOp;
 use crate::transport::completion::SendCompletion;
 use crate::transport::completion::Status;
 use crate::transport::env::AccessError;
-use crate::transport::env::Change;
-use crate::transport::env::Placement;
+use crate::transport::env::AtomicOp;
+use crate::transport::env::FlushPlacement;
 use crate::transport::env::RemoteAccess;
 use crate::transport::env::ResponderEnv;
 use crate::transport::env::TakeReceive;
@@ -27,7 +27,7 @@ use crate::transport::request::SendRequest;
 use crate::transport::segment::IncomingRequest;
 use crate::transport::segment::RequestSegment;
 use crate::wire::opcode::Opcode;
-use crate::wire::opcode::Service;
+use crate::wire::opcode::OpcodeService;
 use crate::wire::psn::Psn;
 
 extern crate std;
@@ -86,7 +86,7 @@ impl ResponderEnv for Memory {
         Ok(())
     }
 
-    fn change_remote(&mut self, _: u32, _: u64, _: Change) -> Result<u64, AccessError> {
+    fn change_remote(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, AccessError> {
         unreachable!("nobody is answered")
     }
 
@@ -94,7 +94,12 @@ impl ResponderEnv for Memory {
         unreachable!("nobody is answered")
     }
 
-    fn flush(&mut self, _: u32, _: Option<(u64, u32)>, _: Placement) -> Result<(), AccessError> {
+    fn flush(
+        &mut self,
+        _: u32,
+        _: Option<(u64, u32)>,
+        _: FlushPlacement,
+    ) -> Result<(), AccessError> {
         unreachable!("nobody is answered")
     }
 
@@ -116,14 +121,14 @@ fn mtu() -> Mtu {
     Mtu::from_bytes(MTU).unwrap()
 }
 
-fn responder() -> Responder {
-    let mut responder = Responder::default();
+fn responder() -> UnreliableResponder {
+    let mut responder = UnreliableResponder::default();
     responder.connect(mtu(), Psn::new(0xff_fffe), true);
     responder
 }
 
-fn requester(service: Service) -> Requester<Vec<Slot>> {
-    let mut requester = Requester::new(vec![Slot::default(); 8], service);
+fn requester(service: OpcodeService) -> UnackedRequester<Vec<Slot>> {
+    let mut requester = UnackedRequester::new(vec![Slot::default(); 8], service);
     requester.connect(mtu(), Psn::new(0xff_fffe));
     requester
 }
@@ -139,7 +144,7 @@ fn request(wr_id: u64, op: Operation, length: u32) -> SendRequest {
 }
 
 /// Sends all there is: the segments, and what completed.
-fn drain(requester: &mut Requester<Vec<Slot>>, span: u32) -> Vec<RequestSegment> {
+fn drain(requester: &mut UnackedRequester<Vec<Slot>>, span: u32) -> Vec<RequestSegment> {
     let mut segments = Vec::new();
     while let Some(segment) = requester.next_segment(span) {
         segments.push(segment);
@@ -154,7 +159,7 @@ fn incoming(segment: &RequestSegment, arguments: Arguments) -> IncomingRequest {
 
 /// The packets of one message, as they arrive.
 fn message(op: Operation, length: u32, psn: u32) -> Vec<IncomingRequest> {
-    let mut requester = requester(Service::Uc);
+    let mut requester = requester(OpcodeService::Uc);
     requester.connect(mtu(), Psn::new(psn));
     requester.push(request(1, op, length)).unwrap();
     let arguments = Arguments {
@@ -170,14 +175,18 @@ fn message(op: Operation, length: u32, psn: u32) -> Vec<IncomingRequest> {
         .collect()
 }
 
-fn give(responder: &mut Responder, memory: &mut Memory, packet: &IncomingRequest) -> Outcome {
+fn give(
+    responder: &mut UnreliableResponder,
+    memory: &mut Memory,
+    packet: &IncomingRequest,
+) -> UnreliableOutcome {
     memory.payload = vec![packet.psn.get() as u8; packet.payload_len as usize];
     responder.on_request(packet, memory)
 }
 
 #[test]
 fn a_request_completes_when_its_last_packet_has_left() {
-    let mut requester = requester(Service::Uc);
+    let mut requester = requester(OpcodeService::Uc);
     requester
         .push(request(5, Operation::SendImm, 2 * MTU + 1))
         .unwrap();
@@ -214,7 +223,7 @@ fn a_request_completes_when_its_last_packet_has_left() {
 
 #[test]
 fn an_error_ends_the_queue_until_it_is_resumed() {
-    let mut requester = requester(Service::Uc);
+    let mut requester = requester(OpcodeService::Uc);
     for wr_id in 0..3 {
         requester
             .push(request(wr_id, Operation::Send, 2 * MTU))
@@ -256,7 +265,7 @@ fn an_error_ends_the_queue_until_it_is_resumed() {
 
 #[test]
 fn what_cannot_be_done_waits_for_its_turn() {
-    let mut requester = requester(Service::Uc);
+    let mut requester = requester(OpcodeService::Uc);
     let mut done = Vec::new();
     let mut sink = |completion: SendCompletion| done.push((completion.wr_id, completion.status));
     requester.push(request(1, Operation::Send, 1)).unwrap();
@@ -281,7 +290,7 @@ fn what_cannot_be_done_waits_for_its_turn() {
 
 #[test]
 fn a_drained_queue_finishes_what_it_began() {
-    let mut requester = requester(Service::Uc);
+    let mut requester = requester(OpcodeService::Uc);
     requester
         .push(request(1, Operation::Send, 2 * MTU))
         .unwrap();
@@ -300,10 +309,10 @@ fn a_drained_queue_finishes_what_it_began() {
 #[test]
 fn only_what_takes_a_receive_asks_for_a_solicited_event() {
     for (service, op, asks) in [
-        (Service::Ud, Operation::Send, true),
-        (Service::Uc, Operation::SendImm, true),
-        (Service::Uc, Operation::WriteImm, true),
-        (Service::Uc, Operation::Write, false),
+        (OpcodeService::Ud, Operation::Send, true),
+        (OpcodeService::Uc, Operation::SendImm, true),
+        (OpcodeService::Uc, Operation::WriteImm, true),
+        (OpcodeService::Uc, Operation::Write, false),
     ] {
         let mut requester = requester(service);
         let mut wanted = request(1, op, 1);
@@ -316,7 +325,7 @@ fn only_what_takes_a_receive_asks_for_a_solicited_event() {
 
 #[test]
 fn a_datagram_is_one_packet() {
-    let mut requester = requester(Service::Ud);
+    let mut requester = requester(OpcodeService::Ud);
     let too_long = request(1, Operation::Send, MTU + 1);
     assert_eq!(requester.push(too_long), Err(PushError::TooLong));
     requester.push(request(1, Operation::Send, MTU)).unwrap();
@@ -327,7 +336,7 @@ fn a_datagram_is_one_packet() {
 
 #[test]
 fn the_ring_has_its_slots() {
-    let mut requester = requester(Service::Uc);
+    let mut requester = requester(OpcodeService::Uc);
     for n in 0..8 {
         assert_eq!(requester.push(request(n, Operation::Send, 1)), Ok(n as u32));
     }
@@ -346,7 +355,7 @@ fn a_message_without_a_gap_is_received() {
     for packet in message(Operation::SendImm, 2 * MTU + 9, 0xff_fffe) {
         assert_eq!(
             give(&mut responder, &mut memory, &packet),
-            Outcome::Executed
+            UnreliableOutcome::Executed
         );
     }
     let (done, bytes) = &memory.done[0];
@@ -366,17 +375,17 @@ fn a_gap_drops_the_message_and_its_receive_serves_the_next() {
     let lost = message(Operation::Send, 600, 0xff_fffe);
     assert_eq!(
         give(&mut responder, &mut memory, &lost[0]),
-        Outcome::Executed
+        UnreliableOutcome::Executed
     );
-    let gap = Outcome::Dropped(DropReason::Gap);
+    let gap = UnreliableOutcome::Dropped(UnreliableDrop::Gap);
     assert_eq!(give(&mut responder, &mut memory, &lost[2]), gap);
     // An old packet, late: the next message does not mind it.
     for packet in message(Operation::Send, 300, 1) {
         assert_eq!(
             give(&mut responder, &mut memory, &packet),
-            Outcome::Executed
+            UnreliableOutcome::Executed
         );
-        let old = Outcome::Dropped(DropReason::Old);
+        let old = UnreliableOutcome::Dropped(UnreliableDrop::Old);
         assert_eq!(give(&mut responder, &mut memory, &lost[1]), old);
     }
     assert_eq!(
@@ -392,48 +401,56 @@ fn a_message_far_behind_is_a_new_beginning() {
     let start = 0xff_fffe - MOST_BEHIND as u32;
     let old = &message(Operation::Send, 8, start)[0];
     let outcome = give(&mut responder, &mut memory, old);
-    assert_eq!(outcome, Outcome::Dropped(DropReason::Old));
+    assert_eq!(outcome, UnreliableOutcome::Dropped(UnreliableDrop::Old));
     let new = &message(Operation::Send, 8, start - 1)[0];
-    assert_eq!(give(&mut responder, &mut memory, new), Outcome::Executed);
+    assert_eq!(
+        give(&mut responder, &mut memory, new),
+        UnreliableOutcome::Executed
+    );
     assert_eq!(responder.expected_psn(), Psn::new(start));
 }
 
 /// Each reason, and that every packet of the message is counted under it.
 #[test]
 fn a_message_is_dropped_for_a_reason() {
-    let all = |responder: &mut Responder, memory: &mut Memory, packets: &[IncomingRequest]| {
-        let outcomes: Vec<Outcome> = packets.iter().map(|p| give(responder, memory, p)).collect();
-        assert!(memory.done.is_empty());
-        assert!(outcomes.windows(2).all(|pair| pair[0] == pair[1]));
-        outcomes[0]
-    };
-    let dropped = |reason| Outcome::Dropped(reason);
+    let all =
+        |responder: &mut UnreliableResponder, memory: &mut Memory, packets: &[IncomingRequest]| {
+            let outcomes: Vec<UnreliableOutcome> =
+                packets.iter().map(|p| give(responder, memory, p)).collect();
+            assert!(memory.done.is_empty());
+            assert!(outcomes.windows(2).all(|pair| pair[0] == pair[1]));
+            outcomes[0]
+        };
+    let dropped = |reason| UnreliableOutcome::Dropped(reason);
     let start = 0xff_fffe;
     let (mut empty, mut memory) = (responder(), Memory::default());
     let send = message(Operation::Send, 300, start);
     let outcome = all(&mut empty, &mut memory, &send);
-    assert_eq!(outcome, dropped(DropReason::NoReceive));
+    assert_eq!(outcome, dropped(UnreliableDrop::NoReceive));
 
     let (mut short, mut memory) = (responder(), Memory::default());
     memory.receives.push((1, 255));
     let outcome = all(&mut short, &mut memory, &send);
-    assert_eq!(outcome, dropped(DropReason::TooLong));
+    assert_eq!(outcome, dropped(UnreliableDrop::TooLong));
     // Its receive is used for one that fits.
     let next = message(Operation::Send, 255, 0);
-    assert_eq!(give(&mut short, &mut memory, &next[0]), Outcome::Executed);
+    assert_eq!(
+        give(&mut short, &mut memory, &next[0]),
+        UnreliableOutcome::Executed
+    );
     assert_eq!(memory.done[0].0.wr_id, 1);
 
     let write = message(Operation::Write, 300, start);
     let (mut denied, mut memory) = (responder(), Memory::default());
     memory.written = vec![0; 0x10 + 299];
     let outcome = all(&mut denied, &mut memory, &write);
-    assert_eq!(outcome, dropped(DropReason::Denied));
+    assert_eq!(outcome, dropped(UnreliableDrop::Denied));
     assert!(memory.written.iter().all(|byte| *byte == 0));
     denied.reset();
     denied.connect(mtu(), Psn::new(start), false);
     memory.written = vec![0; 0x10 + 300];
     let outcome = all(&mut denied, &mut memory, &write);
-    assert_eq!(outcome, dropped(DropReason::Denied));
+    assert_eq!(outcome, dropped(UnreliableDrop::Denied));
     denied.set_access(true);
     denied.connect(mtu(), Psn::new(start), true);
     let _ = write
@@ -448,23 +465,23 @@ fn a_message_is_dropped_for_a_reason() {
     let mut wrong = send.clone();
     wrong[0].payload_len -= 1;
     let outcome = all(&mut odd, &mut memory, &wrong);
-    assert_eq!(outcome, dropped(DropReason::Invalid));
+    assert_eq!(outcome, dropped(UnreliableDrop::Invalid));
     // A middle without a beginning, and one of another kind.
     odd.connect(mtu(), send[1].psn, true);
     let outcome = give(&mut odd, &mut memory, &send[1]);
-    assert_eq!(outcome, dropped(DropReason::Invalid));
+    assert_eq!(outcome, dropped(UnreliableDrop::Invalid));
     odd.connect(mtu(), Psn::new(start), true);
     let _ = give(&mut odd, &mut memory, &send[0]);
     let outcome = give(&mut odd, &mut memory, &write[1]);
-    assert_eq!(outcome, dropped(DropReason::Invalid));
+    assert_eq!(outcome, dropped(UnreliableDrop::Invalid));
     // Nothing of RC but what UC has, too.
     let mut read = send[0];
     (read.opcode, read.psn) = (Opcode::RcReadRequest, odd.expected_psn());
     let outcome = give(&mut odd, &mut memory, &read);
-    assert_eq!(outcome, dropped(DropReason::Invalid));
+    assert_eq!(outcome, dropped(UnreliableDrop::Invalid));
     odd.reset();
     let outcome = give(&mut odd, &mut memory, &send[0]);
-    assert_eq!(outcome, dropped(DropReason::NotReady));
+    assert_eq!(outcome, dropped(UnreliableDrop::NotReady));
 }
 
 #[test]
@@ -474,12 +491,12 @@ fn a_write_with_immediate_takes_its_receive_with_the_last_packet() {
     let write = message(Operation::WriteImm, 300, 0xff_fffe);
     assert_eq!(
         give(&mut responder, &mut memory, &write[0]),
-        Outcome::Executed
+        UnreliableOutcome::Executed
     );
     memory.receives.push((9, 0));
     assert_eq!(
         give(&mut responder, &mut memory, &write[1]),
-        Outcome::Executed
+        UnreliableOutcome::Executed
     );
     let done = &memory.done[0].0;
     assert_eq!(
@@ -496,11 +513,11 @@ fn a_receive_that_cannot_be_used_ends_the_qp() {
     memory.broken = true;
     assert_eq!(
         give(&mut responder, &mut memory, &packets[0]),
-        Outcome::Failed
+        UnreliableOutcome::Failed
     );
     assert_eq!(memory.done[0].0.status, Status::LocProtErr);
     let after = give(&mut responder, &mut memory, &packets[1]);
-    assert_eq!(after, Outcome::Dropped(DropReason::NotReady));
+    assert_eq!(after, UnreliableOutcome::Dropped(UnreliableDrop::NotReady));
     responder.abort(&mut memory);
     assert_eq!(memory.done.len(), 1);
 
@@ -509,7 +526,7 @@ fn a_receive_that_cannot_be_used_ends_the_qp() {
     memory.receives.push((2, usize::MAX));
     assert_eq!(
         give(&mut responder, &mut memory, &packets[0]),
-        Outcome::Failed
+        UnreliableOutcome::Failed
     );
     assert_eq!(memory.done[0].0.status, Status::LocQpOpErr);
 }
@@ -521,7 +538,7 @@ fn a_receive_in_use_is_flushed() {
     let packets = message(Operation::Send, 300, 0xff_fffe);
     assert_eq!(
         give(&mut responder, &mut memory, &packets[0]),
-        Outcome::Executed
+        UnreliableOutcome::Executed
     );
     responder.abort(&mut memory);
     let (done, _) = &memory.done[0];
@@ -548,7 +565,7 @@ fn what_arrives_is_whole_and_in_order() {
     for seed in 1..200u64 {
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let lossy = seed % 4 != 0;
-        let (mut requester, mut responder) = (requester(Service::Uc), responder());
+        let (mut requester, mut responder) = (requester(OpcodeService::Uc), responder());
         let mut memory = Memory::default();
         let mut lengths = Vec::new();
         // Packets on their way, with the data that is in them.
@@ -588,7 +605,7 @@ fn what_arrives_is_whole_and_in_order() {
                 }
                 memory.payload = data;
                 let outcome = responder.on_request(&packet, &mut memory);
-                assert!(outcome != Outcome::Failed);
+                assert!(outcome != UnreliableOutcome::Failed);
                 if lengths.len() == 60 && wire.is_empty() {
                     break;
                 }

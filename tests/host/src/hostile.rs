@@ -11,7 +11,7 @@ pub use process::work_requests;
 
 use ferroce_core::transport::completion::Status;
 use ferroce_core::transport::message::Mtu;
-use ferroce_core::transport::operation::{Answer, Brings, Operation};
+use ferroce_core::transport::operation::{Brings, Operation, Reply};
 use ferroce_core::transport::reliable::config::RequesterConfig;
 use ferroce_core::transport::reliable::requester::{Requester, SendSlot};
 use ferroce_core::transport::request::SendRequest;
@@ -196,7 +196,7 @@ pub fn responses(rng: &mut impl Chance, steps: usize) -> usize {
                 if let Ok(place) = requester.accept_read_response(&response, now, sink) {
                     // To where it was asked for, and to nothing that asked for none.
                     let (op, length) = asked[place.slot as usize];
-                    assert!(op.answer() == Answer::Response && place.len == response.len);
+                    assert!(op.reply() == Reply::Response && place.len == response.len);
                     assert!(op.brings() == response.brings);
                     assert!(u64::from(place.offset) + u64::from(place.len) <= length.into());
                     oldest = at.next();

@@ -3,7 +3,7 @@
 //! The gate of `sys::changeable` with readers of whom one is always inside: who changes what is
 //! behind it does not wait for those who come later. A lock that lets them pass waits for ever.
 
-use ferroce_core::gate::{Gate, Queue, Word};
+use ferroce_core::gate::{FairLock, Gate, GateWord};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ struct Spun<'a> {
     waits: &'a AtomicU32,
 }
 
-impl Word for Spun<'_> {
+impl GateWord for Spun<'_> {
     fn add_one(&self) -> u32 {
         self.word.fetch_add(1, Acquire)
     }
@@ -60,8 +60,8 @@ struct Ring<'a> {
 /// The queue: of who changes, or of the reader who has this turn.
 struct Waiting<'a>(&'a Ring<'a>, Option<u32>);
 
-impl Queue for Waiting<'_> {
-    fn alone<R>(&self, what: impl FnOnce() -> R) -> R {
+impl FairLock for Waiting<'_> {
+    fn with_lock<R>(&self, what: impl FnOnce() -> R) -> R {
         let Self(ring, turn) = self;
         if let Some(turn) = turn {
             ring.turns.store(turn + 1, SeqCst);
@@ -92,14 +92,14 @@ impl Ring<'_> {
                 return;
             }
             let waits = self.waits.load(SeqCst);
-            assert!(self.gate.enter_in_turn(&Waiting(self, Some(turn))));
+            assert!(self.gate.tryget_queued(&Waiting(self, Some(turn))));
             // Each change that had shut the gate before must be complete.
             if self.changes.load(SeqCst) < waits {
                 self.passed.store(true, SeqCst);
             }
             self.turns.fetch_max(turn + 1, SeqCst);
             self.wait_for(turn + 2);
-            self.gate.leave();
+            self.gate.put();
         }
     }
 

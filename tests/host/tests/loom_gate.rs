@@ -3,7 +3,7 @@
 //! The gate of `sys::revocable` and `sys::changeable`: loom runs it in every order that the memory
 //! model permits.
 
-use ferroce_core::gate::{Gate, Queue, Word};
+use ferroce_core::gate::{FairLock, Gate, GateWord};
 use loom::sync::atomic::AtomicU32;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -26,7 +26,7 @@ impl Shared {
     }
 }
 
-impl Word for Shared {
+impl GateWord for Shared {
     fn add_one(&self) -> u32 {
         self.word.fetch_add(1, Acquire)
     }
@@ -67,18 +67,18 @@ struct Guarded {
 type Actor = fn(&Guarded);
 
 fn user(guarded: &Guarded) {
-    if guarded.gate.enter() {
+    if guarded.gate.tryget() {
         assert_eq!(guarded.value.load(Relaxed), 7, "used what was taken");
-        guarded.gate.leave();
+        guarded.gate.put();
     }
 }
 
 /// Changes it, so that whoever takes it without having waited finds another value.
 fn writer(guarded: &Guarded) {
-    if guarded.gate.enter() {
+    if guarded.gate.tryget() {
         guarded.value.store(6, Relaxed);
         guarded.value.store(7, Relaxed);
-        guarded.gate.leave();
+        guarded.gate.put();
     }
 }
 
@@ -88,12 +88,12 @@ fn taker(guarded: &Guarded) {
         guarded.value.store(0, Relaxed);
         guarded.taken.fetch_add(1, Relaxed);
     }
-    assert!(guarded.gate.is_taken() && !guarded.gate.enter());
+    assert!(guarded.gate.is_taken() && !guarded.gate.tryget());
 }
 
 fn shutter(guarded: &Guarded) {
-    guarded.gate.shut();
-    assert!(!guarded.gate.enter(), "open after it was shut");
+    guarded.gate.kill();
+    assert!(!guarded.gate.tryget(), "open after it was shut");
 }
 
 /// Runs `actors` in every order in which at most so many threads are interrupted where they need
@@ -128,22 +128,22 @@ fn every_order(interruptions: usize, actors: &'static [Actor]) {
 
 /// Shuts, changes what is behind the gate, and opens it again; or finds that it cannot.
 fn changer(guarded: &Guarded) {
-    guarded.gate.shut();
-    if guarded.gate.borrow() {
+    guarded.gate.kill();
+    if guarded.gate.try_claim() {
         guarded.value.store(6, Relaxed);
         guarded.value.store(7, Relaxed);
-        guarded.gate.give_back(true);
+        guarded.gate.unclaim(true);
     }
 }
 
 /// The same, but leaves it shut.
 fn shut_changer(guarded: &Guarded) {
-    guarded.gate.shut();
-    if guarded.gate.borrow() {
-        assert!(guarded.gate.is_taken() && !guarded.gate.enter());
+    guarded.gate.kill();
+    if guarded.gate.try_claim() {
+        assert!(guarded.gate.is_taken() && !guarded.gate.tryget());
         guarded.value.store(6, Relaxed);
         guarded.value.store(7, Relaxed);
-        guarded.gate.give_back(false);
+        guarded.gate.unclaim(false);
     }
 }
 
@@ -152,14 +152,14 @@ fn shut_changer(guarded: &Guarded) {
 fn what_is_given_back_is_open_again() {
     loom::model(|| {
         let gate = Gate::new(Shared::new(0));
-        assert!(!gate.borrow() && gate.enter());
-        gate.shut();
-        assert!(!gate.borrow(), "borrowed while somebody was inside");
-        gate.leave();
-        assert!(gate.borrow() && !gate.borrow() && !gate.enter());
-        gate.give_back(true);
-        assert!(gate.enter());
-        gate.leave();
+        assert!(!gate.try_claim() && gate.tryget());
+        gate.kill();
+        assert!(!gate.try_claim(), "borrowed while somebody was inside");
+        gate.put();
+        assert!(gate.try_claim() && !gate.try_claim() && !gate.tryget());
+        gate.unclaim(true);
+        assert!(gate.tryget());
+        gate.put();
     });
 }
 
@@ -184,8 +184,8 @@ const HALF: u32 = 1;
 /// The queue of the changes.
 struct Changes<'a>(&'a Mutex<()>);
 
-impl Queue for Changes<'_> {
-    fn alone<R>(&self, what: impl FnOnce() -> R) -> R {
+impl FairLock for Changes<'_> {
+    fn with_lock<R>(&self, what: impl FnOnce() -> R) -> R {
         let _alone = self.0.lock().unwrap();
         what()
     }
@@ -193,9 +193,9 @@ impl Queue for Changes<'_> {
 
 impl Changing {
     fn read(&self) -> u32 {
-        assert!(self.gate.enter_in_turn(&Changes(&self.queue)));
+        assert!(self.gate.tryget_queued(&Changes(&self.queue)));
         let value = self.value.load(Relaxed);
-        self.gate.leave();
+        self.gate.put();
         assert_ne!(value, HALF, "saw a change that was not complete");
         value
     }
@@ -276,12 +276,12 @@ fn one_of_each() {
 fn leaked_guards_do_not_open_the_gate() {
     loom::model(|| {
         let gate = Gate::new(Shared::new((1 << 29) - 1));
-        assert!(gate.enter());
+        assert!(gate.tryget());
         for _ in 0..100 {
-            assert!(!gate.enter());
+            assert!(!gate.tryget());
         }
         assert!(!gate.is_taken());
-        gate.leave();
-        assert!(gate.enter());
+        gate.put();
+        assert!(gate.tryget());
     });
 }

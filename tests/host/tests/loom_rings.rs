@@ -2,15 +2,15 @@
 
 //! The two places where one side of a ring sleeps and the other has to wake it: the arming of a
 //! completion queue, and the doorbell of a send queue. The code is that of the module and the
-//! provider (`uabi::words`, `datapath::producer`, `datapath::schedule`, the provider's cursor); loom
+//! provider (`uabi::words`, `datapath::producer`, `datapath::offload`, the provider's cursor); loom
 //! runs it in every order that the memory model permits.
 
 use ferroce_core::datapath::cq_producer::{CqProducer, CqResize};
 use ferroce_core::datapath::moderation::Due;
-use ferroce_core::datapath::schedule::{AfterTurn, Answer, InFlight, Moment, Schedule, Worker};
+use ferroce_core::datapath::offload::{AfterRun, Decision, InFlight, Offload, SchedPoint, Worker};
 use ferroce_core::datapath::stream::Position;
 use ferroce_core::uabi::ring::{ARM_NEXT, ARM_SOLICITED, FLAG_NEED_DOORBELL};
-use ferroce_core::uabi::words::{Module, Provider, Ring, Word, Words};
+use ferroce_core::uabi::words::{Module, Provider, RingOps, Word, Words};
 use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use loom::sync::atomic::{fence, AtomicU32};
 use loom::sync::{Arc, Mutex};
@@ -77,7 +77,7 @@ impl Provider for Shared {
     }
 }
 
-impl Ring for Shared {
+impl RingOps for Shared {
     fn entries(&self) -> u32 {
         self.slots.len() as u32
     }
@@ -262,7 +262,7 @@ fn an_arm_is_taken_once() {
 /// A completion queue of two rings, the second of which takes the place of the first one.
 struct Resized {
     rings: [Shared; 2],
-    /// The filler, and which ring it pushes to.
+    /// The producer, and the ring it pushes to.
     producer: Mutex<(CqProducer, usize)>,
     /// The locks of the provider, and which ring it has.
     mapped: Mutex<usize>,
@@ -362,7 +362,7 @@ fn a_resized_queue_loses_neither_completions_nor_events() {
 
 /// What the lock of the sending half guards.
 struct Sender {
-    schedule: Schedule<u32>,
+    offload: Offload<u32>,
     /// How far requests were taken from the ring.
     taken: u32,
     values: Vec<u32>,
@@ -378,18 +378,18 @@ struct SendQueue {
 }
 
 /// Everything is acknowledged at once: on one CPU the order is no matter.
-const MOMENT: Moment<u32> = Moment {
+const POINT: SchedPoint<u32> = SchedPoint {
     here: 0,
     now: 0,
     in_flight: InFlight::Nothing,
 };
 
 impl SendQueue {
-    fn new(flags: u32, schedule: Schedule<u32>, called: bool) -> Self {
+    fn new(flags: u32, offload: Offload<u32>, called: bool) -> Self {
         Self {
             ring: Shared::new(flags),
             sender: Mutex::new(Sender {
-                schedule,
+                offload,
                 taken: 0,
                 values: Vec::new(),
                 called,
@@ -409,11 +409,11 @@ impl SendQueue {
     fn doorbell(&self) {
         let mut sender = self.sender.lock().unwrap();
         match sender
-            .schedule
-            .doorbell(MOMENT, 0, true, Position::default, |_| None)
+            .offload
+            .doorbell(POINT, 0, true, Position::default, |_| None)
         {
-            Answer::Send => self.take(&mut sender),
-            Answer::Nothing => sender.in_vain += 1,
+            Decision::Send => self.take(&mut sender),
+            Decision::Nothing => sender.in_vain += 1,
             answer => panic!("{answer:?}"),
         }
     }
@@ -437,18 +437,18 @@ impl SendQueue {
             if !std::mem::take(&mut sender.called) {
                 return;
             }
-            if sender.schedule.worker_runs(Worker::Near, MOMENT, true) != Answer::Send {
+            if sender.offload.worker_runs(Worker::Near, POINT, true) != Decision::Send {
                 return;
             }
             let before = sender.taken;
             self.take(&mut sender);
             let took = sender.taken - before;
-            let call = match sender.schedule.worker_ran(false, took, MOMENT) {
-                AfterTurn::Again(call) => Some(call),
-                AfterTurn::GoBack(answer) => panic!("{answer:?}"),
-                AfterTurn::Rest => {
+            let call = match sender.offload.worker_ran(false, took, POINT) {
+                AfterRun::Again(call) => Some(call),
+                AfterRun::MoveBack(answer) => panic!("{answer:?}"),
+                AfterRun::Rest => {
                     let posted = self.ring.ask_for_doorbells() != sender.taken;
-                    sender.schedule.rest(posted)
+                    sender.offload.rest(posted)
                 }
             };
             if call.is_some() {
@@ -461,7 +461,7 @@ impl SendQueue {
     /// Everybody has done what they had to do.
     fn judge(&self, posted: &[u32]) {
         let sender = self.sender.lock().unwrap();
-        assert!(!sender.called && !sender.schedule.has_worker());
+        assert!(!sender.called && !sender.offload.has_worker());
         assert_eq!(
             sender.values, posted,
             "a request waits for ever, or is another one"
@@ -479,9 +479,9 @@ fn a_worker_that_rests_misses_no_request() {
     let in_vain = Seen::new("a doorbell found the worker in charge again");
     let (has_rung, was_in_vain) = (rang.note(), in_vain.note());
     model(3, move || {
-        let mut schedule = Schedule::default();
-        let _ = schedule.leave(0);
-        let queue = Arc::new(SendQueue::new(0, schedule, true));
+        let mut offload = Offload::default();
+        let _ = offload.leave(0);
+        let queue = Arc::new(SendQueue::new(0, offload, true));
         let worker = {
             let queue = queue.clone();
             thread::spawn(move || queue.work())
@@ -503,7 +503,7 @@ fn a_worker_that_rests_misses_no_request() {
 #[test]
 fn two_doorbells_take_two_requests_once() {
     model(3, || {
-        let queue = SendQueue::new(FLAG_NEED_DOORBELL, Schedule::default(), false);
+        let queue = SendQueue::new(FLAG_NEED_DOORBELL, Offload::default(), false);
         let queue = Arc::new(queue);
         assert!(queue.post(0, 5));
         let other = {

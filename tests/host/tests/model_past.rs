@@ -31,7 +31,7 @@ fn what_fills_a_slot_again_waits_for_its_turn() {
     }];
     let mut world = World::new(&scenario);
     assert_eq!(conclude(&mut world).unwrap().endings, [None, None]);
-    assert_eq!(world.endpoints[1].here, [4]);
+    assert_eq!(world.endpoints[1].local_ops, [4]);
     assert_ne!(world.endpoints[1].timeouts(), 0);
 }
 

@@ -2,7 +2,7 @@
 
 //! Which packets leave together: what was put into one piece must come apart as it was.
 
-use ferroce_core::shape::{Limits, Shape};
+use ferroce_core::shape::{BatchShape, Limits};
 
 const HEADERS: usize = 28;
 const WIDE: Limits = Limits {
@@ -13,7 +13,7 @@ const WIDE: Limits = Limits {
 /// The lengths that leave together, of packets that are offered one after the other.
 fn batches(limits: Limits, lens: &[usize]) -> Vec<Vec<usize>> {
     let mut all: Vec<Vec<usize>> = Vec::new();
-    let mut open: Option<Shape> = None;
+    let mut open: Option<BatchShape> = None;
     for &len in lens {
         match &mut open {
             Some(shape) if shape.takes(len) => {
@@ -22,7 +22,7 @@ fn batches(limits: Limits, lens: &[usize]) -> Vec<Vec<usize>> {
                 assert_eq!(usize::from(shape.packets()), all.last().unwrap().len());
             }
             _ => {
-                open = Some(Shape::new(HEADERS, len, limits));
+                open = Some(BatchShape::new(HEADERS, len, limits));
                 all.push(vec![len]);
             }
         }
@@ -91,5 +91,5 @@ fn limits_hold_to_the_byte() {
     assert_eq!(sizes(limits(65535, 4)), [4, 2]);
     assert_eq!(sizes(limits(0, 1)), [1; 6]);
     assert_eq!(sizes(limits(65535, 0)), [1; 6]);
-    assert!(!Shape::new(usize::MAX, 1, limits(usize::MAX - 1, 64)).takes(1));
+    assert!(!BatchShape::new(usize::MAX, 1, limits(usize::MAX - 1, 64)).takes(1));
 }

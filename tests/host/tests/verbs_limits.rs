@@ -2,20 +2,20 @@
 
 //! The pure parts of the verbs: counted objects, and what can be reached through a port.
 
-use ferroce_core::verbs::quota::{Kind, Permit, Quotas};
+use ferroce_core::verbs::quota::{ObjectKind, Permit, Quotas};
 use ferroce_core::verbs::reach;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
-const KINDS: [Kind; 8] = [
-    Kind::Context,
-    Kind::Pd,
-    Kind::Ah,
-    Kind::Cq,
-    Kind::Qp,
-    Kind::Mr,
-    Kind::Mw,
-    Kind::Srq,
+const KINDS: [ObjectKind; 8] = [
+    ObjectKind::Context,
+    ObjectKind::Pd,
+    ObjectKind::Ah,
+    ObjectKind::Cq,
+    ObjectKind::Qp,
+    ObjectKind::Mr,
+    ObjectKind::Mw,
+    ObjectKind::Srq,
 ];
 
 #[test]
@@ -62,34 +62,34 @@ fn kinds_are_counted_apart() {
 #[test]
 fn an_object_that_fails_on_its_way_gives_its_place_back() {
     fn create(quotas: &Quotas) -> Option<Permit<&Quotas>> {
-        let _permit = Permit::take(quotas, Kind::Qp)?;
+        let _permit = Permit::take(quotas, ObjectKind::Qp)?;
         None
     }
     let quotas = Quotas::new(u32::MAX);
     assert!(create(&quotas).is_none());
-    assert_eq!(quotas.used(Kind::Qp), 0);
+    assert_eq!(quotas.used(ObjectKind::Qp), 0);
 }
 
 #[test]
 fn many_threads_together_get_no_more_than_the_limit() {
     let quotas = Arc::new(Quotas::new(u32::MAX));
     let most = AtomicU32::new(0);
-    let limit = Kind::Pd.limit();
+    let limit = ObjectKind::Pd.limit();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..4 {
                     let mut permits = Vec::new();
                     for _ in 0..limit / 2 {
-                        permits.extend(Permit::take(quotas.clone(), Kind::Pd));
-                        most.fetch_max(quotas.used(Kind::Pd), Ordering::Relaxed);
+                        permits.extend(Permit::take(quotas.clone(), ObjectKind::Pd));
+                        most.fetch_max(quotas.used(ObjectKind::Pd), Ordering::Relaxed);
                     }
                 }
             });
         }
     });
     assert!(most.into_inner() <= limit);
-    assert_eq!(quotas.used(Kind::Pd), 0);
+    assert_eq!(quotas.used(ObjectKind::Pd), 0);
     assert_eq!(Arc::strong_count(&quotas), 1);
 }
 

@@ -11,7 +11,7 @@ use crate::Result;
 use ferroce_core::transport::completion::{RecvCompletion, SendCompletion, Status};
 use ferroce_core::transport::datagram::{self, DatagramEnv};
 use ferroce_core::transport::env::{
-    AccessError, Change, Placement, RemoteAccess, ResponderEnv, TakeReceive,
+    AccessError, AtomicOp, FlushPlacement, RemoteAccess, ResponderEnv, TakeReceive,
 };
 use ferroce_core::transport::message::Mtu;
 use ferroce_core::transport::operation::{Arguments, Operation};
@@ -24,7 +24,7 @@ use ferroce_core::transport::segment::{IncomingRequest, ReadSegment, Response};
 use ferroce_core::transport::unreliable::responder as unreliable;
 use ferroce_core::wire::headers::{AethSyndrome, Bth};
 use ferroce_core::wire::icrc::{self, Crc32, SoftCrc32};
-use ferroce_core::wire::opcode::Service as Opcodes;
+use ferroce_core::wire::opcode::OpcodeService as Opcodes;
 use ferroce_core::wire::packet::{pad_for, parse, Headers, Packet, ParseError};
 use ferroce_core::wire::psn::Psn;
 use ferroce_core::wire::{DEFAULT_PKEY, ICRC_LEN, UDP_PORT};
@@ -54,8 +54,8 @@ const NAMES: [&str; 14] = [
 
 enum Half {
     Reliable(Box<Responder<Vec<Resource>>>),
-    Unreliable(unreliable::Responder),
-    Datagram(datagram::Responder),
+    Unreliable(unreliable::UnreliableResponder),
+    Datagram(datagram::DatagramResponder),
 }
 
 /// A queue pair.
@@ -142,7 +142,7 @@ impl ResponderEnv for Memory {
         &mut self,
         rkey: u32,
         va: u64,
-        _: Change,
+        _: AtomicOp,
     ) -> std::result::Result<u64, AccessError> {
         // What is compared is not there, and what is added is nothing.
         self.access(Use::Atomic, rkey, va, 8)?;
@@ -153,7 +153,7 @@ impl ResponderEnv for Memory {
         self.write(Use::Write, rkey, va, 8)
     }
 
-    fn flush(&mut self, rkey: u32, range: Option<(u64, u32)>, to: Placement) -> Done {
+    fn flush(&mut self, rkey: u32, range: Option<(u64, u32)>, to: FlushPlacement) -> Done {
         let rw = self.rights.regions["rw"];
         let known = match range {
             Some((va, len)) => self.access(Use::Flush, rkey, va, len).is_ok(),
@@ -274,7 +274,7 @@ impl Victim {
 
     /// What a request does, and under what it is counted.
     fn execute(&mut self, request: &IncomingRequest) -> Fate {
-        use unreliable::{DropReason as Lost, Outcome};
+        use unreliable::{UnreliableDrop as Lost, UnreliableOutcome as Outcome};
         let outcome = match &mut self.responder {
             Half::Reliable(responder) => {
                 let outcome = responder.on_request(request, &mut self.memory);
@@ -435,12 +435,12 @@ fn connected(service: Service, rights: &Rights, qp: &Qp) -> Half {
             Half::Reliable(Box::new(responder))
         }
         Service::Uc => {
-            let mut responder = unreliable::Responder::default();
+            let mut responder = unreliable::UnreliableResponder::default();
             responder.connect(Mtu::MIN, rq_psn, rights.rdma);
             Half::Unreliable(responder)
         }
         Service::Ud => {
-            let mut responder = datagram::Responder::default();
+            let mut responder = datagram::DatagramResponder::default();
             responder.connect(QKEY);
             Half::Datagram(responder)
         }

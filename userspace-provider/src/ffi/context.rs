@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Contexts and what is asked of them.
+//! Contexts and their queries.
 
 use super::{
     ah, cq, cq_ex, domain,
@@ -154,7 +154,7 @@ unsafe fn new_context(
         )
     };
     if error != 0 {
-        // SAFETY: The context is not in use, and not used any more.
+        // SAFETY: The context is not in use, and no longer used.
         unsafe { release_context(library, context) };
         return fail(error);
     }
@@ -167,7 +167,7 @@ unsafe fn new_context(
 
 /// # Safety
 ///
-/// `context` must be from `_verbs_init_and_alloc_context`, and used by nobody any more.
+/// `context` must be from `_verbs_init_and_alloc_context`, and no longer used.
 unsafe fn release_context(library: &Library, context: *mut VerbsContext) {
     // SAFETY: The promise of the caller. libibverbs allocated the context with calloc and leaves
     // it to the provider to free it.

@@ -45,7 +45,7 @@ struct CompletionQueue {
     ring: UnsafeCell<Ring>,
     cursor: Cursor,
     lock: Lock,
-    /// Who asks for events holds this one: he may be between `start_poll` and `end_poll`. Taken
+    /// Held while arming, which may happen between `start_poll` and `end_poll`. Taken
     /// after the other.
     arming: Lock,
     /// The thread that is between `start_poll` and `end_poll`, and so holds the lock; 0 is none.
@@ -103,7 +103,7 @@ impl Cq {
                 Ok(cq.leak())
             }
             Err(error) => {
-                // SAFETY: The kernel has made this CQ, and nobody else knows it.
+                // SAFETY: The kernel has made this CQ, and no other code knows it.
                 unsafe { (library().ibv_cmd_destroy_cq)(cq.as_ptr().cast()) };
                 Err(error)
             }
@@ -144,8 +144,8 @@ impl Cq {
         unsafe { Cq::queue(cq).next() }
     }
 
-    /// Gives back what was taken, and the lock. Where nothing was, the word that the module reads
-    /// stays in its cache.
+    /// Returns the consumed entries, and the lock. If nothing was consumed, the word that the module
+    /// reads is not written.
     ///
     /// # Safety
     ///
@@ -194,7 +194,7 @@ impl CompletionQueue {
     /// One of the locks is held as long as the ring is used.
     #[inline]
     unsafe fn ring(&self) -> &Ring {
-        // SAFETY: The caller's promise: who replaces the ring holds both locks.
+        // SAFETY: The caller's promise: the code that replaces the ring holds both locks.
         unsafe { &*self.ring.get() }
     }
 
@@ -231,7 +231,7 @@ impl CompletionQueue {
     fn forget(&self, ring: &Ring, qp_num: u32) {
         let first = self.cursor.own();
         let producer = || ring.load_producer();
-        // Nothing can be told about a ring that was scribbled over: polling reports it.
+        // Nothing can be said about a corrupt ring: polling reports it.
         let Ok(end) = self.cursor.look(first, ring.entries(), producer) else {
             return;
         };
@@ -262,9 +262,9 @@ impl CompletionQueue {
         // SAFETY: The caller's promise; and this lock as well.
         let place = self.ring.get();
         self.arming.with(|| {
-            // SAFETY: Both locks are held, so nobody else refers to the ring.
+            // SAFETY: Both locks are held, so nothing else refers to the ring.
             let ring = unsafe { &mut *place };
-            // The module copies what was not consumed.
+            // The module copies the unconsumed completions.
             ring.store_consumer(self.cursor.own());
             let map = command()?;
             match Ring::map(cmd_fd, &map, CQE_STRIDE) {

@@ -37,7 +37,7 @@ pub const MASK_FLAGS: u32 = 1 << 0;
 pub const MASK_PD: u32 = 1 << 1;
 /// IBV_CREATE_CQ_ATTR_SINGLE_THREADED: nothing is locked.
 pub const SINGLE_THREADED: u32 = 1 << 0;
-/// IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN: the module loses what has no room, without a word.
+/// IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN: the module drops completions without room silently.
 pub const IGNORE_OVERRUN: u32 = 1 << 1;
 
 const FLAGS: u32 = SINGLE_THREADED | IGNORE_OVERRUN;

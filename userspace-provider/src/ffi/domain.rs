@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Protection domains, and what libibverbs has around them: parent domains and thread domains.
+//! Protection domains, parent domains and thread domains.
 //!
 //! A parent domain is a protection domain under another address: the kernel knows the one below.
 //! Its allocators are for memory that a provider gives its objects; what ours share with the module
-//! is memory of the module, so that there is nothing to ask them for.
+//! is memory of the module, so they are never called.
 
 use super::{
     layout::*,
@@ -34,8 +34,8 @@ struct Domain {
     thread: *mut Thread,
 }
 
-/// A thread domain: a promise that only one thread at a time uses what is made with it. libibverbs
-/// and the application know it by its first member.
+/// A thread domain: a promise that only one thread at a time uses the objects made with it.
+/// libibverbs and the application know it by its first member.
 #[repr(C)]
 pub struct Thread {
     ibv: IbvTd,
@@ -52,7 +52,7 @@ fn give_up(users: &AtomicU32, own: u32) -> Result<(), c_int> {
     }
 }
 
-/// Whether what is made in this domain is used by one thread at a time.
+/// Whether objects of this domain are used by one thread at a time.
 ///
 /// # Safety
 ///

@@ -9,7 +9,7 @@ use std::{env, ffi::CString, sync::OnceLock};
 /// `VERBS_LOG_ERR`.
 const ERROR: u32 = 1;
 
-/// Whether anybody reads it: libibverbs looks at the same variable when it is loaded.
+/// Whether the log is enabled: libibverbs reads the same variable when it is loaded.
 pub fn is_wanted() -> bool {
     static WANTED: OnceLock<bool> = OnceLock::new();
     *WANTED.get_or_init(|| env::var_os("VERBS_LOG_LEVEL").is_some())

@@ -21,7 +21,7 @@ pub fn fail<T>(error: c_int) -> *mut T {
     ptr::null_mut()
 }
 
-/// What a clock shows, in nanoseconds.
+/// The time of a clock, in nanoseconds.
 pub fn nanoseconds(clock: libc::clockid_t) -> i64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -77,7 +77,7 @@ impl<T> Object<T> {
     ///
     /// # Safety
     ///
-    /// `address` must be from [`Object::leak`], taken back once, and used by nobody else any more.
+    /// `address` must be from [`Object::leak`], taken back once, and no longer used.
     pub unsafe fn reclaim(address: *mut T) -> Self {
         Self(address)
     }

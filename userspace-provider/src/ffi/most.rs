@@ -5,7 +5,7 @@
 use super::{layout::*, library::library};
 use core::ptr;
 
-/// What a device says that there is at most.
+/// The limits that a device reports.
 pub struct Most {
     pub qp_wr: u64,
     pub sge: u64,

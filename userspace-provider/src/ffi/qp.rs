@@ -135,7 +135,7 @@ impl Qp {
                 Ok(qp.leak().cast())
             }
             Err(error) => {
-                // SAFETY: The kernel has made this QP, and nobody else knows it.
+                // SAFETY: The kernel has made this QP, and no other code knows it.
                 unsafe { (library().ibv_cmd_destroy_qp)(address.cast()) };
                 Err(error)
             }
@@ -167,7 +167,7 @@ unsafe fn state(qp: *mut IbvQp) -> u32 {
     unsafe { ptr::read_volatile(&raw const (*qp).state) }
 }
 
-/// What goes with a type of QP, if such QPs are served.
+/// The row of a QP type, if it is served.
 fn service_of(qp_type: u32) -> Option<Service> {
     let service = QpType::from_raw(qp_type)?.service();
     Some(service).filter(|service| service.served)
@@ -225,7 +225,7 @@ fn empty_resp() -> CreateQpResp {
     }
 }
 
-/// Makes a QP; `attr.cap` becomes what the module grants.
+/// Creates a QP; `attr.cap` becomes the granted capacity.
 pub unsafe extern "C" fn create(pd: *mut IbvPd, attr: *mut QpInitAttr) -> *mut IbvQp {
     // SAFETY: Contract of the verb.
     let Some(service) = service_of(unsafe { (*attr).qp_type }) else {
@@ -430,7 +430,7 @@ pub unsafe extern "C" fn detach(qp: *mut IbvQp, gid: Opaque, lid: u16) -> c_int 
     unsafe { (library().ibv_cmd_detach_mcast)(qp, gid, lid) }
 }
 
-/// What the extended posting interface of a QP works with.
+/// State of the extended posting interface of a QP.
 ///
 /// # Safety
 ///

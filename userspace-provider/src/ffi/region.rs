@@ -56,7 +56,7 @@ pub unsafe extern "C" fn register(
     leak(mr)
 }
 
-/// Changes what a region is. Its keys stay; on failure it is what it was.
+/// Reregisters a region. Its keys stay; on failure it is unchanged.
 pub unsafe extern "C" fn register_again(
     mr: *mut VerbsMr,
     flags: c_int,
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn deregister(mr: *mut VerbsMr) -> c_int {
     error
 }
 
-/// The region that is nothing: what is read from it is zero, and what is written to it is gone. Its
+/// The null region: reads return zeros, and writes are discarded. Its
 /// key is the same for all; that it belongs to a domain does not matter.
 pub unsafe extern "C" fn alloc_null(pd: *mut IbvPd) -> *mut IbvMr {
     let mr = match new() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! How libibverbs learns of the provider: the constructor, and which devices it takes.
+//! Registration of the provider with libibverbs: the constructor, and the matched devices.
 
 use super::{
     context::{alloc_context, import_context},
@@ -16,7 +16,7 @@ use std::io::Write;
 #[repr(transparent)]
 struct Table<T>(T);
 
-// SAFETY: Nobody writes to a table, and what its pointers lead to lives for ever.
+// SAFETY: A table is never written, and its pointers are valid for ever.
 unsafe impl<T> Sync for Table<T> {}
 
 /// Devices are matched by driver id and ABI version: their names are the choice of whoever adds the
@@ -93,7 +93,7 @@ extern "C" fn constructor() {
     }
 }
 
-/// The loader calls what stands here. A test is no provider.
+/// Called by the loader. A test is no provider.
 #[used]
 #[cfg_attr(not(test), link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = constructor;

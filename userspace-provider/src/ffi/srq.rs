@@ -48,7 +48,7 @@ impl Shared {
             max_sge: attr.max_sge,
         };
         let stride = recv_stride(attr.max_sge);
-        // This lock is for both: who changes the ring needs the queue for itself.
+        // This lock is for both: a change of the ring needs exclusive access to the queue.
         let queue = WorkQueue::map(fd, map, attr.max_wr, stride, limits, true)?.ok_or(EPROTO)?;
         Ok(Self {
             lock: Lock::new(single),
@@ -66,7 +66,7 @@ impl Shared {
 
     /// Runs `f` on the queue with the lock held.
     fn with<R>(&self, f: impl FnOnce(&mut WorkQueue<IbvRecvWr>) -> R) -> R {
-        // SAFETY: The lock is held, so nobody else refers to the queue.
+        // SAFETY: The lock is held, so nothing else refers to the queue.
         self.lock.with(|| f(unsafe { &mut *self.queue.get() }))
     }
 }
@@ -107,7 +107,7 @@ unsafe fn refused(error: c_int, context: *mut IbvContext, attr: &SrqAttr) -> c_i
     )
 }
 
-/// Makes a queue; `attr.attr` becomes what the module grants. Its limit is not looked at.
+/// Creates a queue; `attr.attr` becomes the granted size. Its limit is ignored.
 pub unsafe extern "C" fn create(pd: *mut IbvPd, attr: *mut SrqInitAttr) -> *mut IbvSrq {
     // SAFETY: All zeros are valid: there are integers and pointers in the C part, and `shared` is
     // written before anything reads it.
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn create(pd: *mut IbvPd, attr: *mut SrqInitAttr) -> *mut 
             srq.leak().cast()
         }
         Err(error) => {
-            // SAFETY: The kernel has made this queue, and nobody else knows it.
+            // SAFETY: The kernel has made this queue, and no other code knows it.
             unsafe { (library().ibv_cmd_destroy_srq)(address.cast()) };
             fail(error)
         }
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn modify(srq: *mut IbvSrq, attr: *mut SrqAttr, mask: c_in
     let (shared, fd) = unsafe { (Srq::shared(srq), cmd_fd((*srq).context)) };
     shared.with(|queue| {
         if mask & SRQ_MAX_WR != 0 && queue.is_closed() {
-            // The module tells the next place in the ring that it has now.
+            // The module stores the successor in the old ring.
             if let Err(error) = shared.follow(queue, fd) {
                 return error;
             }

@@ -35,7 +35,7 @@ use zerocopy::IntoBytes;
 pub trait WorkRequest: Sized {
     /// Which queue of a QP it is.
     const QUEUE: doorbell::Queue;
-    /// What a queue of this kind takes.
+    /// The WQEs of a queue of this kind.
     type Limits;
     /// The next request of the list, or null.
     fn next(&self) -> *mut Self;
@@ -197,7 +197,7 @@ impl<W: WorkRequest> WorkQueue<W> {
     ///
     /// # Safety
     ///
-    /// `list` keeps the contract of the verb. The lock is held, or nobody else uses the queue.
+    /// `list` keeps the contract of the verb. The lock is held, or no other thread uses the queue.
     #[inline]
     pub unsafe fn publish(&self, list: *mut W) -> (bool, Result<(), (*mut W, c_int)>) {
         let start = self.cursor.own();
@@ -311,7 +311,7 @@ impl<W: WorkRequest> WorkQueue<W> {
 }
 
 impl WorkQueue<IbvSendWr> {
-    /// What it takes.
+    /// The WQEs it takes.
     pub fn limits(&self) -> &SendLimits {
         &self.limits
     }

@@ -229,7 +229,7 @@ unsafe extern "C" fn send_inv(qp: *mut IbvQpEx, key: u32) {
     unsafe { begin(qp, wqe::OP_SEND_WITH_INV, |header| header.set_old_key(key)) };
 }
 
-// What ferroce has not (yet): the application is told in the end.
+// Not supported (yet): reported at the end of the list.
 
 unsafe extern "C" fn send_tso(qp: *mut IbvQpEx, _: Opaque, _: u16, _: u16) {
     // SAFETY: Contract of the verb.
@@ -338,7 +338,7 @@ pub unsafe extern "C" fn create_ex(
 ///
 /// # Safety
 ///
-/// `qp` is a QP that nobody else knows yet, and that libibverbs has filled in its part of.
+/// `qp` is a QP that no other code knows yet, and that libibverbs has filled in its part of.
 unsafe fn extend(qp: *mut VerbsQp) {
     let ex = qp.cast::<IbvQpEx>();
     // SAFETY: The caller's promise. A `struct verbs_qp` begins with a `struct ibv_qp_ex`, of which

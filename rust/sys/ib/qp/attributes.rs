@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a QP can hold, and what `query_qp` reports of it.
+//! Sizes of the queues of a QP, and the result of `query_qp`.
 
 use super::super::access::Access;
 use super::super::address_vector::AhAttr;
-use super::state::State;
+use super::state::QpState;
 use crate::sys::bindings;
 
 /// The attributes of a QP as `query_qp` reports them.
 #[derive(Clone, Copy, Default)]
 pub struct Attributes {
-    /// What the peer may do.
+    /// Rights of the peer.
     pub access: Access,
     /// Index of the partition key.
     pub pkey_index: u16,
@@ -22,9 +22,9 @@ pub struct Attributes {
     pub mtu: u32,
     /// Local ACK Timeout: 4.096 us times 2 to this power; 0 waits for ever.
     pub timeout: u8,
-    /// How often a request is sent again.
+    /// Retries.
     pub retry_cnt: u8,
-    /// How often a request is sent again for want of a receive; 7 is for ever.
+    /// RNR retries; 7 is for ever.
     pub rnr_retry: u8,
     /// First PSN that is expected.
     pub rq_psn: u32,
@@ -44,7 +44,7 @@ pub struct Attributes {
     pub vector: AhAttr,
 }
 
-/// What a QP can hold.
+/// Sizes of the queues of a QP.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// Send requests outstanding.
@@ -104,15 +104,15 @@ impl Attributes {
     }
 }
 
-/// What `query_qp` reports.
+/// Result of `query_qp`.
 pub struct Report {
     /// The state.
-    pub state: State,
+    pub state: QpState,
     /// It is in SQD, and not drained yet.
     pub draining: bool,
     /// The attributes.
     pub attributes: Attributes,
-    /// What it can hold.
+    /// Sizes of its queues.
     pub capacity: Capacity,
     /// Every send request reports its completion.
     pub signal_all: bool,

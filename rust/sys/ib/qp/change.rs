@@ -6,24 +6,24 @@ use super::super::access::Access;
 use super::super::address_vector::AddressVector;
 use super::super::call::Argument;
 use super::state::{
-    QpType,
-    State, //
+    IbQpType,
+    QpState, //
 };
 use crate::sys::bindings;
 use kernel::prelude::*;
 
 /// The arguments of `modify_qp`: what is `Some` is in the attribute mask.
 #[derive(Default)]
-pub struct Change {
+pub struct QpChange {
     /// The attribute mask itself.
     pub mask: u32,
     /// State to go to.
-    pub state: Option<State>,
+    pub state: Option<QpState>,
     /// State that the user believes the QP to be in.
-    pub current: Option<State>,
+    pub current: Option<QpState>,
     /// Whether the path in use is to be the only one (`MIGRATED`).
     pub migrated: Option<bool>,
-    /// What the peer may do.
+    /// Rights of the peer.
     pub access: Option<Access>,
     /// Index of the partition key.
     pub pkey_index: Option<u16>,
@@ -31,15 +31,15 @@ pub struct Change {
     pub port: Option<u32>,
     /// The Q_Key (datagrams).
     pub qkey: Option<u32>,
-    /// Where the connection goes.
+    /// Destination of the connection.
     pub av: Option<AddressVector>,
     /// Path MTU in bytes.
     pub mtu: Option<u32>,
     /// ACK timeout exponent.
     pub timeout: Option<u8>,
-    /// How often a request is sent again.
+    /// Retries.
     pub retry_cnt: Option<u8>,
-    /// How often a request is sent again for want of a receive; 7 is for ever.
+    /// RNR retries; 7 is for ever.
     pub rnr_retry: Option<u8>,
     /// First PSN that is expected.
     pub rq_psn: Option<u32>,
@@ -62,9 +62,9 @@ pub struct Change {
 /// # Invariants
 ///
 /// The source GIDs in it, if any, are referenced.
-pub(super) struct Wanted<'a>(&'a bindings::ib_qp_attr);
+pub(super) struct ModifyAttr<'a>(&'a bindings::ib_qp_attr);
 
-impl Argument for Wanted<'_> {
+impl Argument for ModifyAttr<'_> {
     type Raw = *mut bindings::ib_qp_attr;
 
     unsafe fn from_raw(raw: *mut bindings::ib_qp_attr) -> Result<Self> {
@@ -74,18 +74,18 @@ impl Argument for Wanted<'_> {
     }
 }
 
-impl Wanted<'_> {
+impl ModifyAttr<'_> {
     /// Takes out of the attributes what `mask` says is there.
     ///
     /// # Errors
     ///
     /// `EINVAL` for values that no QP can have.
-    pub(super) fn under(&self, mask: u32) -> Result<Change> {
+    pub(super) fn under(&self, mask: u32) -> Result<QpChange> {
         let attr = self.0;
         fn when<T>(mask: u32, bit: bindings::ib_qp_attr_mask, value: T) -> Option<T> {
             (mask & bit != 0).then_some(value)
         }
-        let known = |raw| State::from_raw(raw).ok_or(EINVAL);
+        let known = |raw| QpState::from_raw(raw).ok_or(EINVAL);
         let state = when(mask, bindings::ib_qp_attr_mask_IB_QP_STATE, attr.qp_state)
             .map(known)
             .transpose()?;
@@ -110,7 +110,7 @@ impl Wanted<'_> {
             Some(_) => return Err(EINVAL),
             None => None,
         };
-        Ok(Change {
+        Ok(QpChange {
             mask,
             state,
             current,
@@ -176,15 +176,15 @@ impl Wanted<'_> {
     }
 }
 
-impl Change {
+impl QpChange {
     /// Whether a QP of this type may go from `from` to `to` with this attribute mask
     /// (IBTA 11.2.5.2).
-    pub fn allowed(&self, kind: QpType, from: State, to: State) -> bool {
+    pub fn allowed(&self, kind: IbQpType, from: QpState, to: QpState) -> bool {
         // SAFETY: No requirements; the states are in range, and so is the type of a QP that exists.
         unsafe { bindings::ib_modify_qp_is_ok(from as u32, to as u32, kind.as_raw(), self.mask) }
     }
 
-    /// What is to be changed: bits of `enum ib_qp_attr_mask`.
+    /// Bits of `enum ib_qp_attr_mask`.
     pub fn mask(&self) -> u32 {
         self.mask
     }

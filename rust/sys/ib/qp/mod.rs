@@ -12,10 +12,10 @@ pub use self::{
         Capacity,
         Report, //
     },
-    change::Change,
+    change::QpChange,
     state::{
-        QpType,
-        State, //
+        IbQpType,
+        QpState, //
     },
 };
 pub use super::{
@@ -26,17 +26,17 @@ pub use super::{
     },
 };
 
-use self::change::Wanted;
+use self::change::ModifyAttr;
 use super::call::{
     operations,
     Argument,
-    Ignored,
-    Refused,
+    BadWr,
+    IgnoredArgument,
     WorkRequests, //
 };
 use super::details::{
     Details,
-    Message, //
+    NlMessage, //
 };
 use super::event::QpUpcall;
 use super::object::{
@@ -56,33 +56,33 @@ use crate::sys::bindings;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
-/// What a queue pair is to a driver. Dropping it is the end of it.
+/// A queue pair of a driver. Dropping it destroys it.
 pub trait QueuePair: Send + Sync + 'static {
-    /// What the device is.
+    /// The device type.
     type Device: Send + Sync + 'static;
-    /// What a protection domain is.
+    /// The protection domain type.
     type Pd: Send + Sync + 'static;
-    /// What a completion queue is.
+    /// The completion queue type.
     type Cq: Send + Sync + 'static;
-    /// What a shared receive queue is.
+    /// The shared receive queue type.
     type Srq: Send + Sync + 'static;
-    /// What an address handle is.
+    /// The address handle type.
     type Ah: Send + Sync + 'static;
 
     /// Creates a QP in RESET.
     fn create(
         device: &Self::Device,
         upcall: QpUpcall,
-        init: Init<'_, Self::Pd, Self::Cq, Self::Srq>,
+        init: QpInit<'_, Self::Pd, Self::Cq, Self::Srq>,
     ) -> Result<(Self, Created)>
     where
         Self: Sized;
 
     /// Changes state and attributes, all or nothing. ib_core has checked nothing but the ranges of
     /// the types.
-    fn modify(&self, change: Change) -> Result;
+    fn modify(&self, change: QpChange) -> Result;
 
-    /// What the QP is now.
+    /// Current attributes.
     fn query(&self) -> Report;
 
     /// Lets the QP receive what is sent to a group. May sleep.
@@ -97,55 +97,55 @@ pub trait QueuePair: Send + Sync + 'static {
     /// The process has put receive requests into the ring.
     fn recv_doorbell(&self) -> Result;
 
-    /// What it tells of itself besides what a query does.
+    /// Details for `rdma resource show`.
     fn details(&self, out: &mut Details<'_>) -> Result;
 
-    /// A user in the kernel posts send requests. In any context.
+    /// A ULP posts send WRs. Any context.
     fn post_send(&self, requests: SendRequests<'_, Self::Ah>) -> Result;
 
-    /// A user in the kernel posts receives. In any context.
+    /// A ULP posts receive WRs. Any context.
     fn post_recv(&self, requests: RecvRequests) -> Result;
 }
 
-/// Who has a QP created.
+/// The owner of a new QP.
 pub enum Owner<'a> {
     /// A process.
     Process(Udata<'a>),
     /// Processes, in common, through an XRC domain. ib_core hands a driver neither udata nor PD
     /// nor CQs of such a QP, which is not to be taken for one of the kernel.
     Shared,
-    /// A user in the kernel.
+    /// A ULP.
     Kernel,
 }
 
-/// What a QP is created with.
-pub struct Init<'a, P, C, S> {
+/// Attributes of a new QP.
+pub struct QpInit<'a, P, C, S> {
     /// Its type.
-    pub kind: QpType,
-    /// Who wants it.
+    pub kind: IbQpType,
+    /// The owner.
     pub owner: Owner<'a>,
     /// Whose regions it may use.
     pub pd: Option<&'a P>,
-    /// Where completions of sends go.
+    /// CQ of the send queue.
     pub send_cq: Option<&'a C>,
-    /// Where completions of receives go.
+    /// CQ of the receive queue.
     pub recv_cq: Option<&'a C>,
-    /// Where its receives come from, if they are not its own.
+    /// The SRQ, if it has no receive queue of its own.
     pub srq: Option<&'a S>,
     /// `enum ib_qp_create_flags`.
     pub flags: u32,
-    /// What is asked for; ib_core has checked nothing of it.
+    /// The requested sizes, unchecked by ib_core.
     pub capacity: Capacity,
     /// Every send request reports its completion.
     pub signal_all: bool,
 }
 
-/// What a created QP says of itself.
+/// Result of creating a QP.
 #[derive(Clone, Copy, Debug)]
 pub struct Created {
     /// Its number.
     pub number: u32,
-    /// What it can hold, at least what was asked for.
+    /// Its sizes, at least as requested.
     pub capacity: Capacity,
 }
 
@@ -183,7 +183,7 @@ type New<'a, Q> = object::New<'a, bindings::ib_qp, Q, <Q as QueuePair>::Device>;
 type Live<'a, Q> = object::Live<'a, bindings::ib_qp, Q>;
 type Gone<'a, Q> = object::Gone<'a, bindings::ib_qp, Q>;
 
-/// What `size_ib_qp` must say.
+/// The value of `size_ib_qp`.
 pub(super) const fn size<Q: QueuePair>() -> usize {
     Object::<bindings::ib_qp, Q>::SIZE
 }
@@ -193,10 +193,10 @@ impl<'a, Q: QueuePair> New<'a, Q> {
         &self,
         attr: &InitAttr<'a>,
         udata: Option<Udata<'a>>,
-    ) -> Init<'a, Q::Pd, Q::Cq, Q::Srq> {
+    ) -> QpInit<'a, Q::Pd, Q::Cq, Q::Srq> {
         let qp = self.as_raw();
         let attr = &attr.0;
-        let kind = QpType::from_raw(attr.qp_type);
+        let kind = IbQpType::from_raw(attr.qp_type);
         // SAFETY: By the invariants of both the CQs, the SRQ and the PD are null or complete; their
         // drivers' parts are of the types that the table of operations names.
         let (pd, send_cq, recv_cq, srq) = unsafe {
@@ -207,11 +207,11 @@ impl<'a, Q: QueuePair> New<'a, Q> {
                 NonNull::new(attr.srq).map(|srq| Object::private(srq)),
             )
         };
-        Init {
+        QpInit {
             kind,
             owner: match udata {
                 Some(udata) => Owner::Process(udata),
-                None if kind == QpType::XRC_TARGET => Owner::Shared,
+                None if kind == IbQpType::XRC_TARGET => Owner::Shared,
                 None => Owner::Kernel,
             },
             pd,
@@ -262,7 +262,7 @@ operations! {
         Ok(())
     }
 
-    modify_qp(qp: Live<'a, Q>, wanted: Wanted<'a>, mask: c_int, _udata: NoUdata) -> Result {
+    modify_qp(qp: Live<'a, Q>, wanted: ModifyAttr<'a>, mask: c_int, _udata: NoUdata) -> Result {
         qp.modify(wanted.under(mask as u32)?)
     }
 
@@ -285,11 +285,11 @@ operations! {
         qp.detach(&group.0)
     }
 
-    fill_res_qp_entry(message: Message<'a>, qp: Live<'a, Q>) -> Result {
+    fill_res_qp_entry(message: NlMessage<'a>, qp: Live<'a, Q>) -> Result {
         message.details(|out| qp.details(out))
     }
 
-    destroy_qp(qp: Gone<'a, Q>, _udata: Ignored<*mut bindings::ib_udata>) -> Result {
+    destroy_qp(qp: Gone<'a, Q>, _udata: IgnoredArgument<*mut bindings::ib_udata>) -> Result {
         qp.destroy();
         Ok(())
     }
@@ -297,7 +297,7 @@ operations! {
     post_send(
         qp: Live<'a, Q>,
         list: WorkRequests<bindings::ib_send_wr>,
-        refused: Refused<bindings::ib_send_wr>,
+        refused: BadWr<bindings::ib_send_wr>,
     ) -> Result {
         if list.is_empty() {
             return qp.send_doorbell();
@@ -308,7 +308,7 @@ operations! {
     post_recv(
         qp: Live<'a, Q>,
         list: WorkRequests<bindings::ib_recv_wr>,
-        refused: Refused<bindings::ib_recv_wr>,
+        refused: BadWr<bindings::ib_recv_wr>,
     ) -> Result {
         if list.is_empty() {
             return qp.recv_doorbell();

@@ -6,9 +6,9 @@ use crate::sys::bindings;
 
 /// The type of a QP, a number of `enum ib_qp_type`; which of them are served is the driver's table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct QpType(bindings::ib_qp_type);
+pub struct IbQpType(bindings::ib_qp_type);
 
-impl QpType {
+impl IbQpType {
     /// The receiving end of an extended reliable connection: shared by processes, so that it has
     /// no file, and is no QP of the kernel either.
     pub(super) const XRC_TARGET: Self = Self(bindings::ib_qp_type_IB_QPT_XRC_TGT);
@@ -35,7 +35,7 @@ impl QpType {
 /// The states of a QP (IBTA 10.3.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum State {
+pub enum QpState {
     /// Nothing is set up; nothing may be posted.
     Reset = 0,
     /// Receives may be posted.
@@ -52,17 +52,17 @@ pub enum State {
     Err = 6,
 }
 
-impl State {
+impl QpState {
     /// From `enum ib_qp_state`.
-    pub fn from_raw(raw: u32) -> Option<State> {
+    pub fn from_raw(raw: u32) -> Option<QpState> {
         Some(match raw {
-            0 => State::Reset,
-            1 => State::Init,
-            2 => State::Rtr,
-            3 => State::Rts,
-            4 => State::Sqd,
-            5 => State::Sqe,
-            6 => State::Err,
+            0 => QpState::Reset,
+            1 => QpState::Init,
+            2 => QpState::Rtr,
+            3 => QpState::Rts,
+            4 => QpState::Sqd,
+            5 => QpState::Sqe,
+            6 => QpState::Err,
             _ => return None,
         })
     }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Acknowledgements: what is complete, what was refused, and what must be sent again (IBTA 9.7.5,
-//! 9.9.2).
+//! Acknowledgements: which WQEs are complete, which were NAKed, and what must be retransmitted
+//! (IBTA 9.7.5, 9.9.2).
 
 use super::Requester;
+use super::RequesterState;
 use super::SendSlot;
-use super::State;
 use crate::transport::completion::vendor;
 use crate::transport::completion::SendCompletion;
 use crate::transport::completion::Status;
-use crate::transport::operation::Answer;
+use crate::transport::operation::Reply;
 use crate::transport::reliable::sequence::Sequence;
 use crate::transport::request::Progress;
 use crate::wire::headers::rnr_delay_ns;
@@ -19,10 +19,10 @@ use crate::wire::headers::NakCode;
 use crate::wire::psn::Psn;
 use core::ops::DerefMut;
 
-/// A round-trip time that is not known is taken for this, in nanoseconds.
+/// Assumed round-trip time before the first sample, in nanoseconds.
 const UNKNOWN_ROUND_TRIP: u64 = 1_000_000;
 
-/// After so many acknowledgements of messages with the right MSN, one with a wrong MSN is not the
+/// Once this many acknowledgements carried the right MSN, one with a wrong MSN is not the
 /// responder's.
 pub(super) const MSN_TRUSTED: u8 = 4;
 
@@ -35,12 +35,12 @@ pub(super) enum Unlocated {
 }
 
 impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
-    /// An acknowledge packet came: ACK, RNR NAK or NAK.
+    /// Handles an acknowledge packet: ACK, RNR NAK or NAK.
     ///
-    /// PSN and MSN have to be such that a responder could say them of what was sent: who guesses
-    /// has to guess both. The MSN has to be so once the responder was seen to count as we do
-    /// ([`MSN_TRUSTED`]): few requesters look at it without credits, so one that counts otherwise,
-    /// or not at all, may have gone unnoticed. A wrong one is counted in any case.
+    /// PSN and MSN must be values that a responder could send for what was sent: a forger has to
+    /// guess both. The MSN is checked once the responder was seen to count as this side does
+    /// ([`MSN_TRUSTED`]): few requesters look at it without credits, so a responder that counts
+    /// differently, or not at all, may have gone unnoticed. A wrong MSN is counted in any case.
     #[inline]
     pub fn on_acknowledge(
         &mut self,
@@ -49,7 +49,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         now: u64,
         sink: &mut impl FnMut(SendCompletion),
     ) -> Progress {
-        if self.state != State::Ready {
+        if self.state != RequesterState::Ready {
             return Progress::default();
         }
         let Ok(sequence) = self.locate(psn) else {
@@ -86,7 +86,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.settle(sink)
     }
 
-    /// Messages are complete: whether the responder has counted as many.
+    /// Messages are complete: checks whether the responder has counted as many.
     #[inline]
     fn compare_msn(&mut self, msn: u32) {
         if msn == self.messages_done & 0xff_ffff {
@@ -94,9 +94,9 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         }
     }
 
-    /// Whether a responder that answers something outstanding may have counted so many messages: at
-    /// least those that are acknowledged, and not more than were sent (IBTA 9.7.7.1). Since a READ
-    /// counts when it is accepted, there is no telling by the PSN more exactly.
+    /// Whether a responder that acknowledges something outstanding may have counted this many
+    /// messages: at least those that are acknowledged, and at most those sent (IBTA 9.7.7.1). A
+    /// READ counts when it is accepted, so the PSN says nothing more precise.
     #[inline]
     fn can_be(&self, msn: u32) -> bool {
         let counted = msn.wrapping_sub(self.messages_done) & 0xff_ffff;
@@ -127,10 +127,9 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         }
     }
 
-    /// All packets before `end` arrived: completes what that completes, in order.
+    /// All packets before `end` arrived: completes their WQEs, in order.
     ///
-    /// It goes no further than an RDMA READ, which only its responses complete, and a failed work
-    /// request.
+    /// It stops at an RDMA READ, which only its responses complete, and at a failed WQE.
     #[inline]
     pub(super) fn acknowledged_up_to(
         &mut self,
@@ -140,11 +139,11 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     ) {
         let before = self.una;
         while let Some(slot) = self.head() {
-            let counts = match slot.request.op.answer() {
-                Answer::Ack | Answer::None => 1,
-                // Done when its turn came; nobody else counts it.
-                Answer::Here => 0,
-                Answer::Response => break,
+            let counts = match slot.request.op.reply() {
+                Reply::Ack | Reply::None => 1,
+                // Completed in its order; nobody else counts it.
+                Reply::Local => 0,
+                Reply::Response => break,
             };
             if !slot.begun || !slot.status.is_success() {
                 break;
@@ -163,7 +162,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         }
     }
 
-    /// The oldest unacknowledged packet was `before` and is another one now.
+    /// The oldest unacknowledged packet was `before` and is now another one.
     #[inline]
     pub(super) fn progressed(&mut self, before: Sequence, now: u64) {
         self.window.grow(self.una.wrapping_sub(before));
@@ -172,19 +171,19 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.repeated_at = None;
         self.forget_losses();
         if self.cursor.sequence <= self.una {
-            // What was to be sent again had arrived after all. With nothing left to be sent again
+            // Packets to be retransmitted have arrived after all. With nothing left to retransmit
             // the cursor may still be at a request without packets that has just retired.
             self.cursor = self.oldest();
         }
     }
 
-    /// An ACK or a response for something behind a READ says that responses of the READ were lost
-    /// (IBTA 9.9.2.2, "implied NAK"). Once is enough until it has made progress: what is on its way
-    /// will say so again.
+    /// An ACK or a response for a packet behind a READ implies that responses of the READ were lost
+    /// (IBTA 9.9.2.2, "implied NAK"). Once is enough until there is progress: packets in flight
+    /// will imply it again.
     pub(super) fn implied_loss(&mut self, sink: &mut impl FnMut(SendCompletion)) {
         let is_read = self
             .head()
-            .is_some_and(|slot| slot.begun && slot.request.op.answer() == Answer::Response);
+            .is_some_and(|slot| slot.begun && slot.request.op.reply() == Reply::Response);
         if !is_read || self.implied_at == Some(self.una) || self.in_flight() == 0 {
             return;
         }
@@ -193,7 +192,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.lost(sink);
     }
 
-    /// The oldest packet was lost: goes back to it, unless that was done too often.
+    /// The oldest packet was lost: goes back to it (go-back-N), unless its retries are exhausted.
     pub(super) fn lost(&mut self, sink: &mut impl FnMut(SendCompletion)) {
         if !self.retry.take() {
             self.end_head(Status::RetryExcErr, vendor::RETRY, sink);
@@ -203,8 +202,8 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.go_back();
     }
 
-    /// A NAK or RNR NAK says that all before a packet arrived. Whether that is the oldest packet,
-    /// and it was not refused since it was sent last.
+    /// A NAK or RNR NAK implies that all packets before its PSN arrived. Returns whether the PSN is
+    /// the oldest packet and was not refused since its last transmission.
     fn is_about_oldest(
         &mut self,
         sequence: Sequence,
@@ -217,8 +216,8 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             return false;
         }
         if self.retry.was_refused() {
-            // The RNR NAK again, or one about a copy of the packet; or a NAK for what was sent
-            // behind it, which does not matter.
+            // A repeated RNR NAK, or one about a copy of the packet; or a NAK for packets behind
+            // it, which does not matter.
             self.count_duplicate();
             return false;
         }
@@ -227,9 +226,10 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
 
     /// A packet did not arrive; all before it did (IBTA 9.7.5.2.2).
     ///
-    /// The same NAK again is one that the network doubled, and to obey it would spend a retry
-    /// although nothing was lost; unless the packet was sent again since, and so long ago that the
-    /// responder can have missed it once more. Sooner, it is about an earlier sending.
+    /// A second NAK for the same packet may be a duplicate of the network; to honour it would spend
+    /// a retry although nothing was lost. It is honoured if the packet was retransmitted since, so
+    /// long ago that the responder can have missed it again. Any sooner it is about an earlier
+    /// transmission.
     fn on_sequence_nak(
         &mut self,
         sequence: Sequence,
@@ -244,7 +244,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         let is_fresh = |at: u64| now.saturating_sub(at) <= half;
         if self.reported_at == Some(sequence)
             || self.repeated_at.is_some_and(is_fresh)
-            || !self.retry.obeys_report()
+            || !self.retry.honours_report()
         {
             self.count_duplicate();
             return;
@@ -277,7 +277,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.retry.wait_for_receiver(now, rnr_delay_ns(timer));
     }
 
-    /// The responder refused a packet for good; all before it arrived.
+    /// The responder sent a fatal NAK for a packet; all before it arrived.
     fn on_fatal_nak(
         &mut self,
         sequence: Sequence,

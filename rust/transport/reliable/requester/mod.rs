@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The sending side of a reliable connection: work requests become segments, responses become
-//! completions (IBTA volume 1, 9.7.2 to 9.7.6 and 9.9.2).
+//! The requester of a reliable connection: WQEs become segments, responses become completions (IBTA
+//! volume 1, 9.7.2 to 9.7.6 and 9.9.2).
 //!
 //! # The life of a message
 //!
-//! A work request is pushed into a slot and waits. When the send cursor reaches it, the message
-//! gets its sequence numbers, and [`Requester::next_segment`] returns it piece by piece, as far as
-//! the window, fences, the number of READs and RNR waits allow. Its last packet asks for an
-//! acknowledgement if somebody waits for it. An ACK moves `una` over it; if it was
-//! the oldest it retires, and completes if it is signaled. READs retire when their last response
-//! is placed.
+//! A WQE is pushed into a slot and waits. When the send cursor reaches it, the message gets its
+//! sequence numbers, and [`Requester::next_segment`] returns it piece by piece, as far as the
+//! window, fences, the number of READs and RNR back-off allow. Its last packet requests an ACK if a
+//! consumer waits for the completion. An ACK moves `una` over it; if it was the oldest it retires,
+//! and completes if it is signaled. READs retire when their last response is placed.
 //!
 //! Work requests are counted by free-running indices, packets by 64-bit sequences:
 //!
@@ -26,41 +25,40 @@
 //!                    retired <= una <= cursor <= pushed
 //! ```
 //!
-//! `una` is the oldest packet that is not acknowledged; it belongs to the message `retired`.
-//! `sent` is how far the cursor ever came. After a loss the cursor goes back to `una` and runs over
-//! the same packets again; responses for anything up to `sent` stay valid meanwhile.
+//! `una` is the oldest packet that is not acknowledged; it belongs to the message `retired`. `sent`
+//! is how far the cursor ever came. After a loss the cursor goes back to `una` and passes the same
+//! packets again (go-back-N); responses for anything up to `sent` stay valid meanwhile.
 //!
 //! # Who ends a connection
 //!
-//! An error ends the oldest work request, never one before or behind it: the ones before are
-//! complete by then, and those behind are flushed. What goes wrong on this side
-//! ([`Requester::fail`], [`Requester::push_failed`]) therefore waits in its slot until it is the
-//! oldest.
+//! An error ends the oldest WQE, never an earlier or later one: earlier ones are complete by then,
+//! and later ones are flushed. A local error ([`Requester::fail`], [`Requester::push_failed`])
+//! therefore waits in its slot until it is the oldest.
 //!
 //! # Long READs
 //!
 //! A READ is asked for in pieces of [`READ_PIECE`] packets, each a READ request of its own on the
 //! wire. A piece is asked for when the window has room for its responses, or nothing is in flight.
 //!
-//! # Requests that ask no peer
+//! # Local operations
 //!
-//! They take no PSN. One is done when the cursor reaches it ([`Requester::next_here`]), in the
-//! order of the others, and retires when those before it have. Going back over it does nothing.
+//! They take no PSN. One is executed when the cursor reaches it ([`Requester::next_local_op`]), in
+//! the order of the queue, and retires when the earlier WQEs have. Going back over it does nothing.
 //!
 //! # Losses
 //!
-//! | what is lost | who notices | what it costs |
+//! | lost packet | noticed by | cost |
 //! |---|---|---|
-//! | a packet in the middle | the responder, by NAK, and again | one of half the retries |
+//! | one in the middle | the responder, by NAK, repeatedly | one of half the retries |
 //! | a READ response in the middle | this side, by a later response or ACK | one retry |
 //! | the end of a flight | the probe of [`tail`], or the ACK timeout | none, or one retry |
-//! | a packet that did not leave this host | the owner: [`Requester::unsend`] | nothing |
-//! | nothing, but there is no receive | the responder, by RNR NAK | one RNR retry, and a wait |
+//! | one that did not leave this host | the owner: [`Requester::unsend`] | nothing |
+//! | none, but there is no receive | the responder, by RNR NAK | one RNR retry, and a back-off |
 //!
-//! Behind a refused packet nothing is sent until it is accepted ([`window`]).
+//! After a refused packet nothing else is sent until it is accepted ([`window`]).
 
 mod ack;
-mod here;
+mod local_op;
 mod outcome;
 mod read;
 mod retry;
@@ -70,10 +68,10 @@ mod slot;
 mod tail;
 mod window;
 
-pub use outcome::Here;
 pub use outcome::Ignored;
-pub use outcome::Placement;
-pub use outcome::Refused;
+pub use outcome::LocalOp;
+pub use outcome::ReadPlacement;
+pub use outcome::ReadRefused;
 pub use slot::SendSlot;
 
 use crate::transport::completion::vendor;
@@ -81,7 +79,7 @@ use crate::transport::completion::SendCompletion;
 use crate::transport::completion::Status;
 use crate::transport::message::Mtu;
 use crate::transport::message::MAX_MESSAGE;
-use crate::transport::operation::Answer;
+use crate::transport::operation::Reply;
 use crate::transport::reliable::config::RequesterConfig;
 use crate::transport::reliable::config::MAX_RD_ATOMIC;
 use crate::transport::reliable::counters::RequesterCounters;
@@ -93,95 +91,95 @@ use crate::transport::request::SendRequest;
 use crate::wire::psn::Psn;
 use core::ops::DerefMut;
 use retry::Retry;
-use slot::Ring;
+use slot::SlotRing;
 use tail::Tail;
-use window::Window;
+use window::CongestionWindow;
 
-/// How many packets of responses one READ request asks for at most.
+/// Most response packets that one READ request asks for.
 pub const READ_PIECE: u32 = 512;
 
-/// Where a requester is in its life.
+/// The state of a requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum RequesterState {
     /// Not connected.
     Reset,
     /// Sends and completes.
     Ready,
-    /// A work request ended in error; nothing but a flush follows.
+    /// A WQE ended in error; only a flush follows.
     Fatal,
 }
 
-/// What to send next.
+/// The send cursor: what to send next.
 #[derive(Clone, Copy, Debug, Default)]
-struct Cursor {
-    /// The work request.
+struct SendCursor {
+    /// The WQE.
     index: u32,
-    /// How many packets of its message are behind the cursor.
+    /// How many packets of its message the cursor has passed.
     packet: u32,
-    /// Of the next packet.
+    /// Sequence of the next packet.
     sequence: Sequence,
 }
 
-/// The sending side of a QP. Times are nanoseconds of any clock that does not go back.
+/// The requester of a QP. Times are nanoseconds of any monotonic clock.
 ///
 /// # Invariants
 ///
-/// `una <= cursor.sequence <= sent`. The slots `retired..pushed` hold work requests, and the cursor
-/// is at one of them or behind the last; `una` is in the message of the first of them if that has
+/// `una <= cursor.sequence <= sent`. The slots `retired..pushed` hold WQEs, and the cursor is at
+/// one of them or behind the last; `una` is in the message of the first of them if that has
 /// `begun`, and equals `sent` otherwise.
 pub struct Requester<S> {
-    ring: Ring<S>,
-    state: State,
+    ring: SlotRing<S>,
+    state: RequesterState,
     draining: bool,
-    /// The next packet shall ask for an acknowledgement, whatever it is.
-    ask: bool,
+    /// The next packet requests an ACK, whatever it is.
+    ack_next: bool,
     max_rd_atomic: u8,
     mtu: Mtu,
     numbering: Numbering,
     pushed: u32,
     retired: u32,
-    /// Requests behind the cursor that are answered by a response, and are not completely.
+    /// WQEs that the cursor has passed and whose responses are not complete.
     reads: u32,
-    /// How many messages the responder has begun to count at most: those sent, a READ request
-    /// being one. Modulo 2^24 it is the largest MSN that can be.
+    /// Upper bound of the messages that the responder has counted: those sent, a READ request being
+    /// one. Modulo 2^24 it is the largest possible MSN.
     messages_sent: u32,
-    /// How many of them are acknowledged: the smallest MSN that can be.
+    /// How many of them are acknowledged: the smallest possible MSN.
     messages_done: u32,
-    /// How often in a row the responder has counted so, at most [`ack::MSN_TRUSTED`].
+    /// Consecutive acknowledgements with the right count, at most [`ack::MSN_TRUSTED`].
     msn_agreed: u8,
-    /// Changes with each connection, so that placements of an earlier one are void.
+    /// Changes with each connection: placements of an earlier one are void.
     epoch: u32,
-    cursor: Cursor,
+    cursor: SendCursor,
     una: Sequence,
     sent: Sequence,
-    /// The packets before were asked to be acknowledged.
-    asked: Sequence,
-    /// As it was before the last question.
-    asked_before: Sequence,
-    /// The `una` for which an implied NAK was obeyed.
+    /// An ACK was requested for all packets before this one.
+    ack_requested: Sequence,
+    /// Its value before the last request.
+    ack_requested_before: Sequence,
+    /// The `una` for which an implied NAK was honoured.
     implied_at: Option<Sequence>,
-    /// The `una` for which a NAK for a sequence error was obeyed, until it is sent again.
+    /// The `una` for which a sequence error NAK was honoured, until it is retransmitted.
     reported_at: Option<Sequence>,
-    /// When `una` was sent again last.
+    /// When `una` was last retransmitted.
     repeated_at: Option<u64>,
-    window: Window,
+    window: CongestionWindow,
     retry: Retry,
     tail: Tail,
     counters: RequesterCounters,
-    /// A counter of what is rare has changed.
+    /// A counter other than the packet counter has changed.
     has_news: bool,
 }
 
 impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
-    /// A requester over these slots, in the state RESET.
+    /// A requester over these slots, in RESET.
     ///
     /// The number of slots should be a power of two; else only the next smaller one is used.
     pub fn new(slots: S) -> Self {
         Self {
-            ring: Ring::new(slots),
-            state: State::Reset,
+            ring: SlotRing::new(slots),
+            state: RequesterState::Reset,
             draining: false,
-            ask: false,
+            ack_next: false,
             max_rd_atomic: 0,
             mtu: Mtu::MIN,
             numbering: Numbering::default(),
@@ -192,15 +190,15 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             messages_done: 0,
             msn_agreed: 0,
             epoch: 0,
-            cursor: Cursor::default(),
+            cursor: SendCursor::default(),
             una: 0,
             sent: 0,
-            asked: 0,
-            asked_before: 0,
+            ack_requested: 0,
+            ack_requested_before: 0,
             implied_at: None,
             reported_at: None,
             repeated_at: None,
-            window: Window::new(),
+            window: CongestionWindow::new(),
             retry: Retry::new(),
             tail: Tail::new(),
             counters: RequesterCounters::default(),
@@ -208,35 +206,35 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         }
     }
 
-    /// Forgets everything but the counters: the transition to RESET. Nothing completes, and the
+    /// Resets everything but the counters: the transition to RESET. Nothing completes, and the
     /// indices begin at 0 again.
     pub fn reset(&mut self) {
-        self.state = State::Reset;
+        self.state = RequesterState::Reset;
         self.draining = false;
         self.pushed = 0;
         self.retired = 0;
-        self.cursor = Cursor::default();
+        self.cursor = SendCursor::default();
         self.una = 0;
         self.sent = 0;
         self.forget_flight();
     }
 
-    /// Begins a connection: the transition to RTS. What was pushed before is sent now.
+    /// Begins a connection: the transition to RTS. WQEs pushed before are sent now.
     pub fn connect(&mut self, config: RequesterConfig) {
-        self.state = State::Ready;
+        self.state = RequesterState::Ready;
         self.draining = false;
         self.max_rd_atomic = config.max_rd_atomic.min(MAX_RD_ATOMIC);
         self.mtu = config.mtu;
         self.numbering = Numbering::new(config.sq_psn);
         self.una = 0;
         self.sent = 0;
-        self.cursor = Cursor {
+        self.cursor = SendCursor {
             index: self.retired,
             packet: 0,
             sequence: 0,
         };
         self.forget_flight();
-        self.window = Window::new();
+        self.window = CongestionWindow::new();
         self.messages_sent = 0;
         self.messages_done = 0;
         self.msn_agreed = 0;
@@ -246,32 +244,32 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.tail = Tail::new();
     }
 
-    /// Changes the retry counts (0..=7): a transition that stays in RTS, or leaves SQD. The retries
-    /// that the oldest packet has used up stay used up.
+    /// Changes the retry counts (0..=7): a transition within RTS or out of SQD. Retries that the
+    /// oldest packet has used stay used.
     pub fn set_retries(&mut self, retry_cnt: u8, rnr_retry: u8) {
         self.retry.set_counts(retry_cnt, rnr_retry);
     }
 
-    /// Changes the Local ACK Timeout. The deadline may become an earlier one.
+    /// Changes the Local ACK Timeout. The deadline may become earlier.
     pub fn set_ack_timeout(&mut self, ack_timeout_ns: Option<u64>) {
         self.retry.set_ack_timeout(ack_timeout_ns);
     }
 
-    /// Changes how many RDMA READs may be outstanding.
+    /// Changes the number of RDMA READs that may be outstanding.
     ///
-    /// 0 refuses further READs only; those pushed before still go out, one at a time.
+    /// 0 refuses only further READs; those pushed before are still sent, one at a time.
     pub fn set_max_rd_atomic(&mut self, max_rd_atomic: u8) {
         self.max_rd_atomic = max_rd_atomic.min(MAX_RD_ATOMIC);
     }
 
-    /// Free-running index of the next work request to be pushed.
+    /// Free-running index of the next WQE to be pushed.
     #[inline]
     pub fn pushed(&self) -> u32 {
         self.pushed
     }
 
-    /// Free-running index of the oldest work request that is not complete: those before it gave
-    /// their slots back.
+    /// Free-running index of the oldest WQE that is not complete: the slots of earlier ones are
+    /// free.
     #[inline]
     pub fn retired(&self) -> u32 {
         self.retired
@@ -293,13 +291,13 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         &self.counters
     }
 
-    /// The counters, if another one than that of packets has changed since they were asked for so.
+    /// The counters, if one other than the packet counter has changed since the last call.
     #[inline]
     pub fn take_news(&mut self) -> Option<RequesterCounters> {
         core::mem::take(&mut self.has_news).then_some(self.counters)
     }
 
-    /// Counts what is rare.
+    /// Marks a rare counter as changed.
     #[cold]
     fn count(&mut self, by: u32, counter: impl FnOnce(&mut RequesterCounters) -> &mut u64) {
         let counter = counter(&mut self.counters);
@@ -307,21 +305,24 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.has_news = true;
     }
 
-    /// Takes a work request and returns its slot.
+    /// Pushes a WQE and returns its slot.
     #[inline]
     pub fn push(&mut self, request: SendRequest) -> Result<u32, PushError> {
         if request.length > MAX_MESSAGE {
             return Err(PushError::TooLong);
         }
-        let answer = request.op.answer();
-        if answer == Answer::Response && self.max_rd_atomic == 0 && self.state == State::Ready {
+        let answer = request.op.reply();
+        if answer == Reply::Response
+            && self.max_rd_atomic == 0
+            && self.state == RequesterState::Ready
+        {
             return Err(PushError::NoReads);
         }
         self.push_slot(request, Status::Success)
     }
 
-    /// Takes a work request that cannot be done: it completes with `status` when the ones before
-    /// it are complete, at once if there are none.
+    /// Pushes a WQE that cannot be executed: it completes with `status` once the earlier ones are
+    /// complete, at once if there are none.
     pub fn push_failed(
         &mut self,
         wr_id: u64,
@@ -334,7 +335,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             ..SendRequest::default()
         };
         self.push_slot(request, status)?;
-        if self.state != State::Ready {
+        if self.state != RequesterState::Ready {
             return Ok(Progress::default());
         }
         Ok(self.settle(sink))
@@ -356,8 +357,8 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         Ok(number)
     }
 
-    /// The local memory of the work request in `slot` is not accessible: it completes with
-    /// `status` as soon as those before it are complete, and the QP becomes fatal then.
+    /// The local memory of the WQE in `slot` is not accessible: it completes with `status` once the
+    /// earlier ones are complete, and the connection ends then.
     pub fn fail(
         &mut self,
         slot: u32,
@@ -366,7 +367,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     ) -> Progress {
         let index = self.index_of(slot);
         let ahead = index.wrapping_sub(self.retired);
-        if self.state != State::Ready || ahead >= self.pushed.wrapping_sub(self.retired) {
+        if self.state != RequesterState::Ready || ahead >= self.pushed.wrapping_sub(self.retired) {
             return Progress::default();
         }
         let cursor_ahead = self.cursor.index.wrapping_sub(self.retired);
@@ -378,7 +379,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         }
         if slot.begun && cursor_ahead >= ahead && slot.first >= self.una {
             let sequence = slot.first;
-            self.rewind(Cursor {
+            self.rewind(SendCursor {
                 index,
                 packet: 0,
                 sequence,
@@ -389,12 +390,12 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
 
     /// When to call [`Self::on_deadline`].
     ///
-    /// It moves to a later time with every progress, which needs no attention: a timer that fires
-    /// too early is set again. To an earlier one it moves when a packet leaves, with an RNR NAK,
-    /// and with [`Self::unsend`].
+    /// Progress moves it to a later time, which needs no attention: a timer that fires too early is
+    /// armed again. It becomes earlier when a packet leaves, with an RNR NAK, and with
+    /// [`Self::unsend`].
     #[inline]
     pub fn deadline(&self) -> Option<u64> {
-        if self.state != State::Ready {
+        if self.state != RequesterState::Ready {
             return None;
         }
         let deadline = self.retry.deadline(self.una != self.sent);
@@ -418,7 +419,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             self.retry.restart(now);
             self.lost(sink);
         } else if self.retry.has_wait() {
-            // The end of a wait is no timeout.
+            // The end of a back-off is no timeout.
             self.retry.end_wait(now);
         } else if let Some(timeout) = self.retry.ack_timeout_ns() {
             self.tail.expired(deadline, now, timeout);
@@ -426,17 +427,17 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.settle(sink)
     }
 
-    /// Completes all work requests in order: those that failed with their own status, the others
-    /// with `WrFlushErr`. To be called in ERR, again for each work request pushed then.
+    /// Completes all WQEs in order: failed ones with their own status, the others with
+    /// `WrFlushErr`. Call it in ERR, again for each WQE pushed there.
     pub fn flush(&mut self, sink: &mut impl FnMut(SendCompletion)) {
         self.flush_some(u32::MAX, sink);
     }
 
-    /// As [`Self::flush`], but at most so many; the return value is how many it were. Nothing
-    /// is sent any more even if some are left.
+    /// Like [`Self::flush`], but at most this many; returns the number. Nothing is sent any more
+    /// even if some are left.
     pub fn flush_some(&mut self, most: u32, sink: &mut impl FnMut(SendCompletion)) -> u32 {
-        if self.state == State::Ready {
-            self.state = State::Fatal;
+        if self.state == RequesterState::Ready {
+            self.state = RequesterState::Fatal;
         }
         let begin = self.retired;
         while self.retired.wrapping_sub(begin) < most {
@@ -452,30 +453,31 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.retired.wrapping_sub(begin)
     }
 
-    /// SQD: with `on`, messages begun are finished and no new one begins.
+    /// SQD: with `on`, messages in progress finish and no new one begins.
     pub fn drain(&mut self, on: bool) {
         self.draining = on;
     }
 
-    /// Whether all messages begun are complete.
+    /// Whether all messages in progress are complete.
     #[inline]
     pub fn is_drained(&self) -> bool {
-        self.state != State::Ready || (self.una == self.sent && self.cursor.packet == 0)
+        self.state != RequesterState::Ready || (self.una == self.sent && self.cursor.packet == 0)
     }
 
-    /// Whether something is to be sent: now, or when the window, a wait or a fence permits.
+    /// Whether something is to be sent: now, or when the window, a back-off or a fence permits.
     #[inline]
     pub fn has_unsent(&self) -> bool {
-        self.state == State::Ready && (self.cursor.index != self.pushed || self.tail.is_due())
+        self.state == RequesterState::Ready
+            && (self.cursor.index != self.pushed || self.tail.is_due())
     }
 
-    /// Whether packets are on their way: sent, not acknowledged, and not given up.
+    /// Whether packets are in flight: sent, not acknowledged, and not given up.
     #[inline]
     pub fn has_in_flight(&self) -> bool {
         self.in_flight() != 0
     }
 
-    /// The oldest work request.
+    /// The oldest WQE.
     #[inline]
     fn head(&self) -> Option<&SendSlot> {
         if self.retired == self.pushed {
@@ -493,20 +495,20 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
 
     /// The cursor of the oldest unacknowledged packet.
     #[inline]
-    fn oldest(&self) -> Cursor {
+    fn oldest(&self) -> SendCursor {
         let packet = match self.head() {
             // The difference is below the packets of a message.
             Some(slot) if slot.begun => self.una.saturating_sub(slot.first) as u32,
             _ => 0,
         };
-        Cursor {
+        SendCursor {
             index: self.retired,
             packet,
             sequence: self.una,
         }
     }
 
-    /// The oldest work request is over.
+    /// Retires the oldest WQE.
     #[inline]
     fn retire(&mut self, status: Status, vendor_err: u32, sink: &mut impl FnMut(SendCompletion)) {
         let Some(slot) = self.head() else {
@@ -526,39 +528,39 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.retired = retired;
     }
 
-    /// The oldest work request ends in error, and with it the connection.
+    /// The oldest WQE ends in error, and with it the connection.
     fn end_head(&mut self, status: Status, vendor_err: u32, sink: &mut impl FnMut(SendCompletion)) {
         self.retire(status, vendor_err, sink);
-        self.state = State::Fatal;
+        self.state = RequesterState::Fatal;
     }
 
-    /// The end of an event: if the oldest work request is one that failed, its turn has come.
+    /// The end of an event: completes the oldest WQE if it has failed.
     #[inline]
     fn settle(&mut self, sink: &mut impl FnMut(SendCompletion)) -> Progress {
-        if self.state == State::Ready {
+        if self.state == RequesterState::Ready {
             let failed = self.head().map_or(Status::Success, |slot| slot.status);
             if !failed.is_success() {
                 self.end_head(failed, vendor::LOCAL, sink);
             }
         }
         Progress {
-            fatal: self.state == State::Fatal,
+            fatal: self.state == RequesterState::Fatal,
         }
     }
 
-    /// Moves the cursor back to the oldest unacknowledged packet: all behind it counts as lost.
+    /// Moves the cursor back to the oldest unacknowledged packet: all later ones count as lost.
     fn go_back(&mut self) {
         self.rewind(self.oldest());
-        // The first packet asks, so the earlier questions do not matter.
-        self.ask = true;
+        // The first packet requests an ACK, so earlier requests do not matter.
+        self.ack_next = true;
     }
 
-    /// Moves the cursor back: what is behind it may never have left, and with it the questions for
-    /// an ACK of what is before.
-    fn rewind(&mut self, to: Cursor) {
-        if self.asked > to.sequence {
-            self.asked = if self.asked_before <= to.sequence {
-                self.asked_before.max(self.una)
+    /// Moves the cursor back: later packets may never have left, and with them the ACK requests for
+    /// earlier ones.
+    fn rewind(&mut self, to: SendCursor) {
+        if self.ack_requested > to.sequence {
+            self.ack_requested = if self.ack_requested_before <= to.sequence {
+                self.ack_requested_before.max(self.una)
             } else {
                 self.una
             };
@@ -568,8 +570,8 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.tail.restart();
     }
 
-    /// Requests between `una` and the cursor that are answered by a response: there are no more of
-    /// them than packets in flight.
+    /// WQEs between `una` and the cursor that are answered by a response: no more than packets in
+    /// flight.
     fn count_reads(&self) -> u32 {
         let mut reads = 0u32;
         let mut index = self.retired;
@@ -580,7 +582,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             if !slot.begun || slot.first >= self.cursor.sequence {
                 break;
             }
-            if slot.request.op.answer() == Answer::Response {
+            if slot.request.op.reply() == Reply::Response {
                 // Both are within the message, whose packets are below 2^24.
                 let from = self.una.saturating_sub(slot.first) as u32;
                 let to = self.cursor.sequence.min(slot.end());
@@ -595,17 +597,17 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         reads
     }
 
-    /// What was said about losses so far does not matter any more: what is said next is news.
+    /// Earlier loss reports no longer matter: the next one is news.
     #[inline]
     fn forget_losses(&mut self) {
         self.implied_at = None;
         self.reported_at = None;
     }
 
-    /// Forgets what is about packets in flight.
+    /// Forgets everything about packets in flight.
     fn forget_flight(&mut self) {
-        self.asked = self.una;
-        self.ask = false;
+        self.ack_requested = self.una;
+        self.ack_next = false;
         self.reads = 0;
         self.forget_losses();
         self.epoch = self.epoch.wrapping_add(1);

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! What the requester answers to the one who drives it.
+//! Results that the requester returns to its driver.
 
 use crate::transport::reliable::sequence::Sequence;
 use crate::transport::request::Progress;
 
-/// What stands before the send cursor when there is no segment.
+/// The local operation at the send cursor when there is no segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Here {
-    /// Nothing that can be done now.
+pub enum LocalOp {
+    /// None that can be executed now.
     Nothing,
-    /// Something that was done: there may be a segment behind it.
-    GoOn,
-    /// The request in this slot, which asks no peer: to be done now, and then reported by
-    /// [`super::Requester::done_here`].
-    Do(u32),
+    /// One was executed before: a segment may follow.
+    Skipped,
+    /// The WQE in this slot: execute it now, then report it by [`super::Requester::local_op_done`].
+    Execute(u32),
 }
 
 /// Where the payload of an accepted READ response goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placement {
+pub struct ReadPlacement {
     /// Slot of the work request.
     pub slot: u32,
     /// Offset in its message, in bytes.
@@ -34,24 +33,24 @@ pub struct Placement {
     pub(super) epoch: u32,
 }
 
-/// Why a READ response is not to be placed.
+/// Why a READ response is not placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ignored {
-    /// That part was placed already.
+    /// This part is placed already.
     Duplicate,
-    /// Nothing was asked that this could answer.
+    /// It answers no request.
     Unexpected,
-    /// An earlier response is missing; it will be asked for again.
+    /// An earlier response is missing; it will be requested again.
     Gap,
-    /// It breaks the rules of its message: the work request ended with `BadRespErr`.
+    /// It breaks the rules of its message: the WQE ended with `BadRespErr`.
     Bad,
     /// The QP is not connected.
     NotReady,
 }
 
-/// A READ response that is not to be placed, and what it changed nevertheless.
+/// A READ response that is not placed, and what it changed nevertheless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct ReadRefused {
     /// Why.
     pub reason: Ignored,
     /// What it changed.

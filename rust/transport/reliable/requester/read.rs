@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The answers to RDMA READs and atomic operations: where what they bring goes, and when the
-//! request is complete (IBTA 9.7.5.1.6, 9.9.2.2).
+//! Responses to RDMA READs and atomic operations: where their payload goes, and when the WQE is
+//! complete (IBTA 9.7.5.1.6, 9.9.2.2).
 
 use super::ack::Unlocated;
 use super::send::read_piece_end;
 use super::Ignored;
-use super::Placement;
-use super::Refused;
+use super::ReadPlacement;
+use super::ReadRefused;
 use super::Requester;
+use super::RequesterState;
 use super::SendSlot;
-use super::State;
 use super::READ_PIECE;
 use crate::transport::completion::vendor;
 use crate::transport::completion::SendCompletion;
 use crate::transport::completion::Status;
 use crate::transport::message::Mtu;
-use crate::transport::operation::Answer;
+use crate::transport::operation::Reply;
 use crate::transport::request::Progress;
 use crate::transport::segment::ReadSegment;
 use core::ops::DerefMut;
 
 impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
-    /// A response came: where what it brings goes.
+    /// Accepts a response and returns where its payload goes.
     ///
-    /// It is not final before [`Self::read_response_placed`], and may be accepted again until then;
-    /// if the memory of the work request is not accessible, the caller says [`Self::fail`] instead.
+    /// It is not final before [`Self::read_response_placed`], and may be accepted again until then.
+    /// If the memory of the WQE is not accessible, the caller calls [`Self::fail`] instead.
     #[inline]
     pub fn accept_read_response(
         &mut self,
         response: &ReadSegment,
         now: u64,
         sink: &mut impl FnMut(SendCompletion),
-    ) -> Result<Placement, Refused> {
-        if self.state != State::Ready {
-            return Err(Refused {
+    ) -> Result<ReadPlacement, ReadRefused> {
+        if self.state != RequesterState::Ready {
+            return Err(ReadRefused {
                 reason: Ignored::NotReady,
                 progress: Progress::default(),
             });
@@ -42,7 +42,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         let sequence = match self.locate(response.psn) {
             Ok(sequence) => sequence,
             Err(unlocated) => {
-                return Err(Refused {
+                return Err(ReadRefused {
                     reason: match unlocated {
                         Unlocated::Duplicate => Ignored::Duplicate,
                         Unlocated::Unexpected => Ignored::Unexpected,
@@ -51,13 +51,13 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
                 })
             }
         };
-        // Whoever answers a READ has received all before it.
+        // A responder that answers a READ has received everything before it.
         self.acknowledged_up_to(sequence, now, sink);
         if self.una != sequence {
             self.count(1, |counters| &mut counters.out_of_sequence);
             if self.tail.was_probed(sequence) {
-                // The last answer that there is to what was asked: what is missing before it was
-                // lost again, if it was lost before.
+                // The last response to the request: what is missing before it was lost again, if it
+                // was lost before.
                 self.implied_at = None;
             }
             self.tail.defer(now);
@@ -68,7 +68,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         let mtu = self.mtu;
         let verdict = match self.head() {
             Some(slot) if !slot.status.is_success() => Err(None),
-            Some(slot) if slot.begun && slot.request.op.answer() == Answer::Response => {
+            Some(slot) if slot.begun && slot.request.op.reply() == Reply::Response => {
                 // The sequence is within the message, whose packets are below 2^24.
                 let packet = sequence.wrapping_sub(slot.first) as u32;
                 check(slot, packet, response, mtu).map_err(Some)
@@ -76,7 +76,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             _ => Err(Some(vendor::RESPONSE_TO_NO_READ)),
         };
         match verdict {
-            Ok(offset) => Ok(Placement {
+            Ok(offset) => Ok(ReadPlacement {
                 slot: self.ring.slot(self.retired),
                 offset,
                 len: response.len,
@@ -89,20 +89,20 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
                 self.end_head(Status::BadRespErr, vendor_err, sink);
                 Err(self.refused(Ignored::Bad, sink))
             }
-            // The work request failed on this side, which ends it now.
+            // The WQE failed locally and ends now.
             Err(None) => Err(self.refused(Ignored::NotReady, sink)),
         }
     }
 
-    /// The payload is where `placement` says.
+    /// The payload has been placed as `placement` says.
     #[inline]
     pub fn read_response_placed(
         &mut self,
-        placement: &Placement,
+        placement: &ReadPlacement,
         now: u64,
         sink: &mut impl FnMut(SendCompletion),
     ) -> Progress {
-        if self.state != State::Ready
+        if self.state != RequesterState::Ready
             || placement.epoch != self.epoch
             || placement.sequence != self.una
         {
@@ -122,21 +122,21 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.una = before.wrapping_add(u64::from(placement.span));
         if packet.wrapping_add(placement.span) == piece_end {
             self.messages_done = self.messages_done.wrapping_add(1);
-            // After a loss the count is 0 until the piece is asked for again, which may come later
-            // than the answer to the first request.
+            // After a loss the count is 0 until the piece is requested again, which may come later
+            // than the response to the first request.
             self.reads = self.reads.saturating_sub(1);
         }
         if self.una == message_end {
             self.retire(Status::Success, 0, sink);
-            self.retire_done_here(sink);
+            self.retire_local_ops(sink);
         }
         self.progressed(before, now);
         self.settle(sink)
     }
 
     /// The end of a response that is not placed.
-    fn refused(&mut self, reason: Ignored, sink: &mut impl FnMut(SendCompletion)) -> Refused {
-        Refused {
+    fn refused(&mut self, reason: Ignored, sink: &mut impl FnMut(SendCompletion)) -> ReadRefused {
+        ReadRefused {
             reason,
             progress: self.settle(sink),
         }

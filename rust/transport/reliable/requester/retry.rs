@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! When to try again, and how often: the ACK timeout, the waits, and their counts.
+//! Retries: the ACK timeout, back-offs, and their counts.
 //!
 //! IBTA 9.9.2.1.1 (retry counters), 9.7.6.1.3 (timeout), 9.7.5.2.8 (RNR NAK). The deadline is data:
-//! nothing here runs, and progress only moves a number.
+//! nothing here runs by itself, and progress only moves a number.
 
-/// The value of `rnr_retry` that never runs out. `retry_cnt` has no such value.
+/// The value of `rnr_retry` that means infinite. `retry_cnt` has no such value.
 const FOR_EVER: u8 = 7;
 
 /// Both counts are 3 bits wide.
 const MAX_COUNT: u8 = 7;
 
-/// How long nothing is sent after the network of this host took a packet not: until a queue of it
-/// has drained a little.
+/// Back-off after the local stack refused a packet (qdisc full).
 const DEVICE_PAUSE: u64 = 1_000_000;
 
-/// A wait for a receive is at least this part of the time that the receive has taken so far. A
-/// receiver may ask for 10 us each time and for ever: to obey it would keep this host busy, and a
-/// receiver on the same host from posting.
+/// An RNR back-off lasts at least this part of the time that the receive has taken so far. A
+/// receiver may ask for 10 us each time and for ever: to honour that would keep this host busy, and
+/// a receiver on the same host from posting.
 const TIME_PART: u64 = 8;
 
-/// But a wait is no longer than this for it.
+/// Upper bound of that part.
 const LONGEST_WAIT: u64 = 100_000_000;
 
 /// Why nothing may be sent.
@@ -28,7 +27,7 @@ const LONGEST_WAIT: u64 = 100_000_000;
 enum Reason {
     /// The responder had no receive.
     Receiver,
-    /// A packet could not leave this host.
+    /// The local stack refused a packet.
     Device,
 }
 
@@ -44,23 +43,23 @@ struct Wait {
 pub(super) struct Retry {
     retry_cnt: u8,
     rnr_retry: u8,
-    /// How often the oldest packet may still be sent again.
+    /// Retries left for the oldest packet.
     left: u8,
-    /// How often after an RNR NAK.
+    /// RNR retries left.
     rnr_left: u8,
     ack_timeout_ns: Option<u64>,
     /// Since when the oldest packet waits for its acknowledgement.
     since: u64,
-    /// As it was before the oldest packet was sent last, if that was for the first time now.
+    /// Its value before the last transmission of the oldest packet, if that was the first one.
     tried: Option<u64>,
     wait: Option<Wait>,
-    /// The responder refused the oldest packet, which was not sent again since.
+    /// The responder refused the oldest packet, which was not retransmitted since.
     refused: bool,
-    /// As it was before that packet was sent last.
+    /// Its value before the last transmission of that packet.
     refused_before: bool,
     /// When the oldest packet was refused for the first time.
     refused_since: Option<u64>,
-    /// How often the responder said that the oldest packet is missing, and was obeyed.
+    /// How many NAKs for the oldest packet were honoured.
     reports: u8,
 }
 
@@ -82,7 +81,7 @@ impl Retry {
         }
     }
 
-    /// Changes the counts. What was spent of them for the oldest packet stays spent.
+    /// Changes the counts. Retries spent on the oldest packet stay spent.
     pub(super) fn set_counts(&mut self, retry_cnt: u8, rnr_retry: u8) {
         let spent = self.retry_cnt.saturating_sub(self.left);
         let rnr_spent = self.rnr_retry.saturating_sub(self.rnr_left);
@@ -107,7 +106,7 @@ impl Retry {
         self.since
     }
 
-    /// The oldest packet is another one now.
+    /// The oldest packet is now another one.
     #[inline]
     pub(super) fn progress(&mut self, now: u64) {
         self.left = self.retry_cnt;
@@ -120,7 +119,7 @@ impl Retry {
         self.reports = 0;
     }
 
-    /// The oldest packet was sent (again).
+    /// The oldest packet was sent or retransmitted.
     #[inline]
     pub(super) fn sent(&mut self, now: u64) {
         self.since = now;
@@ -128,14 +127,14 @@ impl Retry {
         self.refused = false;
     }
 
-    /// It was not, after all. Its timeout runs since this was said for the first time, so that it
-    /// does not hold for ever.
+    /// It was not sent after all. Its timeout has run since the first such report, so that this
+    /// cannot last for ever.
     pub(super) fn unsent(&mut self) {
         self.refused = self.refused_before;
         self.since = *self.tried.get_or_insert(self.since);
     }
 
-    /// Sends nothing for a moment from `now`, for a packet could not leave this host.
+    /// Backs off from `now`: the local stack refused a packet.
     pub(super) fn pause(&mut self, now: u64) {
         if self.wait.is_none() {
             self.wait = Some(Wait {
@@ -145,14 +144,14 @@ impl Retry {
         }
     }
 
-    /// The timeout begins anew.
+    /// Restarts the timeout.
     #[inline]
     pub(super) fn restart(&mut self, now: u64) {
         self.since = now;
         self.tried = None;
     }
 
-    /// Takes one from the retries; `false` if none was left.
+    /// Spends a retry; `false` if none was left.
     pub(super) fn take(&mut self) -> bool {
         match self.left.checked_sub(1) {
             Some(left) => {
@@ -163,13 +162,13 @@ impl Retry {
         }
     }
 
-    /// Whether a NAK for the oldest packet, which is missing, shall be obeyed.
+    /// Whether to honour a NAK for the oldest packet, which is missing.
     ///
-    /// A network may lose a certain packet always, and smaller ones behind it never, for instance
-    /// while some MTU on the way is too small. The responder then asks for it in every round trip,
-    /// which would use up the retries in a moment. So half of them are kept for the ACK timeout, if
-    /// there is one.
-    pub(super) fn obeys_report(&mut self) -> bool {
+    /// A network may always lose a certain packet and never smaller ones behind it, for instance
+    /// while an MTU on the route is too small. The responder then requests it in every round trip,
+    /// which would use up the retries in a moment. So half of them are reserved for the ACK
+    /// timeout, if there is one.
+    pub(super) fn honours_report(&mut self) -> bool {
         if self.ack_timeout_ns.is_some() && self.reports > self.retry_cnt / 2 {
             return false;
         }
@@ -177,7 +176,7 @@ impl Retry {
         true
     }
 
-    /// Takes one from the RNR retries; `false` if none was left.
+    /// Spends an RNR retry; `false` if none was left.
     pub(super) fn take_rnr(&mut self) -> bool {
         if self.rnr_retry == FOR_EVER {
             return true;
@@ -191,7 +190,7 @@ impl Retry {
         }
     }
 
-    /// Sends nothing for `delay` nanoseconds from `now`, or longer: see [`TIME_PART`].
+    /// Backs off for `delay` nanoseconds from `now`, or longer: see [`TIME_PART`].
     pub(super) fn wait_for_receiver(&mut self, now: u64, delay: u64) {
         let since = *self.refused_since.get_or_insert(now);
         let part = now.saturating_sub(since) / TIME_PART;
@@ -203,13 +202,13 @@ impl Retry {
         self.refused = true;
     }
 
-    /// Whether an RNR NAK for the oldest packet is about a sending that was refused already: the
-    /// network may have brought the packet twice.
+    /// Whether an RNR NAK for the oldest packet is about a transmission that was refused already:
+    /// the network may have duplicated the packet.
     pub(super) const fn was_refused(&self) -> bool {
         self.refused
     }
 
-    /// Whether a wait is not over at `now`; forgets it when it is.
+    /// Whether a back-off is not over at `now`; clears it when it is.
     #[inline]
     pub(super) fn is_waiting(&mut self, now: u64) -> bool {
         match self.wait {
@@ -222,13 +221,13 @@ impl Retry {
         }
     }
 
-    /// Whether a wait was begun and not ended.
+    /// Whether a back-off has begun and not ended.
     #[inline]
     pub(super) const fn has_wait(&self) -> bool {
         self.wait.is_some()
     }
 
-    /// Sending may go on from `now`. A refusal is forgotten only when it does.
+    /// Sending may continue from `now`. Only then is a refusal forgotten.
     pub(super) fn end_wait(&mut self, now: u64) {
         let wait = self.wait.take();
         if wait.is_some_and(|wait| wait.reason == Reason::Receiver) {
@@ -236,13 +235,13 @@ impl Retry {
         }
     }
 
-    /// Forgets a wait.
+    /// Cancels a back-off.
     pub(super) fn cancel_wait(&mut self) {
         self.wait = None;
     }
 
-    /// When the ACK timeout runs out, given whether packets wait for an acknowledgement. It does
-    /// not run while the receiver is waited for.
+    /// When the ACK timeout expires, given whether packets wait for an acknowledgement. It does not
+    /// run during an RNR back-off.
     #[inline]
     pub(super) fn timeout_at(&self, outstanding: bool) -> Option<u64> {
         if self
@@ -257,7 +256,7 @@ impl Retry {
         }
     }
 
-    /// When to look again, given whether packets wait for an acknowledgement.
+    /// The deadline, given whether packets wait for an acknowledgement.
     #[inline]
     pub(super) fn deadline(&self, outstanding: bool) -> Option<u64> {
         let timeout = self.timeout_at(outstanding);
@@ -299,7 +298,7 @@ mod tests {
     }
 
     /// A receiver that is never ready and asks for 10 us is asked some hundred times within the
-    /// first second, not 100,000 times, and hardly later than it can be.
+    /// first second, not 100,000 times, and hardly later than possible.
     #[test]
     fn waits_for_a_slow_receiver_become_longer() {
         let mut retry = Retry::new();
@@ -314,7 +313,7 @@ mod tests {
         assert!((50..200).contains(&asked));
         retry.wait_for_receiver(now + 1000 * LONGEST_WAIT, 10_000);
         assert_eq!(retry.deadline(true), Some(now + 1001 * LONGEST_WAIT));
-        // What it asks for is never cut short, and progress begins anew.
+        // The requested delay is never cut short, and progress starts again.
         retry.wait_for_receiver(now, 3 * LONGEST_WAIT);
         assert_eq!(retry.deadline(true), Some(now + 3 * LONGEST_WAIT));
         retry.progress(now);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! How long an answer takes: the round-trip time of a connection, in nanoseconds.
+//! The round-trip time of a connection, in nanoseconds.
 //!
-//! Three figures, for three questions. The smoothed time says what is usual, queues on the way
-//! included. The least one says how long the way is without queues: what comes sooner after a
-//! packet is no answer to it. The most that an answer has taken of late says how long a peer may be
-//! silent who has lost nothing: its CPU may be busy.
+//! Three figures answer three questions. The smoothed time is the usual one, queueing included. The
+//! minimum is the time without queueing: anything that comes sooner after a packet does not answer
+//! it. The recent maximum is how long a peer may be silent that has lost nothing: its CPU may be
+//! busy.
 
-/// How long a least or a most is remembered.
+/// How long a minimum or maximum is remembered.
 const WINDOW: u64 = 10_000_000_000;
 
 /// A sample that stands for a while.
@@ -28,7 +28,7 @@ impl Extreme {
     }
 }
 
-/// The figures, once there was a sample.
+/// The figures, after the first sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Figures {
     smoothed: u64,
@@ -45,7 +45,7 @@ impl RoundTrip {
         Self(None)
     }
 
-    /// An answer came at `now`, and has taken so long.
+    /// A sample: a response came at `now`, `sample` after its packet.
     #[inline]
     pub(super) fn add(&mut self, sample: u64, now: u64) {
         let new = Extreme {
@@ -72,7 +72,7 @@ impl RoundTrip {
         });
     }
 
-    /// As [`Self::add`], if nothing is known yet: for a sample that may be too short.
+    /// Like [`Self::add`], if nothing is known yet: for a sample that may be too short.
     #[inline]
     pub(super) fn estimate(&mut self, sample: u64, now: u64) {
         if self.0.is_none() {
@@ -80,14 +80,14 @@ impl RoundTrip {
         }
     }
 
-    /// The least that an answer has taken of late.
+    /// The recent minimum.
     #[inline]
     pub(super) fn least(&self) -> Option<u64> {
         self.0.map(|figures| figures.least.value)
     }
 
-    /// How long to wait for an answer until it is missing: twice as long as usual, and half as long
-    /// again as the slowest of late.
+    /// How long to wait before a response counts as missing: twice the smoothed time, and 1.5 times
+    /// the recent maximum.
     #[inline]
     pub(super) fn patience(&self) -> Option<u64> {
         self.0.map(|Figures { smoothed, most, .. }| {
@@ -115,7 +115,7 @@ mod tests {
         time.estimate(100, 0);
         assert_eq!((time.least(), time.patience()), (Some(800), Some(1600)));
         time.add(1600, 0);
-        // Half as long again as 1600 is more than twice 900.
+        // 1.5 times 1600 is more than twice 900.
         assert_eq!((time.least(), time.patience()), (Some(800), Some(2400)));
         time.add(400, 1);
         assert_eq!((time.least(), time.patience()), (Some(400), Some(2400)));

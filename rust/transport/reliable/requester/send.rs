@@ -1,35 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The send cursor: messages become packets (IBTA 9.7.2 to 9.7.4), and packets ask for ACKs.
+//! The send cursor: messages become packets (IBTA 9.7.2 to 9.7.4), and packets request ACKs.
 
 use super::slot::SendSlot;
-use super::Cursor;
 use super::Requester;
-use super::State;
+use super::RequesterState;
+use super::SendCursor;
 use super::READ_PIECE;
 use crate::transport::message::cut;
 use crate::transport::message::Mtu;
 use crate::transport::message::Piece;
-use crate::transport::operation::Answer;
 use crate::transport::operation::Operation;
+use crate::transport::operation::Reply;
 use crate::transport::operation::ATOMIC_SIZE;
 use crate::transport::segment::RequestSegment;
 use crate::wire::opcode::Opcode;
 use crate::wire::psn::Psn;
 use core::ops::DerefMut;
 
-/// The most packets that leave without asking for an acknowledgement.
+/// Most packets that leave without requesting an ACK.
 const ACK_INTERVAL: u64 = 64;
 
 impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
-    /// What to send now, or `None` if nothing can be sent (nothing there, window full, fence,
-    /// a wait, too many READs outstanding, draining, a failed work request, not connected).
+    /// The next segment, or `None` if nothing can be sent (nothing pushed, window full, fence,
+    /// back-off, too many READs outstanding, draining, a failed WQE, not connected).
     ///
-    /// `max_span` is 1 for the wire. The segment counts as sent: if it cannot leave, say
+    /// `max_span` is 1 for the wire. The segment counts as sent: if it cannot leave, call
+    /// [`Self::unsend`], or let it count as lost.
     /// [`Self::unsend`], or let it count as lost.
     #[inline]
     pub fn next_segment(&mut self, now: u64, max_span: u32) -> Option<RequestSegment> {
-        if self.state != State::Ready || self.retry.is_waiting(now) {
+        if self.state != RequesterState::Ready || self.retry.is_waiting(now) {
             return None;
         }
         if self.tail.is_due() {
@@ -59,7 +60,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             slot.first = cursor.sequence;
             slot.packets = mtu.packets(slot.request.length);
         }
-        if slot.request.op.answer() == Answer::Response {
+        if slot.request.op.reply() == Reply::Response {
             if !may_read {
                 return None;
             }
@@ -71,7 +72,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             segment.psn = self.numbering.psn(cursor.sequence);
             self.reads = self.reads.wrapping_add(1);
             self.step(end.wrapping_sub(cursor.packet), 1, now);
-            // The responses are the acknowledgement.
+            // The response is the acknowledgement.
             self.note_question();
             if is_new {
                 self.messages_sent = self.messages_sent.wrapping_add(1);
@@ -101,34 +102,34 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         Some(segment)
     }
 
-    /// What is behind the cursor asks for an acknowledgement, or for an answer that is one.
+    /// The packets that the cursor has passed request an ACK, or a response that is one.
     #[inline]
     fn note_question(&mut self) {
-        self.asked_before = self.asked;
-        self.asked = self.cursor.sequence;
-        self.ask = false;
+        self.ack_requested_before = self.ack_requested;
+        self.ack_requested = self.cursor.sequence;
+        self.ack_next = false;
     }
 
-    /// The next packet shall ask for an acknowledgement: the caller stops behind it, and what is in
-    /// flight shall not wait for the next one to be asked about.
+    /// The next packet requests an ACK: the caller stops behind it, and packets in flight must not
+    /// wait for the next one.
     #[inline]
-    pub fn ask(&mut self) {
-        self.ask = true;
+    pub fn request_ack(&mut self) {
+        self.ack_next = true;
     }
 
-    /// Whether the last packet in flight asks for an answer, so that one comes for all of them if
+    /// Whether the last packet in flight requests a response, so that one comes for all of them if
     /// none is lost.
     #[inline]
     pub fn is_answer_due(&self) -> bool {
-        self.asked >= self.cursor.sequence
+        self.ack_requested >= self.cursor.sequence
     }
 
-    /// A packet once more, asking for an acknowledgement. Nothing else changes. It is the last one
-    /// in flight, or, if the oldest was sent again, that one: a responder that reports a gap once
-    /// drops all else until it comes (IBTA 9.7.5.2.2).
+    /// Retransmits one packet, with an ACK request. Nothing else changes. It is the last one in
+    /// flight or, if the oldest was retransmitted, that one: a responder that reports a gap once
+    /// drops everything else until it comes (IBTA 9.7.5.2.2).
     ///
-    /// Of a READ all that is missing of its last piece is asked for again, as after a loss: not
-    /// only its end, for a responder may forget what is before that (rdma_rxe does).
+    /// Of a READ, everything missing of its last piece is requested again, as after a loss, not
+    /// only its end: a responder may forget the earlier part (rdma_rxe does).
     fn probe(&mut self, now: u64) -> Option<RequestSegment> {
         let sequence = self.cursor.sequence.checked_sub(1)?;
         if self.in_flight() == 0 {
@@ -148,12 +149,12 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         let slot_number = self.ring.slot(index);
         let slot = self.ring.get_mut(index)?;
         slot.repeated = true;
-        let (mut segment, from) = if slot.request.op.answer() == Answer::Response {
+        let (mut segment, from) = if slot.request.op.reply() == Reply::Response {
             // Within the message, whose packets are below 2^24.
             let missing = una.saturating_sub(slot.first) as u32;
             let piece = packet.wrapping_sub(packet % READ_PIECE);
             if una < slot.first.wrapping_add(u64::from(piece)) {
-                // The peer is at earlier ones; this one's turn to be silent comes behind them.
+                // The peer is at earlier ones; silence for this one comes behind them.
                 self.tail.probed(sequence, now);
                 return None;
             }
@@ -174,14 +175,14 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         Some(segment)
     }
 
-    /// A segment that [`Self::next_segment`] returned could not leave, as the kernel reports:
-    /// sending goes back to it, and on after a moment ([`Self::deadline`]).
+    /// The local stack refused a segment that [`Self::next_segment`] returned: sending goes back to
+    /// it and continues after a back-off ([`Self::deadline`]).
     ///
-    /// That is no retry, but the ACK timeout runs as if the segment had left, so that a device that
-    /// never takes it ends the connection. What was returned behind it counts as lost with it: of
-    /// some that were lost together the first is enough.
+    /// That spends no retry, but the ACK timeout runs as if the segment had left: a device that
+    /// never takes it ends the connection. Later segments count as lost with it: of several that
+    /// were lost together the first is enough.
     pub fn unsend(&mut self, segment: &RequestSegment, now: u64) {
-        if self.state != State::Ready {
+        if self.state != RequesterState::Ready {
             return;
         }
         let Some(sequence) = self.numbering.sequence(segment.psn, self.una) else {
@@ -210,12 +211,12 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
                 self.reported_at = Some(sequence);
             }
         }
-        self.rewind(Cursor {
+        self.rewind(SendCursor {
             index,
             packet,
             sequence,
         });
-        self.ask |= segment.ack_req;
+        self.ack_next |= segment.ack_req;
         self.retry.pause(now);
     }
 
@@ -225,7 +226,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.cursor.sequence.wrapping_sub(self.una)
     }
 
-    /// Whether the cursor stands before what must not begin, now or ever, or is not for the peer.
+    /// Whether the cursor is at a WQE that must not begin, now or ever, or is a local operation.
     #[inline]
     fn at_standstill(&self) -> bool {
         if self.cursor.packet != 0 {
@@ -234,17 +235,17 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         (self.draining && self.cursor.sequence == self.sent) || self.is_silent(self.cursor.index)
     }
 
-    /// Whether no packet leaves for the work request: it failed on this side, or asks no peer.
+    /// Whether no packet leaves for the WQE: it failed locally, or is a local operation.
     #[inline]
     fn is_silent(&self, index: u32) -> bool {
         index != self.pushed
             && self.ring.get(index).is_some_and(|slot| {
-                !slot.status.is_success() || slot.request.op.answer() == Answer::Here
+                !slot.status.is_success() || slot.request.op.reply() == Reply::Local
             })
     }
 
-    /// Whether the cursor stands before a request whose responses have no room in the window, while
-    /// something is in flight that will make room.
+    /// Whether the cursor is at a WQE whose responses have no room in the window, while packets in
+    /// flight will make room.
     #[inline(always)]
     fn response_waits_for(&self, room: u32) -> bool {
         let cursor = self.cursor;
@@ -254,43 +255,43 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             end.saturating_sub(cursor.packet) > room
         };
         match self.ring.get(cursor.index) {
-            Some(slot) if slot.request.op.answer() == Answer::Response => {
+            Some(slot) if slot.request.op.reply() == Reply::Response => {
                 self.in_flight() != 0 && waits(slot)
             }
             _ => false,
         }
     }
 
-    /// At a standstill: if nobody asked for the acknowledgement of the packets before, moves the
-    /// cursor to the last one of them, to send it again and ask. `None` if there is nothing to do.
+    /// At a standstill: if no ACK was requested for the earlier packets, moves the cursor to the
+    /// last of them, to retransmit it with an ACK request. `None` if there is nothing to do.
     ///
-    /// The message before left without asking because it was not the last one then. Without this
-    /// its end would only be known by a timeout, or never.
+    /// The earlier message left without a request because it was not the last one then. Without
+    /// this its end would only be known by a timeout, or never.
     fn step_back_for_ack(&mut self) -> Option<()> {
         let cursor = self.cursor;
-        if cursor.packet != 0 || self.in_flight() == 0 || self.asked >= cursor.sequence {
+        if cursor.packet != 0 || self.in_flight() == 0 || self.ack_requested >= cursor.sequence {
             return None;
         }
         let index = self.sent_before(cursor.index)?;
         let before = self.ring.get(index)?;
-        if before.request.op.answer() == Answer::Response {
+        if before.request.op.reply() == Reply::Response {
             // Its responses are the acknowledgement.
             return None;
         }
         let packets = before.packets;
-        self.cursor = Cursor {
+        self.cursor = SendCursor {
             index,
             packet: packets.checked_sub(1)?,
             sequence: cursor.sequence.checked_sub(1)?,
         };
-        self.ask = true;
+        self.ack_next = true;
         Some(())
     }
 
-    /// Whether the next `span` packets shall ask for an acknowledgement.
+    /// Whether the next `span` packets request an ACK.
     #[inline(always)]
     fn wants_ack(&self, span: u32, last: bool, signaled: bool) -> bool {
-        if self.ask {
+        if self.ack_next {
             return true;
         }
         let end = self.cursor.sequence.wrapping_add(u64::from(span));
@@ -300,34 +301,34 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
                 return true;
             }
         }
-        // The last packet of what is sent again.
+        // The last packet of a retransmission.
         if self.cursor.sequence < self.sent && end >= self.sent {
             return true;
         }
         // Often enough that the window opens before it is full, and that the timeout, which runs
-        // from ACK to ACK, does not depend on how long a large window takes on a slow wire.
+        // from ACK to ACK, does not depend on how long a large window takes on a slow link.
         let size = u64::from(self.window.size());
-        let silent = end.wrapping_sub(self.asked.max(self.una));
+        let silent = end.wrapping_sub(self.ack_requested.max(self.una));
         silent >= (size / 2).min(ACK_INTERVAL) || end.wrapping_sub(self.una) >= size
     }
 
-    /// Whether one more request that is answered by responses may be outstanding.
+    /// Whether one more WQE that is answered by responses may be outstanding.
     #[inline]
     fn may_read(&self) -> bool {
         self.reads < u32::from(self.max_rd_atomic.max(1))
     }
 
-    /// Whether the cursor may have to stop at this work request until what is before it is
-    /// acknowledged, or sends nothing for it.
+    /// Whether the cursor may have to stop at this WQE until earlier packets are acknowledged, or
+    /// sends nothing for it.
     #[inline]
     fn stops_at(&self, index: u32) -> bool {
         self.ring.get(index).is_some_and(|slot| {
             let request = &slot.request;
-            let waits = match request.op.answer() {
-                // So many responses may not have room in the window.
-                Answer::Response => request.length > self.mtu.bytes() || !self.may_read(),
-                Answer::Here => true,
-                Answer::Ack | Answer::None => false,
+            let waits = match request.op.reply() {
+                // The window may not have room for its responses.
+                Reply::Response => request.length > self.mtu.bytes() || !self.may_read(),
+                Reply::Local => true,
+                Reply::Ack | Reply::None => false,
             };
             waits || (request.fence && self.reads != 0) || !slot.status.is_success()
         })
@@ -360,8 +361,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     }
 }
 
-/// The packets `packet..packet + span` of a message that carries data. Slot number and PSN are not
-/// set.
+/// The packets `packet..packet + span` of a message with payload. Slot number and PSN are not set.
 #[inline(always)]
 fn data_segment(slot: &SendSlot, packet: u32, span: u32, mtu: Mtu) -> RequestSegment {
     let request = &slot.request;
@@ -377,7 +377,7 @@ fn data_segment(slot: &SendSlot, packet: u32, span: u32, mtu: Mtu) -> RequestSeg
         opcode: match request.op {
             Operation::Send | Operation::SendImm => Opcode::for_send(first, last, imm),
             Operation::SendInv => Opcode::for_send_invalidate(first, last),
-            // The rest but WRITEs carries no data, and does not come here.
+            // The other operations carry no payload and do not come here.
             _ => Opcode::for_write(first, last, imm),
         },
         psn: Psn::default(),
@@ -390,8 +390,8 @@ fn data_segment(slot: &SendSlot, packet: u32, span: u32, mtu: Mtu) -> RequestSeg
     }
 }
 
-/// The request for the responses `packet..end` of a message that is answered by them: of a READ
-/// there may be many. Slot number and PSN are not set.
+/// The request for the responses `packet..end` of a message; a READ may have many. Slot number and
+/// PSN are not set.
 #[inline(always)]
 fn response_request(slot: &SendSlot, packet: u32, end: u32, mtu: Mtu) -> RequestSegment {
     let piece = cut(mtu, slot.request.length, packet, end.wrapping_sub(packet));
@@ -406,7 +406,7 @@ fn response_request(slot: &SendSlot, packet: u32, end: u32, mtu: Mtu) -> Request
             Operation::FetchAdd => Opcode::RcFetchAdd,
             Operation::AtomicWrite => Opcode::RcAtomicWrite,
             Operation::Flush => Opcode::RcFlush,
-            // The rest is not answered by responses, and does not come here.
+            // The other operations have no responses and do not come here.
             _ => Opcode::RcReadRequest,
         },
         psn: Psn::default(),
@@ -419,11 +419,11 @@ fn response_request(slot: &SendSlot, packet: u32, end: u32, mtu: Mtu) -> Request
     }
 }
 
-/// The packet behind the READ request that packet number `packet` of a message of so many packets
-/// belongs to.
+/// The packet behind the READ request that contains packet number `packet` of a message of
+/// `packets` packets.
 ///
-/// The bounds do not depend on what was lost and asked again, so that every response that is on
-/// its way, of the first request or of a later one, ends where it should.
+/// The bounds do not depend on losses and repeated requests: every response in flight, to the first
+/// request or a later one, ends where it should.
 #[inline]
 pub(super) const fn read_piece_end(packets: u32, packet: u32) -> u32 {
     let begin = packet.wrapping_sub(packet % READ_PIECE);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The requester's private copy of the send queue: one slot a work request.
+//! The requester's private copy of the send queue: one slot per WQE.
 
 use crate::transport::completion::Status;
 use crate::transport::reliable::sequence::Sequence;
@@ -15,11 +15,11 @@ pub struct SendSlot {
     pub(super) first: Sequence,
     /// How many PSNs the message takes; only meaningful once it has `begun`.
     pub(super) packets: u32,
-    /// Not success: the work request failed on this side, and completes so when its turn comes.
+    /// Not success: the WQE failed locally, and completes with this status in its order.
     pub(super) status: Status,
     /// Its first packet was sent at least once.
     pub(super) begun: bool,
-    /// Some packet of it was sent at least twice.
+    /// Some packet of it was retransmitted.
     pub(super) repeated: bool,
 }
 
@@ -32,13 +32,13 @@ impl SendSlot {
 }
 
 /// The slots, addressed by free-running indices.
-pub(super) struct Ring<S> {
+pub(super) struct SlotRing<S> {
     slots: S,
-    /// How many of the slots are used: a power of two, or 0.
+    /// Slots in use: a power of two, or 0.
     capacity: u32,
 }
 
-impl<S: DerefMut<Target = [SendSlot]>> Ring<S> {
+impl<S: DerefMut<Target = [SendSlot]>> SlotRing<S> {
     pub(super) fn new(slots: S) -> Self {
         let len = u32::try_from(slots.len()).unwrap_or(u32::MAX);
         let capacity = match len.checked_ilog2() {
@@ -83,7 +83,7 @@ mod tests {
     fn only_a_power_of_two_is_used() {
         let mut slots = [SendSlot::default(); 7];
         for (len, capacity) in [(0, 0), (1, 1), (2, 2), (3, 2), (4, 4), (7, 4)] {
-            let ring = Ring::new(slots.get_mut(..len).unwrap());
+            let ring = SlotRing::new(slots.get_mut(..len).unwrap());
             assert_eq!(ring.capacity(), capacity);
             assert_eq!(ring.get(0).is_some(), len != 0);
         }
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn indices_wrap_with_the_numbers() {
         let mut slots = [SendSlot::default(); 4];
-        let mut ring = Ring::new(slots.as_mut_slice());
+        let mut ring = SlotRing::new(slots.as_mut_slice());
         let mut index = u32::MAX - 5;
         for turn in 0..12u32 {
             assert_eq!(ring.slot(index.wrapping_add(1)), (ring.slot(index) + 1) % 4);

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The tail-loss probe: when the last packets of a flight are lost, nothing behind them makes the
-//! responder say so, and the ACK timeout may be seconds away.
+//! The tail-loss probe. If the last packets of a flight are lost, nothing behind them makes the
+//! responder report the loss, and the ACK timeout may be seconds away.
 //!
-//! So when nothing came for two round trips, one packet is sent again and asks: the last one, or
-//! the oldest if that was sent again before. The responder acknowledges it as a duplicate, or says
-//! which packet it misses; either repairs the rest. If nothing comes for that either, the next
-//! probe follows after twice the time, and so on up to the ACK timeout. A probe spends no retry,
-//! does not move the cursor, and does not touch the ACK timeout. (IBTA leaves it to the requester
-//! how often it sends a packet; for TCP the same is RFC 8985.)
+//! So after two round trips of silence one packet is retransmitted with an ACK request: the last
+//! one, or the oldest if that was retransmitted before. The responder acknowledges it as a
+//! duplicate, or reports which packet it misses; either repairs the rest. If that gets no response
+//! either, the next probe follows after twice the time, and so on up to the ACK timeout. A probe
+//! spends no retry, does not move the cursor, and does not touch the ACK timeout. (IBTA leaves it
+//! to the requester how often it sends a packet; RFC 8985 does the same for TCP.)
 
 use super::rtt::RoundTrip;
 use crate::transport::reliable::sequence::Sequence;
 
-/// The shortest time without an answer: less says more about schedulers than about the network.
+/// The shortest silence: less says more about schedulers than about the network.
 const SHORTEST: u64 = 2_000_000;
 
 /// The first probe waits at most this part of the ACK timeout.
 const TIMEOUT_PART: u64 = 4;
 
-/// Where the probe of a flight is.
+/// The state of the probe of a flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Probe {
-    /// The next one is not due yet.
+    /// Not due yet.
     Idle,
-    /// It is to be sent.
+    /// To be sent.
     Due,
-    /// One was sent, for the packet with this sequence.
+    /// Sent, for the packet with this sequence.
     Sent(Sequence),
 }
 
@@ -34,12 +34,12 @@ enum Probe {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tail {
     pub(super) round_trip: RoundTrip,
-    /// A packet whose answer is timed: the sequence behind it, and when it was sent.
+    /// A packet whose response is timed: the sequence behind it, and when it was sent.
     timed: Option<(Sequence, u64)>,
-    /// When a packet was sent last, or anything came.
+    /// When a packet was last sent, or anything came.
     active: u64,
     probe: Probe,
-    /// Probes sent since something new was sent or acknowledged.
+    /// Probes since something new was sent or acknowledged.
     probes: u32,
 }
 
@@ -66,7 +66,7 @@ impl Tail {
         self.active = self.active.max(now);
     }
 
-    /// A packet was sent for the first time that will be answered when all before `end` arrived.
+    /// A packet was sent for the first time; it will be answered when all before `end` arrived.
     #[inline]
     pub(super) fn time(&mut self, end: Sequence, now: u64) {
         if self.timed.is_none() {
@@ -83,7 +83,7 @@ impl Tail {
         }
     }
 
-    /// Packets are sent again: their answers say nothing about time.
+    /// Packets are retransmitted: their responses are no samples.
     pub(super) fn restart(&mut self) {
         self.timed = None;
         self.begin();
@@ -108,7 +108,7 @@ impl Tail {
         (at < since.saturating_add(timeout)).then_some(at)
     }
 
-    /// How long the next probe waits.
+    /// Delay of the next probe.
     fn patience(&self, timeout: u64) -> Option<u64> {
         let longest = timeout / TIMEOUT_PART;
         if longest < SHORTEST {
@@ -121,8 +121,8 @@ impl Tail {
         Some(first.saturating_mul(1u64.checked_shl(self.probes).unwrap_or(u64::MAX)))
     }
 
-    /// The deadline `at` of the probe is over; it is `now`. Whoever looks much later than he wanted
-    /// may have missed an answer meanwhile, so then the probe waits once more.
+    /// The deadline `at` of the probe has passed; it is `now`. A timer that runs much too late may
+    /// have missed a response meanwhile; then the probe waits once more.
     pub(super) fn expired(&mut self, at: u64, now: u64, timeout: u64) {
         let late = now.saturating_sub(at);
         if self.patience(timeout).is_some_and(|time| late < time / 2) {
@@ -160,7 +160,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A tail that has timed one round trip of so long, at `100 + sample`, and sent at 200.
+    /// A tail that has timed one round trip of `sample`, at `100 + sample`, and sent at 200.
     fn timed(sample: u64) -> Tail {
         let mut tail = Tail::new();
         tail.time(1, 100);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_sent_again_are_not_timed() {
+    fn retransmitted_packets_are_not_timed() {
         let mut tail = timed(800);
         tail.time(20, 3000);
         tail.restart();

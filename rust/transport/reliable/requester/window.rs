@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! How many packets may be on their way at a time.
+//! The congestion window: how many packets may be in flight.
 //!
-//! IBTA leaves it to the requester. The window opens quickly up to where loss was met last, then
-//! slowly, and halves when packets are lost.
+//! IBTA leaves it to the requester. As in RFC 5681, the window opens quickly up to where the last
+//! loss was, then slowly, and halves on a loss.
 //!
-//! When the receiver had no receive it begins at one packet: what is sent behind a refused packet
-//! is thrown away there, so the first one alone asks again, and the others follow as receives turn
-//! out to be there. A receiver that is slow to post would otherwise be kept from it by the very
-//! packets that it has no room for.
+//! After an RNR NAK it restarts at one packet: the responder drops packets behind a refused one, so
+//! the first one alone is retransmitted, and the others follow as receives turn out to be posted.
+//! Otherwise a receiver that is slow to post would be kept from it by the very packets that it has
+//! no room for.
 
 /// Losses do not make the window smaller than this, in packets.
 const MIN: u32 = 16;
@@ -19,17 +19,17 @@ const START: u32 = 256;
 /// The largest window: far below 2^23, where PSNs would become ambiguous (IBTA 9.7.1).
 const MAX: u32 = 1024;
 
-/// The window of unacknowledged packets.
+/// The congestion window.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
+pub(super) struct CongestionWindow {
     size: u32,
-    /// Below it the window opens by each acknowledged packet, above it by one a window.
+    /// Below it the window opens by each acknowledged packet, above it by one per window.
     threshold: u32,
-    /// Packets acknowledged since the window opened last, when it is at or above the threshold.
+    /// Packets acknowledged since the window last opened, at or above the threshold.
     credit: u32,
 }
 
-impl Window {
+impl CongestionWindow {
     pub(super) const fn new() -> Self {
         Self {
             size: START,
@@ -79,8 +79,8 @@ impl Window {
         self.credit = 0;
     }
 
-    /// The receiver refused the oldest packet. That says nothing of the network, so the window
-    /// opens quickly to where it was.
+    /// The receiver refused the oldest packet. That says nothing about the network: the window
+    /// opens quickly to its former size.
     pub(super) fn begin_anew(&mut self) {
         self.threshold = self.threshold.max(self.size);
         self.size = 1;
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn opens_to_the_maximum_and_no_further() {
-        let mut window = Window::new();
+        let mut window = CongestionWindow::new();
         assert_eq!(window.size(), START);
         for _ in 0..100 {
             window.grow(100);
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn halves_on_loss_and_then_opens_slowly() {
-        let mut window = Window::new();
+        let mut window = CongestionWindow::new();
         window.shrink();
         assert_eq!(window.size(), START / 2);
         window.grow(u64::from(START / 2));
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn begins_anew_with_one_packet_and_opens_quickly_to_where_it_was() {
-        let mut window = Window::new();
+        let mut window = CongestionWindow::new();
         window.shrink();
         window.grow(u64::from(START / 2));
         for _ in 0..2 {
@@ -139,7 +139,7 @@ mod tests {
             window.grow(u64::from(window.size()));
             assert_eq!(window.size(), size);
         }
-        // What is lost then makes it no larger.
+        // A loss now makes it no larger.
         window.begin_anew();
         window.shrink();
         assert_eq!(window.size(), 1);
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn room_is_what_is_left() {
-        let window = Window::new();
+        let window = CongestionWindow::new();
         assert_eq!(window.room(0), START);
         assert_eq!(window.room(u64::from(START) - 1), 1);
         assert_eq!(window.room(u64::from(START)), 0);

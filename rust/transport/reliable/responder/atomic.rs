@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Atomic operations, ATOMIC WRITE and FLUSH: executed once, when they come, and answered from then
-//! on with what was there before, or that it is done (IBTA 9.4.5, 9.7.4.1.1, 9.7.5.1.4, annex A19).
+//! Atomic operations, ATOMIC WRITE and FLUSH: executed once, on arrival; duplicates get the
+//! original value, or the acknowledgement, again (IBTA 9.4.5, 9.7.4.1.1, 9.7.5.1.4, annex A19).
 
 use super::dropped;
 use super::incoming::Message;
@@ -10,8 +10,8 @@ use super::resource::Resource;
 use super::DropReason;
 use super::Outcome;
 use super::Responder;
-use crate::transport::env::Change;
-use crate::transport::env::Placement;
+use crate::transport::env::AtomicOp;
+use crate::transport::env::FlushPlacement;
 use crate::transport::env::ResponderEnv;
 use crate::transport::operation::ATOMIC_SIZE;
 use crate::transport::reliable::sequence::Sequence;
@@ -23,19 +23,19 @@ use crate::wire::opcode::Kind;
 use crate::wire::packet::Extension;
 use core::ops::DerefMut;
 
-/// What the request asks for.
-fn change(kind: AtomicKind, atomic: &AtomicEth) -> Change {
+/// The operation of a request.
+fn change(kind: AtomicKind, atomic: &AtomicEth) -> AtomicOp {
     match kind {
-        AtomicKind::CompareSwap => Change::CompareSwap {
+        AtomicKind::CompareSwap => AtomicOp::CompareSwap {
             compare: atomic.compare(),
             swap: atomic.swap_add(),
         },
-        AtomicKind::FetchAdd => Change::FetchAdd(atomic.swap_add()),
+        AtomicKind::FetchAdd => AtomicOp::FetchAdd(atomic.swap_add()),
     }
 }
 
 impl<R: DerefMut<Target = [Resource]>> Responder<R> {
-    /// An atomic operation in order.
+    /// An atomic operation in sequence.
     pub(super) fn on_atomic(
         &mut self,
         kind: AtomicKind,
@@ -45,7 +45,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         let (Message::None, Some(atomic)) = (self.message, request.extension.atomic()) else {
             return self.refuse_invalid();
         };
-        // What cannot be remembered must not be done.
+        // Without a resource it must not be executed.
         if !self.rights.atomic
             || request.payload_len != 0
             || atomic.va() & 7 != 0
@@ -65,7 +65,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         self.keep_executed(executed, Some(original))
     }
 
-    /// An ATOMIC WRITE in order.
+    /// An ATOMIC WRITE in sequence.
     pub(super) fn on_atomic_write(
         &mut self,
         request: &IncomingRequest,
@@ -90,7 +90,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         self.keep_executed(Executed { kind, va, rkey }, None)
     }
 
-    /// A FLUSH in order. All that the peer wrote before it was written when it came.
+    /// A FLUSH in sequence. All earlier writes of the peer were executed on arrival.
     pub(super) fn on_flush(
         &mut self,
         request: &IncomingRequest,
@@ -100,7 +100,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             return self.refuse_invalid();
         };
         let bits = feth.placement();
-        let placement = Placement {
+        let placement = FlushPlacement {
             global: bits & Feth::GLOBAL != 0,
             persistent: bits & Feth::PERSISTENT != 0,
         };
@@ -132,7 +132,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         self.keep(Resource::executed(start, executed, msn, original))
     }
 
-    /// One of these that was executed before: the answer is the same again.
+    /// A duplicate of one of these: the response is repeated.
     pub(super) fn on_executed_again(
         &mut self,
         start: Sequence,

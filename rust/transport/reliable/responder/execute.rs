@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Execution of requests that arrived in order (IBTA 9.7.4.1, 9.7.5.1, 9.9.3).
+//! Execution of requests in sequence (IBTA 9.7.4.1, 9.7.5.1, 9.9.3).
 //!
-//! Every function checks first and acts last, so that a request for which there is no receive has
-//! left no trace when it comes again.
+//! Every function checks first and acts last: a request without a receive leaves no trace, and can
+//! be retransmitted.
 
 use super::dropped;
 use super::incoming::Message;
@@ -32,7 +32,7 @@ use crate::wire::packet::Extension;
 use core::ops::DerefMut;
 
 impl<R: DerefMut<Target = [Resource]>> Responder<R> {
-    /// A SEND packet in order.
+    /// A SEND packet in sequence.
     #[inline(always)]
     pub(super) fn on_send(
         &mut self,
@@ -84,7 +84,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
                 Extension::Imm(imm) => Carried::Imm(imm),
                 Extension::Ieth(key) => {
                     if env.invalidate(key).is_err() {
-                        // The receive is taken, and nothing will complete it any more.
+                        // The receive is taken, and nothing will complete it otherwise.
                         self.message = Message::None;
                         env.complete(flushed(wr_id, RecvOp::Send));
                         return self.refuse_access();
@@ -113,7 +113,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         self.accept(request)
     }
 
-    /// An RDMA WRITE packet in order.
+    /// An RDMA WRITE packet in sequence.
     #[inline(always)]
     pub(super) fn on_write(
         &mut self,
@@ -133,7 +133,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         if !self.rights.write || length > MAX_MESSAGE {
             return self.refuse_invalid();
         }
-        // The length that the RETH promised must be reached with the last packet, not before.
+        // The length in the RETH must be reached with the last packet, not before.
         let rest = length.saturating_sub(received);
         let fits = if last {
             request.payload_len == rest
@@ -143,7 +143,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         if !fits {
             return self.refuse_invalid();
         }
-        // Of a message there is one, with the last packet: who says so sooner takes no receive.
+        // A message takes one, with its last packet: an earlier request for it takes none.
         let imm = request.extension.imm().filter(|_| last);
         if first && check_range(RemoteAccess::Write, &reth, env).is_err() {
             return match imm {
@@ -153,7 +153,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             };
         }
 
-        // The receive comes before the data, which would be written twice if there was none.
+        // The receive is taken first: without one, the data would be written twice.
         let receive = if imm.is_some() {
             match self.take_receive(RecvOp::WriteImm, env) {
                 Ok(receive) => Some(receive),
@@ -200,7 +200,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         self.accept(request)
     }
 
-    /// A READ request in order.
+    /// A READ request in sequence.
     #[inline(always)]
     pub(super) fn on_read(
         &mut self,
@@ -224,14 +224,14 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         self.keep(Resource::new(self.expected, &reth, self.mtu, self.msn))
     }
 
-    /// Whether the peer may have one more request outstanding that is answered by a response.
+    /// Whether the peer may have one more such request outstanding.
     #[inline]
     pub(super) fn may_keep_one_more(&self) -> bool {
         let outstanding = self.resources.outstanding();
         outstanding < u32::from(self.most_outstanding) && self.resources.has_room()
     }
 
-    /// The expected request was accepted, and this is what answers it.
+    /// Accepts the expected request with this resource.
     #[inline(always)]
     pub(super) fn keep(&mut self, resource: Resource) -> Outcome {
         if !self.resources.push(resource) {
@@ -242,8 +242,8 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         Outcome::default()
     }
 
-    /// A READ request that was accepted before, or a part of one. Its memory is checked anew, for
-    /// that may have changed.
+    /// A READ request that was accepted before, or a part of one. The memory is checked again,
+    /// because it may have changed.
     pub(super) fn on_read_again(
         &mut self,
         start: Sequence,
@@ -265,8 +265,8 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             self.resources.repeat(index, part, mtu);
         } else if self.nak.is_none() {
             // If the peer still waits for it, this ends the connection there. If it is an old
-            // packet that the network brought twice, the peer ignores the answer, and there is
-            // no reason to end it here.
+            // packet that the network duplicated, the peer ignores the response, and there is no
+            // reason to end it here.
             self.set_nak(start, NakCode::RemoteAccess);
         }
         dropped(DropReason::Duplicate)
@@ -283,14 +283,14 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         Outcome::default()
     }
 
-    /// A message is complete (a READ: accepted), which the MSN counts.
+    /// A message is complete (a READ: accepted): counts it in the MSN.
     #[inline]
     pub(super) fn end_message(&mut self) {
         self.message = Message::None;
         self.msn = self.msn.wrapping_add(1) & 0xff_ffff;
     }
 
-    /// The id and the capacity of the next receive, or what becomes of the request without one.
+    /// The id and capacity of the next receive, or the outcome without one.
     #[inline(always)]
     fn take_receive(
         &mut self,
@@ -310,7 +310,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         }
     }
 
-    /// There is no receive: the peer shall come back later, with this very packet.
+    /// No receive is posted: sends an RNR NAK for this packet.
     fn not_ready(&mut self) -> Outcome {
         self.set_rnr_nak();
         dropped(DropReason::NoReceive)
@@ -334,15 +334,15 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             solicited: false,
             vendor_err,
         });
-        // A receive that a SEND took is the one that ended. One that failed for a WRITE is not
-        // the message's.
+        // A receive taken by a SEND is the one that ended; one that failed for a WRITE is not the
+        // message's.
         self.message = Message::None;
         self.stop(code, Fatal::LocalError)
     }
 
-    /// The peer lacks the right to write what it brings immediate data with. The receive that it
-    /// would have taken says so, as adapters and IBTA 11.6.2 have it. An event comes only where
-    /// there is none (C9-222.1); to wait for one would be pointless.
+    /// The peer lacks the right to write. The receive that the immediate data would have taken
+    /// reports it, as with adapters and in IBTA 11.6.2. An event is raised only without a receive
+    /// (C9-222.1); to wait for one would be pointless.
     #[cold]
     fn refuse_write_for(&mut self, receive: TakeReceive, env: &mut impl ResponderEnv) -> Outcome {
         let (wr_id, error) = match receive {
@@ -357,7 +357,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         self.fail_receive(wr_id, RecvOp::WriteImm, error, NakCode::RemoteAccess, env)
     }
 
-    /// The peer broke the rules.
+    /// The peer violated the protocol.
     pub(super) fn refuse_invalid(&mut self) -> Outcome {
         self.stop(NakCode::InvalidRequest, Fatal::InvalidRequest)
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The message that is coming in, between its packets.
+//! The message in progress, between its packets.
 
 use crate::wire::headers::Reth;
 
-/// The message that is coming in.
+/// The message in progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Message {
     /// None: the next request begins one.

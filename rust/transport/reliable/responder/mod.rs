@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The receiving side of a reliable connection: requests are executed in the order of their PSNs,
-//! each once, and answered (IBTA volume 1, 9.7.4, 9.7.5 and 9.9.3).
+//! The responder of a reliable connection: requests are executed in the order of their PSNs, each
+//! once, and answered (IBTA volume 1, 9.7.4, 9.7.5 and 9.9.3).
 //!
 //! # The life of a request
 //!
 //! [`Responder::on_request`] compares its PSN with the expected one:
 //!
-//! | PSN | what happens |
+//! | PSN | action |
 //! |---|---|
-//! | expected | it is checked, and executed by the [`ResponderEnv`]; the expected PSN moves on |
-//! | after | a packet is missing: dropped, with a NAK each time that the peer begins again |
-//! | before | it was executed: acknowledged again, or, a READ or atomic operation, answered again |
-//! | far from it | no peer sends that: dropped without an answer |
+//! | expected | checked, and executed by the [`ResponderEnv`]; the expected PSN advances |
+//! | after | a packet is missing: dropped, with a NAK each time the peer goes back |
+//! | before | executed before: acknowledged again, or, for a READ or atomic, answered again |
+//! | far from it | not from the peer: dropped without a response |
 //!
-//! Answers wait in three places until [`Responder::next_response`] fetches them:
+//! Responses wait in three places until [`Responder::next_response`] fetches them:
 //!
 //! ```text
 //!   resources  READs, atomics, FLUSHes, by PSN        -> their responses     first
@@ -22,13 +22,13 @@
 //!   ack        the newest PSN whose sender asked      -> one ACK for all     last
 //! ```
 //!
-//! So neither ACK nor NAK overtakes the answer of an earlier READ, and an ACK that is older than
-//! a READ is never sent: the READ's responses say the same (IBTA 9.7.5.1.2, coalesced
-//! acknowledgement). The same goes for atomic operations, ATOMIC WRITEs and FLUSHes, which are
-//! executed when they come; their resource keeps the answer.
+//! So neither ACK nor NAK overtakes the response to an earlier READ, and an ACK older than a READ
+//! is never sent: the READ's responses imply it (IBTA 9.7.5.1.2, ACK coalescing). The same holds
+//! for atomic operations, ATOMIC WRITEs and FLUSHes, which are executed on arrival; their resource
+//! keeps the response.
 //!
-//! After a fatal refusal no request is accepted. What waits is still answered, the refusal last;
-//! then the owner of the QP calls [`Responder::abort`].
+//! After a fatal NAK no request is accepted. Pending responses are still sent, the NAK last; then
+//! the owner of the QP calls [`Responder::abort`].
 
 mod atomic;
 mod execute;
@@ -56,108 +56,107 @@ use core::ops::DerefMut;
 use incoming::Message;
 use resource::Resources;
 
-/// How far ahead of the expected packet one may be for the peer to have sent it: what a window
-/// holds. A forged packet with any PSN is answered, if at all, for one in 4096.
+/// How far ahead of the expected packet the peer may be: the largest window. A forged packet with a
+/// random PSN gets a response, if at all, once in 4096.
 const MOST_AHEAD: u64 = 4096;
 
-/// How far before it a packet may be that was executed and is acknowledged again. READ responses
-/// take PSNs too, so this is more.
+/// How far behind it an executed packet may be that is acknowledged again. READ responses take PSNs
+/// too, so this is more.
 const MOST_BEHIND: u64 = 1 << 16;
 
-/// What made the responder stop. It names the asynchronous event (IBTA 9.9.3.1.4, 11.6.3.2).
+/// The reason of a fatal NAK, which names the asynchronous event (IBTA 9.9.3.1.4, 11.6.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fatal {
-    /// The peer broke the rules: `IBV_EVENT_QP_REQ_ERR`.
+    /// The peer violated the protocol: `IBV_EVENT_QP_REQ_ERR`.
     InvalidRequest,
     /// The peer lacks a right: `IBV_EVENT_QP_ACCESS_ERR`.
     AccessError,
-    /// A receive completed in error, which says enough: no event.
+    /// A receive completed in error, which is report enough: no event.
     LocalError,
 }
 
 /// Why a request had no effect. Each has a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// It had been accepted before; it is acknowledged again, or (a READ) answered again.
+    /// Duplicate: acknowledged again, or (a READ) answered again.
     Duplicate,
-    /// It stands behind a gap.
+    /// Behind a gap.
     OutOfSequence,
-    /// There was no receive for it.
+    /// No receive was posted.
     NoReceive,
-    /// No peer sends it: it is too far ahead, or older than the connection or any window.
+    /// Not from the peer: too far ahead, or older than the connection or any window.
     OutsideWindow,
-    /// A READ or atomic operation that was not accepted before, or so long ago that nothing is
-    /// known of it.
+    /// A READ or atomic operation that was not accepted before, or so long ago that its resource is
+    /// gone.
     UnknownRead,
     /// The responder is not connected, or stopped.
     NotReady,
 }
 
-/// What a request led to.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Outcome {
-    /// The QP goes to ERR. Send first what [`Responder::next_response`] still has: the answers to
-    /// earlier READs, then the NAK.
+    /// The QP goes to ERR. First send the pending responses of [`Responder::next_response`]: those
+    /// to earlier READs, then the NAK.
     pub fatal: Option<Fatal>,
     /// The request was not executed.
     pub dropped: Option<DropReason>,
 }
 
-/// Where a responder is in its life.
+/// The state of a responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ResponderState {
     /// Not connected.
     Reset,
-    /// Executes and answers.
+    /// Executes and responds.
     Ready,
-    /// Refused a request for good: answers, but executes no more.
+    /// Sent a fatal NAK: responds, but executes no more.
     Refused,
     /// Does nothing.
     Dead,
 }
 
-/// A refusal to be sent.
+/// A NAK to be sent.
 #[derive(Clone, Copy, Debug)]
 struct Nak {
-    /// Of the packet that it is about.
+    /// PSN of its packet.
     sequence: Sequence,
     syndrome: AethSyndrome,
 }
 
-/// The receiving side of a QP.
+/// The responder of a QP.
 pub struct Responder<R> {
-    state: State,
+    state: ResponderState,
     rights: RemoteRights,
     /// RDMA READs and atomic operations that the peer may have outstanding.
     most_outstanding: u8,
     min_rnr_timer: u8,
     mtu: Mtu,
     numbering: Numbering,
-    /// How many messages are complete, modulo 2^24.
+    /// Completed messages, modulo 2^24.
     msn: u32,
-    /// Of the next packet in order.
+    /// Sequence of the expected packet.
     expected: Sequence,
     message: Message,
-    /// The newest packet that came out of order since the peer was asked, by a NAK, to come back
-    /// with the expected one.
+    /// The newest packet out of sequence since the last NAK.
     newest_ahead: Option<Sequence>,
     nak: Option<Nak>,
-    /// The newest packet whose sender asked for an acknowledgement.
+    /// The newest packet with an ACK request.
     ack: Option<Sequence>,
-    /// Of the READ response returned last.
+    /// Resource of the READ response returned last.
     last_read: Sequence,
-    /// Where the newest request that is answered by a response begins.
+    /// Sequence of the newest request that is answered by a response.
     newest_read: Sequence,
     resources: Resources<R>,
 }
 
 impl<R: DerefMut<Target = [Resource]>> Responder<R> {
-    /// A responder in the state RESET, with so many resources: a power of two, not more than
-    /// [`MAX_RD_ATOMIC`], or the next smaller one is used.
+    /// A responder in RESET with this many resources: a power of two, at most [`MAX_RD_ATOMIC`];
+    /// else the next smaller one.
     pub fn new(resources: R) -> Self {
         Self {
-            state: State::Reset,
+            state: ResponderState::Reset,
             rights: RemoteRights::default(),
             most_outstanding: 0,
             min_rnr_timer: 0,
@@ -175,16 +174,16 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         }
     }
 
-    /// Forgets everything: the transition to RESET. Nothing completes.
+    /// Resets everything: the transition to RESET. Nothing completes.
     pub fn reset(&mut self) {
-        self.state = State::Reset;
+        self.state = ResponderState::Reset;
         self.forget();
     }
 
     /// Begins a connection: the transition to RTR.
     pub fn connect(&mut self, config: ResponderConfig) {
         self.forget();
-        self.state = State::Ready;
+        self.state = ResponderState::Ready;
         self.mtu = config.mtu;
         self.numbering = Numbering::new(config.rq_psn);
         self.expected = 0;
@@ -195,19 +194,19 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         self.set_max_dest_rd_atomic(config.max_dest_rd_atomic);
     }
 
-    /// Changes the code of the RNR delay.
+    /// Changes the RNR timer code.
     pub fn set_min_rnr_timer(&mut self, timer: u8) {
         self.min_rnr_timer = timer & 0x1f;
     }
 
-    /// Changes what the peer may do.
+    /// Changes the rights of the peer.
     pub fn set_rights(&mut self, rights: RemoteRights) {
         self.rights = rights;
     }
 
-    /// Changes how many RDMA READs and atomic operations the peer may have outstanding, at most
-    /// [`MAX_RD_ATOMIC`]. Of a number that is no power of two it is the next one that is: mlx5,
-    /// mlx4 and hns send so many when both sides have agreed on less.
+    /// Changes the number of RDMA READs and atomic operations that the peer may have outstanding,
+    /// at most [`MAX_RD_ATOMIC`]. It is rounded up to a power of two: mlx5, mlx4 and hns send so
+    /// many when both sides have agreed on less.
     pub fn set_max_dest_rd_atomic(&mut self, max: u8) {
         self.most_outstanding = match max {
             0 => 0,
@@ -215,19 +214,19 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         };
     }
 
-    /// PSN of the next packet in order (`rq_psn` of `ibv_query_qp`).
+    /// PSN of the expected packet (`rq_psn` of `ibv_query_qp`).
     pub fn expected_psn(&self) -> Psn {
         self.numbering.psn(self.expected)
     }
 
-    /// A request came. Its payload is with the `env`.
+    /// Handles a request. Its payload is with the `env`.
     #[inline]
     pub fn on_request(
         &mut self,
         request: &IncomingRequest,
         env: &mut impl ResponderEnv,
     ) -> Outcome {
-        if self.state != State::Ready {
+        if self.state != ResponderState::Ready {
             return dropped(DropReason::NotReady);
         }
         let Some(sequence) = self.numbering.sequence(request.psn, self.expected) else {
@@ -240,7 +239,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             return self.on_duplicate(sequence, request, env);
         }
 
-        // What the peer was asked for.
+        // The packet that the NAK requested.
         if self.nak.is_some_and(|nak| nak.sequence == sequence) {
             self.nak = None;
         }
@@ -262,12 +261,11 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         outcome
     }
 
-    /// A packet behind one that is missing (IBTA 9.7.5.2.1).
+    /// A packet behind a missing one (IBTA 9.7.5.2.1).
     ///
-    /// One NAK is enough for what the peer sends in one go. If a packet comes that is not newer
-    /// than those before it, the peer has begun again, so that what is missing was lost again: it
-    /// gets another NAK, instead of an ACK timeout. That also repairs what a forged packet has
-    /// done.
+    /// One NAK is enough for the packets of one flight. A packet that is not newer than earlier
+    /// ones shows that the peer has gone back, and the missing packet was lost again: it gets
+    /// another NAK, instead of an ACK timeout. That also repairs the effect of a forged packet.
     fn on_gap(&mut self, sequence: Sequence) -> Outcome {
         if sequence.wrapping_sub(self.expected) > MOST_AHEAD {
             return dropped(DropReason::OutsideWindow);
@@ -304,10 +302,10 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         dropped(DropReason::Duplicate)
     }
 
-    /// What to send now. `max_span` is 1 for the wire.
+    /// The next response. `max_span` is 1 for the wire.
     ///
-    /// A response that cannot leave counts as lost; if the memory of a READ response is not
-    /// accessible any more, the caller says [`Self::read_failed`].
+    /// A response that cannot leave counts as lost. If the memory of a READ response is no longer
+    /// accessible, the caller calls [`Self::read_failed`].
     #[inline]
     pub fn next_response(&mut self, max_span: u32) -> Option<Response> {
         let mtu = self.mtu;
@@ -316,7 +314,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             let (mut segment, va) = resource.advance(max_span, mtu);
             let (rkey, msn, original) = (resource.rkey(), resource.msn(), resource.original());
             self.resources.skip_answered();
-            // The response acknowledges all before it.
+            // The response acknowledges all earlier packets.
             if self.ack.is_some_and(|ack| ack < position) {
                 self.ack = None;
             }
@@ -337,7 +335,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             });
         }
         if let Some(nak) = self.nak.take() {
-            // A NAK acknowledges all before it too.
+            // A NAK acknowledges all earlier packets too.
             if self.ack.is_some_and(|ack| ack < nak.sequence) {
                 self.ack = None;
             }
@@ -348,8 +346,8 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             });
         }
         let asked = self.ack.take()?;
-        // All that arrived, not only what was asked about. But if a peer that went back has a READ
-        // still to ask for again, an ACK behind it would say that its answer was lost.
+        // Acknowledges everything that arrived, not only the requested PSN. But if a peer that went
+        // back still has to repeat a READ, an ACK behind it would imply that its response was lost.
         let acknowledged = if asked < self.newest_read {
             asked
         } else {
@@ -364,10 +362,10 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         })
     }
 
-    /// The responses from this one on, which [`Self::next_response`] returned, could not leave this
-    /// host: they will be returned again. The caller waits a moment before it asks for them.
+    /// The local stack refused the responses from this one on, which [`Self::next_response`]
+    /// returned: they will be returned again. The caller backs off first.
     pub fn unsend(&mut self, first: &Response) {
-        if self.state != State::Ready {
+        if self.state != ResponderState::Ready {
             return;
         }
         let Some(sequence) = self.numbering.sequence(first.psn(), self.expected) else {
@@ -391,33 +389,33 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         }
     }
 
-    /// Whether [`Self::next_response`] has something.
+    /// Whether a response is pending.
     #[inline]
     pub fn has_response(&self) -> bool {
         !self.resources.is_idle() || self.nak.is_some() || self.ack.is_some()
     }
 
-    /// Whether a request was refused for good.
+    /// Whether there was a fatal NAK.
     #[inline]
     pub fn has_refused(&self) -> bool {
-        self.state == State::Refused
+        self.state == ResponderState::Refused
     }
 
-    /// Whether a request was refused for good, and all answers left, the refusal last: the time for
-    /// the QP to go to ERR. Before it [`Self::abort`] would take the reason from the peer.
+    /// Whether there was a fatal NAK and all responses, the NAK last, have been sent: the time for
+    /// the QP to go to ERR. Earlier, [`Self::abort`] would discard the NAK.
     #[inline]
     pub fn has_ended(&self) -> bool {
-        self.state == State::Refused && !self.has_response()
+        self.state == ResponderState::Refused && !self.has_response()
     }
 
-    /// The memory of the READ response returned last is not accessible any more: a NAK takes
-    /// its place, and the connection ends.
+    /// The memory of the last READ response is no longer accessible: a NAK takes its place, and the
+    /// connection ends.
     pub fn read_failed(&mut self) -> Outcome {
-        if !matches!(self.state, State::Ready | State::Refused) {
+        if !matches!(self.state, ResponderState::Ready | ResponderState::Refused) {
             return Outcome::default();
         }
         self.resources.clear();
-        self.state = State::Refused;
+        self.state = ResponderState::Refused;
         self.set_nak(self.last_read, NakCode::RemoteAccess);
         Outcome {
             fatal: Some(Fatal::AccessError),
@@ -425,19 +423,18 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         }
     }
 
-    /// The QP goes to ERR: a receive in progress is flushed, and nothing more is executed or
-    /// answered.
+    /// The QP goes to ERR: flushes the receive in progress; nothing more is executed or answered.
     pub fn abort(&mut self, env: &mut impl ResponderEnv) {
         if let Message::Send { wr_id, .. } = self.message {
             env.complete(flushed(wr_id, RecvOp::Send));
         }
         self.forget();
-        self.state = State::Dead;
+        self.state = ResponderState::Dead;
     }
 
-    /// Refuses the expected request for good.
+    /// Sends a fatal NAK for the expected request.
     fn stop(&mut self, code: NakCode, fatal: Fatal) -> Outcome {
-        self.state = State::Refused;
+        self.state = ResponderState::Refused;
         self.set_nak(self.expected, code);
         Outcome {
             fatal: Some(fatal),
@@ -453,7 +450,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     }
 
     fn set_rnr_nak(&mut self) {
-        // What was sent behind it is out of sequence, which the peer knows.
+        // Later packets are out of sequence, which the peer knows.
         self.newest_ahead = Some(self.expected);
         self.nak = Some(Nak {
             sequence: self.expected,
@@ -472,7 +469,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     }
 }
 
-/// A request that has no effect.
+/// A request without effect.
 fn dropped(reason: DropReason) -> Outcome {
     Outcome {
         fatal: None,

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The resources of a responder: what it keeps of each request that is answered by a response
-//! (IBTA 9.7.4.1.1, 11.2.5.2 "responder resources").
+//! The resources of a responder: what it keeps of each request that is answered by a response (IBTA
+//! 9.7.4.1.1, 11.2.5.2 "responder resources").
 //!
-//! A resource is made when the request is accepted and outlives its answer: whatever was lost, the
-//! peer may ask for the answer again, or for a part of it, until newer requests need the place. A
-//! duplicate is nothing by itself: it is judged by the resource, so that an old PSN opens no
-//! address that was not asked for in its time.
+//! A resource is created when the request is accepted and outlives its response: after a loss the
+//! peer may request the response again, or a part of it, until newer requests need the slot. A
+//! duplicate is valid only through its resource: an old PSN opens no address that was not requested
+//! in its time.
 //!
-//! An atomic operation, an ATOMIC WRITE and a FLUSH are not done again: the resource keeps what the
-//! answer says.
+//! An atomic operation, an ATOMIC WRITE and a FLUSH are not executed again: the resource keeps the
+//! response.
 //!
-//! Answers leave in the order of their PSNs. A duplicate of something older moves the cursor back;
-//! what was waiting still gets its answer.
+//! Responses leave in the order of their PSNs. A duplicate of an older request moves the cursor
+//! back; pending responses are still sent.
 
 use crate::transport::message::cut;
 use crate::transport::message::Mtu;
@@ -25,23 +25,23 @@ use crate::wire::headers::Reth;
 use crate::wire::opcode::Kind;
 use core::ops::DerefMut;
 
-/// Where the answer comes from.
+/// Source of the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Source {
-    /// From memory: an RDMA READ.
+    /// Memory: an RDMA READ.
     #[default]
     Memory,
-    /// From here: it was executed, and, if it is an atomic operation, found this. In bytes, for the
-    /// size of it all.
-    Here(Kind, [u8; ATOMIC_SIZE as usize]),
+    /// The resource: the request was executed and, for an atomic operation, found this value. In
+    /// bytes, for the size of the enum.
+    Local(Kind, [u8; ATOMIC_SIZE as usize]),
 }
 
-/// What identifies a request that is executed when it comes.
+/// Identity of a request that is executed on arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Executed {
     /// What it is.
     pub(super) kind: Kind,
-    /// The address and the key that it names.
+    /// Its address and key.
     pub(super) va: u64,
     pub(super) rkey: u32,
 }
@@ -51,19 +51,19 @@ pub(super) struct Executed {
 pub struct Resource {
     /// Of its first response.
     start: Sequence,
-    /// The bytes that were asked for.
+    /// Requested bytes.
     va: u64,
     rkey: u32,
     length: u32,
-    /// The MSN with it.
+    /// Its MSN.
     msn: u32,
-    /// The response that the answer in progress began with.
+    /// First response of the current transmission.
     from: u32,
-    /// The response that is sent next.
+    /// Next response to be sent.
     next: u32,
-    /// Where the answer in progress ends, in bytes of `length`.
+    /// End of the current transmission, in bytes of `length`.
     until: u32,
-    /// How many responses that are: if `next` is not below, nothing is to be sent.
+    /// Number of responses up to that end: unless `next` is below, nothing is pending.
     end: u32,
     source: Source,
 }
@@ -85,7 +85,7 @@ impl Resource {
         }
     }
 
-    /// Of a request that was executed; an atomic operation found `original`.
+    /// Resource of an executed request; an atomic operation found `original`.
     pub(super) fn executed(
         start: Sequence,
         executed: Executed,
@@ -103,16 +103,16 @@ impl Resource {
             next: 0,
             until: length,
             end: 1,
-            source: Source::Here(executed.kind, original.unwrap_or(0).to_ne_bytes()),
+            source: Source::Local(executed.kind, original.unwrap_or(0).to_ne_bytes()),
         }
     }
 
-    /// What an atomic operation found.
+    /// Original value of an atomic operation.
     #[inline]
     pub(super) const fn original(&self) -> Option<u64> {
         match self.source {
-            Source::Here(Kind::Atomic(_), original) => Some(u64::from_ne_bytes(original)),
-            Source::Here(..) | Source::Memory => None,
+            Source::Local(Kind::Atomic(_), original) => Some(u64::from_ne_bytes(original)),
+            Source::Local(..) | Source::Memory => None,
         }
     }
 
@@ -151,7 +151,7 @@ impl Resource {
         let span = left.min(max_span.max(1));
         let Piece { offset, len, .. } = cut(mtu, self.until, self.next, span);
         let segment = ReadSegment {
-            // Of an atomic operation it is not sent.
+            // Not sent for an atomic operation.
             brings: Brings::Data,
             psn: Default::default(),
             span,
@@ -163,9 +163,8 @@ impl Resource {
         (segment, self.va.wrapping_add(u64::from(offset)))
     }
 
-    /// The responses that a duplicate asks for, whose first one has the sequence `start`: the
-    /// first, and the bytes of the request up to their end. `None` if that was not asked for
-    /// before.
+    /// The responses requested by a duplicate whose first one has the sequence `start`: the first,
+    /// and the bytes of the request up to their end. `None` if they were not requested before.
     fn part(&self, start: Sequence, reth: &Reth, mtu: Mtu) -> Option<(u32, u32)> {
         if start < self.start || start >= self.behind(mtu) || self.source != Source::Memory {
             return None;
@@ -181,16 +180,15 @@ impl Resource {
         is_part.then_some((packet, until))
     }
 
-    /// The whole answer, if it is that of this request.
+    /// The whole response, if it belongs to this request.
     fn whole(&self, start: Sequence, executed: Executed) -> Option<(u32, u32)> {
         let Executed { kind, va, rkey } = executed;
-        let is_kind = matches!(self.source, Source::Here(own, _) if own == kind);
+        let is_kind = matches!(self.source, Source::Local(own, _) if own == kind);
         let is_same = is_kind && (self.start, self.va, self.rkey) == (start, va, rkey);
         is_same.then_some((0, self.length))
     }
 
-    /// Answers from response `from` on, up to the byte `until`, again. What waits to be sent still
-    /// is.
+    /// Sends again from response `from` to the byte `until`. Pending responses stay pending.
     fn repeat(&mut self, (from, until): (u32, u32), mtu: Mtu) {
         if !self.is_pending() {
             self.until = until;
@@ -210,20 +208,20 @@ impl Resource {
 /// The resources, addressed by free-running indices in the order of their requests.
 pub(super) struct Resources<R> {
     slots: R,
-    /// How many of the slots are used: a power of two, or 0.
+    /// Slots in use: a power of two, or 0.
     capacity: u32,
-    /// Index of the next one to be made.
+    /// Index of the next resource.
     made: u32,
-    /// How many of those before it are kept.
+    /// Number of resources kept before it.
     kept: u32,
     /// Index of the first one that was never answered completely.
     unanswered: u32,
-    /// Index of the first one that has something to send, or `made`. Never behind `unanswered`.
+    /// Index of the first one with pending responses, or `made`. Never behind `unanswered`.
     cursor: u32,
 }
 
 impl<R: DerefMut<Target = [Resource]>> Resources<R> {
-    /// None, of as many as there are slots, or the next smaller power of two.
+    /// No resources, with as many slots as given, or the next smaller power of two.
     pub(super) fn new(slots: R) -> Self {
         let len = u32::try_from(slots.len()).unwrap_or(u32::MAX);
         let capacity = match len.checked_ilog2() {
@@ -252,13 +250,13 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
         self.slots.get_mut(slot as usize)
     }
 
-    /// Whether there is nothing to send.
+    /// Whether nothing is pending.
     #[inline]
     pub(super) const fn is_idle(&self) -> bool {
         self.cursor == self.made
     }
 
-    /// How many were never answered completely.
+    /// Number of resources that were never answered completely.
     #[inline]
     pub(super) const fn outstanding(&self) -> u32 {
         self.made.wrapping_sub(self.unanswered)
@@ -270,8 +268,8 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
         self.outstanding() < self.capacity
     }
 
-    /// Keeps a new one, whose PSNs are behind those of all others. `false` if all slots have
-    /// something to answer.
+    /// Adds a resource, whose PSNs are behind those of all others. `false` if all slots have
+    /// pending responses.
     pub(super) fn push(&mut self, resource: Resource) -> bool {
         if !self.has_room() {
             return false;
@@ -281,7 +279,7 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
         };
         *slot = resource;
         if self.made.wrapping_sub(self.cursor) >= self.capacity {
-            // The one before in this place was being answered again.
+            // The previous resource in this slot was being answered again.
             self.cursor = self.cursor.wrapping_add(1);
             self.skip_answered();
         }
@@ -290,7 +288,7 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
         true
     }
 
-    /// The one that has something to send.
+    /// The resource with pending responses.
     #[inline]
     pub(super) fn current(&mut self) -> Option<&mut Resource> {
         if self.is_idle() {
@@ -299,7 +297,7 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
         self.get(self.cursor)
     }
 
-    /// After something of the current one was sent: goes to the next, if that was all.
+    /// After a response of the current one was sent: moves to the next, if that was the last.
     #[inline]
     pub(super) fn skip_answered(&mut self) {
         while self.cursor != self.made {
@@ -314,7 +312,7 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
         }
     }
 
-    /// The duplicate of a request, if it asks for (a part of) one of the newest `depth` ones: its
+    /// The duplicate of a request, if it requests a part of one of the newest `depth` ones: its
     /// index, and the part.
     pub(super) fn find(
         &mut self,
@@ -326,7 +324,7 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
         self.newest(depth, |resource| resource.part(start, reth, mtu))
     }
 
-    /// The same for a request that was executed when it came.
+    /// The same for a request that was executed on arrival.
     pub(super) fn find_executed(
         &mut self,
         start: Sequence,
@@ -336,7 +334,7 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
         self.newest(depth, |resource| resource.whole(start, executed))
     }
 
-    /// The first of the newest `depth` ones, from the newest on, that has such a part.
+    /// The newest of the last `depth` ones that has such a part.
     fn newest(
         &mut self,
         depth: u32,
@@ -352,7 +350,7 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
         None
     }
 
-    /// The responses from `sequence` on have not left: they are sent again from there.
+    /// The responses from `sequence` on were refused: they are sent again from there.
     pub(super) fn rewind(&mut self, sequence: Sequence, mtu: Mtu) {
         for age in 1..=self.kept {
             let index = self.made.wrapping_sub(age);
@@ -361,7 +359,7 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
                 return;
             };
             if sequence < resource.start {
-                // All of what was sent of it is behind the one that has not left.
+                // All that was sent of it is behind the refused one.
                 if sent {
                     resource.next = resource.from;
                 }
@@ -383,8 +381,8 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
     /// Answers a part, as found by [`Self::find`], again.
     pub(super) fn repeat(&mut self, index: u32, part: (u32, u32), mtu: Mtu) {
         if self.made.wrapping_sub(index) > self.made.wrapping_sub(self.cursor) {
-            // The peer does not take answers behind one that it misses: who is in the middle of
-            // one begins again.
+            // The peer does not take responses behind a missing one: a response in progress starts
+            // again.
             if let Some(current) = self.current() {
                 current.next = current.from;
             }
@@ -450,10 +448,10 @@ mod tests {
         assert!(size_of::<Resource>() <= 56);
     }
 
-    /// Responses that the host itself could not send are sent again as they were: not as an answer
-    /// that begins anew.
+    /// Responses that the local stack refused are sent again as they were, not as a new
+    /// transmission.
     #[test]
-    fn what_has_not_left_is_sent_again() {
+    fn what_has_not_left_is_retransmitted() {
         let mut slots = [Resource::default(); 4];
         let mut all = Resources::new(slots.as_mut_slice());
         assert!(all.push(read(0, 4)) && all.push(read(4, 2)) && all.push(read(6, 1)));

@@ -19,7 +19,7 @@ use ferroce_core::transport::env::{ResponderEnv, TakeReceive};
 use ferroce_core::transport::message::Mtu;
 use ferroce_core::transport::operation::Arguments;
 use ferroce_core::transport::reliable::config::{RemoteRights, RequesterConfig, ResponderConfig};
-use ferroce_core::transport::reliable::requester::{Here, Requester, SendSlot};
+use ferroce_core::transport::reliable::requester::{LocalOp, Requester, SendSlot};
 use ferroce_core::transport::reliable::responder::{DropReason, Fatal, Resource, Responder};
 use ferroce_core::transport::request::{Progress, PushError};
 use ferroce_core::transport::segment::{ReadSegment, RequestSegment, Response};
@@ -87,7 +87,7 @@ pub struct Endpoint {
     /// What the extended headers of the requests are filled from.
     arguments: Vec<Arguments>,
     /// Requests that asked no peer and were done, in that order.
-    pub here: Vec<usize>,
+    pub local_ops: Vec<usize>,
     /// How many requests were pushed.
     pub pushed: usize,
     /// What the responder died of.
@@ -139,7 +139,7 @@ impl Endpoint {
             gone: plan.messages.iter().map(|m| m.work.gone).collect(),
             slots: vec![0; entries],
             arguments: Vec::new(),
-            here: Vec::new(),
+            local_ops: Vec::new(),
             pushed: 0,
             fatal: None,
             failing: false,
@@ -425,7 +425,7 @@ impl Endpoint {
         for _ in 0..self.config.budget.max(1) {
             let span = self.next_span();
             let Some(segment) = self.requester.next_segment(now, span) else {
-                if self.do_here(now) {
+                if self.execute_local_op(now) {
                     continue;
                 }
                 self.arm();
@@ -445,17 +445,17 @@ impl Endpoint {
     }
 
     /// Does what stands before the cursor if it asks no peer; tells whether there may be more.
-    fn do_here(&mut self, now: u64) -> bool {
-        let slot = match self.requester.next_here(now) {
-            Here::Nothing => return false,
-            Here::GoOn => return true,
-            Here::Do(slot) => slot,
+    fn execute_local_op(&mut self, now: u64) -> bool {
+        let slot = match self.requester.next_local_op(now) {
+            LocalOp::Nothing => return false,
+            LocalOp::Skipped => return true,
+            LocalOp::Execute(slot) => slot,
         };
         let index = self.slots[slot as usize];
-        if self.here.last().is_some_and(|last| *last >= index) {
+        if self.local_ops.last().is_some_and(|last| *last >= index) {
             self.forbid(format!("{index} was done again, or out of order"));
         }
-        self.here.push(index);
+        self.local_ops.push(index);
         let status = if self.gone[index] {
             Status::MwBindErr
         } else {
@@ -463,7 +463,7 @@ impl Endpoint {
         };
         let sent = &mut self.sent;
         let sink = &mut |done| sent.push(done);
-        let progress = self.requester.done_here(status, sink);
+        let progress = self.requester.local_op_done(status, sink);
         self.failing |= progress.fatal;
         !progress.fatal
     }

@@ -7,7 +7,7 @@ use super::plan::{Plan, PlannedReceive, BASE, RKEY, UNTOUCHED};
 use super::scenario::Fault;
 use ferroce_core::transport::completion::{RecvCompletion, Status};
 use ferroce_core::transport::env::{
-    AccessError, Change, Placement, RemoteAccess, ResponderEnv, TakeReceive,
+    AccessError, AtomicOp, FlushPlacement, RemoteAccess, ResponderEnv, TakeReceive,
 };
 
 /// A receive that completed.
@@ -175,7 +175,7 @@ impl ResponderEnv for Env<'_> {
         Ok(())
     }
 
-    fn change_remote(&mut self, rkey: u32, va: u64, change: Change) -> Result<u64, AccessError> {
+    fn change_remote(&mut self, rkey: u32, va: u64, change: AtomicOp) -> Result<u64, AccessError> {
         let memory = &mut self.memory;
         let offset = memory.offset(rkey, va, 8)?;
         if va % 8 != 0 {
@@ -184,9 +184,9 @@ impl ResponderEnv for Env<'_> {
         let word = &mut memory.region[offset..][..8];
         let before = u64::from_ne_bytes(word.try_into().expect("eight bytes"));
         let after = match change {
-            Change::CompareSwap { compare, swap } if compare == before => swap,
-            Change::CompareSwap { .. } => before,
-            Change::FetchAdd(value) => before.wrapping_add(value),
+            AtomicOp::CompareSwap { compare, swap } if compare == before => swap,
+            AtomicOp::CompareSwap { .. } => before,
+            AtomicOp::FetchAdd(value) => before.wrapping_add(value),
         };
         word.copy_from_slice(&after.to_ne_bytes());
         memory.writes.push((offset, 8));
@@ -202,7 +202,7 @@ impl ResponderEnv for Env<'_> {
         &mut self,
         rkey: u32,
         range: Option<(u64, u32)>,
-        _: Placement,
+        _: FlushPlacement,
     ) -> Result<(), AccessError> {
         let (va, len) = range.unwrap_or((BASE, 0));
         self.memory.offset(rkey, va, len).map(|_| ())

@@ -301,7 +301,7 @@ impl Direction<'_> {
                 || gone_receive;
             ensure!(!impossible, "{index} succeeded, which cannot be");
             ensure!(
-                !message.request.op.is_here() || endpoint.here.contains(&index),
+                !message.request.op.is_here() || endpoint.local_ops.contains(&index),
                 "{index} succeeded and was not done"
             );
             ensure!(

@@ -58,7 +58,7 @@ fn a_refusal_ends_the_right_one() {
         assert!(rig.on(2, AethSyndrome::Nak(code)).fatal);
         assert_eq!(rig.ended(), [(1, Status::Success), (2, status)]);
         assert_eq!(rig.requester.retired(), 2);
-        // What comes now is for nobody.
+        // Nothing waits for the next one.
         assert_eq!(rig.on(4, ACK), Progress::default());
         rig.flush();
         assert_eq!(rig.ended()[2..], [(3, Status::WrFlushErr)]);
@@ -182,7 +182,7 @@ fn a_responder_is_trusted_to_count_when_it_has_counted() {
         rig.send();
         let done = rig.done.len();
         let _ = rig.on_msn(n, ACK, n + 100);
-        // After three it is obeyed, and begins anew; after four it is not.
+        // After three it is honoured, and begins anew; after four it is not.
         assert_eq!(rig.done.len() > done, right == 3);
         if right == 3 {
             n += 1;

@@ -74,7 +74,7 @@ fn they_count_with_reads() {
     assert_eq!(refused, Err(PushError::NoReads));
 }
 
-/// An ACK behind it says that its answer was lost; it is asked for again, and so it is by time.
+/// An ACK behind it implies that its response was lost: it is requested again, as after a timeout.
 #[test]
 fn a_lost_answer_is_asked_for_again() {
     let mut rig = Rig::new();
@@ -127,7 +127,7 @@ fn an_atomic_write_and_a_flush() {
     assert_eq!(rig.numbers(), []);
     let _ = rig.respond(0, true, true, 0);
     assert_eq!(rig.ended(), [(1, Status::Success)]);
-    // Data is not what they asked for.
+    // They did not request data.
     assert!(rig.accept(1, true, true, 8).is_err());
     assert_eq!(rig.ended()[1], (2, Status::BadRespErr));
 }

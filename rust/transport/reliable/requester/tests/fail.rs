@@ -15,7 +15,7 @@ fn what_failed_here_waits_for_its_turn() {
     let progress = rig.fail(segment.slot);
     assert!(!progress.fatal);
     assert!(rig.done.is_empty());
-    // Nobody asked about the first message yet, so its end is sent again with the question.
+    // No ACK was requested for the first message yet: its end is retransmitted with a request.
     assert_eq!(rig.send(), [(0, true)]);
     assert_eq!(rig.next(), None);
     let progress = rig.on(0, ACK);
@@ -38,7 +38,7 @@ fn a_read_before_what_failed_here_is_not_asked_for_again() {
 
 #[test]
 fn what_failed_here_does_not_count_as_a_question() {
-    // The second message would have asked about the first one too, but it never leaves.
+    // The second message would have requested an ACK for both, but it never leaves.
     for unsend in [false, true] {
         let mut rig = Rig::new();
         rig.silent(1, Operation::Send, 1);
@@ -78,7 +78,7 @@ fn what_failed_here_first_ends_at_once() {
     let segment = rig.next().unwrap();
     assert!(rig.fail(segment.slot).fatal);
     assert_eq!(rig.ended(), [(1, Status::LocProtErr)]);
-    // A slot that is nobody's.
+    // A free slot.
     assert_eq!(rig.fail(9), Progress::default());
 }
 

@@ -8,7 +8,7 @@ mod ack;
 mod atomic;
 mod drain;
 mod fail;
-mod here;
+mod local_op;
 mod loss;
 mod read;
 mod retry;
@@ -141,7 +141,13 @@ impl Rig {
         self.requester.on_deadline(now, &mut |c| done.push(c))
     }
 
-    fn accept(&mut self, n: u32, first: bool, last: bool, len: u32) -> Result<Placement, Refused> {
+    fn accept(
+        &mut self,
+        n: u32,
+        first: bool,
+        last: bool,
+        len: u32,
+    ) -> Result<ReadPlacement, ReadRefused> {
         self.take(&ReadSegment {
             brings: Brings::Data,
             psn: psn(n),
@@ -152,7 +158,7 @@ impl Rig {
         })
     }
 
-    fn take(&mut self, response: &ReadSegment) -> Result<Placement, Refused> {
+    fn take(&mut self, response: &ReadSegment) -> Result<ReadPlacement, ReadRefused> {
         let done = &mut self.done;
         self.requester
             .accept_read_response(response, self.now, &mut |c| done.push(c))

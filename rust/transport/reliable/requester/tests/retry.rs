@@ -41,10 +41,10 @@ fn a_sequence_nak_that_the_network_doubled_is_one() {
     assert_eq!(rig.ended(), [(1, Status::RetryExcErr)]);
 }
 
-/// The responder says it again because the packet that was sent again was lost too. That comes a
+/// The responder says it again because the packet that was retransmitted was lost too. That comes a
 /// round trip after it, and is not taken for a copy.
 #[test]
-fn a_sequence_nak_for_a_lost_repetition_is_obeyed() {
+fn a_sequence_nak_for_a_lost_retransmission_is_honoured() {
     let mut rig = Rig::with(RequesterConfig {
         retry_cnt: 2,
         ..config()
@@ -56,7 +56,7 @@ fn a_sequence_nak_for_a_lost_repetition_is_obeyed() {
     rig.push(1, Operation::Send, 256 * 2);
     rig.send();
     let _ = rig.on(1, SEQUENCE);
-    // Not sent again yet, and sooner than an answer could be.
+    // Not retransmitted yet, and sooner than an answer could be.
     let _ = rig.on(1, SEQUENCE);
     assert_eq!(rig.numbers(), [1, 2]);
     rig.now += 100_000;
@@ -143,7 +143,7 @@ fn an_ack_for_what_was_sent_before_going_back_counts() {
 }
 
 #[test]
-fn a_timeout_sends_again_seven_times() {
+fn a_timeout_retransmits_seven_times() {
     let mut rig = Rig::new();
     rig.push(1, Operation::Send, 256 * 2);
     rig.push(2, Operation::Send, 1);

@@ -95,7 +95,7 @@ fn one_sending_is_refused_once() {
     assert_eq!(rig.requester.counters().rnr_naks, 1);
     assert_eq!(rig.requester.counters().duplicate_responses, 1);
     assert_eq!(rig.numbers(), [0]);
-    // What is refused now was sent again.
+    // What is refused now was retransmitted.
     assert!(!rig.on(0, AethSyndrome::RnrNak { timer: 1 }).fatal);
     assert!(!rig.tick(rig.now + rnr_delay_ns(1)).fatal);
     assert_eq!(rig.numbers(), [0]);

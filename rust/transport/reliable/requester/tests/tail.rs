@@ -21,7 +21,7 @@ fn patient() -> Rig {
     rig
 }
 
-/// The last packet is sent again, each time after twice the time, and no retry is spent on it.
+/// The last packet is retransmitted, each time after twice the time, and no retry is spent on it.
 #[test]
 fn a_silent_tail_is_probed_until_the_timeout() {
     let mut rig = patient();
@@ -46,7 +46,7 @@ fn a_silent_tail_is_probed_until_the_timeout() {
     assert_eq!(rig.requester.deadline(), Some(sent + 80 * MS));
     assert!(!rig.tick(sent + 80 * MS).fatal);
     assert_eq!(rig.numbers(), [1, 2, 3]);
-    // Its retry is spent now, and not before. What is probed then is what was sent again first.
+    // Its retry is spent now, and not before. What is probed then is what was retransmitted first.
     assert_eq!(rig.requester.deadline(), Some(rig.now + 2 * MS));
     let again = rig.now;
     for at in [2, 6, 14, 30, 62] {
@@ -62,7 +62,7 @@ fn a_silent_tail_is_probed_until_the_timeout() {
 /// A responder that reports a gap once drops all but the packet that it misses, so if that is lost
 /// again when it is retransmitted, nothing else makes the responder say anything.
 #[test]
-fn the_probe_is_the_oldest_packet_if_that_was_sent_again() {
+fn the_probe_is_the_oldest_packet_if_that_was_retransmitted() {
     let mut rig = patient();
     rig.push(1, Operation::Write, 256 * 3);
     rig.send();
@@ -119,14 +119,14 @@ fn what_a_fence_or_reads_hold_back_is_asked_about() {
     }
 }
 
-/// Who stops for a reason of his own says so before: what is in flight is always asked about.
+/// A sender that stops requests an ACK first: packets in flight always have one outstanding.
 #[test]
 fn the_last_packet_before_a_stop_asks() {
     let mut rig = Rig::with(config());
     rig.push(1, Operation::Write, 256 * 9);
     assert!(!rig.next().unwrap().ack_req);
     assert!(!rig.requester.is_answer_due());
-    rig.requester.ask();
+    rig.requester.request_ack();
     assert!(rig.next().unwrap().ack_req);
     assert!(rig.requester.is_answer_due());
     assert!(!rig.next().unwrap().ack_req);
@@ -158,8 +158,8 @@ fn the_answer_to_a_probe_repairs_the_flight() {
     assert_eq!(rig.requester.deadline(), None);
 }
 
-/// Of a READ all that is missing is asked for again: whoever answers need not remember what is
-/// before what was asked for last.
+/// All missing data of a READ is requested again: a responder need not remember the part
+/// before the last request.
 #[test]
 fn a_silent_read_is_probed_by_what_is_missing() {
     let mut rig = patient();

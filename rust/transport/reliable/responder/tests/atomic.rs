@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Atomic operations: executed once, answered as often as somebody asks.
+//! Atomic operations: executed once, answered as often as requested.
 
 use super::*;
 use crate::wire::headers::AtomicEth;
@@ -38,12 +38,12 @@ fn each_does_what_it_says_and_is_answered_in_its_turn() {
     rig.ok(add(0, BASE + 8, 3));
     rig.ok(swap(1, BASE));
     rig.ok(write(2, true, true, 1, 1));
-    let swapped = Change::CompareSwap {
+    let swapped = AtomicOp::CompareSwap {
         compare: 4,
         swap: 5,
     };
     let did = [
-        Did::Change(BASE + 8, Change::FetchAdd(3)),
+        Did::Change(BASE + 8, AtomicOp::FetchAdd(3)),
         Did::Change(BASE, swapped),
     ];
     assert_eq!(rig.env.did[..2], did);

@@ -5,7 +5,7 @@
 use super::*;
 use crate::wire::headers::Feth;
 
-const GLOBAL: Placement = Placement {
+const GLOBAL: FlushPlacement = FlushPlacement {
     global: true,
     persistent: false,
 };
@@ -23,7 +23,7 @@ fn flush(n: u32, feth: Feth, va: u64, len: u32) -> IncomingRequest {
 }
 
 const RANGE: Feth = Feth::new(Feth::GLOBAL, Feth::RANGE);
-const DONE: Answer = Err((true, true, 0));
+const DONE: Reply = Err((true, true, 0));
 
 #[test]
 fn each_is_done_once_and_answered_as_often_as_somebody_asks() {
@@ -33,7 +33,7 @@ fn each_is_done_once_and_answered_as_often_as_somebody_asks() {
     assert_eq!(rig.answers(), [(0, DONE), (1, DONE)]);
     let region = Feth::new(Feth::GLOBAL | Feth::PERSISTENT, Feth::REGION);
     rig.ok(flush(2, region, 0, 0));
-    let both = Placement {
+    let both = FlushPlacement {
         global: true,
         persistent: true,
     };

@@ -16,8 +16,8 @@ use super::*;
 use crate::transport::completion::RecvCompletion;
 use crate::transport::completion::Status;
 use crate::transport::env::AccessError;
-use crate::transport::env::Change;
-use crate::transport::env::Placement;
+use crate::transport::env::AtomicOp;
+use crate::transport::env::FlushPlacement;
 use crate::transport::env::RemoteAccess;
 use crate::transport::env::TakeReceive;
 use crate::transport::segment::ReadSegment;
@@ -35,14 +35,14 @@ const RKEY: u32 = 77;
 const BASE: u64 = 0x10_0000;
 const SIZE: u64 = 0x200_0000;
 
-/// What the responder asked for.
+/// Requests of the responder.
 #[derive(Debug, PartialEq, Eq)]
 enum Did {
     Check(u64, u32),
     Write(u64, u32),
-    Change(u64, Change),
+    Change(u64, AtomicOp),
     Word(u64),
-    Flush(Option<(u64, u32)>, Placement),
+    Flush(Option<(u64, u32)>, FlushPlacement),
     Scatter(u32, u32),
     Complete(u64, Status, u32),
     Invalidate(u32),
@@ -96,7 +96,7 @@ impl ResponderEnv for Env {
         Ok(())
     }
 
-    fn change_remote(&mut self, rkey: u32, va: u64, change: Change) -> Result<u64, AccessError> {
+    fn change_remote(&mut self, rkey: u32, va: u64, change: AtomicOp) -> Result<u64, AccessError> {
         self.permits(rkey, va, 8)?;
         self.did.push(Did::Change(va, change));
         Ok(self.did.len() as u64)
@@ -112,7 +112,7 @@ impl ResponderEnv for Env {
         &mut self,
         rkey: u32,
         range: Option<(u64, u32)>,
-        placement: Placement,
+        placement: FlushPlacement,
     ) -> Result<(), AccessError> {
         let (va, len) = range.unwrap_or((BASE, 0));
         self.permits(rkey, va, len)?;
@@ -215,7 +215,7 @@ fn invalidating(n: u32, first: bool, len: u32, key: u32) -> IncomingRequest {
 }
 
 /// The syndrome of an acknowledge packet; or first, last and length of a READ response.
-type Answer = Result<AethSyndrome, (bool, bool, u32)>;
+type Reply = Result<AethSyndrome, (bool, bool, u32)>;
 
 impl Rig {
     fn new() -> Self {
@@ -246,7 +246,7 @@ impl Rig {
     }
 
     /// All responses: number of the packet and its syndrome, or of a READ response and its length.
-    fn answers(&mut self) -> Vec<(u32, Answer)> {
+    fn answers(&mut self) -> Vec<(u32, Reply)> {
         let mut answers = Vec::new();
         while let Some(response) = self.responder.next_response(1) {
             let n = response.psn().distance_from(psn(0)) as u32;
@@ -265,7 +265,7 @@ impl Rig {
         answers
     }
 
-    /// The only answer is this refusal, and nothing is accepted any more.
+    /// The only response is this NAK, and nothing more is accepted.
     fn refused(&mut self, n: u32, code: NakCode) {
         assert_eq!(self.answers(), [(n, Ok(AethSyndrome::Nak(code)))]);
         self.receive(99, 1000);

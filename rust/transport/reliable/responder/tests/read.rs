@@ -130,7 +130,7 @@ fn a_read_is_answered_again_from_where_the_peer_asks() {
     let answers = [(2, Err((true, false, 256))), (3, Err((false, true, 256)))];
     assert_eq!(rig.answers(), answers);
     assert_eq!(rig.responder.expected_psn(), psn(5));
-    // It must have been asked for before: these bytes, at this PSN, with this key.
+    // It must have been requested before: these bytes, at this PSN, with this key.
     let mut foreign = read(0, BASE, 1);
     foreign.extension = Extension::Reth(Reth::new(BASE, RKEY + 1, 1));
     for old in [

@@ -5,15 +5,15 @@
 use super::*;
 
 impl Rig {
-    fn here(&mut self) -> Here {
+    fn local_op(&mut self) -> LocalOp {
         assert_eq!(self.next(), None);
-        self.requester.next_here(self.now)
+        self.requester.next_local_op(self.now)
     }
 
-    fn do_here(&mut self, slot: u32, status: Status) -> Progress {
-        assert_eq!(self.here(), Here::Do(slot));
+    fn execute_local_op(&mut self, slot: u32, status: Status) -> Progress {
+        assert_eq!(self.local_op(), LocalOp::Execute(slot));
         let done = &mut self.done;
-        self.requester.done_here(status, &mut |c| done.push(c))
+        self.requester.local_op_done(status, &mut |c| done.push(c))
     }
 }
 
@@ -24,12 +24,12 @@ fn it_is_done_in_order_and_completes_in_order() {
     rig.silent(1, Operation::Write, 600);
     rig.push(2, Operation::BindMw, 0);
     rig.push(3, Operation::Send, 1);
-    // What is before it is to be answered, though nobody waits for that.
+    // Earlier messages are to be acknowledged, although nothing waits for that.
     assert_eq!(rig.send(), [(0, false), (1, false), (2, true)]);
-    assert!(!rig.do_here(1, Status::Success).fatal);
+    assert!(!rig.execute_local_op(1, Status::Success).fatal);
     assert_eq!(rig.ended(), []);
     assert_eq!(rig.send(), [(3, true)]);
-    assert_eq!(rig.here(), Here::Nothing);
+    assert_eq!(rig.local_op(), LocalOp::Nothing);
     let _ = rig.on_msn(2, ACK, 1);
     assert_eq!(rig.ended(), [(2, Status::Success)]);
     assert_eq!(rig.done[0].op, Operation::BindMw);
@@ -45,7 +45,7 @@ fn alone_it_completes_at_once() {
     for id in 0..40 {
         rig.push(id, Operation::LocalInv, 0);
         let slot = (id % 16) as u32;
-        assert!(!rig.do_here(slot, Status::Success).fatal);
+        assert!(!rig.execute_local_op(slot, Status::Success).fatal);
         assert_eq!(rig.done.last().map(|c| c.wr_id), Some(id));
     }
     assert_eq!(rig.requester.next_psn(), psn(0));
@@ -62,13 +62,13 @@ fn a_fence_holds_it_until_reads_are_complete() {
     fenced.fence = true;
     rig.requester.push(fenced).unwrap();
     assert_eq!(rig.numbers(), [0]);
-    let _ = rig.do_here(1, Status::Success);
-    assert_eq!(rig.here(), Here::Nothing);
+    let _ = rig.execute_local_op(1, Status::Success);
+    assert_eq!(rig.local_op(), LocalOp::Nothing);
     assert_eq!(rig.ended(), []);
     let _ = rig.respond(0, true, true, 1);
     // The one that did not wait is complete with the READ before it.
     assert_eq!(rig.ended(), [(1, Status::Success), (2, Status::Success)]);
-    let _ = rig.do_here(2, Status::Success);
+    let _ = rig.execute_local_op(2, Status::Success);
     assert_eq!(rig.done.len(), 3);
 }
 
@@ -80,15 +80,15 @@ fn what_was_done_is_not_done_again_after_a_loss() {
     rig.push(3, Operation::BindMw, 0);
     rig.push(4, Operation::Send, 1);
     assert_eq!(rig.numbers(), [0, 1]);
-    let _ = rig.do_here(1, Status::Success);
-    let _ = rig.do_here(2, Status::Success);
+    let _ = rig.execute_local_op(1, Status::Success);
+    let _ = rig.execute_local_op(2, Status::Success);
     assert_eq!(rig.numbers(), [2]);
     let _ = rig.on_msn(0, SEQUENCE, 0);
     assert_eq!(rig.numbers(), [0, 1]);
-    assert_eq!(rig.here(), Here::GoOn);
-    assert_eq!(rig.here(), Here::GoOn);
+    assert_eq!(rig.local_op(), LocalOp::Skipped);
+    assert_eq!(rig.local_op(), LocalOp::Skipped);
     assert_eq!(rig.numbers(), [2]);
-    assert_eq!(rig.here(), Here::Nothing);
+    assert_eq!(rig.local_op(), LocalOp::Nothing);
     let _ = rig.on_msn(2, ACK, 2);
     assert_eq!(
         rig.done.iter().map(|c| c.wr_id).collect::<Vec<_>>(),
@@ -106,7 +106,7 @@ fn what_retires_before_the_cursor_takes_the_cursor_along() {
         rig.push(1, Operation::LocalInv, 0);
         rig.push(2, Operation::Send, 1);
         assert_eq!(rig.numbers(), [0]);
-        let _ = rig.do_here(1, Status::Success);
+        let _ = rig.execute_local_op(1, Status::Success);
         assert_eq!(rig.numbers(), [1]);
         let _ = rig.tick(rig.now + TIMEOUT);
         assert_eq!(rig.next().map(|segment| segment.slot), Some(0));
@@ -141,12 +141,12 @@ fn a_probe_is_what_was_sent_before() {
     rig.push(1, Operation::Send, 1);
     rig.push(2, Operation::LocalInv, 0);
     assert_eq!(rig.numbers(), [1]);
-    let _ = rig.do_here(2, Status::Success);
+    let _ = rig.execute_local_op(2, Status::Success);
     let at = rig.requester.deadline().unwrap();
     assert!(!rig.tick(at).fatal);
     assert_eq!(rig.numbers(), [1]);
     assert_eq!(rig.requester.counters().tail_probes, 1);
-    assert_eq!(rig.here(), Here::Nothing);
+    assert_eq!(rig.local_op(), LocalOp::Nothing);
     let _ = rig.on_msn(1, ACK, 2);
     assert_eq!(rig.done.len(), 3);
 }
@@ -158,9 +158,9 @@ fn one_that_fails_ends_the_connection_in_its_turn() {
     rig.push(2, Operation::BindMw, 0);
     rig.push(3, Operation::Send, 1);
     assert_eq!(rig.numbers(), [0]);
-    assert!(!rig.do_here(1, Status::MwBindErr).fatal);
+    assert!(!rig.execute_local_op(1, Status::MwBindErr).fatal);
     // Nothing behind it begins.
-    assert_eq!(rig.here(), Here::Nothing);
+    assert_eq!(rig.local_op(), LocalOp::Nothing);
     assert_eq!(rig.ended(), []);
     assert!(rig.on_msn(0, ACK, 1).fatal);
     rig.flush();
@@ -179,15 +179,15 @@ fn it_waits_while_the_queue_drains_or_the_receiver_is_not_ready() {
     let mut rig = Rig::new();
     rig.push(1, Operation::LocalInv, 0);
     rig.requester.drain(true);
-    assert_eq!(rig.here(), Here::Nothing);
+    assert_eq!(rig.local_op(), LocalOp::Nothing);
     assert!(rig.requester.is_drained());
     rig.requester.drain(false);
-    let _ = rig.do_here(0, Status::Success);
+    let _ = rig.execute_local_op(0, Status::Success);
     rig.push(2, Operation::Send, 1);
     rig.push(3, Operation::LocalInv, 0);
     assert_eq!(rig.numbers(), [0]);
     let _ = rig.on_msn(0, AethSyndrome::RnrNak { timer: 1 }, 0);
-    assert_eq!(rig.here(), Here::Nothing);
+    assert_eq!(rig.local_op(), LocalOp::Nothing);
     assert_eq!(rig.done.len(), 1);
 }
 

@@ -11,8 +11,8 @@ extern crate std;
 use super::*;
 use crate::transport::completion::RecvCompletion;
 use crate::transport::env::AccessError;
-use crate::transport::env::Change;
-use crate::transport::env::Placement;
+use crate::transport::env::AtomicOp;
+use crate::transport::env::FlushPlacement;
 use crate::transport::env::RemoteAccess;
 use crate::transport::env::ResponderEnv;
 use crate::transport::env::TakeReceive;
@@ -63,13 +63,18 @@ impl ResponderEnv for Anything {
     fn write_remote(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
         Ok(())
     }
-    fn change_remote(&mut self, _: u32, _: u64, _: Change) -> Result<u64, AccessError> {
+    fn change_remote(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, AccessError> {
         Ok(0)
     }
     fn write_word(&mut self, _: u32, _: u64) -> Result<(), AccessError> {
         Ok(())
     }
-    fn flush(&mut self, _: u32, _: Option<(u64, u32)>, _: Placement) -> Result<(), AccessError> {
+    fn flush(
+        &mut self,
+        _: u32,
+        _: Option<(u64, u32)>,
+        _: FlushPlacement,
+    ) -> Result<(), AccessError> {
         Ok(())
     }
     fn scatter(&mut self, _: u32, _: u32) -> Result<(), AccessError> {
@@ -85,7 +90,7 @@ enum Other {
     Free,
     /// Something else wants to run there.
     Wanted,
-    /// A hypervisor has given it to somebody else, and nobody in here sees that.
+    /// A hypervisor has taken it away, which the kernel cannot see.
     Stolen,
 }
 
@@ -99,19 +104,19 @@ struct Nature {
     timed: bool,
     /// The process may run on one CPU only, so no worker is invited.
     alone: bool,
-    /// All messages are of one packet, so that a turn is seldom too short.
+    /// All messages are of one packet, so a run is seldom too short.
     short: bool,
 }
 
 /// A send queue, its process and its network.
 struct Model {
     nature: Nature,
-    schedule: Schedule<u32>,
+    offload: Offload<u32>,
     requester: Requester<Vec<SendSlot>>,
     responder: Responder<Vec<Resource>>,
     random: u64,
     now: u64,
-    /// Where the process runs, and whether it posts any more.
+    /// Where the process runs, and whether it still posts.
     process: u32,
     posts: bool,
     /// The CPU where the far worker runs.
@@ -159,7 +164,7 @@ impl Model {
         });
         Self {
             nature,
-            schedule: Schedule::default(),
+            offload: Offload::default(),
             requester,
             responder,
             random: 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(nature.seed),
@@ -194,8 +199,8 @@ impl Model {
             .is_some_and(|one_in| self.below(one_in) == 0)
     }
 
-    /// As `SendQueue::moment` has it.
-    fn moment(&self, here: u32) -> Moment<u32> {
+    /// As `SendQueue::point` has it.
+    fn sched_point(&self, here: u32) -> SchedPoint<u32> {
         let requester = &self.requester;
         let in_flight = if !requester.has_in_flight() {
             InFlight::Nothing
@@ -204,7 +209,7 @@ impl Model {
         } else {
             InFlight::Unbounded
         };
-        Moment {
+        SchedPoint {
             here,
             now: self.now,
             in_flight,
@@ -233,7 +238,7 @@ impl Model {
         self.rings |= self.needs_doorbell;
     }
 
-    /// One turn of whoever sends, as `post::advance` has it; tells whether there is more.
+    /// One run of the sender, like `post::advance`. Returns whether there is more.
     fn send(&mut self, here: u32) -> bool {
         for _ in 0..FETCHED_PER_RUN {
             let Some(request) = self.posted.pop_front() else {
@@ -244,7 +249,7 @@ impl Model {
         let mut more = true;
         for left in (0..PACKETS_PER_RUN).rev() {
             if left == 0 {
-                self.requester.ask();
+                self.requester.request_ack();
             }
             let Some(segment) = self.requester.next_segment(self.now, 1) else {
                 more = false;
@@ -273,7 +278,7 @@ impl Model {
         }
     }
 
-    fn call(&mut self, call: Call<u32>) {
+    fn call(&mut self, call: WorkerCall<u32>) {
         self.needs_doorbell = false;
         // What is queued already stays where it is.
         let _ = match call.worker {
@@ -283,27 +288,27 @@ impl Model {
         };
     }
 
-    /// Sends a turn's worth, and leaves the rest to a worker.
+    /// Sends as much as one run may, and leaves the rest to a worker.
     fn send_some(&mut self, here: u32) {
         if self.send(here) {
-            let call = self.schedule.leave(here);
+            let call = self.offload.leave(here);
             self.call(call);
         }
     }
 
-    fn obey(&mut self, here: u32, answer: Answer<u32>) {
-        match answer {
-            Answer::Send => return self.send_some(here),
-            Answer::Invite(call) => {
+    fn apply(&mut self, here: u32, decision: Decision<u32>) {
+        match decision {
+            Decision::Send => return self.send_some(here),
+            Decision::Invite(call) => {
                 let _ = self.far.get_or_insert(call.cpu);
                 return self.send_some(here);
             }
-            Answer::Leave(call) => self.call(call),
-            Answer::Wait => {
+            Decision::Leave(call) => self.call(call),
+            Decision::Wait => {
                 self.waits += 1;
                 self.needs_doorbell = false;
             }
-            Answer::Nothing => {}
+            Decision::Nothing => {}
         }
         self.settle();
     }
@@ -312,23 +317,23 @@ impl Model {
         self.rings = false;
         let here = self.process;
         let other = (!self.nature.alone).then_some((here + 1) % CPUS);
-        let moment = self.moment(here);
+        let point = self.sched_point(here);
         let taken = self.requester.pushed();
-        let answer = self
-            .schedule
-            .doorbell(moment, taken, true, Position::default, |_| other);
-        self.obey(here, answer);
-        if self.schedule.wants_end() {
-            self.schedule.served(self.now + STEP);
+        let decision = self
+            .offload
+            .doorbell(point, taken, true, Position::default, |_| other);
+        self.apply(here, decision);
+        if self.offload.wants_end() {
+            self.offload.served(self.now + STEP);
         }
     }
 
     /// As `post::proceed` has it.
     fn proceed(&mut self, here: u32) {
         let unsent = self.requester.has_unsent() || !self.posted.is_empty();
-        let event = Event::Progress { unsent };
-        let answer = self.schedule.event(self.moment(here), event);
-        self.obey(here, answer);
+        let event = OffloadEvent::Progress { unsent };
+        let decision = self.offload.event(self.sched_point(here), event);
+        self.apply(here, decision);
     }
 
     /// A packet that the CPU `from` has sent is executed and answered.
@@ -379,8 +384,10 @@ impl Model {
         }
         let progress = self.requester.on_deadline(self.now, &mut |_| {});
         assert!(!progress.fatal, "{:?}", self.requester.counters());
-        let answer = self.schedule.event(self.moment(here), Event::Deadline);
-        self.obey(here, answer);
+        let decision = self
+            .offload
+            .event(self.sched_point(here), OffloadEvent::Deadline);
+        self.apply(here, decision);
     }
 
     /// As `worker::send` has it.
@@ -393,24 +400,24 @@ impl Model {
         let Some(here) = item else {
             return;
         };
-        let moment = self.moment(here);
-        let answer = self
-            .schedule
-            .worker_runs(worker, moment, self.other != Other::Wanted);
-        if answer != Answer::Send {
-            return self.obey(here, answer);
+        let point = self.sched_point(here);
+        let decision = self
+            .offload
+            .worker_runs(worker, point, self.other != Other::Wanted);
+        if decision != Decision::Send {
+            return self.apply(here, decision);
         }
         let before = self.requester.pushed();
         let more = self.send(here);
         let took = self.requester.pushed().wrapping_sub(before);
-        let moment = self.moment(here);
-        match self.schedule.worker_ran(more, took, moment) {
-            AfterTurn::Again(call) => self.call(call),
-            AfterTurn::GoBack(answer) => {
+        let point = self.sched_point(here);
+        match self.offload.worker_ran(more, took, point) {
+            AfterRun::Again(call) => self.call(call),
+            AfterRun::MoveBack(decision) => {
                 self.slow += 1;
-                self.obey(here, answer);
+                self.apply(here, decision);
             }
-            AfterTurn::Rest => {
+            AfterRun::Rest => {
                 // The process may post before the flag is up, and after.
                 if self.below(4) == 0 {
                     self.post();
@@ -419,7 +426,7 @@ impl Model {
                 if self.below(4) == 0 {
                     self.post();
                 }
-                if let Some(call) = self.schedule.rest(!self.posted.is_empty()) {
+                if let Some(call) = self.offload.rest(!self.posted.is_empty()) {
                     self.call(call);
                 }
             }
@@ -499,11 +506,11 @@ impl Model {
             if self.is_done() {
                 return;
             }
-            // Without a loss nobody needs a timer to go on.
+            // Without a loss nothing needs a timer.
             assert!(
                 self.nature.loses.is_some() && self.timer.is_some(),
                 "nothing goes on: {:?}, {} posted, {:?}",
-                self.schedule,
+                self.offload,
                 self.posted.len(),
                 self.requester.counters()
             );
@@ -512,7 +519,7 @@ impl Model {
         }
         panic!(
             "no end: {:?}, {} posted, {:?}",
-            self.schedule,
+            self.offload,
             self.posted.len(),
             self.requester.counters()
         );
@@ -536,7 +543,7 @@ fn live(lives: u64, nature: impl Fn(u64) -> Nature) -> Sum {
             model.step();
         }
         model.finish();
-        let (moves, counters) = (model.schedule.moves(), model.requester.counters());
+        let (moves, counters) = (model.offload.moves(), model.requester.counters());
         if model.nature.loses.is_none() {
             let repeated = counters.retransmitted + counters.tail_probes + counters.timeouts;
             assert_eq!(repeated, 0, "seed {seed}: {counters:?}");
@@ -592,7 +599,7 @@ fn a_queue_without_a_timeout_goes_on_too() {
 
 /// What is lost is found, in every state.
 #[test]
-fn what_is_lost_is_sent_again() {
+fn what_is_lost_is_retransmitted() {
     let sum = live(1000, |seed| Nature {
         seed,
         loses: Some(8 + (seed % 4) as u32 * 30),
