@@ -113,6 +113,17 @@ class Rooms(unittest.TestCase):
         self.assertFalse(self.check("rust/transport/tests/traffic.rs", "use std::vec::Vec;\n"))
 
 
+class Map(unittest.TestCase):
+    """The table of the rooms."""
+
+    def test_each_row(self):
+        rows = [f"//! | [`{name}`] | x | {', '.join(sorted(uses))} |" for name, uses in rules.ROOMS.items()]
+        self.assertFalse(rules.check_map("\n".join(rows)))
+        self.assertEqual(len(rules.check_map("\n".join(rows[1:]))), 1)
+        self.assertEqual(len(rules.check_map("\n".join(rows + ["//! | [`attic`] | x | |"]))), 1)
+        self.assertTrue(rules.check_map("\n".join(rows).replace("sys", "")))
+
+
 class Spdx(unittest.TestCase):
     """The licence line."""
 
@@ -161,19 +172,42 @@ mod tests {
         self.assertFalse(rules.check_kunit("rust/a.rs", 'mod tests {\n    assert!(a, "b");\n}\n' + self.SUITE % ""))
 
 
-class Words(unittest.TestCase):
-    """Riddles, in comments and in names."""
+class Prose(unittest.TestCase):
+    """The width of documents."""
 
-    def check(self, text):
-        return [line.split("`")[1] for line in rules.check_words("rust/a/b.rs", text)]
+    def found(self, text, path="Documentation/a.md"):
+        return [line.split(":")[1] for line in rules.check_prose(path, text)]
 
-    def test_comments_and_names(self):
-        self.assertEqual(self.check("// The peer was told.\n"), ["told"])
-        self.assertEqual(self.check("fn is_crowded() {}\nstruct GhostAck;\nconst HEARD_AT: u8 = 1;\n"),
-                         ["crowded", "ghost", "heard"])
+    def test_prose_and_tables(self):
+        self.assertFalse(self.found("x" * 100 + "\n| " + "y" * 116 + " |\n"))
+        self.assertEqual(self.found("x" * 101 + "\n| " + "y" * 117 + " |\n"), ["1", "2"])
 
-    def test_parts_of_other_words_do_not_count(self):
-        self.assertFalse(self.check("// toldi, rehearsal, homeward, homepage, `shears`\n"))
+    def test_code_is_left_alone(self):
+        self.assertFalse(self.found("    " + "x" * 200 + "\n```\n" + "y" * 200 + "\n```\n"))
+        self.assertEqual(self.found("```\n```\n" + "y" * 200 + "\n"), ["3"])
+
+    def test_documents_to_be_broken_exist(self):
+        self.assertFalse(self.found("x" * 101, path=sorted(rules.UNBROKEN)[0]))
+
+
+class Homonyms(unittest.TestCase):
+    """One meaning for each type name of a crate."""
+
+    def found(self, files):
+        return rules.check_homonyms({path: rules.strip(text) for path, text in files.items()})
+
+    def test_two_definitions(self):
+        found = self.found({"rust/wire/a.rs": "pub struct Kind;\n", "rust/sys/b.rs": "\npub(super) enum Kind {}\n"})
+        self.assertEqual(found, ["rust/wire/a.rs:1: the type name Kind is defined 2 times, also at rust/sys/b.rs:2"])
+        self.assertTrue(self.found({"rust/a/a.rs": "struct A;\n", "rust/b/a.rs": "unsafe trait A {}\n"}))
+
+    def test_crates_stand_alone(self):
+        self.assertFalse(self.found({"rust/a/a.rs": "struct Cq;\n", "userspace-provider/src/cq.rs": "struct Cq;\n"}))
+
+    def test_aliases_inner_types_and_tests_do_not_count(self):
+        self.assertFalse(self.found({"rust/a/a.rs": "struct A;\n", "rust/a/b.rs": "type A = u8;\n// struct A;\n",
+                                     "rust/a/c.rs": "fn f() {\n    struct A;\n}\n", "rust/a/tests.rs": "struct A;\n",
+                                     "rust/a/d.rs": "#[cfg(test)]\nmod tests {\n}\nstruct A;\n"}))
 
 
 class Patience(unittest.TestCase):
