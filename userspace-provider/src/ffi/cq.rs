@@ -144,8 +144,8 @@ impl Cq {
         unsafe { Cq::queue(cq).next() }
     }
 
-    /// Returns the consumed entries, and the lock. If nothing was consumed, the word that the module
-    /// reads is not written.
+    /// Returns the consumed entries, and the lock. If nothing was consumed, the word that the
+    /// module reads is not written.
     ///
     /// # Safety
     ///
