@@ -19,6 +19,11 @@ const SHORTEST: u64 = 2_000_000;
 /// The first probe waits at most this part of the ACK timeout.
 const TIMEOUT_PART: u64 = 4;
 
+/// The first probe waits at most so long while no round trip was measured: loss may hit the first
+/// packets of a connection, and its ACK timeout may be seconds. A peer farther away sees a few
+/// packets twice.
+const UNMEASURED: u64 = 20_000_000;
+
 /// The state of the probe of a flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Probe {
@@ -115,7 +120,7 @@ impl Tail {
             return None;
         }
         let first = match self.round_trip.patience() {
-            None => longest,
+            None => longest.min(UNMEASURED),
             Some(time) => time.clamp(SHORTEST, longest),
         };
         Some(first.saturating_mul(1u64.checked_shl(self.probes).unwrap_or(u64::MAX)))
@@ -172,7 +177,8 @@ mod tests {
     #[test]
     fn is_due_after_two_round_trips_but_not_too_soon() {
         // Nothing is known: a part of the timeout.
-        assert_eq!(Tail::new().deadline(5, 80 * MS), Some(5 + 20 * MS));
+        assert_eq!(Tail::new().deadline(5, 40 * MS), Some(5 + 10 * MS));
+        assert_eq!(Tail::new().deadline(5, 9000 * MS), Some(5 + UNMEASURED));
         for (sample, patience) in [(10_000, SHORTEST), (3 * MS, 6 * MS), (19 * MS, 20 * MS)] {
             let tail = timed(sample);
             assert_eq!(tail.deadline(50, 80 * MS), Some(200 + patience));
