@@ -31,7 +31,7 @@ ANYWHERE = (
 ALLOWED = {
     # With the fast guest, and what that cannot run where the user wants it there.
     "stock": (
-        Skip(r".*", "^left out in the fast guest: ", False),
+        Skip(r".*", "^left out: ", False),
         Skip(r"observe\.pinning|ulp\..*", "a kernel without nbd", False),
     ),
     "debug": (
