@@ -161,7 +161,6 @@ install_all()
 	[ -f "$MODULE" ] || die "$MODULE is not there: make modules first"
 	install_provider
 	install -D -m 644 "$MODULE" "$DESTDIR/lib/modules/$KERNELRELEASE/updates/ferroce.ko"
-	install -D -m 644 debian/modprobe.conf "$DESTDIR/usr/lib/modprobe.d/ferroce.conf"
 	install -D -m 755 command/ferroce "$DESTDIR/usr/bin/ferroce"
 	install -d "$DESTDIR/usr/share/ferroce/trace"
 	install -m 644 command/trace/*.py command/trace/page.css command/trace/page.js "$DESTDIR/usr/share/ferroce/trace/"

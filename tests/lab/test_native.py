@@ -138,7 +138,7 @@ class Install(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual(self.found(), sorted([
             *self.PROVIDER, "lib/modules/7.2.12-test/updates/ferroce.ko", "usr/bin/ferroce",
-            "usr/lib/modprobe.d/ferroce.conf", "usr/lib/systemd/system/ferroce@.service",
+            "usr/lib/systemd/system/ferroce@.service",
             "usr/share/man/man7/ferroce.7", "usr/share/man/man8/ferroce.8",
             *(f"usr/share/ferroce/{part}" for part in parts)]))
         self.assertEqual((self.here / "d/etc/libibverbs.d/ferroce.driver").read_text(encoding="utf-8"),
