@@ -157,8 +157,7 @@ def run(root, only, with_module, guest=""):
     """Runs what is asked for; 0 when nothing failed."""
     # The scenarios are made from the list of cases.
     build.c_programs(root)
-    # What is asked for by name runs where it belongs, a whole run on the stock kernel, as does rdma_rxe in ferroce's place.
-    plan = choose(only, guest or ("" if with_module and picks(only) else um.STOCK))
+    plan = choose(only, guest or um.STOCK)
     if not plan.everything():
         raise say.LabError(f"nothing of {only} runs here: {plan.left_out[0].detail}")
     with Sum(plan.everything(), "stock", not picks(only) and not guest) as total:
