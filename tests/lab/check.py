@@ -130,15 +130,15 @@ class Plan:
         return [test.name for test in self.host] + [n for queue in self.guests.values() for n in queue.everything()]
 
 
-def choose(only, guest=""):
+def choose(only, guest="", otherwise=""):
     """Plans what is asked for, in the guest that is asked for: the tests of the host belong to none."""
     registry = load_all()
     picked = pick_tests(only, list(registry) if guest else names())
     where, left_out = {}, []
     for name in picked:
         if name in registry:
-            place = um.place(registry[name], guest)
-            if why := um.left_out(name, place, guest):
+            place = um.place(registry[name], guest or otherwise)
+            if why := um.left_out(name, place, guest or otherwise):
                 left_out.append(Result(name, "skipped", f"left out: {why}"))
             else:
                 where.setdefault(place, []).append(name)
@@ -157,7 +157,7 @@ def run(root, only, with_module, guest=""):
     """Runs what is asked for; 0 when nothing failed."""
     # The scenarios are made from the list of cases.
     build.c_programs(root)
-    plan = choose(only, guest or um.STOCK)
+    plan = choose(only, guest, um.STOCK)
     if not plan.everything():
         raise say.LabError(f"nothing of {only} runs here: {plan.left_out[0].detail}")
     with Sum(plan.everything(), "stock", not picks(only) and not guest) as total:
