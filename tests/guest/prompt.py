@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 from tests.guest import flavour
 from tests.guest.fabric import End, batch, join, link_add, no_dad, wait_active, wait_until
@@ -67,14 +68,12 @@ def environment(wanted):
 def run(wanted):
     """The command, with its output on ours. What it has left in the background, such as a tcpdump, ends with it."""
     with subprocess.Popen(["sh", "-c", wanted["command"]], cwd=WORK, env=environment(wanted), stdin=subprocess.DEVNULL,
-                          start_new_session=True) as shell_of_it:
-        status = shell_of_it.wait()
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(shell_of_it.pid, number)
-                time.sleep(0.2)
-            except ProcessLookupError:
-                break
+                          start_new_session=True) as command:
+        status = command.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(command.pid, signal.SIGTERM)
+            time.sleep(0.2)
+            os.killpg(command.pid, signal.SIGKILL)
     return status
 
 

@@ -26,7 +26,7 @@ class Scenario:
     """One line of the report. `run` takes the `Report` it fills in. What the kernel must say, where a scenario makes it
     complain on purpose, is in `provokes`. `leaves` is how the name of the file ends that it leaves to be judged outside:
     see JUDGES in tests/lab/suite.py. `machine` names another one than the usual: see MACHINES in tests/lab/boot.py, or
-    "checks", where the kernel is one with all checks."""
+    CHECKS."""
 
     name: str
     limit: int
@@ -38,6 +38,8 @@ class Scenario:
 
 
 REGISTRY: dict[str, Scenario] = {}
+# The machine of those that need a kernel with all checks.
+CHECKS = "checks"
 
 
 # The limits in the scenarios are for an idle machine of two cores; one that does other things as well needs longer,
@@ -126,7 +128,7 @@ class Report:
 
 # Those that register scenarios.
 MODULES = (
-    "link.link_life", "messages.pingpong", "verbs.verbs", "verbs.limits", "verbs.crowds", "verbs.groups", "verbs.errors", "verbs.observe", "verbs.counters", "verbs.whole", "packets.packets",
+    "link.link_life", "messages.pingpong", "verbs.verbs", "verbs.limits", "verbs.crowds", "verbs.groups", "verbs.errors", "verbs.observe", "verbs.counters", "packets.packets",
     "paths.paths", "paths.tunnels", "messages.examples", "messages.perftest", "messages.once", "messages.pyverbs", "messages.newer",
     "interop.interop", "cm.cm",
     "cm.applications", "cm.namespaces", "teardown.in_flight", "teardown.teardown", "ulp.nvme", "ulp.nfs", "ulp.iser", "ulp.srp", "ulp.gone",

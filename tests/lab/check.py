@@ -31,7 +31,6 @@ ON_REQUEST = (
     ("pyverbs.test_*", "pyverbs.rounds runs them all"),
     ("newer.pyverbs", "pyverbs.rounds runs nearly all of these, of the guest's own release"),
     ("fresh-sid.packages.*", "packages.* show it with the release that the packages are built for"),
-    ("whole.*", "each of the cases has a scenario of its own"),
     ("aarch64.*", "it needs another compiler, kernel and emulator, and takes long"),
 )
 
@@ -130,15 +129,16 @@ class Plan:
         return [test.name for test in self.host] + [n for queue in self.guests.values() for n in queue.everything()]
 
 
-def choose(only, guest="", otherwise=""):
-    """Plans what is asked for, in the guest that is asked for: the tests of the host belong to none."""
+def choose(only, guest=""):
+    """Plans what is asked for, in the guest that is asked for: the tests of the host belong to none. Without one scenarios
+    run on their machines, which for most is the one with the stock kernel."""
     registry = load_all()
     picked = pick_tests(only, list(registry) if guest else names())
     where, left_out = {}, []
     for name in picked:
         if name in registry:
-            place = um.place(registry[name], guest or otherwise)
-            if why := um.left_out(name, place, guest or otherwise):
+            place = um.place(registry[name], guest)
+            if why := um.left_out(name, place, guest):
                 left_out.append(Result(name, "skipped", f"left out: {why}"))
             else:
                 where.setdefault(place, []).append(name)
@@ -157,7 +157,7 @@ def run(root, only, with_module, guest=""):
     """Runs what is asked for; 0 when nothing failed."""
     # The scenarios are made from the list of cases.
     build.c_programs(root)
-    plan = choose(only, guest, um.STOCK)
+    plan = choose(only, guest)
     if not plan.everything():
         raise say.LabError(f"nothing of {only} runs here: {plan.left_out[0].detail}")
     with Sum(plan.everything(), "stock", not picks(only) and not guest) as total:
@@ -172,10 +172,6 @@ def run(root, only, with_module, guest=""):
         def left():
             return LIMIT - (time.monotonic() - say.START)
 
-        def in_fast_guest():
-            for name, kernel in fast.items():
-                um.run(kernel, plan.guests[name], fast_lines[name], total.add, left(), total.again)
-
         def on(name):
             machine, kind = machines[name], partial(boot.Guest, machine=machines[name])
             if machine.suite:
@@ -188,16 +184,16 @@ def run(root, only, with_module, guest=""):
                 suite.run(booted, plan.guests[name], lines, kvm and not machine.aarch64, total.add, left(), total.again,
                           guest_class=kind)
 
-        # The fast guest keeps both processors when it computes, so no other guest runs beside it.
-        with suite.beside([plan.guests[name] for name in fast], in_fast_guest):
+        # Guests for what most are for, and beside them all else one behind the other, which then helps them.
+        stock = [""] if "" in machines else []
+        with suite.beside([plan.guests[name] for name in stock], partial(on, ""), helpers(only)):
             for test in plan.host:
                 total.add(host.run(test, root))
             if not picks(only):
                 # Now everything is there that cargo builds.
                 crates.keep()
-        # Guests for what most are for, and beside them all else one behind the other, which then helps them.
-        stock = [""] if "" in machines else []
-        with suite.beside([plan.guests[name] for name in stock], partial(on, ""), helpers(only)):
+            for name, kernel in fast.items():
+                um.run(kernel, plan.guests[name], fast_lines[name], total.add, left(), total.again)
             for name in (*(name for name in machines if name), *stock):
                 on(name)
     return total.status

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.guest.prompt import LOST
-from tests.guest.scenario import PATIENCE
+from tests.guest.scenario import CHECKS, PATIENCE
 from tests.judges.kernel import complaints, without_reports
 from tests.lab import boot, build, checks, config, made, prompt, say, suite
 from tests.lab.say import LabError, step
@@ -30,12 +30,6 @@ DEBUG = made.Kind("um-debug", "fast guest's kernel with all checks", 9, MAKE,
                   ("kernel.config", "ulp.config", "checks.config", "um/base.config", "um/debug.config"), "linux", "vmlinux",
                   ("um/arch-um.patch", "um/checks.patch"))
 KINDS = {kind.name: kind for kind in (PLAIN, DEBUG)}
-# What the user calls the guest with Debian's kernel, and who needs all checks.
-STOCK, CHECKS = "stock", "checks"
-# What a whole run has here, in the kernel with all checks, in place of the stock guest: patterns of names.
-TIER = ("verbs.*", "users.*", "memory.*", "queues.*", "groups.*", "errors.*", "limits.*", "scale.*", "commands.*", "counters.*",
-        "observe.*", "kernel.*", "fault.*", "losses.*", "teardown.*", "in-flight.*", "hostile.*", "isolation.*", "pyverbs.rounds",
-        "headers.*", "batches.*", "races.*")
 # What cannot run here: patterns of names, each with the reason that is printed.
 LEFT_OUT = (
     *((f"{machine}.*", "the machines are qemu's") for machine in ("one-processor", "mitigated", "aarch64")),
@@ -173,22 +167,19 @@ def setup_lines(kernel):
 
 
 def place(scenario, guest=""):
-    """Where a scenario runs: on its machine; in the fast guest with all checks where it needs them, or shows there all that
-    it shows. For the usual machine's scenarios `guest` may say another one, "stock" the stock kernel's."""
+    """Where a scenario runs: on its machine, or where it needs all checks in the fast guest with these. For the usual
+    machine's scenarios `guest` may name a kind of the fast guest."""
     if scenario.machine == CHECKS:
         return DEBUG.name
-    if scenario.machine or guest == STOCK:
-        return scenario.machine
-    here = checks.is_one_of(scenario.name, TIER) and not checks.reason(scenario.name, LEFT_OUT)
-    return guest or (DEBUG.name if here else "")
+    return scenario.machine or (guest if guest in KINDS else "")
 
 
 def left_out(name, where, guest):
-    """Why a scenario, whose place this is, does not run where the user wants all to run; None where it does."""
-    if guest in KINDS and where != guest:
-        return "it needs a kernel with all checks" if where in KINDS else "its machine is qemu's"
-    if guest == STOCK and where in KINDS:
+    """Why a scenario, whose place this is, does not run in the guest that the user wants; None where it does."""
+    if where in KINDS and where != guest:
         return "it needs a kernel with all checks"
+    if guest in KINDS and where != guest:
+        return "its machine is qemu's"
     return checks.reason(name, LEFT_OUT) if where in KINDS else None
 
 
@@ -198,9 +189,10 @@ def queue(kind, names):
     first = [n for n in names if n not in (*finds, checks.LOCKDEP, checks.LEAKS)]
     if kind is not DEBUG:
         return suite.Queue(first)
+    if first:
+        return suite.Queue(first, last=[checks.LOCKDEP, checks.LEAKS], once=finds)
     # Of two lists one is handed out in any case.
-    last = [checks.LOCKDEP, checks.LEAKS] if first else [n for n in (checks.LOCKDEP, checks.LEAKS) if n in names]
-    return suite.Queue(first, last=last, once=finds) if first else suite.Queue(last + finds)
+    return suite.Queue([n for n in names if n not in finds] + finds)
 
 
 def run(kernel, names, lines, on_result, limit, again):

@@ -13,15 +13,13 @@ from tests.guest import flavour, netlink
 from tests.guest.cases import cases
 from tests.guest.fabric import acquaint, counters, loop, read, wait_until
 from tests.guest.peer import exchange
-from tests.guest.scenario import Failed, add, command, last_line, require, say, scenario
+from tests.guest.scenario import CHECKS, Failed, add, command, last_line, require, say, scenario
 from tests.judges import kernel, leaks
 from tests.scenarios.losses.fault import controlled
 from tests.scenarios.messages.pingpong import once
 from tests.scenarios.paths.isolation import victim
 from tests.scenarios.verbs.counters import Stage, in_pieces
 
-# The kernel that has what is asked here.
-CHECKS = "checks"
 KUNIT = "/sys/kernel/debug/kunit"
 # Where the host puts what the guest needs: the programs, and the tests that the sources contain.
 HERE = os.path.join(os.path.dirname(__file__), "..", "..", "..")
