@@ -117,6 +117,12 @@ def of_capture(talk: Talk) -> Iterator[str]:
             yield f"{one.packet.src} has refused a connection: {one.packet.mad.get('why', 'no reason was captured')}"
 
 
+def summaries(talk: Talk) -> list[tuple[bool, str]]:
+    """The figures of each direction in which there are packets; the first says whether it is that of the left end."""
+    both = [(left, sums(talk, left)) for left in (True, False)]
+    return [(left, summary(total)) for left, total in both if total.packets]
+
+
 def summary(total: Sums) -> str:
     """The figures of one direction in a line."""
     parts = [many(total.messages, "message"), f"{total.length} B", many(total.packets, "packet"),

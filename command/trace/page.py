@@ -8,10 +8,10 @@ import os
 
 from . import view
 from .data import data
-from .findings import findings, summary
+from .findings import findings, summaries
 from .half import DROPPED, LOST
 from .merge import Sent
-from .talk import Talk, sums
+from .talk import Talk
 from .text import title
 from .trace import Trace
 
@@ -89,16 +89,12 @@ def choices(trace: Trace) -> str:
 
 def section(number: int, talk: Talk, begin: int) -> str:
     """A conversation: what is to be said of it, and its picture."""
-    lines = []
-    for left, arrow in ((True, "&rarr;"), (False, "&larr;")):
-        total = sums(talk, left)
-        if total.packets:
-            lines.append(f"<p>{arrow} {text(summary(total))}</p>")
+    lines = "".join(f"<p>{'&rarr;' if left else '&larr;'} {text(said)}</p>" for left, said in summaries(talk))
     said = "".join(f"<li>{text(sentence)}</li>" for sentence in findings(talk))
     qpns = " ".join(f"{qpn:#x}" for qpn in sorted(talk.qpns))
     mtu = f", path MTU {talk.mtu}" if talk.mtu else ""
     return (f'<details class="talk" data-talk="{number}" data-qps="{qpns}" open><summary>{text(title(talk))}{mtu}</summary>\n'
-            f'<p class="how">queue pairs known: {text(talk.pair.how)}</p>{"".join(lines)}<ul class="findings">{said}</ul>\n'
+            f'<p class="how">queue pairs known: {text(talk.pair.how)}</p>{lines}<ul class="findings">{said}</ul>\n'
             f"{picture(number, talk, begin)}\n</details>")
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """A ladder as text."""
 
-from .findings import findings, summary
-from .talk import Talk, sums
+from .findings import findings, summaries
+from .talk import Talk
 from .trace import Trace
 from .view import Row, rows
 
@@ -28,10 +28,7 @@ def head(talk: Talk) -> list[str]:
     """What is to be known of a conversation before its packets."""
     mtu = f", path MTU {talk.mtu}" if talk.mtu else ""
     lines = [f"{title(talk)}{mtu} (queue pairs known: {talk.pair.how})"]
-    for left, arrow in ((True, "->"), (False, "<-")):
-        total = sums(talk, left)
-        if total.packets:
-            lines.append(f"  {arrow} {summary(total)}")
+    lines += [f"  {'->' if left else '<-'} {said}" for left, said in summaries(talk)]
     return lines + [f"  * {said}" for said in findings(talk)]
 
 

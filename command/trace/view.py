@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import mad, opcodes
-from .half import DROPPED, LOST, UNANSWERED
+from .half import DROPPED, LOST, MASK, UNANSWERED
 from .merge import Sent
+from .packet import BAD
 from .talk import Talk
 
 MASKED = "masked"
@@ -50,7 +51,7 @@ def remark(one: Sent) -> str:
         said.append("no answer in time")
     if one.packet.traffic_class & 3 == 3:
         said.append("marked CE: congestion")
-    if one.packet.icrc == "bad":
+    if one.packet.icrc == BAD:
         said.append("wrong ICRC")
     return "; ".join(said)
 
@@ -82,7 +83,7 @@ class Row:
 def alike(one: Sent, other: Sent) -> bool:
     """Whether a packet goes into a row with the one before it."""
     a, b = one.packet, other.packet
-    return (one.rightward == other.rightward and a.opcode == b.opcode and b.psn - a.psn & 0xffffff == 1 and not a.mad
+    return (one.rightward == other.rightward and a.opcode == b.opcode and b.psn - a.psn & MASK == 1 and not a.mad
             and a.base in opcodes.MIDDLE and a.length == b.length and one.fate == other.fate and one.cause == other.cause
             and a.ackreq == b.ackreq and quiet(other) and remark(one) == remark(other))
 
