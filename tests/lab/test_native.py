@@ -2,6 +2,7 @@
 """Whoever builds for a kernel of their own is told in one line what is missing."""
 
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -104,6 +105,21 @@ class Preflight(unittest.TestCase):
     def test_install_without_a_kernel(self):
         self.refused("KDIR=", word="preflight-install", KDIR="")
         self.refused("KERNELRELEASE=", word="preflight-install")
+
+
+class Abis(unittest.TestCase):
+    """The provider is installed under the names of all private ABIs that it serves, by hand and by the package."""
+
+    def test_the_same_everywhere(self):
+        def found(path, pattern):
+            return re.search(pattern, (config.CHECKOUT / path).read_text(encoding="utf-8"), re.S).group(1)
+
+        served = set(re.findall(r"=> (\d+),", found("userspace-provider/src/abi.rs", r"fn number\(self\)(.*?)\n    }\n")))
+        self.assertIn("65", served)
+        self.assertEqual(set(found("tests/lab/native.sh", r'\nABIS="([\d ]+)"').split()), served)
+        rules = (config.CHECKOUT / "debian/rules").read_text(encoding="utf-8")
+        named = set(re.findall(r"rdmav(\d+)\.so", rules)) | set(found("debian/rules", r"for abi in ([\d ]+);").split())
+        self.assertEqual(named, served)
 
 
 class Install(unittest.TestCase):
