@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`planted`: does the suite notice a fault? Each of those in tests/planted.toml is planted in a copy of the tree."""
+"""`planted`: does the suite notice a fault? Each of those in tests/planted.toml is planted in a copy of the tree, and the
+tests that shall notice it run in the cheapest tier that has any of them: host, fast guest, stock guest."""
 
 import os
 import re
@@ -11,7 +12,8 @@ import time
 import tomllib
 from dataclasses import dataclass
 
-from tests.lab import config, say, tree
+from tests.guest.scenario import load_all
+from tests.lab import check, config, say, tree, um
 from tests.lab.shell import end_in_good_order
 
 LIST = config.CHECKOUT / "tests" / "planted.toml"
@@ -52,18 +54,36 @@ def failures(output):
     return re.findall(r"^failed +(?:[\d.]+ s +)?([\w.-]+)(?!.*: not run)", output, re.M)
 
 
-class Trial:
-    """`check` at work on a copy of the tree that has a fault."""
+# Where tests run, the cheapest first.
+HOST, FAST, STOCK = "host", um.PLAIN.name, "stock"
 
-    def __init__(self, fault, place):
-        self.fault, self.place = fault, place
+
+def tiers(fault):
+    """The tests that shall notice it, by the tier that each belongs to, the cheapest first."""
+    registry, by = load_all(), {HOST: [], FAST: [], STOCK: []}
+    for name in check.pick_tests(fault.notice, check.names()):
+        if name not in registry:
+            by[HOST].append(name)
+        elif um.place(registry[name], FAST) == FAST and not um.left_out(name, FAST, FAST):
+            by[FAST].append(name)
+        else:
+            by[STOCK].append(name)
+    return [(tier, names) for tier, names in by.items() if names]
+
+
+class Trial:
+    """`check` at work on a copy of the tree that has a fault, with the tests of one tier."""
+
+    def __init__(self, fault, place, tier, names):
+        self.fault, self.place, self.tier = fault, place, tier
         self.began = time.monotonic()
         path = place / fault.file
         tree.copy(place)
         path.write_text(fault.plant(path.read_text(encoding="utf-8")), encoding="utf-8")
         self.out = tempfile.TemporaryFile("w+")
         self.proc = subprocess.Popen(
-            [sys.executable, "-m", "tests.lab", "check", "--only", fault.notice], cwd=place, stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "tests.lab", "check", "--only", ",".join(names),
+             *(["--guest", tier] if tier == FAST else [])], cwd=place, stdin=subprocess.DEVNULL,
             stdout=self.out, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"})
 
     def is_over(self):
@@ -84,27 +104,41 @@ def noticed(fault, output):
     """Which tests notice it; an empty list when none does. A tree that cannot be built shows nothing, nor does a guest
     that does not boot."""
     if output is None:
-        return ["(the time limit)"]
+        raise say.LabError(f"planted fault {fault.name} cannot be judged: its tests did not end in {LIMIT} s")
     if re.search("building the module failed|could not compile|the guest did not boot", output) or " passed, " not in output:
         raise say.LabError(f"planted fault {fault.name} cannot be judged:\n{output[-3000:]}")
     return failures(output)
 
 
 def trials(chosen):
-    """Tries each, some beside each other; gives them when they are over."""
-    free, waiting, running = [PLACE / str(number) for number in range(AT_ONCE)], list(chosen), []
+    """Tries each, some beside each other, and in the next tier what the tests of one have missed. Gives each fault with
+    the tier and the tests that notice it, which are none where none does, and its seconds."""
+    free, running = [PLACE / str(number) for number in range(AT_ONCE)], []
+    waiting = [(fault, tiers(fault), 0) for fault in chosen]
     try:
         while waiting or running:
             while waiting and free:
-                running.append(Trial(waiting.pop(0), free.pop()))
+                fault, left, took = waiting.pop(0)
+                running.append((Trial(fault, free.pop(), *left[0]), left[1:], took))
             time.sleep(0.2)
-            for trial in [trial for trial in running if trial.is_over()]:
-                running.remove(trial)
-                output = trial.end()
+            for one in [one for one in running if one[0].is_over()]:
+                running.remove(one)
+                trial, left, took = one
+                output, who = trial.end(), []
                 free.append(trial.place)
-                yield trial, output
+                try:
+                    who = noticed(trial.fault, output)
+                except say.LabError as e:
+                    # The others are still worth their time.
+                    say.line(str(e))
+                    left = []
+                took += time.monotonic() - trial.began
+                if not who and left:
+                    waiting.insert(0, (trial.fault, left, took))
+                else:
+                    yield trial.fault, trial.tier, who, took
     finally:
-        for trial in running:
+        for trial, _left, _took in running:
             trial.end()
 
 
@@ -114,11 +148,13 @@ def run(only):
     chosen = [f for f in faults() if not picks or f.name in picks]
     if not chosen:
         raise say.LabError(f"no planted fault is called {only}")
-    missed = []
-    for trial, output in trials(chosen):
-        fault, who = trial.fault, noticed(trial.fault, output)
-        missed += [] if who else [fault.name]
-        say.verdict("passed" if who else "failed", fault.name, time.monotonic() - trial.began,
-                    f"noticed by {', '.join(who[:4])}" if who else f"not noticed by {fault.notice}: {fault.about}")
-    say.line(f"\n{len(chosen) - len(missed)} of {len(chosen)} faults were noticed")
-    return 1 if missed else 0
+    by, missed = {}, 0
+    for fault, tier, who, took in trials(chosen):
+        missed += not who
+        if who:
+            by[tier] = by.get(tier, 0) + 1
+        say.verdict("passed" if who else "failed", fault.name, took,
+                    f"noticed in {tier} by {', '.join(who[:4])}" if who else f"not noticed by {fault.notice}: {fault.about}")
+    say.line(f"\n{len(chosen) - missed} of {len(chosen)} faults were noticed: "
+             + ", ".join(f"{count} in {tier}" for tier, count in by.items()))
+    return int(missed > 0)

@@ -26,6 +26,18 @@ class Faults(unittest.TestCase):
                 with self.subTest(fault.name, test=name):
                     self.assertTrue(any(check.wanted(test, name) for test in tests))
 
+    def test_each_is_tried_in_the_cheapest_tier_first(self):
+        order = [planted.HOST, planted.FAST, planted.STOCK]
+        notice = "packages.install,verbs.large-mr,verbs.fence,host.ferroce-core"
+        tiers = planted.tiers(planted.Fault("x", "", "f", "a", "b", notice))
+        self.assertEqual([tier for tier, _names in tiers], order)
+        self.assertEqual(tiers[0][1], ["host.ferroce-core"])
+        self.assertTrue(all(name.startswith("verbs.fence") for name in tiers[1][1]), tiers)
+        self.assertIn("packages.install", tiers[2][1])
+        for fault in planted.faults():
+            with self.subTest(fault.name):
+                self.assertTrue(planted.tiers(fault))
+
     def test_what_can_be_run_here_can_be_run_in_the_copy(self):
         names = ("command/ferroce", "tests/guest/coldplug.sh", "Makefile")
         with tempfile.TemporaryDirectory() as folder:
