@@ -130,14 +130,15 @@ class Plan:
 
 
 def choose(only, guest=""):
-    """Plans what is asked for, in the guest that is asked for: the tests of the host belong to none. Without one scenarios
-    run on their machines, which for most is the one with the stock kernel."""
-    registry = load_all()
+    """Plans what is asked for, in the guest that is asked for: the tests of the host belong to none. Without one a whole
+    run has each scenario in its tier; those that are named run on their machines, which for most is the one with the
+    stock kernel."""
+    registry, whole = load_all(), not picks(only) and not guest
     picked = pick_tests(only, list(registry) if guest else names())
     where, left_out = {}, []
     for name in picked:
         if name in registry:
-            place = um.place(registry[name], guest)
+            place = um.place(registry[name], guest, whole)
             if why := um.left_out(name, place, guest):
                 left_out.append(Result(name, "skipped", f"left out: {why}"))
             else:

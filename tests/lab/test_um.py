@@ -78,11 +78,23 @@ class Choice(unittest.TestCase):
             self.assertTrue(all(r.status == "skipped" and r.detail for r in plan.left_out))
 
     def test_the_stock_kernel_has_no_checks(self):
-        for guest in ("", "stock"):
-            plan = check.choose("", guest)
-            self.assertFalse(set(plan.guests) & set(um.KINDS))
-            self.assertTrue(all(r.name.startswith("debug.") for r in plan.left_out))
-            self.assertIn("debug.kunit", [r.name for r in plan.left_out])
+        plan = check.choose("", "stock")
+        self.assertFalse(set(plan.guests) & set(um.KINDS))
+        self.assertTrue(all(r.name.startswith("debug.") for r in plan.left_out))
+        self.assertIn("debug.kunit", [r.name for r in plan.left_out])
+
+    def test_a_whole_run_has_both(self):
+        plan = check.choose("")
+        fast, stock = plan.guests[um.DEBUG.name].everything(), plan.guests[""].everything()
+        self.assertFalse(plan.left_out)
+        for name in ("debug.kunit", "debug.leaks", "verbs.fence", "errors.remote-access", "teardown.closed"):
+            self.assertIn(name, fast)
+        for name in ("verbs.stream-busy-cpus", "verbs.large-mr", "link.reload", "users.shared-cq-threads", "ulp.nfs"):
+            self.assertIn(name, stock)
+        self.assertNotIn("verbs.fence", stock)
+
+    def test_what_is_named_runs_on_its_machine(self):
+        self.assertEqual(set(check.choose("verbs.fence,debug.kunit").guests), {"", um.DEBUG.name})
 
     def test_checks_are_asked_last(self):
         queue = check.choose("debug,verbs.fence", um.DEBUG.name).guests[um.DEBUG.name]
@@ -92,7 +104,7 @@ class Choice(unittest.TestCase):
         self.assertEqual(check.choose("debug.lockdep", um.DEBUG.name).guests[um.DEBUG.name].everything(), ["debug.lockdep"])
 
     def test_patterns_are_about_something(self):
-        for pattern, _ in um.LEFT_OUT:
+        for pattern in (*um.TIER, *um.STOCK, *(pattern for pattern, _ in um.LEFT_OUT)):
             self.assertTrue(any(checks.is_one_of(n, [pattern]) for n in scenario.REGISTRY), pattern)
 
 

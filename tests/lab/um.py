@@ -41,6 +41,12 @@ LEFT_OUT = (
     ("memory.huge-pages", "there are no huge pages"),
     ("verbs.stream-busy-cpus*", "threads of one process do not run at the same time here"),
 )
+# What a whole run has here, with all checks, and not on the stock kernel: the driver's own behaviour. Threads of one process
+# need the stock kernel, which alone runs them at the same time.
+TIER = tuple(f"{subject}.*" for subject in (
+    "batches", "commands", "counters", "errors", "fault", "groups", "headers", "hostile", "in-flight", "isolation", "kernel",
+    "limits", "losses", "memory", "observe", "queues", "races", "scale", "teardown", "verbs")) + ("pyverbs.rounds",)
+STOCK = ("verbs.stream*",)
 CONSOLE = "tty1"
 # The same for all users of the machine, whatever their TMPDIR says.
 LOCK = "/tmp/ferroce-um.lock"
@@ -166,17 +172,23 @@ def setup_lines(kernel):
     return build.guest_setup(kernel.root, made=module, release=kernel.release, client=client)
 
 
-def place(scenario, guest=""):
-    """Where a scenario runs: on its machine, or where it needs all checks in the fast guest with these. For the usual
-    machine's scenarios `guest` may name a kind of the fast guest."""
+def place(scenario, guest="", whole=False):
+    """Where a scenario runs: on its machine, or where it needs all checks in the fast guest with these. Of the usual
+    machine's scenarios a whole run has the tier of that guest there, and `guest` may name a kind of it for all."""
     if scenario.machine == CHECKS:
         return DEBUG.name
-    return scenario.machine or (guest if guest in KINDS else "")
+    if scenario.machine:
+        return scenario.machine
+    if whole:
+        name = scenario.name
+        in_tier = checks.is_one_of(name, TIER) and not checks.is_one_of(name, STOCK) and not checks.reason(name, LEFT_OUT)
+        return DEBUG.name if in_tier else ""
+    return guest if guest in KINDS else ""
 
 
 def left_out(name, where, guest):
     """Why a scenario, whose place this is, does not run in the guest that the user wants; None where it does."""
-    if where in KINDS and where != guest:
+    if guest and where != guest and where in KINDS:
         return "it needs a kernel with all checks"
     if guest in KINDS and where != guest:
         return "its machine is qemu's"
