@@ -38,14 +38,15 @@ LEFT_OUT = (
       for name in ("verbs.large-mr", "verbs.two-gib")),
     *((name, "all that a program computes is accounted to the kernel here, and it is asked whether this one computes")
       for name in ("cm.rstream", "cm.riostream")),
+    ("stock.*", "each of these cases has a scenario of its own here"),
     ("memory.huge-pages", "there are no huge pages"),
     ("verbs.stream-busy-cpus*", "threads of one process do not run at the same time here"),
 )
-# What a whole run has here, with all checks, and not on the stock kernel: the driver's own behaviour. Threads of one process
-# need the stock kernel, which alone runs them at the same time.
+# What a whole run has here, with all checks, and not on the stock kernel: the driver's own behaviour; `stock.*` run the cases
+# in C there once more. Streams are left to the stock kernel, which alone runs threads of a process at the same time.
 TIER = tuple(f"{subject}.*" for subject in (
     "batches", "commands", "counters", "errors", "fault", "groups", "headers", "hostile", "in-flight", "isolation", "kernel",
-    "limits", "losses", "memory", "observe", "queues", "races", "scale", "teardown", "verbs")) + ("pyverbs.rounds",)
+    "limits", "losses", "memory", "observe", "queues", "races", "scale", "teardown", "users", "verbs")) + ("pyverbs.rounds",)
 STOCK = ("verbs.stream*",)
 CONSOLE = "tty1"
 # The same for all users of the machine, whatever their TMPDIR says.
