@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`make bench`: ferroce against the kernel's own rdma_rxe in one boot; a table here, JSON and charts in build/bench. And
+"""`make bench`: ferroce against the kernel's own rdma_rxe in one boot; a table here, JSON in build/bench. And
 against an earlier ferroce, by the instructions that an operation takes."""
 
 import json
@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 
-from tests.bench import chart, plan, summary
+from tests.bench import plan, summary
 from tests.guest.scenario import PATIENCE
 from tests.lab import boot, build, config, made, say, tree, um
 from tests.lab.shell import in_good_order
@@ -185,11 +185,4 @@ def show(result):
             say.line(text)
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "bench.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    made = ["bench.json"]
-    for way, words in plan.WAYS.items() if timed else ():
-        below = f"Median of {result['rounds']} rounds; {summary.machine(result)}; line: least to most; dashes: wanted"
-        text = chart.ratios(f"ferroce against rdma_rxe, {words} (right of 1x is better)", below,
-                            [row for row in result["rows"] if row["way"] == way])
-        made.append(f"{way}.svg")
-        (OUT / made[-1]).write_text(text, encoding="utf-8")
-    say.line(f"{OUT}/{', '.join(made)}; {result['seconds']} s with the boot")
+    say.line(f"{OUT}/bench.json; {result['seconds']} s with the boot")

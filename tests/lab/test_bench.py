@@ -8,9 +8,8 @@ import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
-from xml.etree import ElementTree
 
-from tests.bench import chart, plan, summary
+from tests.bench import plan, summary
 from tests.lab import bench, boot, config, debug
 
 
@@ -50,13 +49,6 @@ class Summary(unittest.TestCase):
         events = [figure(self.rate, "ferroce", 0, 30.0), figure(self.rate, "rxe", 1, 10.0)]
         self.assertNotIn("ratio", self.row(self.rate, events))
 
-    def test_a_tail_that_is_no_number_is_left_out(self):
-        events = [figure(self.latency, "ferroce", 0, 10.0, tail=float("inf")),
-                  figure(self.latency, "rxe", 0, 30.0, tail=10.0)]
-        one = self.row(self.latency, events)
-        self.assertEqual(one["ratio"]["median"], 3.0)
-        self.assertNotIn("tail_ratio", one)
-
     def test_instructions_are_compared(self):
         events = [{"event": "instructions", "place": "veth", "row": "SEND 64 B", "driver": driver, "value": value}
                   for driver, value in (("ferroce", 100), ("rxe", 250))]
@@ -84,29 +76,9 @@ class Summary(unittest.TestCase):
         cells, head = summary.table([one])
         self.assertEqual((len(cells[0]), cells[0][-2:]), (len(head), ["", ""]))
 
-    def test_a_row_without_figures_is_shown_as_failed(self):
-        cells, _ = summary.table([self.row(self.rate, [figure(self.rate, "rxe", 0, 1.0)])])
-        self.assertEqual(cells[0][2], "failed")
-
-
-class Changes(unittest.TestCase):
-    """What an operation takes more than before."""
-
-    def test_rows_of_both(self):
-        before = [{"place": "veth", "name": "a", "ferroce": 1000, "rxe": 2000}, {"place": "veth", "name": "gone", "ferroce": 1}]
-        now = [{"place": "veth", "name": "a", "ferroce": 1100, "rxe": 1990}, {"place": "veth", "name": "new", "ferroce": 1}]
-        rows, head = summary.changes(before, now)
-        self.assertEqual(rows, [["veth", "a", "1,000", "1,100", "+10.0%", "2,000", "1,990", "-0.5%"]])
-        self.assertEqual(len(head), len(rows[0]))
-
 
 class Plan(unittest.TestCase):
     """The rows."""
-
-    def test_users_come_first(self):
-        ways = [row.way for row in plan.rows()]
-        self.assertEqual(ways, sorted(ways, key=list(plan.WAYS).index))
-        self.assertEqual(set(ways), set(plan.WAYS))
 
     def test_users_choose_no_depth(self):
         for row in plan.plain() + plan.busy():
@@ -120,12 +92,6 @@ class Plan(unittest.TestCase):
         keys = {row.key for row in plan.rows(True)}
         for row in plan.busy():
             self.assertIn(row.idle.key, keys)
-
-    def test_keys_are_unique_and_quick_is_a_part(self):
-        keys = [row.key for row in plan.rows()]
-        self.assertEqual(len(keys), len(set(keys)))
-        quick = {row.key for row in plan.rows(True)}
-        self.assertLess(quick, set(keys))
 
     def test_pinned_reads_name_their_depth(self):
         # perftest would ask for as many outstanding READs as the device offers.
@@ -150,24 +116,6 @@ class Readme(unittest.TestCase):
         events = [figure(row, "ferroce", 0, 380000.0), figure(row, "rxe", 0, 38000.0)]
         line = summary.readme(summary.summarize(events)["rows"])[2]
         self.assertEqual(line, "| one device, `ib_write_bw -s 64` | 380,000 msg/s | 38,000 msg/s | 10.0 |")
-
-
-class Chart(unittest.TestCase):
-    """The SVG."""
-
-    def test_is_well_formed_and_shows_every_row(self):
-        rows = [{"name": f"<{n}>", "target": 1.0, "met": n > 1, "ratio": {"median": n, "least": n / 2, "most": n * 2}}
-                for n in (0.3, 1.0, 9.0)] + [{"name": "none", "target": 1.0}]
-        root = ElementTree.fromstring(chart.ratios("a & b", "c", rows))
-        words = [e.text for e in root.iter("{http://www.w3.org/2000/svg}text")]
-        for word in ("a & b", "<0.3>", "<9.0>", "9.00x", "1/4x"):
-            self.assertIn(word, words)
-        self.assertNotIn("none", words)
-        for bar in root.iter("{http://www.w3.org/2000/svg}rect"):
-            self.assertGreaterEqual(float(bar.get("width")), 1)
-
-    def test_nothing_measured_is_no_error(self):
-        ElementTree.fromstring(chart.ratios("a", "b", []))
 
 
 class Machine(unittest.TestCase):
