@@ -5,7 +5,6 @@ import contextlib
 import errno
 import io
 import json
-import signal
 import sys
 import tempfile
 import time
@@ -16,7 +15,7 @@ from unittest import mock
 from tests.guest import agent
 from tests.guest.scenario import Scenario
 from tests.judges import kernel
-from tests.lab import boot, check, cli, config, host, say, suite
+from tests.lab import boot, check, config, host, say, suite
 
 PANIC = "[    2.483695] Kernel panic - not syncing: Fatal exception in interrupt"
 # What every guest says while it boots.
@@ -45,9 +44,6 @@ class Emulation(unittest.TestCase):
 
     def test_a_forgotten_breakpoint_is_the_emulator_s(self):
         self.assertEqual(suite.emulation_failed([*BOOT, *FORGOTTEN]), "int3 at sched_clock_cpu+0x9/0x1f0")
-
-    def test_in_a_live_module_too(self):
-        self.assertTrue(suite.emulation_failed([*BOOT, *breakpoint_at("drain+0x9/0x1f0 [ib_core]", REPLACED)]))
 
     def test_freed_text_is_not(self):
         self.assertFalse(suite.emulation_failed([*BOOT, *FREED]))
@@ -181,11 +177,6 @@ class Boots(Guests):
         self.assertEqual((found["a"], asked.call_count), (("failed", "the guest hangs"), 1))
         self.assertIn("a has used 90% of its 0 s; processor 0: halted;", sys.stdout.getvalue())
 
-    def test_of_one_that_ends_nothing_is_asked(self):
-        with mock.patch.object(boot.Guest, "processors") as asked:
-            self.run_boots(["a"], ([UP, begin("a"), passed("a"), DONE], [END]))
-        asked.assert_not_called()
-
     def test_time_runs_out(self):
         found = self.run_boots(["a", "b"], ([UP, begin("a")], []), limit=-1, still_there=True)
         self.assertEqual({name: status for name, (status, _) in found.items()}, {"a": "failed", "b": "failed"})
@@ -218,17 +209,6 @@ class HandedOut(Guests):
     def through(lists):
         """What a guest says that runs these lists, and asks for more."""
         return [event for n, names in enumerate([*lists, []]) for event in (ask(n), *map(passed, names))]
-
-    def test_lists_get_shorter(self):
-        lengths = [len(names) for names in suite.Queue(range(200)).lists()][:-1]
-        self.assertEqual(lengths, sorted(lengths, reverse=True))
-        self.assertEqual((lengths[0], sum(lengths)), (suite.Queue.MOST, 200))
-        self.assertLessEqual(lengths[-1], suite.Queue.LEAST)
-
-    def test_list_after_list(self):
-        found = self.run_boots(self.NAMES, ([UP, *self.through(self.LISTS), DONE], [END]))
-        self.assertEqual(set(found.values()), {("passed", "")})
-        self.assertEqual(self.handed(), [[*self.LISTS, []]])
 
     def test_what_a_dead_guest_had_is_for_the_next(self):
         (first, second), *others = self.LISTS
@@ -306,18 +286,6 @@ class Total(unittest.TestCase):
         self.assertEqual((total.status, self.told()[0]), (1, {"a": "failed"}))
         self.assertIn("no disk", self.told()[2])
 
-    def test_where_the_time_went(self):
-        took = [("verbs.fence", 2.0), ("link.mtu", 7.0), ("verbs.order", 4.6), ("self.not-run", None)]
-        self.assertEqual(check.longest([suite.Result(name, "passed", seconds=s) for name, s in took]),
-                         "link 1 in 7 s, verbs 2 in 7 s")
-
-    def test_a_second_signal_does_not_take_it_away(self):
-        with mock.patch.object(signal, "signal") as wanted, self.assertRaises(SystemExit) as ended:
-            cli.end(signal.SIGTERM, None)
-        self.assertEqual(ended.exception.code, 143)
-        self.assertEqual({call.args for call in wanted.call_args_list},
-                         {(signal.SIGTERM, signal.SIG_IGN), (signal.SIGINT, signal.SIG_IGN)})
-
     def test_time_for_the_sum(self):
         outer = (config.CHECKOUT / ".ci/run").read_text(encoding="utf-8").rsplit("timeout", 1)[1].split()[1]
         self.assertLessEqual(check.LIMIT + 300, int(outer))
@@ -344,12 +312,6 @@ class Picks(unittest.TestCase):
     def test_a_whole_run(self):
         self.assertEqual(check.pick_tests("", self.KNOWN),
                          ["host.lab", "verbs.fence.loop-wire", "verbs.fence.veth", "verbs.fences", "pyverbs.rounds"])
-
-    def test_what_runs_on_request_exists(self):
-        known = check.names()
-        for pattern, why in check.ON_REQUEST:
-            self.assertEqual(check.meaningless(pattern, known), [])
-            self.assertTrue(why)
 
 
 class Agent(unittest.TestCase):
