@@ -8,6 +8,7 @@ the name is taken to import the file that has it. Test modules do not count.
 """
 
 import re
+from graphlib import CycleError, TopologicalSorter
 
 # Those that stand in another room. The rest of rust/ and the provider's sources are rooms by their first folder.
 INNER = ("rust/sys/ib", "rust/sys/net")
@@ -168,42 +169,14 @@ def edges(files):
     return found
 
 
-def shortest_circle(graph, start):
-    """The shortest way from a file back to itself; None if there is none."""
-    ways, seen = [[start]], set()
-    for way in ways:
-        for target in sorted(graph[way[-1]]):
-            if target == start:
-                return way
-            if target not in seen:
-                seen.add(target)
-                ways.append(way + [target])
-    return None
-
-
-def reachable(graph, start):
-    """Every file that one leads to, over others or not."""
-    seen, todo = set(), [start]
-    while todo:
-        for target in graph[todo.pop()] - seen:
-            seen.add(target)
-            todo.append(target)
-    return seen
-
-
 def check_circles(files):
-    """No two files of a room import each other, over others or not. One line for each group of files that do."""
-    graph = edges(files)
-    reach = {name: reachable(graph, name) for name in graph}
-    found, reported = [], set()
-    for name in sorted(graph):
-        if name in reported or name not in reach[name]:
-            continue
-        group = {other for other in reach[name] if name in reach[other]}
-        reported |= group
-        way = min((shortest_circle(graph, member) for member in sorted(group)), key=len)
-        place = room(name)
-        short = [path.removeprefix(place + "/") for path in way + way[:1]]
-        found.append(f"{way[0]}:1: {len(group)} files of {place} import each other in a circle, for one "
-                     + " -> ".join(short) + "; all: " + ", ".join(sorted(path.removeprefix(place + "/") for path in group)))
-    return found
+    """No two files of a room import each other, over others or not. One line, for one of the circles."""
+    try:
+        TopologicalSorter(edges(files)).prepare()
+    except CycleError as e:
+        # Each is imported by the next.
+        circle = e.args[1][::-1]
+        place = room(circle[0])
+        return [f"{circle[0]}:1: files of {place} import each other in a circle: "
+                + " -> ".join(path.removeprefix(place + "/") for path in circle)]
+    return []
