@@ -14,18 +14,14 @@ from tests.bench import plan
 from tests.guest.agent import Events
 from tests.guest.fabric import End, counters, join, link_add, link_del, no_dad, read, wait_active
 from tests.guest.flavour import FERROCE, RXE
-from tests.guest.programs import busy, on_cpu, run_both
+from tests.guest.programs import busy, on_cpu
 from tests.guest.scenario import Failed, command, require, say
 from tests.judges import kernel
 from tests.scenarios.messages.perftest import PORT, converse
 
 FLAVOURS = {"ferroce": FERROCE, "rxe": RXE}
-FLOOR = "/srv/lab/floor"
 OPS = "/srv/lab/ops"
 ATTEMPTS = 3
-# Seconds of one copy or stream, round trips of one ping-pong.
-FLOOR_SECONDS = 1.0
-FLOOR_COUNT = 3000
 
 
 def ends_of(driver, stack):
@@ -94,20 +90,6 @@ def run_once(row, driver, ends):
     return result
 
 
-def floors(ends):
-    """What the machine does without RDMA, over the same veth."""
-    found = {}
-    for name, size in (("memcpy 64 KiB", 64 << 10), ("memcpy 1 MiB", 1 << 20)):
-        out = command(on_cpu(1, [FLOOR, "memcpy", str(size), str(FLOOR_SECONDS)])).stdout
-        found[name] = ("MiB/s", float(out))
-    for name, unit, kind, amount in (("TCP stream over veth", "MiB/s", "stream", FLOOR_SECONDS),
-                                     ("TCP 64 B over veth", "us", "pingpong", FLOOR_COUNT)):
-        outs = run_both(on_cpu(0, [FLOOR, "server", str(PORT)]),
-                        on_cpu(1, [FLOOR, kind, ends[0].tcp, str(PORT), str(amount)]), ends, PORT, 60)
-        found[name] = (unit, float(outs[1].split()[-1]))
-    return found
-
-
 def rounds(events, wanted, quick, times):
     """All rounds. A row that fails is told, and left out from then on."""
     todo = plan.rows(quick, times)
@@ -117,8 +99,6 @@ def rounds(events, wanted, quick, times):
         events.put(event="up", release=os.uname().release, cpu=cpu_model())
         for turn in range(wanted):
             order = plan.DRIVERS if turn % 2 == 0 else plan.DRIVERS[::-1]
-            for name, (unit, value) in floors(ends["ferroce"]).items():
-                events.put(event="floor", round=turn, name=name, unit=unit, value=value)
             for row in todo:
                 for driver in order:
                     if (row.key, driver) in broken:

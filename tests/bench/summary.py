@@ -26,7 +26,7 @@ def ratios(ours, theirs, smaller_is_better):
 
 
 def summarize(events, quick=False):
-    """The events of a run as plain data: `rows`, in the order of the plan, and `floors`."""
+    """The events of a run as plain data: `rows`, in the order of the plan."""
     figures, reached = {}, {}
     for event in events:
         if event["event"] == "figure":
@@ -50,16 +50,10 @@ def summarize(events, quick=False):
         if tails:
             one["tail_ratio"] = {"median": median(tails), "least": min(tails), "most": max(tails)}
         rows.append(one)
-    floors = {}
-    for event in events:
-        if event["event"] == "floor":
-            floors.setdefault(event["name"], {"unit": event["unit"], "values": []})["values"].append(event["value"])
-    for one in floors.values():
-        one["median"], one["spread"] = median(one["values"]), spread(one["values"])
     # The two boots may have processors of different models: the one that counts is always emulated.
     cpus = list(dict.fromkeys(event["cpu"] for event in events if event["event"] == "up"))
     notes = list(dict.fromkeys(event["text"] for event in events if event["event"] == "note"))
-    return {"rows": rows, "floors": floors, "instructions": instructions(events), "cpus": cpus, "notes": notes}
+    return {"rows": rows, "instructions": instructions(events), "cpus": cpus, "notes": notes}
 
 
 def machine(result):
