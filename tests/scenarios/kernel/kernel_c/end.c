@@ -143,7 +143,7 @@ struct end *make_end(struct test *t, int side, const struct wish *wish)
 	init.send_cq = e->sends->cq;
 	init.recv_cq = e->recvs->cq;
 	init.qp_type = wish->kind;
-	init.sq_sig_type = wish->signal_all ? IB_SIGNAL_ALL_WR : IB_SIGNAL_REQ_WR;
+	init.sq_sig_type = IB_SIGNAL_REQ_WR;
 	init.cap.max_send_wr = wish->send_wr ?: 64;
 	init.cap.max_send_sge = wish->sge ?: 4;
 	if (wish->pool) {

@@ -109,7 +109,6 @@ struct pool {
 	struct test *t;
 	struct ib_pd *pd;
 	struct ib_srq *srq;
-	atomic_t limits;
 };
 
 /* A queue pair with what belongs to it. */
@@ -135,7 +134,6 @@ struct wish {
 	enum ib_qp_type kind;
 	enum way way;
 	u32 send_wr, recv_wr, sge, inline_data, cqe;
-	bool signal_all;
 	u8 retry, rnr_retry, rnr_timer;
 	/* One completion queue for all. */
 	struct queue *queue;
@@ -265,7 +263,7 @@ bool is_guarded(struct room *room, u32 from, u32 to);
 
 /* pool.c */
 struct pool *make_pool(struct test *t, int side, u32 receives);
-int end_pool(struct pool *pool);
+void end_pool(struct pool *pool);
 
 /* flow.c */
 /* Checked messages from one end to the other. */
@@ -285,8 +283,8 @@ struct kuser_case {
 	int (*run)(struct test *t);
 };
 
-extern const struct kuser_case posting_cases[], polling_cases[], queue_cases[], error_cases[];
-extern const struct kuser_case operation_cases[], atomic_cases[], registration_cases[];
+extern const struct kuser_case posting_cases[], polling_cases[], queue_cases[];
+extern const struct kuser_case operation_cases[], registration_cases[];
 extern const struct kuser_case list_cases[], misuse_cases[], shared_cases[];
 
 /* Not among the cases: traffic that stands until its device goes. */

@@ -16,8 +16,8 @@
 #include "kuser.h"
 
 static const struct kuser_case *const lists[] = {
-	posting_cases, polling_cases, queue_cases, error_cases,
-	operation_cases, atomic_cases, registration_cases, list_cases, misuse_cases, shared_cases,
+	posting_cases, polling_cases, queue_cases, operation_cases, registration_cases,
+	list_cases, misuse_cases, shared_cases,
 };
 
 static struct ib_client client;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
 /* RDMA WRITE and RDMA READ: what they do at both ends, and in which order. */
-#include <linux/delay.h>
 #include "kuser.h"
 
 #define SIZE 65536
@@ -121,100 +120,6 @@ static int write(struct test *t)
 static int read(struct test *t)
 {
 	return move(t, read_one);
-}
-
-/* Without a connection that repeats it: what came has come as a whole. */
-static int unreliable_write(struct test *t)
-{
-	struct wish wish = { .kind = IB_QPT_UC, .way = BY_SOFTIRQ };
-	struct waiter *came[16], *done;
-	u32 len = 3000, count = 0;
-	struct scene s, keys;
-
-	/* A region of the domain is registered by another queue pair. */
-	if (set_scene(t, &keys, NULL, SIZE, ALL_RIGHTS))
-		return -EIO;
-	s = keys;
-	wish.mate = keys.a;
-	s.a = make_end(t, 0, &wish);
-	wish.mate = keys.b;
-	s.b = s.a ? make_end(t, 1, &wish) : NULL;
-	if (!s.b || connect(s.a, s.b, &wish))
-		return -EIO;
-	for (u32 i = 0; i < ARRAY_SIZE(came); i++) {
-		struct ib_sge sge = near_piece(&s, 0, len);
-		struct ib_rdma_wr wr = reach(&s, IB_WR_RDMA_WRITE_WITH_IMM, &sge, i * 4000);
-
-		wr.wr.ex.imm_data = cpu_to_be32(i);
-		fill(s.near->mem, len, i);
-		came[i] = post_receive(s.b, NULL, 0, 0);
-		done = came[i] ? post(s.a, &wr.wr) : NULL;
-		if (finish(done))
-			return fail(t, "a WRITE of UC");
-		/* It need not come: then its receive is for the next one. */
-		for (int k = 0; k < 100 && !is_done(came[count]); k++)
-			usleep_range(1000, 2000);
-		if (!is_done(came[count]))
-			continue;
-		if (check_immediate(t, came[count], i, len))
-			return -EIO;
-		if (differs(s.far->mem + i * 4000, len, i) >= 0)
-			return fail(t, "a WRITE of UC: byte %d is wrong",
-				    differs(s.far->mem + i * 4000, len, i));
-		count++;
-	}
-	note(t, "%u of %zu", count, ARRAY_SIZE(came));
-	return count && (t->lossy || count == ARRAY_SIZE(came)) ? 0 :
-	       fail(t, "%u of %zu came", count, ARRAY_SIZE(came));
-}
-
-/* READ, and a SEND of what it brings; tells whether that was what the READ has brought. */
-static int read_and_send(struct test *t, struct scene *s, struct room *in, u32 seed, int flags)
-{
-	struct ib_sge sge = near_piece(s, 0, SIZE);
-	struct ib_rdma_wr rd = reach(s, IB_WR_RDMA_READ, &sge, 0);
-	struct ib_send_wr wr = {
-		.opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1, .send_flags = flags,
-	};
-	struct waiter *came = post_receive(s->b, in, 0, SIZE), *r, *w;
-
-	r = came ? wait_on(t, &rd.wr) : NULL;
-	w = r ? wait_on(t, &wr) : NULL;
-	if (!w)
-		return -EIO;
-	rd.wr.next = &wr;
-	fill(s->far->mem, SIZE, seed);
-	memset(s->near->mem, GUARD, SIZE);
-	if (post_list(s->a, &rd.wr) || finish(r) || finish(w) || finish(came))
-		return fail(t, "a READ and a SEND");
-	if (differs(s->near->mem, SIZE, seed) >= 0)
-		return fail(t, "the READ has not brought it");
-	return differs(in->mem, SIZE, seed) < 0;
-}
-
-static int fence(struct test *t)
-{
-	int good = 0, loose = 0, rounds = 12;
-	struct room *in;
-	struct scene s;
-
-	if (set_scene(t, &s, NULL, SIZE, ALL_RIGHTS))
-		return -EIO;
-	in = make_room(s.b, SIZE);
-	if (!in)
-		return -EIO;
-	for (int i = 0; i < 2 * rounds; i++) {
-		int result;
-
-		t->context = i % IN_HANDLER;
-		result = read_and_send(t, &s, in, i, i % 2 ? IB_SEND_FENCE : 0);
-		if (result < 0)
-			return result;
-		*(i % 2 ? &good : &loose) += result;
-	}
-	/* Without a fence it may have left before. */
-	note(t, "with a fence %d of %d, without %d", good, rounds, loose);
-	return good == rounds ? 0 : fail(t, "%d SENDs did not wait", rounds - good);
 }
 
 struct taking {
@@ -434,8 +339,6 @@ static int from_completion(struct test *t)
 const struct kuser_case operation_cases[] = {
 	{ "write", write },
 	{ "read", read },
-	{ "unreliable-write", unreliable_write },
-	{ "fence", fence },
 	{ "inline-write", inline_write },
 	{ "ordered", ordered },
 	{ "one-sided-from-completion", from_completion },

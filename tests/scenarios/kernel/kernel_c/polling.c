@@ -225,6 +225,7 @@ static struct {
 	bool inside, freeing, freed;
 	/* Both were there at a time; the memory went first. */
 	bool met, overtaken;
+	struct task_struct *freer;
 } slow;
 
 static bool comes_true(const bool *what, int ms)
@@ -234,14 +235,21 @@ static bool comes_true(const bool *what, int ms)
 	return READ_ONCE(*what);
 }
 
+/* Whether the memory goes, until who frees it has slept for a while: time in which he waits for a processor is none. */
+static bool goes_first(void)
+{
+	for (int slept = 0; slept < 100 && !READ_ONCE(slow.freed); mdelay(1))
+		slept = task_is_running(slow.freer) ? 0 : slept + 1;
+	return READ_ONCE(slow.freed);
+}
+
 static int arm_slowly(struct ib_cq *cq, enum ib_cq_notify_flags flags)
 {
 	if (cq != READ_ONCE(slow.cq) || !in_serving_softirq())
 		return slow.arm(cq, flags);
 	WRITE_ONCE(slow.inside, true);
 	slow.met = comes_true(&slow.freeing, 10000);
-	/* What must not happen needs some time to happen. */
-	slow.overtaken = slow.met && comes_true(&slow.freed, 300);
+	slow.overtaken = slow.met && goes_first();
 	return slow.overtaken ? 0 : slow.arm(cq, flags);
 }
 
@@ -259,6 +267,7 @@ static int free_while_polled(struct test *t, unsigned int cpu)
 	if (!q)
 		return -EIO;
 	slow.inside = slow.freeing = slow.freed = slow.overtaken = false;
+	slow.freer = current;
 	WRITE_ONCE(slow.cq, q->cq);
 	schedule_work_on(cpu, &slow.event);
 	if (!wait_for(t, READ_ONCE(slow.inside))) {

@@ -7,10 +7,7 @@ static void hear_pool(struct ib_event *event, void *context)
 {
 	struct pool *pool = context;
 
-	if (event->event == IB_EVENT_SRQ_LIMIT_REACHED)
-		atomic_inc(&pool->limits);
-	else
-		fail(pool->t, "event %d of a shared receive queue", event->event);
+	fail(pool->t, "event %d of a shared receive queue", event->event);
 }
 
 struct pool *make_pool(struct test *t, int side, u32 receives)
@@ -44,15 +41,10 @@ struct pool *make_pool(struct test *t, int side, u32 receives)
 	return pool;
 }
 
-/* An error if somebody uses it: then it stays. */
-int end_pool(struct pool *pool)
+void end_pool(struct pool *pool)
 {
-	int err = pool->srq ? ib_destroy_srq_user(pool->srq, NULL) : 0;
-
-	if (err)
-		return err;
+	ib_destroy_srq(pool->srq);
 	ib_dealloc_pd(pool->pd);
 	list_del(&pool->list);
 	kfree(pool);
-	return 0;
 }

@@ -117,37 +117,6 @@ static int drain(struct test *t)
 	return 0;
 }
 
-/* What is posted before and after a queue pair is in ERR is flushed, in order. */
-static int flush(struct test *t)
-{
-	struct wish wish = { .kind = IB_QPT_RC, .way = BY_SOFTIRQ, .rnr_timer = 20 };
-	struct waiter *s[12], *r[12];
-	struct end *a, *b;
-
-	if (make_pair(t, &wish, &a, &b))
-		return -EIO;
-	for (int i = 0; i < ARRAY_SIZE(s); i++) {
-		struct ib_send_wr wr = { .opcode = IB_WR_SEND };
-
-		if (i == ARRAY_SIZE(s) / 2 && to_state(a, IB_QPS_ERR))
-			return fail(t, "to ERR");
-		s[i] = post(a, &wr);
-		r[i] = post_receive(a, NULL, 0, 0);
-		if (!s[i] || !r[i])
-			return -EIO;
-	}
-	for (int i = 0; i < ARRAY_SIZE(s); i++) {
-		int send = finish(s[i]), recv = finish(r[i]);
-
-		if (send != IB_WC_WR_FLUSH_ERR || recv != IB_WC_WR_FLUSH_ERR)
-			return fail(t, "request %d: status %d, receive: %d", i, send, recv);
-		if (i && (s[i]->order < s[i - 1]->order || r[i]->order < r[i - 1]->order))
-			return fail(t, "request %d was flushed before the one before it", i);
-	}
-	note(t, "%zu sends and receives flushed", ARRAY_SIZE(s));
-	return 0;
-}
-
 static int full(struct test *t)
 {
 	struct wish wish = { .kind = IB_QPT_RC, .way = BY_SOFTIRQ, .cqe = 2048 };
@@ -303,79 +272,6 @@ static int lists(struct test *t)
 	return 0;
 }
 
-/* Inline data are taken when they are posted: what stands there afterwards does not matter. */
-static int inlined(struct test *t)
-{
-	struct wish wish = { .kind = IB_QPT_RC, .way = BY_SOFTIRQ, .inline_data = 64 };
-	static DEFINE_SPINLOCK(lock);
-	struct room *out, *in;
-	struct end *a, *b;
-
-	if (make_pair(t, &wish, &a, &b))
-		return -EIO;
-	out = make_room(a, 64);
-	in = make_room(b, 64);
-	if (!out || !in)
-		return -EIO;
-	for (u32 len = 1; len <= 64; len += 9) {
-		struct waiter *w = post_receive(b, in, 0, 64), *s = make_waiter(t);
-		/* No key is needed, and this one leads nowhere. */
-		struct ib_sge sge[2] = {
-			{ .addr = out->addr, .length = len / 2, .lkey = ~0 },
-			{ .addr = out->addr + len / 2, .length = len - len / 2, .lkey = ~0 },
-		};
-		struct ib_send_wr wr = {
-			.opcode = IB_WR_SEND, .sg_list = sge, .num_sge = 2,
-			.send_flags = IB_SEND_SIGNALED | IB_SEND_INLINE,
-		};
-		unsigned long flags;
-		int err;
-
-		if (!w || !s)
-			return -EIO;
-		wr.wr_cqe = &s->cqe;
-		fill(out->mem, len, len);
-		lock_to_post(&lock, &flags);
-		err = ib_post_send(a->qp, &wr, NULL);
-		memset(out->mem, 0xee, 64);
-		unlock_posted(&lock, &flags);
-		if (err || finish(s) || finish(w))
-			return fail(t, "%u bytes inline: error %d", len, err);
-		if (w->wc.byte_len != len || differs(in->mem, len, len) >= 0)
-			return fail(t, "%u bytes inline came as %u, or others", len,
-				    w->wc.byte_len);
-	}
-	return 0;
-}
-
-/* A queue pair all of whose requests report, and one of which only some do. */
-static int signalled(struct test *t)
-{
-	struct wish wish = { .kind = IB_QPT_RC, .way = BY_SOFTIRQ, .signal_all = true };
-	struct end *a, *b;
-
-	if (make_pair(t, &wish, &a, &b))
-		return -EIO;
-	count_for(t);
-	for (int i = 0; i < 10; i++)
-		if (put_receive(b) || put_send(a, 0))
-			return fail(t, "posting");
-	if (!wait_for(t, all_of(&sends) == 10 && atomic_read(&recvs.good) == 10))
-		return fail(t, "%d of 10 sends reported", all_of(&sends));
-	wish.signal_all = false;
-	if (make_pair(t, &wish, &a, &b))
-		return -EIO;
-	count_for(t);
-	for (int i = 0; i < 40; i++)
-		if (put_receive(b) || put_send(a, i % 10 == 9 ? IB_SEND_SIGNALED : 0))
-			return fail(t, "posting");
-	if (!wait_for(t, all_of(&sends) == 4 && atomic_read(&recvs.good) == 40))
-		return fail(t, "%d sends reported, %d arrived", all_of(&sends),
-			    atomic_read(&recvs.good));
-	ib_drain_qp(a->qp);
-	return all_of(&sends) == 4 ? 0 : fail(t, "%d of 4 sends reported", all_of(&sends));
-}
-
 static int stands_on(struct waiter *w, struct end *e, bool sends);
 
 /* So many times as long as it took: more than there are messages, two of which follow each other. */
@@ -459,12 +355,9 @@ int stand(struct test *t)
 
 const struct kuser_case queue_cases[] = {
 	{ "drain", drain },
-	{ "flush", flush },
 	{ "full", full },
 	{ "destroy-with-work", destroy },
 	{ "states", states },
 	{ "lists", lists },
-	{ "inline", inlined },
-	{ "signalled", signalled },
 	{}
 };

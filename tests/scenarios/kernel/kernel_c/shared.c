@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Receives that queue pairs share: from every context, full, with a limit, when one has ended. */
+/* Receives that queue pairs share: from every context, full, when one has ended. */
 #include <linux/delay.h>
 #include "kuser.h"
 
@@ -193,78 +193,6 @@ static int make_sharers(struct test *t, struct pool *pool, struct end **a, struc
 	return *b ? connect(*a, *b, &wish) : -EIO;
 }
 
-/* A message of whichever type, into the receive that is next; tells whether it came. */
-static int send_typed(struct test *t, struct end *a, struct end *b, struct room *out,
-		      struct room *in, struct waiter *next, u32 seed)
-{
-	u32 len = 100 + seed * 13, head = a->kind == IB_QPT_UD ? GRH_BYTES : 0;
-	struct ib_sge sge = { .addr = out->addr, .length = len, .lkey = a->pd->local_dma_lkey };
-	struct ib_ud_wr wr = {
-		.wr.opcode = IB_WR_SEND, .wr.sg_list = &sge, .wr.num_sge = 1,
-		.ah = a->ah, .remote_qpn = b->qp->qp_num, .remote_qkey = QKEY,
-	};
-	int status;
-
-	fill(out->mem, len, seed);
-	memset(in->mem, 0, in->size);
-	status = act(a, &wr.wr);
-	if (status)
-		return fail(t, "type %d: status %d", a->kind, status);
-	/* It need not come: then its receive is for the next one. */
-	for (int i = 0; i < 100 && !is_done(next); i++)
-		usleep_range(1000, 2000);
-	if (!is_done(next) && a->kind != IB_QPT_RC)
-		return t->lossy ? 0 : fail(t, "type %d: lost on one device", a->kind);
-	status = finish(next);
-	if (status || next->wc.qp != b->qp || next->wc.byte_len != head + len ||
-	    differs(in->mem + head, len, seed) >= 0)
-		return fail(t, "type %d: status %d, %u bytes, or wrong ones", a->kind, status,
-			    next->wc.byte_len);
-	return 1;
-}
-
-static int by_types(struct test *t)
-{
-	static const enum ib_qp_type kinds[] = { IB_QPT_RC, IB_QPT_UC, IB_QPT_UD };
-	struct end *a[ARRAY_SIZE(kinds)], *b[ARRAY_SIZE(kinds)];
-	struct pool *pool = make_pool(t, 1, 32);
-	struct room *out, *in;
-	struct waiter *w[30];
-	int came[ARRAY_SIZE(kinds)] = {}, count = 0;
-
-	if (!pool)
-		return -EIO;
-	for (int i = 0; i < ARRAY_SIZE(kinds); i++) {
-		struct wish wish = { .kind = kinds[i], .way = BY_SOFTIRQ };
-
-		a[i] = make_end(t, 0, &wish);
-		wish.pool = pool;
-		b[i] = a[i] ? make_end(t, 1, &wish) : NULL;
-		if (!b[i] || connect(a[i], b[i], &wish))
-			return -EIO;
-	}
-	out = make_room(a[0], 1024);
-	in = make_room(b[0], 1024);
-	if (!out || !in)
-		return -EIO;
-	for (int i = 0; i < ARRAY_SIZE(w); i++) {
-		w[i] = post_receive(b[0], in, 0, 1024);
-		if (!w[i])
-			return -EIO;
-	}
-	for (int i = 0; i < ARRAY_SIZE(w); i++) {
-		int k = i % ARRAY_SIZE(kinds), result;
-
-		result = send_typed(t, a[k], b[k], out, in, w[count], i);
-		if (result < 0)
-			return result;
-		came[k] += result;
-		count += result;
-	}
-	note(t, "%d of RC, %d of UC, %d of UD", came[0], came[1], came[2]);
-	return came[1] && came[2] ? 0 : fail(t, "none of a type came");
-}
-
 /* Empty messages, so many. */
 static int send_empty(struct end *a, int count)
 {
@@ -294,6 +222,10 @@ static int full(struct test *t)
 	err = ib_query_srq(pool->srq, &attr);
 	if (err || attr.max_wr < 20 || attr.max_wr > 60 || attr.max_sge < 2 || attr.srq_limit)
 		return fail(t, "error %d, room for %u", err, attr.max_wr);
+	/* Its ring is not the kernel's to map again. */
+	if (pool->srq->device->ops.driver_id != RDMA_DRIVER_RXE &&
+	    ib_modify_srq(pool->srq, &attr, IB_SRQ_MAX_WR) != -EOPNOTSUPP)
+		return fail(t, "a user in the kernel resized its queue");
 	for (; count < attr.max_wr; count++) {
 		w[count] = post_receive(b, NULL, 0, 0);
 		if (!w[count])
@@ -325,88 +257,6 @@ static int full(struct test *t)
 	if (send_empty(a, 1) || finish(w[0]))
 		return fail(t, "what stands before it was not posted");
 	note(t, "full with %d", count);
-	return 0;
-}
-
-static int limit_to(struct pool *pool, u32 limit)
-{
-	struct ib_srq_attr attr = { .srq_limit = limit };
-
-	return ib_modify_srq(pool->srq, &attr, IB_SRQ_LIMIT);
-}
-
-static int limit(struct test *t)
-{
-	struct pool *pool = make_pool(t, 1, 32);
-	struct ib_srq_attr attr;
-	struct end *a, *b;
-
-	if (!pool || make_sharers(t, pool, &a, &b))
-		return -EIO;
-	for (int i = 0; i < 20; i++)
-		if (!post_receive(b, NULL, 0, 0))
-			return -EIO;
-	if (limit_to(pool, 1000) != -EINVAL)
-		return fail(t, "a limit of more than there is room for");
-	attr = (struct ib_srq_attr){ .max_wr = 64 };
-	/* Its ring is not the kernel's to map again. */
-	if (pool->srq->device->ops.driver_id != RDMA_DRIVER_RXE &&
-	    ib_modify_srq(pool->srq, &attr, IB_SRQ_MAX_WR) != -EOPNOTSUPP)
-		return fail(t, "a user in the kernel resized its queue");
-	if (limit_to(pool, 15) || ib_query_srq(pool->srq, &attr) || attr.srq_limit != 15)
-		return fail(t, "the limit is %u", attr.srq_limit);
-	/* As many as the limit are not fewer than it. */
-	if (send_empty(a, 5) || atomic_read(&pool->limits))
-		return fail(t, "an event for 15 receives");
-	if (send_empty(a, 1) || !wait_for(t, atomic_read(&pool->limits) == 1))
-		return fail(t, "no event for 14 receives");
-	if (ib_query_srq(pool->srq, &attr) || attr.srq_limit)
-		return fail(t, "the limit is %u still", attr.srq_limit);
-	/* It was one for once. */
-	if (send_empty(a, 4) || limit_to(pool, 8) || send_empty(a, 3) ||
-	    !wait_for(t, atomic_read(&pool->limits) >= 2))
-		return fail(t, "no event for 7 receives");
-	/* One that is armed and disarmed. */
-	if (limit_to(pool, 5) || limit_to(pool, 0) || send_empty(a, 5))
-		return fail(t, "disarming");
-	if (!t->defers) {
-		/* Reached already when it is armed. */
-		if (limit_to(pool, 3) || !wait_for(t, atomic_read(&pool->limits) >= 3))
-			return fail(t, "no event for a limit that was reached before");
-	}
-	if (send_empty(a, 1))
-		return -EIO;
-	note(t, "%d events", atomic_read(&pool->limits));
-	return atomic_read(&pool->limits) == (t->defers ? 2 : 3) ? 0 :
-	       fail(t, "%d events", atomic_read(&pool->limits));
-}
-
-static int in_use(struct test *t)
-{
-	struct pool *pool = make_pool(t, 1, 8);
-	struct end *a[2], *b[2];
-	int err;
-
-	if (!pool || make_sharers(t, pool, &a[0], &b[0]) || make_sharers(t, pool, &a[1], &b[1]))
-		return -EIO;
-	for (int i = 0; i < 2; i++) {
-		err = end_pool(pool);
-		if (err != -EBUSY)
-			return fail(t, "ending it for %d queue pairs: error %d", 2 - i, err);
-		if (!post_receive(b[i], NULL, 0, 0) || send_empty(a[i], 1))
-			return -EIO;
-		/* What is left in it does not keep it. */
-		if (!post_receive(b[i], NULL, 0, 0))
-			return -EIO;
-		end_end(a[i]);
-		end_end(b[i]);
-	}
-	err = ib_destroy_srq_user(pool->srq, NULL);
-	if (err)
-		return fail(t, "ending it for nobody: error %d", err);
-	/* The ends have their domain from it still. */
-	pool->srq = NULL;
-	note(t, "busy twice");
 	return 0;
 }
 
@@ -470,10 +320,7 @@ static int last_one(struct test *t)
 
 const struct kuser_case shared_cases[] = {
 	{ "shared-by-many", by_many },
-	{ "shared-by-types", by_types },
 	{ "shared-full", full },
-	{ "shared-limit", limit },
-	{ "shared-in-use", in_use },
 	{ "shared-last-one", last_one },
 	{}
 };
