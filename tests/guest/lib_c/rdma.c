@@ -190,9 +190,11 @@ static enum ibv_mtu mtu_code(int bytes)
 
 int qp_to_init(struct ibv_qp *qp, const struct connection *c)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = c->access };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = c->access,
+				    .qkey = c->qkey };
 
-	return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			     (qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
 }
 
 int qp_to_rtr(struct ibv_qp *qp, const struct connection *c)
@@ -207,6 +209,8 @@ int qp_to_rtr(struct ibv_qp *qp, const struct connection *c)
 
 	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 
+	if (qp->qp_type == IBV_QPT_UD)
+		mask = IBV_QP_STATE;
 	if (qp->qp_type == IBV_QPT_RC)
 		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	return ibv_modify_qp(qp, &attr, mask);

@@ -59,6 +59,7 @@ struct connection {
 	int mtu;		/* in bytes */
 	int access, rd_atomic, dest_rd_atomic, rnr_timer, timeout, retry_cnt, rnr_retry, traffic_class, hop_limit;
 	uint32_t flow_label;
+	uint32_t qkey;		/* of UD, which of all this has its PSN besides */
 };
 
 extern const struct connection usual;

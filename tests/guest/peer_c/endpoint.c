@@ -32,31 +32,12 @@ enum ibv_qp_type type_of(int lane)
 	return plan.types[lane] == 'u' ? IBV_QPT_UC : IBV_QPT_UD;
 }
 
-/* A lane of datagrams needs no peer to be connected to, but an address to send to. */
-static void open_lane(int lane)
-{
-	struct ibv_qp *qp = lanes[lane].qp;
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY };
-	struct ibv_ah_attr to = { .is_global = 1, .port_num = 1,
-				  .grh = { .dgid = there.gid, .sgid_index = plan.gid_index, .hop_limit = 64 } };
-
-	MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR };
-	MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE));
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .sq_psn = here.lane[lane].psn };
-	MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN));
-	lanes[lane].ah = ibv_create_ah(pd, &to);
-	CHECK(lanes[lane].ah, "ibv_create_ah: %s", strerror(errno));
-}
-
 static void connect_lane(int lane)
 {
 	struct connection c = usual;
+	struct ibv_ah_attr to = { .is_global = 1, .port_num = 1,
+				  .grh = { .dgid = there.gid, .sgid_index = plan.gid_index, .hop_limit = 64 } };
 
-	if (type_of(lane) == IBV_QPT_UD) {
-		open_lane(lane);
-		return;
-	}
 	c.gid_index = plan.gid_index;
 	c.gid = there.gid;
 	c.qpn = there.lane[lane].qpn;
@@ -67,7 +48,13 @@ static void connect_lane(int lane)
 	c.timeout = plan.timeout;
 	c.retry_cnt = plan.retry;
 	c.traffic_class = plan.traffic_class;
+	c.qkey = QKEY;
 	connect_qp(lanes[lane].qp, &c);
+	if (type_of(lane) != IBV_QPT_UD)
+		return;
+	/* It is connected to nobody, and has an address to send to. */
+	lanes[lane].ah = ibv_create_ah(pd, &to);
+	CHECK(lanes[lane].ah, "ibv_create_ah: %s", strerror(errno));
 }
 
 /* With ATOMIC WRITE among the operations, a queue pair on which ibv_wr_atomic_write works. */

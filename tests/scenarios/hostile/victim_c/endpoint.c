@@ -106,20 +106,6 @@ static uint32_t psn_of(int index, int round, bool send)
 /* The Q_Key of all. */
 #define QKEY 0x2468ace0
 
-static int to_init(struct ibv_qp *qp, const struct connection *c)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY };
-
-	if (qp->qp_type != IBV_QPT_UD)
-		return qp_to_init(qp, c);
-	return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
-}
-
-static int to_rtr(struct ibv_qp *qp, const struct connection *c)
-{
-	return qp->qp_type == IBV_QPT_UD ? qp_to(qp, IBV_QPS_RTR) : qp_to_rtr(qp, c);
-}
-
 static void to_state(int index, const struct kind *kind, int round)
 {
 	struct ibv_qp *qp = qps[index];
@@ -128,13 +114,13 @@ static void to_state(int index, const struct kind *kind, int round)
 		.gid_index = gid_index, .gid = kind->stranger ? other : attacker, .qpn = 0x700000 + index,
 		.rq_psn = psn_of(index, round, false), .sq_psn = psn_of(index, round, true), .mtu = 256,
 		.access = kind->access, .rd_atomic = 4, .dest_rd_atomic = kind->rd_atomic, .rnr_timer = 12,
-		.retry_cnt = 2, .rnr_retry = 2,
+		.retry_cnt = 2, .rnr_retry = 2, .qkey = QKEY,
 	};
 
 	MUST(qp_to(qp, IBV_QPS_RESET));
 	if (kind->state == IBV_QPS_RESET)
 		return;
-	MUST(to_init(qp, &c));
+	MUST(qp_to_init(qp, &c));
 	for (int n = 0; n < kind->recvs; n++) {
 		struct ibv_sge to = { .addr = (uintptr_t)areas[RECEIVES].at + RECEIVE * n, .length = RECEIVE,
 				      .lkey = areas[RECEIVES].mr->lkey };
@@ -144,7 +130,7 @@ static void to_state(int index, const struct kind *kind, int round)
 	}
 	if (kind->state == IBV_QPS_INIT)
 		return;
-	MUST(to_rtr(qp, &c));
+	MUST(qp_to_rtr(qp, &c));
 	if (kind->state == IBV_QPS_RTR)
 		return;
 	MUST(qp_to_rts(qp, &c));

@@ -40,7 +40,6 @@ uint32_t loose_open(struct ibv_pd *of, struct ibv_cq *cq, bool datagrams)
 
 void loose_connect(const struct connection *c, uint32_t qpn, uint32_t seed, const struct ibv_mr *from)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY };
 	struct connection mine = *c;
 
 	source = from->addr;
@@ -49,16 +48,12 @@ void loose_connect(const struct connection *c, uint32_t qpn, uint32_t seed, cons
 	peer_seed = seed;
 	peer = (struct ibv_ah_attr){ .is_global = 1, .port_num = 1,
 				     .grh = { .sgid_index = c->gid_index, .hop_limit = 64, .dgid = c->gid } };
-	if (!is_ud()) {
-		mine.qpn = qpn;
-		mine.access = IBV_ACCESS_REMOTE_WRITE;
-		connect_qp(qp, &mine);
+	mine.qpn = qpn;
+	mine.access = IBV_ACCESS_REMOTE_WRITE;
+	mine.qkey = QKEY;
+	connect_qp(qp, &mine);
+	if (!is_ud())
 		return;
-	}
-	MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
-	MUST(qp_to(qp, IBV_QPS_RTR));
-	attr.qp_state = IBV_QPS_RTS;
-	MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN));
 	ah = ibv_create_ah(pd, &peer);
 	CHECK(ah, "ibv_create_ah: %s", strerror(errno));
 }
