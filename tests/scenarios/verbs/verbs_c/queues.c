@@ -4,9 +4,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -325,115 +322,6 @@ static void resize(void)
 	pair_close(&p);
 }
 
-/*
- * Two threads post, two poll and sleep for events, and one changes the size all the time. Each completion comes once.
- * There is always room for what may be under way.
- */
-enum { POSTERS = 2, POLLERS = 2, WINDOW = 30, MESSAGES = 4000 };
-
-static struct {
-	struct pair pairs[POSTERS];
-	struct ibv_comp_channel *channel;
-	struct ibv_cq *cq;
-	atomic_uchar seen[POSTERS][MESSAGES];
-	atomic_uint taken[POSTERS], total, resizes;
-	atomic_bool end;
-} t;
-
-static void *post_always(void *which)
-{
-	int n = (intptr_t)which;
-
-	for (unsigned int i = 0; i < MESSAGES; i++) {
-		struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, i, NULL, 0);
-
-		for (double end = now() + 3 * patience(); i - atomic_load(&t.taken[n]) >= WINDOW; sched_yield())
-			CHECK(now() < end, "%u of %u messages of queue pair %d are complete", atomic_load(&t.taken[n]),
-			      i, n);
-		post(&t.pairs[n].a, &w);
-	}
-	return NULL;
-}
-
-static int poll_resized(void)
-{
-	struct ibv_wc wc[4];
-	int n = ibv_poll_cq(t.cq, 1 + atomic_load(&t.total) % 4, wc);
-
-	CHECK(n >= 0, "ibv_poll_cq: %d", n);
-	for (int i = 0; i < n; i++) {
-		int which = wc[i].qp_num == t.pairs[1].a.qp->qp_num;
-
-		CHECK(wc[i].status == IBV_WC_SUCCESS, "WRITE: %s", ibv_wc_status_str(wc[i].status));
-		CHECK(wc[i].wr_id < MESSAGES && !atomic_fetch_add(&t.seen[which][wc[i].wr_id], 1),
-		      "completion of %llu came twice", (unsigned long long)wc[i].wr_id);
-		atomic_fetch_add(&t.taken[which], 1);
-		atomic_fetch_add(&t.total, 1);
-	}
-	return n;
-}
-
-static void *poll_always(void *unused)
-{
-	struct pollfd fd = { .fd = t.channel->fd, .events = POLLIN };
-	struct ibv_cq *cq;
-	void *context;
-
-	while (!atomic_load(&t.end)) {
-		MUST(ibv_req_notify_cq(t.cq, 0));
-		while (poll_resized() > 0)
-			;
-		/* The other one may have polled what the event was for: then the posters wait for nothing. */
-		if (poll(&fd, 1, 50) > 0 && !ibv_get_cq_event(t.channel, &cq, &context))
-			ibv_ack_cq_events(cq, 1);
-	}
-	return unused;
-}
-
-static void *resize_always(void *unused)
-{
-	uint32_t state = 1;
-
-	while (!atomic_load(&t.end)) {
-		state = state * 1664525u + 1013904223u;
-		/* From as few as there may be to pages of them. */
-		MUST(ibv_resize_cq(t.cq, POSTERS * WINDOW + (state >> 16) % 2000));
-		atomic_fetch_add(&t.resizes, 1);
-		/* The lock of the queue is not fair: who polls must get it, too. */
-		usleep(500);
-	}
-	return unused;
-}
-
-static void resize_under_load(void)
-{
-	void *(*const runs[])(void *) = { post_always, post_always, poll_always, poll_always, resize_always };
-	pthread_t thread[COUNT(runs)];
-	struct ibv_async_event event;
-
-	pair_open(&t.pairs[0], NULL, 4096);
-	pair_open_beside(&t.pairs[1], &t.pairs[0], 4096);
-	t.channel = new_channel(t.pairs[0].a.ctx);
-	t.cq = new_cq(t.pairs[0].a.ctx, 4 * DEPTH, t.channel, NULL);
-	use_cq(&t.pairs[0], t.cq);
-	use_cq(&t.pairs[1], t.cq);
-	for (intptr_t i = 0; i < (intptr_t)COUNT(runs); i++)
-		CHECK(!pthread_create(&thread[i], NULL, runs[i], (void *)i), "pthread_create");
-	for (double end = now() + 6 * patience(); atomic_load(&t.total) < POSTERS * MESSAGES; usleep(1000))
-		CHECK(now() < end, "%u completions", atomic_load(&t.total));
-	atomic_store(&t.end, true);
-	for (size_t i = 0; i < COUNT(runs); i++)
-		pthread_join(thread[i], NULL);
-	CHECK(!poll_resized(), "a completion too many");
-	CHECK(atomic_load(&t.resizes) > 20, "only %u resizes", atomic_load(&t.resizes));
-	CHECK(!next_device_event(t.pairs[0].a.ctx, 0, &event), "event %d", event.event_type);
-	printf("%u resizes\n", atomic_load(&t.resizes));
-	t.pairs[1].a.cq = NULL;
-	pair_close(&t.pairs[1]);
-	t.pairs[0].a.channel = t.channel;
-	pair_close(&t.pairs[0]);
-}
-
 static const char RXE[] = "has no times, no moderation, and overruns only in its own way";
 
 const struct test_case queue_cases[] = {
@@ -441,7 +329,5 @@ const struct test_case queue_cases[] = {
 	{ "cq-ignored-overrun", ignored_overrun, "with IGNORE_OVERRUN what has no room is lost, and nothing else", .rxe = RXE },
 	{ "cq-moderation", moderation, "events wait for their count or their time, and none is lost", LOCAL_PATH, .rxe = RXE },
 	{ "cq-resize", resize, "a queue that is resized keeps what is in it, and its arm", .rxe = RXE },
-	{ "cq-resize-under-load", resize_under_load,
-	  "threads post, poll, sleep and resize: each completion comes once", .seconds = 120, .rxe = RXE },
 	{ NULL },
 };

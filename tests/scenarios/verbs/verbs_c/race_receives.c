@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Threads that share what several queue pairs receive by: two post to one shared receive queue and two send by queue
- * pairs that take from it; two poll one completion queue while one resizes it; one breaks queue pairs that take from the
- * same queue and complete into the same; two make and destroy handles while datagrams by these are on their way.
+ * pairs that take from it; two poll one completion queue; one resizes both queues; one breaks queue pairs that take from
+ * the same queue and complete into the same; two make and destroy handles while datagrams by these are on their way.
  */
 #include "pair.h"
 
@@ -117,8 +117,12 @@ static void *run_poller(void *unused)
 static void *run_resizer(void *unused)
 {
 	for (unsigned int n = 0; !is_over(); n++) {
-		/* It always has room for all that may be on its way. */
-		MUST(ibv_resize_cq(cq, 4 * DEPTH + n * 37 % 500));
+		/* There is no room for fewer receives than are posted, which are as many as there may be. */
+		struct ibv_srq_attr attr = { .max_wr = RECEIVES + (n < 1000 ? n : 1000) };
+
+		MUST(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR));
+		/* It always has room for all that may be on its way, from a page of completions to some. */
+		MUST(ibv_resize_cq(cq, 8 * DEPTH + attr.max_wr + n * 37 % 2000));
 		atomic_fetch_add(&resizes, 1);
 		usleep(500);
 	}
@@ -156,16 +160,12 @@ static void *run_breaker(void *unused)
 /* Each has a queue pair of its own; nobody has its receives, so what it sends is lost. */
 static void *run_handler(void *unused)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY };
 	struct ibv_ah_attr to = { .is_global = 1, .port_num = 1,
 				  .grh = { .sgid_index = base.a.gid_index, .hop_limit = 64, .dgid = base.b.gid } };
 	struct ibv_cq *own = new_cq(base.a.ctx, DEPTH, NULL, NULL);
 	struct ibv_qp *qp = new_qp_of(IBV_QPT_UD, base.a.pd, own, (struct ibv_qp_cap){ DEPTH, 1, 1, 1, 0 });
 
-	MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
-	MUST(qp_to(qp, IBV_QPS_RTR));
-	attr.qp_state = IBV_QPS_RTS;
-	MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN));
+	connect_qp(qp, &(struct connection){ .qkey = QKEY });
 	while (!is_over()) {
 		struct ibv_ah *ah = ibv_create_ah(base.a.pd, &to);
 

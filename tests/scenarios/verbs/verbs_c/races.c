@@ -184,7 +184,7 @@ const struct test_case race_cases[] = {
 	  "threads post to one queue pair and poll one queue, others break and make queue pairs and regions",
 	  .seconds = 240, .rxe = "is not judged here" },
 	{ "shared-receives", shared_receives,
-	  "threads share a receive queue and a completion queue that is resized, others break queue pairs and renew handles",
+	  "threads share a receive queue and a completion queue, both resized, others break queue pairs and renew handles",
 	  .seconds = 240, .rxe = "is not judged here" },
 	{ NULL },
 };

@@ -3,8 +3,6 @@
 #include "datagrams.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -293,87 +291,6 @@ static void resize(void)
 	close_crowd(&c);
 }
 
-/* One thread sends by all pairs, one takes and offers again, one changes the size. */
-static struct {
-	struct crowd c;
-	atomic_uint taken, resizes;
-	atomic_bool end;
-} t;
-
-enum { UNDER_LOAD = 3000 };
-
-static void *take_always(void *unused)
-{
-	unsigned int seen[MOST] = { 0 };
-	bool offered[SLOTS];
-	struct ibv_wc wc;
-
-	memset(offered, true, sizeof(offered));
-	while (atomic_load(&t.taken) < UNDER_LOAD) {
-		if (ibv_poll_cq(t.c.cq, 1, &wc) != 1) {
-			sched_yield();
-			CHECK(!atomic_load(&t.end), "%u messages have come", atomic_load(&t.taken));
-			continue;
-		}
-		int pair = pair_of(&t.c, wc.qp_num);
-
-		CHECK(wc.status == IBV_WC_SUCCESS && offered[wc.wr_id], "receive %llu: %s", (unsigned long long)wc.wr_id,
-		      ibv_wc_status_str(wc.status));
-		compare(t.c.p[0].b.buf + wc.wr_id * SLOT, wc.byte_len, 10000 * pair + seen[pair], "a message");
-		seen[pair]++;
-		MUST(offer(&t.c, wc.wr_id));
-		atomic_fetch_add(&t.taken, 1);
-	}
-	return unused;
-}
-
-static void *resize_always(void *unused)
-{
-	uint32_t state = 1;
-
-	while (atomic_load(&t.taken) < UNDER_LOAD && !atomic_load(&t.end)) {
-		state = state * 1664525u + 1013904223u;
-		MUST(modify(&t.c, IBV_SRQ_MAX_WR, SLOTS + (state >> 16) % 500, 0));
-		atomic_fetch_add(&t.resizes, 1);
-		/* The lock of the queue is not fair: who posts must get it, too. */
-		usleep(500);
-	}
-	return unused;
-}
-
-static void resize_under_load(void)
-{
-	enum { PAIRS = 3, WINDOW = 16 };
-	unsigned int sent[PAIRS] = { 0 }, done[PAIRS] = { 0 };
-	pthread_t threads[2];
-
-	open_crowd(&t.c, PAIRS, SLOTS, NULL);
-	for (int i = 0; i < SLOTS; i++)
-		MUST(offer(&t.c, i));
-	CHECK(!pthread_create(&threads[0], NULL, take_always, NULL) &&
-	      !pthread_create(&threads[1], NULL, resize_always, NULL), "pthread_create");
-	for (double end = now() + 3 * patience(); atomic_load(&t.taken) < UNDER_LOAD; )
-		for (int i = 0; i < PAIRS; i++) {
-			struct ibv_wc wc;
-
-			if (now() > end)
-				atomic_store(&t.end, true);
-			if (sent[i] < UNDER_LOAD / PAIRS && sent[i] - done[i] < WINDOW) {
-				send_to(&t.c, i, sent[i], 1 + sent[i] * 37 % 3000, 10000 * i + sent[i]);
-				sent[i]++;
-			}
-			if (ibv_poll_cq(t.c.p[i].a.cq, 1, &wc) == 1) {
-				CHECK(wc.status == IBV_WC_SUCCESS, "a SEND: %s", ibv_wc_status_str(wc.status));
-				done[i]++;
-			}
-		}
-	for (int i = 0; i < 2; i++)
-		pthread_join(threads[i], NULL);
-	CHECK(t.resizes > 10, "only %u resizes", t.resizes);
-	printf("%u resizes\n", t.resizes);
-	close_crowd(&t.c);
-}
-
 /* A queue pair in ERR takes nothing any more, and says so; the receives are for the others. */
 static void last_wqe(void)
 {
@@ -573,8 +490,6 @@ const struct test_case srq_cases[] = {
 	{ "srq-limit", limit, "the limit is told once", .rxe = "tells nothing when the limit was reached before" },
 	{ "srq-resize", resize, "a shared queue that is resized keeps its receives",
 	  .rxe = "tells nothing when the limit was reached before" },
-	{ "srq-resize-under-load", resize_under_load, "a shared queue is resized under load, each receive comes once",
-	  .seconds = 120 },
 	{ "srq-last-wqe", last_wqe, "a queue pair in ERR says that it takes nothing any more" },
 	{ "srq-empty", empty, "with nothing there the sender waits, or is told" },
 	{ "srq-rules", rules, "what is refused, and whose memory counts",
