@@ -76,9 +76,6 @@ for _what in cases("errors"):
     if "veth" in _what.ways:
         add(f"errors.{_what.name}.veth", _what.seconds + 30, f"{_what.shows}; {VETH}", family(_what, True))
 
-# As many as the enumerations of libibverbs have.
-_ROWS = {"every-event": 20, "every-status": 24}
-for _what in cases("tables"):
-    if _what.name in _ROWS:
-        # An answer is forged as a packet, and the events of a port are the same on every path.
-        add(f"errors.{_what.name}", _what.seconds + 30, _what.shows, printed(_what, _ROWS[_what.name]))
+# As many rows as the enumeration of libibverbs has. The events of a port are the same on every path.
+(_what,) = (_what for _what in cases("tables") if _what.name == "every-event")
+add("errors.every-event", _what.seconds + 30, _what.shows, printed(_what, 20))

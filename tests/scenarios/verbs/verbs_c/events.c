@@ -317,14 +317,11 @@ static void netdev_gone(void)
 		expect(&many, i, IBV_WC_WR_FLUSH_ERR, "a receive of many");
 }
 
-void every_status(void);
 void observed(void);
 
 const struct test_case table_cases[] = {
 	{ "every-event", every_event, "each asynchronous event, with its object", .paths = BY_HAND,
 	  .rxe = "tells not all of them" },
-	{ "every-status", every_status, "each status of a completion", .paths = BY_HAND,
-	  .rxe = "binds windows that may not be bound" },
 	{ "netdev-gone", netdev_gone, "what waits comes back when the netdev goes", .paths = BY_HAND,
 	  .rxe = "destroys it without a word" },
 	{ "observed", observed, "objects that are looked at from outside", .paths = BY_HAND, .rxe = "tells no details" },
