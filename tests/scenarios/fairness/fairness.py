@@ -5,11 +5,11 @@ import os
 import subprocess
 
 from tests.guest import flavour
+from tests.guest.cases import PROGRAM, cases
 from tests.guest.fabric import counters, loop, read, wait_until
-from tests.guest.programs import busy, pinned, program
-from tests.guest.scenario import PATIENCE, Failed, Skipped, command, require, scenario, shortened
+from tests.guest.programs import busy, pinned
+from tests.guest.scenario import PATIENCE, Failed, Skipped, require, scenario, shortened
 
-PROGRAM = program("verbs_load")
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -86,9 +86,10 @@ def grace_periods(report):
         raise Skipped("about the driver's own grace periods")
     count = shortened(200, 40)
     with loop(True) as end:
-        done = command([PROGRAM, end.dev, str(end.gid()), "churn", str(count), str(grace_period_thread())])
+        (churn,) = (case for case in cases("load") if case.name == "churn")
+        said = churn.run(end, COUNT=str(count), PID=str(grace_period_thread()))
         wrong = []
-        for line in done.stdout.splitlines():
+        for line in said.splitlines()[:-1]:
             kind, objects, slept = line.split()
             report.note(f"{objects} x {kind}: {slept} expedited grace periods")
             # The rest of the kernel has some now and then.

@@ -183,9 +183,9 @@ def nfs(report):
             forget()
             count = equal(SOURCES, f"{MOUNT}/tests")
             equal(SOURCES, f"{EXPORT}/tests")
-            command(["gcc", "-o", "load", "-Itests/guest/lib_c", "tests/scenarios/fairness/load_c/main.c",
+            command(["gcc", "-o", "made", "-Itests/guest/lib_c", *glob.glob(f"{MOUNT}/tests/scenarios/teardown/traffic_c/*.c"),
                      "tests/guest/lib_c/rdma.c", "tests/guest/lib_c/control.c", "-libverbs"], timeout=120, cwd=MOUNT)
-            require(os.access(f"{EXPORT}/load", os.X_OK), "the server has no program")
+            require(os.access(f"{EXPORT}/made", os.X_OK), "the server has no program")
             report.note(f"{count} files; {counters(ends[0].dev)['sent_pkts']} packets of the client")
 
 

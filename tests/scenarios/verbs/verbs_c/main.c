@@ -26,7 +26,7 @@ static const struct {
 	{ "users", credential_cases }, { "users", sharing_cases }, { "users", access_cases }, { "users", abi_cases },
 	{ "memory", region_cases }, { "memory", window_cases }, { "limits", limit_cases }, { "scale", scale_cases },
 	{ "races", race_cases }, { "queues", queue_cases }, { "queues", srq_cases }, { "queues", shared_cases },
-	{ "commands", command_cases }, { "scarce", scarce_cases }, { "tables", table_cases },
+	{ "commands", command_cases }, { "scarce", scarce_cases }, { "tables", table_cases }, { "load", load_cases },
 };
 
 void skip(const char *fmt, ...)

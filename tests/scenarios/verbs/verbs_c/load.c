@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Work that is looked at from outside: what it takes of the processors, and of what interrupts them. */
+#include "pair.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static struct pair p;
+static char page[4096];
+
+static void one_mr(void)
+{
+	MUST(ibv_dereg_mr(new_mr(p.a.pd, page, sizeof(page), IBV_ACCESS_LOCAL_WRITE)));
+}
+
+static void one_cq(void)
+{
+	MUST(ibv_destroy_cq(new_cq(p.a.ctx, 64, NULL, NULL)));
+}
+
+static void one_qp(void)
+{
+	MUST(ibv_destroy_qp(make_qp(&p.a)));
+}
+
+static void one_connected_qp(void)
+{
+	struct side s = p.a;
+
+	s.qp = make_qp(&s);
+	MUST(to_init(&p, &s));
+	MUST(to_rtr(&p, &s, &s, s.qp->qp_num));
+	MUST(to_rts(&p, &s));
+	MUST(ibv_destroy_qp(s.qp));
+}
+
+/* COUNT objects of each kind; prints how often the process PID went to sleep meanwhile. */
+static void churn(void)
+{
+	static const struct {
+		const char *name;
+		void (*one)(void);
+	} kinds[] = { { "mr", one_mr }, { "cq", one_cq }, { "qp", one_qp }, { "connected-qp", one_connected_qp } };
+	static const char sleeps[] = "voluntary_ctxt_switches";
+	int count = number_of("COUNT");
+
+	pair_open(&p, NULL, 0);
+	for (size_t k = 0; k < COUNT(kinds); k++) {
+		/* A thread that waits for work gives up its CPU after each piece of it. */
+		long before = process_status(getenv("PID"), sleeps);
+
+		for (int i = 0; i < count; i++)
+			kinds[k].one();
+		printf("%s %d %ld\n", kinds[k].name, count, process_status(getenv("PID"), sleeps) - before);
+	}
+	pair_close(&p);
+}
+
+/* 64 GiB, until standard input ends. */
+static void copy(void)
+{
+	enum { MANY = 1024, BYTES = 64 << 20 };
+	static struct ibv_send_wr w[MANY];
+	char c;
+
+	pair_open(&p, &(struct options){ .no_connect = true }, BYTES);
+	MUST(ibv_destroy_qp(p.a.qp));
+	p.a.qp = new_qp(p.a.pd, p.a.cq, (struct ibv_qp_cap){ MANY, 1, 1, 1, 0 });
+	pair_connect(&p);
+	struct ibv_sge list = sge(&p.a, 0, BYTES);
+
+	for (int i = 0; i < MANY; i++) {
+		w[i] = wr(IBV_WR_RDMA_WRITE, i, &list, 1);
+		aim(&w[i], &p.b, 0);
+		w[i].send_flags = 0;
+		w[i].next = i + 1 < MANY ? &w[i + 1] : NULL;
+	}
+	post(&p.a, w);
+	printf("running\n");
+	fflush(stdout);
+	while (read(0, &c, 1) > 0)
+		;
+	/* With nearly all of it still to be done. */
+	pair_close(&p);
+}
+
+const struct test_case load_cases[] = {
+	{ "churn", churn, "objects made and destroyed", BY_HAND },
+	{ "copy", copy, "gigabytes copied", BY_HAND },
+	{ NULL },
+};
