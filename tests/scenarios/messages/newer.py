@@ -17,7 +17,7 @@ HOME = "/srv/newer/usr"
 LIBRARIES = f"{HOME}/lib/x86_64-linux-gnu"
 ABI = 65
 # One of each kind of what the provider does by itself.
-CASES = ("send-sg", "immediate", "inline", "fence", "solicited", "notify", "unsignalled")
+CASES = ("send-sg", "order", "inline", "fence", "solicited", "notify", "unsignalled")
 
 
 def use_newer():

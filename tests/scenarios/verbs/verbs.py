@@ -1,18 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The cases of the C program `verbs_cases` on one device, by the local path and by packets; and programs that die."""
+"""The cases of the C program `verbs_cases` on one device, by the local path and by packets."""
 
 import re
-import signal
-import subprocess
-import time
 from contextlib import contextmanager, nullcontext
 
 from tests.guest import flavour
 from tests.guest.cases import cases
-from tests.guest.fabric import WAYS, counters, each_way, loop, pair, read, setting, wait_until
-from tests.guest.programs import listens, spawn
-from tests.guest.scenario import PATIENCE, Skipped, add, command, require, scenario
-from tests.judges import kernel
+from tests.guest.fabric import WAYS, counters, each_way, loop, pair, read, setting
+from tests.guest.scenario import Skipped, add, command, require, scenario
 
 # Packets of a stream must not overtake each other, whichever CPU sends them. With nothing lost on the way, whoever
 # receives sees a gap in the PSNs if and only if a later packet came first. What is sent again because an answer is late
@@ -134,27 +129,3 @@ def between_two(report):
                 said = what.run(*ends).splitlines()[:-1]
                 for line in said if what.name == "ud-odd-handles" else ():
                     report.note(line)
-
-
-@scenario("verbs.killed-programs", 120)
-def killed(_report):
-    """Programs killed in the middle of their traffic leave nothing behind, and the device works on."""
-    from tests.scenarios.messages.pingpong import once
-    with pair() as ends:
-        for round_ in range(3):
-            port = 18700 + round_
-            procs = []
-            for end, target in zip(ends, ([], [ends[0].tcp])):
-                procs.append(spawn(["ibv_rc_pingpong", "-d", end.dev, "-g", end.gid(), "-n", 1000000000, "-s", 65536,
-                                    "-p", port, *target], end.netns, subprocess.DEVNULL))
-                if not target:
-                    wait_until("the server listens", lambda: listens(procs[0].pid, port))
-            before = counters(ends[0].dev)["rcvd_pkts"]
-            wait_until("they talk", lambda: counters(ends[0].dev)["rcvd_pkts"] > before + 1000, 20)
-            for proc in procs if round_ != 1 else reversed(procs):
-                proc.send_signal(signal.SIGKILL)
-                time.sleep(0.3)
-            for proc in procs:
-                proc.wait(timeout=30 * PATIENCE)
-        once(ends, 4, 1024, iters=10)
-    wait_until("the module is free", lambda: not kernel.refcount(), 10)

@@ -41,39 +41,6 @@ static void send_sg(void)
 	pair_close(&p);
 }
 
-static void imm(void)
-{
-	struct pair p;
-
-	pair_open(&p, NULL, 65536);
-	fill(p.a.buf, 5000, 2);
-	struct ibv_sge from = sge(&p.a, 0, 5000), to = sge(&p.b, 0, 8192);
-	post_recv(&p.b, 1, &to, 1);
-	struct ibv_send_wr w = wr(IBV_WR_SEND_WITH_IMM, 1, &from, 1);
-	w.imm_data = htonl(IMM);
-	post(&p.a, &w);
-	struct ibv_wc wc = expect(&p.b, 1, IBV_WC_SUCCESS, "SEND with immediate");
-	CHECK((wc.wc_flags & IBV_WC_WITH_IMM) && ntohl(wc.imm_data) == IMM, "the immediate is lost");
-	CHECK(wc.opcode == IBV_WC_RECV && wc.byte_len == 5000, "opcode %d, %u bytes", wc.opcode, wc.byte_len);
-	expect(&p.a, 1, IBV_WC_SUCCESS, "SEND with immediate");
-	compare(p.b.buf, 5000, 2, "sent data");
-
-	/* A WRITE with immediate takes a receive, whose buffer it leaves alone. */
-	post_recv(&p.b, 2, NULL, 0);
-	w = wr(IBV_WR_RDMA_WRITE_WITH_IMM, 2, &from, 1);
-	w.imm_data = htonl(IMM + 1);
-	aim(&w, &p.b, 20001);
-	post(&p.a, &w);
-	wc = expect(&p.b, 2, IBV_WC_SUCCESS, "WRITE with immediate");
-	CHECK((wc.wc_flags & IBV_WC_WITH_IMM) && ntohl(wc.imm_data) == IMM + 1, "the immediate is lost");
-	CHECK(wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && wc.byte_len == 5000, "opcode %d, %u bytes", wc.opcode,
-	      wc.byte_len);
-	wc = expect(&p.a, 2, IBV_WC_SUCCESS, "WRITE with immediate");
-	CHECK(wc.opcode == IBV_WC_RDMA_WRITE, "opcode of the WRITE's completion is %d", wc.opcode);
-	compare(p.b.buf + 20001, 5000, 2, "written data");
-	pair_close(&p);
-}
-
 static void inline_data(void)
 {
 	struct pair p;
@@ -176,18 +143,6 @@ static void each_way(struct pair *p, uint32_t len, unsigned int seed)
 	move(IBV_WR_SEND, &p->a, 5, &p->b, 11, len, seed);
 	move(IBV_WR_RDMA_WRITE, &p->a, 5, &p->b, 3, len, seed + 1);
 	move(IBV_WR_RDMA_READ, &p->a, 5, &p->b, 3, len, seed + 2);
-}
-
-static void large(void)
-{
-	static const uint32_t sizes[] = { 1 << 20, (1 << 20) + 1, 4 << 20, 8 << 20 };
-	struct options opt = { .mtu = 4096 };
-	struct pair p;
-
-	pair_open(&p, &opt, 9 << 20);
-	for (size_t i = 0; i < COUNT(sizes); i++)
-		each_way(&p, sizes[i], 3 * i + 1);
-	pair_close(&p);
 }
 
 /* As much as two buffers in a guest of 2 GiB may take. Each of the 8-byte words of the pattern is another one. */
@@ -473,11 +428,9 @@ static void two_gib(void)
 
 const struct test_case data_cases[] = {
 	{ "send-sg", send_sg, "a SEND of several pieces arrives whole in several pieces" },
-	{ "immediate", imm, "immediate data of SEND and WRITE arrive" },
 	{ "inline", inline_data, "inline data are taken when they are posted, of any length that was granted" },
 	{ "zero-bytes", zero_bytes, "messages of no bytes, of every operation" },
 	{ "write-read-sg", write_read, "WRITE and READ of several pieces, around the edges of packets" },
-	{ "large-messages", large, "SEND, WRITE and READ of 1 to 8 MiB", .seconds = 180 },
 	{ "huge-messages", huge, "SEND, WRITE and READ of 128 MiB and some bytes, no two words of them alike", .seconds = 300 },
 	{ "solicited", solicited, "events for solicited messages alone, and for errors",
 	  .rxe = "makes no event for a completion in error" },

@@ -8,12 +8,7 @@
 
 void ready(struct ibv_qp *qp, uint32_t qkey)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = qkey };
-
-	MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
-	MUST(qp_to(qp, IBV_QPS_RTR));
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .sq_psn = 0xfffffe };
-	MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN));
+	connect_qp(qp, &(struct connection){ .qkey = qkey, .sq_psn = 0xfffffe });
 }
 
 void open_ud(struct pair *p)
@@ -423,22 +418,6 @@ static void ud_refuses(void)
 	pair_close(&p);
 }
 
-/* A handle goes right behind the completion, or the queue pair does with it in use. */
-static void ud_handles_go(void)
-{
-	struct pair p;
-
-	open_ud(&p);
-	for (int i = 0; i < 300; i++) {
-		struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
-
-		send_one(&p.a, &p.b, ah, 10, i);
-		MUST(ibv_destroy_ah(ah));
-	}
-	MUST(to_state(&p.a, IBV_QPS_RESET));
-	pair_close(&p);
-}
-
 /*
  * Who asks for no completion takes for sent what is posted: the handle, and all that the queue still has, may go right
  * behind the last datagram, and they all arrive.
@@ -619,7 +598,6 @@ const struct test_case datagram_cases[] = {
 	{ "ud-fails-many", ud_fails_many, "UD: a sender that fails together with many receivers goes to SQE",
 	  .rxe = "goes to ERR" },
 	{ "ud-refuses", ud_refuses, "UD: odd handles and other operations are refused" },
-	{ "ud-handles-go", ud_handles_go, "UD: 300 handles, each gone right behind its datagram" },
 	{ "ud-silent", ud_silent, "UD: 64 datagrams without a completion, and handle and queue pair gone right behind them",
 	  .rxe = "sends later, and loses them" },
 	{ "ud-flood", ud_flood, "UD: 6000 datagrams to numbers of nobody", .seconds = 90 },

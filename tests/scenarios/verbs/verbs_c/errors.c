@@ -147,26 +147,6 @@ static void one_slot(void)
 	pair_close(&p);
 }
 
-static void rnr_recovers(void)
-{
-	struct pair p;
-
-	pair_open(&p, NULL, 65536);
-	for (int i = 0; i < 5; i++) {
-		struct ibv_sge from = sge(&p.a, 0, 5000), to = sge(&p.b, 0, 8192);
-		struct ibv_send_wr w = wr(IBV_WR_SEND, i, &from, 1);
-
-		fill(p.a.buf, 5000, i);
-		post(&p.a, &w);
-		expect_none(&p.a, 30, "of a SEND nobody is ready for");
-		post_recv(&p.b, i, &to, 1);
-		expect(&p.b, i, IBV_WC_SUCCESS, "the late receive");
-		expect(&p.a, i, IBV_WC_SUCCESS, "the patient SEND");
-		compare(p.b.buf, 5000, i, "data after receiver-not-ready");
-	}
-	pair_close(&p);
-}
-
 static void reuse(void)
 {
 	struct pair p;
@@ -210,39 +190,6 @@ static void sqd(void)
 	pair_close(&p);
 }
 
-static void busy(void)
-{
-	struct options opt = { .no_connect = true };
-	struct pair p;
-
-	pair_open(&p, &opt, 4096);
-	CHECK(ibv_destroy_cq(p.a.cq) == EBUSY, "a completion queue in use was destroyed");
-	CHECK(ibv_dealloc_pd(p.a.pd) == EBUSY, "a protection domain in use was freed");
-	pair_close(&p);
-}
-
-static void outstanding(void)
-{
-	struct pair p;
-
-	/* Everything is taken down with requests on their way; the next pair knows nothing of it. */
-	for (int i = 0; i < 6; i++) {
-		struct options opt = { .mtu = 256 };
-
-		pair_open(&p, &opt, 1 << 20);
-		struct ibv_sge list = sge(&p.a, 0, 1 << 19);
-		for (int k = 0; k < 16; k++) {
-			struct ibv_send_wr w = wr(k % 2 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, k, &list, 1);
-
-			aim(&w, &p.b, 0);
-			post(&p.a, &w);
-			if (k % 2 == 0)
-				post_recv(&p.b, k, NULL, 0);
-		}
-		pair_close(&p);
-	}
-}
-
 const struct test_case error_cases[] = {
 	{ "wrong-transition", wrong_transition, "transitions that a queue pair must refuse" },
 	{ "few-bits", few_bits, "timers, retry counts and PSNs of more bits than a device has",
@@ -253,11 +200,8 @@ const struct test_case error_cases[] = {
 	{ "numbers-not-reused", numbers_not_reused, "keys and numbers are not given out again at once",
 	  .rxe = "gives the lowest free number" },
 	{ "one-slot", one_slot, "a queue of one request has room again once the completion is seen" },
-	{ "rnr-recovers", rnr_recovers, "a SEND waits for a late receive" },
 	{ "reuse", reuse, "queue pairs work again after RESET" },
 	{ "sqd", sqd, "what is posted in SQD waits for RTS", .rxe = "never sends what was posted in SQD" },
-	{ "busy", busy, "what is in use cannot be destroyed" },
-	{ "outstanding", outstanding, "queue pairs go with requests on their way" },
 	{ "scribbled-rings", scribbled_rings, "a process writes noise into its rings: others notice nothing",
 	  .rxe = "has rings of another layout" },
 	{ NULL },
