@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Each answer of `ferroce doctor` and `ferroce try PEER` but "ok", provoked by a machine that is planted as text. That no
+answer is without its case is told by the lines of the command that the cases have come to."""
+
+import ast
+import contextlib
+import fnmatch
+import json
+import os
+import re
+import sys
+import types
+import unittest
+from unittest import mock
+
+from tests.lab import config
+from tests.lab.test_command import ferroce
+
+RELEASE = "7.3.4+deb13-amd64"
+MODULE = f"/lib/modules/{RELEASE}/updates/ferroce.ko"
+LIBRARY = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1"
+PROVIDERS = "/usr/lib/x86_64-linux-gnu/libibverbs"
+PROVIDER = f"{PROVIDERS}/libferroce-rdmav34.so"
+# The note of a provider that serves version 2 alone.
+NOTE = "\x08\0\0\0\x04\0\0\0\x01\0\0\0ferroce\0\x02\0\0\0"
+IB, VERBS, NET = ferroce.IB, ferroce.VERBS, ferroce.NET
+PORT = f"{IB}/fe0/ports/1"
+# Its files by path: one link on eth0, and all is well.
+FILES = {
+    "/sys/module/ferroce/version": "0.1.0", MODULE: "", LIBRARY: "IBVERBS_PRIVATE_34", PROVIDER: NOTE,
+    "/etc/libibverbs.d/ferroce.driver": f"driver {PROVIDERS}/libferroce\n",
+    f"{IB}/fe0/local_path": "1", f"{IB}/fe0/node_guid": "5054:00ff:fe00:0001", f"{PORT}/state": "4: ACTIVE",
+    f"{PORT}/gids/1": "0000:0000:0000:0000:0000:ffff:c000:0201", f"{PORT}/gid_attrs/types/1": "RoCE v2",
+    f"{VERBS}/uverbs0/ibdev": "fe0", f"{VERBS}/uverbs0/abi_version": "2", f"{VERBS}/uverbs0/dev": "231:192",
+    f"{NET}/eth0/mtu": "4200", f"{NET}/eth0/flags": "0x1003", f"{NET}/eth0/carrier": "1", f"{NET}/eth0/type": "1",
+    f"{NET}/eth0/operstate": "up", f"{NET}/eth0/device/vendor": "0x1af4",
+    "/dev/infiniband/uverbs0": "", "/dev/infiniband/rdma_cm": "",
+    "/proc/self/status": "CapEff:\t0000000000000000", "/proc/self/attr/current": "unconfined",
+}
+LINKS = [{"ifname": "fe0", "netdev": "eth0"}]
+# What programs print, by the beginning of their command line: the longest that fits. A number is an exit status.
+PROGRAMS = {
+    "": 127, "rdma": "", "rdma -j link": json.dumps(LINKS), "rdma system": "netns shared", "modprobe": "", "ip": "[]",
+    "modinfo -n": MODULE, "ldconfig -p": f"\tlibibverbs.so.1 (libc6,x86-64) => {LIBRARY}", "ibv_devices": "fe0 5054",
+    "nft": '{"nftables": []}', "ip -j route get": '[{"dev": "eth0"}]',
+}
+GONE = object()
+
+
+class Planted:
+    """A machine of files and programs, in place of the one that the test runs on."""
+
+    def __init__(self, files=(), programs=(), root=True, limit=ferroce.resource.RLIM_INFINITY, mode=0o666, access=True,
+                 installed=True):
+        self.files = {path: text for path, text in {**FILES, **dict(files)}.items() if text is not GONE}
+        self.programs = PROGRAMS | dict(programs)
+        self.mode, self.access, self.limit, self.installed = mode, access, limit, installed
+        self.root = root
+
+    def call(self, *argv, **_):
+        """What a program ends with."""
+        line = " ".join(argv)
+        said = self.programs[max((words for words in self.programs if f"{line} ".startswith(words and f"{words} ")), key=len)]
+        if isinstance(said, tuple):
+            return said
+        return (said, "", f"{argv[0]} is not installed") if isinstance(said, int) else (0, said, "")
+
+    def listing(self, path):
+        """The names in a folder."""
+        return sorted({name[len(path) + 1:].split("/")[0] for name in self.files if name.startswith(path + "/")})
+
+    def exists(self, path):
+        """Whether there is a file or a folder."""
+        return path in self.files or bool(self.listing(path))
+
+    @contextlib.contextmanager
+    def here(self):
+        """The command sees this machine."""
+        names = types.SimpleNamespace(release=RELEASE)
+        stat = types.SimpleNamespace(st_mode=self.mode)
+        place = types.SimpleNamespace(exists=self.exists, isdir=self.exists, basename=os.path.basename,
+                                      dirname=os.path.dirname, realpath=lambda path: path)
+        system = types.SimpleNamespace(path=place, uname=lambda: names, geteuid=lambda: 0 if self.root else 1000,
+                                       access=lambda *_: self.access, stat=lambda _: stat, R_OK=4, W_OK=2,
+                                       strerror=os.strerror)
+        with contextlib.ExitStack() as stack:
+            for name, value in (("os", system), ("call", self.call), ("listing", self.listing),
+                                ("read", lambda path: self.files.get(path, "").strip()),
+                                ("contents", lambda path: self.files.get(path, "").encode("latin-1")),
+                                ("kernel_log", lambda: None), ("kept", lambda: {})):
+                stack.enter_context(mock.patch.object(ferroce, name, value))
+            stack.enter_context(mock.patch.object(ferroce.glob, "glob", lambda pattern: fnmatch.filter(
+                sorted(self.files), pattern)))
+            stack.enter_context(mock.patch.object(ferroce.resource, "getrlimit", lambda _: (self.limit, self.limit)))
+            stack.enter_context(mock.patch.object(ferroce.shutil, "which", lambda name: f"/usr/bin/{name}" if self.installed
+                                                  and self.installed is not name else None))
+            yield
+
+
+# The lines of the command at which an answer was given.
+REACHED = set()
+
+
+def answers(planted, ask=ferroce.diagnose):
+    """What is not ok: status, check, text, fix and proof of each."""
+    report = ferroce.Report()
+    put = report.put
+
+    def noted(status, *words, **more):
+        frame = sys._getframe(2)  # pylint: disable=protected-access
+        REACHED.add(frame.f_lineno)
+        put(status, *words, **more)
+
+    report.put = noted
+    with planted.here():
+        ask(report)
+    return [tuple(one.values()) for one in report.findings if one["status"] != "ok"]
+
+
+def problem(check, text, fix):
+    """What is expected."""
+    return "problem", check, text, fix
+
+
+def hint(check, text, fix):
+    """What is expected."""
+    return "hint", check, text, fix
+
+
+def unknown(check, text, fix):
+    """What is expected."""
+    return "unknown", check, text, fix
+
+
+NO_MODULE = {path: GONE for path in FILES if path.startswith(("/sys/module/ferroce", IB, VERBS))}
+CONFIG = f"/boot/config-{RELEASE}"
+NO_LINK = problem("link", "there is no ferroce link", "^ferroce add eth0$")
+WHEEL = "/home/ann/x.libs/libibverbs-1de1263b.so.1"
+MAPS = {"/proc/77/maps": f"7f00 r-xp 00000000 08:01 77 {WHEEL}\n"}
+
+
+def wheel(private):
+    """The bytes of a libibverbs that a wheel brings."""
+    return f"\0/etc/libibverbs.d\0/usr/lib64/libibverbs/lib%s-rdmav{private}.so\0"
+
+
+DROPS = "*filter\n:INPUT DROP [0:0]\nCOMMIT"
+MAY_DROP = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s 10.0.0.0/8 -j DROP\nCOMMIT"
+FIREWALLD = json.dumps({"nftables": [{"chain": {"family": "inet", "table": "firewalld", "name": "filter_INPUT", "type": "filter",
+                                                "hook": "input", "policy": "drop"}}]})
+RXE = {f"{IB}/rxe0/parent": "eth1"}
+
+# What is planted, and what the doctor answers.
+DOCTOR = (
+    (Planted(), ()),
+    # The kernel and the module in it.
+    (Planted({**NO_MODULE, MODULE: GONE, CONFIG: "\n# CONFIG_RUST is not set\n"}),
+     (problem("kernel", "without CONFIG_RUST: it can load no module in Rust", "linux-image-amd64"), NO_LINK)),
+    (Planted({**NO_MODULE, MODULE: GONE, CONFIG: "\nCONFIG_RUST=y\n"}),
+     (problem("kernel", "without CONFIG_INFINIBAND: it has no RDMA core", "linux-image-amd64"), NO_LINK)),
+    (Planted({**NO_MODULE, MODULE: GONE}),
+     (problem("module", f"there is no module ferroce for the kernel {re.escape(RELEASE)}$", "ferroce-dkms"), NO_LINK)),
+    (Planted({**NO_MODULE, MODULE: GONE, f"{ferroce.NOT_BUILT}/{RELEASE}": "gcc-14 is not installed"}),
+     (problem("module", "gcc-14 is not installed$", "remove that reason; then dkms autoinstall"), NO_LINK)),
+    (Planted({**NO_MODULE, ferroce.LOCKDOWN: "none [integrity] confidentiality"}, {"modinfo -F signer": ""}),
+     (problem("module", r"locked down \(integrity.*is not signed", "ferroce-dkms.*mokutil"), NO_LINK)),
+    (Planted({**NO_MODULE, "/sys/module/module/parameters/sig_enforce": "Y"}, {"modinfo -F signer": ""}),
+     (problem("module", "enforces signatures.*is not signed", "ferroce-dkms.*mokutil"), NO_LINK)),
+    (Planted({**NO_MODULE, "/proc/sys/kernel/modules_disabled": "1"}),
+     (problem("module", "loads no module any more", "boot the machine anew"), NO_LINK)),
+    (Planted({**NO_MODULE, ferroce.LOCKDOWN: "none [integrity] confidentiality"}, {"modinfo -F signer": "DKMS"}, root=False),
+     (unknown("module", "signed by DKMS: whether that key is trusted", "^$"), NO_LINK,
+      unknown("firewall", "only root can read", "^$"))),
+    (Planted(NO_MODULE, {"modprobe": (1, "", "modprobe: ERROR: could not insert 'ferroce': Key was rejected by service")}),
+     (problem("module", "Key was rejected", "^mokutil --import"), NO_LINK)),
+    (Planted(NO_MODULE, {"modprobe": (1, "", "modprobe: ERROR: could not insert 'ferroce': Exec format error")}),
+     (problem("module", "Exec format error", "^apt install --reinstall ferroce-dkms"), NO_LINK)),
+    (Planted({"/sys/module/ferroce/notes/.note.gnu.build-id": "one", MODULE: "another"}),
+     (problem("module", "another one than", "^modprobe -r ferroce && modprobe ferroce"),)),
+    # libibverbs and the provider.
+    (Planted(programs={"ldconfig -p": ""}), (problem("libibverbs", "is not installed", "libibverbs1"),)),
+    (Planted({PROVIDER: GONE}), (problem("provider", f"{PROVIDER} is missing", "--reinstall ferroce-provider"),)),
+    (Planted({PROVIDER: GONE, f"{PROVIDERS}/libferroce-rdmav65.so": NOTE}),
+     (problem("provider", "there is only libferroce-rdmav65.so", f"^ln -s libferroce-rdmav65.so {PROVIDER}"),)),
+    (Planted({"/etc/libibverbs.d/ferroce.driver": "driver other\n"}),
+     (problem("provider", "no file in /etc/libibverbs.d", f"echo driver {PROVIDERS}/libferroce >"),)),
+    (Planted({f"{VERBS}/uverbs0/abi_version": "3"}),
+     (problem("provider", "speaks version 3 .* version 2:", "--only-upgrade ferroce-provider"),)),
+    (Planted({f"{VERBS}/uverbs0/abi_version": "1"}),
+     (problem("provider", "speaks version 1 .* version 2:", "of one release"),)),
+    (Planted(programs={"ibv_devices": (0, "", "libibverbs: Warning: no userspace device-specific driver")}),
+     (problem("provider", "does not list fe0: libibverbs: Warning", "IBV_SHOW_WARNINGS=1"),)),
+    (Planted({**MAPS, WHEEL: wheel(34), "/etc/libibverbs.d/ferroce.driver": "driver ferroce\n"}),
+     (problem("other libibverbs", "process 77 .* finds no provider .*/usr/lib64/libibverbs/libferroce-rdmav34.so",
+              f"^echo driver {PROVIDERS}/libferroce >/etc/libibverbs.d/ferroce.driver, and start"),)),
+    (Planted({**MAPS, WHEEL: wheel(22)}),
+     (problem("other libibverbs", "of the private ABI 22", "replace it by a link"),)),
+    # Device files, the connection manager, memory.
+    (Planted({f"{VERBS}/uverbs0/ibdev": GONE}), (problem("device node", "ib_uverbs is not loaded", "^modprobe ib_uverbs$"),)),
+    (Planted({"/dev/infiniband/uverbs0": GONE}),
+     (problem("device node", "uverbs0 is missing", "udevadm trigger.*mknod -m 666 .* c 231 192"),)),
+    (Planted(mode=0o600), (problem("device node", "by users that are not root", "^chmod 666"),)),
+    (Planted(access=False, root=False),
+     (problem("device node", "cannot be opened by you", "^chmod 666"), unknown("firewall", "only root", "^$"))),
+    (Planted({"/dev/infiniband/rdma_cm": GONE}), (hint("rdma_cm", "rdma_cm is missing", "modprobe rdma_ucm"),)),
+    (Planted({f"{IB}/mlx5_0/ports/1/gids/0": FILES[f"{PORT}/gids/1"], f"{IB}/mlx5_0/ports/1/gid_attrs/types/0": "RoCE v2"}),
+     (hint("rdma_cm", "mlx5_0 has the address 192.0.2.1", "rdma link delete mlx5_0"),)),
+    (Planted(limit=65536), (problem("memlock", "only 64 KiB", "memlock unlimited"),)),
+    (Planted(limit=8 << 20), (hint("memlock", "8 MiB can be registered", "memlock unlimited"),)),
+    # Links.
+    (Planted({path: GONE for path in FILES if path.startswith((IB, VERBS))}), (NO_LINK,)),
+    (Planted(programs={"rdma -j link": "[]"}), (hint("link", "in another network namespace", "^$"),)),
+    (Planted({f"{NET}/eth0/flags": "0x1002"}), (problem("netdev", "eth0 of fe0 is down", "^ip link set eth0 up$"),)),
+    (Planted({f"{NET}/eth0/carrier": "0"}), (problem("netdev", "has no carrier", "plug in the cable"),)),
+    (Planted({f"{PORT}/state": "1: DOWN"}), (problem("link", "is DOWN although eth0 is up", "^ferroce del fe0; ferroce add"),)),
+    (Planted({f"{PORT}/gids/1": "fe80:0000:0000:0000:0000:0000:0000:0001"}),
+     (problem("gid", "eth0 of fe0 has no address", "^ip addr add"),)),
+    (Planted({f"{NET}/eth0/mtu": "800"}), (problem("mtu", "the IB MTU of fe0 512", "^ip link set eth0 mtu 1500"),)),
+    (Planted({f"{NET}/eth0/mtu": "1500"}), (hint("mtu", "the IB MTU of fe0 1024; 4096 is quicker", "^ip link set eth0 mtu 4200"),)),
+    (Planted(programs={"rdma system": "netns exclusive"}), (problem("netns mode", "exclusive", "^rdma system set netns shared"),)),
+    (Planted(installed="rdma"), (problem("rdma", "is not installed", "iproute2"),)),
+    (Planted({**NO_MODULE, **RXE}, {"rdma -j link": '[{"ifname": "rxe0", "netdev": "eth1"}]'}),
+     (problem("rdma_rxe", "the link rxe0 on eth1", "^rdma link delete rxe0$"),)),
+    (Planted({**NO_MODULE, "/proc/net/udp": "  0: 00000000:12B7 00000000:0000 07"}),
+     (problem("udp port", "a program has the UDP port 4791", "^ss -ulpn"),)),
+    # Packet filters, and what confines programs.
+    (Planted(programs={"iptables-save": DROPS}), (problem("firewall", "chain INPUT .*iptables. drops", "^iptables -t filter -I INPUT"),)),
+    (Planted(programs={"iptables-save": DROPS, "ufw status": "Status: active"}),
+     (problem("firewall", "chain INPUT .*ufw. drops", "^ufw allow in 4791/udp$"),)),
+    (Planted(programs={"iptables-save": DROPS.replace("INPUT", "OUTPUT"), "ufw status": "Status: active"}),
+     (problem("firewall", "chain OUTPUT .*ufw. drops", "^ufw allow out 4791/udp$"),)),
+    (Planted(programs={"nft": FIREWALLD, "firewall-cmd --state": "running", "firewall-cmd --get-zone-of-interface=eth0": "home"}),
+     (problem("firewall", "filter_INPUT .*firewalld. drops", "^firewall-cmd --permanent --zone=home --add-port=4791/udp && "),)),
+    (Planted(programs={"nft": FIREWALLD}), (problem("firewall", "filter_INPUT .*nft. drops", "^nft insert rule inet firewalld"),)),
+    (Planted(programs={"iptables-save": MAY_DROP}), (unknown("firewall", "may drop .* -s 10.0.0.0/8", "if it does$"),)),
+    (Planted(programs={"ip -j link": '[{"xdp": {}}]'}), (unknown("firewall", "eth0 has an XDP program", "^$"),)),
+    (Planted({"/sys/module/nf_tables/refcnt": "1"}, {"nft": 127}),
+     (unknown("firewall", "nft, which reads it, cannot be run", "nftables"),)),
+    (Planted({"/proc/net/ip_tables_names": "filter"}), (unknown("firewall", "iptables-save, which reads it", "iptables"),)),
+    (Planted(root=False), (unknown("firewall", "only root can read", "^$"),)),
+    (Planted({"/sys/fs/selinux/enforce": "1"}), (hint("selinux", "is enforcing", "ausearch"),)),
+    (Planted({"/proc/self/attr/current": "docker-default (enforce)"}), (hint("apparmor", "docker-default", "aa-complain"),)),
+)
+
+
+class Wire:
+    """A socket to a peer, and what comes of sending by it."""
+
+    def __init__(self, outcome):
+        self.outcome = outcome
+
+    def __call__(self, *_):
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return False
+
+    def settimeout(self, _):
+        """Whatever the time."""
+
+    connect = send = settimeout
+
+    def recv(self, _):
+        """What comes."""
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+class Asked:
+    """The connection manager of this machine."""
+
+    NODE = ferroce.Manager.NODE
+
+    def __init__(self, way=("route resolved", 0), said=("rejected", 8), guid=FILES[f"{IB}/fe0/node_guid"]):
+        self.way, self.said, self.guid = way, said, guid
+
+    def __call__(self):
+        if isinstance(self.way, Exception):
+            raise self.way
+        return self
+
+    def resolve(self, *_):
+        """The way."""
+        return self.way
+
+    def device(self):
+        """The device that leads there."""
+        return self.guid
+
+    def event(self, _):
+        """The answer of the peer."""
+        return self.said
+
+    def knock(self):
+        """Nothing is sent."""
+
+    close = knock
+
+
+SILENCE = TimeoutError()
+PEER = "192.0.2.9"
+
+
+def counted(sent, received):
+    """What the link has counted before and after."""
+    return {"rdma -j statistic": json.dumps([{"ifname": "fe0", "port": 1, "sent_pkts": sent, "rcvd_pkts": received}])}
+
+
+def neighbour(state):
+    """What the kernel knows of the peer."""
+    return {"ip -j neigh": json.dumps([{"dst": PEER, "state": [state]}])}
+
+
+WAITS = {"rping": ""}
+# What is planted, the wire, the connection manager, and what `ferroce try PEER` answers.
+TRY = (
+    (Planted(programs=WAITS), Wire(SILENCE), Asked(), ()),
+    (Planted(programs={"ip -j route get": '[{"dev": "eth1"}]'}), Wire(SILENCE), Asked(),
+     (problem("link", "by eth1, which has no ferroce link", "^ferroce add eth1$"),)),
+    (Planted({f"{PORT}/state": "1: DOWN"}), Wire(SILENCE), Asked(), (problem("link", "fe0 on eth0 is DOWN", "^ferroce doctor$"),)),
+    (Planted(), Wire(b""), Asked(), (problem("peer", "is no RDMA device", "^ss -ulpn"),)),
+    (Planted(), Wire(ConnectionRefusedError()), Asked(), (problem("peer", "refuses UDP port 4791", "there: ferroce doctor"),)),
+    (Planted(programs=neighbour("REACHABLE")), Wire(OSError(113, "No route to host")), Asked(),
+     (problem("peer", "prohibits UDP port 4791", "there: ferroce doctor"),)),
+    (Planted(), Wire(OSError(1, "Operation not permitted")), Asked(),
+     (problem("peer", "cannot be sent to: Operation not permitted", "^ferroce doctor$"),)),
+    (Planted(programs=neighbour("FAILED")), Wire(OSError(113, "No route to host")), Asked(),
+     (problem("peer", f"no machine says that it has the address {PEER}", "is the address right"),)),
+    (Planted(), Wire(SILENCE), Asked(way=FileNotFoundError(2, "No such file")), (unknown("port", "cannot be opened", "modprobe rdma_ucm"),)),
+    (Planted({f"{NET}/eth0/type": "65534"}), Wire(SILENCE), Asked(way=("address error", -19)),
+     (unknown("port", "eth0 is no Ethernet", "^$"),)),
+    (Planted(), Wire(SILENCE), Asked(way=("address error", -19)), (problem("address", "No such device", "^ferroce doctor$"),)),
+    (Planted(), Wire(SILENCE), Asked(guid="1"), (problem("address", "another RDMA device than fe0", "^ferroce doctor says"),)),
+    (Planted(), Wire(SILENCE), Asked(said=("connect error", -5)), (problem("port", "says: connect error", "there: ferroce doctor"),)),
+    (Planted(), Wire(SILENCE), Asked(said=None), (problem("way there", "nothing left fe0", "^ferroce doctor$"),)),
+    (Planted(programs=counted(2, 2)), Wire(SILENCE), Asked(said=None), (problem("port", "none is an answer", "there: modprobe rdma_ucm"),)),
+    (Planted(programs=counted(2, 0)), Wire(SILENCE), Asked(said=None), (problem("way there or back", "none came back", "there: ferroce doctor"),)),
+    (Planted(programs={**counted(2, 0), "iptables-save": DROPS}), Wire(SILENCE), Asked(said=None),
+     (problem("firewall", "chain INPUT", "^iptables"),)),
+    (Planted(installed="rping"), Wire(SILENCE), Asked(), (hint("message", "rping is not installed", "rdmacm-utils"),)),
+    (Planted(programs={"rping": (1, "", "cma event RDMA_CM_EVENT_REJECTED")}), Wire(SILENCE), Asked(),
+     (hint("message", "no program waits", "there: ferroce try --listen"),)),
+    (Planted(programs={"rping": (1, "", "wait for CQ: transport retry counter exceeded")}), Wire(SILENCE), Asked(),
+     (problem("message", "a message of 60000 B does not", "mtu 1500 at both ends"),)),
+)
+
+
+def asking(wire, manager, counts):
+    """`ferroce try` of the peer, for `answers`."""
+    # What is counted grows while it knocks.
+    totals = iter(({}, counts))
+
+    def ask(report):
+        with mock.patch.object(ferroce.socket, "socket", wire), mock.patch.object(ferroce, "Manager", manager), \
+                mock.patch.object(ferroce.Link, "totals", lambda _: next(totals)):
+            ferroce.reach(report, PEER)
+    return ask
+
+
+def every_answer():
+    """The first and last line of each place of the command that gives an answer which is not ok."""
+    tree = ast.parse((config.CHECKOUT / "command/ferroce").read_text(encoding="utf-8"))
+    return [(node.lineno, node.end_lineno) for node in ast.walk(tree) if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute) and node.func.attr in ("problem", "hint", "unknown")]
+
+
+class Answers(unittest.TestCase):
+    """Each mistake has its answer and no other, and each answer its mistake."""
+
+    def agree(self, found, wanted):
+        """The answers are these."""
+        self.assertEqual([one[:2] for one in found], [one[:2] for one in wanted], found)
+        for (_, _, text, fix, _), (_, _, words, remedy) in zip(found, wanted):
+            self.assertRegex(text, words)
+            self.assertRegex(fix, remedy)
+
+    def test_all(self):
+        REACHED.clear()
+        for planted, wanted in DOCTOR:
+            with self.subTest(wanted=wanted):
+                self.agree(answers(planted), wanted)
+        for planted, wire, manager, wanted in TRY:
+            with self.subTest(wanted=wanted):
+                counts = {name: value for one in json.loads(planted.programs.get("rdma -j statistic", "[]"))
+                          for name, value in one.items() if name.endswith("_pkts")}
+                self.agree(answers(planted, asking(wire, manager, counts)), wanted)
+        missed = [first for first, last in every_answer() if not REACHED & set(range(first, last + 1))]
+        self.assertEqual(missed, [], "no case comes to the answers at these lines of command/ferroce")
+        self.assertGreater(len(every_answer()), 50)
+
+    def test_no_netdev(self):
+        with Planted(NO_MODULE).here(), self.assertRaisesRegex(ferroce.Wrong, "no netdev eth9; ferroce add eth0 may be meant"):
+            ferroce.add("eth9")
+
+
+if __name__ == "__main__":
+    unittest.main()
