@@ -87,6 +87,7 @@ def first():
     # For now alone.
     run("systemctl", "stop", unit)
     require("fe0" not in links(), "the unit was stopped, and its link is there")
+    require(f"fe0: kept for {BRIDGE}, and deleted for now" in run("ferroce", "show"), "not shown as deleted for now")
     run("systemctl", "start", unit)
     require("fe0" in links(), "the unit was started, and its link is not there")
 

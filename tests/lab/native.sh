@@ -194,7 +194,7 @@ uninstall()
 		rm -f "$DESTDIR$PROVIDERDIR/libferroce-rdmav$abi.so"
 	done
 	rm -f "$DESTDIR/etc/libibverbs.d/ferroce.driver" "$DESTDIR/usr/lib/udev/rules.d/76-ferroce.rules" \
-		"$DESTDIR/usr/lib/modprobe.d/ferroce.conf" "$DESTDIR/usr/bin/ferroce" \
+		"$DESTDIR/usr/bin/ferroce" \
 		"$DESTDIR/usr/lib/systemd/system/ferroce@.service" "$DESTDIR/usr/share/man/man7/ferroce.7" \
 		"$DESTDIR/usr/share/man/man8/ferroce.8"
 	rm -rf "$DESTDIR/usr/share/ferroce"

@@ -51,11 +51,11 @@ class Planted:
     """A machine of files and programs, in place of the one that the test runs on."""
 
     def __init__(self, files=(), programs=(), root=True, limit=ferroce.resource.RLIM_INFINITY, mode=0o666, access=True,
-                 installed=True):
+                 installed=True, kept=()):
         self.files = {path: text for path, text in {**FILES, **dict(files)}.items() if text is not GONE}
         self.programs = PROGRAMS | dict(programs)
         self.mode, self.access, self.limit, self.installed = mode, access, limit, installed
-        self.root = root
+        self.root, self.kept = root, dict(kept)
 
     def call(self, *argv, **_):
         """What a program ends with."""
@@ -87,7 +87,7 @@ class Planted:
             for name, value in (("os", system), ("call", self.call), ("listing", self.listing),
                                 ("read", lambda path: self.files.get(path, "").strip()),
                                 ("contents", lambda path: self.files.get(path, "").encode("latin-1")),
-                                ("kernel_log", lambda: None), ("kept", lambda: {})):
+                                ("kernel_log", lambda: None), ("kept", lambda: self.kept)):
                 stack.enter_context(mock.patch.object(ferroce, name, value))
             stack.enter_context(mock.patch.object(ferroce.glob, "glob", lambda pattern: fnmatch.filter(
                 sorted(self.files), pattern)))
@@ -209,6 +209,10 @@ DOCTOR = (
     (Planted(limit=8 << 20), (hint("memlock", "8 MiB can be registered", "memlock unlimited"),)),
     # Links.
     (Planted({path: GONE for path in FILES if path.startswith((IB, VERBS))}), (NO_LINK,)),
+    (Planted(NO_MODULE, kept={"eth0": "rdma0", "eth7": "fe7"}),
+     (problem("link", "rdma0 is kept for eth0, and is not there", "^ferroce add eth0$"),)),
+    (Planted({f"{NET}/eth1/type": "1"}, kept={"eth0": "fe0", "eth1": ""}),
+     (problem("link", "a link is kept for eth1", "^ferroce add eth1$"),)),
     (Planted(programs={"rdma -j link": "[]"}), (hint("link", "in another network namespace", "^$"),)),
     (Planted({f"{NET}/eth0/flags": "0x1002"}), (problem("netdev", "eth0 of fe0 is down", "^ip link set eth0 up$"),)),
     (Planted({f"{NET}/eth0/carrier": "0"}), (problem("netdev", "has no carrier", "plug in the cable"),)),

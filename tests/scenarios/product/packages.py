@@ -127,14 +127,19 @@ def pieces(ends):
     return [counters(end.dev)["sent_pkts"] for end in ends]
 
 
+def pingpong(end):
+    """A program that has the device open until it is ended."""
+    return ["ip", "netns", "exec", end.netns, "ibv_rc_pingpong", "-e", "-c", "-d", end.dev, "-g", str(end.gid()),
+            "-n", "100000000", "-p", str(PORT)]
+
+
 @contextmanager
 def talk(ends):
     """Two programs that sleep until a message is there, over a wire on which each takes a while: they leave the machine
     to others. They talk until they are ended."""
     for end in ends:
         command(["tc", "qdisc", "add", "dev", end.netdev, "root", "netem", "delay", "5ms"], netns=end.netns)
-    argv = [["ip", "netns", "exec", end.netns, "ibv_rc_pingpong", "-e", "-c", "-d", end.dev, "-g", str(end.gid()),
-             "-n", "100000000", "-p", str(PORT)] for end in ends]
+    argv = [pingpong(end) for end in ends]
     with spawned(argv[0]) as server:
         wait_until("the server listens", lambda: listens(server.pid, PORT))
         with spawned([*argv[1], ends[0].tcp]) as client:
@@ -167,7 +172,10 @@ def upgraded(report):
             sent = counters(ends[0].dev)["local_segments"] - since
             require(said.rstrip().endswith("it works") and sent >= MESSAGES, f"{sent} pieces sent; ferroce try: {said}")
         fix = finds(report, "module", "was replaced while in use", "^modprobe -r ferroce && modprobe ferroce")
-        command(["sh", "-ec", fix.split(" (")[0]])
+        # Programs that have the device open keep nobody from it.
+        with spawned(pingpong(ends[0])) as server:
+            wait_until("the server listens", lambda: listens(server.pid, PORT))
+            command(["sh", "-ec", fix.split(" (")[0]])
         require(devices() == [], f"{devices()} after the module was loaded again")
         require(read("/sys/module/ferroce/version") == new, "not the new module was loaded")
     with card() as netdev:
