@@ -28,6 +28,7 @@ def names():
 # What a whole run leaves out, and why: patterns of names. Asked for they run.
 ON_REQUEST = (
     ("host.deb", "it takes long, and shows little that the others do not"),
+    ("host.dkms-source", "it fetches the source of the kernel, and prepares it in some minutes"),
     ("pyverbs.test_*", "pyverbs.rounds runs them all"),
     ("newer.pyverbs", "pyverbs.rounds runs nearly all of these, of the guest's own release"),
     ("fresh-sid.packages.*", "packages.* show it with the release that the packages are built for"),

@@ -49,7 +49,28 @@ echo "reconfigured: exit $status"
 dpkg --purge ferroce-dkms
 find $modules /usr/src /var/lib /etc -name '*ferroce*' ! -name ferroce-lab.json | sed 's/^/left: /'
 """
-# What it must print.
+# As on a machine that has the kernel's source package, and not the laboratory's prepared tree: what Rust modules are
+# compiled against is made first. It leaves nothing of that.
+FROM_SOURCE = """
+set -eu
+mount -t tmpfs tmpfs @KDIR@
+cd /tmp
+apt-get -q update
+apt-get -q download @SOURCE@=@KERNEL@
+dpkg -x @SOURCE@_*.deb /
+dpkg -i /srv/packages/dkms_*.deb
+dpkg -i /srv/packages/ferroce-dkms_*.deb
+echo "status: $(dkms status ferroce)"
+echo "signer: $(modinfo -k @RELEASE@ -F signer ferroce)"
+echo "version: $(modinfo -k @RELEASE@ -F version ferroce)"
+find /var/lib/dkms /var/lib/ferroce-dkms -name libkernel.rmeta -o -name '@RELEASE@' -type f | sed 's/^/left: /'
+"""
+# What each must print.
+SAID_FROM_SOURCE = (
+    r"^status: ferroce/@VERSION@, @RELEASE@, x86_64: installed$",
+    r"^signer: DKMS module signing key$",
+    r"^version: @VERSION@$",
+)
 SAID = (
     r"^ferroce-dkms: the kernel 6\.12\.0-without-rust that runs is built without CONFIG_RUST and cannot load Rust modules",
     r"^status: ferroce/@VERSION@, @RELEASE@, x86_64: installed$",
@@ -64,15 +85,15 @@ SAID = (
 )
 
 
-def command(root):
-    """Runs the script in the root with an overlay upon it, and the packages beside it."""
+def command(root, text, room):
+    """Runs a script in the root with an overlay upon it that has so much room, and the packages beside it."""
     work = config.BUILD / "dkms"
     work.mkdir(parents=True, exist_ok=True)
     tool = fresh.make(root, config.SUITE).path / fresh.ARCHIVE
     q = shlex.quote
-    script = filled(SCRIPT, root)
+    script = filled(text, root)
     lines = [
-        *overlay(root.path, work),
+        *overlay(root.path, work, room),
         "mkdir -p $M/srv/packages",
         f"cp {q(str(tool))}/dkms_*.deb {q(str(deb.FOLDER))}/dkms/*.deb $M/srv/packages/",
         "exec " + shlex.join(chroot_command(work / "m", ["sh", "-c", script], writable=True)),
@@ -82,26 +103,27 @@ def command(root):
 
 def filled(text, root, quote=str):
     """The text with the names of this kernel and this version in it."""
-    known = {"RELEASE": root.release, "VERSION": rules.version(), "KDIR": root.kdir}
+    known = {"RELEASE": root.release, "VERSION": rules.version(), "KDIR": root.kdir, "KERNEL": root.version,
+             "SOURCE": deb.values(root)["SOURCE"]}
     for name, value in known.items():
         text = text.replace(f"@{name}@", quote(value))
     return text
 
 
-def missing(text, root):
+def missing(text, root, said=SAID):
     """What the output lacks, or has too much of; nothing when all is well."""
-    wanted = [filled(one, root, re.escape) for one in SAID]
+    wanted = [filled(one, root, re.escape) for one in said]
     return ([f"it does not say {one!r}" for one in wanted if not re.search(one, text, re.M)]
             + re.findall(r"^left: .*$", text, re.M))
 
 
-def check(root):
+def check(root, script=SCRIPT, said=SAID, room="2g"):
     """Builds the packages where they are not there, and runs it; returns its output and what is wrong with it."""
     deb.ready(root)
     try:
-        done = subprocess.run(command(root), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        done = subprocess.run(command(root, script, room), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True, errors="replace", timeout=LIMIT)
     except subprocess.TimeoutExpired:
         raise LabError(f"DKMS is not done in {LIMIT} s") from None
-    wrong = missing(done.stdout, root)
+    wrong = missing(done.stdout, root, said)
     return done.stdout, [f"exit {done.returncode}", *wrong] if done.returncode else wrong

@@ -219,16 +219,18 @@ def debian_packages(root):
     return f"{len(first)} packages, built twice"
 
 
-def dkms_package(root):
-    """The package for DKMS builds for the kernel of the root, leaves out one without Rust, and goes without a trace."""
-    need_module()
-    try:
-        text, wrong = dkms.check(root)
-    except LabError as e:
-        raise Bad(str(e)) from None
-    if wrong:
-        raise Bad("; ".join(wrong), text)
-    return re.search(r"^status: (.*)$", text, re.M).group(1)
+def dkms_package(*how):
+    """A test of the package for DKMS: see tests/lab/dkms.py."""
+    def run(root):
+        need_module()
+        try:
+            text, wrong = dkms.check(root, *how)
+        except LabError as e:
+            raise Bad(str(e)) from None
+        if wrong:
+            raise Bad("; ".join(wrong), text)
+        return re.search(r"^status: (.*)$", text, re.M).group(1)
+    return run
 
 
 def aarch64_build(root):
@@ -277,7 +279,9 @@ def tests(runs=fuzz.RUNS):
         Test("module.build", "the module builds for the stock kernel and says what it is", module_build),
         Test("module.clippy", "clippy of the module with the kernel's lints", module_clippy),
         Test("host.deb", "the packages: reproducible, lintian (on request)", debian_packages),
-        Test("host.dkms", "the package for DKMS: installed, built, a kernel without Rust left out, removed", dkms_package),
+        Test("host.dkms", "the package for DKMS: installed, built, a kernel without Rust left out, removed", dkms_package()),
+        Test("host.dkms-source", "the package for DKMS: built from the kernel's source package (on request)",
+             dkms_package(dkms.FROM_SOURCE, dkms.SAID_FROM_SOURCE, "6g")),
         Test("aarch64.build", "module, provider and programs for aarch64, the provider's layouts asserted (on request)",
              aarch64_build),
         Test("product.run", "make run: a command in a guest, its output, files and exit status", as_a_person(product.run)),

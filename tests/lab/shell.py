@@ -47,13 +47,13 @@ def in_namespace(script):
     return ["unshare", "--mount", "--propagation", "private", "sh", "-e", "-c", script]
 
 
-def overlay(lower, place):
+def overlay(lower, place, room="2g"):
     """Shell lines for a namespace of its own that make a root at $M to write in, upon this one, with its changes in $W/u.
-    They vanish with the folder `place`, where it is mounted."""
+    They vanish with the folder `place`, where it is mounted, and take so much room at most."""
     q = shlex.quote
     return [
         f"W={q(str(place))}; M=$W/m",
-        "mount -t tmpfs -o size=2g tmpfs $W",
+        f"mount -t tmpfs -o size={room} tmpfs $W",
         "mkdir $W/u $W/w $W/m",
         f"mount -t overlay overlay -o lowerdir={q(str(lower.resolve()))},upperdir=$W/u,workdir=$W/w $M",
     ]

@@ -83,7 +83,7 @@ class InstalledByDkms(unittest.TestCase):
     class Root:
         """Its kernel."""
 
-        release, kdir = RELEASE, "/usr/src/linux"
+        release, kdir, version, cc = RELEASE, "/usr/src/linux", "7.3.4-1", "gcc-14"
 
     def test_all_well(self):
         said = ["ferroce-dkms: the kernel 6.12.0-without-rust that runs is built without CONFIG_RUST and cannot load Rust modules: x",
