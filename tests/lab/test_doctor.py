@@ -134,6 +134,8 @@ def unknown(check, text, fix):
 
 NO_MODULE = {path: GONE for path in FILES if path.startswith(("/sys/module/ferroce", IB, VERBS))}
 CONFIG = f"/boot/config-{RELEASE}"
+UEFI = {"/sys/firmware/efi/fw_platform_size": "64"}
+REJECTED = 1, "", "modprobe: ERROR: could not insert 'ferroce': Key was rejected by service"
 NO_LINK = problem("link", "there is no ferroce link", "^ferroce add eth0$")
 WHEEL = "/home/ann/x.libs/libibverbs-1de1263b.so.1"
 MAPS = {"/proc/77/maps": f"7f00 r-xp 00000000 08:01 77 {WHEEL}\n"}
@@ -163,16 +165,16 @@ DOCTOR = (
     (Planted({**NO_MODULE, MODULE: GONE, f"{ferroce.NOT_BUILT}/{RELEASE}": "gcc-14 is not installed"}),
      (problem("module", "gcc-14 is not installed$", "remove that reason; then dkms autoinstall"), NO_LINK)),
     (Planted({**NO_MODULE, ferroce.LOCKDOWN: "none [integrity] confidentiality"}, {"modinfo -F signer": ""}),
-     (problem("module", r"locked down \(integrity.*is not signed", "ferroce-dkms.*mokutil"), NO_LINK)),
-    (Planted({**NO_MODULE, "/sys/module/module/parameters/sig_enforce": "Y"}, {"modinfo -F signer": ""}),
-     (problem("module", "enforces signatures.*is not signed", "ferroce-dkms.*mokutil"), NO_LINK)),
+     (problem("module", r"locked down \(integrity.*is not signed", "ferroce-dkms.*boot without lockdown="), NO_LINK)),
+    (Planted({**NO_MODULE, "/sys/module/module/parameters/sig_enforce": "Y", **UEFI}, {"modinfo -F signer": ""}),
+     (problem("module", "enforces signatures.*is not signed", "ferroce-dkms.*; then mokutil"), NO_LINK)),
     (Planted({**NO_MODULE, "/proc/sys/kernel/modules_disabled": "1"}),
      (problem("module", "loads no module any more", "boot the machine anew"), NO_LINK)),
     (Planted({**NO_MODULE, ferroce.LOCKDOWN: "none [integrity] confidentiality"}, {"modinfo -F signer": "DKMS"}, root=False),
      (unknown("module", "signed by DKMS: whether that key is trusted", "^$"), NO_LINK,
       unknown("firewall", "only root can read", "^$"))),
-    (Planted(NO_MODULE, {"modprobe": (1, "", "modprobe: ERROR: could not insert 'ferroce': Key was rejected by service")}),
-     (problem("module", "Key was rejected", "^mokutil --import"), NO_LINK)),
+    (Planted({**NO_MODULE, **UEFI}, {"modprobe": REJECTED}), (problem("module", "Key was rejected", "^mokutil --import"), NO_LINK)),
+    (Planted(NO_MODULE, {"modprobe": REJECTED}), (problem("module", "Key was rejected", "has no UEFI"), NO_LINK)),
     (Planted(NO_MODULE, {"modprobe": (1, "", "modprobe: ERROR: could not insert 'ferroce': Exec format error")}),
      (problem("module", "Exec format error", "^apt install --reinstall ferroce-dkms"), NO_LINK)),
     (Planted({"/sys/module/ferroce/notes/.note.gnu.build-id": "one", MODULE: "another"}),

@@ -354,14 +354,14 @@ def module_mistakes(report):
                 among(report, "kernel", f"the kernel {re.escape(release)} is built without CONFIG_RUST", "linux-image",
                       *inside)
         with covered("/sys/module/module/parameters/sig_enforce", b"Y\n") as inside:
-            among(report, "module", "enforces signatures: .*ferroce.ko is not signed", "ferroce-dkms.*mokutil", *inside)
+            among(report, "module", "enforces signatures: .*ferroce.ko is not signed", "ferroce-dkms.*(mokutil|no UEFI)", *inside)
         with own_mounts() as inside, tempfile.NamedTemporaryFile() as f:
             # As Secure Boot has it; product.boot has the kernel do so.
             f.write(b"none [integrity] confidentiality\n")
             f.flush()
             command([*inside, "mount", "-t", "securityfs", "securityfs", "/sys/kernel/security"])
             command([*inside, "mount", "--bind", f.name, "/sys/kernel/security/lockdown"])
-            among(report, "module", r"locked down \(integrity.*ferroce.ko is not signed", "ferroce-dkms.*mokutil", *inside)
+            among(report, "module", r"locked down \(integrity.*ferroce.ko is not signed", "ferroce-dkms.*(mokutil|no UEFI)", *inside)
         require(not os.path.exists("/sys/module/ferroce"), "the doctor has loaded what it says cannot be loaded")
         finds(report, "link", "there is no ferroce link", "^ferroce add")
         require(os.path.exists("/sys/module/ferroce"), "the doctor has not tried to load the module")
