@@ -6,27 +6,26 @@
 //!
 //! | room | content | may use |
 //! |---|---|---|
-//! | [`verbs`] | objects of ib_core | link, datapath, observe, transport, wire, uabi, sys |
+//! | [`verbs`] | objects of ib_core | link, datapath, observe, sys, core |
 //! | [`link`] | `rdma link add`, netdev events, sockets | sys |
-//! | [`datapath`] | post, transmit, receive, complete | observe, transport, wire, uabi, sys |
-//! | [`observe`] | counters | transport, wire, uabi, sys |
-//! | [`transport`] | the protocol: requester, responder | wire, uabi |
-//! | [`sys`] | safe types over the kernel: the only unsafe code | uabi |
-//! | [`wire`] | packets | |
-//! | [`uabi`] | rings and structures shared with the provider | |
+//! | [`datapath`] | post, transmit, receive, complete | observe, sys, core |
+//! | [`observe`] | counters | sys, core |
+//! | [`sys`] | safe types over the kernel: the only unsafe code | core::{uabi, gate, batch} |
+//! | [`core`](crate::core) | protocol, queues, offload: neither the kernel nor unsafe | |
+//!
+//! Of the core, these stand alone and use nothing of it: `core::uabi`, the rings and structures
+//! shared with the provider; `core::wire`, packets; `core::gate` and `core::batch`.
 //!
 //! `tests/lab/rules.py` checks this table and the imports.
 
 #![crate_name = "ferroce"]
 
+pub mod core;
 pub mod datapath;
 pub mod link;
 pub mod observe;
 pub mod sys;
-pub mod transport;
-pub mod uabi;
 pub mod verbs;
-pub mod wire;
 
 use datapath::directory::{
     Directory,

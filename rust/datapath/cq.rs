@@ -2,17 +2,25 @@
 
 //! Completion queues.
 
-use super::cq_producer::{
+use super::notify::Notifier;
+use crate::core::queue::cq_producer::{
     CqProducer,
     CqResize,
     Overrun,
     Overruns, //
 };
-use super::moderation::{
+use crate::core::queue::moderation::{
     Due,
     Moderation, //
 };
-use super::notify::Notifier;
+use crate::core::uabi::cqe::{
+    Cqe,
+    CQE_STRIDE, //
+};
+use crate::core::uabi::words::{
+    Word,
+    Words, //
+};
 use crate::sys::ib::event::CqUpcall;
 use crate::sys::ib::reference::ContextRef;
 use crate::sys::lock::{
@@ -29,14 +37,6 @@ use crate::sys::timer::{
     Deadline, //
 };
 use crate::sys::work::OwnedQueue;
-use crate::uabi::cqe::{
-    Cqe,
-    CQE_STRIDE, //
-};
-use crate::uabi::words::{
-    Word,
-    Words, //
-};
 use core::mem::offset_of;
 use kernel::prelude::*;
 use kernel::sync::rcu;

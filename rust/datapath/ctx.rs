@@ -12,7 +12,6 @@ use super::directory::{
     DIRECTORY, //
 };
 use super::memory::sg::Regions;
-use super::offload::WorkerCall;
 use super::qp::{
     Ending,
     Qp,
@@ -23,13 +22,7 @@ use super::queues::{
     RecvQueue,
     SendQueue, //
 };
-use crate::observe::counters::Counters;
-use crate::sys::cpu::Cpu;
-use crate::sys::ib::event::QpEvent;
-use crate::sys::ib::qp::QpState;
-use crate::sys::net::LinkHeader;
-use crate::sys::timer;
-use crate::transport::completion::{
+use crate::core::completion::{
     vendor,
     Carried,
     RecvCompletion,
@@ -37,7 +30,7 @@ use crate::transport::completion::{
     SendCompletion,
     Status, //
 };
-use crate::transport::env::{
+use crate::core::env::{
     AccessError,
     AtomicOp,
     FlushPlacement,
@@ -45,7 +38,8 @@ use crate::transport::env::{
     ResponderEnv,
     TakeReceive, //
 };
-use crate::uabi::cqe::{
+use crate::core::offload::WorkerCall;
+use crate::core::uabi::cqe::{
     Cqe,
     NETWORK_IPV4,
     NETWORK_IPV6,
@@ -56,12 +50,18 @@ use crate::uabi::cqe::{
     WC_WITH_SMAC,
     WC_WITH_VLAN, //
 };
-use crate::uabi::words::{
+use crate::core::uabi::words::{
     Module,
     RingOps,
     Words, //
 };
-use crate::wire::opcode;
+use crate::core::wire::opcode;
+use crate::observe::counters::Counters;
+use crate::sys::cpu::Cpu;
+use crate::sys::ib::event::QpEvent;
+use crate::sys::ib::qp::QpState;
+use crate::sys::net::LinkHeader;
+use crate::sys::timer;
 use kernel::sync::rcu;
 use kernel::sync::{
     Arc,
@@ -390,7 +390,7 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Queues the worker that [`Offload`](super::offload::Offload) named. The queue needs no
+    /// Queues the worker that [`Offload`](crate::core::offload::Offload) named. The queue needs no
     /// doorbell until the worker is done.
     pub(super) fn call_sender(&self, qp: ArcBorrow<'_, Qp>, call: WorkerCall<Cpu>) {
         qp.sq().store_flags(0);

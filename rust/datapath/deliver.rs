@@ -29,11 +29,44 @@ use super::queues::{
     RecvQueue,
     SendCopies, //
 };
-use super::wqe::{
+use crate::core::completion::{
+    RecvCompletion,
+    Status, //
+};
+use crate::core::env::{
+    AccessError,
+    AtomicOp,
+    FlushPlacement,
+    RemoteAccess,
+    ResponderEnv,
+    TakeReceive, //
+};
+use crate::core::queue::wqe::{
     Data,
     KeyChange,
     RecvWqes, //
 };
+use crate::core::rc;
+use crate::core::rc::requester::LocalOp;
+use crate::core::rc::responder::{
+    DropReason,
+    Fatal, //
+};
+use crate::core::request::Progress;
+use crate::core::segment::{
+    IncomingRequest,
+    ReadSegment,
+    RequestSegment, //
+};
+use crate::core::uc;
+use crate::core::ud::DatagramEnv;
+use crate::core::wire::grh::{
+    self,
+    Grh,
+    Made,
+    GRH_LEN, //
+};
+use crate::core::wire::performance::MAD_LEN;
 use crate::observe::counters::Counter;
 use crate::sys::ib::event::QpEvent;
 use crate::sys::ib::qp::{
@@ -46,39 +79,6 @@ use crate::sys::net::{
     LinkHeader,
     RxPacket, //
 };
-use crate::transport::completion::{
-    RecvCompletion,
-    Status, //
-};
-use crate::transport::datagram::DatagramEnv;
-use crate::transport::env::{
-    AccessError,
-    AtomicOp,
-    FlushPlacement,
-    RemoteAccess,
-    ResponderEnv,
-    TakeReceive, //
-};
-use crate::transport::reliable;
-use crate::transport::reliable::requester::LocalOp;
-use crate::transport::reliable::responder::{
-    DropReason,
-    Fatal, //
-};
-use crate::transport::request::Progress;
-use crate::transport::segment::{
-    IncomingRequest,
-    ReadSegment,
-    RequestSegment, //
-};
-use crate::transport::unreliable;
-use crate::wire::grh::{
-    self,
-    Grh,
-    Made,
-    GRH_LEN, //
-};
-use crate::wire::performance::MAD_LEN;
 use kernel::prelude::*;
 use kernel::sync::ArcBorrow;
 
@@ -349,7 +349,7 @@ pub(super) fn datagram(
 
 /// Counts the outcome of a request of a reliable service. Returns whether it was executed.
 #[inline]
-fn settled(qp: ArcBorrow<'_, Qp>, outcome: reliable::responder::Outcome, ctx: &Ctx<'_>) -> bool {
+fn settled(qp: ArcBorrow<'_, Qp>, outcome: rc::responder::Outcome, ctx: &Ctx<'_>) -> bool {
     let counter = match outcome.dropped {
         None => None,
         Some(DropReason::Duplicate) => Some(Counter::Duplicate),
@@ -371,10 +371,10 @@ fn settled(qp: ArcBorrow<'_, Qp>, outcome: reliable::responder::Outcome, ctx: &C
 /// The same for an unreliable service.
 fn unanswered(
     qp: ArcBorrow<'_, Qp>,
-    outcome: unreliable::responder::UnreliableOutcome,
+    outcome: uc::responder::UnreliableOutcome,
     ctx: &mut Ctx<'_>,
 ) -> bool {
-    use unreliable::responder::{
+    use uc::responder::{
         UnreliableDrop,
         UnreliableOutcome, //
     };

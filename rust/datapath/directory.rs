@@ -5,11 +5,6 @@
 //! QP numbers are unique over all devices of the module, so a packet finds its QP by the number
 //! alone. The addresses of the connection decide whether the packet may be for it.
 
-use super::budget::Budget;
-use super::offload::{
-    Worker,
-    WorkerCall, //
-};
 use super::port::{
     Port,
     MANAGEMENT_QP, //
@@ -22,7 +17,14 @@ use super::qp::{
     SEND_FAR,
     SEND_NEAR, //
 };
-use super::rounds::Rounds;
+use crate::core::offload::budget::Budget;
+use crate::core::offload::rounds::Rounds;
+use crate::core::offload::{
+    Worker,
+    WorkerCall, //
+};
+use crate::core::wire::gid::GROUP_QPN;
+use crate::core::wire::ident::Permutation24;
 use crate::sys::cpu::Cpu;
 use crate::sys::global::Global;
 use crate::sys::net::{
@@ -41,8 +43,6 @@ use crate::sys::work::{
     self,
     OwnedQueue, //
 };
-use crate::wire::gid::GROUP_QPN;
-use crate::wire::ident::Permutation24;
 use kernel::c_str;
 use kernel::new_mutex;
 use kernel::prelude::*;

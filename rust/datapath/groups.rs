@@ -6,13 +6,13 @@
 //! slot in a group while it is a member, so a reader sees it once. Leaving needs no memory and
 //! cannot fail.
 
+use crate::core::wire::gid::Gid;
 use crate::sys::net::membership::Membership;
 use crate::sys::table::{
     filled,
     Published,
     Table, //
 };
-use crate::wire::gid::Gid;
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::atomic::{

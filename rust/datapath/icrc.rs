@@ -2,12 +2,12 @@
 
 //! The ICRC of packets, computed with the kernel's CRC.
 
-use crate::sys::net::crc32_le;
-use crate::wire::icrc::{
+use crate::core::wire::icrc::{
     self,
     Crc32, //
 };
-use crate::wire::ICRC_LEN;
+use crate::core::wire::ICRC_LEN;
+use crate::sys::net::crc32_le;
 
 /// The kernel's CRC, which uses the instructions of the processor.
 struct KernelCrc32;
@@ -42,7 +42,7 @@ pub fn icrc_of(ip: &[u8], udp: &[u8], ib: &[u8]) -> Option<[u8; ICRC_LEN]> {
 #[kernel::prelude::kunit_tests(ferroce_datapath_icrc)]
 mod tests {
     use super::*;
-    use crate::wire::icrc::SoftCrc32;
+    use crate::core::wire::icrc::SoftCrc32;
 
     /// For every length and alignment it equals the CRC of the pure code.
     #[test]

@@ -14,6 +14,20 @@ use super::qp::{
     Qp,
     ReceiveSource, //
 };
+use crate::core::uabi::cqe::{
+    Cqe,
+    CQE_STRIDE, //
+};
+use crate::core::uabi::ring::{
+    ARM_NEXT,
+    ARM_SOLICITED, //
+};
+use crate::core::uabi::words::{
+    Provider,
+    RingOps as _,
+    Word,
+    Words, //
+};
 use crate::sys::ib::cq::ArmKind;
 use crate::sys::ib::qp::QpState;
 use crate::sys::ib::wc::Completions;
@@ -24,20 +38,6 @@ use crate::sys::ib::wr::{
 };
 use crate::sys::lock::IrqLock;
 use crate::sys::ring::Ring;
-use crate::uabi::cqe::{
-    Cqe,
-    CQE_STRIDE, //
-};
-use crate::uabi::ring::{
-    ARM_NEXT,
-    ARM_SOLICITED, //
-};
-use crate::uabi::words::{
-    Provider,
-    RingOps as _,
-    Word,
-    Words, //
-};
 use kernel::prelude::*;
 use kernel::sync::rcu;
 use kernel::sync::Arc;

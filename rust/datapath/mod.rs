@@ -22,16 +22,20 @@
 //!   notify  icrc  port  groups          upcalls; checksums; the device; multicast
 //!   ah                                  address handles
 //!   memory::{sg, window, region}        scatter/gather lists, MWs and FRMRs, MRs
-//!   offload  stream  budget  rounds     which CPU sends, and at which priority: pure
-//!   wqe  cq_producer                    private copies of WQEs; CQEs: pure
-//!   moderation  srq_consumer            event moderation; the consumer side of an SRQ: pure
 //! ```
+//!
+//! What needs no kernel is in [`core`](crate::core): the protocol, [`queue`] (private copies of
+//! WQEs, CQEs, the consumer side of an SRQ) and [`offload`] (which CPU sends, at which priority).
+//!
+//! [`queue`]: crate::core::queue
+//! [`offload`]: crate::core::offload
+//! [`offload::stream`]: crate::core::offload::stream
 //!
 //! Processing runs to completion: the system call that rings the doorbell transmits, the softirq
 //! that receives a request places the data and responds, and the softirq that receives the ACK
 //! completes the WQE. Each invocation has a budget; work beyond it goes to a worker. If a process
-//! posts faster than this path transmits ([`stream`]), its send queue is offloaded: a worker on
-//! another CPU transmits.
+//! posts faster than this path transmits ([`offload::stream`]), its send queue is offloaded: a
+//! worker on another CPU transmits.
 //!
 //! Lock order: send queue of a QP, receive queue of a QP (of the peer QP on the local path), SRQ,
 //! CQ. No code takes a queue lock while it holds a later lock of this order, so QPs may be
@@ -39,21 +43,15 @@
 //! or event handler runs under them, nor on the stack of a poster ([`notify`]).
 
 pub mod ah;
-pub mod budget;
 pub mod cq;
-pub mod cq_producer;
 pub mod ctx;
 pub mod deliver;
 pub mod directory;
-#[cfg(CONFIG_KUNIT = "y")]
-mod fake;
 pub mod groups;
 pub mod icrc;
 pub mod kernel;
 pub mod memory;
-pub mod moderation;
 pub mod notify;
-pub mod offload;
 pub mod path;
 pub mod port;
 pub mod post;
@@ -61,11 +59,7 @@ pub mod protocol;
 pub mod qp;
 pub mod queues;
 pub mod receive;
-pub mod rounds;
 pub mod srq;
-pub mod srq_consumer;
-pub mod stream;
 pub mod tx;
 pub mod tx_batch;
 pub mod worker;
-pub mod wqe;

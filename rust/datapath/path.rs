@@ -4,6 +4,11 @@
 //!
 //! A path knows nothing of QPs. The connection is in [`super::qp`].
 
+use crate::core::wire::entropy::port_of_flow;
+use crate::core::wire::gid::{
+    ipv4,
+    is_multicast, //
+};
 use crate::observe::counters::Counter;
 use crate::sys::ib::qp::AddressVector;
 use crate::sys::net::{
@@ -12,11 +17,6 @@ use crate::sys::net::{
     Resident,
     Route,
     RxPacket, //
-};
-use crate::wire::entropy::port_of_flow;
-use crate::wire::gid::{
-    ipv4,
-    is_multicast, //
 };
 
 /// A path. Each queue of a QP has its own, under its own lock.

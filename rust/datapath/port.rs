@@ -9,6 +9,8 @@ use super::memory::window::{
     Find,
     Mw, //
 };
+use crate::core::uabi::udata::NULL_LKEY;
+use crate::core::wire::ident::Permutation24;
 use crate::observe::counters::Counters;
 use crate::observe::sets::PortCounters;
 use crate::sys::net::{
@@ -27,8 +29,6 @@ use crate::sys::table::{
     Reserved,
     Table, //
 };
-use crate::uabi::udata::NULL_LKEY;
-use crate::wire::ident::Permutation24;
 use kernel::prelude::*;
 use kernel::sync::atomic::{
     Atomic,

@@ -9,34 +9,34 @@ use super::ctx::{
     RunContext,
     FLUSHED_PER_RUN, //
 };
-use super::offload::{
-    Decision,
-    OffloadEvent, //
-};
 use super::qp::Qp;
 use super::queues::{
     Answering,
     SendQueue, //
 };
-use super::stream::Position;
 use super::tx::{
     local,
     wire, //
+};
+use crate::core::completion::Status;
+use crate::core::offload::stream::Position;
+use crate::core::offload::{
+    Decision,
+    OffloadEvent, //
+};
+use crate::core::request::{
+    Progress,
+    PushError, //
+};
+use crate::core::uabi::words::{
+    Module,
+    RingOps,
+    Words, //
 };
 use crate::sys::cpu::Cpu;
 use crate::sys::ib::event::QpEvent;
 use crate::sys::ib::qp::QpState;
 use crate::sys::timer;
-use crate::transport::completion::Status;
-use crate::transport::request::{
-    Progress,
-    PushError, //
-};
-use crate::uabi::words::{
-    Module,
-    RingOps,
-    Words, //
-};
 use kernel::prelude::*;
 use kernel::sync::{
     Arc,

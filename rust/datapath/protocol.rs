@@ -8,43 +8,43 @@
 use super::ah::Ah;
 use super::path::Path;
 use super::tx_batch::TxBatch;
-use crate::sys::ib::qp::Capacity;
-use crate::sys::net::Addresses;
-use crate::transport::completion::{
+use crate::core::completion::{
     SendCompletion,
     Status, //
 };
-use crate::transport::datagram;
-use crate::transport::env::ResponderEnv;
-use crate::transport::message::Mtu;
-use crate::transport::reliable;
-use crate::transport::reliable::config::{
+use crate::core::env::ResponderEnv;
+use crate::core::message::Mtu;
+use crate::core::rc;
+use crate::core::rc::config::{
     RequesterConfig,
     ResponderConfig,
     MAX_RD_ATOMIC, //
 };
-use crate::transport::reliable::requester::SendSlot;
-use crate::transport::reliable::responder::Resource;
-use crate::transport::request::{
+use crate::core::rc::requester::SendSlot;
+use crate::core::rc::responder::Resource;
+use crate::core::request::{
     Progress,
     PushError,
     SendRequest, //
 };
-use crate::transport::service::Protocol;
-use crate::transport::unreliable;
-use crate::transport::unreliable::requester::Slot;
-use crate::wire::opcode;
-use crate::wire::psn::Psn;
+use crate::core::service::Protocol;
+use crate::core::uc;
+use crate::core::uc::requester::Slot;
+use crate::core::ud;
+use crate::core::wire::opcode;
+use crate::core::wire::psn::Psn;
+use crate::sys::ib::qp::Capacity;
+use crate::sys::net::Addresses;
 use kernel::alloc::Allocator;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 /// Requester of RC.
-pub(super) type ReliableRequester = reliable::requester::Requester<KVVec<SendSlot>>;
+pub(super) type ReliableRequester = rc::requester::Requester<KVVec<SendSlot>>;
 /// Responder of RC.
-pub(super) type ReliableResponder = reliable::responder::Responder<KVVec<Resource>>;
+pub(super) type ReliableResponder = rc::responder::Responder<KVVec<Resource>>;
 /// Requester of UC and UD, without acknowledgements.
-pub(super) type UnreliableRequester = unreliable::requester::UnackedRequester<KVVec<Slot>>;
+pub(super) type UnreliableRequester = uc::requester::UnackedRequester<KVVec<Slot>>;
 
 /// The requester of a send queue. It is one of many fields, so a box would not help.
 #[allow(clippy::large_enum_variant)]
@@ -81,7 +81,7 @@ pub(super) enum AnyResponder {
     /// RC.
     Reliable(ReliableResponder),
     /// UC.
-    Unreliable(unreliable::responder::UnreliableResponder),
+    Unreliable(uc::responder::UnreliableResponder),
     /// UD.
     Datagram(UdResponder),
 }
@@ -90,7 +90,7 @@ pub(super) enum AnyResponder {
 #[derive(Default)]
 pub(super) struct UdResponder {
     /// The protocol.
-    pub(super) responder: datagram::DatagramResponder,
+    pub(super) responder: ud::DatagramResponder,
     /// Destination and netdev of the last packet that was found to be for the device.
     pub(super) admitted: Option<(Addresses, i32)>,
 }

@@ -20,6 +20,18 @@ use super::queues::{
     SendQueue, //
 };
 use super::srq::Srq;
+use crate::core::service::Service;
+use crate::core::uabi::ring::FLAG_NEED_DOORBELL;
+use crate::core::uabi::words::{
+    Module,
+    RingOps as _,
+    Words, //
+};
+use crate::core::uabi::wqe::{
+    recv_stride,
+    send_stride, //
+};
+use crate::core::wire::opcode;
 use crate::observe::counters::Counters;
 use crate::sys::ib::event::QpUpcall;
 use crate::sys::ib::qp::{
@@ -38,18 +50,6 @@ use crate::sys::replaceable::{
 use crate::sys::ring::Ring;
 use crate::sys::table::Named;
 use crate::sys::timer::Deadline;
-use crate::transport::service::Service;
-use crate::uabi::ring::FLAG_NEED_DOORBELL;
-use crate::uabi::words::{
-    Module,
-    RingOps as _,
-    Words, //
-};
-use crate::uabi::wqe::{
-    recv_stride,
-    send_stride, //
-};
-use crate::wire::opcode;
 use kernel::prelude::*;
 use kernel::sync::atomic::{
     Acquire,

@@ -3,21 +3,31 @@
 //! The send queue and the receive queue of a QP, as data under their locks. The files above this
 //! one operate on them.
 
-use super::offload::{
-    InFlight,
-    Moves,
-    Offload,
-    SchedPoint, //
-};
 use super::path::Path;
 use super::protocol::{
     AnyRequester,
     AnyResponder, //
 };
 use super::tx_batch::TxBatch;
-use super::wqe::{
+use crate::core::offload::{
+    InFlight,
+    Moves,
+    Offload,
+    SchedPoint, //
+};
+use crate::core::queue::wqe::{
     RecvWqes,
     SendWqes, //
+};
+use crate::core::rc::counters::RequesterCounters;
+use crate::core::segment::{
+    RequestSegment,
+    Response, //
+};
+use crate::core::service::Service;
+use crate::core::uabi::wqe::{
+    recv_stride,
+    send_stride, //
 };
 use crate::observe::counters::{
     Counter,
@@ -25,16 +35,6 @@ use crate::observe::counters::{
 };
 use crate::sys::cpu::Cpu;
 use crate::sys::ib::qp::Capacity;
-use crate::transport::reliable::counters::RequesterCounters;
-use crate::transport::segment::{
-    RequestSegment,
-    Response, //
-};
-use crate::transport::service::Service;
-use crate::uabi::wqe::{
-    recv_stride,
-    send_stride, //
-};
 use kernel::prelude::*;
 
 /// The peer of a queue: its QP number, the path to it, and the batch of packets for it. `M` marks

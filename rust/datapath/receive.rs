@@ -27,6 +27,27 @@ use super::queues::{
     SendQueue, //
 };
 use super::tx::wire;
+use crate::core::segment::{
+    IncomingRequest,
+    ReadSegment, //
+};
+use crate::core::wire::gid::{
+    self,
+    Gid,
+    GROUP_QPN, //
+};
+use crate::core::wire::headers::{
+    Aeth,
+    AethSyndrome,
+    Bth, //
+};
+use crate::core::wire::opcode::OpcodeService;
+use crate::core::wire::packet::{
+    self,
+    Packet,
+    ParseError, //
+};
+use crate::core::wire::DEFAULT_PKEY;
 use crate::observe::counters::{
     Counter,
     Counters, //
@@ -40,27 +61,6 @@ use crate::sys::net::{
     Unreadable,
     Verdict, //
 };
-use crate::transport::segment::{
-    IncomingRequest,
-    ReadSegment, //
-};
-use crate::wire::gid::{
-    self,
-    Gid,
-    GROUP_QPN, //
-};
-use crate::wire::headers::{
-    Aeth,
-    AethSyndrome,
-    Bth, //
-};
-use crate::wire::opcode::OpcodeService;
-use crate::wire::packet::{
-    self,
-    Packet,
-    ParseError, //
-};
-use crate::wire::DEFAULT_PKEY;
 use kernel::sync::ArcBorrow;
 use zerocopy::FromBytes;
 

@@ -4,11 +4,14 @@
 
 use super::memory::region::DomainId;
 use super::notify::Notifier;
-use super::srq_consumer::{
+use crate::core::env::TakeReceive;
+use crate::core::queue::srq_consumer::{
     SrqConsumer,
     SrqEffect, //
 };
-use super::wqe::RecvWqes;
+use crate::core::queue::wqe::RecvWqes;
+use crate::core::uabi::words::RingOps as _;
+use crate::core::uabi::wqe::recv_stride;
 use crate::sys::ib::event::{
     SrqEvent,
     SrqUpcall, //
@@ -20,9 +23,6 @@ use crate::sys::lock::{
 };
 use crate::sys::ring::Ring;
 use crate::sys::work::OwnedQueue;
-use crate::transport::env::TakeReceive;
-use crate::uabi::words::RingOps as _;
-use crate::uabi::wqe::recv_stride;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 

@@ -4,6 +4,12 @@
 
 use super::icrc::icrc_of;
 use super::path::Path;
+use crate::core::env::AccessError;
+use crate::core::wire::packet::{
+    pad_for,
+    Headers, //
+};
+use crate::core::wire::ICRC_LEN;
 use crate::observe::counters::{
     Counter,
     Counters, //
@@ -16,12 +22,6 @@ use crate::sys::net::{
     TxPacket,
     TxResult, //
 };
-use crate::transport::env::AccessError;
-use crate::wire::packet::{
-    pad_for,
-    Headers, //
-};
-use crate::wire::ICRC_LEN;
 
 /// Complete packets that are sent together. Each carries a mark that tells the sender where to
 /// resume after a failure.

@@ -11,12 +11,6 @@ use super::ctx::{
     Ctx,
     RunContext, //
 };
-use super::offload::{
-    AfterRun,
-    Decision,
-    OffloadEvent,
-    Worker, //
-};
 use super::post;
 use super::protocol::AnyRequester;
 use super::qp::{
@@ -29,6 +23,13 @@ use super::qp::{
 };
 use super::queues::Answering;
 use super::tx::wire;
+use crate::core::offload::{
+    AfterRun,
+    Decision,
+    OffloadEvent,
+    Worker, //
+};
+use crate::core::uabi::words::Module;
 use crate::sys::cpu::{
     self,
     Cpu, //
@@ -39,7 +40,6 @@ use crate::sys::timer::{
     Deadline,
     Expires, //
 };
-use crate::uabi::words::Module;
 use kernel::sync::{
     Arc,
     ArcBorrow, //

@@ -6,7 +6,7 @@ use super::counters::{
     Counter,
     Counters, //
 };
-use crate::wire::performance::Totals;
+use crate::core::wire::performance::Totals;
 
 /// The counters of a port as a performance manager reads them.
 ///

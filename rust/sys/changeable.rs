@@ -7,10 +7,6 @@
 //! readers only, not for later ones ([`Gate::change`]).
 
 use super::bindings;
-use super::gate::{
-    FairLock,
-    Gate, //
-};
 use super::gate_word::{
     Awake,
     Counted, //
@@ -18,6 +14,10 @@ use super::gate_word::{
 use super::lock::{
     new_spinlock_bh,
     SpinLockBh, //
+};
+use crate::core::gate::{
+    FairLock,
+    Gate, //
 };
 use core::cell::UnsafeCell;
 use core::ops::Deref;

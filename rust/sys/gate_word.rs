@@ -3,7 +3,7 @@
 //! The word of a gate, with the kernel's ways of waiting.
 
 use super::bindings;
-use super::gate::GateWord;
+use crate::core::gate::GateWord;
 use core::marker::PhantomData;
 // The kernel crate's atomics are calls of C functions, and this runs for every copy.
 use core::sync::atomic::{

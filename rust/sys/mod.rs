@@ -8,7 +8,6 @@ pub mod changeable;
 pub mod cpu;
 pub mod cursor;
 pub mod errno;
-pub mod gate;
 mod gate_word;
 pub mod global;
 pub mod ib;

@@ -2,7 +2,7 @@
 
 //! The version in `modinfo`, for which `module!` has no key.
 
-use crate::uabi::MODULE_VERSION;
+use crate::core::uabi::MODULE_VERSION;
 
 const KEY: &[u8] = b"version=";
 /// Three numbers of up to five digits, two dots, and the end.

@@ -5,11 +5,11 @@
 //! Users take references in one atomic word, so the owner waits for current users only: no grace
 //! period, and nothing to free later.
 
-use super::gate::Gate;
 use super::gate_word::{
     Asleep,
     Counted, //
 };
+use crate::core::gate::Gate;
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ops::Deref;

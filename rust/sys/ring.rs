@@ -13,9 +13,9 @@ use super::reclaim::{
     Node, //
 };
 use super::revocable::Revocable;
-use crate::uabi::ring as layout;
-use crate::uabi::udata::RingMap;
-use crate::uabi::words::{
+use crate::core::uabi::ring as layout;
+use crate::core::uabi::udata::RingMap;
+use crate::core::uabi::words::{
     self,
     Module,
     Provider,

@@ -2,12 +2,12 @@
 
 //! Validation of address vectors.
 
-use super::reach;
+use crate::core::reach;
+use crate::core::wire::gid::is_multicast;
 use crate::sys::errno::EADDRNOTAVAIL;
 use crate::sys::ib::address_vector::AddressVector;
 use crate::sys::net::Underlay;
 use crate::sys::refusal::within;
-use crate::wire::gid::is_multicast;
 use kernel::prelude::*;
 
 /// Checks that packets can leave by the netdev of the source GID.

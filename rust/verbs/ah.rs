@@ -8,7 +8,8 @@ use super::device::{
     ObjectPermit, //
 };
 use super::pd::Domain;
-use super::quota::ObjectKind;
+use crate::core::quota::ObjectKind;
+use crate::core::uabi::udata::CreateAhResp;
 use crate::datapath::ah::Ah;
 use crate::datapath::path::Path;
 use crate::datapath::port::Port;
@@ -22,7 +23,6 @@ use crate::sys::ib::ah::{
 };
 use crate::sys::ib::udata::Udata;
 use crate::sys::table::Published;
-use crate::uabi::udata::CreateAhResp;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 

@@ -6,18 +6,18 @@ use super::device::{
     Device,
     ObjectPermit, //
 };
-use super::quota::ObjectKind;
-use crate::sys::ib::context::Context;
-use crate::sys::ib::udata::{
-    Request,
-    Udata, //
-};
-use crate::uabi::udata::{
+use crate::core::quota::ObjectKind;
+use crate::core::uabi::udata::{
     AllocUcontextReq,
     AllocUcontextResp,
     CLOCK,
     NULL_LKEY,
     SIGNATURE, //
+};
+use crate::sys::ib::context::Context;
+use crate::sys::ib::udata::{
+    Request,
+    Udata, //
 };
 use kernel::prelude::*;
 

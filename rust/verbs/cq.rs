@@ -7,16 +7,21 @@ use super::device::{
     ObjectPermit,
     MAX_CQE, //
 };
-use super::quota::ObjectKind;
+use crate::core::queue::cq_producer::Overruns;
+use crate::core::queue::moderation::Moderation;
+use crate::core::quota::ObjectKind;
+use crate::core::uabi::ring::{
+    ARM_NONE,
+    ARM_SOLICITED, //
+};
+use crate::core::uabi::udata::CreateCqResp;
 use crate::datapath::cq::{
     self,
     Cq,
     Stamp, //
 };
-use crate::datapath::cq_producer::Overruns;
 use crate::datapath::directory::DIRECTORY;
 use crate::datapath::kernel as kernel_user;
-use crate::datapath::moderation::Moderation;
 use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::cq::{
     ArmKind,
@@ -38,11 +43,6 @@ use crate::sys::timer::{
     Deadline,
     Running, //
 };
-use crate::uabi::ring::{
-    ARM_NONE,
-    ARM_SOLICITED, //
-};
-use crate::uabi::udata::CreateCqResp;
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::{

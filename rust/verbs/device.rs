@@ -2,12 +2,19 @@
 
 //! The device: one link on one netdev.
 
-use super::quota::{
+use crate::core::quota::{
     ObjectKind,
     Permit,
     Quotas, //
 };
-use super::reach;
+use crate::core::rc::config::MAX_RD_ATOMIC;
+use crate::core::reach;
+use crate::core::uabi;
+use crate::core::uabi::wqe::MAX_SGE;
+use crate::core::wire::performance::{
+    self,
+    PmaMad, //
+};
 use crate::datapath::directory::{
     Directory,
     PortListing, //
@@ -31,13 +38,6 @@ use crate::sys::ib::limits::{
 use crate::sys::net::Underlay;
 use crate::sys::random;
 use crate::sys::refusal::refuse;
-use crate::transport::reliable::config::MAX_RD_ATOMIC;
-use crate::uabi;
-use crate::uabi::wqe::MAX_SGE;
-use crate::wire::performance::{
-    self,
-    PmaMad, //
-};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 

@@ -8,7 +8,7 @@ use super::device::{
     MAX_FAST_PAGES, //
 };
 use super::pd::Domain;
-use super::quota::ObjectKind;
+use crate::core::quota::ObjectKind;
 use crate::datapath::memory::lists::Lists;
 use crate::datapath::memory::window::{
     Mw,

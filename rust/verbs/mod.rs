@@ -18,10 +18,9 @@ pub mod mr;
 pub mod mw;
 pub mod pd;
 pub mod qp;
-pub mod quota;
-pub mod reach;
 pub mod srq;
 
+use crate::core::uabi;
 use crate::datapath::directory::Directory;
 use crate::link::{
     Factory,
@@ -36,7 +35,6 @@ use crate::sys::ib::device::register;
 use crate::sys::ib::driver::Driver;
 use crate::sys::ib::limits::command;
 use crate::sys::net::Underlay;
-use crate::uabi;
 use device::Device;
 use kernel::prelude::*;
 

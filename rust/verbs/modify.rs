@@ -2,6 +2,8 @@
 
 //! The attributes of a QP, and which changes are supported.
 
+use crate::core::rc::config::MAX_RD_ATOMIC;
+use crate::core::service::Service;
 use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::qp::{
     Access,
@@ -15,8 +17,6 @@ use crate::sys::refusal::{
     refuse,
     within, //
 };
-use crate::transport::reliable::config::MAX_RD_ATOMIC;
-use crate::transport::service::Service;
 use core::ops::{
     BitAnd,
     RangeInclusive, //

@@ -8,7 +8,7 @@ use super::device::{
 };
 use super::fast::FastMr;
 use super::pd::Domain;
-use super::quota::ObjectKind;
+use crate::core::quota::ObjectKind;
 use crate::datapath::memory::region::Region;
 use crate::datapath::port::Port;
 use crate::sys::errno::EOPNOTSUPP;

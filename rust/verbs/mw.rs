@@ -7,7 +7,7 @@ use super::device::{
     ObjectPermit, //
 };
 use super::pd::Domain;
-use super::quota::ObjectKind;
+use crate::core::quota::ObjectKind;
 use crate::datapath::memory::window::{
     Mw,
     Type, //

@@ -6,7 +6,7 @@ use super::device::{
     Device,
     ObjectPermit, //
 };
-use super::quota::ObjectKind;
+use crate::core::quota::ObjectKind;
 use crate::datapath::memory::region::DomainId;
 use crate::sys::ib::pd::ProtectionDomain;
 use kernel::prelude::*;

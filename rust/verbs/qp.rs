@@ -12,9 +12,35 @@ use super::device::{
 };
 use super::modify;
 use super::pd::Domain;
-use super::quota::ObjectKind;
-use super::reach;
 use super::srq::UserSrq;
+use crate::core::message::Mtu;
+use crate::core::quota::ObjectKind;
+use crate::core::rc::config::{
+    RemoteRights,
+    RequesterConfig,
+    ResponderConfig, //
+};
+use crate::core::reach;
+use crate::core::service::{
+    self,
+    Protocol,
+    Service, //
+};
+use crate::core::uabi::udata::{
+    CreateQpResp,
+    RingMap, //
+};
+use crate::core::uabi::wqe::{
+    MAX_INLINE,
+    MAX_SGE, //
+};
+use crate::core::wire::entropy::flow_of_connection;
+use crate::core::wire::gid::{
+    ipv4,
+    is_multicast, //
+};
+use crate::core::wire::headers::ack_timeout_ns;
+use crate::core::wire::psn::Psn;
 use crate::datapath::directory::Directory;
 use crate::datapath::kernel::PostLocks;
 use crate::datapath::path::Path;
@@ -69,32 +95,6 @@ use crate::sys::timer::{
     Deadline,
     Running, //
 };
-use crate::transport::message::Mtu;
-use crate::transport::reliable::config::{
-    RemoteRights,
-    RequesterConfig,
-    ResponderConfig, //
-};
-use crate::transport::service::{
-    self,
-    Protocol,
-    Service, //
-};
-use crate::uabi::udata::{
-    CreateQpResp,
-    RingMap, //
-};
-use crate::uabi::wqe::{
-    MAX_INLINE,
-    MAX_SGE, //
-};
-use crate::wire::entropy::flow_of_connection;
-use crate::wire::gid::{
-    ipv4,
-    is_multicast, //
-};
-use crate::wire::headers::ack_timeout_ns;
-use crate::wire::psn::Psn;
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::Mutex;

@@ -8,7 +8,12 @@ use super::device::{
     MAX_SRQ_WR, //
 };
 use super::pd::Domain;
-use super::quota::ObjectKind;
+use crate::core::quota::ObjectKind;
+use crate::core::uabi::udata::{
+    CreateSrqResp,
+    RingMap, //
+};
+use crate::core::uabi::wqe::MAX_SGE;
 use crate::datapath::directory::Directory;
 use crate::datapath::kernel as kernel_user;
 use crate::datapath::srq::{
@@ -31,11 +36,6 @@ use crate::sys::ring::{
     Mapping,
     Ring, //
 };
-use crate::uabi::udata::{
-    CreateSrqResp,
-    RingMap, //
-};
-use crate::uabi::wqe::MAX_SGE;
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::{

@@ -87,7 +87,7 @@ CASES = LAB / "verbs_cases.list"
 
 
 def uabi_header(root):
-    """build/lab/uabi.h: the layout of the rings, as rust/uabi has it. A header that is the same stays as old as it is."""
+    """build/lab/uabi.h: the layout of the rings, as rust/core/uabi has it. A header that is the same stays as old as it is."""
     LAB.mkdir(parents=True, exist_ok=True)
     # Not by `cargo run`, which may have warnings to print.
     run_in_root(root, ["cargo", "build", "-q", "--release", "--locked", "--offline", "-p", "ferroce-core", "--example",

@@ -11,7 +11,7 @@ import re
 from graphlib import CycleError, TopologicalSorter
 
 # Those that stand in another room. The rest of rust/ and the provider's sources are rooms by their first folder.
-INNER = ("rust/sys/ib", "rust/sys/net")
+INNER = ("rust/core/uabi", "rust/core/wire", "rust/sys/ib", "rust/sys/net")
 PROVIDER = "userspace-provider/src"
 PATH = re.compile(r"(?<![\w:$])(?:crate|self|super)(?:\s*::\s*\w+)+")
 

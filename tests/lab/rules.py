@@ -10,18 +10,19 @@ from tests.lab.imports import check_circles
 
 CHECKOUT = config.CHECKOUT
 
-# Which rooms of rust/ a room may import. sys serves the safe rooms and knows none of them but the layout of rings.
+# Which rooms of rust/ a room may import. sys serves the safe rooms and knows of the core only what stands alone there.
 ROOMS = {
-    "uabi": set(),
-    "wire": set(),
-    "transport": {"wire", "uabi"},
-    "sys": {"uabi"},
-    "observe": {"sys", "transport", "wire", "uabi"},
-    "datapath": {"observe", "sys", "transport", "wire", "uabi"},
+    "core": set(),
+    "sys": {"core::uabi", "core::gate", "core::batch"},
+    "observe": {"sys", "core"},
+    "datapath": {"observe", "sys", "core"},
     "link": {"sys"},
-    "verbs": {"link", "datapath", "observe", "sys", "transport", "wire", "uabi"},
+    "verbs": {"link", "datapath", "observe", "sys", "core"},
 }
-PURE = ("uabi", "wire", "transport")
+# Parts of the core that import nothing else of it.
+ALONE = {"uabi", "wire", "gate", "batch"}
+# The core is for the provider too, whose licence lets others choose; these parts of it serve the module alone.
+MODULE_ONLY = ("rust/core/queue/", "rust/core/gate.rs", "rust/core/batch.rs")
 # Safe code that can read and write any address of the kernel: it decides what of that a work request may name. The names
 # are those that a file needs for it, types and the trait with the copies.
 TRUSTED = {"rust/datapath/memory/region.rs", "rust/datapath/memory/listed.rs", "rust/datapath/memory/lists.rs"}
@@ -84,9 +85,14 @@ def room_of(relative):
     parts = Path(relative).parts
     if parts[0] == "rust" and len(parts) > 2:
         return parts[1]
-    if parts[0] == "rust" and parts[-1].removesuffix(".rs") in ROOMS:
-        return parts[-1].removesuffix(".rs")
     return None
+
+
+def part_of(relative):
+    """The part of the core that a file is or belongs to, if that part stands alone."""
+    parts = Path(relative).parts
+    name = parts[2].removesuffix(".rs") if parts[:2] == ("rust", "core") and len(parts) > 2 else None
+    return name if name in ALONE else None
 
 
 def may_be_unsafe(relative):
@@ -116,7 +122,7 @@ def check_unsafe(relative, text, code):
 def check_trusted(relative, code):
     """Memory of the kernel is read and written by sys and by TRUSTED."""
     room = room_of(relative)
-    if room in (None, "sys", *PURE) or relative in TRUSTED:
+    if room in (None, "sys", "core") or relative in TRUSTED:
         return []
     return [f"{relative}:{line}: `{what}` outside rust/sys and the files that are trusted with it"
             for line, what in numbered(code, CAPABILITIES)]
@@ -157,27 +163,37 @@ def has_reason(lines, number, word):
 
 
 def check_rooms(relative, code):
-    """No room imports one that is not below it; pure rooms keep to core and do not panic."""
-    room = room_of(relative)
+    """No room imports one that is not below it; the core keeps to the language's own core and does not panic."""
+    room, part = room_of(relative), part_of(relative)
     if room not in ROOMS:
         return []
     found = []
-    for line, what in numbered(code, r"\bcrate\s*::\s*(\{[^}]*\}|\w+)"):
-        for name in re.findall(r"\w+", what.split("::", 1)[1]) if "{" in what else [what.split("::")[1].strip()]:
-            if name in ROOMS and name != room and name not in ROOMS[room]:
-                found.append(f"{relative}:{line}: {room} imports {name}, which is not below it")
-    if room in PURE and not re.search(r"/tests(/|\.rs$)", relative):
+    for line, what in numbered(code, r"\bcrate\s*::\s*(?:\{[^}]*\}|\w+(?:\s*::\s*(?:\{[^}]*\}|\w+))?)"):
+        for name in imported(re.sub(r"\s", "", what).removeprefix("crate::")):
+            place, _, inner = name.partition("::")
+            mine = place == room and (not part or inner == part)
+            if place in ROOMS and not mine and not {place, name} & ROOMS[room]:
+                found.append(f"{relative}:{line}: {part or room} imports {name}, which is not below it")
+    if room == "core" and not re.search(r"/tests(/|\.rs$)", relative):
         body = without_tests(code)
         for line, what in numbered(body, r"\b(?:std|alloc)\s*::|\.unwrap\(\)|\.expect\(|"
                                          r"\b(?:panic|todo|unimplemented|unreachable)!"):
-            found.append(f"{relative}:{line}: `{what}` in a pure room")
+            found.append(f"{relative}:{line}: `{what}` in the core")
     return found
+
+
+def imported(path):
+    """The rooms, or parts of rooms, that a path below the crate names: `a::b`, `a::{b, c}` or `{a::b, c}`."""
+    before, brace, inside = path.partition("{")
+    return [before + name for name in inside.removesuffix("}").split(",") if name] if brace else [path]
 
 
 def check_map(text):
     """The table of the rooms in the crate root says what they may import."""
-    said = {name: set(re.findall(r"\w+", uses))
-            for name, uses in re.findall(r"^//! \| \[`(\w+)`\] \|[^|]*\|([^|\n]*)\|$", text, re.M)}
+    said = {}
+    for name, uses in re.findall(r"^//! \| \[`(\w+)`\](?:\([\w:]+\))? \|[^|]*\|([^|\n]*)\|$", text, re.M):
+        whole = re.sub(r"(\w+)::\{([^}]*)\}", lambda of: ", ".join(f"{of[1]}::{part}" for part in of[2].split(", ")), uses)
+        said[name] = set(re.findall(r"[\w:]+", whole))
     return [f"rust/ferroce_main.rs:1: the table of the rooms is wrong about {name}"
             for name in sorted(ROOMS.keys() | said.keys()) if said.get(name) != ROOMS.get(name)]
 
@@ -190,8 +206,7 @@ def check_spdx(relative, text):
     match = re.search(r"SPDX-License-Identifier: (.+?)(?:\s*(?:\*/|-->))?\s*$", head, re.M)
     if not match:
         return [f"{relative}:1: no SPDX line"]
-    parts = Path(relative).parts
-    dual = parts[0] == "userspace-provider" or (parts[0] == "rust" and len(parts) > 2 and parts[1] in PURE)
+    dual = relative.startswith(("userspace-provider/", "rust/core/")) and not relative.startswith(MODULE_ONLY)
     if dual and match.group(1) != DUAL:
         return [f"{relative}:1: licence {match.group(1)}, not {DUAL}"]
     if match.group(1) not in (DUAL, SINGLE):
@@ -264,7 +279,7 @@ def check_patience(relative, text):
 
 # Where else the version stands than in the workspace's Cargo.toml, and how it is written there.
 VERSIONS = {
-    "rust/uabi/mod.rs": r"MODULE_VERSION: \[u16; 3\] = \[(\d+), (\d+), (\d+)\];",
+    "rust/core/uabi/mod.rs": r"MODULE_VERSION: \[u16; 3\] = \[(\d+), (\d+), (\d+)\];",
     "command/ferroce": r'^VERSION = "(\d+)\.(\d+)\.(\d+)"',
     "CHANGELOG.md": r"^## (\d+)\.(\d+)\.(\d+)\b",
     "debian/changelog": r"\Aferroce \((\d+)\.(\d+)\.(\d+)\)",

@@ -57,12 +57,18 @@ FOUND = (
     (trusted, "rust/verbs/mr.rs", "fn f(m: &impl crate::sys::memory::Memory) {}\n"),
     (trusted, "rust/verbs/fast.rs", "use crate::sys::listed::ListedMemory;\n"),
     (commands, "a.md", "x\n`ONLY=verbs.uc,fault`"),
-    (rooms, "rust/transport/qp.rs", "use crate::datapath::Tx;\n"),
+    (rooms, "rust/core/rc/qp.rs", "use crate::datapath::Tx;\n"),
     (rooms, "rust/sys/ib.rs", "use crate::verbs::Qp;\n"),
     (rooms, "rust/link/netdev.rs", "use crate::{sys::NetDev, verbs::Device};\n"),
-    (rooms, "rust/wire/bth.rs", "fn f() { x.unwrap(); }\n"),
-    (rooms, "rust/uabi/mod.rs", "use std::vec::Vec;\n"),
-    (rules.check_spdx, "rust/wire/bth.rs", SINGLE),
+    (rooms, "rust/core/wire/bth.rs", "fn f() { x.unwrap(); }\n"),
+    # Parts of the core that stand alone, and what others may have of it.
+    (rooms, "rust/core/wire/bth.rs", "use crate::core::segment::Segment;\n"),
+    (rooms, "rust/core/gate.rs", "use crate::core::uabi::Wqe;\n"),
+    (rooms, "rust/sys/ring.rs", "use crate::core::rc;\n"),
+    (rooms, "rust/sys/ring.rs", "use crate::core::{\n    uabi,\n    queue,\n};\n"),
+    (rooms, "rust/link/links.rs", "use crate::core::uabi;\n"),
+    (rooms, "rust/core/uabi/mod.rs", "use std::vec::Vec;\n"),
+    (rules.check_spdx, "rust/core/wire/bth.rs", SINGLE),
     (rules.check_spdx, "rust/sys/ib.rs", "//! Words.\n"),
     (rules.check_width, "rust/a/b.rs", "\n//" + "x" * 99 + "\n"),
     (kunit, "rust/a.rs", 'assert!(a, "b {c}");'),
@@ -83,14 +89,18 @@ PASSES = (
     (released, "rust/verbs/mr.rs", "        lock.release(old);\n        a();\n"),
     (trusted, "rust/datapath/memory/region.rs", COPIES),
     (trusted, "rust/verbs/mr.rs", "use crate::sys::memory::KernelMemory;\n"),
-    (trusted, "rust/transport/unreliable/tests.rs", "struct Memory;\n"),
+    (trusted, "rust/core/uc/tests.rs", "struct Memory;\n"),
     (commands, "a.md", "(`make check ONLY=verbs.uc*,fault`; `ONLY=fault.loss`) `ONLY=...`"),
-    (rooms, "rust/datapath/tx.rs", "use crate::transport::Qp;\nuse crate::sys::skb;\n"),
-    (rooms, "rust/verbs/qp.rs", "use crate::{uabi::Wqe, link::Link};\n"),
-    (rooms, "rust/wire/bth.rs", TEST % "fn f() { x.unwrap(); }"),
-    (rooms, "rust/wire/bth.rs", '#![cfg(any(test, CONFIG_KUNIT = "y"))]\nfn f() { x.unwrap(); }\n'),
-    (rooms, "rust/transport/tests/traffic.rs", "use std::vec::Vec;\n"),
-    (rules.check_spdx, "rust/wire/bth.rs", DUAL),
+    (rooms, "rust/datapath/tx.rs", "use crate::core::rc::Qp;\nuse crate::sys::skb;\n"),
+    (rooms, "rust/verbs/qp.rs", "use crate::{core::uabi::Wqe, link::Link};\n"),
+    (rooms, "rust/core/rc/qp.rs", "use crate::core::wire::Bth;\nuse crate::core::{uabi, ud};\n"),
+    (rooms, "rust/core/wire/bth.rs", "use crate::core::wire::psn::Psn;\n"),
+    (rooms, "rust/sys/ring.rs", "use crate::core::uabi::words;\n"),
+    (rooms, "rust/core/wire/bth.rs", TEST % "fn f() { x.unwrap(); }"),
+    (rooms, "rust/core/wire/bth.rs", '#![cfg(any(test, CONFIG_KUNIT = "y"))]\nfn f() { x.unwrap(); }\n'),
+    (rooms, "rust/core/tests/traffic.rs", "use std::vec::Vec;\n"),
+    (rules.check_spdx, "rust/core/wire/bth.rs", DUAL),
+    (rules.check_spdx, "rust/core/queue/wqe.rs", SINGLE),
     (rules.check_spdx, "rust/sys/ib.rs", SINGLE),
     (rules.check_spdx, "README.md", "<!-- SPDX-License-Identifier: GPL-2.0 -->\n"),
     (rules.check_spdx, "a.sh", "#!/bin/sh\n# SPDX-License-Identifier: GPL-2.0\n"),
@@ -121,9 +131,12 @@ class Rules(unittest.TestCase):
         self.assertEqual(len(rules.check_map("\n".join(rows[1:]))), 1)
         self.assertEqual(len(rules.check_map("\n".join(rows + ["//! | [`attic`] | x | |"]))), 1)
         self.assertTrue(rules.check_map("\n".join(rows).replace("sys", "")))
+        short = "\n".join(rows).replace("core::batch, core::gate, core::uabi", "core::{uabi, gate, batch}")
+        self.assertFalse(rules.check_map(short))
+        self.assertEqual(len(rules.check_map(short.replace("uabi, ", ""))), 1)
 
     def test_each_file_with_a_version_is_read(self):
-        texts = {"rust/uabi/mod.rs": "pub const MODULE_VERSION: [u16; 3] = [1, 20, 3];\n",
+        texts = {"rust/core/uabi/mod.rs": "pub const MODULE_VERSION: [u16; 3] = [1, 20, 3];\n",
                  "command/ferroce": 'ROCE_PORT = 4791\nVERSION = "1.20.3"\n',
                  "CHANGELOG.md": "# Changes\n\n## 1.20.3 (a date)\n\n## 1.20.2\n",
                  "debian/changelog": "ferroce (1.20.3) unstable; urgency=medium\n"}
@@ -141,7 +154,7 @@ class Homonyms(unittest.TestCase):
         return len(rules.check_homonyms({path: rules.strip(text) for path, text in files.items()}))
 
     def test_homonyms(self):
-        self.assertEqual(self.found({"rust/wire/a.rs": "pub struct Kind;\n", "rust/sys/b.rs": "\npub(super) enum Kind {}\n"}), 1)
+        self.assertEqual(self.found({"rust/core/wire/a.rs": "pub struct Kind;\n", "rust/sys/b.rs": "\npub(super) enum Kind {}\n"}), 1)
         self.assertEqual(self.found({"rust/a/a.rs": "struct A;\n", "rust/b/a.rs": "unsafe trait A {}\n"}), 1)
         # Another crate.
         self.assertEqual(self.found({"rust/a/a.rs": "struct Cq;\n", "userspace-provider/src/cq.rs": "struct Cq;\n"}), 0)
@@ -155,12 +168,12 @@ class Circles(unittest.TestCase):
 
     def found(self, **texts):
         """Files of the room wire, or of others by their paths."""
-        paths = {path if "/" in path else f"rust/wire/{path}.rs": text for path, text in texts.items()}
+        paths = {path if "/" in path else f"rust/core/wire/{path}.rs": text for path, text in texts.items()}
         return rules.check_circles({path: rules.strip(text) for path, text in paths.items()})
 
     def test_circles(self):
-        self.assertRegex(self.found(a="use super::b::B;\n", b="use crate::wire::a::A;\n")[0], "a.rs -> b.rs -> a.rs|b.rs -> a.rs -> b.rs")
-        self.assertTrue(self.found(a="use super::b::B;\n", b="use super::{c::{self, C}, nothing};\n", c="use crate::{wire::a::A, sys};\n"))
+        self.assertRegex(self.found(a="use super::b::B;\n", b="use crate::core::wire::a::A;\n")[0], "a.rs -> b.rs -> a.rs|b.rs -> a.rs -> b.rs")
+        self.assertTrue(self.found(a="use super::b::B;\n", b="use super::{c::{self, C}, nothing};\n", c="use crate::{core::wire::a::A, sys};\n"))
         self.assertTrue(self.found(a="fn f() { super::b::g() }\n", b="fn g() -> super::a::A {}\n"))
         # What follows an item for tests counts.
         item = "#[cfg(test)]\n#[derive(Debug)]\nconst N: [u8; 2] = [1, 2];\n"
@@ -172,8 +185,8 @@ class Circles(unittest.TestCase):
                                       provider + "ffi/mod.rs": "mod b;\n"}))
 
     def test_none(self):
-        for other in ("struct B;\n", "// use super::a::A;\npub(in crate::wire::a) fn g() {}\n", "use kernel::a::A;\nuse super::nothing;\n",
-                      TEST % "use crate::wire::a::A;"):
+        for other in ("struct B;\n", "// use super::a::A;\npub(in crate::core::wire::a) fn g() {}\n", "use kernel::a::A;\nuse super::nothing;\n",
+                      TEST % "use crate::core::wire::a::A;"):
             self.assertFalse(self.found(a="use super::b::B;\n", b=other), other)
         self.assertFalse(self.found(a="use super::tests::x;\n", tests="use super::a::A;\n"))
         self.assertFalse(self.found(mod="mod part;\npub struct Whole;\n", part="use super::Whole;\n"))
@@ -193,7 +206,7 @@ class Documents(unittest.TestCase):
     """What a document promises is what the source has."""
 
     def test_values_of_vendor_err(self):
-        source = (config.CHECKOUT / "rust/transport/completion.rs").read_text(encoding="utf-8")
+        source = (config.CHECKOUT / "rust/core/completion.rs").read_text(encoding="utf-8")
         values = {int(value, 0) for value in re.findall(r"^    pub const \w+: u32 = (\w+);$", source, re.M)}
         text = (config.CHECKOUT / "Documentation/verbs.md").read_text(encoding="utf-8")
         table = text[text.index("| `vendor_err` | status |"):].split("\n\n")[0]

@@ -9,7 +9,7 @@ use crate::request::{
     answered_with_data, flags_of, has_operation, put_inline, put_list, SendLimits, Slot,
 };
 use core::cell::Cell;
-use ferroce_core::transport::service::{Protocol, Service};
+use ferroce_core::service::{Protocol, Service};
 use ferroce_core::uabi::wqe::{self, Flush, SendWqe, Sge};
 use libc::{c_int, EINVAL, EOPNOTSUPP};
 use zerocopy::IntoBytes;
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
     use crate::ffi::layout::IbvSendWr;
     use core::cell::RefCell;
-    use ferroce_core::transport::service::QpType;
+    use ferroce_core::service::QpType;
     use libc::ENOMEM;
     use zerocopy::FromBytes;
 

@@ -7,8 +7,8 @@
 
 use crate::ffi::layout::{IbvRecvWr, IbvSendWr};
 use crate::refusal::{at_most, refuse, reject};
-use ferroce_core::transport::operation::Operation;
-use ferroce_core::transport::service::{Protocol, Service};
+use ferroce_core::operation::Operation;
+use ferroce_core::service::{Protocol, Service};
 use ferroce_core::uabi::wqe::{self, Bind, Parts, RecvWqe, SendWqe, Sge};
 use libc::{c_int, EINVAL, EOPNOTSUPP};
 use zerocopy::IntoBytes;
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
     use crate::ffi::layout::MwBindInfo;
     use core::{cell::RefCell, ptr};
-    use ferroce_core::transport::service::QpType;
+    use ferroce_core::service::QpType;
     use zerocopy::FromBytes;
 
     /// A slot on a plain buffer; `gather` writes the low byte of the address of the piece.

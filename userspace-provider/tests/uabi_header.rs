@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Compares `rust/uabi/ferroce-abi.h`, for providers in C, with the contract itself.
+//! Compares `rust/core/uabi/ferroce-abi.h`, for providers in C, with the contract itself.
 
 #[allow(dead_code, reason = "this test needs no source of rdma-core")]
 #[path = "common/sources.rs"]
@@ -154,7 +154,7 @@ fn unchecked(header: &str, checks: &[Check]) -> Vec<String> {
 
 #[test]
 fn the_c_header_is_the_contract() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rust/uabi/ferroce-abi.h");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rust/core/uabi/ferroce-abi.h");
     let checks = [structures(), parts(), numbers()].concat();
     let header = std::fs::read_to_string(&file).expect("the header is there");
     assert_eq!(unchecked(&header, &checks), Vec::<String>::new());

@@ -3,6 +3,7 @@
 //! Memory regions and their access rights.
 
 use super::listed::Listed;
+use crate::core::uabi::udata::NULL_LKEY;
 use crate::sys::cursor::{
     Cursor,
     NoRoom, //
@@ -20,7 +21,6 @@ use crate::sys::revocable::{
     Revocable, //
 };
 use crate::sys::table::Named;
-use crate::uabi::udata::NULL_LKEY;
 use kernel::prelude::KBox;
 // The kernel crate's atomics are calls of C functions.
 use core::sync::atomic::{

@@ -17,25 +17,25 @@ use super::window::{
     WindowRange,
     WindowUser, //
 };
+use crate::core::env::AccessError;
+use crate::core::operation::ATOMIC_SIZE;
+use crate::core::queue::wqe::{
+    Data,
+    KeyChange, //
+};
+use crate::core::uabi::wqe::{
+    Sge,
+    MAX_SGE, //
+};
 use crate::datapath::port::{
     InPort,
     Port, //
-};
-use crate::datapath::wqe::{
-    Data,
-    KeyChange, //
 };
 use crate::sys::cursor::Cursor;
 use crate::sys::ib::qp::Access;
 use crate::sys::memory::{
     Fault,
     MemoryWord, //
-};
-use crate::transport::env::AccessError;
-use crate::transport::operation::ATOMIC_SIZE;
-use crate::uabi::wqe::{
-    Sge,
-    MAX_SGE, //
 };
 use kernel::sync::rcu;
 

@@ -27,7 +27,7 @@ use super::region::{
     Range,
     Region, //
 };
-use crate::datapath::wqe;
+use crate::core::queue::wqe;
 use crate::sys::changeable::{
     Changeable,
     Reading, //

@@ -4,6 +4,19 @@
 //! path.
 
 use super::local::moved;
+use crate::core::completion::Status;
+use crate::core::env::AccessError;
+use crate::core::queue::wqe::Destination;
+use crate::core::segment::{
+    IncomingRequest,
+    RequestSegment, //
+};
+use crate::core::ud::qkey_of;
+use crate::core::wire::headers::Deth;
+use crate::core::wire::packet::{
+    Extension,
+    Headers, //
+};
 use crate::datapath::ctx::Ctx;
 use crate::datapath::deliver::{
     self,
@@ -21,20 +34,7 @@ use crate::datapath::tx_batch::{
     TxBatch,
     TxError, //
 };
-use crate::datapath::wqe::Destination;
 use crate::observe::counters::Counter;
-use crate::transport::completion::Status;
-use crate::transport::datagram::qkey_of;
-use crate::transport::env::AccessError;
-use crate::transport::segment::{
-    IncomingRequest,
-    RequestSegment, //
-};
-use crate::wire::headers::Deth;
-use crate::wire::packet::{
-    Extension,
-    Headers, //
-};
 use kernel::sync::{
     Arc,
     ArcBorrow, //

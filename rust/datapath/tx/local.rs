@@ -7,6 +7,15 @@
 //! region, no packet, no ICRC, no IP. The sender holds its send lock and the peer's receive lock
 //! for one invocation, delivers segments and takes the responses.
 
+use crate::core::completion::Status;
+use crate::core::env::AccessError;
+use crate::core::segment::{
+    IncomingRequest,
+    ReadSegment,
+    RequestSegment,
+    Response, //
+};
+use crate::core::wire::headers::Aeth;
 use crate::datapath::ctx::Ctx;
 use crate::datapath::deliver;
 use crate::datapath::memory::sg::Payload;
@@ -24,15 +33,6 @@ use crate::datapath::queues::{
     SendQueue, //
 };
 use crate::observe::counters::Counter;
-use crate::transport::completion::Status;
-use crate::transport::env::AccessError;
-use crate::transport::segment::{
-    IncomingRequest,
-    ReadSegment,
-    RequestSegment,
-    Response, //
-};
-use crate::wire::headers::Aeth;
 use kernel::prelude::*;
 use kernel::sync::{
     Arc,

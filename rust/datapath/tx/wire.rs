@@ -3,6 +3,12 @@
 //! Segments as packets.
 
 use super::datagram;
+use crate::core::completion::Status;
+use crate::core::segment::{
+    RequestSegment,
+    Response, //
+};
+use crate::core::wire::packet::Headers;
 use crate::datapath::ctx::Ctx;
 use crate::datapath::deliver;
 use crate::datapath::memory::sg::Payload;
@@ -26,12 +32,6 @@ use crate::datapath::tx_batch::{
     TxRefused, //
 };
 use crate::observe::counters::Counter;
-use crate::transport::completion::Status;
-use crate::transport::segment::{
-    RequestSegment,
-    Response, //
-};
-use crate::wire::packet::Headers;
 use kernel::sync::ArcBorrow;
 
 /// Packets of one invocation.

@@ -4,11 +4,11 @@
 
 use super::call::Argument;
 use super::event::QpUpcall;
-use crate::sys::bindings;
-use crate::uabi::cqe::{
+use crate::core::uabi::cqe::{
     self,
     Cqe, //
 };
+use crate::sys::bindings;
 use kernel::prelude::*;
 
 /// Destination of polled completions.

@@ -8,14 +8,14 @@ use super::call::{
     WorkRequests, //
 };
 use super::object::Object;
-use crate::sys::bindings;
-use crate::uabi::wqe::{
+use crate::core::uabi::wqe::{
     self,
     Parts,
     RecvWqe,
     SendWqe,
     Sge, //
 };
+use crate::sys::bindings;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use kernel::prelude::*;

@@ -14,7 +14,6 @@ pub mod notifier;
 pub mod receive;
 pub mod route;
 pub mod rtnl;
-pub mod shape;
 pub mod socket;
 pub mod transmit;
 

@@ -8,12 +8,10 @@
 //! redirect of tc or BPF) queues it to the per-CPU backlog or a NAPI instance, which run when BHs
 //! are enabled again, and an skb without a socket has no destructor call.
 
-use super::{
-    shape::{
-        BatchShape,
-        Limits, //
-    },
-    Route, //
+use super::Route;
+use crate::core::batch::{
+    BatchShape,
+    Limits, //
 };
 use crate::sys::{
     bindings,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Prints `rust/uabi` as a C header: the layout of the rings, for scenarios that write them by hand.
+//! Prints `rust/core/uabi` as a C header: the layout of the rings, for scenarios that write them by hand.
 //!
 //! Fields are found by setting them, the private ones too, so that a layout is written down once.
 
@@ -53,7 +53,7 @@ fn check(name: &str, size: usize, fields: &[Field]) {
 
 fn main() {
     println!("/* SPDX-License-Identifier: GPL-2.0 */");
-    println!("/* Made from rust/uabi by tests/guest/lib_c/uabi_header.rs, whenever the programs are built. */");
+    println!("/* Made from rust/core/uabi by tests/guest/lib_c/uabi_header.rs, whenever the programs are built. */");
     println!("#ifndef FERROCE_UABI_H\n#define FERROCE_UABI_H\n");
     println!("#include <infiniband/verbs.h>\n#include <stddef.h>\n#include <stdint.h>\n\nenum {{");
     for (name, value) in [

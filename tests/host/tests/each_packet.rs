@@ -3,7 +3,7 @@
 //! Each packet of each operation lost, doubled or delayed, one at a time and two at a time; the
 //! oracle and the witnesses judge as they do in `model.rs`, where chance decides.
 
-use ferroce_core::transport::operation::Operation;
+use ferroce_core::operation::Operation;
 use ferroce_host_tests::model::conclude;
 use ferroce_host_tests::model::dice::Dice;
 use ferroce_host_tests::model::network::{Treatment, US};

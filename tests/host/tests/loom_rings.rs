@@ -5,10 +5,10 @@
 //! provider (`uabi::words`, `datapath::producer`, `datapath::offload`, the provider's cursor); loom
 //! runs it in every order that the memory model permits.
 
-use ferroce_core::datapath::cq_producer::{CqProducer, CqResize};
-use ferroce_core::datapath::moderation::Due;
-use ferroce_core::datapath::offload::{AfterRun, Decision, InFlight, Offload, SchedPoint, Worker};
-use ferroce_core::datapath::stream::Position;
+use ferroce_core::offload::stream::Position;
+use ferroce_core::offload::{AfterRun, Decision, InFlight, Offload, SchedPoint, Worker};
+use ferroce_core::queue::cq_producer::{CqProducer, CqResize};
+use ferroce_core::queue::moderation::Due;
 use ferroce_core::uabi::ring::{ARM_NEXT, ARM_SOLICITED, FLAG_NEED_DOORBELL};
 use ferroce_core::uabi::words::{Module, Provider, RingOps, Word, Words};
 use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};

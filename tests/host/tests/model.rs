@@ -6,8 +6,8 @@
 //!
 //! How to run more of them, and one of them again: `ferroce_host_tests::model::runner`.
 
-use ferroce_core::transport::completion::Status;
-use ferroce_core::transport::operation::Operation;
+use ferroce_core::completion::Status;
+use ferroce_core::operation::Operation;
 use ferroce_core::wire::headers::{ack_timeout_ns, rnr_delay_ns};
 use ferroce_host_tests::model::network::US;
 use ferroce_host_tests::model::plan::Kinds;

@@ -2,7 +2,7 @@
 
 //! What the model network found, each as the smallest conversation that shows it.
 
-use ferroce_core::transport::operation::Operation;
+use ferroce_core::operation::Operation;
 use ferroce_host_tests::model::conclude;
 use ferroce_host_tests::model::frame::Content;
 use ferroce_host_tests::model::network::Filter;

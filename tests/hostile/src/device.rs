@@ -8,20 +8,20 @@ use crate::case::{Completion, Fate, Qp, Region, State, FIRST_RECEIVE};
 use crate::frame::{Hosts, Outer};
 use crate::model::{Rights, Service, Use, MTU, OUTSTANDING, QKEY, RECEIVE};
 use crate::Result;
-use ferroce_core::transport::completion::{RecvCompletion, SendCompletion, Status};
-use ferroce_core::transport::datagram::{self, DatagramEnv};
-use ferroce_core::transport::env::{
+use ferroce_core::completion::{RecvCompletion, SendCompletion, Status};
+use ferroce_core::env::{
     AccessError, AtomicOp, FlushPlacement, RemoteAccess, ResponderEnv, TakeReceive,
 };
-use ferroce_core::transport::message::Mtu;
-use ferroce_core::transport::operation::{Arguments, Operation};
-use ferroce_core::transport::reliable::config::{RemoteRights, RequesterConfig, ResponderConfig};
-use ferroce_core::transport::reliable::counters::RequesterCounters;
-use ferroce_core::transport::reliable::requester::{Requester, SendSlot};
-use ferroce_core::transport::reliable::responder::{DropReason, Resource, Responder};
-use ferroce_core::transport::request::{Progress, SendRequest};
-use ferroce_core::transport::segment::{IncomingRequest, ReadSegment, Response};
-use ferroce_core::transport::unreliable::responder as unreliable;
+use ferroce_core::message::Mtu;
+use ferroce_core::operation::{Arguments, Operation};
+use ferroce_core::rc::config::{RemoteRights, RequesterConfig, ResponderConfig};
+use ferroce_core::rc::counters::RequesterCounters;
+use ferroce_core::rc::requester::{Requester, SendSlot};
+use ferroce_core::rc::responder::{DropReason, Resource, Responder};
+use ferroce_core::request::{Progress, SendRequest};
+use ferroce_core::segment::{IncomingRequest, ReadSegment, Response};
+use ferroce_core::uc::responder as unreliable;
+use ferroce_core::ud::{DatagramEnv, DatagramResponder};
 use ferroce_core::wire::headers::{AethSyndrome, Bth};
 use ferroce_core::wire::icrc::{self, Crc32, SoftCrc32};
 use ferroce_core::wire::opcode::OpcodeService as Opcodes;
@@ -55,7 +55,7 @@ const NAMES: [&str; 14] = [
 enum Half {
     Reliable(Box<Responder<Vec<Resource>>>),
     Unreliable(unreliable::UnreliableResponder),
-    Datagram(datagram::DatagramResponder),
+    Datagram(DatagramResponder),
 }
 
 /// A queue pair.
@@ -440,7 +440,7 @@ fn connected(service: Service, rights: &Rights, qp: &Qp) -> Half {
             Half::Unreliable(responder)
         }
         Service::Ud => {
-            let mut responder = datagram::DatagramResponder::default();
+            let mut responder = DatagramResponder::default();
             responder.connect(QKEY);
             Half::Datagram(responder)
         }

@@ -11,7 +11,7 @@ use crate::{
     doorbell,
 };
 use core::mem::{offset_of, size_of};
-use ferroce_core::transport::service::QpType;
+use ferroce_core::service::QpType;
 use ferroce_core::uabi::{cqe, wqe, wqe::Sge};
 use std::{
     fmt::Write,

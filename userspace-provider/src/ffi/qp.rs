@@ -22,7 +22,7 @@ use core::{
     mem::{offset_of, zeroed},
     ptr,
 };
-use ferroce_core::transport::service::{Protocol, QpType, Service};
+use ferroce_core::service::{Protocol, QpType, Service};
 use ferroce_core::uabi::{
     udata,
     wqe::{self, recv_stride, send_stride},

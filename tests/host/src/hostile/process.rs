@@ -3,10 +3,10 @@
 //! Processes that post anything at all into the rings that are mapped into them.
 
 use super::{number, Chance};
-use ferroce_core::datapath::wqe::{Binding, Data, KeyChange, RecvWqes, SendWqes};
-use ferroce_core::transport::completion::Status;
-use ferroce_core::transport::env::TakeReceive;
-use ferroce_core::transport::service::QpType;
+use ferroce_core::completion::Status;
+use ferroce_core::env::TakeReceive;
+use ferroce_core::queue::wqe::{Binding, Data, KeyChange, RecvWqes, SendWqes};
+use ferroce_core::service::QpType;
 use ferroce_core::uabi::words::{Module, RingOps, Word, Words};
 use ferroce_core::uabi::wqe::{
     recv_stride, send_stride, OP_ATOMIC_CMP_AND_SWP, OP_ATOMIC_FETCH_AND_ADD, OP_ATOMIC_WRITE,

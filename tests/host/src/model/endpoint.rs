@@ -12,17 +12,15 @@ use super::memory::{Env, Memory};
 use super::network::US;
 use super::plan::{Kinds, Plan, UNTOUCHED};
 use super::scenario::{Scenario, Side};
-use ferroce_core::transport::completion::{
-    Carried, RecvCompletion, RecvOp, SendCompletion, Status,
-};
-use ferroce_core::transport::env::{ResponderEnv, TakeReceive};
-use ferroce_core::transport::message::Mtu;
-use ferroce_core::transport::operation::Arguments;
-use ferroce_core::transport::reliable::config::{RemoteRights, RequesterConfig, ResponderConfig};
-use ferroce_core::transport::reliable::requester::{LocalOp, Requester, SendSlot};
-use ferroce_core::transport::reliable::responder::{DropReason, Fatal, Resource, Responder};
-use ferroce_core::transport::request::{Progress, PushError};
-use ferroce_core::transport::segment::{ReadSegment, RequestSegment, Response};
+use ferroce_core::completion::{Carried, RecvCompletion, RecvOp, SendCompletion, Status};
+use ferroce_core::env::{ResponderEnv, TakeReceive};
+use ferroce_core::message::Mtu;
+use ferroce_core::operation::Arguments;
+use ferroce_core::rc::config::{RemoteRights, RequesterConfig, ResponderConfig};
+use ferroce_core::rc::requester::{LocalOp, Requester, SendSlot};
+use ferroce_core::rc::responder::{DropReason, Fatal, Resource, Responder};
+use ferroce_core::request::{Progress, PushError};
+use ferroce_core::segment::{ReadSegment, RequestSegment, Response};
 use ferroce_core::wire::headers::ack_timeout_ns;
 use ferroce_core::wire::opcode::Opcode;
 use ferroce_core::wire::psn::Psn;

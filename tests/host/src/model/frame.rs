@@ -7,8 +7,8 @@
 //! the network is about to change it, which gives the same answers: what was not changed is whole.
 
 use crate::ip::ipv4;
-use ferroce_core::transport::operation::Arguments;
-use ferroce_core::transport::segment::{IncomingRequest, ReadSegment, RequestSegment, Response};
+use ferroce_core::operation::Arguments;
+use ferroce_core::segment::{IncomingRequest, ReadSegment, RequestSegment, Response};
 use ferroce_core::wire::headers::{Aeth, AethSyndrome};
 use ferroce_core::wire::icrc::{finish, is_plain_ipv4, masked_prefix_v4, Crc32, SoftCrc32, SEED};
 use ferroce_core::wire::packet::{pad_for, parse, Headers};

@@ -5,8 +5,8 @@
 
 use super::plan::{Plan, PlannedReceive, BASE, RKEY, UNTOUCHED};
 use super::scenario::Fault;
-use ferroce_core::transport::completion::{RecvCompletion, Status};
-use ferroce_core::transport::env::{
+use ferroce_core::completion::{RecvCompletion, Status};
+use ferroce_core::env::{
     AccessError, AtomicOp, FlushPlacement, RemoteAccess, ResponderEnv, TakeReceive,
 };
 

@@ -7,9 +7,9 @@ use super::endpoint::State;
 use super::plan::{Kinds, Message, CELL, UNTOUCHED};
 use super::scenario::{Fault, Place};
 use super::world::World;
-use ferroce_core::transport::completion::{RecvOp, Status};
-use ferroce_core::transport::operation::Operation;
-use ferroce_core::transport::reliable::responder::Fatal;
+use ferroce_core::completion::{RecvOp, Status};
+use ferroce_core::operation::Operation;
+use ferroce_core::rc::responder::Fatal;
 use ferroce_core::wire::headers::ack_timeout_ns;
 use ferroce_core::wire::psn::Psn;
 

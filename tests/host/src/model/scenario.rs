@@ -2,7 +2,7 @@
 
 //! What a run is made of, as data: nothing else decides what happens in it.
 
-use ferroce_core::transport::operation::Operation;
+use ferroce_core::operation::Operation;
 use std::fmt;
 
 /// Everything about a run.

@@ -4,7 +4,7 @@
 //! failure shrinks to; seeds do not shrink.
 
 use super::scenario::{Blackout, Event, Fault, Link, Place, Receive, Scenario, Side, What, Work};
-use ferroce_core::transport::operation::Operation;
+use ferroce_core::operation::Operation;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -2,7 +2,7 @@
 /*
  * LOC_QP_OP: requests that no provider writes. A process may write into its rings what it likes, so this one does: it
  * finds them among its mappings by a request that it has posted, and writes the next ones itself. The layouts are
- * those of rust/uabi.
+ * those of rust/core/uabi.
  */
 #include "causes.h"
 

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! Requests of a responder to its QP: receives and memory.
+
+use super::completion::vendor;
+use super::completion::Carried;
+use super::completion::RecvCompletion;
+use super::completion::RecvOp;
+use super::completion::Status;
+use crate::core::wire::headers::Reth;
+
+/// The right that a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteAccess {
+    /// RDMA READ.
+    Read,
+    /// RDMA WRITE.
+    Write,
+}
+
+/// An atomic operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOp {
+    /// Writes `swap` if the value is `compare`.
+    CompareSwap {
+        /// The value to compare with.
+        compare: u64,
+        /// The value to write.
+        swap: u64,
+    },
+    /// Adds this, modulo 2^64.
+    FetchAdd(u64),
+}
+
+/// Where a FLUSH places data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushPlacement {
+    /// Globally visible.
+    pub global: bool,
+    /// Persistent.
+    pub persistent: bool,
+}
+
+/// The memory does not exist, or the access is not permitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccessError;
+
+/// The next receive of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeReceive {
+    /// A receive was taken; [`ResponderEnv::scatter`] writes to it from now on.
+    Taken {
+        /// `wr_id` of its completion.
+        wr_id: u64,
+        /// Bytes that it holds.
+        capacity: u64,
+    },
+    /// The queue is empty.
+    Empty,
+    /// A receive was taken, but is malformed.
+    Malformed {
+        /// `wr_id` of its completion.
+        wr_id: u64,
+        /// Status of its completion.
+        status: Status,
+    },
+}
+
+/// The QP as its responder sees it.
+///
+/// "The payload" is that of the request that the responder was called with.
+pub trait ResponderEnv {
+    /// Takes the next receive.
+    fn take_receive(&mut self) -> TakeReceive;
+
+    /// Whether the peer may access all of `va..va + len` with this key. `len` is not 0.
+    fn check_remote(
+        &mut self,
+        access: RemoteAccess,
+        rkey: u32,
+        va: u64,
+        len: u32,
+    ) -> Result<(), AccessError>;
+
+    /// Writes the payload, `len` bytes, to remotely accessible memory; checks the access again.
+    fn write_remote(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError>;
+
+    /// Carries out the atomic operation on the 8 bytes at `va`, a multiple of 8, if the peer may do
+    /// that with this key. Returns the original value.
+    fn change_remote(&mut self, rkey: u32, va: u64, change: AtomicOp) -> Result<u64, AccessError>;
+
+    /// Writes the payload, 8 bytes, atomically to `va`, a multiple of 8; checks the right to write.
+    fn write_word(&mut self, rkey: u32, va: u64) -> Result<(), AccessError>;
+
+    /// Flushes earlier writes to `placement`, if the peer may ask for that with this key: a range
+    /// of the region, or all of it.
+    fn flush(
+        &mut self,
+        rkey: u32,
+        range: Option<(u64, u32)>,
+        placement: FlushPlacement,
+    ) -> Result<(), AccessError>;
+
+    /// Writes the payload, `len` bytes, to the receive taken last, from `offset`. Both were checked
+    /// against its capacity.
+    fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError>;
+
+    /// Invalidates a key for the peer, if the peer may do that.
+    fn invalidate(&mut self, _key: u32) -> Result<(), AccessError> {
+        Err(AccessError)
+    }
+
+    /// A receive is complete.
+    fn complete(&mut self, completion: RecvCompletion);
+}
+
+/// Whether the peer may access the range of the RETH. An empty one needs no right (C9-88).
+#[inline(always)]
+pub(super) fn check_range(
+    access: RemoteAccess,
+    reth: &Reth,
+    env: &mut impl ResponderEnv,
+) -> Result<(), AccessError> {
+    let (va, length) = (reth.va(), reth.length());
+    let Some(before_last) = length.checked_sub(1) else {
+        return Ok(());
+    };
+    if va.checked_add(u64::from(before_last)).is_none() {
+        return Err(AccessError);
+    }
+    env.check_remote(access, reth.rkey(), va, length)
+}
+
+/// The completion of a receive that was taken and is flushed.
+pub(super) fn flushed(wr_id: u64, op: RecvOp) -> RecvCompletion {
+    RecvCompletion {
+        wr_id,
+        status: Status::WrFlushErr,
+        op,
+        byte_len: 0,
+        carried: Carried::Nothing,
+        solicited: false,
+        vendor_err: vendor::FLUSHED,
+    }
+}

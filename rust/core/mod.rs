@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The core: all of ferroce that needs neither the kernel nor unsafe code. On the host it is an
+//! ordinary crate (`lib.rs`), for the tests and the provider.
+//!
+//! Its heart are the transports as state machines without input and output (IBTA volume 1,
+//! chapter 9). Nothing here sends, receives, copies, locks, sleeps or asks for the time. The owner
+//! of a QP does, and tells the state machines what happened; they answer what is to be done next.
+//!
+//! ```text
+//!   work request                                                              receive
+//!        |                                                                       |
+//!        v push                                                     take_receive v
+//!  +-----------+   next_segment     RequestSegment      on_request         +-----------+
+//!  |           | ---------------------------------------------------------> |           |
+//!  | requester |                                                            | responder |
+//!  |           | <--------------------------------------------------------- |           |
+//!  +-----------+   on_acknowledge        Response        next_response      +-----------+
+//!        |         accept_read_response                                          |
+//!        v                                                                       v
+//!  SendCompletion                                                          RecvCompletion
+//! ```
+//!
+//! | what | file |
+//! |---|---|
+//! | the types of queue pairs, and what each is composed of | [`service`] |
+//! | operations, and the replies to them | [`operation`] |
+//! | how a message is cut into packets | [`message`] |
+//! | what moves between requester and responder | [`segment`] |
+//! | completions | [`completion`] |
+//! | WQEs, as a requester sees them | [`request`] |
+//! | requests of a responder to its QP | [`env`] |
+//! | the reliable connection: requester and responder | [`rc`] |
+//! | the unreliable connection, and the requester of datagrams | [`uc`] |
+//! | the responder of datagrams | [`ud`] |
+//! | WQEs, CQEs and shared receives in their rings | [`queue`] |
+//! | which CPU transmits, and at which priority | [`offload`] |
+//! | which packets may leave as one batch | [`batch`] |
+//! | the reference count that ends access to memory | [`gate`] |
+//! | limits of objects and of path MTUs | [`quota`], [`reach`] |
+//! | packets | [`wire`] |
+//! | rings and structures shared with the provider | [`uabi`] |
+//!
+//! On the wire a segment is a packet, and the payload is in it. On the local path the segment of
+//! the one QP is handed to the other one directly, the payload is copied once from memory to
+//! memory, and a segment may be as long as a message.
+//!
+//! Whatever a peer sends ends in a counter, an answer, or the end of its own connection: there is
+//! no arithmetic here that wraps unseen, no loop whose length the peer chooses, and no access to
+//! memory that the [`env::ResponderEnv`] has not checked.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
+
+pub mod batch;
+pub mod completion;
+pub mod env;
+pub mod gate;
+pub mod message;
+pub mod offload;
+pub mod operation;
+pub mod queue;
+pub mod quota;
+pub mod rc;
+pub mod reach;
+pub mod request;
+pub mod segment;
+pub mod service;
+pub mod uabi;
+pub mod uc;
+pub mod ud;
+pub mod wire;

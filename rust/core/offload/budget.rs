@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! CPU time of workers at high priority.
+//!
+//! A worker of high priority is not held up by the process that polls for its completions. But it
+//! holds up everything else on its CPU, as long as there is work. So only a share of the time is
+//! spent at high priority; beyond it the worker runs at normal priority, where the scheduler is
+//! fair to every task.
+//!
+//! The share is a tenth, plus a millisecond that may be saved up: at most 2 ms in any 10 ms, and
+//! the rest of the invocation in which they end.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Nanoseconds that must pass for each one spent.
+const PRICE: u64 = 10;
+
+/// Nanoseconds that can be spent at once after a long idle time.
+const SAVED: u64 = 1_000_000;
+
+/// The budget of one CPU. Times are nanoseconds of one clock.
+///
+/// It is one word, the time at which everything spent so far is paid for: readers and writers need
+/// no lock. Each CPU's word has a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct Budget {
+    paid_at: AtomicU64,
+}
+
+impl Budget {
+    /// Whether budget is left at `now`.
+    #[inline]
+    pub fn has_left(&self, now: u64) -> bool {
+        self.paid_at.load(Relaxed) < now.saturating_add(SAVED.wrapping_mul(PRICE))
+    }
+
+    /// An invocation at high priority ran from `begin` to `end`.
+    pub fn spend(&self, begin: u64, end: u64) {
+        let cost = end.saturating_sub(begin).saturating_mul(PRICE);
+        // Two workers of one CPU may be here at a time: the time of both counts.
+        self.paid_at.fetch_max(begin, Relaxed);
+        self.paid_at.fetch_add(cost, Relaxed);
+    }
+}
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_core_budget))]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn what_is_spent_comes_back() {
+        let budget = Budget::default();
+        assert!(budget.has_left(5 * MS));
+        budget.spend(5 * MS, 7 * MS);
+        assert!(!budget.has_left(7 * MS));
+        assert!(!budget.has_left(14 * MS));
+        assert!(budget.has_left(16 * MS));
+        // Savings are bounded.
+        budget.spend(1000 * MS, 1001 * MS);
+        assert!(!budget.has_left(1000 * MS));
+        assert!(budget.has_left(1001 * MS));
+    }
+}
+
+/// Too large for the kernel's stack.
+#[cfg(test)]
+mod share {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Runs whenever the budget permits, for `turn` each, and looks again `idle` later otherwise.
+    /// Returns the most time spent in any 10 ms of a second.
+    fn most_in_10_ms(turn: u64, idle: u64) -> u64 {
+        // The time in pieces of 10 us: spent or not.
+        const PIECE: u64 = 10_000;
+        let mut spent = [false; 101_000];
+        let budget = Budget::default();
+        let mut now = 0;
+        while now < 1000 * MS {
+            if budget.has_left(now) {
+                budget.spend(now, now + turn);
+                for piece in now / PIECE..(now + turn) / PIECE {
+                    spent[piece as usize] = true;
+                }
+                now += turn;
+            } else {
+                now += idle;
+            }
+        }
+        let window = (10 * MS / PIECE) as usize;
+        let pieces = spent
+            .windows(window)
+            .map(|window| window.iter().filter(|spent| **spent).count())
+            .max();
+        pieces.unwrap_or(0) as u64 * PIECE
+    }
+
+    #[test]
+    fn at_most_a_fifth_of_any_10_ms() {
+        for turn in [10_000, 50_000, 200_000] {
+            for idle in [10_000, 1_000_000, 30_000_000] {
+                let most = most_in_10_ms(turn, idle);
+                assert!(most <= 2 * MS + turn, "{turn} {idle}: {most}");
+            }
+        }
+        // The budget is used.
+        assert!(most_in_10_ms(50_000, 10_000) >= 3 * MS / 2);
+    }
+}

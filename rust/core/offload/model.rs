@@ -1,0 +1,619 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! A schedule together with the requester that it schedules, and all that may happen to them, in
+//! any order. On the host only.
+//!
+//! The packets of one CPU stay in their order, those of different CPUs do not. Answers stay in
+//! their order, and are received anywhere.
+
+#![cfg(test)]
+
+extern crate std;
+
+use super::*;
+use crate::core::completion::RecvCompletion;
+use crate::core::env::AccessError;
+use crate::core::env::AtomicOp;
+use crate::core::env::FlushPlacement;
+use crate::core::env::RemoteAccess;
+use crate::core::env::ResponderEnv;
+use crate::core::env::TakeReceive;
+use crate::core::message::Mtu;
+use crate::core::operation::Arguments;
+use crate::core::operation::Operation;
+use crate::core::rc::config::RemoteRights;
+use crate::core::rc::config::RequesterConfig;
+use crate::core::rc::config::ResponderConfig;
+use crate::core::rc::counters::RequesterCounters;
+use crate::core::rc::requester::Requester;
+use crate::core::rc::requester::SendSlot;
+use crate::core::rc::responder::Resource;
+use crate::core::rc::responder::Responder;
+use crate::core::request::SendRequest;
+use crate::core::segment::IncomingRequest;
+use crate::core::segment::Response;
+use crate::core::wire::headers::Aeth;
+use crate::core::wire::psn::Psn;
+use std::collections::VecDeque;
+use std::vec;
+use std::vec::Vec;
+
+const CPUS: u32 = 3;
+/// Requests that the ring holds.
+const ENTRIES: u32 = 32;
+const FETCHED_PER_RUN: u32 = 20;
+const PACKETS_PER_RUN: u32 = 3;
+const MTU: u32 = 256;
+/// What is below happens in so many nanoseconds, on average.
+const STEP: u64 = 500;
+/// Far above what anything takes that is not lost.
+const ACK_TIMEOUT: u64 = 100_000_000;
+
+/// A responder's memory that takes and has everything.
+struct Anything;
+
+impl ResponderEnv for Anything {
+    fn take_receive(&mut self) -> TakeReceive {
+        TakeReceive::Taken {
+            wr_id: 0,
+            capacity: 1 << 20,
+        }
+    }
+    fn check_remote(&mut self, _: RemoteAccess, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
+        Ok(())
+    }
+    fn write_remote(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
+        Ok(())
+    }
+    fn change_remote(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, AccessError> {
+        Ok(0)
+    }
+    fn write_word(&mut self, _: u32, _: u64) -> Result<(), AccessError> {
+        Ok(())
+    }
+    fn flush(
+        &mut self,
+        _: u32,
+        _: Option<(u64, u32)>,
+        _: FlushPlacement,
+    ) -> Result<(), AccessError> {
+        Ok(())
+    }
+    fn scatter(&mut self, _: u32, _: u32) -> Result<(), AccessError> {
+        Ok(())
+    }
+    fn complete(&mut self, _: RecvCompletion) {}
+}
+
+/// What a CPU has to do besides.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Other {
+    /// Nothing.
+    Free,
+    /// Something else wants to run there.
+    Wanted,
+    /// A hypervisor has taken it away, which the kernel cannot see.
+    Stolen,
+}
+
+/// What a life is like.
+#[derive(Clone, Copy)]
+struct Nature {
+    seed: u64,
+    /// One packet in so many is lost, if any.
+    loses: Option<u32>,
+    /// The QP has an ACK timeout.
+    timed: bool,
+    /// The process may run on one CPU only, so no worker is invited.
+    alone: bool,
+    /// All messages are of one packet, so a run is seldom too short.
+    short: bool,
+}
+
+/// A send queue, its process and its network.
+struct Model {
+    nature: Nature,
+    offload: Offload<u32>,
+    requester: Requester<Vec<SendSlot>>,
+    responder: Responder<Vec<Resource>>,
+    random: u64,
+    now: u64,
+    /// Where the process runs, and whether it still posts.
+    process: u32,
+    posts: bool,
+    /// The CPU where the far worker runs.
+    other: Other,
+    /// Requests in the ring that were not taken from it.
+    posted: VecDeque<SendRequest>,
+    /// The process has to ring, and did not yet.
+    rings: bool,
+    needs_doorbell: bool,
+    /// What each CPU has sent that was not received.
+    requests: [VecDeque<IncomingRequest>; CPUS as usize],
+    /// What the responder has sent that was not received.
+    responses: VecDeque<Response>,
+    /// When the timer of the queue fires.
+    timer: Option<u64>,
+    /// Where work items are queued.
+    near: Option<u32>,
+    far: Option<u32>,
+    /// Where the timer that polls is set.
+    poll: Option<u32>,
+    /// Moves that were begun and waited, and those for a worker that was too slow.
+    waits: u32,
+    slow: u32,
+}
+
+impl Model {
+    fn new(nature: Nature) -> Self {
+        let mtu = Mtu::from_bytes(MTU).unwrap();
+        let mut requester = Requester::new(vec![SendSlot::default(); ENTRIES as usize]);
+        requester.connect(RequesterConfig {
+            mtu,
+            sq_psn: Psn::new(0xff_fff0),
+            retry_cnt: 7,
+            rnr_retry: 7,
+            ack_timeout_ns: nature.timed.then_some(ACK_TIMEOUT),
+            max_rd_atomic: 2,
+        });
+        let mut responder = Responder::new(vec![Resource::default(); 8]);
+        responder.connect(ResponderConfig {
+            mtu,
+            rq_psn: Psn::new(0xff_fff0),
+            max_dest_rd_atomic: 2,
+            min_rnr_timer: 12,
+            rights: RemoteRights::ALL,
+        });
+        Self {
+            nature,
+            offload: Offload::default(),
+            requester,
+            responder,
+            random: 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(nature.seed),
+            now: 1,
+            process: 0,
+            posts: true,
+            other: Other::Free,
+            posted: VecDeque::new(),
+            rings: false,
+            needs_doorbell: true,
+            requests: Default::default(),
+            responses: VecDeque::new(),
+            timer: None,
+            near: None,
+            far: None,
+            poll: None,
+            waits: 0,
+            slow: 0,
+        }
+    }
+
+    fn below(&mut self, n: u32) -> u32 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        ((self.random >> 33) as u32) % n
+    }
+
+    fn is_lost(&mut self) -> bool {
+        self.nature
+            .loses
+            .is_some_and(|one_in| self.below(one_in) == 0)
+    }
+
+    /// As `SendQueue::point` has it.
+    fn sched_point(&self, here: u32) -> SchedPoint<u32> {
+        let requester = &self.requester;
+        let in_flight = if !requester.has_in_flight() {
+            InFlight::Nothing
+        } else if requester.is_answer_due() && requester.deadline().is_some() {
+            InFlight::Awaited
+        } else {
+            InFlight::Unbounded
+        };
+        SchedPoint {
+            here,
+            now: self.now,
+            in_flight,
+        }
+    }
+
+    fn post(&mut self) {
+        let requester = &self.requester;
+        let used = requester.pushed().wrapping_sub(requester.retired()) + self.posted.len() as u32;
+        if used == ENTRIES || !self.posts {
+            return;
+        }
+        let op = match self.below(8) {
+            0 => Operation::Read,
+            1 => Operation::Send,
+            _ => Operation::Write,
+        };
+        let request = SendRequest {
+            op,
+            length: self.below(if self.nature.short { 16 } else { 4 * MTU }),
+            signaled: self.below(8) == 0,
+            fence: self.below(8) == 0,
+            ..SendRequest::default()
+        };
+        self.posted.push_back(request);
+        self.rings |= self.needs_doorbell;
+    }
+
+    /// One run of the sender, like `post::advance`. Returns whether there is more.
+    fn send(&mut self, here: u32) -> bool {
+        for _ in 0..FETCHED_PER_RUN {
+            let Some(request) = self.posted.pop_front() else {
+                break;
+            };
+            self.requester.push(request).unwrap();
+        }
+        let mut more = true;
+        for left in (0..PACKETS_PER_RUN).rev() {
+            if left == 0 {
+                self.requester.request_ack();
+            }
+            let Some(segment) = self.requester.next_segment(self.now, 1) else {
+                more = false;
+                break;
+            };
+            if self.is_lost() {
+                continue;
+            }
+            let arguments = Arguments {
+                remote_addr: 0x1000,
+                rkey: 7,
+                imm: [0; 4],
+                invalidated: 0,
+                operands: [0; 2],
+            };
+            let request = IncomingRequest::local(&segment, segment.extension(|| arguments));
+            self.requests[here as usize].push_back(request);
+        }
+        self.settle();
+        more || !self.posted.is_empty()
+    }
+
+    fn settle(&mut self) {
+        if let Some(at) = self.requester.deadline() {
+            self.timer = Some(self.timer.map_or(at, |timer| timer.min(at)));
+        }
+    }
+
+    fn call(&mut self, call: WorkerCall<u32>) {
+        self.needs_doorbell = false;
+        // What is queued already stays where it is.
+        let _ = match call.worker {
+            Worker::Near => self.near.get_or_insert(call.cpu),
+            Worker::Far => self.far.get_or_insert(call.cpu),
+            Worker::Timer => self.poll.get_or_insert(call.cpu),
+        };
+    }
+
+    /// Sends as much as one run may, and leaves the rest to a worker.
+    fn send_some(&mut self, here: u32) {
+        if self.send(here) {
+            let call = self.offload.leave(here);
+            self.call(call);
+        }
+    }
+
+    fn apply(&mut self, here: u32, decision: Decision<u32>) {
+        match decision {
+            Decision::Send => return self.send_some(here),
+            Decision::Invite(call) => {
+                let _ = self.far.get_or_insert(call.cpu);
+                return self.send_some(here);
+            }
+            Decision::Leave(call) => self.call(call),
+            Decision::Wait => {
+                self.waits += 1;
+                self.needs_doorbell = false;
+            }
+            Decision::Nothing => {}
+        }
+        self.settle();
+    }
+
+    fn doorbell(&mut self) {
+        self.rings = false;
+        let here = self.process;
+        let other = (!self.nature.alone).then_some((here + 1) % CPUS);
+        let point = self.sched_point(here);
+        let taken = self.requester.pushed();
+        let decision = self
+            .offload
+            .doorbell(point, taken, true, Position::default, |_| other);
+        self.apply(here, decision);
+        if self.offload.wants_end() {
+            self.offload.served(self.now + STEP);
+        }
+    }
+
+    /// As `post::proceed` has it.
+    fn proceed(&mut self, here: u32) {
+        let unsent = self.requester.has_unsent() || !self.posted.is_empty();
+        let event = OffloadEvent::Progress { unsent };
+        let decision = self.offload.event(self.sched_point(here), event);
+        self.apply(here, decision);
+    }
+
+    /// A packet that the CPU `from` has sent is executed and answered.
+    fn receive_request(&mut self, from: u32) {
+        let Some(request) = self.requests[from as usize].pop_front() else {
+            return;
+        };
+        let _ = self.responder.on_request(&request, &mut Anything);
+        while let Some(response) = self.responder.next_response(1) {
+            if !self.is_lost() {
+                self.responses.push_back(response);
+            }
+        }
+    }
+
+    fn receive_response(&mut self, here: u32) {
+        let Some(response) = self.responses.pop_front() else {
+            return;
+        };
+        let mut sink = |_| {};
+        let progress = match response {
+            Response::Acknowledge { psn, syndrome, msn } => {
+                let aeth = Aeth::new(syndrome, msn);
+                let requester = &mut self.requester;
+                requester.on_acknowledge(psn, aeth, self.now, &mut sink)
+            }
+            Response::ReadResponse { segment, .. } => {
+                let (requester, now) = (&mut self.requester, self.now);
+                match requester.accept_read_response(&segment, now, &mut sink) {
+                    Ok(place) => requester.read_response_placed(&place, now, &mut sink),
+                    Err(_) => return self.proceed(here),
+                }
+            }
+            Response::Atomic { .. } => panic!("nobody asked for it"),
+        };
+        assert!(!progress.fatal, "{:?}", self.requester.counters());
+        self.proceed(here);
+    }
+
+    /// The timer fires, as `worker::send_on` has it.
+    fn expire(&mut self, here: u32) {
+        let Some(at) = self.timer.take() else {
+            return;
+        };
+        self.now = self.now.max(at);
+        if self.requester.deadline().is_none_or(|at| at > self.now) {
+            return self.settle();
+        }
+        let progress = self.requester.on_deadline(self.now, &mut |_| {});
+        assert!(!progress.fatal, "{:?}", self.requester.counters());
+        let decision = self
+            .offload
+            .event(self.sched_point(here), OffloadEvent::Deadline);
+        self.apply(here, decision);
+    }
+
+    /// As `worker::send` has it.
+    fn work(&mut self, worker: Worker) {
+        let item = match worker {
+            Worker::Near => self.near.take(),
+            Worker::Far => self.far.take(),
+            Worker::Timer => self.poll.take(),
+        };
+        let Some(here) = item else {
+            return;
+        };
+        let point = self.sched_point(here);
+        let decision = self
+            .offload
+            .worker_runs(worker, point, self.other != Other::Wanted);
+        if decision != Decision::Send {
+            return self.apply(here, decision);
+        }
+        let before = self.requester.pushed();
+        let more = self.send(here);
+        let took = self.requester.pushed().wrapping_sub(before);
+        let point = self.sched_point(here);
+        match self.offload.worker_ran(more, took, point) {
+            AfterRun::Again(call) => self.call(call),
+            AfterRun::MoveBack(decision) => {
+                self.slow += 1;
+                self.apply(here, decision);
+            }
+            AfterRun::Rest => {
+                // The process may post before the flag is up, and after.
+                if self.below(4) == 0 {
+                    self.post();
+                }
+                self.needs_doorbell = true;
+                if self.below(4) == 0 {
+                    self.post();
+                }
+                if let Some(call) = self.offload.rest(!self.posted.is_empty()) {
+                    self.call(call);
+                }
+            }
+        }
+    }
+
+    /// The process posts one request after the other.
+    fn stream(&mut self) {
+        for _ in 0..self.below(ENTRIES) {
+            self.now += STEP;
+            self.post();
+            if self.rings {
+                self.doorbell();
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        self.now += u64::from(self.below(2 * STEP as u32));
+        let here = self.below(CPUS);
+        match self.below(24) {
+            0..=5 => self.post(),
+            6..=7 => self.stream(),
+            8..=10 if self.rings => self.doorbell(),
+            11..=13 => self.receive_request(here),
+            14..=16 => self.receive_response(here),
+            17..=18 => self.work(Worker::Near),
+            19..=21 if self.other != Other::Stolen => self.work(Worker::Far),
+            22 => self.work(Worker::Timer),
+            23 => match self.below(16) {
+                0 => self.process = here,
+                1 => self.other = Other::Wanted,
+                2 => self.other = Other::Stolen,
+                3..=5 => self.other = Other::Free,
+                _ => {}
+            },
+            _ => {}
+        }
+        if self.timer.is_some_and(|at| at <= self.now) {
+            self.expire(here);
+        }
+    }
+
+    /// One thing that must happen, if there is any: nothing that hangs on a timer.
+    fn go_on(&mut self) -> bool {
+        self.now += STEP;
+        let here = self.below(CPUS);
+        if self.rings {
+            self.doorbell();
+        } else if self.near.is_some() {
+            self.work(Worker::Near);
+        } else if self.far.is_some() {
+            self.work(Worker::Far);
+        } else if self.poll.is_some() {
+            self.work(Worker::Timer);
+        } else if let Some(from) = self.requests.iter().position(|queue| !queue.is_empty()) {
+            self.receive_request(from as u32);
+        } else if !self.responses.is_empty() {
+            self.receive_response(here);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    fn is_done(&self) -> bool {
+        self.posted.is_empty() && self.requester.pushed() == self.requester.retired()
+    }
+
+    /// Only what must happen happens: in the end nothing is left.
+    fn finish(&mut self) {
+        self.posts = false;
+        for _ in 0..100_000 {
+            if self.go_on() {
+                continue;
+            }
+            if self.is_done() {
+                return;
+            }
+            // Without a loss nothing needs a timer.
+            assert!(
+                self.nature.loses.is_some() && self.timer.is_some(),
+                "nothing goes on: {:?}, {} posted, {:?}",
+                self.offload,
+                self.posted.len(),
+                self.requester.counters()
+            );
+            let here = self.below(CPUS);
+            self.expire(here);
+        }
+        panic!(
+            "no end: {:?}, {} posted, {:?}",
+            self.offload,
+            self.posted.len(),
+            self.requester.counters()
+        );
+    }
+}
+
+/// What happened in many lives.
+#[derive(Default)]
+struct Sum {
+    moves: Moves,
+    waits: u32,
+    slow: u32,
+    counters: RequesterCounters,
+}
+
+fn live(lives: u64, nature: impl Fn(u64) -> Nature) -> Sum {
+    let mut sum = Sum::default();
+    for seed in 1..=lives {
+        let mut model = Model::new(nature(seed));
+        for _ in 0..4000 {
+            model.step();
+        }
+        model.finish();
+        let (moves, counters) = (model.offload.moves(), model.requester.counters());
+        if model.nature.loses.is_none() {
+            let repeated = counters.retransmitted + counters.tail_probes + counters.timeouts;
+            assert_eq!(repeated, 0, "seed {seed}: {counters:?}");
+            assert_eq!(counters.seq_naks, 0, "seed {seed}: overtaken");
+        }
+        sum.moves.away += moves.away;
+        sum.moves.back += moves.back;
+        sum.moves.polled += moves.polled;
+        sum.waits += model.waits;
+        sum.slow += model.slow;
+        sum.counters.timeouts += counters.timeouts;
+        sum.counters.tail_probes += counters.tail_probes;
+        sum.counters.seq_naks += counters.seq_naks;
+    }
+    // It has seen moves both ways, some that had to wait, and polls.
+    assert!(sum.moves.away > 10 && sum.moves.back > 0 && sum.waits > 10);
+    assert!(sum.moves.polled > 100, "{:?}", sum.moves);
+    sum
+}
+
+/// Whatever happens, what was posted is sent and acknowledged in the end; nothing waits for a
+/// timer, nothing is sent twice, and no packet overtakes another.
+#[test]
+fn a_network_that_loses_nothing_needs_no_timer() {
+    let sum = live(1000, |seed| Nature {
+        seed,
+        loses: None,
+        timed: true,
+        alone: seed % 3 == 0,
+        short: seed % 2 == 0,
+    });
+    // Queues came back for each of the reasons.
+    assert!(sum.slow > 0 && sum.moves.back > u64::from(sum.slow));
+}
+
+/// As above, without an ACK timeout: nothing can be repeated.
+#[test]
+fn a_queue_without_a_timeout_goes_on_too() {
+    for seed in 1..=500 {
+        let mut model = Model::new(Nature {
+            seed,
+            loses: None,
+            timed: false,
+            alone: seed % 3 == 0,
+            short: seed % 2 == 0,
+        });
+        for _ in 0..4000 {
+            model.step();
+        }
+        model.finish();
+    }
+}
+
+/// What is lost is found, in every state.
+#[test]
+fn what_is_lost_is_retransmitted() {
+    let sum = live(1000, |seed| Nature {
+        seed,
+        loses: Some(8 + (seed % 4) as u32 * 30),
+        timed: true,
+        alone: seed % 3 == 0,
+        short: seed % 2 == 0,
+    });
+    assert!(sum.counters.tail_probes > 100 && sum.counters.seq_naks > 100);
+    // Probes find nearly everything.
+    assert!(
+        sum.counters.timeouts < sum.counters.tail_probes / 5,
+        "{:?}",
+        sum.counters
+    );
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! Detects a process that streams: it posts one WQE after the other and polls no completion in
+//! between.
+//!
+//! Such a queue is better served without doorbells, many WQEs at a time: by a worker on another
+//! CPU, if the kernel's work for each WQE is no small part of the process's time, or by a timer on
+//! this one ([`offload`](super)). A process that waits for a response before it posts again is not
+//! served in this way: both take longer than sending inline.
+
+/// Doorbells between two looks.
+const DOORBELLS: u32 = 8;
+
+/// WQEs per doorbell from which on the cost of the doorbell does not matter.
+const LISTED: u32 = 16;
+
+/// Nanoseconds before an attempt that did not help is repeated: at first, and at most.
+const PAUSE: (u64, u64) = (1_000_000, 128_000_000);
+
+/// A process streams if its own time between two doorbells is at most this many nanoseconds, or
+/// within [`AT_MOST`]. It includes the system call of the doorbell.
+const SOON: u64 = 20_000;
+
+/// Another CPU helps if that time is at most this multiple of the kernel's.
+///
+/// With a worker a WQE costs the longer of the two times instead of their sum: two thirds of it
+/// even at twice the kernel's time. And the measured time includes the system call of the doorbell,
+/// which a worker saves.
+const AT_MOST: u64 = 2;
+
+/// Progress of a process and of its peer. Only changes matter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Position {
+    /// CQEs taken from the send CQ.
+    pub sends: u32,
+    /// CQEs taken from the receive CQ.
+    pub receives: u32,
+    /// Request packets from the peer, by the expected PSN: a process may poll its memory instead of
+    /// a CQ.
+    pub requests: u32,
+}
+
+/// Watches the doorbells of one send queue. Times are nanoseconds of one clock.
+#[derive(Debug, Default)]
+pub struct StreamDetector {
+    /// Doorbells since the last look.
+    doorbells: u32,
+    /// Time of the doorbell before the look, and WQEs fetched before it.
+    rang: u64,
+    taken: u32,
+    /// When it had been served.
+    served: u64,
+    /// WQEs of the last doorbell before the look.
+    requests: u32,
+    /// The kernel's work was no small part of the time.
+    is_kernel_bound: bool,
+    /// Nanoseconds per WQE from one doorbell to the next while the process streams: the last
+    /// measurement, bounded by a little more than the recent minimum. The process may have been
+    /// interrupted.
+    cost: u64,
+    position: Position,
+}
+
+impl StreamDetector {
+    /// A doorbell rings at `now`; earlier doorbells have fetched `taken` WQEs. Returns whether the
+    /// process streams. Most calls do not look, and do not evaluate `position`.
+    #[inline]
+    pub fn on_doorbell(
+        &mut self,
+        now: u64,
+        taken: u32,
+        position: impl FnOnce() -> Position,
+    ) -> bool {
+        self.doorbells = self.doorbells.wrapping_add(1);
+        if self.doorbells < DOORBELLS {
+            (self.rang, self.taken) = (now, taken);
+            return false;
+        }
+        self.doorbells = 0;
+        let position = position();
+        let none = core::mem::replace(&mut self.position, position) == position;
+        let kernel_time = self.served.saturating_sub(self.rang);
+        let user_time = now.saturating_sub(self.served);
+        self.requests = taken.wrapping_sub(self.taken).max(1);
+        let passed = now.saturating_sub(self.rang);
+        let cost = passed.checked_div(self.requests.into()).unwrap_or(passed);
+        self.cost = match self.cost {
+            0 => cost,
+            least => cost.min(least.saturating_add(least / 8)),
+        };
+        self.is_kernel_bound = user_time <= kernel_time.saturating_mul(AT_MOST);
+        none && (self.is_kernel_bound || user_time <= SOON)
+    }
+
+    /// Whether the kernel's work is no small part of the time, so that another CPU helps.
+    pub fn is_kernel_bound(&self) -> bool {
+        self.is_kernel_bound
+    }
+
+    /// Whether it rings for few WQEs at a time, so that doorbells are a cost.
+    pub fn posts_singly(&self) -> bool {
+        self.requests < LISTED
+    }
+
+    /// Nanoseconds per WQE while the process streams with doorbells.
+    pub fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// Whether the end of the current doorbell matters: if so, call [`Self::served`].
+    #[inline]
+    pub fn wants_end(&self) -> bool {
+        self.doorbells == DOORBELLS.wrapping_sub(1)
+    }
+
+    /// The doorbell was served at `now`.
+    pub fn served(&mut self, now: u64) {
+        self.served = now;
+    }
+
+    /// Restarts the count: the next look is [`DOORBELLS`] doorbells away.
+    #[inline]
+    pub fn forget(&mut self) {
+        self.doorbells = 0;
+    }
+}
+
+/// Back-off for attempts that did not help. Times are nanoseconds of one clock.
+#[derive(Debug)]
+pub struct Backoff {
+    /// Not before this time.
+    until: u64,
+    /// Length of the next pause.
+    pause: u64,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            until: 0,
+            pause: PAUSE.0,
+        }
+    }
+}
+
+impl Backoff {
+    /// Whether the back-off is over.
+    #[inline]
+    pub fn is_over(&self, now: u64) -> bool {
+        self.until <= now
+    }
+
+    /// The attempt did not help: back off, longer each time.
+    pub fn begin(&mut self, now: u64) {
+        self.until = now.saturating_add(self.pause);
+        self.pause = self.pause.saturating_mul(2).min(PAUSE.1);
+    }
+
+    /// The attempt helped: reset the pause.
+    pub fn helped(&mut self) {
+        self.pause = PAUSE.0;
+    }
+}
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_core_stream))]
+mod tests {
+    use super::*;
+
+    /// Rings `count` doorbells: the kernel serves each for `kernel_time`, then the process works
+    /// for `user_time`. Returns the first one at which the process streamed, counted from 1, and
+    /// the number of these.
+    fn ring(
+        stream: &mut StreamDetector,
+        count: u32,
+        (kernel_time, user_time): (u64, u64),
+        position: impl Fn(u32) -> Position,
+    ) -> (u32, u32) {
+        let (mut first, mut times) = (0, 0);
+        let mut now = 0;
+        for n in 1..=count {
+            if stream.on_doorbell(now, 3 * n, || position(n)) {
+                times += 1;
+                if first == 0 {
+                    first = n;
+                }
+            }
+            now += kernel_time;
+            if stream.wants_end() {
+                stream.served(now);
+            }
+            now += user_time;
+        }
+        (first, times)
+    }
+
+    fn nothing(_: u32) -> Position {
+        Position::default()
+    }
+
+    #[test]
+    fn streams_who_posts_and_posts() {
+        let mut stream = StreamDetector::default();
+        assert_eq!(ring(&mut stream, 64, (1000, 200), nothing), (8, 8));
+    }
+
+    #[test]
+    fn knows_what_a_request_costs() {
+        let mut stream = StreamDetector::default();
+        assert_eq!(ring(&mut stream, 8, (1000, 200), nothing), (8, 1));
+        assert_eq!(stream.cost(), 400);
+    }
+
+    #[test]
+    fn does_not_stream_who_takes_much_longer_than_we() {
+        let mut stream = StreamDetector::default();
+        assert_eq!(ring(&mut stream, 64, (10_000, 20_001), nothing), (0, 0));
+        assert_eq!(ring(&mut stream, 64, (10_000, 20_000), nothing), (8, 8));
+        assert!(stream.is_kernel_bound());
+        // Soon again, but not because of the kernel's work.
+        assert_eq!(ring(&mut stream, 64, (1000, 20_001), nothing), (0, 0));
+        assert_eq!(ring(&mut stream, 64, (1000, 20_000), nothing), (8, 8));
+        assert!(!stream.is_kernel_bound());
+    }
+
+    #[test]
+    fn does_not_stream_who_makes_progress_in_between() {
+        let send = |n| Position {
+            sends: n / 4,
+            ..Position::default()
+        };
+        let receive = |n| Position {
+            receives: n,
+            ..Position::default()
+        };
+        let request = |n| Position {
+            requests: n,
+            ..Position::default()
+        };
+        let mut stream = StreamDetector::default();
+        assert_eq!(ring(&mut stream, 64, (1000, 200), send), (0, 0));
+        assert_eq!(ring(&mut stream, 64, (1000, 200), receive), (0, 0));
+        assert_eq!(ring(&mut stream, 64, (1000, 200), request), (0, 0));
+    }
+
+    #[test]
+    fn streams_between_two_visits_to_the_cq() {
+        // 100 WQEs, then one poll: all looks but those right after a poll.
+        let visits = |n| Position {
+            sends: n / 100,
+            ..Position::default()
+        };
+        let mut stream = StreamDetector::default();
+        assert_eq!(ring(&mut stream, 400, (1000, 200), visits), (8, 46));
+    }
+
+    #[test]
+    fn knows_who_rings_for_lists() {
+        let mut stream = StreamDetector::default();
+        assert_eq!(ring(&mut stream, 8, (1000, 200), nothing), (8, 1));
+        assert!(stream.posts_singly());
+        for n in 1..=DOORBELLS {
+            let _ = stream.on_doorbell(10_000, LISTED * n, Position::default);
+        }
+        assert!(!stream.posts_singly());
+    }
+
+    #[test]
+    fn pauses_grow_until_help_came() {
+        let mut backoff = Backoff::default();
+        let mut now = 0;
+        let mut pause = |backoff: &mut Backoff| {
+            assert!(backoff.is_over(now));
+            backoff.begin(now);
+            (1..)
+                .find(|ms| backoff.is_over(now + ms * 1_000_000))
+                .inspect(|ms| now += ms * 1_000_000)
+        };
+        for ms in [1, 2, 4, 8, 16, 32, 64, 128, 128] {
+            assert_eq!(pause(&mut backoff), Some(ms));
+        }
+        backoff.helped();
+        assert_eq!(pause(&mut backoff), Some(1));
+        assert_eq!(pause(&mut backoff), Some(2));
+    }
+}

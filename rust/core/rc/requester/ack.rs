@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! Acknowledgements: which WQEs are complete, which were NAKed, and what must be retransmitted
+//! (IBTA 9.7.5, 9.9.2).
+
+use super::Requester;
+use super::RequesterState;
+use super::SendSlot;
+use crate::core::completion::vendor;
+use crate::core::completion::SendCompletion;
+use crate::core::completion::Status;
+use crate::core::operation::Reply;
+use crate::core::rc::sequence::Sequence;
+use crate::core::request::Progress;
+use crate::core::wire::headers::rnr_delay_ns;
+use crate::core::wire::headers::Aeth;
+use crate::core::wire::headers::AethSyndrome;
+use crate::core::wire::headers::NakCode;
+use crate::core::wire::psn::Psn;
+use core::ops::DerefMut;
+
+/// Assumed round-trip time before the first sample, in nanoseconds.
+const UNKNOWN_ROUND_TRIP: u64 = 1_000_000;
+
+/// Once this many acknowledgements carried the right MSN, one with a wrong MSN is not the
+/// responder's.
+pub(super) const MSN_TRUSTED: u8 = 4;
+
+/// A response whose PSN is not outstanding.
+pub(super) enum Unlocated {
+    /// Older than what is outstanding.
+    Duplicate,
+    /// Never sent.
+    Unexpected,
+}
+
+impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
+    /// Handles an acknowledge packet: ACK, RNR NAK or NAK.
+    ///
+    /// PSN and MSN must be values that a responder could send for what was sent: a forger has to
+    /// guess both. The MSN is checked once the responder was seen to count as this side does
+    /// ([`MSN_TRUSTED`]): few requesters look at it without credits, so a responder that counts
+    /// differently, or not at all, may have gone unnoticed. A wrong MSN is counted in any case.
+    #[inline]
+    pub fn on_acknowledge(
+        &mut self,
+        psn: Psn,
+        aeth: Aeth,
+        now: u64,
+        sink: &mut impl FnMut(SendCompletion),
+    ) -> Progress {
+        if self.state != RequesterState::Ready {
+            return Progress::default();
+        }
+        let Ok(sequence) = self.locate(psn) else {
+            return Progress::default();
+        };
+        if !self.can_be(aeth.msn()) {
+            self.count_unexpected();
+            if self.msn_agreed == MSN_TRUSTED {
+                return Progress::default();
+            }
+            self.msn_agreed = 0;
+        }
+        let done_before = self.messages_done;
+        if self.repeated_at.is_none() {
+            let sample = now.saturating_sub(self.retry.since());
+            self.tail.round_trip.estimate(sample, now);
+        }
+        match aeth.syndrome() {
+            AethSyndrome::Ack { .. } => {
+                let end = sequence.wrapping_add(1);
+                self.acknowledged_up_to(end, now, sink);
+                if self.una < end {
+                    self.implied_loss(sink);
+                }
+            }
+            AethSyndrome::RnrNak { timer } => self.on_rnr_nak(sequence, timer, now, sink),
+            AethSyndrome::Nak(NakCode::PsnSequence) => self.on_sequence_nak(sequence, now, sink),
+            AethSyndrome::Nak(code) => self.on_fatal_nak(sequence, code, now, sink),
+            AethSyndrome::Reserved(_) => self.count_unexpected(),
+        }
+        if self.messages_done != done_before {
+            self.compare_msn(aeth.msn());
+        }
+        self.settle(sink)
+    }
+
+    /// Messages are complete: checks whether the responder has counted as many.
+    #[inline]
+    fn compare_msn(&mut self, msn: u32) {
+        if msn == self.messages_done & 0xff_ffff {
+            self.msn_agreed = self.msn_agreed.saturating_add(1).min(MSN_TRUSTED);
+        }
+    }
+
+    /// Whether a responder that acknowledges something outstanding may have counted this many
+    /// messages: at least those that are acknowledged, and at most those sent (IBTA 9.7.7.1). A
+    /// READ counts when it is accepted, so the PSN says nothing more precise.
+    #[inline]
+    fn can_be(&self, msn: u32) -> bool {
+        let counted = msn.wrapping_sub(self.messages_done) & 0xff_ffff;
+        counted <= self.messages_sent.wrapping_sub(self.messages_done)
+    }
+
+    fn count_unexpected(&mut self) {
+        self.count(1, |counters| &mut counters.unexpected_responses);
+    }
+
+    fn count_duplicate(&mut self) {
+        self.count(1, |counters| &mut counters.duplicate_responses);
+    }
+
+    /// The sequence of a PSN that is outstanding. Counts those that are not.
+    #[inline]
+    pub(super) fn locate(&mut self, psn: Psn) -> Result<Sequence, Unlocated> {
+        match self.numbering.sequence(psn, self.una) {
+            Some(sequence) if sequence >= self.sent => {
+                self.count_unexpected();
+                Err(Unlocated::Unexpected)
+            }
+            Some(sequence) if sequence >= self.una => Ok(sequence),
+            _ => {
+                self.count_duplicate();
+                Err(Unlocated::Duplicate)
+            }
+        }
+    }
+
+    /// All packets before `end` arrived: completes their WQEs, in order.
+    ///
+    /// It stops at an RDMA READ, which only its responses complete, and at a failed WQE.
+    #[inline]
+    pub(super) fn acknowledged_up_to(
+        &mut self,
+        end: Sequence,
+        now: u64,
+        sink: &mut impl FnMut(SendCompletion),
+    ) {
+        let before = self.una;
+        while let Some(slot) = self.head() {
+            let counts = match slot.request.op.reply() {
+                Reply::Ack | Reply::None => 1,
+                // Completed in its order; nobody else counts it.
+                Reply::Local => 0,
+                Reply::Response => break,
+            };
+            if !slot.begun || !slot.status.is_success() {
+                break;
+            }
+            let message_end = slot.end();
+            if message_end > end {
+                self.una = self.una.max(end);
+                break;
+            }
+            self.una = message_end;
+            self.messages_done = self.messages_done.wrapping_add(counts);
+            self.retire(Status::Success, 0, sink);
+        }
+        if self.una != before {
+            self.progressed(before, now);
+        }
+    }
+
+    /// The oldest unacknowledged packet was `before` and is now another one.
+    #[inline]
+    pub(super) fn progressed(&mut self, before: Sequence, now: u64) {
+        self.window.grow(self.una.wrapping_sub(before));
+        self.retry.progress(now);
+        self.tail.progress(self.una, now);
+        self.repeated_at = None;
+        self.forget_losses();
+        if self.cursor.sequence <= self.una {
+            // Packets to be retransmitted have arrived after all. With nothing left to retransmit
+            // the cursor may still be at a request without packets that has just retired.
+            self.cursor = self.oldest();
+        }
+    }
+
+    /// An ACK or a response for a packet behind a READ implies that responses of the READ were lost
+    /// (IBTA 9.9.2.2, "implied NAK"). Once is enough until there is progress: packets in flight
+    /// will imply it again.
+    pub(super) fn implied_loss(&mut self, sink: &mut impl FnMut(SendCompletion)) {
+        let is_read = self
+            .head()
+            .is_some_and(|slot| slot.begun && slot.request.op.reply() == Reply::Response);
+        if !is_read || self.implied_at == Some(self.una) || self.in_flight() == 0 {
+            return;
+        }
+        self.implied_at = Some(self.una);
+        self.count(1, |counters| &mut counters.implied_naks);
+        self.lost(sink);
+    }
+
+    /// The oldest packet was lost: goes back to it (go-back-N), unless its retries are exhausted.
+    pub(super) fn lost(&mut self, sink: &mut impl FnMut(SendCompletion)) {
+        if !self.retry.take() {
+            self.end_head(Status::RetryExcErr, vendor::RETRY, sink);
+            return;
+        }
+        self.window.shrink();
+        self.go_back();
+    }
+
+    /// A NAK or RNR NAK implies that all packets before its PSN arrived. Returns whether the PSN is
+    /// the oldest packet and was not refused since its last transmission.
+    fn is_about_oldest(
+        &mut self,
+        sequence: Sequence,
+        now: u64,
+        sink: &mut impl FnMut(SendCompletion),
+    ) -> bool {
+        self.acknowledged_up_to(sequence, now, sink);
+        if self.una < sequence {
+            self.implied_loss(sink);
+            return false;
+        }
+        if self.retry.was_refused() {
+            // A repeated RNR NAK, or one about a copy of the packet; or a NAK for packets behind
+            // it, which does not matter.
+            self.count_duplicate();
+            return false;
+        }
+        true
+    }
+
+    /// A packet did not arrive; all before it did (IBTA 9.7.5.2.2).
+    ///
+    /// A second NAK for the same packet may be a duplicate of the network; to honour it would spend
+    /// a retry although nothing was lost. It is honoured if the packet was retransmitted since, so
+    /// long ago that the responder can have missed it again. Any sooner it is about an earlier
+    /// transmission.
+    fn on_sequence_nak(
+        &mut self,
+        sequence: Sequence,
+        now: u64,
+        sink: &mut impl FnMut(SendCompletion),
+    ) {
+        if !self.is_about_oldest(sequence, now, sink) {
+            return;
+        }
+        let least = self.tail.round_trip.least();
+        let half = least.unwrap_or(UNKNOWN_ROUND_TRIP) / 2;
+        let is_fresh = |at: u64| now.saturating_sub(at) <= half;
+        if self.reported_at == Some(sequence)
+            || self.repeated_at.is_some_and(is_fresh)
+            || !self.retry.honours_report()
+        {
+            self.count_duplicate();
+            return;
+        }
+        self.reported_at = Some(sequence);
+        self.count(1, |counters| &mut counters.seq_naks);
+        if self.in_flight() != 0 {
+            self.lost(sink);
+        }
+    }
+
+    /// The responder had no receive for a packet; all before it arrived (IBTA 9.7.5.2.8).
+    fn on_rnr_nak(
+        &mut self,
+        sequence: Sequence,
+        timer: u8,
+        now: u64,
+        sink: &mut impl FnMut(SendCompletion),
+    ) {
+        if !self.is_about_oldest(sequence, now, sink) {
+            return;
+        }
+        self.count(1, |counters| &mut counters.rnr_naks);
+        if !self.retry.take_rnr() {
+            self.end_head(Status::RnrRetryExcErr, vendor::RNR, sink);
+            return;
+        }
+        self.window.begin_anew();
+        self.go_back();
+        self.retry.wait_for_receiver(now, rnr_delay_ns(timer));
+    }
+
+    /// The responder sent a fatal NAK for a packet; all before it arrived.
+    fn on_fatal_nak(
+        &mut self,
+        sequence: Sequence,
+        code: NakCode,
+        now: u64,
+        sink: &mut impl FnMut(SendCompletion),
+    ) {
+        self.acknowledged_up_to(sequence, now, sink);
+        let is_head = self
+            .head()
+            .is_some_and(|slot| slot.begun && sequence < slot.end());
+        if !is_head {
+            self.implied_loss(sink);
+            return;
+        }
+        let status = match code {
+            NakCode::RemoteAccess => Status::RemAccessErr,
+            NakCode::RemoteOperational => Status::RemOpErr,
+            // The last two do not exist on a reliable connection.
+            NakCode::InvalidRequest | NakCode::InvalidRdRequest | NakCode::PsnSequence => {
+                Status::RemInvReqErr
+            }
+        };
+        self.count(1, |counters| &mut counters.fatal_naks);
+        self.end_head(status, vendor::refused(code), sink);
+    }
+}

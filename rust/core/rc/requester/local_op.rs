@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! Local operations, between WQEs that need the peer ([`Reply::Local`]).
+
+use super::LocalOp;
+use super::Requester;
+use super::RequesterState;
+use super::SendSlot;
+use crate::core::completion::SendCompletion;
+use crate::core::completion::Status;
+use crate::core::operation::Reply;
+use crate::core::request::Progress;
+use core::ops::DerefMut;
+
+impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
+    /// Whether a WQE is at the cursor.
+    #[inline]
+    pub fn has_waiting(&self) -> bool {
+        self.cursor.index != self.pushed
+    }
+
+    /// The local operation at the cursor, when [`Self::next_segment`] has nothing.
+    #[cold]
+    pub fn next_local_op(&mut self, now: u64) -> LocalOp {
+        if self.state != RequesterState::Ready
+            || self.cursor.index == self.pushed
+            || self.cursor.packet != 0
+            || self.retry.is_waiting(now)
+        {
+            return LocalOp::Nothing;
+        }
+        match self.ring.get(self.cursor.index) {
+            Some(slot) if slot.request.op.reply() == Reply::Local => {
+                if slot.begun {
+                    // The cursor went back after a loss.
+                    self.cursor.index = self.cursor.index.wrapping_add(1);
+                    return LocalOp::Skipped;
+                }
+                let waits = slot.request.fence && self.reads != 0;
+                if waits || self.draining || !slot.status.is_success() {
+                    return LocalOp::Nothing;
+                }
+                LocalOp::Execute(self.ring.slot(self.cursor.index))
+            }
+            _ => LocalOp::Nothing,
+        }
+    }
+
+    /// The operation that [`Self::next_local_op`] returned has been executed. A failure completes
+    /// when all earlier requests have completed.
+    pub fn local_op_done(
+        &mut self,
+        status: Status,
+        sink: &mut impl FnMut(SendCompletion),
+    ) -> Progress {
+        let (index, first) = (self.cursor.index, self.cursor.sequence);
+        if let Some(slot) = self.ring.get_mut(index) {
+            slot.status = status;
+            if status.is_success() {
+                (slot.begun, slot.first, slot.packets) = (true, first, 0);
+                self.cursor.index = index.wrapping_add(1);
+            }
+        }
+        self.retire_local_ops(sink);
+        self.settle(sink)
+    }
+
+    /// Retires executed local operations that are the oldest WQEs.
+    #[inline]
+    pub(super) fn retire_local_ops(&mut self, sink: &mut impl FnMut(SendCompletion)) {
+        let is_local = |slot: &SendSlot| slot.request.op.reply() == Reply::Local;
+        if self.head().is_some_and(is_local) {
+            self.retire_all_local_ops(sink);
+        }
+    }
+
+    #[cold]
+    fn retire_all_local_ops(&mut self, sink: &mut impl FnMut(SendCompletion)) {
+        while let Some(slot) = self.head() {
+            if !slot.begun || slot.request.op.reply() != Reply::Local {
+                break;
+            }
+            self.retire(Status::Success, 0, sink);
+        }
+    }
+
+    /// The last WQE before `index` that took PSNs, if it is not complete.
+    pub(super) fn sent_before(&self, mut index: u32) -> Option<u32> {
+        while index != self.retired {
+            index = index.wrapping_sub(1);
+            if self.ring.get(index)?.packets != 0 {
+                return Some(index);
+            }
+        }
+        None
+    }
+}

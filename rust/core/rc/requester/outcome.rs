@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! Results that the requester returns to its driver.
+
+use crate::core::rc::sequence::Sequence;
+use crate::core::request::Progress;
+
+/// The local operation at the send cursor when there is no segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocalOp {
+    /// None that can be executed now.
+    Nothing,
+    /// One was executed before: a segment may follow.
+    Skipped,
+    /// The WQE in this slot: execute it now, then report it by [`super::Requester::local_op_done`].
+    Execute(u32),
+}
+
+/// Where the payload of an accepted READ response goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadPlacement {
+    /// Slot of the work request.
+    pub slot: u32,
+    /// Offset in its message, in bytes.
+    pub offset: u32,
+    /// Bytes.
+    pub len: u32,
+    /// Of its first packet.
+    pub(super) sequence: Sequence,
+    /// How many packets it stands for.
+    pub(super) span: u32,
+    /// Of the connection.
+    pub(super) epoch: u32,
+}
+
+/// Why a READ response is not placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ignored {
+    /// This part is placed already.
+    Duplicate,
+    /// It answers no request.
+    Unexpected,
+    /// An earlier response is missing; it will be requested again.
+    Gap,
+    /// It breaks the rules of its message: the WQE ended with `BadRespErr`.
+    Bad,
+    /// The QP is not connected.
+    NotReady,
+}
+
+/// A READ response that is not placed, and what it changed nevertheless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadRefused {
+    /// Why.
+    pub reason: Ignored,
+    /// What it changed.
+    pub progress: Progress,
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The round-trip time of a connection, in nanoseconds.
+//!
+//! Three figures answer three questions. The smoothed time is the usual one, queueing included. The
+//! minimum is the time without queueing: anything that comes sooner after a packet does not answer
+//! it. The recent maximum is how long a peer may be silent that has lost nothing: its CPU may be
+//! busy.
+
+/// How long a minimum or maximum is remembered.
+const WINDOW: u64 = 10_000_000_000;
+
+/// A sample that stands for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extreme {
+    value: u64,
+    since: u64,
+}
+
+impl Extreme {
+    /// `self`, unless it is too old or the new one `beats` it.
+    fn or_newer(self, value: u64, now: u64, beats: bool) -> Self {
+        if beats || now.saturating_sub(self.since) > WINDOW {
+            Self { value, since: now }
+        } else {
+            self
+        }
+    }
+}
+
+/// The figures, after the first sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Figures {
+    smoothed: u64,
+    least: Extreme,
+    most: Extreme,
+}
+
+/// The round-trip time of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RoundTrip(Option<Figures>);
+
+impl RoundTrip {
+    pub(super) const fn new() -> Self {
+        Self(None)
+    }
+
+    /// A sample: a response came at `now`, `sample` after its packet.
+    #[inline]
+    pub(super) fn add(&mut self, sample: u64, now: u64) {
+        let new = Extreme {
+            value: sample,
+            since: now,
+        };
+        self.0 = Some(match self.0 {
+            None => Figures {
+                smoothed: sample,
+                least: new,
+                most: new,
+            },
+            Some(Figures {
+                smoothed,
+                least,
+                most,
+            }) => Figures {
+                smoothed: smoothed
+                    .saturating_sub(smoothed / 8)
+                    .saturating_add(sample / 8),
+                least: least.or_newer(sample, now, sample <= least.value),
+                most: most.or_newer(sample, now, sample >= most.value),
+            },
+        });
+    }
+
+    /// Like [`Self::add`], if nothing is known yet: for a sample that may be too short.
+    #[inline]
+    pub(super) fn estimate(&mut self, sample: u64, now: u64) {
+        if self.0.is_none() {
+            self.add(sample, now);
+        }
+    }
+
+    /// The recent minimum.
+    #[inline]
+    pub(super) fn least(&self) -> Option<u64> {
+        self.0.map(|figures| figures.least.value)
+    }
+
+    /// How long to wait before a response counts as missing: twice the smoothed time, and 1.5 times
+    /// the recent maximum.
+    #[inline]
+    pub(super) fn patience(&self) -> Option<u64> {
+        self.0.map(|Figures { smoothed, most, .. }| {
+            let most = most.value;
+            smoothed
+                .saturating_mul(2)
+                .max(most.saturating_add(most / 2))
+        })
+    }
+}
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    kernel::prelude::kunit_tests(ferroce_core_requester_rtt)
+)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_the_least_the_usual_and_the_most() {
+        let mut time = RoundTrip::new();
+        assert_eq!((time.least(), time.patience()), (None, None));
+        time.estimate(800, 0);
+        time.estimate(100, 0);
+        assert_eq!((time.least(), time.patience()), (Some(800), Some(1600)));
+        time.add(1600, 0);
+        // 1.5 times 1600 is more than twice 900.
+        assert_eq!((time.least(), time.patience()), (Some(800), Some(2400)));
+        time.add(400, 1);
+        assert_eq!((time.least(), time.patience()), (Some(400), Some(2400)));
+    }
+
+    #[test]
+    fn forgets_extremes_after_a_while() {
+        let mut time = RoundTrip::new();
+        time.add(8000, 0);
+        time.add(80, 0);
+        for _ in 0..100 {
+            time.add(800, WINDOW);
+        }
+        assert_eq!((time.least(), time.patience()), (Some(80), Some(12_000)));
+        time.add(800, WINDOW + 1);
+        assert_eq!(time.least(), Some(800));
+        // Twice the smoothed time, which came from above.
+        assert!(time.patience().is_some_and(|time| time < 2 * 810));
+    }
+}

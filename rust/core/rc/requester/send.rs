@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The send cursor: messages become packets (IBTA 9.7.2 to 9.7.4), and packets request ACKs.
+
+use super::slot::SendSlot;
+use super::Requester;
+use super::RequesterState;
+use super::SendCursor;
+use super::READ_PIECE;
+use crate::core::message::cut;
+use crate::core::message::Mtu;
+use crate::core::message::Piece;
+use crate::core::operation::Operation;
+use crate::core::operation::Reply;
+use crate::core::operation::ATOMIC_SIZE;
+use crate::core::segment::RequestSegment;
+use crate::core::wire::opcode::Opcode;
+use crate::core::wire::psn::Psn;
+use core::ops::DerefMut;
+
+/// Most packets that leave without requesting an ACK.
+const ACK_INTERVAL: u64 = 64;
+
+impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
+    /// The next segment, or `None` if nothing can be sent (nothing pushed, window full, fence,
+    /// back-off, too many READs outstanding, draining, a failed WQE, not connected).
+    ///
+    /// `max_span` is 1 for the wire. The segment counts as sent: if it cannot leave, call
+    /// [`Self::unsend`], or let it count as lost.
+    /// [`Self::unsend`], or let it count as lost.
+    #[inline]
+    pub fn next_segment(&mut self, now: u64, max_span: u32) -> Option<RequestSegment> {
+        if self.state != RequesterState::Ready || self.retry.is_waiting(now) {
+            return None;
+        }
+        if self.tail.is_due() {
+            if let Some(segment) = self.probe(now) {
+                return Some(segment);
+            }
+        }
+        if self.cursor.index == self.pushed {
+            return None;
+        }
+        let room = self.window.room(self.in_flight());
+        if room == 0 {
+            return None;
+        }
+        if self.at_standstill() || self.response_waits_for(room) {
+            self.step_back_for_ack()?;
+        }
+
+        let (mtu, cursor, may_read) = (self.mtu, self.cursor, self.may_read());
+        let is_new = cursor.sequence >= self.sent;
+        let slot_number = self.ring.slot(cursor.index);
+        let slot = self.ring.get_mut(cursor.index)?;
+        if cursor.packet == 0 {
+            if slot.request.fence && self.reads != 0 {
+                return None;
+            }
+            slot.first = cursor.sequence;
+            slot.packets = mtu.packets(slot.request.length);
+        }
+        if slot.request.op.reply() == Reply::Response {
+            if !may_read {
+                return None;
+            }
+            slot.begun = true;
+            slot.repeated |= !is_new;
+            let end = read_piece_end(slot.packets, cursor.packet);
+            let mut segment = response_request(slot, cursor.packet, end, mtu);
+            segment.slot = slot_number;
+            segment.psn = self.numbering.psn(cursor.sequence);
+            self.reads = self.reads.wrapping_add(1);
+            self.step(end.wrapping_sub(cursor.packet), 1, now);
+            // The response is the acknowledgement.
+            self.note_question();
+            if is_new {
+                self.messages_sent = self.messages_sent.wrapping_add(1);
+                self.tail.time(cursor.sequence.wrapping_add(1), now);
+            }
+            return Some(segment);
+        }
+        slot.begun = true;
+        slot.repeated |= !is_new;
+        let left = slot.packets.wrapping_sub(cursor.packet);
+        let span = left.min(room).min(max_span.max(1));
+        let mut segment = data_segment(slot, cursor.packet, span, mtu);
+        segment.slot = slot_number;
+        segment.psn = self.numbering.psn(cursor.sequence);
+        let (signaled, last) = (slot.request.signaled, span == left);
+        segment.ack_req = self.wants_ack(span, last, signaled);
+        self.step(span, span, now);
+        if is_new && cursor.packet == 0 {
+            self.messages_sent = self.messages_sent.wrapping_add(1);
+        }
+        if segment.ack_req {
+            self.note_question();
+            if is_new {
+                self.tail.time(self.cursor.sequence, now);
+            }
+        }
+        Some(segment)
+    }
+
+    /// The packets that the cursor has passed request an ACK, or a response that is one.
+    #[inline]
+    fn note_question(&mut self) {
+        self.ack_requested_before = self.ack_requested;
+        self.ack_requested = self.cursor.sequence;
+        self.ack_next = false;
+    }
+
+    /// The next packet requests an ACK: the caller stops behind it, and packets in flight must not
+    /// wait for the next one.
+    #[inline]
+    pub fn request_ack(&mut self) {
+        self.ack_next = true;
+    }
+
+    /// Whether the last packet in flight requests a response, so that one comes for all of them if
+    /// none is lost.
+    #[inline]
+    pub fn is_answer_due(&self) -> bool {
+        self.ack_requested >= self.cursor.sequence
+    }
+
+    /// Retransmits one packet, with an ACK request. Nothing else changes. It is the last one in
+    /// flight or, if the oldest was retransmitted, that one: a responder that reports a gap once
+    /// drops everything else until it comes (IBTA 9.7.5.2.2).
+    ///
+    /// Of a READ, everything missing of its last piece is requested again, as after a loss, not
+    /// only its end: a responder may forget the earlier part (rdma_rxe does).
+    fn probe(&mut self, now: u64) -> Option<RequestSegment> {
+        let sequence = self.cursor.sequence.checked_sub(1)?;
+        if self.in_flight() == 0 {
+            self.tail.probed(sequence, now);
+            return None;
+        }
+        let oldest = self.oldest();
+        let (index, packet) = match self.cursor.packet.checked_sub(1) {
+            _ if self.repeated_at.is_some() => (oldest.index, oldest.packet),
+            Some(packet) => (self.cursor.index, packet),
+            None => {
+                let index = self.sent_before(self.cursor.index)?;
+                (index, self.ring.get(index)?.packets.checked_sub(1)?)
+            }
+        };
+        let (mtu, una) = (self.mtu, self.una);
+        let slot_number = self.ring.slot(index);
+        let slot = self.ring.get_mut(index)?;
+        slot.repeated = true;
+        let (mut segment, from) = if slot.request.op.reply() == Reply::Response {
+            // Within the message, whose packets are below 2^24.
+            let missing = una.saturating_sub(slot.first) as u32;
+            let piece = packet.wrapping_sub(packet % READ_PIECE);
+            if una < slot.first.wrapping_add(u64::from(piece)) {
+                // The peer is at earlier ones; silence for this one comes behind them.
+                self.tail.probed(sequence, now);
+                return None;
+            }
+            let from = piece.max(missing);
+            let end = read_piece_end(slot.packets, packet);
+            (response_request(slot, from, end, mtu), from)
+        } else {
+            let mut segment = data_segment(slot, packet, 1, mtu);
+            segment.ack_req = true;
+            (segment, packet)
+        };
+        let sequence = slot.first.wrapping_add(u64::from(from));
+        self.tail.probed(sequence, now);
+        segment.slot = slot_number;
+        segment.psn = self.numbering.psn(sequence);
+        self.counters.packets = self.counters.packets.wrapping_add(1);
+        self.count(1, |counters| &mut counters.tail_probes);
+        Some(segment)
+    }
+
+    /// The local stack refused a segment that [`Self::next_segment`] returned: sending goes back to
+    /// it and continues after a back-off ([`Self::deadline`]).
+    ///
+    /// That spends no retry, but the ACK timeout runs as if the segment had left: a device that
+    /// never takes it ends the connection. Later segments count as lost with it: of several that
+    /// were lost together the first is enough.
+    pub fn unsend(&mut self, segment: &RequestSegment, now: u64) {
+        if self.state != RequesterState::Ready {
+            return;
+        }
+        let Some(sequence) = self.numbering.sequence(segment.psn, self.una) else {
+            return;
+        };
+        let index = self.index_of(segment.slot);
+        let ahead = index.wrapping_sub(self.retired);
+        let Some(slot) = self.ring.get(index) else {
+            return;
+        };
+        if sequence < self.una
+            || sequence >= self.cursor.sequence
+            // A probe is tried once.
+            || self.tail.was_probed(sequence)
+            || ahead >= self.pushed.wrapping_sub(self.retired)
+            || !slot.begun
+            || !(slot.first..slot.end()).contains(&sequence)
+        {
+            return;
+        }
+        // Within the message, whose packets are below 2^24.
+        let packet = sequence.wrapping_sub(slot.first) as u32;
+        if sequence == self.una {
+            self.retry.unsent();
+            if self.repeated_at.take().is_some() {
+                self.reported_at = Some(sequence);
+            }
+        }
+        self.rewind(SendCursor {
+            index,
+            packet,
+            sequence,
+        });
+        self.ack_next |= segment.ack_req;
+        self.retry.pause(now);
+    }
+
+    /// Packets sent and not acknowledged.
+    #[inline]
+    pub(super) const fn in_flight(&self) -> u64 {
+        self.cursor.sequence.wrapping_sub(self.una)
+    }
+
+    /// Whether the cursor is at a WQE that must not begin, now or ever, or is a local operation.
+    #[inline]
+    fn at_standstill(&self) -> bool {
+        if self.cursor.packet != 0 {
+            return false;
+        }
+        (self.draining && self.cursor.sequence == self.sent) || self.is_silent(self.cursor.index)
+    }
+
+    /// Whether no packet leaves for the WQE: it failed locally, or is a local operation.
+    #[inline]
+    fn is_silent(&self, index: u32) -> bool {
+        index != self.pushed
+            && self.ring.get(index).is_some_and(|slot| {
+                !slot.status.is_success() || slot.request.op.reply() == Reply::Local
+            })
+    }
+
+    /// Whether the cursor is at a WQE whose responses have no room in the window, while packets in
+    /// flight will make room.
+    #[inline(always)]
+    fn response_waits_for(&self, room: u32) -> bool {
+        let cursor = self.cursor;
+        let waits = |slot: &SendSlot| {
+            let packets = self.mtu.packets(slot.request.length);
+            let end = read_piece_end(packets, cursor.packet);
+            end.saturating_sub(cursor.packet) > room
+        };
+        match self.ring.get(cursor.index) {
+            Some(slot) if slot.request.op.reply() == Reply::Response => {
+                self.in_flight() != 0 && waits(slot)
+            }
+            _ => false,
+        }
+    }
+
+    /// At a standstill: if no ACK was requested for the earlier packets, moves the cursor to the
+    /// last of them, to retransmit it with an ACK request. `None` if there is nothing to do.
+    ///
+    /// The earlier message left without a request because it was not the last one then. Without
+    /// this its end would only be known by a timeout, or never.
+    fn step_back_for_ack(&mut self) -> Option<()> {
+        let cursor = self.cursor;
+        if cursor.packet != 0 || self.in_flight() == 0 || self.ack_requested >= cursor.sequence {
+            return None;
+        }
+        let index = self.sent_before(cursor.index)?;
+        let before = self.ring.get(index)?;
+        if before.request.op.reply() == Reply::Response {
+            // Its responses are the acknowledgement.
+            return None;
+        }
+        let packets = before.packets;
+        self.cursor = SendCursor {
+            index,
+            packet: packets.checked_sub(1)?,
+            sequence: cursor.sequence.checked_sub(1)?,
+        };
+        self.ack_next = true;
+        Some(())
+    }
+
+    /// Whether the next `span` packets request an ACK.
+    #[inline(always)]
+    fn wants_ack(&self, span: u32, last: bool, signaled: bool) -> bool {
+        if self.ack_next {
+            return true;
+        }
+        let end = self.cursor.sequence.wrapping_add(u64::from(span));
+        if last {
+            let next = self.cursor.index.wrapping_add(1);
+            if signaled || next == self.pushed || self.draining || self.stops_at(next) {
+                return true;
+            }
+        }
+        // The last packet of a retransmission.
+        if self.cursor.sequence < self.sent && end >= self.sent {
+            return true;
+        }
+        // Often enough that the window opens before it is full, and that the timeout, which runs
+        // from ACK to ACK, does not depend on how long a large window takes on a slow link.
+        let size = u64::from(self.window.size());
+        let silent = end.wrapping_sub(self.ack_requested.max(self.una));
+        silent >= (size / 2).min(ACK_INTERVAL) || end.wrapping_sub(self.una) >= size
+    }
+
+    /// Whether one more WQE that is answered by responses may be outstanding.
+    #[inline]
+    fn may_read(&self) -> bool {
+        self.reads < u32::from(self.max_rd_atomic.max(1))
+    }
+
+    /// Whether the cursor may have to stop at this WQE until earlier packets are acknowledged, or
+    /// sends nothing for it.
+    #[inline]
+    fn stops_at(&self, index: u32) -> bool {
+        self.ring.get(index).is_some_and(|slot| {
+            let request = &slot.request;
+            let waits = match request.op.reply() {
+                // The window may not have room for its responses.
+                Reply::Response => request.length > self.mtu.bytes() || !self.may_read(),
+                Reply::Local => true,
+                Reply::Ack | Reply::None => false,
+            };
+            waits || (request.fence && self.reads != 0) || !slot.status.is_success()
+        })
+    }
+
+    /// Moves the cursor over `psns` sequence numbers of its message, which left as `packets`
+    /// packets.
+    #[inline(always)]
+    fn step(&mut self, psns: u32, packets: u32, now: u64) {
+        if self.cursor.sequence == self.una {
+            self.retry.sent(now);
+            if self.cursor.sequence < self.sent {
+                self.repeated_at = Some(now);
+                self.reported_at = None;
+            }
+        }
+        self.tail.sent(now);
+        self.counters.packets = self.counters.packets.wrapping_add(u64::from(packets));
+        if self.cursor.sequence < self.sent {
+            self.count(packets, |counters| &mut counters.retransmitted);
+        }
+        self.cursor.sequence = self.cursor.sequence.wrapping_add(u64::from(psns));
+        self.cursor.packet = self.cursor.packet.wrapping_add(psns);
+        self.sent = self.sent.max(self.cursor.sequence);
+        let end = self.ring.get(self.cursor.index).map(|slot| slot.packets);
+        if end.is_none_or(|end| self.cursor.packet >= end) {
+            self.cursor.index = self.cursor.index.wrapping_add(1);
+            self.cursor.packet = 0;
+        }
+    }
+}
+
+/// The packets `packet..packet + span` of a message with payload. Slot number and PSN are not set.
+#[inline(always)]
+fn data_segment(slot: &SendSlot, packet: u32, span: u32, mtu: Mtu) -> RequestSegment {
+    let request = &slot.request;
+    let Piece {
+        first,
+        last,
+        offset,
+        len,
+    } = cut(mtu, request.length, packet, span);
+    let imm = request.op.has_imm();
+    RequestSegment {
+        slot: 0,
+        opcode: match request.op {
+            Operation::Send | Operation::SendImm => Opcode::for_send(first, last, imm),
+            Operation::SendInv => Opcode::for_send_invalidate(first, last),
+            // The other operations carry no payload and do not come here.
+            _ => Opcode::for_write(first, last, imm),
+        },
+        psn: Psn::default(),
+        span,
+        offset,
+        len,
+        message_len: request.length,
+        ack_req: false,
+        solicited: last && request.solicited && request.op.may_solicit(),
+    }
+}
+
+/// The request for the responses `packet..end` of a message; a READ may have many. Slot number and
+/// PSN are not set.
+#[inline(always)]
+fn response_request(slot: &SendSlot, packet: u32, end: u32, mtu: Mtu) -> RequestSegment {
+    let piece = cut(mtu, slot.request.length, packet, end.wrapping_sub(packet));
+    let carried = match slot.request.op {
+        Operation::AtomicWrite => ATOMIC_SIZE,
+        _ => 0,
+    };
+    RequestSegment {
+        slot: 0,
+        opcode: match slot.request.op {
+            Operation::CompareSwap => Opcode::RcCompareSwap,
+            Operation::FetchAdd => Opcode::RcFetchAdd,
+            Operation::AtomicWrite => Opcode::RcAtomicWrite,
+            Operation::Flush => Opcode::RcFlush,
+            // The other operations have no responses and do not come here.
+            _ => Opcode::RcReadRequest,
+        },
+        psn: Psn::default(),
+        span: 1,
+        offset: piece.offset,
+        len: carried,
+        message_len: piece.len.max(carried),
+        ack_req: false,
+        solicited: false,
+    }
+}
+
+/// The packet behind the READ request that contains packet number `packet` of a message of
+/// `packets` packets.
+///
+/// The bounds do not depend on losses and repeated requests: every response in flight, to the first
+/// request or a later one, ends where it should.
+#[inline]
+pub(super) const fn read_piece_end(packets: u32, packet: u32) -> u32 {
+    let begin = packet.wrapping_sub(packet % READ_PIECE);
+    let end = begin.saturating_add(READ_PIECE);
+    if end < packets {
+        end
+    } else {
+        packets
+    }
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The tail-loss probe. If the last packets of a flight are lost, nothing behind them makes the
+//! responder report the loss, and the ACK timeout may be seconds away.
+//!
+//! So after two round trips of silence one packet is retransmitted with an ACK request: the last
+//! one, or the oldest if that was retransmitted before. The responder acknowledges it as a
+//! duplicate, or reports which packet it misses; either repairs the rest. If that gets no response
+//! either, the next probe follows after twice the time, and so on up to the ACK timeout. A probe
+//! spends no retry, does not move the cursor, and does not touch the ACK timeout. (IBTA leaves it
+//! to the requester how often it sends a packet; RFC 8985 does the same for TCP.)
+
+use super::rtt::RoundTrip;
+use crate::core::rc::sequence::Sequence;
+
+/// The shortest silence: less says more about schedulers than about the network.
+const SHORTEST: u64 = 2_000_000;
+
+/// The first probe waits at most this part of the ACK timeout.
+const TIMEOUT_PART: u64 = 4;
+
+/// The first probe waits at most so long while no round trip was measured: loss may hit the first
+/// packets of a connection, and its ACK timeout may be seconds. A peer farther away sees a few
+/// packets twice.
+const UNMEASURED: u64 = 20_000_000;
+
+/// The state of the probe of a flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Probe {
+    /// Not due yet.
+    Idle,
+    /// To be sent.
+    Due,
+    /// Sent, for the packet with this sequence.
+    Sent(Sequence),
+}
+
+/// The tail of a requester's flight.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tail {
+    pub(super) round_trip: RoundTrip,
+    /// A packet whose response is timed: the sequence behind it, and when it was sent.
+    timed: Option<(Sequence, u64)>,
+    /// When a packet was last sent, or anything came.
+    active: u64,
+    probe: Probe,
+    /// Probes since something new was sent or acknowledged.
+    probes: u32,
+}
+
+impl Tail {
+    pub(super) const fn new() -> Self {
+        Self {
+            round_trip: RoundTrip::new(),
+            timed: None,
+            active: 0,
+            probe: Probe::Idle,
+            probes: 0,
+        }
+    }
+
+    /// A packet was sent, other than a probe.
+    #[inline]
+    pub(super) fn sent(&mut self, now: u64) {
+        self.active = now;
+        self.begin();
+    }
+
+    /// Something came that acknowledges nothing: the peer is at work, so the probe waits.
+    pub(super) fn defer(&mut self, now: u64) {
+        self.active = self.active.max(now);
+    }
+
+    /// A packet was sent for the first time; it will be answered when all before `end` arrived.
+    #[inline]
+    pub(super) fn time(&mut self, end: Sequence, now: u64) {
+        if self.timed.is_none() {
+            self.timed = Some((end, now));
+        }
+    }
+
+    /// All before `una` is acknowledged.
+    #[inline]
+    pub(super) fn progress(&mut self, una: Sequence, now: u64) {
+        self.begin();
+        if let Some((_, at)) = self.timed.take_if(|(end, _)| *end <= una) {
+            self.round_trip.add(now.saturating_sub(at), now);
+        }
+    }
+
+    /// Packets are retransmitted: their responses are no samples.
+    pub(super) fn restart(&mut self) {
+        self.timed = None;
+        self.begin();
+    }
+
+    #[inline]
+    fn begin(&mut self) {
+        self.probe = Probe::Idle;
+        self.probes = 0;
+    }
+
+    /// When a probe is due, for packets that wait `since` then and time out after `timeout`.
+    #[inline]
+    pub(super) fn deadline(&self, since: u64, timeout: u64) -> Option<u64> {
+        if self.probe == Probe::Due {
+            return None;
+        }
+        let at = self
+            .active
+            .max(since)
+            .saturating_add(self.patience(timeout)?);
+        (at < since.saturating_add(timeout)).then_some(at)
+    }
+
+    /// Delay of the next probe.
+    fn patience(&self, timeout: u64) -> Option<u64> {
+        let longest = timeout / TIMEOUT_PART;
+        if longest < SHORTEST {
+            return None;
+        }
+        let first = match self.round_trip.patience() {
+            None => longest.min(UNMEASURED),
+            Some(time) => time.clamp(SHORTEST, longest),
+        };
+        Some(first.saturating_mul(1u64.checked_shl(self.probes).unwrap_or(u64::MAX)))
+    }
+
+    /// The deadline `at` of the probe has passed; it is `now`. A timer that runs much too late may
+    /// have missed a response meanwhile; then the probe waits once more.
+    pub(super) fn expired(&mut self, at: u64, now: u64, timeout: u64) {
+        let late = now.saturating_sub(at);
+        if self.patience(timeout).is_some_and(|time| late < time / 2) {
+            self.probe = Probe::Due;
+        } else {
+            self.active = now;
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        self.probe == Probe::Due
+    }
+
+    /// The probe was sent, or there was none to send.
+    pub(super) fn probed(&mut self, sequence: Sequence, now: u64) {
+        self.active = now;
+        self.probe = Probe::Sent(sequence);
+        self.probes = self.probes.saturating_add(1);
+    }
+
+    /// Whether the last probe was this packet.
+    pub(super) fn was_probed(&self, sequence: Sequence) -> bool {
+        self.probe == Probe::Sent(sequence)
+    }
+}
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    kernel::prelude::kunit_tests(ferroce_core_requester_tail)
+)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A tail that has timed one round trip of `sample`, at `100 + sample`, and sent at 200.
+    fn timed(sample: u64) -> Tail {
+        let mut tail = Tail::new();
+        tail.time(1, 100);
+        tail.progress(1, 100 + sample);
+        tail.sent(200);
+        tail
+    }
+
+    #[test]
+    fn is_due_after_two_round_trips_but_not_too_soon() {
+        // Nothing is known: a part of the timeout.
+        assert_eq!(Tail::new().deadline(5, 40 * MS), Some(5 + 10 * MS));
+        assert_eq!(Tail::new().deadline(5, 9000 * MS), Some(5 + UNMEASURED));
+        for (sample, patience) in [(10_000, SHORTEST), (3 * MS, 6 * MS), (19 * MS, 20 * MS)] {
+            let tail = timed(sample);
+            assert_eq!(tail.deadline(50, 80 * MS), Some(200 + patience));
+        }
+        // Not if the timeout is near, or too short.
+        let mut tail = timed(3 * MS);
+        assert_eq!(tail.deadline(5, 4 * SHORTEST - 1), None);
+        tail.sent(80 * MS);
+        assert_eq!(tail.deadline(5, 80 * MS), None);
+    }
+
+    #[test]
+    fn waits_twice_as_long_for_each_probe_up_to_the_timeout() {
+        let mut tail = timed(3 * MS);
+        let (timeout, mut now) = (100 * MS, 200);
+        for (sequence, patience) in [(7, 6), (7, 12), (7, 24), (7, 48)] {
+            let at = now + patience * MS;
+            assert_eq!(tail.deadline(50, timeout), Some(at));
+            tail.expired(at, at + 10, timeout);
+            assert!(tail.is_due());
+            assert_eq!(tail.deadline(50, timeout), None);
+            now = at + 10;
+            tail.probed(sequence, now);
+            assert!(tail.was_probed(sequence) && !tail.is_due());
+        }
+        assert_eq!(tail.deadline(50, timeout), None);
+        tail.progress(8, now);
+        assert_eq!(tail.deadline(now, timeout), Some(now + 6 * MS));
+    }
+
+    #[test]
+    fn who_looks_late_waits_once_more() {
+        let mut tail = timed(3 * MS);
+        let at = 200 + 6 * MS;
+        tail.expired(at, at + 3 * MS, 100 * MS);
+        assert!(!tail.is_due());
+        let next = at + 3 * MS + 6 * MS;
+        assert_eq!(tail.deadline(50, 100 * MS), Some(next));
+        tail.expired(next, next + 1, 100 * MS);
+        assert!(tail.is_due());
+    }
+
+    #[test]
+    fn retransmitted_packets_are_not_timed() {
+        let mut tail = timed(800);
+        tail.time(20, 3000);
+        tail.restart();
+        tail.progress(20, 99_000);
+        assert_eq!(tail.round_trip.least(), Some(800));
+    }
+}

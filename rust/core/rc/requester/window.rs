@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The congestion window: how many packets may be in flight.
+//!
+//! IBTA leaves it to the requester. As in RFC 5681, the window opens quickly up to where the last
+//! loss was, then slowly, and halves on a loss.
+//!
+//! After an RNR NAK it restarts at one packet: the responder drops packets behind a refused one, so
+//! the first one alone is retransmitted, and the others follow as receives turn out to be posted.
+//! Otherwise a receiver that is slow to post would be kept from it by the very packets that it has
+//! no room for.
+
+/// Losses do not make the window smaller than this, in packets.
+const MIN: u32 = 16;
+
+/// At the beginning of a connection.
+const START: u32 = 256;
+
+/// The largest window: far below 2^23, where PSNs would become ambiguous (IBTA 9.7.1).
+const MAX: u32 = 1024;
+
+/// The congestion window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CongestionWindow {
+    size: u32,
+    /// Below it the window opens by each acknowledged packet, above it by one per window.
+    threshold: u32,
+    /// Packets acknowledged since the window last opened, at or above the threshold.
+    credit: u32,
+}
+
+impl CongestionWindow {
+    pub(super) const fn new() -> Self {
+        Self {
+            size: START,
+            threshold: MAX,
+            credit: 0,
+        }
+    }
+
+    /// In packets.
+    #[inline]
+    pub(super) const fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// How many more packets may be sent when `in_flight` are not acknowledged.
+    #[inline]
+    pub(super) const fn room(&self, in_flight: u64) -> u32 {
+        if in_flight >= self.size as u64 {
+            return 0;
+        }
+        // In flight is less than `size` here, so it fits.
+        self.size.wrapping_sub(in_flight as u32)
+    }
+
+    /// `acknowledged` packets arrived.
+    #[inline]
+    pub(super) fn grow(&mut self, acknowledged: u64) {
+        if self.size >= MAX {
+            return;
+        }
+        let acknowledged = u32::try_from(acknowledged).unwrap_or(u32::MAX).min(MAX);
+        if self.size < self.threshold {
+            self.size = self.size.saturating_add(acknowledged).min(self.threshold);
+            return;
+        }
+        self.credit = self.credit.saturating_add(acknowledged);
+        if self.credit >= self.size {
+            self.credit = 0;
+            self.size = self.size.saturating_add(1);
+        }
+    }
+
+    /// Packets were lost.
+    pub(super) fn shrink(&mut self) {
+        self.threshold = (self.size / 2).max(MIN);
+        self.size = self.size.min(self.threshold);
+        self.credit = 0;
+    }
+
+    /// The receiver refused the oldest packet. That says nothing about the network: the window
+    /// opens quickly to its former size.
+    pub(super) fn begin_anew(&mut self) {
+        self.threshold = self.threshold.max(self.size);
+        self.size = 1;
+        self.credit = 0;
+    }
+}
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    kernel::prelude::kunit_tests(ferroce_core_requester_window)
+)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opens_to_the_maximum_and_no_further() {
+        let mut window = CongestionWindow::new();
+        assert_eq!(window.size(), START);
+        for _ in 0..100 {
+            window.grow(100);
+        }
+        assert_eq!(window.size(), MAX);
+        window.grow(u64::MAX);
+        assert_eq!(window.size(), MAX);
+    }
+
+    #[test]
+    fn halves_on_loss_and_then_opens_slowly() {
+        let mut window = CongestionWindow::new();
+        window.shrink();
+        assert_eq!(window.size(), START / 2);
+        window.grow(u64::from(START / 2));
+        assert_eq!(window.size(), START / 2 + 1);
+        window.grow(u64::from(START / 2));
+        assert_eq!(window.size(), START / 2 + 1);
+        window.grow(1);
+        assert_eq!(window.size(), START / 2 + 2);
+        for _ in 0..20 {
+            window.shrink();
+        }
+        assert_eq!(window.size(), MIN);
+    }
+
+    #[test]
+    fn begins_anew_with_one_packet_and_opens_quickly_to_where_it_was() {
+        let mut window = CongestionWindow::new();
+        window.shrink();
+        window.grow(u64::from(START / 2));
+        for _ in 0..2 {
+            window.begin_anew();
+            assert_eq!(window.size(), 1);
+            assert_eq!(window.room(1), 0);
+        }
+        for size in [2, 4, 8, 16, 32, 64, 128, START / 2 + 1, START / 2 + 2] {
+            window.grow(u64::from(window.size()));
+            assert_eq!(window.size(), size);
+        }
+        // A loss now makes it no larger.
+        window.begin_anew();
+        window.shrink();
+        assert_eq!(window.size(), 1);
+        window.grow(u64::from(MAX));
+        assert_eq!(window.size(), MIN);
+    }
+
+    #[test]
+    fn room_is_what_is_left() {
+        let window = CongestionWindow::new();
+        assert_eq!(window.room(0), START);
+        assert_eq!(window.room(u64::from(START) - 1), 1);
+        assert_eq!(window.room(u64::from(START)), 0);
+        assert_eq!(window.room(u64::MAX), 0);
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! Atomic operations, ATOMIC WRITE and FLUSH: executed once, on arrival; duplicates get the
+//! original value, or the acknowledgement, again (IBTA 9.4.5, 9.7.4.1.1, 9.7.5.1.4, annex A19).
+
+use super::dropped;
+use super::incoming::Message;
+use super::resource::Executed;
+use super::resource::Resource;
+use super::DropReason;
+use super::Outcome;
+use super::Responder;
+use crate::core::env::AtomicOp;
+use crate::core::env::FlushPlacement;
+use crate::core::env::ResponderEnv;
+use crate::core::operation::ATOMIC_SIZE;
+use crate::core::rc::sequence::Sequence;
+use crate::core::segment::IncomingRequest;
+use crate::core::wire::headers::AtomicEth;
+use crate::core::wire::headers::Feth;
+use crate::core::wire::opcode::AtomicKind;
+use crate::core::wire::opcode::Kind;
+use crate::core::wire::packet::Extension;
+use core::ops::DerefMut;
+
+/// The operation of a request.
+fn change(kind: AtomicKind, atomic: &AtomicEth) -> AtomicOp {
+    match kind {
+        AtomicKind::CompareSwap => AtomicOp::CompareSwap {
+            compare: atomic.compare(),
+            swap: atomic.swap_add(),
+        },
+        AtomicKind::FetchAdd => AtomicOp::FetchAdd(atomic.swap_add()),
+    }
+}
+
+impl<R: DerefMut<Target = [Resource]>> Responder<R> {
+    /// An atomic operation in sequence.
+    pub(super) fn on_atomic(
+        &mut self,
+        kind: AtomicKind,
+        request: &IncomingRequest,
+        env: &mut impl ResponderEnv,
+    ) -> Outcome {
+        let (Message::None, Some(atomic)) = (self.message, request.extension.atomic()) else {
+            return self.refuse_invalid();
+        };
+        // Without a resource it must not be executed.
+        if !self.rights.atomic
+            || request.payload_len != 0
+            || atomic.va() & 7 != 0
+            || !self.may_keep_one_more()
+        {
+            return self.refuse_invalid();
+        }
+        let change = change(kind, &atomic);
+        let Ok(original) = env.change_remote(atomic.rkey(), atomic.va(), change) else {
+            return self.refuse_access();
+        };
+        let executed = Executed {
+            kind: Kind::Atomic(kind),
+            va: atomic.va(),
+            rkey: atomic.rkey(),
+        };
+        self.keep_executed(executed, Some(original))
+    }
+
+    /// An ATOMIC WRITE in sequence.
+    pub(super) fn on_atomic_write(
+        &mut self,
+        request: &IncomingRequest,
+        env: &mut impl ResponderEnv,
+    ) -> Outcome {
+        let (Message::None, Some(reth)) = (self.message, request.extension.reth()) else {
+            return self.refuse_invalid();
+        };
+        if !self.rights.write
+            || request.payload_len != ATOMIC_SIZE
+            || reth.length() != ATOMIC_SIZE
+            || reth.va() & 7 != 0
+            || !self.may_keep_one_more()
+        {
+            return self.refuse_invalid();
+        }
+        let (va, rkey) = (reth.va(), reth.rkey());
+        if env.write_word(rkey, va).is_err() {
+            return self.refuse_access();
+        }
+        let kind = Kind::AtomicWrite;
+        self.keep_executed(Executed { kind, va, rkey }, None)
+    }
+
+    /// A FLUSH in sequence. All earlier writes of the peer were executed on arrival.
+    pub(super) fn on_flush(
+        &mut self,
+        request: &IncomingRequest,
+        env: &mut impl ResponderEnv,
+    ) -> Outcome {
+        let (Message::None, Some((feth, reth))) = (self.message, request.extension.flush()) else {
+            return self.refuse_invalid();
+        };
+        let bits = feth.placement();
+        let placement = FlushPlacement {
+            global: bits & Feth::GLOBAL != 0,
+            persistent: bits & Feth::PERSISTENT != 0,
+        };
+        let range = match feth.selectivity() {
+            Feth::RANGE => Some((reth.va(), reth.length())),
+            Feth::REGION => None,
+            _ => return self.refuse_invalid(),
+        };
+        if bits == 0
+            || bits & !(Feth::GLOBAL | Feth::PERSISTENT) != 0
+            || (placement.global && !self.rights.flush_global)
+            || (placement.persistent && !self.rights.flush_persistent)
+            || request.payload_len != 0
+            || !self.may_keep_one_more()
+        {
+            return self.refuse_invalid();
+        }
+        let (va, rkey) = (reth.va(), reth.rkey());
+        if env.flush(rkey, range, placement).is_err() {
+            return self.refuse_access();
+        }
+        let kind = Kind::Flush;
+        self.keep_executed(Executed { kind, va, rkey }, None)
+    }
+
+    fn keep_executed(&mut self, executed: Executed, original: Option<u64>) -> Outcome {
+        self.end_message();
+        let (start, msn) = (self.expected, self.msn);
+        self.keep(Resource::executed(start, executed, msn, original))
+    }
+
+    /// A duplicate of one of these: the response is repeated.
+    pub(super) fn on_executed_again(
+        &mut self,
+        start: Sequence,
+        kind: Kind,
+        request: &IncomingRequest,
+    ) -> Outcome {
+        let depth = u32::from(self.most_outstanding);
+        let named = match request.extension {
+            Extension::Atomic(atomic) => Some((atomic.va(), atomic.rkey())),
+            Extension::Reth(reth) | Extension::Flush(_, reth) => Some((reth.va(), reth.rkey())),
+            _ => None,
+        };
+        let found = named.and_then(|(va, rkey)| {
+            let executed = Executed { kind, va, rkey };
+            self.resources.find_executed(start, executed, depth)
+        });
+        let Some((index, part)) = found else {
+            return dropped(DropReason::UnknownRead);
+        };
+        self.resources.repeat(index, part, self.mtu);
+        dropped(DropReason::Duplicate)
+    }
+}

@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The responder of a reliable connection: requests are executed in the order of their PSNs, each
+//! once, and answered (IBTA volume 1, 9.7.4, 9.7.5 and 9.9.3).
+//!
+//! # The life of a request
+//!
+//! [`Responder::on_request`] compares its PSN with the expected one:
+//!
+//! | PSN | action |
+//! |---|---|
+//! | expected | checked, and executed by the [`ResponderEnv`]; the expected PSN advances |
+//! | after | a packet is missing: dropped, with a NAK each time the peer goes back |
+//! | before | executed before: acknowledged again, or, for a READ or atomic, answered again |
+//! | far from it | not from the peer: dropped without a response |
+//!
+//! Responses wait in three places until [`Responder::next_response`] fetches them:
+//!
+//! ```text
+//!   resources  READs, atomics, FLUSHes, by PSN        -> their responses     first
+//!   nak        one refusal, at the PSN it is about    -> NAK, RNR NAK        then
+//!   ack        the newest PSN whose sender asked      -> one ACK for all     last
+//! ```
+//!
+//! So neither ACK nor NAK overtakes the response to an earlier READ, and an ACK older than a READ
+//! is never sent: the READ's responses imply it (IBTA 9.7.5.1.2, ACK coalescing). The same holds
+//! for atomic operations, ATOMIC WRITEs and FLUSHes, which are executed on arrival; their resource
+//! keeps the response.
+//!
+//! After a fatal NAK no request is accepted. Pending responses are still sent, the NAK last; then
+//! the owner of the QP calls [`Responder::abort`].
+
+mod atomic;
+mod execute;
+mod incoming;
+mod resource;
+
+pub use resource::Resource;
+
+use crate::core::completion::RecvOp;
+use crate::core::env::flushed;
+use crate::core::env::ResponderEnv;
+use crate::core::message::Mtu;
+use crate::core::rc::config::RemoteRights;
+use crate::core::rc::config::ResponderConfig;
+use crate::core::rc::config::MAX_RD_ATOMIC;
+use crate::core::rc::sequence::Numbering;
+use crate::core::rc::sequence::Sequence;
+use crate::core::segment::IncomingRequest;
+use crate::core::segment::Response;
+use crate::core::wire::headers::AethSyndrome;
+use crate::core::wire::headers::NakCode;
+use crate::core::wire::opcode::Kind;
+use crate::core::wire::psn::Psn;
+use core::ops::DerefMut;
+use incoming::Message;
+use resource::Resources;
+
+/// How far ahead of the expected packet the peer may be: the largest window. A forged packet with a
+/// random PSN gets a response, if at all, once in 4096.
+const MOST_AHEAD: u64 = 4096;
+
+/// How far behind it an executed packet may be that is acknowledged again. READ responses take PSNs
+/// too, so this is more.
+const MOST_BEHIND: u64 = 1 << 16;
+
+/// The reason of a fatal NAK, which names the asynchronous event (IBTA 9.9.3.1.4, 11.6.3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fatal {
+    /// The peer violated the protocol: `IBV_EVENT_QP_REQ_ERR`.
+    InvalidRequest,
+    /// The peer lacks a right: `IBV_EVENT_QP_ACCESS_ERR`.
+    AccessError,
+    /// A receive completed in error, which is report enough: no event.
+    LocalError,
+}
+
+/// Why a request had no effect. Each has a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropReason {
+    /// Duplicate: acknowledged again, or (a READ) answered again.
+    Duplicate,
+    /// Behind a gap.
+    OutOfSequence,
+    /// No receive was posted.
+    NoReceive,
+    /// Not from the peer: too far ahead, or older than the connection or any window.
+    OutsideWindow,
+    /// A READ or atomic operation that was not accepted before, or so long ago that its resource is
+    /// gone.
+    UnknownRead,
+    /// The responder is not connected, or stopped.
+    NotReady,
+}
+
+/// The outcome of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Outcome {
+    /// The QP goes to ERR. First send the pending responses of [`Responder::next_response`]: those
+    /// to earlier READs, then the NAK.
+    pub fatal: Option<Fatal>,
+    /// The request was not executed.
+    pub dropped: Option<DropReason>,
+}
+
+/// The state of a responder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ResponderState {
+    /// Not connected.
+    Reset,
+    /// Executes and responds.
+    Ready,
+    /// Sent a fatal NAK: responds, but executes no more.
+    Refused,
+    /// Does nothing.
+    Dead,
+}
+
+/// A NAK to be sent.
+#[derive(Clone, Copy, Debug)]
+struct Nak {
+    /// PSN of its packet.
+    sequence: Sequence,
+    syndrome: AethSyndrome,
+}
+
+/// The responder of a QP.
+pub struct Responder<R> {
+    state: ResponderState,
+    rights: RemoteRights,
+    /// RDMA READs and atomic operations that the peer may have outstanding.
+    most_outstanding: u8,
+    min_rnr_timer: u8,
+    mtu: Mtu,
+    numbering: Numbering,
+    /// Completed messages, modulo 2^24.
+    msn: u32,
+    /// Sequence of the expected packet.
+    expected: Sequence,
+    message: Message,
+    /// The newest packet out of sequence since the last NAK.
+    newest_ahead: Option<Sequence>,
+    nak: Option<Nak>,
+    /// The newest packet with an ACK request.
+    ack: Option<Sequence>,
+    /// Resource of the READ response returned last.
+    last_read: Sequence,
+    /// Sequence of the newest request that is answered by a response.
+    newest_read: Sequence,
+    resources: Resources<R>,
+}
+
+impl<R: DerefMut<Target = [Resource]>> Responder<R> {
+    /// A responder in RESET with this many resources: a power of two, at most [`MAX_RD_ATOMIC`];
+    /// else the next smaller one.
+    pub fn new(resources: R) -> Self {
+        Self {
+            state: ResponderState::Reset,
+            rights: RemoteRights::default(),
+            most_outstanding: 0,
+            min_rnr_timer: 0,
+            mtu: Mtu::MIN,
+            numbering: Numbering::default(),
+            msn: 0,
+            expected: 0,
+            message: Message::None,
+            newest_ahead: None,
+            nak: None,
+            ack: None,
+            last_read: 0,
+            newest_read: 0,
+            resources: Resources::new(resources),
+        }
+    }
+
+    /// Resets everything: the transition to RESET. Nothing completes.
+    pub fn reset(&mut self) {
+        self.state = ResponderState::Reset;
+        self.forget();
+    }
+
+    /// Begins a connection: the transition to RTR.
+    pub fn connect(&mut self, config: ResponderConfig) {
+        self.forget();
+        self.state = ResponderState::Ready;
+        self.mtu = config.mtu;
+        self.numbering = Numbering::new(config.rq_psn);
+        self.expected = 0;
+        self.newest_read = 0;
+        self.msn = 0;
+        self.set_min_rnr_timer(config.min_rnr_timer);
+        self.set_rights(config.rights);
+        self.set_max_dest_rd_atomic(config.max_dest_rd_atomic);
+    }
+
+    /// Changes the RNR timer code.
+    pub fn set_min_rnr_timer(&mut self, timer: u8) {
+        self.min_rnr_timer = timer & 0x1f;
+    }
+
+    /// Changes the rights of the peer.
+    pub fn set_rights(&mut self, rights: RemoteRights) {
+        self.rights = rights;
+    }
+
+    /// Changes the number of RDMA READs and atomic operations that the peer may have outstanding,
+    /// at most [`MAX_RD_ATOMIC`]. It is rounded up to a power of two: mlx5, mlx4 and hns send so
+    /// many when both sides have agreed on less.
+    pub fn set_max_dest_rd_atomic(&mut self, max: u8) {
+        self.most_outstanding = match max {
+            0 => 0,
+            max => max.min(MAX_RD_ATOMIC).next_power_of_two(),
+        };
+    }
+
+    /// PSN of the expected packet (`rq_psn` of `ibv_query_qp`).
+    pub fn expected_psn(&self) -> Psn {
+        self.numbering.psn(self.expected)
+    }
+
+    /// Handles a request. Its payload is with the `env`.
+    #[inline]
+    pub fn on_request(
+        &mut self,
+        request: &IncomingRequest,
+        env: &mut impl ResponderEnv,
+    ) -> Outcome {
+        if self.state != ResponderState::Ready {
+            return dropped(DropReason::NotReady);
+        }
+        let Some(sequence) = self.numbering.sequence(request.psn, self.expected) else {
+            return dropped(DropReason::OutsideWindow);
+        };
+        if sequence > self.expected {
+            return self.on_gap(sequence);
+        }
+        if sequence < self.expected {
+            return self.on_duplicate(sequence, request, env);
+        }
+
+        // The packet that the NAK requested.
+        if self.nak.is_some_and(|nak| nak.sequence == sequence) {
+            self.nak = None;
+        }
+        let outcome = match request.opcode.info().kind {
+            Kind::Send => self.on_send(request, env),
+            Kind::Write => self.on_write(request, env),
+            Kind::ReadRequest => self.on_read(request, env),
+            Kind::Atomic(kind) => self.on_atomic(kind, request, env),
+            Kind::AtomicWrite => self.on_atomic_write(request, env),
+            Kind::Flush => self.on_flush(request, env),
+            Kind::Unsupported
+            | Kind::ReadResponse
+            | Kind::AtomicAcknowledge
+            | Kind::Acknowledge => self.refuse_invalid(),
+        };
+        if self.expected != sequence {
+            self.newest_ahead = None;
+        }
+        outcome
+    }
+
+    /// A packet behind a missing one (IBTA 9.7.5.2.1).
+    ///
+    /// One NAK is enough for the packets of one flight. A packet that is not newer than earlier
+    /// ones shows that the peer has gone back, and the missing packet was lost again: it gets
+    /// another NAK, instead of an ACK timeout. That also repairs the effect of a forged packet.
+    fn on_gap(&mut self, sequence: Sequence) -> Outcome {
+        if sequence.wrapping_sub(self.expected) > MOST_AHEAD {
+            return dropped(DropReason::OutsideWindow);
+        }
+        let is_newer = self.newest_ahead.is_some_and(|newest| sequence > newest);
+        self.newest_ahead = Some(sequence);
+        let is_asked_for = self.nak.is_some_and(|nak| nak.sequence == self.expected);
+        if !is_newer && !is_asked_for {
+            self.set_nak(self.expected, NakCode::PsnSequence);
+        }
+        dropped(DropReason::OutOfSequence)
+    }
+
+    /// A packet that was executed before (IBTA 9.7.5.1.4).
+    fn on_duplicate(
+        &mut self,
+        sequence: Sequence,
+        request: &IncomingRequest,
+        env: &mut impl ResponderEnv,
+    ) -> Outcome {
+        match request.opcode.info().kind {
+            Kind::ReadRequest => return self.on_read_again(sequence, request, env),
+            kind @ (Kind::Atomic(_) | Kind::AtomicWrite | Kind::Flush) => {
+                return self.on_executed_again(sequence, kind, request);
+            }
+            _ => {}
+        }
+        if self.expected.wrapping_sub(sequence) > MOST_BEHIND {
+            return dropped(DropReason::OutsideWindow);
+        }
+        let last = sequence.saturating_add(u64::from(request.span.saturating_sub(1)));
+        let last = last.min(self.expected.wrapping_sub(1));
+        self.ack = Some(self.ack.map_or(last, |ack| ack.max(last)));
+        dropped(DropReason::Duplicate)
+    }
+
+    /// The next response. `max_span` is 1 for the wire.
+    ///
+    /// A response that cannot leave counts as lost. If the memory of a READ response is no longer
+    /// accessible, the caller calls [`Self::read_failed`].
+    #[inline]
+    pub fn next_response(&mut self, max_span: u32) -> Option<Response> {
+        let mtu = self.mtu;
+        if let Some(resource) = self.resources.current() {
+            let position = resource.position();
+            let (mut segment, va) = resource.advance(max_span, mtu);
+            let (rkey, msn, original) = (resource.rkey(), resource.msn(), resource.original());
+            self.resources.skip_answered();
+            // The response acknowledges all earlier packets.
+            if self.ack.is_some_and(|ack| ack < position) {
+                self.ack = None;
+            }
+            self.last_read = position;
+            segment.psn = self.numbering.psn(position);
+            if let Some(original) = original {
+                return Some(Response::Atomic {
+                    psn: segment.psn,
+                    original,
+                    msn,
+                });
+            }
+            return Some(Response::ReadResponse {
+                segment,
+                rkey,
+                va,
+                msn,
+            });
+        }
+        if let Some(nak) = self.nak.take() {
+            // A NAK acknowledges all earlier packets too.
+            if self.ack.is_some_and(|ack| ack < nak.sequence) {
+                self.ack = None;
+            }
+            return Some(Response::Acknowledge {
+                psn: self.numbering.psn(nak.sequence),
+                syndrome: nak.syndrome,
+                msn: self.msn,
+            });
+        }
+        let asked = self.ack.take()?;
+        // Acknowledges everything that arrived, not only the requested PSN. But if a peer that went
+        // back still has to repeat a READ, an ACK behind it would imply that its response was lost.
+        let acknowledged = if asked < self.newest_read {
+            asked
+        } else {
+            self.expected.wrapping_sub(1)
+        };
+        Some(Response::Acknowledge {
+            psn: self.numbering.psn(acknowledged),
+            syndrome: AethSyndrome::Ack {
+                credits: AethSyndrome::CREDITS_INVALID,
+            },
+            msn: self.msn,
+        })
+    }
+
+    /// The local stack refused the responses from this one on, which [`Self::next_response`]
+    /// returned: they will be returned again. The caller backs off first.
+    pub fn unsend(&mut self, first: &Response) {
+        if self.state != ResponderState::Ready {
+            return;
+        }
+        let Some(sequence) = self.numbering.sequence(first.psn(), self.expected) else {
+            return;
+        };
+        match first {
+            Response::ReadResponse { .. } | Response::Atomic { .. } => {
+                self.resources.rewind(sequence, self.mtu);
+            }
+            Response::Acknowledge { syndrome, .. } => match syndrome {
+                AethSyndrome::Ack { .. } => {
+                    self.ack = Some(self.ack.map_or(sequence, |ack| ack.max(sequence)));
+                }
+                syndrome => {
+                    self.nak.get_or_insert(Nak {
+                        sequence,
+                        syndrome: *syndrome,
+                    });
+                }
+            },
+        }
+    }
+
+    /// Whether a response is pending.
+    #[inline]
+    pub fn has_response(&self) -> bool {
+        !self.resources.is_idle() || self.nak.is_some() || self.ack.is_some()
+    }
+
+    /// Whether there was a fatal NAK.
+    #[inline]
+    pub fn has_refused(&self) -> bool {
+        self.state == ResponderState::Refused
+    }
+
+    /// Whether there was a fatal NAK and all responses, the NAK last, have been sent: the time for
+    /// the QP to go to ERR. Earlier, [`Self::abort`] would discard the NAK.
+    #[inline]
+    pub fn has_ended(&self) -> bool {
+        self.state == ResponderState::Refused && !self.has_response()
+    }
+
+    /// The memory of the last READ response is no longer accessible: a NAK takes its place, and the
+    /// connection ends.
+    pub fn read_failed(&mut self) -> Outcome {
+        if !matches!(self.state, ResponderState::Ready | ResponderState::Refused) {
+            return Outcome::default();
+        }
+        self.resources.clear();
+        self.state = ResponderState::Refused;
+        self.set_nak(self.last_read, NakCode::RemoteAccess);
+        Outcome {
+            fatal: Some(Fatal::AccessError),
+            dropped: None,
+        }
+    }
+
+    /// The QP goes to ERR: flushes the receive in progress; nothing more is executed or answered.
+    pub fn abort(&mut self, env: &mut impl ResponderEnv) {
+        if let Message::Send { wr_id, .. } = self.message {
+            env.complete(flushed(wr_id, RecvOp::Send));
+        }
+        self.forget();
+        self.state = ResponderState::Dead;
+    }
+
+    /// Sends a fatal NAK for the expected request.
+    fn stop(&mut self, code: NakCode, fatal: Fatal) -> Outcome {
+        self.state = ResponderState::Refused;
+        self.set_nak(self.expected, code);
+        Outcome {
+            fatal: Some(fatal),
+            dropped: None,
+        }
+    }
+
+    fn set_nak(&mut self, sequence: Sequence, code: NakCode) {
+        self.nak = Some(Nak {
+            sequence,
+            syndrome: AethSyndrome::Nak(code),
+        });
+    }
+
+    fn set_rnr_nak(&mut self) {
+        // Later packets are out of sequence, which the peer knows.
+        self.newest_ahead = Some(self.expected);
+        self.nak = Some(Nak {
+            sequence: self.expected,
+            syndrome: AethSyndrome::RnrNak {
+                timer: self.min_rnr_timer,
+            },
+        });
+    }
+
+    fn forget(&mut self) {
+        self.message = Message::None;
+        self.newest_ahead = None;
+        self.nak = None;
+        self.ack = None;
+        self.resources.clear();
+    }
+}
+
+/// A request without effect.
+fn dropped(reason: DropReason) -> Outcome {
+    Outcome {
+        fatal: None,
+        dropped: Some(reason),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,618 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The resources of a responder: what it keeps of each request that is answered by a response (IBTA
+//! 9.7.4.1.1, 11.2.5.2 "responder resources").
+//!
+//! A resource is created when the request is accepted and outlives its response: after a loss the
+//! peer may request the response again, or a part of it, until newer requests need the slot. A
+//! duplicate is valid only through its resource: an old PSN opens no address that was not requested
+//! in its time.
+//!
+//! An atomic operation, an ATOMIC WRITE and a FLUSH are not executed again: the resource keeps the
+//! response.
+//!
+//! Responses leave in the order of their PSNs. A duplicate of an older request moves the cursor
+//! back; pending responses are still sent.
+
+use crate::core::message::cut;
+use crate::core::message::Mtu;
+use crate::core::message::Piece;
+use crate::core::operation::Brings;
+use crate::core::operation::ATOMIC_SIZE;
+use crate::core::rc::sequence::Sequence;
+use crate::core::segment::ReadSegment;
+use crate::core::wire::headers::Reth;
+use crate::core::wire::opcode::Kind;
+use core::ops::DerefMut;
+
+/// Source of the response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Source {
+    /// Memory: an RDMA READ.
+    #[default]
+    Memory,
+    /// The resource: the request was executed and, for an atomic operation, found this value. In
+    /// bytes, for the size of the enum.
+    Local(Kind, [u8; ATOMIC_SIZE as usize]),
+}
+
+/// Identity of a request that is executed on arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Executed {
+    /// What it is.
+    pub(super) kind: Kind,
+    /// Its address and key.
+    pub(super) va: u64,
+    pub(super) rkey: u32,
+}
+
+/// A request that is answered by a response.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Resource {
+    /// Of its first response.
+    start: Sequence,
+    /// Requested bytes.
+    va: u64,
+    rkey: u32,
+    length: u32,
+    /// Its MSN.
+    msn: u32,
+    /// First response of the current transmission.
+    from: u32,
+    /// Next response to be sent.
+    next: u32,
+    /// End of the current transmission, in bytes of `length`.
+    until: u32,
+    /// Number of responses up to that end: unless `next` is below, nothing is pending.
+    end: u32,
+    source: Source,
+}
+
+impl Resource {
+    #[inline]
+    pub(super) fn new(start: Sequence, reth: &Reth, mtu: Mtu, msn: u32) -> Self {
+        Self {
+            start,
+            va: reth.va(),
+            rkey: reth.rkey(),
+            length: reth.length(),
+            msn,
+            from: 0,
+            next: 0,
+            until: reth.length(),
+            end: mtu.packets(reth.length()),
+            source: Source::Memory,
+        }
+    }
+
+    /// Resource of an executed request; an atomic operation found `original`.
+    pub(super) fn executed(
+        start: Sequence,
+        executed: Executed,
+        msn: u32,
+        original: Option<u64>,
+    ) -> Self {
+        let length = if original.is_some() { ATOMIC_SIZE } else { 0 };
+        Self {
+            start,
+            va: executed.va,
+            rkey: executed.rkey,
+            length,
+            msn,
+            from: 0,
+            next: 0,
+            until: length,
+            end: 1,
+            source: Source::Local(executed.kind, original.unwrap_or(0).to_ne_bytes()),
+        }
+    }
+
+    /// Original value of an atomic operation.
+    #[inline]
+    pub(super) const fn original(&self) -> Option<u64> {
+        match self.source {
+            Source::Local(Kind::Atomic(_), original) => Some(u64::from_ne_bytes(original)),
+            Source::Local(..) | Source::Memory => None,
+        }
+    }
+
+    /// Sequence behind its last response.
+    #[inline]
+    pub(super) const fn behind(&self, mtu: Mtu) -> Sequence {
+        self.start.wrapping_add(mtu.packets(self.length) as u64)
+    }
+
+    /// Sequence of its next response.
+    #[inline]
+    pub(super) const fn position(&self) -> Sequence {
+        self.start.wrapping_add(self.next as u64)
+    }
+
+    #[inline]
+    pub(super) const fn rkey(&self) -> u32 {
+        self.rkey
+    }
+
+    #[inline]
+    pub(super) const fn msn(&self) -> u32 {
+        self.msn
+    }
+
+    #[inline]
+    const fn is_pending(&self) -> bool {
+        self.next < self.end
+    }
+
+    /// The next responses, at most `max_span` packets, without their PSN; and the address of their
+    /// bytes.
+    #[inline]
+    pub(super) fn advance(&mut self, max_span: u32, mtu: Mtu) -> (ReadSegment, u64) {
+        let left = self.end.saturating_sub(self.next);
+        let span = left.min(max_span.max(1));
+        let Piece { offset, len, .. } = cut(mtu, self.until, self.next, span);
+        let segment = ReadSegment {
+            // Not sent for an atomic operation.
+            brings: Brings::Data,
+            psn: Default::default(),
+            span,
+            first: self.next == self.from,
+            last: span == left,
+            len,
+        };
+        self.next = self.next.saturating_add(span);
+        (segment, self.va.wrapping_add(u64::from(offset)))
+    }
+
+    /// The responses requested by a duplicate whose first one has the sequence `start`: the first,
+    /// and the bytes of the request up to their end. `None` if they were not requested before.
+    fn part(&self, start: Sequence, reth: &Reth, mtu: Mtu) -> Option<(u32, u32)> {
+        if start < self.start || start >= self.behind(mtu) || self.source != Source::Memory {
+            return None;
+        }
+        // Within the message, whose packets are below 2^24.
+        let packet = start.wrapping_sub(self.start) as u32;
+        let offset = cut(mtu, self.length, packet, 1).offset;
+        let until = offset.checked_add(reth.length())?;
+        let is_part = reth.rkey() == self.rkey
+            && reth.va() == self.va.wrapping_add(u64::from(offset))
+            && until <= self.length
+            && (reth.length() != 0 || self.length == 0);
+        is_part.then_some((packet, until))
+    }
+
+    /// The whole response, if it belongs to this request.
+    fn whole(&self, start: Sequence, executed: Executed) -> Option<(u32, u32)> {
+        let Executed { kind, va, rkey } = executed;
+        let is_kind = matches!(self.source, Source::Local(own, _) if own == kind);
+        let is_same = is_kind && (self.start, self.va, self.rkey) == (start, va, rkey);
+        is_same.then_some((0, self.length))
+    }
+
+    /// Sends again from response `from` to the byte `until`. Pending responses stay pending.
+    fn repeat(&mut self, (from, until): (u32, u32), mtu: Mtu) {
+        if !self.is_pending() {
+            self.until = until;
+            self.from = from;
+            self.next = from;
+        } else {
+            self.until = self.until.max(until);
+            if from <= self.next {
+                self.from = from;
+                self.next = from;
+            }
+        }
+        self.end = mtu.packets(self.until);
+    }
+}
+
+/// The resources, addressed by free-running indices in the order of their requests.
+pub(super) struct Resources<R> {
+    slots: R,
+    /// Slots in use: a power of two, or 0.
+    capacity: u32,
+    /// Index of the next resource.
+    made: u32,
+    /// Number of resources kept before it.
+    kept: u32,
+    /// Index of the first one that was never answered completely.
+    unanswered: u32,
+    /// Index of the first one with pending responses, or `made`. Never behind `unanswered`.
+    cursor: u32,
+}
+
+impl<R: DerefMut<Target = [Resource]>> Resources<R> {
+    /// No resources, with as many slots as given, or the next smaller power of two.
+    pub(super) fn new(slots: R) -> Self {
+        let len = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        let capacity = match len.checked_ilog2() {
+            Some(log) => 1u32.wrapping_shl(log),
+            None => 0,
+        };
+        Self {
+            slots,
+            capacity,
+            made: 0,
+            kept: 0,
+            unanswered: 0,
+            cursor: 0,
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.kept = 0;
+        self.unanswered = self.made;
+        self.cursor = self.made;
+    }
+
+    #[inline]
+    fn get(&mut self, index: u32) -> Option<&mut Resource> {
+        let slot = index & self.capacity.wrapping_sub(1);
+        self.slots.get_mut(slot as usize)
+    }
+
+    /// Whether nothing is pending.
+    #[inline]
+    pub(super) const fn is_idle(&self) -> bool {
+        self.cursor == self.made
+    }
+
+    /// Number of resources that were never answered completely.
+    #[inline]
+    pub(super) const fn outstanding(&self) -> u32 {
+        self.made.wrapping_sub(self.unanswered)
+    }
+
+    /// Whether there is a slot for one more.
+    #[inline]
+    pub(super) const fn has_room(&self) -> bool {
+        self.outstanding() < self.capacity
+    }
+
+    /// Adds a resource, whose PSNs are behind those of all others. `false` if all slots have
+    /// pending responses.
+    pub(super) fn push(&mut self, resource: Resource) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let Some(slot) = self.get(self.made) else {
+            return false;
+        };
+        *slot = resource;
+        if self.made.wrapping_sub(self.cursor) >= self.capacity {
+            // The previous resource in this slot was being answered again.
+            self.cursor = self.cursor.wrapping_add(1);
+            self.skip_answered();
+        }
+        self.made = self.made.wrapping_add(1);
+        self.kept = self.kept.saturating_add(1).min(self.capacity);
+        true
+    }
+
+    /// The resource with pending responses.
+    #[inline]
+    pub(super) fn current(&mut self) -> Option<&mut Resource> {
+        if self.is_idle() {
+            return None;
+        }
+        self.get(self.cursor)
+    }
+
+    /// After a response of the current one was sent: moves to the next, if that was the last.
+    #[inline]
+    pub(super) fn skip_answered(&mut self) {
+        while self.cursor != self.made {
+            let cursor = self.cursor;
+            if self.get(cursor).is_some_and(|found| found.is_pending()) {
+                return;
+            }
+            if cursor == self.unanswered {
+                self.unanswered = cursor.wrapping_add(1);
+            }
+            self.cursor = cursor.wrapping_add(1);
+        }
+    }
+
+    /// The duplicate of a request, if it requests a part of one of the newest `depth` ones: its
+    /// index, and the part.
+    pub(super) fn find(
+        &mut self,
+        start: Sequence,
+        reth: &Reth,
+        depth: u32,
+        mtu: Mtu,
+    ) -> Option<(u32, (u32, u32))> {
+        self.newest(depth, |resource| resource.part(start, reth, mtu))
+    }
+
+    /// The same for a request that was executed on arrival.
+    pub(super) fn find_executed(
+        &mut self,
+        start: Sequence,
+        executed: Executed,
+        depth: u32,
+    ) -> Option<(u32, (u32, u32))> {
+        self.newest(depth, |resource| resource.whole(start, executed))
+    }
+
+    /// The newest of the last `depth` ones that has such a part.
+    fn newest(
+        &mut self,
+        depth: u32,
+        part: impl Fn(&Resource) -> Option<(u32, u32)>,
+    ) -> Option<(u32, (u32, u32))> {
+        for age in 1..=self.kept.min(depth) {
+            let index = self.made.wrapping_sub(age);
+            let resource = self.get(index)?;
+            if let Some(part) = part(resource) {
+                return Some((index, part));
+            }
+        }
+        None
+    }
+
+    /// The responses from `sequence` on were refused: they are sent again from there.
+    pub(super) fn rewind(&mut self, sequence: Sequence, mtu: Mtu) {
+        for age in 1..=self.kept {
+            let index = self.made.wrapping_sub(age);
+            let sent = self.made.wrapping_sub(self.cursor) <= age;
+            let Some(resource) = self.get(index) else {
+                return;
+            };
+            if sequence < resource.start {
+                // All that was sent of it is behind the refused one.
+                if sent {
+                    resource.next = resource.from;
+                }
+                continue;
+            }
+            if sequence < resource.behind(mtu) && sent {
+                // Within the message, whose packets are below 2^24.
+                let packet = sequence.wrapping_sub(resource.start) as u32;
+                resource.next = resource.next.min(packet.max(resource.from));
+                self.cursor = index;
+                if self.made.wrapping_sub(self.unanswered) < age {
+                    self.unanswered = index;
+                }
+            }
+            return;
+        }
+    }
+
+    /// Answers a part, as found by [`Self::find`], again.
+    pub(super) fn repeat(&mut self, index: u32, part: (u32, u32), mtu: Mtu) {
+        if self.made.wrapping_sub(index) > self.made.wrapping_sub(self.cursor) {
+            // The peer does not take responses behind a missing one: a response in progress starts
+            // again.
+            if let Some(current) = self.current() {
+                current.next = current.from;
+            }
+            self.cursor = index;
+        }
+        if let Some(resource) = self.get(index) {
+            resource.repeat(part, mtu);
+        }
+    }
+}
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    kernel::prelude::kunit_tests(ferroce_core_responder_resource)
+)]
+mod tests {
+    use super::*;
+
+    const MTU: Mtu = Mtu::MIN;
+    const RKEY: u32 = 7;
+
+    fn va(start: Sequence) -> u64 {
+        start * 0x1_0000
+    }
+
+    fn read(start: Sequence, packets: u32) -> Resource {
+        let reth = Reth::new(va(start), RKEY, packets * 256);
+        Resource::new(start, &reth, MTU, 1)
+    }
+
+    /// Asks again for `len` bytes from a response on.
+    fn again(
+        all: &mut Resources<&mut [Resource]>,
+        (start, packet): (Sequence, u32),
+        len: u32,
+    ) -> bool {
+        let reth = Reth::new(va(start) + u64::from(packet) * 256, RKEY, len);
+        match all.find(start + u64::from(packet), &reth, 128, MTU) {
+            Some((index, part)) => {
+                all.repeat(index, part, MTU);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Sends up to `most` responses: whether they are these.
+    fn sends(all: &mut Resources<&mut [Resource]>, expected: &[(Sequence, bool, bool)]) -> bool {
+        expected.iter().all(|expected| {
+            let Some(current) = all.current() else {
+                return false;
+            };
+            let position = current.position();
+            let (segment, _) = current.advance(1, MTU);
+            all.skip_answered();
+            (position, segment.first, segment.last) == *expected
+        })
+    }
+
+    #[test]
+    fn resources_are_small() {
+        assert!(size_of::<Resource>() <= 56);
+    }
+
+    /// Responses that the local stack refused are sent again as they were, not as a new
+    /// transmission.
+    #[test]
+    fn what_has_not_left_is_retransmitted() {
+        let mut slots = [Resource::default(); 4];
+        let mut all = Resources::new(slots.as_mut_slice());
+        assert!(all.push(read(0, 4)) && all.push(read(4, 2)) && all.push(read(6, 1)));
+        assert!(sends(&mut all, &[(0, true, false), (1, false, false)]));
+        all.rewind(1, MTU);
+        assert!(sends(
+            &mut all,
+            &[
+                (1, false, false),
+                (2, false, false),
+                (3, false, true),
+                (4, true, false)
+            ]
+        ));
+        all.rewind(2, MTU);
+        assert_eq!(all.outstanding(), 3);
+        assert!(sends(
+            &mut all,
+            &[
+                (2, false, false),
+                (3, false, true),
+                (4, true, false),
+                (5, false, true)
+            ]
+        ));
+        assert!(sends(&mut all, &[(6, true, true)]));
+        assert!(all.is_idle() && all.outstanding() == 0);
+        // The last one, and what never was there.
+        all.rewind(6, MTU);
+        assert!(all.outstanding() == 1 && sends(&mut all, &[(6, true, true)]));
+        all.rewind(7, MTU);
+        assert!(all.is_idle());
+    }
+
+    #[test]
+    fn pieces_of_an_answer() {
+        let mut read = Resource::new(5, &Reth::new(1000, 1, 600), MTU, 9);
+        let (segment, va) = read.advance(1, MTU);
+        assert_eq!(
+            (segment.first, segment.last, segment.len),
+            (true, false, 256)
+        );
+        assert_eq!((va, read.position()), (1000, 6));
+        let (segment, va) = read.advance(10, MTU);
+        assert_eq!(
+            (segment.first, segment.last, segment.len),
+            (false, true, 344)
+        );
+        assert_eq!((segment.span, va), (2, 1256));
+        assert!(!read.is_pending());
+    }
+
+    #[test]
+    fn the_same_again_while_it_waits_changes_nothing() {
+        let mut slots = [Resource::default(); 4];
+        let mut all = Resources::new(slots.as_mut_slice());
+        assert!(all.push(read(0, 2)) && all.push(read(2, 1)));
+        assert!(again(&mut all, (2, 0), 256));
+        assert!(again(&mut all, (0, 1), 256));
+        assert_eq!(all.outstanding(), 2);
+        assert!(sends(
+            &mut all,
+            &[(0, true, false), (1, false, true), (2, true, true)]
+        ));
+        assert!(all.is_idle() && all.outstanding() == 0);
+    }
+
+    #[test]
+    fn an_answered_one_comes_first_again_and_cancels_nothing() {
+        let mut slots = [Resource::default(); 4];
+        let mut all = Resources::new(slots.as_mut_slice());
+        assert!(all.push(read(0, 3)));
+        assert!(sends(
+            &mut all,
+            &[(0, true, false), (1, false, false), (2, false, true)]
+        ));
+        assert!(all.push(read(3, 2)) && all.push(read(5, 1)));
+        assert!(sends(&mut all, &[(3, true, false)]));
+        // The last two of three, then what had begun, from its beginning, and what waits.
+        assert!(again(&mut all, (0, 1), 512));
+        assert_eq!(all.outstanding(), 2);
+        assert!(sends(
+            &mut all,
+            &[
+                (1, true, false),
+                (2, false, true),
+                (3, true, false),
+                (4, false, true),
+                (5, true, true)
+            ]
+        ));
+        assert!(all.is_idle() && all.outstanding() == 0);
+    }
+
+    #[test]
+    fn the_rest_of_one_in_progress_begins_again_there() {
+        let mut slots = [Resource::default(); 4];
+        let mut all = Resources::new(slots.as_mut_slice());
+        assert!(all.push(read(0, 4)));
+        assert!(sends(&mut all, &[(0, true, false), (1, false, false)]));
+        assert!(again(&mut all, (0, 1), 256));
+        assert!(sends(
+            &mut all,
+            &[(1, true, false), (2, false, false), (3, false, true)]
+        ));
+    }
+
+    #[test]
+    fn only_what_was_asked_for_is_answered_again() {
+        let mut slots = [Resource::default(); 4];
+        let mut all = Resources::new(slots.as_mut_slice());
+        assert!(all.push(read(8, 3)));
+        let mut is_found = |start, va, rkey, len| {
+            let reth = Reth::new(va, rkey, len);
+            all.find(start, &reth, 128, MTU).is_some()
+        };
+        assert!(is_found(8, va(8), RKEY, 768));
+        assert!(is_found(8, va(8), RKEY, 1));
+        assert!(is_found(10, va(8) + 512, RKEY, 256));
+        // Beyond the end, elsewhere, with another key, at another PSN, and nothing at all.
+        assert!(!is_found(8, va(8), RKEY, 769));
+        assert!(!is_found(10, va(8) + 512, RKEY, 257));
+        assert!(!is_found(9, va(8), RKEY, 256));
+        assert!(!is_found(8, va(8) + 1, RKEY, 1));
+        assert!(!is_found(8, va(8), RKEY + 1, 1));
+        assert!(!is_found(7, va(8), RKEY, 1));
+        assert!(!is_found(11, va(8) + 768, RKEY, 1));
+        assert!(!is_found(8, va(8), RKEY, 0));
+        assert!(!is_found(8, va(8), RKEY, u32::MAX));
+    }
+
+    #[test]
+    fn the_oldest_makes_room_and_the_pending_do_not() {
+        let mut slots = [Resource::default(); 4];
+        let mut all = Resources::new(slots.as_mut_slice());
+        for start in 0..4 {
+            assert!(all.push(read(start, 1)));
+        }
+        assert!(!all.push(read(4, 1)));
+        for start in 0..4 {
+            assert!(sends(&mut all, &[(start, true, true)]));
+        }
+        // One that is being answered again has no claim to its place.
+        assert!(again(&mut all, (0, 0), 256) && again(&mut all, (1, 0), 256));
+        assert!(all.push(read(4, 1)));
+        assert!(!again(&mut all, (0, 0), 256));
+        assert!(sends(&mut all, &[(1, true, true), (4, true, true)]));
+        assert!(all.is_idle() && all.outstanding() == 0);
+        // Nor is one found that is too old for the number that the peer may have.
+        let reth = Reth::new(va(3), RKEY, 256);
+        assert!(all.find(3, &reth, 2, MTU).is_some());
+        assert!(all.find(3, &reth, 1, MTU).is_none());
+        all.clear();
+        assert!(all.find(3, &reth, 128, MTU).is_none());
+    }
+
+    #[test]
+    fn without_slots_nothing_is_kept() {
+        let mut slots: [Resource; 0] = [];
+        let mut all = Resources::new(slots.as_mut_slice());
+        assert!(!all.push(read(0, 1)));
+        assert!(all.is_idle() && all.current().is_none());
+    }
+}

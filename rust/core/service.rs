@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The types of queue pairs: the one table of what each is composed of.
+//!
+//! A queue pair is a requester, a responder and a source of receives, not a reliable connection
+//! with exceptions. To serve another type: write the requester and responder of its row, as modules
+//! beside
+//! [`super::rc`], and set `served`.
+
+use super::operation::Operation;
+use crate::core::wire::opcode;
+
+/// A type of queue pair. The numbers are those of `enum ib_qp_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum QpType {
+    /// General services: the queue pair of management datagrams, number 1.
+    Gsi = 1,
+    /// Reliable connection.
+    Rc = 2,
+    /// Unreliable connection.
+    Uc = 3,
+    /// Unreliable datagram.
+    Ud = 4,
+    /// Extended reliable connection, sending side.
+    XrcIni = 9,
+    /// Extended reliable connection, receiving side.
+    XrcTgt = 10,
+}
+
+/// The protocol of a requester or responder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// It has none.
+    None,
+    /// Acknowledged, repeated and in order: [`super::rc`].
+    Reliable,
+    /// In order and never repeated, a message with a gap is dropped: [`super::uc`].
+    Unacknowledged,
+    /// One packet a message, each to or from a peer of its own: [`super::ud`].
+    Datagram,
+}
+
+/// Where a message that takes a receive finds one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receives {
+    /// Nowhere: it receives nothing.
+    None,
+    /// In the queue pair's own queue, or the shared one that it was made with.
+    Queue,
+    /// In the shared queue that each packet names (XRCETH).
+    NamedByPacket,
+}
+
+/// Attributes of `modify_qp`; the bits are those of `enum ib_qp_attr_mask`.
+pub mod attribute {
+    /// The alternate path.
+    pub const ALT_PATH: u32 = 1 << 14;
+    /// The capacity: what the queues hold.
+    pub const CAPACITY: u32 = 1 << 19;
+    /// The rate limit.
+    pub const RATE_LIMIT: u32 = 1 << 25;
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Such a queue pair can be made.
+    pub served: bool,
+    /// The packets of its messages.
+    pub opcodes: opcode::OpcodeService,
+    /// The operations of its send queue.
+    pub operations: &'static [Operation],
+    /// Its requester.
+    pub requester: Protocol,
+    /// Its responder.
+    pub responder: Protocol,
+    /// Where its receives are.
+    pub receives: Receives,
+    /// Attributes that `modify_qp` refuses although ib_core permits them: [`attribute`].
+    pub refused: u32,
+}
+
+impl Service {
+    /// Whether a request of its send queue may be `op`.
+    #[inline]
+    pub fn has(&self, op: Operation) -> bool {
+        self.operations.contains(&op)
+    }
+
+    /// The same for a ULP.
+    pub fn of_kernel(self) -> Self {
+        match self.requester {
+            Protocol::Reliable => Self {
+                operations: KERNEL,
+                ..self
+            },
+            _ => self,
+        }
+    }
+}
+
+const SENDS: &[Operation] = &[Operation::Send, Operation::SendImm];
+const WRITES: &[Operation] = &[
+    Operation::Send,
+    Operation::SendImm,
+    Operation::Write,
+    Operation::WriteImm,
+];
+/// The operations of ULPs.
+const KERNEL: &[Operation] = &[
+    Operation::Send,
+    Operation::SendImm,
+    Operation::Write,
+    Operation::WriteImm,
+    Operation::Read,
+    Operation::SendInv,
+    Operation::LocalInv,
+    Operation::BindMw,
+    Operation::CompareSwap,
+    Operation::FetchAdd,
+    Operation::AtomicWrite,
+    Operation::Flush,
+    Operation::RegMr,
+];
+/// The same for processes, without the last, registration.
+const ALL: &[Operation] = match KERNEL.split_last() {
+    Some((Operation::RegMr, others)) => others,
+    _ => &[],
+};
+
+/// There is one path, at whatever rate, and queues keep their size.
+const REFUSED: u32 = attribute::ALT_PATH | attribute::RATE_LIMIT | attribute::CAPACITY;
+
+impl QpType {
+    /// The type with this number of `enum ib_qp_type`.
+    pub const fn from_raw(raw: u32) -> Option<Self> {
+        match raw {
+            1 => Some(QpType::Gsi),
+            2 => Some(QpType::Rc),
+            3 => Some(QpType::Uc),
+            4 => Some(QpType::Ud),
+            9 => Some(QpType::XrcIni),
+            10 => Some(QpType::XrcTgt),
+            _ => None,
+        }
+    }
+
+    /// Its row.
+    #[rustfmt::skip]
+    pub fn service(self) -> Service {
+        let row = |served, opcodes, operations, requester, responder, receives| Service {
+            served, opcodes, operations, requester, responder, receives, refused: REFUSED,
+        };
+        use opcode::OpcodeService::{Rc, Uc, Ud};
+        use Protocol::{Datagram, None, Reliable, Unacknowledged};
+        use Receives::{NamedByPacket, Queue};
+        match self {
+            //                    served opcodes operations requester   responder       receives
+            QpType::Rc     => row(true,  Rc, ALL,    Reliable,       Reliable,       Queue),
+            QpType::Uc     => row(true,  Uc, WRITES, Unacknowledged, Unacknowledged, Queue),
+            QpType::Ud     => row(true,  Ud, SENDS,  Datagram,       Datagram,       Queue),
+            QpType::Gsi    => row(true,  Ud, SENDS,  Datagram,       Datagram,       Queue),
+            // Their packets have opcodes of their own, which are not in the table yet.
+            QpType::XrcIni => row(false, Rc, ALL,    Reliable,       None,     Receives::None),
+            QpType::XrcTgt => row(false, Rc, &[],    None,           Reliable, NamedByPacket),
+        }
+    }
+}
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_core_service))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_types_are_those_of_ib_core() {
+        let mut known = 0;
+        for raw in 0..256 {
+            let Some(qp_type) = QpType::from_raw(raw) else {
+                continue;
+            };
+            assert_eq!(qp_type as u32, raw);
+            known += 1;
+            let service = qp_type.service();
+            // A type that does not send has no operations; one that does not receive has no
+            // receives.
+            assert_eq!(
+                service.operations.is_empty(),
+                service.requester == Protocol::None
+            );
+            let receives = service.receives != Receives::None;
+            let responds = service.responder != Protocol::None;
+            assert_eq!(receives, responds);
+        }
+        assert_eq!(known, 6);
+    }
+
+    /// ULPs may do what processes may, and on reliable connections register.
+    #[test]
+    fn only_users_in_the_kernel_register() {
+        for raw in 0..256 {
+            let Some(service) = QpType::from_raw(raw).map(QpType::service) else {
+                continue;
+            };
+            let kernel = service.of_kernel();
+            assert!(!service.has(Operation::RegMr));
+            assert!(service.operations.iter().all(|op| kernel.has(*op)));
+            let more = kernel.operations.len() - service.operations.len();
+            let registers = service.requester == Protocol::Reliable;
+            assert_eq!(kernel.has(Operation::RegMr), registers);
+            assert_eq!(more, usize::from(registers));
+        }
+    }
+
+    #[test]
+    fn the_types_that_are_served() {
+        for raw in 0..256 {
+            let served = QpType::from_raw(raw).is_some_and(|t| t.service().served);
+            assert_eq!(served, matches!(raw, 1..=4));
+        }
+    }
+}

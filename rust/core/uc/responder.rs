@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! The receiving side of an unreliable connection: messages whose packets all come, in order
+//! (IBTA 9.8.2.2, 9.9.3).
+//!
+//! | PSN | what happens |
+//! |---|---|
+//! | expected | the packet is executed; the expected PSN moves on |
+//! | a little before | an old packet that the network has brought late, or twice: dropped |
+//! | any other | packets are missing: the message is dropped, and this one may begin the next |
+//!
+//! Nothing is answered. What is wrong with a message, that there is no receive for it or not a
+//! large enough one, that it may not write where it wants to: it is dropped, and the connection
+//! goes on (the error classes D of IBTA 9.9.3.1). Each of its packets is counted under the reason.
+//! A receive that a dropped message had taken is used for the next one.
+//!
+//! Only a receive that cannot be used for a reason on this side completes in error, and ends the QP
+//! (class A).
+
+use crate::core::completion::vendor;
+use crate::core::completion::RecvCompletion;
+use crate::core::completion::RecvOp;
+use crate::core::completion::Status;
+use crate::core::env::check_range;
+use crate::core::env::flushed;
+use crate::core::env::RemoteAccess;
+use crate::core::env::ResponderEnv;
+use crate::core::env::TakeReceive;
+use crate::core::message::is_cut_so;
+use crate::core::message::Mtu;
+use crate::core::message::MAX_MESSAGE;
+use crate::core::segment::IncomingRequest;
+use crate::core::wire::headers::Reth;
+use crate::core::wire::opcode::Kind;
+use crate::core::wire::opcode::OpcodeInfo;
+use crate::core::wire::psn::Psn;
+
+/// How far before the expected packet one may be to be an old one. Farther away the sender has
+/// begun anew, or so many packets were lost that it looks like that.
+pub const MOST_BEHIND: i32 = 4096;
+
+/// Why a packet had no effect. Each has a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnreliableDrop {
+    /// It is old: it came late, or twice.
+    Old,
+    /// Packets of its message are missing.
+    Gap,
+    /// There is no receive for its message.
+    NoReceive,
+    /// Its message is longer than the receive.
+    TooLong,
+    /// Its message may not write there.
+    Denied,
+    /// It breaks the rules of messages.
+    Invalid,
+    /// The responder is not connected, or stopped.
+    NotReady,
+}
+
+/// What a packet led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum UnreliableOutcome {
+    /// It was executed.
+    Executed,
+    /// It was not.
+    Dropped(UnreliableDrop),
+    /// A receive ended in error: the QP goes to ERR.
+    Failed,
+}
+
+/// The message that is coming in.
+#[derive(Clone, Copy, Debug)]
+enum UnreliableMessage {
+    /// None: the next packet begins one.
+    None,
+    /// A SEND, of which so many bytes were received.
+    Send { received: u32 },
+    /// An RDMA WRITE, of which so many bytes were received.
+    Write { reth: Reth, received: u32 },
+    /// One that is dropped.
+    Lost(UnreliableDrop),
+}
+
+/// A receive that was taken and is not complete.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::core) struct Receive {
+    pub(in crate::core) wr_id: u64,
+    /// Bytes that it holds.
+    pub(in crate::core) capacity: u64,
+}
+
+/// Takes the next receive, or the one that is still there. An error is what becomes of the message.
+pub(in crate::core) fn take_receive(
+    held: &mut Option<Receive>,
+    op: RecvOp,
+    env: &mut impl ResponderEnv,
+) -> Result<Receive, UnreliableOutcome> {
+    if let Some(receive) = *held {
+        return Ok(receive);
+    }
+    match env.take_receive() {
+        TakeReceive::Taken { wr_id, capacity } => Ok(*held.insert(Receive { wr_id, capacity })),
+        TakeReceive::Empty => Err(UnreliableOutcome::Dropped(UnreliableDrop::NoReceive)),
+        TakeReceive::Malformed { wr_id, status } => {
+            env.complete(RecvCompletion {
+                status,
+                vendor_err: vendor::RECEIVE_MALFORMED,
+                ..flushed(wr_id, op)
+            });
+            Err(UnreliableOutcome::Failed)
+        }
+    }
+}
+
+/// A receive whose memory is not accessible ends.
+pub(in crate::core) fn fail_receive(
+    receive: Receive,
+    env: &mut impl ResponderEnv,
+) -> UnreliableOutcome {
+    env.complete(RecvCompletion {
+        status: Status::LocProtErr,
+        vendor_err: vendor::RECEIVE_MEMORY,
+        ..flushed(receive.wr_id, RecvOp::Send)
+    });
+    UnreliableOutcome::Failed
+}
+
+/// The receiving side of a QP.
+pub struct UnreliableResponder {
+    ready: bool,
+    allow_write: bool,
+    mtu: Mtu,
+    /// Of the next packet in order.
+    expected: Psn,
+    message: UnreliableMessage,
+    receive: Option<Receive>,
+}
+
+impl Default for UnreliableResponder {
+    fn default() -> Self {
+        Self {
+            ready: false,
+            allow_write: false,
+            mtu: Mtu::MIN,
+            expected: Psn::default(),
+            message: UnreliableMessage::None,
+            receive: None,
+        }
+    }
+}
+
+impl UnreliableResponder {
+    /// Forgets everything: the transition to RESET. Nothing completes.
+    pub fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Begins a connection: the transition to RTR.
+    pub fn connect(&mut self, mtu: Mtu, rq_psn: Psn, allow_write: bool) {
+        *self = Self {
+            ready: true,
+            allow_write,
+            mtu,
+            expected: rq_psn,
+            ..Self::default()
+        };
+    }
+
+    /// Changes what the peer may do.
+    pub fn set_access(&mut self, allow_write: bool) {
+        self.allow_write = allow_write;
+    }
+
+    /// PSN of the next packet in order (`rq_psn` of `ibv_query_qp`).
+    pub fn expected_psn(&self) -> Psn {
+        self.expected
+    }
+
+    /// A packet came. Its payload is with the `env`.
+    pub fn on_request(
+        &mut self,
+        request: &IncomingRequest,
+        env: &mut impl ResponderEnv,
+    ) -> UnreliableOutcome {
+        if !self.ready {
+            return UnreliableOutcome::Dropped(UnreliableDrop::NotReady);
+        }
+        let ahead = request.psn.distance_from(self.expected);
+        if (-MOST_BEHIND..0).contains(&ahead) {
+            return UnreliableOutcome::Dropped(UnreliableDrop::Old);
+        }
+        if ahead != 0 {
+            self.message = UnreliableMessage::Lost(UnreliableDrop::Gap);
+        }
+        self.expected = request.psn.add(request.span);
+        let info = request.opcode.info();
+        if info.first {
+            // An earlier message without an end is lost silently.
+            self.message = UnreliableMessage::None;
+        }
+        let outcome = match (self.message, info.kind) {
+            (UnreliableMessage::Lost(reason), _) => UnreliableOutcome::Dropped(reason),
+            _ if !is_cut_so(
+                self.mtu,
+                request.span,
+                info.first,
+                info.last,
+                request.payload_len,
+            ) =>
+            {
+                UnreliableOutcome::Dropped(UnreliableDrop::Invalid)
+            }
+            (_, Kind::Send) => self.on_send(request, &info, env),
+            (_, Kind::Write) => self.on_write(request, &info, env),
+            _ => UnreliableOutcome::Dropped(UnreliableDrop::Invalid),
+        };
+        match outcome {
+            UnreliableOutcome::Executed if info.last => self.message = UnreliableMessage::None,
+            UnreliableOutcome::Executed => {}
+            UnreliableOutcome::Dropped(reason) => self.message = UnreliableMessage::Lost(reason),
+            UnreliableOutcome::Failed => {
+                self.ready = false;
+                self.receive = None;
+            }
+        }
+        outcome
+    }
+
+    fn on_send(
+        &mut self,
+        request: &IncomingRequest,
+        info: &OpcodeInfo,
+        env: &mut impl ResponderEnv,
+    ) -> UnreliableOutcome {
+        let received = match (self.message, info.first) {
+            (UnreliableMessage::None, true) => 0,
+            (UnreliableMessage::Send { received }, false) => received,
+            _ => return UnreliableOutcome::Dropped(UnreliableDrop::Invalid),
+        };
+        let receive = match take_receive(&mut self.receive, RecvOp::Send, env) {
+            Ok(receive) => receive,
+            Err(outcome) => return outcome,
+        };
+        let total = received.checked_add(request.payload_len);
+        let fits = |total: &u32| *total <= MAX_MESSAGE && u64::from(*total) <= receive.capacity;
+        let Some(total) = total.filter(fits) else {
+            return UnreliableOutcome::Dropped(UnreliableDrop::TooLong);
+        };
+        if request.payload_len != 0 && env.scatter(received, request.payload_len).is_err() {
+            return fail_receive(receive, env);
+        }
+        self.message = UnreliableMessage::Send { received: total };
+        if info.last {
+            self.receive = None;
+            env.complete(RecvCompletion {
+                wr_id: receive.wr_id,
+                status: Status::Success,
+                op: RecvOp::Send,
+                byte_len: total,
+                carried: request.extension.imm().into(),
+                solicited: request.solicited,
+                vendor_err: 0,
+            });
+        }
+        UnreliableOutcome::Executed
+    }
+
+    fn on_write(
+        &mut self,
+        request: &IncomingRequest,
+        info: &OpcodeInfo,
+        env: &mut impl ResponderEnv,
+    ) -> UnreliableOutcome {
+        let (reth, received) = match (self.message, info.first, request.extension.reth()) {
+            (UnreliableMessage::None, true, Some(reth)) => (reth, 0),
+            (UnreliableMessage::Write { reth, received }, false, _) => (reth, received),
+            _ => return UnreliableOutcome::Dropped(UnreliableDrop::Invalid),
+        };
+        let length = reth.length();
+        // The length that the RETH promised must be reached with the last packet, not before.
+        let rest = length.saturating_sub(received);
+        let fits = if info.last {
+            request.payload_len == rest
+        } else {
+            request.payload_len < rest
+        };
+        if length > MAX_MESSAGE || !fits {
+            return UnreliableOutcome::Dropped(UnreliableDrop::Invalid);
+        }
+        if !self.allow_write
+            || (info.first && check_range(RemoteAccess::Write, &reth, env).is_err())
+        {
+            return UnreliableOutcome::Dropped(UnreliableDrop::Denied);
+        }
+        // A message takes one, with its last packet: an earlier request for it takes none.
+        let imm = request.extension.imm().filter(|_| info.last);
+        let receive = match imm {
+            Some(_) => match take_receive(&mut self.receive, RecvOp::WriteImm, env) {
+                Ok(receive) => Some(receive),
+                Err(outcome) => return outcome,
+            },
+            None => None,
+        };
+        // The range was checked not to wrap with the first packet.
+        let va = reth.va().wrapping_add(u64::from(received));
+        if request.payload_len != 0
+            && env
+                .write_remote(reth.rkey(), va, request.payload_len)
+                .is_err()
+        {
+            return UnreliableOutcome::Dropped(UnreliableDrop::Denied);
+        }
+        self.message = UnreliableMessage::Write {
+            reth,
+            received: received.saturating_add(request.payload_len),
+        };
+        if let Some(receive) = receive {
+            self.receive = None;
+            env.complete(RecvCompletion {
+                wr_id: receive.wr_id,
+                status: Status::Success,
+                op: RecvOp::WriteImm,
+                byte_len: length,
+                carried: imm.into(),
+                solicited: request.solicited,
+                vendor_err: 0,
+            });
+        }
+        UnreliableOutcome::Executed
+    }
+
+    /// The QP goes to ERR: a receive that was taken is flushed, and nothing more is executed.
+    pub fn abort(&mut self, env: &mut impl ResponderEnv) {
+        if let Some(receive) = self.receive.take() {
+            env.complete(flushed(receive.wr_id, RecvOp::Send));
+        }
+        self.reset();
+    }
+}

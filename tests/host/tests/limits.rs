@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The pure parts of the verbs: counted objects, and what can be reached through a port.
+
+use ferroce_core::quota::{ObjectKind, Permit, Quotas};
+use ferroce_core::reach;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+
+const KINDS: [ObjectKind; 8] = [
+    ObjectKind::Context,
+    ObjectKind::Pd,
+    ObjectKind::Ah,
+    ObjectKind::Cq,
+    ObjectKind::Qp,
+    ObjectKind::Mr,
+    ObjectKind::Mw,
+    ObjectKind::Srq,
+];
+
+#[test]
+fn as_many_objects_as_reported_and_not_one_more() {
+    for kind in KINDS {
+        let quotas = Quotas::new(u32::MAX);
+        let mut permits: Vec<_> = (0..kind.limit())
+            .map(|_| Permit::take(&quotas, kind).expect("below the limit"))
+            .collect();
+        assert!(Permit::take(&quotas, kind).is_none(), "{kind:?}");
+        assert_eq!(quotas.used(kind), kind.limit(), "a refusal counts nothing");
+        permits.pop();
+        assert!(
+            Permit::take(&quotas, kind).is_some(),
+            "{kind:?} after one went"
+        );
+        drop(permits);
+        assert_eq!(quotas.used(kind), 0);
+    }
+}
+
+#[test]
+fn who_wants_fewer_has_fewer_and_nobody_more() {
+    for kind in KINDS {
+        let quotas = Quotas::new(3);
+        let _three = [(); 3].map(|()| Permit::take(&quotas, kind).expect("below the limit"));
+        assert!(Permit::take(&quotas, kind).is_none(), "{kind:?}");
+        assert_eq!(quotas.limit(kind), 3);
+        assert_eq!(Quotas::new(u32::MAX).limit(kind), kind.limit());
+    }
+}
+
+#[test]
+fn kinds_are_counted_apart() {
+    for kind in KINDS {
+        let quotas = Quotas::new(u32::MAX);
+        let _permit = Permit::take(&quotas, kind);
+        for other in KINDS {
+            assert_eq!(quotas.used(other), u32::from(other == kind));
+        }
+    }
+}
+
+#[test]
+fn an_object_that_fails_on_its_way_gives_its_place_back() {
+    fn create(quotas: &Quotas) -> Option<Permit<&Quotas>> {
+        let _permit = Permit::take(quotas, ObjectKind::Qp)?;
+        None
+    }
+    let quotas = Quotas::new(u32::MAX);
+    assert!(create(&quotas).is_none());
+    assert_eq!(quotas.used(ObjectKind::Qp), 0);
+}
+
+#[test]
+fn many_threads_together_get_no_more_than_the_limit() {
+    let quotas = Arc::new(Quotas::new(u32::MAX));
+    let most = AtomicU32::new(0);
+    let limit = ObjectKind::Pd.limit();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..4 {
+                    let mut permits = Vec::new();
+                    for _ in 0..limit / 2 {
+                        permits.extend(Permit::take(quotas.clone(), ObjectKind::Pd));
+                        most.fetch_max(quotas.used(ObjectKind::Pd), Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    assert!(most.into_inner() <= limit);
+    assert_eq!(quotas.used(ObjectKind::Pd), 0);
+    assert_eq!(Arc::strong_count(&quotas), 1);
+}
+
+#[test]
+fn path_mtu_leaves_room_for_the_longest_headers() {
+    for (netdev, path) in [
+        (68, 256),
+        (339, 256),
+        (595, 256),
+        (596, 512),
+        (1107, 512),
+        (1108, 1024),
+        (1500, 1024),
+        (2131, 1024),
+        (2132, 2048),
+        (4179, 2048),
+        (4180, 4096),
+        (9000, 4096),
+        (65536, 4096),
+        (u32::MAX, 4096),
+    ] {
+        assert_eq!(reach::path_mtu(netdev), path, "netdev MTU {netdev}");
+    }
+}
