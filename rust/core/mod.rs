@@ -11,7 +11,7 @@
 //!   work request                                                              receive
 //!        |                                                                       |
 //!        v push                                                     take_receive v
-//!  +-----------+   next_segment     RequestSegment      on_request         +-----------+
+//!  +-----------+   next             RequestSegment      on_request         +-----------+
 //!  |           | ---------------------------------------------------------> |           |
 //!  | requester |                                                            | responder |
 //!  |           | <--------------------------------------------------------- |           |
@@ -28,6 +28,7 @@
 //! | how a message is cut into packets | [`message`] |
 //! | what moves between requester and responder | [`segment`] |
 //! | completions | [`completion`] |
+//! | the send loop, for each requester and all that transmits | [`send`] |
 //! | WQEs, as a requester sees them | [`request`] |
 //! | requests of a responder to its QP | [`env`] |
 //! | the reliable connection: requester and responder | [`rc`] |
@@ -74,6 +75,7 @@ pub mod rc;
 pub mod reach;
 pub mod request;
 pub mod segment;
+pub mod send;
 pub mod service;
 pub mod uabi;
 pub mod uc;

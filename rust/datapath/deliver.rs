@@ -18,8 +18,7 @@ use super::port::{
 use super::protocol::{
     AnyResponder,
     ReliableRequester,
-    ReliableResponder,
-    UnreliableRequester, //
+    ReliableResponder, //
 };
 use super::qp::{
     Qp,
@@ -47,7 +46,6 @@ use crate::core::queue::wqe::{
     RecvWqes, //
 };
 use crate::core::rc;
-use crate::core::rc::requester::LocalOp;
 use crate::core::rc::responder::{
     DropReason,
     Fatal, //
@@ -55,8 +53,7 @@ use crate::core::rc::responder::{
 use crate::core::request::Progress;
 use crate::core::segment::{
     IncomingRequest,
-    ReadSegment,
-    RequestSegment, //
+    ReadSegment, //
 };
 use crate::core::uc;
 use crate::core::ud::DatagramEnv;
@@ -435,45 +432,6 @@ pub(super) fn read_source<'q, 'a: 'q>(
     ctx.regions(qp).source(qp.id(), rkey, va, len)
 }
 
-/// Executes the local operation at the send cursor, if there is one. Returns whether more may
-/// follow. Call it when the requester has no segment.
-#[inline]
-pub(super) fn execute_local_op(
-    requester: &mut ReliableRequester,
-    wqes: &SendCopies,
-    qp: ArcBorrow<'_, Qp>,
-    ctx: &mut Ctx<'_>,
-) -> bool {
-    requester.has_waiting() && execute_at_cursor(requester, wqes, qp, ctx)
-}
-
-#[cold]
-fn execute_at_cursor(
-    requester: &mut ReliableRequester,
-    wqes: &SendCopies,
-    qp: ArcBorrow<'_, Qp>,
-    ctx: &mut Ctx<'_>,
-) -> bool {
-    let slot = match requester.next_local_op(ctx.now()) {
-        LocalOp::Nothing => return false,
-        LocalOp::Skipped => return true,
-        LocalOp::Execute(slot) => slot,
-    };
-    let changed = match wqes.key_change(slot) {
-        Some(change) => ctx.regions(&qp).change(qp.id(), change),
-        None => Err(BindError),
-    };
-    let status = match changed {
-        Ok(()) => Status::Success,
-        Err(BindError) => Status::MwBindErr,
-    };
-    let progress = requester.local_op_done(status, &mut |done| ctx.complete_send(qp, done));
-    if progress.fatal {
-        ctx.fail(qp);
-    }
-    !progress.fatal
-}
-
 /// The memory of a READ response is no longer accessible.
 pub(super) fn read_failed(responder: &mut ReliableResponder, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) {
     if let Some(fatal) = responder.read_failed().fatal {
@@ -506,38 +464,5 @@ pub(super) fn read_response(
                 Err(AccessError) => requester.fail(place.slot, Status::LocProtErr, &mut complete),
             }
         }
-    }
-}
-
-/// Fails a WQE whose local memory is not accessible.
-pub(super) fn local_memory_failed(
-    requester: &mut ReliableRequester,
-    qp: ArcBorrow<'_, Qp>,
-    slot: u32,
-    ctx: &mut Ctx<'_>,
-) {
-    let progress = requester.fail(slot, Status::LocProtErr, &mut |done| {
-        ctx.complete_send(qp, done)
-    });
-    if progress.fatal {
-        ctx.fail(qp);
-    }
-}
-
-/// Reports a segment of an unreliable service: sent, lost, or failed locally.
-pub(super) fn left(
-    requester: &mut UnreliableRequester,
-    qp: ArcBorrow<'_, Qp>,
-    segment: &RequestSegment,
-    done: Result<(), Status>,
-    ctx: &mut Ctx<'_>,
-) {
-    let mut complete = |done| ctx.complete_send(qp, done);
-    let progress = match done {
-        Ok(()) => requester.left(segment, &mut complete),
-        Err(status) => requester.fail(status, &mut complete),
-    };
-    if progress.fatal {
-        ctx.fail_sends(qp);
     }
 }

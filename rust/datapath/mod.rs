@@ -11,7 +11,8 @@
 //!   receive                             a packet arrives
 //!   post                                a process has posted
 //!   kernel                              post, poll and arm for ULPs
-//!   tx::{wire, local, datagram}         segments as packets, or over the local path
+//!   tx::{wire, local, datagram}         segments as packets, or over the local path: what the
+//!                                       send loop (core::send) transmits on
 //!   deliver                             executes a segment at its QP
 //!   ctx                                 completions, errors, budgets
 //!   directory                           QPs by number, ports by netdev, workqueues

@@ -22,6 +22,10 @@ use crate::core::request::Progress;
 use crate::core::request::PushError;
 use crate::core::request::SendRequest;
 use crate::core::segment::RequestSegment;
+use crate::core::send::AfterSend;
+use crate::core::send::Next;
+use crate::core::send::SendError;
+use crate::core::send::SendSource;
 use crate::core::wire::opcode::Opcode;
 use crate::core::wire::opcode::OpcodeService;
 use crate::core::wire::psn::Psn;
@@ -326,6 +330,50 @@ impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
         Progress {
             fatal: self.state == State::Failed,
         }
+    }
+}
+
+impl<S: DerefMut<Target = [Slot]>> SendSource for UnackedRequester<S> {
+    #[inline(always)]
+    fn next(&mut self, _: u64, max_span: u32) -> Next {
+        match self.next_segment(max_span) {
+            Some(segment) => Next::Segment(segment),
+            None => Next::Idle,
+        }
+    }
+
+    /// A packet that the local stack refuses is lost, as it may be anywhere on the network.
+    #[inline(always)]
+    fn sent(
+        &mut self,
+        segment: &RequestSegment,
+        result: Result<(), SendError>,
+        _: u64,
+        sink: &mut impl FnMut(SendCompletion),
+    ) -> AfterSend {
+        match result {
+            Ok(()) | Err(SendError::Refused(_)) => self.left(segment, sink).into(),
+            Err(SendError::Local(status)) => self.fail(status, sink).into(),
+        }
+    }
+
+    #[inline(always)]
+    fn refused(&mut self, _: &RequestSegment, _: u64) -> AfterSend {
+        AfterSend::Continue
+    }
+
+    /// These services have no local operations, so none is ever returned.
+    fn local_op_done(&mut self, _: Status, _: &mut impl FnMut(SendCompletion)) -> AfterSend {
+        AfterSend::Continue
+    }
+
+    /// Nothing is acknowledged.
+    #[inline(always)]
+    fn request_ack(&mut self) {}
+
+    #[inline(always)]
+    fn mtu(&self) -> Mtu {
+        self.mtu
     }
 }
 

@@ -4,12 +4,19 @@
 //! path.
 
 use super::local::moved;
+use super::Sender;
 use crate::core::completion::Status;
 use crate::core::env::AccessError;
 use crate::core::queue::wqe::Destination;
 use crate::core::segment::{
     IncomingRequest,
     RequestSegment, //
+};
+use crate::core::send::{
+    self,
+    SendError,
+    Transmit,
+    SEGMENTS_PER_RUN, //
 };
 use crate::core::ud::qkey_of;
 use crate::core::wire::headers::Deth;
@@ -40,56 +47,84 @@ use kernel::sync::{
     ArcBorrow, //
 };
 
-/// Datagrams of one invocation.
-const DATAGRAMS_PER_RUN: u32 = 64;
-
 /// Sends datagrams up to the budget. Returns whether there are more. `left_at` is when packets last
 /// left.
-pub(in crate::datapath) fn send(
+pub(super) fn send(
     datagrams: &mut Datagrams,
-    wqes: &SendCopies,
+    sender: Sender<'_, '_, '_>,
     left_at: &mut Option<u64>,
-    qp: ArcBorrow<'_, Qp>,
-    ctx: &mut Ctx<'_>,
 ) -> bool {
-    let mut more = true;
-    for _ in 0..DATAGRAMS_PER_RUN {
-        if !ctx.may_move() {
-            break;
-        }
-        let Some(segment) = datagrams.queue.next_segment(1) else {
-            more = false;
-            break;
-        };
+    let Datagrams {
+        queue,
+        qkey,
+        ah_path,
+    } = datagrams;
+    let mut tx = DatagramTx {
+        sender,
+        qkey: *qkey,
+        ah_path,
+        left_at,
+    };
+    send::send(queue, &mut tx, SEGMENTS_PER_RUN)
+}
+
+/// The way of each datagram to the destination that its WQE names: a packet, or the local path.
+struct DatagramTx<'q, 't, 'a> {
+    sender: Sender<'q, 't, 'a>,
+    /// Q_Key of the QP.
+    qkey: u32,
+    /// Destination of the last datagram.
+    ah_path: &'t mut Option<AhPath>,
+    left_at: &'t mut Option<u64>,
+}
+
+impl<'q, 't, 'a, S> Transmit<S> for DatagramTx<'q, 't, 'a> {
+    type Env = Sender<'q, 't, 'a>;
+    const REQUESTS_ACK: bool = false;
+
+    #[inline(always)]
+    fn env(&mut self) -> &mut Self::Env {
+        &mut self.sender
+    }
+
+    #[inline(always)]
+    fn max_span(&mut self) -> u32 {
+        1
+    }
+
+    fn send(&mut self, segment: &RequestSegment) -> Result<(), SendError> {
+        let Sender { qp, wqes, ctx } = &mut self.sender;
+        let (qp, wqes) = (*qp, *wqes);
         let destination = wqes.destination(segment.slot);
-        let deth = Deth::new(qkey_of(destination.qkey, datagrams.qkey), qp.known_as());
+        let deth = Deth::new(qkey_of(destination.qkey, self.qkey), qp.known_as());
         let extension = match wqes.arguments(segment.slot).imm {
             imm if segment.opcode.has_imm() => Extension::DethImm(deth, imm),
             _ => Extension::Deth(deth),
         };
-        let done = match aim(&mut datagrams.ah_path, destination.ah, qp, ctx) {
+        let Some(ah_path) = aim(self.ah_path, destination.ah, qp, ctx) else {
             // It does not exist, or belongs to another domain.
-            None => Err(Status::LocQpOpErr),
-            Some(ah_path) if qp.port().local_path() && ah_path.path.is_to_own_device() => {
-                moved(&qp, segment.len, ctx);
-                give(ah_path, wqes, qp, &segment, &destination, extension, ctx)
-                    .map_err(|AccessError| Status::LocProtErr)
-            }
-            Some(ah_path) => {
-                ctx.moved(segment.len);
-                *left_at = Some(ctx.now());
-                add(ah_path, wqes, qp, &segment, &destination, extension, ctx)
-                    .map_err(|AccessError| Status::LocProtErr)
-            }
+            return Err(SendError::Local(Status::LocQpOpErr));
         };
-        deliver::left(&mut datagrams.queue, qp, &segment, done, ctx);
+        let sent = if qp.port().local_path() && ah_path.path.is_to_own_device() {
+            moved(&qp, segment.len, ctx);
+            give(ah_path, wqes, qp, segment, &destination, extension, ctx)
+        } else {
+            ctx.moved(segment.len);
+            *self.left_at = Some(ctx.now());
+            add(ah_path, wqes, qp, segment, &destination, extension, ctx)
+        };
+        sent.map_err(|AccessError| SendError::Local(Status::LocProtErr))
     }
-    flush(&mut datagrams.ah_path, qp, ctx);
-    more
+
+    /// A packet that the local stack refuses is lost, as it may be anywhere on the network, and
+    /// counted.
+    fn flush(&mut self) -> Result<(), RequestSegment> {
+        flush(self.ah_path, self.sender.qp, self.sender.ctx);
+        Ok(())
+    }
 }
 
-/// Flushes the batch. A packet that the local stack refuses is lost, as it may be anywhere on the
-/// network, and counted.
+/// Flushes the batch.
 fn flush(ah_path: &mut Option<AhPath>, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) {
     if let Some(AhPath { path, batch, .. }) = ah_path {
         let _ = batch.flush(path, ctx.counters(&qp));

@@ -7,6 +7,7 @@
 //! region, no packet, no ICRC, no IP. The sender holds its send lock and the peer's receive lock
 //! for one invocation, delivers segments and takes the responses.
 
+use super::Sender;
 use crate::core::completion::Status;
 use crate::core::env::AccessError;
 use crate::core::segment::{
@@ -14,6 +15,12 @@ use crate::core::segment::{
     ReadSegment,
     RequestSegment,
     Response, //
+};
+use crate::core::send::{
+    self,
+    SendError,
+    Transmit,
+    SEGMENTS_PER_RUN, //
 };
 use crate::core::wire::headers::Aeth;
 use crate::datapath::ctx::Ctx;
@@ -29,18 +36,16 @@ use crate::datapath::qp::Qp;
 use crate::datapath::queues::{
     Answering,
     RecvQueue,
-    SendCopies,
     SendQueue, //
 };
 use crate::observe::counters::Counter;
+use core::ops::ControlFlow;
 use kernel::prelude::*;
 use kernel::sync::{
     Arc,
     ArcBorrow, //
 };
 
-/// Segments of one invocation.
-const SEGMENTS_PER_RUN: u32 = 64;
 /// Packets' worth of data in one segment.
 const SPAN: u32 = 16;
 
@@ -72,8 +77,9 @@ pub(in crate::datapath) fn exchange(
     else {
         return false;
     };
-    let Some(peer) = ctx.directory().get(there.number, ctx.rcu()) else {
-        return lose(requester, wqes, qp, ctx);
+    let sender = Sender { qp, wqes, ctx };
+    let Some(peer) = sender.ctx.directory().get(there.number, sender.ctx.rcu()) else {
+        return lose(requester, sender);
     };
     let mut recv = peer.recv.lock();
     let connected = recv
@@ -84,18 +90,24 @@ pub(in crate::datapath) fn exchange(
     let reachable = connected && Arc::ptr_eq(peer.port(), qp.port());
     if !reachable || !peer.serves() || peer.opcodes() != qp.opcodes() {
         drop(recv);
-        ctx.counters(&qp).inc(Counter::DropState);
-        return lose(requester, wqes, qp, ctx);
+        sender.ctx.counters(&qp).inc(Counter::DropState);
+        return lose(requester, sender);
     }
-    let requester = match requester {
-        AnyRequester::Reliable(requester) => requester,
-        AnyRequester::Unreliable(requester) => {
-            return hand_over_unreliably(requester, wqes, qp, &mut recv, peer, ctx);
-        }
+    let recv = &mut *recv;
+    let more = match requester {
+        AnyRequester::Reliable(requester) => send::send(
+            requester,
+            &mut Local { sender, recv, peer },
+            SEGMENTS_PER_RUN,
+        ),
+        AnyRequester::Unreliable(requester) => send::send(
+            requester,
+            &mut Local { sender, recv, peer },
+            SEGMENTS_PER_RUN,
+        ),
         // Sent by [`super::datagram`].
         AnyRequester::Datagram(_) => return false,
     };
-    let more = hand_over(requester, wqes, qp, &mut recv, peer, ctx);
     let has_refused = match &recv.responder {
         AnyResponder::Reliable(responder) => responder.has_refused() && responder.has_response(),
         AnyResponder::Unreliable(_) | AnyResponder::Datagram(_) => false,
@@ -103,23 +115,60 @@ pub(in crate::datapath) fn exchange(
     if has_refused && recv.answering == Answering::Inline {
         // A fatal NAK waits behind responses that exceed the budget, and this QP may never return
         // for it. A worker sends it as a packet and then moves the peer to ERR.
-        ctx.leave_to_answerer(&mut recv, peer);
+        ctx.leave_to_answerer(recv, peer);
     }
     more
 }
 
-#[inline(always)]
-fn hand_over(
-    requester: &mut ReliableRequester,
-    wqes: &SendCopies,
-    qp: ArcBorrow<'_, Qp>,
-    recv: &mut RecvQueue,
-    peer: ArcBorrow<'_, Qp>,
-    ctx: &mut Ctx<'_>,
-) -> bool {
-    for segments in 0.. {
-        let AnyResponder::Reliable(responder) = &mut recv.responder else {
-            return false;
+/// The peer of a connection within the device, whose receive queue is locked.
+struct Local<'q, 'p, 't, 'a> {
+    sender: Sender<'q, 't, 'a>,
+    recv: &'t mut RecvQueue,
+    peer: ArcBorrow<'p, Qp>,
+}
+
+impl Local<'_, '_, '_, '_> {
+    /// Delivers one segment to the peer.
+    #[inline(always)]
+    fn give(&mut self, segment: &RequestSegment) -> Result<(), SendError> {
+        let Sender { qp, wqes, ctx } = &mut self.sender;
+        moved(qp, segment.len, ctx);
+        let regions = qp.regions(ctx.rcu());
+        let payload = Payload::of(wqes.data(segment.slot), segment.offset, regions);
+        // The wire path reads local memory before the peer sees the message; so does this one.
+        let mut pieces = None;
+        let payload = payload
+            .resolve(segment.len, &mut pieces)
+            .map_err(|AccessError| SendError::Local(Status::LocProtErr))?;
+        let extension = segment.extension(|| wqes.arguments(segment.slot));
+        let request = IncomingRequest::local(segment, extension);
+        deliver::request(self.recv, self.peer, &request, payload, ctx);
+        Ok(())
+    }
+}
+
+impl<'q, 't, 'a> Transmit<ReliableRequester> for Local<'q, '_, 't, 'a> {
+    type Env = Sender<'q, 't, 'a>;
+    // The responses come in this invocation.
+    const REQUESTS_ACK: bool = false;
+
+    #[inline(always)]
+    fn env(&mut self) -> &mut Self::Env {
+        &mut self.sender
+    }
+
+    #[inline(always)]
+    fn max_span(&mut self) -> u32 {
+        SPAN
+    }
+
+    /// Takes the responses of the peer.
+    #[inline(always)]
+    fn take_responses(&mut self, requester: &mut ReliableRequester) -> ControlFlow<bool> {
+        let (peer, Sender { qp, wqes, ctx }) = (self.peer, &mut self.sender);
+        let (qp, wqes) = (*qp, *wqes);
+        let AnyResponder::Reliable(responder) = &mut self.recv.responder else {
+            return ControlFlow::Break(false);
         };
         while let Some(response) = responder.next_response(SPAN) {
             deliver::answer_taken(responder, peer, ctx);
@@ -153,52 +202,38 @@ fn hand_over(
             };
             if progress.fatal {
                 ctx.fail(qp);
-                return false;
+                return ControlFlow::Break(false);
             }
             if !ctx.may_move() {
-                return true;
+                return ControlFlow::Break(true);
             }
         }
-        // Checked only here, where no response is left: none is left behind without need.
-        if segments >= SEGMENTS_PER_RUN || !ctx.may_move() {
-            break;
-        }
-        let Some(segment) = requester.next_segment(ctx.now(), SPAN) else {
-            if deliver::execute_local_op(requester, wqes, qp, ctx) {
-                continue;
-            }
-            return false;
-        };
-        moved(&qp, segment.len, ctx);
-        if give(wqes, qp, &segment, recv, peer, ctx).is_err() {
-            deliver::local_memory_failed(requester, qp, segment.slot, ctx);
-        }
+        ControlFlow::Continue(())
     }
-    true
+
+    #[inline(always)]
+    fn send(&mut self, segment: &RequestSegment) -> Result<(), SendError> {
+        self.give(segment)
+    }
 }
 
-/// Like [`hand_over`], for UC.
-fn hand_over_unreliably(
-    requester: &mut UnreliableRequester,
-    wqes: &SendCopies,
-    qp: ArcBorrow<'_, Qp>,
-    recv: &mut RecvQueue,
-    peer: ArcBorrow<'_, Qp>,
-    ctx: &mut Ctx<'_>,
-) -> bool {
-    for _ in 0..SEGMENTS_PER_RUN {
-        if !ctx.may_move() {
-            return true;
-        }
-        let Some(segment) = requester.next_segment(SPAN) else {
-            return false;
-        };
-        moved(&qp, segment.len, ctx);
-        let done = give(wqes, qp, &segment, recv, peer, ctx);
-        let done = done.map_err(|AccessError| Status::LocProtErr);
-        deliver::left(requester, qp, &segment, done, ctx);
+impl<'q, 't, 'a> Transmit<UnreliableRequester> for Local<'q, '_, 't, 'a> {
+    type Env = Sender<'q, 't, 'a>;
+    const REQUESTS_ACK: bool = false;
+
+    #[inline(always)]
+    fn env(&mut self) -> &mut Self::Env {
+        &mut self.sender
     }
-    true
+
+    #[inline(always)]
+    fn max_span(&mut self) -> u32 {
+        SPAN
+    }
+
+    fn send(&mut self, segment: &RequestSegment) -> Result<(), SendError> {
+        self.give(segment)
+    }
 }
 
 /// Counts a segment at its source.
@@ -212,50 +247,33 @@ pub(super) fn moved(qp: &Qp, bytes: u32, ctx: &mut Ctx<'_>) {
 
 /// The peer is unreachable: segments are lost, as on any network. On a reliable service the
 /// retransmission timer decides what comes next.
-fn lose(
-    requester: &mut AnyRequester,
-    wqes: &SendCopies,
-    qp: ArcBorrow<'_, Qp>,
-    ctx: &mut Ctx<'_>,
-) -> bool {
-    for _ in 0..SEGMENTS_PER_RUN {
-        match requester {
-            AnyRequester::Reliable(requester) => {
-                if requester.next_segment(ctx.now(), SPAN).is_none()
-                    && !deliver::execute_local_op(requester, wqes, qp, ctx)
-                {
-                    return false;
-                }
-            }
-            AnyRequester::Unreliable(requester) => {
-                let Some(segment) = requester.next_segment(SPAN) else {
-                    return false;
-                };
-                deliver::left(requester, qp, &segment, Ok(()), ctx);
-            }
-            AnyRequester::Datagram(_) => return false,
-        }
+fn lose(requester: &mut AnyRequester, sender: Sender<'_, '_, '_>) -> bool {
+    let mut tx = Unreachable { sender };
+    match requester {
+        AnyRequester::Reliable(requester) => send::send(requester, &mut tx, SEGMENTS_PER_RUN),
+        AnyRequester::Unreliable(requester) => send::send(requester, &mut tx, SEGMENTS_PER_RUN),
+        AnyRequester::Datagram(_) => false,
     }
-    true
 }
 
-/// Delivers one segment to the peer. The error is one of local memory.
-#[inline(always)]
-fn give(
-    wqes: &SendCopies,
-    qp: ArcBorrow<'_, Qp>,
-    segment: &RequestSegment,
-    recv: &mut RecvQueue,
-    peer: ArcBorrow<'_, Qp>,
-    ctx: &mut Ctx<'_>,
-) -> Result<(), AccessError> {
-    let regions = qp.regions(ctx.rcu());
-    let payload = Payload::of(wqes.data(segment.slot), segment.offset, regions);
-    // The wire path reads local memory before the peer sees the message; so does this one.
-    let mut pieces = None;
-    let payload = payload.resolve(segment.len, &mut pieces)?;
-    let extension = segment.extension(|| wqes.arguments(segment.slot));
-    let request = IncomingRequest::local(segment, extension);
-    deliver::request(recv, peer, &request, payload, ctx);
-    Ok(())
+/// No peer.
+struct Unreachable<'q, 't, 'a> {
+    sender: Sender<'q, 't, 'a>,
+}
+
+impl<'q, 't, 'a, S> Transmit<S> for Unreachable<'q, 't, 'a> {
+    type Env = Sender<'q, 't, 'a>;
+    const REQUESTS_ACK: bool = false;
+
+    fn env(&mut self) -> &mut Self::Env {
+        &mut self.sender
+    }
+
+    fn max_span(&mut self) -> u32 {
+        SPAN
+    }
+
+    fn send(&mut self, _: &RequestSegment) -> Result<(), SendError> {
+        Ok(())
+    }
 }

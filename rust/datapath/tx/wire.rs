@@ -3,10 +3,17 @@
 //! Segments as packets.
 
 use super::datagram;
+use super::Sender;
 use crate::core::completion::Status;
 use crate::core::segment::{
     RequestSegment,
     Response, //
+};
+use crate::core::send::{
+    self,
+    SendError,
+    Transmit,
+    SEGMENTS_PER_RUN, //
 };
 use crate::core::wire::packet::Headers;
 use crate::datapath::ctx::Ctx;
@@ -15,16 +22,13 @@ use crate::datapath::memory::sg::Payload;
 use crate::datapath::protocol::{
     AnyRequester,
     AnyResponder,
-    ReliableRequester,
-    ReliableResponder,
-    UnreliableRequester, //
+    ReliableResponder, //
 };
 use crate::datapath::qp::Qp;
 use crate::datapath::queues::{
     Peer,
     RecvQueue,
     Refusals,
-    SendCopies,
     SendQueue, //
 };
 use crate::datapath::tx_batch::{
@@ -33,9 +37,6 @@ use crate::datapath::tx_batch::{
 };
 use crate::observe::counters::Counter;
 use kernel::sync::ArcBorrow;
-
-/// Packets of one invocation.
-const PACKETS_PER_RUN: u32 = 64;
 
 /// Sends requests up to the budget. Returns whether there are more.
 pub(in crate::datapath) fn send(
@@ -50,123 +51,74 @@ pub(in crate::datapath) fn send(
         left_at,
         ..
     } = send;
+    let sender = Sender { qp, wqes, ctx };
     match (requester, peer) {
         (AnyRequester::Reliable(requester), Some(peer)) => {
-            send_reliably(requester, wqes, peer, qp, ctx)
+            send::send(requester, &mut Wire { sender, peer }, SEGMENTS_PER_RUN)
         }
         (AnyRequester::Unreliable(requester), Some(peer)) => {
-            *left_at = Some(ctx.now());
-            send_unreliably(requester, wqes, peer, qp, ctx)
+            *left_at = Some(sender.ctx.now());
+            send::send(requester, &mut Wire { sender, peer }, SEGMENTS_PER_RUN)
         }
-        (AnyRequester::Datagram(datagrams), _) => datagram::send(datagrams, wqes, left_at, qp, ctx),
+        (AnyRequester::Datagram(datagrams), _) => datagram::send(datagrams, sender, left_at),
         (_, None) => false,
     }
 }
 
-fn send_reliably(
-    requester: &mut ReliableRequester,
-    wqes: &SendCopies,
-    peer: &mut Peer<RequestSegment>,
-    qp: ArcBorrow<'_, Qp>,
-    ctx: &mut Ctx<'_>,
-) -> bool {
-    let mut more = true;
-    for left in (0..PACKETS_PER_RUN).rev() {
-        if !ctx.may_move() {
-            break;
-        }
-        if left == 0 || !ctx.may_move_beyond(requester.mtu().bytes()) {
-            // The last packet of this invocation requests an ACK: the queue may have to wait for it
-            // before it moves to another CPU.
-            requester.request_ack();
-        }
-        let Some(segment) = requester.next_segment(ctx.now(), 1) else {
-            if deliver::execute_local_op(requester, wqes, qp, ctx) {
-                continue;
-            }
-            more = false;
-            break;
-        };
+/// The wire to the peer of a connection: a segment is a packet, and leaves in a batch.
+struct Wire<'q, 't, 'a> {
+    sender: Sender<'q, 't, 'a>,
+    peer: &'t mut Peer<RequestSegment>,
+}
+
+impl<'q, 't, 'a, S> Transmit<S> for Wire<'q, 't, 'a> {
+    type Env = Sender<'q, 't, 'a>;
+    const REQUESTS_ACK: bool = true;
+
+    #[inline(always)]
+    fn env(&mut self) -> &mut Self::Env {
+        &mut self.sender
+    }
+
+    #[inline(always)]
+    fn max_span(&mut self) -> u32 {
+        1
+    }
+
+    #[inline(always)]
+    fn send(&mut self, segment: &RequestSegment) -> Result<(), SendError> {
+        let Sender { qp, wqes, ctx } = &mut self.sender;
         ctx.moved(segment.len);
-        match add(wqes, peer, qp, segment, ctx) {
-            Ok(()) => {}
-            Err(TxError::Access) => deliver::local_memory_failed(requester, qp, segment.slot, ctx),
-            Err(TxError::Refused(first)) => return requeue(requester, qp, &first, ctx),
+        let Peer {
+            number,
+            path,
+            batch,
+        } = &mut *self.peer;
+        let mut headers = Headers::new(segment.opcode, *number, segment.psn);
+        headers.ack_req = segment.ack_req;
+        headers.solicited = segment.solicited;
+        headers.extension = segment.extension(|| wqes.arguments(segment.slot));
+        let data = wqes.data(segment.slot);
+        let payload = Payload::of(data, segment.offset, qp.regions(ctx.rcu()));
+        let counters = ctx.counters(qp);
+        let added = batch.add(path, counters, &headers, segment.len, *segment, |out| {
+            payload.read(segment.len, out)
+        });
+        match added {
+            Ok(()) => Ok(()),
+            Err(TxError::Access) => Err(SendError::Local(Status::LocProtErr)),
+            Err(TxError::Refused(first)) => Err(SendError::Refused(first)),
         }
     }
-    if let Err(TxRefused(first)) = peer.batch.flush(&peer.path, ctx.counters(&qp)) {
-        return requeue(requester, qp, &first, ctx);
+
+    #[inline(always)]
+    fn flush(&mut self) -> Result<(), RequestSegment> {
+        let Sender { qp, ctx, .. } = &self.sender;
+        let Peer { path, batch, .. } = &mut *self.peer;
+        batch
+            .flush(path, ctx.counters(qp))
+            .map_err(|TxRefused(first)| first)
     }
-    more
-}
-
-/// A packet that the local stack refuses is lost, as it may be anywhere on the network, and
-/// counted.
-fn send_unreliably(
-    requester: &mut UnreliableRequester,
-    wqes: &SendCopies,
-    peer: &mut Peer<RequestSegment>,
-    qp: ArcBorrow<'_, Qp>,
-    ctx: &mut Ctx<'_>,
-) -> bool {
-    let mut more = true;
-    for _ in 0..PACKETS_PER_RUN {
-        if !ctx.may_move() {
-            break;
-        }
-        let Some(segment) = requester.next_segment(1) else {
-            more = false;
-            break;
-        };
-        ctx.moved(segment.len);
-        let done = match add(wqes, peer, qp, segment, ctx) {
-            Ok(()) | Err(TxError::Refused(_)) => Ok(()),
-            Err(TxError::Access) => Err(Status::LocProtErr),
-        };
-        deliver::left(requester, qp, &segment, done, ctx);
-    }
-    // Losses are counted.
-    let _ = peer.batch.flush(&peer.path, ctx.counters(&qp));
-    more
-}
-
-/// Adds one packet of a request to the batch.
-#[inline(always)]
-fn add(
-    wqes: &SendCopies,
-    peer: &mut Peer<RequestSegment>,
-    qp: ArcBorrow<'_, Qp>,
-    segment: RequestSegment,
-    ctx: &Ctx<'_>,
-) -> Result<(), TxError<RequestSegment>> {
-    let mut headers = Headers::new(segment.opcode, peer.number, segment.psn);
-    headers.ack_req = segment.ack_req;
-    headers.solicited = segment.solicited;
-    headers.extension = segment.extension(|| wqes.arguments(segment.slot));
-    let data = wqes.data(segment.slot);
-    let payload = Payload::of(data, segment.offset, qp.regions(ctx.rcu()));
-    peer.batch.add(
-        &mut peer.path,
-        ctx.counters(&qp),
-        &headers,
-        segment.len,
-        segment,
-        |out| payload.read(segment.len, out),
-    )
-}
-
-/// The local stack refused the packets from `first` on. Nobody else will report that, so they are
-/// sent soon, after a back-off, without spending a retry.
-#[cold]
-fn requeue(
-    requester: &mut ReliableRequester,
-    qp: ArcBorrow<'_, Qp>,
-    first: &RequestSegment,
-    ctx: &Ctx<'_>,
-) -> bool {
-    ctx.counters(&qp).inc(Counter::SendRetried);
-    requester.unsend(first, ctx.now());
-    false
 }
 
 /// Sends responses up to the budget. Returns whether there are more.
@@ -185,7 +137,7 @@ pub(in crate::datapath) fn answer(
     };
     let refusals = &mut recv.refusals;
     let mut more = true;
-    for _ in 0..PACKETS_PER_RUN {
+    for _ in 0..SEGMENTS_PER_RUN {
         if !ctx.may_move() {
             break;
         }
@@ -231,7 +183,8 @@ pub(in crate::datapath) fn answer(
     more && responder.has_response()
 }
 
-/// Like [`requeue`], for responses: without it the peer would spend a retry.
+/// The local stack refused the responses from `first` on: they are sent soon, after a back-off.
+/// Without it the peer would spend a retry.
 #[cold]
 fn requeue_responses(
     responder: &mut ReliableResponder,

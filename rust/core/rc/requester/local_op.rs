@@ -2,7 +2,6 @@
 
 //! Local operations, between WQEs that need the peer ([`Reply::Local`]).
 
-use super::LocalOp;
 use super::Requester;
 use super::RequesterState;
 use super::SendSlot;
@@ -10,44 +9,61 @@ use crate::core::completion::SendCompletion;
 use crate::core::completion::Status;
 use crate::core::operation::Reply;
 use crate::core::request::Progress;
+use crate::core::send::Next;
 use core::ops::DerefMut;
 
 impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     /// Whether a WQE is at the cursor.
     #[inline]
-    pub fn has_waiting(&self) -> bool {
+    fn has_waiting(&self) -> bool {
         self.cursor.index != self.pushed
     }
 
-    /// The local operation at the cursor, when [`Self::next_segment`] has nothing.
+    /// The next segment or local operation. A segment counts as sent: if it cannot leave, call
+    /// [`Self::unsend`], or let it count as lost.
+    #[inline]
+    pub fn next(&mut self, now: u64, max_span: u32) -> Next {
+        loop {
+            if let Some(segment) = self.next_segment(now, max_span) {
+                return Next::Segment(segment);
+            }
+            if !self.has_waiting() {
+                return Next::Idle;
+            }
+            if let Some(next) = self.without_segment(now) {
+                return next;
+            }
+        }
+    }
+
+    /// What is at the cursor, when [`Self::next_segment`] has nothing. `None` after a step over a
+    /// local operation that was executed before: the cursor had gone back after a loss.
     #[cold]
-    pub fn next_local_op(&mut self, now: u64) -> LocalOp {
+    fn without_segment(&mut self, now: u64) -> Option<Next> {
         if self.state != RequesterState::Ready
-            || self.cursor.index == self.pushed
             || self.cursor.packet != 0
             || self.retry.is_waiting(now)
         {
-            return LocalOp::Nothing;
+            return Some(Next::Idle);
         }
         match self.ring.get(self.cursor.index) {
             Some(slot) if slot.request.op.reply() == Reply::Local => {
                 if slot.begun {
-                    // The cursor went back after a loss.
                     self.cursor.index = self.cursor.index.wrapping_add(1);
-                    return LocalOp::Skipped;
+                    return None;
                 }
                 let waits = slot.request.fence && self.reads != 0;
                 if waits || self.draining || !slot.status.is_success() {
-                    return LocalOp::Nothing;
+                    return Some(Next::Idle);
                 }
-                LocalOp::Execute(self.ring.slot(self.cursor.index))
+                Some(Next::LocalOp(self.ring.slot(self.cursor.index)))
             }
-            _ => LocalOp::Nothing,
+            _ => Some(Next::Idle),
         }
     }
 
-    /// The operation that [`Self::next_local_op`] returned has been executed. A failure completes
-    /// when all earlier requests have completed.
+    /// The operation that [`Self::next`] returned has been executed. A failure completes when all
+    /// earlier requests have completed.
     pub fn local_op_done(
         &mut self,
         status: Status,

@@ -6,8 +6,8 @@
 //! # The life of a message
 //!
 //! A WQE is pushed into a slot and waits. When the send cursor reaches it, the message gets its
-//! sequence numbers, and [`Requester::next_segment`] returns it piece by piece, as far as the
-//! window, fences, the number of READs and RNR back-off allow. Its last packet requests an ACK if a
+//! sequence numbers, and [`Requester::next`] returns it piece by piece, as far as the window,
+//! fences, the number of READs and RNR back-off allow. Its last packet requests an ACK if a
 //! consumer waits for the completion. An ACK moves `una` over it; if it was the oldest it retires,
 //! and completes if it is signaled. READs retire when their last response is placed.
 //!
@@ -42,8 +42,8 @@
 //!
 //! # Local operations
 //!
-//! They take no PSN. One is executed when the cursor reaches it ([`Requester::next_local_op`]), in
-//! the order of the queue, and retires when the earlier WQEs have. Going back over it does nothing.
+//! They take no PSN. One is executed when the cursor reaches it ([`Requester::next`]), in the order
+//! of the queue, and retires when the earlier WQEs have. Going back over it does nothing.
 //!
 //! # Losses
 //!
@@ -69,7 +69,6 @@ mod tail;
 mod window;
 
 pub use outcome::Ignored;
-pub use outcome::LocalOp;
 pub use outcome::ReadPlacement;
 pub use outcome::ReadRefused;
 pub use slot::SendSlot;

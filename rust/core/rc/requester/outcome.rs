@@ -5,17 +5,6 @@
 use crate::core::rc::sequence::Sequence;
 use crate::core::request::Progress;
 
-/// The local operation at the send cursor when there is no segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LocalOp {
-    /// None that can be executed now.
-    Nothing,
-    /// One was executed before: a segment may follow.
-    Skipped,
-    /// The WQE in this slot: execute it now, then report it by [`super::Requester::local_op_done`].
-    Execute(u32),
-}
-
 /// Where the payload of an accepted READ response goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadPlacement {

@@ -7,6 +7,8 @@ use super::Requester;
 use super::RequesterState;
 use super::SendCursor;
 use super::READ_PIECE;
+use crate::core::completion::SendCompletion;
+use crate::core::completion::Status;
 use crate::core::message::cut;
 use crate::core::message::Mtu;
 use crate::core::message::Piece;
@@ -14,6 +16,10 @@ use crate::core::operation::Operation;
 use crate::core::operation::Reply;
 use crate::core::operation::ATOMIC_SIZE;
 use crate::core::segment::RequestSegment;
+use crate::core::send::AfterSend;
+use crate::core::send::Next;
+use crate::core::send::SendError;
+use crate::core::send::SendSource;
 use crate::core::wire::opcode::Opcode;
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
@@ -21,13 +27,61 @@ use core::ops::DerefMut;
 /// Most packets that leave without requesting an ACK.
 const ACK_INTERVAL: u64 = 64;
 
+impl<S: DerefMut<Target = [SendSlot]>> SendSource for Requester<S> {
+    #[inline(always)]
+    fn next(&mut self, now: u64, max_span: u32) -> Next {
+        self.next(now, max_span)
+    }
+
+    #[inline(always)]
+    fn sent(
+        &mut self,
+        segment: &RequestSegment,
+        result: Result<(), SendError>,
+        now: u64,
+        sink: &mut impl FnMut(SendCompletion),
+    ) -> AfterSend {
+        match result {
+            Ok(()) => AfterSend::Continue,
+            Err(SendError::Local(status)) => self.fail(segment.slot, status, sink).into(),
+            Err(SendError::Refused(first)) => self.refused(&first, now),
+        }
+    }
+
+    /// Nobody else will report these packets lost, so they are sent soon, after a back-off, without
+    /// spending a retry.
+    #[cold]
+    fn refused(&mut self, first: &RequestSegment, now: u64) -> AfterSend {
+        self.unsend(first, now);
+        AfterSend::Pause
+    }
+
+    #[inline]
+    fn local_op_done(
+        &mut self,
+        status: Status,
+        sink: &mut impl FnMut(SendCompletion),
+    ) -> AfterSend {
+        self.local_op_done(status, sink).into()
+    }
+
+    #[inline(always)]
+    fn request_ack(&mut self) {
+        self.request_ack();
+    }
+
+    #[inline(always)]
+    fn mtu(&self) -> Mtu {
+        self.mtu()
+    }
+}
+
 impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     /// The next segment, or `None` if nothing can be sent (nothing pushed, window full, fence,
     /// back-off, too many READs outstanding, draining, a failed WQE, not connected).
     ///
     /// `max_span` is 1 for the wire. The segment counts as sent: if it cannot leave, call
-    /// [`Self::unsend`], or let it count as lost.
-    /// [`Self::unsend`], or let it count as lost.
+    /// [`Self::unsend`], or let it count as lost. [`Self::next`] has the local operations too.
     #[inline]
     pub fn next_segment(&mut self, now: u64, max_span: u32) -> Option<RequestSegment> {
         if self.state != RequesterState::Ready || self.retry.is_waiting(now) {

@@ -17,10 +17,11 @@ use ferroce_core::env::{ResponderEnv, TakeReceive};
 use ferroce_core::message::Mtu;
 use ferroce_core::operation::Arguments;
 use ferroce_core::rc::config::{RemoteRights, RequesterConfig, ResponderConfig};
-use ferroce_core::rc::requester::{LocalOp, Requester, SendSlot};
+use ferroce_core::rc::requester::{Requester, SendSlot};
 use ferroce_core::rc::responder::{DropReason, Fatal, Resource, Responder};
 use ferroce_core::request::{Progress, PushError};
 use ferroce_core::segment::{ReadSegment, RequestSegment, Response};
+use ferroce_core::send::{self, SendEnv, SendError, Transmit};
 use ferroce_core::wire::headers::ack_timeout_ns;
 use ferroce_core::wire::opcode::Opcode;
 use ferroce_core::wire::psn::Psn;
@@ -418,52 +419,18 @@ impl Endpoint {
         self.advance(now);
     }
 
-    /// Sends what may be sent, within the budget.
+    /// Sends what may be sent, within the budget: by the loop of the module.
     fn advance(&mut self, now: u64) {
-        for _ in 0..self.config.budget.max(1) {
-            let span = self.next_span();
-            let Some(segment) = self.requester.next_segment(now, span) else {
-                if self.execute_local_op(now) {
-                    continue;
-                }
-                self.arm();
-                return;
-            };
-            if self.dice.percent(self.config.stuck) {
-                // The kernel says so, and has nobody call when there is room again.
-                self.requester.unsend(&segment, now);
-                self.stuck += 1;
-                self.arm();
-                return;
-            }
-            self.send(&segment);
+        let budget = u32::from(self.config.budget.max(1));
+        // The loop has the requester and the rest of the QP, each for itself.
+        let mut requester = std::mem::replace(&mut self.requester, Requester::new(Vec::new()));
+        let mut network = Network { qp: self, now };
+        let more = send::send(&mut requester, &mut network, budget);
+        self.requester = requester;
+        if more {
+            self.send_worker = Some(now + WORKER + u64::from(self.config.late) * US);
         }
-        self.send_worker = Some(now + WORKER + u64::from(self.config.late) * US);
         self.arm();
-    }
-
-    /// Does what stands before the cursor if it asks no peer; tells whether there may be more.
-    fn execute_local_op(&mut self, now: u64) -> bool {
-        let slot = match self.requester.next_local_op(now) {
-            LocalOp::Nothing => return false,
-            LocalOp::Skipped => return true,
-            LocalOp::Execute(slot) => slot,
-        };
-        let index = self.slots[slot as usize];
-        if self.local_ops.last().is_some_and(|last| *last >= index) {
-            self.forbid(format!("{index} was done again, or out of order"));
-        }
-        self.local_ops.push(index);
-        let status = if self.gone[index] {
-            Status::MwBindErr
-        } else {
-            Status::Success
-        };
-        let sent = &mut self.sent;
-        let sink = &mut |done| sent.push(done);
-        let progress = self.requester.local_op_done(status, sink);
-        self.failing |= progress.fatal;
-        !progress.fatal
     }
 
     fn arm(&mut self) {
@@ -476,20 +443,23 @@ impl Endpoint {
         1 + self.dice.below(u64::from(self.span)) as u32
     }
 
-    fn send(&mut self, segment: &RequestSegment) {
+    /// Puts a segment on the network.
+    fn transmit(&mut self, segment: &RequestSegment) -> Result<(), SendError> {
+        if self.dice.percent(self.config.stuck) {
+            // The kernel says so, and has nobody call when there is room again.
+            self.stuck += 1;
+            return Err(SendError::Refused(*segment));
+        }
         let index = self.slots[segment.slot as usize];
         let range = segment.offset as usize..segment.offset as usize + segment.len as usize;
         // What an ATOMIC WRITE carries stands in the request.
         let is_copied = segment.opcode != Opcode::RcAtomicWrite;
         if is_copied && segment.len != 0 && self.is_gone(index) {
-            let sent = &mut self.sent;
-            let sink = &mut |done| sent.push(done);
-            let progress = self.requester.fail(segment.slot, Status::LocProtErr, sink);
-            self.failing |= progress.fatal;
-            return;
+            return Err(SendError::Local(Status::LocProtErr));
         }
         let Some(payload) = self.buffers[index].get(range) else {
-            return self.forbid(format!("{segment:?} is not in the message"));
+            self.forbid(format!("{segment:?} is not in the message"));
+            return Ok(());
         };
         let arguments = &self.arguments[index];
         let content = content_of(segment, arguments, payload);
@@ -499,6 +469,7 @@ impl Endpoint {
             content,
             frame,
         });
+        Ok(())
     }
 
     fn take_read(&mut self, segment: &ReadSegment, payload: &[u8], now: u64) -> Progress {
@@ -559,5 +530,68 @@ impl Endpoint {
         if std::mem::take(&mut self.failing) {
             self.enter_error();
         }
+    }
+}
+
+/// The network of the model, as what a QP transmits on.
+struct Network<'a> {
+    qp: &'a mut Endpoint,
+    now: u64,
+}
+
+impl SendEnv for Network<'_> {
+    fn now(&self) -> u64 {
+        self.now
+    }
+
+    fn may_move(&self) -> bool {
+        true
+    }
+
+    fn may_move_beyond(&self, _: u32) -> bool {
+        true
+    }
+
+    fn complete(&mut self, done: SendCompletion) {
+        self.qp.sent.push(done);
+    }
+
+    fn fail(&mut self) {
+        self.qp.failing = true;
+    }
+
+    /// The timer of the requester goes on.
+    fn will_retry(&mut self) {}
+
+    fn execute_local_op(&mut self, slot: u32) -> Status {
+        let index = self.qp.slots[slot as usize];
+        let done = &mut self.qp.local_ops;
+        if done.last().is_some_and(|last| *last >= index) {
+            self.qp
+                .forbid(format!("{index} was done again, or out of order"));
+        }
+        self.qp.local_ops.push(index);
+        if self.qp.gone[index] {
+            Status::MwBindErr
+        } else {
+            Status::Success
+        }
+    }
+}
+
+impl Transmit<Requester<Vec<SendSlot>>> for Network<'_> {
+    type Env = Self;
+    const REQUESTS_ACK: bool = true;
+
+    fn env(&mut self) -> &mut Self {
+        self
+    }
+
+    fn max_span(&mut self) -> u32 {
+        self.qp.next_span()
+    }
+
+    fn send(&mut self, segment: &RequestSegment) -> Result<(), SendError> {
+        self.qp.transmit(segment)
     }
 }

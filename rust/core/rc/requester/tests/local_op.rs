@@ -5,13 +5,12 @@
 use super::*;
 
 impl Rig {
-    fn local_op(&mut self) -> LocalOp {
-        assert_eq!(self.next(), None);
-        self.requester.next_local_op(self.now)
+    fn local_op(&mut self) -> Next {
+        self.requester.next(self.now, 1)
     }
 
     fn execute_local_op(&mut self, slot: u32, status: Status) -> Progress {
-        assert_eq!(self.local_op(), LocalOp::Execute(slot));
+        assert_eq!(self.local_op(), Next::LocalOp(slot));
         let done = &mut self.done;
         self.requester.local_op_done(status, &mut |c| done.push(c))
     }
@@ -29,7 +28,7 @@ fn it_is_done_in_order_and_completes_in_order() {
     assert!(!rig.execute_local_op(1, Status::Success).fatal);
     assert_eq!(rig.ended(), []);
     assert_eq!(rig.send(), [(3, true)]);
-    assert_eq!(rig.local_op(), LocalOp::Nothing);
+    assert_eq!(rig.local_op(), Next::Idle);
     let _ = rig.on_msn(2, ACK, 1);
     assert_eq!(rig.ended(), [(2, Status::Success)]);
     assert_eq!(rig.done[0].op, Operation::BindMw);
@@ -63,7 +62,7 @@ fn a_fence_holds_it_until_reads_are_complete() {
     rig.requester.push(fenced).unwrap();
     assert_eq!(rig.numbers(), [0]);
     let _ = rig.execute_local_op(1, Status::Success);
-    assert_eq!(rig.local_op(), LocalOp::Nothing);
+    assert_eq!(rig.local_op(), Next::Idle);
     assert_eq!(rig.ended(), []);
     let _ = rig.respond(0, true, true, 1);
     // The one that did not wait is complete with the READ before it.
@@ -84,11 +83,8 @@ fn what_was_done_is_not_done_again_after_a_loss() {
     let _ = rig.execute_local_op(2, Status::Success);
     assert_eq!(rig.numbers(), [2]);
     let _ = rig.on_msn(0, SEQUENCE, 0);
-    assert_eq!(rig.numbers(), [0, 1]);
-    assert_eq!(rig.local_op(), LocalOp::Skipped);
-    assert_eq!(rig.local_op(), LocalOp::Skipped);
-    assert_eq!(rig.numbers(), [2]);
-    assert_eq!(rig.local_op(), LocalOp::Nothing);
+    assert_eq!(rig.numbers(), [0, 1, 2]);
+    assert_eq!(rig.local_op(), Next::Idle);
     let _ = rig.on_msn(2, ACK, 2);
     assert_eq!(
         rig.done.iter().map(|c| c.wr_id).collect::<Vec<_>>(),
@@ -146,7 +142,7 @@ fn a_probe_is_what_was_sent_before() {
     assert!(!rig.tick(at).fatal);
     assert_eq!(rig.numbers(), [1]);
     assert_eq!(rig.requester.counters().tail_probes, 1);
-    assert_eq!(rig.local_op(), LocalOp::Nothing);
+    assert_eq!(rig.local_op(), Next::Idle);
     let _ = rig.on_msn(1, ACK, 2);
     assert_eq!(rig.done.len(), 3);
 }
@@ -160,7 +156,7 @@ fn one_that_fails_ends_the_connection_in_its_turn() {
     assert_eq!(rig.numbers(), [0]);
     assert!(!rig.execute_local_op(1, Status::MwBindErr).fatal);
     // Nothing behind it begins.
-    assert_eq!(rig.local_op(), LocalOp::Nothing);
+    assert_eq!(rig.local_op(), Next::Idle);
     assert_eq!(rig.ended(), []);
     assert!(rig.on_msn(0, ACK, 1).fatal);
     rig.flush();
@@ -179,7 +175,7 @@ fn it_waits_while_the_queue_drains_or_the_receiver_is_not_ready() {
     let mut rig = Rig::new();
     rig.push(1, Operation::LocalInv, 0);
     rig.requester.drain(true);
-    assert_eq!(rig.local_op(), LocalOp::Nothing);
+    assert_eq!(rig.local_op(), Next::Idle);
     assert!(rig.requester.is_drained());
     rig.requester.drain(false);
     let _ = rig.execute_local_op(0, Status::Success);
@@ -187,7 +183,7 @@ fn it_waits_while_the_queue_drains_or_the_receiver_is_not_ready() {
     rig.push(3, Operation::LocalInv, 0);
     assert_eq!(rig.numbers(), [0]);
     let _ = rig.on_msn(0, AethSyndrome::RnrNak { timer: 1 }, 0);
-    assert_eq!(rig.local_op(), LocalOp::Nothing);
+    assert_eq!(rig.local_op(), Next::Idle);
     assert_eq!(rig.done.len(), 1);
 }
 

@@ -22,6 +22,7 @@ use crate::core::operation::Brings;
 use crate::core::operation::Operation;
 use crate::core::segment::ReadSegment;
 use crate::core::segment::RequestSegment;
+use crate::core::send::Next;
 use crate::core::wire::headers::rnr_delay_ns;
 use crate::core::wire::headers::Aeth;
 use crate::core::wire::headers::AethSyndrome;
@@ -107,7 +108,10 @@ impl Rig {
     }
 
     fn next(&mut self) -> Option<RequestSegment> {
-        self.requester.next_segment(self.now, 1)
+        match self.requester.next(self.now, 1) {
+            Next::Segment(segment) => Some(segment),
+            Next::LocalOp(_) | Next::Idle => None,
+        }
     }
 
     /// All that can be sent: number of the packet and whether it asks for an ACK.
