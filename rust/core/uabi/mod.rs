@@ -12,6 +12,8 @@
 //! big-endian. Reserved fields and unknown flag bits must be zero.
 
 #![forbid(unsafe_code)]
+// Sums of sizes: constants, and strides of numbers that the callers bound.
+#![allow(clippy::arithmetic_side_effects)]
 
 pub mod cqe;
 pub mod operation;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The pure parts of the verbs: counted objects, and what can be reached through a port.
+//! Limits of a device: counted objects, and what can be reached through a port.
 
 use ferroce_core::quota::{ObjectKind, Permit, Quotas};
 use ferroce_core::reach;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A QP: the pure transport, driven as the module's data path drives it.
+//! A QP: the transport of the core, sending by the loop of the module, else driven as the module's
+//! data path drives it.
 //!
 //! Each half has turns of a budget; what is left waits for a worker. The timer is armed as the
 //! module arms it: only ever to an earlier time, and looked at again when it fires. Nothing here
