@@ -32,6 +32,7 @@ ON_REQUEST = (
     ("pyverbs.test_*", "pyverbs.rounds runs them all"),
     ("newer.pyverbs", "pyverbs.rounds runs nearly all of these, of the guest's own release"),
     ("fresh-sid.packages.*", "packages.* show it with the release that the packages are built for"),
+    ("debug.scarce.receiving", "the guest's first process may be refused memory, too, which ends the guest"),
     ("aarch64.*", "it needs another compiler, kernel and emulator, and takes long"),
 )
 

@@ -124,12 +124,10 @@ class DebugGuest(boot.Guest):
 
 
 class WatchedGuest(DebugGuest):
-    """One in which kmemleak looks for what is lost. Slab caches in debug mode keep no sheaves (per-CPU arrays of free
-    objects): what is left in these of pointers to objects that have long been taken is a reference to kmemleak, and
-    hides dozens of leaks of a size."""
+    """One in which kmemleak looks for what is lost."""
 
     WHAT = "debug kernel with kmemleak"
-    CHECKS = "slab_debug=F,kmalloc-*,skbuff*,*dst_cache"
+    CHECKS = checks.NO_SHEAVES
 
 
 @dataclass

@@ -105,7 +105,7 @@ class Guest(boot.Guest):
                 "con0=null,fd:2", "con1=fd:8,fd:9" if self.terminal else "con1=null,fd:9", "loglevel=7", "log_buf_len=4M",
                 "panic=-1", "oops=panic", "printk.time=1", "uml_dir=/tmp/uml/", "umid=lab"]
         if kernel.kind is DEBUG:
-            args += ["kasan_multi_shot"]
+            args += ["kasan_multi_shot", checks.NO_SHEAVES]
         return "\n".join([
             # What is said here is not the command's output.
             "exec 9>&1 8<&0 >&2 </dev/null",

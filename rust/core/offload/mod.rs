@@ -1133,5 +1133,4 @@ mod tests {
     }
 }
 
-#[cfg(test)]
 mod model;
