@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
 //! A gate: a reference count that can be killed, like `percpu_ref`, and then drains; for good, or
 //! until the guarded value was changed.

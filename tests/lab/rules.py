@@ -21,8 +21,6 @@ ROOMS = {
 }
 # Parts of the core that import nothing else of it.
 ALONE = {"uabi", "wire", "gate", "batch"}
-# The core is for the provider too, whose licence lets others choose; these parts of it serve the module alone.
-MODULE_ONLY = ("rust/core/queue/", "rust/core/gate.rs", "rust/core/batch.rs")
 # Safe code that can read and write any address of the kernel: it decides what of that a work request may name. The names
 # are those that a file needs for it, types and the trait with the copies.
 TRUSTED = {"rust/datapath/memory/region.rs", "rust/datapath/memory/listed.rs", "rust/datapath/memory/lists.rs"}
@@ -206,8 +204,8 @@ def check_spdx(relative, text):
     match = re.search(r"SPDX-License-Identifier: (.+?)(?:\s*(?:\*/|-->))?\s*$", head, re.M)
     if not match:
         return [f"{relative}:1: no SPDX line"]
-    dual = relative.startswith(("userspace-provider/", "rust/core/")) and not relative.startswith(MODULE_ONLY)
-    if dual and match.group(1) != DUAL:
+    # The core is for the provider too, whose licence lets others choose.
+    if relative.startswith(("userspace-provider/", "rust/core/")) and match.group(1) != DUAL:
         return [f"{relative}:1: licence {match.group(1)}, not {DUAL}"]
     if match.group(1) not in (DUAL, SINGLE):
         return [f"{relative}:1: licence {match.group(1)}"]

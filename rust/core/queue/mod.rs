@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
 //! The queues of a device as their consumers and producers see them: [`wqe`] has the private copies
 //! of WQEs, [`cq_producer`] writes CQEs, [`moderation`] decides which of them raise an event,

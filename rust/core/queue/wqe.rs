@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
 //! Private copies of WQEs. A WQE is copied once from the ring and then checked, so the process can
 //! no longer change it. Pure: the owner chooses the storage.
