@@ -88,7 +88,9 @@ def ready(root, kind):
 
 
 def make(root, kind):
-    """Makes the kernel if it is not there."""
+    """Makes the kernel if it is not there. One that is there is not waited for while another recipe of its kind is made."""
+    if there := ready(root, kind):
+        return there
     with lock(config.cache() / f"{kind.name}.lock", SETTING_UP):
         return ready(root, kind) or make_new(root, kind)
 
