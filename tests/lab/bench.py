@@ -17,6 +17,8 @@ OUT = config.BUILD / "bench"
 TREE = OUT / "tree"
 # What is of ferroce itself: the rest of a tree measures it.
 PRODUCT = ("Kbuild", "rust", "userspace-provider")
+# The crates that cargo loads with the provider: they name each other by the folders of their own commit.
+WORKSPACE = ("Cargo.toml", "Cargo.lock", "tests/fuzz", "tests/host", "tests/hostile")
 # No figure for so long means that the guest hangs.
 SILENCE = 60 * PATIENCE
 LIMIT = 45 * 60
@@ -90,7 +92,7 @@ def compare(root, revision):
     status = run(root, quick=False, count=True)
     now = json.loads((OUT / "bench.json").read_text(encoding="utf-8"))["instructions"]
     tree.copy(TREE)
-    tree.earlier(TREE, revision, PRODUCT)
+    tree.earlier(TREE, revision, PRODUCT + WORKSPACE)
     say.step(f"the same with {', '.join(PRODUCT)} of {revision}")
     done = in_good_order([sys.executable, "-m", "tests.lab", "bench", "--count"], cwd=TREE)
     made = TREE / "build/bench/bench.json"
