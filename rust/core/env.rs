@@ -48,7 +48,7 @@ pub struct AccessError;
 /// The next receive of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeReceive {
-    /// A receive was taken; [`ResponderEnv::scatter`] writes to it from now on.
+    /// A receive was taken; [`ReceiveEnv::scatter`] writes to it from now on.
     Taken {
         /// `wr_id` of its completion.
         wr_id: u64,
@@ -66,13 +66,23 @@ pub enum TakeReceive {
     },
 }
 
-/// The QP as its responder sees it.
+/// The receives of a QP, as its responder sees them.
 ///
 /// "The payload" is that of the request that the responder was called with.
-pub trait ResponderEnv {
+pub trait ReceiveEnv {
     /// Takes the next receive.
     fn take_receive(&mut self) -> TakeReceive;
 
+    /// Writes the payload, `len` bytes, to the receive taken last, from `offset`. Both were checked
+    /// against its capacity.
+    fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError>;
+
+    /// A receive is complete.
+    fn complete(&mut self, completion: RecvCompletion);
+}
+
+/// What a peer that may write needs besides: the responder of UC.
+pub trait WriteEnv: ReceiveEnv {
     /// Whether the peer may access all of `va..va + len` with this key. `len` is not 0.
     fn check_remote(
         &mut self,
@@ -84,7 +94,10 @@ pub trait ResponderEnv {
 
     /// Writes the payload, `len` bytes, to remotely accessible memory; checks the access again.
     fn write_remote(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError>;
+}
 
+/// What a peer that is answered needs besides: the responder of RC.
+pub trait ResponderEnv: WriteEnv {
     /// Carries out the atomic operation on the 8 bytes at `va`, a multiple of 8, if the peer may do
     /// that with this key. Returns the original value.
     fn change_remote(&mut self, rkey: u32, va: u64, change: AtomicOp) -> Result<u64, AccessError>;
@@ -101,17 +114,10 @@ pub trait ResponderEnv {
         placement: FlushPlacement,
     ) -> Result<(), AccessError>;
 
-    /// Writes the payload, `len` bytes, to the receive taken last, from `offset`. Both were checked
-    /// against its capacity.
-    fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError>;
-
     /// Invalidates a key for the peer, if the peer may do that.
     fn invalidate(&mut self, _key: u32) -> Result<(), AccessError> {
         Err(AccessError)
     }
-
-    /// A receive is complete.
-    fn complete(&mut self, completion: RecvCompletion);
 }
 
 /// Whether the peer may access the range of the RETH. An empty one needs no right (C9-88).
@@ -119,7 +125,7 @@ pub trait ResponderEnv {
 pub(super) fn check_range(
     access: RemoteAccess,
     reth: &Reth,
-    env: &mut impl ResponderEnv,
+    env: &mut impl WriteEnv,
 ) -> Result<(), AccessError> {
     let (va, length) = (reth.va(), reth.length());
     let Some(before_last) = length.checked_sub(1) else {

@@ -66,6 +66,7 @@ pub mod batch;
 pub mod completion;
 pub mod env;
 pub mod gate;
+pub mod kick;
 pub mod message;
 pub mod offload;
 pub mod operation;

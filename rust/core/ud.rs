@@ -12,7 +12,7 @@ use super::completion::RecvOp;
 use super::completion::Status;
 use super::env::flushed;
 use super::env::AccessError;
-use super::env::ResponderEnv;
+use super::env::ReceiveEnv;
 use super::segment::IncomingRequest;
 use super::uc::responder::fail_receive;
 use super::uc::responder::take_receive;
@@ -36,7 +36,7 @@ pub const fn qkey_of(wanted: u32, own: u32) -> u32 {
 }
 
 /// Further requests of the datagram responder to its QP.
-pub trait DatagramEnv: ResponderEnv {
+pub trait DatagramEnv: ReceiveEnv {
     /// Writes the GRH to the beginning of the receive taken last.
     fn scatter_header(&mut self) -> Result<(), AccessError>;
 
@@ -100,7 +100,7 @@ impl DatagramResponder {
         }
         let payload = |env: &mut _| match request.payload_len {
             0 => Ok(()),
-            len => ResponderEnv::scatter(env, GRH_LEN, len),
+            len => ReceiveEnv::scatter(env, GRH_LEN, len),
         };
         if env.scatter_header().is_err() || payload(env).is_err() {
             let _ = fail_receive(receive, env);
@@ -128,12 +128,12 @@ impl DatagramResponder {
         UnreliableOutcome::Failed
     }
 
-    /// The QP goes to ERR: flushes a receive that was taken; nothing more is received.
-    pub fn abort(&mut self, env: &mut impl ResponderEnv) {
-        if let Some(receive) = self.receive.take() {
-            env.complete(flushed(receive.wr_id, RecvOp::Send));
-        }
+    /// The QP goes to ERR: nothing more is received. Returns the completion of the receive in use.
+    #[must_use]
+    pub fn abort(&mut self) -> Option<RecvCompletion> {
+        let receive = self.receive.take();
         self.reset();
+        receive.map(|receive| flushed(receive.wr_id, RecvOp::Send))
     }
 }
 
@@ -142,9 +142,6 @@ impl DatagramResponder {
 mod tests {
     use super::*;
     use crate::core::completion::Carried;
-    use crate::core::env::AtomicOp;
-    use crate::core::env::FlushPlacement;
-    use crate::core::env::RemoteAccess;
     use crate::core::env::TakeReceive;
     use crate::core::wire::headers::Deth;
     use crate::core::wire::opcode::Opcode;
@@ -161,7 +158,7 @@ mod tests {
         done: Option<(RecvCompletion, Option<u32>)>,
     }
 
-    impl ResponderEnv for Env {
+    impl ReceiveEnv for Env {
         fn take_receive(&mut self) -> TakeReceive {
             match self.receive.take() {
                 None => TakeReceive::Empty,
@@ -174,37 +171,6 @@ mod tests {
                     TakeReceive::Taken { wr_id: 5, capacity }
                 }
             }
-        }
-
-        fn check_remote(
-            &mut self,
-            _: RemoteAccess,
-            _: u32,
-            _: u64,
-            _: u32,
-        ) -> Result<(), AccessError> {
-            Err(AccessError)
-        }
-
-        fn write_remote(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
-            Err(AccessError)
-        }
-
-        fn change_remote(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, AccessError> {
-            Err(AccessError)
-        }
-
-        fn write_word(&mut self, _: u32, _: u64) -> Result<(), AccessError> {
-            Err(AccessError)
-        }
-
-        fn flush(
-            &mut self,
-            _: u32,
-            _: Option<(u64, u32)>,
-            _: FlushPlacement,
-        ) -> Result<(), AccessError> {
-            Err(AccessError)
         }
 
         fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {
@@ -318,8 +284,7 @@ mod tests {
         let (mut responder, mut env) = (ready(), Env::default());
         env.receive = Some(10);
         let _ = responder.on_datagram(&datagram(1), 2, &mut env);
-        responder.abort(&mut env);
-        let (done, _) = env.done.unwrap();
+        let done = responder.abort().unwrap();
         assert_eq!((done.wr_id, done.status), (5, Status::WrFlushErr));
     }
 }

@@ -30,14 +30,7 @@ use crate::core::completion::{
     SendCompletion,
     Status, //
 };
-use crate::core::env::{
-    AccessError,
-    AtomicOp,
-    FlushPlacement,
-    RemoteAccess,
-    ResponderEnv,
-    TakeReceive, //
-};
+use crate::core::env::TakeReceive;
 use crate::core::offload::WorkerCall;
 use crate::core::uabi::cqe::{
     Cqe,
@@ -439,7 +432,9 @@ impl<'a> Ctx<'a> {
     /// Flushes the receive in progress and the QP's own receive ring, up to [`FLUSHED_PER_RUN`].
     /// Returns whether there may be more.
     pub(super) fn flush_receives(&mut self, recv: &mut RecvQueue, qp: ArcBorrow<'_, Qp>) -> bool {
-        recv.responder.abort(&mut Flushed { qp, ctx: self });
+        if let Some(done) = recv.responder.abort() {
+            self.complete_receive(qp, done);
+        }
         let ReceiveSource::Own(rq) = qp.receives() else {
             // Receives in an SRQ belong to the other QPs.
             return false;
@@ -463,50 +458,5 @@ impl<'a> Ctx<'a> {
             );
         }
         true
-    }
-}
-
-/// Environment of a responder in ERR. It only completes; it takes no receive and touches no memory.
-struct Flushed<'q, 't, 'a> {
-    qp: ArcBorrow<'q, Qp>,
-    ctx: &'t mut Ctx<'a>,
-}
-
-impl ResponderEnv for Flushed<'_, '_, '_> {
-    fn take_receive(&mut self) -> TakeReceive {
-        TakeReceive::Empty
-    }
-
-    fn check_remote(&mut self, _: RemoteAccess, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
-        Err(AccessError)
-    }
-
-    fn write_remote(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
-        Err(AccessError)
-    }
-
-    fn change_remote(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, AccessError> {
-        Err(AccessError)
-    }
-
-    fn write_word(&mut self, _: u32, _: u64) -> Result<(), AccessError> {
-        Err(AccessError)
-    }
-
-    fn flush(
-        &mut self,
-        _: u32,
-        _: Option<(u64, u32)>,
-        _: FlushPlacement,
-    ) -> Result<(), AccessError> {
-        Err(AccessError)
-    }
-
-    fn scatter(&mut self, _: u32, _: u32) -> Result<(), AccessError> {
-        Err(AccessError)
-    }
-
-    fn complete(&mut self, done: RecvCompletion) {
-        self.ctx.complete_receive(self.qp, done);
     }
 }

@@ -36,9 +36,11 @@ use crate::core::env::{
     AccessError,
     AtomicOp,
     FlushPlacement,
+    ReceiveEnv,
     RemoteAccess,
     ResponderEnv,
-    TakeReceive, //
+    TakeReceive,
+    WriteEnv, //
 };
 use crate::core::queue::wqe::{
     Data,
@@ -175,7 +177,7 @@ impl DatagramEnv for Target<'_, '_, '_> {
     }
 }
 
-impl ResponderEnv for Target<'_, '_, '_> {
+impl ReceiveEnv for Target<'_, '_, '_> {
     #[inline]
     fn take_receive(&mut self) -> TakeReceive {
         match self.qp.receives() {
@@ -187,6 +189,17 @@ impl ResponderEnv for Target<'_, '_, '_> {
         }
     }
 
+    fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {
+        self.receive_list().scatter(offset, len, &self.payload)
+    }
+
+    #[inline(always)]
+    fn complete(&mut self, done: RecvCompletion) {
+        self.ctx.complete_receive(self.qp, done);
+    }
+}
+
+impl WriteEnv for Target<'_, '_, '_> {
     fn check_remote(
         &mut self,
         access: RemoteAccess,
@@ -202,7 +215,9 @@ impl ResponderEnv for Target<'_, '_, '_> {
         self.regions()
             .write(self.qp.id(), rkey, va, len, &self.payload)
     }
+}
 
+impl ResponderEnv for Target<'_, '_, '_> {
     fn invalidate(&mut self, key: u32) -> Result<(), AccessError> {
         self.regions()
             .change(self.qp.id(), KeyChange::Invalidate(key))
@@ -247,15 +262,6 @@ impl ResponderEnv for Target<'_, '_, '_> {
         }
         memory::full_barrier();
         Ok(())
-    }
-
-    fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {
-        self.receive_list().scatter(offset, len, &self.payload)
-    }
-
-    #[inline(always)]
-    fn complete(&mut self, done: RecvCompletion) {
-        self.ctx.complete_receive(self.qp, done);
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Posting: from the doorbell to the transmit path, and the bookkeeping of a send queue. ACKs,
-//! timers and workers enter in the middle.
+//! The send queue at work: what makes it look for work, from a doorbell to a timer, is a
+//! [`Kick`]; it fetches what was posted and transmits.
 
 use super::cq::Cq;
 use super::ctx::{
@@ -9,6 +9,7 @@ use super::ctx::{
     RunContext,
     FLUSHED_PER_RUN, //
 };
+use super::protocol::AnyRequester;
 use super::qp::Qp;
 use super::queues::{
     Answering,
@@ -19,10 +20,19 @@ use super::tx::{
     wire, //
 };
 use crate::core::completion::Status;
+use crate::core::kick::{
+    self,
+    Activity,
+    Kick,
+    KickEnv, //
+};
 use crate::core::offload::stream::Position;
 use crate::core::offload::{
     Decision,
-    OffloadEvent, //
+    Offload,
+    SchedPoint,
+    Worker,
+    WorkerCall, //
 };
 use crate::core::request::{
     Progress,
@@ -51,10 +61,22 @@ const FETCHED_PER_RUN: u32 = 256;
 /// Handles the doorbell of a send queue.
 pub fn send_doorbell(qp: &Arc<Qp>) -> Result {
     let mut measures = false;
-    for number in 1..=RUNS_PER_DOORBELL {
-        let ctx = |ctx: &mut Ctx<'_>| ring(qp.as_arc_borrow(), number, &mut measures, ctx);
-        let again = Ctx::run(RunContext::Task, ctx).ok_or(ENODEV)??;
-        if !again {
+    for run in 1..=RUNS_PER_DOORBELL {
+        let again = Ctx::run(RunContext::Task, |ctx| {
+            let qp = qp.as_arc_borrow();
+            let mut send = qp.send.lock();
+            if matches!(qp.state(), QpState::Reset | QpState::Init | QpState::Rtr) {
+                return Err(EINVAL);
+            }
+            if run != 1 {
+                let last = run == RUNS_PER_DOORBELL;
+                return Ok(kick(&mut send, qp, Kick::DoorbellAgain { last }, ctx));
+            }
+            let again = kick(&mut send, qp, Kick::Doorbell, ctx);
+            measures = send.offload.wants_end();
+            Ok(again)
+        });
+        if !again.ok_or(ENODEV)?? {
             break;
         }
     }
@@ -64,66 +86,151 @@ pub fn send_doorbell(qp: &Arc<Qp>) -> Result {
     Ok(())
 }
 
-/// Invocation `number` of a doorbell. Returns whether another one is needed.
-fn ring(
+/// Makes the send queue look for work: the one way in, for all events. Returns whether the caller
+/// runs again at once.
+pub(super) fn kick(
+    send: &mut SendQueue,
     qp: ArcBorrow<'_, Qp>,
-    number: u32,
-    measures: &mut bool,
+    why: Kick,
     ctx: &mut Ctx<'_>,
-) -> Result<bool> {
-    let mut send = qp.send.lock();
-    match qp.state() {
-        QpState::Rts | QpState::Sqd => {}
-        QpState::Err | QpState::Sqe => {
-            if !send.offload.has_worker() && ctx.flush_sends(&mut send, qp) {
-                leave(&mut send, qp, ctx);
-            }
-            return Ok(false);
-        }
-        QpState::Reset | QpState::Init | QpState::Rtr => return Err(EINVAL),
+) -> bool {
+    kick::kick(&mut Kicked { send, qp, ctx }, why)
+}
+
+/// A send queue in one invocation.
+struct Kicked<'q, 't, 'a> {
+    send: &'t mut SendQueue,
+    qp: ArcBorrow<'q, Qp>,
+    ctx: &'t mut Ctx<'a>,
+}
+
+impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
+    #[inline(always)]
+    fn offload(&mut self) -> &mut Offload<Cpu> {
+        &mut self.send.offload
     }
-    let point = send.sched_point(ctx.now());
-    let decision = if number == 1 {
-        let (is_watched, taken) = (send.is_watched(), send.requester.pushed());
-        let decision = send.offload.doorbell(
+
+    #[inline(always)]
+    fn point(&self) -> SchedPoint<Cpu> {
+        self.send.sched_point(self.ctx.now())
+    }
+
+    #[inline(always)]
+    fn activity(&self) -> Activity {
+        match self.qp.state() {
+            QpState::Rts | QpState::Sqd => Activity::Transmit,
+            QpState::Err | QpState::Sqe => Activity::Flush,
+            QpState::Reset | QpState::Init | QpState::Rtr => Activity::None,
+        }
+    }
+
+    #[inline(always)]
+    fn has_work(&self) -> bool {
+        let producer = self.qp.sq().load_producer();
+        self.send.requester.has_unsent() || is_posted(self.send, self.qp, producer)
+    }
+
+    #[inline(always)]
+    fn fetched(&self) -> u32 {
+        self.send.requester.pushed()
+    }
+
+    #[inline(always)]
+    fn doorbell(&mut self, point: SchedPoint<Cpu>) -> Decision<Cpu> {
+        let Self { send, qp, ctx } = self;
+        let (is_watched, fetched) = (send.is_watched(), send.requester.pushed());
+        send.offload.doorbell(
             point,
-            taken,
+            fetched,
             is_watched,
-            || position_of(qp, ctx),
+            || position_of(*qp, ctx),
             |number| Cpu::another(qp.number().wrapping_add(number)),
-        );
-        *measures = send.offload.wants_end();
-        decision
-    } else {
-        send.offload
-            .event(point, OffloadEvent::Progress { unsent: true })
-    };
-    match decision {
-        Decision::Send => {}
-        Decision::Invite(call) => ctx.invite_sender(qp, call),
-        decision => {
-            apply(qp, decision, ctx);
-            return Ok(false);
+        )
+    }
+
+    fn invite(&mut self, call: WorkerCall<Cpu>) {
+        self.ctx.invite_sender(self.qp, call);
+    }
+
+    fn call(&mut self, call: WorkerCall<Cpu>) {
+        self.ctx.call_sender(self.qp, call);
+    }
+
+    fn stop_doorbells(&mut self) {
+        self.qp.sq().store_flags(0);
+    }
+
+    fn ask_for_doorbells(&mut self) -> bool {
+        let producer = self.qp.sq().ask_for_doorbells();
+        is_posted(self.send, self.qp, producer) && self.qp.state() != QpState::Reset
+    }
+
+    #[inline(always)]
+    fn transmit(&mut self) -> bool {
+        transmit(self.send, self.qp, self.ctx)
+    }
+
+    #[cold]
+    fn flush(&mut self) -> bool {
+        self.ctx.flush_sends(self.send, self.qp)
+    }
+
+    #[cold]
+    fn fail(&mut self) {
+        self.ctx.fail_sends(self.qp);
+    }
+
+    fn worked(&mut self, worker: Worker) {
+        match worker {
+            Worker::Timer => self.ctx.directory().polled(timer::now()),
+            Worker::Near | Worker::Far => self.ctx.worked(),
         }
     }
-    let more = advance(&mut send, qp, ctx);
-    if more && number == RUNS_PER_DOORBELL {
-        leave(&mut send, qp, ctx);
+
+    #[inline(always)]
+    fn publish(&mut self) {
+        let Self { send, qp, ctx } = self;
+        // Covers slots of WQEs that completed unsignaled.
+        qp.sq().store_consumer(send.requester.retired());
+        send.count(ctx.counters(qp));
+        if let Some(at) = send.requester.deadline() {
+            qp.timer().arm(at);
+        }
+        if send.notify_drained && qp.state() == QpState::Sqd && send.requester.is_drained() {
+            send.notify_drained = false;
+            ctx.event(*qp, QpEvent::SqDrained);
+        }
     }
-    Ok(more)
 }
 
 /// Handles a post by a ULP. Work beyond the budget goes to a worker.
 pub(super) fn posted(qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
     let mut send = qp.send.lock();
-    match qp.state() {
-        QpState::Rts | QpState::Sqd => proceed(&mut send, qp, Progress::default(), ctx),
-        QpState::Err | QpState::Sqe => {
-            if !send.offload.has_worker() && ctx.flush_sends(&mut send, qp) {
-                leave(&mut send, qp, ctx);
-            }
+    kick(&mut send, qp, Kick::Progress(Progress::default()), ctx);
+}
+
+/// Handles the expiry of the requester's timer.
+pub(super) fn expired(qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
+    let mut send = qp.send.lock();
+    if !qp.sends() || (send.local && send.offload.has_worker()) {
+        // On the local path the peer's responses wait for the worker: if something is overdue, the
+        // worker has not run yet.
+        return;
+    }
+    let now = ctx.now();
+    let due = send.requester.deadline().is_some_and(|at| at <= now);
+    match &mut send.requester {
+        AnyRequester::Reliable(requester) if due => {
+            let progress = requester.on_deadline(now, &mut |done| ctx.complete_send(qp, done));
+            kick(&mut send, qp, Kick::Deadline(progress), ctx);
         }
-        QpState::Reset | QpState::Init | QpState::Rtr => {}
+        // Too early: armed again.
+        _ => Kicked {
+            send: &mut send,
+            qp,
+            ctx,
+        }
+        .publish(),
     }
 }
 
@@ -173,9 +280,8 @@ pub fn fail_and_flush(qp: &Arc<Qp>) {
     }
 }
 
-/// Transmits up to the budget. Returns whether there is more. Call it only after the offload
-/// decision [`Decision::Send`] or from a worker in charge.
-pub(super) fn advance(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool {
+/// Fetches and transmits up to the budget. Returns whether there is more.
+fn transmit(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool {
     let posted = fetch(send, qp, ctx);
     if send.requester.is_drained() {
         send.local = local::serves(send, qp, ctx);
@@ -185,7 +291,6 @@ pub(super) fn advance(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx
     } else {
         wire::send(send, qp, ctx)
     };
-    settle(send, qp, ctx);
     more || posted
 }
 
@@ -229,74 +334,9 @@ fn fetch(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool
     posted > FETCHED_PER_RUN
 }
 
-/// Continues after an event changed something.
-pub(super) fn proceed(
-    send: &mut SendQueue,
-    qp: ArcBorrow<'_, Qp>,
-    progress: Progress,
-    ctx: &mut Ctx<'_>,
-) {
-    if progress.fatal {
-        ctx.fail_sends(qp);
-        return settle(send, qp, ctx);
-    }
-    let unsent = send.requester.has_unsent() || is_posted(send, qp, qp.sq().load_producer());
-    go_on(send, qp, OffloadEvent::Progress { unsent }, ctx);
-}
-
-/// Continues after `event` as the offload decision says.
-pub(super) fn go_on(
-    send: &mut SendQueue,
-    qp: ArcBorrow<'_, Qp>,
-    event: OffloadEvent,
-    ctx: &mut Ctx<'_>,
-) {
-    match send.offload.event(send.sched_point(ctx.now()), event) {
-        Decision::Send => {
-            if advance(send, qp, ctx) {
-                leave(send, qp, ctx);
-            }
-        }
-        decision => {
-            apply(qp, decision, ctx);
-            settle(send, qp, ctx);
-        }
-    }
-}
-
 /// Whether the ring, filled up to `producer`, holds a WQE that could be fetched.
-pub(super) fn is_posted(send: &SendQueue, qp: ArcBorrow<'_, Qp>, producer: u32) -> bool {
+fn is_posted(send: &SendQueue, qp: ArcBorrow<'_, Qp>, producer: u32) -> bool {
     let requester = &send.requester;
     let used = requester.pushed().wrapping_sub(requester.retired());
     producer != requester.pushed() && used < qp.sq().entries()
-}
-
-/// Leaves the rest to a worker on this CPU.
-pub(super) fn leave(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) {
-    let call = send.offload.leave(Cpu::current());
-    ctx.call_sender(qp, call);
-}
-
-/// Carries out an offload decision other than to send here.
-pub(super) fn apply(qp: ArcBorrow<'_, Qp>, decision: Decision<Cpu>, ctx: &Ctx<'_>) {
-    match decision {
-        Decision::Leave(call) => ctx.call_sender(qp, call),
-        Decision::Wait => qp.sq().store_flags(0),
-        Decision::Invite(call) => ctx.invite_sender(qp, call),
-        Decision::Send | Decision::Nothing => {}
-    }
-}
-
-/// Publishes the consumer index, the counters and the timer at the end of an invocation.
-pub(super) fn settle(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) {
-    // Covers slots of WQEs that completed unsignaled.
-    qp.sq().store_consumer(send.requester.retired());
-    send.count(ctx.counters(&qp));
-    if let Some(at) = send.requester.deadline() {
-        qp.timer().arm(at);
-    }
-    if send.notify_drained && qp.state() == QpState::Sqd && send.requester.is_drained() {
-        send.notify_drained = false;
-        ctx.event(qp, QpEvent::SqDrained);
-    }
 }

@@ -9,10 +9,10 @@ use super::ah::Ah;
 use super::path::Path;
 use super::tx_batch::TxBatch;
 use crate::core::completion::{
+    RecvCompletion,
     SendCompletion,
     Status, //
 };
-use crate::core::env::ResponderEnv;
 use crate::core::message::Mtu;
 use crate::core::rc;
 use crate::core::rc::config::{
@@ -363,8 +363,8 @@ impl AnyResponder {
         }
     }
 
-    /// The QP goes to ERR: flushes the receive in progress.
-    pub(super) fn abort(&mut self, env: &mut impl ResponderEnv) {
-        responder!(self, it => it.abort(env));
+    /// The QP goes to ERR. Returns the completion of the receive in progress.
+    pub(super) fn abort(&mut self) -> Option<RecvCompletion> {
+        responder!(self, it => it.abort())
     }
 }

@@ -27,6 +27,7 @@ use super::queues::{
     SendQueue, //
 };
 use super::tx::wire;
+use crate::core::kick::Kick;
 use crate::core::segment::{
     IncomingRequest,
     ReadSegment, //
@@ -359,6 +360,6 @@ fn on_response(
         // Cannot happen: a response without payload is an acknowledgement and carries an AETH.
         return dropped(ctx.counters(&qp), Counter::DropOpcode);
     };
-    post::proceed(&mut send, qp, progress, ctx);
+    post::kick(&mut send, qp, Kick::Progress(progress), ctx);
     Verdict::Consumed
 }

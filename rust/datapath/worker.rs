@@ -12,7 +12,6 @@ use super::ctx::{
     RunContext, //
 };
 use super::post;
-use super::protocol::AnyRequester;
 use super::qp::{
     Qp,
     ANSWER,
@@ -23,20 +22,14 @@ use super::qp::{
 };
 use super::queues::Answering;
 use super::tx::wire;
-use crate::core::offload::{
-    AfterRun,
-    Decision,
-    OffloadEvent,
-    Worker, //
-};
-use crate::core::uabi::words::Module;
+use crate::core::kick::Kick;
+use crate::core::offload::Worker;
 use crate::sys::cpu::{
     self,
     Cpu, //
 };
 use crate::sys::ib::qp::QpState;
 use crate::sys::timer::{
-    self,
     Deadline,
     Expires, //
 };
@@ -99,47 +92,13 @@ impl Expires<POLL> for Qp {
 
 /// One invocation of a sending worker or timer. Returns whether the timer is to run again at once.
 fn send(qp: ArcBorrow<'_, Qp>, worker: Worker, context: RunContext) -> bool {
-    let ctx = Ctx::run(context, |ctx| {
+    let again = Ctx::run(context, |ctx| {
         let mut send = qp.send.lock();
-        let point = send.sched_point(ctx.now());
         let alone = worker == Worker::Far && cpu::is_alone();
-        let decision = send.offload.worker_runs(worker, point, alone);
-        if decision != Decision::Send {
-            post::apply(qp, decision, ctx);
-            post::settle(&mut send, qp, ctx);
-            return false;
-        }
-        let before = send.requester.pushed();
-        let more = match qp.state() {
-            QpState::Rts | QpState::Sqd => post::advance(&mut send, qp, ctx),
-            QpState::Err | QpState::Sqe => ctx.flush_sends(&mut send, qp),
-            _ => false,
-        };
-        let took = send.requester.pushed().wrapping_sub(before);
-        match worker {
-            Worker::Timer => ctx.directory().polled(timer::now()),
-            Worker::Near | Worker::Far => ctx.worked(),
-        }
-        let point = send.sched_point(ctx.now());
-        let call = match send.offload.worker_ran(more, took, point) {
-            AfterRun::Again(call) => Some(call),
-            AfterRun::MoveBack(decision) => {
-                post::apply(qp, decision, ctx);
-                return false;
-            }
-            AfterRun::Rest => {
-                let producer = qp.sq().ask_for_doorbells();
-                let posted = post::is_posted(&send, qp, producer) && qp.state() != QpState::Reset;
-                send.offload.rest(posted)
-            }
-        };
-        if let Some(call) = call {
-            ctx.call_sender(qp, call);
-        }
-        more && call.is_some_and(|call| call.worker == Worker::Timer)
+        post::kick(&mut send, qp, Kick::Worker { worker, alone }, ctx)
     });
     // `None`: the module is being unloaded.
-    ctx == Some(true)
+    again == Some(true)
 }
 
 impl WorkItem<ANSWER> for Qp {
@@ -189,7 +148,7 @@ impl Expires for Qp {
     fn expired(this: ArcBorrow<'_, Self>) {
         // `None`: the module is being unloaded.
         let _ = Ctx::run(RunContext::Softirq, |ctx| {
-            send_on(this, ctx);
+            post::expired(this, ctx);
             answer_on(this, ctx);
         });
     }
@@ -209,30 +168,6 @@ impl Expires for Cq {
 
     fn deadline(&self) -> &Deadline<Self> {
         &self.deadline
-    }
-}
-
-/// The timer of the requester may have expired.
-fn send_on(qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
-    let mut send = qp.send.lock();
-    if !qp.sends() || (send.local && send.offload.has_worker()) {
-        // On the local path the peer's responses wait for the worker: if something is overdue, the
-        // worker has not run yet.
-        return;
-    }
-    let now = ctx.now();
-    let due = send.requester.deadline().is_some_and(|at| at <= now);
-    match &mut send.requester {
-        AnyRequester::Reliable(requester) if due => {
-            let progress = requester.on_deadline(now, &mut |done| ctx.complete_send(qp, done));
-            if progress.fatal {
-                post::proceed(&mut send, qp, progress, ctx);
-            } else {
-                post::go_on(&mut send, qp, OffloadEvent::Deadline, ctx);
-            }
-        }
-        // Too early: armed again.
-        _ => post::settle(&mut send, qp, ctx),
     }
 }
 

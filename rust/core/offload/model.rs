@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! A schedule together with the requester that it schedules, and all that may happen to them, in
-//! any order. On the host only.
+//! A send queue: its requester, who transmits for it, and all that may happen to them, in any
+//! order, by the code of the module ([`kick`], [`send::send`]). On the host only.
 //!
 //! The packets of one CPU stay in their order, those of different CPUs do not. Answers stay in
 //! their order, and are received anywhere.
@@ -12,12 +12,20 @@ extern crate std;
 
 use super::*;
 use crate::core::completion::RecvCompletion;
+use crate::core::completion::SendCompletion;
+use crate::core::completion::Status;
 use crate::core::env::AccessError;
 use crate::core::env::AtomicOp;
 use crate::core::env::FlushPlacement;
+use crate::core::env::ReceiveEnv;
 use crate::core::env::RemoteAccess;
 use crate::core::env::ResponderEnv;
 use crate::core::env::TakeReceive;
+use crate::core::env::WriteEnv;
+use crate::core::kick::kick;
+use crate::core::kick::Activity;
+use crate::core::kick::Kick;
+use crate::core::kick::KickEnv;
 use crate::core::message::Mtu;
 use crate::core::operation::Arguments;
 use crate::core::operation::Operation;
@@ -31,10 +39,16 @@ use crate::core::rc::responder::Resource;
 use crate::core::rc::responder::Responder;
 use crate::core::request::SendRequest;
 use crate::core::segment::IncomingRequest;
+use crate::core::segment::RequestSegment;
 use crate::core::segment::Response;
+use crate::core::send;
+use crate::core::send::SendEnv;
+use crate::core::send::SendError;
+use crate::core::send::Transmit;
 use crate::core::wire::headers::Aeth;
 use crate::core::wire::psn::Psn;
 use std::collections::VecDeque;
+use std::mem;
 use std::vec;
 use std::vec::Vec;
 
@@ -43,6 +57,8 @@ const CPUS: u32 = 3;
 const ENTRIES: u32 = 32;
 const FETCHED_PER_RUN: u32 = 20;
 const PACKETS_PER_RUN: u32 = 3;
+const RUNS_PER_DOORBELL: u32 = 4;
+const RUNS_PER_POLL: u32 = 2;
 const MTU: u32 = 256;
 /// What is below happens in so many nanoseconds, on average.
 const STEP: u64 = 500;
@@ -52,25 +68,40 @@ const ACK_TIMEOUT: u64 = 100_000_000;
 /// A responder's memory that takes and has everything.
 struct Anything;
 
-impl ResponderEnv for Anything {
+impl ReceiveEnv for Anything {
     fn take_receive(&mut self) -> TakeReceive {
         TakeReceive::Taken {
             wr_id: 0,
             capacity: 1 << 20,
         }
     }
+
+    fn scatter(&mut self, _: u32, _: u32) -> Result<(), AccessError> {
+        Ok(())
+    }
+
+    fn complete(&mut self, _: RecvCompletion) {}
+}
+
+impl WriteEnv for Anything {
     fn check_remote(&mut self, _: RemoteAccess, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
         Ok(())
     }
+
     fn write_remote(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
         Ok(())
     }
+}
+
+impl ResponderEnv for Anything {
     fn change_remote(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, AccessError> {
         Ok(0)
     }
+
     fn write_word(&mut self, _: u32, _: u64) -> Result<(), AccessError> {
         Ok(())
     }
+
     fn flush(
         &mut self,
         _: u32,
@@ -79,10 +110,6 @@ impl ResponderEnv for Anything {
     ) -> Result<(), AccessError> {
         Ok(())
     }
-    fn scatter(&mut self, _: u32, _: u32) -> Result<(), AccessError> {
-        Ok(())
-    }
-    fn complete(&mut self, _: RecvCompletion) {}
 }
 
 /// What a CPU has to do besides.
@@ -201,7 +228,7 @@ impl Model {
             .is_some_and(|one_in| self.below(one_in) == 0)
     }
 
-    /// As `SendQueue::point` has it.
+    /// As `SendQueue::sched_point` has it.
     fn sched_point(&self, here: u32) -> SchedPoint<u32> {
         let requester = &self.requester;
         let in_flight = if !requester.has_in_flight() {
@@ -240,102 +267,26 @@ impl Model {
         self.rings |= self.needs_doorbell;
     }
 
-    /// One run of the sender, like `post::advance`. Returns whether there is more.
-    fn send(&mut self, here: u32) -> bool {
-        for _ in 0..FETCHED_PER_RUN {
-            let Some(request) = self.posted.pop_front() else {
-                break;
-            };
-            self.requester.push(request).unwrap();
-        }
-        let mut more = true;
-        for left in (0..PACKETS_PER_RUN).rev() {
-            if left == 0 {
-                self.requester.request_ack();
-            }
-            let Some(segment) = self.requester.next_segment(self.now, 1) else {
-                more = false;
-                break;
-            };
-            if self.is_lost() {
-                continue;
-            }
-            let arguments = Arguments {
-                remote_addr: 0x1000,
-                rkey: 7,
-                imm: [0; 4],
-                invalidated: 0,
-                operands: [0; 2],
-            };
-            let request = IncomingRequest::local(&segment, segment.extension(|| arguments));
-            self.requests[here as usize].push_back(request);
-        }
-        self.settle();
-        more || !self.posted.is_empty()
-    }
-
-    fn settle(&mut self) {
-        if let Some(at) = self.requester.deadline() {
-            self.timer = Some(self.timer.map_or(at, |timer| timer.min(at)));
-        }
-    }
-
-    fn call(&mut self, call: WorkerCall<u32>) {
-        self.needs_doorbell = false;
-        // What is queued already stays where it is.
-        let _ = match call.worker {
-            Worker::Near => self.near.get_or_insert(call.cpu),
-            Worker::Far => self.far.get_or_insert(call.cpu),
-            Worker::Timer => self.poll.get_or_insert(call.cpu),
-        };
-    }
-
-    /// Sends as much as one run may, and leaves the rest to a worker.
-    fn send_some(&mut self, here: u32) {
-        if self.send(here) {
-            let call = self.offload.leave(here);
-            self.call(call);
-        }
-    }
-
-    fn apply(&mut self, here: u32, decision: Decision<u32>) {
-        match decision {
-            Decision::Send => return self.send_some(here),
-            Decision::Invite(call) => {
-                let _ = self.far.get_or_insert(call.cpu);
-                return self.send_some(here);
-            }
-            Decision::Leave(call) => self.call(call),
-            Decision::Wait => {
-                self.waits += 1;
-                self.needs_doorbell = false;
-            }
-            Decision::Nothing => {}
-        }
-        self.settle();
+    fn kick(&mut self, here: u32, why: Kick) -> bool {
+        kick(&mut Kicked { model: self, here }, why)
     }
 
     fn doorbell(&mut self) {
         self.rings = false;
         let here = self.process;
-        let other = (!self.nature.alone).then_some((here + 1) % CPUS);
-        let point = self.sched_point(here);
-        let taken = self.requester.pushed();
-        let decision = self
-            .offload
-            .doorbell(point, taken, true, Position::default, |_| other);
-        self.apply(here, decision);
-        if self.offload.wants_end() {
+        let mut again = self.kick(here, Kick::Doorbell);
+        let measures = self.offload.wants_end();
+        for run in 2..=RUNS_PER_DOORBELL {
+            if !again {
+                break;
+            }
+            let last = run == RUNS_PER_DOORBELL;
+            again = self.kick(here, Kick::DoorbellAgain { last });
+        }
+        assert!(!again, "nobody continues");
+        if measures {
             self.offload.served(self.now + STEP);
         }
-    }
-
-    /// As `post::proceed` has it.
-    fn proceed(&mut self, here: u32) {
-        let unsent = self.requester.has_unsent() || !self.posted.is_empty();
-        let event = OffloadEvent::Progress { unsent };
-        let decision = self.offload.event(self.sched_point(here), event);
-        self.apply(here, decision);
     }
 
     /// A packet that the CPU `from` has sent is executed and answered.
@@ -366,33 +317,27 @@ impl Model {
                 let (requester, now) = (&mut self.requester, self.now);
                 match requester.accept_read_response(&segment, now, &mut sink) {
                     Ok(place) => requester.read_response_placed(&place, now, &mut sink),
-                    Err(_) => return self.proceed(here),
+                    Err(refused) => refused.progress,
                 }
             }
             Response::Atomic { .. } => panic!("nobody asked for it"),
         };
-        assert!(!progress.fatal, "{:?}", self.requester.counters());
-        self.proceed(here);
+        self.kick(here, Kick::Progress(progress));
     }
 
-    /// The timer fires, as `worker::send_on` has it.
+    /// The timer fires, as for `post::expired`.
     fn expire(&mut self, here: u32) {
         let Some(at) = self.timer.take() else {
             return;
         };
         self.now = self.now.max(at);
         if self.requester.deadline().is_none_or(|at| at > self.now) {
-            return self.settle();
+            return Kicked { model: self, here }.publish();
         }
         let progress = self.requester.on_deadline(self.now, &mut |_| {});
-        assert!(!progress.fatal, "{:?}", self.requester.counters());
-        let decision = self
-            .offload
-            .event(self.sched_point(here), OffloadEvent::Deadline);
-        self.apply(here, decision);
+        self.kick(here, Kick::Deadline(progress));
     }
 
-    /// As `worker::send` has it.
     fn work(&mut self, worker: Worker) {
         let item = match worker {
             Worker::Near => self.near.take(),
@@ -402,37 +347,14 @@ impl Model {
         let Some(here) = item else {
             return;
         };
-        let point = self.sched_point(here);
-        let decision = self
-            .offload
-            .worker_runs(worker, point, self.other != Other::Wanted);
-        if decision != Decision::Send {
-            return self.apply(here, decision);
-        }
-        let before = self.requester.pushed();
-        let more = self.send(here);
-        let took = self.requester.pushed().wrapping_sub(before);
-        let point = self.sched_point(here);
-        match self.offload.worker_ran(more, took, point) {
-            AfterRun::Again(call) => self.call(call),
-            AfterRun::MoveBack(decision) => {
-                self.slow += 1;
-                self.apply(here, decision);
-            }
-            AfterRun::Rest => {
-                // The process may post before the flag is up, and after.
-                if self.below(4) == 0 {
-                    self.post();
-                }
-                self.needs_doorbell = true;
-                if self.below(4) == 0 {
-                    self.post();
-                }
-                if let Some(call) = self.offload.rest(!self.posted.is_empty()) {
-                    self.call(call);
-                }
+        let alone = self.other != Other::Wanted;
+        let back = self.offload.moves().back;
+        for _ in 0..RUNS_PER_POLL {
+            if !self.kick(here, Kick::Worker { worker, alone }) {
+                break;
             }
         }
+        self.slow += u32::from(alone && self.offload.moves().back != back);
     }
 
     /// The process posts one request after the other.
@@ -525,6 +447,163 @@ impl Model {
             self.posted.len(),
             self.requester.counters()
         );
+    }
+}
+
+/// The queue in one invocation on the CPU `here`.
+struct Kicked<'a> {
+    model: &'a mut Model,
+    here: u32,
+}
+
+impl KickEnv<u32> for Kicked<'_> {
+    fn offload(&mut self) -> &mut Offload<u32> {
+        &mut self.model.offload
+    }
+
+    fn point(&self) -> SchedPoint<u32> {
+        self.model.sched_point(self.here)
+    }
+
+    fn activity(&self) -> Activity {
+        Activity::Transmit
+    }
+
+    fn has_work(&self) -> bool {
+        self.model.requester.has_unsent() || !self.model.posted.is_empty()
+    }
+
+    fn fetched(&self) -> u32 {
+        self.model.requester.pushed()
+    }
+
+    fn doorbell(&mut self, point: SchedPoint<u32>) -> Decision<u32> {
+        let fetched = self.fetched();
+        let other = (!self.model.nature.alone).then_some((self.here + 1) % CPUS);
+        let offload = &mut self.model.offload;
+        offload.doorbell(point, fetched, true, Position::default, |_| other)
+    }
+
+    fn invite(&mut self, call: WorkerCall<u32>) {
+        let _ = self.model.far.get_or_insert(call.cpu);
+    }
+
+    fn call(&mut self, call: WorkerCall<u32>) {
+        let model = &mut *self.model;
+        model.needs_doorbell = false;
+        // What is queued already stays where it is.
+        let _ = match call.worker {
+            Worker::Near => model.near.get_or_insert(call.cpu),
+            Worker::Far => model.far.get_or_insert(call.cpu),
+            Worker::Timer => model.poll.get_or_insert(call.cpu),
+        };
+    }
+
+    fn stop_doorbells(&mut self) {
+        self.model.waits += 1;
+        self.model.needs_doorbell = false;
+    }
+
+    /// The process may post before the flag is set, and after.
+    fn ask_for_doorbells(&mut self) -> bool {
+        let model = &mut *self.model;
+        if model.below(4) == 0 {
+            model.post();
+        }
+        model.needs_doorbell = true;
+        if model.below(4) == 0 {
+            model.post();
+        }
+        !model.posted.is_empty()
+    }
+
+    fn transmit(&mut self) -> bool {
+        let model = &mut *self.model;
+        for _ in 0..FETCHED_PER_RUN {
+            let Some(request) = model.posted.pop_front() else {
+                break;
+            };
+            model.requester.push(request).unwrap();
+        }
+        // The loop has the requester and the rest of the model, each for itself.
+        let mut requester = mem::replace(&mut model.requester, Requester::new(Vec::new()));
+        let more = send::send(&mut requester, self, PACKETS_PER_RUN);
+        self.model.requester = requester;
+        more || !self.model.posted.is_empty()
+    }
+
+    fn flush(&mut self) -> bool {
+        unreachable!("the queue does not fail");
+    }
+
+    fn fail(&mut self) {
+        panic!("{:?}", self.model.requester.counters());
+    }
+
+    fn worked(&mut self, _: Worker) {}
+
+    fn publish(&mut self) {
+        if let Some(at) = self.model.requester.deadline() {
+            let timer = self.model.timer.map_or(at, |timer| timer.min(at));
+            self.model.timer = Some(timer);
+        }
+    }
+}
+
+impl SendEnv for Kicked<'_> {
+    fn now(&self) -> u64 {
+        self.model.now
+    }
+
+    fn may_move(&self) -> bool {
+        true
+    }
+
+    fn may_move_beyond(&self, _: u32) -> bool {
+        true
+    }
+
+    fn complete(&mut self, _: SendCompletion) {}
+
+    fn fail(&mut self) {
+        panic!("nothing fails here");
+    }
+
+    fn will_retry(&mut self) {
+        panic!("nothing is refused");
+    }
+
+    fn execute_local_op(&mut self, _: u32) -> Status {
+        panic!("there are no local operations");
+    }
+}
+
+impl Transmit<Requester<Vec<SendSlot>>> for Kicked<'_> {
+    type Env = Self;
+    const REQUESTS_ACK: bool = true;
+
+    fn env(&mut self) -> &mut Self {
+        self
+    }
+
+    fn max_span(&mut self) -> u32 {
+        1
+    }
+
+    fn send(&mut self, segment: &RequestSegment) -> Result<(), SendError> {
+        if self.model.is_lost() {
+            return Ok(());
+        }
+        let arguments = Arguments {
+            remote_addr: 0x1000,
+            rkey: 7,
+            imm: [0; 4],
+            invalidated: 0,
+            operands: [0; 2],
+        };
+        let request = IncomingRequest::local(segment, segment.extension(|| arguments));
+        self.model.requests[self.here as usize].push_back(request);
+        Ok(())
     }
 }
 

@@ -15,9 +15,11 @@ use crate::core::completion::Status;
 use crate::core::env::AccessError;
 use crate::core::env::AtomicOp;
 use crate::core::env::FlushPlacement;
+use crate::core::env::ReceiveEnv;
 use crate::core::env::RemoteAccess;
 use crate::core::env::ResponderEnv;
 use crate::core::env::TakeReceive;
+use crate::core::env::WriteEnv;
 use crate::core::message::Mtu;
 use crate::core::operation::Arguments;
 use crate::core::operation::Operation;
@@ -76,7 +78,7 @@ fn range(rkey: u32, va: u64, len: u32) -> Result<core::ops::Range<usize>, Access
     Ok(from as usize..to as usize)
 }
 
-impl ResponderEnv for Env<'_> {
+impl ReceiveEnv for Env<'_> {
     fn take_receive(&mut self) -> TakeReceive {
         if self.remote.taken == self.remote.receives {
             return TakeReceive::Empty;
@@ -88,6 +90,19 @@ impl ResponderEnv for Env<'_> {
         }
     }
 
+    fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {
+        let offset = offset as usize;
+        self.remote.receive[offset..offset + len as usize].copy_from_slice(self.payload);
+        Ok(())
+    }
+
+    fn complete(&mut self, completion: RecvCompletion) {
+        self.remote.completed = Some(completion);
+        self.remote.completions += 1;
+    }
+}
+
+impl WriteEnv for Env<'_> {
     fn check_remote(
         &mut self,
         _access: RemoteAccess,
@@ -102,7 +117,9 @@ impl ResponderEnv for Env<'_> {
         self.remote.region[range(rkey, va, len)?].copy_from_slice(self.payload);
         Ok(())
     }
+}
 
+impl ResponderEnv for Env<'_> {
     fn change_remote(&mut self, rkey: u32, va: u64, change: AtomicOp) -> Result<u64, AccessError> {
         let word = &mut self.remote.region[range(rkey, va, 8)?];
         let before = u64::from_ne_bytes(word.try_into().map_err(|_| AccessError)?);
@@ -127,17 +144,6 @@ impl ResponderEnv for Env<'_> {
     ) -> Result<(), AccessError> {
         let (va, len) = in_range.unwrap_or((BASE, 0));
         range(rkey, va, len).map(|_| ())
-    }
-
-    fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {
-        let offset = offset as usize;
-        self.remote.receive[offset..offset + len as usize].copy_from_slice(self.payload);
-        Ok(())
-    }
-
-    fn complete(&mut self, completion: RecvCompletion) {
-        self.remote.completed = Some(completion);
-        self.remote.completions += 1;
     }
 }
 

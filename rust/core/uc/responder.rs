@@ -23,9 +23,10 @@ use crate::core::completion::RecvOp;
 use crate::core::completion::Status;
 use crate::core::env::check_range;
 use crate::core::env::flushed;
+use crate::core::env::ReceiveEnv;
 use crate::core::env::RemoteAccess;
-use crate::core::env::ResponderEnv;
 use crate::core::env::TakeReceive;
+use crate::core::env::WriteEnv;
 use crate::core::message::is_cut_so;
 use crate::core::message::Mtu;
 use crate::core::message::MAX_MESSAGE;
@@ -95,7 +96,7 @@ pub(in crate::core) struct Receive {
 pub(in crate::core) fn take_receive(
     held: &mut Option<Receive>,
     op: RecvOp,
-    env: &mut impl ResponderEnv,
+    env: &mut impl ReceiveEnv,
 ) -> Result<Receive, UnreliableOutcome> {
     if let Some(receive) = *held {
         return Ok(receive);
@@ -117,7 +118,7 @@ pub(in crate::core) fn take_receive(
 /// A receive whose memory is not accessible ends.
 pub(in crate::core) fn fail_receive(
     receive: Receive,
-    env: &mut impl ResponderEnv,
+    env: &mut impl ReceiveEnv,
 ) -> UnreliableOutcome {
     env.complete(RecvCompletion {
         status: Status::LocProtErr,
@@ -182,7 +183,7 @@ impl UnreliableResponder {
     pub fn on_request(
         &mut self,
         request: &IncomingRequest,
-        env: &mut impl ResponderEnv,
+        env: &mut impl WriteEnv,
     ) -> UnreliableOutcome {
         if !self.ready {
             return UnreliableOutcome::Dropped(UnreliableDrop::NotReady);
@@ -232,7 +233,7 @@ impl UnreliableResponder {
         &mut self,
         request: &IncomingRequest,
         info: &OpcodeInfo,
-        env: &mut impl ResponderEnv,
+        env: &mut impl WriteEnv,
     ) -> UnreliableOutcome {
         let received = match (self.message, info.first) {
             (UnreliableMessage::None, true) => 0,
@@ -271,7 +272,7 @@ impl UnreliableResponder {
         &mut self,
         request: &IncomingRequest,
         info: &OpcodeInfo,
-        env: &mut impl ResponderEnv,
+        env: &mut impl WriteEnv,
     ) -> UnreliableOutcome {
         let (reth, received) = match (self.message, info.first, request.extension.reth()) {
             (UnreliableMessage::None, true, Some(reth)) => (reth, 0),
@@ -331,11 +332,11 @@ impl UnreliableResponder {
         UnreliableOutcome::Executed
     }
 
-    /// The QP goes to ERR: a receive that was taken is flushed, and nothing more is executed.
-    pub fn abort(&mut self, env: &mut impl ResponderEnv) {
-        if let Some(receive) = self.receive.take() {
-            env.complete(flushed(receive.wr_id, RecvOp::Send));
-        }
+    /// The QP goes to ERR: nothing more is executed. Returns the completion of the receive in use.
+    #[must_use]
+    pub fn abort(&mut self) -> Option<RecvCompletion> {
+        let receive = self.receive.take();
         self.reset();
+        receive.map(|receive| flushed(receive.wr_id, RecvOp::Send))
     }
 }

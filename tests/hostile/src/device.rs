@@ -10,7 +10,8 @@ use crate::model::{Rights, Service, Use, MTU, OUTSTANDING, QKEY, RECEIVE};
 use crate::Result;
 use ferroce_core::completion::{RecvCompletion, SendCompletion, Status};
 use ferroce_core::env::{
-    AccessError, AtomicOp, FlushPlacement, RemoteAccess, ResponderEnv, TakeReceive,
+    AccessError, AtomicOp, FlushPlacement, ReceiveEnv, RemoteAccess, ResponderEnv, TakeReceive,
+    WriteEnv,
 };
 use ferroce_core::message::Mtu;
 use ferroce_core::operation::{Arguments, Operation};
@@ -114,7 +115,7 @@ impl Memory {
 
 type Done = std::result::Result<(), AccessError>;
 
-impl ResponderEnv for Memory {
+impl ReceiveEnv for Memory {
     fn take_receive(&mut self) -> TakeReceive {
         if self.taken == self.rights.receives {
             return TakeReceive::Empty;
@@ -126,6 +127,23 @@ impl ResponderEnv for Memory {
         }
     }
 
+    fn scatter(&mut self, offset: u32, len: u32) -> Done {
+        let at = u64::from((self.taken - 1) * RECEIVE + offset);
+        self.written.push(("receives", at, at + u64::from(len)));
+        Ok(())
+    }
+
+    fn complete(&mut self, done: RecvCompletion) {
+        let bytes = match done.status {
+            Status::Success => done.byte_len,
+            _ => 0,
+        };
+        let completion = (done.wr_id, done.status.as_u32(), bytes);
+        self.completions.push(completion);
+    }
+}
+
+impl WriteEnv for Memory {
     fn check_remote(&mut self, access: RemoteAccess, rkey: u32, va: u64, len: u32) -> Done {
         let how = match access {
             RemoteAccess::Read => Use::Read,
@@ -137,7 +155,9 @@ impl ResponderEnv for Memory {
     fn write_remote(&mut self, rkey: u32, va: u64, len: u32) -> Done {
         self.write(Use::Write, rkey, va, len)
     }
+}
 
+impl ResponderEnv for Memory {
     fn change_remote(
         &mut self,
         rkey: u32,
@@ -163,26 +183,11 @@ impl ResponderEnv for Memory {
         may.then_some(()).ok_or(AccessError)
     }
 
-    fn scatter(&mut self, offset: u32, len: u32) -> Done {
-        let at = u64::from((self.taken - 1) * RECEIVE + offset);
-        self.written.push(("receives", at, at + u64::from(len)));
-        Ok(())
-    }
-
     fn invalidate(&mut self, key: u32) -> Done {
         let own = self.rights.regions.get("mw-own");
         own.filter(|own| own.rkey == key).ok_or(AccessError)?;
         self.rights.regions.remove("mw-own");
         Ok(())
-    }
-
-    fn complete(&mut self, done: RecvCompletion) {
-        let bytes = match done.status {
-            Status::Success => done.byte_len,
-            _ => 0,
-        };
-        let completion = (done.wr_id, done.status.as_u32(), bytes);
-        self.completions.push(completion);
     }
 }
 
@@ -355,10 +360,13 @@ impl Victim {
             completions.push((done.wr_id, done.status.as_u32(), 0));
         });
         let flushed = |wr_id| (wr_id, Status::WrFlushErr.as_u32(), 0);
-        match &mut self.responder {
-            Half::Reliable(responder) => responder.abort(&mut self.memory),
-            Half::Unreliable(responder) => responder.abort(&mut self.memory),
-            Half::Datagram(responder) => responder.abort(&mut self.memory),
+        let in_progress = match &mut self.responder {
+            Half::Reliable(responder) => responder.abort(),
+            Half::Unreliable(responder) => responder.abort(),
+            Half::Datagram(responder) => responder.abort(),
+        };
+        if let Some(done) = in_progress {
+            self.memory.complete(done);
         }
         while let TakeReceive::Taken { wr_id, .. } = self.memory.take_receive() {
             self.memory.completions.push(flushed(wr_id));

@@ -37,6 +37,7 @@ mod resource;
 
 pub use resource::Resource;
 
+use crate::core::completion::RecvCompletion;
 use crate::core::completion::RecvOp;
 use crate::core::env::flushed;
 use crate::core::env::ResponderEnv;
@@ -423,13 +424,17 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         }
     }
 
-    /// The QP goes to ERR: flushes the receive in progress; nothing more is executed or answered.
-    pub fn abort(&mut self, env: &mut impl ResponderEnv) {
-        if let Message::Send { wr_id, .. } = self.message {
-            env.complete(flushed(wr_id, RecvOp::Send));
-        }
+    /// The QP goes to ERR: nothing more is executed or answered. Returns the completion of the
+    /// receive in progress.
+    #[must_use]
+    pub fn abort(&mut self) -> Option<RecvCompletion> {
+        let in_progress = match self.message {
+            Message::Send { wr_id, .. } => Some(flushed(wr_id, RecvOp::Send)),
+            _ => None,
+        };
         self.forget();
         self.state = ResponderState::Dead;
+        in_progress
     }
 
     /// Sends a fatal NAK for the expected request.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A QP: the transport of the core, sending by the loop of the module, else driven as the module's
-//! data path drives it.
+//! A QP: the transport of the core. Its send queue is kicked, and sends, by the code of the module
+//! ([`kick`], [`send::send`]); its receive queue is driven as the module's data path drives it.
 //!
-//! Each half has turns of a budget; what is left waits for a worker. The timer is armed as the
-//! module arms it: only ever to an earlier time, and looked at again when it fires. Nothing here
-//! looks for something to do without having been told, so a wake-up that the transport forgets is
-//! missed here as it would be there.
+//! Each run has a budget; what is left waits for a worker. The timer is armed as the module arms
+//! it: only ever to an earlier time, and looked at again when it fires. Nothing here looks for
+//! something to do without having been told, so a wake-up that the transport forgets is missed here
+//! as it would be there.
 
 use super::frame::{answer_of, content_of, Content, Frame};
 use super::memory::{Env, Memory};
@@ -14,8 +14,11 @@ use super::network::US;
 use super::plan::{Kinds, Plan, UNTOUCHED};
 use super::scenario::{Scenario, Side};
 use ferroce_core::completion::{Carried, RecvCompletion, RecvOp, SendCompletion, Status};
-use ferroce_core::env::{ResponderEnv, TakeReceive};
+use ferroce_core::env::{ReceiveEnv, TakeReceive};
+use ferroce_core::kick::{kick, Activity, Kick, KickEnv};
 use ferroce_core::message::Mtu;
+use ferroce_core::offload::stream::Position;
+use ferroce_core::offload::{Decision, InFlight, Offload, SchedPoint, Worker, WorkerCall};
 use ferroce_core::operation::Arguments;
 use ferroce_core::rc::config::{RemoteRights, RequesterConfig, ResponderConfig};
 use ferroce_core::rc::requester::{Requester, SendSlot};
@@ -96,6 +99,8 @@ pub struct Endpoint {
     failing: bool,
     /// When the timer fires.
     pub timer: Option<u64>,
+    /// Who transmits.
+    offload: Offload<u32>,
     /// When a worker looks at the sending half.
     pub send_worker: Option<u64>,
     /// When a worker looks at the receiving half.
@@ -144,6 +149,7 @@ impl Endpoint {
             fatal: None,
             failing: false,
             timer: None,
+            offload: Offload::default(),
             send_worker: None,
             recv_worker: None,
             timeouts_before: 0,
@@ -275,10 +281,21 @@ impl Endpoint {
 
     /// The user rings the doorbell of the send queue.
     pub fn doorbell(&mut self, now: u64) {
-        if self.sends() && self.send_worker.is_none() {
-            self.advance(now);
-        }
+        self.ring(now);
         self.end_turn();
+    }
+
+    fn ring(&mut self, now: u64) {
+        if self.sends() && self.kick(Kick::Doorbell, now) {
+            let again = self.kick(Kick::DoorbellAgain { last: true }, now);
+            if again {
+                self.forbid("nobody continues after a doorbell".into());
+            }
+        }
+    }
+
+    fn kick(&mut self, why: Kick, now: u64) -> bool {
+        kick(&mut Network { qp: self, now }, why)
     }
 
     /// What a packet or segment of the peer leads to. The answer is why it had no effect.
@@ -301,12 +318,12 @@ impl Endpoint {
                 let sent = &mut self.sent;
                 let sink = &mut |done| sent.push(done);
                 let progress = self.requester.on_acknowledge(*psn, *aeth, now, sink);
-                self.proceed(progress, now);
+                self.kick(Kick::Progress(progress), now);
                 dropped = None;
             }
             Content::Read(segment, payload) if self.sends() => {
                 let progress = self.take_read(segment, payload, now);
-                self.proceed(progress, now);
+                self.kick(Kick::Progress(progress), now);
                 dropped = None;
             }
             _ => {}
@@ -319,9 +336,13 @@ impl Endpoint {
     pub fn expire(&mut self, now: u64) {
         self.timer = None;
         if self.sends() {
-            let sent = &mut self.sent;
-            let progress = self.requester.on_deadline(now, &mut |done| sent.push(done));
-            self.proceed(progress, now);
+            if self.requester.deadline().is_some_and(|at| at <= now) {
+                let sent = &mut self.sent;
+                let progress = self.requester.on_deadline(now, &mut |done| sent.push(done));
+                self.kick(Kick::Deadline(progress), now);
+            } else {
+                Network { qp: self, now }.publish();
+            }
         }
         self.end_turn();
     }
@@ -330,8 +351,9 @@ impl Endpoint {
     pub fn work(&mut self, now: u64) {
         if self.send_worker.is_some_and(|at| at <= now) {
             self.send_worker = None;
-            if self.sends() {
-                self.advance(now);
+            let (worker, alone) = (Worker::Near, true);
+            if self.kick(Kick::Worker { worker, alone }, now) {
+                self.forbid("a work item is queued, not run again at once".into());
             }
         }
         if self.recv_worker.is_some_and(|at| at <= now) {
@@ -347,9 +369,7 @@ impl Endpoint {
     pub fn drain(&mut self, on: bool, now: u64) {
         self.requester.drain(on);
         self.state = if on { State::Sqd } else { State::Rts };
-        if self.send_worker.is_none() {
-            self.advance(now);
-        }
+        self.ring(now);
         self.end_turn();
     }
 
@@ -360,14 +380,19 @@ impl Endpoint {
         }
         self.state = State::Err;
         self.timer = None;
+        self.offload.reset();
         self.send_worker = None;
         self.recv_worker = None;
         let sent = &mut self.sent;
         self.requester.flush(&mut |done| sent.push(done));
-        self.responder.abort(&mut Env {
-            memory: &mut self.memory,
-            payload: &[],
-        });
+        if let Some(done) = self.responder.abort() {
+            let memory = &mut self.memory;
+            Env {
+                memory,
+                payload: &[],
+            }
+            .complete(done);
+        }
         self.flush_receives();
     }
 
@@ -405,39 +430,6 @@ impl Endpoint {
 
     fn is_gone(&self, index: usize) -> bool {
         self.memory.local_gone || self.gone[index]
-    }
-
-    /// Goes on after a response or the timer.
-    fn proceed(&mut self, progress: Progress, now: u64) {
-        if progress.fatal {
-            self.failing = true;
-            return;
-        }
-        if self.send_worker.is_some() {
-            self.arm();
-            return;
-        }
-        self.advance(now);
-    }
-
-    /// Sends what may be sent, within the budget: by the loop of the module.
-    fn advance(&mut self, now: u64) {
-        let budget = u32::from(self.config.budget.max(1));
-        // The loop has the requester and the rest of the QP, each for itself.
-        let mut requester = std::mem::replace(&mut self.requester, Requester::new(Vec::new()));
-        let mut network = Network { qp: self, now };
-        let more = send::send(&mut requester, &mut network, budget);
-        self.requester = requester;
-        if more {
-            self.send_worker = Some(now + WORKER + u64::from(self.config.late) * US);
-        }
-        self.arm();
-    }
-
-    fn arm(&mut self) {
-        if let Some(at) = self.requester.deadline() {
-            self.timer = Some(self.timer.map_or(at, |timer| timer.min(at)));
-        }
     }
 
     fn next_span(&mut self) -> u32 {
@@ -538,6 +530,91 @@ impl Endpoint {
 struct Network<'a> {
     qp: &'a mut Endpoint,
     now: u64,
+}
+
+impl KickEnv<u32> for Network<'_> {
+    fn offload(&mut self) -> &mut Offload<u32> {
+        &mut self.qp.offload
+    }
+
+    /// There is one CPU.
+    fn point(&self) -> SchedPoint<u32> {
+        SchedPoint {
+            here: 0,
+            now: self.now,
+            in_flight: InFlight::Nothing,
+        }
+    }
+
+    fn activity(&self) -> Activity {
+        match self.qp.state {
+            State::Rts | State::Sqd => Activity::Transmit,
+            State::Err => Activity::Flush,
+            State::Init | State::Rtr | State::Gone => Activity::None,
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        self.qp.requester.has_unsent()
+    }
+
+    fn fetched(&self) -> u32 {
+        self.qp.requester.pushed()
+    }
+
+    /// The process has no CPU that could help, and does not wait for completions.
+    fn doorbell(&mut self, point: SchedPoint<u32>) -> Decision<u32> {
+        let (offload, fetched) = (&mut self.qp.offload, self.qp.requester.pushed());
+        offload.doorbell(point, fetched, false, Position::default, |_| None)
+    }
+
+    fn invite(&mut self, call: WorkerCall<u32>) {
+        self.qp.forbid(format!("{call:?} on one CPU"));
+    }
+
+    fn call(&mut self, call: WorkerCall<u32>) {
+        if call.worker != Worker::Near {
+            self.qp.forbid(format!("{call:?} on one CPU"));
+        }
+        let at = self.now + WORKER + u64::from(self.qp.config.late) * US;
+        self.qp.send_worker.get_or_insert(at);
+    }
+
+    fn stop_doorbells(&mut self) {
+        self.qp.forbid("a queue of one CPU waits to move".into());
+    }
+
+    /// What is posted is in the queue at once.
+    fn ask_for_doorbells(&mut self) -> bool {
+        false
+    }
+
+    fn transmit(&mut self) -> bool {
+        let budget = u32::from(self.qp.config.budget.max(1));
+        // The loop has the requester and the rest of the QP, each for itself.
+        let mut requester = std::mem::replace(&mut self.qp.requester, Requester::new(Vec::new()));
+        let more = send::send(&mut requester, self, budget);
+        self.qp.requester = requester;
+        more
+    }
+
+    /// [`Endpoint::enter_error`] has flushed all.
+    fn flush(&mut self) -> bool {
+        false
+    }
+
+    fn fail(&mut self) {
+        self.qp.failing = true;
+    }
+
+    fn worked(&mut self, _: Worker) {}
+
+    fn publish(&mut self) {
+        if let Some(at) = self.qp.requester.deadline() {
+            let timer = self.qp.timer.map_or(at, |timer| timer.min(at));
+            self.qp.timer = Some(timer);
+        }
+    }
 }
 
 impl SendEnv for Network<'_> {

@@ -7,7 +7,8 @@ use super::plan::{Plan, PlannedReceive, BASE, RKEY, UNTOUCHED};
 use super::scenario::Fault;
 use ferroce_core::completion::{RecvCompletion, Status};
 use ferroce_core::env::{
-    AccessError, AtomicOp, FlushPlacement, RemoteAccess, ResponderEnv, TakeReceive,
+    AccessError, AtomicOp, FlushPlacement, ReceiveEnv, RemoteAccess, ResponderEnv, TakeReceive,
+    WriteEnv,
 };
 
 /// A receive that completed.
@@ -129,7 +130,7 @@ pub struct Env<'a> {
     pub payload: &'a [u8],
 }
 
-impl ResponderEnv for Env<'_> {
+impl ReceiveEnv for Env<'_> {
     fn take_receive(&mut self) -> TakeReceive {
         let memory = &mut self.memory;
         if memory.taken == memory.posted {
@@ -149,6 +150,33 @@ impl ResponderEnv for Env<'_> {
         }
     }
 
+    fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {
+        let memory = &mut self.memory;
+        let number = memory.taken.wrapping_sub(1);
+        let Some(receive) = memory.receives.get(number) else {
+            memory.forbid("data for no receive".into());
+            return Err(AccessError);
+        };
+        let (offset, len) = (offset as usize, len as usize);
+        if self.payload.len() != len || offset + len > receive.capacity {
+            let what = format!("{len} bytes at {offset} of receive {number}");
+            memory.forbid(what);
+            return Err(AccessError);
+        }
+        if memory.local_gone || receive.fault == Fault::Gone {
+            return Err(AccessError);
+        }
+        memory.buffers[number][offset..][..len].copy_from_slice(self.payload);
+        Ok(())
+    }
+
+    fn complete(&mut self, done: RecvCompletion) {
+        let written = self.memory.written;
+        self.memory.received.push(Received { done, written });
+    }
+}
+
+impl WriteEnv for Env<'_> {
     fn check_remote(
         &mut self,
         _access: RemoteAccess,
@@ -174,7 +202,9 @@ impl ResponderEnv for Env<'_> {
         memory.written += u64::from(len);
         Ok(())
     }
+}
 
+impl ResponderEnv for Env<'_> {
     fn change_remote(&mut self, rkey: u32, va: u64, change: AtomicOp) -> Result<u64, AccessError> {
         let memory = &mut self.memory;
         let offset = memory.offset(rkey, va, 8)?;
@@ -208,34 +238,9 @@ impl ResponderEnv for Env<'_> {
         self.memory.offset(rkey, va, len).map(|_| ())
     }
 
-    fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {
-        let memory = &mut self.memory;
-        let number = memory.taken.wrapping_sub(1);
-        let Some(receive) = memory.receives.get(number) else {
-            memory.forbid("data for no receive".into());
-            return Err(AccessError);
-        };
-        let (offset, len) = (offset as usize, len as usize);
-        if self.payload.len() != len || offset + len > receive.capacity {
-            let what = format!("{len} bytes at {offset} of receive {number}");
-            memory.forbid(what);
-            return Err(AccessError);
-        }
-        if memory.local_gone || receive.fault == Fault::Gone {
-            return Err(AccessError);
-        }
-        memory.buffers[number][offset..][..len].copy_from_slice(self.payload);
-        Ok(())
-    }
-
     fn invalidate(&mut self, key: u32) -> Result<(), AccessError> {
         let is_ours = self.memory.keys.contains(&key);
         self.memory.invalidated.extend(is_ours.then_some(key));
         is_ours.then_some(()).ok_or(AccessError)
-    }
-
-    fn complete(&mut self, done: RecvCompletion) {
-        let written = self.memory.written;
-        self.memory.received.push(Received { done, written });
     }
 }

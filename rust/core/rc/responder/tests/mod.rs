@@ -18,8 +18,11 @@ use crate::core::completion::Status;
 use crate::core::env::AccessError;
 use crate::core::env::AtomicOp;
 use crate::core::env::FlushPlacement;
+use crate::core::env::ReceiveEnv;
 use crate::core::env::RemoteAccess;
+use crate::core::env::ResponderEnv;
 use crate::core::env::TakeReceive;
+use crate::core::env::WriteEnv;
 use crate::core::segment::ReadSegment;
 use crate::core::wire::headers::Reth;
 use crate::core::wire::opcode::Opcode;
@@ -71,11 +74,26 @@ impl Env {
     }
 }
 
-impl ResponderEnv for Env {
+impl ReceiveEnv for Env {
     fn take_receive(&mut self) -> TakeReceive {
         self.receives.pop_front().unwrap_or(TakeReceive::Empty)
     }
 
+    fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {
+        if self.scatter_fails {
+            return Err(AccessError);
+        }
+        self.did.push(Did::Scatter(offset, len));
+        Ok(())
+    }
+
+    fn complete(&mut self, c: RecvCompletion) {
+        self.did.push(Did::Complete(c.wr_id, c.status, c.byte_len));
+        self.completions.push(c);
+    }
+}
+
+impl WriteEnv for Env {
     fn check_remote(
         &mut self,
         _access: RemoteAccess,
@@ -95,7 +113,9 @@ impl ResponderEnv for Env {
         self.did.push(Did::Write(va, len));
         Ok(())
     }
+}
 
+impl ResponderEnv for Env {
     fn change_remote(&mut self, rkey: u32, va: u64, change: AtomicOp) -> Result<u64, AccessError> {
         self.permits(rkey, va, 8)?;
         self.did.push(Did::Change(va, change));
@@ -120,14 +140,6 @@ impl ResponderEnv for Env {
         Ok(())
     }
 
-    fn scatter(&mut self, offset: u32, len: u32) -> Result<(), AccessError> {
-        if self.scatter_fails {
-            return Err(AccessError);
-        }
-        self.did.push(Did::Scatter(offset, len));
-        Ok(())
-    }
-
     fn invalidate(&mut self, key: u32) -> Result<(), AccessError> {
         self.did.push(Did::Invalidate(key));
         let count = self.keys.len();
@@ -136,11 +148,6 @@ impl ResponderEnv for Env {
             return Err(AccessError);
         }
         Ok(())
-    }
-
-    fn complete(&mut self, c: RecvCompletion) {
-        self.did.push(Did::Complete(c.wr_id, c.status, c.byte_len));
-        self.completions.push(c);
     }
 }
 

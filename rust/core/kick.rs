@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! Kick: an event makes a send queue look for work.
+//!
+//! Doorbells, posts of ULPs, ACKs, timers and workers all come here. [`Offload`] decides which CPU
+//! transmits. If it is this one, the queue transmits; in ERR and SQE it flushes instead. What
+//! exceeds the budget always has somebody who continues: the caller, or a worker that was called.
+
+use super::offload::AfterRun;
+use super::offload::Decision;
+use super::offload::Offload;
+use super::offload::OffloadEvent;
+use super::offload::SchedPoint;
+use super::offload::Worker;
+use super::offload::WorkerCall;
+use super::request::Progress;
+
+/// Why a send queue looks for work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kick {
+    /// A doorbell. If there is more than the budget permits, [`Kick::DoorbellAgain`] follows.
+    Doorbell,
+    /// A further run of a doorbell. After the `last` one a worker continues.
+    DoorbellAgain {
+        /// The doorbell has run long enough.
+        last: bool,
+    },
+    /// An ACK, a response or a post by a ULP.
+    Progress(Progress),
+    /// The timer of the requester expired.
+    Deadline(Progress),
+    /// A worker runs.
+    Worker {
+        /// Which one.
+        worker: Worker,
+        /// No other task wants its CPU.
+        alone: bool,
+    },
+}
+
+/// What the state of the QP permits its send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// RTS, SQD.
+    Transmit,
+    /// SQE, ERR: WQEs complete as flushed.
+    Flush,
+    /// Nothing.
+    None,
+}
+
+/// A send queue, locked, with all that surrounds it. `C` names a CPU.
+pub trait KickEnv<C> {
+    /// Who transmits.
+    fn offload(&mut self) -> &mut Offload<C>;
+    /// Place and time, and packets in flight.
+    fn point(&self) -> SchedPoint<C>;
+    /// What the state permits.
+    fn activity(&self) -> Activity;
+    /// Whether there is something to send: WQEs in the ring, or fetched and not sent.
+    fn has_work(&self) -> bool;
+    /// WQEs fetched so far.
+    fn fetched(&self) -> u32;
+
+    /// [`Offload::doorbell`], told how far the process is.
+    fn doorbell(&mut self, point: SchedPoint<C>) -> Decision<C>;
+    /// Calls a worker, which may take over. Doorbells are needed until it does.
+    fn invite(&mut self, call: WorkerCall<C>);
+    /// Calls a worker, which is in charge. No doorbell is needed from now on.
+    fn call(&mut self, call: WorkerCall<C>);
+    /// No doorbell is needed from now on.
+    fn stop_doorbells(&mut self);
+    /// Doorbells are needed from now on. Returns whether there are WQEs that came without one.
+    fn ask_for_doorbells(&mut self) -> bool;
+
+    /// Fetches and transmits up to the budget. Returns whether there is more.
+    fn transmit(&mut self) -> bool;
+    /// Flushes up to the budget. Returns whether there is more.
+    fn flush(&mut self) -> bool;
+    /// The queue has failed.
+    fn fail(&mut self);
+    /// Charges the run of a worker to its CPU.
+    fn worked(&mut self, worker: Worker);
+    /// Publishes the consumer index, the counters and the deadline.
+    fn publish(&mut self);
+}
+
+/// Does what follows from an event. Returns whether the caller runs again at once: a doorbell by
+/// [`Kick::DoorbellAgain`], the timer that polls as before.
+#[inline(always)]
+pub fn kick<C: Copy + PartialEq>(queue: &mut impl KickEnv<C>, why: Kick) -> bool {
+    let activity = queue.activity();
+    let decision = match why {
+        Kick::Progress(progress) | Kick::Deadline(progress) if progress.fatal => {
+            queue.fail();
+            Decision::Nothing
+        }
+        Kick::Doorbell if activity == Activity::Transmit => {
+            let point = queue.point();
+            queue.doorbell(point)
+        }
+        Kick::Doorbell | Kick::DoorbellAgain { .. } => event(queue, true),
+        Kick::Progress(_) => {
+            let unsent = activity == Activity::Flush || queue.has_work();
+            event(queue, unsent)
+        }
+        Kick::Deadline(_) => {
+            let point = queue.point();
+            queue.offload().event(point, OffloadEvent::Deadline)
+        }
+        Kick::Worker { worker, alone } => {
+            let point = queue.point();
+            queue.offload().worker_runs(worker, point, alone)
+        }
+    };
+    if !is_for_here(queue, decision) {
+        queue.publish();
+        return false;
+    }
+    let before = queue.fetched();
+    let more = match activity {
+        Activity::Transmit => queue.transmit(),
+        Activity::Flush => queue.flush(),
+        Activity::None => false,
+    };
+    queue.publish();
+    match why {
+        Kick::Doorbell | Kick::DoorbellAgain { last: false } => more,
+        Kick::Worker { worker, .. } => {
+            queue.worked(worker);
+            let fetched = queue.fetched().wrapping_sub(before);
+            after_run(queue, more, fetched)
+        }
+        Kick::DoorbellAgain { last: true } | Kick::Progress(_) | Kick::Deadline(_) => {
+            if more {
+                let here = queue.point().here;
+                let call = queue.offload().leave(here);
+                queue.call(call);
+            }
+            false
+        }
+    }
+}
+
+#[inline(always)]
+fn event<C: Copy + PartialEq>(queue: &mut impl KickEnv<C>, unsent: bool) -> Decision<C> {
+    let point = queue.point();
+    let event = OffloadEvent::Progress { unsent };
+    queue.offload().event(point, event)
+}
+
+/// Carries out a decision. Returns whether this CPU transmits.
+#[inline(always)]
+fn is_for_here<C>(queue: &mut impl KickEnv<C>, decision: Decision<C>) -> bool {
+    match decision {
+        Decision::Send => return true,
+        Decision::Invite(call) => {
+            queue.invite(call);
+            return true;
+        }
+        Decision::Leave(call) => queue.call(call),
+        Decision::Wait => queue.stop_doorbells(),
+        Decision::Nothing => {}
+    }
+    false
+}
+
+/// A worker has run: sees who continues. Returns whether the timer runs again at once.
+fn after_run<C: Copy + PartialEq>(queue: &mut impl KickEnv<C>, more: bool, fetched: u32) -> bool {
+    let point = queue.point();
+    let call = match queue.offload().worker_ran(more, fetched, point) {
+        AfterRun::Again(call) => Some(call),
+        AfterRun::MoveBack(decision) => {
+            is_for_here(queue, decision);
+            return false;
+        }
+        AfterRun::Rest => {
+            let posted = queue.ask_for_doorbells();
+            queue.offload().rest(posted)
+        }
+    };
+    if let Some(call) = call {
+        queue.call(call);
+    }
+    more && call.is_some_and(|call| call.worker == Worker::Timer)
+}
