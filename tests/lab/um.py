@@ -44,11 +44,20 @@ LEFT_OUT = (
       for name in ("verbs.stream", "verbs.stream-busy-cpus*")),
 )
 # What a whole run has here, with all checks, and not on the stock kernel: the driver's own behaviour; `stock.*` run the cases
-# in C there once more. Streams are left to the stock kernel, which alone runs threads of a process at the same time.
+# in C there once more.
 TIER = tuple(f"{subject}.*" for subject in (
     "batches", "commands", "counters", "errors", "fault", "groups", "headers", "hostile", "in-flight", "isolation", "kernel",
     "limits", "losses", "memory", "observe", "queues", "races", "scale", "teardown", "users", "verbs")) + ("pyverbs.rounds",)
-STOCK = ("verbs.stream*",)
+# What a whole run has here without checks, at the machine's speed: programs that others wrote, and the network around.
+PLAIN_TIER = (*(f"{subject}.*" for subject in (
+    "cm", "fairness", "interop", "link", "once", "packets", "paths", "perftest", "trace", "ucx")), *(
+    f"product.{case}" for case in ("command", "doctor-netdev", "doctor-provider", "peers", "try", "wheel")))
+# Of these subjects the stock kernel has what only it has (threads of one process that run at the same time, udev, network
+# cards, nft, tunnels), and of each kind of program one.
+STOCK = ("verbs.stream*", "cm.rping-veth-ipv4", "cm.ucmatose", "cm.mckey", "cm.rstream", "cm.riostream", "interop.operations-ipv4",
+         "interop.services", "link.autoload", "link.parent", "link.reload", "link.udev", "link.unsuitable-netdev", "once.busy.veth",
+         "packets.fields", "paths.e1000", "paths.firewall", "paths.tunnel-*", "paths.virtio-net", "perftest.tools.veth",
+         "ucx.rc-put")
 CONSOLE = "tty1"
 # The same for all users of the machine, whatever their TMPDIR says.
 LOCK = "/tmp/ferroce-um.lock"
@@ -183,8 +192,10 @@ def place(scenario, guest="", whole=False):
         return scenario.machine
     if whole:
         name = scenario.name
-        in_tier = checks.is_one_of(name, TIER) and not checks.is_one_of(name, STOCK) and not checks.reason(name, LEFT_OUT)
-        return DEBUG.name if in_tier else ""
+        if checks.is_one_of(name, STOCK) or checks.reason(name, LEFT_OUT):
+            return ""
+        tiers = ((DEBUG.name, TIER), (PLAIN.name, PLAIN_TIER))
+        return next((kind for kind, tier in tiers if checks.is_one_of(name, tier)), "")
     return guest if guest in KINDS else ""
 
 
