@@ -39,15 +39,19 @@ def read(args: argparse.Namespace) -> Trace:
     return trace
 
 
-def run(args: argparse.Namespace) -> int:
-    """Draws what is asked for; raises NotReadable where that cannot be."""
-    drawn = FORMS[args.form](read(args), args)
-    if not args.output:
+def write(drawn: str, output: str | None) -> None:
+    """Puts it there, or on standard output."""
+    if not output:
         sys.stdout.write(drawn)
-        return 0
+        return
     try:
-        with open(args.output, "w", encoding="utf-8") as f:
+        with open(output, "w", encoding="utf-8") as f:
             f.write(drawn)
     except OSError as e:
-        raise NotReadable(f"{args.output}: {e.strerror}") from None
+        raise NotReadable(f"{output}: {e.strerror}") from None
+
+
+def run(args: argparse.Namespace) -> int:
+    """Draws what is asked for; raises NotReadable where that cannot be."""
+    write(FORMS[args.form](read(args), args), args.output)
     return 0

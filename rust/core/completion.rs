@@ -4,6 +4,7 @@
 
 use super::operation::Operation;
 use crate::core::uabi::cqe;
+use crate::core::uabi::cqe::Cqe;
 use crate::core::wire::headers::NakCode;
 
 /// How a work request ended; the numbers are those of `enum ibv_wc_status`.
@@ -121,6 +122,22 @@ pub struct SendCompletion {
     pub vendor_err: u32,
 }
 
+impl SendCompletion {
+    /// The CQE. `qp_num` is the number of the QP.
+    #[inline(always)]
+    pub fn cqe(&self, qp_num: u32) -> Cqe {
+        Cqe {
+            wr_id: self.wr_id,
+            status: self.status.as_u32(),
+            opcode: self.op.wc_opcode(),
+            byte_len: self.byte_len,
+            qp_num,
+            vendor_err: self.vendor_err,
+            ..Cqe::default()
+        }
+    }
+}
+
 /// What took a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecvOp {
@@ -178,6 +195,67 @@ pub struct RecvCompletion {
     pub vendor_err: u32,
 }
 
+impl RecvCompletion {
+    /// The CQE. `qp_num` is the number of the QP.
+    #[inline(always)]
+    pub fn cqe(&self, qp_num: u32) -> Cqe {
+        let (imm, flags) = match self.carried {
+            Carried::Nothing => (0, 0),
+            // Both are big-endian.
+            Carried::Imm(imm) => (u32::from_ne_bytes(imm), cqe::WC_WITH_IMM),
+            Carried::Invalidated(key) => (key, cqe::WC_WITH_INV),
+        };
+        Cqe {
+            wr_id: self.wr_id,
+            status: self.status.as_u32(),
+            opcode: self.op.wc_opcode(),
+            byte_len: self.byte_len,
+            imm,
+            flags,
+            qp_num,
+            vendor_err: self.vendor_err,
+            ..Cqe::default()
+        }
+    }
+}
+
+/// Where a datagram came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramSource {
+    /// Number of the QP.
+    pub qp: u32,
+    /// It came over IPv6.
+    pub is_v6: bool,
+    /// VLAN id, if it came by a VLAN.
+    pub vlan: Option<u16>,
+    /// Source MAC address, if the netdev has such addresses.
+    pub mac: Option<[u8; 6]>,
+}
+
+impl DatagramSource {
+    /// Adds it to the CQE of the datagram, whose receive has the GRH in front.
+    pub fn add_to(&self, cqe: Cqe) -> Cqe {
+        let mut flags = cqe.flags | cqe::WC_GRH | cqe::WC_WITH_NETWORK_HDR;
+        if self.vlan.is_some() {
+            flags |= cqe::WC_WITH_VLAN;
+        }
+        if self.mac.is_some() {
+            flags |= cqe::WC_WITH_SMAC;
+        }
+        Cqe {
+            src_qp: self.qp,
+            flags,
+            network_hdr: match self.is_v6 {
+                true => cqe::NETWORK_IPV6,
+                false => cqe::NETWORK_IPV4,
+            },
+            vlan: self.vlan.unwrap_or(0),
+            smac: self.mac.unwrap_or_default(),
+            ..cqe
+        }
+    }
+}
+
 #[cfg(any(test, CONFIG_KUNIT = "y"))]
 #[cfg_attr(
     CONFIG_KUNIT = "y",
@@ -209,6 +287,56 @@ mod tests {
             assert_eq!(status.as_u32(), number);
             assert_eq!(status.is_success(), number == 0);
         }
+    }
+
+    #[test]
+    fn a_cqe_says_what_came() {
+        let mut done = RecvCompletion {
+            wr_id: 7,
+            status: Status::Success,
+            op: RecvOp::WriteImm,
+            byte_len: 5,
+            carried: Carried::Imm([1, 2, 3, 4]),
+            solicited: true,
+            vendor_err: 0,
+        };
+        let cqe = done.cqe(0x123);
+        assert_eq!((cqe.wr_id, cqe.qp_num, cqe.byte_len), (7, 0x123, 5));
+        assert_eq!(cqe.opcode, cqe::WC_RECV_RDMA_WITH_IMM);
+        assert_eq!(
+            (cqe.imm.to_ne_bytes(), cqe.flags),
+            ([1, 2, 3, 4], cqe::WC_WITH_IMM)
+        );
+        done.carried = Carried::Invalidated(9);
+        let cqe = done.cqe(1);
+        assert_eq!((cqe.imm, cqe.flags), (9, cqe::WC_WITH_INV));
+        done.carried = Carried::Nothing;
+        assert_eq!(done.cqe(1).flags, 0);
+    }
+
+    #[test]
+    fn a_datagram_says_where_it_came_from() {
+        let mut source = DatagramSource {
+            qp: 0x456,
+            is_v6: true,
+            vlan: None,
+            mac: None,
+        };
+        let cqe = Cqe {
+            flags: cqe::WC_WITH_IMM,
+            ..Cqe::default()
+        };
+        let always = cqe::WC_WITH_IMM | cqe::WC_GRH | cqe::WC_WITH_NETWORK_HDR;
+        let bare = source.add_to(cqe);
+        assert_eq!((bare.src_qp, bare.flags), (0x456, always));
+        assert_eq!(bare.network_hdr, cqe::NETWORK_IPV6);
+        (source.is_v6, source.vlan, source.mac) = (false, Some(5), Some([6; 6]));
+        let full = source.add_to(cqe);
+        assert_eq!(full.flags, always | cqe::WC_WITH_VLAN | cqe::WC_WITH_SMAC);
+        assert_eq!(
+            (full.network_hdr, full.vlan, full.smac),
+            (cqe::NETWORK_IPV4, 5, [6; 6])
+        );
     }
 
     #[test]

@@ -25,6 +25,7 @@ use super::queues::{
 use crate::core::completion::{
     vendor,
     Carried,
+    DatagramSource,
     RecvCompletion,
     RecvOp,
     SendCompletion,
@@ -32,17 +33,7 @@ use crate::core::completion::{
 };
 use crate::core::env::TakeReceive;
 use crate::core::offload::WorkerCall;
-use crate::core::uabi::cqe::{
-    Cqe,
-    NETWORK_IPV4,
-    NETWORK_IPV6,
-    WC_GRH,
-    WC_WITH_IMM,
-    WC_WITH_INV,
-    WC_WITH_NETWORK_HDR,
-    WC_WITH_SMAC,
-    WC_WITH_VLAN, //
-};
+use crate::core::uabi::cqe::Cqe;
 use crate::core::uabi::words::{
     Module,
     RingOps,
@@ -53,7 +44,6 @@ use crate::observe::counters::Counters;
 use crate::sys::cpu::Cpu;
 use crate::sys::ib::event::QpEvent;
 use crate::sys::ib::qp::QpState;
-use crate::sys::net::LinkHeader;
 use crate::sys::timer;
 use kernel::sync::rcu;
 use kernel::sync::{
@@ -196,21 +186,11 @@ impl<'a> Ctx<'a> {
     /// Completes a WQE of the send queue.
     #[inline]
     pub fn complete_send(&mut self, qp: ArcBorrow<'_, Qp>, done: SendCompletion) {
-        let cqe = Cqe {
-            wr_id: done.wr_id,
-            status: done.status.as_u32(),
-            opcode: done.op.wc_opcode(),
-            byte_len: done.byte_len,
-            qp_num: qp.number(),
-            vendor_err: done.vendor_err,
-            ..Cqe::default()
-        };
         // The slot first: a consumer that sees the completion may refill the slot at once.
         qp.sq().store_consumer(done.retired);
         let notifications = self.directory.notifications();
-        let pushed = qp
-            .send_cq()
-            .push(&cqe, !done.status.is_success(), self.rcu, notifications);
+        let (cqe, solicited) = (done.cqe(qp.number()), !done.status.is_success());
+        let pushed = qp.send_cq().push(&cqe, solicited, self.rcu, notifications);
         if pushed.is_err() {
             // A QP that cannot report completions is unusable (IBTA 11.6.3.1).
             self.fail_fatally(qp);
@@ -220,54 +200,18 @@ impl<'a> Ctx<'a> {
     /// Completes a receive WQE.
     #[inline(always)]
     pub fn complete_receive(&mut self, qp: ArcBorrow<'_, Qp>, done: RecvCompletion) {
-        let cqe = Self::received(qp, &done);
-        self.push_receive(qp, &done, &cqe);
+        self.push_receive(qp, &done, &done.cqe(qp.number()));
     }
 
-    /// Completes a receive WQE with a datagram from the QP `source`.
+    /// Completes a receive WQE with a datagram.
     pub fn complete_datagram(
         &mut self,
         qp: ArcBorrow<'_, Qp>,
         done: RecvCompletion,
-        source: u32,
-        is_v6: bool,
-        link: LinkHeader,
+        source: &DatagramSource,
     ) {
-        let cqe = Self::received(qp, &done);
-        let cqe = Cqe {
-            src_qp: source,
-            flags: cqe.flags
-                | WC_GRH
-                | WC_WITH_NETWORK_HDR
-                | link.vlan.map_or(0, |_| WC_WITH_VLAN)
-                | link.mac.map_or(0, |_| WC_WITH_SMAC),
-            network_hdr: if is_v6 { NETWORK_IPV6 } else { NETWORK_IPV4 },
-            vlan: link.vlan.unwrap_or(0),
-            smac: link.mac.unwrap_or_default(),
-            ..cqe
-        };
+        let cqe = source.add_to(done.cqe(qp.number()));
         self.push_receive(qp, &done, &cqe);
-    }
-
-    #[inline]
-    fn received(qp: ArcBorrow<'_, Qp>, done: &RecvCompletion) -> Cqe {
-        let (imm, flags) = match done.carried {
-            Carried::Nothing => (0, 0),
-            // Both are big-endian.
-            Carried::Imm(imm) => (u32::from_ne_bytes(imm), WC_WITH_IMM),
-            Carried::Invalidated(key) => (key, WC_WITH_INV),
-        };
-        Cqe {
-            wr_id: done.wr_id,
-            status: done.status.as_u32(),
-            opcode: done.op.wc_opcode(),
-            byte_len: done.byte_len,
-            imm,
-            flags,
-            qp_num: qp.number(),
-            vendor_err: done.vendor_err,
-            ..Cqe::default()
-        }
     }
 
     #[inline(always)]

@@ -29,6 +29,7 @@ use super::queues::{
     SendCopies, //
 };
 use crate::core::completion::{
+    DatagramSource,
     RecvCompletion,
     Status, //
 };
@@ -171,9 +172,13 @@ impl DatagramEnv for Target<'_, '_, '_> {
             return;
         };
         let [first, ..] = grh;
-        let is_v6 = first >> 4 == 6;
-        self.ctx
-            .complete_datagram(self.qp, done, source, is_v6, *link);
+        let source = DatagramSource {
+            qp: source,
+            is_v6: first >> 4 == 6,
+            vlan: link.vlan,
+            mac: link.mac,
+        };
+        self.ctx.complete_datagram(self.qp, done, &source);
     }
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`ferroce trace show` of runs that lose packets: what it says is what the devices have counted, and what was really lost."""
+"""`ferroce trace` of runs, also such that lose packets: what it says is what the devices have counted, and what was lost."""
 
 import json
 import random
@@ -7,7 +7,7 @@ import shutil
 from collections import Counter
 
 from tests.guest import flavour
-from tests.guest.fabric import acquaint, counters
+from tests.guest.fabric import acquaint, counters, loop, pair
 from tests.guest.peer import exchange
 from tests.guest.relay import Relay
 from tests.guest.scenario import SEED, Skipped, command, require, scenario, seeded, shortened
@@ -92,3 +92,54 @@ def losses(report):
         bad = [row for row in rows(both) if row["icrc"] != "good"]
         require(not bad, f"packets with an ICRC that is {bad and bad[0]['icrc']}")
         report.note(command(["ferroce", "trace", "show", LEFT]).stdout.split("\n\n1. ")[0])
+
+
+PORT = 18577
+
+
+def ping_pong(ends):
+    """The shell's words for both ends of a ping-pong."""
+    a, b = (f"ip netns exec {end.netns}" if end.netns else "" for end in ends)
+    words = "ibv_rc_pingpong -m 1024 -s 3000 -n 5 -p {port} -d {end.dev} -g {gid} {to} >/dev/null"
+    client, server = (words.format(port=PORT, end=end, gid=end.gid(), to=to) for end, to in zip(ends, (ends[1].ip4, "")))
+    return f"""
+{b} {server} &
+until {b} ss -ltn | grep -q :{PORT}; do kill -0 $!; sleep 0.05; done
+{a} {client}
+wait $!
+"""
+
+
+def recorded(ends, *options):
+    """`ferroce trace` of a ping-pong between these ends: what it draws, and how many packets the devices count."""
+    devices = {end.dev for end in ends}
+    before = sum(counters(dev)["sent_pkts"] for dev in devices)
+    command(["ferroce", "trace", *options, "-o", OUT, "--", "sh", "-ec", ping_pong(ends)])
+    with open(OUT, encoding="utf-8") as f:
+        drawn = json.load(f)
+    return drawn, sum(counters(dev)["sent_pkts"] for dev in devices) - before
+
+
+@scenario("trace.command", 60)
+def in_one_command(report):
+    """`ferroce trace -- PROGRAM` captures in every namespace while it runs; --wire makes packets of the local path, and turns it
+    on again."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe counts its packets by other names")
+    with pair() as ends:
+        drawn, sent = recorded(ends)
+        require(sent and drawn["packets"] == sent, f"{drawn['packets']} packets are drawn, the devices have sent {sent}")
+        require(len(drawn["conversations"]) == 1, f"{len(drawn['conversations'])} conversations")
+        wrong = [row for row in rows(drawn) if row["fate"] or row["icrc"] != "good" or len(row["seen"]) != 2]
+        require(not wrong, f"something is wrong with {wrong[:1]}")
+        report.note(f"{sent} packets between two namespaces")
+    with loop() as end:
+        said = command(["ferroce", "trace", "--", "sh", "-ec", ping_pong((end, end))], ok=(1,)).stdout
+        require("--wire" in said, f"the local path: {said}")
+        drawn, sent = recorded((end, end), "--wire")
+        require(sent and drawn["packets"] == sent, f"{drawn['packets']} packets are drawn, the device has sent {sent}")
+        path = f"/sys/class/infiniband/{end.dev}/local_path"
+        with open(path, encoding="ascii") as f:
+            require(f.read().strip() == "1", "the local path is off")
+    said = command(["ferroce", "trace", "--", "false"], ok=(1,)).stdout
+    require("status 1, and no packet" in said, said)

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: GPL-2.0
+"""`ferroce trace -- CMD`: captures in all network namespaces while a program runs, and draws."""
+
+import argparse
+import glob
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager, suppress
+
+from . import show
+from .capture import NotReadable
+from .trace import load, only
+
+# Seconds for tcpdump to begin, and to end.
+BEGIN, END = 10, 10
+# What is on its way when the program ends: acknowledgements, and what tcpdump has not written yet.
+REST = 0.5
+LOCAL_PATH = "/sys/class/infiniband/*/local_path"
+BY_SUFFIX = {".html": "html", ".htm": "html", ".json": "json", ".md": "mermaid", ".mmd": "mermaid"}
+
+
+def namespaces() -> list[str]:
+    """The named network namespaces besides this one; "" is this one."""
+    own, found = os.stat("/proc/self/ns/net").st_ino, [""]
+    known = {own}
+    for path in sorted(glob.glob("/run/netns/*")):
+        with suppress(OSError):
+            inode = os.stat(path).st_ino
+            if inode not in known:
+                known.add(inode)
+                found.append(os.path.basename(path))
+    return found
+
+
+class Capture:
+    """One tcpdump, on all netdevs of a namespace."""
+
+    def __init__(self, namespace: str, path: str):
+        self.path = path
+        self.said = b""
+        there = ["ip", "netns", "exec", namespace] if namespace else []
+        # In immediate mode nothing waits in a block of the ring when the capture ends.
+        self.tcpdump = subprocess.Popen(
+            [*there, "tcpdump", "-i", "any", "-n", "-B", "65536", "--immediate-mode", "-w", path, "udp port 4791"],
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+
+    def hear(self, wanted: bytes, seconds: float) -> bool:
+        """Reads what it says until this is said."""
+        end = time.monotonic() + seconds
+        err = self.tcpdump.stderr
+        assert err
+        while wanted not in self.said:
+            ready, _, _ = select.select([err], [], [], max(0.0, end - time.monotonic()))
+            got = os.read(err.fileno(), 4096) if ready else b""
+            if not got:
+                return False
+            self.said += got
+        return True
+
+    def begin(self) -> None:
+        """Waits until it captures."""
+        if not self.hear(b"listening on", BEGIN):
+            said = self.said.decode(errors="replace").strip().splitlines()
+            raise NotReadable(f"tcpdump does not begin: {said[-1] if said else 'it says nothing'}")
+
+    def end(self) -> None:
+        """Ends it, with all that it has seen in the file."""
+        self.tcpdump.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            _, rest = self.tcpdump.communicate(timeout=END)
+            self.said += rest or b""
+        self.tcpdump.kill()
+        self.tcpdump.wait()
+
+    def missed(self) -> int:
+        """Packets that the kernel had no room for."""
+        for line in self.said.decode(errors="replace").splitlines():
+            if "dropped by kernel" in line:
+                return int(line.split()[0])
+        return 0
+
+
+@contextmanager
+def by_the_wire():
+    """Messages within one ferroce device become packets for this time."""
+    before = {}
+    try:
+        for path in glob.glob(LOCAL_PATH):
+            with open(path, encoding="ascii") as f:
+                before[path] = f.read()
+            with open(path, "w", encoding="ascii") as f:
+                f.write("0")
+        yield
+    except OSError as e:
+        raise NotReadable(f"{e.filename}: {e.strerror}; --wire needs root") from None
+    finally:
+        for path, value in before.items():
+            with suppress(OSError), open(path, "w", encoding="ascii") as f:
+                f.write(value)
+
+
+def local_path_is_on() -> bool:
+    """Whether a device here hands messages over in memory."""
+    for path in glob.glob(LOCAL_PATH):
+        with suppress(OSError), open(path, encoding="ascii") as f:
+            if f.read().strip() not in ("0", "N"):
+                return True
+    return False
+
+
+def capture(words: list[str], folder: str) -> tuple[int, list[Capture]]:
+    """Runs the program; its exit status, and what was captured meanwhile."""
+    captures: list[Capture] = []
+    try:
+        for namespace in namespaces():
+            captures.append(Capture(namespace, os.path.join(folder, f"{namespace or 'here'}.pcap")))
+        for one in captures:
+            one.begin()
+        try:
+            status = subprocess.run(words).returncode
+        except KeyboardInterrupt:
+            status = 130
+        except OSError as e:
+            raise NotReadable(f"{words[0]}: {e.strerror}") from None
+        time.sleep(REST)
+    finally:
+        for one in captures:
+            one.end()
+    return status, captures
+
+
+def form_of(args: argparse.Namespace) -> str:
+    """The form that is asked for, or that the name of the output says."""
+    return args.form or BY_SUFFIX.get(os.path.splitext(args.output or "")[1], "text")
+
+
+def has_packets(path: str) -> bool:
+    """Whether a capture holds more than its header."""
+    return os.path.getsize(path) > 24
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the program, then draws. The exit status is the program's; raises NotReadable where there is nothing to draw."""
+    words = args.words[1:] if args.words[:1] == ["--"] else args.words
+    if not words:
+        raise NotReadable("a program to run is missing: ferroce trace -- ibv_rc_pingpong ...")
+    if not shutil.which("tcpdump"):
+        raise NotReadable("tcpdump is needed: apt install tcpdump")
+    with ExitStack() as stack:
+        folder = args.keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="ferroce-trace-"))
+        os.makedirs(folder, exist_ok=True)
+        local = not args.wire and local_path_is_on()
+        if args.wire:
+            stack.enter_context(by_the_wire())
+        status, captures = capture(words, folder)
+        full = [one for one in captures if os.path.exists(one.path) and has_packets(one.path)]
+        if not full:
+            why = ("; messages within one ferroce device go from memory to memory: --wire makes packets of them" if local
+                   else "")
+            raise NotReadable(f"{words[0]} ended with status {status}, and no packet of RoCE v2 was seen{why}")
+        trace = load([(one.path, show.contents(one.path)) for one in full])
+        for one in full:
+            if missed := one.missed():
+                trace.notes.append(f"{os.path.basename(one.path)}: {missed} packets were not captured, for want of room: "
+                                   "they look lost")
+        if args.qp is not None:
+            only(trace, args.qp)
+        sys.stdout.flush()
+        args.form = form_of(args)
+        show.write(show.FORMS[args.form](trace, args), args.output)
+        if args.output:
+            print(f"{trace.headline()}\ndrawn in {args.output}", file=sys.stderr)
+        if args.keep:
+            print(f"captures are in {args.keep}", file=sys.stderr)
+    return status
