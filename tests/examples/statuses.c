@@ -7,6 +7,9 @@
  *
  * Two queue pairs of one process play both sides: `a` sends, `b` receives. An error ends a connection, so that each status
  * has a new one. tests/scenarios/verbs/verbs_c/causes.c has all the causes of each.
+ *
+ * vendor_err says which cause of a status it was, by numbers of the device's maker. Those of ferroce are in
+ * Documentation/verbs.md.
  */
 #include "common.h"
 
@@ -26,6 +29,7 @@ static char *memory;
 static union ibv_gid gid;
 static int gid_index;
 static struct ibv_qp *a, *b;
+static uint32_t vendor_err;
 
 static struct ibv_qp *new_qp(void)
 {
@@ -102,6 +106,7 @@ static enum ibv_wc_status status_at(struct ibv_qp *qp)
 	do
 		wc = next_completion(cq);
 	while (wc.qp_num != qp->qp_num);
+	vendor_err = wc.vendor_err;
 	return wc.status;
 }
 
@@ -264,7 +269,8 @@ int main(int argc, char **argv)
 		connect_to(a, b->qp_num, table[i].reads);
 		connect_to(b, a->qp_num, table[i].reads);
 		got = table[i].provoke();
-		printf("%2d %-26s %s\n", table[i].status, ibv_wc_status_str(table[i].status), table[i].why);
+		printf("%2d %-26s vendor_err 0x%03x  %s\n", table[i].status, ibv_wc_status_str(table[i].status), vendor_err,
+		       table[i].why);
 		if (got != table[i].status) {
 			printf("   but it was %d, %s\n", got, ibv_wc_status_str(got));
 			wrong = 1;

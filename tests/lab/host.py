@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Callable
 
-from tests.lab import aarch64, build, config, deb, dkms, fuzz, product, reboot, rules, say, setup
+from tests.lab import aarch64, build, config, deb, dkms, documents, fuzz, product, reboot, rules, say, setup
 from tests.lab.locks import TESTING, lock
 from tests.lab.say import LabError
 from tests.lab.shell import chroot_command
@@ -151,6 +151,21 @@ def house_rules(_root):
         raise Bad(f"{len(found)} violations, the first: {found[0]}", "\n".join(found))
 
 
+def references(root):
+    """The symbols that documents name, in this tree, in the kernel's source and in rdma-core's."""
+    where, found, total = documents.trees(root), [], {}
+    for path in rules.sources():
+        if path.suffix == ".md":
+            bad, counted = documents.check_references(str(path.relative_to(CHECKOUT)), path.read_text(encoding="utf-8"), where)
+            found += bad
+            total = {tree: total.get(tree, 0) + n for tree, n in counted.items()}
+    if found:
+        raise Bad(f"{len(found)} references lead nowhere, the first: {found[0]}", "\n".join(found))
+    notes = [f"{n} of {tree}" if where.folder(tree) else f"those of {tree} skipped: its sources are not here"
+             for tree, n in total.items()]
+    return "references: " + ", ".join(notes)
+
+
 def unit_tests(root):
     """The laboratory's own unit tests."""
     out = in_root(root, ["python3", "-m", "unittest", "discover", "-s", "tests/lab", "-t", ".", "-p", "test_*.py"])
@@ -264,9 +279,11 @@ def as_a_person(what):
 def tests(runs=fuzz.RUNS):
     """Every host test, quick ones first; a fuzzer makes so many runs."""
     found = [
-        Test("host.rules", "house rules: unsafe, SAFETY, SPDX, rooms, circles, width, words, one version, commands",
+        Test("host.rules", "house rules: unsafe, SAFETY, SPDX, rooms, circles, width, words, one version, commands, links",
              house_rules, lane="python"),
         Test("host.lab", "the laboratory's own unit tests", unit_tests, lane="python"),
+        Test("host.walks", "the symbols that documents name are there: here, in the kernel, in rdma-core", references,
+             lane="python"),
         Test("host.rustfmt", "rustfmt of every Rust file", rustfmt, lane="python"),
         Test("host.clippy", "clippy of the host crates, warnings denied", clippy, lane="cargo"),
     ]

@@ -5,7 +5,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from tests.lab import config
+from tests.lab import config, documents
 from tests.lab.imports import check_circles
 
 CHECKOUT = config.CHECKOUT
@@ -323,6 +323,7 @@ def violations(meaningless):
             found += check_patience(relative, text)
         if path.suffix == ".md":
             found += check_commands(relative, text, meaningless) + check_prose(relative, text)
+            found += documents.check_links(relative, text)
         if path.suffix == ".rs":
             code = strip(text)
             if relative.startswith(("rust/", "userspace-provider/")):
@@ -335,4 +336,5 @@ def violations(meaningless):
                 found += check_rooms(relative, code) + check_trusted(relative, code) + check_kunit(relative, text)
                 found += check_release(relative, code)
     found += [f"{relative}: is missing" for relative in sorted(TRUSTED | UNBROKEN | set(VERSIONS)) if not (CHECKOUT / relative).exists()]
-    return found + check_circles(rust) + check_homonyms(rust)
+    table, code = ((CHECKOUT / name).read_text(encoding="utf-8") for name in (documents.VALUES, documents.CODE))
+    return found + documents.check_values(table, code) + check_circles(rust) + check_homonyms(rust)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the documents point at is there: files, headings, symbols of this tree, of the kernel and of rdma-core; and their table
+of `vendor_err` is that of the code."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.lab import config
+
+# `ferroce:rust/link/links.rs#Links`: a tree, a file in it, and a symbol that the file defines.
+REFERENCE = re.compile(r"\b(ferroce|linux|rdma-core):([\w./+-]+\.\w+)#(\w+(?:::\w+)*)")
+# What looks like the beginning of one, so that a misspelt one is not passed over.
+MEANT = re.compile(r"`(?:ferroce|linux|rdma-core):[^`]*`")
+LINK = re.compile(r"(?<!!)!?\[[^\]]*\]\(([^)\s]+)\)")
+VALUES = "Documentation/verbs.md"
+CODE = "rust/core/completion.rs"
+
+
+def prose(text):
+    """The lines of a document with their numbers, without code blocks."""
+    fenced = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("```"):
+            fenced = not fenced
+        elif not fenced:
+            yield number, line
+
+
+def anchors(text):
+    """How the headings of a document are linked to, as GitHub has it."""
+    found = set()
+    for _, line in prose(text):
+        heading = re.match(r"#+ (.*)", line)
+        if heading:
+            plain = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading[1]).lower())
+            found.add(plain.strip().replace(" ", "-"))
+    return found
+
+
+def check_links(relative, text, checkout=None):
+    """Each relative link of a document leads to a file of the tree, and to a heading that it has."""
+    checkout = checkout or config.CHECKOUT
+    here, found = (checkout / relative).parent, []
+    # A link may be broken after its text, so they are looked for in whole paragraphs.
+    lines = dict(prose(text))
+    whole = "\n".join(lines.get(number, "") for number in range(1, len(text.splitlines()) + 1))
+    for match in LINK.finditer(whole):
+        target = match[1]
+        if re.match(r"\w+:", target):
+            continue
+        number = whole.count("\n", 0, match.end()) + 1
+        name, _, anchor = target.partition("#")
+        path = (here / name) if name else checkout / relative
+        if not path.exists():
+            found.append(f"{relative}:{number}: no file {target}")
+        elif anchor and path.suffix == ".md" and anchor not in anchors(path.read_text(encoding="utf-8")):
+            found.append(f"{relative}:{number}: no heading #{anchor} in {name or relative}")
+    return found
+
+
+def defines(suffix, text, symbol):
+    """Whether a source defines a symbol. `Type::method` must have both."""
+    *outer, name = map(re.escape, symbol.split("::"))
+    if suffix == ".rs":
+        item = r"\b(?:fn|struct|enum|union|trait|const|static|type|mod|macro_rules!)\s+{}\b"
+        kinds = [item, r"(?m)^\s+{}(?:,|\(|\s*\{{|\s*=)"]
+        return all(re.search(item.format(part), text) for part in outer) and any(
+            re.search(kind.format(name), text) for kind in (kinds if outer else kinds[:1]))
+    if suffix == ".py":
+        return bool(re.search(rf"(?m)^\s*(?:def|class)\s+{name}\b|^{name}\s*[:=]", text))
+    return any(re.search(kind, text, re.M) for kind in (
+        # A function: its name, on a line that begins with it or its type, then arguments, then a body.
+        rf"^(?:[A-Za-z_][\w \t*]*[ \t*]|[A-Za-z_][\w \t*]*\n)?{name}\s*\([^;{{}}]*\)\s*\{{",
+        rf"^\s*#\s*define\s+{name}\b", rf"\b(?:struct|enum|union)\s+{name}\s*\{{",
+        # What a macro makes of a name.
+        rf"^[A-Za-z_]\w*\(\s*{name}\s*[,)]", rf"^\s+{name}\s*(?:=[^,\n]*)?,",
+        # A table of operations.
+        rf"^[A-Za-z_][\w \t*]*[ \t*]{name}(?:\[\])?\s*=\s*\{{"))
+
+
+@dataclass
+class Trees:
+    """Where the sources are that a reference may name; None of those that are not here."""
+
+    ferroce: Path
+    linux: Path | None
+    rdma_core: Path | None
+
+    def folder(self, name):
+        """By the word of a reference."""
+        return getattr(self, name.replace("-", "_"))
+
+
+def trees(root):
+    """The sources of this laboratory. Of rdma-core the newest that is unpacked."""
+    linux = root.path / root.kdir.lstrip("/")
+    unpacked = [config.cache() / f"rdma-core-{version}" for version in reversed(config.RDMA_CORE)]
+    return Trees(config.CHECKOUT, linux if (linux / "drivers/infiniband/core").is_dir() else None,
+                 next((folder for folder in unpacked if (folder / "librdmacm").is_dir()), None))
+
+
+def check_references(relative, text, where):
+    """Each reference names a file that defines the symbol. Returns the breaches, and how many were found by tree."""
+    found, counted = [], dict.fromkeys(("ferroce", "linux", "rdma-core"), 0)
+    for number, line in enumerate(text.splitlines(), 1):
+        found += [f"{relative}:{number}: {meant} is no reference"
+                  for meant in MEANT.findall(line) if not REFERENCE.fullmatch(meant.strip("`"))]
+        for tree, path, symbol in REFERENCE.findall(line):
+            folder = where.folder(tree)
+            if not folder:
+                continue
+            counted[tree] += 1
+            file = folder / path
+            if not file.is_file():
+                found.append(f"{relative}:{number}: no {path} in {tree}")
+            elif not defines(file.suffix, file.read_text(encoding="utf-8", errors="replace"), symbol):
+                found.append(f"{relative}:{number}: {tree}'s {path} does not define {symbol}")
+    return found, counted
+
+
+def check_values(table, code):
+    """The values of `vendor_err` in a document are those of the code, and the statuses beside them are statuses."""
+    inside = re.search(r"pub mod vendor \{(.*?)\n\}", code, re.S)[1]
+    have = {int(value, 0) for value in re.findall(r"pub const \w+: u32 = (\w+);", inside)} | {0}
+    statuses = {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
+                for name in re.findall(r"^    (\w+) = \d+,", code, re.M)}
+    rows = re.findall(r"^\| (\d+|0x[0-9a-f]+ \+ syndrome) \| ([^|]*) \|", table, re.M)
+    said = [int(value.split()[0], 0) for value, _ in rows]
+    found = [f"{VALUES}: vendor_err {value} is not what {CODE} has" for value in sorted(set(said) ^ have)]
+    found += [f"{VALUES}: the same of vendor_err {value} stands there twice" for value, names in sorted(set(rows))
+              if rows.count((value, names)) > 1]
+    found += [f"{VALUES}: vendor_err {value}: {name} is no status" for value, names in rows
+              for name in re.findall(r"`(\w+)`", names) if name not in statuses]
+    return found
