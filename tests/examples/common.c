@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 void give_up(const char *what, int error)
@@ -99,4 +100,90 @@ struct ibv_wc wait_for(struct ibv_cq *cq, const char *what)
 	}
 	printf("%s: done\n", what);
 	return completion;
+}
+
+struct ibv_qp *new_rc(struct ibv_pd *pd, struct ibv_cq *sends, struct ibv_cq *receives, struct ibv_srq *srq)
+{
+	struct ibv_qp_init_attr attributes = {
+		.qp_type = IBV_QPT_RC, .send_cq = sends, .recv_cq = receives, .srq = srq,
+		.cap = { .max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct ibv_qp *qp = ibv_create_qp(pd, &attributes);
+
+	if (!qp)
+		give_up("ibv_create_qp", errno);
+	return qp;
+}
+
+static void connect_one(struct ibv_qp *qp, uint32_t peer, int gid_index, uint32_t psn, const struct ibv_qp_attr *waits)
+{
+	struct ibv_qp_attr init = {
+		.qp_state = IBV_QPS_INIT, .port_num = PORT,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+	};
+	struct ibv_qp_attr rtr = {
+		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer, .rq_psn = psn,
+		.max_dest_rd_atomic = 1, .min_rnr_timer = waits->min_rnr_timer,
+		.ah_attr = { .is_global = 1, .port_num = PORT, .grh = { .sgid_index = gid_index, .hop_limit = 64 } },
+	};
+	struct ibv_qp_attr rts = {
+		.qp_state = IBV_QPS_RTS, .sq_psn = psn, .timeout = waits->timeout, .retry_cnt = waits->retry_cnt,
+		.rnr_retry = waits->rnr_retry, .max_rd_atomic = 1,
+	};
+	int rc;
+
+	if (ibv_query_gid(qp->context, PORT, gid_index, &rtr.ah_attr.grh.dgid))
+		give_up("ibv_query_gid", errno);
+	rc = ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	if (!rc)
+		rc = ibv_modify_qp(qp, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	if (!rc)
+		rc = ibv_modify_qp(qp, &rts, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+				   IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+	if (rc)
+		give_up("connecting", rc);
+}
+
+void connect_pair(struct ibv_qp *a, struct ibv_qp *b, int gid_index, const struct ibv_qp_attr *waits)
+{
+	/* Each connection begins with other numbers, so that it cannot take an old packet of the one before for its own. */
+	static uint32_t psn;
+
+	psn = (psn + 1000) & 0xffffff;
+	connect_one(a, b->qp_num, gid_index, psn, waits);
+	connect_one(b, a->qp_num, gid_index, psn, waits);
+}
+
+void post_receive(struct ibv_qp *qp, uint64_t wr_id, struct ibv_mr *mr, void *memory, uint32_t length)
+{
+	struct ibv_sge piece = { .addr = (uintptr_t)memory, .length = length, .lkey = length ? mr->lkey : 0 };
+	struct ibv_recv_wr receive = { .wr_id = wr_id, .sg_list = &piece, .num_sge = length ? 1 : 0 }, *bad;
+	int rc = ibv_post_recv(qp, &receive, &bad);
+
+	if (rc)
+		give_up("ibv_post_recv", rc);
+}
+
+void post_request(struct ibv_qp *qp, enum ibv_wr_opcode opcode, struct ibv_mr *mr, void *memory, uint32_t length,
+		  void *remote, uint32_t rkey)
+{
+	struct ibv_sge piece = { .addr = (uintptr_t)memory, .length = length, .lkey = mr->lkey };
+	struct ibv_send_wr request = {
+		.sg_list = &piece, .num_sge = 1, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = { .remote_addr = (uintptr_t)remote, .rkey = rkey },
+	}, *bad;
+	int rc = ibv_post_send(qp, &request, &bad);
+
+	/* A positive errno, and nothing of the request is done. */
+	if (rc)
+		give_up("ibv_post_send", rc);
+}
+
+void pause_ms(int ms)
+{
+	struct timespec time = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L };
+
+	while (nanosleep(&time, &time) && errno == EINTR)
+		;
 }

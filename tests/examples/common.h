@@ -6,6 +6,9 @@
 #include <infiniband/verbs.h>
 #include <stddef.h>
 
+/* The port of all examples: RoCE devices have one. */
+enum { PORT = 1 };
+
 /* Ends the program: says what failed, and why, which is an errno or 0. */
 void give_up(const char *what, int error) __attribute__((noreturn));
 
@@ -23,5 +26,24 @@ struct ibv_wc next_completion(struct ibv_cq *cq);
 
 /* The same for a request that must have been done; says that it was. */
 struct ibv_wc wait_for(struct ibv_cq *cq, const char *what);
+
+/* A connected queue pair to be; its sends report to one completion queue, its receives to another. */
+struct ibv_qp *new_rc(struct ibv_pd *pd, struct ibv_cq *sends, struct ibv_cq *receives, struct ibv_srq *srq);
+
+/*
+ * Connects two queue pairs of one device, both sides in one process; rc.c has this in full. Of `waits` it takes what a side
+ * does when there is no answer or no receive: timeout, retry_cnt, rnr_retry and min_rnr_timer.
+ */
+void connect_pair(struct ibv_qp *a, struct ibv_qp *b, int gid_index, const struct ibv_qp_attr *waits);
+
+/* Posts one receive into this memory; without a length into none. */
+void post_receive(struct ibv_qp *qp, uint64_t wr_id, struct ibv_mr *mr, void *memory, uint32_t length);
+
+/* Posts one request, signaled: local memory, and for WRITE and READ where the peer's is. */
+void post_request(struct ibv_qp *qp, enum ibv_wr_opcode opcode, struct ibv_mr *mr, void *memory, uint32_t length,
+		  void *remote, uint32_t rkey);
+
+/* Sleeps for so many milliseconds. */
+void pause_ms(int ms);
 
 #endif

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PORT = 1, SIZE = 4096 };
+enum { SIZE = 4096 };
 
 /* What each side has to know of the other one to connect, and to reach into its memory. */
 struct side {

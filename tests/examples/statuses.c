@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PORT = 1, SIZE = 4096, OUTSIDE = 8 };
+enum { SIZE = 4096, OUTSIDE = 8 };
 
 static struct ibv_context *context;
 static struct ibv_pd *pd;

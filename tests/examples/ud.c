@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PORT = 1, GRH = 40, SIZE = GRH + 1024 };
+enum { GRH = 40, SIZE = GRH + 1024 };
 
 /* A datagram is taken only with the key of the queue pair that it is for. */
 enum { QKEY = 0x11111111 };
@@ -51,7 +51,7 @@ static void make_ready(struct ibv_qp *qp)
 		give_up("RTR to RTS", rc);
 }
 
-static void post_receive(struct ibv_qp *qp, struct ibv_mr *mr)
+static void receive_into(struct ibv_qp *qp, struct ibv_mr *mr)
 {
 	struct ibv_sge piece = { .addr = (uintptr_t)mr->addr, .length = SIZE, .lkey = mr->lkey };
 	struct ibv_recv_wr receive = { .sg_list = &piece, .num_sge = 1 }, *bad;
@@ -62,7 +62,7 @@ static void post_receive(struct ibv_qp *qp, struct ibv_mr *mr)
 }
 
 /* Sends what stands behind the place of the GRH. */
-static void post_send(struct ibv_qp *qp, struct ibv_mr *mr, struct ibv_ah *ah, uint32_t qp_num)
+static void send_text(struct ibv_qp *qp, struct ibv_mr *mr, struct ibv_ah *ah, uint32_t qp_num)
 {
 	char *text = (char *)mr->addr + GRH;
 	struct ibv_sge piece = { .addr = (uintptr_t)text, .length = strlen(text) + 1, .lkey = mr->lkey };
@@ -133,7 +133,7 @@ int main(int argc, char **argv)
 
 	/* Step 6: ready, with a receive, for what comes without one is lost; then each learns of the other. */
 	make_ready(qp);
-	post_receive(qp, in);
+	receive_into(qp, in);
 	if (ibv_query_gid(context, PORT, gid_index, &own.gid))
 		give_up("ibv_query_gid", errno);
 	own.qp_num = qp->qp_num;
@@ -154,7 +154,7 @@ int main(int argc, char **argv)
 		if (!ah)
 			give_up("ibv_create_ah", errno);
 		strcpy(memory + GRH, "Hello by datagram");
-		post_send(qp, out, ah, peer.qp_num);
+		send_text(qp, out, ah, peer.qp_num);
 		wait_for(sent, "send");
 		wc = wait_for(received, "receive");
 	} else {
@@ -164,7 +164,7 @@ int main(int argc, char **argv)
 		if (!ah)
 			give_up("ibv_create_ah_from_wc", errno);
 		strcpy(memory + GRH, "Hello back");
-		post_send(qp, out, ah, wc.src_qp);
+		send_text(qp, out, ah, wc.src_qp);
 		wait_for(sent, "answer");
 	}
 	printf("from queue pair 0x%x, %u bytes: %s\n", wc.src_qp, wc.byte_len - GRH, (char *)in->addr + GRH);

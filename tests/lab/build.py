@@ -3,6 +3,7 @@
 
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -135,8 +136,9 @@ def examples(root):
     for source in sorted((config.CHECKOUT / EXAMPLES).glob("*.c")):
         if source.stem != "common":
             made.append(LAB / f"example_{source.stem}")
-            run_in_root(root, f"cc -Wall -Wextra -Werror -o build/lab/{made[-1].name} {EXAMPLES}/{source.name} "
-                        f"{EXAMPLES}/common.c -libverbs", f"building {made[-1].name}")
+            told = re.search(rf"^ \*   cc -o {source.stem} (.*)$", source.read_text(encoding="utf-8"), re.M)[1]
+            run_in_root(root, f"cc -Wall -Wextra -Werror -o ../../build/lab/{made[-1].name} {told}",
+                        f"building {made[-1].name}", cwd=f"/ferroce/{EXAMPLES}")
     return made
 
 
@@ -199,6 +201,9 @@ def guest_setup(root, with_module=True, made=None, release=None, client=None):
         # Beside the rest: the module is one crate, with which its compiler keeps one processor busy.
         building = beside.submit(indexed_module, root) if with_module and not made else None
         lines = [f"cp {q(str(program))} $M/srv/lab/" for program in [*programs(root), client or kernel_client(root)]]
+        # What examples are compared with: the part of a clone that they name.
+        lines += [f"cd {q(str(config.CHECKOUT))}", "mkdir -p $M/srv/lab/clone",
+                  f"cp -r --parents {EXAMPLES} $M/srv/lab/clone/"]
         newer = config.newer_rdma_core() / "usr"
         if newer.exists():
             lines.append(f"mkdir -p $M/srv/newer && cp -a {q(str(newer))} $M/srv/newer/")

@@ -46,7 +46,7 @@ LEFT_OUT = (
 # What a whole run has here, with all checks, and not on the stock kernel: the driver's own behaviour; `stock.*` run the cases
 # in C there once more.
 TIER = tuple(f"{subject}.*" for subject in (
-    "batches", "commands", "counters", "errors", "fault", "groups", "headers", "hostile", "in-flight", "isolation", "kernel",
+    "batches", "commands", "counters", "errors", "examples", "fault", "groups", "headers", "hostile", "in-flight", "isolation", "kernel",
     "limits", "losses", "memory", "observe", "queues", "races", "scale", "teardown", "users", "verbs")) + ("pyverbs.rounds",)
 # What a whole run has here without checks, at the machine's speed: programs that others wrote, and the network around.
 PLAIN_TIER = (*(f"{subject}.*" for subject in (
