@@ -18,6 +18,10 @@ from tests.guest import flavour
 from tests.guest.fabric import End, batch, join, link_add, no_dad, wait_active, wait_until
 from tests.judges import leaks
 
+# What the guest has beside the programs of the root: `left` and `right` run a command in a namespace, `listening` waits
+# until a server there takes connections.
+WORDS = {name: f'exec ip netns exec {name} "$@"' for name in ("left", "right")} | {
+    "listening": 'until ss -Hltn "sport = :$1" | grep -q .; do sleep 0.1; done'}
 WORK = "/work"
 BEGUN = "begun"
 # What kmemleak found, where the kernel has it.

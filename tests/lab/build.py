@@ -83,6 +83,7 @@ LIBRARY = "tests/guest/lib_c"
 # What is loaded into programs that are not ours.
 PRELOADED = {"in_step.so": "tests/scenarios/cm/in_step.c"}
 EXAMPLES = "tests/examples"
+WALKS = "Documentation/walks"
 KERNEL_CLIENT = "tests/scenarios/kernel/kernel_c"
 CASES = LAB / "verbs_cases.list"
 
@@ -201,9 +202,9 @@ def guest_setup(root, with_module=True, made=None, release=None, client=None):
         # Beside the rest: the module is one crate, with which its compiler keeps one processor busy.
         building = beside.submit(indexed_module, root) if with_module and not made else None
         lines = [f"cp {q(str(program))} $M/srv/lab/" for program in [*programs(root), client or kernel_client(root)]]
-        # What examples are compared with: the part of a clone that they name.
+        # What walks and examples are tried with: the part of a clone that they name.
         lines += [f"cd {q(str(config.CHECKOUT))}", "mkdir -p $M/srv/lab/clone",
-                  f"cp -r --parents {EXAMPLES} $M/srv/lab/clone/"]
+                  f"cp -r --parents {EXAMPLES} {WALKS} $M/srv/lab/clone/"]
         newer = config.newer_rdma_core() / "usr"
         if newer.exists():
             lines.append(f"mkdir -p $M/srv/newer && cp -a {q(str(newer))} $M/srv/newer/")

@@ -19,16 +19,12 @@ import tty
 from functools import partial
 from pathlib import Path
 
-from tests.guest.prompt import BEGUN, CONSOLE, WORK
+from tests.guest.prompt import BEGUN, CONSOLE, WORDS, WORK
 from tests.lab import boot, build, say
 from tests.lab.say import LabError
 from tests.lab.suite import MOST_REPEATED, emulation_failed, environment
 
 STATUS = "status"
-# What the guest has beside the programs of the root: `left` and `right` run a command in a namespace, `listening` waits
-# until a server there takes connections.
-WORDS = {name: f'exec ip netns exec {name} "$@"' for name in ("left", "right")} | {
-    "listening": 'until ss -Hltn "sport = :$1" | grep -q .; do sleep 0.1; done'}
 # A folder of the host's, where sockets may have short names.
 SOCKETS = "/tmp"
 

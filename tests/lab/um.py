@@ -46,11 +46,11 @@ LEFT_OUT = (
 # What a whole run has here, with all checks, and not on the stock kernel: the driver's own behaviour; `stock.*` run the cases
 # in C there once more.
 TIER = tuple(f"{subject}.*" for subject in (
-    "batches", "commands", "counters", "errors", "examples", "fault", "groups", "headers", "hostile", "in-flight", "isolation", "kernel",
+    "batches", "commands", "counters", "errors", "fault", "groups", "headers", "hostile", "in-flight", "isolation", "kernel",
     "limits", "losses", "memory", "observe", "queues", "races", "scale", "teardown", "users", "verbs")) + ("pyverbs.rounds",)
 # What a whole run has here without checks, at the machine's speed: programs that others wrote, and the network around.
 PLAIN_TIER = (*(f"{subject}.*" for subject in (
-    "cm", "fairness", "interop", "link", "once", "packets", "paths", "perftest", "trace", "ucx")), *(
+    "cm", "examples", "fairness", "interop", "link", "once", "packets", "paths", "perftest", "trace", "ucx", "walks")), *(
     f"product.{case}" for case in ("command", "doctor-netdev", "doctor-provider", "peers", "try", "wheel")))
 # Of these subjects the stock kernel has what only it has (threads of one process that run at the same time, udev, network
 # cards, nft, tunnels), and of each kind of program one.

@@ -13,6 +13,7 @@ README = "tests/examples/README.md"
 PAIRS = (("rc", 18520), ("ud", 18521))
 # Those that play both sides themselves.
 ALONE = {
+    "claims": "what tutorials say of verbs, tried",
     "events": "waiting for a completion in the right order, and what the wrong ones miss",
     "memory": "limits, keys and rights of regions, and one that goes under traffic",
     "rnr": "a receive that comes late, none at all, and credits",
@@ -22,7 +23,8 @@ ALONE = {
 # In the order of statuses.c: see Documentation/verbs.md.
 VENDOR_ERR = [0, 8, 0x161, 1, 1, 1, 1, 0x162, 0x163, 3, 4]
 # What rdma_rxe says instead of what the README shows.
-RXE = {"memory": (("wrong lkey: local protection error", "wrong lkey: Work Request Flushed Error"),)}
+RXE = {"claims": (("wrong lkey: local protection error", "wrong lkey: Work Request Flushed Error"),),
+       "memory": (("wrong lkey: local protection error", "wrong lkey: Work Request Flushed Error"),)}
 
 
 def shown(name, argv):

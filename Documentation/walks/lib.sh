@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: GPL-2.0
+# What the walks' scripts share. They run in a guest of `make um`, `make run` or `make shell`, in a clone.
+
+# Compiles an example as its first lines say, as /tmp/NAME.
+build() {
+	(cd tests/examples && cc -o "/tmp/$1" "$1.c" common.c -lrdmacm -libverbs)
+}
+
+# Each packet on its own, also of what a netdev is handed at once.
+single_packets() {
+	for end in left right; do $end ethtool -K eth0 gso off; done
+}
+
+# Captures what a netdev of a namespace sees, from now on until `ladder`.
+capture() {
+	rm -f /tmp/walk.pcap /tmp/walk.tcpdump
+	$1 tcpdump -i "$2" -U --immediate-mode -w /tmp/walk.pcap udp port 4791 2>/tmp/walk.tcpdump &
+	tcpdump=$!
+	until grep -q "listening on" /tmp/walk.tcpdump; do sleep 0.1; done
+}
+
+# What was captured, as a ladder.
+ladder() {
+	sleep 0.3
+	kill $tcpdump
+	wait $tcpdump
+	ferroce trace show /tmp/walk.pcap "$@"
+}
