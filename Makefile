@@ -5,6 +5,7 @@
 # make run CMD=...  runs a command there instead
 # make um           opens a prompt in the fast guest, a kernel that runs as a program; make um CMD=... runs a command there
 # make um-debug     the same with a kernel full of checks
+# make trace EXAMPLE=rnr  runs an example of tests/examples there and draws its packets: build/trace/rnr.html
 # make check        runs every test; make check ONLY=name runs those whose name begins so, GUEST=um, um-debug or stock
 #                   in that guest
 # make check-fast   runs those that need no guest
@@ -30,7 +31,7 @@ PROVIDER := build/provider/libferroce.so
 
 export KDIR KERNELRELEASE DESTDIR PROVIDER PROVIDERDIR
 
-.PHONY: all setup setup-debug modules provider install install-provider uninstall deb demo shell run um um-debug check check-fast check-debug bench \
+.PHONY: all setup setup-debug modules provider install install-provider uninstall deb demo shell run trace um um-debug check check-fast check-debug bench \
 	clean help
 # The kernel's build and cargo are parallel within; the targets here are not.
 .NOTPARALLEL:
@@ -38,7 +39,7 @@ export KDIR KERNELRELEASE DESTDIR PROVIDER PROVIDERDIR
 all: modules provider
 
 help:
-	@sed -n '3,25s/^# \{0,1\}//p' Makefile
+	@sed -n '3,26s/^# \{0,1\}//p' Makefile
 
 setup:
 	@$(LAB) setup $(if $(REFRESH),--refresh)
@@ -79,6 +80,9 @@ shell:
 run: export FERROCE_CMD = $(value CMD)
 run:
 	@$(LAB) run $(if $(DIR),--dir '$(DIR)') -- "$$FERROCE_CMD"
+
+trace:
+	@$(LAB) um -- 'sh tests/examples/trace.sh $(or $(EXAMPLE),rc)'
 
 um um-debug: export FERROCE_CMD = $(value CMD)
 um um-debug:

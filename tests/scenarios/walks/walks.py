@@ -62,3 +62,8 @@ def walks(report):
                 for line, shown in found:
                     again(name, line, shown, words)
                 report.note(f"{name}: {len(found)}")
+        # What `make trace` runs: one program that plays both sides, and one with two ends.
+        for name in ("rnr", "cm"):
+            said = run(f"sh tests/examples/trace.sh {name}", words)
+            with open(f"{CLONE}/build/trace/{name}.html", encoding="utf-8") as f:
+                require("<svg" in f.read() and " 0 packets" not in said, f"make trace EXAMPLE={name} draws nothing: {said}")
