@@ -39,6 +39,7 @@ LEFT_OUT = (
     ("fresh-sid.*", "the packages are for the stock kernel"),
     ("pyverbs.rounds", "pyverbs.test_* run, and what is left is for kmemleak to find"),
     ("product.*", "they are about the command ferroce; what it has the kernel do, others have it do here"),
+    ("walks.runs", "it compiles and debugs programs, which takes too long here; the fast guest has it with all checks"),
     ("newer.pyverbs", "pyverbs.test_* are nearly all of these"),
     ("ulp.nvme-*", "nvmet inverts locks of its own: nvmet_config_sem, and the connection manager's handler_mutex"),
     ("ulp.nfs*", "svcrdma loses the transport of each NFS 4.1 backchannel, with any device: kmemleak finds it"),

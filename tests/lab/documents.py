@@ -93,10 +93,12 @@ class Trees:
 
 
 def trees(root):
-    """The sources of this laboratory. Of rdma-core the newest that is unpacked."""
+    """The sources of this laboratory: of rdma-core the newest that is unpacked, of the kernel the one that documents are about,
+    which is not one that was asked for by FERROCE_KERNEL."""
     linux = root.path / root.kdir.lstrip("/")
     unpacked = [config.cache() / f"rdma-core-{version}" for version in reversed(config.RDMA_CORE)]
-    return Trees(config.CHECKOUT, linux if (linux / "drivers/infiniband/core").is_dir() else None,
+    is_meant = not config.wanted_kernel() and (linux / "drivers/infiniband/core").is_dir()
+    return Trees(config.CHECKOUT, linux if is_meant else None,
                  next((folder for folder in unpacked if (folder / "librdmacm").is_dir()), None))
 
 
