@@ -53,7 +53,7 @@ impl Status {
     /// one that failed before keeps its status.
     pub const fn when_flushed(self) -> (Self, u32) {
         match self {
-            Status::Success => (Status::WrFlushErr, vendor::FLUSHED),
+            Status::Success | Status::WrFlushErr => (Status::WrFlushErr, vendor::FLUSHED),
             failed => (failed, vendor::LOCAL),
         }
     }
@@ -65,7 +65,7 @@ impl Status {
     }
 }
 
-/// `vendor_err`: details of an error, for debugging. 0 is success.
+/// `vendor_err`: which cause of a status it was; values keep their meaning. 0 is success.
 ///
 /// The low byte of a refusal by the peer is its AETH syndrome.
 pub mod vendor {
@@ -287,6 +287,15 @@ mod tests {
             assert_eq!(status.as_u32(), number);
             assert_eq!(status.is_success(), number == 0);
         }
+    }
+
+    #[test]
+    fn a_flush_is_one_whenever_it_was_posted() {
+        let flushed = (Status::WrFlushErr, vendor::FLUSHED);
+        assert_eq!(Status::Success.when_flushed(), flushed);
+        assert_eq!(Status::WrFlushErr.when_flushed(), flushed);
+        let failed = (Status::LocProtErr, vendor::LOCAL);
+        assert_eq!(Status::LocProtErr.when_flushed(), failed);
     }
 
     #[test]

@@ -21,7 +21,7 @@ ALONE = {
     "write_imm": "RDMA WRITE with immediate data, and the receive that it needs",
 }
 # In the order of statuses.c: see Documentation/verbs.md.
-VENDOR_ERR = [0, 8, 0x161, 1, 1, 1, 1, 0x162, 0x163, 3, 4]
+VENDOR_ERR = [0, 8, 0x161, 1, 1, 2, 1, 0x162, 0x163, 3, 4]
 # What rdma_rxe says instead of what the README shows.
 RXE = {"claims": (("wrong lkey: local protection error", "wrong lkey: Work Request Flushed Error"),),
        "memory": (("wrong lkey: local protection error", "wrong lkey: Work Request Flushed Error"),)}
