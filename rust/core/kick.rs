@@ -38,6 +38,23 @@ pub enum Kick {
     },
 }
 
+/// Where [`Offload`] was asked who transmits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AskedBy {
+    /// A doorbell.
+    Doorbell,
+    /// An ACK, a timer of the requester, a post by a ULP, another run of a doorbell.
+    Event,
+    /// A worker, before it transmits.
+    WorkerRuns,
+    /// A worker, after it has transmitted.
+    WorkerRan,
+    /// An invocation that has used up its budget.
+    Budget,
+    /// The end of all traffic.
+    End,
+}
+
 /// What the state of the QP permits its send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
@@ -62,6 +79,8 @@ pub trait KickEnv<C> {
     /// WQEs fetched so far.
     fn fetched(&self) -> u32;
 
+    /// [`Offload`] was asked: another CPU may transmit from now on.
+    fn asked(&mut self, _: AskedBy) {}
     /// [`Offload::doorbell`], told how far the process is.
     fn doorbell(&mut self, point: SchedPoint<C>) -> Decision<C>;
     /// Calls a worker, which may take over. Doorbells are needed until it does.
@@ -90,6 +109,11 @@ pub trait KickEnv<C> {
 #[inline(always)]
 pub fn kick<C: Copy + PartialEq>(queue: &mut impl KickEnv<C>, why: Kick) -> bool {
     let activity = queue.activity();
+    let asked_by = match why {
+        Kick::Doorbell => AskedBy::Doorbell,
+        Kick::Worker { .. } => AskedBy::WorkerRuns,
+        Kick::DoorbellAgain { .. } | Kick::Progress(_) | Kick::Deadline(_) => AskedBy::Event,
+    };
     let decision = match why {
         Kick::Progress(progress) | Kick::Deadline(progress) if progress.fatal => {
             queue.fail();
@@ -113,6 +137,7 @@ pub fn kick<C: Copy + PartialEq>(queue: &mut impl KickEnv<C>, why: Kick) -> bool
             queue.offload().worker_runs(worker, point, alone)
         }
     };
+    queue.asked(asked_by);
     if !is_for_here(queue, decision) {
         queue.publish();
         return false;
@@ -135,6 +160,7 @@ pub fn kick<C: Copy + PartialEq>(queue: &mut impl KickEnv<C>, why: Kick) -> bool
             if more {
                 let here = queue.point().here;
                 let call = queue.offload().leave(here);
+                queue.asked(AskedBy::Budget);
                 queue.call(call);
             }
             false
@@ -168,7 +194,9 @@ fn is_for_here<C>(queue: &mut impl KickEnv<C>, decision: Decision<C>) -> bool {
 /// A worker has run: sees who continues. Returns whether the timer runs again at once.
 fn after_run<C: Copy + PartialEq>(queue: &mut impl KickEnv<C>, more: bool, fetched: u32) -> bool {
     let point = queue.point();
-    let call = match queue.offload().worker_ran(more, fetched, point) {
+    let ran = queue.offload().worker_ran(more, fetched, point);
+    queue.asked(AskedBy::WorkerRan);
+    let call = match ran {
         AfterRun::Again(call) => Some(call),
         AfterRun::MoveBack(decision) => {
             is_for_here(queue, decision);
@@ -176,7 +204,9 @@ fn after_run<C: Copy + PartialEq>(queue: &mut impl KickEnv<C>, more: bool, fetch
         }
         AfterRun::Rest => {
             let posted = queue.ask_for_doorbells();
-            queue.offload().rest(posted)
+            let call = queue.offload().rest(posted);
+            queue.asked(AskedBy::WorkerRan);
+            call
         }
     };
     if let Some(call) = call {

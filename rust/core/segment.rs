@@ -206,6 +206,28 @@ impl Response {
         }
     }
 
+    /// How many packets it stands for.
+    #[inline]
+    pub const fn span(&self) -> u32 {
+        match self {
+            Response::ReadResponse { segment, .. } => segment.span,
+            Response::Acknowledge { .. } | Response::Atomic { .. } => 1,
+        }
+    }
+
+    /// Bytes of payload; those of an atomic operation are in a header.
+    #[inline]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "a length of payload, not of a collection"
+    )]
+    pub const fn len(&self) -> u32 {
+        match self {
+            Response::ReadResponse { segment, .. } => segment.len,
+            Response::Acknowledge { .. } | Response::Atomic { .. } => 0,
+        }
+    }
+
     /// The extended headers of the packet: an AETH, but for middle READ responses.
     #[inline]
     pub const fn extension(&self) -> Extension {

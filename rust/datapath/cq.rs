@@ -3,6 +3,7 @@
 //! Completion queues.
 
 use super::notify::Notifier;
+use super::traced;
 use crate::core::queue::cq_producer::{
     CqProducer,
     CqResize,
@@ -35,6 +36,10 @@ use crate::sys::ring::Ring;
 use crate::sys::timer::{
     self,
     Deadline, //
+};
+use crate::sys::trace::{
+    self,
+    CqNews, //
 };
 use crate::sys::work::OwnedQueue;
 use core::mem::offset_of;
@@ -128,6 +133,7 @@ impl Cq {
         rcu: &rcu::Guard,
         notifications: &OwnedQueue,
     ) -> Result<(), Overrun> {
+        trace::complete(move || traced::completed(self.id(), cqe));
         let mut words: [u64; CQE_STRIDE as usize / 8] = transmute!(*cqe);
         let mut producer = self.producer.lock();
         if self.stamp == Stamp::Time {
@@ -140,6 +146,7 @@ impl Cq {
                 Ok(())
             }
             Err(overrun) => {
+                self.notifier.upcall().trace(CqNews::Overrun);
                 if overrun.first {
                     self.notifier.overrun(notifications);
                 }
@@ -152,9 +159,20 @@ impl Cq {
     fn apply(&self, due: Due, notifications: &OwnedQueue) {
         match due {
             Due::Nothing => {}
-            Due::Now => self.notifier.completion(notifications),
-            Due::At(time) => self.deadline.arm(time),
+            Due::Now => {
+                self.notifier.upcall().trace(CqNews::Raised);
+                self.notifier.completion(notifications)
+            }
+            Due::At(time) => {
+                self.notifier.upcall().trace(CqNews::HeldBack);
+                self.deadline.arm(time)
+            }
         }
+    }
+
+    /// Its number for `rdma resource show`.
+    pub fn id(&self) -> u32 {
+        self.notifier.upcall().id()
     }
 
     /// Takes the snapshot.

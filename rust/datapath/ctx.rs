@@ -32,6 +32,7 @@ use crate::core::completion::{
     Status, //
 };
 use crate::core::env::TakeReceive;
+use crate::core::kick::AskedBy;
 use crate::core::offload::WorkerCall;
 use crate::core::uabi::cqe::Cqe;
 use crate::core::uabi::words::{
@@ -45,6 +46,7 @@ use crate::sys::cpu::Cpu;
 use crate::sys::ib::event::QpEvent;
 use crate::sys::ib::qp::QpState;
 use crate::sys::timer;
+use crate::sys::trace::StateCause;
 use kernel::sync::rcu;
 use kernel::sync::{
     Arc,
@@ -116,8 +118,9 @@ impl Drop for Ctx<'_> {
         while let Some(Failed { qp, to }) = self.failed.iter_mut().find_map(Option::take) {
             match to {
                 Ending::SendError => self.enter_send_error(qp.as_arc_borrow()),
-                Ending::Error => self.enter_error(qp.as_arc_borrow(), None),
-                Ending::Fatal => self.enter_error(qp.as_arc_borrow(), Some(QpEvent::Fatal)),
+                Ending::User => self.enter_error(qp.as_arc_borrow(), StateCause::User),
+                Ending::Error => self.enter_error(qp.as_arc_borrow(), StateCause::Error),
+                Ending::Fatal => self.enter_error(qp.as_arc_borrow(), StateCause::Fatal),
             }
         }
     }
@@ -277,17 +280,18 @@ impl<'a> Ctx<'a> {
 
     /// Moves the QP to ERR and flushes all WQEs.
     #[cold]
-    fn enter_error(&mut self, qp: ArcBorrow<'_, Qp>, event: Option<QpEvent>) {
+    fn enter_error(&mut self, qp: ArcBorrow<'_, Qp>, why: StateCause) {
         let mut send = qp.send.lock();
         let mut recv = qp.recv.lock();
-        if !qp.enter_error(&mut send, &mut recv) {
+        if !qp.enter_error(&mut send, &mut recv, why) {
             return;
         }
-        if let Some(event) = event {
-            self.event(qp, event);
+        if why == StateCause::Fatal {
+            self.event(qp, QpEvent::Fatal);
         }
         if self.flush_sends(&mut send, qp) {
             let call = send.offload.leave(Cpu::current());
+            send.trace_offload(qp.number(), AskedBy::Budget);
             self.call_sender(qp, call);
         }
         if self.flush_receives(&mut recv, qp) {
@@ -323,6 +327,7 @@ impl<'a> Ctx<'a> {
         drop(recv);
         if self.flush_sends(&mut send, qp) {
             let call = send.offload.leave(Cpu::current());
+            send.trace_offload(qp.number(), AskedBy::Budget);
             self.call_sender(qp, call);
         }
     }

@@ -28,6 +28,7 @@ use super::queues::{
     RecvQueue,
     SendCopies, //
 };
+use super::traced;
 use crate::core::completion::{
     DatagramSource,
     RecvCompletion,
@@ -79,6 +80,7 @@ use crate::sys::net::{
     LinkHeader,
     RxPacket, //
 };
+use crate::sys::trace;
 use kernel::prelude::*;
 use kernel::sync::ArcBorrow;
 
@@ -290,12 +292,12 @@ pub(super) fn request(
         AnyResponder::Reliable(responder) => {
             let outcome = responder.on_request(request, &mut target);
             drop(target);
-            settled(qp, outcome, ctx)
+            settled(qp, request, outcome, ctx)
         }
         AnyResponder::Unreliable(responder) => {
             let outcome = responder.on_request(request, &mut target);
             drop(target);
-            unanswered(qp, outcome, ctx)
+            unanswered(qp, request, outcome, ctx)
         }
         // Datagrams go to [`datagram`].
         AnyResponder::Datagram(_) => return,
@@ -348,7 +350,7 @@ pub(super) fn datagram(
         .responder
         .on_datagram(request, deth.source_qp(), &mut target);
     drop(target);
-    unanswered(qp, outcome, ctx);
+    unanswered(qp, request, outcome, ctx);
     if recv.wqes.take_scribbled() {
         ctx.fail_fatally(qp);
     }
@@ -357,7 +359,14 @@ pub(super) fn datagram(
 
 /// Counts the outcome of a request of a reliable service. Returns whether it was executed.
 #[inline]
-fn settled(qp: ArcBorrow<'_, Qp>, outcome: rc::responder::Outcome, ctx: &Ctx<'_>) -> bool {
+fn settled(
+    qp: ArcBorrow<'_, Qp>,
+    request: &IncomingRequest,
+    outcome: rc::responder::Outcome,
+    ctx: &Ctx<'_>,
+) -> bool {
+    let which = (request.psn, request.opcode);
+    trace::request(move || traced::settled(qp.number(), which, outcome));
     let counter = match outcome.dropped {
         None => None,
         Some(DropReason::Duplicate) => Some(Counter::Duplicate),
@@ -379,9 +388,12 @@ fn settled(qp: ArcBorrow<'_, Qp>, outcome: rc::responder::Outcome, ctx: &Ctx<'_>
 /// The same for an unreliable service.
 fn unanswered(
     qp: ArcBorrow<'_, Qp>,
+    request: &IncomingRequest,
     outcome: uc::responder::UnreliableOutcome,
     ctx: &mut Ctx<'_>,
 ) -> bool {
+    let which = (request.psn, request.opcode);
+    trace::request(move || traced::unanswered(qp.number(), which, outcome));
     use uc::responder::{
         UnreliableDrop,
         UnreliableOutcome, //

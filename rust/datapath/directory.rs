@@ -387,7 +387,7 @@ impl PortListing {
         self.entry.port.leave();
         self.directory.qps.each(&rcu, |qp| {
             if Arc::ptr_eq(qp.port(), &self.entry.port) && qp.known_as() != MANAGEMENT_QP {
-                qp.fail_later(Ending::Error);
+                qp.fail_later(Ending::User);
                 self.directory.call_answerer(qp, now);
             }
         });

@@ -21,7 +21,7 @@
 //!   protocol                            requester and responder of each QP type
 //!   tx_batch  path  cq  srq             batches; addresses and route; completions; SRQs
 //!   notify  icrc  port  groups          upcalls; checksums; the device; multicast
-//!   ah                                  address handles
+//!   ah  traced                          address handles; what trace events say
 //!   memory::{sg, window, region}        scatter/gather lists, MWs and FRMRs, MRs
 //! ```
 //!
@@ -61,6 +61,7 @@ pub mod qp;
 pub mod queues;
 pub mod receive;
 pub mod srq;
+mod traced;
 pub mod tx;
 pub mod tx_batch;
 pub mod worker;

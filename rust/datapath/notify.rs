@@ -63,6 +63,11 @@ impl<U: Upcall> Notifier<U> {
         )
     }
 
+    /// The upcall to the object of ib_core.
+    pub(super) fn upcall(&self) -> &U {
+        &self.upcall
+    }
+
     /// Marks these bits as due. Any context, under any lock.
     fn raise(self: &Arc<Self>, bits: u32, queue: &OwnedQueue) {
         let mut due = self.due.load(kernel::sync::atomic::Relaxed);
@@ -138,11 +143,6 @@ impl Upcall for QpUpcall {
 }
 
 impl Notifier<QpUpcall> {
-    /// The upcall to the QP of ib_core.
-    pub(super) fn upcall(&self) -> &QpUpcall {
-        &self.upcall
-    }
-
     /// Raises an asynchronous event of the QP.
     pub fn event(self: &Arc<Self>, event: QpEvent, queue: &OwnedQueue) {
         self.raise(bit(event), queue);

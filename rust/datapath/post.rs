@@ -10,11 +10,15 @@ use super::ctx::{
     FLUSHED_PER_RUN, //
 };
 use super::protocol::AnyRequester;
-use super::qp::Qp;
+use super::qp::{
+    Ending,
+    Qp, //
+};
 use super::queues::{
     Answering,
     SendQueue, //
 };
+use super::traced;
 use super::tx::{
     local,
     wire, //
@@ -23,6 +27,7 @@ use crate::core::completion::Status;
 use crate::core::kick::{
     self,
     Activity,
+    AskedBy,
     Kick,
     KickEnv, //
 };
@@ -47,6 +52,10 @@ use crate::sys::cpu::Cpu;
 use crate::sys::ib::event::QpEvent;
 use crate::sys::ib::qp::QpState;
 use crate::sys::timer;
+use crate::sys::trace::{
+    self,
+    DoorbellServer, //
+};
 use kernel::prelude::*;
 use kernel::sync::{
     Arc,
@@ -139,13 +148,21 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
     fn doorbell(&mut self, point: SchedPoint<Cpu>) -> Decision<Cpu> {
         let Self { send, qp, ctx } = self;
         let (is_watched, fetched) = (send.is_watched(), send.requester.pushed());
-        send.offload.doorbell(
+        let decision = send.offload.doorbell(
             point,
             fetched,
             is_watched,
             || position_of(*qp, ctx),
             |number| Cpu::another(qp.number().wrapping_add(number)),
-        )
+        );
+        let (queue, qp) = (&**send, *qp);
+        trace::doorbell(move || rung(queue, qp, decision));
+        decision
+    }
+
+    #[inline(always)]
+    fn asked(&mut self, by: AskedBy) {
+        self.send.trace_offload(self.qp.number(), by);
     }
 
     fn invite(&mut self, call: WorkerCall<Cpu>) {
@@ -192,7 +209,7 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
         let Self { send, qp, ctx } = self;
         // Covers slots of WQEs that completed unsignaled.
         qp.sq().store_consumer(send.requester.retired());
-        send.count(ctx.counters(qp));
+        send.count(qp.number(), ctx.counters(qp));
         if let Some(at) = send.requester.deadline() {
             qp.timer().arm(at);
         }
@@ -200,6 +217,28 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
             send.notify_drained = false;
             ctx.event(*qp, QpEvent::SqDrained);
         }
+    }
+}
+
+/// A doorbell, and who serves it.
+#[cold]
+fn rung(send: &SendQueue, qp: ArcBorrow<'_, Qp>, decision: Decision<Cpu>) -> trace::Doorbell {
+    let by = match decision {
+        Decision::Send => DoorbellServer::Inline,
+        Decision::Invite(_) => DoorbellServer::Invites,
+        Decision::Leave(call) => match call.worker {
+            Worker::Near => DoorbellServer::Near,
+            Worker::Far => DoorbellServer::Far,
+            Worker::Timer => DoorbellServer::Timer,
+        },
+        Decision::Wait => DoorbellServer::Moving,
+        Decision::Nothing => DoorbellServer::Other,
+    };
+    trace::Doorbell {
+        qpn: qp.number(),
+        producer: qp.sq().load_producer(),
+        taken: send.requester.pushed(),
+        by: by as u32,
     }
 }
 
@@ -219,6 +258,10 @@ pub(super) fn expired(qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
     }
     let now = ctx.now();
     let due = send.requester.deadline().is_some_and(|at| at <= now);
+    trace::timer(move || trace::Timer {
+        qpn: qp.number(),
+        due,
+    });
     match &mut send.requester {
         AnyRequester::Reliable(requester) if due => {
             let progress = requester.on_deadline(now, &mut |done| ctx.complete_send(qp, done));
@@ -262,7 +305,9 @@ pub fn receive_doorbell(qp: &Arc<Qp>) -> Result {
 /// Moves the QP to ERR on behalf of the user.
 pub fn fail(qp: &Arc<Qp>) {
     // If the module is being unloaded, no QP is left.
-    let _ = Ctx::run(RunContext::Task, |ctx| ctx.fail(qp.as_arc_borrow()));
+    let _ = Ctx::run(RunContext::Task, |ctx| {
+        ctx.fail_with(qp.as_arc_borrow(), Ending::User)
+    });
 }
 
 /// Like [`fail`], and flushes all WQEs before it returns: WQEs that workers had not reached would
@@ -310,7 +355,14 @@ fn fetch(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool
     for _ in 0..posted.min(FETCHED_PER_RUN) {
         let index = requester.pushed();
         let slot = index & entries.wrapping_sub(1);
-        let pushed = match send.wqes.take(&**qp.sq(), index, slot) {
+        let fetched = send.wqes.take(&**qp.sq(), index, slot);
+        let (taker, wqes) = (&*requester, &send.wqes);
+        trace::taken(move || {
+            let index = taker.pushed();
+            let slot = index & entries.wrapping_sub(1);
+            traced::taken(qp.number(), [index, slot], wqes.taken(slot))
+        });
+        let pushed = match fetched {
             Ok(request) => match requester.push(request) {
                 Ok(_) => {
                     send.asks_for_completions |= request.signaled;

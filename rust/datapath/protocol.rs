@@ -31,10 +31,12 @@ use crate::core::service::Protocol;
 use crate::core::uc;
 use crate::core::uc::requester::Slot;
 use crate::core::ud;
+use crate::core::wire::headers::Aeth;
 use crate::core::wire::opcode;
 use crate::core::wire::psn::Psn;
 use crate::sys::ib::qp::Capacity;
 use crate::sys::net::Addresses;
+use crate::sys::trace;
 use kernel::alloc::Allocator;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -93,6 +95,25 @@ pub(super) struct UdResponder {
     pub(super) responder: ud::DatagramResponder,
     /// Destination and netdev of the last packet that was found to be for the device.
     pub(super) admitted: Option<(Addresses, i32)>,
+}
+
+/// An acknowledgement, and what the requester waits for.
+#[cold]
+pub(super) fn acknowledged(
+    requester: &ReliableRequester,
+    qpn: u32,
+    psn: Psn,
+    aeth: Aeth,
+) -> trace::Ack {
+    trace::Ack {
+        qpn,
+        psn: psn.get(),
+        syndrome: aeth.syndrome().encode().into(),
+        msn: aeth.msn(),
+        una: requester.oldest_psn().get(),
+        next: requester.next_psn().get(),
+        window: requester.window_size(),
+    }
 }
 
 /// Settings of a requester.

@@ -20,6 +20,7 @@ use super::queues::{
     SendQueue, //
 };
 use super::srq::Srq;
+use crate::core::kick::AskedBy;
 use crate::core::service::Service;
 use crate::core::uabi::ring::FLAG_NEED_DOORBELL;
 use crate::core::uabi::words::{
@@ -50,6 +51,10 @@ use crate::sys::replaceable::{
 use crate::sys::ring::Ring;
 use crate::sys::table::Named;
 use crate::sys::timer::Deadline;
+use crate::sys::trace::{
+    self,
+    StateCause, //
+};
 use kernel::prelude::*;
 use kernel::sync::atomic::{
     Acquire,
@@ -141,15 +146,17 @@ impl_has_work! {
 pub(super) enum Ending {
     /// To SQE: only its send queue has failed.
     SendError = 1,
+    /// To ERR, because the user wants it.
+    User = 2,
     /// To ERR; a completion reports the reason.
-    Error = 2,
+    Error = 3,
     /// To ERR with the event `IBV_EVENT_QP_FATAL`, because no completion reports the reason.
-    Fatal = 3,
+    Fatal = 4,
 }
 
 impl Ending {
     fn from_raw(raw: u32) -> Option<Self> {
-        [Self::SendError, Self::Error, Self::Fatal]
+        [Self::SendError, Self::User, Self::Error, Self::Fatal]
             .into_iter()
             .find(|ending| *ending as u32 == raw)
     }
@@ -266,6 +273,23 @@ impl Qp {
             }),
             GFP_KERNEL_ACCOUNT,
         )
+    }
+
+    /// The event that says what its number means, for a QP of the type `kind`.
+    pub fn trace_new(&self, kind: u32) {
+        trace::new_qp(self.notifier.upcall(), || trace::NewQp {
+            qpn: self.number,
+            known_as: self.known_as,
+            type_: kind,
+            send_cq: self.send_cq.id(),
+            recv_cq: self.recv_cq.id(),
+            max_send_wr: self.capacity.max_send_wr,
+            max_recv_wr: self.capacity.max_recv_wr,
+            max_send_sge: self.capacity.max_send_sge,
+            max_recv_sge: self.capacity.max_recv_sge,
+            max_inline: self.capacity.max_inline,
+            ..trace::NewQp::default()
+        });
     }
 
     /// QP number, unique in the module.
@@ -401,14 +425,26 @@ impl Qp {
     pub fn reset(&self) {
         let mut send = self.send.lock();
         let mut recv = self.recv.lock();
-        self.state.store(QpState::Reset as u32, Release);
+        self.enter(QpState::Reset, StateCause::User);
         self.failing.store(0, Relaxed);
         send.reset();
+        send.trace_offload(self.number, AskedBy::End);
         recv.reset();
         self.sq.reset(FLAG_NEED_DOORBELL);
         if let ReceiveSource::Own(rq) = &self.receives {
             rq.reset(0);
         }
+    }
+
+    /// Another state. The caller holds both queue locks.
+    fn enter(&self, to: QpState, why: StateCause) {
+        trace::qp_state(|| trace::QpStateChange {
+            qpn: self.number,
+            from: self.state() as u32,
+            to: to as u32,
+            why: why as u32,
+        });
+        self.state.store(to as u32, Release);
     }
 
     /// Moves to `to` and applies `change`, if the state is still `from`. An error of the data path
@@ -425,7 +461,7 @@ impl Qp {
             return Err(EINVAL);
         }
         change(&mut send, &mut recv)?;
-        self.state.store(to as u32, Release);
+        self.enter(to, StateCause::User);
         Ok(())
     }
 
@@ -515,12 +551,18 @@ impl Qp {
 
     /// Moves to ERR, unless the state is ERR or RESET. Returns whether it did; the caller then
     /// flushes both queues. From here on a doorbell flushes posted WQEs.
-    pub(super) fn enter_error(&self, send: &mut SendQueue, recv: &mut RecvQueue) -> bool {
+    pub(super) fn enter_error(
+        &self,
+        send: &mut SendQueue,
+        recv: &mut RecvQueue,
+        why: StateCause,
+    ) -> bool {
         if matches!(self.state(), QpState::Err | QpState::Reset) {
             return false;
         }
-        self.state.store(QpState::Err as u32, Release);
+        self.enter(QpState::Err, why);
         send.offload.reset();
+        send.trace_offload(self.number, AskedBy::End);
         recv.answering = Answering::Inline;
         // Set before the flush: the flush finds a WQE posted from here on, or its poster rings.
         self.sq.store_flags(FLAG_NEED_DOORBELL);
@@ -536,8 +578,9 @@ impl Qp {
         if !self.sends() {
             return false;
         }
-        self.state.store(QpState::Sqe as u32, Release);
+        self.enter(QpState::Sqe, StateCause::SendError);
         send.offload.reset();
+        send.trace_offload(self.number, AskedBy::End);
         // Set before the flush, as above.
         self.sq.store_flags(FLAG_NEED_DOORBELL);
         true

@@ -8,12 +8,15 @@ use super::protocol::{
     AnyRequester,
     AnyResponder, //
 };
+use super::traced;
 use super::tx_batch::TxBatch;
+use crate::core::kick::AskedBy;
 use crate::core::offload::{
     InFlight,
     Moves,
     Offload,
-    SchedPoint, //
+    SchedPoint,
+    SenderKind, //
 };
 use crate::core::queue::wqe::{
     RecvWqes,
@@ -35,6 +38,11 @@ use crate::observe::counters::{
 };
 use crate::sys::cpu::Cpu;
 use crate::sys::ib::qp::Capacity;
+use crate::sys::timer;
+use crate::sys::trace::{
+    self,
+    Recovery, //
+};
 use kernel::prelude::*;
 
 /// The peer of a queue: its QP number, the path to it, and the batch of packets for it. `M` marks
@@ -68,6 +76,8 @@ pub(super) struct SendQueue {
     pub(super) notify_drained: bool,
     /// Some WQE was signaled.
     pub(super) asks_for_completions: bool,
+    /// Who transmits, by the last event that said it.
+    traced_sender: SenderKind,
     /// Values already added to the counters of the port.
     counted: (RequesterCounters, Moves),
 }
@@ -172,6 +182,7 @@ impl SendQueue {
             left_at: None,
             notify_drained: false,
             asks_for_completions: false,
+            traced_sender: SenderKind::default(),
             counted: Default::default(),
         })
     }
@@ -223,21 +234,28 @@ impl SendQueue {
     /// Adds the values counted since the last call to the counters of the port. Usually there are
     /// none.
     #[inline]
-    pub(super) fn count(&mut self, counters: &Counters) {
+    pub(super) fn count(&mut self, qpn: u32, counters: &Counters) {
         let moves = self.offload.moves();
         let news = match &mut self.requester {
             AnyRequester::Reliable(it) => it.take_news(),
             AnyRequester::Unreliable(_) | AnyRequester::Datagram(_) => None,
         };
         if news.is_some() || moves != self.counted.1 {
-            self.add(news, moves, counters);
+            self.add(qpn, news, moves, counters);
         }
     }
 
     #[cold]
-    fn add(&mut self, news: Option<RequesterCounters>, moves: Moves, counters: &Counters) {
+    fn add(
+        &mut self,
+        qpn: u32,
+        news: Option<RequesterCounters>,
+        moves: Moves,
+        counters: &Counters,
+    ) {
         let (before, moved) = self.counted;
         let now = news.unwrap_or(before);
+        self.trace_recovery(qpn, &now, &before);
         self.counted = (now, moves);
         let add = |counter, now: u64, before: u64| {
             if now != before {
@@ -277,6 +295,76 @@ impl SendQueue {
         add(Counter::Offloaded, moves.away, moved.away);
         add(Counter::OffloadEnded, moves.back, moved.back);
         add(Counter::Polled, moves.polled, moved.polled);
+    }
+}
+
+impl SendQueue {
+    /// An event for each kind of loss that was met since the last call.
+    fn trace_recovery(&self, qpn: u32, now: &RequesterCounters, before: &RequesterCounters) {
+        let AnyRequester::Reliable(requester) = &self.requester else {
+            return;
+        };
+        for (what, now, before) in [
+            (Recovery::Timeout, now.timeouts, before.timeouts),
+            (Recovery::RnrNak, now.rnr_naks, before.rnr_naks),
+            (Recovery::SequenceNak, now.seq_naks, before.seq_naks),
+            (Recovery::ImpliedNak, now.implied_naks, before.implied_naks),
+            (Recovery::FatalNak, now.fatal_naks, before.fatal_naks),
+            (Recovery::TailProbe, now.tail_probes, before.tail_probes),
+            (
+                Recovery::DuplicateResponse,
+                now.duplicate_responses,
+                before.duplicate_responses,
+            ),
+            (
+                Recovery::UnexpectedResponse,
+                now.unexpected_responses,
+                before.unexpected_responses,
+            ),
+            (
+                Recovery::OutOfSequenceResponse,
+                now.out_of_sequence,
+                before.out_of_sequence,
+            ),
+            (
+                Recovery::BadResponse,
+                now.bad_responses,
+                before.bad_responses,
+            ),
+            (
+                Recovery::Retransmitted,
+                now.retransmitted,
+                before.retransmitted,
+            ),
+        ] {
+            let count = now.wrapping_sub(before);
+            if count == 0 {
+                continue;
+            }
+            trace::recover(move || {
+                let (retries, rnr_retries) = requester.retries_left();
+                let due = requester.deadline().unwrap_or(0);
+                trace::Recover {
+                    qpn,
+                    what: what as u32,
+                    count: count as u32,
+                    una: requester.oldest_psn().get(),
+                    retries: retries.into(),
+                    rnr_retries: rnr_retries.into(),
+                    timer_ns: due.saturating_sub(timer::now()),
+                }
+            });
+        }
+    }
+
+    /// An event, if another one transmits than the last event said.
+    #[inline(always)]
+    pub(super) fn trace_offload(&mut self, qpn: u32, asked_by: AskedBy) {
+        trace::offload(move || {
+            let now = self.offload.sender();
+            let before = core::mem::replace(&mut self.traced_sender, now);
+            traced::offloaded(qpn, before, now, asked_by)
+        });
     }
 }
 

@@ -18,6 +18,7 @@ use super::port::{
 };
 use super::post;
 use super::protocol::{
+    acknowledged,
     AnyRequester,
     AnyResponder, //
 };
@@ -26,6 +27,7 @@ use super::queues::{
     Answering,
     SendQueue, //
 };
+use super::traced;
 use super::tx::wire;
 use crate::core::kick::Kick;
 use crate::core::segment::{
@@ -62,6 +64,7 @@ use crate::sys::net::{
     Unreadable,
     Verdict, //
 };
+use crate::sys::trace;
 use kernel::sync::ArcBorrow;
 use zerocopy::FromBytes;
 
@@ -78,10 +81,12 @@ impl Receiver for Input {
         // `None`: the module is being unloaded.
         let _ = Ctx::run(RunContext::Softirq, |ctx| {
             if let Some(port) = ctx.directory().port_at(netns, ifindex, ctx.rcu()) {
-                port.counters().inc(match why {
+                let reason = match why {
                     Unreadable::IpHeader => Counter::DropIpHeader,
                     Unreadable::NoMemory => Counter::DropNoMemory,
-                });
+                };
+                trace::drop(move || traced::dropped(None, reason));
+                port.counters().inc(reason);
             }
         });
     }
@@ -89,7 +94,8 @@ impl Receiver for Input {
 
 /// Drops a packet and counts the reason. It has no effect and gets no response: a sender who
 /// guesses learns nothing.
-fn dropped(counters: &Counters, reason: Counter) -> Verdict {
+fn dropped(packet: &RxPacket<'_>, counters: &Counters, reason: Counter) -> Verdict {
+    trace::drop(move || traced::dropped(Some(packet), reason));
     counters.inc(reason);
     Verdict::Dropped
 }
@@ -120,7 +126,7 @@ fn receive(netns: NetNs, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) -> Verdict {
     count_copied(counters, packet);
     let (parsed, payload) = match intact(packet, bth, qp.opcodes()) {
         Ok(intact) => intact,
-        Err(reason) => return dropped(counters, reason),
+        Err(reason) => return dropped(packet, counters, reason),
     };
     match IncomingRequest::from_packet(&parsed) {
         Some(request) if qp.opcodes() == OpcodeService::Ud => {
@@ -195,10 +201,10 @@ fn for_group(netns: NetNs, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) -> Verdict 
     let bth = Bth::ref_from_prefix(packet.head()).ok().map(|(bth, _)| bth);
     match group_datagram(port, packet, bth, &group, ctx) {
         Ok(()) => {
-            count_received(port.counters(), packet);
+            count_received(0, port.counters(), packet);
             Verdict::Consumed
         }
-        Err(reason) => dropped(port.counters(), reason),
+        Err(reason) => dropped(packet, port.counters(), reason),
     }
 }
 
@@ -240,6 +246,7 @@ fn for_nobody(netns: NetNs, packet: &RxPacket<'_>, number: Option<u32>, ctx: &Ct
     };
     count_copied(port.counters(), packet);
     dropped(
+        packet,
         port.counters(),
         match number {
             Some(_) => Counter::DropUnknownQp,
@@ -248,8 +255,10 @@ fn for_nobody(netns: NetNs, packet: &RxPacket<'_>, number: Option<u32>, ctx: &Ct
     )
 }
 
+/// A packet was received for the QP `qpn`, or for a group, which is 0.
 #[inline]
-fn count_received(counters: &Counters, packet: &RxPacket<'_>) {
+fn count_received(qpn: u32, counters: &Counters, packet: &RxPacket<'_>) {
+    trace::rx(move || traced::received(qpn, packet));
     counters.inc(Counter::ReceivedPackets);
     counters.add(Counter::ReceivedBytes, packet.head().len() as u64);
 }
@@ -264,12 +273,12 @@ fn on_request(
 ) -> Verdict {
     let mut recv = qp.recv.lock();
     let Some(peer) = recv.peer.as_mut().filter(|_| qp.serves()) else {
-        return dropped(ctx.counters(&qp), Counter::DropState);
+        return dropped(packet, ctx.counters(&qp), Counter::DropState);
     };
     if let Err(reason) = peer.path.admits(packet) {
-        return dropped(ctx.counters(&qp), reason);
+        return dropped(packet, ctx.counters(&qp), reason);
     }
-    count_received(ctx.counters(&qp), packet);
+    count_received(qp.number(), ctx.counters(&qp), packet);
     deliver::request(&mut recv, qp, request, Payload::Bytes(payload), ctx);
     if recv.answering == Answering::Inline && wire::answer(&mut recv, qp, ctx) {
         ctx.leave_to_answerer(&mut recv, qp);
@@ -287,32 +296,36 @@ fn on_datagram(
     let mut recv = qp.recv.lock();
     let AnyResponder::Datagram(ud) = &mut recv.responder else {
         // Cannot happen: the opcode matches the type of the QP.
-        return dropped(ctx.counters(&qp), Counter::DropOpcode);
+        return dropped(packet, ctx.counters(&qp), Counter::DropOpcode);
     };
     if !qp.serves() {
-        return dropped(ctx.counters(&qp), Counter::DropState);
+        return dropped(packet, ctx.counters(&qp), Counter::DropState);
     }
     let (Some(addresses), Some(origin)) = (packet.addresses(), DatagramOrigin::of_packet(packet))
     else {
         // Cannot happen: the packet has an IP header.
-        return dropped(ctx.counters(&qp), Counter::DropMalformed);
+        return dropped(packet, ctx.counters(&qp), Counter::DropMalformed);
     };
     // The source does not matter: one admitted packet stands for most that follow.
     let arrival = (addresses.destination_only(), packet.ifindex());
     if ud.admitted != Some(arrival) {
         match qp.port().arrived(packet.ifindex(), &addresses) {
             Ok(()) => ud.admitted = Some(arrival),
-            Err(Astray::Address) => return dropped(ctx.counters(&qp), Counter::DropAddress),
-            Err(Astray::Interface) => return dropped(ctx.counters(&qp), Counter::DropInterface),
+            Err(Astray::Address) => {
+                return dropped(packet, ctx.counters(&qp), Counter::DropAddress)
+            }
+            Err(Astray::Interface) => {
+                return dropped(packet, ctx.counters(&qp), Counter::DropInterface)
+            }
         }
     }
     let payload = Payload::Bytes(payload);
     match deliver::datagram(&mut recv, qp, request, &origin, payload, ctx) {
         Ok(()) => {
-            count_received(ctx.counters(&qp), packet);
+            count_received(qp.number(), ctx.counters(&qp), packet);
             Verdict::Consumed
         }
-        Err(reason) => dropped(ctx.counters(&qp), reason),
+        Err(reason) => dropped(packet, ctx.counters(&qp), reason),
     }
 }
 
@@ -325,10 +338,10 @@ fn on_response(
 ) -> Verdict {
     let mut send = qp.send.lock();
     let Some(peer) = send.peer.as_mut().filter(|_| qp.sends()) else {
-        return dropped(ctx.counters(&qp), Counter::DropState);
+        return dropped(packet, ctx.counters(&qp), Counter::DropState);
     };
     if let Err(reason) = peer.path.admits(packet) {
-        return dropped(ctx.counters(&qp), reason);
+        return dropped(packet, ctx.counters(&qp), reason);
     }
     let SendQueue {
         requester: AnyRequester::Reliable(requester),
@@ -337,28 +350,30 @@ fn on_response(
     } = &mut *send
     else {
         // Cannot happen: only reliable services have response opcodes.
-        return dropped(ctx.counters(&qp), Counter::DropOpcode);
+        return dropped(packet, ctx.counters(&qp), Counter::DropOpcode);
     };
     let progress = if let Some(segment) = ReadSegment::from_packet(parsed) {
         let is_ack = |aeth: Aeth| matches!(aeth.syndrome(), AethSyndrome::Ack { .. });
         if !parsed.extension.aeth().is_none_or(is_ack) {
             // Data and a NAK in one packet: not a valid packet.
-            return dropped(ctx.counters(&qp), Counter::DropMalformed);
+            return dropped(packet, ctx.counters(&qp), Counter::DropMalformed);
         }
-        count_received(ctx.counters(&qp), packet);
+        count_received(qp.number(), ctx.counters(&qp), packet);
         // The original value of an atomic operation is in a header, in wire order.
         let original = parsed.extension.original().map(u64::to_ne_bytes);
         let payload = Payload::Bytes(original.as_ref().map_or(payload, |bytes| bytes));
         deliver::read_response(requester, wqes, qp, &segment, &payload, ctx)
     } else if let Some(aeth) = parsed.extension.aeth() {
-        count_received(ctx.counters(&qp), packet);
+        count_received(qp.number(), ctx.counters(&qp), packet);
         let now = ctx.now();
+        let (before, psn) = (&*requester, parsed.psn);
+        trace::ack(move || acknowledged(before, qp.number(), psn, aeth));
         requester.on_acknowledge(parsed.psn, aeth, now, &mut |done| {
             ctx.complete_send(qp, done)
         })
     } else {
         // Cannot happen: a response without payload is an acknowledgement and carries an AETH.
-        return dropped(ctx.counters(&qp), Counter::DropOpcode);
+        return dropped(packet, ctx.counters(&qp), Counter::DropOpcode);
     };
     post::kick(&mut send, qp, Kick::Progress(progress), ctx);
     Verdict::Consumed

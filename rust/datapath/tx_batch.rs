@@ -4,6 +4,10 @@
 
 use super::icrc::icrc_of;
 use super::path::Path;
+use super::traced::{
+    self,
+    Origin, //
+};
 use crate::core::env::AccessError;
 use crate::core::wire::packet::{
     pad_for,
@@ -22,6 +26,7 @@ use crate::sys::net::{
     TxPacket,
     TxResult, //
 };
+use crate::sys::trace;
 
 /// Complete packets that are sent together. Each carries a mark that tells the sender where to
 /// resume after a failure.
@@ -67,10 +72,13 @@ impl<M> From<AccessError> for TxError<M> {
 impl<M> TxBatch<M> {
     /// Builds one packet with `len` bytes of payload, all written by `fill`. [`Self::flush`] sends
     /// it at the latest.
+    // A structure of some of them would be in memory for each packet.
+    #[allow(clippy::too_many_arguments)]
     pub fn add(
         &mut self,
         path: &mut Path,
         counters: &Counters,
+        origin: Origin,
         headers: &Headers,
         len: u32,
         mark: M,
@@ -97,7 +105,7 @@ impl<M> TxBatch<M> {
         };
         let place = self.open.as_ref().map_or(0, |open| open.packets.count());
         let made = match route {
-            Some(route) => make(route, &headers, total, place, fill)?.zip(Some(route)),
+            Some(route) => make(route, origin, &headers, total, place, fill)?.zip(Some(route)),
             None => None,
         };
         match (made, &mut self.open) {
@@ -155,6 +163,7 @@ impl<M> TxBatch<M> {
 /// without memory, or if it does not fit into an IP packet.
 fn make(
     route: &Route,
+    origin: Origin,
     headers: &Headers,
     total: usize,
     place: u16,
@@ -170,6 +179,8 @@ fn make(
         fill(out)
     })?;
     let (network, bytes) = packet.parts_mut();
+    let made = &*bytes;
+    trace::tx(move || traced::made(origin, made));
     let Some(icrc) = icrc_of(network, &[], bytes) else {
         return Ok(None);
     };

@@ -9,5 +9,6 @@
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_netlink.h>
 #include <rdma/uverbs_ioctl.h>
+#include "ferroce_trace.h"
 #include "helpers.h"
 #include "net_helpers.h"

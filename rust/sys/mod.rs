@@ -24,4 +24,5 @@ pub mod revocable;
 pub mod ring;
 pub mod table;
 pub mod timer;
+pub mod trace;
 pub mod work;

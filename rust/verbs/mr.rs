@@ -39,6 +39,10 @@ use crate::sys::table::{
     Replacement,
     Reserved, //
 };
+use crate::sys::trace::{
+    self,
+    KeyAction, //
+};
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::{
@@ -135,6 +139,20 @@ struct Current {
     range: UserRange,
 }
 
+/// What happens to the key of a region.
+#[cold]
+fn of_key(what: KeyAction, key: u32, current: &Current) -> trace::Key {
+    let pieces = current.region.inspect(UserMemory::pieces_of_all);
+    trace::Key {
+        key,
+        what: what as u32,
+        len: current.range.len,
+        access: current.range.access.0,
+        pieces: pieces.map_or(0, |pieces| pieces as u32),
+        done: true,
+    }
+}
+
 /// The rights that can be granted; any other is refused unless it is optional.
 const SUPPORTED: u32 = Access::LOCAL_WRITE
     | Access::REMOTE_READ
@@ -216,6 +234,7 @@ impl UserMr {
             region: reserved.publish_named(region),
             range,
         };
+        trace::key(|| of_key(KeyAction::Register, key, &current));
         Ok(Self {
             port: device.port().clone(),
             // It has its memory, and cannot fail.
@@ -272,6 +291,7 @@ impl UserMr {
             .replace_region(&mut current.region, replacement, region);
         drop(old.revoke());
         current.range = range;
+        trace::key(|| of_key(KeyAction::Reregister, self.key, &current));
         Ok(())
     }
 
@@ -300,6 +320,7 @@ impl UserMr {
 
 impl Drop for UserMr {
     fn drop(&mut self) {
+        trace::key(|| of_key(KeyAction::Deregister, self.key, &self.current.lock()));
         self.port.remove_region(&mut self.current.lock().region);
     }
 }

@@ -223,6 +223,7 @@ impl QueuePair for UserQp {
             user,
             _permit: permit,
         };
+        qp.qp.trace_new(kind);
         let created = Created {
             number: known_as,
             capacity,

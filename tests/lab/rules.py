@@ -309,6 +309,79 @@ def check_commands(relative, text, meaningless):
     return found
 
 
+# The trace events: their fields and the names of their numbers, and the document that promises the fields.
+EVENTS = "rust/sys/ferroce_trace.h"
+EVENTS_TOLD = "Documentation/tracing.md"
+
+
+def snake(name):
+    """A name of Rust as the events print it: `RcSendOnly` is RC_SEND_ONLY."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper()
+
+
+def numbers(text, what):
+    """The numbers and names of a list in Rust: the table of opcodes, that of counters (of which an event names those of
+    drops), the constants of an enum of libibverbs that begin so, or an enum."""
+    if what == "opcodes":
+        return {int(code, 0): snake(name) for code, name in re.findall(r"^    (0x[0-9a-f]{2}) (\w+):", text, re.M)}
+    if what == "counters":
+        names = re.findall(r'^    \w+ = "(\w+)",', text, re.M)
+        return {number: name for number, name in enumerate(names) if name.startswith("drop_")}
+    if what.endswith("_"):
+        found = {}
+        for name, value in re.findall(rf"^pub const {what}(\w+): u32 = ([^;]+);", text.rsplit("`enum ibv_", 1)[-1], re.M):
+            terms = [found.get(term.removeprefix(what), term) for term in re.split(r"\s*(?:\+|<<)\s*", value)]
+            first, *rest = (int(term) for term in terms)
+            found[name] = first << rest[0] if "<<" in value else first + sum(rest)
+        return {number: name for name, number in found.items()}
+    body = re.search(rf"^pub(?:\([^)]*\))? enum {what} \{{(.*?)^\}}", text, re.M | re.S)
+    found, at = {}, 0
+    for name, value in re.findall(r"^    (\w+)(?: = (\w+))?,", body[1] if body else "", re.M):
+        at = int(value, 0) if value else at
+        found[at] = snake(name)
+        at += 1
+    return found
+
+
+def check_symbols(header, read):
+    """What trace events call a number is what Rust calls it: `read` returns the text of a source. The kernel's own names
+    are the kernel's own constants."""
+    found, lists = [], 0
+    for match in re.finditer(r"(?:/\* (\S+): (\S+) \*/\n)?#define (ferroce_show_\w+)\(value\)(.*?)(?<!\\)\n", header, re.S):
+        where, what, name, body = match.groups()
+        rows = re.findall(r'\{ (\w+), "(\w+)" \}', body)
+        if not where:
+            if any(number != f"IB_QPT_{symbol}" for number, symbol in rows):
+                found.append(f"{EVENTS}: {name} does not say what it repeats")
+            continue
+        lists += 1
+        here = {int(number, 0): symbol for number, symbol in rows}
+        there = numbers(read(where), what)
+        if not there or here != there:
+            found.append(f"{EVENTS}: {name} is not {what} of {where}: {sorted(set(here.items()) ^ set(there.items()))}")
+    return found if lists else [f"{EVENTS}: no list of names was found"]
+
+
+def event_fields(header):
+    """The fields of each event, in the order in which its text has them."""
+    texts = {}
+    for name, body in re.findall(r"^(?:TRACE_EVENT|DECLARE_EVENT_CLASS)\((\w+),(.*?)^\);", header, re.M | re.S):
+        text = re.search(r'TP_printk\("([^"]*)"', body)[1]
+        texts[name] = [word.split("=")[0] for word in text.split(" ")]
+    for of, name in re.findall(r"^DEFINE_EVENT\((\w+), (\w+),", header, re.M):
+        texts[name] = texts[of]
+    return {name: fields for name, fields in texts.items() if name != "ferroce_packet"}
+
+
+def check_events(header, document):
+    """The document promises the events that there are, with their fields."""
+    told = {f"ferroce_{name}": re.findall(r"`(\w+)`", fields)
+            for name, fields in re.findall(r"^- `(\w+)` \(([^)]*)\): ", document, re.M)}
+    there = event_fields(header)
+    return [f"{EVENTS_TOLD}: {name} has the fields {there.get(name)}, not {told.get(name)}"
+            for name in sorted(told.keys() | there.keys()) if told.get(name) != there.get(name)]
+
+
 def violations(meaningless):
     """Every breach of a rule, as `file:line: what`."""
     found, rust, want = [], {}, version()
@@ -335,6 +408,9 @@ def violations(meaningless):
             if relative.startswith("rust/"):
                 found += check_rooms(relative, code) + check_trusted(relative, code) + check_kunit(relative, text)
                 found += check_release(relative, code)
+    header = (CHECKOUT / EVENTS).read_text(encoding="utf-8")
+    found += check_symbols(header, lambda where: (CHECKOUT / where).read_text(encoding="utf-8"))
+    found += check_events(header, (CHECKOUT / EVENTS_TOLD).read_text(encoding="utf-8"))
     found += [f"{relative}: is missing" for relative in sorted(TRUSTED | UNBROKEN | set(VERSIONS)) if not (CHECKOUT / relative).exists()]
     table, code = ((CHECKOUT / name).read_text(encoding="utf-8") for name in (documents.VALUES, documents.CODE))
     return found + documents.check_values(table, code) + check_circles(rust) + check_homonyms(rust)

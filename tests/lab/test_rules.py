@@ -147,6 +147,41 @@ class Rules(unittest.TestCase):
             self.assertTrue(rules.check_version(path, "", "1.20.3"), path)
 
 
+class Events(unittest.TestCase):
+    """What the header of the trace events says is what Rust and the document say."""
+
+    SOURCES = {"rust/a.rs": "/// It.\n#[repr(u8)]\npub enum What {\n    /// One.\n    OneThing = 3,\n    /// More.\n    Other,\n}\n",
+               "rust/o.rs": "opcodes! {\n    /// Send.\n    0x04 RcSendOnly: Rc Send Only None Any;\n}\n",
+               "rust/c.rs": 'counters! {\n    Sent = "sent_pkts",\n    DropIcrc = "drop_icrc",\n}\n',
+               "rust/q.rs": "/// `enum ibv_x`\npub const WC_GRH: u32 = 1;\n// `enum ibv_wc_opcode`\npub const WC_SEND: u32 = 0;\n"
+                            "pub const WC_RECV: u32 = 1 << 7;\npub const WC_IMM: u32 = WC_RECV + 1;\n"}
+    GOOD = {"rust/a.rs: What": '{ 3, "ONE_THING" },\t\\\n\t{ 4, "OTHER" })',
+            "rust/o.rs: opcodes": '{ 0x04, "RC_SEND_ONLY" })', "rust/c.rs: counters": '{ 1, "drop_icrc" })',
+            "rust/q.rs: WC_": '{ 0, "SEND" },\t\\\n{ 128, "RECV" },\t\\\n{ 129, "IMM" })'}
+    EVENT = 'TRACE_EVENT(ferroce_x,\n\tTP_printk("qpn=0x%x what=%s",\n\t\t  a, b)\n);\n'
+
+    def symbols(self, of, rows):
+        comment = f"/* {of} */\n" if of else ""
+        return rules.check_symbols(f"{comment}#define ferroce_show_x(value)\t\\\n\t__print_symbolic(value,\t\\\n\t{rows}\n", self.SOURCES.get)
+
+    def test_symbols(self):
+        for of, rows in self.GOOD.items():
+            self.assertEqual(self.symbols(of, rows), [], of)
+            self.assertEqual(len(self.symbols(of, rows.replace("1", "2").replace("4", "5").replace("2", "7", 1))), 1, of)
+            self.assertEqual(len(self.symbols(of, re.sub(r"\w\"", 'X"', rows, count=1))), 1, of)
+        self.assertEqual(len(self.symbols("rust/a.rs: Nothing", '{ 3, "ONE_THING" })')), 1)
+        self.assertEqual(len(self.symbols("", '{ 3, "ONE_THING" })')), 1)
+        self.assertEqual(len(rules.check_symbols("", self.SOURCES.get)), 1)
+
+    def test_fields(self):
+        document = "- `x` (`qpn`,\n  `what`): when\n"
+        self.assertEqual(rules.check_events(self.EVENT, document), [])
+        for wrong in (document.replace("what", "why"), document.replace("`qpn`,", ""), document + "- `y` (`qpn`): when\n", ""):
+            self.assertEqual(len(rules.check_events(self.EVENT, wrong)), 1, wrong)
+        packet = self.EVENT.replace("TRACE_EVENT(ferroce_x", "DECLARE_EVENT_CLASS(ferroce_packet") + "DEFINE_EVENT(ferroce_packet, ferroce_x,\n"
+        self.assertEqual(rules.check_events(packet, document), [])
+
+
 class Homonyms(unittest.TestCase):
     """One meaning for each type name of a crate."""
 

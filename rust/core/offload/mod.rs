@@ -250,6 +250,24 @@ struct Polls<C> {
     behind: u32,
 }
 
+/// Who transmits for a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SenderKind {
+    /// Whatever happens: a doorbell, an acknowledgement.
+    #[default]
+    Inline,
+    /// The same, while a worker on another CPU is invited.
+    Inviting,
+    /// A worker on a CPU that has sent before.
+    Near,
+    /// A worker on another CPU than that of the process.
+    Far,
+    /// Nobody, until the packets in flight are acknowledged.
+    Moving,
+    /// The timer.
+    Polling,
+}
+
 /// The offload state of one send queue.
 #[derive(Debug)]
 pub struct Offload<C> {
@@ -294,6 +312,18 @@ impl<C: Copy + PartialEq> Offload<C> {
     #[inline]
     pub fn has_worker(&self) -> bool {
         !matches!(self.mode, Mode::Inline { .. } | Mode::Inviting { .. })
+    }
+
+    /// Who transmits.
+    pub fn sender(&self) -> SenderKind {
+        match self.mode {
+            Mode::Inline { .. } => SenderKind::Inline,
+            Mode::Inviting { .. } => SenderKind::Inviting,
+            Mode::Working { process: None, .. } => SenderKind::Near,
+            Mode::Working { .. } => SenderKind::Far,
+            Mode::Moving { .. } => SenderKind::Moving,
+            Mode::Polling(_) => SenderKind::Polling,
+        }
     }
 
     /// Counts of moves of this queue.

@@ -37,6 +37,10 @@ use crate::sys::memory::{
     Fault,
     MemoryWord, //
 };
+use crate::sys::trace::{
+    self,
+    KeyAction, //
+};
 use kernel::sync::rcu;
 
 impl From<Fault> for AccessError {
@@ -200,12 +204,18 @@ impl<'a> Regions<'a> {
             KeyChange::Bind(binding) => binding.old_key,
             KeyChange::Register(registration) => registration.key,
         };
-        let window = self.port.window(key, self.rcu).ok_or(BindError)?;
-        match change {
-            KeyChange::Invalidate(key) => window.invalidate(&self.found(), self.user(qp), key),
-            KeyChange::Bind(wanted) => window.bind(&self.found(), self.user(qp), &wanted),
-            KeyChange::Register(wanted) => window.register(self.user(qp), &wanted),
-        }
+        let done = match (self.port.window(key, self.rcu), change) {
+            (None, _) => Err(BindError),
+            (Some(window), KeyChange::Invalidate(key)) => {
+                window.invalidate(&self.found(), self.user(qp), key)
+            }
+            (Some(window), KeyChange::Bind(wanted)) => {
+                window.bind(&self.found(), self.user(qp), &wanted)
+            }
+            (Some(window), KeyChange::Register(wanted)) => window.register(self.user(qp), &wanted),
+        };
+        trace::key(|| changed(&change, done.is_ok()));
+        done
     }
 
     fn user(&self, qp: QpId) -> WindowUser {
@@ -246,6 +256,24 @@ impl<'a> Regions<'a> {
         let range = || window()?.own(key, self.domain, rights, va, len);
         let range = self.port.null().anywhere(key).or_else(range);
         range.ok_or(AccessError)
+    }
+}
+
+/// What a work request does to a key, and whether it may.
+#[cold]
+fn changed(change: &KeyChange, done: bool) -> trace::Key {
+    let (what, key, len, access) = match change {
+        KeyChange::Invalidate(key) => (KeyAction::Invalidate, *key, 0, 0),
+        KeyChange::Bind(wanted) => (KeyAction::Bind, wanted.new_key, wanted.len, wanted.access),
+        KeyChange::Register(wanted) => (KeyAction::Fast, wanted.key, wanted.len, wanted.access),
+    };
+    trace::Key {
+        key,
+        what: what as u32,
+        len,
+        access,
+        pieces: 0,
+        done,
     }
 }
 

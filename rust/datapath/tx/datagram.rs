@@ -24,6 +24,7 @@ use crate::core::wire::packet::{
     Extension,
     Headers, //
 };
+use crate::core::wire::psn::Psn;
 use crate::datapath::ctx::Ctx;
 use crate::datapath::deliver::{
     self,
@@ -37,11 +38,19 @@ use crate::datapath::protocol::{
 };
 use crate::datapath::qp::Qp;
 use crate::datapath::queues::SendCopies;
+use crate::datapath::traced::{
+    self,
+    Origin, //
+};
 use crate::datapath::tx_batch::{
     TxBatch,
     TxError, //
 };
 use crate::observe::counters::Counter;
+use crate::sys::trace::{
+    self,
+    Unsent, //
+};
 use kernel::sync::{
     Arc,
     ArcBorrow, //
@@ -107,6 +116,9 @@ impl<'q, 't, 'a, S> Transmit<S> for DatagramTx<'q, 't, 'a> {
         };
         let sent = if qp.port().local_path() && ah_path.path.is_to_own_device() {
             moved(&qp, segment.len, ctx);
+            let (qpn, to) = (qp.number(), destination.qpn);
+            let (opcode, psn) = (segment.opcode, segment.psn);
+            trace::handed(move || traced::handed([qpn, to], opcode, psn, [1, segment.len]));
             give(ah_path, wqes, qp, segment, &destination, extension, ctx)
         } else {
             ctx.moved(segment.len);
@@ -127,7 +139,19 @@ impl<'q, 't, 'a, S> Transmit<S> for DatagramTx<'q, 't, 'a> {
 /// Flushes the batch.
 fn flush(ah_path: &mut Option<AhPath>, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) {
     if let Some(AhPath { path, batch, .. }) = ah_path {
-        let _ = batch.flush(path, ctx.counters(&qp));
+        if batch.flush(path, ctx.counters(&qp)).is_err() {
+            trace::unsent(move || unsent(&qp, Psn::default(), Unsent::Lost));
+        }
+    }
+}
+
+/// Datagrams that were not sent.
+#[cold]
+fn unsent(qp: &Qp, psn: Psn, what: Unsent) -> trace::UnsentPackets {
+    trace::UnsentPackets {
+        qpn: qp.number(),
+        psn: psn.get(),
+        what: what as u32,
     }
 }
 
@@ -171,13 +195,18 @@ fn add(
     let added = ah_path.batch.add(
         &mut ah_path.path,
         ctx.counters(&qp),
+        Origin::request(qp.number(), segment.slot),
         &headers,
         segment.len,
         (),
         |out| payload.read(segment.len, out),
     );
     match added {
-        Ok(()) | Err(TxError::Refused(())) => Ok(()),
+        Ok(()) => Ok(()),
+        Err(TxError::Refused(())) => {
+            trace::unsent(|| unsent(&qp, segment.psn, Unsent::Lost));
+            Ok(())
+        }
         Err(TxError::Access) => Err(AccessError),
     }
 }
@@ -212,6 +241,9 @@ fn give(
         }
     };
     if let Err(reason) = lost {
+        trace::drop(move || {
+            traced::lost(destination.qpn, Some((segment.psn, segment.opcode)), reason)
+        });
         ctx.counters(&qp).inc(reason);
     }
     Ok(())

@@ -27,6 +27,7 @@ use crate::datapath::ctx::Ctx;
 use crate::datapath::deliver;
 use crate::datapath::memory::sg::Payload;
 use crate::datapath::protocol::{
+    acknowledged,
     AnyRequester,
     AnyResponder,
     ReliableRequester,
@@ -38,7 +39,9 @@ use crate::datapath::queues::{
     RecvQueue,
     SendQueue, //
 };
+use crate::datapath::traced;
 use crate::observe::counters::Counter;
+use crate::sys::trace;
 use core::ops::ControlFlow;
 use kernel::prelude::*;
 use kernel::sync::{
@@ -90,6 +93,7 @@ pub(in crate::datapath) fn exchange(
     let reachable = connected && Arc::ptr_eq(peer.port(), qp.port());
     if !reachable || !peer.serves() || peer.opcodes() != qp.opcodes() {
         drop(recv);
+        trace::drop(move || traced::lost(there.number, None, Counter::DropState));
         sender.ctx.counters(&qp).inc(Counter::DropState);
         return lose(requester, sender);
     }
@@ -133,6 +137,9 @@ impl Local<'_, '_, '_, '_> {
     fn give(&mut self, segment: &RequestSegment) -> Result<(), SendError> {
         let Sender { qp, wqes, ctx } = &mut self.sender;
         moved(qp, segment.len, ctx);
+        let (opcode, psn, size) = (segment.opcode, segment.psn, [segment.span, segment.len]);
+        let (from, to) = (*qp, self.peer);
+        trace::handed(move || traced::handed([from.number(), to.number()], opcode, psn, size));
         let regions = qp.regions(ctx.rcu());
         let payload = Payload::of(wqes.data(segment.slot), segment.offset, regions);
         // The wire path reads local memory before the peer sees the message; so does this one.
@@ -172,9 +179,16 @@ impl<'q, 't, 'a> Transmit<ReliableRequester> for Local<'q, '_, 't, 'a> {
         };
         while let Some(response) = responder.next_response(SPAN) {
             deliver::answer_taken(responder, peer, ctx);
+            trace::handed(move || {
+                let (opcode, psn) = (response.opcode(), response.psn());
+                let size = [response.span(), response.len()];
+                traced::handed([peer.number(), qp.number()], opcode, psn, size)
+            });
             let progress = match response {
                 Response::Acknowledge { psn, syndrome, msn } => {
                     let (now, aeth) = (ctx.now(), Aeth::new(syndrome, msn));
+                    let before = &*requester;
+                    trace::ack(move || acknowledged(before, qp.number(), psn, aeth));
                     requester
                         .on_acknowledge(psn, aeth, now, &mut |done| ctx.complete_send(qp, done))
                 }

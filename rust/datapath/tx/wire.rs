@@ -16,6 +16,7 @@ use crate::core::send::{
     SEGMENTS_PER_RUN, //
 };
 use crate::core::wire::packet::Headers;
+use crate::core::wire::psn::Psn;
 use crate::datapath::ctx::Ctx;
 use crate::datapath::deliver;
 use crate::datapath::memory::sg::Payload;
@@ -31,11 +32,16 @@ use crate::datapath::queues::{
     Refusals,
     SendQueue, //
 };
+use crate::datapath::traced::Origin;
 use crate::datapath::tx_batch::{
     TxError,
     TxRefused, //
 };
 use crate::observe::counters::Counter;
+use crate::sys::trace::{
+    self,
+    Unsent, //
+};
 use kernel::sync::ArcBorrow;
 
 /// Sends requests up to the budget. Returns whether there are more.
@@ -101,13 +107,23 @@ impl<'q, 't, 'a, S> Transmit<S> for Wire<'q, 't, 'a> {
         let data = wqes.data(segment.slot);
         let payload = Payload::of(data, segment.offset, qp.regions(ctx.rcu()));
         let counters = ctx.counters(qp);
-        let added = batch.add(path, counters, &headers, segment.len, *segment, |out| {
-            payload.read(segment.len, out)
-        });
+        let origin = Origin::request(qp.number(), segment.slot);
+        let added = batch.add(
+            path,
+            counters,
+            origin,
+            &headers,
+            segment.len,
+            *segment,
+            |out| payload.read(segment.len, out),
+        );
         match added {
             Ok(()) => Ok(()),
             Err(TxError::Access) => Err(SendError::Local(Status::LocProtErr)),
-            Err(TxError::Refused(first)) => Err(SendError::Refused(first)),
+            Err(TxError::Refused(first)) => {
+                trace::unsent(|| unsent(qp, first.psn, Unsent::Again));
+                Err(SendError::Refused(first))
+            }
         }
     }
 
@@ -117,7 +133,10 @@ impl<'q, 't, 'a, S> Transmit<S> for Wire<'q, 't, 'a> {
         let Peer { path, batch, .. } = &mut *self.peer;
         batch
             .flush(path, ctx.counters(qp))
-            .map_err(|TxRefused(first)| first)
+            .map_err(|TxRefused(first)| {
+                trace::unsent(|| unsent(qp, first.psn, Unsent::Again));
+                first
+            })
     }
 }
 
@@ -154,18 +173,28 @@ pub(in crate::datapath) fn answer(
         let mut headers = Headers::new(response.opcode(), *number, response.psn());
         headers.extension = response.extension();
         let counters = ctx.counters(&qp);
+        let origin = Origin::response(qp.number());
         let added = match &response {
             Response::Acknowledge { .. } | Response::Atomic { .. } => {
-                batch.add(path, counters, &headers, 0, response, |_| Ok(()))
+                batch.add(path, counters, origin, &headers, 0, response, |_| Ok(()))
             }
             Response::ReadResponse {
                 segment, rkey, va, ..
             } => {
                 ctx.moved(segment.len);
                 // Looked up for the copy alone: a change of a memory window waits for it.
-                batch.add(path, counters, &headers, segment.len, response, |out| {
-                    deliver::read_source(&qp, *rkey, *va, segment.len, ctx)?.read(segment.len, out)
-                })
+                batch.add(
+                    path,
+                    counters,
+                    origin,
+                    &headers,
+                    segment.len,
+                    response,
+                    |out| {
+                        deliver::read_source(&qp, *rkey, *va, segment.len, ctx)?
+                            .read(segment.len, out)
+                    },
+                )
             }
         };
         match added {
@@ -183,6 +212,16 @@ pub(in crate::datapath) fn answer(
     more && responder.has_response()
 }
 
+/// The local stack refused packets.
+#[cold]
+fn unsent(qp: &Qp, psn: Psn, what: Unsent) -> trace::UnsentPackets {
+    trace::UnsentPackets {
+        qpn: qp.number(),
+        psn: psn.get(),
+        what: what as u32,
+    }
+}
+
 /// The local stack refused the responses from `first` on: they are sent soon, after a back-off.
 /// Without it the peer would spend a retry.
 #[cold]
@@ -195,12 +234,16 @@ fn requeue_responses(
 ) -> bool {
     match refusals.add(ctx.now()) {
         Some(at) => {
+            trace::unsent(move || unsent(&qp, first.psn(), Unsent::Again));
             ctx.counters(&qp).inc(Counter::SendRetried);
             responder.unsend(first);
             qp.timer().arm(at);
             false
         }
         // Lost, as on any network: the peer retransmits its request.
-        None => responder.has_response(),
+        None => {
+            trace::unsent(move || unsent(&qp, first.psn(), Unsent::Lost));
+            responder.has_response()
+        }
     }
 }

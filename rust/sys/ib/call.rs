@@ -3,13 +3,14 @@
 //! From an operation of ib_core to a method of a driver: the arguments, the result, and the macro
 //! that writes the C function and its entry in the table.
 
+use crate::sys::bindings;
 use core::marker::PhantomData;
 use kernel::prelude::*;
 
 /// A safe type for one argument of an operation.
 pub(super) trait Argument: Sized {
     /// The type that C passes.
-    type Raw;
+    type Raw: Copy;
 
     /// Converts the argument; an error ends the operation with that error.
     ///
@@ -20,6 +21,15 @@ pub(super) trait Argument: Sized {
     /// of a device whose objects have the types that `Self` names. The result must not outlive the
     /// operation.
     unsafe fn from_raw(raw: Self::Raw) -> Result<Self>;
+
+    /// The device of the operation, or null if this argument does not name it.
+    ///
+    /// # Safety
+    ///
+    /// That of [`Self::from_raw`].
+    unsafe fn device(_raw: Self::Raw) -> *const bindings::ib_device {
+        core::ptr::null()
+    }
 }
 
 /// The result of an operation.
@@ -57,6 +67,22 @@ macro_rules! operations {
             unsafe extern "C" fn $name<$life, $object: $bound>(
                 $($arg: <$type as $crate::sys::ib::call::Argument>::Raw),*
             ) -> <$ret as $crate::sys::ib::call::CallOutcome>::Raw {
+                let device = move || {
+                    // An operation without arguments has no device.
+                    #[allow(unused_mut)]
+                    let mut device = core::ptr::null::<$crate::sys::bindings::ib_device>();
+                    $(
+                        if device.is_null() {
+                            // SAFETY: By the requirement.
+                            device = unsafe {
+                                <$type as $crate::sys::ib::call::Argument>::device($arg)
+                            };
+                        }
+                    )*
+                    device
+                };
+                // SAFETY: The device outlives the operation.
+                unsafe { $crate::sys::trace::verb_of(stringify!($name), device) };
                 let call = || -> $ret {
                     $(
                         // SAFETY: By the requirement; the body below is the whole operation.
@@ -67,6 +93,7 @@ macro_rules! operations {
                     $body
                 };
                 let result = call();
+                $crate::sys::trace::verb_returns(stringify!($name), &result);
                 if let Err(error) = &result {
                     $crate::sys::refusal::verb(stringify!($name), error);
                 }
@@ -117,7 +144,7 @@ impl<T> Argument for &mut T {
 /// An argument that says nothing to the operation.
 pub(super) struct IgnoredArgument<T>(PhantomData<T>);
 
-impl<T> Argument for IgnoredArgument<T> {
+impl<T: Copy> Argument for IgnoredArgument<T> {
     type Raw = T;
 
     unsafe fn from_raw(_raw: T) -> Result<Self> {

@@ -8,6 +8,11 @@
 
 use crate::sys::bindings;
 use crate::sys::revocable::Revocable;
+use crate::sys::trace::{
+    self,
+    AsyncObject,
+    CqNews, //
+};
 use core::ptr::NonNull;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -87,9 +92,28 @@ impl CqUpcall {
         Self(CoreUpcall::of(attached))
     }
 
+    /// The number of the queue for `rdma resource show`; 0 if it is being destroyed.
+    pub fn id(&self) -> u32 {
+        let mut id = 0;
+        // SAFETY: `cq` is live, see `CoreUpcall`; the number was set before the queue is used.
+        self.0.with(|cq| id = unsafe { (*cq).res.id });
+        id
+    }
+
+    /// Traces what happens to an event of the queue.
+    pub fn trace(&self, what: CqNews) {
+        trace::cq_event(|| {
+            // SAFETY: `cq` is live, see `CoreUpcall`.
+            self.0.with(|cq| unsafe { trace::cq_news(cq, what) });
+            None
+        });
+    }
+
     /// A completion for which the CQ was armed.
     pub fn completion(&self) {
         self.0.with(|cq| {
+            // SAFETY: `cq` is live, see `CoreUpcall`.
+            unsafe { trace::cq_news(cq, CqNews::Delivered) };
             // SAFETY: `cq` is live, see `CoreUpcall`. The handler may be just being set; nobody has
             // armed the queue before, so that what else it needs is there when it is called.
             unsafe {
@@ -109,6 +133,7 @@ impl CqUpcall {
                 event.device = (*cq).device;
                 event.event = bindings::ib_event_type_IB_EVENT_CQ_ERR;
                 event.element.cq = cq;
+                trace::asynchronous(AsyncObject::Cq, event.device, || (*cq).res.id, event.event);
                 if let Some(handler) = (*cq).event_handler {
                     handler(&mut event, (*cq).cq_context);
                 }
@@ -155,6 +180,12 @@ impl QpUpcall {
         Self(CoreUpcall::of(attached))
     }
 
+    /// Calls `call` with the device of the QP, which is valid meanwhile.
+    pub(in crate::sys) fn with_device(&self, call: impl FnOnce(*const bindings::ib_device)) {
+        // SAFETY: `qp` is live, see `CoreUpcall`; its device does not change.
+        self.0.with(|qp| call(unsafe { (*qp).device }));
+    }
+
     /// The QP, unless it is being destroyed: a name for it, to be handed to its user.
     pub(super) fn object(&self) -> Option<NonNull<bindings::ib_qp>> {
         self.0.object()
@@ -169,6 +200,7 @@ impl QpUpcall {
                 raw.device = (*qp).device;
                 raw.event = event.as_raw();
                 raw.element.qp = qp;
+                trace::asynchronous(AsyncObject::Qp, raw.device, || (*qp).qp_num, raw.event);
                 if let Some(handler) = (*qp).event_handler {
                     handler(&mut raw, (*qp).qp_context);
                 }
@@ -212,6 +244,7 @@ impl SrqUpcall {
                 raw.device = (*srq).device;
                 raw.event = event.as_raw();
                 raw.element.srq = srq;
+                trace::asynchronous(AsyncObject::Srq, raw.device, || (*srq).res.id, raw.event);
                 if let Some(handler) = (*srq).event_handler {
                     handler(&mut raw, (*srq).srq_context);
                 }

@@ -229,6 +229,11 @@ impl<C: Core, P, D> Argument for New<'_, C, P, D> {
         // operation that creates is zeroed memory but for its own fields.
         Ok(Self(NonNull::new(raw).ok_or(EINVAL)?, PhantomData))
     }
+
+    unsafe fn device(raw: *mut C) -> *const bindings::ib_device {
+        // SAFETY: By the requirement the object is valid, with what ib_core has filled in.
+        NonNull::new(raw).map_or(core::ptr::null(), |core| unsafe { C::device(core) })
+    }
 }
 
 impl<'a, C: Core, P, D> New<'a, C, P, D> {
@@ -287,6 +292,11 @@ impl<C: Core, P, D> Argument for Live<'_, C, P, D> {
         // INVARIANT: By the requirement.
         Ok(Self(NonNull::new(raw).ok_or(EINVAL)?, PhantomData))
     }
+
+    unsafe fn device(raw: *mut C) -> *const bindings::ib_device {
+        // SAFETY: By the requirement the object is valid, with what ib_core has filled in.
+        NonNull::new(raw).map_or(core::ptr::null(), |core| unsafe { C::device(core) })
+    }
 }
 
 impl<'a, C: Core, P, D> Live<'a, C, P, D> {
@@ -339,6 +349,11 @@ impl<C: Core, P> Argument for Gone<'_, C, P> {
     unsafe fn from_raw(raw: *mut C) -> Result<Self> {
         // INVARIANT: By the requirement, for an operation that destroys.
         Ok(Self(NonNull::new(raw).ok_or(EINVAL)?, PhantomData))
+    }
+
+    unsafe fn device(raw: *mut C) -> *const bindings::ib_device {
+        // SAFETY: By the requirement the object is valid, with what ib_core has filled in.
+        NonNull::new(raw).map_or(core::ptr::null(), |core| unsafe { C::device(core) })
     }
 }
 

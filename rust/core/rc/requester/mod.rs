@@ -285,6 +285,21 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.numbering.psn(self.sent)
     }
 
+    /// PSN of the oldest packet that is not acknowledged.
+    pub fn oldest_psn(&self) -> Psn {
+        self.numbering.psn(self.una)
+    }
+
+    /// Retries left for that packet, and RNR retries.
+    pub fn retries_left(&self) -> (u8, u8) {
+        self.retry.left()
+    }
+
+    /// How many packets may be in flight.
+    pub fn window_size(&self) -> u32 {
+        self.window.size()
+    }
+
     /// The counters. They are kept over [`Self::reset`].
     pub fn counters(&self) -> &RequesterCounters {
         &self.counters

@@ -91,6 +91,11 @@ impl Retry {
         self.rnr_left = self.rnr_retry.saturating_sub(rnr_spent);
     }
 
+    /// Retries left, and RNR retries.
+    pub(super) const fn left(&self) -> (u8, u8) {
+        (self.left, self.rnr_left)
+    }
+
     pub(super) fn set_ack_timeout(&mut self, ack_timeout_ns: Option<u64>) {
         self.ack_timeout_ns = ack_timeout_ns;
     }

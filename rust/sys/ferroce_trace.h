@@ -1,0 +1,939 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Trace events. Documentation/tracing.md is their contract: names and fields
+ * stay. The text of an event is made of name=value, of numbers and symbols
+ * alone, so that trace-cmd and perf print it as the kernel does.
+ */
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM ferroce
+
+#ifndef FERROCE_TRACE_TYPES
+#define FERROCE_TRACE_TYPES
+
+#include <linux/types.h>
+#include <rdma/ib_verbs.h>
+
+/* The BTH and the longest extended headers. */
+#define FERROCE_TRACE_HEAD 40
+
+/* What Rust fills in. A field is documented with its event. */
+struct ferroce_trace_verb {
+	const char *name;
+	u32 name_len;
+	const struct ib_device *device;
+};
+
+struct ferroce_trace_verb_done {
+	const char *name;
+	u32 name_len;
+	int ret;
+};
+
+struct ferroce_trace_qp {
+	const struct ib_device *device;
+	u32 qpn;
+	u32 known_as;
+	u32 type;
+	u32 send_cq;
+	u32 recv_cq;
+	u32 max_send_wr;
+	u32 max_recv_wr;
+	u32 max_send_sge;
+	u32 max_recv_sge;
+	u32 max_inline;
+};
+
+struct ferroce_trace_qp_state {
+	u32 qpn;
+	u32 from;
+	u32 to;
+	u32 why;
+};
+
+struct ferroce_trace_doorbell {
+	u32 qpn;
+	u32 producer;
+	u32 taken;
+	u32 by;
+};
+
+struct ferroce_trace_taken {
+	u64 wr_id;
+	u32 qpn;
+	u32 index;
+	u32 slot;
+	u32 opcode;
+	u32 len;
+	u32 status;
+	bool signaled;
+	bool fence;
+	bool solicited;
+};
+
+/* Of a response, slot is -1; without an AETH, syndrome is. */
+struct ferroce_trace_packet {
+	u32 qpn;
+	u32 dqpn;
+	u32 psn;
+	u32 len;
+	u32 msn;
+	u32 reason;
+	s32 slot;
+	s32 syndrome;
+	s32 ifindex;
+	u8 opcode;
+	bool ack_req;
+	u8 head_len;
+	u8 head[FERROCE_TRACE_HEAD];
+};
+
+struct ferroce_trace_unsent {
+	u32 qpn;
+	u32 psn;
+	u32 what;
+};
+
+struct ferroce_trace_handed {
+	u32 qpn;
+	u32 to;
+	u32 opcode;
+	u32 psn;
+	u32 span;
+	u32 len;
+};
+
+struct ferroce_trace_request {
+	u32 qpn;
+	u32 psn;
+	u32 opcode;
+	u32 outcome;
+};
+
+struct ferroce_trace_ack {
+	u32 qpn;
+	u32 psn;
+	u32 syndrome;
+	u32 msn;
+	u32 una;
+	u32 next;
+	u32 window;
+};
+
+struct ferroce_trace_recover {
+	u64 timer_ns;
+	u32 qpn;
+	u32 what;
+	u32 count;
+	u32 una;
+	u32 retries;
+	u32 rnr_retries;
+};
+
+struct ferroce_trace_complete {
+	u64 wr_id;
+	u32 cq;
+	u32 qpn;
+	u32 status;
+	u32 opcode;
+	u32 byte_len;
+	u32 vendor_err;
+};
+
+struct ferroce_trace_cq_event {
+	const struct ib_device *device;
+	u32 cq;
+	u32 what;
+};
+
+struct ferroce_trace_async_event {
+	const struct ib_device *device;
+	u32 object;
+	u32 id;
+	u32 event;
+};
+
+struct ferroce_trace_key {
+	u64 len;
+	u32 key;
+	u32 what;
+	u32 access;
+	u32 pieces;
+	bool done;
+};
+
+struct ferroce_trace_timer {
+	u32 qpn;
+	bool due;
+};
+
+struct ferroce_trace_offload {
+	u32 qpn;
+	u32 from;
+	u32 to;
+	u32 why;
+};
+
+#endif
+
+#if !defined(FERROCE_TRACE_H) || defined(TRACE_HEADER_MULTI_READ)
+#define FERROCE_TRACE_H
+
+#include <linux/sched.h>
+#include <linux/tracepoint.h>
+#include <trace/misc/rdma.h>
+
+/*
+ * Names of numbers. The comment says which enum or table of the Rust code a
+ * list repeats; tests/lab/rules.py compares them.
+ */
+/* rust/sys/ib/qp/state.rs: QpState */
+#define ferroce_show_state(value)					\
+	__print_symbolic(value,						\
+		{ 0, "RESET" },						\
+		{ 1, "INIT" },						\
+		{ 2, "RTR" },						\
+		{ 3, "RTS" },						\
+		{ 4, "SQD" },						\
+		{ 5, "SQE" },						\
+		{ 6, "ERR" })
+
+/* rust/sys/trace.rs: StateCause */
+#define ferroce_show_state_cause(value)					\
+	__print_symbolic(value,						\
+		{ 0, "USER" },						\
+		{ 1, "SEND_ERROR" },					\
+		{ 2, "ERROR" },						\
+		{ 3, "FATAL" })
+
+/* rust/core/operation.rs: Operation */
+#define ferroce_show_operation(value)					\
+	__print_symbolic(value,						\
+		{ 0, "SEND" },						\
+		{ 1, "SEND_IMM" },					\
+		{ 2, "SEND_INV" },					\
+		{ 3, "WRITE" },						\
+		{ 4, "WRITE_IMM" },					\
+		{ 5, "READ" },						\
+		{ 6, "COMPARE_SWAP" },					\
+		{ 7, "FETCH_ADD" },					\
+		{ 8, "ATOMIC_WRITE" },					\
+		{ 9, "FLUSH" },						\
+		{ 10, "LOCAL_INV" },					\
+		{ 11, "BIND_MW" },					\
+		{ 12, "REG_MR" })
+
+/* rust/core/wire/opcode.rs: opcodes */
+#define ferroce_show_opcode(value)					\
+	__print_symbolic(value,						\
+		{ 0x00, "RC_SEND_FIRST" },				\
+		{ 0x01, "RC_SEND_MIDDLE" },				\
+		{ 0x02, "RC_SEND_LAST" },				\
+		{ 0x03, "RC_SEND_LAST_IMM" },				\
+		{ 0x04, "RC_SEND_ONLY" },				\
+		{ 0x05, "RC_SEND_ONLY_IMM" },				\
+		{ 0x06, "RC_WRITE_FIRST" },				\
+		{ 0x07, "RC_WRITE_MIDDLE" },				\
+		{ 0x08, "RC_WRITE_LAST" },				\
+		{ 0x09, "RC_WRITE_LAST_IMM" },				\
+		{ 0x0a, "RC_WRITE_ONLY" },				\
+		{ 0x0b, "RC_WRITE_ONLY_IMM" },				\
+		{ 0x0c, "RC_READ_REQUEST" },				\
+		{ 0x0d, "RC_READ_RESPONSE_FIRST" },			\
+		{ 0x0e, "RC_READ_RESPONSE_MIDDLE" },			\
+		{ 0x0f, "RC_READ_RESPONSE_LAST" },			\
+		{ 0x10, "RC_READ_RESPONSE_ONLY" },			\
+		{ 0x11, "RC_ACKNOWLEDGE" },				\
+		{ 0x12, "RC_ATOMIC_ACKNOWLEDGE" },			\
+		{ 0x13, "RC_COMPARE_SWAP" },				\
+		{ 0x14, "RC_FETCH_ADD" },				\
+		{ 0x15, "RC_RESERVED15" },				\
+		{ 0x16, "RC_SEND_LAST_INVALIDATE" },			\
+		{ 0x17, "RC_SEND_ONLY_INVALIDATE" },			\
+		{ 0x18, "RC_RESERVED18" },				\
+		{ 0x19, "RC_RESERVED19" },				\
+		{ 0x1a, "RC_RESERVED1A" },				\
+		{ 0x1b, "RC_RESERVED1B" },				\
+		{ 0x1c, "RC_FLUSH" },					\
+		{ 0x1d, "RC_ATOMIC_WRITE" },				\
+		{ 0x1e, "RC_RESERVED1E" },				\
+		{ 0x1f, "RC_RESERVED1F" },				\
+		{ 0x20, "UC_SEND_FIRST" },				\
+		{ 0x21, "UC_SEND_MIDDLE" },				\
+		{ 0x22, "UC_SEND_LAST" },				\
+		{ 0x23, "UC_SEND_LAST_IMM" },				\
+		{ 0x24, "UC_SEND_ONLY" },				\
+		{ 0x25, "UC_SEND_ONLY_IMM" },				\
+		{ 0x26, "UC_WRITE_FIRST" },				\
+		{ 0x27, "UC_WRITE_MIDDLE" },				\
+		{ 0x28, "UC_WRITE_LAST" },				\
+		{ 0x29, "UC_WRITE_LAST_IMM" },				\
+		{ 0x2a, "UC_WRITE_ONLY" },				\
+		{ 0x2b, "UC_WRITE_ONLY_IMM" },				\
+		{ 0x64, "UD_SEND_ONLY" },				\
+		{ 0x65, "UD_SEND_ONLY_IMM" })
+
+/* rust/sys/trace.rs: RequestEnd */
+#define ferroce_show_outcome(value)					\
+	__print_symbolic(value,						\
+		{ 0, "EXECUTED" },					\
+		{ 1, "DUPLICATE" },					\
+		{ 2, "OUT_OF_SEQUENCE" },				\
+		{ 3, "NO_RECEIVE" },					\
+		{ 4, "OUTSIDE_WINDOW" },				\
+		{ 5, "UNKNOWN_READ" },					\
+		{ 6, "NOT_READY" },					\
+		{ 7, "INVALID_REQUEST" },				\
+		{ 8, "ACCESS_ERROR" },					\
+		{ 9, "LOCAL_ERROR" },					\
+		{ 10, "TOO_LONG" },					\
+		{ 11, "DENIED" },					\
+		{ 12, "INVALID" })
+
+/* rust/sys/trace.rs: Recovery */
+#define ferroce_show_recovery(value)					\
+	__print_symbolic(value,						\
+		{ 0, "RETRANSMITTED" },					\
+		{ 1, "TIMEOUT" },					\
+		{ 2, "RNR_NAK" },					\
+		{ 3, "SEQUENCE_NAK" },					\
+		{ 4, "IMPLIED_NAK" },					\
+		{ 5, "FATAL_NAK" },					\
+		{ 6, "TAIL_PROBE" },					\
+		{ 7, "DUPLICATE_RESPONSE" },				\
+		{ 8, "UNEXPECTED_RESPONSE" },				\
+		{ 9, "OUT_OF_SEQUENCE_RESPONSE" },			\
+		{ 10, "BAD_RESPONSE" })
+
+/* rust/core/uabi/cqe.rs: WC_ */
+#define ferroce_show_wc_opcode(value)					\
+	__print_symbolic(value,						\
+		{ 0, "SEND" },						\
+		{ 1, "RDMA_WRITE" },					\
+		{ 2, "RDMA_READ" },					\
+		{ 3, "COMP_SWAP" },					\
+		{ 4, "FETCH_ADD" },					\
+		{ 5, "BIND_MW" },					\
+		{ 6, "LOCAL_INV" },					\
+		{ 8, "FLUSH" },						\
+		{ 9, "ATOMIC_WRITE" },					\
+		{ 10, "REG_MR" },					\
+		{ 128, "RECV" },					\
+		{ 129, "RECV_RDMA_WITH_IMM" })
+
+/* rust/observe/counters.rs: counters */
+#define ferroce_show_drop(value)					\
+	__print_symbolic(value,						\
+		{ 30, "drop_icrc" },					\
+		{ 31, "drop_ip_header" },				\
+		{ 32, "drop_malformed" },				\
+		{ 33, "drop_opcode" },					\
+		{ 34, "drop_unknown_qp" },				\
+		{ 35, "drop_group" },					\
+		{ 36, "drop_address" },					\
+		{ 37, "drop_interface" },				\
+		{ 38, "drop_pkey" },					\
+		{ 39, "drop_qkey" },					\
+		{ 40, "drop_mad" },					\
+		{ 41, "drop_state" },					\
+		{ 42, "drop_no_memory" })
+
+/* rust/sys/trace.rs: DoorbellServer */
+#define ferroce_show_server(value)					\
+	__print_symbolic(value,						\
+		{ 0, "INLINE" },					\
+		{ 1, "INVITES" },					\
+		{ 2, "NEAR" },						\
+		{ 3, "FAR" },						\
+		{ 4, "TIMER" },						\
+		{ 5, "MOVING" },					\
+		{ 6, "OTHER" })
+
+/* rust/sys/trace.rs: Unsent */
+#define ferroce_show_unsent(value)					\
+	__print_symbolic(value,						\
+		{ 0, "AGAIN" },						\
+		{ 1, "LOST" })
+
+/* rust/sys/trace.rs: CqNews */
+#define ferroce_show_cq_news(value)					\
+	__print_symbolic(value,						\
+		{ 0, "RAISED" },					\
+		{ 1, "HELD_BACK" },					\
+		{ 2, "DELIVERED" },					\
+		{ 3, "OVERRUN" })
+
+/* rust/sys/trace.rs: AsyncObject */
+#define ferroce_show_object(value)					\
+	__print_symbolic(value,						\
+		{ 0, "CQ" },						\
+		{ 1, "QP" },						\
+		{ 2, "SRQ" })
+
+/* rust/sys/trace.rs: KeyAction */
+#define ferroce_show_key_change(value)					\
+	__print_symbolic(value,						\
+		{ 0, "REGISTER" },					\
+		{ 1, "REREGISTER" },					\
+		{ 2, "DEREGISTER" },					\
+		{ 3, "BIND" },						\
+		{ 4, "INVALIDATE" },					\
+		{ 5, "FAST" })
+
+/* rust/core/offload/mod.rs: SenderKind */
+#define ferroce_show_sender(value)					\
+	__print_symbolic(value,						\
+		{ 0, "INLINE" },					\
+		{ 1, "INVITING" },					\
+		{ 2, "NEAR" },						\
+		{ 3, "FAR" },						\
+		{ 4, "MOVING" },					\
+		{ 5, "POLLING" })
+
+/* rust/sys/trace.rs: OffloadCause */
+#define ferroce_show_offload_cause(value)				\
+	__print_symbolic(value,						\
+		{ 0, "STREAMS" },					\
+		{ 1, "TAKEN" },						\
+		{ 2, "DECLINED" },					\
+		{ 3, "BUDGET" },					\
+		{ 4, "IN_FLIGHT" },					\
+		{ 5, "ACKNOWLEDGED" },					\
+		{ 6, "NO_HELP" },					\
+		{ 7, "IDLE" },						\
+		{ 8, "ENDED" })
+
+TRACE_DEFINE_ENUM(IB_QPT_GSI);
+TRACE_DEFINE_ENUM(IB_QPT_RC);
+TRACE_DEFINE_ENUM(IB_QPT_UC);
+TRACE_DEFINE_ENUM(IB_QPT_UD);
+#define ferroce_show_qp_type(value)					\
+	__print_symbolic(value,						\
+		{ IB_QPT_GSI, "GSI" },					\
+		{ IB_QPT_RC, "RC" },					\
+		{ IB_QPT_UC, "UC" },					\
+		{ IB_QPT_UD, "UD" })
+
+TRACE_EVENT(ferroce_verb,
+	TP_PROTO(const struct ferroce_trace_verb *event),
+	TP_ARGS(event),
+
+	TP_STRUCT__entry(
+		__string_len(op, event->name, event->name_len)
+		__string(dev, event->device ? event->device->name : "")
+	),
+
+	TP_fast_assign(
+		__assign_str(op);
+		__assign_str(dev);
+	),
+
+	TP_printk("op=%s dev=%s", __get_str(op), __get_str(dev))
+);
+
+TRACE_EVENT(ferroce_verb_done,
+	TP_PROTO(const struct ferroce_trace_verb_done *event),
+	TP_ARGS(event),
+
+	TP_STRUCT__entry(
+		__string_len(op, event->name, event->name_len)
+		__field(int, ret)
+	),
+
+	TP_fast_assign(
+		__assign_str(op);
+		__entry->ret = event->ret;
+	),
+
+	TP_printk("op=%s ret=%d", __get_str(op), __entry->ret)
+);
+
+TRACE_EVENT(ferroce_qp,
+	TP_PROTO(const struct ferroce_trace_qp *event),
+	TP_ARGS(event),
+
+	TP_STRUCT__entry(
+		__field(u32, qpn)
+		__field(u32, known_as)
+		__field(u32, type)
+		__string(dev, event->device ? event->device->name : "")
+		__field(int, pid)
+		__field(u32, send_cq)
+		__field(u32, recv_cq)
+		__field(u32, max_send_wr)
+		__field(u32, max_recv_wr)
+		__field(u32, max_send_sge)
+		__field(u32, max_recv_sge)
+		__field(u32, max_inline)
+	),
+
+	TP_fast_assign(
+		__entry->qpn = event->qpn;
+		__entry->known_as = event->known_as;
+		__entry->type = event->type;
+		__assign_str(dev);
+		__entry->pid = task_tgid_nr(current);
+		__entry->send_cq = event->send_cq;
+		__entry->recv_cq = event->recv_cq;
+		__entry->max_send_wr = event->max_send_wr;
+		__entry->max_recv_wr = event->max_recv_wr;
+		__entry->max_send_sge = event->max_send_sge;
+		__entry->max_recv_sge = event->max_recv_sge;
+		__entry->max_inline = event->max_inline;
+	),
+
+	TP_printk("qpn=0x%x known_as=0x%x type=%s dev=%s pid=%d send_cq=%u recv_cq=%u max_send_wr=%u max_recv_wr=%u max_send_sge=%u max_recv_sge=%u max_inline=%u",
+		  __entry->qpn, __entry->known_as,
+		  ferroce_show_qp_type(__entry->type), __get_str(dev),
+		  __entry->pid, __entry->send_cq, __entry->recv_cq,
+		  __entry->max_send_wr, __entry->max_recv_wr,
+		  __entry->max_send_sge, __entry->max_recv_sge,
+		  __entry->max_inline)
+);
+
+TRACE_EVENT(ferroce_qp_state,
+	TP_PROTO(const struct ferroce_trace_qp_state *event),
+	TP_ARGS(event),
+
+	TP_STRUCT__entry(
+		__field(u32, qpn)
+		__field(u32, from)
+		__field(u32, to)
+		__field(u32, why)
+	),
+
+	TP_fast_assign(
+		__entry->qpn = event->qpn;
+		__entry->from = event->from;
+		__entry->to = event->to;
+		__entry->why = event->why;
+	),
+
+	TP_printk("qpn=0x%x from=%s to=%s why=%s", __entry->qpn,
+		  ferroce_show_state(__entry->from),
+		  ferroce_show_state(__entry->to),
+		  ferroce_show_state_cause(__entry->why))
+);
+
+TRACE_EVENT(ferroce_doorbell,
+	TP_PROTO(const struct ferroce_trace_doorbell *event),
+	TP_ARGS(event),
+
+	TP_STRUCT__entry(
+		__field(u32, qpn)
+		__field(u32, producer)
+		__field(u32, taken)
+		__field(u32, by)
+	),
+
+	TP_fast_assign(
+		__entry->qpn = event->qpn;
+		__entry->producer = event->producer;
+		__entry->taken = event->taken;
+		__entry->by = event->by;
+	),
+
+	TP_printk("qpn=0x%x producer=%u taken=%u by=%s", __entry->qpn,
+		  __entry->producer, __entry->taken,
+		  ferroce_show_server(__entry->by))
+);
+
+TRACE_EVENT(ferroce_taken,
+	TP_PROTO(const struct ferroce_trace_taken *event),
+	TP_ARGS(event),
+
+	TP_STRUCT__entry(
+		__field(u64, wr_id)
+		__field(u32, qpn)
+		__field(u32, index)
+		__field(u32, slot)
+		__field(u32, opcode)
+		__field(u32, len)
+		__field(u32, status)
+		__field(bool, signaled)
+		__field(bool, fence)
+		__field(bool, solicited)
+	),
+
+	TP_fast_assign(
+		__entry->wr_id = event->wr_id;
+		__entry->qpn = event->qpn;
+		__entry->index = event->index;
+		__entry->slot = event->slot;
+		__entry->opcode = event->opcode;
+		__entry->len = event->len;
+		__entry->status = event->status;
+		__entry->signaled = event->signaled;
+		__entry->fence = event->fence;
+		__entry->solicited = event->solicited;
+	),
+
+	TP_printk("qpn=0x%x index=%u slot=%u wr_id=0x%llx opcode=%s len=%u signaled=%d fence=%d solicited=%d status=%s",
+		  __entry->qpn, __entry->index, __entry->slot, __entry->wr_id,
+		  ferroce_show_operation(__entry->opcode), __entry->len,
+		  __entry->signaled, __entry->fence, __entry->solicited,
+		  rdma_show_wc_status(__entry->status))
+);
+
+DECLARE_EVENT_CLASS(ferroce_packet,
+	TP_PROTO(const struct ferroce_trace_packet *event),
+	TP_ARGS(event),
+
+	TP_STRUCT__entry(
+		__field(u32, qpn)
+		__field(u32, dqpn)
+		__field(u32, psn)
+		__field(u32, len)
+		__field(u32, msn)
+		__field(s32, slot)
+		__field(s32, syndrome)
+		__field(s32, ifindex)
+		__field(u8, opcode)
+		__field(bool, ack_req)
+		__dynamic_array(u8, head, event->head_len)
+	),
+
+	TP_fast_assign(
+		__entry->qpn = event->qpn;
+		__entry->dqpn = event->dqpn;
+		__entry->psn = event->psn;
+		__entry->len = event->len;
+		__entry->msn = event->msn;
+		__entry->slot = event->slot;
+		__entry->syndrome = event->syndrome;
+		__entry->ifindex = event->ifindex;
+		__entry->opcode = event->opcode;
+		__entry->ack_req = event->ack_req;
+		memcpy(__get_dynamic_array(head), event->head,
+		       event->head_len);
+	),
+
+	TP_printk("qpn=0x%x dqpn=0x%x opcode=%s psn=%u ack_req=%d len=%u slot=%d syndrome=%d msn=%u ifindex=%d head=%s",
+		  __entry->qpn, __entry->dqpn,
+		  ferroce_show_opcode(__entry->opcode), __entry->psn,
+		  __entry->ack_req, __entry->len, __entry->slot,
+		  __entry->syndrome, __entry->msn, __entry->ifindex,
+		  __print_hex_str(__get_dynamic_array(head),
+				  __get_dynamic_array_len(head)))
+);
+
+DEFINE_EVENT(ferroce_packet, ferroce_tx,
+	TP_PROTO(const struct ferroce_trace_packet *event),
+	TP_ARGS(event)
+);
+
+DEFINE_EVENT(ferroce_packet, ferroce_rx,
+	TP_PROTO(const struct ferroce_trace_packet *event),
+	TP_ARGS(event)
+);
+
+TRACE_EVENT(ferroce_drop,
+	TP_PROTO(const struct ferroce_trace_packet *event),
+	TP_ARGS(event),
+
+	TP_STRUCT__entry(
+		__field(u32, dqpn)
+		__field(u32, psn)
+		__field(u32, reason)
+		__field(s32, ifindex)
+		__field(u8, opcode)
+		__dynamic_array(u8, head, event->head_len)
+	),
+
+	TP_fast_assign(
+		__entry->dqpn = event->dqpn;
+		__entry->psn = event->psn;
+		__entry->reason = event->reason;
+		__entry->ifindex = event->ifindex;
+		__entry->opcode = event->opcode;
+		memcpy(__get_dynamic_array(head), event->head,
+		       event->head_len);
+	),
+
+	TP_printk("dqpn=0x%x opcode=%s psn=%u reason=%s ifindex=%d head=%s",
+		  __entry->dqpn, ferroce_show_opcode(__entry->opcode),
+		  __entry->psn, ferroce_show_drop(__entry->reason),
+		  __entry->ifindex,
+		  __print_hex_str(__get_dynamic_array(head),
+				  __get_dynamic_array_len(head)))
+);
+
+TRACE_EVENT(ferroce_unsent,
+	TP_PROTO(const struct ferroce_trace_unsent *event),
+	TP_ARGS(event),
+
+	TP_STRUCT__entry(
+		__field(u32, qpn)
+		__field(u32, psn)
+		__field(u32, what)
+	),
+
+	TP_fast_assign(
+		__entry->qpn = event->qpn;
+		__entry->psn = event->psn;
+		__entry->what = event->what;
+	),
+
+	TP_printk("qpn=0x%x psn=%u what=%s", __entry->qpn, __entry->psn,
+		  ferroce_show_unsent(__entry->what))
+);
+
+TRACE_EVENT(ferroce_handed,
+	TP_PROTO(const struct ferroce_trace_handed *event),
+	TP_ARGS(event),
+
+	TP_STRUCT__entry(
+		__field(u32, qpn)
+		__field(u32, to)
+		__field(u32, opcode)
+		__field(u32, psn)
+		__field(u32, span)
+		__field(u32, len)
+	),
+
+	TP_fast_assign(
+		__entry->qpn = event->qpn;
+		__entry->to = event->to;
+		__entry->opcode = event->opcode;
+		__entry->psn = event->psn;
+		__entry->span = event->span;
+		__entry->len = event->len;
+	),
+
+	TP_printk("qpn=0x%x to=0x%x opcode=%s psn=%u span=%u len=%u",
+		  __entry->qpn, __entry->to,
+		  ferroce_show_opcode(__entry->opcode), __entry->psn,
+		  __entry->span, __entry->len)
+);
+
+TRACE_EVENT(ferroce_request,
+	TP_PROTO(const struct ferroce_trace_request *event),
+	TP_ARGS(event),
+
+	TP_STRUCT__entry(
+		__field(u32, qpn)
+		__field(u32, psn)
+		__field(u32, opcode)
+		__field(u32, outcome)
+	),
+
+	TP_fast_assign(
+		__entry->qpn = event->qpn;
+		__entry->psn = event->psn;
+		__entry->opcode = event->opcode;
+		__entry->outcome = event->outcome;
+	),
+
+	TP_printk("qpn=0x%x psn=%u opcode=%s outcome=%s", __entry->qpn,
+		  __entry->psn, ferroce_show_opcode(__entry->opcode),
+		  ferroce_show_outcome(__entry->outcome))
+);
+
+TRACE_EVENT(ferroce_ack,
+	TP_PROTO(const struct ferroce_trace_ack *event),
+	TP_ARGS(event),
+
+	TP_STRUCT__entry(
+		__field(u32, qpn)
+		__field(u32, psn)
+		__field(u32, syndrome)
+		__field(u32, msn)
+		__field(u32, una)
+		__field(u32, next)
+		__field(u32, window)
+	),
+
+	TP_fast_assign(
+		__entry->qpn = event->qpn;
+		__entry->psn = event->psn;
+		__entry->syndrome = event->syndrome;
+		__entry->msn = event->msn;
+		__entry->una = event->una;
+		__entry->next = event->next;
+		__entry->window = event->window;
+	),
+
+	TP_printk("qpn=0x%x psn=%u syndrome=%u msn=%u una=%u next=%u window=%u",
+		  __entry->qpn, __entry->psn, __entry->syndrome, __entry->msn,
+		  __entry->una, __entry->next, __entry->window)
+);
+
+TRACE_EVENT(ferroce_recover,
+	TP_PROTO(const struct ferroce_trace_recover *event),
+	TP_ARGS(event),
+
+	TP_STRUCT__entry(
+		__field(u64, timer_ns)
+		__field(u32, qpn)
+		__field(u32, what)
+		__field(u32, count)
+		__field(u32, una)
+		__field(u32, retries)
+		__field(u32, rnr_retries)
+	),
+
+	TP_fast_assign(
+		__entry->timer_ns = event->timer_ns;
+		__entry->qpn = event->qpn;
+		__entry->what = event->what;
+		__entry->count = event->count;
+		__entry->una = event->una;
+		__entry->retries = event->retries;
+		__entry->rnr_retries = event->rnr_retries;
+	),
+
+	TP_printk("qpn=0x%x what=%s count=%u una=%u retries=%u rnr_retries=%u timer_ns=%llu",
+		  __entry->qpn, ferroce_show_recovery(__entry->what),
+		  __entry->count, __entry->una, __entry->retries,
+		  __entry->rnr_retries, __entry->timer_ns)
+);
+
+TRACE_EVENT(ferroce_complete,
+	TP_PROTO(const struct ferroce_trace_complete *event),
+	TP_ARGS(event),
+
+	TP_STRUCT__entry(
+		__field(u64, wr_id)
+		__field(u32, cq)
+		__field(u32, qpn)
+		__field(u32, status)
+		__field(u32, opcode)
+		__field(u32, byte_len)
+		__field(u32, vendor_err)
+	),
+
+	TP_fast_assign(
+		__entry->wr_id = event->wr_id;
+		__entry->cq = event->cq;
+		__entry->qpn = event->qpn;
+		__entry->status = event->status;
+		__entry->opcode = event->opcode;
+		__entry->byte_len = event->byte_len;
+		__entry->vendor_err = event->vendor_err;
+	),
+
+	TP_printk("qpn=0x%x cq=%u wr_id=0x%llx status=%s opcode=%s byte_len=%u vendor_err=0x%x",
+		  __entry->qpn, __entry->cq, __entry->wr_id,
+		  rdma_show_wc_status(__entry->status),
+		  ferroce_show_wc_opcode(__entry->opcode), __entry->byte_len,
+		  __entry->vendor_err)
+);
+
+TRACE_EVENT(ferroce_cq_event,
+	TP_PROTO(const struct ferroce_trace_cq_event *event),
+	TP_ARGS(event),
+
+	TP_STRUCT__entry(
+		__string(dev, event->device ? event->device->name : "")
+		__field(u32, cq)
+		__field(u32, what)
+	),
+
+	TP_fast_assign(
+		__assign_str(dev);
+		__entry->cq = event->cq;
+		__entry->what = event->what;
+	),
+
+	TP_printk("dev=%s cq=%u what=%s", __get_str(dev), __entry->cq,
+		  ferroce_show_cq_news(__entry->what))
+);
+
+TRACE_EVENT(ferroce_async_event,
+	TP_PROTO(const struct ferroce_trace_async_event *event),
+	TP_ARGS(event),
+
+	TP_STRUCT__entry(
+		__string(dev, event->device ? event->device->name : "")
+		__field(u32, object)
+		__field(u32, id)
+		__field(u32, event)
+	),
+
+	TP_fast_assign(
+		__assign_str(dev);
+		__entry->object = event->object;
+		__entry->id = event->id;
+		__entry->event = event->event;
+	),
+
+	TP_printk("dev=%s object=%s id=0x%x event=%s", __get_str(dev),
+		  ferroce_show_object(__entry->object), __entry->id,
+		  rdma_show_ib_event(__entry->event))
+);
+
+TRACE_EVENT(ferroce_key,
+	TP_PROTO(const struct ferroce_trace_key *event),
+	TP_ARGS(event),
+
+	TP_STRUCT__entry(
+		__field(u64, len)
+		__field(u32, key)
+		__field(u32, what)
+		__field(u32, access)
+		__field(u32, pieces)
+		__field(bool, done)
+	),
+
+	TP_fast_assign(
+		__entry->len = event->len;
+		__entry->key = event->key;
+		__entry->what = event->what;
+		__entry->access = event->access;
+		__entry->pieces = event->pieces;
+		__entry->done = event->done;
+	),
+
+	TP_printk("key=0x%x what=%s len=%llu access=0x%x pieces=%u done=%d",
+		  __entry->key, ferroce_show_key_change(__entry->what),
+		  __entry->len, __entry->access, __entry->pieces,
+		  __entry->done)
+);
+
+TRACE_EVENT(ferroce_timer,
+	TP_PROTO(const struct ferroce_trace_timer *event),
+	TP_ARGS(event),
+
+	TP_STRUCT__entry(
+		__field(u32, qpn)
+		__field(bool, due)
+	),
+
+	TP_fast_assign(
+		__entry->qpn = event->qpn;
+		__entry->due = event->due;
+	),
+
+	TP_printk("qpn=0x%x due=%d", __entry->qpn, __entry->due)
+);
+
+TRACE_EVENT(ferroce_offload,
+	TP_PROTO(const struct ferroce_trace_offload *event),
+	TP_ARGS(event),
+
+	TP_STRUCT__entry(
+		__field(u32, qpn)
+		__field(u32, from)
+		__field(u32, to)
+		__field(u32, why)
+	),
+
+	TP_fast_assign(
+		__entry->qpn = event->qpn;
+		__entry->from = event->from;
+		__entry->to = event->to;
+		__entry->why = event->why;
+	),
+
+	TP_printk("qpn=0x%x from=%s to=%s why=%s", __entry->qpn,
+		  ferroce_show_sender(__entry->from),
+		  ferroce_show_sender(__entry->to),
+		  ferroce_show_offload_cause(__entry->why))
+);
+
+#endif
+
+#undef TRACE_INCLUDE_PATH
+#define TRACE_INCLUDE_PATH .
+#undef TRACE_INCLUDE_FILE
+#define TRACE_INCLUDE_FILE ferroce_trace
+#include <trace/define_trace.h>

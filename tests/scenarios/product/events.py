@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Trace events say what happened: their numbers are those of the counters, of the relay and of the programs."""
+
+import os
+import re
+import socket
+import struct
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+
+from tests.guest import flavour
+from tests.guest.fabric import acquaint, counters, loop, pair, set_local_path
+from tests.guest.netlink import in_netns
+from tests.guest.peer import exchange
+from tests.guest.programs import program
+from tests.guest.relay import Relay
+from tests.guest.scenario import Skipped, command, require, scenario, seeded, shortened
+from tests.scenarios.losses.fault import controlled
+from tests.scenarios.messages.pingpong import talk
+from tests.scenarios.product.trace import RandomLosses
+
+TRACEFS = "/sys/kernel/tracing"
+# A buffer of our own, which no other scenario's events fill.
+BUFFER = f"{TRACEFS}/instances/ferroce-test"
+KIB_PER_CPU = 16384
+# The ACK timeout is out of reach, as for trace.losses.
+PLAN = ("-m", 1024, "-e", 1, "-t", 22, "-o", "swrS", "-s", "1,M,3M+5")
+# Of every program of verbs, in this order; others come in between.
+VERBS = ("alloc_ucontext", "alloc_pd", "reg_user_mr", "create_cq", "create_qp", "modify_qp", "destroy_qp", "destroy_cq",
+         "dereg_mr", "dealloc_pd", "dealloc_ucontext")
+# What a requester does about a loss, and the counter of it.
+RECOVERED = {"RETRANSMITTED": "retransmitted_pkts", "TAIL_PROBE": "tail_probes", "TIMEOUT": "ack_timeout",
+             "SEQUENCE_NAK": "seq_nak_rcvd", "RNR_NAK": "rnr_nak_rcvd"}
+ENDED = {"DUPLICATE": "duplicate_request", "OUT_OF_SEQUENCE": "out_of_sequence", "NO_RECEIVE": "rnr_nak_sent"}
+
+
+# `enum ib_wc_status`.
+STATUSES = {"SUCCESS": 0, "LOC_LEN_ERR": 1, "LOC_QP_OP_ERR": 2, "LOC_PROT_ERR": 4, "WR_FLUSH_ERR": 5, "MW_BIND_ERR": 6,
+            "BAD_RESP_ERR": 7, "LOC_ACCESS_ERR": 8, "REM_INV_REQ_ERR": 9, "REM_ACCESS_ERR": 10, "REM_OP_ERR": 11,
+            "RETRY_EXC_ERR": 12, "RNR_RETRY_EXC_ERR": 13, "GENERAL_ERR": 21}
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of a trace: who, what, and its fields as text."""
+
+    task: int
+    name: str
+    field: dict
+
+    def number(self, name):
+        """A field that is a number."""
+        return int(self.field[name], 0)
+
+
+def write(path, text):
+    """Into a file of tracefs."""
+    with open(path, "w", encoding="ascii") as f:
+        f.write(text)
+
+
+def promised():
+    """The fields of each event in the order of its text, by the kernel's own description of its format."""
+    found = {}
+    for name in os.listdir(f"{TRACEFS}/events/ferroce"):
+        path = f"{TRACEFS}/events/ferroce/{name}/format"
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as f:
+                text = re.search(r'^print fmt: "([^"]*)"', f.read(), re.M)[1]
+            found[name] = [word.split("=")[0] for word in text.split()]
+    return found
+
+
+@contextmanager
+def recording():
+    """Yields what stops the recording and returns its events. All of ours are on, in a buffer of its own."""
+    mounted = os.path.exists(f"{TRACEFS}/events")
+    if not mounted:
+        command(["mount", "-t", "tracefs", "nodev", TRACEFS])
+    os.mkdir(BUFFER)
+    try:
+        write(f"{BUFFER}/buffer_size_kb", str(KIB_PER_CPU))
+        write(f"{BUFFER}/trace_clock", "mono")
+        write(f"{BUFFER}/events/ferroce/enable", "1")
+        yield taken
+    finally:
+        if os.path.exists(f"{BUFFER}/events/ferroce"):
+            write(f"{BUFFER}/events/ferroce/enable", "0")
+        os.rmdir(BUFFER)
+        if not mounted:
+            command(["umount", TRACEFS])
+
+
+def taken():
+    """Stops the recording; its events, each as its format promises it."""
+    write(f"{BUFFER}/tracing_on", "0")
+    with open(f"{BUFFER}/trace", encoding="utf-8") as f:
+        text = f.read()
+    written = re.search(r"entries-in-buffer/entries-written: (\d+)/(\d+)", text)
+    require(written[1] == written[2], f"of {written[2]} events the buffer has kept {written[1]}")
+    fields, found = promised(), []
+    for line in text.splitlines():
+        if line.startswith("#") or not line:
+            continue
+        match = re.match(r".*-(\d+) +\[\d+\] \S+ +[\d.]+: (\w+): (.*)$", line)
+        require(match, f"no event: {line}")
+        field = dict(word.split("=", 1) for word in match[3].split())
+        require(list(field) == fields[match[2]], f"not the fields {fields[match[2]]}: {line}")
+        require(not [value for value in field.values() if value.startswith("(") or value.endswith("?")], f"no value: {line}")
+        found.append(Event(int(match[1]), match[2].removeprefix("ferroce_"), field))
+    require(len(found) == int(written[1]), f"{len(found)} of {written[1]} events were read")
+    return found
+
+
+def named(events, *names):
+    """Those with one of these names."""
+    return [event for event in events if event.name in names]
+
+
+def qps_of(events, dev):
+    """The numbers of the QPs of a device."""
+    return {event.field["qpn"] for event in named(events, "qp") if event.field["dev"] == dev}
+
+
+def grown(before, dev):
+    """By how much each counter has grown."""
+    return {name: value - before[name] for name, value in counters(dev).items()}
+
+
+def agree(events, dev, counted):
+    """The events of a device are what it has counted. Returns how many were compared."""
+    own = qps_of(events, dev)
+    seen = Counter()
+    for event in events:
+        if event.field.get("qpn") not in own:
+            continue
+        if event.name == "recover":
+            seen[RECOVERED.get(event.field["what"])] += event.number("count")
+        elif event.name == "request":
+            seen[ENDED.get(event.field["outcome"])] += 1
+        else:
+            seen[{"tx": "sent", "rx": "rcvd_pkts"}.get(event.name)] += 1
+    wanted = {"sent": counted["sent_pkts"] + counted["send_lost"], "rcvd_pkts": counted["rcvd_pkts"]}
+    wanted |= {name: counted[name] for name in (*RECOVERED.values(), *ENDED.values())}
+    for name, value in wanted.items():
+        require(seen[name] == value, f"{dev}: {seen[name]} events of {name}, and it has counted {value}")
+    return sum(wanted.values())
+
+
+def packets(events, name):
+    """How often each packet has left, or come."""
+    return Counter((event.field["dqpn"], event.field["opcode"], event.field["psn"]) for event in named(events, name))
+
+
+def has_walked(events, qpn, *states):
+    """A QP has had these states, each from the one before."""
+    walk = [(event.field["from"], event.field["to"]) for event in named(events, "qp_state") if event.field["qpn"] == qpn]
+    require(walk == list(zip(states, states[1:])), f"QP {qpn} walked {walk}")
+
+
+def only_ferroce():
+    """Where there are no events there is nothing to see."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe has no trace events")
+
+
+@scenario("trace.events", 120)
+def lossy(report):
+    """Events of a lossy run: packets, losses, retransmissions and outcomes are as many as the counters and the relay say."""
+    only_ferroce()
+    with seeded(), controlled(bridged=True) as ends:
+        acquaint(*ends)
+        with recording() as stop, Relay(ends) as relay:
+            relay.loses = RandomLosses()
+            before = [counters(end.dev) for end in ends]
+            exchange(ends, 4, *PLAN, "-n", shortened(4, 1))
+            events = stop()
+            compared = sum(agree(events, end.dev, grown(old, end.dev)) for end, old in zip(ends, before))
+        lost = packets(events, "tx") - packets(events, "rx")
+        wanted = Counter()
+        for (_, qpn, _, psn), times in relay.loses.lost.items():
+            wanted[qpn, psn] += times
+        drawn = Counter()
+        for (dqpn, _, psn), times in lost.items():
+            drawn[int(dqpn, 0), int(psn)] += times
+        require(drawn == wanted, f"lost by the events alone: {drawn - wanted}; by the relay alone: {wanted - drawn}")
+        require(wanted and not packets(events, "rx") - packets(events, "tx"), "nothing was lost, or packets came from nowhere")
+        for name in ("doorbell", "taken", "ack", "complete", "recover", "timer"):
+            require(named(events, name), f"no event {name}")
+        report.note(f"{len(events)} events, {compared} of them compared with counters; {sum(wanted.values())} packets lost")
+
+
+@scenario("trace.verbs", 60)
+def verbs(report):
+    """Events of ibv_rc_pingpong: its verbs in their order, the states of its QPs, a completion for each that it polls."""
+    only_ferroce()
+    iters = 20
+    with pair() as ends:
+        with recording() as stop:
+            talk(ends, 4, 1024, "-e", size=2500, iters=iters)
+            events = stop()
+    for end in ends:
+        (made,) = [event for event in named(events, "qp") if event.field["dev"] == end.dev]
+        qpn, task = made.field["qpn"], made.task
+        called = [event.field["op"] for event in named(events, "verb") if event.task == task and event.field["dev"] == end.dev]
+        steps = [op for op, _ in groupby(op for op in called if op in VERBS)]
+        require(steps == list(VERBS), f"{end.dev}: verbs {steps}")
+        require(called.count("modify_qp") == 3, f"{called.count('modify_qp')} times modify_qp")
+        begun = Counter(event.field["op"] for event in named(events, "verb") if event.task == task)
+        ended = Counter(event.field["op"] for event in named(events, "verb_done") if event.task == task)
+        require(begun == ended, f"begun and not ended, or ended and not begun: {begun - ended}, {ended - begun}")
+        has_walked(events, qpn, "RESET", "INIT", "RTR", "RTS", "RESET")
+        done = [event for event in named(events, "complete") if event.field["qpn"] == qpn]
+        kinds = Counter((event.field["opcode"], event.field["status"]) for event in done)
+        require(kinds == {("SEND", "SUCCESS"): iters, ("RECV", "SUCCESS"): iters}, f"{end.dev} completed {kinds}")
+        require({event.field["cq"] for event in done} == {made.field["send_cq"]}, "completions in another CQ")
+        took = [event for event in named(events, "taken") if event.field["qpn"] == qpn]
+        require([event.number("index") for event in took] == list(range(iters)), "not each WQE was taken once, in order")
+        keys = [event.field["what"] for event in named(events, "key") if event.task == task]
+        require(keys == ["REGISTER", "DEREGISTER"], f"the key of the region: {keys}")
+        news = Counter(event.field["what"] for event in named(events, "cq_event")
+                       if (event.field["dev"], event.field["cq"]) == (end.dev, made.field["send_cq"]))
+        require(news["RAISED"] and news["DELIVERED"], f"events of the CQ: {news}")
+    report.note(f"{len(events)} events, {len(named(events, 'verb'))} verbs")
+
+
+@scenario("trace.statuses", 60)
+def statuses(report):
+    """Events of tests/examples/statuses.c: each status that it explains, on the local path and by packets, and how QPs fail."""
+    only_ferroce()
+    with loop() as end:
+        for local in (True, False):
+            set_local_path(end.dev, local)
+            with recording() as stop:
+                before = counters(end.dev)
+                told = command([program("example_statuses"), end.dev, str(end.gid())]).stdout
+                events, counted = stop(), grown(before, end.dev)
+            wanted = {int(number) for number in re.findall(r"^ *(\d+) ", told, re.M)}
+            seen = {STATUSES.get(event.field["status"]) for event in named(events, "complete")}
+            require(len(wanted) >= 11 and wanted <= seen, f"without an event: {wanted - seen}")
+            handed = [event for event in named(events, "handed") if event.field["opcode"] != "RC_ACKNOWLEDGE"]
+            require(len(handed) == counted["local_segments"] and bool(handed) == local,
+                    f"{len(handed)} segments handed over, and {counted['local_segments']} counted")
+            agree(events, end.dev, counted)
+            failed = {event.field["why"] for event in named(events, "qp_state") if event.field["to"] == "ERR"}
+            require("ERROR" in failed, f"QPs went to ERR because of {failed}")
+            refused = [event for event in named(events, "request") if event.field["outcome"] == "ACCESS_ERROR"]
+            require(refused and "QP_ACCESS_ERR" in {event.field["event"] for event in named(events, "async_event")},
+                    "no request was refused, or nobody learned of it")
+            report.note(f"{len(events)} events, statuses {sorted(seen)}")
+
+
+@scenario("trace.drops", 60)
+def drops(report):
+    """Events of packets that nobody wants: each reason as often as it is counted, and headers without what follows."""
+    only_ferroce()
+    with pair() as ends:
+        with recording() as stop:
+            before = counters(ends[1].dev)
+            # A SEND Only to a QP that is not there; an opcode that nobody has; what is no packet; and a READ Request to another one.
+            follows = b"Payload!" * 2
+            for packet in (bth(0x04, 0x123456, 7) + follows, bth(0xff, 0x654321, 8) + follows, b"short", bth(0x0c, 0x123457, 9) + follows):
+                deliver(ends, packet)
+            events, counted = stop(), grown(before, ends[1].dev)
+        seen = Counter(event.field["reason"] for event in named(events, "drop"))
+        wanted = {name: value for name, value in counted.items() if name.startswith("drop_") and value}
+        require(seen == wanted and sum(seen.values()) == 4, f"events of drops {dict(seen)}, counted {wanted}")
+        (gone,) = [event for event in named(events, "drop") if event.field["dqpn"] == "0x123456"]
+        require(gone.field["psn"] == "7" and gone.field["head"] == bth(0x04, 0x123456, 7).hex() and gone.field["opcode"] == "RC_SEND_ONLY"
+                and gone.field["reason"] == "drop_unknown_qp", f"not what was sent: {gone}")
+        # A READ Request would have a RETH there, so that what stands in its place is shown.
+        for event in named(events, "drop"):
+            require((b"Payl".hex() in event.field["head"]) == (event.field["opcode"] == "RC_READ_REQUEST"), f"payload, or none: {event}")
+        report.note(f"{dict(seen)}")
+
+
+def bth(opcode, qpn, psn):
+    """A base transport header."""
+    return struct.pack("!BBHII", opcode, 0x40, 0xffff, qpn, psn)
+
+
+def deliver(ends, payload):
+    """A datagram from the first end to the RoCE port of the second, which has it when this returns."""
+    def send():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            s.sendto(payload, (ends[1].ip4, 4791))
+
+    in_netns(ends[0].netns, send)
+
+
+@scenario("trace.unload", 60)
+def unload(report):
+    """The module is unloaded and loaded while its events are on: they end with it, and are there again with it."""
+    only_ferroce()
+    module = flavour.current().module
+    with pair() as ends, recording() as stop:
+        talk(ends, 4, 1024, iters=3)
+        report.note(f"{len(stop())} events before")
+        write(f"{BUFFER}/tracing_on", "1")
+    with recording():
+        command(["modprobe", "-r", module])
+        require(not os.path.exists(f"{BUFFER}/events/ferroce"), "the events have outlived the module")
+        command(["modprobe", module])
+        write(f"{BUFFER}/events/ferroce/enable", "1")
+        with pair() as ends:
+            talk(ends, 4, 1024, iters=3)
+        require(len(named(taken(), "complete")) == 12, "not each completion has an event")
