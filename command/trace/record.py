@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`ferroce trace -- CMD`: captures in all network namespaces while a program runs, and draws."""
+"""`ferroce trace -- CMD`: captures in all network namespaces while a program runs, records the module's events, and draws."""
 
 import argparse
 import glob
@@ -11,16 +11,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 
-from . import show
+from . import show, why
 from .capture import NotReadable
+from .events import can_record, parse, recorded
 from .trace import load, only
 
 # Seconds for tcpdump to begin, and to end.
 BEGIN, END = 10, 10
 # What is on its way when the program ends: acknowledgements, and what tcpdump has not written yet.
 REST = 0.5
+# The module's events, beside the captures.
+EVENTS = "events.txt"
 LOCAL_PATH = "/sys/class/infiniband/*/local_path"
 BY_SUFFIX = {".html": "html", ".htm": "html", ".json": "json", ".md": "mermaid", ".mmd": "mermaid"}
 
@@ -122,13 +125,18 @@ def capture(words: list[str], folder: str) -> tuple[int, list[Capture]]:
             captures.append(Capture(namespace, os.path.join(folder, f"{namespace or 'here'}.pcap")))
         for one in captures:
             one.begin()
-        try:
-            status = subprocess.run(words).returncode
-        except KeyboardInterrupt:
-            status = 130
-        except OSError as e:
-            raise NotReadable(f"{words[0]}: {e.strerror}") from None
-        time.sleep(REST)
+        told: list[str] = []
+        with recorded(told) if can_record() else nullcontext():
+            try:
+                status = subprocess.run(words).returncode
+            except KeyboardInterrupt:
+                status = 130
+            except OSError as e:
+                raise NotReadable(f"{words[0]}: {e.strerror}") from None
+            time.sleep(REST)
+        for text in told:
+            with open(os.path.join(folder, EVENTS), "w", encoding="utf-8") as f:
+                f.write(text)
     finally:
         for one in captures:
             one.end()
@@ -160,10 +168,15 @@ def run(args: argparse.Namespace) -> int:
             stack.enter_context(by_the_wire())
         status, captures = capture(words, folder)
         full = [one for one in captures if os.path.exists(one.path) and has_packets(one.path)]
+        told = os.path.join(folder, EVENTS)
+        events = parse(show.contents(told).decode(errors="replace")) if os.path.exists(told) else None
+        sys.stdout.flush()
         if not full:
-            why = ("; messages within one ferroce device go from memory to memory: --wire makes packets of them" if local
-                   else "")
-            raise NotReadable(f"{words[0]} ended with status {status}, and no packet of RoCE v2 was seen{why}")
+            if events and events.all:
+                sys.stderr.write(why.draw(events))
+            hint = ("; messages within one ferroce device go from memory to memory: --wire makes packets of them" if local
+                    else "")
+            raise NotReadable(f"{words[0]} ended with status {status}, and no packet of RoCE v2 was seen{hint}")
         trace = load([(one.path, show.contents(one.path)) for one in full])
         for one in full:
             if missed := one.missed():
@@ -171,11 +184,13 @@ def run(args: argparse.Namespace) -> int:
                                    "they look lost")
         if args.qp is not None:
             only(trace, args.qp)
-        sys.stdout.flush()
+        found = why.reasons(events) if events and events.all else []
+        trace.notes += found
         args.form = form_of(args)
         show.write(show.FORMS[args.form](trace, args), args.output)
         if args.output:
+            sys.stderr.write("".join(f"- {one}\n" for one in found))
             print(f"{trace.headline()}\ndrawn in {args.output}", file=sys.stderr)
         if args.keep:
-            print(f"captures are in {args.keep}", file=sys.stderr)
+            print(f"captures and events are in {args.keep}", file=sys.stderr)
     return status

@@ -9,6 +9,7 @@ from collections import Counter
 from tests.guest import flavour
 from tests.guest.fabric import acquaint, counters, loop, pair
 from tests.guest.peer import exchange
+from tests.guest.programs import program
 from tests.guest.relay import Relay
 from tests.guest.scenario import SEED, Skipped, command, require, scenario, seeded, shortened
 from tests.scenarios.losses.fault import controlled
@@ -143,3 +144,27 @@ def in_one_command(report):
             require(f.read().strip() == "1", "the local path is off")
     said = command(["ferroce", "trace", "--", "false"], ok=(1,)).stdout
     require("status 1, and no packet" in said, said)
+
+
+# What `ferroce trace` must say of a status that tests/examples/statuses.c provokes.
+REASONS = {
+    "LOC_LEN_ERR": "longer than this receive", "REM_INV_REQ_ERR": "longer than the receive that it took",
+    "LOC_QP_OP_ERR": "max_rd_atomic 0", "LOC_PROT_ERR": "lkey does not cover", "MW_BIND_ERR": "IBV_ACCESS_MW_BIND",
+    "REM_ACCESS_ERR": "that of no region or window", "REM_OP_ERR": "names memory that is not accessible there",
+    "RETRY_EXC_ERR": "is in RESET since", "RNR_RETRY_EXC_ERR": "had no receive",
+}
+
+
+@scenario("trace.why", 90)
+def reasons(report):
+    """`ferroce trace` says why each request of tests/examples/statuses.c failed, by what was really wrong."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("the events are ferroce's")
+    with loop() as end:
+        said = command(["ferroce", "trace", "--wire", "-o", OUT, "--", program("example_statuses"), end.dev, str(end.gid())]).stdout
+    found = {line.split(": ", 1)[0].rsplit(" ", 1)[-1]: line for line in said.splitlines() if line.startswith("- wr ")}
+    for status, words in REASONS.items():
+        require(status in found, f"nothing is said of {status}")
+        require(words in found[status], f"of {status}: {found[status]}")
+        report.note(found[status])
+    require("wr" in said and " flushed: " in said, "nothing is said of the flushed request")

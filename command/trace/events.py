@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The trace events of the module (Documentation/tracing.md, Events): recorded by tracefs, and read as text, be it of trace or
+trace_pipe, of `trace-cmd report` or of `perf script`."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+TRACEFS = "/sys/kernel/tracing"
+# Kilobytes for each CPU: some hundred thousand events.
+ROOM = "16384"
+LINE = re.compile(r"(\d+\.\d+): (?:ferroce:)?ferroce_(\w+): *(.*)$")
+# What is lost is said in the stream, or by the figures in the first lines.
+LOST = re.compile(r"LOST (\d+) EVENTS")
+WRITTEN = re.compile(r"entries-in-buffer/entries-written: (\d+)/(\d+)")
+
+
+@dataclass(frozen=True)
+class Event:
+    """One of them. Times are microseconds."""
+
+    at: float
+    name: str
+    fields: dict[str, str]
+
+    def number(self, name: str) -> int:
+        """A field that is a number."""
+        return int(self.fields[name], 0)
+
+    def __getitem__(self, name: str) -> str:
+        return self.fields.get(name, "")
+
+    @property
+    def qpn(self) -> str:
+        """The QP, as it is printed."""
+        return self["qpn"]
+
+
+@dataclass
+class Events:
+    """Those of a run, in their order."""
+
+    all: list[Event] = field(default_factory=list)
+    # How many did not fit.
+    lost: int = 0
+
+    def named(self, *names: str, **wanted: str) -> Iterator[Event]:
+        """Those of these kinds whose fields are so."""
+        return (event for event in self.all
+                if event.name in names and all(event[key] == value for key, value in wanted.items()))
+
+
+def parse(text: str) -> Events:
+    """Reads them; other lines are passed over."""
+    events = Events()
+    for line in text.splitlines():
+        if found := LINE.search(line):
+            at, name, rest = found.groups()
+            words = dict(word.split("=", 1) for word in rest.split() if "=" in word)
+            events.all.append(Event(float(at) * 1e6, name, words))
+        elif found := LOST.search(line):
+            events.lost += int(found.group(1))
+        elif found := WRITTEN.search(line):
+            events.lost += int(found.group(2)) - int(found.group(1))
+    events.all.sort(key=lambda event: event.at)
+    return events
+
+
+def write(path: str, text: str) -> None:
+    """Writes a file of tracefs."""
+    with open(path, "w", encoding="ascii") as f:
+        f.write(text)
+
+
+def can_record() -> bool:
+    """Whether the module is there with its events, and this process may record them."""
+    return os.access(f"{TRACEFS}/events/ferroce/enable", os.W_OK)
+
+
+@contextmanager
+def recorded(into: list[str]):
+    """Records in a buffer of its own, which nobody else sees; at the end the text is in the list."""
+    buffer = f"{TRACEFS}/instances/ferroce-{os.getpid()}"
+    os.mkdir(buffer)
+    try:
+        write(f"{buffer}/trace_clock", "mono")
+        with suppress(OSError):
+            write(f"{buffer}/buffer_size_kb", ROOM)
+        write(f"{buffer}/events/ferroce/enable", "1")
+        yield
+        write(f"{buffer}/events/ferroce/enable", "0")
+        with open(f"{buffer}/trace", encoding="utf-8", errors="replace") as f:
+            into.append(f.read())
+    finally:
+        with suppress(OSError):
+            write(f"{buffer}/events/ferroce/enable", "0")
+        os.rmdir(buffer)

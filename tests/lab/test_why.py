@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: GPL-2.0
+"""`ferroce trace why`: what it says of events, each rule by a run in which it must speak, and one in which it must not."""
+
+import importlib.util
+import sys
+import unittest
+
+from tests.lab.config import CHECKOUT
+
+
+def module(name):
+    """A module of the command's package, by the name that the command gives it."""
+    if "ferroce_trace" not in sys.modules:
+        folder = CHECKOUT / "command/trace"
+        spec = importlib.util.spec_from_file_location("ferroce_trace", folder / "__init__.py",
+                                                      submodule_search_locations=[str(folder)])
+        sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[spec.name])
+    return importlib.import_module(f"ferroce_trace.{name}")
+
+
+events, why = module("events"), module("why")
+A, B = "0x11", "0x22"
+RETH = "0a00ffff" + B[2:].zfill(8) + "00000005" + "0000000000001000" + "{:08x}" + "00000040"
+
+
+def line(at, name, **fields):
+    """An event as tracefs prints it."""
+    words = " ".join(f"{key}={value}" for key, value in fields.items())
+    return f"  prog-88      [000] b.... {at / 1000:12.6f}: ferroce_{name}: {words}"
+
+
+def sent(at, opcode="RC_SEND_ONLY", head="04", qpn=A, dqpn=B):
+    """A packet leaves."""
+    return line(at, "tx", qpn=qpn, dqpn=dqpn, opcode=opcode, psn=5, head=head)
+
+
+def ended(at, status, qpn=A, wr_id=7, opcode="SEND"):
+    """A request completes."""
+    return line(at, "complete", qpn=qpn, cq=1, wr_id=hex(wr_id), status=status, opcode=opcode, byte_len=0, vendor_err="0x0")
+
+
+def met(at, what, count=1, qpn=A):
+    """The requester meets something."""
+    return line(at, "recover", qpn=qpn, what=what, count=count, una=5)
+
+
+def key(at, number, what="REGISTER", access="0x7", length=64):
+    """A key comes or goes."""
+    return line(at, "key", key=hex(number), what=what, len=length, access=access, pieces=1, done=1)
+
+
+def said(*lines):
+    """What is said of a run."""
+    return why.reasons(events.parse("\n".join(lines)))
+
+
+class Reading(unittest.TestCase):
+    def test_the_text_of_each_program(self):
+        for text in (" prog-88 [000] b....     0.604000: ferroce_qp_state: qpn=0x11 from=RTS to=ERR why=USER",
+                     "  rc-88    [001]   12.604000: ferroce_qp_state: qpn=0x11 from=RTS to=ERR why=USER",
+                     "rc    88 [001]   12.604000: ferroce:ferroce_qp_state: qpn=0x11 from=RTS to=ERR why=USER"):
+            one, = events.parse(f"# tracer: nop\n{text}\nsomething else\n").all
+            self.assertEqual((one.name, one.qpn, one["to"], one["why"]), ("qp_state", "0x11", "ERR", "USER"))
+        self.assertEqual(one.at, 12604000.0)
+
+    def test_what_is_lost_makes_all_of_it_doubtful(self):
+        self.assertEqual(events.parse("# entries-in-buffer/entries-written: 10/25   #P:2").lost, 15)
+        found = said("CPU:1 [LOST 4 EVENTS]", sent(1), ended(2, "LOC_PROT_ERR"))
+        self.assertTrue(found[0].startswith("perhaps: wr 7"))
+        self.assertIn("4 events had no room", found[-1])
+
+    def test_a_run_without_a_fault_has_no_reasons(self):
+        self.assertEqual(said(sent(1), ended(2, "SUCCESS"), ended(3, "SUCCESS", B, opcode="RECV"),
+                              line(4, "verb_done", op="create_qp", ret=0), line(5, "verb_done", op="poll", ret=3)), [])
+
+
+class Failures(unittest.TestCase):
+    def only(self, *lines):
+        """The one thing that is said."""
+        found = said(*lines)
+        self.assertEqual(len(found), 1, found)
+        return found[0]
+
+    def test_no_receive(self):
+        nak = line(2, "request", qpn=B, psn=5, opcode="RC_SEND_ONLY", outcome="NO_RECEIVE")
+        one = self.only(line(0, "taken", qpn=A, index=0, slot=0, wr_id="0x7", opcode="SEND", len=64), sent(1), nak,
+                        met(3, "RNR_NAK", 3), ended(4, "RNR_RETRY_EXC_ERR"))
+        self.assertIn("wr 7 of QP 0x11 (SEND, 64 B) ended with RNR_RETRY_EXC_ERR: QP 0x22", one)
+        self.assertIn("had no receive 3 times", one)
+
+    def test_no_answer(self):
+        lines = [sent(1), met(3, "TIMEOUT", 7), ended(9, "RETRY_EXC_ERR")]
+        self.assertIn("No device of this machine has seen its packets", self.only(*lines))
+        gone = [line(2, "drop", dqpn=B, opcode="RC_SEND_ONLY", psn=5, reason="drop_unknown_qp")] * 2
+        one = self.only(*lines, *gone)
+        self.assertIn("7 ACK timeouts long", one)
+        self.assertIn("dropped: 2 by drop_unknown_qp: there is no such queue pair", one)
+        state = line(0.5, "qp_state", qpn=B, **{"from": "RTS"}, to="ERR", why="USER")
+        self.assertIn("QP 0x22 is in ERR, and takes no requests: user", self.only(state, *lines))
+        one = self.only(state, *lines, line(2, "drop", dqpn=B, opcode="RC_SEND_ONLY", psn=5, reason="drop_state"))
+        self.assertIn("QP 0x22 is in ERR since 8.5 ms before (user)", one)
+        back = line(2, "drop", dqpn=A, opcode="RC_ACKNOWLEDGE", psn=5, reason="drop_address")
+        self.assertIn("The answers came, and were dropped: 1 by drop_address", self.only(*lines, back))
+        came = line(2, "rx", qpn=B, dqpn=B, opcode="RC_SEND_ONLY", psn=5)
+        self.assertIn("later ones, or its answers, were lost", self.only(*lines, came))
+
+    def test_no_right(self):
+        request = sent(2, "RC_WRITE_ONLY", RETH.format(0x1234))
+        end = ended(5, "REM_ACCESS_ERR", opcode="RDMA_WRITE")
+        self.assertIn("that of no region or window", self.only(request, end))
+        self.assertIn("registered without IBV_ACCESS_REMOTE_WRITE", self.only(key(0, 0x1234, access="0x1"), request, end))
+        self.assertIn("was deregistered 4 ms before",
+                      self.only(key(0, 0x1234), key(1, 0x1234, "DEREGISTER"), request, end))
+        self.assertIn("its region has 64 bytes", self.only(key(0, 0x1234), request, end))
+        self.assertIn("lacks the right", self.only(line(1, "handed", qpn=A, to=B, opcode="RC_WRITE_ONLY", psn=5), end))
+
+    def test_the_peers_fault(self):
+        short = ended(4, "LOC_LEN_ERR", B, 9, "RECV")
+        found = said(sent(1), short, ended(5, "REM_INV_REQ_ERR"))
+        self.assertIn("longer than this receive", found[0])
+        self.assertIn("the receive that it took, wr 9 of QP 0x22", found[1])
+        self.assertIn("does not permit it", self.only(sent(1), ended(5, "REM_INV_REQ_ERR")))
+        found = said(sent(1), ended(4, "LOC_PROT_ERR", B, 9, "RECV"), ended(5, "REM_OP_ERR"))
+        self.assertIn("entry of the receive names memory that its lkey does not cover", found[0])
+        self.assertIn("wr 9 of QP 0x22, names memory", found[1])
+
+    def test_our_own_fault(self):
+        for status, words in (("LOC_PROT_ERR", "lkey does not cover"), ("LOC_QP_OP_ERR", "max_rd_atomic 0"),
+                              ("MW_BIND_ERR", "IBV_ACCESS_MW_BIND"), ("LOC_LEN_ERR", "longer than the queue pair sends"),
+                              ("BAD_RESP_ERR", "does not fit"), ("LOC_ACCESS_ERR", "no right to write")):
+            self.assertIn(words, self.only(sent(1), ended(2, status)))
+        ud = line(0, "qp", qpn=A, known_as=A, type="UD", dev="fe0")
+        self.assertIn("address handle", self.only(ud, sent(1), ended(2, "LOC_QP_OP_ERR")))
+
+    def test_flushes(self):
+        found = said(sent(1), ended(2, "LOC_PROT_ERR"), ended(3, "WR_FLUSH_ERR", wr_id=8), ended(3, "WR_FLUSH_ERR", wr_id=9))
+        self.assertEqual(found[1], "2 requests of QP 0x11 were flushed: wr 7 failed before")
+        state = line(1, "qp_state", qpn=A, **{"from": "RTS"}, to="ERR", why="USER")
+        self.assertIn("moved it to ERR", self.only(state, ended(2, "WR_FLUSH_ERR")))
+        refused = line(1, "request", qpn=A, psn=5, opcode="RC_WRITE_ONLY", outcome="ACCESS_ERROR")
+        self.assertIn("it has refused a request of its peer (access error)", self.only(refused, ended(2, "WR_FLUSH_ERR")))
+        full = line(1, "cq_event", dev="fe0", cq=1, what="OVERRUN")
+        self.assertIn("its CQ was full", self.only(full, ended(2, "WR_FLUSH_ERR")))
+
+
+class Repairs(unittest.TestCase):
+    def test_what_went_well_in_the_end(self):
+        found = said(sent(1), met(2, "RNR_NAK", 2), met(3, "SEQUENCE_NAK"), met(3, "RETRANSMITTED", 4), met(4, "TIMEOUT"),
+                     ended(5, "SUCCESS"))
+        for one, words in zip(found, ("waited for receives of QP 0x22 2 times", "ACK timeout 1 time",
+                                      "4 packets again, after 1 NAK and 0 probes"), strict=True):
+            self.assertIn(words, one)
+
+    def test_packets_for_nobody_and_verbs_that_fail(self):
+        found = said(line(1, "drop", dqpn="0x99", opcode="RC_SEND_ONLY", psn=1, reason="drop_unknown_qp"),
+                     line(2, "verb_done", op="create_qp", ret=-22), line(3, "verb_done", op="create_qp", ret=-22))
+        self.assertEqual(len(found), 2)
+        self.assertIn("packets for QP 0x99 were dropped: 1 by drop_unknown_qp", found[0])
+        self.assertIn("create_qp failed with EINVAL", found[1])
+
+    def test_each_reason_of_a_drop_is_explained(self):
+        text = (CHECKOUT / "rust/sys/ferroce_trace.h").read_text(encoding="utf-8")
+        named = {word for word in text.split('"') if word.startswith("drop_")}
+        self.assertTrue(named)
+        self.assertEqual(named - set(why.DROPS), set())
+
+
+if __name__ == "__main__":
+    unittest.main()
