@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 TRACEFS = "/sys/kernel/tracing"
-# Kilobytes for each CPU: some hundred thousand events.
-ROOM = "16384"
+# Kilobytes for each CPU, some hundred thousand events, and for all of them.
+ROOM, ALL_ROOM = 16384, 262144
 LINE = re.compile(r"(\d+\.\d+): (?:ferroce:)?ferroce_(\w+): *(.*)$")
 # What is lost is said in the stream, or by the figures in the first lines.
 LOST = re.compile(r"LOST (\d+) EVENTS")
@@ -87,13 +87,21 @@ def recorded(into: list[str]):
     try:
         write(f"{buffer}/trace_clock", "mono")
         with suppress(OSError):
-            write(f"{buffer}/buffer_size_kb", ROOM)
+            write(f"{buffer}/buffer_size_kb", str(min(ROOM, ALL_ROOM // (os.cpu_count() or 1))))
         write(f"{buffer}/events/ferroce/enable", "1")
+    except OSError:
+        with suppress(OSError):
+            os.rmdir(buffer)
+        raise
+    try:
         yield
-        write(f"{buffer}/events/ferroce/enable", "0")
-        with open(f"{buffer}/trace", encoding="utf-8", errors="replace") as f:
+        # The program may have unloaded the module.
+        with suppress(OSError):
+            write(f"{buffer}/events/ferroce/enable", "0")
+        with suppress(OSError), open(f"{buffer}/trace", encoding="utf-8", errors="replace") as f:
             into.append(f.read())
     finally:
         with suppress(OSError):
             write(f"{buffer}/events/ferroce/enable", "0")
-        os.rmdir(buffer)
+        with suppress(OSError):
+            os.rmdir(buffer)

@@ -2,6 +2,7 @@
 """`ferroce trace -- CMD`: captures in all network namespaces while a program runs, records the module's events, and draws."""
 
 import argparse
+import fcntl
 import glob
 import os
 import select
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from . import show, why
 from .capture import NotReadable
@@ -22,14 +23,15 @@ from .trace import load, only
 BEGIN, END = 10, 10
 # What is on its way when the program ends: acknowledgements, and what tcpdump has not written yet.
 REST = 0.5
-# The module's events, beside the captures.
-EVENTS = "events.txt"
+# The module's events, beside the captures, and the capture of the own namespace.
+EVENTS, HERE = "events.txt", "@here"
+LOCK = "/run/ferroce-trace.lock"
 LOCAL_PATH = "/sys/class/infiniband/*/local_path"
 BY_SUFFIX = {".html": "html", ".htm": "html", ".json": "json", ".md": "mermaid", ".mmd": "mermaid"}
 
 
 def namespaces() -> list[str]:
-    """The named network namespaces besides this one; "" is this one."""
+    """This network namespace, as "", and the named ones."""
     own, found = os.stat("/proc/self/ns/net").st_ino, [""]
     known = {own}
     for path in sorted(glob.glob("/run/netns/*")):
@@ -47,6 +49,8 @@ class Capture:
     def __init__(self, namespace: str, path: str):
         self.path = path
         self.said = b""
+        # It has ended by itself, and has not seen the rest.
+        self.died = False
         there = ["ip", "netns", "exec", namespace] if namespace else []
         # In immediate mode nothing waits in a block of the ring when the capture ends.
         self.tcpdump = subprocess.Popen(
@@ -74,6 +78,7 @@ class Capture:
 
     def end(self) -> None:
         """Ends it, with all that it has seen in the file."""
+        self.died = self.tcpdump.poll() is not None
         self.tcpdump.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             _, rest = self.tcpdump.communicate(timeout=END)
@@ -91,21 +96,26 @@ class Capture:
 
 @contextmanager
 def by_the_wire():
-    """Messages within one ferroce device become packets for this time."""
-    before = {}
+    """Messages within one ferroce device become packets for this time. One such run at a time: it puts back what it found."""
+    before, lock = {}, None
     try:
-        for path in glob.glob(LOCAL_PATH):
-            with open(path, encoding="ascii") as f:
-                before[path] = f.read()
-            with open(path, "w", encoding="ascii") as f:
-                f.write("0")
+        try:
+            lock = open(LOCK, "w", encoding="ascii")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for path in glob.glob(LOCAL_PATH):
+                with open(path, encoding="ascii") as f:
+                    before[path] = f.read()
+                with open(path, "w", encoding="ascii") as f:
+                    f.write("0")
+        except OSError as e:
+            raise NotReadable(f"{e.filename}: {e.strerror}; --wire needs root") from None
         yield
-    except OSError as e:
-        raise NotReadable(f"{e.filename}: {e.strerror}; --wire needs root") from None
     finally:
         for path, value in before.items():
             with suppress(OSError), open(path, "w", encoding="ascii") as f:
                 f.write(value)
+        if lock:
+            lock.close()
 
 
 def local_path_is_on() -> bool:
@@ -117,30 +127,55 @@ def local_path_is_on() -> bool:
     return False
 
 
-def capture(words: list[str], folder: str) -> tuple[int, list[Capture]]:
-    """Runs the program; its exit status, and what was captured meanwhile."""
+def run_program(words: list[str]) -> int:
+    """Runs it to its end; its exit status, as a shell has it. Ctrl-C is for the program."""
+    try:
+        program = subprocess.Popen(words)
+    except OSError as e:
+        raise NotReadable(f"{words[0]}: {e.strerror}") from None
+    while True:
+        try:
+            status = program.wait()
+            return 128 - status if status < 0 else status
+        except KeyboardInterrupt:
+            pass
+        except BaseException:
+            program.terminate()
+            raise
+
+
+def ends(number: int, _: object) -> None:
+    """A signal ends the run, with all that it has begun."""
+    raise SystemExit(128 + number)
+
+
+def capture(words: list[str], folder: str) -> tuple[int, list[Capture], str | None]:
+    """Runs the program; its exit status, what was captured meanwhile, and the module's events."""
     captures: list[Capture] = []
+    told: list[str] = []
     try:
         for namespace in namespaces():
-            captures.append(Capture(namespace, os.path.join(folder, f"{namespace or 'here'}.pcap")))
+            captures.append(Capture(namespace, os.path.join(folder, f"{namespace or HERE}.pcap")))
         for one in captures:
             one.begin()
-        told: list[str] = []
-        with recorded(told) if can_record() else nullcontext():
-            try:
-                status = subprocess.run(words).returncode
-            except KeyboardInterrupt:
-                status = 130
-            except OSError as e:
-                raise NotReadable(f"{words[0]}: {e.strerror}") from None
+        with ExitStack() as stack:
+            if can_record():
+                try:
+                    stack.enter_context(recorded(told))
+                except OSError as e:
+                    print(f"ferroce: no events: {e.filename}: {e.strerror}", file=sys.stderr)
+            status = run_program(words)
             time.sleep(REST)
         for text in told:
             with open(os.path.join(folder, EVENTS), "w", encoding="utf-8") as f:
                 f.write(text)
     finally:
+        # A second Ctrl-C must not leave some of them running.
+        old = signal.signal(signal.SIGINT, signal.SIG_IGN)
         for one in captures:
             one.end()
-    return status, captures
+        signal.signal(signal.SIGINT, old)
+    return status, captures, told[0] if told else None
 
 
 def form_of(args: argparse.Namespace) -> str:
@@ -160,16 +195,24 @@ def run(args: argparse.Namespace) -> int:
         raise NotReadable("a program to run is missing: ferroce trace -- ibv_rc_pingpong ...")
     if not shutil.which("tcpdump"):
         raise NotReadable("tcpdump is needed: apt install tcpdump")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, ends)
     with ExitStack() as stack:
         folder = args.keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="ferroce-trace-"))
-        os.makedirs(folder, exist_ok=True)
+        try:
+            os.makedirs(folder, exist_ok=True)
+            # What an earlier run has left there is not of this one.
+            for old in glob.glob(os.path.join(glob.escape(folder), "*.pcap")) + [os.path.join(folder, EVENTS)]:
+                with suppress(FileNotFoundError):
+                    os.unlink(old)
+        except OSError as e:
+            raise NotReadable(f"{e.filename}: {e.strerror}") from None
         local = not args.wire and local_path_is_on()
         if args.wire:
             stack.enter_context(by_the_wire())
-        status, captures = capture(words, folder)
+        status, captures, text = capture(words, folder)
         full = [one for one in captures if os.path.exists(one.path) and has_packets(one.path)]
-        told = os.path.join(folder, EVENTS)
-        events = parse(show.contents(told).decode(errors="replace")) if os.path.exists(told) else None
+        events = parse(text) if text else None
         sys.stdout.flush()
         if not full:
             if events and events.all:
@@ -178,6 +221,9 @@ def run(args: argparse.Namespace) -> int:
                     else "")
             raise NotReadable(f"{words[0]} ended with status {status}, and no packet of RoCE v2 was seen{hint}")
         trace = load([(one.path, show.contents(one.path)) for one in full])
+        for one in captures:
+            if one.died:
+                trace.notes.append(f"{os.path.basename(one.path)}: tcpdump has ended before the program: what follows is missing")
         for one in full:
             if missed := one.missed():
                 trace.notes.append(f"{os.path.basename(one.path)}: {missed} packets were not captured, for want of room: "

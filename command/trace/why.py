@@ -13,19 +13,19 @@ from .findings import many
 from .opcodes import duration
 
 # Access flags of regions.
-RIGHTS = {"WRITE": (2, "IBV_ACCESS_REMOTE_WRITE"), "READ": (4, "IBV_ACCESS_REMOTE_READ"), "CMP": (8, "IBV_ACCESS_REMOTE_ATOMIC"),
-          "FETCH": (8, "IBV_ACCESS_REMOTE_ATOMIC")}
+RIGHTS = {"WRITE": (2, "IBV_ACCESS_REMOTE_WRITE"), "READ": (4, "IBV_ACCESS_REMOTE_READ"),
+          "COMPARE": (8, "IBV_ACCESS_REMOTE_ATOMIC"), "FETCH": (8, "IBV_ACCESS_REMOTE_ATOMIC")}
 # Where the R_Key is in the headers of a request: behind the BTH and a virtual address.
 RKEY = slice(2 * 20, 2 * 24)
 # What keeps a packet out, and what is to be done.
 DROPS = {
     "drop_icrc": "its ICRC is wrong: something on the way has damaged or rewritten it",
-    "drop_ip_header": "its IP header has options, or is cut off",
+    "drop_ip_header": "it is a fragment, or its IP header has options or is cut off",
     "drop_malformed": "it is no valid packet of RoCE v2",
-    "drop_opcode": "the queue pair is of another type than the packet: both ends must be RC, UC or UD",
+    "drop_opcode": "the queue pair is of another type than the packet (both ends must be RC, UC or UD), or its opcode is unknown",
     "drop_unknown_qp": "there is no such queue pair: it is destroyed, or the numbers were exchanged wrongly",
     "drop_group": "no queue pair is attached to the group: ibv_attach_mcast, or rdma_join_multicast",
-    "drop_address": "it comes from another address than that of the connected peer: compare the GIDs of both ends",
+    "drop_address": "its addresses are not those of the connection, or of UD not the device's: compare the GIDs of both ends",
     "drop_interface": "it came by another netdev than that of the device",
     "drop_pkey": "its partition key is not the default one",
     "drop_qkey": "its Q_Key is not that of the queue pair",
@@ -59,13 +59,33 @@ class Story:
                 last = (event["to"], event.at, event["why"])
         return last
 
-    def recovered(self, qpn: str, what: str, until: float) -> int:
+    def recovered(self, qpn: str, what: str, until: float, since: float = 0.0) -> int:
         """How often a requester has met something."""
-        return sum(event.number("count") for event in self.events.named("recover", qpn=qpn, what=what) if event.at <= until)
+        return sum(event.number("count") for event in self.events.named("recover", qpn=qpn, what=what)
+                   if since <= event.at <= until)
 
-    def dropped(self, dqpn: str, until: float) -> Counter[str]:
+    def dropped(self, dqpn: str, until: float, since: float = 0.0) -> Counter[str]:
         """Packets for a queue pair that were dropped, by their reason."""
-        return Counter(event["reason"] for event in self.events.named("drop", dqpn=dqpn) if event.at <= until)
+        return Counter(event["reason"] for event in self.events.named("drop", dqpn=dqpn) if since <= event.at <= until)
+
+    def is_here(self, qpn: str) -> bool:
+        """Whether a queue pair is on this machine, as far as was recorded."""
+        return qpn in self.types or any(event.qpn == qpn for event in self.events.named("rx", "request", "qp_state"))
+
+    def taken(self, done: Event) -> Event | None:
+        """The WQE of a completion of a send queue."""
+        if done["opcode"].startswith("RECV"):
+            return None
+        found = None
+        for event in self.events.named("taken", qpn=done.qpn, wr_id=done["wr_id"]):
+            if event.at <= done.at:
+                found = event
+        return found
+
+    def begun(self, done: Event) -> float:
+        """When the WQE of a completion was taken; 0 where that is not known."""
+        taken = self.taken(done)
+        return taken.at if taken else 0.0
 
     def last(self, at: float, name: str, **wanted: str) -> Event | None:
         """The last such event up to a little behind this time."""
@@ -77,11 +97,9 @@ class Story:
 
     def whose(self, done: Event) -> str:
         """A request in words."""
-        taken = None
-        for event in self.events.named("taken", qpn=done.qpn, wr_id=done["wr_id"]):
-            if event.at <= done.at:
-                taken = event
-        what = f"{taken['opcode']}, {taken['len']} B" if taken else done["opcode"]
+        taken = self.taken(done)
+        # Of one that could not be read nothing else is known.
+        what = f"{taken['opcode']}, {taken['len']} B" if taken and taken["status"] in ("", "SUCCESS") else done["opcode"]
         return f"wr {done.number('wr_id')} of QP {done.qpn} ({what}) ended with {done['status']}"
 
 
@@ -93,8 +111,9 @@ def with_drops(drops: Counter[str]) -> str:
 def no_receive(story: Story, done: Event) -> str:
     """RNR_RETRY_EXC_ERR."""
     peer = story.peers.get(done.qpn, "")
-    naks = story.recovered(done.qpn, "RNR_NAK", done.at)
-    empty = sum(event.at <= done.at for event in story.events.named("request", qpn=peer, outcome="NO_RECEIVE"))
+    since = story.begun(done)
+    naks = story.recovered(done.qpn, "RNR_NAK", done.at, since)
+    empty = sum(since <= event.at <= done.at for event in story.events.named("request", qpn=peer, outcome="NO_RECEIVE"))
     had = sum(event.at <= done.at for event in story.events.named("complete", qpn=peer)
               if event["opcode"].startswith("RECV"))
     seen = f", which has completed {many(had, 'receive')} before," if had else ""
@@ -105,39 +124,40 @@ def no_receive(story: Story, done: Event) -> str:
 def no_answer(story: Story, done: Event) -> str:
     """RETRY_EXC_ERR."""
     peer = story.peers.get(done.qpn, "")
-    tries = story.recovered(done.qpn, "TIMEOUT", done.at)
+    begun = story.begun(done)
+    tries = story.recovered(done.qpn, "TIMEOUT", done.at, begun)
     said = f"no answer, {many(tries, 'ACK timeout')} long. " if tries else "it was asked for again and again. "
-    drops = story.dropped(peer, done.at)
+    drops = story.dropped(peer, done.at, begun)
     state, since, why = story.state(peer, done.at)
     if drops:
         said += f"Its packets came, and were dropped: {with_drops(drops)}"
         if state and state not in ("RTR", "RTS", "SQD"):
             said += f". QP {peer} is in {state} since {duration(int((done.at - since) * 1000))} before ({why.lower()})"
         return said
-    back = story.dropped(done.qpn, done.at)
+    back = story.dropped(done.qpn, done.at, begun)
     if back:
         return f"{said}The answers came, and were dropped: {with_drops(back)}"
     if state and state not in ("RTR", "RTS", "SQD"):
         return f"{said}QP {peer} is in {state}, and takes no requests: {why.lower()}"
-    if any(story.events.named("rx", qpn=peer)) or any(story.events.named("request", qpn=peer)):
-        return f"{said}QP {peer} has had requests before: later ones, or its answers, were lost on the way"
-    return (f"{said}No device of this machine has seen its packets: they were lost, or their address leads elsewhere. "
-            "`ferroce try PEER` says which leg is missing")
+    if story.is_here(peer):
+        return f"{said}QP {peer} is here and has dropped nothing: packets, or its answers, were lost on the way"
+    return (f"{said}QP {peer or 'of the peer'} is not on this machine, or nothing has reached it: record there as well. "
+            "`ferroce try PEER` says whether a leg is missing")
 
 
 def no_right(story: Story, done: Event) -> str:
     """REM_ACCESS_ERR."""
     peer = story.peers.get(done.qpn, "")
-    request = None
-    for event in story.events.named("tx", qpn=done.qpn):
-        if event.at <= done.at and ("WRITE" in event["opcode"] or "READ" in event["opcode"] or "CMP" in event["opcode"]
-                                    or "FETCH" in event["opcode"]) and len(event["head"]) >= RKEY.stop:
+    taken, request = story.taken(done), None
+    for event in story.events.named("tx", qpn=done.qpn, slot=taken["slot"]) if taken else ():
+        if (taken and taken.at <= event.at <= done.at and any(word in event["opcode"] for word in RIGHTS)
+                and len(event["head"]) >= RKEY.stop):
             request = event
     if not request:
         return (f"QP {peer or 'of the peer'} has refused it: the R_Key is not that of a region of its domain, the range is "
                 "outside, or the region lacks the right")
     rkey = int(request["head"][RKEY], 16)
-    known = [event for event in story.events.named("key") if event.number("key") == rkey and event.at <= done.at]
+    known = [event for event in story.events.named("key", done="1") if event.number("key") == rkey and event.at <= done.at]
     if not known:
         return (f"the R_Key {rkey:#x} is that of no region or window which was made while this was recorded: was it sent "
                 "whole, and in the order of the host?")
@@ -147,8 +167,8 @@ def no_right(story: Story, done: Event) -> str:
     for word, (bit, flag) in RIGHTS.items():
         if word in request["opcode"] and not last.number("access") & bit:
             return f"the region of R_Key {rkey:#x} was registered without {flag}"
-    return (f"the R_Key {rkey:#x} is right, its region has {last['len']} bytes: the range begins or ends outside, or the "
-            f"region is of another protection domain than QP {peer}")
+    return (f"the R_Key {rkey:#x} was given to {last['len']} bytes: the range begins or ends outside, the region is of another "
+            f"protection domain than QP {peer}, or the key was a window's that is gone")
 
 
 def invalid_at_peer(story: Story, done: Event) -> str:
@@ -175,7 +195,7 @@ def too_long(_: Story, done: Event) -> str:
     """LOC_LEN_ERR."""
     if done["opcode"].startswith("RECV"):
         return "the peer's message is longer than this receive; the peer's request ends with REM_INV_REQ_ERR"
-    return "the message is longer than the queue pair sends: a packet for UD, 2 GiB for others"
+    return "the message is longer than the queue pair sends (a packet for UD, 2 GiB for others), or an atomic one has not 8 bytes"
 
 
 def bad_memory(_: Story, done: Event) -> str:
@@ -188,7 +208,8 @@ def bad_memory(_: Story, done: Event) -> str:
 def bad_use(story: Story, done: Event) -> str:
     """LOC_QP_OP_ERR."""
     if story.types.get(done.qpn) == "UD":
-        return "its address handle is destroyed, or of another domain: it must live until the request has completed"
+        return ("its address handle is destroyed, or of another domain (it must live until the request has completed), or the "
+                "request is malformed")
     return "the queue pair cannot do this: an RDMA READ or atomic operation with max_rd_atomic 0, or a malformed request"
 
 
@@ -230,7 +251,9 @@ def why_in_error(story: Story, qpn: str) -> str:
     entered = [event for event in story.events.named("qp_state", qpn=qpn) if event["to"] in ("ERR", "SQE")]
     if entered and entered[-1]["why"] == "USER":
         return "its program, the connection manager, or the end of the link moved it to ERR"
-    if any(story.events.named("cq_event", what="OVERRUN")):
+    made = next(story.events.named("qp", qpn=qpn), None)
+    if made and any(event["dev"] == made["dev"] and event["cq"] in (made["send_cq"], made["recv_cq"])
+                    for event in story.events.named("cq_event", what="OVERRUN")):
         return "its CQ was full: make it as large as all queues that complete there, and poll it in time"
     return "it is in ERR"
 
@@ -250,8 +273,8 @@ def repairs(story: Story) -> Iterator[tuple[float, str]]:
             yield first, (f"QP {qpn} has waited for receives of QP {peer} {many(naks, 'time')}: a message came before its "
                           "receive was posted")
         if waits := story.recovered(qpn, "TIMEOUT", end):
-            yield first, (f"QP {qpn} has waited for its ACK timeout {many(waits, 'time')}: packets were lost{where}, and the "
-                          "probes with them")
+            yield first, (f"QP {qpn} has waited for its ACK timeout {many(waits, 'time')}: packets or answers were lost"
+                          f"{where}, or the peer is slow")
         losses = sum(story.recovered(qpn, what, end) for what in ("SEQUENCE_NAK", "IMPLIED_NAK"))
         probes = story.recovered(qpn, "TAIL_PROBE", end)
         if losses or probes:

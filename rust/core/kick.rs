@@ -214,3 +214,158 @@ fn after_run<C: Copy + PartialEq>(queue: &mut impl KickEnv<C>, more: bool, fetch
     }
     more && call.is_some_and(|call| call.worker == Worker::Timer)
 }
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_core_kick))]
+mod tests {
+    use super::*;
+    use crate::core::offload::InFlight;
+
+    /// WQEs that one run flushes.
+    const BUDGET: u32 = 2;
+
+    /// A queue that has failed, with so many WQEs to be flushed.
+    struct Failed {
+        offload: Offload<u32>,
+        activity: Activity,
+        left: u32,
+        flushed: u32,
+        called: Option<Worker>,
+    }
+
+    impl Failed {
+        fn new(left: u32) -> Self {
+            Self {
+                offload: Offload::default(),
+                activity: Activity::Flush,
+                left,
+                flushed: 0,
+                called: None,
+            }
+        }
+    }
+
+    impl KickEnv<u32> for Failed {
+        fn offload(&mut self) -> &mut Offload<u32> {
+            &mut self.offload
+        }
+
+        fn point(&self) -> SchedPoint<u32> {
+            SchedPoint {
+                here: 0,
+                now: 0,
+                in_flight: InFlight::Nothing,
+            }
+        }
+
+        fn activity(&self) -> Activity {
+            self.activity
+        }
+
+        fn has_work(&self) -> bool {
+            false
+        }
+
+        fn fetched(&self) -> u32 {
+            self.flushed
+        }
+
+        fn doorbell(&mut self, _: SchedPoint<u32>) -> Decision<u32> {
+            unreachable!("a failed queue does not stream")
+        }
+
+        fn invite(&mut self, _: WorkerCall<u32>) {
+            unreachable!("a failed queue does not stream")
+        }
+
+        fn call(&mut self, call: WorkerCall<u32>) {
+            self.called = Some(call.worker);
+        }
+
+        fn stop_doorbells(&mut self) {
+            unreachable!("nothing is in flight")
+        }
+
+        fn ask_for_doorbells(&mut self) -> bool {
+            self.left != 0
+        }
+
+        fn transmit(&mut self) -> bool {
+            unreachable!("a failed queue does not transmit")
+        }
+
+        fn flush(&mut self) -> bool {
+            let now = self.left.min(BUDGET);
+            self.left -= now;
+            self.flushed += now;
+            now == BUDGET
+        }
+
+        fn fail(&mut self) {}
+
+        fn worked(&mut self, _: Worker) {}
+
+        fn publish(&mut self) {}
+    }
+
+    /// Lets workers run until none is called.
+    fn finish(queue: &mut Failed) {
+        for _ in 0..100 {
+            let Some(worker) = queue.called.take() else {
+                return;
+            };
+            assert!(!kick(
+                queue,
+                Kick::Worker {
+                    worker,
+                    alone: true
+                }
+            ));
+        }
+        panic!("a worker is called for ever");
+    }
+
+    #[test]
+    fn a_flush_ends_with_all_done_or_somebody_who_continues() {
+        let all = [
+            Kick::Doorbell,
+            Kick::DoorbellAgain { last: false },
+            Kick::DoorbellAgain { last: true },
+            Kick::Progress(Progress::default()),
+        ];
+        for why in all {
+            for wqes in 0..8 {
+                let mut queue = Failed::new(wqes);
+                let again = kick(&mut queue, why);
+                assert!(queue.left == 0 || again || queue.called.is_some());
+                if again {
+                    kick(&mut queue, Kick::DoorbellAgain { last: true });
+                }
+                finish(&mut queue);
+                assert_eq!((queue.left, queue.flushed), (0, wqes));
+                assert!(!queue.offload.has_worker());
+            }
+        }
+    }
+
+    #[test]
+    fn who_is_not_in_charge_does_not_flush() {
+        let mut queue = Failed::new(9);
+        kick(&mut queue, Kick::Progress(Progress::default()));
+        let flushed = queue.flushed;
+        assert!(!kick(&mut queue, Kick::Doorbell));
+        assert_eq!(queue.flushed, flushed);
+        finish(&mut queue);
+        assert_eq!(queue.left, 0);
+    }
+
+    #[test]
+    fn a_queue_that_is_reset_does_nothing() {
+        let mut queue = Failed::new(3);
+        queue.activity = Activity::None;
+        for why in [Kick::Doorbell, Kick::Progress(Progress::default())] {
+            assert!(!kick(&mut queue, why));
+        }
+        assert_eq!((queue.flushed, queue.called), (0, None));
+    }
+}

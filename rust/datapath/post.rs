@@ -82,7 +82,7 @@ pub fn send_doorbell(qp: &Arc<Qp>) -> Result {
                 return Ok(kick(&mut send, qp, Kick::DoorbellAgain { last }, ctx));
             }
             let again = kick(&mut send, qp, Kick::Doorbell, ctx);
-            measures = send.offload.wants_end();
+            measures = qp.sends() && send.offload.wants_end();
             Ok(again)
         });
         if !again.ok_or(ENODEV)?? {
@@ -390,5 +390,8 @@ fn fetch(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool
 fn is_posted(send: &SendQueue, qp: ArcBorrow<'_, Qp>, producer: u32) -> bool {
     let requester = &send.requester;
     let used = requester.pushed().wrapping_sub(requester.retired());
-    producer != requester.pushed() && used < qp.sq().entries()
+    let posted = producer.wrapping_sub(requester.pushed());
+    // What an overwritten index counts is no WQE: fetching fails the QP, a flush leaves it alone.
+    let is_valid = posted <= qp.sq().entries() || qp.sends();
+    posted != 0 && used < qp.sq().entries() && is_valid
 }

@@ -14,11 +14,12 @@ mkdir -p build/trace
 
 # Both ends, the second one once this command says that the first one waits.
 two_ends() {
-	right "/tmp/$name" $1 >/tmp/right.out &
+	right "/tmp/$name" $1 >/tmp/right.out 2>&1 &
+	# It says why, too, where the second one fails.
+	trap "kill $! 2>/dev/null; sed 's/^/the other end: /' /tmp/right.out" EXIT
 	until eval "$3" >/dev/null; do kill -0 $!; sleep 0.1; done
 	left "/tmp/$name" $2
 	wait $!
-	sed 's/^/the other end: /' /tmp/right.out
 }
 
 if [ "$2" = inside ]; then

@@ -150,12 +150,6 @@ def choose(only, guest=""):
     return Plan([test for test in host.tests() if test.name in picked], guests, left_out)
 
 
-def helpers(only):
-    """How many guests run beside all else. In a whole run two, where there is memory, for one alone waits a good part of
-    its time: for timers, for its other end, for programs that start."""
-    return 2 if not picks(only) and boot.memory() > 3 * boot.MEMORY else 1
-
-
 def run(root, only, with_module, guest=""):
     """Runs what is asked for; 0 when nothing failed."""
     # The scenarios are made from the list of cases.
@@ -187,18 +181,35 @@ def run(root, only, with_module, guest=""):
                 suite.run(booted, plan.guests[name], lines, kvm and not machine.aarch64, total.add, left(), total.again,
                           guest_class=kind)
 
-        # Guests for what most are for, and beside them all else one behind the other, which then helps them.
-        stock = [""] if "" in machines else []
-        with suite.beside([plan.guests[name] for name in stock], partial(on, ""), helpers(only)):
+        ended = threading.Event()
+
+        def on_the_host():
             for test in plan.host:
+                if ended.is_set():
+                    return
                 total.add(host.run(test, root))
             if not picks(only):
                 # Now everything is there that cargo builds.
                 crates.keep()
-            for name, kernel in fast.items():
-                um.run(kernel, plan.guests[name], fast_lines[name], total.add, left(), total.again)
-            for name in (*(name for name in machines if name), *stock):
-                on(name)
+
+        # The fast guest, of which there is one at a time, has the longest way: so it begins at once. Beside it run the tests
+        # of the host, and a guest for what most are for. Whoever is done helps with these.
+        stock = [""] if "" in machines else []
+        together = not picks(only) and boot.memory() > 3 * boot.MEMORY
+        if not together:
+            on_the_host()
+        beside = [partial(on, "")] if stock else []
+        if together:
+            beside.append(lambda: [on_the_host(), *map(on, stock)])
+        with suite.beside([plan.guests[name] for name in stock], beside):
+            try:
+                for name, kernel in fast.items():
+                    um.run(kernel, plan.guests[name], fast_lines[name], total.add, left(), total.again)
+                for name in (*(name for name in machines if name), *stock):
+                    on(name)
+            except BaseException:
+                ended.set()
+                raise
     return total.status
 
 

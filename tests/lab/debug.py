@@ -192,6 +192,6 @@ def run(root, only):
 
         # Whoever is done with one queue helps with the other.
         kinds = plan.queues()
-        with suite.beside([queue for _, queue in kinds], lambda: guests(kinds[::-1]), GUESTS - 1):
+        with suite.beside([queue for _, queue in kinds], [lambda: guests(kinds[::-1])] * (GUESTS - 1)):
             guests(kinds)
     return total.status

@@ -84,14 +84,11 @@ class Queue:
 
 
 @contextmanager
-def beside(queues, work, times=1):
-    """Does `work` so many times at once beside what is done in here, if the queues have any; a failure of one ends all."""
-    if not any(queue.names for queue in queues):
-        yield
-        return
-    with ThreadPoolExecutor(times) as pool:
+def beside(queues, works):
+    """Does all of `works` beside what is done in here; a failure of one ends all that the queues still have."""
+    with ThreadPoolExecutor(len(works) or 1) as pool:
         try:
-            others = [pool.submit(work) for _ in range(times)]
+            others = [pool.submit(work) for work in works]
             yield
             for other in others:
                 other.result()

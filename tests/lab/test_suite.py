@@ -237,18 +237,18 @@ class HandedOut(Guests):
             raise say.LabError("no disk")
 
         queue = suite.Queue(self.NAMES)
-        with self.assertRaises(SystemExit), suite.beside([queue], waits):
+        with self.assertRaises(SystemExit), suite.beside([queue], [waits]):
             sys.exit(143)
         self.assertTrue(queue.ended)
-        with self.assertRaisesRegex(say.LabError, "no disk"), suite.beside([suite.Queue(self.NAMES)], fails):
+        with self.assertRaisesRegex(say.LabError, "no disk"), suite.beside([suite.Queue(self.NAMES)], [fails]):
             pass
 
     def test_a_guest_is_ended_with_the_queue(self):
         queue = suite.Queue(self.NAMES)
         watched = []
-        with self.assertRaises(SystemExit), suite.beside([queue], lambda: watched.append(suite.watch(
+        with self.assertRaises(SystemExit), suite.beside([queue], [lambda: watched.append(suite.watch(
                 mock.Mock(alive=lambda: True, BOOT_LIMIT=600, results=self.place), queue, iter(()),
-                [], None, time.monotonic() + 600, None, None))):
+                [], None, time.monotonic() + 600, None, None))]):
             sys.exit(143)
         self.assertEqual(watched, [None])
 

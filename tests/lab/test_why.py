@@ -30,9 +30,14 @@ def line(at, name, **fields):
     return f"  prog-88      [000] b.... {at / 1000:12.6f}: ferroce_{name}: {words}"
 
 
-def sent(at, opcode="RC_SEND_ONLY", head="04", qpn=A, dqpn=B):
+def taken(at, wr_id=7, slot=0, opcode="SEND"):
+    """A WQE is taken from the ring."""
+    return line(at, "taken", qpn=A, index=slot, slot=slot, wr_id=hex(wr_id), opcode=opcode, len=64, status="SUCCESS")
+
+
+def sent(at, opcode="RC_SEND_ONLY", head="04", qpn=A, dqpn=B, slot=0):
     """A packet leaves."""
-    return line(at, "tx", qpn=qpn, dqpn=dqpn, opcode=opcode, psn=5, head=head)
+    return line(at, "tx", qpn=qpn, dqpn=dqpn, opcode=opcode, psn=5, slot=slot, head=head)
 
 
 def ended(at, status, qpn=A, wr_id=7, opcode="SEND"):
@@ -45,9 +50,9 @@ def met(at, what, count=1, qpn=A):
     return line(at, "recover", qpn=qpn, what=what, count=count, una=5)
 
 
-def key(at, number, what="REGISTER", access="0x7", length=64):
-    """A key comes or goes."""
-    return line(at, "key", key=hex(number), what=what, len=length, access=access, pieces=1, done=1)
+def key(at, number, what="REGISTER", access="0x7", length=64, done=1):
+    """A key comes or goes, or should have."""
+    return line(at, "key", key=hex(number), what=what, len=length, access=access, pieces=1, done=done)
 
 
 def said(*lines):
@@ -91,7 +96,12 @@ class Failures(unittest.TestCase):
 
     def test_no_answer(self):
         lines = [sent(1), met(3, "TIMEOUT", 7), ended(9, "RETRY_EXC_ERR")]
-        self.assertIn("No device of this machine has seen its packets", self.only(*lines))
+        self.assertIn("is not on this machine, or nothing has reached it", self.only(*lines))
+        # What was before this request is not of it.
+        early = [met(0.1, "TIMEOUT", 9), line(0.1, "drop", dqpn=B, opcode="RC_SEND_ONLY", psn=1, reason="drop_icrc"), taken(0.5)]
+        one = next(text for text in said(*early, *lines) if "RETRY_EXC_ERR" in text)
+        self.assertIn("7 ACK timeouts", one)
+        self.assertNotIn("drop_icrc", one)
         gone = [line(2, "drop", dqpn=B, opcode="RC_SEND_ONLY", psn=5, reason="drop_unknown_qp")] * 2
         one = self.only(*lines, *gone)
         self.assertIn("7 ACK timeouts long", one)
@@ -103,16 +113,22 @@ class Failures(unittest.TestCase):
         back = line(2, "drop", dqpn=A, opcode="RC_ACKNOWLEDGE", psn=5, reason="drop_address")
         self.assertIn("The answers came, and were dropped: 1 by drop_address", self.only(*lines, back))
         came = line(2, "rx", qpn=B, dqpn=B, opcode="RC_SEND_ONLY", psn=5)
-        self.assertIn("later ones, or its answers, were lost", self.only(*lines, came))
+        self.assertIn("is here and has dropped nothing", self.only(*lines, came))
 
     def test_no_right(self):
-        request = sent(2, "RC_WRITE_ONLY", RETH.format(0x1234))
+        request = taken(1.5, opcode="WRITE") + "\n" + sent(2, "RC_WRITE_ONLY", RETH.format(0x1234))
         end = ended(5, "REM_ACCESS_ERR", opcode="RDMA_WRITE")
+        # Another request is in flight behind it, with a key that is right; and one key could not be invalidated.
+        other = [taken(2.5, 8, 1, "WRITE"), sent(3, "RC_WRITE_ONLY", RETH.format(0x5), slot=1), key(0, 0x5)]
+        self.assertIn("the R_Key 0x1234 is that of no region", self.only(request, *other, end))
+        self.assertIn("was given to 64 bytes",
+                      self.only(key(0, 0x1234), key(1, 0x1234, "INVALIDATE", done=0), request, end))
+        swap = taken(1.5, opcode="COMPARE_SWAP") + "\n" + sent(2, "RC_COMPARE_SWAP", RETH.format(0x1234))
+        self.assertIn("IBV_ACCESS_REMOTE_ATOMIC", self.only(key(0, 0x1234), swap, ended(5, "REM_ACCESS_ERR", opcode="COMP_SWAP")))
         self.assertIn("that of no region or window", self.only(request, end))
         self.assertIn("registered without IBV_ACCESS_REMOTE_WRITE", self.only(key(0, 0x1234, access="0x1"), request, end))
         self.assertIn("was deregistered 4 ms before",
                       self.only(key(0, 0x1234), key(1, 0x1234, "DEREGISTER"), request, end))
-        self.assertIn("its region has 64 bytes", self.only(key(0, 0x1234), request, end))
         self.assertIn("lacks the right", self.only(line(1, "handed", qpn=A, to=B, opcode="RC_WRITE_ONLY", psn=5), end))
 
     def test_the_peers_fault(self):
@@ -140,8 +156,10 @@ class Failures(unittest.TestCase):
         self.assertIn("moved it to ERR", self.only(state, ended(2, "WR_FLUSH_ERR")))
         refused = line(1, "request", qpn=A, psn=5, opcode="RC_WRITE_ONLY", outcome="ACCESS_ERROR")
         self.assertIn("it has refused a request of its peer (access error)", self.only(refused, ended(2, "WR_FLUSH_ERR")))
-        full = line(1, "cq_event", dev="fe0", cq=1, what="OVERRUN")
-        self.assertIn("its CQ was full", self.only(full, ended(2, "WR_FLUSH_ERR")))
+        made = line(0, "qp", qpn=A, known_as=A, type="RC", dev="fe0", send_cq=1, recv_cq=2)
+        for cq, words in ((1, "its CQ was full"), (2, "its CQ was full"), (3, "it is in ERR")):
+            full = line(1, "cq_event", dev="fe0", cq=cq, what="OVERRUN")
+            self.assertIn(words, self.only(made, full, ended(2, "WR_FLUSH_ERR")))
 
 
 class Repairs(unittest.TestCase):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tests.guest import flavour
 from tests.guest.fabric import (
-    WIRE_MTU, End, batch, counters, link_add, link_del, pair, show_packets, tagged, tx_packets,
+    WIRE_MTU, End, acquaint, batch, counters, link_add, link_del, pair, show_packets, tagged, tx_packets,
     set_local_path, wait_active, wait_until)
 from tests.guest.peer import exchange
 from tests.guest.scenario import Skipped, add, command, require, scenario
@@ -299,6 +299,8 @@ def router(ends):
                    f"route add fd66::/16 via fd66:{number}::254"], netns=end.netns)
             routed.append(End(f"{flavour.current().prefix}r{number}", end.netns, "w0", f"10.66.{number}.1",
                               f"fd66:{number}::1", f"10.66.{number}.1"))
+            acquaint(routed[-1], replace(routed[-1], netns="fr", netdev=f"w{number}", ip4=f"10.66.{number}.254",
+                                         ip6=f"fd66:{number}::254"))
         yield routed
     finally:
         batch(["netns del fr"])

@@ -2,19 +2,24 @@
 """`ferroce trace` of runs, also such that lose packets: what it says is what the devices have counted, and what was lost."""
 
 import json
+import os
 import random
 import shutil
+import signal
+import subprocess
+import tempfile
 from collections import Counter
 
 from tests.guest import flavour
-from tests.guest.fabric import acquaint, counters, loop, pair
+from tests.guest.fabric import acquaint, counters, loop, pair, wait_until
 from tests.guest.peer import exchange
 from tests.guest.programs import program
 from tests.guest.relay import Relay
-from tests.guest.scenario import SEED, Skipped, command, require, scenario, seeded, shortened
+from tests.guest.scenario import PATIENCE, SEED, Skipped, command, require, scenario, seeded, shortened
 from tests.scenarios.losses.fault import controlled
 from tests.scenarios.packets.packets import captured
 
+INSTANCES = "/sys/kernel/tracing/instances"
 LEFT, RIGHT, OUT = "/tmp/trace-left.pcap", "/tmp/trace-right.pcap", "/tmp/trace.json"
 # Of each hundred packets, in both directions. The ACK timeout is out of reach: tail probes find what no NAK tells of.
 LOST = 5
@@ -144,6 +149,26 @@ def in_one_command(report):
             require(f.read().strip() == "1", "the local path is off")
     said = command(["ferroce", "trace", "--", "false"], ok=(1,)).stdout
     require("status 1, and no packet" in said, said)
+    said = command(["ferroce", "trace", "--", "sh", "-c", "kill -TERM $$"], ok=(1,)).stdout
+    require("status 143" in said, said)
+    ended_in_the_middle()
+
+
+def ended_in_the_middle():
+    """`ferroce trace` ended by SIGTERM puts everything back, and what an earlier run has left in a folder is not taken for its
+    own."""
+    with loop() as end, tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/old.pcap", "wb"):
+            pass
+        path = f"/sys/class/infiniband/{end.dev}/local_path"
+        run = subprocess.Popen(["ferroce", "trace", "--wire", "--keep", folder, "--", "sleep", "60"])
+        wait_until("it captures", lambda: open(path, encoding="ascii").read().strip() == "0" and os.listdir(INSTANCES))
+        run.terminate()
+        status = run.wait(timeout=60 * PATIENCE)
+        require(status == 128 + signal.SIGTERM, f"it ends with {status}")
+        require(open(path, encoding="ascii").read().strip() == "1", "the local path stays off")
+        require(not [name for name in os.listdir(INSTANCES) if name.startswith("ferroce-")], "a buffer of tracefs stays")
+        require("old.pcap" not in os.listdir(folder), "a capture of an earlier run stays")
 
 
 # What `ferroce trace` must say of a status that tests/examples/statuses.c provokes.
