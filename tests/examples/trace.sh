@@ -16,7 +16,7 @@ mkdir -p build/trace
 two_ends() {
 	right "/tmp/$name" $1 >/tmp/right.out 2>&1 &
 	# It says why, too, where the second one fails.
-	trap "kill $! 2>/dev/null; sed 's/^/the other end: /' /tmp/right.out" EXIT
+	trap "kill $! 2>/dev/null || :; sed 's/^/the other end: /' /tmp/right.out" EXIT
 	until eval "$3" >/dev/null; do kill -0 $!; sleep 0.1; done
 	left "/tmp/$name" $2
 	wait $!

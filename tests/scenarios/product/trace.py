@@ -162,12 +162,13 @@ def ended_in_the_middle():
             pass
         path = f"/sys/class/infiniband/{end.dev}/local_path"
         run = subprocess.Popen(["ferroce", "trace", "--wire", "--keep", folder, "--", "sleep", "60"])
-        wait_until("it captures", lambda: open(path, encoding="ascii").read().strip() == "0" and os.listdir(INSTANCES))
+        buffer = f"{INSTANCES}/ferroce-{run.pid}"
+        wait_until("it records", lambda: open(path, encoding="ascii").read().strip() == "0" and os.path.exists(buffer))
         run.terminate()
         status = run.wait(timeout=60 * PATIENCE)
         require(status == 128 + signal.SIGTERM, f"it ends with {status}")
         require(open(path, encoding="ascii").read().strip() == "1", "the local path stays off")
-        require(not [name for name in os.listdir(INSTANCES) if name.startswith("ferroce-")], "a buffer of tracefs stays")
+        require(not os.path.exists(buffer), "the buffer of tracefs stays")
         require("old.pcap" not in os.listdir(folder), "a capture of an earlier run stays")
 
 
