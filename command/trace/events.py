@@ -84,16 +84,12 @@ def recorded(into: list[str]):
     """Records in a buffer of its own, which nobody else sees; at the end the text is in the list."""
     buffer = f"{TRACEFS}/instances/ferroce-{os.getpid()}"
     os.mkdir(buffer)
+    # A signal may end it anywhere.
     try:
         write(f"{buffer}/trace_clock", "mono")
         with suppress(OSError):
             write(f"{buffer}/buffer_size_kb", str(min(ROOM, ALL_ROOM // (os.cpu_count() or 1))))
         write(f"{buffer}/events/ferroce/enable", "1")
-    except OSError:
-        with suppress(OSError):
-            os.rmdir(buffer)
-        raise
-    try:
         yield
         # The program may have unloaded the module.
         with suppress(OSError):
