@@ -17,7 +17,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from . import show, why
 from .capture import NotReadable
 from .events import can_record, parse, recorded
-from .trace import load, only
 
 # Seconds for tcpdump to begin, and to end.
 BEGIN, END = 10, 10
@@ -220,7 +219,8 @@ def run(args: argparse.Namespace) -> int:
             hint = ("; messages within one ferroce device go from memory to memory: --wire makes packets of them" if local
                     else "")
             raise NotReadable(f"{words[0]} ended with status {status}, and no packet of RoCE v2 was seen{hint}")
-        trace = load([(one.path, show.contents(one.path)) for one in full])
+        args.files = [one.path for one in full]
+        trace = show.read(args)
         for one in captures:
             if one.died:
                 trace.notes.append(f"{os.path.basename(one.path)}: tcpdump has ended before the program: what follows is missing")
@@ -228,8 +228,6 @@ def run(args: argparse.Namespace) -> int:
             if missed := one.missed():
                 trace.notes.append(f"{os.path.basename(one.path)}: {missed} packets were not captured, for want of room: "
                                    "they look lost")
-        if args.qp is not None:
-            only(trace, args.qp)
         found = why.reasons(events) if events and events.all else []
         trace.notes += found
         args.form = form_of(args)

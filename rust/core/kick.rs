@@ -369,3 +369,5 @@ mod tests {
         assert_eq!((queue.flushed, queue.called), (0, None));
     }
 }
+
+mod model;

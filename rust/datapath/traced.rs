@@ -29,6 +29,7 @@ use crate::sys::trace::{
     self,
     OffloadCause,
     RequestEnd,
+    Unsent,
     HEAD, //
 };
 use zerocopy::FromBytes;
@@ -221,6 +222,16 @@ pub(super) fn offloaded(
         to: to as u32,
         why: why as u32,
     })
+}
+
+/// Packets from this PSN on that have not left.
+#[cold]
+pub(super) fn unsent(qpn: u32, psn: Psn, what: Unsent) -> trace::UnsentPackets {
+    trace::UnsentPackets {
+        qpn,
+        psn: psn.get(),
+        what: what as u32,
+    }
 }
 
 /// What became of a request of a reliable service.

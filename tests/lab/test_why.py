@@ -1,25 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """`ferroce trace why`: what it says of events, each rule by a run in which it must speak, and one in which it must not."""
 
-import importlib.util
-import sys
 import unittest
 
+from command.trace import events, why
 from tests.lab.config import CHECKOUT
 
-
-def module(name):
-    """A module of the command's package, by the name that the command gives it."""
-    if "ferroce_trace" not in sys.modules:
-        folder = CHECKOUT / "command/trace"
-        spec = importlib.util.spec_from_file_location("ferroce_trace", folder / "__init__.py",
-                                                      submodule_search_locations=[str(folder)])
-        sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[spec.name])
-    return importlib.import_module(f"ferroce_trace.{name}")
-
-
-events, why = module("events"), module("why")
 A, B = "0x11", "0x22"
 RETH = "0a00ffff" + B[2:].zfill(8) + "00000005" + "0000000000001000" + "{:08x}" + "00000040"
 

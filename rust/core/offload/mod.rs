@@ -1162,5 +1162,3 @@ mod tests {
         assert_eq!(ring(&mut offload, 2, InFlight::Awaited), Decision::Send);
     }
 }
-
-mod model;

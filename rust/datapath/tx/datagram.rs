@@ -140,18 +140,8 @@ impl<'q, 't, 'a, S> Transmit<S> for DatagramTx<'q, 't, 'a> {
 fn flush(ah_path: &mut Option<AhPath>, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) {
     if let Some(AhPath { path, batch, .. }) = ah_path {
         if batch.flush(path, ctx.counters(&qp)).is_err() {
-            trace::unsent(move || unsent(&qp, Psn::default(), Unsent::Lost));
+            trace::unsent(move || traced::unsent(qp.number(), Psn::default(), Unsent::Lost));
         }
-    }
-}
-
-/// Datagrams that were not sent.
-#[cold]
-fn unsent(qp: &Qp, psn: Psn, what: Unsent) -> trace::UnsentPackets {
-    trace::UnsentPackets {
-        qpn: qp.number(),
-        psn: psn.get(),
-        what: what as u32,
     }
 }
 
@@ -204,7 +194,7 @@ fn add(
     match added {
         Ok(()) => Ok(()),
         Err(TxError::Refused(())) => {
-            trace::unsent(|| unsent(&qp, segment.psn, Unsent::Lost));
+            trace::unsent(|| traced::unsent(qp.number(), segment.psn, Unsent::Lost));
             Ok(())
         }
         Err(TxError::Access) => Err(AccessError),

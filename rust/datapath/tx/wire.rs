@@ -16,7 +16,6 @@ use crate::core::send::{
     SEGMENTS_PER_RUN, //
 };
 use crate::core::wire::packet::Headers;
-use crate::core::wire::psn::Psn;
 use crate::datapath::ctx::Ctx;
 use crate::datapath::deliver;
 use crate::datapath::memory::sg::Payload;
@@ -32,7 +31,10 @@ use crate::datapath::queues::{
     Refusals,
     SendQueue, //
 };
-use crate::datapath::traced::Origin;
+use crate::datapath::traced::{
+    self,
+    Origin, //
+};
 use crate::datapath::tx_batch::{
     TxError,
     TxRefused, //
@@ -121,7 +123,7 @@ impl<'q, 't, 'a, S> Transmit<S> for Wire<'q, 't, 'a> {
             Ok(()) => Ok(()),
             Err(TxError::Access) => Err(SendError::Local(Status::LocProtErr)),
             Err(TxError::Refused(first)) => {
-                trace::unsent(|| unsent(qp, first.psn, Unsent::Again));
+                trace::unsent(|| traced::unsent(qp.number(), first.psn, Unsent::Again));
                 Err(SendError::Refused(first))
             }
         }
@@ -134,7 +136,7 @@ impl<'q, 't, 'a, S> Transmit<S> for Wire<'q, 't, 'a> {
         batch
             .flush(path, ctx.counters(qp))
             .map_err(|TxRefused(first)| {
-                trace::unsent(|| unsent(qp, first.psn, Unsent::Again));
+                trace::unsent(|| traced::unsent(qp.number(), first.psn, Unsent::Again));
                 first
             })
     }
@@ -212,16 +214,6 @@ pub(in crate::datapath) fn answer(
     more && responder.has_response()
 }
 
-/// The local stack refused packets.
-#[cold]
-fn unsent(qp: &Qp, psn: Psn, what: Unsent) -> trace::UnsentPackets {
-    trace::UnsentPackets {
-        qpn: qp.number(),
-        psn: psn.get(),
-        what: what as u32,
-    }
-}
-
 /// The local stack refused the responses from `first` on: they are sent soon, after a back-off.
 /// Without it the peer would spend a retry.
 #[cold]
@@ -234,7 +226,7 @@ fn requeue_responses(
 ) -> bool {
     match refusals.add(ctx.now()) {
         Some(at) => {
-            trace::unsent(move || unsent(&qp, first.psn(), Unsent::Again));
+            trace::unsent(move || traced::unsent(qp.number(), first.psn(), Unsent::Again));
             ctx.counters(&qp).inc(Counter::SendRetried);
             responder.unsend(first);
             qp.timer().arm(at);
@@ -242,7 +234,7 @@ fn requeue_responses(
         }
         // Lost, as on any network: the peer retransmits its request.
         None => {
-            trace::unsent(move || unsent(&qp, first.psn(), Unsent::Lost));
+            trace::unsent(move || traced::unsent(qp.number(), first.psn(), Unsent::Lost));
             responder.has_response()
         }
     }
