@@ -5,6 +5,7 @@ import fnmatch
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -159,11 +160,19 @@ def run(root, only, with_module, guest=""):
         raise say.LabError(f"nothing of {only} runs here: {plan.left_out[0].detail}")
     with Sum(plan.everything(), "stock", not picks(only) and not guest) as total:
         total.results += plan.left_out
-        # Before anything runs beside anything: what is built is built in one place.
+        # Before anything runs beside anything: what is built is built in one place. Of each module most is one crate, which
+        # takes one processor.
         fast = {name: made.make(root, kind) for name, kind in um.KINDS.items() if name in plan.guests}
-        fast_lines = {name: um.setup_lines(kernel) for name, kernel in fast.items()}
         machines = {name: boot.MACHINES[name] for name in plan.guests if name not in fast}
-        usual = build.guest_setup(root, with_module) if any(m.is_usual for m in machines.values()) else []
+        is_usual = any(m.is_usual for m in machines.values())
+        works = [partial(um.modules, kernel) for kernel in fast.values()]
+        if is_usual and with_module:
+            works.append(partial(build.module, root))
+        with ThreadPoolExecutor() as pool:
+            for built in [pool.submit(work) for work in works]:
+                built.result()
+        fast_lines = {name: um.setup_lines(kernel) for name, kernel in fast.items()}
+        usual = build.guest_setup(root, with_module) if is_usual else []
         kvm = boot.kvm_works(root)
 
         def left():

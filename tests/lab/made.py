@@ -213,7 +213,8 @@ def modules(kernel, *others):
     for folder, module in folders.items():
         build.run_in_root(kernel.root, f"{kernel.kind.make} -j{os.cpu_count() or 2} --no-print-directory -C {TREE} "
                                        f"M={inside_cache(folder)} modules",
-                          f"building a module for the {kernel.kind.about}", binds=[(kernel.folder, INSIDE)])
+                          f"building a module for the {kernel.kind.about}", binds=[(kernel.folder, INSIDE)],
+                          turn=f"{kernel.kind.name}-module.lock")
         if not module.exists():
             raise LabError(f"the build made no {module}")
     return list(folders.values())

@@ -95,6 +95,9 @@ class Choice(unittest.TestCase):
             self.assertIn(name, fast)
         for name in ("verbs.stream-busy-cpus", "verbs.large-mr", "link.reload", "stock.users", "ulp.nfs"):
             self.assertIn(name, stock)
+        # What a round leaves is measured where no check holds back what was freed.
+        self.assertIn("teardown.orders", plan.guests[um.PLAIN.name].everything())
+        self.assertIn("teardown.some-orders", fast)
         self.assertNotIn("verbs.fence", stock)
 
     def test_what_is_named_runs_on_its_machine(self):

@@ -24,7 +24,7 @@ from tests.lab import boot, build, checks, config, made, prompt, say, suite
 from tests.lab.say import LabError, step
 
 MAKE = "make LLVM=1 ARCH=um"
-PLAIN = made.Kind("um", "fast guest's kernel", 6, MAKE, ("kernel.config", "um/base.config"), "linux", "vmlinux",
+PLAIN = made.Kind("um", "fast guest's kernel", 8, MAKE, ("kernel.config", "ulp.config", "um/base.config"), "linux", "vmlinux",
                   ("um/arch-um.patch",))
 DEBUG = made.Kind("um-debug", "fast guest's kernel with all checks", 9, MAKE,
                   ("kernel.config", "ulp.config", "checks.config", "um/base.config", "um/debug.config"), "linux", "vmlinux",
@@ -47,17 +47,19 @@ LEFT_OUT = (
 # in C there once more.
 TIER = tuple(f"{subject}.*" for subject in (
     "batches", "commands", "counters", "errors", "fault", "groups", "headers", "hostile", "in-flight", "isolation", "kernel",
-    "limits", "losses", "memory", "observe", "queues", "races", "scale", "teardown", "users", "verbs")) + ("pyverbs.rounds",)
+    "limits", "losses", "memory", "observe", "queues", "races", "scale", "teardown", "users", "verbs")) + (
+        "pyverbs.rounds", "ulp.iser*", "ulp.srp*")
 # What a whole run has here without checks, at the machine's speed: programs that others wrote, and the network around.
 PLAIN_TIER = (*(f"{subject}.*" for subject in (
-    "cm", "examples", "fairness", "interop", "link", "once", "packets", "paths", "perftest", "trace", "ucx", "walks")), *(
-    f"product.{case}" for case in ("command", "doctor-netdev", "doctor-provider", "peers", "try", "wheel")))
+    # Rounds enough to measure what each leaves behind; with all checks `teardown.some-orders` runs.
+    "cm", "examples", "fairness", "interop", "link", "once", "packets", "paths", "perftest", "trace", "ucx", "ulp", "walks")), *(
+    f"product.{case}" for case in ("command", "doctor-netdev", "doctor-provider", "peers", "try", "wheel")),
+    "teardown.orders")
 # Of these subjects the stock kernel has what only it has (threads of one process that run at the same time, udev, network
 # cards, nft, tunnels), and of each kind of program one.
-STOCK = ("verbs.stream*", "cm.rping-veth-ipv4", "cm.ucmatose", "cm.mckey", "cm.rstream", "cm.riostream", "interop.operations-ipv4",
-         "interop.services", "link.autoload", "link.parent", "link.reload", "link.udev", "link.unsuitable-netdev", "once.busy.veth",
-         "packets.fields", "paths.e1000", "paths.firewall", "paths.tunnel-*", "paths.virtio-net", "perftest.tools.veth",
-         "ucx.rc-put")
+STOCK = ("verbs.stream*", "cm.rping-veth-ipv4", "cm.ucmatose", "cm.mckey", "cm.rstream", "cm.riostream", "interop.services",
+         "link.autoload", "link.parent", "link.reload", "link.udev", "link.unsuitable-netdev", "once.busy.veth", "packets.fields",
+         "paths.e1000", "paths.firewall", "paths.tunnel-*", "paths.virtio-net", "perftest.tools.veth", "ulp.nfs", "ulp.nvme-veth")
 CONSOLE = "tty1"
 # The same for all users of the machine, whatever their TMPDIR says.
 LOCK = "/tmp/ferroce-um.lock"
@@ -105,7 +107,9 @@ class Guest(boot.Guest):
         q = shlex.quote
         kernel, mnt = self.root, self.work / "mnt"
         mnt.mkdir(exist_ok=True)
-        sets = shlex.join(f"{k}={v}" for k, v in env.items())
+        # With all checks what counts is that each path is walked; what is measured is measured without them.
+        short = {"FERROCE_SHORT": "1"} if kernel.kind is DEBUG else {}
+        sets = shlex.join(f"{k}={v}" for k, v in (short | env).items())
         start = self.work / "start"
         # A prompt opens the console itself. A command's output is no terminal.
         start.write_text(f"exec env {sets} {agent}" + ("" if self.terminal else f" 2>&1 | cat >/dev/{CONSOLE}") + "\n",
@@ -175,11 +179,16 @@ class Guest(boot.Guest):
             wire.recv(1024)
 
 
+def modules(kernel):
+    """ferroce.ko for this kernel, and what else its scenarios load."""
+    return checks.modules(kernel) if kernel.kind is DEBUG else made.modules(kernel, build.KERNEL_CLIENT)
+
+
 def setup_lines(kernel):
     """Builds everything; returns the shell lines that put it into the guest's root, which is at $M."""
     if kernel.kind is DEBUG:
         return checks.guest_setup(kernel)
-    module, client = made.modules(kernel, build.KERNEL_CLIENT)
+    module, client = modules(kernel)
     return build.guest_setup(kernel.root, made=module, release=kernel.release, client=client)
 
 
@@ -194,7 +203,7 @@ def place(scenario, guest="", whole=False):
         name = scenario.name
         if checks.is_one_of(name, STOCK) or checks.reason(name, LEFT_OUT):
             return ""
-        tiers = ((DEBUG.name, TIER), (PLAIN.name, PLAIN_TIER))
+        tiers = ((DEBUG.name, TIER), (PLAIN.name, PLAIN_TIER)) if name not in PLAIN_TIER else ((PLAIN.name, PLAIN_TIER),)
         return next((kind for kind, tier in tiers if checks.is_one_of(name, tier)), "")
     return guest if guest in KINDS else ""
 

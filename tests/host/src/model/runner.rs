@@ -8,7 +8,7 @@
 //!
 //! | variable | |
 //! |---|---|
-//! | `FERROCE_FRESH=77` | after the usual runs half as many others, which this number stands for |
+//! | `FERROCE_FRESH=77` | after the usual runs as many others, which this number stands for |
 //! | `FERROCE_MODEL_RUNS=1000000` | so many runs of all properties together, others each time |
 //! | `FERROCE_MODEL_SEED=name:1f2e` | this run of this property, and no other |
 //! | `FERROCE_MODEL_TRACE=1` | tell what happens in the run that failed |
@@ -24,10 +24,10 @@ use std::panic;
 use std::sync::Once;
 
 /// Runs of all properties together, if nobody says otherwise.
-const RUNS: u64 = 40_000;
+const RUNS: u64 = 15_000;
 
 /// Those that `FERROCE_FRESH` adds.
-const FRESH_RUNS: u64 = 20_000;
+const FRESH_RUNS: u64 = 15_000;
 
 thread_local! {
     /// Panics of this thread are failures to be shrunk, not to be told.
