@@ -10,8 +10,8 @@
 #                   in that guest
 # make check-fast   runs those that need no guest
 # make bench        measures against the kernel's own rdma_rxe; make bench QUICK=1 has one round and fewer rows, COUNT=1
-#                   counts instructions alone, AGAINST=REVISION with the module and provider of that commit too;
-#                   GUEST=um measures in the fast guest, at the machine's own speed
+#                   counts instructions alone, AGAINST=REVISION with the module and provider of that commit too, CHARTS=1
+#                   draws SVG; GUEST=um measures in the fast guest, at the machine's own speed
 # make deb          builds the Debian packages, in build/deb
 # make check-debug  runs guest scenarios on a kernel full of checks, which make setup-debug makes
 #
@@ -95,7 +95,7 @@ check-fast:
 	@$(LAB) check-fast
 
 bench:
-	@$(LAB) bench $(if $(QUICK),--quick) $(if $(COUNT),--count) $(if $(AGAINST),--against '$(AGAINST)') $(if $(GUEST),--guest '$(GUEST)')
+	@$(LAB) bench $(if $(QUICK),--quick) $(if $(COUNT),--count) $(if $(CHARTS),--charts) $(if $(AGAINST),--against '$(AGAINST)') $(if $(GUEST),--guest '$(GUEST)')
 
 setup-debug:
 	@$(LAB) setup-debug

@@ -2,19 +2,20 @@
 """The guest's part of `make bench`: both drivers side by side in one boot, measured in turns.
 
 Usage: python3 -m tests.bench.guest RESULTS_DIR. RESULTS_DIR/plan.json has `rounds`, `quick` and `times`, or `counting` in a guest
-whose clock counts instructions; the figures go to RESULTS_DIR/events.jsonl as they come.
+whose clock counts instructions, or `charts`; the figures go to RESULTS_DIR/events.jsonl as they come.
 """
 
 import json
 import os
+import re
 import sys
 from contextlib import ExitStack, nullcontext
 
-from tests.bench import plan
+from tests.bench import charts, plan
 from tests.guest.agent import Events
 from tests.guest.fabric import End, counters, join, link_add, link_del, no_dad, read, wait_active
 from tests.guest.flavour import FERROCE, RXE
-from tests.guest.programs import busy, on_cpu
+from tests.guest.programs import busy, on_cpu, run_both
 from tests.guest.scenario import Failed, command, require, say
 from tests.judges import kernel
 from tests.scenarios.messages.perftest import PORT, converse
@@ -111,6 +112,50 @@ def rounds(events, wanted, quick, times):
                         events.put(event="broken", row=row.key, driver=driver, detail=str(e))
 
 
+def distribution(row, ends):
+    """Each latency that the client has seen, in microseconds. perftest prints them when it is asked for them unsorted."""
+    argv = [*row.argv(ends[0].dev, ends[0].gid(), PORT)]
+    other = [*row.argv(ends[1].dev, ends[1].gid(), PORT), ends[0].tcp]
+    out = run_both(argv, other, ends, PORT, 60)[1]
+    found = [float(value) for value in re.findall(r"^\d+, (\d+\.\d+)$", out, re.M)]
+    require(len(found) > row.iters // 2, f"{row.key}: {len(found)} samples: {out[-400:]}")
+    return found
+
+
+def tcp(ends, size, often):
+    """MiB/s of a TCP connection, by the program of librdmacm that compares its own sockets with it."""
+    argv = ["rstream", "-T", "s", "-S", str(size), "-C", str(often), "-I", "1", "-p", str(PORT)]
+    out = run_both([*argv, "-b", ends[0].ip4], [*argv, "-s", ends[0].ip4], ends, PORT, 60)[1]
+    # Its last column, for the one of gigabits is 0.00 where messages are small.
+    took = re.search(r"(\d+\.\d+)\s*$", out)
+    require(took and float(took[1]), f"rstream: {out[-400:]}")
+    return size / float(took[1]) * 1e6 / (1 << 20)
+
+
+def draw(events, times):
+    """The points of all charts. What fails is told, and leaves a gap."""
+    with ExitStack() as stack:
+        ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
+        events.put(event="up", release=os.uname().release, cpu=cpu_model())
+
+        def point(chart, line, get):
+            try:
+                events.put(event="point", chart=chart.name, line=line, points=[p for p in get() if p[1] > 0])
+            except Failed as e:
+                events.put(event="broken", row=f"{chart.name}", driver=line, detail=str(e))
+
+        for chart in charts.plans(times):
+            for x, row in chart.rows.items():
+                for driver, pair in ends.items():
+                    where = (pair[0], pair[0]) if row.place == "local" else pair
+                    if row.kind == "distribution":
+                        point(chart, charts.DRIVERS[driver], lambda: charts.parts_of(distribution(row, where)))
+                    else:
+                        point(chart, charts.DRIVERS[driver], lambda: [(x, measure(row, driver, pair)["value"])])
+                if chart.tcp:
+                    point(chart, charts.TCP, lambda: [(x, tcp(where, x, row.iters))])
+
+
 def instructions(events):
     """What one operation costs: see ops.c. Both ends are in one process, which may use devices of any namespace."""
     with ExitStack() as stack:
@@ -144,6 +189,8 @@ def main():
     try:
         if wanted.get("counting"):
             instructions(events)
+        elif wanted.get("charts"):
+            draw(events, wanted.get("times", 1))
         else:
             rounds(events, wanted["rounds"], wanted["quick"], wanted.get("times", 1))
     except Failed as e:

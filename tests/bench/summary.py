@@ -50,10 +50,38 @@ def summarize(events, quick=False):
         if tails:
             one["tail_ratio"] = {"median": median(tails), "least": min(tails), "most": max(tails)}
         rows.append(one)
-    # The two boots may have processors of different models: the one that counts is always emulated.
-    cpus = list(dict.fromkeys(event["cpu"] for event in events if event["event"] == "up"))
     notes = list(dict.fromkeys(event["text"] for event in events if event["event"] == "note"))
-    return {"rows": rows, "instructions": instructions(events), "cpus": cpus, "notes": notes}
+    return {"rows": rows, "instructions": instructions(events), "cpus": cpus(events), "notes": notes}
+
+
+def cpus(events):
+    """Models of processors: the two boots may have different ones, for the one that counts is always emulated."""
+    return list(dict.fromkeys(event["cpu"] for event in events if event["event"] == "up"))
+
+
+# The part of a recorded ratio below which a row has lost: times differ from run to run, instructions hardly.
+KEPT = {"instructions": 0.97}
+KEPT_TIME = 0.8
+
+
+def reached(result, how):
+    """The ratios of a run, by how they were measured and by row."""
+    found = {how.split(",")[0]: {row["key"]: round(row["ratio"]["median"], 2) for row in result["rows"] if "ratio" in row},
+             "instructions": {f"{row['place']}: {row['name']}": round(row["ratio"], 3) for row in result["instructions"]
+                              if "ratio" in row}}
+    return {bed: ratios_of for bed, ratios_of in found.items() if ratios_of}
+
+
+def lost(before, now):
+    """What is said of the rows whose recorded ratio is no longer reached."""
+    return [f"{row} ({bed}): the ratio to rdma_rxe is {ratio}, and was {before[bed][row]}"
+            for bed, ratios_of in now.items() for row, ratio in ratios_of.items()
+            if ratio < KEPT.get(bed, KEPT_TIME) * before.get(bed, {}).get(row, 0)]
+
+
+def merged(before, now):
+    """The record with what a run has reached in place of what it had of the same rows."""
+    return before | {bed: before.get(bed, {}) | ratios_of for bed, ratios_of in now.items()}
 
 
 def machine(result):

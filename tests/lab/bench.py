@@ -6,8 +6,9 @@ import json
 import shlex
 import sys
 import time
+from contextlib import contextmanager
 
-from tests.bench import plan, summary
+from tests.bench import charts, plan, summary
 from tests.guest.scenario import PATIENCE
 from tests.lab import boot, build, config, made, say, tree, um
 from tests.lab.shell import in_good_order
@@ -15,6 +16,9 @@ from tests.lab.suite import Reader
 
 OUT = config.BUILD / "bench"
 TREE = OUT / "tree"
+# The ratios to rdma_rxe that were reached, by how they were measured. Each run leaves its own beside bench.json, to be copied
+# here when they are better.
+REACHED = config.CHECKOUT / "tests/bench/reached.json"
 # What is of ferroce itself: the rest of a tree measures it.
 PRODUCT = ("Kbuild", "rust", "userspace-provider")
 # The crates that cargo loads with the provider: they name each other by the folders of their own commit.
@@ -43,25 +47,58 @@ def run(root, quick, count):
     turns = {"rounds": 0 if count else 1 if quick else plan.ROUNDS, "quick": quick}
     events, faults = boot_and_measure(stock(root, lines, kvm), turns) if turns["rounds"] else ([], [])
     more, others = boot_and_measure(stock(root, lines, kvm), {"rounds": 0, "counting": True})
-    return tell(root.release, f"{'KVM' if kvm else 'emulated'}, {boot.emulator(boot.qemu(kvm))}", events + more,
-                turns, faults + others, began)
+    return tell(root.release, emulation(root, kvm), events + more, turns, faults + others, began)
+
+
+@contextmanager
+def fast(root, what):
+    """The fast guest, where nothing is emulated: its kernel's release, and what makes a guest for `boot_and_measure`."""
+    kernel = made.make(root, um.PLAIN)
+    lines = [*build.native_install(kernel.release, build.provider(root), made.modules(kernel)[0], None), *bench_lines(root)]
+    with um.alone(what) as held:
+        yield kernel.release, lambda work, _wanted: um.Guest(kernel, work, AGENT, True, lines, lock=held)
 
 
 def run_native(root, quick):
-    """The same in the fast guest, where nothing is emulated; it cannot count instructions."""
+    """The same in the fast guest; it cannot count instructions."""
     began = time.monotonic()
-    kernel = made.make(root, um.PLAIN)
-    lines = [*build.native_install(kernel.release, build.provider(root), made.modules(kernel)[0], None), *bench_lines(root)]
     turns = {"rounds": 1 if quick else plan.ROUNDS, "quick": quick, "times": plan.NATIVE_TIMES}
+    with fast(root, "make bench GUEST=um") as (release, guest):
+        events, faults = boot_and_measure(guest, turns)
+    return tell(release, NATIVE, events, turns, faults, began)
 
-    with um.alone("make bench GUEST=um") as held:
-        events, faults = boot_and_measure(
-            lambda work, _wanted: um.Guest(kernel, work, AGENT, True, lines, lock=held), turns)
-    return tell(kernel.release, "native, User Mode Linux: a system call takes 10 us, the CRC of packets is a table's",
-                events, turns, faults, began)
+
+def draw(root, native):
+    """Measures once what charts show, and writes them as SVG; 0 when every point is there. `native`: in the fast guest."""
+    began = time.monotonic()
+    wanted = {"charts": True, "rounds": 1}
+    if native:
+        with fast(root, "make bench CHARTS=1 GUEST=um") as (release, guest):
+            events, faults = boot_and_measure(guest, wanted | {"times": charts.NATIVE_TIMES})
+        how = NATIVE
+    else:
+        lines, kvm = [*build.install_lines(root), *bench_lines(root)], boot.kvm_works(root)
+        release, how = root.release, emulation(root, kvm)
+        events, faults = boot_and_measure(stock(root, lines, kvm), wanted)
+    about = summary.machine({"kernel": release, "how": how, "cpus": summary.cpus(events)})
+    OUT.mkdir(parents=True, exist_ok=True)
+    for chart in charts.collect(events):
+        path = OUT / f"{chart.name}.svg"
+        path.write_text(chart.draw(f"{time.strftime('%Y-%m-%d')}; {about}"), encoding="utf-8")
+        say.line(str(path))
+    for fault in faults:
+        say.line(f"failed: {fault}")
+    say.line(f"{time.monotonic() - began:.0f} s with the boot")
+    return 1 if faults else 0
+
+
+def emulation(root, kvm):
+    """How the stock guest's instructions are carried out."""
+    return f"{'KVM' if kvm else 'emulated'}, {boot.emulator(boot.qemu(kvm))}"
 
 
 AGENT = "python3 -m tests.bench.guest /srv/results"
+NATIVE = "native, User Mode Linux: a system call takes 10 us, the CRC of packets is a table's"
 
 
 def bench_lines(root):
@@ -80,6 +117,11 @@ def stock(root, lines, kvm):
 def tell(release, how, events, turns, faults, began):
     """Shows the result; its exit status."""
     result = summary.summarize(events, turns["quick"])
+    before = json.loads(REACHED.read_text(encoding="utf-8"))
+    now = summary.reached(result, how)
+    faults = faults + summary.lost(before, now)
+    (OUT / REACHED.name).parent.mkdir(parents=True, exist_ok=True)
+    (OUT / REACHED.name).write_text(json.dumps(summary.merged(before, now), indent=1) + "\n", encoding="utf-8")
     result |= {"kernel": release, "how": how, "rounds": turns["rounds"], "faults": faults,
                "seconds": round(time.monotonic() - began)}
     show(result)
@@ -142,6 +184,9 @@ def watch(guest, wanted):
             up = up or event["event"] == "up"
             if event["event"] == "done":
                 return events, None
+            if event["event"] == "point" and event["chart"] != turn:
+                turn = event["chart"]
+                say.step(turn)
             if event["event"] == "figure" and event["round"] != turn:
                 turn = event["round"]
                 say.step(f"round {turn + 1} of {wanted['rounds']}")

@@ -44,6 +44,7 @@ def parser():
     one.add_argument("--count", action="store_true", help="count instructions alone")
     one.add_argument("--against", metavar="REVISION", help="count them with the module and provider of a commit too")
     one.add_argument("--guest", choices=("stock", "um"), default="stock", help="measure in this guest")
+    one.add_argument("--charts", action="store_true", help="draw how figures change with size and number of QPs")
     sub.add_parser("setup-debug", help="make the debug kernel")
     one = sub.add_parser("check-debug", help="run scenarios on the debug kernel")
     one.add_argument("--only", default="", help="names, or beginnings of names, separated by commas")
@@ -133,6 +134,8 @@ def word(args):
             return planted.run(args.only)
         elif args.word == "bench":
             from tests.lab import bench
+            if args.charts:
+                return bench.draw(root, args.guest == "um")
             if args.guest == "um":
                 if args.against or args.count:
                     raise LabError("the fast guest counts no instructions: leave GUEST=um away")

@@ -8,8 +8,9 @@ import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
+from xml.etree import ElementTree
 
-from tests.bench import plan, summary
+from tests.bench import charts, plan, summary, svg
 from tests.lab import bench, boot, config, debug
 
 
@@ -75,6 +76,54 @@ class Summary(unittest.TestCase):
         self.assertNotIn("met", one)
         cells, head = summary.table([one])
         self.assertEqual((len(cells[0]), cells[0][-2:]), (len(head), ["", ""]))
+
+
+class Reached(unittest.TestCase):
+    """Ratios that were reached once."""
+
+    def test_a_loss_is_told_and_the_record_goes_on(self):
+        row = plan.rows()[0]
+        result = {"rows": [{"key": row.key, "ratio": {"median": 7.9}}, {"key": "failed"}],
+                  "instructions": [{"place": "veth", "name": "SEND", "ratio": 3.0}, {"place": "veth", "name": "READ"}]}
+        now = summary.reached(result, "emulated, qemu 10")
+        self.assertEqual(now, {"emulated": {row.key: 7.9}, "instructions": {"veth: SEND": 3.0}})
+        self.assertEqual(summary.lost({"emulated": {row.key: 9.8}, "instructions": {"veth: SEND": 3.05}}, now), [])
+        told = summary.lost({"emulated": {row.key: 10.0}, "instructions": {"veth: SEND": 3.2}}, now)
+        self.assertEqual([line.split(" (")[0] for line in told], [row.key, "veth: SEND"])
+        # What another bed has reached is no measure, and is kept.
+        self.assertEqual(summary.lost({"native": {row.key: 99.0}}, now), [])
+        self.assertEqual(summary.merged({"native": {row.key: 99.0}, "emulated": {"old": 1.0}}, now),
+                         now | {"native": {row.key: 99.0}, "emulated": {"old": 1.0, row.key: 7.9}})
+
+
+class Charts(unittest.TestCase):
+    """What is drawn of figures by size and by number of QPs."""
+
+    def test_every_point_is_asked_for_and_drawn(self):
+        found = charts.plans()
+        self.assertEqual(len({chart.name for chart in found}), len(found))
+        for chart in found:
+            names = [row.key for row in chart.rows.values()]
+            self.assertEqual(len(set(names)), len(names))
+            self.assertTrue(all(row.iters > 0 for row in chart.rows.values()))
+        by_size = next(chart for chart in found if chart.tcp)
+        points = [[size, size / 3 + 1] for size in charts.SIZES]
+        events = [{"event": "point", "chart": by_size.name, "line": line, "points": [point]}
+                  for line in ("ferroce", charts.TCP) for point in points]
+        drawn = charts.collect(events)
+        self.assertEqual([chart.name for chart in drawn], [by_size.name])
+        root = ElementTree.fromstring(drawn[0].draw("2026-01-01; <a> machine"))
+        inside = root.iter("{http://www.w3.org/2000/svg}circle")
+        at = [(float(c.get("cx")), float(c.get("cy"))) for c in inside]
+        self.assertEqual(len(at), 2 * len(points))
+        self.assertTrue(all(svg.LEFT <= x <= svg.WIDTH - svg.RIGHT and svg.TOP <= y <= svg.HEIGHT - svg.BOTTOM for x, y in at), at)
+        # Larger is to the right, and more is above.
+        self.assertEqual(at[:len(points)], sorted(at[:len(points)], key=lambda p: (p[0], -p[1])))
+
+    def test_a_distribution_rises(self):
+        points = charts.parts_of([float(n) for n in range(1000, 0, -1)])
+        self.assertEqual(points, sorted(points))
+        self.assertEqual((points[3], points[-1]), ((50.0, 501.0), (99.9, 1000.0)))
 
 
 class Plan(unittest.TestCase):
