@@ -155,7 +155,7 @@ impl Cq {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn apply(&self, due: Due, notifications: &OwnedQueue) {
         match due {
             Due::Nothing => {}
@@ -171,6 +171,7 @@ impl Cq {
     }
 
     /// Its number for `rdma resource show`.
+    #[cold]
     pub fn id(&self) -> u32 {
         self.notifier.upcall().id()
     }

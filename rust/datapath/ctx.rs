@@ -47,6 +47,7 @@ use crate::sys::ib::event::QpEvent;
 use crate::sys::ib::qp::QpState;
 use crate::sys::timer;
 use crate::sys::trace::StateCause;
+use core::mem::ManuallyDrop;
 use kernel::sync::rcu;
 use kernel::sync::{
     Arc,
@@ -80,8 +81,8 @@ pub struct Ctx<'a> {
     now: u64,
     /// Bytes left of its budget.
     bytes: u32,
-    /// QPs to be moved to SQE or ERR when it is dropped.
-    failed: [Option<Failed>; 2],
+    /// QPs to be moved to SQE or ERR when it is dropped, which leaves none.
+    failed: ManuallyDrop<[Option<Failed>; 2]>,
 }
 
 /// A QP to be moved to SQE or ERR at the end of the invocation. The move is deferred because a
@@ -105,15 +106,26 @@ impl Ctx<'_> {
                 RunContext::Task => BYTES_PER_RUN,
                 RunContext::Softirq => BYTES_PER_SOFTIRQ,
             },
-            failed: [None, None],
+            failed: ManuallyDrop::new([None, None]),
         };
         Some(work(&mut ctx))
     }
 }
 
 impl Drop for Ctx<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
+        // The first place is the first that is taken.
+        if let [Some(_), _] = *self.failed {
+            self.end_failed();
+        }
+    }
+}
+
+impl Ctx<'_> {
+    #[cold]
+    #[inline(never)]
+    fn end_failed(&mut self) {
         // A QP in ERR does not fail again, so this terminates.
         while let Some(Failed { qp, to }) = self.failed.iter_mut().find_map(Option::take) {
             match to {
@@ -260,7 +272,7 @@ impl<'a> Ctx<'a> {
 
     /// Defers the state change until the locks are dropped.
     pub(super) fn fail_with(&mut self, qp: ArcBorrow<'_, Qp>, to: Ending) {
-        for place in &mut self.failed {
+        for place in self.failed.iter_mut() {
             match place {
                 Some(failed) if core::ptr::eq(&*failed.qp, &*qp) => {
                     failed.to = failed.to.max(to);

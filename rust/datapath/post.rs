@@ -387,6 +387,7 @@ fn fetch(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool
 }
 
 /// Whether the ring, filled up to `producer`, holds a WQE that could be fetched.
+#[inline]
 fn is_posted(send: &SendQueue, qp: ArcBorrow<'_, Qp>, producer: u32) -> bool {
     let requester = &send.requester;
     let used = requester.pushed().wrapping_sub(requester.retired());

@@ -94,6 +94,8 @@ impl Receiver for Input {
 
 /// Drops a packet and counts the reason. It has no effect and gets no response: a sender who
 /// guesses learns nothing.
+#[cold]
+#[inline(never)]
 fn dropped(packet: &RxPacket<'_>, counters: &Counters, reason: Counter) -> Verdict {
     trace::drop(move || traced::dropped(Some(packet), reason));
     counters.inc(reason);

@@ -41,11 +41,10 @@ macro_rules! events {
         $vis fn $name<E: Into<Option<$event>>>(event: impl FnOnce() -> E) {
             #[cfg(CONFIG_TRACEPOINTS)]
             paste! {
-                // A function of its own: its caller only hands over what was captured.
                 #[cold]
                 #[inline(never)]
-                fn emit<E: Into<Option<$event>>>(event: impl FnOnce() -> E) {
-                    if let Some(event) = event().into() {
+                fn emit<E: Into<Option<$event>>>(event: E) {
+                    if let Some(event) = event.into() {
                         // SAFETY: The event is valid during the call, and so is what it points to.
                         unsafe { bindings::[<rust_do_trace_ferroce_ $name>](&event) };
                     }
@@ -60,7 +59,9 @@ macro_rules! events {
                     )
                 };
                 if is_on {
-                    emit(event);
+                    // The closure is called here, inlined, and not handed over: handed over it
+                    // would be in memory, which the compiler writes in front of the branch.
+                    emit(event());
                 }
             }
             #[cfg(not(CONFIG_TRACEPOINTS))]

@@ -93,6 +93,7 @@ impl CqUpcall {
     }
 
     /// The number of the queue for `rdma resource show`; 0 if it is being destroyed.
+    #[cold]
     pub fn id(&self) -> u32 {
         let mut id = 0;
         // SAFETY: `cq` is live, see `CoreUpcall`; the number was set before the queue is used.
@@ -101,12 +102,19 @@ impl CqUpcall {
     }
 
     /// Traces what happens to an event of the queue.
+    #[inline(always)]
     pub fn trace(&self, what: CqNews) {
         trace::cq_event(|| {
-            // SAFETY: `cq` is live, see `CoreUpcall`.
-            self.0.with(|cq| unsafe { trace::cq_news(cq, what) });
+            self.emit(what);
             None
         });
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn emit(&self, what: CqNews) {
+        // SAFETY: `cq` is live, see `CoreUpcall`.
+        self.0.with(|cq| unsafe { trace::cq_news(cq, what) });
     }
 
     /// A completion for which the CQ was armed.
