@@ -25,11 +25,13 @@ use super::protocol::{
 use super::qp::Qp;
 use super::queues::{
     Answering,
+    RecvQueue,
     SendQueue, //
 };
 use super::traced;
 use super::tx::wire;
 use crate::core::kick::Kick;
+use crate::core::request::Progress;
 use crate::core::segment::{
     IncomingRequest,
     ReadSegment, //
@@ -124,18 +126,66 @@ fn receive(netns: NetNs, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) -> Verdict {
             _ => for_nobody(netns, packet, number, ctx),
         };
     };
+    let verdict = receive_at(qp, packet, bth, ctx);
+    if verdict == Verdict::Dropped {
+        settle(qp, packet, ctx);
+    }
+    verdict
+}
+
+/// Receives a packet for this QP.
+#[inline(always)]
+fn receive_at(
+    qp: ArcBorrow<'_, Qp>,
+    packet: &RxPacket<'_>,
+    bth: Option<&Bth>,
+    ctx: &mut Ctx<'_>,
+) -> Verdict {
     let counters = ctx.counters(&qp);
     count_copied(counters, packet);
     let (parsed, payload) = match intact(packet, bth, qp.opcodes()) {
         Ok(intact) => intact,
         Err(reason) => return dropped(packet, counters, reason),
     };
-    match IncomingRequest::from_packet(&parsed) {
+    let request = IncomingRequest::from_packet(&parsed);
+    match &request {
         Some(request) if qp.opcodes() == OpcodeService::Ud => {
-            on_datagram(qp, packet, &request, payload, ctx)
+            on_datagram(qp, packet, request, payload, ctx)
         }
-        Some(request) => on_request(qp, packet, &request, payload, ctx),
+        Some(request) => on_request(qp, packet, request, payload, ctx),
         None => on_response(qp, packet, &parsed, payload, ctx),
+    }
+}
+
+/// Whether the next packet of the same batch is for the same queue of the same QP.
+///
+/// Then that one does what is left to do: a batch is answered once, and its responses let the send
+/// queue go on once.
+#[inline]
+fn is_continued(packet: &RxPacket<'_>) -> bool {
+    packet.next().is_some_and(|next| {
+        let [this, next] = [packet.head(), next].map(|bytes| Bth::ref_from_prefix(bytes).ok());
+        this.zip(next).is_some_and(|((this, _), (next, _))| {
+            let is_request = |bth: &Bth| bth.opcode().map(|it| it.info().kind.is_request());
+            this.dest_qp() == next.dest_qp() && is_request(this) == is_request(next)
+        })
+    })
+}
+
+/// A packet was dropped. If it is the last of a batch, this does what the others have left to it.
+#[cold]
+fn settle(qp: ArcBorrow<'_, Qp>, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) {
+    if qp.opcodes() != OpcodeService::Rc || is_continued(packet) {
+        return;
+    }
+    let mut recv = qp.recv.lock();
+    if qp.serves() {
+        answer(&mut recv, qp, ctx);
+    }
+    drop(recv);
+    let mut send = qp.send.lock();
+    if qp.sends() {
+        post::kick(&mut send, qp, Kick::Progress(Progress::default()), ctx);
     }
 }
 
@@ -282,10 +332,18 @@ fn on_request(
     }
     count_received(qp.number(), ctx.counters(&qp), packet);
     deliver::request(&mut recv, qp, request, Payload::Bytes(payload), ctx);
-    if recv.answering == Answering::Inline && wire::answer(&mut recv, qp, ctx) {
-        ctx.leave_to_answerer(&mut recv, qp);
+    if !is_continued(packet) {
+        answer(&mut recv, qp, ctx);
     }
     Verdict::Consumed
+}
+
+/// Sends the responses that are due, unless a worker does.
+#[inline(always)]
+fn answer(recv: &mut RecvQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
+    if recv.answering == Answering::Inline && wire::answer(recv, qp, ctx) {
+        ctx.leave_to_answerer(recv, qp);
+    }
 }
 
 fn on_datagram(
@@ -377,6 +435,8 @@ fn on_response(
         // Cannot happen: a response without payload is an acknowledgement and carries an AETH.
         return dropped(packet, ctx.counters(&qp), Counter::DropOpcode);
     };
-    post::kick(&mut send, qp, Kick::Progress(progress), ctx);
+    if progress.fatal || !is_continued(packet) {
+        post::kick(&mut send, qp, Kick::Progress(progress), ctx);
+    }
     Verdict::Consumed
 }

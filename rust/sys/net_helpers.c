@@ -303,6 +303,24 @@ static bool ferroce_rx_was_fragmented(const struct sk_buff *skb, bool is_v6)
 }
 
 /*
+ * UDP takes a batch apart in front of the socket (udp_queue_rcv_skb()), and hands
+ * over one packet after the other while it has the list of those that follow.
+ * Nothing else leaves a packet in a list.
+ */
+static const u8 *ferroce_rx_next(const struct sk_buff *skb)
+{
+	const struct sk_buff *next = skb->next;
+	unsigned int bth;
+
+	if (likely(!next))
+		return NULL;
+	bth = skb_transport_offset(next) + sizeof(struct udphdr);
+	if (bth + FERROCE_RX_NEXT_LEN > skb_headlen(next))
+		return NULL;
+	return next->data + bth;
+}
+
+/*
  * The skb is ours alone (IP unshares it) but its data may be shared with a
  * clone: it is only read. The transport header is where the data begins.
  */
@@ -338,6 +356,7 @@ int ferroce_rx_open(struct sk_buff *skb, struct ferroce_rx *rx)
 	rx->udp = skb->data;
 	rx->payload = skb->data + sizeof(struct udphdr);
 	rx->payload_len = skb->len - sizeof(struct udphdr);
+	rx->next = ferroce_rx_next(skb);
 	return 0;
 }
 

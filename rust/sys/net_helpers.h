@@ -56,12 +56,17 @@ int ferroce_sockets_open(struct net *net,
 			 struct ferroce_sockets *sockets);
 void ferroce_sockets_close(struct ferroce_sockets *sockets);
 
-/* A received packet, linear; the pointers live as long as the skb. */
+/* Bytes at ferroce_rx.next. */
+#define FERROCE_RX_NEXT_LEN 12
+
+/* A received packet, linear; the pointers live until it is freed. */
 struct ferroce_rx {
 	const struct sk_buff *skb;
 	const u8 *ip;
 	const u8 *udp;
 	const u8 *payload;
+	/* Where the BTH of the packet behind it in a batch begins; or NULL. */
+	const u8 *next;
 	u32 ip_len;
 	u32 payload_len;
 	int ifindex;

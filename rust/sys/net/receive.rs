@@ -58,7 +58,8 @@ pub struct LinkHeader {
 /// # Invariants
 ///
 /// `raw` describes the skb `raw.skb`, which is not written for `'a`: `ip` is valid for `ip_len`
-/// bytes (20 or 40, as `is_v6` says), `udp` for 8, `payload` for `payload_len`.
+/// bytes (20 or 40, as `is_v6` says), `udp` for 8, `payload` for `payload_len`. `next` is null or,
+/// for `'a`, valid for `FERROCE_RX_NEXT_LEN` bytes that nobody writes.
 pub struct RxPacket<'a> {
     raw: bindings::ferroce_rx,
     _skb: PhantomData<&'a bindings::sk_buff>,
@@ -146,6 +147,15 @@ impl<'a> RxPacket<'a> {
         }
     }
 
+    /// The first bytes, those of a BTH, of the packet that is received next, if this is one of a
+    /// batch and not its last. They are not checked, and the packet may be dropped before it comes.
+    #[inline]
+    pub fn next(&self) -> Option<&'a [u8]> {
+        let len = bindings::FERROCE_RX_NEXT_LEN as usize;
+        // SAFETY: By the type invariant.
+        (!self.raw.next.is_null()).then(|| unsafe { slice::from_raw_parts(self.raw.next, len) })
+    }
+
     /// Whether it came in pieces and was copied into one.
     pub fn was_copied(&self) -> bool {
         self.raw.copied
@@ -184,7 +194,8 @@ pub(super) unsafe extern "C" fn encap_rcv<R: Receiver>(
         }
         Some(netns) => {
             // INVARIANT: `ferroce_rx_open` has described the skb, which is freed after the packet
-            // is gone; the data may be shared with clones, which do not write to it either.
+            // is gone; the data may be shared with clones, which do not write to it either. The
+            // next one is in the list of our caller, which hands it over after this one.
             let packet = RxPacket {
                 raw,
                 _skb: PhantomData,

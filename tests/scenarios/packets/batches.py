@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Batches on ways that take them apart in the stack's rarer manners: behind the headers of a tunnel, and after XDP."""
+"""Batches on ways that take them apart in the stack's rarer manners: behind the headers of a tunnel, and after XDP. And what
+their receiver makes of them."""
 
 import ctypes
 import os
@@ -12,6 +13,7 @@ from tests.guest.fabric import WIRE_MTU, batch, counters, link_add, link_del, pa
 from tests.guest.peer import exchange
 from tests.guest.scenario import Skipped, command, require, scenario
 from tests.scenarios.losses.fault import controlled
+from tests.scenarios.messages.perftest import measure
 from tests.scenarios.paths.paths import left_by
 
 # WRITE, SEND and READ of many packets, more than fit into a batch among them. The ACK timeout is out of reach, however slow
@@ -121,3 +123,23 @@ def generic_xdp(report):
             attach_generic_xdp(end)
         for family in (4, 6):
             whole_batches(report, ends, family)
+
+
+# READs that are posted as one list, and lists.
+LIST, LISTS = 16, 20
+
+
+@scenario("batches.answers", 60)
+def answers(report):
+    """READs that come as a batch are answered by a batch, over IPv4 and IPv6: their receiver has taken them as one."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe makes no batches")
+    with pair() as ends:
+        for family in (4, 6):
+            answering = [replace(end, ip4=end.ip6) if family == 6 else end for end in ends]
+            then = left_by(ends[0])
+            measure("ib_read_bw", answering, ["-s", "64", "-l", str(LIST), "-t", str(LIST)], LIST * LISTS)
+            pieces, packets = [now - old for now, old in zip(left_by(ends[0]), then)]
+            report.note(f"IPv{family}: {packets} answers in {pieces} pieces")
+            require(packets >= LIST * LISTS, f"{packets} answers to {LIST * LISTS} READs")
+            require(pieces < packets / 4, f"{packets} answers were given to the netdev in {pieces} pieces")
