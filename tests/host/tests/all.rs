@@ -9,6 +9,7 @@ mod gate_starvation;
 mod limits;
 mod loom_gate;
 mod loom_rings;
+mod loss_rate;
 mod model;
 mod model_past;
 mod rc_errors;

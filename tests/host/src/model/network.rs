@@ -177,6 +177,7 @@ impl Network {
             Frame::Packet { bytes, .. } => 50 + bytes.len() as u64 / 10,
             Frame::Segment(content) => 50 * u64::from(content.span()),
         };
+        let wire_ns = wire_ns + u64::from(link.packet_ns) * u64::from(content.span());
         direction.free_at = direction.free_at.max(now) + wire_ns;
         let mut lost = dice.percent(link.loss);
         if direction.burst != 0 {

@@ -137,6 +137,8 @@ pub struct Link {
     pub delay: u16,
     /// Up to so many microseconds more, which changes slowly and keeps the order.
     pub jitter: u16,
+    /// Nanoseconds that the wire takes for a packet, beyond those for its bytes.
+    pub packet_ns: u32,
     /// Lost, in a hundred.
     pub loss: u8,
     /// So many are lost together.
@@ -297,5 +299,5 @@ show_what_differs!(
 );
 show_what_differs!(
     Link, Link::good(), "Link::good()",
-    delay jitter loss burst duplicate reorder depth corrupt
+    delay jitter packet_ns loss burst duplicate reorder depth corrupt
 );

@@ -59,7 +59,8 @@ prop_compose! {
         depth in 1u16..100,
         corrupt in percent(trouble, 30),
     ) -> Link {
-        Link { delay, jitter, loss, burst, duplicate, reorder, depth, corrupt }
+        let packet_ns = 0;
+        Link { delay, jitter, packet_ns, loss, burst, duplicate, reorder, depth, corrupt }
     }
 }
 

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What loss costs: messages of 1 MiB over a path with a round trip of 5 ms, without loss and with
+//! it. The goodput of the one is bounded by that of the other, and the packets that are sent again
+//! by those that were lost.
+
+use ferroce_core::operation::Operation;
+use ferroce_host_tests::model::conclude;
+use ferroce_host_tests::model::scenario::{Link, Scenario, Work};
+use ferroce_host_tests::model::world::World;
+
+/// Messages of a run.
+const MESSAGES: usize = 64;
+
+/// Bytes of a message.
+const LENGTH: u32 = 1 << 20;
+
+/// What came of a run.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// Nanoseconds until the last completion.
+    took: u64,
+    /// Packets that the network lost.
+    lost: u64,
+    /// Packets that were sent again, probes included.
+    again: u64,
+    /// ACK timeouts.
+    timeouts: u64,
+}
+
+/// 1 MiB messages at an MTU over a wire that takes `packet_ns` for a packet.
+fn run(op: Operation, mtu: u32, packet_ns: u32, spoil: impl Fn(&mut Link)) -> Run {
+    let mut scenario = Scenario::calm(mtu);
+    let packets = u16::try_from(LENGTH / mtu).expect("few");
+    scenario.sides[0].work = vec![Work::new(op, packets, 0); MESSAGES];
+    for side in &mut scenario.sides {
+        side.timeout = 14;
+        side.max_rd_atomic = 16;
+        side.max_dest_rd_atomic = 16;
+    }
+    for link in &mut scenario.links {
+        link.delay = 2500;
+        link.packet_ns = packet_ns;
+        spoil(link);
+    }
+    let mut world = World::new(&scenario);
+    let outcome = conclude(&mut world).unwrap_or_else(|wrong| panic!("{wrong} in {scenario:?}"));
+    assert_eq!(outcome.endings, [None, None]);
+    let counters = world.endpoints[0].requester.counters();
+    Run {
+        took: outcome.ended_at,
+        lost: outcome.tally.lost,
+        again: counters.retransmitted + counters.tail_probes,
+        timeouts: counters.timeouts,
+    }
+}
+
+#[test]
+fn loss_rate() {
+    for (mtu, packet_ns) in [(4096, 40_000), (1024, 16_000)] {
+        for op in [Operation::Write, Operation::Send, Operation::Read] {
+            let calm = run(op, mtu, packet_ns, |_| ());
+            let lossy = run(op, mtu, packet_ns, |link| link.loss = 1);
+            let part = calm.took as f64 / lossy.took as f64;
+            println!("{op:?} {mtu} {part:.2} {calm:?} {lossy:?}");
+        }
+    }
+}
