@@ -2,11 +2,11 @@
 
 //! The congestion window: how many packets may be in flight.
 //!
-//! IBTA leaves it to the requester. As in RFC 5681, the window opens quickly up to a threshold, then
-//! slowly. A single loss does not halve it: the responder drops what is behind a lost packet, so
-//! between two losses only so many packets arrive, however many are in flight. The window has room
-//! for [`FLIGHTS`] times the usual number: a path that loses one packet in a hundred stays in use,
-//! and a queue that is too short for the window is not flooded.
+//! IBTA leaves it to the requester. As in RFC 5681, the window opens quickly up to a threshold,
+//! then slowly. A single loss does not halve it: the responder drops what is behind a lost packet,
+//! so between two losses only so many packets arrive, however many are in flight. The window has
+//! room for [`FLIGHTS`] times the usual number: a path that loses one packet in a hundred stays in
+//! use, and a queue that is too short for the window is not flooded.
 //!
 //! After an RNR NAK it restarts at one packet: the responder drops packets behind a refused one, so
 //! the first one alone is retransmitted, and the others follow as receives turn out to be posted.
