@@ -22,8 +22,8 @@ use crate::core::uabi::words::{
     Word,
     Words, //
 };
+use crate::sys::ib::call::ContextRef;
 use crate::sys::ib::event::CqUpcall;
-use crate::sys::ib::reference::ContextRef;
 use crate::sys::lock::{
     new_spinlock_bh,
     SpinLockBh, //

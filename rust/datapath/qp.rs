@@ -34,12 +34,12 @@ use crate::core::uabi::wqe::{
 };
 use crate::core::wire::opcode;
 use crate::observe::counters::Counters;
+use crate::sys::ib::call::ContextRef;
 use crate::sys::ib::event::QpUpcall;
 use crate::sys::ib::qp::{
     Capacity,
     QpState, //
 };
-use crate::sys::ib::reference::ContextRef;
 use crate::sys::lock::{
     new_spinlock_bh,
     SpinLockBh, //

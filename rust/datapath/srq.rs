@@ -12,11 +12,11 @@ use crate::core::queue::srq_consumer::{
 use crate::core::queue::wqe::RecvWqes;
 use crate::core::uabi::words::RingOps as _;
 use crate::core::uabi::wqe::recv_stride;
+use crate::sys::ib::call::ContextRef;
 use crate::sys::ib::event::{
     SrqEvent,
     SrqUpcall, //
 };
-use crate::sys::ib::reference::ContextRef;
 use crate::sys::lock::{
     new_spinlock_bh,
     SpinLockBh, //

@@ -3,7 +3,7 @@
 //! The factory of the RDMA devices of links.
 
 use crate::sys::{
-    ib::driver::{
+    ib::device::{
         DeviceOf,
         Driver, //
     },

@@ -18,10 +18,10 @@ use super::{
     },
 };
 use crate::sys::{
-    ib::{
-        device::Registered,
-        driver::DeviceOf,
-        link::LinkOps, //
+    ib::device::{
+        DeviceOf,
+        LinkOps,
+        Registered, //
     },
     net::{
         memory::PacketMemory,

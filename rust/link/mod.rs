@@ -22,9 +22,9 @@ use self::{
     links::Links, //
 };
 use crate::sys::{
-    ib::{
-        device,
-        link::LinkOpsRegistration as LinkType, //
+    ib::device::{
+        self,
+        LinkOpsRegistration as LinkType, //
     },
     net::{
         notifier::NetdevNotifier,

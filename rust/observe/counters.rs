@@ -6,7 +6,7 @@
 //! reason for which it was dropped (`drop_*`). A received one that had no effect is counted under
 //! the reason for that as well. Documentation/counters.md says what each means to a user.
 
-use crate::sys::ib::counters::CounterName;
+use crate::sys::ib::query::CounterName;
 use kernel::c_str;
 use kernel::sync::atomic::{
     Atomic,

@@ -186,7 +186,7 @@ struct ferroce_trace_offload {
  * Names of numbers. The comment says which enum or table of the Rust code a
  * list repeats; tests/lab/rules.py compares them.
  */
-/* rust/sys/ib/qp/state.rs: QpState */
+/* rust/sys/ib/qp/attributes.rs: QpState */
 #define ferroce_show_state(value)					\
 	__print_symbolic(value,						\
 		{ 0, "RESET" },						\

@@ -11,7 +11,7 @@ use super::cursor::{
     Cursor,
     NoRoom, //
 };
-use super::ib::reference::PdRef;
+use super::ib::call::PdRef;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use kernel::prelude::*;

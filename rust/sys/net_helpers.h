@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Shims of sys/net and sys/ib/link.rs: net devices, network namespaces, the
+ * Shims of sys/net and sys/ib/device.rs: net devices, network namespaces, the
  * UDP sockets, routes and packets. A packet costs one call to take or make it
  * and one to send it.
  */

@@ -7,7 +7,7 @@
 //! looks at them.
 
 use super::bindings;
-use super::ib::reference::ContextRef;
+use super::ib::call::ContextRef;
 use super::reclaim::{
     self,
     Node, //

@@ -5,7 +5,7 @@
 use crate::core::reach;
 use crate::core::wire::gid::is_multicast;
 use crate::sys::errno::EADDRNOTAVAIL;
-use crate::sys::ib::address_vector::AddressVector;
+use crate::sys::ib::ah::AddressVector;
 use crate::sys::net::Underlay;
 use crate::sys::refusal::within;
 use kernel::prelude::*;

@@ -13,12 +13,10 @@ use crate::core::uabi::udata::CreateAhResp;
 use crate::datapath::ah::Ah;
 use crate::datapath::path::Path;
 use crate::datapath::port::Port;
-use crate::sys::ib::address_vector::{
-    AddressVector,
-    AhAttr, //
-};
 use crate::sys::ib::ah::{
     AddressHandle,
+    AddressVector,
+    AhAttr,
     AllocContext, //
 };
 use crate::sys::ib::udata::Udata;

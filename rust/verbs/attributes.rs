@@ -3,7 +3,7 @@
 //! Files of a device in sysfs.
 
 use super::device::Device;
-use crate::sys::ib::attribute::Attribute;
+use crate::sys::ib::device::Attribute;
 use kernel::prelude::fmt;
 use kernel::str::kstrtobool;
 

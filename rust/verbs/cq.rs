@@ -28,9 +28,11 @@ use crate::sys::ib::cq::{
     CompletionQueue,
     CqInit, //
 };
-use crate::sys::ib::details::Details;
 use crate::sys::ib::event::CqUpcall;
-use crate::sys::ib::udata::Udata;
+use crate::sys::ib::udata::{
+    Details,
+    Udata, //
+};
 use crate::sys::ib::wc::Completions;
 use crate::sys::lock::IrqLock;
 use crate::sys::refusal::within;

@@ -27,7 +27,6 @@ use crate::observe::{
     totals, //
 };
 use crate::sys::ib;
-use crate::sys::ib::counters::CounterName;
 use crate::sys::ib::limits::{
     capability,
     protocol,
@@ -35,6 +34,7 @@ use crate::sys::ib::limits::{
     PortConstants,
     PortState, //
 };
+use crate::sys::ib::query::CounterName;
 use crate::sys::net::Underlay;
 use crate::sys::random;
 use crate::sys::refusal::refuse;

@@ -15,7 +15,7 @@ use crate::datapath::memory::window::{
     Type, //
 };
 use crate::datapath::port::Port;
-use crate::sys::ib::details::Details;
+use crate::sys::ib::udata::Details;
 use crate::sys::listed::{
     ListShape,
     ScatterList,

@@ -27,12 +27,12 @@ use crate::link::{
     Hold, //
 };
 use crate::module_parameters;
-use crate::sys::ib::attribute::{
+use crate::sys::ib::device::{
+    register,
     Attribute,
+    Driver,
     HasAttributes, //
 };
-use crate::sys::ib::device::register;
-use crate::sys::ib::driver::Driver;
 use crate::sys::ib::limits::command;
 use crate::sys::net::Underlay;
 use device::Device;

@@ -12,15 +12,14 @@ use crate::core::quota::ObjectKind;
 use crate::datapath::memory::region::Region;
 use crate::datapath::port::Port;
 use crate::sys::errno::EOPNOTSUPP;
-use crate::sys::ib::access::Access;
-use crate::sys::ib::details::Details;
-use crate::sys::ib::fast::FastRegion;
+use crate::sys::ib::call::PdRef;
 use crate::sys::ib::mr::{
+    Access,
     MemoryRegion,
     MrChange,
     UserRange, //
 };
-use crate::sys::ib::reference::PdRef;
+use crate::sys::ib::udata::Details;
 use crate::sys::listed::{
     ListShape,
     ScatterList,
@@ -108,9 +107,7 @@ impl MemoryRegion for Mr {
             Self::Fast(region) => region.details(out),
         }
     }
-}
 
-impl FastRegion for Mr {
     fn allocate(device: &Device, pd: &Domain, most: u32, shape: ListShape) -> Result<Self> {
         FastMr::allocate(device, pd, most, shape).map(Self::Fast)
     }

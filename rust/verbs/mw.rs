@@ -13,7 +13,7 @@ use crate::datapath::memory::window::{
     Type, //
 };
 use crate::datapath::port::Port;
-use crate::sys::ib::mw::MemoryWindow;
+use crate::sys::ib::mr::MemoryWindow;
 use crate::sys::table::Published;
 use kernel::prelude::*;
 use kernel::sync::Arc;

@@ -8,7 +8,7 @@ use super::device::{
 };
 use crate::core::quota::ObjectKind;
 use crate::datapath::memory::region::DomainId;
-use crate::sys::ib::pd::ProtectionDomain;
+use crate::sys::ib::mr::ProtectionDomain;
 use kernel::prelude::*;
 
 /// A protection domain.

@@ -57,7 +57,6 @@ use crate::datapath::qp::{
     POLL, //
 };
 use crate::sys::errno::EOPNOTSUPP;
-use crate::sys::ib::details::Details;
 use crate::sys::ib::event::QpUpcall;
 use crate::sys::ib::qp::{
     Access,
@@ -74,7 +73,10 @@ use crate::sys::ib::qp::{
     QueuePair,
     Report, //
 };
-use crate::sys::ib::udata::Udata;
+use crate::sys::ib::udata::{
+    Details,
+    Udata, //
+};
 use crate::sys::ib::wr::{
     RecvRequests,
     SendRequests, //

@@ -21,14 +21,16 @@ use crate::datapath::srq::{
     Srq, //
 };
 use crate::sys::errno::EOPNOTSUPP;
-use crate::sys::ib::details::Details;
 use crate::sys::ib::event::SrqUpcall;
 use crate::sys::ib::srq::{
     SharedReceiveQueue,
     Size,
     SrqChange, //
 };
-use crate::sys::ib::udata::Udata;
+use crate::sys::ib::udata::{
+    Details,
+    Udata, //
+};
 use crate::sys::ib::wr::RecvRequests;
 use crate::sys::lock::IrqLock;
 use crate::sys::refusal::within;

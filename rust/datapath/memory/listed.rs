@@ -2,7 +2,7 @@
 
 //! A page list of the kernel, and its registration.
 
-use crate::sys::ib::access::Access;
+use crate::sys::ib::mr::Access;
 use crate::sys::listed::ListedMemory;
 
 /// Rights of a registration.

@@ -32,7 +32,7 @@ use crate::sys::changeable::{
     Changeable,
     Reading, //
 };
-use crate::sys::ib::access::Access;
+use crate::sys::ib::mr::Access;
 use core::sync::atomic::{
     AtomicU64,
     Ordering::Relaxed, //

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Address handles.
+//! Address vectors, where a connection or a datagram goes, and address handles.
 
-use super::address_vector::{
-    AddressVector,
-    AhAttr, //
-};
-use super::call::{
+use crate::sys::bindings;
+use crate::sys::errno::EOPNOTSUPP;
+use crate::sys::ib::call::{
     operations,
     Argument, //
 };
-use super::object::{
+use crate::sys::ib::object::{
     self,
     Object, //
 };
-use super::udata::{
+use crate::sys::ib::udata::{
     NoUdata,
     Udata, //
 };
-use crate::sys::bindings;
+use crate::sys::net::{
+    NetDevice,
+    NetNs, //
+};
 pub use crate::sys::table::AllocContext;
 use core::ptr::NonNull;
 use kernel::prelude::*;
@@ -48,11 +49,6 @@ pub trait AddressHandle: Send + Sync + 'static {
 type New<'a, A> = object::New<'a, bindings::ib_ah, A, <A as AddressHandle>::Device>;
 type Live<'a, A> = object::Live<'a, bindings::ib_ah, A>;
 type Gone<'a, A> = object::Gone<'a, bindings::ib_ah, A>;
-
-/// The value of `size_ib_ah`.
-pub(super) const fn size<A: AddressHandle>() -> usize {
-    object::Object::<bindings::ib_ah, A>::SIZE
-}
 
 impl<'a, A: AddressHandle> New<'a, A> {
     /// The domain that it is made in.
@@ -84,7 +80,7 @@ impl Argument for AhInit {
 }
 
 operations! {
-    <'a, A: AddressHandle>
+    install<'a, A: AddressHandle>
 
     create_user_ah(ah: New<'a, A>, init: AhInit, udata: Udata<'a>) -> Result {
         let pd = ah.pd().ok_or(EINVAL)?;
@@ -109,5 +105,102 @@ operations! {
     destroy_ah(ah: Gone<'a, A>, _flags: u32) -> Result {
         ah.destroy();
         Ok(())
+    }
+}
+
+/// A 16-byte GID: an IPv6 address, or an IPv4 address as `::ffff:a.b.c.d`.
+pub type Gid = [u8; 16];
+
+/// The destination of a connection: an address vector with a resolved source GID.
+#[derive(Clone)]
+pub struct AddressVector {
+    /// The vector as the user gave it, for queries; without its reference to the GID table.
+    pub vector: AhAttr,
+    /// Index of the netdev of the source GID: the link's own, or a VLAN on top of it. It is not
+    /// held, as a connection must not keep a netdev from going away.
+    pub ifindex: i32,
+    /// The namespace that this netdev is in, and that `ifindex` belongs to. It may be another one
+    /// than that of the link: ib_core takes the addresses of VLANs wherever they are.
+    pub netns: NetNs,
+    /// MTU of this netdev.
+    pub netdev_mtu: u32,
+    /// The destination is a GID of the same device.
+    pub to_own_device: bool,
+    /// Source GID.
+    pub source: Gid,
+    /// Destination GID.
+    pub destination: Gid,
+    /// TOS or traffic class of the packets.
+    pub traffic_class: u8,
+    /// TTL or hop limit.
+    pub hop_limit: u8,
+    /// 20-bit flow label (IPv6).
+    pub flow_label: u32,
+}
+
+/// An address vector that is only kept to be handed back.
+#[derive(Clone, Copy)]
+pub struct AhAttr(bindings::rdma_ah_attr);
+
+// SAFETY: Plain values: the one pointer in it is null.
+unsafe impl Send for AhAttr {}
+// SAFETY: As above.
+unsafe impl Sync for AhAttr {}
+
+impl Default for AhAttr {
+    fn default() -> Self {
+        Self(pin_init::zeroed())
+    }
+}
+
+impl AhAttr {
+    pub(super) fn as_raw(&self) -> &bindings::rdma_ah_attr {
+        &self.0
+    }
+}
+
+impl AddressVector {
+    /// # Errors
+    ///
+    /// `EINVAL` without a source GID, `EOPNOTSUPP` for one of RoCE v1, `ENODEV` for one that has
+    /// just gone.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be a live attribute whose source GID, if any, is referenced.
+    pub(super) unsafe fn from_raw(raw: &bindings::rdma_ah_attr) -> Result<AddressVector> {
+        let attr = raw.grh.sgid_attr;
+        if raw.type_ != bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE || attr.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: By the requirement `attr` is referenced for the time of the call.
+        let (gid_type, source, to_own_device) = unsafe {
+            (
+                (*attr).gid_type,
+                (*attr).gid.raw,
+                bindings::ferroce_is_own_gid(attr, &raw.grh.dgid),
+            )
+        };
+        if gid_type != bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP {
+            return Err(EOPNOTSUPP());
+        }
+        // SAFETY: As above; the callee holds the netdev for us.
+        let netdev = unsafe { NetDevice::from_raw_owned(bindings::ferroce_gid_netdev(attr)) };
+        let netdev = netdev.ok_or(ENODEV)?;
+        let mut vector = *raw;
+        vector.grh.sgid_attr = core::ptr::null();
+        Ok(AddressVector {
+            vector: AhAttr(vector),
+            ifindex: netdev.ifindex(),
+            netns: NetNs::of(&netdev).ok_or(ENODEV)?,
+            netdev_mtu: netdev.mtu(),
+            to_own_device,
+            source,
+            // SAFETY: Any bytes are a GID.
+            destination: unsafe { raw.grh.dgid.raw },
+            traffic_class: raw.grh.traffic_class,
+            hop_limit: raw.grh.hop_limit,
+            flow_label: raw.grh.flow_label & 0xf_ffff,
+        })
     }
 }

@@ -2,9 +2,12 @@
 
 //! From an operation of ib_core to a method of a driver: the arguments, the result, and the macro
 //! that writes the C function and its entry in the table.
+//!
+//! A [`Reference`] is one to a C object of ib_core, for operations and for the other files of `sys`.
 
 use crate::sys::bindings;
 use core::marker::PhantomData;
+use core::ptr::NonNull;
 use kernel::prelude::*;
 
 /// A safe type for one argument of an operation.
@@ -48,7 +51,7 @@ pub(super) trait CallOutcome {
 /// [`Argument`]s and that of its result is an [`CallOutcome`]. The body is safe code.
 macro_rules! operations {
     (
-        <$life:lifetime, $object:ident: $bound:ident>
+        $install:ident<$life:lifetime, $object:ident: $bound:ident>
         $(
             $(#[$doc:meta])*
             $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty $body:block
@@ -102,7 +105,7 @@ macro_rules! operations {
         )*
 
         /// Enters the operations above into the table.
-        pub(super) fn install<$object: $bound>(ops: &mut $crate::sys::bindings::ib_device_ops) {
+        pub(super) fn $install<$object: $bound>(ops: &mut $crate::sys::bindings::ib_device_ops) {
             $(ops.$name = Some($name::<$object>);)*
         }
     };
@@ -265,5 +268,52 @@ impl<W> WorkRequests<W> {
             at = next(request);
         }
         Ok(())
+    }
+}
+
+/// A C object for as long as an operation runs.
+///
+/// # Invariants
+///
+/// The pointer is valid for `'a`.
+pub struct Reference<'a, C>(NonNull<C>, PhantomData<&'a C>);
+
+impl<C> Clone for Reference<'_, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C> Copy for Reference<'_, C> {}
+
+impl<C> Reference<'_, C> {
+    /// # Safety
+    ///
+    /// `core` must be valid for the lifetime of the result.
+    pub(super) unsafe fn from_raw(core: NonNull<C>) -> Self {
+        // INVARIANT: By the requirement.
+        Self(core, PhantomData)
+    }
+
+    /// The C object, for the other files of `sys`.
+    pub(in crate::sys) fn as_raw(self) -> *mut C {
+        self.0.as_ptr()
+    }
+
+    /// Like [`Self::as_raw`], not null.
+    pub(super) fn core(self) -> NonNull<C> {
+        self.0
+    }
+}
+
+/// An open device file of a user process.
+pub type ContextRef<'a> = Reference<'a, bindings::ib_ucontext>;
+/// A protection domain.
+pub type PdRef<'a> = Reference<'a, bindings::ib_pd>;
+
+impl PdRef<'_> {
+    pub(in crate::sys) fn device(self) -> *mut bindings::ib_device {
+        // SAFETY: By the type invariant.
+        unsafe { (*self.as_raw()).device }
     }
 }

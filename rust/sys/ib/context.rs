@@ -5,11 +5,11 @@
 use super::call::{
     operations,
     Argument,
+    ContextRef,
     IgnoredArgument,
     Unseen, //
 };
 use super::object;
-use super::reference::ContextRef;
 use super::udata::Udata;
 use crate::sys::bindings;
 use crate::sys::ring::Mapping;
@@ -30,11 +30,6 @@ pub trait Context: Send + Sync + 'static {
 type New<'a, C> = object::New<'a, bindings::ib_ucontext, C, <C as Context>::Device>;
 type Live<'a, C> = object::Live<'a, bindings::ib_ucontext, C>;
 type Gone<'a, C> = object::Gone<'a, bindings::ib_ucontext, C>;
-
-/// The value of `size_ib_ucontext`.
-pub(super) const fn size<C: Context>() -> usize {
-    object::Object::<bindings::ib_ucontext, C>::SIZE
-}
 
 /// An area that a process maps.
 ///
@@ -84,7 +79,7 @@ impl Offer {
 }
 
 operations! {
-    <'a, C: Context>
+    install<'a, C: Context>
 
     alloc_ucontext(context: New<'a, C>, udata: Udata<'a>) -> Result {
         context.create(|device, ()| Ok((C::open(device, &udata)?, ())))?;

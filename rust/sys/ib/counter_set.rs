@@ -5,18 +5,15 @@
 use super::call::{
     operations,
     Argument,
+    Reference,
     Unseen, //
 };
-use super::counters::{
+use super::object;
+use super::query::{
     allocate,
+    RdmaDevice,
     Values, //
 };
-use super::object::{
-    self,
-    Object, //
-};
-use super::query::RdmaDevice;
-use super::reference::Reference;
 use crate::sys::bindings;
 use kernel::prelude::*;
 
@@ -48,11 +45,6 @@ type Gone<'a, S> = object::Gone<'a, bindings::rdma_counter, S>;
 type Qp<'a, S> =
     object::Live<'a, bindings::ib_qp, <S as CounterSet>::Qp, <S as CounterSet>::Device>;
 
-/// The value of `size_rdma_counter`.
-pub(super) const fn size<S: CounterSet>() -> usize {
-    Object::<bindings::rdma_counter, S>::SIZE
-}
-
 impl<'a> Reference<'a, bindings::rdma_counter> {
     fn set_number(self, number: u32) {
         // SAFETY: By the type invariant; ib_core holds the lock of the counter.
@@ -75,7 +67,7 @@ impl Reference<'_, bindings::ib_qp> {
 }
 
 operations! {
-    <'a, S: CounterSet>
+    install<'a, S: CounterSet>
 
     counter_init(counter: New<'a, S>) -> Result<Unseen> {
         counter.create(|_device, ()| Ok((S::new(), ())))?;

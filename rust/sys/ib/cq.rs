@@ -4,17 +4,15 @@
 
 use super::call::{
     operations,
-    IgnoredArgument, //
-};
-use super::details::{
-    Details,
-    NlMessage, //
+    IgnoredArgument,
+    Reference, //
 };
 use super::event::CqUpcall;
 use super::object;
-use super::reference::Reference;
 use super::udata::{
     BundleUdata,
+    Details,
+    NlMessage,
     Udata, //
 };
 use super::wc::{
@@ -101,11 +99,6 @@ type Live<'a, C> = object::Live<'a, bindings::ib_cq, C>;
 type New<'a, C> = object::New<'a, bindings::ib_cq, C, <C as CompletionQueue>::Device>;
 type Gone<'a, C> = object::Gone<'a, bindings::ib_cq, C>;
 
-/// The value of `size_ib_cq`.
-pub(super) const fn size<C: CompletionQueue>() -> usize {
-    object::Object::<bindings::ib_cq, C>::SIZE
-}
-
 impl Reference<'_, bindings::ib_cq> {
     fn set_entries(self, entries: u32) {
         // SAFETY: By the type invariant; who reads it meanwhile sees the old number or this one.
@@ -137,7 +130,7 @@ impl Reference<'_, bindings::ib_cq> {
 }
 
 operations! {
-    <'a, C: CompletionQueue>
+    install<'a, C: CompletionQueue>
 
     create_cq(
         cq: New<'a, C>,

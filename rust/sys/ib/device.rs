@@ -1,23 +1,64 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The RDMA device: made, registered, found and taken down.
+//! The RDMA device: what a driver says of it, and how it is made, registered, found and taken down.
+//!
+//! A [`Driver`] names the types of its objects, from which the table of operations follows. Each
+//! kind of object has a file here, with the trait that a driver implements for it and its
+//! operations. A verb is a method of the trait and an entry in `operations!`; a kind of object is
+//! besides a type in [`Driver`] and a line in [`operations`]. A device has files in sysfs
+//! ([`Attribute`]), and is made by `rdma link add ... type ferroce` ([`LinkOps`]).
+//!
+//! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h), `struct ib_device_ops`,
+//! and [`include/rdma/rdma_netlink.h`](srctree/include/rdma/rdma_netlink.h).
 
-use super::driver::{
-    self,
-    Driver, //
-};
-use super::object::Object;
 use crate::sys::bindings;
+use crate::sys::ib::ah::AddressHandle;
+use crate::sys::ib::context::Context;
+use crate::sys::ib::counter_set::CounterSet;
+use crate::sys::ib::cq::CompletionQueue;
+use crate::sys::ib::mr::{
+    MemoryRegion,
+    MemoryWindow,
+    ProtectionDomain, //
+};
+use crate::sys::ib::object::Object;
+use crate::sys::ib::qp::QueuePair;
+use crate::sys::ib::srq::SharedReceiveQueue;
+use crate::sys::ib::{
+    ah,
+    context,
+    counter_set,
+    cq,
+    mr,
+    qp,
+    query,
+    srq, //
+};
 use crate::sys::net::{
     NetDevice,
     Underlay, //
 };
+use core::any::TypeId;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
+use kernel::error::{
+    from_result,
+    to_result, //
+};
+use kernel::fmt::Write;
 use kernel::prelude::*;
-use kernel::str::CStrExt;
-
-pub use super::attribute::install as install_attributes;
+use kernel::str::{
+    CStrExt,
+    Formatter, //
+};
+use kernel::sync::atomic::{
+    Atomic,
+    Full, //
+};
+use kernel::sync::{
+    Arc,
+    SetOnce, //
+};
 
 /// Creates a device on a netdev and registers it: from here on users can open it.
 ///
@@ -44,7 +85,7 @@ pub fn register<D: Driver>(name: &CStr, underlay: &Underlay, guid: u64, data: D:
         bindings::ferroce_link_made(device);
         bindings::ferroce_set_parent(device, netdev.as_ptr());
         bindings::ferroce_set_node_desc(device, D::DESCRIPTION.as_char_ptr());
-        let ops = driver::operations::<D>(bindings::ferroce_this_module());
+        let ops = operations::<D>(bindings::ferroce_this_module());
         bindings::ib_set_device_ops(device, &ops);
     }
     // SAFETY: `device` is not registered yet; the name outlives the call.
@@ -129,4 +170,269 @@ impl<D: Driver> Drop for Registered<D> {
 pub fn unregister_all<D: Driver>() {
     // SAFETY: The id belongs to us alone.
     unsafe { bindings::ib_unregister_driver(D::ID) };
+}
+
+/// One file of each device. `D` is what a device is to the driver.
+pub struct Attribute<D: 'static> {
+    /// Name of the file.
+    pub name: &'static CStr,
+    /// Writes what the file contains.
+    pub show: fn(&D, &mut dyn Write) -> kernel::fmt::Result,
+    /// Takes what was written to the file; without it the file is for reading only.
+    pub store: Option<fn(&D, &CStr) -> Result>,
+}
+
+/// A driver whose devices have files.
+pub trait HasAttributes: 'static {
+    /// The device type.
+    type Device: Send + Sync + 'static;
+    /// The files, at most as many as the shim has places for.
+    const ATTRIBUTES: &'static [Attribute<Self::Device>];
+}
+
+/// Whose files the shim has, once it has all of them.
+static INSTALLED: SetOnce<TypeId> = SetOnce::new();
+
+/// Gives the files to the shim. Devices that are made before have none.
+///
+/// # Errors
+///
+/// `EBUSY` if it has some already: it serves one driver.
+pub fn install_attributes<H: HasAttributes>() -> Result {
+    static BEGUN: Atomic<bool> = Atomic::new(false);
+    const { assert!(H::ATTRIBUTES.len() <= bindings::FERROCE_MAX_ATTRIBUTES as usize) };
+    if BEGUN.xchg(true, Full) {
+        return Err(EBUSY);
+    }
+    for (place, attribute) in H::ATTRIBUTES.iter().enumerate() {
+        // SAFETY: `group` lends nobody what is changed here, as `INSTALLED` is empty; nobody else
+        // changes it, as `BEGUN` was false. The name is constant, and there is such a place.
+        unsafe {
+            bindings::ferroce_set_attribute(
+                place as c_uint,
+                attribute.name.as_char_ptr(),
+                Some(show::<H>),
+                match attribute.store {
+                    Some(_) => Some(store::<H>),
+                    None => None,
+                },
+            )
+        };
+    }
+    INSTALLED.populate(TypeId::of::<H>());
+    Ok(())
+}
+
+/// The files that devices of `H` have, for the table of operations: those of [`install_attributes`], or none.
+pub(super) fn group<H: HasAttributes>() -> *const bindings::attribute_group {
+    match INSTALLED.as_ref() {
+        Some(owner) if *owner == TypeId::of::<H>() => {
+            core::ptr::addr_of!(bindings::ferroce_device_group)
+        }
+        _ => core::ptr::null(),
+    }
+}
+
+/// # Safety
+///
+/// `device` must be registered, with a driver's part that is an `H::Device`.
+unsafe fn device<'a, H: HasAttributes>(device: *mut bindings::ib_device) -> Result<&'a H::Device> {
+    let device = NonNull::new(device).ok_or(ENODEV)?;
+    // SAFETY: By the requirement.
+    Ok(unsafe { Object::<bindings::ib_device, H::Device>::private(device) })
+}
+
+/// # Safety
+///
+/// For the shim alone, and devices as [`device`] wants them: `buf` is a page.
+unsafe extern "C" fn show<H: HasAttributes>(
+    dev: *mut bindings::ib_device,
+    index: c_uint,
+    buf: *mut c_char,
+) -> isize {
+    from_result(|| {
+        let attribute = H::ATTRIBUTES.get(index as usize).ok_or(EINVAL)?;
+        // SAFETY: By the requirement; sysfs has zeroed the page.
+        let page = unsafe { core::slice::from_raw_parts_mut(buf, bindings::PAGE_SIZE) };
+        let mut text = Formatter::new(page);
+        // SAFETY: By the requirement.
+        (attribute.show)(unsafe { device::<H>(dev) }?, &mut text).map_err(|_| ENOSPC)?;
+        Ok(text.bytes_written() as isize)
+    })
+}
+
+/// # Safety
+///
+/// For the shim alone, and devices as [`device`] wants them: `buf` is a C string.
+unsafe extern "C" fn store<H: HasAttributes>(
+    dev: *mut bindings::ib_device,
+    index: c_uint,
+    buf: *const c_char,
+) -> c_int {
+    from_result(|| {
+        let attribute = H::ATTRIBUTES.get(index as usize).ok_or(EINVAL)?;
+        let store = attribute.store.ok_or(EACCES)?;
+        // SAFETY: By the requirement.
+        store(unsafe { device::<H>(dev) }?, unsafe {
+            CStr::from_char_ptr(buf)
+        })?;
+        Ok(0)
+    })
+}
+
+/// The device of a driver.
+pub type DeviceOf<D> = <D as HasAttributes>::Device;
+
+/// A driver: the types of its objects.
+///
+/// Objects are values that belong to the driver. They are dropped when ib_core destroys the object
+/// that they stand behind: nothing may refer to that any more then. Their methods run in process
+/// context and may sleep.
+pub trait Driver: HasAttributes<Device: query::RdmaDevice> {
+    /// `driver_id` of the device.
+    const ID: u32;
+    /// `uverbs_abi_ver` of the device.
+    const ABI_VERSION: u32;
+    /// What the description of the node begins with; the name of the host follows, if it has one.
+    const DESCRIPTION: &'static CStr;
+    /// Commands that processes may use beside those that every device has: see
+    /// [`super::limits::command`].
+    const COMMANDS: u64;
+
+    /// An open device file.
+    type Context: Context<Device = Self::Device>;
+    /// A protection domain.
+    type Pd: ProtectionDomain<Device = Self::Device>;
+    /// An address handle.
+    type Ah: AddressHandle<Device = Self::Device, Pd = Self::Pd>;
+    /// A completion queue.
+    type Cq: CompletionQueue<Device = Self::Device>;
+    /// A queue pair.
+    type Qp: QueuePair<
+        Device = Self::Device,
+        Pd = Self::Pd,
+        Cq = Self::Cq,
+        Srq = Self::Srq,
+        Ah = Self::Ah,
+    >;
+    /// A shared receive queue.
+    type Srq: SharedReceiveQueue<Device = Self::Device, Pd = Self::Pd>;
+    /// A memory region.
+    type Mr: MemoryRegion<Device = Self::Device, Pd = Self::Pd>;
+    /// A memory window.
+    type Mw: MemoryWindow<Device = Self::Device, Pd = Self::Pd>;
+    /// Counters for some queue pairs.
+    type Counters: CounterSet<Device = Self::Device, Qp = Self::Qp>;
+}
+
+/// The table. `ib_set_device_ops` copies it.
+pub(super) fn operations<D: Driver>(module: *mut bindings::module) -> bindings::ib_device_ops {
+    let mut ops = bindings::ib_device_ops {
+        owner: module,
+        driver_id: D::ID,
+        uverbs_abi_ver: D::ABI_VERSION,
+        device_group: group::<D>(),
+        size_ib_ucontext: Object::<bindings::ib_ucontext, D::Context>::SIZE,
+        size_ib_pd: Object::<bindings::ib_pd, D::Pd>::SIZE,
+        size_ib_ah: Object::<bindings::ib_ah, D::Ah>::SIZE,
+        size_ib_cq: Object::<bindings::ib_cq, D::Cq>::SIZE,
+        size_ib_qp: Object::<bindings::ib_qp, D::Qp>::SIZE,
+        size_ib_mw: Object::<bindings::ib_mw, D::Mw>::SIZE,
+        size_ib_srq: Object::<bindings::ib_srq, D::Srq>::SIZE,
+        size_rdma_counter: Object::<bindings::rdma_counter, D::Counters>::SIZE,
+        ..pin_init::zeroed()
+    };
+    ops.set_uverbs_robust_udata(1);
+    query::install::<D::Device>(&mut ops);
+    context::install::<D::Context>(&mut ops);
+    mr::install_pd::<D::Pd>(&mut ops);
+    ah::install::<D::Ah>(&mut ops);
+    cq::install::<D::Cq>(&mut ops);
+    qp::install::<D::Qp>(&mut ops);
+    srq::install::<D::Srq>(&mut ops);
+    mr::install::<D::Mr>(&mut ops);
+    mr::install_mw::<D::Mw>(&mut ops);
+    counter_set::install::<D::Counters>(&mut ops);
+    ops
+}
+
+/// The creator of links.
+pub trait LinkOps: Send + Sync + 'static {
+    /// The driver type of the devices.
+    type Driver: Driver;
+
+    /// Makes an RDMA device `name` on `netdev`. May sleep; the RTNL is not held.
+    ///
+    /// There is no answer but the errno: ib_core keeps the netlink extack to itself.
+    fn new_link(&self, name: &CStr, netdev: &NetDevice) -> Result;
+
+    /// The link of `device` is deleted: ib_core unregisters the device next. May sleep; the RTNL is
+    /// not held. This can come for as long as there are devices, also without a registration.
+    fn delete_link(device: &DeviceOf<Self::Driver>);
+}
+
+/// A link type that is registered; dropping it waits for links that are just made.
+pub struct LinkOpsRegistration<T: LinkOps> {
+    // The context of the calls.
+    _ops: Arc<T>,
+}
+
+impl<T: LinkOps> LinkOpsRegistration<T> {
+    /// Registers `name` as a link type. Only one registration may exist.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when there is one already.
+    pub fn new(name: &'static CStr, ops: Arc<T>) -> Result<Self> {
+        // SAFETY: The name is static, and `ops`, which is kept here, outlives the registration.
+        to_result(unsafe {
+            bindings::ferroce_link_register(
+                name.as_char_ptr(),
+                Some(Self::new_link),
+                Some(Self::delete_link),
+                Arc::as_ptr(&ops).cast_mut().cast(),
+            )
+        })?;
+        Ok(Self { _ops: ops })
+    }
+
+    /// # Safety
+    ///
+    /// Only for ib_core, through the shim: `context` is the `T` of a registration, `name` a C
+    /// string, `netdev` a net device, all alive during the call.
+    unsafe extern "C" fn new_link(
+        context: *mut c_void,
+        name: *const c_char,
+        netdev: *mut bindings::net_device,
+    ) -> c_int {
+        // SAFETY: By the requirement above.
+        let ops = unsafe { &*context.cast::<T>() };
+        // SAFETY: By the requirement above.
+        let name = unsafe { CStr::from_char_ptr(name) };
+        // SAFETY: By the requirement above.
+        let netdev = unsafe { NetDevice::from_raw(netdev) };
+
+        from_result(|| {
+            ops.new_link(name, &netdev.ok_or(ENODEV)?)?;
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Only for ib_core, through the shim: `device` is one that [`super::device::register`] has
+    /// made for `T::Driver`, and is alive during the call.
+    unsafe extern "C" fn delete_link(device: *mut bindings::ib_device) {
+        if let Some(device) = NonNull::new(device) {
+            // SAFETY: By the requirement above; ib_core holds a reference.
+            T::delete_link(unsafe { Object::private(device) });
+        }
+    }
+}
+
+impl<T: LinkOps> Drop for LinkOpsRegistration<T> {
+    fn drop(&mut self) {
+        // SAFETY: Registered by `new`.
+        unsafe { bindings::ferroce_link_unregister() };
+    }
 }

@@ -4,34 +4,22 @@
 //!
 //! ib_core allocates the C objects at the size we declare, and frees them right after our destroy
 //! function. The driver's part is behind the C object ([`object`]) and usually holds an `Arc` that
-//! the data path shares. A driver names its types in [`driver`]; each kind of object has a file
+//! the data path shares. A driver names its types in [`device::Driver`]; each kind of object has a file
 //! with the trait that its type implements, and with the operations of ib_core that call it
 //! ([`call`]).
 
-pub mod access;
-pub mod address_vector;
 pub mod ah;
-pub mod attribute;
-mod call;
+pub mod call;
 pub mod context;
 pub mod counter_set;
-pub mod counters;
 pub mod cq;
-pub mod details;
 pub mod device;
-pub mod driver;
 pub mod event;
-pub mod fast;
 pub mod limits;
-pub mod link;
-pub mod management;
 pub mod mr;
-pub mod mw;
 pub mod object;
-pub mod pd;
 pub mod qp;
 pub mod query;
-pub mod reference;
 pub mod srq;
 pub mod udata;
 pub mod wc;

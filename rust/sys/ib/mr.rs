@@ -1,27 +1,106 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory regions.
+//! Memory: rights, protection domains, regions and windows.
+//!
+//! A region of fast registration is allocated empty, mapped by a verb, and registered by a work
+//! request.
 
-use super::access::Access;
-use super::call::{
+use crate::sys::bindings;
+use crate::sys::errno::EOPNOTSUPP;
+use crate::sys::ib::call::{
     operations,
     Absent,
-    IgnoredArgument, //
-};
-use super::details::{
-    Details,
-    NlMessage, //
-};
-use super::object;
-use super::reference::{
+    Argument,
+    IgnoredArgument,
     PdRef,
     Reference, //
 };
-use super::udata::NoUdata;
-use crate::sys::bindings;
-use crate::sys::errno::EOPNOTSUPP;
+use crate::sys::ib::object::{
+    self,
+    Object, //
+};
+use crate::sys::ib::udata::{
+    Details,
+    NlMessage,
+    NoUdata, //
+};
+use crate::sys::listed::{
+    ListShape,
+    ScatterList,
+    Taken, //
+};
 use crate::sys::memory::KernelMemory;
+use core::ptr::NonNull;
 use kernel::prelude::*;
+
+/// What may be done to memory through a QP or a region (`enum ib_access_flags`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Access(pub u32);
+
+impl Access {
+    /// Local writes: receives and READ responses may be placed here.
+    pub const LOCAL_WRITE: u32 = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE;
+    /// Remote WRITE.
+    pub const REMOTE_WRITE: u32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE;
+    /// Remote READ.
+    pub const REMOTE_READ: u32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_READ;
+    /// Remote atomics.
+    pub const REMOTE_ATOMIC: u32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC;
+    /// FLUSH, so that what was written is visible to all.
+    pub const FLUSH_GLOBAL: u32 = bindings::ib_access_flags_IB_ACCESS_FLUSH_GLOBAL;
+    /// FLUSH, so that what was written is persistent.
+    pub const FLUSH_PERSISTENT: u32 = bindings::ib_access_flags_IB_ACCESS_FLUSH_PERSISTENT;
+    /// Flags that ask for nothing that must be honoured (relaxed ordering, for one).
+    pub const OPTIONAL: u32 = bindings::ib_access_flags_IB_ACCESS_OPTIONAL;
+    /// Addresses are offsets from the beginning.
+    pub const ZERO_BASED: u32 = bindings::ib_access_flags_IB_ZERO_BASED;
+    /// A window may be bound to the region.
+    pub const MW_BIND: u32 = bindings::ib_access_flags_IB_ACCESS_MW_BIND;
+
+    /// Whether all these bits are set.
+    pub fn has(self, bits: u32) -> bool {
+        self.0 & bits == bits
+    }
+
+    /// Whether the pages below must be writable (`ib_access_writable`).
+    pub fn needs_writable(self) -> bool {
+        let writes = Self::LOCAL_WRITE | Self::REMOTE_WRITE | Self::REMOTE_ATOMIC | Self::MW_BIND;
+        self.0 & writes != 0
+    }
+
+    /// As ib_core wants it.
+    pub fn as_raw(self) -> i32 {
+        self.0 as i32
+    }
+}
+
+/// A protection domain of a driver. Dropping it destroys it.
+pub trait ProtectionDomain: Send + Sync + 'static {
+    /// The device type.
+    type Device: Send + Sync + 'static;
+
+    /// Creates a domain.
+    fn create(device: &Self::Device) -> Result<Self>
+    where
+        Self: Sized;
+}
+
+type NewPd<'a, P> = object::New<'a, bindings::ib_pd, P, <P as ProtectionDomain>::Device>;
+type GonePd<'a, P> = object::Gone<'a, bindings::ib_pd, P>;
+
+operations! {
+    install_pd<'a, P: ProtectionDomain>
+
+    alloc_pd(pd: NewPd<'a, P>, _udata: NoUdata) -> Result {
+        pd.create(|device, ()| Ok((P::create(device)?, ())))?;
+        Ok(())
+    }
+
+    dealloc_pd(pd: GonePd<'a, P>, _udata: IgnoredArgument<*mut bindings::ib_udata>) -> Result {
+        pd.destroy();
+        Ok(())
+    }
+}
 
 /// A memory region of a driver. Dropping it deregisters the region: afterwards nothing
 /// accesses the memory.
@@ -50,6 +129,16 @@ pub trait MemoryRegion: Send + Sync + 'static {
     ) -> Result<Self>
     where
         Self: Sized;
+
+    /// Allocates an empty region of fast registration, for lists of so many pages or pieces. Only
+    /// ULPs have them.
+    fn allocate(device: &Self::Device, pd: &Self::Pd, most: u32, shape: ListShape) -> Result<Self>
+    where
+        Self: Sized;
+
+    /// Takes as much of a list as it can, in pages of `page` bytes, for the work request that
+    /// registers it. Any context.
+    fn map(&self, list: &ScatterList<'_>, page: u64) -> Result<Taken>;
 
     /// Changes what the region is, under the same key. On failure it is what it was.
     fn register_again(&self, core_pd: PdRef<'_>, change: MrChange<'_, Self::Pd>) -> Result;
@@ -112,8 +201,66 @@ impl Reference<'_, bindings::ib_mr> {
     }
 }
 
+/// The list that is the argument of `map_mr_sg`.
+struct First(*mut bindings::scatterlist);
+
+impl Argument for First {
+    type Raw = *mut bindings::scatterlist;
+
+    unsafe fn from_raw(raw: Self::Raw) -> Result<Self> {
+        Ok(Self(raw))
+    }
+}
+
+/// Where to begin in its first entry, and to say where to go on; it may be nowhere.
+///
+/// # Invariants
+///
+/// The place may be read and written while the operation runs.
+struct Offset(Option<NonNull<c_uint>>);
+
+impl Argument for Offset {
+    type Raw = *mut c_uint;
+
+    unsafe fn from_raw(raw: Self::Raw) -> Result<Self> {
+        // INVARIANT: By the requirement.
+        Ok(Self(NonNull::new(raw)))
+    }
+}
+
+impl Offset {
+    fn get(&self) -> u64 {
+        // SAFETY: By the type invariant.
+        self.0.map_or(0, |place| u64::from(unsafe { place.read() }))
+    }
+
+    fn set(&self, offset: u64) {
+        if let Some(place) = self.0 {
+            // SAFETY: By the type invariant. It lies within an entry, whose length is a `u32`.
+            unsafe { place.write(offset as c_uint) };
+        }
+    }
+}
+
+impl Reference<'_, bindings::ib_mr> {
+    /// The size of pages that its user has chosen.
+    fn page_size(self) -> u64 {
+        // SAFETY: By the type invariant; `ib_map_mr_sg` has just set it.
+        u64::from(unsafe { (*self.as_raw()).page_size })
+    }
+
+    /// Where its user finds what is mapped.
+    fn set_mapped(self, address: u64, len: u64) {
+        // SAFETY: By the type invariant; only the mapping ULP accesses these fields.
+        unsafe {
+            (*self.as_raw()).iova = address;
+            (*self.as_raw()).length = len;
+        }
+    }
+}
+
 operations! {
-    <'a, M: MemoryRegion>
+    install<'a, M: MemoryRegion>
 
     reg_user_mr(
         pd: Pd<'a, M>,
@@ -148,6 +295,34 @@ operations! {
         Ok(mr.as_raw())
     }
 
+    alloc_mr(
+        pd: Pd<'a, M>,
+        kind: bindings::ib_mr_type,
+        most: u32,
+    ) -> Result<*mut bindings::ib_mr> {
+        let shape = match kind {
+            bindings::ib_mr_type_IB_MR_TYPE_MEM_REG => ListShape::Pages,
+            bindings::ib_mr_type_IB_MR_TYPE_SG_GAPS => ListShape::Gaps,
+            _ => return Err(EOPNOTSUPP()),
+        };
+        let region = M::allocate(pd.device()?, &pd, most, shape)?;
+        let key = region.key();
+        let mr = object::allocate(region)?;
+        mr.set_key(key);
+        Ok(mr.as_raw())
+    }
+
+    map_mr_sg(mr: Live<'a, M>, first: First, count: c_int, offset: Offset) -> Result<c_int> {
+        let count = usize::try_from(count).map_err(|_| EINVAL)?;
+        // SAFETY: The ULP vouches for the number of entries.
+        let list = unsafe { ScatterList::new(first.0, count, offset.get()) };
+        let taken = mr.map(&list, mr.reference().page_size())?;
+        mr.reference().set_mapped(taken.address, taken.len);
+        offset.set(taken.of_next);
+        // There are no more than `count`.
+        Ok(taken.entries as c_int)
+    }
+
     /// Null says that the region is the same object as before.
     rereg_user_mr(
         mr: Live<'a, M>,
@@ -180,6 +355,51 @@ operations! {
         // ib_core asks again when it has destroyed what else a process had.
         mr.private().close()?;
         mr.destroy_and_free();
+        Ok(())
+    }
+}
+
+/// A memory window of a driver. Dropping it destroys it: afterwards nothing is
+/// accessed through it.
+pub trait MemoryWindow: Send + Sync + 'static {
+    /// The device type.
+    type Device: Send + Sync + 'static;
+    /// The protection domain type.
+    type Pd: Send + Sync + 'static;
+
+    /// Makes a window of type 1 or 2 that is not bound, and its key.
+    fn allocate(device: &Self::Device, pd: &Self::Pd, is_type_2: bool) -> Result<(Self, u32)>
+    where
+        Self: Sized;
+}
+
+type NewMw<'a, M> = object::New<'a, bindings::ib_mw, M, <M as MemoryWindow>::Device>;
+type GoneMw<'a, M> = object::Gone<'a, bindings::ib_mw, M>;
+
+operations! {
+    install_mw<'a, M: MemoryWindow>
+
+    alloc_mw(mw: NewMw<'a, M>, _udata: NoUdata) -> Result {
+        let core = mw.as_raw();
+        // SAFETY: ib_core has filled in domain and type of the window that is being created, and
+        // the domain lives as long as the window.
+        let (pd, kind): (&M::Pd, _) = unsafe {
+            let pd = NonNull::new((*core).pd).ok_or(EINVAL)?;
+            (Object::private(pd), (*core).type_)
+        };
+        let is_type_2 = match kind {
+            bindings::ib_mw_type_IB_MW_TYPE_1 => false,
+            bindings::ib_mw_type_IB_MW_TYPE_2 => true,
+            _ => return Err(EOPNOTSUPP()),
+        };
+        let (_, key) = mw.create(|device, ()| M::allocate(device, pd, is_type_2))?;
+        // SAFETY: The window is being created, so that nobody reads it yet.
+        unsafe { (*core).rkey = key };
+        Ok(())
+    }
+
+    dealloc_mw(mw: GoneMw<'a, M>) -> Result {
+        mw.destroy();
         Ok(())
     }
 }

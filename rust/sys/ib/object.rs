@@ -8,16 +8,16 @@
 //! the three ways in which an operation meets an object. What must end with the object whatever
 //! the driver does is a [`Companion`].
 
-use super::call::Argument;
+use super::call::{
+    Argument,
+    ContextRef,
+    Reference, //
+};
 use super::event::{
     Attached,
     CqUpcall,
     QpUpcall,
     SrqUpcall, //
-};
-use super::reference::{
-    ContextRef,
-    Reference, //
 };
 use crate::sys::bindings;
 use crate::sys::ring::Offsets;

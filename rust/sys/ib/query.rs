@@ -1,33 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Queries and destruction of a device.
+//! What a device says of itself: limits, ports, counters (`rdma statistic`, `hw_counters` in
+//! sysfs), the answers to MADs, its version; and its destruction.
 
-use super::call::{
+use crate::sys::bindings;
+use crate::sys::errno::EOPNOTSUPP;
+use crate::sys::ib::call::{
     operations,
+    Argument,
     IgnoredArgument,
+    Reference,
     Unseen, //
 };
-use super::counters::{
-    self,
-    CounterName,
-    Values, //
-};
-use super::limits::{
+use crate::sys::ib::limits::{
     DeviceLimits,
     PortConstants,
     PortState, //
 };
-use super::management::{
-    FirmwareText,
-    Mad,
-    MadReply,
-    Question, //
-};
-use super::object;
-use super::udata::NoUdata;
-use crate::sys::bindings;
-use crate::sys::errno::EOPNOTSUPP;
+use crate::sys::ib::object;
+use crate::sys::ib::udata::NoUdata;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use kernel::fmt::Write;
 use kernel::prelude::*;
+use kernel::str::Formatter;
 
 /// A device with one port of a driver. Dropping it destroys it: all its objects are
 /// gone then.
@@ -78,7 +74,7 @@ impl<D: RdmaDevice> Live<'_, D> {
 }
 
 operations! {
-    <'a, D: RdmaDevice>
+    install<'a, D: RdmaDevice>
 
     query_device(
         device: Live<'a, D>,
@@ -151,7 +147,7 @@ operations! {
         _device: Live<'a, D>,
         _port: u32,
     ) -> Result<*mut bindings::rdma_hw_stats> {
-        Ok(counters::allocate(D::COUNTERS, D::COUNTERS_LIFESPAN_MS))
+        Ok(allocate(D::COUNTERS, D::COUNTERS_LIFESPAN_MS))
     }
 
     get_hw_stats(device: Live<'a, D>, values: Values<'a>, _port: u32, _index: c_int)
@@ -163,5 +159,157 @@ operations! {
     dealloc_driver(device: Gone<'a, D>) -> Result<Unseen> {
         device.destroy();
         Ok(Unseen)
+    }
+}
+
+/// The name of a counter, as C wants it.
+#[repr(transparent)]
+pub struct CounterName(bindings::rdma_stat_desc);
+
+// SAFETY: The pointers in it lead to constants.
+unsafe impl Sync for CounterName {}
+
+impl CounterName {
+    /// From a C string constant.
+    pub const fn new(name: &'static CStr) -> Self {
+        Self(bindings::rdma_stat_desc {
+            name: name.to_bytes_with_nul().as_ptr(),
+            flags: 0,
+            priv_: core::ptr::null(),
+        })
+    }
+}
+
+/// Allocates the values that go with the names; ib_core frees them.
+pub(super) fn allocate(
+    names: &'static [CounterName],
+    lifespan_ms: u32,
+) -> *mut bindings::rdma_hw_stats {
+    // SAFETY: The names are constants; `CounterName` is a transparent `rdma_stat_desc`.
+    unsafe {
+        bindings::rdma_alloc_hw_stats_struct(
+            names.as_ptr().cast::<bindings::rdma_stat_desc>(),
+            names.len() as c_int,
+            lifespan_ms as usize,
+        )
+    }
+}
+
+/// The values of counters.
+///
+/// # Invariants
+///
+/// It was allocated by [`allocate`], and nobody else uses it.
+pub(super) struct Values<'a>(NonNull<bindings::rdma_hw_stats>, PhantomData<&'a mut ()>);
+
+impl Argument for Values<'_> {
+    type Raw = *mut bindings::rdma_hw_stats;
+
+    unsafe fn from_raw(raw: *mut bindings::rdma_hw_stats) -> Result<Self> {
+        // INVARIANT: By the requirement; ib_core serialises the calls.
+        Ok(Self(NonNull::new(raw).ok_or(EINVAL)?, PhantomData))
+    }
+}
+
+impl Values<'_> {
+    /// Lets `fill` fill them; returns how many there are.
+    pub(super) fn fill(self, fill: impl FnOnce(&mut [u64])) -> c_int {
+        // SAFETY: By the type invariant there are so many values behind it.
+        let (values, count) = unsafe {
+            let count = (*self.0.as_ptr()).num_counters;
+            let values = (*self.0.as_ptr()).value.as_mut_ptr();
+            (
+                core::slice::from_raw_parts_mut(values, count as usize),
+                count,
+            )
+        };
+        fill(values);
+        count
+    }
+}
+
+/// A management datagram.
+pub type Mad = [u8; 256];
+
+/// A received MAD.
+pub(super) struct Question<'a>(pub(super) &'a Mad);
+
+impl Argument for Question<'_> {
+    type Raw = *const bindings::ib_mad;
+
+    unsafe fn from_raw(raw: *const bindings::ib_mad) -> Result<Self> {
+        // SAFETY: By the requirement; a `struct ib_mad` has as many bytes, and any values.
+        Ok(Self(unsafe { raw.cast::<Mad>().as_ref() }.ok_or(EINVAL)?))
+    }
+}
+
+/// Buffer of the response.
+pub(super) struct MadReply<'a>(&'a mut Mad);
+
+impl Argument for MadReply<'_> {
+    type Raw = *mut bindings::ib_mad;
+
+    unsafe fn from_raw(raw: *mut bindings::ib_mad) -> Result<Self> {
+        // SAFETY: As above; only the operation uses it meanwhile.
+        Ok(Self(unsafe { raw.cast::<Mad>().as_mut() }.ok_or(EINVAL)?))
+    }
+}
+
+impl MadReply<'_> {
+    /// Answers so, or leaves it to others; returns what ib_core wants to know.
+    pub(super) fn give(self, answer: Option<Mad>) -> c_int {
+        let mut result = bindings::ib_mad_result_IB_MAD_RESULT_SUCCESS;
+        if let Some(answer) = answer {
+            *self.0 = answer;
+            result |= bindings::ib_mad_result_IB_MAD_RESULT_REPLY;
+        }
+        result as c_int
+    }
+}
+
+/// Buffer of the firmware version, as text.
+pub(super) struct FirmwareText<'a>(&'a mut [c_char; LEN]);
+
+/// Bytes of that text.
+const LEN: usize = bindings::IB_FW_VERSION_NAME_MAX as usize;
+
+impl Argument for FirmwareText<'_> {
+    type Raw = *mut c_char;
+
+    unsafe fn from_raw(raw: *mut c_char) -> Result<Self> {
+        // SAFETY: By the requirement; all callers have so many bytes.
+        let text = unsafe { raw.cast::<[c_char; LEN]>().as_mut() };
+        Ok(Self(text.ok_or(EINVAL)?))
+    }
+}
+
+impl FirmwareText<'_> {
+    /// Writes major, minor and patch.
+    pub(super) fn write(self, [major, minor, patch]: [u16; 3]) -> Result {
+        let Some((end, text)) = self.0.split_last_mut() else {
+            return Err(EINVAL);
+        };
+        let mut out = Formatter::new(text);
+        write!(out, "{major}.{minor}.{patch}").map_err(|_| EINVAL)?;
+        let written = out.bytes_written();
+        if let Some(end) = text.get_mut(written) {
+            *end = 0;
+        }
+        *end = 0;
+        Ok(())
+    }
+}
+
+impl Reference<'_, bindings::ib_device> {
+    /// Sets the node description; a concurrent reader may see a mixture.
+    pub(super) fn describe_node(self, modify: &mut bindings::ib_device_modify) {
+        // A line that was written to the file in sysfs ends with its text.
+        if let Some(end) = modify.node_desc.iter_mut().rfind(|byte| **byte != 0) {
+            if *end == b'\n' {
+                *end = 0;
+            }
+        }
+        // SAFETY: By the type invariant.
+        unsafe { bindings::ferroce_copy_node_desc(self.as_raw(), modify) };
     }
 }

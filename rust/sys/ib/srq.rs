@@ -8,16 +8,16 @@ use super::call::{
     IgnoredArgument,
     WorkRequests, //
 };
-use super::details::{
-    Details,
-    NlMessage, //
-};
 use super::event::SrqUpcall;
 use super::object::{
     self,
     Object, //
 };
-use super::udata::Udata;
+use super::udata::{
+    Details,
+    NlMessage,
+    Udata, //
+};
 use super::wr::RecvRequests;
 use crate::sys::bindings;
 use crate::sys::errno::EOPNOTSUPP;
@@ -79,11 +79,6 @@ type New<'a, S> = object::New<'a, bindings::ib_srq, S, <S as SharedReceiveQueue>
 type Live<'a, S> = object::Live<'a, bindings::ib_srq, S>;
 type Gone<'a, S> = object::Gone<'a, bindings::ib_srq, S>;
 
-/// The value of `size_ib_srq`.
-pub(super) const fn size<S: SharedReceiveQueue>() -> usize {
-    Object::<bindings::ib_srq, S>::SIZE
-}
-
 impl<'a, S: SharedReceiveQueue> New<'a, S> {
     fn pd(&self) -> Result<&'a S::Pd> {
         // SAFETY: By the type invariant; ib_core has filled in the PD, which outlives the queue.
@@ -109,7 +104,7 @@ impl SrqChange {
 }
 
 operations! {
-    <'a, S: SharedReceiveQueue>
+    install<'a, S: SharedReceiveQueue>
 
     create_srq(
         srq: New<'a, S>,

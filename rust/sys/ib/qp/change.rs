@@ -2,10 +2,10 @@
 
 //! The arguments of `modify_qp`, as plain values.
 
-use super::super::access::Access;
-use super::super::address_vector::AddressVector;
+use super::super::ah::AddressVector;
 use super::super::call::Argument;
-use super::state::{
+use super::super::mr::Access;
+use super::attributes::{
     IbQpType,
     QpState, //
 };

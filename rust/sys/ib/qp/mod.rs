@@ -4,27 +4,22 @@
 
 mod attributes;
 mod change;
-mod state;
 
 pub use self::{
     attributes::{
         Attributes,
         Capacity,
+        IbQpType,
+        QpState,
         Report, //
     },
-    change::QpChange,
-    state::{
-        IbQpType,
-        QpState, //
-    },
+    change::QpChange, //
 };
-pub use super::{
-    access::Access,
-    address_vector::{
-        AddressVector,
-        Gid, //
-    },
+pub use super::ah::{
+    AddressVector,
+    Gid, //
 };
+pub use super::mr::Access;
 
 use self::change::ModifyAttr;
 use super::call::{
@@ -32,19 +27,17 @@ use super::call::{
     Argument,
     BadWr,
     IgnoredArgument,
+    Reference,
     WorkRequests, //
-};
-use super::details::{
-    Details,
-    NlMessage, //
 };
 use super::event::QpUpcall;
 use super::object::{
     self,
     Object, //
 };
-use super::reference::Reference;
 use super::udata::{
+    Details,
+    NlMessage,
     NoUdata,
     Udata, //
 };
@@ -183,11 +176,6 @@ type New<'a, Q> = object::New<'a, bindings::ib_qp, Q, <Q as QueuePair>::Device>;
 type Live<'a, Q> = object::Live<'a, bindings::ib_qp, Q>;
 type Gone<'a, Q> = object::Gone<'a, bindings::ib_qp, Q>;
 
-/// The value of `size_ib_qp`.
-pub(super) const fn size<Q: QueuePair>() -> usize {
-    Object::<bindings::ib_qp, Q>::SIZE
-}
-
 impl<'a, Q: QueuePair> New<'a, Q> {
     fn init(
         &self,
@@ -252,7 +240,7 @@ impl Reference<'_, bindings::ib_qp> {
 }
 
 operations! {
-    <'a, Q: QueuePair>
+    install<'a, Q: QueuePair>
 
     create_qp(qp: New<'a, Q>, attr: InitAttr<'a>, udata: Option<Udata<'a>>) -> Result {
         let init = qp.init(&attr, udata);
