@@ -3,7 +3,7 @@
 //! A gate: a reference count that can be killed, like `percpu_ref`, and then drains; for good, or
 //! until the guarded value was changed.
 //!
-//! `sys::revocable` and `sys::changeable` are made of it. It needs no kernel, so that host tests
+//! `sys::revocable` and `sys::revocable` are made of it. It needs no kernel, so that host tests
 //! can run it in every order of its steps.
 
 /// Set once the gate is killed.

@@ -28,11 +28,11 @@ use crate::sys::lock::{
     new_spinlock_bh,
     SpinLockBh, //
 };
-use crate::sys::replaceable::{
+use crate::sys::ring::Ring;
+use crate::sys::table::{
     Replaceable,
     Successor, //
 };
-use crate::sys::ring::Ring;
 use crate::sys::timer::{
     self,
     Deadline, //

@@ -42,11 +42,11 @@ use crate::core::uabi::words::{
 };
 use crate::core::wire::opcode;
 use crate::observe::counters::Counters;
-use crate::sys::cpu::Cpu;
 use crate::sys::ib::event::QpEvent;
 use crate::sys::ib::qp::QpState;
 use crate::sys::timer;
 use crate::sys::trace::StateCause;
+use crate::sys::work::Cpu;
 use core::mem::ManuallyDrop;
 use kernel::sync::rcu;
 use kernel::sync::{

@@ -25,13 +25,12 @@ use crate::core::offload::{
 };
 use crate::core::wire::gid::GROUP_QPN;
 use crate::core::wire::ident::Permutation24;
-use crate::sys::cpu::Cpu;
-use crate::sys::global::Global;
 use crate::sys::net::{
     NetNs,
     RxPacket, //
 };
 use crate::sys::random;
+use crate::sys::reclaim::Global;
 use crate::sys::table::{
     filled,
     Published,
@@ -39,6 +38,7 @@ use crate::sys::table::{
     Table, //
 };
 use crate::sys::timer;
+use crate::sys::work::Cpu;
 use crate::sys::work::{
     self,
     OwnedQueue, //

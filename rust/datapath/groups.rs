@@ -7,7 +7,7 @@
 //! cannot fail.
 
 use crate::core::wire::gid::Gid;
-use crate::sys::net::membership::Membership;
+use crate::sys::net::socket::Membership;
 use crate::sys::table::{
     filled,
     Published,

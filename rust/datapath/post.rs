@@ -48,7 +48,6 @@ use crate::core::uabi::words::{
     RingOps,
     Words, //
 };
-use crate::sys::cpu::Cpu;
 use crate::sys::ib::event::QpEvent;
 use crate::sys::ib::qp::QpState;
 use crate::sys::timer;
@@ -56,6 +55,7 @@ use crate::sys::trace::{
     self,
     DoorbellServer, //
 };
+use crate::sys::work::Cpu;
 use kernel::prelude::*;
 use kernel::sync::{
     Arc,

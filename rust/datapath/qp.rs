@@ -44,12 +44,12 @@ use crate::sys::lock::{
     new_spinlock_bh,
     SpinLockBh, //
 };
-use crate::sys::replaceable::{
+use crate::sys::ring::Ring;
+use crate::sys::table::{
+    Named,
     Replaceable,
     Successor, //
 };
-use crate::sys::ring::Ring;
-use crate::sys::table::Named;
 use crate::sys::timer::Deadline;
 use crate::sys::trace::{
     self,

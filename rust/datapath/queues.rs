@@ -36,13 +36,13 @@ use crate::observe::counters::{
     Counter,
     Counters, //
 };
-use crate::sys::cpu::Cpu;
 use crate::sys::ib::qp::Capacity;
 use crate::sys::timer;
 use crate::sys::trace::{
     self,
     Recovery, //
 };
+use crate::sys::work::Cpu;
 use kernel::prelude::*;
 
 /// The peer of a queue: its QP number, the path to it, and the batch of packets for it. `M` marks

@@ -18,7 +18,7 @@ use crate::observe::counters::{
     Counter,
     Counters, //
 };
-use crate::sys::cursor::Cursor;
+use crate::sys::memory::Cursor;
 use crate::sys::net::{
     FilledPacket,
     Route,

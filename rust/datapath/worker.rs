@@ -24,14 +24,14 @@ use super::queues::Answering;
 use super::tx::wire;
 use crate::core::kick::Kick;
 use crate::core::offload::Worker;
-use crate::sys::cpu::{
-    self,
-    Cpu, //
-};
 use crate::sys::ib::qp::QpState;
 use crate::sys::timer::{
     Deadline,
     Expires, //
+};
+use crate::sys::work::{
+    self,
+    Cpu, //
 };
 use kernel::sync::{
     Arc,
@@ -94,7 +94,7 @@ impl Expires<POLL> for Qp {
 fn send(qp: ArcBorrow<'_, Qp>, worker: Worker, context: RunContext) -> bool {
     let again = Ctx::run(context, |ctx| {
         let mut send = qp.send.lock();
-        let alone = worker == Worker::Far && cpu::is_alone();
+        let alone = worker == Worker::Far && work::is_alone();
         post::kick(&mut send, qp, Kick::Worker { worker, alone }, ctx)
     });
     // `None`: the module is being unloaded.

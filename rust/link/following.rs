@@ -10,7 +10,7 @@ use super::{
 };
 use crate::sys::{
     net::{
-        addresses::{
+        notifier::{
             AddressListener,
             AddressNotifier, //
         },

@@ -25,14 +25,13 @@ use crate::sys::{
     },
     net::{
         memory::PacketMemory,
-        netns,
+        netns::{
+            self,
+            Rtnl, //
+        },
         notifier::{
             NetdevEvent,
             NetdevListener, //
-        },
-        rtnl::{
-            self,
-            Rtnl, //
         },
         NetDevice,
         Receiver,
@@ -155,7 +154,7 @@ impl Reservation {
         name: &CStr,
         netdev: &NetDevice,
     ) -> Result<(Self, Underlay)> {
-        let rtnl = rtnl::lock();
+        let rtnl = netns::lock_rtnl();
         let underlay = Underlay::new(netdev, &rtnl, namespaces)?;
         let mut list = reserved.list.lock();
 

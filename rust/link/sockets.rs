@@ -3,7 +3,6 @@
 //! The sockets of every namespace that has links: opened with the first, closed with the last.
 
 use crate::sys::{
-    errno,
     net::{
         socket::SocketPair,
         NetNs,
@@ -11,6 +10,7 @@ use crate::sys::{
         Resident,
         UDP_PORT, //
     },
+    refusal, //
 };
 use kernel::{
     new_mutex,
@@ -63,7 +63,7 @@ impl<R: Receiver> Sockets<R> {
             Some(shared) => shared.users += 1,
             None => {
                 let pair = SocketPair::open(resident).inspect_err(|error| {
-                    if *error == errno::EADDRINUSE() {
+                    if *error == refusal::EADDRINUSE() {
                         pr_info!(
                             "{}: UDP port {} is taken in this namespace, likely by rdma_rxe\n",
                             name,

@@ -3,11 +3,11 @@
 //! Which net devices can carry a link, and what ib_core knows of them by itself.
 
 use crate::sys::{
-    errno,
     net::{
         Framing,
         NetDevice, //
-    }, //
+    },
+    refusal, //
 };
 use kernel::prelude::*;
 
@@ -34,7 +34,7 @@ pub(super) fn check(name: &CStr, netdev: &NetDevice) -> Result {
                 name,
                 netdev.name()
             );
-            Err(errno::EOPNOTSUPP())
+            Err(refusal::EOPNOTSUPP())
         }
     }
 }

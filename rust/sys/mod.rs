@@ -4,12 +4,6 @@
 //! kernel memory.
 
 pub(crate) mod bindings;
-pub mod changeable;
-pub mod cpu;
-pub mod cursor;
-pub mod errno;
-mod gate_word;
-pub mod global;
 pub mod ib;
 pub mod listed;
 pub mod lock;
@@ -19,7 +13,6 @@ pub mod net;
 pub mod random;
 pub mod reclaim;
 pub mod refusal;
-pub mod replaceable;
 pub mod revocable;
 pub mod ring;
 pub mod table;

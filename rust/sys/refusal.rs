@@ -3,9 +3,15 @@
 //! Reasons of refusals, because an errno says little. They are lines of dynamic debug, which cost
 //! nothing until an administrator enables them: `echo 'module ferroce +p'
 //! >/proc/dynamic_debug/control`.
+//!
+//! Also here are the error numbers that the kernel crate has no constant for; they are functions,
+//! since `Error::from_errno` is no constant one.
 
-use super::bindings;
+#![allow(non_snake_case)]
+
+use crate::sys::bindings;
 use core::ops::RangeInclusive;
+use kernel::error::Error;
 use kernel::prelude::*;
 
 /// Logs which attribute is out of range, and returns `error` for it.
@@ -57,4 +63,24 @@ pub(super) fn verb(name: &'static str, error: &Error) {
     let (name, length) = (name.as_ptr().cast(), name.len() as c_int);
     // SAFETY: The name has this length; nothing is kept.
     unsafe { bindings::ferroce_verb_refused(name, length, error.to_errno()) };
+}
+
+/// Operation not supported.
+pub fn EOPNOTSUPP() -> Error {
+    Error::from_errno(-(bindings::EOPNOTSUPP as i32))
+}
+
+/// Message too long.
+pub fn EMSGSIZE() -> Error {
+    Error::from_errno(-(bindings::EMSGSIZE as i32))
+}
+
+/// Address already in use.
+pub fn EADDRINUSE() -> Error {
+    Error::from_errno(-(bindings::EADDRINUSE as i32))
+}
+
+/// Cannot assign requested address.
+pub fn EADDRNOTAVAIL() -> Error {
+    Error::from_errno(-(bindings::EADDRNOTAVAIL as i32))
 }

@@ -1,18 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A value whose use can be revoked.
+//! Values whose use can be ended: a [`Revocable`] is taken away, a [`Changeable`] is changed.
 //!
-//! Users take references in one atomic word, so the owner waits for current users only: no grace
-//! period, and nothing to free later.
+//! Users take references in one atomic word, a gate, so the owner waits for current users only: no
+//! grace period, and nothing to free later. Who revokes sleeps meanwhile. Who changes spins: the
+//! value is read often and briefly, and changed rarely.
+//!
+//! The kernel's `rwlock_t` does not serve for the latter: it lets readers with bottom halves
+//! disabled pass a waiting writer, which then spins until by chance no CPU reads. Here a change
+//! waits for current readers only, not for later ones ([`Gate::change`]).
 
-use super::gate_word::{
-    Asleep,
-    Counted, //
+use crate::core::gate::{
+    FairLock,
+    Gate,
+    GateWord, //
 };
-use crate::core::gate::Gate;
+use crate::sys::bindings;
+use crate::sys::lock::{
+    new_spinlock_bh,
+    SpinLockBh, //
+};
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ops::Deref;
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering, //
+};
+use kernel::prelude::*;
+use kernel::types::NotThreadSafe;
 
 /// A value that can be revoked.
 ///
@@ -130,5 +147,190 @@ impl<T> Drop for RevocableGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.0.gate.put();
+    }
+}
+
+// The kernel crate's atomics are calls of C functions, and this runs for every copy.
+
+/// How to wait for a word.
+pub(super) trait WaitMode {
+    /// Waits until no bit of `mask` is set in `word`, or one of `unless` is.
+    fn until_clear(word: &AtomicU32, mask: u32, unless: u32);
+    /// Wakes the waiters of `word`.
+    fn wake(word: &AtomicU32);
+}
+
+/// Sleeping, as long as it takes.
+pub(super) enum Asleep {}
+
+impl WaitMode for Asleep {
+    fn until_clear(word: &AtomicU32, mask: u32, unless: u32) {
+        // SAFETY: The word is valid for the whole call.
+        unsafe { bindings::ferroce_wait_until_clear(word.as_ptr(), mask, unless) };
+    }
+
+    #[cold]
+    fn wake(word: &AtomicU32) {
+        // SAFETY: The word is valid for the whole call.
+        unsafe { bindings::ferroce_wake(word.as_ptr()) };
+    }
+}
+
+/// Spinning, for references held with bottom halves disabled, which never sleep.
+pub(super) enum Awake {}
+
+impl WaitMode for Awake {
+    #[cold]
+    fn until_clear(word: &AtomicU32, mask: u32, unless: u32) {
+        // SAFETY: The word is valid for the whole call.
+        unsafe { bindings::ferroce_spin_until_clear(word.as_ptr(), mask, unless) };
+    }
+
+    #[inline]
+    fn wake(_: &AtomicU32) {}
+}
+
+/// A word that is waited for as `H` says.
+pub(super) struct Counted<H>(AtomicU32, PhantomData<H>);
+
+impl<H> Counted<H> {
+    /// 0.
+    pub(super) const fn new() -> Self {
+        Self(AtomicU32::new(0), PhantomData)
+    }
+}
+
+impl<H: WaitMode> GateWord for Counted<H> {
+    #[inline]
+    fn add_one(&self) -> u32 {
+        self.0.fetch_add(1, Ordering::Acquire)
+    }
+
+    #[inline]
+    fn sub_one(&self) -> u32 {
+        self.0.fetch_sub(1, Ordering::Release)
+    }
+
+    fn read(&self) -> u32 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn replace(&self, old: u32, new: u32) -> bool {
+        self.0
+            .compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    fn wait_until_clear(&self, mask: u32, unless: u32) {
+        H::until_clear(&self.0, mask, unless);
+    }
+
+    #[inline]
+    fn wake(&self) {
+        H::wake(&self.0);
+    }
+}
+
+impl FairLock for SpinLockBh<()> {
+    fn with_lock<R>(&self, what: impl FnOnce() -> R) -> R {
+        let _alone = self.lock();
+        what()
+    }
+}
+
+/// A value that changes rarely. Readers and changes run with bottom halves disabled, and spin.
+///
+/// # Invariants
+///
+/// Only changes kill `gate`, serialised by `changes`. `value` is only read by holders of the gate,
+/// and only written by a change.
+#[pin_data]
+pub struct Changeable<T> {
+    gate: Gate<Counted<Awake>>,
+    /// Taken after the locks of readers and changers, and before none.
+    #[pin]
+    changes: SpinLockBh<()>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: The value moves with the whole.
+unsafe impl<T: Send> Send for Changeable<T> {}
+// SAFETY: Many may read the value at the same time, and any thread may change it alone.
+unsafe impl<T: Send + Sync> Sync for Changeable<T> {}
+
+/// Bottom halves are disabled while it lives.
+struct BhDisabled(NotThreadSafe);
+
+impl BhDisabled {
+    #[inline]
+    fn new() -> Self {
+        // SAFETY: No requirements; this nests by a counter.
+        unsafe { bindings::ferroce_bh_disable() };
+        Self(NotThreadSafe)
+    }
+}
+
+impl Drop for BhDisabled {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: They were disabled on this CPU, by this thread.
+        unsafe { bindings::ferroce_bh_enable() };
+    }
+}
+
+/// A read access to a [`Changeable`]; a change spins until it is dropped. Its holder must not read
+/// or change the same value again, nor wait for code that may.
+///
+/// # Invariants
+///
+/// The holder has a reference of the gate.
+pub struct Reading<'a, T> {
+    of: &'a Changeable<T>,
+    /// Enabled after the gate is put: a change waits for the reader only briefly.
+    _bh: BhDisabled,
+}
+
+impl<T> Changeable<T> {
+    /// A value that may be read and changed.
+    pub fn new(value: T) -> impl PinInit<Self> {
+        // INVARIANT: The gate is live.
+        pin_init!(Self {
+            gate: Gate::new(Counted::new()),
+            changes <- new_spinlock_bh!((), "ferroce_changes"),
+            value: UnsafeCell::new(value),
+        })
+    }
+
+    /// The value after the changes in progress. Fails only after guards were leaked.
+    pub fn read(&self) -> Option<Reading<'_, T>> {
+        let bh = BhDisabled::new();
+        // INVARIANT: The reference was just taken.
+        self.gate
+            .tryget_queued(&self.changes)
+            .then_some(Reading { of: self, _bh: bh })
+    }
+
+    /// Changes the value exclusively. Waits for changes in progress, then for readers.
+    pub fn change<R>(&self, what: impl FnOnce(&mut T) -> R) -> R {
+        self.gate.change(&self.changes, || {
+            // SAFETY: By the type invariant nothing else reads or writes: no reference is left,
+            // none is granted, and this is the only change.
+            what(unsafe { &mut *self.value.get() })
+        })
+    }
+}
+
+impl<T> Deref for Reading<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: By the type invariants it is not written while `self` lives.
+        unsafe { &*self.of.value.get() }
+    }
+}
+
+impl<T> Drop for Reading<'_, T> {
+    fn drop(&mut self) {
+        self.of.gate.put();
     }
 }

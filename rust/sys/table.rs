@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tables from a small number to an object, read under RCU without reference counting.
+//! Tables from a small number to an object, read under RCU without reference counting; and an
+//! object in use that can be replaced.
 //!
 //! The receive path finds QPs and MRs here. An object is published last, when it is complete.
 //! Publishing returns a [`Published`], the only way to remove or replace the object. Removal takes
 //! the object out of every place where readers find it, and then gives it to RCU, in one function.
 
-use super::bindings;
-use super::reclaim::Node;
+use crate::sys::bindings;
+use crate::sys::reclaim::Node;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ops::Deref;
@@ -25,8 +26,8 @@ use kernel::alloc::{
 };
 use kernel::error::to_result;
 use kernel::prelude::*;
-use kernel::sync::rcu;
 use kernel::sync::{
+    rcu,
     Arc,
     ArcBorrow,
     UniqueArc, //
@@ -413,6 +414,71 @@ pub fn filled<T, A: Allocator>(count: usize, value: impl Fn() -> T) -> Result<Ve
         values.push(value(), GFP_KERNEL)?;
     }
     Ok(values)
+}
+
+/// A slot for an `Arc` that is read under RCU without reference counting.
+///
+/// # Invariants
+///
+/// The pointer is from `Arc::into_raw`, with one reference that the place owns.
+pub struct Replaceable<T: Send + Sync + 'static>(AtomicPtr<T>);
+
+/// A prepared successor: everything that can fail is done.
+pub struct Successor<T> {
+    value: Arc<T>,
+    node: KBox<Node>,
+}
+
+impl<T> Successor<T> {
+    /// May sleep.
+    pub fn new(value: Arc<T>) -> Result<Self> {
+        let node = Node::new(GFP_KERNEL_ACCOUNT)?;
+        Ok(Self { value, node })
+    }
+}
+
+impl<T> Deref for Successor<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: Send + Sync> Replaceable<T> {
+    /// A slot with `value`.
+    pub fn new(value: Arc<T>) -> Self {
+        // INVARIANT: The reference is the place's now.
+        Self(AtomicPtr::new(Arc::into_raw(value).cast_mut()))
+    }
+
+    /// The current value, while `_rcu` lives.
+    #[inline]
+    pub fn get<'a>(&'a self, _rcu: &'a rcu::Guard) -> &'a T {
+        // SAFETY: By the type invariant the value lives while the place holds it, and what
+        // `replace` takes away lives until the read section that `_rcu` stands for has ended.
+        unsafe { &*self.0.load(Ordering::Acquire) }
+    }
+
+    /// Replaces the value by `successor`. Any context. The old value is freed after a grace period.
+    pub fn replace(&self, successor: Successor<T>) {
+        let Successor { value, node } = successor;
+        // INVARIANT: The reference of the successor is the place's now.
+        let old = self
+            .0
+            .swap(Arc::into_raw(value).cast_mut(), Ordering::AcqRel);
+        // SAFETY: By the type invariant; the reference was the slot's, and is ours now.
+        let old = unsafe { Arc::from_raw(old.cast_const()) };
+        // The place was the only one where readers find it.
+        node.release(old);
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Replaceable<T> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant; the slot is dropped after its last reader.
+        drop(unsafe { Arc::from_raw(self.0.get_mut().cast_const()) });
+    }
 }
 
 #[cfg(CONFIG_KUNIT = "y")]

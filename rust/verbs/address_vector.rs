@@ -4,10 +4,12 @@
 
 use crate::core::reach;
 use crate::core::wire::gid::is_multicast;
-use crate::sys::errno::EADDRNOTAVAIL;
 use crate::sys::ib::ah::AddressVector;
 use crate::sys::net::Underlay;
-use crate::sys::refusal::within;
+use crate::sys::refusal::{
+    within,
+    EADDRNOTAVAIL, //
+};
 use kernel::prelude::*;
 
 /// Checks that packets can leave by the netdev of the source GID.

@@ -7,7 +7,7 @@ use super::qp::UserQp;
 use crate::datapath::port::Port;
 use crate::observe::sets::Set;
 use crate::sys::ib::counter_set::CounterSet;
-use crate::sys::replaceable::Successor;
+use crate::sys::table::Successor;
 use kernel::prelude::*;
 use kernel::sync::{
     Arc,

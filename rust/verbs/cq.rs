@@ -22,7 +22,6 @@ use crate::datapath::cq::{
 };
 use crate::datapath::directory::DIRECTORY;
 use crate::datapath::kernel as kernel_user;
-use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::cq::{
     ArmKind,
     CompletionQueue,
@@ -35,12 +34,15 @@ use crate::sys::ib::udata::{
 };
 use crate::sys::ib::wc::Completions;
 use crate::sys::lock::IrqLock;
-use crate::sys::refusal::within;
-use crate::sys::replaceable::Successor;
+use crate::sys::refusal::{
+    within,
+    EOPNOTSUPP, //
+};
 use crate::sys::ring::{
     Mapping,
     Ring, //
 };
+use crate::sys::table::Successor;
 use crate::sys::timer::{
     Deadline,
     Running, //

@@ -4,7 +4,6 @@
 
 use crate::core::rc::config::MAX_RD_ATOMIC;
 use crate::core::service::Service;
-use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::qp::{
     Access,
     Attributes,
@@ -15,7 +14,8 @@ use crate::sys::ib::qp::{
 use crate::sys::refusal::{
     of_bits,
     refuse,
-    within, //
+    within,
+    EOPNOTSUPP, //
 };
 use core::ops::{
     BitAnd,

@@ -11,7 +11,6 @@ use super::pd::Domain;
 use crate::core::quota::ObjectKind;
 use crate::datapath::memory::region::Region;
 use crate::datapath::port::Port;
-use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::call::PdRef;
 use crate::sys::ib::mr::{
     Access,
@@ -31,7 +30,8 @@ use crate::sys::memory::{
 };
 use crate::sys::refusal::{
     of_bits,
-    within, //
+    within,
+    EOPNOTSUPP, //
 };
 use crate::sys::table::{
     Published,

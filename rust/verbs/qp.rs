@@ -56,7 +56,6 @@ use crate::datapath::qp::{
     ReceiveSource,
     POLL, //
 };
-use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::event::QpUpcall;
 use crate::sys::ib::qp::{
     Access,
@@ -81,7 +80,7 @@ use crate::sys::ib::wr::{
     RecvRequests,
     SendRequests, //
 };
-use crate::sys::net::membership::{
+use crate::sys::net::socket::{
     GroupAddress,
     Membership, //
 };
@@ -89,7 +88,8 @@ use crate::sys::net::Underlay;
 use crate::sys::refusal::{
     of_bits,
     refuse,
-    within, //
+    within,
+    EOPNOTSUPP, //
 };
 use crate::sys::ring::Mapping;
 use crate::sys::table::Published;

@@ -20,7 +20,6 @@ use crate::datapath::srq::{
     self,
     Srq, //
 };
-use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::event::SrqUpcall;
 use crate::sys::ib::srq::{
     SharedReceiveQueue,
@@ -33,7 +32,10 @@ use crate::sys::ib::udata::{
 };
 use crate::sys::ib::wr::RecvRequests;
 use crate::sys::lock::IrqLock;
-use crate::sys::refusal::within;
+use crate::sys::refusal::{
+    within,
+    EOPNOTSUPP, //
+};
 use crate::sys::ring::{
     Mapping,
     Ring, //

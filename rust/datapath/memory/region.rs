@@ -4,16 +4,14 @@
 
 use super::listed::Listed;
 use crate::core::uabi::udata::NULL_LKEY;
-use crate::sys::cursor::{
-    Cursor,
-    NoRoom, //
-};
 use crate::sys::ib::qp::Access;
 use crate::sys::memory::{
+    Cursor,
     Fault,
     KernelMemory,
     Memory,
     MemoryWord,
+    NoRoom,
     UserMemory, //
 };
 use crate::sys::revocable::{

@@ -31,9 +31,9 @@ use crate::datapath::port::{
     InPort,
     Port, //
 };
-use crate::sys::cursor::Cursor;
 use crate::sys::ib::qp::Access;
 use crate::sys::memory::{
+    Cursor,
     Fault,
     MemoryWord, //
 };

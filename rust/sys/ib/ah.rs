@@ -3,7 +3,6 @@
 //! Address vectors, where a connection or a datagram goes, and address handles.
 
 use crate::sys::bindings;
-use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::call::{
     operations,
     Argument, //
@@ -20,6 +19,7 @@ use crate::sys::net::{
     NetDevice,
     NetNs, //
 };
+use crate::sys::refusal::EOPNOTSUPP;
 pub use crate::sys::table::AllocContext;
 use core::ptr::NonNull;
 use kernel::prelude::*;

@@ -3,7 +3,7 @@
 //! From an operation of ib_core to a method of a driver: the arguments, the result, and the macro
 //! that writes the C function and its entry in the table.
 //!
-//! A [`Reference`] is one to a C object of ib_core, for operations and for the other files of `sys`.
+//! A [`Reference`] is one to a C object of ib_core, for operations and for other files of `sys`.
 
 use crate::sys::bindings;
 use core::marker::PhantomData;
@@ -165,7 +165,7 @@ impl<T> Argument for Absent<T> {
         if raw.is_null() {
             Ok(Self(PhantomData))
         } else {
-            Err(crate::sys::errno::EOPNOTSUPP())
+            Err(crate::sys::refusal::EOPNOTSUPP())
         }
     }
 }

@@ -20,7 +20,7 @@ use super::wc::{
     Place, //
 };
 use crate::sys::bindings;
-use crate::sys::errno::EOPNOTSUPP;
+use crate::sys::refusal::EOPNOTSUPP;
 use kernel::prelude::*;
 
 /// A completion queue of a driver. Dropping it destroys it; no QP uses it by then.

@@ -223,7 +223,8 @@ pub fn install_attributes<H: HasAttributes>() -> Result {
     Ok(())
 }
 
-/// The files that devices of `H` have, for the table of operations: those of [`install_attributes`], or none.
+/// The files that devices of `H` have, for the table of operations: those of
+/// [`install_attributes`], or none.
 pub(super) fn group<H: HasAttributes>() -> *const bindings::attribute_group {
     match INSTALLED.as_ref() {
         Some(owner) if *owner == TypeId::of::<H>() => {

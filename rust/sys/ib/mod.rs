@@ -4,8 +4,8 @@
 //!
 //! ib_core allocates the C objects at the size we declare, and frees them right after our destroy
 //! function. The driver's part is behind the C object ([`object`]) and usually holds an `Arc` that
-//! the data path shares. A driver names its types in [`device::Driver`]; each kind of object has a file
-//! with the trait that its type implements, and with the operations of ib_core that call it
+//! the data path shares. A driver names its types in [`device::Driver`]; each kind of object has a
+//! file with the trait that its type implements, and with the operations of ib_core that call it
 //! ([`call`]).
 
 pub mod ah;

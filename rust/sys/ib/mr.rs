@@ -6,7 +6,6 @@
 //! request.
 
 use crate::sys::bindings;
-use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::call::{
     operations,
     Absent,
@@ -30,6 +29,7 @@ use crate::sys::listed::{
     Taken, //
 };
 use crate::sys::memory::KernelMemory;
+use crate::sys::refusal::EOPNOTSUPP;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 

@@ -4,7 +4,6 @@
 //! sysfs), the answers to MADs, its version; and its destruction.
 
 use crate::sys::bindings;
-use crate::sys::errno::EOPNOTSUPP;
 use crate::sys::ib::call::{
     operations,
     Argument,
@@ -19,6 +18,7 @@ use crate::sys::ib::limits::{
 };
 use crate::sys::ib::object;
 use crate::sys::ib::udata::NoUdata;
+use crate::sys::refusal::EOPNOTSUPP;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use kernel::fmt::Write;

@@ -20,7 +20,7 @@ use super::udata::{
 };
 use super::wr::RecvRequests;
 use crate::sys::bindings;
-use crate::sys::errno::EOPNOTSUPP;
+use crate::sys::refusal::EOPNOTSUPP;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 

@@ -2,23 +2,23 @@
 
 //! The provider's part of a verbs command, and what the driver adds to `rdma resource show -dd`.
 //!
-//! The structures of a command may grow at their end. A request must be as long as the first version
-//! of its structure; what an older provider leaves out reads as zeros, and what a newer one adds
-//! must be zeros. Of a response the provider gets as much as it has room for, and zeros in what is
-//! left.
+//! The structures of a command may grow at their end. A request must be as long as the first
+//! version of its structure; what an older provider leaves out reads as zeros, and what a newer one
+//! adds must be zeros. Of a response the provider gets as much as it has room for, and zeros in
+//! what is left.
 //!
 //! Everybody on the machine may ask for [`Details`]: they must be no secret, such as a key or an
 //! address.
 
 use crate::sys::bindings;
-use crate::sys::errno::{
-    EMSGSIZE,
-    EOPNOTSUPP, //
-};
 use crate::sys::ib::call::{
     Argument,
     ContextRef,
     Reference, //
+};
+use crate::sys::refusal::{
+    EMSGSIZE,
+    EOPNOTSUPP, //
 };
 use core::marker::PhantomData;
 use core::ptr::NonNull;

@@ -5,15 +5,12 @@
 //! The order of lifetimes is the order of the files: a [`NetDevice`] is counted; a [`Resident`]
 //! keeps the network namespace of one from ending; sockets and routes hold a resident.
 
-pub mod addresses;
 pub mod device;
-pub mod membership;
 pub mod memory;
 pub mod netns;
 pub mod notifier;
 pub mod receive;
 pub mod route;
-pub mod rtnl;
 pub mod socket;
 pub mod transmit;
 

@@ -25,20 +25,16 @@
 //! So it lasts as long as the commands in progress, and the destruction of what the users of the
 //! link have made.
 
-use super::{
-    rtnl::Rtnl,
-    NetDevice, //
-};
 use crate::sys::bindings;
+use crate::sys::net::NetDevice;
 use core::ptr::NonNull;
-use kernel::{
-    error::to_result,
-    prelude::*,
-    sync::atomic::{
-        Atomic,
-        Full, //
-    },
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::atomic::{
+    Atomic,
+    Full, //
 };
+use kernel::types::NotThreadSafe;
 
 /// Which namespace something is in. Only an identity: it does not keep the namespace.
 ///
@@ -202,5 +198,45 @@ impl Underlay {
     /// The resident, to be cloned by what must not outlive the namespace.
     pub fn resident(&self) -> &Resident {
         &self.resident
+    }
+}
+
+/// Proof that this thread holds the RTNL.
+///
+/// Under it no net device is registered, unregistered or moved to another namespace.
+pub struct Rtnl(NotThreadSafe);
+
+impl Rtnl {
+    /// # Safety
+    ///
+    /// The current thread must hold the RTNL as long as the value is used.
+    pub(super) unsafe fn assume_held() -> Self {
+        Self(NotThreadSafe)
+    }
+}
+
+/// Holds the RTNL until dropped.
+pub struct RtnlGuard(Rtnl);
+
+/// Takes the RTNL; it sleeps.
+pub fn lock_rtnl() -> RtnlGuard {
+    // SAFETY: This has no precondition but a context that may sleep.
+    unsafe { bindings::rtnl_lock() };
+    // SAFETY: It was taken just now and the guard releases it last.
+    RtnlGuard(unsafe { Rtnl::assume_held() })
+}
+
+impl core::ops::Deref for RtnlGuard {
+    type Target = Rtnl;
+
+    fn deref(&self) -> &Rtnl {
+        &self.0
+    }
+}
+
+impl Drop for RtnlGuard {
+    fn drop(&mut self) {
+        // SAFETY: The guard was made by taking the lock, on this thread.
+        unsafe { bindings::rtnl_unlock() };
     }
 }

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Events of net devices, in every namespace.
+//! Events of net devices, and addresses of IPv4 and IPv6 that they get, in every namespace.
 //!
-//! C header: [`include/linux/notifier.h`](srctree/include/linux/notifier.h)
+//! C headers: [`include/linux/notifier.h`](srctree/include/linux/notifier.h) and
+//! [`include/linux/inetdevice.h`](srctree/include/linux/inetdevice.h).
 
-use super::{
-    rtnl::Rtnl,
-    NetDevice, //
-};
 use crate::sys::bindings;
-use kernel::{
-    container_of,
-    error::to_result,
-    prelude::*,
-    sync::Arc,
-    types::Opaque, //
+use crate::sys::net::netns::Rtnl;
+use crate::sys::net::NetDevice;
+use kernel::container_of;
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::{
+    Arc,
+    ArcBorrow, //
 };
+use kernel::types::Opaque;
 
 /// Event of a netdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,5 +137,58 @@ impl<T: NetdevListener> PinnedDrop for NetdevNotifier<T> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: The block was registered by `new`.
         unsafe { bindings::unregister_netdevice_notifier(self.block.get()) };
+    }
+}
+
+/// Address event subscriber.
+pub trait AddressListener: Send + Sync + 'static {
+    /// `netdev` has got an address. It may be called in softirq, and with locks of the net device's
+    /// IP configuration held: it must not sleep or take any of these.
+    fn address_added(this: ArcBorrow<'_, Self>, netdev: &NetDevice);
+}
+
+/// A listener that is registered; dropping it waits until no call is in progress.
+pub struct AddressNotifier<T: AddressListener> {
+    // The context of the calls.
+    _listener: Arc<T>,
+}
+
+impl<T: AddressListener> AddressNotifier<T> {
+    /// Begins to listen. Only one may do so.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when there is one already.
+    pub fn new(listener: Arc<T>) -> Result<Self> {
+        // SAFETY: The listener, which is kept here, outlives the registration.
+        to_result(unsafe {
+            bindings::ferroce_addresses_listen(
+                Some(Self::added),
+                Arc::as_ptr(&listener).cast_mut().cast(),
+            )
+        })?;
+        Ok(Self {
+            _listener: listener,
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Only for the shim: `context` is the listener of a notifier, `netdev` a net device, both
+    /// alive during the call.
+    unsafe extern "C" fn added(context: *mut c_void, netdev: *mut bindings::net_device) {
+        // SAFETY: By the requirement above; it came out of an `Arc`.
+        let listener = unsafe { ArcBorrow::from_raw(context.cast_const().cast::<T>()) };
+        // SAFETY: By the requirement above.
+        if let Some(netdev) = unsafe { NetDevice::from_raw(netdev) } {
+            T::address_added(listener, &netdev);
+        }
+    }
+}
+
+impl<T: AddressListener> Drop for AddressNotifier<T> {
+    fn drop(&mut self) {
+        // SAFETY: Registered by `new`.
+        unsafe { bindings::ferroce_addresses_ignore() };
     }
 }

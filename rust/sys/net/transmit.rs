@@ -15,7 +15,7 @@ use crate::core::batch::{
 };
 use crate::sys::{
     bindings,
-    cursor::Cursor, //
+    memory::Cursor, //
 };
 use core::{
     mem::ManuallyDrop,
