@@ -1,51 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The list of links, and the effect of netdev events on them.
+//! The list of links, which net devices can carry one, and the effect of netdev events.
 //!
 //! Locks: the RTNL comes before the lock of the list. A link enters the list under both; events are
 //! under the RTNL. So a link is either refused, because its netdev is leaving, or the event finds
 //! it in the list, even if its RDMA device does not exist yet.
 
-use super::{
-    factory::{
-        Factory,
-        Hold, //
-    },
-    sockets::Sockets,
-    suitable::{
-        self,
-        is_followed, //
-    },
+use crate::link::sockets::Sockets;
+use crate::sys::ib::device::{
+    DeviceOf,
+    Driver,
+    LinkOps,
+    Registered, //
 };
-use crate::sys::{
-    ib::device::{
-        DeviceOf,
-        LinkOps,
-        Registered, //
-    },
-    net::{
-        memory::PacketMemory,
-        netns::{
-            self,
-            Rtnl, //
-        },
-        notifier::{
-            NetdevEvent,
-            NetdevListener, //
-        },
-        NetDevice,
-        Receiver,
-        Underlay, //
-    },
+use crate::sys::net::memory::PacketMemory;
+use crate::sys::net::netns::Rtnl;
+use crate::sys::net::notifier::{
+    NetdevEvent,
+    NetdevListener, //
 };
+use crate::sys::net::{
+    netns,
+    Framing,
+    NetDevice,
+    Receiver,
+    Underlay, //
+};
+use crate::sys::refusal;
 use core::marker::PhantomData;
-use kernel::{
-    new_mutex,
-    prelude::*,
-    sync::{
-        Arc,
-        Mutex, //
-    },
+use kernel::new_mutex;
+use kernel::prelude::*;
+use kernel::sync::{
+    Arc,
+    Mutex, //
 };
 
 /// One link, from before its RDMA device is created until after it is deallocated.
@@ -197,7 +184,7 @@ impl<F: Factory, R: Receiver> LinkOps for Links<F, R> {
     type Driver = F::Driver;
 
     fn new_link(&self, name: &CStr, netdev: &NetDevice) -> Result {
-        suitable::check(name, netdev)?;
+        check_suitable(name, netdev)?;
 
         let (reservation, underlay) = Reservation::new(&self.list, &self.namespaces, name, netdev)?;
         let id = reservation.id;
@@ -266,4 +253,66 @@ impl<F: Factory, R: Receiver> NetdevListener for Links<F, R> {
             _ => (),
         }
     }
+}
+
+/// Held by a device and dropped last: while it exists, the netdev is taken and the sockets of its
+/// namespace are open. Dropped where sleeping is permitted.
+pub type Hold = KBox<dyn Send + Sync>;
+
+/// Creates the RDMA devices.
+pub trait Factory: 'static {
+    /// The driver type of the devices.
+    type Driver: Driver;
+
+    /// Creates and registers the RDMA device `name` on `underlay`.
+    ///
+    /// The device drops `hold` when it is deallocated, after the last use of `underlay`.
+    ///
+    /// # Errors
+    ///
+    /// `ENFILE` if a device `name` exists, as ib_core has it; it becomes `EEXIST` here.
+    fn create(name: &CStr, underlay: Underlay, hold: Hold) -> Result;
+
+    /// The link is deleted: the device is unregistered next.
+    fn leave(device: &DeviceOf<Self::Driver>);
+
+    /// The netdev below is gone: the same, by a worker. It waits for the users of the device, which
+    /// may wait for peers. Under the RTNL.
+    fn lose_netdev(device: &DeviceOf<Self::Driver>);
+
+    /// The module is unloaded: every device is unregistered next.
+    fn leave_all();
+}
+
+/// Checks that `netdev` can carry a link; the reason why not goes to the log.
+///
+/// # Errors
+///
+/// `EPERM` for a VLAN, `EOPNOTSUPP` for what is neither Ethernet nor `lo`, and does not take IP
+/// packets as they are either.
+pub(super) fn check_suitable(name: &CStr, netdev: &NetDevice) -> Result {
+    if netdev.is_vlan() {
+        pr_info!(
+            "{}: {} is a VLAN; add the link to the device below it and use the GIDs of the VLAN\n",
+            name,
+            netdev.name()
+        );
+        return Err(EPERM);
+    }
+    match netdev.framing() {
+        Framing::Ethernet | Framing::Loopback | Framing::Tunnel => Ok(()),
+        Framing::Other => {
+            pr_info!(
+                "{}: {} is no Ethernet device and no tunnel of IP packets, which RoCE v2 needs\n",
+                name,
+                netdev.name()
+            );
+            Err(refusal::EOPNOTSUPP())
+        }
+    }
+}
+
+/// Whether ib_core looks at the addresses of `netdev` as they come and go.
+pub(super) fn is_followed(netdev: &NetDevice) -> bool {
+    netdev.framing() == Framing::Ethernet
 }

@@ -5,36 +5,47 @@
 //! A link is one net device with one RDMA device on it. This room knows which net devices have a
 //! link, keeps the sockets of their namespaces open, and takes a link down with its net device or
 //! its namespace. The RDMA device itself is made by a [`Factory`].
+//!
+//! ib_core makes GIDs of all addresses of a netdev when its RDMA device is registered, but follows
+//! later ones on Ethernet devices only. For the others it is done here ([`Following`]).
 
-mod factory;
-mod following;
 mod links;
 mod sockets;
-mod suitable;
 
-pub use self::factory::{
+pub use self::links::{
     Factory,
     Hold, //
 };
 
-use self::{
-    following::Following,
-    links::Links, //
+use self::links::{
+    is_followed,
+    Links, //
 };
-use crate::sys::{
-    ib::device::{
-        self,
-        LinkOpsRegistration as LinkType, //
-    },
-    net::{
-        notifier::NetdevNotifier,
-        Receiver, //
-    },
+use crate::sys::ib::device;
+use crate::sys::ib::device::LinkOpsRegistration as LinkType;
+use crate::sys::net::notifier::{
+    AddressListener,
+    AddressNotifier,
+    NetdevNotifier, //
 };
+use crate::sys::net::{
+    NetDevice,
+    Receiver, //
+};
+use crate::sys::work::OwnedQueue;
 use core::marker::PhantomData;
+use kernel::prelude::*;
+use kernel::sync::{
+    Arc,
+    ArcBorrow, //
+};
+use kernel::workqueue::{
+    Work,
+    WorkItem, //
+};
 use kernel::{
-    prelude::*,
-    sync::Arc, //
+    impl_has_work,
+    new_work, //
 };
 
 /// Serves links while the module is loaded.
@@ -80,5 +91,68 @@ impl<F: Factory> Drop for Fence<F> {
     fn drop(&mut self) {
         F::leave_all();
         device::unregister_all::<F::Driver>();
+    }
+}
+
+/// Looks for addresses without a GID after one was added: in a worker, because that takes the RTNL.
+#[pin_data]
+struct Follower<F: Factory, R: Receiver> {
+    #[pin]
+    work: Work<Self>,
+    queue: OwnedQueue,
+    links: Arc<Links<F, R>>,
+}
+
+impl_has_work! {
+    impl{F: Factory, R: Receiver} HasWork<Self> for Follower<F, R> { self.work }
+}
+
+impl<F: Factory, R: Receiver> WorkItem for Follower<F, R> {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.links.add_gids();
+    }
+}
+
+impl<F: Factory, R: Receiver> AddressListener for Follower<F, R> {
+    fn address_added(this: ArcBorrow<'_, Self>, netdev: &NetDevice) {
+        if !is_followed(netdev) {
+            // If it is queued already, it has not looked yet.
+            let _ = this.queue.enqueue(Arc::from(this));
+        }
+    }
+}
+
+/// Follows the addresses of links until it is dropped.
+struct Following<F: Factory, R: Receiver> {
+    _notifier: AddressNotifier<Follower<F, R>>,
+    _end: End<F, R>,
+}
+
+impl<F: Factory, R: Receiver> Following<F, R> {
+    fn new(links: Arc<Links<F, R>>) -> Result<Self> {
+        let queue = OwnedQueue::normal(c"ferroce_gids")?;
+        let follower = Arc::pin_init(
+            pin_init!(Follower {
+                work <- new_work!("Follower::work"),
+                queue,
+                links,
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok(Self {
+            _notifier: AddressNotifier::new(follower.clone())?,
+            _end: End(follower),
+        })
+    }
+}
+
+/// Waits for the worker, which must not drop the last reference of the queue that it runs on.
+struct End<F: Factory, R: Receiver>(Arc<Follower<F, R>>);
+
+impl<F: Factory, R: Receiver> Drop for End<F, R> {
+    fn drop(&mut self) {
+        self.0.queue.flush();
     }
 }

@@ -4,4 +4,3 @@
 
 pub mod counters;
 pub mod sets;
-pub mod totals;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The device: one link on one netdev.
+//! The device: one link on one netdev; its files in sysfs; the processes that have opened it, and
+//! their protection domains.
 
 use crate::core::quota::{
     ObjectKind,
@@ -8,25 +9,36 @@ use crate::core::quota::{
     Quotas, //
 };
 use crate::core::rc::config::MAX_RD_ATOMIC;
-use crate::core::reach;
-use crate::core::uabi;
+use crate::core::uabi::udata::{
+    AllocUcontextReq,
+    AllocUcontextResp,
+    CLOCK,
+    NULL_LKEY,
+    SIGNATURE, //
+};
 use crate::core::uabi::wqe::MAX_SGE;
 use crate::core::wire::performance::{
     self,
     PmaMad, //
+};
+use crate::core::{
+    reach,
+    uabi, //
 };
 use crate::datapath::directory::{
     Directory,
     PortListing, //
 };
 use crate::datapath::groups;
+use crate::datapath::memory::region::DomainId;
 use crate::datapath::port::Port;
 use crate::link::Hold;
 use crate::observe::{
     counters,
-    totals, //
+    sets, //
 };
-use crate::sys::ib;
+use crate::sys::ib::context::Context;
+use crate::sys::ib::device::Attribute;
 use crate::sys::ib::limits::{
     capability,
     protocol,
@@ -34,11 +46,23 @@ use crate::sys::ib::limits::{
     PortConstants,
     PortState, //
 };
+use crate::sys::ib::mr::ProtectionDomain;
 use crate::sys::ib::query::CounterName;
+use crate::sys::ib::udata::{
+    Request,
+    Udata, //
+};
 use crate::sys::net::Underlay;
-use crate::sys::random;
 use crate::sys::refusal::refuse;
-use kernel::prelude::*;
+use crate::sys::{
+    ib,
+    random, //
+};
+use kernel::prelude::{
+    fmt, //
+    *,
+};
+use kernel::str::kstrtobool;
 use kernel::sync::Arc;
 
 /// Most WQEs of a queue. A send queue of this length takes up to 20 MiB.
@@ -204,9 +228,7 @@ impl ib::query::RdmaDevice for Device {
     }
 
     fn management(&self, request: &PmaMad) -> Option<PmaMad> {
-        performance::answer(request, 1, || {
-            totals::totals(&self.port.all_counters().sum())
-        })
+        performance::answer(request, 1, || sets::totals(&self.port.all_counters().sum()))
     }
 }
 
@@ -219,4 +241,74 @@ fn guid_of(mac: Option<[u8; 6]>) -> u64 {
         [a & !1 | 2, b, c, d, e, f]
     });
     u64::from_ne_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
+/// A process that has opened the device.
+pub struct UserContext {
+    _permit: ObjectPermit,
+}
+
+impl Request for AllocUcontextReq {
+    const FIRST_LENGTH: usize = 8;
+}
+
+impl Context for UserContext {
+    type Device = Device;
+
+    fn open(device: &Device, udata: &Udata<'_>) -> Result<Self> {
+        let permit = device.permit(ObjectKind::Context)?;
+        // No feature is defined yet; a newer provider works without.
+        let _request: AllocUcontextReq = udata.request()?;
+        udata.respond(&AllocUcontextResp {
+            signature: SIGNATURE,
+            null_lkey: NULL_LKEY,
+            clock: CLOCK,
+            ..AllocUcontextResp::default()
+        })?;
+        Ok(Self { _permit: permit })
+    }
+}
+
+/// All of them.
+pub const ATTRIBUTES: &[Attribute<Device>] = &[
+    // The netdev below, as udev and rdma-core look for it.
+    Attribute {
+        name: c"parent",
+        show: |device, text| text.write_fmt(fmt!("{}\n", device.underlay().netdev().name())),
+        store: None,
+    },
+    // Whether messages between QPs of the device go without packets.
+    Attribute {
+        name: c"local_path",
+        show: |device, text| text.write_fmt(fmt!("{}\n", u8::from(device.port().local_path()))),
+        store: Some(|device, text| {
+            device.port().set_local_path(kstrtobool(text)?);
+            Ok(())
+        }),
+    },
+];
+
+/// A protection domain.
+pub struct Domain {
+    id: DomainId,
+    _permit: ObjectPermit,
+}
+
+impl Domain {
+    /// Its identity, as the data path compares it.
+    pub fn id(&self) -> DomainId {
+        self.id
+    }
+}
+
+impl ProtectionDomain for Domain {
+    type Device = Device;
+
+    fn create(device: &Device) -> Result<Self> {
+        let permit = device.permit(ObjectKind::Pd)?;
+        Ok(Self {
+            id: DomainId::next(),
+            _permit: permit,
+        })
+    }
 }

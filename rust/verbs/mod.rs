@@ -5,18 +5,12 @@
 //! Each file is one kind of object, and implements the trait that `sys::ib` has for it. It checks
 //! the user's arguments and sets up the data path, which then runs by itself.
 
-pub mod address_vector;
 pub mod ah;
-pub mod attributes;
-pub mod context;
 pub mod counters;
 pub mod cq;
 pub mod device;
-pub mod fast;
 pub mod modify;
 pub mod mr;
-pub mod mw;
-pub mod pd;
 pub mod qp;
 pub mod srq;
 
@@ -43,7 +37,7 @@ pub struct Ferroce;
 
 impl HasAttributes for Ferroce {
     type Device = Device;
-    const ATTRIBUTES: &'static [Attribute<Device>] = attributes::ATTRIBUTES;
+    const ATTRIBUTES: &'static [Attribute<Device>] = device::ATTRIBUTES;
 }
 
 impl Driver for Ferroce {
@@ -52,14 +46,14 @@ impl Driver for Ferroce {
     const DESCRIPTION: &'static CStr = c"ferroce";
     const COMMANDS: u64 = command::POST_SEND | command::POST_RECV;
 
-    type Context = context::UserContext;
-    type Pd = pd::Domain;
+    type Context = device::UserContext;
+    type Pd = device::Domain;
     type Ah = ah::UserAh;
     type Cq = cq::UserCq;
     type Qp = qp::UserQp;
     type Srq = srq::UserSrq;
     type Mr = mr::Mr;
-    type Mw = mw::UserMw;
+    type Mw = mr::UserMw;
     type Counters = counters::ApartCounters;
 }
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory regions: of processes, of all kernel memory, and FRMRs.
+//! Memory regions: of processes, of all kernel memory, and FRMRs; and memory windows of processes.
 
-use super::device::{
-    Device,
-    ObjectPermit, //
-};
-use super::fast::FastMr;
-use super::pd::Domain;
 use crate::core::quota::ObjectKind;
+use crate::datapath::memory::lists::Lists;
 use crate::datapath::memory::region::Region;
+use crate::datapath::memory::window::{
+    Mw,
+    Type, //
+};
 use crate::datapath::port::Port;
 use crate::sys::ib::call::PdRef;
 use crate::sys::ib::mr::{
     Access,
     MemoryRegion,
+    MemoryWindow,
     MrChange,
     UserRange, //
 };
@@ -41,6 +41,12 @@ use crate::sys::table::{
 use crate::sys::trace::{
     self,
     KeyAction, //
+};
+use crate::verbs::device::{
+    Device,
+    Domain,
+    ObjectPermit,
+    MAX_FAST_PAGES, //
 };
 use kernel::new_mutex;
 use kernel::prelude::*;
@@ -319,5 +325,87 @@ impl Drop for UserMr {
     fn drop(&mut self) {
         trace::key(|| of_key(KeyAction::Deregister, self.key, &self.current.lock()));
         self.port.remove_region(&mut self.current.lock().region);
+    }
+}
+
+/// An FRMR. When it is dropped, no access to its memory is left.
+pub struct FastMr {
+    port: Arc<Port>,
+    window: Published<Mw>,
+    key: u32,
+    _permit: ObjectPermit,
+}
+
+impl FastMr {
+    /// An FRMR without a mapped list.
+    pub fn allocate(device: &Device, pd: &Domain, most: u32, shape: ListShape) -> Result<Self> {
+        if most == 0 || most > MAX_FAST_PAGES {
+            return Err(EINVAL);
+        }
+        let permit = device.permit(ObjectKind::Mr)?;
+        let lists = Lists::new(most as usize, shape)?;
+        let port = device.port();
+        let (reserved, key) = port.reserve_window_key()?;
+        let window = Mw::new(key, pd.id(), Type::Fast(lists))?;
+        Ok(Self {
+            port: port.clone(),
+            window: reserved.publish(window),
+            key,
+            _permit: permit,
+        })
+    }
+
+    /// Maps the list to be registered next.
+    pub fn map(&self, list: &ScatterList<'_>, page: u64) -> Result<Taken> {
+        self.window.lists().ok_or(EINVAL)?.map(list, page)
+    }
+
+    /// The key at allocation.
+    pub fn key(&self) -> u32 {
+        self.key
+    }
+
+    /// Details for `rdma resource show`.
+    pub fn details(&self, out: &mut Details<'_>) -> Result {
+        out.word(c"addresses", c"fast")?;
+        out.number(c"registered", self.window.is_bound())
+    }
+}
+
+impl Drop for FastMr {
+    fn drop(&mut self) {
+        self.port.remove_window(&mut self.window);
+    }
+}
+
+/// A memory window. When it is dropped, no access through it is left.
+pub struct UserMw {
+    port: Arc<Port>,
+    window: Published<Mw>,
+    _permit: ObjectPermit,
+}
+
+impl MemoryWindow for UserMw {
+    type Device = Device;
+    type Pd = Domain;
+
+    fn allocate(device: &Device, pd: &Domain, is_type_2: bool) -> Result<(Self, u32)> {
+        let permit = device.permit(ObjectKind::Mw)?;
+        let kind = if is_type_2 { Type::Two } else { Type::One };
+        let port = device.port();
+        let (reserved, key) = port.reserve_window_key()?;
+        let window = Mw::new(key, pd.id(), kind)?;
+        let window = Self {
+            port: port.clone(),
+            window: reserved.publish(window),
+            _permit: permit,
+        };
+        Ok((window, key))
+    }
+}
+
+impl Drop for UserMw {
+    fn drop(&mut self) {
+        self.port.remove_window(&mut self.window);
     }
 }

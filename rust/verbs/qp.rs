@@ -2,17 +2,19 @@
 
 //! Queue pairs: created, moved through their states, queried, destroyed.
 
-use super::address_vector;
 use super::ah::UserAh;
 use super::cq::UserCq;
 use super::device::{
     Device,
+    Domain,
     ObjectPermit,
     MAX_QP_WR, //
 };
-use super::modify;
-use super::pd::Domain;
 use super::srq::UserSrq;
+use super::{
+    ah,
+    modify, //
+};
 use crate::core::message::Mtu;
 use crate::core::quota::ObjectKind;
 use crate::core::rc::config::{
@@ -399,8 +401,8 @@ impl UserQp {
 
     /// The paths to the peer, one for each queue.
     fn paths(&self, attributes: &Attributes, av: &AddressVector) -> Result<[Path; 2]> {
-        address_vector::check_connection(&self.underlay, av)?;
-        address_vector::check_mtu(&self.underlay, av, attributes.mtu)?;
+        ah::check_connection(&self.underlay, av)?;
+        ah::check_mtu(&self.underlay, av, attributes.mtu)?;
         let flow = flow_of_connection(self.qp.number(), attributes.dest_qpn);
         let resident = self.qp.port().resident();
         let path = Path::new(resident, flow, av.clone()).ok_or(EINVAL)?;

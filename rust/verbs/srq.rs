@@ -4,10 +4,10 @@
 
 use super::device::{
     Device,
+    Domain,
     ObjectPermit,
     MAX_SRQ_WR, //
 };
-use super::pd::Domain;
 use crate::core::quota::ObjectKind;
 use crate::core::uabi::udata::{
     CreateSrqResp,

@@ -55,7 +55,7 @@ FOUND = (
     (released, "rust/sys/table.rs", "        if x {\n            node.release(old);\n        }\n        place.store(null);\n"),
     (trusted, "rust/datapath/deliver.rs", COPIES),
     (trusted, "rust/verbs/mr.rs", "fn f(m: &impl crate::sys::memory::Memory) {}\n"),
-    (trusted, "rust/verbs/fast.rs", "use crate::sys::listed::ListedMemory;\n"),
+    (trusted, "rust/verbs/mr.rs", "use crate::sys::listed::ListedMemory;\n"),
     (commands, "a.md", "x\n`ONLY=verbs.uc,fault`"),
     (rooms, "rust/core/rc/qp.rs", "use crate::datapath::Tx;\n"),
     (rooms, "rust/sys/ib.rs", "use crate::verbs::Qp;\n"),
