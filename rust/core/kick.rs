@@ -13,7 +13,7 @@ use super::offload::OffloadEvent;
 use super::offload::SchedPoint;
 use super::offload::Worker;
 use super::offload::WorkerCall;
-use super::request::Progress;
+use super::send::Progress;
 
 /// Why a send queue looks for work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

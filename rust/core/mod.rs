@@ -28,8 +28,7 @@
 //! | how a message is cut into packets | [`message`] |
 //! | what moves between requester and responder | [`segment`] |
 //! | completions | [`completion`] |
-//! | the send loop, for each requester and all that transmits | [`send`] |
-//! | WQEs, as a requester sees them | [`request`] |
+//! | the send loop, for each requester and all that transmits; WQEs as it sees them | [`send`] |
 //! | requests of a responder to its QP | [`env`] |
 //! | the reliable connection: requester and responder | [`rc`] |
 //! | the unreliable connection, and the requester of datagrams | [`uc`] |
@@ -38,7 +37,7 @@
 //! | which CPU transmits, and at which priority | [`offload`] |
 //! | which packets may leave as one batch | [`batch`] |
 //! | the reference count that ends access to memory | [`gate`] |
-//! | limits of objects and of path MTUs | [`quota`], [`reach`] |
+//! | limits of objects and of path MTUs | [`quota`] |
 //! | packets | [`wire`] |
 //! | rings and structures shared with the provider | [`uabi`] |
 //!
@@ -73,8 +72,6 @@ pub mod operation;
 pub mod queue;
 pub mod quota;
 pub mod rc;
-pub mod reach;
-pub mod request;
 pub mod segment;
 pub mod send;
 pub mod service;

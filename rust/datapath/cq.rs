@@ -18,7 +18,7 @@ use crate::core::uabi::cqe::{
     Cqe,
     CQE_STRIDE, //
 };
-use crate::core::uabi::words::{
+use crate::core::uabi::ring::{
     Word,
     Words, //
 };

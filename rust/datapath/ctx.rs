@@ -35,7 +35,7 @@ use crate::core::env::TakeReceive;
 use crate::core::kick::AskedBy;
 use crate::core::offload::WorkerCall;
 use crate::core::uabi::cqe::Cqe;
-use crate::core::uabi::words::{
+use crate::core::uabi::ring::{
     Module,
     RingOps,
     Words, //

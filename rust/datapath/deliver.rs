@@ -54,11 +54,11 @@ use crate::core::rc::responder::{
     DropReason,
     Fatal, //
 };
-use crate::core::request::Progress;
 use crate::core::segment::{
     IncomingRequest,
     ReadSegment, //
 };
+use crate::core::send::Progress;
 use crate::core::uc;
 use crate::core::ud::DatagramEnv;
 use crate::core::wire::grh::{

@@ -19,14 +19,12 @@ use crate::core::uabi::cqe::{
     CQE_STRIDE, //
 };
 use crate::core::uabi::ring::{
-    ARM_NEXT,
-    ARM_SOLICITED, //
-};
-use crate::core::uabi::words::{
     Provider,
     RingOps as _,
     Word,
-    Words, //
+    Words,
+    ARM_NEXT,
+    ARM_SOLICITED, //
 };
 use crate::sys::ib::cq::ArmKind;
 use crate::sys::ib::qp::QpState;

@@ -19,9 +19,9 @@
 //!   qp                                  the state, and both queues under their locks
 //!   queues                              send queue and receive queue, as data
 //!   protocol                            requester and responder of each QP type
-//!   tx_batch  path  cq  srq             batches; addresses and route; completions; SRQs
+//!   tx_batch  path  cq  srq             batches; routes and AHs; completions; SRQs
 //!   notify  icrc  port  groups          upcalls; checksums; the device; multicast
-//!   ah  traced                          address handles; what trace events say
+//!   traced                              what trace events say
 //!   memory::{sg, window, region}        scatter/gather lists, MWs and FRMRs, MRs
 //! ```
 //!
@@ -43,7 +43,6 @@
 //! connected in any way, including to themselves. Nothing sleeps under these locks. No completion
 //! or event handler runs under them, nor on the stack of a poster ([`notify`]).
 
-pub mod ah;
 pub mod cq;
 pub mod ctx;
 pub mod deliver;

@@ -2,13 +2,15 @@
 
 //! The path to a peer: an address vector, a cached route, and the check of the source of a packet.
 //!
-//! A path knows nothing of QPs. The connection is in [`super::qp`].
+//! A path knows nothing of QPs. The connection is in [`super::qp`]. An address handle
+//! ([`Ah`]) is a path that datagrams name by number.
 
-use crate::core::wire::entropy::port_of_flow;
 use crate::core::wire::gid::{
     ipv4,
-    is_multicast, //
+    is_multicast,
+    port_of_flow, //
 };
+use crate::datapath::memory::region::DomainId;
 use crate::observe::counters::Counter;
 use crate::sys::ib::qp::AddressVector;
 use crate::sys::net::{
@@ -117,5 +119,28 @@ impl Path {
         } else {
             Err(Counter::DropInterface)
         }
+    }
+}
+
+/// An address handle. It is immutable: each sender copies its path and looks up a route of its own.
+pub struct Ah {
+    domain: DomainId,
+    path: Path,
+}
+
+impl Ah {
+    /// An address handle for QPs of the protection domain `domain`.
+    pub fn new(domain: DomainId, path: Path) -> Self {
+        Self { domain, path }
+    }
+
+    /// The protection domain whose QPs may use it.
+    pub(super) fn domain(&self) -> DomainId {
+        self.domain
+    }
+
+    /// Its path.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 }

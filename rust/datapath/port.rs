@@ -2,13 +2,13 @@
 
 //! The port of a device: its keys, address handles, counters and settings.
 
-use super::ah::Ah;
 use super::groups::Groups;
 use super::memory::region::Region;
 use super::memory::window::{
     Find,
     Mw, //
 };
+use super::path::Ah;
 use crate::core::uabi::udata::NULL_LKEY;
 use crate::core::wire::ident::Permutation24;
 use crate::observe::counters::Counters;

@@ -39,11 +39,11 @@ use crate::core::offload::{
     Worker,
     WorkerCall, //
 };
-use crate::core::request::{
+use crate::core::send::{
     Progress,
     PushError, //
 };
-use crate::core::uabi::words::{
+use crate::core::uabi::ring::{
     Module,
     RingOps,
     Words, //

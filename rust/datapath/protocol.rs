@@ -5,8 +5,10 @@
 //! The types differ in what a segment means, not in how a ring is fetched. The common part is here;
 //! code that moves segments matches the type once.
 
-use super::ah::Ah;
-use super::path::Path;
+use super::path::{
+    Ah,
+    Path, //
+};
 use super::tx_batch::TxBatch;
 use crate::core::completion::{
     RecvCompletion,
@@ -22,7 +24,7 @@ use crate::core::rc::config::{
 };
 use crate::core::rc::requester::SendSlot;
 use crate::core::rc::responder::Resource;
-use crate::core::request::{
+use crate::core::send::{
     Progress,
     PushError,
     SendRequest, //

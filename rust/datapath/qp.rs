@@ -22,11 +22,11 @@ use super::queues::{
 use super::srq::Srq;
 use crate::core::kick::AskedBy;
 use crate::core::service::Service;
-use crate::core::uabi::ring::FLAG_NEED_DOORBELL;
-use crate::core::uabi::words::{
+use crate::core::uabi::ring::{
     Module,
     RingOps as _,
-    Words, //
+    Words,
+    FLAG_NEED_DOORBELL, //
 };
 use crate::core::uabi::wqe::{
     recv_stride,

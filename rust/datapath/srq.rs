@@ -10,7 +10,7 @@ use crate::core::queue::srq_consumer::{
     SrqEffect, //
 };
 use crate::core::queue::wqe::RecvWqes;
-use crate::core::uabi::words::RingOps as _;
+use crate::core::uabi::ring::RingOps as _;
 use crate::core::uabi::wqe::recv_stride;
 use crate::sys::ib::call::ContextRef;
 use crate::sys::ib::event::{

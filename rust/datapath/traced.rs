@@ -10,7 +10,7 @@ use crate::core::completion::Status;
 use crate::core::kick::AskedBy;
 use crate::core::offload::SenderKind;
 use crate::core::rc;
-use crate::core::request::SendRequest;
+use crate::core::send::SendRequest;
 use crate::core::uabi::cqe::Cqe;
 use crate::core::uc::responder::{
     UnreliableDrop,

@@ -14,14 +14,14 @@ use super::reclaim::{
 };
 use super::revocable::Revocable;
 use crate::core::uabi::ring as layout;
-use crate::core::uabi::udata::RingMap;
-use crate::core::uabi::words::{
+use crate::core::uabi::ring::{
     self,
     Module,
     Provider,
     Word,
     Words, //
 };
+use crate::core::uabi::udata::RingMap;
 use core::ptr::NonNull;
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -248,7 +248,7 @@ impl Provider for Ring {
     }
 }
 
-impl words::RingOps for Ring {
+impl ring::RingOps for Ring {
     #[inline]
     fn entries(&self) -> u32 {
         self.entries

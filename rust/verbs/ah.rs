@@ -2,12 +2,16 @@
 
 //! Address handles, and the validation of address vectors.
 
-use crate::core::quota::ObjectKind;
-use crate::core::reach;
+use crate::core::quota::{
+    self,
+    ObjectKind, //
+};
 use crate::core::uabi::udata::CreateAhResp;
 use crate::core::wire::gid::is_multicast;
-use crate::datapath::ah::Ah;
-use crate::datapath::path::Path;
+use crate::datapath::path::{
+    Ah,
+    Path, //
+};
 use crate::datapath::port::Port;
 use crate::sys::ib::ah::{
     AddressHandle,
@@ -139,5 +143,5 @@ pub fn check_connection(underlay: &Underlay, av: &AddressVector) -> Result {
 /// `EINVAL`.
 pub fn check_mtu(underlay: &Underlay, av: &AddressVector, mtu: u32) -> Result {
     let netdev_mtu = av.netdev_mtu.min(underlay.netdev().mtu());
-    within("path_mtu", mtu, 0..=u64::from(reach::path_mtu(netdev_mtu)))
+    within("path_mtu", mtu, 0..=u64::from(quota::path_mtu(netdev_mtu)))
 }

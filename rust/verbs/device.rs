@@ -22,7 +22,7 @@ use crate::core::wire::performance::{
     PmaMad, //
 };
 use crate::core::{
-    reach,
+    quota,
     uabi, //
 };
 use crate::datapath::directory::{
@@ -219,7 +219,7 @@ impl ib::query::RdmaDevice for Device {
         let netdev = self.underlay.netdev();
         PortState {
             active: netdev.is_operational(),
-            active_mtu: reach::path_mtu(netdev.mtu()),
+            active_mtu: quota::path_mtu(netdev.mtu()),
         }
     }
 

@@ -16,13 +16,15 @@ use super::{
     modify, //
 };
 use crate::core::message::Mtu;
-use crate::core::quota::ObjectKind;
+use crate::core::quota::{
+    self,
+    ObjectKind, //
+};
 use crate::core::rc::config::{
     RemoteRights,
     RequesterConfig,
     ResponderConfig, //
 };
-use crate::core::reach;
 use crate::core::service::{
     self,
     Protocol,
@@ -36,8 +38,8 @@ use crate::core::uabi::wqe::{
     MAX_INLINE,
     MAX_SGE, //
 };
-use crate::core::wire::entropy::flow_of_connection;
 use crate::core::wire::gid::{
+    flow_of_connection,
     ipv4,
     is_multicast, //
 };
@@ -422,7 +424,7 @@ impl UserQp {
     /// The requester settings for these attributes.
     fn requester(&self, attributes: &Attributes) -> Result<RequesterSetting> {
         // The longest datagram is what the port carries now.
-        let longest = reach::path_mtu(self.underlay.netdev().mtu());
+        let longest = quota::path_mtu(self.underlay.netdev().mtu());
         requester(&self.service, attributes, longest)
     }
 

@@ -96,7 +96,7 @@ PASSES = (
     (rooms, "rust/verbs/qp.rs", "use crate::{core::uabi::Wqe, link::Link};\n"),
     (rooms, "rust/core/rc/qp.rs", "use crate::core::wire::Bth;\nuse crate::core::{uabi, ud};\n"),
     (rooms, "rust/core/wire/bth.rs", "use crate::core::wire::psn::Psn;\n"),
-    (rooms, "rust/sys/ring.rs", "use crate::core::uabi::words;\n"),
+    (rooms, "rust/sys/ring.rs", "use crate::core::uabi::ring;\n"),
     (rooms, "rust/core/wire/bth.rs", TEST % "fn f() { x.unwrap(); }"),
     (rooms, "rust/core/wire/bth.rs", '#![cfg(any(test, CONFIG_KUNIT = "y"))]\nfn f() { x.unwrap(); }\n'),
     (rooms, "rust/core/tests/traffic.rs", "use std::vec::Vec;\n"),

@@ -36,14 +36,16 @@ use crate::core::rc::requester::Requester;
 use crate::core::rc::requester::SendSlot;
 use crate::core::rc::responder::Resource;
 use crate::core::rc::responder::Responder;
-use crate::core::request::SendRequest;
 use crate::core::segment::IncomingRequest;
 use crate::core::segment::RequestSegment;
 use crate::core::segment::Response;
-use crate::core::send;
-use crate::core::send::SendEnv;
-use crate::core::send::SendError;
-use crate::core::send::Transmit;
+use crate::core::send::{
+    self,
+    SendEnv,
+    SendError,
+    SendRequest,
+    Transmit, //
+};
 use crate::core::wire::headers::Aeth;
 use crate::core::wire::psn::Psn;
 use std::collections::VecDeque;

@@ -7,10 +7,10 @@ use super::moderation::{
     Moderation, //
 };
 use crate::core::uabi::cqe::CQE_STRIDE;
-use crate::core::uabi::ring::ARM_NONE;
-use crate::core::uabi::words::{
+use crate::core::uabi::ring::{
     RingOps,
-    Word, //
+    Word,
+    ARM_NONE, //
 };
 
 /// The effect of a completion that finds the CQ full.
@@ -198,8 +198,8 @@ impl CqResize {
 mod tests {
     use super::*;
     use crate::core::queue::fake::Fake;
+    use crate::core::uabi::ring::Words;
     use crate::core::uabi::ring::ARM_NEXT;
-    use crate::core::uabi::words::Words;
 
     /// A producer at `index`, with a ring of `entries`.
     fn at(index: u32, entries: u32) -> (CqProducer, Fake) {

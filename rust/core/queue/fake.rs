@@ -2,7 +2,7 @@
 
 //! A ring for tests: up to 16 slots, of which the first four words matter.
 
-use crate::core::uabi::words::{
+use crate::core::uabi::ring::{
     Module,
     RingOps,
     Word,

@@ -4,7 +4,7 @@
 
 use super::wqe::RecvWqes;
 use crate::core::env::TakeReceive;
-use crate::core::uabi::words::RingOps;
+use crate::core::uabi::ring::RingOps;
 use crate::core::uabi::wqe::{
     recv_stride,
     MAX_SGE, //
@@ -137,7 +137,7 @@ impl PostedReceives {
 mod tests {
     use super::*;
     use crate::core::queue::fake::Fake;
-    use crate::core::uabi::words::{
+    use crate::core::uabi::ring::{
         Word,
         Words, //
     };

@@ -11,12 +11,12 @@ use crate::core::operation::{
     Operation,
     Reply, //
 };
-use crate::core::request::SendRequest;
+use crate::core::send::SendRequest;
 use crate::core::service::{
     Protocol,
     Service, //
 };
-use crate::core::uabi::words::RingOps;
+use crate::core::uabi::ring::RingOps;
 use crate::core::uabi::wqe::{
     Parts,
     RecvWqe,

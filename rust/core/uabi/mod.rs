@@ -3,7 +3,7 @@
 //! The contract between the module and its user-space provider, version [`ABI_VERSION`].
 //!
 //! Everything that crosses the boundary is declared here and nowhere else: the rings that both
-//! sides map ([`ring`], and in [`words`] the order of their loads and stores), the work requests
+//! sides map ([`ring`], with the order of their loads and stores), the work requests
 //! ([`wqe`], [`operation`]) and completions ([`cqe`]) in them, and the structures that travel with
 //! the verbs commands ([`udata`]). The module and the provider compile this same source, so neither
 //! can drift from the other; the sizes and offsets are asserted at compile time.
@@ -19,7 +19,6 @@ pub mod cqe;
 pub mod operation;
 pub mod ring;
 pub mod udata;
-pub mod words;
 pub mod wqe;
 
 /// The version of this contract: `uverbs_abi_ver` of the device.

@@ -18,14 +18,16 @@ use crate::core::message::Mtu;
 use crate::core::message::Piece;
 use crate::core::message::MAX_MESSAGE;
 use crate::core::operation::Operation;
-use crate::core::request::Progress;
-use crate::core::request::PushError;
-use crate::core::request::SendRequest;
 use crate::core::segment::RequestSegment;
-use crate::core::send::AfterSend;
-use crate::core::send::Next;
-use crate::core::send::SendError;
-use crate::core::send::SendSource;
+use crate::core::send::{
+    AfterSend,
+    Next,
+    Progress,
+    PushError,
+    SendError,
+    SendRequest,
+    SendSource, //
+};
 use crate::core::wire::opcode::Opcode;
 use crate::core::wire::opcode::OpcodeService;
 use crate::core::wire::psn::Psn;

@@ -21,10 +21,12 @@ use crate::core::env::WriteEnv;
 use crate::core::message::Mtu;
 use crate::core::operation::Arguments;
 use crate::core::operation::Operation;
-use crate::core::request::PushError;
-use crate::core::request::SendRequest;
 use crate::core::segment::IncomingRequest;
 use crate::core::segment::RequestSegment;
+use crate::core::send::{
+    PushError,
+    SendRequest, //
+};
 use crate::core::wire::opcode::Opcode;
 use crate::core::wire::opcode::OpcodeService;
 use crate::core::wire::psn::Psn;

@@ -19,8 +19,7 @@
 //! | DETH, RETH, AETH, ImmDt | [`headers`] | 9.3 |
 //! | which headers and payload an opcode has | [`opcode`] | 9.2 table of opcodes, 9.4, 9.6.1 |
 //! | a packet as one checked value, and back to bytes | [`packet`] | 9.6.1 |
-//! | the UDP source port | [`entropy`] | A17.3.1 |
-//! | what a GID says | [`gid`] | A17 |
+//! | what a GID says; the UDP source port | [`gid`] | A17, A17.3.1 |
 //! | what stands in front of a received datagram | [`grh`] | 11.4.2.1, A17.4.5.1 |
 //! | the order of packets | [`psn`] | 9.7.1 |
 //! | ICRC | [`icrc`] | 7.8.1, A17.3.3 |
@@ -39,7 +38,6 @@
     clippy::unwrap_used
 )]
 
-pub mod entropy;
 pub mod gid;
 pub mod grh;
 pub mod headers;

@@ -11,12 +11,10 @@
 //! the list, which only deregistration waits for. A killed list refuses them, and is not mapped
 //! again while they use it.
 
-use super::listed::{
-    Grant,
-    Listed, //
-};
 use super::region::{
     offset_in,
+    Grant,
+    Listed,
     Range,
     RegionKind, //
 };

@@ -2,7 +2,6 @@
 
 //! Memory that the data path copies from and to: MRs, MWs, FRMRs, and scatter/gather lists of them.
 
-pub mod listed;
 pub mod lists;
 pub mod region;
 pub mod sg;

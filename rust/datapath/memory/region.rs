@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory regions and their access rights.
+//! Memory regions and their access rights; among them page lists of the kernel ([`Listed`]).
 
-use super::listed::Listed;
 use crate::core::uabi::udata::NULL_LKEY;
-use crate::sys::ib::qp::Access;
+use crate::sys::ib::mr::Access;
+use crate::sys::listed::ListedMemory;
 use crate::sys::memory::{
     Cursor,
     Fault,
@@ -19,15 +19,18 @@ use crate::sys::revocable::{
     Revocable, //
 };
 use crate::sys::table::Named;
-use kernel::prelude::KBox;
-// The kernel crate's atomics are calls of C functions.
+use core::sync::atomic::Ordering::{
+    Acquire,
+    Relaxed,
+    Release, //
+};
 use core::sync::atomic::{
     AtomicU32,
-    AtomicU64,
-    Ordering::Acquire,
-    Ordering::Relaxed,
-    Ordering::Release, //
+    AtomicU64, //
 };
+use kernel::prelude::KBox;
+
+// The kernel crate's atomics are calls of C functions.
 
 /// Identity of a protection domain; never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -381,4 +384,25 @@ fn copy_listed(
         // Neither is.
         _ => Err(Fault),
     }
+}
+
+/// Rights of a registration.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Grant {
+    /// The key.
+    pub key: u32,
+    /// What may be done.
+    pub access: Access,
+    /// The address of the first byte.
+    pub base: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// A page list and its registration.
+pub struct Listed {
+    /// Its bytes.
+    pub memory: ListedMemory,
+    /// The rights granted while it is registered.
+    pub grant: Grant,
 }

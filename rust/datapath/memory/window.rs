@@ -19,11 +19,11 @@
 //! meanwhile sees the changed window: a window that keeps its key refuses nothing. Copies through
 //! the keys of MRs are not affected.
 
-use super::listed::Grant;
 use super::lists::Lists;
 use super::region::{
     offset_in,
     DomainId,
+    Grant,
     Range,
     Region, //
 };

@@ -2,8 +2,12 @@
 
 //! Limits of a device: counted objects, and what can be reached through a port.
 
-use ferroce_core::quota::{ObjectKind, Permit, Quotas};
-use ferroce_core::reach;
+use ferroce_core::quota::{
+    self,
+    ObjectKind,
+    Permit,
+    Quotas, //
+};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
@@ -111,6 +115,6 @@ fn path_mtu_leaves_room_for_the_longest_headers() {
         (65536, 4096),
         (u32::MAX, 4096),
     ] {
-        assert_eq!(reach::path_mtu(netdev), path, "netdev MTU {netdev}");
+        assert_eq!(quota::path_mtu(netdev), path, "netdev MTU {netdev}");
     }
 }

@@ -2,15 +2,23 @@
 
 //! The two places where one side of a ring sleeps and the other has to wake it: the arming of a
 //! completion queue, and the doorbell of a send queue. The code is that of the module and the
-//! provider (`uabi::words`, `datapath::producer`, `datapath::offload`, the provider's cursor); loom
+//! provider (`uabi::ring`, `datapath::producer`, `datapath::offload`, the provider's cursor); loom
 //! runs it in every order that the memory model permits.
 
 use ferroce_core::offload::stream::Position;
 use ferroce_core::offload::{AfterRun, Decision, InFlight, Offload, SchedPoint, Worker};
 use ferroce_core::queue::cq_producer::{CqProducer, CqResize};
 use ferroce_core::queue::moderation::Due;
-use ferroce_core::uabi::ring::{ARM_NEXT, ARM_SOLICITED, FLAG_NEED_DOORBELL};
-use ferroce_core::uabi::words::{Module, Provider, RingOps, Word, Words};
+use ferroce_core::uabi::ring::{
+    Module,
+    Provider,
+    RingOps,
+    Word,
+    Words,
+    ARM_NEXT,
+    ARM_SOLICITED,
+    FLAG_NEED_DOORBELL, //
+};
 use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use loom::sync::atomic::{fence, AtomicU32};
 use loom::sync::{Arc, Mutex};

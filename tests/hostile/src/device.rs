@@ -19,8 +19,11 @@ use ferroce_core::rc::config::{RemoteRights, RequesterConfig, ResponderConfig};
 use ferroce_core::rc::counters::RequesterCounters;
 use ferroce_core::rc::requester::{Requester, SendSlot};
 use ferroce_core::rc::responder::{DropReason, Resource, Responder};
-use ferroce_core::request::{Progress, SendRequest};
 use ferroce_core::segment::{IncomingRequest, ReadSegment, Response};
+use ferroce_core::send::{
+    Progress,
+    SendRequest, //
+};
 use ferroce_core::uc::responder as unreliable;
 use ferroce_core::ud::{DatagramEnv, DatagramResponder};
 use ferroce_core::wire::headers::{AethSyndrome, Bth};

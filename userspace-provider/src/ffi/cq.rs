@@ -22,10 +22,20 @@ use core::{
     sync::atomic::{AtomicU32, AtomicUsize, Ordering},
 };
 use ferroce_core::uabi::{
-    cqe::{Cqe, CQE_STRIDE},
-    ring::{ARM_NEXT, ARM_SOLICITED},
-    udata::{self, RingMap},
-    words::{Provider, Words},
+    cqe::{
+        Cqe,
+        CQE_STRIDE, //
+    },
+    ring::{
+        Provider,
+        Words,
+        ARM_NEXT,
+        ARM_SOLICITED, //
+    },
+    udata::{
+        self,
+        RingMap, //
+    },
 };
 
 /// A completion queue. libibverbs and the application know it by its first member.

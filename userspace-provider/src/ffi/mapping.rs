@@ -13,10 +13,15 @@ use core::{
     sync::atomic::{fence, AtomicU32, Ordering},
 };
 use ferroce_core::uabi::{
-    ring::{CONTROL_SIZE, OFFSET_SUCCESSOR},
+    ring::{
+        Provider,
+        Word,
+        Words,
+        CONTROL_SIZE,
+        OFFSET_SUCCESSOR, //
+    },
     udata::RingMap,
-    words::{Provider, Word, Words},
-    wqe::Sge,
+    wqe::Sge, //
 };
 use libc::c_int;
 use zerocopy::FromBytes;

@@ -23,9 +23,12 @@ use core::{
     sync::atomic::{AtomicBool, Ordering},
 };
 use ferroce_core::uabi::{
+    ring::{
+        Provider,
+        Words, //
+    },
     udata,
-    words::{Provider, Words},
-    wqe::Sge,
+    wqe::Sge, //
 };
 use libc::{EACCES, EAGAIN, EINTR, EINVAL, ENOMEM, EPROTO};
 use std::thread;

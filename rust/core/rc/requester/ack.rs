@@ -11,7 +11,7 @@ use crate::core::completion::SendCompletion;
 use crate::core::completion::Status;
 use crate::core::operation::Reply;
 use crate::core::rc::sequence::Sequence;
-use crate::core::request::Progress;
+use crate::core::send::Progress;
 use crate::core::wire::headers::rnr_delay_ns;
 use crate::core::wire::headers::Aeth;
 use crate::core::wire::headers::AethSyndrome;

@@ -8,8 +8,10 @@ use super::SendSlot;
 use crate::core::completion::SendCompletion;
 use crate::core::completion::Status;
 use crate::core::operation::Reply;
-use crate::core::request::Progress;
-use crate::core::send::Next;
+use crate::core::send::{
+    Next,
+    Progress, //
+};
 use core::ops::DerefMut;
 
 impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {

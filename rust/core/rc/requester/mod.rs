@@ -84,9 +84,11 @@ use crate::core::rc::config::MAX_RD_ATOMIC;
 use crate::core::rc::counters::RequesterCounters;
 use crate::core::rc::sequence::Numbering;
 use crate::core::rc::sequence::Sequence;
-use crate::core::request::Progress;
-use crate::core::request::PushError;
-use crate::core::request::SendRequest;
+use crate::core::send::{
+    Progress,
+    PushError,
+    SendRequest, //
+};
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
 use retry::Retry;

@@ -3,7 +3,7 @@
 //! Results that the requester returns to its driver.
 
 use crate::core::rc::sequence::Sequence;
-use crate::core::request::Progress;
+use crate::core::send::Progress;
 
 /// Where the payload of an accepted READ response goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,8 +17,8 @@ use crate::core::completion::SendCompletion;
 use crate::core::completion::Status;
 use crate::core::message::Mtu;
 use crate::core::operation::Reply;
-use crate::core::request::Progress;
 use crate::core::segment::ReadSegment;
+use crate::core::send::Progress;
 use core::ops::DerefMut;
 
 impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {

@@ -4,7 +4,7 @@
 
 use crate::core::completion::Status;
 use crate::core::rc::sequence::Sequence;
-use crate::core::request::SendRequest;
+use crate::core::send::SendRequest;
 use core::ops::DerefMut;
 
 /// A slot of the requester's copy of the send queue. Its content is the requester's own.

@@ -7,7 +7,12 @@ use ferroce_core::completion::Status;
 use ferroce_core::env::TakeReceive;
 use ferroce_core::queue::wqe::{Binding, Data, KeyChange, RecvWqes, SendWqes};
 use ferroce_core::service::QpType;
-use ferroce_core::uabi::words::{Module, RingOps, Word, Words};
+use ferroce_core::uabi::ring::{
+    Module,
+    RingOps,
+    Word,
+    Words, //
+};
 use ferroce_core::uabi::wqe::{
     recv_stride, send_stride, OP_ATOMIC_CMP_AND_SWP, OP_ATOMIC_FETCH_AND_ADD, OP_ATOMIC_WRITE,
     OP_BIND_MW, OP_FLUSH, OP_LOCAL_INV, OP_RDMA_READ, OP_RDMA_WRITE, OP_RDMA_WRITE_WITH_IMM,

@@ -23,9 +23,12 @@ use ferroce_core::operation::Arguments;
 use ferroce_core::rc::config::{RemoteRights, RequesterConfig, ResponderConfig};
 use ferroce_core::rc::requester::{Requester, SendSlot};
 use ferroce_core::rc::responder::{DropReason, Fatal, Resource, Responder};
-use ferroce_core::request::{Progress, PushError};
 use ferroce_core::segment::{ReadSegment, RequestSegment, Response};
 use ferroce_core::send::{self, SendEnv, SendError, Transmit};
+use ferroce_core::send::{
+    Progress,
+    PushError, //
+};
 use ferroce_core::wire::headers::ack_timeout_ns;
 use ferroce_core::wire::opcode::Opcode;
 use ferroce_core::wire::psn::Psn;

@@ -8,7 +8,7 @@ use super::dice::Dice;
 use super::scenario::{Fault, Place, Scenario, Side, Work};
 use ferroce_core::completion::Carried;
 use ferroce_core::operation::{Arguments, Operation};
-use ferroce_core::request::SendRequest;
+use ferroce_core::send::SendRequest;
 use ferroce_core::uabi::wqe::Flush;
 use ferroce_core::wire::headers::Feth;
 use zerocopy::transmute;
