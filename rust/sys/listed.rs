@@ -3,12 +3,7 @@
 //! Page lists of kernel memory, as ULPs map them for FRMRs.
 
 use super::bindings;
-use super::memory::{
-    pieces_of,
-    Fault,
-    Memory,
-    Run, //
-};
+use super::memory::Runs;
 use core::marker::PhantomData;
 use kernel::prelude::*;
 
@@ -87,31 +82,23 @@ impl ScatterList<'_> {
 ///
 /// # Invariants
 ///
-/// `runs` is sorted, without gaps from 0 on, and has `len` bytes; every run is part of a list that
-/// a ULP has mapped. The ULP vouches for the memory, as everywhere in the kernel, and keeps it
-/// until it has invalidated its registration. The files that use this type end all access by then;
-/// they are trusted with it, as with [`KernelMemory`].
+/// Every run is part of a list that a ULP has mapped. The ULP vouches for the memory, as everywhere
+/// in the kernel, and keeps it until it has invalidated its registration. The files that use this
+/// type end all access by then; they are trusted with it, as with [`KernelMemory`].
 ///
 /// [`KernelMemory`]: super::memory::KernelMemory
 pub struct ListedMemory {
-    runs: KVec<Run>,
-    len: u64,
+    runs: Runs,
     /// Capacity in pages or pieces.
     most: usize,
     shape: ListShape,
 }
 
-// SAFETY: The memory is only accessed by copies through raw pointers.
-unsafe impl Send for ListedMemory {}
-// SAFETY: As above.
-unsafe impl Sync for ListedMemory {}
-
 impl ListedMemory {
     /// An empty list with room for this many pages or pieces.
     pub fn new(most: usize, shape: ListShape) -> Result<Self> {
         Ok(Self {
-            runs: KVec::with_capacity(most, GFP_KERNEL)?,
-            len: 0,
+            runs: Runs::with_capacity(most)?,
             most,
             shape,
         })
@@ -125,7 +112,6 @@ impl ListedMemory {
     /// `EINVAL` for an invalid list or page size; `ENOMEM` if nothing fits.
     pub fn map(&mut self, list: &ScatterList<'_>, page: u64) -> Result<Taken> {
         self.runs.clear();
-        self.len = 0;
         if !page.is_power_of_two() || page < bindings::PAGE_SIZE as u64 {
             return Err(EINVAL);
         }
@@ -151,8 +137,8 @@ impl ListedMemory {
                 break;
             };
             if fits != 0 {
-                self.push(address, fits)?;
-                now.len = self.len;
+                self.runs.add(address as usize, fits as usize)?;
+                now.len = self.runs.size();
             }
             if fits < len {
                 now.of_next = skip.wrapping_add(fits);
@@ -168,23 +154,9 @@ impl ListedMemory {
         }
     }
 
-    fn push(&mut self, address: u64, len: u64) -> Result {
-        let (address, bytes) = (address as usize, len as usize);
-        match self.runs.last_mut() {
-            Some(last) if last.address.wrapping_add(last.len) == address => {
-                last.len = last.len.wrapping_add(bytes);
-            }
-            _ => self
-                .runs
-                .push_within_capacity(Run {
-                    offset: self.len,
-                    address,
-                    len: bytes,
-                })
-                .map_err(|_| ENOMEM)?,
-        }
-        self.len = self.len.checked_add(len).ok_or(EINVAL)?;
-        Ok(())
+    /// Its bytes: of the list that was mapped last.
+    pub fn runs(&self) -> &Runs {
+        &self.runs
     }
 }
 
@@ -238,24 +210,5 @@ impl Room {
         };
         self.behind = Some(end);
         Some(fits)
-    }
-}
-
-// SAFETY: By the type invariant; pieces are parts of runs within the range.
-unsafe impl Memory for ListedMemory {
-    fn pieces(
-        &self,
-        offset: u64,
-        len: usize,
-        piece: impl FnMut(*mut u8, usize) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
-        if !self.contains(offset, len as u64) {
-            return Err(Fault);
-        }
-        pieces_of(&self.runs, offset, len, piece)
-    }
-
-    fn size(&self) -> u64 {
-        self.len
     }
 }

@@ -4,7 +4,8 @@
 //!
 //! This is the only place that accesses the bytes of MRs. A process may write to them at any time,
 //! so they are only copied through raw pointers, and a copied value is never read again at its
-//! source. A [`Cursor`] is uninitialised memory, of a packet, that is written from front to back.
+//! source. All of it is [`Runs`] of addresses. A [`Cursor`] is uninitialised memory, of a packet,
+//! that is written from front to back.
 
 use crate::sys::bindings;
 use crate::sys::ib::call::PdRef;
@@ -15,52 +16,17 @@ use core::ptr::{
 };
 use kernel::prelude::*;
 
-/// A run of contiguous bytes.
-#[derive(Clone, Copy)]
-pub(super) struct Run {
-    /// Offset in bytes from the start of the first run.
-    pub(super) offset: u64,
-    /// Its address in the kernel's linear mapping.
-    pub(super) address: usize,
-    /// Its length in bytes, not 0.
-    pub(super) len: usize,
-}
-
-/// Calls `piece` with the address and length of each part of the range `at..at + len` of `runs`,
-/// which are sorted and without gaps from 0 on.
-#[inline]
-pub(super) fn pieces_of(
-    runs: &[Run],
-    mut at: u64,
-    len: usize,
-    mut piece: impl FnMut(*mut u8, usize) -> Result<(), Fault>,
-) -> Result<(), Fault> {
-    let mut left = len;
-    // The run that contains `at` is the last one that starts at or before it.
-    let first = runs.partition_point(|run| run.offset <= at);
-    for run in runs.get(first.wrapping_sub(1)..).ok_or(Fault)? {
-        if left == 0 {
-            break;
-        }
-        let within = at.wrapping_sub(run.offset) as usize;
-        let n = core::cmp::min(left, run.len.wrapping_sub(within));
-        piece(run.address.wrapping_add(within) as *mut u8, n)?;
-        at = at.wrapping_add(n as u64);
-        left = left.wrapping_sub(n);
-    }
-    if left == 0 {
-        Ok(())
-    } else {
-        Err(Fault)
-    }
-}
-
 /// Keeps pages of a process pinned.
 ///
 /// # Invariants
 ///
 /// A live `ib_umem` that this value owns, with a reference to its device.
 struct Pinned(NonNull<bindings::ib_umem>);
+
+// SAFETY: Any thread may ask a umem, and put it; nothing of it changes before.
+unsafe impl Send for Pinned {}
+// SAFETY: As above.
+unsafe impl Sync for Pinned {}
 
 impl Pinned {
     /// See [`UserMemory::pin`].
@@ -108,20 +74,11 @@ impl Drop for Pinned {
 ///
 /// # Invariants
 ///
-/// `runs` is sorted, without gaps from 0 on, and covers `skip + len` bytes; every run is memory of
-/// the linear mapping that `pinned` keeps. Without it there are no runs, and `len` is 0.
+/// Every run is memory of the linear mapping that `pinned` keeps. Without it there are no runs.
 pub struct UserMemory {
     pinned: Option<Pinned>,
-    runs: KVVec<Run>,
-    /// Bytes of the first page before the region.
-    skip: u64,
-    len: u64,
+    runs: Runs,
 }
-
-// SAFETY: The pages are only accessed by copies through raw pointers.
-unsafe impl Send for UserMemory {}
-// SAFETY: As above.
-unsafe impl Sync for UserMemory {}
 
 /// The bytes cannot be copied: they are outside the memory, or the hardware has lost them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,46 +95,36 @@ impl UserMemory {
             // INVARIANT: Nothing is pinned.
             return Ok(UserMemory {
                 pinned: None,
-                runs: KVVec::new(),
-                skip: 0,
-                len: 0,
+                runs: Runs::new(KVVec::new()),
             });
         }
         let pinned = Pinned::new(pd, start, len, access)?;
-        let mut runs: KVVec<Run> = KVVec::new();
-        let mut offset = 0u64;
+        let mut runs = Runs::new(KVVec::new());
         for (address, len) in pinned.runs() {
-            match runs.last_mut() {
-                Some(last) if last.address.wrapping_add(last.len) == address => {
-                    last.len = last.len.wrapping_add(len);
-                }
-                _ => runs.push(
-                    Run {
-                        offset,
-                        address,
-                        len,
-                    },
-                    GFP_KERNEL_ACCOUNT,
-                )?,
-            }
-            offset = offset.wrapping_add(len as u64);
+            runs.runs.reserve(1, GFP_KERNEL_ACCOUNT)?;
+            runs.add(address, len)?;
         }
-        let skip = start & (bindings::PAGE_SIZE as u64).wrapping_sub(1);
-        if offset < skip.checked_add(len).ok_or(EINVAL)? {
+        runs.skip = start & (bindings::PAGE_SIZE as u64).wrapping_sub(1);
+        if runs.len < runs.skip.checked_add(len).ok_or(EINVAL)? {
             return Err(EINVAL);
         }
+        runs.len = len;
         // INVARIANT: The runs are those of `pinned`, which were just seen to be enough.
         Ok(UserMemory {
             pinned: Some(pinned),
             runs,
-            skip,
-            len,
         })
+    }
+
+    /// Its bytes.
+    #[inline]
+    pub fn runs(&self) -> &Runs {
+        &self.runs
     }
 
     /// Number of contiguous pieces.
     pub fn pieces_of_all(&self) -> usize {
-        self.runs.len()
+        self.runs.runs.len()
     }
 
     /// Whether it is pinned for writing; an empty range counts as such.
@@ -191,23 +138,107 @@ impl UserMemory {
     }
 }
 
-/// Memory that can be copied.
+/// A run of contiguous bytes.
+#[derive(Clone, Copy)]
+struct Run {
+    /// Offset in bytes from the start of the first run.
+    offset: u64,
+    /// Its address.
+    address: usize,
+    /// Its length in bytes, not 0.
+    len: usize,
+}
+
+/// Memory that can be copied: `len` bytes of the runs, behind the first `skip`.
 ///
-/// # Safety
+/// # Invariants
 ///
-/// The pieces of [`Memory::pieces`] may be copied from and to while `self` lives. Their lengths add
-/// up to that of the range, or to less, and then it fails.
-pub unsafe trait Memory {
+/// The runs are sorted, without gaps from 0 on, and cover `skip + len` bytes. They may be copied
+/// from and to while the value lives, which its owner sees to.
+pub struct Runs {
+    runs: KVVec<Run>,
+    skip: u64,
+    len: u64,
+}
+
+impl Runs {
+    /// None yet; `runs` is the room for them.
+    fn new(runs: KVVec<Run>) -> Self {
+        Self {
+            runs,
+            skip: 0,
+            len: 0,
+        }
+    }
+
+    /// None yet, with room for so many.
+    pub(super) fn with_capacity(most: usize) -> Result<Self> {
+        Ok(Self::new(KVVec::with_capacity(most, GFP_KERNEL)?))
+    }
+
+    /// Begins anew.
+    pub(super) fn clear(&mut self) {
+        self.runs.clear();
+        self.len = 0;
+    }
+
+    /// Appends a run, for which there is room. Any context.
+    pub(super) fn add(&mut self, address: usize, len: usize) -> Result {
+        match self.runs.last_mut() {
+            Some(last) if last.address.wrapping_add(last.len) == address => {
+                last.len = last.len.wrapping_add(len);
+            }
+            _ => self
+                .runs
+                .push_within_capacity(Run {
+                    offset: self.len,
+                    address,
+                    len,
+                })
+                .map_err(|_| ENOMEM)?,
+        }
+        self.len = self.len.checked_add(len as u64).ok_or(EINVAL)?;
+        Ok(())
+    }
+
     /// Calls `piece` with the address and length of each contiguous piece of a range, in order.
+    /// Their lengths add up to that of the range, or to less, and then it fails.
+    #[inline]
     fn pieces(
         &self,
         offset: u64,
         len: usize,
-        piece: impl FnMut(*mut u8, usize) -> Result<(), Fault>,
-    ) -> Result<(), Fault>;
+        mut piece: impl FnMut(*mut u8, usize) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        if !self.contains(offset, len as u64) {
+            return Err(Fault);
+        }
+        let mut at = offset.wrapping_add(self.skip);
+        let mut left = len;
+        // The run that contains `at` is the last one that starts at or before it.
+        let first = self.runs.partition_point(|run| run.offset <= at);
+        for run in self.runs.get(first.wrapping_sub(1)..).ok_or(Fault)? {
+            if left == 0 {
+                break;
+            }
+            let within = at.wrapping_sub(run.offset) as usize;
+            let n = core::cmp::min(left, run.len.wrapping_sub(within));
+            piece(run.address.wrapping_add(within) as *mut u8, n)?;
+            at = at.wrapping_add(n as u64);
+            left = left.wrapping_sub(n);
+        }
+        if left == 0 {
+            Ok(())
+        } else {
+            Err(Fault)
+        }
+    }
 
     /// Length in bytes.
-    fn size(&self) -> u64;
+    #[inline]
+    pub fn size(&self) -> u64 {
+        self.len
+    }
 
     /// Whether a range lies within the memory.
     #[inline]
@@ -219,7 +250,7 @@ pub unsafe trait Memory {
 
     /// The 8 bytes at `offset`. They must be aligned in memory, whatever address users know them
     /// by: a locked access across cache lines stops the whole machine.
-    fn word(&self, offset: u64) -> Result<MemoryWord<'_>, Fault> {
+    pub fn word(&self, offset: u64) -> Result<MemoryWord<'_>, Fault> {
         let mut found = None;
         self.pieces(offset, size_of::<u64>(), |at, len| {
             found = (len == size_of::<u64>() && at as usize % size_of::<u64>() == 0).then_some(at);
@@ -235,11 +266,11 @@ pub unsafe trait Memory {
 
     /// Copies `bytes` to `offset`.
     #[inline]
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
         let mut from = bytes.as_ptr();
         self.pieces(offset, bytes.len(), |to, n| {
             // SAFETY: `to` is `n` bytes, and the pieces together are not longer than `bytes`, by
-            // the requirements of the trait.
+            // the contract of `pieces`.
             unsafe {
                 bindings::ferroce_memmove(to.cast(), from.cast(), n);
                 from = from.add(n);
@@ -250,7 +281,7 @@ pub unsafe trait Memory {
 
     /// Appends `len` bytes at `offset` to `out`.
     #[inline]
-    fn append(&self, offset: u64, len: usize, out: &mut Cursor<'_>) -> Result<(), Fault> {
+    pub fn append(&self, offset: u64, len: usize, out: &mut Cursor<'_>) -> Result<(), Fault> {
         self.pieces(offset, len, |from, n| {
             // SAFETY: As in `write`; all `n` bytes are copied.
             unsafe {
@@ -264,13 +295,7 @@ pub unsafe trait Memory {
 
     /// Copies `len` bytes at `offset` to `to_offset` of `to`, which may be the same memory.
     #[inline]
-    fn copy_to(
-        &self,
-        offset: u64,
-        to: &impl Memory,
-        to_offset: u64,
-        len: usize,
-    ) -> Result<(), Fault> {
+    pub fn copy_to(&self, offset: u64, to: &Runs, to_offset: u64, len: usize) -> Result<(), Fault> {
         if !to.contains(to_offset, len as u64) {
             return Err(Fault);
         }
@@ -290,27 +315,6 @@ pub unsafe trait Memory {
     }
 }
 
-// SAFETY: By the type invariant; pieces are parts of runs within the range.
-unsafe impl Memory for UserMemory {
-    #[inline]
-    fn pieces(
-        &self,
-        offset: u64,
-        len: usize,
-        piece: impl FnMut(*mut u8, usize) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
-        if !self.contains(offset, len as u64) {
-            return Err(Fault);
-        }
-        pieces_of(&self.runs, offset.wrapping_add(self.skip), len, piece)
-    }
-
-    #[inline]
-    fn size(&self) -> u64 {
-        self.len
-    }
-}
-
 /// All kernel memory: offsets are addresses.
 ///
 /// # Invariants
@@ -318,31 +322,22 @@ unsafe impl Memory for UserMemory {
 /// The holder accesses only addresses that WRs of ULPs name. ULPs vouch for their memory, as
 /// everywhere in the kernel. The files that use this type are trusted, and few:
 /// `tests/lab/rules.py` lists them.
-pub struct KernelMemory(());
+pub struct KernelMemory(Runs);
 
 impl KernelMemory {
     /// # Safety
     ///
     /// Addresses must come from WRs of ULPs, never from peers.
-    pub(in crate::sys) unsafe fn new() -> Self {
+    pub(in crate::sys) unsafe fn new() -> Result<Self> {
+        let mut runs = Runs::with_capacity(1)?;
+        runs.add(0, usize::MAX)?;
         // INVARIANT: The requirement.
-        Self(())
-    }
-}
-
-// SAFETY: By the type invariant; there is one piece, the range.
-unsafe impl Memory for KernelMemory {
-    fn pieces(
-        &self,
-        offset: u64,
-        len: usize,
-        mut piece: impl FnMut(*mut u8, usize) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
-        piece(offset as usize as *mut u8, len)
+        Ok(Self(runs))
     }
 
-    fn size(&self) -> u64 {
-        u64::MAX
+    /// Its bytes.
+    pub fn runs(&self) -> &Runs {
+        &self.0
     }
 }
 
@@ -356,7 +351,7 @@ pub fn full_barrier() {
 ///
 /// # Invariants
 ///
-/// `at` is a multiple of 8, and 8 bytes of a [`Memory`] that lives for `'a`.
+/// `at` is a multiple of 8, and 8 bytes of [`Runs`] that live for `'a`.
 pub struct MemoryWord<'a> {
     at: *mut u64,
     _memory: PhantomData<&'a ()>,

@@ -22,9 +22,9 @@ ROOMS = {
 # Parts of the core that import nothing else of it.
 ALONE = {"uabi", "wire", "gate", "batch"}
 # Safe code that can read and write any address of the kernel: it decides what of that a work request may name. The names
-# are those that a file needs for it, types and the trait with the copies.
+# are those of the types that lead to the copies.
 TRUSTED = {"rust/datapath/memory/region.rs", "rust/datapath/memory/lists.rs"}
-CAPABILITIES = r"\b(?:Memory|ListedMemory)\b"
+CAPABILITIES = r"\b(?:Runs|ListedMemory)\b"
 WIDTH = 100
 # The tables of a document may be a little wider than its prose.
 TABLE_WIDTH = 120

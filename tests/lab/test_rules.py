@@ -9,7 +9,7 @@ from tests.lab import check, config, rules
 TEST = "#[cfg(test)]\nmod tests {\n%s\n}\n"
 DUAL = "// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB\n"
 SINGLE = "// SPDX-License-Identifier: GPL-2.0\n"
-COPIES = "use crate::sys::memory::{\n    Memory,\n    UserMemory, //\n};\n"
+COPIES = "use crate::sys::memory::{\n    Runs,\n    UserMemory, //\n};\n"
 
 
 def unsafe(path, text):
@@ -54,7 +54,7 @@ FOUND = (
     (released, "rust/sys/table.rs", "        node.release(old);\n        place.store(null);\n"),
     (released, "rust/sys/table.rs", "        if x {\n            node.release(old);\n        }\n        place.store(null);\n"),
     (trusted, "rust/datapath/deliver.rs", COPIES),
-    (trusted, "rust/verbs/mr.rs", "fn f(m: &impl crate::sys::memory::Memory) {}\n"),
+    (trusted, "rust/verbs/mr.rs", "fn f(m: &impl crate::sys::memory::Runs) {}\n"),
     (trusted, "rust/verbs/mr.rs", "use crate::sys::listed::ListedMemory;\n"),
     (commands, "a.md", "x\n`ONLY=verbs.uc,fault`"),
     (rooms, "rust/core/rc/qp.rs", "use crate::datapath::Tx;\n"),
@@ -90,7 +90,7 @@ PASSES = (
     (released, "rust/verbs/mr.rs", "        lock.release(old);\n        a();\n"),
     (trusted, "rust/datapath/memory/region.rs", COPIES),
     (trusted, "rust/verbs/mr.rs", "use crate::sys::memory::KernelMemory;\n"),
-    (trusted, "rust/core/uc/tests.rs", "struct Memory;\n"),
+    (trusted, "rust/core/uc/tests.rs", "struct Runs;\n"),
     (commands, "a.md", "(`make check ONLY=verbs.uc*,fault`; `ONLY=fault.loss`) `ONLY=...`"),
     (rooms, "rust/datapath/tx.rs", "use crate::core::rc::Qp;\nuse crate::sys::skb;\n"),
     (rooms, "rust/verbs/qp.rs", "use crate::{core::uabi::Wqe, link::Link};\n"),

@@ -24,7 +24,6 @@ use crate::sys::listed::{
     ScatterList,
     Taken, //
 };
-use crate::sys::memory::Memory;
 use crate::sys::revocable::Revocable;
 use core::sync::atomic::{
     AtomicUsize,
@@ -102,7 +101,7 @@ impl Lists {
         let registered = list.allow(|kind| match kind {
             RegionKind::Listed(listed) => {
                 listed.grant = grant;
-                grant.len <= listed.memory.size()
+                grant.len <= listed.memory.runs().size()
             }
             _ => false,
         });

@@ -9,9 +9,9 @@ use crate::sys::memory::{
     Cursor,
     Fault,
     KernelMemory,
-    Memory,
     MemoryWord,
     NoRoom,
+    Runs,
     UserMemory, //
 };
 use crate::sys::revocable::{
@@ -94,7 +94,7 @@ impl Region {
             domain,
             access,
             iova,
-            len: memory.size(),
+            len: memory.runs().size(),
             windows: AtomicU32::new(0),
             kind: Revocable::new(RegionKind::User(memory)),
         }
@@ -280,63 +280,52 @@ impl<'a> Range<'a> {
 }
 
 impl Range<'_> {
+    /// The memory that it is in; None for the null MR, which reads as zeros and discards writes.
+    #[inline]
+    fn runs(&self) -> Option<&Runs> {
+        match &*self.kind {
+            RegionKind::User(memory) => Some(memory.runs()),
+            RegionKind::Kernel(memory) => Some(memory.runs()),
+            RegionKind::Null => None,
+            RegionKind::Listed(listed) => Some(listed.memory.runs()),
+        }
+    }
+
     /// Copies `bytes` to the byte `at` of the range.
     #[inline]
     pub fn write(&self, at: u32, bytes: &[u8]) -> Result<(), Fault> {
         let at = self.offset.wrapping_add(u64::from(at));
-        match &*self.kind {
-            RegionKind::User(memory) => memory.write(at, bytes),
-            RegionKind::Kernel(memory) => memory.write(at, bytes),
-            RegionKind::Null => Ok(()),
-            RegionKind::Listed(listed) => listed.memory.write(at, bytes),
-        }
+        self.runs().map_or(Ok(()), |runs| runs.write(at, bytes))
     }
 
     /// Appends `len` bytes from the byte `at` of the range to `out`.
     #[inline]
     pub fn append(&self, at: u32, len: u32, out: &mut Cursor<'_>) -> Result<(), Fault> {
         let (at, len) = (self.offset.wrapping_add(u64::from(at)), len as usize);
-        match &*self.kind {
-            RegionKind::User(memory) => memory.append(at, len, out),
-            RegionKind::Kernel(memory) => memory.append(at, len, out),
-            RegionKind::Null => out.zeros(len).map(|_| ()).map_err(|NoRoom| Fault),
-            RegionKind::Listed(listed) => listed.memory.append(at, len, out),
+        match self.runs() {
+            Some(runs) => runs.append(at, len, out),
+            None => out.zeros(len).map(|_| ()).map_err(|NoRoom| Fault),
         }
     }
 
-    /// The first 8 bytes of the range, for an atomic access.
+    /// The first 8 bytes of the range, for an atomic access by a peer: not of the kernel's memory
+    /// and the null MR, which peers cannot name.
     pub fn word(&self) -> Result<MemoryWord<'_>, Fault> {
-        match &*self.kind {
-            RegionKind::User(memory) => memory.word(self.offset),
-            RegionKind::Listed(listed) => listed.memory.word(self.offset),
-            // Peers cannot name them.
-            RegionKind::Kernel(_) | RegionKind::Null => Err(Fault),
+        match (&*self.kind, self.runs()) {
+            (RegionKind::User(_) | RegionKind::Listed(_), Some(runs)) => runs.word(self.offset),
+            _ => Err(Fault),
         }
     }
 
     /// Copies `len` bytes from the byte `at` of the range to the byte `to_at` of `to`.
+    #[inline]
     pub fn copy_to(&self, at: u32, to: &Range<'_>, to_at: u32, len: u32) -> Result<(), Fault> {
-        let (from_at, into_at) = (
-            self.offset.wrapping_add(u64::from(at)),
-            to.offset.wrapping_add(u64::from(to_at)),
-        );
-        let n = len as usize;
-        match (&*self.kind, &*to.kind) {
-            (RegionKind::User(from), RegionKind::User(into)) => {
-                from.copy_to(from_at, into, into_at, n)
-            }
-            (RegionKind::User(from), RegionKind::Kernel(into)) => {
-                from.copy_to(from_at, into, into_at, n)
-            }
-            (RegionKind::Kernel(from), RegionKind::User(into)) => {
-                from.copy_to(from_at, into, into_at, n)
-            }
-            (RegionKind::Kernel(from), RegionKind::Kernel(into)) => {
-                from.copy_to(from_at, into, into_at, n)
-            }
-            (_, RegionKind::Null) => Ok(()),
-            (RegionKind::Null, _) => to.clear(to_at, len),
-            (from, into) => copy_listed(from, from_at, into, into_at, n),
+        let from_at = self.offset.wrapping_add(u64::from(at));
+        let into_at = to.offset.wrapping_add(u64::from(to_at));
+        match (self.runs(), to.runs()) {
+            (Some(from), Some(into)) => from.copy_to(from_at, into, into_at, len as usize),
+            (_, None) => Ok(()),
+            (None, Some(_)) => to.clear(to_at, len),
         }
     }
 
@@ -353,36 +342,6 @@ impl Range<'_> {
             left = left.wrapping_sub(part.len());
         }
         Ok(())
-    }
-}
-
-/// Copies `n` bytes where one side is a page list.
-#[cold]
-fn copy_listed(
-    from: &RegionKind,
-    from_at: u64,
-    into: &RegionKind,
-    into_at: u64,
-    n: usize,
-) -> Result<(), Fault> {
-    match (from, into) {
-        (RegionKind::User(from), RegionKind::Listed(into)) => {
-            from.copy_to(from_at, &into.memory, into_at, n)
-        }
-        (RegionKind::Kernel(from), RegionKind::Listed(into)) => {
-            from.copy_to(from_at, &into.memory, into_at, n)
-        }
-        (RegionKind::Listed(from), RegionKind::User(into)) => {
-            from.memory.copy_to(from_at, into, into_at, n)
-        }
-        (RegionKind::Listed(from), RegionKind::Kernel(into)) => {
-            from.memory.copy_to(from_at, into, into_at, n)
-        }
-        (RegionKind::Listed(from), RegionKind::Listed(into)) => {
-            from.memory.copy_to(from_at, &into.memory, into_at, n)
-        }
-        // Neither is.
-        _ => Err(Fault),
     }
 }
 

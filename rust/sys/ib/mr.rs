@@ -287,7 +287,7 @@ operations! {
             return Err(EOPNOTSUPP());
         }
         // SAFETY: Its domain is one of the kernel, whose requests alone name its key.
-        let memory = unsafe { KernelMemory::new() };
+        let memory = unsafe { KernelMemory::new() }?;
         let region = M::of_kernel(pd.device()?, &pd, memory, access)?;
         let key = region.key();
         let mr = object::allocate(region)?;
