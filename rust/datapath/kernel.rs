@@ -8,7 +8,6 @@
 //! under a lock of the ring alone, and a softirq continues ([`super::worker`]). No lock of the data
 //! path is taken.
 
-use super::cq::Cq;
 use super::directory::DIRECTORY;
 use super::qp::{
     Qp,
@@ -26,6 +25,8 @@ use crate::core::uabi::ring::{
     ARM_NEXT,
     ARM_SOLICITED, //
 };
+use crate::core::uabi::udata::RingMap;
+use crate::sys::ib::call::ContextRef;
 use crate::sys::ib::cq::ArmKind;
 use crate::sys::ib::qp::QpState;
 use crate::sys::ib::wc::Completions;
@@ -35,10 +36,18 @@ use crate::sys::ib::wr::{
     WqeSlot, //
 };
 use crate::sys::lock::IrqLock;
-use crate::sys::ring::Ring;
+use crate::sys::ring::{
+    Mapping,
+    Ring, //
+};
+use kernel::new_mutex;
 use kernel::prelude::*;
-use kernel::sync::rcu;
-use kernel::sync::Arc;
+use kernel::sync::{
+    rcu,
+    Arc,
+    Mutex,
+    MutexGuard, //
+};
 use zerocopy::transmute;
 
 /// Post locks of a kernel QP.
@@ -100,25 +109,117 @@ impl PostLocks {
             return requests.refuse(EINVAL);
         }
         let max_sge = qp.capacity().max_recv_sge;
-        let posted = self.recv.with(|| {
-            let mut writer = Writer::new(ring);
-            let posted = requests.each(|request| writer.add(|| request.slot(max_sge)));
-            writer.publish();
-            posted
-        });
+        let posted = write_receives(ring, &self.recv, max_sge, requests);
         call(qp, ring);
         posted
     }
 }
 
-/// Posts receive WRs of up to `max_sge` entries to the ring of an SRQ. No doorbell is needed: a QP
-/// that needs a receive looks at the ring. `lock` is the post lock of the SRQ.
-///
-/// # Errors
-///
-/// `EINVAL` for a WR that the queue cannot hold; `ENOMEM` if the queue is full. WRs before the
-/// failing one are posted.
-pub fn post_shared(ring: &Ring, lock: &IrqLock, max_sge: u32, requests: RecvRequests) -> Result {
+/// The user's side of a ring that is not a QP's: a process posts or polls in its mapping, a ULP by
+/// the functions here.
+pub enum RingUser {
+    /// A process. A resize replaces the ring.
+    Process(Pin<KBox<Mutex<MappedRing>>>),
+    /// A ULP.
+    Kernel(KernelRing),
+}
+
+/// A ring, and its mapping by a process.
+pub struct MappedRing {
+    /// The ring.
+    pub ring: Arc<Ring>,
+    _mapping: Mapping,
+}
+
+/// A ring of a ULP, and the lock of all who post to it or poll it.
+pub struct KernelRing {
+    ring: Arc<Ring>,
+    lock: Pin<KBox<IrqLock>>,
+}
+
+impl MappedRing {
+    /// Offers `ring` to the process; returns what it must know to map it.
+    pub fn new(context: ContextRef<'_>, ring: Arc<Ring>) -> Result<(Self, RingMap)> {
+        let (mapping, map) = Mapping::new(context, &ring)?;
+        let mapped = Self {
+            ring,
+            _mapping: mapping,
+        };
+        Ok((mapped, map))
+    }
+}
+
+impl RingUser {
+    /// A process that maps this ring.
+    pub fn process(mapped: MappedRing) -> Result<Self> {
+        let mapped = KBox::pin_init(new_mutex!(mapped), GFP_KERNEL_ACCOUNT)?;
+        Ok(Self::Process(mapped))
+    }
+
+    /// A ULP that uses this ring.
+    pub fn kernel(ring: Arc<Ring>) -> Result<Self> {
+        let lock = KBox::pin_init(IrqLock::new(), GFP_KERNEL)?;
+        Ok(Self::Kernel(KernelRing { ring, lock }))
+    }
+
+    /// The ring of a ULP; a process posts and polls by itself.
+    pub fn of_kernel(&self) -> Option<&KernelRing> {
+        match self {
+            Self::Process(_) => None,
+            Self::Kernel(ring) => Some(ring),
+        }
+    }
+
+    /// The mapping of a process, locked. ULPs do not resize.
+    pub fn mapped(&self) -> Option<MutexGuard<'_, MappedRing>> {
+        match self {
+            Self::Process(mapped) => Some(mapped.lock()),
+            Self::Kernel(_) => None,
+        }
+    }
+}
+
+impl KernelRing {
+    /// Posts receives to an SRQ.
+    pub fn post_receives(&self, max_sge: u32, requests: RecvRequests) -> Result {
+        write_receives(&self.ring, &self.lock, max_sge, requests)
+    }
+
+    /// Takes completions out of a CQ.
+    pub fn poll(&self, into: &mut Completions) -> Result {
+        let rcu = rcu::read_lock();
+        let directory = DIRECTORY.get(&rcu).ok_or(ENODEV)?;
+        self.lock.with(|| {
+            // Only pollers under this lock write it.
+            let mut consumer = self.ring.load(Word::Consumer);
+            let producer = self.ring.load_producer();
+            while consumer != producer && into.has_room() {
+                let mut words = [0; CQE_STRIDE as usize / 8];
+                self.ring.read_slot(consumer, 0, &mut words);
+                let done: Cqe = transmute!(words);
+                // Completions of a destroyed QP are dropped.
+                if let Some(qp) = directory.get(done.qp_num, &rcu) {
+                    into.add(&done, qp.notifier().upcall());
+                }
+                consumer = consumer.wrapping_add(1);
+            }
+            self.ring.store_consumer(consumer);
+        });
+        Ok(())
+    }
+
+    /// Arms a CQ. Returns whether it has completions.
+    pub fn arm(&self, wanted: ArmKind) -> bool {
+        self.ring.arm(match wanted {
+            ArmKind::Any => ARM_NEXT,
+            ArmKind::Solicited => ARM_SOLICITED,
+        });
+        self.ring.load(Word::Consumer) != self.ring.load_producer()
+    }
+}
+
+/// Writes receives into a ring, under the lock of its posters.
+fn write_receives(ring: &Ring, lock: &IrqLock, max_sge: u32, requests: RecvRequests) -> Result {
     lock.with(|| {
         let mut writer = Writer::new(ring);
         let posted = requests.each(|request| writer.add(|| request.slot(max_sge)));
@@ -165,39 +266,4 @@ fn call(qp: &Arc<Qp>, ring: &Ring) {
     if let Some(directory) = DIRECTORY.get(&rcu) {
         directory.call_posted(qp.as_arc_borrow());
     }
-}
-
-/// Polls completions, as many as fit. `lock` is the poll lock of the CQ.
-pub fn poll(cq: &Cq, lock: &IrqLock, into: &mut Completions) -> Result {
-    let rcu = rcu::read_lock();
-    let directory = DIRECTORY.get(&rcu).ok_or(ENODEV)?;
-    lock.with(|| {
-        let ring = cq.ring(&rcu);
-        // Only pollers under this lock write it.
-        let mut consumer = ring.load(Word::Consumer);
-        let producer = ring.load_producer();
-        while consumer != producer && into.has_room() {
-            let mut words = [0; CQE_STRIDE as usize / 8];
-            ring.read_slot(consumer, 0, &mut words);
-            let done: Cqe = transmute!(words);
-            // Completions of a destroyed QP are dropped.
-            if let Some(qp) = directory.get(done.qp_num, &rcu) {
-                into.add(&done, qp.notifier().upcall());
-            }
-            consumer = consumer.wrapping_add(1);
-        }
-        ring.store_consumer(consumer);
-    });
-    Ok(())
-}
-
-/// Arms the CQ. Returns whether it holds completions already.
-pub fn arm(cq: &Cq, wanted: ArmKind) -> bool {
-    let rcu = rcu::read_lock();
-    let ring = cq.ring(&rcu);
-    ring.arm(match wanted {
-        ArmKind::Any => ARM_NEXT,
-        ArmKind::Solicited => ARM_SOLICITED,
-    });
-    ring.load(Word::Consumer) != ring.load_producer()
 }

@@ -21,7 +21,10 @@ use crate::datapath::cq::{
     Stamp, //
 };
 use crate::datapath::directory::DIRECTORY;
-use crate::datapath::kernel as kernel_user;
+use crate::datapath::kernel::{
+    MappedRing,
+    RingUser, //
+};
 use crate::sys::ib::cq::{
     ArmKind,
     CompletionQueue,
@@ -33,26 +36,19 @@ use crate::sys::ib::udata::{
     Udata, //
 };
 use crate::sys::ib::wc::Completions;
-use crate::sys::lock::IrqLock;
 use crate::sys::refusal::{
     within,
     EOPNOTSUPP, //
-};
-use crate::sys::ring::{
-    Mapping,
-    Ring, //
 };
 use crate::sys::table::Successor;
 use crate::sys::timer::{
     Deadline,
     Running, //
 };
-use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::{
     rcu,
-    Arc,
-    Mutex, //
+    Arc, //
 };
 
 /// A completion queue.
@@ -60,22 +56,8 @@ pub struct UserCq {
     cq: Arc<Cq>,
     /// Its timer.
     _timer: Running<Cq>,
-    consumer: Consumer,
+    consumer: RingUser,
     _permit: ObjectPermit,
-}
-
-/// The consumer of the completions.
-enum Consumer {
-    /// A process, with its current ring. The lock orders resizes.
-    Process(Pin<KBox<Mutex<MappedCq>>>),
-    /// A ULP, one poller at a time.
-    Kernel(Pin<KBox<IrqLock>>),
-}
-
-/// A ring mapped by the process.
-struct MappedCq {
-    ring: Arc<Ring>,
-    _mapping: Mapping,
 }
 
 impl UserCq {
@@ -92,15 +74,11 @@ fn granted(wanted: u32) -> Result<u32> {
 }
 
 /// A ring of so many entries in a process, and the response that says where to map it.
-fn mapped(entries: u32, udata: &Udata<'_>) -> Result<MappedCq> {
+fn mapped(entries: u32, udata: &Udata<'_>) -> Result<MappedRing> {
     let context = udata.context()?;
-    let ring = cq::ring(Some(context), entries)?;
-    let (mapping, map) = Mapping::new(context, &ring)?;
-    udata.respond(&CreateCqResp { cq: map })?;
-    Ok(MappedCq {
-        ring,
-        _mapping: mapping,
-    })
+    let (mapped, cq) = MappedRing::new(context, cq::ring(Some(context), entries)?)?;
+    udata.respond(&CreateCqResp { cq })?;
+    Ok(mapped)
 }
 
 impl CompletionQueue for UserCq {
@@ -120,13 +98,11 @@ impl CompletionQueue for UserCq {
         let (ring, consumer) = match udata {
             Some(udata) => {
                 let mapped = mapped(entries, udata)?;
-                let ring = mapped.ring.clone();
-                let mapped = KBox::pin_init(new_mutex!(mapped), GFP_KERNEL_ACCOUNT)?;
-                (ring, Consumer::Process(mapped))
+                (mapped.ring.clone(), RingUser::process(mapped)?)
             }
             None => {
-                let lock = KBox::pin_init(IrqLock::new(), GFP_KERNEL)?;
-                (cq::ring(None, entries)?, Consumer::Kernel(lock))
+                let ring = cq::ring(None, entries)?;
+                (ring.clone(), RingUser::kernel(ring)?)
             }
         };
         let stamp = if init.timestamps {
@@ -152,10 +128,7 @@ impl CompletionQueue for UserCq {
     fn resize(&self, entries: u32, udata: &Udata<'_>) -> Result<u32> {
         udata.no_request()?;
         let entries = granted(entries)?;
-        let Consumer::Process(mapped_now) = &self.consumer else {
-            return Err(EOPNOTSUPP());
-        };
-        let mut now = mapped_now.lock();
+        let mut now = self.consumer.mapped().ok_or_else(EOPNOTSUPP)?;
         let new = mapped(entries, udata)?;
         self.cq
             .resize(&now.ring, Successor::new(new.ring.clone())?)?;
@@ -165,18 +138,12 @@ impl CompletionQueue for UserCq {
     }
 
     fn poll(&self, into: &mut Completions) -> Result {
-        match &self.consumer {
-            // A process polls by itself.
-            Consumer::Process(_) => Err(EOPNOTSUPP()),
-            Consumer::Kernel(lock) => kernel_user::poll(&self.cq, lock, into),
-        }
+        self.consumer.of_kernel().ok_or_else(EOPNOTSUPP)?.poll(into)
     }
 
     fn arm(&self, wanted: ArmKind) -> Result<bool> {
-        match &self.consumer {
-            Consumer::Process(_) => Err(EOPNOTSUPP()),
-            Consumer::Kernel(_) => Ok(kernel_user::arm(&self.cq, wanted)),
-        }
+        let ring = self.consumer.of_kernel().ok_or_else(EOPNOTSUPP)?;
+        Ok(ring.arm(wanted))
     }
 
     fn moderate(&self, count: u16, period_us: u16) -> Result {

@@ -60,7 +60,7 @@ pub enum Mr {
     /// Registered by a verb.
     Verb(UserMr),
     /// Registered by WRs.
-    Fast(FastMr),
+    Fast(UserMw),
 }
 
 impl MemoryRegion for Mr {
@@ -103,25 +103,33 @@ impl MemoryRegion for Mr {
     fn key(&self) -> u32 {
         match self {
             Self::Verb(region) => region.key,
-            Self::Fast(region) => region.key(),
+            Self::Fast(window) => window.key,
         }
     }
 
     fn details(&self, out: &mut Details<'_>) -> Result {
         match self {
             Self::Verb(region) => region.details(out),
-            Self::Fast(region) => region.details(out),
+            Self::Fast(UserMw { window, .. }) => {
+                out.word(c"addresses", c"fast")?;
+                out.number(c"registered", window.is_bound())
+            }
         }
     }
 
     fn allocate(device: &Device, pd: &Domain, most: u32, shape: ListShape) -> Result<Self> {
-        FastMr::allocate(device, pd, most, shape).map(Self::Fast)
+        if most == 0 || most > MAX_FAST_PAGES {
+            return Err(EINVAL);
+        }
+        let permit = device.permit(ObjectKind::Mr)?;
+        let lists = Lists::new(most as usize, shape)?;
+        UserMw::new(device, pd, permit, Type::Fast(lists)).map(Self::Fast)
     }
 
     fn map(&self, list: &ScatterList<'_>, page: u64) -> Result<Taken> {
         match self {
             Self::Verb(_) => Err(EINVAL),
-            Self::Fast(region) => region.map(list, page),
+            Self::Fast(fast) => fast.window.lists().ok_or(EINVAL)?.map(list, page),
         }
     }
 }
@@ -328,25 +336,21 @@ impl Drop for UserMr {
     }
 }
 
-/// An FRMR. When it is dropped, no access to its memory is left.
-pub struct FastMr {
+/// A memory window, or the window by which an FRMR is accessed. When it is dropped, no access
+/// through it is left.
+pub struct UserMw {
     port: Arc<Port>,
     window: Published<Mw>,
+    /// The key at allocation.
     key: u32,
     _permit: ObjectPermit,
 }
 
-impl FastMr {
-    /// An FRMR without a mapped list.
-    pub fn allocate(device: &Device, pd: &Domain, most: u32, shape: ListShape) -> Result<Self> {
-        if most == 0 || most > MAX_FAST_PAGES {
-            return Err(EINVAL);
-        }
-        let permit = device.permit(ObjectKind::Mr)?;
-        let lists = Lists::new(most as usize, shape)?;
+impl UserMw {
+    fn new(device: &Device, pd: &Domain, permit: ObjectPermit, kind: Type) -> Result<Self> {
         let port = device.port();
         let (reserved, key) = port.reserve_window_key()?;
-        let window = Mw::new(key, pd.id(), Type::Fast(lists))?;
+        let window = Mw::new(key, pd.id(), kind)?;
         Ok(Self {
             port: port.clone(),
             window: reserved.publish(window),
@@ -354,35 +358,6 @@ impl FastMr {
             _permit: permit,
         })
     }
-
-    /// Maps the list to be registered next.
-    pub fn map(&self, list: &ScatterList<'_>, page: u64) -> Result<Taken> {
-        self.window.lists().ok_or(EINVAL)?.map(list, page)
-    }
-
-    /// The key at allocation.
-    pub fn key(&self) -> u32 {
-        self.key
-    }
-
-    /// Details for `rdma resource show`.
-    pub fn details(&self, out: &mut Details<'_>) -> Result {
-        out.word(c"addresses", c"fast")?;
-        out.number(c"registered", self.window.is_bound())
-    }
-}
-
-impl Drop for FastMr {
-    fn drop(&mut self) {
-        self.port.remove_window(&mut self.window);
-    }
-}
-
-/// A memory window. When it is dropped, no access through it is left.
-pub struct UserMw {
-    port: Arc<Port>,
-    window: Published<Mw>,
-    _permit: ObjectPermit,
 }
 
 impl MemoryWindow for UserMw {
@@ -392,14 +367,8 @@ impl MemoryWindow for UserMw {
     fn allocate(device: &Device, pd: &Domain, is_type_2: bool) -> Result<(Self, u32)> {
         let permit = device.permit(ObjectKind::Mw)?;
         let kind = if is_type_2 { Type::Two } else { Type::One };
-        let port = device.port();
-        let (reserved, key) = port.reserve_window_key()?;
-        let window = Mw::new(key, pd.id(), kind)?;
-        let window = Self {
-            port: port.clone(),
-            window: reserved.publish(window),
-            _permit: permit,
-        };
+        let window = Self::new(device, pd, permit, kind)?;
+        let key = window.key;
         Ok((window, key))
     }
 }

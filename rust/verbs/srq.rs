@@ -15,7 +15,10 @@ use crate::core::uabi::udata::{
 };
 use crate::core::uabi::wqe::MAX_SGE;
 use crate::datapath::directory::Directory;
-use crate::datapath::kernel as kernel_user;
+use crate::datapath::kernel::{
+    MappedRing,
+    RingUser, //
+};
 use crate::datapath::srq::{
     self,
     Srq, //
@@ -31,41 +34,18 @@ use crate::sys::ib::udata::{
     Udata, //
 };
 use crate::sys::ib::wr::RecvRequests;
-use crate::sys::lock::IrqLock;
 use crate::sys::refusal::{
     within,
     EOPNOTSUPP, //
 };
-use crate::sys::ring::{
-    Mapping,
-    Ring, //
-};
-use kernel::new_mutex;
 use kernel::prelude::*;
-use kernel::sync::{
-    Arc,
-    Mutex, //
-};
+use kernel::sync::Arc;
 
 /// A shared receive queue.
 pub struct UserSrq {
     srq: Arc<Srq>,
-    poster: Poster,
+    poster: RingUser,
     _permit: ObjectPermit,
-}
-
-/// The poster of receives.
-enum Poster {
-    /// A process, into the ring that it has now. The lock orders changes.
-    Process(Pin<KBox<Mutex<MappedSrq>>>),
-    /// ULPs, into this ring, which stays.
-    Kernel(Arc<Ring>, Pin<KBox<IrqLock>>),
-}
-
-/// A ring in the process.
-struct MappedSrq {
-    ring: Arc<Ring>,
-    _mapping: Mapping,
 }
 
 impl UserSrq {
@@ -82,15 +62,10 @@ fn granted(wanted: u32) -> Result<u32> {
 }
 
 /// A ring for so many receives, and where to map it.
-fn mapped(size: Size, udata: &Udata<'_>) -> Result<(MappedSrq, RingMap)> {
+fn mapped(size: Size, udata: &Udata<'_>) -> Result<(MappedRing, RingMap)> {
     let context = udata.context()?;
     let ring = srq::ring(Some(context), size.max_wr, size.max_sge)?;
-    let (mapping, map) = Mapping::new(context, &ring)?;
-    let mapped = MappedSrq {
-        ring,
-        _mapping: mapping,
-    };
-    Ok((mapped, map))
+    MappedRing::new(context, ring)
 }
 
 impl SharedReceiveQueue for UserSrq {
@@ -117,14 +92,11 @@ impl SharedReceiveQueue for UserSrq {
             Some(udata) => {
                 let (mapped, map) = mapped(size, udata)?;
                 udata.respond(&CreateSrqResp { srq: map })?;
-                let ring = mapped.ring.clone();
-                let mapped = KBox::pin_init(new_mutex!(mapped), GFP_KERNEL_ACCOUNT)?;
-                (ring, Poster::Process(mapped))
+                (mapped.ring.clone(), RingUser::process(mapped)?)
             }
             None => {
                 let ring = srq::ring(None, size.max_wr, size.max_sge)?;
-                let lock = KBox::pin_init(IrqLock::new(), GFP_KERNEL)?;
-                (ring.clone(), Poster::Kernel(ring, lock))
+                (ring.clone(), RingUser::kernel(ring)?)
             }
         };
         let srq = Srq::new(upcall, pd.id(), ring, size.max_sge)?;
@@ -144,10 +116,9 @@ impl SharedReceiveQueue for UserSrq {
         let notifications = directory.notifications();
         match (change.max_wr, change.limit) {
             (Some(wanted), limit) => {
-                let (Poster::Process(mapped_now), Some(udata)) = (&self.poster, udata) else {
+                let (Some(mut now), Some(udata)) = (self.poster.mapped(), udata) else {
                     return Err(EOPNOTSUPP());
                 };
-                let mut now = mapped_now.lock();
                 let (max_wr, max_sge) = (granted(wanted)?, self.srq.max_sge());
                 let (new, map) = mapped(Size { max_wr, max_sge }, udata)?;
                 self.srq
@@ -159,10 +130,7 @@ impl SharedReceiveQueue for UserSrq {
                 Ok(())
             }
             (None, Some(limit)) => {
-                let _now = match &self.poster {
-                    Poster::Process(mapped_now) => Some(mapped_now.lock()),
-                    Poster::Kernel(..) => None,
-                };
+                let _now = self.poster.mapped();
                 self.srq.arm(limit, notifications)
             }
             (None, None) => Ok(()),
@@ -170,12 +138,10 @@ impl SharedReceiveQueue for UserSrq {
     }
 
     fn post_recv(&self, requests: RecvRequests) -> Result {
-        match &self.poster {
-            // Its receives are in its ring.
-            Poster::Process(_) => requests.refuse(EINVAL),
-            Poster::Kernel(ring, lock) => {
-                kernel_user::post_shared(ring, lock, self.srq.max_sge(), requests)
-            }
+        match self.poster.of_kernel() {
+            Some(ring) => ring.post_receives(self.srq.max_sge(), requests),
+            // The receives of a process are in its ring.
+            None => requests.refuse(EINVAL),
         }
     }
 
