@@ -25,6 +25,7 @@
 //! |---|---|
 //! | the types of queue pairs, and what each is composed of | [`service`] |
 //! | operations, and the replies to them | [`operation`] |
+//! | how a work request or a packet names memory | [`memory`] |
 //! | how a message is cut into packets | [`message`] |
 //! | what moves between requester and responder | [`segment`] |
 //! | completions | [`completion`] |
@@ -66,6 +67,7 @@ pub mod completion;
 pub mod env;
 pub mod gate;
 pub mod kick;
+pub mod memory;
 pub mod message;
 pub mod offload;
 pub mod operation;

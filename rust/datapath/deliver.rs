@@ -44,6 +44,11 @@ use crate::core::env::{
     TakeReceive,
     WriteEnv, //
 };
+use crate::core::memory::{
+    MemoryKey,
+    Span, //
+};
+use crate::core::operation::ATOMIC_SIZE;
 use crate::core::queue::wqe::{
     Data,
     KeyChange,
@@ -215,36 +220,42 @@ impl WriteEnv for Target<'_, '_, '_> {
         len: u32,
     ) -> Result<(), AccessError> {
         self.regions()
-            .permits(self.qp.id(), rkey, rights(access), va, len)
+            .permits(self.qp.id(), rights(access), Span::new(rkey, va, len))
     }
 
     fn write_remote(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
         self.regions()
-            .write(self.qp.id(), rkey, va, len, &self.payload)
+            .write(self.qp.id(), Span::new(rkey, va, len), &self.payload)
     }
 }
 
 impl ResponderEnv for Target<'_, '_, '_> {
     fn invalidate(&mut self, key: u32) -> Result<(), AccessError> {
         self.regions()
-            .change(self.qp.id(), KeyChange::Invalidate(key))
+            .change(self.qp.id(), KeyChange::Invalidate(MemoryKey::new(key)))
             .map_err(|BindError| AccessError)
     }
 
     fn change_remote(&mut self, rkey: u32, va: u64, change: AtomicOp) -> Result<u64, AccessError> {
         let (qp, rights) = (self.qp.id(), Access::REMOTE_ATOMIC);
-        self.regions()
-            .word(qp, rkey, rights, va, |word| match change {
+        self.regions().word(
+            qp,
+            rights,
+            Span::new(rkey, va, ATOMIC_SIZE),
+            |word| match change {
                 AtomicOp::CompareSwap { compare, swap } => word.compare_swap(compare, swap),
                 AtomicOp::FetchAdd(value) => word.fetch_add(value),
-            })
+            },
+        )
     }
 
     fn write_word(&mut self, rkey: u32, va: u64) -> Result<(), AccessError> {
         let value = self.payload.word().ok_or(AccessError)?;
         let (qp, rights) = (self.qp.id(), Access::REMOTE_WRITE);
         self.regions()
-            .word(qp, rkey, rights, va, |word| word.store(value))
+            .word(qp, rights, Span::new(rkey, va, ATOMIC_SIZE), |word| {
+                word.store(value)
+            })
     }
 
     fn flush(
@@ -262,10 +273,11 @@ impl ResponderEnv for Target<'_, '_, '_> {
             rights |= Access::FLUSH_PERSISTENT;
         }
         match range {
-            Some((va, len)) => self
-                .regions()
-                .permits(self.qp.id(), rkey, rights, va, len)?,
-            None => self.regions().permits_all(rkey, rights)?,
+            Some((va, len)) => {
+                self.regions()
+                    .permits(self.qp.id(), rights, Span::new(rkey, va, len))?
+            }
+            None => self.regions().permits_all(MemoryKey::new(rkey), rights)?,
         }
         memory::full_barrier();
         Ok(())
@@ -452,7 +464,7 @@ pub(super) fn read_source<'q, 'a: 'q>(
     if len == 0 {
         return Ok(Payload::Bytes(&[]));
     }
-    ctx.regions(qp).source(qp.id(), rkey, va, len)
+    ctx.regions(qp).source(qp.id(), Span::new(rkey, va, len))
 }
 
 /// The memory of a READ response is no longer accessible.

@@ -9,6 +9,7 @@ use super::memory::window::{
     Mw, //
 };
 use super::path::Ah;
+use crate::core::memory::MemoryKey;
 use crate::core::uabi::udata::NULL_LKEY;
 use crate::core::wire::ident::Permutation24;
 use crate::observe::counters::Counters;
@@ -62,7 +63,7 @@ pub struct InPort<'a> {
 }
 
 impl<'a> Find<'a> for InPort<'a> {
-    fn region(&self, key: u32) -> Option<&'a Region> {
+    fn region(&self, key: MemoryKey) -> Option<&'a Region> {
         self.port.region(key, self.rcu)
     }
 }
@@ -203,12 +204,12 @@ impl Port {
     }
 
     /// Reserves a key for an MR, which leads nowhere until it is published. May sleep.
-    pub fn reserve_key(&self) -> Result<(Reserved<'_, Region>, u32)> {
+    pub fn reserve_key(&self) -> Result<(Reserved<'_, Region>, MemoryKey)> {
         self.draw(|| self.regions.reserve(MAX_MR), 0)
     }
 
     /// Reserves a key for an MW, which leads nowhere until it is published. May sleep.
-    pub fn reserve_window_key(&self) -> Result<(Reserved<'_, Mw>, u32)> {
+    pub fn reserve_window_key(&self) -> Result<(Reserved<'_, Mw>, MemoryKey)> {
         self.draw(|| self.windows.reserve(MAX_MR), OF_WINDOW)
     }
 
@@ -217,16 +218,16 @@ impl Port {
         &self,
         reserve: impl Fn() -> Result<Reserved<'a, T>>,
         mark: u32,
-    ) -> Result<(Reserved<'a, T>, u32)> {
+    ) -> Result<(Reserved<'a, T>, MemoryKey)> {
         let mut reserved = reserve()?;
         let name = |reserved: &Reserved<'_, T>| self.keys.number(reserved.number() | mark);
-        if name(&reserved) == Region::name_in(NULL_LKEY) {
+        if name(&reserved) == MemoryKey::new(NULL_LKEY).name() {
             // Kept while another one is drawn.
             let unusable = reserved;
             reserved = reserve()?;
             drop(unusable);
         }
-        let key = (name(&reserved) << 8) | u32::from(random::byte());
+        let key = MemoryKey::new(random::byte().into()).with_name(name(&reserved));
         Ok((reserved, key))
     }
 
@@ -246,8 +247,8 @@ impl Port {
 
     /// The MW that `key` may belong to. The MW checks the whole key and the user.
     #[cold]
-    pub fn window<'g>(&'g self, key: u32, rcu: &'g rcu::Guard) -> Option<&'g Mw> {
-        let number = self.keys.index(Region::name_in(key));
+    pub fn window<'g>(&'g self, key: MemoryKey, rcu: &'g rcu::Guard) -> Option<&'g Mw> {
+        let number = self.keys.index(key.name());
         if number & OF_WINDOW == 0 {
             return None;
         }
@@ -294,8 +295,8 @@ impl Port {
 
     /// The MR that `key` may belong to. The MR checks the whole key and the user.
     #[inline]
-    pub fn region<'g>(&'g self, key: u32, rcu: &'g rcu::Guard) -> Option<&'g Region> {
-        let name = Region::name_in(key);
+    pub fn region<'g>(&'g self, key: MemoryKey, rcu: &'g rcu::Guard) -> Option<&'g Region> {
+        let name = key.name();
         self.regions.find_ref(name, rcu, || self.keys.index(name))
     }
 }

@@ -2,6 +2,7 @@
 
 //! Memory regions: of processes, of all kernel memory, and FRMRs; and memory windows of processes.
 
+use crate::core::memory::MemoryKey;
 use crate::core::quota::ObjectKind;
 use crate::datapath::memory::lists::Lists;
 use crate::datapath::memory::region::Region;
@@ -102,8 +103,8 @@ impl MemoryRegion for Mr {
 
     fn key(&self) -> u32 {
         match self {
-            Self::Verb(region) => region.key,
-            Self::Fast(window) => window.key,
+            Self::Verb(region) => region.key.get(),
+            Self::Fast(window) => window.key.get(),
         }
     }
 
@@ -140,7 +141,7 @@ pub struct UserMr {
     /// The current region. Listing the objects of processes takes the lock too, so it is not held
     /// while pages are pinned: a process can make that last.
     current: Pin<KBox<Mutex<Current>>>,
-    key: u32,
+    key: MemoryKey,
     _permit: ObjectPermit,
 }
 
@@ -152,10 +153,10 @@ struct Current {
 
 /// What happens to the key of a region.
 #[cold]
-fn of_key(what: KeyAction, key: u32, current: &Current) -> trace::Key {
+fn of_key(what: KeyAction, key: MemoryKey, current: &Current) -> trace::Key {
     let pieces = current.region.inspect(UserMemory::pieces_of_all);
     trace::Key {
-        key,
+        key: key.get(),
         what: what as u32,
         len: current.range.len,
         access: current.range.access.0,
@@ -342,7 +343,7 @@ pub struct UserMw {
     port: Arc<Port>,
     window: Published<Mw>,
     /// The key at allocation.
-    key: u32,
+    key: MemoryKey,
     _permit: ObjectPermit,
 }
 
@@ -368,7 +369,7 @@ impl MemoryWindow for UserMw {
         let permit = device.permit(ObjectKind::Mw)?;
         let kind = if is_type_2 { Type::Two } else { Type::One };
         let window = Self::new(device, pd, permit, kind)?;
-        let key = window.key;
+        let key = window.key.get();
         Ok((window, key))
     }
 }

@@ -5,6 +5,10 @@
 
 use crate::core::completion::Status;
 use crate::core::env::TakeReceive;
+use crate::core::memory::{
+    MemoryKey,
+    Span, //
+};
 use crate::core::message::MAX_MESSAGE;
 use crate::core::operation::{
     Arguments,
@@ -83,7 +87,7 @@ pub enum Data<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyChange {
     /// Invalidates this key.
-    Invalidate(u32),
+    Invalidate(MemoryKey),
     /// Binds a memory window.
     Bind(Binding),
     /// Registers the mapped page list of a ULP (REG_MR).
@@ -94,13 +98,9 @@ pub enum KeyChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastRegistration {
     /// Key of the FRMR at the time of the post.
-    pub of: u32,
-    /// Its new key.
-    pub key: u32,
-    /// Address of the first byte.
-    pub addr: u64,
-    /// Length in bytes.
-    pub len: u64,
+    pub of: MemoryKey,
+    /// Its new key, and its addresses.
+    pub span: Span,
     /// Access rights: `enum ib_access_flags`.
     pub access: u32,
 }
@@ -109,15 +109,11 @@ pub struct FastRegistration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// Current key.
-    pub old_key: u32,
+    pub old_key: MemoryKey,
     /// New key.
-    pub new_key: u32,
-    /// Key of the underlying MR.
-    pub lkey: u32,
-    /// Address of the first byte in the MR.
-    pub addr: u64,
-    /// Length in bytes.
-    pub len: u64,
+    pub new_key: MemoryKey,
+    /// The part of the underlying MR.
+    pub span: Span,
     /// Access rights: `enum ibv_access_flags`.
     pub access: u32,
 }
@@ -131,6 +127,15 @@ pub struct Destination {
     pub qpn: u32,
     /// The Q_Key of the WR.
     pub qkey: u32,
+}
+
+/// The memory that a local operation names, by this key.
+fn span_of(wqe: &SendWqe, key: u32) -> Span {
+    Span {
+        key: MemoryKey::new(key),
+        va: wqe.remote_addr(),
+        len: wqe.bind().length,
+    }
 }
 
 /// Copies of the send WQEs that are not complete, one per slot of the ring, in `words`.
@@ -323,28 +328,18 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
     pub fn key_change(&self, slot: u32) -> Option<KeyChange> {
         let (wqe, _) = SendWqe::ref_from_prefix(self.slot(slot).as_bytes()).ok()?;
         match Operation::from_wqe(wqe.opcode)? {
-            Operation::LocalInv => Some(KeyChange::Invalidate(wqe.old_key())),
-            Operation::BindMw => {
-                let bind = wqe.bind();
-                Some(KeyChange::Bind(Binding {
-                    old_key: wqe.old_key(),
-                    new_key: wqe.rkey(),
-                    lkey: bind.lkey,
-                    addr: wqe.remote_addr(),
-                    len: bind.length,
-                    access: bind.access,
-                }))
-            }
-            Operation::RegMr => {
-                let bind = wqe.bind();
-                Some(KeyChange::Register(FastRegistration {
-                    of: bind.lkey,
-                    key: wqe.rkey(),
-                    addr: wqe.remote_addr(),
-                    len: bind.length,
-                    access: bind.access,
-                }))
-            }
+            Operation::LocalInv => Some(KeyChange::Invalidate(MemoryKey::new(wqe.old_key()))),
+            Operation::BindMw => Some(KeyChange::Bind(Binding {
+                old_key: MemoryKey::new(wqe.old_key()),
+                new_key: MemoryKey::new(wqe.rkey()),
+                span: span_of(wqe, wqe.bind().lkey),
+                access: wqe.bind().access,
+            })),
+            Operation::RegMr => Some(KeyChange::Register(FastRegistration {
+                of: MemoryKey::new(wqe.bind().lkey),
+                span: span_of(wqe, wqe.rkey()),
+                access: wqe.bind().access,
+            })),
             _ => None,
         }
     }

@@ -12,12 +12,12 @@
 //! again while they use it.
 
 use super::region::{
-    offset_in,
     Grant,
     Listed,
     Range,
     RegionKind, //
 };
+use crate::core::memory::Span;
 use crate::sys::listed::{
     ListShape,
     ListedMemory,
@@ -50,7 +50,7 @@ impl Lists {
         let list = || -> Result<Revocable<RegionKind>> {
             let listed = Listed {
                 memory: ListedMemory::new(most, shape)?,
-                grant: Grant::default(),
+                grant: None,
             };
             Ok(Revocable::denied(RegionKind::Listed(KBox::new(
                 listed, GFP_KERNEL,
@@ -100,8 +100,8 @@ impl Lists {
         };
         let registered = list.allow(|kind| match kind {
             RegionKind::Listed(listed) => {
-                listed.grant = grant;
-                grant.len <= listed.memory.runs().size()
+                listed.grant = Some(grant);
+                grant.span.len <= listed.memory.runs().size()
             }
             _ => false,
         });
@@ -124,16 +124,16 @@ impl Lists {
     }
 
     /// A range for a local WR of the owner.
-    pub(super) fn own(&self, key: u32, rights: u32, va: u64, len: u64) -> Option<Range<'_>> {
+    pub(super) fn own(&self, rights: u32, span: &Span) -> Option<Range<'_>> {
         let kind = self.registered()?.access()?;
         let RegionKind::Listed(listed) = &*kind else {
             return None;
         };
-        let grant = listed.grant;
-        if grant.key != key || !grant.access.has(rights) {
+        let Grant { span: all, access } = listed.grant?;
+        if all.key != span.key || !access.has(rights) {
             return None;
         }
-        let offset = offset_in(grant.base, grant.len, va, len)?;
+        let offset = span.offset_in(all.va, all.len)?;
         Some(Range::listed(kind, offset))
     }
 

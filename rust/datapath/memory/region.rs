@@ -2,6 +2,10 @@
 
 //! Memory regions and their access rights; among them page lists of the kernel ([`Listed`]).
 
+use crate::core::memory::{
+    MemoryKey,
+    Span, //
+};
 use crate::core::uabi::udata::NULL_LKEY;
 use crate::sys::ib::mr::Access;
 use crate::sys::listed::ListedMemory;
@@ -62,7 +66,7 @@ const CLOSED: u32 = 1 << 31;
 /// A memory region.
 pub struct Region {
     /// lkey and rkey: 24 bits of a permuted index, then 8 random bits.
-    key: u32,
+    key: MemoryKey,
     /// The protection domain whose QPs may use it.
     domain: DomainId,
     /// Access rights.
@@ -88,7 +92,13 @@ pub struct Range<'a> {
 
 impl Region {
     /// An MR of `memory`, which begins at the address `iova`.
-    pub fn new(key: u32, domain: DomainId, access: Access, iova: u64, memory: UserMemory) -> Self {
+    pub fn new(
+        key: MemoryKey,
+        domain: DomainId,
+        access: Access,
+        iova: u64,
+        memory: UserMemory,
+    ) -> Self {
         Self {
             key,
             domain,
@@ -101,7 +111,12 @@ impl Region {
     }
 
     /// All memory of the kernel, for QPs of `domain`, a domain of a ULP. Peers have no rights.
-    pub fn of_kernel(key: u32, domain: DomainId, access: Access, memory: KernelMemory) -> Self {
+    pub fn of_kernel(
+        key: MemoryKey,
+        domain: DomainId,
+        access: Access,
+        memory: KernelMemory,
+    ) -> Self {
         Self {
             key,
             domain,
@@ -116,7 +131,7 @@ impl Region {
     /// The MR of [`NULL_LKEY`], which is in no table: looked up when a key leads nowhere.
     pub fn null() -> Self {
         Self {
-            key: NULL_LKEY,
+            key: MemoryKey::new(NULL_LKEY),
             domain: DomainId::next(),
             access: Access::default(),
             iova: 0,
@@ -128,8 +143,8 @@ impl Region {
 
     /// Any range of [`Self::null`].
     #[cold]
-    pub fn anywhere(&self, key: u32) -> Option<Range<'_>> {
-        if key != self.key() {
+    pub fn anywhere(&self, key: MemoryKey) -> Option<Range<'_>> {
+        if key != self.key {
             return None;
         }
         let kind = self.kind.access()?;
@@ -137,7 +152,7 @@ impl Region {
     }
 
     /// Its key.
-    pub fn key(&self) -> u32 {
+    pub fn key(&self) -> MemoryKey {
         self.key
     }
 
@@ -146,67 +161,43 @@ impl Region {
         self.domain
     }
 
-    /// The part of a key that stays when its low byte changes.
+    /// The offset of `span`, if the key matches, it lies within the MR, and all of `rights` are
+    /// granted to QPs of `domain`.
     #[inline]
-    pub const fn name_in(key: u32) -> u32 {
-        key >> 8
-    }
-
-    /// The key of this name with the low byte of `key`.
-    pub(super) const fn key_of(name: u32, key: u32) -> u32 {
-        name << 8 | key & 0xff
-    }
-
-    /// The offset of the range `va..va + len`, if the key matches, the range lies within the MR,
-    /// and all of `rights` are granted to QPs of `domain`.
-    #[inline]
-    pub fn permits(
-        &self,
-        key: u32,
-        domain: DomainId,
-        rights: u32,
-        va: u64,
-        len: u64,
-    ) -> Option<u64> {
-        if self.key() != key || self.domain != domain || !self.access.has(rights) {
+    pub fn permits(&self, domain: DomainId, rights: u32, span: &Span) -> Option<u64> {
+        if !self.permits_all(span.key, domain, rights) {
             return None;
         }
-        offset_in(self.iova, self.len, va, len)
+        span.offset_in(self.iova, self.len)
     }
 
     /// Whether the key matches, and all of `rights` are granted to QPs of `domain`.
-    pub fn permits_all(&self, key: u32, domain: DomainId, rights: u32) -> bool {
-        self.key() == key && self.domain == domain && self.access.has(rights)
+    #[inline]
+    pub fn permits_all(&self, key: MemoryKey, domain: DomainId, rights: u32) -> bool {
+        self.key == key && self.domain == domain && self.access.has(rights)
     }
 
     /// A range that [`Self::permits`] allows, for immediate use.
     #[inline]
-    pub fn check(
-        &self,
-        key: u32,
-        domain: DomainId,
-        rights: u32,
-        va: u64,
-        len: u32,
-    ) -> Option<Range<'_>> {
-        let offset = self.permits(key, domain, rights, va, u64::from(len))?;
-        let kind = self.kind.access()?;
-        Some(Range { kind, offset })
+    pub fn check(&self, domain: DomainId, rights: u32, span: &Span) -> Option<Range<'_>> {
+        let offset = self.permits(domain, rights, span)?;
+        self.range_at(offset)
     }
 
     /// The range from the byte `offset`, which was checked when an MW was bound.
+    #[inline]
     pub fn range_at(&self, offset: u64) -> Option<Range<'_>> {
         let kind = self.kind.access()?;
         Some(Range { kind, offset })
     }
 
     /// Counts one more MW, if `rights` are granted and the MR is not zero-based. Returns the offset
-    /// of `va`. The lock of the MW is held.
-    pub fn bind(&self, key: u32, domain: DomainId, rights: u32, va: u64, len: u64) -> Option<u64> {
+    /// of `span`. The lock of the MW is held.
+    pub fn bind(&self, domain: DomainId, rights: u32, span: &Span) -> Option<u64> {
         if self.access.has(Access::ZERO_BASED) {
             return None;
         }
-        let offset = self.permits(key, domain, rights | Access::MW_BIND, va, len)?;
+        let offset = self.permits(domain, rights | Access::MW_BIND, span)?;
         let one_more = |windows: u32| (windows < CLOSED).then_some(windows.wrapping_add(1));
         self.windows
             .fetch_update(Relaxed, Relaxed, one_more)
@@ -260,16 +251,8 @@ impl Region {
 impl Named for Region {
     #[inline]
     fn name(&self) -> u32 {
-        Self::name_in(self.key())
+        self.key.name()
     }
-}
-
-/// Offset of a range in the `size` bytes from the address `base`, if it lies within.
-#[inline(always)]
-pub(super) fn offset_in(base: u64, size: u64, va: u64, len: u64) -> Option<u64> {
-    let offset = va.checked_sub(base)?;
-    let end = offset.checked_add(len)?;
-    (end <= size).then_some(offset)
 }
 
 impl<'a> Range<'a> {
@@ -346,22 +329,18 @@ impl Range<'_> {
 }
 
 /// Rights of a registration.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Grant {
-    /// The key.
-    pub key: u32,
+    /// What is registered.
+    pub span: Span,
     /// What may be done.
     pub access: Access,
-    /// The address of the first byte.
-    pub base: u64,
-    /// Bytes.
-    pub len: u64,
 }
 
 /// A page list and its registration.
 pub struct Listed {
     /// Its bytes.
     pub memory: ListedMemory,
-    /// The rights granted while it is registered.
-    pub grant: Grant,
+    /// The rights granted while it is registered; None before the first time.
+    pub grant: Option<Grant>,
 }

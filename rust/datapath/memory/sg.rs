@@ -18,7 +18,10 @@ use super::window::{
     WindowUser, //
 };
 use crate::core::env::AccessError;
-use crate::core::operation::ATOMIC_SIZE;
+use crate::core::memory::{
+    MemoryKey,
+    Span, //
+};
 use crate::core::queue::wqe::{
     Data,
     KeyChange, //
@@ -63,19 +66,17 @@ impl<'a> Regions<'a> {
         Self { port, domain, rcu }
     }
 
-    /// The range `va..va + len` of `region`, which `key` led to.
+    /// The range of `region` that `span` names, whose key led to it.
     #[inline]
     fn range(
         &self,
         region: &'a Region,
-        key: u32,
         rights: u32,
-        va: u64,
-        len: u32,
+        span: &Span,
     ) -> Result<Range<'a>, AccessError> {
-        match region.check(key, self.domain, rights, va, len) {
+        match region.check(self.domain, rights, span) {
             Some(range) => Ok(range),
-            None => self.range_slow(region, key, rights, va, len),
+            None => self.range_slow(region, rights, *span),
         }
     }
 
@@ -85,114 +86,83 @@ impl<'a> Regions<'a> {
     fn range_slow(
         &self,
         region: &Region,
-        key: u32,
         rights: u32,
-        va: u64,
-        len: u32,
+        span: Span,
     ) -> Result<Range<'a>, AccessError> {
-        let now = self.port.region(key, self.rcu).ok_or(AccessError)?;
+        let now = self.port.region(span.key, self.rcu).ok_or(AccessError)?;
         if core::ptr::eq(region, now) {
             return Err(AccessError);
         }
-        now.check(key, self.domain, rights, va, len)
-            .ok_or(AccessError)
+        now.check(self.domain, rights, &span).ok_or(AccessError)
     }
 
     /// Whether a peer may access a range of an MR or MW.
-    pub fn permits(
-        &self,
-        qp: QpId,
-        key: u32,
-        rights: u32,
-        va: u64,
-        len: u32,
-    ) -> Result<(), AccessError> {
-        let permitted = match self.port.region(key, self.rcu) {
-            Some(region) => region
-                .permits(key, self.domain, rights, va, u64::from(len))
-                .is_some(),
+    pub fn permits(&self, qp: QpId, rights: u32, span: Span) -> Result<(), AccessError> {
+        let permitted = match self.port.region(span.key, self.rcu) {
+            Some(region) => region.permits(self.domain, rights, &span).is_some(),
             None => self
                 .port
-                .window(key, self.rcu)
-                .is_some_and(|window| window.permits(key, self.user(qp), rights, va, len)),
+                .window(span.key, self.rcu)
+                .is_some_and(|window| window.permits(self.user(qp), rights, &span)),
         };
         permitted.then_some(()).ok_or(AccessError)
     }
 
     /// The source of a READ by a peer: a range of an MR or MW.
     #[inline]
-    pub fn source(
-        &self,
-        qp: QpId,
-        key: u32,
-        va: u64,
-        len: u32,
-    ) -> Result<Payload<'a>, AccessError> {
-        match self.port.region(key, self.rcu) {
+    pub fn source(&self, qp: QpId, span: Span) -> Result<Payload<'a>, AccessError> {
+        match self.port.region(span.key, self.rcu) {
             Some(region) => self
-                .range(region, key, Access::REMOTE_READ, va, len)
+                .range(region, Access::REMOTE_READ, &span)
                 .map(Payload::Range),
             None => self
-                .window(qp, key, Access::REMOTE_READ, va, len)
+                .window(qp, Access::REMOTE_READ, &span)
                 .map(Payload::Window),
         }
     }
 
-    /// Writes the first `len` bytes of `payload` to an MR or MW on behalf of a peer.
+    /// Writes the beginning of `payload` to a range of an MR or MW on behalf of a peer.
     #[inline]
-    pub fn write(
-        &self,
-        qp: QpId,
-        key: u32,
-        va: u64,
-        len: u32,
-        payload: &Payload<'_>,
-    ) -> Result<(), AccessError> {
-        match self.port.region(key, self.rcu) {
+    pub fn write(&self, qp: QpId, span: Span, payload: &Payload<'_>) -> Result<(), AccessError> {
+        // A segment is no longer than a message.
+        let len = span.len as u32;
+        match self.port.region(span.key, self.rcu) {
             Some(region) => {
-                let to = self.range(region, key, Access::REMOTE_WRITE, va, len)?;
+                let to = self.range(region, Access::REMOTE_WRITE, &span)?;
                 payload.copy_to(0, &to, len)
             }
             None => {
-                let to = self.window(qp, key, Access::REMOTE_WRITE, va, len)?;
+                let to = self.window(qp, Access::REMOTE_WRITE, &span)?;
                 payload.copy_to(0, to.range(), len)
             }
         }
     }
 
-    /// Accesses a word of an MR or MW on behalf of a peer.
+    /// Accesses a word of an MR or MW, the bytes of `span`, on behalf of a peer.
     pub fn word<R>(
         &self,
         qp: QpId,
-        key: u32,
         rights: u32,
-        va: u64,
+        span: Span,
         what: impl FnOnce(MemoryWord<'_>) -> R,
     ) -> Result<R, AccessError> {
-        match self.port.region(key, self.rcu) {
+        match self.port.region(span.key, self.rcu) {
             Some(region) => {
-                let range = self.range(region, key, rights, va, ATOMIC_SIZE)?;
+                let range = self.range(region, rights, &span)?;
                 Ok(what(range.word()?))
             }
             None => {
-                let window = self.window(qp, key, rights, va, ATOMIC_SIZE)?;
+                let window = self.window(qp, rights, &span)?;
                 Ok(what(window.range().word()?))
             }
         }
     }
 
     #[cold]
-    fn window(
-        &self,
-        qp: QpId,
-        key: u32,
-        rights: u32,
-        va: u64,
-        len: u32,
-    ) -> Result<WindowRange<'a>, AccessError> {
+    fn window(&self, qp: QpId, rights: u32, span: &Span) -> Result<WindowRange<'a>, AccessError> {
         self.port
-            .window(key, self.rcu)
-            .and_then(|window| window.check(&self.found(), key, self.user(qp), rights, va, len))
+            .window(span.key, self.rcu)
+            .and_then(|window| window.check(&self.found(), self.user(qp), rights, span))
             .ok_or(AccessError)
     }
 
@@ -202,7 +172,7 @@ impl<'a> Regions<'a> {
         let key = match &change {
             KeyChange::Invalidate(key) => *key,
             KeyChange::Bind(binding) => binding.old_key,
-            KeyChange::Register(registration) => registration.key,
+            KeyChange::Register(registration) => registration.span.key,
         };
         let done = match (self.port.window(key, self.rcu), change) {
             (None, _) => Err(BindError),
@@ -233,7 +203,7 @@ impl<'a> Regions<'a> {
     }
 
     /// Whether the MR of `key` as a whole grants the rights.
-    pub fn permits_all(&self, key: u32, rights: u32) -> Result<(), AccessError> {
+    pub fn permits_all(&self, key: MemoryKey, rights: u32) -> Result<(), AccessError> {
         let region = self.port.region(key, self.rcu).ok_or(AccessError)?;
         match region.permits_all(key, self.domain, rights) {
             true => Ok(()),
@@ -243,18 +213,18 @@ impl<'a> Regions<'a> {
 
     /// The local memory that a WR names: of an MR, the null MR, or an FRMR.
     #[inline(always)]
-    fn local(&self, key: u32, rights: u32, va: u64, len: u32) -> Result<Range<'a>, AccessError> {
-        match self.port.region(key, self.rcu) {
-            Some(region) => self.range(region, key, rights, va, len),
-            None => self.own(key, rights, va, len),
+    fn local(&self, rights: u32, span: Span) -> Result<Range<'a>, AccessError> {
+        match self.port.region(span.key, self.rcu) {
+            Some(region) => self.range(region, rights, &span),
+            None => self.own(rights, &span),
         }
     }
 
     #[cold]
-    fn own(&self, key: u32, rights: u32, va: u64, len: u32) -> Result<Range<'a>, AccessError> {
-        let window = || self.port.window(key, self.rcu);
-        let range = || window()?.own(key, self.domain, rights, va, len);
-        let range = self.port.null().anywhere(key).or_else(range);
+    fn own(&self, rights: u32, span: &Span) -> Result<Range<'a>, AccessError> {
+        let window = || self.port.window(span.key, self.rcu);
+        let range = || window()?.own(self.domain, rights, span);
+        let range = self.port.null().anywhere(span.key).or_else(range);
         range.ok_or(AccessError)
     }
 }
@@ -264,11 +234,21 @@ impl<'a> Regions<'a> {
 fn changed(change: &KeyChange, done: bool) -> trace::Key {
     let (what, key, len, access) = match change {
         KeyChange::Invalidate(key) => (KeyAction::Invalidate, *key, 0, 0),
-        KeyChange::Bind(wanted) => (KeyAction::Bind, wanted.new_key, wanted.len, wanted.access),
-        KeyChange::Register(wanted) => (KeyAction::Fast, wanted.key, wanted.len, wanted.access),
+        KeyChange::Bind(wanted) => (
+            KeyAction::Bind,
+            wanted.new_key,
+            wanted.span.len,
+            wanted.access,
+        ),
+        KeyChange::Register(wanted) => (
+            KeyAction::Fast,
+            wanted.span.key,
+            wanted.span.len,
+            wanted.access,
+        ),
     };
     trace::Key {
-        key,
+        key: key.get(),
         what: what as u32,
         len,
         access,
@@ -308,7 +288,9 @@ impl<'a> SgList<'a> {
             return Err(AccessError);
         }
         let va = sge.addr.checked_add(u64::from(offset)).ok_or(AccessError)?;
-        self.regions.local(sge.lkey, rights, va, len).map(Some)
+        self.regions
+            .local(rights, Span::new(sge.lkey, va, len))
+            .map(Some)
     }
 
     /// Calls `piece` with each part of `offset..offset + len`, in order: the range and its length.
@@ -331,7 +313,8 @@ impl<'a> SgList<'a> {
             }
             let n = core::cmp::min(sge.length.wrapping_sub(skip), left);
             let va = sge.addr.checked_add(u64::from(skip)).ok_or(AccessError)?;
-            piece(self.regions.local(sge.lkey, rights, va, n)?, n)?;
+            let span = Span::new(sge.lkey, va, n);
+            piece(self.regions.local(rights, span)?, n)?;
             skip = 0;
             left = left.wrapping_sub(n);
         }

@@ -21,11 +21,14 @@
 
 use super::lists::Lists;
 use super::region::{
-    offset_in,
     DomainId,
     Grant,
     Range,
     Region, //
+};
+use crate::core::memory::{
+    MemoryKey,
+    Span, //
 };
 use crate::core::queue::wqe;
 use crate::sys::ib::mr::Access;
@@ -94,7 +97,7 @@ enum Below {
     /// An MR.
     Region {
         /// Its key, constant while bound.
-        lkey: u32,
+        lkey: MemoryKey,
         /// Offset of the window in the MR.
         offset: u64,
     },
@@ -115,7 +118,7 @@ struct Bound {
 }
 
 struct WindowState {
-    key: u32,
+    key: MemoryKey,
     bound: Option<Bound>,
     /// Deallocated by its owner. It may still be found for a while, and stays as it is.
     ended: bool,
@@ -151,17 +154,15 @@ impl WindowState {
     fn permits(
         &self,
         window: &Mw,
-        key: u32,
         user: WindowUser,
         rights: u32,
-        va: u64,
-        len: u32,
+        span: &Span,
     ) -> Option<(Bound, u64)> {
         let bound = self.bound?;
-        if self.key != key || !window.is_for(user, &bound) || !bound.access.has(rights) {
+        if self.key != span.key || !window.is_for(user, &bound) || !bound.access.has(rights) {
             return None;
         }
-        let at = offset_in(bound.base, bound.len, va, u64::from(len))?;
+        let at = span.offset_in(bound.base, bound.len)?;
         Some((bound, at))
     }
 }
@@ -169,7 +170,7 @@ impl WindowState {
 /// Lookup of MRs by key.
 pub trait Find<'a> {
     /// The MR that a key may belong to.
-    fn region(&self, key: u32) -> Option<&'a Region>;
+    fn region(&self, key: MemoryKey) -> Option<&'a Region>;
 }
 
 /// The part of an MR to bind to; the binding is counted already.
@@ -184,17 +185,17 @@ fn part_of<'a>(
     } else {
         0
     };
-    let region = regions.region(wanted.lkey).ok_or(BindError)?;
+    let region = regions.region(wanted.span.key).ok_or(BindError)?;
     let offset = region
-        .bind(wanted.lkey, user.domain, needs, wanted.addr, wanted.len)
+        .bind(user.domain, needs, &wanted.span)
         .ok_or(BindError)?;
     Ok(Bound {
         below: Below::Region {
-            lkey: wanted.lkey,
+            lkey: wanted.span.key,
             offset,
         },
-        base: base(access, wanted.addr),
-        len: wanted.len,
+        base: base(access, wanted.span.va),
+        len: wanted.span.len,
         access,
         qp: user.qp,
     })
@@ -202,10 +203,10 @@ fn part_of<'a>(
 
 impl Mw {
     /// An unbound window of this domain.
-    pub fn new(key: u32, domain: DomainId, kind: Type) -> Result<Arc<Self>> {
+    pub fn new(key: MemoryKey, domain: DomainId, kind: Type) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                name: Region::name_in(key),
+                name: key.name(),
                 domain,
                 kind,
                 state <- Changeable::new(WindowState { key, bound: None, ended: false }),
@@ -242,24 +243,22 @@ impl Mw {
     }
 
     /// Whether a range may be accessed with these rights.
-    pub fn permits(&self, key: u32, user: WindowUser, rights: u32, va: u64, len: u32) -> bool {
+    pub fn permits(&self, user: WindowUser, rights: u32, span: &Span) -> bool {
         self.state
             .read()
-            .is_some_and(|state| state.permits(self, key, user, rights, va, len).is_some())
+            .is_some_and(|state| state.permits(self, user, rights, span).is_some())
     }
 
     /// A range that [`Self::permits`] allows, for immediate use.
     pub fn check<'a>(
         &'a self,
         regions: &impl Find<'a>,
-        key: u32,
         user: WindowUser,
         rights: u32,
-        va: u64,
-        len: u32,
+        span: &Span,
     ) -> Option<WindowRange<'a>> {
         let state = self.state.read()?;
-        let (bound, at) = state.permits(self, key, user, rights, va, len)?;
+        let (bound, at) = state.permits(self, user, rights, span)?;
         let range = match bound.below {
             Below::Region { lkey, offset } => {
                 regions.region(lkey)?.range_at(offset.wrapping_add(at))?
@@ -274,18 +273,11 @@ impl Mw {
 
     /// A range of the registered page list, for a local WR of its owner. Does not take the gate:
     /// the caller may hold the gate of another window, or of this one.
-    pub fn own(
-        &self,
-        key: u32,
-        domain: DomainId,
-        rights: u32,
-        va: u64,
-        len: u32,
-    ) -> Option<Range<'_>> {
+    pub fn own(&self, domain: DomainId, rights: u32, span: &Span) -> Option<Range<'_>> {
         if self.domain != domain {
             return None;
         }
-        self.lists()?.own(key, rights, va, u64::from(len))
+        self.lists()?.own(rights, span)
     }
 
     /// Binds it for `user`, if permitted. The one error covers all causes. Only the low byte of the
@@ -299,7 +291,7 @@ impl Mw {
         if self.domain != user.domain {
             return Err(BindError);
         }
-        let new_key = Region::key_of(self.name, wanted.new_key);
+        let new_key = wanted.new_key.with_name(self.name);
         let access = Access(wanted.access);
         self.state.change(|state| {
             let (allowed, may) = match self.kind {
@@ -309,14 +301,14 @@ impl Mw {
                 ),
                 Type::Two => (
                     RIGHTS | Access::LOCAL_WRITE | Access::ZERO_BASED,
-                    state.bound.is_none() && wanted.len != 0,
+                    state.bound.is_none() && wanted.span.len != 0,
                 ),
                 Type::Fast(_) => (0, false),
             };
             if !may || access.0 & !allowed != 0 || state.ended {
                 return Err(BindError);
             }
-            let bound = match wanted.len {
+            let bound = match wanted.span.len {
                 0 => None,
                 _ => Some(part_of(regions, user, wanted)?),
             };
@@ -333,33 +325,30 @@ impl Mw {
         wanted: &wqe::FastRegistration,
     ) -> Result<(), BindError> {
         let access = Access(wanted.access & !Access::OPTIONAL);
-        let is_its_key = |key| Region::name_in(key) == self.name;
+        let is_its_key = |key: MemoryKey| key.name() == self.name;
         let may = self.domain == user.domain
             && is_its_key(wanted.of)
-            && is_its_key(wanted.key)
+            && is_its_key(wanted.span.key)
             && access.0 & !(RIGHTS | Access::LOCAL_WRITE) == 0
             && (access.has(Access::LOCAL_WRITE) || !may_change(access))
-            && wanted.len != 0
+            && wanted.span.len != 0
             && wanted
-                .addr
-                .checked_add(wanted.len.wrapping_sub(1))
+                .span
+                .va
+                .checked_add(wanted.span.len.wrapping_sub(1))
                 .is_some();
         let lists = self.lists().filter(|_| may).ok_or(BindError)?;
-        let grant = Grant {
-            key: wanted.key,
-            access,
-            base: wanted.addr,
-            len: wanted.len,
-        };
+        let span = wanted.span;
+        let grant = Grant { span, access };
         self.state.change(|state| {
             if state.bound.is_some() || state.ended || !lists.register(grant) {
                 return Err(BindError);
             }
-            state.key = wanted.key;
+            state.key = span.key;
             state.bound = Some(Bound {
                 below: Below::List,
-                base: grant.base,
-                len: grant.len,
+                base: span.va,
+                len: span.len,
                 access,
                 qp: user.qp,
             });
@@ -373,7 +362,7 @@ impl Mw {
         &self,
         regions: &impl Find<'a>,
         user: WindowUser,
-        key: u32,
+        key: MemoryKey,
     ) -> Result<(), BindError> {
         if matches!(self.kind, Type::One) || self.domain != user.domain {
             return Err(BindError);

@@ -5,6 +5,7 @@
 use super::{number, Chance};
 use ferroce_core::completion::Status;
 use ferroce_core::env::TakeReceive;
+use ferroce_core::memory::{MemoryKey, Span};
 use ferroce_core::queue::wqe::{Binding, Data, KeyChange, RecvWqes, SendWqes};
 use ferroce_core::service::QpType;
 use ferroce_core::uabi::ring::{
@@ -255,13 +256,15 @@ pub fn work_requests(rng: &mut impl Chance, steps: usize) -> usize {
         assert_eq!(u64::from(u32::from_ne_bytes(arguments.imm)), imm >> 32);
         assert_eq!(u64::from(arguments.invalidated), imm >> 32);
         let change = match opcode {
-            7 => Some(KeyChange::Invalidate(arguments.invalidated)),
+            7 => Some(KeyChange::Invalidate(MemoryKey::new(arguments.invalidated))),
             8 => Some(KeyChange::Bind(Binding {
-                old_key: arguments.invalidated,
-                new_key: arguments.rkey,
-                lkey: 0,
-                addr: remote[0],
-                len: operands,
+                old_key: MemoryKey::new(arguments.invalidated),
+                new_key: MemoryKey::new(arguments.rkey),
+                span: Span {
+                    key: MemoryKey::new(0),
+                    va: remote[0],
+                    len: operands,
+                },
                 access: 0,
             })),
             _ => None,
