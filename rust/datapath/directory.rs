@@ -17,8 +17,10 @@ use super::qp::{
     SEND_FAR,
     SEND_NEAR, //
 };
-use crate::core::offload::budget::Budget;
-use crate::core::offload::rounds::Rounds;
+use crate::core::offload::budget::{
+    Budget,
+    Rounds, //
+};
 use crate::core::offload::{
     Worker,
     WorkerCall, //

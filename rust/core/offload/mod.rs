@@ -61,7 +61,6 @@
 //! The owner of the queue reports events under the queue lock and carries out the decision.
 
 pub mod budget;
-pub mod rounds;
 pub mod stream;
 
 use stream::{
