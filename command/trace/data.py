@@ -6,6 +6,7 @@ from dataclasses import asdict
 from . import opcodes
 from .findings import findings
 from .half import Message
+from .marks import Mark
 from .merge import Sent, place_name
 from .talk import Sums, Talk, sums
 from .trace import Trace
@@ -19,7 +20,7 @@ PLAIN = ("frame", "piece", "pieces", "src", "dst", "sport", "traffic_class", "ho
 def data(trace: Trace, keys: bool) -> dict:
     """All of it."""
     return {"files": trace.files, "frames": trace.frames, "packets": trace.packets, "begin": trace.begin / 1e9,
-            "notes": trace.notes, "conversations": [of_talk(talk, trace, keys) for talk in trace.talks]}
+            "handed": trace.handed, "events": trace.events, "notes": trace.notes, "conversations": [of_talk(talk, trace, keys) for talk in trace.talks]}
 
 
 def of_talk(talk: Talk, trace: Trace, keys: bool) -> dict:
@@ -27,12 +28,12 @@ def of_talk(talk: Talk, trace: Trace, keys: bool) -> dict:
     begin = trace.begin
     left, right = talk.pair.left, talk.pair.right
     return {
-        "left": asdict(left), "right": asdict(right), "service": talk.pair.service, "known": talk.pair.how, "mtu": talk.mtu,
+        "left": {"address": left.address, "qpn": left.qpn}, "right": {"address": right.address, "qpn": right.qpn}, "service": talk.pair.service, "known": talk.pair.how, "mtu": talk.mtu,
         "requests": {"left": of_sums(sums(talk, True)), "right": of_sums(sums(talk, False))},
         "findings": findings(talk),
         "messages": [of_message(message, end, begin) for side, end in zip(talk.sides or (), ("left", "right"))
                      for message in side.messages],
-        "rows": [of_packet(one, trace, keys) for one in talk.sent]}
+        "rows": [of_mark(one, trace, keys) if isinstance(one, Mark) else of_packet(one, trace, keys) for one in talk.items()]}
 
 
 def of_sums(total: Sums) -> dict:
@@ -53,18 +54,29 @@ def micro(nanoseconds: float) -> float:
     return nanoseconds / 1000
 
 
+def of_mark(mark: Mark, trace: Trace, keys: bool) -> dict:
+    """A mark with the fields of its event."""
+    fields = {name: MASKED if name == "key" and not keys else value for name, value in mark.event.fields.items()
+              if name != "head" or keys}
+    return {"kind": mark.kind, "number": mark.number, "time": micro(mark.at - trace.begin),
+            "at": "right" if mark.rightward else "left", "label": mark.label, "remark": mark.remark, "why": mark.why,
+            "depth": mark.depth, "bad": mark.bad, "event": mark.event.name, "fields": fields,
+            "task": f"{mark.event.task}-{mark.event.thread}"}
+
+
 def of_packet(one: Sent, trace: Trace, keys: bool) -> dict:
     """A packet with all its headers."""
     packet = one.packet
-    hidden = {name: MASKED if name in opcodes.KEYS and not keys else value for name, value in packet.fields.items()}
+    shown = {name: MASKED if name in opcodes.KEYS and not keys else value for name, value in packet.fields.items()}
     mad = packet.mad and {name: MASKED if name in opcodes.KEYS and not keys and value else value
                           for name, value in packet.mad.items()}
     return {
-        "number": one.number, "time": micro(one.at - trace.begin), "to": "right" if one.rightward else "left", "label": label(one),
-        "remark": remark(one), "again": one.again, "cause": one.cause, "fate": one.fate,
+        "kind": "packet", "number": one.number, "time": micro(one.at - trace.begin), "to": "right" if one.rightward else "left", "label": label(one),
+        "remark": remark(one), "told": one.told, "way": None if one.way is None else micro(one.way), "handed": packet.handed,
+        "span": packet.span, "again": one.again, "cause": one.cause, "fate": one.fate,
         "seen": {place_name(place, trace.names): micro(at - trace.begin) for place, at in one.seen.items()},
         "vlans": list(packet.vlans),
-        **{name: getattr(packet, name) for name in PLAIN}, "headers": headers(packet.opcode, hidden), "mad": mad}
+        **{name: getattr(packet, name) for name in PLAIN}, "headers": headers(packet.opcode, shown), "mad": mad}
 
 
 def headers(opcode: int, fields: dict) -> list:

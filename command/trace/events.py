@@ -4,6 +4,7 @@ trace_pipe, of `trace-cmd report` or of `perf script`."""
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -11,7 +12,9 @@ from dataclasses import dataclass, field
 TRACEFS = "/sys/kernel/tracing"
 # Kilobytes for each CPU, some hundred thousand events, and for all of them.
 ROOM, ALL_ROOM = 16384, 262144
-LINE = re.compile(r"(\d+\.\d+): (?:ferroce:)?ferroce_(\w+): *(.*)$")
+LINE = re.compile(r"^ *(\S.*?)[- ] *(\d+) +\[\d+\].*? (\d+\.\d+): (?:ferroce:)?ferroce_(\w+): *(.*)$")
+# How far the clock of captures is ahead of that of the events, as `recorded` writes it.
+AHEAD = re.compile(r"# the clock of captures is (\d+) ns ahead")
 # What is lost is said in the stream, or by the figures in the first lines.
 LOST = re.compile(r"LOST (\d+) EVENTS")
 WRITTEN = re.compile(r"entries-in-buffer/entries-written: (\d+)/(\d+)")
@@ -24,6 +27,9 @@ class Event:
     at: float
     name: str
     fields: dict[str, str]
+    # The thread that was running, which an interrupt may have borrowed.
+    task: str = ""
+    thread: int = 0
 
     def number(self, name: str) -> int:
         """A field that is a number."""
@@ -45,6 +51,14 @@ class Events:
     all: list[Event] = field(default_factory=list)
     # How many did not fit.
     lost: int = 0
+    # Nanoseconds from the clock of the events to that of captures; None where nobody has written it down.
+    ahead: int | None = None
+
+    def add(self, other: "Events") -> None:
+        """Those of another file of the same machine."""
+        self.all = sorted([*self.all, *other.all], key=lambda event: event.at)
+        self.lost += other.lost
+        self.ahead = other.ahead if self.ahead is None else self.ahead
 
     def named(self, *names: str, **wanted: str) -> Iterator[Event]:
         """Those of these kinds whose fields are so."""
@@ -57,15 +71,23 @@ def parse(text: str) -> Events:
     events = Events()
     for line in text.splitlines():
         if found := LINE.search(line):
-            at, name, rest = found.groups()
+            task, thread, at, name, rest = found.groups()
             words = dict(word.split("=", 1) for word in rest.split() if "=" in word)
-            events.all.append(Event(float(at) * 1e6, name, words))
+            events.all.append(Event(float(at) * 1e6, name, words, task, int(thread)))
         elif found := LOST.search(line):
             events.lost += int(found.group(1))
         elif found := WRITTEN.search(line):
             events.lost += int(found.group(2)) - int(found.group(1))
+        elif found := AHEAD.search(line):
+            events.ahead = int(found.group(1))
     events.all.sort(key=lambda event: event.at)
     return events
+
+
+def holds(data: bytes) -> bool:
+    """Whether a file is such a text, and no capture."""
+    head = data[:65536].decode(errors="replace")
+    return any(LINE.search(line) for line in head.splitlines())
 
 
 def write(path: str, text: str) -> None:
@@ -95,7 +117,8 @@ def recorded(into: list[str]):
         with suppress(OSError):
             write(f"{buffer}/events/ferroce/enable", "0")
         with suppress(OSError), open(f"{buffer}/trace", encoding="utf-8", errors="replace") as f:
-            into.append(f.read())
+            ahead = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            into.append(f"# the clock of captures is {ahead} ns ahead\n{f.read()}")
     finally:
         with suppress(OSError):
             write(f"{buffer}/events/ferroce/enable", "0")

@@ -6,6 +6,7 @@ from statistics import median
 
 from . import opcodes
 from .half import AFTER_NAK, AFTER_RNR, IMPLIED, MASK, TIMEOUT, Half, Run
+from .merge import SENT
 from .opcodes import duration
 from .pairing import End
 from .talk import Sums, Talk, damaged, sums
@@ -103,7 +104,9 @@ def of_capture(talk: Talk) -> Iterator[str]:
         end = talk.pair.left if ways == {False} else talk.pair.right
         yield f"no packet of {end.address} was captured: what it answered cannot be seen"
     vanished = talk.count(lambda one: one.vanished)
-    if vanished:
+    if vanished and any(SENT in one.seen for one in talk.sent):
+        yield f"{were(vanished)} sent and did not arrive: lost on the way"
+    elif vanished:
         yield f"{were(vanished)} seen at one place of the capture and not at the next: lost between them"
     marks = talk.count(lambda one: one.packet.traffic_class & 3 == 3)
     notices = talk.count(lambda one: one.packet.service == "CNP")

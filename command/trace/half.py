@@ -132,8 +132,8 @@ class Half:
         """How many PSNs a request uses."""
         length = one.packet.fields.get("dmalen", 0)
         if one.packet.base != opcodes.READ_REQUEST or not self.mtu:
-            return 1
-        return max(-(-length // self.mtu), 1)
+            return one.packet.span
+        return max(-(-length // self.mtu), one.packet.span)
 
     def slot_of(self, seq: int) -> Slot | None:
         """The slot that a PSN belongs to."""

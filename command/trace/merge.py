@@ -9,6 +9,8 @@ from .packet import Packet
 
 Key = tuple
 Seen = dict[Key, dict[tuple, list[Packet]]]
+# Where the module's events see a packet, beside the places of captures.
+SENT, ARRIVED = (-1, 0, True), (-1, 0, False)
 
 
 @dataclass
@@ -31,6 +33,13 @@ class Sent:
     remarks: list[str] = field(default_factory=list)
     # The place that it passed last when it was lost between two.
     vanished: bool = False
+    # What the module says of it.
+    told: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def way(self) -> int | None:
+        """Nanoseconds from one end to the other, where the module has seen both."""
+        return self.seen[ARRIVED] - self.seen[SENT] if SENT in self.seen and ARRIVED in self.seen else None
 
 
 def key_of(packet: Packet) -> Key:
@@ -41,7 +50,7 @@ def key_of(packet: Packet) -> Key:
 class Clocks:
     """How far the clock of each place is ahead of that of the first one, and in which order packets pass the places."""
 
-    def __init__(self, seen: Seen, places: list[tuple]):
+    def __init__(self, seen: Seen, places: list[tuple], agree: bool):
         self.first = places[0]
         self.ahead: dict[tuple, int] = {self.first: 0}
         self.spread: dict[tuple, int] = {}
@@ -55,7 +64,7 @@ class Clocks:
         self.later: dict[tuple, dict[tuple, float]] = {self.first: {}}
         for place in places[1:]:
             by_direction = differences[place]
-            self.ahead[place] = self.estimate(place, by_direction)
+            self.ahead[place] = 0 if agree else self.estimate(place, by_direction)
             self.later[place] = {way: median(found) - self.ahead[place] for way, found in by_direction.items()}
 
     def estimate(self, place: tuple, by_direction: dict[tuple, list[int]]) -> int:
@@ -81,33 +90,41 @@ class Clocks:
 
     def nearest(self, way: tuple, places: list[tuple]) -> list[tuple]:
         """The places in the order in which packets of this direction pass them."""
-        return sorted(places, key=lambda place: self.later[place].get(way, 0))
+        return sorted(places, key=lambda place: (place == ARRIVED, place != SENT, self.later[place].get(way, 0)))
 
 
 def place_name(place: tuple, names: dict[int, str]) -> str:
     """What people call a place: the interface of a capture, and the netdev where a cooked one has several."""
+    if place in (SENT, ARRIVED):
+        return "the module, sent" if place == SENT else "the module, arrived"
     interface, netdev, outgoing = place
     return names.get(interface, f"interface {interface}") + f", netdev {netdev}" * bool(netdev) + " (out)" * outgoing
 
 
-def merge(packets: list[Packet], names: dict[int, str]) -> tuple[list[Sent], list[str]]:
-    """All transmissions in order of time, and what is to be said of the places."""
+def merge(packets: list[Packet], names: dict[int, str], agree: bool = False) -> tuple[list[Sent], list[str]]:
+    """All transmissions in order of time, and what is to be said of the places, whose clocks may be known to agree."""
     places = list(dict.fromkeys(packet.place for packet in packets))
-    if len(places) == 1:
-        return [Sent(packet, packet.at, {packet.place: packet.at}) for packet in sorted(packets, key=lambda p: p.at)], []
+    if len(places) <= 1:
+        return [first_seen(packet, packet.at) for packet in sorted(packets, key=lambda p: p.at)], []
     seen: Seen = defaultdict(lambda: defaultdict(list))
     for packet in sorted(packets, key=lambda p: p.at):
         seen[key_of(packet)][packet.place].append(packet)
-    clocks = Clocks(seen, places)
+    clocks = Clocks(seen, places, agree)
     sent: list[Sent] = []
     for key, by_place in seen.items():
         sent += transmissions(by_place, clocks, key[:2])
     sent.sort(key=lambda one: (one.at, one.packet.frame, one.packet.piece))
-    twice = sum(len(one.seen) > 1 for one in sent)
-    if not twice:
+    if all(len(one.seen) == 1 for one in sent):
         return sent, []
     mark_vanished(sent, clocks)
-    return sent, [f"{twice} packets were captured in several places; each is shown once", *clock_notes(clocks, names)]
+    twice = sum(len(one.seen.keys() - {SENT, ARRIVED}) > 1 for one in sent)
+    notes = [f"{twice} packets were captured in several places; each is shown once"] if twice else []
+    return sent, notes + clock_notes(clocks, names)
+
+
+def first_seen(packet: Packet, at: int) -> Sent:
+    """A transmission that no other place has seen yet."""
+    return Sent(packet, at, {packet.place: at}, told=dict(packet.told))
 
 
 def clock_notes(clocks: Clocks, names: dict[int, str]) -> list[str]:
@@ -128,10 +145,15 @@ def transmissions(by_place: dict[tuple, list[Packet]], clocks: Clocks, way: tupl
             slack = clocks.spread.get(place, 0) + 1000
             before = [one for one in free if one.at <= at + slack]
             if before:
-                before[-1].seen[place] = at
-                free.remove(before[-1])
+                one = before[-1]
+                one.seen[place] = at
+                one.told |= packet.told
+                if packet.captured and not one.packet.captured:
+                    # A capture has more of it than the events.
+                    one.packet = packet
+                free.remove(one)
             else:
-                made.append(Sent(packet, at, {place: at}))
+                made.append(first_seen(packet, at))
         made.sort(key=lambda one: one.at)
     return made
 

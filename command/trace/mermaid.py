@@ -33,10 +33,14 @@ def diagram(talk: Talk, begin: int, fold: bool) -> str:
 
 
 def of_row(row: Row, begin: int) -> list[str]:
-    """An arrow, and a note where there is something to say."""
+    """An arrow, and a note where there is something to say; a note for a mark."""
+    when = f"{(row.first.at - begin) / 1000:.1f} us"
+    if row.mark:
+        side = "right of B" if row.mark.rightward else "left of A"
+        return [f"    Note {side}: {when} {plain('<br/>'.join(filter(None, (row.mark.label, row.remark, row.mark.why))))}"]
     start, end = "AB" if row.first.rightward else "BA"
     head = "-x" if row.lost or row.dropped else "->>"
-    lines = [f"    {start}{head}{end}: {(row.first.at - begin) / 1000:.1f} us {plain(row.label)}"]
+    lines = [f"    {start}{head}{end}: {when} {plain(row.label)}"]
     if row.remark:
         lines.append(f"    Note {'right' if end == 'B' else 'left'} of {end}: {plain(row.remark)}")
     return lines

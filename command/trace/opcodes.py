@@ -37,6 +37,15 @@ HEADER_NAMES = {"R": "RETH", "I": "ImmDt", "A": "AETH", "K": "IETH", "W": "Atomi
 # What lets its owner reach memory or a queue pair.
 KEYS = ("rkey", "qkey", "invalidated")
 
+# What the module's trace events call them, behind the service.
+TRACE_NAMES = {
+    "SEND_FIRST": 0x00, "SEND_MIDDLE": 0x01, "SEND_LAST": 0x02, "SEND_LAST_IMM": 0x03, "SEND_ONLY": 0x04, "SEND_ONLY_IMM": 0x05,
+    "WRITE_FIRST": 0x06, "WRITE_MIDDLE": 0x07, "WRITE_LAST": 0x08, "WRITE_LAST_IMM": 0x09, "WRITE_ONLY": 0x0a,
+    "WRITE_ONLY_IMM": 0x0b, "READ_REQUEST": 0x0c, "READ_RESPONSE_FIRST": 0x0d, "READ_RESPONSE_MIDDLE": 0x0e,
+    "READ_RESPONSE_LAST": 0x0f, "READ_RESPONSE_ONLY": 0x10, "ACKNOWLEDGE": 0x11, "ATOMIC_ACKNOWLEDGE": 0x12,
+    "COMPARE_SWAP": 0x13, "FETCH_ADD": 0x14, "SEND_LAST_INVALIDATE": 0x16, "SEND_ONLY_INVALIDATE": 0x17, "FLUSH": 0x1c,
+    "ATOMIC_WRITE": 0x1d}
+
 READ_REQUEST, ACKNOWLEDGE, FLUSH, ATOMIC_WRITE, CNP = 0x0c, 0x11, 0x1c, 0x1d, 0x81
 ATOMICS = (0x13, 0x14)
 RESPONSES = range(0x0d, 0x13)
@@ -58,6 +67,13 @@ RNR_TIMERS = (655360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960,
 def name_of(opcode: int) -> str:
     """What IBTA calls an opcode, or its number."""
     return OPCODES[opcode][0] if opcode in OPCODES else f"{SERVICES.get(opcode & 0xe0, 'opcode')} {opcode:#04x}"
+
+
+def of_trace(name: str) -> int:
+    """The opcode that a trace event names, such as RC_SEND_ONLY; one that has no name is a number."""
+    service, _, rest = name.partition("_")
+    base = next((number for number, known in SERVICES.items() if known == service), 0)
+    return base | TRACE_NAMES[rest] if rest in TRACE_NAMES else int(name, 0) if name.startswith("0x") else 0xff
 
 
 def operation(opcode: int) -> str:

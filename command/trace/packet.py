@@ -49,6 +49,16 @@ class Packet:
     cut: bool = False
     fields: dict[str, int] = field(default_factory=dict)
     mad: dict | None = None
+    # It was handed over in memory, and would have been as many packets.
+    handed: bool = False
+    span: int = 1
+    # What the module says of it alone: `outcome` of a request, `reason` of a drop.
+    told: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def captured(self) -> bool:
+        """Whether a capture has it, and not the events alone."""
+        return self.frame > 0
 
     @property
     def name(self) -> str:

@@ -17,21 +17,25 @@
     show();
   };
 
-  const isOdd = (row) => row.again || row.fate || /NAK/.test(row.label) || row.icrc === "bad";
+  const isOdd = (row) => row.bad || row.again || row.fate || /NAK/.test(row.label) || row.icrc === "bad";
+  const kinds = [...document.querySelectorAll(".kind")];
+  const left = (now) => new Set((now.get("without") || "").split("."));
 
   // Lays the rows of a conversation out: those of a folded run are its first one.
   const layOut = (talk, now) => {
     const rows = data.conversations[talk.dataset.talk].rows;
     const svg = talk.querySelector("svg");
+    const without = left(now);
     let y = TOP, last = null;
     for (const g of svg.querySelectorAll(".row")) {
       const row = rows[g.dataset.sel.split("-")[1]];
       const key = talk.dataset.talk + ":" + g.dataset.run;
       const folds = now.get("fold") === "1" && g.dataset.run !== undefined && !opened.has(key);
-      const hidden = (folds && last === key) || (now.get("odd") === "1" && !isOdd(row));
+      const hidden = (folds && last === key) || (now.get("odd") === "1" && !isOdd(row)) || without.has(row.kind);
       g.classList.toggle("hidden", hidden);
       g.style.display = hidden ? "none" : "";
-      g.querySelector(".label").textContent = folds && g.dataset.folded ? g.dataset.folded : row.label;
+      const label = g.querySelector(".label");
+      if (label) label.textContent = folds && g.dataset.folded ? g.dataset.folded : row.label;
       if (hidden) continue;
       last = folds ? key : null;
       g.setAttribute("transform", `translate(0,${y})`);
@@ -59,8 +63,14 @@
     "compare", "original", "invalidated", "service_id", "local_id", "remote_id", "srqn"]);
   const field = ([name, value]) => [name, NUMBERS.has(name) ? hex(value) : String(value)];
 
+  // Everything of an event.
+  const tell = (row) => headers.replaceChildren(
+    table(row.label, [["at", `${row.time.toFixed(1)} us`], ["remark", row.remark || "none"], ["why", row.why || "nothing failed"]]),
+    table(`event ferroce_${row.event} of ${row.task}`, Object.entries(row.fields)));
+
   // Everything of a packet.
   const describe = (row) => {
+    if (row.kind !== "packet") return tell(row);
     const bth = ["opcode", "se", "migreq", "pad", "tver", "pkey", "fecn", "becn", "dqpn", "ackreq", "psn"];
     const seen = Object.entries(row.seen).map(([where, at]) => [where, `${at.toFixed(1)} us`]);
     const parts = [
@@ -68,6 +78,7 @@
       table("BTH", bth.map((name) => field([name, row[name]]))),
       ...row.headers.map(([name, fields]) => table(name, Object.entries(fields).map(field))),
     ];
+    if (Object.keys(row.told).length) parts.push(table("the module", Object.entries(row.told)));
     if (row.mad) parts.push(table(`MAD ${row.mad.name}`, Object.entries(row.mad).map(field)));
     parts.push(table("network", [["from", row.src], ["to", row.dst], ["UDP source port", row.sport],
       ["VLANs", row.vlans.join(", ") || "none"], ["traffic class", hex(row.traffic_class)], ["hops", row.hops]]));
@@ -80,6 +91,7 @@
     qp.value = now.get("qp") || "";
     fold.checked = now.get("fold") === "1";
     odd.checked = now.get("odd") === "1";
+    for (const kind of kinds) kind.checked = !left(now).has(kind.value);
     for (const talk of talks) {
       talk.hidden = qp.value !== "" && !talk.dataset.qps.split(" ").includes(qp.value);
       layOut(talk, now);
@@ -108,6 +120,8 @@
   qp.addEventListener("change", () => change("qp", qp.value));
   fold.addEventListener("change", () => { opened.clear(); change("fold", fold.checked ? "1" : ""); });
   odd.addEventListener("change", () => change("odd", odd.checked ? "1" : ""));
+  for (const kind of kinds) kind.addEventListener("change", () =>
+    change("without", kinds.filter((one) => !one.checked).map((one) => one.value).join(".")));
   find("close").addEventListener("click", () => change("sel", ""));
   find("tools").addEventListener("submit", (event) => event.preventDefault());
   window.addEventListener("hashchange", show);

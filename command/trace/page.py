@@ -10,6 +10,7 @@ from . import view
 from .data import data
 from .findings import findings, summaries
 from .half import DROPPED, LOST
+from .marks import CALL, LOSS, QUEUE, STATE, Mark
 from .merge import Sent
 from .talk import Talk
 from .text import title
@@ -18,8 +19,10 @@ from .trace import Trace
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 # Places in the picture.
 ROW, TOP, LEFT, RIGHT = 26, 34, 110, 560
-# A letter of a remark.
-LETTER = 7.3
+# A letter of a remark, and how far what is within a call stands back.
+LETTER, STEP = 7.3, 12
+# Kinds of marks that a reader may leave out.
+KINDS = {CALL: "calls", QUEUE: "queues", STATE: "states", LOSS: "losses"}
 NS = "http://www.w3.org/2000/svg"
 
 
@@ -57,8 +60,8 @@ def draw(trace: Trace, keys: bool) -> str:
 <form id="tools" hidden>
 <label>queue pair <select id="qp"><option value="">all</option>{choices(trace)}</select></label>
 <label><input type="checkbox" id="fold"> fold packets that are alike</label>
-<label><input type="checkbox" id="odd"> only what is lost, again or refused</label>
-</form>
+<label><input type="checkbox" id="odd"> only what is lost, again, refused or failed</label>
+{kinds(trace)}</form>
 </header>
 <main>
 {sections}
@@ -81,6 +84,14 @@ def readable(value: object) -> object:
     return f"{value:#x}" if isinstance(value, int) and value >> 53 else value
 
 
+def kinds(trace: Trace) -> str:
+    """Which events of the module to show."""
+    if not any(talk.marks for talk in trace.talks):
+        return ""
+    return "".join(f'<label><input type="checkbox" class="kind" value="{kind}" checked> {name}</label>'
+                   for kind, name in KINDS.items())
+
+
 def choices(trace: Trace) -> str:
     """The queue pairs to choose from."""
     qpns = sorted({qpn for talk in trace.talks for qpn in talk.qpns})
@@ -100,27 +111,54 @@ def section(number: int, talk: Talk, begin: int) -> str:
 
 def picture(number: int, talk: Talk, begin: int) -> str:
     """The SVG."""
-    height = TOP + ROW * len(talk.sent) + 10
-    width = int(RIGHT + 100 + LETTER * max(len(view.remark(one)) for one in talk.sent))
+    items = talk.items()
+    height = TOP + ROW * len(items) + 10
+    width = int(RIGHT + 100 + LETTER * max(len(beside(one)) for one in items))
     parts = [f'<svg xmlns="{NS}" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img">',
              f'<text x="{LEFT}" y="16" class="end">{text(talk.pair.left)}</text>',
              f'<text x="{RIGHT}" y="16" class="end right">{text(talk.pair.right)}</text>',
              f'<text x="{LEFT - 12}" y="30" class="time">us</text>',
              *(f'<line class="life" x1="{x}" y1="22" x2="{x}" y2="{height}"/>' for x in (LEFT, RIGHT))]
     runs = run_numbers(talk)
-    for place, one in enumerate(talk.sent):
-        parts.append(row(number, one, TOP + ROW * place, begin, runs.get(place)))
+    for place, one in enumerate(items):
+        y = TOP + ROW * place
+        parts.append(mark(number, one, y, begin) if isinstance(one, Mark) else row(number, one, y, begin, runs.get(place)))
     return "\n".join(parts) + "\n</svg>"
+
+
+def beside(one: Sent | Mark) -> str:
+    """What stands at the right of the picture."""
+    if isinstance(one, Sent):
+        return view.remark(one)
+    said = one.why or one.remark
+    return f"{'  ' * one.depth}{one.label}; {said}" if one.rightward else said
 
 
 def run_numbers(talk: Talk) -> dict[int, tuple[int, str]]:
     """Of the packets that fold into one row: the number of that row, and its label at the first of them."""
     found = {}
     for number, one in enumerate(view.rows(talk, True)):
-        if len(one.sent) > 1:
-            for sent in one.sent:
+        if len(one.items) > 1:
+            for sent in one.items:
                 found[sent.number] = number, one.label if sent is one.first else ""
     return found
+
+
+def frame(number: int, one: Sent | Mark, y: int, begin: int, classes: str, inside: str) -> str:
+    """A row, with its time."""
+    return (f'<g class="row {classes}" transform="translate(0,{y})" data-sel="{number}-{one.number}" tabindex="0">'
+            f'<rect class="back" x="0" y="-2" width="100%" height="{ROW}"/>'
+            f'<text class="time" x="{LEFT - 12}" y="15">{(one.at - begin) / 1000:.1f}</text>{inside}</g>')
+
+
+def mark(number: int, one: Mark, y: int, begin: int) -> str:
+    """What an end does: a point on its line, and words beside it."""
+    x = (RIGHT if one.rightward else LEFT) + STEP * one.depth
+    said = one.why or one.remark
+    label = one.label + f"; {said}" if one.rightward and said else one.label
+    there = "" if one.rightward else f'<text class="remark" x="{RIGHT + 14}" y="15">{text(said)}</text>'
+    return frame(number, one, y, begin, f"mark {one.kind}{' bad' * one.bad}",
+                 f'<circle cx="{x - STEP * one.depth}" cy="11" r="3.5"/><text class="does" x="{x + 12}" y="15">{text(label)}</text>{there}')
 
 
 def row(number: int, one: Sent, y: int, begin: int, run: tuple[int, str] | None) -> str:
@@ -128,13 +166,13 @@ def row(number: int, one: Sent, y: int, begin: int, run: tuple[int, str] | None)
     kind = "lost" if one.fate == LOST else "dropped" if one.fate == DROPPED else "again" if one.again else ""
     if one.packet.is_nak or one.packet.is_rnr:
         kind = f"{kind} nak".strip()
+    if one.packet.handed:
+        kind = f"{kind} handed".strip()
     folds = f' data-run="{run[0]}"' + (f' data-folded="{text(run[1])}"' if run[1] else "") if run else ""
-    said = text(view.remark(one))
-    return (f'<g class="row {kind}" transform="translate(0,{y})" data-sel="{number}-{one.number}"{folds} tabindex="0">'
-            f'<rect class="back" x="0" y="-2" width="100%" height="{ROW}"/>'
-            f'<text class="time" x="{LEFT - 12}" y="15">{(one.at - begin) / 1000:.1f}</text>'
-            f'<text class="label" x="{(LEFT + RIGHT) // 2}" y="8">{text(view.label(one))}</text>{line(one)}'
-            f'<text class="remark" x="{RIGHT + 14}" y="15">{said}</text></g>')
+    drawn = frame(number, one, y, begin, kind,
+                  f'<text class="label" x="{(LEFT + RIGHT) // 2}" y="8">{text(view.label(one))}</text>{line(one)}'
+                  f'<text class="remark" x="{RIGHT + 14}" y="15">{text(view.remark(one))}</text>')
+    return drawn.replace(' tabindex="0"', f'{folds} tabindex="0"', 1)
 
 
 def line(one: Sent) -> str:

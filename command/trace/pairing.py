@@ -17,8 +17,12 @@ class End:
 
     address: str
     qpn: int | None
+    # A program that has no queue pair stands in place of one.
+    process: str = ""
 
     def __str__(self) -> str:
+        if self.qpn is None and self.address in ("", self.process):
+            return self.address or "nobody"
         return f"{self.address} QP {'unknown' if self.qpn is None else f'{self.qpn:#x}'}"
 
 
@@ -32,6 +36,7 @@ class Pair:
     how: str
 
 
+BY_EVENTS = "by the module's events"
 BY_CM, BY_ACKS, BY_GUESS = "by the connection manager", "by acknowledgements", "a guess: no other is left"
 BY_DETH, ONE_WAY = "by the DETH", "one direction only"
 
@@ -84,8 +89,9 @@ def by_acks(sent: list[Sent], flows: set[Flow]) -> dict[Flow, Flow]:
     return found
 
 
-def pair_up(sent: list[Sent]) -> dict[Flow, Pair]:
-    """The pair of each flow of a connected service; the left end is the one that has sent the first packet."""
+def pair_up(sent: list[Sent], told: dict[tuple[str, str, int], int]) -> dict[Flow, Pair]:
+    """The pair of each flow of a connected service; the left end is the one that has sent the first packet. `told` is what
+    events say, as `by_cm` has it."""
     flows = dict.fromkeys(flow_of(one) for one in sent if one.packet.service in ("RC", "UC", "XRC", "RD", "?"))
     connected, answered = by_cm(sent), by_acks(sent, set(flows))
     pairs: dict[Flow, Pair] = {}
@@ -93,7 +99,9 @@ def pair_up(sent: list[Sent]) -> dict[Flow, Pair]:
         if flow in pairs:
             continue
         src, dst, qpn, service = flow
-        own, how = connected.get((src, dst, qpn)), BY_CM
+        own, how = told.get((src, dst, qpn)), BY_EVENTS
+        if own is None:
+            own, how = connected.get((src, dst, qpn)), BY_CM
         if own is None and flow in answered:
             own, how = answered[flow][2], BY_ACKS
         if own is None:

@@ -213,27 +213,23 @@ def run(args: argparse.Namespace) -> int:
         full = [one for one in captures if os.path.exists(one.path) and has_packets(one.path)]
         events = parse(text) if text else None
         sys.stdout.flush()
-        if not full:
-            if events and events.all:
-                sys.stderr.write(why.draw(events))
+        if not full and not (events and events.all):
             hint = ("; messages within one ferroce device go from memory to memory: --wire makes packets of them" if local
                     else "")
             raise NotReadable(f"{words[0]} ended with status {status}, and no packet of RoCE v2 was seen{hint}")
-        args.files = [one.path for one in full]
+        args.files = [one.path for one in full] + [os.path.join(folder, EVENTS)] * bool(events and events.all)
         trace = show.read(args)
         for one in captures:
             if one.died:
                 trace.notes.append(f"{os.path.basename(one.path)}: tcpdump has ended before the program: what follows is missing")
         for one in full:
             if missed := one.missed():
-                trace.notes.append(f"{os.path.basename(one.path)}: {missed} packets were not captured, for want of room: "
-                                   "they look lost")
-        found = why.reasons(events) if events and events.all else []
-        trace.notes += found
+                trace.notes.append(f"{os.path.basename(one.path)}: {missed} packets were not captured, for want of room"
+                                   + ": they look lost" * (not trace.events))
         args.form = form_of(args)
         show.write(show.FORMS[args.form](trace, args), args.output)
         if args.output:
-            sys.stderr.write("".join(f"- {one}\n" for one in found))
+            sys.stderr.write(why.draw(events) if events and events.all else "")
             print(f"{trace.headline()}\ndrawn in {args.output}", file=sys.stderr)
         if args.keep:
             print(f"captures and events are in {args.keep}", file=sys.stderr)

@@ -3,12 +3,12 @@
 
 import argparse
 import json
-import sys
 
 from . import mermaid, page, text
-from .capture import NotReadable
 from .data import data
+from .files import contents, write
 from .trace import Trace, load, only
+from .view import mask
 
 
 # By what --as says.
@@ -20,35 +20,14 @@ FORMS = {
 }
 
 
-def contents(path: str) -> bytes:
-    """The bytes of a file; - is standard input."""
-    try:
-        if path == "-":
-            return sys.stdin.buffer.read()
-        with open(path, "rb") as f:
-            return f.read()
-    except OSError as e:
-        raise NotReadable(f"{path}: {e.strerror}") from None
-
-
 def read(args: argparse.Namespace) -> Trace:
     """The captures that are named."""
     trace = load([(path, contents(path)) for path in args.files])
     if args.qp is not None:
         only(trace, args.qp)
+    if not args.keys:
+        mask(trace)
     return trace
-
-
-def write(drawn: str, output: str | None) -> None:
-    """Puts it there, or on standard output."""
-    if not output:
-        sys.stdout.write(drawn)
-        return
-    try:
-        with open(output, "w", encoding="utf-8") as f:
-            f.write(drawn)
-    except OSError as e:
-        raise NotReadable(f"{output}: {e.strerror}") from None
 
 
 def run(args: argparse.Namespace) -> int:

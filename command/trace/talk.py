@@ -7,6 +7,7 @@ from statistics import median
 
 from . import opcodes
 from .half import DUPLICATE, LATE, LOST, Half, Message
+from .marks import Mark
 from .merge import Sent
 from .packet import BAD, GSI
 from .pairing import BY_DETH, End, Flow, Pair, flow_of, pair_up
@@ -28,6 +29,15 @@ class Talk:
     sent: list[Sent] = field(default_factory=list)
     sides: tuple[Side, Side] | None = None
     mtu: int | None = None
+    # What the module has done meanwhile, at either end.
+    marks: list[Mark] = field(default_factory=list)
+
+    def items(self) -> list[Sent | Mark]:
+        """Packets and marks in order of time; each has its place there as its number."""
+        found: list[Sent | Mark] = sorted([*self.sent, *self.marks], key=lambda one: one.at)
+        for number, one in enumerate(found):
+            one.number = number
+        return found
 
     @property
     def qpns(self) -> set[int]:
@@ -39,9 +49,9 @@ class Talk:
         return sum(1 for one in self.sent if test(one))
 
 
-def talks_of(sent: list[Sent]) -> list[Talk]:
-    """All conversations, in the order in which they begin."""
-    pairs = pair_up(sent)
+def talks_of(sent: list[Sent], told: dict[tuple[str, str, int], int] | None = None) -> list[Talk]:
+    """All conversations, in the order in which they begin; `told` is which queue pair sends, as the module's events say."""
+    pairs = pair_up(sent, told or {})
     found: dict[Pair, Talk] = {}
     for one in sent:
         pair, rightward = pair_of(one, pairs)
@@ -84,8 +94,6 @@ def mtu_of(talk: Talk) -> int | None:
 def follow(talk: Talk) -> None:
     """Goes through the packets of a conversation and says of each what it is."""
     talk.mtu = mtu_of(talk)
-    for number, one in enumerate(talk.sent):
-        one.number = number
     service = talk.pair.service
     if service not in ("RC", "UC", "XRC"):
         return

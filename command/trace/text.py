@@ -2,6 +2,7 @@
 """A ladder as text."""
 
 from .findings import findings, summaries
+from .opcodes import duration
 from .talk import Talk
 from .trace import Trace
 from .view import Row, rows
@@ -33,7 +34,9 @@ def head(talk: Talk) -> list[str]:
 
 
 def arrow(row: Row) -> str:
-    """An arrow that arrives, or does not."""
+    """An arrow that arrives, or does not; a double one where it goes by memory."""
+    if row.first.packet.handed:
+        return "=" * (ARROW - 1) + ">" if row.first.rightward else "<" + "=" * (ARROW - 1)
     if row.first.rightward:
         if row.lost:
             return "-" * (ARROW // 2) + "x"
@@ -43,12 +46,30 @@ def arrow(row: Row) -> str:
     return ("|<" if row.dropped else "<-") + "-" * (ARROW - 2)
 
 
+def said_of(row: Row) -> str:
+    """What is to be said of packets, and how long their way was."""
+    way = row.first.way if len(row.items) == 1 and not row.first.packet.handed else None
+    return "; ".join(filter(None, ("" if way is None else f"there in {duration(way)}", row.remark)))
+
+
 def ladder(talk: Talk, begin: int, fold: bool) -> list[str]:
-    """A line for each row."""
+    """A line for each row. What the right end does stands at the right."""
     drawn = rows(talk, fold)
-    width = max(max(len(row.label) for row in drawn), len(str(talk.pair.left)))
+    width = max([len(row.label) for row in drawn if not (row.mark and row.mark.rightward)] + [len(str(talk.pair.left))])
     lines = [f"{'time us':>12}  {str(talk.pair.left):<{width}}  {' ' * ARROW}  {talk.pair.right}"]
+    # Marks of both ends beside a wire that carries nothing.
+    wire = f"{'|':<{ARROW - 1}}|" if talk.marks else " " * ARROW
     for row in drawn:
-        line = f"{(row.first.at - begin) / 1000:12.1f}  {row.label:<{width}}  {arrow(row):<{ARROW}}  {row.remark}"
+        when = f"{(row.first.at - begin) / 1000:12.1f}"
+        if not row.mark:
+            line = f"{when}  {row.label:<{width}}  {arrow(row):<{ARROW}}  {said_of(row)}"
+        elif row.mark.rightward:
+            line = f"{when}  {'':<{width}}  {wire}  {row.label}" + f"; {row.remark}" * bool(row.remark)
+        else:
+            line = f"{when}  {row.label:<{width}}  {wire}"
         lines.append(line.rstrip())
+        if row.mark and row.remark and not row.mark.rightward:
+            lines.append(f"{'':14}{'  ' * row.mark.depth}  {row.remark}")
+        if row.mark and row.mark.why:
+            lines.append(f"{'':12}  * {row.mark.why}")
     return lines

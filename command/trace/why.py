@@ -6,9 +6,9 @@ import errno
 from collections import Counter
 from collections.abc import Iterator
 
-from . import show
 from .capture import NotReadable
 from .events import Event, Events, parse
+from .files import contents, write
 from .findings import many
 from .opcodes import duration
 
@@ -35,6 +35,8 @@ DROPS = {
 }
 GONE = {"DEREGISTER": "deregistered", "INVALIDATE": "invalidated"}
 DONE = ("SUCCESS", "WR_FLUSH_ERR")
+# An event, and what it comes from.
+Reason = tuple[Event, str]
 # A cause may be noticed so long, in microseconds, after what it causes.
 NEAR = 100_000.0
 
@@ -224,21 +226,21 @@ CAUSES = {
 }
 
 
-def failures(story: Story) -> Iterator[tuple[float, str]]:
+def failures(story: Story) -> Iterator[Reason]:
     """Requests that failed by themselves."""
     for done in story.events.named("complete"):
         if done["status"] not in DONE:
             cause = CAUSES.get(done["status"])
-            yield done.at, story.whose(done) + (f": {cause(story, done)}" if cause else "")
+            yield done, story.whose(done) + (f": {cause(story, done)}" if cause else "")
 
 
-def flushes(story: Story) -> Iterator[tuple[float, str]]:
+def flushes(story: Story) -> Iterator[Reason]:
     """Requests that failed with their queue pair."""
     for qpn, count in Counter(event.qpn for event in story.events.named("complete", status="WR_FLUSH_ERR")).items():
         first = next(story.events.named("complete", qpn=qpn, status="WR_FLUSH_ERR"))
         failed = next((event for event in story.events.named("complete", qpn=qpn) if event["status"] not in DONE), None)
         verb = "was" if count == 1 else "were"
-        yield first.at, (f"{many(count, 'request')} of QP {qpn} {verb} flushed: "
+        yield first, (f"{many(count, 'request')} of QP {qpn} {verb} flushed: "
                          + (f"wr {failed.number('wr_id')} failed before" if failed else why_in_error(story, qpn)))
 
 
@@ -258,14 +260,14 @@ def why_in_error(story: Story, qpn: str) -> str:
     return "it is in ERR"
 
 
-def repairs(story: Story) -> Iterator[tuple[float, str]]:
+def repairs(story: Story) -> Iterator[Reason]:
     """What was repeated or waited for, and went well in the end."""
     failed = {event.qpn for event in story.events.named("complete") if event["status"] in ("RETRY_EXC_ERR", "RNR_RETRY_EXC_ERR")}
     for qpn in dict.fromkeys(event.qpn for event in story.events.named("recover")):
         if qpn in failed:
             continue
         end = story.events.all[-1].at
-        first = next(story.events.named("recover", qpn=qpn)).at
+        first = next(story.events.named("recover", qpn=qpn))
         peer = story.peers.get(qpn, "")
         lost = with_drops(story.dropped(peer, end) + story.dropped(qpn, end))
         where = f" ({lost})" if lost else " on the way"
@@ -283,17 +285,17 @@ def repairs(story: Story) -> Iterator[tuple[float, str]]:
                           f"{many(probes, 'probe')}: packets or answers were lost or late{where}")
 
 
-def drops(story: Story) -> Iterator[tuple[float, str]]:
+def drops(story: Story) -> Iterator[Reason]:
     """Packets for which nobody was there, or of a queue pair that sends no more."""
     told = set(story.peers) | set(story.peers.values())
     for event in story.events.named("drop"):
         if event["dqpn"] not in told:
             told.add(event["dqpn"])
-            yield event.at, (f"packets for QP {event['dqpn']} were dropped: "
+            yield event, (f"packets for QP {event['dqpn']} were dropped: "
                              f"{with_drops(story.dropped(event['dqpn'], story.events.all[-1].at))}")
 
 
-def verbs(story: Story) -> Iterator[tuple[float, str]]:
+def verbs(story: Story) -> Iterator[Reason]:
     """Verbs that failed."""
     seen = set()
     for event in story.events.named("verb_done"):
@@ -301,22 +303,29 @@ def verbs(story: Story) -> Iterator[tuple[float, str]]:
         if -4096 < ret < 0 and (event["op"], ret) not in seen:
             seen.add((event["op"], ret))
             name = errno.errorcode.get(-ret, str(-ret))
-            yield event.at, (f"{event['op']} failed with {name}: libibverbs' log, or dynamic debug of the module, says which "
+            yield event, (f"{event['op']} failed with {name}: libibverbs' log, or dynamic debug of the module, says which "
                              "attribute (Documentation/debugging.md)")
 
 
 RULES = (failures, flushes, repairs, drops, verbs)
 
 
-def reasons(events: Events) -> list[str]:
-    """All that is to be said, in the order in which it happened."""
+def explained(events: Events) -> list[Reason]:
+    """All that is to be said, each beside its event, in the order in which it happened."""
     story = Story(events)
-    found = sorted(((at, said) for rule in RULES for at, said in rule(story)), key=lambda one: one[0])
+    found = sorted((one for rule in RULES for one in rule(story)), key=lambda one: one[0].at)
     perhaps = "perhaps: " if events.lost else ""
-    said = [f"{perhaps}{one}" for _, one in found]
-    if events.lost:
-        said.append(f"{many(events.lost, 'event')} had no room in the buffer: what is said may be wrong")
-    return said
+    return [(event, f"{perhaps}{said}") for event, said in found]
+
+
+def losses(events: Events) -> list[str]:
+    """What is to be said of events that are not there."""
+    return [f"{many(events.lost, 'event')} had no room in the buffer: what is said may be wrong"] if events.lost else []
+
+
+def reasons(events: Events) -> list[str]:
+    """The sentences alone."""
+    return [said for _, said in explained(events)] + losses(events)
 
 
 def draw(events: Events) -> str:
@@ -331,11 +340,8 @@ def run(args: argparse.Namespace) -> int:
     """Says why, by recorded events; raises NotReadable where there are none."""
     events = Events()
     for path in args.files:
-        one = parse(show.contents(path).decode(errors="replace"))
-        events.all += one.all
-        events.lost += one.lost
+        events.add(parse(contents(path).decode(errors="replace")))
     if not events.all:
         raise NotReadable(f"{', '.join(args.files)}: no event of ferroce; see `ferroce trace -- PROGRAM`")
-    events.all.sort(key=lambda event: event.at)
-    show.write(draw(events), args.output)
+    write(draw(events), args.output)
     return 0

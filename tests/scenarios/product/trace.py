@@ -61,7 +61,25 @@ def repeated(drawn):
 
 def rows(drawn):
     """All packets of a ladder."""
-    return [row for talk in drawn["conversations"] for row in talk["rows"]]
+    return [row for talk in drawn["conversations"] for row in talk["rows"] if row["kind"] == "packet"]
+
+
+def marks(drawn, event):
+    """What both ends have done, by a kind of event."""
+    return [row for talk in drawn["conversations"] for row in talk["rows"] if row.get("event") == event]
+
+
+def whole(report, drawn, messages):
+    """The life of each message is in a ladder: its WQE, its completions at both ends with all legs of its way."""
+    done = marks(drawn, "complete")
+    sends = [row["remark"] for row in done if row["fields"]["opcode"] == "SEND"]
+    require(len(marks(drawn, "taken")) == len(sends) == messages and len(done) == 2 * messages,
+            f"{len(marks(drawn, 'taken'))} WQEs, {len(sends)} of {len(done)} CQEs of sends, of {messages} messages")
+    steps = ("taken +", "first packet +", "there +", "answer here +", "completed +")
+    require(all(step in said for said in sends for step in steps), f"a leg is missing: {sends}")
+    states = [row["label"] for row in marks(drawn, "qp_state")]
+    require(states.count("RTR -> RTS (user)") == 2, f"states: {states}")
+    report.note(f"{drawn['events']} events; the first message: {sends[0]}")
 
 
 @scenario("trace.losses", 120)
@@ -136,12 +154,19 @@ def in_one_command(report):
         drawn, sent = recorded(ends)
         require(sent and drawn["packets"] == sent, f"{drawn['packets']} packets are drawn, the devices have sent {sent}")
         require(len(drawn["conversations"]) == 1, f"{len(drawn['conversations'])} conversations")
-        wrong = [row for row in rows(drawn) if row["fate"] or row["icrc"] != "good" or len(row["seen"]) != 2]
+        # Each was seen when it was made, by both captures, and when it arrived.
+        wrong = [row for row in rows(drawn) if row["fate"] or row["icrc"] != "good" or len(row["seen"]) != 4]
         require(not wrong, f"something is wrong with {wrong[:1]}")
         report.note(f"{sent} packets between two namespaces")
+        whole(report, drawn, 10)
     with loop() as end:
-        said = command(["ferroce", "trace", "--", "sh", "-ec", ping_pong((end, end))], ok=(1,)).stdout
-        require("--wire" in said, f"the local path: {said}")
+        before = counters(end.dev)["local_segments"]
+        drawn, sent = recorded((end, end))
+        handed = [row for row in rows(drawn) if row["handed"] and row["name"] != "Acknowledge"]
+        segments = counters(end.dev)["local_segments"] - before
+        require(sent == drawn["packets"] == 0 and segments and len(handed) == segments,
+                f"{len(handed)} segments are drawn, the device has handed {segments} over")
+        whole(report, drawn, 10)
         drawn, sent = recorded((end, end), "--wire")
         require(sent and drawn["packets"] == sent, f"{drawn['packets']} packets are drawn, the device has sent {sent}")
         path = f"/sys/class/infiniband/{end.dev}/local_path"

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the module has done at an end of a conversation, beside the packets: calls, requests, completions, states, losses."""
+
+import errno
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from . import opcodes
+from .events import Event, Events
+
+# Kinds of marks, by which a reader chooses.
+CALL, QUEUE, STATE, LOSS = "call", "queue", "state", "loss"
+# Verbs that ib_core calls for itself, and that say nothing about a program.
+INNER = ("get_link_layer", "get_dev_fw_str", "get_port_immutable", "get_netdev", "mmap_free", "query_port", "query_gid")
+# Who serves a doorbell.
+SERVERS = {"INLINE": "the caller sends", "INVITES": "the caller sends, and asks for help", "NEAR": "a worker on this CPU sends",
+           "FAR": "a worker on another CPU sends", "TIMER": "a timer sends", "MOVING": "it is being moved to another CPU",
+           "OTHER": "somebody sends already"}
+MET = {"TIMEOUT": "ACK timeout", "RNR_NAK": "RNR NAK: it waits for a receive", "SEQUENCE_NAK": "sequence NAK",
+       "IMPLIED_NAK": "a READ response is missing", "FATAL_NAK": "fatal NAK", "TAIL_PROBE": "no answer: tail probe",
+       "RETRANSMITTED": "packets go out again", "BAD_RESPONSE": "bad response",
+       "DUPLICATE_RESPONSE": "a response came again", "UNEXPECTED_RESPONSE": "a response that nobody asked for",
+       "OUT_OF_SEQUENCE_RESPONSE": "a response out of sequence"}
+CQ_NEWS = {"RAISED": "event raised", "HELD_BACK": "event held back", "DELIVERED": "event delivered", "OVERRUN": "overrun: it is full"}
+
+
+@dataclass
+class Mark:
+    """An event at an end; times are nanoseconds by the clock of the packets."""
+
+    at: int
+    event: Event
+    kind: str
+    label: str
+    rightward: bool = False
+    # Such as the legs of what is completed here.
+    remark: str = ""
+    # Why, in a sentence.
+    why: str = ""
+    # How many calls it is within.
+    depth: int = 0
+    bad: bool = False
+    number: int = 0
+
+
+@dataclass
+class Work:
+    """A WQE on its way: when it came to each step."""
+
+    wr_id: str
+    slot: str
+    steps: dict[str, float] = field(default_factory=dict)
+    psn: str = ""
+
+
+# The steps of a WQE, each with what it has reached then.
+STEPS = {"doorbell": "", "taken": "taken", "first": "first packet", "last": "last packet", "arrived": "there",
+         "answered": "answered", "back": "answer here", "done": "completed"}
+
+
+def legs(work: Work) -> str:
+    """How long each step has taken, in words."""
+    known = [(step, work.steps[step]) for step in STEPS if step in work.steps]
+    # What is answered before its last packet came is answered for an earlier one.
+    told, last = [], known[0][1]
+    for step, at in known[1:]:
+        if at >= last and not (step == "last" and at == work.steps.get("first")):
+            told.append(f"{STEPS[step]} +{(at - last):.0f}")
+            last = at
+    return f"in {opcodes.duration((last - known[0][1]) * 1000)}: {', '.join(told)} us"
+
+
+class Steps:
+    """Follows each WQE from its doorbell to its completion."""
+
+    def __init__(self) -> None:
+        self.rung: dict[str, float] = {}
+        self.works: dict[str, list[Work]] = defaultdict(list)
+        self.arrived: dict[tuple[str, str], float] = {}
+        self.answered: dict[str, float] = {}
+        self.back: dict[str, float] = {}
+
+    def see(self, event: Event) -> None:
+        """An event, in their order."""
+        qpn, works = event.qpn, self.works[event.qpn]
+        if event.name == "doorbell" and event["producer"] != event["taken"]:
+            self.rung.setdefault(qpn, event.at)
+        elif event.name == "taken":
+            work = Work(event["wr_id"], event["slot"], {"taken": event.at})
+            if qpn in self.rung:
+                work.steps["doorbell"] = self.rung.pop(qpn)
+            works.append(work)
+        elif event.name in ("tx", "handed"):
+            self.sent(event, works)
+        elif event.name == "rx":
+            self.arrived[event["dqpn"], event["psn"]] = event.at
+        elif event.name == "ack":
+            self.back[qpn] = event.at
+
+    def sent(self, event: Event, works: list[Work]) -> None:
+        """A packet leaves, or something is handed over."""
+        to = event["dqpn"] or event["to"]
+        slot = event["slot"]
+        if event.name == "handed":
+            self.arrived[to, event["psn"]] = event.at
+            slot = "-1" if event["opcode"] == "RC_ACKNOWLEDGE" else works[-1].slot if works else "-1"
+        if slot == "-1":
+            self.answered[to] = event.at
+            return
+        work = next((one for one in reversed(works) if one.slot == slot), None)
+        if work:
+            work.steps.setdefault("first", event.at)
+            work.steps["last"], work.psn = event.at, event["psn"]
+
+    def done(self, event: Event, peer: str) -> Work | None:
+        """The WQE that a completion of a send queue is of, and all that was not signaled before it."""
+        works = self.works[event.qpn]
+        place = next((n for n, one in enumerate(works) if one.wr_id == event["wr_id"]), None)
+        if event["opcode"].startswith("RECV") or place is None:
+            return None
+        work = works[place]
+        del works[:place + 1]
+        work.steps["done"] = event.at
+        begun = work.steps["taken"]
+        for step, at in (("arrived", self.arrived.get((peer, work.psn), 0)), ("answered", self.answered.get(event.qpn, 0)),
+                         ("back", self.back.get(event.qpn, 0))):
+            if at >= begun:
+                work.steps[step] = at
+        return work
+
+
+class Marks:
+    """All marks of a run, by the queue pair that they belong to; those of none are by their process."""
+
+    def __init__(self, events: Events, ahead: int):
+        self.ahead = ahead
+        self.steps = Steps()
+        self.by_qp: dict[int, list[Mark]] = defaultdict(list)
+        self.by_process: dict[tuple[str, int], list[Mark]] = defaultdict(list)
+        self.made = {event.qpn: event for event in events.named("qp")}
+        # Of threads: who made which queue pairs, and calls that have not returned.
+        self.owners = {event.qpn: event.thread for event in events.named("qp")}
+        self.open: dict[int, list[Mark]] = defaultdict(list)
+        self.within: dict[int, dict[int, set[int]]] = defaultdict(dict)
+        self.completed: dict[tuple[str, str], str] = {}
+        # Which mark an event has become.
+        self.marked: dict[int, Mark] = {}
+        self.peers = {event.qpn: event["dqpn"] or event["to"] for event in events.named("tx", "handed")}
+        self.management = ({event.qpn for event in events.named("tx", dqpn="0x1")}
+                           | {event.qpn for event in events.named("qp", type="GSI")})
+        for event in events.all:
+            self.steps.see(event)
+            self.take(event)
+
+    def take(self, event: Event) -> None:
+        """Makes the mark of an event, if it is to be seen."""
+        if event.name in ("verb", "verb_done", "call", "call_done"):
+            self.call(event)
+            return
+        maker = getattr(self, f"of_{event.name}", None)
+        mark = maker(event) if maker else None
+        if mark:
+            self.marked[id(event)] = mark
+        qpn = event.qpn or self.of_cq(event)
+        if mark and not (qpn in self.management and not mark.bad):
+            self.place(mark, qpn)
+
+    def place(self, mark: Mark, qpn: str) -> None:
+        """Puts it where it belongs."""
+        event = mark.event
+        calls = self.open[event.thread]
+        if not qpn:
+            mark.depth = len(calls)
+            self.by_process[event.task, event.thread].append(mark)
+            return
+        number = int(qpn, 0)
+        if self.owners.get(qpn) == event.thread and calls:
+            mark.depth = len(calls)
+            for call in calls:
+                self.within[event.thread].setdefault(id(call), set()).add(number)
+        self.by_qp[number].append(mark)
+
+    def of_cq(self, event: Event) -> str:
+        """The queue pair that an event of a CQ is about: the one that has completed there last."""
+        if event.name == "async_event":
+            return event["id"] if event["object"] == "QP" else ""
+        return self.completed.get((event["dev"], event["cq"]), "") if event.name == "cq_event" else ""
+
+    def call(self, event: Event) -> None:
+        """A call begins or ends; one within which nothing is seen is one mark."""
+        op, calls = event["op"], self.open[event.thread]
+        if op in INNER and event["ret"] in ("", "0"):
+            return
+        kind = "" if event.name.startswith("verb") else "()"
+        if event.name in ("verb", "call"):
+            device = f" {event['dev']}" if event["dev"] else ""
+            mark = Mark(self.time(event), event, CALL, f"{op}{kind or device} begins", depth=len(calls))
+            calls.append(mark)
+            self.by_process[event.task, event.thread].append(mark)
+            return
+        if not calls or calls[-1].event["op"] != op:
+            return
+        begun = calls.pop()
+        ret, took = event.number("ret"), opcodes.duration((event.at - begun.event.at) * 1000)
+        bad = -4096 < ret < 0
+        said = f"{errno.errorcode.get(-ret, ret) if bad else ret}, {took}"
+        qpns = self.within[event.thread].pop(id(begun), set())
+        own = self.by_process[event.task, event.thread]
+        if len(qpns) == 1:
+            # What is about one queue pair stands beside it.
+            own.remove(begun)
+            own = self.by_qp[next(iter(qpns))]
+            own.append(begun)
+        inside = bool(qpns) or own[-1] is not begun
+        if inside:
+            self.marked[id(event)] = Mark(self.time(event), event, CALL, f"{op} returns {said}", depth=begun.depth, bad=bad)
+            own.append(self.marked[id(event)])
+        else:
+            self.marked[id(event)] = begun
+            begun.label, begun.bad = f"{begun.label.removesuffix(' begins')}: {said}", bad
+            begun.event = replace_fields(begun.event, event)
+
+    def time(self, event: Event) -> int:
+        """When, by the clock of the packets."""
+        return round(event.at * 1000) + self.ahead
+
+    def mark(self, event: Event, kind: str, label: str, bad: bool = False, remark: str = "") -> Mark:
+        """A mark of an event."""
+        return Mark(self.time(event), event, kind, label, bad=bad, remark=remark)
+
+    # ---- one function for each event that is shown
+
+    def of_qp_state(self, event: Event) -> Mark:
+        """A state."""
+        cause = event["why"].lower().replace("_", " ")
+        return self.mark(event, STATE, f"{event['from']} -> {event['to']} ({cause})", event["to"] in ("ERR", "SQE"))
+
+    def of_qp(self, event: Event) -> Mark:
+        """A queue pair is there."""
+        return self.mark(event, STATE, f"QP {event.qpn}, {event['type']}: {event['max_send_wr']} send, {event['max_recv_wr']} "
+                         f"receive WQEs; CQs {event['send_cq']}, {event['recv_cq']}")
+
+    def of_doorbell(self, event: Event) -> Mark | None:
+        """A doorbell, unless it finds nothing."""
+        count = event.number("producer") - event.number("taken") & 0xffffffff
+        return self.mark(event, QUEUE, f"doorbell for {count} WQE{'s' * (count != 1)}: {SERVERS.get(event['by'], event['by'])}"
+                         ) if count else None
+
+    def of_taken(self, event: Event) -> Mark:
+        """A WQE."""
+        flags = "".join(f", {flag}" for flag in ("signaled", "fence", "solicited") if event[flag] == "1")
+        good = event["status"] in ("", "SUCCESS")
+        return self.mark(event, QUEUE, f"WQE {event['index']}: wr {event.number('wr_id')} {event['opcode']} {event['len']} B{flags}"
+                         + ("" if good else f": {event['status']}"), not good)
+
+    def of_complete(self, event: Event) -> Mark:
+        """A CQE, with the way of its WQE."""
+        work = self.steps.done(event, self.peers.get(event.qpn, ""))
+        made = self.made.get(event.qpn)
+        if made:
+            self.completed[made["dev"], event["cq"]] = event.qpn
+        error = "" if event["vendor_err"] in ("", "0x0") else f", vendor_err {event['vendor_err']}"
+        return self.mark(event, QUEUE, f"CQE: wr {event.number('wr_id')} {event['opcode']} {event['status']}, {event['byte_len']} B"
+                         f"{error}", event["status"] != "SUCCESS", legs(work) if work else "")
+
+    def of_recover(self, event: Event) -> Mark:
+        """A loss, or what is done about it."""
+        count = f" ({event['count']})" if event["count"] not in ("", "1") else ""
+        left = f"from PSN {event['una']}; {event['retries']} retries and {event['rnr_retries']} RNR retries left"
+        return self.mark(event, LOSS, f"{MET.get(event['what'], event['what'])}{count}", True, left if event["retries"] else "")
+
+    def of_unsent(self, event: Event) -> Mark:
+        """The stack has refused packets."""
+        return self.mark(event, LOSS, f"not sent from PSN {event['psn']}: {event['what'].lower()}", True)
+
+    def of_cq_event(self, event: Event) -> Mark:
+        """Of a CQ."""
+        return self.mark(event, QUEUE, f"CQ {event['cq']}: {CQ_NEWS.get(event['what'], event['what'])}", event["what"] == "OVERRUN")
+
+    def of_async_event(self, event: Event) -> Mark:
+        """Of anything."""
+        return self.mark(event, STATE, f"asynchronous event of {event['object']}: {event['event']}", True)
+
+    def of_key(self, event: Event) -> Mark:
+        """A key, whose value is nobody's business."""
+        done = "" if event["done"] == "1" else ", which fails"
+        return self.mark(event, CALL, f"key: {event['what'].lower()}, {event['len']} B, access {event['access']}, "
+                         f"{event['pieces']} piece{'s' * (event['pieces'] != '1')}{done}", event["done"] != "1")
+
+    def of_timer(self, event: Event) -> Mark | None:
+        """A timer that was due."""
+        return self.mark(event, LOSS, "timer") if event["due"] == "1" else None
+
+    def of_offload(self, event: Event) -> Mark:
+        """Who sends from now on."""
+        return self.mark(event, QUEUE, f"sender: {event['from'].lower()} -> {event['to'].lower()} ({event['why'].lower()})")
+
+    def of_drop(self, event: Event) -> Mark | None:
+        """A packet that is none, or for nobody: others are seen at their arrow."""
+        return None if len(event["head"]) >= 24 else self.mark(event, LOSS, f"dropped: {event['reason']}", True)
+
+
+def replace_fields(event: Event, done: Event) -> Event:
+    """A call with what it has returned."""
+    return Event(event.at, event.name, event.fields | {"ret": done["ret"]}, event.task, event.thread)

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: GPL-2.0
+"""`ferroce trace show` of recorded events: the ladder holds each of them once, at its end, also beside captures."""
+
+import json
+import re
+import unittest
+from collections import Counter
+
+from command.trace import mermaid, opcodes, page, text
+from command.trace.data import data
+from command.trace.events import parse
+from command.trace.half import DROPPED, LOST
+from command.trace.trace import load
+from command.trace.view import mask
+from tests.guest import roce
+from tests.lab import test_why
+from tests.lab.config import CHECKOUT
+from tests.lab.frames import A, B, ethernet, pcap
+
+FOLDER = CHECKOUT / "tests/lab/traces"
+# Events that are shown wherever they stand; others may be of no interest, or are packets.
+ALWAYS = ("qp", "qp_state", "taken", "complete", "recover", "unsent", "key", "async_event", "offload", "cq_event")
+# The header of a SEND Only.
+BTH = "04" + "00ffff" + "00000022" + "00000005"
+LEGS = re.compile(r"^in [\d.]+ (?:us|ms): taken \+\d+, first packet \+\d+.*completed \+\d+ us$")
+
+
+def recorded(name):
+    """The text of a recording."""
+    return (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def ladder(*texts):
+    """The trace of recordings."""
+    return load([(f"{number}.txt", one.encode()) for number, one in enumerate(texts)])
+
+
+def packets(events, name):
+    """How often each packet is in events of a kind."""
+    return Counter((event["dqpn"], int(event["head"][:2], 16), event.number("psn")) for event in events.named(name))
+
+
+def captured(events, lost):
+    """What tcpdump would have seen of each packet at its sender, and at its receiver unless it is lost, by the clock of
+    captures."""
+    ends, sender, receiver = {}, [], []
+    for event in events.named("tx"):
+        ends.setdefault(event.qpn, A if not ends else B)
+    for event, gone in zip(events.named("tx"), lost, strict=True):
+        src = ends[event.qpn]
+        head = bytes.fromhex(event["head"])
+        whole = roce.packet(src, B if src == A else A, event.number("dqpn"), 0, bytes(event.number("len")), head[0], head[12:])
+        frame = ethernet(whole[:28] + head[:12] + whole[40:-4] + roce.icrc(whole[:20], whole[20:28], head[:12] + whole[40:-4]))
+        at = round(event.at * 1000) + events.ahead + 3000
+        sender.append((at, frame))
+        if not gone:
+            receiver.append((at + 2000, frame))
+    return pcap(sender, magic=0xa1b23c4d), pcap(receiver, magic=0xa1b23c4d)
+
+
+class Whole(unittest.TestCase):
+    """Each event is in the picture."""
+
+    def judge(self, name):
+        """Returns the only conversation of a recording."""
+        trace, events = ladder(recorded(name)), parse(recorded(name))
+        talk, = trace.talks
+        seen = Counter(mark.event.name for mark in talk.marks)
+        self.assertEqual({kind: seen[kind] for kind in ALWAYS}, {kind: len(list(events.named(kind))) for kind in ALWAYS})
+        # A call is one mark, or two where something was seen within it.
+        called = sum(1 for _ in events.named("verb_done"))
+        self.assertTrue(called <= seen["verb"] + seen["verb_done"] and seen["verb"] == called, seen)
+        for mark in talk.marks:
+            end = talk.pair.right if mark.rightward else talk.pair.left
+            if mark.event.qpn:
+                self.assertEqual(int(mark.event.qpn, 0), end.qpn, mark)
+        times = [one.at for one in talk.items()]
+        self.assertEqual((times, [one.number for one in talk.items()]), (sorted(times), list(range(len(times)))))
+        self.assertEqual(trace.events, len(events.all))
+        return trace, events, talk
+
+    def test_local_path(self):
+        trace, _, talk = self.judge("local")
+        self.assertEqual((trace.packets, trace.handed, trace.frames), (0, 4, 0))
+        self.assertIn("0 packets of RoCE v2, 4 handed over in memory", trace.headline())
+        self.assertEqual([(one.packet.length, one.packet.span) for one in talk.sent if one.packet.length], [(2500, 3)] * 2)
+        self.assertTrue(all(message.answer and message.operation == "SEND" for side in talk.sides for message in side.messages))
+        done = [mark for mark in talk.marks if mark.event.name == "complete"]
+        self.assertEqual(Counter((mark.event["opcode"], bool(LEGS.match(mark.remark))) for mark in done),
+                         {("SEND", True): 2, ("RECV", False): 2})
+        # What a call does is within it: the states within modify_qp, the queue pairs within create_qp.
+        self.assertEqual({mark.depth for mark in talk.marks if mark.event.name in ("qp", "qp_state", "taken")}, {1})
+        drawn = text.draw(trace)
+        self.assertEqual(len(re.findall(r"SEND PSN \d+ to \d+, 2500 B in memory +(?:=+>|<=+)", drawn)), 2)
+        self.assertEqual(len(re.findall("CQ \\d+: event delivered", drawn)), len([1 for mark in talk.marks if mark.event["what"] == "DELIVERED"]))
+
+    def test_lost_packets_are_those_that_never_arrived(self):
+        trace, events, talk = self.judge("lossy")
+        lost = packets(events, "tx") - packets(events, "rx")
+        self.assertTrue(lost)
+        self.assertEqual(Counter((f"{one.packet.dqpn:#x}", one.packet.opcode, one.packet.psn) for one in talk.sent if one.fate == LOST),
+                         lost)
+        late = sum(1 for _ in events.named("request", outcome="OUT_OF_SEQUENCE"))
+        self.assertEqual(sum(one.fate == DROPPED for one in talk.sent), late)
+        arrived = [one for one in talk.sent if one.fate != LOST]
+        self.assertTrue(arrived and all(one.way > 0 for one in arrived))
+        self.assertEqual(sum("there in" in line for line in text.draw(trace, False).splitlines()), len(arrived))
+
+    def test_beside_captures(self):
+        """The packets of captures and of events are the same ones, of which each knows what the other does not."""
+        events = parse(recorded("lossy"))
+        alone = data(ladder(recorded("lossy")), False)["conversations"][0]
+        left, right = captured(events, [row["fate"] == LOST for row in alone["rows"] if row["kind"] == "packet"])
+        for ahead in (True, False):
+            told = recorded("lossy") if ahead else re.sub("# the clock.*\n", "", recorded("lossy"))
+            both = data(load([("left.pcap", left), ("right.pcap", right), ("events.txt", told.encode())]), False)
+            talk, = both["conversations"]
+            self.assertEqual(both["packets"], len(list(events.named("tx"))))
+            self.assertEqual((talk["left"]["address"], talk["right"]["address"]), (A, B))
+            self.assertEqual([(row["kind"], row["label"], row.get("fate")) for row in talk["rows"]],
+                             [(row["kind"], row["label"], row.get("fate")) for row in alone["rows"]])
+            drawn = [row for row in talk["rows"] if row["kind"] == "packet"]
+            self.assertEqual({(row["icrc"], len(row["seen"])) for row in drawn if row["fate"] != LOST}, {("good", 4)})
+            self.assertEqual({len(row["seen"]) for row in drawn if row["fate"] == LOST}, {2})
+
+    def test_two_texts_are_one_run(self):
+        lines = recorded("lossy").splitlines(keepends=True)
+        halves = "".join(lines[:90]), "".join(lines[90:])
+        self.assertEqual(text.draw(ladder(*halves)).split("\n")[1:], text.draw(ladder("".join(lines))).split("\n")[1:])
+
+
+class Said(unittest.TestCase):
+    """What is said of events stands beside them."""
+
+    def of(self, *lines):
+        """The trace of lines."""
+        return ladder("\n".join(lines) + "\n")
+
+    def test_why_beside_its_event(self):
+        trace = self.of(test_why.taken(0), test_why.sent(1, head=BTH), test_why.met(3, "RNR_NAK", 3), test_why.ended(4, "RNR_RETRY_EXC_ERR"))
+        talk, = trace.talks
+        mark, = (mark for mark in talk.marks if mark.why)
+        self.assertEqual((mark.event.name, mark.bad, trace.notes), ("complete", True, [mark.why]))
+        for drawn in (text.draw(trace), page.draw(trace, False), mermaid.draw(trace), json.dumps(data(trace, False))):
+            self.assertIn("Post receives before the peer sends", drawn)
+
+    def test_a_queue_pair_that_has_sent_nothing(self):
+        trace = self.of(test_why.line(0, "qp", qpn="0x9", type="RC", dev="fe0", send_cq=1, recv_cq=1),
+                        test_why.ended(4, "LOC_PROT_ERR", "0x9"))
+        talk, = trace.talks
+        self.assertEqual((str(talk.pair.left), str(talk.pair.right), talk.sent), ("fe0 QP 0x9", "nobody", []))
+        self.assertIn("CQE: wr 7 SEND LOC_PROT_ERR", text.draw(trace))
+
+    def test_calls_of_a_program_without_queue_pairs(self):
+        trace = self.of(test_why.line(0, "verb", op="alloc_pd", dev="fe0"), test_why.line(0.004, "verb_done", op="alloc_pd", ret=-12))
+        self.assertIn("alloc_pd fe0: ENOMEM, 4 us", text.draw(trace))
+        self.assertEqual(str(trace.talks[0].pair.left), "prog-88")
+
+    def test_a_drop_is_at_its_arrow(self):
+        trace = self.of(test_why.sent(1, head=BTH), test_why.line(2, "drop", dqpn=test_why.B, opcode="RC_SEND_ONLY", psn=5,
+                                                                   reason="drop_unknown_qp", head=BTH))
+        talk, = trace.talks
+        self.assertEqual([(one.told, one.fate) for one in talk.sent], [({"reason": "drop_unknown_qp"}, "")])
+        self.assertRegex(text.draw(trace), r"SEND Only PSN 5, 0 B +-+>\|  there in 1 ms; dropped there: drop_unknown_qp")
+
+    def test_lost_events(self):
+        trace = self.of(test_why.sent(1, head=BTH), "CPU:1 [LOST 4 EVENTS]")
+        self.assertIn("note: 4 events had no room in the buffer: what is said may be wrong", text.draw(trace))
+
+    def test_keys(self):
+        head = test_why.RETH.format(0x1a2b3c4d)
+        lines = [test_why.key(0, 0x1a2b3c4d), test_why.taken(1, opcode="WRITE"), test_why.sent(2, "RC_WRITE_ONLY", head),
+                 test_why.ended(5, "REM_ACCESS_ERR", opcode="RDMA_WRITE")]
+        trace = self.of(*lines)
+        self.assertIn("1a2b3c4d", text.draw(trace))
+        self.assertIn("0x1a2b3c4d", page.draw(trace, True))
+        mask(trace)
+        for drawn in (text.draw(trace), page.draw(trace, False), mermaid.draw(trace), json.dumps(data(trace, False))):
+            self.assertNotIn("1a2b3c4d", drawn)
+            self.assertIn("R_Key (masked)", drawn)
+
+
+class Forms(unittest.TestCase):
+    """All pictures have all of it."""
+
+    def test_page_and_mermaid(self):
+        trace = ladder(recorded("local"))
+        talk, = trace.talks
+        source = page.draw(trace, False)
+        self.assertEqual(source.count("<circle "), len(talk.marks))
+        self.assertEqual(source.count('<path d="'), len(talk.sent))
+        for kind in page.KINDS:
+            self.assertEqual(source.count(f"row mark {kind}"), sum(mark.kind == kind for mark in talk.marks))
+            self.assertIn(f'class="kind" value="{kind}"', source)
+        self.assertEqual(len(re.findall("^    Note (?:left of A|right of B): [-\\d.]+ us ", mermaid.draw(trace), re.M)), len(talk.marks))
+
+    def test_names_of_opcodes(self):
+        """What the module's events call an opcode is known, and its number."""
+        header = (CHECKOUT / "rust/sys/ferroce_trace.h").read_text(encoding="utf-8")
+        found = re.findall(r'\{ (0x[0-9a-f]+), "((?:RC|UC|UD)_\w+)" \}', header)
+        known = {name: int(number, 0) for number, name in found if "RESERVED" not in name}
+        self.assertGreater(len(known), 30)
+        self.assertEqual({name: opcodes.of_trace(name) for name in known}, known)
+
+
+if __name__ == "__main__":
+    unittest.main()
