@@ -17,13 +17,17 @@ def contents(path: str) -> bytes:
         raise NotReadable(f"{path}: {e.strerror}") from None
 
 
-def write(drawn: str, output: str | None) -> None:
+def write(drawn: str | bytes, output: str | None) -> None:
     """Puts it there, or on standard output."""
-    if not output:
+    if not output and isinstance(drawn, str):
         sys.stdout.write(drawn)
         return
+    held = drawn.encode() if isinstance(drawn, str) else drawn
+    if not output:
+        sys.stdout.buffer.write(held)
+        return
     try:
-        with open(output, "w", encoding="utf-8") as f:
-            f.write(drawn)
+        with open(output, "wb") as f:
+            f.write(held)
     except OSError as e:
         raise NotReadable(f"{output}: {e.strerror}") from None

@@ -39,6 +39,8 @@ class Mark:
     why: str = ""
     # How many calls it is within.
     depth: int = 0
+    # How long a call, or the way of a WQE that is completed here, has taken.
+    took: int | None = None
     bad: bool = False
     number: int = 0
 
@@ -201,8 +203,11 @@ class Marks:
         if not calls or calls[-1].event["op"] != op:
             return
         begun = calls.pop()
-        ret, took = event.number("ret"), opcodes.duration((event.at - begun.event.at) * 1000)
+        ret = event.number("ret")
+        begun.took = round((event.at - begun.event.at) * 1000)
         bad = -4096 < ret < 0
+        # The text of an event has microseconds.
+        took = opcodes.duration(begun.took) if begun.took else "<1 us"
         said = f"{errno.errorcode.get(-ret, ret) if bad else ret}, {took}"
         qpns = self.within[event.thread].pop(id(begun), set())
         own = self.by_process[event.task, event.thread]
@@ -260,8 +265,11 @@ class Marks:
         if made:
             self.completed[made["dev"], event["cq"]] = event.qpn
         error = "" if event["vendor_err"] in ("", "0x0") else f", vendor_err {event['vendor_err']}"
-        return self.mark(event, QUEUE, f"CQE: wr {event.number('wr_id')} {event['opcode']} {event['status']}, {event['byte_len']} B"
+        mark = self.mark(event, QUEUE, f"CQE: wr {event.number('wr_id')} {event['opcode']} {event['status']}, {event['byte_len']} B"
                          f"{error}", event["status"] != "SUCCESS", legs(work) if work else "")
+        if work:
+            mark.took = round((event.at - min(work.steps.values())) * 1000)
+        return mark
 
     def of_recover(self, event: Event) -> Mark:
         """A loss, or what is done about it."""

@@ -35,6 +35,8 @@ class Sent:
     vanished: bool = False
     # What the module says of it.
     told: dict[str, str] = field(default_factory=dict)
+    # The frames that have it: interface and number.
+    frames: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def way(self) -> int | None:
@@ -124,7 +126,12 @@ def merge(packets: list[Packet], names: dict[int, str], agree: bool = False) -> 
 
 def first_seen(packet: Packet, at: int) -> Sent:
     """A transmission that no other place has seen yet."""
-    return Sent(packet, at, {packet.place: at}, told=dict(packet.told))
+    return Sent(packet, at, {packet.place: at}, told=dict(packet.told), frames=frames_of(packet))
+
+
+def frames_of(packet: Packet) -> list[tuple[int, int]]:
+    """The captured frame of a packet, if there is one."""
+    return [(packet.place[0], packet.frame)] if packet.captured else []
 
 
 def clock_notes(clocks: Clocks, names: dict[int, str]) -> list[str]:
@@ -148,6 +155,7 @@ def transmissions(by_place: dict[tuple, list[Packet]], clocks: Clocks, way: tupl
                 one = before[-1]
                 one.seen[place] = at
                 one.told |= packet.told
+                one.frames += frames_of(packet)
                 if packet.captured and not one.packet.captured:
                     # A capture has more of it than the events.
                     one.packet = packet

@@ -26,7 +26,8 @@ REST = 0.5
 EVENTS, HERE = "events.txt", "@here"
 LOCK = "/run/ferroce-trace.lock"
 LOCAL_PATH = "/sys/class/infiniband/*/local_path"
-BY_SUFFIX = {".html": "html", ".htm": "html", ".json": "json", ".md": "mermaid", ".mmd": "mermaid"}
+BY_SUFFIX = {".html": "html", ".htm": "html", ".json": "json", ".md": "mermaid", ".mmd": "mermaid",
+             ".pcapng": "pcapng", ".perfetto": "perfetto"}
 
 
 def namespaces() -> list[str]:

@@ -4,7 +4,7 @@
 import argparse
 import json
 
-from . import mermaid, page, text
+from . import commented, mermaid, page, perfetto, text
 from .data import data
 from .files import contents, write
 from .trace import Trace, load, only
@@ -16,6 +16,8 @@ FORMS = {
     "text": lambda trace, args: text.draw(trace, not args.all),
     "html": lambda trace, args: page.draw(trace, args.keys),
     "mermaid": lambda trace, args: mermaid.draw(trace, not args.all),
+    "perfetto": lambda trace, args: json.dumps(perfetto.timeline(trace), separators=(",", ":")) + "\n",
+    "pcapng": lambda trace, args: commented.draw(trace),
     "json": lambda trace, args: json.dumps(data(trace, args.keys), indent=1) + "\n",
 }
 

@@ -37,6 +37,8 @@ class Trace:
     notes: list[str] = field(default_factory=list)
     # Of the interfaces.
     names: dict[int, str] = field(default_factory=dict)
+    # What was captured, by interface and number.
+    captured: dict[tuple[int, int], capture.Frame] = field(default_factory=dict)
 
     def headline(self) -> str:
         """The first line of every picture."""
@@ -71,6 +73,7 @@ def load(contents: list[tuple[str, bytes]]) -> Trace:
         for frame in got.frames:
             whole = skipped.datagram(frame)
             if whole:
+                trace.captured[number * NEXT_FILE + frame.interface, frame.number] = frame
                 found += packets(frame.number, frame.at, number * NEXT_FILE + frame.interface, whole)
     trace.notes += skipped.notes() + of_packets(found)
     if not found and not told.all:

@@ -197,6 +197,35 @@ def ended_in_the_middle():
         require("old.pcap" not in os.listdir(folder), "a capture of an earlier run stays")
 
 
+@scenario("trace.outputs", 90)
+def outputs(report):
+    """One run in each form of `ferroce trace`: the page, the diagram, Perfetto's timeline, and a capture whose comments tshark reads."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("the events are ferroce's")
+    with pair() as ends, tempfile.TemporaryDirectory() as folder:
+        command(["ferroce", "trace", "--keep", folder, "-o", OUT, "--", "sh", "-ec", ping_pong(ends)])
+        with open(OUT, encoding="utf-8") as f:
+            drawn = json.load(f)
+        files = [f"{folder}/{name}" for name in sorted(os.listdir(folder)) if os.path.getsize(f"{folder}/{name}") > 24]
+        made = {}
+        for form in ("text", "html", "mermaid", "perfetto", "pcapng"):
+            made[form] = f"{folder}/out.{form}"
+            command(["ferroce", "trace", "show", *files, "--as", form, "-o", made[form]])
+        texts = {form: open(made[form], encoding="utf-8").read() for form in ("text", "html", "mermaid", "perfetto")}
+        cqes = len(marks(drawn, "complete"))
+        for form in ("text", "mermaid"):
+            require(texts[form].count("CQE: wr ") == cqes, f"{form} has {texts[form].count('CQE: wr ')} completions of {cqes}")
+        require(texts["html"].count('<path d="') == drawn["packets"], "the page has not each packet")
+        events = json.loads(texts["perfetto"])["traceEvents"]
+        arrows = [sum(event["ph"] == phase for event in events) for phase in "sf"]
+        require(arrows == [drawn["packets"]] * 2, f"the timeline has {arrows} ends of arrows of {drawn['packets']} packets")
+        said = command(["tshark", "-n", "-r", made["pcapng"], "-T", "fields", "-e", "frame.comment"]).stdout.splitlines()
+        told = command(["capinfos", "-c", "-M", made["pcapng"]]).stdout
+        require(f" {len(said)}" in told and all(f"PSN {row['psn']}" in "".join(said) for row in rows(drawn)), f"comments: {said[:3]}")
+        require(sum("completes SEND of 3000 B" in line for line in said) >= 10, f"what completes a message: {said[-3:]}")
+        report.note(f"{len(said)} frames with comments, {cqes} completions, {len(events)} events of the timeline")
+
+
 # What `ferroce trace` must say of a status that tests/examples/statuses.c provokes.
 REASONS = {
     "LOC_LEN_ERR": "longer than this receive", "REM_INV_REQ_ERR": "longer than the receive that it took",
