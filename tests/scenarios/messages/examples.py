@@ -85,8 +85,10 @@ for _name, _about in ALONE.items():
 @scenario("examples.statuses", 30)
 def statuses(report):
     """tests/examples/statuses.c provokes each status of a completion that it explains."""
+    # rdma_rxe never completes a READ with max_rd_atomic 0, and the program says so.
+    ok = (0,) if flavour.current().is_ferroce else (1,)
     with loop(True) as end:
-        done = command([program("example_statuses"), end.dev, str(end.gid())])
+        done = command([program("example_statuses"), end.dev, str(end.gid())], ok=ok)
     lines = done.stdout.splitlines()
     for line in lines:
         report.note(line)
@@ -95,6 +97,8 @@ def statuses(report):
         compare("statuses", shown("statuses", ("fe0", "1")), done.stdout)
         values = [int(line.split("vendor_err ")[1].split()[0], 0) for line in lines]
         require(values == VENDOR_ERR, f"vendor_err: {values}, not {VENDOR_ERR}")
+    else:
+        require(sum("has not completed" in line for line in lines) == 1, "rdma_rxe does what it did not: the example can be simpler")
 
 
 @scenario("examples.cm", 60)
