@@ -2,6 +2,7 @@
 """The trace events of the module (Documentation/tracing.md, Events): recorded by tracefs, and read as text, be it of trace or
 trace_pipe, of `trace-cmd report` or of `perf script`."""
 
+import heapq
 import os
 import re
 import time
@@ -9,10 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+from .calls import Calls
+
 TRACEFS = "/sys/kernel/tracing"
 # Kilobytes for each CPU, some hundred thousand events, and for all of them.
 ROOM, ALL_ROOM = 16384, 262144
 LINE = re.compile(r"^ *(\S.*?)[- ] *(\d+) +\[\d+\].*? (\d+\.\d+): (?:ferroce:)?ferroce_(\w+): *(.*)$")
+# What a recording says of itself.
+REMARK = re.compile(r"# note: (.*)")
 # How far the clock of captures is ahead of that of the events, as `recorded` writes it.
 AHEAD = re.compile(r"# the clock of captures is (\d+) ns ahead")
 # What is lost is said in the stream, or by the figures in the first lines.
@@ -53,17 +58,27 @@ class Events:
     lost: int = 0
     # Nanoseconds from the clock of the events to that of captures; None where nobody has written it down.
     ahead: int | None = None
+    notes: list[str] = field(default_factory=list)
+    # By their kind, of so many.
+    kinds: dict[str, list[Event]] = field(default_factory=dict)
+    sorted_out: int = -1
 
     def add(self, other: "Events") -> None:
         """Those of another file of the same machine."""
         self.all = sorted([*self.all, *other.all], key=lambda event: event.at)
         self.lost += other.lost
+        self.notes += other.notes
         self.ahead = other.ahead if self.ahead is None else self.ahead
 
     def named(self, *names: str, **wanted: str) -> Iterator[Event]:
         """Those of these kinds whose fields are so."""
-        return (event for event in self.all
-                if event.name in names and all(event[key] == value for key, value in wanted.items()))
+        if self.sorted_out != len(self.all):
+            self.kinds, self.sorted_out = {}, len(self.all)
+            for event in self.all:
+                self.kinds.setdefault(event.name, []).append(event)
+        kinds = [self.kinds[name] for name in names if name in self.kinds]
+        found = kinds[0] if len(kinds) == 1 else heapq.merge(*kinds, key=lambda event: event.at)
+        return (event for event in found if all(event[key] == value for key, value in wanted.items()))
 
 
 def parse(text: str) -> Events:
@@ -73,7 +88,13 @@ def parse(text: str) -> Events:
         if found := LINE.search(line):
             task, thread, at, name, rest = found.groups()
             words = dict(word.split("=", 1) for word in rest.split() if "=" in word)
+            kind, _, function = name.partition("__")
+            if function:
+                name = {"call": "call", "return": "call_done"}.get(kind, name)
+                words = {"op": function, "dev": ""} | words
             events.all.append(Event(float(at) * 1e6, name, words, task, int(thread)))
+        elif found := REMARK.search(line):
+            events.notes.append(found.group(1))
         elif found := LOST.search(line):
             events.lost += int(found.group(1))
         elif found := WRITTEN.search(line):
@@ -106,20 +127,25 @@ def recorded(into: list[str]):
     """Records in a buffer of its own, which nobody else sees; at the end the text is in the list."""
     buffer = f"{TRACEFS}/instances/ferroce-{os.getpid()}"
     os.mkdir(buffer)
+    calls = Calls(TRACEFS, buffer)
     # A signal may end it anywhere.
     try:
         write(f"{buffer}/trace_clock", "mono")
         with suppress(OSError):
             write(f"{buffer}/buffer_size_kb", str(min(ROOM, ALL_ROOM // (os.cpu_count() or 1))))
         write(f"{buffer}/events/ferroce/enable", "1")
+        said = calls.begin()
         yield
+        calls.stop()
         # The program may have unloaded the module.
         with suppress(OSError):
             write(f"{buffer}/events/ferroce/enable", "0")
         with suppress(OSError), open(f"{buffer}/trace", encoding="utf-8", errors="replace") as f:
             ahead = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-            into.append(f"# the clock of captures is {ahead} ns ahead\n{f.read()}")
+            note = f"# note: {said}\n" if said else ""
+            into.append(f"# the clock of captures is {ahead} ns ahead\n{note}{f.read()}")
     finally:
+        calls.end()
         with suppress(OSError):
             write(f"{buffer}/events/ferroce/enable", "0")
         with suppress(OSError):

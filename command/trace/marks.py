@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from . import opcodes
+from .calls import POINTERS
 from .events import Event, Events
 
 # Kinds of marks, by which a reader chooses.
@@ -200,15 +201,16 @@ class Marks:
             calls.append(mark)
             self.by_process[event.task, event.thread].append(mark)
             return
-        if not calls or calls[-1].event["op"] != op:
+        place = next((n for n in reversed(range(len(calls))) if calls[n].event["op"] == op), None)
+        if place is None:
             return
-        begun = calls.pop()
-        ret = event.number("ret")
+        begun = calls[place]
+        # One whose return nobody has seen ends with the one around it.
+        del calls[place:]
         begun.took = round((event.at - begun.event.at) * 1000)
-        bad = -4096 < ret < 0
+        said, bad = outcome(event)
         # The text of an event has microseconds.
-        took = opcodes.duration(begun.took) if begun.took else "<1 us"
-        said = f"{errno.errorcode.get(-ret, ret) if bad else ret}, {took}"
+        said += f", {opcodes.duration(begun.took) if begun.took else '<1 us'}"
         qpns = self.within[event.thread].pop(id(begun), set())
         own = self.by_process[event.task, event.thread]
         if len(qpns) == 1:
@@ -306,6 +308,19 @@ class Marks:
     def of_drop(self, event: Event) -> Mark | None:
         """A packet that is none, or for nobody: others are seen at their arrow."""
         return None if len(event["head"]) >= 24 else self.mark(event, LOSS, f"dropped: {event['reason']}", True)
+
+
+def outcome(event: Event) -> tuple[str, bool]:
+    """What a call has returned, and whether it has failed."""
+    ret, op = event.number("ret"), event["op"]
+    if op in POINTERS:
+        return ("done", False) if ret else ("NULL", True)
+    # A register has 64 bits, and an int of C 32.
+    ret = (ret & 0xffffffff ^ 0x80000000) - 0x80000000
+    if op.startswith("ibv_") and ret > 0:
+        return errno.errorcode.get(ret, str(ret)), True
+    bad = -4096 < ret < 0
+    return str(ret) if op.startswith(("rdma_", "ibv_")) or not bad else errno.errorcode.get(-ret, str(ret)), bad
 
 
 def replace_fields(event: Event, done: Event) -> Event:

@@ -27,6 +27,8 @@ def read(args: argparse.Namespace) -> Trace:
     trace = load([(path, contents(path)) for path in args.files])
     if args.qp is not None:
         only(trace, args.qp)
+    if args.note:
+        trace.notes.insert(0, args.note)
     if not args.keys:
         mask(trace)
     return trace

@@ -93,7 +93,7 @@ def join(trace: Trace, captured: list[Packet], told: Events) -> None:
     marks = Marks(told, module.ahead)
     attach(trace, marks, module)
     reasons = why.explained(told)
-    trace.notes += [said for _, said in reasons] + why.losses(told)
+    trace.notes += [said for _, said in reasons] + why.losses(told) + told.notes
     for event, said in reasons:
         mark = marks.marked.get(id(event))
         if mark:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 """`ferroce trace show` of recorded events: the ladder holds each of them once, at its end, also beside captures."""
 
+import ctypes
 import json
 import re
 import unittest
 from collections import Counter
+from pathlib import Path
 
-from command.trace import mermaid, opcodes, page, text
+from command.trace import elf, mermaid, opcodes, page, text
 from command.trace.data import data
 from command.trace.events import parse
 from command.trace.half import DROPPED, LOST
@@ -178,6 +180,60 @@ class Said(unittest.TestCase):
         for drawn in (text.draw(trace), page.draw(trace, False), mermaid.draw(trace), json.dumps(data(trace, False))):
             self.assertNotIn("1a2b3c4d", drawn)
             self.assertIn("R_Key (masked)", drawn)
+
+
+class Calls(unittest.TestCase):
+    """Calls of the libraries, as uprobes tell of them."""
+
+    @staticmethod
+    def call(at, text, thread=88):
+        """A line of one."""
+        return f"  prog-{thread}      [000] DNZff {at / 1000:12.6f}: {text}"
+
+    def test_a_nest(self):
+        begun = [self.call(0, "ferroce_call__ibv_create_qp: (0x7f10)"), self.call(0.01, "ferroce_call__ibv_cmd_create_qp: (0x7f20)"),
+                 self.call(0.02, "ferroce_call__execute_ioctl: (0x7f30)"), test_why.line(0.03, "verb", op="create_qp", dev="fe0"),
+                 test_why.line(0.04, "qp", qpn="0x11", type="RC", dev="fe0", send_cq=1, recv_cq=1)]
+        ended = [test_why.line(0.05, "verb_done", op="create_qp", ret=0), self.call(0.06, "ferroce_return__execute_ioctl: (0x7f20 <- 0x7f30) ret=0x0"),
+                 self.call(0.07, "ferroce_return__ibv_cmd_create_qp: (0x7f10 <- 0x7f20) ret=0x0"),
+                 self.call(0.08, "ferroce_return__ibv_create_qp: (0x7f00 <- 0x7f10) ret=0x5600")]
+        talk, = ladder("\n".join(begun + ended)).talks
+        self.assertEqual([(mark.depth, mark.label) for mark in talk.items()], [
+            (0, "ibv_create_qp() begins"), (1, "ibv_cmd_create_qp() begins"), (2, "execute_ioctl() begins"), (3, "create_qp fe0 begins"),
+            (4, "QP 0x11, RC:  send,  receive WQEs; CQs 1, 1"), (3, "create_qp returns 0, 20 us"), (2, "execute_ioctl returns 0, 40 us"),
+            (1, "ibv_cmd_create_qp returns 0, 60 us"), (0, "ibv_create_qp returns done, 80 us")])
+
+    def test_what_fails(self):
+        for name, ret, words in (("ibv_create_qp", "0x0", "NULL"), ("ibv_modify_qp", "0x16", "EINVAL"),
+                                 ("rdma_bind_addr", "0xffffffff", "-1"), ("rdma_bind_addr", "0xffffffffffffffff", "-1")):
+            talk, = ladder("\n".join([self.call(0, f"ferroce_call__{name}: (0x7f10)"),
+                                      self.call(0.01, f"ferroce_return__{name}: (0x1 <- 0x7f10) ret={ret}")])).talks
+            mark, = talk.marks
+            self.assertEqual((mark.label, mark.bad), (f"{name}(): {words}, 10 us", True))
+
+    def test_a_return_that_nobody_has_seen(self):
+        talk, = ladder("\n".join([self.call(0, "ferroce_call__rdma_create_qp: (0x1)"), self.call(0.01, "ferroce_call__ibv_create_qp: (0x2)"),
+                                  self.call(0.02, "ferroce_return__rdma_create_qp: (0x3 <- 0x1) ret=0x0"),
+                                  self.call(0.03, "ferroce_call__rdma_destroy_qp: (0x1)")])).talks
+        self.assertEqual([mark.depth for mark in talk.items()], [0, 1, 0, 0])
+
+    def test_where_functions_are(self):
+        """The offsets of this Python's own libraries are those that it has loaded them at."""
+        held = [line.split() for line in Path("/proc/self/maps").read_text(encoding="ascii").splitlines()]
+        path = next(one[-1] for one in held if "/libc.so" in one[-1])
+        maps = [one for one in held if one[-1] == path]
+        known = elf.functions(Path(path).read_bytes())
+        libc = ctypes.CDLL(path)
+        for name in ("getpid", "ioctl", "strtoul", "qsort"):
+            address = ctypes.cast(getattr(libc, name), ctypes.c_void_p).value
+            begin, offset = next((int(one[0].split("-")[0], 16), int(one[2], 16)) for one in maps
+                                 if int(one[0].split("-")[0], 16) <= address < int(one[0].split("-")[1], 16))
+            self.assertEqual(known[name], address - begin + offset, name)
+        self.assertEqual(elf.functions(b"#!/bin/sh"), {})
+
+    def test_a_kernel_without_uprobes(self):
+        trace = ladder("# note: this kernel has no uprobes\n" + recorded("local"))
+        self.assertIn("note: this kernel has no uprobes", text.draw(trace))
 
 
 class Forms(unittest.TestCase):

@@ -59,7 +59,8 @@ PLAIN_TIER = (*(f"{subject}.*" for subject in (
 # cards, nft, tunnels), and of each kind of program one.
 STOCK = ("verbs.stream*", "cm.rping-veth-ipv4", "cm.ucmatose", "cm.mckey", "cm.rstream", "cm.riostream", "interop.services",
          "link.autoload", "link.parent", "link.reload", "link.udev", "link.unsuitable-netdev", "once.busy.veth", "packets.fields",
-         "paths.e1000", "paths.firewall", "paths.tunnel-*", "paths.virtio-net", "perftest.tools.veth", "ulp.nfs", "ulp.nvme-veth")
+         "paths.e1000", "paths.firewall", "paths.tunnel-*", "paths.virtio-net", "perftest.tools.veth", "trace.calls",
+         "ulp.nfs", "ulp.nvme-veth")
 CONSOLE = "tty1"
 # The same for all users of the machine, whatever their TMPDIR says.
 LOCK = "/tmp/ferroce-um.lock"

@@ -197,6 +197,49 @@ def ended_in_the_middle():
         require("old.pcap" not in os.listdir(folder), "a capture of an earlier run stays")
 
 
+# From the call of a program to the queue pair, each within the one before it.
+CHAIN = ("ibv_create_qp() begins", "ibv_cmd_create_qp() begins", "execute_ioctl() begins", "create_qp fe0 begins", "QP 0x")
+
+
+@scenario("trace.calls", 120)
+def calls(report):
+    """Calls of the stock libraries, down to the system call, and the driver's verb are one nest; a kernel without uprobes is said to be one."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("the events are ferroce's")
+    uprobes = "/sys/kernel/tracing/uprobe_events"
+    with loop() as end:
+        command(["ferroce", "trace", "-o", OUT, "--", program("example_rnr"), end.dev, str(end.gid())])
+        with open(OUT, encoding="utf-8") as f:
+            drawn = json.load(f)
+    if not os.path.exists(uprobes):
+        require(any("this kernel has no uprobes" in note for note in drawn["notes"]), f"nothing is said of that: {drawn['notes']}")
+        report.note("no uprobes here, and that is said")
+        return
+    with open(uprobes, encoding="ascii") as f:
+        require(not f.read(), "probes are left behind")
+    chain = [word.replace("fe0", end.dev) for word in CHAIN]
+    done = [row for talk in drawn["conversations"] for row in talk["rows"] if row["kind"] != "packet"]
+    begins = [number for number, row in enumerate(done) if row["label"] == chain[0]]
+    require(len(begins) >= 2, f"{len(begins)} calls of ibv_create_qp; {drawn['notes']}")
+    for begin in begins:
+        nest = [row for row in done[begin:] if row["task"] == done[begin]["task"]]
+        at = 0
+        for depth, word in enumerate(chain):
+            at = next((n for n in range(at, len(nest)) if nest[n]["label"].startswith(word)), None)
+            require(at is not None and nest[at]["depth"] == depth, f"{word} is not where it should be: "
+                    f"{[(row['depth'], row['label']) for row in nest[:12]]}")
+    names = {row["label"].split("(")[0] for row in done if row["event"] in ("call", "call_done")}
+    wanted = {"ibv_open_device", "ibv_alloc_pd", "ibv_create_cq", "ibv_modify_qp", "ibv_destroy_qp", "ibv_close_device"}
+    require(names >= wanted, f"calls that are not seen: {wanted - names}")
+    report.note(f"{len(begins)} nests of ibv_create_qp; calls: {sorted(names)}")
+
+
+def tshark(path, *words):
+    """What tshark prints of a capture, without what it says of being run by root."""
+    said = command(["tshark", "-n", "-r", path, *words]).stdout.splitlines()
+    return [line for line in said if not line.startswith("Running as user")]
+
+
 @scenario("trace.outputs", 90)
 def outputs(report):
     """One run in each form of `ferroce trace`: the page, the diagram, Perfetto's timeline, and a capture whose comments tshark reads."""
@@ -219,7 +262,7 @@ def outputs(report):
         events = json.loads(texts["perfetto"])["traceEvents"]
         arrows = [sum(event["ph"] == phase for event in events) for phase in "sf"]
         require(arrows == [drawn["packets"]] * 2, f"the timeline has {arrows} ends of arrows of {drawn['packets']} packets")
-        said = command(["tshark", "-n", "-r", made["pcapng"], "-T", "fields", "-e", "frame.comment"]).stdout.splitlines()
+        said = tshark(made["pcapng"], "-T", "fields", "-e", "frame.comment")
         told = command(["capinfos", "-c", "-M", made["pcapng"]]).stdout
         require(f" {len(said)}" in told and all(f"PSN {row['psn']}" in "".join(said) for row in rows(drawn)), f"comments: {said[:3]}")
         require(sum("completes SEND of 3000 B" in line for line in said) >= 10, f"what completes a message: {said[-3:]}")

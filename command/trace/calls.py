@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Calls of libibverbs and librdmacm, by uprobes on the libraries as they are: a program need not be built for it. Data path
+calls are inline functions of their headers, and no symbols."""
+
+import glob
+import os
+from contextlib import suppress
+
+from .elf import functions
+
+# Where libraries are, besides the folders of an architecture.
+FOLDERS = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
+# Objects are made and unmade by these; a function that returns a pointer has failed if that is NULL.
+POINTERS = {"ibv_get_device_list", "ibv_open_device", "ibv_alloc_pd", "ibv_reg_mr", "ibv_reg_mr_iova", "ibv_reg_mr_iova2",
+            "ibv_create_comp_channel", "ibv_create_cq", "ibv_create_qp", "ibv_create_srq", "ibv_create_ah",
+            "rdma_create_event_channel"}
+LIBRARIES = {
+    "libibverbs.so.1": (*sorted(name for name in POINTERS if name.startswith("ibv_")), "ibv_close_device", "ibv_dealloc_pd",
+                        "ibv_dereg_mr", "ibv_destroy_cq", "ibv_modify_qp", "ibv_query_qp", "ibv_destroy_qp", "ibv_destroy_srq",
+                        "ibv_destroy_ah", "ibv_attach_mcast", "ibv_detach_mcast", "ibv_get_cq_event", "ibv_get_async_event",
+                        # From the provider back to libibverbs, which makes the system call.
+                        "ibv_cmd_create_qp", "ibv_cmd_create_qp_ex2", "ibv_cmd_modify_qp", "ibv_cmd_reg_mr", "ibv_cmd_create_cq",
+                        "ibv_cmd_create_cq_ex", "execute_ioctl"),
+    "librdmacm.so.1": ("rdma_create_event_channel", "rdma_create_id", "rdma_bind_addr", "rdma_resolve_addr", "rdma_resolve_route",
+                       "rdma_listen", "rdma_connect", "rdma_accept", "rdma_reject", "rdma_disconnect", "rdma_create_qp",
+                       "rdma_destroy_qp", "rdma_destroy_id", "rdma_get_cm_event", "rdma_join_multicast", "rdma_leave_multicast"),
+}
+
+
+def library(name: str) -> str | None:
+    """The path of a library."""
+    return next((os.path.realpath(path) for folder in FOLDERS for path in glob.glob(f"{folder}/{name}")), None)
+
+
+def probes(group: str) -> list[str]:
+    """The lines for `uprobe_events`: entry and return of each function."""
+    made = []
+    for name, wanted in LIBRARIES.items():
+        path = library(name)
+        if path:
+            with open(path, "rb") as f:
+                known = functions(f.read())
+            for function in (one for one in wanted if one in known):
+                made += [f"p:{group}/ferroce_call__{function} {path}:{known[function]:#x}",
+                         f"r:{group}/ferroce_return__{function} {path}:{known[function]:#x} ret=$retval"]
+    return made
+
+
+class Calls:
+    """The probes of one recording, in a buffer of tracefs."""
+
+    def __init__(self, tracefs: str, buffer: str):
+        self.tracefs, self.buffer = tracefs, buffer
+        self.group = f"ferroce_calls_{os.getpid()}"
+        self.made: list[str] = []
+
+    def begin(self) -> str:
+        """Sets them. Returns what is to be said where that cannot be."""
+        path = f"{self.tracefs}/uprobe_events"
+        if not os.path.exists(path):
+            return "calls of libibverbs and librdmacm are not recorded: this kernel has no uprobes (CONFIG_UPROBE_EVENTS)"
+        for line in probes(self.group):
+            if append(path, line):
+                self.made.append(line.split()[0][2:])
+        if not self.made:
+            return "calls of libibverbs and librdmacm are not recorded: no probe could be set"
+        put(f"{self.buffer}/events/{self.group}/enable", "1")
+        return ""
+
+    def stop(self) -> None:
+        """Records no more."""
+        put(f"{self.buffer}/events/{self.group}/enable", "0")
+
+    def end(self) -> None:
+        """Takes them away. The kernel clears the buffers in which they were on: read first."""
+        self.stop()
+        for name in self.made:
+            append(f"{self.tracefs}/uprobe_events", f"-:{name}")
+        self.made = []
+
+
+def append(path: str, line: str) -> bool:
+    """Adds a line to a file of tracefs in which nothing can be sought, as open() would; whether it was taken."""
+    with suppress(OSError):
+        file = os.open(path, os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(file, f"{line}\n".encode())
+            return True
+        finally:
+            os.close(file)
+    return False
+
+
+def put(path: str, text: str) -> None:
+    """Writes a file of tracefs that need not be there."""
+    with suppress(OSError), open(path, "w", encoding="ascii") as f:
+        f.write(text)
