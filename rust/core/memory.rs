@@ -29,7 +29,7 @@ impl MemoryKey {
     /// The key of another name with the same low byte.
     #[inline]
     pub const fn with_name(self, name: u32) -> Self {
-        Self(name << 8 | self.0 & 0xff)
+        Self((name << 8) | (self.0 & 0xff))
     }
 }
 

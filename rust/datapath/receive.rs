@@ -31,11 +31,11 @@ use super::queues::{
 use super::traced;
 use super::tx::wire;
 use crate::core::kick::Kick;
-use crate::core::request::Progress;
 use crate::core::segment::{
     IncomingRequest,
     ReadSegment, //
 };
+use crate::core::send::Progress;
 use crate::core::wire::gid::{
     self,
     Gid,

@@ -84,6 +84,12 @@ def merged(before, now):
     return before | {bed: before.get(bed, {}) | ratios_of for bed, ratios_of in now.items()}
 
 
+def as_toml(record):
+    """The record as a file has it. Names of rows have no quotes."""
+    return "".join(f'\n["{bed}"]\n' + "".join(f'"{row}" = {ratio}\n' for row, ratio in ratios_of.items())
+                   for bed, ratios_of in record.items())
+
+
 def machine(result):
     """What the figures were taken on, in a line."""
     return f"kernel {result['kernel']}; {result['how']}; processor {' and then '.join(result['cpus'])}"

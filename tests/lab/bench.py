@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 import time
+import tomllib
 from contextlib import contextmanager
 
 from tests.bench import charts, plan, summary
@@ -18,7 +19,7 @@ OUT = config.BUILD / "bench"
 TREE = OUT / "tree"
 # The ratios to rdma_rxe that were reached, by how they were measured. Each run leaves its own beside bench.json, to be copied
 # here when they are better.
-REACHED = config.CHECKOUT / "tests/bench/reached.json"
+REACHED = config.CHECKOUT / "tests/bench/reached.toml"
 # What is of ferroce itself: the rest of a tree measures it.
 PRODUCT = ("Kbuild", "rust", "userspace-provider")
 # The crates that cargo loads with the provider: they name each other by the folders of their own commit.
@@ -117,11 +118,12 @@ def stock(root, lines, kvm):
 def tell(release, how, events, turns, faults, began):
     """Shows the result; its exit status."""
     result = summary.summarize(events, turns["quick"])
-    before = json.loads(REACHED.read_text(encoding="utf-8"))
+    before = tomllib.loads(REACHED.read_text(encoding="utf-8"))
     now = summary.reached(result, how)
     faults = faults + summary.lost(before, now)
-    (OUT / REACHED.name).parent.mkdir(parents=True, exist_ok=True)
-    (OUT / REACHED.name).write_text(json.dumps(summary.merged(before, now), indent=1) + "\n", encoding="utf-8")
+    OUT.mkdir(parents=True, exist_ok=True)
+    head = REACHED.read_text(encoding="utf-8").split("\n[")[0].rstrip()
+    (OUT / REACHED.name).write_text(f"{head}\n{summary.as_toml(summary.merged(before, now))}", encoding="utf-8")
     result |= {"kernel": release, "how": how, "rounds": turns["rounds"], "faults": faults,
                "seconds": round(time.monotonic() - began)}
     show(result)

@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import tempfile
+import tomllib
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -94,6 +95,7 @@ class Reached(unittest.TestCase):
         self.assertEqual(summary.lost({"native": {row.key: 99.0}}, now), [])
         self.assertEqual(summary.merged({"native": {row.key: 99.0}, "emulated": {"old": 1.0}}, now),
                          now | {"native": {row.key: 99.0}, "emulated": {"old": 1.0, row.key: 7.9}})
+        self.assertEqual(tomllib.loads(summary.as_toml(now)), now)
 
 
 class Charts(unittest.TestCase):
