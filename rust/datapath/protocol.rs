@@ -19,11 +19,13 @@ use crate::core::message::Mtu;
 use crate::core::rc;
 use crate::core::rc::config::{
     RequesterConfig,
-    ResponderConfig,
-    MAX_RD_ATOMIC, //
+    ResponderConfig, //
 };
 use crate::core::rc::requester::SendSlot;
-use crate::core::rc::responder::Resource;
+use crate::core::rc::responder::{
+    resources_for,
+    Resource, //
+};
 use crate::core::send::{
     Progress,
     PushError,
@@ -118,6 +120,22 @@ pub(super) fn acknowledged(
     }
 }
 
+/// Memory for the resources of a responder of RC. What was exchanged for it is freed with it, which
+/// is to happen outside of locks.
+pub(super) struct Resources(KVVec<Resource>);
+
+impl Resources {
+    /// As many as the peer may have outstanding requests. May sleep.
+    pub(super) fn new(setting: &ResponderSetting) -> Result<Self> {
+        Ok(Self(match setting {
+            ResponderSetting::Reliable(config) => {
+                slots(usize::from(resources_for(config.max_dest_rd_atomic)))?
+            }
+            _ => KVVec::new(),
+        }))
+    }
+}
+
 /// Settings of a requester.
 pub enum RequesterSetting {
     /// RC.
@@ -190,23 +208,46 @@ fn slots<T: Clone + Default, A: Allocator>(count: usize) -> Result<Vec<T, A>> {
     Ok(slots)
 }
 
-impl AnyRequester {
-    /// Requester of a QP in RESET. May sleep.
+/// The memory of a requester, one slot for each WQE. It is allocated first, so that the requester
+/// can be made where it stays.
+pub(super) enum RequesterSlots {
+    /// RC.
+    Reliable(KVVec<SendSlot>),
+    /// UC.
+    Unreliable(KVVec<Slot>),
+    /// UD.
+    Datagram(KVVec<Slot>),
+}
+
+impl RequesterSlots {
+    /// May sleep.
     pub(super) fn new(half: Protocol, capacity: &Capacity) -> Result<Self> {
         let count = capacity.max_send_wr as usize;
         Ok(match half {
-            Protocol::Reliable => Self::Reliable(ReliableRequester::new(slots(count)?)),
-            Protocol::Unacknowledged => {
+            Protocol::Reliable => Self::Reliable(slots(count)?),
+            Protocol::Unacknowledged => Self::Unreliable(slots(count)?),
+            Protocol::Datagram => Self::Datagram(slots(count)?),
+            Protocol::None => return Err(EINVAL),
+        })
+    }
+}
+
+impl AnyRequester {
+    /// Requester of a QP in RESET.
+    #[inline]
+    pub(super) fn new(slots: RequesterSlots) -> Self {
+        match slots {
+            RequesterSlots::Reliable(slots) => Self::Reliable(ReliableRequester::new(slots)),
+            RequesterSlots::Unreliable(slots) => {
                 let service = opcode::OpcodeService::Uc;
-                Self::Unreliable(UnreliableRequester::new(slots(count)?, service))
+                Self::Unreliable(UnreliableRequester::new(slots, service))
             }
-            Protocol::Datagram => Self::Datagram(Datagrams {
-                queue: UnreliableRequester::new(slots(count)?, opcode::OpcodeService::Ud),
+            RequesterSlots::Datagram(slots) => Self::Datagram(Datagrams {
+                queue: UnreliableRequester::new(slots, opcode::OpcodeService::Ud),
                 qkey: 0,
                 ah_path: None,
             }),
-            Protocol::None => return Err(EINVAL),
-        })
+        }
     }
 
     /// Discards everything but the counters.
@@ -314,13 +355,11 @@ impl AnyRequester {
 }
 
 impl AnyResponder {
-    /// Responder of a QP in RESET. May sleep.
+    /// Responder of a QP in RESET. That of RC gets memory for its resources when it is connected.
+    #[inline]
     pub(super) fn new(half: Protocol) -> Result<Self> {
         Ok(match half {
-            Protocol::Reliable => {
-                let resources = slots(usize::from(MAX_RD_ATOMIC))?;
-                Self::Reliable(ReliableResponder::new(resources))
-            }
+            Protocol::Reliable => Self::Reliable(ReliableResponder::new(KVVec::new())),
             Protocol::Unacknowledged => Self::Unreliable(Default::default()),
             Protocol::Datagram => Self::Datagram(UdResponder::default()),
             Protocol::None => return Err(EINVAL),
@@ -332,10 +371,17 @@ impl AnyResponder {
         responder!(self, it => it.reset());
     }
 
-    /// To RTR from INIT.
-    pub(super) fn connect(&mut self, setting: ResponderSetting) -> Result {
+    /// To RTR from INIT. `resources` are exchanged for those that it had, if it had fewer.
+    pub(super) fn connect(
+        &mut self,
+        setting: ResponderSetting,
+        resources: &mut Resources,
+    ) -> Result {
         match (self, setting) {
-            (Self::Reliable(it), ResponderSetting::Reliable(config)) => it.connect(config),
+            (Self::Reliable(it), ResponderSetting::Reliable(config)) => {
+                it.grow(&mut resources.0);
+                it.connect(config);
+            }
             (
                 Self::Unreliable(it),
                 ResponderSetting::Unreliable {
@@ -350,10 +396,12 @@ impl AnyResponder {
         Ok(())
     }
 
-    /// Changes the attributes that may change in RTS and SQD.
-    pub(super) fn update(&mut self, setting: &ResponderSetting) {
+    /// Changes the attributes that may change in RTS and SQD. For `resources` see
+    /// [`Self::connect`].
+    pub(super) fn update(&mut self, setting: &ResponderSetting, resources: &mut Resources) {
         match (self, setting) {
             (Self::Reliable(it), ResponderSetting::Reliable(config)) => {
+                it.grow(&mut resources.0);
                 it.set_min_rnr_timer(config.min_rnr_timer);
                 it.set_max_dest_rd_atomic(config.max_dest_rd_atomic);
                 it.set_rights(config.rights);

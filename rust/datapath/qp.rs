@@ -11,6 +11,7 @@ use super::path::Path;
 use super::port::Port;
 use super::protocol::{
     RequesterSetting,
+    Resources,
     ResponderSetting, //
 };
 use super::queues::{
@@ -477,8 +478,9 @@ impl Qp {
         setting: ResponderSetting,
         paths: Option<(u32, [Path; 2])>,
     ) -> Result {
+        let mut resources = Resources::new(&setting)?;
         self.transition(QpState::Init, QpState::Rtr, |send, recv| {
-            recv.responder.connect(setting)?;
+            recv.responder.connect(setting, &mut resources)?;
             if let Some((peer, paths)) = paths {
                 connect(send, recv, peer, paths);
             }
@@ -493,9 +495,10 @@ impl Qp {
         requester: RequesterSetting,
         responder: &ResponderSetting,
     ) -> Result {
+        let mut resources = Resources::new(responder)?;
         self.transition(QpState::Rtr, QpState::Rts, |send, recv| {
             send.requester.connect(requester)?;
-            recv.responder.update(responder);
+            recv.responder.update(responder, &mut resources);
             Ok(())
         })
     }
@@ -519,12 +522,13 @@ impl Qp {
         responder: &ResponderSetting,
         paths: Option<(u32, [Path; 2])>,
     ) -> Result {
+        let mut resources = Resources::new(responder)?;
         self.transition(from, to, |send, recv| {
             if let Some((peer, paths)) = paths {
                 connect(send, recv, peer, paths);
             }
             send.requester.update(requester);
-            recv.responder.update(responder);
+            recv.responder.update(responder, &mut resources);
             if to == QpState::Rts {
                 send.requester.drain(false);
                 send.notify_drained = false;

@@ -6,7 +6,8 @@
 use super::path::Path;
 use super::protocol::{
     AnyRequester,
-    AnyResponder, //
+    AnyResponder,
+    RequesterSlots, //
 };
 use super::traced;
 use super::tx_batch::TxBatch;
@@ -165,16 +166,22 @@ impl<M> Peer<M> {
 }
 
 impl SendQueue {
-    /// The send queue of a QP in RESET. May sleep.
-    pub(super) fn new(service: &Service, capacity: &Capacity, signal_all: bool) -> Result<Self> {
+    /// The send queue of a QP in RESET, to be made where it stays: it is large. May sleep.
+    pub(super) fn new(
+        service: &Service,
+        capacity: &Capacity,
+        signal_all: bool,
+    ) -> Result<impl Init<Self>> {
         let stride = send_stride(capacity.max_send_sge, capacity.max_inline);
         let mut words = KVVec::new();
         let len = (capacity.max_send_wr as usize).checked_mul(stride as usize / 8);
         words.resize(len.ok_or(EINVAL)?, 0, GFP_KERNEL_ACCOUNT)?;
         let (max_sge, max_inline) = (capacity.max_send_sge, capacity.max_inline);
-        Ok(Self {
-            requester: AnyRequester::new(service.requester, capacity)?,
-            wqes: SendWqes::new(words, stride, max_sge, max_inline, *service, signal_all),
+        let slots = RequesterSlots::new(service.requester, capacity)?;
+        let service = *service;
+        Ok(init!(Self {
+            requester: AnyRequester::new(slots),
+            wqes: SendWqes::new(words, stride, max_sge, max_inline, service, signal_all),
             peer: None,
             offload: Offload::default(),
             local: false,
@@ -184,7 +191,7 @@ impl SendQueue {
             asks_for_completions: false,
             traced_sender: SenderKind::default(),
             counted: Default::default(),
-        })
+        }))
     }
 
     /// Discards everything; no WQE completes.
@@ -369,19 +376,21 @@ impl SendQueue {
 }
 
 impl RecvQueue {
-    /// The receive queue of a QP in RESET whose receives have up to `max_sge` entries. May sleep.
-    pub(super) fn new(service: &Service, max_sge: u32) -> Result<Self> {
+    /// The receive queue of a QP in RESET whose receives have up to `max_sge` entries, to be made
+    /// where it stays. May sleep.
+    pub(super) fn new(service: &Service, max_sge: u32) -> Result<impl Init<Self>> {
         let mut words = KVec::new();
         let len = recv_stride(max_sge) as usize / 8;
         words.resize(len, 0, GFP_KERNEL_ACCOUNT)?;
-        Ok(Self {
-            responder: AnyResponder::new(service.responder)?,
+        let responder = AnyResponder::new(service.responder)?;
+        Ok(init!(Self {
+            responder,
             wqes: RecvWqes::new(words, max_sge),
             peer: None,
             answering: Answering::Inline,
             established: false,
             refusals: Refusals::default(),
-        })
+        }))
     }
 
     /// Discards everything; no WQE completes.

@@ -15,7 +15,7 @@ RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_NEWADDR, RTM_NEWNEIGH = 16, 17, 18, 2
 # Client NLDEV of RDMA netlink.
 NLDEV_GET, NLDEV_NEWLINK, NLDEV_DELLINK = (5 << 10) | 1, (5 << 10) | 3, (5 << 10) | 4
 IFF_UP, IFA_F_NODAD = 1, 2
-IFLA_IFNAME, IFLA_MTU, IFLA_OPERSTATE, IFLA_LINKINFO, IFLA_NET_NS_FD = 3, 4, 16, 18, 28
+IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_OPERSTATE, IFLA_LINKINFO, IFLA_NET_NS_FD = 1, 3, 4, 16, 18, 28
 IF_OPER_UP = 6
 # What a neighbour is known as: one that the kernel will ask for itself when it is used, or for good.
 NUD_STALE, NUD_PERMANENT = 0x4, 0x80
@@ -175,6 +175,16 @@ def add_neighbour(netns, netdev, address, mac, state):
 
 def is_up(netns, netdev):
     """Whether the kernel has found that a netdev has a carrier. Then it tells others, before it does what else is asked."""
+    return link(netns, netdev).get(IFLA_OPERSTATE, b"\0")[0] == IF_OPER_UP
+
+
+def mac(netns, netdev):
+    """The address of a netdev, as `ip` writes it."""
+    return link(netns, netdev)[IFLA_ADDRESS].hex(":")
+
+
+def link(netns, netdev):
+    """The attributes of a netdev; none where there is no such one."""
     body = ifinfo() + attribute(IFLA_IFNAME, netdev)
 
     def ask():
@@ -182,7 +192,7 @@ def is_up(netns, netdev):
             s.send(struct.pack("=IHHII", 16 + len(body), RTM_GETLINK, REQUEST, 1, 0) + body)
             answer = s.recv(65536)
         kind, = struct.unpack_from("=H", answer, 4)
-        return kind == RTM_NEWLINK and attributes(answer[16 + len(ifinfo()):])[IFLA_OPERSTATE][0] == IF_OPER_UP
+        return attributes(answer[16 + len(ifinfo()):]) if kind == RTM_NEWLINK else {}
 
     return in_netns(netns, ask)
 

@@ -184,6 +184,22 @@ def need_module():
         raise NotHere("the module has no sources here")
 
 
+# Bytes of the stack that one function may take: what the kernel warns about in C.
+FRAME = 2048
+
+
+def large_frames(assembly):
+    """What takes more than that: bytes and function, the largest first."""
+    found, function = [], ""
+    for line in assembly.splitlines():
+        if begins := re.match(r"[0-9a-f]+ <(.*)>:$", line):
+            function = begins[1]
+        # Eight digits at most: more are a negative number.
+        elif (frame := re.search(r"\bsub +\$(0x[0-9a-f]{1,8}),%rsp", line)) and int(frame[1], 16) > FRAME:
+            found.append((int(frame[1], 16), function))
+    return sorted(found, reverse=True)
+
+
 def module_build(root):
     """The module builds for the kernel of the root, and says of itself what it should."""
     need_module()
@@ -196,6 +212,9 @@ def module_build(root):
                  + re.escape(root.release)):
         if not re.search(want, info, re.M):
             raise Bad(f"modinfo does not say {want!r}", info)
+    large = large_frames(in_root(root, ["objdump", "-d", "--no-show-raw-insn", "rust/ferroce.ko"]))
+    if large:
+        raise Bad(f"a kernel stack has 16 KiB, and {large[0][1]} takes {large[0][0]} bytes of it", "\n".join(map(str, large)))
 
 
 def module_clippy(root):

@@ -123,6 +123,10 @@ class Site:
         netlink.veth(*((f"v{i}", self.spaces[i]) for i in range(2)), mtu=4500)
         for i in range(2):
             netlink.configure(self.spaces[i], f"v{i}", f"{ADDRESSES[i]}/24")
+        # A first packet that comes before the wire is found to be up is lost, and ARP waits a second before it asks again.
+        for i in range(2):
+            netlink.add_neighbour(self.spaces[i], f"v{i}", ADDRESSES[1 - i], netlink.mac(self.spaces[1 - i], f"v{1 - i}"),
+                                  netlink.NUD_STALE)
         for i in range(2):
             netlink.rdma_link_add(self.spaces[i], DEVICES[i], flavour.current().link_type, f"v{i}")
         self.numbers = netlink.rdma_devices()

@@ -126,6 +126,17 @@ struct Nak {
     syndrome: AethSyndrome,
 }
 
+/// How many resources a responder needs whose peer may have `max` RDMA READs and atomic operations
+/// outstanding: at most [`MAX_RD_ATOMIC`], and a power of two, for mlx5, mlx4 and hns send so many
+/// when both sides have agreed on less.
+pub const fn resources_for(max: u8) -> u8 {
+    match max {
+        0 => 0,
+        MAX_RD_ATOMIC.. => MAX_RD_ATOMIC,
+        max => max.next_power_of_two(),
+    }
+}
+
 /// The responder of a QP.
 pub struct Responder<R> {
     state: ResponderState,
@@ -154,7 +165,7 @@ pub struct Responder<R> {
 
 impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     /// A responder in RESET with this many resources: a power of two, at most [`MAX_RD_ATOMIC`];
-    /// else the next smaller one.
+    /// else the next smaller one. [`Self::grow`] gives it more.
     pub fn new(resources: R) -> Self {
         Self {
             state: ResponderState::Reset,
@@ -206,13 +217,14 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     }
 
     /// Changes the number of RDMA READs and atomic operations that the peer may have outstanding,
-    /// at most [`MAX_RD_ATOMIC`]. It is rounded up to a power of two: mlx5, mlx4 and hns send so
-    /// many when both sides have agreed on less.
+    /// as [`resources_for`] has it. There must be as many resources: see [`Self::grow`].
     pub fn set_max_dest_rd_atomic(&mut self, max: u8) {
-        self.most_outstanding = match max {
-            0 => 0,
-            max => max.min(MAX_RD_ATOMIC).next_power_of_two(),
-        };
+        self.most_outstanding = resources_for(max);
+    }
+
+    /// Exchanges the resources for `slots`, if these are more. Those in use stay what they are.
+    pub fn grow(&mut self, slots: &mut R) {
+        self.resources.grow(slots);
     }
 
     /// PSN of the expected packet (`rq_psn` of `ibv_query_qp`).

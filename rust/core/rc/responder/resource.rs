@@ -205,6 +205,15 @@ impl Resource {
     }
 }
 
+/// How many of these slots are in use.
+fn capacity_of(slots: &[Resource]) -> u32 {
+    let len = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+    match len.checked_ilog2() {
+        Some(log) => 1u32.wrapping_shl(log),
+        None => 0,
+    }
+}
+
 /// The resources, addressed by free-running indices in the order of their requests.
 pub(super) struct Resources<R> {
     slots: R,
@@ -223,19 +232,32 @@ pub(super) struct Resources<R> {
 impl<R: DerefMut<Target = [Resource]>> Resources<R> {
     /// No resources, with as many slots as given, or the next smaller power of two.
     pub(super) fn new(slots: R) -> Self {
-        let len = u32::try_from(slots.len()).unwrap_or(u32::MAX);
-        let capacity = match len.checked_ilog2() {
-            Some(log) => 1u32.wrapping_shl(log),
-            None => 0,
-        };
         Self {
+            capacity: capacity_of(&slots),
             slots,
-            capacity,
             made: 0,
             kept: 0,
             unanswered: 0,
             cursor: 0,
         }
+    }
+
+    /// Exchanges the slots for these, if they are more. The resources move.
+    pub(super) fn grow(&mut self, slots: &mut R) {
+        let capacity = capacity_of(slots);
+        if capacity <= self.capacity {
+            return;
+        }
+        for back in 1..=self.kept {
+            let index = self.made.wrapping_sub(back);
+            let from = self.get(index).copied();
+            let to = slots.get_mut((index & capacity.wrapping_sub(1)) as usize);
+            if let (Some(from), Some(to)) = (from, to) {
+                *to = from;
+            }
+        }
+        core::mem::swap(&mut self.slots, slots);
+        self.capacity = capacity;
     }
 
     pub(super) fn clear(&mut self) {
@@ -446,6 +468,34 @@ mod tests {
     #[test]
     fn resources_are_small() {
         assert!(size_of::<Resource>() <= 56);
+    }
+
+    /// Those that the peer may ask for again are found after the slots were exchanged, and so are
+    /// responses that are pending.
+    #[test]
+    fn more_slots_change_nothing() {
+        let mut few = [Resource::default(); 2];
+        let mut more = [Resource::default(); 8];
+        let mut none: [Resource; 0] = [];
+        let mut all = Resources::new(none.as_mut_slice());
+        assert!(!all.push(read(0, 1)));
+        all.grow(&mut few.as_mut_slice());
+        assert!(all.push(read(0, 1)));
+        assert!(sends(&mut all, &[(0, true, true)]));
+        // In the slot of the first one.
+        assert!(all.push(read(1, 2)) && all.push(read(3, 1)) && !all.has_room());
+        assert!(sends(&mut all, &[(1, true, false)]));
+        let mut slots = more.as_mut_slice();
+        all.grow(&mut slots);
+        assert_eq!((slots.len(), all.outstanding()), (2, 2));
+        assert!(sends(&mut all, &[(2, false, true)]));
+        assert!(all.push(read(4, 1)) && all.has_room());
+        assert!(sends(&mut all, &[(3, true, true), (4, true, true)]));
+        // Fewer are not taken.
+        let mut one = [Resource::default(); 1];
+        let mut slots = one.as_mut_slice();
+        all.grow(&mut slots);
+        assert_eq!((slots.len(), all.capacity), (1, 8));
     }
 
     /// Responses that the local stack refused are sent again as they were, not as a new
