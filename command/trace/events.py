@@ -59,8 +59,8 @@ class Events:
     # Nanoseconds from the clock of the events to that of captures; None where nobody has written it down.
     ahead: int | None = None
     notes: list[str] = field(default_factory=list)
-    # By their kind, of so many.
-    kinds: dict[str, list[Event]] = field(default_factory=dict)
+    # By their kind, and by this and their queue pair, of so many.
+    kinds: dict[tuple[str, str | None], list[Event]] = field(default_factory=dict)
     sorted_out: int = -1
 
     def add(self, other: "Events") -> None:
@@ -75,8 +75,11 @@ class Events:
         if self.sorted_out != len(self.all):
             self.kinds, self.sorted_out = {}, len(self.all)
             for event in self.all:
-                self.kinds.setdefault(event.name, []).append(event)
-        kinds = [self.kinds[name] for name in names if name in self.kinds]
+                for key in ((event.name, None), (event.name, event.qpn)):
+                    self.kinds.setdefault(key, []).append(event)
+        # What is asked of one queue pair is asked of each, of which there may be thousands.
+        qpn = wanted.pop("qpn", None)
+        kinds = [self.kinds[name, qpn] for name in names if (name, qpn) in self.kinds]
         found = kinds[0] if len(kinds) == 1 else heapq.merge(*kinds, key=lambda event: event.at)
         return (event for event in found if all(event[key] == value for key, value in wanted.items()))
 

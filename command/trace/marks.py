@@ -215,7 +215,8 @@ class Marks:
         own = self.by_process[event.task, event.thread]
         if len(qpns) == 1:
             # What is about one queue pair stands beside it.
-            own.remove(begun)
+            # It is one of the last.
+            del own[next(n for n in reversed(range(len(own))) if own[n] is begun)]
             own = self.by_qp[next(iter(qpns))]
             own.append(begun)
         inside = bool(qpns) or own[-1] is not begun
