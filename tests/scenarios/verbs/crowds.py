@@ -9,7 +9,7 @@ from tests.scenarios.messages.pingpong import once
 from tests.scenarios.verbs.verbs import about
 
 # How many, and how many on a kernel full of checks.
-COUNTS = {"regions": shortened(20000, 5000), "queue-pairs": shortened(4000, 800), "random": shortened(200000, 60000)}
+COUNTS = {"regions": shortened(20000, 5000), "queue-pairs": shortened(4000, 800), "random": shortened(200000, 20000)}
 
 
 def crowd(case):

@@ -398,8 +398,17 @@ static bool ends_something(uint32_t number)
 	       number == IB_USER_VERBS_CMD_DESTROY_SRQ;
 }
 
-/* One command: of the right form and right contents, with some words changed, or of no right form. */
-static void throw_one(int fd)
+/* One that is served, and was not yet taken in both ways. */
+static const struct shape *missed(void)
+{
+	for (size_t i = 0; i < COUNT(shapes); i++)
+		if (!shapes[i].unserved && !(taken[0][shapes[i].number] && taken[1][shapes[i].number]))
+			return &shapes[i];
+	return NULL;
+}
+
+/* One command: of the right form and right contents, with some words changed, or of no right form. Often it is `wanted`. */
+static void throw_one(int fd, const struct shape *wanted)
 {
 	uint64_t body[2 * MOST / 8] = { 0 };
 	const struct shape *shape = &shapes[below(COUNT(shapes))];
@@ -407,6 +416,8 @@ static void throw_one(int fd)
 	/* What is made lives a while. */
 	if (ends_something(shape->number) && below(4))
 		shape = &shapes[below(COUNT(shapes))];
+	if (wanted && !below(4))
+		shape = wanted;
 	uint32_t number = below(32) ? shape->number : word();
 	size_t in = shape->in, out = shape->out + below(8) * 8;
 	uint32_t *words = (uint32_t *)body;
@@ -545,7 +556,9 @@ static void random_commands(void)
 	/* A response may begin at the last byte. */
 	arena = mmap(NULL, ARENA + LONGEST_RESPONSE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(arena != MAP_FAILED, "mmap: %s", strerror(errno));
-	for (unsigned int i = 0; i < n; i += COMMANDS_OF_ONE_FILE) {
+	/* Some commands are seldom taken, for what they need is seldom there: they are tried until they were. */
+	for (unsigned int i = 0; i < n || (i < 16 * n && missed()); i += COMMANDS_OF_ONE_FILE) {
+		const struct shape *wanted = i < n ? NULL : missed();
 		int fd = open_device_file();
 
 		/* Sometimes there is no context, which few commands do without. */
@@ -563,7 +576,7 @@ static void random_commands(void)
 				throw_mapping(fd);
 				break;
 			default:
-				throw_one(fd);
+				throw_one(fd, wanted);
 			}
 		}
 		close(fd);
