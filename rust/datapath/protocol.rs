@@ -122,9 +122,9 @@ pub(super) fn acknowledged(
 
 /// Memory for the resources of a responder of RC. What was exchanged for it is freed with it, which
 /// is to happen outside of locks.
-pub(super) struct Resources(KVVec<Resource>);
+pub(super) struct ResourceSlots(KVVec<Resource>);
 
-impl Resources {
+impl ResourceSlots {
     /// As many as the peer may have outstanding requests. May sleep.
     pub(super) fn new(setting: &ResponderSetting) -> Result<Self> {
         Ok(Self(match setting {
@@ -375,7 +375,7 @@ impl AnyResponder {
     pub(super) fn connect(
         &mut self,
         setting: ResponderSetting,
-        resources: &mut Resources,
+        resources: &mut ResourceSlots,
     ) -> Result {
         match (self, setting) {
             (Self::Reliable(it), ResponderSetting::Reliable(config)) => {
@@ -398,7 +398,7 @@ impl AnyResponder {
 
     /// Changes the attributes that may change in RTS and SQD. For `resources` see
     /// [`Self::connect`].
-    pub(super) fn update(&mut self, setting: &ResponderSetting, resources: &mut Resources) {
+    pub(super) fn update(&mut self, setting: &ResponderSetting, resources: &mut ResourceSlots) {
         match (self, setting) {
             (Self::Reliable(it), ResponderSetting::Reliable(config)) => {
                 it.grow(&mut resources.0);

@@ -11,7 +11,7 @@ use super::path::Path;
 use super::port::Port;
 use super::protocol::{
     RequesterSetting,
-    Resources,
+    ResourceSlots,
     ResponderSetting, //
 };
 use super::queues::{
@@ -478,7 +478,7 @@ impl Qp {
         setting: ResponderSetting,
         paths: Option<(u32, [Path; 2])>,
     ) -> Result {
-        let mut resources = Resources::new(&setting)?;
+        let mut resources = ResourceSlots::new(&setting)?;
         self.transition(QpState::Init, QpState::Rtr, |send, recv| {
             recv.responder.connect(setting, &mut resources)?;
             if let Some((peer, paths)) = paths {
@@ -495,7 +495,7 @@ impl Qp {
         requester: RequesterSetting,
         responder: &ResponderSetting,
     ) -> Result {
-        let mut resources = Resources::new(responder)?;
+        let mut resources = ResourceSlots::new(responder)?;
         self.transition(QpState::Rtr, QpState::Rts, |send, recv| {
             send.requester.connect(requester)?;
             recv.responder.update(responder, &mut resources);
@@ -522,7 +522,7 @@ impl Qp {
         responder: &ResponderSetting,
         paths: Option<(u32, [Path; 2])>,
     ) -> Result {
-        let mut resources = Resources::new(responder)?;
+        let mut resources = ResourceSlots::new(responder)?;
         self.transition(from, to, |send, recv| {
             if let Some((peer, paths)) = paths {
                 connect(send, recv, peer, paths);
