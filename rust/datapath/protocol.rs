@@ -371,17 +371,18 @@ impl AnyResponder {
         responder!(self, it => it.reset());
     }
 
-    /// To RTR from INIT. `resources` are exchanged for those that it had, if it had fewer.
-    pub(super) fn connect(
-        &mut self,
-        setting: ResponderSetting,
-        resources: &mut ResourceSlots,
-    ) -> Result {
+    /// Exchanges its resources for `slots`, if these are more: before a setting that permits more
+    /// requests.
+    pub(super) fn grow(&mut self, slots: &mut ResourceSlots) {
+        if let Self::Reliable(it) = self {
+            it.grow(&mut slots.0);
+        }
+    }
+
+    /// To RTR from INIT.
+    pub(super) fn connect(&mut self, setting: ResponderSetting) -> Result {
         match (self, setting) {
-            (Self::Reliable(it), ResponderSetting::Reliable(config)) => {
-                it.grow(&mut resources.0);
-                it.connect(config);
-            }
+            (Self::Reliable(it), ResponderSetting::Reliable(config)) => it.connect(config),
             (
                 Self::Unreliable(it),
                 ResponderSetting::Unreliable {
@@ -396,12 +397,10 @@ impl AnyResponder {
         Ok(())
     }
 
-    /// Changes the attributes that may change in RTS and SQD. For `resources` see
-    /// [`Self::connect`].
-    pub(super) fn update(&mut self, setting: &ResponderSetting, resources: &mut ResourceSlots) {
+    /// Changes the attributes that may change in RTS and SQD.
+    pub(super) fn update(&mut self, setting: &ResponderSetting) {
         match (self, setting) {
             (Self::Reliable(it), ResponderSetting::Reliable(config)) => {
-                it.grow(&mut resources.0);
                 it.set_min_rnr_timer(config.min_rnr_timer);
                 it.set_max_dest_rd_atomic(config.max_dest_rd_atomic);
                 it.set_rights(config.rights);

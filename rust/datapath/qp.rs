@@ -478,9 +478,10 @@ impl Qp {
         setting: ResponderSetting,
         paths: Option<(u32, [Path; 2])>,
     ) -> Result {
-        let mut resources = ResourceSlots::new(&setting)?;
+        let mut slots = ResourceSlots::new(&setting)?;
         self.transition(QpState::Init, QpState::Rtr, |send, recv| {
-            recv.responder.connect(setting, &mut resources)?;
+            recv.responder.grow(&mut slots);
+            recv.responder.connect(setting)?;
             if let Some((peer, paths)) = paths {
                 connect(send, recv, peer, paths);
             }
@@ -489,16 +490,16 @@ impl Qp {
         })
     }
 
-    /// To RTS from RTR. May change the responder's settings too.
+    /// To RTS from RTR. May change the responder's settings too, but not how many requests it
+    /// permits.
     pub fn ready_to_send(
         &self,
         requester: RequesterSetting,
         responder: &ResponderSetting,
     ) -> Result {
-        let mut resources = ResourceSlots::new(responder)?;
         self.transition(QpState::Rtr, QpState::Rts, |send, recv| {
             send.requester.connect(requester)?;
-            recv.responder.update(responder, &mut resources);
+            recv.responder.update(responder);
             Ok(())
         })
     }
@@ -522,13 +523,14 @@ impl Qp {
         responder: &ResponderSetting,
         paths: Option<(u32, [Path; 2])>,
     ) -> Result {
-        let mut resources = ResourceSlots::new(responder)?;
+        let mut slots = ResourceSlots::new(responder)?;
         self.transition(from, to, |send, recv| {
             if let Some((peer, paths)) = paths {
                 connect(send, recv, peer, paths);
             }
             send.requester.update(requester);
-            recv.responder.update(responder, &mut resources);
+            recv.responder.grow(&mut slots);
+            recv.responder.update(responder);
             if to == QpState::Rts {
                 send.requester.drain(false);
                 send.notify_drained = false;

@@ -75,9 +75,14 @@ def measure(row, driver, ends):
     raise Failed(f"{row.key} on {driver}: perftest could not tell the time in {ATTEMPTS} attempts")
 
 
+def places(row, ends):
+    """Where the server and the client of a row run: on one device, or at both ends."""
+    return (ends[0], ends[0]) if row.place == "local" else ends
+
+
 def run_once(row, driver, ends):
     """One run of one row, whatever it says."""
-    server, client = (ends[0], ends[0]) if row.place == "local" else ends
+    server, client = places(row, ends)
     used = [server] if server is client else [server, client]
     before = [counters(end.dev) for end in used]
     both = [row.argv(end.dev, end.gid(), PORT) for end in (server, client)]
@@ -114,9 +119,8 @@ def rounds(events, wanted, quick, times):
 
 def distribution(row, ends):
     """Each latency that the client has seen, in microseconds. perftest prints them when it is asked for them unsorted."""
-    argv = [*row.argv(ends[0].dev, ends[0].gid(), PORT)]
-    other = [*row.argv(ends[1].dev, ends[1].gid(), PORT), ends[0].tcp]
-    out = run_both(argv, other, ends, PORT, 60)[1]
+    server, client = (row.argv(end.dev, end.gid(), PORT) for end in ends)
+    out = run_both(server, [*client, ends[0].tcp], ends, PORT, 60)[1]
     found = [float(value) for value in re.findall(r"^\d+, (\d+\.\d+)$", out, re.M)]
     require(len(found) > row.iters // 2, f"{row.key}: {len(found)} samples: {out[-400:]}")
     return found
@@ -147,7 +151,7 @@ def draw(events, times):
         for chart in charts.plans(times):
             for x, row in chart.rows.items():
                 for driver, pair in ends.items():
-                    where = (pair[0], pair[0]) if row.place == "local" else pair
+                    where = places(row, pair)
                     if row.kind == "distribution":
                         point(chart, charts.DRIVERS[driver], lambda: charts.parts_of(distribution(row, where)))
                     else:

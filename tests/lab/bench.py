@@ -118,11 +118,12 @@ def stock(root, lines, kvm):
 def tell(release, how, events, turns, faults, began):
     """Shows the result; its exit status."""
     result = summary.summarize(events, turns["quick"])
-    before = tomllib.loads(REACHED.read_text(encoding="utf-8"))
+    record = REACHED.read_text(encoding="utf-8")
+    before = tomllib.loads(record)
     now = summary.reached(result, how)
     faults = faults + summary.lost(before, now)
     OUT.mkdir(parents=True, exist_ok=True)
-    head = REACHED.read_text(encoding="utf-8").split("\n[")[0].rstrip()
+    head = record.split("\n[")[0].rstrip()
     (OUT / REACHED.name).write_text(f"{head}\n{summary.as_toml(summary.merged(before, now))}", encoding="utf-8")
     result |= {"kernel": release, "how": how, "rounds": turns["rounds"], "faults": faults,
                "seconds": round(time.monotonic() - began)}

@@ -47,13 +47,13 @@ LEFT_OUT = (
 # in C there once more.
 TIER = tuple(f"{subject}.*" for subject in (
     "batches", "commands", "counters", "errors", "fault", "groups", "headers", "hostile", "in-flight", "isolation", "kernel",
-    "limits", "losses", "memory", "observe", "queues", "races", "scale", "teardown", "users", "verbs")) + (
-        "pyverbs.rounds", "ulp.iser*", "ulp.srp*")
+    "limits", "losses", "memory", "observe", "queues", "races", "scale", "users", "verbs")) + (
+        "pyverbs.rounds", "teardown.closed", "teardown.pairs", "teardown.some-orders", "ulp.iser*", "ulp.srp*")
 # What a whole run has here without checks, at the machine's speed: programs that others wrote, and the network around.
 PLAIN_TIER = (*(f"{subject}.*" for subject in (
-    # Rounds enough to measure what each leaves behind; with all checks `teardown.some-orders` runs.
     "cm", "examples", "fairness", "interop", "link", "once", "packets", "paths", "perftest", "trace", "ucx", "ulp", "walks")), *(
     f"product.{case}" for case in ("command", "doctor-netdev", "doctor-provider", "peers", "try", "wheel")),
+    # Rounds enough to measure what each leaves behind.
     "teardown.orders")
 # Of these subjects the stock kernel has what only it has (threads of one process that run at the same time, udev, network
 # cards, nft, tunnels), and of each kind of program one.
@@ -204,7 +204,7 @@ def place(scenario, guest="", whole=False):
         name = scenario.name
         if checks.is_one_of(name, STOCK) or checks.reason(name, LEFT_OUT):
             return ""
-        tiers = ((DEBUG.name, TIER), (PLAIN.name, PLAIN_TIER)) if name not in PLAIN_TIER else ((PLAIN.name, PLAIN_TIER),)
+        tiers = ((DEBUG.name, TIER), (PLAIN.name, PLAIN_TIER))
         return next((kind for kind, tier in tiers if checks.is_one_of(name, tier)), "")
     return guest if guest in KINDS else ""
 
