@@ -96,6 +96,19 @@ pub trait WriteEnv: ReceiveEnv {
     fn write_remote(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError>;
 }
 
+/// What became of a request that was to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// It is kept.
+    Kept,
+    /// It was kept already, and the two say the same.
+    Again,
+    /// Another one was kept, and says something else: neither is kept, for one may be forged.
+    Conflict,
+    /// There is no room for it.
+    NoRoom,
+}
+
 /// What a peer that is answered needs besides: the responder of RC.
 pub trait ResponderEnv: WriteEnv {
     /// Carries out the atomic operation on the 8 bytes at `va`, a multiple of 8, if the peer may do
@@ -113,6 +126,12 @@ pub trait ResponderEnv: WriteEnv {
         range: Option<(u64, u32)>,
         placement: FlushPlacement,
     ) -> Result<(), AccessError>;
+
+    /// Keeps the request that the responder was called with, under this number, until its turn
+    /// comes.
+    fn keep(&mut self, _sequence: u64) -> Keep {
+        Keep::NoRoom
+    }
 
     /// Invalidates a key for the peer, if the peer may do that.
     fn invalidate(&mut self, _key: u32) -> Result<(), AccessError> {

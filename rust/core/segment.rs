@@ -20,6 +20,7 @@ use crate::core::wire::headers::AethSyndrome;
 use crate::core::wire::headers::AtomicAckEth;
 use crate::core::wire::headers::AtomicEth;
 use crate::core::wire::headers::Feth;
+use crate::core::wire::headers::NakCode;
 use crate::core::wire::headers::Reth;
 use crate::core::wire::opcode::AtomicKind;
 use crate::core::wire::opcode::ExtensionKind;
@@ -108,6 +109,8 @@ pub struct IncomingRequest {
     pub span: u32,
     /// Requests an ACK.
     pub ack_req: bool,
+    /// The peer keeps packets behind a gap, and understands a report of those that are missing.
+    pub keeps: bool,
     /// Requests a solicited event.
     pub solicited: bool,
     /// The extended headers.
@@ -128,6 +131,7 @@ impl IncomingRequest {
             psn: packet.psn,
             span: 1,
             ack_req: packet.ack_req,
+            keeps: packet.keeps,
             solicited: packet.solicited,
             extension: packet.extension,
             // A packet is shorter than 2^16 bytes.
@@ -143,6 +147,7 @@ impl IncomingRequest {
             psn: segment.psn,
             span: segment.span,
             ack_req: segment.ack_req,
+            keeps: false,
             solicited: segment.solicited,
             extension,
             payload_len: segment.len,
@@ -173,6 +178,16 @@ pub enum Response {
         /// Message sequence number.
         msn: u32,
     },
+    /// What is missing, and what is kept behind it. The bitmap is that of the responder when the
+    /// packet is made.
+    Missing {
+        /// PSN of the expected packet.
+        psn: Psn,
+        /// Message sequence number.
+        msn: u32,
+        /// Bytes of the bitmap.
+        len: u32,
+    },
     /// The response to an atomic operation.
     Atomic {
         /// PSN of its only packet.
@@ -190,6 +205,7 @@ impl Response {
     pub const fn opcode(&self) -> Opcode {
         match self {
             Response::Acknowledge { .. } => Opcode::RcAcknowledge,
+            Response::Missing { .. } => Opcode::RcMissing,
             Response::ReadResponse { segment, .. } => {
                 Opcode::for_read_response(segment.first, segment.last)
             }
@@ -201,7 +217,9 @@ impl Response {
     #[inline]
     pub const fn psn(&self) -> Psn {
         match self {
-            Response::Acknowledge { psn, .. } | Response::Atomic { psn, .. } => *psn,
+            Response::Acknowledge { psn, .. }
+            | Response::Missing { psn, .. }
+            | Response::Atomic { psn, .. } => *psn,
             Response::ReadResponse { segment, .. } => segment.psn,
         }
     }
@@ -211,7 +229,7 @@ impl Response {
     pub const fn span(&self) -> u32 {
         match self {
             Response::ReadResponse { segment, .. } => segment.span,
-            Response::Acknowledge { .. } | Response::Atomic { .. } => 1,
+            Response::Acknowledge { .. } | Response::Missing { .. } | Response::Atomic { .. } => 1,
         }
     }
 
@@ -224,6 +242,7 @@ impl Response {
     pub const fn len(&self) -> u32 {
         match self {
             Response::ReadResponse { segment, .. } => segment.len,
+            Response::Missing { len, .. } => *len,
             Response::Acknowledge { .. } | Response::Atomic { .. } => 0,
         }
     }
@@ -237,6 +256,9 @@ impl Response {
         match self {
             Response::Acknowledge { syndrome, msn, .. } => {
                 Extension::Aeth(Aeth::new(*syndrome, *msn))
+            }
+            Response::Missing { msn, .. } => {
+                Extension::Aeth(Aeth::new(AethSyndrome::Nak(NakCode::PsnSequence), *msn))
             }
             Response::ReadResponse { segment, msn, .. } if segment.first || segment.last => {
                 Extension::Aeth(Aeth::new(ACK, *msn))
@@ -358,7 +380,7 @@ mod tests {
             let info = opcode.info();
             let request = IncomingRequest::from_packet(&packet);
             let response = ReadSegment::from_packet(&packet);
-            let is_ack = info.kind == Kind::Acknowledge;
+            let is_ack = matches!(info.kind, Kind::Acknowledge | Kind::Missing);
             assert_eq!(
                 u8::from(request.is_some()) + u8::from(response.is_some()) + u8::from(is_ack),
                 1

@@ -204,6 +204,7 @@ mod tests {
             psn: Psn::new(77),
             span: 1,
             ack_req: false,
+            keeps: false,
             solicited: true,
             extension: Extension::DethImm(Deth::new(1, 2), [1, 2, 3, 4]),
             payload_len,

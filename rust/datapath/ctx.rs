@@ -393,6 +393,7 @@ impl<'a> Ctx<'a> {
     /// Flushes the receive in progress and the QP's own receive ring, up to [`FLUSHED_PER_RUN`].
     /// Returns whether there may be more.
     pub(super) fn flush_receives(&mut self, recv: &mut RecvQueue, qp: ArcBorrow<'_, Qp>) -> bool {
+        recv.kept.clear();
         if let Some(done) = recv.responder.abort() {
             self.complete_receive(qp, done);
         }

@@ -4,6 +4,7 @@
 //! executed, a READ response is placed.
 
 use super::ctx::Ctx;
+use super::kept::KeptRequests;
 use super::memory::sg::{
     Payload,
     Regions,
@@ -38,6 +39,7 @@ use crate::core::env::{
     AccessError,
     AtomicOp,
     FlushPlacement,
+    Keep,
     ReceiveEnv,
     RemoteAccess,
     ResponderEnv,
@@ -72,6 +74,7 @@ use crate::core::wire::grh::{
     Made,
     GRH_LEN, //
 };
+use crate::core::wire::packet;
 use crate::core::wire::performance::MAD_LEN;
 use crate::observe::counters::Counter;
 use crate::sys::ib::event::QpEvent;
@@ -95,6 +98,8 @@ struct Target<'q, 't, 'a> {
     receives: &'t mut RecvWqes<KVec<u64>>,
     /// Payload of the request.
     payload: Payload<'t>,
+    /// The packet of a request that may be kept, and those that are.
+    packet: Option<(&'t RxPacket<'t>, &'t mut KeptRequests)>,
     /// Set for a datagram.
     origin: Option<&'t DatagramOrigin>,
     ctx: &'t mut Ctx<'a>,
@@ -230,6 +235,14 @@ impl WriteEnv for Target<'_, '_, '_> {
 }
 
 impl ResponderEnv for Target<'_, '_, '_> {
+    #[cold]
+    fn keep(&mut self, sequence: u64) -> Keep {
+        match &mut self.packet {
+            Some((packet, kept)) => kept.keep(sequence, packet),
+            None => Keep::NoRoom,
+        }
+    }
+
     fn invalidate(&mut self, key: u32) -> Result<(), AccessError> {
         self.regions()
             .change(self.qp.id(), KeyChange::Invalidate(MemoryKey::new(key)))
@@ -284,19 +297,21 @@ impl ResponderEnv for Target<'_, '_, '_> {
     }
 }
 
-/// Executes one request of the peer. Responses stay in the responder until they are sent.
+/// Executes one request of the peer, which came in `packet` if it may be kept. Responses stay in the
+/// responder until they are sent.
 #[inline]
 pub(super) fn request(
     recv: &mut RecvQueue,
     qp: ArcBorrow<'_, Qp>,
     request: &IncomingRequest,
-    payload: Payload<'_>,
+    (packet, payload): (Option<&RxPacket<'_>>, Payload<'_>),
     ctx: &mut Ctx<'_>,
 ) {
     let mut target = Target {
         qp,
         receives: &mut recv.wqes,
         payload,
+        packet: packet.map(|packet| (packet, &mut recv.kept)),
         origin: None,
         ctx: &mut *ctx,
     };
@@ -327,6 +342,49 @@ pub(super) fn request(
     }
 }
 
+/// Kept requests that one invocation executes.
+const KEPT_PER_RUN: u32 = 64;
+
+/// Executes kept requests whose turn has come, up to the budget. Returns whether there are more.
+#[inline]
+pub(super) fn kept(recv: &mut RecvQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool {
+    !recv.kept.is_empty() && some_kept(recv, qp, ctx)
+}
+
+#[cold]
+fn some_kept(recv: &mut RecvQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool {
+    for _ in 0..KEPT_PER_RUN {
+        let AnyResponder::Reliable(responder) = &mut recv.responder else {
+            return false;
+        };
+        let Some(sequence) = responder.next_kept() else {
+            break;
+        };
+        let Some(kept) = recv.kept.take(sequence) else {
+            responder.kept_is_gone();
+            continue;
+        };
+        let bytes = kept.bytes();
+        let parsed = packet::parse(bytes, bytes.len()).ok();
+        let request_of = |parsed| IncomingRequest::from_packet(&parsed).map(|it| (it, parsed));
+        // It was parsed before it was kept.
+        let Some((incoming, parsed)) = parsed.and_then(request_of) else {
+            responder.kept_is_gone();
+            continue;
+        };
+        let payload = bytes.get(parsed.payload_offset..).unwrap_or_default();
+        let payload = payload.get(..parsed.payload_len).unwrap_or_default();
+        request(recv, qp, &incoming, (None, Payload::Bytes(payload)), ctx);
+    }
+    let AnyResponder::Reliable(responder) = &recv.responder else {
+        return false;
+    };
+    if responder.keeps_nothing() {
+        recv.kept.clear();
+    }
+    responder.next_kept().is_some()
+}
+
 /// Delivers a datagram. The error is the drop reason.
 pub(super) fn datagram(
     recv: &mut RecvQueue,
@@ -355,6 +413,7 @@ pub(super) fn datagram(
         qp,
         receives: &mut recv.wqes,
         payload,
+        packet: None,
         origin: Some(origin),
         ctx: &mut *ctx,
     };
@@ -383,6 +442,7 @@ fn settled(
         None => None,
         Some(DropReason::Duplicate) => Some(Counter::Duplicate),
         Some(DropReason::OutOfSequence) => Some(Counter::OutOfSequence),
+        Some(DropReason::Kept) => Some(Counter::Kept),
         Some(DropReason::NoReceive) => Some(Counter::RnrNakSent),
         Some(DropReason::OutsideWindow | DropReason::UnknownRead | DropReason::NotReady) => {
             Some(Counter::IgnoredRequest)

@@ -49,6 +49,7 @@ pub mod deliver;
 pub mod directory;
 pub mod groups;
 pub mod icrc;
+mod kept;
 pub mod kernel;
 pub mod memory;
 pub mod notify;

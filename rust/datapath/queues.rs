@@ -3,6 +3,7 @@
 //! The send queue and the receive queue of a QP, as data under their locks. The files above this
 //! one operate on them.
 
+use super::kept::KeptRequests;
 use super::path::Path;
 use super::protocol::{
     AnyRequester,
@@ -105,6 +106,8 @@ pub(super) struct RecvQueue {
     pub(super) answering: Answering,
     /// A request in sequence has arrived since RTR.
     pub(super) established: bool,
+    /// Requests behind a gap.
+    pub(super) kept: KeptRequests,
     /// Responses that the local stack refused.
     pub(super) refusals: Refusals,
 }
@@ -278,6 +281,11 @@ impl SendQueue {
         add(Counter::RnrNakReceived, now.rnr_naks, before.rnr_naks);
         add(Counter::SequenceNakReceived, now.seq_naks, before.seq_naks);
         add(Counter::FatalNakReceived, now.fatal_naks, before.fatal_naks);
+        add(
+            Counter::MissingReceived,
+            now.missing_reports,
+            before.missing_reports,
+        );
         add(Counter::TailProbe, now.tail_probes, before.tail_probes);
         add(
             Counter::StaleResponse,
@@ -389,6 +397,7 @@ impl RecvQueue {
             peer: None,
             answering: Answering::Inline,
             established: false,
+            kept: KeptRequests::default(),
             refusals: Refusals::default(),
         }))
     }
@@ -400,6 +409,7 @@ impl RecvQueue {
         self.wqes.reset();
         self.peer = None;
         self.established = false;
+        self.kept.clear();
         self.refusals = Refusals::default();
     }
 }

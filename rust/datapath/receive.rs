@@ -46,7 +46,10 @@ use crate::core::wire::headers::{
     AethSyndrome,
     Bth, //
 };
-use crate::core::wire::opcode::OpcodeService;
+use crate::core::wire::opcode::{
+    Opcode,
+    OpcodeService, //
+};
 use crate::core::wire::packet::{
     self,
     Packet,
@@ -331,7 +334,8 @@ fn on_request(
         return dropped(packet, ctx.counters(&qp), reason);
     }
     count_received(qp.number(), ctx.counters(&qp), packet);
-    deliver::request(&mut recv, qp, request, Payload::Bytes(payload), ctx);
+    let payload = (Some(packet), Payload::Bytes(payload));
+    deliver::request(&mut recv, qp, request, payload, ctx);
     if !is_continued(packet) {
         answer(&mut recv, qp, ctx);
     }
@@ -428,9 +432,12 @@ fn on_response(
         let now = ctx.now();
         let (before, psn) = (&*requester, parsed.psn);
         trace::ack(move || acknowledged(before, qp.number(), psn, aeth));
-        requester.on_acknowledge(parsed.psn, aeth, now, &mut |done| {
-            ctx.complete_send(qp, done)
-        })
+        let mut complete = |done| ctx.complete_send(qp, done);
+        if parsed.opcode == Opcode::RcMissing {
+            requester.on_missing(psn, aeth, payload, now, &mut complete)
+        } else {
+            requester.on_acknowledge(psn, aeth, now, &mut complete)
+        }
     } else {
         // Cannot happen: a response without payload is an acknowledgement and carries an AETH.
         return dropped(packet, ctx.counters(&qp), Counter::DropOpcode);

@@ -252,6 +252,7 @@ pub(super) fn settled(
         (None, None) => RequestEnd::Executed,
         (None, Some(DropReason::Duplicate)) => RequestEnd::Duplicate,
         (None, Some(DropReason::OutOfSequence)) => RequestEnd::OutOfSequence,
+        (None, Some(DropReason::Kept)) => RequestEnd::Kept,
         (None, Some(DropReason::NoReceive)) => RequestEnd::NoReceive,
         (None, Some(DropReason::OutsideWindow)) => RequestEnd::OutsideWindow,
         (None, Some(DropReason::UnknownRead)) => RequestEnd::UnknownRead,

@@ -58,6 +58,12 @@ counters! {
     Duplicate = "duplicate_request",
     /// Requests behind a gap.
     OutOfSequence = "out_of_sequence",
+    /// Requests behind a gap that were kept until their turn came.
+    Kept = "kept_requests",
+    /// Reports sent that say which packets are missing.
+    MissingSent = "missing_sent",
+    /// Such reports received.
+    MissingReceived = "missing_rcvd",
     /// Requests that no peer sends (too far ahead, too old, a READ again that was never asked for),
     /// or behind one that was refused.
     IgnoredRequest = "ignored_request",

@@ -573,6 +573,20 @@ void ferroce_membership_leave(struct net_device *dev,
 		ferroce_leave4(dev, membership);
 }
 
+/*
+ * Takes a reference, for later. Until then nothing of the stack is held that a
+ * namespace, a netdev or a route would have to wait for. Returns the memory
+ * that the skb takes.
+ */
+u32 ferroce_rx_keep(struct sk_buff *skb)
+{
+	skb_orphan(skb);
+	skb_dst_drop(skb);
+	skb_ext_reset(skb);
+	nf_reset_ct(skb);
+	return skb_get(skb)->truesize;
+}
+
 void ferroce_rx_consume(struct sk_buff *skb)
 {
 	consume_skb(skb);

@@ -95,6 +95,7 @@ enum ferroce_arrival {
 
 enum ferroce_arrival ferroce_arrival(struct net *net, int port, int ifindex,
 				     bool is_v6, const u8 *address);
+u32 ferroce_rx_keep(struct sk_buff *skb);
 void ferroce_rx_consume(struct sk_buff *skb);
 void ferroce_rx_drop(struct sk_buff *skb);
 

@@ -228,6 +228,8 @@ pub enum RequestEnd {
     Duplicate,
     /// A packet before it is missing.
     OutOfSequence,
+    /// A packet before it is missing, and it is kept until that comes.
+    Kept,
     /// No receive was posted.
     NoReceive,
     /// Its PSN is none that the peer can have.

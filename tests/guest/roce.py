@@ -92,9 +92,9 @@ def icrc(ip, udp, ib):
     return zlib.crc32(b"\xff" * 8 + ip + udp + ib).to_bytes(4, "little")
 
 
-def packet(source, destination, qpn, psn, payload=b"", opcode=SEND_ONLY, extension=b"", pkey=0xffff):
-    """An IP packet that asks for an acknowledgement. The payload needs no pad."""
-    ib = struct.pack("!BBHII", opcode, 0, pkey, qpn, 1 << 31 | psn) + extension + payload
+def packet(source, destination, qpn, psn, payload=b"", opcode=SEND_ONLY, extension=b"", pkey=0xffff, keeps=False):
+    """An IP packet that asks for an acknowledgement. The payload needs no pad. It may say that its sender keeps packets."""
+    ib = struct.pack("!BBHII", opcode, 0, pkey, qpn, 1 << 31 | keeps << 24 | psn) + extension + payload
     length = 8 + len(ib) + 4
     ip, udp = ip_header(source, destination, length), struct.pack("!HHHH", 0xc123, PORT, length, 0)
     return ip + udp + ib + icrc(ip, udp, ib)

@@ -48,6 +48,7 @@ class Difference:
 
 NO_ID = "0, as nothing is ever cut to fragments, and DF says so (RFC 6864); rdma_rxe counts"
 MIGRATED = "1: the connection was never moved to another path (IBTA's state MIGRATED); rdma_rxe leaves it 0"
+KEEPS = "1: it keeps packets behind a gap, which another ferroce may use; others ignore the bit (IBTA 9.2)"
 INTERVAL = "within long messages each driver counts its packets in its own way until it asks, about 64"
 LONG = "of 81920 bytes"
 
@@ -57,6 +58,7 @@ ALWAYS = (
     Difference("responder", "ip_id", NO_ID),
     Difference("requester", "migreq", MIGRATED),
     Difference("responder", "migreq", MIGRATED),
+    Difference("requester", "reserved", KEEPS),
 )
 DIFFERENCES = ALWAYS + (
     Difference("requester", "ackreq", "the responses are the acknowledgement, nobody has to ask", packet="READ Request"),
@@ -108,6 +110,12 @@ class Part:
 HEADER_OF = {"dmalen": 16, "imm": 4, "syndrome": 4, "swap": 28, "original": 8, "qkey": 8}
 
 
+def says_that_it_keeps(part, p):
+    """Requests of RC that ferroce sends have the lowest reserved bit behind AckReq."""
+    sender = part.asks if p["src"] == part.client_ip else part.serves
+    return sender == "ferroce" and p["opcode"] < 0x20 and not 0x0d <= p["opcode"] <= 0x12
+
+
 def judge_frame(part):
     """What holds for every packet of both drivers."""
     ports = {}
@@ -117,7 +125,7 @@ def judge_frame(part):
         headers = sum(HEADER_OF.get(name, 0) for name in p)
         length = 8 + 12 + headers + payload + len(p["pad_bytes"]) + 4
         want = {
-            "tver": 0, "pkey": 0xffff, "fecn": 0, "becn": 0, "reserved": 0, "pad": -payload % 4,
+            "tver": 0, "pkey": 0xffff, "fecn": 0, "becn": 0, "reserved": int(says_that_it_keeps(part, p)), "pad": -payload % 4,
             "pad_bytes": bytes(-payload % 4), "dport": 4791, "udp_sum": 0, "udp_len": length, "frame_len": 14 + ip + length,
         } | ({"ip_len": 20 + length, "ip_header": 20, "ttl4": 64, "tos4": 0} if part.family == 4 else
              {"ip6_len": length, "next_header": 17, "ttl6": 64, "tos6": 0})

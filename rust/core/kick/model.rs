@@ -321,7 +321,7 @@ impl Model {
                     Err(refused) => refused.progress,
                 }
             }
-            Response::Atomic { .. } => panic!("nobody asked for it"),
+            Response::Missing { .. } | Response::Atomic { .. } => panic!("nobody asked for it"),
         };
         self.kick(here, Kick::Progress(progress));
     }

@@ -306,6 +306,7 @@ impl<'a> Conversation<'a> {
                     .read_response_placed(&place, self.now, &mut sink);
                 self.fatal |= progress.fatal;
             }
+            Response::Missing { .. } => panic!("nobody says that it keeps packets"),
             Response::Atomic { psn, original, .. } => {
                 let segment = ReadSegment::original(*psn);
                 let Ok(place) = self

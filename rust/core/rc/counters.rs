@@ -26,6 +26,8 @@ pub struct RequesterCounters {
     /// Responses to requests that were never sent, with an impossible MSN, or with a reserved
     /// syndrome.
     pub unexpected_responses: u64,
+    /// Reports of the peer that say which packets are missing.
+    pub missing_reports: u64,
     /// READ responses behind a gap.
     pub out_of_sequence: u64,
     /// READ responses that violate the protocol.

@@ -8,9 +8,11 @@
 //! | configuration | [`config`] |
 //! | requester | [`requester`] |
 //! | responder | [`responder`] |
+//! | packets kept behind a gap | `ahead` |
 //! | counters | [`counters`] |
 //! | PSNs as numbers that do not wrap | `sequence` |
 
+mod ahead;
 pub mod config;
 mod conversation;
 pub mod counters;

@@ -35,7 +35,7 @@ pub struct Bth {
     /// FECN (1), BECN (1), reserved (6): as a whole outside the ICRC.
     congestion: u8,
     dest_qp: [u8; 3],
-    /// AckReq (1), reserved (7).
+    /// AckReq (1), reserved (7). Of these the lowest is [`Bth::KEEPS`].
     ack: u8,
     psn: [u8; 3],
 }
@@ -49,6 +49,9 @@ impl Bth {
     const FECN: u8 = 0x80;
     const BECN: u8 = 0x40;
     const ACK_REQ: u8 = 0x80;
+    /// A reserved bit, sent as 0 and ignored by others (IBTA 9.2): the sender keeps packets that
+    /// arrive behind a gap, and understands [`Opcode::RcMissing`].
+    const KEEPS: u8 = 0x01;
 
     /// A header with these fields; the flags are clear, the pad count and the version 0.
     #[inline]
@@ -81,6 +84,7 @@ impl Bth {
     #[inline]
     pub const fn is_of(&self, service: OpcodeService) -> bool {
         self.opcode & OpcodeService::MASK == service as u8
+            || (self.opcode == Opcode::RcMissing.as_u8() && matches!(service, OpcodeService::Rc))
     }
 
     /// The receiver shall raise a solicited event.
@@ -138,6 +142,12 @@ impl Bth {
         self.ack & Self::ACK_REQ != 0
     }
 
+    /// The sender keeps packets that arrive behind a gap.
+    #[inline]
+    pub const fn keeps(&self) -> bool {
+        self.ack & Self::KEEPS != 0
+    }
+
     /// Sequence number.
     #[inline]
     pub const fn psn(&self) -> Psn {
@@ -174,6 +184,12 @@ impl Bth {
     #[inline]
     pub fn set_ack_req(&mut self, on: bool) {
         set(&mut self.ack, Self::ACK_REQ, on);
+    }
+
+    /// Says that the sender keeps packets that arrive behind a gap, or not.
+    #[inline]
+    pub fn set_keeps(&mut self, on: bool) {
+        set(&mut self.ack, Self::KEEPS, on);
     }
 }
 

@@ -45,6 +45,9 @@ pub enum Kind {
     AtomicAcknowledge,
     /// ACK, RNR NAK or NAK, as the AETH says.
     Acknowledge,
+    /// Which packets are missing and which are kept behind them, as a bitmap. Only to a peer that
+    /// understands it.
+    Missing,
     /// A request of the service that is not served: it is refused, not lost (IBTA 9.7.4.1.4).
     Unsupported,
 }
@@ -64,7 +67,7 @@ impl Kind {
     pub const fn is_request(self) -> bool {
         !matches!(
             self,
-            Kind::ReadResponse | Kind::AtomicAcknowledge | Kind::Acknowledge
+            Kind::ReadResponse | Kind::AtomicAcknowledge | Kind::Acknowledge | Kind::Missing
         )
     }
 }
@@ -413,6 +416,11 @@ opcodes! {
     0x64 UdSendOnly: Ud Send Only Deth Any;
     /// UD SEND Only with Immediate.
     0x65 UdSendOnlyImm: Ud Send Only DethImm Any;
+
+    // The numbers from 0xc0 on are the manufacturer's.
+
+    /// RC Missing.
+    0xc0 RcMissing: Rc Missing Only Aeth Any;
 }
 
 impl Opcode {
@@ -489,18 +497,20 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_service_and_dense() {
-        let known = (0u8..0x2c).chain([0x64, 0x65]);
+        let known = (0u8..0x2c).chain([0x64, 0x65, 0xc0]);
         assert_eq!(known.clone().count(), Opcode::ALL.len());
         for (number, opcode) in known.zip(Opcode::ALL) {
             assert_eq!(opcode.as_u8(), number);
-            assert_eq!(opcode.as_u8() & 0xe0, opcode.info().service as u8);
+            if *opcode != Opcode::RcMissing {
+                assert_eq!(opcode.as_u8() & 0xe0, opcode.info().service as u8);
+            }
         }
     }
 
     /// What UC and UD have does there what it does on RC.
     #[test]
     fn services_agree_about_the_lower_five_bits() {
-        for opcode in Opcode::ALL {
+        for opcode in Opcode::ALL.iter().filter(|it| **it != Opcode::RcMissing) {
             let info = opcode.info();
             assert_eq!(opcode.of_service(info.service), Some(*opcode));
             let rc = opcode.of_service(OpcodeService::Rc);
@@ -526,7 +536,7 @@ mod tests {
         for number in 0..=u8::MAX {
             match Opcode::from_u8(number) {
                 Some(opcode) => assert_eq!(opcode.as_u8(), number),
-                None => assert!(number > 0x2b && number & !1 != 0x64),
+                None => assert!(number > 0x2b && number & !1 != 0x64 && number != 0xc0),
             }
         }
     }
@@ -592,7 +602,9 @@ mod tests {
                 }
                 (Kind::Write, true, _) => ExtensionKind::Reth,
                 (Kind::ReadResponse, false, false) => ExtensionKind::None,
-                (Kind::ReadResponse | Kind::Acknowledge, _, _) => ExtensionKind::Aeth,
+                (Kind::ReadResponse | Kind::Acknowledge | Kind::Missing, _, _) => {
+                    ExtensionKind::Aeth
+                }
                 _ if info.service == OpcodeService::Ud && opcode.as_u8() & 1 == 1 => {
                     ExtensionKind::DethImm
                 }

@@ -244,6 +244,8 @@ pub struct Packet {
     pub solicited: bool,
     /// The responder shall answer.
     pub ack_req: bool,
+    /// The sender keeps packets that arrive behind a gap.
+    pub keeps: bool,
     /// Path migration state.
     pub migreq: bool,
     /// Partition key.
@@ -318,6 +320,7 @@ pub fn parse(head: &[u8], udp_payload_len: usize) -> Result<Packet, ParseError> 
         opcode,
         solicited: bth.solicited(),
         ack_req: bth.ack_req(),
+        keeps: bth.keeps(),
         migreq: bth.migreq(),
         pkey: bth.pkey(),
         dest_qpn: bth.dest_qp(),
@@ -372,6 +375,8 @@ pub struct Headers {
     pub solicited: bool,
     /// The responder shall answer.
     pub ack_req: bool,
+    /// The sender keeps packets that arrive behind a gap.
+    pub keeps: bool,
     /// Path migration state.
     pub migreq: bool,
     /// Partition key.
@@ -396,6 +401,7 @@ impl Headers {
             opcode,
             solicited: false,
             ack_req: false,
+            keeps: false,
             migreq: true,
             pkey: DEFAULT_PKEY,
             dest_qpn,
@@ -437,6 +443,7 @@ impl Headers {
         let mut bth = Bth::new(self.opcode, self.pkey, self.dest_qpn, self.psn);
         bth.set_solicited(self.solicited);
         bth.set_ack_req(self.ack_req);
+        bth.set_keeps(self.keeps);
         bth.set_migreq(self.migreq);
         bth.set_pad(self.pad);
 
@@ -460,6 +467,7 @@ impl From<&Packet> for Headers {
             opcode: packet.opcode,
             solicited: packet.solicited,
             ack_req: packet.ack_req,
+            keeps: packet.keeps,
             migreq: packet.migreq,
             pkey: packet.pkey,
             dest_qpn: packet.dest_qpn,

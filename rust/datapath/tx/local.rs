@@ -149,7 +149,7 @@ impl Local<'_, '_, '_, '_> {
             .map_err(|AccessError| SendError::Local(Status::LocProtErr))?;
         let extension = segment.extension(|| wqes.arguments(segment.slot));
         let request = IncomingRequest::local(segment, extension);
-        deliver::request(self.recv, self.peer, &request, payload, ctx);
+        deliver::request(self.recv, self.peer, &request, (None, payload), ctx);
         Ok(())
     }
 }
@@ -206,6 +206,8 @@ impl<'q, 't, 'a> Transmit<ReliableRequester> for Local<'q, '_, 't, 'a> {
                         }
                     }
                 }
+                // Cannot happen: no request of this path says that it may be kept.
+                Response::Missing { .. } => continue,
                 Response::Atomic { psn, original, .. } => {
                     let segment = ReadSegment::original(psn);
                     let bytes = original.to_ne_bytes();

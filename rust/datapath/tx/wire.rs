@@ -5,6 +5,7 @@
 use super::datagram;
 use super::Sender;
 use crate::core::completion::Status;
+use crate::core::env::AccessError;
 use crate::core::segment::{
     RequestSegment,
     Response, //
@@ -15,6 +16,7 @@ use crate::core::send::{
     Transmit,
     SEGMENTS_PER_RUN, //
 };
+use crate::core::wire::opcode::OpcodeService;
 use crate::core::wire::packet::Headers;
 use crate::datapath::ctx::Ctx;
 use crate::datapath::deliver;
@@ -105,6 +107,7 @@ impl<'q, 't, 'a, S> Transmit<S> for Wire<'q, 't, 'a> {
         let mut headers = Headers::new(segment.opcode, *number, segment.psn);
         headers.ack_req = segment.ack_req;
         headers.solicited = segment.solicited;
+        headers.keeps = segment.opcode.info().service == OpcodeService::Rc;
         headers.extension = segment.extension(|| wqes.arguments(segment.slot));
         let data = wqes.data(segment.slot);
         let payload = Payload::of(data, segment.offset, qp.regions(ctx.rcu()));
@@ -148,9 +151,10 @@ pub(in crate::datapath) fn answer(
     qp: ArcBorrow<'_, Qp>,
     ctx: &mut Ctx<'_>,
 ) -> bool {
+    let more_kept = deliver::kept(recv, qp, ctx);
     if recv.refusals.wait_until(ctx.now()).is_some() {
         // The timer continues.
-        return false;
+        return more_kept;
     }
     let (AnyResponder::Reliable(responder), Some(peer)) = (&mut recv.responder, &mut recv.peer)
     else {
@@ -180,6 +184,16 @@ pub(in crate::datapath) fn answer(
             Response::Acknowledge { .. } | Response::Atomic { .. } => {
                 batch.add(path, counters, origin, &headers, 0, response, |_| Ok(()))
             }
+            Response::Missing { len, .. } => {
+                counters.inc(Counter::MissingSent);
+                let words = responder.kept_words();
+                batch.add(path, counters, origin, &headers, *len, response, |out| {
+                    for word in words {
+                        out.put(&word.to_le_bytes()).map_err(|_| AccessError)?;
+                    }
+                    Ok(())
+                })
+            }
             Response::ReadResponse {
                 segment, rkey, va, ..
             } => {
@@ -203,15 +217,17 @@ pub(in crate::datapath) fn answer(
             Ok(()) => {}
             Err(TxError::Access) => deliver::read_failed(responder, qp, ctx),
             Err(TxError::Refused(first)) => {
-                return requeue_responses(responder, refusals, qp, &first, ctx)
+                return more_kept | requeue_responses(responder, refusals, qp, &first, ctx)
             }
         }
     }
     match peer.batch.flush(&peer.path, ctx.counters(&qp)) {
         Ok(()) => refusals.end(),
-        Err(TxRefused(first)) => return requeue_responses(responder, refusals, qp, &first, ctx),
+        Err(TxRefused(first)) => {
+            return more_kept | requeue_responses(responder, refusals, qp, &first, ctx)
+        }
     }
-    more && responder.has_response()
+    more_kept || (more && responder.has_response())
 }
 
 /// The local stack refused the responses from `first` on: they are sent soon, after a back-off.

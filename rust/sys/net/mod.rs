@@ -25,6 +25,7 @@ pub use self::{
         Underlay, //
     },
     receive::{
+        KeptPacket,
         LinkHeader,
         Receiver,
         RxPacket,

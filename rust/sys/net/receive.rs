@@ -9,6 +9,7 @@ use super::{
 use crate::sys::bindings;
 use core::{
     marker::PhantomData,
+    ptr::NonNull,
     slice, //
 };
 use kernel::prelude::*;
@@ -156,9 +157,57 @@ impl<'a> RxPacket<'a> {
         (!self.raw.next.is_null()).then(|| unsafe { slice::from_raw_parts(self.raw.next, len) })
     }
 
+    /// Keeps it, and tells how much memory that takes. `None` cannot happen.
+    pub fn keep(&self) -> Option<(KeptPacket, usize)> {
+        let skb = NonNull::new(self.raw.skb.cast_mut())?;
+        let head = NonNull::new(self.raw.payload.cast_mut())?;
+        // SAFETY: By the type invariant; nobody else has a reference yet, or looks at what this
+        // clears.
+        let bytes = unsafe { bindings::ferroce_rx_keep(skb.as_ptr()) };
+        // INVARIANT: That was a reference, and the data is not written by whoever has another.
+        let packet = KeptPacket {
+            skb,
+            head,
+            len: self.raw.payload_len,
+        };
+        Some((packet, bytes as usize))
+    }
+
     /// Whether it came in pieces and was copied into one.
     pub fn was_copied(&self) -> bool {
         self.raw.copied
+    }
+}
+
+/// A packet that is kept for later.
+///
+/// # Invariants
+///
+/// A reference of the skb is owned. `head` is in its data, valid for `len` bytes and not written.
+pub struct KeptPacket {
+    skb: NonNull<bindings::sk_buff>,
+    head: NonNull<u8>,
+    len: u32,
+}
+
+// SAFETY: The reference of an skb belongs to no thread, and its data is only read.
+unsafe impl Send for KeptPacket {}
+
+// SAFETY: As above.
+unsafe impl Sync for KeptPacket {}
+
+impl KeptPacket {
+    /// The UDP payload, from the BTH to the ICRC.
+    pub fn head(&self) -> &[u8] {
+        // SAFETY: By the type invariant.
+        unsafe { slice::from_raw_parts(self.head.as_ptr(), self.len as usize) }
+    }
+}
+
+impl Drop for KeptPacket {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant the reference is owned, and it is not used again.
+        unsafe { bindings::ferroce_rx_consume(self.skb.as_ptr()) }
     }
 }
 

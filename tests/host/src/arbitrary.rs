@@ -77,6 +77,7 @@ prop_compose! {
             opcode,
             solicited,
             ack_req,
+            keeps: ack_req,
             migreq,
             pkey,
             dest_qpn,

@@ -50,6 +50,7 @@ fn a_hundred_thousand_reads_again() {
         psn: Psn::new(0),
         span: 1,
         ack_req: true,
+        keeps: false,
         solicited: false,
         extension: Extension::None,
         payload_len: 0,

@@ -28,7 +28,7 @@ use ferroce_core::uc::responder as unreliable;
 use ferroce_core::ud::{DatagramEnv, DatagramResponder};
 use ferroce_core::wire::headers::{AethSyndrome, Bth};
 use ferroce_core::wire::icrc::{self, Crc32, SoftCrc32};
-use ferroce_core::wire::opcode::OpcodeService as Opcodes;
+use ferroce_core::wire::opcode::{Opcode, OpcodeService as Opcodes};
 use ferroce_core::wire::packet::{pad_for, parse, Headers, Packet, ParseError};
 use ferroce_core::wire::psn::Psn;
 use ferroce_core::wire::{DEFAULT_PKEY, ICRC_LEN, UDP_PORT};
@@ -342,8 +342,12 @@ impl Victim {
             }
         } else {
             let aeth = aeth.expect("an acknowledgement has one");
-            self.requester
-                .on_acknowledge(packet.psn, aeth, self.now, sink)
+            let (psn, now) = (packet.psn, self.now);
+            if packet.opcode == Opcode::RcMissing {
+                self.requester.on_missing(psn, aeth, &[0xaa; 8], now, sink)
+            } else {
+                self.requester.on_acknowledge(psn, aeth, now, sink)
+            }
         };
         self.proceed(progress);
         counted(&before, self.requester.counters())

@@ -64,6 +64,8 @@ impl Service {
         // What UC has looks as on RC.
         let connected = match (self, opcode) {
             (Service::Rc, 0..=0x1f) => opcode,
+            // A report of missing packets looks as an acknowledgement with payload.
+            (Service::Rc, 0xc0) => 0x11,
             (Service::Uc, 0x20..=0x2b) => opcode & 0x1f,
             (Service::Ud, 0x64) => return Some(20),
             (Service::Ud, 0x65) => return Some(24),
@@ -107,7 +109,7 @@ pub fn is_bare(opcode: u8) -> bool {
 
 /// Whether the packet is from a responder.
 pub fn is_response(opcode: u8) -> bool {
-    (0x0d..=0x12).contains(&opcode)
+    (0x0d..=0x12).contains(&opcode) || opcode == 0xc0
 }
 
 /// Whether the packet is the first of its message.

@@ -30,7 +30,7 @@ DISORDERS = {
     "queue-of-one": "delay 1ms limit 1",
 }
 # What must have happened: at the queue, or in the counters of one of the devices.
-HAPPENED = {"reorder": ("out_of_sequence", "out_of_sequence_response"), "duplicate": ("duplicate_request",),
+HAPPENED = {"reorder": ("out_of_sequence", "kept_requests", "out_of_sequence_response"), "duplicate": ("duplicate_request",),
             "corrupt": ("drop_icrc",)}
 # Packets of the usual MTU that a batch of 64 KiB has at most.
 BATCH = 64

@@ -27,7 +27,7 @@ QPS = (1, 16)
 # What must not grow: what a requester sends again, and what a responder sees of that.
 AGAIN = ("ack_timeout", "retransmitted_pkts", "tail_probes", "duplicate_request")
 # Without a loss these would be packets out of their order.
-DISORDER = ("out_of_sequence", "seq_nak_rcvd", "out_of_sequence_response")
+DISORDER = ("out_of_sequence", "kept_requests", "seq_nak_rcvd", "out_of_sequence_response")
 # No receive was there: the same messages are sent once more.
 MISSING = ("rnr_nak_sent", "rnr_nak_rcvd")
 

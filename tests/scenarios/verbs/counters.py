@@ -173,6 +173,8 @@ ROWS = (
     row("rcvd_pkts rcvd_bytes sent_pkts sent_bytes", "rts", sends()),
     row("duplicate_request", "rts", sends(), first=good_first, must=RECEIVED | SENT),
     row("out_of_sequence", "rts", sends(ahead=1), must=RECEIVED | SENT),
+    row("kept_requests missing_sent", "rts", sends(ahead=1, keeps=True), must=RECEIVED | SENT),
+    row("missing_rcvd", "rts", answer(0x60, opcode=0xc0, payload=struct.pack("<Q", 2)), first=post("send 64"), must=RECEIVED),
     row("ignored_request", "rts", sends(ahead=5000), must=RECEIVED, may=SENT),
     row("refused_request", "rts-no-rights", sends(opcode=10, **WRITE), must=RECEIVED | SENT),
     row("rnr_nak_sent", "rts-no-receives", sends(), must=RECEIVED | SENT),

@@ -10,6 +10,7 @@ use crate::core::completion::vendor;
 use crate::core::completion::SendCompletion;
 use crate::core::completion::Status;
 use crate::core::operation::Reply;
+use crate::core::rc::ahead::WORDS;
 use crate::core::rc::sequence::Sequence;
 use crate::core::send::Progress;
 use crate::core::wire::headers::rnr_delay_ns;
@@ -49,6 +50,32 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         now: u64,
         sink: &mut impl FnMut(SendCompletion),
     ) -> Progress {
+        self.on_answer(psn, aeth, None, now, sink)
+    }
+
+    /// Handles a report of the packets that the peer misses. `map` has its bitmap: little-endian
+    /// words with a bit for each packet from `psn` on, which is set if the packet is kept.
+    #[cold]
+    pub fn on_missing(
+        &mut self,
+        psn: Psn,
+        aeth: Aeth,
+        map: &[u8],
+        now: u64,
+        sink: &mut impl FnMut(SendCompletion),
+    ) -> Progress {
+        self.on_answer(psn, aeth, Some(map), now, sink)
+    }
+
+    #[inline(always)]
+    fn on_answer(
+        &mut self,
+        psn: Psn,
+        aeth: Aeth,
+        missing: Option<&[u8]>,
+        now: u64,
+        sink: &mut impl FnMut(SendCompletion),
+    ) -> Progress {
         if self.state != RequesterState::Ready {
             return Progress::default();
         }
@@ -68,6 +95,9 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             self.tail.round_trip.estimate(sample, now);
         }
         match aeth.syndrome() {
+            AethSyndrome::Nak(NakCode::PsnSequence) if missing.is_some() => {
+                self.on_report(sequence, missing, now, sink);
+            }
             AethSyndrome::Ack { .. } => {
                 let end = sequence.wrapping_add(1);
                 self.acknowledged_up_to(end, now, sink);
@@ -168,6 +198,10 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.window.grow(self.una.wrapping_sub(before));
         self.retry.progress(now);
         self.tail.progress(self.una, now);
+        if !self.holes.is_empty() {
+            self.holes
+                .progress(self.una, now, self.shortest_round_trip());
+        }
         self.repeated_at = None;
         self.forget_losses();
         if self.cursor.sequence <= self.una {
@@ -239,8 +273,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if !self.is_about_oldest(sequence, now, sink) {
             return;
         }
-        let least = self.tail.round_trip.least();
-        let half = least.unwrap_or(UNKNOWN_ROUND_TRIP) / 2;
+        let half = self.shortest_round_trip() / 2;
         let is_fresh = |at: u64| now.saturating_sub(at) <= half;
         if self.reported_at == Some(sequence)
             || self.repeated_at.is_some_and(is_fresh)
@@ -253,6 +286,48 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.count(1, |counters| &mut counters.seq_naks);
         if self.in_flight() != 0 {
             self.lost(sink);
+        }
+    }
+
+    fn shortest_round_trip(&self) -> u64 {
+        let least = self.tail.round_trip.least();
+        least.unwrap_or(UNKNOWN_ROUND_TRIP)
+    }
+
+    /// The peer misses packets from this one on, and keeps others behind them. They are sent again
+    /// alone. The oldest costs a retry each time, as with a NAK.
+    fn on_report(
+        &mut self,
+        sequence: Sequence,
+        map: Option<&[u8]>,
+        now: u64,
+        sink: &mut impl FnMut(SendCompletion),
+    ) {
+        self.tail.defer(now);
+        if !self.is_about_oldest(sequence, now, sink) || self.cursor.sequence != self.sent {
+            // What went back passes all again.
+            return;
+        }
+        self.count(1, |counters| &mut counters.missing_reports);
+        let words = map.unwrap_or_default().chunks_exact(8).take(WORDS);
+        let words =
+            words.filter_map(|word| word.first_chunk().map(|word| u64::from_le_bytes(*word)));
+        let round_trip = self.shortest_round_trip();
+        let news = self
+            .holes
+            .report(self.una, words, self.sent, now, round_trip);
+        self.window.lost(news.lost, self.una, self.sent);
+        if !news.oldest {
+            return;
+        }
+        if !self.retry.honours_report() {
+            self.count_duplicate();
+            self.holes.clear();
+            return;
+        }
+        self.count(1, |counters| &mut counters.seq_naks);
+        if !self.retry.take() {
+            self.end_head(Status::RetryExcErr, vendor::RETRY, sink);
         }
     }
 

@@ -50,6 +50,7 @@
 //! | lost packet | noticed by | cost |
 //! |---|---|---|
 //! | one in the middle | the responder, by NAK, repeatedly | one of half the retries |
+//! | the same, and the responder keeps what is behind it | its report ([`holes`]) | the same |
 //! | a READ response in the middle | this side, by a later response or ACK | one retry |
 //! | the end of a flight | the probe of [`tail`], or the ACK timeout | none, or one retry |
 //! | one that did not leave this host | the owner: [`Requester::unsend`] | nothing |
@@ -58,6 +59,7 @@
 //! After a refused packet nothing else is sent until it is accepted ([`window`]).
 
 mod ack;
+mod holes;
 mod local_op;
 mod outcome;
 mod read;
@@ -91,6 +93,7 @@ use crate::core::send::{
 };
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
+use holes::Holes;
 use retry::Retry;
 use slot::SlotRing;
 use tail::Tail;
@@ -166,6 +169,7 @@ pub struct Requester<S> {
     window: CongestionWindow,
     retry: Retry,
     tail: Tail,
+    holes: Holes,
     counters: RequesterCounters,
     /// A counter other than the packet counter has changed.
     has_news: bool,
@@ -202,6 +206,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             window: CongestionWindow::new(),
             retry: Retry::new(),
             tail: Tail::new(),
+            holes: Holes::new(),
             counters: RequesterCounters::default(),
             has_news: false,
         }
@@ -243,6 +248,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.retry.set_counts(config.retry_cnt, config.rnr_retry);
         self.retry.set_ack_timeout(config.ack_timeout_ns);
         self.tail = Tail::new();
+        self.holes = Holes::new();
     }
 
     /// Changes the retry counts (0..=7): a transition within RTS or out of SQD. Retries that the
@@ -418,15 +424,28 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if self.in_flight() == 0 || self.retry.has_wait() {
             return deadline;
         }
+        let tail = self.tail_deadline().or(deadline);
+        if self.holes.is_empty() {
+            return tail;
+        }
+        match (tail, self.holes.deadline()) {
+            (Some(tail), Some(hole)) => Some(tail.min(hole)),
+            (tail, hole) => tail.or(hole),
+        }
+    }
+
+    /// When a tail-loss probe is due.
+    #[inline]
+    fn tail_deadline(&self) -> Option<u64> {
         let timeout = self.retry.ack_timeout_ns()?;
-        self.tail.deadline(self.retry.since(), timeout).or(deadline)
+        self.tail.deadline(self.retry.since(), timeout)
     }
 
     /// The time is `now`. Calls before the deadline are harmless.
     pub fn on_deadline(&mut self, now: u64, sink: &mut impl FnMut(SendCompletion)) -> Progress {
-        let Some(deadline) = self.deadline().filter(|at| *at <= now) else {
+        if self.deadline().is_none_or(|at| at > now) {
             return Progress::default();
-        };
+        }
         let timeout = self.retry.timeout_at(self.una != self.sent);
         if timeout.is_some_and(|at| at <= now) {
             self.count(1, |counters| &mut counters.timeouts);
@@ -437,8 +456,12 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         } else if self.retry.has_wait() {
             // The end of a back-off is no timeout.
             self.retry.end_wait(now);
-        } else if let Some(timeout) = self.retry.ack_timeout_ns() {
-            self.tail.expired(deadline, now, timeout);
+        } else if let (Some(at), Some(timeout)) =
+            (self.tail_deadline(), self.retry.ack_timeout_ns())
+        {
+            if at <= now {
+                self.tail.expired(at, now, timeout);
+            }
         }
         self.settle(sink)
     }
@@ -484,7 +507,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     #[inline]
     pub fn has_unsent(&self) -> bool {
         self.state == RequesterState::Ready
-            && (self.cursor.index != self.pushed || self.tail.is_due())
+            && (self.cursor.index != self.pushed || self.tail.is_due() || self.holes.has_unsent())
     }
 
     /// Whether packets are in flight: sent, not acknowledged, and not given up.
@@ -582,6 +605,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             };
         }
         self.cursor = to;
+        self.holes.clear();
         self.reads = self.count_reads();
         self.tail.restart();
     }
@@ -628,6 +652,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.forget_losses();
         self.epoch = self.epoch.wrapping_add(1);
         self.retry.cancel_wait();
+        self.holes.clear();
         self.repeated_at = None;
         self.tail.restart();
     }

@@ -15,6 +15,8 @@ use crate::core::message::Piece;
 use crate::core::operation::Operation;
 use crate::core::operation::Reply;
 use crate::core::operation::ATOMIC_SIZE;
+use crate::core::rc::ahead::REACH;
+use crate::core::rc::sequence::Sequence;
 use crate::core::segment::RequestSegment;
 use crate::core::send::AfterSend;
 use crate::core::send::Next;
@@ -92,10 +94,20 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
                 return Some(segment);
             }
         }
+        if !self.holes.is_empty() {
+            if let Some(segment) = self.missing_segment(now) {
+                return Some(segment);
+            }
+        }
         if self.cursor.index == self.pushed {
             return None;
         }
-        let room = self.window.room(self.in_flight());
+        let in_flight = self.in_flight();
+        let room = self
+            .window
+            .room(in_flight.wrapping_sub(self.holes.kept(self.una)));
+        // The peer keeps no more.
+        let room = room.min(REACH.saturating_sub(in_flight) as u32);
         if room == 0 {
             return None;
         }
@@ -227,6 +239,61 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.counters.packets = self.counters.packets.wrapping_add(1);
         self.count(1, |counters| &mut counters.tail_probes);
         Some(segment)
+    }
+
+    /// The first packet that the peer misses and that is due to be sent again, or the READ request
+    /// for the part of a piece that is missing.
+    #[cold]
+    fn missing_segment(&mut self, now: u64) -> Option<RequestSegment> {
+        let sequence = self.holes.next(now)?;
+        let index = self.index_at(sequence)?;
+        let (mtu, una, next) = (self.mtu, self.una, self.sent);
+        let slot_number = self.ring.slot(index);
+        let slot = self.ring.get_mut(index)?;
+        // Within the message, whose packets are below 2^24.
+        let packet = sequence.saturating_sub(slot.first) as u32;
+        if !slot.begun || packet >= slot.packets || !slot.status.is_success() {
+            self.holes.clear();
+            return None;
+        }
+        slot.repeated = true;
+        let (mut segment, end) = if slot.request.op.reply() == Reply::Response {
+            let end = read_piece_end(slot.packets, packet);
+            (response_request(slot, packet, end, mtu), end)
+        } else {
+            let mut segment = data_segment(slot, packet, 1, mtu);
+            segment.ack_req = true;
+            (segment, packet.wrapping_add(1))
+        };
+        let end = slot.first.wrapping_add(u64::from(end));
+        segment.slot = slot_number;
+        segment.psn = self.numbering.psn(sequence);
+        self.holes.sent(sequence, end, next, now);
+        self.tail.sent(now);
+        if sequence == una {
+            self.retry.sent(now);
+            self.repeated_at = Some(now);
+        }
+        self.counters.packets = self.counters.packets.wrapping_add(1);
+        self.count(1, |counters| &mut counters.retransmitted);
+        Some(segment)
+    }
+
+    /// The WQE that a sent packet belongs to.
+    fn index_at(&self, sequence: Sequence) -> Option<u32> {
+        let sent = self.cursor.index.wrapping_sub(self.retired);
+        let (mut low, mut high) = (0, sent.wrapping_add(u32::from(self.cursor.packet != 0)));
+        // The first that begins behind it is in `low..=high`.
+        while low < high {
+            let middle = low.wrapping_add(high.wrapping_sub(low) / 2);
+            let slot = self.ring.get(self.retired.wrapping_add(middle))?;
+            if slot.first <= sequence {
+                low = middle.wrapping_add(1);
+            } else {
+                high = middle;
+            }
+        }
+        Some(self.retired.wrapping_add(low.checked_sub(1)?))
     }
 
     /// The local stack refused a segment that [`Self::next_segment`] returned: sending goes back to
@@ -363,7 +430,10 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         // from ACK to ACK, does not depend on how long a large window takes on a slow link.
         let size = u64::from(self.window.size());
         let silent = end.wrapping_sub(self.ack_requested.max(self.una));
-        silent >= (size / 2).min(ACK_INTERVAL) || end.wrapping_sub(self.una) >= size
+        let out = end.wrapping_sub(self.una);
+        silent >= (size / 2).min(ACK_INTERVAL)
+            || (out >= size && out.wrapping_sub(self.holes.kept(self.una)) >= size)
+            || out >= REACH
     }
 
     /// Whether one more WQE that is answered by responses may be outstanding.

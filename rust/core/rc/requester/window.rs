@@ -8,10 +8,16 @@
 //! room for [`FLIGHTS`] times the usual number: a path that loses one packet in a hundred stays in
 //! use, and a queue that is too short for the window is not flooded.
 //!
+//! A responder that keeps those packets reports each one that is missing. As long as no more than
+//! one packet in [`TOLERATED`] is, that says nothing about the load of the path, and the window
+//! stays as it is. If more are, it becomes 0.7 times as large, once a flight (RFC 9438, 4.6).
+//!
 //! After an RNR NAK it restarts at one packet: the responder drops packets behind a refused one, so
 //! the first one alone is retransmitted, and the others follow as receives turn out to be posted.
 //! Otherwise a receiver that is slow to post would be kept from it by the very packets that it has
 //! no room for.
+
+use crate::core::rc::sequence::Sequence;
 
 /// Losses do not make the window smaller than this, in packets.
 const MIN: u32 = 16;
@@ -26,6 +32,9 @@ const MAX: u32 = 1024;
 /// that usually arrive between two losses.
 const FLIGHTS: u32 = 2;
 
+/// Packets that must arrive for each one that is reported missing.
+const TOLERATED: u32 = 20;
+
 /// The congestion window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CongestionWindow {
@@ -38,6 +47,10 @@ pub(super) struct CongestionWindow {
     arrived: u32,
     /// How many usually are, between two losses.
     between: u32,
+    /// Packets acknowledged that have not yet made up for a missing one.
+    allowance: u32,
+    /// Where the flight ends that made the window smaller.
+    shrunk_at: Sequence,
 }
 
 impl CongestionWindow {
@@ -48,6 +61,8 @@ impl CongestionWindow {
             credit: 0,
             arrived: 0,
             between: START / FLIGHTS,
+            allowance: MAX,
+            shrunk_at: 0,
         }
     }
 
@@ -72,6 +87,7 @@ impl CongestionWindow {
     pub(super) fn grow(&mut self, acknowledged: u64) {
         let acknowledged = u32::try_from(acknowledged).unwrap_or(u32::MAX).min(MAX);
         self.arrived = self.arrived.saturating_add(acknowledged);
+        self.allowance = self.allowance.saturating_add(acknowledged).min(MAX);
         if self.size >= MAX {
             return;
         }
@@ -93,6 +109,22 @@ impl CongestionWindow {
         self.threshold = self.between.saturating_mul(FLIGHTS).clamp(MIN, MAX);
         self.size = self.size.min(self.threshold);
         self.credit = 0;
+    }
+
+    /// Packets are reported missing, the oldest being `una` and the next new one `next`.
+    pub(super) fn lost(&mut self, packets: u32, una: Sequence, next: Sequence) {
+        let cost = packets.saturating_mul(TOLERATED);
+        if let Some(left) = self.allowance.checked_sub(cost) {
+            self.allowance = left;
+            return;
+        }
+        self.allowance = 0;
+        if una >= self.shrunk_at {
+            self.shrunk_at = next;
+            self.threshold = (self.size.saturating_mul(7) / 10).max(MIN);
+            self.size = self.size.min(self.threshold);
+            self.credit = 0;
+        }
     }
 
     /// The receiver refused the oldest packet. That says nothing about the network: the window
@@ -146,6 +178,21 @@ mod tests {
             window.shrink();
         }
         assert_eq!(window.size(), MIN);
+    }
+
+    #[test]
+    fn tolerates_some_missing_packets_and_shrinks_once_a_flight_for_more() {
+        let mut window = CongestionWindow::new();
+        for _ in 0..100 {
+            window.grow(100);
+            window.lost(1, 0, 10);
+        }
+        assert_eq!(window.size(), MAX);
+        window.lost(MAX, 7, 500);
+        window.lost(MAX, 499, 900);
+        assert_eq!(window.size(), MAX * 7 / 10);
+        window.lost(MAX, 500, 900);
+        assert_eq!(window.size(), MAX * 7 / 10 * 7 / 10);
     }
 
     #[test]

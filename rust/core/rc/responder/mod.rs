@@ -10,7 +10,7 @@
 //! | PSN | action |
 //! |---|---|
 //! | expected | checked, and executed by the [`ResponderEnv`]; the expected PSN advances |
-//! | after | a packet is missing: dropped, with a NAK each time the peer goes back |
+//! | after | a packet is missing: dropped, with a NAK each time the peer goes back; or kept |
 //! | before | executed before: acknowledged again, or, for a READ or atomic, answered again |
 //! | far from it | not from the peer: dropped without a response |
 //!
@@ -21,6 +21,10 @@
 //!   nak        one refusal, at the PSN it is about    -> NAK, RNR NAK        then
 //!   ack        the newest PSN whose sender asked      -> one ACK for all     last
 //! ```
+//!
+//! A peer that says that it keeps packets behind a gap is served in the same way: its packets are
+//! kept ([`ResponderEnv::keep`]) and executed when their turn comes ([`Responder::next_kept`]), as
+//! if the network had been late, and in place of a NAK it gets a report of all that is missing.
 //!
 //! So neither ACK nor NAK overtakes the response to an earlier READ, and an ACK older than a READ
 //! is never sent: the READ's responses imply it (IBTA 9.7.5.1.2, ACK coalescing). The same holds
@@ -40,8 +44,10 @@ pub use resource::Resource;
 use crate::core::completion::RecvCompletion;
 use crate::core::completion::RecvOp;
 use crate::core::env::flushed;
+use crate::core::env::Keep;
 use crate::core::env::ResponderEnv;
 use crate::core::message::Mtu;
+use crate::core::rc::ahead::Ahead;
 use crate::core::rc::config::RemoteRights;
 use crate::core::rc::config::ResponderConfig;
 use crate::core::rc::config::MAX_RD_ATOMIC;
@@ -83,6 +89,8 @@ pub enum DropReason {
     Duplicate,
     /// Behind a gap.
     OutOfSequence,
+    /// Behind a gap, and kept.
+    Kept,
     /// No receive was posted.
     NoReceive,
     /// Not from the peer: too far ahead, or older than the connection or any window.
@@ -154,6 +162,12 @@ pub struct Responder<R> {
     /// The newest packet out of sequence since the last NAK.
     newest_ahead: Option<Sequence>,
     nak: Option<Nak>,
+    /// The packets that are kept.
+    ahead: Ahead,
+    /// The peer is to be told which packets are missing.
+    tell: bool,
+    /// The packet that was refused with an RNR NAK: what is behind it is not kept.
+    refused_at: Option<Sequence>,
     /// The newest packet with an ACK request.
     ack: Option<Sequence>,
     /// Resource of the READ response returned last.
@@ -179,6 +193,9 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             message: Message::None,
             newest_ahead: None,
             nak: None,
+            ahead: Ahead::new(),
+            tell: false,
+            refused_at: None,
             ack: None,
             last_read: 0,
             newest_read: 0,
@@ -246,7 +263,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             return dropped(DropReason::OutsideWindow);
         };
         if sequence > self.expected {
-            return self.on_gap(sequence);
+            return self.on_gap(sequence, request, env);
         }
         if sequence < self.expected {
             return self.on_duplicate(sequence, request, env);
@@ -266,10 +283,15 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             Kind::Unsupported
             | Kind::ReadResponse
             | Kind::AtomicAcknowledge
-            | Kind::Acknowledge => self.refuse_invalid(),
+            | Kind::Acknowledge
+            | Kind::Missing => self.refuse_invalid(),
         };
         if self.expected != sequence {
             self.newest_ahead = None;
+            if !self.ahead.is_empty() {
+                self.ahead.advance(self.expected);
+                self.tell = true;
+            }
         }
         outcome
     }
@@ -279,9 +301,18 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     /// One NAK is enough for the packets of one flight. A packet that is not newer than earlier
     /// ones shows that the peer has gone back, and the missing packet was lost again: it gets
     /// another NAK, instead of an ACK timeout. That also repairs the effect of a forged packet.
-    fn on_gap(&mut self, sequence: Sequence) -> Outcome {
+    #[cold]
+    fn on_gap(
+        &mut self,
+        sequence: Sequence,
+        request: &IncomingRequest,
+        env: &mut impl ResponderEnv,
+    ) -> Outcome {
         if sequence.wrapping_sub(self.expected) > MOST_AHEAD {
             return dropped(DropReason::OutsideWindow);
+        }
+        if request.keeps && self.keep_ahead(sequence, request, env) {
+            return dropped(DropReason::Kept);
         }
         let is_newer = self.newest_ahead.is_some_and(|newest| sequence > newest);
         self.newest_ahead = Some(sequence);
@@ -290,6 +321,72 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             self.set_nak(self.expected, NakCode::PsnSequence);
         }
         dropped(DropReason::OutOfSequence)
+    }
+
+    /// Keeps a packet behind a gap, if there is room. The peer is told what is missing when a gap
+    /// is new, when it asks, and when it sends again what is kept.
+    fn keep_ahead(
+        &mut self,
+        sequence: Sequence,
+        request: &IncomingRequest,
+        env: &mut impl ResponderEnv,
+    ) -> bool {
+        let span = match (request.opcode.info().kind, request.extension.reth()) {
+            (Kind::ReadRequest, Some(reth)) => u64::from(self.mtu.packets(reth.length())),
+            _ => u64::from(request.span),
+        };
+        if self.refused_at == Some(self.expected) || !Ahead::reaches(self.expected, sequence, span)
+        {
+            return false;
+        }
+        let is_next = !self.ahead.is_empty() && sequence == self.ahead.end();
+        match env.keep(sequence) {
+            Keep::Kept => {
+                self.ahead.add(self.expected, sequence, span);
+                self.tell |= !is_next || request.ack_req;
+            }
+            Keep::Again => self.tell = true,
+            Keep::Conflict => {
+                self.ahead.remove(sequence, span);
+                self.tell = true;
+            }
+            Keep::NoRoom => return false,
+        }
+        true
+    }
+
+    /// Whether nothing is kept: the owner frees what it may still have.
+    #[inline]
+    pub fn keeps_nothing(&self) -> bool {
+        self.ahead.is_empty()
+    }
+
+    /// The number of the kept packet whose turn has come. The owner takes it and calls
+    /// [`Self::on_request`] with it, or [`Self::kept_is_gone`].
+    #[inline]
+    pub fn next_kept(&self) -> Option<u64> {
+        let is_due = !self.ahead.is_empty()
+            && self.state == ResponderState::Ready
+            && self.ahead.has(self.expected);
+        is_due.then_some(self.expected)
+    }
+
+    /// The owner has no packet with the number that [`Self::next_kept`] returned. The peer is
+    /// asked for it.
+    pub fn kept_is_gone(&mut self) {
+        self.ahead.remove(self.expected, 1);
+        self.tell = true;
+    }
+
+    /// The bitmap of [`Response::Missing`]: the words from the expected packet on.
+    pub fn kept_words(&self) -> impl Iterator<Item = u64> + '_ {
+        self.ahead.words()
+    }
+
+    /// Whether the peer has to be told what is missing.
+    #[inline]
+    fn tells(&self) -> bool {
+        self.tell && !self.ahead.is_empty()
     }
 
     /// A packet that was executed before (IBTA 9.7.5.1.4).
@@ -358,6 +455,17 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
                 msn: self.msn,
             });
         }
+        if self.tells() && self.next_kept().is_none() {
+            self.tell = false;
+            // It acknowledges all earlier packets, as a NAK does.
+            self.ack = None;
+            let words = self.ahead.words().count() as u32;
+            return Some(Response::Missing {
+                psn: self.numbering.psn(self.expected),
+                msn: self.msn,
+                len: words.saturating_mul(8),
+            });
+        }
         let asked = self.ack.take()?;
         // Acknowledges everything that arrived, not only the requested PSN. But if a peer that went
         // back still has to repeat a READ, an ACK behind it would imply that its response was lost.
@@ -388,6 +496,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             Response::ReadResponse { .. } | Response::Atomic { .. } => {
                 self.resources.rewind(sequence, self.mtu);
             }
+            Response::Missing { .. } => self.tell = true,
             Response::Acknowledge { syndrome, .. } => match syndrome {
                 AethSyndrome::Ack { .. } => {
                     self.ack = Some(self.ack.map_or(sequence, |ack| ack.max(sequence)));
@@ -405,7 +514,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     /// Whether a response is pending.
     #[inline]
     pub fn has_response(&self) -> bool {
-        !self.resources.is_idle() || self.nak.is_some() || self.ack.is_some()
+        !self.resources.is_idle() || self.nak.is_some() || self.ack.is_some() || self.tells()
     }
 
     /// Whether there was a fatal NAK.
@@ -428,6 +537,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             return Outcome::default();
         }
         self.resources.clear();
+        self.ahead.clear();
         self.state = ResponderState::Refused;
         self.set_nak(self.last_read, NakCode::RemoteAccess);
         Outcome {
@@ -452,6 +562,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     /// Sends a fatal NAK for the expected request.
     fn stop(&mut self, code: NakCode, fatal: Fatal) -> Outcome {
         self.state = ResponderState::Refused;
+        self.ahead.clear();
         self.set_nak(self.expected, code);
         Outcome {
             fatal: Some(fatal),
@@ -469,6 +580,9 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     fn set_rnr_nak(&mut self) {
         // Later packets are out of sequence, which the peer knows.
         self.newest_ahead = Some(self.expected);
+        // And comes again behind this one.
+        self.refused_at = Some(self.expected);
+        self.ahead.clear();
         self.nak = Some(Nak {
             sequence: self.expected,
             syndrome: AethSyndrome::RnrNak {
@@ -481,6 +595,9 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         self.message = Message::None;
         self.newest_ahead = None;
         self.nak = None;
+        self.ahead.clear();
+        self.tell = false;
+        self.refused_at = None;
         self.ack = None;
         self.resources.clear();
     }

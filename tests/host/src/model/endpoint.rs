@@ -113,6 +113,8 @@ pub struct Endpoint {
     probes_before: u64,
     /// Segments that found the device full.
     pub stuck: u64,
+    /// The last kept packet whose turn came, and what became of it.
+    pub after_kept: Option<(Psn, Option<DropReason>)>,
     /// What left and was not fetched.
     pub out: Vec<Outgoing>,
     /// What must never happen.
@@ -158,6 +160,7 @@ impl Endpoint {
             timeouts_before: 0,
             probes_before: 0,
             stuck: 0,
+            after_kept: None,
             out: Vec::new(),
             violation: None,
             config,
@@ -305,14 +308,20 @@ impl Endpoint {
     pub fn receive(&mut self, content: &Content, now: u64) -> Option<DropReason> {
         let mut dropped = Some(DropReason::NotReady);
         match content {
-            Content::Request(request, payload) if self.serves() => {
-                let mut env = Env {
-                    memory: &mut self.memory,
-                    payload,
-                };
-                let outcome = self.responder.on_request(request, &mut env);
-                self.fatal = self.fatal.or(outcome.fatal);
-                dropped = outcome.dropped;
+            Content::Request(..) if self.serves() => {
+                dropped = self.execute(content);
+                while let Some(sequence) = self.responder.next_kept() {
+                    match self.memory.kept.remove(&sequence) {
+                        Some(kept) => {
+                            let dropped = self.execute(&kept);
+                            self.after_kept = Some((kept.psn(), dropped));
+                        }
+                        None => self.responder.kept_is_gone(),
+                    }
+                }
+                if self.responder.keeps_nothing() {
+                    self.memory.kept.clear();
+                }
                 if self.recv_worker.is_none() {
                     self.answer(now);
                 }
@@ -321,6 +330,13 @@ impl Endpoint {
                 let sent = &mut self.sent;
                 let sink = &mut |done| sent.push(done);
                 let progress = self.requester.on_acknowledge(*psn, *aeth, now, sink);
+                self.kick(Kick::Progress(progress), now);
+                dropped = None;
+            }
+            Content::Missing(psn, aeth, map) if self.sends() && self.config.keeps => {
+                let sent = &mut self.sent;
+                let sink = &mut |done| sent.push(done);
+                let progress = self.requester.on_missing(*psn, *aeth, map, now, sink);
                 self.kick(Kick::Progress(progress), now);
                 dropped = None;
             }
@@ -333,6 +349,23 @@ impl Endpoint {
         }
         self.end_turn();
         dropped
+    }
+
+    /// A request, of the network or one that was kept.
+    fn execute(&mut self, content: &Content) -> Option<DropReason> {
+        let Content::Request(request, payload) = content else {
+            return None;
+        };
+        let mut request = *request;
+        request.keeps &= self.config.keeps;
+        self.memory.arriving = Some(content.clone());
+        let mut env = Env {
+            memory: &mut self.memory,
+            payload,
+        };
+        let outcome = self.responder.on_request(&request, &mut env);
+        self.fatal = self.fatal.or(outcome.fatal);
+        outcome.dropped
     }
 
     /// The timer fires.
@@ -382,6 +415,7 @@ impl Endpoint {
             return;
         }
         self.state = State::Err;
+        self.memory.kept.clear();
         self.timer = None;
         self.offload.reset();
         self.send_worker = None;
@@ -458,8 +492,9 @@ impl Endpoint {
             return Ok(());
         };
         let arguments = &self.arguments[index];
-        let content = content_of(segment, arguments, payload);
-        let frame = Frame::request(self.side, segment, arguments, payload);
+        let keeps = self.config.keeps;
+        let content = content_of(segment, keeps, arguments, payload);
+        let frame = Frame::request(self.side, segment, keeps, arguments, payload);
         self.out.push(Outgoing {
             segment: Some(*segment),
             content,
@@ -496,6 +531,10 @@ impl Endpoint {
             };
             let payload = match &response {
                 Response::Acknowledge { .. } => Ok(Vec::new()),
+                Response::Missing { .. } => {
+                    let words = self.responder.kept_words();
+                    Ok(words.flat_map(u64::to_le_bytes).collect())
+                }
                 Response::ReadResponse {
                     segment, rkey, va, ..
                 } => self.memory.read(*rkey, *va, segment.len),

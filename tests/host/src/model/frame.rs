@@ -9,8 +9,9 @@
 use crate::ip::ipv4;
 use ferroce_core::operation::Arguments;
 use ferroce_core::segment::{IncomingRequest, ReadSegment, RequestSegment, Response};
-use ferroce_core::wire::headers::{Aeth, AethSyndrome};
+use ferroce_core::wire::headers::{Aeth, AethSyndrome, NakCode};
 use ferroce_core::wire::icrc::{finish, is_plain_ipv4, masked_prefix_v4, Crc32, SoftCrc32, SEED};
+use ferroce_core::wire::opcode::Kind;
 use ferroce_core::wire::packet::{pad_for, parse, Headers};
 use ferroce_core::wire::psn::Psn;
 use ferroce_core::wire::ICRC_LEN;
@@ -22,6 +23,8 @@ pub enum Content {
     Request(IncomingRequest, Vec<u8>),
     /// An acknowledge packet.
     Acknowledge(Psn, Aeth),
+    /// A report of missing packets, and its bitmap.
+    Missing(Psn, Aeth, Vec<u8>),
     /// A response that brings something, and what it brings.
     Read(ReadSegment, Vec<u8>),
 }
@@ -31,7 +34,7 @@ impl Content {
     pub fn psn(&self) -> Psn {
         match self {
             Content::Request(request, _) => request.psn,
-            Content::Acknowledge(psn, _) => *psn,
+            Content::Acknowledge(psn, _) | Content::Missing(psn, ..) => *psn,
             Content::Read(segment, _) => segment.psn,
         }
     }
@@ -40,7 +43,7 @@ impl Content {
     pub fn span(&self) -> u32 {
         match self {
             Content::Request(request, _) => request.span,
-            Content::Acknowledge(..) => 1,
+            Content::Acknowledge(..) | Content::Missing(..) => 1,
             Content::Read(segment, _) => segment.span,
         }
     }
@@ -48,8 +51,20 @@ impl Content {
     /// What an acknowledge packet says.
     pub fn syndrome(&self) -> Option<AethSyndrome> {
         match self {
-            Content::Acknowledge(_, aeth) => Some(aeth.syndrome()),
+            Content::Acknowledge(_, aeth) | Content::Missing(_, aeth, _) => Some(aeth.syndrome()),
             Content::Request(..) | Content::Read(..) => None,
+        }
+    }
+
+    /// Whether two requests differ in nothing but what they ask for.
+    pub fn says_the_same(&self, other: &Content) -> bool {
+        match (self, other) {
+            (Content::Request(one, bytes), Content::Request(other, others)) => {
+                let mut one = *one;
+                one.ack_req = other.ack_req;
+                one == *other && bytes == others
+            }
+            _ => self == other,
         }
     }
 
@@ -67,9 +82,17 @@ const IP: usize = 20;
 const UDP: usize = 8;
 
 /// What a request segment says.
-pub fn content_of(segment: &RequestSegment, arguments: &Arguments, payload: &[u8]) -> Content {
+pub fn content_of(
+    segment: &RequestSegment,
+    keeps: bool,
+    arguments: &Arguments,
+    payload: &[u8],
+) -> Content {
     let extension = segment.extension(|| *arguments);
-    Content::Request(IncomingRequest::local(segment, extension), payload.to_vec())
+    let mut request = IncomingRequest::local(segment, extension);
+    // Nothing is lost on the local path.
+    request.keeps = keeps && segment.span == 1;
+    Content::Request(request, payload.to_vec())
 }
 
 /// What a response says.
@@ -77,6 +100,10 @@ pub fn answer_of(response: &Response, payload: &[u8]) -> Content {
     match response {
         Response::Acknowledge { psn, syndrome, msn } => {
             Content::Acknowledge(*psn, Aeth::new(*syndrome, *msn))
+        }
+        Response::Missing { psn, msn, .. } => {
+            let syndrome = AethSyndrome::Nak(NakCode::PsnSequence);
+            Content::Missing(*psn, Aeth::new(syndrome, *msn), payload.to_vec())
         }
         Response::ReadResponse { segment, .. } => Content::Read(*segment, payload.to_vec()),
         Response::Atomic { psn, .. } => {
@@ -104,14 +131,16 @@ impl Frame {
     pub fn request(
         side: usize,
         segment: &RequestSegment,
+        keeps: bool,
         arguments: &Arguments,
         payload: &[u8],
     ) -> Self {
         if segment.span != 1 {
-            return Frame::Segment(content_of(segment, arguments, payload));
+            return Frame::Segment(content_of(segment, keeps, arguments, payload));
         }
         let mut headers = Headers::new(segment.opcode, QPN[1 - side], segment.psn);
         headers.ack_req = segment.ack_req;
+        headers.keeps = keeps;
         headers.solicited = segment.solicited;
         headers.extension = segment.extension(|| *arguments);
         Self::packet(side, headers, payload)
@@ -183,7 +212,11 @@ impl Frame {
             let payload = original.map_or(payload, |bytes| bytes.to_vec());
             return Some(Content::Read(segment, payload));
         }
-        Some(Content::Acknowledge(packet.psn, packet.extension.aeth()?))
+        let aeth = packet.extension.aeth()?;
+        if packet.opcode.info().kind == Kind::Missing {
+            return Some(Content::Missing(packet.psn, aeth, payload));
+        }
+        Some(Content::Acknowledge(packet.psn, aeth))
     }
 }
 

@@ -3,13 +3,15 @@
 //! The memory of a QP's user: the region that the peer addresses, the buffers of both queues, and
 //! the receive queue.
 
+use super::frame::Content;
 use super::plan::{Plan, PlannedReceive, BASE, RKEY, UNTOUCHED};
 use super::scenario::Fault;
 use ferroce_core::completion::{RecvCompletion, Status};
 use ferroce_core::env::{
-    AccessError, AtomicOp, FlushPlacement, ReceiveEnv, RemoteAccess, ResponderEnv, TakeReceive,
-    WriteEnv,
+    AccessError, AtomicOp, FlushPlacement, Keep, ReceiveEnv, RemoteAccess, ResponderEnv,
+    TakeReceive, WriteEnv,
 };
+use std::collections::BTreeMap;
 
 /// A receive that completed.
 #[derive(Clone, Debug)]
@@ -48,6 +50,10 @@ pub struct Memory {
     pub violation: Option<String>,
     /// After how many more READ responses the region is gone.
     pub reads_left: u64,
+    /// The request that is being received, and those that are kept.
+    pub arriving: Option<Content>,
+    /// Requests that are kept.
+    pub kept: BTreeMap<u64, Content>,
 }
 
 /// Bytes behind a receive's buffer, where nobody may write.
@@ -76,6 +82,8 @@ impl Memory {
             received: Vec::new(),
             violation: None,
             reads_left: u64::MAX,
+            arriving: None,
+            kept: BTreeMap::new(),
         }
     }
 
@@ -205,6 +213,23 @@ impl WriteEnv for Env<'_> {
 }
 
 impl ResponderEnv for Env<'_> {
+    fn keep(&mut self, sequence: u64) -> Keep {
+        let Some(content) = self.memory.arriving.take() else {
+            return Keep::NoRoom;
+        };
+        match self.memory.kept.get(&sequence) {
+            Some(before) if before.says_the_same(&content) => Keep::Again,
+            Some(_) => {
+                self.memory.kept.remove(&sequence);
+                Keep::Conflict
+            }
+            None => {
+                self.memory.kept.insert(sequence, content);
+                Keep::Kept
+            }
+        }
+    }
+
     fn change_remote(&mut self, rkey: u32, va: u64, change: AtomicOp) -> Result<u64, AccessError> {
         let memory = &mut self.memory;
         let offset = memory.offset(rkey, va, 8)?;

@@ -47,6 +47,8 @@ pub struct Side {
     pub allow_write: bool,
     /// The peer may do atomic operations.
     pub allow_atomic: bool,
+    /// It keeps packets behind a gap, and says so.
+    pub keeps: bool,
     /// Slots of the send queue, as a binary logarithm.
     pub send_log: u8,
     /// Slots of the receive queue, as a binary logarithm.
@@ -219,6 +221,7 @@ impl Side {
             allow_read: true,
             allow_write: true,
             allow_atomic: true,
+            keeps: false,
             send_log: 6,
             recv_log: 6,
             budget: 64,
@@ -291,7 +294,7 @@ show_what_differs!(
 show_what_differs!(
     Side, Side::usual(0), "Side::usual(0)",
     first_psn retry_cnt rnr_retry rnr_timer timeout max_rd_atomic max_dest_rd_atomic allow_read
-    allow_write allow_atomic send_log recv_log budget late stuck rtr_at rts_after work receives starve
+    allow_write allow_atomic keeps send_log recv_log budget late stuck rtr_at rts_after work receives starve
 );
 show_what_differs!(
     Work, Work::new(Operation::Send, 0, 0), "Work::new(Operation::Send, 0, 0)",

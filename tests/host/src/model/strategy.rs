@@ -152,6 +152,7 @@ prop_compose! {
         no_read in rarely(trouble.requests, 20),
         no_write in rarely(trouble.requests, 20),
         no_atomic in rarely(trouble.requests, 20),
+        keeps: bool,
     ) -> (Side, i8) {
         let side = Side {
             first_psn,
@@ -164,6 +165,7 @@ prop_compose! {
             allow_read: !no_read,
             allow_write: !no_write,
             allow_atomic: !no_atomic,
+            keeps,
             ..Side::usual(0)
         };
         (side, if trouble.requests { more_reads } else { more_reads.abs() })

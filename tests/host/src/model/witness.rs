@@ -113,6 +113,10 @@ pub struct Witness {
     pub drained: bool,
     /// How often the network failed.
     pub failures: u64,
+    /// Both sides keep packets behind a gap: those that are missing are sent again alone.
+    keeps: bool,
+    /// The end of what was sent again last.
+    again: u64,
     /// What must never happen.
     pub violation: Option<String>,
 }
@@ -145,6 +149,8 @@ impl Witness {
             probed: (0, 0),
             drained: false,
             failures: 0,
+            keeps: scenario.sides.iter().all(|side| side.keeps),
+            again: 0,
             violation: None,
         }
     }
@@ -265,6 +271,9 @@ impl Witness {
         if sequence >= self.sent {
             self.begins(plan, message, segment, at);
         }
+        if self.keeps && sequence < self.sent {
+            return self.sends_again(sequence, psns, at);
+        }
         if sequence < self.cursor {
             self.goes_back(sequence, psns, message.request.op.is_answered(), at);
         } else if sequence > self.cursor && sequence != self.una {
@@ -276,6 +285,29 @@ impl Witness {
             self.repeated |= sequence < self.sent;
         }
         self.cursor = sequence + psns;
+        self.sent = self.sent.max(self.cursor);
+    }
+
+    /// The peer keeps what is behind a gap: something is sent again that was lost or came out of
+    /// order, or what follows that, all of it, when the sender went back.
+    fn sends_again(&mut self, sequence: u64, psns: u64, at: Standing) {
+        self.unsure = true;
+        let lost = |&(packet, _): &(u64, u64)| packet >= sequence;
+        let is_timeout = std::mem::replace(&mut self.timeouts, at.timeouts) != at.timeouts;
+        let has_reason = is_timeout
+            || sequence == self.again
+            || self.losses.iter().any(lost)
+            || !self.disordered.is_empty();
+        if !has_reason && !self.loose && !at.local_trouble && !at.draining {
+            self.forbid(format!("packet {sequence} is sent again for no reason"));
+        }
+        self.again = sequence + psns;
+        if (sequence..sequence + psns).contains(&self.una) {
+            self.asked = true;
+            self.since = at.now;
+            self.repeated = true;
+        }
+        self.cursor = self.cursor.max(sequence + psns);
         self.sent = self.sent.max(self.cursor);
     }
 
@@ -524,6 +556,7 @@ impl Witness {
                     self.progress(sequence + u64::from(segment.span), now);
                 }
             }
+            Content::Missing(..) => self.acknowledged(plan, sequence, now),
             Content::Request(..) => {}
         }
     }

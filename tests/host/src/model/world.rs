@@ -285,6 +285,9 @@ impl World {
             Some(DropReason::NotReady | DropReason::OutsideWindow | DropReason::UnknownRead)
         );
         self.out_of_order(to, content.psn(), dropped);
+        if let Some((psn, dropped)) = self.endpoints[to].after_kept.take() {
+            self.out_of_order(to, psn, dropped);
+        }
         // A segment that was cut otherwise before, of which the peer has only the beginning. The
         // local path loses nothing, so there it does not happen.
         deaf |= dropped == Some(DropReason::Duplicate) && content.span() > 1;
@@ -479,6 +482,7 @@ fn brief(content: &Content) -> String {
         Content::Acknowledge(psn, aeth) => {
             format!("{psn:?} {:?} {}", aeth.syndrome(), aeth.msn())
         }
+        Content::Missing(psn, aeth, map) => format!("{psn:?} {} missing {map:x?}", aeth.msn()),
         Content::Read(segment, _) => format!("{segment:?}"),
     }
 }

@@ -8,6 +8,7 @@ mod access;
 mod atomic;
 mod flush;
 mod form;
+mod keep;
 mod order;
 mod read;
 mod receive;
@@ -61,6 +62,8 @@ struct Env {
     is_gone: bool,
     /// What the peer may invalidate.
     keys: Vec<u32>,
+    /// What becomes of a request that is to be kept.
+    keep: Option<Keep>,
 }
 
 impl Env {
@@ -116,6 +119,10 @@ impl WriteEnv for Env {
 }
 
 impl ResponderEnv for Env {
+    fn keep(&mut self, _sequence: u64) -> Keep {
+        self.keep.unwrap_or(Keep::NoRoom)
+    }
+
     fn change_remote(&mut self, rkey: u32, va: u64, change: AtomicOp) -> Result<u64, AccessError> {
         self.permits(rkey, va, 8)?;
         self.did.push(Did::Change(va, change));
@@ -176,6 +183,7 @@ fn packet(n: u32, opcode: Opcode, len: u32) -> IncomingRequest {
         psn: psn(n),
         span: 1,
         ack_req: opcode.info().last,
+        keeps: false,
         solicited: false,
         extension: Extension::None,
         payload_len: len,
@@ -265,6 +273,7 @@ impl Rig {
                     } = segment;
                     (n, Err((first, last, len)))
                 }
+                Response::Missing { .. } => panic!("nobody says that it keeps packets"),
                 Response::Atomic { .. } => (n, Err((true, true, 8))),
             });
         }

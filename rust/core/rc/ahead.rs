@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! Which packets are kept ahead of the expected one: one bit for each sequence.
+
+use super::sequence::Sequence;
+
+/// How far ahead of the expected packet others may be kept, and how many packets a requester may
+/// have sent beyond the oldest that is not acknowledged.
+pub(super) const REACH: u64 = 2048;
+
+/// Bits of a word.
+const BITS: u64 = u64::BITS as u64;
+
+/// Words of the ring of bits; those of a report are no more.
+pub(super) const WORDS: usize = (REACH / BITS) as usize;
+
+/// The packets that are kept.
+///
+/// # Invariants
+///
+/// No bit stands for a sequence outside of `base..end`, which is no longer than [`REACH`]; without
+/// packets both are the same.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ahead {
+    bits: [u64; WORDS],
+    base: Sequence,
+    end: Sequence,
+}
+
+/// The word and the bit of a sequence.
+#[inline]
+const fn place(sequence: Sequence) -> (usize, u64) {
+    let at = sequence % REACH;
+    ((at / BITS) as usize, 1 << (at % BITS))
+}
+
+impl Ahead {
+    pub(super) const fn new() -> Self {
+        Self {
+            bits: [0; WORDS],
+            base: 0,
+            end: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) const fn is_empty(&self) -> bool {
+        self.base == self.end
+    }
+
+    /// The sequence behind the last kept packet.
+    #[inline]
+    pub(super) const fn end(&self) -> Sequence {
+        self.end
+    }
+
+    #[cold]
+    pub(super) fn clear(&mut self) {
+        *self = Self::new();
+    }
+
+    /// Whether the packet is kept.
+    pub(super) fn has(&self, sequence: Sequence) -> bool {
+        let (word, bit) = place(sequence);
+        (self.base..self.end).contains(&sequence)
+            && self.bits.get(word).is_some_and(|bits| bits & bit != 0)
+    }
+
+    /// Whether `span` packets from `first` on may be kept while `expected` is expected.
+    pub(super) fn reaches(expected: Sequence, first: Sequence, span: u64) -> bool {
+        first > expected && first.wrapping_sub(expected).saturating_add(span) <= REACH
+    }
+
+    /// Notes that packets are kept, which [`Self::reaches`].
+    pub(super) fn add(&mut self, expected: Sequence, first: Sequence, span: u64) {
+        if self.is_empty() {
+            (self.base, self.end) = (expected, expected);
+        }
+        let end = first.saturating_add(span);
+        for sequence in first..end {
+            let (word, bit) = place(sequence);
+            if let Some(bits) = self.bits.get_mut(word) {
+                *bits |= bit;
+            }
+        }
+        self.end = self.end.max(end);
+    }
+
+    /// Notes that packets are kept no more.
+    pub(super) fn remove(&mut self, first: Sequence, span: u64) {
+        for sequence in first..first.saturating_add(span) {
+            let (word, bit) = place(sequence);
+            if let Some(bits) = self.bits.get_mut(word) {
+                *bits &= !bit;
+            }
+        }
+    }
+
+    /// `expected` is expected now.
+    pub(super) fn advance(&mut self, expected: Sequence) {
+        if expected >= self.end {
+            self.clear();
+        } else if expected > self.base {
+            self.remove(self.base, expected.wrapping_sub(self.base));
+            self.base = expected;
+        }
+    }
+
+    /// The words that say what is kept from the expected packet on.
+    pub(super) fn words(&self) -> impl Iterator<Item = u64> + '_ {
+        let count = self.end.wrapping_sub(self.base).div_ceil(BITS);
+        let at = |n: u64| {
+            let (word, _) = place(self.base.wrapping_add(n.wrapping_mul(BITS)));
+            let shift = (self.base % BITS) as u32;
+            let low = self.bits.get(word).copied().unwrap_or(0);
+            let next = word.wrapping_add(1) % WORDS;
+            let high = self.bits.get(next).copied().unwrap_or(0);
+            let high = high.checked_shl(u64::BITS.wrapping_sub(shift)).unwrap_or(0);
+            low.checked_shr(shift).unwrap_or(0) | high
+        };
+        (0..count.min(WORDS as u64)).map(at)
+    }
+}
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_core_ahead))]
+mod tests {
+    use super::*;
+
+    /// Whether the words say what is kept.
+    fn agrees(ahead: &Ahead, expected: Sequence) -> bool {
+        let mut sequence = expected;
+        for word in ahead.words() {
+            for bit in 0..BITS {
+                if (word >> bit) & 1 != u64::from(ahead.has(sequence)) {
+                    return false;
+                }
+                sequence += 1;
+            }
+        }
+        sequence >= ahead.end()
+    }
+
+    #[test]
+    fn says_what_is_kept_wherever_the_ring_begins() {
+        for expected in [0, 1, 63, 64, 2047, 2048, 5000] {
+            let mut ahead = Ahead::new();
+            for (first, span) in [(1, 1), (3, 70), (200, 1), (REACH - 2, 2)] {
+                assert!(Ahead::reaches(expected, expected + first, span));
+                ahead.add(expected, expected + first, span);
+            }
+            assert!(agrees(&ahead, expected));
+            assert!(!ahead.has(expected) && ahead.has(expected + 72));
+            assert_eq!(ahead.end(), expected + REACH);
+            ahead.advance(expected + 71);
+            assert!(agrees(&ahead, expected + 71) && ahead.has(expected + 71));
+            ahead.remove(expected + 72, 1);
+            assert!(agrees(&ahead, expected + 71) && !ahead.has(expected + 72));
+            ahead.advance(expected + REACH);
+            assert!(ahead.is_empty() && ahead.words().next().is_none());
+        }
+    }
+
+    #[test]
+    fn reaches_no_further_than_its_ring() {
+        assert!(!Ahead::reaches(7, 7, 1));
+        assert!(Ahead::reaches(7, 8, REACH - 1));
+        assert!(!Ahead::reaches(7, 8, REACH));
+        assert!(!Ahead::reaches(7, u64::MAX, 5));
+    }
+}

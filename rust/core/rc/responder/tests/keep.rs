@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! Requests behind a gap that are kept.
+
+use super::*;
+
+fn kept(n: u32, ack_req: bool) -> IncomingRequest {
+    IncomingRequest {
+        keeps: true,
+        ack_req,
+        ..write(n, true, true, 3, 3)
+    }
+}
+
+/// The report that is due: the packet that it is about, and its first word.
+fn report(rig: &mut Rig) -> Option<(u32, u64)> {
+    match rig.responder.next_response(1)? {
+        Response::Missing {
+            psn: about, len, ..
+        } => {
+            assert_eq!(len, 8);
+            let word = rig.responder.kept_words().next()?;
+            Some((about.distance_from(psn(0)) as u32, word))
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn what_is_behind_a_gap_is_kept_and_executed_in_its_turn() {
+    let mut rig = Rig::new();
+    rig.env.keep = Some(Keep::Kept);
+    for n in [1, 2, 4] {
+        assert_eq!(rig.on(kept(n, false)).dropped, Some(DropReason::Kept));
+    }
+    assert_eq!(report(&mut rig), Some((0, 0b1_0110)));
+    assert!(!rig.responder.has_response() && rig.responder.next_kept().is_none());
+    // It is said again to one who asks, or sends again what is kept.
+    let _ = rig.on(kept(5, false));
+    assert!(!rig.responder.has_response());
+    let _ = rig.on(kept(6, true));
+    assert_eq!(report(&mut rig), Some((0, 0b111_0110)));
+    rig.env.keep = Some(Keep::Again);
+    let _ = rig.on(kept(4, false));
+    assert_eq!(report(&mut rig), Some((0, 0b111_0110)));
+
+    rig.ok(kept(0, true));
+    for n in [1, 2] {
+        assert_eq!(rig.responder.next_kept(), Some(n));
+        rig.ok(kept(n as u32, false));
+    }
+    assert_eq!(rig.responder.next_kept(), None);
+    assert_eq!(report(&mut rig), Some((3, 0b1110)));
+    rig.ok(kept(3, true));
+    for n in [4, 5, 6] {
+        assert_eq!(rig.responder.next_kept(), Some(n));
+        rig.ok(kept(n as u32, n == 6));
+    }
+    assert!(rig.responder.keeps_nothing());
+    assert_eq!(rig.answers(), [(6, Ok(ACK))]);
+}
+
+/// Of two that say different things under one PSN none is kept; nor is one that the owner has lost.
+#[test]
+fn a_forged_one_does_not_win_by_being_early() {
+    let mut rig = Rig::new();
+    rig.env.keep = Some(Keep::Kept);
+    let _ = rig.on(kept(1, false));
+    let _ = rig.on(kept(3, false));
+    assert_eq!(report(&mut rig), Some((0, 0b1010)));
+    rig.env.keep = Some(Keep::Conflict);
+    let _ = rig.on(kept(1, false));
+    assert_eq!(report(&mut rig), Some((0, 0b1000)));
+    rig.ok(kept(0, false));
+    assert_eq!(rig.responder.next_kept(), None);
+    rig.ok(kept(1, false));
+    rig.ok(kept(2, false));
+    assert_eq!(rig.responder.next_kept(), Some(3));
+    rig.responder.kept_is_gone();
+    assert_eq!(rig.responder.next_kept(), None);
+    rig.ok(kept(3, true));
+    assert!(rig.responder.keeps_nothing());
+    assert_eq!(rig.answers(), [(3, Ok(ACK))]);
+}
+
+/// Without the bit, without room, too far away, and behind a refused packet it is as ever.
+#[test]
+fn others_get_a_nak() {
+    let mut rig = Rig::new();
+    rig.env.keep = Some(Keep::Kept);
+    let plain = IncomingRequest {
+        keeps: false,
+        ..kept(1, false)
+    };
+    assert_eq!(rig.on(plain).dropped, Some(DropReason::OutOfSequence));
+    assert_eq!(rig.answers(), [(0, Ok(SEQUENCE))]);
+    rig.env.keep = None;
+    let outcome = rig.on(kept(1, false));
+    assert_eq!(outcome.dropped, Some(DropReason::OutOfSequence));
+    assert_eq!(rig.answers(), [(0, Ok(SEQUENCE))]);
+    rig.env.keep = Some(Keep::Kept);
+    let outcome = rig.on(kept(3000, false));
+    assert_eq!(outcome.dropped, Some(DropReason::OutOfSequence));
+    assert_eq!(rig.answers(), []);
+    // No receive: what follows comes again.
+    let _ = rig.on(kept(2, false));
+    assert!(!rig.responder.keeps_nothing());
+    assert_eq!(
+        rig.on(send(0, true, true, 1)).dropped,
+        Some(DropReason::NoReceive)
+    );
+    assert!(rig.responder.keeps_nothing());
+    let outcome = rig.on(kept(2, false));
+    assert_eq!(outcome.dropped, Some(DropReason::OutOfSequence));
+}
