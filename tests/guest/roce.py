@@ -9,7 +9,7 @@ from dataclasses import dataclass
 PORT = 4791
 ETH_IPV4, ETH_IPV6, ETH_VLAN = 0x0800, 0x86dd, 0x8100
 UDP = 17
-SEND_ONLY, READ_REQUEST, ACKNOWLEDGE = 4, 12, 17
+SEND_ONLY, READ_REQUEST, ACKNOWLEDGE, MISSING = 4, 12, 17, 0xc0
 NAK = 3
 
 
@@ -31,7 +31,7 @@ class Packet:
 
 def kind_of(opcode, syndrome):
     """The part that an RC packet plays."""
-    if opcode == ACKNOWLEDGE:
+    if opcode in (ACKNOWLEDGE, MISSING):
         return "nak" if syndrome >> 5 == NAK else "ack"
     return "response" if 13 <= opcode <= 16 else "request"
 

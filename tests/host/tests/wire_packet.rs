@@ -36,7 +36,7 @@ proptest! {
         if let Ok(packet) = parse(&bytes, total) {
             assert_consistent(&packet, total);
             bytes[4] = 0;
-            bytes[8] &= 0x80;
+            bytes[8] &= 0x81;
             let mut out = [0; MAX_HEADERS];
             let len = Headers::from(&packet).emit(&mut out).unwrap();
             prop_assert_eq!(&out[..len], &bytes[..len]);

@@ -197,11 +197,13 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     pub(super) fn progressed(&mut self, before: Sequence, now: u64) {
         self.window.grow(self.una.wrapping_sub(before));
         self.retry.progress(now);
-        self.tail.progress(self.una, now);
         if !self.holes.is_empty() {
+            // Their time is that of a repair.
+            self.tail.forget_timed();
             self.holes
                 .progress(self.una, now, self.shortest_round_trip());
         }
+        self.tail.progress(self.una, now);
         self.repeated_at = None;
         self.forget_losses();
         if self.cursor.sequence <= self.una {

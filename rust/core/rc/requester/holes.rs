@@ -58,6 +58,8 @@ pub(super) struct Holes {
     patience: u8,
     /// Holes that did not close by themselves, in a row.
     calm: u8,
+    /// When the timer last fired: holes that were due by then wait for nothing but their turn.
+    expired: u64,
 }
 
 impl Holes {
@@ -68,6 +70,7 @@ impl Holes {
             end: 0,
             patience: 1,
             calm: 0,
+            expired: 0,
         }
     }
 
@@ -220,16 +223,24 @@ impl Holes {
         }
     }
 
-    /// Whether some have to be sent again, now or later.
-    #[inline]
-    pub(super) fn has_unsent(&self) -> bool {
-        self.iter().any(|hole| hole.again.is_none())
+    /// The timer fired at `now`.
+    pub(super) fn expire(&mut self, now: u64) {
+        self.expired = now;
     }
 
-    /// When the next are to be sent again.
+    /// Whether some are due to be sent again, by the last look at the clock.
+    #[inline]
+    pub(super) fn has_due(&self) -> bool {
+        self.iter()
+            .any(|hole| hole.again.is_none() && hole.at <= self.expired)
+    }
+
+    /// When the next will be due to be sent again.
     #[inline]
     pub(super) fn deadline(&self) -> Option<u64> {
-        let unsent = self.iter().filter(|hole| hole.again.is_none());
+        let unsent = self
+            .iter()
+            .filter(|hole| hole.again.is_none() && hole.at > self.expired);
         unsent.map(|hole| hole.at).min()
     }
 
@@ -306,7 +317,7 @@ mod tests {
         holes.sent(102, 103, 110, 1050);
         assert_eq!(holes.next(1050), Some(103));
         holes.sent(103, 104, 110, 1050);
-        assert!(!holes.has_unsent() && holes.next(9000).is_none());
+        assert!(holes.deadline().is_none() && holes.next(9000).is_none());
         // What was sent before tells nothing, what was sent since does.
         assert_eq!(
             report(&mut holes, 0b10_0001_0010, 112, 2000),

@@ -446,6 +446,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if self.deadline().is_none_or(|at| at > now) {
             return Progress::default();
         }
+        self.holes.expire(now);
         let timeout = self.retry.timeout_at(self.una != self.sent);
         if timeout.is_some_and(|at| at <= now) {
             self.count(1, |counters| &mut counters.timeouts);
@@ -507,7 +508,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     #[inline]
     pub fn has_unsent(&self) -> bool {
         self.state == RequesterState::Ready
-            && (self.cursor.index != self.pushed || self.tail.is_due() || self.holes.has_unsent())
+            && (self.cursor.index != self.pushed || self.tail.is_due() || self.holes.has_due())
     }
 
     /// Whether packets are in flight: sent, not acknowledged, and not given up.

@@ -191,7 +191,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     }
 
     /// Retransmits one packet, with an ACK request. Nothing else changes. It is the last one in
-    /// flight or, if the oldest was retransmitted, that one: a responder that reports a gap once
+    /// flight or, if the oldest was retransmitted or reported missing, that one: a responder that reports a gap once
     /// drops everything else until it comes (IBTA 9.7.5.2.2).
     ///
     /// Of a READ, everything missing of its last piece is requested again, as after a loss, not
@@ -204,7 +204,9 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         }
         let oldest = self.oldest();
         let (index, packet) = match self.cursor.packet.checked_sub(1) {
-            _ if self.repeated_at.is_some() => (oldest.index, oldest.packet),
+            _ if self.repeated_at.is_some() || !self.holes.is_empty() => {
+                (oldest.index, oldest.packet)
+            }
             Some(packet) => (self.cursor.index, packet),
             None => {
                 let index = self.sent_before(self.cursor.index)?;

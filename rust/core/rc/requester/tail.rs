@@ -88,6 +88,11 @@ impl Tail {
         }
     }
 
+    /// No response is a sample.
+    pub(super) fn forget_timed(&mut self) {
+        self.timed = None;
+    }
+
     /// Packets are retransmitted: their responses are no samples.
     pub(super) fn restart(&mut self) {
         self.timed = None;

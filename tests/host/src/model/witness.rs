@@ -243,7 +243,7 @@ impl Witness {
         if at.now < self.quiet_until {
             self.forbid(format!("{segment:?} was sent in an RNR wait"));
         }
-        let is_oldest = self.repeated && sequence == self.una;
+        let is_oldest = (self.repeated || self.keeps) && sequence == self.una;
         let is_last = sequence + psns == self.cursor || is_oldest || at.local_trouble || self.loose;
         let is_probe = if is_read_request(segment.opcode) {
             let piece = message.first + (read_end - 1) * u64::from(READ_PIECE);
@@ -271,7 +271,7 @@ impl Witness {
         if sequence >= self.sent {
             self.begins(plan, message, segment, at);
         }
-        if self.keeps && sequence < self.sent {
+        if self.keeps && sequence < self.cursor {
             return self.sends_again(sequence, psns, at);
         }
         if sequence < self.cursor {
@@ -593,7 +593,7 @@ impl Witness {
         let (retries, refusals) = (self.retries, self.refusals);
         let side = self.side.clone();
         let what = match status {
-            Status::RetryExcErr if self.loose || self.unsure => None,
+            Status::RetryExcErr if self.loose || self.unsure || self.keeps => None,
             Status::RetryExcErr
                 if retries != u32::from(side.retry_cnt)
                     && !(self.decided && retries == u32::from(side.retry_cnt) + 1) =>
