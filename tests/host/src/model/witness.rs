@@ -155,6 +155,11 @@ impl Witness {
         }
     }
 
+    /// What a peer keeps has left the window, up to as many packets again.
+    fn largest_window(&self) -> u64 {
+        LARGEST_WINDOW << u32::from(self.keeps)
+    }
+
     fn forbid(&mut self, what: String) {
         self.violation.get_or_insert(what);
     }
@@ -264,7 +269,7 @@ impl Witness {
         }
         if is_read_request(segment.opcode)
             && sequence > self.una
-            && sequence + psns > self.una + LARGEST_WINDOW
+            && sequence + psns > self.una + self.largest_window()
         {
             self.forbid(format!("{segment:?} has no room for its responses"));
         }
