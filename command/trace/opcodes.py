@@ -14,6 +14,8 @@ OPCODES = {
     0x1d: ("ATOMIC WRITE", "R"),
     0x64: ("UD SEND Only", "D"), 0x65: ("UD SEND Only with Immediate", "DI"),
     0x81: ("CNP", "N"),
+    # The manufacturer's: a ferroce tells another which packets behind a gap it keeps.
+    0xc0: ("Missing", "A"),
 }
 UC, XRC = 0x20, 0xa0
 # Those of UC are those of RC up to WRITE; those of XRC are those of RC, and requests name the shared receive queue.
@@ -44,12 +46,12 @@ TRACE_NAMES = {
     "WRITE_ONLY_IMM": 0x0b, "READ_REQUEST": 0x0c, "READ_RESPONSE_FIRST": 0x0d, "READ_RESPONSE_MIDDLE": 0x0e,
     "READ_RESPONSE_LAST": 0x0f, "READ_RESPONSE_ONLY": 0x10, "ACKNOWLEDGE": 0x11, "ATOMIC_ACKNOWLEDGE": 0x12,
     "COMPARE_SWAP": 0x13, "FETCH_ADD": 0x14, "SEND_LAST_INVALIDATE": 0x16, "SEND_ONLY_INVALIDATE": 0x17, "FLUSH": 0x1c,
-    "ATOMIC_WRITE": 0x1d}
+    "ATOMIC_WRITE": 0x1d, "MISSING": 0xc0}
 
 READ_REQUEST, ACKNOWLEDGE, FLUSH, ATOMIC_WRITE, CNP = 0x0c, 0x11, 0x1c, 0x1d, 0x81
 ATOMICS = (0x13, 0x14)
 RESPONSES = range(0x0d, 0x13)
-SERVICES = {0x00: "RC", 0x20: "UC", 0x40: "RD", 0x60: "UD", 0x80: "CNP", 0xa0: "XRC"}
+SERVICES = {0x00: "RC", 0x20: "UC", 0x40: "RD", 0x60: "UD", 0x80: "CNP", 0xa0: "XRC", 0xc0: "MISSING"}
 # Places of a packet in its message, by the opcode without the service.
 ONLY = {0x04, 0x05, 0x0a, 0x0b, 0x0c, 0x10, 0x11, 0x12, 0x13, 0x14, 0x17, 0x1c, 0x1d}
 FIRST, MIDDLE, LAST = {0x00, 0x06, 0x0d}, {0x01, 0x07, 0x0e}, {0x02, 0x03, 0x08, 0x09, 0x0f, 0x16}

@@ -72,11 +72,11 @@ def pair_of(one: Sent, pairs: dict[Flow, Pair]) -> tuple[Pair, bool]:
             return backward, False
         pair = Pair(own, other, "CM" if packet.mad and other.qpn == GSI else "UD", BY_DETH)
         return pairs.setdefault((str(own), str(other), 0, "UD"), pair), True
-    if packet.service == "CNP":
+    if packet.service in ("CNP", "MISSING"):
         for flow in ((packet.src, packet.dst, packet.dqpn, service) for service in ("RC", "UC", "XRC")):
             if flow in pairs:
                 return pairs[flow], pairs[flow].right == End(packet.dst, packet.dqpn)
-        pair = Pair(End(packet.src, None), End(packet.dst, packet.dqpn), "CNP", "the packet names one end")
+        pair = Pair(End(packet.src, None), End(packet.dst, packet.dqpn), packet.service, "the packet names one end")
         return pairs.setdefault(flow_of(one), pair), True
     pair = pairs[flow_of(one)]
     if pair.left == pair.right:

@@ -16,6 +16,7 @@ from .trace import Trace
 MASKED = "masked"
 # What a responder does with a request, but for executing it.
 OUTCOMES = {"DUPLICATE": "it has this one already", "OUT_OF_SEQUENCE": "dropped by the responder: one before it is missing",
+            "KEPT": "kept by the responder until one before it comes",
             "NO_RECEIVE": "there is no receive", "OUTSIDE_WINDOW": "dropped: a PSN of long ago",
             "UNKNOWN_READ": "dropped: a READ that is not kept any more", "NOT_READY": "dropped: the queue pair is not ready",
             "INVALID_REQUEST": "refused: invalid request", "ACCESS_ERROR": "refused: no access",
@@ -53,6 +54,8 @@ def label(one: Sent) -> str:
         return f"{said}, PSN {packet.psn}"
     if packet.service == "CNP":
         return "CNP: congestion"
+    if packet.service == "MISSING":
+        return f"PSN {packet.psn} is missing, others behind it are kept"
     if packet.handed:
         psns = f"{packet.psn}" + (f" to {packet.psn + packet.span - 1 & MASK}" if packet.span > 1 else "")
         return f"{opcodes.operation(packet.opcode)} PSN {psns}, {packet.length} B in memory"

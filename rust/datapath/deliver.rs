@@ -297,8 +297,8 @@ impl ResponderEnv for Target<'_, '_, '_> {
     }
 }
 
-/// Executes one request of the peer, which came in `packet` if it may be kept. Responses stay in the
-/// responder until they are sent.
+/// Executes one request of the peer, which came in `packet` if it may be kept. Responses stay in
+/// the responder until they are sent.
 #[inline]
 pub(super) fn request(
     recv: &mut RecvQueue,

@@ -23,22 +23,22 @@ const MOST_BYTES: usize = 64 << 20;
 static BYTES: Atomic<usize> = Atomic::new(0);
 
 /// A kept packet, and what it counts in [`BYTES`].
-struct Counted {
+struct Budgeted {
     packet: KeptPacket,
     bytes: usize,
 }
 
-impl Drop for Counted {
+impl Drop for Budgeted {
     fn drop(&mut self) {
         BYTES.fetch_sub(self.bytes, Relaxed);
     }
 }
 
 /// The kept requests of a QP.
-pub(super) struct KeptRequests(RBTree<u64, Counted>);
+pub(super) struct KeptRequests(RBTree<u64, Budgeted>);
 
 /// A kept request whose turn has come.
-pub(super) struct KeptRequest(Counted);
+pub(super) struct KeptRequest(Budgeted);
 
 impl KeptRequest {
     /// The packet, from the BTH to the ICRC.
@@ -72,11 +72,11 @@ impl KeptRequests {
             return Keep::NoRoom;
         };
         let taken = BYTES.fetch_add(bytes, Relaxed);
-        let counted = Counted { packet, bytes };
+        let budgeted = Budgeted { packet, bytes };
         if taken.saturating_add(bytes) > MOST_BYTES {
             return Keep::NoRoom;
         }
-        match self.0.try_create_and_insert(number, counted, GFP_ATOMIC) {
+        match self.0.try_create_and_insert(number, budgeted, GFP_ATOMIC) {
             Ok(_) => Keep::Kept,
             Err(_) => Keep::NoRoom,
         }

@@ -270,7 +270,8 @@ struct ferroce_trace_offload {
 		{ 0x2a, "UC_WRITE_ONLY" },				\
 		{ 0x2b, "UC_WRITE_ONLY_IMM" },				\
 		{ 0x64, "UD_SEND_ONLY" },				\
-		{ 0x65, "UD_SEND_ONLY_IMM" })
+		{ 0x65, "UD_SEND_ONLY_IMM" },				\
+		{ 0xc0, "RC_MISSING" })
 
 /* rust/sys/trace.rs: RequestEnd */
 #define ferroce_show_outcome(value)					\
@@ -278,16 +279,17 @@ struct ferroce_trace_offload {
 		{ 0, "EXECUTED" },					\
 		{ 1, "DUPLICATE" },					\
 		{ 2, "OUT_OF_SEQUENCE" },				\
-		{ 3, "NO_RECEIVE" },					\
-		{ 4, "OUTSIDE_WINDOW" },				\
-		{ 5, "UNKNOWN_READ" },					\
-		{ 6, "NOT_READY" },					\
-		{ 7, "INVALID_REQUEST" },				\
-		{ 8, "ACCESS_ERROR" },					\
-		{ 9, "LOCAL_ERROR" },					\
-		{ 10, "TOO_LONG" },					\
-		{ 11, "DENIED" },					\
-		{ 12, "INVALID" })
+		{ 3, "KEPT" },						\
+		{ 4, "NO_RECEIVE" },					\
+		{ 5, "OUTSIDE_WINDOW" },				\
+		{ 6, "UNKNOWN_READ" },					\
+		{ 7, "NOT_READY" },					\
+		{ 8, "INVALID_REQUEST" },				\
+		{ 9, "ACCESS_ERROR" },					\
+		{ 10, "LOCAL_ERROR" },					\
+		{ 11, "TOO_LONG" },					\
+		{ 12, "DENIED" },					\
+		{ 13, "INVALID" })
 
 /* rust/sys/trace.rs: Recovery */
 #define ferroce_show_recovery(value)					\
@@ -323,19 +325,19 @@ struct ferroce_trace_offload {
 /* rust/observe/counters.rs: counters */
 #define ferroce_show_drop(value)					\
 	__print_symbolic(value,						\
-		{ 30, "drop_icrc" },					\
-		{ 31, "drop_ip_header" },				\
-		{ 32, "drop_malformed" },				\
-		{ 33, "drop_opcode" },					\
-		{ 34, "drop_unknown_qp" },				\
-		{ 35, "drop_group" },					\
-		{ 36, "drop_address" },					\
-		{ 37, "drop_interface" },				\
-		{ 38, "drop_pkey" },					\
-		{ 39, "drop_qkey" },					\
-		{ 40, "drop_mad" },					\
-		{ 41, "drop_state" },					\
-		{ 42, "drop_no_memory" })
+		{ 33, "drop_icrc" },					\
+		{ 34, "drop_ip_header" },				\
+		{ 35, "drop_malformed" },				\
+		{ 36, "drop_opcode" },					\
+		{ 37, "drop_unknown_qp" },				\
+		{ 38, "drop_group" },					\
+		{ 39, "drop_address" },					\
+		{ 40, "drop_interface" },				\
+		{ 41, "drop_pkey" },					\
+		{ 42, "drop_qkey" },					\
+		{ 43, "drop_mad" },					\
+		{ 44, "drop_state" },					\
+		{ 45, "drop_no_memory" })
 
 /* rust/sys/trace.rs: DoorbellServer */
 #define ferroce_show_server(value)					\

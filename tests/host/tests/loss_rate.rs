@@ -83,11 +83,14 @@ fn goodput_at_one_percent() {
     }
 }
 
+/// What is done to a link.
+type Spoil = fn(&mut Link);
+
 /// Loss of five in a hundred, alone and in bursts, and packets that overtake others, cost more, but
 /// no ACK timeout, and nothing much is sent in vain.
 #[test]
 fn goodput_degrades_gently() {
-    let spoils: [(f64, fn(&mut Link)); 3] = [
+    let spoils: [(f64, Spoil); 3] = [
         (0.5, |link| link.loss = 5),
         (0.4, |link| (link.loss, link.burst) = (1, 8)),
         (0.85, |link| (link.reorder, link.depth) = (10, 2000)),

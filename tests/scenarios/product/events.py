@@ -33,7 +33,8 @@ VERBS = ("alloc_ucontext", "alloc_pd", "reg_user_mr", "create_cq", "create_qp", 
 # What a requester does about a loss, and the counter of it.
 RECOVERED = {"RETRANSMITTED": "retransmitted_pkts", "TAIL_PROBE": "tail_probes", "TIMEOUT": "ack_timeout",
              "SEQUENCE_NAK": "seq_nak_rcvd", "RNR_NAK": "rnr_nak_rcvd"}
-ENDED = {"DUPLICATE": "duplicate_request", "OUT_OF_SEQUENCE": "out_of_sequence", "NO_RECEIVE": "rnr_nak_sent"}
+ENDED = {"DUPLICATE": "duplicate_request", "OUT_OF_SEQUENCE": "out_of_sequence", "KEPT": "kept_requests",
+         "NO_RECEIVE": "rnr_nak_sent"}
 
 
 # `enum ib_wc_status`.

@@ -102,7 +102,7 @@ impl Holes {
 
     /// How long a hole may take to close by itself.
     fn wait(&self, round_trip: u64) -> u64 {
-        (round_trip / u64::from(LONGEST_WAIT)).saturating_mul(u64::from(self.patience))
+        (round_trip >> 2).saturating_mul(u64::from(self.patience))
     }
 
     /// A report: `words` has the packets that are kept, from `una` on. `next` is the next new

@@ -191,8 +191,8 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     }
 
     /// Retransmits one packet, with an ACK request. Nothing else changes. It is the last one in
-    /// flight or, if the oldest was retransmitted or reported missing, that one: a responder that reports a gap once
-    /// drops everything else until it comes (IBTA 9.7.5.2.2).
+    /// flight or, if the oldest was retransmitted or reported missing, that one: a responder that
+    /// reports a gap once drops everything else until it comes (IBTA 9.7.5.2.2).
     ///
     /// Of a READ, everything missing of its last piece is requested again, as after a loss, not
     /// only its end: a responder may forget the earlier part (rdma_rxe does).
