@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from . import opcodes
-from .half import AFTER_NAK, AFTER_RNR, IMPLIED, MASK, TIMEOUT, Half, Run
+from .half import AFTER_NAK, AFTER_REPORT, AFTER_RNR, IMPLIED, MASK, TIMEOUT, Half, Run
 from .merge import SENT
 from .opcodes import duration
 from .pairing import End
@@ -44,6 +44,9 @@ def of_requests(total: Sums, half: Half, asking: End, answering: End) -> Iterato
                  else "packets were lost before they came here")
         yield (f"{were(total.causes.get(AFTER_NAK, 0))} retransmitted by {asking} after "
                f"{many(total.sequence_naks, 'sequence NAK')}: {where}, or came out of order")
+    if AFTER_REPORT in by_cause:
+        yield (f"{were(total.causes.get(AFTER_REPORT, 0))} retransmitted by {asking} because {answering} reported them missing, in "
+               f"{many(total.reports, 'report')}: lost on the way, or out of order; what is behind them is kept")
     if TIMEOUT in by_cause:
         yield from of_timeouts(by_cause[TIMEOUT], total, half, asking)
     if IMPLIED in by_cause:

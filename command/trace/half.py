@@ -19,8 +19,8 @@ AT_ONCE = 100_000
 PROMPT, SLOW, TURN = 8, 1_000_000, 5_000_000
 # As many of the last round trips tell how long one is.
 RECENT = 64
-AFTER_NAK, AFTER_RNR, IMPLIED, TIMEOUT, DUPLICATE = (
-    "sequence NAK", "RNR NAK", "missing READ response", "timeout", "duplicate")
+AFTER_NAK, AFTER_REPORT, AFTER_RNR, IMPLIED, TIMEOUT, DUPLICATE = (
+    "sequence NAK", "report of missing packets", "RNR NAK", "missing READ response", "timeout", "duplicate")
 LOST, DROPPED, LATE, UNANSWERED = "lost", "dropped", "late", "unanswered"
 
 
@@ -259,6 +259,9 @@ class Half:
                 before[-1].fate = UNANSWERED
             one.remarks.append(f"again, after {opcodes.duration(waited)} without an answer")
         self.run_next, self.run_at = end, one.at
+        if one.cause == AFTER_REPORT and before and not before[-1].fate:
+            before[-1].fate = LOST
+            before[-1].remarks.append("lost")
 
     def begin(self, one: Sent, run: Run) -> None:
         """Packets are sent again from here on."""
@@ -336,6 +339,18 @@ class Half:
                 self.lose(slot)
             else:
                 one.remarks.append("that packet was not seen here")
+
+    def reported(self, one: Sent) -> None:
+        """A ferroce says what it misses: what is before the PSN is acknowledged by it, and what is behind is kept."""
+        if not self.begun:
+            return
+        seq = self.extended(one.packet.psn)
+        if seq >= self.next:
+            one.remarks.append("answers nothing that was seen")
+            return
+        self.advance(one, seq)
+        self.wanted = Wanted(seq, AFTER_REPORT, one.at)
+        self.active = one.at
 
     def lose(self, slot: Slot) -> None:
         """A packet has not come to the responder, or came when the one before it was still missing."""

@@ -100,10 +100,13 @@ def follow(talk: Talk) -> None:
     halves = Half(service != "UC", talk.mtu), Half(service != "UC", talk.mtu)
     for one in talk.sent:
         packet = one.packet
-        if packet.opcode not in opcodes.OPCODES or packet.service != service:
+        answers = halves[one.rightward if talk.pair.left != talk.pair.right else 0]
+        if packet.service == "MISSING":
+            answers.reported(one)
+        elif packet.opcode not in opcodes.OPCODES or packet.service != service:
             continue
-        if packet.is_response:
-            halves[one.rightward if talk.pair.left != talk.pair.right else 0].response(one)
+        elif packet.is_response:
+            answers.response(one)
         else:
             halves[not one.rightward].request(one)
     talk.sides = Side(halves[0], halves[0].messages()), Side(halves[1], halves[1].messages())
@@ -136,6 +139,7 @@ class Sums:
     never_seen: int
     rnr_naks: int
     sequence_naks: int
+    reports: int
     answered_again: int
     unanswered: int
     # Median of what was sent once, in nanoseconds.
@@ -163,6 +167,7 @@ def sums(talk: Talk, left: bool) -> Sums:
         lost=sum(one.fate == LOST for one in own), never_seen=side.half.never_seen if side else 0,
         rnr_naks=sum(one.packet.is_rnr for one in back),
         sequence_naks=sum(one.packet.is_nak and one.packet.code == opcodes.SEQUENCE for one in back),
+        reports=sum(one.rightward != left and one.packet.service == "MISSING" for one in talk.sent),
         answered_again=sum(one.again > 0 for one in back if one.packet.base != opcodes.ACKNOWLEDGE),
         unanswered=len(side.half.waiting) if side else 0, round_trip=median(trips) if trips else None,
         per_ack=sum(acks) / len(acks) if acks else None, most_per_ack=max(acks, default=0))

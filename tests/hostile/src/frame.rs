@@ -76,7 +76,7 @@ impl Ib {
             0x0b => (true, false, true),
             // Two of them have a key to be invalidated in that place.
             0x03 | 0x05 | 0x09 | 0x16 | 0x17 | 0x65 => (false, false, true),
-            0x0d | 0x0f..=0x12 => (false, true, false),
+            0x0d | 0x0f..=0x12 | 0xc0 => (false, true, false),
             _ => (false, false, false),
         };
         self.reth = has_reth.then_some(reth);

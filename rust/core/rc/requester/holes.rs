@@ -8,9 +8,10 @@
 //! first time after that.
 
 use crate::core::rc::sequence::Sequence;
+use core::num::NonZero;
 
 /// Most holes that are remembered; those behind them wait for a later report.
-const MOST: usize = 32;
+const MOST: usize = 16;
 
 /// Most quarters of a round trip that a hole is given to close by itself.
 const LONGEST_WAIT: u8 = 4;
@@ -20,23 +21,28 @@ const CALM: u8 = 16;
 
 /// Packets in a row that the peer misses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Hole {
+struct Hole {
     /// The first one.
-    pub(super) from: Sequence,
+    from: Sequence,
     /// The one behind the last.
-    pub(super) to: Sequence,
+    to: Sequence,
     /// What was the next new packet when they were sent again; `None` if they have to be.
-    again: Option<Sequence>,
+    again: Option<NonZero<Sequence>>,
     /// When they were sent again, or may be.
     at: u64,
 }
 
-const NONE: Hole = Hole {
-    from: 0,
-    to: 0,
-    again: None,
-    at: 0,
-};
+impl Hole {
+    /// One that nothing is known of.
+    const fn new(from: Sequence, to: Sequence) -> Self {
+        Self {
+            from,
+            to,
+            again: None,
+            at: 0,
+        }
+    }
+}
 
 /// What a report brings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,12 +53,12 @@ pub(super) struct News {
     pub(super) oldest: bool,
 }
 
-/// The holes, in their order.
-#[derive(Clone, Copy, Debug)]
+/// The holes, in their order. They are changed where they are: a softirq has little stack left.
+#[derive(Debug)]
 pub(super) struct Holes {
     list: [Hole; MOST],
     len: usize,
-    /// The sequence behind the last packet that the peer keeps.
+    /// The sequence behind the last packet that the peer keeps and behind which all holes are known.
     end: Sequence,
     /// Quarters of a round trip that a hole is given.
     patience: u8,
@@ -65,7 +71,7 @@ pub(super) struct Holes {
 impl Holes {
     pub(super) const fn new() -> Self {
         Self {
-            list: [NONE; MOST],
+            list: [Hole::new(0, 0); MOST],
             len: 0,
             end: 0,
             patience: 1,
@@ -105,6 +111,47 @@ impl Holes {
         (round_trip >> 2).saturating_mul(u64::from(self.patience))
     }
 
+    /// The known hole with this index.
+    fn at(&mut self, index: usize) -> Option<&mut Hole> {
+        self.list.get_mut(..self.len)?.get_mut(index)
+    }
+
+    /// Adds a hole in this place. If there are too many, the last one is forgotten.
+    fn insert(&mut self, index: usize, hole: Hole) {
+        let cut = if self.len < MOST {
+            self.len = self.len.wrapping_add(1);
+            None
+        } else {
+            self.list
+                .get(index..)
+                .map(|rest| rest.last().unwrap_or(&hole).from)
+        };
+        if let Some(places) = self.list.get_mut(index..self.len) {
+            places.rotate_right(1);
+            if let Some(place) = places.first_mut() {
+                *place = hole;
+            }
+        }
+        self.end = self.end.min(cut.unwrap_or(Sequence::MAX));
+    }
+
+    /// Removes holes that have closed, those from one index to another.
+    fn close(&mut self, from: usize, to: usize, now: u64, round_trip: u64) {
+        for index in from..to {
+            if let Some(Hole {
+                again: Some(_), at, ..
+            }) = self.list.get(index)
+            {
+                self.learn(now.saturating_sub(*at) < round_trip);
+            }
+        }
+        if let Some(places) = self.list.get_mut(from..self.len) {
+            let closed = to.saturating_sub(from).min(places.len());
+            places.rotate_left(closed);
+            self.len = self.len.wrapping_sub(closed);
+        }
+    }
+
     /// A report: `words` has the packets that are kept, from `una` on. `next` is the next new
     /// packet, `round_trip` the shortest one known.
     pub(super) fn report(
@@ -115,29 +162,30 @@ impl Holes {
         now: u64,
         round_trip: u64,
     ) -> News {
-        let before = *self;
-        let mut news = News::default();
-        (self.len, self.end) = (0, una);
-        let (mut first, mut newest) = (una, una);
+        self.end = Sequence::MAX;
+        let (mut first, mut newest, mut index) = (una, una, 0);
         for word in words {
-            for bit in 0..u64::BITS {
-                let sequence = first.wrapping_add(u64::from(bit));
-                if (word >> bit) & 1 != 0 && sequence < next {
-                    if newest < sequence {
-                        self.add_missing(&before, newest, sequence);
-                    }
-                    newest = sequence.wrapping_add(1);
-                    if self.len < MOST {
-                        self.end = newest;
-                    }
+            let mut kept = word;
+            while kept != 0 {
+                let from = first.wrapping_add(u64::from(kept.trailing_zeros()));
+                if from >= next {
+                    break;
                 }
+                if newest < from {
+                    index = self.missing(index, (newest, from), now, round_trip);
+                }
+                newest = from.wrapping_add(1);
+                kept &= kept.wrapping_sub(1);
             }
             first = first.wrapping_add(u64::from(u64::BITS));
         }
+        self.close(index, self.len, now, round_trip);
+        self.end = self.end.min(newest);
         let due = now.saturating_add(self.wait(round_trip));
+        let mut news = News::default();
         for hole in self.list.iter_mut().take(self.len) {
             let is_new = hole.at == 0 && hole.again.is_none();
-            let is_again = hole.again.is_some_and(|again| newest > again);
+            let is_again = hole.again.is_some_and(|again| newest > again.get());
             if is_new || is_again {
                 (hole.again, hole.at) = (None, due);
                 let packets = hole.to.wrapping_sub(hole.from);
@@ -145,50 +193,51 @@ impl Holes {
                 news.oldest |= hole.from == una;
             }
         }
-        for hole in before.iter() {
-            let is_open = self
-                .iter()
-                .any(|now| now.from < hole.to && hole.from < now.to);
-            if !is_open {
-                self.closed(hole, now, round_trip);
-            }
-        }
         news
     }
 
-    /// Adds what is missing from `from` to `to`: as it was, where it was known.
-    fn add_missing(&mut self, before: &Self, mut from: Sequence, to: Sequence) {
-        let known = |at: Sequence| before.iter().find(move |hole| hole.to > at);
-        while from < to {
-            let mut hole = Hole {
-                from,
-                to,
-                again: None,
-                at: 0,
-            };
-            match known(from) {
-                Some(old) if old.from <= from => {
-                    (hole.to, hole.again, hole.at) = (old.to.min(to), old.again, old.at);
+    /// These packets are missing, and all is known up to the hole with this index: what was known
+    /// of these stays. Returns the index of the next hole.
+    fn missing(
+        &mut self,
+        mut index: usize,
+        (mut from, to): (Sequence, Sequence),
+        now: u64,
+        round_trip: u64,
+    ) -> usize {
+        let closed = self.iter().skip(index).take_while(|hole| hole.to <= from);
+        let closed = closed.count();
+        self.close(index, index.saturating_add(closed), now, round_trip);
+        while from < to && index < MOST {
+            match self.at(index) {
+                Some(known) if known.from <= from && known.to <= to => {
+                    known.from = from;
+                    from = known.to;
                 }
-                Some(old) => hole.to = old.from.min(to),
-                None => {}
+                Some(known) if known.from <= from => {
+                    let part = Hole { from, to, ..*known };
+                    known.from = to;
+                    from = to;
+                    self.insert(index, part);
+                }
+                known => {
+                    let end = known.map_or(to, |known| known.from.min(to));
+                    self.insert(index, Hole::new(from, end));
+                    from = end;
+                }
             }
-            let Some(place) = self.list.get_mut(self.len) else {
-                return;
-            };
-            *place = hole;
-            self.len = self.len.wrapping_add(1);
-            from = hole.to;
+            index = index.saturating_add(1);
         }
+        if from < to {
+            self.end = self.end.min(from);
+        }
+        index
     }
 
-    /// A hole has closed. If that was too soon after it was sent again, the path had only been
+    /// A hole that was sent again has closed. If that was too soon after it, the path had only been
     /// reordering: the next ones get more time.
-    fn closed(&mut self, hole: &Hole, now: u64, round_trip: u64) {
-        if hole.again.is_none() {
-            return;
-        }
-        if now.saturating_sub(hole.at) < round_trip {
+    fn learn(&mut self, too_soon: bool) {
+        if too_soon {
             self.patience = self.patience.saturating_add(1).min(LONGEST_WAIT);
             self.calm = 0;
         } else {
@@ -210,16 +259,10 @@ impl Holes {
 
     #[cold]
     fn forget_before(&mut self, una: Sequence, now: u64, round_trip: u64) {
-        let before = *self;
-        self.len = 0;
-        for hole in before.iter() {
-            if hole.to <= una {
-                self.closed(hole, now, round_trip);
-            } else if let Some(place) = self.list.get_mut(self.len) {
-                *place = *hole;
-                place.from = hole.from.max(una);
-                self.len = self.len.wrapping_add(1);
-            }
+        let closed = self.iter().take_while(|hole| hole.to <= una).count();
+        self.close(0, closed, now, round_trip);
+        if let Some(oldest) = self.at(0) {
+            oldest.from = oldest.from.max(una);
         }
     }
 
@@ -258,33 +301,31 @@ impl Holes {
         let Some(index) = self.iter().position(|hole| hole.from == from) else {
             return;
         };
-        let sent = |hole: &Hole| Hole {
-            again: Some(next),
-            at: now,
-            ..*hole
-        };
-        let Some(hole) = self.list.get_mut(index) else {
+        let again = NonZero::new(next);
+        let Some(hole) = self.at(index) else {
             return;
         };
         if hole.to <= to {
-            *hole = sent(hole);
+            (hole.again, hole.at) = (again, now);
             return;
         }
-        let first = Hole { to, ..sent(hole) };
         hole.from = to;
         // They join those before them that left with them, or take a place of their own.
-        let before = index.checked_sub(1).and_then(|at| self.list.get_mut(at));
-        if let Some(before) = before.filter(|it| it.to == from && it.again == first.again) {
+        let before = index.checked_sub(1).and_then(|before| self.at(before));
+        if let Some(before) = before.filter(|it| it.to == from && it.again == again) {
             before.to = to;
             return;
         }
-        if let Some(places) = self.list.get_mut(index..MOST) {
-            places.rotate_right(1);
-            if let Some(place) = places.first_mut() {
-                *place = first;
-            }
-            self.len = self.len.wrapping_add(1).min(MOST);
-        }
+        let at = now;
+        self.insert(
+            index,
+            Hole {
+                from,
+                to,
+                again,
+                at,
+            },
+        );
     }
 }
 
