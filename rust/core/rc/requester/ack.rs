@@ -275,10 +275,8 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if !self.is_about_oldest(sequence, now, sink) {
             return;
         }
-        let half = self.shortest_round_trip() / 2;
-        let is_fresh = |at: u64| now.saturating_sub(at) <= half;
         if self.reported_at == Some(sequence)
-            || self.repeated_at.is_some_and(is_fresh)
+            || self.was_just_repeated(now)
             || !self.retry.honours_report()
         {
             self.count_duplicate();
@@ -289,6 +287,14 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if self.in_flight() != 0 {
             self.lost(sink);
         }
+    }
+
+    /// The oldest packet was sent again so short a time ago that what the peer says of it is about
+    /// an earlier transmission.
+    fn was_just_repeated(&self, now: u64) -> bool {
+        let half = self.shortest_round_trip() / 2;
+        self.repeated_at
+            .is_some_and(|at| now.saturating_sub(at) <= half)
     }
 
     fn shortest_round_trip(&self) -> u64 {
@@ -308,6 +314,11 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.tail.defer(now);
         if !self.is_about_oldest(sequence, now, sink) || self.cursor.sequence != self.sent {
             // What went back passes all again.
+            return;
+        }
+        if self.holes.is_empty() && self.was_just_repeated(now) {
+            // It went back, and all has left again: this crossed it.
+            self.count_duplicate();
             return;
         }
         self.count(1, |counters| &mut counters.missing_reports);

@@ -115,8 +115,8 @@ pub struct Witness {
     pub failures: u64,
     /// Both sides keep packets behind a gap: those that are missing are sent again alone.
     keeps: bool,
-    /// The end of what was sent again last.
-    again: u64,
+    /// The end of what was sent again last, if nothing new was sent since.
+    again: Option<u64>,
     /// What must never happen.
     pub violation: Option<String>,
 }
@@ -150,7 +150,7 @@ impl Witness {
             drained: false,
             failures: 0,
             keeps: scenario.sides.iter().all(|side| side.keeps),
-            again: 0,
+            again: None,
             violation: None,
         }
     }
@@ -190,6 +190,14 @@ impl Witness {
             self.disordered.push((last, now));
         } else {
             self.losses.push((last, now));
+        }
+    }
+
+    /// The peer dropped something behind a gap. One that keeps packets still drops what has more than
+    /// one of them.
+    pub fn not_kept(&mut self, content: &Content, now: u64) {
+        if self.keeps {
+            self.losses.push((self.last_of(content), now));
         }
     }
 
@@ -279,6 +287,7 @@ impl Witness {
         if self.keeps && sequence < self.cursor {
             return self.sends_again(sequence, psns, at);
         }
+        self.again = None;
         if sequence < self.cursor {
             self.goes_back(sequence, psns, message.request.op.is_answered(), at);
         } else if sequence > self.cursor && sequence != self.una {
@@ -300,13 +309,13 @@ impl Witness {
         let lost = |&(packet, _): &(u64, u64)| packet >= sequence;
         let is_timeout = std::mem::replace(&mut self.timeouts, at.timeouts) != at.timeouts;
         let has_reason = is_timeout
-            || sequence == self.again
+            || self.again == Some(sequence)
             || self.losses.iter().any(lost)
             || !self.disordered.is_empty();
         if !has_reason && !self.loose && !at.local_trouble && !at.draining {
             self.forbid(format!("packet {sequence} is sent again for no reason"));
         }
-        self.again = sequence + psns;
+        self.again = Some(sequence + psns);
         if (sequence..sequence + psns).contains(&self.una) {
             self.asked = true;
             self.since = at.now;
@@ -578,6 +587,8 @@ impl Witness {
 
     fn progress(&mut self, una: u64, now: u64) {
         if una > self.una {
+            // Who went back goes on behind what arrived.
+            self.again = self.again.map(|end| end.max(una));
             self.una = una;
             self.since = now;
             self.repeated = false;

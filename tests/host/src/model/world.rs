@@ -294,6 +294,9 @@ impl World {
         if content.is_request() && deaf {
             self.witnesses[1 - to].lost(&content, self.now);
         }
+        if dropped == Some(DropReason::OutOfSequence) {
+            self.witnesses[1 - to].not_kept(&content, self.now);
+        }
         if self.witnesses[to].is_exhausted() && self.endpoints[to].serves() {
             return Err("RNR NAKs without end".into());
         }
