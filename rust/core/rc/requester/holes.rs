@@ -403,9 +403,32 @@ mod tests {
         let every_other = 0xaaaa_aaaa_aaaa_aaaa;
         let news = holes.report(0, [every_other; 2].into_iter(), 1000, 5, ROUND_TRIP);
         assert_eq!(news, lost(MOST as u32, true));
-        assert!(holes.kept(0) < MOST as u64);
+        assert_eq!(holes.kept(0), MOST as u64);
         // Nothing that was never sent.
         let news = holes.report(0, [every_other; 2].into_iter(), 4, 5, ROUND_TRIP);
         assert_eq!((news, holes.kept(0)), (lost(0, false), 2));
+    }
+
+    /// A hole that gives way to a part of another one does not count as kept.
+    #[test]
+    fn a_part_that_was_sent_takes_the_place_of_the_last_hole() {
+        let mut holes = Holes::new();
+        // 0 to 2 are missing, then every other one up to 34.
+        let words = [0xaaaa_aaaa_aaaa_aaa8, 0];
+        holes.report(0, words.into_iter(), 1000, 5, ROUND_TRIP);
+        let kept = holes.kept(0);
+        assert_eq!((holes.len, kept), (MOST, MOST as u64));
+        holes.sent(0, 1, 1000, 9);
+        assert_eq!((holes.len, holes.kept(0)), (MOST, kept - 1));
+        // What is known of the parts stays, and the rest is still to be sent.
+        assert_eq!(holes.next(5000), Some(1));
+        holes.report(0, words.into_iter(), 1000, 5000, ROUND_TRIP);
+        assert_eq!(holes.next(5000), Some(1));
+        // The beginning arrived, and the middle of what was one hole.
+        holes.report(1, [0b10].into_iter(), 1000, 5000, ROUND_TRIP);
+        assert_eq!(
+            (holes.len, holes.next(5000), holes.kept(1)),
+            (1, Some(1), 1)
+        );
     }
 }

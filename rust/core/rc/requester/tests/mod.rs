@@ -8,6 +8,7 @@ mod ack;
 mod atomic;
 mod drain;
 mod fail;
+mod keep;
 mod local_op;
 mod loss;
 mod read;
