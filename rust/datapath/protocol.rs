@@ -233,8 +233,8 @@ impl RequesterSlots {
 }
 
 impl AnyRequester {
-    /// Requester of a QP in RESET.
-    #[inline]
+    /// Requester of a QP in RESET. It is large, so it is made in a frame of its own.
+    #[inline(never)]
     pub(super) fn new(slots: RequesterSlots) -> Self {
         match slots {
             RequesterSlots::Reliable(slots) => Self::Reliable(ReliableRequester::new(slots)),
@@ -355,15 +355,16 @@ impl AnyRequester {
 }
 
 impl AnyResponder {
-    /// Responder of a QP in RESET. That of RC gets memory for its resources when it is connected.
-    #[inline]
-    pub(super) fn new(half: Protocol) -> Result<Self> {
-        Ok(match half {
-            Protocol::Reliable => Self::Reliable(ReliableResponder::new(KVVec::new())),
-            Protocol::Unacknowledged => Self::Unreliable(Default::default()),
-            Protocol::Datagram => Self::Datagram(UdResponder::default()),
+    /// What makes the responder of a QP in RESET where it stays: it is large. That of RC gets memory
+    /// for its resources when it is connected.
+    pub(super) fn maker(half: Protocol) -> Result<fn() -> Self> {
+        let make: fn() -> Self = match half {
+            Protocol::Reliable => || Self::Reliable(ReliableResponder::new(KVVec::new())),
+            Protocol::Unacknowledged => || Self::Unreliable(Default::default()),
+            Protocol::Datagram => || Self::Datagram(UdResponder::default()),
             Protocol::None => return Err(EINVAL),
-        })
+        };
+        Ok(make)
     }
 
     /// Discards everything.

@@ -390,9 +390,9 @@ impl RecvQueue {
         let mut words = KVec::new();
         let len = recv_stride(max_sge) as usize / 8;
         words.resize(len, 0, GFP_KERNEL_ACCOUNT)?;
-        let responder = AnyResponder::new(service.responder)?;
+        let responder = AnyResponder::maker(service.responder)?;
         Ok(init!(Self {
-            responder,
+            responder: responder(),
             wqes: RecvWqes::new(words, max_sge),
             peer: None,
             answering: Answering::Inline,
