@@ -355,8 +355,8 @@ impl AnyRequester {
 }
 
 impl AnyResponder {
-    /// What makes the responder of a QP in RESET where it stays: it is large. That of RC gets memory
-    /// for its resources when it is connected.
+    /// What makes the responder of a QP in RESET where it stays: it is large. That of RC gets
+    /// memory for its resources when it is connected.
     pub(super) fn maker(half: Protocol) -> Result<fn() -> Self> {
         let make: fn() -> Self = match half {
             Protocol::Reliable => || Self::Reliable(ReliableResponder::new(KVVec::new())),

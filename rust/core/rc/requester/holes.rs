@@ -58,7 +58,7 @@ pub(super) struct News {
 pub(super) struct Holes {
     list: [Hole; MOST],
     len: usize,
-    /// The sequence behind the last packet that the peer keeps and behind which all holes are known.
+    /// The sequence behind the last packet that the peer keeps, before which all holes are known.
     end: Sequence,
     /// Quarters of a round trip that a hole is given.
     patience: u8,
