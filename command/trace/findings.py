@@ -45,8 +45,8 @@ def of_requests(total: Sums, half: Half, asking: End, answering: End) -> Iterato
         yield (f"{were(total.causes.get(AFTER_NAK, 0))} retransmitted by {asking} after "
                f"{many(total.sequence_naks, 'sequence NAK')}: {where}, or came out of order")
     if AFTER_REPORT in by_cause:
-        yield (f"{were(total.causes.get(AFTER_REPORT, 0))} retransmitted by {asking} because {answering} reported them missing, in "
-               f"{many(total.reports, 'report')}: lost on the way, or out of order; what is behind them is kept")
+        yield (f"{were(total.causes.get(AFTER_REPORT, 0))} retransmitted by {asking} after "
+               f"{many(total.reports, 'report')} of missing packets: lost on the way to {answering.address}, or out of order")
     if TIMEOUT in by_cause:
         yield from of_timeouts(by_cause[TIMEOUT], total, half, asking)
     if IMPLIED in by_cause:

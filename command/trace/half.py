@@ -220,6 +220,9 @@ class Half:
         if self.wanted.cause == AFTER_RNR:
             # Others that leave meanwhile were on their way.
             return seq == self.wanted.first
+        if self.wanted.cause == AFTER_REPORT:
+            # It is given time to come by itself.
+            return True
         if seq != self.wanted.first and self.continues(one, seq):
             return False
         return one.at - self.active <= self.prompt()

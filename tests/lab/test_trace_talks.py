@@ -45,14 +45,14 @@ class Joining(unittest.TestCase):
         ahead = [(at, request(at, at and 1, bytes(1024))) for at in range(5)]
         # Two of them are missing, and what is between and behind them is kept.
         kept = struct.pack("<Q", 0b1010)
-        talk = one_talk([*ahead, (30, answer(1, NAK_SEQUENCE, roce.MISSING, kept)), (60, request(1, 1, bytes(1024))),
-                         (61, request(3, 1, bytes(1024))), (90, answer(4))])
+        talk = one_talk([*ahead, (30, answer(1, NAK_SEQUENCE, roce.MISSING, kept)), (5060, request(1, 1, bytes(1024))),
+                         (5061, request(3, 1, bytes(1024))), (5090, answer(4))])
         self.assertEqual([row["fate"] for row in talk["rows"]], ["", "lost", "", "lost", "", "", "", "", ""])
         self.assertEqual([row["cause"] for row in talk["rows"][6:8]], ["report of missing packets"] * 2)
         left = talk["requests"]["left"]
         self.assertEqual((left["retransmitted"], left["lost"], left["reports"], left["sequence_naks"]), (2, 2, 1, 0))
         self.assertIn("2 packets were retransmitted", talk["findings"][0])
-        self.assertIn("reported them missing, in 1 report", talk["findings"][0])
+        self.assertIn("after 1 report of missing packets: lost on the way to 192.0.2.2", talk["findings"][0])
         self.assertEqual(talk["rows"][5]["label"], "PSN 1 is missing, others behind it are kept")
 
     def test_timeout(self):
