@@ -6,6 +6,7 @@
 # make um           opens a prompt in the fast guest, a kernel that runs as a program; make um CMD=... runs a command there
 # make um-debug     the same with a kernel full of checks
 # make trace EXAMPLE=rnr  runs an example of tests/examples there and draws its packets: build/trace/rnr.html
+# make pcaps        makes small captures there with a comment on each packet, for Wireshark: build/pcaps
 # make check        runs every test; make check ONLY=name runs those whose name begins so, GUEST=um, um-debug or stock
 #                   in that guest
 # make check-fast   runs those that need no guest
@@ -31,7 +32,7 @@ PROVIDER := build/provider/libferroce.so
 
 export KDIR KERNELRELEASE DESTDIR PROVIDER PROVIDERDIR
 
-.PHONY: all setup setup-debug modules provider install install-provider uninstall deb demo shell run trace um um-debug check check-fast check-debug bench \
+.PHONY: all setup setup-debug modules provider install install-provider uninstall deb demo shell run trace pcaps um um-debug check check-fast check-debug bench \
 	clean help
 # The kernel's build and cargo are parallel within; the targets here are not.
 .NOTPARALLEL:
@@ -39,7 +40,7 @@ export KDIR KERNELRELEASE DESTDIR PROVIDER PROVIDERDIR
 all: modules provider
 
 help:
-	@sed -n '3,26s/^# \{0,1\}//p' Makefile
+	@sed -n '3,27s/^# \{0,1\}//p' Makefile
 
 setup:
 	@$(LAB) setup $(if $(REFRESH),--refresh)
@@ -83,6 +84,9 @@ run:
 
 trace:
 	@$(LAB) um -- 'sh tests/examples/trace.sh $(or $(EXAMPLE),rc)'
+
+pcaps:
+	@$(LAB) um -- 'sh tests/examples/pcaps.sh'
 
 um um-debug: export FERROCE_CMD = $(value CMD)
 um um-debug:

@@ -26,3 +26,11 @@ ladder() {
 	wait $tcpdump
 	ferroce trace show /tmp/walk.pcap "$@"
 }
+
+# Runs a program with two ends that meet at TCP port 18515: at the right end, and then at the left one with its address.
+both() {
+	right "$1" -d fe1 $2 >/dev/null &
+	right listening 18515
+	left "$1" -d fe0 $2 10.77.0.2 >/dev/null
+	wait $!
+}

@@ -16,6 +16,7 @@ from command.trace.events import parse
 from command.trace.half import LOST
 from command.trace.trace import load
 from command.trace.view import label
+from tests.lab.config import CHECKOUT
 from tests.lab.frames import conversation
 from tests.lab.test_trace_events import captured, ladder, recorded
 
@@ -108,6 +109,44 @@ class Commented(unittest.TestCase):
         self.assertEqual(len(lines), sum(wanted.values()))
         self.assertRegex(told, rf"Number of packets: +{len(lines)}\b")
         self.assertIn("CQE: wr 2 SEND SUCCESS, 2500 B; in ", done.stdout)
+
+
+@unittest.skipUnless(shutil.which("tshark"), "there is no tshark here")
+class Profile(unittest.TestCase):
+    """The profile of Wireshark's in Documentation/wireshark."""
+
+    FOLDER = CHECKOUT / "Documentation/wireshark"
+
+    def setUp(self):
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.home = Path(place.name)
+        shutil.copytree(self.FOLDER, self.home / ".config/wireshark/profiles/ferroce")
+        self.path = self.home / "x.pcapng"
+        self.path.write_bytes(commented.draw(lossy()))
+
+    def tshark(self, *words):
+        """What it prints, and what it complains of."""
+        done = subprocess.run(["tshark", "-n", "-r", str(self.path), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env={"HOME": str(self.home), "PATH": "/usr/bin:/bin"})
+        return done.returncode, done.stdout, [line for line in done.stderr.splitlines() if "as user" not in line]
+
+    def test_columns(self):
+        status, out, said = self.tshark("-C", "ferroce", "-2", "-R", "infiniband.bth.opcode == 0x11")
+        self.assertEqual((status, said), (0, []))
+        self.assertRegex(out.splitlines()[0], r"Acknowledge.*ACK, PSN \d+: for 3 packets; completes SEND of 2500 B")
+
+    def test_colours(self):
+        rules = [line.split("@") for line in (self.FOLDER / "colorfilters").read_text(encoding="ascii").splitlines() if line[0] == "@"]
+        self.assertGreater(len(rules), 6)
+        shown = {}
+        for _, name, wanted, *_ in rules:
+            status, out, said = self.tshark("-Y", wanted)
+            self.assertEqual((status, said), (0, []), name)
+            shown[name] = len(out.splitlines())
+        # In a capture of a loss these are, and a refusal is not.
+        self.assertTrue(shown["RoCE: NAK sequence error"] and shown["RoCE: lost, or sent again"] and shown["RoCE"], shown)
+        self.assertEqual(shown["RoCE: NAK, the end of a connection"], 0)
 
 
 if __name__ == "__main__":

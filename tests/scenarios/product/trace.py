@@ -18,6 +18,7 @@ from tests.guest.relay import Relay
 from tests.guest.scenario import PATIENCE, SEED, Skipped, command, require, scenario, seeded, shortened
 from tests.scenarios.losses.fault import controlled
 from tests.scenarios.packets.packets import captured
+from tests.scenarios.walks.walks import run, shell_words
 
 INSTANCES = "/sys/kernel/tracing/instances"
 LEFT, RIGHT, OUT = "/tmp/trace-left.pcap", "/tmp/trace-right.pcap", "/tmp/trace.json"
@@ -267,6 +268,31 @@ def outputs(report):
         require(f" {len(said)}" in told and all(f"PSN {row['psn']}" in "".join(said) for row in rows(drawn)), f"comments: {said[:3]}")
         require(sum("completes SEND of 3000 B" in line for line in said) >= 10, f"what completes a message: {said[-3:]}")
         report.note(f"{len(said)} frames with comments, {cqes} completions, {len(events)} events of the timeline")
+
+
+PCAPS = "/tmp/trace-pcaps"
+
+
+@scenario("trace.pcaps", 480)
+def pcaps(report):
+    """What `make pcaps` leaves: tshark finds in each capture what it is about, and a comment on each packet."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("the captures are made with ferroce")
+    with shell_words() as words:
+        run(f"sh tests/examples/pcaps.sh {PCAPS}", words, 400)
+    with open(f"{PCAPS}/list.txt", encoding="utf-8") as f:
+        made = [line.rstrip("\n").split("\t") for line in f]
+    require(len(made) == 21, f"{len(made)} captures")
+    for name, about, wanted in made:
+        path = f"{PCAPS}/{name}.pcapng"
+
+        shows = len(tshark(path, "-Y", wanted, "-T", "fields", "-e", "frame.number"))
+        require(shows, f"{name}: no packet is {wanted}")
+        bare = tshark(path, "-Y", "!frame.comment", "-T", "fields", "-e", "frame.number")
+        require(not bare, f"{name}: packets without a comment: {bare[:5]}")
+        require(about in command(["capinfos", path]).stdout, f"{name} does not say what it is about")
+        require(os.path.getsize(path) < 128 << 10, f"{name} is large")
+        report.note(f"{name}: {shows} of {len(tshark(path))} packets")
 
 
 # What `ferroce trace` must say of a status that tests/examples/statuses.c provokes.

@@ -4,6 +4,7 @@
 import os
 import re
 import tempfile
+from contextlib import contextmanager
 
 from tests.guest import flavour, netlink, prompt
 from tests.guest.fabric import unplug
@@ -20,12 +21,12 @@ def runs(text):
     return re.findall(r"^    make um CMD='([^'\n]*)'$.*?^```\n(.*?)^```$", text, re.M | re.S)
 
 
-def run(line, words):
+def run(line, words, timeout=60):
     """What a command prints in the guest of `make um`, made anew: two namespaces, a device in each."""
     ends = prompt.two()
     try:
         path = f"{words}:{os.environ['PATH']}"
-        return command(["sh", "-c", line], timeout=60, cwd=CLONE, env={**os.environ, "PATH": path, "HOME": "/root"}).stdout
+        return command(["sh", "-c", line], timeout=timeout, cwd=CLONE, env={**os.environ, "PATH": path, "HOME": "/root"}).stdout
     finally:
         for end in ends:
             unplug(end.dev, end.netns)
@@ -46,15 +47,22 @@ def again(name, line, shown, words):
             say(f"{e}; once more")
 
 
+@contextmanager
+def shell_words():
+    """A folder with the words of `make um`, such as left and right, for `run`."""
+    with tempfile.TemporaryDirectory() as words:
+        for name, text in prompt.WORDS.items():
+            with open(f"{words}/{name}", "w", encoding="ascii", opener=lambda p, f: os.open(p, f, 0o755)) as f:
+                f.write(f"#!/bin/sh\n{text}\n")
+        yield words
+
+
 @scenario("walks.runs", 240)
 def walks(report):
     """The run of each walk: the ladder or the output that the document shows."""
     if not flavour.current().is_ferroce:
         raise Skipped("the walks are about ferroce")
-    with tempfile.TemporaryDirectory() as words:
-        for name, text in prompt.WORDS.items():
-            with open(f"{words}/{name}", "w", encoding="ascii", opener=lambda p, f: os.open(p, f, 0o755)) as f:
-                f.write(f"#!/bin/sh\n{text}\n")
+    with shell_words() as words:
         for name in sorted(os.listdir(f"{CLONE}/{FOLDER}")):
             if name.endswith(".md") and name != "README.md":
                 found = runs(document(f"{FOLDER}/{name}"))
