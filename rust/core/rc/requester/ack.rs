@@ -91,8 +91,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         }
         let done_before = self.messages_done;
         if self.repeated_at.is_none() {
-            let sample = now.saturating_sub(self.retry.since());
-            self.tail.round_trip.estimate(sample, now);
+            self.tail.answered(self.retry.since(), now);
         }
         match aeth.syndrome() {
             AethSyndrome::Nak(NakCode::PsnSequence) if missing.is_some() => {

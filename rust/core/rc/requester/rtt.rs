@@ -30,7 +30,7 @@ impl Extreme {
 
 /// The figures, after the first sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Figures {
+pub(super) struct Figures {
     smoothed: u64,
     least: Extreme,
     most: Extreme,
@@ -38,13 +38,14 @@ struct Figures {
 
 /// The round-trip time of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RoundTrip(Option<Figures>);
+pub(super) enum RoundTrip {
+    Unknown,
+    /// Not shorter and not longer: the answer may have been to a packet or to a probe behind it.
+    Between(u64, u64),
+    Measured(Figures),
+}
 
 impl RoundTrip {
-    pub(super) const fn new() -> Self {
-        Self(None)
-    }
-
     /// A sample: a response came at `now`, `sample` after its packet.
     #[inline]
     pub(super) fn add(&mut self, sample: u64, now: u64) {
@@ -52,13 +53,13 @@ impl RoundTrip {
             value: sample,
             since: now,
         };
-        self.0 = Some(match self.0 {
-            None => Figures {
+        *self = Self::Measured(match *self {
+            Self::Unknown | Self::Between(..) => Figures {
                 smoothed: sample,
                 least: new,
                 most: new,
             },
-            Some(Figures {
+            Self::Measured(Figures {
                 smoothed,
                 least,
                 most,
@@ -75,27 +76,45 @@ impl RoundTrip {
     /// Like [`Self::add`], if nothing is known yet: for a sample that may be too short.
     #[inline]
     pub(super) fn estimate(&mut self, sample: u64, now: u64) {
-        if self.0.is_none() {
+        if matches!(self, Self::Unknown) {
             self.add(sample, now);
+        }
+    }
+
+    /// A response came `shortest` after a probe and `longest` after the packet before it, and may
+    /// answer either. It counts while there is no better sample (Karn's rule, RFC 6298 3).
+    pub(super) fn bound(&mut self, shortest: u64, longest: u64) {
+        if !matches!(self, Self::Measured(_)) {
+            *self = Self::Between(shortest, longest);
         }
     }
 
     /// The recent minimum.
     #[inline]
     pub(super) fn least(&self) -> Option<u64> {
-        self.0.map(|figures| figures.least.value)
+        match self {
+            Self::Unknown => None,
+            Self::Between(shortest, _) => Some(*shortest),
+            Self::Measured(figures) => Some(figures.least.value),
+        }
     }
 
     /// How long to wait before a response counts as missing: twice the smoothed time, and 1.5 times
     /// the recent maximum.
     #[inline]
     pub(super) fn patience(&self) -> Option<u64> {
-        self.0.map(|Figures { smoothed, most, .. }| {
-            let most = most.value;
-            smoothed
-                .saturating_mul(2)
-                .max(most.saturating_add(most / 2))
-        })
+        match self {
+            Self::Unknown => None,
+            Self::Between(_, longest) => Some(longest.saturating_mul(2)),
+            Self::Measured(Figures { smoothed, most, .. }) => {
+                let most = most.value;
+                Some(
+                    smoothed
+                        .saturating_mul(2)
+                        .max(most.saturating_add(most / 2)),
+                )
+            }
+        }
     }
 }
 
@@ -109,7 +128,7 @@ mod tests {
 
     #[test]
     fn knows_the_least_the_usual_and_the_most() {
-        let mut time = RoundTrip::new();
+        let mut time = RoundTrip::Unknown;
         assert_eq!((time.least(), time.patience()), (None, None));
         time.estimate(800, 0);
         time.estimate(100, 0);
@@ -122,8 +141,19 @@ mod tests {
     }
 
     #[test]
+    fn a_doubtful_sample_stands_until_there_is_another() {
+        let mut time = RoundTrip::Unknown;
+        time.bound(100, 20_000);
+        time.estimate(3, 0);
+        assert_eq!((time.least(), time.patience()), (Some(100), Some(40_000)));
+        time.add(120, 1);
+        time.bound(7, 50_000);
+        assert_eq!((time.least(), time.patience()), (Some(120), Some(240)));
+    }
+
+    #[test]
     fn forgets_extremes_after_a_while() {
-        let mut time = RoundTrip::new();
+        let mut time = RoundTrip::Unknown;
         time.add(8000, 0);
         time.add(80, 0);
         for _ in 0..100 {

@@ -35,12 +35,21 @@ enum Probe {
     Sent(Sequence),
 }
 
+/// A packet whose response is timed.
+#[derive(Clone, Copy, Debug)]
+struct Timed {
+    /// The sequence behind it.
+    end: Sequence,
+    at: u64,
+    /// When the last probe behind it was sent, whose response may come in place of its own.
+    probed: Option<u64>,
+}
+
 /// The tail of a requester's flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tail {
     pub(super) round_trip: RoundTrip,
-    /// A packet whose response is timed: the sequence behind it, and when it was sent.
-    timed: Option<(Sequence, u64)>,
+    timed: Option<Timed>,
     /// When a packet was last sent, or anything came.
     active: u64,
     probe: Probe,
@@ -51,7 +60,7 @@ pub(super) struct Tail {
 impl Tail {
     pub(super) const fn new() -> Self {
         Self {
-            round_trip: RoundTrip::new(),
+            round_trip: RoundTrip::Unknown,
             timed: None,
             active: 0,
             probe: Probe::Idle,
@@ -75,7 +84,11 @@ impl Tail {
     #[inline]
     pub(super) fn time(&mut self, end: Sequence, now: u64) {
         if self.timed.is_none() {
-            self.timed = Some((end, now));
+            self.timed = Some(Timed {
+                end,
+                at: now,
+                probed: None,
+            });
         }
     }
 
@@ -83,8 +96,20 @@ impl Tail {
     #[inline]
     pub(super) fn progress(&mut self, una: Sequence, now: u64) {
         self.begin();
-        if let Some((_, at)) = self.timed.take_if(|(end, _)| *end <= una) {
-            self.round_trip.add(now.saturating_sub(at), now);
+        if let Some(Timed { at, probed, .. }) = self.timed.take_if(|timed| timed.end <= una) {
+            let sample = now.saturating_sub(at);
+            match probed {
+                None => self.round_trip.add(sample, now),
+                Some(probed) => self.round_trip.bound(now.saturating_sub(probed), sample),
+            }
+        }
+    }
+
+    /// A response came, for packets of which the oldest waits `since` then.
+    #[inline]
+    pub(super) fn answered(&mut self, since: u64, now: u64) {
+        if matches!(self.timed, Some(Timed { probed: None, .. })) {
+            self.round_trip.estimate(now.saturating_sub(since), now);
         }
     }
 
@@ -150,6 +175,9 @@ impl Tail {
     /// The probe was sent, or there was none to send.
     pub(super) fn probed(&mut self, sequence: Sequence, now: u64) {
         self.active = now;
+        if let Some(timed) = &mut self.timed {
+            timed.probed = Some(now);
+        }
         self.probe = Probe::Sent(sequence);
         self.probes = self.probes.saturating_add(1);
     }
@@ -224,6 +252,22 @@ mod tests {
         assert_eq!(tail.deadline(50, 100 * MS), Some(next));
         tail.expired(next, next + 1, 100 * MS);
         assert!(tail.is_due());
+    }
+
+    /// The response may be to the packet that was lost, or to the probe.
+    #[test]
+    fn a_response_after_a_probe_is_no_sample_but_a_bound() {
+        let mut tail = Tail::new();
+        tail.time(1, 0);
+        tail.probed(0, 20 * MS);
+        tail.sent(20 * MS);
+        tail.answered(0, 20 * MS + 300);
+        tail.progress(1, 20 * MS + 300);
+        assert_eq!(tail.round_trip.least(), Some(300));
+        tail.time(2, 21 * MS);
+        tail.progress(2, 21 * MS + 500);
+        assert_eq!(tail.round_trip.least(), Some(500));
+        assert_eq!(tail.round_trip.patience(), Some(1000));
     }
 
     #[test]
