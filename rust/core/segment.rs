@@ -177,6 +177,8 @@ pub enum Response {
         va: u64,
         /// Message sequence number.
         msn: u32,
+        /// A part that is answered again to a peer that keeps the rest.
+        again: bool,
     },
     /// What is missing, and what is kept behind it. The bitmap is that of the responder when the
     /// packet is made.
@@ -222,6 +224,12 @@ impl Response {
             | Response::Atomic { psn, .. } => *psn,
             Response::ReadResponse { segment, .. } => segment.psn,
         }
+    }
+
+    /// Whether its packet says that its sender keeps packets behind a gap.
+    #[inline]
+    pub const fn keeps(&self) -> bool {
+        matches!(self, Response::ReadResponse { segment, .. } if segment.keeps)
     }
 
     /// How many packets it stands for.
@@ -285,6 +293,8 @@ pub struct ReadSegment {
     pub first: bool,
     /// Last of its response.
     pub last: bool,
+    /// The peer keeps requests behind a gap, and answers several parts of a READ again.
+    pub keeps: bool,
     /// Bytes of payload.
     pub len: u32,
 }
@@ -299,6 +309,7 @@ impl ReadSegment {
             span: 1,
             first: true,
             last: true,
+            keeps: false,
             len: ATOMIC_SIZE,
         }
     }
@@ -315,6 +326,7 @@ impl ReadSegment {
                 span: 1,
                 first: info.first,
                 last: info.last,
+                keeps: packet.keeps,
                 // A packet has at most 4096 bytes of payload.
                 len: packet.payload_len as u32,
             }),
@@ -394,6 +406,7 @@ mod tests {
                         rkey: 7,
                         va: 0x1000,
                         msn: 1,
+                        again: false,
                     },
                     Brings::Original => Response::Atomic {
                         psn: read.psn,

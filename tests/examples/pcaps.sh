@@ -53,7 +53,7 @@ pcap lost "A packet is lost: what comes behind it is kept, a report names it, an
 	"infiniband.bth.opcode == 0xc0" "$losing action pass random determ drop 5
 both ibv_rc_pingpong '-g 1 -m 1024 -n 2 -s 5000'
 $mended"
-pcap lost-response "A response of a READ is lost: the rest is asked for again" \
+pcap lost-response "A response of a READ is lost: what comes behind it is placed, and it alone is asked for again" \
 	"infiniband.bth.opcode == 0x0c && infiniband.reth.dmalen < 5000" "$(echo "$losing" | sed s/right/left/) action pass random determ drop 7
 both ib_read_bw '$perf -s 5000 -o 1'
 $(echo "$mended" | sed s/right/left/)"

@@ -111,9 +111,11 @@ HEADER_OF = {"dmalen": 16, "imm": 4, "syndrome": 4, "swap": 28, "original": 8, "
 
 
 def says_that_it_keeps(part, p):
-    """Requests of RC that ferroce sends have the lowest reserved bit behind AckReq."""
-    sender = part.asks if p["src"] == part.client_ip else part.serves
-    return sender == "ferroce" and p["opcode"] < 0x20 and not 0x0d <= p["opcode"] <= 0x12
+    """Requests of RC that ferroce sends have the lowest reserved bit behind AckReq, and READ responses to another ferroce."""
+    sender, other = (part.asks, part.serves) if p["src"] == part.client_ip else (part.serves, part.asks)
+    if 0x0d <= p["opcode"] <= 0x10:
+        return sender == other == "ferroce"
+    return sender == "ferroce" and p["opcode"] < 0x20 and p["opcode"] not in (0x11, 0x12)
 
 
 def judge_frame(part):

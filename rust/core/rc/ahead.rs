@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Which packets are kept ahead of the expected one: one bit for each sequence.
+//! Which packets are kept ahead of the expected one: one bit for each sequence. A responder keeps
+//! requests, a requester has placed responses.
 
 use super::sequence::Sequence;
 
@@ -96,6 +97,16 @@ impl Ahead {
         }
     }
 
+    /// Nothing from `sequence` on is kept any more.
+    pub(super) fn cut(&mut self, sequence: Sequence) {
+        if sequence <= self.base {
+            self.clear();
+        } else if sequence < self.end {
+            self.remove(sequence, self.end.wrapping_sub(sequence));
+            self.end = sequence;
+        }
+    }
+
     /// `expected` is expected now.
     pub(super) fn advance(&mut self, expected: Sequence) {
         if expected >= self.end {
@@ -106,19 +117,50 @@ impl Ahead {
         }
     }
 
+    /// The first packet from `sequence` on that is kept.
+    #[cold]
+    pub(super) fn next(&self, sequence: Sequence) -> Option<Sequence> {
+        (sequence..self.end).find(|sequence| self.has(*sequence))
+    }
+
+    /// How many packets from `sequence` on are kept, at most this many.
+    pub(super) fn run(&self, sequence: Sequence, most: u32) -> u32 {
+        let kept = (0..most).take_while(|n| self.has(sequence.wrapping_add(u64::from(*n))));
+        kept.count() as u32
+    }
+
+    /// Word `n` of those that say what is kept from the expected packet on.
+    fn word(&self, n: u64) -> u64 {
+        let (word, _) = place(self.base.wrapping_add(n.wrapping_mul(BITS)));
+        let shift = (self.base % BITS) as u32;
+        let low = self.bits.get(word).copied().unwrap_or(0);
+        let next = word.wrapping_add(1) % WORDS;
+        let high = self.bits.get(next).copied().unwrap_or(0);
+        let high = high.checked_shl(u64::BITS.wrapping_sub(shift)).unwrap_or(0);
+        low.checked_shr(shift).unwrap_or(0) | high
+    }
+
     /// The words that say what is kept from the expected packet on.
     pub(super) fn words(&self) -> impl Iterator<Item = u64> + '_ {
         let count = self.end.wrapping_sub(self.base).div_ceil(BITS);
-        let at = |n: u64| {
-            let (word, _) = place(self.base.wrapping_add(n.wrapping_mul(BITS)));
-            let shift = (self.base % BITS) as u32;
-            let low = self.bits.get(word).copied().unwrap_or(0);
-            let next = word.wrapping_add(1) % WORDS;
-            let high = self.bits.get(next).copied().unwrap_or(0);
-            let high = high.checked_shl(u64::BITS.wrapping_sub(shift)).unwrap_or(0);
-            low.checked_shr(shift).unwrap_or(0) | high
-        };
-        (0..count.min(WORDS as u64)).map(at)
+        (0..count.min(WORDS as u64)).map(|n| self.word(n))
+    }
+
+    /// The same, and `map` of what is kept from `at` packets behind the expected one on.
+    pub(super) fn words_with<'a>(
+        &'a self,
+        at: u64,
+        map: impl Fn(u64) -> u64 + 'a,
+    ) -> impl Iterator<Item = u64> + 'a {
+        let (skip, shift) = (at / BITS, (at % BITS) as u32);
+        let own = self.end.wrapping_sub(self.base).div_ceil(BITS);
+        (0..WORDS as u64).map(move |n| {
+            let word = |n: Option<u64>| n.map_or(0, &map);
+            let low = word(n.checked_sub(skip)).checked_shl(shift).unwrap_or(0);
+            let high = word(n.checked_sub(skip.saturating_add(1)));
+            let high = high.checked_shr(u64::BITS.wrapping_sub(shift)).unwrap_or(0);
+            low | high | if n < own { self.word(n) } else { 0 }
+        })
     }
 }
 
@@ -158,6 +200,40 @@ mod tests {
             assert!(agrees(&ahead, expected + 71) && !ahead.has(expected + 72));
             ahead.advance(expected + REACH);
             assert!(ahead.is_empty() && ahead.words().next().is_none());
+        }
+    }
+
+    #[test]
+    fn finds_what_comes_next_and_how_much_of_it() {
+        let mut ahead = Ahead::new();
+        ahead.add(100, 110, 70);
+        assert_eq!((ahead.next(100), ahead.next(150)), (Some(110), Some(150)));
+        assert_eq!((ahead.next(180), ahead.run(109, 9)), (None, 0));
+        assert_eq!((ahead.run(110, 5), ahead.run(110, 500)), (5, 70));
+        ahead.cut(120);
+        assert_eq!((ahead.run(110, 500), ahead.end()), (10, 120));
+        ahead.cut(100);
+        assert!(ahead.is_empty());
+    }
+
+    /// What is placed, and behind it what the peer keeps, wherever it begins.
+    #[test]
+    fn two_maps_are_one() {
+        for at in [0, 1, 63, 64, 65, 1000] {
+            let mut ahead = Ahead::new();
+            ahead.add(100, 103, 2);
+            let map = |n: u64| [1 << 3, u64::MAX].get(n as usize).copied().unwrap_or(0);
+            let has = |bit: u64| {
+                let word = ahead.words_with(at, map).nth((bit / BITS) as usize);
+                word.is_some_and(|word| (word >> (bit % BITS)) & 1 != 0)
+            };
+            for bit in 0..REACH {
+                let own = (3..5).contains(&bit);
+                let peer = bit
+                    .checked_sub(at)
+                    .is_some_and(|bit| bit == 3 || (64..128).contains(&bit));
+                assert_eq!(has(bit), own || peer);
+            }
         }
     }
 

@@ -177,6 +177,7 @@ pub(in crate::datapath) fn answer(
             batch,
         } = &mut *peer;
         let mut headers = Headers::new(response.opcode(), *number, response.psn());
+        headers.keeps = response.keeps();
         headers.extension = response.extension();
         let counters = ctx.counters(&qp);
         let origin = Origin::response(qp.number());

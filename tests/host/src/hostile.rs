@@ -182,6 +182,7 @@ pub fn responses(rng: &mut impl Chance, steps: usize) -> usize {
                     span: if rng.percent(90) { 1 } else { number(rng) },
                     first: rng.percent(70),
                     last: rng.percent(50),
+                    keeps: rng.percent(50),
                     len: match rng.below(10) {
                         0..6 => 256,
                         // To an ATOMIC WRITE or a FLUSH.

@@ -72,8 +72,7 @@ fn goodput_at_one_percent() {
                     (0, 0, 0),
                     "{told}"
                 );
-                // Answers to a READ are not kept.
-                if keeps && op != Operation::Read {
+                if keeps {
                     assert!(part > 0.85 && lossy.again <= lossy.lost, "{told}");
                 } else {
                     assert!(part > go_back, "{told}");

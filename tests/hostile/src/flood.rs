@@ -35,7 +35,11 @@ pub fn run(
         let opcode = match kind {
             // Those of RC that are not served are requests.
             3 if datagrams => random.below(0x60) as u8,
-            3 => 0x20 + random.below(0xe0) as u8,
+            3 => match 0x20 + random.below(0xe0) as u8 {
+                // A report of missing packets is served.
+                0xc0 => 0xc1,
+                opcode => opcode,
+            },
             _ if datagrams => 0x64 + random.below(2) as u8,
             _ => random.below(0x14) as u8,
         };

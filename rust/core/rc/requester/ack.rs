@@ -3,6 +3,7 @@
 //! Acknowledgements: which WQEs are complete, which were NAKed, and what must be retransmitted
 //! (IBTA 9.7.5, 9.9.2).
 
+use super::holes::News;
 use super::Requester;
 use super::RequesterState;
 use super::SendSlot;
@@ -10,7 +11,6 @@ use crate::core::completion::vendor;
 use crate::core::completion::SendCompletion;
 use crate::core::completion::Status;
 use crate::core::operation::Reply;
-use crate::core::rc::ahead::WORDS;
 use crate::core::rc::sequence::Sequence;
 use crate::core::send::Progress;
 use crate::core::wire::headers::rnr_delay_ns;
@@ -136,7 +136,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.count(1, |counters| &mut counters.unexpected_responses);
     }
 
-    fn count_duplicate(&mut self) {
+    pub(super) fn count_duplicate(&mut self) {
         self.count(1, |counters| &mut counters.duplicate_responses);
     }
 
@@ -296,7 +296,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             .is_some_and(|at| now.saturating_sub(at) <= half)
     }
 
-    fn shortest_round_trip(&self) -> u64 {
+    pub(super) fn shortest_round_trip(&self) -> u64 {
         let least = self.tail.round_trip.least();
         least.unwrap_or(UNKNOWN_ROUND_TRIP)
     }
@@ -311,7 +311,12 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         sink: &mut impl FnMut(SendCompletion),
     ) {
         self.tail.defer(now);
-        if !self.is_about_oldest(sequence, now, sink) || self.cursor.sequence != self.sent {
+        self.acknowledged_up_to(sequence, now, sink);
+        // Behind READs: the responses that are missing were lost, for the peer has sent them all.
+        let is_behind_reads = self.una < sequence && self.are_reads_up_to(sequence.wrapping_sub(1));
+        if !(is_behind_reads || self.is_about_oldest(sequence, now, sink))
+            || self.cursor.sequence != self.sent
+        {
             // What went back passes all again.
             return;
         }
@@ -321,13 +326,27 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             return;
         }
         self.count(1, |counters| &mut counters.missing_reports);
-        let words = map.unwrap_or_default().chunks_exact(8).take(WORDS);
-        let words =
-            words.filter_map(|word| word.first_chunk().map(|word| u64::from_le_bytes(*word)));
+        let map = map.unwrap_or_default();
+        let word = |n: u64| {
+            let bytes = (n as usize)
+                .checked_mul(8)
+                .and_then(|at| map.get(at..)?.first_chunk());
+            bytes.map_or(0, |word| u64::from_le_bytes(*word))
+        };
+        let at = sequence.saturating_sub(self.una);
+        let words = self.placed.words_with(at, word);
         let round_trip = self.shortest_round_trip();
         let news = self
             .holes
             .report(self.una, words, self.sent, now, round_trip);
+        if news.oldest {
+            self.count(1, |counters| &mut counters.seq_naks);
+        }
+        self.missing(news, sink);
+    }
+
+    /// Packets are missing at the peer, or responses here.
+    pub(super) fn missing(&mut self, news: News, sink: &mut impl FnMut(SendCompletion)) {
         self.window.lost(news.lost, self.una, self.sent);
         if !news.oldest {
             return;
@@ -337,7 +356,6 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             self.holes.clear();
             return;
         }
-        self.count(1, |counters| &mut counters.seq_naks);
         if !self.retry.take() {
             self.end_head(Status::RetryExcErr, vendor::RETRY, sink);
         }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Holes: the packets that the peer misses while it keeps others behind them.
+//! Holes: the packets that the peer misses while it keeps others behind them, and the responses
+//! that this side misses while it has placed others behind them.
 //!
-//! A report of the peer lists them all. A hole is sent again when a reordering time has passed in
-//! which it may still close by itself (RFC 8985, 6.2: a quarter of a round trip, and more on a path
-//! that reorders), and once more when a report shows that a packet arrived that was sent for the
-//! first time after that.
+//! A report of the peer lists the former, a bitmap of this side the latter. A hole is sent again
+//! when a reordering time has passed in which it may still close by itself (RFC 8985, 6.2: a
+//! quarter of a round trip, and more on a path that reorders), and once more when a report shows
+//! that a packet arrived that was sent for the first time after that.
 
 use crate::core::rc::sequence::Sequence;
 use core::num::NonZero;
@@ -91,6 +92,32 @@ impl Holes {
         self.len = 0;
     }
 
+    /// Nothing from `sequence` on counts as sent any more.
+    pub(super) fn cut(&mut self, sequence: Sequence) {
+        let kept = self.iter().take_while(|hole| hole.from < sequence).count();
+        self.len = kept;
+        self.end = self.end.min(sequence);
+        if let Some(last) = kept.checked_sub(1).and_then(|last| self.at(last)) {
+            last.to = last.to.min(sequence);
+        }
+    }
+
+    /// The local stack refused what was sent for the hole with this packet, and what left behind
+    /// it: these holes are due again. Returns the next new packet of that time, or `None` if there
+    /// is no such hole.
+    #[cold]
+    pub(super) fn unsend(&mut self, sequence: Sequence, now: u64) -> Option<Sequence> {
+        let Hole { again, at, .. } = *self
+            .iter()
+            .find(|hole| (hole.from..hole.to).contains(&sequence))?;
+        let next = again?.get();
+        let sent = |hole: &&mut Hole| hole.again.is_some() && hole.at >= at;
+        for hole in self.list.iter_mut().take(self.len).filter(sent) {
+            (hole.again, hole.at) = (None, now);
+        }
+        Some(next)
+    }
+
     fn iter(&self) -> impl Iterator<Item = &Hole> {
         self.list.iter().take(self.len)
     }
@@ -101,7 +128,9 @@ impl Holes {
         if self.is_empty() {
             return 0;
         }
-        let missing = self.iter().map(|hole| hole.to.wrapping_sub(hole.from));
+        let missing = self
+            .iter()
+            .map(|hole| hole.to.min(self.end).saturating_sub(hole.from));
         let missing = missing.fold(0, u64::wrapping_add);
         self.end.saturating_sub(una).saturating_sub(missing)
     }
@@ -152,8 +181,8 @@ impl Holes {
         }
     }
 
-    /// A report: `words` has the packets that are kept, from `una` on. `next` is the next new
-    /// packet, `round_trip` the shortest one known.
+    /// A report: `words` has the packets that are kept, from `una` on; it says nothing of those
+    /// behind the last. `next` is the next new packet, `round_trip` the shortest one known.
     pub(super) fn report(
         &mut self,
         una: Sequence,
@@ -167,19 +196,27 @@ impl Holes {
         for word in words {
             let mut kept = word;
             while kept != 0 {
-                let from = first.wrapping_add(u64::from(kept.trailing_zeros()));
+                let zeros = kept.trailing_zeros();
+                let from = first.wrapping_add(u64::from(zeros));
                 if from >= next {
                     break;
                 }
                 if newest < from {
                     index = self.missing(index, (newest, from), now, round_trip);
                 }
-                newest = from.wrapping_add(1);
-                kept &= kept.wrapping_sub(1);
+                let ones = kept.wrapping_shr(zeros).trailing_ones();
+                newest = from.wrapping_add(u64::from(ones)).min(next);
+                let behind = zeros.wrapping_add(ones);
+                kept &= u64::MAX.checked_shl(behind).unwrap_or(0);
             }
             first = first.wrapping_add(u64::from(u64::BITS));
         }
-        self.close(index, self.len, now, round_trip);
+        let closed = self.iter().skip(index).take_while(|hole| hole.to <= newest);
+        let closed = closed.count();
+        self.close(index, index.saturating_add(closed), now, round_trip);
+        if let Some(known) = self.at(index) {
+            known.from = known.from.max(newest);
+        }
         self.end = self.end.min(newest);
         let due = now.saturating_add(self.wait(round_trip));
         let mut news = News::default();
@@ -215,7 +252,12 @@ impl Holes {
                     from = known.to;
                 }
                 Some(known) if known.from <= from => {
-                    let part = Hole { from, to, ..*known };
+                    let mut part = Hole { from, to, ..*known };
+                    // What comes behind it may have been sent again with it, and has arrived.
+                    let is_old = now.saturating_sub(known.at) >= round_trip;
+                    if part.again.is_some() && is_old {
+                        part = Hole::new(from, to);
+                    }
                     known.from = to;
                     from = to;
                     self.insert(index, part);
@@ -287,13 +329,13 @@ impl Holes {
         unsent.map(|hole| hole.at).min()
     }
 
-    /// The first packet that is to be sent again.
+    /// The first packet that is to be sent again, and the end of its hole.
     #[inline]
-    pub(super) fn next(&self, now: u64) -> Option<Sequence> {
+    pub(super) fn next(&self, now: u64) -> Option<(Sequence, Sequence)> {
         let mut due = self
             .iter()
             .filter(|hole| hole.again.is_none() && hole.at <= now);
-        due.next().map(|hole| hole.from)
+        due.next().map(|hole| (hole.from, hole.to))
     }
 
     /// The packets from that one to `to` were sent again, when `next` was the next new one.
@@ -339,6 +381,10 @@ mod tests {
 
     const ROUND_TRIP: u64 = 4000;
 
+    fn next(holes: &Holes, now: u64) -> Option<Sequence> {
+        holes.next(now).map(|(from, _)| from)
+    }
+
     fn lost(lost: u32, oldest: bool) -> News {
         News { lost, oldest }
     }
@@ -352,13 +398,13 @@ mod tests {
         };
         assert_eq!(report(&mut holes, 0b1_0010, 110, 50), lost(3, true));
         assert_eq!((holes.kept(100), holes.deadline()), (2, Some(1050)));
-        assert_eq!((holes.next(1049), holes.next(1050)), (None, Some(100)));
+        assert_eq!((next(&holes, 1049), next(&holes, 1050)), (None, Some(100)));
         holes.sent(100, 101, 110, 1050);
-        assert_eq!(holes.next(1050), Some(102));
+        assert_eq!(next(&holes, 1050), Some(102));
         holes.sent(102, 103, 110, 1050);
-        assert_eq!(holes.next(1050), Some(103));
+        assert_eq!(next(&holes, 1050), Some(103));
         holes.sent(103, 104, 110, 1050);
-        assert!(holes.deadline().is_none() && holes.next(9000).is_none());
+        assert!(holes.deadline().is_none() && next(&holes, 9000).is_none());
         // What was sent before tells nothing, what was sent since does.
         assert_eq!(
             report(&mut holes, 0b10_0001_0010, 112, 2000),
@@ -369,7 +415,7 @@ mod tests {
             lost(4, true)
         );
         holes.progress(103, 7000, ROUND_TRIP);
-        assert_eq!(holes.next(9000), Some(103));
+        assert_eq!(next(&holes, 9000), Some(103));
         holes.progress(111, 7000, ROUND_TRIP);
         assert!(holes.is_empty() && holes.kept(111) == 0);
     }
@@ -421,14 +467,14 @@ mod tests {
         holes.sent(0, 1, 1000, 9);
         assert_eq!((holes.len, holes.kept(0)), (MOST, kept - 1));
         // What is known of the parts stays, and the rest is still to be sent.
-        assert_eq!(holes.next(5000), Some(1));
+        assert_eq!(next(&holes, 5000), Some(1));
         holes.report(0, words.into_iter(), 1000, 5000, ROUND_TRIP);
-        assert_eq!(holes.next(5000), Some(1));
+        assert_eq!(next(&holes, 5000), Some(1));
         // The beginning arrived, and the middle of what was one hole.
         holes.report(1, [0b10].into_iter(), 1000, 5000, ROUND_TRIP);
         assert_eq!(
-            (holes.len, holes.next(5000), holes.kept(1)),
-            (1, Some(1), 1)
+            (holes.len, next(&holes, 5000), holes.kept(1)),
+            (MOST - 1, Some(1), 1)
         );
     }
 }

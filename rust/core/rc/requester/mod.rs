@@ -52,6 +52,7 @@
 //! | one in the middle | the responder, by NAK, repeatedly | one of half the retries |
 //! | the same, and the responder keeps what is behind it | its report ([`holes`]) | the same |
 //! | a READ response in the middle | this side, by a later response or ACK | one retry |
+//! | the same, and the peer answers parts alone | this side ([`holes`]) | one of half the retries |
 //! | the end of a flight | the probe of [`tail`], or the ACK timeout | none, or one retry |
 //! | one that did not leave this host | the owner: [`Requester::unsend`] | nothing |
 //! | none, but there is no receive | the responder, by RNR NAK | one RNR retry, and a back-off |
@@ -81,6 +82,7 @@ use crate::core::completion::Status;
 use crate::core::message::Mtu;
 use crate::core::message::MAX_MESSAGE;
 use crate::core::operation::Reply;
+use crate::core::rc::ahead::Ahead;
 use crate::core::rc::config::RequesterConfig;
 use crate::core::rc::config::MAX_RD_ATOMIC;
 use crate::core::rc::counters::RequesterCounters;
@@ -170,6 +172,8 @@ pub struct Requester<S> {
     retry: Retry,
     tail: Tail,
     holes: Holes,
+    /// READ responses placed behind a missing one, of a peer that answers a part again alone.
+    placed: Ahead,
     counters: RequesterCounters,
     /// A counter other than the packet counter has changed.
     has_news: bool,
@@ -207,6 +211,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             retry: Retry::new(),
             tail: Tail::new(),
             holes: Holes::new(),
+            placed: Ahead::new(),
             counters: RequesterCounters::default(),
             has_news: false,
         }
@@ -606,9 +611,21 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             };
         }
         self.cursor = to;
-        self.holes.clear();
+        self.forget_from(to.sequence);
         self.reads = self.count_reads();
         self.tail.restart();
+    }
+
+    /// What is known of packets from this one on no longer holds.
+    #[cold]
+    fn forget_from(&mut self, sequence: Sequence) {
+        if sequence > self.una {
+            self.holes.cut(sequence);
+            self.placed.cut(sequence);
+        } else {
+            self.holes.clear();
+            self.placed.clear();
+        }
     }
 
     /// WQEs between `una` and the cursor that are answered by a response: no more than packets in
@@ -654,6 +671,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.epoch = self.epoch.wrapping_add(1);
         self.retry.cancel_wait();
         self.holes.clear();
+        self.placed.clear();
         self.repeated_at = None;
         self.tail.restart();
     }

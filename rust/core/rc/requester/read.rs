@@ -16,7 +16,10 @@ use crate::core::completion::vendor;
 use crate::core::completion::SendCompletion;
 use crate::core::completion::Status;
 use crate::core::message::Mtu;
+use crate::core::operation::Operation;
 use crate::core::operation::Reply;
+use crate::core::rc::ahead::Ahead;
+use crate::core::rc::sequence::Sequence;
 use crate::core::segment::ReadSegment;
 use crate::core::send::Progress;
 use core::ops::DerefMut;
@@ -54,6 +57,19 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         // A responder that answers a READ has received everything before it.
         self.acknowledged_up_to(sequence, now, sink);
         if self.una != sequence {
+            if response.keeps {
+                match self.place_early(sequence, response) {
+                    Some(Err(reason)) => {
+                        match reason {
+                            Ignored::Duplicate => self.count_duplicate(),
+                            _ => self.count(1, |counters| &mut counters.out_of_sequence),
+                        }
+                        return Err(self.refused(reason, sink));
+                    }
+                    Some(Ok(place)) => return Ok(place),
+                    None => {}
+                }
+            }
             self.count(1, |counters| &mut counters.out_of_sequence);
             if self.tail.was_probed(sequence) {
                 // The last response to the request: what is missing before it was lost again, if it
@@ -94,6 +110,87 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         }
     }
 
+    /// Where the payload of a response goes that came before an earlier one, from a peer that
+    /// answers a part of a READ again alone. `None` if it cannot be placed now.
+    #[cold]
+    fn place_early(
+        &self,
+        sequence: Sequence,
+        response: &ReadSegment,
+    ) -> Option<Result<ReadPlacement, Ignored>> {
+        let span = u64::from(response.span);
+        if sequence.saturating_add(span) > self.cursor.sequence
+            || !Ahead::reaches(self.una, sequence, span)
+            || !self.are_reads_up_to(sequence)
+        {
+            return None;
+        }
+        if self.placed.run(sequence, response.span) == response.span {
+            return Some(Err(Ignored::Duplicate));
+        }
+        let index = self.index_at(sequence)?;
+        let slot = self.ring.get(index)?;
+        // The sequence is within the message, whose packets are below 2^24.
+        let packet = sequence.wrapping_sub(slot.first) as u32;
+        // What is wrong ends the connection when its turn comes.
+        let place = check(slot, packet, response, self.mtu)
+            .ok()
+            .map(|offset| ReadPlacement {
+                slot: self.ring.slot(index),
+                offset,
+                len: response.len,
+                sequence,
+                span: response.span,
+                epoch: self.epoch,
+            });
+        Some(place.ok_or(Ignored::Gap))
+    }
+
+    /// Whether all that is outstanding up to this packet are READs: no other response or ACK is
+    /// needed, and none was missed.
+    pub(super) fn are_reads_up_to(&self, sequence: Sequence) -> bool {
+        let mut index = self.retired;
+        while index != self.pushed {
+            let Some(slot) = self.ring.get(index) else {
+                return false;
+            };
+            let is_read = slot.request.op == Operation::Read;
+            if !slot.begun || !is_read || !slot.status.is_success() {
+                return false;
+            }
+            if sequence < slot.end() {
+                return true;
+            }
+            index = index.wrapping_add(1);
+        }
+        false
+    }
+
+    /// The payload of a response has been placed that came before an earlier one.
+    #[cold]
+    fn placed_early(
+        &mut self,
+        placement: &ReadPlacement,
+        now: u64,
+        sink: &mut impl FnMut(SendCompletion),
+    ) {
+        let (sequence, span) = (placement.sequence, u64::from(placement.span));
+        if !Ahead::reaches(self.una, sequence, span) {
+            return;
+        }
+        self.placed.add(self.una, sequence, span);
+        self.tail.defer(now);
+        let round_trip = self.shortest_round_trip();
+        let words = self.placed.words();
+        let news = self
+            .holes
+            .report(self.una, words, self.cursor.sequence, now, round_trip);
+        if news.oldest {
+            self.count(1, |counters| &mut counters.implied_naks);
+        }
+        self.missing(news, sink);
+    }
+
     /// The payload has been placed as `placement` says.
     #[inline]
     pub fn read_response_placed(
@@ -102,11 +199,12 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         now: u64,
         sink: &mut impl FnMut(SendCompletion),
     ) -> Progress {
-        if self.state != RequesterState::Ready
-            || placement.epoch != self.epoch
-            || placement.sequence != self.una
-        {
+        if self.state != RequesterState::Ready || placement.epoch != self.epoch {
             return Progress::default();
+        }
+        if placement.sequence != self.una {
+            self.placed_early(placement, now, sink);
+            return self.settle(sink);
         }
         let Some(slot) = self.head() else {
             return Progress::default();
@@ -114,13 +212,26 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if !slot.status.is_success() {
             return self.settle(sink);
         }
+        let before = self.una;
+        self.responses_done(placement.span, sink);
+        if !self.placed.is_empty() {
+            self.placed_done(sink);
+        }
+        self.progressed(before, now);
+        self.settle(sink)
+    }
+
+    /// The next `span` responses to the oldest WQE have been placed; all are of one piece.
+    #[inline(always)]
+    fn responses_done(&mut self, span: u32, sink: &mut impl FnMut(SendCompletion)) {
+        let Some(slot) = self.head() else {
+            return;
+        };
         let message_end = slot.end();
         let packet = self.una.wrapping_sub(slot.first) as u32;
         let piece_end = read_piece_end(slot.packets, packet);
-
-        let before = self.una;
-        self.una = before.wrapping_add(u64::from(placement.span));
-        if packet.wrapping_add(placement.span) == piece_end {
+        self.una = self.una.wrapping_add(u64::from(span));
+        if packet.wrapping_add(span) == piece_end {
             self.messages_done = self.messages_done.wrapping_add(1);
             // After a loss the count is 0 until the piece is requested again, which may come later
             // than the response to the first request.
@@ -130,8 +241,21 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             self.retire(Status::Success, 0, sink);
             self.retire_local_ops(sink);
         }
-        self.progressed(before, now);
-        self.settle(sink)
+    }
+
+    /// The oldest missing response has come: so have those behind it that were placed before.
+    #[cold]
+    fn placed_done(&mut self, sink: &mut impl FnMut(SendCompletion)) {
+        while let Some(slot) = self.head() {
+            let packet = self.una.saturating_sub(slot.first) as u32;
+            let piece_end = read_piece_end(slot.packets, packet);
+            let span = self.placed.run(self.una, piece_end.saturating_sub(packet));
+            if span == 0 {
+                break;
+            }
+            self.responses_done(span, sink);
+        }
+        self.placed.advance(self.una);
     }
 
     /// The end of a response that is not placed.
@@ -154,7 +278,8 @@ fn check(slot: &SendSlot, packet: u32, response: &ReadSegment, mtu: Mtu) -> Resu
     }
     if response.span == 0
         || end > piece_end
-        || response.last != (end == piece_end)
+        || (!response.last && end == piece_end)
+        || (response.last && end != piece_end && !slot.repeated)
         || (begins && !response.first)
         || (response.first && !begins && !slot.repeated)
     {

@@ -228,6 +228,12 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             }
             let from = piece.max(missing);
             let end = read_piece_end(slot.packets, packet);
+            let placed = self
+                .placed
+                .next(una)
+                .map(|placed| placed.saturating_sub(slot.first));
+            let placed = placed.and_then(|placed| u32::try_from(placed).ok());
+            let end = placed.map_or(end, |placed| placed.clamp(from.saturating_add(1), end));
             (response_request(slot, from, end, mtu), from)
         } else {
             let mut segment = data_segment(slot, packet, 1, mtu);
@@ -244,10 +250,10 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     }
 
     /// The first packet that the peer misses and that is due to be sent again, or the READ request
-    /// for the part of a piece that is missing.
+    /// for responses that are missing.
     #[cold]
     fn missing_segment(&mut self, now: u64) -> Option<RequestSegment> {
-        let sequence = self.holes.next(now)?;
+        let (sequence, behind) = self.holes.next(now)?;
         let index = self.index_at(sequence)?;
         let (mtu, una, next) = (self.mtu, self.una, self.sent);
         let slot_number = self.ring.slot(index);
@@ -260,7 +266,10 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         }
         slot.repeated = true;
         let (mut segment, end) = if slot.request.op.reply() == Reply::Response {
+            // A hole of responses, or of whole pieces.
             let end = read_piece_end(slot.packets, packet);
+            let behind = u32::try_from(behind.saturating_sub(slot.first));
+            let end = behind.map_or(end, |behind| behind.min(end));
             (response_request(slot, packet, end, mtu), end)
         } else {
             let mut segment = data_segment(slot, packet, 1, mtu);
@@ -282,7 +291,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     }
 
     /// The WQE that a sent packet belongs to.
-    fn index_at(&self, sequence: Sequence) -> Option<u32> {
+    pub(super) fn index_at(&self, sequence: Sequence) -> Option<u32> {
         let sent = self.cursor.index.wrapping_sub(self.retired);
         let (mut low, mut high) = (0, sent.wrapping_add(u32::from(self.cursor.packet != 0)));
         // The first that begins behind it is in `low..=high`.
@@ -303,7 +312,8 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     ///
     /// That spends no retry, but the ACK timeout runs as if the segment had left: a device that
     /// never takes it ends the connection. Later segments count as lost with it: of several that
-    /// were lost together the first is enough.
+    /// were lost together the first is enough. If it was to close a hole, what is between the hole
+    /// and the segments behind it stays sent.
     pub fn unsend(&mut self, segment: &RequestSegment, now: u64) {
         if self.state != RequesterState::Ready {
             return;
@@ -334,13 +344,33 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
                 self.reported_at = Some(sequence);
             }
         }
-        self.rewind(SendCursor {
-            index,
-            packet,
-            sequence,
-        });
+        let of_hole = self.holes.unsend(sequence, now);
+        let to = match of_hole {
+            None => Some(SendCursor {
+                index,
+                packet,
+                sequence,
+            }),
+            Some(next) if next < self.cursor.sequence => self.cursor_at(next),
+            Some(_) => None,
+        };
+        if let Some(to) = to {
+            self.rewind(to);
+        }
         self.ack_next |= segment.ack_req;
         self.retry.pause(now);
+    }
+
+    /// The cursor before a packet that was sent.
+    fn cursor_at(&self, sequence: Sequence) -> Option<SendCursor> {
+        let index = self.index_at(sequence)?;
+        let slot = self.ring.get(index)?;
+        Some(SendCursor {
+            index,
+            // Within the message, whose packets are below 2^24.
+            packet: sequence.saturating_sub(slot.first) as u32,
+            sequence,
+        })
     }
 
     /// Packets sent and not acknowledged.
@@ -546,10 +576,7 @@ fn response_request(slot: &SendSlot, packet: u32, end: u32, mtu: Mtu) -> Request
 }
 
 /// The packet behind the READ request that contains packet number `packet` of a message of
-/// `packets` packets.
-///
-/// The bounds do not depend on losses and repeated requests: every response in flight, to the first
-/// request or a later one, ends where it should.
+/// `packets` packets. No request, first or later, asks for responses beyond it.
 #[inline]
 pub(super) const fn read_piece_end(packets: u32, packet: u32) -> u32 {
     let begin = packet.wrapping_sub(packet % READ_PIECE);

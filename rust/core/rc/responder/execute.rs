@@ -221,7 +221,13 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             return self.refuse_access();
         }
         self.end_message();
-        self.keep(Resource::new(self.expected, &reth, self.mtu, self.msn))
+        self.keep(Resource::new(
+            self.expected,
+            &reth,
+            self.mtu,
+            self.msn,
+            request.keeps,
+        ))
     }
 
     /// Whether the peer may have one more such request outstanding.
@@ -262,7 +268,9 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             return dropped(DropReason::UnknownRead);
         };
         if check_range(RemoteAccess::Read, &reth, env).is_ok() {
-            self.resources.repeat(index, part, mtu);
+            if !request.keeps || !self.resources.repeat_alone(index, part) {
+                self.resources.repeat(index, part, mtu);
+            }
         } else if self.nak.is_none() {
             // If the peer still waits for it, this ends the connection there. If it is an old
             // packet that the network duplicated, the peer ignores the response, and there is no

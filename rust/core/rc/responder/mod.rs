@@ -61,6 +61,7 @@ use crate::core::wire::opcode::Kind;
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
 use incoming::Message;
+use resource::Ready;
 use resource::Resources;
 
 /// How far ahead of the expected packet the peer may be: the largest window. A forged packet with a
@@ -419,30 +420,13 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     #[inline]
     pub fn next_response(&mut self, max_span: u32) -> Option<Response> {
         let mtu = self.mtu;
-        if let Some(resource) = self.resources.current() {
-            let position = resource.position();
-            let (mut segment, va) = resource.advance(max_span, mtu);
-            let (rkey, msn, original) = (resource.rkey(), resource.msn(), resource.original());
-            self.resources.skip_answered();
-            // The response acknowledges all earlier packets.
-            if self.ack.is_some_and(|ack| ack < position) {
-                self.ack = None;
+        if self.resources.has_parts() {
+            if let Some(response) = self.next_of_parts(max_span) {
+                return Some(response);
             }
-            self.last_read = position;
-            segment.psn = self.numbering.psn(position);
-            if let Some(original) = original {
-                return Some(Response::Atomic {
-                    psn: segment.psn,
-                    original,
-                    msn,
-                });
-            }
-            return Some(Response::ReadResponse {
-                segment,
-                rkey,
-                va,
-                msn,
-            });
+        }
+        if let Some(ready) = self.resources.next(max_span, mtu) {
+            return Some(self.respond(ready));
         }
         if let Some(nak) = self.nak.take() {
             // A NAK acknowledges all earlier packets too.
@@ -483,6 +467,48 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         })
     }
 
+    /// The next response of a part that is answered again.
+    #[cold]
+    #[inline(never)]
+    fn next_of_parts(&mut self, max_span: u32) -> Option<Response> {
+        let ready = self.resources.next_of_parts(max_span, self.mtu)?;
+        Some(self.respond(ready))
+    }
+
+    /// The response to a request that has a resource.
+    #[inline(always)]
+    fn respond(&mut self, ready: Ready) -> Response {
+        let Ready {
+            sequence,
+            mut segment,
+            rkey,
+            va,
+            msn,
+            original,
+            again,
+        } = ready;
+        // The response acknowledges all earlier packets.
+        if self.ack.is_some_and(|ack| ack < sequence) {
+            self.ack = None;
+        }
+        self.last_read = sequence;
+        segment.psn = self.numbering.psn(sequence);
+        if let Some(original) = original {
+            return Response::Atomic {
+                psn: segment.psn,
+                original,
+                msn,
+            };
+        }
+        Response::ReadResponse {
+            segment,
+            rkey,
+            va,
+            msn,
+            again,
+        }
+    }
+
     /// The local stack refused the responses from this one on, which [`Self::next_response`]
     /// returned: they will be returned again. The caller backs off first.
     pub fn unsend(&mut self, first: &Response) {
@@ -493,6 +519,8 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             return;
         };
         match first {
+            // The peer will ask for it again, and for what was refused behind it.
+            Response::ReadResponse { again: true, .. } => {}
             Response::ReadResponse { .. } | Response::Atomic { .. } => {
                 self.resources.rewind(sequence, self.mtu);
             }
@@ -512,7 +540,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     }
 
     /// Whether a response is pending.
-    #[inline]
+    #[inline(always)]
     pub fn has_response(&self) -> bool {
         !self.resources.is_idle() || self.nak.is_some() || self.ack.is_some() || self.tells()
     }

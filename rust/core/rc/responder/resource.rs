@@ -12,7 +12,8 @@
 //! response.
 //!
 //! Responses leave in the order of their PSNs. A duplicate of an older request moves the cursor
-//! back; pending responses are still sent.
+//! back; pending responses are still sent. A peer that keeps what arrives behind a gap asks for the
+//! missing parts alone: these wait in a list of their own, and nothing else is sent again.
 
 use crate::core::message::cut;
 use crate::core::message::Mtu;
@@ -65,12 +66,44 @@ pub struct Resource {
     until: u32,
     /// Number of responses up to that end: unless `next` is below, nothing is pending.
     end: u32,
+    /// The peer keeps responses behind a gap.
+    peer_keeps: bool,
     source: Source,
+}
+
+/// A part of a READ that is to be answered again.
+#[derive(Clone, Copy, Debug, Default)]
+struct ReadPart {
+    /// Index of its resource.
+    index: u32,
+    /// Its first response, and the next to be sent.
+    from: u32,
+    next: u32,
+    /// Its end, in bytes of the READ.
+    until: u32,
+}
+
+/// Most parts that wait.
+const MOST_PARTS: usize = 16;
+
+/// A response to be sent, without its payload.
+pub(super) struct Ready {
+    pub(super) sequence: Sequence,
+    pub(super) segment: ReadSegment,
+    /// The key and the address of its bytes.
+    pub(super) rkey: u32,
+    pub(super) va: u64,
+    /// Of its request.
+    pub(super) msn: u32,
+    /// What an atomic operation found.
+    pub(super) original: Option<u64>,
+    /// It is of a part that is answered again alone.
+    pub(super) again: bool,
 }
 
 impl Resource {
     #[inline]
-    pub(super) fn new(start: Sequence, reth: &Reth, mtu: Mtu, msn: u32) -> Self {
+    pub(super) fn new(start: Sequence, reth: &Reth, mtu: Mtu, msn: u32, peer_keeps: bool) -> Self {
         Self {
             start,
             va: reth.va(),
@@ -81,6 +114,7 @@ impl Resource {
             next: 0,
             until: reth.length(),
             end: mtu.packets(reth.length()),
+            peer_keeps,
             source: Source::Memory,
         }
     }
@@ -103,13 +137,14 @@ impl Resource {
             next: 0,
             until: length,
             end: 1,
+            peer_keeps: false,
             source: Source::Local(executed.kind, original.unwrap_or(0).to_ne_bytes()),
         }
     }
 
     /// Original value of an atomic operation.
     #[inline]
-    pub(super) const fn original(&self) -> Option<u64> {
+    const fn original(&self) -> Option<u64> {
         match self.source {
             Source::Local(Kind::Atomic(_), original) => Some(u64::from_ne_bytes(original)),
             Source::Local(..) | Source::Memory => None,
@@ -124,18 +159,8 @@ impl Resource {
 
     /// Sequence of its next response.
     #[inline]
-    pub(super) const fn position(&self) -> Sequence {
+    const fn position(&self) -> Sequence {
         self.start.wrapping_add(self.next as u64)
-    }
-
-    #[inline]
-    pub(super) const fn rkey(&self) -> u32 {
-        self.rkey
-    }
-
-    #[inline]
-    pub(super) const fn msn(&self) -> u32 {
-        self.msn
     }
 
     #[inline]
@@ -143,10 +168,10 @@ impl Resource {
         self.next < self.end
     }
 
-    /// The next responses, at most `max_span` packets, without their PSN; and the address of their
-    /// bytes.
-    #[inline]
-    pub(super) fn advance(&mut self, max_span: u32, mtu: Mtu) -> (ReadSegment, u64) {
+    /// The next responses, at most `max_span` packets, without their PSN.
+    #[inline(always)]
+    fn advance(&mut self, max_span: u32, mtu: Mtu, again: bool) -> Ready {
+        let sequence = self.position();
         let left = self.end.saturating_sub(self.next);
         let span = left.min(max_span.max(1));
         let Piece { offset, len, .. } = cut(mtu, self.until, self.next, span);
@@ -157,10 +182,19 @@ impl Resource {
             span,
             first: self.next == self.from,
             last: span == left,
+            keeps: self.peer_keeps,
             len,
         };
         self.next = self.next.saturating_add(span);
-        (segment, self.va.wrapping_add(u64::from(offset)))
+        Ready {
+            sequence,
+            segment,
+            rkey: self.rkey,
+            va: self.va.wrapping_add(u64::from(offset)),
+            msn: self.msn,
+            original: self.original(),
+            again,
+        }
     }
 
     /// The responses requested by a duplicate whose first one has the sequence `start`: the first,
@@ -227,6 +261,10 @@ pub(super) struct Resources<R> {
     unanswered: u32,
     /// Index of the first one with pending responses, or `made`. Never behind `unanswered`.
     cursor: u32,
+    /// Parts to be answered again, in the order in which the peer asked for them.
+    parts: [ReadPart; MOST_PARTS],
+    /// How many.
+    waiting: usize,
 }
 
 impl<R: DerefMut<Target = [Resource]>> Resources<R> {
@@ -239,6 +277,8 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
             kept: 0,
             unanswered: 0,
             cursor: 0,
+            parts: [ReadPart::default(); MOST_PARTS],
+            waiting: 0,
         }
     }
 
@@ -264,6 +304,7 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
         self.kept = 0;
         self.unanswered = self.made;
         self.cursor = self.made;
+        self.waiting = 0;
     }
 
     #[inline]
@@ -275,7 +316,7 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
     /// Whether nothing is pending.
     #[inline]
     pub(super) const fn is_idle(&self) -> bool {
-        self.cursor == self.made
+        self.cursor == self.made && self.waiting == 0
     }
 
     /// Number of resources that were never answered completely.
@@ -312,16 +353,94 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
 
     /// The resource with pending responses.
     #[inline]
-    pub(super) fn current(&mut self) -> Option<&mut Resource> {
-        if self.is_idle() {
+    fn current(&mut self) -> Option<&mut Resource> {
+        if self.cursor == self.made {
             return None;
         }
         self.get(self.cursor)
     }
 
+    /// Whether parts wait, whose responses leave before others.
+    #[inline]
+    pub(super) const fn has_parts(&self) -> bool {
+        self.waiting != 0
+    }
+
+    /// The next responses, at most `max_span` packets.
+    #[inline(always)]
+    pub(super) fn next(&mut self, max_span: u32, mtu: Mtu) -> Option<Ready> {
+        let ready = self.current()?.advance(max_span, mtu, false);
+        self.skip_answered();
+        Some(ready)
+    }
+
+    /// The same, of the first part.
+    #[cold]
+    pub(super) fn next_of_parts(&mut self, max_span: u32, mtu: Mtu) -> Option<Ready> {
+        while self.waiting != 0 {
+            let part = *self.parts.first()?;
+            let is_kept = (1..=self.kept).contains(&self.made.wrapping_sub(part.index));
+            let resource = self.get(part.index).copied().filter(|_| is_kept);
+            let end = mtu.packets(part.until);
+            if let (Some(resource), true) = (resource, part.next < end) {
+                let ReadPart {
+                    from, next, until, ..
+                } = part;
+                let mut now = Resource {
+                    from,
+                    next,
+                    until,
+                    end,
+                    ..resource
+                };
+                let ready = now.advance(max_span, mtu, true);
+                if let Some(part) = self.parts.first_mut() {
+                    part.next = now.next;
+                }
+                if !now.is_pending() {
+                    self.end_part();
+                }
+                return Some(ready);
+            }
+            self.end_part();
+        }
+        None
+    }
+
+    /// The first part is done with.
+    fn end_part(&mut self) {
+        self.parts.rotate_left(1);
+        self.waiting = self.waiting.saturating_sub(1);
+    }
+
+    /// Answers a part, as found by [`Self::find`], again, and nothing else: the peer keeps what it
+    /// has. Returns whether there is room.
+    pub(super) fn repeat_alone(&mut self, index: u32, part: (u32, u32)) -> bool {
+        let (from, until) = part;
+        let is_unsent =
+            |found: &mut Resource| found.is_pending() && found.next <= from && until <= found.until;
+        let waits =
+            |part: &ReadPart| part.index == index && part.next <= from && until <= part.until;
+        if self.get(index).is_some_and(is_unsent) || self.parts.iter().take(self.waiting).any(waits)
+        {
+            return true;
+        }
+        let Some(free) = self.parts.get_mut(self.waiting) else {
+            return false;
+        };
+        *free = ReadPart {
+            index,
+            from,
+            next: from,
+            until,
+        };
+        self.waiting = self.waiting.saturating_add(1);
+        true
+    }
+
     /// After a response of the current one was sent: moves to the next, if that was the last.
     #[inline]
-    pub(super) fn skip_answered(&mut self) {
+    fn skip_answered(&mut self) {
         while self.cursor != self.made {
             let cursor = self.cursor;
             if self.get(cursor).is_some_and(|found| found.is_pending()) {
@@ -433,7 +552,7 @@ mod tests {
 
     fn read(start: Sequence, packets: u32) -> Resource {
         let reth = Reth::new(va(start), RKEY, packets * 256);
-        Resource::new(start, &reth, MTU, 1)
+        Resource::new(start, &reth, MTU, 1, false)
     }
 
     /// Asks again for `len` bytes from a response on.
@@ -455,13 +574,12 @@ mod tests {
     /// Sends up to `most` responses: whether they are these.
     fn sends(all: &mut Resources<&mut [Resource]>, expected: &[(Sequence, bool, bool)]) -> bool {
         expected.iter().all(|expected| {
-            let Some(current) = all.current() else {
+            let part = all.next_of_parts(1, MTU);
+            let Some(ready) = part.or_else(|| all.next(1, MTU)) else {
                 return false;
             };
-            let position = current.position();
-            let (segment, _) = current.advance(1, MTU);
-            all.skip_answered();
-            (position, segment.first, segment.last) == *expected
+            let segment = ready.segment;
+            (ready.sequence, segment.first, segment.last) == *expected
         })
     }
 
@@ -538,14 +656,14 @@ mod tests {
 
     #[test]
     fn pieces_of_an_answer() {
-        let mut read = Resource::new(5, &Reth::new(1000, 1, 600), MTU, 9);
-        let (segment, va) = read.advance(1, MTU);
+        let mut read = Resource::new(5, &Reth::new(1000, 1, 600), MTU, 9, false);
+        let Ready { segment, va, .. } = read.advance(1, MTU, false);
         assert_eq!(
             (segment.first, segment.last, segment.len),
             (true, false, 256)
         );
         assert_eq!((va, read.position()), (1000, 6));
-        let (segment, va) = read.advance(10, MTU);
+        let Ready { segment, va, .. } = read.advance(10, MTU, false);
         assert_eq!(
             (segment.first, segment.last, segment.len),
             (false, true, 344)
@@ -609,6 +727,45 @@ mod tests {
         ));
     }
 
+    /// A peer that keeps the rest gets the parts that it asks for, first and alone, and what is
+    /// in progress goes on.
+    #[test]
+    fn parts_are_answered_alone() {
+        let mut slots = [Resource::default(); 4];
+        let mut all = Resources::new(slots.as_mut_slice());
+        assert!(all.push(read(0, 9)) && all.push(read(9, 3)));
+        for _ in 0..10 {
+            assert!(all.next(1, MTU).is_some_and(|ready| !ready.again));
+        }
+        // Two of the first, twice; what is not sent yet; and one that was.
+        for (packet, packets) in [(2, 2), (6, 1), (2, 2), (3, 1)] {
+            assert!(all.repeat_alone(0, (packet, (packet + packets) * 256)));
+        }
+        assert!(all.repeat_alone(1, (1, 512)) && all.repeat_alone(1, (0, 256)));
+        assert_eq!(all.waiting, 3);
+        assert!(sends(
+            &mut all,
+            &[
+                (2, true, false),
+                (3, false, true),
+                (6, true, true),
+                (9, true, true),
+                (10, false, false),
+                (11, false, true)
+            ]
+        ));
+        assert!(all.is_idle() && all.outstanding() == 0);
+        // There is room for some, and none for what makes room for others.
+        for n in 0..MOST_PARTS as u32 {
+            assert!(all.repeat_alone(0, (n % 8, (n % 8 + 1) * 256 + n)));
+        }
+        assert!(!all.repeat_alone(1, (0, 256)) && !all.is_idle());
+        for start in 12..16 {
+            assert!(all.push(read(start, 1)));
+        }
+        assert!(sends(&mut all, &[(12, true, true)]));
+    }
+
     #[test]
     fn only_what_was_asked_for_is_answered_again() {
         let mut slots = [Resource::default(); 4];
@@ -663,6 +820,6 @@ mod tests {
         let mut slots: [Resource; 0] = [];
         let mut all = Resources::new(slots.as_mut_slice());
         assert!(!all.push(read(0, 1)));
-        assert!(all.is_idle() && all.current().is_none());
+        assert!(all.is_idle() && all.next(1, MTU).is_none());
     }
 }

@@ -154,6 +154,7 @@ impl Frame {
             }
         }
         let mut headers = Headers::new(response.opcode(), QPN[1 - side], response.psn());
+        headers.keeps = response.keeps();
         headers.extension = response.extension();
         // What an atomic operation found stands in a header.
         let payload = match response {

@@ -31,6 +31,7 @@ use ferroce_core::segment::RequestSegment;
 use ferroce_core::wire::headers::{ack_timeout_ns, rnr_delay_ns, AethSyndrome, Feth};
 use ferroce_core::wire::opcode::{AtomicKind, Kind, Opcode};
 use ferroce_core::wire::psn::Psn;
+use std::collections::BTreeSet;
 
 /// No window of packets is larger.
 const LARGEST_WINDOW: u64 = 1024;
@@ -117,6 +118,8 @@ pub struct Witness {
     keeps: bool,
     /// The end of what was sent again last, if nothing new was sent since.
     again: Option<u64>,
+    /// Responses that came before an earlier one.
+    early: BTreeSet<u64>,
     /// What must never happen.
     pub violation: Option<String>,
 }
@@ -151,6 +154,7 @@ impl Witness {
             failures: 0,
             keeps: scenario.sides.iter().all(|side| side.keeps),
             again: None,
+            early: BTreeSet::new(),
             violation: None,
         }
     }
@@ -246,7 +250,15 @@ impl Witness {
         let read_end = (sequence - message.first) / u64::from(READ_PIECE) + 1;
         let psns = if is_read_request(segment.opcode) {
             let piece_end = message.first + read_end * u64::from(READ_PIECE);
-            piece_end.min(message.end()) - sequence
+            let rest = piece_end.min(message.end()) - sequence;
+            // To a peer that answers a part alone, again.
+            let is_part = self.keeps && sequence + rest <= self.sent;
+            let part = u64::from(segment.message_len).div_ceil(self.mtu).max(1);
+            if is_part {
+                part.min(rest)
+            } else {
+                rest
+            }
         } else {
             u64::from(segment.span)
         };
@@ -538,6 +550,15 @@ impl Witness {
         first.map(|n| self.disordered.swap_remove(n)).is_some()
     }
 
+    /// The sender says that its oldest packet is this one: it has placed responses before it that
+    /// came early.
+    pub fn has_placed(&mut self, oldest: Psn, now: u64) {
+        let oldest = u64::try_from(self.sequence(oldest)).unwrap_or(0);
+        while self.una < oldest && self.early.remove(&self.una) {
+            self.progress(self.una + 1, now);
+        }
+    }
+
     /// A response reaches the sender, who has not looked at it yet.
     pub fn hears(&mut self, plan: &Plan, content: &Content, now: u64) {
         let sequence = self.sequence(content.psn());
@@ -566,8 +587,11 @@ impl Witness {
                     .messages
                     .iter()
                     .any(|m| m.request.op.is_answered() && (m.first..m.end()).contains(&sequence));
+                let end = sequence + u64::from(segment.span);
                 if self.una == sequence && in_read {
-                    self.progress(sequence + u64::from(segment.span), now);
+                    self.progress(end, now);
+                } else if segment.keeps && in_read {
+                    self.early.extend(sequence..end);
                 }
             }
             Content::Missing(..) => self.acknowledged(plan, sequence, now),

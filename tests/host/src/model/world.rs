@@ -280,6 +280,8 @@ impl World {
             self.witnesses[to].hears(&self.plans[to], &content, self.now);
         }
         let dropped = self.endpoints[to].receive(&content, self.now);
+        let oldest = self.endpoints[to].requester.oldest_psn();
+        self.witnesses[to].has_placed(oldest, self.now);
         let mut deaf = matches!(
             dropped,
             Some(DropReason::NotReady | DropReason::OutsideWindow | DropReason::UnknownRead)

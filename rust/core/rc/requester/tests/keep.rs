@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Reports of a peer that keeps what is behind a gap.
+//! A peer that keeps what is behind a gap, and says so.
 
 use super::*;
 
@@ -58,4 +58,184 @@ fn a_report_that_crosses_what_went_back_is_ignored() {
     let _ = rig.tick(rig.now + 60_000);
     assert_eq!(rig.numbers(), [1]);
     assert_eq!(rig.requester.counters().seq_naks, 2);
+}
+
+/// A response of a READ, from a peer that answers a part of it again alone.
+fn early(rig: &mut Rig, n: u32, (first, last): (bool, bool)) -> Result<(), Ignored> {
+    let response = ReadSegment {
+        brings: Brings::Data,
+        psn: psn(n),
+        span: 1,
+        first,
+        last,
+        keeps: true,
+        len: 256,
+    };
+    let place = rig.take(&response).map_err(|refused| refused.reason)?;
+    assert_eq!(place.offset, (n - 1) * 256);
+    let done = &mut rig.done;
+    let _ = rig
+        .requester
+        .read_response_placed(&place, rig.now, &mut |c| done.push(c));
+    Ok(())
+}
+
+/// Two READs of six packets from number 1 on; a round trip takes 200 us.
+fn reading() -> Rig {
+    let mut rig = Rig::new();
+    rig.push(0, Operation::Send, 1);
+    rig.send();
+    rig.now += 200_000;
+    let _ = rig.on(0, ACK);
+    rig.push(1, Operation::Read, 256 * 6);
+    assert_eq!(rig.numbers(), [1]);
+    rig
+}
+
+const MIDDLE: (bool, bool) = (false, false);
+
+/// The PSN and the length of each READ request that is sent.
+fn asked(rig: &mut Rig) -> Vec<(u32, u32)> {
+    let mut asked = Vec::new();
+    while let Some(segment) = rig.next() {
+        let n = segment.psn.distance_from(psn(0)) as u32;
+        asked.push((n, segment.message_len));
+    }
+    asked
+}
+
+#[test]
+fn responses_behind_a_missing_one_are_placed() {
+    let mut rig = reading();
+    rig.now += 200_000;
+    early(&mut rig, 1, (true, false)).unwrap();
+    for n in [3, 6] {
+        early(&mut rig, n, (false, n == 6)).unwrap();
+    }
+    assert_eq!(early(&mut rig, 3, MIDDLE), Err(Ignored::Duplicate));
+    assert_eq!(rig.requester.counters().duplicate_responses, 1);
+    // They may still come.
+    assert_eq!(asked(&mut rig), []);
+    let _ = rig.tick(rig.now + 50_000);
+    assert_eq!(asked(&mut rig), [(2, 256), (4, 512)]);
+    rig.now += 200_000;
+    // What is asked for alone is the only response, or has a first and a last one.
+    early(&mut rig, 2, (true, true)).unwrap();
+    assert_eq!(rig.requester.oldest_psn(), psn(4));
+    early(&mut rig, 4, (true, false)).unwrap();
+    assert_eq!(rig.ended(), [(0, Status::Success)]);
+    early(&mut rig, 5, (false, true)).unwrap();
+    assert_eq!(rig.ended(), [(0, Status::Success), (1, Status::Success)]);
+    assert_eq!(rig.requester.counters().retransmitted, 2);
+}
+
+/// The beginning of what was asked for again is lost again: what comes behind it shows that.
+#[test]
+fn a_part_that_is_lost_again_is_asked_for_again() {
+    let mut rig = reading();
+    early(&mut rig, 6, (false, true)).unwrap();
+    let _ = rig.tick(rig.now + 50_000);
+    assert_eq!(asked(&mut rig), [(1, 1280)]);
+    rig.now += 200_000;
+    early(&mut rig, 3, MIDDLE).unwrap();
+    let _ = rig.tick(rig.now + 50_000);
+    assert_eq!(asked(&mut rig), [(1, 512)]);
+    rig.now += 200_000;
+    early(&mut rig, 1, (true, false)).unwrap();
+    early(&mut rig, 2, (false, true)).unwrap();
+    early(&mut rig, 4, MIDDLE).unwrap();
+    early(&mut rig, 5, (false, true)).unwrap();
+    assert_eq!(rig.ended(), [(0, Status::Success), (1, Status::Success)]);
+}
+
+/// A READ request is missing at the peer, which keeps a SEND behind it, and responses of the one
+/// before it are missing here. The parts of the one that was answered are asked for, and the other
+/// one whole.
+#[test]
+fn both_ends_may_miss_something() {
+    let mut rig = reading();
+    rig.push(2, Operation::Read, 512);
+    rig.push(3, Operation::Send, 1);
+    assert_eq!(rig.numbers(), [7, 9]);
+    rig.now += 200_000;
+    early(&mut rig, 1, (true, false)).unwrap();
+    early(&mut rig, 5, MIDDLE).unwrap();
+    let _ = report(&mut rig, 7, 0b100);
+    let _ = rig.tick(rig.now + 50_000);
+    assert_eq!(asked(&mut rig), [(2, 768), (6, 256), (7, 512)]);
+}
+
+/// An ACK for something else behind it, a wrong length, and a peer that does not say that it keeps
+/// anything: nothing is placed early.
+#[test]
+fn others_begin_again() {
+    let mut rig = reading();
+    rig.push(2, Operation::Send, 1);
+    rig.send();
+    early(&mut rig, 3, MIDDLE).unwrap();
+    let _ = rig.on(7, ACK);
+    assert_eq!(asked(&mut rig), [(1, 1536), (7, 1)]);
+
+    let mut rig = reading();
+    assert_eq!(early(&mut rig, 3, (true, true)), Err(Ignored::Gap));
+    assert_eq!(rig.requester.counters().out_of_sequence, 1);
+    assert_eq!(asked(&mut rig), []);
+    assert_eq!(
+        rig.accept(3, false, false, 256).unwrap_err().reason,
+        Ignored::Gap
+    );
+    assert_eq!(asked(&mut rig), [(1, 1536)]);
+}
+
+/// The local stack refuses what was to close a hole, and what is new behind it: both leave again,
+/// and nothing else.
+#[test]
+fn what_was_to_close_a_hole_and_did_not_leave_is_sent_again() {
+    let mut rig = rig();
+    let _ = report(&mut rig, 1, 0b11_0110);
+    let _ = rig.tick(rig.now + 50_000);
+    let refused = rig.next().unwrap();
+    assert_eq!(refused.psn, psn(1));
+    assert_eq!(rig.next().unwrap().psn, psn(4));
+    rig.push(2, Operation::Send, 256 * 2);
+    assert_eq!(rig.numbers(), [7, 8]);
+    rig.requester.set_ack_timeout(Some(u64::from(u32::MAX)));
+    rig.requester.unsend(&refused, rig.now);
+    assert_eq!(rig.numbers(), []);
+    let wait = rig.requester.deadline().unwrap();
+    let _ = rig.tick(wait);
+    assert_eq!(rig.numbers(), [1, 4, 7, 8]);
+    rig.now += 200_000;
+    let _ = rig.on(8, ACK);
+    assert_eq!(
+        rig.ended(),
+        [
+            (0, Status::Success),
+            (1, Status::Success),
+            (2, Status::Success)
+        ]
+    );
+}
+
+/// A fence waits for READs that are not complete, and not for parts that were asked for twice.
+#[test]
+fn a_part_that_did_not_leave_counts_as_no_read() {
+    let mut rig = reading();
+    let mut fenced = wr(2, Operation::Send, 1);
+    fenced.fence = true;
+    rig.requester.push(fenced).unwrap();
+    early(&mut rig, 1, (true, false)).unwrap();
+    early(&mut rig, 4, MIDDLE).unwrap();
+    let _ = rig.tick(rig.now + 50_000);
+    let refused = rig.next().unwrap();
+    assert_eq!((refused.psn, refused.message_len), (psn(2), 512));
+    rig.requester.set_ack_timeout(Some(u64::from(u32::MAX)));
+    rig.requester.unsend(&refused, rig.now);
+    let wait = rig.requester.deadline().unwrap();
+    let _ = rig.tick(wait);
+    assert_eq!(asked(&mut rig), [(2, 512)]);
+    for n in [5, 6, 2, 3] {
+        early(&mut rig, n, ([2, 4].contains(&n), [3, 6].contains(&n))).unwrap();
+    }
+    assert_eq!(rig.numbers(), [7]);
 }

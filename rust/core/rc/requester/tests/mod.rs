@@ -159,6 +159,7 @@ impl Rig {
             span: 1,
             first,
             last,
+            keeps: false,
             len,
         })
     }
