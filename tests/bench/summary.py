@@ -64,17 +64,17 @@ KEPT = {"instructions": 0.97}
 KEPT_TIME = 0.8
 
 
-def reached(result, how):
-    """The ratios of a run, by how they were measured and by row."""
-    found = {how.split(",")[0]: {row["key"]: round(row["ratio"]["median"], 2) for row in result["rows"] if "ratio" in row},
+def reached(result, how, of_rounds="median"):
+    """The ratios of a run, by how they were measured and by row; of its rounds the median, the least or the most."""
+    found = {how.split(",")[0]: {row["key"]: round(row["ratio"][of_rounds], 2) for row in result["rows"] if "ratio" in row},
              "instructions": {f"{row['place']}: {row['name']}": round(row["ratio"], 3) for row in result["instructions"]
                               if "ratio" in row}}
     return {bed: ratios_of for bed, ratios_of in found.items() if ratios_of}
 
 
 def lost(before, now):
-    """What is said of the rows whose recorded ratio is no longer reached."""
-    return [f"{row} ({bed}): the ratio to rdma_rxe is {ratio}, and was {before[bed][row]}"
+    """What is said of the rows whose recorded ratio is no longer reached; `now` has the best of all rounds."""
+    return [f"{row} ({bed}): the ratio to rdma_rxe is at most {ratio}, and was {before[bed][row]}"
             for bed, ratios_of in now.items() for row, ratio in ratios_of.items()
             if ratio < KEPT.get(bed, KEPT_TIME) * before.get(bed, {}).get(row, 0)]
 
@@ -164,6 +164,26 @@ def readme(rows):
         cells = [f"{number(one[driver]['median'])} {plan.UNIT[row.kind]}" if driver in one else "-" for driver in plan.DRIVERS]
         cells.append(f"{one['ratio']['median']:.1f}" if "ratio" in one else "-")
         lines.append(f"| {plan.in_readme(row)} | {' | '.join(cells)} |")
+    return lines
+
+
+def page(result, before, about):
+    """The lines of the tables in Documentation/performance.md; `before` has the recorded ratios, `about` the machine."""
+    lines = [f"{about}. {result['rounds']} rounds; the ratio is the median, behind it the least and the most of all rounds.", ""]
+    for way, words in plan.WAYS.items():
+        rows = [row for row in result["rows"] if row["way"] == way and "ratio" in row]
+        lines += [f"### {words[0].upper()}{words[1:]}", "",
+                  "| | ferroce | rdma_rxe | ratio | recorded | wanted |", "|---|---|---|---|---|---|"]
+        for row in rows:
+            ratio, was = row["ratio"], before.get(result["how"].split(",")[0], {}).get(row["key"])
+            cells = [row["name"], *(f"{number(row[driver]['median'])} {row['unit']}" for driver in plan.DRIVERS),
+                     f"{ratio['median']:.2f} ({ratio['least']:.2f} to {ratio['most']:.2f})",
+                     f"{was:.2f}" if was else "", f"{row['target']:.1f}" if row["target"] else ""]
+            lines.append(f"| {' | '.join(cells)} |")
+        lines.append("")
+    lines += ["### Instructions of one operation", "", "| | ferroce | rdma_rxe | ratio |", "|---|---|---|---|"]
+    lines += [f"| {plan.PLACES[place]}: {name} | {' | '.join(rest)} |"
+              for place, name, *rest in instruction_table(result["instructions"])[0]]
     return lines
 
 

@@ -121,13 +121,16 @@ def tell(release, how, events, turns, faults, began):
     record = REACHED.read_text(encoding="utf-8")
     before = tomllib.loads(record)
     now = summary.reached(result, how)
-    faults = faults + summary.lost(before, now)
+    faults = faults + summary.lost(before, summary.reached(result, how, "most"))
     OUT.mkdir(parents=True, exist_ok=True)
     head = record.split("\n[")[0].rstrip()
     (OUT / REACHED.name).write_text(f"{head}\n{summary.as_toml(summary.merged(before, now))}", encoding="utf-8")
     result |= {"kernel": release, "how": how, "rounds": turns["rounds"], "faults": faults,
                "seconds": round(time.monotonic() - began)}
     show(result)
+    if turns["rounds"] and result["instructions"]:
+        about = f"{time.strftime('%Y-%m-%d')}; {summary.machine(result)}"
+        (OUT / "performance.md").write_text("\n".join(summary.page(result, before, about)) + "\n", encoding="utf-8")
     return 1 if faults else 0
 
 
@@ -221,7 +224,7 @@ def show(result):
     for fault in result["faults"]:
         say.line(f"failed: {fault}")
     if timed:
-        say.line("\nThe table in README.md:")
+        say.line(f"\nThe tables of Documentation/performance.md: {OUT}/performance.md. The table in README.md:")
         for text in summary.readme(result["rows"]):
             say.line(text)
     OUT.mkdir(parents=True, exist_ok=True)
