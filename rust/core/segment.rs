@@ -376,6 +376,7 @@ mod tests {
             ExtensionKind::AtomicAck => Extension::AtomicAck(AETH, AtomicAckEth::new(9)),
             // The operands as a little-endian machine reads them.
             ExtensionKind::Flush => Extension::Flush(Feth::new(0, 0), Reth::new(0x1000, 7, 5)),
+            ExtensionKind::Reserved => Extension::Reserved,
         };
         let mut bytes = [0; 64];
         let len = headers.emit(&mut bytes).unwrap();
@@ -392,7 +393,10 @@ mod tests {
             let info = opcode.info();
             let request = IncomingRequest::from_packet(&packet);
             let response = ReadSegment::from_packet(&packet);
-            let is_ack = matches!(info.kind, Kind::Acknowledge | Kind::Missing);
+            let is_ack = matches!(
+                info.kind,
+                Kind::Acknowledge | Kind::Missing | Kind::Notification
+            );
             assert_eq!(
                 u8::from(request.is_some()) + u8::from(response.is_some()) + u8::from(is_ack),
                 1

@@ -258,7 +258,7 @@ impl<'a> Ctx<'a> {
     pub fn fail_sends(&mut self, qp: ArcBorrow<'_, Qp>) {
         let to = match qp.opcodes() {
             opcode::OpcodeService::Rc => Ending::Error,
-            opcode::OpcodeService::Uc | opcode::OpcodeService::Ud => Ending::SendError,
+            _ => Ending::SendError,
         };
         self.fail_with(qp, to);
     }

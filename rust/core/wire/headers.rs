@@ -80,11 +80,13 @@ impl Bth {
         self.opcode
     }
 
-    /// Whether the opcode, known or not, is one of `service`.
+    /// Whether the opcode, known or not, is one that a QP of `service` receives.
     #[inline]
     pub const fn is_of(&self, service: OpcodeService) -> bool {
         self.opcode & OpcodeService::MASK == service as u8
             || (self.opcode == Opcode::RcMissing.as_u8() && matches!(service, OpcodeService::Rc))
+            || (self.opcode == Opcode::CongestionNotification.as_u8()
+                && matches!(service, OpcodeService::Rc | OpcodeService::Uc))
     }
 
     /// The receiver shall raise a solicited event.

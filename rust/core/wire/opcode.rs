@@ -17,6 +17,8 @@ pub enum OpcodeService {
     Uc = 0x20,
     /// Unreliable datagram.
     Ud = 0x60,
+    /// None of these: notifications for the QP of a connection, reliable or not (annex A17).
+    Cnp = 0x80,
 }
 
 impl OpcodeService {
@@ -48,6 +50,8 @@ pub enum Kind {
     /// Which packets are missing and which are kept behind them, as a bitmap. Only to a peer that
     /// understands it.
     Missing,
+    /// The network has marked packets that the QP sent.
+    Notification,
     /// A request of the service that is not served: it is refused, not lost (IBTA 9.7.4.1.4).
     Unsupported,
 }
@@ -67,7 +71,11 @@ impl Kind {
     pub const fn is_request(self) -> bool {
         !matches!(
             self,
-            Kind::ReadResponse | Kind::AtomicAcknowledge | Kind::Acknowledge | Kind::Missing
+            Kind::ReadResponse
+                | Kind::AtomicAcknowledge
+                | Kind::Acknowledge
+                | Kind::Missing
+                | Kind::Notification
         )
     }
 }
@@ -126,10 +134,12 @@ pub enum ExtensionKind {
     AtomicAck,
     /// A FETH, then a RETH.
     Flush,
+    /// 16 bytes that are sent as 0 and not looked at.
+    Reserved,
 }
 
 /// The lengths again, so that finding one is a load, as for the rows of opcodes.
-static LENGTHS: [u8; 11] = [
+static LENGTHS: [u8; 12] = [
     ExtensionKind::None.length(),
     ExtensionKind::Imm.length(),
     ExtensionKind::Reth.length(),
@@ -141,6 +151,7 @@ static LENGTHS: [u8; 11] = [
     ExtensionKind::Atomic.length(),
     ExtensionKind::AtomicAck.length(),
     ExtensionKind::Flush.length(),
+    ExtensionKind::Reserved.length(),
 ];
 
 impl ExtensionKind {
@@ -158,7 +169,7 @@ impl ExtensionKind {
             ExtensionKind::Imm | ExtensionKind::Aeth | ExtensionKind::Ieth => 4,
             ExtensionKind::Deth => 8,
             ExtensionKind::DethImm => 12,
-            ExtensionKind::Reth => 16,
+            ExtensionKind::Reth | ExtensionKind::Reserved => 16,
             ExtensionKind::RethImm | ExtensionKind::Flush => 20,
             ExtensionKind::Atomic => 28,
             ExtensionKind::AtomicAck => 12,
@@ -417,6 +428,9 @@ opcodes! {
     /// UD SEND Only with Immediate.
     0x65 UdSendOnlyImm: Ud Send Only DethImm Any;
 
+    /// Congestion Notification Packet.
+    0x81 CongestionNotification: Cnp Notification Only Reserved Empty;
+
     // The numbers from 0xc0 on are the manufacturer's.
 
     /// RC Missing.
@@ -497,7 +511,7 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_service_and_dense() {
-        let known = (0u8..0x2c).chain([0x64, 0x65, 0xc0]);
+        let known = (0u8..0x2c).chain([0x64, 0x65, 0x81, 0xc0]);
         assert_eq!(known.clone().count(), Opcode::ALL.len());
         for (number, opcode) in known.zip(Opcode::ALL) {
             assert_eq!(opcode.as_u8(), number);
@@ -510,7 +524,8 @@ mod tests {
     /// What UC and UD have does there what it does on RC.
     #[test]
     fn services_agree_about_the_lower_five_bits() {
-        for opcode in Opcode::ALL.iter().filter(|it| **it != Opcode::RcMissing) {
+        let alone = [Opcode::CongestionNotification, Opcode::RcMissing];
+        for opcode in Opcode::ALL.iter().filter(|it| !alone.contains(it)) {
             let info = opcode.info();
             assert_eq!(opcode.of_service(info.service), Some(*opcode));
             let rc = opcode.of_service(OpcodeService::Rc);
@@ -536,7 +551,7 @@ mod tests {
         for number in 0..=u8::MAX {
             match Opcode::from_u8(number) {
                 Some(opcode) => assert_eq!(opcode.as_u8(), number),
-                None => assert!(number > 0x2b && number & !1 != 0x64 && number != 0xc0),
+                None => assert!(number > 0x2b && !matches!(number, 0x64 | 0x65 | 0x81 | 0xc0)),
             }
         }
     }
@@ -613,6 +628,7 @@ mod tests {
                 (Kind::AtomicAcknowledge, _, _) => ExtensionKind::AtomicAck,
                 (Kind::AtomicWrite, _, _) => ExtensionKind::Reth,
                 (Kind::Flush, _, _) => ExtensionKind::Flush,
+                (Kind::Notification, _, _) => ExtensionKind::Reserved,
                 _ if matches!(info.extension, ExtensionKind::Imm) => {
                     assert!(info.last);
                     ExtensionKind::Imm
@@ -624,7 +640,9 @@ mod tests {
             };
             assert_eq!(info.extension, extension);
             let payload = match (info.kind, info.first, info.last) {
-                (Kind::ReadRequest | Kind::Acknowledge, _, _) => PayloadRule::Empty,
+                (Kind::ReadRequest | Kind::Acknowledge | Kind::Notification, _, _) => {
+                    PayloadRule::Empty
+                }
                 (Kind::Atomic(_) | Kind::AtomicAcknowledge | Kind::Flush, _, _) => {
                     PayloadRule::Empty
                 }
@@ -638,6 +656,7 @@ mod tests {
         assert_eq!(Opcode::RcWriteOnlyImm.info().headers_len(), 32);
         assert_eq!(Opcode::RcReadResponseMiddle.info().headers_len(), 12);
         assert_eq!(Opcode::RcAcknowledge.info().headers_len(), 16);
+        assert_eq!(Opcode::CongestionNotification.info().headers_len(), 28);
         assert_eq!(Opcode::UdSendOnly.info().headers_len(), 20);
         assert_eq!(Opcode::UdSendOnlyImm.info().headers_len(), 24);
         assert_eq!(Opcode::RcFetchAdd.info().headers_len(), 40);

@@ -42,6 +42,9 @@ pub const MAX_HEADERS: usize = {
     max
 };
 
+/// Bytes of [`ExtensionKind::Reserved`].
+const RESERVED: usize = ExtensionKind::Reserved.bytes();
+
 /// The extended headers of a packet. Nothing about what they say was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extension {
@@ -68,6 +71,8 @@ pub enum Extension {
     AtomicAck(Aeth, AtomicAckEth),
     /// A FETH and a RETH.
     Flush(Feth, Reth),
+    /// Bytes without a meaning.
+    Reserved,
 }
 
 impl Extension {
@@ -86,6 +91,7 @@ impl Extension {
             Extension::Atomic(_) => ExtensionKind::Atomic,
             Extension::AtomicAck(..) => ExtensionKind::AtomicAck,
             Extension::Flush(..) => ExtensionKind::Flush,
+            Extension::Reserved => ExtensionKind::Reserved,
         }
     }
 
@@ -182,6 +188,10 @@ impl Extension {
                 let feth: Feth = take(bytes)?;
                 Extension::Flush(feth.plain(), take(bytes)?)
             }
+            ExtensionKind::Reserved => {
+                let _: [u8; RESERVED] = take(bytes)?;
+                Extension::Reserved
+            }
         })
     }
 
@@ -219,6 +229,9 @@ impl Extension {
             }
             Extension::Flush(feth, reth) => {
                 put(put(out, feth)?, reth)?;
+            }
+            Extension::Reserved => {
+                put(out, &[0u8; RESERVED])?;
             }
         }
         Some(())
@@ -446,6 +459,10 @@ impl Headers {
         bth.set_keeps(self.keeps);
         bth.set_migreq(self.migreq);
         bth.set_pad(self.pad);
+        if matches!(self.extension, Extension::Reserved) {
+            // IBTA A17.9.3: what makes a notification one.
+            bth.set_congestion(false, true);
+        }
 
         self.extension.emit(put(out, &bth)?)?;
         Some(info.headers_len())
@@ -593,6 +610,24 @@ mod tests {
         let mut ack = Headers::acknowledge(7, Psn::new(9), AethSyndrome::Ack { credits: 31 }, 3);
         ack.pad = 1;
         assert_eq!(ack.emit(&mut out), None);
+    }
+
+    /// The peer's QP number, BECN, and sixteen bytes whose content nobody looks at.
+    #[test]
+    fn notifications_carry_becn() {
+        let mut notification = Headers::new(Opcode::CongestionNotification, 7, Psn::default());
+        notification.extension = Extension::Reserved;
+        let mut out = [0xaa; 32];
+        assert_eq!(notification.emit(&mut out), Some(28));
+        assert_eq!(
+            out[..12],
+            [0x81, 0x40, 0xff, 0xff, 0x40, 0, 0, 7, 0, 0, 0, 0]
+        );
+        assert_eq!(out[12..28], [0; 16]);
+        out[12..28].fill(0x55);
+        assert_eq!(Headers::from(&parse(&out, 32).unwrap()), notification);
+        assert_eq!(parse(&out, 28), Err(ParseError::TooShort));
+        assert_eq!(parse(&out, 36), Err(ParseError::UnexpectedPayload));
     }
 
     #[test]

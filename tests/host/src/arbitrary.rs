@@ -88,6 +88,7 @@ prop_compose! {
                 ExtensionKind::Reth => Extension::Reth(reth),
                 ExtensionKind::RethImm => Extension::RethImm(reth, imm),
                 ExtensionKind::Aeth => Extension::Aeth(aeth),
+                ExtensionKind::Reserved => Extension::Reserved,
                 ExtensionKind::Deth => Extension::Deth(deth),
                 ExtensionKind::DethImm => Extension::DethImm(deth, imm),
                 ExtensionKind::Ieth => Extension::Ieth(u32::from_be_bytes(imm)),

@@ -34,7 +34,8 @@ pub fn assert_consistent(packet: &Packet, udp_payload_len: usize) {
         + 4 * usize::from(extension.invalidated().is_some())
         + 20 * usize::from(extension.flush().is_some())
         + 28 * usize::from(extension.atomic().is_some())
-        + 8 * usize::from(extension.original().is_some());
+        + 8 * usize::from(extension.original().is_some())
+        + 16 * usize::from(info.kind == Kind::Notification);
     assert_eq!(packet.payload_offset, 12 + extended);
     let pad = usize::from(packet.pad);
     assert_eq!(

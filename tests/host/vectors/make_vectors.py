@@ -13,7 +13,7 @@ import struct
 import sys
 import zlib
 
-from scapy.contrib.roce import AETH, BTH
+from scapy.contrib.roce import AETH, BTH, CNPPadding
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
@@ -23,9 +23,10 @@ OPCODES = {
     0x00: ("", 256), 0x01: ("", 512), 0x02: ("", 3), 0x03: ("i", 2), 0x04: ("", 1), 0x05: ("i", 6),
     0x06: ("r", 256), 0x07: ("", 256), 0x08: ("", 7), 0x09: ("i", 4), 0x0a: ("r", 5), 0x0b: ("ri", 9),
     0x0c: ("r", 0), 0x0d: ("a", 256), 0x0e: ("", 256), 0x0f: ("a", 1), 0x10: ("a", 11), 0x11: ("a", 0),
+    0x81: ("n", 0),
 }
 SEND_FIRST, SEND_ONLY, WRITE_FIRST, WRITE_ONLY_IMM = 0x00, 0x04, 0x06, 0x0b
-READ_REQUEST, READ_RESPONSE_MIDDLE, ACK = 0x0c, 0x0e, 0x11
+READ_REQUEST, READ_RESPONSE_MIDDLE, ACK, CNP = 0x0c, 0x0e, 0x11, 0x81
 
 # What a receiver must find in the packet again.
 DEFAULTS = {
@@ -65,6 +66,8 @@ def build(version, **asked):
         body /= Raw(struct.pack(">QII", f["va"], f["rkey"], f["length"]))
     if "a" in headers:
         body /= AETH(syndrome=f["syndrome"], msn=f["msn"])
+    if "n" in headers:
+        body /= CNPPadding()
     if "i" in headers:
         body /= Raw(struct.pack(">I", f["imm"]))
     body /= Raw(pattern(f["payload"]) + bytes(pad))
@@ -91,7 +94,7 @@ def main():
     print("# Made by make_vectors.py; do not edit.")
     for version in ("v4", "v6"):
         for opcode, (_, payload) in OPCODES.items():
-            build(version, opcode=opcode, payload=payload)
+            build(version, opcode=opcode, payload=payload, becn=int(opcode == CNP))
         for payload in range(9):
             build(version, payload=payload, psn=payload)
         build(version, opcode=SEND_FIRST, payload=1024)

@@ -4,6 +4,7 @@
 //! of the queue pair and nobody else, and carry nothing that is secret.
 
 use crate::frame::{icrc_of, Hosts};
+use crate::model::NOTIFICATION;
 use crate::Result;
 
 /// A packet of the victim.
@@ -44,7 +45,8 @@ pub const PSN_SEQUENCE: u8 = 0;
 pub const INVALID_REQUEST: u8 = 1;
 pub const REMOTE_ACCESS: u8 = 2;
 
-/// The queue pair that a frame is for, and what it says; `None` if it is no packet of the victim.
+/// The queue pair that a frame is for, and what it says; `None` if it is no packet of the victim,
+/// or one that answers a mark of the network.
 pub fn read(frame: &[u8], hosts: &Hosts) -> Result<Option<(u32, Answer)>> {
     let Some((ip, udp)) = from_victim(frame, hosts)? else {
         return Ok(None);
@@ -99,6 +101,10 @@ fn judge(ip: &[u8], udp: &[u8]) -> std::result::Result<Option<(u32, Answer)>, &'
     let (bth, rest) = covered[8..].split_at(12);
     let word = |at: usize| u32::from_be_bytes([0, bth[at], bth[at + 1], bth[at + 2]]);
     let (opcode, qpn, psn) = (bth[0], word(5), word(9));
+    if opcode == NOTIFICATION {
+        let is_sound = bth[4] == 0x40 && psn == 0 && rest == [0; 16];
+        return is_sound.then_some(None).ok_or("a strange notification");
+    }
     let (reth, aeth) = match opcode {
         0x06 | 0x0a | 0x0c => (16, 0),
         // Of an AtomicAckETH the 8 bytes are for us what others have as payload.

@@ -5,7 +5,7 @@
 //! The headers of ferroce-core cannot say what is wrong on purpose, so they are laid out here anew;
 //! a test compares the two where both can speak.
 
-use crate::model::QKEY;
+use crate::model::{NOTIFICATION, QKEY};
 use ferroce_core::wire::icrc::{self, Crc32, SoftCrc32};
 
 /// What stands between the UDP header and the ICRC.
@@ -47,7 +47,8 @@ impl Ib {
             flags: 0x40,
             pad: 0,
             pkey: 0xffff,
-            congestion: 0,
+            // A notification says what its opcode says.
+            congestion: if opcode == NOTIFICATION { 0x40 } else { 0 },
             qpn,
             ack: 0x80,
             psn,
@@ -136,6 +137,9 @@ impl Ib {
         }
         if let Some(original) = self.original {
             out.extend(original.to_be_bytes());
+        }
+        if self.opcode == NOTIFICATION {
+            out.extend([0; 16]);
         }
         out.extend(&self.payload);
         out.extend(vec![0; usize::from(self.pad)]);

@@ -31,6 +31,8 @@ pub const OUTSTANDING: u8 = 4;
 const MAX_MESSAGE: u32 = 1 << 31;
 /// Bytes in front of a datagram.
 const GRH: u32 = 40;
+/// The opcode of a CNP.
+pub const NOTIFICATION: u8 = 0x81;
 const LOC_LEN_ERR: u32 = 1;
 const LOC_ACCESS_ERR: u32 = 8;
 /// No peer is further ahead, nor behind on an unreliable connection.
@@ -66,6 +68,7 @@ impl Service {
             (Service::Rc, 0..=0x1f) => opcode,
             // A report of missing packets looks as an acknowledgement with payload.
             (Service::Rc, 0xc0) => 0x11,
+            (Service::Rc | Service::Uc, NOTIFICATION) => return Some(28),
             (Service::Uc, 0x20..=0x2b) => opcode & 0x1f,
             (Service::Ud, 0x64) => return Some(20),
             (Service::Ud, 0x65) => return Some(24),
@@ -104,12 +107,12 @@ fn is_unserved(opcode: u8) -> bool {
 
 /// Whether the packet has no payload.
 pub fn is_bare(opcode: u8) -> bool {
-    matches!(opcode, 0x0c | 0x11..=0x14 | 0x1c)
+    matches!(opcode, 0x0c | 0x11..=0x14 | 0x1c | NOTIFICATION)
 }
 
 /// Whether the packet is from a responder.
 pub fn is_response(opcode: u8) -> bool {
-    (0x0d..=0x12).contains(&opcode) || opcode == 0xc0
+    (0x0d..=0x12).contains(&opcode) || matches!(opcode, NOTIFICATION | 0xc0)
 }
 
 /// Whether the packet is the first of its message.

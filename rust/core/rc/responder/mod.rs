@@ -285,7 +285,8 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             | Kind::ReadResponse
             | Kind::AtomicAcknowledge
             | Kind::Acknowledge
-            | Kind::Missing => self.refuse_invalid(),
+            | Kind::Missing
+            | Kind::Notification => self.refuse_invalid(),
         };
         if self.expected != sequence {
             self.newest_ahead = None;
