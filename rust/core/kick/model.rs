@@ -183,6 +183,7 @@ impl Model {
             rnr_retry: 7,
             ack_timeout_ns: nature.timed.then_some(ACK_TIMEOUT),
             max_rd_atomic: 2,
+            ecn: false,
         });
         let mut responder = Responder::new(vec![Resource::default(); 8]);
         responder.connect(ResponderConfig {

@@ -25,6 +25,8 @@ pub struct RequesterConfig {
     pub ack_timeout_ns: Option<u64>,
     /// RDMA READs and atomic operations outstanding at a time, at most [`MAX_RD_ATOMIC`].
     pub max_rd_atomic: u8,
+    /// Packets may be marked: the window begins small, for the network is to hold no long queue.
+    pub ecn: bool,
 }
 
 /// Rights of the peer at a QP (`qp_access_flags`), if the region grants them too.

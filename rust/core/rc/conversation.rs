@@ -193,6 +193,7 @@ impl<'a> Conversation<'a> {
             rnr_retry: 2,
             ack_timeout_ns: Some(ACK_TIMEOUT),
             max_rd_atomic: 2,
+            ecn: false,
         });
         let mut responder = Responder::new(resources.as_mut_slice());
         responder.connect(ResponderConfig {

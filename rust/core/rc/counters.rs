@@ -28,6 +28,8 @@ pub struct RequesterCounters {
     pub unexpected_responses: u64,
     /// Reports of the peer that say which packets are missing.
     pub missing_reports: u64,
+    /// Times that the window shrank because the network marks packets.
+    pub slowdowns: u64,
     /// READ responses behind a gap.
     pub out_of_sequence: u64,
     /// READ responses that violate the protocol.

@@ -9,6 +9,7 @@
 //! | requester | [`requester`] |
 //! | responder | [`responder`] |
 //! | packets kept behind a gap | `ahead` |
+//! | notifications of marked packets | [`notices`] |
 //! | counters | [`counters`] |
 //! | PSNs as numbers that do not wrap | `sequence` |
 
@@ -16,6 +17,7 @@ mod ahead;
 pub mod config;
 mod conversation;
 pub mod counters;
+pub mod notices;
 pub mod requester;
 pub mod responder;
 mod sequence;

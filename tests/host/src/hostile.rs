@@ -61,6 +61,7 @@ fn connected_requester(first_psn: u32) -> Requester<Vec<SendSlot>> {
         rnr_retry: 7,
         ack_timeout_ns: Some(1_000_000),
         max_rd_atomic: 4,
+        ecn: false,
     });
     requester
 }

@@ -4,6 +4,7 @@
 //! to run them.
 
 mod batch_shape;
+mod bottleneck;
 mod each_packet;
 mod gate_starvation;
 mod limits;

@@ -250,6 +250,7 @@ impl Victim {
             rnr_retry: 2,
             ack_timeout_ns: None,
             max_rd_atomic: OUTSTANDING,
+            ecn: false,
         });
         Self {
             qp,

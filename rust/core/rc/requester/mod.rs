@@ -60,8 +60,10 @@
 //! After a refused packet nothing else is sent until it is accepted ([`window`]).
 
 mod ack;
+mod congestion;
 mod holes;
 mod local_op;
+mod marked;
 mod outcome;
 mod read;
 mod retry;
@@ -207,7 +209,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             implied_at: None,
             reported_at: None,
             repeated_at: None,
-            window: CongestionWindow::new(),
+            window: CongestionWindow::begin(false),
             retry: Retry::new(),
             tail: Tail::new(),
             holes: Holes::new(),
@@ -245,7 +247,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             sequence: 0,
         };
         self.forget_flight();
-        self.window = CongestionWindow::new();
+        self.window = CongestionWindow::begin(config.ecn);
         self.messages_sent = 0;
         self.messages_done = 0;
         self.msn_agreed = 0;

@@ -12,11 +12,15 @@
 //! one packet in [`TOLERATED`] is, that says nothing about the load of the path, and the window
 //! stays as it is. If more are, it becomes 0.7 times as large, once a flight (RFC 9438, 4.6).
 //!
+//! Where the network marks packets instead of dropping them, the window begins small and shrinks
+//! with the share of flights that are marked ([`MarkedShare`]), down to two packets.
+//!
 //! After an RNR NAK it restarts at one packet: the responder drops packets behind a refused one, so
 //! the first one alone is retransmitted, and the others follow as receives turn out to be posted.
 //! Otherwise a receiver that is slow to post would be kept from it by the very packets that it has
 //! no room for.
 
+use super::marked::MarkedShare;
 use crate::core::rc::sequence::Sequence;
 
 /// Losses do not make the window smaller than this, in packets.
@@ -24,6 +28,12 @@ const MIN: u32 = 16;
 
 /// At the beginning of a connection.
 const START: u32 = 256;
+
+/// The same where packets may be marked: it doubles with each flight up to the first mark.
+const START_MARKED: u32 = 32;
+
+/// Marks do not make the window smaller than this.
+const MIN_MARKED: u32 = 2;
 
 /// The largest window: far below 2^23, where PSNs would become ambiguous (IBTA 9.7.1).
 const MAX: u32 = 1024;
@@ -51,18 +61,21 @@ pub(super) struct CongestionWindow {
     allowance: u32,
     /// Where the flight ends that made the window smaller.
     shrunk_at: Sequence,
+    marked: MarkedShare,
 }
 
 impl CongestionWindow {
-    pub(super) const fn new() -> Self {
+    /// That of a new connection, whose packets may be marked with `ecn`.
+    pub(super) const fn begin(ecn: bool) -> Self {
         Self {
-            size: START,
+            size: if ecn { START_MARKED } else { START },
             threshold: MAX,
             credit: 0,
             arrived: 0,
             between: START / FLIGHTS,
             allowance: MAX,
             shrunk_at: 0,
+            marked: MarkedShare::new(),
         }
     }
 
@@ -127,6 +140,19 @@ impl CongestionWindow {
         }
     }
 
+    /// The network marks packets, the oldest in flight being `una` and the next new one `next`.
+    /// Returns whether the window shrinks.
+    pub(super) fn marked(&mut self, una: Sequence, next: Sequence) -> bool {
+        let Some(size) = self.marked.mark(self.size, una, next) else {
+            return false;
+        };
+        // After an RNR NAK it may be smaller already.
+        self.size = size.max(MIN_MARKED.min(self.size));
+        self.threshold = self.size.max(MIN_MARKED);
+        self.credit = 0;
+        true
+    }
+
     /// The receiver refused the oldest packet. That says nothing about the network: the window
     /// opens quickly to its former size.
     pub(super) fn begin_anew(&mut self) {
@@ -146,7 +172,7 @@ mod tests {
 
     #[test]
     fn opens_to_the_maximum_and_no_further() {
-        let mut window = CongestionWindow::new();
+        let mut window = CongestionWindow::begin(false);
         assert_eq!(window.size(), START);
         for _ in 0..100 {
             window.grow(100);
@@ -160,7 +186,7 @@ mod tests {
     /// wherever it was before.
     #[test]
     fn follows_what_arrives_between_losses() {
-        let mut window = CongestionWindow::new();
+        let mut window = CongestionWindow::begin(false);
         for _ in 0..20 {
             window.grow(100);
             window.shrink();
@@ -182,7 +208,7 @@ mod tests {
 
     #[test]
     fn tolerates_some_missing_packets_and_shrinks_once_a_flight_for_more() {
-        let mut window = CongestionWindow::new();
+        let mut window = CongestionWindow::begin(false);
         for _ in 0..100 {
             window.grow(100);
             window.lost(1, 0, 10);
@@ -195,9 +221,29 @@ mod tests {
         assert_eq!(window.size(), MAX * 7 / 10 * 7 / 10);
     }
 
+    /// Marks shrink it once a flight, to two packets; without them it opens slowly.
+    #[test]
+    fn marks_shrink_it() {
+        let mut window = CongestionWindow::begin(true);
+        window.grow(u64::from(START_MARKED));
+        assert_eq!(window.size(), 2 * START_MARKED);
+        assert!(window.marked(32, 96));
+        assert!(!window.marked(40, 100));
+        assert_eq!(window.size(), START_MARKED);
+        window.grow(u64::from(START_MARKED));
+        assert_eq!(window.size(), START_MARKED + 1);
+        for flight in 1..20 {
+            assert!(window.marked(100 * flight, 100 * flight + 90));
+        }
+        assert_eq!(window.size(), MIN_MARKED);
+        window.begin_anew();
+        assert!(window.marked(3000, 3001));
+        assert_eq!(window.size(), 1);
+    }
+
     #[test]
     fn a_first_loss_does_not_halve_it() {
-        let mut window = CongestionWindow::new();
+        let mut window = CongestionWindow::begin(false);
         window.grow(100);
         window.shrink();
         assert!(window.size() > START / 2 + START / 4);
@@ -205,7 +251,7 @@ mod tests {
 
     #[test]
     fn begins_anew_with_one_packet_and_opens_quickly_to_where_it_was() {
-        let mut window = CongestionWindow::new();
+        let mut window = CongestionWindow::begin(false);
         for _ in 0..2 {
             window.begin_anew();
             assert_eq!(window.size(), 1);
@@ -223,7 +269,7 @@ mod tests {
 
     #[test]
     fn room_is_what_is_left() {
-        let window = CongestionWindow::new();
+        let window = CongestionWindow::begin(false);
         assert_eq!(window.room(0), START);
         assert_eq!(window.room(u64::from(START) - 1), 1);
         assert_eq!(window.room(u64::from(START)), 0);

@@ -205,6 +205,7 @@ impl Endpoint {
             rnr_retry: self.config.rnr_retry,
             ack_timeout_ns: ack_timeout_ns(self.config.timeout),
             max_rd_atomic: self.config.max_rd_atomic,
+            ecn: false,
         });
         self.state = State::Rts;
     }

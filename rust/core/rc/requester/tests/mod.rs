@@ -54,6 +54,7 @@ fn config() -> RequesterConfig {
         rnr_retry: 7,
         ack_timeout_ns: Some(TIMEOUT),
         max_rd_atomic: 2,
+        ecn: false,
     }
 }
 

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Senders that share a bottleneck: a wire slower than they are, with a queue in front of it that
+//! marks packets from a threshold on and drops what it has no room for. Each has a receiver of its
+//! own behind it, which notifies it of marks as the module does. With notifications the queue stays
+//! short, nothing is lost, and all get the same; without them it overflows.
+
+use ferroce_core::completion::SendCompletion;
+use ferroce_core::message::Mtu;
+use ferroce_core::operation::{Arguments, Operation};
+use ferroce_core::rc::config::{RemoteRights, RequesterConfig, ResponderConfig};
+use ferroce_core::rc::notices::Notices;
+use ferroce_core::rc::requester::{Requester, SendSlot};
+use ferroce_core::rc::responder::{Resource, Responder};
+use ferroce_core::segment::{IncomingRequest, ReadSegment, Response};
+use ferroce_core::send::SendRequest;
+use ferroce_core::wire::headers::Aeth;
+use ferroce_core::wire::psn::Psn;
+use ferroce_host_tests::model::memory::{Env, Memory};
+use ferroce_host_tests::model::plan::{BASE, RKEY};
+use std::collections::{BTreeMap, VecDeque};
+
+const US: u64 = 1000;
+const MTU: u32 = 1024;
+/// Bytes of a message.
+const LENGTH: u32 = 64 << 10;
+/// Messages that a sender has posted at a time.
+const POSTED: u32 = 16;
+/// What the wire takes for a packet: 1 GB/s.
+const PACKET: u64 = US;
+/// Half a round trip without a queue.
+const DELAY: u64 = 25 * US;
+/// Packets that the queue has room for.
+const LIMIT: usize = 300;
+/// From so many packets on they are marked.
+const THRESHOLD: usize = 20;
+
+/// What travels.
+#[derive(Clone, Debug)]
+enum Item {
+    Request(IncomingRequest),
+    Response(Response),
+    Notification,
+}
+
+/// Something that happens.
+#[derive(Debug)]
+enum Event {
+    /// The wire is done with the oldest packet of the queue.
+    Served,
+    /// A packet comes to a receiver, or to a sender; it may be marked.
+    Arrives {
+        flow: usize,
+        to_sender: bool,
+        item: Item,
+        marked: bool,
+    },
+    Timer(usize),
+}
+
+/// A sender and its receiver.
+struct Flow {
+    op: Operation,
+    requester: Requester<Vec<SendSlot>>,
+    responder: Responder<Vec<Resource>>,
+    memory: Memory,
+    notices: Notices,
+    timer: Option<u64>,
+    completed: u64,
+}
+
+impl Flow {
+    fn new(op: Operation, ecn: bool) -> Self {
+        let mtu = Mtu::from_bytes(MTU).expect("an MTU");
+        let mut requester = Requester::new(vec![SendSlot::default(); POSTED as usize]);
+        requester.connect(RequesterConfig {
+            mtu,
+            sq_psn: Psn::new(7),
+            retry_cnt: 7,
+            rnr_retry: 7,
+            ack_timeout_ns: Some(100_000 * US),
+            max_rd_atomic: 16,
+            ecn,
+        });
+        let mut responder = Responder::new(vec![Resource::default(); 16]);
+        responder.connect(ResponderConfig {
+            mtu,
+            rq_psn: Psn::new(7),
+            max_dest_rd_atomic: 16,
+            min_rnr_timer: 12,
+            rights: RemoteRights::ALL,
+        });
+        Self {
+            op,
+            requester,
+            responder,
+            memory: Memory::unplanned(LENGTH as usize),
+            notices: Notices::default(),
+            timer: None,
+            completed: 0,
+        }
+    }
+
+    fn execute(&mut self, request: &IncomingRequest) {
+        let payload = vec![0; request.payload_len as usize];
+        let mut env = Env {
+            memory: &mut self.memory,
+            payload: &payload,
+        };
+        let outcome = self.responder.on_request(request, &mut env);
+        assert_eq!(outcome.fatal, None);
+        self.memory.writes.clear();
+    }
+
+    fn take(&mut self, response: &Response, now: u64) {
+        let completed = &mut self.completed;
+        let sink = &mut |done: SendCompletion| {
+            assert!(done.status.is_success());
+            *completed += 1;
+        };
+        let requester = &mut self.requester;
+        let progress = match response {
+            Response::Acknowledge { psn, syndrome, msn } => {
+                requester.on_acknowledge(*psn, Aeth::new(*syndrome, *msn), now, sink)
+            }
+            Response::ReadResponse { segment, .. } => {
+                let segment: &ReadSegment = segment;
+                match requester.accept_read_response(segment, now, sink) {
+                    Ok(place) => requester.read_response_placed(&place, now, sink),
+                    Err(refused) => refused.progress,
+                }
+            }
+            other => panic!("nobody asked for {other:?}"),
+        };
+        assert!(!progress.fatal);
+    }
+}
+
+/// What came of a run.
+#[derive(Debug)]
+struct Outcome {
+    /// Packets with data that the queue has let through, of each flow.
+    carried: Vec<u64>,
+    dropped: u64,
+    marked: u64,
+    notified: u64,
+    /// The longest that the queue was, from the first tenth of the time on and before it.
+    longest: [usize; 2],
+    /// Nanoseconds in which the wire had nothing to carry, after the first tenth of the time.
+    idle: u64,
+    slowdowns: u64,
+}
+
+struct World {
+    flows: Vec<Flow>,
+    events: BTreeMap<(u64, u64), Event>,
+    number: u64,
+    queue: VecDeque<(usize, Item, bool)>,
+    notifies: bool,
+    end: u64,
+    free_since: u64,
+    outcome: Outcome,
+}
+
+impl World {
+    fn at(&mut self, at: u64, event: Event) {
+        self.number += 1;
+        self.events.insert((at, self.number), event);
+    }
+
+    fn settled(&self, now: u64) -> bool {
+        now >= self.end / 10
+    }
+
+    /// Data goes by the bottleneck, everything else by a wire that is fast enough.
+    fn carry(&mut self, flow: usize, to_sender: bool, item: Item, has_data: bool, now: u64) {
+        if !has_data {
+            let marked = false;
+            let event = Event::Arrives {
+                flow,
+                to_sender,
+                item,
+                marked,
+            };
+            self.at(now + DELAY, event);
+            return;
+        }
+        if self.queue.len() >= LIMIT {
+            self.outcome.dropped += 1;
+            return;
+        }
+        let marked = self.notifies && self.queue.len() >= THRESHOLD;
+        self.outcome.marked += u64::from(marked);
+        if self.queue.is_empty() {
+            if self.settled(now) {
+                self.outcome.idle += now - self.free_since.max(self.end / 10);
+            }
+            self.at(now + PACKET, Event::Served);
+        }
+        self.queue.push_back((flow, item, marked));
+        let longest = &mut self.outcome.longest[usize::from(now < self.end / 10)];
+        *longest = (*longest).max(self.queue.len());
+    }
+
+    fn served(&mut self, now: u64) {
+        let (flow, item, marked) = self.queue.pop_front().expect("it was served");
+        if self.settled(now) {
+            self.outcome.carried[flow] += 1;
+        }
+        let to_sender = matches!(item, Item::Response(_));
+        let event = Event::Arrives {
+            flow,
+            to_sender,
+            item,
+            marked,
+        };
+        self.at(now + DELAY, event);
+        if self.queue.is_empty() {
+            self.free_since = now;
+        } else {
+            self.at(now + PACKET, Event::Served);
+        }
+    }
+
+    fn arrives(&mut self, number: usize, to_sender: bool, item: &Item, marked: bool, now: u64) {
+        let flow = &mut self.flows[number];
+        match item {
+            Item::Request(request) => flow.execute(request),
+            Item::Response(response) => flow.take(response, now),
+            Item::Notification => flow.requester.slow_down(),
+        }
+        if marked && to_sender {
+            // A READ response.
+            flow.requester.slow_down();
+        } else if marked && flow.notices.due(now) {
+            self.outcome.notified += 1;
+            self.carry(number, true, Item::Notification, false, now);
+        }
+    }
+
+    /// What a flow has to send after an event.
+    fn go_on(&mut self, number: usize, now: u64) {
+        while let Some(response) = self.flows[number].responder.next_response(1) {
+            let has_data = matches!(response, Response::ReadResponse { .. });
+            self.carry(number, true, Item::Response(response), has_data, now);
+        }
+        loop {
+            let flow = &mut self.flows[number];
+            let requester = &mut flow.requester;
+            while requester.pushed().wrapping_sub(requester.retired()) < POSTED {
+                let request = SendRequest {
+                    op: flow.op,
+                    length: LENGTH,
+                    signaled: true,
+                    ..SendRequest::default()
+                };
+                requester.push(request).expect("there is room");
+            }
+            let Some(segment) = requester.next_segment(now, 1) else {
+                break;
+            };
+            let arguments = || Arguments {
+                remote_addr: BASE,
+                rkey: RKEY,
+                ..Arguments::default()
+            };
+            let request = IncomingRequest::local(&segment, segment.extension(arguments));
+            self.carry(number, false, Item::Request(request), segment.len != 0, now);
+        }
+        let flow = &mut self.flows[number];
+        if let Some(at) = flow.requester.deadline() {
+            if flow.timer.is_none_or(|before| at < before) {
+                flow.timer = Some(at);
+                self.at(at.max(now), Event::Timer(number));
+            }
+        }
+    }
+
+    fn timer(&mut self, number: usize, now: u64) {
+        let flow = &mut self.flows[number];
+        if flow.timer.is_some_and(|at| at <= now) {
+            flow.timer = None;
+        }
+        let progress = flow.requester.on_deadline(now, &mut |_| ());
+        assert!(!progress.fatal);
+    }
+}
+
+/// Senders for so many microseconds, of whom each begins when those before have taken the wire.
+fn run(op: Operation, senders: usize, ecn: bool, us: u64) -> Outcome {
+    let end = us * US;
+    let mut world = World {
+        flows: (0..senders).map(|_| Flow::new(op, ecn)).collect(),
+        events: BTreeMap::new(),
+        number: 0,
+        queue: VecDeque::new(),
+        notifies: ecn,
+        end,
+        free_since: 0,
+        outcome: Outcome {
+            carried: vec![0; senders],
+            dropped: 0,
+            marked: 0,
+            notified: 0,
+            longest: [0; 2],
+            idle: 0,
+            slowdowns: 0,
+        },
+    };
+    for sender in 0..senders {
+        let at = sender as u64 * end / 20 / senders as u64;
+        world.at(at, Event::Timer(sender));
+    }
+    while let Some(((now, _), event)) = world.events.pop_first() {
+        if now > end {
+            break;
+        }
+        match event {
+            Event::Served => world.served(now),
+            Event::Arrives {
+                flow,
+                to_sender,
+                item,
+                marked,
+            } => {
+                world.arrives(flow, to_sender, &item, marked, now);
+                world.go_on(flow, now);
+            }
+            Event::Timer(flow) => {
+                world.timer(flow, now);
+                world.go_on(flow, now);
+            }
+        }
+    }
+    let counters = world.flows.iter().map(|flow| flow.requester.counters());
+    world.outcome.slowdowns = counters.map(|it| it.slowdowns).sum();
+    println!(
+        "{op:?}, {senders} senders, notifications: {ecn}: {:?}",
+        world.outcome
+    );
+    world.outcome
+}
+
+/// The least that one has got, in percent of the most.
+fn fairness(outcome: &Outcome) -> u64 {
+    let (least, most) = (outcome.carried.iter().min(), outcome.carried.iter().max());
+    100 * least.expect("some") / most.expect("some")
+}
+
+const TIME: u64 = 200_000;
+
+#[test]
+fn senders_share_a_queue_that_marks() {
+    for (senders, least) in [(2, 90), (8, 70)] {
+        let with = run(Operation::Write, senders, true, TIME);
+        let told = format!("{with:?}");
+        assert_eq!(with.dropped, 0, "{told}");
+        assert!(fairness(&with) >= least, "{told}");
+        let [later, first] = with.longest;
+        assert!(later < 3 * THRESHOLD && first < LIMIT / 2, "{told}");
+        // What comes of the short queue is no idle wire.
+        assert!(with.idle < TIME * US / 50, "{told}");
+        // One in 50 us of each receiver, and a flight shrinks once.
+        let most = senders as u64 * (TIME / 50 + 1);
+        assert!(
+            with.notified <= most && with.notified < with.marked,
+            "{told}"
+        );
+        assert!((1..=with.notified).contains(&with.slowdowns), "{told}");
+
+        let without = run(Operation::Write, senders, false, TIME);
+        assert!(
+            without.dropped > 0 && without.longest[0] == LIMIT,
+            "{without:?}"
+        );
+        assert_eq!((without.notified, without.slowdowns), (0, 0));
+    }
+}
+
+/// The responses to READs are as many as their requester has room for, so it slows down itself. A
+/// READ is asked for as a whole, up to 512 packets: the queue is no shorter than that.
+#[test]
+fn readers_share_a_queue_that_marks() {
+    let with = run(Operation::Read, 2, true, TIME);
+    assert_eq!((with.dropped, with.notified), (0, 0), "{with:?}");
+    assert!(fairness(&with) >= 80, "{with:?}");
+    let packets = (LENGTH / MTU) as usize;
+    assert!(with.longest[0] <= 2 * packets + THRESHOLD, "{with:?}");
+    assert!(with.slowdowns > 0 && with.idle < TIME * US / 50, "{with:?}");
+
+    let without = run(Operation::Read, 2, false, TIME);
+    assert!(
+        without.dropped > 0 && without.longest[0] == LIMIT,
+        "{without:?}"
+    );
+}
