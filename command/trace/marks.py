@@ -19,7 +19,7 @@ SERVERS = {"INLINE": "the caller sends", "INVITES": "the caller sends, and asks 
            "OTHER": "somebody sends already"}
 MET = {"TIMEOUT": "ACK timeout", "RNR_NAK": "RNR NAK: it waits for a receive", "SEQUENCE_NAK": "sequence NAK",
        "IMPLIED_NAK": "a READ response is missing", "FATAL_NAK": "fatal NAK", "TAIL_PROBE": "no answer: tail probe",
-       "RETRANSMITTED": "packets go out again", "BAD_RESPONSE": "bad response",
+       "SLOWDOWN": "the network marks packets: the window shrinks", "RETRANSMITTED": "packets go out again", "BAD_RESPONSE": "bad response",
        "DUPLICATE_RESPONSE": "a response came again", "UNEXPECTED_RESPONSE": "a response that nobody asked for",
        "OUT_OF_SEQUENCE_RESPONSE": "a response out of sequence"}
 CQ_NEWS = {"RAISED": "event raised", "HELD_BACK": "event held back", "DELIVERED": "event delivered", "OVERRUN": "overrun: it is full"}

@@ -283,6 +283,9 @@ def repairs(story: Story) -> Iterator[Reason]:
             again = story.recovered(qpn, "RETRANSMITTED", end)
             yield first, (f"QP {qpn} has sent {many(again, 'packet')} again, after {many(losses, 'NAK')} and "
                           f"{many(probes, 'probe')}: packets or answers were lost or late{where}")
+        if slower := story.recovered(qpn, "SLOWDOWN", end):
+            yield first, (f"QP {qpn} has made its window smaller {many(slower, 'time')}: the network marks its packets in place "
+                          f"of dropping them, for they wait in a queue on the way to QP {peer or 'of the peer'}, or back")
 
 
 def drops(story: Story) -> Iterator[Reason]:

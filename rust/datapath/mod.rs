@@ -13,6 +13,7 @@
 //!   kernel                              post, poll and arm for ULPs
 //!   tx::{wire, local, datagram}         segments as packets, or over the local path: what the
 //!                                       send loop (core::send) transmits on
+//!   congestion                          marks of the network, and notifications
 //!   deliver                             executes a segment at its QP
 //!   ctx                                 completions, errors, budgets
 //!   directory                           QPs by number, ports by netdev, workqueues
@@ -43,6 +44,7 @@
 //! connected in any way, including to themselves. Nothing sleeps under these locks. No completion
 //! or event handler runs under them, nor on the stack of a poster ([`notify`]).
 
+mod congestion;
 pub mod cq;
 pub mod ctx;
 pub mod deliver;

@@ -51,6 +51,7 @@ impl Path {
             flow: Flow {
                 addresses,
                 traffic_class: av.traffic_class,
+                ecn: false,
                 hop_limit: match av.hop_limit {
                     0 if is_multicast(&av.destination) => HOPS_TO_GROUP,
                     hops => hops,
@@ -65,6 +66,11 @@ impl Path {
             resident: resident.clone(),
             route: None,
         })
+    }
+
+    /// Whether its packets may be marked, if they are those of a sender that reacts.
+    pub fn set_ecn(&mut self, on: bool) {
+        self.flow.ecn = on;
     }
 
     /// Addresses and header fields of its packets.

@@ -91,6 +91,7 @@ pub struct Port {
     /// Index of the netdev there; it does not change while the netdev has a link.
     ifindex: i32,
     local_path: Atomic<bool>,
+    ecn: Atomic<bool>,
     #[pin]
     groups: Groups,
     /// QP number of the GSI QP; 0 is none.
@@ -99,7 +100,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// A port with the local path on.
+    /// A port with the local path on, and ECN off.
     pub fn new(underlay: &Underlay) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
@@ -113,6 +114,7 @@ impl Port {
                 resident: underlay.resident().clone(),
                 ifindex: underlay.netdev().ifindex(),
                 local_path: Atomic::new(true),
+                ecn: Atomic::new(false),
                 groups <- Groups::new(),
                 management: Atomic::new(0),
                 is_leaving: Atomic::new(false),
@@ -171,6 +173,16 @@ impl Port {
     /// Turns the local path on or off, from the next message on.
     pub fn set_local_path(&self, on: bool) {
         self.local_path.store(on, Relaxed);
+    }
+
+    /// Whether packets of new reliable connections may be marked by the network (ECT).
+    pub fn ecn(&self) -> bool {
+        self.ecn.load(Relaxed)
+    }
+
+    /// Turns that on or off, from the next connection on.
+    pub fn set_ecn(&self, on: bool) {
+        self.ecn.store(on, Relaxed);
     }
 
     /// QP number of its GSI QP.

@@ -10,6 +10,7 @@ use super::notify::Notifier;
 use super::path::Path;
 use super::port::Port;
 use super::protocol::{
+    AnyRequester,
     RequesterSetting,
     ResourceSlots,
     ResponderSetting, //
@@ -173,6 +174,10 @@ pub struct QpInfo {
     pub is_local: Option<bool>,
     /// UDP source port of its packets, if it has a peer.
     pub source_port: Option<u16>,
+    /// Whether its packets may be marked by the network.
+    pub ecn: bool,
+    /// Packets that it may have in flight, if that is limited.
+    pub window: Option<u32>,
 }
 
 /// The source of the receives of a QP.
@@ -419,6 +424,11 @@ impl Qp {
             },
             is_local: path.map(|path| path.is_to_own_device() && self.port.local_path()),
             source_port: path.map(|path| path.flow().source_port),
+            ecn: path.is_some_and(|path| path.flow().ecn),
+            window: match &send.requester {
+                AnyRequester::Reliable(requester) => Some(requester.window_size()),
+                AnyRequester::Unreliable(_) | AnyRequester::Datagram(_) => None,
+            },
         }
     }
 

@@ -25,6 +25,7 @@ use crate::core::queue::wqe::{
     SendWqes, //
 };
 use crate::core::rc::counters::RequesterCounters;
+use crate::core::rc::notices::Notices;
 use crate::core::segment::{
     RequestSegment,
     Response, //
@@ -110,6 +111,8 @@ pub(super) struct RecvQueue {
     pub(super) kept: KeptRequests,
     /// Responses that the local stack refused.
     pub(super) refusals: Refusals,
+    /// Notifications of marked packets.
+    pub(super) notices: Notices,
 }
 
 /// Consecutive refusals after which responses count as lost; the peer's retransmission asks for
@@ -326,6 +329,7 @@ impl SendQueue {
             (Recovery::ImpliedNak, now.implied_naks, before.implied_naks),
             (Recovery::FatalNak, now.fatal_naks, before.fatal_naks),
             (Recovery::TailProbe, now.tail_probes, before.tail_probes),
+            (Recovery::Slowdown, now.slowdowns, before.slowdowns),
             (
                 Recovery::DuplicateResponse,
                 now.duplicate_responses,
@@ -399,6 +403,7 @@ impl RecvQueue {
             established: false,
             kept: KeptRequests::default(),
             refusals: Refusals::default(),
+            notices: Notices::default(),
         }))
     }
 
@@ -411,6 +416,7 @@ impl RecvQueue {
         self.established = false;
         self.kept.clear();
         self.refusals = Refusals::default();
+        self.notices = Notices::default();
     }
 }
 

@@ -2,6 +2,7 @@
 
 //! Packet reception: from the UDP socket to the QP, all in the receive softirq.
 
+use super::congestion;
 use super::ctx::{
     Ctx,
     RunContext, //
@@ -151,13 +152,17 @@ fn receive_at(
         Err(reason) => return dropped(packet, counters, reason),
     };
     let request = IncomingRequest::from_packet(&parsed);
-    match &request {
+    let verdict = match &request {
         Some(request) if qp.opcodes() == OpcodeService::Ud => {
             on_datagram(qp, packet, request, payload, ctx)
         }
         Some(request) => on_request(qp, packet, request, payload, ctx),
         None => on_response(qp, packet, &parsed, payload, ctx),
+    };
+    if congestion::tells(packet, bth) && verdict == Verdict::Consumed {
+        congestion::told(qp, packet, bth, &parsed, ctx);
     }
+    verdict
 }
 
 /// Whether the next packet of the same batch is for the same queue of the same QP.
@@ -413,8 +418,10 @@ fn on_response(
         ..
     } = &mut *send
     else {
-        // Cannot happen: only reliable services have response opcodes.
-        return dropped(packet, ctx.counters(&qp), Counter::DropOpcode);
+        // A notification: UC, which has no window, has no other response.
+        count_received(qp.number(), ctx.counters(&qp), packet);
+        ctx.counters(&qp).inc(Counter::NotificationIgnored);
+        return Verdict::Consumed;
     };
     let progress = if let Some(segment) = ReadSegment::from_packet(parsed) {
         let is_ack = |aeth: Aeth| matches!(aeth.syndrome(), AethSyndrome::Ack { .. });
@@ -439,8 +446,11 @@ fn on_response(
             requester.on_acknowledge(psn, aeth, now, &mut complete)
         }
     } else {
-        // Cannot happen: a response without payload is an acknowledgement and carries an AETH.
-        return dropped(packet, ctx.counters(&qp), Counter::DropOpcode);
+        // A notification: all other responses without payload carry an AETH.
+        count_received(qp.number(), ctx.counters(&qp), packet);
+        ctx.counters(&qp).inc(Counter::NotificationHandled);
+        requester.slow_down();
+        Progress::default()
     };
     if progress.fatal || !is_continued(packet) {
         post::kick(&mut send, qp, Kick::Progress(progress), ctx);

@@ -90,6 +90,14 @@ counters! {
     TailProbe = "tail_probes",
     /// ACK timeouts.
     AckTimeout = "ack_timeout",
+    /// Packets received with a mark of congestion (CE).
+    MarkedReceived = "np_ecn_marked_roce_packets",
+    /// Congestion notifications sent.
+    NotificationSent = "np_cnp_sent",
+    /// Congestion notifications received that may make the window of a QP smaller.
+    NotificationHandled = "rp_cnp_handled",
+    /// The same without effect, because the QP has no window (UC).
+    NotificationIgnored = "rp_cnp_ignored",
     /// Requests refused with a fatal NAK.
     RefusedRequest = "refused_request",
     /// Unexpected responses: repeated, never requested, or with a reserved syndrome.

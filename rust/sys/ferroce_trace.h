@@ -271,6 +271,7 @@ struct ferroce_trace_offload {
 		{ 0x2b, "UC_WRITE_ONLY_IMM" },				\
 		{ 0x64, "UD_SEND_ONLY" },				\
 		{ 0x65, "UD_SEND_ONLY_IMM" },				\
+		{ 0x81, "CONGESTION_NOTIFICATION" },			\
 		{ 0xc0, "RC_MISSING" })
 
 /* rust/sys/trace.rs: RequestEnd */
@@ -304,7 +305,8 @@ struct ferroce_trace_offload {
 		{ 7, "DUPLICATE_RESPONSE" },				\
 		{ 8, "UNEXPECTED_RESPONSE" },				\
 		{ 9, "OUT_OF_SEQUENCE_RESPONSE" },			\
-		{ 10, "BAD_RESPONSE" })
+		{ 10, "BAD_RESPONSE" },					\
+		{ 11, "SLOWDOWN" })
 
 /* rust/core/uabi/cqe.rs: WC_ */
 #define ferroce_show_wc_opcode(value)					\
@@ -325,19 +327,19 @@ struct ferroce_trace_offload {
 /* rust/observe/counters.rs: counters */
 #define ferroce_show_drop(value)					\
 	__print_symbolic(value,						\
-		{ 33, "drop_icrc" },					\
-		{ 34, "drop_ip_header" },				\
-		{ 35, "drop_malformed" },				\
-		{ 36, "drop_opcode" },					\
-		{ 37, "drop_unknown_qp" },				\
-		{ 38, "drop_group" },					\
-		{ 39, "drop_address" },					\
-		{ 40, "drop_interface" },				\
-		{ 41, "drop_pkey" },					\
-		{ 42, "drop_qkey" },					\
-		{ 43, "drop_mad" },					\
-		{ 44, "drop_state" },					\
-		{ 45, "drop_no_memory" })
+		{ 37, "drop_icrc" },					\
+		{ 38, "drop_ip_header" },				\
+		{ 39, "drop_malformed" },				\
+		{ 40, "drop_opcode" },					\
+		{ 41, "drop_unknown_qp" },				\
+		{ 42, "drop_group" },					\
+		{ 43, "drop_address" },					\
+		{ 44, "drop_interface" },				\
+		{ 45, "drop_pkey" },					\
+		{ 46, "drop_qkey" },					\
+		{ 47, "drop_mad" },					\
+		{ 48, "drop_state" },					\
+		{ 49, "drop_no_memory" })
 
 /* rust/sys/trace.rs: DoorbellServer */
 #define ferroce_show_server(value)					\

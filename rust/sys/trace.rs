@@ -217,6 +217,8 @@ pub enum Recovery {
     OutOfSequenceResponse,
     /// A response broke the rules: the connection ends.
     BadResponse,
+    /// The window shrank, because the network marks packets.
+    Slowdown,
 }
 
 /// What became of a request.

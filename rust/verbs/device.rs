@@ -286,6 +286,16 @@ pub const ATTRIBUTES: &[Attribute<Device>] = &[
             Ok(())
         }),
     },
+    // Whether packets of reliable connections may be marked by the network, as of the next
+    // connection.
+    Attribute {
+        name: c"ecn",
+        show: |device, text| text.write_fmt(fmt!("{}\n", u8::from(device.port().ecn()))),
+        store: Some(|device, text| {
+            device.port().set_ecn(kstrtobool(text)?);
+            Ok(())
+        }),
+    },
 ];
 
 /// A protection domain.

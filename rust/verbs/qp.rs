@@ -357,6 +357,10 @@ impl QueuePair for UserQp {
             out.number(c"retry_cnt", settings.retry_cnt)?;
             out.number(c"rnr_retry", settings.rnr_retry)?;
             out.number(c"max_rd_atomic", settings.max_rd_atomic)?;
+            out.word(c"ecn", if now.ecn { c"on" } else { c"off" })?;
+        }
+        if let Some(window) = now.window {
+            out.number(c"congestion_window", window)?;
         }
         Ok(())
     }
@@ -407,7 +411,9 @@ impl UserQp {
         ah::check_mtu(&self.underlay, av, attributes.mtu)?;
         let flow = flow_of_connection(self.qp.number(), attributes.dest_qpn);
         let resident = self.qp.port().resident();
-        let path = Path::new(resident, flow, av.clone()).ok_or(EINVAL)?;
+        let mut path = Path::new(resident, flow, av.clone()).ok_or(EINVAL)?;
+        // What has no window cannot slow down.
+        path.set_ecn(self.service.requester == Protocol::Reliable && self.qp.port().ecn());
         Ok([path.clone(), path])
     }
 
@@ -425,7 +431,7 @@ impl UserQp {
     fn requester(&self, attributes: &Attributes) -> Result<RequesterSetting> {
         // The longest datagram is what the port carries now.
         let longest = quota::path_mtu(self.underlay.netdev().mtu());
-        requester(&self.service, attributes, longest)
+        requester(&self.service, attributes, longest, self.qp.port().ecn())
     }
 
     fn ready_to_send(&self, attributes: &Attributes) -> Result {
@@ -496,7 +502,12 @@ fn responder(service: &Service, attributes: &Attributes) -> Result<ResponderSett
 /// `retry_cnt` retries it is noticed after `retry_cnt + 1` timeouts.
 const INTERVALS_OF_TIMEOUT: u64 = 2;
 
-fn requester(service: &Service, attributes: &Attributes, longest: u32) -> Result<RequesterSetting> {
+fn requester(
+    service: &Service,
+    attributes: &Attributes,
+    longest: u32,
+    ecn: bool,
+) -> Result<RequesterSetting> {
     let mtu = path_mtu;
     let sq_psn = Psn::new(attributes.sq_psn);
     Ok(match service.requester {
@@ -508,6 +519,7 @@ fn requester(service: &Service, attributes: &Attributes, longest: u32) -> Result
             ack_timeout_ns: ack_timeout_ns(attributes.timeout)
                 .map(|interval| interval.saturating_mul(INTERVALS_OF_TIMEOUT)),
             max_rd_atomic: attributes.max_rd_atomic,
+            ecn,
         }),
         Protocol::Unacknowledged => RequesterSetting::Unreliable {
             mtu: mtu(attributes.mtu)?,

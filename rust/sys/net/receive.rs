@@ -119,6 +119,15 @@ impl<'a> RxPacket<'a> {
         }
     }
 
+    /// Whether a router or qdisc on the way has marked it (CE, RFC 3168): packets wait there.
+    #[inline]
+    pub fn is_marked(&self) -> bool {
+        let both = if self.raw.is_v6 { 0x30 } else { 0x03 };
+        // SAFETY: By the type invariant there are more bytes. In the second one lie the low bits of
+        // the type of service, or of the traffic class in front of the flow label.
+        unsafe { *self.raw.ip.add(1) & both == both }
+    }
+
     /// The index of the net device it came in by, which is the one below a VRF if there is a VRF.
     /// For packets from this machine itself it is `lo`, or the VRF.
     pub fn ifindex(&self) -> i32 {

@@ -89,14 +89,19 @@ pub fn arrived(
 /// The ECN bits of a traffic class (RFC 3168).
 const ECN_MASK: u8 = 0b11;
 
+/// ECT(0): the sender slows down when packets are marked.
+const ECT_0: u8 = 0b10;
+
 /// Fields of the network headers of a flow, which select its route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// Both ends; the source must be an address of this machine.
     pub addresses: Addresses,
-    /// IPv4 type of service or IPv6 traffic class. Its ECN bits do not leave: ECT would promise to
-    /// slow down at congestion marks, which are not read here.
+    /// IPv4 type of service or IPv6 traffic class. Its ECN bits do not leave: see `ecn`.
     pub traffic_class: u8,
+    /// The packets may be marked in place of being dropped (ECT): their sender reacts to what the
+    /// peer tells of marks.
+    pub ecn: bool,
     /// IPv4 time to live or IPv6 hop limit; 0 for that of the route.
     pub hop_limit: u8,
     /// The low 20 bits go into an IPv6 header.
@@ -126,7 +131,7 @@ unsafe impl Sync for Route {}
 impl Flow {
     /// The traffic class that leaves.
     pub fn sent_class(&self) -> u8 {
-        self.traffic_class & !ECN_MASK
+        self.traffic_class & !ECN_MASK | if self.ecn { ECT_0 } else { 0 }
     }
 }
 

@@ -319,6 +319,13 @@ impl Victim {
 
     /// The same for a response.
     fn respond(&mut self, packet: &Packet) -> Fate {
+        if packet.opcode == Opcode::CongestionNotification {
+            if self.service == Service::Uc {
+                return Fate::Received("rp_cnp_ignored");
+            }
+            self.requester.slow_down();
+            return Fate::Received("rp_cnp_handled");
+        }
         let before = *self.requester.counters();
         let sink = &mut |done: SendCompletion| {
             let status = done.status.as_u32();

@@ -8,7 +8,7 @@ use crate::attack::Attack;
 use crate::case::{Fate, Qp, State};
 use crate::dice::{Chance, Dice};
 use crate::frame::{Ib, Outer, FILL};
-use crate::model::{is_response, Service};
+use crate::model::{is_response, Service, NOTIFICATION};
 use crate::Result;
 
 pub const FLOOR: &[&str] = &[
@@ -94,6 +94,8 @@ fn damage(outer: &mut Outer, random: &mut Dice) {
 pub fn run(a: &mut Attack) -> Result<()> {
     // From the peer, with a right ICRC: the PSN is all that is not right, and the form.
     let sound = |opcode| match is_response(opcode) {
+        // It has no PSN that means anything.
+        true if opcode == NOTIFICATION => Fate::Received("rp_cnp_handled"),
         true => Fate::Received("stale_response"),
         false => IGNORED,
     };
@@ -122,13 +124,12 @@ pub fn run(a: &mut Attack) -> Result<()> {
     to(a, ("rtr", State::Rtr), &[0], requests, old)?;
     // An old packet to UC, a wrong Q_Key to UD.
     let a_little_old = |_: &mut Outer, qp: &Qp, _: &mut Dice, _| qp.rq_psn.wrapping_sub(5);
-    to(
-        a,
-        ("uc", State::Rts),
-        &[0, 1, 2, 3],
-        |_| IGNORED,
-        a_little_old,
-    )?;
+    let unreliable = |opcode| match opcode {
+        NOTIFICATION => Fate::Received("rp_cnp_ignored"),
+        _ => IGNORED,
+    };
+    let uc = ("uc", State::Rts);
+    to(a, uc, &[0, 1, 2, 3], unreliable, a_little_old)?;
     let qkey = |_| Fate::Drop("drop_qkey");
     to(a, ("ud", State::Rts), &[0, 1, 2, 3], qkey, a_little_old)?;
     // With the PSN that is expected, from the peer, but for the ICRC.

@@ -29,6 +29,9 @@ const NOT_JUDGED: &[&str] = &[
     "ack_timeout",
     "tail_probes",
     "lifespan",
+    // Of packets whose traffic class says that they are marked.
+    "np_ecn_marked_roce_packets",
+    "np_cnp_sent",
 ];
 
 type Values = BTreeMap<String, u64>;
