@@ -9,13 +9,15 @@ from dataclasses import dataclass
 PORT = 4791
 ETH_IPV4, ETH_IPV6, ETH_VLAN = 0x0800, 0x86dd, 0x8100
 UDP = 17
-SEND_ONLY, READ_REQUEST, ACKNOWLEDGE, MISSING = 4, 12, 17, 0xc0
+SEND_ONLY, READ_REQUEST, ACKNOWLEDGE, CNP, MISSING = 4, 12, 17, 0x81, 0xc0
 NAK = 3
+# The ECN bits of a traffic class (RFC 3168).
+ECT_0, CE = 2, 3
 
 
 @dataclass(frozen=True)
 class Packet:
-    """What scenarios ask about a packet. `kind` is request, response (to a READ), ack or nak."""
+    """What scenarios ask about a packet. `kind` is request, response (to a READ), ack, nak or cnp."""
 
     vlan: int | None
     source: str
@@ -33,6 +35,8 @@ def kind_of(opcode, syndrome):
     """The part that an RC packet plays."""
     if opcode in (ACKNOWLEDGE, MISSING):
         return "nak" if syndrome >> 5 == NAK else "ack"
+    if opcode == CNP:
+        return "cnp"
     return "response" if 13 <= opcode <= 16 else "request"
 
 
@@ -78,6 +82,15 @@ def ip_header(source, destination, length):
     return header[:10] + ip_checksum(header).to_bytes(2, "big") + header[12:]
 
 
+def marked(frame):
+    """An IPv4 packet in an Ethernet frame with a mark of congestion, as a switch puts it on packets that may have one."""
+    ip = bytearray(frame[14:34])
+    ip[1] |= CE if ip[1] & CE else 0
+    ip[10:12] = b"\0\0"
+    ip[10:12] = ip_checksum(ip).to_bytes(2, "big")
+    return frame[:14] + bytes(ip) + frame[34:]
+
+
 def icrc(ip, udp, ib):
     """The four bytes at the end: a CRC over all else but what changes on the way, for which ones stand."""
     ip, udp, ib = bytearray(ip), bytearray(udp), bytearray(ib)
@@ -92,9 +105,10 @@ def icrc(ip, udp, ib):
     return zlib.crc32(b"\xff" * 8 + ip + udp + ib).to_bytes(4, "little")
 
 
-def packet(source, destination, qpn, psn, payload=b"", opcode=SEND_ONLY, extension=b"", pkey=0xffff, keeps=False):
-    """An IP packet that asks for an acknowledgement. The payload needs no pad. It may say that its sender keeps packets."""
-    ib = struct.pack("!BBHII", opcode, 0, pkey, qpn, 1 << 31 | keeps << 24 | psn) + extension + payload
+def packet(source, destination, qpn, psn, payload=b"", opcode=SEND_ONLY, extension=b"", pkey=0xffff, keeps=False, asks=True):
+    """An IP packet that asks for an acknowledgement, or not. The payload needs no pad. It may say that its sender keeps
+    packets."""
+    ib = struct.pack("!BBHII", opcode, 0, pkey, qpn, asks << 31 | keeps << 24 | psn) + extension + payload
     length = 8 + len(ib) + 4
     ip, udp = ip_header(source, destination, length), struct.pack("!HHHH", 0xc123, PORT, length, 0)
     return ip + udp + ib + icrc(ip, udp, ib)

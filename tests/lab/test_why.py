@@ -156,6 +156,11 @@ class Repairs(unittest.TestCase):
                                       "4 packets again, after 1 NAK and 0 probes"), strict=True):
             self.assertIn(words, one)
 
+    def test_a_network_that_marks_packets(self):
+        one, = said(sent(1), met(2, "SLOWDOWN", 3), ended(5, "SUCCESS"))
+        self.assertIn("has made its window smaller 3 times: the network marks its packets", one)
+        self.assertIn("on the way to QP 0x22", one)
+
     def test_packets_for_nobody_and_verbs_that_fail(self):
         found = said(line(1, "drop", dqpn="0x99", opcode="RC_SEND_ONLY", psn=1, reason="drop_unknown_qp"),
                      line(2, "verb_done", op="create_qp", ret=-22), line(3, "verb_done", op="create_qp", ret=-22))

@@ -94,6 +94,13 @@ def too_short(stage):
     stage.send(roce.ip_header(target.peer, target.us, 16) + struct.pack("!HHHH", 0xc123, roce.PORT, 16, 0) + bytes(8))
 
 
+def marked(stage):
+    """A packet with data that has a mark of congestion, and asks for no acknowledgement."""
+    frame = bytearray(stage.frame(stage.packet(asks=False)))
+    frame[15] |= roce.ECT_0
+    stage.wire.send(roce.marked(bytes(frame)))
+
+
 def by_lo(stage):
     """A perfect packet from a process of the victim's host."""
     def make():
@@ -160,7 +167,7 @@ WRITE = {"extension": roce.reth(0x1000, 0x77, 64)}
 ROWS = (
     row("drop_icrc", "rts", damaged),
     row("drop_malformed", "rts", too_short),
-    row("drop_opcode", "rts", sends(opcode=0x81)),
+    row("drop_opcode", "rts", sends(opcode=0x82)),
     row("drop_unknown_qp", "rts", sends(qpn=0x5a5a5a)),
     row("drop_address", "rts", sends(source="10.77.0.66")),
     row("drop_interface", "rts", by_lo),
@@ -175,6 +182,9 @@ ROWS = (
     row("out_of_sequence", "rts", sends(ahead=1), must=RECEIVED | SENT),
     row("kept_requests missing_sent", "rts", sends(ahead=1, keeps=True), must=RECEIVED | SENT),
     row("missing_rcvd", "rts", answer(0x60, opcode=0xc0, payload=struct.pack("<Q", 2)), first=post("send 64"), must=RECEIVED),
+    row("np_ecn_marked_roce_packets np_cnp_sent", "rts", marked, must=RECEIVED | SENT),
+    row("rp_cnp_handled", "rts", sends(payload=b"", opcode=roce.CNP, extension=bytes(16)), must=RECEIVED),
+    row("rp_cnp_ignored", "uc", sends(payload=b"", opcode=roce.CNP, extension=bytes(16)), must=RECEIVED),
     row("ignored_request", "rts", sends(ahead=5000), must=RECEIVED, may=SENT),
     row("refused_request", "rts-no-rights", sends(opcode=10, **WRITE), must=RECEIVED | SENT),
     row("rnr_nak_sent", "rts-no-receives", sends(), must=RECEIVED | SENT),
