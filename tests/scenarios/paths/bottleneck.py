@@ -7,11 +7,12 @@ import tempfile
 from contextlib import contextmanager
 
 from tests.guest import roce
-from tests.guest.fabric import IB, acquaint, counters, setting, wait_until
+from tests.guest.fabric import IB, acquaint, counters, setting, tx_packets, wait_until
+from tests.guest.peer import exchange
 from tests.guest.programs import listens, spawn, tail
 from tests.guest.relay import Relay, receive
 from tests.guest.scenario import Failed, require, scenario, shortened
-from tests.scenarios.losses.fault import controlled
+from tests.scenarios.losses.fault import controlled, disturb
 from tests.scenarios.messages.perftest import PORT
 from tests.scenarios.paths.isolation import only_ferroce
 
@@ -86,6 +87,13 @@ class Bottleneck(Relay):
 
 
 @contextmanager
+def taking_part(ends):
+    """Connections that are made meanwhile let the network mark their packets."""
+    with setting(f"{IB}/{ends[0].dev}/ecn", "1"), setting(f"{IB}/{ends[1].dev}/ecn", "1"):
+        yield
+
+
+@contextmanager
 def stream(ends, port):
     """A sender of WRITEs without end, from the second end to the first."""
     with tempfile.TemporaryFile("w+") as out:
@@ -132,7 +140,7 @@ def bottleneck(report):
         report.note(f"without marks: {queue.dropped} dropped, at most {queue.longest} in the queue, {queue.shared}")
         require(queue.dropped and sender["retransmitted_pkts"], "nothing was lost: the queue was no bottleneck")
         require({one & 3 for one in queue.classes} == {0}, f"traffic classes {queue.classes} without ECN")
-        with setting(f"{IB}/{ends[0].dev}/ecn", "1"), setting(f"{IB}/{ends[1].dev}/ecn", "1"):
+        with taking_part(ends):
             queue, (receiver, sender) = share(ends, marks=True)
         report.note(f"with marks: {queue.marked} marked, {queue.dropped} dropped, at most {queue.longest} in the queue, "
                     f"{queue.shared}; {receiver['np_cnp_sent']} notifications sent, {sender['rp_cnp_handled']} came, "
@@ -146,3 +154,25 @@ def bottleneck(report):
         require(0 < receiver["np_cnp_sent"] <= receiver["np_ecn_marked_roce_packets"] <= queue.marked,
                 f"{receiver['np_cnp_sent']} notifications for {queue.marked} marks")
         require(0 < sender["rp_cnp_handled"] <= receiver["np_cnp_sent"], f"{sender['rp_cnp_handled']} notifications came")
+
+
+@scenario("paths.marked-batches", 60)
+def marked_batches(report):
+    """A qdisc marks batches in place of losing them, over both families: nothing is lost, the marks are told and obeyed."""
+    only_ferroce()
+    with controlled() as ends:
+        acquaint(*ends)
+        disturb(ends[1:], "loss 10% ecn limit 20000 seed 17")
+        for family in (4, 6):
+            before, batches = [counters(end.dev) for end in ends], tx_packets(ends[1])
+            with taking_part(ends):
+                exchange(ends, family, "-1", "-o", "w", "-s", 1 << 20, "-n", 8)
+            receiver, sender = ({name: n - was[name] for name, n in counters(end.dev).items()} for end, was in zip(ends, before))
+            batches = tx_packets(ends[1]) - batches
+            report.note(f"IPv{family}: {sender['sent_pkts']} packets in {batches} batches, of which "
+                        f"{receiver['np_ecn_marked_roce_packets']} came marked; {receiver['np_cnp_sent']} notifications, "
+                        f"{sender['rp_cnp_handled']} came")
+            require(batches < sender["sent_pkts"] / 2, "the packets did not leave in batches")
+            require(not sender["retransmitted_pkts"] + sender["tail_probes"], "packets were sent again")
+            require(0 < receiver["np_cnp_sent"] <= receiver["np_ecn_marked_roce_packets"] <= batches, "the marks were not told")
+            require(sender["rp_cnp_handled"] == receiver["np_cnp_sent"], "notifications were lost")

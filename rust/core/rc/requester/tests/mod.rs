@@ -6,6 +6,7 @@ extern crate std;
 
 mod ack;
 mod atomic;
+mod congestion;
 mod drain;
 mod fail;
 mod keep;
