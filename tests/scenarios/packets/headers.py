@@ -18,7 +18,7 @@ from tests.scenarios.paths.isolation import ethernet, only_ferroce, sender, vict
 
 @scenario("headers.no-ecn", 60)
 def no_ecn(report):
-    """Whatever traffic class is asked for, no packet says that it takes part in ECN: nobody would read the marks."""
+    """Whatever traffic class is asked for, no packet says that it takes part in ECN: that is the device's to say."""
     only_ferroce()
     with controlled(bridged=True) as ends:
         acquaint(*ends)
