@@ -13,7 +13,11 @@
 use super::ctx::Ctx;
 use super::protocol::AnyRequester;
 use super::qp::Qp;
-use super::queues::Peer;
+use super::queues::{
+    Peer,
+    RecvQueue,
+    SendQueue, //
+};
 use super::traced::Origin;
 use super::tx_batch::TxBatch;
 use crate::core::wire::headers::Bth;
@@ -38,7 +42,7 @@ pub(super) fn tells(packet: &RxPacket<'_>, bth: Option<&Bth>) -> bool {
     packet.is_marked() || bth.is_some_and(Bth::becn)
 }
 
-/// A packet of the peer that tells of congestion was received.
+/// A packet that tells of congestion came for this QP. It counts if it is from the peer.
 #[cold]
 pub(super) fn told(
     qp: ArcBorrow<'_, Qp>,
@@ -47,38 +51,63 @@ pub(super) fn told(
     parsed: &Packet,
     ctx: &mut Ctx<'_>,
 ) {
+    if qp.opcodes() == OpcodeService::Ud {
+        // Its sender has no window, and is told nothing.
+        return;
+    }
     let kind = parsed.opcode.info().kind;
     let is_marked = packet.is_marked();
-    if is_marked {
-        ctx.counters(&qp).inc(Counter::MarkedReceived);
-    }
     let asked_for = is_marked && kind == Kind::ReadResponse;
     let says_so = !kind.is_request() && kind != Kind::Notification && bth.is_some_and(Bth::becn);
     if asked_for || says_so {
-        if let AnyRequester::Reliable(requester) = &mut qp.send.lock().requester {
-            requester.slow_down();
-        }
+        slow_down(qp, packet);
     }
-    // Whoever sends acknowledgements and requests without payload cannot send less of them.
-    let can_slow_down = parsed.payload_len != 0 && qp.opcodes() != OpcodeService::Ud;
-    if is_marked && can_slow_down {
-        notify(qp, ctx);
+    if is_marked {
+        // Whoever sends acknowledgements and requests without payload cannot send less of them.
+        notice(qp, packet, parsed.payload_len != 0, ctx);
     }
 }
 
-/// Sends the peer a notification, unless one left a moment ago. It takes no PSN, and nobody waits
-/// for it: if it is lost, the next mark asks for another one.
-fn notify(qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
-    let mut recv = qp.recv.lock();
-    if !qp.serves() || !recv.notices.due(ctx.now()) {
-        return;
-    }
-    let Some(Peer { number, path, .. }) = &mut recv.peer else {
+/// The network holds packets of this QP, or for it.
+fn slow_down(qp: ArcBorrow<'_, Qp>, packet: &RxPacket<'_>) {
+    let mut send = qp.send.lock();
+    let SendQueue {
+        peer: Some(peer),
+        requester: AnyRequester::Reliable(requester),
+        ..
+    } = &mut *send
+    else {
         return;
     };
+    if qp.sends() && peer.path.admits(packet).is_ok() {
+        requester.slow_down();
+    }
+}
+
+/// Counts a marked packet. With data in it the peer is notified, unless it was a moment ago. A
+/// notification takes no PSN, and nobody waits for it: if it is lost, the next mark asks for
+/// another one.
+fn notice(qp: ArcBorrow<'_, Qp>, packet: &RxPacket<'_>, has_data: bool, ctx: &Ctx<'_>) {
+    let mut recv = qp.recv.lock();
+    let RecvQueue {
+        peer: Some(Peer { number, path, .. }),
+        notices,
+        ..
+    } = &mut *recv
+    else {
+        return;
+    };
+    if !qp.serves() || path.admits(packet).is_err() {
+        return;
+    }
+    let counters = ctx.counters(&qp);
+    counters.inc(Counter::MarkedReceived);
+    if !has_data || !notices.due(ctx.now()) {
+        return;
+    }
     let mut headers = Headers::new(Opcode::CongestionNotification, *number, Psn::default());
     headers.extension = Extension::Reserved;
-    let (counters, origin) = (ctx.counters(&qp), Origin::response(qp.number()));
+    let origin = Origin::response(qp.number());
     let mut alone = TxBatch::default();
     let added = alone.add(path, counters, origin, &headers, 0, (), |_| Ok(()));
     if added.is_ok() && alone.flush(path, counters).is_ok() {

@@ -152,17 +152,16 @@ fn receive_at(
         Err(reason) => return dropped(packet, counters, reason),
     };
     let request = IncomingRequest::from_packet(&parsed);
-    let verdict = match &request {
+    if congestion::tells(packet, bth) {
+        congestion::told(qp, packet, bth, &parsed, ctx);
+    }
+    match &request {
         Some(request) if qp.opcodes() == OpcodeService::Ud => {
             on_datagram(qp, packet, request, payload, ctx)
         }
         Some(request) => on_request(qp, packet, request, payload, ctx),
         None => on_response(qp, packet, &parsed, payload, ctx),
-    };
-    if congestion::tells(packet, bth) && verdict == Verdict::Consumed {
-        congestion::told(qp, packet, bth, &parsed, ctx);
     }
-    verdict
 }
 
 /// Whether the next packet of the same batch is for the same queue of the same QP.

@@ -6,7 +6,7 @@
 use crate::link::Link;
 use ferroce_hostile::dice::{Chance, Dice};
 use ferroce_hostile::frame::{Hosts, Ib, Outer};
-use ferroce_hostile::model::is_bare;
+use ferroce_hostile::model::{is_bare, NOTIFICATION};
 use ferroce_hostile::Result;
 
 /// Sends `count` frames to the queue pairs `targets`, numbers with commas between; `datagrams` if
@@ -36,8 +36,8 @@ pub fn run(
             // Those of RC that are not served are requests.
             3 if datagrams => random.below(0x60) as u8,
             3 => match 0x20 + random.below(0xe0) as u8 {
-                // A report of missing packets is served.
-                0xc0 => 0xc1,
+                // These a queue pair of RC takes.
+                NOTIFICATION | 0xc0 => 0xff,
                 opcode => opcode,
             },
             _ if datagrams => 0x64 + random.below(2) as u8,
