@@ -129,7 +129,7 @@ impl DatagramOrigin {
     pub(super) fn local(path: &Path, port: &Port, len: u32) -> Self {
         let flow = path.flow();
         let made = Made {
-            traffic_class: flow.sent_class(),
+            traffic_class: flow.traffic_class,
             hop_limit: match flow.hop_limit {
                 0 => DEFAULT_HOPS,
                 hops => hops,

@@ -31,6 +31,12 @@ pub struct Path {
     route: Option<Route>,
 }
 
+/// The ECN bits of a traffic class (RFC 3168). Those of an address vector do not leave.
+const ECN_MASK: u8 = 0b11;
+
+/// ECT(0): the sender slows down when packets are marked.
+const ECT_0: u8 = 0b10;
+
 /// Hop limit of a multicast datagram that gives none (RFC 1112, 6.1).
 const HOPS_TO_GROUP: u8 = 1;
 
@@ -50,8 +56,7 @@ impl Path {
         Some(Self {
             flow: Flow {
                 addresses,
-                traffic_class: av.traffic_class,
-                ecn: false,
+                traffic_class: av.traffic_class & !ECN_MASK,
                 hop_limit: match av.hop_limit {
                     0 if is_multicast(&av.destination) => HOPS_TO_GROUP,
                     hops => hops,
@@ -68,9 +73,15 @@ impl Path {
         })
     }
 
-    /// Whether its packets may be marked, if they are those of a sender that reacts.
-    pub fn set_ecn(&mut self, on: bool) {
-        self.flow.ecn = on;
+    /// Lets the network mark its packets in place of dropping them: their sender reacts to what the
+    /// peer tells of marks.
+    pub fn let_mark(&mut self) {
+        self.flow.traffic_class |= ECT_0;
+    }
+
+    /// Whether the network may mark its packets.
+    pub fn may_be_marked(&self) -> bool {
+        self.flow.traffic_class & ECN_MASK != 0
     }
 
     /// Addresses and header fields of its packets.

@@ -424,7 +424,7 @@ impl Qp {
             },
             is_local: path.map(|path| path.is_to_own_device() && self.port.local_path()),
             source_port: path.map(|path| path.flow().source_port),
-            ecn: path.is_some_and(|path| path.flow().ecn),
+            ecn: path.is_some_and(Path::may_be_marked),
             window: match &send.requester {
                 AnyRequester::Reliable(requester) => Some(requester.window_size()),
                 AnyRequester::Unreliable(_) | AnyRequester::Datagram(_) => None,

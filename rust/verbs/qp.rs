@@ -413,7 +413,9 @@ impl UserQp {
         let resident = self.qp.port().resident();
         let mut path = Path::new(resident, flow, av.clone()).ok_or(EINVAL)?;
         // What has no window cannot slow down.
-        path.set_ecn(self.service.requester == Protocol::Reliable && self.qp.port().ecn());
+        if self.service.requester == Protocol::Reliable && self.qp.port().ecn() {
+            path.let_mark();
+        }
         Ok([path.clone(), path])
     }
 

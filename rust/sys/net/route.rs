@@ -86,22 +86,13 @@ pub fn arrived(
     }
 }
 
-/// The ECN bits of a traffic class (RFC 3168).
-const ECN_MASK: u8 = 0b11;
-
-/// ECT(0): the sender slows down when packets are marked.
-const ECT_0: u8 = 0b10;
-
 /// Fields of the network headers of a flow, which select its route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// Both ends; the source must be an address of this machine.
     pub addresses: Addresses,
-    /// IPv4 type of service or IPv6 traffic class. Its ECN bits do not leave: see `ecn`.
+    /// IPv4 type of service or IPv6 traffic class, with the ECN bits that leave.
     pub traffic_class: u8,
-    /// The packets may be marked in place of being dropped (ECT): their sender reacts to what the
-    /// peer tells of marks.
-    pub ecn: bool,
     /// IPv4 time to live or IPv6 hop limit; 0 for that of the route.
     pub hop_limit: u8,
     /// The low 20 bits go into an IPv6 header.
@@ -128,13 +119,6 @@ unsafe impl Send for Route {}
 // SAFETY: As above.
 unsafe impl Sync for Route {}
 
-impl Flow {
-    /// The traffic class that leaves.
-    pub fn sent_class(&self) -> u8 {
-        self.traffic_class & !ECN_MASK | if self.ecn { ECT_0 } else { 0 }
-    }
-}
-
 impl Route {
     /// Looks up how packets of `flow` leave the namespace of `resident` by the net device of index
     /// `ifindex`.
@@ -151,7 +135,7 @@ impl Route {
     pub fn lookup(resident: &Resident, ifindex: i32, flow: &Flow) -> Result<Self> {
         let resident = resident.clone();
         let mut description = bindings::ferroce_flow {
-            traffic_class: flow.sent_class(),
+            traffic_class: flow.traffic_class,
             hop_limit: flow.hop_limit,
             flow_label: flow.flow_label,
             sport: flow.source_port,
