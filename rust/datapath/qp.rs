@@ -283,7 +283,7 @@ impl Qp {
 
     /// The event that says what its number means, for a QP of the type `kind`.
     pub fn trace_new(&self, kind: u32) {
-        trace::new_qp(self.notifier.upcall(), || trace::NewQp {
+        self.notifier.upcall().trace_new(|| trace::NewQp {
             qpn: self.number,
             known_as: self.known_as,
             type_: kind,

@@ -9,7 +9,6 @@
 //! and in the rooms above.
 
 use super::bindings;
-use super::ib::event::QpUpcall;
 #[cfg(CONFIG_TRACEPOINTS)]
 use kernel::macros::paste;
 
@@ -73,7 +72,7 @@ macro_rules! events {
 events! {
     verb: bindings::ferroce_trace_verb;
     verb_done: bindings::ferroce_trace_verb_done;
-    qp: NewQp;
+    pub(super) qp: NewQp;
     /// A QP has another state.
     pub qp_state: QpStateChange;
     /// A doorbell of a send queue, and who serves it.
@@ -134,12 +133,6 @@ pub(super) fn verb_returns<T>(name: &'static str, result: &kernel::error::Result
         name_len: name.len() as u32,
         ret,
     });
-}
-
-/// A QP was created. Its device is filled in here.
-#[inline(always)]
-pub fn new_qp(upcall: &QpUpcall, event: impl FnOnce() -> NewQp) {
-    upcall.with_device(|device| qp(|| NewQp { device, ..event() }));
 }
 
 /// An asynchronous event goes to the user of `object`.

@@ -1,34 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Which file of a room imports which, and the circles among them.
+"""Which file of a crate imports which, and the circles among them.
 
-A room is a folder that has its own idea; its subfolders belong to it unless they are rooms themselves. An edge is a path
-(`super::x`, `self::x`, `crate::room::x`, or a name that begins with a child module in a `use`) that leads to an item of
-another file of the same room. `mod x;` is none, and neither is a `pub use` that only passes a name on: whoever imports
-the name is taken to import the file that has it. Test modules do not count.
+An edge is a path (`super::x`, `self::x`, `crate::room::x`, or a name that begins with a child module in a `use`) that
+leads to an item of another file. `mod x;` is none, and neither is a `pub use` that only passes a name on: whoever imports
+the name is taken to import the file that has it. Test modules and crate roots do not count.
 """
 
 import re
 from graphlib import CycleError, TopologicalSorter
 
-# Those that stand in another room. The rest of rust/ and the provider's sources are rooms by their first folder.
-INNER = ("rust/core/uabi", "rust/core/wire", "rust/sys/ib", "rust/sys/net")
 PROVIDER = "userspace-provider/src"
 PATH = re.compile(r"(?<![\w:$])(?:crate|self|super)(?:\s*::\s*\w+)+")
 
 
-def room(relative):
-    """The folder of the room a file belongs to; None for crate roots, tests and what is in no room."""
+def counts(relative):
+    """Whether a file can be part of a circle: not a test, nor the root of a crate."""
     parts = relative.split("/")
     if "tests" in parts or re.search(r"/(?:tests|\w+_test)\.rs$", relative):
-        return None
-    for inner in INNER:
-        if relative.startswith(inner + "/"):
-            return inner
+        return False
     if relative.startswith(PROVIDER + "/"):
-        return None if relative == PROVIDER + "/lib.rs" else PROVIDER
-    if parts[0] != "rust" or len(parts) < 3:
-        return None
-    return "/".join(parts[:2])
+        return relative != PROVIDER + "/lib.rs"
+    return parts[0] == "rust" and len(parts) > 2
 
 
 def module(relative):
@@ -143,8 +135,8 @@ class File:
 
 
 def edges(files):
-    """Which files each file imports from, among those of its room."""
-    parsed = {relative: File(relative, code) for relative, code in files.items() if room(relative)}
+    """Which files of its crate each file imports from."""
+    parsed = {relative: File(relative, code) for relative, code in files.items() if counts(relative)}
     # The provider and the module are two crates.
     by_module = {(relative.startswith(PROVIDER), file.module): relative for relative, file in parsed.items()}
 
@@ -164,19 +156,17 @@ def edges(files):
     for relative, file in parsed.items():
         for path in file.paths:
             target = resolve(relative.startswith(PROVIDER), path)
-            if target and target != relative and room(target) == room(relative):
+            if target and target != relative:
                 found[relative].add(target)
     return found
 
 
 def check_circles(files):
-    """No two files of a room import each other, over others or not. One line, for one of the circles."""
+    """No two files import each other, over others or not. One line, for one of the circles."""
     try:
         TopologicalSorter(edges(files)).prepare()
     except CycleError as e:
         # Each is imported by the next.
         circle = e.args[1][::-1]
-        place = room(circle[0])
-        return [f"{circle[0]}:1: files of {place} import each other in a circle: "
-                + " -> ".join(path.removeprefix(place + "/") for path in circle)]
+        return [f"{circle[0]}:1: files import each other in a circle: {' -> '.join(circle)}"]
     return []

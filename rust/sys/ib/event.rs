@@ -11,7 +11,8 @@ use crate::sys::revocable::Revocable;
 use crate::sys::trace::{
     self,
     AsyncObject,
-    CqNews, //
+    CqNews,
+    NewQp, //
 };
 use core::ptr::NonNull;
 use kernel::prelude::*;
@@ -188,10 +189,18 @@ impl QpUpcall {
         Self(CoreUpcall::of(attached))
     }
 
-    /// Calls `call` with the device of the QP, which is valid meanwhile.
-    pub(in crate::sys) fn with_device(&self, call: impl FnOnce(*const bindings::ib_device)) {
-        // SAFETY: `qp` is live, see `CoreUpcall`; its device does not change.
-        self.0.with(|qp| call(unsafe { (*qp).device }));
+    /// Traces that the QP was created. Its device is filled in here.
+    #[inline(always)]
+    pub fn trace_new(&self, event: impl FnOnce() -> NewQp) {
+        trace::qp(|| {
+            let mut created = None;
+            self.0.with(|qp| {
+                // SAFETY: `qp` is live, see `CoreUpcall`; its device does not change.
+                let device = unsafe { (*qp).device };
+                created = Some(NewQp { device, ..event() });
+            });
+            created
+        });
     }
 
     /// The QP, unless it is being destroyed: a name for it, to be handed to its user.
