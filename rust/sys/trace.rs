@@ -5,8 +5,8 @@
 //! Each has a function that takes a closure, which runs only while somebody traces the event. Until
 //! then an event is one NOP, and its arguments are not evaluated. A closure on a hot path is a
 //! `move` of copies: what it borrows would be in memory, traced or not. `ferroce_trace.h` has the
-//! fields, and the names of their numbers: `tests/lab/rules.py` compares these with the enums here
-//! and in the rooms above.
+//! fields, and `ferroce_trace_names.h` the names of their numbers: `tests/lab/rules.py` compares
+//! these with the enums here and in the rooms above.
 
 use super::bindings;
 #[cfg(CONFIG_TRACEPOINTS)]

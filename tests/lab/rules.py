@@ -60,6 +60,11 @@ def sources():
     return found
 
 
+def read(relative):
+    """The text of a file of the checkout."""
+    return (CHECKOUT / relative).read_text(encoding="utf-8")
+
+
 def strip(text):
     """Rust source with comments and literals blanked, line numbers kept."""
     pattern = re.compile(r'//[^\n]*|/\*.*?\*/|b?r(#*)".*?"\1|b?"(?:\\.|[^"\\])*"|'
@@ -311,6 +316,7 @@ def check_commands(relative, text, meaningless):
 
 # The trace events: their fields and the names of their numbers, and the document that promises the fields.
 EVENTS = "rust/sys/ferroce_trace.h"
+EVENT_NAMES = "rust/sys/ferroce_trace_names.h"
 EVENTS_TOLD = "Documentation/tracing.md"
 
 
@@ -352,14 +358,14 @@ def check_symbols(header, read):
         rows = re.findall(r'\{ (\w+), "(\w+)" \}', body)
         if not where:
             if any(number != f"IB_QPT_{symbol}" for number, symbol in rows):
-                found.append(f"{EVENTS}: {name} does not say what it repeats")
+                found.append(f"{EVENT_NAMES}: {name} does not say what it repeats")
             continue
         lists += 1
         here = {int(number, 0): symbol for number, symbol in rows}
         there = numbers(read(where), what)
         if not there or here != there:
-            found.append(f"{EVENTS}: {name} is not {what} of {where}: {sorted(set(here.items()) ^ set(there.items()))}")
-    return found if lists else [f"{EVENTS}: no list of names was found"]
+            found.append(f"{EVENT_NAMES}: {name} is not {what} of {where}: {sorted(set(here.items()) ^ set(there.items()))}")
+    return found if lists else [f"{EVENT_NAMES}: no list of names was found"]
 
 
 def event_fields(header):
@@ -408,9 +414,6 @@ def violations(meaningless):
             if relative.startswith("rust/"):
                 found += check_rooms(relative, code) + check_trusted(relative, code) + check_kunit(relative, text)
                 found += check_release(relative, code)
-    header = (CHECKOUT / EVENTS).read_text(encoding="utf-8")
-    found += check_symbols(header, lambda where: (CHECKOUT / where).read_text(encoding="utf-8"))
-    found += check_events(header, (CHECKOUT / EVENTS_TOLD).read_text(encoding="utf-8"))
+    found += check_symbols(read(EVENT_NAMES), read) + check_events(read(EVENTS), read(EVENTS_TOLD))
     found += [f"{relative}: is missing" for relative in sorted(TRUSTED | UNBROKEN | set(VERSIONS)) if not (CHECKOUT / relative).exists()]
-    table, code = ((CHECKOUT / name).read_text(encoding="utf-8") for name in (documents.VALUES, documents.CODE))
-    return found + documents.check_values(table, code) + check_circles(rust) + check_homonyms(rust)
+    return found + documents.check_values(read(documents.VALUES), read(documents.CODE)) + check_circles(rust) + check_homonyms(rust)

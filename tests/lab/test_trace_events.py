@@ -252,7 +252,7 @@ class Forms(unittest.TestCase):
 
     def test_names_of_opcodes(self):
         """What the module's events call an opcode is known, and its number."""
-        header = (CHECKOUT / "rust/sys/ferroce_trace.h").read_text(encoding="utf-8")
+        header = (CHECKOUT / "rust/sys/ferroce_trace_names.h").read_text(encoding="utf-8")
         found = re.findall(r'\{ (0x[0-9a-f]+), "((?:RC|UC|UD|CONGESTION)_\w+)" \}', header)
         known = {name: int(number, 0) for number, name in found if "RESERVED" not in name}
         self.assertGreater(len(known), 30)

@@ -169,7 +169,7 @@ class Repairs(unittest.TestCase):
         self.assertIn("create_qp failed with EINVAL", found[1])
 
     def test_each_reason_of_a_drop_is_explained(self):
-        text = (CHECKOUT / "rust/sys/ferroce_trace.h").read_text(encoding="utf-8")
+        text = (CHECKOUT / "rust/sys/ferroce_trace_names.h").read_text(encoding="utf-8")
         named = {word for word in text.split('"') if word.startswith("drop_")}
         self.assertTrue(named)
         self.assertEqual(named - set(why.DROPS), set())

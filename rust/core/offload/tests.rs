@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! Tests of the states of a queue, which run in the kernel too.
+
+#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_core_offload))]
+mod offload {
+    use super::super::*;
+
+    const NOTHING: OffloadEvent = OffloadEvent::Progress { unsent: false };
+    const UNSENT: OffloadEvent = OffloadEvent::Progress { unsent: true };
+
+    fn at(here: u32, in_flight: InFlight) -> SchedPoint<u32> {
+        let now = 0;
+        SchedPoint {
+            here,
+            now,
+            in_flight,
+        }
+    }
+
+    fn near(cpu: u32) -> WorkerCall<u32> {
+        WorkerCall {
+            worker: Worker::Near,
+            cpu,
+            periods: 0,
+        }
+    }
+
+    fn far(cpu: u32) -> WorkerCall<u32> {
+        WorkerCall {
+            worker: Worker::Far,
+            cpu,
+            periods: 0,
+        }
+    }
+
+    fn timer(cpu: u32, periods: u32) -> WorkerCall<u32> {
+        WorkerCall {
+            worker: Worker::Timer,
+            cpu,
+            periods,
+        }
+    }
+
+    /// A doorbell of a process without another CPU.
+    fn ring(offload: &mut Offload<u32>, here: u32, in_flight: InFlight) -> Decision<u32> {
+        offload.doorbell(at(here, in_flight), 0, true, Position::default, |_| None)
+    }
+
+    /// Doorbells on CPU 0 until the process streams; CPU 1 may help. Returns the last decision.
+    fn stream(offload: &mut Offload<u32>, in_flight: InFlight) -> Decision<u32> {
+        let mut point = at(0, in_flight);
+        for _ in 0..16 {
+            point.now += 1;
+            let decision = offload.doorbell(point, 0, true, Position::default, |_| Some(1));
+            if decision != Decision::Send {
+                return decision;
+            }
+            point.now += 1000;
+            if offload.wants_end() {
+                offload.served(point.now);
+            }
+        }
+        Decision::Send
+    }
+
+    /// An offload state whose worker on CPU 1 is invited.
+    fn inviting() -> Offload<u32> {
+        let mut offload = Offload::default();
+        let decision = stream(&mut offload, InFlight::Nothing);
+        assert_eq!(decision, Decision::Invite(far(1)));
+        offload
+    }
+
+    /// The same after it has taken over.
+    fn away() -> Offload<u32> {
+        let mut offload = inviting();
+        let there = at(1, InFlight::Nothing);
+        assert_eq!(
+            offload.worker_runs(Worker::Far, there, true),
+            Decision::Send
+        );
+        offload
+    }
+
+    /// The same while it waits for packets in flight from CPU 0.
+    fn moving() -> Offload<u32> {
+        let mut offload = inviting();
+        let there = at(1, InFlight::Awaited);
+        assert_eq!(
+            offload.worker_runs(Worker::Far, there, true),
+            Decision::Wait
+        );
+        offload
+    }
+
+    #[test]
+    fn one_cpu_sends_while_packets_are_in_flight() {
+        let mut offload = Offload::default();
+        assert_eq!(ring(&mut offload, 0, InFlight::Nothing), Decision::Send);
+        assert_eq!(ring(&mut offload, 0, InFlight::Awaited), Decision::Send);
+        // An ACK on another CPU: only if there is something to send.
+        let elsewhere = at(2, InFlight::Awaited);
+        assert_eq!(offload.event(elsewhere, NOTHING), Decision::Nothing);
+        assert_eq!(offload.event(elsewhere, UNSENT), Decision::Leave(near(0)));
+        assert_eq!(offload.event(elsewhere, UNSENT), Decision::Nothing);
+        let here = at(0, InFlight::Awaited);
+        assert_eq!(
+            offload.worker_runs(Worker::Near, here, false),
+            Decision::Send
+        );
+        assert_eq!(offload.worker_ran(false, 0, here), AfterRun::Rest);
+        assert_eq!(offload.rest(false), None);
+        // All is acknowledged.
+        assert_eq!(ring(&mut offload, 2, InFlight::Nothing), Decision::Send);
+    }
+
+    #[test]
+    fn follows_its_process_to_another_cpu() {
+        let mut offload = Offload::default();
+        assert_eq!(ring(&mut offload, 0, InFlight::Nothing), Decision::Send);
+        assert_eq!(ring(&mut offload, 2, InFlight::Awaited), Decision::Wait);
+        let ack = at(0, InFlight::Nothing);
+        assert_eq!(offload.event(ack, NOTHING), Decision::Leave(near(2)));
+        // Packets without a guaranteed end: continues on their CPU.
+        let mut offload = Offload::default();
+        assert_eq!(ring(&mut offload, 0, InFlight::Nothing), Decision::Send);
+        assert_eq!(
+            ring(&mut offload, 2, InFlight::Unbounded),
+            Decision::Leave(near(0))
+        );
+    }
+
+    #[test]
+    fn a_cpu_with_other_work_costs_an_invitation() {
+        let mut offload = inviting();
+        assert!(!offload.has_worker());
+        // Everything continues meanwhile.
+        assert_eq!(ring(&mut offload, 0, InFlight::Awaited), Decision::Send);
+        let ack = at(0, InFlight::Awaited);
+        assert_eq!(offload.event(ack, NOTHING), Decision::Send);
+        let there = at(1, InFlight::Awaited);
+        assert_eq!(
+            offload.worker_runs(Worker::Far, there, false),
+            Decision::Nothing
+        );
+        assert!(!offload.has_worker());
+        assert_eq!(offload.moves().back, 1);
+        // It is not invited again soon.
+        assert_eq!(
+            stream(&mut offload, InFlight::Nothing),
+            Decision::Leave(timer(0, 1))
+        );
+    }
+
+    #[test]
+    fn invites_one_cpu_after_the_other() {
+        let mut offload = Offload::default();
+        let (mut asked, mut point) = ([0; 2], at(0, InFlight::Nothing));
+        for number in &mut asked {
+            while *number == 0 {
+                point.now += 100_000;
+                offload.served(point.now);
+                let name = |n| {
+                    *number = n;
+                    None
+                };
+                let _ = offload.doorbell(point, 0, true, Position::default, name);
+                // Polling would last until the next invitation.
+                offload.reset();
+            }
+        }
+        assert_eq!(asked, [1, 2]);
+    }
+
+    #[test]
+    fn moves_when_nothing_is_in_flight() {
+        let mut offload = moving();
+        assert!(offload.has_worker());
+        assert_eq!(offload.moves().away, 1);
+        assert_eq!(ring(&mut offload, 0, InFlight::Awaited), Decision::Nothing);
+        let ack = at(0, InFlight::Awaited);
+        assert_eq!(offload.event(ack, UNSENT), Decision::Nothing);
+        assert_eq!(
+            offload.worker_runs(Worker::Far, ack, true),
+            Decision::Nothing
+        );
+        let last = at(0, InFlight::Nothing);
+        assert_eq!(offload.event(last, NOTHING), Decision::Leave(far(1)));
+    }
+
+    #[test]
+    fn does_not_wait_for_what_need_not_end() {
+        let mut offload = inviting();
+        let there = at(1, InFlight::Unbounded);
+        assert_eq!(
+            offload.worker_runs(Worker::Far, there, true),
+            Decision::Nothing
+        );
+        assert!(!offload.has_worker());
+        // A move also stops waiting when the end is no longer guaranteed.
+        let mut offload = moving();
+        let unbounded = at(0, InFlight::Unbounded);
+        assert_eq!(offload.event(unbounded, NOTHING), Decision::Leave(near(0)));
+    }
+
+    #[test]
+    fn a_timer_ends_a_move() {
+        let mut offload = moving();
+        // A probe is due, on any CPU: it leaves from the CPU of the flight.
+        let elsewhere = at(2, InFlight::Awaited);
+        assert_eq!(
+            offload.event(elsewhere, OffloadEvent::Deadline),
+            Decision::Leave(near(0))
+        );
+        let there = at(0, InFlight::Awaited);
+        assert_eq!(
+            offload.worker_runs(Worker::Near, there, false),
+            Decision::Send
+        );
+    }
+
+    #[test]
+    fn comes_back_when_its_cpu_is_wanted() {
+        let mut offload = away();
+        let there = at(1, InFlight::Awaited);
+        for _ in 0..judgement::WANTED_RUNS {
+            assert_eq!(
+                offload.worker_ran(true, 100, there),
+                AfterRun::Again(far(1))
+            );
+            assert_eq!(
+                offload.worker_runs(Worker::Far, there, false),
+                Decision::Send
+            );
+        }
+        assert_eq!(
+            offload.worker_runs(Worker::Far, there, false),
+            Decision::Wait
+        );
+        assert_eq!(offload.moves().back, 1);
+        let last = at(1, InFlight::Nothing);
+        assert_eq!(offload.event(last, UNSENT), Decision::Leave(near(0)));
+        // A far worker that is still queued is not in charge.
+        assert_eq!(
+            offload.worker_runs(Worker::Far, last, true),
+            Decision::Nothing
+        );
+        let back = at(0, InFlight::Nothing);
+        assert_eq!(
+            offload.worker_runs(Worker::Near, back, false),
+            Decision::Send
+        );
+    }
+
+    /// The process needs 1000 ns per WQE.
+    #[test]
+    fn comes_back_when_requests_wait_longer_than_they_need() {
+        let mut offload = away();
+        let mut there = at(1, InFlight::Nothing);
+        assert_eq!(offload.worker_ran(true, 64, there), AfterRun::Again(far(1)));
+        // The process is the slow one, or neither is.
+        for (took, time) in [(judgement::JUDGED - 1, 1_000_000), (100, 150_000)] {
+            there.now += time;
+            assert_eq!(
+                offload.worker_runs(Worker::Far, there, true),
+                Decision::Send
+            );
+            assert_eq!(
+                offload.worker_ran(true, took, there),
+                AfterRun::Again(far(1))
+            );
+        }
+        there.now += 150_200;
+        assert_eq!(
+            offload.worker_runs(Worker::Far, there, true),
+            Decision::Send
+        );
+        assert_eq!(
+            offload.worker_ran(true, 100, there),
+            AfterRun::MoveBack(Decision::Leave(near(0)))
+        );
+        assert_eq!(offload.moves().back, 1);
+    }
+
+    #[test]
+    fn a_far_worker_lingers_and_then_rests() {
+        let mut offload = away();
+        let there = at(1, InFlight::Nothing);
+        for _ in 0..judgement::IDLE_RUNS {
+            assert_eq!(
+                offload.worker_runs(Worker::Far, there, true),
+                Decision::Send
+            );
+            assert_eq!(offload.worker_ran(false, 0, there), AfterRun::Again(far(1)));
+        }
+        assert_eq!(
+            offload.worker_runs(Worker::Far, there, true),
+            Decision::Send
+        );
+        assert_eq!(offload.worker_ran(false, 0, there), AfterRun::Rest);
+        assert_eq!(offload.rest(true), Some(far(1)));
+        assert_eq!(
+            offload.worker_runs(Worker::Far, there, true),
+            Decision::Send
+        );
+        assert_eq!(offload.worker_ran(false, 0, there), AfterRun::Rest);
+        assert_eq!(offload.rest(false), None);
+        assert_eq!(ring(&mut offload, 0, InFlight::Nothing), Decision::Send);
+    }
+
+    /// An offload state that polls on CPU 0, without another CPU.
+    fn polling() -> Offload<u32> {
+        let mut offload = Offload::default();
+        let mut point = at(0, InFlight::Nothing);
+        for _ in 1..8 {
+            point.now += 1;
+            let decision = offload.doorbell(point, 0, true, Position::default, |_| None);
+            assert_eq!(decision, Decision::Send);
+            point.now += 1000;
+            if offload.wants_end() {
+                offload.served(point.now);
+            }
+        }
+        let decision = offload.doorbell(point, 0, true, Position::default, |_| None);
+        assert_eq!(decision, Decision::Leave(timer(0, 1)));
+        assert_eq!(offload.moves().polled, 1);
+        offload
+    }
+
+    #[test]
+    fn polls_for_who_streams_and_has_no_other_cpu() {
+        let mut offload = polling();
+        assert!(offload.has_worker());
+        let here = at(0, InFlight::Awaited);
+        // An ACK may transmit here; on another CPU it leaves that to the timer.
+        assert_eq!(offload.event(here, UNSENT), Decision::Send);
+        let elsewhere = at(2, InFlight::Awaited);
+        assert_eq!(offload.event(elsewhere, UNSENT), Decision::Nothing);
+        assert_eq!(
+            offload.event(elsewhere, OffloadEvent::Deadline),
+            Decision::Nothing
+        );
+        let polls = [
+            (20, 1),
+            (0, 2),
+            (0, 4),
+            (50, 1),
+            (0, 2),
+            (0, 4),
+            (0, 8),
+            (0, 16),
+        ];
+        for (took, periods) in polls {
+            assert_eq!(
+                offload.worker_runs(Worker::Timer, here, false),
+                Decision::Send
+            );
+            assert_eq!(
+                offload.worker_ran(false, took, here),
+                AfterRun::Again(timer(0, periods))
+            );
+        }
+        // The process waits for something.
+        assert_eq!(
+            offload.worker_runs(Worker::Timer, here, false),
+            Decision::Send
+        );
+        assert_eq!(offload.worker_ran(false, 0, here), AfterRun::Rest);
+        assert_eq!(offload.rest(false), None);
+        assert_eq!(ring(&mut offload, 0, InFlight::Awaited), Decision::Send);
+        // A timer that is still armed finds nothing to do.
+        assert_eq!(
+            offload.worker_runs(Worker::Timer, here, false),
+            Decision::Nothing
+        );
+        // It has helped.
+        assert!(offload.polling_backoff.is_over(0));
+    }
+
+    #[test]
+    fn polls_no_more_where_it_is_of_no_use() {
+        // A few WQEs, then the process waits; or one now and then.
+        for (took, polls) in [(0, judgement::IDLE_POLLS + 1), (1, judgement::JUDGED_POLLS)] {
+            let mut offload = polling();
+            let here = at(0, InFlight::Awaited);
+            for _ in 1..polls {
+                let after = offload.worker_ran(false, took, here);
+                assert!(matches!(after, AfterRun::Again(_)));
+            }
+            assert_eq!(offload.worker_ran(false, took, here), AfterRun::Rest);
+            assert!(!offload.polling_backoff.is_over(0));
+        }
+    }
+
+    #[test]
+    fn what_is_much_or_late_is_left_to_a_worker() {
+        let here = at(0, InFlight::Awaited);
+        let mut offload = polling();
+        for _ in 0..judgement::BEHIND_RUNS {
+            assert_eq!(
+                offload.worker_ran(true, 100, here),
+                AfterRun::Again(timer(0, 1))
+            );
+        }
+        assert_eq!(offload.worker_ran(true, 0, here), AfterRun::Again(near(0)));
+        assert_eq!(
+            offload.worker_runs(Worker::Near, here, false),
+            Decision::Send
+        );
+        let mut offload = polling();
+        for _ in 0..judgement::IDLE_POLLS {
+            let after = offload.worker_ran(false, 0, here);
+            assert!(matches!(after, AfterRun::Again(_)));
+        }
+        assert_eq!(offload.worker_ran(false, 0, here), AfterRun::Rest);
+        assert_eq!(offload.rest(true), Some(near(0)));
+        // Its CPU has gone offline.
+        let mut offload = polling();
+        let elsewhere = at(2, InFlight::Awaited);
+        assert_eq!(
+            offload.worker_runs(Worker::Timer, elsewhere, false),
+            Decision::Leave(near(0))
+        );
+    }
+
+    #[test]
+    fn ends_polling_to_invite_again() {
+        let mut offload = polling();
+        let mut here = at(0, InFlight::Awaited);
+        assert_eq!(
+            offload.worker_ran(false, 100, here),
+            AfterRun::Again(timer(0, 1))
+        );
+        here.now += 10_000_000;
+        assert_eq!(offload.worker_ran(false, 0, here), AfterRun::Rest);
+        assert_eq!(offload.rest(false), None);
+        offload.stream.forget();
+        let decision = stream(&mut offload, InFlight::Nothing);
+        assert_eq!(decision, Decision::Leave(timer(0, 1)));
+    }
+
+    #[test]
+    fn nobody_else_sends_for_who_does_not_watch() {
+        let mut offload = Offload::default();
+        let mut point = at(0, InFlight::Nothing);
+        for _ in 0..64 {
+            point.now += 1;
+            let decision = offload.doorbell(point, 0, false, Position::default, |_| Some(1));
+            assert_eq!(decision, Decision::Send);
+            assert!(!offload.wants_end());
+        }
+    }
+
+    #[test]
+    fn after_a_reset_nobody_is_in_charge() {
+        let mut offload = away();
+        offload.reset();
+        let there = at(1, InFlight::Nothing);
+        assert_eq!(
+            offload.worker_runs(Worker::Far, there, true),
+            Decision::Nothing
+        );
+        assert_eq!(ring(&mut offload, 2, InFlight::Awaited), Decision::Send);
+    }
+}
