@@ -46,18 +46,11 @@ use crate::sys::work::{
     OwnedQueue, //
 };
 use kernel::c_str;
-use kernel::new_mutex;
 use kernel::prelude::*;
-use kernel::sync::atomic::{
-    Acquire,
-    Atomic,
-    Release, //
-};
 use kernel::sync::rcu;
 use kernel::sync::{
     Arc,
-    ArcBorrow,
-    Mutex, //
+    ArcBorrow, //
 };
 
 /// The directory of the module, from init to exit.
@@ -65,12 +58,6 @@ pub static DIRECTORY: Global<Directory> = Global::empty();
 
 /// Most QPs of all devices together.
 pub const MAX_QP: u32 = 1 << 20;
-
-/// Most ports of all devices together: more than there can be netdevs.
-const MAX_PORT: u32 = i32::MAX as u32;
-
-/// Hash chains of ports. Enough to keep them short on a host with many containers.
-const CHAINS: usize = 1024;
 
 /// CPUs with a budget and rounds of their own; beyond that, some share them.
 const CPUS: usize = 64;
@@ -82,14 +69,11 @@ pub struct Directory {
     qps: Table<Qp>,
     /// Secret of the QP numbers.
     numbers: Permutation24,
+    /// Ports by the hash of their netdev, and of their namespace.
     #[pin]
-    ports: Table<PortEntry>,
-    /// Heads of the chains of ports by netdev and by namespace; 0 is none.
-    on_netdev: KVec<Atomic<u32>>,
-    in_netns: KVec<Atomic<u32>>,
-    /// Serialises changes of the chains.
+    on_netdev: Table<Port>,
     #[pin]
-    listing: Mutex<()>,
+    in_netns: Table<Port>,
     cpus: KVec<PerCpu>,
     /// Runs notifiers and the posts of ULPs in a softirq.
     notifications: OwnedQueue,
@@ -110,18 +94,21 @@ struct PerCpu {
     rounds: Rounds,
 }
 
-/// A port in the directory.
-struct PortEntry {
-    port: Arc<Port>,
-    /// Indices of the next entries in its two chains; 0 is none.
-    next_on_netdev: Atomic<u32>,
-    next_in_netns: Atomic<u32>,
+/// The hash of a netdev by which ports are found; with index 0 that of its namespace.
+fn hash_of(netns: NetNs, ifindex: i32) -> u32 {
+    let seed = u64::from(ifindex as u32) << 32;
+    let mixed = (netns.id() as u64 ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32) as u32
 }
 
-/// A chain by netdev or by namespace.
-struct Chain<'a> {
-    head: &'a Atomic<u32>,
-    next: fn(&PortEntry) -> &Atomic<u32>,
+/// The first port that stays, or else the first. When the netdev of a port is gone, another one may
+/// have its index before the port has left.
+fn one_of<'g>(mut ports: impl Iterator<Item = &'g Port>) -> Option<&'g Port> {
+    let first = ports.next()?;
+    if !first.is_leaving() {
+        return Some(first);
+    }
+    ports.find(|port| !port.is_leaving()).or(Some(first))
 }
 
 impl Directory {
@@ -136,17 +123,13 @@ impl Directory {
         let notifications = OwnedQueue::bh(c_str!("ferroce_notify"))?;
         let urgent = OwnedQueue::urgent(c_str!("ferroce_urgent"))?;
         let normal = OwnedQueue::normal(c_str!("ferroce"))?;
-        let on_netdev = filled(CHAINS, || Atomic::new(0))?;
-        let in_netns = filled(CHAINS, || Atomic::new(0))?;
         let cpus = filled(CPUS, PerCpu::default)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 qps <- Table::named(),
                 numbers: Permutation24::new(random::words()),
-                ports <- Table::new(),
-                on_netdev,
-                in_netns,
-                listing <- new_mutex!((), "ferroce_directory"),
+                on_netdev <- Table::new(),
+                in_netns <- Table::new(),
                 cpus,
                 notifications,
                 urgent,
@@ -186,47 +169,14 @@ impl Directory {
     /// Lets a port count packets of its netdev that are for no QP, until the result is dropped. May
     /// sleep, also in that drop.
     pub fn list(self: &Arc<Self>, port: &Arc<Port>) -> Result<PortListing> {
-        let entry = Arc::new(
-            PortEntry {
-                port: port.clone(),
-                next_on_netdev: Atomic::new(0),
-                next_in_netns: Atomic::new(0),
-            },
-            GFP_KERNEL,
-        )?;
-        let reserved = self.ports.reserve(MAX_PORT)?;
-        let chains = self.chains(port.netns(), port.ifindex())?;
-        let entry = reserved.publish(entry);
-        let _listing = self.listing.lock();
-        for chain in chains {
-            (chain.next)(&entry).store(chain.head.load(Acquire), Release);
-            chain.head.store(Published::number(&entry), Release);
-        }
+        let netns = port.netns();
+        let on_netdev = (self.on_netdev).reserve_hashed(hash_of(netns, port.ifindex()))?;
+        let in_netns = self.in_netns.reserve_hashed(hash_of(netns, 0))?;
         Ok(PortListing {
+            on_netdev: on_netdev.publish(port.clone()),
+            in_netns: in_netns.publish(port.clone()),
             directory: self.clone(),
-            entry,
         })
-    }
-
-    /// The chains of a port on this netdev.
-    fn chains(&self, netns: NetNs, ifindex: i32) -> Result<[Chain<'_>; 2]> {
-        let hash = |seed: u64| {
-            let mixed = (netns.id() as u64 ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            (mixed >> 32) as usize % CHAINS
-        };
-        Ok([
-            Chain {
-                head: self
-                    .on_netdev
-                    .get(hash(u64::from(ifindex as u32) << 32))
-                    .ok_or(EINVAL)?,
-                next: |entry| &entry.next_on_netdev,
-            },
-            Chain {
-                head: self.in_netns.get(hash(0)).ok_or(EINVAL)?,
-                next: |entry| &entry.next_in_netns,
-            },
-        ])
     }
 
     /// The port that counts a packet for no QP: the one on the netdev by which it arrived or, if
@@ -237,10 +187,8 @@ impl Directory {
         ifindex: i32,
         rcu: &'g rcu::Guard,
     ) -> Option<&'g Port> {
-        self.port_on(netns, ifindex, rcu).or_else(|| {
-            let [_, in_netns] = self.chains(netns, ifindex).ok()?;
-            self.find(in_netns, rcu, &|port| port.netns() == netns)
-        })
+        self.port_on(netns, ifindex, rcu)
+            .or_else(|| self.ports_in(netns, rcu).next())
     }
 
     /// The port on this netdev.
@@ -250,10 +198,14 @@ impl Directory {
         ifindex: i32,
         rcu: &'g rcu::Guard,
     ) -> Option<&'g Port> {
-        let [on_netdev, _] = self.chains(netns, ifindex).ok()?;
-        self.find(on_netdev, rcu, &|port| {
-            port.ifindex() == ifindex && port.netns() == netns
-        })
+        let ports = self.on_netdev.hashed(hash_of(netns, ifindex), rcu);
+        one_of(ports.filter(|port| port.ifindex() == ifindex && port.netns() == netns))
+    }
+
+    /// The ports in this namespace.
+    fn ports_in<'g>(&'g self, netns: NetNs, rcu: &'g rcu::Guard) -> impl Iterator<Item = &'g Port> {
+        let ports = self.in_netns.hashed(hash_of(netns, 0), rcu);
+        ports.filter(move |port| port.netns() == netns)
     }
 
     /// The GSI QP of the device that a packet is for. The packet names it by a number that is the
@@ -267,39 +219,20 @@ impl Directory {
     ) -> Option<ArcBorrow<'g, Qp>> {
         let addresses = packet.addresses()?;
         let ifindex = packet.ifindex();
-        let is_for = |port: &Port| port.arrived(ifindex, &addresses).is_ok();
+        let is_for = |port: &&Port| port.arrived(ifindex, &addresses).is_ok();
         let port = if packet.is_own() {
-            let [_, in_netns] = self.chains(netns, ifindex).ok()?;
-            self.find(in_netns, rcu, &|port| port.netns() == netns && is_for(port))
+            one_of(self.ports_in(netns, rcu).filter(is_for))
         } else {
             self.port_on(netns, packet.real_ifindex(), rcu)
-                .filter(|port| is_for(port))
+                .filter(is_for)
         };
         self.get(port?.management()?, rcu)
-    }
-
-    fn find<'g>(
-        &'g self,
-        chain: Chain<'_>,
-        rcu: &'g rcu::Guard,
-        wanted: &dyn Fn(&Port) -> bool,
-    ) -> Option<&'g Port> {
-        let mut index = chain.head.load(Acquire);
-        while index != 0 {
-            let entry = self.ports.get_ref(index, rcu)?;
-            if wanted(&entry.port) {
-                return Some(&entry.port);
-            }
-            // An entry that is being removed still leads on.
-            index = (chain.next)(entry).load(Acquire);
-        }
-        None
     }
 
     /// Marks every device as leaving: the module is being unloaded.
     pub fn leave_all(&self) {
         let rcu = rcu::read_lock();
-        self.ports.each(&rcu, |entry| entry.port.leave());
+        self.in_netns.all(&rcu).for_each(|port| port.leave());
     }
 
     /// The workqueue of notifiers.
@@ -374,10 +307,11 @@ impl Directory {
     }
 }
 
-/// The entry of a port in the directory.
+/// The entries of a port in the directory.
 pub struct PortListing {
+    on_netdev: Published<Port>,
+    in_netns: Published<Port>,
     directory: Arc<Directory>,
-    entry: Published<PortEntry>,
 }
 
 impl PortListing {
@@ -386,39 +320,12 @@ impl PortListing {
     /// own sends when the device goes.
     pub fn lose_netdev(&self) {
         let (rcu, now) = (rcu::read_lock(), timer::now());
-        self.entry.port.leave();
-        self.directory.qps.each(&rcu, |qp| {
-            if Arc::ptr_eq(qp.port(), &self.entry.port) && qp.known_as() != MANAGEMENT_QP {
+        let port = &*self.in_netns;
+        port.leave();
+        for qp in self.directory.qps.all(&rcu) {
+            if Arc::ptr_eq(qp.port(), port) && qp.known_as() != MANAGEMENT_QP {
                 qp.fail_later(Ending::User);
                 self.directory.call_answerer(qp, now);
-            }
-        });
-    }
-
-    /// Removes the port from its chains. Readers that are walking past continue from it.
-    fn unlink(&self) {
-        let directory = &self.directory;
-        let port = &self.entry.port;
-        let _listing = directory.listing.lock();
-        let rcu = rcu::read_lock();
-        let Ok(chains) = directory.chains(port.netns(), port.ifindex()) else {
-            return;
-        };
-        for chain in chains {
-            let behind = (chain.next)(&self.entry).load(Acquire);
-            let mut link = chain.head;
-            loop {
-                match link.load(Acquire) {
-                    0 => break,
-                    index if index == Published::number(&self.entry) => {
-                        link.store(behind, Release);
-                        break;
-                    }
-                    index => match directory.ports.get_ref(index, &rcu) {
-                        Some(entry) => link = (chain.next)(entry),
-                        None => break,
-                    },
-                }
             }
         }
     }
@@ -426,7 +333,7 @@ impl PortListing {
 
 impl Drop for PortListing {
     fn drop(&mut self) {
-        self.unlink();
-        self.directory.ports.remove(&mut self.entry);
+        self.directory.on_netdev.remove(&mut self.on_netdev);
+        self.directory.in_netns.remove(&mut self.in_netns);
     }
 }

@@ -2,14 +2,12 @@
 
 //! The multicast groups of a port, and their member QPs.
 //!
-//! Packets look up a group under RCU, in chains like those of [`super::directory`]. A QP keeps one
-//! slot in a group while it is a member, so a reader sees it once. Leaving needs no memory and
-//! cannot fail.
+//! Packets look up a group under RCU. A QP keeps one slot in a group while it is a member, so a
+//! reader sees it once. Leaving needs no memory and cannot fail.
 
 use crate::core::wire::gid::Gid;
 use crate::sys::net::socket::Membership;
 use crate::sys::table::{
-    filled,
     Published,
     Table, //
 };
@@ -28,22 +26,18 @@ use kernel::sync::{
 };
 
 /// Most groups of a device.
-pub const MAX_GROUPS: u32 = 4096;
+pub const MAX_GROUPS: usize = 4096;
 /// Most QPs in a group. A softirq copies each packet to all of them, at most 256 KiB in all. To
 /// leave a part to a worker, this packet and later ones would have to be kept, for datagrams to
 /// stay in order; the stack itself delivers a datagram to all sockets of a group at once.
 pub const MAX_MEMBERS: usize = 64;
 
-/// Hash chains of groups.
-const CHAINS: usize = 256;
-
 /// The groups of a port.
 #[pin_data]
 pub struct Groups {
+    /// By the hash of their GIDs.
     #[pin]
     groups: Table<Group>,
-    /// Heads of the chains; 0 is none.
-    heads: KVec<Atomic<u32>>,
     /// Serialises changes. The RTNL is taken inside.
     #[pin]
     joined: Mutex<KVec<Joined>>,
@@ -54,8 +48,6 @@ struct Group {
     gid: Gid,
     /// Numbers of the members; 0, which no QP has, is a free slot.
     members: [Atomic<u32>; MAX_MEMBERS],
-    /// Index of the next group in the chain; 0 is none.
-    next: Atomic<u32>,
 }
 
 /// State that only changes need.
@@ -82,16 +74,14 @@ impl Groups {
     pub(super) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             groups <- Table::new(),
-            heads: filled(CHAINS, || Atomic::new(0))?,
             joined <- new_mutex!(KVec::new(), "ferroce_groups"),
         })
     }
 
-    fn head(&self, gid: &Gid) -> Option<&Atomic<u32>> {
-        let hash = gid.iter().fold(0usize, |hash, byte| {
-            hash.wrapping_mul(31).wrapping_add(usize::from(*byte))
-        });
-        self.heads.get(hash % CHAINS)
+    fn hash(gid: &Gid) -> u32 {
+        gid.iter().fold(0, |hash: u32, byte| {
+            hash.wrapping_mul(31).wrapping_add(u32::from(*byte))
+        })
     }
 
     /// Adds the QP with this number to a group. `join` makes this host a member, if no QP of the
@@ -115,13 +105,14 @@ impl Groups {
             group.place_of(0).ok_or(ENOMEM)?.store(number, Release);
             return Ok(());
         }
+        if joined.len() >= MAX_GROUPS {
+            return Err(ENOMEM);
+        }
         joined.reserve(1, GFP_KERNEL_ACCOUNT)?;
-        let head = self.head(gid).ok_or(EINVAL)?;
-        let reserved = self.groups.reserve(MAX_GROUPS).map_err(|_| ENOMEM)?;
+        let reserved = self.groups.reserve_hashed(Self::hash(gid))?;
         let group = Group {
             gid: *gid,
             members: [const { Atomic::new(0) }; MAX_MEMBERS],
-            next: Atomic::new(head.load(Acquire)),
         };
         if let Some(place) = group.members.first() {
             place.store(number, Relaxed);
@@ -129,7 +120,6 @@ impl Groups {
         let group = Arc::new(group, GFP_KERNEL_ACCOUNT)?;
         let membership = join()?;
         let group = reserved.publish(group);
-        head.store(Published::number(&group), Release);
         // Reserved above: needs no memory.
         joined.push(
             Joined {
@@ -154,33 +144,11 @@ impl Groups {
         let Joined { group, .. } = joined.get_mut(at).ok_or(EINVAL)?;
         group.place_of(number).ok_or(EINVAL)?.store(0, Release);
         if group.is_empty() {
-            self.unlink(group);
             self.groups.remove(group);
             // This host leaves.
             drop(joined.remove(at));
         }
         Ok(())
-    }
-
-    /// Removes a group from its chain. Readers that are walking past continue from it.
-    fn unlink(&self, group: &Published<Group>) {
-        let rcu = rcu::read_lock();
-        let Some(mut link) = self.head(&group.gid) else {
-            return;
-        };
-        loop {
-            match link.load(Acquire) {
-                0 => break,
-                index if index == Published::number(group) => {
-                    link.store(group.next.load(Acquire), Release);
-                    break;
-                }
-                index => match self.groups.get_ref(index, &rcu) {
-                    Some(other) => link = &other.next,
-                    None => break,
-                },
-            }
-        }
     }
 
     /// The numbers of the QPs in a group; empty without members.
@@ -196,15 +164,7 @@ impl Groups {
     }
 
     fn find<'g>(&'g self, gid: &Gid, rcu: &'g rcu::Guard) -> Option<&'g Group> {
-        let mut index = self.head(gid)?.load(Acquire);
-        while index != 0 {
-            let group = self.groups.get_ref(index, rcu)?;
-            if group.gid == *gid {
-                return Some(group);
-            }
-            // A group that is being removed still leads on.
-            index = group.next.load(Acquire);
-        }
-        None
+        let mut groups = self.groups.hashed(Self::hash(gid), rcu);
+        groups.find(|group| group.gid == *gid)
     }
 }

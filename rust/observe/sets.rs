@@ -81,7 +81,9 @@ impl PortCounters {
         sum.absorb(&self.common);
         sum.absorb(&past);
         let rcu = rcu::read_lock();
-        self.sets.each(&rcu, |set| sum.absorb(&set));
+        for set in self.sets.all(&rcu) {
+            sum.absorb(&set);
+        }
         sum
     }
 }

@@ -143,14 +143,14 @@ static gfp_t xa_gfp(bool may_sleep)
 }
 
 /* Reserved: the entry exists, and reads as NULL. */
-int ferroce_xa_reserve(struct xarray *xa, u32 *index, u32 max, u32 *next,
-		       bool may_sleep)
+int ferroce_xa_reserve(struct xarray *xa, u32 *index, struct xa_limit limit,
+		       u32 *next, bool may_sleep)
 {
 	unsigned long flags;
 	int ret;
 
 	xa_lock_irqsave(xa, flags);
-	ret = __xa_alloc_cyclic(xa, index, NULL, XA_LIMIT(1, max), next,
+	ret = __xa_alloc_cyclic(xa, index, NULL, limit, next,
 				xa_gfp(may_sleep));
 	xa_unlock_irqrestore(xa, flags);
 	return ret < 0 ? ret : 0;
@@ -184,10 +184,11 @@ void ferroce_xa_replace(struct xarray *xa, unsigned long index, void *entry)
 		ferroce_xa_free(xa, index);
 }
 
-/* The first entry from *index on, with its place. */
-void *ferroce_xa_from(struct xarray *xa, unsigned long *index)
+/* The first entry from *index to max, with its place. */
+void *ferroce_xa_find(struct xarray *xa, unsigned long *index,
+		      unsigned long max)
 {
-	return xa_find(xa, index, ULONG_MAX, XA_PRESENT);
+	return xa_find(xa, index, max, XA_PRESENT);
 }
 
 struct workqueue_struct *ferroce_alloc_workqueue(const char *name,

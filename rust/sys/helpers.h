@@ -44,12 +44,13 @@ void ferroce_wait_until_clear(u32 *word, u32 mask, u32 unless);
 void ferroce_spin_until_clear(u32 *word, u32 mask, u32 unless);
 void ferroce_wake(u32 *word);
 void ferroce_xa_init(struct xarray *xa);
-int ferroce_xa_reserve(struct xarray *xa, u32 *index, u32 max, u32 *next,
-		       bool may_sleep);
+int ferroce_xa_reserve(struct xarray *xa, u32 *index, struct xa_limit limit,
+		       u32 *next, bool may_sleep);
 void ferroce_xa_publish(struct xarray *xa, unsigned long index, void *entry);
 void ferroce_xa_free(struct xarray *xa, unsigned long index);
 void ferroce_xa_replace(struct xarray *xa, unsigned long index, void *entry);
-void *ferroce_xa_from(struct xarray *xa, unsigned long *index);
+void *ferroce_xa_find(struct xarray *xa, unsigned long *index,
+		      unsigned long max);
 
 enum ferroce_queue {
 	FERROCE_QUEUE_NORMAL,

@@ -11,8 +11,14 @@ use crate::sys::bindings;
 use crate::sys::reclaim::Node;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
-use core::ops::Deref;
-use core::ptr::null_mut;
+use core::ops::{
+    Deref,
+    RangeInclusive, //
+};
+use core::ptr::{
+    null_mut,
+    NonNull, //
+};
 use core::sync::atomic::{
     AtomicPtr,
     AtomicU32,
@@ -61,11 +67,15 @@ pub trait Named {
     fn name(&self) -> u32;
 }
 
-/// A table of `Arc<T>` by a number that the table chooses; with [`Table::named`] by name too.
+/// A table of `Arc<T>` by a number that the table chooses; with [`Table::named`] by name too, with
+/// [`Table::reserve_hashed`] by a hash.
 ///
 /// The number of an object can be computed from its name, at some cost, like the lookup by number.
 /// So a table with names also has a front, a direct-mapped cache: each name has one slot, which
 /// keeps the object published last. Other objects are found by number.
+///
+/// The numbers of objects with the same hash are next to each other: a chain of objects is a range
+/// of numbers.
 ///
 /// # Invariants
 ///
@@ -137,6 +147,12 @@ impl<T: Send + Sync> Table<T> {
     /// Slots in front of a table with names. A thousand objects cover a fifth of it.
     const FRONT: usize = 4096;
 
+    /// Hashes that are told apart. Enough for the ports of a host with many containers.
+    const HASHES: u32 = 1 << 10;
+
+    /// Numbers for each of them.
+    const NUMBERS: u32 = 1 << 20;
+
     /// An empty table.
     pub fn new() -> impl PinInit<Self, Error> {
         Self::with_front(0)
@@ -171,16 +187,36 @@ impl<T: Send + Sync> Table<T> {
 
     /// Like [`Self::reserve`], in this context.
     pub fn reserve_in(&self, context: AllocContext, max: u32) -> Result<Reserved<'_, T>> {
-        let may_sleep = context == AllocContext::Sleeps;
-        let node = Some(Node::new(context.flags())?);
-        let mut number = 0;
         let mut next = self.next.load(Ordering::Relaxed);
-        // SAFETY: `xa` is initialised; `number` and `next` outlive the call.
-        to_result(unsafe {
-            bindings::ferroce_xa_reserve(self.xa.get(), &mut number, max, &mut next, may_sleep)
-        })?;
+        let reserved = self.reserve_from(&mut next, 1..=max, context)?;
         // Racing callers may start at the same hint.
         self.next.store(next, Ordering::Relaxed);
+        Ok(reserved)
+    }
+
+    /// Reserves a number for an object that [`Self::hashed`] finds by this hash. May sleep.
+    pub fn reserve_hashed(&self, hash: u32) -> Result<Reserved<'_, T>> {
+        let numbers = Self::numbers(hash);
+        let mut next = *numbers.start();
+        self.reserve_from(&mut next, numbers, AllocContext::Sleeps)
+    }
+
+    /// Reserves the first free number of this range, from `next` on and then from its start.
+    fn reserve_from(
+        &self,
+        next: &mut u32,
+        numbers: RangeInclusive<u32>,
+        context: AllocContext,
+    ) -> Result<Reserved<'_, T>> {
+        let may_sleep = context == AllocContext::Sleeps;
+        let node = Some(Node::new(context.flags())?);
+        let (min, max) = numbers.into_inner();
+        let limit = bindings::xa_limit { max, min };
+        let mut number = 0;
+        // SAFETY: `xa` is initialised; `number` and `next` outlive the call.
+        to_result(unsafe {
+            bindings::ferroce_xa_reserve(self.xa.get(), &mut number, limit, next, may_sleep)
+        })?;
         Ok(Reserved {
             table: self,
             number,
@@ -210,16 +246,40 @@ impl<T: Send + Sync> Table<T> {
         }
     }
 
-    /// Calls `visit` with each object, in the order of their numbers.
-    pub fn each<'g>(&'g self, rcu: &'g rcu::Guard, mut visit: impl FnMut(ArcBorrow<'g, T>)) {
-        let mut number = 0;
-        // SAFETY: `xa` is initialised.
-        while !unsafe { bindings::ferroce_xa_from(self.xa.get(), &mut number) }.is_null() {
-            if let Some(object) = self.get(number as u32, rcu) {
-                visit(object);
-            }
+    /// All objects, in the order of their numbers, while `rcu` lives.
+    pub fn all<'g>(&'g self, rcu: &'g rcu::Guard) -> impl Iterator<Item = ArcBorrow<'g, T>> {
+        // SAFETY: As in `get`.
+        let object = |entry: NonNull<T>| unsafe { ArcBorrow::from_raw(entry.as_ptr()) };
+        self.entries(0..=u32::MAX, rcu).map(object)
+    }
+
+    /// The objects with this hash, or with one that is the same here, while `rcu` lives.
+    pub fn hashed<'g>(&'g self, hash: u32, rcu: &'g rcu::Guard) -> impl Iterator<Item = &'g T> {
+        // SAFETY: As in `get`.
+        let object = |entry: NonNull<T>| unsafe { entry.as_ref() };
+        self.entries(Self::numbers(hash), rcu).map(object)
+    }
+
+    /// The numbers of the objects with this hash.
+    fn numbers(hash: u32) -> RangeInclusive<u32> {
+        let first = (hash % Self::HASHES).wrapping_mul(Self::NUMBERS);
+        first.max(1)..=first | Self::NUMBERS.wrapping_sub(1)
+    }
+
+    /// The entries of these numbers, in their order.
+    fn entries<'g>(
+        &'g self,
+        numbers: RangeInclusive<u32>,
+        _rcu: &'g rcu::Guard,
+    ) -> impl Iterator<Item = NonNull<T>> + 'g {
+        let (first, last) = numbers.into_inner();
+        let (mut number, last) = (first as usize, last as usize);
+        core::iter::from_fn(move || {
+            // SAFETY: `xa` is initialised, and `number` outlives the call.
+            let entry = unsafe { bindings::ferroce_xa_find(self.xa.get(), &mut number, last) };
             number = number.wrapping_add(1);
-        }
+            NonNull::new(entry.cast::<T>())
+        })
     }
 
     /// Unpublishes an object. The table drops it after a grace period, in a context that may sleep.
@@ -570,6 +630,34 @@ mod tests {
         assert_eq!(noted(&things, far), Some(2));
         things.remove(&mut other);
         assert_eq!(noted(&things, far), None);
+        Ok(())
+    }
+
+    #[test]
+    fn those_of_a_hash_are_found_together() -> Result {
+        let things = things()?;
+        let thing = |value| Arc::new(Thing { name: 7, value }, GFP_KERNEL);
+        let hash = 5;
+        let same = hash + Table::<Thing>::HASHES;
+        let mut one = things.reserve_hashed(hash)?.publish(thing(1)?);
+        let mut other = things.reserve_hashed(hash + 1)?.publish(thing(2)?);
+        let mut two = things.reserve_hashed(same)?.publish(thing(3)?);
+        let reserved = things.reserve_hashed(hash)?;
+        let values = |hash| {
+            let rcu = rcu::read_lock();
+            let values = things.hashed(hash, &rcu).map(|thing| thing.value);
+            values.fold((0, 0), |(count, sum), value| (count + 1, sum + value))
+        };
+        assert_eq!(values(hash), (2, 4));
+        assert_eq!(values(hash + 1), (1, 2));
+        assert_eq!(values(hash + 2), (0, 0));
+        things.remove(&mut one);
+        assert_eq!(values(same), (1, 3));
+        things.remove(&mut two);
+        assert_eq!(values(hash), (0, 0));
+        assert_eq!(things.all(&rcu::read_lock()).count(), 1);
+        drop(reserved);
+        things.remove(&mut other);
         Ok(())
     }
 

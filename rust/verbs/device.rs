@@ -204,7 +204,7 @@ impl ib::query::RdmaDevice for Device {
             max_srq_wr: MAX_SRQ_WR,
             max_pd: self.quotas.limit(ObjectKind::Pd),
             max_ah: self.quotas.limit(ObjectKind::Ah),
-            max_groups: groups::MAX_GROUPS,
+            max_groups: groups::MAX_GROUPS as u32,
             max_group_members: groups::MAX_MEMBERS as u32,
             global_atomics: true,
             max_rd_atomic,
