@@ -224,40 +224,25 @@ impl<T: Send + Sync> Table<T> {
         })
     }
 
-    /// The object with this number, while `_rcu` lives.
-    pub fn get<'g>(&'g self, number: u32, _rcu: &'g rcu::Guard) -> Option<ArcBorrow<'g, T>> {
-        // SAFETY: `xa` is initialised.
-        let ptr = unsafe { bindings::xa_load(self.xa.get(), number as usize) };
-        if ptr.is_null() {
-            return None;
-        }
-        // SAFETY: The entry is from `Arc::into_raw`, and its reference is kept until the
-        // read section that `_rcu` stands for has ended.
-        Some(unsafe { ArcBorrow::from_raw(ptr.cast::<T>().cast_const()) })
+    /// The object with this number, while `rcu` lives.
+    pub fn get<'g>(&'g self, number: u32, rcu: &'g rcu::Guard) -> Option<ArcBorrow<'g, T>> {
+        self.entry(number, rcu).map(Found::counted)
     }
 
     /// Like [`Self::get`], without a counted reference.
-    pub fn get_ref<'g>(&'g self, number: u32, _rcu: &'g rcu::Guard) -> Option<&'g T> {
-        // SAFETY: As in `get`; the entry is null or valid.
-        unsafe {
-            bindings::xa_load(self.xa.get(), number as usize)
-                .cast::<T>()
-                .as_ref()
-        }
+    pub fn get_ref<'g>(&'g self, number: u32, rcu: &'g rcu::Guard) -> Option<&'g T> {
+        self.entry(number, rcu).map(|found| found.object())
     }
 
     /// All objects, in the order of their numbers, while `rcu` lives.
     pub fn all<'g>(&'g self, rcu: &'g rcu::Guard) -> impl Iterator<Item = ArcBorrow<'g, T>> {
-        // SAFETY: As in `get`.
-        let object = |entry: NonNull<T>| unsafe { ArcBorrow::from_raw(entry.as_ptr()) };
-        self.entries(0..=u32::MAX, rcu).map(object)
+        self.entries(0..=u32::MAX, rcu).map(Found::counted)
     }
 
     /// The objects with this hash, or with one that is the same here, while `rcu` lives.
     pub fn hashed<'g>(&'g self, hash: u32, rcu: &'g rcu::Guard) -> impl Iterator<Item = &'g T> {
-        // SAFETY: As in `get`.
-        let object = |entry: NonNull<T>| unsafe { entry.as_ref() };
-        self.entries(Self::numbers(hash), rcu).map(object)
+        self.entries(Self::numbers(hash), rcu)
+            .map(|found| found.object())
     }
 
     /// The numbers of the objects with this hash.
@@ -266,19 +251,29 @@ impl<T: Send + Sync> Table<T> {
         first.max(1)..=first | Self::NUMBERS.wrapping_sub(1)
     }
 
+    /// The entry of this number.
+    #[inline]
+    fn entry<'g>(&'g self, number: u32, rcu: &'g rcu::Guard) -> Option<Found<'g, T>> {
+        // SAFETY: `xa` is initialised.
+        let entry = unsafe { bindings::xa_load(self.xa.get(), number as usize) };
+        // SAFETY: It is an entry.
+        unsafe { Found::new(entry.cast(), rcu) }
+    }
+
     /// The entries of these numbers, in their order.
     fn entries<'g>(
         &'g self,
         numbers: RangeInclusive<u32>,
-        _rcu: &'g rcu::Guard,
-    ) -> impl Iterator<Item = NonNull<T>> + 'g {
+        rcu: &'g rcu::Guard,
+    ) -> impl Iterator<Item = Found<'g, T>> + 'g {
         let (first, last) = numbers.into_inner();
         let (mut number, last) = (first as usize, last as usize);
         core::iter::from_fn(move || {
             // SAFETY: `xa` is initialised, and `number` outlives the call.
             let entry = unsafe { bindings::ferroce_xa_find(self.xa.get(), &mut number, last) };
             number = number.wrapping_add(1);
-            NonNull::new(entry.cast::<T>())
+            // SAFETY: It is an entry.
+            unsafe { Found::new(entry.cast(), rcu) }
         })
     }
 
@@ -352,16 +347,6 @@ impl<T: Named + Send + Sync> Table<T> {
         Self::with_front(Self::FRONT)
     }
 
-    /// The object in the front slot of this name, if the name matches.
-    #[inline]
-    fn noted<'g>(&'g self, name: u32, _rcu: &'g rcu::Guard) -> Option<*mut T> {
-        let noted = self.place(name)?.load(Ordering::Acquire);
-        // SAFETY: By the type invariant the object was published when it was read here, so it is
-        // valid until the read section that `_rcu` stands for has ended.
-        let object = unsafe { noted.as_ref() }?;
-        (object.name() == name).then_some(noted)
-    }
-
     /// The object with this name, whose number is that of `number`, while `rcu` lives.
     #[inline]
     pub fn find<'g>(
@@ -370,12 +355,7 @@ impl<T: Named + Send + Sync> Table<T> {
         rcu: &'g rcu::Guard,
         number: impl FnOnce() -> u32,
     ) -> Option<ArcBorrow<'g, T>> {
-        match self.noted(name, rcu) {
-            // SAFETY: As in `noted`; what is published is from `Arc::into_raw`, and its reference
-            // is kept as long.
-            Some(noted) => Some(unsafe { ArcBorrow::from_raw(noted.cast_const()) }),
-            None => self.get(number(), rcu),
-        }
+        self.entry_of(name, rcu, number).map(Found::counted)
     }
 
     /// Like [`Self::find`], without a counted reference.
@@ -386,11 +366,59 @@ impl<T: Named + Send + Sync> Table<T> {
         rcu: &'g rcu::Guard,
         number: impl FnOnce() -> u32,
     ) -> Option<&'g T> {
-        match self.noted(name, rcu) {
-            // SAFETY: As in `noted`.
-            Some(noted) => unsafe { noted.as_ref() },
-            None => self.get_ref(number(), rcu),
-        }
+        let found = self.entry_of(name, rcu, number)?;
+        Some(found.object())
+    }
+
+    /// The entry in the front slot of this name, if the name matches, or that of the number.
+    #[inline]
+    fn entry_of<'g>(
+        &'g self,
+        name: u32,
+        rcu: &'g rcu::Guard,
+        number: impl FnOnce() -> u32,
+    ) -> Option<Found<'g, T>> {
+        let noted = self.place(name).and_then(|place| {
+            // SAFETY: By the type invariant it is null or an entry.
+            unsafe { Found::new(place.load(Ordering::Acquire), rcu) }
+        });
+        noted
+            .filter(|noted| noted.object().name() == name)
+            .or_else(|| self.entry(number(), rcu))
+    }
+}
+
+/// An entry of a table that a reader has found.
+///
+/// # Invariants
+///
+/// The pointer is from `Arc::into_raw`, and its reference is kept while `'g` lasts.
+struct Found<'g, T>(NonNull<T>, PhantomData<&'g T>);
+
+impl<'g, T> Found<'g, T> {
+    /// # Safety
+    ///
+    /// `entry` must be null, or read from a place of a table since the read section that `_rcu`
+    /// stands for began.
+    #[inline]
+    unsafe fn new(entry: *mut T, _rcu: &'g rcu::Guard) -> Option<Self> {
+        // INVARIANT: A table gives the reference of an entry to RCU, after it has taken the entry
+        // out of all places. So it is kept until the read section has ended.
+        NonNull::new(entry).map(|entry| Self(entry, PhantomData))
+    }
+
+    /// The object, of which a counted reference may be taken.
+    #[inline]
+    fn counted(self) -> ArcBorrow<'g, T> {
+        // SAFETY: By the type invariant.
+        unsafe { ArcBorrow::from_raw(self.0.as_ptr()) }
+    }
+
+    /// The object.
+    #[inline]
+    fn object(&self) -> &'g T {
+        // SAFETY: By the type invariant.
+        unsafe { self.0.as_ref() }
     }
 }
 
