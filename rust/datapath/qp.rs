@@ -527,8 +527,7 @@ impl Qp {
     /// moves from SQD or SQE to RTS.
     pub fn update(
         &self,
-        from: QpState,
-        to: QpState,
+        [from, to]: [QpState; 2],
         requester: &RequesterSetting,
         responder: &ResponderSetting,
         paths: Option<(u32, [Path; 2])>,

@@ -269,7 +269,7 @@ impl QueuePair for UserQp {
                 post::send_doorbell(&self.qp)?;
             }
             QpState::Rts | QpState::Sqd => {
-                self.update(from, to, &next, change.av.as_ref())?;
+                self.update([from, to], &next, change.av.as_ref())?;
                 // WQEs posted while it was drained are sent now, and packets in flight use the new
                 // timeout.
                 post::send_doorbell(&self.qp)?;
@@ -447,8 +447,7 @@ impl UserQp {
     /// Changes what may change in RTS, SQD and SQE, including a new path.
     fn update(
         &self,
-        from: QpState,
-        to: QpState,
+        states: [QpState; 2],
         attributes: &Attributes,
         av: Option<&AddressVector>,
     ) -> Result {
@@ -458,7 +457,7 @@ impl UserQp {
         };
         let requester = self.requester(attributes)?;
         let responder = responder(&self.service, attributes)?;
-        self.qp.update(from, to, &requester, &responder, paths)
+        self.qp.update(states, &requester, &responder, paths)
     }
 }
 

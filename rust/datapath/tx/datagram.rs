@@ -7,7 +7,6 @@ use super::local::moved;
 use super::Sender;
 use crate::core::completion::Status;
 use crate::core::env::AccessError;
-use crate::core::queue::wqe::Destination;
 use crate::core::segment::{
     IncomingRequest,
     RequestSegment, //
@@ -101,6 +100,8 @@ impl<'q, 't, 'a, S> Transmit<S> for DatagramTx<'q, 't, 'a> {
         1
     }
 
+    // In a frame of its own: it is large, and the loop that calls it is that of each service.
+    #[inline(never)]
     fn send(&mut self, segment: &RequestSegment) -> Result<(), SendError> {
         let Sender { qp, wqes, ctx } = &mut self.sender;
         let (qp, wqes) = (*qp, *wqes);
@@ -114,16 +115,23 @@ impl<'q, 't, 'a, S> Transmit<S> for DatagramTx<'q, 't, 'a> {
             // It does not exist, or belongs to another domain.
             return Err(SendError::Local(Status::LocQpOpErr));
         };
+        let datagram = Datagram {
+            qp,
+            wqes,
+            segment,
+            to: destination.qpn,
+            extension,
+        };
         let sent = if qp.port().local_path() && ah_path.path.is_to_own_device() {
             moved(&qp, segment.len, ctx);
             let (qpn, to) = (qp.number(), destination.qpn);
             let (opcode, psn) = (segment.opcode, segment.psn);
             trace::handed(move || traced::handed([qpn, to], opcode, psn, [1, segment.len]));
-            give(ah_path, wqes, qp, segment, &destination, extension, ctx)
+            datagram.give(ah_path, ctx)
         } else {
             ctx.moved(segment.len);
             *self.left_at = Some(ctx.now());
-            add(ah_path, wqes, qp, segment, &destination, extension, ctx)
+            datagram.add(ah_path, ctx)
         };
         sent.map_err(|AccessError| SendError::Local(Status::LocProtErr))
     }
@@ -168,73 +176,72 @@ fn aim<'t>(
     ah_path.as_mut()
 }
 
-/// Adds a packet to the batch. The error is one of local memory.
-fn add(
-    ah_path: &mut AhPath,
-    wqes: &SendCopies,
-    qp: ArcBorrow<'_, Qp>,
-    segment: &RequestSegment,
-    destination: &Destination,
+/// A datagram to be sent.
+struct Datagram<'t, 'q> {
+    qp: ArcBorrow<'q, Qp>,
+    wqes: &'t SendCopies,
+    segment: &'t RequestSegment,
+    /// Number of the destination QP.
+    to: u32,
     extension: Extension,
-    ctx: &Ctx<'_>,
-) -> Result<(), AccessError> {
-    let mut headers = Headers::new(segment.opcode, destination.qpn, segment.psn);
-    headers.solicited = segment.solicited;
-    headers.extension = extension;
-    let payload = Payload::of(wqes.data(segment.slot), 0, qp.regions(ctx.rcu()));
-    let added = ah_path.batch.add(
-        &mut ah_path.path,
-        ctx.counters(&qp),
-        Origin::request(qp.number(), segment.slot),
-        &headers,
-        segment.len,
-        (),
-        |out| payload.read(segment.len, out),
-    );
-    match added {
-        Ok(()) => Ok(()),
-        Err(TxError::Refused(())) => {
-            trace::unsent(|| traced::unsent(qp.number(), segment.psn, Unsent::Lost));
-            Ok(())
-        }
-        Err(TxError::Access) => Err(AccessError),
-    }
 }
 
-/// Delivers a datagram over the local path. The error is one of local memory.
-fn give(
-    ah_path: &AhPath,
-    wqes: &SendCopies,
-    qp: ArcBorrow<'_, Qp>,
-    segment: &RequestSegment,
-    destination: &Destination,
-    extension: Extension,
-    ctx: &mut Ctx<'_>,
-) -> Result<(), AccessError> {
-    let payload = Payload::of(wqes.data(segment.slot), 0, qp.regions(ctx.rcu()));
-    let mut pieces = None;
-    let payload = payload.resolve(segment.len, &mut pieces)?;
-    let request = IncomingRequest::local(segment, extension);
-    let number = match destination.qpn {
-        MANAGEMENT_QP => qp.port().management(),
-        number => Some(number),
-    };
-    let peer = number.and_then(|number| ctx.directory().get(number, ctx.rcu()));
-    let peer = peer.filter(|peer| Arc::ptr_eq(peer.port(), qp.port()));
-    let lost = match peer {
-        None => Err(Counter::DropUnknownQp),
-        Some(peer) if peer.opcodes() != qp.opcodes() => Err(Counter::DropOpcode),
-        Some(peer) => {
-            let origin = DatagramOrigin::local(&ah_path.path, qp.port(), segment.len);
-            let mut recv = peer.recv.lock();
-            deliver::datagram(&mut recv, peer, &request, &origin, payload, ctx)
+impl Datagram<'_, '_> {
+    /// Adds it as a packet to the batch. The error is one of local memory.
+    #[inline]
+    fn add(&self, ah_path: &mut AhPath, ctx: &Ctx<'_>) -> Result<(), AccessError> {
+        let (qp, segment) = (self.qp, self.segment);
+        let mut headers = Headers::new(segment.opcode, self.to, segment.psn);
+        headers.solicited = segment.solicited;
+        headers.extension = self.extension;
+        let payload = Payload::of(self.wqes.data(segment.slot), 0, qp.regions(ctx.rcu()));
+        let added = ah_path.batch.add(
+            &mut ah_path.path,
+            ctx.counters(&qp),
+            Origin::request(qp.number(), segment.slot),
+            &headers,
+            segment.len,
+            (),
+            |out| payload.read(segment.len, out),
+        );
+        match added {
+            Ok(()) => Ok(()),
+            Err(TxError::Refused(())) => {
+                trace::unsent(|| traced::unsent(qp.number(), segment.psn, Unsent::Lost));
+                Ok(())
+            }
+            Err(TxError::Access) => Err(AccessError),
         }
-    };
-    if let Err(reason) = lost {
-        trace::drop(move || {
-            traced::lost(destination.qpn, Some((segment.psn, segment.opcode)), reason)
-        });
-        ctx.counters(&qp).inc(reason);
     }
-    Ok(())
+
+    /// Delivers it over the local path. The error is one of local memory.
+    #[inline]
+    fn give(&self, ah_path: &AhPath, ctx: &mut Ctx<'_>) -> Result<(), AccessError> {
+        let (qp, segment) = (self.qp, self.segment);
+        let payload = Payload::of(self.wqes.data(segment.slot), 0, qp.regions(ctx.rcu()));
+        let mut pieces = None;
+        let payload = payload.resolve(segment.len, &mut pieces)?;
+        let request = IncomingRequest::local(segment, self.extension);
+        let number = match self.to {
+            MANAGEMENT_QP => qp.port().management(),
+            number => Some(number),
+        };
+        let peer = number.and_then(|number| ctx.directory().get(number, ctx.rcu()));
+        let peer = peer.filter(|peer| Arc::ptr_eq(peer.port(), qp.port()));
+        let lost = match peer {
+            None => Err(Counter::DropUnknownQp),
+            Some(peer) if peer.opcodes() != qp.opcodes() => Err(Counter::DropOpcode),
+            Some(peer) => {
+                let origin = DatagramOrigin::local(&ah_path.path, qp.port(), segment.len);
+                let mut recv = peer.recv.lock();
+                deliver::datagram(&mut recv, peer, &request, &origin, payload, ctx)
+            }
+        };
+        if let Err(reason) = lost {
+            let (to, psn, opcode) = (self.to, segment.psn, segment.opcode);
+            trace::drop(move || traced::lost(to, Some((psn, opcode)), reason));
+            ctx.counters(&qp).inc(reason);
+        }
+        Ok(())
+    }
 }
