@@ -13,7 +13,6 @@ use crate::sys::ib::device::{
     LinkOps,
     Registered, //
 };
-use crate::sys::net::memory::PacketMemory;
 use crate::sys::net::netns::Rtnl;
 use crate::sys::net::notifier::{
     NetdevEvent,
@@ -23,6 +22,7 @@ use crate::sys::net::{
     netns,
     Framing,
     NetDevice,
+    PacketMemory,
     Receiver,
     Underlay, //
 };

@@ -42,7 +42,7 @@ pub trait CounterSet: Send + Sync + 'static {
 type New<'a, S> = object::New<'a, bindings::rdma_counter, S, <S as CounterSet>::Device>;
 type Live<'a, S> = object::Live<'a, bindings::rdma_counter, S, <S as CounterSet>::Device>;
 type Gone<'a, S> = object::Gone<'a, bindings::rdma_counter, S>;
-type Qp<'a, S> =
+type LiveQp<'a, S> =
     object::Live<'a, bindings::ib_qp, <S as CounterSet>::Qp, <S as CounterSet>::Device>;
 
 impl<'a> Reference<'a, bindings::rdma_counter> {
@@ -78,14 +78,14 @@ operations! {
         Ok(allocate(S::Device::COUNTERS, S::Device::COUNTERS_LIFESPAN_MS))
     }
 
-    counter_bind_qp(counter: Live<'a, S>, qp: Qp<'a, S>, _port: u32) -> Result {
+    counter_bind_qp(counter: Live<'a, S>, qp: LiveQp<'a, S>, _port: u32) -> Result {
         let number = counter.bind(counter.device()?, &qp)?;
         counter.reference().set_number(number);
         qp.reference().set_counter(counter.reference().as_raw());
         Ok(())
     }
 
-    counter_unbind_qp(qp: Qp<'a, S>, _port: u32) -> Result {
+    counter_unbind_qp(qp: LiveQp<'a, S>, _port: u32) -> Result {
         S::unbind(qp.device()?, &qp)?;
         qp.reference().set_counter(core::ptr::null_mut());
         Ok(())

@@ -6,7 +6,6 @@
 //! keeps the network namespace of one from ending; sockets and routes hold a resident.
 
 pub mod device;
-pub mod memory;
 pub mod netns;
 pub mod notifier;
 pub mod receive;
@@ -41,6 +40,7 @@ pub use self::{
     },
     transmit::{
         FilledPacket,
+        PacketMemory,
         TxList,
         TxPacket,
         TxResult, //

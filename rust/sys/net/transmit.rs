@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packets to be sent: one, or a batch of one flow.
+//! Packets to be sent: one, or a batch of one flow; and the memory that they are made of.
 //!
 //! Everything here is for softirq and for process context with BH disabled, under any spinlock
 //! that is not taken in hard interrupts. A sender may hold the lock of its queue: sending never
@@ -21,6 +21,14 @@ use core::{
     mem::ManuallyDrop,
     ptr::NonNull,
     slice, //
+};
+use kernel::{
+    error::to_result,
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Full, //
+    },
 };
 
 /// Fate of sent packets. The protocol treats all but `Sent` as loss.
@@ -268,5 +276,40 @@ impl Drop for TxList {
     fn drop(&mut self) {
         // SAFETY: The skbs are ours and are not used again; the head frees its list.
         unsafe { bindings::ferroce_tx_free(self.head.as_ptr()) };
+    }
+}
+
+/// Whether there is a [`PacketMemory`].
+static MEMORY_EXISTS: Atomic<bool> = Atomic::new(false);
+
+/// Keeps memory for packets at hand on every CPU. Without it they are made of memory from the
+/// kernel's allocator, which costs more.
+pub struct PacketMemory(());
+
+impl PacketMemory {
+    /// From here on memory is kept.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when it is already, `ENOMEM`.
+    pub fn new() -> Result<Self> {
+        if MEMORY_EXISTS.xchg(true, Full) {
+            return Err(EBUSY);
+        }
+        // SAFETY: `MEMORY_EXISTS` was false, so none is kept, and no other caller begins.
+        to_result(unsafe { bindings::ferroce_packet_memory_open() })
+            .inspect_err(|_| {
+                MEMORY_EXISTS.xchg(false, Full);
+            })
+            .map(|()| Self(()))
+    }
+}
+
+impl Drop for PacketMemory {
+    /// Gives the memory back, that of packets in flight when they are freed. Sleeps.
+    fn drop(&mut self) {
+        // SAFETY: Begun by `new`, and ended only here.
+        unsafe { bindings::ferroce_packet_memory_close() };
+        MEMORY_EXISTS.xchg(false, Full);
     }
 }
