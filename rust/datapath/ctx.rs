@@ -177,7 +177,7 @@ impl<'a> Ctx<'a> {
 
     /// Charges the time of a worker to the budget of its CPU.
     pub fn worked(&self) {
-        self.directory.worked(self.now, timer::now());
+        self.directory.workqueues().worked(self.now, timer::now());
     }
 
     /// The MRs that WQEs of this QP, and requests of its peer, may name.
@@ -287,7 +287,7 @@ impl<'a> Ctx<'a> {
         }
         // An invocation rarely fails more than two QPs; a worker moves the others.
         qp.fail_later(to);
-        self.directory.call_answerer(qp, self.now);
+        self.directory.workqueues().call_answerer(qp, self.now);
     }
 
     /// Moves the QP to ERR and flushes all WQEs.
@@ -348,18 +348,18 @@ impl<'a> Ctx<'a> {
     /// doorbell until the worker is done.
     pub(super) fn call_sender(&self, qp: ArcBorrow<'_, Qp>, call: WorkerCall<Cpu>) {
         qp.sq().store_flags(0);
-        self.directory.call_sender(qp, call, self.now);
+        self.directory.workqueues().call_sender(qp, call, self.now);
     }
 
     /// Queues a worker that may take over. The process rings doorbells until it does.
     pub(super) fn invite_sender(&self, qp: ArcBorrow<'_, Qp>, call: WorkerCall<Cpu>) {
-        self.directory.call_sender(qp, call, self.now);
+        self.directory.workqueues().call_sender(qp, call, self.now);
     }
 
     /// Leaves responses, or the flush of receives, to a worker.
     pub(super) fn leave_to_answerer(&self, recv: &mut RecvQueue, qp: ArcBorrow<'_, Qp>) {
         recv.answering = Answering::Worker;
-        self.directory.call_answerer(qp, self.now);
+        self.directory.workqueues().call_answerer(qp, self.now);
     }
 
     /// Flushes the send queue, including WQEs still in the ring, up to [`FLUSHED_PER_RUN`]. Returns

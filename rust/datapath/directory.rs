@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State shared by all devices: QPs by number, ports by netdev, and workers.
+//! State shared by all devices: QPs by number, ports by netdev, and the workqueues.
 //!
 //! QP numbers are unique over all devices of the module, so a packet finds its QP by the number
 //! alone. The addresses of the connection decide whether the packet may be for it.
@@ -11,20 +11,9 @@ use super::port::{
 };
 use super::qp::{
     Ending,
-    Qp,
-    ANSWER,
-    POSTED,
-    SEND_FAR,
-    SEND_NEAR, //
+    Qp, //
 };
-use crate::core::offload::budget::{
-    Budget,
-    Rounds, //
-};
-use crate::core::offload::{
-    Worker,
-    WorkerCall, //
-};
+use super::workqueues::Workqueues;
 use crate::core::wire::gid::GROUP_QPN;
 use crate::core::wire::ident::Permutation24;
 use crate::sys::net::{
@@ -34,18 +23,12 @@ use crate::sys::net::{
 use crate::sys::random;
 use crate::sys::reclaim::Global;
 use crate::sys::table::{
-    filled,
     Published,
     Reserved,
     Table, //
 };
 use crate::sys::timer;
-use crate::sys::work::Cpu;
-use crate::sys::work::{
-    self,
-    OwnedQueue, //
-};
-use kernel::c_str;
+use crate::sys::work::OwnedQueue;
 use kernel::prelude::*;
 use kernel::sync::rcu;
 use kernel::sync::{
@@ -59,9 +42,6 @@ pub static DIRECTORY: Global<Directory> = Global::empty();
 /// Most QPs of all devices together.
 pub const MAX_QP: u32 = 1 << 20;
 
-/// CPUs with a budget and rounds of their own; beyond that, some share them.
-const CPUS: usize = 64;
-
 /// The QPs and ports of all devices.
 #[pin_data]
 pub struct Directory {
@@ -74,24 +54,7 @@ pub struct Directory {
     on_netdev: Table<Port>,
     #[pin]
     in_netns: Table<Port>,
-    cpus: KVec<PerCpu>,
-    /// Runs notifiers and the posts of ULPs in a softirq.
-    notifications: OwnedQueue,
-    /// High priority: runs work beyond the budget of a system call or softirq, as long as the CPU
-    /// has budget for it. The other task on that CPU is usually the process that polls for these
-    /// very completions.
-    urgent: OwnedQueue,
-    /// Normal priority: runs the rest, and sends on other CPUs for offloaded queues.
-    normal: OwnedQueue,
-}
-
-/// State of one CPU.
-#[derive(Default)]
-struct PerCpu {
-    /// Time left for workers of high priority.
-    budget: Budget,
-    /// Polling rounds.
-    rounds: Rounds,
+    workqueues: Workqueues,
 }
 
 /// The hash of a netdev by which ports are found; with index 0 that of its namespace.
@@ -120,20 +83,13 @@ impl Directory {
 
     /// An empty directory.
     pub fn new() -> Result<Arc<Self>> {
-        let notifications = OwnedQueue::bh(c_str!("ferroce_notify"))?;
-        let urgent = OwnedQueue::urgent(c_str!("ferroce_urgent"))?;
-        let normal = OwnedQueue::normal(c_str!("ferroce"))?;
-        let cpus = filled(CPUS, PerCpu::default)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 qps <- Table::named(),
                 numbers: Permutation24::new(random::words()),
                 on_netdev <- Table::new(),
                 in_netns <- Table::new(),
-                cpus,
-                notifications,
-                urgent,
-                normal,
+                workqueues: Workqueues::new()?,
             }),
             GFP_KERNEL,
         )
@@ -235,75 +191,16 @@ impl Directory {
         self.in_netns.all(&rcu).for_each(|port| port.leave());
     }
 
+    /// The workqueues of the data path.
+    #[inline]
+    pub(super) fn workqueues(&self) -> &Workqueues {
+        &self.workqueues
+    }
+
     /// The workqueue of notifiers.
     #[inline]
     pub fn notifications(&self) -> &OwnedQueue {
-        &self.notifications
-    }
-
-    /// Queues a sending worker. It is queued once, however often it is called.
-    pub(super) fn call_sender(&self, qp: ArcBorrow<'_, Qp>, call: WorkerCall<Cpu>, now: u64) {
-        match call.worker {
-            Worker::Near => {
-                let queue = self.queue(call.cpu, now);
-                let _ = queue.enqueue_on::<_, SEND_NEAR>(call.cpu, Arc::from(qp));
-            }
-            Worker::Far => {
-                let queue = &self.normal;
-                let _ = queue.enqueue_on::<_, SEND_FAR>(call.cpu, Arc::from(qp));
-            }
-            Worker::Timer => {
-                if let Some(rounds) = self.rounds(call.cpu) {
-                    qp.poll_timer().arm(rounds.next(now, call.periods));
-                }
-            }
-        }
-    }
-
-    /// Queues the responding worker on this CPU.
-    pub(super) fn call_answerer(&self, qp: ArcBorrow<'_, Qp>, now: u64) {
-        let (cpu, work) = (Cpu::current(), Arc::from(qp));
-        let queue = self.queue(cpu, now);
-        let _ = queue.enqueue_on::<_, ANSWER>(cpu, work);
-    }
-
-    /// Queues a softirq on this CPU: a ULP has posted.
-    pub(super) fn call_posted(&self, qp: ArcBorrow<'_, Qp>) {
-        // If it is queued already, it has not looked yet.
-        let _ = self.notifications.enqueue::<Arc<Qp>, POSTED>(Arc::from(qp));
-    }
-
-    /// This CPU has polled a ring until `now`.
-    pub(super) fn polled(&self, now: u64) {
-        if let Some(rounds) = self.rounds(Cpu::current()) {
-            rounds.served(now);
-        }
-    }
-
-    /// Polling rounds of this CPU.
-    pub(super) fn rounds(&self, cpu: Cpu) -> Option<&Rounds> {
-        self.cpu(cpu).map(|cpu| &cpu.rounds)
-    }
-
-    fn cpu(&self, cpu: Cpu) -> Option<&PerCpu> {
-        self.cpus.get(cpu.index() % CPUS)
-    }
-
-    /// The workqueue for urgent work on `cpu`, within its budget.
-    fn queue(&self, cpu: Cpu, now: u64) -> &OwnedQueue {
-        match self.cpu(cpu) {
-            Some(cpu) if cpu.budget.has_left(now) => &self.urgent,
-            _ => &self.normal,
-        }
-    }
-
-    /// Charges the time of a worker on this CPU.
-    pub(super) fn worked(&self, begin: u64, end: u64) {
-        if work::is_urgent() {
-            if let Some(cpu) = self.cpu(Cpu::current()) {
-                cpu.budget.spend(begin, end);
-            }
-        }
+        self.workqueues.notifications()
     }
 }
 
@@ -325,7 +222,7 @@ impl PortListing {
         for qp in self.directory.qps.all(&rcu) {
             if Arc::ptr_eq(qp.port(), port) && qp.known_as() != MANAGEMENT_QP {
                 qp.fail_later(Ending::User);
-                self.directory.call_answerer(qp, now);
+                self.directory.workqueues.call_answerer(qp, now);
             }
         }
     }

@@ -264,6 +264,6 @@ fn call(qp: &Arc<Qp>, ring: &Ring) {
     let rcu = rcu::read_lock();
     // Without a directory the module is being unloaded.
     if let Some(directory) = DIRECTORY.get(&rcu) {
-        directory.call_posted(qp.as_arc_borrow());
+        directory.workqueues().call_posted(qp.as_arc_borrow());
     }
 }

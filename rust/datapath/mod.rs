@@ -16,7 +16,8 @@
 //!   congestion                          marks of the network, and notifications
 //!   deliver                             executes a segment at its QP
 //!   ctx                                 completions, errors, budgets
-//!   directory                           QPs by number, ports by netdev, workqueues
+//!   directory                           QPs by number, ports by netdev
+//!   workqueues                          workers, and their share of each CPU
 //!   qp                                  the state, and both queues under their locks
 //!   queues                              send queue and receive queue, as data
 //!   protocol                            requester and responder of each QP type
@@ -67,3 +68,4 @@ mod traced;
 pub mod tx;
 pub mod tx_batch;
 pub mod worker;
+mod workqueues;

@@ -199,7 +199,7 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
 
     fn worked(&mut self, worker: Worker) {
         match worker {
-            Worker::Timer => self.ctx.directory().polled(timer::now()),
+            Worker::Timer => self.ctx.directory().workqueues().polled(timer::now()),
             Worker::Near | Worker::Far => self.ctx.worked(),
         }
     }

@@ -63,7 +63,7 @@ impl Expires<POLL> for Qp {
         // `None`: the module is being unloaded.
         let begins = Ctx::run(RunContext::Softirq, |ctx| {
             let mut send = this.send.lock();
-            let rounds = ctx.directory().rounds(Cpu::current());
+            let rounds = ctx.directory().workqueues().rounds(Cpu::current());
             match rounds.map(|rounds| rounds.enter(send.round, ctx.now())) {
                 Some(Ok(round)) => {
                     send.round = round;
