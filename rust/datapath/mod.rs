@@ -24,7 +24,7 @@
 //!   tx_batch  path  cq  srq             batches; routes and AHs; completions; SRQs
 //!   notify  icrc  port  groups          upcalls; checksums; the device; multicast
 //!   traced                              what trace events say
-//!   memory::{sg, window, region}        scatter/gather lists, MWs and FRMRs, MRs
+//!   memory::{sg, keys, window, region}  scatter/gather lists, keys, MWs and FRMRs, MRs
 //! ```
 //!
 //! What needs no kernel is in [`core`](crate::core): the protocol, [`queue`] (private copies of

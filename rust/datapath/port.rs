@@ -3,15 +3,8 @@
 //! The port of a device: its keys, address handles, counters and settings.
 
 use super::groups::Groups;
-use super::memory::region::Region;
-use super::memory::window::{
-    Find,
-    Mw, //
-};
+use super::memory::keys::KeyTable;
 use super::path::Ah;
-use crate::core::memory::MemoryKey;
-use crate::core::uabi::udata::NULL_LKEY;
-use crate::core::wire::ident::Permutation24;
 use crate::observe::counters::Counters;
 use crate::observe::sets::PortCounters;
 use crate::sys::net::{
@@ -22,11 +15,9 @@ use crate::sys::net::{
     Resident,
     Underlay, //
 };
-use crate::sys::random;
 use crate::sys::table::{
     AllocContext,
     Published,
-    Replacement,
     Reserved,
     Table, //
 };
@@ -42,44 +33,17 @@ use kernel::sync::{
     ArcBorrow, //
 };
 
-/// Most MRs of a device.
-pub const MAX_MR: u32 = 1 << 20;
-
-/// Bit 23 of the index tags MW keys: no index of an MR is so large.
-const OF_WINDOW: u32 = 1 << 23;
-
 /// The number of the GSI QP on the wire, on every device.
 pub const MANAGEMENT_QP: u32 = 1;
 
 /// Most address handles of a device.
 pub const MAX_AH: u32 = 1 << 20;
 
-/// Lookup of the MRs of a port.
-pub struct InPort<'a> {
-    /// The port.
-    pub port: &'a Port,
-    /// RCU read guard that protects the lookups.
-    pub rcu: &'a rcu::Guard,
-}
-
-impl<'a> Find<'a> for InPort<'a> {
-    fn region(&self, key: MemoryKey) -> Option<&'a Region> {
-        self.port.region(key, self.rcu)
-    }
-}
-
 /// The port of a device.
 #[pin_data]
 pub struct Port {
     #[pin]
-    regions: Table<Region>,
-    /// The MR of [`NULL_LKEY`].
-    null: Region,
-    /// By index; their keys contain [`OF_WINDOW`].
-    #[pin]
-    windows: Table<Mw>,
-    /// Secret of the keys.
-    keys: Permutation24,
+    keys: KeyTable,
     #[pin]
     ahs: Table<Ah>,
     #[pin]
@@ -104,10 +68,7 @@ impl Port {
     pub fn new(underlay: &Underlay) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
-                regions <- Table::named(),
-                null: Region::null(),
-                windows <- Table::new(),
-                keys: Permutation24::new(random::words()),
+                keys <- KeyTable::new(),
                 ahs <- Table::new(),
                 counters <- PortCounters::new(),
                 mac: underlay.netdev().mac(),
@@ -215,67 +176,10 @@ impl Port {
         self.is_leaving.load(Relaxed)
     }
 
-    /// Reserves a key for an MR, which leads nowhere until it is published. May sleep.
-    pub fn reserve_key(&self) -> Result<(Reserved<'_, Region>, MemoryKey)> {
-        self.draw(|| self.regions.reserve(MAX_MR), 0)
-    }
-
-    /// Reserves a key for an MW, which leads nowhere until it is published. May sleep.
-    pub fn reserve_window_key(&self) -> Result<(Reserved<'_, Mw>, MemoryKey)> {
-        self.draw(|| self.windows.reserve(MAX_MR), OF_WINDOW)
-    }
-
-    /// Reserves an index, adds the tag `mark`, and makes a key of it.
-    fn draw<'a, T: Send + Sync>(
-        &self,
-        reserve: impl Fn() -> Result<Reserved<'a, T>>,
-        mark: u32,
-    ) -> Result<(Reserved<'a, T>, MemoryKey)> {
-        let mut reserved = reserve()?;
-        let name = |reserved: &Reserved<'_, T>| self.keys.number(reserved.number() | mark);
-        if name(&reserved) == MemoryKey::new(NULL_LKEY).name() {
-            // Kept while another one is drawn.
-            let unusable = reserved;
-            reserved = reserve()?;
-            drop(unusable);
-        }
-        let key = MemoryKey::new(random::byte().into()).with_name(name(&reserved));
-        Ok((reserved, key))
-    }
-
-    /// Unpublishes and ends an MW: no access through it is left when this returns. May sleep.
-    pub fn remove_window(&self, window: &mut Published<Mw>) {
-        self.windows.remove(window);
-        let rcu = rcu::read_lock();
-        window.end(&InPort {
-            port: self,
-            rcu: &rcu,
-        });
-        drop(rcu);
-        if let Some(lists) = window.lists() {
-            lists.end();
-        }
-    }
-
-    /// The MW that `key` may belong to. The MW checks the whole key and the user.
-    #[cold]
-    pub fn window<'g>(&'g self, key: MemoryKey, rcu: &'g rcu::Guard) -> Option<&'g Mw> {
-        let number = self.keys.index(key.name());
-        if number & OF_WINDOW == 0 {
-            return None;
-        }
-        self.windows.get_ref(number & !OF_WINDOW, rcu)
-    }
-
-    /// Lets the key of an MR lead to another MR with the same key. The old one is unpublished, but
-    /// not revoked.
-    pub fn replace_region(
-        &self,
-        old: &mut Published<Region>,
-        with: Replacement<Region>,
-        region: Region,
-    ) {
-        self.regions.replace(old, with, region);
+    /// Its keys.
+    #[inline]
+    pub fn keys(&self) -> &KeyTable {
+        &self.keys
     }
 
     /// Reserves a number for an address handle, which leads nowhere until it is published.
@@ -292,23 +196,5 @@ impl Port {
     #[inline]
     pub(super) fn ah<'g>(&'g self, number: u32, rcu: &'g rcu::Guard) -> Option<ArcBorrow<'g, Ah>> {
         self.ahs.get(number, rcu)
-    }
-
-    /// Unpublishes an MR and waits for accesses in progress. May sleep.
-    pub fn remove_region(&self, region: &mut Published<Region>) {
-        self.regions.remove(region);
-        drop(region.revoke());
-    }
-
-    /// The MR of [`NULL_LKEY`].
-    pub fn null(&self) -> &Region {
-        &self.null
-    }
-
-    /// The MR that `key` may belong to. The MR checks the whole key and the user.
-    #[inline]
-    pub fn region<'g>(&'g self, key: MemoryKey, rcu: &'g rcu::Guard) -> Option<&'g Region> {
-        let name = key.name();
-        self.regions.find_ref(name, rcu, || self.keys.index(name))
     }
 }

@@ -401,12 +401,12 @@ impl Qp {
 
     /// The MRs that WQEs of this QP, and requests of its peer, may name.
     pub(super) fn regions<'a>(&'a self, rcu: &'a rcu::Guard) -> Regions<'a> {
-        Regions::new(&self.port, self.domain, rcu)
+        Regions::new(self.port.keys(), self.domain, rcu)
     }
 
     /// The MRs that its receives may name.
     pub(super) fn recv_regions<'a>(&'a self, rcu: &'a rcu::Guard) -> Regions<'a> {
-        Regions::new(&self.port, self.recv_domain, rcu)
+        Regions::new(self.port.keys(), self.recv_domain, rcu)
     }
 
     /// Takes the snapshot.

@@ -207,7 +207,7 @@ impl UserMr {
         let permit = device.permit(ObjectKind::Mr)?;
         let memory = pin(core_pd, &range)?;
         let port = device.port();
-        let (reserved, key) = port.reserve_key()?;
+        let (reserved, key) = port.keys().reserve_region()?;
         let region = Region::new(key, pd.id(), range.access, range.iova, memory);
         Self::published(device, permit, reserved, region, range)
     }
@@ -220,7 +220,7 @@ impl UserMr {
     ) -> Result<Self> {
         let permit = device.permit(ObjectKind::Mr)?;
         let port = device.port();
-        let (reserved, key) = port.reserve_key()?;
+        let (reserved, key) = port.keys().reserve_region()?;
         let region = Region::of_kernel(key, pd.id(), access, memory);
         // ULPs do not reregister.
         let range = UserRange {
@@ -300,6 +300,7 @@ impl UserMr {
         };
         let region = Region::new(self.key, domain, range.access, range.iova, memory);
         self.port
+            .keys()
             .replace_region(&mut current.region, replacement, region);
         drop(old.revoke());
         current.range = range;
@@ -333,7 +334,8 @@ impl UserMr {
 impl Drop for UserMr {
     fn drop(&mut self) {
         trace::key(|| of_key(KeyAction::Deregister, self.key, &self.current.lock()));
-        self.port.remove_region(&mut self.current.lock().region);
+        let keys = self.port.keys();
+        keys.remove_region(&mut self.current.lock().region);
     }
 }
 
@@ -350,7 +352,7 @@ pub struct UserMw {
 impl UserMw {
     fn new(device: &Device, pd: &Domain, permit: ObjectPermit, kind: Type) -> Result<Self> {
         let port = device.port();
-        let (reserved, key) = port.reserve_window_key()?;
+        let (reserved, key) = port.keys().reserve_window()?;
         let window = Mw::new(key, pd.id(), kind)?;
         Ok(Self {
             port: port.clone(),
@@ -376,6 +378,6 @@ impl MemoryWindow for UserMw {
 
 impl Drop for UserMw {
     fn drop(&mut self) {
-        self.port.remove_window(&mut self.window);
+        self.port.keys().remove_window(&mut self.window);
     }
 }

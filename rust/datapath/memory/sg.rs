@@ -6,6 +6,7 @@
 //! receiver's MRs or, on the local path, from MRs to MRs. Every copy checks the keys again:
 //! deregistering an MR in the middle of a message ends the message with an error.
 
+use super::keys::KeyTable;
 use super::region::{
     DomainId,
     Range,
@@ -30,10 +31,6 @@ use crate::core::uabi::wqe::{
     Sge,
     MAX_SGE, //
 };
-use crate::datapath::port::{
-    InPort,
-    Port, //
-};
 use crate::sys::ib::qp::Access;
 use crate::sys::memory::{
     Cursor,
@@ -55,15 +52,15 @@ impl From<Fault> for AccessError {
 /// The MRs that a QP may use.
 #[derive(Clone, Copy)]
 pub struct Regions<'a> {
-    port: &'a Port,
+    keys: &'a KeyTable,
     domain: DomainId,
     rcu: &'a rcu::Guard,
 }
 
 impl<'a> Regions<'a> {
-    /// The MRs at `port` for QPs of `domain`, while `rcu` lives.
-    pub fn new(port: &'a Port, domain: DomainId, rcu: &'a rcu::Guard) -> Self {
-        Self { port, domain, rcu }
+    /// The MRs of `keys` for QPs of `domain`, while `rcu` lives.
+    pub fn new(keys: &'a KeyTable, domain: DomainId, rcu: &'a rcu::Guard) -> Self {
+        Self { keys, domain, rcu }
     }
 
     /// The range of `region` that `span` names, whose key led to it.
@@ -89,7 +86,7 @@ impl<'a> Regions<'a> {
         rights: u32,
         span: Span,
     ) -> Result<Range<'a>, AccessError> {
-        let now = self.port.region(span.key, self.rcu).ok_or(AccessError)?;
+        let now = self.keys.region(span.key, self.rcu).ok_or(AccessError)?;
         if core::ptr::eq(region, now) {
             return Err(AccessError);
         }
@@ -98,10 +95,10 @@ impl<'a> Regions<'a> {
 
     /// Whether a peer may access a range of an MR or MW.
     pub fn permits(&self, qp: QpId, rights: u32, span: Span) -> Result<(), AccessError> {
-        let permitted = match self.port.region(span.key, self.rcu) {
+        let permitted = match self.keys.region(span.key, self.rcu) {
             Some(region) => region.permits(self.domain, rights, &span).is_some(),
             None => self
-                .port
+                .keys
                 .window(span.key, self.rcu)
                 .is_some_and(|window| window.permits(self.user(qp), rights, &span)),
         };
@@ -111,7 +108,7 @@ impl<'a> Regions<'a> {
     /// The source of a READ by a peer: a range of an MR or MW.
     #[inline]
     pub fn source(&self, qp: QpId, span: Span) -> Result<Payload<'a>, AccessError> {
-        match self.port.region(span.key, self.rcu) {
+        match self.keys.region(span.key, self.rcu) {
             Some(region) => self
                 .range(region, Access::REMOTE_READ, &span)
                 .map(Payload::Range),
@@ -126,7 +123,7 @@ impl<'a> Regions<'a> {
     pub fn write(&self, qp: QpId, span: Span, payload: &Payload<'_>) -> Result<(), AccessError> {
         // A segment is no longer than a message.
         let len = span.len as u32;
-        match self.port.region(span.key, self.rcu) {
+        match self.keys.region(span.key, self.rcu) {
             Some(region) => {
                 let to = self.range(region, Access::REMOTE_WRITE, &span)?;
                 payload.copy_to(0, &to, len)
@@ -146,7 +143,7 @@ impl<'a> Regions<'a> {
         span: Span,
         what: impl FnOnce(MemoryWord<'_>) -> R,
     ) -> Result<R, AccessError> {
-        match self.port.region(span.key, self.rcu) {
+        match self.keys.region(span.key, self.rcu) {
             Some(region) => {
                 let range = self.range(region, rights, &span)?;
                 Ok(what(range.word()?))
@@ -160,9 +157,9 @@ impl<'a> Regions<'a> {
 
     #[cold]
     fn window(&self, qp: QpId, rights: u32, span: &Span) -> Result<WindowRange<'a>, AccessError> {
-        self.port
+        self.keys
             .window(span.key, self.rcu)
-            .and_then(|window| window.check(&self.found(), self.user(qp), rights, span))
+            .and_then(|window| window.check(&self.region_of(), self.user(qp), rights, span))
             .ok_or(AccessError)
     }
 
@@ -174,13 +171,13 @@ impl<'a> Regions<'a> {
             KeyChange::Bind(binding) => binding.old_key,
             KeyChange::Register(registration) => registration.span.key,
         };
-        let done = match (self.port.window(key, self.rcu), change) {
+        let done = match (self.keys.window(key, self.rcu), change) {
             (None, _) => Err(BindError),
             (Some(window), KeyChange::Invalidate(key)) => {
-                window.invalidate(&self.found(), self.user(qp), key)
+                window.invalidate(&self.region_of(), self.user(qp), key)
             }
             (Some(window), KeyChange::Bind(wanted)) => {
-                window.bind(&self.found(), self.user(qp), &wanted)
+                window.bind(&self.region_of(), self.user(qp), &wanted)
             }
             (Some(window), KeyChange::Register(wanted)) => window.register(self.user(qp), &wanted),
         };
@@ -195,16 +192,15 @@ impl<'a> Regions<'a> {
         }
     }
 
-    fn found(&self) -> InPort<'a> {
-        InPort {
-            port: self.port,
-            rcu: self.rcu,
-        }
+    /// The lookup of MRs that changes of a window need.
+    fn region_of(&self) -> impl Fn(MemoryKey) -> Option<&'a Region> + use<'a> {
+        let Self { keys, rcu, .. } = *self;
+        move |key| keys.region(key, rcu)
     }
 
     /// Whether the MR of `key` as a whole grants the rights.
     pub fn permits_all(&self, key: MemoryKey, rights: u32) -> Result<(), AccessError> {
-        let region = self.port.region(key, self.rcu).ok_or(AccessError)?;
+        let region = self.keys.region(key, self.rcu).ok_or(AccessError)?;
         match region.permits_all(key, self.domain, rights) {
             true => Ok(()),
             false => Err(AccessError),
@@ -214,7 +210,7 @@ impl<'a> Regions<'a> {
     /// The local memory that a WR names: of an MR, the null MR, or an FRMR.
     #[inline(always)]
     fn local(&self, rights: u32, span: Span) -> Result<Range<'a>, AccessError> {
-        match self.port.region(span.key, self.rcu) {
+        match self.keys.region(span.key, self.rcu) {
             Some(region) => self.range(region, rights, &span),
             None => self.own(rights, &span),
         }
@@ -222,9 +218,9 @@ impl<'a> Regions<'a> {
 
     #[cold]
     fn own(&self, rights: u32, span: &Span) -> Result<Range<'a>, AccessError> {
-        let window = || self.port.window(span.key, self.rcu);
+        let window = || self.keys.window(span.key, self.rcu);
         let range = || window()?.own(self.domain, rights, span);
-        let range = self.port.null().anywhere(span.key).or_else(range);
+        let range = self.keys.null().anywhere(span.key).or_else(range);
         range.ok_or(AccessError)
     }
 }

@@ -167,15 +167,9 @@ impl WindowState {
     }
 }
 
-/// Lookup of MRs by key.
-pub trait Find<'a> {
-    /// The MR that a key may belong to.
-    fn region(&self, key: MemoryKey) -> Option<&'a Region>;
-}
-
 /// The part of an MR to bind to; the binding is counted already.
 fn part_of<'a>(
-    regions: &impl Find<'a>,
+    region_of: &impl Fn(MemoryKey) -> Option<&'a Region>,
     user: WindowUser,
     wanted: &wqe::Binding,
 ) -> Result<Bound, BindError> {
@@ -185,7 +179,7 @@ fn part_of<'a>(
     } else {
         0
     };
-    let region = regions.region(wanted.span.key).ok_or(BindError)?;
+    let region = region_of(wanted.span.key).ok_or(BindError)?;
     let offset = region
         .bind(user.domain, needs, &wanted.span)
         .ok_or(BindError)?;
@@ -249,10 +243,11 @@ impl Mw {
             .is_some_and(|state| state.permits(self, user, rights, span).is_some())
     }
 
-    /// A range that [`Self::permits`] allows, for immediate use.
+    /// A range that [`Self::permits`] allows, for immediate use. `region_of` looks up an MR by its
+    /// key, here and below.
     pub fn check<'a>(
         &'a self,
-        regions: &impl Find<'a>,
+        region_of: &impl Fn(MemoryKey) -> Option<&'a Region>,
         user: WindowUser,
         rights: u32,
         span: &Span,
@@ -260,9 +255,7 @@ impl Mw {
         let state = self.state.read()?;
         let (bound, at) = state.permits(self, user, rights, span)?;
         let range = match bound.below {
-            Below::Region { lkey, offset } => {
-                regions.region(lkey)?.range_at(offset.wrapping_add(at))?
-            }
+            Below::Region { lkey, offset } => region_of(lkey)?.range_at(offset.wrapping_add(at))?,
             Below::List => self.lists()?.range_at(at)?,
         };
         Some(WindowRange {
@@ -284,7 +277,7 @@ impl Mw {
     /// new key counts, as with mlx5 and rdma_rxe.
     pub fn bind<'a>(
         &self,
-        regions: &impl Find<'a>,
+        region_of: &impl Fn(MemoryKey) -> Option<&'a Region>,
         user: WindowUser,
         wanted: &wqe::Binding,
     ) -> Result<(), BindError> {
@@ -310,9 +303,9 @@ impl Mw {
             }
             let bound = match wanted.span.len {
                 0 => None,
-                _ => Some(part_of(regions, user, wanted)?),
+                _ => Some(part_of(region_of, user, wanted)?),
             };
-            self.unbind(state, regions);
+            self.unbind(state, region_of);
             (state.key, state.bound) = (new_key, bound);
             Ok(())
         })
@@ -360,7 +353,7 @@ impl Mw {
     /// not be registered.
     pub fn invalidate<'a>(
         &self,
-        regions: &impl Find<'a>,
+        region_of: &impl Fn(MemoryKey) -> Option<&'a Region>,
         user: WindowUser,
         key: MemoryKey,
     ) -> Result<(), BindError> {
@@ -377,25 +370,29 @@ impl Mw {
             if state.key != key || !may {
                 return Err(BindError);
             }
-            self.unbind(state, regions);
+            self.unbind(state, region_of);
             Ok(())
         })
     }
 
     /// Ends it for its owner: when this returns, no peer accesses it, and it cannot be bound again.
-    pub fn end<'a>(&self, regions: &impl Find<'a>) {
+    pub fn end<'a>(&self, region_of: &impl Fn(MemoryKey) -> Option<&'a Region>) {
         self.state.change(|state| {
-            self.unbind(state, regions);
+            self.unbind(state, region_of);
             state.ended = true;
         });
     }
 
-    fn unbind<'a>(&self, state: &mut WindowState, regions: &impl Find<'a>) {
+    fn unbind<'a>(
+        &self,
+        state: &mut WindowState,
+        region_of: &impl Fn(MemoryKey) -> Option<&'a Region>,
+    ) {
         match state.bound.take().map(|bound| bound.below) {
             None => {}
             // An MR stays while MWs are bound to it.
             Some(Below::Region { lkey, .. }) => {
-                if let Some(region) = regions.region(lkey) {
+                if let Some(region) = region_of(lkey) {
                     region.unbind();
                 }
             }
