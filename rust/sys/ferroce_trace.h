@@ -17,6 +17,8 @@
 #include "ferroce_trace_types.h"
 #include "ferroce_trace_names.h"
 
+#define ferroce_assign(type, name)	__entry->name = event->name;
+
 TRACE_EVENT(ferroce_verb,
 	TP_PROTO(const struct ferroce_trace_verb *event),
 	TP_ARGS(event),
@@ -98,19 +100,9 @@ TRACE_EVENT(ferroce_qp_state,
 	TP_PROTO(const struct ferroce_trace_qp_state *event),
 	TP_ARGS(event),
 
-	TP_STRUCT__entry(
-		__field(u32, qpn)
-		__field(u32, from)
-		__field(u32, to)
-		__field(u32, why)
-	),
+	TP_STRUCT__entry(FERROCE_QP_STATE_FIELDS(__field)),
 
-	TP_fast_assign(
-		__entry->qpn = event->qpn;
-		__entry->from = event->from;
-		__entry->to = event->to;
-		__entry->why = event->why;
-	),
+	TP_fast_assign(FERROCE_QP_STATE_FIELDS(ferroce_assign)),
 
 	TP_printk("qpn=0x%x from=%s to=%s why=%s", __entry->qpn,
 		  ferroce_show_state(__entry->from),
@@ -122,19 +114,9 @@ TRACE_EVENT(ferroce_doorbell,
 	TP_PROTO(const struct ferroce_trace_doorbell *event),
 	TP_ARGS(event),
 
-	TP_STRUCT__entry(
-		__field(u32, qpn)
-		__field(u32, producer)
-		__field(u32, taken)
-		__field(u32, by)
-	),
+	TP_STRUCT__entry(FERROCE_DOORBELL_FIELDS(__field)),
 
-	TP_fast_assign(
-		__entry->qpn = event->qpn;
-		__entry->producer = event->producer;
-		__entry->taken = event->taken;
-		__entry->by = event->by;
-	),
+	TP_fast_assign(FERROCE_DOORBELL_FIELDS(ferroce_assign)),
 
 	TP_printk("qpn=0x%x producer=%u taken=%u by=%s", __entry->qpn,
 		  __entry->producer, __entry->taken,
@@ -145,31 +127,9 @@ TRACE_EVENT(ferroce_taken,
 	TP_PROTO(const struct ferroce_trace_taken *event),
 	TP_ARGS(event),
 
-	TP_STRUCT__entry(
-		__field(u64, wr_id)
-		__field(u32, qpn)
-		__field(u32, index)
-		__field(u32, slot)
-		__field(u32, opcode)
-		__field(u32, len)
-		__field(u32, status)
-		__field(bool, signaled)
-		__field(bool, fence)
-		__field(bool, solicited)
-	),
+	TP_STRUCT__entry(FERROCE_TAKEN_FIELDS(__field)),
 
-	TP_fast_assign(
-		__entry->wr_id = event->wr_id;
-		__entry->qpn = event->qpn;
-		__entry->index = event->index;
-		__entry->slot = event->slot;
-		__entry->opcode = event->opcode;
-		__entry->len = event->len;
-		__entry->status = event->status;
-		__entry->signaled = event->signaled;
-		__entry->fence = event->fence;
-		__entry->solicited = event->solicited;
-	),
+	TP_fast_assign(FERROCE_TAKEN_FIELDS(ferroce_assign)),
 
 	TP_printk("qpn=0x%x index=%u slot=%u wr_id=0x%llx opcode=%s len=%u signaled=%d fence=%d solicited=%d status=%s",
 		  __entry->qpn, __entry->index, __entry->slot, __entry->wr_id,
@@ -265,17 +225,9 @@ TRACE_EVENT(ferroce_unsent,
 	TP_PROTO(const struct ferroce_trace_unsent *event),
 	TP_ARGS(event),
 
-	TP_STRUCT__entry(
-		__field(u32, qpn)
-		__field(u32, psn)
-		__field(u32, what)
-	),
+	TP_STRUCT__entry(FERROCE_UNSENT_FIELDS(__field)),
 
-	TP_fast_assign(
-		__entry->qpn = event->qpn;
-		__entry->psn = event->psn;
-		__entry->what = event->what;
-	),
+	TP_fast_assign(FERROCE_UNSENT_FIELDS(ferroce_assign)),
 
 	TP_printk("qpn=0x%x psn=%u what=%s", __entry->qpn, __entry->psn,
 		  ferroce_show_unsent(__entry->what))
@@ -285,23 +237,9 @@ TRACE_EVENT(ferroce_handed,
 	TP_PROTO(const struct ferroce_trace_handed *event),
 	TP_ARGS(event),
 
-	TP_STRUCT__entry(
-		__field(u32, qpn)
-		__field(u32, to)
-		__field(u32, opcode)
-		__field(u32, psn)
-		__field(u32, span)
-		__field(u32, len)
-	),
+	TP_STRUCT__entry(FERROCE_HANDED_FIELDS(__field)),
 
-	TP_fast_assign(
-		__entry->qpn = event->qpn;
-		__entry->to = event->to;
-		__entry->opcode = event->opcode;
-		__entry->psn = event->psn;
-		__entry->span = event->span;
-		__entry->len = event->len;
-	),
+	TP_fast_assign(FERROCE_HANDED_FIELDS(ferroce_assign)),
 
 	TP_printk("qpn=0x%x to=0x%x opcode=%s psn=%u span=%u len=%u",
 		  __entry->qpn, __entry->to,
@@ -313,19 +251,9 @@ TRACE_EVENT(ferroce_request,
 	TP_PROTO(const struct ferroce_trace_request *event),
 	TP_ARGS(event),
 
-	TP_STRUCT__entry(
-		__field(u32, qpn)
-		__field(u32, psn)
-		__field(u32, opcode)
-		__field(u32, outcome)
-	),
+	TP_STRUCT__entry(FERROCE_REQUEST_FIELDS(__field)),
 
-	TP_fast_assign(
-		__entry->qpn = event->qpn;
-		__entry->psn = event->psn;
-		__entry->opcode = event->opcode;
-		__entry->outcome = event->outcome;
-	),
+	TP_fast_assign(FERROCE_REQUEST_FIELDS(ferroce_assign)),
 
 	TP_printk("qpn=0x%x psn=%u opcode=%s outcome=%s", __entry->qpn,
 		  __entry->psn, ferroce_show_opcode(__entry->opcode),
@@ -336,25 +264,9 @@ TRACE_EVENT(ferroce_ack,
 	TP_PROTO(const struct ferroce_trace_ack *event),
 	TP_ARGS(event),
 
-	TP_STRUCT__entry(
-		__field(u32, qpn)
-		__field(u32, psn)
-		__field(u32, syndrome)
-		__field(u32, msn)
-		__field(u32, una)
-		__field(u32, next)
-		__field(u32, window)
-	),
+	TP_STRUCT__entry(FERROCE_ACK_FIELDS(__field)),
 
-	TP_fast_assign(
-		__entry->qpn = event->qpn;
-		__entry->psn = event->psn;
-		__entry->syndrome = event->syndrome;
-		__entry->msn = event->msn;
-		__entry->una = event->una;
-		__entry->next = event->next;
-		__entry->window = event->window;
-	),
+	TP_fast_assign(FERROCE_ACK_FIELDS(ferroce_assign)),
 
 	TP_printk("qpn=0x%x psn=%u syndrome=%u msn=%u una=%u next=%u window=%u",
 		  __entry->qpn, __entry->psn, __entry->syndrome, __entry->msn,
@@ -365,25 +277,9 @@ TRACE_EVENT(ferroce_recover,
 	TP_PROTO(const struct ferroce_trace_recover *event),
 	TP_ARGS(event),
 
-	TP_STRUCT__entry(
-		__field(u64, timer_ns)
-		__field(u32, qpn)
-		__field(u32, what)
-		__field(u32, count)
-		__field(u32, una)
-		__field(u32, retries)
-		__field(u32, rnr_retries)
-	),
+	TP_STRUCT__entry(FERROCE_RECOVER_FIELDS(__field)),
 
-	TP_fast_assign(
-		__entry->timer_ns = event->timer_ns;
-		__entry->qpn = event->qpn;
-		__entry->what = event->what;
-		__entry->count = event->count;
-		__entry->una = event->una;
-		__entry->retries = event->retries;
-		__entry->rnr_retries = event->rnr_retries;
-	),
+	TP_fast_assign(FERROCE_RECOVER_FIELDS(ferroce_assign)),
 
 	TP_printk("qpn=0x%x what=%s count=%u una=%u retries=%u rnr_retries=%u timer_ns=%llu",
 		  __entry->qpn, ferroce_show_recovery(__entry->what),
@@ -395,25 +291,9 @@ TRACE_EVENT(ferroce_complete,
 	TP_PROTO(const struct ferroce_trace_complete *event),
 	TP_ARGS(event),
 
-	TP_STRUCT__entry(
-		__field(u64, wr_id)
-		__field(u32, cq)
-		__field(u32, qpn)
-		__field(u32, status)
-		__field(u32, opcode)
-		__field(u32, byte_len)
-		__field(u32, vendor_err)
-	),
+	TP_STRUCT__entry(FERROCE_COMPLETE_FIELDS(__field)),
 
-	TP_fast_assign(
-		__entry->wr_id = event->wr_id;
-		__entry->cq = event->cq;
-		__entry->qpn = event->qpn;
-		__entry->status = event->status;
-		__entry->opcode = event->opcode;
-		__entry->byte_len = event->byte_len;
-		__entry->vendor_err = event->vendor_err;
-	),
+	TP_fast_assign(FERROCE_COMPLETE_FIELDS(ferroce_assign)),
 
 	TP_printk("qpn=0x%x cq=%u wr_id=0x%llx status=%s opcode=%s byte_len=%u vendor_err=0x%x",
 		  __entry->qpn, __entry->cq, __entry->wr_id,
@@ -428,14 +308,12 @@ TRACE_EVENT(ferroce_cq_event,
 
 	TP_STRUCT__entry(
 		__string(dev, event->device ? event->device->name : "")
-		__field(u32, cq)
-		__field(u32, what)
+		FERROCE_CQ_EVENT_FIELDS(__field)
 	),
 
 	TP_fast_assign(
 		__assign_str(dev);
-		__entry->cq = event->cq;
-		__entry->what = event->what;
+		FERROCE_CQ_EVENT_FIELDS(ferroce_assign)
 	),
 
 	TP_printk("dev=%s cq=%u what=%s", __get_str(dev), __entry->cq,
@@ -448,16 +326,12 @@ TRACE_EVENT(ferroce_async_event,
 
 	TP_STRUCT__entry(
 		__string(dev, event->device ? event->device->name : "")
-		__field(u32, object)
-		__field(u32, id)
-		__field(u32, event)
+		FERROCE_ASYNC_EVENT_FIELDS(__field)
 	),
 
 	TP_fast_assign(
 		__assign_str(dev);
-		__entry->object = event->object;
-		__entry->id = event->id;
-		__entry->event = event->event;
+		FERROCE_ASYNC_EVENT_FIELDS(ferroce_assign)
 	),
 
 	TP_printk("dev=%s object=%s id=0x%x event=%s", __get_str(dev),
@@ -469,23 +343,9 @@ TRACE_EVENT(ferroce_key,
 	TP_PROTO(const struct ferroce_trace_key *event),
 	TP_ARGS(event),
 
-	TP_STRUCT__entry(
-		__field(u64, len)
-		__field(u32, key)
-		__field(u32, what)
-		__field(u32, access)
-		__field(u32, pieces)
-		__field(bool, done)
-	),
+	TP_STRUCT__entry(FERROCE_KEY_FIELDS(__field)),
 
-	TP_fast_assign(
-		__entry->len = event->len;
-		__entry->key = event->key;
-		__entry->what = event->what;
-		__entry->access = event->access;
-		__entry->pieces = event->pieces;
-		__entry->done = event->done;
-	),
+	TP_fast_assign(FERROCE_KEY_FIELDS(ferroce_assign)),
 
 	TP_printk("key=0x%x what=%s len=%llu access=0x%x pieces=%u done=%d",
 		  __entry->key, ferroce_show_key_change(__entry->what),
@@ -497,15 +357,9 @@ TRACE_EVENT(ferroce_timer,
 	TP_PROTO(const struct ferroce_trace_timer *event),
 	TP_ARGS(event),
 
-	TP_STRUCT__entry(
-		__field(u32, qpn)
-		__field(bool, due)
-	),
+	TP_STRUCT__entry(FERROCE_TIMER_FIELDS(__field)),
 
-	TP_fast_assign(
-		__entry->qpn = event->qpn;
-		__entry->due = event->due;
-	),
+	TP_fast_assign(FERROCE_TIMER_FIELDS(ferroce_assign)),
 
 	TP_printk("qpn=0x%x due=%d", __entry->qpn, __entry->due)
 );
@@ -514,19 +368,9 @@ TRACE_EVENT(ferroce_offload,
 	TP_PROTO(const struct ferroce_trace_offload *event),
 	TP_ARGS(event),
 
-	TP_STRUCT__entry(
-		__field(u32, qpn)
-		__field(u32, from)
-		__field(u32, to)
-		__field(u32, why)
-	),
+	TP_STRUCT__entry(FERROCE_OFFLOAD_FIELDS(__field)),
 
-	TP_fast_assign(
-		__entry->qpn = event->qpn;
-		__entry->from = event->from;
-		__entry->to = event->to;
-		__entry->why = event->why;
-	),
+	TP_fast_assign(FERROCE_OFFLOAD_FIELDS(ferroce_assign)),
 
 	TP_printk("qpn=0x%x from=%s to=%s why=%s", __entry->qpn,
 		  ferroce_show_sender(__entry->from),

@@ -9,6 +9,12 @@
 #include <linux/types.h>
 #include <rdma/ib_verbs.h>
 
+/*
+ * A list of fields is used three times: for the structure that Rust fills in,
+ * for the record, and to copy the one to the other.
+ */
+#define FERROCE_MEMBER(type, name)	type name;
+
 /* The BTH and the longest extended headers. */
 #define FERROCE_TRACE_HEAD 40
 
@@ -38,31 +44,37 @@ struct ferroce_trace_qp {
 	u32 max_inline;
 };
 
+#define FERROCE_QP_STATE_FIELDS(F)					\
+	F(u32, qpn)							\
+	F(u32, from)							\
+	F(u32, to)							\
+	F(u32, why)
 struct ferroce_trace_qp_state {
-	u32 qpn;
-	u32 from;
-	u32 to;
-	u32 why;
+	FERROCE_QP_STATE_FIELDS(FERROCE_MEMBER)
 };
 
+#define FERROCE_DOORBELL_FIELDS(F)					\
+	F(u32, qpn)							\
+	F(u32, producer)						\
+	F(u32, taken)							\
+	F(u32, by)
 struct ferroce_trace_doorbell {
-	u32 qpn;
-	u32 producer;
-	u32 taken;
-	u32 by;
+	FERROCE_DOORBELL_FIELDS(FERROCE_MEMBER)
 };
 
+#define FERROCE_TAKEN_FIELDS(F)						\
+	F(u64, wr_id)							\
+	F(u32, qpn)							\
+	F(u32, index)							\
+	F(u32, slot)							\
+	F(u32, opcode)							\
+	F(u32, len)							\
+	F(u32, status)							\
+	F(bool, signaled)						\
+	F(bool, fence)							\
+	F(bool, solicited)
 struct ferroce_trace_taken {
-	u64 wr_id;
-	u32 qpn;
-	u32 index;
-	u32 slot;
-	u32 opcode;
-	u32 len;
-	u32 status;
-	bool signaled;
-	bool fence;
-	bool solicited;
+	FERROCE_TAKEN_FIELDS(FERROCE_MEMBER)
 };
 
 /* Of a response, slot is -1; without an AETH, syndrome is. */
@@ -82,90 +94,112 @@ struct ferroce_trace_packet {
 	u8 head[FERROCE_TRACE_HEAD];
 };
 
+#define FERROCE_UNSENT_FIELDS(F)					\
+	F(u32, qpn)							\
+	F(u32, psn)							\
+	F(u32, what)
 struct ferroce_trace_unsent {
-	u32 qpn;
-	u32 psn;
-	u32 what;
+	FERROCE_UNSENT_FIELDS(FERROCE_MEMBER)
 };
 
+#define FERROCE_HANDED_FIELDS(F)					\
+	F(u32, qpn)							\
+	F(u32, to)							\
+	F(u32, opcode)							\
+	F(u32, psn)							\
+	F(u32, span)							\
+	F(u32, len)
 struct ferroce_trace_handed {
-	u32 qpn;
-	u32 to;
-	u32 opcode;
-	u32 psn;
-	u32 span;
-	u32 len;
+	FERROCE_HANDED_FIELDS(FERROCE_MEMBER)
 };
 
+#define FERROCE_REQUEST_FIELDS(F)					\
+	F(u32, qpn)							\
+	F(u32, psn)							\
+	F(u32, opcode)							\
+	F(u32, outcome)
 struct ferroce_trace_request {
-	u32 qpn;
-	u32 psn;
-	u32 opcode;
-	u32 outcome;
+	FERROCE_REQUEST_FIELDS(FERROCE_MEMBER)
 };
 
+#define FERROCE_ACK_FIELDS(F)						\
+	F(u32, qpn)							\
+	F(u32, psn)							\
+	F(u32, syndrome)						\
+	F(u32, msn)							\
+	F(u32, una)							\
+	F(u32, next)							\
+	F(u32, window)
 struct ferroce_trace_ack {
-	u32 qpn;
-	u32 psn;
-	u32 syndrome;
-	u32 msn;
-	u32 una;
-	u32 next;
-	u32 window;
+	FERROCE_ACK_FIELDS(FERROCE_MEMBER)
 };
 
+#define FERROCE_RECOVER_FIELDS(F)					\
+	F(u64, timer_ns)						\
+	F(u32, qpn)							\
+	F(u32, what)							\
+	F(u32, count)							\
+	F(u32, una)							\
+	F(u32, retries)							\
+	F(u32, rnr_retries)
 struct ferroce_trace_recover {
-	u64 timer_ns;
-	u32 qpn;
-	u32 what;
-	u32 count;
-	u32 una;
-	u32 retries;
-	u32 rnr_retries;
+	FERROCE_RECOVER_FIELDS(FERROCE_MEMBER)
 };
 
+#define FERROCE_COMPLETE_FIELDS(F)					\
+	F(u64, wr_id)							\
+	F(u32, cq)							\
+	F(u32, qpn)							\
+	F(u32, status)							\
+	F(u32, opcode)							\
+	F(u32, byte_len)						\
+	F(u32, vendor_err)
 struct ferroce_trace_complete {
-	u64 wr_id;
-	u32 cq;
-	u32 qpn;
-	u32 status;
-	u32 opcode;
-	u32 byte_len;
-	u32 vendor_err;
+	FERROCE_COMPLETE_FIELDS(FERROCE_MEMBER)
 };
 
+#define FERROCE_CQ_EVENT_FIELDS(F)					\
+	F(u32, cq)							\
+	F(u32, what)
 struct ferroce_trace_cq_event {
-	const struct ib_device *device;
-	u32 cq;
-	u32 what;
+const struct ib_device *device;
+	FERROCE_CQ_EVENT_FIELDS(FERROCE_MEMBER)
 };
 
+#define FERROCE_ASYNC_EVENT_FIELDS(F)					\
+	F(u32, object)							\
+	F(u32, id)							\
+	F(u32, event)
 struct ferroce_trace_async_event {
-	const struct ib_device *device;
-	u32 object;
-	u32 id;
-	u32 event;
+const struct ib_device *device;
+	FERROCE_ASYNC_EVENT_FIELDS(FERROCE_MEMBER)
 };
 
+#define FERROCE_KEY_FIELDS(F)						\
+	F(u64, len)							\
+	F(u32, key)							\
+	F(u32, what)							\
+	F(u32, access)							\
+	F(u32, pieces)							\
+	F(bool, done)
 struct ferroce_trace_key {
-	u64 len;
-	u32 key;
-	u32 what;
-	u32 access;
-	u32 pieces;
-	bool done;
+	FERROCE_KEY_FIELDS(FERROCE_MEMBER)
 };
 
+#define FERROCE_TIMER_FIELDS(F)						\
+	F(u32, qpn)							\
+	F(bool, due)
 struct ferroce_trace_timer {
-	u32 qpn;
-	bool due;
+	FERROCE_TIMER_FIELDS(FERROCE_MEMBER)
 };
 
+#define FERROCE_OFFLOAD_FIELDS(F)					\
+	F(u32, qpn)							\
+	F(u32, from)							\
+	F(u32, to)							\
+	F(u32, why)
 struct ferroce_trace_offload {
-	u32 qpn;
-	u32 from;
-	u32 to;
-	u32 why;
+	FERROCE_OFFLOAD_FIELDS(FERROCE_MEMBER)
 };
 
 #endif
