@@ -13,7 +13,6 @@ use crate::sys::ib::device::{
     LinkOps,
     Registered, //
 };
-use crate::sys::net::netns::Rtnl;
 use crate::sys::net::notifier::{
     NetdevEvent,
     NetdevListener, //
@@ -226,7 +225,7 @@ impl<F: Factory, R: Receiver> LinkOps for Links<F, R> {
 }
 
 impl<F: Factory, R: Receiver> NetdevListener for Links<F, R> {
-    fn event(&self, event: NetdevEvent, netdev: &NetDevice, _rtnl: &Rtnl) {
+    fn event(&self, event: NetdevEvent, netdev: &NetDevice) {
         match event {
             NetdevEvent::Unregister => {
                 let mut list = self.list.list.lock();
@@ -250,7 +249,6 @@ impl<F: Factory, R: Receiver> NetdevListener for Links<F, R> {
                     }
                 }
             }
-            _ => (),
         }
     }
 }

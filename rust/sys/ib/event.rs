@@ -153,32 +153,20 @@ impl CqUpcall {
 
 /// Asynchronous events of a QP (IBTA 11.6.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
 pub enum QpEvent {
     /// The first packet came before the QP was moved to RTS.
-    CommEstablished,
+    CommEstablished = bindings::ib_event_type_IB_EVENT_COMM_EST,
     /// The send queue is drained (SQD).
-    SqDrained,
+    SqDrained = bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
     /// Moved to ERR by an error that no completion can report.
-    Fatal,
+    Fatal = bindings::ib_event_type_IB_EVENT_QP_FATAL,
     /// Moved to ERR by an invalid request of the peer.
-    RequestError,
+    RequestError = bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
     /// Moved to ERR by an access violation of the peer.
-    AccessError,
+    AccessError = bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
     /// In ERR, it takes nothing more from its SRQ.
-    LastWqeReached,
-}
-
-impl QpEvent {
-    fn as_raw(self) -> bindings::ib_event_type {
-        match self {
-            QpEvent::CommEstablished => bindings::ib_event_type_IB_EVENT_COMM_EST,
-            QpEvent::SqDrained => bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
-            QpEvent::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,
-            QpEvent::RequestError => bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
-            QpEvent::AccessError => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
-            QpEvent::LastWqeReached => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
-        }
-    }
+    LastWqeReached = bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
 }
 
 /// The upcalls of a QP; the contexts are those of [`CqUpcall`].
@@ -215,7 +203,7 @@ impl QpUpcall {
             unsafe {
                 let mut raw: bindings::ib_event = pin_init::zeroed();
                 raw.device = (*qp).device;
-                raw.event = event.as_raw();
+                raw.event = event as bindings::ib_event_type;
                 raw.element.qp = qp;
                 trace::asynchronous(AsyncObject::Qp, raw.device, || (*qp).qp_num, raw.event);
                 if let Some(handler) = (*qp).event_handler {
@@ -228,20 +216,12 @@ impl QpUpcall {
 
 /// Asynchronous events of a shared receive queue (IBTA 11.6.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
 pub enum SrqEvent {
     /// There are fewer receives than the limit that was armed.
-    LimitReached,
+    LimitReached = bindings::ib_event_type_IB_EVENT_SRQ_LIMIT_REACHED,
     /// It is unusable.
-    Error,
-}
-
-impl SrqEvent {
-    fn as_raw(self) -> bindings::ib_event_type {
-        match self {
-            SrqEvent::LimitReached => bindings::ib_event_type_IB_EVENT_SRQ_LIMIT_REACHED,
-            SrqEvent::Error => bindings::ib_event_type_IB_EVENT_SRQ_ERR,
-        }
-    }
+    Error = bindings::ib_event_type_IB_EVENT_SRQ_ERR,
 }
 
 /// The upcalls of a shared receive queue; the contexts are those of [`CqUpcall`].
@@ -259,7 +239,7 @@ impl SrqUpcall {
             unsafe {
                 let mut raw: bindings::ib_event = pin_init::zeroed();
                 raw.device = (*srq).device;
-                raw.event = event.as_raw();
+                raw.event = event as bindings::ib_event_type;
                 raw.element.srq = srq;
                 trace::asynchronous(AsyncObject::Srq, raw.device, || (*srq).res.id, raw.event);
                 if let Some(handler) = (*srq).event_handler {

@@ -6,7 +6,6 @@
 //! [`include/linux/inetdevice.h`](srctree/include/linux/inetdevice.h).
 
 use crate::sys::bindings;
-use crate::sys::net::netns::Rtnl;
 use crate::sys::net::NetDevice;
 use kernel::container_of;
 use kernel::error::to_result;
@@ -17,11 +16,9 @@ use kernel::sync::{
 };
 use kernel::types::Opaque;
 
-/// Event of a netdev.
+/// Event of a netdev that a listener hears of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetdevEvent {
-    /// It has been registered, or has come from another namespace.
-    Register,
     /// It is about to leave: for good, or for another namespace.
     Unregister,
     /// It was set up.
@@ -30,25 +27,15 @@ pub enum NetdevEvent {
     Down,
     /// Its carrier or another property changed.
     Change,
-    /// Its MTU changed.
-    ChangeMtu,
-    /// Its link-layer address changed.
-    ChangeAddr,
-    /// Its name changed.
-    ChangeName,
 }
 
 impl NetdevEvent {
     fn from_raw(event: usize) -> Option<Self> {
         Some(match u32::try_from(event).ok()? {
-            bindings::netdev_cmd_NETDEV_REGISTER => Self::Register,
             bindings::netdev_cmd_NETDEV_UNREGISTER => Self::Unregister,
             bindings::netdev_cmd_NETDEV_UP => Self::Up,
             bindings::netdev_cmd_NETDEV_DOWN => Self::Down,
             bindings::netdev_cmd_NETDEV_CHANGE => Self::Change,
-            bindings::netdev_cmd_NETDEV_CHANGEMTU => Self::ChangeMtu,
-            bindings::netdev_cmd_NETDEV_CHANGEADDR => Self::ChangeAddr,
-            bindings::netdev_cmd_NETDEV_CHANGENAME => Self::ChangeName,
             _ => return None,
         })
     }
@@ -57,7 +44,7 @@ impl NetdevEvent {
 /// Netdev event subscriber.
 pub trait NetdevListener: Send + Sync {
     /// Called with the RTNL held; it may sleep but must not wait for anything that takes the RTNL.
-    fn event(&self, event: NetdevEvent, netdev: &NetDevice, rtnl: &Rtnl);
+    fn event(&self, event: NetdevEvent, netdev: &NetDevice);
 }
 
 /// Before IPv6 (`ADDRCONF_NOTIFY_PRIORITY` is 0), which takes the addresses of a net device away
@@ -66,8 +53,8 @@ const PRIORITY: c_int = 1;
 
 /// A listener that is registered; dropping it waits until no call is in progress.
 ///
-/// The kernel plays the events of the present on registration (`Register`, `Up`) and the reverse
-/// on removal, for every net device.
+/// The kernel plays the events of the present on registration (`Up`) and the reverse on removal,
+/// for every net device.
 #[pin_data(PinnedDrop)]
 pub struct NetdevNotifier<T: NetdevListener> {
     #[pin]
@@ -124,10 +111,7 @@ impl<T: NetdevListener> NetdevNotifier<T> {
         let Some(netdev) = netdev else {
             return bindings::NOTIFY_DONE as c_int;
         };
-        // SAFETY: The chain is called with the RTNL held.
-        let rtnl = unsafe { Rtnl::assume_held() };
-
-        notifier.listener.event(event, &netdev, &rtnl);
+        notifier.listener.event(event, &netdev);
         bindings::NOTIFY_DONE as c_int
     }
 }
