@@ -97,18 +97,11 @@ impl Directory {
 
     /// Reserves a QP number, which leads nowhere until it is published. May sleep.
     pub fn reserve(&self) -> Result<(Reserved<'_, Qp>, u32)> {
-        // Three numbers are reserved: 0 and 1 for management QPs, the last for multicast. A drawn
-        // one is kept while another is drawn.
-        let mut unusable: [Option<Reserved<'_, Qp>>; 3] = [const { None }; 3];
-        let mut spare = unusable.iter_mut();
-        loop {
-            let reserved = self.qps.reserve(MAX_QP)?;
-            let number = self.numbers.number(reserved.number());
-            if !matches!(number, 0 | 1 | GROUP_QPN) {
-                return Ok((reserved, number));
-            }
-            *spare.next().ok_or(ENOSPC)? = Some(reserved);
-        }
+        self.qps.reserve_named(MAX_QP, &|index| {
+            let number = self.numbers.number(index);
+            // Two numbers are for management QPs, the last for multicast.
+            (!matches!(number, 0 | 1 | GROUP_QPN)).then_some(number)
+        })
     }
 
     /// The QP with this number.

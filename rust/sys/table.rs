@@ -185,6 +185,20 @@ impl<T: Send + Sync> Table<T> {
         self.reserve_in(AllocContext::Sleeps, max)
     }
 
+    /// Reserves a free number in `1..=max` for which `name` finds a name. May sleep.
+    pub fn reserve_named<N>(
+        &self,
+        max: u32,
+        name: &impl Fn(u32) -> Option<N>,
+    ) -> Result<(Reserved<'_, T>, N)> {
+        let reserved = self.reserve(max)?;
+        match name(reserved.number) {
+            Some(name) => Ok((reserved, name)),
+            // Kept while another one is drawn: few numbers have no name.
+            None => self.reserve_named(max, name),
+        }
+    }
+
     /// Like [`Self::reserve`], in this context.
     pub fn reserve_in(&self, context: AllocContext, max: u32) -> Result<Reserved<'_, T>> {
         let mut next = self.next.load(Ordering::Relaxed);

@@ -50,30 +50,20 @@ impl KeyTable {
 
     /// Reserves a key for an MR, which leads nowhere until it is published. May sleep.
     pub fn reserve_region(&self) -> Result<(Reserved<'_, Region>, MemoryKey)> {
-        self.draw(|| self.regions.reserve(MAX_MR), 0)
+        self.regions.reserve_named(MAX_MR, &|index| self.key(index))
     }
 
     /// Reserves a key for an MW, which leads nowhere until it is published. May sleep.
     pub fn reserve_window(&self) -> Result<(Reserved<'_, Mw>, MemoryKey)> {
-        self.draw(|| self.windows.reserve(MAX_MR), OF_WINDOW)
+        self.windows
+            .reserve_named(MAX_MR, &|index| self.key(index | OF_WINDOW))
     }
 
-    /// Reserves an index, adds the tag `mark`, and makes a key of it.
-    fn draw<'a, T: Send + Sync>(
-        &self,
-        reserve: impl Fn() -> Result<Reserved<'a, T>>,
-        mark: u32,
-    ) -> Result<(Reserved<'a, T>, MemoryKey)> {
-        let mut reserved = reserve()?;
-        let name = |reserved: &Reserved<'_, T>| self.secret.number(reserved.number() | mark);
-        if name(&reserved) == MemoryKey::new(NULL_LKEY).name() {
-            // Kept while another one is drawn.
-            let unusable = reserved;
-            reserved = reserve()?;
-            drop(unusable);
-        }
-        let key = MemoryKey::new(random::byte().into()).with_name(name(&reserved));
-        Ok((reserved, key))
+    /// A new key with this index, unless it would be [`NULL_LKEY`].
+    fn key(&self, index: u32) -> Option<MemoryKey> {
+        let name = self.secret.number(index);
+        let key = MemoryKey::new(random::byte().into()).with_name(name);
+        (name != MemoryKey::new(NULL_LKEY).name()).then_some(key)
     }
 
     /// Unpublishes and ends an MW: no access through it is left when this returns. May sleep.
