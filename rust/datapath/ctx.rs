@@ -301,17 +301,22 @@ impl<'a> Ctx<'a> {
         if why == StateCause::Fatal {
             self.event(qp, QpEvent::Fatal);
         }
-        if self.flush_sends(&mut send, qp) {
-            let call = send.offload.leave(Cpu::current());
-            send.trace_offload(qp.number(), AskedBy::Budget);
-            self.call_sender(qp, call);
-        }
+        self.flush_or_leave_sends(&mut send, qp);
         if self.flush_receives(&mut recv, qp) {
             self.leave_to_answerer(&mut recv, qp);
         }
         if let ReceiveSource::Shared(_) = qp.receives() {
             // The WQEs it had taken from the SRQ are flushed.
             self.event(qp, QpEvent::LastWqeReached);
+        }
+    }
+
+    /// Flushes the send queue, and leaves what is over the budget to a worker.
+    fn flush_or_leave_sends(&mut self, send: &mut SendQueue, qp: ArcBorrow<'_, Qp>) {
+        if self.flush_sends(send, qp) {
+            let call = send.offload.leave(Cpu::current());
+            send.trace_offload(qp.number(), AskedBy::Budget);
+            self.call_sender(qp, call);
         }
     }
 
@@ -337,11 +342,7 @@ impl<'a> Ctx<'a> {
             return;
         }
         drop(recv);
-        if self.flush_sends(&mut send, qp) {
-            let call = send.offload.leave(Cpu::current());
-            send.trace_offload(qp.number(), AskedBy::Budget);
-            self.call_sender(qp, call);
-        }
+        self.flush_or_leave_sends(&mut send, qp);
     }
 
     /// Queues the worker that [`Offload`](crate::core::offload::Offload) named. The queue needs no
