@@ -187,7 +187,7 @@ impl SendQueue {
         let service = *service;
         Ok(init!(Self {
             requester: AnyRequester::new(slots),
-            wqes: SendWqes::new(words, stride, max_sge, max_inline, service, signal_all),
+            wqes: SendWqes::new(words, max_sge, max_inline, service, signal_all),
             peer: None,
             offload: Offload::default(),
             local: false,

@@ -22,6 +22,7 @@ use crate::core::service::{
 };
 use crate::core::uabi::ring::RingOps;
 use crate::core::uabi::wqe::{
+    send_stride,
     Parts,
     RecvWqe,
     SendWqe,
@@ -161,10 +162,9 @@ const fn bit(op: Operation) -> u32 {
 const SEND_HEADER: usize = core::mem::size_of::<SendWqe>() / 8;
 
 impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
-    /// Copies in `words`, as many slots of `stride` bytes as fit, for a queue of `service`.
+    /// Copies in `words`, as many slots as fit, for a queue of `service`.
     pub fn new(
         words: W,
-        stride: u32,
         max_sge: u32,
         max_inline: u32,
         service: Service,
@@ -172,7 +172,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
     ) -> Self {
         Self {
             words,
-            stride: stride as usize / 8,
+            stride: send_stride(max_sge, max_inline) as usize / 8,
             max_sge: max_sge as usize,
             max_inline: max_inline as usize,
             parts: match service.requester {

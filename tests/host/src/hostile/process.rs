@@ -172,14 +172,7 @@ pub fn work_requests(rng: &mut impl Chance, steps: usize) -> usize {
     let stride = send_stride(max_sge, max_inline);
     let signal_all = rng.percent(50);
     let room = vec![0; (SLOTS * stride) as usize / 8];
-    let mut sends = SendWqes::new(
-        room,
-        stride,
-        max_sge,
-        max_inline,
-        QpType::Rc.service(),
-        signal_all,
-    );
+    let mut sends = SendWqes::new(room, max_sge, max_inline, QpType::Rc.service(), signal_all);
     let stride_recv = recv_stride(max_sge);
     let mut receives = RecvWqes::new(vec![0; stride_recv as usize / 8], max_sge);
     let mut taken = 0;
