@@ -89,13 +89,14 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if self.state != RequesterState::Ready || self.retry.is_waiting(now) {
             return None;
         }
-        if self.tail.is_due() {
-            if let Some(segment) = self.probe(now) {
+        // What closes a hole asks as much as a probe does.
+        if !self.holes.is_empty() {
+            if let Some(segment) = self.missing_segment(now) {
                 return Some(segment);
             }
         }
-        if !self.holes.is_empty() {
-            if let Some(segment) = self.missing_segment(now) {
+        if self.tail.is_due() {
+            if let Some(segment) = self.probe(now) {
                 return Some(segment);
             }
         }

@@ -43,6 +43,19 @@ fn what_is_missing_is_sent_again_alone() {
     assert_eq!(rig.ended(), [(0, Status::Success), (1, Status::Success)]);
 }
 
+/// A timer that runs late finds that a hole and a probe are due: one packet is both.
+#[test]
+fn a_hole_that_is_sent_again_is_probe_enough() {
+    let mut rig = rig();
+    rig.requester.set_ack_timeout(Some(u64::from(u32::MAX)));
+    let _ = report(&mut rig, 1, 0b11_1110);
+    let probe = rig.now + 2_000_000;
+    let _ = rig.tick(probe);
+    assert!(rig.requester.tail.is_due());
+    assert_eq!(rig.send(), [(1, true)]);
+    assert_eq!(rig.requester.counters().tail_probes, 0);
+}
+
 /// All has left again, so what the peer said before that is no loss.
 #[test]
 fn a_report_that_crosses_what_went_back_is_ignored() {
