@@ -82,10 +82,14 @@ impl RoundTrip {
     }
 
     /// A response came `shortest` after a probe and `longest` after the packet before it, and may
-    /// answer either. It counts while there is no better sample (Karn's rule, RFC 6298 3).
-    pub(super) fn bound(&mut self, shortest: u64, longest: u64) {
-        if !matches!(self, Self::Measured(_)) {
-            *self = Self::Between(shortest, longest);
+    /// answer either (Karn's rule, RFC 6298 3). Without a better sample both count; else only that
+    /// the peer may have been silent for so long, or a busy one would be probed again and again.
+    pub(super) fn bound(&mut self, shortest: u64, longest: u64, now: u64) {
+        match self {
+            Self::Measured(Figures { most, .. }) => {
+                *most = most.or_newer(longest, now, longest >= most.value);
+            }
+            _ => *self = Self::Between(shortest, longest),
         }
     }
 
@@ -143,12 +147,20 @@ mod tests {
     #[test]
     fn a_doubtful_sample_stands_until_there_is_another() {
         let mut time = RoundTrip::Unknown;
-        time.bound(100, 20_000);
+        time.bound(100, 20_000, 0);
         time.estimate(3, 0);
         assert_eq!((time.least(), time.patience()), (Some(100), Some(40_000)));
         time.add(120, 1);
-        time.bound(7, 50_000);
         assert_eq!((time.least(), time.patience()), (Some(120), Some(240)));
+    }
+
+    /// A busy peer is probed once, and then gets more time.
+    #[test]
+    fn a_probe_of_a_busy_peer_makes_patient() {
+        let mut time = RoundTrip::Unknown;
+        time.add(120, 1);
+        time.bound(7, 5000, 2);
+        assert_eq!((time.least(), time.patience()), (Some(120), Some(7500)));
     }
 
     #[test]

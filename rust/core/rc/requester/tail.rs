@@ -100,7 +100,9 @@ impl Tail {
             let sample = now.saturating_sub(at);
             match probed {
                 None => self.round_trip.add(sample, now),
-                Some(probed) => self.round_trip.bound(now.saturating_sub(probed), sample),
+                Some(probed) => self
+                    .round_trip
+                    .bound(now.saturating_sub(probed), sample, now),
             }
         }
     }
