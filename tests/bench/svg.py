@@ -54,7 +54,8 @@ def chart(title, about, x, y, lines):
     def up(value):
         return HEIGHT - BOTTOM - (y.place(value) - y.place(ys[0])) / ((y.place(ys[-1]) - y.place(ys[0])) or 1) * (HEIGHT - TOP - BOTTOM)
 
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+    out = ["<!-- SPDX-License-Identifier: GPL-2.0 -->",
+           f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
            'font-family="sans-serif" font-size="11" role="img">',
            f"<title>{escape(title)}</title>", f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
            f'<text x="{LEFT}" y="18" font-size="14">{escape(title)}</text>',
