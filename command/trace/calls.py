@@ -60,8 +60,11 @@ class Calls:
         if not os.path.exists(path):
             return "calls of libibverbs and librdmacm are not recorded: this kernel has no uprobes (CONFIG_UPROBE_EVENTS)"
         for line in probes(self.group):
-            if append(path, line):
-                self.made.append(line.split()[0][2:])
+            name = line.split()[0][2:]
+            # Before it is there: a signal may end this anywhere.
+            self.made.append(name)
+            if not append(path, line):
+                self.made.remove(name)
         if not self.made:
             return "calls of libibverbs and librdmacm are not recorded: no probe could be set"
         put(f"{self.buffer}/events/{self.group}/enable", "1")

@@ -129,10 +129,10 @@ def can_record() -> bool:
 def recorded(into: list[str]):
     """Records in a buffer of its own, which nobody else sees; at the end the text is in the list."""
     buffer = f"{TRACEFS}/instances/ferroce-{os.getpid()}"
-    os.mkdir(buffer)
     calls = Calls(TRACEFS, buffer)
-    # A signal may end it anywhere.
+    # A signal may end it anywhere, also before mkdir() has returned.
     try:
+        os.mkdir(buffer)
         write(f"{buffer}/trace_clock", "mono")
         with suppress(OSError):
             write(f"{buffer}/buffer_size_kb", str(min(ROOM, ALL_ROOM // (os.cpu_count() or 1))))
