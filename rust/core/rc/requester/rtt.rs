@@ -89,7 +89,11 @@ impl RoundTrip {
             Self::Measured(Figures { most, .. }) => {
                 *most = most.or_newer(longest, now, longest >= most.value);
             }
-            _ => *self = Self::Between(shortest, longest),
+            Self::Between(least, most) => {
+                *least = shortest.min(*least);
+                *most = longest.max(*most);
+            }
+            Self::Unknown => *self = Self::Between(shortest, longest),
         }
     }
 
@@ -149,6 +153,7 @@ mod tests {
         let mut time = RoundTrip::Unknown;
         time.bound(100, 20_000, 0);
         time.estimate(3, 0);
+        time.bound(200, 10_000, 0);
         assert_eq!((time.least(), time.patience()), (Some(100), Some(40_000)));
         time.add(120, 1);
         assert_eq!((time.least(), time.patience()), (Some(120), Some(240)));

@@ -200,7 +200,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     fn probe(&mut self, now: u64) -> Option<RequestSegment> {
         let sequence = self.cursor.sequence.checked_sub(1)?;
         if self.in_flight() == 0 {
-            self.tail.probed(sequence, now);
+            self.tail.spared(sequence, now);
             return None;
         }
         let oldest = self.oldest();
@@ -224,7 +224,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             let piece = packet.wrapping_sub(packet % READ_PIECE);
             if una < slot.first.wrapping_add(u64::from(piece)) {
                 // The peer is at earlier ones; silence for this one comes behind them.
-                self.tail.probed(sequence, now);
+                self.tail.spared(sequence, now);
                 return None;
             }
             let from = piece.max(missing);

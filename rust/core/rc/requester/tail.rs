@@ -174,12 +174,17 @@ impl Tail {
         self.probe == Probe::Due
     }
 
-    /// The probe was sent, or there was none to send.
+    /// The probe was sent.
     pub(super) fn probed(&mut self, sequence: Sequence, now: u64) {
-        self.active = now;
         if let Some(timed) = &mut self.timed {
             timed.probed = Some(now);
         }
+        self.spared(sequence, now);
+    }
+
+    /// There was none to send. The response to what is timed can answer nothing else.
+    pub(super) fn spared(&mut self, sequence: Sequence, now: u64) {
+        self.active = now;
         self.probe = Probe::Sent(sequence);
         self.probes = self.probes.saturating_add(1);
     }
@@ -270,6 +275,16 @@ mod tests {
         tail.progress(2, 21 * MS + 500);
         assert_eq!(tail.round_trip.least(), Some(500));
         assert_eq!(tail.round_trip.patience(), Some(1000));
+    }
+
+    #[test]
+    fn a_response_where_no_probe_was_sent_is_a_sample() {
+        let mut tail = Tail::new();
+        tail.time(1, 0);
+        tail.spared(0, 20 * MS);
+        assert!(tail.was_probed(0) && !tail.is_due());
+        tail.progress(1, 21 * MS);
+        assert_eq!(tail.round_trip.least(), Some(21 * MS));
     }
 
     #[test]
