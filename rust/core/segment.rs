@@ -232,6 +232,12 @@ impl Response {
         matches!(self, Response::ReadResponse { segment, .. } if segment.keeps)
     }
 
+    /// Whether it is the last of a part of a READ that is answered again alone.
+    #[inline]
+    pub const fn ends_part(&self) -> bool {
+        matches!(self, Response::ReadResponse { segment, again: true, .. } if segment.last)
+    }
+
     /// How many packets it stands for.
     #[inline]
     pub const fn span(&self) -> u32 {

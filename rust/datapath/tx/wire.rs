@@ -162,6 +162,7 @@ pub(in crate::datapath) fn answer(
     };
     let refusals = &mut recv.refusals;
     let mut more = true;
+    responder.begin_run();
     for _ in 0..SEGMENTS_PER_RUN {
         if !ctx.may_move() {
             break;
@@ -181,6 +182,7 @@ pub(in crate::datapath) fn answer(
         headers.extension = response.extension();
         let counters = ctx.counters(&qp);
         let origin = Origin::response(qp.number());
+        let ends_part = response.ends_part();
         let added = match &response {
             Response::Acknowledge { .. } | Response::Atomic { .. } => {
                 batch.add(path, counters, origin, &headers, 0, response, |_| Ok(()))
@@ -213,6 +215,11 @@ pub(in crate::datapath) fn answer(
                     },
                 )
             }
+        };
+        let added = match added {
+            Ok(()) if ends_part => (batch.flush(path, counters))
+                .map_err(|TxRefused(first)| TxError::Refused(first)),
+            added => added,
         };
         match added {
             Ok(()) => {}

@@ -271,7 +271,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             if !request.keeps || !self.resources.repeat_alone(index, part) {
                 self.resources.repeat(index, part, mtu);
             }
-        } else if self.nak.is_none() {
+        } else if self.due.nak.is_none() {
             // If the peer still waits for it, this ends the connection there. If it is an old
             // packet that the network duplicated, the peer ignores the response, and there is no
             // reason to end it here.
@@ -286,7 +286,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         let span = u64::from(request.span);
         self.expected = self.expected.wrapping_add(span);
         if request.ack_req {
-            self.ack = Some(self.expected.wrapping_sub(1));
+            self.due.ack = Some(self.expected.wrapping_sub(1));
         }
         Outcome::default()
     }

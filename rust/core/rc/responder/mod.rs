@@ -146,6 +146,16 @@ pub const fn resources_for(max: u8) -> u8 {
     }
 }
 
+/// What is due besides the responses of resources, in the order in which it leaves.
+#[derive(Clone, Copy, Debug, Default)]
+struct Due {
+    nak: Option<Nak>,
+    /// The peer is to be told which packets are missing.
+    tell: bool,
+    /// The newest packet with an ACK request.
+    ack: Option<Sequence>,
+}
+
 /// The responder of a QP.
 pub struct Responder<R> {
     state: ResponderState,
@@ -162,15 +172,13 @@ pub struct Responder<R> {
     message: Message,
     /// The newest packet out of sequence since the last NAK.
     newest_ahead: Option<Sequence>,
-    nak: Option<Nak>,
+    due: Due,
+    /// What was due and [`Self::next_response`] has returned in this run.
+    taken: Due,
     /// The packets that are kept.
     ahead: Ahead,
-    /// The peer is to be told which packets are missing.
-    tell: bool,
     /// The packet that was refused with an RNR NAK: what is behind it is not kept.
     refused_at: Option<Sequence>,
-    /// The newest packet with an ACK request.
-    ack: Option<Sequence>,
     /// Resource of the READ response returned last.
     last_read: Sequence,
     /// Sequence of the newest request that is answered by a response.
@@ -193,11 +201,10 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             expected: 0,
             message: Message::None,
             newest_ahead: None,
-            nak: None,
+            due: Due::default(),
+            taken: Due::default(),
             ahead: Ahead::new(),
-            tell: false,
             refused_at: None,
-            ack: None,
             last_read: 0,
             newest_read: 0,
             resources: Resources::new(resources),
@@ -271,8 +278,8 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         }
 
         // The packet that the NAK requested.
-        if self.nak.is_some_and(|nak| nak.sequence == sequence) {
-            self.nak = None;
+        if self.due.nak.is_some_and(|nak| nak.sequence == sequence) {
+            self.due.nak = None;
         }
         let outcome = match request.opcode.info().kind {
             Kind::Send => self.on_send(request, env),
@@ -292,7 +299,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             self.newest_ahead = None;
             if !self.ahead.is_empty() {
                 self.ahead.advance(self.expected);
-                self.tell = true;
+                self.due.tell = true;
             }
         }
         outcome
@@ -318,7 +325,10 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         }
         let is_newer = self.newest_ahead.is_some_and(|newest| sequence > newest);
         self.newest_ahead = Some(sequence);
-        let is_asked_for = self.nak.is_some_and(|nak| nak.sequence == self.expected);
+        let is_asked_for = self
+            .due
+            .nak
+            .is_some_and(|nak| nak.sequence == self.expected);
         if !is_newer && !is_asked_for {
             self.set_nak(self.expected, NakCode::PsnSequence);
         }
@@ -345,12 +355,12 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         match env.keep(sequence) {
             Keep::Kept => {
                 self.ahead.add(self.expected, sequence, span);
-                self.tell |= !is_next || request.ack_req;
+                self.due.tell |= !is_next || request.ack_req;
             }
-            Keep::Again => self.tell = true,
+            Keep::Again => self.due.tell = true,
             Keep::Conflict => {
                 self.ahead.remove(sequence, span);
-                self.tell = true;
+                self.due.tell = true;
             }
             Keep::NoRoom => return false,
         }
@@ -377,7 +387,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     /// asked for it.
     pub fn kept_is_gone(&mut self) {
         self.ahead.remove(self.expected, 1);
-        self.tell = true;
+        self.due.tell = true;
     }
 
     /// The bitmap of [`Response::Missing`]: the words from the expected packet on.
@@ -388,7 +398,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     /// Whether the peer has to be told what is missing.
     #[inline]
     fn tells(&self) -> bool {
-        self.tell && !self.ahead.is_empty()
+        self.due.tell && !self.ahead.is_empty()
     }
 
     /// A packet that was executed before (IBTA 9.7.5.1.4).
@@ -410,7 +420,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         }
         let last = sequence.saturating_add(u64::from(request.span.saturating_sub(1)));
         let last = last.min(self.expected.wrapping_sub(1));
-        self.ack = Some(self.ack.map_or(last, |ack| ack.max(last)));
+        self.due.ack = Some(self.due.ack.map_or(last, |ack| ack.max(last)));
         dropped(DropReason::Duplicate)
     }
 
@@ -429,10 +439,11 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         if let Some(ready) = self.resources.next(max_span, mtu) {
             return Some(self.respond(ready));
         }
-        if let Some(nak) = self.nak.take() {
+        if let Some(nak) = self.due.nak.take() {
+            self.taken.nak = Some(nak);
             // A NAK acknowledges all earlier packets too.
-            if self.ack.is_some_and(|ack| ack < nak.sequence) {
-                self.ack = None;
+            if self.due.ack.is_some_and(|ack| ack < nak.sequence) {
+                self.due.ack = None;
             }
             return Some(Response::Acknowledge {
                 psn: self.numbering.psn(nak.sequence),
@@ -441,9 +452,10 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             });
         }
         if self.tells() && self.next_kept().is_none() {
-            self.tell = false;
+            self.due.tell = false;
+            self.taken.tell = true;
             // It acknowledges all earlier packets, as a NAK does.
-            self.ack = None;
+            self.due.ack = None;
             let words = self.ahead.words().count() as u32;
             return Some(Response::Missing {
                 psn: self.numbering.psn(self.expected),
@@ -451,7 +463,8 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
                 len: words.saturating_mul(8),
             });
         }
-        let asked = self.ack.take()?;
+        let asked = self.due.ack.take()?;
+        self.taken.ack = Some(asked);
         // Acknowledges everything that arrived, not only the requested PSN. But if a peer that went
         // back still has to repeat a READ, an ACK behind it would imply that its response was lost.
         let acknowledged = if asked < self.newest_read {
@@ -489,8 +502,8 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             again,
         } = ready;
         // The response acknowledges all earlier packets.
-        if self.ack.is_some_and(|ack| ack < sequence) {
-            self.ack = None;
+        if self.due.ack.is_some_and(|ack| ack < sequence) {
+            self.due.ack = None;
         }
         self.last_read = sequence;
         segment.psn = self.numbering.psn(sequence);
@@ -510,8 +523,15 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         }
     }
 
+    /// A run of [`Self::next_response`] begins, which may end with [`Self::unsend`].
+    pub fn begin_run(&mut self) {
+        self.taken = Due::default();
+    }
+
     /// The local stack refused the responses from this one on, which [`Self::next_response`]
-    /// returned: they will be returned again. The caller backs off first.
+    /// returned in this run: they will be returned again. The caller backs off first.
+    ///
+    /// None of them is behind one that ends a part ([`Response::ends_part`]).
     pub fn unsend(&mut self, first: &Response) {
         if self.state != ResponderState::Ready {
             return;
@@ -519,31 +539,34 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         let Some(sequence) = self.numbering.sequence(first.psn(), self.expected) else {
             return;
         };
-        match first {
-            // The peer will ask for it again, and for what was refused behind it.
-            Response::ReadResponse { again: true, .. } => {}
+        let Due { nak, tell, ack } = self.taken;
+        let is_ack = |syndrome: &AethSyndrome| matches!(syndrome, AethSyndrome::Ack { .. });
+        let (nak, tell) = match first {
+            Response::ReadResponse { again: true, .. } => {
+                self.resources.rewind_part(sequence);
+                (nak, tell)
+            }
             Response::ReadResponse { .. } | Response::Atomic { .. } => {
                 self.resources.rewind(sequence, self.mtu);
+                (nak, tell)
             }
-            Response::Missing { .. } => self.tell = true,
-            Response::Acknowledge { syndrome, .. } => match syndrome {
-                AethSyndrome::Ack { .. } => {
-                    self.ack = Some(self.ack.map_or(sequence, |ack| ack.max(sequence)));
-                }
-                syndrome => {
-                    self.nak.get_or_insert(Nak {
-                        sequence,
-                        syndrome: *syndrome,
-                    });
-                }
-            },
-        }
+            Response::Acknowledge { syndrome, .. } if is_ack(syndrome) => (None, false),
+            Response::Acknowledge { .. } => (nak, tell),
+            Response::Missing { .. } => (None, tell),
+        };
+        // One that is due since then says more.
+        self.due.nak = self.due.nak.or(nak);
+        self.due.tell |= tell;
+        self.due.ack = self.due.ack.max(ack);
     }
 
     /// Whether a response is pending.
     #[inline(always)]
     pub fn has_response(&self) -> bool {
-        !self.resources.is_idle() || self.nak.is_some() || self.ack.is_some() || self.tells()
+        !self.resources.is_idle()
+            || self.due.nak.is_some()
+            || self.due.ack.is_some()
+            || self.tells()
     }
 
     /// Whether there was a fatal NAK.
@@ -600,7 +623,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     }
 
     fn set_nak(&mut self, sequence: Sequence, code: NakCode) {
-        self.nak = Some(Nak {
+        self.due.nak = Some(Nak {
             sequence,
             syndrome: AethSyndrome::Nak(code),
         });
@@ -612,7 +635,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         // And comes again behind this one.
         self.refused_at = Some(self.expected);
         self.ahead.clear();
-        self.nak = Some(Nak {
+        self.due.nak = Some(Nak {
             sequence: self.expected,
             syndrome: AethSyndrome::RnrNak {
                 timer: self.min_rnr_timer,
@@ -623,11 +646,9 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     fn forget(&mut self) {
         self.message = Message::None;
         self.newest_ahead = None;
-        self.nak = None;
+        self.due = Due::default();
         self.ahead.clear();
-        self.tell = false;
         self.refused_at = None;
-        self.ack = None;
         self.resources.clear();
     }
 }

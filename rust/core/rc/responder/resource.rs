@@ -68,6 +68,8 @@ pub struct Resource {
     end: u32,
     /// The peer keeps responses behind a gap.
     peer_keeps: bool,
+    /// The peer asked for it again.
+    is_repeated: bool,
     source: Source,
 }
 
@@ -115,6 +117,7 @@ impl Resource {
             until: reth.length(),
             end: mtu.packets(reth.length()),
             peer_keeps,
+            is_repeated: false,
             source: Source::Memory,
         }
     }
@@ -138,6 +141,7 @@ impl Resource {
             until: length,
             end: 1,
             peer_keeps: false,
+            is_repeated: false,
             source: Source::Local(executed.kind, original.unwrap_or(0).to_ne_bytes()),
         }
     }
@@ -224,6 +228,7 @@ impl Resource {
 
     /// Sends again from response `from` to the byte `until`. Pending responses stay pending.
     fn repeat(&mut self, (from, until): (u32, u32), mtu: Mtu) {
+        self.is_repeated = true;
         if !self.is_pending() {
             self.until = until;
             self.from = from;
@@ -407,10 +412,44 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
         None
     }
 
-    /// The first part is done with.
+    /// The first part is done with. It is the last of the array until there are so many.
     fn end_part(&mut self) {
         self.parts.rotate_left(1);
         self.waiting = self.waiting.saturating_sub(1);
+    }
+
+    /// The responses of the part in progress, or of the one that ended last, were refused from
+    /// `sequence` on: it is the first again, and continues there.
+    #[cold]
+    pub(super) fn rewind_part(&mut self, sequence: Sequence) {
+        if !self.rewind_first_part(sequence) && self.waiting < MOST_PARTS {
+            self.parts.rotate_right(1);
+            self.waiting = self.waiting.saturating_add(1);
+            if !self.rewind_first_part(sequence) {
+                self.end_part();
+            }
+        }
+    }
+
+    /// Whether the first part has had this response, which is then its next.
+    fn rewind_first_part(&mut self, sequence: Sequence) -> bool {
+        let [part, ..] = self.parts;
+        if self.waiting == 0 {
+            return false;
+        }
+        let Some(resource) = self.get(part.index) else {
+            return false;
+        };
+        let packet = sequence.checked_sub(resource.start);
+        match packet.and_then(|packet| u32::try_from(packet).ok()) {
+            Some(packet) if (part.from..part.next).contains(&packet) => {
+                if let Some(part) = self.parts.first_mut() {
+                    part.next = packet;
+                }
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Answers a part, as found by [`Self::find`], again, and nothing else: the peer keeps what it
@@ -510,8 +549,10 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
                 // Within the message, whose packets are below 2^24.
                 let packet = sequence.wrapping_sub(resource.start) as u32;
                 resource.next = resource.next.min(packet.max(resource.from));
+                // One that is answered again keeps no new request out.
+                let is_first = !resource.is_repeated;
                 self.cursor = index;
-                if self.made.wrapping_sub(self.unanswered) < age {
+                if is_first && self.made.wrapping_sub(self.unanswered) < age {
                     self.unanswered = index;
                 }
             }

@@ -38,6 +38,9 @@ use super::dice::Dice;
 /// How long a worker takes to get its turn.
 const WORKER: u64 = US;
 
+/// Nanoseconds after which is tried again what the device refused.
+pub const DEVICE_PAUSE: u64 = 1000 * US;
+
 /// Where a QP is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -111,8 +114,10 @@ pub struct Endpoint {
     /// What the requester had counted in earlier lives.
     timeouts_before: u64,
     probes_before: u64,
-    /// Segments that found the device full.
+    /// Segments and responses that found the device full.
     pub stuck: u64,
+    /// When responses are tried again.
+    refused_until: u64,
     /// The last kept packet whose turn came, and what became of it.
     pub after_kept: Option<(Psn, Option<DropReason>)>,
     /// What left and was not fetched.
@@ -160,6 +165,7 @@ impl Endpoint {
             timeouts_before: 0,
             probes_before: 0,
             stuck: 0,
+            refused_until: 0,
             after_kept: None,
             out: Vec::new(),
             violation: None,
@@ -525,10 +531,16 @@ impl Endpoint {
 
     /// Sends what there is to answer, within the budget.
     fn answer(&mut self, now: u64) {
+        if self.refused_until > now {
+            self.recv_worker = Some(self.refused_until);
+            return;
+        }
+        let mut batch = Vec::new();
+        self.responder.begin_run();
         for _ in 0..self.config.budget.max(1) {
             let span = self.next_span();
             let Some(response) = self.responder.next_response(span) else {
-                return;
+                break;
             };
             let payload = match &response {
                 Response::Acknowledge { .. } => Ok(Vec::new()),
@@ -542,23 +554,49 @@ impl Endpoint {
                 Response::Atomic { original, .. } => Ok(original.to_ne_bytes().to_vec()),
             };
             match payload {
-                Ok(payload) => self.out.push(Outgoing {
-                    segment: None,
-                    content: answer_of(&response, &payload),
-                    frame: Frame::response(self.side, &response, &payload),
-                }),
+                Ok(payload) => {
+                    let outgoing = Outgoing {
+                        segment: None,
+                        content: answer_of(&response, &payload),
+                        frame: Frame::response(self.side, &response, &payload),
+                    };
+                    let ends_part = response.ends_part();
+                    batch.push((response, outgoing));
+                    if ends_part && !self.flush(&mut batch, now) {
+                        return;
+                    }
+                }
                 Err(_) => {
                     let outcome = self.responder.read_failed();
                     self.fatal = self.fatal.or(outcome.fatal);
                 }
             }
-            if self.responder.has_ended() {
-                self.failing = true;
-            }
+        }
+        if !self.flush(&mut batch, now) {
+            return;
+        }
+        if self.responder.has_ended() {
+            self.failing = true;
         }
         if self.responder.has_response() {
             self.recv_worker = Some(now + WORKER);
         }
+    }
+
+    /// Puts responses on the network. Where the device refuses one, that and all behind it stay,
+    /// and `false` is returned.
+    fn flush(&mut self, batch: &mut Vec<(Response, Outgoing)>, now: u64) -> bool {
+        for (response, outgoing) in batch.drain(..) {
+            if self.dice.percent(self.config.stuck) {
+                self.stuck += 1;
+                self.responder.unsend(&response);
+                self.refused_until = now + DEVICE_PAUSE;
+                self.recv_worker = Some(self.refused_until);
+                return false;
+            }
+            self.out.push(outgoing);
+        }
+        true
     }
 
     /// What a turn leaves for its end: the way to ERR.

@@ -3,7 +3,7 @@
 //! What must be seen when a run is over, said without the protocol: only from what was posted, what
 //! the network did, and what the users found in their memory and completion queues.
 
-use super::endpoint::State;
+use super::endpoint::{State, DEVICE_PAUSE};
 use super::plan::{Kinds, Message, CELL, UNTOUCHED};
 use super::scenario::{Fault, Place};
 use super::world::World;
@@ -12,9 +12,6 @@ use ferroce_core::operation::Operation;
 use ferroce_core::rc::responder::Fatal;
 use ferroce_core::wire::headers::ack_timeout_ns;
 use ferroce_core::wire::psn::Psn;
-
-/// Nanoseconds after which a sender tries again what its device refused.
-const DEVICE_PAUSE: u64 = 1_000_000;
 
 /// One direction of a run: the requests of `side` and what they did to the other.
 struct Direction<'a> {
@@ -85,13 +82,16 @@ pub fn judge_rest(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// How many ACK timeouts the device of a side alone can be the reason of: it is tried again a
-/// millisecond after it refused a packet, so it has to refuse one that often for each.
+/// How many ACK timeouts of a side the devices alone can be the reason of: they are tried again a
+/// millisecond after they refused a packet, so they have to refuse one that often for each.
 fn may_time_out(world: &World, side: usize) -> u64 {
     let timeout = ack_timeout_ns(world.scenario.sides[side].timeout);
-    timeout.map_or(0, |ns| {
-        world.endpoints[side].stuck / (ns / DEVICE_PAUSE + 1)
-    })
+    timeout.map_or(0, |ns| stuck(world) / (ns / DEVICE_PAUSE + 1))
+}
+
+/// How many packets the devices of both sides refused.
+fn stuck(world: &World) -> u64 {
+    world.endpoints.iter().map(|endpoint| endpoint.stuck).sum()
 }
 
 /// After the QPs were taken down: everything was done once, or ended as it should.
@@ -193,7 +193,7 @@ impl Direction<'_> {
             Status::RemInvReqErr => self.is_invalid(message) || self.has_short_receive(message),
             Status::RemOpErr => self.has_bad_receive(message),
             // The witness knows how often.
-            Status::RetryExcErr => world.witnesses[self.side].failures != 0 || endpoint.stuck != 0,
+            Status::RetryExcErr => world.witnesses[self.side].failures != 0 || stuck(world) != 0,
             Status::RnrRetryExcErr => message.receive.is_some(),
             _ => false,
         };

@@ -57,7 +57,7 @@ pub struct Side {
     pub budget: u8,
     /// Microseconds that a worker which sends takes to get its turn, beyond the first.
     pub late: u8,
-    /// How often in a hundred times a segment finds the device full.
+    /// How often in a hundred times a segment or a response finds the device full.
     pub stuck: u8,
     /// Microseconds after which it goes to RTR.
     pub rtr_at: u32,

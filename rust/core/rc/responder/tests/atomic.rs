@@ -188,3 +188,53 @@ fn an_answer_that_has_not_left_is_the_same_again() {
     rig.responder.unsend(&first);
     assert_eq!(rig.responder.next_response(1), Some(first));
 }
+
+/// What was refused behind it leaves later, too.
+#[test]
+fn acks_and_naks_behind_an_answer_that_has_not_left_are_not_lost() {
+    let mut rig = Rig::new();
+    rig.ok(add(0, BASE, 3));
+    rig.ok(write(1, true, true, 8, 8));
+    let _ = rig.on(write(3, true, true, 8, 8));
+    let all = |rig: &mut Rig| {
+        rig.responder.begin_run();
+        core::iter::from_fn(|| rig.responder.next_response(1)).collect::<Vec<_>>()
+    };
+    let sent = all(&mut rig);
+    let numbers = sent.iter().map(|r| r.psn().distance_from(psn(0)) as u32);
+    assert_eq!(numbers.collect::<Vec<_>>(), [0, 2]);
+    for from in [0, 0, 1] {
+        rig.responder.unsend(&sent[from]);
+        assert_eq!(all(&mut rig), sent[from..]);
+    }
+    // In the next run they have left.
+    rig.ok(add(2, BASE, 3));
+    let sent = all(&mut rig);
+    rig.responder.unsend(&sent[0]);
+    assert_eq!(all(&mut rig), sent);
+}
+
+/// A peer that has its answer may ask for the next thing, also while a copy of that answer waits
+/// for the device.
+#[test]
+fn an_answer_that_has_not_left_again_takes_no_room() {
+    let mut responder = Responder::new(vec![Resource::default(); 1]);
+    responder.connect(ResponderConfig {
+        max_dest_rd_atomic: 1,
+        ..config()
+    });
+    let mut env = Env::default();
+    let mut on = |responder: &mut Responder<_>, n| responder.on_request(&add(n, BASE, 1), &mut env);
+    assert_eq!(on(&mut responder, 0), Outcome::default());
+    let first = responder.next_response(1).unwrap();
+    let again = on(&mut responder, 0);
+    assert_eq!(again.dropped, Some(DropReason::Duplicate));
+    responder.begin_run();
+    assert_eq!(responder.next_response(1), Some(first));
+    responder.unsend(&first);
+    assert_eq!(on(&mut responder, 1), Outcome::default());
+    assert!(responder
+        .next_response(1)
+        .is_some_and(|next| next.psn() == psn(1)));
+    assert!(!responder.has_response());
+}

@@ -113,3 +113,45 @@ fn others_get_a_nak() {
     let outcome = rig.on(kept(2, false));
     assert_eq!(outcome.dropped, Some(DropReason::OutOfSequence));
 }
+
+/// What of a part that is answered again did not leave leaves later, and nothing else does twice:
+/// the peer would spend a retry to ask for it once more.
+#[test]
+fn a_part_that_has_not_left_is_answered_later() {
+    let mut rig = Rig::new();
+    let keeping = |n: u32, from: u32, packets: u32| IncomingRequest {
+        keeps: true,
+        ..read(n + from, BASE + u64::from(from * MTU), packets * MTU)
+    };
+    rig.ok(keeping(0, 0, 8));
+    assert_eq!(rig.answers().len(), 8);
+    for (from, packets) in [(1, 3), (6, 1)] {
+        let again = rig.on(keeping(0, from, packets));
+        assert_eq!(again.dropped, Some(DropReason::Duplicate));
+    }
+    let number = |response: &Response| response.psn().distance_from(psn(0)) as u32;
+    let mut next = || rig.responder.next_response(1);
+    let first = next().unwrap();
+    let second = next().unwrap();
+    assert_eq!((number(&first), number(&second)), (1, 2));
+    // In the middle of it, and after its end.
+    rig.responder.unsend(&second);
+    for _ in 0..2 {
+        let second = rig.responder.next_response(1).unwrap();
+        let last = rig.responder.next_response(1).unwrap();
+        assert_eq!((number(&second), number(&last)), (2, 3));
+        assert!(!second.ends_part() && last.ends_part());
+        rig.responder.unsend(&second);
+    }
+    let sent = [2, 3, 6].map(|_| number(&rig.responder.next_response(1).unwrap()));
+    assert_eq!(sent, [2, 3, 6]);
+    // The only one.
+    let last = keeping(0, 7, 1);
+    let _ = rig.on(last);
+    let response = rig.responder.next_response(1).unwrap();
+    assert!(!rig.responder.has_response());
+    rig.responder.unsend(&response);
+    assert!(rig.responder.has_response());
+    assert_eq!(rig.responder.next_response(1), Some(response));
+    assert!(!rig.responder.has_response());
+}
