@@ -3,6 +3,7 @@
 
 import re
 import tomllib
+import unicodedata
 from pathlib import Path
 
 from tests.lab import config, documents
@@ -217,10 +218,15 @@ def check_spdx(relative, text):
     return []
 
 
+def columns(line):
+    """The width of a line: a Chinese character has two columns, an umlaut one."""
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in line)
+
+
 def check_width(relative, text):
     """No line of Rust is wider than the page, comments and literals included: rustfmt leaves those alone."""
-    return [f"{relative}:{number}: {len(line)} columns, {WIDTH} are the most"
-            for number, line in enumerate(text.splitlines(), 1) if len(line) > WIDTH]
+    return [f"{relative}:{number}: {columns(line)} columns, {WIDTH} are the most"
+            for number, line in enumerate(text.splitlines(), 1) if columns(line) > WIDTH]
 
 
 def check_kunit(relative, text):
@@ -242,8 +248,8 @@ def check_prose(relative, text):
         if line.startswith("```"):
             fenced = not fenced
         width = TABLE_WIDTH if line.startswith("|") else WIDTH
-        if not fenced and not line.startswith("    ") and len(line) > width:
-            found.append(f"{relative}:{number}: {len(line)} columns, {width} are the most")
+        if not fenced and not line.startswith("    ") and columns(line) > width:
+            found.append(f"{relative}:{number}: {columns(line)} columns, {width} are the most")
     return found
 
 

@@ -76,6 +76,10 @@ FOUND = (
     (kunit, "rust/a.rs", 'assert_eq!(\n            a,\n            "b",\n            "{c}"\n        );'),
     (rules.check_prose, "Documentation/a.md", "```\n```\n" + "x" * 101 + "\n"),
     (rules.check_prose, "Documentation/a.md", "| " + "y" * 117 + " |\n"),
+    # A Chinese character, and its punctuation, have two columns.
+    (rules.check_prose, "Documentation/a.md", "\u5305" * 49 + "\uff0cab,\n"),
+    (rules.check_prose, "Documentation/a.md", "| " + "\u5305" * 58 + "  |\n"),
+    (rules.check_width, "rust/a/b.rs", "//" + "\u5305" * 49 + "x\n"),
     *((rules.check_patience, "tests/guest/x.c", line) for line in (
         "alarm(60);", "double end = now() + 30;", "next_device_event(ctx, 5000, &e)", "poll(&fd, 1, 30000)",
         "unsigned long end = jiffies + 90 * HZ;", 'CHECK(wait < 30000, "late");', "proc.wait(timeout=60)")),
@@ -104,10 +108,12 @@ PASSES = (
     (rules.check_spdx, "rust/sys/ib.rs", SINGLE),
     (rules.check_spdx, "README.md", "<!-- SPDX-License-Identifier: GPL-2.0 -->\n"),
     (rules.check_spdx, "a.sh", "#!/bin/sh\n# SPDX-License-Identifier: GPL-2.0\n"),
-    # Columns are characters.
+    # Columns are characters, but for those that have two.
     (rules.check_width, "rust/a/b.rs", "//" + "\u00e4" * 98 + "\n"),
+    (rules.check_width, "rust/a/b.rs", "//" + "\u5305" * 49 + "\n"),
     (kunit, "rust/a.rs", 'assert_eq!(a, "b");'),
     (rules.check_prose, "Documentation/a.md", "x" * 100 + "\n    " + "x" * 200 + "\n```\n" + "y" * 200 + "\n```\n"),
+    (rules.check_prose, "Documentation/a.md", "\u5305" * 49 + "\uff0c\n| " + "\u5305" * 58 + " |\n"),
     *((rules.check_patience, "tests/guest/x.c", line) for line in (
         "alarm(2 * patience());", "now() + 3 * patience();", "event_within(s, 1000 * patience())",
         "next_device_event(ctx, 20, &e)", "usleep(1000);", "proc.wait(timeout=60 * PATIENCE)")),
