@@ -34,6 +34,8 @@ def parser():
     one.add_argument("--all-kernels", action="store_true", help="a few tests on every kernel there is")
     one.add_argument("--guest", choices=("stock", *GUESTS), default="", help="scenarios alone, in this guest")
     sub.add_parser("check-fast", help="run what needs no guest, for each change")
+    one = sub.add_parser("translated", help="say that translations say what their originals say now")
+    one.add_argument("files", nargs="+", help="the translations, such as Documentation/walks/zh/rnr.md")
     one = sub.add_parser("mutants", help="see whether the host tests notice mutants of the pure code")
     one.add_argument("--of", type=int, default=50, help="try one of so many, drawn by chance")
     one.add_argument("--files", default="", help="of these files alone: a pattern")
@@ -101,6 +103,10 @@ def rest(command):
 
 def word(args):
     """Carries one word out."""
+    if args.word == "translated":
+        # It needs nothing that is set up.
+        from tests.lab import translations
+        return translations.translated(args.files)
     root = setup.setup(getattr(args, "refresh", False))
     with setup.in_use(root):
         if args.word == "setup":

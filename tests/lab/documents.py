@@ -28,28 +28,32 @@ def prose(text):
 
 
 def anchors(text):
-    """How the headings of a document are linked to, as GitHub has it."""
-    found = set()
+    """How the headings of a document are linked to, as GitHub has it, in their order."""
+    found = []
     for _, line in prose(text):
         heading = re.match(r"#+ (.*)", line)
         if heading:
             plain = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading[1]).lower())
-            found.add(plain.strip().replace(" ", "-"))
+            found.append(plain.strip().replace(" ", "-"))
     return found
+
+
+def links(text):
+    """The lines and targets of a document's links."""
+    # A link may be broken after its text, so they are looked for in whole paragraphs.
+    lines = dict(prose(text))
+    whole = "\n".join(lines.get(number, "") for number in range(1, len(text.splitlines()) + 1))
+    for match in LINK.finditer(whole):
+        yield whole.count("\n", 0, match.end()) + 1, match[1]
 
 
 def check_links(relative, text, checkout=None):
     """Each relative link of a document leads to a file of the tree, and to a heading that it has."""
     checkout = checkout or config.CHECKOUT
     here, found = (checkout / relative).parent, []
-    # A link may be broken after its text, so they are looked for in whole paragraphs.
-    lines = dict(prose(text))
-    whole = "\n".join(lines.get(number, "") for number in range(1, len(text.splitlines()) + 1))
-    for match in LINK.finditer(whole):
-        target = match[1]
+    for number, target in links(text):
         if re.match(r"\w+:", target):
             continue
-        number = whole.count("\n", 0, match.end()) + 1
         name, _, anchor = target.partition("#")
         path = (here / name) if name else checkout / relative
         if not path.exists():

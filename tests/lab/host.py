@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Callable
 
-from tests.lab import aarch64, build, config, deb, dkms, documents, fuzz, product, reboot, rules, say, setup
+from tests.lab import aarch64, build, config, deb, dkms, documents, fuzz, product, reboot, rules, say, setup, translations
 from tests.lab.locks import TESTING, lock
 from tests.lab.say import LabError
 from tests.lab.shell import chroot_command
@@ -166,6 +166,15 @@ def references(root):
     return "references: " + ", ".join(notes)
 
 
+def translated(_root):
+    """Translated documents, beside what they are translated from."""
+    texts = translations.read()
+    found = translations.check(texts)
+    if found:
+        raise Bad(f"{len(found)} differences, the first: {found[0]}", "\n".join(found))
+    return f"{len(translations.originals(texts))} documents"
+
+
 def unit_tests(root):
     """The laboratory's own unit tests."""
     out = in_root(root, ["python3", "-m", "unittest", "discover", "-s", "tests/lab", "-t", ".", "-p", "test_*.py"])
@@ -303,6 +312,8 @@ def tests(runs=fuzz.RUNS):
         Test("host.lab", "the laboratory's own unit tests", unit_tests, lane="python"),
         Test("host.walks", "the symbols that documents name are there: here, in the kernel, in rdma-core", references,
              lane="python"),
+        Test("host.translations", "translated documents: none is behind or missing, code, symbols and links are the original's",
+             translated, lane="python"),
         Test("host.rustfmt", "rustfmt of every Rust file", rustfmt, lane="python"),
         Test("host.clippy", "clippy of the host crates, warnings denied", clippy, lane="cargo"),
     ]
