@@ -11,6 +11,7 @@ use crate::core::completion::vendor;
 use crate::core::completion::SendCompletion;
 use crate::core::completion::Status;
 use crate::core::operation::Reply;
+use crate::core::rc::counters::RequesterCounters;
 use crate::core::rc::sequence::Sequence;
 use crate::core::send::Progress;
 use crate::core::wire::headers::rnr_delay_ns;
@@ -339,18 +340,21 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         let news = self
             .holes
             .report(self.una, words, self.sent, now, round_trip);
-        if news.oldest {
-            self.count(1, |counters| &mut counters.seq_naks);
-        }
-        self.missing(news, sink);
+        self.missing(news, |counters| &mut counters.seq_naks, sink);
     }
 
-    /// Packets are missing at the peer, or responses here.
-    pub(super) fn missing(&mut self, news: News, sink: &mut impl FnMut(SendCompletion)) {
+    /// Packets are missing at the peer, or responses here. The oldest of all is counted.
+    pub(super) fn missing(
+        &mut self,
+        news: News,
+        counter: impl FnOnce(&mut RequesterCounters) -> &mut u64,
+        sink: &mut impl FnMut(SendCompletion),
+    ) {
         self.window.lost(news.lost, self.una, self.sent);
         if !news.oldest {
             return;
         }
+        self.count(1, counter);
         if !self.retry.honours_report() {
             self.count_duplicate();
             self.holes.clear();

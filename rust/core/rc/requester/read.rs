@@ -10,6 +10,7 @@ use super::ReadPlacement;
 use super::ReadRefused;
 use super::Requester;
 use super::RequesterState;
+use super::SendCursor;
 use super::SendSlot;
 use super::READ_PIECE;
 use crate::core::completion::vendor;
@@ -128,10 +129,8 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if self.placed.run(sequence, response.span) == response.span {
             return Some(Err(Ignored::Duplicate));
         }
-        let index = self.index_at(sequence)?;
+        let SendCursor { index, packet, .. } = self.cursor_at(sequence)?;
         let slot = self.ring.get(index)?;
-        // The sequence is within the message, whose packets are below 2^24.
-        let packet = sequence.wrapping_sub(slot.first) as u32;
         // What is wrong ends the connection when its turn comes.
         let place = check(slot, packet, response, self.mtu)
             .ok()
@@ -185,10 +184,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         let news = self
             .holes
             .report(self.una, words, self.cursor.sequence, now, round_trip);
-        if news.oldest {
-            self.count(1, |counters| &mut counters.implied_naks);
-        }
-        self.missing(news, sink);
+        self.missing(news, |counters| &mut counters.implied_naks, sink);
     }
 
     /// The payload has been placed as `placement` says.

@@ -214,11 +214,9 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
                 (index, self.ring.get(index)?.packets.checked_sub(1)?)
             }
         };
-        let (mtu, una) = (self.mtu, self.una);
-        let slot_number = self.ring.slot(index);
-        let slot = self.ring.get_mut(index)?;
-        slot.repeated = true;
-        let (mut segment, from) = if slot.request.op.reply() == Reply::Response {
+        let una = self.una;
+        let slot = self.ring.get(index)?;
+        let (from, end) = if slot.request.op.reply() == Reply::Response {
             // Within the message, whose packets are below 2^24.
             let missing = una.saturating_sub(slot.first) as u32;
             let piece = packet.wrapping_sub(packet % READ_PIECE);
@@ -235,19 +233,18 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
                 .map(|placed| placed.saturating_sub(slot.first));
             let placed = placed.and_then(|placed| u32::try_from(placed).ok());
             let end = placed.map_or(end, |placed| placed.clamp(from.saturating_add(1), end));
-            (response_request(slot, from, end, mtu), from)
+            (from, end)
         } else {
-            let mut segment = data_segment(slot, packet, 1, mtu);
-            segment.ack_req = true;
-            (segment, packet)
+            (packet, packet.wrapping_add(1))
         };
-        let sequence = slot.first.wrapping_add(u64::from(from));
-        self.tail.probed(sequence, now);
-        segment.slot = slot_number;
-        segment.psn = self.numbering.psn(sequence);
-        self.counters.packets = self.counters.packets.wrapping_add(1);
+        let at = SendCursor {
+            index,
+            packet: from,
+            sequence: slot.first.wrapping_add(u64::from(from)),
+        };
+        self.tail.probed(at.sequence, now);
         self.count(1, |counters| &mut counters.tail_probes);
-        Some(segment)
+        self.segment_again(at, end)
     }
 
     /// The first packet that the peer misses and that is due to be sent again, or the READ request
@@ -255,44 +252,52 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     #[cold]
     fn missing_segment(&mut self, now: u64) -> Option<RequestSegment> {
         let (sequence, behind) = self.holes.next(now)?;
-        let index = self.index_at(sequence)?;
-        let (mtu, una, next) = (self.mtu, self.una, self.sent);
-        let slot_number = self.ring.slot(index);
-        let slot = self.ring.get_mut(index)?;
-        // Within the message, whose packets are below 2^24.
-        let packet = sequence.saturating_sub(slot.first) as u32;
-        if !slot.begun || packet >= slot.packets || !slot.status.is_success() {
+        let at = self.cursor_at(sequence)?;
+        let slot = self.ring.get(at.index)?;
+        if !slot.begun || at.packet >= slot.packets || !slot.status.is_success() {
             self.holes.clear();
             return None;
         }
-        slot.repeated = true;
-        let (mut segment, end) = if slot.request.op.reply() == Reply::Response {
+        let end = if slot.request.op.reply() == Reply::Response {
             // A hole of responses, or of whole pieces.
-            let end = read_piece_end(slot.packets, packet);
+            let end = read_piece_end(slot.packets, at.packet);
             let behind = u32::try_from(behind.saturating_sub(slot.first));
-            let end = behind.map_or(end, |behind| behind.min(end));
-            (response_request(slot, packet, end, mtu), end)
+            behind.map_or(end, |behind| behind.min(end))
         } else {
-            let mut segment = data_segment(slot, packet, 1, mtu);
-            segment.ack_req = true;
-            (segment, packet.wrapping_add(1))
+            at.packet.wrapping_add(1)
         };
-        let end = slot.first.wrapping_add(u64::from(end));
-        segment.slot = slot_number;
-        segment.psn = self.numbering.psn(sequence);
-        self.holes.sent(sequence, end, next, now);
+        let behind = slot.first.wrapping_add(u64::from(end));
+        self.holes.sent(sequence, behind, self.sent, now);
         self.tail.sent(now);
-        if sequence == una {
+        if sequence == self.una {
             self.retry.sent(now);
             self.repeated_at = Some(now);
         }
-        self.counters.packets = self.counters.packets.wrapping_add(1);
         self.count(1, |counters| &mut counters.retransmitted);
+        self.segment_again(at, end)
+    }
+
+    /// Sends a packet again, with an ACK request; or of a READ the request for its responses from
+    /// this one to `end`.
+    fn segment_again(&mut self, at: SendCursor, end: u32) -> Option<RequestSegment> {
+        let slot_number = self.ring.slot(at.index);
+        let slot = self.ring.get_mut(at.index)?;
+        slot.repeated = true;
+        let mut segment = if slot.request.op.reply() == Reply::Response {
+            response_request(slot, at.packet, end, self.mtu)
+        } else {
+            let mut segment = data_segment(slot, at.packet, 1, self.mtu);
+            segment.ack_req = true;
+            segment
+        };
+        segment.slot = slot_number;
+        segment.psn = self.numbering.psn(at.sequence);
+        self.counters.packets = self.counters.packets.wrapping_add(1);
         Some(segment)
     }
 
     /// The WQE that a sent packet belongs to.
-    pub(super) fn index_at(&self, sequence: Sequence) -> Option<u32> {
+    fn index_at(&self, sequence: Sequence) -> Option<u32> {
         let sent = self.cursor.index.wrapping_sub(self.retired);
         let (mut low, mut high) = (0, sent.wrapping_add(u32::from(self.cursor.packet != 0)));
         // The first that begins behind it is in `low..=high`.
@@ -363,7 +368,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     }
 
     /// The cursor before a packet that was sent.
-    fn cursor_at(&self, sequence: Sequence) -> Option<SendCursor> {
+    pub(super) fn cursor_at(&self, sequence: Sequence) -> Option<SendCursor> {
         let index = self.index_at(sequence)?;
         let slot = self.ring.get(index)?;
         Some(SendCursor {
