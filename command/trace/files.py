@@ -20,7 +20,10 @@ def contents(path: str) -> bytes:
 def write(drawn: str | bytes, output: str | None) -> None:
     """Puts it there, or on standard output."""
     if not output and isinstance(drawn, str):
-        sys.stdout.write(drawn)
+        try:
+            sys.stdout.write(drawn)
+        except UnicodeEncodeError:
+            raise NotReadable(f"{sys.stdout.encoding}, the encoding of the output, lacks characters of it: -o FILE writes UTF-8") from None
         return
     held = drawn.encode() if isinstance(drawn, str) else drawn
     if not output:

@@ -3,36 +3,22 @@
 
 import argparse
 import errno
+import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .capture import NotReadable
 from .events import Event, Events, parse
 from .files import contents, write
-from .findings import many
 from .opcodes import duration
+from .sentences import SENTENCES, language, say
 
 # Access flags of regions.
 RIGHTS = {"WRITE": (2, "IBV_ACCESS_REMOTE_WRITE"), "READ": (4, "IBV_ACCESS_REMOTE_READ"),
           "COMPARE": (8, "IBV_ACCESS_REMOTE_ATOMIC"), "FETCH": (8, "IBV_ACCESS_REMOTE_ATOMIC")}
 # Where the R_Key is in the headers of a request: behind the BTH and a virtual address.
 RKEY = slice(2 * 20, 2 * 24)
-# What keeps a packet out, and what is to be done.
-DROPS = {
-    "drop_icrc": "its ICRC is wrong: something on the way has damaged or rewritten it",
-    "drop_ip_header": "it is a fragment, or its IP header has options or is cut off",
-    "drop_malformed": "it is no valid packet of RoCE v2",
-    "drop_opcode": "the queue pair is of another type than the packet (both ends must be RC, UC or UD), or its opcode is unknown",
-    "drop_unknown_qp": "there is no such queue pair: it is destroyed, or the numbers were exchanged wrongly",
-    "drop_group": "no queue pair is attached to the group: ibv_attach_mcast, or rdma_join_multicast",
-    "drop_address": "its addresses are not those of the connection, or of UD not the device's: compare the GIDs of both ends",
-    "drop_interface": "it came by another netdev than that of the device",
-    "drop_pkey": "its partition key is not the default one",
-    "drop_qkey": "its Q_Key is not that of the queue pair",
-    "drop_mad": "a management datagram of a wrong length",
-    "drop_state": "the queue pair is in a state that takes no packets",
-    "drop_no_memory": "there was no memory for it",
-}
+# What may have happened to a key, and what is said of it.
 GONE = {"DEREGISTER": "deregistered", "INVALIDATE": "invalidated"}
 DONE = ("SUCCESS", "WR_FLUSH_ERR")
 # An event, and what it comes from.
@@ -42,10 +28,11 @@ NEAR = 100_000.0
 
 
 class Story:
-    """A run, with what the rules ask of it."""
+    """A run, with what the rules ask of it, and the language to tell it in."""
 
-    def __init__(self, events: Events):
+    def __init__(self, events: Events, lang: str):
         self.events = events
+        self.lang = lang
         self.peers: dict[str, str] = {}
         for event in events.named("tx", "handed"):
             to = event["dqpn"] or event["to"]
@@ -97,133 +84,129 @@ class Story:
                 found = event
         return found
 
-    def whose(self, done: Event) -> str:
+    def say(self, name: str, /, **values: object) -> str:
+        """A sentence of the catalogue, or a part of one."""
+        return say(self.lang, name, **values)
+
+    def peer(self, done: Event) -> str:
+        """The queue pair at the other end, in words."""
+        qpn = self.peers.get(done.qpn)
+        return self.say("qp", qpn=qpn) if qpn else self.say("qp_of_peer")
+
+    def ended(self, done: Event) -> str:
         """A request in words."""
         taken = self.taken(done)
         # Of one that could not be read nothing else is known.
         what = f"{taken['opcode']}, {taken['len']} B" if taken and taken["status"] in ("", "SUCCESS") else done["opcode"]
-        return f"wr {done.number('wr_id')} of QP {done.qpn} ({what}) ended with {done['status']}"
+        return self.say("ended", wr=done.number("wr_id"), qpn=done.qpn, what=what, status=done["status"])
 
-
-def with_drops(drops: Counter[str]) -> str:
-    """Drops in words."""
-    return "; ".join(f"{count} by {reason}: {DROPS.get(reason, reason)}" for reason, count in drops.most_common())
+    def drops(self, drops: Counter[str]) -> str:
+        """Drops in words."""
+        return self.say("and").join(
+            self.say("drop", count=count, reason=reason, meaning=self.say(reason) if reason in SENTENCES else reason)
+            for reason, count in drops.most_common())
 
 
 def no_receive(story: Story, done: Event) -> str:
     """RNR_RETRY_EXC_ERR."""
-    peer = story.peers.get(done.qpn, "")
+    qpn, peer = story.peers.get(done.qpn, ""), story.peer(done)
     since = story.begun(done)
     naks = story.recovered(done.qpn, "RNR_NAK", done.at, since)
-    empty = sum(since <= event.at <= done.at for event in story.events.named("request", qpn=peer, outcome="NO_RECEIVE"))
-    had = sum(event.at <= done.at for event in story.events.named("complete", qpn=peer)
+    empty = sum(since <= event.at <= done.at for event in story.events.named("request", qpn=qpn, outcome="NO_RECEIVE"))
+    had = sum(event.at <= done.at for event in story.events.named("complete", qpn=qpn)
               if event["opcode"].startswith("RECV"))
-    seen = f", which has completed {many(had, 'receive')} before," if had else ""
-    return (f"QP {peer or 'of the peer'}{seen} had no receive {many(max(naks, empty), 'time')}. Post receives before the peer "
-            "sends, or set rnr_retry to 7, which is without end")
+    return story.say("no_receive", peer=story.say("had_receives", peer=peer, had=had) if had else peer, times=max(naks, empty))
 
 
 def no_answer(story: Story, done: Event) -> str:
     """RETRY_EXC_ERR."""
-    peer = story.peers.get(done.qpn, "")
     begun = story.begun(done)
     tries = story.recovered(done.qpn, "TIMEOUT", done.at, begun)
-    said = f"no answer, {many(tries, 'ACK timeout')} long. " if tries else "it was asked for again and again. "
-    drops = story.dropped(peer, done.at, begun)
-    state, since, why = story.state(peer, done.at)
-    if drops:
-        said += f"Its packets came, and were dropped: {with_drops(drops)}"
-        if state and state not in ("RTR", "RTS", "SQD"):
-            said += f". QP {peer} is in {state} since {duration(int((done.at - since) * 1000))} before ({why.lower()})"
-        return said
-    back = story.dropped(done.qpn, done.at, begun)
-    if back:
-        return f"{said}The answers came, and were dropped: {with_drops(back)}"
-    if state and state not in ("RTR", "RTS", "SQD"):
-        return f"{said}QP {peer} is in {state}, and takes no requests: {why.lower()}"
-    if story.is_here(peer):
-        return f"{said}QP {peer} is here and has dropped nothing: packets, or its answers, were lost on the way"
-    return (f"{said}QP {peer or 'of the peer'} is not on this machine, or nothing has reached it: record there as well. "
-            "`ferroce try PEER` says whether a leg is missing")
+    where = where_lost(story, done, begun)
+    return story.say("no_answer", tries=tries, where=where) if tries else story.say("asked_again_and_again", where=where)
+
+
+def where_lost(story: Story, done: Event, begun: float) -> str:
+    """What became of requests that have no answer."""
+    qpn, peer = story.peers.get(done.qpn, ""), story.peer(done)
+    state, since, why = story.state(qpn, done.at)
+    deaf = state not in ("", "RTR", "RTS", "SQD")
+    if drops := story.dropped(qpn, done.at, begun):
+        if deaf:
+            return story.say("requests_dropped_in_state", drops=story.drops(drops), peer=peer, state=state,
+                             ago=ago(done, since), why=why.lower())
+        return story.say("requests_dropped", drops=story.drops(drops))
+    if back := story.dropped(done.qpn, done.at, begun):
+        return story.say("answers_dropped", drops=story.drops(back))
+    if deaf:
+        return story.say("takes_no_requests", peer=peer, state=state, why=why.lower())
+    return story.say("lost_on_the_way" if story.is_here(qpn) else "not_here", peer=peer)
 
 
 def no_right(story: Story, done: Event) -> str:
     """REM_ACCESS_ERR."""
-    peer = story.peers.get(done.qpn, "")
     taken, request = story.taken(done), None
     for event in story.events.named("tx", qpn=done.qpn, slot=taken["slot"]) if taken else ():
         if (taken and taken.at <= event.at <= done.at and any(word in event["opcode"] for word in RIGHTS)
                 and len(event["head"]) >= RKEY.stop):
             request = event
     if not request:
-        return (f"QP {peer or 'of the peer'} has refused it: the R_Key is not that of a region of its domain, the range is "
-                "outside, or the region lacks the right")
+        return story.say("no_right", peer=story.peer(done))
     rkey = int(request["head"][RKEY], 16)
     known = [event for event in story.events.named("key", done="1") if event.number("key") == rkey and event.at <= done.at]
     if not known:
-        return (f"the R_Key {rkey:#x} is that of no region or window which was made while this was recorded: was it sent "
-                "whole, and in the order of the host?")
+        return story.say("unknown_key", rkey=rkey)
     last = known[-1]
     if last["what"] in GONE:
-        return f"the R_Key {rkey:#x} was {GONE[last['what']]} {duration(int((done.at - last.at) * 1000))} before"
+        return story.say(GONE[last["what"]], rkey=rkey, ago=ago(done, last.at))
     for word, (bit, flag) in RIGHTS.items():
         if word in request["opcode"] and not last.number("access") & bit:
-            return f"the region of R_Key {rkey:#x} was registered without {flag}"
-    return (f"the R_Key {rkey:#x} was given to {last['len']} bytes: the range begins or ends outside, the region is of another "
-            f"protection domain than QP {peer}, or the key was a window's that is gone")
+            return story.say("access_flag_missing", rkey=rkey, flag=flag)
+    return story.say("outside_of_region", rkey=rkey, size=last["len"], peer=story.peer(done))
 
 
 def invalid_at_peer(story: Story, done: Event) -> str:
     """REM_INV_REQ_ERR."""
-    peer = story.peers.get(done.qpn, "")
-    short = story.last(done.at, "complete", qpn=peer, status="LOC_LEN_ERR")
+    short = story.last(done.at, "complete", qpn=story.peers.get(done.qpn, ""), status="LOC_LEN_ERR")
     if short:
-        return f"the message was longer than the receive that it took, wr {short.number('wr_id')} of QP {peer}"
-    return (f"QP {peer or 'of the peer'} does not permit it: its qp_access_flags lack the right, its max_dest_rd_atomic is less "
-            "than our max_rd_atomic, or the message is malformed")
+        return story.say("longer_than_receive", wr=short.number("wr_id"), peer=story.peer(done))
+    return story.say("not_permitted", peer=story.peer(done))
 
 
 def failed_at_peer(story: Story, done: Event) -> str:
     """REM_OP_ERR."""
-    peer = story.peers.get(done.qpn, "")
-    bad = story.last(done.at, "complete", qpn=peer, status="LOC_PROT_ERR")
-    if bad:
-        return (f"the receive that it took, wr {bad.number('wr_id')} of QP {peer}, names memory that is not accessible there: "
-                "the fault is in the peer's ibv_post_recv")
-    return "the peer could not do it, through no fault of ours"
+    bad = story.last(done.at, "complete", qpn=story.peers.get(done.qpn, ""), status="LOC_PROT_ERR")
+    return story.say("bad_receive", wr=bad.number("wr_id"), peer=story.peer(done)) if bad else story.say("peer_failed")
 
 
-def too_long(_: Story, done: Event) -> str:
+def too_long(story: Story, done: Event) -> str:
     """LOC_LEN_ERR."""
-    if done["opcode"].startswith("RECV"):
-        return "the peer's message is longer than this receive; the peer's request ends with REM_INV_REQ_ERR"
-    return "the message is longer than the queue pair sends (a packet for UD, 2 GiB for others), or an atomic one has not 8 bytes"
+    return story.say("receive_too_short" if done["opcode"].startswith("RECV") else "too_long")
 
 
-def bad_memory(_: Story, done: Event) -> str:
+def bad_memory(story: Story, done: Event) -> str:
     """LOC_PROT_ERR."""
-    which = "receive" if done["opcode"].startswith("RECV") else "request"
-    return (f"a scatter/gather entry of the {which} names memory that its lkey does not cover: a wrong lkey, a range beyond the "
-            "region, a region that is deregistered or of another domain, or one without IBV_ACCESS_LOCAL_WRITE that is written")
+    return story.say("bad_memory", what=story.say("receive" if done["opcode"].startswith("RECV") else "request"))
 
 
 def bad_use(story: Story, done: Event) -> str:
     """LOC_QP_OP_ERR."""
-    if story.types.get(done.qpn) == "UD":
-        return ("its address handle is destroyed, or of another domain (it must live until the request has completed), or the "
-                "request is malformed")
-    return "the queue pair cannot do this: an RDMA READ or atomic operation with max_rd_atomic 0, or a malformed request"
+    return story.say("bad_address_handle" if story.types.get(done.qpn) == "UD" else "qp_cannot")
 
 
-CAUSES = {
+CAUSES: dict[str, Callable[[Story, Event], str]] = {
     "RNR_RETRY_EXC_ERR": no_receive, "RETRY_EXC_ERR": no_answer, "REM_ACCESS_ERR": no_right,
     "REM_INV_REQ_ERR": invalid_at_peer, "REM_OP_ERR": failed_at_peer, "LOC_LEN_ERR": too_long, "LOC_PROT_ERR": bad_memory,
     "LOC_QP_OP_ERR": bad_use,
-    "MW_BIND_ERR": lambda *_: "the region of the window lacks IBV_ACCESS_MW_BIND, is too short or of another domain, or the key "
-                              "to be invalidated is not valid",
-    "BAD_RESP_ERR": lambda *_: "the peer's response does not fit the request: the peer, or something on the way, is broken",
-    "LOC_ACCESS_ERR": lambda *_: "a WRITE with immediate data took this receive, and has no right to write where it wants",
+    "MW_BIND_ERR": lambda story, _: story.say("cannot_bind"),
+    "BAD_RESP_ERR": lambda story, _: story.say("bad_response"),
+    "LOC_ACCESS_ERR": lambda story, _: story.say("immediate_without_right"),
 }
+
+
+def ago(done: Event, before: float) -> str:
+    """How long before a completion it was."""
+    return duration(int((done.at - before) * 1000))
 
 
 def failures(story: Story) -> Iterator[Reason]:
@@ -231,7 +214,8 @@ def failures(story: Story) -> Iterator[Reason]:
     for done in story.events.named("complete"):
         if done["status"] not in DONE:
             cause = CAUSES.get(done["status"])
-            yield done, story.whose(done) + (f": {cause(story, done)}" if cause else "")
+            ended = story.ended(done)
+            yield done, story.say("because", ended=ended, cause=cause(story, done)) if cause else ended
 
 
 def flushes(story: Story) -> Iterator[Reason]:
@@ -239,9 +223,8 @@ def flushes(story: Story) -> Iterator[Reason]:
     for qpn, count in Counter(event.qpn for event in story.events.named("complete", status="WR_FLUSH_ERR")).items():
         first = next(story.events.named("complete", qpn=qpn, status="WR_FLUSH_ERR"))
         failed = next((event for event in story.events.named("complete", qpn=qpn) if event["status"] not in DONE), None)
-        verb = "was" if count == 1 else "were"
-        yield first, (f"{many(count, 'request')} of QP {qpn} {verb} flushed: "
-                         + (f"wr {failed.number('wr_id')} failed before" if failed else why_in_error(story, qpn)))
+        why = story.say("one_failed_before", wr=failed.number("wr_id")) if failed else why_in_error(story, qpn)
+        yield first, story.say("flushed", count=count, qpn=qpn, why=why)
 
 
 def why_in_error(story: Story, qpn: str) -> str:
@@ -249,15 +232,15 @@ def why_in_error(story: Story, qpn: str) -> str:
     refused = [event for event in story.events.named("request", qpn=qpn)
                if event["outcome"] in ("INVALID_REQUEST", "ACCESS_ERROR", "LOCAL_ERROR")]
     if refused:
-        return f"it has refused a request of its peer ({refused[-1]['outcome'].lower().replace('_', ' ')}), which ends both"
+        return story.say("has_refused", outcome=refused[-1]["outcome"].lower().replace("_", " "))
     entered = [event for event in story.events.named("qp_state", qpn=qpn) if event["to"] in ("ERR", "SQE")]
     if entered and entered[-1]["why"] == "USER":
-        return "its program, the connection manager, or the end of the link moved it to ERR"
+        return story.say("moved_by_user")
     made = next(story.events.named("qp", qpn=qpn), None)
     if made and any(event["dev"] == made["dev"] and event["cq"] in (made["send_cq"], made["recv_cq"])
                     for event in story.events.named("cq_event", what="OVERRUN")):
-        return "its CQ was full: make it as large as all queues that complete there, and poll it in time"
-    return "it is in ERR"
+        return story.say("cq_full")
+    return story.say("in_err")
 
 
 def repairs(story: Story) -> Iterator[Reason]:
@@ -269,23 +252,19 @@ def repairs(story: Story) -> Iterator[Reason]:
         end = story.events.all[-1].at
         first = next(story.events.named("recover", qpn=qpn))
         peer = story.peers.get(qpn, "")
-        lost = with_drops(story.dropped(peer, end) + story.dropped(qpn, end))
-        where = f" ({lost})" if lost else " on the way"
+        lost = story.dropped(peer, end) + story.dropped(qpn, end)
+        where = story.say("where_dropped", drops=story.drops(lost)) if lost else story.say("on_the_way")
         if naks := story.recovered(qpn, "RNR_NAK", end):
-            yield first, (f"QP {qpn} has waited for receives of QP {peer} {many(naks, 'time')}: a message came before its "
-                          "receive was posted")
+            yield first, story.say("waited_for_receives", qpn=qpn, peer=peer, naks=naks)
         if waits := story.recovered(qpn, "TIMEOUT", end):
-            yield first, (f"QP {qpn} has waited for its ACK timeout {many(waits, 'time')}: packets or answers were lost"
-                          f"{where}, or the peer is slow")
-        losses = sum(story.recovered(qpn, what, end) for what in ("SEQUENCE_NAK", "IMPLIED_NAK"))
+            yield first, story.say("waited_for_ack", qpn=qpn, waits=waits, where=where)
+        naks = sum(story.recovered(qpn, what, end) for what in ("SEQUENCE_NAK", "IMPLIED_NAK"))
         probes = story.recovered(qpn, "TAIL_PROBE", end)
-        if losses or probes:
+        if naks or probes:
             again = story.recovered(qpn, "RETRANSMITTED", end)
-            yield first, (f"QP {qpn} has sent {many(again, 'packet')} again, after {many(losses, 'NAK')} and "
-                          f"{many(probes, 'probe')}: packets or answers were lost or late{where}")
+            yield first, story.say("sent_again", qpn=qpn, again=again, naks=naks, probes=probes, where=where)
         if slower := story.recovered(qpn, "SLOWDOWN", end):
-            yield first, (f"QP {qpn} has made its window smaller {many(slower, 'time')}: the network marks its packets in place "
-                          f"of dropping them, for they wait in a queue on the way to QP {peer or 'of the peer'}, or back")
+            yield first, story.say("slowed_down", qpn=qpn, times=slower, peer=story.peer(first))
 
 
 def drops(story: Story) -> Iterator[Reason]:
@@ -294,8 +273,8 @@ def drops(story: Story) -> Iterator[Reason]:
     for event in story.events.named("drop"):
         if event["dqpn"] not in told:
             told.add(event["dqpn"])
-            yield event, (f"packets for QP {event['dqpn']} were dropped: "
-                             f"{with_drops(story.dropped(event['dqpn'], story.events.all[-1].at))}")
+            dropped = story.dropped(event["dqpn"], story.events.all[-1].at)
+            yield event, story.say("packets_dropped", qpn=event["dqpn"], drops=story.drops(dropped))
 
 
 def verbs(story: Story) -> Iterator[Reason]:
@@ -305,38 +284,35 @@ def verbs(story: Story) -> Iterator[Reason]:
         ret = event.number("ret")
         if -4096 < ret < 0 and (event["op"], ret) not in seen:
             seen.add((event["op"], ret))
-            name = errno.errorcode.get(-ret, str(-ret))
-            yield event, (f"{event['op']} failed with {name}: libibverbs' log, or dynamic debug of the module, says which "
-                             "attribute (Documentation/debugging.md)")
+            yield event, story.say("verb_failed", verb=event["op"], error=errno.errorcode.get(-ret, str(-ret)))
 
 
 RULES = (failures, flushes, repairs, drops, verbs)
 
 
-def explained(events: Events) -> list[Reason]:
+def explained(events: Events, lang: str = "en") -> list[Reason]:
     """All that is to be said, each beside its event, in the order in which it happened."""
-    story = Story(events)
+    story = Story(events, lang)
     found = sorted((one for rule in RULES for one in rule(story)), key=lambda one: one[0].at)
-    perhaps = "perhaps: " if events.lost else ""
-    return [(event, f"{perhaps}{said}") for event, said in found]
+    return [(event, story.say("perhaps", said=said) if events.lost else said) for event, said in found]
 
 
-def losses(events: Events) -> list[str]:
+def losses(events: Events, lang: str = "en") -> list[str]:
     """What is to be said of events that are not there."""
-    return [f"{many(events.lost, 'event')} had no room in the buffer: what is said may be wrong"] if events.lost else []
+    return [say(lang, "events_lost", lost=events.lost)] if events.lost else []
 
 
-def reasons(events: Events) -> list[str]:
+def reasons(events: Events, lang: str = "en") -> list[str]:
     """The sentences alone."""
-    return [said for _, said in explained(events)] + losses(events)
+    return [said for _, said in explained(events, lang)] + losses(events, lang)
 
 
-def draw(events: Events) -> str:
+def draw(events: Events, lang: str = "en") -> str:
     """The text of it."""
     if not events.all:
-        return "no event of the module was recorded\n"
-    found = reasons(events)
-    return "".join(f"- {one}\n" for one in found) if found else "nothing failed, waited or was repeated\n"
+        return say(lang, "nothing_recorded") + "\n"
+    found = reasons(events, lang)
+    return "".join(f"- {one}\n" for one in found) or say(lang, "nothing_happened") + "\n"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -346,5 +322,5 @@ def run(args: argparse.Namespace) -> int:
         events.add(parse(contents(path).decode(errors="replace")))
     if not events.all:
         raise NotReadable(f"{', '.join(args.files)}: no event of ferroce; see `ferroce trace -- PROGRAM`")
-    write(draw(events), args.output)
+    write(draw(events, args.lang or language(os.environ)), args.output)
     return 0

@@ -1,12 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0
 """`ferroce trace why`: what it says of events, each rule by a run in which it must speak, and one in which it must not."""
 
+import ast
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
 import unittest
+from string import Formatter
+from unittest import mock
 
-from command.trace import events, why
+from command.trace import events, sentences, why
 from tests.lab.config import CHECKOUT
+from tests.lab.test_command import ferroce
 
 A, B = "0x11", "0x22"
+# Numbers, and names of IBTA, of libibverbs and of the module.
+NAMES = re.compile(r"\b(?:\d[\w.]*|[A-Z][A-Z_]+|[a-z]+_\w+)\b", re.ASCII)
+CHINESE = re.compile("[\u4e00-\u9fff]")
 RETH = "0a00ffff" + B[2:].zfill(8) + "00000005" + "0000000000001000" + "{:08x}" + "00000040"
 
 
@@ -42,8 +55,14 @@ def key(at, number, what="REGISTER", access="0x7", length=64, done=1):
 
 
 def said(*lines):
-    """What is said of a run."""
-    return why.reasons(events.parse("\n".join(lines)))
+    """What is said of a run. In Chinese as much is said, with the same numbers and names."""
+    run = events.parse("\n".join(lines))
+    english = why.reasons(run)
+    for one, other in zip(english, why.reasons(run, "zh"), strict=True):
+        missing = set(NAMES.findall(one)) - set(NAMES.findall(other))
+        if missing or not CHINESE.search(other):
+            raise AssertionError(f"{missing} of {one} is not in {other}")
+    return english
 
 
 class Reading(unittest.TestCase):
@@ -169,10 +188,88 @@ class Repairs(unittest.TestCase):
         self.assertIn("create_qp failed with EINVAL", found[1])
 
     def test_each_reason_of_a_drop_is_explained(self):
-        text = (CHECKOUT / "rust/sys/ferroce_trace_names.h").read_text(encoding="utf-8")
-        named = {word for word in text.split('"') if word.startswith("drop_")}
-        self.assertTrue(named)
-        self.assertEqual(named - set(why.DROPS), set())
+        self.assertTrue(drop_reasons())
+        self.assertEqual(drop_reasons() - set(sentences.SENTENCES), set())
+        found = said(*(line(1, "drop", dqpn="0x99", opcode="RC_SEND_ONLY", psn=1, reason=one) for one in drop_reasons()))
+        self.assertEqual([one for one in drop_reasons() if one not in found[0]], [])
+
+
+def drop_reasons():
+    """Why the module drops a packet, in the words of its events."""
+    text = (CHECKOUT / "rust/sys/ferroce_trace_names.h").read_text(encoding="utf-8")
+    return {word for word in text.split('"') if word.startswith("drop_")}
+
+
+def said_by_rules():
+    """The ids that stand in a call of say()."""
+    tree, found = ast.parse((CHECKOUT / "command/trace/why.py").read_text(encoding="utf-8")), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "say":
+            for one in node.args:
+                either = (one.body, one.orelse) if isinstance(one, ast.IfExp) else (one,)
+                found |= {word.value for word in either if isinstance(word, ast.Constant)}
+    return found
+
+
+def places(template):
+    """The values that a sentence takes."""
+    return {name for _, name, _, _ in Formatter().parse(template) if name is not None}
+
+
+class Languages(unittest.TestCase):
+    """Each sentence stands in the catalogue, in both languages, and the command says it in the one that is wanted."""
+
+    LOSSY = CHECKOUT / "tests/lab/traces/lossy.txt"
+    ENGLISH = "- QP 0x50a50f has sent 3 packets again, after 1 NAK and 1 probe: packets or answers were lost or late on the way\n"
+    IN_CHINESE = "- QP 0x50a50f 重传了 3 个包，起因是 1 个 NAK 和 1 个探测包：包或应答在途中丢失或迟到\n"
+
+    def test_both_languages(self):
+        for name, templates in sentences.SENTENCES.items():
+            with self.subTest(name):
+                self.assertEqual(len(templates), len(sentences.LANGUAGES))
+                english, chinese = templates
+                self.assertEqual(places(english), places(chinese))
+                bare = re.sub("{[^}]*}", "", english)
+                self.assertEqual(set(NAMES.findall(bare)) - set(NAMES.findall(chinese)), set())
+                self.assertIsNone(CHINESE.search(english))
+                # What is but names, values and punctuation has nothing to translate.
+                self.assertEqual(bool(CHINESE.search(chinese)), bool(re.search("[a-z]", NAMES.sub("", bare))))
+
+    def test_each_is_said(self):
+        rules = said_by_rules() | set(why.GONE.values()) | drop_reasons()
+        self.assertEqual(set(sentences.SENTENCES), rules)
+
+    def test_values(self):
+        run = events.parse("\n".join((taken(0.5), sent(1), met(3, "TIMEOUT", 7), ended(9, "RETRY_EXC_ERR"),
+                                      line(2, "drop", dqpn=B, opcode="RC_SEND_ONLY", psn=5, reason="drop_unknown_qp"))))
+        self.assertEqual(why.reasons(run, "zh"), [
+            "QP 0x11 的 wr 7（SEND, 64 B）以 RETRY_EXC_ERR 结束：7 次 ACK 超时都没有应答。请求包到了，但被丢弃："
+            "1 个计入 drop_unknown_qp：没有这个 QP，它已销毁，或两端交换的 QP 号有误"])
+        for count, words in ((1, "1 event had"), (2, "2 events had")):
+            self.assertTrue(sentences.say("en", "events_lost", lost=count).startswith(words))
+            self.assertIn(f"丢了 {count} 个事件", sentences.say("zh", "events_lost", lost=count))
+        self.assertEqual((why.draw(events.parse("")), why.draw(events.parse(""), "zh")),
+                         ("no event of the module was recorded\n", "没有录到模块的任何事件\n"))
+
+    def test_which_language(self):
+        for variables, words, wanted in (
+                ({}, (), self.ENGLISH), ({"LANG": "C.UTF-8"}, (), self.ENGLISH), ({"LANG": "zh_CN.UTF-8"}, (), self.IN_CHINESE),
+                ({"LC_MESSAGES": "zh_SG", "LANG": "de_DE"}, (), self.IN_CHINESE),
+                ({"LC_ALL": "C", "LANG": "zh_CN.UTF-8"}, (), self.ENGLISH),
+                ({"LC_ALL": "", "LANG": "zh_CN.UTF-8"}, (), self.IN_CHINESE),
+                ({"LANG": "zh_CN.UTF-8"}, ("--lang", "en"), self.ENGLISH), ({}, ("--lang", "zh"), self.IN_CHINESE)):
+            out = io.StringIO()
+            with mock.patch.dict(os.environ, variables, clear=True), contextlib.redirect_stdout(out):
+                self.assertEqual(ferroce.main(["trace", "why", str(self.LOSSY), *words]), 0)
+            self.assertEqual(out.getvalue(), wanted, (variables, words))
+
+    def test_encodings(self):
+        """A terminal may not have the characters."""
+        argv = [sys.executable, CHECKOUT / "command/ferroce", "trace", "why", "--lang", "zh", self.LOSSY]
+        for encoding, status in (("utf-8", 0), ("gb18030", 0), ("latin-1", 1)):
+            done = subprocess.run(argv, env=os.environ | {"PYTHONIOENCODING": encoding}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.assertEqual((done.returncode, done.stdout.decode(encoding)), (status, "" if status else self.IN_CHINESE))
+            self.assertEqual(b"lacks characters" in done.stderr, bool(status))
 
 
 if __name__ == "__main__":
