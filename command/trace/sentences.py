@@ -36,7 +36,7 @@ SENTENCES = {
     "had_receives": ("{peer}, which has completed {had} {had:receive|receives} before,", "{peer}，此前已完成 {had} 个接收请求"),
 
     # RETRY_EXC_ERR: what the requester has seen, and where its packets or the answers went.
-    "no_answer": ("no answer, {tries} {tries:ACK timeout|ACK timeouts} long. {where}", "{tries} 次 ACK 超时都没有应答。{where}"),
+    "no_answer": ("no answer, {tries} {tries:ACK timeout|ACK timeouts} long. {where}", "ACK 超时 {tries} 次，没有应答。{where}"),
     "asked_again_and_again": ("it was asked for again and again. {where}", "对端一再要求重传。{where}"),
     "requests_dropped": ("Its packets came, and were dropped: {drops}", "请求包到了，但被丢弃：{drops}"),
     "requests_dropped_in_state": (
@@ -56,7 +56,7 @@ SENTENCES = {
                  "{peer} 拒绝了它：R_Key 不属于其 PD 中的任何 MR，或范围越界，或该 MR 没有相应权限"),
     "unknown_key": ("the R_Key {rkey:#x} is that of no region or window which was made while this was recorded: was it sent whole, "
                     "and in the order of the host?",
-                    "R_Key {rkey:#x} 不属于录制期间创建的任何 MR 或 MW：它是否完整、按主机字节序传给了本端？"),
+                    "R_Key {rkey:#x} 不属于录制期间创建的任何 MR 或 MW：传过来时是否完整，是否为主机字节序？"),
     "deregistered": ("the R_Key {rkey:#x} was deregistered {ago} before", "R_Key {rkey:#x} 在 {ago} 前已注销"),
     "invalidated": ("the R_Key {rkey:#x} was invalidated {ago} before", "R_Key {rkey:#x} 在 {ago} 前已被 invalidate"),
     "access_flag_missing": ("the region of R_Key {rkey:#x} was registered without {flag}",
@@ -76,7 +76,7 @@ SENTENCES = {
     # REM_OP_ERR.
     "bad_receive": ("the receive that it took, wr {wr} of {peer}, names memory that is not accessible there: the fault is in the "
                     "peer's ibv_post_recv",
-                    "它占用的接收请求（{peer} 的 wr {wr}）指向那边不可访问的内存：错在对端的 ibv_post_recv"),
+                    "它占用的接收请求（{peer} 的 wr {wr}）指向那边不可访问的内存，错在对端的 ibv_post_recv"),
     "peer_failed": ("the peer could not do it, through no fault of ours", "对端无法执行，错不在本端"),
 
     # LOC_LEN_ERR, LOC_PROT_ERR, LOC_QP_OP_ERR, and what has but one cause.

@@ -243,7 +243,7 @@ class Languages(unittest.TestCase):
         run = events.parse("\n".join((taken(0.5), sent(1), met(3, "TIMEOUT", 7), ended(9, "RETRY_EXC_ERR"),
                                       line(2, "drop", dqpn=B, opcode="RC_SEND_ONLY", psn=5, reason="drop_unknown_qp"))))
         self.assertEqual(why.reasons(run, "zh"), [
-            "QP 0x11 的 wr 7（SEND, 64 B）以 RETRY_EXC_ERR 结束：7 次 ACK 超时都没有应答。请求包到了，但被丢弃："
+            "QP 0x11 的 wr 7（SEND, 64 B）以 RETRY_EXC_ERR 结束：ACK 超时 7 次，没有应答。请求包到了，但被丢弃："
             "1 个计入 drop_unknown_qp：没有这个 QP，它已销毁，或两端交换的 QP 号有误"])
         for count, words in ((1, "1 event had"), (2, "2 events had")):
             self.assertTrue(sentences.say("en", "events_lost", lost=count).startswith(words))
