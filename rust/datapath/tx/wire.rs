@@ -217,8 +217,9 @@ pub(in crate::datapath) fn answer(
             }
         };
         let added = match added {
-            Ok(()) if ends_part => (batch.flush(path, counters))
-                .map_err(|TxRefused(first)| TxError::Refused(first)),
+            Ok(()) if ends_part => {
+                (batch.flush(path, counters)).map_err(|TxRefused(first)| TxError::Refused(first))
+            }
             added => added,
         };
         match added {

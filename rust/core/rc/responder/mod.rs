@@ -146,9 +146,10 @@ pub const fn resources_for(max: u8) -> u8 {
     }
 }
 
-/// What is due besides the responses of resources, in the order in which it leaves.
+/// What acknowledges, or reports what is missing, in the order in which it leaves: behind the
+/// responses of resources.
 #[derive(Clone, Copy, Debug, Default)]
-struct Due {
+struct Acks {
     nak: Option<Nak>,
     /// The peer is to be told which packets are missing.
     tell: bool,
@@ -172,9 +173,9 @@ pub struct Responder<R> {
     message: Message,
     /// The newest packet out of sequence since the last NAK.
     newest_ahead: Option<Sequence>,
-    due: Due,
+    due: Acks,
     /// What was due and [`Self::next_response`] has returned in this run.
-    taken: Due,
+    taken: Acks,
     /// The packets that are kept.
     ahead: Ahead,
     /// The packet that was refused with an RNR NAK: what is behind it is not kept.
@@ -201,8 +202,8 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             expected: 0,
             message: Message::None,
             newest_ahead: None,
-            due: Due::default(),
-            taken: Due::default(),
+            due: Acks::default(),
+            taken: Acks::default(),
             ahead: Ahead::new(),
             refused_at: None,
             last_read: 0,
@@ -525,7 +526,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
 
     /// A run of [`Self::next_response`] begins, which may end with [`Self::unsend`].
     pub fn begin_run(&mut self) {
-        self.taken = Due::default();
+        self.taken = Acks::default();
     }
 
     /// The local stack refused the responses from this one on, which [`Self::next_response`]
@@ -539,7 +540,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         let Some(sequence) = self.numbering.sequence(first.psn(), self.expected) else {
             return;
         };
-        let Due { nak, tell, ack } = self.taken;
+        let Acks { nak, tell, ack } = self.taken;
         let is_ack = |syndrome: &AethSyndrome| matches!(syndrome, AethSyndrome::Ack { .. });
         let (nak, tell) = match first {
             Response::ReadResponse { again: true, .. } => {
@@ -646,7 +647,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     fn forget(&mut self) {
         self.message = Message::None;
         self.newest_ahead = None;
-        self.due = Due::default();
+        self.due = Acks::default();
         self.ahead.clear();
         self.refused_at = None;
         self.resources.clear();
