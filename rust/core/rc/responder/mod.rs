@@ -37,6 +37,7 @@
 mod atomic;
 mod execute;
 mod incoming;
+mod parts;
 mod resource;
 
 pub use resource::Resource;

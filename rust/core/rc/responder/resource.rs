@@ -15,6 +15,8 @@
 //! back; pending responses are still sent. A peer that keeps what arrives behind a gap asks for the
 //! missing parts alone: these wait in a list of their own, and nothing else is sent again.
 
+use super::parts::Parts;
+use super::parts::ReadPart;
 use crate::core::message::cut;
 use crate::core::message::Mtu;
 use crate::core::message::Piece;
@@ -72,21 +74,6 @@ pub struct Resource {
     is_repeated: bool,
     source: Source,
 }
-
-/// A part of a READ that is to be answered again.
-#[derive(Clone, Copy, Debug, Default)]
-struct ReadPart {
-    /// Index of its resource.
-    index: u32,
-    /// Its first response, and the next to be sent.
-    from: u32,
-    next: u32,
-    /// Its end, in bytes of the READ.
-    until: u32,
-}
-
-/// Most parts that wait.
-const MOST_PARTS: usize = 16;
 
 /// A response to be sent, without its payload.
 pub(super) struct Ready {
@@ -266,10 +253,8 @@ pub(super) struct Resources<R> {
     unanswered: u32,
     /// Index of the first one with pending responses, or `made`. Never behind `unanswered`.
     cursor: u32,
-    /// Parts to be answered again, in the order in which the peer asked for them.
-    parts: [ReadPart; MOST_PARTS],
-    /// How many.
-    waiting: usize,
+    /// Parts to be answered again alone.
+    parts: Parts,
 }
 
 impl<R: DerefMut<Target = [Resource]>> Resources<R> {
@@ -282,8 +267,7 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
             kept: 0,
             unanswered: 0,
             cursor: 0,
-            parts: [ReadPart::default(); MOST_PARTS],
-            waiting: 0,
+            parts: Parts::new(),
         }
     }
 
@@ -309,7 +293,7 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
         self.kept = 0;
         self.unanswered = self.made;
         self.cursor = self.made;
-        self.waiting = 0;
+        self.parts.clear();
     }
 
     #[inline]
@@ -321,7 +305,7 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
     /// Whether nothing is pending.
     #[inline]
     pub(super) const fn is_idle(&self) -> bool {
-        self.cursor == self.made && self.waiting == 0
+        self.cursor == self.made && self.parts.is_empty()
     }
 
     /// Number of resources that were never answered completely.
@@ -368,7 +352,7 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
     /// Whether parts wait, whose responses leave before others.
     #[inline]
     pub(super) const fn has_parts(&self) -> bool {
-        self.waiting != 0
+        !self.parts.is_empty()
     }
 
     /// The next responses, at most `max_span` packets.
@@ -382,7 +366,7 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
     /// The same, of the first part.
     #[cold]
     pub(super) fn next_of_parts(&mut self, max_span: u32, mtu: Mtu) -> Option<Ready> {
-        while self.waiting != 0 {
+        loop {
             let part = *self.parts.first()?;
             let is_kept = (1..=self.kept).contains(&self.made.wrapping_sub(part.index));
             let resource = self.get(part.index).copied().filter(|_| is_kept);
@@ -399,53 +383,40 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
                     ..resource
                 };
                 let ready = now.advance(max_span, mtu, true);
-                if let Some(part) = self.parts.first_mut() {
+                if let Some(part) = self.parts.first() {
                     part.next = now.next;
                 }
                 if !now.is_pending() {
-                    self.end_part();
+                    self.parts.end_first();
                 }
                 return Some(ready);
             }
-            self.end_part();
+            self.parts.end_first();
         }
-        None
-    }
-
-    /// The first part is done with. It is the last of the array until there are so many.
-    fn end_part(&mut self) {
-        self.parts.rotate_left(1);
-        self.waiting = self.waiting.saturating_sub(1);
     }
 
     /// The responses of the part in progress, or of the one that ended last, were refused from
     /// `sequence` on: it is the first again, and continues there.
     #[cold]
     pub(super) fn rewind_part(&mut self, sequence: Sequence) {
-        if !self.rewind_first_part(sequence) && self.waiting < MOST_PARTS {
-            self.parts.rotate_right(1);
-            self.waiting = self.waiting.saturating_add(1);
-            if !self.rewind_first_part(sequence) {
-                self.end_part();
-            }
+        if !self.rewind_first_part(sequence)
+            && self.parts.bring_back()
+            && !self.rewind_first_part(sequence)
+        {
+            self.parts.end_first();
         }
     }
 
     /// Whether the first part has had this response, which is then its next.
     fn rewind_first_part(&mut self, sequence: Sequence) -> bool {
-        let [part, ..] = self.parts;
-        if self.waiting == 0 {
-            return false;
-        }
-        let Some(resource) = self.get(part.index) else {
+        let Some(part) = self.parts.first().copied() else {
             return false;
         };
-        let packet = sequence.checked_sub(resource.start);
-        match packet.and_then(|packet| u32::try_from(packet).ok()) {
-            Some(packet) if (part.from..part.next).contains(&packet) => {
-                if let Some(part) = self.parts.first_mut() {
-                    part.next = packet;
-                }
+        let start = self.get(part.index).map(|resource| resource.start);
+        let packet = start.and_then(|start| u32::try_from(sequence.checked_sub(start)?).ok());
+        match (packet, self.parts.first()) {
+            (Some(packet), Some(first)) if (part.from..part.next).contains(&packet) => {
+                first.next = packet;
                 true
             }
             _ => false,
@@ -458,23 +429,13 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
         let (from, until) = part;
         let is_unsent =
             |found: &mut Resource| found.is_pending() && found.next <= from && until <= found.until;
-        let waits =
-            |part: &ReadPart| part.index == index && part.next <= from && until <= part.until;
-        if self.get(index).is_some_and(is_unsent) || self.parts.iter().take(self.waiting).any(waits)
-        {
-            return true;
-        }
-        let Some(free) = self.parts.get_mut(self.waiting) else {
-            return false;
-        };
-        *free = ReadPart {
-            index,
-            from,
-            next: from,
-            until,
-        };
-        self.waiting = self.waiting.saturating_add(1);
-        true
+        self.get(index).is_some_and(is_unsent)
+            || self.parts.add(ReadPart {
+                index,
+                from,
+                next: from,
+                until,
+            })
     }
 
     /// After a response of the current one was sent: moves to the next, if that was the last.
@@ -783,7 +744,6 @@ mod tests {
             assert!(all.repeat_alone(0, (packet, (packet + packets) * 256)));
         }
         assert!(all.repeat_alone(1, (1, 512)) && all.repeat_alone(1, (0, 256)));
-        assert_eq!(all.waiting, 3);
         assert!(sends(
             &mut all,
             &[
@@ -797,7 +757,7 @@ mod tests {
         ));
         assert!(all.is_idle() && all.outstanding() == 0);
         // There is room for some, and none for what makes room for others.
-        for n in 0..MOST_PARTS as u32 {
+        for n in 0..16 {
             assert!(all.repeat_alone(0, (n % 8, (n % 8 + 1) * 256 + n)));
         }
         assert!(!all.repeat_alone(1, (0, 256)) && !all.is_idle());
