@@ -23,7 +23,7 @@ def write(drawn: str | bytes, output: str | None) -> None:
         try:
             sys.stdout.write(drawn)
         except UnicodeEncodeError:
-            raise NotReadable(f"{sys.stdout.encoding}, the encoding of the output, lacks characters of it: -o FILE writes UTF-8") from None
+            raise NotReadable(f"the output's encoding, {sys.stdout.encoding}, lacks characters: -o FILE writes UTF-8") from None
         return
     held = drawn.encode() if isinstance(drawn, str) else drawn
     if not output:
