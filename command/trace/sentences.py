@@ -116,8 +116,8 @@ SENTENCES = {
 
     # What went well in the end.
     "waited_for_receives": (
-        "QP {qpn} has waited for receives of QP {peer} {naks} {naks:time|times}: a message came before its receive was posted",
-        "QP {qpn} 因 QP {peer} 没有接收请求而等待 {naks} 次：消息先于接收请求到达"),
+        "QP {qpn} has waited for receives of {peer} {naks} {naks:time|times}: a message came before its receive was posted",
+        "QP {qpn} 因 {peer} 没有接收请求而等待 {naks} 次：消息先于接收请求到达"),
     "waited_for_ack": ("QP {qpn} has waited for its ACK timeout {waits} {waits:time|times}: packets or answers were lost {where}, or "
                        "the peer is slow",
                        "QP {qpn} 等到 ACK 超时 {waits} 次：包或应答{where}丢失，或对端太慢"),

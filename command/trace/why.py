@@ -255,7 +255,7 @@ def repairs(story: Story) -> Iterator[Reason]:
         lost = story.dropped(peer, end) + story.dropped(qpn, end)
         where = story.say("where_dropped", drops=story.drops(lost)) if lost else story.say("on_the_way")
         if naks := story.recovered(qpn, "RNR_NAK", end):
-            yield first, story.say("waited_for_receives", qpn=qpn, peer=peer, naks=naks)
+            yield first, story.say("waited_for_receives", qpn=qpn, peer=story.peer(first), naks=naks)
         if waits := story.recovered(qpn, "TIMEOUT", end):
             yield first, story.say("waited_for_ack", qpn=qpn, waits=waits, where=where)
         naks = sum(story.recovered(qpn, what, end) for what in ("SEQUENCE_NAK", "IMPLIED_NAK"))
