@@ -23,6 +23,9 @@ NEWER_PACKAGES = ["libibverbs1", "ibverbs-providers", "ibverbs-utils", "libnl-3-
 NEWER_PYVERBS = ["python3-pyverbs", "librdmacm1t64", "libexpat1", "python@-minimal", "libpython@", "libpython@-minimal",
                  "libpython@-stdlib"]
 
+# The browser for the pages of `ferroce trace`, and a font.
+BROWSER_PACKAGES = ["chromium-headless-shell", "fonts-dejavu-core"]
+
 # Needed on the host: to make the root and to boot it.
 HOST_PACKAGES = [
     "mmdebstrap", "qemu-system-x86", "python3-venv", "python3-pip", "kmod", "util-linux", "ca-certificates",
@@ -111,6 +114,12 @@ def newer_rdma_core():
 def newer_emulator():
     """Where Debian's qemu for the release of the root is unpacked."""
     return cache() / f"qemu-{recipe()}"
+
+
+def browser():
+    """Where the browser is unpacked."""
+    parts = hashlib.sha256(json.dumps([recipe(), BROWSER_PACKAGES]).encode()).hexdigest()[:16]
+    return cache() / f"browser-{parts}"
 
 
 class Root:

@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Callable
 
-from tests.lab import aarch64, build, config, deb, dkms, documents, fuzz, product, reboot, rules, say, setup, translations
+from tests.lab import (aarch64, browser, build, config, deb, dkms, documents, fuzz, product, reboot, rules, say, setup,
+                       translations)
 from tests.lab.locks import TESTING, lock
 from tests.lab.say import LabError
 from tests.lab.shell import chroot_command
@@ -181,6 +182,13 @@ def unit_tests(root):
     return first_match(r"Ran (\d+) tests", out)
 
 
+def pages(root):
+    """What `ferroce trace` draws, in a browser that has no network at all."""
+    out = in_root(root, ["unshare", "--net", "python3", "-m", "unittest", "-v", "tests.lab.pages"],
+                  env={browser.PLACE: f"/cache/{config.browser().name}"})
+    return first_match(r"Ran (\d+) tests", out)
+
+
 def first_match(pattern, text):
     """Group 1 of the first match, or nothing."""
     found = re.search(pattern, text)
@@ -310,6 +318,7 @@ def tests(runs=fuzz.RUNS):
         Test("host.rules", "house rules: unsafe, SAFETY, SPDX, rooms, circles, width, words, one version, commands, links",
              house_rules, lane="python"),
         Test("host.lab", "the laboratory's own unit tests", unit_tests, lane="python"),
+        Test("host.page", "the page of ferroce trace in a browser: rows, filters, headers, without a script", pages, lane="python"),
         Test("host.walks", "the symbols that documents name are there: here, in the kernel, in rdma-core", references,
              lane="python"),
         Test("host.translations", "translated documents: none is behind or missing, code, symbols and links are the original's",

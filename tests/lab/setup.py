@@ -59,6 +59,7 @@ def setup(refresh=False):
         rdma_core_sources(root)
         rdma_core_programs(root)
         newer_emulator(root)
+        browser(root)
         cargo_fetch(root)
     crates.seed()
     return root
@@ -329,21 +330,36 @@ def own_lists(suite):
         apt-get $A update"""
 
 
-def newer_emulator(root):
-    """Where this machine's qemu is older than that of the root's Debian, the latter, unpacked, with the root's libraries:
-    what guests do takes two thirds of the time there."""
-    final, new = config.newer_emulator(), config.cache() / "new-qemu"
-    if final.exists() or boot.is_new_enough(boot.emulator()):
-        return
-    suite = config.debian().suite
-    step(f"  qemu of Debian {suite}, which is faster than this machine's")
+def unpacked(root, final, what, *packages):
+    """Makes a folder of Debian's packages, unpacked, with all that they depend on and the root does not have. Gives it under
+    another name, which it has until it is whole."""
+    suite, new = config.debian().suite, config.cache() / f"new-{final.name}"
+    step(f"  {what} of Debian {suite}")
     remove_tree(new)
     new.mkdir()
     in_root(root.path, f"""sh -ec '
         {own_lists(suite)}
-        apt-get $A -o Dir::Cache::Archives=/tmp/packages install -y --download-only --no-install-recommends qemu-system-x86
+        apt-get $A -o Dir::Cache::Archives=/tmp/packages install -y --download-only --no-install-recommends {" ".join(packages)}
         for f in /tmp/packages/*.deb; do dpkg -x $f /cache/{new.name}; done
-        rm -rf /cache/{new.name}/usr/share/doc'""", f"fetching qemu of Debian {suite}", config.cache() / "setup.log")
+        rm -rf /cache/{new.name}/usr/share/doc'""", f"fetching {what} of Debian {suite}", config.cache() / "setup.log")
+    return new
+
+
+def browser(root):
+    """The browser in which the pages of `ferroce trace` are tried, with a font."""
+    final = config.browser()
+    if not final.exists():
+        unpacked(root, final, "a browser without a window", *config.BROWSER_PACKAGES).rename(final)
+        forget_old_roots(final, "browser-*")
+
+
+def newer_emulator(root):
+    """Where this machine's qemu is older than that of the root's Debian, the latter, unpacked, with the root's libraries:
+    what guests do takes two thirds of the time there."""
+    final = config.newer_emulator()
+    if final.exists() or boot.is_new_enough(boot.emulator()):
+        return
+    new = unpacked(root, final, "qemu, which is faster than this machine's,", "qemu-system-x86")
     libraries = "usr/lib/x86_64-linux-gnu"
     places = [f"{final}/{libraries}", f"{root.path.resolve()}/{libraries}"]
     program = new / boot.QEMU
