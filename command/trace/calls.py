@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """Calls of libibverbs and librdmacm, by uprobes on the libraries as they are: a program need not be built for it. Data path
-calls are inline functions of their headers, and no symbols."""
+calls are inline functions of their headers, and no symbols: these the provider's own probes show (USDT)."""
 
 import glob
 import os
 from contextlib import suppress
 
-from .elf import functions
+from . import elf
 
 # Where libraries are, besides the folders of an architecture.
 FOLDERS = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
@@ -26,20 +26,52 @@ LIBRARIES = {
                        "rdma_destroy_qp", "rdma_destroy_id", "rdma_get_cm_event", "rdma_join_multicast", "rdma_leave_multicast"),
 }
 
+# The probes of the provider: their arguments in order, and how these are printed.
+PROVIDER = "ferroce"
+ARGUMENTS = {
+    "post_send": ("qpn:x", "wr_id:x", "opcode:u", "index:u"), "post_recv": ("qpn:x", "wr_id:x", "index:u"),
+    "post_srq_recv": ("srq:u", "wr_id:x", "index:u"), "doorbell": ("qpn:x", "queue:u"),
+    "polled": ("qpn:x", "wr_id:x", "status:u", "cq:u"), "arm": ("cq:u", "solicited:u"),
+}
+
 
 def library(name: str) -> str | None:
     """The path of a library."""
     return next((os.path.realpath(path) for folder in FOLDERS for path in glob.glob(f"{folder}/{name}")), None)
 
 
-def probes(group: str) -> list[str]:
-    """The lines for `uprobe_events`: entry and return of each function."""
+def providers(names: str = "/etc/libibverbs.d") -> list[str]:
+    """The provider's files, one for each private ABI: in the folder of libibverbs, or where it was told to look."""
+    places = [f"{folder}/libibverbs/libferroce" for folder in FOLDERS]
+    for path in glob.glob(f"{names}/*.driver"):
+        with suppress(OSError), open(path, encoding="utf-8", errors="replace") as f:
+            places += [words[1] for words in map(str.split, f) if len(words) == 2 and words[0] == "driver" and words[1][0] == "/"]
+    return sorted({os.path.realpath(path) for place in places for path in glob.glob(f"{place}-rdmav*.so")
+                   if place.endswith("/libferroce")})
+
+
+def of_provider(group: str, path: str) -> list[str]:
+    """The lines for a provider's probes: those of one name are one event."""
     made = []
+    with open(path, "rb") as f:
+        found = [one for one in elf.probes(f.read()) if one.provider == PROVIDER and one.name in ARGUMENTS]
+    for one in found:
+        named = [argument.split(":") for argument in ARGUMENTS[one.name]]
+        places = [elf.fetch(where, kind) for (_, kind), where in zip(named, one.arguments)]
+        if None not in places:
+            words = " ".join(f"{name}={place}" for (name, _), place in zip(named, places))
+            made.append(f"p:{group}/ferroce_user_{one.name} {path}:{one.offset:#x} {words}")
+    return made
+
+
+def probes(group: str) -> list[str]:
+    """The lines for `uprobe_events`: entry and return of each function, and the provider's own."""
+    made = [line for path in providers() for line in of_provider(group, path)]
     for name, wanted in LIBRARIES.items():
         path = library(name)
         if path:
             with open(path, "rb") as f:
-                known = functions(f.read())
+                known = elf.functions(f.read())
             for function in (one for one in wanted if one in known):
                 made += [f"p:{group}/ferroce_call__{function} {path}:{known[function]:#x}",
                          f"r:{group}/ferroce_return__{function} {path}:{known[function]:#x} ret=$retval"]
@@ -77,7 +109,7 @@ class Calls:
     def end(self) -> None:
         """Takes them away. The kernel clears the buffers in which they were on: read first."""
         self.stop()
-        for name in self.made:
+        for name in dict.fromkeys(self.made):
             append(f"{self.tracefs}/uprobe_events", f"-:{name}")
         self.made = []
 

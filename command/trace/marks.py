@@ -22,6 +22,12 @@ MET = {"TIMEOUT": "ACK timeout", "RNR_NAK": "RNR NAK: it waits for a receive", "
        "SLOWDOWN": "the network marks packets: the window shrinks", "RETRANSMITTED": "packets go out again", "BAD_RESPONSE": "bad response",
        "DUPLICATE_RESPONSE": "a response came again", "UNEXPECTED_RESPONSE": "a response that nobody asked for",
        "OUT_OF_SEQUENCE_RESPONSE": "a response out of sequence"}
+# What the provider's probes have as numbers of libibverbs.
+REQUESTS = {0: "WRITE", 1: "WRITE_IMM", 2: "SEND", 3: "SEND_IMM", 4: "READ", 5: "COMPARE_SWAP", 6: "FETCH_ADD", 7: "LOCAL_INV",
+            8: "BIND_MW", 9: "SEND_INV", 14: "FLUSH", 15: "ATOMIC_WRITE"}
+STATUSES = ("SUCCESS", "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_EEC_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR", "MW_BIND_ERR",
+            "BAD_RESP_ERR", "LOC_ACCESS_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR", "RETRY_EXC_ERR",
+            "RNR_RETRY_EXC_ERR")
 CQ_NEWS = {"RAISED": "event raised", "HELD_BACK": "event held back", "DELIVERED": "event delivered", "OVERRUN": "overrun: it is full"}
 
 
@@ -44,6 +50,8 @@ class Mark:
     took: int | None = None
     bad: bool = False
     number: int = 0
+    # Of so many events, which are alike.
+    count: int = 1
 
 
 @dataclass
@@ -57,7 +65,7 @@ class Work:
 
 
 # The steps of a WQE, each with what it has reached then.
-STEPS = {"doorbell": "", "taken": "taken", "first": "first packet", "last": "last packet", "arrived": "there",
+STEPS = {"posted": "", "doorbell": "doorbell", "taken": "taken", "first": "first packet", "last": "last packet", "arrived": "there",
          "answered": "answered", "back": "answer here", "done": "completed"}
 
 
@@ -74,9 +82,10 @@ def legs(work: Work) -> str:
 
 
 class Steps:
-    """Follows each WQE from its doorbell to its completion."""
+    """Follows each WQE from where it was posted, or from its doorbell, to its completion."""
 
     def __init__(self) -> None:
+        self.posted: dict[tuple[str, int], float] = {}
         self.rung: dict[str, float] = {}
         self.works: dict[str, list[Work]] = defaultdict(list)
         self.arrived: dict[tuple[str, str], float] = {}
@@ -86,10 +95,15 @@ class Steps:
     def see(self, event: Event) -> None:
         """An event, in their order."""
         qpn, works = event.qpn, self.works[event.qpn]
-        if event.name == "doorbell" and event["producer"] != event["taken"]:
+        if event.name == "user_post_send":
+            self.posted[qpn, event.number("index")] = event.at
+        elif event.name == "doorbell" and event["producer"] != event["taken"]:
             self.rung.setdefault(qpn, event.at)
         elif event.name == "taken":
             work = Work(event["wr_id"], event["slot"], {"taken": event.at})
+            posted = self.posted.pop((qpn, event.number("index")), None)
+            if posted is not None:
+                work.steps["posted"] = posted
             if qpn in self.rung:
                 work.steps["doorbell"] = self.rung.pop(qpn)
             works.append(work)
@@ -146,6 +160,10 @@ class Marks:
         self.open: dict[int, list[Mark]] = defaultdict(list)
         self.within: dict[int, dict[int, set[int]]] = defaultdict(dict)
         self.completed: dict[tuple[str, str], str] = {}
+        # By the thread that polls and the number that its process has for a CQ: the queue pair whose completion was the last.
+        self.polled: dict[tuple[int, str], str] = {}
+        # When a CQE was added that the program has not seen.
+        self.unseen: dict[tuple[str, str], list[float]] = defaultdict(list)
         # Which mark an event has become.
         self.marked: dict[int, Mark] = {}
         self.peers = {event.qpn: event["dqpn"] or event["to"] for event in events.named("tx", "handed")}
@@ -187,6 +205,8 @@ class Marks:
         """The queue pair that an event of a CQ is about: the one that has completed there last."""
         if event.name == "async_event":
             return event["id"] if event["object"] == "QP" else ""
+        if event.name == "user_arm":
+            return self.polled.get((event.thread, event["cq"]), "")
         return self.completed.get((event["dev"], event["cq"]), "") if event.name == "cq_event" else ""
 
     def call(self, event: Event) -> None:
@@ -264,6 +284,7 @@ class Marks:
     def of_complete(self, event: Event) -> Mark:
         """A CQE, with the way of its WQE."""
         work = self.steps.done(event, self.peers.get(event.qpn, ""))
+        self.unseen[event.qpn, event["wr_id"]].append(event.at)
         made = self.made.get(event.qpn)
         if made:
             self.completed[made["dev"], event["cq"]] = event.qpn
@@ -297,6 +318,41 @@ class Marks:
         done = "" if event["done"] == "1" else ", which fails"
         return self.mark(event, CALL, f"key: {event['what'].lower()}, {event['len']} B, access {event['access']}, "
                          f"{event['pieces']} piece{'s' * (event['pieces'] != '1')}{done}", event["done"] != "1")
+
+    def of_user_post_send(self, event: Event) -> Mark:
+        """A program posts a request."""
+        opcode = event.number("opcode")
+        return self.mark(event, QUEUE, f"{REQUESTS.get(opcode, f'opcode {opcode}')} posted: wr {event.number('wr_id')}, WQE {event['index']}")
+
+    def of_user_post_recv(self, event: Event) -> Mark | None:
+        """A receive. Programs begin with hundreds: those that are posted one behind the other are one mark."""
+        own, what = self.by_qp[int(event.qpn, 0)], f"wr {event.number('wr_id')}, WQE {event['index']}"
+        if own and own[-1].event.name == event.name and own[-1].event.thread == event.thread:
+            own[-1].count += 1
+            own[-1].label = f"{own[-1].count} receives posted, the last one {what}"
+            return None
+        return self.mark(event, QUEUE, f"receive posted: {what}")
+
+    def of_user_post_srq_recv(self, event: Event) -> Mark:
+        """A receive for whoever needs it."""
+        return self.mark(event, QUEUE, f"receive of SRQ {event['srq']} posted: wr {event.number('wr_id')}, WQE {event['index']}")
+
+    def of_user_doorbell(self, event: Event) -> Mark:
+        """A program wakes the module. Without that somebody is at work for the queue already."""
+        return self.mark(event, QUEUE, f"doorbell of the {'receive' if event['queue'] == '1' else 'send'} queue")
+
+    def of_user_polled(self, event: Event) -> Mark:
+        """A program gets a CQE."""
+        status = event.number("status")
+        self.polled[event.thread, event["cq"]] = event.qpn
+        added = self.unseen.get((event.qpn, event["wr_id"]))
+        waited = f"{opcodes.duration(round((event.at - added.pop(0)) * 1000))} after its CQE" if added else ""
+        return self.mark(event, QUEUE, f"polled: wr {event.number('wr_id')} "
+                         f"{STATUSES[status] if status < len(STATUSES) else f'status {status}'}", status != 0, waited)
+
+    def of_user_arm(self, event: Event) -> Mark:
+        """A program asks for an event."""
+        return self.mark(event, QUEUE, f"CQ armed for the next {'solicited ' * (event['solicited'] != '0')}completion")
 
     def of_timer(self, event: Event) -> Mark | None:
         """A timer that was due."""

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Callable
 
+from command.trace import calls, elf
 from tests.lab import (aarch64, browser, build, config, deb, dkms, documents, fuzz, product, reboot, rules, say, setup,
                        translations)
 from tests.lab.locks import TESTING, lock
@@ -201,6 +202,7 @@ def need_module():
         raise NotHere("the module has no sources here")
 
 
+NOP = 0x90
 # Bytes of the stack that one function may take: what the kernel warns about in C.
 FRAME = 2048
 
@@ -232,6 +234,31 @@ def module_build(root):
     large = large_frames(in_root(root, ["objdump", "-d", "--no-show-raw-insn", "rust/ferroce.ko"]))
     if large:
         raise Bad(f"a kernel stack has 16 KiB, and {large[0][1]} takes {large[0][0]} bytes of it", "\n".join(map(str, large)))
+
+
+def probes(root):
+    """The provider's probes, in a file that was stripped as Debian's packages are: each a NOP, with all arguments that a tracer
+    is told of."""
+    try:
+        path = build.provider(root)
+    except LabError as e:
+        raise Bad(str(e)) from None
+    stripped = path.with_suffix(".stripped")
+    in_root(root, ["strip", "--remove-section=.comment", "--remove-section=.note", "--strip-unneeded", "-o",
+                   f"/ferroce/{stripped.relative_to(CHECKOUT)}", f"/ferroce/{path.relative_to(CHECKOUT)}"])
+    data = stripped.read_bytes()
+    found = [one for one in elf.probes(data) if one.provider == calls.PROVIDER]
+    told = in_root(root, ["readelf", "-n", f"/ferroce/{stripped.relative_to(CHECKOUT)}"])
+    if re.findall(r"Name: (\w+)\n.*\n +Arguments: (.*)", told) != [(one.name, " ".join(one.arguments)) for one in found]:
+        raise Bad("readelf finds other probes", told)
+    if missing := calls.ARGUMENTS.keys() ^ {one.name for one in found}:
+        raise Bad(f"probes that are not there, or that nobody knows: {', '.join(sorted(missing))}")
+    for one in found:
+        if len(one.arguments) != len(calls.ARGUMENTS[one.name]) or not all(elf.fetch(where, "u") for where in one.arguments):
+            raise Bad(f"the arguments of {one.name} are {' '.join(one.arguments)}")
+        if data[one.offset] != NOP:
+            raise Bad(f"there is no NOP at {one.name}, {one.offset:#x} in the file")
+    return f"{len(calls.ARGUMENTS)} probes in {len(found)} places"
 
 
 def module_clippy(root):
@@ -334,6 +361,7 @@ def tests(runs=fuzz.RUNS):
     found += [
         Test("module.build", "the module builds for the stock kernel and says what it is", module_build),
         Test("module.clippy", "clippy of the module with the kernel's lints", module_clippy),
+        Test("host.probes", "the provider's probes: in a stripped file, each a NOP with its arguments", probes),
         Test("host.deb", "the packages: reproducible, lintian (on request)", debian_packages),
         Test("host.dkms", "the package for DKMS: installed, built, a kernel without Rust left out, removed", dkms_package()),
         Test("host.dkms-source", "the package for DKMS: built from the kernel's source package (on request)",

@@ -6,6 +6,7 @@ import tomllib
 import unicodedata
 from pathlib import Path
 
+from command.trace import calls
 from tests.lab import config, documents
 from tests.lab.imports import check_circles
 
@@ -385,11 +386,13 @@ def event_fields(header):
     return {name: fields for name, fields in texts.items() if name != "ferroce_packet"}
 
 
-def check_events(header, document):
-    """The document promises the events that there are, with their fields."""
-    told = {f"ferroce_{name}": re.findall(r"`(\w+)`", fields)
-            for name, fields in re.findall(r"^- `(\w+)` \(([^)]*)\): ", document, re.M)}
-    there = event_fields(header)
+def check_events(header, document, probes):
+    """The document promises the events that there are, with their fields, and the provider's probes with their arguments."""
+    events, _, of_provider = document.partition("\n## Probes of the provider\n")
+    told = {prefix + name: re.findall(r"`(\w+)`", fields)
+            for text, prefix in ((events, "ferroce_"), (of_provider, "probe "))
+            for name, fields in re.findall(r"^- `(\w+)` \(([^)]*)\): ", text, re.M)}
+    there = event_fields(header) | {f"probe {name}": [one.split(":")[0] for one in fields] for name, fields in probes.items()}
     return [f"{EVENTS_TOLD}: {name} has the fields {there.get(name)}, not {told.get(name)}"
             for name in sorted(told.keys() | there.keys()) if told.get(name) != there.get(name)]
 
@@ -420,6 +423,6 @@ def violations(meaningless):
             if relative.startswith("rust/"):
                 found += check_rooms(relative, code) + check_trusted(relative, code) + check_kunit(relative, text)
                 found += check_release(relative, code)
-    found += check_symbols(read(EVENT_NAMES), read) + check_events(read(EVENTS), read(EVENTS_TOLD))
+    found += check_symbols(read(EVENT_NAMES), read) + check_events(read(EVENTS), read(EVENTS_TOLD), calls.ARGUMENTS)
     found += [f"{relative}: is missing" for relative in sorted(TRUSTED | UNBROKEN | set(VERSIONS)) if not (CHECKOUT / relative).exists()]
     return found + documents.check_values(read(documents.VALUES), read(documents.CODE)) + check_circles(rust) + check_homonyms(rust)

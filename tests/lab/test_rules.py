@@ -181,11 +181,15 @@ class Events(unittest.TestCase):
 
     def test_fields(self):
         document = "- `x` (`qpn`,\n  `what`): when\n"
-        self.assertEqual(rules.check_events(self.EVENT, document), [])
+        probed = document + "\n## Probes of the provider\n\n- `x` (`cq`): when\n"
+        self.assertEqual(rules.check_events(self.EVENT, probed, {"x": ("cq:x",)}), [])
+        for probes in ({}, {"x": ("cq:x", "wr_id:u")}):
+            self.assertEqual(len(rules.check_events(self.EVENT, probed, probes)), 1)
+        self.assertEqual(rules.check_events(self.EVENT, document, {}), [])
         for wrong in (document.replace("what", "why"), document.replace("`qpn`,", ""), document + "- `y` (`qpn`): when\n", ""):
-            self.assertEqual(len(rules.check_events(self.EVENT, wrong)), 1, wrong)
+            self.assertEqual(len(rules.check_events(self.EVENT, wrong, {})), 1, wrong)
         packet = self.EVENT.replace("TRACE_EVENT(ferroce_x", "DECLARE_EVENT_CLASS(ferroce_packet") + "DEFINE_EVENT(ferroce_packet, ferroce_x,\n"
-        self.assertEqual(rules.check_events(packet, document), [])
+        self.assertEqual(rules.check_events(packet, document, {}), [])
 
 
 class Homonyms(unittest.TestCase):

@@ -231,6 +231,39 @@ class Calls(unittest.TestCase):
             self.assertEqual(known[name], address - begin + offset, name)
         self.assertEqual(elf.functions(b"#!/bin/sh"), {})
 
+    def test_probes_of_the_provider(self):
+        """A request from where it was posted to where its completion was polled, and what has no queue pair of its own."""
+        lines = [test_why.line(0, "qp", qpn="0x11", type="RC", dev="fe0", send_cq=1, recv_cq=1)]
+        lines += [self.call(n / 100, f"ferroce_user_post_recv: (0x7f10) qpn=0x11 wr_id=0x{n} index={n}") for n in range(3)]
+        lines += [self.call(1, "ferroce_user_arm: (0x7f10) cq=4 solicited=1"),
+                  self.call(2, "ferroce_user_post_send: (0x7f10) qpn=0x11 wr_id=0x7 opcode=2 index=9"),
+                  self.call(2.002, "ferroce_user_doorbell: (0x7f10) qpn=0x11 queue=0"),
+                  test_why.line(2.005, "doorbell", qpn="0x11", producer=10, taken=9, by="INLINE"),
+                  test_why.line(2.006, "taken", qpn="0x11", index=9, slot=1, wr_id="0x7", opcode="SEND", len=64, status="SUCCESS"),
+                  test_why.ended(2.05, "SUCCESS"), self.call(2.06, "ferroce_user_polled: (0x7f10) qpn=0x11 wr_id=0x7 status=0 cq=4"),
+                  test_why.ended(2.07, "WR_FLUSH_ERR"), self.call(2.1, "ferroce_user_polled: (0x7f10) qpn=0x11 wr_id=0x7 status=5 cq=4"),
+                  self.call(3, "ferroce_user_arm: (0x7f10) cq=4 solicited=0"),
+                  self.call(4, "ferroce_user_post_srq_recv: (0x7f10) srq=6 wr_id=0x1 index=0")]
+        drawn = ladder("\n".join(lines))
+        marks = [(mark.label, mark.remark, mark.bad) for talk in drawn.talks for mark in talk.items()]
+        self.assertEqual([one for one in marks if not one[0].startswith("QP")], [
+            ("3 receives posted, the last one wr 2, WQE 2", "", False), ("CQ armed for the next solicited completion", "", False),
+            ("SEND posted: wr 7, WQE 9", "", False), ("doorbell of the send queue", "", False),
+            ("doorbell for 1 WQE: the caller sends", "", False), ("WQE 9: wr 7 SEND 64 B", "", False),
+            ("CQE: wr 7 SEND SUCCESS, 0 B", "in 50 us: doorbell +5, taken +1, completed +44 us", False),
+            ("polled: wr 7 SUCCESS", "10 us after its CQE", False), ("CQE: wr 7 SEND WR_FLUSH_ERR, 0 B", "", True),
+            ("polled: wr 7 WR_FLUSH_ERR", "30 us after its CQE", True), ("CQ armed for the next completion", "", False),
+            ("receive of SRQ 6 posted: wr 1, WQE 0", "", False)])
+        self.assertEqual(len(drawn.talks), 1)
+
+    def test_arguments_of_probes(self):
+        self.assertEqual(elf.probes(b"#!/bin/sh"), [])
+        for argument, wanted in (("4@52(%rdi)", "+52(%di):x32"), ("8@(%r12)", "+0(%r12):x64"), ("8@-8(%rbp)", "-8(%bp):x64"),
+                                 ("4@%eax", "%ax:x32"), ("-4@%r9d", "%r9:x32"), ("8@%rsi", "%si:x64"), ("-4@$-1", "\\-1:x32"),
+                                 ("4@w3", "%x3:x32"), ("8@x0", "%x0:x64"), ("4@[x21, 52]", "+52(%x21):x32"), ("8@[x2]", "+0(%x2):x64"),
+                                 ("4@name(%rip)", None), ("8@8(%rax,%rbx,4)", None)):
+            self.assertEqual(elf.fetch(argument, "x"), wanted, argument)
+
     def test_a_kernel_without_uprobes(self):
         trace = ladder("# note: this kernel has no uprobes\n" + recorded("local"))
         self.assertIn("note: this kernel has no uprobes", text.draw(trace))

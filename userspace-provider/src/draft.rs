@@ -58,17 +58,19 @@ impl Drafts {
         }
     }
 
-    fn attempt(&mut self, what: impl FnOnce(&mut Self) -> Result<(), c_int>) {
+    /// Does it if nothing has gone wrong so far; whether that still holds.
+    fn attempt(&mut self, what: impl FnOnce(&mut Self) -> Result<(), c_int>) -> bool {
         if self.error == 0 {
             if let Err(error) = what(self) {
                 self.error = error;
             }
         }
+        self.error == 0
     }
 
     /// An operation: completes the request before it, and begins another one, whose header `fill`
     /// makes. `slot` is asked for the slots. EOPNOTSUPP if `operations`, as in `send_ops_flags`,
-    /// has it not.
+    /// has it not. Returns the index of its slot.
     pub fn begin<S: Slot>(
         &mut self,
         operations: u64,
@@ -76,8 +78,8 @@ impl Drafts {
         limits: &SendLimits,
         slot: impl Fn(u32) -> Result<S, c_int>,
         fill: impl FnOnce(&mut SendWqe),
-    ) {
-        self.attempt(|list| {
+    ) -> Option<u32> {
+        let begun = self.attempt(|list| {
             if operations & bit_of(opcode) == 0 {
                 return Err(reject(
                     EOPNOTSUPP,
@@ -94,6 +96,7 @@ impl Drafts {
             list.draft = Some(header);
             Ok(())
         });
+        begun.then_some(self.index)
     }
 
     /// A setter: `put` writes what the request carries into its slot. EINVAL without a request.

@@ -122,11 +122,12 @@ def losses(report):
 PORT = 18577
 
 
-def ping_pong(ends):
+def ping_pong(ends, *options):
     """The shell's words for both ends of a ping-pong."""
     a, b = (f"ip netns exec {end.netns}" if end.netns else "" for end in ends)
-    words = "ibv_rc_pingpong -m 1024 -s 3000 -n 5 -p {port} -d {end.dev} -g {gid} {to} >/dev/null"
-    client, server = (words.format(port=PORT, end=end, gid=end.gid(), to=to) for end, to in zip(ends, (ends[1].ip4, "")))
+    words = "ibv_rc_pingpong -m 1024 -s 3000 -n 5 -p {port} -d {end.dev} -g {gid} {more} {to} >/dev/null"
+    client, server = (words.format(port=PORT, end=end, gid=end.gid(), to=to, more=" ".join(options))
+                      for end, to in zip(ends, (ends[1].ip4, "")))
     return f"""
 {b} {server} &
 until {b} ss -ltn | grep -q :{PORT}; do kill -0 $!; sleep 0.05; done
@@ -136,10 +137,12 @@ wait $!
 
 
 def recorded(ends, *options):
-    """`ferroce trace` of a ping-pong between these ends: what it draws, and how many packets the devices count."""
+    """`ferroce trace` of a ping-pong between these ends, with its long options and the short ones of that: what it draws, and how
+    many packets the devices count."""
     devices = {end.dev for end in ends}
     before = sum(counters(dev)["sent_pkts"] for dev in devices)
-    command(["ferroce", "trace", *options, "-o", OUT, "--", "sh", "-ec", ping_pong(ends)])
+    own = [option for option in options if option.startswith("--")]
+    command(["ferroce", "trace", *own, "-o", OUT, "--", "sh", "-ec", ping_pong(ends, *(one for one in options if one not in own))])
     with open(OUT, encoding="utf-8") as f:
         drawn = json.load(f)
     return drawn, sum(counters(dev)["sent_pkts"] for dev in devices) - before
@@ -202,9 +205,48 @@ def ended_in_the_middle():
 CHAIN = ("ibv_create_qp() begins", "ibv_cmd_create_qp() begins", "execute_ioctl() begins", "create_qp fe0 begins", "QP 0x")
 
 
-@scenario("trace.calls", 120)
+def data_path(drawn, messages, ahead=0):
+    """Each WQE was posted once, each CQE polled once, and neither out of its order; returns how often each probe was hit. So many
+    CQEs may be left at the end, of a program that has sent ahead."""
+    def seen(event, *names):
+        """When each was, by these fields."""
+        found = {}
+        for row in marks(drawn, event):
+            found.setdefault(tuple(int(row["fields"][name], 0) for name in names), []).append(row["time"])
+        return found
+
+    def unpaired(first, second):
+        """How many of these have none of those behind them; each of those must have one before it."""
+        left = 0
+        for key in first.keys() | second.keys():
+            before = first.get(key, [])
+            for at in second.get(key, []):
+                require(before and before[0] <= at, f"{key} at {at} has nothing before it: {before}")
+                before.remove(max(one for one in before if one <= at))
+            left += len(before)
+        return left
+
+    fields = ("qpn", "wr_id", "index")
+    posted, flushed = seen("user_post_send", *fields), sum(row["fields"]["status"] == "WR_FLUSH_ERR" for row in marks(drawn, "complete"))
+    left = unpaired(posted, seen("taken", *fields))
+    require(posted and left <= flushed, f"{left} were posted and not taken, and {flushed} flushed")
+    left = unpaired(seen("complete", "qpn", "wr_id"), seen("user_polled", "qpn", "wr_id"))
+    require(left <= ahead, f"{left} completions were not polled")
+    received = sum(row["fields"]["opcode"].startswith("RECV") for row in marks(drawn, "complete"))
+    receives = sum(int(words[0]) if words[0] != "receive" else 1 for row in marks(drawn, "user_post_recv")
+                   if (words := row["label"].split()))
+    require(receives >= received, f"{received} receives were completed, and {receives} posted")
+    good = sum(row["fields"]["status"] == "SUCCESS" for row in marks(drawn, "complete"))
+    told = sum(row["fields"]["status"] == "0" for row in marks(drawn, "user_polled"))
+    require(good - left == told >= messages, f"{good} completions were good, of which {left} are left, and {told} were polled")
+    require(any("in " in row["remark"] and "doorbell +" in row["remark"] for row in marks(drawn, "complete")), "no way begins at its post")
+    return Counter(row["event"].removeprefix("user_") for talk in drawn["conversations"] for row in talk["rows"]
+                   if row["kind"] != "packet" and row["event"].startswith("user_"))
+
+
+@scenario("trace.calls", 180)
 def calls(report):
-    """Calls of the stock libraries, down to the system call, and the driver's verb are one nest; a kernel without uprobes is said to be one."""
+    """Calls of the stock libraries, down to the system call, and the driver's verb are one nest, and the provider's probes show each post, doorbell, arming and poll; a kernel without uprobes is said to be one."""
     if not flavour.current().is_ferroce:
         raise Skipped("the events are ferroce's")
     uprobes = "/sys/kernel/tracing/uprobe_events"
@@ -212,6 +254,10 @@ def calls(report):
         command(["ferroce", "trace", "-o", OUT, "--", program("example_rnr"), end.dev, str(end.gid())])
         with open(OUT, encoding="utf-8") as f:
             drawn = json.load(f)
+        if os.path.exists(uprobes):
+            # By the other interfaces, ibv_wr_* and ibv_start_poll; and by events.
+            extended, _ = recorded((end, end), "-N", "-t")
+            events, _ = recorded((end, end), "-e")
     if not os.path.exists(uprobes):
         require(any("this kernel has no uprobes" in note for note in drawn["notes"]), f"nothing is said of that: {drawn['notes']}")
         report.note("no uprobes here, and that is said")
@@ -233,6 +279,11 @@ def calls(report):
     wanted = {"ibv_open_device", "ibv_alloc_pd", "ibv_create_cq", "ibv_modify_qp", "ibv_destroy_qp", "ibv_close_device"}
     require(names >= wanted, f"calls that are not seen: {wanted - names}")
     report.note(f"{len(begins)} nests of ibv_create_qp; calls: {sorted(names)}")
+    for run_of, *counts in ((drawn, 200, 6), (extended, 20), (events, 20)):
+        hit = data_path(run_of, *counts)
+        require(hit["post_send"] and hit["post_recv"] and hit["doorbell"] and hit["polled"], f"probes that are not hit: {hit}")
+        require(hit["arm"] or run_of is not events, "nobody has armed a queue")
+        report.note(f"probes: {dict(hit)}")
 
 
 def tshark(path, *words):

@@ -9,6 +9,7 @@ use super::{
     mapping::Ring,
     memory::{fail, Object},
     most::Most,
+    probe,
 };
 use crate::{
     completion::decode,
@@ -384,7 +385,10 @@ pub unsafe extern "C" fn poll(cq: *mut IbvCq, num_entries: c_int, wc: *mut IbvWc
             Ok(None) | Err(Scribbled) => break,
         };
         // SAFETY: The application gives room for `num_entries`, and `taken` is not negative.
-        unsafe { wc.add(taken as usize).write(decode(&cqe)) };
+        let place = unsafe { wc.add(taken as usize) };
+        // SAFETY: As above.
+        unsafe { place.write(decode(&cqe)) };
+        probe::polled(cq, place);
         taken += 1;
     }
     if taken > 0 {
@@ -406,6 +410,7 @@ pub unsafe extern "C" fn req_notify(cq: *mut IbvCq, solicited_only: c_int) -> c_
     };
     // SAFETY: The lock is held.
     queue.arming.with(|| unsafe { queue.ring() }.arm(level));
+    probe::arm(cq, solicited_only);
     0
 }
 

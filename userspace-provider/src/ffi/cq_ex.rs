@@ -13,11 +13,12 @@ use super::{
     layout::*,
     library::library,
     memory::{fail, nanoseconds},
+    probe,
 };
 use crate::completion::{public_flags, service_level};
 use crate::refusal::reject;
 use crate::ring::Scribbled;
-use core::{ffi::c_int, ptr};
+use core::{ffi::c_int, mem::offset_of, ptr};
 use ferroce_core::uabi::{cqe::Cqe, udata};
 use libc::{EINVAL, EIO, ENOENT, EOPNOTSUPP};
 
@@ -130,6 +131,7 @@ unsafe fn advance(cq: *mut Cq) -> c_int {
         (*cq).ibv.wr_id = cqe.wr_id;
         (*cq).current = cqe;
     }
+    probe::polled_current::<{ offset_of!(Cq, current) }>(cq.cast());
     0
 }
 

@@ -22,6 +22,7 @@ pub mod log;
 mod mapping;
 pub mod memory;
 mod most;
+mod probe;
 mod qp;
 mod region;
 mod register;

@@ -12,6 +12,7 @@ use super::{
     mapping::Ring,
     memory::{fail, Object},
     most::Most,
+    probe,
     work_queue::WorkQueue,
 };
 use crate::{lock::Lock, refusal::by_module, request::RecvLimits};
@@ -210,7 +211,10 @@ pub unsafe extern "C" fn post_recv(
     bad_wr: *mut *mut IbvRecvWr,
 ) -> c_int {
     // SAFETY: Contract of the verb; the queue is used with the lock held.
-    let (_, taken) = unsafe { Srq::shared(srq).with(|queue| queue.publish(list)) };
+    let (_, taken) = unsafe {
+        let posted = |wr: &IbvRecvWr, index| probe::post_srq_recv(srq, wr, index);
+        Srq::shared(srq).with(|queue| queue.publish(list, posted))
+    };
     match taken {
         Ok(()) => 0,
         Err((bad, error)) => {

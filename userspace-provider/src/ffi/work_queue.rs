@@ -9,6 +9,7 @@ use super::{
     library::library,
     mapping::Ring,
     memory::{nap, sg_list},
+    probe,
 };
 use crate::refusal::reject;
 use crate::{
@@ -46,6 +47,8 @@ pub trait WorkRequest: Sized {
     fn sges(&self) -> (*const Sge, c_int);
     /// Writes the request into a slot, or says with an errno why it cannot be.
     fn encode(&self, slot: &impl Slot, sges: &[Sge], limits: &Self::Limits) -> Result<(), c_int>;
+    /// The request has got a slot of a queue of this QP: the probe of that.
+    fn posted(&self, qp: *const IbvQp, index: u32);
     /// Sends the list to the module by system call. An empty one is the doorbell of the queue.
     ///
     /// # Safety
@@ -74,6 +77,11 @@ impl WorkRequest for IbvSendWr {
         encode_send(slot, self, sges, limits, number)
     }
 
+    #[inline]
+    fn posted(&self, qp: *const IbvQp, index: u32) {
+        probe::post_send(qp, self, index);
+    }
+
     unsafe fn command(qp: *mut IbvQp, list: *mut Self, bad: *mut *mut Self) -> c_int {
         // SAFETY: The caller's promise.
         unsafe { (library().ibv_cmd_post_send)(qp, list, bad) }
@@ -95,6 +103,11 @@ impl WorkRequest for IbvRecvWr {
     #[inline]
     fn encode(&self, slot: &impl Slot, sges: &[Sge], limits: &RecvLimits) -> Result<(), c_int> {
         encode_recv(slot, self, sges, limits)
+    }
+
+    #[inline]
+    fn posted(&self, qp: *const IbvQp, index: u32) {
+        probe::post_recv(qp, self, index);
     }
 
     unsafe fn command(qp: *mut IbvQp, list: *mut Self, bad: *mut *mut Self) -> c_int {
@@ -186,7 +199,7 @@ impl<W: WorkRequest> WorkQueue<W> {
     unsafe fn post(&self, qp: *mut IbvQp, list: *mut W) -> Result<(), (*mut W, c_int)> {
         self.lock.acquire();
         // SAFETY: The caller's promise.
-        let (published, taken) = unsafe { self.publish(list) };
+        let (published, taken) = unsafe { self.publish(list, |wr, index| wr.posted(qp, index)) };
         self.lock.release();
         if published && self.ring.needs_doorbell() {
             // SAFETY: The caller's promise.
@@ -196,16 +209,20 @@ impl<W: WorkRequest> WorkQueue<W> {
     }
 
     /// Writes a list into the ring and publishes it; tells whether there was something, and the
-    /// first request that was not taken.
+    /// first request that was not taken. `posted` hears of each that was, with its index.
     ///
     /// # Safety
     ///
     /// `list` keeps the contract of the verb. The lock is held, or no other thread uses the queue.
     #[inline]
-    pub unsafe fn publish(&self, list: *mut W) -> (bool, Result<(), (*mut W, c_int)>) {
+    pub unsafe fn publish(
+        &self,
+        list: *mut W,
+        posted: impl Fn(&W, u32),
+    ) -> (bool, Result<(), (*mut W, c_int)>) {
         let start = self.cursor.own();
         // SAFETY: The caller's promise.
-        let (end, taken) = unsafe { self.fill(start, list) };
+        let (end, taken) = unsafe { self.fill(start, list, posted) };
         if end != start {
             self.cursor.set_own(end);
             self.ring.store_producer(end);
@@ -220,7 +237,12 @@ impl<W: WorkRequest> WorkQueue<W> {
     ///
     /// `list` keeps the contract of the verb. The lock is held.
     #[inline]
-    unsafe fn fill(&self, mut index: u32, list: *mut W) -> (u32, Result<(), (*mut W, c_int)>) {
+    unsafe fn fill(
+        &self,
+        mut index: u32,
+        list: *mut W,
+        posted: impl Fn(&W, u32),
+    ) -> (u32, Result<(), (*mut W, c_int)>) {
         let mut wr = list;
         while !wr.is_null() {
             // SAFETY: Contract of the verb: a valid request.
@@ -240,6 +262,7 @@ impl<W: WorkRequest> WorkQueue<W> {
             if let Err(error) = result {
                 return (index, Err((wr, error)));
             }
+            posted(request, index);
             index = index.wrapping_add(1);
             wr = request.next();
         }
@@ -267,6 +290,7 @@ impl<W: WorkRequest> WorkQueue<W> {
         const YIELDS: u32 = 100;
         const NAP: u32 = 1_000;
         let mut turn = 0u32;
+        probe::doorbell(qp, W::QUEUE);
         loop {
             let by_write = !self.writes_refused.load(Ordering::Relaxed);
             let error = if by_write {

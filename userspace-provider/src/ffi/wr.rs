@@ -7,7 +7,7 @@
 //! application, so what goes wrong in between is kept ([`Drafts`]).
 
 use super::work_queue::{not_ready, WorkQueue};
-use super::{ah, layout::*, library::library, memory::sg_list, qp};
+use super::{ah, layout::*, library::library, memory::sg_list, probe, qp};
 use crate::draft::{flush_operands, set_destination, set_inline, set_list, Drafts, Session};
 use crate::refusal::reject;
 use core::{
@@ -47,7 +47,9 @@ unsafe fn begin(qp: *mut IbvQpEx, opcode: u8, fill: impl FnOnce(&mut SendWqe)) {
         with(qp, |list, session, queue| {
             // SAFETY: A header is no memory of the application.
             let slot = |index| queue.slot(index);
-            list.begin(session.operations, what, queue.limits(), slot, fill);
+            if let Some(index) = list.begin(session.operations, what, queue.limits(), slot, fill) {
+                probe::post_send_drafted(qp.cast(), (wr_id, opcode), index);
+            }
         });
     }
 }
