@@ -22,14 +22,14 @@ pub(super) struct ReadPart {
 
 /// The parts.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct ReadParts {
     /// Those that wait, free places, and last of all the part that ended last.
     list: [ReadPart; MOST],
     /// How many wait.
     waiting: usize,
 }
 
-impl Parts {
+impl ReadParts {
     pub(super) const fn new() -> Self {
         const NONE: ReadPart = ReadPart {
             index: 0,
@@ -109,13 +109,13 @@ mod tests {
         }
     }
 
-    fn first(parts: &mut Parts) -> Option<u32> {
+    fn first(parts: &mut ReadParts) -> Option<u32> {
         parts.first().map(|part| part.index)
     }
 
     #[test]
     fn each_waits_once_and_in_its_turn() {
-        let mut parts = Parts::new();
+        let mut parts = ReadParts::new();
         assert_eq!(first(&mut parts), None);
         assert!(parts.add(part(1, 0)) && parts.add(part(2, 0)));
         // A part of the first, until that is sent.
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_last_that_ended_comes_back_but_not_into_a_full_list() {
-        let mut parts = Parts::new();
+        let mut parts = ReadParts::new();
         for index in 0..MOST as u32 {
             assert!(parts.add(part(index, 0)));
         }

@@ -15,8 +15,8 @@
 //! back; pending responses are still sent. A peer that keeps what arrives behind a gap asks for the
 //! missing parts alone: these wait in a list of their own, and nothing else is sent again.
 
-use super::parts::Parts;
 use super::parts::ReadPart;
+use super::parts::ReadParts;
 use crate::core::message::cut;
 use crate::core::message::Mtu;
 use crate::core::message::Piece;
@@ -254,7 +254,7 @@ pub(super) struct Resources<R> {
     /// Index of the first one with pending responses, or `made`. Never behind `unanswered`.
     cursor: u32,
     /// Parts to be answered again alone.
-    parts: Parts,
+    parts: ReadParts,
 }
 
 impl<R: DerefMut<Target = [Resource]>> Resources<R> {
@@ -267,7 +267,7 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
             kept: 0,
             unanswered: 0,
             cursor: 0,
-            parts: Parts::new(),
+            parts: ReadParts::new(),
         }
     }
 
