@@ -120,6 +120,40 @@ static void rights(void)
 		give_up("ibv_dereg_mr", errno);
 }
 
+/*
+ * A window is a key to a part of a region, which its owner gives and takes back by requests, without a system call. One of type
+ * 2 is for the peer of the queue pair that has bound it.
+ */
+static void window(void)
+{
+	struct ibv_mr *mr = registered(IBV_ACCESS_MW_BIND);
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	struct ibv_send_wr request = { .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED }, *bad;
+
+	if (!mw)
+		give_up("ibv_alloc_mw", errno);
+	connect_anew();
+	/* Another low byte of the key each time: a peer that has kept an old key does not get at what is bound later. */
+	request.bind_mw.mw = mw;
+	request.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+	request.bind_mw.bind_info.mr = mr;
+	request.bind_mw.bind_info.addr = (uintptr_t)theirs;
+	request.bind_mw.bind_info.length = 64;
+	request.bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_READ;
+	if (ibv_post_send(b, &request, &bad) || next_completion(cq).status != IBV_WC_SUCCESS)
+		give_up("binding a window", 0);
+	mw->rkey = request.bind_mw.rkey;
+	printf("READ through a window of 64 bytes: %s\n", ibv_wc_status_str(attempt(IBV_WR_RDMA_READ, 0, mw->rkey)));
+	printf("deregistering the region below: %s\n", ibv_dereg_mr(mr) ? "refused" : "done");
+	request.opcode = IBV_WR_LOCAL_INV;
+	request.invalidate_rkey = mw->rkey;
+	if (ibv_post_send(b, &request, &bad) || next_completion(cq).status != IBV_WC_SUCCESS)
+		give_up("invalidating a window", 0);
+	printf("READ through it when it is invalidated: %s\n", ibv_wc_status_str(attempt(IBV_WR_RDMA_READ, 0, mw->rkey)));
+	if (ibv_dealloc_mw(mw) || ibv_dereg_mr(mr))
+		give_up("ibv_dealloc_mw and ibv_dereg_mr", errno);
+}
+
 /* A region may go at any time, also while a peer writes: when ibv_dereg_mr has returned, nobody writes there any more. */
 static void gone_under_traffic(void)
 {
@@ -168,6 +202,7 @@ int main(int argc, char **argv)
 	if (!own)
 		give_up("ibv_reg_mr", errno);
 	rights();
+	window();
 	gone_under_traffic();
 	if (ibv_destroy_qp(a) || ibv_destroy_qp(b) || ibv_destroy_cq(cq) || ibv_dereg_mr(own) || ibv_dealloc_pd(pd) ||
 	    ibv_close_device(context))
