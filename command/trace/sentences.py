@@ -46,14 +46,19 @@ SENTENCES = {
     "takes_no_requests": ("{peer} is in {state}, and takes no requests: {why}", "{peer} 处于 {state}，不接受请求：{why}"),
     "lost_on_the_way": ("{peer} is here and has dropped nothing: packets, or its answers, were lost on the way",
                         "{peer} 就在本机，也没有丢弃任何包：是请求包或它的应答在途中丢失"),
+    "none_executed": ("Its packets came, and {peer} has executed none ({told}): its rq_psn is not our sq_psn, or one end alone was "
+                      "connected anew",
+                      "请求包到了，但 {peer} 一个也没有执行（{told}）：其 rq_psn 不是本端的 sq_psn，或只有一端重新建立了连接"),
+    "nothing_left": ("Nothing of it has left: it is for this very device, and there is no such queue pair",
+                     "什么都没有发出：目标就是这个设备本身，而那里没有这个 QP"),
     "not_here": ("{peer} is not on this machine, or nothing has reached it: record there as well. `ferroce try PEER` says whether "
                  "a leg is missing",
                  "{peer} 不在本机，或者什么都没有到达它：请在那台机器上也录一份。`ferroce try PEER` 可查出哪一段不通"),
 
     # REM_ACCESS_ERR.
-    "no_right": ("{peer} has refused it: the R_Key is not that of a region of its domain, the range is outside, or the region lacks "
-                 "the right",
-                 "{peer} 拒绝了它：R_Key 不属于其 PD 中的任何 MR，或范围越界，或该 MR 没有相应权限"),
+    "no_right": ("{peer} has refused it: the R_Key is not that of a region of its domain, the range is outside, its words are "
+                 "not aligned, or the region lacks the right",
+                 "{peer} 拒绝了它：R_Key 不属于其 PD 中的任何 MR，或范围越界，或数据没有对齐，或该 MR 没有相应权限"),
     "unknown_key": ("the R_Key {rkey:#x} is that of no region or window which was made while this was recorded: was it sent whole, "
                     "and in the order of the host?",
                     "R_Key {rkey:#x} 不属于录制期间创建的任何 MR 或 MW：传过来时是否完整，是否为主机字节序？"),
@@ -65,18 +70,26 @@ SENTENCES = {
         "the R_Key {rkey:#x} was given to {size} bytes: the range begins or ends outside, the region is of another protection domain "
         "than {peer}, or the key was a window's that is gone",
         "R_Key {rkey:#x} 对应 {size} 字节：访问范围的起点或终点越界，或该 MR 与 {peer} 不在同一 PD，或这个 key 属于已不存在的 MW"),
+    "outside_of_region_or_not_aligned": (
+        "the R_Key {rkey:#x} was given to {size} bytes: the range begins or ends outside, its words are not aligned in memory, the "
+        "region is of another protection domain than {peer}, or the key was a window's that is gone",
+        "R_Key {rkey:#x} 对应 {size} 字节：访问范围的起点或终点越界，或数据在内存中没有对齐，或该 MR 与 {peer} 不在同一 PD，"
+        "或这个 key 属于已不存在的 MW"),
 
     # REM_INV_REQ_ERR.
     "longer_than_receive": ("the message was longer than the receive that it took, wr {wr} of {peer}",
                             "消息比它占用的接收请求（{peer} 的 wr {wr}）长"),
     "not_permitted": ("{peer} does not permit it: its qp_access_flags lack the right, its max_dest_rd_atomic is less than our "
-                      "max_rd_atomic, or the message is malformed",
-                      "{peer} 不允许：其 qp_access_flags 没有相应权限，或其 max_dest_rd_atomic 小于本端的 max_rd_atomic，或消息格式有误"),
+                      "max_rd_atomic, its path_mtu is not ours, or an atomic one is not aligned",
+                      "{peer} 不允许：其 qp_access_flags 没有相应权限，或其 max_dest_rd_atomic 小于本端的 max_rd_atomic，"
+                      "或其 path_mtu 与本端不同，或原子操作没有对齐"),
 
     # REM_OP_ERR.
     "bad_receive": ("the receive that it took, wr {wr} of {peer}, names memory that is not accessible there: the fault is in the "
                     "peer's ibv_post_recv",
                     "它占用的接收请求（{peer} 的 wr {wr}）指向那边不可访问的内存，错在对端的 ibv_post_recv"),
+    "malformed_receive_of_peer": ("the receive that it took, wr {wr} of {peer}, is malformed",
+                                  "它占用的接收请求（{peer} 的 wr {wr}）格式有误"),
     "peer_failed": ("the peer could not do it, through no fault of ours", "对端无法执行，错不在本端"),
 
     # LOC_LEN_ERR, LOC_PROT_ERR, LOC_QP_OP_ERR, and what has but one cause.
@@ -89,6 +102,8 @@ SENTENCES = {
                    "region, a region that is deregistered or of another domain, or one without IBV_ACCESS_LOCAL_WRITE that is written",
                    "{what}的某个 SGE 指向其 lkey 未覆盖的内存：lkey 不对，范围超出 MR，MR 已注销或属于另一个 PD，或要写入的 MR 没有 "
                    "IBV_ACCESS_LOCAL_WRITE"),
+    "malformed_receive": ("the receive is malformed: more entries than the queue has room for, or a field that must be zero is not",
+                          "接收请求格式有误：SGE 比队列容得下的多，或必须为零的字段不为零"),
     "bad_address_handle": ("its address handle is destroyed, or of another domain (it must live until the request has completed), or "
                            "the request is malformed",
                            "它的 AH 已销毁，或属于另一个 PD（AH 必须保留到请求完成），或请求格式有误"),

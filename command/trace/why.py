@@ -57,6 +57,22 @@ class Story:
         """Packets for a queue pair that were dropped, by their reason."""
         return Counter(event["reason"] for event in self.events.named("drop", dqpn=dqpn) if since <= event.at <= until)
 
+    def aim(self, done: Event) -> str:
+        """The peer of a request, also of one that was dropped before anything was handed over: then it is the only one for
+        which packets were dropped meanwhile."""
+        since = self.begun(done)
+        known = self.peers.get(done.qpn, "")
+        others = {event["dqpn"] for event in self.events.named("drop") if since <= event.at <= done.at} - set(self.peers.values())
+        return known or (others.pop() if len(others) == 1 else "")
+
+    def outcomes(self, qpn: str, until: float, since: float) -> Counter[str]:
+        """What became of requests at their responder."""
+        return Counter(event["outcome"] for event in self.events.named("request", qpn=qpn) if since <= event.at <= until)
+
+    def has_left(self, done: Event) -> bool:
+        """Whether anything of the queue pair has left, or was handed over, since a request of it was taken."""
+        return any(self.begun(done) <= event.at <= done.at for event in self.events.named("tx", "handed", "unsent", qpn=done.qpn))
+
     def is_here(self, qpn: str) -> bool:
         """Whether a queue pair is on this machine, as far as was recorded."""
         return qpn in self.types or any(event.qpn == qpn for event in self.events.named("rx", "request", "qp_state"))
@@ -90,7 +106,10 @@ class Story:
 
     def peer(self, done: Event) -> str:
         """The queue pair at the other end, in words."""
-        qpn = self.peers.get(done.qpn)
+        return self.named(self.peers.get(done.qpn, ""))
+
+    def named(self, qpn: str) -> str:
+        """A queue pair at the other end, in words, which need not be known."""
         return self.say("qp", qpn=qpn) if qpn else self.say("qp_of_peer")
 
     def ended(self, done: Event) -> str:
@@ -128,7 +147,8 @@ def no_answer(story: Story, done: Event) -> str:
 
 def where_lost(story: Story, done: Event, begun: float) -> str:
     """What became of requests that have no answer."""
-    qpn, peer = story.peers.get(done.qpn, ""), story.peer(done)
+    qpn = story.aim(done)
+    peer = story.named(qpn)
     state, since, why = story.state(qpn, done.at)
     deaf = state not in ("", "RTR", "RTS", "SQD")
     if drops := story.dropped(qpn, done.at, begun):
@@ -140,7 +160,13 @@ def where_lost(story: Story, done: Event, begun: float) -> str:
         return story.say("answers_dropped", drops=story.drops(back))
     if deaf:
         return story.say("takes_no_requests", peer=peer, state=state, why=why.lower())
-    return story.say("lost_on_the_way" if story.is_here(qpn) else "not_here", peer=peer)
+    came = story.outcomes(qpn, done.at, begun)
+    if came and "EXECUTED" not in came:
+        told = ", ".join(f"{count} {what.lower().replace('_', ' ')}" for what, count in came.most_common())
+        return story.say("none_executed", peer=peer, told=told)
+    if story.is_here(qpn):
+        return story.say("lost_on_the_way", peer=peer)
+    return story.say("not_here" if not begun or story.has_left(done) else "nothing_left", peer=peer)
 
 
 def no_right(story: Story, done: Event) -> str:
@@ -162,7 +188,9 @@ def no_right(story: Story, done: Event) -> str:
     for word, (bit, flag) in RIGHTS.items():
         if word in request["opcode"] and not last.number("access") & bit:
             return story.say("access_flag_missing", rkey=rkey, flag=flag)
-    return story.say("outside_of_region", rkey=rkey, size=last["len"], peer=story.peer(done))
+    is_atomic = "COMPARE" in request["opcode"] or "FETCH" in request["opcode"]
+    return story.say("outside_of_region_or_not_aligned" if is_atomic else "outside_of_region", rkey=rkey, size=last["len"],
+                     peer=story.peer(done))
 
 
 def invalid_at_peer(story: Story, done: Event) -> str:
@@ -175,7 +203,11 @@ def invalid_at_peer(story: Story, done: Event) -> str:
 
 def failed_at_peer(story: Story, done: Event) -> str:
     """REM_OP_ERR."""
-    bad = story.last(done.at, "complete", qpn=story.peers.get(done.qpn, ""), status="LOC_PROT_ERR")
+    qpn = story.peers.get(done.qpn, "")
+    malformed = story.last(done.at, "complete", qpn=qpn, status="LOC_QP_OP_ERR")
+    if malformed and malformed["opcode"].startswith("RECV"):
+        return story.say("malformed_receive_of_peer", wr=malformed.number("wr_id"), peer=story.peer(done))
+    bad = story.last(done.at, "complete", qpn=qpn, status="LOC_PROT_ERR")
     return story.say("bad_receive", wr=bad.number("wr_id"), peer=story.peer(done)) if bad else story.say("peer_failed")
 
 
@@ -191,6 +223,8 @@ def bad_memory(story: Story, done: Event) -> str:
 
 def bad_use(story: Story, done: Event) -> str:
     """LOC_QP_OP_ERR."""
+    if done["opcode"].startswith("RECV"):
+        return story.say("malformed_receive")
     return story.say("bad_address_handle" if story.types.get(done.qpn) == "UD" else "qp_cannot")
 
 
@@ -270,6 +304,7 @@ def repairs(story: Story) -> Iterator[Reason]:
 def drops(story: Story) -> Iterator[Reason]:
     """Packets for which nobody was there, or of a queue pair that sends no more."""
     told = set(story.peers) | set(story.peers.values())
+    told |= {story.aim(done) for done in story.events.named("complete", status="RETRY_EXC_ERR")}
     for event in story.events.named("drop"):
         if event["dqpn"] not in told:
             told.add(event["dqpn"])

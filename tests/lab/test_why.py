@@ -120,6 +120,24 @@ class Failures(unittest.TestCase):
         came = line(2, "rx", qpn=B, dqpn=B, opcode="RC_SEND_ONLY", psn=5)
         self.assertIn("is here and has dropped nothing", self.only(*lines, came))
 
+    def test_no_answer_from_memory(self):
+        """On the local path nothing is handed over to a queue pair that takes nothing."""
+        lines = [taken(0.5), met(3, "TIMEOUT", 7), ended(9, "RETRY_EXC_ERR")]
+        self.assertIn("Nothing of it has left: it is for this very device", self.only(*lines))
+        state = line(0.1, "qp_state", qpn=B, **{"from": "RTS"}, to="ERR", why="USER")
+        dropped = [line(2, "drop", dqpn=B, opcode="RC_SEND_ONLY", psn=5, reason="drop_state")] * 2
+        self.assertIn("2 by drop_state: the queue pair is in a state that takes no packets. QP 0x22 is in ERR since", self.only(state, *lines, *dropped))
+        # Of two nobody can say which it was.
+        other = line(2, "drop", dqpn="0x33", opcode="RC_SEND_ONLY", psn=5, reason="drop_state")
+        self.assertEqual(len(said(*lines, *dropped, other)), 3)
+
+    def test_psns_that_do_not_fit(self):
+        lines = [taken(0.5), sent(1), met(3, "TIMEOUT", 7), ended(9, "RETRY_EXC_ERR")]
+        came = line(2, "request", qpn=B, psn=5, opcode="RC_SEND_ONLY", outcome="OUTSIDE_WINDOW")
+        self.assertIn("QP 0x22 has executed none (2 outside window): its rq_psn is not our sq_psn", self.only(*lines, came, came))
+        done = line(2, "request", qpn=B, psn=5, opcode="RC_SEND_ONLY", outcome="EXECUTED")
+        self.assertIn("its answers, were lost on the way", self.only(*lines, came, done))
+
     def test_no_right(self):
         request = taken(1.5, opcode="WRITE") + "\n" + sent(2, "RC_WRITE_ONLY", RETH.format(0x1234))
         end = ended(5, "REM_ACCESS_ERR", opcode="RDMA_WRITE")
@@ -145,6 +163,9 @@ class Failures(unittest.TestCase):
         found = said(sent(1), ended(4, "LOC_PROT_ERR", B, 9, "RECV"), ended(5, "REM_OP_ERR"))
         self.assertIn("entry of the receive names memory that its lkey does not cover", found[0])
         self.assertIn("wr 9 of QP 0x22, names memory", found[1])
+        found = said(sent(1), ended(4, "LOC_QP_OP_ERR", B, 9, "RECV"), ended(5, "REM_OP_ERR"))
+        self.assertIn("the receive is malformed", found[0])
+        self.assertIn("wr 9 of QP 0x22, is malformed", found[1])
 
     def test_our_own_fault(self):
         for status, words in (("LOC_PROT_ERR", "lkey does not cover"), ("LOC_QP_OP_ERR", "max_rd_atomic 0"),

@@ -3,6 +3,7 @@
 #include "causes.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -222,7 +223,22 @@ static void provoke(struct scene *s, const struct cause *c)
 		printf(", vendor_err 0x%x", wc.vendor_err);
 }
 
-static void judge(struct scene *s, const struct cause *c)
+/* Into the trace that records meanwhile, if there is one: what is provoked from here on, or that it is over. */
+static void mark(const char *family, const struct cause *c)
+{
+	const char *path = getenv("FERROCE_TRACE_MARKER");
+	int fd = path ? open(path, O_WRONLY) : -1;
+
+	if (fd < 0)
+		return;
+	if (c)
+		dprintf(fd, "cause %s %s: %s\n", family, status_name(c->status), c->text);
+	else
+		dprintf(fd, "over\n");
+	close(fd);
+}
+
+static void judge(struct scene *s, const struct family *f, const struct cause *c)
 {
 	struct side *sides[] = { &s->p.a, &s->p.b };
 	struct ibv_async_event e;
@@ -233,7 +249,9 @@ static void judge(struct scene *s, const struct cause *c)
 		c->refused(s, c);
 		printf(strncmp(c->text, "WR_", 3) ? "refused: %s" : "%s", c->text);
 	} else {
+		mark(f->name, c);
 		provoke(s, c);
+		mark(f->name, NULL);
 	}
 	drop_regions();
 	exchange(&s->n, 1000);
@@ -273,7 +291,7 @@ static void run_from(const struct family *f, volatile int *at)
 		else if (by_local_path() ? c.wire_only : c.local_only)
 			printf("left out: %s; not on this path\n", c.text);
 		else
-			judge(&s, &c);
+			judge(&s, f, &c);
 		fflush(stdout);
 	}
 	scene_close(&s);
