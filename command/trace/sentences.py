@@ -129,6 +129,12 @@ SENTENCES = {
                 "其 CQ 已满：CQ 的大小应容得下在此完成的所有队列，并应及时轮询"),
     "in_err": ("it is in ERR", "它处于 ERR"),
 
+    # A completion that was not looked for.
+    "missed": ("wr {wr} of QP {qpn} was completed {before} before its CQ was armed, and polled {after} after that: no event comes for "
+               "what is there already. Arm the CQ, poll it until it is empty, and then wait",
+               "QP {qpn} 的 wr {wr} 在其 CQ arm 之前 {before} 就已完成，arm 之后又过了 {after} 才被轮询到：已经在 CQ 里的完成不会产生事件。"
+               "应先 arm CQ，再轮询到空，然后等待"),
+
     # What went well in the end.
     "waited_for_receives": (
         "QP {qpn} has waited for receives of {peer} {naks} {naks:time|times}: a message came before its receive was posted",

@@ -4,7 +4,7 @@
 import argparse
 import errno
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
 from .capture import NotReadable
@@ -322,7 +322,26 @@ def verbs(story: Story) -> Iterator[Reason]:
             yield event, story.say("verb_failed", verb=event["op"], error=errno.errorcode.get(-ret, str(-ret)))
 
 
-RULES = (failures, flushes, repairs, drops, verbs)
+def missed(story: Story) -> Iterator[Reason]:
+    """Completions that were there when their queue was armed, and not looked for then. The provider's probes tell of it."""
+    added: dict[tuple[str, str], list[float]] = defaultdict(list)
+    armed: dict[tuple[int, str], float] = {}
+    for event in story.events.named("complete", "user_arm", "user_polled"):
+        if event.name == "complete":
+            added[event.qpn, event["wr_id"]].append(event.at)
+            continue
+        queue = event.thread, event["cq"]
+        if event.name == "user_arm":
+            armed[queue] = event.at
+            continue
+        since, own = armed.pop(queue, None), added[event.qpn, event["wr_id"]]
+        at = own.pop(0) if own else None
+        if since is not None and at is not None and at < since and event.at - since > NEAR:
+            yield event, story.say("missed", wr=event.number("wr_id"), qpn=event.qpn, before=duration((since - at) * 1000),
+                                   after=duration((event.at - since) * 1000))
+
+
+RULES = (failures, flushes, repairs, drops, verbs, missed)
 
 
 def explained(events: Events, lang: str = "en") -> list[Reason]:

@@ -208,6 +208,19 @@ class Repairs(unittest.TestCase):
         self.assertIn("packets for QP 0x99 were dropped: 1 by drop_unknown_qp", found[0])
         self.assertIn("create_qp failed with EINVAL", found[1])
 
+    def test_missed_events(self):
+        def polled(at, wr_id=7):
+            return line(at, "user_polled", qpn=A, wr_id=hex(wr_id), status=0, cq=4)
+
+        arm = line(2, "user_arm", cq=4, solicited=0)
+        one, = said(ended(1, "SUCCESS"), arm, polled(302))
+        self.assertIn("wr 7 of QP 0x11 was completed 1 ms before its CQ was armed, and polled 300 ms after that", one)
+        # Polled at once; completed behind the arming, whenever that was polled; of another queue; found by another poll.
+        self.assertEqual(said(ended(1, "SUCCESS"), arm, polled(2.1)), [])
+        self.assertEqual(said(arm, ended(3, "SUCCESS"), polled(302)), [])
+        self.assertEqual(said(ended(1, "SUCCESS"), arm.replace("cq=4", "cq=5"), polled(302)), [])
+        self.assertEqual(said(ended(1, "SUCCESS", wr_id=6), ended(1, "SUCCESS"), arm, polled(2.1, 6), polled(302)), [])
+
     def test_each_reason_of_a_drop_is_explained(self):
         self.assertTrue(drop_reasons())
         self.assertEqual(drop_reasons() - set(sentences.SENTENCES), set())

@@ -244,7 +244,14 @@ def data_path(drawn, messages, ahead=0):
                    if row["kind"] != "packet" and row["event"].startswith("user_"))
 
 
-@scenario("trace.calls", 180)
+def missed_event(end):
+    """What is said of a queue that was armed too late, and of nothing else that the example does."""
+    said = [line for line in command(["ferroce", "trace", "-o", OUT, "--", program("example_events"), end.dev, str(end.gid())]).stdout.splitlines()
+            if line.startswith("- ")]
+    require(len(said) == 1 and "before its CQ was armed, and polled " in said[0], f"of a queue that was armed too late: {said}")
+
+
+@scenario("trace.calls", 240)
 def calls(report):
     """Calls of the stock libraries, down to the system call, and the driver's verb are one nest, and the provider's probes show each post, doorbell, arming and poll; a kernel without uprobes is said to be one."""
     if not flavour.current().is_ferroce:
@@ -258,6 +265,7 @@ def calls(report):
             # By the other interfaces, ibv_wr_* and ibv_start_poll; and by events.
             extended, _ = recorded((end, end), "-N", "-t")
             events, _ = recorded((end, end), "-e")
+            missed_event(end)
     if not os.path.exists(uprobes):
         require(any("this kernel has no uprobes" in note for note in drawn["notes"]), f"nothing is said of that: {drawn['notes']}")
         report.note("no uprobes here, and that is said")
