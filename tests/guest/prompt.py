@@ -116,7 +116,7 @@ def main():
     status = shell(wanted, text) if wanted["command"] is None else run(wanted)
     if os.path.exists(leaks.KMEMLEAK):
         with open(f"{where}/{LOST}", "w", encoding="utf-8") as f:
-            f.writelines(o for o in leaks.scan() if not leaks.OF_A_PROCESS.search(o))
+            f.writelines(o for o in leaks.scan() if not leaks.is_of_ib_core(o))
     with open(f"{where}/status", "w", encoding="ascii") as f:
         f.write(str(status if status >= 0 else 128 - status))
 

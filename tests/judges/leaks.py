@@ -191,3 +191,11 @@ def scan():
 # unlike the command, and the process that asked is never freed. `debug.scarce.verbs` is refused some; whether kmemleak
 # sees what is left of it depends on stale words that point there.
 OF_A_PROCESS = re.compile(r"\b(?:copy_process|prepare_exec_creds|begin_new_exec)\+0x")
+# ib_uverbs builds a tree of methods for each device. Where memory is refused for the lower node of a branch, the radix
+# tree keeps the upper ones, empty, and ib_uverbs frees a tree by its entries: they stay. `debug.scarce.links` refuses it.
+OF_A_REFUSED_TREE = re.compile(r"\bradix_tree_insert\+0x.*\buapi_add_get_elm\+0x", re.S)
+
+
+def is_of_ib_core(reported):
+    """Whether it is an object that ib_core loses by itself, whatever the driver does."""
+    return bool(OF_A_PROCESS.search(reported) or OF_A_REFUSED_TREE.search(reported))

@@ -27,6 +27,20 @@ def judged(*stocks):
     return ""
 
 
+class Kmemleak(unittest.TestCase):
+    """What ib_core loses is told from what the driver does."""
+
+    def test_by_the_stack_of_the_allocation(self):
+        def reported(*functions):
+            return "unreferenced object 0x7054fc80 (size 576):\n  backtrace:\n" + "".join(f"    {one}+0x54/0x110\n" for one in functions)
+
+        tree = ("kmem_cache_alloc_noprof", "radix_tree_node_alloc", "radix_tree_insert", "uapi_add_get_elm", "uverbs_alloc_api")
+        self.assertTrue(leaks.is_of_ib_core(reported(*tree)))
+        self.assertTrue(leaks.is_of_ib_core(reported("kmem_cache_alloc_noprof", "dup_task_struct", "copy_process")))
+        self.assertFalse(leaks.is_of_ib_core(reported("kmem_cache_alloc_noprof", "uapi_add_get_elm", "uverbs_alloc_api")))
+        self.assertFalse(leaks.is_of_ib_core(reported("radix_tree_insert", "ferroce_link_add")))
+
+
 class Slopes(unittest.TestCase):
     """A leak grows in each part of the rounds, in one place."""
 
