@@ -27,6 +27,14 @@ ladder() {
 	ferroce trace show /tmp/walk.pcap "$@"
 }
 
+# Runs an example on one device, by packets, which are captured.
+by_packets() {
+	build "$1"
+	echo 0 >/sys/class/infiniband/fe0/local_path
+	capture left lo
+	left "/tmp/$1" fe0 1
+}
+
 # Runs a program with two ends that meet at TCP port 18515: at the right end, and then at the left one with its address.
 both() {
 	right "$1" -d fe1 $2 >/dev/null &
