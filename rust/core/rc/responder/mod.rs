@@ -422,7 +422,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         }
         let last = sequence.saturating_add(u64::from(request.span.saturating_sub(1)));
         let last = last.min(self.expected.wrapping_sub(1));
-        self.due.ack = Some(self.due.ack.map_or(last, |ack| ack.max(last)));
+        self.due.ack = self.due.ack.max(Some(last));
         dropped(DropReason::Duplicate)
     }
 

@@ -30,15 +30,9 @@ pub(super) struct ReadParts {
 }
 
 impl ReadParts {
-    pub(super) const fn new() -> Self {
-        const NONE: ReadPart = ReadPart {
-            index: 0,
-            from: 0,
-            next: 0,
-            until: 0,
-        };
+    pub(super) fn new() -> Self {
         Self {
-            list: [NONE; MOST],
+            list: [ReadPart::default(); MOST],
             waiting: 0,
         }
     }
