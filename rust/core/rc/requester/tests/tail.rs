@@ -242,6 +242,28 @@ fn what_did_not_leave_is_tried_again_and_spends_no_retry() {
     assert_eq!(rig.requester.counters().timeouts, 0);
 }
 
+/// No probe leaves while the peer is at an earlier READ, so its response can answer nothing else.
+#[test]
+fn a_response_after_silence_without_a_probe_is_a_sample() {
+    let mut rig = Rig::with(RequesterConfig {
+        ack_timeout_ns: Some(9000 * MS),
+        max_rd_atomic: 2,
+        ..config()
+    });
+    rig.push(0, Operation::Read, 256);
+    rig.push(1, Operation::Read, 256);
+    rig.send();
+    let sent = rig.now;
+    let due = rig.requester.deadline().unwrap();
+    let _ = rig.tick(due);
+    assert_eq!(rig.next(), None);
+    assert_eq!(rig.requester.counters().tail_probes, 0);
+    rig.now += MS;
+    let _ = rig.respond(0, true, true, 256);
+    assert_eq!(rig.ended(), [(0, Status::Success)]);
+    assert_eq!(rig.requester.shortest_round_trip(), rig.now - sent);
+}
+
 /// In the middle of what is in flight: READs behind it are outstanding no more.
 #[test]
 fn sending_goes_back_to_what_did_not_leave() {
