@@ -4,6 +4,7 @@
 //! the network did, and what the users found in their memory and completion queues.
 
 use super::endpoint::{State, DEVICE_PAUSE};
+use super::network::ROUND_TRIP;
 use super::plan::{Kinds, Message, CELL, UNTOUCHED};
 use super::scenario::{Fault, Place};
 use super::world::World;
@@ -82,11 +83,12 @@ pub fn judge_rest(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// How many ACK timeouts of a side the devices alone can be the reason of: they are tried again a
-/// millisecond after they refused a packet, so they have to refuse one that often for each.
+/// How many ACK timeouts of a side the devices alone can be the reason of. A packet that a device
+/// refused is tried again a millisecond later, and is then on its way: a silence of several
+/// timeouts needs as many refusals as fill it together, not as many as would fill each.
 fn may_time_out(world: &World, side: usize) -> u64 {
     let timeout = ack_timeout_ns(world.scenario.sides[side].timeout);
-    timeout.map_or(0, |ns| stuck(world) / (ns / DEVICE_PAUSE + 1))
+    timeout.map_or(0, |ns| stuck(world) * (DEVICE_PAUSE + ROUND_TRIP) / ns)
 }
 
 /// How many packets the devices of both sides refused.
