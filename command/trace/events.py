@@ -15,7 +15,7 @@ from .calls import Calls
 TRACEFS = "/sys/kernel/tracing"
 # Kilobytes for each CPU, some hundred thousand events, and for all of them.
 ROOM, ALL_ROOM = 16384, 262144
-LINE = re.compile(r"^ *(\S.*?)[- ] *(\d+) +\[\d+\].*? (\d+\.\d+): (?:ferroce:)?ferroce_(\w+): *(.*)$")
+LINE = re.compile(r"^ *(\S.*?)[- ] *(\d+) +\[\d+\].*? (\d+\.\d+): (?:\w+:)?(?:ferroce_(\w+)|(cm_id_attach)): *(.*)$")
 # What a recording says of itself.
 REMARK = re.compile(r"# note: (.*)")
 # How far the clock of captures is ahead of that of the events, as `recorded` writes it.
@@ -89,7 +89,8 @@ def parse(text: str) -> Events:
     events = Events()
     for line in text.splitlines():
         if found := LINE.search(line):
-            task, thread, at, name, rest = found.groups()
+            task, thread, at, own, of_kernel, rest = found.groups()
+            name = own or of_kernel
             words = dict(word.split("=", 1) for word in rest.split() if "=" in word)
             kind, _, function = name.partition("__")
             if function:
@@ -137,6 +138,9 @@ def recorded(into: list[str]):
         with suppress(OSError):
             write(f"{buffer}/buffer_size_kb", str(min(ROOM, ALL_ROOM // (os.cpu_count() or 1))))
         write(f"{buffer}/events/ferroce/enable", "1")
+        # It tells whether it was the kernel that did not bind an address. Not each kernel has the connection manager loaded.
+        with suppress(OSError):
+            write(f"{buffer}/events/rdma_cma/cm_id_attach/enable", "1")
         said = calls.begin()
         yield
         calls.stop()

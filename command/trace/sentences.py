@@ -135,6 +135,23 @@ SENTENCES = {
                "QP {qpn} 的 wr {wr} 在其 CQ arm 之前 {before} 就已完成，arm 之后又过了 {after} 才被轮询到：已经在 CQ 里的完成不会产生事件。"
                "应先 arm CQ，再轮询到空，然后等待"),
 
+    # No device for librdmacm, and an address that rdma_bind_addr did not bind.
+    "none_listed": (
+        "rdma_create_event_channel failed, for libibverbs lists no device (ENODEV): there is none, or its provider or its file in "
+        "/dev/infiniband is not here. `ferroce doctor` says which",
+        "rdma_create_event_channel 失败，因为 libibverbs 没有列出任何设备（ENODEV）：没有设备，或者缺少它的 provider "
+        "或它在 /dev/infiniband 中的设备文件。`ferroce doctor` 会指出是哪一种"),
+    "bound_not_listed": (
+        "rdma_bind_addr failed, though the kernel has bound the address to {device}: libibverbs lists no such device (ENODEV), for "
+        "its provider or its file in /dev/infiniband is not here. See Documentation/walks/bind-enodev.md",
+        "rdma_bind_addr 失败，但内核已把地址绑定到 {device}：libibverbs 没有列出这个设备（ENODEV），"
+        "因为缺少它的 provider 或它在 /dev/infiniband 中的设备文件。见 Documentation/walks/bind-enodev.md"),
+    "not_bound": (
+        "rdma_bind_addr failed, for the kernel has not bound the address: no device has a GID of it (ENODEV), or nobody here has "
+        "it (EADDRNOTAVAIL). See Documentation/walks/bind-enodev.md",
+        "rdma_bind_addr 失败，内核没有绑定这个地址：没有设备拥有对应的 GID（ENODEV），或者本机没有这个地址（EADDRNOTAVAIL）。"
+        "见 Documentation/walks/bind-enodev.md"),
+
     # What went well in the end.
     "waited_for_receives": (
         "QP {qpn} has waited for receives of {peer} {naks} {naks:time|times}: a message came before its receive was posted",

@@ -341,7 +341,27 @@ def missed(story: Story) -> Iterator[Reason]:
                                    after=duration((event.at - since) * 1000))
 
 
-RULES = (failures, flushes, repairs, drops, verbs, missed)
+def binds(story: Story) -> Iterator[Reason]:
+    """Addresses that were not bound: by the kernel, or by librdmacm, which both say ENODEV. The kernel's event tells which.
+    Where libibverbs lists no device at all, librdmacm does not come so far."""
+    begun: set[int] = set()
+    attached: dict[int, Event] = {}
+    for event in story.events.named("call", "call_done", "cm_id_attach"):
+        if event.name == "cm_id_attach":
+            attached[event.thread] = event
+        elif event["op"] == "rdma_create_event_channel" and event.name == "call_done" and not event.number("ret"):
+            yield event, story.say("none_listed")
+        elif event["op"] != "rdma_bind_addr":
+            continue
+        elif event.name == "call":
+            begun.add(event.thread)
+            attached.pop(event.thread, None)
+        elif event.number("ret") & 0x80000000 and event.thread in begun:
+            bound = attached.get(event.thread)
+            yield event, story.say("bound_not_listed", device=bound["device"]) if bound else story.say("not_bound")
+
+
+RULES = (failures, flushes, repairs, drops, verbs, missed, binds)
 
 
 def explained(events: Events, lang: str = "en") -> list[Reason]:

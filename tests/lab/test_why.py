@@ -221,6 +221,24 @@ class Repairs(unittest.TestCase):
         self.assertEqual(said(ended(1, "SUCCESS"), arm.replace("cq=4", "cq=5"), polled(302)), [])
         self.assertEqual(said(ended(1, "SUCCESS", wr_id=6), ended(1, "SUCCESS"), arm, polled(2.1, 6), polled(302)), [])
 
+    def test_addresses_that_are_not_bound(self):
+        call = line(1, "call__rdma_bind_addr")
+        bad, good = (line(5, "return__rdma_bind_addr", ret=ret) for ret in ("0xffffffff", "0x0"))
+        bound = line(2, "x").replace("ferroce_x: ", "cm_id_attach: cm.id=4 src=10.77.0.1:0 dst=0.0.0.0:0 device=fe0")
+        one, = said(call, bound, bad)
+        self.assertIn("though the kernel has bound the address to fe0: libibverbs lists no such device (ENODEV)", one)
+        one, = said(call, bad)
+        self.assertIn("the kernel has not bound the address: no device has a GID of it (ENODEV)", one)
+        self.assertEqual(said(call, bound, good), [])
+        # What was bound before is of another call.
+        one, = said(line(0.5, "x").replace("ferroce_x: ", "cm_id_attach: device=fe0"), call, bad)
+        self.assertIn("the kernel has not bound", one)
+
+    def test_no_device_for_the_connection_manager(self):
+        one, = said(line(1, "call__rdma_create_event_channel"), line(2, "return__rdma_create_event_channel", ret="0x0"))
+        self.assertIn("rdma_create_event_channel failed, for libibverbs lists no device (ENODEV)", one)
+        self.assertEqual(said(line(1, "call__rdma_create_event_channel"), line(2, "return__rdma_create_event_channel", ret="0x55550")), [])
+
     def test_each_reason_of_a_drop_is_explained(self):
         self.assertTrue(drop_reasons())
         self.assertEqual(drop_reasons() - set(sentences.SENTENCES), set())

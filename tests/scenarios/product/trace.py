@@ -9,9 +9,10 @@ import signal
 import subprocess
 import tempfile
 from collections import Counter
+from contextlib import contextmanager
 
 from tests.guest import flavour
-from tests.guest.fabric import acquaint, counters, loop, pair, wait_until
+from tests.guest.fabric import acquaint, counters, loop, pair, plug, read, unplug, wait_until
 from tests.guest.peer import exchange
 from tests.guest.programs import program
 from tests.guest.relay import Relay
@@ -244,14 +245,58 @@ def data_path(drawn, messages, ahead=0):
                    if row["kind"] != "packet" and row["event"].startswith("user_"))
 
 
+def reasons_of(*words, ok=(0,)):
+    """What is said of a program's requests and calls."""
+    return [line for line in command(["ferroce", "trace", "-o", OUT, "--", *words], ok=ok).stdout.splitlines() if line.startswith("- ")]
+
+
 def missed_event(end):
     """What is said of a queue that was armed too late, and of nothing else that the example does."""
-    said = [line for line in command(["ferroce", "trace", "-o", OUT, "--", program("example_events"), end.dev, str(end.gid())]).stdout.splitlines()
-            if line.startswith("- ")]
+    said = reasons_of(program("example_events"), end.dev, str(end.gid()))
     require(len(said) == 1 and "before its CQ was armed, and polled " in said[0], f"of a queue that was armed too late: {said}")
 
 
-@scenario("trace.calls", 240)
+@contextmanager
+def hidden_from_libibverbs(dev):
+    """The device has no file, as where a container lacks it."""
+    verbs = "/sys/class/infiniband_verbs"
+    name, = (one for one in os.listdir(verbs) if one.startswith("uverbs") and read(f"{verbs}/{one}/ibdev").strip() == dev)
+    os.rename(f"/dev/infiniband/{name}", f"/dev/infiniband/hidden-{name}")
+    try:
+        yield
+    finally:
+        os.rename(f"/dev/infiniband/hidden-{name}", f"/dev/infiniband/{name}")
+
+
+def addresses_not_bound(end):
+    """ENODEV has three reasons for a program that listens, and each is said: libibverbs lists no device; the kernel has not bound
+    the address; it has, to a device that libibverbs does not list."""
+    def said_of(address):
+        # It listens without end if the address is bound.
+        said = reasons_of("timeout", "30", program("example_cm"), "listen", address, ok=(1,))
+        require(len(said) == 1, f"of {address}: {said}")
+        return said[0]
+
+    command(["modprobe", "rdma_ucm"])
+    with hidden_from_libibverbs(end.dev):
+        said = said_of(end.ip4)
+        require("libibverbs lists no device" in said, f"of the only device, hidden: {said}")
+    command(["ip", "link", "add", "dummy0", "type", "dummy"])
+    try:
+        command(["ip", "addr", "add", "10.99.0.1/24", "dev", "dummy0"])
+        command(["ip", "link", "set", "dummy0", "up"])
+        said = said_of("10.99.0.1")
+        require("the kernel has not bound the address" in said, f"of the address of a netdev without a link: {said}")
+        plug("fe9", "dummy0")
+        with hidden_from_libibverbs(end.dev):
+            said = said_of(end.ip4)
+        require(f"bound the address to {end.dev}: libibverbs lists no such device" in said, f"of one of two devices, hidden: {said}")
+    finally:
+        unplug("fe9")
+        command(["ip", "link", "del", "dummy0"])
+
+
+@scenario("trace.calls", 300)
 def calls(report):
     """Calls of the stock libraries, down to the system call, and the driver's verb are one nest, and the provider's probes show each post, doorbell, arming and poll; a kernel without uprobes is said to be one."""
     if not flavour.current().is_ferroce:
@@ -266,6 +311,7 @@ def calls(report):
             extended, _ = recorded((end, end), "-N", "-t")
             events, _ = recorded((end, end), "-e")
             missed_event(end)
+            addresses_not_bound(end)
     if not os.path.exists(uprobes):
         require(any("this kernel has no uprobes" in note for note in drawn["notes"]), f"nothing is said of that: {drawn['notes']}")
         report.note("no uprobes here, and that is said")
