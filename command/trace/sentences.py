@@ -32,7 +32,7 @@ SENTENCES = {
     # RNR_RETRY_EXC_ERR.
     "no_receive": ("{peer} had no receive {times} {times:time|times}. Post receives before the peer sends, or set rnr_retry to 7, "
                    "which is without end",
-                   "对端有 {times} 次没有可用的接收请求（{peer}）。接收方应在发送方发送之前提交接收请求，或把 rnr_retry 设为 7，即无限重试"),
+                   "对端有 {times} 次没有可用的接收请求（{peer}）。接收端应在发送端发送之前提交接收请求，或把 rnr_retry 设为 7，即无限重试"),
     "had_receives": ("{peer}, which has completed {had} {had:receive|receives} before,", "{peer}，此前已完成 {had} 个接收请求"),
 
     # RETRY_EXC_ERR: what the requester has seen, and where its packets or the answers went.
@@ -48,7 +48,7 @@ SENTENCES = {
                         "{peer} 就在本机，也没有丢弃任何包：是请求包或它的应答在途中丢失"),
     "none_executed": ("Its packets came, and {peer} has executed none ({told}): its rq_psn is not our sq_psn, or one end alone was "
                       "connected anew",
-                      "请求包到了，但 {peer} 一个也没有执行（{told}）：其 rq_psn 不是本端的 sq_psn，或只有一端重新建立了连接"),
+                      "请求包到了，但 {peer} 一个也没有执行（{told}）：其 rq_psn 与本端的 sq_psn 不同，或只有一端重新建立了连接"),
     "nothing_left": ("Nothing of it has left: it is for this very device, and there is no such queue pair",
                      "什么都没有发出：目标就是这个设备本身，而那里没有这个 QP"),
     "not_here": ("{peer} is not on this machine, or nothing has reached it: record there as well. `ferroce try PEER` says whether "
@@ -63,7 +63,7 @@ SENTENCES = {
                     "and in the order of the host?",
                     "R_Key {rkey:#x} 不属于录制期间创建的任何 MR 或 MW：传过来时是否完整，是否为主机字节序？"),
     "deregistered": ("the R_Key {rkey:#x} was deregistered {ago} before", "R_Key {rkey:#x} 在 {ago} 前已注销"),
-    "invalidated": ("the R_Key {rkey:#x} was invalidated {ago} before", "R_Key {rkey:#x} 在 {ago} 前已被 invalidate"),
+    "invalidated": ("the R_Key {rkey:#x} was invalidated {ago} before", "R_Key {rkey:#x} 在 {ago} 前已失效（invalidate）"),
     "access_flag_missing": ("the region of R_Key {rkey:#x} was registered without {flag}",
                             "注册 R_Key {rkey:#x} 的 MR 时没有给 {flag}"),
     "outside_of_region": (
@@ -108,10 +108,10 @@ SENTENCES = {
                            "the request is malformed",
                            "它的 AH 已销毁，或属于另一个 PD（AH 必须保留到请求完成），或请求格式有误"),
     "qp_cannot": ("the queue pair cannot do this: an RDMA READ or atomic operation with max_rd_atomic 0, or a malformed request",
-                          "该 QP 做不了这个操作：max_rd_atomic 为 0 却发起 RDMA READ 或原子操作，或请求格式有误"),
+                  "该 QP 做不了这个操作：max_rd_atomic 为 0 却发起 RDMA READ 或原子操作，或请求格式有误"),
     "cannot_bind": ("the region of the window lacks IBV_ACCESS_MW_BIND, is too short or of another domain, or the key to be "
                     "invalidated is not valid",
-                    "MW 所绑定的 MR 没有 IBV_ACCESS_MW_BIND、太短或属于另一个 PD，或要作废的 key 无效"),
+                    "MW 所绑定的 MR 没有 IBV_ACCESS_MW_BIND、太短或属于另一个 PD，或要使其失效的 key 本来就无效"),
     "bad_response": ("the peer's response does not fit the request: the peer, or something on the way, is broken",
                      "对端的响应与请求不符：对端或途中某处有故障"),
     "immediate_without_right": ("a WRITE with immediate data took this receive, and has no right to write where it wants",
@@ -124,9 +124,9 @@ SENTENCES = {
     "has_refused": ("it has refused a request of its peer ({outcome}), which ends both",
                     "它拒绝了对端的一个请求（{outcome}），两端的 QP 都因此终止"),
     "moved_by_user": ("its program, the connection manager, or the end of the link moved it to ERR",
-                      "是其程序、连接管理器或 link 的删除使它转入 ERR"),
+                      "它转入 ERR，是因为其程序、连接管理器，或 link 被删除"),
     "cq_full": ("its CQ was full: make it as large as all queues that complete there, and poll it in time",
-                "其 CQ 已满：CQ 的大小应容得下在此完成的所有队列，并应及时轮询"),
+                "其 CQ 已满：CQ 的大小应不小于在此完成的各队列之和，并应及时轮询"),
     "in_err": ("it is in ERR", "它处于 ERR"),
 
     # A completion that was not looked for.
@@ -179,7 +179,7 @@ SENTENCES = {
     "drop_ip_header": ("it is a fragment, or its IP header has options or is cut off", "是 IP 分片，或 IP 头部带选项，或头部不完整"),
     "drop_malformed": ("it is no valid packet of RoCE v2", "不是合法的 RoCE v2 包"),
     "drop_opcode": ("the queue pair is of another type than the packet (both ends must be RC, UC or UD), or its opcode is unknown",
-                    "QP 的类型与包不符（两端须同为 RC、UC 或 UD），或 opcode 未知"),
+                    "QP 的类型与包不符（两端须同为 RC、UC 或 UD），或操作码未知"),
     "drop_unknown_qp": ("there is no such queue pair: it is destroyed, or the numbers were exchanged wrongly",
                         "没有这个 QP，它已销毁，或两端交换的 QP 号有误"),
     "drop_group": ("no queue pair is attached to the group: ibv_attach_mcast, or rdma_join_multicast",
