@@ -124,7 +124,7 @@ SENTENCES = {
     "has_refused": ("it has refused a request of its peer ({outcome}), which ends both",
                     "它拒绝了对端的一个请求（{outcome}），两端的 QP 都因此终止"),
     "moved_by_user": ("its program, the connection manager, or the end of the link moved it to ERR",
-                      "它转入 ERR，是因为其程序、连接管理器，或 link 被删除"),
+                      "使它转入 ERR 的是其程序、连接管理器，或 link 的删除"),
     "cq_full": ("its CQ was full: make it as large as all queues that complete there, and poll it in time",
                 "其 CQ 已满：CQ 的大小应不小于在此完成的各队列之和，并应及时轮询"),
     "in_err": ("it is in ERR", "它处于 ERR"),
