@@ -6,6 +6,7 @@
 //! transmits. If it is this one, the queue transmits; in ERR and SQE it flushes instead. What
 //! exceeds the budget always has somebody who continues: the caller, or a worker that was called.
 
+use super::offload::stream::Verdict;
 use super::offload::AfterRun;
 use super::offload::Decision;
 use super::offload::Offload;
@@ -100,6 +101,8 @@ pub trait KickEnv<C> {
     fn fail(&mut self);
     /// Charges the run of a worker to its CPU.
     fn worked(&mut self, worker: Worker);
+    /// A worker on this CPU has served a queue well or not: for all who may invite one there.
+    fn judge(&mut self, cpu: C, verdict: Verdict);
     /// Publishes the consumer index, the counters and the deadline.
     fn publish(&mut self);
 }
@@ -134,7 +137,9 @@ pub fn kick<C: Copy + PartialEq>(queue: &mut impl KickEnv<C>, why: Kick) -> bool
         }
         Kick::Worker { worker, alone } => {
             let point = queue.point();
-            queue.offload().worker_runs(worker, point, alone)
+            let decision = queue.offload().worker_runs(worker, point, alone);
+            tell(queue);
+            decision
         }
     };
     queue.asked(asked_by);
@@ -191,10 +196,21 @@ fn is_for_here<C>(queue: &mut impl KickEnv<C>, decision: Decision<C>) -> bool {
     false
 }
 
+/// Tells the other queues what a worker on another CPU has shown.
+fn tell<C>(queue: &mut impl KickEnv<C>)
+where
+    C: Copy + PartialEq,
+{
+    if let Some((cpu, verdict)) = queue.offload().take_verdict() {
+        queue.judge(cpu, verdict);
+    }
+}
+
 /// A worker has run: sees who continues. Returns whether the timer runs again at once.
 fn after_run<C: Copy + PartialEq>(queue: &mut impl KickEnv<C>, more: bool, fetched: u32) -> bool {
     let point = queue.point();
     let ran = queue.offload().worker_ran(more, fetched, point);
+    tell(queue);
     queue.asked(AskedBy::WorkerRan);
     let call = match ran {
         AfterRun::Again(call) => Some(call),
@@ -205,6 +221,7 @@ fn after_run<C: Copy + PartialEq>(queue: &mut impl KickEnv<C>, more: bool, fetch
         AfterRun::Rest => {
             let posted = queue.ask_for_doorbells();
             let call = queue.offload().rest(posted);
+            tell(queue);
             queue.asked(AskedBy::WorkerRan);
             call
         }
@@ -304,6 +321,8 @@ mod tests {
         fn fail(&mut self) {}
 
         fn worked(&mut self, _: Worker) {}
+
+        fn judge(&mut self, _: u32, _: Verdict) {}
 
         fn publish(&mut self) {}
     }

@@ -31,7 +31,10 @@ use crate::core::kick::{
     Kick,
     KickEnv, //
 };
-use crate::core::offload::stream::Position;
+use crate::core::offload::stream::{
+    Position,
+    Verdict, //
+};
 use crate::core::offload::{
     Decision,
     Offload,
@@ -153,7 +156,10 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
             fetched,
             is_watched,
             || position_of(*qp, ctx),
-            |number| Cpu::another(qp.number().wrapping_add(number)),
+            |number| {
+                let workqueues = ctx.directory().workqueues();
+                workqueues.helper(qp.number().wrapping_add(number), point.now)
+            },
         );
         let (queue, qp) = (&**send, *qp);
         trace::doorbell(move || rung(queue, qp, decision));
@@ -202,6 +208,11 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
             Worker::Timer => self.ctx.directory().workqueues().polled(timer::now()),
             Worker::Near | Worker::Far => self.ctx.worked(),
         }
+    }
+
+    fn judge(&mut self, cpu: Cpu, verdict: Verdict) {
+        let workqueues = self.ctx.directory().workqueues();
+        workqueues.judge_helper(cpu, verdict, self.ctx.now());
     }
 
     #[inline(always)]

@@ -13,6 +13,10 @@ use crate::core::offload::budget::{
     Budget,
     Rounds, //
 };
+use crate::core::offload::stream::{
+    Helper,
+    Verdict, //
+};
 use crate::core::offload::{
     Worker,
     WorkerCall, //
@@ -32,6 +36,9 @@ use kernel::sync::{
 
 /// CPUs with a budget and rounds of their own; beyond that, some share them.
 const CPUS: usize = 64;
+
+/// CPUs that a queue looks at before it finds nobody to invite.
+const HELPERS_ASKED: u32 = 4;
 
 /// The workqueues, for all devices.
 pub(super) struct Workqueues {
@@ -53,6 +60,8 @@ struct PerCpu {
     budget: Budget,
     /// Polling rounds.
     rounds: Rounds,
+    /// Whether to invite workers here.
+    helper: Helper,
 }
 
 impl Workqueues {
@@ -113,6 +122,20 @@ impl Workqueues {
     /// Polling rounds of this CPU.
     pub(super) fn rounds(&self, cpu: Cpu) -> Option<&Rounds> {
         self.cpu(cpu).map(|cpu| &cpu.rounds)
+    }
+
+    /// Another CPU on which a worker may help. The calling process may run there.
+    pub(super) fn helper(&self, seed: u32, now: u64) -> Option<Cpu> {
+        (0..HELPERS_ASKED)
+            .filter_map(|number| Cpu::another(seed.wrapping_add(number)))
+            .find(|cpu| self.cpu(*cpu).is_some_and(|cpu| cpu.helper.may_help(now)))
+    }
+
+    /// A queue has seen whether a worker on `cpu` helps.
+    pub(super) fn judge_helper(&self, cpu: Cpu, verdict: Verdict, now: u64) {
+        if let Some(cpu) = self.cpu(cpu) {
+            cpu.helper.judge(verdict, now);
+        }
     }
 
     fn cpu(&self, cpu: Cpu) -> Option<&PerCpu> {

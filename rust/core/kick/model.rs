@@ -23,6 +23,7 @@ use crate::core::env::ResponderEnv;
 use crate::core::env::TakeReceive;
 use crate::core::env::WriteEnv;
 use crate::core::message::Mtu;
+use crate::core::offload::stream::Helper;
 use crate::core::offload::stream::Position;
 use crate::core::offload::InFlight;
 use crate::core::offload::Moves;
@@ -167,6 +168,8 @@ struct Model {
     far: Option<u32>,
     /// Where the timer that polls is set.
     poll: Option<u32>,
+    /// What workers on each CPU have shown.
+    helpers: [Helper; CPUS as usize],
     /// Moves that were begun and waited, and those for a worker that was too slow.
     waits: u32,
     slow: u32,
@@ -212,6 +215,7 @@ impl Model {
             near: None,
             far: None,
             poll: None,
+            helpers: Default::default(),
             waits: 0,
             slow: 0,
         }
@@ -481,7 +485,9 @@ impl KickEnv<u32> for Kicked<'_> {
 
     fn doorbell(&mut self, point: SchedPoint<u32>) -> Decision<u32> {
         let fetched = self.fetched();
-        let other = (!self.model.nature.alone).then_some((self.here + 1) % CPUS);
+        let other = (!self.model.nature.alone)
+            .then_some((self.here + 1) % CPUS)
+            .filter(|cpu| self.model.helpers[*cpu as usize].may_help(point.now));
         let offload = &mut self.model.offload;
         offload.doorbell(point, fetched, true, Position::default, |_| other)
     }
@@ -543,6 +549,10 @@ impl KickEnv<u32> for Kicked<'_> {
     }
 
     fn worked(&mut self, _: Worker) {}
+
+    fn judge(&mut self, cpu: u32, verdict: Verdict) {
+        self.model.helpers[cpu as usize].judge(verdict, self.model.now);
+    }
 
     fn publish(&mut self) {
         if let Some(at) = self.model.requester.deadline() {

@@ -29,7 +29,7 @@ pub(super) const JUDGED_POLLS: u32 = 64;
 /// WQEs that a poll must find on average. Each must also take less time than with a doorbell.
 const WANTED_PER_POLL: u32 = 2;
 
-/// WQEs without a doorbell after which polling has helped.
+/// WQEs without a doorbell after which polling has helped, and the process streams.
 const HELPED_REQUESTS: u32 = 64;
 
 /// The runs of a worker on another CPU since it took over.
@@ -43,6 +43,8 @@ pub(super) struct FarRuns {
     starts: [Option<u64>; 2],
     /// Number of runs.
     count: u32,
+    /// WQEs fetched.
+    took: u32,
 }
 
 impl FarRuns {
@@ -84,6 +86,7 @@ impl FarRuns {
     /// A run is over: it fetched `took` WQEs.
     pub(super) fn ran(&mut self, took: u32) {
         self.count = self.count.saturating_add(1);
+        self.took = self.took.saturating_add(took);
         if self.was_alone() {
             self.idle = match took {
                 0 => self.idle.saturating_add(1),
@@ -95,6 +98,11 @@ impl FarRuns {
     /// Whether this run was the one with which the worker has helped.
     pub(super) fn has_helped(&self) -> bool {
         self.count == HELPED_RUNS
+    }
+
+    /// Whether the process has streamed meanwhile, and may go on with that later.
+    pub(super) fn has_streamed(&self) -> bool {
+        self.was_alone() && self.took >= HELPED_REQUESTS
     }
 
     /// Whether to look at the ring again though it was empty: a process that streams will post

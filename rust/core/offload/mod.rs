@@ -11,12 +11,14 @@
 //! process continues as before, and the worker takes over once it runs and finds itself alone
 //! there. It returns the queue when another task wants that CPU, or when WQEs wait for it longer
 //! than the process would have taken to send them: a hypervisor may have taken the CPU away, which
-//! the kernel cannot see. On a busy host the only cost is the invitation.
+//! the kernel cannot see. On a busy host the only cost is the invitation; who was declined tells
+//! the other queues ([`Helper`](stream::Helper)).
 //!
 //! The timer polls the ring every few ten microseconds ([`rounds`]). The WQEs posted since
 //! then leave as one batch, with one ACK, where each would have cost a system call, a walk through
 //! the network stack and an ACK. Polling ends when the process waits for something, when a batch is
-//! so large that a worker is due, and in time for the next invitation.
+//! so large that a worker is due, and in time for the next invitation. A queue that has streamed
+//! resumes with its next doorbell: a process that streams on many queues fills one after the other.
 //!
 //! Packets of one queue must not overtake each other. Packets sent on one CPU may still be in a
 //! backlog or netdev queue of that CPU while another CPU sends. So while packets are in flight, all
@@ -83,7 +85,8 @@ use judgement::{
 use stream::{
     Backoff,
     Position,
-    StreamDetector, //
+    StreamDetector,
+    Verdict, //
 };
 
 /// The state of a queue.
@@ -134,6 +137,8 @@ pub struct Offload<C> {
     far: FarRuns,
     /// Invitations so far; each goes to the next CPU.
     invitations: u32,
+    /// What a worker on this CPU has shown, which the other queues are not told yet.
+    verdict: Option<(C, Verdict)>,
     moves: Moves,
 }
 
@@ -146,6 +151,7 @@ impl<C> Default for Offload<C> {
             polling_backoff: Backoff::default(),
             far: FarRuns::default(),
             invitations: 0,
+            verdict: None,
             moves: Moves::default(),
         }
     }
@@ -296,6 +302,9 @@ impl<C: Copy + PartialEq> Offload<C> {
                 if !alone || !may_wait {
                     self.mode = Mode::Inline { last };
                     self.offload_backoff.begin(point.now);
+                    if !alone {
+                        self.verdict = Some((point.here, Verdict::Declines));
+                    }
                     self.moves.back = self.moves.back.wrapping_add(u64::from(!alone));
                     return Decision::Nothing;
                 }
@@ -331,7 +340,7 @@ impl<C: Copy + PartialEq> Offload<C> {
             }
             self.far.ran(took);
             if self.far.has_helped() {
-                self.offload_backoff.helped();
+                self.has_helped(on);
             }
             lingers = self.far.lingers();
         }
@@ -357,6 +366,7 @@ impl<C: Copy + PartialEq> Offload<C> {
         }
         if polls.has_helped(cost) {
             self.polling_backoff.helped();
+            self.stream.resume();
         } else {
             self.polling_backoff.begin(now);
         }
@@ -380,7 +390,10 @@ impl<C: Copy + PartialEq> Offload<C> {
             return Some(Self::call(on, process));
         }
         if process.is_some() && self.far.was_alone() {
-            self.offload_backoff.helped();
+            self.has_helped(on);
+            if self.far.has_streamed() {
+                self.stream.resume();
+            }
         }
         self.mode = Mode::Inline { last: Some(on) };
         None
@@ -441,8 +454,21 @@ impl<C: Copy + PartialEq> Offload<C> {
     #[cold]
     fn move_back(&mut self, process: C, point: SchedPoint<C>) -> Decision<C> {
         self.offload_backoff.begin(point.now);
+        self.verdict = Some((point.here, Verdict::Declines));
         self.moves.back = self.moves.back.wrapping_add(1);
         self.move_to(Some(point.here), point, process, None)
+    }
+
+    /// The worker on the CPU `on` has helped.
+    fn has_helped(&mut self, on: C) {
+        self.offload_backoff.helped();
+        self.verdict = Some((on, Verdict::Helps));
+    }
+
+    /// What a worker on a CPU has shown since the last call: the owner tells all queues.
+    #[inline]
+    pub fn take_verdict(&mut self) -> Option<(C, Verdict)> {
+        self.verdict.take()
     }
 
     /// Moves to a worker on the CPU `to`, once the packets in flight `from` another CPU are

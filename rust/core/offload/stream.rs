@@ -8,6 +8,9 @@
 //! this one ([`offload`](super)). A process that waits for a response before it posts again is not
 //! served in this way: both take longer than sending inline.
 
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
 /// Doorbells between two looks.
 const DOORBELLS: u32 = 8;
 
@@ -40,11 +43,19 @@ pub struct Position {
     pub requests: u32,
 }
 
+/// What the next doorbell says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Next {
+    /// So many came since the last look.
+    Counted(u32),
+    /// The process streams on: it did until it had nothing to post to this queue.
+    Resumes,
+}
+
 /// Watches the doorbells of one send queue. Times are nanoseconds of one clock.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct StreamDetector {
-    /// Doorbells since the last look.
-    doorbells: u32,
+    next: Next,
     /// Time of the doorbell before the look, and WQEs fetched before it.
     rang: u64,
     taken: u32,
@@ -61,6 +72,21 @@ pub struct StreamDetector {
     position: Position,
 }
 
+impl Default for StreamDetector {
+    fn default() -> Self {
+        Self {
+            next: Next::Counted(0),
+            rang: 0,
+            taken: 0,
+            served: 0,
+            requests: 0,
+            is_kernel_bound: false,
+            cost: 0,
+            position: Position::default(),
+        }
+    }
+}
+
 impl StreamDetector {
     /// A doorbell rings at `now`; earlier doorbells have fetched `taken` WQEs. Returns whether the
     /// process streams. Most calls do not look, and do not evaluate `position`.
@@ -71,12 +97,18 @@ impl StreamDetector {
         taken: u32,
         position: impl FnOnce() -> Position,
     ) -> bool {
-        self.doorbells = self.doorbells.wrapping_add(1);
-        if self.doorbells < DOORBELLS {
-            (self.rang, self.taken) = (now, taken);
-            return false;
+        match self.next {
+            Next::Counted(before) if before < DOORBELLS.wrapping_sub(1) => {
+                self.next = Next::Counted(before.wrapping_add(1));
+                (self.rang, self.taken) = (now, taken);
+                return false;
+            }
+            Next::Counted(_) => self.forget(),
+            Next::Resumes => {
+                self.forget();
+                return true;
+            }
         }
-        self.doorbells = 0;
         let position = position();
         let none = core::mem::replace(&mut self.position, position) == position;
         let kernel_time = self.served.saturating_sub(self.rang);
@@ -110,7 +142,7 @@ impl StreamDetector {
     /// Whether the end of the current doorbell matters: if so, call [`Self::served`].
     #[inline]
     pub fn wants_end(&self) -> bool {
-        self.doorbells == DOORBELLS.wrapping_sub(1)
+        self.next == Next::Counted(DOORBELLS.wrapping_sub(1))
     }
 
     /// The doorbell was served at `now`.
@@ -121,7 +153,69 @@ impl StreamDetector {
     /// Restarts the count: the next look is [`DOORBELLS`] doorbells away.
     #[inline]
     pub fn forget(&mut self) {
-        self.doorbells = 0;
+        self.next = Next::Counted(0);
+    }
+
+    /// The process has streamed without doorbells, and has posted no more: the next doorbell is
+    /// taken to begin the next part of the stream, without a look.
+    ///
+    /// A process that streams on many queues fills one after the other. A look would cost
+    /// [`DOORBELLS`] at each; a wrong guess costs one message the delay of the timer, and is not
+    /// repeated.
+    pub fn resume(&mut self) {
+        self.next = Next::Resumes;
+    }
+}
+
+/// Whether a worker on another CPU is worth its invitation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It has served a queue well.
+    Helps,
+    /// Another task wants that CPU, or it has been slow.
+    Declines,
+}
+
+/// Back-off from inviting a worker on one CPU, for all queues: what one of them has seen there, the
+/// others need not try. Times are nanoseconds of one clock.
+///
+/// Queues of all CPUs come here without a lock; who comes between two words of another one changes
+/// the length of a pause, nothing else.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct Helper {
+    until: AtomicU64,
+    pause: AtomicU64,
+}
+
+impl Default for Helper {
+    fn default() -> Self {
+        Self {
+            until: AtomicU64::new(0),
+            pause: AtomicU64::new(PAUSE.0),
+        }
+    }
+}
+
+impl Helper {
+    /// Whether to invite a worker there.
+    pub fn may_help(&self, now: u64) -> bool {
+        self.until.load(Relaxed) <= now
+    }
+
+    /// A queue has seen at `now` whether it helps.
+    pub fn judge(&self, verdict: Verdict, now: u64) {
+        let pause = match verdict {
+            Verdict::Helps => PAUSE.0,
+            // Several queues that were declined at once are one attempt.
+            Verdict::Declines if !self.may_help(now) => return,
+            Verdict::Declines => {
+                let pause = self.pause.load(Relaxed);
+                self.until.store(now.saturating_add(pause), Relaxed);
+                pause.saturating_mul(2).min(PAUSE.1)
+            }
+        };
+        self.pause.store(pause, Relaxed);
     }
 }
 
@@ -263,6 +357,35 @@ mod tests {
             let _ = stream.on_doorbell(10_000, LISTED * n, Position::default);
         }
         assert!(!stream.posts_singly());
+    }
+
+    #[test]
+    fn resumes_once_without_a_look() {
+        let mut stream = StreamDetector::default();
+        stream.resume();
+        let no_look = || unreachable!("it looks");
+        assert!(!stream.wants_end());
+        assert!(stream.on_doorbell(0, 0, no_look));
+        assert!(!stream.on_doorbell(1, 0, no_look));
+        stream.resume();
+        stream.forget();
+        assert!(!stream.on_doorbell(2, 0, no_look));
+    }
+
+    #[test]
+    fn one_queue_that_was_declined_speaks_for_all() {
+        const MS: u64 = 1_000_000;
+        let helper = Helper::default();
+        assert!(helper.may_help(0));
+        for _ in 0..5 {
+            helper.judge(Verdict::Declines, 0);
+        }
+        assert!(!helper.may_help(MS - 1) && helper.may_help(MS));
+        helper.judge(Verdict::Declines, MS);
+        assert!(!helper.may_help(3 * MS - 1) && helper.may_help(3 * MS));
+        helper.judge(Verdict::Helps, 3 * MS);
+        helper.judge(Verdict::Declines, 3 * MS);
+        assert!(helper.may_help(4 * MS));
     }
 
     #[test]

@@ -368,14 +368,68 @@ mod offload {
         );
         assert_eq!(offload.worker_ran(false, 0, here), AfterRun::Rest);
         assert_eq!(offload.rest(false), None);
-        assert_eq!(ring(&mut offload, 0, InFlight::Awaited), Decision::Send);
         // A timer that is still armed finds nothing to do.
         assert_eq!(
             offload.worker_runs(Worker::Timer, here, false),
             Decision::Nothing
         );
-        // It has helped.
+        // It has helped: the next doorbell resumes.
         assert!(offload.polling_backoff.is_over(0));
+        assert_eq!(
+            ring(&mut offload, 0, InFlight::Awaited),
+            Decision::Leave(timer(0, 1))
+        );
+        assert_eq!(offload.moves().polled, 2);
+        // Not so when that was a lone message.
+        for took in [1, 0, 0, 0, 0] {
+            let after = offload.worker_ran(false, took, here);
+            assert!(matches!(after, AfterRun::Again(_)));
+        }
+        assert_eq!(offload.worker_ran(false, 0, here), AfterRun::Rest);
+        assert_eq!(offload.rest(false), None);
+        assert_eq!(ring(&mut offload, 0, InFlight::Awaited), Decision::Send);
+    }
+
+    #[test]
+    fn tells_what_a_worker_on_another_cpu_has_shown() {
+        let mut offload = inviting();
+        assert_eq!(offload.take_verdict(), None);
+        let there = at(1, InFlight::Nothing);
+        let _ = offload.worker_runs(Worker::Far, there, false);
+        assert_eq!(offload.take_verdict(), Some((1, Verdict::Declines)));
+        assert_eq!(offload.take_verdict(), None);
+        // What need not end is no fault of that CPU.
+        let mut offload = inviting();
+        let _ = offload.worker_runs(Worker::Far, at(1, InFlight::Unbounded), true);
+        assert_eq!(offload.take_verdict(), None);
+    }
+
+    /// Runs of the far worker, the first of which fetch `took` WQEs each, until it rests.
+    fn far_until_rest(offload: &mut Offload<u32>, took: u32) {
+        let there = at(1, InFlight::Nothing);
+        for run in 0.. {
+            let took = if run < 8 { took } else { 0 };
+            if offload.worker_ran(false, took, there) == AfterRun::Rest {
+                break;
+            }
+        }
+        assert_eq!(offload.rest(false), None);
+    }
+
+    #[test]
+    fn a_stream_on_another_cpu_resumes_with_an_invitation() {
+        let invited = |offload: &mut Offload<u32>| {
+            let point = at(0, InFlight::Nothing);
+            offload.doorbell(point, 0, true, Position::default, |_| Some(1))
+        };
+        let mut offload = away();
+        far_until_rest(&mut offload, 8);
+        assert_eq!(offload.take_verdict(), Some((1, Verdict::Helps)));
+        assert_eq!(invited(&mut offload), Decision::Invite(far(1)));
+        // Too little to be a stream.
+        let mut offload = away();
+        far_until_rest(&mut offload, 7);
+        assert_eq!(invited(&mut offload), Decision::Send);
     }
 
     #[test]
