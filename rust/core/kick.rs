@@ -190,6 +190,10 @@ fn is_for_here<C>(queue: &mut impl KickEnv<C>, decision: Decision<C>) -> bool {
             return true;
         }
         Decision::Leave(call) => queue.call(call),
+        Decision::LeaveInviting(timer, worker) => {
+            queue.call(timer);
+            queue.invite(worker);
+        }
         Decision::Wait => queue.stop_doorbells(),
         Decision::Nothing => {}
     }

@@ -237,7 +237,7 @@ fn rung(send: &SendQueue, qp: ArcBorrow<'_, Qp>, decision: Decision<Cpu>) -> tra
     let by = match decision {
         Decision::Send => DoorbellServer::Inline,
         Decision::Invite(_) => DoorbellServer::Invites,
-        Decision::Leave(call) => match call.worker {
+        Decision::Leave(call) | Decision::LeaveInviting(call, _) => match call.worker {
             Worker::Near => DoorbellServer::Near,
             Worker::Far => DoorbellServer::Far,
             Worker::Timer => DoorbellServer::Timer,

@@ -72,6 +72,9 @@ pub enum Decision<C> {
     Invite(WorkerCall<C>),
     /// Leave the work to this worker, which must be called. No doorbell is needed from now on.
     Leave(WorkerCall<C>),
+    /// Leave the work to the timer, the first of these, and call the other one, which may take
+    /// over. No doorbell is needed from now on.
+    LeaveInviting(WorkerCall<C>, WorkerCall<C>),
     /// Wait until the packets in flight are acknowledged; that calls a worker. No doorbell is
     /// needed from now on.
     Wait,

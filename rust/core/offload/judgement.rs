@@ -117,6 +117,8 @@ impl FarRuns {
 pub(super) struct Polls<C> {
     /// CPU of the timer.
     pub(super) on: C,
+    /// A worker on another CPU was called to see whether it can help, and has not run yet.
+    pub(super) inviting: bool,
     /// Time of the last poll.
     last: u64,
     /// Number of polls, and of WQEs fetched.
@@ -132,15 +134,24 @@ pub(super) struct Polls<C> {
 
 impl<C> Polls<C> {
     /// None yet: the timer is armed at `now`.
-    pub(super) fn begin(on: C, now: u64) -> Self {
+    pub(super) fn begin(on: C, now: u64, inviting: bool) -> Self {
         Self {
             on,
+            inviting,
             last: now,
             count: 0,
             took: 0,
             time: 0,
             idle: 0,
             behind: 0,
+        }
+    }
+
+    /// The worker that was called does not help.
+    pub(super) fn declined(self) -> Self {
+        Self {
+            inviting: false,
+            ..self
         }
     }
 

@@ -8,15 +8,15 @@
 //! or timer in charge polls the ring itself, so the process rings no doorbell.
 //!
 //! A worker on another CPU helps only while that CPU is idle otherwise. So it is invited first: the
-//! process continues as before, and the worker takes over once it runs and finds itself alone
-//! there. It returns the queue when another task wants that CPU, or when WQEs wait for it longer
-//! than the process would have taken to send them: a hypervisor may have taken the CPU away, which
-//! the kernel cannot see. On a busy host the only cost is the invitation; who was declined tells
-//! the other queues ([`Helper`](stream::Helper)).
+//! timer polls meanwhile, and the worker takes over once it runs and finds itself alone there. (Who
+//! posts long lists needs no timer, and rings on.) It returns the queue when another task wants
+//! that CPU, or when WQEs wait for it longer than the process would have taken to send them: a
+//! hypervisor may have taken the CPU away, which the kernel cannot see. On a busy host the only
+//! cost is the invitation; who was declined tells the other queues ([`Helper`](stream::Helper)).
 //!
-//! The timer polls the ring every few ten microseconds ([`rounds`]). The WQEs posted since
-//! then leave as one batch, with one ACK, where each would have cost a system call, a walk through
-//! the network stack and an ACK. Polling ends when the process waits for something, when a batch is
+//! The timer polls the ring every few ten microseconds ([`budget`]). The WQEs posted since then
+//! leave as one batch, with one ACK, where each would have cost a system call, a walk through the
+//! network stack and an ACK. Polling ends when the process waits for something, when a batch is
 //! so large that a worker is due, and in time for the next invitation. A queue that has streamed
 //! resumes with its next doorbell: a process that streams on many queues fills one after the other.
 //!
@@ -31,7 +31,7 @@
 //!           ^  \                                                                ^  |  \
 //!  declined |   \ the process streams                                          |  |   \ its CPU is
 //!           |    v                 taken, nothing in flight                    |  |    \ wanted
-//!          Inviting ----------------------------------------------------------+  |     \
+//!   Inviting or Polling ------------------------------------------------------+  |     \
 //!           |                                                                  |  |      v
 //!           |  taken, packets in flight                     all acknowledged  |  |     Moving
 //!           +----------------------------> Moving ----------------------------+  |   (and back)
@@ -40,7 +40,7 @@
 //!                                                                                 |
 //!          Inline <---------------------------------------------------------------+
 //!           ^  |                   no work is left
-//!   nothing |  | the process streams, and no worker can be invited
+//!   nothing |  | the process streams
 //!   posted  |  v
 //!          Polling ----> Working, on the same CPU
 //!                  much
@@ -217,7 +217,7 @@ impl<C: Copy + PartialEq> Offload<C> {
         }
     }
 
-    /// The process streams: invites a worker on another CPU, if there is one, or arms the timer.
+    /// The process streams: arms the timer, and invites a worker on another CPU, if there is one.
     #[cold]
     fn serve_stream(
         &mut self,
@@ -225,22 +225,38 @@ impl<C: Copy + PartialEq> Offload<C> {
         another: impl FnOnce(u32) -> Option<C>,
     ) -> Decision<C> {
         let SchedPoint { here, now, .. } = point;
-        if self.may_invite(now) {
-            self.invitations = self.invitations.wrapping_add(1);
-            if let Some(cpu) = another(self.invitations) {
+        let invited = self.invited(now, another);
+        let worker = invited.map(|cpu| Self::call(cpu, Some(here)));
+        if self.polling_backoff.is_over(now) && self.stream.posts_singly() {
+            self.moves.polled = self.moves.polled.wrapping_add(1);
+            let polls = Polls::begin(here, now, worker.is_some());
+            self.mode = Mode::Polling(polls);
+            return match worker {
+                Some(worker) => Decision::LeaveInviting(Self::timer(polls), worker),
+                None => Decision::Leave(Self::timer(polls)),
+            };
+        }
+        match worker {
+            Some(worker) => {
                 let (last, process) = (Some(here), here);
                 self.mode = Mode::Inviting { last, process };
-                return Decision::Invite(Self::call(cpu, Some(process)));
+                Decision::Invite(worker)
             }
+            None => self.send_here(point),
+        }
+    }
+
+    /// The CPU to whose worker an invitation goes.
+    fn invited(&mut self, now: u64, another: impl FnOnce(u32) -> Option<C>) -> Option<C> {
+        if !self.may_invite(now) {
+            return None;
+        }
+        self.invitations = self.invitations.wrapping_add(1);
+        let cpu = another(self.invitations);
+        if cpu.is_none() {
             self.offload_backoff.begin(now);
         }
-        if !self.polling_backoff.is_over(now) || !self.stream.posts_singly() {
-            return self.send_here(point);
-        }
-        self.moves.polled = self.moves.polled.wrapping_add(1);
-        let polls = Polls::begin(here, now);
-        self.mode = Mode::Polling(polls);
-        Decision::Leave(Self::timer(polls))
+        cpu
     }
 
     /// An event at `point`.
@@ -298,28 +314,50 @@ impl<C: Copy + PartialEq> Offload<C> {
             }
             (Worker::Far, Mode::Inviting { last, process }) => {
                 let from = self.elsewhere(point);
-                let may_wait = from.is_none() || point.in_flight == InFlight::Awaited;
-                if !alone || !may_wait {
+                if self.declines(alone, from, point) {
                     self.mode = Mode::Inline { last };
-                    self.offload_backoff.begin(point.now);
-                    if !alone {
-                        self.verdict = Some((point.here, Verdict::Declines));
-                    }
-                    self.moves.back = self.moves.back.wrapping_add(u64::from(!alone));
                     return Decision::Nothing;
                 }
-                self.moves.away = self.moves.away.wrapping_add(1);
-                self.far = FarRuns::default();
-                match from {
-                    None => self.work_for(process, point),
-                    from => self.move_to(from, point, point.here, Some(process)),
+                self.take_over(from, process, point)
+            }
+            (Worker::Far, Mode::Polling(polls)) if polls.inviting => {
+                let from = Some(polls.on).filter(|_| point.in_flight != InFlight::Nothing);
+                if self.declines(alone, from, point) {
+                    self.mode = Mode::Polling(polls.declined());
+                    return Decision::Nothing;
                 }
+                self.take_over(from, polls.on, point)
             }
             (Worker::Timer, Mode::Polling(polls)) if polls.on == point.here => Decision::Send,
             // The CPU of the timer has gone offline.
             (Worker::Timer, Mode::Polling(polls)) => self.work_at(polls.on, None),
             // It was queued for an earlier state, or another worker is in charge.
             _ => Decision::Nothing,
+        }
+    }
+
+    /// Whether an invited worker declines: it is not `alone`, or would wait for packets in flight
+    /// `from` another CPU that need not end.
+    fn declines(&mut self, alone: bool, from: Option<C>, point: SchedPoint<C>) -> bool {
+        let may_wait = from.is_none() || point.in_flight == InFlight::Awaited;
+        if alone && may_wait {
+            return false;
+        }
+        self.offload_backoff.begin(point.now);
+        if !alone {
+            self.verdict = Some((point.here, Verdict::Declines));
+            self.moves.back = self.moves.back.wrapping_add(1);
+        }
+        true
+    }
+
+    /// An invited worker takes over, once nothing is in flight `from` another CPU.
+    fn take_over(&mut self, from: Option<C>, process: C, point: SchedPoint<C>) -> Decision<C> {
+        self.moves.away = self.moves.away.wrapping_add(1);
+        self.far = FarRuns::default();
+        match from {
+            None => self.work_for(process, point),
+            from => self.move_to(from, point, point.here, Some(process)),
         }
     }
 
@@ -361,7 +399,7 @@ impl<C: Copy + PartialEq> Offload<C> {
         polls.polled(more, took, now);
         self.mode = Mode::Polling(polls);
         let cost = self.stream.cost();
-        if polls.goes_on(cost) && !self.may_invite(now) {
+        if polls.goes_on(cost) && (polls.inviting || !self.may_invite(now)) {
             return AfterRun::Again(Self::timer(polls));
         }
         if polls.has_helped(cost) {

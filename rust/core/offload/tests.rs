@@ -47,16 +47,18 @@ mod offload {
         offload.doorbell(at(here, in_flight), 0, true, Position::default, |_| None)
     }
 
-    /// Doorbells on CPU 0 until the process streams; CPU 1 may help. Returns the last decision.
-    fn stream(offload: &mut Offload<u32>, in_flight: InFlight) -> Decision<u32> {
+    /// Doorbells on CPU 0, for so many WQEs each, until the process streams; CPU 1 may help. Returns
+    /// the last decision.
+    fn stream(offload: &mut Offload<u32>, in_flight: InFlight, wqes: u32) -> Decision<u32> {
         let mut point = at(0, in_flight);
-        for _ in 0..16 {
+        for n in 0..16 {
             point.now += 1;
-            let decision = offload.doorbell(point, 0, true, Position::default, |_| Some(1));
+            let taken = n * wqes;
+            let decision = offload.doorbell(point, taken, true, Position::default, |_| Some(1));
             if decision != Decision::Send {
                 return decision;
             }
-            point.now += 1000;
+            point.now += 1000 * u64::from(wqes);
             if offload.wants_end() {
                 offload.served(point.now);
             }
@@ -64,10 +66,10 @@ mod offload {
         Decision::Send
     }
 
-    /// An offload state whose worker on CPU 1 is invited.
+    /// An offload state whose worker on CPU 1 is invited: lists need no timer meanwhile.
     fn inviting() -> Offload<u32> {
         let mut offload = Offload::default();
-        let decision = stream(&mut offload, InFlight::Nothing);
+        let decision = stream(&mut offload, InFlight::Nothing, 16);
         assert_eq!(decision, Decision::Invite(far(1)));
         offload
     }
@@ -148,7 +150,7 @@ mod offload {
         assert_eq!(offload.moves().back, 1);
         // It is not invited again soon.
         assert_eq!(
-            stream(&mut offload, InFlight::Nothing),
+            stream(&mut offload, InFlight::Nothing, 1),
             Decision::Leave(timer(0, 1))
         );
     }
@@ -432,6 +434,72 @@ mod offload {
         assert_eq!(invited(&mut offload), Decision::Send);
     }
 
+    /// An offload state that polls on CPU 0 while a worker on CPU 1 is invited.
+    fn polling_and_inviting() -> Offload<u32> {
+        let mut offload = Offload::default();
+        assert_eq!(
+            stream(&mut offload, InFlight::Nothing, 1),
+            Decision::LeaveInviting(timer(0, 1), far(1))
+        );
+        assert!(offload.has_worker());
+        offload
+    }
+
+    #[test]
+    fn polls_until_an_invited_worker_takes_over() {
+        // Polling does not end to invite again.
+        let mut offload = polling_and_inviting();
+        let here = at(0, InFlight::Awaited);
+        assert_eq!(
+            offload.worker_ran(false, 9, here),
+            AfterRun::Again(timer(0, 1))
+        );
+        let there = at(1, InFlight::Nothing);
+        assert_eq!(
+            offload.worker_runs(Worker::Far, there, true),
+            Decision::Send
+        );
+        assert_eq!(offload.sender(), SenderKind::Far);
+        // The timer is still armed.
+        assert_eq!(
+            offload.worker_runs(Worker::Timer, here, false),
+            Decision::Nothing
+        );
+        // What the timer has sent must arrive first.
+        let mut offload = polling_and_inviting();
+        let there = at(1, InFlight::Awaited);
+        assert_eq!(
+            offload.worker_runs(Worker::Far, there, true),
+            Decision::Wait
+        );
+        let last = at(0, InFlight::Nothing);
+        assert_eq!(offload.event(last, UNSENT), Decision::Leave(far(1)));
+    }
+
+    #[test]
+    fn polls_on_when_an_invited_worker_declines() {
+        for (alone, in_flight) in [(false, InFlight::Nothing), (true, InFlight::Unbounded)] {
+            let mut offload = polling_and_inviting();
+            assert_eq!(
+                offload.worker_runs(Worker::Far, at(1, in_flight), alone),
+                Decision::Nothing
+            );
+            assert_eq!(offload.sender(), SenderKind::Polling);
+            assert_eq!(offload.take_verdict().is_some(), !alone);
+            // It comes once: who is queued still has nothing to say.
+            let late = at(1, InFlight::Nothing);
+            assert_eq!(
+                offload.worker_runs(Worker::Far, late, true),
+                Decision::Nothing
+            );
+            let here = at(0, InFlight::Awaited);
+            assert_eq!(
+                offload.worker_ran(false, 9, here),
+                AfterRun::Again(timer(0, 1))
+            );
+        }
+    }
+
     #[test]
     fn polls_no_more_where_it_is_of_no_use() {
         // A few WQEs, then the process waits; or one now and then.
@@ -490,7 +558,7 @@ mod offload {
         assert_eq!(offload.worker_ran(false, 0, here), AfterRun::Rest);
         assert_eq!(offload.rest(false), None);
         offload.stream.forget();
-        let decision = stream(&mut offload, InFlight::Nothing);
+        let decision = stream(&mut offload, InFlight::Nothing, 1);
         assert_eq!(decision, Decision::Leave(timer(0, 1)));
     }
 
