@@ -69,8 +69,8 @@ impl Drafts {
     }
 
     /// An operation: completes the request before it, and begins another one, whose header `fill`
-    /// makes. `slot` is asked for the slots. EOPNOTSUPP if `operations`, as in `send_ops_flags`,
-    /// has it not. Returns the index of its slot.
+    /// makes. `slot` is asked for the slots. EOPNOTSUPP if it is not among `operations`, a set as
+    /// in `send_ops_flags`. Returns the index of its slot.
     pub fn begin<S: Slot>(
         &mut self,
         operations: u64,

@@ -11,9 +11,9 @@ use crate::ffi::memory::nap;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::{hint, thread};
 
-/// Turns that a waiter spins before it yields.
+/// Attempts of a waiter that spins, before it yields.
 const SPINS: u32 = 128;
-/// Turns after which a waiter sleeps instead.
+/// Attempts after which it sleeps instead.
 const YIELDS: u32 = SPINS + 256;
 /// How long a waiter sleeps, in microseconds.
 const NAP: u32 = 50;
@@ -69,17 +69,17 @@ impl Lock {
 
     #[cold]
     fn wait(&self) {
-        let mut turn = 0u32;
+        let mut attempts = 0u32;
         loop {
             if !self.taken.load(Ordering::Relaxed) && self.try_acquire() {
                 return;
             }
-            match turn {
+            match attempts {
                 0..SPINS => hint::spin_loop(),
                 SPINS..YIELDS => thread::yield_now(),
                 _ => nap(NAP),
             }
-            turn = turn.saturating_add(1);
+            attempts = attempts.saturating_add(1);
         }
     }
 }

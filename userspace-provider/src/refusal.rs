@@ -15,7 +15,8 @@ pub type Asked<'a> = (&'a str, u64, u64);
 #[cold]
 pub fn reject(error: c_int, why: impl Display) -> c_int {
     if log::is_wanted() {
-        log::write(&format!("ferroce: {why}: {}\n", name(error)));
+        let error = std::io::Error::from_raw_os_error(error);
+        log::write(&format!("ferroce: {why}: {error}\n"));
     }
     error
 }
@@ -70,9 +71,4 @@ pub fn by_module(error: c_int, verb: &str, asked: &[Asked<'_>], bytes: u64) -> c
              >/proc/dynamic_debug/control the kernel's log says why"
         ),
     )
-}
-
-/// An errno, by its name if it is one that verbs return.
-fn name(error: c_int) -> String {
-    std::io::Error::from_raw_os_error(error).to_string()
 }

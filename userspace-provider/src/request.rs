@@ -154,7 +154,8 @@ pub fn encode_send(
     let flags = flags_of(wr.send_flags)?;
     at_most("num_sge", sges.len() as u64, limits.max_sge.into())?;
     let mut header = SendWqe::new(wr.wr_id, opcode, flags | limits.always);
-    // The unions of the request hold whatever the application left there.
+    // Only what the operation uses is read: the unions of the request hold whatever the application
+    // left there.
     if opcode == wqe::OP_BIND_MW {
         set_bind(&mut header, wr, slot.keys(wr))?;
     } else if limits.service.requester == Protocol::Datagram {
@@ -163,7 +164,6 @@ pub fn encode_send(
     } else if parts.has(Parts::OPERANDS) {
         let (addr, rkey, mut operands) = wr.atomic();
         if opcode == wqe::OP_ATOMIC_FETCH_AND_ADD {
-            // Ignored.
             operands.swap = 0;
         }
         header.set_remote(addr, rkey);
@@ -172,7 +172,6 @@ pub fn encode_send(
         let (addr, rkey) = wr.rdma();
         header.set_remote(addr, rkey);
     }
-    // The unions of the request hold whatever the application left there.
     if opcode != wqe::OP_BIND_MW && parts.has(Parts::EXTRA) {
         // Or the key to be invalidated, in the same place.
         header.set_imm(wr.imm_data);

@@ -5,8 +5,8 @@
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use ferroce_core::uabi::{ring, udata::RingMap};
 
-/// How the provider stands in one ring: the index that it owns, and the last that it has seen of
-/// the index of the module.
+/// The indices of one ring: the one that the provider owns, and the last that it has seen of the
+/// module's.
 ///
 /// The copies spare a visit to the cache line that the module writes. They change only under the
 /// lock of the queue: the atomics are relaxed and cost nothing.

@@ -61,7 +61,7 @@ fn operations(library: &Library) -> [Opaque; MAX_OPS] {
         (Op::QueryRtValues, query_rt_values as Opaque),
         (Op::RegMr, region::register as Opaque),
         (Op::ReqNotifyCq, cq::req_notify as Opaque),
-        (Op::ReregMr, region::register_again as Opaque),
+        (Op::ReregMr, region::reregister as Opaque),
         (Op::ResizeCq, cq::resize as Opaque),
         (Op::UnimportMr, region::unimport as Opaque),
         (Op::UnimportPd, domain::unimport as Opaque),

@@ -5,10 +5,10 @@
 use super::{
     layout::*,
     library::library,
+    limits::DeviceLimits,
     log,
     mapping::Ring,
     memory::{fail, Object},
-    most::Most,
     probe,
 };
 use crate::{
@@ -43,7 +43,7 @@ use ferroce_core::uabi::{
 #[repr(C)]
 pub struct Cq {
     pub ibv: IbvCqEx,
-    /// The completion that the extended interface stands at.
+    /// The current completion of the extended interface.
     pub current: Cqe,
     /// What the time of day was ahead of the clock of completions when polling began.
     pub wallclock: u64,
@@ -260,7 +260,7 @@ impl CompletionQueue {
     /// # Errors
     ///
     /// What `command` returns; then nothing has changed. What mapping the new ring returns; then
-    /// the module is there and this process is not, and whoever polls gets EIO.
+    /// the module is there and this process is not, and polling returns EIO.
     ///
     /// # Safety
     ///
@@ -314,9 +314,9 @@ pub unsafe fn refused(error: c_int, context: *mut IbvContext, cqe: u64) -> c_int
         return error;
     }
     // SAFETY: The caller's promise.
-    let most = unsafe { Most::of(context) };
+    let limits = unsafe { DeviceLimits::query(context) };
     let bytes = cqe.max(1).saturating_mul(CQE_STRIDE.into());
-    by_module(error, "CQ", &[("cqe", cqe, most.cqe)], bytes)
+    by_module(error, "CQ", &[("cqe", cqe, limits.cqe)], bytes)
 }
 
 /// Makes a CQ; libibverbs sets its `cqe` to the number of entries that the kernel says.

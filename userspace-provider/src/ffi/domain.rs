@@ -43,8 +43,8 @@ pub struct Thread {
     users: AtomicU32,
 }
 
-/// Takes back an object that others may refer to, beside so many references of its own.
-fn give_up(users: &AtomicU32, own: u32) -> Result<(), c_int> {
+/// EBUSY for an object that has more users than `own`, its references to itself.
+fn check_unused(users: &AtomicU32, own: u32) -> Result<(), c_int> {
     if users.load(Ordering::Acquire) == own {
         Ok(())
     } else {
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn dealloc(pd: *mut IbvPd) -> c_int {
     let domain = pd.cast::<Domain>();
     // SAFETY: Contract of the verb: it is a domain of ours, and those that it refers to are alive.
     unsafe {
-        if let Err(error) = give_up(&(*domain).users, (*domain).imported.into()) {
+        if let Err(error) = check_unused(&(*domain).users, (*domain).imported.into()) {
             return error;
         }
         let below = (*domain).below;
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn alloc_thread(
 pub unsafe extern "C" fn dealloc_thread(td: *mut IbvTd) -> c_int {
     let thread = td.cast::<Thread>();
     // SAFETY: Contract of the verb.
-    if let Err(error) = give_up(unsafe { &(*thread).users }, 0) {
+    if let Err(error) = check_unused(unsafe { &(*thread).users }, 0) {
         return error;
     }
     // SAFETY: It is from `alloc_thread`, and gone for the application.

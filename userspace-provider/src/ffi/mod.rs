@@ -17,11 +17,11 @@ pub mod layout;
 #[cfg(test)]
 mod layout_test;
 mod library;
+mod limits;
 mod loader;
 pub mod log;
 mod mapping;
 pub mod memory;
-mod most;
 mod probe;
 mod qp;
 mod region;

@@ -7,9 +7,9 @@ use super::{
     domain::is_single_threaded,
     layout::*,
     library::library,
+    limits::DeviceLimits,
     log,
     memory::{fail, Object},
-    most::Most,
     work_queue::{post, WorkQueue},
 };
 use crate::{
@@ -192,12 +192,12 @@ unsafe fn refused(error: c_int, context: *mut IbvContext, cap: &QpCap, service: 
         return error;
     }
     // SAFETY: The caller's promise.
-    let most = unsafe { Most::of(context) };
+    let limits = unsafe { DeviceLimits::query(context) };
     let asked = [
-        ("max_send_wr", cap.max_send_wr, most.qp_wr),
-        ("max_recv_wr", cap.max_recv_wr, most.qp_wr),
-        ("max_send_sge", cap.max_send_sge, most.sge),
-        ("max_recv_sge", cap.max_recv_sge, most.sge),
+        ("max_send_wr", cap.max_send_wr, limits.qp_wr),
+        ("max_recv_wr", cap.max_recv_wr, limits.qp_wr),
+        ("max_send_sge", cap.max_send_sge, limits.sge),
+        ("max_recv_sge", cap.max_recv_sge, limits.sge),
         (
             "max_inline_data",
             cap.max_inline_data,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Memory regions: registered, registered again, imported, and the one that is nothing.
+//! Memory regions: registered, reregistered, imported, and the null region.
 
 use super::{
     layout::*,
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn register(
 }
 
 /// Reregisters a region. Its keys stay; on failure it is unchanged.
-pub unsafe extern "C" fn register_again(
+pub unsafe extern "C" fn reregister(
     mr: *mut VerbsMr,
     flags: c_int,
     pd: *mut IbvPd,
@@ -104,8 +104,8 @@ pub unsafe extern "C" fn deregister(mr: *mut VerbsMr) -> c_int {
     error
 }
 
-/// The null region: reads return zeros, and writes are discarded. Its
-/// key is the same for all; that it belongs to a domain does not matter.
+/// The null region: reads return zeros, and writes are discarded. Its key is the same for all
+/// domains.
 pub unsafe extern "C" fn alloc_null(pd: *mut IbvPd) -> *mut IbvMr {
     let mr = match new() {
         Ok(mr) => mr,

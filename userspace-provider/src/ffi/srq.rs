@@ -8,10 +8,10 @@ use super::{
     domain::is_single_threaded,
     layout::*,
     library::library,
+    limits::DeviceLimits,
     log,
     mapping::Ring,
     memory::{fail, Object},
-    most::Most,
     probe,
     work_queue::WorkQueue,
 };
@@ -96,9 +96,12 @@ unsafe fn refused(error: c_int, context: *mut IbvContext, attr: &SrqAttr) -> c_i
         return error;
     }
     // SAFETY: The caller's promise.
-    let most = unsafe { Most::of(context) };
+    let limits = unsafe { DeviceLimits::query(context) };
     let (wr, sge) = (u64::from(attr.max_wr), u64::from(attr.max_sge));
-    let asked = [("max_wr", wr, most.srq_wr), ("max_sge", sge, most.srq_sge)];
+    let asked = [
+        ("max_wr", wr, limits.srq_wr),
+        ("max_sge", sge, limits.srq_sge),
+    ];
     let stride = recv_stride(attr.max_sge.clamp(1, wqe::MAX_SGE));
     by_module(
         error,

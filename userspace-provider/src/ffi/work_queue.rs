@@ -278,18 +278,18 @@ impl<W: WorkRequest> WorkQueue<W> {
     ///
     /// # Errors
     ///
-    /// What is final: the requests stand in the ring, so giving up for want of memory would report
-    /// as refused what the next doorbell makes run. What is left (EIO of a device that is gone,
+    /// What is final: the requests are in the ring, so giving up for want of memory would report as
+    /// refused what the next doorbell makes run. What is left (EIO of a device that is gone,
     /// above all) means that nothing of this QP will run again.
     ///
     /// # Safety
     ///
     /// `qp` is the QP of this queue.
     unsafe fn ring_doorbell(&self, qp: *mut IbvQp) -> Result<(), c_int> {
-        /// Turns that yield before they sleep.
+        /// Attempts that yield before they sleep.
         const YIELDS: u32 = 100;
         const NAP: u32 = 1_000;
-        let mut turn = 0u32;
+        let mut attempts = 0u32;
         probe::doorbell(qp, W::QUEUE);
         loop {
             let by_write = !self.writes_refused.load(Ordering::Relaxed);
@@ -305,11 +305,11 @@ impl<W: WorkRequest> WorkQueue<W> {
                 0 => return Ok(()),
                 EINTR => (),
                 EACCES if by_write => self.writes_refused.store(true, Ordering::Relaxed),
-                ENOMEM | EAGAIN if turn < YIELDS => thread::yield_now(),
+                ENOMEM | EAGAIN if attempts < YIELDS => thread::yield_now(),
                 ENOMEM | EAGAIN => nap(NAP),
                 error => return Err(error),
             }
-            turn = turn.saturating_add(1);
+            attempts = attempts.saturating_add(1);
         }
     }
 

@@ -2,8 +2,8 @@
 
 //! The extended posting interface, `ibv_wr_*`: the functions of `struct ibv_qp_ex`.
 //!
-//! From `wr_start` to `wr_complete` or `wr_abort` the send queue is locked, and what is made stands
-//! in slots that the module does not look at yet. Nothing but these two says anything to the
+//! From `wr_start` to `wr_complete` or `wr_abort` the send queue is locked, and what is made is in
+//! slots that the module does not look at yet. Nothing but these two says anything to the
 //! application, so what goes wrong in between is kept ([`Drafts`]).
 
 use super::work_queue::{not_ready, WorkQueue};
@@ -368,7 +368,7 @@ unsafe fn extend(qp: *mut VerbsQp) {
         (&raw mut (*ex).wr_abort).write(abort);
     }
     let mark = library().qp_comp_mask;
-    // What came later stands where older releases have their mark.
+    // Members that came later are where older releases have their mark.
     let has_room = |at: usize| at < mark;
     // SAFETY: All of these are within a `VerbsQp`, aligned as the structure is, and before the mark
     // only members of `struct ibv_qp_ex`.

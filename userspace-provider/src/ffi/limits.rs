@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The limits of a device, for the words of a refusal.
+//! The limits that a device reports, to say which of them a refused request exceeds.
 
 use super::{layout::*, library::library};
 use core::ptr;
 
-/// The limits that a device reports.
-pub struct Most {
+/// The most of each that a device has.
+pub struct DeviceLimits {
     pub qp_wr: u64,
     pub sge: u64,
     pub cqe: u64,
@@ -14,14 +14,14 @@ pub struct Most {
     pub srq_sge: u64,
 }
 
-impl Most {
+impl DeviceLimits {
     /// Asks the module.
     ///
     /// # Safety
     ///
     /// `context` must be open.
     #[cold]
-    pub unsafe fn of(context: *mut IbvContext) -> Self {
+    pub unsafe fn query(context: *mut IbvContext) -> Self {
         let mut attr = [0_u64; ATTR_LEN / 8];
         let mut resp: QueryDeviceExResp = [0; 38];
         let mut resp_size = size_of_val(&resp);
