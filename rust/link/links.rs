@@ -59,7 +59,8 @@ impl List {
 /// All links of this machine.
 #[pin_data]
 pub(super) struct Links<F: Factory, R: Receiver> {
-    list: Arc<ReservedLink>,
+    /// Shared with the reservations in it.
+    list: Arc<Mutex<List>>,
     sockets: Arc<Sockets<R>>,
     /// Dropped when all links are gone.
     namespaces: netns::NetnsRegistration,
@@ -67,22 +68,10 @@ pub(super) struct Links<F: Factory, R: Receiver> {
     _factory: PhantomData<fn() -> F>,
 }
 
-/// The list, shared with the reservations in it.
-#[pin_data]
-struct ReservedLink {
-    #[pin]
-    list: Mutex<List>,
-}
-
 impl<F: Factory, R: Receiver> Links<F, R> {
     pub(super) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
-            list: Arc::pin_init(
-                pin_init!(ReservedLink {
-                    list <- new_mutex!(List::default(), "Links::list"),
-                }),
-                GFP_KERNEL
-            )?,
+            list: Arc::pin_init(new_mutex!(List::default(), "Links::list"), GFP_KERNEL)?,
             sockets: Arc::pin_init(Sockets::new(), GFP_KERNEL)?,
             namespaces: netns::NetnsRegistration::new()?,
             _packet_memory: PacketMemory::new()?,
@@ -95,7 +84,7 @@ impl<F: Factory, R: Receiver> Links<F, R> {
         let mut last = 0;
 
         loop {
-            let list = self.list.list.lock();
+            let list = self.list.lock();
             let next = |link: &&Link| link.id > last && !is_followed(&link.netdev);
             let Some(link) = list.links.iter().find(next) else {
                 return;
@@ -126,7 +115,7 @@ impl<F: Factory, R: Receiver> Links<F, R> {
 
 /// The entry of a link in the list; dropping it frees the netdev for another link.
 struct Reservation {
-    reserved: Arc<ReservedLink>,
+    list: Arc<Mutex<List>>,
     id: u64,
 }
 
@@ -135,14 +124,14 @@ impl Reservation {
     ///
     /// `EEXIST` if the netdev has a link already, `ENODEV` if it is leaving.
     fn new(
-        reserved: &Arc<ReservedLink>,
+        links: &Arc<Mutex<List>>,
         namespaces: &netns::NetnsRegistration,
         name: &CStr,
         netdev: &NetDevice,
     ) -> Result<(Self, Underlay)> {
         let rtnl = netns::lock_rtnl();
         let underlay = Underlay::new(netdev, &rtnl, namespaces)?;
-        let mut list = reserved.list.lock();
+        let mut list = links.lock();
 
         if list.on(netdev).is_some() {
             pr_info!("{}: {} has a ferroce link already\n", name, netdev.name());
@@ -161,7 +150,7 @@ impl Reservation {
         list.last_id = id;
         Ok((
             Self {
-                reserved: reserved.clone(),
+                list: links.clone(),
                 id,
             },
             underlay,
@@ -171,11 +160,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.reserved
-            .list
-            .lock()
-            .links
-            .retain(|link| link.id != self.id);
+        self.list.lock().links.retain(|link| link.id != self.id);
     }
 }
 
@@ -202,7 +187,6 @@ impl<F: Factory, R: Receiver> LinkOps for Links<F, R> {
         // The netdev may have left before its event could find the RDMA device.
         let is_leaving = self
             .list
-            .list
             .lock()
             .links
             .iter()
@@ -228,7 +212,7 @@ impl<F: Factory, R: Receiver> NetdevListener for Links<F, R> {
     fn event(&self, event: NetdevEvent, netdev: &NetDevice) {
         match event {
             NetdevEvent::Unregister => {
-                let mut list = self.list.list.lock();
+                let mut list = self.list.lock();
                 let Some(link) = list.on(netdev) else {
                     return;
                 };
@@ -288,7 +272,7 @@ pub trait Factory: 'static {
 ///
 /// `EPERM` for a VLAN, `EOPNOTSUPP` for what is neither Ethernet nor `lo`, and does not take IP
 /// packets as they are either.
-pub(super) fn check_suitable(name: &CStr, netdev: &NetDevice) -> Result {
+fn check_suitable(name: &CStr, netdev: &NetDevice) -> Result {
     if netdev.is_vlan() {
         pr_info!(
             "{}: {} is a VLAN; add the link to the device below it and use the GIDs of the VLAN\n",

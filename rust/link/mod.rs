@@ -21,8 +21,10 @@ use self::links::{
     is_followed,
     Links, //
 };
-use crate::sys::ib::device;
-use crate::sys::ib::device::LinkOpsRegistration as LinkType;
+use crate::sys::ib::device::{
+    unregister_all,
+    LinkOpsRegistration, //
+};
 use crate::sys::net::notifier::{
     AddressListener,
     AddressNotifier,
@@ -50,12 +52,12 @@ use kernel::{
 
 /// Serves links while the module is loaded.
 ///
-/// The fields are dropped in this order: first no new link is created, and addresses are no
-/// longer followed; then all links go, then the notifiers; and with the last
-/// reference to [`Links`], no namespace counts links any more.
+/// The fields are dropped in this order: first no new link is created, and addresses are no longer
+/// followed; then all links go, then the notifier; and with the last reference to [`Links`], no
+/// namespace counts links any more.
 #[pin_data]
 pub struct Registration<F: Factory, R: Receiver> {
-    _link_type: LinkType<Links<F, R>>,
+    _link_ops: LinkOpsRegistration<Links<F, R>>,
     _following: Following<F, R>,
     _fence: Fence<F>,
     #[pin]
@@ -76,7 +78,7 @@ impl<F: Factory, R: Receiver> Registration<F, R> {
                 _notifier <- NetdevNotifier::new(links.clone()),
                 _fence: Fence(PhantomData),
                 _following: Following::new(links.clone())?,
-                _link_type: LinkType::new(c"ferroce", links)?,
+                _link_ops: LinkOpsRegistration::new(c"ferroce", links)?,
             }))
         })
     }
@@ -90,7 +92,7 @@ struct Fence<F: Factory>(PhantomData<fn() -> F>);
 impl<F: Factory> Drop for Fence<F> {
     fn drop(&mut self) {
         F::leave_all();
-        device::unregister_all::<F::Driver>();
+        unregister_all::<F::Driver>();
     }
 }
 
