@@ -365,11 +365,6 @@ void ferroce_store_word(u64 *at, u64 value)
 	smp_store_release(at, value);
 }
 
-void ferroce_full_barrier(void)
-{
-	smp_mb();
-}
-
 /* With a reference to the device, which releasing the umem looks at. */
 struct ib_umem *ferroce_umem_get(struct ib_device *device, unsigned long start,
 				 size_t len, int access)

@@ -88,7 +88,6 @@ void ferroce_memmove(void *to, const void *from, size_t n);
 u64 ferroce_compare_swap(u64 *at, u64 compare, u64 swap);
 u64 ferroce_fetch_add(u64 *at, u64 value);
 void ferroce_store_word(u64 *at, u64 value);
-void ferroce_full_barrier(void);
 struct ib_umem *ferroce_umem_get(struct ib_device *device, unsigned long start,
 				 size_t len, int access);
 void ferroce_umem_put(struct ib_umem *umem);

@@ -344,7 +344,7 @@ impl KernelMemory {
 /// A full barrier: earlier writes of this processor are visible before its later ones.
 pub fn full_barrier() {
     // SAFETY: It has no requirements.
-    unsafe { bindings::ferroce_full_barrier() };
+    unsafe { bindings::ferroce_smp_mb() };
 }
 
 /// Eight aligned bytes of memory, which processors and processes may access concurrently.

@@ -8,6 +8,7 @@
 
 use super::bindings;
 use super::ib::call::ContextRef;
+use super::memory;
 use super::reclaim::{
     self,
     Node, //
@@ -220,8 +221,7 @@ impl Words for Ring {
 
     #[inline]
     fn full_barrier(&self) {
-        // SAFETY: No requirements.
-        unsafe { bindings::ferroce_smp_mb() };
+        memory::full_barrier();
     }
 }
 
