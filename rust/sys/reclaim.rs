@@ -33,7 +33,7 @@ use kernel::types::Opaque;
 ///
 /// # Invariants
 ///
-/// The pointer is null or from `Arc::into_raw`, with one reference that the place owns.
+/// The pointer is null or from `Arc::into_raw`, with one reference that the slot owns.
 pub struct Global<T: Send + Sync + 'static>(AtomicPtr<T>);
 
 impl<T: Send + Sync> Global<T> {
@@ -50,7 +50,7 @@ impl<T: Send + Sync> Global<T> {
 
     /// The value, while `_rcu` lives.
     pub fn get<'g>(&'g self, _rcu: &'g rcu::Guard) -> Option<&'g T> {
-        // SAFETY: By the type invariant the value lives while the place holds it, and `clear`
+        // SAFETY: By the type invariant the value lives while the slot holds it, and `clear`
         // waits for the read section that `_rcu` stands for.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }

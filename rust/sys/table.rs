@@ -158,7 +158,7 @@ impl<T: Send + Sync> Table<T> {
         Self::with_front(0)
     }
 
-    fn with_front(places: usize) -> impl PinInit<Self, Error> {
+    fn with_front(slots: usize) -> impl PinInit<Self, Error> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         fn empty() -> impl PinInit<Opaque<bindings::xarray>> {
             // SAFETY: `slot` is valid for writes; the shim initialises it.
@@ -172,7 +172,7 @@ impl<T: Send + Sync> Table<T> {
         try_pin_init!(Self {
             xa <- empty(),
             // INVARIANT: All are null.
-            front: filled(places, || AtomicPtr::new(null_mut()))?,
+            front: filled(slots, || AtomicPtr::new(null_mut()))?,
             // INVARIANT: So many tables are never created that the id wraps.
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             next: AtomicU32::new(1),
@@ -317,11 +317,11 @@ impl<T: Send + Sync> Table<T> {
         let Some(node) = published.node.take() else {
             return;
         };
-        let place = published.name.and_then(|name| self.place(name));
+        let slot = published.name.and_then(|name| self.front_slot(name));
         let old = Arc::as_ptr(&published.object).cast_mut();
-        if let Some(place) = place {
+        if let Some(slot) = slot {
             // Unless another object took the slot meanwhile.
-            let _ = place.compare_exchange(old, null_mut(), Ordering::Relaxed, Ordering::Relaxed);
+            let _ = slot.compare_exchange(old, null_mut(), Ordering::Relaxed, Ordering::Relaxed);
         }
         let new = match &successor {
             Some((object, _)) => Arc::into_raw(object.clone()).cast_mut(),
@@ -337,9 +337,9 @@ impl<T: Send + Sync> Table<T> {
             )
         };
         if let Some((object, node)) = successor {
-            if let Some(place) = place {
+            if let Some(slot) = slot {
                 // INVARIANT: Just published.
-                place.store(new, Ordering::Release);
+                slot.store(new, Ordering::Release);
             }
             published.object = object;
             published.node = Some(node);
@@ -350,7 +350,7 @@ impl<T: Send + Sync> Table<T> {
 
     /// The front slot of this name, if the objects have names.
     #[inline]
-    fn place(&self, name: u32) -> Option<&AtomicPtr<T>> {
+    fn front_slot(&self, name: u32) -> Option<&AtomicPtr<T>> {
         self.front.get(name as usize % Self::FRONT)
     }
 }
@@ -392,9 +392,9 @@ impl<T: Named + Send + Sync> Table<T> {
         rcu: &'g rcu::Guard,
         number: impl FnOnce() -> u32,
     ) -> Option<Found<'g, T>> {
-        let noted = self.place(name).and_then(|place| {
+        let noted = self.front_slot(name).and_then(|slot| {
             // SAFETY: By the type invariant it is null or an entry.
-            unsafe { Found::new(place.load(Ordering::Acquire), rcu) }
+            unsafe { Found::new(slot.load(Ordering::Acquire), rcu) }
         });
         noted
             .filter(|noted| noted.object().name() == name)
@@ -412,7 +412,7 @@ struct Found<'g, T>(NonNull<T>, PhantomData<&'g T>);
 impl<'g, T> Found<'g, T> {
     /// # Safety
     ///
-    /// `entry` must be null, or read from a place of a table since the read section that `_rcu`
+    /// `entry` must be null, or read from a table since the read section that `_rcu`
     /// stands for began.
     #[inline]
     unsafe fn new(entry: *mut T, _rcu: &'g rcu::Guard) -> Option<Self> {
@@ -463,9 +463,9 @@ impl<T: Send + Sync> Reserved<'_, T> {
         unsafe {
             bindings::ferroce_xa_publish(table.xa.get(), number as usize, entry.cast::<c_void>())
         };
-        if let Some(place) = name.and_then(|name| table.place(name)) {
+        if let Some(slot) = name.and_then(|name| table.front_slot(name)) {
             // INVARIANT: Just published.
-            place.store(entry, Ordering::Release);
+            slot.store(entry, Ordering::Release);
         }
         Published {
             object,
@@ -522,7 +522,7 @@ pub fn filled<T, A: Allocator>(count: usize, value: impl Fn() -> T) -> Result<Ve
 ///
 /// # Invariants
 ///
-/// The pointer is from `Arc::into_raw`, with one reference that the place owns.
+/// The pointer is from `Arc::into_raw`, with one reference that the slot owns.
 pub struct Replaceable<T: Send + Sync + 'static>(AtomicPtr<T>);
 
 /// A prepared successor: everything that can fail is done.
@@ -550,14 +550,14 @@ impl<T> Deref for Successor<T> {
 impl<T: Send + Sync> Replaceable<T> {
     /// A slot with `value`.
     pub fn new(value: Arc<T>) -> Self {
-        // INVARIANT: The reference is the place's now.
+        // INVARIANT: The reference is the slot's now.
         Self(AtomicPtr::new(Arc::into_raw(value).cast_mut()))
     }
 
     /// The current value, while `_rcu` lives.
     #[inline]
     pub fn get<'a>(&'a self, _rcu: &'a rcu::Guard) -> &'a T {
-        // SAFETY: By the type invariant the value lives while the place holds it, and what
+        // SAFETY: By the type invariant the value lives while the slot holds it, and what
         // `replace` takes away lives until the read section that `_rcu` stands for has ended.
         unsafe { &*self.0.load(Ordering::Acquire) }
     }
@@ -565,13 +565,13 @@ impl<T: Send + Sync> Replaceable<T> {
     /// Replaces the value by `successor`. Any context. The old value is freed after a grace period.
     pub fn replace(&self, successor: Successor<T>) {
         let Successor { value, node } = successor;
-        // INVARIANT: The reference of the successor is the place's now.
+        // INVARIANT: The reference of the successor is the slot's now.
         let old = self
             .0
             .swap(Arc::into_raw(value).cast_mut(), Ordering::AcqRel);
         // SAFETY: By the type invariant; the reference was the slot's, and is ours now.
         let old = unsafe { Arc::from_raw(old.cast_const()) };
-        // The place was the only one where readers find it.
+        // The slot was the only place where readers found it.
         node.release(old);
     }
 }
@@ -661,7 +661,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_two_in_one_place_is_noted() -> Result {
+    fn the_last_of_two_in_one_slot_is_noted() -> Result {
         let things = things()?;
         let far = 7 + Table::<Thing>::FRONT as u32;
         let (mut near, mut other) = (publish(&things, 7, 1)?, publish(&things, far, 2)?);
