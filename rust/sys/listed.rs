@@ -32,7 +32,7 @@ pub struct ScatterList<'a> {
 
 /// The part of a list that was mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Taken {
+pub struct MappedPart {
     /// Whole entries.
     pub entries: usize,
     /// Bytes of the next entry, including skipped ones.
@@ -110,7 +110,7 @@ impl ListedMemory {
     /// # Errors
     ///
     /// `EINVAL` for an invalid list or page size; `ENOMEM` if nothing fits.
-    pub fn map(&mut self, list: &ScatterList<'_>, page: u64) -> Result<Taken> {
+    pub fn map(&mut self, list: &ScatterList<'_>, page: u64) -> Result<MappedPart> {
         self.runs.clear();
         if !page.is_power_of_two() || page < bindings::PAGE_SIZE as u64 {
             return Err(EINVAL);
@@ -121,13 +121,13 @@ impl ListedMemory {
             left: self.most as u64,
             behind: None,
         };
-        let mut taken: Option<Taken> = None;
+        let mut mapped: Option<MappedPart> = None;
         let mut skip = list.skip;
         for (start, all) in list.entries() {
             let len = all.checked_sub(skip).ok_or(EINVAL)?;
             let address = start.checked_add(skip).ok_or(EINVAL)?;
             let end = address.checked_add(len).ok_or(EINVAL)?;
-            let now = taken.get_or_insert(Taken {
+            let now = mapped.get_or_insert(MappedPart {
                 entries: 0,
                 of_next: 0,
                 address,
@@ -147,10 +147,10 @@ impl ListedMemory {
             now.entries = now.entries.wrapping_add(1);
             skip = 0;
         }
-        match taken {
+        match mapped {
             None => Err(EINVAL),
-            Some(Taken { len: 0, .. }) => Err(ENOMEM),
-            Some(taken) => Ok(taken),
+            Some(MappedPart { len: 0, .. }) => Err(ENOMEM),
+            Some(mapped) => Ok(mapped),
         }
     }
 

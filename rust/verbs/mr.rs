@@ -8,7 +8,7 @@ use crate::datapath::memory::lists::Lists;
 use crate::datapath::memory::region::Region;
 use crate::datapath::memory::window::{
     Mw,
-    Type, //
+    MwKind, //
 };
 use crate::datapath::port::Port;
 use crate::sys::ib::call::PdRef;
@@ -17,13 +17,14 @@ use crate::sys::ib::mr::{
     MemoryRegion,
     MemoryWindow,
     MrChange,
+    MwType,
     UserRange, //
 };
 use crate::sys::ib::udata::Details;
 use crate::sys::listed::{
     ListShape,
-    ScatterList,
-    Taken, //
+    MappedPart,
+    ScatterList, //
 };
 use crate::sys::memory::{
     KernelMemory,
@@ -119,15 +120,13 @@ impl MemoryRegion for Mr {
     }
 
     fn allocate(device: &Device, pd: &Domain, most: u32, shape: ListShape) -> Result<Self> {
-        if most == 0 || most > MAX_FAST_PAGES {
-            return Err(EINVAL);
-        }
+        within("max_num_sg", most, 1..=u64::from(MAX_FAST_PAGES))?;
         let permit = device.permit(ObjectKind::Mr)?;
         let lists = Lists::new(most as usize, shape)?;
-        UserMw::new(device, pd, permit, Type::Fast(lists)).map(Self::Fast)
+        MwObject::new(device, pd, permit, MwKind::Fast(lists)).map(Self::Fast)
     }
 
-    fn map(&self, list: &ScatterList<'_>, page: u64) -> Result<Taken> {
+    fn map(&self, list: &ScatterList<'_>, page: u64) -> Result<MappedPart> {
         match self {
             Self::Verb(_) => Err(EINVAL),
             Self::Fast(fast) => fast.window.lists().ok_or(EINVAL)?.map(list, page),
@@ -349,8 +348,8 @@ pub struct UserMw {
     _permit: ObjectPermit,
 }
 
-impl UserMw {
-    fn new(device: &Device, pd: &Domain, permit: ObjectPermit, kind: Type) -> Result<Self> {
+impl MwObject {
+    fn new(device: &Device, pd: &Domain, permit: ObjectPermit, kind: MwKind) -> Result<Self> {
         let port = device.port();
         let (reserved, key) = port.keys().reserve_window()?;
         let window = Mw::new(key, pd.id(), kind)?;
@@ -367,9 +366,12 @@ impl MemoryWindow for UserMw {
     type Device = Device;
     type Pd = Domain;
 
-    fn allocate(device: &Device, pd: &Domain, is_type_2: bool) -> Result<(Self, u32)> {
+    fn allocate(device: &Device, pd: &Domain, kind: MwType) -> Result<(Self, u32)> {
         let permit = device.permit(ObjectKind::Mw)?;
-        let kind = if is_type_2 { Type::Two } else { Type::One };
+        let kind = match kind {
+            MwType::One => MwKind::One,
+            MwType::Two => MwKind::Two,
+        };
         let window = Self::new(device, pd, permit, kind)?;
         let key = window.key.get();
         Ok((window, key))

@@ -21,8 +21,8 @@ use crate::core::memory::Span;
 use crate::sys::listed::{
     ListShape,
     ListedMemory,
-    ScatterList,
-    Taken, //
+    MappedPart,
+    ScatterList, //
 };
 use crate::sys::revocable::Revocable;
 use core::sync::atomic::{
@@ -74,10 +74,10 @@ impl Lists {
     ///
     /// Those of [`ListedMemory::map`]; `EBUSY` while WRs of the owner still use the list that was
     /// invalidated two registrations ago.
-    pub fn map(&self, list: &ScatterList<'_>, page: u64) -> Result<Taken> {
+    pub fn map(&self, list: &ScatterList<'_>, page: u64) -> Result<MappedPart> {
         let next = self.registered.load(Relaxed) ^ 1;
         self.mapped.store(NONE, Relaxed);
-        let taken = self
+        let mapped = self
             .lists
             .get(next)
             .and_then(|next| {
@@ -88,7 +88,7 @@ impl Lists {
             })
             .ok_or(EBUSY)??;
         self.mapped.store(next, Relaxed);
-        Ok(taken)
+        Ok(mapped)
     }
 
     /// Registers the list mapped last. Returns whether it has enough bytes. Callers serialise this

@@ -55,9 +55,9 @@ impl QpId {
     }
 }
 
-/// The types.
-pub enum Type {
-    /// Type 1: bound by the verb.
+/// What a window is.
+pub enum MwKind {
+    /// Type 1: bound by a verb, which the provider makes a WR of.
     One,
     /// Type 2B: bound to a QP, by a WR.
     Two,
@@ -130,7 +130,7 @@ pub struct Mw {
     /// The part of its key that does not change.
     name: u32,
     domain: DomainId,
-    kind: Type,
+    kind: MwKind,
     #[pin]
     state: Changeable<WindowState>,
 }
@@ -197,7 +197,7 @@ fn part_of<'a>(
 
 impl Mw {
     /// An unbound window of this domain.
-    pub fn new(key: MemoryKey, domain: DomainId, kind: Type) -> Result<Arc<Self>> {
+    pub fn new(key: MemoryKey, domain: DomainId, kind: MwKind) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 name: key.name(),
@@ -218,16 +218,16 @@ impl Mw {
     fn is_for(&self, user: WindowUser, bound: &Bound) -> bool {
         self.domain == user.domain
             && match self.kind {
-                Type::One | Type::Fast(_) => true,
-                Type::Two => bound.qp == user.qp,
+                MwKind::One | MwKind::Fast(_) => true,
+                MwKind::Two => bound.qp == user.qp,
             }
     }
 
     /// The page lists of an FRMR.
     pub fn lists(&self) -> Option<&Lists> {
         match &self.kind {
-            Type::Fast(lists) => Some(lists),
-            Type::One | Type::Two => None,
+            MwKind::Fast(lists) => Some(lists),
+            MwKind::One | MwKind::Two => None,
         }
     }
 
@@ -288,15 +288,15 @@ impl Mw {
         let access = Access(wanted.access);
         self.state.change(|state| {
             let (allowed, may) = match self.kind {
-                Type::One => (
+                MwKind::One => (
                     RIGHTS | Access::LOCAL_WRITE,
                     state.key == wanted.old_key, //
                 ),
-                Type::Two => (
+                MwKind::Two => (
                     RIGHTS | Access::LOCAL_WRITE | Access::ZERO_BASED,
                     state.bound.is_none() && wanted.span.len != 0,
                 ),
-                Type::Fast(_) => (0, false),
+                MwKind::Fast(_) => (0, false),
             };
             if !may || access.0 & !allowed != 0 || state.ended {
                 return Err(BindError);
@@ -357,15 +357,17 @@ impl Mw {
         user: WindowUser,
         key: MemoryKey,
     ) -> Result<(), BindError> {
-        if matches!(self.kind, Type::One) || self.domain != user.domain {
+        if matches!(self.kind, MwKind::One) || self.domain != user.domain {
             return Err(BindError);
         }
         self.state.change(|state| {
             let may = match self.kind {
                 // Also if it is no longer registered, as with other devices: both ends may
                 // invalidate it.
-                Type::Fast(_) => true,
-                Type::One | Type::Two => state.bound.is_some_and(|bound| self.is_for(user, &bound)),
+                MwKind::Fast(_) => true,
+                MwKind::One | MwKind::Two => {
+                    state.bound.is_some_and(|bound| self.is_for(user, &bound))
+                }
             };
             if state.key != key || !may {
                 return Err(BindError);

@@ -25,8 +25,8 @@ use crate::sys::ib::udata::{
 };
 use crate::sys::listed::{
     ListShape,
-    ScatterList,
-    Taken, //
+    MappedPart,
+    ScatterList, //
 };
 use crate::sys::memory::KernelMemory;
 use crate::sys::refusal::EOPNOTSUPP;
@@ -136,9 +136,9 @@ pub trait MemoryRegion: Send + Sync + 'static {
     where
         Self: Sized;
 
-    /// Takes as much of a list as it can, in pages of `page` bytes, for the work request that
+    /// Maps as much of a list as it can, in pages of `page` bytes, for the work request that
     /// registers it. Any context.
-    fn map(&self, list: &ScatterList<'_>, page: u64) -> Result<Taken>;
+    fn map(&self, list: &ScatterList<'_>, page: u64) -> Result<MappedPart>;
 
     /// Changes what the region is, under the same key. On failure it is what it was.
     fn register_again(&self, core_pd: PdRef<'_>, change: MrChange<'_, Self::Pd>) -> Result;
@@ -183,7 +183,7 @@ type Live<'a, M> = object::Live<'a, bindings::ib_mr, M>;
 type Gone<'a, M> = object::Gone<'a, bindings::ib_mr, M>;
 
 impl Reference<'_, bindings::ib_mr> {
-    pub(super) fn set_key(self, key: u32) {
+    fn set_key(self, key: u32) {
         // SAFETY: By the type invariant; the region is being created, so that nobody reads it yet.
         unsafe {
             (*self.as_raw()).lkey = key;
@@ -191,12 +191,19 @@ impl Reference<'_, bindings::ib_mr> {
         }
     }
 
-    fn describe(self, key: u32, range: UserRange) {
-        self.set_key(key);
-        // SAFETY: As above.
+    /// The size of pages that its user has chosen.
+    fn page_size(self) -> u64 {
+        // SAFETY: By the type invariant; `ib_map_mr_sg` has just set it.
+        u64::from(unsafe { (*self.as_raw()).page_size })
+    }
+
+    /// What WRs may name: the address of the first byte, and the length.
+    fn set_range(self, iova: u64, len: u64) {
+        // SAFETY: By the type invariant; the region is being created, or the ULP that maps it is
+        // alone in using these fields.
         unsafe {
-            (*self.as_raw()).iova = range.iova;
-            (*self.as_raw()).length = range.len;
+            (*self.as_raw()).iova = iova;
+            (*self.as_raw()).length = len;
         }
     }
 }
@@ -242,23 +249,6 @@ impl Offset {
     }
 }
 
-impl Reference<'_, bindings::ib_mr> {
-    /// The size of pages that its user has chosen.
-    fn page_size(self) -> u64 {
-        // SAFETY: By the type invariant; `ib_map_mr_sg` has just set it.
-        u64::from(unsafe { (*self.as_raw()).page_size })
-    }
-
-    /// Where its user finds what is mapped.
-    fn set_mapped(self, address: u64, len: u64) {
-        // SAFETY: By the type invariant; only the mapping ULP accesses these fields.
-        unsafe {
-            (*self.as_raw()).iova = address;
-            (*self.as_raw()).length = len;
-        }
-    }
-}
-
 operations! {
     install<'a, M: MemoryRegion>
 
@@ -275,7 +265,8 @@ operations! {
         let region = M::register(pd.device()?, &pd, pd.reference(), range)?;
         let key = region.key();
         let mr = object::allocate(region)?;
-        mr.describe(key, range);
+        mr.set_key(key);
+        mr.set_range(iova, len);
         Ok(mr.as_raw())
     }
 
@@ -316,11 +307,11 @@ operations! {
         let count = usize::try_from(count).map_err(|_| EINVAL)?;
         // SAFETY: The ULP vouches for the number of entries.
         let list = unsafe { ScatterList::new(first.0, count, offset.get()) };
-        let taken = mr.map(&list, mr.reference().page_size())?;
-        mr.reference().set_mapped(taken.address, taken.len);
-        offset.set(taken.of_next);
+        let mapped = mr.map(&list, mr.reference().page_size())?;
+        mr.reference().set_range(mapped.address, mapped.len);
+        offset.set(mapped.of_next);
         // There are no more than `count`.
-        Ok(taken.entries as c_int)
+        Ok(mapped.entries as c_int)
     }
 
     /// Null says that the region is the same object as before.
@@ -367,10 +358,19 @@ pub trait MemoryWindow: Send + Sync + 'static {
     /// The protection domain type.
     type Pd: Send + Sync + 'static;
 
-    /// Makes a window of type 1 or 2 that is not bound, and its key.
-    fn allocate(device: &Self::Device, pd: &Self::Pd, is_type_2: bool) -> Result<(Self, u32)>
+    /// Makes a window that is not bound, and its key.
+    fn allocate(device: &Self::Device, pd: &Self::Pd, kind: MwType) -> Result<(Self, u32)>
     where
         Self: Sized;
+}
+
+/// The type of a memory window (IBTA 10.6.7.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MwType {
+    /// Bound by a verb.
+    One,
+    /// Bound by a WR.
+    Two,
 }
 
 type NewMw<'a, M> = object::New<'a, bindings::ib_mw, M, <M as MemoryWindow>::Device>;
@@ -387,12 +387,12 @@ operations! {
             let pd = NonNull::new((*core).pd).ok_or(EINVAL)?;
             (Object::private(pd), (*core).type_)
         };
-        let is_type_2 = match kind {
-            bindings::ib_mw_type_IB_MW_TYPE_1 => false,
-            bindings::ib_mw_type_IB_MW_TYPE_2 => true,
+        let kind = match kind {
+            bindings::ib_mw_type_IB_MW_TYPE_1 => MwType::One,
+            bindings::ib_mw_type_IB_MW_TYPE_2 => MwType::Two,
             _ => return Err(EOPNOTSUPP()),
         };
-        let (_, key) = mw.create(|device, ()| M::allocate(device, pd, is_type_2))?;
+        let (_, key) = mw.create(|device, ()| M::allocate(device, pd, kind))?;
         // SAFETY: The window is being created, so that nobody reads it yet.
         unsafe { (*core).rkey = key };
         Ok(())
