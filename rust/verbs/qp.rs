@@ -40,8 +40,7 @@ use crate::core::uabi::wqe::{
 };
 use crate::core::wire::gid::{
     flow_of_connection,
-    ipv4,
-    is_multicast, //
+    ipv4, //
 };
 use crate::core::wire::headers::ack_timeout_ns;
 use crate::core::wire::psn::Psn;
@@ -306,10 +305,6 @@ impl QueuePair for UserQp {
     }
 
     fn attach(&self, group: &Gid) -> Result {
-        if !matches!(self.service.responder, Protocol::Datagram) {
-            return Err(refuse(EINVAL, "qp_type", self.kind.number(), 4..=4));
-        }
-        within("whether the GID is a group's", is_multicast(group), 1..=1)?;
         self.qp.port().groups().attach(self.qp.number(), group, || {
             Membership::join(
                 &self.underlay,

@@ -78,7 +78,8 @@ pub trait QueuePair: Send + Sync + 'static {
     /// Current attributes.
     fn query(&self) -> Report;
 
-    /// Lets the QP receive what is sent to a group. May sleep.
+    /// Lets a QP of type UD receive what is sent to a multicast GID: ib_core has checked both. May
+    /// sleep.
     fn attach(&self, group: &Gid) -> Result;
 
     /// Ends that. It fails only if the QP is not in the group. May sleep.
