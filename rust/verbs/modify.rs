@@ -38,7 +38,7 @@ pub fn check(
     if let Some(current) = change.current {
         within("cur_qp_state", current as u32, state(from))?;
     }
-    of_bits(EOPNOTSUPP(), "attr_mask", change.mask(), !service.refused)?;
+    of_bits(EOPNOTSUPP(), "attr_mask", change.mask, !service.refused)?;
     if change.migrated == Some(false) {
         return Err(refuse(EOPNOTSUPP(), "path_mig_state", 1_u32, 0..=0));
     }
@@ -48,7 +48,7 @@ pub fn check(
         return Err(refuse(
             EINVAL,
             "attr_mask in this state",
-            change.mask(),
+            change.mask,
             0..=0,
         ));
     }
@@ -66,8 +66,8 @@ fn state(one: QpState) -> RangeInclusive<u64> {
 const TIMER: u8 = 0x1f;
 /// Bits of a retry count: three.
 const RETRIES: u8 = 0x7;
-/// Bits of a PSN. ib_core has masked it already, with a line in the log.
-const PSN: u32 = 0xff_ffff;
+/// Bits of a PSN, and of a QP number. ib_core has masked PSNs already, with a line in the log.
+const PSN_OR_QPN: u32 = 0xff_ffff;
 
 /// The attributes after `change`.
 ///
@@ -113,23 +113,22 @@ pub fn changed(attributes: &Attributes, change: &QpChange) -> Result<Attributes>
         next.port = port;
     }
     // ib_core decides who may set a controlled Q_Key.
-    set("qkey", &mut next.qkey, change.qkey, u32::MAX)?;
-    set("path_mtu", &mut next.mtu, change.mtu, u32::MAX)?;
+    next.qkey = change.qkey.unwrap_or(next.qkey);
+    next.mtu = change.mtu.unwrap_or(next.mtu);
     mask(&mut next.timeout, change.timeout, TIMER);
     mask(&mut next.min_rnr_timer, change.min_rnr_timer, TIMER);
     mask(&mut next.retry_cnt, change.retry_cnt, RETRIES);
     mask(&mut next.rnr_retry, change.rnr_retry, RETRIES);
-    mask(&mut next.rq_psn, change.rq_psn, PSN);
-    mask(&mut next.sq_psn, change.sq_psn, PSN);
+    mask(&mut next.rq_psn, change.rq_psn, PSN_OR_QPN);
+    mask(&mut next.sq_psn, change.sq_psn, PSN_OR_QPN);
     let depth = u32::from(MAX_RD_ATOMIC);
     let (to, from) = (&mut next.max_rd_atomic, change.max_rd_atomic);
     set("max_rd_atomic", to, from, depth)?;
     let (to, from) = (&mut next.max_dest_rd_atomic, change.max_dest_rd_atomic);
     set("max_dest_rd_atomic", to, from, depth)?;
-    set("dest_qp_num", &mut next.dest_qpn, change.dest_qpn, PSN)?;
-    if let Some(notify) = change.notify_drained {
-        next.notify_drained = notify;
-    }
+    let (to, from) = (&mut next.dest_qpn, change.dest_qpn);
+    set("dest_qp_num", to, from, PSN_OR_QPN)?;
+    next.notify_drained = change.notify_drained.unwrap_or(next.notify_drained);
     if let Some(av) = &change.av {
         next.vector = av.vector;
     }

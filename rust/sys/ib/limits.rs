@@ -201,9 +201,18 @@ pub struct PortState {
     pub active_mtu: u32,
 }
 
-/// `enum ib_mtu`: 256 is 1, 4096 is 5.
-fn mtu(bytes: u32) -> bindings::ib_mtu {
+/// An MTU as `enum ib_mtu` has it: 256 is 1, 4096 is 5.
+pub(super) fn mtu(bytes: u32) -> bindings::ib_mtu {
     bytes.trailing_zeros().wrapping_sub(7)
+}
+
+/// The same, backwards; `None` for what is no value of the enumeration.
+pub(super) fn mtu_bytes(raw: bindings::ib_mtu) -> Option<u32> {
+    matches!(
+        raw,
+        bindings::ib_mtu_IB_MTU_256..=bindings::ib_mtu_IB_MTU_4096
+    )
+    .then(|| 128 << raw)
 }
 
 impl PortConstants {

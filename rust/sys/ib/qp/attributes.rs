@@ -4,6 +4,7 @@
 
 use crate::sys::bindings;
 use crate::sys::ib::ah::AhAttr;
+use crate::sys::ib::limits;
 use crate::sys::ib::mr::Access;
 
 /// The attributes of a QP as `query_qp` reports them.
@@ -81,8 +82,9 @@ impl Capacity {
 impl Attributes {
     fn to_raw(self, raw: &mut bindings::ib_qp_attr) {
         raw.path_mtu = match self.mtu {
+            // The enumeration has no value for none.
             0 => bindings::ib_mtu_IB_MTU_1024,
-            mtu => mtu.trailing_zeros().wrapping_sub(7),
+            bytes => limits::mtu(bytes),
         };
         raw.path_mig_state = bindings::ib_mig_state_IB_MIG_MIGRATED;
         raw.qkey = self.qkey;

@@ -2,20 +2,21 @@
 
 //! The arguments of `modify_qp`, as plain values.
 
-use super::super::ah::AddressVector;
-use super::super::call::Argument;
-use super::super::mr::Access;
 use super::attributes::{
     IbQpType,
     QpState, //
 };
 use crate::sys::bindings;
+use crate::sys::ib::ah::AddressVector;
+use crate::sys::ib::call::Argument;
+use crate::sys::ib::limits;
+use crate::sys::ib::mr::Access;
 use kernel::prelude::*;
 
 /// The arguments of `modify_qp`: what is `Some` is in the attribute mask.
 #[derive(Default)]
 pub struct QpChange {
-    /// The attribute mask itself.
+    /// The attribute mask itself (`enum ib_qp_attr_mask`).
     pub mask: u32,
     /// State to go to.
     pub state: Option<QpState>,
@@ -106,8 +107,7 @@ impl ModifyAttr<'_> {
             bindings::ib_qp_attr_mask_IB_QP_PATH_MTU,
             attr.path_mtu,
         ) {
-            Some(raw @ 1..=5) => Some(128u32 << raw),
-            Some(_) => return Err(EINVAL),
+            Some(raw) => Some(limits::mtu_bytes(raw).ok_or(EINVAL)?),
             None => None,
         };
         Ok(QpChange {
@@ -182,10 +182,5 @@ impl QpChange {
     pub fn allowed(&self, kind: IbQpType, from: QpState, to: QpState) -> bool {
         // SAFETY: No requirements; the states are in range, and so is the type of a QP that exists.
         unsafe { bindings::ib_modify_qp_is_ok(from as u32, to as u32, kind.as_raw(), self.mask) }
-    }
-
-    /// Bits of `enum ib_qp_attr_mask`.
-    pub fn mask(&self) -> u32 {
-        self.mask
     }
 }
