@@ -31,8 +31,8 @@ use crate::sys::ib::cq::ArmKind;
 use crate::sys::ib::qp::QpState;
 use crate::sys::ib::wc::Completions;
 use crate::sys::ib::wr::{
-    RecvRequests,
-    SendRequests,
+    RecvWrs,
+    SendWrs,
     WqeSlot, //
 };
 use crate::sys::lock::IrqLock;
@@ -77,7 +77,7 @@ impl PostLocks {
     pub fn post_sends<A>(
         &self,
         qp: &Arc<Qp>,
-        requests: SendRequests<'_, A>,
+        requests: SendWrs<'_, A>,
         number: impl Fn(&A) -> u32,
     ) -> Result {
         if matches!(qp.state(), QpState::Reset | QpState::Init | QpState::Rtr) {
@@ -101,7 +101,7 @@ impl PostLocks {
     /// # Errors
     ///
     /// Like [`Self::post_sends`]; also `EINVAL` if the QP uses an SRQ.
-    pub fn post_receives(&self, qp: &Arc<Qp>, requests: RecvRequests) -> Result {
+    pub fn post_receives(&self, qp: &Arc<Qp>, requests: RecvWrs) -> Result {
         let ReceiveSource::Own(ring) = qp.receives() else {
             return requests.refuse(EINVAL);
         };
@@ -181,7 +181,7 @@ impl RingUser {
 
 impl KernelRing {
     /// Posts receives to an SRQ.
-    pub fn post_receives(&self, max_sge: u32, requests: RecvRequests) -> Result {
+    pub fn post_receives(&self, max_sge: u32, requests: RecvWrs) -> Result {
         write_receives(&self.ring, &self.lock, max_sge, requests)
     }
 
@@ -219,7 +219,7 @@ impl KernelRing {
 }
 
 /// Writes receives into a ring, under the lock of its posters.
-fn write_receives(ring: &Ring, lock: &IrqLock, max_sge: u32, requests: RecvRequests) -> Result {
+fn write_receives(ring: &Ring, lock: &IrqLock, max_sge: u32, requests: RecvWrs) -> Result {
     lock.with(|| {
         let mut writer = Writer::new(ring);
         let posted = requests.each(|request| writer.add(|| request.slot(max_sge)));

@@ -134,7 +134,7 @@ counters! {
     DropNoMemory = "drop_no_memory",
 }
 
-/// The counters of one port.
+/// One set of all counters: those of a port, or of some queue pairs.
 pub struct Counters([Atomic<u64>; COUNT]);
 
 impl Default for Counters {

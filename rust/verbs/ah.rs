@@ -36,21 +36,21 @@ use kernel::sync::Arc;
 
 /// An address handle. Datagrams name it by its number; after it is dropped no datagram uses it,
 /// except those in progress.
-pub struct UserAh {
+pub struct AhObject {
     port: Arc<Port>,
     ah: Published<Ah>,
     vector: AhAttr,
     _permit: ObjectPermit,
 }
 
-impl UserAh {
+impl AhObject {
     /// Its number.
     pub fn number(&self) -> u32 {
         Published::number(&self.ah)
     }
 }
 
-impl AddressHandle for UserAh {
+impl AddressHandle for AhObject {
     type Device = Device;
     type Pd = Domain;
 
@@ -96,7 +96,7 @@ impl AddressHandle for UserAh {
     }
 }
 
-impl Drop for UserAh {
+impl Drop for AhObject {
     fn drop(&mut self) {
         self.port.remove_ah(&mut self.ah);
     }

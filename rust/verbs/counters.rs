@@ -3,7 +3,7 @@
 //! Counter sets of some queue pairs, bound by an administrator (`rdma statistic qp`).
 
 use super::device::Device;
-use super::qp::UserQp;
+use super::qp::QpObject;
 use crate::datapath::port::Port;
 use crate::observe::sets::Set;
 use crate::sys::ib::counter_set::CounterSet;
@@ -16,51 +16,51 @@ use kernel::sync::{
 
 /// A set of counters. It is created when the first queue pair is bound, so a failure leaves nothing
 /// behind.
-pub struct ApartCounters(SetOnce<Apart>);
+pub struct CountersObject(SetOnce<SeparateSet>);
 
-struct Apart {
+struct SeparateSet {
     port: Arc<Port>,
     set: Set,
 }
 
-impl CounterSet for ApartCounters {
+impl CounterSet for CountersObject {
     type Device = Device;
-    type Qp = UserQp;
+    type Qp = QpObject;
 
     fn new() -> Self {
         Self(SetOnce::new())
     }
 
-    fn bind(&self, device: &Device, qp: &UserQp) -> Result<u32> {
-        if let Some(Apart { set, .. }) = self.0.as_ref() {
+    fn bind(&self, device: &Device, qp: &QpObject) -> Result<u32> {
+        if let Some(SeparateSet { set, .. }) = self.0.as_ref() {
             qp.qp().count_in(Successor::new(set.counters().clone())?);
             return Ok(set.number());
         }
         let port = device.port().clone();
         let set = port.all_counters().begin()?;
-        let apart = Apart { port, set };
-        let counters = Successor::new(apart.set.counters().clone())?;
-        let number = apart.set.number();
+        let separate = SeparateSet { port, set };
+        let counters = Successor::new(separate.set.counters().clone())?;
+        let number = separate.set.number();
         // No other bind is in progress.
-        self.0.populate(apart);
+        self.0.populate(separate);
         qp.qp().count_in(counters);
         Ok(number)
     }
 
-    fn unbind(device: &Device, qp: &UserQp) -> Result {
+    fn unbind(device: &Device, qp: &QpObject) -> Result {
         let common = device.port().all_counters().common().clone();
         qp.qp().count_in(Successor::new(common)?);
         Ok(())
     }
 
     fn read(&self, values: &mut [u64]) {
-        if let Some(Apart { set, .. }) = self.0.as_ref() {
+        if let Some(SeparateSet { set, .. }) = self.0.as_ref() {
             set.counters().read(values);
         }
     }
 }
 
-impl Drop for Apart {
+impl Drop for SeparateSet {
     fn drop(&mut self) {
         self.port.all_counters().end(&mut self.set);
     }

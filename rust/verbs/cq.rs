@@ -52,7 +52,7 @@ use kernel::sync::{
 };
 
 /// A completion queue.
-pub struct UserCq {
+pub struct CqObject {
     cq: Arc<Cq>,
     /// Its timer.
     _timer: Running<Cq>,
@@ -60,7 +60,7 @@ pub struct UserCq {
     _permit: ObjectPermit,
 }
 
-impl UserCq {
+impl CqObject {
     /// The queue, as the data path uses it.
     pub fn cq(&self) -> &Arc<Cq> {
         &self.cq
@@ -81,7 +81,7 @@ fn mapped(entries: u32, udata: &Udata<'_>) -> Result<MappedRing> {
     Ok(mapped)
 }
 
-impl CompletionQueue for UserCq {
+impl CompletionQueue for CqObject {
     type Device = Device;
 
     fn create(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The device: one link on one netdev; its files in sysfs; the processes that have opened it, and
-//! their protection domains.
+//! The device: one link on one netdev. What it reports, how many objects it may have, and its files
+//! in sysfs; the processes that have opened it, and protection domains.
 
 use crate::core::quota::{
     ObjectKind,
@@ -83,7 +83,7 @@ const VENDOR_ID: u32 = u32::from_be_bytes([0, b'R', b'o', b'C']);
 /// The only part of that vendor. `hw_ver` stays 0: there is no hardware.
 const PART_ID: u32 = 1;
 
-/// A device.
+/// An RDMA device: one port, on one netdev.
 pub struct Device {
     /// The port used by its data path.
     port: Arc<Port>,
@@ -269,7 +269,7 @@ impl Context for UserContext {
     }
 }
 
-/// All of them.
+/// The files of a device in sysfs.
 pub const ATTRIBUTES: &[Attribute<Device>] = &[
     // The netdev below, as udev and rdma-core look for it.
     Attribute {

@@ -48,13 +48,13 @@ impl Driver for Ferroce {
 
     type Context = device::UserContext;
     type Pd = device::Domain;
-    type Ah = ah::UserAh;
-    type Cq = cq::UserCq;
-    type Qp = qp::UserQp;
-    type Srq = srq::UserSrq;
-    type Mr = mr::Mr;
-    type Mw = mr::UserMw;
-    type Counters = counters::ApartCounters;
+    type Ah = ah::AhObject;
+    type Cq = cq::CqObject;
+    type Qp = qp::QpObject;
+    type Srq = srq::SrqObject;
+    type Mr = mr::MrObject;
+    type Mw = mr::MwObject;
+    type Counters = counters::CountersObject;
 }
 
 impl Factory for Ferroce {

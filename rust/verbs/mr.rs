@@ -58,14 +58,14 @@ use kernel::sync::{
 };
 
 /// A memory region of ib_core. Dropping it ends all access.
-pub enum Mr {
+pub enum MrObject {
     /// Registered by a verb.
-    Verb(UserMr),
+    Verb(VerbMr),
     /// Registered by WRs.
-    Fast(UserMw),
+    Fast(MwObject),
 }
 
-impl MemoryRegion for Mr {
+impl MemoryRegion for MrObject {
     type Device = Device;
     type Pd = Domain;
 
@@ -75,7 +75,7 @@ impl MemoryRegion for Mr {
         core_pd: PdRef<'_>,
         range: UserRange,
     ) -> Result<Self> {
-        UserMr::register(device, pd, core_pd, range).map(Self::Verb)
+        VerbMr::register(device, pd, core_pd, range).map(Self::Verb)
     }
 
     fn of_kernel(
@@ -84,12 +84,12 @@ impl MemoryRegion for Mr {
         memory: KernelMemory,
         access: Access,
     ) -> Result<Self> {
-        UserMr::of_kernel(device, pd, memory, access).map(Self::Verb)
+        VerbMr::of_kernel(device, pd, memory, access).map(Self::Verb)
     }
 
-    fn register_again(&self, core_pd: PdRef<'_>, change: MrChange<'_, Domain>) -> Result {
+    fn reregister(&self, core_pd: PdRef<'_>, change: MrChange<'_, Domain>) -> Result {
         match self {
-            Self::Verb(region) => region.register_again(core_pd, change),
+            Self::Verb(region) => region.reregister(core_pd, change),
             Self::Fast(_) => Err(EINVAL),
         }
     }
@@ -112,7 +112,7 @@ impl MemoryRegion for Mr {
     fn details(&self, out: &mut Details<'_>) -> Result {
         match self {
             Self::Verb(region) => region.details(out),
-            Self::Fast(UserMw { window, .. }) => {
+            Self::Fast(MwObject { window, .. }) => {
                 out.word(c"addresses", c"fast")?;
                 out.number(c"registered", window.is_bound())
             }
@@ -135,7 +135,7 @@ impl MemoryRegion for Mr {
 }
 
 /// A registered region. Dropping it deregisters the region and unpins its memory.
-pub struct UserMr {
+pub struct VerbMr {
     port: Arc<Port>,
     /// The current region. Listing the objects of processes takes the lock too, so it is not held
     /// while pages are pinned: a process can make that last.
@@ -195,7 +195,7 @@ fn pin(pd: PdRef<'_>, range: &UserRange) -> Result<UserMemory> {
     UserMemory::pin(pd, range.start, range.len, range.access.as_raw())
 }
 
-impl UserMr {
+impl VerbMr {
     fn register(
         device: &Device,
         pd: &Domain,
@@ -258,7 +258,7 @@ impl UserMr {
     /// The old region ends before the new one is published if both are the same memory, and after
     /// it otherwise. Either way no copy by the old rights, or to the old memory, is in progress
     /// when this returns, and nothing can fail once the old one is touched.
-    fn register_again(&self, core_pd: PdRef<'_>, change: MrChange<'_, Domain>) -> Result {
+    fn reregister(&self, core_pd: PdRef<'_>, change: MrChange<'_, Domain>) -> Result {
         let (old, before) = {
             let current = self.current.lock();
             (Arc::clone(&current.region), current.range)
@@ -330,7 +330,7 @@ impl UserMr {
     }
 }
 
-impl Drop for UserMr {
+impl Drop for VerbMr {
     fn drop(&mut self) {
         trace::key(|| of_key(KeyAction::Deregister, self.key, &self.current.lock()));
         let keys = self.port.keys();
@@ -340,7 +340,7 @@ impl Drop for UserMr {
 
 /// A memory window, or the window by which an FRMR is accessed. When it is dropped, no access
 /// through it is left.
-pub struct UserMw {
+pub struct MwObject {
     port: Arc<Port>,
     window: Published<Mw>,
     /// The key at allocation.
@@ -362,7 +362,7 @@ impl MwObject {
     }
 }
 
-impl MemoryWindow for UserMw {
+impl MemoryWindow for MwObject {
     type Device = Device;
     type Pd = Domain;
 
@@ -378,7 +378,7 @@ impl MemoryWindow for UserMw {
     }
 }
 
-impl Drop for UserMw {
+impl Drop for MwObject {
     fn drop(&mut self) {
         self.port.keys().remove_window(&mut self.window);
     }

@@ -2,15 +2,15 @@
 
 //! Queue pairs: created, moved through their states, queried, destroyed.
 
-use super::ah::UserAh;
-use super::cq::UserCq;
+use super::ah::AhObject;
+use super::cq::CqObject;
 use super::device::{
     Device,
     Domain,
     ObjectPermit,
     MAX_QP_WR, //
 };
-use super::srq::UserSrq;
+use super::srq::SrqObject;
 use super::{
     ah,
     modify, //
@@ -80,8 +80,8 @@ use crate::sys::ib::udata::{
     Udata, //
 };
 use crate::sys::ib::wr::{
-    RecvRequests,
-    SendRequests, //
+    RecvWrs,
+    SendWrs, //
 };
 use crate::sys::net::socket::{
     GroupAddress,
@@ -111,7 +111,7 @@ fn service_of(kind: IbQpType) -> Option<Service> {
 }
 
 /// A queue pair. When it is dropped, nothing more is sent to the peer or completed.
-pub struct UserQp {
+pub struct QpObject {
     qp: Published<Qp>,
     /// Its type, which decides how it may be changed.
     kind: IbQpType,
@@ -124,12 +124,12 @@ pub struct UserQp {
     /// Attributes that the user has set, for queries and later transitions. The lock orders the
     /// changes of a QP; it is taken before the locks of the data path.
     attributes: Pin<KBox<Mutex<Attributes>>>,
-    user: QpUser,
+    poster: QpPoster,
     _permit: ObjectPermit,
 }
 
-/// The poster.
-enum QpUser {
+/// Who posts to a QP, and by what.
+enum QpPoster {
     /// A process, into rings that it maps; the receive ring only if it is the QP's own.
     Process { _sq: Mapping, _rq: Option<Mapping> },
     /// A ULP.
@@ -156,17 +156,17 @@ fn granted(wanted: Capacity) -> Result<Capacity> {
     })
 }
 
-impl QueuePair for UserQp {
+impl QueuePair for QpObject {
     type Device = Device;
     type Pd = Domain;
-    type Cq = UserCq;
-    type Srq = UserSrq;
-    type Ah = UserAh;
+    type Cq = CqObject;
+    type Srq = SrqObject;
+    type Ah = AhObject;
 
     fn create(
         device: &Device,
         upcall: QpUpcall,
-        init: QpInit<'_, Domain, UserCq, UserSrq>,
+        init: QpInit<'_, Domain, CqObject, SrqObject>,
     ) -> Result<(Self, Created)> {
         let kind = init.kind.number();
         let mut service =
@@ -210,9 +210,9 @@ impl QueuePair for UserQp {
             signal_all: init.signal_all,
         })?;
         let timers = (Deadline::start(&qp)?, Deadline::start(&qp)?);
-        let user = match &init.owner {
+        let poster = match &init.owner {
             Owner::Process(udata) => mapped(&qp, udata)?,
-            _ => QpUser::Kernel(KBox::pin_init(PostLocks::new(), GFP_KERNEL)?),
+            _ => QpPoster::Kernel(KBox::pin_init(PostLocks::new(), GFP_KERNEL)?),
         };
         let known_as = qp.known_as();
         if is_management {
@@ -225,7 +225,7 @@ impl QueuePair for UserQp {
             underlay: device.underlay().clone(),
             _timers: timers,
             attributes,
-            user,
+            poster,
             _permit: permit,
         };
         qp.qp.trace_new(kind);
@@ -360,24 +360,26 @@ impl QueuePair for UserQp {
         Ok(())
     }
 
-    fn post_send(&self, requests: SendRequests<'_, UserAh>) -> Result {
-        match &self.user {
+    fn post_send(&self, requests: SendWrs<'_, AhObject>) -> Result {
+        match &self.poster {
             // The WQEs of a process are in its ring.
-            QpUser::Process { .. } => requests.refuse(EINVAL),
-            QpUser::Kernel(post_locks) => post_locks.post_sends(&self.qp, requests, UserAh::number),
+            QpPoster::Process { .. } => requests.refuse(EINVAL),
+            QpPoster::Kernel(post_locks) => {
+                post_locks.post_sends(&self.qp, requests, AhObject::number)
+            }
         }
     }
 
-    fn post_recv(&self, requests: RecvRequests) -> Result {
-        match &self.user {
-            QpUser::Process { .. } => requests.refuse(EINVAL),
-            QpUser::Kernel(post_locks) => post_locks.post_receives(&self.qp, requests),
+    fn post_recv(&self, requests: RecvWrs) -> Result {
+        match &self.poster {
+            QpPoster::Process { .. } => requests.refuse(EINVAL),
+            QpPoster::Kernel(post_locks) => post_locks.post_receives(&self.qp, requests),
         }
     }
 }
 
 /// Offers the rings of a QP to the process, and returns their offsets.
-fn mapped(qp: &Qp, udata: &Udata<'_>) -> Result<QpUser> {
+fn mapped(qp: &Qp, udata: &Udata<'_>) -> Result<QpPoster> {
     let context = udata.context()?;
     let (sq_mapping, sq) = Mapping::new(context, qp.sq())?;
     let (rq_mapping, rq) = match qp.receives() {
@@ -388,13 +390,13 @@ fn mapped(qp: &Qp, udata: &Udata<'_>) -> Result<QpUser> {
         ReceiveSource::Shared(_) => (None, RingMap::default()),
     };
     udata.respond(&CreateQpResp { sq, rq })?;
-    Ok(QpUser::Process {
+    Ok(QpPoster::Process {
         _sq: sq_mapping,
         _rq: rq_mapping,
     })
 }
 
-impl UserQp {
+impl QpObject {
     /// The queue pair, as the data path uses it.
     pub fn qp(&self) -> &Qp {
         &self.qp
@@ -504,11 +506,10 @@ fn requester(
     longest: u32,
     ecn: bool,
 ) -> Result<RequesterSetting> {
-    let mtu = path_mtu;
     let sq_psn = Psn::new(attributes.sq_psn);
     Ok(match service.requester {
         Protocol::Reliable => RequesterSetting::Reliable(RequesterConfig {
-            mtu: mtu(attributes.mtu)?,
+            mtu: path_mtu(attributes.mtu)?,
             sq_psn,
             retry_cnt: attributes.retry_cnt,
             rnr_retry: attributes.rnr_retry,
@@ -518,11 +519,11 @@ fn requester(
             ecn,
         }),
         Protocol::Unacknowledged => RequesterSetting::Unreliable {
-            mtu: mtu(attributes.mtu)?,
+            mtu: path_mtu(attributes.mtu)?,
             sq_psn,
         },
         Protocol::Datagram => RequesterSetting::Datagram {
-            mtu: mtu(longest)?,
+            mtu: path_mtu(longest)?,
             sq_psn,
             qkey: attributes.qkey,
         },
@@ -530,7 +531,7 @@ fn requester(
     })
 }
 
-impl Drop for UserQp {
+impl Drop for QpObject {
     fn drop(&mut self) {
         if self.kind.is_management() {
             self.qp.port().without_management();
@@ -538,7 +539,7 @@ impl Drop for UserQp {
         if let Ok(directory) = Directory::current() {
             directory.remove(&mut self.qp);
         }
-        if let (QpUser::Process { .. }, true) = (&self.user, self.qp.port().is_leaving()) {
+        if let (QpPoster::Process { .. }, true) = (&self.poster, self.qp.port().is_leaving()) {
             // The process has not requested this, and waits.
             post::fail_and_flush(&self.qp);
         }

@@ -33,7 +33,7 @@ use crate::sys::ib::udata::{
     Details,
     Udata, //
 };
-use crate::sys::ib::wr::RecvRequests;
+use crate::sys::ib::wr::RecvWrs;
 use crate::sys::refusal::{
     within,
     EOPNOTSUPP, //
@@ -42,13 +42,13 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 /// A shared receive queue.
-pub struct UserSrq {
+pub struct SrqObject {
     srq: Arc<Srq>,
     poster: RingUser,
     _permit: ObjectPermit,
 }
 
-impl UserSrq {
+impl SrqObject {
     /// The queue, as the data path uses it.
     pub fn srq(&self) -> &Arc<Srq> {
         &self.srq
@@ -68,7 +68,7 @@ fn mapped(size: Size, udata: &Udata<'_>) -> Result<(MappedRing, RingMap)> {
     MappedRing::new(context, ring)
 }
 
-impl SharedReceiveQueue for UserSrq {
+impl SharedReceiveQueue for SrqObject {
     type Device = Device;
     type Pd = Domain;
 
@@ -130,14 +130,15 @@ impl SharedReceiveQueue for UserSrq {
                 Ok(())
             }
             (None, Some(limit)) => {
-                let _now = self.poster.mapped();
+                // A resize in progress has checked that its ring can hold the limit that is armed.
+                let _no_resize = self.poster.mapped();
                 self.srq.arm(limit, notifications)
             }
             (None, None) => Ok(()),
         }
     }
 
-    fn post_recv(&self, requests: RecvRequests) -> Result {
+    fn post_recv(&self, requests: RecvWrs) -> Result {
         match self.poster.of_kernel() {
             Some(ring) => ring.post_receives(self.srq.max_sge(), requests),
             // The receives of a process are in its ring.

@@ -141,7 +141,7 @@ pub trait MemoryRegion: Send + Sync + 'static {
     fn map(&self, list: &ScatterList<'_>, page: u64) -> Result<MappedPart>;
 
     /// Changes what the region is, under the same key. On failure it is what it was.
-    fn register_again(&self, core_pd: PdRef<'_>, change: MrChange<'_, Self::Pd>) -> Result;
+    fn reregister(&self, core_pd: PdRef<'_>, change: MrChange<'_, Self::Pd>) -> Result;
 
     /// It is about to be dropped, if it can be: `EBUSY` while windows are bound to it.
     fn close(&self) -> Result;
@@ -334,7 +334,7 @@ operations! {
             access: has(bindings::ib_mr_rereg_flags_IB_MR_REREG_ACCESS)
                 .then_some(Access(access as u32)),
         };
-        mr.register_again(pd.reference(), change)?;
+        mr.reregister(pd.reference(), change)?;
         Ok(core::ptr::null_mut())
     }
 

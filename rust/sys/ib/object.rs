@@ -369,9 +369,7 @@ impl<C: Core, P> Gone<'_, C, P> {
         // SAFETY: By the type invariant; `self` is used up.
         unsafe { Object::<C, P>::drop_parts(self.0) };
     }
-}
 
-impl<C: Core, P> Gone<'_, C, P> {
     /// Like [`Self::destroy`], for an object that the driver itself has allocated by [`allocate`].
     pub(super) fn destroy_and_free(self) {
         let object = self.0.cast::<MaybeUninit<Object<C, P>>>();

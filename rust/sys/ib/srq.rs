@@ -18,7 +18,7 @@ use super::udata::{
     NlMessage,
     Udata, //
 };
-use super::wr::RecvRequests;
+use super::wr::RecvWrs;
 use crate::sys::bindings;
 use crate::sys::refusal::EOPNOTSUPP;
 use core::ptr::NonNull;
@@ -48,7 +48,7 @@ pub trait SharedReceiveQueue: Send + Sync + 'static {
     fn modify(&self, change: SrqChange, udata: Option<&Udata<'_>>) -> Result;
 
     /// A ULP posts receive WRs. Any context.
-    fn post_recv(&self, requests: RecvRequests) -> Result;
+    fn post_recv(&self, requests: RecvWrs) -> Result;
 
     /// Its size, and the armed limit; 0 is none.
     fn query(&self) -> (Size, u32);
@@ -137,7 +137,7 @@ operations! {
         list: WorkRequests<bindings::ib_recv_wr>,
         refused: BadWr<bindings::ib_recv_wr>,
     ) -> Result {
-        srq.post_recv(RecvRequests::new(list, refused))
+        srq.post_recv(RecvWrs::new(list, refused))
     }
 
     query_srq(srq: Live<'a, S>, attr: &'a mut bindings::ib_srq_attr) -> Result {

@@ -104,14 +104,14 @@ unsafe fn pieces<'a>(
 
 /// Send requests of a ULP, for a QP that names address handles that are `A`s to the
 /// driver.
-pub struct SendRequests<'a, A> {
+pub struct SendWrs<'a, A> {
     list: WorkRequests<bindings::ib_send_wr>,
     refused: BadWr<bindings::ib_send_wr>,
     kind: bindings::ib_qp_type,
     handles: PhantomData<&'a A>,
 }
 
-impl<A> SendRequests<'_, A> {
+impl<A> SendWrs<'_, A> {
     pub(super) fn new(
         list: WorkRequests<bindings::ib_send_wr>,
         refused: BadWr<bindings::ib_send_wr>,
@@ -274,12 +274,12 @@ impl<'a, A> SendWr<'a, A> {
 }
 
 /// Receives of a ULP.
-pub struct RecvRequests {
+pub struct RecvWrs {
     list: WorkRequests<bindings::ib_recv_wr>,
     refused: BadWr<bindings::ib_recv_wr>,
 }
 
-impl RecvRequests {
+impl RecvWrs {
     pub(super) fn new(
         list: WorkRequests<bindings::ib_recv_wr>,
         refused: BadWr<bindings::ib_recv_wr>,
@@ -287,10 +287,10 @@ impl RecvRequests {
         Self { list, refused }
     }
 
-    /// Like [`SendRequests::each`].
-    pub fn each(self, mut take: impl FnMut(RecvRequest<'_>) -> Result) -> Result {
+    /// Like [`SendWrs::each`].
+    pub fn each(self, mut take: impl FnMut(RecvWr<'_>) -> Result) -> Result {
         self.list
-            .each(self.refused, |wr| wr.next, |wr| take(RecvRequest(wr)))
+            .each(self.refused, |wr| wr.next, |wr| take(RecvWr(wr)))
     }
 
     /// Refuses all of them.
@@ -300,9 +300,9 @@ impl RecvRequests {
 }
 
 /// A receive WR.
-pub struct RecvRequest<'a>(&'a bindings::ib_recv_wr);
+pub struct RecvWr<'a>(&'a bindings::ib_recv_wr);
 
-impl RecvRequest<'_> {
+impl RecvWr<'_> {
     /// Like [`SendWr::slot`].
     pub fn slot(&self, max_sge: u32) -> Result<WqeSlot> {
         let wr = self.0;

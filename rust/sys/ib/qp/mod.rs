@@ -42,8 +42,8 @@ use super::udata::{
     Udata, //
 };
 use super::wr::{
-    RecvRequests,
-    SendRequests, //
+    RecvWrs,
+    SendWrs, //
 };
 use crate::sys::bindings;
 use core::ptr::NonNull;
@@ -95,10 +95,10 @@ pub trait QueuePair: Send + Sync + 'static {
     fn details(&self, out: &mut Details<'_>) -> Result;
 
     /// A ULP posts send WRs. Any context.
-    fn post_send(&self, requests: SendRequests<'_, Self::Ah>) -> Result;
+    fn post_send(&self, requests: SendWrs<'_, Self::Ah>) -> Result;
 
     /// A ULP posts receive WRs. Any context.
-    fn post_recv(&self, requests: RecvRequests) -> Result;
+    fn post_recv(&self, requests: RecvWrs) -> Result;
 }
 
 /// The owner of a new QP.
@@ -291,7 +291,7 @@ operations! {
         if list.is_empty() {
             return qp.send_doorbell();
         }
-        qp.post_send(SendRequests::new(list, refused, qp.reference().kind()))
+        qp.post_send(SendWrs::new(list, refused, qp.reference().kind()))
     }
 
     post_recv(
@@ -302,6 +302,6 @@ operations! {
         if list.is_empty() {
             return qp.recv_doorbell();
         }
-        qp.post_recv(RecvRequests::new(list, refused))
+        qp.post_recv(RecvWrs::new(list, refused))
     }
 }
