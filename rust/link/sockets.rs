@@ -101,17 +101,11 @@ pub(super) struct KeepOpen<R: Receiver> {
 impl<R: Receiver> Drop for KeepOpen<R> {
     fn drop(&mut self) {
         let mut open = self.sockets.open.lock();
-        let Some(index) = open.iter().position(|shared| shared.netns == self.netns) else {
-            return;
-        };
-        let Some(shared) = open.get_mut(index) else {
-            return;
-        };
 
-        shared.users = shared.users.saturating_sub(1);
-        if shared.users == 0 {
-            // Closes the sockets, under the lock.
-            drop(open.remove(index));
+        if let Some(shared) = open.iter_mut().find(|shared| shared.netns == self.netns) {
+            shared.users = shared.users.saturating_sub(1);
         }
+        // Closes sockets without users, under the lock.
+        open.retain(|shared| shared.users != 0);
     }
 }

@@ -57,6 +57,15 @@ pub fn of_bits(error: Error, attribute: &'static str, value: u32, known: u32) ->
     Err(refuse(error, attribute, value, 0..=u64::from(known)))
 }
 
+/// Logs which transition of a QP (`enum ib_qp_state`) is not possible with which attributes, and
+/// returns `EINVAL` for it. ib_core does not say whether the states or the attributes are wrong.
+#[cold]
+pub fn no_transition(from: u32, to: u32, attr_mask: u32) -> Error {
+    // SAFETY: No requirements.
+    unsafe { bindings::ferroce_no_transition(from, to, attr_mask) };
+    EINVAL
+}
+
 /// Logs which verb of ib_core's table is refused.
 #[cold]
 pub(super) fn verb(name: &'static str, error: &Error) {

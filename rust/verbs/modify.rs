@@ -12,15 +12,13 @@ use crate::sys::ib::qp::{
     QpState, //
 };
 use crate::sys::refusal::{
+    no_transition,
     of_bits,
     refuse,
     within,
     EOPNOTSUPP, //
 };
-use core::ops::{
-    BitAnd,
-    RangeInclusive, //
-};
+use core::ops::BitAnd;
 use kernel::prelude::*;
 
 /// Checks that a QP may be changed in this way.
@@ -36,28 +34,18 @@ pub fn check(
     to: QpState,
 ) -> Result {
     if let Some(current) = change.current {
-        within("cur_qp_state", current as u32, state(from))?;
+        let from = u64::from(from as u32);
+        within("cur_qp_state", current as u32, from..=from)?;
     }
     of_bits(EOPNOTSUPP(), "attr_mask", change.mask, !service.refused)?;
-    if change.migrated == Some(false) {
-        return Err(refuse(EOPNOTSUPP(), "path_mig_state", 1_u32, 0..=0));
+    // The path in use is the only one (`IB_MIG_MIGRATED`, 0).
+    if let Some(path @ 1..) = change.path_mig_state {
+        return Err(refuse(EOPNOTSUPP(), "path_mig_state", path, 0..=0));
     }
     if !change.allowed(kind, from, to) {
-        // Wrong state, or wrong attributes.
-        within("qp_state", to as u32, state(from))?;
-        return Err(refuse(
-            EINVAL,
-            "attr_mask in this state",
-            change.mask,
-            0..=0,
-        ));
+        return Err(no_transition(from as u32, to as u32, change.mask));
     }
     Ok(())
-}
-
-/// A state, as a range.
-fn state(one: QpState) -> RangeInclusive<u64> {
-    u64::from(one as u32)..=u64::from(one as u32)
 }
 
 /// Bits of a local ACK timeout and of an RNR NAK timer code (IBTA 9.7.6.1.3, 9.7.5.2.8): five.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Queue pairs: created, moved through their states, queried, destroyed.
+//!
+//! [`modify`] has the attributes, and which changes of them are supported; ib_core knows which go
+//! with which transition. What a transition does to the queues is in `datapath::qp`.
 
 use super::ah::AhObject;
 use super::cq::CqObject;
@@ -273,8 +276,8 @@ impl QueuePair for QpObject {
                 // timeout.
                 post::send_doorbell(&self.qp)?;
             }
-            // Only an error leads to SQE.
-            QpState::Sqe => return Err(refuse(EINVAL, "qp_state", to as u32, 0..=4)),
+            // Only an error leads to SQE: ib_core knows no such transition.
+            QpState::Sqe => return Err(EINVAL),
         }
         *attributes = next;
         Ok(())

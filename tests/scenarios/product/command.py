@@ -231,7 +231,7 @@ BY_PROVIDER = ("max_send_wr is 16385, and may be 0 to 16384", "max_recv_sge is 3
                "modify_qp from state 0 to 3", "modify_qp from state 0 to 1", "takes no such request in its state")
 BY_MODULE = ("max_send_wr is 16385 (0x4001), and may be 0 to 16384", "max_recv_sge is 33 (0x21), and may be 0 to 32",
              "max_inline_data is 513 (0x201), and may be 0 to 512", "cqe is 1048577 (0x100001), and may be 1 to 1048576",
-             "max_wr of an SRQ is 65537 (0x10001), and may be 0 to 65536", "qp_state is 3 (0x3), and may be 0 to 0",
+             "max_wr of an SRQ is 65537 (0x10001), and may be 0 to 65536", "no transition from state 0 to 3 with attr_mask 0x1",
              "pkey_index is 1 (0x1), and may be 0 to 0", "create_qp of python3[", "create_cq of python3[",
              "create_srq of python3[", "modify_qp of python3[")
 

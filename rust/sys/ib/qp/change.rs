@@ -22,8 +22,8 @@ pub struct QpChange {
     pub state: Option<QpState>,
     /// State that the user believes the QP to be in.
     pub current: Option<QpState>,
-    /// Whether the path in use is to be the only one (`MIGRATED`).
-    pub migrated: Option<bool>,
+    /// State of path migration (`enum ib_mig_state`).
+    pub path_mig_state: Option<u32>,
     /// Rights of the peer.
     pub access: Option<Access>,
     /// Index of the partition key.
@@ -116,10 +116,10 @@ impl ModifyAttr<'_> {
             current,
             av,
             mtu,
-            migrated: when(
+            path_mig_state: when(
                 mask,
                 bindings::ib_qp_attr_mask_IB_QP_PATH_MIG_STATE,
-                attr.path_mig_state == bindings::ib_mig_state_IB_MIG_MIGRATED,
+                attr.path_mig_state,
             ),
             access: when(
                 mask,
