@@ -77,6 +77,34 @@ static void few_bits(void)
 	pair_close(&p);
 }
 
+/* Attributes that no queue pair of ours has are refused, and the connection goes on. */
+static void refused_attributes(void)
+{
+	struct pair p;
+
+	pair_open(&p, NULL, 8192);
+	struct ibv_ah_attr path = { .is_global = 1, .port_num = 1,
+				    .grh = { .dgid = p.b.gid, .sgid_index = p.a.gid_index, .hop_limit = 64 } };
+	struct ibv_qp_attr attr = { .alt_ah_attr = path, .alt_port_num = 1, .alt_timeout = 14,
+				    .path_mig_state = IBV_MIG_REARM, .cap = { .max_send_wr = 1 } };
+	static const struct { int mask, error; const char *what; } refused[] = {
+		{ IBV_QP_ALT_PATH, EINVAL, "an alternate path" },
+		{ IBV_QP_PATH_MIG_STATE, EOPNOTSUPP, "path migration" },
+		{ IBV_QP_CAP, EOPNOTSUPP, "another capacity" },
+	};
+
+	for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
+		int error = ibv_modify_qp(p.a.qp, &attr, refused[i].mask);
+
+		CHECK(error == refused[i].error, "%s: %s", refused[i].what, strerror(error));
+	}
+	attr.path_mig_state = IBV_MIG_MIGRATED;
+	CHECK(!ibv_modify_qp(p.a.qp, &attr, IBV_QP_PATH_MIG_STATE), "the state that every path has was refused");
+	want_state(&p.a, IBV_QPS_RTS, "after refusals the queue pair");
+	send_checked(&p.a, &p.b, 1);
+	pair_close(&p);
+}
+
 /* A third queue pair that names b as its peer, with the PSNs of a, is not who b is connected to. */
 static void stranger(void)
 {
@@ -195,6 +223,8 @@ const struct test_case error_cases[] = {
 	{ "few-bits", few_bits, "timers, retry counts and PSNs of more bits than a device has",
 	  .rxe = "refuses a timeout of more than five bits" },
 	/* Packets do not say which queue pair sent them: there the PSN is all that keeps a third one out. */
+	{ "refused-attributes", refused_attributes, "an alternate path, its migration and another capacity are refused",
+	  .rxe = "takes any state of path migration" },
 	{ "stranger", stranger, "a third queue pair that names a connected one is not its peer", .paths = LOCAL_PATH,
 	  .rxe = "has no local path" },
 	{ "numbers-not-reused", numbers_not_reused, "keys and numbers are not given out again at once",
