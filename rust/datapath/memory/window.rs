@@ -209,11 +209,6 @@ impl Mw {
         )
     }
 
-    /// The part of its key that does not change.
-    pub fn name(&self) -> u32 {
-        self.name
-    }
-
     /// Whether this user may use it as it is bound.
     fn is_for(&self, user: WindowUser, bound: &Bound) -> bool {
         self.domain == user.domain
