@@ -198,9 +198,36 @@ impl<'a, A> SendWr<'a, A> {
             // SAFETY: ULPs vouch for the number of entries.
             _ => unsafe { pieces(wr.sg_list, wr.num_sge, wqe::MAX_SGE) }?,
         };
+        let mut header = self.header(opcode, parts, flags as u8, number)?;
+        let mut slot = WqeSlot::new();
+        // The header is written last, when its count is known.
+        slot.put(header.as_bytes())?;
+        if flags as u8 & wqe::SEND_INLINE != 0 {
+            header.count = slot.put_inline(list, max_inline)?;
+        } else if list.len() <= max_sge as usize {
+            header.count = list.len() as u16;
+            slot.put(list.as_bytes())?;
+        } else {
+            return Err(EINVAL);
+        }
+        let filled = core::mem::replace(&mut slot.len, 0);
+        slot.put(header.as_bytes())?;
+        slot.len = filled;
+        Ok(slot)
+    }
+
+    /// The header of its slot, but for the count of what follows.
+    fn header(
+        &self,
+        opcode: u8,
+        parts: Parts,
+        flags: u8,
+        number: impl FnOnce(&A) -> u32,
+    ) -> Result<SendWqe> {
+        let wr = self.wr;
         // SAFETY: Either field is a `u64`.
         let wr_id = unsafe { wr.__bindgen_anon_1.wr_id };
-        let mut header = SendWqe::new(wr_id, opcode, flags as u8);
+        let mut header = SendWqe::new(wr_id, opcode, flags);
         let sends = matches!(opcode, wqe::OP_SEND | wqe::OP_SEND_WITH_IMM);
         // `ib_drain_sq` posts an RDMA WRITE to any QP, to have it flushed.
         if self.is_datagram && sends {
@@ -255,21 +282,7 @@ impl<'a, A> SendWr<'a, A> {
             // SAFETY: Either field is a `u32`: immediate data in the order of the wire, or a key.
             header.set_imm(unsafe { wr.ex.imm_data });
         }
-        let mut slot = WqeSlot::new();
-        // The header is written last, when its count is known.
-        slot.put(header.as_bytes())?;
-        if flags as u8 & wqe::SEND_INLINE != 0 {
-            header.count = slot.put_inline(list, max_inline)?;
-        } else if list.len() <= max_sge as usize {
-            header.count = list.len() as u16;
-            slot.put(list.as_bytes())?;
-        } else {
-            return Err(EINVAL);
-        }
-        let filled = core::mem::replace(&mut slot.len, 0);
-        slot.put(header.as_bytes())?;
-        slot.len = filled;
-        Ok(slot)
+        Ok(header)
     }
 }
 
