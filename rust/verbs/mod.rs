@@ -2,10 +2,10 @@
 
 //! The verbs: objects that users create, modify, query and destroy.
 //!
-//! Each file is one kind of object, and implements the trait that `sys::ib` has for it: a call of
-//! `ibv_create_qp()` becomes `create_qp` of ib_core's table, in `sys::ib::qp`, and that
-//! `QpObject::create` in [`qp`]. It checks the user's arguments, allocates, and publishes the object
-//! to the data path, which then runs by itself, when it is complete.
+//! Each file is one kind of object, and implements the trait that `sys::ib` has for it. A call of
+//! `ibv_create_qp()`, for instance, becomes `create_qp` of ib_core's table, in `sys::ib::qp`, and
+//! that `QpObject::create` in [`qp`]. It checks the user's arguments, allocates, and publishes the
+//! object to the data path, which then runs by itself, when it is complete.
 //!
 //! What is made is the driver's part of an object of ib_core, which owns it: it is dropped in the
 //! operation that destroys the object, or right away if its creation fails. Dropping it unpublishes
