@@ -11,6 +11,7 @@ use crate::sys::ib::ah::AddressVector;
 use crate::sys::ib::call::Argument;
 use crate::sys::ib::limits;
 use crate::sys::ib::mr::Access;
+use crate::sys::refusal::refuse;
 use kernel::prelude::*;
 
 /// The arguments of `modify_qp`: what is `Some` is in the attribute mask.
@@ -97,19 +98,22 @@ impl ModifyAttr<'_> {
         )
         .map(known)
         .transpose()?;
-        let av = match when(mask, bindings::ib_qp_attr_mask_IB_QP_AV, &attr.ah_attr) {
+        let av = when(mask, bindings::ib_qp_attr_mask_IB_QP_AV, &attr.ah_attr)
             // SAFETY: By the type invariant.
-            Some(raw) => Some(unsafe { AddressVector::from_raw(raw) }?),
-            None => None,
+            .map(|raw| unsafe { AddressVector::from_raw(raw) })
+            .transpose()?;
+        let bytes = |raw| {
+            let known =
+                u64::from(bindings::ib_mtu_IB_MTU_256)..=bindings::ib_mtu_IB_MTU_4096.into();
+            limits::mtu_bytes(raw).ok_or_else(|| refuse(EINVAL, "enum ib_mtu path_mtu", raw, known))
         };
-        let mtu = match when(
+        let mtu = when(
             mask,
             bindings::ib_qp_attr_mask_IB_QP_PATH_MTU,
             attr.path_mtu,
-        ) {
-            Some(raw) => Some(limits::mtu_bytes(raw).ok_or(EINVAL)?),
-            None => None,
-        };
+        )
+        .map(bytes)
+        .transpose()?;
         Ok(QpChange {
             mask,
             state,
