@@ -208,7 +208,9 @@ pub(super) fn offloaded(
     let why = match (asked_by, from, to) {
         (AskedBy::End, ..) => OffloadCause::Ended,
         (_, _, Inviting | Polling) => OffloadCause::Streams,
-        (_, Inviting, Far) | (AskedBy::WorkerRuns, Inviting, Moving) => OffloadCause::Taken,
+        (_, Inviting | Polling, Far) | (AskedBy::WorkerRuns, Inviting | Polling, Moving) => {
+            OffloadCause::Taken
+        }
         (AskedBy::WorkerRuns, Inviting, _) => OffloadCause::Declined,
         (AskedBy::Budget, ..) | (AskedBy::WorkerRan, Polling, Near) => OffloadCause::Budget,
         (_, Moving, _) => OffloadCause::Acknowledged,
