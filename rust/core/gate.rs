@@ -3,12 +3,12 @@
 //! A gate: a reference count that can be killed, like `percpu_ref`, and then drains; for good, or
 //! until the guarded value was changed.
 //!
-//! `sys::revocable` and `sys::revocable` are made of it. It needs no kernel, so that host tests
-//! can run it in every order of its steps.
+//! `sys::revocable` builds revocable and changeable values on it. The word and the waiting are a
+//! trait, so host tests run its steps in every order that the memory model permits.
 
 /// Set once the gate is killed.
 const KILLED: u32 = 1 << 31;
-/// Set once a caller has taken the guarded value.
+/// Set while a caller has taken or claimed the guarded value.
 const TAKEN: u32 = 1 << 30;
 /// From here on `tryget` fails: the gate is killed or, after leaked guards, about to overflow. The
 /// room up to the next bit is for failing `tryget`s, which count briefly.

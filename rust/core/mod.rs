@@ -3,9 +3,9 @@
 //! The core: all of ferroce that needs neither the kernel nor unsafe code. On the host it is an
 //! ordinary crate (`lib.rs`), for the tests and the provider.
 //!
-//! Its heart are the transports as state machines without input and output (IBTA volume 1,
-//! chapter 9). Nothing here sends, receives, copies, locks, sleeps or asks for the time. The owner
-//! of a QP does, and tells the state machines what happened; they answer what is to be done next.
+//! Its heart is the transports as state machines without input and output (IBTA volume 1, chapter
+//! 9). Nothing here sends, receives, copies, locks, sleeps or asks for the time. The owner of a QP
+//! does, and tells the state machines what happened; they return what is to be done next.
 //!
 //! ```text
 //!   work request                                                              receive
@@ -23,14 +23,15 @@
 //!
 //! | what | file |
 //! |---|---|
-//! | the types of queue pairs, and what each is composed of | [`service`] |
+//! | the types of QPs, and what each is composed of | [`service`] |
 //! | operations, and the replies to them | [`operation`] |
 //! | how a work request or a packet names memory | [`memory`] |
 //! | how a message is cut into packets | [`message`] |
 //! | what moves between requester and responder | [`segment`] |
 //! | completions | [`completion`] |
 //! | the send loop, for each requester and all that transmits; WQEs as it sees them | [`send`] |
-//! | requests of a responder to its QP | [`env`] |
+//! | what makes a send queue look for work | [`kick`] |
+//! | requests of a responder to its QP | [`mod@env`] |
 //! | the reliable connection: requester and responder | [`rc`] |
 //! | the unreliable connection, and the requester of datagrams | [`uc`] |
 //! | the responder of datagrams | [`ud`] |
@@ -42,9 +43,9 @@
 //! | packets | [`wire`] |
 //! | rings and structures shared with the provider | [`uabi`] |
 //!
-//! On the wire a segment is a packet, and the payload is in it. On the local path the segment of
-//! the one QP is handed to the other one directly, the payload is copied once from memory to
-//! memory, and a segment may be as long as a message.
+//! On the wire a segment is a packet, and the payload is in it. On the local path a segment is
+//! handed to the other QP directly, the payload is copied once from memory to memory, and a segment
+//! may stand for many packets.
 //!
 //! Whatever a peer sends ends in a counter, an answer, or the end of its own connection: there is
 //! no arithmetic here that wraps unseen, no loop whose length the peer chooses, and no access to

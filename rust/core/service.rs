@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The types of queue pairs: the one table of what each is composed of.
+//! The types of QPs: the one table of what each is composed of.
 //!
-//! A queue pair is a requester, a responder and a source of receives, not a reliable connection
-//! with exceptions. To serve another type: write the requester and responder of its row, as modules
-//! beside
-//! [`super::rc`], and set `served`.
+//! A QP is a requester, a responder and a source of receives, not a reliable connection with
+//! exceptions. To serve another type: write the requester and responder of its row, as modules
+//! beside [`super::rc`], add them to the enums of `datapath::protocol`, and set `served`.
 
 use super::operation::Operation;
 use crate::core::wire::opcode;
 
-/// A type of queue pair. The numbers are those of `enum ib_qp_type`.
+/// A type of QP. The numbers are those of `enum ib_qp_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum QpType {
-    /// General services: the queue pair of management datagrams, number 1.
+    /// General services: the QP of management datagrams, number 1 on the wire.
     Gsi = 1,
     /// Reliable connection.
     Rc = 2,
@@ -33,9 +32,9 @@ pub enum QpType {
 pub enum Protocol {
     /// It has none.
     None,
-    /// Acknowledged, repeated and in order: [`super::rc`].
+    /// Acknowledged, retransmitted and in order: [`super::rc`].
     Reliable,
-    /// In order and never repeated, a message with a gap is dropped: [`super::uc`].
+    /// In order and never retransmitted, a message with a gap is dropped: [`super::uc`].
     Unacknowledged,
     /// One packet a message, each to or from a peer of its own: [`super::ud`].
     Datagram,
@@ -46,9 +45,9 @@ pub enum Protocol {
 pub enum Receives {
     /// Nowhere: it receives nothing.
     None,
-    /// In the queue pair's own queue, or the shared one that it was made with.
+    /// In the RQ of the QP, or the SRQ that it was created with.
     Queue,
-    /// In the shared queue that each packet names (XRCETH).
+    /// In the SRQ that each packet names (XRCETH).
     NamedByPacket,
 }
 
@@ -65,7 +64,7 @@ pub mod attribute {
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Such a queue pair can be made.
+    /// Such a QP can be created.
     pub served: bool,
     /// The packets of its messages.
     pub opcodes: opcode::OpcodeService,
@@ -82,7 +81,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Whether a request of its send queue may be `op`.
+    /// Whether a WQE of its send queue may be `op`.
     #[inline]
     pub fn has(&self, op: Operation) -> bool {
         self.operations.contains(&op)
@@ -107,7 +106,7 @@ const WRITES: &[Operation] = &[
     Operation::Write,
     Operation::WriteImm,
 ];
-/// The operations of ULPs.
+/// The operations of ULPs on reliable connections.
 const KERNEL: &[Operation] = &[
     Operation::Send,
     Operation::SendImm,
@@ -198,7 +197,7 @@ mod tests {
 
     /// ULPs may do what processes may, and on reliable connections register.
     #[test]
-    fn only_users_in_the_kernel_register() {
+    fn only_ulps_register() {
         for raw in 0..256 {
             let Some(service) = QpType::from_raw(raw).map(QpType::service) else {
                 continue;

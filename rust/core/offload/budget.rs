@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! CPU time: of workers at high priority ([`Budget`]), and of polling ([`Rounds`]).
+//! Limits of CPU time: of workers at high priority ([`Budget`]), and of polling ([`Rounds`]).
 //!
 //! A worker of high priority is not held up by the process that polls for its completions. But it
 //! holds up everything else on its CPU, as long as there is work. So only a share of the time is
@@ -135,9 +135,9 @@ mod share {
 
     const MS: u64 = 1_000_000;
 
-    /// Runs whenever the budget permits, for `turn` each, and looks again `idle` later otherwise.
+    /// Runs whenever the budget permits, for `run` each, and looks again `idle` later otherwise.
     /// Returns the most time spent in any 10 ms of a second.
-    fn most_in_10_ms(turn: u64, idle: u64) -> u64 {
+    fn most_in_10_ms(run: u64, idle: u64) -> u64 {
         // The time in pieces of 10 us: spent or not.
         const PIECE: u64 = 10_000;
         let mut spent = [false; 101_000];
@@ -145,11 +145,11 @@ mod share {
         let mut now = 0;
         while now < 1000 * MS {
             if budget.has_left(now) {
-                budget.spend(now, now + turn);
-                for piece in now / PIECE..(now + turn) / PIECE {
+                budget.spend(now, now + run);
+                for piece in now / PIECE..(now + run) / PIECE {
                     spent[piece as usize] = true;
                 }
-                now += turn;
+                now += run;
             } else {
                 now += idle;
             }
@@ -164,10 +164,10 @@ mod share {
 
     #[test]
     fn at_most_a_fifth_of_any_10_ms() {
-        for turn in [10_000, 50_000, 200_000] {
+        for run in [10_000, 50_000, 200_000] {
             for idle in [10_000, 1_000_000, 30_000_000] {
-                let most = most_in_10_ms(turn, idle);
-                assert!(most <= 2 * MS + turn, "{turn} {idle}: {most}");
+                let most = most_in_10_ms(run, idle);
+                assert!(most <= 2 * MS + run, "{run} {idle}: {most}");
             }
         }
         // The budget is used.

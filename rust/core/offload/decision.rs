@@ -57,7 +57,7 @@ pub struct WorkerCall<C> {
     pub worker: Worker,
     /// Its CPU. The timer is armed where it will run.
     pub cpu: C,
-    /// Delay of the timer, in periods of [`rounds`]; 0 for work items.
+    /// Delay of the timer, in periods of [`Rounds`](super::budget::Rounds); 0 for work items.
     pub periods: u32,
 }
 
@@ -88,7 +88,8 @@ pub enum Decision<C> {
 pub enum AfterRun<C> {
     /// Call it for another run.
     Again(WorkerCall<C>),
-    /// Ask for doorbells, look at the ring once more, then call [`Offload::rest`].
+    /// Ask for doorbells, look at the ring once more, then call
+    /// [`Offload::rest`](super::Offload::rest).
     Rest,
     /// It did not help: return the queue to the CPU of its process, by this decision.
     MoveBack(Decision<C>),

@@ -14,9 +14,9 @@
 //! hypervisor may have taken the CPU away, which the kernel cannot see. On a busy host the only
 //! cost is the invitation; who was declined tells the other queues ([`Helper`](stream::Helper)).
 //!
-//! The timer polls the ring every few ten microseconds ([`budget`]). The WQEs posted since then
-//! leave as one batch, with one ACK, where each would have cost a system call, a walk through the
-//! network stack and an ACK. Polling ends when the process waits for something, when a batch is
+//! The timer polls the ring every few ten microseconds ([`budget::Rounds`]). The WQEs posted since
+//! then leave as one batch, with one ACK, where each would have cost a system call, a walk through
+//! the network stack and an ACK. Polling ends when the process waits for something, when a batch is
 //! so large that a worker is due, and in time for the next invitation. A queue that has streamed
 //! resumes with its next doorbell: a process that streams on many queues fills one after the other.
 //!

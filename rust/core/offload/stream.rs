@@ -17,8 +17,11 @@ const DOORBELLS: u32 = 8;
 /// WQEs per doorbell from which on the cost of the doorbell does not matter.
 const LISTED: u32 = 16;
 
-/// Nanoseconds before an attempt that did not help is repeated: at first, and at most.
-const PAUSE: (u64, u64) = (1_000_000, 128_000_000);
+/// Nanoseconds before an attempt that did not help is repeated for the first time.
+const FIRST_PAUSE: u64 = 1_000_000;
+
+/// Each pause is twice as long as the one before, up to this.
+const LONGEST_PAUSE: u64 = 128_000_000;
 
 /// A process streams if its own time between two doorbells is at most this many nanoseconds, or
 /// within [`AT_MOST`]. It includes the system call of the doorbell.
@@ -232,7 +235,7 @@ impl Default for Backoff {
     fn default() -> Self {
         Self {
             until: 0,
-            pause: PAUSE.0,
+            pause: FIRST_PAUSE,
         }
     }
 }
@@ -247,12 +250,12 @@ impl Backoff {
     /// The attempt did not help: back off, longer each time.
     pub fn begin(&mut self, now: u64) {
         self.until = now.saturating_add(self.pause);
-        self.pause = self.pause.saturating_mul(2).min(PAUSE.1);
+        self.pause = self.pause.saturating_mul(2).min(LONGEST_PAUSE);
     }
 
     /// The attempt helped: reset the pause.
     pub fn helped(&mut self) {
-        self.pause = PAUSE.0;
+        self.pause = FIRST_PAUSE;
     }
 }
 

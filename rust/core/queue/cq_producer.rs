@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The producer side of a CQ ring.
+//! The module's side of a CQ ring: completions are added, an arm word is taken, an overrun is
+//! noticed, and a resize moves what is not consumed to another ring.
 
 use super::moderation::{
     Due,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The consumer side of an SRQ ring. Pure.
+//! The module's side of an SRQ ring: QPs take receives from it, a limit event asks for more, and a
+//! resize moves what is posted to another ring.
 
 use super::wqe::RecvWqes;
 use crate::core::env::TakeReceive;
@@ -41,7 +42,7 @@ pub struct PostedReceives {
 }
 
 impl SrqConsumer {
-    /// Free receives; `None` if the SRQ is broken.
+    /// Receives that are posted and not taken; `None` if the SRQ is broken.
     pub fn left(&self, ring: &impl RingOps) -> Option<u32> {
         let left = ring.load_producer().wrapping_sub(self.consumer);
         (!self.broken).then_some(left.min(ring.entries()))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
 //! Private copies of WQEs. A WQE is copied once from the ring and then checked, so the process can
-//! no longer change it. Pure: the owner chooses the storage.
+//! no longer change what was checked. The owner chooses the storage.
 
 use crate::core::completion::Status;
 use crate::core::env::TakeReceive;
@@ -450,7 +450,7 @@ impl<W: DerefMut<Target = [u64]>> RecvWqes<W> {
         receive
     }
 
-    /// Free receives in its own ring.
+    /// Receives in its own ring that are posted and not taken.
     pub fn left(&self, ring: &impl RingOps) -> u32 {
         let left = ring.load_producer().wrapping_sub(self.consumer);
         left.min(ring.entries())

@@ -17,7 +17,7 @@
 //! The module trusts nothing in here: it keeps its own copy of the index it owns, bounds the
 //! other one, and copies a slot once before it looks at it.
 //!
-//! Loads and stores of the words of a control block, and their order.
+//! # Who sleeps, and who wakes whom
 //!
 //! Both sides sleep: the module until a doorbell, the process until a completion event. Each says
 //! in a word that it is about to, and then looks at the ring once more; the other side publishes
@@ -29,8 +29,8 @@
 //! | send | provider | [`Word::Flags`] | module | [`Word::Flags`] | [`Word::Producer`] |
 //! | completion | module | [`Word::Arm`] | provider | [`Word::Arm`] | [`Word::Producer`] |
 //!
-//! The steps stand here once, over the few accesses that a side has; the host tests run these same
-//! steps in every order that the memory model permits.
+//! The steps are here once, over the few accesses that a side has; the host tests run them in every
+//! order that the memory model permits.
 
 /// Size of the control block: the offset of the first slot.
 pub const CONTROL_SIZE: usize = 256;
@@ -129,15 +129,15 @@ impl Word {
 
 /// The control block of a ring, as single atomics.
 pub trait Words {
-    /// Relaxed load.
+    /// Load, relaxed.
     fn load(&self, word: Word) -> u32;
-    /// Reads a word, before all that follows.
+    /// Load-acquire.
     fn load_acquire(&self, word: Word) -> u32;
-    /// Writes a word, in no order.
+    /// Store, relaxed.
     fn store(&self, word: Word, value: u32);
     /// Store-release.
     fn store_release(&self, word: Word, value: u32);
-    /// Orders all accesses before it against all after it, on every CPU.
+    /// A full barrier, `smp_mb()`.
     fn full_barrier(&self);
 
     /// The producer's index, with all that it wrote before.
@@ -165,9 +165,9 @@ pub trait Words {
     }
 }
 
-/// The side of the module.
+/// What only the module does.
 pub trait Module: Words {
-    /// Replaces a word and returns what it was, in no order.
+    /// Exchanges a word, relaxed, and returns its old value.
     fn swap(&self, word: Word, value: u32) -> u32;
 
     /// Publishes the flags; a full barrier follows, so that an index read next is not older.
@@ -208,12 +208,12 @@ pub trait Module: Words {
     }
 }
 
-/// The side of the provider.
+/// What only the provider does.
 pub trait Provider: Words {
-    /// Replaces a word by the greater of it and `value`, in no order.
+    /// Raises a word to `value`, relaxed, unless it is greater already.
     fn raise(&self, word: Word, value: u32);
 
-    /// Asks for an event, [`ARM_SOLICITED`] or [`super::ring::ARM_NEXT`]. The application polls
+    /// Asks for an event, [`ARM_SOLICITED`] or [`ARM_NEXT`]. The application polls
     /// once more after arming: either that poll sees a completion, or the module, which writes it
     /// first and then looks at the arm word, raises the event.
     #[inline]

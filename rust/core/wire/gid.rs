@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! What the 16 bytes of a GID say: an IPv6 address, or an IPv4 address as `::ffff:a.b.c.d` (annex
-//! A17); and the UDP source port, by which routers choose among ways (annex A17.3.1), as all
-//! drivers of Linux compute it: so tools that predict a path are right about ours too.
+//! The address in a GID, which is an IPv6 address or, as `::ffff:a.b.c.d`, an IPv4 address (annex
+//! A17); and the UDP source port, by which routers spread flows over equal paths (annex A17.3.1).
+//! Flow labels and ports are computed as by the other RoCEv2 drivers of Linux, so tools that
+//! predict a path from them predict it for ferroce too.
 
-/// The bytes.
+/// A GID, as it lies in a header.
 pub type Gid = [u8; 16];
 
 /// Prefix of an IPv4 address.
 const IPV4_PREFIX: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
-/// The number that datagrams to a group have in place of that of a queue pair.
+/// The destination QPN of multicast datagrams (IBTA 10.5).
 pub const GROUP_QPN: u32 = 0xff_ffff;
 
 /// The IPv4 address in a GID, if it is one.
@@ -19,12 +20,12 @@ pub fn ipv4(gid: &Gid) -> Option<[u8; 4]> {
     (prefix == IPV4_PREFIX).then_some(*address)
 }
 
-/// The GID that says this IPv4 address.
+/// The GID of an IPv4 address.
 pub fn of_ipv4([a, b, c, d]: [u8; 4]) -> Gid {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
 }
 
-/// Whether it is that of a group (`ff00::/8`, or `224.0.0.0/4`).
+/// Whether it is a multicast address (`ff00::/8`, or `224.0.0.0/4`).
 pub fn is_multicast(gid: &Gid) -> bool {
     match ipv4(gid) {
         Some([first, ..]) => first & 0xf0 == 0xe0,
@@ -35,7 +36,7 @@ pub fn is_multicast(gid: &Gid) -> bool {
 /// First of the ports that RoCEv2 senders use.
 const FIRST_SOURCE_PORT: u16 = 0xc000;
 
-/// The port that a 20-bit flow label stands for.
+/// The source port for a 20-bit flow label.
 pub const fn port_of_flow(flow_label: u32) -> u16 {
     let label = flow_label & 0xf_ffff;
     // The upper six bits are folded into the lower fourteen.
@@ -43,7 +44,7 @@ pub const fn port_of_flow(flow_label: u32) -> u16 {
     FIRST_SOURCE_PORT | folded as u16
 }
 
-/// The label that stands for a connection whose user has given none: the same at both ends.
+/// The flow label of a connection whose user has given none: the same at both ends.
 pub const fn flow_of_connection(qpn: u32, peer: u32) -> u32 {
     // Two numbers of 24 bits.
     let product = (qpn as u64).wrapping_mul(peer as u64);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! What stands in front of a received datagram: 40 bytes that tell where it came from
-//! (IBTA 11.4.2.1, annex A17.4.5.1).
+//! The GRH before a received datagram: 40 bytes that tell where it came from (IBTA 11.4.2.1, annex
+//! A17.4.5.1).
 //!
 //! Over IPv6 they are the IPv6 header, which has the fields of a GRH at the same places. Over IPv4
 //! the first 20 bytes are undefined, here zero, and the IPv4 header is the rest. Its checksum must
@@ -16,7 +16,7 @@ pub type Grh = [u8; GRH_LEN as usize];
 /// Protocol number of UDP.
 const UDP: u8 = 17;
 
-/// What an IP header says that no packet had, because the datagram stayed in its device.
+/// Fields of the IP header that a packet would have had, for a datagram on the local path.
 #[derive(Clone, Copy, Debug)]
 pub struct Made {
     /// TOS or traffic class.
@@ -52,7 +52,7 @@ pub fn made_v4(made: Made, source: [u8; 4], destination: [u8; 4]) -> Grh {
     let [e, f, g, h] = destination;
     let [high, low] = made.length.saturating_add(20).to_be_bytes();
     let (tos, ttl) = (made.traffic_class, made.hop_limit);
-    // Not to be fragmented, as all that we send.
+    // Don't Fragment, as in every packet of ferroce.
     let header = |[x, y]: [u8; 2]| {
         [
             0x45, tos, high, low, 0, 0, 0x40, 0, ttl, UDP, x, y, a, b, c, d, e, f, g, h,
@@ -121,7 +121,7 @@ mod tests {
         let header: [u8; 20] = grh[20..].try_into().unwrap();
         assert_eq!(checksum(&header), 0);
         assert_eq!(of_packet(&header), Some(grh));
-        // The example that everybody has (RFC 1071's arithmetic).
+        // The usual example of a checksum as RFC 1071 computes it.
         let known = [
             0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 17, 0, 0, 192, 168, 0, 1, 192, 168, 0, 199,
         ];

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The transport headers as they lie on the wire: BTH, DETH, RETH, FETH, AtomicETH,
-//! AETH, AtomicAckETH, ImmDt.
+//! The transport headers as they lie on the wire.
 //!
 //! Every bit pattern is a value of these structs, so reading one cannot fail; [`super::packet`]
 //! judges what was read.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Wire format: the bytes of a RoCEv2 packet, independent of any QP.
+//! Wire format: the bytes of a RoCEv2 packet and the numbers in them, independent of any QP.
 //!
 //! ```text
 //!            RoCEv2 (annex A17)              IBTA volume 1, chapter 9
@@ -16,12 +16,13 @@
 //! | piece | file | follows |
 //! |---|---|---|
 //! | BTH: opcode, QPN, PSN, flags | [`headers`] | 9.2 |
-//! | DETH, RETH, AETH, ImmDt | [`headers`] | 9.3 |
+//! | the extended headers | [`headers`] | 9.3, annex A19 |
 //! | which headers and payload an opcode has | [`opcode`] | 9.2 table of opcodes, 9.4, 9.6.1 |
 //! | a packet as one checked value, and back to bytes | [`packet`] | 9.6.1 |
-//! | what a GID says; the UDP source port | [`gid`] | A17, A17.3.1 |
-//! | what stands in front of a received datagram | [`grh`] | 11.4.2.1, A17.4.5.1 |
-//! | the order of packets | [`psn`] | 9.7.1 |
+//! | the address in a GID; the UDP source port | [`gid`] | A17, A17.3.1 |
+//! | the GRH before a received datagram | [`grh`] | 11.4.2.1, A17.4.5.1 |
+//! | PSNs and their distance | [`psn`] | 9.7.1 |
+//! | QPNs and keys that nobody can guess | [`ident`] | - |
 //! | ICRC | [`icrc`] | 7.8.1, A17.3.3 |
 //! | datagrams that ask for the counters of a port | [`performance`] | 16.1 |
 //!

@@ -6,7 +6,7 @@
 //! the others are "after" it. That is no order (a before b, b before c does not give a before c),
 //! so [`Psn`] does not implement `Ord`; compare two of them with [`Psn::distance_from`].
 
-/// A packet sequence number, or a message's position in units of packets.
+/// A packet sequence number.
 ///
 /// # Invariants
 ///

@@ -57,7 +57,7 @@
 //! | one that did not leave this host | the owner: [`Requester::unsend`] | nothing |
 //! | none, but there is no receive | the responder, by RNR NAK | one RNR retry, and a back-off |
 //!
-//! After a refused packet nothing else is sent until it is accepted ([`window`]).
+//! After an RNR NAK the refused packet is sent alone until it is accepted ([`window`]).
 
 mod ack;
 mod congestion;
@@ -148,8 +148,8 @@ pub struct Requester<S> {
     retired: u32,
     /// WQEs that the cursor has passed and whose responses are not complete.
     reads: u32,
-    /// Upper bound of the messages that the responder has counted: those sent, a READ request being
-    /// one. Modulo 2^24 it is the largest possible MSN.
+    /// Upper bound of the messages that the responder has counted: those sent, each READ request
+    /// being one. Modulo 2^24 it is the largest possible MSN.
     messages_sent: u32,
     /// How many of them are acknowledged: the smallest possible MSN.
     messages_done: u32,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Results that the requester returns to its driver.
+//! What becomes of a READ response: the results that the requester returns to its owner.
 
 use crate::core::rc::sequence::Sequence;
 use crate::core::send::Progress;

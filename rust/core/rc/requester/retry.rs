@@ -50,7 +50,8 @@ pub(super) struct Retry {
     ack_timeout_ns: Option<u64>,
     /// Since when the oldest packet waits for its acknowledgement.
     since: u64,
-    /// Its value before the last transmission of the oldest packet, if that was the first one.
+    /// When the local stack first refused the oldest packet, since the last progress or timeout:
+    /// the timeout runs from then on, however often the packet is tried.
     tried: Option<u64>,
     wait: Option<Wait>,
     /// The responder refused the oldest packet, which was not retransmitted since.
@@ -207,13 +208,13 @@ impl Retry {
         self.refused = true;
     }
 
-    /// Whether an RNR NAK for the oldest packet is about a transmission that was refused already:
-    /// the network may have duplicated the packet.
+    /// Whether a NAK for the oldest packet is about a transmission that has had an RNR NAK already:
+    /// the network may have duplicated one of the two.
     pub(super) const fn was_refused(&self) -> bool {
         self.refused
     }
 
-    /// Whether a back-off is not over at `now`; clears it when it is.
+    /// Whether a back-off is still on at `now`. Ends one that is over.
     #[inline]
     pub(super) fn is_waiting(&mut self, now: u64) -> bool {
         match self.wait {
@@ -232,7 +233,8 @@ impl Retry {
         self.wait.is_some()
     }
 
-    /// Sending may continue from `now`. Only then is a refusal forgotten.
+    /// Ends a back-off at `now`. The ACK timeout, which does not run during an RNR back-off, starts
+    /// again.
     pub(super) fn end_wait(&mut self, now: u64) {
         let wait = self.wait.take();
         if wait.is_some_and(|wait| wait.reason == Reason::Receiver) {
