@@ -39,6 +39,7 @@
 //! | which CPU transmits, and at which priority | [`offload`] |
 //! | which packets may leave as one batch | [`batch`] |
 //! | the reference count that ends access to memory | [`gate`] |
+//! | slots addressed by free-running indices | `slots` |
 //! | limits of objects and of path MTUs | [`quota`] |
 //! | packets | [`wire`] |
 //! | rings and structures shared with the provider | [`uabi`] |
@@ -78,6 +79,7 @@ pub mod rc;
 pub mod segment;
 pub mod send;
 pub mod service;
+mod slots;
 pub mod uabi;
 pub mod uc;
 pub mod ud;

@@ -28,12 +28,13 @@ use crate::core::send::{
     SendRequest,
     SendSource, //
 };
+use crate::core::slots::SlotRing;
 use crate::core::wire::opcode::Opcode;
 use crate::core::wire::opcode::OpcodeService;
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
 
-/// A slot of the requester's copy of the send queue. Its content is the requester's own.
+/// A slot of the send queue, for its requester. The content is the requester's own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Slot {
     request: SendRequest,
@@ -59,9 +60,7 @@ enum State {
 /// The slots `retired..pushed` hold WQEs; `packet` is below the packets of the first of them, and 0
 /// if there is none.
 pub struct UnackedRequester<S> {
-    slots: S,
-    /// Slots in use: a power of two, or 0.
-    capacity: u32,
+    ring: SlotRing<S>,
     service: OpcodeService,
     state: State,
     draining: bool,
@@ -79,13 +78,8 @@ impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
     ///
     /// The number of slots should be a power of two; else only the next smaller one is used.
     pub fn new(slots: S, service: OpcodeService) -> Self {
-        let len = u32::try_from(slots.len()).unwrap_or(u32::MAX);
         Self {
-            slots,
-            capacity: match len.checked_ilog2() {
-                Some(log) => 1u32.wrapping_shl(log),
-                None => 0,
-            },
+            ring: SlotRing::new(slots),
             service,
             state: State::Reset,
             draining: false,
@@ -140,18 +134,13 @@ impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
         self.psn
     }
 
-    #[inline]
-    fn slot_of(&self, index: u32) -> u32 {
-        index & self.capacity.wrapping_sub(1)
-    }
-
     /// The oldest WQE.
     #[inline]
     fn head(&self) -> Option<&Slot> {
         if self.retired == self.pushed {
             return None;
         }
-        self.slots.get(self.slot_of(self.retired) as usize)
+        self.ring.get(self.retired)
     }
 
     /// Pushes a WQE and returns its slot.
@@ -187,12 +176,12 @@ impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
     }
 
     fn push_slot(&mut self, request: SendRequest, status: Status) -> Result<u32, PushError> {
-        if self.pushed.wrapping_sub(self.retired) >= self.capacity {
+        if self.pushed.wrapping_sub(self.retired) >= self.ring.capacity() {
             return Err(PushError::Full);
         }
-        let number = self.slot_of(self.pushed);
-        let slot = self.slots.get_mut(number as usize);
-        *slot.ok_or(PushError::Full)? = Slot { request, status };
+        let slot = self.ring.get_mut(self.pushed).ok_or(PushError::Full)?;
+        *slot = Slot { request, status };
+        let number = self.ring.slot(self.pushed);
         self.pushed = self.pushed.wrapping_add(1);
         Ok(number)
     }
@@ -218,7 +207,7 @@ impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
             len,
         } = cut(self.mtu, request.length, self.packet, span);
         Some(RequestSegment {
-            slot: self.slot_of(self.retired),
+            slot: self.ring.slot(self.retired),
             opcode: opcode(self.service, request.op, first, last)?,
             psn: self.psn,
             span,

@@ -95,11 +95,11 @@ use crate::core::send::{
     PushError,
     SendRequest, //
 };
+use crate::core::slots::SlotRing;
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
 use holes::Holes;
 use retry::Retry;
-use slot::SlotRing;
 use tail::Tail;
 use window::CongestionWindow;
 

@@ -24,6 +24,7 @@ use crate::core::operation::Brings;
 use crate::core::operation::ATOMIC_SIZE;
 use crate::core::rc::sequence::Sequence;
 use crate::core::segment::ReadSegment;
+use crate::core::slots::SlotRing;
 use crate::core::wire::headers::Reth;
 use crate::core::wire::opcode::Kind;
 use core::ops::DerefMut;
@@ -231,20 +232,9 @@ impl Resource {
     }
 }
 
-/// How many of these slots are in use.
-fn capacity_of(slots: &[Resource]) -> u32 {
-    let len = u32::try_from(slots.len()).unwrap_or(u32::MAX);
-    match len.checked_ilog2() {
-        Some(log) => 1u32.wrapping_shl(log),
-        None => 0,
-    }
-}
-
 /// The resources, addressed by free-running indices in the order of their requests.
 pub(super) struct Resources<R> {
-    slots: R,
-    /// Slots in use: a power of two, or 0.
-    capacity: u32,
+    ring: SlotRing<R>,
     /// Index of the next resource.
     made: u32,
     /// Number of resources kept before it.
@@ -261,8 +251,7 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
     /// No resources, with as many slots as given, or the next smaller power of two.
     pub(super) fn new(slots: R) -> Self {
         Self {
-            capacity: capacity_of(&slots),
-            slots,
+            ring: SlotRing::new(slots),
             made: 0,
             kept: 0,
             unanswered: 0,
@@ -273,20 +262,8 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
 
     /// Exchanges the slots for these, if they are more. The resources move.
     pub(super) fn grow(&mut self, slots: &mut R) {
-        let capacity = capacity_of(slots);
-        if capacity <= self.capacity {
-            return;
-        }
-        for back in 1..=self.kept {
-            let index = self.made.wrapping_sub(back);
-            let from = self.get(index).copied();
-            let to = slots.get_mut((index & capacity.wrapping_sub(1)) as usize);
-            if let (Some(from), Some(to)) = (from, to) {
-                *to = from;
-            }
-        }
-        core::mem::swap(&mut self.slots, slots);
-        self.capacity = capacity;
+        let kept = (1..=self.kept).map(|age| self.made.wrapping_sub(age));
+        self.ring.grow(slots, kept);
     }
 
     pub(super) fn clear(&mut self) {
@@ -298,8 +275,7 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
 
     #[inline]
     fn get(&mut self, index: u32) -> Option<&mut Resource> {
-        let slot = index & self.capacity.wrapping_sub(1);
-        self.slots.get_mut(slot as usize)
+        self.ring.get_mut(index)
     }
 
     /// Whether nothing is pending.
@@ -316,8 +292,8 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
 
     /// Whether there is a slot for one more.
     #[inline]
-    pub(super) const fn has_room(&self) -> bool {
-        self.outstanding() < self.capacity
+    pub(super) fn has_room(&self) -> bool {
+        self.outstanding() < self.ring.capacity()
     }
 
     /// Adds a resource, whose PSNs are behind those of all others. `false` if all slots have
@@ -330,13 +306,13 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
             return false;
         };
         *slot = resource;
-        if self.made.wrapping_sub(self.cursor) >= self.capacity {
+        if self.made.wrapping_sub(self.cursor) >= self.ring.capacity() {
             // The previous resource in this slot was being answered again.
             self.cursor = self.cursor.wrapping_add(1);
             self.skip_answered();
         }
         self.made = self.made.wrapping_add(1);
-        self.kept = self.kept.saturating_add(1).min(self.capacity);
+        self.kept = self.kept.saturating_add(1).min(self.ring.capacity());
         true
     }
 
@@ -615,7 +591,7 @@ mod tests {
         let mut one = [Resource::default(); 1];
         let mut slots = one.as_mut_slice();
         all.grow(&mut slots);
-        assert_eq!((slots.len(), all.capacity), (1, 8));
+        assert_eq!((slots.len(), all.ring.capacity()), (1, 8));
     }
 
     /// Responses that the local stack refused are sent again as they were, not as a new
