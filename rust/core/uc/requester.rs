@@ -96,6 +96,7 @@ impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
     pub fn reset(&mut self) {
         self.state = State::Reset;
         self.draining = false;
+        self.mtu = Mtu::MIN;
         self.pushed = 0;
         self.retired = 0;
         self.packet = 0;
@@ -147,9 +148,8 @@ impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
     pub fn push(&mut self, request: SendRequest) -> Result<u32, PushError> {
         let longest = match self.service {
             // C10-93.1.1 wants neither a packet nor an error for a datagram longer than a packet:
-            // the user would never find out. Before RTS the path MTU is unknown; WQEs pushed then
-            // are cut to it later.
-            OpcodeService::Ud if self.state == State::Ready => self.mtu.bytes(),
+            // the user would never find out. Before RTS the path MTU is the smallest.
+            OpcodeService::Ud => self.mtu.bytes(),
             _ => MAX_MESSAGE,
         };
         if request.length > longest {

@@ -320,6 +320,22 @@ fn a_datagram_is_one_packet() {
     assert_eq!(opcodes, [Opcode::UdSendOnly, Opcode::UdSendOnlyImm]);
 }
 
+/// Also one that is pushed while the path MTU is not known yet, or no longer.
+#[test]
+fn a_datagram_pushed_before_rts_is_one_packet() {
+    let mut requester = UnackedRequester::new(vec![Slot::default(); 8], OpcodeService::Ud);
+    let two_packets = request(1, Operation::Send, MTU + 1);
+    for _ in 0..2 {
+        assert_eq!(requester.push(two_packets), Err(PushError::TooLong));
+        requester.push(request(2, Operation::Send, MTU)).unwrap();
+        requester.connect(mtu(), Psn::new(5));
+        assert_eq!(drain(&mut requester, 16).len(), 1);
+        requester.connect(Mtu::from_bytes(4096).unwrap(), Psn::new(5));
+        requester.push(two_packets).unwrap();
+        requester.reset();
+    }
+}
+
 #[test]
 fn the_ring_has_its_slots() {
     let mut requester = requester(OpcodeService::Uc);
