@@ -35,7 +35,7 @@ pub enum Protocol {
     /// Acknowledged, retransmitted and in order: [`super::rc`].
     Reliable,
     /// In order and never retransmitted, a message with a gap is dropped: [`super::uc`].
-    Unacknowledged,
+    Unreliable,
     /// One packet a message, each to or from a peer of its own: [`super::ud`].
     Datagram,
 }
@@ -152,12 +152,12 @@ impl QpType {
             served, opcodes, operations, requester, responder, receives, refused: REFUSED,
         };
         use opcode::OpcodeService::{Rc, Uc, Ud};
-        use Protocol::{Datagram, None, Reliable, Unacknowledged};
+        use Protocol::{Datagram, None, Reliable, Unreliable};
         use Receives::{NamedByPacket, Queue};
         match self {
             //                    served opcodes operations requester   responder       receives
             QpType::Rc     => row(true,  Rc, ALL,    Reliable,       Reliable,       Queue),
-            QpType::Uc     => row(true,  Uc, WRITES, Unacknowledged, Unacknowledged, Queue),
+            QpType::Uc     => row(true,  Uc, WRITES, Unreliable,     Unreliable,     Queue),
             QpType::Ud     => row(true,  Ud, SENDS,  Datagram,       Datagram,       Queue),
             QpType::Gsi    => row(true,  Ud, SENDS,  Datagram,       Datagram,       Queue),
             // Their packets have opcodes of their own, which are not in the table yet.

@@ -7,8 +7,8 @@ use super::traced;
 use crate::core::queue::cq_producer::{
     CqProducer,
     CqResize,
+    OnOverrun, //
     Overrun,
-    Overruns, //
 };
 use crate::core::queue::moderation::{
     Due,
@@ -102,7 +102,7 @@ impl Cq {
         upcall: CqUpcall,
         ring: Arc<Ring>,
         stamp: Stamp,
-        overruns: Overruns,
+        overruns: OnOverrun,
     ) -> Result<Arc<Self>> {
         let notifier = Notifier::new(upcall)?;
         Arc::pin_init(

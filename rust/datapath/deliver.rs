@@ -329,7 +329,7 @@ pub(super) fn request(
         // Datagrams go to [`datagram`].
         AnyResponder::Datagram(_) => return,
     };
-    if recv.wqes.take_scribbled() {
+    if recv.wqes.take_corrupt() {
         ctx.fail_fatally(qp);
     }
     // Only a request in sequence proves that the peer is there: any old or forged packet may carry
@@ -422,7 +422,7 @@ pub(super) fn datagram(
         .on_datagram(request, deth.source_qp(), &mut target);
     drop(target);
     unanswered(qp, request, outcome, ctx);
-    if recv.wqes.take_scribbled() {
+    if recv.wqes.take_corrupt() {
         ctx.fail_fatally(qp);
     }
     Ok(())
@@ -551,7 +551,7 @@ pub(super) fn read_response(
         Ok(place) => {
             // A WQE that is answered by a response carries no inline data.
             let sges = match wqes.data(place.slot) {
-                Data::Pieces(sges) => sges,
+                Data::Sges(sges) => sges,
                 Data::Inline(_) => &[],
             };
             match SgList::new(sges, regions).scatter(place.offset, place.len, from) {

@@ -33,7 +33,7 @@ use crate::core::send::{
 };
 use crate::core::service::Protocol;
 use crate::core::uc;
-use crate::core::uc::requester::Slot;
+use crate::core::uc::requester::UnreliableSlot;
 use crate::core::ud;
 use crate::core::wire::headers::Aeth;
 use crate::core::wire::opcode;
@@ -50,7 +50,7 @@ pub(super) type ReliableRequester = rc::requester::Requester<KVVec<SendSlot>>;
 /// Responder of RC.
 pub(super) type ReliableResponder = rc::responder::Responder<KVVec<Resource>>;
 /// Requester of UC and UD, without acknowledgements.
-pub(super) type UnreliableRequester = uc::requester::UnackedRequester<KVVec<Slot>>;
+pub(super) type UnreliableRequester = uc::requester::UnreliableRequester<KVVec<UnreliableSlot>>;
 
 /// The requester of a send queue. It is one of many fields, so a box would not help.
 #[allow(clippy::large_enum_variant)]
@@ -214,9 +214,9 @@ pub(super) enum RequesterSlots {
     /// RC.
     Reliable(KVVec<SendSlot>),
     /// UC.
-    Unreliable(KVVec<Slot>),
+    Unreliable(KVVec<UnreliableSlot>),
     /// UD.
-    Datagram(KVVec<Slot>),
+    Datagram(KVVec<UnreliableSlot>),
 }
 
 impl RequesterSlots {
@@ -225,7 +225,7 @@ impl RequesterSlots {
         let count = capacity.max_send_wr as usize;
         Ok(match half {
             Protocol::Reliable => Self::Reliable(slots(count)?),
-            Protocol::Unacknowledged => Self::Unreliable(slots(count)?),
+            Protocol::Unreliable => Self::Unreliable(slots(count)?),
             Protocol::Datagram => Self::Datagram(slots(count)?),
             Protocol::None => return Err(EINVAL),
         })
@@ -360,7 +360,7 @@ impl AnyResponder {
     pub(super) fn maker(half: Protocol) -> Result<fn() -> Self> {
         let make: fn() -> Self = match half {
             Protocol::Reliable => || Self::Reliable(ReliableResponder::new(KVVec::new())),
-            Protocol::Unacknowledged => || Self::Unreliable(Default::default()),
+            Protocol::Unreliable => || Self::Unreliable(Default::default()),
             Protocol::Datagram => || Self::Datagram(UdResponder::default()),
             Protocol::None => return Err(EINVAL),
         };

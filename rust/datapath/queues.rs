@@ -250,7 +250,7 @@ impl SendQueue {
     pub(super) fn count(&mut self, qpn: u32, counters: &Counters) {
         let moves = self.offload.moves();
         let news = match &mut self.requester {
-            AnyRequester::Reliable(it) => it.take_news(),
+            AnyRequester::Reliable(it) => it.take_changed_counters(),
             AnyRequester::Unreliable(_) | AnyRequester::Datagram(_) => None,
         };
         if news.is_some() || moves != self.counted.1 {

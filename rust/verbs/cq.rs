@@ -7,7 +7,7 @@ use super::device::{
     ObjectPermit,
     MAX_CQE, //
 };
-use crate::core::queue::cq_producer::Overruns;
+use crate::core::queue::cq_producer::OnOverrun;
 use crate::core::queue::moderation::Moderation;
 use crate::core::quota::ObjectKind;
 use crate::core::uabi::ring::{
@@ -111,9 +111,9 @@ impl CompletionQueue for CqObject {
             Stamp::None
         };
         let overruns = if init.ignores_overruns {
-            Overruns::Ignored
+            OnOverrun::Ignored
         } else {
-            Overruns::Fatal
+            OnOverrun::Fatal
         };
         let cq = Cq::new(upcall, ring, stamp, overruns)?;
         let cq = Self {

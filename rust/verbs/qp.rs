@@ -485,7 +485,7 @@ fn responder(service: &Service, attributes: &Attributes) -> Result<ResponderSett
                 flush_persistent: access.has(Access::FLUSH_PERSISTENT),
             },
         }),
-        Protocol::Unacknowledged => ResponderSetting::Unreliable {
+        Protocol::Unreliable => ResponderSetting::Unreliable {
             mtu: mtu()?,
             rq_psn,
             allow_write,
@@ -521,7 +521,7 @@ fn requester(
             max_rd_atomic: attributes.max_rd_atomic,
             ecn,
         }),
-        Protocol::Unacknowledged => RequesterSetting::Unreliable {
+        Protocol::Unreliable => RequesterSetting::Unreliable {
             mtu: path_mtu(attributes.mtu)?,
             sq_psn,
         },

@@ -16,7 +16,7 @@ use crate::core::uabi::ring::{
 
 /// The effect of a completion that finds the CQ full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Overruns {
+pub enum OnOverrun {
     /// The CQ becomes unusable (IBTA 11.6.3.1).
     #[default]
     Fatal,
@@ -32,7 +32,7 @@ pub struct CqProducer {
     producer: u32,
     /// A CQE was lost: the CQ is unusable.
     overrun: bool,
-    overruns: Overruns,
+    on_overrun: OnOverrun,
     moderation: Option<Moderation>,
 }
 
@@ -45,9 +45,9 @@ pub struct Overrun {
 
 impl CqProducer {
     /// Producer of an empty ring.
-    pub fn new(overruns: Overruns) -> Self {
+    pub fn new(on_overrun: OnOverrun) -> Self {
         Self {
-            overruns,
+            on_overrun,
             ..Self::default()
         }
     }
@@ -78,9 +78,9 @@ impl CqProducer {
 
     #[cold]
     fn no_room(&mut self) -> Result<Due, Overrun> {
-        match self.overruns {
-            Overruns::Ignored => Ok(Due::Nothing),
-            Overruns::Fatal => {
+        match self.on_overrun {
+            OnOverrun::Ignored => Ok(Due::Nothing),
+            OnOverrun::Fatal => {
                 let first = !core::mem::replace(&mut self.overrun, true);
                 Err(Overrun { first })
             }
@@ -224,7 +224,7 @@ mod tests {
         ring.store_consumer(7);
         assert_eq!(push(&mut cq, &ring, 4), Err(Overrun { first: false }));
 
-        let (mut cq, ring) = (CqProducer::new(Overruns::Ignored), Fake::new(2, 0));
+        let (mut cq, ring) = (CqProducer::new(OnOverrun::Ignored), Fake::new(2, 0));
         for value in 1..5 {
             assert_eq!(push(&mut cq, &ring, value), Ok(Due::Nothing));
         }

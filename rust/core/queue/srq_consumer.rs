@@ -61,11 +61,11 @@ impl SrqConsumer {
         wqes: &mut RecvWqes<W>,
     ) -> (TakeReceive, SrqEffect) {
         if self.broken {
-            wqes.set_scribbled();
+            wqes.set_corrupt();
             return (TakeReceive::Empty, SrqEffect::None);
         }
         let receive = wqes.take_at(ring, &mut self.consumer);
-        if wqes.is_scribbled() {
+        if wqes.is_corrupt() {
             self.broken = true;
             return (receive, SrqEffect::Broken);
         }
@@ -189,7 +189,7 @@ mod tests {
         }
         let (receive, taken) = consumer.take(&ring, &mut takers[0]);
         assert_eq!((receive, taken), (TakeReceive::Empty, SrqEffect::None));
-        assert!(!takers[0].is_scribbled());
+        assert!(!takers[0].is_corrupt());
     }
 
     #[test]
@@ -221,12 +221,12 @@ mod tests {
         ring.store_producer(12);
         let broken = (TakeReceive::Empty, SrqEffect::Broken);
         assert_eq!(consumer.take(&ring, &mut wqes), broken);
-        assert!(wqes.take_scribbled());
+        assert!(wqes.take_corrupt());
         ring.store_producer(5);
         let still = (TakeReceive::Empty, SrqEffect::None);
         assert_eq!(consumer.take(&ring, &mut wqes), still);
         // Every taker sees it.
-        assert!(wqes.take_scribbled());
+        assert!(wqes.take_corrupt());
         assert!(consumer
             .receives_to_copy(&ring, &Fake::new(16, 0), None)
             .is_none());

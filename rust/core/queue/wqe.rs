@@ -81,7 +81,7 @@ pub enum Data<'a> {
     /// Inline data.
     Inline(&'a [u8]),
     /// Local memory.
-    Pieces(&'a [Sge]),
+    Sges(&'a [Sge]),
 }
 
 /// Effect of a local operation.
@@ -365,7 +365,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
         match SendWqe::ref_from_prefix(words.as_bytes()) {
             Err(_) => Data::Inline(&[]),
             Ok((wqe, _)) if wqe.flags & SEND_INLINE != 0 => Data::Inline(rest.as_bytes()),
-            Ok((wqe, _)) => Data::Pieces(sges_in(rest, usize::from(wqe.count)).unwrap_or(&[])),
+            Ok((wqe, _)) => Data::Sges(sges_in(rest, usize::from(wqe.count)).unwrap_or(&[])),
         }
     }
 }
@@ -379,7 +379,7 @@ pub struct RecvWqes<W> {
     current: W,
     max_sge: usize,
     /// The process published an invalid index, and the QP has not been failed for it yet.
-    scribbled: bool,
+    corrupt: bool,
 }
 
 /// Words of a [`RecvWqe`].
@@ -392,29 +392,29 @@ impl<W: DerefMut<Target = [u64]>> RecvWqes<W> {
             consumer: 0,
             current,
             max_sge: max_sge as usize,
-            scribbled: false,
+            corrupt: false,
         }
     }
 
     /// Starts again with an empty ring.
     pub fn reset(&mut self) {
         self.consumer = 0;
-        self.scribbled = false;
+        self.corrupt = false;
     }
 
     /// Marks the ring as corrupt.
-    pub fn set_scribbled(&mut self) {
-        self.scribbled = true;
+    pub fn set_corrupt(&mut self) {
+        self.corrupt = true;
     }
 
     /// Whether the last look at the ring found an invalid index.
-    pub fn is_scribbled(&self) -> bool {
-        self.scribbled
+    pub fn is_corrupt(&self) -> bool {
+        self.corrupt
     }
 
-    /// Like [`Self::is_scribbled`], and clears the mark.
-    pub fn take_scribbled(&mut self) -> bool {
-        core::mem::take(&mut self.scribbled)
+    /// Like [`Self::is_corrupt`], and clears the mark.
+    pub fn take_corrupt(&mut self) -> bool {
+        core::mem::take(&mut self.corrupt)
     }
 
     fn first_sges(&self, num_sge: usize) -> Option<&[Sge]> {
@@ -461,8 +461,8 @@ impl<W: DerefMut<Target = [u64]>> RecvWqes<W> {
     pub fn take_at(&mut self, ring: &impl RingOps, consumer: &mut u32) -> TakeReceive {
         let posted = ring.load_producer().wrapping_sub(*consumer);
         // Our provider never posts more than the ring holds: the ring is corrupt.
-        self.scribbled = posted > ring.entries();
-        if posted == 0 || self.scribbled {
+        self.corrupt = posted > ring.entries();
+        if posted == 0 || self.corrupt {
             return TakeReceive::Empty;
         }
         self.copy(ring, *consumer);

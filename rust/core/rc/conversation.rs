@@ -550,7 +550,7 @@ mod tests {
                 talk.post(Operation::Send, 1, 0);
                 talk.talk();
                 assert_eq!(talk.status(), Some(Status::RemAccessErr));
-                assert!(talk.fatal && talk.responder.has_refused());
+                assert!(talk.fatal && talk.responder.has_fatal_nak());
                 assert_eq!(talk.remote.region, [0; SIZE]);
                 let mut flushed = 0;
                 talk.requester.flush(&mut |completion| {

@@ -8,7 +8,7 @@
 //!
 //! A local failure ends the send queue, not the QP: the WQE completes in error, later ones are
 //! flushed, and the QP goes to SQE, in which it still receives (IBTA 10.3.1).
-//! [`UnackedRequester::resume`] leaves SQE.
+//! [`UnreliableRequester::resume`] leaves SQE.
 
 use crate::core::completion::vendor;
 use crate::core::completion::SendCompletion;
@@ -36,7 +36,7 @@ use core::ops::DerefMut;
 
 /// A slot of the send queue, for its requester. The content is the requester's own.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Slot {
+pub struct UnreliableSlot {
     request: SendRequest,
     /// Not success: the WQE cannot be executed, and completes with this status in its order.
     status: Status,
@@ -44,7 +44,7 @@ pub struct Slot {
 
 /// The state of a requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum UnreliableState {
     /// Sends nothing yet.
     Reset,
     /// Sends and completes.
@@ -59,10 +59,10 @@ enum State {
 ///
 /// The slots `retired..pushed` hold WQEs; `packet` is below the packets of the first of them, and 0
 /// if there is none.
-pub struct UnackedRequester<S> {
+pub struct UnreliableRequester<S> {
     ring: SlotRing<S>,
     service: OpcodeService,
-    state: State,
+    state: UnreliableState,
     draining: bool,
     mtu: Mtu,
     /// Of the next packet.
@@ -73,7 +73,7 @@ pub struct UnackedRequester<S> {
     packet: u32,
 }
 
-impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
+impl<S: DerefMut<Target = [UnreliableSlot]>> UnreliableRequester<S> {
     /// A requester of `service` over these slots, in the state RESET.
     ///
     /// The number of slots should be a power of two; else only the next smaller one is used.
@@ -81,7 +81,7 @@ impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
         Self {
             ring: SlotRing::new(slots),
             service,
-            state: State::Reset,
+            state: UnreliableState::Reset,
             draining: false,
             mtu: Mtu::MIN,
             psn: Psn::default(),
@@ -94,7 +94,7 @@ impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
     /// Resets everything: the transition to RESET. Nothing completes, and the indices begin at 0
     /// again.
     pub fn reset(&mut self) {
-        self.state = State::Reset;
+        self.state = UnreliableState::Reset;
         self.draining = false;
         self.mtu = Mtu::MIN;
         self.pushed = 0;
@@ -104,7 +104,7 @@ impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
 
     /// The transition to RTS. WQEs pushed before are sent now.
     pub fn connect(&mut self, mtu: Mtu, sq_psn: Psn) {
-        self.state = State::Ready;
+        self.state = UnreliableState::Ready;
         self.draining = false;
         self.mtu = mtu;
         self.psn = sq_psn;
@@ -113,8 +113,8 @@ impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
 
     /// The transition from SQE to RTS. All was flushed before.
     pub fn resume(&mut self) {
-        if self.state == State::Failed {
-            self.state = State::Ready;
+        if self.state == UnreliableState::Failed {
+            self.state = UnreliableState::Ready;
         }
     }
 
@@ -137,7 +137,7 @@ impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
 
     /// The oldest WQE.
     #[inline]
-    fn head(&self) -> Option<&Slot> {
+    fn head(&self) -> Option<&UnreliableSlot> {
         if self.retired == self.pushed {
             return None;
         }
@@ -180,7 +180,7 @@ impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
             return Err(PushError::Full);
         }
         let slot = self.ring.get_mut(self.pushed).ok_or(PushError::Full)?;
-        *slot = Slot { request, status };
+        *slot = UnreliableSlot { request, status };
         let number = self.ring.slot(self.pushed);
         self.pushed = self.pushed.wrapping_add(1);
         Ok(number)
@@ -191,10 +191,10 @@ impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
     /// The caller reports [`Self::left`] or [`Self::fail`] before the next call.
     #[inline]
     pub fn next_segment(&self, max_span: u32) -> Option<RequestSegment> {
-        if self.state != State::Ready || (self.draining && self.packet == 0) {
+        if self.state != UnreliableState::Ready || (self.draining && self.packet == 0) {
             return None;
         }
-        let Slot { request, status } = self.head()?;
+        let UnreliableSlot { request, status } = self.head()?;
         if !status.is_success() {
             return None;
         }
@@ -241,9 +241,9 @@ impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
     /// The segment that [`Self::next_segment`] returned cannot leave for a local reason: its WQE
     /// ends in error.
     pub fn fail(&mut self, status: Status, sink: &mut impl FnMut(SendCompletion)) -> Progress {
-        if self.state == State::Ready {
+        if self.state == UnreliableState::Ready {
             self.retire(status, vendor::LOCAL, sink);
-            self.state = State::Failed;
+            self.state = UnreliableState::Failed;
         }
         Progress { fatal: true }
     }
@@ -257,8 +257,8 @@ impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
     /// with `WrFlushErr`. Returns the number. Call it in ERR and SQE, again for each WQE pushed
     /// there. Nothing is sent any more even if some are left.
     pub fn flush_some(&mut self, most: u32, sink: &mut impl FnMut(SendCompletion)) -> u32 {
-        if self.state == State::Ready {
-            self.state = State::Failed;
+        if self.state == UnreliableState::Ready {
+            self.state = UnreliableState::Failed;
         }
         let begin = self.retired;
         while self.retired.wrapping_sub(begin) < most {
@@ -285,12 +285,12 @@ impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
     /// Whether something is to be sent.
     #[inline]
     pub fn has_unsent(&self) -> bool {
-        self.state == State::Ready && self.retired != self.pushed
+        self.state == UnreliableState::Ready && self.retired != self.pushed
     }
 
     /// Retires the oldest WQE.
     fn retire(&mut self, status: Status, vendor_err: u32, sink: &mut impl FnMut(SendCompletion)) {
-        let Some(Slot { request, .. }) = self.head() else {
+        let Some(UnreliableSlot { request, .. }) = self.head() else {
             return;
         };
         let request = *request;
@@ -311,20 +311,20 @@ impl<S: DerefMut<Target = [Slot]>> UnackedRequester<S> {
     /// Completes the oldest WQE if it cannot be executed.
     #[inline]
     fn settle(&mut self, sink: &mut impl FnMut(SendCompletion)) -> Progress {
-        if self.state == State::Ready {
+        if self.state == UnreliableState::Ready {
             let status = self.head().map_or(Status::Success, |slot| slot.status);
             if !status.is_success() {
                 self.retire(status, vendor::LOCAL, sink);
-                self.state = State::Failed;
+                self.state = UnreliableState::Failed;
             }
         }
         Progress {
-            fatal: self.state == State::Failed,
+            fatal: self.state == UnreliableState::Failed,
         }
     }
 }
 
-impl<S: DerefMut<Target = [Slot]>> SendSource for UnackedRequester<S> {
+impl<S: DerefMut<Target = [UnreliableSlot]>> SendSource for UnreliableRequester<S> {
     #[inline(always)]
     fn next(&mut self, _: u64, max_span: u32) -> Next {
         match self.next_segment(max_span) {

@@ -2,8 +2,8 @@
 
 //! Both halves alone, and together over a network that loses, doubles and reorders.
 
-use super::requester::Slot;
-use super::requester::UnackedRequester;
+use super::requester::UnreliableRequester;
+use super::requester::UnreliableSlot;
 use super::responder::UnreliableDrop;
 use super::responder::UnreliableOutcome;
 use super::responder::UnreliableResponder;
@@ -113,8 +113,8 @@ fn responder() -> UnreliableResponder {
     responder
 }
 
-fn requester(service: OpcodeService) -> UnackedRequester<Vec<Slot>> {
-    let mut requester = UnackedRequester::new(vec![Slot::default(); 8], service);
+fn requester(service: OpcodeService) -> UnreliableRequester<Vec<UnreliableSlot>> {
+    let mut requester = UnreliableRequester::new(vec![UnreliableSlot::default(); 8], service);
     requester.connect(mtu(), Psn::new(0xff_fffe));
     requester
 }
@@ -130,7 +130,10 @@ fn request(wr_id: u64, op: Operation, length: u32) -> SendRequest {
 }
 
 /// Sends all there is: the segments, and what completed.
-fn drain(requester: &mut UnackedRequester<Vec<Slot>>, span: u32) -> Vec<RequestSegment> {
+fn drain(
+    requester: &mut UnreliableRequester<Vec<UnreliableSlot>>,
+    span: u32,
+) -> Vec<RequestSegment> {
     let mut segments = Vec::new();
     while let Some(segment) = requester.next_segment(span) {
         segments.push(segment);
@@ -323,7 +326,8 @@ fn a_datagram_is_one_packet() {
 /// Also one that is pushed while the path MTU is not known yet, or no longer.
 #[test]
 fn a_datagram_pushed_before_rts_is_one_packet() {
-    let mut requester = UnackedRequester::new(vec![Slot::default(); 8], OpcodeService::Ud);
+    let mut requester =
+        UnreliableRequester::new(vec![UnreliableSlot::default(); 8], OpcodeService::Ud);
     let two_packets = request(1, Operation::Send, MTU + 1);
     for _ in 0..2 {
         assert_eq!(requester.push(two_packets), Err(PushError::TooLong));

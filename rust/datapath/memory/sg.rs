@@ -405,7 +405,7 @@ impl<'a> Payload<'a> {
     pub fn of(data: Data<'a>, offset: u32, regions: Regions<'a>) -> Self {
         match data {
             Data::Inline(bytes) => Payload::Bytes(bytes.get(offset as usize..).unwrap_or(&[])),
-            Data::Pieces(sges) => Payload::Local(SgList::new(sges, regions), offset),
+            Data::Sges(sges) => Payload::Local(SgList::new(sges, regions), offset),
         }
     }
 

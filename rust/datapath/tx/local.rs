@@ -112,11 +112,11 @@ pub(in crate::datapath) fn exchange(
         // Sent by [`super::datagram`].
         AnyRequester::Datagram(_) => return false,
     };
-    let has_refused = match &recv.responder {
-        AnyResponder::Reliable(responder) => responder.has_refused() && responder.has_response(),
+    let is_refusing = match &recv.responder {
+        AnyResponder::Reliable(responder) => responder.has_fatal_nak() && responder.has_response(),
         AnyResponder::Unreliable(_) | AnyResponder::Datagram(_) => false,
     };
-    if has_refused && recv.answering == Answering::Inline {
+    if is_refusing && recv.answering == Answering::Inline {
         // A fatal NAK waits behind responses that exceed the budget, and this QP may never return
         // for it. A worker sends it as a packet and then moves the peer to ERR.
         ctx.leave_to_answerer(recv, peer);

@@ -3,7 +3,7 @@
 //! Acknowledgements: which WQEs are complete, which were NAKed, and what must be retransmitted
 //! (IBTA 9.7.5, 9.9.2).
 
-use super::holes::News;
+use super::holes::NewlyLost;
 use super::Requester;
 use super::RequesterState;
 use super::SendSlot;
@@ -251,7 +251,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             self.implied_loss(sink);
             return false;
         }
-        if self.retry.was_refused() {
+        if self.retry.has_rnr_nak() {
             // A repeated RNR NAK, or one about a copy of the packet; or a NAK for packets behind
             // it, which does not matter.
             self.count_duplicate();
@@ -337,21 +337,21 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         let at = sequence.saturating_sub(self.una);
         let words = self.placed.words_with(at, word);
         let round_trip = self.shortest_round_trip();
-        let news = self
+        let newly_lost = self
             .holes
             .report(self.una, words, self.sent, now, round_trip);
-        self.missing(news, |counters| &mut counters.seq_naks, sink);
+        self.missing(newly_lost, |counters| &mut counters.seq_naks, sink);
     }
 
     /// Packets are missing at the peer, or responses here. The oldest of all is counted.
     pub(super) fn missing(
         &mut self,
-        news: News,
+        newly_lost: NewlyLost,
         counter: impl FnOnce(&mut RequesterCounters) -> &mut u64,
         sink: &mut impl FnMut(SendCompletion),
     ) {
-        self.window.lost(news.lost, self.una, self.sent);
-        if !news.oldest {
+        self.window.lost(newly_lost.lost, self.una, self.sent);
+        if !newly_lost.oldest {
             return;
         }
         self.count(1, counter);

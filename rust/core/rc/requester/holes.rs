@@ -45,9 +45,9 @@ impl Hole {
     }
 }
 
-/// What a report brings.
+/// What a report says that was not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct News {
+pub(super) struct NewlyLost {
     /// Packets that are missing and were not known to be, or were sent again and lost again.
     pub(super) lost: u32,
     /// The oldest packet is one of them.
@@ -190,7 +190,7 @@ impl Holes {
         next: Sequence,
         now: u64,
         round_trip: u64,
-    ) -> News {
+    ) -> NewlyLost {
         self.end = Sequence::MAX;
         let (mut first, mut newest, mut index) = (una, una, 0);
         for word in words {
@@ -219,18 +219,18 @@ impl Holes {
         }
         self.end = self.end.min(newest);
         let due = now.saturating_add(self.wait(round_trip));
-        let mut news = News::default();
+        let mut newly_lost = NewlyLost::default();
         for hole in self.list.iter_mut().take(self.len) {
             let is_new = hole.at == 0 && hole.again.is_none();
             let is_again = hole.again.is_some_and(|again| newest > again.get());
             if is_new || is_again {
                 (hole.again, hole.at) = (None, due);
                 let packets = hole.to.wrapping_sub(hole.from);
-                news.lost = news.lost.saturating_add(packets as u32);
-                news.oldest |= hole.from == una;
+                newly_lost.lost = newly_lost.lost.saturating_add(packets as u32);
+                newly_lost.oldest |= hole.from == una;
             }
         }
-        news
+        newly_lost
     }
 
     /// These packets are missing, and all is known up to the hole with this index: what was known
@@ -385,8 +385,8 @@ mod tests {
         holes.next(now).map(|(from, _)| from)
     }
 
-    fn lost(lost: u32, oldest: bool) -> News {
-        News { lost, oldest }
+    fn lost(lost: u32, oldest: bool) -> NewlyLost {
+        NewlyLost { lost, oldest }
     }
 
     #[test]
@@ -447,12 +447,12 @@ mod tests {
     fn a_report_of_too_many_is_cut() {
         let mut holes = Holes::new();
         let every_other = 0xaaaa_aaaa_aaaa_aaaa;
-        let news = holes.report(0, [every_other; 2].into_iter(), 1000, 5, ROUND_TRIP);
-        assert_eq!(news, lost(MOST as u32, true));
+        let newly_lost = holes.report(0, [every_other; 2].into_iter(), 1000, 5, ROUND_TRIP);
+        assert_eq!(newly_lost, lost(MOST as u32, true));
         assert_eq!(holes.kept(0), MOST as u64);
         // Nothing that was never sent.
-        let news = holes.report(0, [every_other; 2].into_iter(), 4, 5, ROUND_TRIP);
-        assert_eq!((news, holes.kept(0)), (lost(0, false), 2));
+        let newly_lost = holes.report(0, [every_other; 2].into_iter(), 4, 5, ROUND_TRIP);
+        assert_eq!((newly_lost, holes.kept(0)), (lost(0, false), 2));
     }
 
     /// A hole that gives way to a part of another one does not count as kept.

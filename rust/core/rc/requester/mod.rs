@@ -74,8 +74,8 @@ mod tail;
 mod window;
 
 pub use outcome::Ignored;
+pub use outcome::ReadIgnored;
 pub use outcome::ReadPlacement;
-pub use outcome::ReadRefused;
 pub use slot::SendSlot;
 
 use crate::core::completion::vendor;
@@ -178,7 +178,7 @@ pub struct Requester<S> {
     placed: Ahead,
     counters: RequesterCounters,
     /// A counter other than the packet counter has changed.
-    has_news: bool,
+    counters_changed: bool,
 }
 
 impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
@@ -215,7 +215,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             holes: Holes::new(),
             placed: Ahead::new(),
             counters: RequesterCounters::default(),
-            has_news: false,
+            counters_changed: false,
         }
     }
 
@@ -322,8 +322,8 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
 
     /// The counters, if one other than the packet counter has changed since the last call.
     #[inline]
-    pub fn take_news(&mut self) -> Option<RequesterCounters> {
-        core::mem::take(&mut self.has_news).then_some(self.counters)
+    pub fn take_changed_counters(&mut self) -> Option<RequesterCounters> {
+        core::mem::take(&mut self.counters_changed).then_some(self.counters)
     }
 
     /// Marks a rare counter as changed.
@@ -331,7 +331,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     fn count(&mut self, by: u32, counter: impl FnOnce(&mut RequesterCounters) -> &mut u64) {
         let counter = counter(&mut self.counters);
         *counter = counter.wrapping_add(u64::from(by));
-        self.has_news = true;
+        self.counters_changed = true;
     }
 
     /// Pushes a WQE and returns its slot.

@@ -39,7 +39,7 @@ pub enum Ignored {
 
 /// A READ response that is not placed, and what it changed nevertheless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadRefused {
+pub struct ReadIgnored {
     /// Why.
     pub reason: Ignored,
     /// What it changed.

@@ -6,8 +6,8 @@
 use super::ack::Unlocated;
 use super::send::read_piece_end;
 use super::Ignored;
+use super::ReadIgnored;
 use super::ReadPlacement;
-use super::ReadRefused;
 use super::Requester;
 use super::RequesterState;
 use super::SendCursor;
@@ -36,9 +36,9 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         response: &ReadSegment,
         now: u64,
         sink: &mut impl FnMut(SendCompletion),
-    ) -> Result<ReadPlacement, ReadRefused> {
+    ) -> Result<ReadPlacement, ReadIgnored> {
         if self.state != RequesterState::Ready {
-            return Err(ReadRefused {
+            return Err(ReadIgnored {
                 reason: Ignored::NotReady,
                 progress: Progress::default(),
             });
@@ -46,7 +46,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         let sequence = match self.locate(response.psn) {
             Ok(sequence) => sequence,
             Err(unlocated) => {
-                return Err(ReadRefused {
+                return Err(ReadIgnored {
                     reason: match unlocated {
                         Unlocated::Duplicate => Ignored::Duplicate,
                         Unlocated::Unexpected => Ignored::Unexpected,
@@ -65,7 +65,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
                             Ignored::Duplicate => self.count_duplicate(),
                             _ => self.count(1, |counters| &mut counters.out_of_sequence),
                         }
-                        return Err(self.refused(reason, sink));
+                        return Err(self.ignored(reason, sink));
                     }
                     Some(Ok(place)) => return Ok(place),
                     None => {}
@@ -79,7 +79,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             }
             self.tail.defer(now);
             self.implied_loss(sink);
-            return Err(self.refused(Ignored::Gap, sink));
+            return Err(self.ignored(Ignored::Gap, sink));
         }
 
         let mtu = self.mtu;
@@ -104,10 +104,10 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             Err(Some(vendor_err)) => {
                 self.count(1, |counters| &mut counters.bad_responses);
                 self.end_head(Status::BadRespErr, vendor_err, sink);
-                Err(self.refused(Ignored::Bad, sink))
+                Err(self.ignored(Ignored::Bad, sink))
             }
             // The WQE failed locally and ends now.
-            Err(None) => Err(self.refused(Ignored::NotReady, sink)),
+            Err(None) => Err(self.ignored(Ignored::NotReady, sink)),
         }
     }
 
@@ -181,10 +181,10 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.tail.defer(now);
         let round_trip = self.shortest_round_trip();
         let words = self.placed.words();
-        let news = self
+        let newly_lost = self
             .holes
             .report(self.una, words, self.cursor.sequence, now, round_trip);
-        self.missing(news, |counters| &mut counters.implied_naks, sink);
+        self.missing(newly_lost, |counters| &mut counters.implied_naks, sink);
     }
 
     /// The payload has been placed as `placement` says.
@@ -255,8 +255,8 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     }
 
     /// The end of a response that is not placed.
-    fn refused(&mut self, reason: Ignored, sink: &mut impl FnMut(SendCompletion)) -> ReadRefused {
-        ReadRefused {
+    fn ignored(&mut self, reason: Ignored, sink: &mut impl FnMut(SendCompletion)) -> ReadIgnored {
+        ReadIgnored {
             reason,
             progress: self.settle(sink),
         }

@@ -52,14 +52,14 @@ pub(super) struct Retry {
     since: u64,
     /// When the local stack first refused the oldest packet, since the last progress or timeout:
     /// the timeout runs from then on, however often the packet is tried.
-    tried: Option<u64>,
-    wait: Option<Wait>,
-    /// The responder refused the oldest packet, which was not retransmitted since.
-    refused: bool,
-    /// Its value before the last transmission of that packet.
-    refused_before: bool,
-    /// When the oldest packet was refused for the first time.
     refused_since: Option<u64>,
+    wait: Option<Wait>,
+    /// The oldest packet had an RNR NAK and was not retransmitted since.
+    rnr_nak: bool,
+    /// The same before the last transmission of that packet.
+    rnr_nak_before: bool,
+    /// When the oldest packet had its first RNR NAK.
+    rnr_since: Option<u64>,
     /// How many NAKs for the oldest packet were honoured.
     reports: u8,
 }
@@ -73,11 +73,11 @@ impl Retry {
             rnr_left: 0,
             ack_timeout_ns: None,
             since: 0,
-            tried: None,
-            wait: None,
-            refused: false,
-            refused_before: false,
             refused_since: None,
+            wait: None,
+            rnr_nak: false,
+            rnr_nak_before: false,
+            rnr_since: None,
             reports: 0,
         }
     }
@@ -118,10 +118,10 @@ impl Retry {
         self.left = self.retry_cnt;
         self.rnr_left = self.rnr_retry;
         self.since = now;
-        self.tried = None;
-        self.wait = None;
-        self.refused = false;
         self.refused_since = None;
+        self.wait = None;
+        self.rnr_nak = false;
+        self.rnr_since = None;
         self.reports = 0;
     }
 
@@ -129,15 +129,15 @@ impl Retry {
     #[inline]
     pub(super) fn sent(&mut self, now: u64) {
         self.since = now;
-        self.refused_before = self.refused;
-        self.refused = false;
+        self.rnr_nak_before = self.rnr_nak;
+        self.rnr_nak = false;
     }
 
     /// It was not sent after all. Its timeout has run since the first such report, so that this
     /// cannot last for ever.
     pub(super) fn unsent(&mut self) {
-        self.refused = self.refused_before;
-        self.since = *self.tried.get_or_insert(self.since);
+        self.rnr_nak = self.rnr_nak_before;
+        self.since = *self.refused_since.get_or_insert(self.since);
     }
 
     /// Backs off from `now`: the local stack refused a packet.
@@ -154,7 +154,7 @@ impl Retry {
     #[inline]
     pub(super) fn restart(&mut self, now: u64) {
         self.since = now;
-        self.tried = None;
+        self.refused_since = None;
     }
 
     /// Spends a retry; `false` if none was left.
@@ -198,20 +198,20 @@ impl Retry {
 
     /// Backs off for `delay` nanoseconds from `now`, or longer: see [`TIME_PART`].
     pub(super) fn wait_for_receiver(&mut self, now: u64, delay: u64) {
-        let since = *self.refused_since.get_or_insert(now);
+        let since = *self.rnr_since.get_or_insert(now);
         let part = now.saturating_sub(since) / TIME_PART;
         let delay = delay.max(part.min(LONGEST_WAIT));
         self.wait = Some(Wait {
             until: now.saturating_add(delay),
             reason: Reason::Receiver,
         });
-        self.refused = true;
+        self.rnr_nak = true;
     }
 
     /// Whether a NAK for the oldest packet is about a transmission that has had an RNR NAK already:
     /// the network may have duplicated one of the two.
-    pub(super) const fn was_refused(&self) -> bool {
-        self.refused
+    pub(super) const fn has_rnr_nak(&self) -> bool {
+        self.rnr_nak
     }
 
     /// Whether a back-off is still on at `now`. Ends one that is over.

@@ -89,7 +89,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if self.state != RequesterState::Ready || self.retry.is_waiting(now) {
             return None;
         }
-        // What closes a hole asks as much as a probe does.
+        // What closes a hole requests an ACK as well as a probe does.
         if !self.holes.is_empty() {
             if let Some(segment) = self.missing_segment(now) {
                 return Some(segment);
@@ -140,7 +140,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             self.reads = self.reads.wrapping_add(1);
             self.step(end.wrapping_sub(cursor.packet), 1, now);
             // The response is the acknowledgement.
-            self.note_question();
+            self.note_ack_request();
             if is_new {
                 self.messages_sent = self.messages_sent.wrapping_add(1);
                 self.tail.time(cursor.sequence.wrapping_add(1), now);
@@ -161,7 +161,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             self.messages_sent = self.messages_sent.wrapping_add(1);
         }
         if segment.ack_req {
-            self.note_question();
+            self.note_ack_request();
             if is_new {
                 self.tail.time(self.cursor.sequence, now);
             }
@@ -171,7 +171,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
 
     /// The packets that the cursor has passed request an ACK, or a response that is one.
     #[inline]
-    fn note_question(&mut self) {
+    fn note_ack_request(&mut self) {
         self.ack_requested_before = self.ack_requested;
         self.ack_requested = self.cursor.sequence;
         self.ack_next = false;

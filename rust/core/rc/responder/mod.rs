@@ -123,7 +123,7 @@ enum ResponderState {
     /// Executes and responds.
     Ready,
     /// Sent a fatal NAK: responds, but executes no more.
-    Refused,
+    FatalNak,
     /// Does nothing.
     Dead,
 }
@@ -147,13 +147,12 @@ pub const fn resources_for(max: u8) -> u8 {
     }
 }
 
-/// What acknowledges, or reports what is missing, in the order in which it leaves: behind the
-/// responses of resources.
+/// What is to be sent besides the responses of resources, behind them and in this order.
 #[derive(Clone, Copy, Debug, Default)]
 struct Acks {
     nak: Option<Nak>,
-    /// The peer is to be told which packets are missing.
-    tell: bool,
+    /// A report of the packets that are missing.
+    report: bool,
     /// The newest packet with an ACK request.
     ack: Option<Sequence>,
 }
@@ -179,8 +178,8 @@ pub struct Responder<R> {
     taken: Acks,
     /// The packets that are kept.
     ahead: Ahead,
-    /// The packet that was refused with an RNR NAK: what is behind it is not kept.
-    refused_at: Option<Sequence>,
+    /// The packet that had an RNR NAK: what is behind it is not kept.
+    rnr_nak_at: Option<Sequence>,
     /// Resource of the READ response returned last.
     last_read: Sequence,
     /// Sequence of the newest request that is answered by a response.
@@ -206,7 +205,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             due: Acks::default(),
             taken: Acks::default(),
             ahead: Ahead::new(),
-            refused_at: None,
+            rnr_nak_at: None,
             last_read: 0,
             newest_read: 0,
             resources: Resources::new(resources),
@@ -301,7 +300,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             self.newest_ahead = None;
             if !self.ahead.is_empty() {
                 self.ahead.advance(self.expected);
-                self.due.tell = true;
+                self.due.report = true;
             }
         }
         outcome
@@ -337,8 +336,8 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         dropped(DropReason::OutOfSequence)
     }
 
-    /// Keeps a packet behind a gap, if there is room. The peer is told what is missing when a gap
-    /// is new, when it asks, and when it sends again what is kept.
+    /// Keeps a packet behind a gap, if there is room. A report is due when a gap is new, when the
+    /// peer asks, and when it sends again what is kept.
     fn keep_ahead(
         &mut self,
         sequence: Sequence,
@@ -349,7 +348,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             (Kind::ReadRequest, Some(reth)) => u64::from(self.mtu.packets(reth.length())),
             _ => u64::from(request.span),
         };
-        if self.refused_at == Some(self.expected) || !Ahead::reaches(self.expected, sequence, span)
+        if self.rnr_nak_at == Some(self.expected) || !Ahead::reaches(self.expected, sequence, span)
         {
             return false;
         }
@@ -357,12 +356,12 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         match env.keep(sequence) {
             Keep::Kept => {
                 self.ahead.add(self.expected, sequence, span);
-                self.due.tell |= !is_next || request.ack_req;
+                self.due.report |= !is_next || request.ack_req;
             }
-            Keep::Again => self.due.tell = true,
+            Keep::Again => self.due.report = true,
             Keep::Conflict => {
                 self.ahead.remove(sequence, span);
-                self.due.tell = true;
+                self.due.report = true;
             }
             Keep::NoRoom => return false,
         }
@@ -389,7 +388,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     /// asked for it.
     pub fn kept_is_gone(&mut self) {
         self.ahead.remove(self.expected, 1);
-        self.due.tell = true;
+        self.due.report = true;
     }
 
     /// The bitmap of [`Response::Missing`]: the words from the expected packet on.
@@ -397,10 +396,10 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         self.ahead.words()
     }
 
-    /// Whether the peer has to be told what is missing.
+    /// Whether a report of what is missing is due.
     #[inline]
-    fn tells(&self) -> bool {
-        self.due.tell && !self.ahead.is_empty()
+    fn reports_missing(&self) -> bool {
+        self.due.report && !self.ahead.is_empty()
     }
 
     /// A packet that was executed before (IBTA 9.7.5.1.4).
@@ -453,9 +452,9 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
                 msn: self.msn,
             });
         }
-        if self.tells() && self.next_kept().is_none() {
-            self.due.tell = false;
-            self.taken.tell = true;
+        if self.reports_missing() && self.next_kept().is_none() {
+            self.due.report = false;
+            self.taken.report = true;
             // It acknowledges all earlier packets, as a NAK does.
             self.due.ack = None;
             let words = self.ahead.words().count() as u32;
@@ -541,24 +540,24 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         let Some(sequence) = self.numbering.sequence(first.psn(), self.expected) else {
             return;
         };
-        let Acks { nak, tell, ack } = self.taken;
+        let Acks { nak, report, ack } = self.taken;
         let is_ack = |syndrome: &AethSyndrome| matches!(syndrome, AethSyndrome::Ack { .. });
-        let (nak, tell) = match first {
+        let (nak, report) = match first {
             Response::ReadResponse { again: true, .. } => {
                 self.resources.rewind_part(sequence);
-                (nak, tell)
+                (nak, report)
             }
             Response::ReadResponse { .. } | Response::Atomic { .. } => {
                 self.resources.rewind(sequence, self.mtu);
-                (nak, tell)
+                (nak, report)
             }
             Response::Acknowledge { syndrome, .. } if is_ack(syndrome) => (None, false),
-            Response::Acknowledge { .. } => (nak, tell),
-            Response::Missing { .. } => (None, tell),
+            Response::Acknowledge { .. } => (nak, report),
+            Response::Missing { .. } => (None, report),
         };
         // One that is due since then says more.
         self.due.nak = self.due.nak.or(nak);
-        self.due.tell |= tell;
+        self.due.report |= report;
         self.due.ack = self.due.ack.max(ack);
     }
 
@@ -568,31 +567,31 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         !self.resources.is_idle()
             || self.due.nak.is_some()
             || self.due.ack.is_some()
-            || self.tells()
+            || self.reports_missing()
     }
 
     /// Whether there was a fatal NAK.
     #[inline]
-    pub fn has_refused(&self) -> bool {
-        self.state == ResponderState::Refused
+    pub fn has_fatal_nak(&self) -> bool {
+        self.state == ResponderState::FatalNak
     }
 
     /// Whether there was a fatal NAK and all responses, the NAK last, have been sent: the time for
     /// the QP to go to ERR. Earlier, [`Self::abort`] would discard the NAK.
     #[inline]
     pub fn has_ended(&self) -> bool {
-        self.state == ResponderState::Refused && !self.has_response()
+        self.state == ResponderState::FatalNak && !self.has_response()
     }
 
     /// The memory of the last READ response is no longer accessible: a NAK takes its place, and the
     /// connection ends.
     pub fn read_failed(&mut self) -> Outcome {
-        if !matches!(self.state, ResponderState::Ready | ResponderState::Refused) {
+        if !matches!(self.state, ResponderState::Ready | ResponderState::FatalNak) {
             return Outcome::default();
         }
         self.resources.clear();
         self.ahead.clear();
-        self.state = ResponderState::Refused;
+        self.state = ResponderState::FatalNak;
         self.set_nak(self.last_read, NakCode::RemoteAccess);
         Outcome {
             fatal: Some(Fatal::AccessError),
@@ -615,7 +614,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
 
     /// Sends a fatal NAK for the expected request.
     fn stop(&mut self, code: NakCode, fatal: Fatal) -> Outcome {
-        self.state = ResponderState::Refused;
+        self.state = ResponderState::FatalNak;
         self.ahead.clear();
         self.set_nak(self.expected, code);
         Outcome {
@@ -635,7 +634,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         // Later packets are out of sequence, which the peer knows.
         self.newest_ahead = Some(self.expected);
         // And comes again behind this one.
-        self.refused_at = Some(self.expected);
+        self.rnr_nak_at = Some(self.expected);
         self.ahead.clear();
         self.due.nak = Some(Nak {
             sequence: self.expected,
@@ -650,7 +649,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         self.newest_ahead = None;
         self.due = Acks::default();
         self.ahead.clear();
-        self.refused_at = None;
+        self.rnr_nak_at = None;
         self.resources.clear();
     }
 }

@@ -276,7 +276,7 @@ pub fn work_requests(rng: &mut impl Chance, steps: usize) -> usize {
                 assert!(flag(SEND_INLINE));
                 assert_eq!(bytes[..length], ring.words[6..].as_bytes()[..length]);
             }
-            Data::Pieces(sges) => {
+            Data::Sges(sges) => {
                 assert!(!flag(SEND_INLINE));
                 let got: Vec<_> = sges.iter().map(|sge| sge.length).collect();
                 assert_eq!(got, lengths(&ring.words[6..], count as usize));
@@ -302,7 +302,7 @@ fn take_receive(
     let words = slot(rng, &[wr_id, num_sge | reserved], stride);
     let ring = Slot::new(words, received.wrapping_add(posted));
     let got = receives.take(&ring);
-    assert_eq!(receives.take_scribbled(), posted > SLOTS);
+    assert_eq!(receives.take_corrupt(), posted > SLOTS);
     if posted == 0 || posted > SLOTS {
         assert_eq!(got, TakeReceive::Empty);
         return received;

@@ -154,7 +154,7 @@ impl Rig {
         first: bool,
         last: bool,
         len: u32,
-    ) -> Result<ReadPlacement, ReadRefused> {
+    ) -> Result<ReadPlacement, ReadIgnored> {
         self.take(&ReadSegment {
             brings: Brings::Data,
             psn: psn(n),
@@ -166,7 +166,7 @@ impl Rig {
         })
     }
 
-    fn take(&mut self, response: &ReadSegment) -> Result<ReadPlacement, ReadRefused> {
+    fn take(&mut self, response: &ReadSegment) -> Result<ReadPlacement, ReadIgnored> {
         let done = &mut self.done;
         self.requester
             .accept_read_response(response, self.now, &mut |c| done.push(c))
