@@ -6,6 +6,10 @@
 /// The largest message: 2^31 bytes (IBTA 9.7.4.1.6, `max_msg_sz`).
 pub const MAX_MESSAGE: u32 = 1 << 31;
 
+/// Most bytes that a packet with payload adds to it: IPv6, UDP, BTH, RETH, immediate data, ICRC. A
+/// netdev MTU of 1500 gives 1024, and one of 4200 gives 4096.
+const MAX_OVERHEAD: u32 = 40 + 8 + 12 + 16 + 4 + 4;
+
 /// A path MTU: 256, 512, 1024, 2048 or 4096 bytes of payload a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mtu {
@@ -28,6 +32,18 @@ impl Mtu {
             4096 => Some(Mtu { shift: 12 }),
             _ => None,
         }
+    }
+
+    /// The greatest one whose packets fit a netdev of this MTU; the smallest if none does.
+    pub const fn of_netdev(netdev_mtu: u32) -> Self {
+        let shift = match netdev_mtu.saturating_sub(MAX_OVERHEAD) {
+            4096.. => 12,
+            2048.. => 11,
+            1024.. => 10,
+            512.. => 9,
+            _ => 8,
+        };
+        Mtu { shift }
     }
 
     /// In bytes.
@@ -118,6 +134,25 @@ mod tests {
         }
         for bytes in [0, 1, 255, 300, 8192, u32::MAX] {
             assert_eq!(Mtu::from_bytes(bytes), None);
+        }
+    }
+
+    #[test]
+    fn a_netdev_has_room_for_the_longest_headers() {
+        for (netdev, path) in [
+            (68, 256),
+            (595, 256),
+            (596, 512),
+            (1107, 512),
+            (1108, 1024),
+            (1500, 1024),
+            (2131, 1024),
+            (2132, 2048),
+            (4179, 2048),
+            (4180, 4096),
+            (u32::MAX, 4096),
+        ] {
+            assert_eq!(Mtu::of_netdev(netdev).bytes(), path);
         }
     }
 

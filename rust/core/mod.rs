@@ -40,7 +40,7 @@
 //! | which packets may leave as one batch | [`batch`] |
 //! | the reference count that ends access to memory | [`gate`] |
 //! | slots addressed by free-running indices | `slots` |
-//! | limits of objects and of path MTUs | [`quota`] |
+//! | limits of the number of objects | [`quota`] |
 //! | packets | [`wire`] |
 //! | rings and structures shared with the provider | [`uabi`] |
 //!

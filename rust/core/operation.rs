@@ -46,11 +46,9 @@ pub enum Operation {
 /// Operand size of an atomic operation in bytes.
 pub const ATOMIC_SIZE: u32 = 8;
 
-/// The reply to a request, which decides what completes it.
+/// The reply to a request on a reliable connection, which decides what completes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// None, as on unreliable services: it is complete when it has left.
-    None,
     /// An acknowledgement, perhaps one for many.
     Ack,
     /// A response, for which the responder holds a resource. Of these only an ATOMIC WRITE carries
@@ -216,11 +214,11 @@ mod tests {
         let mut served = 0;
         for number in 0..=u8::MAX {
             let Some(op) = Operation::from_wqe(number) else {
-                let is_ours = matches!(
+                let is_known = matches!(
                     number,
                     0..=9 | wqe::OP_FLUSH | wqe::OP_ATOMIC_WRITE | wqe::OP_REG_MR
                 );
-                assert!(!is_ours);
+                assert!(!is_known);
                 continue;
             };
             served += 1;
@@ -243,9 +241,9 @@ mod tests {
             let is_read = number == wqe::OP_RDMA_READ;
             let answered_with_data = op.reply() == Reply::Response;
             assert_eq!(answered_with_data, is_read);
-            let here = matches!(number, wqe::OP_LOCAL_INV | wqe::OP_BIND_MW | wqe::OP_REG_MR);
+            let local = matches!(number, wqe::OP_LOCAL_INV | wqe::OP_BIND_MW | wqe::OP_REG_MR);
             let is_local = op.reply() == Reply::Local;
-            assert_eq!(is_local, here);
+            assert_eq!(is_local, local);
             let code = match number {
                 wqe::OP_SEND | wqe::OP_SEND_WITH_IMM | wqe::OP_SEND_WITH_INV => cqe::WC_SEND,
                 wqe::OP_RDMA_READ => cqe::WC_RDMA_READ,

@@ -5,8 +5,6 @@
 //! Any user may open a device, so every object is counted. An object has its [`Permit`] until it is
 //! destroyed. Some of its memory is freed a grace period later: the limit counts objects, and their
 //! memory is bounded by what it is charged to.
-//!
-//! A port has a limit too: the size of the packets that it can carry ([`path_mtu`]).
 
 use core::ops::Deref;
 use core::sync::atomic::{
@@ -142,20 +140,5 @@ impl<Q: Deref<Target = Quotas>> Permit<Q> {
 impl<Q: Deref<Target = Quotas>> Drop for Permit<Q> {
     fn drop(&mut self) {
         self.quotas.count(self.kind).fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Most bytes that a packet adds to its payload: IPv6, UDP, BTH, RETH, immediate data, ICRC,
-/// rounded up, for the usual MTU of 1500 to give 1024 and 4200 to give 4096.
-const MAX_HEADERS: u32 = 40 + 8 + 12 + 16 + 4 + 4;
-
-/// Greatest path MTU, in bytes, whose packets fit a netdev of this MTU.
-pub fn path_mtu(netdev_mtu: u32) -> u32 {
-    match netdev_mtu.saturating_sub(MAX_HEADERS) {
-        4096.. => 4096,
-        2048.. => 2048,
-        1024.. => 1024,
-        512.. => 512,
-        _ => 256,
     }
 }

@@ -2,10 +2,8 @@
 
 //! Address handles, and the validation of address vectors.
 
-use crate::core::quota::{
-    self,
-    ObjectKind, //
-};
+use crate::core::message::Mtu;
+use crate::core::quota::ObjectKind;
 use crate::core::uabi::udata::CreateAhResp;
 use crate::core::wire::gid::is_multicast;
 use crate::datapath::path::{
@@ -143,5 +141,6 @@ pub fn check_connection(underlay: &Underlay, av: &AddressVector) -> Result {
 /// `EINVAL`.
 pub fn check_mtu(underlay: &Underlay, av: &AddressVector, mtu: u32) -> Result {
     let netdev_mtu = av.netdev_mtu.min(underlay.netdev().mtu());
-    within("path_mtu", mtu, 0..=u64::from(quota::path_mtu(netdev_mtu)))
+    let longest = Mtu::of_netdev(netdev_mtu).bytes();
+    within("path_mtu", mtu, 0..=u64::from(longest))
 }

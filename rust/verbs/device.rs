@@ -3,12 +3,14 @@
 //! The device: one link on one netdev. What it reports, how many objects it may have, and its files
 //! in sysfs; the processes that have opened it, and protection domains.
 
+use crate::core::message::Mtu;
 use crate::core::quota::{
     ObjectKind,
     Permit,
     Quotas, //
 };
 use crate::core::rc::config::MAX_RD_ATOMIC;
+use crate::core::uabi;
 use crate::core::uabi::udata::{
     AllocUcontextReq,
     AllocUcontextResp,
@@ -20,10 +22,6 @@ use crate::core::uabi::wqe::MAX_SGE;
 use crate::core::wire::performance::{
     self,
     PmaMad, //
-};
-use crate::core::{
-    quota,
-    uabi, //
 };
 use crate::datapath::directory::{
     Directory,
@@ -219,7 +217,7 @@ impl ib::query::RdmaDevice for Device {
         let netdev = self.underlay.netdev();
         PortState {
             active: netdev.is_operational(),
-            active_mtu: quota::path_mtu(netdev.mtu()),
+            active_mtu: Mtu::of_netdev(netdev.mtu()).bytes(),
         }
     }
 

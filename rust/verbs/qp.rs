@@ -19,10 +19,7 @@ use super::{
     modify, //
 };
 use crate::core::message::Mtu;
-use crate::core::quota::{
-    self,
-    ObjectKind, //
-};
+use crate::core::quota::ObjectKind;
 use crate::core::rc::config::{
     RemoteRights,
     RequesterConfig,
@@ -432,7 +429,7 @@ impl QpObject {
     /// The requester settings for these attributes.
     fn requester(&self, attributes: &Attributes) -> Result<RequesterSetting> {
         // The longest datagram is what the port carries now.
-        let longest = quota::path_mtu(self.underlay.netdev().mtu());
+        let longest = Mtu::of_netdev(self.underlay.netdev().mtu());
         requester(&self.service, attributes, longest, self.qp.port().ecn())
     }
 
@@ -506,7 +503,7 @@ const INTERVALS_OF_TIMEOUT: u64 = 2;
 fn requester(
     service: &Service,
     attributes: &Attributes,
-    longest: u32,
+    longest: Mtu,
     ecn: bool,
 ) -> Result<RequesterSetting> {
     let sq_psn = Psn::new(attributes.sq_psn);
@@ -526,7 +523,7 @@ fn requester(
             sq_psn,
         },
         Protocol::Datagram => RequesterSetting::Datagram {
-            mtu: path_mtu(longest)?,
+            mtu: longest,
             sq_psn,
             qkey: attributes.qkey,
         },

@@ -263,8 +263,8 @@ class Small(unittest.TestCase):
 
     def test_mtus_are_those_of_the_module(self):
         link = ferroce.Link("nothing", "")
-        text = (config.CHECKOUT / "rust/core/quota.rs").read_text(encoding="utf-8")
-        headers = sum(map(int, re.search(r"MAX_HEADERS: u32 = ([0-9 +]+);", text).group(1).split("+")))
+        text = (config.CHECKOUT / "rust/core/message.rs").read_text(encoding="utf-8")
+        headers = sum(map(int, re.search(r"MAX_OVERHEAD: u32 = ([0-9 +]+);", text).group(1).split("+")))
         self.assertEqual(ferroce.MAX_HEADERS, headers)
         for mtu, ib_mtu in ((68, 256), (800, 512), (1500, 1024), (1023 + headers, 512), (1024 + headers, 1024),
                             (4500, 4096)):

@@ -45,7 +45,6 @@ impl Bth {
     const PAD_SHIFT: u32 = 4;
     const PAD_MASK: u8 = 0x3;
     const VERSION_MASK: u8 = 0x0f;
-    const FECN: u8 = 0x80;
     const BECN: u8 = 0x40;
     const ACK_REQ: u8 = 0x80;
     /// A reserved bit, sent as 0 and ignored by others (IBTA 9.2): the sender keeps packets that
@@ -71,12 +70,6 @@ impl Bth {
     #[inline]
     pub const fn opcode(&self) -> Option<Opcode> {
         Opcode::from_u8(self.opcode)
-    }
-
-    /// The opcode as a number.
-    #[inline]
-    pub const fn raw_opcode(&self) -> u8 {
-        self.opcode
     }
 
     /// Whether the opcode, known or not, is one that a QP of `service` receives.
@@ -116,12 +109,6 @@ impl Bth {
     #[inline]
     pub fn pkey(&self) -> u16 {
         self.pkey.get()
-    }
-
-    /// Forward congestion notification.
-    #[inline]
-    pub const fn fecn(&self) -> bool {
-        self.congestion & Self::FECN != 0
     }
 
     /// Backward congestion notification.
@@ -174,11 +161,10 @@ impl Bth {
         self.flags = others | ((pad & Self::PAD_MASK) << Self::PAD_SHIFT);
     }
 
-    /// Sets the bits of congestion notification.
+    /// Sets the bit of backward congestion notification.
     #[inline]
-    pub fn set_congestion(&mut self, fecn: bool, becn: bool) {
-        set(&mut self.congestion, Self::FECN, fecn);
-        set(&mut self.congestion, Self::BECN, becn);
+    pub fn set_becn(&mut self, on: bool) {
+        set(&mut self.congestion, Self::BECN, on);
     }
 
     /// Sets the AckReq bit.
@@ -678,9 +664,7 @@ mod tests {
         assert_eq!(bth.as_bytes()[1], 0xf0);
         bth.set_pad(1);
         assert_eq!(bth.as_bytes()[1], 0xd0);
-        bth.set_congestion(true, false);
-        assert_eq!(bth.as_bytes()[4], 0x80);
-        bth.set_congestion(false, true);
+        bth.set_becn(true);
         assert_eq!(bth.as_bytes()[4], 0x40);
         bth.set_ack_req(true);
         assert_eq!(bth.as_bytes()[8], 0x80);
@@ -688,7 +672,7 @@ mod tests {
         bth.set_solicited(false);
         bth.set_migreq(false);
         bth.set_pad(0);
-        bth.set_congestion(false, false);
+        bth.set_becn(false);
         bth.set_ack_req(false);
         assert_eq!(bth.as_bytes(), plain);
     }
@@ -706,7 +690,6 @@ mod tests {
         assert_eq!(flags(with(1, 0x40)), (false, true, 0, 0));
         assert_eq!(flags(with(1, 0x30)), (false, false, 3, 0));
         assert_eq!(flags(with(1, 0x0f)), (false, false, 0, 15));
-        assert!(with(4, 0x80).fecn() && !with(4, 0x7f).fecn());
         assert!(with(4, 0x40).becn() && !with(4, 0xbf).becn());
         assert!(with(8, 0x80).ack_req() && !with(8, 0x7f).ack_req());
         assert_eq!(with(4, 0xff).dest_qp(), 0);
@@ -714,7 +697,6 @@ mod tests {
         assert_eq!(with(5, 0x80).dest_qp(), 0x80_0000);
         assert_eq!(with(11, 0x80).psn().get(), 0x80);
         assert_eq!(with(0, 0x2c).opcode(), None);
-        assert_eq!(with(0, 0x2c).raw_opcode(), 0x2c);
     }
 
     #[test]

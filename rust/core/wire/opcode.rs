@@ -80,33 +80,16 @@ impl Kind {
     }
 }
 
-/// How many payload bytes an opcode may have, relative to the path MTU (IBTA 9.6.1 and 9.7.4.1.6).
+/// Whether packets with an opcode have payload. How much depends on the path MTU and the place in
+/// the message, which `core::message` knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadRule {
     /// None.
     Empty,
-    /// Exactly the path MTU: first and middle packets.
-    Full,
-    /// 1 byte to the path MTU: last packets, since one without data need not exist.
-    Some,
-    /// 0 bytes to the path MTU: the only packet of a message.
+    /// Up to [`super::MAX_PAYLOAD`] bytes.
     Any,
     /// The bytes behind the BTH are not parsed.
     Opaque,
-}
-
-impl PayloadRule {
-    /// Whether a packet may have `len` bytes of payload on a path with this MTU (in bytes).
-    #[inline]
-    pub const fn allows(self, len: usize, path_mtu: usize) -> bool {
-        match self {
-            PayloadRule::Empty => len == 0,
-            PayloadRule::Full => len == path_mtu,
-            PayloadRule::Some => len != 0 && len <= path_mtu,
-            PayloadRule::Any => len <= path_mtu,
-            PayloadRule::Opaque => true,
-        }
-    }
 }
 
 /// Extended headers behind the BTH.
@@ -331,25 +314,25 @@ opcodes! {
     // number, name: service, kind, place in the message, headers behind the BTH, payload
 
     /// RC SEND First.
-    0x00 RcSendFirst: Rc Send First None Full;
+    0x00 RcSendFirst: Rc Send First None Any;
     /// RC SEND Middle.
-    0x01 RcSendMiddle: Rc Send Middle None Full;
+    0x01 RcSendMiddle: Rc Send Middle None Any;
     /// RC SEND Last.
-    0x02 RcSendLast: Rc Send Last None Some;
+    0x02 RcSendLast: Rc Send Last None Any;
     /// RC SEND Last with Immediate.
-    0x03 RcSendLastImm: Rc Send Last Imm Some;
+    0x03 RcSendLastImm: Rc Send Last Imm Any;
     /// RC SEND Only.
     0x04 RcSendOnly: Rc Send Only None Any;
     /// RC SEND Only with Immediate.
     0x05 RcSendOnlyImm: Rc Send Only Imm Any;
     /// RC RDMA WRITE First.
-    0x06 RcWriteFirst: Rc Write First Reth Full;
+    0x06 RcWriteFirst: Rc Write First Reth Any;
     /// RC RDMA WRITE Middle.
-    0x07 RcWriteMiddle: Rc Write Middle None Full;
+    0x07 RcWriteMiddle: Rc Write Middle None Any;
     /// RC RDMA WRITE Last.
-    0x08 RcWriteLast: Rc Write Last None Some;
+    0x08 RcWriteLast: Rc Write Last None Any;
     /// RC RDMA WRITE Last with Immediate.
-    0x09 RcWriteLastImm: Rc Write Last Imm Some;
+    0x09 RcWriteLastImm: Rc Write Last Imm Any;
     /// RC RDMA WRITE Only.
     0x0a RcWriteOnly: Rc Write Only Reth Any;
     /// RC RDMA WRITE Only with Immediate.
@@ -357,11 +340,11 @@ opcodes! {
     /// RC RDMA READ Request.
     0x0c RcReadRequest: Rc ReadRequest Only Reth Empty;
     /// RC RDMA READ response First.
-    0x0d RcReadResponseFirst: Rc ReadResponse First Aeth Full;
+    0x0d RcReadResponseFirst: Rc ReadResponse First Aeth Any;
     /// RC RDMA READ response Middle.
-    0x0e RcReadResponseMiddle: Rc ReadResponse Middle None Full;
+    0x0e RcReadResponseMiddle: Rc ReadResponse Middle None Any;
     /// RC RDMA READ response Last.
-    0x0f RcReadResponseLast: Rc ReadResponse Last Aeth Some;
+    0x0f RcReadResponseLast: Rc ReadResponse Last Aeth Any;
     /// RC RDMA READ response Only.
     0x10 RcReadResponseOnly: Rc ReadResponse Only Aeth Any;
     /// RC Acknowledge.
@@ -378,7 +361,7 @@ opcodes! {
     /// Reserved.
     0x15 RcReserved15: Rc Unsupported Only None Opaque;
     /// RC SEND Last with Invalidate.
-    0x16 RcSendLastInvalidate: Rc Send Last Ieth Some;
+    0x16 RcSendLastInvalidate: Rc Send Last Ieth Any;
     /// RC SEND Only with Invalidate.
     0x17 RcSendOnlyInvalidate: Rc Send Only Ieth Any;
     /// Reserved.
@@ -399,25 +382,25 @@ opcodes! {
     0x1f RcReserved1f: Rc Unsupported Only None Opaque;
 
     /// UC SEND First.
-    0x20 UcSendFirst: Uc Send First None Full;
+    0x20 UcSendFirst: Uc Send First None Any;
     /// UC SEND Middle.
-    0x21 UcSendMiddle: Uc Send Middle None Full;
+    0x21 UcSendMiddle: Uc Send Middle None Any;
     /// UC SEND Last.
-    0x22 UcSendLast: Uc Send Last None Some;
+    0x22 UcSendLast: Uc Send Last None Any;
     /// UC SEND Last with Immediate.
-    0x23 UcSendLastImm: Uc Send Last Imm Some;
+    0x23 UcSendLastImm: Uc Send Last Imm Any;
     /// UC SEND Only.
     0x24 UcSendOnly: Uc Send Only None Any;
     /// UC SEND Only with Immediate.
     0x25 UcSendOnlyImm: Uc Send Only Imm Any;
     /// UC RDMA WRITE First.
-    0x26 UcWriteFirst: Uc Write First Reth Full;
+    0x26 UcWriteFirst: Uc Write First Reth Any;
     /// UC RDMA WRITE Middle.
-    0x27 UcWriteMiddle: Uc Write Middle None Full;
+    0x27 UcWriteMiddle: Uc Write Middle None Any;
     /// UC RDMA WRITE Last.
-    0x28 UcWriteLast: Uc Write Last None Some;
+    0x28 UcWriteLast: Uc Write Last None Any;
     /// UC RDMA WRITE Last with Immediate.
-    0x29 UcWriteLastImm: Uc Write Last Imm Some;
+    0x29 UcWriteLastImm: Uc Write Last Imm Any;
     /// UC RDMA WRITE Only.
     0x2a UcWriteOnly: Uc Write Only Reth Any;
     /// UC RDMA WRITE Only with Immediate.
@@ -647,9 +630,7 @@ mod tests {
                     PayloadRule::Empty
                 }
                 (Kind::Unsupported, _, _) => PayloadRule::Opaque,
-                (_, true, true) => PayloadRule::Any,
-                (_, false, true) => PayloadRule::Some,
-                (_, _, false) => PayloadRule::Full,
+                _ => PayloadRule::Any,
             };
             assert_eq!(info.payload, payload);
         }
@@ -668,20 +649,5 @@ mod tests {
         for opcode in Opcode::ALL {
             assert_eq!(opcode.info(), opcode.row());
         }
-    }
-
-    #[test]
-    fn payload_rules_at_their_limits() {
-        let allowed = |rule: PayloadRule| [0, 1, 255, 256, 257].map(|len| rule.allows(len, 256));
-        assert_eq!(
-            allowed(PayloadRule::Empty),
-            [true, false, false, false, false]
-        );
-        assert_eq!(
-            allowed(PayloadRule::Full),
-            [false, false, false, true, false]
-        );
-        assert_eq!(allowed(PayloadRule::Some), [false, true, true, true, false]);
-        assert_eq!(allowed(PayloadRule::Any), [true, true, true, true, false]);
     }
 }

@@ -7,7 +7,6 @@
 //! and those of congestion notification).
 
 use super::headers::Aeth;
-use super::headers::AethSyndrome;
 use super::headers::AtomicAckEth;
 use super::headers::AtomicEth;
 use super::headers::Bth;
@@ -246,8 +245,7 @@ impl Extension {
 /// - `payload_offset + payload_len + pad + ICRC_LEN` is the length of the UDP payload; no term is
 ///   larger than that length, `pad` is at most 3, and `payload_len + pad` is a multiple of 4.
 /// - `payload_len` is at most [`MAX_PAYLOAD`], and 0 together with `pad` if the opcode has no
-///   payload. What else it may be depends on the path MTU:
-///   [`super::opcode::PayloadRule::allows`]. Of an opcode that is not served the payload is all
+///   payload. Of an opcode that is not served the payload is all
 ///   that follows the BTH, however long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
@@ -424,14 +422,6 @@ impl Headers {
         }
     }
 
-    /// An acknowledge packet: an ACK, RNR NAK or NAK for `psn`.
-    #[inline]
-    pub const fn acknowledge(dest_qpn: u32, psn: Psn, syndrome: AethSyndrome, msn: u32) -> Self {
-        let mut headers = Self::new(Opcode::RcAcknowledge, dest_qpn, psn);
-        headers.extension = Extension::Aeth(Aeth::new(syndrome, msn));
-        headers
-    }
-
     /// Bytes that [`Self::emit`] writes.
     #[inline]
     pub const fn headers_len(&self) -> usize {
@@ -461,7 +451,7 @@ impl Headers {
         bth.set_pad(self.pad);
         if matches!(self.extension, Extension::Reserved) {
             // IBTA A17.9.3: what makes a notification one.
-            bth.set_congestion(false, true);
+            bth.set_becn(true);
         }
 
         self.extension.emit(put(out, &bth)?)?;
@@ -504,6 +494,7 @@ impl From<&Packet> for Headers {
 )]
 mod tests {
     use super::*;
+    use crate::core::wire::headers::AethSyndrome;
 
     /// A WRITE Only with Immediate of 5 bytes: all headers that a request can have, and padding.
     const WRITE: [u8; 32] = [
@@ -522,14 +513,19 @@ mod tests {
         headers
     }
 
+    fn ack_headers() -> Headers {
+        let mut headers = Headers::new(Opcode::RcAcknowledge, 7, Psn::new(9));
+        headers.extension = Extension::Aeth(Aeth::new(AethSyndrome::Ack { credits: 31 }, 3));
+        headers
+    }
+
     #[test]
     fn emits_the_bytes() {
         let mut out = [0xaa; 40];
         assert_eq!(write_headers().emit(&mut out), Some(32));
         assert_eq!(out[..32], WRITE);
         assert_eq!(out[32..], [0xaa; 8]);
-        let ack = Headers::acknowledge(7, Psn::new(9), AethSyndrome::Ack { credits: 31 }, 3);
-        assert_eq!(ack.emit(&mut out), Some(16));
+        assert_eq!(ack_headers().emit(&mut out), Some(16));
         assert_eq!(
             out[..16],
             [0x11, 0x40, 0xff, 0xff, 0, 0, 0, 7, 0, 0, 0, 9, 0x1f, 0, 0, 3]
@@ -607,7 +603,7 @@ mod tests {
         for len in 0..32 {
             assert_eq!(write_headers().emit(&mut out[..len]), None);
         }
-        let mut ack = Headers::acknowledge(7, Psn::new(9), AethSyndrome::Ack { credits: 31 }, 3);
+        let mut ack = ack_headers();
         ack.pad = 1;
         assert_eq!(ack.emit(&mut out), None);
     }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Limits of a device: counted objects, and what can be reached through a port.
+//! Limits of a device: counted objects.
 
 use ferroce_core::quota::{
-    self,
     ObjectKind,
     Permit,
     Quotas, //
@@ -95,26 +94,4 @@ fn many_threads_together_get_no_more_than_the_limit() {
     assert!(most.into_inner() <= limit);
     assert_eq!(quotas.used(ObjectKind::Pd), 0);
     assert_eq!(Arc::strong_count(&quotas), 1);
-}
-
-#[test]
-fn path_mtu_leaves_room_for_the_longest_headers() {
-    for (netdev, path) in [
-        (68, 256),
-        (339, 256),
-        (595, 256),
-        (596, 512),
-        (1107, 512),
-        (1108, 1024),
-        (1500, 1024),
-        (2131, 1024),
-        (2132, 2048),
-        (4179, 2048),
-        (4180, 4096),
-        (9000, 4096),
-        (65536, 4096),
-        (u32::MAX, 4096),
-    ] {
-        assert_eq!(quota::path_mtu(netdev), path, "netdev MTU {netdev}");
-    }
 }

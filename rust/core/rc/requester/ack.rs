@@ -170,7 +170,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         let before = self.una;
         while let Some(slot) = self.head() {
             let counts = match slot.request.op.reply() {
-                Reply::Ack | Reply::None => 1,
+                Reply::Ack => 1,
                 // Completed in its order; nobody else counts it.
                 Reply::Local => 0,
                 Reply::Response => break,

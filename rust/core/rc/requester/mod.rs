@@ -60,7 +60,6 @@
 //! After an RNR NAK the refused packet is sent alone until it is accepted ([`window`]).
 
 mod ack;
-mod congestion;
 mod holes;
 mod local_op;
 mod marked;
@@ -274,6 +273,15 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     /// 0 refuses only further READs; those pushed before are still sent, one at a time.
     pub fn set_max_rd_atomic(&mut self, max_rd_atomic: u8) {
         self.max_rd_atomic = max_rd_atomic.min(MAX_RD_ATOMIC);
+    }
+
+    /// Packets of this side wait in the network: the peer says so, or READ responses, which leave
+    /// as this side asks for them, are marked.
+    #[cold]
+    pub fn slow_down(&mut self) {
+        if self.state == RequesterState::Ready && self.window.marked(self.una, self.sent) {
+            self.count(1, |counters| &mut counters.slowdowns);
+        }
     }
 
     /// Free-running index of the next WQE to be pushed.

@@ -490,7 +490,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
                 // The window may not have room for its responses.
                 Reply::Response => request.length > self.mtu.bytes() || !self.may_read(),
                 Reply::Local => true,
-                Reply::Ack | Reply::None => false,
+                Reply::Ack => false,
             };
             waits || (request.fence && self.reads != 0) || !slot.status.is_success()
         })

@@ -4,7 +4,7 @@
 //! original value, or the acknowledgement, again (IBTA 9.4.5, 9.7.4.1.1, 9.7.5.1.4, annex A19).
 
 use super::dropped;
-use super::incoming::Message;
+use super::execute::Message;
 use super::resource::Executed;
 use super::resource::Resource;
 use super::DropReason;

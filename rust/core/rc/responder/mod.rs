@@ -36,7 +36,6 @@
 
 mod atomic;
 mod execute;
-mod incoming;
 mod parts;
 mod resource;
 
@@ -61,7 +60,7 @@ use crate::core::wire::headers::NakCode;
 use crate::core::wire::opcode::Kind;
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
-use incoming::Message;
+use execute::Message;
 use resource::Ready;
 use resource::Resources;
 
