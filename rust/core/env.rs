@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Requests of a responder to its QP: receives and memory.
+//! What a responder asks of its QP: receives, and the memory that a peer names.
 
 use super::completion::vendor;
 use super::completion::Carried;
 use super::completion::RecvCompletion;
 use super::completion::RecvOp;
 use super::completion::Status;
+use super::memory::MemoryKey;
+use super::memory::Span;
 use crate::core::wire::headers::Reth;
 
 /// The right that a request needs.
@@ -39,6 +41,15 @@ pub struct FlushPlacement {
     pub global: bool,
     /// Persistent.
     pub persistent: bool,
+}
+
+/// What a FLUSH covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushRange {
+    /// A part of a region.
+    Range(Span),
+    /// A whole region.
+    Region(MemoryKey),
 }
 
 /// The memory does not exist, or the access is not permitted.
@@ -83,17 +94,11 @@ pub trait ReceiveEnv {
 
 /// What a peer that may write needs besides: the responder of UC.
 pub trait WriteEnv: ReceiveEnv {
-    /// Whether the peer may access all of `va..va + len` with this key. `len` is not 0.
-    fn check_remote(
-        &mut self,
-        access: RemoteAccess,
-        rkey: u32,
-        va: u64,
-        len: u32,
-    ) -> Result<(), AccessError>;
+    /// Whether the peer may access all of the span, which is not empty and does not wrap.
+    fn check_remote(&mut self, access: RemoteAccess, span: Span) -> Result<(), AccessError>;
 
-    /// Writes the payload, `len` bytes, to remotely accessible memory; checks the access again.
-    fn write_remote(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError>;
+    /// Writes the payload, which is as long, to the span; checks the access again.
+    fn write_remote(&mut self, span: Span) -> Result<(), AccessError>;
 }
 
 /// What became of a request that was to be kept.
@@ -111,21 +116,16 @@ pub enum Keep {
 
 /// What a peer that is answered needs besides: the responder of RC.
 pub trait ResponderEnv: WriteEnv {
-    /// Carries out the atomic operation on the 8 bytes at `va`, a multiple of 8, if the peer may do
-    /// that with this key. Returns the original value.
-    fn change_remote(&mut self, rkey: u32, va: u64, change: AtomicOp) -> Result<u64, AccessError>;
+    /// Carries out the atomic operation on `word`, 8 bytes at a multiple of 8, if the peer may do
+    /// that. Returns the original value.
+    fn change_remote(&mut self, word: Span, change: AtomicOp) -> Result<u64, AccessError>;
 
-    /// Writes the payload, 8 bytes, atomically to `va`, a multiple of 8; checks the right to write.
-    fn write_word(&mut self, rkey: u32, va: u64) -> Result<(), AccessError>;
+    /// Writes the payload, 8 bytes, atomically to `word`, at a multiple of 8; checks the right to
+    /// write.
+    fn write_word(&mut self, word: Span) -> Result<(), AccessError>;
 
-    /// Flushes earlier writes to `placement`, if the peer may ask for that with this key: a range
-    /// of the region, or all of it.
-    fn flush(
-        &mut self,
-        rkey: u32,
-        range: Option<(u64, u32)>,
-        placement: FlushPlacement,
-    ) -> Result<(), AccessError>;
+    /// Flushes earlier writes to `placement`, if the peer may ask for that.
+    fn flush(&mut self, range: FlushRange, placement: FlushPlacement) -> Result<(), AccessError>;
 
     /// Keeps the request that the responder was called with, under this number, until its turn
     /// comes.
@@ -134,7 +134,7 @@ pub trait ResponderEnv: WriteEnv {
     }
 
     /// Invalidates a key for the peer, if the peer may do that.
-    fn invalidate(&mut self, _key: u32) -> Result<(), AccessError> {
+    fn invalidate(&mut self, _key: MemoryKey) -> Result<(), AccessError> {
         Err(AccessError)
     }
 }
@@ -146,14 +146,14 @@ pub(super) fn check_range(
     reth: &Reth,
     env: &mut impl WriteEnv,
 ) -> Result<(), AccessError> {
-    let (va, length) = (reth.va(), reth.length());
-    let Some(before_last) = length.checked_sub(1) else {
+    let span = Span::from(reth);
+    let Some(before_last) = span.len.checked_sub(1) else {
         return Ok(());
     };
-    if va.checked_add(u64::from(before_last)).is_none() {
+    if span.va.checked_add(before_last).is_none() {
         return Err(AccessError);
     }
-    env.check_remote(access, reth.rkey(), va, length)
+    env.check_remote(access, span)
 }
 
 /// The completion of a receive that was taken and is flushed.

@@ -2,6 +2,8 @@
 
 //! How work requests and packets name memory: a key, an address and a length.
 
+use crate::core::wire::headers::Reth;
+
 /// The key of an MR or MW, lkey and rkey at once: 24 bits by which it is looked up, its name, and 8
 /// bits that may change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -61,6 +63,13 @@ impl Span {
         let offset = self.va.checked_sub(base)?;
         let end = offset.checked_add(self.len)?;
         (end <= size).then_some(offset)
+    }
+}
+
+impl From<&Reth> for Span {
+    #[inline(always)]
+    fn from(reth: &Reth) -> Self {
+        Self::new(reth.rkey(), reth.va(), reth.length())
     }
 }
 

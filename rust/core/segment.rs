@@ -10,6 +10,7 @@
 //! A span above 1 means `span` times the path MTU bytes of payload, less what the last packet of
 //! the message has to spare.
 
+use super::memory::Span;
 use super::operation::Arguments;
 use super::operation::Brings;
 use super::operation::ATOMIC_SIZE;
@@ -171,10 +172,8 @@ pub enum Response {
     ReadResponse {
         /// The piece, as the requester sees it.
         segment: ReadSegment,
-        /// Key of the source region.
-        rkey: u32,
-        /// Address of the bytes in that region. Checked again when they are copied.
-        va: u64,
+        /// Where its bytes are. Checked again when they are copied.
+        source: Span,
         /// Message sequence number.
         msn: u32,
         /// A part that is answered again to a peer that keeps the rest.
@@ -413,8 +412,7 @@ mod tests {
                 let whole = match read.brings {
                     Brings::Data => Response::ReadResponse {
                         segment: read,
-                        rkey: 7,
-                        va: 0x1000,
+                        source: Span::new(7, 0x1000, read.len),
                         msn: 1,
                         again: false,
                     },

@@ -39,6 +39,7 @@ use crate::core::env::{
     AccessError,
     AtomicOp,
     FlushPlacement,
+    FlushRange,
     Keep,
     ReceiveEnv,
     RemoteAccess,
@@ -50,7 +51,6 @@ use crate::core::memory::{
     MemoryKey,
     Span, //
 };
-use crate::core::operation::ATOMIC_SIZE;
 use crate::core::queue::wqe::{
     Data,
     KeyChange,
@@ -217,20 +217,12 @@ impl ReceiveEnv for Target<'_, '_, '_> {
 }
 
 impl WriteEnv for Target<'_, '_, '_> {
-    fn check_remote(
-        &mut self,
-        access: RemoteAccess,
-        rkey: u32,
-        va: u64,
-        len: u32,
-    ) -> Result<(), AccessError> {
-        self.regions()
-            .permits(self.qp.id(), rights(access), Span::new(rkey, va, len))
+    fn check_remote(&mut self, access: RemoteAccess, span: Span) -> Result<(), AccessError> {
+        self.regions().permits(self.qp.id(), rights(access), span)
     }
 
-    fn write_remote(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
-        self.regions()
-            .write(self.qp.id(), Span::new(rkey, va, len), &self.payload)
+    fn write_remote(&mut self, span: Span) -> Result<(), AccessError> {
+        self.regions().write(self.qp.id(), span, &self.payload)
     }
 }
 
@@ -243,40 +235,28 @@ impl ResponderEnv for Target<'_, '_, '_> {
         }
     }
 
-    fn invalidate(&mut self, key: u32) -> Result<(), AccessError> {
+    fn invalidate(&mut self, key: MemoryKey) -> Result<(), AccessError> {
         self.regions()
-            .change(self.qp.id(), KeyChange::Invalidate(MemoryKey::new(key)))
+            .change(self.qp.id(), KeyChange::Invalidate(key))
             .map_err(|BindError| AccessError)
     }
 
-    fn change_remote(&mut self, rkey: u32, va: u64, change: AtomicOp) -> Result<u64, AccessError> {
+    fn change_remote(&mut self, word: Span, change: AtomicOp) -> Result<u64, AccessError> {
         let (qp, rights) = (self.qp.id(), Access::REMOTE_ATOMIC);
-        self.regions().word(
-            qp,
-            rights,
-            Span::new(rkey, va, ATOMIC_SIZE),
-            |word| match change {
-                AtomicOp::CompareSwap { compare, swap } => word.compare_swap(compare, swap),
-                AtomicOp::FetchAdd(value) => word.fetch_add(value),
-            },
-        )
+        self.regions().word(qp, rights, word, |word| match change {
+            AtomicOp::CompareSwap { compare, swap } => word.compare_swap(compare, swap),
+            AtomicOp::FetchAdd(value) => word.fetch_add(value),
+        })
     }
 
-    fn write_word(&mut self, rkey: u32, va: u64) -> Result<(), AccessError> {
+    fn write_word(&mut self, word: Span) -> Result<(), AccessError> {
         let value = self.payload.word().ok_or(AccessError)?;
         let (qp, rights) = (self.qp.id(), Access::REMOTE_WRITE);
         self.regions()
-            .word(qp, rights, Span::new(rkey, va, ATOMIC_SIZE), |word| {
-                word.store(value)
-            })
+            .word(qp, rights, word, |word| word.store(value))
     }
 
-    fn flush(
-        &mut self,
-        rkey: u32,
-        range: Option<(u64, u32)>,
-        placement: FlushPlacement,
-    ) -> Result<(), AccessError> {
+    fn flush(&mut self, range: FlushRange, placement: FlushPlacement) -> Result<(), AccessError> {
         let mut rights = 0;
         if placement.global {
             rights |= Access::FLUSH_GLOBAL;
@@ -286,11 +266,8 @@ impl ResponderEnv for Target<'_, '_, '_> {
             rights |= Access::FLUSH_PERSISTENT;
         }
         match range {
-            Some((va, len)) => {
-                self.regions()
-                    .permits(self.qp.id(), rights, Span::new(rkey, va, len))?
-            }
-            None => self.regions().permits_all(MemoryKey::new(rkey), rights)?,
+            FlushRange::Range(span) => self.regions().permits(self.qp.id(), rights, span)?,
+            FlushRange::Region(key) => self.regions().permits_all(key, rights)?,
         }
         memory::full_barrier();
         Ok(())
@@ -516,15 +493,13 @@ pub(super) fn answer_taken(
 #[inline(always)]
 pub(super) fn read_source<'q, 'a: 'q>(
     qp: &'q Qp,
-    rkey: u32,
-    va: u64,
-    len: u32,
+    source: Span,
     ctx: &Ctx<'a>,
 ) -> Result<Payload<'q>, AccessError> {
-    if len == 0 {
+    if source.len == 0 {
         return Ok(Payload::Bytes(&[]));
     }
-    ctx.regions(qp).source(qp.id(), Span::new(rkey, va, len))
+    ctx.regions(qp).source(qp.id(), source)
 }
 
 /// The memory of a READ response is no longer accessible.

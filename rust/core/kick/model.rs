@@ -17,11 +17,13 @@ use crate::core::completion::Status;
 use crate::core::env::AccessError;
 use crate::core::env::AtomicOp;
 use crate::core::env::FlushPlacement;
+use crate::core::env::FlushRange;
 use crate::core::env::ReceiveEnv;
 use crate::core::env::RemoteAccess;
 use crate::core::env::ResponderEnv;
 use crate::core::env::TakeReceive;
 use crate::core::env::WriteEnv;
+use crate::core::memory::Span;
 use crate::core::message::Mtu;
 use crate::core::offload::stream::Helper;
 use crate::core::offload::stream::Position;
@@ -86,30 +88,25 @@ impl ReceiveEnv for Anything {
 }
 
 impl WriteEnv for Anything {
-    fn check_remote(&mut self, _: RemoteAccess, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
+    fn check_remote(&mut self, _: RemoteAccess, _: Span) -> Result<(), AccessError> {
         Ok(())
     }
 
-    fn write_remote(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
+    fn write_remote(&mut self, _: Span) -> Result<(), AccessError> {
         Ok(())
     }
 }
 
 impl ResponderEnv for Anything {
-    fn change_remote(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, AccessError> {
+    fn change_remote(&mut self, _: Span, _: AtomicOp) -> Result<u64, AccessError> {
         Ok(0)
     }
 
-    fn write_word(&mut self, _: u32, _: u64) -> Result<(), AccessError> {
+    fn write_word(&mut self, _: Span) -> Result<(), AccessError> {
         Ok(())
     }
 
-    fn flush(
-        &mut self,
-        _: u32,
-        _: Option<(u64, u32)>,
-        _: FlushPlacement,
-    ) -> Result<(), AccessError> {
+    fn flush(&mut self, _: FlushRange, _: FlushPlacement) -> Result<(), AccessError> {
         Ok(())
     }
 }

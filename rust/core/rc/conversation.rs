@@ -15,11 +15,13 @@ use crate::core::completion::Status;
 use crate::core::env::AccessError;
 use crate::core::env::AtomicOp;
 use crate::core::env::FlushPlacement;
+use crate::core::env::FlushRange;
 use crate::core::env::ReceiveEnv;
 use crate::core::env::RemoteAccess;
 use crate::core::env::ResponderEnv;
 use crate::core::env::TakeReceive;
 use crate::core::env::WriteEnv;
+use crate::core::memory::Span;
 use crate::core::message::Mtu;
 use crate::core::operation::Arguments;
 use crate::core::operation::Operation;
@@ -69,13 +71,12 @@ struct Env<'a> {
 }
 
 /// The bytes of the region that a range names.
-fn range(rkey: u32, va: u64, len: u32) -> Result<core::ops::Range<usize>, AccessError> {
-    let from = va.checked_sub(BASE).ok_or(AccessError)?;
-    let to = from.checked_add(len.into()).ok_or(AccessError)?;
-    if rkey != RKEY || to > SIZE as u64 {
+fn range(span: Span) -> Result<core::ops::Range<usize>, AccessError> {
+    let from = span.offset_in(BASE, SIZE as u64).ok_or(AccessError)? as usize;
+    if span.key.get() != RKEY {
         return Err(AccessError);
     }
-    Ok(from as usize..to as usize)
+    Ok(from..from + span.len as usize)
 }
 
 impl ReceiveEnv for Env<'_> {
@@ -103,25 +104,19 @@ impl ReceiveEnv for Env<'_> {
 }
 
 impl WriteEnv for Env<'_> {
-    fn check_remote(
-        &mut self,
-        _access: RemoteAccess,
-        rkey: u32,
-        va: u64,
-        len: u32,
-    ) -> Result<(), AccessError> {
-        range(rkey, va, len).map(|_| ())
+    fn check_remote(&mut self, _access: RemoteAccess, span: Span) -> Result<(), AccessError> {
+        range(span).map(|_| ())
     }
 
-    fn write_remote(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
-        self.remote.region[range(rkey, va, len)?].copy_from_slice(self.payload);
+    fn write_remote(&mut self, span: Span) -> Result<(), AccessError> {
+        self.remote.region[range(span)?].copy_from_slice(self.payload);
         Ok(())
     }
 }
 
 impl ResponderEnv for Env<'_> {
-    fn change_remote(&mut self, rkey: u32, va: u64, change: AtomicOp) -> Result<u64, AccessError> {
-        let word = &mut self.remote.region[range(rkey, va, 8)?];
+    fn change_remote(&mut self, word: Span, change: AtomicOp) -> Result<u64, AccessError> {
+        let word = &mut self.remote.region[range(word)?];
         let before = u64::from_ne_bytes(word.try_into().map_err(|_| AccessError)?);
         let after = match change {
             AtomicOp::CompareSwap { compare, swap } if before == compare => swap,
@@ -132,18 +127,16 @@ impl ResponderEnv for Env<'_> {
         Ok(before)
     }
 
-    fn write_word(&mut self, rkey: u32, va: u64) -> Result<(), AccessError> {
-        self.write_remote(rkey, va, 8)
+    fn write_word(&mut self, word: Span) -> Result<(), AccessError> {
+        self.write_remote(word)
     }
 
-    fn flush(
-        &mut self,
-        rkey: u32,
-        in_range: Option<(u64, u32)>,
-        _: FlushPlacement,
-    ) -> Result<(), AccessError> {
-        let (va, len) = in_range.unwrap_or((BASE, 0));
-        range(rkey, va, len).map(|_| ())
+    fn flush(&mut self, flushed: FlushRange, _: FlushPlacement) -> Result<(), AccessError> {
+        let span = match flushed {
+            FlushRange::Range(span) => span,
+            FlushRange::Region(key) => Span::new(key.get(), BASE, 0),
+        };
+        range(span).map(|_| ())
     }
 }
 
@@ -288,7 +281,7 @@ impl<'a> Conversation<'a> {
                 self.fatal |= progress.fatal;
             }
             Response::ReadResponse {
-                segment, rkey, va, ..
+                segment, source, ..
             } => {
                 let segment: &ReadSegment = segment;
                 let Ok(place) = self
@@ -297,7 +290,7 @@ impl<'a> Conversation<'a> {
                 else {
                     return;
                 };
-                let Ok(from) = range(*rkey, *va, segment.len) else {
+                let Ok(from) = range(*source) else {
                     return;
                 };
                 let to = place.offset as usize;

@@ -27,6 +27,7 @@ use crate::core::env::ReceiveEnv;
 use crate::core::env::RemoteAccess;
 use crate::core::env::TakeReceive;
 use crate::core::env::WriteEnv;
+use crate::core::memory::Span;
 use crate::core::message::is_cut_so;
 use crate::core::message::Mtu;
 use crate::core::message::MAX_MESSAGE;
@@ -306,11 +307,8 @@ impl UnreliableResponder {
         };
         // The range was checked not to wrap with the first packet.
         let va = reth.va().wrapping_add(u64::from(received));
-        if request.payload_len != 0
-            && env
-                .write_remote(reth.rkey(), va, request.payload_len)
-                .is_err()
-        {
+        let span = Span::new(reth.rkey(), va, request.payload_len);
+        if request.payload_len != 0 && env.write_remote(span).is_err() {
             return UnreliableOutcome::Dropped(UnreliableDrop::Denied);
         }
         self.message = UnreliableMessage::Write {

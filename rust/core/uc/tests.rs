@@ -18,6 +18,7 @@ use crate::core::env::ReceiveEnv;
 use crate::core::env::RemoteAccess;
 use crate::core::env::TakeReceive;
 use crate::core::env::WriteEnv;
+use crate::core::memory::Span;
 use crate::core::message::Mtu;
 use crate::core::operation::Arguments;
 use crate::core::operation::Operation;
@@ -83,22 +84,17 @@ impl ReceiveEnv for Memory {
 }
 
 impl WriteEnv for Memory {
-    fn check_remote(
-        &mut self,
-        access: RemoteAccess,
-        rkey: u32,
-        va: u64,
-        len: u32,
-    ) -> Result<(), AccessError> {
-        let end = va + u64::from(len);
-        let fits = end <= self.written.len() as u64 && access == RemoteAccess::Write;
-        (rkey == RKEY && fits).then_some(()).ok_or(AccessError)
+    fn check_remote(&mut self, access: RemoteAccess, span: Span) -> Result<(), AccessError> {
+        let is_within = span.offset_in(0, self.written.len() as u64).is_some();
+        let fits = is_within && access == RemoteAccess::Write;
+        (span.key.get() == RKEY && fits)
+            .then_some(())
+            .ok_or(AccessError)
     }
 
-    fn write_remote(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
-        self.check_remote(RemoteAccess::Write, rkey, va, len)?;
-        let va = va as usize;
-        self.written[va..va + len as usize].copy_from_slice(&self.payload);
+    fn write_remote(&mut self, span: Span) -> Result<(), AccessError> {
+        self.check_remote(RemoteAccess::Write, span)?;
+        self.written[span.va as usize..][..span.len as usize].copy_from_slice(&self.payload);
         Ok(())
     }
 }

@@ -193,10 +193,10 @@ impl<'q, 't, 'a> Transmit<ReliableRequester> for Local<'q, '_, 't, 'a> {
                         .on_acknowledge(psn, aeth, now, &mut |done| ctx.complete_send(qp, done))
                 }
                 Response::ReadResponse {
-                    segment, rkey, va, ..
+                    segment, source, ..
                 } => {
                     moved(&peer, segment.len, ctx);
-                    match deliver::read_source(&peer, rkey, va, segment.len, ctx) {
+                    match deliver::read_source(&peer, source, ctx) {
                         Ok(from) => {
                             deliver::read_response(requester, wqes, qp, &segment, &from, ctx)
                         }

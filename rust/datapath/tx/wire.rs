@@ -198,7 +198,7 @@ pub(in crate::datapath) fn answer(
                 })
             }
             Response::ReadResponse {
-                segment, rkey, va, ..
+                segment, source, ..
             } => {
                 ctx.moved(segment.len);
                 // Looked up for the copy alone: a change of a memory window waits for it.
@@ -209,10 +209,7 @@ pub(in crate::datapath) fn answer(
                     &headers,
                     segment.len,
                     response,
-                    |out| {
-                        deliver::read_source(&qp, *rkey, *va, segment.len, ctx)?
-                            .read(segment.len, out)
-                    },
+                    |out| deliver::read_source(&qp, *source, ctx)?.read(segment.len, out),
                 )
             }
         };

@@ -10,9 +10,10 @@ use crate::model::{Rights, Service, Use, MTU, OUTSTANDING, QKEY, RECEIVE};
 use crate::Result;
 use ferroce_core::completion::{RecvCompletion, SendCompletion, Status};
 use ferroce_core::env::{
-    AccessError, AtomicOp, FlushPlacement, ReceiveEnv, RemoteAccess, ResponderEnv, TakeReceive,
-    WriteEnv,
+    AccessError, AtomicOp, FlushPlacement, FlushRange, ReceiveEnv, RemoteAccess, ResponderEnv,
+    TakeReceive, WriteEnv,
 };
+use ferroce_core::memory::{MemoryKey, Span};
 use ferroce_core::message::Mtu;
 use ferroce_core::operation::{Arguments, Operation};
 use ferroce_core::rc::config::{RemoteRights, RequesterConfig, ResponderConfig};
@@ -96,22 +97,15 @@ impl Memory {
     fn access(
         &mut self,
         how: Use,
-        rkey: u32,
-        va: u64,
-        len: u32,
+        span: Span,
     ) -> std::result::Result<(&'static str, u64), AccessError> {
-        self.rights.range(how, (va, rkey, len)).ok_or(AccessError)
+        let place = (span.va, span.key.get(), span.len as u32);
+        self.rights.range(how, place).ok_or(AccessError)
     }
 
-    fn write(
-        &mut self,
-        how: Use,
-        rkey: u32,
-        va: u64,
-        len: u32,
-    ) -> std::result::Result<(), AccessError> {
-        let (name, offset) = self.access(how, rkey, va, len)?;
-        self.written.push((name, offset, offset + u64::from(len)));
+    fn write(&mut self, how: Use, span: Span) -> std::result::Result<(), AccessError> {
+        let (name, offset) = self.access(how, span)?;
+        self.written.push((name, offset, offset + span.len));
         Ok(())
     }
 }
@@ -147,48 +141,43 @@ impl ReceiveEnv for Memory {
 }
 
 impl WriteEnv for Memory {
-    fn check_remote(&mut self, access: RemoteAccess, rkey: u32, va: u64, len: u32) -> Done {
+    fn check_remote(&mut self, access: RemoteAccess, span: Span) -> Done {
         let how = match access {
             RemoteAccess::Read => Use::Read,
             RemoteAccess::Write => Use::Write,
         };
-        self.access(how, rkey, va, len).map(|_| ())
+        self.access(how, span).map(|_| ())
     }
 
-    fn write_remote(&mut self, rkey: u32, va: u64, len: u32) -> Done {
-        self.write(Use::Write, rkey, va, len)
+    fn write_remote(&mut self, span: Span) -> Done {
+        self.write(Use::Write, span)
     }
 }
 
 impl ResponderEnv for Memory {
-    fn change_remote(
-        &mut self,
-        rkey: u32,
-        va: u64,
-        _: AtomicOp,
-    ) -> std::result::Result<u64, AccessError> {
+    fn change_remote(&mut self, word: Span, _: AtomicOp) -> std::result::Result<u64, AccessError> {
         // What is compared is not there, and what is added is nothing.
-        self.access(Use::Atomic, rkey, va, 8)?;
+        self.access(Use::Atomic, word)?;
         Ok(u64::from_ne_bytes([READABLE; 8]))
     }
 
-    fn write_word(&mut self, rkey: u32, va: u64) -> Done {
-        self.write(Use::Write, rkey, va, 8)
+    fn write_word(&mut self, word: Span) -> Done {
+        self.write(Use::Write, word)
     }
 
-    fn flush(&mut self, rkey: u32, range: Option<(u64, u32)>, to: FlushPlacement) -> Done {
+    fn flush(&mut self, range: FlushRange, to: FlushPlacement) -> Done {
         let rw = self.rights.regions["rw"];
         let known = match range {
-            Some((va, len)) => self.access(Use::Flush, rkey, va, len).is_ok(),
-            None => rw.rkey == rkey,
+            FlushRange::Range(span) => self.access(Use::Flush, span).is_ok(),
+            FlushRange::Region(key) => rw.rkey == key.get(),
         };
         let may = known && to.global && !to.persistent;
         may.then_some(()).ok_or(AccessError)
     }
 
-    fn invalidate(&mut self, key: u32) -> Done {
+    fn invalidate(&mut self, key: MemoryKey) -> Done {
         let own = self.rights.regions.get("mw-own");
-        own.filter(|own| own.rkey == key).ok_or(AccessError)?;
+        own.filter(|own| own.rkey == key.get()).ok_or(AccessError)?;
         self.rights.regions.remove("mw-own");
         Ok(())
     }
@@ -397,9 +386,9 @@ impl Victim {
             if let Some(response) = responder.next_response(1) {
                 let payload = match &response {
                     Response::ReadResponse {
-                        segment, rkey, va, ..
+                        segment, source, ..
                     } => {
-                        let place = (*va, *rkey, segment.len);
+                        let place = (source.va, source.key.get(), segment.len);
                         let may = segment.len == 0
                             || self.memory.rights.range(Use::Read, place).is_some();
                         if !may {

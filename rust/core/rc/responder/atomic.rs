@@ -12,7 +12,9 @@ use super::Outcome;
 use super::Responder;
 use crate::core::env::AtomicOp;
 use crate::core::env::FlushPlacement;
+use crate::core::env::FlushRange;
 use crate::core::env::ResponderEnv;
+use crate::core::memory::Span;
 use crate::core::operation::ATOMIC_SIZE;
 use crate::core::rc::sequence::Sequence;
 use crate::core::segment::IncomingRequest;
@@ -53,15 +55,11 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         {
             return self.refuse_invalid();
         }
-        let change = change(kind, &atomic);
-        let Ok(original) = env.change_remote(atomic.rkey(), atomic.va(), change) else {
+        let word = Span::new(atomic.rkey(), atomic.va(), ATOMIC_SIZE);
+        let Ok(original) = env.change_remote(word, change(kind, &atomic)) else {
             return self.refuse_access();
         };
-        let executed = Executed {
-            kind: Kind::Atomic(kind),
-            va: atomic.va(),
-            rkey: atomic.rkey(),
-        };
+        let executed = Executed::new(Kind::Atomic(kind), word);
         self.keep_executed(executed, Some(original))
     }
 
@@ -82,12 +80,11 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         {
             return self.refuse_invalid();
         }
-        let (va, rkey) = (reth.va(), reth.rkey());
-        if env.write_word(rkey, va).is_err() {
+        let word = Span::from(&reth);
+        if env.write_word(word).is_err() {
             return self.refuse_access();
         }
-        let kind = Kind::AtomicWrite;
-        self.keep_executed(Executed { kind, va, rkey }, None)
+        self.keep_executed(Executed::new(Kind::AtomicWrite, word), None)
     }
 
     /// A FLUSH in sequence. All earlier writes of the peer were executed on arrival.
@@ -104,9 +101,10 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             global: bits & Feth::GLOBAL != 0,
             persistent: bits & Feth::PERSISTENT != 0,
         };
+        let span = Span::from(&reth);
         let range = match feth.selectivity() {
-            Feth::RANGE => Some((reth.va(), reth.length())),
-            Feth::REGION => None,
+            Feth::RANGE => FlushRange::Range(span),
+            Feth::REGION => FlushRange::Region(span.key),
             _ => return self.refuse_invalid(),
         };
         if bits == 0
@@ -118,12 +116,10 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         {
             return self.refuse_invalid();
         }
-        let (va, rkey) = (reth.va(), reth.rkey());
-        if env.flush(rkey, range, placement).is_err() {
+        if env.flush(range, placement).is_err() {
             return self.refuse_access();
         }
-        let kind = Kind::Flush;
-        self.keep_executed(Executed { kind, va, rkey }, None)
+        self.keep_executed(Executed::new(Kind::Flush, span), None)
     }
 
     fn keep_executed(&mut self, executed: Executed, original: Option<u64>) -> Outcome {
@@ -141,12 +137,12 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     ) -> Outcome {
         let depth = u32::from(self.most_outstanding);
         let named = match request.extension {
-            Extension::Atomic(atomic) => Some((atomic.va(), atomic.rkey())),
-            Extension::Reth(reth) | Extension::Flush(_, reth) => Some((reth.va(), reth.rkey())),
+            Extension::Atomic(atomic) => Some(Span::new(atomic.rkey(), atomic.va(), ATOMIC_SIZE)),
+            Extension::Reth(reth) | Extension::Flush(_, reth) => Some(Span::from(&reth)),
             _ => None,
         };
-        let found = named.and_then(|(va, rkey)| {
-            let executed = Executed { kind, va, rkey };
+        let found = named.and_then(|span| {
+            let executed = Executed::new(kind, span);
             self.resources.find_executed(start, executed, depth)
         });
         let Some((index, part)) = found else {

@@ -21,6 +21,8 @@ use crate::core::env::flushed;
 use crate::core::env::RemoteAccess;
 use crate::core::env::ResponderEnv;
 use crate::core::env::TakeReceive;
+use crate::core::memory::MemoryKey;
+use crate::core::memory::Span;
 use crate::core::message::is_cut_so;
 use crate::core::message::MAX_MESSAGE;
 use crate::core::rc::sequence::Sequence;
@@ -107,7 +109,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             let carried = match request.extension {
                 Extension::Imm(imm) => Carried::Imm(imm),
                 Extension::Ieth(key) => {
-                    if env.invalidate(key).is_err() {
+                    if env.invalidate(MemoryKey::new(key)).is_err() {
                         // The receive is taken, and nothing will complete it otherwise.
                         self.message = Message::None;
                         env.complete(flushed(wr_id, RecvOp::Send));
@@ -189,11 +191,8 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
 
         // The range was checked not to wrap with the first packet.
         let va = reth.va().wrapping_add(u64::from(received));
-        if request.payload_len != 0
-            && env
-                .write_remote(reth.rkey(), va, request.payload_len)
-                .is_err()
-        {
+        let span = Span::new(reth.rkey(), va, request.payload_len);
+        if request.payload_len != 0 && env.write_remote(span).is_err() {
             return match receive {
                 Some((wr_id, capacity)) => {
                     self.refuse_write_for(TakeReceive::Taken { wr_id, capacity }, env)

@@ -495,8 +495,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         let Ready {
             sequence,
             mut segment,
-            rkey,
-            va,
+            source,
             msn,
             original,
             again,
@@ -516,8 +515,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         }
         Response::ReadResponse {
             segment,
-            rkey,
-            va,
+            source,
             msn,
             again,
         }

@@ -17,6 +17,8 @@
 
 use super::parts::ReadPart;
 use super::parts::ReadParts;
+use crate::core::memory::MemoryKey;
+use crate::core::memory::Span;
 use crate::core::message::cut;
 use crate::core::message::Mtu;
 use crate::core::message::Piece;
@@ -37,17 +39,26 @@ enum Source {
     Memory,
     /// The resource: the request was executed and, for an atomic operation, found this value. In
     /// bytes, for the size of the enum.
-    Local(Kind, [u8; ATOMIC_SIZE as usize]),
+    Executed(Kind, [u8; ATOMIC_SIZE as usize]),
 }
 
 /// Identity of a request that is executed on arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Executed {
-    /// What it is.
-    pub(super) kind: Kind,
-    /// Its address and key.
-    pub(super) va: u64,
-    pub(super) rkey: u32,
+    kind: Kind,
+    /// Its key and address.
+    key: MemoryKey,
+    va: u64,
+}
+
+impl Executed {
+    pub(super) const fn new(kind: Kind, span: Span) -> Self {
+        Self {
+            kind,
+            key: span.key,
+            va: span.va,
+        }
+    }
 }
 
 /// A request that is answered by a response.
@@ -57,7 +68,7 @@ pub struct Resource {
     start: Sequence,
     /// Requested bytes.
     va: u64,
-    rkey: u32,
+    key: MemoryKey,
     length: u32,
     /// Its MSN.
     msn: u32,
@@ -80,9 +91,8 @@ pub struct Resource {
 pub(super) struct Ready {
     pub(super) sequence: Sequence,
     pub(super) segment: ReadSegment,
-    /// The key and the address of its bytes.
-    pub(super) rkey: u32,
-    pub(super) va: u64,
+    /// Where its bytes are.
+    pub(super) source: Span,
     /// Of its request.
     pub(super) msn: u32,
     /// What an atomic operation found.
@@ -97,7 +107,7 @@ impl Resource {
         Self {
             start,
             va: reth.va(),
-            rkey: reth.rkey(),
+            key: MemoryKey::new(reth.rkey()),
             length: reth.length(),
             msn,
             from: 0,
@@ -121,7 +131,7 @@ impl Resource {
         Self {
             start,
             va: executed.va,
-            rkey: executed.rkey,
+            key: executed.key,
             length,
             msn,
             from: 0,
@@ -130,7 +140,7 @@ impl Resource {
             end: 1,
             peer_keeps: false,
             is_repeated: false,
-            source: Source::Local(executed.kind, original.unwrap_or(0).to_ne_bytes()),
+            source: Source::Executed(executed.kind, original.unwrap_or(0).to_ne_bytes()),
         }
     }
 
@@ -138,8 +148,8 @@ impl Resource {
     #[inline]
     const fn original(&self) -> Option<u64> {
         match self.source {
-            Source::Local(Kind::Atomic(_), original) => Some(u64::from_ne_bytes(original)),
-            Source::Local(..) | Source::Memory => None,
+            Source::Executed(Kind::Atomic(_), original) => Some(u64::from_ne_bytes(original)),
+            Source::Executed(..) | Source::Memory => None,
         }
     }
 
@@ -181,8 +191,11 @@ impl Resource {
         Ready {
             sequence,
             segment,
-            rkey: self.rkey,
-            va: self.va.wrapping_add(u64::from(offset)),
+            source: Span {
+                key: self.key,
+                va: self.va.wrapping_add(u64::from(offset)),
+                len: u64::from(len),
+            },
             msn: self.msn,
             original: self.original(),
             again,
@@ -199,7 +212,7 @@ impl Resource {
         let packet = start.wrapping_sub(self.start) as u32;
         let offset = cut(mtu, self.length, packet, 1).offset;
         let until = offset.checked_add(reth.length())?;
-        let is_part = reth.rkey() == self.rkey
+        let is_part = MemoryKey::new(reth.rkey()) == self.key
             && reth.va() == self.va.wrapping_add(u64::from(offset))
             && until <= self.length
             && (reth.length() != 0 || self.length == 0);
@@ -208,9 +221,9 @@ impl Resource {
 
     /// The whole response, if it belongs to this request.
     fn whole(&self, start: Sequence, executed: Executed) -> Option<(u32, u32)> {
-        let Executed { kind, va, rkey } = executed;
-        let is_kind = matches!(self.source, Source::Local(own, _) if own == kind);
-        let is_same = is_kind && (self.start, self.va, self.rkey) == (start, va, rkey);
+        let Executed { kind, key, va } = executed;
+        let is_kind = matches!(self.source, Source::Executed(own, _) if own == kind);
+        let is_same = is_kind && (self.start, self.va, self.key) == (start, va, key);
         is_same.then_some((0, self.length))
     }
 
@@ -635,18 +648,22 @@ mod tests {
     #[test]
     fn pieces_of_an_answer() {
         let mut read = Resource::new(5, &Reth::new(1000, 1, 600), MTU, 9, false);
-        let Ready { segment, va, .. } = read.advance(1, MTU, false);
+        let Ready {
+            segment, source, ..
+        } = read.advance(1, MTU, false);
         assert_eq!(
             (segment.first, segment.last, segment.len),
             (true, false, 256)
         );
-        assert_eq!((va, read.position()), (1000, 6));
-        let Ready { segment, va, .. } = read.advance(10, MTU, false);
+        assert_eq!((source.va, read.position()), (1000, 6));
+        let Ready {
+            segment, source, ..
+        } = read.advance(10, MTU, false);
         assert_eq!(
             (segment.first, segment.last, segment.len),
             (false, true, 344)
         );
-        assert_eq!((segment.span, va), (2, 1256));
+        assert_eq!((segment.span, source.va, source.len), (2, 1256, 344));
         assert!(!read.is_pending());
     }
 

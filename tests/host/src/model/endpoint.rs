@@ -548,9 +548,7 @@ impl Endpoint {
                     let words = self.responder.kept_words();
                     Ok(words.flat_map(u64::to_le_bytes).collect())
                 }
-                Response::ReadResponse {
-                    segment, rkey, va, ..
-                } => self.memory.read(*rkey, *va, segment.len),
+                Response::ReadResponse { source, .. } => self.memory.read(*source),
                 Response::Atomic { original, .. } => Ok(original.to_ne_bytes().to_vec()),
             };
             match payload {

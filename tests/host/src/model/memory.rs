@@ -8,9 +8,10 @@ use super::plan::{Plan, PlannedReceive, BASE, RKEY, UNTOUCHED};
 use super::scenario::Fault;
 use ferroce_core::completion::{RecvCompletion, Status};
 use ferroce_core::env::{
-    AccessError, AtomicOp, FlushPlacement, Keep, ReceiveEnv, RemoteAccess, ResponderEnv,
-    TakeReceive, WriteEnv,
+    AccessError, AtomicOp, FlushPlacement, FlushRange, Keep, ReceiveEnv, RemoteAccess,
+    ResponderEnv, TakeReceive, WriteEnv,
 };
+use ferroce_core::memory::{MemoryKey, Span};
 use std::collections::BTreeMap;
 
 /// A receive that completed.
@@ -98,26 +99,25 @@ impl Memory {
         })
     }
 
-    fn offset(&self, rkey: u32, va: u64, len: u32) -> Result<usize, AccessError> {
-        let offset = va.checked_sub(BASE).ok_or(AccessError)?;
-        let end = offset.checked_add(u64::from(len)).ok_or(AccessError)?;
-        if self.region_gone || rkey != RKEY || end > self.region.len() as u64 {
+    fn offset(&self, span: Span) -> Result<usize, AccessError> {
+        if self.region_gone || span.key.get() != RKEY {
             return Err(AccessError);
         }
-        Ok(offset as usize)
+        let offset = span.offset_in(BASE, self.region.len() as u64);
+        Ok(offset.ok_or(AccessError)? as usize)
     }
 
     /// The data of a READ response.
-    pub fn read(&mut self, rkey: u32, va: u64, len: u32) -> Result<Vec<u8>, AccessError> {
-        if len == 0 {
+    pub fn read(&mut self, source: Span) -> Result<Vec<u8>, AccessError> {
+        if source.len == 0 {
             return Ok(Vec::new());
         }
         match self.reads_left.checked_sub(1) {
             Some(left) => self.reads_left = left,
             None => self.region_gone = true,
         }
-        let offset = self.offset(rkey, va, len)?;
-        Ok(self.region[offset..][..len as usize].to_vec())
+        let offset = self.offset(source)?;
+        Ok(self.region[offset..][..source.len as usize].to_vec())
     }
 
     /// The receive with this number.
@@ -185,29 +185,23 @@ impl ReceiveEnv for Env<'_> {
 }
 
 impl WriteEnv for Env<'_> {
-    fn check_remote(
-        &mut self,
-        _access: RemoteAccess,
-        rkey: u32,
-        va: u64,
-        len: u32,
-    ) -> Result<(), AccessError> {
-        if len == 0 {
+    fn check_remote(&mut self, _access: RemoteAccess, span: Span) -> Result<(), AccessError> {
+        if span.len == 0 {
             self.memory.forbid("an empty range was checked".into());
         }
-        self.memory.offset(rkey, va, len).map(|_| ())
+        self.memory.offset(span).map(|_| ())
     }
 
-    fn write_remote(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
+    fn write_remote(&mut self, span: Span) -> Result<(), AccessError> {
         let memory = &mut self.memory;
-        if self.payload.len() != len as usize {
-            memory.forbid(format!("{len} bytes of {}", self.payload.len()));
+        if self.payload.len() as u64 != span.len {
+            memory.forbid(format!("{} bytes of {}", span.len, self.payload.len()));
             return Err(AccessError);
         }
-        let offset = memory.offset(rkey, va, len)?;
+        let offset = memory.offset(span)?;
         memory.region[offset..][..self.payload.len()].copy_from_slice(self.payload);
         memory.writes.push((offset, self.payload.len()));
-        memory.written += u64::from(len);
+        memory.written += span.len;
         Ok(())
     }
 }
@@ -230,11 +224,11 @@ impl ResponderEnv for Env<'_> {
         }
     }
 
-    fn change_remote(&mut self, rkey: u32, va: u64, change: AtomicOp) -> Result<u64, AccessError> {
+    fn change_remote(&mut self, word: Span, change: AtomicOp) -> Result<u64, AccessError> {
         let memory = &mut self.memory;
-        let offset = memory.offset(rkey, va, 8)?;
-        if va % 8 != 0 {
-            memory.forbid(format!("an atomic operation at {va:#x}"));
+        let offset = memory.offset(word)?;
+        if word.va % 8 != 0 || word.len != 8 {
+            memory.forbid(format!("an atomic operation on {word:x?}"));
         }
         let word = &mut memory.region[offset..][..8];
         let before = u64::from_ne_bytes(word.try_into().expect("eight bytes"));
@@ -249,21 +243,20 @@ impl ResponderEnv for Env<'_> {
         Ok(before)
     }
 
-    fn write_word(&mut self, rkey: u32, va: u64) -> Result<(), AccessError> {
-        self.write_remote(rkey, va, 8)
+    fn write_word(&mut self, word: Span) -> Result<(), AccessError> {
+        self.write_remote(word)
     }
 
-    fn flush(
-        &mut self,
-        rkey: u32,
-        range: Option<(u64, u32)>,
-        _: FlushPlacement,
-    ) -> Result<(), AccessError> {
-        let (va, len) = range.unwrap_or((BASE, 0));
-        self.memory.offset(rkey, va, len).map(|_| ())
+    fn flush(&mut self, range: FlushRange, _: FlushPlacement) -> Result<(), AccessError> {
+        let span = match range {
+            FlushRange::Range(span) => span,
+            FlushRange::Region(key) => Span::new(key.get(), BASE, 0),
+        };
+        self.memory.offset(span).map(|_| ())
     }
 
-    fn invalidate(&mut self, key: u32) -> Result<(), AccessError> {
+    fn invalidate(&mut self, key: MemoryKey) -> Result<(), AccessError> {
+        let key = key.get();
         let is_ours = self.memory.keys.contains(&key);
         self.memory.invalidated.extend(is_ours.then_some(key));
         is_ours.then_some(()).ok_or(AccessError)

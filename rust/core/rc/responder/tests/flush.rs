@@ -39,8 +39,8 @@ fn each_is_done_once_and_answered_as_often_as_somebody_asks() {
     };
     let did = [
         Did::Word(BASE + 8),
-        Did::Flush(Some((BASE + 1, 100)), GLOBAL),
-        Did::Flush(None, both),
+        Did::Flush(FlushRange::Range(Span::new(RKEY, BASE + 1, 100)), GLOBAL),
+        Did::Flush(FlushRange::Region(MemoryKey::new(RKEY)), both),
     ];
     assert_eq!(rig.env.did, did);
     rig.answers();

@@ -19,11 +19,14 @@ use crate::core::completion::Status;
 use crate::core::env::AccessError;
 use crate::core::env::AtomicOp;
 use crate::core::env::FlushPlacement;
+use crate::core::env::FlushRange;
 use crate::core::env::ReceiveEnv;
 use crate::core::env::RemoteAccess;
 use crate::core::env::ResponderEnv;
 use crate::core::env::TakeReceive;
 use crate::core::env::WriteEnv;
+use crate::core::memory::MemoryKey;
+use crate::core::memory::Span;
 use crate::core::segment::ReadSegment;
 use crate::core::wire::headers::Reth;
 use crate::core::wire::opcode::Opcode;
@@ -46,7 +49,7 @@ enum Did {
     Write(u64, u32),
     Change(u64, AtomicOp),
     Word(u64),
-    Flush(Option<(u64, u32)>, FlushPlacement),
+    Flush(FlushRange, FlushPlacement),
     Scatter(u32, u32),
     Complete(u64, Status, u32),
     Invalidate(u32),
@@ -67,9 +70,9 @@ struct Env {
 }
 
 impl Env {
-    fn permits(&self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
-        let end = va.checked_add(u64::from(len)).ok_or(AccessError)?;
-        if !self.is_gone && rkey == RKEY && va >= BASE && end <= BASE + SIZE {
+    fn permits(&self, span: Span) -> Result<(), AccessError> {
+        let is_within = span.offset_in(BASE, SIZE).is_some();
+        if !self.is_gone && span.key.get() == RKEY && is_within {
             Ok(())
         } else {
             Err(AccessError)
@@ -97,23 +100,17 @@ impl ReceiveEnv for Env {
 }
 
 impl WriteEnv for Env {
-    fn check_remote(
-        &mut self,
-        _access: RemoteAccess,
-        rkey: u32,
-        va: u64,
-        len: u32,
-    ) -> Result<(), AccessError> {
-        self.did.push(Did::Check(va, len));
-        self.permits(rkey, va, len)
+    fn check_remote(&mut self, _access: RemoteAccess, span: Span) -> Result<(), AccessError> {
+        self.did.push(Did::Check(span.va, span.len as u32));
+        self.permits(span)
     }
 
-    fn write_remote(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
+    fn write_remote(&mut self, span: Span) -> Result<(), AccessError> {
         if self.write_fails {
             return Err(AccessError);
         }
-        self.permits(rkey, va, len)?;
-        self.did.push(Did::Write(va, len));
+        self.permits(span)?;
+        self.did.push(Did::Write(span.va, span.len as u32));
         Ok(())
     }
 }
@@ -123,31 +120,31 @@ impl ResponderEnv for Env {
         self.keep.unwrap_or(Keep::NoRoom)
     }
 
-    fn change_remote(&mut self, rkey: u32, va: u64, change: AtomicOp) -> Result<u64, AccessError> {
-        self.permits(rkey, va, 8)?;
-        self.did.push(Did::Change(va, change));
+    fn change_remote(&mut self, word: Span, change: AtomicOp) -> Result<u64, AccessError> {
+        self.permits(word)?;
+        assert_eq!(word.len, 8);
+        self.did.push(Did::Change(word.va, change));
         Ok(self.did.len() as u64)
     }
 
-    fn write_word(&mut self, rkey: u32, va: u64) -> Result<(), AccessError> {
-        self.permits(rkey, va, 8)?;
-        self.did.push(Did::Word(va));
+    fn write_word(&mut self, word: Span) -> Result<(), AccessError> {
+        self.permits(word)?;
+        assert_eq!(word.len, 8);
+        self.did.push(Did::Word(word.va));
         Ok(())
     }
 
-    fn flush(
-        &mut self,
-        rkey: u32,
-        range: Option<(u64, u32)>,
-        placement: FlushPlacement,
-    ) -> Result<(), AccessError> {
-        let (va, len) = range.unwrap_or((BASE, 0));
-        self.permits(rkey, va, len)?;
+    fn flush(&mut self, range: FlushRange, placement: FlushPlacement) -> Result<(), AccessError> {
+        self.permits(match range {
+            FlushRange::Range(span) => span,
+            FlushRange::Region(key) => Span::new(key.get(), BASE, 0),
+        })?;
         self.did.push(Did::Flush(range, placement));
         Ok(())
     }
 
-    fn invalidate(&mut self, key: u32) -> Result<(), AccessError> {
+    fn invalidate(&mut self, key: MemoryKey) -> Result<(), AccessError> {
+        let key = key.get();
         self.did.push(Did::Invalidate(key));
         let count = self.keys.len();
         self.keys.retain(|own| *own != key);

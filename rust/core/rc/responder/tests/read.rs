@@ -19,14 +19,20 @@ fn reads_are_answered_in_pieces_and_before_later_acks() {
     ];
     assert_eq!(rig.answers(), answers);
     rig.ok(read(5, BASE + 100, 600));
-    let Some(Response::ReadResponse { segment, va, .. }) = rig.responder.next_response(2) else {
+    let Some(Response::ReadResponse {
+        segment, source, ..
+    }) = rig.responder.next_response(2)
+    else {
         panic!("a READ response");
     };
-    assert_eq!((segment.span, segment.len, va), (2, 512, BASE + 100));
-    let Some(Response::ReadResponse { segment, va, .. }) = rig.responder.next_response(9) else {
+    assert_eq!((segment.span, segment.len, source.va), (2, 512, BASE + 100));
+    let Some(Response::ReadResponse {
+        segment, source, ..
+    }) = rig.responder.next_response(9)
+    else {
         panic!("a READ response");
     };
-    assert_eq!((segment.span, segment.len, va), (1, 88, BASE + 612));
+    assert_eq!((segment.span, segment.len, source.va), (1, 88, BASE + 612));
     assert!(segment.last && !segment.first);
 }
 
