@@ -21,6 +21,7 @@ use super::{
 use crate::core::message::Mtu;
 use crate::core::quota::ObjectKind;
 use crate::core::rc::config::{
+    ack_timeout_ns,
     RemoteRights,
     RequesterConfig,
     ResponderConfig, //
@@ -42,7 +43,6 @@ use crate::core::wire::gid::{
     flow_of_connection,
     ipv4, //
 };
-use crate::core::wire::headers::ack_timeout_ns;
 use crate::core::wire::psn::Psn;
 use crate::datapath::directory::Directory;
 use crate::datapath::kernel::PostLocks;

@@ -70,3 +70,29 @@ pub struct ResponderConfig {
     /// Rights of the peer.
     pub rights: RemoteRights,
 }
+
+/// The nanoseconds of a QP's Local ACK Timeout: 4.096 us times 2^`timeout`; 0 is no timeout.
+///
+/// The field is 5 bits wide (IBTA 9.7.6.1.3); the low 5 bits count.
+#[inline]
+pub const fn ack_timeout_ns(timeout: u8) -> Option<u64> {
+    match timeout & 0x1f {
+        0 => None,
+        exponent => Some(4096 << exponent),
+    }
+}
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_core_config))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ack_timeouts() {
+        assert_eq!(ack_timeout_ns(0), None);
+        assert_eq!(ack_timeout_ns(1), Some(8_192));
+        assert_eq!(ack_timeout_ns(14), Some(67_108_864));
+        assert_eq!(ack_timeout_ns(31), Some(4_096 << 31));
+        assert_eq!(ack_timeout_ns(32), None);
+    }
+}

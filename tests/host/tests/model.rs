@@ -8,7 +8,8 @@
 
 use ferroce_core::completion::Status;
 use ferroce_core::operation::Operation;
-use ferroce_core::wire::headers::{ack_timeout_ns, rnr_delay_ns};
+use ferroce_core::rc::config::ack_timeout_ns;
+use ferroce_core::wire::headers::rnr_delay_ns;
 use ferroce_host_tests::model::network::US;
 use ferroce_host_tests::model::plan::Kinds;
 use ferroce_host_tests::model::runner::explore;

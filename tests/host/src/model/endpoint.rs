@@ -20,7 +20,7 @@ use ferroce_core::message::Mtu;
 use ferroce_core::offload::stream::Position;
 use ferroce_core::offload::{Decision, InFlight, Offload, SchedPoint, Worker, WorkerCall};
 use ferroce_core::operation::Arguments;
-use ferroce_core::rc::config::{RemoteRights, RequesterConfig, ResponderConfig};
+use ferroce_core::rc::config::{ack_timeout_ns, RemoteRights, RequesterConfig, ResponderConfig};
 use ferroce_core::rc::requester::{Requester, SendSlot};
 use ferroce_core::rc::responder::{DropReason, Fatal, Resource, Responder};
 use ferroce_core::segment::{ReadSegment, RequestSegment, Response};
@@ -29,7 +29,6 @@ use ferroce_core::send::{
     Progress,
     PushError, //
 };
-use ferroce_core::wire::headers::ack_timeout_ns;
 use ferroce_core::wire::opcode::Opcode;
 use ferroce_core::wire::psn::Psn;
 

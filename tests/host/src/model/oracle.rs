@@ -10,8 +10,8 @@ use super::scenario::{Fault, Place};
 use super::world::World;
 use ferroce_core::completion::{RecvOp, Status};
 use ferroce_core::operation::Operation;
+use ferroce_core::rc::config::ack_timeout_ns;
 use ferroce_core::rc::responder::Fatal;
-use ferroce_core::wire::headers::ack_timeout_ns;
 use ferroce_core::wire::psn::Psn;
 
 /// One direction of a run: the requests of `side` and what they did to the other.
