@@ -531,7 +531,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     ///
     /// None of them is behind one that ends a part ([`Response::ends_part`]).
     pub fn unsend(&mut self, first: &Response) {
-        if self.state != ResponderState::Ready {
+        if !self.responds() {
             return;
         }
         let Some(sequence) = self.numbering.sequence(first.psn(), self.expected) else {
@@ -556,6 +556,11 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         self.due.nak = self.due.nak.or(nak);
         self.due.report |= report;
         self.due.ack = self.due.ack.max(ack);
+    }
+
+    /// Whether what is pending is still sent.
+    fn responds(&self) -> bool {
+        matches!(self.state, ResponderState::Ready | ResponderState::FatalNak)
     }
 
     /// Whether a response is pending.
@@ -583,7 +588,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     /// The memory of the last READ response is no longer accessible: a NAK takes its place, and the
     /// connection ends.
     pub fn read_failed(&mut self) -> Outcome {
-        if !matches!(self.state, ResponderState::Ready | ResponderState::FatalNak) {
+        if !self.responds() {
             return Outcome::default();
         }
         self.resources.clear();

@@ -53,6 +53,27 @@ fn refusals_wait_for_reads_too() {
     assert!(rig.responder.has_ended());
 }
 
+/// Neither the responses before a fatal NAK nor the NAK are lost to a full qdisc.
+#[test]
+fn what_has_not_left_before_the_end_leaves_later() {
+    let mut rig = Rig::new();
+    rig.ok(read(0, BASE, 300));
+    let outcome = rig.on(write(2, true, true, 2, 1));
+    assert_eq!(outcome.fatal, Some(Fatal::InvalidRequest));
+    let all = |rig: &mut Rig| {
+        rig.responder.begin_run();
+        core::iter::from_fn(|| rig.responder.next_response(1)).collect::<Vec<_>>()
+    };
+    let sent = all(&mut rig);
+    assert_eq!(sent.len(), 3);
+    for from in [0, 1, 2, 0] {
+        assert!(rig.responder.has_ended());
+        rig.responder.unsend(&sent[from]);
+        assert!(!rig.responder.has_ended());
+        assert_eq!(all(&mut rig), sent[from..]);
+    }
+}
+
 #[test]
 fn too_many_reads() {
     let mut rig = Rig::new();
