@@ -16,7 +16,7 @@ const LIMIT: u32 = 1 << 29;
 /// The number of references.
 const USERS: u32 = TAKEN - 1;
 
-/// The word of a gate, and a way to wait for it.
+/// The word of a gate, and how to wait for it.
 pub trait GateWord {
     /// Adds 1 and returns the word before. An acquire operation.
     fn add_one(&self) -> u32;

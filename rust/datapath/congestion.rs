@@ -91,7 +91,7 @@ fn notice(qp: ArcBorrow<'_, Qp>, packet: &RxPacket<'_>, has_data: bool, ctx: &Ct
     let mut recv = qp.recv.lock();
     let RecvQueue {
         peer: Some(Peer { number, path, .. }),
-        notices,
+        cnp,
         ..
     } = &mut *recv
     else {
@@ -102,7 +102,7 @@ fn notice(qp: ArcBorrow<'_, Qp>, packet: &RxPacket<'_>, has_data: bool, ctx: &Ct
     }
     let counters = ctx.counters(&qp);
     counters.inc(Counter::MarkedReceived);
-    if !has_data || !notices.due(ctx.now()) {
+    if !has_data || !cnp.due(ctx.now()) {
         return;
     }
     let mut headers = Headers::new(Opcode::CongestionNotification, *number, Psn::default());

@@ -24,8 +24,8 @@ use crate::core::queue::wqe::{
     RecvWqes,
     SendWqes, //
 };
+use crate::core::rc::cnp::CnpPacer;
 use crate::core::rc::counters::RequesterCounters;
-use crate::core::rc::notices::Notices;
 use crate::core::segment::{
     RequestSegment,
     Response, //
@@ -112,7 +112,7 @@ pub(super) struct RecvQueue {
     /// Responses that the local stack refused.
     pub(super) refusals: Refusals,
     /// Notifications of marked packets.
-    pub(super) notices: Notices,
+    pub(super) cnp: CnpPacer,
 }
 
 /// Consecutive refusals after which responses count as lost; the peer's retransmission asks for
@@ -403,7 +403,7 @@ impl RecvQueue {
             established: false,
             kept: KeptRequests::default(),
             refusals: Refusals::default(),
-            notices: Notices::default(),
+            cnp: CnpPacer::default(),
         }))
     }
 
@@ -416,7 +416,7 @@ impl RecvQueue {
         self.established = false;
         self.kept.clear();
         self.refusals = Refusals::default();
-        self.notices = Notices::default();
+        self.cnp = CnpPacer::default();
     }
 }
 

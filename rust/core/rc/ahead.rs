@@ -19,7 +19,7 @@ pub(super) const WORDS: usize = (REACH / BITS) as usize;
 ///
 /// # Invariants
 ///
-/// No bit stands for a sequence outside of `base..end`, which is no longer than [`REACH`]; without
+/// No bit is set for a sequence outside of `base..end`, which is no longer than [`REACH`]; without
 /// packets both are the same.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ahead {

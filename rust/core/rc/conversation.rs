@@ -318,7 +318,7 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// Until nobody has anything to say.
+    /// Until neither side has anything to send.
     fn talk(&mut self) {
         for _ in 0..100 {
             let segment = self.requester.next_segment(self.now, 1);

@@ -9,15 +9,15 @@
 //! | requester | [`requester`] |
 //! | responder | [`responder`] |
 //! | packets kept behind a gap | `ahead` |
-//! | notifications of marked packets | [`notices`] |
+//! | the pace of congestion notifications | [`cnp`] |
 //! | counters | [`counters`] |
 //! | PSNs as numbers that do not wrap | `sequence` |
 
 mod ahead;
+pub mod cnp;
 pub mod config;
 mod conversation;
 pub mod counters;
-pub mod notices;
 pub mod requester;
 pub mod responder;
 mod sequence;

@@ -4,8 +4,8 @@
 
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// A completion: one cache line. First the fields of `struct ibv_wc`, then what the extended
-/// interface and the kernel's consumers can ask for.
+/// A completion: one cache line. First the fields of `struct ibv_wc`, then those of the extended
+/// interface and of `struct ib_wc`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Cqe {
@@ -51,7 +51,7 @@ pub const CQE_STRIDE: u32 = 64;
 
 // The bits below 16 are those of `enum ibv_wc_flags`.
 
-/// A global routing header stands in the first 40 bytes of the buffer (datagrams).
+/// The first 40 bytes of the receive are a GRH (datagrams).
 pub const WC_GRH: u32 = 1 << 0;
 /// The message had immediate data.
 pub const WC_WITH_IMM: u32 = 1 << 1;

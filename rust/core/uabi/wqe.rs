@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Work requests as the provider writes them into a send or receive queue slot.
+//! WQEs as the provider writes them into the slots of send and receive queues.
 //!
-//! A slot begins with a header; behind it stand the scatter/gather entries, or the bytes of an
-//! inline message. The stride of a slot is a multiple of [`SLOT_ALIGN`] that holds the largest
-//! request the queue was created for: [`send_stride`], [`recv_stride`].
+//! A slot begins with a header; the scatter/gather entries, or the inline data, follow. The stride
+//! of a slot is a multiple of [`SLOT_ALIGN`] that holds the largest WQE the queue was created for:
+//! [`send_stride`], [`recv_stride`].
 
 use super::ring::SLOT_ALIGN;
 // Writers and readers of WQEs need their numbers too.
@@ -14,7 +14,7 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Header of a send queue slot: 48 bytes, then [`Sge`]s or the bytes of an inline message.
 ///
-/// What stands from offset 12 on depends on the operation ([`Parts`]) and is reached by methods.
+/// The fields from offset 12 on depend on the operation ([`Parts`]) and are reached by methods.
 /// A part that the operation does not use must be zero.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -198,7 +198,7 @@ pub const SEND_FENCE: u8 = 1 << 0;
 pub const SEND_SIGNALED: u8 = 1 << 1;
 /// Raise a solicited event at the receiver.
 pub const SEND_SOLICITED: u8 = 1 << 2;
-/// The message stands in the slot itself.
+/// The payload is in the slot itself.
 pub const SEND_INLINE: u8 = 1 << 3;
 /// Let the device fill in the checksums of an IP packet. The module has no such packets yet.
 pub const SEND_IP_CSUM: u8 = 1 << 4;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The receiving side of an unreliable connection: messages whose packets all come, in order
-//! (IBTA 9.8.2.2, 9.9.3).
+//! The responder of an unreliable connection: messages whose packets all come, in order (IBTA
+//! 9.8.2.2, 9.9.3).
 //!
 //! | PSN | what happens |
 //! |---|---|
@@ -9,13 +9,12 @@
 //! | a little before | an old packet that the network has brought late, or twice: dropped |
 //! | any other | packets are missing: the message is dropped, and this one may begin the next |
 //!
-//! Nothing is answered. What is wrong with a message, that there is no receive for it or not a
-//! large enough one, that it may not write where it wants to: it is dropped, and the connection
-//! goes on (the error classes D of IBTA 9.9.3.1). Each of its packets is counted under the reason.
-//! A receive that a dropped message had taken is used for the next one.
+//! Nothing is answered. A message with a fault (no receive, too short a receive, no right to write
+//! there) is dropped, and the connection goes on (class D of IBTA 9.9.3.1). Each of its packets is
+//! counted under the reason. A receive that a dropped message had taken serves the next one.
 //!
-//! Only a receive that cannot be used for a reason on this side completes in error, and ends the QP
-//! (class A).
+//! Only a receive whose own memory or WQE is at fault completes in error, and ends the QP (class
+//! A).
 
 use crate::core::completion::vendor;
 use crate::core::completion::RecvCompletion;
@@ -37,8 +36,8 @@ use crate::core::wire::opcode::Kind;
 use crate::core::wire::opcode::OpcodeInfo;
 use crate::core::wire::psn::Psn;
 
-/// How far before the expected packet one may be to be an old one. Farther away the sender has
-/// begun anew, or so many packets were lost that it looks like that.
+/// How far before the expected packet an old one may be. One that is farther away is of a sender
+/// that has begun anew, or comes after so many losses that it looks like that.
 pub const MOST_BEHIND: i32 = 4096;
 
 /// Why a packet had no effect. Each has a counter.
@@ -60,7 +59,7 @@ pub enum UnreliableDrop {
     NotReady,
 }
 
-/// What a packet led to.
+/// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum UnreliableOutcome {
@@ -72,7 +71,7 @@ pub enum UnreliableOutcome {
     Failed,
 }
 
-/// The message that is coming in.
+/// The message in progress.
 #[derive(Clone, Copy, Debug)]
 enum UnreliableMessage {
     /// None: the next packet begins one.
@@ -116,7 +115,7 @@ pub(in crate::core) fn take_receive(
     }
 }
 
-/// A receive whose memory is not accessible ends.
+/// A receive whose memory is not accessible completes in error.
 pub(in crate::core) fn fail_receive(
     receive: Receive,
     env: &mut impl ReceiveEnv,
@@ -129,7 +128,7 @@ pub(in crate::core) fn fail_receive(
     UnreliableOutcome::Failed
 }
 
-/// The receiving side of a QP.
+/// The responder of a QP.
 pub struct UnreliableResponder {
     ready: bool,
     allow_write: bool,
@@ -154,7 +153,7 @@ impl Default for UnreliableResponder {
 }
 
 impl UnreliableResponder {
-    /// Forgets everything: the transition to RESET. Nothing completes.
+    /// Resets everything: the transition to RESET. Nothing completes.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
@@ -180,7 +179,7 @@ impl UnreliableResponder {
         self.expected
     }
 
-    /// A packet came. Its payload is with the `env`.
+    /// Handles a packet. Its payload is with the `env`.
     pub fn on_request(
         &mut self,
         request: &IncomingRequest,

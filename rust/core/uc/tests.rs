@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Both halves alone, and together over a network that loses, doubles and reorders.
+//! Requester and responder alone, and together over a network that loses, duplicates and reorders.
 
 use super::requester::UnreliableRequester;
 use super::requester::UnreliableSlot;
@@ -568,7 +568,7 @@ fn what_arrives_is_whole_and_in_order() {
         let (mut requester, mut responder) = (requester(OpcodeService::Uc), responder());
         let mut memory = Memory::default();
         let mut lengths = Vec::new();
-        // Packets on their way, with the data that is in them.
+        // Packets in the network, with their payload.
         let mut wire: Vec<(IncomingRequest, Vec<u8>)> = Vec::new();
         while lengths.len() < 60 || !wire.is_empty() {
             if lengths.len() < 60 {

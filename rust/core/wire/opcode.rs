@@ -41,9 +41,9 @@ pub enum Kind {
     AtomicWrite,
     /// A FLUSH: a whole message, without payload.
     Flush,
-    /// A piece of the data of an RDMA READ; or, empty, that an ATOMIC WRITE or a FLUSH is done.
+    /// A piece of the data of an RDMA READ; empty, the response to an ATOMIC WRITE or a FLUSH.
     ReadResponse,
-    /// The answer to an atomic operation: what was there before.
+    /// The response to an atomic operation: the original value.
     AtomicAcknowledge,
     /// ACK, RNR NAK or NAK, as the AETH says.
     Acknowledge,
@@ -59,7 +59,7 @@ pub enum Kind {
 /// The kind of an atomic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicKind {
-    /// Puts a value there if another one is there.
+    /// Writes a value if the present one is the one to compare with.
     CompareSwap,
     /// Adds a value.
     FetchAdd,
@@ -421,13 +421,13 @@ opcodes! {
 }
 
 impl Opcode {
-    /// The packet of another service that does what this one does, if there is one.
+    /// The packet of the same kind of another service, if there is one.
     #[inline]
     pub const fn of_service(self, service: OpcodeService) -> Option<Self> {
         Self::from_u8(self.as_u8() & !OpcodeService::MASK | service as u8)
     }
 
-    /// Whether immediate data stands in the packet.
+    /// Whether the packet has immediate data.
     #[inline]
     pub const fn has_imm(self) -> bool {
         matches!(
@@ -504,7 +504,7 @@ mod tests {
         }
     }
 
-    /// What UC and UD have does there what it does on RC.
+    /// The packets of UC and UD are those of RC with the same lower bits.
     #[test]
     fn services_agree_about_the_lower_five_bits() {
         let alone = [Opcode::CongestionNotification, Opcode::RcMissing];

@@ -150,7 +150,7 @@ impl Extension {
         }
     }
 
-    /// What was there before an atomic operation, if it says that.
+    /// The original value of an atomic operation, if there is an AtomicAckETH.
     #[inline]
     pub fn original(&self) -> Option<u64> {
         match self {

@@ -75,7 +75,7 @@ impl Psn {
         (self.0.wrapping_sub(earlier.0) << 8) as i32 >> 8
     }
 
-    /// Whether this PSN stands 1 to 2^23 - 1 packets before `other`.
+    /// Whether this PSN is 1 to 2^23 - 1 packets before `other`.
     #[inline]
     pub const fn is_before(self, other: Psn) -> bool {
         other.distance_from(self) > 0

@@ -8,8 +8,8 @@
 use ferroce_core::completion::SendCompletion;
 use ferroce_core::message::Mtu;
 use ferroce_core::operation::{Arguments, Operation};
+use ferroce_core::rc::cnp::CnpPacer;
 use ferroce_core::rc::config::{RemoteRights, RequesterConfig, ResponderConfig};
-use ferroce_core::rc::notices::Notices;
 use ferroce_core::rc::requester::{Requester, SendSlot};
 use ferroce_core::rc::responder::{Resource, Responder};
 use ferroce_core::segment::{IncomingRequest, ReadSegment, Response};
@@ -64,7 +64,7 @@ struct Flow {
     requester: Requester<Vec<SendSlot>>,
     responder: Responder<Vec<Resource>>,
     memory: Memory,
-    notices: Notices,
+    cnp: CnpPacer,
     timer: Option<u64>,
     completed: u64,
 }
@@ -95,7 +95,7 @@ impl Flow {
             requester,
             responder,
             memory: Memory::unplanned(LENGTH as usize),
-            notices: Notices::default(),
+            cnp: CnpPacer::default(),
             timer: None,
             completed: 0,
         }
@@ -232,7 +232,7 @@ impl World {
         if marked && to_sender {
             // A READ response.
             flow.requester.slow_down();
-        } else if marked && flow.notices.due(now) {
+        } else if marked && flow.cnp.due(now) {
             self.outcome.notified += 1;
             self.carry(number, true, Item::Notification, false, now);
         }

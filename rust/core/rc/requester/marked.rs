@@ -3,7 +3,7 @@
 //! How much smaller the window becomes when the network marks packets instead of dropping them: by
 //! the share of flights that were marked, as with DCTCP (RFC 8257).
 //!
-//! A responder tells of marks at most every 50 us ([`crate::core::rc::notices`]), so what is known
+//! A responder tells of marks at most every 50 us ([`crate::core::rc::cnp`]), so what is known
 //! is whether a flight was marked, and not how much of it. The share is that of marked flights: it
 //! begins at 1, so that the first mark halves the window, and moves towards 0 or 1 by a sixteenth
 //! with each flight. A flight is shrunk for once: until its last packet is acknowledged, further
@@ -14,7 +14,7 @@ use crate::core::rc::sequence::Sequence;
 /// All flights, as a share.
 const ALL: u32 = 1024;
 
-/// The part of the way to its last value by which a flight moves the share: 1 / 2^4.
+/// A flight moves the share towards 0 or 1 by this part of the difference: 1 / 2^4.
 const GAIN: u32 = 4;
 
 /// After so many flights without a mark the share is 0.

@@ -170,10 +170,10 @@ impl Retry {
 
     /// Whether to honour a NAK for the oldest packet, which is missing.
     ///
-    /// A network may always lose a certain packet and never smaller ones behind it, for instance
-    /// while an MTU on the route is too small. The responder then requests it in every round trip,
-    /// which would use up the retries in a moment. So half of them are reserved for the ACK
-    /// timeout, if there is one.
+    /// A network may lose a certain packet every time and never smaller ones behind it, for
+    /// instance while an MTU on the route is too small. The responder then requests it in every
+    /// round trip, which would use up the retries in a moment. So half of them are reserved for
+    /// the ACK timeout, if there is one.
     pub(super) fn honours_report(&mut self) -> bool {
         if self.ack_timeout_ns.is_some() && self.reports > self.retry_cnt / 2 {
             return false;

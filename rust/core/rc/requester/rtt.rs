@@ -10,7 +10,7 @@
 /// How long a minimum or maximum is remembered.
 const WINDOW: u64 = 10_000_000_000;
 
-/// A sample that stands for a while.
+/// A sample that counts for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Extreme {
     value: u64,

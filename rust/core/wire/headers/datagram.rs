@@ -67,7 +67,7 @@ mod tests {
         let deth = Deth::new(0x8001_0203, 0xff04_0506);
         assert_eq!(deth.as_bytes(), [0x80, 1, 2, 3, 0, 4, 5, 6]);
         assert_eq!((deth.qkey(), deth.source_qp()), (0x8001_0203, 0x04_0506));
-        // What stands in the reserved byte is ignored.
+        // The reserved byte is ignored.
         let bytes = [0u8, 0, 0, 1, 0xff, 0, 0, 2];
         let odd: Deth = zerocopy::transmute!(bytes);
         assert_eq!((odd.qkey(), odd.source_qp()), (1, 2));

@@ -85,7 +85,7 @@ impl Feth {
         ((self.bits.get() >> Self::SELECTIVITY_SHIFT) & 3) as u8
     }
 
-    /// The header that says the same, without bits that are reserved.
+    /// The same header with the reserved bits clear.
     #[inline]
     pub fn plain(&self) -> Self {
         Self::new(self.placement(), self.selectivity())
@@ -148,7 +148,7 @@ header! {
 }
 
 impl AtomicAckEth {
-    /// A header that says what was there before.
+    /// A header with this value.
     #[inline]
     pub const fn new(original: u64) -> Self {
         Self {

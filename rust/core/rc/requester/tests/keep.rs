@@ -4,7 +4,7 @@
 
 use super::*;
 
-/// Six packets from number 1 on are on their way, and a round trip takes 200 us.
+/// Six packets from number 1 on are in flight, and a round trip takes 200 us.
 fn rig() -> Rig {
     let mut rig = Rig::new();
     rig.push(0, Operation::Send, 1);

@@ -92,7 +92,7 @@ fn what_was_done_is_not_done_again_after_a_loss() {
     );
 }
 
-/// The cursor went back and stands before one that was done, when all before it turns out to have
+/// The cursor went back and is before one that was done, when all before it turns out to have
 /// arrived: that one retires, and its slot may be filled again before the cursor goes on.
 #[test]
 fn what_retires_before_the_cursor_takes_the_cursor_along() {

@@ -130,7 +130,7 @@ fn a_read_is_asked_for_when_the_window_has_room_for_its_responses() {
     let _ = rig.on(0, ACK);
     // The window grew by one, for the packet behind it.
     assert_eq!(rig.numbers(), [1, 257]);
-    // What left without a question, for the READ was not there yet, asks now.
+    // What left without an ACK request, for the READ was not there yet, requests one now.
     let mut rig = Rig::new();
     rig.silent(1, Operation::Write, 1);
     rig.silent(2, Operation::Write, 1);

@@ -34,7 +34,7 @@ fn without_a_receive_nothing_is_executed() {
     let mut rig = Rig::new();
     let outcome = rig.on(send(0, true, false, 256));
     assert_eq!(outcome.dropped, Some(DropReason::NoReceive));
-    // The rest of what was on its way needs no answer.
+    // The rest of what was in flight needs no response.
     let _ = rig.on(send(1, false, true, 1));
     assert_eq!(rig.answers(), [(0, Ok(NOT_READY))]);
     let _ = rig.on(send(0, true, false, 256));
