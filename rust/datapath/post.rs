@@ -367,11 +367,11 @@ fn fetch(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool
         let index = requester.pushed();
         let slot = index & entries.wrapping_sub(1);
         let fetched = send.wqes.take(&**qp.sq(), index, slot);
-        let (taker, wqes) = (&*requester, &send.wqes);
+        let taker = &*requester;
         trace::taken(move || {
             let index = taker.pushed();
             let slot = index & entries.wrapping_sub(1);
-            traced::taken(qp.number(), [index, slot], wqes.taken(slot))
+            traced::taken(qp.number(), [index, slot], fetched)
         });
         let pushed = match fetched {
             Ok(request) => match requester.push(request) {

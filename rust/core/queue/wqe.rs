@@ -253,14 +253,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
         }
     }
 
-    /// What [`Self::take`] has made of a slot, once more.
-    #[cold]
-    pub fn taken(&self, slot: u32) -> Result<SendRequest, (u64, Status)> {
-        self.parse(slot)
-    }
-
     /// Checks the copy of a slot.
-    // Inlined: two callers, one of them for every WQE.
     #[inline(always)]
     fn parse(&self, slot: u32) -> Result<SendRequest, (u64, Status)> {
         let words = self.slot(slot);
