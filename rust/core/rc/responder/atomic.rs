@@ -4,10 +4,10 @@
 //! original value, or the acknowledgement, again (IBTA 9.4.5, 9.7.4.1.1, 9.7.5.1.4, annex A19).
 
 use super::dropped;
-use super::execute::Message;
 use super::resource::Executed;
 use super::resource::Resource;
 use super::DropReason;
+use super::Message;
 use super::Outcome;
 use super::Responder;
 use crate::core::env::AtomicOp;

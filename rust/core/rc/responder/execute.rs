@@ -9,6 +9,7 @@ use super::dropped;
 use super::resource::Resource;
 use super::DropReason;
 use super::Fatal;
+use super::Message;
 use super::Outcome;
 use super::Responder;
 use crate::core::completion::vendor;
@@ -28,34 +29,9 @@ use crate::core::message::MAX_MESSAGE;
 use crate::core::rc::sequence::Sequence;
 use crate::core::segment::IncomingRequest;
 use crate::core::wire::headers::NakCode;
-use crate::core::wire::headers::Reth;
 use crate::core::wire::opcode::OpcodeInfo;
 use crate::core::wire::packet::Extension;
 use core::ops::DerefMut;
-
-/// The message in progress, between its packets.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Message {
-    /// None: the next request begins one.
-    #[default]
-    None,
-    /// A SEND, which goes to a receive.
-    Send {
-        /// Of the receive.
-        wr_id: u64,
-        /// Bytes that the receive holds.
-        capacity: u64,
-        /// Bytes received so far.
-        received: u32,
-    },
-    /// An RDMA WRITE.
-    Write {
-        /// What its first packet said.
-        reth: Reth,
-        /// Bytes received so far.
-        received: u32,
-    },
-}
 
 impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     /// A SEND packet in sequence.

@@ -57,10 +57,10 @@ use crate::core::segment::IncomingRequest;
 use crate::core::segment::Response;
 use crate::core::wire::headers::AethSyndrome;
 use crate::core::wire::headers::NakCode;
+use crate::core::wire::headers::Reth;
 use crate::core::wire::opcode::Kind;
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
-use execute::Message;
 use resource::Ready;
 use resource::Resources;
 
@@ -125,6 +125,30 @@ enum ResponderState {
     FatalNak,
     /// Does nothing.
     Dead,
+}
+
+/// The message in progress, between its packets.
+#[derive(Clone, Copy, Debug, Default)]
+enum Message {
+    /// None: the next request begins one.
+    #[default]
+    None,
+    /// A SEND, which goes to a receive.
+    Send {
+        /// Of the receive.
+        wr_id: u64,
+        /// Bytes that the receive holds.
+        capacity: u64,
+        /// Bytes received so far.
+        received: u32,
+    },
+    /// An RDMA WRITE.
+    Write {
+        /// What its first packet said.
+        reth: Reth,
+        /// Bytes received so far.
+        received: u32,
+    },
 }
 
 /// A NAK to be sent.
