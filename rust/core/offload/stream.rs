@@ -195,7 +195,7 @@ impl Default for Helper {
     fn default() -> Self {
         Self {
             until: AtomicU64::new(0),
-            pause: AtomicU64::new(PAUSE.0),
+            pause: AtomicU64::new(FIRST_PAUSE),
         }
     }
 }
@@ -209,13 +209,13 @@ impl Helper {
     /// A queue has seen at `now` whether it helps.
     pub fn judge(&self, verdict: Verdict, now: u64) {
         let pause = match verdict {
-            Verdict::Helps => PAUSE.0,
+            Verdict::Helps => FIRST_PAUSE,
             // Several queues that were declined at once are one attempt.
             Verdict::Declines if !self.may_help(now) => return,
             Verdict::Declines => {
                 let pause = self.pause.load(Relaxed);
                 self.until.store(now.saturating_add(pause), Relaxed);
-                pause.saturating_mul(2).min(PAUSE.1)
+                pause.saturating_mul(2).min(LONGEST_PAUSE)
             }
         };
         self.pause.store(pause, Relaxed);
