@@ -171,7 +171,6 @@ pub(in crate::datapath) fn answer(
             more = false;
             break;
         };
-        deliver::answer_taken(responder, qp, ctx);
         let Peer {
             number,
             path,
@@ -228,7 +227,10 @@ pub(in crate::datapath) fn answer(
         }
     }
     match peer.batch.flush(&peer.path, ctx.counters(&qp)) {
-        Ok(()) => refusals.end(),
+        Ok(()) => {
+            refusals.end();
+            deliver::answer_taken(responder, qp, ctx);
+        }
         Err(TxRefused(first)) => {
             return more_kept | requeue_responses(responder, refusals, qp, &first, ctx)
         }
@@ -244,7 +246,7 @@ fn requeue_responses(
     refusals: &mut Refusals,
     qp: ArcBorrow<'_, Qp>,
     first: &Response,
-    ctx: &Ctx<'_>,
+    ctx: &mut Ctx<'_>,
 ) -> bool {
     match refusals.add(ctx.now()) {
         Some(at) => {
@@ -257,6 +259,7 @@ fn requeue_responses(
         // Lost, as on any network: the peer retransmits its request.
         None => {
             trace::unsent(move || traced::unsent(qp.number(), first.psn(), Unsent::Lost));
+            deliver::answer_taken(responder, qp, ctx);
             responder.has_response()
         }
     }

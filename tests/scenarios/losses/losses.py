@@ -3,11 +3,13 @@
 own queue refuses a packet. The ACK timeout is 17 s here, and is counted: how long anything takes is not looked at."""
 
 from tests.guest import flavour
+from tests.guest.cases import run_program
 from tests.guest.fabric import acquaint, counters, show_packets
 from tests.guest.peer import exchange
 from tests.guest.relay import Losses, Relay
-from tests.guest.scenario import Failed, Skipped, add, command, require
+from tests.guest.scenario import Failed, Skipped, add, command, require, scenario
 from tests.scenarios.losses.fault import controlled
+from tests.scenarios.verbs import errors
 
 # Only the client asks, for messages in one piece; the exponent of the ACK timeout.
 ASKING = ("-1", "-e", 1, "-t", 22)
@@ -105,3 +107,20 @@ for _name, _who in (("client", 1), ("server", 0)):
         add(f"losses.refused-{_kind}-{_name}", 60,
             f"the {_name}'s own netdev refuses every third of its {_kind}: no ACK timeout, no retry spent",
             refused(_who, _single))
+
+
+@scenario("losses.refused-naks", 120)
+def refused_naks(report):
+    """Each end's netdev refuses every second packet: a requester still learns why its request was refused, for the NAK that
+    ends a connection waits for the netdev as any response does."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe gives a queue pair up when a packet is refused")
+    with controlled() as ends:
+        acquaint(*ends)
+        for end in ends:
+            refuse(end, 2)
+        before = [counters(end.dev) for end in ends]
+        errors.judge(report, run_program("table-remote-access", *ends, seconds=90))
+        now = grown(ends, before)
+        report.note(f"{now['send_retried']} packets were refused and sent later")
+        require(now["send_retried"] >= 100, "hardly a packet was refused")
