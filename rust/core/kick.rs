@@ -6,7 +6,7 @@
 //! transmits. If it is this one, the queue transmits; in ERR and SQE it flushes instead. What
 //! exceeds the budget always has somebody who continues: the caller, or a worker that was called.
 
-use super::offload::stream::Verdict;
+use super::offload::stream::HelperVerdict;
 use super::offload::AfterRun;
 use super::offload::Decision;
 use super::offload::Offload;
@@ -102,7 +102,7 @@ pub trait KickEnv<C> {
     /// Charges the run of a worker to its CPU.
     fn worked(&mut self, worker: Worker);
     /// A worker on this CPU has served a queue well or not: for all who may invite one there.
-    fn judge(&mut self, cpu: C, verdict: Verdict);
+    fn judge(&mut self, cpu: C, verdict: HelperVerdict);
     /// Publishes the consumer index, the counters and the deadline.
     fn publish(&mut self);
 }
@@ -326,7 +326,7 @@ mod tests {
 
         fn worked(&mut self, _: Worker) {}
 
-        fn judge(&mut self, _: u32, _: Verdict) {}
+        fn judge(&mut self, _: u32, _: HelperVerdict) {}
 
         fn publish(&mut self) {}
     }

@@ -32,8 +32,8 @@ use crate::core::kick::{
     KickEnv, //
 };
 use crate::core::offload::stream::{
+    HelperVerdict, //
     Position,
-    Verdict, //
 };
 use crate::core::offload::{
     Decision,
@@ -210,7 +210,7 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
         }
     }
 
-    fn judge(&mut self, cpu: Cpu, verdict: Verdict) {
+    fn judge(&mut self, cpu: Cpu, verdict: HelperVerdict) {
         let workqueues = self.ctx.directory().workqueues();
         workqueues.judge_helper(cpu, verdict, self.ctx.now());
     }

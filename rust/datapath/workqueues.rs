@@ -15,7 +15,7 @@ use crate::core::offload::budget::{
 };
 use crate::core::offload::stream::{
     Helper,
-    Verdict, //
+    HelperVerdict, //
 };
 use crate::core::offload::{
     Worker,
@@ -132,7 +132,7 @@ impl Workqueues {
     }
 
     /// A queue has seen whether a worker on `cpu` helps.
-    pub(super) fn judge_helper(&self, cpu: Cpu, verdict: Verdict, now: u64) {
+    pub(super) fn judge_helper(&self, cpu: Cpu, verdict: HelperVerdict, now: u64) {
         if let Some(cpu) = self.cpu(cpu) {
             cpu.helper.judge(verdict, now);
         }

@@ -547,7 +547,7 @@ impl KickEnv<u32> for Kicked<'_> {
 
     fn worked(&mut self, _: Worker) {}
 
-    fn judge(&mut self, cpu: u32, verdict: Verdict) {
+    fn judge(&mut self, cpu: u32, verdict: HelperVerdict) {
         self.model.helpers[cpu as usize].judge(verdict, self.model.now);
     }
 

@@ -84,9 +84,9 @@ use judgement::{
 };
 use stream::{
     Backoff,
+    HelperVerdict, //
     Position,
     StreamDetector,
-    Verdict, //
 };
 
 /// The state of a queue.
@@ -138,7 +138,7 @@ pub struct Offload<C> {
     /// Invitations so far; each goes to the next CPU.
     invitations: u32,
     /// What a worker on this CPU has shown, which the other queues are not told yet.
-    verdict: Option<(C, Verdict)>,
+    verdict: Option<(C, HelperVerdict)>,
     moves: Moves,
 }
 
@@ -345,7 +345,7 @@ impl<C: Copy + PartialEq> Offload<C> {
         }
         self.offload_backoff.begin(point.now);
         if !alone {
-            self.verdict = Some((point.here, Verdict::Declines));
+            self.verdict = Some((point.here, HelperVerdict::Declines));
             self.moves.back = self.moves.back.wrapping_add(1);
         }
         true
@@ -492,7 +492,7 @@ impl<C: Copy + PartialEq> Offload<C> {
     #[cold]
     fn move_back(&mut self, process: C, point: SchedPoint<C>) -> Decision<C> {
         self.offload_backoff.begin(point.now);
-        self.verdict = Some((point.here, Verdict::Declines));
+        self.verdict = Some((point.here, HelperVerdict::Declines));
         self.moves.back = self.moves.back.wrapping_add(1);
         self.move_to(Some(point.here), point, process, None)
     }
@@ -500,12 +500,12 @@ impl<C: Copy + PartialEq> Offload<C> {
     /// The worker on the CPU `on` has helped.
     fn has_helped(&mut self, on: C) {
         self.offload_backoff.helped();
-        self.verdict = Some((on, Verdict::Helps));
+        self.verdict = Some((on, HelperVerdict::Helps));
     }
 
     /// What a worker on a CPU has shown since the last call: the owner tells all queues.
     #[inline]
-    pub fn take_verdict(&mut self) -> Option<(C, Verdict)> {
+    pub fn take_verdict(&mut self) -> Option<(C, HelperVerdict)> {
         self.verdict.take()
     }
 

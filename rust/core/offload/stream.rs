@@ -46,9 +46,9 @@ pub struct Position {
     pub requests: u32,
 }
 
-/// What the next doorbell says.
+/// What the next doorbell means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Next {
+enum NextDoorbell {
     /// So many came since the last look.
     Counted(u32),
     /// The process streams on: it did until it had nothing to post to this queue.
@@ -58,7 +58,7 @@ enum Next {
 /// Watches the doorbells of one send queue. Times are nanoseconds of one clock.
 #[derive(Debug)]
 pub struct StreamDetector {
-    next: Next,
+    next: NextDoorbell,
     /// Time of the doorbell before the look, and WQEs fetched before it.
     rang: u64,
     taken: u32,
@@ -78,7 +78,7 @@ pub struct StreamDetector {
 impl Default for StreamDetector {
     fn default() -> Self {
         Self {
-            next: Next::Counted(0),
+            next: NextDoorbell::Counted(0),
             rang: 0,
             taken: 0,
             served: 0,
@@ -101,13 +101,13 @@ impl StreamDetector {
         position: impl FnOnce() -> Position,
     ) -> bool {
         match self.next {
-            Next::Counted(before) if before < DOORBELLS.wrapping_sub(1) => {
-                self.next = Next::Counted(before.wrapping_add(1));
+            NextDoorbell::Counted(before) if before < DOORBELLS.wrapping_sub(1) => {
+                self.next = NextDoorbell::Counted(before.wrapping_add(1));
                 (self.rang, self.taken) = (now, taken);
                 return false;
             }
-            Next::Counted(_) => self.forget(),
-            Next::Resumes => {
+            NextDoorbell::Counted(_) => self.forget(),
+            NextDoorbell::Resumes => {
                 self.forget();
                 return true;
             }
@@ -145,7 +145,7 @@ impl StreamDetector {
     /// Whether the end of the current doorbell matters: if so, call [`Self::served`].
     #[inline]
     pub fn wants_end(&self) -> bool {
-        self.next == Next::Counted(DOORBELLS.wrapping_sub(1))
+        self.next == NextDoorbell::Counted(DOORBELLS.wrapping_sub(1))
     }
 
     /// The doorbell was served at `now`.
@@ -156,7 +156,7 @@ impl StreamDetector {
     /// Restarts the count: the next look is [`DOORBELLS`] doorbells away.
     #[inline]
     pub fn forget(&mut self) {
-        self.next = Next::Counted(0);
+        self.next = NextDoorbell::Counted(0);
     }
 
     /// The process has streamed without doorbells, and has posted no more: the next doorbell is
@@ -166,13 +166,13 @@ impl StreamDetector {
     /// [`DOORBELLS`] at each; a wrong guess costs one message the delay of the timer, and is not
     /// repeated.
     pub fn resume(&mut self) {
-        self.next = Next::Resumes;
+        self.next = NextDoorbell::Resumes;
     }
 }
 
 /// Whether a worker on another CPU is worth its invitation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum HelperVerdict {
     /// It has served a queue well.
     Helps,
     /// Another task wants that CPU, or it has been slow.
@@ -207,12 +207,12 @@ impl Helper {
     }
 
     /// A queue has seen at `now` whether it helps.
-    pub fn judge(&self, verdict: Verdict, now: u64) {
+    pub fn judge(&self, verdict: HelperVerdict, now: u64) {
         let pause = match verdict {
-            Verdict::Helps => FIRST_PAUSE,
+            HelperVerdict::Helps => FIRST_PAUSE,
             // Several queues that were declined at once are one attempt.
-            Verdict::Declines if !self.may_help(now) => return,
-            Verdict::Declines => {
+            HelperVerdict::Declines if !self.may_help(now) => return,
+            HelperVerdict::Declines => {
                 let pause = self.pause.load(Relaxed);
                 self.until.store(now.saturating_add(pause), Relaxed);
                 pause.saturating_mul(2).min(LONGEST_PAUSE)
@@ -381,13 +381,13 @@ mod tests {
         let helper = Helper::default();
         assert!(helper.may_help(0));
         for _ in 0..5 {
-            helper.judge(Verdict::Declines, 0);
+            helper.judge(HelperVerdict::Declines, 0);
         }
         assert!(!helper.may_help(MS - 1) && helper.may_help(MS));
-        helper.judge(Verdict::Declines, MS);
+        helper.judge(HelperVerdict::Declines, MS);
         assert!(!helper.may_help(3 * MS - 1) && helper.may_help(3 * MS));
-        helper.judge(Verdict::Helps, 3 * MS);
-        helper.judge(Verdict::Declines, 3 * MS);
+        helper.judge(HelperVerdict::Helps, 3 * MS);
+        helper.judge(HelperVerdict::Declines, 3 * MS);
         assert!(helper.may_help(4 * MS));
     }
 

@@ -47,8 +47,8 @@ mod offload {
         offload.doorbell(at(here, in_flight), 0, true, Position::default, |_| None)
     }
 
-    /// Doorbells on CPU 0, for so many WQEs each, until the process streams; CPU 1 may help. Returns
-    /// the last decision.
+    /// Doorbells on CPU 0, for so many WQEs each, until the process streams; CPU 1 may help.
+    /// Returns the last decision.
     fn stream(offload: &mut Offload<u32>, in_flight: InFlight, wqes: u32) -> Decision<u32> {
         let mut point = at(0, in_flight);
         for n in 0..16 {
@@ -398,7 +398,7 @@ mod offload {
         assert_eq!(offload.take_verdict(), None);
         let there = at(1, InFlight::Nothing);
         let _ = offload.worker_runs(Worker::Far, there, false);
-        assert_eq!(offload.take_verdict(), Some((1, Verdict::Declines)));
+        assert_eq!(offload.take_verdict(), Some((1, HelperVerdict::Declines)));
         assert_eq!(offload.take_verdict(), None);
         // What need not end is no fault of that CPU.
         let mut offload = inviting();
@@ -426,7 +426,7 @@ mod offload {
         };
         let mut offload = away();
         far_until_rest(&mut offload, 8);
-        assert_eq!(offload.take_verdict(), Some((1, Verdict::Helps)));
+        assert_eq!(offload.take_verdict(), Some((1, HelperVerdict::Helps)));
         assert_eq!(invited(&mut offload), Decision::Invite(far(1)));
         // Too little to be a stream.
         let mut offload = away();

@@ -17,7 +17,7 @@ use ferroce_core::completion::{Carried, RecvCompletion, RecvOp, SendCompletion, 
 use ferroce_core::env::{ReceiveEnv, TakeReceive};
 use ferroce_core::kick::{kick, Activity, Kick, KickEnv};
 use ferroce_core::message::Mtu;
-use ferroce_core::offload::stream::Position;
+use ferroce_core::offload::stream::{HelperVerdict, Position};
 use ferroce_core::offload::{Decision, InFlight, Offload, SchedPoint, Worker, WorkerCall};
 use ferroce_core::operation::Arguments;
 use ferroce_core::rc::config::{ack_timeout_ns, RemoteRights, RequesterConfig, ResponderConfig};
@@ -648,6 +648,11 @@ impl KickEnv<u32> for Network<'_> {
 
     fn invite(&mut self, call: WorkerCall<u32>) {
         self.qp.forbid(format!("{call:?} on one CPU"));
+    }
+
+    fn judge(&mut self, cpu: u32, verdict: HelperVerdict) {
+        self.qp
+            .forbid(format!("CPU {cpu}: {verdict:?}, on one CPU"));
     }
 
     fn call(&mut self, call: WorkerCall<u32>) {
