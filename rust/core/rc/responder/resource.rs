@@ -227,6 +227,20 @@ impl Resource {
         is_same.then_some((0, self.length))
     }
 
+    /// A part of it has sent the responses from `before` on, and stands at `part`: what is pending
+    /// of these is pending no more. The peer may have the whole READ by its parts alone, and may
+    /// then have another request outstanding in place of it.
+    fn covered(&mut self, before: u32, part: &Self, mtu: Mtu) {
+        // The last packet of a part may be shorter than that of the READ. Path MTUs are powers of
+        // two.
+        let in_last = part.until & mtu.bytes().wrapping_sub(1);
+        let is_cut = part.until < self.until && in_last != 0;
+        let behind = part.next.min(part.end.saturating_sub(u32::from(is_cut)));
+        if (before..behind).contains(&self.next) {
+            self.next = behind.min(self.end);
+        }
+    }
+
     /// Sends again from response `from` to the byte `until`. Pending responses stay pending.
     fn repeat(&mut self, (from, until): (u32, u32), mtu: Mtu) {
         self.is_repeated = true;
@@ -378,6 +392,10 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
                 if !now.is_pending() {
                     self.parts.end_first();
                 }
+                if let Some(resource) = self.get(part.index) {
+                    resource.covered(next, &now, mtu);
+                }
+                self.skip_answered();
                 return Some(ready);
             }
             self.parts.end_first();
@@ -544,6 +562,55 @@ mod tests {
     fn read(start: Sequence, packets: u32) -> Resource {
         let reth = Reth::new(va(start), RKEY, packets * 256);
         Resource::new(start, &reth, MTU, 1, false)
+    }
+
+    /// Asks again for `len` bytes from a response on, alone.
+    fn alone(all: &mut Resources<&mut [Resource]>, (start, packet): (Sequence, u32), len: u32) {
+        let reth = Reth::new(va(start) + u64::from(packet) * 256, RKEY, len);
+        let (index, part) = all
+            .find(start + u64::from(packet), &reth, 128, MTU)
+            .unwrap();
+        assert!(all.repeat_alone(index, part));
+    }
+
+    /// Sends the responses of all parts.
+    fn drain_parts(all: &mut Resources<&mut [Resource]>) -> u32 {
+        let mut sent = 0;
+        while let Some(ready) = all.next_of_parts(2, MTU) {
+            sent += ready.segment.span;
+        }
+        sent
+    }
+
+    /// The requester has a READ by its parts, while the local stack refused the rest of it.
+    #[test]
+    fn what_parts_have_sent_is_outstanding_no_more() {
+        for (parts, left) in [
+            (&[(3, 7 * 256)][..], 0),
+            // What was not sent yet is no part: the READ itself sends it.
+            (&[(3, 3 * 256), (6, 4 * 256)][..], 4),
+            // The rest of the READ, or of a packet, is still to be sent.
+            (&[(3, 3 * 256)][..], 4),
+            (&[(3, 3 * 256 + 1)][..], 4),
+            // They lie behind what is to be sent.
+            (&[(0, 3 * 256)][..], 6),
+        ] {
+            let mut slots = [Resource::default(); 1];
+            let mut all = Resources::new(&mut slots[..]);
+            assert!(all.push(read(0, 10)));
+            for _ in 0..4 {
+                assert!(all.next(1, MTU).is_some());
+            }
+            for &(packet, len) in parts {
+                alone(&mut all, (0, packet), len);
+            }
+            assert!(drain_parts(&mut all) != 0);
+            let mut sent = 0;
+            while let Some(ready) = all.next(1, MTU) {
+                sent += ready.segment.span;
+            }
+            assert_eq!((sent, all.outstanding()), (left, 0));
+        }
     }
 
     /// Asks again for `len` bytes from a response on.
