@@ -60,3 +60,17 @@ pub const DEFAULT_PKEY: u16 = 0xffff;
 
 /// Largest payload of a packet: the largest path MTU there is (IBTA 9.6.1, PMTU 4096).
 pub const MAX_PAYLOAD: usize = 4096;
+
+/// The low 24 bits of a number, in network order.
+#[inline]
+const fn to_be24(number: u32) -> [u8; 3] {
+    let [_, a, b, c] = number.to_be_bytes();
+    [a, b, c]
+}
+
+/// The number of three bytes in network order.
+#[inline]
+const fn from_be24(bytes: [u8; 3]) -> u32 {
+    let [a, b, c] = bytes;
+    u32::from_be_bytes([0, a, b, c])
+}

@@ -6,6 +6,9 @@
 //! the others are "after" it. That is no order (a before b, b before c does not give a before c),
 //! so [`Psn`] does not implement `Ord`; compare two of them with [`Psn::distance_from`].
 
+use super::from_be24;
+use super::to_be24;
+
 /// A packet sequence number.
 ///
 /// # Invariants
@@ -30,15 +33,13 @@ impl Psn {
     /// The PSN of three bytes in network order.
     #[inline]
     pub const fn from_be_bytes(bytes: [u8; 3]) -> Self {
-        let [a, b, c] = bytes;
-        Self::new(u32::from_be_bytes([0, a, b, c]))
+        Self::new(from_be24(bytes))
     }
 
     /// Three bytes in network order.
     #[inline]
     pub const fn to_be_bytes(self) -> [u8; 3] {
-        let [_, a, b, c] = self.0.to_be_bytes();
-        [a, b, c]
+        to_be24(self.0)
     }
 
     /// The number, below 2^24.

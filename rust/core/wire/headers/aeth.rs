@@ -2,6 +2,8 @@
 
 //! The ACK extended transport header (IBTA 9.3.5), and the meaning of its syndrome (IBTA 9.7.5).
 
+use crate::core::wire::from_be24;
+use crate::core::wire::to_be24;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 header! {
@@ -16,10 +18,9 @@ impl Aeth {
     /// A header with this syndrome and the low 24 bits of `msn`.
     #[inline]
     pub const fn new(syndrome: AethSyndrome, msn: u32) -> Self {
-        let [_, a, b, c] = msn.to_be_bytes();
         Self {
             syndrome: syndrome.encode(),
-            msn: [a, b, c],
+            msn: to_be24(msn),
         }
     }
 
@@ -32,8 +33,7 @@ impl Aeth {
     /// Message sequence number: how many messages the responder completed, modulo 2^24.
     #[inline]
     pub const fn msn(&self) -> u32 {
-        let [a, b, c] = self.msn;
-        u32::from_be_bytes([0, a, b, c])
+        from_be24(self.msn)
     }
 }
 

@@ -2,9 +2,11 @@
 
 //! The base transport header (IBTA 9.2).
 
+use crate::core::wire::from_be24;
 use crate::core::wire::opcode::Opcode;
 use crate::core::wire::opcode::OpcodeService;
 use crate::core::wire::psn::Psn;
+use crate::core::wire::to_be24;
 use zerocopy::byteorder::{BigEndian, U16};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -39,13 +41,12 @@ impl Bth {
     /// A header with these fields; the flags are clear, the pad count and the version 0.
     #[inline]
     pub const fn new(opcode: Opcode, pkey: u16, dest_qp: u32, psn: Psn) -> Self {
-        let [_, a, b, c] = dest_qp.to_be_bytes();
         Self {
             opcode: opcode.as_u8(),
             flags: 0,
             pkey: U16::new(pkey),
             congestion: 0,
-            dest_qp: [a, b, c],
+            dest_qp: to_be24(dest_qp),
             ack: 0,
             psn: psn.to_be_bytes(),
         }
@@ -105,8 +106,7 @@ impl Bth {
     /// Number of the QP the packet is for, below 2^24.
     #[inline]
     pub const fn dest_qp(&self) -> u32 {
-        let [a, b, c] = self.dest_qp;
-        u32::from_be_bytes([0, a, b, c])
+        from_be24(self.dest_qp)
     }
 
     /// The responder shall answer this packet.

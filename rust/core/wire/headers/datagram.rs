@@ -2,6 +2,8 @@
 
 //! The datagram extended transport header, and immediate data.
 
+use crate::core::wire::from_be24;
+use crate::core::wire::to_be24;
 use zerocopy::byteorder::{BigEndian, U32};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -18,11 +20,10 @@ impl Deth {
     /// A header with this Q_Key and the low 24 bits of `source`.
     #[inline]
     pub const fn new(qkey: u32, source: u32) -> Self {
-        let [_, a, b, c] = source.to_be_bytes();
         Self {
             qkey: U32::new(qkey),
             reserved: 0,
-            source: [a, b, c],
+            source: to_be24(source),
         }
     }
 
@@ -35,8 +36,7 @@ impl Deth {
     /// Number of the QP that the datagram is from, below 2^24.
     #[inline]
     pub const fn source_qp(&self) -> u32 {
-        let [a, b, c] = self.source;
-        u32::from_be_bytes([0, a, b, c])
+        from_be24(self.source)
     }
 }
 
