@@ -467,7 +467,7 @@ fn unanswered(
 }
 
 /// Counts and reports a fatal NAK. The QP goes to ERR once the NAK has been sent: see
-/// [`answer_taken`].
+/// [`end_if_answered`].
 fn refused(qp: ArcBorrow<'_, Qp>, fatal: Fatal, ctx: &Ctx<'_>) {
     ctx.counters(&qp).inc(Counter::RefusedRequest);
     match fatal {
@@ -477,9 +477,9 @@ fn refused(qp: ArcBorrow<'_, Qp>, fatal: Fatal, ctx: &Ctx<'_>) {
     }
 }
 
-/// A response was taken from the responder. If it was a fatal NAK, the last response, the QP goes
-/// to ERR now. Any earlier, the peer would not learn the reason.
-pub(super) fn answer_taken(
+/// All responses taken so far have left, or the local stack does not take them. If the last one was
+/// a fatal NAK, the QP goes to ERR now. Any earlier, the peer would not learn the reason.
+pub(super) fn end_if_answered(
     responder: &ReliableResponder,
     qp: ArcBorrow<'_, Qp>,
     ctx: &mut Ctx<'_>,

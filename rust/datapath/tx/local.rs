@@ -178,7 +178,7 @@ impl<'q, 't, 'a> Transmit<ReliableRequester> for Local<'q, '_, 't, 'a> {
             return ControlFlow::Break(false);
         };
         while let Some(response) = responder.next_response(SPAN) {
-            deliver::answer_taken(responder, peer, ctx);
+            deliver::end_if_answered(responder, peer, ctx);
             trace::handed(move || {
                 let (opcode, psn) = (response.opcode(), response.psn());
                 let size = [response.span(), response.len()];

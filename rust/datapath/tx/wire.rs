@@ -229,7 +229,7 @@ pub(in crate::datapath) fn answer(
     match peer.batch.flush(&peer.path, ctx.counters(&qp)) {
         Ok(()) => {
             refusals.end();
-            deliver::answer_taken(responder, qp, ctx);
+            deliver::end_if_answered(responder, qp, ctx);
         }
         Err(TxRefused(first)) => {
             return more_kept | requeue_responses(responder, refusals, qp, &first, ctx)
@@ -259,7 +259,7 @@ fn requeue_responses(
         // Lost, as on any network: the peer retransmits its request.
         None => {
             trace::unsent(move || traced::unsent(qp.number(), first.psn(), Unsent::Lost));
-            deliver::answer_taken(responder, qp, ctx);
+            deliver::end_if_answered(responder, qp, ctx);
             responder.has_response()
         }
     }
