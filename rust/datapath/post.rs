@@ -31,10 +31,8 @@ use crate::core::kick::{
     Kick,
     KickEnv, //
 };
-use crate::core::offload::stream::{
-    HelperVerdict, //
-    Position,
-};
+use crate::core::offload::backoff::HelperVerdict;
+use crate::core::offload::stream::Position;
 use crate::core::offload::{
     Decision,
     Offload,

@@ -25,7 +25,7 @@ use crate::core::env::TakeReceive;
 use crate::core::env::WriteEnv;
 use crate::core::memory::Span;
 use crate::core::message::Mtu;
-use crate::core::offload::stream::Helper;
+use crate::core::offload::backoff::Helper;
 use crate::core::offload::stream::Position;
 use crate::core::offload::InFlight;
 use crate::core::offload::Moves;
@@ -622,6 +622,8 @@ struct Sum {
     moves: Moves,
     waits: u32,
     slow: u32,
+    /// CPUs that have declined, as all queues know.
+    declined: usize,
     counters: RequesterCounters,
 }
 
@@ -644,6 +646,8 @@ fn live(lives: u64, nature: impl Fn(u64) -> Nature) -> Sum {
         sum.moves.polled += moves.polled;
         sum.waits += model.waits;
         sum.slow += model.slow;
+        let has_declined = |helper: &&Helper| !helper.may_help(0);
+        sum.declined += model.helpers.iter().filter(has_declined).count();
         sum.counters.timeouts += counters.timeouts;
         sum.counters.tail_probes += counters.tail_probes;
         sum.counters.seq_naks += counters.seq_naks;
@@ -651,6 +655,7 @@ fn live(lives: u64, nature: impl Fn(u64) -> Nature) -> Sum {
     // It has seen moves both ways, some that had to wait, and polls.
     assert!(sum.moves.away > 10 && sum.moves.back > 0 && sum.waits > 10);
     assert!(sum.moves.polled > 100, "{:?}", sum.moves);
+    assert_ne!(sum.declined, 0);
     sum
 }
 

@@ -12,7 +12,7 @@
 //! posts long lists needs no timer, and rings on.) It returns the queue when another task wants
 //! that CPU, or when WQEs wait for it longer than the process would have taken to send them: a
 //! hypervisor may have taken the CPU away, which the kernel cannot see. On a busy host the only
-//! cost is the invitation; who was declined tells the other queues ([`Helper`](stream::Helper)).
+//! cost is the invitation; who was declined tells the other queues ([`Helper`](backoff::Helper)).
 //!
 //! The timer polls the ring every few ten microseconds ([`budget::Rounds`]). The WQEs posted since
 //! then leave as one batch, with one ACK, where each would have cost a system call, a walk through
@@ -62,11 +62,16 @@
 //!
 //! The owner of the queue reports events under the queue lock and carries out the decision.
 
+pub mod backoff;
 pub mod budget;
 mod decision;
 mod judgement;
 pub mod stream;
 
+use backoff::{
+    Backoff,
+    HelperVerdict, //
+};
 pub use decision::{
     AfterRun,
     Decision,
@@ -83,10 +88,8 @@ use judgement::{
     Polls, //
 };
 use stream::{
-    Backoff,
-    HelperVerdict, //
     Position,
-    StreamDetector,
+    StreamDetector, //
 };
 
 /// The state of a queue.

@@ -8,20 +8,11 @@
 //! this one ([`offload`](super)). A process that waits for a response before it posts again is not
 //! served in this way: both take longer than sending inline.
 
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::Relaxed;
-
 /// Doorbells between two looks.
 const DOORBELLS: u32 = 8;
 
 /// WQEs per doorbell from which on the cost of the doorbell does not matter.
 const LISTED: u32 = 16;
-
-/// Nanoseconds before an attempt that did not help is repeated for the first time.
-const FIRST_PAUSE: u64 = 1_000_000;
-
-/// Each pause is twice as long as the one before, up to this.
-const LONGEST_PAUSE: u64 = 128_000_000;
 
 /// A process streams if its own time between two doorbells is at most this many nanoseconds, or
 /// within [`AT_MOST`]. It includes the system call of the doorbell.
@@ -55,8 +46,14 @@ enum NextDoorbell {
     Resumes,
 }
 
+impl Default for NextDoorbell {
+    fn default() -> Self {
+        NextDoorbell::Counted(0)
+    }
+}
+
 /// Watches the doorbells of one send queue. Times are nanoseconds of one clock.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct StreamDetector {
     next: NextDoorbell,
     /// Time of the doorbell before the look, and WQEs fetched before it.
@@ -73,21 +70,6 @@ pub struct StreamDetector {
     /// interrupted.
     cost: u64,
     position: Position,
-}
-
-impl Default for StreamDetector {
-    fn default() -> Self {
-        Self {
-            next: NextDoorbell::Counted(0),
-            rang: 0,
-            taken: 0,
-            served: 0,
-            requests: 0,
-            is_kernel_bound: false,
-            cost: 0,
-            position: Position::default(),
-        }
-    }
 }
 
 impl StreamDetector {
@@ -156,7 +138,7 @@ impl StreamDetector {
     /// Restarts the count: the next look is [`DOORBELLS`] doorbells away.
     #[inline]
     pub fn forget(&mut self) {
-        self.next = NextDoorbell::Counted(0);
+        self.next = NextDoorbell::default();
     }
 
     /// The process has streamed without doorbells, and has posted no more: the next doorbell is
@@ -167,95 +149,6 @@ impl StreamDetector {
     /// repeated.
     pub fn resume(&mut self) {
         self.next = NextDoorbell::Resumes;
-    }
-}
-
-/// Whether a worker on another CPU is worth its invitation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum HelperVerdict {
-    /// It has served a queue well.
-    Helps,
-    /// Another task wants that CPU, or it has been slow.
-    Declines,
-}
-
-/// Back-off from inviting a worker on one CPU, for all queues: what one of them has seen there, the
-/// others need not try. Times are nanoseconds of one clock.
-///
-/// Queues of all CPUs come here without a lock; who comes between two words of another one changes
-/// the length of a pause, nothing else.
-#[derive(Debug)]
-#[repr(align(64))]
-pub struct Helper {
-    until: AtomicU64,
-    pause: AtomicU64,
-}
-
-impl Default for Helper {
-    fn default() -> Self {
-        Self {
-            until: AtomicU64::new(0),
-            pause: AtomicU64::new(FIRST_PAUSE),
-        }
-    }
-}
-
-impl Helper {
-    /// Whether to invite a worker there.
-    pub fn may_help(&self, now: u64) -> bool {
-        self.until.load(Relaxed) <= now
-    }
-
-    /// A queue has seen at `now` whether it helps.
-    pub fn judge(&self, verdict: HelperVerdict, now: u64) {
-        let pause = match verdict {
-            HelperVerdict::Helps => FIRST_PAUSE,
-            // Several queues that were declined at once are one attempt.
-            HelperVerdict::Declines if !self.may_help(now) => return,
-            HelperVerdict::Declines => {
-                let pause = self.pause.load(Relaxed);
-                self.until.store(now.saturating_add(pause), Relaxed);
-                pause.saturating_mul(2).min(LONGEST_PAUSE)
-            }
-        };
-        self.pause.store(pause, Relaxed);
-    }
-}
-
-/// Back-off for attempts that did not help. Times are nanoseconds of one clock.
-#[derive(Debug)]
-pub struct Backoff {
-    /// Not before this time.
-    until: u64,
-    /// Length of the next pause.
-    pause: u64,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self {
-            until: 0,
-            pause: FIRST_PAUSE,
-        }
-    }
-}
-
-impl Backoff {
-    /// Whether the back-off is over.
-    #[inline]
-    pub fn is_over(&self, now: u64) -> bool {
-        self.until <= now
-    }
-
-    /// The attempt did not help: back off, longer each time.
-    pub fn begin(&mut self, now: u64) {
-        self.until = now.saturating_add(self.pause);
-        self.pause = self.pause.saturating_mul(2).min(LONGEST_PAUSE);
-    }
-
-    /// The attempt helped: reset the pause.
-    pub fn helped(&mut self) {
-        self.pause = FIRST_PAUSE;
     }
 }
 
@@ -373,40 +266,5 @@ mod tests {
         stream.resume();
         stream.forget();
         assert!(!stream.on_doorbell(2, 0, no_look));
-    }
-
-    #[test]
-    fn one_queue_that_was_declined_speaks_for_all() {
-        const MS: u64 = 1_000_000;
-        let helper = Helper::default();
-        assert!(helper.may_help(0));
-        for _ in 0..5 {
-            helper.judge(HelperVerdict::Declines, 0);
-        }
-        assert!(!helper.may_help(MS - 1) && helper.may_help(MS));
-        helper.judge(HelperVerdict::Declines, MS);
-        assert!(!helper.may_help(3 * MS - 1) && helper.may_help(3 * MS));
-        helper.judge(HelperVerdict::Helps, 3 * MS);
-        helper.judge(HelperVerdict::Declines, 3 * MS);
-        assert!(helper.may_help(4 * MS));
-    }
-
-    #[test]
-    fn pauses_grow_until_help_came() {
-        let mut backoff = Backoff::default();
-        let mut now = 0;
-        let mut pause = |backoff: &mut Backoff| {
-            assert!(backoff.is_over(now));
-            backoff.begin(now);
-            (1..)
-                .find(|ms| backoff.is_over(now + ms * 1_000_000))
-                .inspect(|ms| now += ms * 1_000_000)
-        };
-        for ms in [1, 2, 4, 8, 16, 32, 64, 128, 128] {
-            assert_eq!(pause(&mut backoff), Some(ms));
-        }
-        backoff.helped();
-        assert_eq!(pause(&mut backoff), Some(1));
-        assert_eq!(pause(&mut backoff), Some(2));
     }
 }

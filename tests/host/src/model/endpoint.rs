@@ -17,7 +17,8 @@ use ferroce_core::completion::{Carried, RecvCompletion, RecvOp, SendCompletion, 
 use ferroce_core::env::{ReceiveEnv, TakeReceive};
 use ferroce_core::kick::{kick, Activity, Kick, KickEnv};
 use ferroce_core::message::Mtu;
-use ferroce_core::offload::stream::{HelperVerdict, Position};
+use ferroce_core::offload::backoff::HelperVerdict;
+use ferroce_core::offload::stream::Position;
 use ferroce_core::offload::{Decision, InFlight, Offload, SchedPoint, Worker, WorkerCall};
 use ferroce_core::operation::Arguments;
 use ferroce_core::rc::config::{ack_timeout_ns, RemoteRights, RequesterConfig, ResponderConfig};
