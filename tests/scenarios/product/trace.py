@@ -12,7 +12,7 @@ from collections import Counter
 from contextlib import contextmanager
 
 from tests.guest import flavour
-from tests.guest.fabric import acquaint, counters, loop, pair, plug, read, unplug, wait_until
+from tests.guest.fabric import acquaint, batch, counters, loop, pair, plug, read, unplug, wait_until
 from tests.guest.peer import exchange
 from tests.guest.programs import program
 from tests.guest.relay import Relay
@@ -281,10 +281,8 @@ def addresses_not_bound(end):
     with hidden_from_libibverbs(end.dev):
         said = said_of(end.ip4)
         require("libibverbs lists no device" in said, f"of the only device, hidden: {said}")
-    command(["ip", "link", "add", "dummy0", "type", "dummy"])
+    batch(["link add dummy0 type dummy", "addr add 10.99.0.1/24 dev dummy0", "link set dummy0 up"])
     try:
-        command(["ip", "addr", "add", "10.99.0.1/24", "dev", "dummy0"])
-        command(["ip", "link", "set", "dummy0", "up"])
         said = said_of("10.99.0.1")
         require("the kernel has not bound the address" in said, f"of the address of a netdev without a link: {said}")
         plug("fe9", "dummy0")
@@ -293,7 +291,7 @@ def addresses_not_bound(end):
         require(f"bound the address to {end.dev}: libibverbs lists no such device" in said, f"of one of two devices, hidden: {said}")
     finally:
         unplug("fe9")
-        command(["ip", "link", "del", "dummy0"])
+        batch(["link del dummy0"])
 
 
 @scenario("trace.calls", 300)
