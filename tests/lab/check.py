@@ -12,6 +12,7 @@ from functools import partial
 
 from tests.guest import flavour
 from tests.guest.scenario import SEED, load_all
+from tests.judges.kernel import complaints
 from tests.lab import aarch64, boot, build, config, crates, fresh, host, made, say, skips, suite, um
 from tests.lab.suite import Result
 from tests.scenarios.suite.selftest import PREFIX
@@ -224,6 +225,9 @@ def run(root, only, with_module, guest=""):
 
 # Subjects that the sum names with their seconds.
 LONGEST = 12
+# Of how many failures the sum repeats what they have printed, and how many lines, of each and of all: of a CI's log often the
+# last thirty lines are all that is kept.
+SHOWN, LINES, IN_ALL = 5, 12, 24
 
 
 def longest(results):
@@ -234,6 +238,28 @@ def longest(results):
             took.setdefault(r.name.split(".")[0], []).append(r.seconds)
     most = sorted(took.items(), key=lambda one: -sum(one[1]))[:LONGEST]
     return ", ".join(f"{subject} {len(each)} in {sum(each):.0f} s" for subject, each in most)
+
+
+def words(result, most):
+    """The lines that tell most of why a test failed: the kernel's from its first complaint on, or else those that it printed
+    last."""
+    bad = next((n for n, line in enumerate(result.log) if complaints([line])), None)
+    return result.printed[-most:] if bad is None else result.log[bad:bad + most]
+
+
+def show(failed):
+    """Why these failed. One cause may fail a hundred tests: it is said once. Those with words of their own come last, where
+    they are read."""
+    details = {}
+    for r in failed:
+        details.setdefault(r.detail, []).append(r)
+    told = [group for group in details.values() if words(group[0], LINES)][:SHOWN]
+    for group in sorted(details.values(), key=lambda group: group in told):
+        who = [r.name for r in group]
+        say.line(f"  {', '.join(who[:6])}{f' and {len(who) - 6} more' if len(who) > 6 else ''}: {group[0].detail}")
+        if group in told:
+            for line in words(group[0], min(LINES, IN_ALL // len(told))):
+                say.line(f"    | {line}")
 
 
 def finish(results, again):
@@ -254,19 +280,14 @@ def finish(results, again):
         say.line("\nskipped:")
         for r in skipped:
             say.line(f"  {r.name}: {r.detail}")
-    failed = [r for r in results if r.status == "failed"]
-    if failed:
-        say.line("\nfailed:")
-        details = {}
-        for r in failed:
-            details.setdefault(r.detail, []).append(r.name)
-        # One cause may fail a hundred tests: it is said once, at the end, where it is read.
-        for detail, who in details.items():
-            say.line(f"  {', '.join(who[:6])}{f' and {len(who) - 6} more' if len(who) > 6 else ''}: {detail}")
     if again:
         say.line(f"\nbooted again {len(again)} times, each for a fault of the emulator's:")
         for one in again:
             say.line(f"  during {one['during']}: {one['report']} ({one['console']})")
+    failed = [r for r in results if r.status == "failed"]
+    if failed:
+        say.line("\nfailed:")
+        show(failed)
     config.BUILD.mkdir(exist_ok=True)
     text = json.dumps({"results": [r.__dict__ for r in results], "booted_again": again}, indent=1)
     (config.BUILD / "check.json").write_text(text, encoding="utf-8")

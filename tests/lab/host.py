@@ -18,7 +18,7 @@ from tests.lab import (aarch64, browser, build, config, deb, dkms, documents, fu
 from tests.lab.locks import TESTING, lock
 from tests.lab.say import LabError
 from tests.lab.shell import chroot_command
-from tests.lab.suite import Result
+from tests.lab.suite import PRINTED, Result
 
 CHECKOUT = config.CHECKOUT
 
@@ -384,7 +384,7 @@ def run(test, root):
 
 def judge(test, root):
     """Runs one test; its output is kept in build/host when it fails, and its end is shown."""
-    began = time.monotonic()
+    began, printed = time.monotonic(), []
     try:
         detail = test.run(root) or ""
         status = "passed"
@@ -394,7 +394,8 @@ def judge(test, root):
         status, detail = "failed", str(e)
         if e.text:
             detail += f" (all of it: {keep(test, e.text)})"
-    return Result(test.name, status, detail, round(time.monotonic() - began, 1))
+            printed = e.text.rstrip().splitlines()[-PRINTED:]
+    return Result(test.name, status, detail, round(time.monotonic() - began, 1), printed=printed)
 
 
 # Runs of each fuzzer in `make check-fast`.
@@ -427,6 +428,6 @@ def keep(test, text):
     path = config.BUILD / "host" / f"{test.name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    for line in text.rstrip().splitlines()[-40:]:
+    for line in text.rstrip().splitlines()[-PRINTED:]:
         print("    | " + line)
     return path.relative_to(CHECKOUT)

@@ -17,6 +17,8 @@ from tests.lab import boot, config, say
 from tests.lab.shell import chroot_command
 
 MAX_BOOTS = 5
+# Lines that are kept of what a test that failed has printed.
+PRINTED = 40
 # Seconds that the agent has between two scenarios.
 BETWEEN = 60
 # The kernel patches its own code by way of a breakpoint, which every processor takes and goes on from. An emulated
@@ -41,7 +43,9 @@ class Result:
     cells: list = field(default_factory=list)
     skips: list = field(default_factory=list)
     notes: list = field(default_factory=list)
+    # What the kernel has said of it, and the end of what a test that failed has printed itself.
     log: list = field(default_factory=list)
+    printed: list = field(default_factory=list)
 
 
 class Queue:
@@ -162,6 +166,7 @@ def judge_file(root, result, judge, path):
     if done.returncode:
         result.status = "failed"
         result.detail = result.notes[-1] if result.notes else f"exit {done.returncode}"
+        result.printed = result.notes[-PRINTED:]
 
 
 # The name of the result about a guest that has run all its scenarios and does not end as it should.
@@ -179,6 +184,8 @@ def run(root, queue, extra, kvm, on_result, limit, again, on_start=None, on_cell
 
     def finish(result, where=None):
         judge_capture(root, result, where)
+        if where and result.status == "failed":
+            result.printed = result.printed or boot.tail_of(where / f"{result.name}.log", PRINTED)
         on_result(result)
 
     for turn in range(MAX_BOOTS + MOST_REPEATED):
@@ -229,7 +236,7 @@ def run(root, queue, extra, kvm, on_result, limit, again, on_start=None, on_cell
                 text += next((", " + mark + line.split(mark)[1].strip() for line in report if mark in line), "")
         for line in whole[-60:]:
             say.line("    | " + line)
-        finish(Result(running, "failed", text, log=report))
+        finish(Result(running, "failed", text, log=report), guest.results)
         if time.monotonic() > deadline:
             break
         todo = todo or list(next(lists, ()))

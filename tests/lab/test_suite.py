@@ -93,8 +93,9 @@ class Guests(unittest.TestCase):
     def fresh_work(self, _label):
         return Path(tempfile.mkdtemp(dir=self.place))
 
-    def run_boots(self, names, *boots, limit=60, still_there=False, grace=0):
-        """Runs the names through guests, each given as its events and its console; the results by name."""
+    def run_boots(self, names, *boots, limit=60, still_there=False, grace=0, printed=""):
+        """Runs the names through guests, each given as its events and its console; the results by name. Each scenario has
+        printed the same."""
         todo = list(boots)
 
         class Fake(boot.Guest):
@@ -108,6 +109,8 @@ class Guests(unittest.TestCase):
                 (self.results / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events),
                                                            encoding="utf-8")
                 self.console.write_text("\n".join([*BOOT, *console]), encoding="utf-8")
+                for name in names:
+                    (self.results / f"{name}.log").write_text(printed, encoding="utf-8")
 
             def alive(self):
                 return still_there
@@ -116,6 +119,7 @@ class Guests(unittest.TestCase):
         root = mock.Mock(release="7.3.4")
         suite.run(root, suite.Queue(names), [], False, results.append, limit, self.again, guest_class=Fake)
         self.assertEqual(todo, [])
+        self.printed = {r.name: r.printed for r in results}
         return {r.name: (r.status, r.detail) for r in results}
 
 
@@ -153,6 +157,13 @@ class Boots(Guests):
     def test_a_panic_before_the_last_event_fails(self):
         found = self.run_boots(["a"], ([UP, begin("a"), passed("a")], [PANIC]))
         self.assertEqual((found["a"][0], found[suite.POWER_OFF][0]), ("passed", "failed"))
+
+    def test_what_a_failure_printed_is_kept(self):
+        failed = passed("a") | {"status": "failed", "detail": "not so"}
+        self.run_boots(["a", "b"], ([UP, begin("a"), failed, begin("b")], [PANIC]), printed="Traceback\n\nFailed: not so\n")
+        self.assertEqual(self.printed, dict.fromkeys("ab", ["Traceback", "Failed: not so"]))
+        self.run_boots(["a"], ([UP, begin("a"), passed("a"), DONE], [END]), printed="all is well\n")
+        self.assertEqual(self.printed, {"a": []})
 
     def test_what_was_said_before_the_mark_was_judged_by_the_agent(self):
         found = self.run_boots(["a"], ([UP, begin("a"), passed("a"), DONE], ["WARNING: allowed", END]))
@@ -285,6 +296,39 @@ class Total(unittest.TestCase):
             raise say.LabError("no disk")
         self.assertEqual((total.status, self.told()[0]), (1, {"a": "failed"}))
         self.assertIn("no disk", self.told()[2])
+
+    def test_the_last_words_of_a_failure(self):
+        printed = [f"line {n}" for n in range(check.LINES + 1)]
+        with check.Sum(["a", "b"]) as total:
+            total.add(suite.Result("a", "failed", "exit 1", printed=printed))
+        sum_of_it = self.told()[2].split("\nfailed:\n")[1].splitlines()
+        self.assertEqual(sum_of_it[:2], ["  b: not run", "  a: exit 1"])
+        self.assertEqual(sum_of_it[2:-2], [f"    | {line}" for line in printed[1:]])
+
+    def test_a_complaint_of_the_kernel_s_is_shown_from_its_beginning(self):
+        with check.Sum([]) as total:
+            total.add(suite.Result("a", "failed", "kernel: x", log=["hello", *FREED], printed=["a line of the test"]))
+        text = self.told()[2]
+        self.assertIn(f"a: kernel: x\n    | {FREED[0]}\n    | {FREED[1]}\n", text)
+        self.assertNotIn("| hello", text)
+        self.assertNotIn("a line of the test", text)
+
+    def test_many_failures_fit_the_end_of_a_log(self):
+        with check.Sum([]) as total:
+            for n in range(2 * check.SHOWN):
+                total.add(suite.Result(f"t{n}", "failed", f"{n}", printed=["x"] * suite.PRINTED))
+        shown = self.told()[2].split("\nfailed:\n")[1].splitlines()
+        self.assertEqual([line for line in shown[:check.SHOWN] if "|" in line], [])
+        self.assertEqual(sum("|" in line for line in shown), check.IN_ALL // check.SHOWN * check.SHOWN)
+        self.assertLessEqual(len(shown[check.SHOWN:]), 31)
+
+    def test_what_a_host_test_printed_is_kept(self):
+        def fails(_root):
+            raise host.Bad("not so", "one\ntwo\n")
+
+        with mock.patch.object(host, "CHECKOUT", config.BUILD):
+            found = host.judge(host.Test("host.x", "", fails), None)
+        self.assertEqual((found.status, found.printed), ("failed", ["one", "two"]))
 
     def test_time_for_the_sum(self):
         outer = (config.CHECKOUT / ".ci/run").read_text(encoding="utf-8").rsplit("timeout", 1)[1].split()[1]
