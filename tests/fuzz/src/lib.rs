@@ -9,18 +9,6 @@ use ferroce_core::wire::packet::{parse, Headers, MAX_HEADERS};
 use ferroce_host_tests::hostile::{self, assert_consistent, Chance};
 use ferroce_hostile::KINDS;
 
-/// A target: its name and what it does with an input.
-pub type Target = (&'static str, fn(&[u8]));
-
-/// All of them.
-pub const TARGETS: [Target; 5] = [
-    ("packet", packet),
-    ("responder", responder),
-    ("requester", requester),
-    ("unreliable", unreliable),
-    ("wqe", wqe),
-];
-
 /// Steps of one conversation: more than its bytes suffice for.
 const STEPS: usize = 200;
 

@@ -8,7 +8,7 @@
 //!
 //! | variable | |
 //! |---|---|
-//! | `FERROCE_FRESH=77` | after the usual runs as many others, which this number stands for |
+//! | `FERROCE_FRESH=77` | two thirds of the runs are others, which this number stands for |
 //! | `FERROCE_MODEL_RUNS=1000000` | so many runs of all properties together, others each time |
 //! | `FERROCE_MODEL_SEED=name:1f2e` | this run of this property, and no other |
 //! | `FERROCE_MODEL_TRACE=1` | tell what happens in the run that failed |
@@ -26,8 +26,8 @@ use std::sync::Once;
 /// Runs of all properties together, if nobody says otherwise.
 const RUNS: u64 = 15_000;
 
-/// Those that `FERROCE_FRESH` adds.
-const FRESH_RUNS: u64 = 15_000;
+/// How many of these are others with `FERROCE_FRESH`.
+const FRESH_RUNS: u64 = 10_000;
 
 thread_local! {
     /// Panics of this thread are failures to be shrunk, not to be told.
@@ -69,9 +69,12 @@ pub fn explore<S: Strategy>(
     }
     // A change is judged by the same runs as the last one, and by some that nobody has seen yet.
     let own = name.bytes().fold(0, |sum, byte| sum * 31 + u64::from(byte));
-    runs(RUNS, own);
-    if let Some(fresh) = variable("FERROCE_FRESH") {
-        runs(FRESH_RUNS, Dice::of(&[own, fresh]).throw());
+    match variable("FERROCE_FRESH") {
+        None => runs(RUNS, own),
+        Some(fresh) => {
+            runs(RUNS - FRESH_RUNS, own);
+            runs(FRESH_RUNS, Dice::of(&[own, fresh]).throw());
+        }
     }
 }
 
