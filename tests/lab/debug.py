@@ -33,7 +33,6 @@ LEFT_OUT = (
     ("interop.64-mib", "64 MiB through rdma_rxe take an hour here"),
     ("fault.rxe-*", "rdma_rxe's part in them is not what is examined here; fault.* and interop.* run"),
     ("one-processor.*", "there is one machine for the debug kernel"),
-    ("mitigated.*", "there is one machine for the debug kernel"),
     ("aarch64.*", "there is one machine for the debug kernel"),
     ("packages.*", "the packages are for the stock kernel"),
     ("fresh-sid.*", "the packages are for the stock kernel"),

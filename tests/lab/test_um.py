@@ -93,7 +93,7 @@ class Choice(unittest.TestCase):
         self.assertFalse(plan.left_out)
         for name in ("debug.kunit", "debug.leaks", "verbs.fence", "errors.remote-access", "teardown.closed"):
             self.assertIn(name, fast)
-        for name in ("verbs.stream-busy-cpus", "verbs.large-mr", "link.reload", "stock.users", "ulp.nfs"):
+        for name in ("verbs.stream-busy-cpus", "verbs.large-mr", "link.udev", "stock.users", "ulp.nvme-veth"):
             self.assertIn(name, stock)
         # What a round leaves is measured where no check holds back what was freed.
         self.assertIn("teardown.orders", plan.guests[um.PLAIN.name].everything())
@@ -111,7 +111,7 @@ class Choice(unittest.TestCase):
         self.assertEqual(check.choose("debug.lockdep", um.DEBUG.name).guests[um.DEBUG.name].everything(), ["debug.lockdep"])
 
     def test_patterns_are_about_something(self):
-        for pattern in (*um.TIER, *um.PLAIN_TIER, *um.STOCK, *(pattern for pattern, _ in um.LEFT_OUT)):
+        for pattern in (*um.TIER, *um.TWINS, *um.PLAIN_TIER, *um.STOCK, *(pattern for pattern, _ in um.LEFT_OUT)):
             self.assertTrue(any(checks.is_one_of(n, [pattern]) for n in scenario.REGISTRY), pattern)
 
 

@@ -32,7 +32,7 @@ DEBUG = made.Kind("um-debug", "fast guest's kernel with all checks", 9, MAKE,
 KINDS = {kind.name: kind for kind in (PLAIN, DEBUG)}
 # What cannot run here: patterns of names, each with the reason that is printed.
 LEFT_OUT = (
-    *((f"{machine}.*", "the machines are qemu's") for machine in ("one-processor", "mitigated", "aarch64")),
+    *((f"{machine}.*", "the machines are qemu's") for machine in ("one-processor", "aarch64")),
     *((name, "it is about Debian's own kernel, boot and packages") for name in ("packages.*", "fresh-sid.*")),
     *((name, "each page of a process may be a mapping of the host's, which has at most 65,530 for a program")
       for name in ("verbs.large-mr", "verbs.two-gib")),
@@ -43,24 +43,24 @@ LEFT_OUT = (
     *((name, "threads of one process do not run at the same time here")
       for name in ("verbs.stream", "verbs.stream-busy-cpus*")),
 )
-# What a whole run has here, with all checks, and not on the stock kernel: the driver's own behaviour; `stock.*` run the cases
-# in C there once more.
+# What a whole run has here, with all checks, and not on the stock kernel: the driver's own behaviour.
 TIER = tuple(f"{subject}.*" for subject in (
     "batches", "commands", "counters", "errors", "fault", "groups", "headers", "hostile", "in-flight", "isolation", "kernel",
     "limits", "losses", "memory", "observe", "queues", "races", "scale", "users", "verbs")) + (
         "pyverbs.rounds", "teardown.closed", "teardown.pairs", "teardown.some-orders", "ulp.iser*", "ulp.srp*")
 # What a whole run has here without checks, at the machine's speed: programs that others wrote, and the network around.
 PLAIN_TIER = (*(f"{subject}.*" for subject in (
-    "cm", "examples", "fairness", "interop", "link", "once", "packets", "paths", "perftest", "trace", "ucx", "ulp", "walks")), *(
-    f"product.{case}" for case in ("command", "doctor-netdev", "doctor-provider", "peers", "try", "wheel")),
+    "cm", "examples", "fairness", "interop", "link", "newer", "once", "packets", "paths", "perftest", "pingpong", "trace", "ucx",
+    "ulp", "walks")), *(
+    f"product.{case}" for case in ("command", "doctor-netdev", "doctor-provider", "doctor-rivals", "peers", "try", "wheel")),
     # Rounds enough to measure what each leaves behind.
     "teardown.orders")
+# Of the former, too: what has a twin with all checks, and shows another peer or another way.
+TWINS = ("errors.*.veth", "fault.rxe-*", "kernel.*.veth")
 # Of these subjects the stock kernel has what only it has (threads of one process that run at the same time, udev, network
 # cards, nft, tunnels), and of each kind of program one.
-STOCK = ("verbs.stream*", "cm.rping-veth-ipv4", "cm.ucmatose", "cm.mckey", "cm.rstream", "cm.riostream", "interop.services",
-         "link.autoload", "link.parent", "link.reload", "link.udev", "link.unsuitable-netdev", "once.busy.veth", "packets.fields",
-         "paths.e1000", "paths.firewall", "paths.tunnel-*", "paths.virtio-net", "perftest.tools.veth", "trace.calls",
-         "ulp.nfs", "ulp.nvme-veth")
+STOCK = ("verbs.stream*", "cm.rstream", "cm.riostream", "link.parent", "link.udev", "link.unsuitable-netdev", "paths.e1000",
+         "paths.tunnel-*", "paths.virtio-net", "perftest.tools.veth", "pingpong.veth-ipv4", "trace.calls", "ulp.nvme-veth")
 CONSOLE = "tty1"
 # The same for all users of the machine, whatever their TMPDIR says.
 LOCK = "/tmp/ferroce-um.lock"
@@ -204,7 +204,7 @@ def place(scenario, guest="", whole=False):
         name = scenario.name
         if checks.is_one_of(name, STOCK) or checks.reason(name, LEFT_OUT):
             return ""
-        tiers = ((DEBUG.name, TIER), (PLAIN.name, PLAIN_TIER))
+        tiers = ((PLAIN.name, TWINS), (DEBUG.name, TIER), (PLAIN.name, PLAIN_TIER))
         return next((kind for kind, tier in tiers if checks.is_one_of(name, tier)), "")
     return guest if guest in KINDS else ""
 
