@@ -9,7 +9,7 @@
 # make pcaps        makes small captures there with a comment on each packet, for Wireshark: build/pcaps
 # make check        runs every test; make check ONLY=name runs those whose name begins so, GUEST=um, um-debug or stock
 #                   in that guest
-# make check-fast   runs those that need no guest
+# make check-fast   runs those that need no guest; make check-long what make check leaves out because it takes long
 # make bench        measures against the kernel's own rdma_rxe; make bench QUICK=1 has one round and fewer rows, COUNT=1
 #                   counts instructions alone, AGAINST=REVISION with the module and provider of that commit too, CHARTS=1
 #                   draws SVG; GUEST=um measures in the fast guest, at the machine's own speed
@@ -32,7 +32,7 @@ PROVIDER := build/provider/libferroce.so
 
 export KDIR KERNELRELEASE DESTDIR PROVIDER PROVIDERDIR
 
-.PHONY: all setup setup-debug modules provider install install-provider uninstall deb demo shell run trace pcaps um um-debug check check-fast check-debug bench \
+.PHONY: all setup setup-debug modules provider install install-provider uninstall deb demo shell run trace pcaps um um-debug check check-fast check-long check-debug bench \
 	clean help
 # The kernel's build and cargo are parallel within; the targets here are not.
 .NOTPARALLEL:
@@ -95,8 +95,8 @@ um um-debug:
 check:
 	@$(LAB) check $(if $(GUEST),--guest '$(GUEST)') $(if $(ONLY),--only '$(ONLY)') $(if $(ALL_KERNELS),--all-kernels)
 
-check-fast:
-	@$(LAB) check-fast
+check-fast check-long:
+	@$(LAB) $@
 
 bench:
 	@$(LAB) bench $(if $(QUICK),--quick) $(if $(COUNT),--count) $(if $(CHARTS),--charts) $(if $(AGAINST),--against '$(AGAINST)') $(if $(GUEST),--guest '$(GUEST)')

@@ -34,6 +34,7 @@ def parser():
     one.add_argument("--all-kernels", action="store_true", help="a few tests on every kernel there is")
     one.add_argument("--guest", choices=("stock", *GUESTS), default="", help="scenarios alone, in this guest")
     sub.add_parser("check-fast", help="run what needs no guest, for each change")
+    sub.add_parser("check-long", help="run what a whole run of check leaves out for its length")
     one = sub.add_parser("translated", help="say that translations say what their originals say now")
     one.add_argument("files", nargs="+", help="the translations, such as Documentation/walks/zh/rnr.md")
     one = sub.add_parser("mutants", help="see whether the host tests notice mutants of the pure code")
@@ -129,6 +130,9 @@ def word(args):
                 from tests.lab import kernels
                 return kernels.run(root, args.only)
             return check.list_all(root) if args.list else check.run(root, args.only, with_module(), args.guest)
+        elif args.word == "check-long":
+            from tests.lab import check
+            return check.run(root, ",".join(pattern for pattern, _ in check.LONG), with_module())
         elif args.word == "check-fast":
             from tests.lab import host
             return host.fast(root)

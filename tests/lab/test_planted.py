@@ -26,6 +26,12 @@ class Faults(unittest.TestCase):
                 with self.subTest(fault.name, test=name):
                     self.assertTrue(any(check.wanted(test, name) for test in tests))
 
+    def test_a_whole_run_would_notice_each(self):
+        whole = [name for name in check.names() if not check.on_request(name)]
+        for fault in planted.faults():
+            with self.subTest(fault.name):
+                self.assertTrue(any(check.wanted(test, name) for test in whole for name in fault.notice.split(",")))
+
     def test_each_is_tried_in_the_cheapest_tier_first(self):
         order = [planted.HOST, planted.FAST, planted.STOCK]
         notice = "packages.install,verbs.large-mr,verbs.fence,host.ferroce-core"
