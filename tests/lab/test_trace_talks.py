@@ -353,7 +353,7 @@ class Models(unittest.TestCase):
 
     def test_losses(self):
         sums = Counter()
-        for seed in range(150):
+        for seed in range(50):
             with self.subTest(seed=seed):
                 model = Model(seed)
                 alone = data(load([("x", self.of(model.left))]), False)["conversations"]
@@ -375,7 +375,7 @@ class Models(unittest.TestCase):
                          "right" if packet[12:16] == request(0)[12:16] else "left"] += times
                 self.assertEqual(lost, want)
                 sums += Counter(asked["causes"])
-        self.assertGreater(min(sums["sequence NAK"], sums["timeout"]), 100, sums)
+        self.assertGreater(min(sums["sequence NAK"], sums["timeout"]), 30, sums)
 
 
 if __name__ == "__main__":

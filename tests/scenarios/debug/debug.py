@@ -13,7 +13,7 @@ from tests.guest import flavour, netlink
 from tests.guest.cases import cases
 from tests.guest.fabric import acquaint, counters, loop, read, wait_until
 from tests.guest.peer import exchange
-from tests.guest.scenario import CHECKS, Failed, add, command, last_line, require, say, scenario
+from tests.guest.scenario import CHECKS, SEED, Failed, add, command, last_line, require, say, scenario
 from tests.judges import kernel, leaks
 from tests.scenarios.losses.fault import controlled
 from tests.scenarios.messages.pingpong import once
@@ -120,16 +120,19 @@ def scarce_verbs(report):
         once((end, end), 4, 1024, iters=3)
 
 
-# Of the chances beyond so many, which are ib_core's thousand files of a port, only every 97th, and the last ones.
+# Of the chances beyond so many, which are ib_core's thousand files of a port, only every 97th, and of the last 97 the others.
 EACH, STRIDE = 256, 97
+# Of the others one in so many, drawn by chance: each run has other ones.
+EVERY = 4
 
 
 def scarcely(report, what, act, happened, undo):
-    """Does `act` with its first chance failing, then the second, until it has fewer; then it is done. Returns how often
+    """Does `act` with an early chance failing, then with a later one, until it has fewer; then it is done. Returns how often
     it was refused. An answer may be lost though it was done: what is there decides."""
-    nth, stride, tried, refused = 0, 1, 0, 0
-    while stride:
-        nth, tried = nth + stride, tried + 1
+    strides = [EVERY, STRIDE, EVERY]
+    nth, tried, refused = SEED % EVERY + 1 - EVERY, 0, 0
+    while strides:
+        nth, tried = nth + strides[0], tried + 1
         failing = Failing(nth)
         try:
             act(failing)
@@ -138,20 +141,24 @@ def scarcely(report, what, act, happened, undo):
         if not happened():
             require(failing.came, f"{what} was refused though nothing failed")
             refused += 1
-        elif failing.came or stride > 1:
+        elif failing.came or strides[0] == STRIDE:
             undo()
         if failing.came:
-            stride = STRIDE if stride > 1 or nth == EACH else 1
+            if len(strides) == 3 and nth >= EACH:
+                strides.pop(0)
+        elif strides[0] == STRIDE:
+            # Beyond the end: those that were left out before it; then it is done.
+            nth -= strides.pop(0)
         else:
-            # Beyond the end: the chances that were left out before it, one by one; then it is done.
-            nth, stride = nth - stride, int(stride > 1)
+            strides.clear()
     report.note(f"{what}: {nth} chances, {refused} of {tried} times refused")
     return refused
 
 
 @scenario("debug.scarce.links", 300, machine=CHECKS)
 def scarce_links(report):
-    """A link is added and deleted with each of the allocations on the way refused: it is there whole or not at all."""
+    """A link is added and deleted with allocations on the way refused, others in each run: it is there whole or not at all."""
+    say(f"FERROCE_SEED={SEED}")
     prepare_faults(report)
     command(["modprobe", flavour.current().module])
     netns = netlink.NetNs()
@@ -176,7 +183,7 @@ def scarce_links(report):
         netns.run(lambda: command(["ip", "link", "add", "n0", "type", "dummy"]))
         netns.run(lambda: command(["ip", "link", "set", "n0", "up"]))
         refused = scarcely(report, "adding a link", add_link, there, take_back)
-        require(refused > 20, f"only {refused} of the additions were refused")
+        require(EVERY * refused > 20, f"only {refused} of the additions were refused")
         scarcely(report, "deleting a link", delete_link, gone, add_link)
     finally:
         netns.run(lambda: command(["ip", "link", "del", "n0"], ok=None))

@@ -165,7 +165,7 @@ def rounds(report):
     """All files again and again; what is left of it is measured with the module unloaded."""
     of_ferroce()
     require(not (stale := GUEST.stale()), f"these lines of the lists mean no test: {stale}")
-    count = 2 if SHORT else max(2, ROUNDS)
+    count = 1 if SHORT else max(2, ROUNDS)
     samples = []
 
     def sample(number):
@@ -174,7 +174,7 @@ def rounds(report):
         samples.append((number, leaks.Stock()))
 
     # The first rounds fill caches that stay; the others are measured in three parts.
-    marks = {1 + (count - 1) * part // 3 for part in range(3)}
+    marks = {1 + (count - 1) * part // 3 for part in range(3)} if count > 1 else {0}
     for number in range(count):
         if number in marks:
             sample(number)

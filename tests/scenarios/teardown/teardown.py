@@ -191,9 +191,9 @@ def orders(report, all_orders, seed, slopes=not SHORT):
         samples.append((tally.rounds, leaks.Stock()))
 
     with Traffic() as traffic:
-        # The first rounds fill caches that stay; the others are measured in four parts.
-        warm = min(8, len(all_orders) // 4)
-        marks = {warm + (len(all_orders) - warm) * part // 4 for part in range(4)}
+        # The first rounds fill caches that stay; the others are measured in four parts, where slopes are judged.
+        warm, parts = min(8, len(all_orders) // 4), 4 if slopes else 1
+        marks = {warm + (len(all_orders) - warm) * part // parts for part in range(parts)}
         for number, order in enumerate(all_orders):
             if number in marks:
                 sample()

@@ -145,11 +145,14 @@ static void each_way(struct pair *p, uint32_t len, unsigned int seed)
 	move(IBV_WR_RDMA_READ, &p->a, 5, &p->b, 3, len, seed + 2);
 }
 
-/* As much as two buffers in a guest of 2 GiB may take. Each of the 8-byte words of the pattern is another one. */
+/*
+ * As much as two buffers in a guest of 2 GiB may take, and with all checks no more than shows what is behind 64 MiB. Each of
+ * the 8-byte words of the pattern is another one.
+ */
 static void huge(void)
 {
 	struct options opt = { .mtu = 4096, .timeout = 20 };
-	const uint32_t len = (128 << 20) + 4099;
+	const uint32_t len = (shortened(128, 65) << 20) + 4099;
 	struct pair p;
 
 	be_patient(6);
@@ -431,7 +434,7 @@ const struct test_case data_cases[] = {
 	{ "inline", inline_data, "inline data are taken when they are posted, of any length that was granted" },
 	{ "zero-bytes", zero_bytes, "messages of no bytes, of every operation" },
 	{ "write-read-sg", write_read, "WRITE and READ of several pieces, around the edges of packets" },
-	{ "huge-messages", huge, "SEND, WRITE and READ of 128 MiB and some bytes, no two words of them alike", .seconds = 300 },
+	{ "huge-messages", huge, "SEND, WRITE and READ of 128 MiB (65 with all checks) and some bytes, no two words of them alike", .seconds = 300 },
 	{ "solicited", solicited, "events for solicited messages alone, and for errors",
 	  .rxe = "makes no event for a completion in error" },
 	{ "notify", notify, "one event for each arming" },
