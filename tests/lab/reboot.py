@@ -20,7 +20,7 @@ BOOTED = "the kernel has booted"
 SIZE = "512M"
 DRIVERS = "virtio_blk virtio_net e1000 virtio_rng erofs overlay ext4 crc32c_cryptoapi"
 
-# What takes seconds of an emulated boot, and has nothing to do with links. What udev loads for an RDMA device is in link.udev.
+# What takes seconds of an emulated boot, and that nothing is asked of here.
 MASKED = ("rdma-load-modules@rdma.service", "rdma-load-modules@roce.service", "rdma-ndd.service", "dev-hugepages.mount",
           "dev-mqueue.mount", "modprobe@efi_pstore.service", "modprobe@configfs.service", "modprobe@fuse.service",
           "systemd-modules-load.service", "systemd-binfmt.service", "proc-sys-fs-binfmt_misc.automount")

@@ -93,7 +93,7 @@ class Choice(unittest.TestCase):
         self.assertFalse(plan.left_out)
         for name in ("debug.kunit", "debug.leaks", "verbs.fence", "errors.remote-access", "teardown.closed"):
             self.assertIn(name, fast)
-        for name in ("verbs.stream-busy-cpus", "verbs.large-mr", "link.udev", "stock.users", "ulp.nvme-veth"):
+        for name in ("verbs.stream-busy-cpus", "verbs.large-mr", "paths.e1000", "stock.users", "ulp.nvme-local"):
             self.assertIn(name, stock)
         # What a round leaves is measured where no check holds back what was freed.
         self.assertIn("teardown.orders", plan.guests[um.PLAIN.name].everything())

@@ -57,10 +57,10 @@ PLAIN_TIER = (*(f"{subject}.*" for subject in (
     "teardown.orders")
 # Of the former, too: what has a twin with all checks, and shows another peer or another way.
 TWINS = ("errors.*.veth", "fault.rxe-*", "kernel.*.veth")
-# Of these subjects the stock kernel has what only it has (threads of one process that run at the same time, udev, network
-# cards, nft, tunnels), and of each kind of program one.
-STOCK = ("verbs.stream*", "cm.rstream", "cm.riostream", "link.parent", "link.udev", "link.unsuitable-netdev", "paths.e1000",
-         "paths.tunnel-*", "paths.virtio-net", "perftest.tools.veth", "pingpong.veth-ipv4", "trace.calls", "ulp.nvme-veth")
+# Of these subjects the stock kernel has what only it has (threads of one process that run at the same time, network cards,
+# tunnels, uprobes), and of each kind of program one.
+STOCK = ("verbs.stream*", "cm.rstream", "cm.riostream", "link.parent", "link.unsuitable-netdev", "paths.e1000", "paths.tunnel-*",
+         "paths.virtio-net", "perftest.tools.veth", "pingpong.veth-ipv4", "trace.calls", "ulp.nvme-local")
 CONSOLE = "tty1"
 # The same for all users of the machine, whatever their TMPDIR says.
 LOCK = "/tmp/ferroce-um.lock"
