@@ -170,12 +170,22 @@ pub const fn resources_for(max: u8) -> u8 {
     }
 }
 
+/// Whether a report of the packets that are missing is due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Report {
+    #[default]
+    None,
+    /// It has news. If the gap closes first, there is nothing to say.
+    News,
+    /// The peer has asked. If the gap closes first, an ACK is the answer.
+    Asked,
+}
+
 /// What is to be sent besides the responses of resources, behind them and in this order.
 #[derive(Clone, Copy, Debug, Default)]
 struct Acks {
     nak: Option<Nak>,
-    /// A report of the packets that are missing.
-    report: bool,
+    report: Report,
     /// The newest packet with an ACK request.
     ack: Option<Sequence>,
 }
@@ -197,7 +207,8 @@ pub struct Responder<R> {
     /// The newest packet out of sequence since the last NAK.
     newest_ahead: Option<Sequence>,
     due: Acks,
-    /// What was due and [`Self::next_response`] has returned in this run.
+    /// What was due and [`Self::next_response`] has returned in this run, by itself or implied by
+    /// another response.
     taken: Acks,
     /// The packets that are kept.
     ahead: Ahead,
@@ -322,11 +333,25 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         if self.expected != sequence {
             self.newest_ahead = None;
             if !self.ahead.is_empty() {
-                self.ahead.advance(self.expected);
-                self.due.report = true;
+                self.on_gap_filled(request);
             }
         }
         outcome
+    }
+
+    /// The request was the first one missing before others that are kept, or is one of them.
+    #[cold]
+    fn on_gap_filled(&mut self, request: &IncomingRequest) {
+        self.ahead.advance(self.expected);
+        if !self.ahead.is_empty() {
+            self.due.report = self.due.report.max(Report::News);
+            return;
+        }
+        let was_asked = core::mem::take(&mut self.due.report) == Report::Asked;
+        // Other requests are answered by a response of their own.
+        if was_asked && matches!(request.opcode.info().kind, Kind::Send | Kind::Write) {
+            self.due.ack = Some(self.expected.wrapping_sub(1));
+        }
     }
 
     /// A packet behind a missing one (IBTA 9.7.5.2.1).
@@ -376,18 +401,19 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             return false;
         }
         let is_next = !self.ahead.is_empty() && sequence == self.ahead.end();
-        match env.keep(sequence) {
-            Keep::Kept => {
-                self.ahead.add(self.expected, sequence, span);
-                self.due.report |= !is_next || request.ack_req;
-            }
-            Keep::Again => self.due.report = true,
-            Keep::Conflict => {
-                self.ahead.remove(sequence, span);
-                self.due.report = true;
-            }
+        let keep = env.keep(sequence);
+        match keep {
+            // One that is kept already may have lost its bit to a conflict about another one.
+            Keep::Kept | Keep::Again => self.ahead.add(self.expected, sequence, span),
+            Keep::Conflict => self.ahead.remove(sequence, span),
             Keep::NoRoom => return false,
         }
+        let report = match keep {
+            _ if request.ack_req => Report::Asked,
+            Keep::Kept if is_next => Report::None,
+            _ => Report::News,
+        };
+        self.due.report = self.due.report.max(report);
         true
     }
 
@@ -411,7 +437,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     /// asked for it.
     pub fn kept_is_gone(&mut self) {
         self.ahead.remove(self.expected, 1);
-        self.due.report = true;
+        self.due.report = self.due.report.max(Report::News);
     }
 
     /// The bitmap of [`Response::Missing`]: the words from the expected packet on.
@@ -422,7 +448,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     /// Whether a report of what is missing is due.
     #[inline]
     fn reports_missing(&self) -> bool {
-        self.due.report && !self.ahead.is_empty()
+        self.due.report != Report::None && !self.ahead.is_empty()
     }
 
     /// A packet that was executed before (IBTA 9.7.5.1.4).
@@ -465,10 +491,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         }
         if let Some(nak) = self.due.nak.take() {
             self.taken.nak = Some(nak);
-            // A NAK acknowledges all earlier packets too.
-            if self.due.ack.is_some_and(|ack| ack < nak.sequence) {
-                self.due.ack = None;
-            }
+            self.imply_ack(nak.sequence);
             return Some(Response::Acknowledge {
                 psn: self.numbering.psn(nak.sequence),
                 syndrome: nak.syndrome,
@@ -476,10 +499,8 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             });
         }
         if self.reports_missing() && self.next_kept().is_none() {
-            self.due.report = false;
-            self.taken.report = true;
-            // It acknowledges all earlier packets, as a NAK does.
-            self.due.ack = None;
+            self.taken.report = core::mem::take(&mut self.due.report);
+            self.imply_ack(self.expected);
             let words = self.ahead.words().count() as u32;
             return Some(Response::Missing {
                 psn: self.numbering.psn(self.expected),
@@ -524,10 +545,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             original,
             again,
         } = ready;
-        // The response acknowledges all earlier packets.
-        if self.due.ack.is_some_and(|ack| ack < sequence) {
-            self.due.ack = None;
-        }
+        self.imply_ack(sequence);
         self.last_read = sequence;
         segment.psn = self.numbering.psn(sequence);
         if let Some(original) = original {
@@ -542,6 +560,14 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             source,
             msn,
             again,
+        }
+    }
+
+    /// A response with this sequence acknowledges all earlier packets, too.
+    #[inline(always)]
+    fn imply_ack(&mut self, sequence: Sequence) {
+        if self.due.ack.is_some_and(|ack| ack < sequence) {
+            self.taken.ack = self.taken.ack.max(self.due.ack.take());
         }
     }
 
@@ -572,13 +598,13 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
                 self.resources.rewind(sequence, self.mtu);
                 (nak, report)
             }
-            Response::Acknowledge { syndrome, .. } if is_ack(syndrome) => (None, false),
+            Response::Acknowledge { syndrome, .. } if is_ack(syndrome) => (None, Report::None),
             Response::Acknowledge { .. } => (nak, report),
             Response::Missing { .. } => (None, report),
         };
         // One that is due since then says more.
         self.due.nak = self.due.nak.or(nak);
-        self.due.report |= report;
+        self.due.report = self.due.report.max(report);
         self.due.ack = self.due.ack.max(ack);
     }
 
@@ -616,7 +642,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             return Outcome::default();
         }
         self.resources.clear();
-        self.ahead.clear();
+        self.forget_kept();
         self.state = ResponderState::FatalNak;
         self.set_nak(self.last_read, NakCode::RemoteAccess);
         Outcome {
@@ -641,7 +667,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     /// Sends a fatal NAK for the expected request.
     fn stop(&mut self, code: NakCode, fatal: Fatal) -> Outcome {
         self.state = ResponderState::FatalNak;
-        self.ahead.clear();
+        self.forget_kept();
         self.set_nak(self.expected, code);
         Outcome {
             fatal: Some(fatal),
@@ -661,13 +687,18 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         self.newest_ahead = Some(self.expected);
         // And comes again behind this one.
         self.rnr_nak_at = Some(self.expected);
-        self.ahead.clear();
+        self.forget_kept();
         self.due.nak = Some(Nak {
             sequence: self.expected,
             syndrome: AethSyndrome::RnrNak {
                 timer: self.min_rnr_timer,
             },
         });
+    }
+
+    fn forget_kept(&mut self) {
+        self.ahead.clear();
+        self.due.report = Report::None;
     }
 
     fn forget(&mut self) {

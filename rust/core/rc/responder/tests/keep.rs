@@ -83,6 +83,95 @@ fn a_forged_one_does_not_win_by_being_early() {
     assert_eq!(rig.answers(), [(3, Ok(ACK))]);
 }
 
+/// A packet within a kept READ, and another one that contradicts it, do not make the READ missing
+/// for good: when it comes again, it counts as kept.
+#[test]
+fn what_is_kept_survives_a_conflict_within_it() {
+    let mut rig = Rig::new();
+    let long = IncomingRequest {
+        keeps: true,
+        ..read(1, BASE, 4 * MTU)
+    };
+    rig.env.keep = Some(Keep::Kept);
+    let _ = rig.on(long);
+    let _ = rig.on(kept(3, false));
+    assert_eq!(report(&mut rig), Some((0, 0b1_1110)));
+    rig.env.keep = Some(Keep::Conflict);
+    let _ = rig.on(kept(3, false));
+    assert_eq!(report(&mut rig), Some((0, 0b1_0110)));
+    rig.env.keep = Some(Keep::Again);
+    let _ = rig.on(long);
+    assert_eq!(report(&mut rig), Some((0, 0b1_1110)));
+}
+
+/// Packet 0 had an ACK request, and 1 is missing: the NAK or report about it implies the ACK, is
+/// refused by the local stack, and is needless when 1 has come.
+#[test]
+fn an_ack_is_not_lost_with_a_refused_nak_or_report() {
+    for keeps in [false, true] {
+        let plain = |n: u32, ack_req: bool| IncomingRequest {
+            keeps,
+            ..kept(n, ack_req)
+        };
+        let mut rig = Rig::new();
+        rig.env.keep = Some(Keep::Kept);
+        rig.ok(plain(0, true));
+        let _ = rig.on(plain(2, false));
+        rig.responder.begin_run();
+        let response = rig.responder.next_response(1).unwrap();
+        assert_eq!(
+            (response.psn(), rig.responder.has_response()),
+            (psn(1), false)
+        );
+        rig.responder.unsend(&response);
+        rig.ok(plain(1, false));
+        if keeps {
+            assert_eq!(rig.responder.next_kept(), Some(2));
+        }
+        rig.ok(plain(2, false));
+        assert_eq!(rig.answers(), [(2, Ok(ACK))]);
+    }
+}
+
+/// The same with a response in place of the NAK, whose resource is gone before it leaves.
+#[test]
+fn an_ack_is_not_lost_with_a_refused_response() {
+    let mut rig = Rig::new();
+    rig.ok(kept(0, true));
+    rig.ok(read(1, BASE, 1));
+    rig.responder.begin_run();
+    let response = rig.responder.next_response(1).unwrap();
+    assert!(!rig.responder.has_response());
+    rig.responder.unsend(&response);
+    assert_eq!(rig.responder.due.ack, Some(0));
+    assert_eq!(rig.answers(), [(1, Err((true, true, 1)))]);
+}
+
+/// The peer asks for a report, and what it misses comes before the report leaves: it gets an ACK,
+/// unless the report had only news for it.
+#[test]
+fn who_asks_is_answered_though_the_gap_has_closed() {
+    for (asks, is_refused) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut rig = Rig::new();
+        rig.env.keep = Some(Keep::Kept);
+        let _ = rig.on(kept(1, false));
+        assert_eq!(report(&mut rig), Some((0, 0b10)));
+        rig.env.keep = Some(Keep::Again);
+        let _ = rig.on(kept(1, asks));
+        if is_refused {
+            rig.responder.begin_run();
+            let response = rig.responder.next_response(1).unwrap();
+            rig.responder.unsend(&response);
+        }
+        rig.ok(kept(0, false));
+        assert_eq!(rig.responder.next_kept(), Some(1));
+        rig.ok(kept(1, false));
+        assert!(rig.responder.keeps_nothing());
+        let ack = [(1, Ok(ACK))];
+        assert_eq!(rig.answers(), &ack[..usize::from(asks)]);
+    }
+}
+
 /// Without the bit, without room, too far away, and behind a refused packet it is as ever.
 #[test]
 fn others_get_a_nak() {
