@@ -162,7 +162,8 @@ install_all()
 	install_provider
 	install -D -m 644 "$MODULE" "$DESTDIR/lib/modules/$KERNELRELEASE/updates/ferroce.ko"
 	install -D -m 755 command/ferroce "$DESTDIR/usr/bin/ferroce"
-	install -d "$DESTDIR/usr/share/ferroce/trace"
+	install -d "$DESTDIR/usr/share/ferroce/admin" "$DESTDIR/usr/share/ferroce/trace"
+	install -m 644 command/admin/*.py "$DESTDIR/usr/share/ferroce/admin/"
 	install -m 644 command/trace/*.py command/trace/page.css command/trace/page.js "$DESTDIR/usr/share/ferroce/trace/"
 	install -D -m 644 command/ferroce@.service "$DESTDIR/usr/lib/systemd/system/ferroce@.service"
 	for section in 7 8; do

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """What the command `ferroce` makes of packet filters, addresses and provider files."""
 
+import contextlib
+import importlib
 import importlib.machinery
 import importlib.util
 import ipaddress
@@ -12,6 +14,8 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+from command.admin import doctor, firewall, keep, libraries, link
+from command.admin.report import Report
 from tests.lab import config
 
 
@@ -24,6 +28,18 @@ def load():
 
 
 ferroce = load()
+ADMIN = [importlib.import_module(f"command.admin.{path.stem}")
+         for path in sorted((config.CHECKOUT / "command/admin").glob("[a-z]*.py"))]
+
+
+def everywhere(**names):
+    """These names in every module of the command that has them."""
+    stack = contextlib.ExitStack()
+    for module in ADMIN:
+        for name, value in names.items():
+            if hasattr(module, name):
+                stack.enter_context(mock.patch.object(module, name, value))
+    return stack
 
 
 FILTERS = config.CHECKOUT / "tests/scenarios/product/filters"
@@ -33,7 +49,7 @@ OWN = {"ip": "192.0.2.7", "ip6": "2001:db8::7"}
 def judged(items, family="ip", netdev="eth0"):
     """What a packet filter does to RoCE: open, blocked in these chains, or cannot tell for these reasons."""
     packet = {"family": family, "netdev": netdev, "own": [ipaddress.ip_address(OWN[family])]}
-    certain, perhaps = ferroce.Filter(items, "test").judge(packet)
+    certain, perhaps = firewall.Filter(items, "test").judge(packet)
     if certain:
         return "blocked", *[chain for _, _, chain in certain]
     return ("cannot tell", *[doubt for _, doubt in perhaps]) if perhaps else ("open",)
@@ -41,7 +57,7 @@ def judged(items, family="ip", netdev="eth0"):
 
 def iptables(text, family="ip", netdev="eth0"):
     """The same of what `iptables -S` or iptables-save prints."""
-    return judged(ferroce.from_iptables(text, family), family, netdev)
+    return judged(firewall.from_iptables(text, family), family, netdev)
 
 
 def recorded(name):
@@ -61,13 +77,13 @@ class Libraries(unittest.TestCase):
 
     def test_of_a_wheel(self):
         data = b"ELF\0lib%s-rdmav34.so\0/etc/libibverbs.d\0rdmav\0/usr/lib64/libibverbs/lib%s-rdmav34.so\0"
-        self.assertEqual(ferroce.wanted(data), ("/etc/libibverbs.d", "/usr/lib64/libibverbs", 34))
+        self.assertEqual(libraries.wanted(data), ("/etc/libibverbs.d", "/usr/lib64/libibverbs", 34))
         # What stands before a string need not end with a zero: so in rdma-core 64 and 65.
-        self.assertEqual(ferroce.wanted(data.replace(b"\0/", b"\0hv\xf8\xff/")), ferroce.wanted(data))
+        self.assertEqual(libraries.wanted(data.replace(b"\0/", b"\0hv\xf8\xff/")), libraries.wanted(data))
 
     def test_of_none(self):
-        self.assertIsNone(ferroce.wanted(b"\0/usr/lib64/libibverbs/lib%s-rdmav34.so\0"))
-        self.assertIsNone(ferroce.wanted(b"\0/etc/libibverbs.d\0"))
+        self.assertIsNone(libraries.wanted(b"\0/usr/lib64/libibverbs/lib%s-rdmav34.so\0"))
+        self.assertIsNone(libraries.wanted(b"\0/etc/libibverbs.d\0"))
 
 
 class FrontEnds(unittest.TestCase):
@@ -114,12 +130,12 @@ class FrontEnds(unittest.TestCase):
 
     def test_sets(self):
         banned = {"set": {"family": "inet", "table": "guard", "name": "banned", "elem": ["198.51.100.1"]}}
-        drop = [ferroce.match("==", {"payload": {"protocol": "ip", "field": "saddr"}}, "@banned"), {"drop": None}]
+        drop = [firewall.match("==", {"payload": {"protocol": "ip", "field": "saddr"}}, "@banned"), {"drop": None}]
         self.assertEqual(judged([banned, *nft({}, drop)])[0], "cannot tell")
         banned["set"]["elem"] = []
         self.assertEqual(judged([banned, *nft({}, drop)]), ("open",))
         opened = {"set": {"family": "inet", "table": "guard", "name": "opened", "elem": [{"range": [4000, 5000]}]}}
-        take = [ferroce.match("==", {"payload": {"protocol": "udp", "field": "dport"}}, "@opened"), {"accept": None}]
+        take = [firewall.match("==", {"payload": {"protocol": "udp", "field": "dport"}}, "@opened"), {"accept": None}]
         self.assertEqual(judged([opened, *nft({"policy": "drop"}, take)]), ("open",))
 
 
@@ -185,22 +201,22 @@ class Links(unittest.TestCase):
         """As `systemd-escape --template=ferroce@.service` has it."""
         for netdev, unit in (("eth0", "eth0"), ("br-lan", r"br\x2dlan"), ("eth0.7", "eth0.7"), (".a", r"\x2ea"),
                              ("a+b", r"a\x2bb")):
-            self.assertEqual(ferroce.unit_of(netdev), f"ferroce@{unit}.service")
+            self.assertEqual(keep.unit_of(netdev), f"ferroce@{unit}.service")
 
     def test_kept(self):
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(ferroce, "UNITS", folder):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(keep, "UNITS", folder):
             for netdev in ("br-lan", "eth0"):
                 wants = Path(folder, f"sys-subsystem-net-devices-{netdev}.device.wants")
                 wants.mkdir()
-                (wants / ferroce.unit_of(netdev)).symlink_to("/nowhere")
-            place = Path(folder, ferroce.unit_of("br-lan") + ".d")
+                (wants / keep.unit_of(netdev)).symlink_to("/nowhere")
+            place = Path(folder, keep.unit_of("br-lan") + ".d")
             place.mkdir()
             (place / "link.conf").write_text("[Service]\nEnvironment=NAME=rdma0\n", encoding="utf-8")
-            self.assertEqual(ferroce.kept(), {"br-lan": "rdma0", "eth0": ""})
+            self.assertEqual(keep.kept(), {"br-lan": "rdma0", "eth0": ""})
 
     def test_netdev_to_propose(self):
         routes = [{"dst": "default", "dev": "wlan0"}]
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(ferroce, "NET", folder):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(link, "NET", folder):
             for name, state, card in (("br-0a1b", "up", 0), ("docker0", "up", 0), ("eth1", "up", 1), ("eth0", "down", 1),
                                       ("wlan0", "up", 1)):
                 place = Path(folder, name)
@@ -208,8 +224,8 @@ class Links(unittest.TestCase):
                 for file, text in (("type", "1"), ("operstate", state)):
                     (place / file).write_text(text, encoding="ascii")
             for answer, want in ((routes, "wlan0"), ([], "eth1")):
-                with mock.patch.object(ferroce, "as_json", return_value=answer):
-                    self.assertEqual(ferroce.likely_netdev(), want)
+                with mock.patch.object(link, "as_json", return_value=answer):
+                    self.assertEqual(link.likely_netdev(), want)
 
 
 class Loading(unittest.TestCase):
@@ -217,14 +233,13 @@ class Loading(unittest.TestCase):
 
     def found(self, lockdown, signer, root, modprobe=(0, "", "")):
         """Its one finding."""
-        report = ferroce.Report()
+        report = Report()
         answers = {"modinfo": (0, signer, ""), "modprobe": modprobe}
-        texts = {ferroce.LOCKDOWN: lockdown, "/proc/sys/kernel/modules_disabled": "0"}
-        with mock.patch.object(ferroce, "read", side_effect=lambda path: texts.get(path, "")), \
-                mock.patch.object(ferroce, "call", side_effect=lambda *argv: answers[argv[0]]), \
-                mock.patch.object(ferroce.os, "geteuid", return_value=0 if root else 1000), \
-                mock.patch.object(ferroce, "kernel_log", return_value=None):
-            ferroce.check_loading(report, "/lib/modules/x/updates/ferroce.ko")
+        texts = {doctor.LOCKDOWN: lockdown, "/proc/sys/kernel/modules_disabled": "0"}
+        with everywhere(read=lambda path: texts.get(path, ""), call=lambda *argv: answers[argv[0]],
+                        kernel_log=lambda: None), \
+                mock.patch.object(doctor.os, "geteuid", return_value=0 if root else 1000):
+            doctor.check_loading(report, "/lib/modules/x/updates/ferroce.ko")
         return report.findings[0]
 
     def test_locked_down(self):
@@ -232,12 +247,12 @@ class Loading(unittest.TestCase):
             text = f"none {mode}".replace(mode, f"[{mode}]")
             one = self.found(text, "", True)
             self.assertEqual((one["status"], "not signed" in one["text"]), ("problem", True))
-            self.assertIn(ferroce.LOCKDOWN, one["proof"])
+            self.assertIn(doctor.LOCKDOWN, one["proof"])
             one = self.found(text, "DKMS module signing key", False)
             self.assertEqual((one["status"], one["proof"]), ("unknown", "sudo modprobe ferroce"))
             refused = (1, "", "modprobe: ERROR: could not insert 'ferroce': Key was rejected by service")
             one = self.found(text, "DKMS module signing key", True, refused)
-            self.assertEqual((one["status"], ferroce.trusting_the_key() == one["fix"]), ("problem", True))
+            self.assertEqual((one["status"], doctor.trusting_the_key() == one["fix"]), ("problem", True))
 
     def test_open(self):
         self.assertEqual(self.found("[none] integrity confidentiality", "", False)["status"], "ok")
@@ -250,26 +265,26 @@ class Small(unittest.TestCase):
 
     def test_the_version_in_a_provider(self):
         note = struct.pack("=III8sII", 8, 8, 1, b"ferroce\0", 7, 5)
-        self.assertEqual(ferroce.provider_abi(b"\x7fELF..." + note + b"..."), range(5, 8))
-        self.assertEqual(ferroce.versions(range(5, 8)), "versions 5 to 7")
+        self.assertEqual(libraries.provider_abi(b"\x7fELF..." + note + b"..."), range(5, 8))
+        self.assertEqual(libraries.versions(range(5, 8)), "versions 5 to 7")
         note = struct.pack("=III8sI", 8, 4, 1, b"ferroce\0", 7)
-        self.assertEqual(ferroce.provider_abi(b"\x7fELF..." + note + b"..."), range(7, 8))
-        self.assertEqual(ferroce.versions(range(7, 8)), "version 7")
-        self.assertIsNone(ferroce.provider_abi(b"\x7fELF... ferroce\0"))
+        self.assertEqual(libraries.provider_abi(b"\x7fELF..." + note + b"..."), range(7, 8))
+        self.assertEqual(libraries.versions(range(7, 8)), "version 7")
+        self.assertIsNone(libraries.provider_abi(b"\x7fELF... ferroce\0"))
 
     def test_addresses(self):
-        self.assertEqual(ferroce.address_of("0000:0000:0000:0000:0000:ffff:0a4d:0001"), "10.77.0.1")
-        self.assertEqual(ferroce.address_of("fe80:0000:0000:0000:0000:0000:0000:0001"), "fe80::1")
+        self.assertEqual(link.address_of("0000:0000:0000:0000:0000:ffff:0a4d:0001"), "10.77.0.1")
+        self.assertEqual(link.address_of("fe80:0000:0000:0000:0000:0000:0000:0001"), "fe80::1")
 
     def test_mtus_are_those_of_the_module(self):
-        link = ferroce.Link("nothing", "")
+        one = link.Link("nothing", "")
         text = (config.CHECKOUT / "rust/core/message.rs").read_text(encoding="utf-8")
         headers = sum(map(int, re.search(r"MAX_OVERHEAD: u32 = ([0-9 +]+);", text).group(1).split("+")))
-        self.assertEqual(ferroce.MAX_HEADERS, headers)
+        self.assertEqual(link.MAX_HEADERS, headers)
         for mtu, ib_mtu in ((68, 256), (800, 512), (1500, 1024), (1023 + headers, 512), (1024 + headers, 1024),
                             (4500, 4096)):
-            link.netdev_mtu = mtu
-            self.assertEqual(link.ib_mtu(), ib_mtu)
+            one.netdev_mtu = mtu
+            self.assertEqual(one.ib_mtu(), ib_mtu)
 
 
 if __name__ == "__main__":

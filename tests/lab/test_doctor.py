@@ -11,10 +11,13 @@ import re
 import sys
 import types
 import unittest
+from pathlib import Path
 from unittest import mock
 
-from tests.lab import config
-from tests.lab.test_command import ferroce
+from command.admin import add, doctor, link, peer
+from command.admin.report import Report
+from command.admin.system import IB, NET, VERBS, Wrong
+from tests.lab.test_command import ADMIN, everywhere
 
 RELEASE = "7.3.4+deb13-amd64"
 MODULE = f"/lib/modules/{RELEASE}/updates/ferroce.ko"
@@ -23,7 +26,6 @@ PROVIDERS = "/usr/lib/x86_64-linux-gnu/libibverbs"
 PROVIDER = f"{PROVIDERS}/libferroce-rdmav34.so"
 # The note of a provider that serves version 2 alone.
 NOTE = "\x08\0\0\0\x04\0\0\0\x01\0\0\0ferroce\0\x02\0\0\0"
-IB, VERBS, NET = ferroce.IB, ferroce.VERBS, ferroce.NET
 PORT = f"{IB}/fe0/ports/1"
 # Its files by path: one link on eth0, and all is well.
 FILES = {
@@ -50,7 +52,7 @@ GONE = object()
 class Planted:
     """A machine of files and programs, in place of the one that the test runs on."""
 
-    def __init__(self, files=(), programs=(), root=True, limit=ferroce.resource.RLIM_INFINITY, mode=0o666, access=True,
+    def __init__(self, files=(), programs=(), root=True, limit=doctor.resource.RLIM_INFINITY, mode=0o666, access=True,
                  installed=True, kept=()):
         self.files = {path: text for path, text in {**FILES, **dict(files)}.items() if text is not GONE}
         self.programs = PROGRAMS | dict(programs)
@@ -83,17 +85,14 @@ class Planted:
         system = types.SimpleNamespace(path=place, uname=lambda: names, geteuid=lambda: 0 if self.root else 1000,
                                        access=lambda *_: self.access, stat=lambda _: stat, R_OK=4, W_OK=2,
                                        strerror=os.strerror)
-        with contextlib.ExitStack() as stack:
-            for name, value in (("os", system), ("call", self.call), ("listing", self.listing),
-                                ("read", lambda path: self.files.get(path, "").strip()),
-                                ("contents", lambda path: self.files.get(path, "").encode("latin-1")),
-                                ("kernel_log", lambda: None), ("kept", lambda: self.kept)):
-                stack.enter_context(mock.patch.object(ferroce, name, value))
-            stack.enter_context(mock.patch.object(ferroce.glob, "glob", lambda pattern: fnmatch.filter(
-                sorted(self.files), pattern)))
-            stack.enter_context(mock.patch.object(ferroce.resource, "getrlimit", lambda _: (self.limit, self.limit)))
-            stack.enter_context(mock.patch.object(ferroce.shutil, "which", lambda name: f"/usr/bin/{name}" if self.installed
-                                                  and self.installed is not name else None))
+        files = types.SimpleNamespace(glob=lambda pattern: fnmatch.filter(sorted(self.files), pattern))
+        limits = mock.patch.object(doctor.resource, "getrlimit", lambda _: (self.limit, self.limit))
+        programs = mock.patch.object(doctor.shutil, "which", lambda name: f"/usr/bin/{name}" if self.installed
+                                     and self.installed is not name else None)
+        with limits, programs, everywhere(
+                os=system, glob=files, call=self.call, listing=self.listing, kernel_log=lambda: None, kept=lambda: self.kept,
+                read=lambda path: self.files.get(path, "").strip(),
+                contents=lambda path: self.files.get(path, "").encode("latin-1")):
             yield
 
 
@@ -101,14 +100,14 @@ class Planted:
 REACHED = set()
 
 
-def answers(planted, ask=ferroce.diagnose):
+def answers(planted, ask=doctor.diagnose):
     """What is not ok: status, check, text, fix and proof of each."""
-    report = ferroce.Report()
+    report = Report()
     put = report.put
 
     def noted(status, *words, **more):
         frame = sys._getframe(2)  # pylint: disable=protected-access
-        REACHED.add(frame.f_lineno)
+        REACHED.add((frame.f_code.co_filename, frame.f_lineno))
         put(status, *words, **more)
 
     report.put = noted
@@ -162,15 +161,15 @@ DOCTOR = (
      (problem("kernel", "without CONFIG_INFINIBAND: it has no RDMA core", "linux-image-amd64"), NO_LINK)),
     (Planted({**NO_MODULE, MODULE: GONE}),
      (problem("module", f"there is no module ferroce for the kernel {re.escape(RELEASE)}$", "ferroce-dkms"), NO_LINK)),
-    (Planted({**NO_MODULE, MODULE: GONE, f"{ferroce.NOT_BUILT}/{RELEASE}": "gcc-14 is not installed"}),
+    (Planted({**NO_MODULE, MODULE: GONE, f"{doctor.NOT_BUILT}/{RELEASE}": "gcc-14 is not installed"}),
      (problem("module", "gcc-14 is not installed$", "remove that reason; then dkms autoinstall"), NO_LINK)),
-    (Planted({**NO_MODULE, ferroce.LOCKDOWN: "none [integrity] confidentiality"}, {"modinfo -F signer": ""}),
+    (Planted({**NO_MODULE, doctor.LOCKDOWN: "none [integrity] confidentiality"}, {"modinfo -F signer": ""}),
      (problem("module", r"locked down \(integrity.*is not signed", "ferroce-dkms.*boot without lockdown="), NO_LINK)),
     (Planted({**NO_MODULE, "/sys/module/module/parameters/sig_enforce": "Y", **UEFI}, {"modinfo -F signer": ""}),
      (problem("module", "enforces signatures.*is not signed", "ferroce-dkms.*; then mokutil"), NO_LINK)),
     (Planted({**NO_MODULE, "/proc/sys/kernel/modules_disabled": "1"}),
      (problem("module", "loads no module any more", "boot the machine anew"), NO_LINK)),
-    (Planted({**NO_MODULE, ferroce.LOCKDOWN: "none [integrity] confidentiality"}, {"modinfo -F signer": "DKMS"}, root=False),
+    (Planted({**NO_MODULE, doctor.LOCKDOWN: "none [integrity] confidentiality"}, {"modinfo -F signer": "DKMS"}, root=False),
      (unknown("module", "signed by DKMS: whether that key is trusted", "^$"), NO_LINK,
       unknown("firewall", "only root can read", "^$"))),
     (Planted({**NO_MODULE, **UEFI}, {"modprobe": REJECTED}), (problem("module", "Key was rejected", "^mokutil --import"), NO_LINK)),
@@ -279,7 +278,7 @@ class Wire:
 class Asked:
     """The connection manager of this machine."""
 
-    NODE = ferroce.Manager.NODE
+    NODE = peer.Manager.NODE
 
     def __init__(self, way=("route resolved", 0), said=("rejected", 8), guid=FILES[f"{IB}/fe0/node_guid"]):
         self.way, self.said, self.guid = way, said, guid
@@ -361,17 +360,18 @@ def asking(wire, manager, counts):
     totals = iter(({}, counts))
 
     def ask(report):
-        with mock.patch.object(ferroce.socket, "socket", wire), mock.patch.object(ferroce, "Manager", manager), \
-                mock.patch.object(ferroce.Link, "totals", lambda _: next(totals)):
-            ferroce.reach(report, PEER)
+        with mock.patch.object(peer.socket, "socket", wire), mock.patch.object(peer, "Manager", manager), \
+                mock.patch.object(link.Link, "totals", lambda _: next(totals)):
+            peer.reach(report, PEER)
     return ask
 
 
 def every_answer():
-    """The first and last line of each place of the command that gives an answer which is not ok."""
-    tree = ast.parse((config.CHECKOUT / "command/ferroce").read_text(encoding="utf-8"))
-    return [(node.lineno, node.end_lineno) for node in ast.walk(tree) if isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute) and node.func.attr in ("problem", "hint", "unknown")]
+    """The file, and the first and last line, of each place of the command that gives an answer which is not ok."""
+    return [(module.__file__, node.lineno, node.end_lineno) for module in ADMIN
+            for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8")))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("problem", "hint", "unknown")]
 
 
 class Answers(unittest.TestCase):
@@ -394,13 +394,14 @@ class Answers(unittest.TestCase):
                 counts = {name: value for one in json.loads(planted.programs.get("rdma -j statistic", "[]"))
                           for name, value in one.items() if name.endswith("_pkts")}
                 self.agree(answers(planted, asking(wire, manager, counts)), wanted)
-        missed = [first for first, last in every_answer() if not REACHED & set(range(first, last + 1))]
-        self.assertEqual(missed, [], "no case comes to the answers at these lines of command/ferroce")
+        missed = [(file, first) for file, first, last in every_answer()
+                  if not REACHED & {(file, line) for line in range(first, last + 1)}]
+        self.assertEqual(missed, [], "no case comes to the answers at these lines of the command")
         self.assertGreater(len(every_answer()), 50)
 
     def test_no_netdev(self):
-        with Planted(NO_MODULE).here(), self.assertRaisesRegex(ferroce.Wrong, "no netdev eth9; ferroce add eth0 may be meant"):
-            ferroce.add("eth9")
+        with Planted(NO_MODULE).here(), self.assertRaisesRegex(Wrong, "no netdev eth9; ferroce add eth0 may be meant"):
+            add.add("eth9")
 
 
 if __name__ == "__main__":

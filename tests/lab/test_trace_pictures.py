@@ -160,12 +160,13 @@ class Command(unittest.TestCase):
         missing = run()
         self.assertEqual(missing.returncode, 1)
         self.assertIn(b"is missing", missing.stderr)
-        shared = self.place / "usr/share/ferroce/trace"
-        shutil.copytree(config.CHECKOUT / "command/trace", shared, ignore=shutil.ignore_patterns("__pycache__"))
+        shared = self.place / "usr/share/ferroce"
+        for part in ("admin", "trace"):
+            shutil.copytree(config.CHECKOUT / "command" / part, shared / part, ignore=shutil.ignore_patterns("__pycache__"))
         done = run()
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         self.assertTrue(done.stdout.startswith(b"-: 16 packets"))
-        self.assertFalse((shared / "__pycache__").exists())
+        self.assertEqual(list(shared.rglob("__pycache__")), [])
 
 
 @unittest.skipUnless(shutil.which("tshark"), "there is no tshark here")
