@@ -56,6 +56,14 @@ pub enum FlushRange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessError;
 
+/// A receive that was taken and is not complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Receive {
+    pub(super) wr_id: u64,
+    /// Bytes that it holds.
+    pub(super) capacity: u64,
+}
+
 /// The next receive of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeReceive {

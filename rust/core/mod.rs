@@ -35,6 +35,7 @@
 //! | the reliable connection: requester and responder | [`rc`] |
 //! | the unreliable connection, and the requester of datagrams | [`uc`] |
 //! | the responder of datagrams | [`ud`] |
+//! | what becomes of packets of these two | [`unreliable`] |
 //! | WQEs, CQEs and shared receives in their rings | [`queue`] |
 //! | which CPU transmits, and at which priority | [`offload`] |
 //! | which packets may leave as one batch | [`batch`] |
@@ -83,4 +84,5 @@ mod slots;
 pub mod uabi;
 pub mod uc;
 pub mod ud;
+pub mod unreliable;
 pub mod wire;

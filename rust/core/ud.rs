@@ -12,13 +12,13 @@ use super::completion::RecvOp;
 use super::completion::Status;
 use super::env::flushed;
 use super::env::AccessError;
+use super::env::Receive;
 use super::env::ReceiveEnv;
 use super::segment::IncomingRequest;
-use super::uc::responder::fail_receive;
-use super::uc::responder::take_receive;
-use super::uc::responder::Receive;
-use super::uc::responder::UnreliableDrop;
-use super::uc::responder::UnreliableOutcome;
+use super::unreliable::fail_receive;
+use super::unreliable::take_receive;
+use super::unreliable::UnreliableDrop;
+use super::unreliable::UnreliableOutcome;
 use crate::core::wire::grh::GRH_LEN;
 
 /// Q_Keys with this bit are controlled: only privileged users set them (IBTA 10.2.5).

@@ -66,8 +66,11 @@ use crate::core::segment::{
     ReadSegment, //
 };
 use crate::core::send::Progress;
-use crate::core::uc;
 use crate::core::ud::DatagramEnv;
+use crate::core::unreliable::{
+    UnreliableDrop,
+    UnreliableOutcome, //
+};
 use crate::core::wire::grh::{
     self,
     Grh,
@@ -438,15 +441,11 @@ fn settled(
 fn unanswered(
     qp: ArcBorrow<'_, Qp>,
     request: &IncomingRequest,
-    outcome: uc::responder::UnreliableOutcome,
+    outcome: UnreliableOutcome,
     ctx: &mut Ctx<'_>,
 ) -> bool {
     let which = (request.psn, request.opcode);
     trace::request(move || traced::unanswered(qp.number(), which, outcome));
-    use uc::responder::{
-        UnreliableDrop,
-        UnreliableOutcome, //
-    };
     let counter = match outcome {
         UnreliableOutcome::Executed => return true,
         UnreliableOutcome::Failed => {

@@ -12,7 +12,7 @@ use crate::core::offload::SenderKind;
 use crate::core::rc;
 use crate::core::send::SendRequest;
 use crate::core::uabi::cqe::Cqe;
-use crate::core::uc::responder::{
+use crate::core::unreliable::{
     UnreliableDrop,
     UnreliableOutcome, //
 };

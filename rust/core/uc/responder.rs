@@ -16,21 +16,23 @@
 //! Only a receive whose own memory or WQE is at fault completes in error, and ends the QP (class
 //! A).
 
-use crate::core::completion::vendor;
 use crate::core::completion::RecvCompletion;
 use crate::core::completion::RecvOp;
 use crate::core::completion::Status;
 use crate::core::env::check_range;
 use crate::core::env::flushed;
-use crate::core::env::ReceiveEnv;
+use crate::core::env::Receive;
 use crate::core::env::RemoteAccess;
-use crate::core::env::TakeReceive;
 use crate::core::env::WriteEnv;
 use crate::core::memory::Span;
 use crate::core::message::is_cut_so;
 use crate::core::message::Mtu;
 use crate::core::message::MAX_MESSAGE;
 use crate::core::segment::IncomingRequest;
+use crate::core::unreliable::fail_receive;
+use crate::core::unreliable::take_receive;
+use crate::core::unreliable::UnreliableDrop;
+use crate::core::unreliable::UnreliableOutcome;
 use crate::core::wire::headers::Reth;
 use crate::core::wire::opcode::Kind;
 use crate::core::wire::opcode::OpcodeInfo;
@@ -39,37 +41,6 @@ use crate::core::wire::psn::Psn;
 /// How far before the expected packet an old one may be. One that is farther away is of a sender
 /// that has begun anew, or comes after so many losses that it looks like that.
 pub const MOST_BEHIND: i32 = 4096;
-
-/// Why a packet had no effect. Each has a counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnreliableDrop {
-    /// It is old: it came late, or twice.
-    Old,
-    /// Packets of its message are missing.
-    Gap,
-    /// There is no receive for its message.
-    NoReceive,
-    /// Its message is longer than the receive.
-    TooLong,
-    /// Its message may not write there.
-    Denied,
-    /// It breaks the rules of messages.
-    Invalid,
-    /// The responder is not connected, or stopped.
-    NotReady,
-}
-
-/// The outcome of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum UnreliableOutcome {
-    /// It was executed.
-    Executed,
-    /// It was not.
-    Dropped(UnreliableDrop),
-    /// A receive ended in error: the QP goes to ERR.
-    Failed,
-}
 
 /// The message in progress.
 #[derive(Clone, Copy, Debug)]
@@ -82,50 +53,6 @@ enum UnreliableMessage {
     Write { reth: Reth, received: u32 },
     /// One that is dropped.
     Lost(UnreliableDrop),
-}
-
-/// A receive that was taken and is not complete.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::core) struct Receive {
-    pub(in crate::core) wr_id: u64,
-    /// Bytes that it holds.
-    pub(in crate::core) capacity: u64,
-}
-
-/// Takes the next receive, or the one that is still there. An error is what becomes of the message.
-pub(in crate::core) fn take_receive(
-    held: &mut Option<Receive>,
-    op: RecvOp,
-    env: &mut impl ReceiveEnv,
-) -> Result<Receive, UnreliableOutcome> {
-    if let Some(receive) = *held {
-        return Ok(receive);
-    }
-    match env.take_receive() {
-        TakeReceive::Taken { wr_id, capacity } => Ok(*held.insert(Receive { wr_id, capacity })),
-        TakeReceive::Empty => Err(UnreliableOutcome::Dropped(UnreliableDrop::NoReceive)),
-        TakeReceive::Malformed { wr_id, status } => {
-            env.complete(RecvCompletion {
-                status,
-                vendor_err: vendor::RECEIVE_MALFORMED,
-                ..flushed(wr_id, op)
-            });
-            Err(UnreliableOutcome::Failed)
-        }
-    }
-}
-
-/// A receive whose memory is not accessible completes in error.
-pub(in crate::core) fn fail_receive(
-    receive: Receive,
-    env: &mut impl ReceiveEnv,
-) -> UnreliableOutcome {
-    env.complete(RecvCompletion {
-        status: Status::LocProtErr,
-        vendor_err: vendor::RECEIVE_MEMORY,
-        ..flushed(receive.wr_id, RecvOp::Send)
-    });
-    UnreliableOutcome::Failed
 }
 
 /// The responder of a QP.

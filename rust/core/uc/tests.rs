@@ -4,8 +4,6 @@
 
 use super::requester::UnreliableRequester;
 use super::requester::UnreliableSlot;
-use super::responder::UnreliableDrop;
-use super::responder::UnreliableOutcome;
 use super::responder::UnreliableResponder;
 use super::responder::MOST_BEHIND;
 use crate::core::completion::Carried;
@@ -28,6 +26,8 @@ use crate::core::send::{
     PushError,
     SendRequest, //
 };
+use crate::core::unreliable::UnreliableDrop;
+use crate::core::unreliable::UnreliableOutcome;
 use crate::core::wire::opcode::Opcode;
 use crate::core::wire::opcode::OpcodeService;
 use crate::core::wire::psn::Psn;

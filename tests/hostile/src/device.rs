@@ -25,8 +25,9 @@ use ferroce_core::send::{
     Progress,
     SendRequest, //
 };
-use ferroce_core::uc::responder as unreliable;
+use ferroce_core::uc::responder::UnreliableResponder;
 use ferroce_core::ud::{DatagramEnv, DatagramResponder};
+use ferroce_core::unreliable;
 use ferroce_core::wire::headers::{AethSyndrome, Bth};
 use ferroce_core::wire::icrc::{self, Crc32, SoftCrc32};
 use ferroce_core::wire::opcode::{Opcode, OpcodeService as Opcodes};
@@ -59,7 +60,7 @@ const NAMES: [&str; 14] = [
 
 enum Half {
     Reliable(Box<Responder<Vec<Resource>>>),
-    Unreliable(unreliable::UnreliableResponder),
+    Unreliable(UnreliableResponder),
     Datagram(DatagramResponder),
 }
 
@@ -447,7 +448,7 @@ fn connected(service: Service, rights: &Rights, qp: &Qp) -> Half {
             Half::Reliable(Box::new(responder))
         }
         Service::Uc => {
-            let mut responder = unreliable::UnreliableResponder::default();
+            let mut responder = UnreliableResponder::default();
             responder.connect(Mtu::MIN, rq_psn, rights.rdma);
             Half::Unreliable(responder)
         }

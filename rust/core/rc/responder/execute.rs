@@ -19,6 +19,7 @@ use crate::core::completion::RecvOp;
 use crate::core::completion::Status;
 use crate::core::env::check_range;
 use crate::core::env::flushed;
+use crate::core::env::Receive;
 use crate::core::env::RemoteAccess;
 use crate::core::env::ResponderEnv;
 use crate::core::env::TakeReceive;
@@ -45,26 +46,20 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         if !is_cut_so(self.mtu, request.span, first, last, request.payload_len) {
             return self.refuse_invalid();
         }
-        let (wr_id, capacity, received) = match (self.message, first) {
+        let (receive, received) = match (self.message, first) {
             (Message::None, true) => match self.take_receive(RecvOp::Send, env) {
-                Ok((wr_id, capacity)) => (wr_id, capacity, 0),
+                Ok(receive) => (receive, 0),
                 Err(outcome) => return outcome,
             },
-            (
-                Message::Send {
-                    wr_id,
-                    capacity,
-                    received,
-                },
-                false,
-            ) => (wr_id, capacity, received),
+            (Message::Send { receive, received }, false) => (receive, received),
             _ => return self.refuse_invalid(),
         };
 
         let total = received.checked_add(request.payload_len);
-        let Some(total) = total.filter(|&n| n <= MAX_MESSAGE && u64::from(n) <= capacity) else {
+        let fits = |total: &u32| *total <= MAX_MESSAGE && u64::from(*total) <= receive.capacity;
+        let Some(total) = total.filter(fits) else {
             return self.fail_receive(
-                wr_id,
+                receive.wr_id,
                 RecvOp::Send,
                 (Status::LocLenErr, vendor::RECEIVE_TOO_SHORT),
                 NakCode::InvalidRequest,
@@ -73,7 +68,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         };
         if request.payload_len != 0 && env.scatter(received, request.payload_len).is_err() {
             return self.fail_receive(
-                wr_id,
+                receive.wr_id,
                 RecvOp::Send,
                 (Status::LocProtErr, vendor::RECEIVE_MEMORY),
                 NakCode::RemoteOperational,
@@ -88,7 +83,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
                     if env.invalidate(MemoryKey::new(key)).is_err() {
                         // The receive is taken, and nothing will complete it otherwise.
                         self.message = Message::None;
-                        env.complete(flushed(wr_id, RecvOp::Send));
+                        env.complete(flushed(receive.wr_id, RecvOp::Send));
                         return self.refuse_access();
                     }
                     Carried::Invalidated(key)
@@ -96,7 +91,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
                 _ => Carried::Nothing,
             };
             env.complete(RecvCompletion {
-                wr_id,
+                wr_id: receive.wr_id,
                 status: Status::Success,
                 op: RecvOp::Send,
                 byte_len: total,
@@ -107,8 +102,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             self.end_message();
         } else {
             self.message = Message::Send {
-                wr_id,
-                capacity,
+                receive,
                 received: total,
             };
         }
@@ -170,7 +164,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         let span = Span::new(reth.rkey(), va, request.payload_len);
         if request.payload_len != 0 && env.write_remote(span).is_err() {
             return match receive {
-                Some((wr_id, capacity)) => {
+                Some(Receive { wr_id, capacity }) => {
                     self.refuse_write_for(TakeReceive::Taken { wr_id, capacity }, env)
                 }
                 None => self.refuse_access(),
@@ -178,9 +172,9 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         }
 
         if last {
-            if let Some((wr_id, _)) = receive {
+            if let Some(receive) = receive {
                 env.complete(RecvCompletion {
-                    wr_id,
+                    wr_id: receive.wr_id,
                     status: Status::Success,
                     op: RecvOp::WriteImm,
                     byte_len: length,
@@ -297,15 +291,15 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         self.msn = self.msn.wrapping_add(1) & 0xff_ffff;
     }
 
-    /// The id and capacity of the next receive, or the outcome without one.
+    /// The next receive, or the outcome without one.
     #[inline(always)]
     fn take_receive(
         &mut self,
         op: RecvOp,
         env: &mut impl ResponderEnv,
-    ) -> Result<(u64, u64), Outcome> {
+    ) -> Result<Receive, Outcome> {
         match env.take_receive() {
-            TakeReceive::Taken { wr_id, capacity } => Ok((wr_id, capacity)),
+            TakeReceive::Taken { wr_id, capacity } => Ok(Receive { wr_id, capacity }),
             TakeReceive::Empty => Err(self.not_ready()),
             TakeReceive::Malformed { wr_id, status } => Err(self.fail_receive(
                 wr_id,

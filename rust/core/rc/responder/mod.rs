@@ -45,6 +45,7 @@ use crate::core::completion::RecvCompletion;
 use crate::core::completion::RecvOp;
 use crate::core::env::flushed;
 use crate::core::env::Keep;
+use crate::core::env::Receive;
 use crate::core::env::ResponderEnv;
 use crate::core::message::Mtu;
 use crate::core::rc::ahead::Ahead;
@@ -135,10 +136,7 @@ enum Message {
     None,
     /// A SEND, which goes to a receive.
     Send {
-        /// Of the receive.
-        wr_id: u64,
-        /// Bytes that the receive holds.
-        capacity: u64,
+        receive: Receive,
         /// Bytes received so far.
         received: u32,
     },
@@ -656,7 +654,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     #[must_use]
     pub fn abort(&mut self) -> Option<RecvCompletion> {
         let in_progress = match self.message {
-            Message::Send { wr_id, .. } => Some(flushed(wr_id, RecvOp::Send)),
+            Message::Send { receive, .. } => Some(flushed(receive.wr_id, RecvOp::Send)),
             _ => None,
         };
         self.forget();
