@@ -67,7 +67,7 @@ impl Status {
 
 /// `vendor_err`: which cause of a status it was; values keep their meaning. 0 is success.
 ///
-/// The low byte of a refusal by the peer is its AETH syndrome.
+/// The low byte of a NAK is its AETH syndrome.
 pub mod vendor {
     use super::NakCode;
 
@@ -93,14 +93,14 @@ pub mod vendor {
     pub const RECEIVE_MALFORMED: u32 = 10;
     /// The RDMA WRITE that took the receive may not write there.
     pub const RECEIVE_ACCESS: u32 = 11;
-    /// The peer refused: this, plus the AETH syndrome.
-    pub const REFUSED: u32 = 0x100;
+    /// A NAK of the peer: this, plus the AETH syndrome.
+    pub const NAK: u32 = 0x100;
 
-    /// The peer refused with this code.
+    /// A NAK with this code.
     #[inline]
-    pub const fn refused(code: NakCode) -> u32 {
+    pub const fn nak(code: NakCode) -> u32 {
         let syndrome = crate::core::wire::headers::AethSyndrome::Nak(code).encode();
-        REFUSED | syndrome as u32
+        NAK | syndrome as u32
     }
 }
 
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_keeps_its_syndrome() {
-        assert_eq!(vendor::refused(NakCode::RemoteAccess), 0x100 | 0x62);
+    fn a_nak_keeps_its_syndrome() {
+        assert_eq!(vendor::nak(NakCode::RemoteAccess), 0x100 | 0x62);
     }
 }

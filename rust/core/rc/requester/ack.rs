@@ -411,6 +411,6 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             }
         };
         self.count(1, |counters| &mut counters.fatal_naks);
-        self.end_head(status, vendor::refused(code), sink);
+        self.end_head(status, vendor::nak(code), sink);
     }
 }

@@ -45,7 +45,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         env: &mut impl ResponderEnv,
     ) -> Outcome {
         let (Message::None, Some(atomic)) = (self.message, request.extension.atomic()) else {
-            return self.refuse_invalid();
+            return self.nak_invalid();
         };
         // Without a resource it must not be executed.
         if !self.rights.atomic
@@ -53,11 +53,11 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             || atomic.va() & 7 != 0
             || !self.may_keep_one_more()
         {
-            return self.refuse_invalid();
+            return self.nak_invalid();
         }
         let word = Span::new(atomic.rkey(), atomic.va(), ATOMIC_SIZE);
         let Ok(original) = env.change_remote(word, change(kind, &atomic)) else {
-            return self.refuse_access();
+            return self.nak_access();
         };
         let executed = Executed::new(Kind::Atomic(kind), word);
         self.keep_executed(executed, Some(original))
@@ -70,7 +70,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         env: &mut impl ResponderEnv,
     ) -> Outcome {
         let (Message::None, Some(reth)) = (self.message, request.extension.reth()) else {
-            return self.refuse_invalid();
+            return self.nak_invalid();
         };
         if !self.rights.write
             || request.payload_len != ATOMIC_SIZE
@@ -78,11 +78,11 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             || reth.va() & 7 != 0
             || !self.may_keep_one_more()
         {
-            return self.refuse_invalid();
+            return self.nak_invalid();
         }
         let word = Span::from(&reth);
         if env.write_word(word).is_err() {
-            return self.refuse_access();
+            return self.nak_access();
         }
         self.keep_executed(Executed::new(Kind::AtomicWrite, word), None)
     }
@@ -94,7 +94,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         env: &mut impl ResponderEnv,
     ) -> Outcome {
         let (Message::None, Some((feth, reth))) = (self.message, request.extension.flush()) else {
-            return self.refuse_invalid();
+            return self.nak_invalid();
         };
         let bits = feth.placement();
         let placement = FlushPlacement {
@@ -105,7 +105,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         let range = match feth.selectivity() {
             Feth::RANGE => FlushRange::Range(span),
             Feth::REGION => FlushRange::Region(span.key),
-            _ => return self.refuse_invalid(),
+            _ => return self.nak_invalid(),
         };
         if bits == 0
             || bits & !(Feth::GLOBAL | Feth::PERSISTENT) != 0
@@ -114,10 +114,10 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             || request.payload_len != 0
             || !self.may_keep_one_more()
         {
-            return self.refuse_invalid();
+            return self.nak_invalid();
         }
         if env.flush(range, placement).is_err() {
-            return self.refuse_access();
+            return self.nak_access();
         }
         self.keep_executed(Executed::new(Kind::Flush, span), None)
     }

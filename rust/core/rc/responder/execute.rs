@@ -44,7 +44,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     ) -> Outcome {
         let OpcodeInfo { first, last, .. } = request.opcode.info();
         if !is_cut_so(self.mtu, request.span, first, last, request.payload_len) {
-            return self.refuse_invalid();
+            return self.nak_invalid();
         }
         let (receive, received) = match (self.message, first) {
             (Message::None, true) => match self.take_receive(RecvOp::Send, env) {
@@ -52,7 +52,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
                 Err(outcome) => return outcome,
             },
             (Message::Send { receive, received }, false) => (receive, received),
-            _ => return self.refuse_invalid(),
+            _ => return self.nak_invalid(),
         };
 
         let total = received.checked_add(request.payload_len);
@@ -84,7 +84,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
                         // The receive is taken, and nothing will complete it otherwise.
                         self.message = Message::None;
                         env.complete(flushed(receive.wr_id, RecvOp::Send));
-                        return self.refuse_access();
+                        return self.nak_access();
                     }
                     Carried::Invalidated(key)
                 }
@@ -118,16 +118,16 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     ) -> Outcome {
         let OpcodeInfo { first, last, .. } = request.opcode.info();
         if !is_cut_so(self.mtu, request.span, first, last, request.payload_len) {
-            return self.refuse_invalid();
+            return self.nak_invalid();
         }
         let (reth, received) = match (self.message, first, request.extension.reth()) {
             (Message::None, true, Some(reth)) => (reth, 0),
             (Message::Write { reth, received }, false, _) => (reth, received),
-            _ => return self.refuse_invalid(),
+            _ => return self.nak_invalid(),
         };
         let length = reth.length();
         if !self.rights.write || length > MAX_MESSAGE {
-            return self.refuse_invalid();
+            return self.nak_invalid();
         }
         // The length in the RETH must be reached with the last packet, not before.
         let rest = length.saturating_sub(received);
@@ -137,15 +137,15 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             request.payload_len < rest
         };
         if !fits {
-            return self.refuse_invalid();
+            return self.nak_invalid();
         }
         // A message takes one, with its last packet: an earlier request for it takes none.
         let imm = request.extension.imm().filter(|_| last);
         if first && check_range(RemoteAccess::Write, &reth, env).is_err() {
             return match imm {
-                Some(_) if request.span == 1 => self.refuse_write_for(env.take_receive(), env),
+                Some(_) if request.span == 1 => self.nak_write_with_receive(env.take_receive(), env),
                 // Of several packets the first one has none, and this is about that.
-                _ => self.refuse_access(),
+                _ => self.nak_access(),
             };
         }
 
@@ -165,9 +165,9 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         if request.payload_len != 0 && env.write_remote(span).is_err() {
             return match receive {
                 Some(Receive { wr_id, capacity }) => {
-                    self.refuse_write_for(TakeReceive::Taken { wr_id, capacity }, env)
+                    self.nak_write_with_receive(TakeReceive::Taken { wr_id, capacity }, env)
                 }
-                None => self.refuse_access(),
+                None => self.nak_access(),
             };
         }
 
@@ -201,17 +201,17 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         env: &mut impl ResponderEnv,
     ) -> Outcome {
         let (Message::None, Some(reth)) = (self.message, request.extension.reth()) else {
-            return self.refuse_invalid();
+            return self.nak_invalid();
         };
         if !self.rights.read
             || request.payload_len != 0
             || reth.length() > MAX_MESSAGE
             || !self.may_keep_one_more()
         {
-            return self.refuse_invalid();
+            return self.nak_invalid();
         }
         if check_range(RemoteAccess::Read, &reth, env).is_err() {
-            return self.refuse_access();
+            return self.nak_access();
         }
         self.end_message();
         self.keep(Resource::new(
@@ -234,7 +234,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     #[inline(always)]
     pub(super) fn keep(&mut self, resource: Resource) -> Outcome {
         if !self.resources.push(resource) {
-            return self.refuse_invalid();
+            return self.nak_invalid();
         }
         self.newest_read = self.expected;
         self.expected = resource.behind(self.mtu);
@@ -300,7 +300,10 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     ) -> Result<Receive, Outcome> {
         match env.take_receive() {
             TakeReceive::Taken { wr_id, capacity } => Ok(Receive { wr_id, capacity }),
-            TakeReceive::Empty => Err(self.not_ready()),
+            TakeReceive::Empty => {
+                self.set_rnr_nak();
+                Err(dropped(DropReason::NoReceive))
+            }
             TakeReceive::Malformed { wr_id, status } => Err(self.fail_receive(
                 wr_id,
                 op,
@@ -309,12 +312,6 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
                 env,
             )),
         }
-    }
-
-    /// No receive is posted: sends an RNR NAK for this packet.
-    fn not_ready(&mut self) -> Outcome {
-        self.set_rnr_nak();
-        dropped(DropReason::NoReceive)
     }
 
     /// A receive ends in error, and with it the connection.
@@ -345,9 +342,9 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     /// reports it, as with adapters and in IBTA 11.6.2. An event is raised only without a receive
     /// (C9-222.1); to wait for one would be pointless.
     #[cold]
-    fn refuse_write_for(&mut self, receive: TakeReceive, env: &mut impl ResponderEnv) -> Outcome {
+    fn nak_write_with_receive(&mut self, receive: TakeReceive, env: &mut impl ResponderEnv) -> Outcome {
         let (wr_id, error) = match receive {
-            TakeReceive::Empty => return self.refuse_access(),
+            TakeReceive::Empty => return self.nak_access(),
             TakeReceive::Taken { wr_id, .. } => {
                 (wr_id, (Status::LocAccessErr, vendor::RECEIVE_ACCESS))
             }
@@ -359,12 +356,12 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     }
 
     /// The peer violated the protocol.
-    pub(super) fn refuse_invalid(&mut self) -> Outcome {
+    pub(super) fn nak_invalid(&mut self) -> Outcome {
         self.stop(NakCode::InvalidRequest, Fatal::InvalidRequest)
     }
 
     /// The peer lacks a right.
-    pub(super) fn refuse_access(&mut self) -> Outcome {
+    pub(super) fn nak_access(&mut self) -> Outcome {
         self.stop(NakCode::RemoteAccess, Fatal::AccessError)
     }
 }

@@ -326,7 +326,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             | Kind::AtomicAcknowledge
             | Kind::Acknowledge
             | Kind::Missing
-            | Kind::Notification => self.refuse_invalid(),
+            | Kind::Notification => self.nak_invalid(),
         };
         if self.expected != sequence {
             self.newest_ahead = None;

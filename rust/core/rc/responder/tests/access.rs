@@ -39,7 +39,7 @@ fn ranges_are_checked_as_a_whole_and_do_not_wrap() {
             ..read(0, 0, 0)
         });
         assert_eq!(outcome.fatal, Some(Fatal::AccessError));
-        rig.refused(0, NakCode::RemoteAccess);
+        rig.ends_with_nak(0, NakCode::RemoteAccess);
 
         let mut rig = Rig::new();
         let last = length <= MTU;
@@ -49,7 +49,7 @@ fn ranges_are_checked_as_a_whole_and_do_not_wrap() {
         });
         assert_eq!(outcome.fatal, Some(Fatal::AccessError));
         assert!(!rig.env.did.iter().any(|did| matches!(did, Did::Write(..))));
-        rig.refused(0, NakCode::RemoteAccess);
+        rig.ends_with_nak(0, NakCode::RemoteAccess);
     }
 }
 
@@ -62,7 +62,7 @@ fn memory_that_vanishes_during_a_write() {
     let outcome = rig.on(with_imm(write(1, false, true, 44, 0)));
     assert_eq!(outcome.fatal, Some(Fatal::LocalError));
     assert_eq!(rig.env.completions[0].status, Status::LocAccessErr);
-    rig.refused(1, NakCode::RemoteAccess);
+    rig.ends_with_nak(1, NakCode::RemoteAccess);
 }
 
 /// The receive says what was wrong, and there is no event; without one there is, and at once.
@@ -86,12 +86,12 @@ fn immediate_data_with_a_wrong_key() {
     let done = rig.env.completions[0];
     assert_eq!((done.wr_id, done.status), (3, Status::LocAccessErr));
     assert_eq!(done.op, RecvOp::WriteImm);
-    rig.refused(0, NakCode::RemoteAccess);
+    rig.ends_with_nak(0, NakCode::RemoteAccess);
 
     let mut rig = Rig::new();
     assert_eq!(rig.on(whole()).fatal, Some(Fatal::AccessError));
     assert_eq!(rig.env.completions.len(), 0);
-    rig.refused(0, NakCode::RemoteAccess);
+    rig.ends_with_nak(0, NakCode::RemoteAccess);
 
     // Of several packets the first one is refused, which takes no receive; so it is when they come
     // in one piece.
@@ -104,7 +104,7 @@ fn immediate_data_with_a_wrong_key() {
         rig.receive(3, 0);
         assert_eq!(rig.on(request).fatal, Some(Fatal::AccessError));
         assert_eq!(rig.env.completions.len(), 0);
-        rig.refused(0, NakCode::RemoteAccess);
+        rig.ends_with_nak(0, NakCode::RemoteAccess);
     }
 
     let mut rig = Rig::new();
@@ -114,7 +114,7 @@ fn immediate_data_with_a_wrong_key() {
     });
     assert_eq!(rig.on(whole()).fatal, Some(Fatal::LocalError));
     assert_eq!(rig.env.completions[0].status, Status::LocQpOpErr);
-    rig.refused(0, NakCode::RemoteAccess);
+    rig.ends_with_nak(0, NakCode::RemoteAccess);
 }
 
 #[test]
@@ -149,11 +149,11 @@ fn memory_that_vanishes_during_a_read() {
     rig.responder.next_response(1);
     let outcome = rig.responder.read_failed();
     assert_eq!(outcome.fatal, Some(Fatal::AccessError));
-    rig.refused(1, NakCode::RemoteAccess);
+    rig.ends_with_nak(1, NakCode::RemoteAccess);
     // With the last response too.
     let mut rig = Rig::new();
     rig.ok(read(0, BASE, 1));
     rig.responder.next_response(1);
     let _ = rig.responder.read_failed();
-    rig.refused(0, NakCode::RemoteAccess);
+    rig.ends_with_nak(0, NakCode::RemoteAccess);
 }

@@ -156,7 +156,7 @@ fn what_is_refused_is_not_executed() {
         let mut rig = Rig::new();
         let outcome = rig.on(swap(0, va));
         assert_eq!(outcome.fatal, Some(Fatal::AccessError));
-        rig.refused(0, NakCode::RemoteAccess);
+        rig.ends_with_nak(0, NakCode::RemoteAccess);
     }
 }
 

@@ -119,7 +119,7 @@ fn what_is_refused_is_not_executed() {
     ] {
         let mut rig = Rig::new();
         assert_eq!(rig.on(request).fatal, Some(Fatal::AccessError));
-        rig.refused(0, NakCode::RemoteAccess);
+        rig.ends_with_nak(0, NakCode::RemoteAccess);
     }
     let mut rig = Rig::new();
     rig.ok(write(0, true, false, 256, 300));

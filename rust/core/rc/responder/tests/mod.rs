@@ -279,7 +279,7 @@ impl Rig {
     }
 
     /// The only response is this NAK, and nothing more is accepted.
-    fn refused(&mut self, n: u32, code: NakCode) {
+    fn ends_with_nak(&mut self, n: u32, code: NakCode) {
         assert_eq!(self.answers(), [(n, Ok(AethSyndrome::Nak(code)))]);
         self.receive(99, 1000);
         let expected = self.responder.expected_psn();
@@ -295,7 +295,7 @@ impl Rig {
         let n = request.psn.distance_from(psn(0)) as u32;
         let outcome = self.on(request);
         assert_eq!(outcome.fatal, Some(Fatal::InvalidRequest), "{request:?}");
-        self.refused(n, NakCode::InvalidRequest);
+        self.ends_with_nak(n, NakCode::InvalidRequest);
     }
 }
 

@@ -75,7 +75,7 @@ fn a_receive_that_is_too_short() {
     assert_eq!(outcome.fatal, Some(Fatal::LocalError));
     assert_eq!(rig.env.completions[0].status, Status::LocLenErr);
     assert_eq!(rig.env.did.len(), 2);
-    rig.refused(1, NakCode::InvalidRequest);
+    rig.ends_with_nak(1, NakCode::InvalidRequest);
     assert!(rig.responder.abort().is_none());
     assert_eq!(rig.env.completions.len(), 1);
 }
@@ -101,7 +101,7 @@ fn a_receive_whose_memory_is_not_there() {
     let outcome = rig.on(send(0, true, true, 45));
     assert_eq!(outcome.fatal, Some(Fatal::LocalError));
     assert_eq!(rig.env.completions[0].status, Status::LocProtErr);
-    rig.refused(0, NakCode::RemoteOperational);
+    rig.ends_with_nak(0, NakCode::RemoteOperational);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_malformed_receive() {
         assert_eq!(outcome.fatal, Some(Fatal::LocalError));
         assert_eq!(rig.env.completions[0].status, Status::LocQpOpErr);
         assert!(!rig.env.did.iter().any(|did| matches!(did, Did::Write(..))));
-        rig.refused(0, NakCode::RemoteOperational);
+        rig.ends_with_nak(0, NakCode::RemoteOperational);
     }
 }
 
@@ -157,7 +157,7 @@ fn a_key_that_may_not_be_invalidated_ends_the_connection() {
     assert_eq!(rig.env.completions.len(), 1);
     assert_eq!(rig.env.completions[0].status, Status::WrFlushErr);
     assert_eq!(rig.env.keys, [0x1234]);
-    rig.refused(0, NakCode::RemoteAccess);
+    rig.ends_with_nak(0, NakCode::RemoteAccess);
     // Nothing of it is left that could complete again.
     assert!(rig.responder.abort().is_none());
     assert_eq!(rig.env.completions.len(), 1);
