@@ -118,7 +118,7 @@ pub fn kick<C: Copy + PartialEq>(queue: &mut impl KickEnv<C>, why: Kick) -> bool
         Kick::DoorbellAgain { .. } | Kick::Progress(_) | Kick::Deadline(_) => AskedBy::Event,
     };
     let decision = match why {
-        Kick::Progress(progress) | Kick::Deadline(progress) if progress.fatal => {
+        Kick::Progress(progress) | Kick::Deadline(progress) if progress.has_failed() => {
             queue.fail();
             Decision::Nothing
         }

@@ -53,10 +53,9 @@ pub enum AfterSend {
 impl From<Progress> for AfterSend {
     #[inline(always)]
     fn from(progress: Progress) -> Self {
-        if progress.fatal {
-            Self::Failed
-        } else {
-            Self::Continue
+        match progress {
+            Progress::Continue => Self::Continue,
+            Progress::Failed => Self::Failed,
         }
     }
 }
@@ -218,14 +217,24 @@ pub struct SendRequest {
     pub solicited: bool,
 }
 
-/// What an event changed, for the driver of a requester. In any case there may be
-/// something to send after it.
+/// What an event leaves a requester in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
-pub struct Progress {
+pub enum Progress {
+    /// There may be something to send.
+    #[default]
+    Continue,
     /// A work request ended in error: the QP leaves its state (for ERR, or on an unreliable service
     /// for SQE), and the caller flushes the requester.
-    pub fatal: bool,
+    Failed,
+}
+
+impl Progress {
+    /// Whether a work request ended in error.
+    #[inline(always)]
+    pub const fn has_failed(self) -> bool {
+        matches!(self, Self::Failed)
+    }
 }
 
 /// Why a work request was not taken.

@@ -386,7 +386,7 @@ fn fetch(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool
         if let Err((wr_id, status)) = pushed {
             let mut complete = |done| ctx.complete_send(qp, done);
             match requester.push_failed(wr_id, status, &mut complete) {
-                Ok(progress) if progress.fatal => ctx.fail_sends(qp),
+                Ok(progress) if progress.has_failed() => ctx.fail_sends(qp),
                 Ok(_) => {}
                 Err(_) => return false,
             }

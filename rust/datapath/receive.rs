@@ -451,7 +451,7 @@ fn on_response(
         requester.slow_down();
         Progress::default()
     };
-    if progress.fatal || !is_continued(packet) {
+    if progress.has_failed() || !is_continued(packet) {
         post::kick(&mut send, qp, Kick::Progress(progress), ctx);
     }
     Verdict::Consumed

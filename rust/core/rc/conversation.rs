@@ -278,7 +278,7 @@ impl<'a> Conversation<'a> {
                 let progress = self
                     .requester
                     .on_acknowledge(*psn, aeth, self.now, &mut sink);
-                self.fatal |= progress.fatal;
+                self.fatal |= progress.has_failed();
             }
             Response::ReadResponse {
                 segment, source, ..
@@ -298,7 +298,7 @@ impl<'a> Conversation<'a> {
                 let progress = self
                     .requester
                     .read_response_placed(&place, self.now, &mut sink);
-                self.fatal |= progress.fatal;
+                self.fatal |= progress.has_failed();
             }
             Response::Missing { .. } => panic!("nobody says that it keeps packets"),
             Response::Atomic { psn, original, .. } => {
@@ -313,7 +313,7 @@ impl<'a> Conversation<'a> {
                 let progress = self
                     .requester
                     .read_response_placed(&place, self.now, &mut sink);
-                self.fatal |= progress.fatal;
+                self.fatal |= progress.has_failed();
             }
         }
     }
@@ -348,7 +348,7 @@ impl<'a> Conversation<'a> {
             ended[usize::from(!completion.status.is_success())] += 1;
             *last = Some(completion);
         });
-        self.fatal |= progress.fatal;
+        self.fatal |= progress.has_failed();
         self.talk();
         true
     }

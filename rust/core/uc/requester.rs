@@ -245,7 +245,7 @@ impl<S: DerefMut<Target = [UnreliableSlot]>> UnreliableRequester<S> {
             self.retire(status, vendor::LOCAL, sink);
             self.state = UnreliableState::Failed;
         }
-        Progress { fatal: true }
+        Progress::Failed
     }
 
     /// Like [`Self::flush_some`], for all of them.
@@ -318,8 +318,9 @@ impl<S: DerefMut<Target = [UnreliableSlot]>> UnreliableRequester<S> {
                 self.state = UnreliableState::Failed;
             }
         }
-        Progress {
-            fatal: self.state == UnreliableState::Failed,
+        match self.state {
+            UnreliableState::Failed => Progress::Failed,
+            UnreliableState::Reset | UnreliableState::Ready => Progress::Continue,
         }
     }
 }

@@ -133,7 +133,7 @@ fn drain(
     let mut segments = Vec::new();
     while let Some(segment) = requester.next_segment(span) {
         segments.push(segment);
-        assert!(!requester.left(&segment, &mut |_| {}).fatal);
+        assert!(!requester.left(&segment, &mut |_| {}).has_failed());
     }
     segments
 }
@@ -218,7 +218,7 @@ fn an_error_ends_the_queue_until_it_is_resumed() {
     let _ = requester.left(&segment, &mut |_| panic!("half of it"));
     let mut done: Vec<(u64, Status)> = Vec::new();
     let mut sink = |completion: SendCompletion| done.push((completion.wr_id, completion.status));
-    assert!(requester.fail(Status::LocProtErr, &mut sink).fatal);
+    assert!(requester.fail(Status::LocProtErr, &mut sink).has_failed());
     assert_eq!(requester.next_segment(1), None);
     assert!(requester.is_drained() && !requester.has_unsent());
     assert_eq!(requester.flush_some(1, &mut sink), 1);
@@ -234,7 +234,7 @@ fn an_error_ends_the_queue_until_it_is_resumed() {
         (segment.opcode, segment.psn.get()),
         (Opcode::UcSendOnly, 0xff_ffff)
     );
-    assert!(!requester.left(&segment, &mut sink).fatal);
+    assert!(!requester.left(&segment, &mut sink).has_failed());
     let flushed = |wr_id| (wr_id, Status::WrFlushErr);
     assert_eq!(
         done,
@@ -257,10 +257,10 @@ fn what_cannot_be_done_waits_for_its_turn() {
     let progress = requester
         .push_failed(2, Status::LocQpOpErr, &mut sink)
         .unwrap();
-    assert!(!progress.fatal);
+    assert!(!progress.has_failed());
     requester.push(request(3, Operation::Send, 1)).unwrap();
     let segment = requester.next_segment(1).unwrap();
-    assert!(requester.left(&segment, &mut sink).fatal);
+    assert!(requester.left(&segment, &mut sink).has_failed());
     assert_eq!(requester.next_segment(1), None);
     requester.flush(&mut sink);
     assert_eq!(

@@ -216,7 +216,7 @@ impl<'q, 't, 'a> Transmit<ReliableRequester> for Local<'q, '_, 't, 'a> {
                     deliver::read_response(requester, wqes, qp, &segment, &from, ctx)
                 }
             };
-            if progress.fatal {
+            if progress.has_failed() {
                 ctx.fail(qp);
                 return ControlFlow::Break(false);
             }

@@ -132,7 +132,7 @@ impl Flow {
             }
             other => panic!("nobody asked for {other:?}"),
         };
-        assert!(!progress.fatal);
+        assert!(!progress.has_failed());
     }
 }
 
@@ -282,7 +282,7 @@ impl World {
             flow.timer = None;
         }
         let progress = flow.requester.on_deadline(now, &mut |_| ());
-        assert!(!progress.fatal);
+        assert!(!progress.has_failed());
     }
 }
 

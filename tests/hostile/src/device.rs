@@ -352,7 +352,7 @@ impl Victim {
     }
 
     fn proceed(&mut self, progress: Progress) {
-        if progress.fatal {
+        if progress.has_failed() {
             self.fail();
         }
     }

@@ -598,8 +598,9 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
                 self.end_head(failed, vendor::LOCAL, sink);
             }
         }
-        Progress {
-            fatal: self.state == RequesterState::Fatal,
+        match self.state {
+            RequesterState::Fatal => Progress::Failed,
+            RequesterState::Reset | RequesterState::Ready => Progress::Continue,
         }
     }
 

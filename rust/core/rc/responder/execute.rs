@@ -143,7 +143,9 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         let imm = request.extension.imm().filter(|_| last);
         if first && check_range(RemoteAccess::Write, &reth, env).is_err() {
             return match imm {
-                Some(_) if request.span == 1 => self.nak_write_with_receive(env.take_receive(), env),
+                Some(_) if request.span == 1 => {
+                    self.nak_write_with_receive(env.take_receive(), env)
+                }
                 // Of several packets the first one has none, and this is about that.
                 _ => self.nak_access(),
             };
@@ -342,7 +344,11 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     /// reports it, as with adapters and in IBTA 11.6.2. An event is raised only without a receive
     /// (C9-222.1); to wait for one would be pointless.
     #[cold]
-    fn nak_write_with_receive(&mut self, receive: TakeReceive, env: &mut impl ResponderEnv) -> Outcome {
+    fn nak_write_with_receive(
+        &mut self,
+        receive: TakeReceive,
+        env: &mut impl ResponderEnv,
+    ) -> Outcome {
         let (wr_id, error) = match receive {
             TakeReceive::Empty => return self.nak_access(),
             TakeReceive::Taken { wr_id, .. } => {

@@ -276,7 +276,7 @@ impl Endpoint {
             Err(PushError::NoReads) if request.op.is_answered() => {
                 let status = Status::LocQpOpErr;
                 match self.requester.push_failed(request.wr_id, status, sink) {
-                    Ok(progress) => self.failing |= progress.fatal,
+                    Ok(progress) => self.failing |= progress.has_failed(),
                     Err(error) => self.forbid(format!("{error:?}")),
                 }
             }

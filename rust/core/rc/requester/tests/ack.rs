@@ -13,7 +13,7 @@ fn one_ack_completes_all_before_it_in_order() {
     rig.push(3, Operation::Send, 10);
     rig.push(4, Operation::Send, 600);
     rig.send();
-    assert!(!rig.on(4, ACK).fatal);
+    assert!(!rig.on(4, ACK).has_failed());
     assert_eq!(rig.ended(), [(1, Status::Success), (3, Status::Success)]);
     assert_eq!(rig.requester.retired(), 3);
     let _ = rig.on(6, ACK);
@@ -55,7 +55,7 @@ fn a_refusal_ends_the_right_one() {
         rig.silent(2, Operation::Write, 600);
         rig.push(3, Operation::Send, 1);
         rig.send();
-        assert!(rig.on(2, AethSyndrome::Nak(code)).fatal);
+        assert!(rig.on(2, AethSyndrome::Nak(code)).has_failed());
         assert_eq!(rig.ended(), [(1, Status::Success), (2, status)]);
         assert_eq!(rig.requester.retired(), 2);
         // Nothing waits for the next one.

@@ -150,7 +150,7 @@ fn an_answer_of_another_kind_ends_the_request() {
         };
         let refused = rig.take(&response).unwrap_err();
         assert_eq!(refused.reason, Ignored::Bad);
-        assert!(refused.progress.fatal);
+        assert!(refused.progress.has_failed());
         assert_eq!(rig.ended(), [(1, Status::BadRespErr)]);
     }
 }

@@ -13,13 +13,13 @@ fn what_failed_here_waits_for_its_turn() {
     assert!(!rig.next().unwrap().ack_req);
     let segment = rig.next().unwrap();
     let progress = rig.fail(segment.slot);
-    assert!(!progress.fatal);
+    assert!(!progress.has_failed());
     assert!(rig.done.is_empty());
     // No ACK was requested for the first message yet: its end is retransmitted with a request.
     assert_eq!(rig.send(), [(0, true)]);
     assert_eq!(rig.next(), None);
     let progress = rig.on(0, ACK);
-    assert!(progress.fatal);
+    assert!(progress.has_failed());
     assert_eq!(rig.ended(), [(2, Status::LocProtErr)]);
     rig.flush();
     assert_eq!(rig.ended()[1..], [(3, Status::WrFlushErr)]);
@@ -52,7 +52,7 @@ fn what_failed_here_does_not_count_as_a_question() {
         }
         let _ = rig.fail(segment.slot);
         assert_eq!(rig.send(), [(0, true)]);
-        assert!(rig.on(0, ACK).fatal);
+        assert!(rig.on(0, ACK).has_failed());
         assert_eq!(rig.ended(), [(2, Status::LocProtErr)]);
     }
 }
@@ -76,7 +76,7 @@ fn what_failed_here_first_ends_at_once() {
     let mut rig = Rig::new();
     rig.push(1, Operation::Send, 600);
     let segment = rig.next().unwrap();
-    assert!(rig.fail(segment.slot).fatal);
+    assert!(rig.fail(segment.slot).has_failed());
     assert_eq!(rig.ended(), [(1, Status::LocProtErr)]);
     // A free slot.
     assert_eq!(rig.fail(9), Progress::default());
@@ -91,9 +91,9 @@ fn a_malformed_request_waits_for_its_turn() {
     let pushed = rig
         .requester
         .push_failed(2, Status::LocQpOpErr, &mut |c| done.push(c));
-    assert_eq!(pushed, Ok(Progress { fatal: false }));
+    assert_eq!(pushed, Ok(Progress::Continue));
     assert_eq!(rig.next(), None);
-    assert!(rig.on(0, ACK).fatal);
+    assert!(rig.on(0, ACK).has_failed());
     assert_eq!(rig.ended(), [(2, Status::LocQpOpErr)]);
 
     let mut rig = Rig::new();
@@ -101,7 +101,7 @@ fn a_malformed_request_waits_for_its_turn() {
     let pushed = rig
         .requester
         .push_failed(2, Status::LocQpOpErr, &mut |c| done.push(c));
-    assert!(pushed.unwrap().fatal);
+    assert!(pushed.unwrap().has_failed());
     assert_eq!(rig.ended(), [(2, Status::LocQpOpErr)]);
 }
 
@@ -113,7 +113,7 @@ fn a_flush_keeps_the_order_and_the_status_of_what_failed() {
     rig.push(3, Operation::Send, 1);
     rig.next();
     let slot = rig.next().unwrap().slot;
-    assert!(!rig.fail(slot).fatal);
+    assert!(!rig.fail(slot).has_failed());
     rig.flush();
     let ended = [
         (1, Status::WrFlushErr),

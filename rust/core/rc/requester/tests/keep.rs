@@ -27,7 +27,7 @@ fn report(rig: &mut Rig, n: u32, kept: u64) -> Progress {
 #[test]
 fn what_is_missing_is_sent_again_alone() {
     let mut rig = rig();
-    assert!(!report(&mut rig, 1, 0b11_0010).fatal);
+    assert!(!report(&mut rig, 1, 0b11_0010).has_failed());
     // It may still come by itself.
     assert_eq!(rig.numbers(), []);
     let due = rig.now + 50_000;

@@ -25,7 +25,7 @@ fn it_is_done_in_order_and_completes_in_order() {
     rig.push(3, Operation::Send, 1);
     // Earlier messages are to be acknowledged, although nothing waits for that.
     assert_eq!(rig.send(), [(0, false), (1, false), (2, true)]);
-    assert!(!rig.execute_local_op(1, Status::Success).fatal);
+    assert!(!rig.execute_local_op(1, Status::Success).has_failed());
     assert_eq!(rig.ended(), []);
     assert_eq!(rig.send(), [(3, true)]);
     assert_eq!(rig.local_op(), Next::Idle);
@@ -44,7 +44,7 @@ fn alone_it_completes_at_once() {
     for id in 0..40 {
         rig.push(id, Operation::LocalInv, 0);
         let slot = (id % 16) as u32;
-        assert!(!rig.execute_local_op(slot, Status::Success).fatal);
+        assert!(!rig.execute_local_op(slot, Status::Success).has_failed());
         assert_eq!(rig.done.last().map(|c| c.wr_id), Some(id));
     }
     assert_eq!(rig.requester.next_psn(), psn(0));
@@ -139,7 +139,7 @@ fn a_probe_is_what_was_sent_before() {
     assert_eq!(rig.numbers(), [1]);
     let _ = rig.execute_local_op(2, Status::Success);
     let at = rig.requester.deadline().unwrap();
-    assert!(!rig.tick(at).fatal);
+    assert!(!rig.tick(at).has_failed());
     assert_eq!(rig.numbers(), [1]);
     assert_eq!(rig.requester.counters().tail_probes, 1);
     assert_eq!(rig.local_op(), Next::Idle);
@@ -154,11 +154,11 @@ fn one_that_fails_ends_the_connection_in_its_turn() {
     rig.push(2, Operation::BindMw, 0);
     rig.push(3, Operation::Send, 1);
     assert_eq!(rig.numbers(), [0]);
-    assert!(!rig.execute_local_op(1, Status::MwBindErr).fatal);
+    assert!(!rig.execute_local_op(1, Status::MwBindErr).has_failed());
     // Nothing behind it begins.
     assert_eq!(rig.local_op(), Next::Idle);
     assert_eq!(rig.ended(), []);
-    assert!(rig.on_msn(0, ACK, 1).fatal);
+    assert!(rig.on_msn(0, ACK, 1).has_failed());
     rig.flush();
     assert_eq!(
         rig.ended(),

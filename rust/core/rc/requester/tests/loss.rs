@@ -13,7 +13,7 @@ fn lost_responses_are_asked_for_again_from_the_first_missing() {
     // Response 1 is lost: 2 shows it, and 3 says nothing new.
     let refused = rig.accept(2, false, false, 256).unwrap_err();
     assert_eq!(refused.reason, Ignored::Gap);
-    assert!(!refused.progress.fatal);
+    assert!(!refused.progress.has_failed());
     let again = rig.next().unwrap();
     assert_eq!((again.psn, again.offset), (psn(1), 256));
     let reth = reth_of(&again);
@@ -37,12 +37,20 @@ fn a_loss_after_a_timeout_is_another_loss() {
     let mut rig = Rig::new();
     rig.push(1, Operation::Read, 256 * 5);
     rig.send();
-    assert!(!rig.accept(1, false, false, 256).unwrap_err().progress.fatal);
+    assert!(!rig
+        .accept(1, false, false, 256)
+        .unwrap_err()
+        .progress
+        .has_failed());
     assert_eq!(rig.numbers(), [0]);
     let deadline = rig.requester.deadline().unwrap();
     let _ = rig.tick(deadline);
     assert_eq!(rig.numbers(), [0]);
-    assert!(!rig.accept(1, false, false, 256).unwrap_err().progress.fatal);
+    assert!(!rig
+        .accept(1, false, false, 256)
+        .unwrap_err()
+        .progress
+        .has_failed());
     assert_eq!(rig.numbers(), [0]);
     assert_eq!(rig.requester.counters().implied_naks, 2);
 }
@@ -54,7 +62,7 @@ fn an_ack_behind_a_read_says_that_its_responses_were_lost() {
     rig.push(2, Operation::Read, 300);
     rig.push(3, Operation::Send, 1);
     rig.send();
-    assert!(!rig.on(3, ACK).fatal);
+    assert!(!rig.on(3, ACK).has_failed());
     assert_eq!(rig.ended(), [(1, Status::Success)]);
     assert_eq!(rig.numbers(), [1, 3]);
     let _ = rig.respond(1, true, false, 256);
@@ -82,7 +90,7 @@ fn responses_that_break_the_rules_end_the_read() {
         rig.send();
         let refused = rig.accept(n, first, last, len).unwrap_err();
         assert_eq!(refused.reason, Ignored::Bad);
-        assert!(refused.progress.fatal);
+        assert!(refused.progress.has_failed());
         assert_eq!(rig.ended().last().unwrap().1, Status::BadRespErr);
     }
     for (n, first, last, len) in [

@@ -53,7 +53,7 @@ fn reads_outstanding_are_limited() {
     }
     rig.push(4, Operation::Send, 1);
     assert_eq!(rig.numbers(), [0, 1]);
-    assert!(!rig.respond(0, true, true, 1).fatal);
+    assert!(!rig.respond(0, true, true, 1).has_failed());
     assert_eq!(rig.numbers(), [2]);
     let _ = rig.respond(1, true, true, 1);
     let _ = rig.respond(2, true, true, 1);

@@ -11,7 +11,7 @@ fn a_sequence_nak_goes_back() {
     rig.push(2, Operation::Send, 256 * 3);
     rig.push(3, Operation::Send, 1);
     assert_eq!(rig.numbers(), [0, 1, 2, 3, 4]);
-    assert!(!rig.on(2, SEQUENCE).fatal);
+    assert!(!rig.on(2, SEQUENCE).has_failed());
     assert_eq!(rig.ended(), [(1, Status::Success)]);
     // Asks at once, at ends of signaled messages, and at the end of what is repeated.
     assert_eq!(rig.send(), [(2, true), (3, true), (4, true)]);
@@ -28,16 +28,16 @@ fn a_sequence_nak_that_the_network_doubled_is_one() {
     });
     rig.push(1, Operation::Send, 256 * 2);
     rig.send();
-    assert!(!rig.on(0, SEQUENCE).fatal);
+    assert!(!rig.on(0, SEQUENCE).has_failed());
     assert_eq!(rig.numbers(), [0, 1]);
-    assert!(!rig.on(0, SEQUENCE).fatal);
+    assert!(!rig.on(0, SEQUENCE).has_failed());
     assert_eq!(rig.numbers(), []);
     assert_eq!(rig.requester.counters().seq_naks, 1);
     // With progress it is another gap, and so it is after a timeout.
     let _ = rig.on(1, SEQUENCE);
     assert_eq!(rig.numbers(), [1]);
     let deadline = rig.requester.deadline().unwrap();
-    assert!(rig.tick(deadline).fatal);
+    assert!(rig.tick(deadline).has_failed());
     assert_eq!(rig.ended(), [(1, Status::RetryExcErr)]);
 }
 
@@ -84,10 +84,10 @@ fn half_of_the_retries_are_kept_for_the_timeout() {
     loop {
         while !rig.send().is_empty() {
             rig.now += TIMEOUT;
-            assert!(!rig.on(0, SEQUENCE).fatal);
+            assert!(!rig.on(0, SEQUENCE).has_failed());
         }
         let deadline = rig.requester.deadline().unwrap();
-        if rig.tick(deadline).fatal {
+        if rig.tick(deadline).has_failed() {
             break;
         }
     }
@@ -109,7 +109,7 @@ fn without_a_timeout_naks_may_use_up_all_retries() {
     for is_last in [false, false, true] {
         assert_eq!(rig.numbers(), [0, 1]);
         rig.now += TIMEOUT;
-        assert_eq!(rig.on(0, SEQUENCE).fatal, is_last);
+        assert_eq!(rig.on(0, SEQUENCE).has_failed(), is_last);
     }
     assert_eq!(rig.ended(), [(0, Status::RetryExcErr)]);
 }
@@ -124,11 +124,11 @@ fn changed_attributes_do_not_give_retries_back() {
     rig.push(1, Operation::Send, 1);
     rig.send();
     let deadline = rig.requester.deadline().unwrap();
-    assert!(!rig.tick(deadline).fatal);
+    assert!(!rig.tick(deadline).has_failed());
     rig.send();
     rig.requester.set_retries(1, 7);
     let deadline = rig.requester.deadline().unwrap();
-    assert!(rig.tick(deadline).fatal);
+    assert!(rig.tick(deadline).has_failed());
 }
 
 #[test]
@@ -152,12 +152,12 @@ fn a_timeout_retransmits_seven_times() {
         let deadline = rig.requester.deadline().unwrap();
         assert_eq!(rig.tick(deadline - 1), Progress::default());
         let progress = rig.tick(deadline);
-        assert!(!progress.fatal);
+        assert!(!progress.has_failed());
         assert_eq!(rig.numbers(), [0, 1, 2]);
         assert_eq!(rig.requester.counters().timeouts, n);
     }
     let deadline = rig.requester.deadline().unwrap();
-    assert!(rig.tick(deadline).fatal);
+    assert!(rig.tick(deadline).has_failed());
     assert_eq!(rig.ended(), [(1, Status::RetryExcErr)]);
     assert_eq!(rig.next(), None);
     assert_eq!(rig.requester.deadline(), None);
@@ -175,14 +175,14 @@ fn progress_gives_the_retries_back() {
     rig.send();
     for n in 0..9 {
         let deadline = rig.requester.deadline().unwrap();
-        assert!(!rig.tick(deadline).fatal);
+        assert!(!rig.tick(deadline).has_failed());
         rig.send();
         let _ = rig.on(n, ACK);
     }
     let deadline = rig.requester.deadline().unwrap();
-    assert!(!rig.tick(deadline).fatal);
+    assert!(!rig.tick(deadline).has_failed());
     let deadline = rig.requester.deadline().unwrap();
-    assert!(rig.tick(deadline).fatal);
+    assert!(rig.tick(deadline).has_failed());
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn without_retries_the_first_loss_is_the_end() {
     });
     rig.push(1, Operation::Send, 256 * 2);
     rig.send();
-    assert!(rig.on(0, SEQUENCE).fatal);
+    assert!(rig.on(0, SEQUENCE).has_failed());
     assert_eq!(rig.ended(), [(1, Status::RetryExcErr)]);
 }
 

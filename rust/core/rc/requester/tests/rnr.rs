@@ -12,7 +12,7 @@ fn an_rnr_nak_stops_all_for_its_time() {
         rig.push(2, Operation::Send, 1);
         rig.send();
         let progress = rig.on(1, AethSyndrome::RnrNak { timer });
-        assert!(!progress.fatal);
+        assert!(!progress.has_failed());
         assert_eq!(rig.ended(), [(1, Status::Success)]);
         rig.push(3, Operation::Send, 1);
         let until = rig.now + rnr_delay_ns(timer);
@@ -23,7 +23,7 @@ fn an_rnr_nak_stops_all_for_its_time() {
         assert_eq!(rig.requester.deadline(), Some(until));
         rig.now = until - 1;
         assert_eq!(rig.next(), None);
-        assert!(!rig.tick(until).fatal);
+        assert!(!rig.tick(until).has_failed());
         assert_eq!(rig.numbers(), [1]);
         assert_eq!(rig.requester.counters().timeouts, 0);
         assert_eq!(rig.requester.deadline(), Some(until + TIMEOUT));
@@ -89,17 +89,17 @@ fn one_sending_is_refused_once() {
     rig.send();
     let _ = rig.on(0, AethSyndrome::RnrNak { timer: 1 });
     let until = rig.now + rnr_delay_ns(1);
-    assert!(!rig.tick(until).fatal);
+    assert!(!rig.tick(until).has_failed());
     let progress = rig.on(0, AethSyndrome::RnrNak { timer: 1 });
-    assert!(!progress.fatal);
+    assert!(!progress.has_failed());
     assert_eq!(rig.requester.counters().rnr_naks, 1);
     assert_eq!(rig.requester.counters().duplicate_responses, 1);
     assert_eq!(rig.numbers(), [0]);
     // What is refused now was retransmitted.
-    assert!(!rig.on(0, AethSyndrome::RnrNak { timer: 1 }).fatal);
-    assert!(!rig.tick(rig.now + rnr_delay_ns(1)).fatal);
+    assert!(!rig.on(0, AethSyndrome::RnrNak { timer: 1 }).has_failed());
+    assert!(!rig.tick(rig.now + rnr_delay_ns(1)).has_failed());
     assert_eq!(rig.numbers(), [0]);
-    assert!(rig.on(0, AethSyndrome::RnrNak { timer: 1 }).fatal);
+    assert!(rig.on(0, AethSyndrome::RnrNak { timer: 1 }).has_failed());
     assert_eq!(rig.ended(), [(1, Status::RnrRetryExcErr)]);
 }
 
@@ -111,7 +111,7 @@ fn an_ack_ends_an_rnr_wait() {
     rig.send();
     let _ = rig.on(0, AethSyndrome::RnrNak { timer: 0 });
     // The network had brought the packet twice, and the second one found a receive.
-    assert!(!rig.on(0, ACK).fatal);
+    assert!(!rig.on(0, ACK).has_failed());
     assert_eq!(rig.numbers(), [1]);
 }
 
@@ -128,11 +128,11 @@ fn rnr_retries_run_out_unless_they_are_seven() {
             assert_eq!(rig.numbers(), [0]);
             let progress = rig.on(0, AethSyndrome::RnrNak { timer: 1 });
             if n == rnr_retry && rnr_retry != 7 {
-                assert!(progress.fatal);
+                assert!(progress.has_failed());
                 assert_eq!(rig.ended(), [(1, Status::RnrRetryExcErr)]);
                 break;
             }
-            assert!(!progress.fatal);
+            assert!(!progress.has_failed());
             rig.now = rig.requester.deadline().unwrap();
         }
         assert_eq!(rnr_retry == 7, rig.done.is_empty());
@@ -149,9 +149,9 @@ fn a_sequence_nak_for_a_refused_packet_is_no_loss() {
     rig.push(1, Operation::Send, 300);
     rig.send();
     let _ = rig.on(0, AethSyndrome::RnrNak { timer: 1 });
-    assert!(!rig.on(0, SEQUENCE).fatal);
+    assert!(!rig.on(0, SEQUENCE).has_failed());
     rig.now += rnr_delay_ns(1);
     assert_eq!(rig.numbers(), [0]);
     rig.now += 1;
-    assert!(rig.on(0, SEQUENCE).fatal);
+    assert!(rig.on(0, SEQUENCE).has_failed());
 }

@@ -105,7 +105,7 @@ fn the_window_is_never_full_without_a_question() {
     assert!(sent.last().unwrap().1);
     assert_eq!(sent.iter().filter(|(_, asked)| *asked).count(), 4);
     let progress = rig.on(127, ACK);
-    assert!(!progress.fatal);
+    assert!(!progress.has_failed());
     // The window grew by what was acknowledged.
     assert_eq!(rig.send().len(), 256);
 }

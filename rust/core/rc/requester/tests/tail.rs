@@ -30,7 +30,7 @@ fn a_silent_tail_is_probed_until_the_timeout() {
     let sent = rig.now;
     for (n, at) in [2, 6, 14, 30, 62].into_iter().enumerate() {
         assert_eq!(rig.requester.deadline(), Some(sent + at * MS));
-        assert!(!rig.tick(sent + at * MS).fatal);
+        assert!(!rig.tick(sent + at * MS).has_failed());
         let probe = rig.next().unwrap();
         assert_eq!((probe.psn, probe.ack_req), (psn(3), true));
         assert_eq!(probe.opcode, Opcode::RcWriteLast);
@@ -44,18 +44,18 @@ fn a_silent_tail_is_probed_until_the_timeout() {
     }
     // Then the timeout, which the probes have not moved.
     assert_eq!(rig.requester.deadline(), Some(sent + 80 * MS));
-    assert!(!rig.tick(sent + 80 * MS).fatal);
+    assert!(!rig.tick(sent + 80 * MS).has_failed());
     assert_eq!(rig.numbers(), [1, 2, 3]);
     // Its retry is spent now, and not before. What is probed then is what was retransmitted first.
     assert_eq!(rig.requester.deadline(), Some(rig.now + 2 * MS));
     let again = rig.now;
     for at in [2, 6, 14, 30, 62] {
-        assert!(!rig.tick(again + at * MS).fatal);
+        assert!(!rig.tick(again + at * MS).has_failed());
         assert_eq!(rig.numbers(), [1]);
     }
     let deadline = rig.requester.deadline().unwrap();
     assert_eq!(deadline, again + 80 * MS);
-    assert!(rig.tick(deadline).fatal);
+    assert!(rig.tick(deadline).has_failed());
     assert_eq!(rig.ended(), [(1, Status::RetryExcErr)]);
 }
 
@@ -234,7 +234,7 @@ fn what_did_not_leave_is_tried_again_and_spends_no_retry() {
         rig.requester.unsend(&first, rig.now);
         assert_eq!(rig.next(), None);
         assert_eq!(rig.requester.deadline(), Some(began + n * MS));
-        assert!(!rig.tick(began + n * MS).fatal);
+        assert!(!rig.tick(began + n * MS).has_failed());
         assert_eq!(rig.numbers(), [1, 2, 3, 4]);
     }
     let _ = rig.on(4, ACK);
