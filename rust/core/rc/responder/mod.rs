@@ -38,6 +38,7 @@ mod atomic;
 mod execute;
 mod parts;
 mod resource;
+mod resources;
 
 pub use resource::Resource;
 
@@ -63,7 +64,7 @@ use crate::core::wire::opcode::Kind;
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
 use resource::Ready;
-use resource::Resources;
+use resources::Resources;
 
 /// How far ahead of the expected packet the peer may be: the largest window. A forged packet with a
 /// random PSN gets a response, if at all, once in 4096.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The resources of a responder: what it keeps of each request that is answered by a response (IBTA
-//! 9.7.4.1.1, 11.2.5.2 "responder resources").
+//! A resource of a responder: what it keeps of a request that is answered by a response (IBTA
+//! 9.7.4.1.1, 11.2.5.2 "responder resources"). [`super::resources`] is the list.
 //!
 //! A resource is created when the request is accepted and outlives its response: after a loss the
 //! peer may request the response again, or a part of it, until newer requests need the slot. A
@@ -10,13 +10,8 @@
 //!
 //! An atomic operation, an ATOMIC WRITE and a FLUSH are not executed again: the resource keeps the
 //! response.
-//!
-//! Responses leave in the order of their PSNs. A duplicate of an older request moves the cursor
-//! back; pending responses are still sent. A peer that keeps what arrives behind a gap asks for the
-//! missing parts alone: these wait in a list of their own, and nothing else is sent again.
 
 use super::parts::ReadPart;
-use super::parts::ReadParts;
 use crate::core::memory::MemoryKey;
 use crate::core::memory::Span;
 use crate::core::message::cut;
@@ -26,10 +21,8 @@ use crate::core::operation::Brings;
 use crate::core::operation::ATOMIC_SIZE;
 use crate::core::rc::sequence::Sequence;
 use crate::core::segment::ReadSegment;
-use crate::core::slots::SlotRing;
 use crate::core::wire::headers::Reth;
 use crate::core::wire::opcode::Kind;
-use core::ops::DerefMut;
 
 /// Source of the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -166,13 +159,13 @@ impl Resource {
     }
 
     #[inline]
-    const fn is_pending(&self) -> bool {
+    pub(super) const fn is_pending(&self) -> bool {
         self.next < self.end
     }
 
     /// The next responses, at most `max_span` packets, without their PSN.
     #[inline(always)]
-    fn advance(&mut self, max_span: u32, mtu: Mtu, again: bool) -> Ready {
+    pub(super) fn advance(&mut self, max_span: u32, mtu: Mtu, again: bool) -> Ready {
         let sequence = self.position();
         let left = self.end.saturating_sub(self.next);
         let span = left.min(max_span.max(1));
@@ -202,9 +195,57 @@ impl Resource {
         }
     }
 
+    /// Its next response.
+    pub(super) const fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// Whether the peer asked for it again.
+    pub(super) const fn is_repeated(&self) -> bool {
+        self.is_repeated
+    }
+
+    /// Whether its first response is behind this sequence.
+    pub(super) const fn is_after(&self, sequence: Sequence) -> bool {
+        sequence < self.start
+    }
+
+    /// The number of the response with this sequence, or `None` if it is before the first one.
+    pub(super) fn packet_at(&self, sequence: Sequence) -> Option<u32> {
+        u32::try_from(sequence.checked_sub(self.start)?).ok()
+    }
+
+    /// Whether it still sends these responses: from the one to the byte `until`.
+    pub(super) const fn will_send(&self, from: u32, until: u32) -> bool {
+        self.is_pending() && self.next <= from && until <= self.until
+    }
+
+    /// The current transmission begins again.
+    pub(super) fn restart(&mut self) {
+        self.next = self.from;
+    }
+
+    /// It continues at this response, which is one of its own, if that was sent already.
+    pub(super) fn rewind(&mut self, sequence: Sequence) {
+        // Within the message, whose packets are below 2^24.
+        let packet = sequence.wrapping_sub(self.start) as u32;
+        self.next = self.next.min(packet.max(self.from));
+    }
+
+    /// The same resource, with what is pending of a part of it.
+    pub(super) fn only(self, part: &ReadPart, mtu: Mtu) -> Self {
+        Self {
+            from: part.from,
+            next: part.next,
+            until: part.until,
+            end: mtu.packets(part.until),
+            ..self
+        }
+    }
+
     /// The responses requested by a duplicate whose first one has the sequence `start`: the first,
     /// and the bytes of the request up to their end. `None` if they were not requested before.
-    fn part(&self, start: Sequence, reth: &Reth, mtu: Mtu) -> Option<(u32, u32)> {
+    pub(super) fn part(&self, start: Sequence, reth: &Reth, mtu: Mtu) -> Option<(u32, u32)> {
         if start < self.start || start >= self.behind(mtu) || self.source != Source::Memory {
             return None;
         }
@@ -220,7 +261,7 @@ impl Resource {
     }
 
     /// The whole response, if it belongs to this request.
-    fn whole(&self, start: Sequence, executed: Executed) -> Option<(u32, u32)> {
+    pub(super) fn whole(&self, start: Sequence, executed: Executed) -> Option<(u32, u32)> {
         let Executed { kind, key, va } = executed;
         let is_kind = matches!(self.source, Source::Executed(own, _) if own == kind);
         let is_same = is_kind && (self.start, self.va, self.key) == (start, va, key);
@@ -230,7 +271,7 @@ impl Resource {
     /// A part of it has sent the responses from `before` on, and stands at `part`: what is pending
     /// of these is pending no more. The peer may have the whole READ by its parts alone, and may
     /// then have another request outstanding in place of it.
-    fn covered(&mut self, before: u32, part: &Self, mtu: Mtu) {
+    pub(super) fn covered(&mut self, before: u32, part: &Self, mtu: Mtu) {
         // The last packet of a part may be shorter than that of the READ. Path MTUs are powers of
         // two.
         let in_last = part.until & mtu.bytes().wrapping_sub(1);
@@ -242,7 +283,7 @@ impl Resource {
     }
 
     /// Sends again from response `from` to the byte `until`. Pending responses stay pending.
-    fn repeat(&mut self, (from, until): (u32, u32), mtu: Mtu) {
+    pub(super) fn repeat(&mut self, (from, until): (u32, u32), mtu: Mtu) {
         self.is_repeated = true;
         if !self.is_pending() {
             self.until = until;
@@ -259,291 +300,6 @@ impl Resource {
     }
 }
 
-/// The resources, addressed by free-running indices in the order of their requests.
-pub(super) struct Resources<R> {
-    ring: SlotRing<R>,
-    /// Index of the next resource.
-    made: u32,
-    /// Number of resources kept before it.
-    kept: u32,
-    /// Index of the first one that was never answered completely.
-    unanswered: u32,
-    /// Index of the first one with pending responses, or `made`. Never behind `unanswered`.
-    cursor: u32,
-    /// Parts to be answered again alone.
-    parts: ReadParts,
-}
-
-impl<R: DerefMut<Target = [Resource]>> Resources<R> {
-    /// No resources, with as many slots as given, or the next smaller power of two.
-    pub(super) fn new(slots: R) -> Self {
-        Self {
-            ring: SlotRing::new(slots),
-            made: 0,
-            kept: 0,
-            unanswered: 0,
-            cursor: 0,
-            parts: ReadParts::new(),
-        }
-    }
-
-    /// Exchanges the slots for these, if they are more. The resources move.
-    pub(super) fn grow(&mut self, slots: &mut R) {
-        let kept = (1..=self.kept).map(|age| self.made.wrapping_sub(age));
-        self.ring.grow(slots, kept);
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.kept = 0;
-        self.unanswered = self.made;
-        self.cursor = self.made;
-        self.parts.clear();
-    }
-
-    #[inline]
-    fn get(&mut self, index: u32) -> Option<&mut Resource> {
-        self.ring.get_mut(index)
-    }
-
-    /// Whether nothing is pending.
-    #[inline]
-    pub(super) const fn is_idle(&self) -> bool {
-        self.cursor == self.made && self.parts.is_empty()
-    }
-
-    /// Number of resources that were never answered completely.
-    #[inline]
-    pub(super) const fn outstanding(&self) -> u32 {
-        self.made.wrapping_sub(self.unanswered)
-    }
-
-    /// Whether there is a slot for one more.
-    #[inline]
-    pub(super) fn has_room(&self) -> bool {
-        self.outstanding() < self.ring.capacity()
-    }
-
-    /// Adds a resource, whose PSNs are behind those of all others. `false` if all slots have
-    /// pending responses.
-    pub(super) fn push(&mut self, resource: Resource) -> bool {
-        if !self.has_room() {
-            return false;
-        }
-        let Some(slot) = self.get(self.made) else {
-            return false;
-        };
-        *slot = resource;
-        if self.made.wrapping_sub(self.cursor) >= self.ring.capacity() {
-            // The previous resource in this slot was being answered again.
-            self.cursor = self.cursor.wrapping_add(1);
-            self.skip_answered();
-        }
-        self.made = self.made.wrapping_add(1);
-        self.kept = self.kept.saturating_add(1).min(self.ring.capacity());
-        true
-    }
-
-    /// The resource with pending responses.
-    #[inline]
-    fn current(&mut self) -> Option<&mut Resource> {
-        if self.cursor == self.made {
-            return None;
-        }
-        self.get(self.cursor)
-    }
-
-    /// Whether parts wait, whose responses leave before others.
-    #[inline]
-    pub(super) const fn has_parts(&self) -> bool {
-        !self.parts.is_empty()
-    }
-
-    /// The next responses, at most `max_span` packets.
-    #[inline(always)]
-    pub(super) fn next(&mut self, max_span: u32, mtu: Mtu) -> Option<Ready> {
-        let ready = self.current()?.advance(max_span, mtu, false);
-        self.skip_answered();
-        Some(ready)
-    }
-
-    /// The same, of the first part.
-    #[cold]
-    pub(super) fn next_of_parts(&mut self, max_span: u32, mtu: Mtu) -> Option<Ready> {
-        loop {
-            let part = *self.parts.first()?;
-            let is_kept = (1..=self.kept).contains(&self.made.wrapping_sub(part.index));
-            let resource = self.get(part.index).copied().filter(|_| is_kept);
-            let end = mtu.packets(part.until);
-            if let (Some(resource), true) = (resource, part.next < end) {
-                let ReadPart {
-                    from, next, until, ..
-                } = part;
-                let mut now = Resource {
-                    from,
-                    next,
-                    until,
-                    end,
-                    ..resource
-                };
-                let ready = now.advance(max_span, mtu, true);
-                if let Some(part) = self.parts.first() {
-                    part.next = now.next;
-                }
-                if !now.is_pending() {
-                    self.parts.end_first();
-                }
-                if let Some(resource) = self.get(part.index) {
-                    resource.covered(next, &now, mtu);
-                }
-                self.skip_answered();
-                return Some(ready);
-            }
-            self.parts.end_first();
-        }
-    }
-
-    /// The responses of the part in progress, or of the one that ended last, were refused from
-    /// `sequence` on: it is the first again, and continues there.
-    #[cold]
-    pub(super) fn rewind_part(&mut self, sequence: Sequence) {
-        if !self.rewind_first_part(sequence)
-            && self.parts.bring_back()
-            && !self.rewind_first_part(sequence)
-        {
-            self.parts.end_first();
-        }
-    }
-
-    /// Whether the first part has had this response, which is then its next.
-    fn rewind_first_part(&mut self, sequence: Sequence) -> bool {
-        let Some(part) = self.parts.first().copied() else {
-            return false;
-        };
-        let start = self.get(part.index).map(|resource| resource.start);
-        let packet = start.and_then(|start| u32::try_from(sequence.checked_sub(start)?).ok());
-        match (packet, self.parts.first()) {
-            (Some(packet), Some(first)) if (part.from..part.next).contains(&packet) => {
-                first.next = packet;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Answers a part, as found by [`Self::find`], again, and nothing else: the peer keeps what it
-    /// has. Returns whether there is room.
-    pub(super) fn repeat_alone(&mut self, index: u32, part: (u32, u32)) -> bool {
-        let (from, until) = part;
-        let is_unsent =
-            |found: &mut Resource| found.is_pending() && found.next <= from && until <= found.until;
-        self.get(index).is_some_and(is_unsent)
-            || self.parts.add(ReadPart {
-                index,
-                from,
-                next: from,
-                until,
-            })
-    }
-
-    /// After a response of the current one was sent: moves to the next, if that was the last.
-    #[inline]
-    fn skip_answered(&mut self) {
-        while self.cursor != self.made {
-            let cursor = self.cursor;
-            if self.get(cursor).is_some_and(|found| found.is_pending()) {
-                return;
-            }
-            if cursor == self.unanswered {
-                self.unanswered = cursor.wrapping_add(1);
-            }
-            self.cursor = cursor.wrapping_add(1);
-        }
-    }
-
-    /// The duplicate of a request, if it requests a part of one of the newest `depth` ones: its
-    /// index, and the part.
-    pub(super) fn find(
-        &mut self,
-        start: Sequence,
-        reth: &Reth,
-        depth: u32,
-        mtu: Mtu,
-    ) -> Option<(u32, (u32, u32))> {
-        self.newest(depth, |resource| resource.part(start, reth, mtu))
-    }
-
-    /// The same for a request that was executed on arrival.
-    pub(super) fn find_executed(
-        &mut self,
-        start: Sequence,
-        executed: Executed,
-        depth: u32,
-    ) -> Option<(u32, (u32, u32))> {
-        self.newest(depth, |resource| resource.whole(start, executed))
-    }
-
-    /// The newest of the last `depth` ones that has such a part.
-    fn newest(
-        &mut self,
-        depth: u32,
-        part: impl Fn(&Resource) -> Option<(u32, u32)>,
-    ) -> Option<(u32, (u32, u32))> {
-        for age in 1..=self.kept.min(depth) {
-            let index = self.made.wrapping_sub(age);
-            let resource = self.get(index)?;
-            if let Some(part) = part(resource) {
-                return Some((index, part));
-            }
-        }
-        None
-    }
-
-    /// The responses from `sequence` on were refused: they are sent again from there.
-    pub(super) fn rewind(&mut self, sequence: Sequence, mtu: Mtu) {
-        for age in 1..=self.kept {
-            let index = self.made.wrapping_sub(age);
-            let sent = self.made.wrapping_sub(self.cursor) <= age;
-            let Some(resource) = self.get(index) else {
-                return;
-            };
-            if sequence < resource.start {
-                // All that was sent of it is behind the refused one.
-                if sent {
-                    resource.next = resource.from;
-                }
-                continue;
-            }
-            if sequence < resource.behind(mtu) && sent {
-                // Within the message, whose packets are below 2^24.
-                let packet = sequence.wrapping_sub(resource.start) as u32;
-                resource.next = resource.next.min(packet.max(resource.from));
-                // One that is answered again keeps no new request out.
-                let is_first = !resource.is_repeated;
-                self.cursor = index;
-                if is_first && self.made.wrapping_sub(self.unanswered) < age {
-                    self.unanswered = index;
-                }
-            }
-            return;
-        }
-    }
-
-    /// Answers a part, as found by [`Self::find`], again.
-    pub(super) fn repeat(&mut self, index: u32, part: (u32, u32), mtu: Mtu) {
-        if self.made.wrapping_sub(index) > self.made.wrapping_sub(self.cursor) {
-            // The peer does not take responses behind a missing one: a response in progress starts
-            // again.
-            if let Some(current) = self.current() {
-                current.next = current.from;
-            }
-            self.cursor = index;
-        }
-        if let Some(resource) = self.get(index) {
-            resource.repeat(part, mtu);
-        }
-    }
-}
-
 #[cfg(any(test, CONFIG_KUNIT = "y"))]
 #[cfg_attr(
     CONFIG_KUNIT = "y",
@@ -553,163 +309,10 @@ mod tests {
     use super::*;
 
     const MTU: Mtu = Mtu::MIN;
-    const RKEY: u32 = 7;
-
-    fn va(start: Sequence) -> u64 {
-        start * 0x1_0000
-    }
-
-    fn read(start: Sequence, packets: u32) -> Resource {
-        let reth = Reth::new(va(start), RKEY, packets * 256);
-        Resource::new(start, &reth, MTU, 1, false)
-    }
-
-    /// Asks again for `len` bytes from a response on, alone.
-    fn alone(all: &mut Resources<&mut [Resource]>, (start, packet): (Sequence, u32), len: u32) {
-        let reth = Reth::new(va(start) + u64::from(packet) * 256, RKEY, len);
-        let (index, part) = all
-            .find(start + u64::from(packet), &reth, 128, MTU)
-            .unwrap();
-        assert!(all.repeat_alone(index, part));
-    }
-
-    /// Sends the responses of all parts.
-    fn drain_parts(all: &mut Resources<&mut [Resource]>) -> u32 {
-        let mut sent = 0;
-        while let Some(ready) = all.next_of_parts(2, MTU) {
-            sent += ready.segment.span;
-        }
-        sent
-    }
-
-    /// The requester has a READ by its parts, while the local stack refused the rest of it.
-    #[test]
-    fn what_parts_have_sent_is_outstanding_no_more() {
-        for (parts, left) in [
-            (&[(3, 7 * 256)][..], 0),
-            // What was not sent yet is no part: the READ itself sends it.
-            (&[(3, 3 * 256), (6, 4 * 256)][..], 4),
-            // The rest of the READ, or of a packet, is still to be sent.
-            (&[(3, 3 * 256)][..], 4),
-            (&[(3, 3 * 256 + 1)][..], 4),
-            // They lie behind what is to be sent.
-            (&[(0, 3 * 256)][..], 6),
-        ] {
-            let mut slots = [Resource::default(); 1];
-            let mut all = Resources::new(&mut slots[..]);
-            assert!(all.push(read(0, 10)));
-            for _ in 0..4 {
-                assert!(all.next(1, MTU).is_some());
-            }
-            for &(packet, len) in parts {
-                alone(&mut all, (0, packet), len);
-            }
-            assert!(drain_parts(&mut all) != 0);
-            let mut sent = 0;
-            while let Some(ready) = all.next(1, MTU) {
-                sent += ready.segment.span;
-            }
-            assert_eq!((sent, all.outstanding()), (left, 0));
-        }
-    }
-
-    /// Asks again for `len` bytes from a response on.
-    fn again(
-        all: &mut Resources<&mut [Resource]>,
-        (start, packet): (Sequence, u32),
-        len: u32,
-    ) -> bool {
-        let reth = Reth::new(va(start) + u64::from(packet) * 256, RKEY, len);
-        match all.find(start + u64::from(packet), &reth, 128, MTU) {
-            Some((index, part)) => {
-                all.repeat(index, part, MTU);
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Sends up to `most` responses: whether they are these.
-    fn sends(all: &mut Resources<&mut [Resource]>, expected: &[(Sequence, bool, bool)]) -> bool {
-        expected.iter().all(|expected| {
-            let part = all.next_of_parts(1, MTU);
-            let Some(ready) = part.or_else(|| all.next(1, MTU)) else {
-                return false;
-            };
-            let segment = ready.segment;
-            (ready.sequence, segment.first, segment.last) == *expected
-        })
-    }
 
     #[test]
     fn resources_are_small() {
         assert!(size_of::<Resource>() <= 56);
-    }
-
-    /// Those that the peer may ask for again are found after the slots were exchanged, and so are
-    /// responses that are pending.
-    #[test]
-    fn more_slots_change_nothing() {
-        let mut few = [Resource::default(); 2];
-        let mut more = [Resource::default(); 8];
-        let mut none: [Resource; 0] = [];
-        let mut all = Resources::new(none.as_mut_slice());
-        assert!(!all.push(read(0, 1)));
-        all.grow(&mut few.as_mut_slice());
-        assert!(all.push(read(0, 1)));
-        assert!(sends(&mut all, &[(0, true, true)]));
-        // In the slot of the first one.
-        assert!(all.push(read(1, 2)) && all.push(read(3, 1)) && !all.has_room());
-        assert!(sends(&mut all, &[(1, true, false)]));
-        let mut slots = more.as_mut_slice();
-        all.grow(&mut slots);
-        assert_eq!((slots.len(), all.outstanding()), (2, 2));
-        assert!(sends(&mut all, &[(2, false, true)]));
-        assert!(all.push(read(4, 1)) && all.has_room());
-        assert!(sends(&mut all, &[(3, true, true), (4, true, true)]));
-        // Fewer are not taken.
-        let mut one = [Resource::default(); 1];
-        let mut slots = one.as_mut_slice();
-        all.grow(&mut slots);
-        assert_eq!((slots.len(), all.ring.capacity()), (1, 8));
-    }
-
-    /// Responses that the local stack refused are sent again as they were, not as a new
-    /// transmission.
-    #[test]
-    fn what_has_not_left_is_retransmitted() {
-        let mut slots = [Resource::default(); 4];
-        let mut all = Resources::new(slots.as_mut_slice());
-        assert!(all.push(read(0, 4)) && all.push(read(4, 2)) && all.push(read(6, 1)));
-        assert!(sends(&mut all, &[(0, true, false), (1, false, false)]));
-        all.rewind(1, MTU);
-        assert!(sends(
-            &mut all,
-            &[
-                (1, false, false),
-                (2, false, false),
-                (3, false, true),
-                (4, true, false)
-            ]
-        ));
-        all.rewind(2, MTU);
-        assert_eq!(all.outstanding(), 3);
-        assert!(sends(
-            &mut all,
-            &[
-                (2, false, false),
-                (3, false, true),
-                (4, true, false),
-                (5, false, true)
-            ]
-        ));
-        assert!(sends(&mut all, &[(6, true, true)]));
-        assert!(all.is_idle() && all.outstanding() == 0);
-        // The last one, and what never was there.
-        all.rewind(6, MTU);
-        assert!(all.outstanding() == 1 && sends(&mut all, &[(6, true, true)]));
-        all.rewind(7, MTU);
-        assert!(all.is_idle());
     }
 
     #[test]
@@ -732,155 +335,5 @@ mod tests {
         );
         assert_eq!((segment.span, source.va, source.len), (2, 1256, 344));
         assert!(!read.is_pending());
-    }
-
-    #[test]
-    fn the_same_again_while_it_waits_changes_nothing() {
-        let mut slots = [Resource::default(); 4];
-        let mut all = Resources::new(slots.as_mut_slice());
-        assert!(all.push(read(0, 2)) && all.push(read(2, 1)));
-        assert!(again(&mut all, (2, 0), 256));
-        assert!(again(&mut all, (0, 1), 256));
-        assert_eq!(all.outstanding(), 2);
-        assert!(sends(
-            &mut all,
-            &[(0, true, false), (1, false, true), (2, true, true)]
-        ));
-        assert!(all.is_idle() && all.outstanding() == 0);
-    }
-
-    #[test]
-    fn an_answered_one_comes_first_again_and_cancels_nothing() {
-        let mut slots = [Resource::default(); 4];
-        let mut all = Resources::new(slots.as_mut_slice());
-        assert!(all.push(read(0, 3)));
-        assert!(sends(
-            &mut all,
-            &[(0, true, false), (1, false, false), (2, false, true)]
-        ));
-        assert!(all.push(read(3, 2)) && all.push(read(5, 1)));
-        assert!(sends(&mut all, &[(3, true, false)]));
-        // The last two of three, then what had begun, from its beginning, and what waits.
-        assert!(again(&mut all, (0, 1), 512));
-        assert_eq!(all.outstanding(), 2);
-        assert!(sends(
-            &mut all,
-            &[
-                (1, true, false),
-                (2, false, true),
-                (3, true, false),
-                (4, false, true),
-                (5, true, true)
-            ]
-        ));
-        assert!(all.is_idle() && all.outstanding() == 0);
-    }
-
-    #[test]
-    fn the_rest_of_one_in_progress_begins_again_there() {
-        let mut slots = [Resource::default(); 4];
-        let mut all = Resources::new(slots.as_mut_slice());
-        assert!(all.push(read(0, 4)));
-        assert!(sends(&mut all, &[(0, true, false), (1, false, false)]));
-        assert!(again(&mut all, (0, 1), 256));
-        assert!(sends(
-            &mut all,
-            &[(1, true, false), (2, false, false), (3, false, true)]
-        ));
-    }
-
-    /// A peer that keeps the rest gets the parts that it asks for, first and alone, and what is
-    /// in progress goes on.
-    #[test]
-    fn parts_are_answered_alone() {
-        let mut slots = [Resource::default(); 4];
-        let mut all = Resources::new(slots.as_mut_slice());
-        assert!(all.push(read(0, 9)) && all.push(read(9, 3)));
-        for _ in 0..10 {
-            assert!(all.next(1, MTU).is_some_and(|ready| !ready.again));
-        }
-        // Two of the first, twice; what is not sent yet; and one that was.
-        for (packet, packets) in [(2, 2), (6, 1), (2, 2), (3, 1)] {
-            assert!(all.repeat_alone(0, (packet, (packet + packets) * 256)));
-        }
-        assert!(all.repeat_alone(1, (1, 512)) && all.repeat_alone(1, (0, 256)));
-        assert!(sends(
-            &mut all,
-            &[
-                (2, true, false),
-                (3, false, true),
-                (6, true, true),
-                (9, true, true),
-                (10, false, false),
-                (11, false, true)
-            ]
-        ));
-        assert!(all.is_idle() && all.outstanding() == 0);
-        // There is room for some, and none for what makes room for others.
-        for n in 0..16 {
-            assert!(all.repeat_alone(0, (n % 8, (n % 8 + 1) * 256 + n)));
-        }
-        assert!(!all.repeat_alone(1, (0, 256)) && !all.is_idle());
-        for start in 12..16 {
-            assert!(all.push(read(start, 1)));
-        }
-        assert!(sends(&mut all, &[(12, true, true)]));
-    }
-
-    #[test]
-    fn only_what_was_asked_for_is_answered_again() {
-        let mut slots = [Resource::default(); 4];
-        let mut all = Resources::new(slots.as_mut_slice());
-        assert!(all.push(read(8, 3)));
-        let mut is_found = |start, va, rkey, len| {
-            let reth = Reth::new(va, rkey, len);
-            all.find(start, &reth, 128, MTU).is_some()
-        };
-        assert!(is_found(8, va(8), RKEY, 768));
-        assert!(is_found(8, va(8), RKEY, 1));
-        assert!(is_found(10, va(8) + 512, RKEY, 256));
-        // Beyond the end, elsewhere, with another key, at another PSN, and nothing at all.
-        assert!(!is_found(8, va(8), RKEY, 769));
-        assert!(!is_found(10, va(8) + 512, RKEY, 257));
-        assert!(!is_found(9, va(8), RKEY, 256));
-        assert!(!is_found(8, va(8) + 1, RKEY, 1));
-        assert!(!is_found(8, va(8), RKEY + 1, 1));
-        assert!(!is_found(7, va(8), RKEY, 1));
-        assert!(!is_found(11, va(8) + 768, RKEY, 1));
-        assert!(!is_found(8, va(8), RKEY, 0));
-        assert!(!is_found(8, va(8), RKEY, u32::MAX));
-    }
-
-    #[test]
-    fn the_oldest_makes_room_and_the_pending_do_not() {
-        let mut slots = [Resource::default(); 4];
-        let mut all = Resources::new(slots.as_mut_slice());
-        for start in 0..4 {
-            assert!(all.push(read(start, 1)));
-        }
-        assert!(!all.push(read(4, 1)));
-        for start in 0..4 {
-            assert!(sends(&mut all, &[(start, true, true)]));
-        }
-        // One that is being answered again has no claim to its place.
-        assert!(again(&mut all, (0, 0), 256) && again(&mut all, (1, 0), 256));
-        assert!(all.push(read(4, 1)));
-        assert!(!again(&mut all, (0, 0), 256));
-        assert!(sends(&mut all, &[(1, true, true), (4, true, true)]));
-        assert!(all.is_idle() && all.outstanding() == 0);
-        // Nor is one found that is too old for the number that the peer may have.
-        let reth = Reth::new(va(3), RKEY, 256);
-        assert!(all.find(3, &reth, 2, MTU).is_some());
-        assert!(all.find(3, &reth, 1, MTU).is_none());
-        all.clear();
-        assert!(all.find(3, &reth, 128, MTU).is_none());
-    }
-
-    #[test]
-    fn without_slots_nothing_is_kept() {
-        let mut slots: [Resource; 0] = [];
-        let mut all = Resources::new(slots.as_mut_slice());
-        assert!(!all.push(read(0, 1)));
-        assert!(all.is_idle() && all.next(1, MTU).is_none());
     }
 }
