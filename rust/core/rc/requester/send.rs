@@ -89,6 +89,25 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if self.state != RequesterState::Ready || self.retry.is_waiting(now) {
             return None;
         }
+        if let Some(segment) = self.segment_to_repair(now) {
+            return Some(segment);
+        }
+        if self.cursor.index == self.pushed {
+            return None;
+        }
+        let room = self.room();
+        if room == 0 {
+            return None;
+        }
+        if self.at_standstill() || self.response_waits_for(room) {
+            self.step_back_for_ack()?;
+        }
+        self.segment_at_cursor(now, room.min(max_span.max(1)))
+    }
+
+    /// A packet that was sent before and is to be sent again ahead of the cursor.
+    #[inline(always)]
+    fn segment_to_repair(&mut self, now: u64) -> Option<RequestSegment> {
         // What closes a hole requests an ACK as well as a probe does.
         if !self.holes.is_empty() {
             if let Some(segment) = self.missing_segment(now) {
@@ -96,26 +115,25 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             }
         }
         if self.tail.is_due() {
-            if let Some(segment) = self.probe(now) {
-                return Some(segment);
-            }
+            return self.probe(now);
         }
-        if self.cursor.index == self.pushed {
-            return None;
-        }
-        let in_flight = self.in_flight();
-        let room = self
-            .window
-            .room(in_flight.wrapping_sub(self.holes.kept(self.una)));
-        // The peer keeps no more.
-        let room = room.min(REACH.saturating_sub(in_flight) as u32);
-        if room == 0 {
-            return None;
-        }
-        if self.at_standstill() || self.response_waits_for(room) {
-            self.step_back_for_ack()?;
-        }
+        None
+    }
 
+    /// How many packets the window has room for.
+    #[inline(always)]
+    fn room(&self) -> u32 {
+        let in_flight = self.in_flight();
+        let kept = self.holes.kept(self.una);
+        let room = self.window.room(in_flight.wrapping_sub(kept));
+        // The peer keeps no more.
+        room.min(REACH.saturating_sub(in_flight) as u32)
+    }
+
+    /// The next packets at the cursor, at most so many, or the READ request there; `None` if a
+    /// fence or the number of READs holds it back.
+    #[inline(always)]
+    fn segment_at_cursor(&mut self, now: u64, most: u32) -> Option<RequestSegment> {
         let (mtu, cursor, may_read) = (self.mtu, self.cursor, self.may_read());
         let is_new = cursor.sequence >= self.sent;
         let slot_number = self.ring.slot(cursor.index);
@@ -127,46 +145,58 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             slot.first = cursor.sequence;
             slot.packets = mtu.packets(slot.request.length);
         }
-        if slot.request.op.reply() == Reply::Response {
-            if !may_read {
-                return None;
-            }
-            slot.begun = true;
-            slot.repeated |= !is_new;
-            let end = read_piece_end(slot.packets, cursor.packet);
-            let mut segment = response_request(slot, cursor.packet, end, mtu);
-            segment.slot = slot_number;
-            segment.psn = self.numbering.psn(cursor.sequence);
-            self.reads = self.reads.wrapping_add(1);
-            self.step(end.wrapping_sub(cursor.packet), 1, now);
-            // The response is the acknowledgement.
-            self.note_ack_request();
-            if is_new {
-                self.messages_sent = self.messages_sent.wrapping_add(1);
-                self.tail.time(cursor.sequence.wrapping_add(1), now);
-            }
-            return Some(segment);
+        let is_read = slot.request.op.reply() == Reply::Response;
+        if is_read && !may_read {
+            return None;
         }
         slot.begun = true;
         slot.repeated |= !is_new;
-        let left = slot.packets.wrapping_sub(cursor.packet);
-        let span = left.min(room).min(max_span.max(1));
-        let mut segment = data_segment(slot, cursor.packet, span, mtu);
+        let mut segment = if is_read {
+            let end = read_piece_end(slot.packets, cursor.packet);
+            let segment = response_request(slot, cursor.packet, end, mtu);
+            self.step_over_read(end.wrapping_sub(cursor.packet), is_new, now);
+            segment
+        } else {
+            let left = slot.packets.wrapping_sub(cursor.packet);
+            let span = left.min(most);
+            let mut segment = data_segment(slot, cursor.packet, span, mtu);
+            let (signaled, last) = (slot.request.signaled, span == left);
+            segment.ack_req = self.wants_ack(span, last, signaled);
+            self.step_over_data(&segment, is_new, now);
+            segment
+        };
         segment.slot = slot_number;
         segment.psn = self.numbering.psn(cursor.sequence);
-        let (signaled, last) = (slot.request.signaled, span == left);
-        segment.ack_req = self.wants_ack(span, last, signaled);
-        self.step(span, span, now);
-        if is_new && cursor.packet == 0 {
+        Some(segment)
+    }
+
+    /// A READ request leaves, for so many responses.
+    #[inline(always)]
+    fn step_over_read(&mut self, responses: u32, is_new: bool, now: u64) {
+        let begin = self.cursor.sequence;
+        self.reads = self.reads.wrapping_add(1);
+        self.step(responses, 1, now);
+        // The response is the acknowledgement.
+        self.note_ack_request();
+        if is_new {
+            self.messages_sent = self.messages_sent.wrapping_add(1);
+            self.tail.time(begin.wrapping_add(1), now);
+        }
+    }
+
+    /// A segment with payload leaves.
+    #[inline(always)]
+    fn step_over_data(&mut self, segment: &RequestSegment, is_new: bool, now: u64) {
+        if is_new && self.cursor.packet == 0 {
             self.messages_sent = self.messages_sent.wrapping_add(1);
         }
+        self.step(segment.span, segment.span, now);
         if segment.ack_req {
             self.note_ack_request();
             if is_new {
                 self.tail.time(self.cursor.sequence, now);
             }
         }
-        Some(segment)
     }
 
     /// The packets that the cursor has passed request an ACK, or a response that is one.
