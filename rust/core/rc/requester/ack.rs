@@ -3,7 +3,7 @@
 //! Acknowledgements: which WQEs are complete, which were NAKed, and what must be retransmitted
 //! (IBTA 9.7.5, 9.9.2).
 
-use super::holes::NewlyLost;
+use super::recovery::Oldest;
 use super::Requester;
 use super::RequesterState;
 use super::SendSlot;
@@ -20,9 +20,6 @@ use crate::core::wire::headers::AethSyndrome;
 use crate::core::wire::headers::NakCode;
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
-
-/// Assumed round-trip time before the first sample, in nanoseconds.
-const UNKNOWN_ROUND_TRIP: u64 = 1_000_000;
 
 /// Once this many acknowledgements carried the right MSN, one with a wrong MSN is not the
 /// responder's.
@@ -91,9 +88,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             self.msn_agreed = 0;
         }
         let done_before = self.messages_done;
-        if self.repeated_at.is_none() {
-            self.tail.answered(self.retry.since(), now);
-        }
+        self.recovery.answered(now);
         match aeth.syndrome() {
             AethSyndrome::Nak(NakCode::PsnSequence) if missing.is_some() => {
                 self.on_report(sequence, missing, now, sink);
@@ -195,17 +190,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     /// The oldest unacknowledged packet was `before` and is now another one.
     #[inline]
     pub(super) fn progressed(&mut self, before: Sequence, now: u64) {
-        self.window.grow(self.una.wrapping_sub(before));
-        self.retry.progress(now);
-        if !self.holes.is_empty() {
-            // Their time is that of a repair.
-            self.tail.forget_timed();
-            self.holes
-                .progress(self.una, now, self.shortest_round_trip());
-        }
-        self.tail.progress(self.una, now);
-        self.repeated_at = None;
-        self.forget_losses();
+        self.recovery.progressed(before, self.una, now);
         if self.cursor.sequence <= self.una {
             // Packets to be retransmitted have arrived after all. With nothing left to retransmit
             // the cursor may still be at a request without packets that has just retired.
@@ -220,22 +205,20 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         let is_read = self
             .head()
             .is_some_and(|slot| slot.begun && slot.request.op.reply() == Reply::Response);
-        if !is_read || self.implied_at == Some(self.una) || self.in_flight() == 0 {
+        if !is_read || self.in_flight() == 0 || !self.recovery.honours_implied(self.una) {
             return;
         }
-        self.implied_at = Some(self.una);
         self.count(1, |counters| &mut counters.implied_naks);
         self.lost(sink);
     }
 
     /// The oldest packet was lost: goes back to it (go-back-N), unless its retries are exhausted.
     pub(super) fn lost(&mut self, sink: &mut impl FnMut(SendCompletion)) {
-        if !self.retry.take() {
+        if self.recovery.lost() {
+            self.go_back();
+        } else {
             self.end_head(Status::RetryExcErr, vendor::RETRY, sink);
-            return;
         }
-        self.window.shrink();
-        self.go_back();
     }
 
     /// A NAK or RNR NAK implies that all packets before its PSN arrived. Returns whether the PSN is
@@ -251,7 +234,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             self.implied_loss(sink);
             return false;
         }
-        if self.retry.has_rnr_nak() {
+        if self.recovery.has_rnr_nak() {
             // A repeated RNR NAK, or one about a copy of the packet; or a NAK for packets behind
             // it, which does not matter.
             self.count_duplicate();
@@ -275,31 +258,14 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if !self.is_about_oldest(sequence, now, sink) {
             return;
         }
-        if self.reported_at == Some(sequence)
-            || self.was_just_repeated(now)
-            || !self.retry.honours_report()
-        {
+        if !self.recovery.honours_nak(sequence, now) {
             self.count_duplicate();
             return;
         }
-        self.reported_at = Some(sequence);
         self.count(1, |counters| &mut counters.seq_naks);
         if self.in_flight() != 0 {
             self.lost(sink);
         }
-    }
-
-    /// The oldest packet was sent again so short a time ago that what the peer says of it is about
-    /// an earlier transmission.
-    fn was_just_repeated(&self, now: u64) -> bool {
-        let half = self.shortest_round_trip() / 2;
-        self.repeated_at
-            .is_some_and(|at| now.saturating_sub(at) <= half)
-    }
-
-    pub(super) fn shortest_round_trip(&self) -> u64 {
-        let least = self.tail.round_trip.least();
-        least.unwrap_or(UNKNOWN_ROUND_TRIP)
     }
 
     /// The peer misses packets from this one on, and keeps others behind them. They are sent again
@@ -311,7 +277,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         now: u64,
         sink: &mut impl FnMut(SendCompletion),
     ) {
-        self.tail.defer(now);
+        self.recovery.defer(now);
         self.acknowledged_up_to(sequence, now, sink);
         // Behind READs: the responses that are missing were lost, for the peer has sent them all.
         let is_behind_reads = self.una < sequence && self.are_reads_up_to(sequence.wrapping_sub(1));
@@ -321,8 +287,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             // What went back passes all again.
             return;
         }
-        if self.holes.is_empty() && self.was_just_repeated(now) {
-            // It went back, and all has left again: this crossed it.
+        if self.recovery.has_crossed(now) {
             self.count_duplicate();
             return;
         }
@@ -334,34 +299,25 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
                 .and_then(|at| map.get(at..)?.first_chunk());
             bytes.map_or(0, |word| u64::from_le_bytes(*word))
         };
-        let at = sequence.saturating_sub(self.una);
-        let words = self.placed.words_with(at, word);
-        let round_trip = self.shortest_round_trip();
-        let newly_lost = self
-            .holes
-            .report(self.una, words, self.sent, now, round_trip);
-        self.missing(newly_lost, |counters| &mut counters.seq_naks, sink);
+        let oldest = self.recovery.reported(self.flight(), sequence, word, now);
+        self.missing(oldest, |counters| &mut counters.seq_naks, sink);
     }
 
     /// Packets are missing at the peer, or responses here. The oldest of all is counted.
     pub(super) fn missing(
         &mut self,
-        newly_lost: NewlyLost,
+        oldest: Oldest,
         counter: impl FnOnce(&mut RequesterCounters) -> &mut u64,
         sink: &mut impl FnMut(SendCompletion),
     ) {
-        self.window.lost(newly_lost.lost, self.una, self.sent);
-        if !newly_lost.oldest {
+        if oldest == Oldest::NoNews {
             return;
         }
         self.count(1, counter);
-        if !self.retry.honours_report() {
-            self.count_duplicate();
-            self.holes.clear();
-            return;
-        }
-        if !self.retry.take() {
-            self.end_head(Status::RetryExcErr, vendor::RETRY, sink);
+        match oldest {
+            Oldest::NoNews | Oldest::SentAgain => {}
+            Oldest::LeftToTimeout => self.count_duplicate(),
+            Oldest::GivenUp => self.end_head(Status::RetryExcErr, vendor::RETRY, sink),
         }
     }
 
@@ -377,13 +333,12 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             return;
         }
         self.count(1, |counters| &mut counters.rnr_naks);
-        if !self.retry.take_rnr() {
+        if !self.recovery.take_rnr_retry() {
             self.end_head(Status::RnrRetryExcErr, vendor::RNR, sink);
             return;
         }
-        self.window.begin_anew();
         self.go_back();
-        self.retry.wait_for_receiver(now, rnr_delay_ns(timer));
+        self.recovery.wait_for_receiver(now, rnr_delay_ns(timer));
     }
 
     /// The responder sent a fatal NAK for a packet; all before it arrived.

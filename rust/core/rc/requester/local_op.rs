@@ -44,7 +44,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     fn without_segment(&mut self, now: u64) -> Option<Next> {
         if self.state != RequesterState::Ready
             || self.cursor.packet != 0
-            || self.retry.is_waiting(now)
+            || self.recovery.is_waiting(now)
         {
             return Some(Next::Idle);
         }

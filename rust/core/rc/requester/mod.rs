@@ -47,30 +47,15 @@
 //!
 //! # Losses
 //!
-//! | lost packet | noticed by | cost |
-//! |---|---|---|
-//! | one in the middle | the responder, by NAK, repeatedly | one of half the retries |
-//! | the same, and the responder keeps what is behind it | its report ([`holes`]) | the same |
-//! | a READ response in the middle | this side, by a later response or ACK | one retry |
-//! | the same, and the peer answers parts alone | this side ([`holes`]) | one of half the retries |
-//! | the end of a flight | the probe of [`tail`], or the ACK timeout | none, or one retry |
-//! | one that did not leave this host | the owner: [`Requester::unsend`] | nothing |
-//! | none, but there is no receive | the responder, by RNR NAK | one RNR retry, and a back-off |
-//!
-//! After an RNR NAK the refused packet is sent alone until it is accepted ([`window`]).
+//! What is lost, who notices, and what it costs is the table of [`recovery`].
 
 mod ack;
-mod holes;
 mod local_op;
-mod marked;
 mod outcome;
 mod read;
-mod retry;
-mod rtt;
+mod recovery;
 mod send;
 mod slot;
-mod tail;
-mod window;
 
 pub use outcome::Ignored;
 pub use outcome::ReadIgnored;
@@ -83,7 +68,6 @@ use crate::core::completion::Status;
 use crate::core::message::Mtu;
 use crate::core::message::MAX_MESSAGE;
 use crate::core::operation::Reply;
-use crate::core::rc::ahead::Ahead;
 use crate::core::rc::config::RequesterConfig;
 use crate::core::rc::config::MAX_RD_ATOMIC;
 use crate::core::rc::counters::RequesterCounters;
@@ -97,10 +81,8 @@ use crate::core::send::{
 use crate::core::slots::SlotRing;
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
-use holes::Holes;
-use retry::Retry;
-use tail::Tail;
-use window::CongestionWindow;
+use recovery::Flight;
+use recovery::Recovery;
 
 /// Most response packets that one READ request asks for.
 pub const READ_PIECE: u32 = 512;
@@ -163,18 +145,7 @@ pub struct Requester<S> {
     ack_requested: Sequence,
     /// Its value before the last request.
     ack_requested_before: Sequence,
-    /// The `una` for which an implied NAK was honoured.
-    implied_at: Option<Sequence>,
-    /// The `una` for which a sequence error NAK was honoured, until it is retransmitted.
-    reported_at: Option<Sequence>,
-    /// When `una` was last retransmitted.
-    repeated_at: Option<u64>,
-    window: CongestionWindow,
-    retry: Retry,
-    tail: Tail,
-    holes: Holes,
-    /// READ responses placed behind a missing one, of a peer that answers a part again alone.
-    placed: Ahead,
+    recovery: Recovery,
     counters: RequesterCounters,
     /// A counter other than the packet counter has changed.
     counters_changed: bool,
@@ -205,14 +176,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             sent: 0,
             ack_requested: 0,
             ack_requested_before: 0,
-            implied_at: None,
-            reported_at: None,
-            repeated_at: None,
-            window: CongestionWindow::begin(false),
-            retry: Retry::new(),
-            tail: Tail::new(),
-            holes: Holes::new(),
-            placed: Ahead::new(),
+            recovery: Recovery::new(),
             counters: RequesterCounters::default(),
             counters_changed: false,
         }
@@ -246,26 +210,21 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             sequence: 0,
         };
         self.forget_flight();
-        self.window = CongestionWindow::begin(config.ecn);
         self.messages_sent = 0;
         self.messages_done = 0;
         self.msn_agreed = 0;
-        self.retry = Retry::new();
-        self.retry.set_counts(config.retry_cnt, config.rnr_retry);
-        self.retry.set_ack_timeout(config.ack_timeout_ns);
-        self.tail = Tail::new();
-        self.holes = Holes::new();
+        self.recovery.connect(&config);
     }
 
     /// Changes the retry counts (0..=7): a transition within RTS or out of SQD. Retries that the
     /// oldest packet has used stay used.
     pub fn set_retries(&mut self, retry_cnt: u8, rnr_retry: u8) {
-        self.retry.set_counts(retry_cnt, rnr_retry);
+        self.recovery.set_retries(retry_cnt, rnr_retry);
     }
 
     /// Changes the Local ACK Timeout. The deadline may become earlier.
     pub fn set_ack_timeout(&mut self, ack_timeout_ns: Option<u64>) {
-        self.retry.set_ack_timeout(ack_timeout_ns);
+        self.recovery.set_ack_timeout(ack_timeout_ns);
     }
 
     /// Changes the number of RDMA READs that may be outstanding.
@@ -279,7 +238,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     /// as this side asks for them, are marked.
     #[cold]
     pub fn slow_down(&mut self) {
-        if self.state == RequesterState::Ready && self.window.marked(self.una, self.sent) {
+        if self.state == RequesterState::Ready && self.recovery.marked(self.flight()) {
             self.count(1, |counters| &mut counters.slowdowns);
         }
     }
@@ -315,12 +274,12 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
 
     /// Retries left for that packet, and RNR retries.
     pub fn retries_left(&self) -> (u8, u8) {
-        self.retry.left()
+        self.recovery.retries_left()
     }
 
     /// How many packets may be in flight.
     pub fn window_size(&self) -> u32 {
-        self.window.size()
+        self.recovery.window_size()
     }
 
     /// The counters. They are kept over [`Self::reset`].
@@ -435,25 +394,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if self.state != RequesterState::Ready {
             return None;
         }
-        let deadline = self.retry.deadline(self.una != self.sent);
-        if self.in_flight() == 0 || self.retry.has_wait() {
-            return deadline;
-        }
-        let tail = self.tail_deadline().or(deadline);
-        if self.holes.is_empty() {
-            return tail;
-        }
-        match (tail, self.holes.deadline()) {
-            (Some(tail), Some(hole)) => Some(tail.min(hole)),
-            (tail, hole) => tail.or(hole),
-        }
-    }
-
-    /// When a tail-loss probe is due.
-    #[inline]
-    fn tail_deadline(&self) -> Option<u64> {
-        let timeout = self.retry.ack_timeout_ns()?;
-        self.tail.deadline(self.retry.since(), timeout)
+        self.recovery.deadline(self.flight())
     }
 
     /// The time is `now`. Calls before the deadline are harmless.
@@ -461,23 +402,9 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if self.deadline().is_none_or(|at| at > now) {
             return Progress::default();
         }
-        self.holes.expire(now);
-        let timeout = self.retry.timeout_at(self.una != self.sent);
-        if timeout.is_some_and(|at| at <= now) {
+        if self.recovery.on_deadline(self.flight(), now) {
             self.count(1, |counters| &mut counters.timeouts);
-            self.forget_losses();
-            self.retry.cancel_wait();
-            self.retry.restart(now);
             self.lost(sink);
-        } else if self.retry.has_wait() {
-            // The end of a back-off is no timeout.
-            self.retry.end_wait(now);
-        } else if let (Some(at), Some(timeout)) =
-            (self.tail_deadline(), self.retry.ack_timeout_ns())
-        {
-            if at <= now {
-                self.tail.expired(at, now, timeout);
-            }
         }
         self.settle(sink)
     }
@@ -523,13 +450,29 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     #[inline]
     pub fn has_unsent(&self) -> bool {
         self.state == RequesterState::Ready
-            && (self.cursor.index != self.pushed || self.tail.is_due() || self.holes.has_due())
+            && (self.cursor.index != self.pushed || self.recovery.has_due())
     }
 
     /// Whether packets are in flight: sent, not acknowledged, and not given up.
     #[inline]
     pub fn has_in_flight(&self) -> bool {
         self.in_flight() != 0
+    }
+
+    /// The packets in flight.
+    #[inline(always)]
+    const fn flight(&self) -> Flight {
+        Flight {
+            una: self.una,
+            next: self.cursor.sequence,
+            sent: self.sent,
+        }
+    }
+
+    /// How many there are: sent, and not acknowledged.
+    #[inline]
+    const fn in_flight(&self) -> u64 {
+        self.flight().len()
     }
 
     /// The oldest WQE.
@@ -622,21 +565,8 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             };
         }
         self.cursor = to;
-        self.forget_from(to.sequence);
+        self.recovery.rewind(to.sequence, self.una);
         self.reads = self.count_reads();
-        self.tail.restart();
-    }
-
-    /// What is known of packets from this one on no longer holds.
-    #[cold]
-    fn forget_from(&mut self, sequence: Sequence) {
-        if sequence > self.una {
-            self.holes.cut(sequence);
-            self.placed.cut(sequence);
-        } else {
-            self.holes.clear();
-            self.placed.clear();
-        }
     }
 
     /// WQEs between `una` and the cursor that are answered by a response: no more than packets in
@@ -666,25 +596,13 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         reads
     }
 
-    /// Earlier loss reports no longer matter: the next one is news.
-    #[inline]
-    fn forget_losses(&mut self) {
-        self.implied_at = None;
-        self.reported_at = None;
-    }
-
     /// Forgets everything about packets in flight.
     fn forget_flight(&mut self) {
         self.ack_requested = self.una;
         self.ack_next = false;
         self.reads = 0;
-        self.forget_losses();
         self.epoch = self.epoch.wrapping_add(1);
-        self.retry.cancel_wait();
-        self.holes.clear();
-        self.placed.clear();
-        self.repeated_at = None;
-        self.tail.restart();
+        self.recovery.forget_flight();
     }
 }
 

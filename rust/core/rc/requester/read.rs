@@ -72,12 +72,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
                 }
             }
             self.count(1, |counters| &mut counters.out_of_sequence);
-            if self.tail.was_probed(sequence) {
-                // The last response to the request: what is missing before it was lost again, if it
-                // was lost before.
-                self.implied_at = None;
-            }
-            self.tail.defer(now);
+            self.recovery.not_placed(sequence, now);
             self.implied_loss(sink);
             return Err(self.ignored(Ignored::Gap, sink));
         }
@@ -126,7 +121,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         {
             return None;
         }
-        if self.placed.run(sequence, response.span) == response.span {
+        if self.recovery.placed_run(sequence, response.span) == response.span {
             return Some(Err(Ignored::Duplicate));
         }
         let SendCursor { index, packet, .. } = self.cursor_at(sequence)?;
@@ -173,18 +168,14 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         now: u64,
         sink: &mut impl FnMut(SendCompletion),
     ) {
-        let (sequence, span) = (placement.sequence, u64::from(placement.span));
-        if !Ahead::reaches(self.una, sequence, span) {
+        let (sequence, span) = (placement.sequence, placement.span);
+        if !Ahead::reaches(self.una, sequence, u64::from(span)) {
             return;
         }
-        self.placed.add(self.una, sequence, span);
-        self.tail.defer(now);
-        let round_trip = self.shortest_round_trip();
-        let words = self.placed.words();
-        let newly_lost = self
-            .holes
-            .report(self.una, words, self.cursor.sequence, now, round_trip);
-        self.missing(newly_lost, |counters| &mut counters.implied_naks, sink);
+        let oldest = self
+            .recovery
+            .placed_early(self.flight(), sequence, span, now);
+        self.missing(oldest, |counters| &mut counters.implied_naks, sink);
     }
 
     /// The payload has been placed as `placement` says.
@@ -210,7 +201,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         }
         let before = self.una;
         self.responses_done(placement.span, sink);
-        if !self.placed.is_empty() {
+        if self.recovery.has_placed() {
             self.placed_done(sink);
         }
         self.progressed(before, now);
@@ -245,13 +236,14 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         while let Some(slot) = self.head() {
             let packet = self.una.saturating_sub(slot.first) as u32;
             let piece_end = read_piece_end(slot.packets, packet);
-            let span = self.placed.run(self.una, piece_end.saturating_sub(packet));
+            let most = piece_end.saturating_sub(packet);
+            let span = self.recovery.placed_run(self.una, most);
             if span == 0 {
                 break;
             }
             self.responses_done(span, sink);
         }
-        self.placed.advance(self.una);
+        self.recovery.placed_up_to(self.una);
     }
 
     /// The end of a response that is not placed.

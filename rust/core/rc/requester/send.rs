@@ -15,7 +15,6 @@ use crate::core::message::Piece;
 use crate::core::operation::Operation;
 use crate::core::operation::Reply;
 use crate::core::operation::ATOMIC_SIZE;
-use crate::core::rc::ahead::REACH;
 use crate::core::rc::sequence::Sequence;
 use crate::core::segment::RequestSegment;
 use crate::core::send::AfterSend;
@@ -86,7 +85,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     /// [`Self::unsend`], or let it count as lost. [`Self::next`] has the local operations too.
     #[inline]
     pub fn next_segment(&mut self, now: u64, max_span: u32) -> Option<RequestSegment> {
-        if self.state != RequesterState::Ready || self.retry.is_waiting(now) {
+        if self.state != RequesterState::Ready || self.recovery.is_waiting(now) {
             return None;
         }
         if let Some(segment) = self.segment_to_repair(now) {
@@ -95,7 +94,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if self.cursor.index == self.pushed {
             return None;
         }
-        let room = self.room();
+        let room = self.recovery.room(self.flight());
         if room == 0 {
             return None;
         }
@@ -109,25 +108,15 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     #[inline(always)]
     fn segment_to_repair(&mut self, now: u64) -> Option<RequestSegment> {
         // What closes a hole requests an ACK as well as a probe does.
-        if !self.holes.is_empty() {
+        if self.recovery.has_holes() {
             if let Some(segment) = self.missing_segment(now) {
                 return Some(segment);
             }
         }
-        if self.tail.is_due() {
+        if self.recovery.is_probe_due() {
             return self.probe(now);
         }
         None
-    }
-
-    /// How many packets the window has room for.
-    #[inline(always)]
-    fn room(&self) -> u32 {
-        let in_flight = self.in_flight();
-        let kept = self.holes.kept(self.una);
-        let room = self.window.room(in_flight.wrapping_sub(kept));
-        // The peer keeps no more.
-        room.min(REACH.saturating_sub(in_flight) as u32)
     }
 
     /// The next packets at the cursor, at most so many, or the READ request there; `None` if a
@@ -180,7 +169,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         self.note_ack_request();
         if is_new {
             self.messages_sent = self.messages_sent.wrapping_add(1);
-            self.tail.time(begin.wrapping_add(1), now);
+            self.recovery.time(begin.wrapping_add(1), now);
         }
     }
 
@@ -194,7 +183,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if segment.ack_req {
             self.note_ack_request();
             if is_new {
-                self.tail.time(self.cursor.sequence, now);
+                self.recovery.time(self.cursor.sequence, now);
             }
         }
     }
@@ -222,22 +211,19 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     }
 
     /// Retransmits one packet, with an ACK request. Nothing else changes. It is the last one in
-    /// flight or, if the oldest was retransmitted or reported missing, that one: a responder that
-    /// reports a gap once drops everything else until it comes (IBTA 9.7.5.2.2).
+    /// flight, or the oldest ([`super::recovery::Recovery::probes_oldest`]).
     ///
     /// Of a READ, everything missing of its last piece is requested again, as after a loss, not
     /// only its end: a responder may forget the earlier part (rdma_rxe does).
     fn probe(&mut self, now: u64) -> Option<RequestSegment> {
         let sequence = self.cursor.sequence.checked_sub(1)?;
         if self.in_flight() == 0 {
-            self.tail.spared(sequence, now);
+            self.recovery.probe_spared(sequence, now);
             return None;
         }
         let oldest = self.oldest();
         let (index, packet) = match self.cursor.packet.checked_sub(1) {
-            _ if self.repeated_at.is_some() || !self.holes.is_empty() => {
-                (oldest.index, oldest.packet)
-            }
+            _ if self.recovery.probes_oldest() => (oldest.index, oldest.packet),
             Some(packet) => (self.cursor.index, packet),
             None => {
                 let index = self.sent_before(self.cursor.index)?;
@@ -252,14 +238,14 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             let piece = packet.wrapping_sub(packet % READ_PIECE);
             if una < slot.first.wrapping_add(u64::from(piece)) {
                 // The peer is at earlier ones; silence for this one comes behind them.
-                self.tail.spared(sequence, now);
+                self.recovery.probe_spared(sequence, now);
                 return None;
             }
             let from = piece.max(missing);
             let end = read_piece_end(slot.packets, packet);
             let placed = self
-                .placed
-                .next(una)
+                .recovery
+                .next_placed(una)
                 .map(|placed| placed.saturating_sub(slot.first));
             let placed = placed.and_then(|placed| u32::try_from(placed).ok());
             let end = placed.map_or(end, |placed| placed.clamp(from.saturating_add(1), end));
@@ -272,7 +258,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             packet: from,
             sequence: slot.first.wrapping_add(u64::from(from)),
         };
-        self.tail.probed(at.sequence, now);
+        self.recovery.probed(at.sequence, now);
         self.count(1, |counters| &mut counters.tail_probes);
         self.segment_again(at, end)
     }
@@ -281,11 +267,11 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     /// for responses that are missing.
     #[cold]
     fn missing_segment(&mut self, now: u64) -> Option<RequestSegment> {
-        let (sequence, behind) = self.holes.next(now)?;
+        let (sequence, behind) = self.recovery.next_hole(now)?;
         let at = self.cursor_at(sequence)?;
         let slot = self.ring.get(at.index)?;
         if !slot.begun || at.packet >= slot.packets || !slot.status.is_success() {
-            self.holes.clear();
+            self.recovery.forget_holes();
             return None;
         }
         let end = if slot.request.op.reply() == Reply::Response {
@@ -297,12 +283,8 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             at.packet.wrapping_add(1)
         };
         let behind = slot.first.wrapping_add(u64::from(end));
-        self.holes.sent(sequence, behind, self.sent, now);
-        self.tail.sent(now);
-        if sequence == self.una {
-            self.retry.sent(now);
-            self.repeated_at = Some(now);
-        }
+        self.recovery
+            .hole_sent(sequence, behind, self.flight(), now);
         self.count(1, |counters| &mut counters.retransmitted);
         self.segment_again(at, end)
     }
@@ -365,7 +347,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if sequence < self.una
             || sequence >= self.cursor.sequence
             // A probe is tried once.
-            || self.tail.was_probed(sequence)
+            || self.recovery.was_probed(sequence)
             || ahead >= self.pushed.wrapping_sub(self.retired)
             || !slot.begun
             || !(slot.first..slot.end()).contains(&sequence)
@@ -374,13 +356,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         }
         // Within the message, whose packets are below 2^24.
         let packet = sequence.wrapping_sub(slot.first) as u32;
-        if sequence == self.una {
-            self.retry.unsent();
-            if self.repeated_at.take().is_some() {
-                self.reported_at = Some(sequence);
-            }
-        }
-        let of_hole = self.holes.unsend(sequence, now);
+        let of_hole = self.recovery.unsent(sequence, self.una, now);
         let to = match of_hole {
             None => Some(SendCursor {
                 index,
@@ -394,7 +370,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             self.rewind(to);
         }
         self.ack_next |= segment.ack_req;
-        self.retry.pause(now);
+        self.recovery.pause(now);
     }
 
     /// The cursor before a packet that was sent.
@@ -407,12 +383,6 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             packet: sequence.saturating_sub(slot.first) as u32,
             sequence,
         })
-    }
-
-    /// Packets sent and not acknowledged.
-    #[inline]
-    pub(super) const fn in_flight(&self) -> u64 {
-        self.cursor.sequence.wrapping_sub(self.una)
     }
 
     /// Whether the cursor is at a WQE that must not begin, now or ever, or is a local operation.
@@ -496,12 +466,10 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         }
         // Often enough that the window opens before it is full, and that the timeout, which runs
         // from ACK to ACK, does not depend on how long a large window takes on a slow link.
-        let size = u64::from(self.window.size());
+        let size = u64::from(self.recovery.window_size());
         let silent = end.wrapping_sub(self.ack_requested.max(self.una));
         let out = end.wrapping_sub(self.una);
-        silent >= (size / 2).min(ACK_INTERVAL)
-            || (out >= size && out.wrapping_sub(self.holes.kept(self.una)) >= size)
-            || out >= REACH
+        silent >= (size / 2).min(ACK_INTERVAL) || self.recovery.is_full(self.una, out)
     }
 
     /// Whether one more WQE that is answered by responses may be outstanding.
@@ -530,14 +498,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     /// packets.
     #[inline(always)]
     fn step(&mut self, psns: u32, packets: u32, now: u64) {
-        if self.cursor.sequence == self.una {
-            self.retry.sent(now);
-            if self.cursor.sequence < self.sent {
-                self.repeated_at = Some(now);
-                self.reported_at = None;
-            }
-        }
-        self.tail.sent(now);
+        self.recovery.sent(self.flight(), now);
         self.counters.packets = self.counters.packets.wrapping_add(u64::from(packets));
         if self.cursor.sequence < self.sent {
             self.count(packets, |counters| &mut counters.retransmitted);

@@ -261,7 +261,7 @@ fn a_response_after_silence_without_a_probe_is_a_sample() {
     rig.now += MS;
     let _ = rig.respond(0, true, true, 256);
     assert_eq!(rig.ended(), [(0, Status::Success)]);
-    assert_eq!(rig.requester.shortest_round_trip(), rig.now - sent);
+    assert_eq!(rig.requester.recovery.shortest_round_trip(), rig.now - sent);
 }
 
 /// In the middle of what is in flight: READs behind it are outstanding no more.

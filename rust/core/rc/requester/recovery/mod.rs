@@ -1,0 +1,540 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! Recovery: what is known of the packets in flight, and what follows when one of them is lost.
+//!
+//! The requester knows messages and the send cursor. It reports here what has happened to packets,
+//! and asks what may be sent, or is to be sent again.
+//!
+//! | lost packet | noticed by | cost |
+//! |---|---|---|
+//! | one in the middle | the responder, by NAK, repeatedly | one of half the retries |
+//! | the same, and the responder keeps what is behind it | its report ([`holes`]) | the same |
+//! | a READ response in the middle | this side, by a later response or ACK | one retry |
+//! | the same, and the peer answers parts alone | this side ([`holes`]) | one of half the retries |
+//! | the end of a flight | the probe of [`tail`], or the ACK timeout | none, or one retry |
+//! | one that did not leave this host | the owner: `Requester::unsend` | nothing |
+//! | none, but there is no receive | the responder, by RNR NAK | one RNR retry, and a back-off |
+//!
+//! | event | what is done |
+//! |---|---|
+//! | a packet leaves | the probe waits from now on; if it is the oldest, the ACK timeout begins |
+//! | the oldest packet is acknowledged | all retries are back, the window opens, a round trip is known |
+//! | NAK, implied NAK, timeout | a retry is spent, the window shrinks, all is sent again from there |
+//! | report, READ response behind a gap | what is missing is a hole, which is sent again alone |
+//! | RNR NAK | an RNR retry is spent, and after a back-off one packet is sent alone |
+//! | two round trips of silence | the last packet is sent again with an ACK request: the probe |
+//! | a packet is refused by the local stack | a back-off; the ACK timeout goes on |
+//! | a mark of the network | the window shrinks |
+//!
+//! A NAK or a report about the oldest packet may be a duplicate, or cross its retransmission, so it
+//! counts once for each transmission, and not within half a round trip of it.
+//!
+//! | state | file |
+//! |---|---|
+//! | retries left, the ACK timeout, back-offs | [`retry`] |
+//! | the probe of a silent flight | [`tail`] |
+//! | round-trip time | [`rtt`] |
+//! | how many packets may be in flight | [`window`], with [`marked`] |
+//! | holes, which are sent again alone | [`holes`] |
+
+mod holes;
+mod marked;
+mod retry;
+mod rtt;
+mod tail;
+mod window;
+
+use crate::core::rc::ahead::Ahead;
+use crate::core::rc::ahead::REACH;
+use crate::core::rc::config::RequesterConfig;
+use crate::core::rc::sequence::Sequence;
+use holes::Holes;
+use holes::NewlyLost;
+use retry::Retry;
+use tail::Tail;
+use window::CongestionWindow;
+
+/// Assumed round-trip time before the first sample, in nanoseconds.
+const UNKNOWN_ROUND_TRIP: u64 = 1_000_000;
+
+/// The packets in flight.
+#[derive(Clone, Copy)]
+pub(super) struct Flight {
+    /// The oldest one.
+    pub(super) una: Sequence,
+    /// The next one to be sent, or sent again.
+    pub(super) next: Sequence,
+    /// The next one that is new.
+    pub(super) sent: Sequence,
+}
+
+impl Flight {
+    /// How many there are.
+    #[inline]
+    pub(super) const fn len(self) -> u64 {
+        self.next.wrapping_sub(self.una)
+    }
+
+    /// Whether anything that was sent is not acknowledged: in flight, or given up for lost.
+    #[inline]
+    const fn is_outstanding(self) -> bool {
+        self.una != self.sent
+    }
+}
+
+/// What missing packets mean for the oldest one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Oldest {
+    /// Nothing new.
+    NoNews,
+    /// It was reported too often: the ACK timeout decides.
+    LeftToTimeout,
+    /// It is sent again, for a retry.
+    SentAgain,
+    /// No retry is left.
+    GivenUp,
+}
+
+/// What is known of the packets in flight.
+pub(super) struct Recovery {
+    window: CongestionWindow,
+    retry: Retry,
+    tail: Tail,
+    holes: Holes,
+    /// READ responses placed behind a missing one, of a peer that answers a part again alone.
+    placed: Ahead,
+    /// The `una` for which an implied NAK was honoured.
+    implied_at: Option<Sequence>,
+    /// The `una` for which a sequence error NAK was honoured, until it is retransmitted.
+    reported_at: Option<Sequence>,
+    /// When `una` was last retransmitted.
+    repeated_at: Option<u64>,
+}
+
+impl Recovery {
+    pub(super) fn new() -> Self {
+        Self {
+            window: CongestionWindow::begin(false),
+            retry: Retry::new(),
+            tail: Tail::new(),
+            holes: Holes::new(),
+            placed: Ahead::new(),
+            implied_at: None,
+            reported_at: None,
+            repeated_at: None,
+        }
+    }
+
+    /// A connection begins, behind [`Self::forget_flight`].
+    pub(super) fn connect(&mut self, config: &RequesterConfig) {
+        self.window = CongestionWindow::begin(config.ecn);
+        self.retry = Retry::new();
+        self.retry.set_counts(config.retry_cnt, config.rnr_retry);
+        self.retry.set_ack_timeout(config.ack_timeout_ns);
+        self.tail = Tail::new();
+        self.holes = Holes::new();
+    }
+
+    /// See [`Retry::set_counts`].
+    pub(super) fn set_retries(&mut self, retry_cnt: u8, rnr_retry: u8) {
+        self.retry.set_counts(retry_cnt, rnr_retry);
+    }
+
+    pub(super) fn set_ack_timeout(&mut self, ack_timeout_ns: Option<u64>) {
+        self.retry.set_ack_timeout(ack_timeout_ns);
+    }
+
+    /// Retries left, and RNR retries.
+    pub(super) const fn retries_left(&self) -> (u8, u8) {
+        self.retry.left()
+    }
+
+    /// How many packets may be in flight.
+    #[inline]
+    pub(super) const fn window_size(&self) -> u32 {
+        self.window.size()
+    }
+
+    /// How many more packets may be sent. Those that the peer keeps are not in the network, but it
+    /// keeps no more than [`REACH`].
+    #[inline(always)]
+    pub(super) fn room(&self, flight: Flight) -> u32 {
+        let in_network = flight.len().wrapping_sub(self.holes.kept(flight.una));
+        let room = self.window.room(in_network);
+        room.min(REACH.saturating_sub(flight.len()) as u32)
+    }
+
+    /// Whether the window has no room behind `end` packets in flight.
+    #[inline(always)]
+    pub(super) fn is_full(&self, una: Sequence, end: u64) -> bool {
+        let size = u64::from(self.window.size());
+        (end >= size && end.wrapping_sub(self.holes.kept(una)) >= size) || end >= REACH
+    }
+
+    // What happens to packets.
+
+    /// Packets leave at the cursor, which was `flight.next`.
+    #[inline(always)]
+    pub(super) fn sent(&mut self, flight: Flight, now: u64) {
+        if flight.next == flight.una {
+            self.retry.sent(now);
+            if flight.next < flight.sent {
+                self.repeated_at = Some(now);
+                self.reported_at = None;
+            }
+        }
+        self.tail.sent(now);
+    }
+
+    /// A new packet requests a response, which comes when all before `end` has arrived: it is timed.
+    #[inline(always)]
+    pub(super) fn time(&mut self, end: Sequence, now: u64) {
+        self.tail.time(end, now);
+    }
+
+    /// The local stack refused a packet. Returns the next new packet of the time when it was sent,
+    /// if that was to close a hole.
+    pub(super) fn unsent(
+        &mut self,
+        sequence: Sequence,
+        una: Sequence,
+        now: u64,
+    ) -> Option<Sequence> {
+        if sequence == una {
+            self.retry.unsent();
+            if self.repeated_at.take().is_some() {
+                self.reported_at = Some(sequence);
+            }
+        }
+        self.holes.unsend(sequence, now)
+    }
+
+    /// Backs off, because the local stack takes no packets.
+    pub(super) fn pause(&mut self, now: u64) {
+        self.retry.pause(now);
+    }
+
+    /// A response came.
+    #[inline(always)]
+    pub(super) fn answered(&mut self, now: u64) {
+        if self.repeated_at.is_none() {
+            self.tail.answered(self.retry.since(), now);
+        }
+    }
+
+    /// Something came that acknowledges nothing.
+    pub(super) fn defer(&mut self, now: u64) {
+        self.tail.defer(now);
+    }
+
+    /// The oldest packet was `before` and is now `una`.
+    #[inline]
+    pub(super) fn progressed(&mut self, before: Sequence, una: Sequence, now: u64) {
+        self.window.grow(una.wrapping_sub(before));
+        self.retry.progress(now);
+        if !self.holes.is_empty() {
+            // Their time is that of a repair.
+            self.tail.forget_timed();
+            let round_trip = self.shortest_round_trip();
+            self.holes.progress(una, now, round_trip);
+        }
+        self.tail.progress(una, now);
+        self.repeated_at = None;
+        self.forget_losses();
+    }
+
+    /// The network marks packets. Returns whether the window shrinks.
+    pub(super) fn marked(&mut self, flight: Flight) -> bool {
+        self.window.marked(flight.una, flight.sent)
+    }
+
+    // Losses.
+
+    /// Whether to honour an implied NAK: once until there is progress.
+    pub(super) fn honours_implied(&mut self, una: Sequence) -> bool {
+        self.implied_at.replace(una) != Some(una)
+    }
+
+    /// Whether to honour a NAK for the oldest packet.
+    pub(super) fn honours_nak(&mut self, una: Sequence, now: u64) -> bool {
+        let is_honoured = self.reported_at != Some(una)
+            && !self.was_just_repeated(now)
+            && self.retry.honours_report();
+        if is_honoured {
+            self.reported_at = Some(una);
+        }
+        is_honoured
+    }
+
+    /// Whether a report of missing packets crossed their retransmission: the cursor went back, and
+    /// all has left again.
+    pub(super) fn has_crossed(&self, now: u64) -> bool {
+        self.holes.is_empty() && self.was_just_repeated(now)
+    }
+
+    /// Whether the oldest packet had an RNR NAK and was not retransmitted since.
+    pub(super) const fn has_rnr_nak(&self) -> bool {
+        self.retry.has_rnr_nak()
+    }
+
+    /// The oldest packet was lost, and all behind it is sent again. `false` if no retry is left.
+    pub(super) fn lost(&mut self) -> bool {
+        let is_left = self.retry.take();
+        if is_left {
+            self.window.shrink();
+        }
+        is_left
+    }
+
+    /// The responder had no receive. `false` if no RNR retry is left.
+    pub(super) fn take_rnr_retry(&mut self) -> bool {
+        self.retry.take_rnr()
+    }
+
+    /// The oldest packet is sent again, alone, after a back-off.
+    pub(super) fn wait_for_receiver(&mut self, now: u64, delay: u64) {
+        self.window.begin_anew();
+        self.retry.wait_for_receiver(now, delay);
+    }
+
+    /// The peer misses packets; `map` gives the words that say what it keeps from `at` on.
+    pub(super) fn reported(
+        &mut self,
+        flight: Flight,
+        at: Sequence,
+        map: impl Fn(u64) -> u64,
+        now: u64,
+    ) -> Oldest {
+        let round_trip = self.shortest_round_trip();
+        let words = self.placed.words_with(at.saturating_sub(flight.una), map);
+        let newly_lost = self
+            .holes
+            .report(flight.una, words, flight.sent, now, round_trip);
+        self.missing(newly_lost, flight)
+    }
+
+    /// A READ response was placed behind a missing one.
+    pub(super) fn placed_early(
+        &mut self,
+        flight: Flight,
+        sequence: Sequence,
+        span: u32,
+        now: u64,
+    ) -> Oldest {
+        self.placed.add(flight.una, sequence, u64::from(span));
+        self.tail.defer(now);
+        let round_trip = self.shortest_round_trip();
+        let words = self.placed.words();
+        let newly_lost = self
+            .holes
+            .report(flight.una, words, flight.next, now, round_trip);
+        self.missing(newly_lost, flight)
+    }
+
+    fn missing(&mut self, newly_lost: NewlyLost, flight: Flight) -> Oldest {
+        self.window.lost(newly_lost.lost, flight.una, flight.sent);
+        if !newly_lost.oldest {
+            return Oldest::NoNews;
+        }
+        if !self.retry.honours_report() {
+            self.holes.clear();
+            return Oldest::LeftToTimeout;
+        }
+        match self.retry.take() {
+            true => Oldest::SentAgain,
+            false => Oldest::GivenUp,
+        }
+    }
+
+    /// A READ response came behind a missing one and is not placed. If it is the last one that the
+    /// probe has asked for, what is missing before it was lost again, if it was lost before.
+    pub(super) fn not_placed(&mut self, sequence: Sequence, now: u64) {
+        if self.tail.was_probed(sequence) {
+            self.implied_at = None;
+        }
+        self.tail.defer(now);
+    }
+
+    /// The cursor goes back to this packet: what is known of it and of later ones no longer holds.
+    pub(super) fn rewind(&mut self, to: Sequence, una: Sequence) {
+        if to > una {
+            self.cut(to);
+        } else {
+            self.forget_holes();
+            self.placed.clear();
+        }
+        self.tail.restart();
+    }
+
+    #[cold]
+    fn cut(&mut self, sequence: Sequence) {
+        self.holes.cut(sequence);
+        self.placed.cut(sequence);
+    }
+
+    /// What is missing is no longer sent again alone.
+    pub(super) fn forget_holes(&mut self) {
+        self.holes.clear();
+    }
+
+    /// Earlier loss reports no longer matter: the next one is news.
+    #[inline]
+    fn forget_losses(&mut self) {
+        self.implied_at = None;
+        self.reported_at = None;
+    }
+
+    /// Forgets everything about packets in flight.
+    pub(super) fn forget_flight(&mut self) {
+        self.forget_losses();
+        self.retry.cancel_wait();
+        self.holes.clear();
+        self.placed.clear();
+        self.repeated_at = None;
+        self.tail.restart();
+    }
+
+    pub(super) fn shortest_round_trip(&self) -> u64 {
+        let least = self.tail.round_trip.least();
+        least.unwrap_or(UNKNOWN_ROUND_TRIP)
+    }
+
+    /// The oldest packet was sent again so short a time ago that what the peer says of it is about
+    /// an earlier transmission.
+    fn was_just_repeated(&self, now: u64) -> bool {
+        let half = self.shortest_round_trip() / 2;
+        self.repeated_at
+            .is_some_and(|at| now.saturating_sub(at) <= half)
+    }
+
+    // Time.
+
+    /// When to call [`Self::on_deadline`].
+    #[inline]
+    pub(super) fn deadline(&self, flight: Flight) -> Option<u64> {
+        let deadline = self.retry.deadline(flight.is_outstanding());
+        if flight.len() == 0 || self.retry.has_wait() {
+            return deadline;
+        }
+        let tail = self.tail_deadline().or(deadline);
+        if self.holes.is_empty() {
+            return tail;
+        }
+        match (tail, self.holes.deadline()) {
+            (Some(tail), Some(hole)) => Some(tail.min(hole)),
+            (tail, hole) => tail.or(hole),
+        }
+    }
+
+    /// When a tail-loss probe is due.
+    #[inline]
+    fn tail_deadline(&self) -> Option<u64> {
+        let timeout = self.retry.ack_timeout_ns()?;
+        self.tail.deadline(self.retry.since(), timeout)
+    }
+
+    /// The deadline has passed. Returns whether it was that of the ACK timeout.
+    pub(super) fn on_deadline(&mut self, flight: Flight, now: u64) -> bool {
+        self.holes.expire(now);
+        let timeout = self.retry.timeout_at(flight.is_outstanding());
+        if timeout.is_some_and(|at| at <= now) {
+            self.forget_losses();
+            self.retry.cancel_wait();
+            self.retry.restart(now);
+            return true;
+        }
+        if self.retry.has_wait() {
+            // The end of a back-off is no timeout.
+            self.retry.end_wait(now);
+        } else if let (Some(at), Some(timeout)) =
+            (self.tail_deadline(), self.retry.ack_timeout_ns())
+        {
+            if at <= now {
+                self.tail.expired(at, now, timeout);
+            }
+        }
+        false
+    }
+
+    /// Whether a back-off is still on. Ends one that is over.
+    #[inline]
+    pub(super) fn is_waiting(&mut self, now: u64) -> bool {
+        self.retry.is_waiting(now)
+    }
+
+    // What is sent again ahead of the cursor.
+
+    /// Whether a hole or a probe is due.
+    #[inline]
+    pub(super) fn has_due(&self) -> bool {
+        self.tail.is_due() || self.holes.has_due()
+    }
+
+    #[inline]
+    pub(super) const fn has_holes(&self) -> bool {
+        !self.holes.is_empty()
+    }
+
+    /// The first packet that is missing and due to be sent again, and the end of its hole.
+    pub(super) fn next_hole(&self, now: u64) -> Option<(Sequence, Sequence)> {
+        self.holes.next(now)
+    }
+
+    /// The packets of a hole from that one to `to` are sent again.
+    pub(super) fn hole_sent(&mut self, from: Sequence, to: Sequence, flight: Flight, now: u64) {
+        self.holes.sent(from, to, flight.sent, now);
+        self.tail.sent(now);
+        if from == flight.una {
+            self.retry.sent(now);
+            self.repeated_at = Some(now);
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_probe_due(&self) -> bool {
+        self.tail.is_due()
+    }
+
+    /// Whether the probe is the oldest packet: that was retransmitted or reported missing, and a
+    /// responder that reports a gap once drops everything else until it comes (IBTA 9.7.5.2.2).
+    pub(super) const fn probes_oldest(&self) -> bool {
+        self.repeated_at.is_some() || self.has_holes()
+    }
+
+    /// The probe was sent.
+    pub(super) fn probed(&mut self, sequence: Sequence, now: u64) {
+        self.tail.probed(sequence, now);
+    }
+
+    /// There was none to send.
+    pub(super) fn probe_spared(&mut self, sequence: Sequence, now: u64) {
+        self.tail.spared(sequence, now);
+    }
+
+    /// Whether the last probe was this packet.
+    pub(super) fn was_probed(&self, sequence: Sequence) -> bool {
+        self.tail.was_probed(sequence)
+    }
+
+    // READ responses that are placed behind a missing one.
+
+    #[inline]
+    pub(super) const fn has_placed(&self) -> bool {
+        !self.placed.is_empty()
+    }
+
+    /// How many responses from this one on are placed, at most so many.
+    pub(super) fn placed_run(&self, sequence: Sequence, most: u32) -> u32 {
+        self.placed.run(sequence, most)
+    }
+
+    /// The first one from `sequence` on that is placed.
+    pub(super) fn next_placed(&self, sequence: Sequence) -> Option<Sequence> {
+        self.placed.next(sequence)
+    }
+
+    /// The responses before `una` are done.
+    pub(super) fn placed_up_to(&mut self, una: Sequence) {
+        self.placed.advance(una);
+    }
+}
