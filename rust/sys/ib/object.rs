@@ -221,21 +221,6 @@ impl ContextRef<'_> {
 /// on a device whose driver's part is a `D`; both are valid for `'a`.
 pub(super) struct New<'a, C, P, D>(NonNull<C>, PhantomData<(&'a D, P)>);
 
-impl<C: Core, P, D> Argument for New<'_, C, P, D> {
-    type Raw = *mut C;
-
-    unsafe fn from_raw(raw: *mut C) -> Result<Self> {
-        // INVARIANT: By the requirement; the table says `SIZE`, and what ib_core hands to an
-        // operation that creates is zeroed memory but for its own fields.
-        Ok(Self(NonNull::new(raw).ok_or(EINVAL)?, PhantomData))
-    }
-
-    unsafe fn device(raw: *mut C) -> *const bindings::ib_device {
-        // SAFETY: By the requirement the object is valid, with what ib_core has filled in.
-        NonNull::new(raw).map_or(core::ptr::null(), |core| unsafe { C::device(core) })
-    }
-}
-
 impl<'a, C: Core, P, D> New<'a, C, P, D> {
     /// The C object, with what ib_core has filled in.
     pub(super) fn as_raw(&self) -> *mut C {
@@ -285,20 +270,6 @@ impl<'a, C: Core, P, D> New<'a, C, P, D> {
 /// The pointer is a complete object, valid for `'a`, on a device whose driver's part is a `D`.
 pub(super) struct Live<'a, C, P, D = ()>(NonNull<C>, PhantomData<(&'a P, &'a D)>);
 
-impl<C: Core, P, D> Argument for Live<'_, C, P, D> {
-    type Raw = *mut C;
-
-    unsafe fn from_raw(raw: *mut C) -> Result<Self> {
-        // INVARIANT: By the requirement.
-        Ok(Self(NonNull::new(raw).ok_or(EINVAL)?, PhantomData))
-    }
-
-    unsafe fn device(raw: *mut C) -> *const bindings::ib_device {
-        // SAFETY: By the requirement the object is valid, with what ib_core has filled in.
-        NonNull::new(raw).map_or(core::ptr::null(), |core| unsafe { C::device(core) })
-    }
-}
-
 impl<'a, C: Core, P, D> Live<'a, C, P, D> {
     /// The driver part of the object.
     pub(super) fn private(&self) -> &'a P {
@@ -343,20 +314,6 @@ impl<C: Core, P, D> Deref for Live<'_, C, P, D> {
 /// The pointer is a complete object that nobody else uses.
 pub(super) struct Gone<'a, C, P>(NonNull<C>, PhantomData<(&'a C, P)>);
 
-impl<C: Core, P> Argument for Gone<'_, C, P> {
-    type Raw = *mut C;
-
-    unsafe fn from_raw(raw: *mut C) -> Result<Self> {
-        // INVARIANT: By the requirement, for an operation that destroys.
-        Ok(Self(NonNull::new(raw).ok_or(EINVAL)?, PhantomData))
-    }
-
-    unsafe fn device(raw: *mut C) -> *const bindings::ib_device {
-        // SAFETY: By the requirement the object is valid, with what ib_core has filled in.
-        NonNull::new(raw).map_or(core::ptr::null(), |core| unsafe { C::device(core) })
-    }
-}
-
 impl<C: Core, P> Gone<'_, C, P> {
     /// The driver part of the object, which may refuse destruction.
     pub(super) fn private(&self) -> &P {
@@ -378,6 +335,27 @@ impl<C: Core, P> Gone<'_, C, P> {
         drop(unsafe { KBox::from_raw(object.as_ptr()) });
     }
 }
+
+macro_rules! arguments {
+    ($($name:ident<$($part:ident),*>),*) => {
+        $(impl<C: Core, $($part),*> Argument for $name<'_, C, $($part),*> {
+            type Raw = *mut C;
+
+            unsafe fn from_raw(raw: *mut C) -> Result<Self> {
+                // INVARIANT: By the requirement, for an operation that creates, uses or destroys.
+                // The table says `SIZE`, and what ib_core hands to one that creates is zeroed
+                // memory but for its own fields.
+                Ok(Self(NonNull::new(raw).ok_or(EINVAL)?, PhantomData))
+            }
+
+            unsafe fn device(raw: *mut C) -> *const bindings::ib_device {
+                // SAFETY: By the requirement the object is valid, with what ib_core has filled in.
+                NonNull::new(raw).map_or(core::ptr::null(), |core| unsafe { C::device(core) })
+            }
+        })*
+    };
+}
+arguments!(New<P, D>, Live<P, D>, Gone<P>);
 
 /// Allocates an object that ib_core leaves to the driver to allocate, complete with `private`.
 pub(super) fn allocate<'a, C: Core<Companion = ()>, P>(private: P) -> Result<Reference<'a, C>> {
