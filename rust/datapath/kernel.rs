@@ -29,6 +29,7 @@ use crate::core::uabi::udata::RingMap;
 use crate::sys::ib::call::ContextRef;
 use crate::sys::ib::cq::ArmKind;
 use crate::sys::ib::qp::QpState;
+use crate::sys::ib::udata::Udata;
 use crate::sys::ib::wc::Completions;
 use crate::sys::ib::wr::{
     RecvWrs,
@@ -150,16 +151,28 @@ impl MappedRing {
 }
 
 impl RingUser {
-    /// A process that maps this ring.
-    pub fn process(mapped: MappedRing) -> Result<Self> {
-        let mapped = KBox::pin_init(new_mutex!(mapped), GFP_KERNEL_ACCOUNT)?;
-        Ok(Self::Process(mapped))
-    }
-
-    /// A ULP that uses this ring.
-    pub fn kernel(ring: Arc<Ring>) -> Result<Self> {
-        let lock = KBox::pin_init(IrqLock::new(), GFP_KERNEL)?;
-        Ok(Self::Kernel(KernelRing { ring, lock }))
+    /// The user of the ring that `make` returns, and that ring. Of a process, which has `udata`,
+    /// `respond` tells it where to map the ring.
+    pub fn new(
+        udata: Option<&Udata<'_>>,
+        make: impl FnOnce(Option<ContextRef<'_>>) -> Result<Arc<Ring>>,
+        respond: impl FnOnce(&Udata<'_>, RingMap) -> Result,
+    ) -> Result<(Self, Arc<Ring>)> {
+        let Some(udata) = udata else {
+            let ring = make(None)?;
+            let lock = KBox::pin_init(IrqLock::new(), GFP_KERNEL)?;
+            let user = KernelRing {
+                ring: ring.clone(),
+                lock,
+            };
+            return Ok((Self::Kernel(user), ring));
+        };
+        let context = udata.context()?;
+        let ring = make(Some(context))?;
+        let (mapped, map) = MappedRing::new(context, ring.clone())?;
+        respond(udata, map)?;
+        let user = KBox::pin_init(new_mutex!(mapped), GFP_KERNEL_ACCOUNT)?;
+        Ok((Self::Process(user), ring))
     }
 
     /// The ring of a ULP; a process posts and polls by itself.

@@ -73,14 +73,6 @@ fn granted(wanted: u32) -> Result<u32> {
     Ok(wanted.next_power_of_two())
 }
 
-/// A ring of so many entries in a process, and the response that says where to map it.
-fn mapped(entries: u32, udata: &Udata<'_>) -> Result<MappedRing> {
-    let context = udata.context()?;
-    let (mapped, cq) = MappedRing::new(context, cq::ring(Some(context), entries)?)?;
-    udata.respond(&CreateCqResp { cq })?;
-    Ok(mapped)
-}
-
 impl CompletionQueue for CqObject {
     type Device = Device;
 
@@ -95,16 +87,11 @@ impl CompletionQueue for CqObject {
         }
         let entries = granted(init.entries)?;
         let permit = device.permit(ObjectKind::Cq)?;
-        let (ring, consumer) = match udata {
-            Some(udata) => {
-                let mapped = mapped(entries, udata)?;
-                (mapped.ring.clone(), RingUser::process(mapped)?)
-            }
-            None => {
-                let ring = cq::ring(None, entries)?;
-                (ring.clone(), RingUser::kernel(ring)?)
-            }
-        };
+        let (consumer, ring) = RingUser::new(
+            udata,
+            |context| cq::ring(context, entries),
+            |udata, cq| udata.respond(&CreateCqResp { cq }),
+        )?;
         let stamp = if init.timestamps {
             Stamp::Time
         } else {
@@ -129,7 +116,9 @@ impl CompletionQueue for CqObject {
         udata.no_request()?;
         let entries = granted(entries)?;
         let mut now = self.consumer.mapped().ok_or_else(EOPNOTSUPP)?;
-        let new = mapped(entries, udata)?;
+        let context = udata.context()?;
+        let (new, cq) = MappedRing::new(context, cq::ring(Some(context), entries)?)?;
+        udata.respond(&CreateCqResp { cq })?;
         self.cq
             .resize(&now.ring, Successor::new(new.ring.clone())?)?;
         // The old ring, if still mapped, is only memory.

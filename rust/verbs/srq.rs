@@ -9,10 +9,7 @@ use super::device::{
     MAX_SRQ_WR, //
 };
 use crate::core::quota::ObjectKind;
-use crate::core::uabi::udata::{
-    CreateSrqResp,
-    RingMap, //
-};
+use crate::core::uabi::udata::CreateSrqResp;
 use crate::core::uabi::wqe::MAX_SGE;
 use crate::datapath::directory::Directory;
 use crate::datapath::kernel::{
@@ -61,13 +58,6 @@ fn granted(wanted: u32) -> Result<u32> {
     Ok(wanted.max(1).next_power_of_two())
 }
 
-/// A ring for so many receives, and where to map it.
-fn mapped(size: Size, udata: &Udata<'_>) -> Result<(MappedRing, RingMap)> {
-    let context = udata.context()?;
-    let ring = srq::ring(Some(context), size.max_wr, size.max_sge)?;
-    MappedRing::new(context, ring)
-}
-
 impl SharedReceiveQueue for SrqObject {
     type Device = Device;
     type Pd = Domain;
@@ -88,17 +78,11 @@ impl SharedReceiveQueue for SrqObject {
             max_sge: wanted.max_sge.max(1),
         };
         let permit = device.permit(ObjectKind::Srq)?;
-        let (ring, poster) = match udata {
-            Some(udata) => {
-                let (mapped, map) = mapped(size, udata)?;
-                udata.respond(&CreateSrqResp { srq: map })?;
-                (mapped.ring.clone(), RingUser::process(mapped)?)
-            }
-            None => {
-                let ring = srq::ring(None, size.max_wr, size.max_sge)?;
-                (ring.clone(), RingUser::kernel(ring)?)
-            }
-        };
+        let (poster, ring) = RingUser::new(
+            udata,
+            |context| srq::ring(context, size.max_wr, size.max_sge),
+            |udata, srq| udata.respond(&CreateSrqResp { srq }),
+        )?;
         let srq = Srq::new(upcall, pd.id(), ring, size.max_sge)?;
         let srq = Self {
             srq,
@@ -120,7 +104,9 @@ impl SharedReceiveQueue for SrqObject {
                     return Err(EOPNOTSUPP());
                 };
                 let (max_wr, max_sge) = (granted(wanted)?, self.srq.max_sge());
-                let (new, map) = mapped(Size { max_wr, max_sge }, udata)?;
+                let context = udata.context()?;
+                let ring = srq::ring(Some(context), max_wr, max_sge)?;
+                let (new, map) = MappedRing::new(context, ring)?;
                 self.srq
                     .resize(&now.ring, new.ring.clone(), limit, notifications)?;
                 // The command has no response.
