@@ -33,6 +33,11 @@ void ferroce_not_within(const char *name, int length, u64 value, u64 least, u64 
 		 length, name, value, value, least, most);
 }
 
+void ferroce_invalid(const char *reason, int length)
+{
+	pr_debug("ferroce: %.*s\n", length, reason);
+}
+
 void ferroce_no_transition(u32 from, u32 to, u32 attr_mask)
 {
 	pr_debug("ferroce: no transition from state %u to %u with attr_mask %#x\n",

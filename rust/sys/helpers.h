@@ -26,6 +26,7 @@ struct vm_area_struct;
 
 /* Reasons of refusals. */
 void ferroce_not_within(const char *name, int length, u64 value, u64 least, u64 most);
+void ferroce_invalid(const char *reason, int length);
 void ferroce_no_transition(u32 from, u32 to, u32 attr_mask);
 void ferroce_verb_refused(const char *name, int length, int error);
 

@@ -57,6 +57,15 @@ pub fn of_bits(error: Error, attribute: &'static str, value: u32, known: u32) ->
     Err(refuse(error, attribute, value, 0..=u64::from(known)))
 }
 
+/// Logs what is wrong with an argument, where no range says it, and returns `EINVAL` for it.
+#[cold]
+pub fn invalid(reason: &'static str) -> Error {
+    let (text, length) = (reason.as_ptr().cast(), reason.len() as c_int);
+    // SAFETY: The text has this length; nothing is kept.
+    unsafe { bindings::ferroce_invalid(text, length) };
+    EINVAL
+}
+
 /// Logs which transition of a QP (`enum ib_qp_state`) is not possible with which attributes, and
 /// returns `EINVAL` for it. ib_core does not say whether the states or the attributes are wrong.
 #[cold]

@@ -20,6 +20,7 @@ use crate::sys::ib::ah::{
 use crate::sys::ib::udata::Udata;
 use crate::sys::net::Underlay;
 use crate::sys::refusal::{
+    invalid,
     within,
     EADDRNOTAVAIL, //
 };
@@ -122,11 +123,9 @@ pub fn check(underlay: &Underlay, av: &AddressVector) -> Result {
 ///
 /// `EADDRNOTAVAIL`, and `EINVAL` if the destination is a group.
 pub fn check_connection(underlay: &Underlay, av: &AddressVector) -> Result {
-    within(
-        "whether the destination is a group",
-        is_multicast(&av.destination),
-        0..=0,
-    )?;
+    if is_multicast(&av.destination) {
+        return Err(invalid("the peer of a connection is a multicast group"));
+    }
     check(underlay, av)
 }
 
