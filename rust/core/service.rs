@@ -51,16 +51,6 @@ pub enum Receives {
     NamedByPacket,
 }
 
-/// Attributes of `modify_qp`; the bits are those of `enum ib_qp_attr_mask`.
-pub mod attribute {
-    /// The alternate path.
-    pub const ALT_PATH: u32 = 1 << 14;
-    /// The capacity: what the queues hold.
-    pub const CAPACITY: u32 = 1 << 19;
-    /// The rate limit.
-    pub const RATE_LIMIT: u32 = 1 << 25;
-}
-
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Service {
@@ -76,8 +66,6 @@ pub struct Service {
     pub responder: Protocol,
     /// Where its receives are.
     pub receives: Receives,
-    /// Attributes that `modify_qp` refuses although ib_core permits them: [`attribute`].
-    pub refused: u32,
 }
 
 impl Service {
@@ -128,9 +116,6 @@ const ALL: &[Operation] = match KERNEL.split_last() {
     _ => &[],
 };
 
-/// There is one path, at whatever rate, and queues keep their size.
-const REFUSED: u32 = attribute::ALT_PATH | attribute::RATE_LIMIT | attribute::CAPACITY;
-
 impl QpType {
     /// The type with this number of `enum ib_qp_type`.
     pub const fn from_raw(raw: u32) -> Option<Self> {
@@ -149,7 +134,7 @@ impl QpType {
     #[rustfmt::skip]
     pub fn service(self) -> Service {
         let row = |served, opcodes, operations, requester, responder, receives| Service {
-            served, opcodes, operations, requester, responder, receives, refused: REFUSED,
+            served, opcodes, operations, requester, responder, receives,
         };
         use opcode::OpcodeService::{Rc, Uc, Ud};
         use Protocol::{Datagram, None, Reliable, Unreliable};

@@ -3,7 +3,6 @@
 //! The attributes of a QP, and which changes are supported.
 
 use crate::core::rc::config::MAX_RD_ATOMIC;
-use crate::core::service::Service;
 use crate::sys::ib::qp::{
     Access,
     Attributes,
@@ -21,6 +20,10 @@ use crate::sys::refusal::{
 use core::ops::BitAnd;
 use kernel::prelude::*;
 
+/// Attributes that ib_core permits and ferroce does not have, as bits of `enum ib_qp_attr_mask`:
+/// queues keep their capacity (`IB_QP_CAP`), and there is no rate limit (`IB_QP_RATE_LIMIT`).
+const REFUSED: u32 = (1 << 19) | (1 << 25);
+
 /// Checks that a QP may be changed in this way.
 ///
 /// # Errors
@@ -29,7 +32,6 @@ use kernel::prelude::*;
 pub fn check(
     change: &QpChange,
     kind: IbQpType,
-    service: &Service,
     from: QpState,
     to: QpState,
 ) -> Result {
@@ -37,7 +39,7 @@ pub fn check(
         let from = u64::from(from as u32);
         within("cur_qp_state", current as u32, from..=from)?;
     }
-    of_bits(EOPNOTSUPP(), "attr_mask", change.mask, !service.refused)?;
+    of_bits(EOPNOTSUPP(), "attr_mask", change.mask, !REFUSED)?;
     // The path in use is the only one (`IB_MIG_MIGRATED`, 0).
     if let Some(path @ 1..) = change.path_mig_state {
         return Err(refuse(EOPNOTSUPP(), "path_mig_state", path, 0..=0));

@@ -242,7 +242,7 @@ impl QueuePair for QpObject {
         // path may come at any time and wins.
         let from = self.qp.state();
         let to = change.state.unwrap_or(from);
-        modify::check(&change, self.kind, &self.service, from, to)?;
+        modify::check(&change, self.kind, from, to)?;
         let next = modify::changed(&attributes, &change)?;
         match to {
             QpState::Reset => {
