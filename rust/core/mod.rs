@@ -40,7 +40,7 @@
 //! | which CPU transmits, and at which priority | [`offload`] |
 //! | which packets may leave as one batch | [`batch`] |
 //! | the reference count that ends access to memory | [`gate`] |
-//! | slots addressed by free-running indices | `slots` |
+//! | slots addressed by free-running indices | [`slots`] |
 //! | limits of the number of objects | [`quota`] |
 //! | packets | [`wire`] |
 //! | rings and structures shared with the provider | [`uabi`] |
@@ -80,7 +80,7 @@ pub mod rc;
 pub mod segment;
 pub mod send;
 pub mod service;
-mod slots;
+pub mod slots;
 pub mod uabi;
 pub mod uc;
 pub mod ud;

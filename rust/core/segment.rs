@@ -14,6 +14,7 @@ use super::memory::Span;
 use super::operation::Arguments;
 use super::operation::Brings;
 use super::operation::ATOMIC_SIZE;
+use super::slots::Slot;
 use crate::core::uabi::wqe::Atomic;
 use crate::core::uabi::wqe::Flush;
 use crate::core::wire::headers::Aeth;
@@ -36,7 +37,7 @@ use zerocopy::transmute;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestSegment {
     /// Slot of the WQE.
-    pub slot: u32,
+    pub slot: Slot,
     /// Its operation, and its place in the message: as of a packet, also when `span` is not 1.
     pub opcode: Opcode,
     /// PSN of its (first) packet.
@@ -434,7 +435,7 @@ mod tests {
             };
             assert!(incoming.ack_req && !incoming.solicited);
             let sent = RequestSegment {
-                slot: 0,
+                slot: Slot::default(),
                 opcode: incoming.opcode,
                 psn: incoming.psn,
                 span: incoming.span,

@@ -14,6 +14,7 @@ use crate::core::completion::{
 use crate::core::message::Mtu;
 use crate::core::operation::Operation;
 use crate::core::segment::RequestSegment;
+use crate::core::slots::Slot;
 use core::ops::ControlFlow;
 
 /// Most segments of an invocation.
@@ -25,7 +26,7 @@ pub enum Next {
     /// This segment leaves. [`SendSource::sent`] follows.
     Segment(RequestSegment),
     /// The local operation in this slot is executed. [`SendSource::local_op_done`] follows.
-    LocalOp(u32),
+    LocalOp(Slot),
     /// Nothing can be sent.
     Idle,
 }
@@ -104,7 +105,7 @@ pub trait SendEnv {
     /// Packets that the local stack refused will be sent again.
     fn will_retry(&mut self);
     /// Executes the local operation in this slot.
-    fn execute_local_op(&mut self, slot: u32) -> Status;
+    fn execute_local_op(&mut self, slot: Slot) -> Status;
 }
 
 /// What transmits the segments of the requester `S`.

@@ -5,6 +5,25 @@
 
 use core::ops::DerefMut;
 
+/// The number of a slot, which is not an index: the owner of a queue keeps by it what belongs to
+/// a WQE.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot(u32);
+
+impl Slot {
+    /// The slot of a free-running index among `slots`, a power of two.
+    #[inline(always)]
+    pub const fn of(index: u32, slots: u32) -> Self {
+        Self(index & slots.wrapping_sub(1))
+    }
+
+    /// Its number.
+    #[inline(always)]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// The slots. The owner says which indices are in use.
 pub(super) struct SlotRing<S> {
     slots: S,
@@ -28,21 +47,28 @@ impl<T: Copy, S: DerefMut<Target = [T]>> SlotRing<S> {
         self.capacity
     }
 
-    /// The slot number of an index.
+    /// The slot of an index.
     #[inline]
-    pub(super) const fn slot(&self, index: u32) -> u32 {
-        index & self.capacity.wrapping_sub(1)
+    pub(super) const fn slot(&self, index: u32) -> Slot {
+        Slot::of(index, self.capacity)
+    }
+
+    /// The first index from `from` on that has this slot.
+    #[inline]
+    pub(super) const fn index_of(&self, slot: Slot, from: u32) -> u32 {
+        let distance = self.slot(slot.0.wrapping_sub(from));
+        from.wrapping_add(distance.0)
     }
 
     #[inline]
     pub(super) fn get(&self, index: u32) -> Option<&T> {
-        self.slots.get(self.slot(index) as usize)
+        self.slots.get(self.slot(index).0 as usize)
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         let slot = self.slot(index);
-        self.slots.get_mut(slot as usize)
+        self.slots.get_mut(slot.0 as usize)
     }
 
     /// Exchanges the slots for `more`, if these are more. What is at `indices` moves there.
@@ -84,7 +110,14 @@ mod tests {
         let mut ring = SlotRing::new(slots.as_mut_slice());
         let mut index = u32::MAX - 5;
         for value in 0..12u32 {
-            assert_eq!(ring.slot(index.wrapping_add(1)), (ring.slot(index) + 1) % 4);
+            let slot = ring.slot(index);
+            assert_eq!(ring.slot(index.wrapping_add(1)).0, (slot.0 + 1) % 4);
+            assert_eq!(ring.index_of(slot, index), index);
+            assert_eq!(ring.index_of(slot, index.wrapping_sub(3)), index);
+            assert_eq!(
+                ring.index_of(slot, index.wrapping_add(1)),
+                index.wrapping_add(4)
+            );
             *ring.get_mut(index).unwrap() = value;
             if value >= 3 {
                 assert_eq!(*ring.get(index.wrapping_sub(3)).unwrap(), value - 3);

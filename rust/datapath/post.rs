@@ -44,6 +44,7 @@ use crate::core::send::{
     Progress,
     PushError, //
 };
+use crate::core::slots::Slot;
 use crate::core::uabi::ring::{
     Module,
     RingOps,
@@ -363,13 +364,12 @@ fn fetch(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool
     }
     for _ in 0..posted.min(FETCHED_PER_RUN) {
         let index = requester.pushed();
-        let slot = index & entries.wrapping_sub(1);
+        let slot = Slot::of(index, entries);
         let fetched = send.wqes.take(&**qp.sq(), index, slot);
         let taker = &*requester;
         trace::taken(move || {
             let index = taker.pushed();
-            let slot = index & entries.wrapping_sub(1);
-            traced::taken(qp.number(), [index, slot], fetched)
+            traced::taken(qp.number(), index, Slot::of(index, entries), fetched)
         });
         let pushed = match fetched {
             Ok(request) => match requester.push(request) {

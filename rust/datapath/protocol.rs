@@ -32,6 +32,7 @@ use crate::core::send::{
     SendRequest, //
 };
 use crate::core::service::Protocol;
+use crate::core::slots::Slot;
 use crate::core::uc;
 use crate::core::uc::requester::UnreliableSlot;
 use crate::core::ud;
@@ -305,7 +306,7 @@ impl AnyRequester {
     }
 
     #[inline]
-    pub(super) fn push(&mut self, request: SendRequest) -> Result<u32, PushError> {
+    pub(super) fn push(&mut self, request: SendRequest) -> Result<Slot, PushError> {
         requester!(self, it => it.push(request))
     }
 

@@ -11,6 +11,7 @@ use crate::core::kick::AskedBy;
 use crate::core::offload::SenderKind;
 use crate::core::rc;
 use crate::core::send::SendRequest;
+use crate::core::slots::Slot;
 use crate::core::uabi::cqe::Cqe;
 use crate::core::unreliable::{
     UnreliableDrop,
@@ -45,8 +46,8 @@ pub struct Origin {
 impl Origin {
     /// The WQE in this slot.
     #[inline(always)]
-    pub(super) fn request(qpn: u32, slot: u32) -> Self {
-        let slot = slot as i32;
+    pub(super) fn request(qpn: u32, slot: Slot) -> Self {
+        let slot = slot.number() as i32;
         Self { qpn, slot }
     }
 
@@ -143,13 +144,14 @@ fn of_bytes(bytes: &[u8]) -> trace::Packet {
 #[cold]
 pub(super) fn taken(
     qpn: u32,
-    [index, slot]: [u32; 2],
+    index: u32,
+    slot: Slot,
     request: Result<SendRequest, (u64, Status)>,
 ) -> trace::Taken {
     let at = trace::Taken {
         qpn,
         index,
-        slot,
+        slot: slot.number(),
         // No operation has it.
         opcode: u32::MAX,
         ..trace::Taken::default()

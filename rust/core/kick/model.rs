@@ -49,6 +49,7 @@ use crate::core::send::{
     SendRequest,
     Transmit, //
 };
+use crate::core::slots::Slot;
 use crate::core::wire::headers::Aeth;
 use crate::core::wire::psn::Psn;
 use std::collections::VecDeque;
@@ -582,7 +583,7 @@ impl SendEnv for Kicked<'_> {
         panic!("nothing is refused");
     }
 
-    fn execute_local_op(&mut self, _: u32) -> Status {
+    fn execute_local_op(&mut self, _: Slot) -> Status {
         panic!("there are no local operations");
     }
 }

@@ -20,6 +20,7 @@ use crate::core::service::{
     Protocol,
     Service, //
 };
+use crate::core::slots::Slot;
 use crate::core::uabi::ring::RingOps;
 use crate::core::uabi::wqe::{
     send_stride,
@@ -185,15 +186,15 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
     }
 
     #[inline(always)]
-    fn slot(&self, slot: u32) -> &[u64] {
-        let start = (slot as usize).wrapping_mul(self.stride);
+    fn slot(&self, slot: Slot) -> &[u64] {
+        let start = (slot.number() as usize).wrapping_mul(self.stride);
         self.words
             .get(start..start.wrapping_add(self.stride))
             .unwrap_or(&[])
     }
 
-    fn slot_mut(&mut self, slot: u32) -> &mut [u64] {
-        let start = (slot as usize).wrapping_mul(self.stride);
+    fn slot_mut(&mut self, slot: Slot) -> &mut [u64] {
+        let start = (slot.number() as usize).wrapping_mul(self.stride);
         self.words
             .get_mut(start..start.wrapping_add(self.stride))
             .unwrap_or(&mut [])
@@ -206,7 +207,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
         &mut self,
         ring: &impl RingOps,
         index: u32,
-        slot: u32,
+        slot: Slot,
     ) -> Result<SendRequest, (u64, Status)> {
         self.copy(ring, index, slot);
         let request = self.parse(slot)?;
@@ -217,7 +218,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
     }
 
     /// The operand of an ATOMIC WRITE is inline data from here on.
-    fn carry_word(&mut self, slot: u32) {
+    fn carry_word(&mut self, slot: Slot) {
         let words = self.slot_mut(slot);
         let Ok((wqe, rest)) = SendWqe::mut_from_prefix(words.as_mut_bytes()) else {
             return;
@@ -231,7 +232,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
     }
 
     /// Copies a slot of the ring: the header, then as much as the header says.
-    fn copy(&mut self, ring: &impl RingOps, index: u32, slot: u32) {
+    fn copy(&mut self, ring: &impl RingOps, index: u32, slot: Slot) {
         let (max_sge, max_inline) = (self.max_sge, self.max_inline);
         let Some((header, rest)) = self.slot_mut(slot).split_at_mut_checked(SEND_HEADER) else {
             return;
@@ -255,7 +256,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
 
     /// Checks the copy of a slot.
     #[inline(always)]
-    fn parse(&self, slot: u32) -> Result<SendRequest, (u64, Status)> {
+    fn parse(&self, slot: Slot) -> Result<SendRequest, (u64, Status)> {
         let words = self.slot(slot);
         let Ok((wqe, _)) = SendWqe::ref_from_prefix(words.as_bytes()) else {
             return Err((0, Status::LocQpOpErr));
@@ -305,7 +306,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
 
     /// Operands for the extended headers of a checked WQE.
     #[inline(always)]
-    pub fn arguments(&self, slot: u32) -> Arguments {
+    pub fn arguments(&self, slot: Slot) -> Arguments {
         let wqe = SendWqe::ref_from_prefix(self.slot(slot).as_bytes());
         wqe.map_or(Arguments::default(), |(wqe, _)| Arguments {
             remote_addr: wqe.remote_addr(),
@@ -318,7 +319,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
     }
 
     /// Effect of a checked local operation.
-    pub fn key_change(&self, slot: u32) -> Option<KeyChange> {
+    pub fn key_change(&self, slot: Slot) -> Option<KeyChange> {
         let (wqe, _) = SendWqe::ref_from_prefix(self.slot(slot).as_bytes()).ok()?;
         match Operation::from_wqe(wqe.opcode)? {
             Operation::LocalInv => Some(KeyChange::Invalidate(MemoryKey::new(wqe.old_key()))),
@@ -338,7 +339,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
     }
 
     /// Destination of a checked datagram.
-    pub fn destination(&self, slot: u32) -> Destination {
+    pub fn destination(&self, slot: Slot) -> Destination {
         let wqe = SendWqe::ref_from_prefix(self.slot(slot).as_bytes());
         wqe.map_or(Destination::default(), |(wqe, _)| {
             let [qpn, qkey] = wqe.destination();
@@ -352,7 +353,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
 
     /// Payload of a checked WQE, or destination of its response.
     #[inline(always)]
-    pub fn data(&self, slot: u32) -> Data<'_> {
+    pub fn data(&self, slot: Slot) -> Data<'_> {
         let words = self.slot(slot);
         let rest = words.get(SEND_HEADER..).unwrap_or(&[]);
         match SendWqe::ref_from_prefix(words.as_bytes()) {

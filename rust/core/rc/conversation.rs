@@ -233,7 +233,7 @@ impl<'a> Conversation<'a> {
             ..SendRequest::default()
         };
         let slot = self.requester.push(request);
-        self.rkeys[slot.unwrap() as usize] = rkey;
+        self.rkeys[slot.unwrap().number() as usize] = rkey;
     }
 
     fn carry_request(&mut self, segment: &RequestSegment) {
@@ -249,7 +249,7 @@ impl<'a> Conversation<'a> {
         };
         let arguments = Arguments {
             remote_addr: BASE,
-            rkey: self.rkeys[segment.slot as usize],
+            rkey: self.rkeys[segment.slot.number() as usize],
             imm: [1, 2, 3, 4],
             invalidated: 0,
             operands: OPERANDS,

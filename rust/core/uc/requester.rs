@@ -28,6 +28,7 @@ use crate::core::send::{
     SendRequest,
     SendSource, //
 };
+use crate::core::slots::Slot;
 use crate::core::slots::SlotRing;
 use crate::core::wire::opcode::Opcode;
 use crate::core::wire::opcode::OpcodeService;
@@ -145,7 +146,7 @@ impl<S: DerefMut<Target = [UnreliableSlot]>> UnreliableRequester<S> {
     }
 
     /// Pushes a WQE and returns its slot.
-    pub fn push(&mut self, request: SendRequest) -> Result<u32, PushError> {
+    pub fn push(&mut self, request: SendRequest) -> Result<Slot, PushError> {
         let longest = match self.service {
             // C10-93.1.1 wants neither a packet nor an error for a datagram longer than a packet:
             // the user would never find out. Before RTS the path MTU is the smallest.
@@ -175,15 +176,15 @@ impl<S: DerefMut<Target = [UnreliableSlot]>> UnreliableRequester<S> {
         Ok(self.settle(sink))
     }
 
-    fn push_slot(&mut self, request: SendRequest, status: Status) -> Result<u32, PushError> {
+    fn push_slot(&mut self, request: SendRequest, status: Status) -> Result<Slot, PushError> {
         if self.pushed.wrapping_sub(self.retired) >= self.ring.capacity() {
             return Err(PushError::Full);
         }
         let slot = self.ring.get_mut(self.pushed).ok_or(PushError::Full)?;
         *slot = UnreliableSlot { request, status };
-        let number = self.ring.slot(self.pushed);
+        let slot = self.ring.slot(self.pushed);
         self.pushed = self.pushed.wrapping_add(1);
-        Ok(number)
+        Ok(slot)
     }
 
     /// The next segment, or `None` if nothing can be sent. `max_span` is 1 for the wire.

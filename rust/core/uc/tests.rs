@@ -26,6 +26,7 @@ use crate::core::send::{
     PushError,
     SendRequest, //
 };
+use crate::core::slots::Slot;
 use crate::core::unreliable::UnreliableDrop;
 use crate::core::unreliable::UnreliableOutcome;
 use crate::core::wire::opcode::Opcode;
@@ -340,7 +341,10 @@ fn a_datagram_pushed_before_rts_is_one_packet() {
 fn the_ring_has_its_slots() {
     let mut requester = requester(OpcodeService::Uc);
     for n in 0..8 {
-        assert_eq!(requester.push(request(n, Operation::Send, 1)), Ok(n as u32));
+        assert_eq!(
+            requester.push(request(n, Operation::Send, 1)),
+            Ok(Slot::of(n as u32, 8))
+        );
     }
     let one_more = request(8, Operation::Send, 1);
     assert_eq!(requester.push(one_more), Err(PushError::Full));

@@ -16,6 +16,7 @@ use crate::core::completion::{
     Status, //
 };
 use crate::core::send::SendEnv;
+use crate::core::slots::Slot;
 use crate::observe::counters::Counter;
 use kernel::sync::ArcBorrow;
 
@@ -58,7 +59,7 @@ impl SendEnv for Sender<'_, '_, '_> {
     }
 
     #[cold]
-    fn execute_local_op(&mut self, slot: u32) -> Status {
+    fn execute_local_op(&mut self, slot: Slot) -> Status {
         let changed = match self.wqes.key_change(slot) {
             Some(change) => self.ctx.regions(&self.qp).change(self.qp.id(), change),
             None => Err(BindError),

@@ -16,6 +16,7 @@ use ferroce_core::rc::config::RequesterConfig;
 use ferroce_core::rc::requester::{Requester, SendSlot};
 use ferroce_core::segment::ReadSegment;
 use ferroce_core::send::SendRequest;
+use ferroce_core::slots::Slot;
 use ferroce_core::wire::headers::{Aeth, AethSyndrome};
 use ferroce_core::wire::opcode::Kind;
 use ferroce_core::wire::packet::Packet;
@@ -135,7 +136,7 @@ pub fn responses(rng: &mut impl Chance, steps: usize) -> usize {
                 ..SendRequest::default()
             });
             if let Ok(slot) = pushed {
-                asked[slot as usize] = (op, length);
+                asked[slot.number() as usize] = (op, length);
                 wr_id += 1;
             }
         }
@@ -143,7 +144,7 @@ pub fn responses(rng: &mut impl Chance, steps: usize) -> usize {
             let span = number(rng);
             match requester.next_segment(now, span) {
                 Some(segment) => {
-                    assert!(segment.span > 0 && segment.slot < 16);
+                    assert!(segment.span > 0 && segment.slot.number() < 16);
                     if rng.percent(5) {
                         requester.unsend(&segment, now);
                     }
@@ -198,7 +199,7 @@ pub fn responses(rng: &mut impl Chance, steps: usize) -> usize {
                 };
                 if let Ok(place) = requester.accept_read_response(&response, now, sink) {
                     // To where it was asked for, and to nothing that asked for none.
-                    let (op, length) = asked[place.slot as usize];
+                    let (op, length) = asked[place.slot.number() as usize];
                     assert!(op.reply() == Reply::Response && place.len == response.len);
                     assert!(op.brings() == response.brings);
                     assert!(u64::from(place.offset) + u64::from(place.len) <= length.into());
@@ -213,7 +214,7 @@ pub fn responses(rng: &mut impl Chance, steps: usize) -> usize {
             }
             _ => {
                 if rng.percent(5) {
-                    let slot = number(rng);
+                    let slot = Slot::of(number(rng), 1 << 31);
                     let status = Status::LocProtErr;
                     let _ = requester.fail(slot, status, sink);
                 }

@@ -78,6 +78,7 @@ use crate::core::send::{
     PushError,
     SendRequest, //
 };
+use crate::core::slots::Slot;
 use crate::core::slots::SlotRing;
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
@@ -303,7 +304,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
 
     /// Pushes a WQE and returns its slot.
     #[inline]
-    pub fn push(&mut self, request: SendRequest) -> Result<u32, PushError> {
+    pub fn push(&mut self, request: SendRequest) -> Result<Slot, PushError> {
         if request.length > MAX_MESSAGE {
             return Err(PushError::TooLong);
         }
@@ -338,7 +339,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     }
 
     #[inline]
-    fn push_slot(&mut self, request: SendRequest, status: Status) -> Result<u32, PushError> {
+    fn push_slot(&mut self, request: SendRequest, status: Status) -> Result<Slot, PushError> {
         if self.pushed.wrapping_sub(self.retired) >= self.ring.capacity() {
             return Err(PushError::Full);
         }
@@ -348,20 +349,20 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             status,
             ..SendSlot::default()
         };
-        let number = self.ring.slot(self.pushed);
+        let slot = self.ring.slot(self.pushed);
         self.pushed = self.pushed.wrapping_add(1);
-        Ok(number)
+        Ok(slot)
     }
 
     /// The local memory of the WQE in `slot` is not accessible: it completes with `status` once the
     /// earlier ones are complete, and the connection ends then.
     pub fn fail(
         &mut self,
-        slot: u32,
+        slot: Slot,
         status: Status,
         sink: &mut impl FnMut(SendCompletion),
     ) -> Progress {
-        let index = self.index_of(slot);
+        let index = self.ring.index_of(slot, self.retired);
         let ahead = index.wrapping_sub(self.retired);
         if self.state != RequesterState::Ready || ahead >= self.pushed.wrapping_sub(self.retired) {
             return Progress::default();
@@ -482,13 +483,6 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             return None;
         }
         self.ring.get(self.retired)
-    }
-
-    /// The index, from `retired` on, that has this slot number.
-    #[inline]
-    fn index_of(&self, slot: u32) -> u32 {
-        self.retired
-            .wrapping_add(self.ring.slot(slot.wrapping_sub(self.retired)))
     }
 
     /// The cursor of the oldest unacknowledged packet.

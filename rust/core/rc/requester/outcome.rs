@@ -4,12 +4,13 @@
 
 use crate::core::rc::sequence::Sequence;
 use crate::core::send::Progress;
+use crate::core::slots::Slot;
 
 /// Where the payload of an accepted READ response goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadPlacement {
     /// Slot of the work request.
-    pub slot: u32,
+    pub slot: Slot,
     /// Offset in its message, in bytes.
     pub offset: u32,
     /// Bytes.

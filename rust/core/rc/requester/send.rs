@@ -21,6 +21,7 @@ use crate::core::send::AfterSend;
 use crate::core::send::Next;
 use crate::core::send::SendError;
 use crate::core::send::SendSource;
+use crate::core::slots::Slot;
 use crate::core::wire::opcode::Opcode;
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
@@ -125,7 +126,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     fn segment_at_cursor(&mut self, now: u64, most: u32) -> Option<RequestSegment> {
         let (mtu, cursor, may_read) = (self.mtu, self.cursor, self.may_read());
         let is_new = cursor.sequence >= self.sent;
-        let slot_number = self.ring.slot(cursor.index);
+        let number = self.ring.slot(cursor.index);
         let slot = self.ring.get_mut(cursor.index)?;
         if cursor.packet == 0 {
             if slot.request.fence && self.reads != 0 {
@@ -154,7 +155,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             self.step_over_data(&segment, is_new, now);
             segment
         };
-        segment.slot = slot_number;
+        segment.slot = number;
         segment.psn = self.numbering.psn(cursor.sequence);
         Some(segment)
     }
@@ -292,7 +293,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     /// Sends a packet again, with an ACK request; or of a READ the request for its responses from
     /// this one to `end`.
     fn segment_again(&mut self, at: SendCursor, end: u32) -> Option<RequestSegment> {
-        let slot_number = self.ring.slot(at.index);
+        let number = self.ring.slot(at.index);
         let slot = self.ring.get_mut(at.index)?;
         slot.repeated = true;
         let mut segment = if slot.request.op.reply() == Reply::Response {
@@ -302,7 +303,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             segment.ack_req = true;
             segment
         };
-        segment.slot = slot_number;
+        segment.slot = number;
         segment.psn = self.numbering.psn(at.sequence);
         self.counters.packets = self.counters.packets.wrapping_add(1);
         Some(segment)
@@ -339,7 +340,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         let Some(sequence) = self.numbering.sequence(segment.psn, self.una) else {
             return;
         };
-        let index = self.index_of(segment.slot);
+        let index = self.ring.index_of(segment.slot, self.retired);
         let ahead = index.wrapping_sub(self.retired);
         let Some(slot) = self.ring.get(index) else {
             return;
@@ -526,7 +527,7 @@ fn data_segment(slot: &SendSlot, packet: u32, span: u32, mtu: Mtu) -> RequestSeg
     } = cut(mtu, request.length, packet, span);
     let imm = request.op.has_imm();
     RequestSegment {
-        slot: 0,
+        slot: Slot::default(),
         opcode: match request.op {
             Operation::Send | Operation::SendImm => Opcode::for_send(first, last, imm),
             Operation::SendInv => Opcode::for_send_invalidate(first, last),
@@ -553,7 +554,7 @@ fn response_request(slot: &SendSlot, packet: u32, end: u32, mtu: Mtu) -> Request
         _ => 0,
     };
     RequestSegment {
-        slot: 0,
+        slot: Slot::default(),
         opcode: match slot.request.op {
             Operation::CompareSwap => Opcode::RcCompareSwap,
             Operation::FetchAdd => Opcode::RcFetchAdd,

@@ -8,6 +8,7 @@ use ferroce_core::env::TakeReceive;
 use ferroce_core::memory::{MemoryKey, Span};
 use ferroce_core::queue::wqe::{Binding, Data, KeyChange, RecvWqes, SendWqes};
 use ferroce_core::service::QpType;
+use ferroce_core::slots;
 use ferroce_core::uabi::ring::{
     Module,
     RingOps,
@@ -223,7 +224,8 @@ pub fn work_requests(rng: &mut impl Chance, steps: usize) -> usize {
         let count = (words[1] >> 16) & 0xffff;
         let ring = Slot::new(words, 1);
         let at = step as u32 % SLOTS;
-        let result = sends.take(&ring, at, at);
+        let slot = slots::Slot::of(at, SLOTS);
+        let result = sends.take(&ring, at, slot);
         let want = verdict(&ring.words, max_sge as usize, max_inline as usize);
         let request = match (result, want) {
             (Ok(request), Ok(length)) => {
@@ -243,7 +245,7 @@ pub fn work_requests(rng: &mut impl Chance, steps: usize) -> usize {
             (request.fence, request.solicited),
             (flag(SEND_FENCE), flag(SEND_SOLICITED))
         );
-        let arguments = sends.arguments(at);
+        let arguments = sends.arguments(slot);
         assert_eq!(arguments.remote_addr, remote[0]);
         assert_eq!(u64::from(arguments.rkey), remote[1]);
         assert_eq!(u64::from(u32::from_ne_bytes(arguments.imm)), imm >> 32);
@@ -262,15 +264,15 @@ pub fn work_requests(rng: &mut impl Chance, steps: usize) -> usize {
             })),
             _ => None,
         };
-        assert_eq!(sends.key_change(at), change);
+        assert_eq!(sends.key_change(slot), change);
         assert_eq!(arguments.operands, [operands, 0]);
         if opcode == u64::from(OP_ATOMIC_WRITE) {
             // What it writes is carried like an inline message.
             let data = operands.to_ne_bytes();
-            assert!(matches!(sends.data(at), Data::Inline(bytes) if bytes[..8] == data));
+            assert!(matches!(sends.data(slot), Data::Inline(bytes) if bytes[..8] == data));
             continue;
         }
-        match sends.data(at) {
+        match sends.data(slot) {
             Data::Inline(bytes) => {
                 let length = request.length as usize;
                 assert!(flag(SEND_INLINE));

@@ -30,6 +30,7 @@ use ferroce_core::send::{
     Progress,
     PushError, //
 };
+use ferroce_core::slots::Slot;
 use ferroce_core::wire::opcode::Opcode;
 use ferroce_core::wire::psn::Psn;
 
@@ -272,7 +273,7 @@ impl Endpoint {
             return;
         }
         match self.requester.push(request) {
-            Ok(slot) if slot as usize == index % entries => {}
+            Ok(slot) if slot.number() as usize == index % entries => {}
             Err(PushError::NoReads) if request.op.is_answered() => {
                 let status = Status::LocQpOpErr;
                 match self.requester.push_failed(request.wr_id, status, sink) {
@@ -487,7 +488,7 @@ impl Endpoint {
             self.stuck += 1;
             return Err(SendError::Refused(*segment));
         }
-        let index = self.slots[segment.slot as usize];
+        let index = self.slots[segment.slot.number() as usize];
         let range = segment.offset as usize..segment.offset as usize + segment.len as usize;
         // What an ATOMIC WRITE carries stands in the request.
         let is_copied = segment.opcode != Opcode::RcAtomicWrite;
@@ -517,7 +518,7 @@ impl Endpoint {
             Ok(place) => place,
             Err(refused) => return refused.progress,
         };
-        let index = self.slots[place.slot as usize];
+        let index = self.slots[place.slot.number() as usize];
         if place.len != 0 && (self.memory.local_gone || self.gone[index]) {
             return self.requester.fail(place.slot, Status::LocProtErr, sink);
         }
@@ -725,8 +726,8 @@ impl SendEnv for Network<'_> {
     /// The timer of the requester goes on.
     fn will_retry(&mut self) {}
 
-    fn execute_local_op(&mut self, slot: u32) -> Status {
-        let index = self.qp.slots[slot as usize];
+    fn execute_local_op(&mut self, slot: Slot) -> Status {
+        let index = self.qp.slots[slot.number() as usize];
         let done = &mut self.qp.local_ops;
         if done.last().is_some_and(|last| *last >= index) {
             self.qp

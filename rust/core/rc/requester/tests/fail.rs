@@ -79,7 +79,7 @@ fn what_failed_here_first_ends_at_once() {
     assert!(rig.fail(segment.slot).has_failed());
     assert_eq!(rig.ended(), [(1, Status::LocProtErr)]);
     // A free slot.
-    assert_eq!(rig.fail(9), Progress::default());
+    assert_eq!(rig.fail(slot(9)), Progress::default());
 }
 
 #[test]

@@ -81,6 +81,11 @@ fn reth_of(segment: &RequestSegment) -> Reth {
     segment.extension(|| ARGUMENTS).reth().unwrap()
 }
 
+/// Of the 16 of a [`Rig`].
+fn slot(index: u32) -> Slot {
+    Slot::of(index, 16)
+}
+
 fn psn(n: u32) -> Psn {
     Psn::new(PSN).add(n)
 }
@@ -179,7 +184,7 @@ impl Rig {
             .read_response_placed(&place, self.now, &mut |c| done.push(c))
     }
 
-    fn fail(&mut self, slot: u32) -> Progress {
+    fn fail(&mut self, slot: Slot) -> Progress {
         let done = &mut self.done;
         self.requester
             .fail(slot, Status::LocProtErr, &mut |c| done.push(c))

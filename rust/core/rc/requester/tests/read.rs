@@ -17,7 +17,7 @@ fn a_read_takes_the_psns_of_its_responses() {
     assert_eq!(reth_of(&read).length(), 600);
     assert_eq!(rig.next().unwrap().psn, psn(3));
     let place = rig.accept(0, true, false, 256).unwrap();
-    assert_eq!((place.slot, place.offset, place.len), (0, 0, 256));
+    assert_eq!((place.slot, place.offset, place.len), (slot(0), 0, 256));
     let _ = rig.respond(0, true, false, 256);
     let _ = rig.respond(1, false, false, 256);
     assert!(rig.done.is_empty());

@@ -141,7 +141,10 @@ fn a_span_ends_at_the_window() {
 fn slots_are_used_in_turn() {
     let mut rig = Rig::new();
     for n in 0..16 {
-        assert_eq!(rig.requester.push(wr(n, Operation::Send, 1)), Ok(n as u32));
+        assert_eq!(
+            rig.requester.push(wr(n, Operation::Send, 1)),
+            Ok(slot(n as u32))
+        );
     }
     assert_eq!(
         rig.requester.push(wr(16, Operation::Send, 1)),
@@ -149,7 +152,7 @@ fn slots_are_used_in_turn() {
     );
     rig.send();
     let _ = rig.on(2, ACK);
-    assert_eq!(rig.requester.push(wr(16, Operation::Send, 1)), Ok(0));
+    assert_eq!(rig.requester.push(wr(16, Operation::Send, 1)), Ok(slot(0)));
     assert_eq!(
         rig.requester.push(wr(17, Operation::Send, MAX_MESSAGE + 1)),
         Err(PushError::TooLong)
