@@ -29,12 +29,7 @@ const REFUSED: u32 = (1 << 19) | (1 << 25);
 /// # Errors
 ///
 /// `EINVAL` for changes that the specification forbids, `EOPNOTSUPP` for unsupported ones.
-pub fn check(
-    change: &QpChange,
-    kind: IbQpType,
-    from: QpState,
-    to: QpState,
-) -> Result {
+pub fn check(change: &QpChange, kind: IbQpType, from: QpState, to: QpState) -> Result {
     if let Some(current) = change.current {
         let from = u64::from(from as u32);
         within("cur_qp_state", current as u32, from..=from)?;

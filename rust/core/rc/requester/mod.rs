@@ -83,7 +83,7 @@ use crate::core::slots::SlotRing;
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
 use recovery::Flight;
-use recovery::Recovery;
+use recovery::LossRecovery;
 
 /// Most response packets that one READ request asks for.
 pub const READ_PIECE: u32 = 512;
@@ -146,7 +146,7 @@ pub struct Requester<S> {
     ack_requested: Sequence,
     /// Its value before the last request.
     ack_requested_before: Sequence,
-    recovery: Recovery,
+    recovery: LossRecovery,
     counters: RequesterCounters,
     /// A counter other than the packet counter has changed.
     counters_changed: bool,
@@ -177,7 +177,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             sent: 0,
             ack_requested: 0,
             ack_requested_before: 0,
-            recovery: Recovery::new(),
+            recovery: LossRecovery::new(),
             counters: RequesterCounters::default(),
             counters_changed: false,
         }

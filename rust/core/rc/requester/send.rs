@@ -212,7 +212,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     }
 
     /// Retransmits one packet, with an ACK request. Nothing else changes. It is the last one in
-    /// flight, or the oldest ([`super::recovery::Recovery::probes_oldest`]).
+    /// flight, or the oldest ([`super::recovery::LossRecovery::probes_oldest`]).
     ///
     /// Of a READ, everything missing of its last piece is requested again, as after a loss, not
     /// only its end: a responder may forget the earlier part (rdma_rxe does).

@@ -171,7 +171,7 @@ pub const fn resources_for(max: u8) -> u8 {
 
 /// Whether a report of the packets that are missing is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Report {
+enum MissingReport {
     #[default]
     None,
     /// It has news. If the gap closes first, there is nothing to say.
@@ -184,7 +184,7 @@ enum Report {
 #[derive(Clone, Copy, Debug, Default)]
 struct Acks {
     nak: Option<Nak>,
-    report: Report,
+    report: MissingReport,
     /// The newest packet with an ACK request.
     ack: Option<Sequence>,
 }
@@ -343,10 +343,10 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     fn on_gap_filled(&mut self, request: &IncomingRequest) {
         self.ahead.advance(self.expected);
         if !self.ahead.is_empty() {
-            self.due.report = self.due.report.max(Report::News);
+            self.due.report = self.due.report.max(MissingReport::News);
             return;
         }
-        let was_asked = core::mem::take(&mut self.due.report) == Report::Asked;
+        let was_asked = core::mem::take(&mut self.due.report) == MissingReport::Asked;
         // Other requests are answered by a response of their own.
         if was_asked && matches!(request.opcode.info().kind, Kind::Send | Kind::Write) {
             self.due.ack = Some(self.expected.wrapping_sub(1));
@@ -408,9 +408,9 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             Keep::NoRoom => return false,
         }
         let report = match keep {
-            _ if request.ack_req => Report::Asked,
-            Keep::Kept if is_next => Report::None,
-            _ => Report::News,
+            _ if request.ack_req => MissingReport::Asked,
+            Keep::Kept if is_next => MissingReport::None,
+            _ => MissingReport::News,
         };
         self.due.report = self.due.report.max(report);
         true
@@ -436,7 +436,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     /// asked for it.
     pub fn kept_is_gone(&mut self) {
         self.ahead.remove(self.expected, 1);
-        self.due.report = self.due.report.max(Report::News);
+        self.due.report = self.due.report.max(MissingReport::News);
     }
 
     /// The bitmap of [`Response::Missing`]: the words from the expected packet on.
@@ -447,7 +447,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     /// Whether a report of what is missing is due.
     #[inline]
     fn reports_missing(&self) -> bool {
-        self.due.report != Report::None && !self.ahead.is_empty()
+        self.due.report != MissingReport::None && !self.ahead.is_empty()
     }
 
     /// A packet that was executed before (IBTA 9.7.5.1.4).
@@ -597,7 +597,9 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
                 self.resources.rewind(sequence, self.mtu);
                 (nak, report)
             }
-            Response::Acknowledge { syndrome, .. } if is_ack(syndrome) => (None, Report::None),
+            Response::Acknowledge { syndrome, .. } if is_ack(syndrome) => {
+                (None, MissingReport::None)
+            }
             Response::Acknowledge { .. } => (nak, report),
             Response::Missing { .. } => (None, report),
         };
@@ -697,7 +699,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
 
     fn forget_kept(&mut self) {
         self.ahead.clear();
-        self.due.report = Report::None;
+        self.due.report = MissingReport::None;
     }
 
     fn forget(&mut self) {

@@ -18,8 +18,8 @@
 //! | event | what is done |
 //! |---|---|
 //! | a packet leaves | the probe waits from now on; if it is the oldest, the ACK timeout begins |
-//! | the oldest packet is acknowledged | all retries are back, the window opens, a round trip is known |
-//! | NAK, implied NAK, timeout | a retry is spent, the window shrinks, all is sent again from there |
+//! | the oldest packet is acknowledged | all retries are back, the window opens |
+//! | NAK, implied NAK, timeout | a retry is spent, the window shrinks, all is sent again |
 //! | report, READ response behind a gap | what is missing is a hole, which is sent again alone |
 //! | RNR NAK | an RNR retry is spent, and after a back-off one packet is sent alone |
 //! | two round trips of silence | the last packet is sent again with an ACK request: the probe |
@@ -96,7 +96,7 @@ pub(super) enum Oldest {
 }
 
 /// What is known of the packets in flight.
-pub(super) struct Recovery {
+pub(super) struct LossRecovery {
     window: CongestionWindow,
     retry: Retry,
     tail: Tail,
@@ -111,7 +111,7 @@ pub(super) struct Recovery {
     repeated_at: Option<u64>,
 }
 
-impl Recovery {
+impl LossRecovery {
     pub(super) fn new() -> Self {
         Self {
             window: CongestionWindow::begin(false),
@@ -186,7 +186,8 @@ impl Recovery {
         self.tail.sent(now);
     }
 
-    /// A new packet requests a response, which comes when all before `end` has arrived: it is timed.
+    /// A new packet requests a response, which comes when all before `end` has arrived. It is
+    /// timed.
     #[inline(always)]
     pub(super) fn time(&mut self, end: Sequence, now: u64) {
         self.tail.time(end, now);
