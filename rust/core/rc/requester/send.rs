@@ -141,22 +141,31 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         }
         slot.begun = true;
         slot.repeated |= !is_new;
-        let mut segment = if is_read {
+        if is_read {
             let end = read_piece_end(slot.packets, cursor.packet);
-            let segment = response_request(slot, cursor.packet, end, mtu);
+            let mut segment = response_request(slot, cursor.packet, end, mtu);
+            segment.slot = number;
+            segment.psn = self.numbering.psn(cursor.sequence);
             self.step_over_read(end.wrapping_sub(cursor.packet), is_new, now);
-            segment
-        } else {
-            let left = slot.packets.wrapping_sub(cursor.packet);
-            let span = left.min(most);
-            let mut segment = data_segment(slot, cursor.packet, span, mtu);
-            let (signaled, last) = (slot.request.signaled, span == left);
-            segment.ack_req = self.wants_ack(span, last, signaled);
-            self.step_over_data(&segment, is_new, now);
-            segment
-        };
+            return Some(segment);
+        }
+        let left = slot.packets.wrapping_sub(cursor.packet);
+        let span = left.min(most);
+        let mut segment = data_segment(slot, cursor.packet, span, mtu);
         segment.slot = number;
         segment.psn = self.numbering.psn(cursor.sequence);
+        let (signaled, last) = (slot.request.signaled, span == left);
+        segment.ack_req = self.wants_ack(span, last, signaled);
+        self.step(span, span, now);
+        if is_new && cursor.packet == 0 {
+            self.messages_sent = self.messages_sent.wrapping_add(1);
+        }
+        if segment.ack_req {
+            self.note_ack_request();
+            if is_new {
+                self.recovery.time(self.cursor.sequence, now);
+            }
+        }
         Some(segment)
     }
 
@@ -171,21 +180,6 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         if is_new {
             self.messages_sent = self.messages_sent.wrapping_add(1);
             self.recovery.time(begin.wrapping_add(1), now);
-        }
-    }
-
-    /// A segment with payload leaves.
-    #[inline(always)]
-    fn step_over_data(&mut self, segment: &RequestSegment, is_new: bool, now: u64) {
-        if is_new && self.cursor.packet == 0 {
-            self.messages_sent = self.messages_sent.wrapping_add(1);
-        }
-        self.step(segment.span, segment.span, now);
-        if segment.ack_req {
-            self.note_ack_request();
-            if is_new {
-                self.recovery.time(self.cursor.sequence, now);
-            }
         }
     }
 

@@ -332,7 +332,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         if self.expected != sequence {
             self.newest_ahead = None;
             if !self.ahead.is_empty() {
-                self.on_gap_filled(request);
+                self.on_gap_filled(sequence);
             }
         }
         outcome
@@ -340,15 +340,15 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
 
     /// The request was the first one missing before others that are kept, or is one of them.
     #[cold]
-    fn on_gap_filled(&mut self, request: &IncomingRequest) {
+    fn on_gap_filled(&mut self, sequence: Sequence) {
         self.ahead.advance(self.expected);
         if !self.ahead.is_empty() {
             self.due.report = self.due.report.max(MissingReport::News);
             return;
         }
         let was_asked = core::mem::take(&mut self.due.report) == MissingReport::Asked;
-        // Other requests are answered by a response of their own.
-        if was_asked && matches!(request.opcode.info().kind, Kind::Send | Kind::Write) {
+        // One with a resource is answered by that.
+        if was_asked && !self.resources.has_newest(sequence) {
             self.due.ack = Some(self.expected.wrapping_sub(1));
         }
     }

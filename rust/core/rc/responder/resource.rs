@@ -205,6 +205,11 @@ impl Resource {
         self.is_repeated
     }
 
+    /// Whether its first response has this sequence.
+    pub(super) const fn begins_at(&self, sequence: Sequence) -> bool {
+        self.start == sequence
+    }
+
     /// Whether its first response is behind this sequence.
     pub(super) const fn is_after(&self, sequence: Sequence) -> bool {
         sequence < self.start

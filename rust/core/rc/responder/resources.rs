@@ -101,6 +101,12 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
         true
     }
 
+    /// Whether the newest one is of the request with this sequence.
+    pub(super) fn has_newest(&mut self, start: Sequence) -> bool {
+        let newest = self.made.wrapping_sub(1);
+        self.kept != 0 && self.get(newest).is_some_and(|it| it.begins_at(start))
+    }
+
     /// The resource with pending responses.
     #[inline]
     fn current(&mut self) -> Option<&mut Resource> {
