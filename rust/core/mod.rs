@@ -38,6 +38,7 @@
 //! | what becomes of packets of these two | [`unreliable`] |
 //! | WQEs, CQEs and shared receives in their rings | [`queue`] |
 //! | which CPU transmits, and at which priority | [`offload`] |
+//! | which CPU executes what arrives | [`steering`] |
 //! | which packets may leave as one batch | [`batch`] |
 //! | the reference count that ends access to memory | [`gate`] |
 //! | slots addressed by free-running indices | [`slots`] |
@@ -81,6 +82,7 @@ pub mod segment;
 pub mod send;
 pub mod service;
 pub mod slots;
+pub mod steering;
 pub mod uabi;
 pub mod uc;
 pub mod ud;

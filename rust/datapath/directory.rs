@@ -5,6 +5,7 @@
 //! QP numbers are unique over all devices of the module, so a packet finds its QP by the number
 //! alone. The addresses of the connection decide whether the packet may be for it.
 
+use super::backlog::Backlogs;
 use super::port::{
     Port,
     MANAGEMENT_QP, //
@@ -55,6 +56,7 @@ pub struct Directory {
     #[pin]
     in_netns: Table<Port>,
     workqueues: Workqueues,
+    backlogs: Backlogs,
 }
 
 /// The hash of a netdev by which ports are found; with index 0 that of its namespace.
@@ -90,6 +92,7 @@ impl Directory {
                 on_netdev <- Table::new(),
                 in_netns <- Table::new(),
                 workqueues: Workqueues::new()?,
+                backlogs: Backlogs::new()?,
             }),
             GFP_KERNEL,
         )
@@ -188,6 +191,12 @@ impl Directory {
     #[inline]
     pub(super) fn workqueues(&self) -> &Workqueues {
         &self.workqueues
+    }
+
+    /// Packets that other CPUs execute.
+    #[inline]
+    pub(super) fn backlogs(&self) -> &Backlogs {
+        &self.backlogs
     }
 
     /// The workqueue of notifiers.

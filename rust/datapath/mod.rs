@@ -17,6 +17,7 @@
 //!   deliver                             executes a segment at its QP
 //!   ctx                                 completions, errors, budgets
 //!   directory                           QPs by number, ports by netdev
+//!   backlog                             packets that another CPU executes
 //!   workqueues                          workers, and their share of each CPU
 //!   qp                                  the state, and both queues under their locks
 //!   queues                              send queue and receive queue, as data
@@ -45,6 +46,7 @@
 //! connected in any way, including to themselves. Nothing sleeps under these locks. No completion
 //! or event handler runs under them, nor on the stack of a poster ([`notify`]).
 
+mod backlog;
 mod congestion;
 pub mod cq;
 pub mod ctx;

@@ -56,6 +56,7 @@ pub struct Port {
     ifindex: i32,
     local_path: Atomic<bool>,
     ecn: Atomic<bool>,
+    steering: Atomic<bool>,
     #[pin]
     groups: Groups,
     /// QP number of the GSI QP; 0 is none.
@@ -76,6 +77,7 @@ impl Port {
                 ifindex: underlay.netdev().ifindex(),
                 local_path: Atomic::new(true),
                 ecn: Atomic::new(false),
+                steering: Atomic::new(true),
                 groups <- Groups::new(),
                 management: Atomic::new(0),
                 is_leaving: Atomic::new(false),
@@ -144,6 +146,17 @@ impl Port {
     /// Turns that on or off, from the next connection on.
     pub fn set_ecn(&self, on: bool) {
         self.ecn.store(on, Relaxed);
+    }
+
+    /// Whether other CPUs may execute packets of its QPs than those on which they arrive.
+    #[inline]
+    pub fn steering(&self) -> bool {
+        self.steering.load(Relaxed)
+    }
+
+    /// Turns that on or off, from the next batch on.
+    pub fn set_steering(&self, on: bool) {
+        self.steering.store(on, Relaxed);
     }
 
     /// QP number of its GSI QP.

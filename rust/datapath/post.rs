@@ -83,6 +83,7 @@ pub fn send_doorbell(qp: &Arc<Qp>) -> Result {
                 let last = run == RUNS_PER_DOORBELL;
                 return Ok(kick(&mut send, qp, Kick::DoorbellAgain { last }, ctx));
             }
+            qp.steering().seen_at_home(qp.number());
             let again = kick(&mut send, qp, Kick::Doorbell, ctx);
             measures = qp.sends() && send.offload.wants_end();
             Ok(again)

@@ -2,6 +2,7 @@
 
 //! The queue pair: send queue and receive queue, each under its own lock, and the state of both.
 
+use super::backlog::Steering;
 use super::cq::Cq;
 use super::memory::region::DomainId;
 use super::memory::sg::Regions;
@@ -57,6 +58,7 @@ use crate::sys::trace::{
     self,
     StateCause, //
 };
+use crate::sys::work::Cpu;
 use kernel::prelude::*;
 use kernel::sync::atomic::{
     Acquire,
@@ -125,6 +127,7 @@ pub struct Qp {
     notifier: Arc<Notifier<QpUpcall>>,
     /// A [`QpState`]. Written under both queue locks, read under either.
     state: Atomic<u32>,
+    steering: Steering,
     /// An [`Ending`] that a worker will carry out, or 0.
     failing: Atomic<u32>,
     /// The send queue. Taken before any `recv`.
@@ -273,6 +276,7 @@ impl Qp {
                 recv_cq: new.recv_cq,
                 notifier,
                 state: Atomic::new(QpState::Reset as u32),
+                steering: Steering::default(),
                 failing: Atomic::new(0),
                 send <- new_spinlock_bh!(send, "ferroce_qp_send"),
                 recv <- new_spinlock_bh!(recv, "ferroce_qp_recv"),
@@ -359,6 +363,17 @@ impl Qp {
 
     pub(super) fn timer(&self) -> &Deadline<Qp, PROTOCOL> {
         &self.deadline
+    }
+
+    #[inline]
+    pub(super) fn steering(&self) -> &Steering {
+        &self.steering
+    }
+
+    /// Another CPU than this one, where what has arrived here may be executed.
+    pub(super) fn elsewhere(&self) -> Option<Cpu> {
+        let homes = Some(self.steering.homes()).filter(|_| self.port.steering())?;
+        Cpu::online(homes.other_than(Cpu::current().number())?)
     }
 
     pub(super) fn poll_timer(&self) -> &Deadline<Qp, POLL> {
@@ -496,6 +511,7 @@ impl Qp {
                 connect(send, recv, peer, paths);
             }
             recv.established = false;
+            self.steering.seen_at_home(self.number);
             Ok(())
         })
     }

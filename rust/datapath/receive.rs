@@ -2,6 +2,7 @@
 
 //! Packet reception: from the UDP socket to the QP, all in the receive softirq.
 
+use super::backlog::Backlog;
 use super::congestion;
 use super::ctx::{
     Ctx,
@@ -11,6 +12,7 @@ use super::deliver::{
     self,
     DatagramOrigin, //
 };
+use super::directory::Directory;
 use super::icrc::icrc_of;
 use super::memory::sg::Payload;
 use super::port::{
@@ -78,6 +80,13 @@ use zerocopy::FromBytes;
 pub struct Input;
 
 impl Receiver for Input {
+    fn settle() {
+        // An error: the module is being unloaded, and no QP is left.
+        if let Ok(directory) = Directory::current() {
+            directory.backlogs().settle();
+        }
+    }
+
     fn receive(netns: NetNs, packet: &RxPacket<'_>) -> Verdict {
         // `None`: the module is being unloaded.
         Ctx::run(RunContext::Softirq, |ctx| receive(netns, packet, ctx)).unwrap_or(Verdict::Dropped)
@@ -122,19 +131,79 @@ fn receive(netns: NetNs, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) -> Verdict {
     let bytes = packet.head();
     let bth = Bth::ref_from_prefix(bytes).ok().map(|(bth, _)| bth);
     let number = bth.map(Bth::dest_qp);
-    let qp = number.and_then(|number| ctx.directory().get(number, ctx.rcu()));
-    let qp = qp.filter(|qp| qp.port().netns() == netns);
+    let qp = qp_of(netns, number, ctx);
     let Some(qp) = qp.or_else(|| for_management(netns, packet, number, ctx)) else {
         return match number {
             Some(GROUP_QPN) => for_group(netns, packet, ctx),
             _ => for_nobody(netns, packet, number, ctx),
         };
     };
+    if is_steered(&qp, packet, ctx) {
+        count_copied(ctx.counters(&qp), packet);
+        return Verdict::Consumed;
+    }
+    execute(qp, packet, bth, ctx)
+}
+
+/// The QP of this number in this namespace.
+#[inline(always)]
+fn qp_of<'a>(netns: NetNs, number: Option<u32>, ctx: &Ctx<'a>) -> Option<ArcBorrow<'a, Qp>> {
+    let qp = ctx.directory().get(number?, ctx.rcu())?;
+    Some(qp).filter(|qp| qp.port().netns() == netns)
+}
+
+/// Executes a packet for this QP on this CPU.
+#[inline(always)]
+fn execute(
+    qp: ArcBorrow<'_, Qp>,
+    packet: &RxPacket<'_>,
+    bth: Option<&Bth>,
+    ctx: &mut Ctx<'_>,
+) -> Verdict {
     let verdict = receive_at(qp, packet, bth, ctx);
     if verdict == Verdict::Dropped {
         settle(qp, packet, ctx);
     }
     verdict
+}
+
+/// Whether another CPU executes this packet.
+#[inline(always)]
+fn is_steered(qp: &Qp, packet: &RxPacket<'_>, ctx: &Ctx<'_>) -> bool {
+    let (backlogs, counters) = (ctx.directory().backlogs(), ctx.counters(qp));
+    qp.opcodes() == OpcodeService::Rc
+        && backlogs.takes(qp.number(), qp.steering(), packet, counters, || {
+            qp.elsewhere()
+        })
+}
+
+/// Batches of a backlog that are executed before other softirqs have their turn.
+const BATCHES_PER_RUN: u32 = 4;
+
+/// Executes what waits in the backlog of a CPU. Returns whether there may be more.
+pub(super) fn execute_backlog(backlog: &Backlog) -> bool {
+    for _ in 0..BATCHES_PER_RUN {
+        let Some(batch) = backlog.take() else {
+            return false;
+        };
+        let packets = batch.each(|netns, packet| {
+            // `None`: the module is being unloaded.
+            Ctx::run(RunContext::Softirq, |ctx| deferred(netns, packet, ctx))
+                .unwrap_or(Verdict::Dropped)
+        });
+        backlog.executed(packets);
+    }
+    true
+}
+
+/// Executes a packet of a backlog. Its QP may have gone meanwhile.
+fn deferred(netns: NetNs, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) -> Verdict {
+    let bth = Bth::ref_from_prefix(packet.head()).ok().map(|(bth, _)| bth);
+    let number = bth.map(Bth::dest_qp);
+    match qp_of(netns, number, ctx) {
+        Some(qp) => execute(qp, packet, bth, ctx),
+        None => for_nobody(netns, packet, number, ctx),
+    }
 }
 
 /// Receives a packet for this QP.

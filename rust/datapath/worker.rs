@@ -6,6 +6,7 @@
 //! runs in between. The traits are implemented here and not beside the type, because this file
 //! stands above everything that they call.
 
+use super::backlog::Backlog;
 use super::cq::Cq;
 use super::ctx::{
     Ctx,
@@ -21,6 +22,7 @@ use super::qp::{
     SEND_NEAR, //
 };
 use super::queues::Answering;
+use super::receive;
 use super::tx::wire;
 use crate::core::kick::Kick;
 use crate::core::offload::Worker;
@@ -141,6 +143,20 @@ impl WorkItem<POSTED> for Qp {
             post::posted(this.as_arc_borrow(), ctx)
         });
         let _ = post::receive_doorbell(&this);
+    }
+}
+
+impl WorkItem for Backlog {
+    type Pointer = Arc<Self>;
+
+    /// Packets were left to this CPU. Runs in a softirq.
+    fn run(this: Arc<Self>) {
+        if receive::execute_backlog(&this) {
+            // `None`: the module is being unloaded. What is left is freed.
+            let _ = Ctx::run(RunContext::Softirq, |ctx| {
+                ctx.directory().backlogs().again(this);
+            });
+        }
     }
 }
 

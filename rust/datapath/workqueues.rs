@@ -99,7 +99,8 @@ impl Workqueues {
         }
     }
 
-    /// Queues the responding worker on this CPU.
+    /// Queues the responding worker on this CPU: responses that leave from another one could
+    /// overtake those that have left from here.
     pub(super) fn call_answerer(&self, qp: ArcBorrow<'_, Qp>, now: u64) {
         let (cpu, work) = (Cpu::current(), Arc::from(qp));
         let queue = self.queue(cpu, now);

@@ -40,6 +40,8 @@ counters! {
     ReceivedBytes = "rcvd_bytes",
     /// Packets, dropped or not, that came in pieces and were copied into one.
     Linearized = "rx_linearized",
+    /// Batches that another CPU executed than the one on which they arrived.
+    Steered = "rx_steered",
     /// Segments that took the local path instead of the network.
     LocalSegments = "local_segments",
     /// Bytes that took the local path.

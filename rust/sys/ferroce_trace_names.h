@@ -147,19 +147,19 @@
 /* rust/observe/counters.rs: counters */
 #define ferroce_show_drop(value)					\
 	__print_symbolic(value,						\
-		{ 37, "drop_icrc" },					\
-		{ 38, "drop_ip_header" },				\
-		{ 39, "drop_malformed" },				\
-		{ 40, "drop_opcode" },					\
-		{ 41, "drop_unknown_qp" },				\
-		{ 42, "drop_group" },					\
-		{ 43, "drop_address" },					\
-		{ 44, "drop_interface" },				\
-		{ 45, "drop_pkey" },					\
-		{ 46, "drop_qkey" },					\
-		{ 47, "drop_mad" },					\
-		{ 48, "drop_state" },					\
-		{ 49, "drop_no_memory" })
+		{ 38, "drop_icrc" },					\
+		{ 39, "drop_ip_header" },				\
+		{ 40, "drop_malformed" },				\
+		{ 41, "drop_opcode" },					\
+		{ 42, "drop_unknown_qp" },				\
+		{ 43, "drop_group" },					\
+		{ 44, "drop_address" },					\
+		{ 45, "drop_interface" },				\
+		{ 46, "drop_pkey" },					\
+		{ 47, "drop_qkey" },					\
+		{ 48, "drop_mad" },					\
+		{ 49, "drop_state" },					\
+		{ 50, "drop_no_memory" })
 
 /* rust/sys/trace.rs: DoorbellServer */
 #define ferroce_show_server(value)					\

@@ -236,7 +236,9 @@ int ferroce_this_cpu(void)
 
 int ferroce_another_cpu(unsigned int seed)
 {
-	const struct cpumask *allowed = current->cpus_ptr;
+	/* A kernel thread calls for others, and is often bound to this CPU. */
+	const struct cpumask *allowed = current->flags & PF_KTHREAD ?
+					cpu_possible_mask : current->cpus_ptr;
 	int here = raw_smp_processor_id();
 	int cpu;
 
@@ -249,6 +251,11 @@ int ferroce_another_cpu(unsigned int seed)
 			return cpu;
 	}
 	return -1;
+}
+
+bool ferroce_cpu_is_online(unsigned int cpu)
+{
+	return cpu < nr_cpu_ids && cpu_online(cpu);
 }
 
 bool ferroce_is_alone(void)

@@ -66,6 +66,7 @@ bool ferroce_is_urgent(void);
 void ferroce_smp_mb(void);
 int ferroce_this_cpu(void);
 int ferroce_another_cpu(unsigned int seed);
+bool ferroce_cpu_is_online(unsigned int cpu);
 bool ferroce_is_alone(void);
 struct module *ferroce_this_module(void);
 

@@ -578,13 +578,89 @@ void ferroce_membership_leave(struct net_device *dev,
  * namespace, a netdev or a route would have to wait for. Returns the memory
  * that the skb takes.
  */
-u32 ferroce_rx_keep(struct sk_buff *skb)
+/* What must not be held for long. */
+static void ferroce_rx_detach(struct sk_buff *skb)
 {
 	skb_orphan(skb);
 	skb_dst_drop(skb);
 	skb_ext_reset(skb);
 	nf_reset_ct(skb);
+}
+
+u32 ferroce_rx_keep(struct sk_buff *skb)
+{
+	ferroce_rx_detach(skb);
 	return skb_get(skb)->truesize;
+}
+
+/* Bytes of the packets from this one to the end of its batch. */
+u32 ferroce_rx_batch_len(const struct sk_buff *skb)
+{
+	u32 len = 0;
+
+	for (; skb; skb = skb->next)
+		len += skb->len;
+	return len;
+}
+
+/* The caller goes on to the packet behind this one by a pointer of its own. */
+bool ferroce_rx_defer(struct ferroce_rx_batch *batch, struct sk_buff *skb)
+{
+	if (!skb->dev)
+		return false;
+	ferroce_rx_detach(skb);
+	dev_hold(skb->dev);
+	skb_get(skb);
+	skb->next = NULL;
+	skb->prev = NULL;
+	if (batch->last)
+		batch->last->next = skb;
+	else
+		batch->first = skb;
+	batch->last = skb;
+	return true;
+}
+
+struct sk_buff *ferroce_rx_deferred_next(const struct sk_buff *skb)
+{
+	return skb->next;
+}
+
+const struct net *ferroce_rx_deferred_netns(const struct sk_buff *skb)
+{
+	return ferroce_netns_of_netdev(skb->dev);
+}
+
+void ferroce_rx_deferred_end(struct sk_buff *skb, bool dropped)
+{
+	skb->next = NULL;
+	dev_put(skb->dev);
+	if (dropped)
+		kfree_skb(skb);
+	else
+		consume_skb(skb);
+}
+
+void ferroce_rx_batches_add(struct ferroce_rx_batch *batches, struct sk_buff *first)
+{
+	if (batches->last)
+		batches->last->prev = first;
+	else
+		batches->first = first;
+	batches->last = first;
+}
+
+struct sk_buff *ferroce_rx_batches_take(struct ferroce_rx_batch *batches)
+{
+	struct sk_buff *first = batches->first;
+
+	if (!first)
+		return NULL;
+	batches->first = first->prev;
+	if (!batches->first)
+		batches->last = NULL;
+	first->prev = NULL;
+	return first;
 }
 
 void ferroce_rx_consume(struct sk_buff *skb)

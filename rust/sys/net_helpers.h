@@ -96,6 +96,23 @@ enum ferroce_arrival {
 enum ferroce_arrival ferroce_arrival(struct net *net, int port, int ifindex,
 				     bool is_v6, const u8 *address);
 u32 ferroce_rx_keep(struct sk_buff *skb);
+
+/*
+ * Packets that are executed later, linked by `next` and held with their netdev;
+ * batches of them, linked by `prev` of their first.
+ */
+struct ferroce_rx_batch {
+	struct sk_buff *first;
+	struct sk_buff *last;
+};
+
+u32 ferroce_rx_batch_len(const struct sk_buff *skb);
+bool ferroce_rx_defer(struct ferroce_rx_batch *batch, struct sk_buff *skb);
+struct sk_buff *ferroce_rx_deferred_next(const struct sk_buff *skb);
+const struct net *ferroce_rx_deferred_netns(const struct sk_buff *skb);
+void ferroce_rx_deferred_end(struct sk_buff *skb, bool dropped);
+void ferroce_rx_batches_add(struct ferroce_rx_batch *batches, struct sk_buff *first);
+struct sk_buff *ferroce_rx_batches_take(struct ferroce_rx_batch *batches);
 void ferroce_rx_consume(struct sk_buff *skb);
 void ferroce_rx_drop(struct sk_buff *skb);
 

@@ -107,11 +107,23 @@ impl Cpu {
     /// Another CPU of this node on which the calling process may run and which is not isolated, if
     /// there is one. Different `seed`s give different CPUs.
     ///
-    /// Only meaningful in a system call, where the caller is known.
+    /// Only meaningful in a system call, where the caller is known, or in a kernel thread, which
+    /// may call for anybody: there every CPU is allowed.
     pub fn another(seed: u32) -> Option<Self> {
         // SAFETY: No requirements.
         let cpu = unsafe { bindings::ferroce_another_cpu(seed) };
         (cpu >= 0).then_some(Self(cpu))
+    }
+
+    /// The CPU of this number, if it is online; it stays so while softirqs are disabled.
+    pub fn online(number: u32) -> Option<Self> {
+        // SAFETY: No requirements.
+        unsafe { bindings::ferroce_cpu_is_online(number) }.then_some(Self(number as c_int))
+    }
+
+    /// Its number.
+    pub fn number(self) -> u32 {
+        self.0 as u32
     }
 
     /// Its number, for hashing.

@@ -294,6 +294,15 @@ pub const ATTRIBUTES: &[Attribute<Device>] = &[
             Ok(())
         }),
     },
+    // Whether other CPUs may execute packets than those on which they arrive.
+    Attribute {
+        name: c"steering",
+        show: |device, text| text.write_fmt(fmt!("{}\n", u8::from(device.port().steering()))),
+        store: Some(|device, text| {
+            device.port().set_steering(kstrtobool(text)?);
+            Ok(())
+        }),
+    },
 ];
 
 /// A protection domain.

@@ -5,6 +5,7 @@
 //! The order of lifetimes is the order of the files: a [`NetDevice`] is counted; a [`Resident`]
 //! keeps the network namespace of one from ending; sockets and routes hold a resident.
 
+pub mod deferred;
 pub mod device;
 pub mod netns;
 pub mod notifier;
@@ -14,6 +15,10 @@ pub mod socket;
 pub mod transmit;
 
 pub use self::{
+    deferred::{
+        RxBatch,
+        RxBatches, //
+    },
     device::{
         Framing,
         NetDevice, //

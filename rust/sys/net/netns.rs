@@ -71,6 +71,17 @@ impl NetNs {
         // SAFETY: By the requirement above.
         NonNull::new(unsafe { bindings::ferroce_netns_of_sock(sk) }).map(Self)
     }
+
+    /// The namespace of the net device by which a packet came in.
+    ///
+    /// # Safety
+    ///
+    /// `skb` must be valid and hold its net device.
+    pub(super) unsafe fn of_deferred(skb: *const bindings::sk_buff) -> Option<Self> {
+        // SAFETY: By the requirement above.
+        let net = unsafe { bindings::ferroce_rx_deferred_netns(skb) };
+        NonNull::new(net.cast_mut()).map(Self)
+    }
 }
 
 static IS_REGISTERED: Atomic<bool> = Atomic::new(false);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reception from a socket: one packet at a time, in softirq.
+//! Reception from a socket: one packet at a time, in softirq. What is executed later, on another
+//! CPU, is in [`deferred`](super::deferred).
 
 use super::{
     Addresses,
@@ -24,6 +25,10 @@ pub trait Receiver: 'static {
     /// Called in the same way for a packet that was dropped before it could become an
     /// [`RxPacket`]; it came in by the net device `ifindex`.
     fn unreadable(netns: NetNs, ifindex: i32, why: Unreadable);
+
+    /// Called when sockets have been closed, and all calls for their packets have returned: waits
+    /// for the packets that were deferred. May sleep.
+    fn settle();
 }
 
 /// Why a packet to our port cannot become an [`RxPacket`].
@@ -166,6 +171,19 @@ impl<'a> RxPacket<'a> {
         (!self.raw.next.is_null()).then(|| unsafe { slice::from_raw_parts(self.raw.next, len) })
     }
 
+    /// Bytes of this packet and those that follow it in its batch, UDP headers included. `None` if
+    /// none follows.
+    #[inline]
+    pub fn batch_len(&self) -> Option<u32> {
+        // SAFETY: By the type invariant. The list of the caller ends where its batch does.
+        (!self.raw.next.is_null()).then(|| unsafe { bindings::ferroce_rx_batch_len(self.raw.skb) })
+    }
+
+    /// The skb, which nobody else looks at while it is received.
+    pub(super) fn skb(&self) -> *mut bindings::sk_buff {
+        self.raw.skb.cast_mut()
+    }
+
     /// Keeps it, and tells how much memory that takes. `None` cannot happen.
     pub fn keep(&self) -> Option<(KeptPacket, usize)> {
         let skb = NonNull::new(self.raw.skb.cast_mut())?;
@@ -220,6 +238,35 @@ impl Drop for KeptPacket {
     }
 }
 
+/// Describes an skb as a packet; or the index of its net device, and why it cannot.
+///
+/// # Safety
+///
+/// The skb is the caller's, stays for `'a`, and its data begins with the UDP header. What it is
+/// linked to, if anything, is valid for as long.
+#[inline(always)]
+pub(super) unsafe fn open<'a>(
+    skb: *mut bindings::sk_buff,
+) -> Result<RxPacket<'a>, (i32, Unreadable)> {
+    let mut raw = bindings::ferroce_rx::default();
+    // SAFETY: By the requirement above.
+    let err = unsafe { bindings::ferroce_rx_open(skb, &mut raw) };
+    if err == 0 {
+        // INVARIANT: `ferroce_rx_open` has described the skb. The data may be shared with clones,
+        // which do not write to it either.
+        return Ok(RxPacket {
+            raw,
+            _skb: PhantomData,
+        });
+    }
+    // It is one of two, for a packet shorter than a UDP header does not come here.
+    let why = match err == ENOMEM.to_errno() {
+        true => Unreadable::NoMemory,
+        false => Unreadable::IpHeader,
+    };
+    Err((raw.ifindex, why))
+}
+
 /// The `encap_rcv` of our sockets.
 ///
 /// # Safety
@@ -230,38 +277,18 @@ pub(super) unsafe extern "C" fn encap_rcv<R: Receiver>(
     sk: *mut bindings::sock,
     skb: *mut bindings::sk_buff,
 ) -> c_int {
-    let mut raw = bindings::ferroce_rx::default();
-
-    // SAFETY: By the requirement above the skb is ours.
-    let err = unsafe { bindings::ferroce_rx_open(skb, &mut raw) };
+    // SAFETY: By the requirement above the skb is ours, and freed after the packet is gone. The
+    // next one is in the list of our caller, which hands it over after this one.
+    let packet = unsafe { open(skb) };
     // SAFETY: By the requirement above the socket is valid.
     let netns = unsafe { NetNs::of_sock(sk) };
-    let verdict = match netns {
-        Some(netns) if err != 0 => {
-            // It is one of two, for a packet shorter than a UDP header does not come here.
-            R::unreadable(
-                netns,
-                raw.ifindex,
-                if err == ENOMEM.to_errno() {
-                    Unreadable::NoMemory
-                } else {
-                    Unreadable::IpHeader
-                },
-            );
+    let verdict = match (netns, packet) {
+        (Some(netns), Ok(packet)) => R::receive(netns, &packet),
+        (Some(netns), Err((ifindex, why))) => {
+            R::unreadable(netns, ifindex, why);
             Verdict::Dropped
         }
-        Some(netns) => {
-            // INVARIANT: `ferroce_rx_open` has described the skb, which is freed after the packet
-            // is gone; the data may be shared with clones, which do not write to it either. The
-            // next one is in the list of our caller, which hands it over after this one.
-            let packet = RxPacket {
-                raw,
-                _skb: PhantomData,
-            };
-
-            R::receive(netns, &packet)
-        }
-        None => Verdict::Dropped,
+        (None, _) => Verdict::Dropped,
     };
 
     match verdict {

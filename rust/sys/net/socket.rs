@@ -70,10 +70,12 @@ impl<R: Receiver> SocketPair<R> {
 }
 
 impl<R: Receiver> Drop for SocketPair<R> {
-    /// Closes the sockets and waits for receivers in progress. Sleeps.
+    /// Closes the sockets and waits for receivers in progress, and for what they have deferred.
+    /// Sleeps.
     fn drop(&mut self) {
         // SAFETY: The sockets were opened by `open` and are closed only here.
         unsafe { bindings::ferroce_sockets_close(&mut self.sockets) };
+        R::settle();
     }
 }
 

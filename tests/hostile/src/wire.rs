@@ -25,6 +25,7 @@ const NOT_JUDGED: &[&str] = &[
     "sent_bytes",
     "rcvd_bytes",
     "rx_linearized",
+    "rx_steered",
     "retransmitted_pkts",
     "ack_timeout",
     "tail_probes",

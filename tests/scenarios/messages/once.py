@@ -118,6 +118,9 @@ def once(where, local):
                     if flavour.current().is_ferroce:
                         # Each queue pair has to learn once how long the others take.
                         require_once(what, grew, 0 if ends[0] is ends[1] else qps)
+                        # Long messages keep their order though another CPU executes their packets.
+                        if size == max(ITERS) and ends[0] is not ends[1]:
+                            require(grew["rx_steered"], f"{what}: no batch was executed on another CPU")
 
     return run
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tests.guest import flavour
 from tests.guest.fabric import (
-    WIRE_MTU, End, acquaint, batch, counters, link_add, link_del, pair, show_packets, tagged, tx_packets,
+    IB, WIRE_MTU, End, acquaint, batch, counters, link_add, link_del, pair, setting, show_packets, tagged, tx_packets,
     set_local_path, wait_active, wait_until)
 from tests.guest.peer import exchange
 from tests.guest.scenario import Skipped, add, command, require, scenario
@@ -44,6 +44,43 @@ def batches(report):
         require(given < packets / 2, f"{packets} packets were given to the netdev in {given} pieces")
         show_packets(ends)
         require_single(*talk_and_count(ends))
+
+
+def steered(ends):
+    """Moves long messages; returns how many batches were executed on other CPUs, and packets that came out of order."""
+    def counted():
+        found = [counters(end.dev) for end in ends]
+        return [sum(one[name] for one in found) for name in ("rx_steered", "kept_requests", "out_of_sequence")]
+
+    before = counted()
+    exchange(ends, 4, "-m", 4096, "-s", f"M+1,{1 << 20}")
+    return [now - then for now, then in zip(counted(), before)]
+
+
+@scenario("paths.steering", 60)
+def steering(report):
+    """Batches of long messages are executed on another CPU, in order: not where that is switched off, nor for processes
+    that may run on one CPU alone."""
+    if not flavour.current().is_ferroce:
+        raise Skipped("rdma_rxe has one work item for each queue pair")
+    cpus = os.sched_getaffinity(0)
+    if len(cpus) < 2:
+        raise Skipped("there is one CPU")
+    with pair() as ends:
+        batches, *disorder = steered(ends)
+        report.note(f"{batches} batches")
+        require(batches and not any(disorder), f"{batches} batches were steered, {disorder} packets out of order")
+        with ExitStack() as off:
+            for end in ends:
+                off.enter_context(setting(f"{IB}/{end.dev}/steering", "0"))
+            batches, _, _ = steered(ends)
+        require(not batches, f"{batches} batches were steered with steering off")
+        os.sched_setaffinity(0, {min(cpus)})
+        try:
+            batches, _, _ = steered(ends)
+        finally:
+            os.sched_setaffinity(0, cpus)
+        require(not batches, f"{batches} batches were steered to a CPU where the processes may not run")
 
 
 # Frames of the neighbours' and the programs' own that may be counted at one place and not yet at another.

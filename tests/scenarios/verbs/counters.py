@@ -23,7 +23,7 @@ from tests.scenarios.paths.isolation import ethernet, only_ferroce, sender, vict
 # Those whose act is a scenario of its own, which asks for them by name.
 ELSEWHERE = {
     "sq_offloaded": "verbs.stream", "sq_offload_ended": "verbs.stream-busy-cpus",
-    "sq_polled": "verbs.stream-on-one-cpu",
+    "sq_polled": "verbs.stream-on-one-cpu", "rx_steered": "paths.steering",
     "drop_no_memory": "debug.scarce.receiving",
 }
 SENT, RECEIVED = {"sent_pkts", "sent_bytes"}, {"rcvd_pkts", "rcvd_bytes"}

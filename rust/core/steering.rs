@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+
+//! Steering: which CPU executes the packets that arrive for a QP.
+//!
+//! A packet is executed where it arrives, in the softirq of its netdev. For a long message that is
+//! half of the work; and where the netdev hands packets over on the CPU that sent them (veth, `lo`,
+//! a bridge), the same CPU has the other half. So a *bulk batch*, packets that arrived as one and
+//! carry a lot, goes to the backlog of another CPU, which executes it there.
+//!
+//! Packets of one QP stay in order, as with receive flow steering (RFS): a QP remembers its
+//! last [`QueuedBatch`]. Until that is executed, all that arrives for the QP goes to the same
+//! backlog; from then on each batch chooses anew. The wait for a backlog ends: its CPU serves it in
+//! a softirq, whatever else runs there.
+
+/// Fewest bytes of a bulk batch. Another CPU has to be interrupted, which costs about as much as
+/// the work for a few KiB.
+const BULK_BYTES: u32 = 16 << 10;
+
+/// Most packets that wait in the backlog of one CPU. What comes beyond them is executed where it
+/// arrives, though it may come out of order: who is not served there is slowed down here.
+const MOST_PACKETS: u32 = 4096;
+
+/// The last batch of a QP in a backlog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuedBatch {
+    /// The CPU of the backlog.
+    pub cpu: u32,
+    /// The number of the batch there; numbers wrap.
+    pub number: u32,
+}
+
+impl QueuedBatch {
+    /// As one word that is not 0, the low half of which is the number.
+    pub const fn to_bits(self) -> u64 {
+        word(Some(self.cpu), self.number)
+    }
+
+    /// The batch of such a word; 0 is none.
+    pub const fn from_bits(bits: u64) -> Option<Self> {
+        match numbered((bits >> 32) as u32) {
+            Some(cpu) => Some(Self {
+                cpu,
+                number: bits as u32,
+            }),
+            None => None,
+        }
+    }
+
+    /// Whether this is behind the batches of which `served` have been executed.
+    fn is_waiting(self, served: u32) -> bool {
+        // The number of the first batch is 1. They are never half of all numbers apart.
+        self.number.wrapping_sub(served).wrapping_sub(1) < u32::MAX / 2
+    }
+}
+
+/// A backlog at the moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BacklogState {
+    /// Batches executed since the module was loaded; the number wraps.
+    pub served: u32,
+    /// Packets that wait.
+    pub waiting: u32,
+}
+
+/// Where to execute what has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Steer {
+    /// Here. The QP has nothing in a backlog.
+    Here,
+    /// Here, though the QP has packets in a backlog.
+    Overtaking,
+    /// On this CPU.
+    To(u32),
+}
+
+/// Decides for `bytes` that arrived as one batch, or for a single packet, which is no batch.
+///
+/// `last` is the place of the QP, `backlog` looks at that of a CPU, and `choose` names a CPU for
+/// a bulk batch.
+#[inline]
+pub fn steer(
+    last: Option<QueuedBatch>,
+    bytes: Option<u32>,
+    backlog: impl Fn(u32) -> BacklogState,
+    choose: impl FnOnce() -> Option<u32>,
+) -> Steer {
+    let has_room = |backlog: BacklogState| backlog.waiting < MOST_PACKETS;
+    if let Some(place) = last {
+        let found = backlog(place.cpu);
+        if place.is_waiting(found.served) {
+            return match has_room(found) {
+                true => Steer::To(place.cpu),
+                false => Steer::Overtaking,
+            };
+        }
+    }
+    if bytes.is_none_or(|bytes| bytes < BULK_BYTES) {
+        return Steer::Here;
+    }
+    match choose() {
+        Some(cpu) if has_room(backlog(cpu)) => Steer::To(cpu),
+        _ => Steer::Here,
+    }
+}
+
+/// The CPUs that may execute what arrives for a QP: see [`Self::other_than`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Homes {
+    /// Where its process was seen last.
+    pub home: Option<u32>,
+    /// Another one on which it may run.
+    pub spare: Option<u32>,
+}
+
+/// A CPU in the upper half of a word, in which 0 is none.
+const fn word(cpu: Option<u32>, low: u32) -> u64 {
+    ((code(cpu) as u64) << 32) | low as u64
+}
+
+/// A CPU as a number that is not 0, and 0 for none.
+const fn code(cpu: Option<u32>) -> u32 {
+    match cpu {
+        Some(cpu) => cpu.wrapping_add(1),
+        None => 0,
+    }
+}
+
+/// The CPU of a [`code`].
+const fn numbered(code: u32) -> Option<u32> {
+    code.checked_sub(1)
+}
+
+impl Homes {
+    /// As one word; none is 0.
+    pub const fn to_bits(self) -> u64 {
+        word(self.home, code(self.spare))
+    }
+
+    /// The CPUs of such a word.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self {
+            home: numbered((bits >> 32) as u32),
+            spare: numbered(bits as u32),
+        }
+    }
+
+    /// The home, where the data will be wanted, or the spare CPU, if the packets arrive at home.
+    pub fn other_than(self, here: u32) -> Option<u32> {
+        [self.home, self.spare]
+            .into_iter()
+            .flatten()
+            .find(|cpu| *cpu != here)
+    }
+}
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    kernel::prelude::kunit_tests(ferroce_core_steering)
+)]
+#[allow(clippy::arithmetic_side_effects)]
+mod tests {
+    use super::*;
+
+    const BULK: Option<u32> = Some(BULK_BYTES);
+
+    fn at(served: u32, waiting: u32) -> impl Fn(u32) -> BacklogState {
+        move |_| BacklogState { served, waiting }
+    }
+
+    #[test]
+    fn bulk_goes_to_another_cpu() {
+        assert_eq!(steer(None, BULK, at(0, 0), || Some(3)), Steer::To(3));
+        assert_eq!(steer(None, BULK, at(0, 0), || None), Steer::Here);
+        let full = at(0, MOST_PACKETS);
+        assert_eq!(steer(None, BULK, full, || Some(3)), Steer::Here);
+    }
+
+    #[test]
+    fn what_is_small_stays() {
+        let small = Some(BULK_BYTES - 1);
+        for bytes in [None, small] {
+            assert_eq!(steer(None, bytes, at(0, 0), || Some(3)), Steer::Here);
+        }
+    }
+
+    #[test]
+    fn all_of_a_qp_follow_its_last_batch() {
+        for number in [1, 7, u32::MAX, 0] {
+            let place = QueuedBatch { cpu: 2, number };
+            let before = number.wrapping_sub(1);
+            for served in [before, before.wrapping_sub(5)] {
+                for bytes in [None, BULK] {
+                    let found = steer(Some(place), bytes, at(served, 1), || Some(3));
+                    assert_eq!(found, Steer::To(2));
+                    let full = at(served, MOST_PACKETS);
+                    let found = steer(Some(place), bytes, full, || Some(3));
+                    assert_eq!(found, Steer::Overtaking);
+                }
+            }
+            for served in [number, number.wrapping_add(9)] {
+                let found = steer(Some(place), None, at(served, 1), || Some(3));
+                assert_eq!(found, Steer::Here);
+                let found = steer(Some(place), BULK, at(served, 1), || Some(3));
+                assert_eq!(found, Steer::To(3));
+            }
+        }
+    }
+
+    #[test]
+    fn words_keep_what_they_are_made_of() {
+        let place = QueuedBatch { cpu: 0, number: 0 };
+        for place in [
+            place,
+            QueuedBatch {
+                cpu: 63,
+                number: u32::MAX,
+            },
+        ] {
+            assert_eq!(QueuedBatch::from_bits(place.to_bits()), Some(place));
+        }
+        assert_eq!(QueuedBatch::from_bits(0), None);
+        for home in [None, Some(0), Some(63)] {
+            for spare in [None, Some(0), Some(5)] {
+                let homes = Homes { home, spare };
+                assert_eq!(Homes::from_bits(homes.to_bits()), homes);
+            }
+        }
+        assert_eq!(Homes::default().to_bits(), 0);
+    }
+
+    #[test]
+    fn a_home_is_preferred() {
+        let homes = Homes {
+            home: Some(1),
+            spare: Some(2),
+        };
+        assert_eq!(homes.other_than(0), Some(1));
+        assert_eq!(homes.other_than(1), Some(2));
+        let alone = Homes {
+            home: Some(1),
+            spare: None,
+        };
+        assert_eq!(alone.other_than(1), None);
+        assert_eq!(Homes::default().other_than(1), None);
+    }
+}

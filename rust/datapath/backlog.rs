@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Backlogs: received packets that are executed on another CPU than the one they arrived on.
+//!
+//! [`steering`](crate::core::steering) says which, and why. A batch is gathered on the CPU where it
+//! arrives; with its last packet it joins the backlog of the other CPU, a softirq of which
+//! executes it as if it had arrived there. If the network stack drops the last packet, the next one
+//! for the same CPU ends the batch: the peer, which gets no answer, sends one.
+
+use crate::core::steering::{
+    steer,
+    BacklogState,
+    Homes,
+    QueuedBatch,
+    Steer, //
+};
+use crate::observe::counters::{
+    Counter,
+    Counters, //
+};
+use crate::sys::lock::{
+    new_spinlock_bh,
+    SpinLockBh, //
+};
+use crate::sys::net::{
+    RxBatch,
+    RxBatches,
+    RxPacket, //
+};
+use crate::sys::work::{
+    Cpu,
+    OwnedQueue, //
+};
+use kernel::c_str;
+use kernel::cpu::nr_cpu_ids;
+use kernel::prelude::*;
+use kernel::sync::atomic::{
+    Acquire,
+    Atomic,
+    Relaxed,
+    Release, //
+};
+use kernel::sync::Arc;
+use kernel::workqueue::{
+    impl_has_work,
+    new_work,
+    Work, //
+};
+
+/// The backlogs of all CPUs.
+pub(super) struct Backlogs {
+    cpus: KVec<Arc<Backlog>>,
+    queue: OwnedQueue,
+}
+
+/// The backlog of one CPU.
+#[pin_data]
+pub(super) struct Backlog {
+    #[pin]
+    work: Work<Backlog>,
+    /// The batch that is arriving on this CPU, for another one. Taken before any `queued`.
+    #[pin]
+    arriving: SpinLockBh<Option<Arriving>>,
+    /// What waits to be executed on this CPU.
+    #[pin]
+    queued: SpinLockBh<Queued>,
+    /// Packets in `queued`.
+    waiting: Atomic<u32>,
+    /// Batches executed; the number wraps.
+    served: Atomic<u32>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Backlog { self.work }
+}
+
+/// A batch of which not all packets have arrived.
+struct Arriving {
+    qpn: u32,
+    to: Cpu,
+    batch: RxBatch,
+}
+
+impl Arriving {
+    fn new(qpn: u32, to: Cpu) -> Self {
+        Self {
+            qpn,
+            to,
+            batch: RxBatch::default(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Queued {
+    batches: RxBatches,
+    /// Batches that were ever queued; the number wraps.
+    pushed: u32,
+}
+
+/// Where what arrives for a QP is executed.
+pub(super) struct Steering {
+    /// [`Homes`], as one word.
+    homes: Atomic<u64>,
+    /// The last [`QueuedBatch`], as one word; 0 when that is known to be executed.
+    last: Atomic<u64>,
+}
+
+impl Default for Steering {
+    fn default() -> Self {
+        Self {
+            homes: Atomic::new(0),
+            last: Atomic::new(0),
+        }
+    }
+}
+
+impl Steering {
+    /// Its process is in the kernel, on this CPU.
+    #[inline]
+    pub(super) fn seen_at_home(&self, qpn: u32) {
+        let homes = Homes::from_bits(self.homes.load(Relaxed));
+        if homes.home != Some(Cpu::current().number()) {
+            self.moved(qpn);
+        }
+    }
+
+    #[cold]
+    fn moved(&self, qpn: u32) {
+        let homes = Homes {
+            home: Some(Cpu::current().number()),
+            spare: Cpu::another(qpn).map(Cpu::number),
+        };
+        self.homes.store(homes.to_bits(), Relaxed);
+    }
+
+    pub(super) fn homes(&self) -> Homes {
+        Homes::from_bits(self.homes.load(Relaxed))
+    }
+}
+
+impl Backlogs {
+    pub(super) fn new() -> Result<Self> {
+        let mut cpus = KVec::new();
+        for _ in 0..nr_cpu_ids() {
+            cpus.push(Backlog::new()?, GFP_KERNEL)?;
+        }
+        Ok(Self {
+            cpus,
+            queue: OwnedQueue::bh(c_str!("ferroce_backlog"))?,
+        })
+    }
+
+    /// Waits until all that was queued before has been executed. May sleep.
+    pub(super) fn settle(&self) {
+        for backlog in &self.cpus {
+            self.end_arriving(&mut backlog.arriving.lock());
+        }
+        self.queue.flush();
+    }
+
+    /// Whether a packet for the QP `qpn` is executed on another CPU, whose backlog has it now.
+    /// `elsewhere` names such a CPU.
+    #[inline(always)]
+    pub(super) fn takes(
+        &self,
+        qpn: u32,
+        steering: &Steering,
+        packet: &RxPacket<'_>,
+        counters: &Counters,
+        elsewhere: impl FnOnce() -> Option<Cpu>,
+    ) -> bool {
+        let last = steering.last.load(Relaxed);
+        if last == 0 && packet.next().is_none() {
+            return false;
+        }
+        let here = self.cpus.get(Cpu::current().index());
+        here.is_some_and(|here| {
+            let mut arriving = here.arriving.lock();
+            if arriving.as_ref().is_none_or(|batch| batch.qpn != qpn) {
+                self.end_arriving(&mut arriving);
+                let Some(to) = self.choose(steering, packet.batch_len(), elsewhere) else {
+                    return false;
+                };
+                counters.inc(Counter::Steered);
+                *arriving = Some(Arriving::new(qpn, to));
+            }
+            self.add(&mut arriving, steering, packet)
+        })
+    }
+
+    /// The CPU for what begins to arrive, if not this one.
+    fn choose(
+        &self,
+        steering: &Steering,
+        bytes: Option<u32>,
+        elsewhere: impl FnOnce() -> Option<Cpu>,
+    ) -> Option<Cpu> {
+        let last = steering.last.load(Relaxed);
+        let state = |cpu| {
+            self.of(cpu)
+                .map_or(BacklogState::default(), |of| of.state())
+        };
+        let chosen = steer(QueuedBatch::from_bits(last), bytes, state, || {
+            elsewhere().map(Cpu::number)
+        });
+        let cpu = match chosen {
+            Steer::To(cpu) => cpu,
+            Steer::Overtaking => return None,
+            Steer::Here => {
+                // Nothing waits: the next packets need not look.
+                let _ = steering.last.cmpxchg(last, 0, Relaxed);
+                return None;
+            }
+        };
+        let to = Cpu::online(cpu)?;
+        // What follows on another CPU does not overtake it.
+        let announced = QueuedBatch {
+            cpu,
+            number: self.of(cpu)?.queued.lock().pushed.wrapping_add(1),
+        };
+        steering.last.store(announced.to_bits(), Relaxed);
+        Some(to)
+    }
+
+    /// Adds a packet to the batch that is arriving; with its last one the batch is queued.
+    fn add(
+        &self,
+        arriving: &mut Option<Arriving>,
+        steering: &Steering,
+        packet: &RxPacket<'_>,
+    ) -> bool {
+        let is_in = arriving
+            .as_mut()
+            .is_some_and(|arriving| arriving.batch.defer(packet));
+        if packet.next().is_none() {
+            if let Some(last) = self.end_arriving(arriving) {
+                steering.last.store(last.to_bits(), Relaxed);
+            }
+        }
+        is_in
+    }
+
+    /// Queues the batch that has been arriving, unless there is none. The caller holds the lock of
+    /// `arriving`, so no CPU goes offline.
+    fn end_arriving(&self, arriving: &mut Option<Arriving>) -> Option<QueuedBatch> {
+        let Arriving { to, batch, .. } = arriving.take().filter(|it| it.batch.packets() != 0)?;
+        let of = self.of(to.number())?;
+        let mut queued = of.queued.lock();
+        queued.pushed = queued.pushed.wrapping_add(1);
+        of.waiting.fetch_add(batch.packets(), Relaxed);
+        queued.batches.push(batch);
+        let last = QueuedBatch {
+            cpu: to.number(),
+            number: queued.pushed,
+        };
+        drop(queued);
+        let by = Cpu::online(to.number()).unwrap_or(Cpu::current());
+        // If the work is queued already, it has not taken this batch yet.
+        let _ = self.queue.enqueue_on::<_, 0>(by, of.clone());
+        Some(last)
+    }
+
+    /// Queues the rest of a backlog that has been executed for long enough.
+    pub(super) fn again(&self, backlog: Arc<Backlog>) {
+        let _ = self.queue.enqueue_on::<_, 0>(Cpu::current(), backlog);
+    }
+
+    fn of(&self, cpu: u32) -> Option<&Arc<Backlog>> {
+        self.cpus.get(cpu as usize)
+    }
+}
+
+impl Backlog {
+    fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                work <- new_work!("ferroce_backlog"),
+                arriving <- new_spinlock_bh!(None, "ferroce_arriving"),
+                queued <- new_spinlock_bh!(Queued::default(), "ferroce_backlog"),
+                waiting: Atomic::new(0),
+                served: Atomic::new(0),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn state(&self) -> BacklogState {
+        BacklogState {
+            served: self.served.load(Acquire),
+            waiting: self.waiting.load(Relaxed),
+        }
+    }
+
+    /// Takes the first batch; then [`Self::executed`] is called.
+    pub(super) fn take(&self) -> Option<RxBatch> {
+        self.queued.lock().batches.take()
+    }
+
+    /// A batch of so many packets was executed.
+    pub(super) fn executed(&self, packets: u32) {
+        self.waiting.fetch_sub(packets, Relaxed);
+        let served = self.served.load(Relaxed);
+        self.served.store(served.wrapping_add(1), Release);
+    }
+}
