@@ -16,9 +16,13 @@
 /// the work for a few KiB.
 const BULK_BYTES: u32 = 16 << 10;
 
-/// Most packets that wait in the backlog of one CPU. What comes beyond them is executed where it
-/// arrives, though it may come out of order: who is not served there is slowed down here.
-const MOST_PACKETS: u32 = 4096;
+/// Packets in a backlog beyond which no other QP joins it. Its batches are executed where they
+/// arrive, in order, which slows down who sends them there.
+const JOINABLE: u32 = 512;
+
+/// Most packets that wait in a backlog, of QPs each of which has as many as its peer has in flight.
+/// What comes beyond them is executed where it arrives, out of order.
+const MOST_PACKETS: u32 = 16 << 10;
 
 /// The last batch of a QP in a backlog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,11 +88,10 @@ pub fn steer(
     backlog: impl Fn(u32) -> BacklogState,
     choose: impl FnOnce() -> Option<u32>,
 ) -> Steer {
-    let has_room = |backlog: BacklogState| backlog.waiting < MOST_PACKETS;
     if let Some(place) = last {
         let found = backlog(place.cpu);
         if place.is_waiting(found.served) {
-            return match has_room(found) {
+            return match found.waiting < MOST_PACKETS {
                 true => Steer::To(place.cpu),
                 false => Steer::Overtaking,
             };
@@ -98,7 +101,7 @@ pub fn steer(
         return Steer::Here;
     }
     match choose() {
-        Some(cpu) if has_room(backlog(cpu)) => Steer::To(cpu),
+        Some(cpu) if backlog(cpu).waiting < JOINABLE => Steer::To(cpu),
         _ => Steer::Here,
     }
 }
@@ -172,8 +175,8 @@ mod tests {
     fn bulk_goes_to_another_cpu() {
         assert_eq!(steer(None, BULK, at(0, 0), || Some(3)), Steer::To(3));
         assert_eq!(steer(None, BULK, at(0, 0), || None), Steer::Here);
-        let full = at(0, MOST_PACKETS);
-        assert_eq!(steer(None, BULK, full, || Some(3)), Steer::Here);
+        let long = at(0, JOINABLE);
+        assert_eq!(steer(None, BULK, long, || Some(3)), Steer::Here);
     }
 
     #[test]
@@ -191,8 +194,10 @@ mod tests {
             let before = number.wrapping_sub(1);
             for served in [before, before.wrapping_sub(5)] {
                 for bytes in [None, BULK] {
-                    let found = steer(Some(place), bytes, at(served, 1), || Some(3));
-                    assert_eq!(found, Steer::To(2));
+                    for waiting in [1, JOINABLE, MOST_PACKETS - 1] {
+                        let found = steer(Some(place), bytes, at(served, waiting), || Some(3));
+                        assert_eq!(found, Steer::To(2));
+                    }
                     let full = at(served, MOST_PACKETS);
                     let found = steer(Some(place), bytes, full, || Some(3));
                     assert_eq!(found, Steer::Overtaking);
