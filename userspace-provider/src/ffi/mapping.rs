@@ -74,20 +74,16 @@ impl Ring {
         let Some(base) = base else {
             return Err(super::memory::errno());
         };
-        let ring = Self {
+        // A child of fork() has no part of it (VM_DONTCOPY): it must not advance the queues of its
+        // parent.
+        Ok(Self {
             base,
             len,
             mask: map.entries - 1,
             stride: map.stride as usize,
             // SAFETY: It has no requirements.
             pid: unsafe { libc::getpid() },
-        };
-        // A child of fork() must not advance the queues of its parent.
-        // SAFETY: The range is the mapping just made.
-        if unsafe { libc::madvise(address, len, libc::MADV_DONTFORK) } != 0 {
-            return Err(super::memory::errno());
-        }
-        Ok(ring)
+        })
     }
 
     /// Whether this is the process that has mapped the ring.
