@@ -8,6 +8,7 @@
 //! for the same CPU ends the batch: the peer, which gets no answer, sends one.
 
 use crate::core::steering::{
+    is_bulk,
     steer,
     BacklogState,
     Homes,
@@ -61,6 +62,10 @@ pub(super) struct Backlog {
     /// The batch that is arriving on this CPU, for another one. Taken before any `queued`.
     #[pin]
     arriving: SpinLockBh<Option<Arriving>>,
+    /// Where the next packet lies of the batch that is being executed where it arrives, on this
+    /// CPU: each batch is judged once. A hint: if the first packet of another batch comes to lie
+    /// there, that one is executed here, too.
+    next_here: Atomic<usize>,
     /// What waits to be executed on this CPU.
     #[pin]
     queued: SpinLockBh<Queued>,
@@ -170,16 +175,20 @@ impl Backlogs {
         counters: &Counters,
         elsewhere: impl FnOnce() -> Option<Cpu>,
     ) -> bool {
-        let last = steering.last.load(Relaxed);
-        if last == 0 && packet.next().is_none() {
+        let nothing_waits = steering.last.load(Relaxed) == 0;
+        if nothing_waits && packet.next().is_none() {
             return false;
         }
         let here = self.cpus.get(Cpu::current().index());
         here.is_some_and(|here| {
+            if nothing_waits && here.keeps(packet) {
+                return false;
+            }
             let mut arriving = here.arriving.lock();
             if arriving.as_ref().is_none_or(|batch| batch.qpn != qpn) {
                 self.end_arriving(&mut arriving);
                 let Some(to) = self.choose(steering, packet.batch_len(), elsewhere) else {
+                    here.next_here.store(next_address(packet), Relaxed);
                     return false;
                 };
                 counters.inc(Counter::Steered);
@@ -278,11 +287,24 @@ impl Backlog {
                 work <- new_work!("ferroce_backlog"),
                 arriving <- new_spinlock_bh!(None, "ferroce_arriving"),
                 queued <- new_spinlock_bh!(Queued::default(), "ferroce_backlog"),
+                next_here: Atomic::new(0),
                 waiting: Atomic::new(0),
                 served: Atomic::new(0),
             }),
             GFP_KERNEL,
         )
+    }
+
+    /// Whether this packet is of a batch that is executed on this CPU, where it arrives: it was
+    /// judged so, or is not long enough.
+    #[inline]
+    fn keeps(&self, packet: &RxPacket<'_>) -> bool {
+        let is_judged = self.next_here.load(Relaxed) == packet.head().as_ptr().addr();
+        let does = is_judged || !is_bulk(packet.batch_len());
+        if does {
+            self.next_here.store(next_address(packet), Relaxed);
+        }
+        does
     }
 
     fn state(&self) -> BacklogState {
@@ -303,4 +325,10 @@ impl Backlog {
         let served = self.served.load(Relaxed);
         self.served.store(served.wrapping_add(1), Release);
     }
+}
+
+/// Where the packet behind this one in its batch begins, or 0.
+#[inline]
+fn next_address(packet: &RxPacket<'_>) -> usize {
+    packet.next().map_or(0, |next| next.as_ptr().addr())
 }
