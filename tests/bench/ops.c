@@ -6,6 +6,9 @@
  *
  * ops DEVICE GID DEVICE GID     the two ends, by device name and index in its GID table; the same twice is one device
  *
+ * Then what it costs to set up a connection, and what becomes dearer when there are many: of others of the same kind, idle
+ * or all of them busy in turn.
+ *
  * The memory of each end is one huge page: how many pieces a registered region has is the same in every boot then.
  *
  * Prints a line for each row: its name and nanoseconds of one operation, in the best of some rounds. `note: ` begins
@@ -309,6 +312,149 @@ static void measure(const struct row *row, struct end *from, struct end *to)
 	close_qp(to);
 }
 
+static const struct row plain = { "", IBV_WR_RDMA_WRITE, 64, IBV_MTU_4096, 1, 1 };
+
+static void must_open_qp(struct end *e)
+{
+	if (!open_qp(&plain, e))
+		die("ibv_create_qp");
+}
+
+static void queue_pair(struct end *from, struct end *to)
+{
+	must_open_qp(from);
+	close_qp(from);
+}
+
+static void connection(struct end *from, struct end *to)
+{
+	must_open_qp(from);
+	must_open_qp(to);
+	connect_qp(&plain, from, to);
+	connect_qp(&plain, to, from);
+	close_qp(from);
+	close_qp(to);
+}
+
+static void completion_queue(struct end *from, struct end *to)
+{
+	struct ibv_cq *cq = ibv_create_cq(from->ctx, DEPTH, NULL, NULL, 0);
+
+	if (!cq)
+		die("ibv_create_cq");
+	must(ibv_destroy_cq(cq), "ibv_destroy_cq");
+}
+
+static struct ibv_mr *must_register(struct end *e, size_t size)
+{
+	struct ibv_mr *mr = ibv_reg_mr(e->pd, e->memory, size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+
+	if (!mr)
+		die("ibv_reg_mr");
+	return mr;
+}
+
+static void small_region(struct end *from, struct end *to)
+{
+	must(ibv_dereg_mr(must_register(from, 4096)), "ibv_dereg_mr");
+}
+
+static void large_region(struct end *from, struct end *to)
+{
+	must(ibv_dereg_mr(must_register(from, ROOM)), "ibv_dereg_mr");
+}
+
+static void address_handle(struct end *from, struct end *to)
+{
+	struct ibv_ah_attr attr = {
+		.is_global = 1, .port_num = 1,
+		.grh = { .dgid = to->gid, .sgid_index = from->gid_index, .hop_limit = 64 },
+	};
+	struct ibv_ah *ah = ibv_create_ah(from->pd, &attr);
+
+	if (!ah)
+		die("ibv_create_ah");
+	must(ibv_destroy_ah(ah), "ibv_destroy_ah");
+}
+
+/* What is made and destroyed, while there are so many other regions. */
+static const struct set_up {
+	const char *name;
+	void (*once)(struct end *from, struct end *to);
+	int count, regions;
+} set_ups[] = {
+	{ "queue pair to INIT, destroyed", queue_pair, 50 },
+	{ "two queue pairs to RTS, destroyed", connection, 50 },
+	{ "completion queue, destroyed", completion_queue, 50 },
+	{ "address handle, destroyed", address_handle, 50 },
+	{ "region of 4 KiB, deregistered", small_region, 100 },
+	{ "region of 1 MiB, deregistered", large_region, 50 },
+	{ "region of 4 KiB beside 20,000, deregistered", small_region, 100, 20000 },
+};
+
+static void measure_set_up(const struct set_up *row, struct end *from, struct end *to)
+{
+	struct ibv_mr **others = calloc(row->regions + 1, sizeof(*others));
+	uint64_t began, took, least = UINT64_MAX;
+
+	if (!others)
+		die("calloc");
+	for (int i = 0; i < row->regions; i++)
+		others[i] = must_register(from, 4096);
+	for (int i = 0; i < WARM_UP; i++)
+		row->once(from, to);
+	for (int round = 0; round < ROUNDS; round++) {
+		began = now();
+		for (int i = 0; i < row->count; i++)
+			row->once(from, to);
+		took = now() - began;
+		if (took < least)
+			least = took;
+	}
+	printf("%s: %llu\n", row->name, (unsigned long long)least / row->count);
+	fflush(stdout);
+	for (int i = 0; i < row->regions; i++)
+		must(ibv_dereg_mr(others[i]), "ibv_dereg_mr");
+	free(others);
+}
+
+/* WRITEs of many queue pairs in turn, of which each has one on its way. */
+static void measure_many(int count, struct end *from, struct end *to)
+{
+	struct ibv_qp **ones = calloc(count, sizeof(*ones)), **others = calloc(count, sizeof(*others));
+	uint64_t began, took, least = UINT64_MAX;
+
+	if (!ones || !others)
+		die("calloc");
+	for (int i = 0; i < count; i++) {
+		must_open_qp(from);
+		must_open_qp(to);
+		connect_qp(&plain, from, to);
+		connect_qp(&plain, to, from);
+		ones[i] = from->qp;
+		others[i] = to->qp;
+	}
+	for (int round = 0; round < ROUNDS; round++) {
+		began = now();
+		for (int i = 0; i < count; i++) {
+			from->qp = ones[i];
+			batch(&plain, from, to);
+		}
+		took = now() - began;
+		/* The first time is the warm-up. */
+		if (round && took < least)
+			least = took;
+	}
+	printf("WRITE 64 B of %d queue pairs in turn: %llu\n", count, (unsigned long long)least / count);
+	fflush(stdout);
+	for (int i = 0; i < count; i++) {
+		must(ibv_destroy_qp(ones[i]), "ibv_destroy_qp");
+		must(ibv_destroy_qp(others[i]), "ibv_destroy_qp");
+	}
+	free(ones);
+	free(others);
+}
+
 int main(int argc, char **argv)
 {
 	struct end from = { 0 }, to = { 0 };
@@ -319,5 +465,9 @@ int main(int argc, char **argv)
 	open_end(&to, argv[3], atoi(argv[4]));
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		measure(&rows[i], &from, &to);
+	/* What is set up does not know yet where the other end is. */
+	for (size_t i = 0; i < sizeof(set_ups) / sizeof(set_ups[0]) && !strcmp(argv[1], argv[3]); i++)
+		measure_set_up(&set_ups[i], &from, &to);
+	measure_many(1024, &from, &to);
 	return 0;
 }
