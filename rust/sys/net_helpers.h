@@ -187,6 +187,7 @@ int ferroce_link_register(const char *type, ferroce_newlink_t newlink,
 void ferroce_link_unregister(void);
 void ferroce_link_made(struct ib_device *device);
 
-u32 ferroce_crc32_le(u32 crc, const u8 *bytes, size_t len);
+u32 ferroce_crc32_le(u32 crc, const u8 *head, size_t head_len, const u8 *rest,
+		     size_t rest_len);
 
 #endif

@@ -57,12 +57,13 @@ use crate::sys::bindings;
 /// The UDP port of RoCEv2 (IBTA annex A17.9.2).
 pub const UDP_PORT: u16 = bindings::FERROCE_UDP_PORT as u16;
 
-/// The CRC-32 of Ethernet (reflected, polynomial 0xedb88320) of `bytes`, continued from `crc`.
+/// The CRC-32 of Ethernet (reflected, polynomial 0xedb88320) of `head` and then `rest`, continued
+/// from `crc`.
 ///
 /// Neither the start value nor the result is inverted; the ICRC starts from `!0` and is inverted
 /// by the caller.
 #[inline]
-pub fn crc32_le(crc: u32, bytes: &[u8]) -> u32 {
-    // SAFETY: The slice is valid for reads of its length.
-    unsafe { bindings::ferroce_crc32_le(crc, bytes.as_ptr(), bytes.len()) }
+pub fn crc32_le(crc: u32, head: &[u8], rest: &[u8]) -> u32 {
+    // SAFETY: The slices are valid for reads of their lengths.
+    unsafe { bindings::ferroce_crc32_le(crc, head.as_ptr(), head.len(), rest.as_ptr(), rest.len()) }
 }
