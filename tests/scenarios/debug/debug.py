@@ -123,7 +123,7 @@ def scarce_verbs(report):
 # Of the chances beyond so many, which are ib_core's thousand files of a port, only every 97th, and of the last 97 the others.
 EACH, STRIDE = 256, 97
 # Of the others one in so many, drawn by chance: each run has other ones.
-EVERY = 4
+EVERY = 8
 
 
 def scarcely(report, what, act, happened, undo):
