@@ -13,6 +13,9 @@ REFERENCE = re.compile(r"\b(ferroce|linux|rdma-core):([\w./+-]+\.\w+)#(\w+(?:::\
 # What looks like the beginning of one, so that a misspelt one is not passed over.
 MEANT = re.compile(r"`(?:ferroce|linux|rdma-core):[^`]*`")
 LINK = re.compile(r"(?<!!)!?\[[^\]]*\]\(([^)\s]+)\)")
+# Documents that name Rust code by its path: a file, an item, or a member of a type. `a::{b, c}` names two.
+MAPS = ("Documentation/architecture.md", "Documentation/glossary.md")
+NAME = re.compile(r"`(\w+(?:::\w+)*::(?:\w+|\{[\w:, ]+\}))`")
 VALUES = "Documentation/verbs.md"
 CODE = "rust/core/completion.rs"
 
@@ -123,6 +126,42 @@ def check_references(relative, text, where):
             elif not defines(file.suffix, file.read_text(encoding="utf-8", errors="replace"), symbol):
                 found.append(f"{relative}:{number}: {tree}'s {path} does not define {symbol}")
     return found, counted
+
+
+def modules(sources):
+    """The sources in Rust by the names of their modules."""
+    named = {}
+    for path, code in sources.items():
+        parts = Path(path).with_suffix("").parts
+        named["::".join(part for part in parts[1:] if part != "mod")] = code
+    return named
+
+
+def has_item(parts, named):
+    """Whether there is such a file, item or member. A folder may pass on what its files define."""
+    if any(f"::{name}".endswith("::" + "::".join(parts)) for name in named):
+        return True
+    *place, item = parts
+    if place and place[-1][0].isupper():
+        # A member of a type, which may have its methods in several files, or be made by a macro.
+        member = rf"\bfn {item}\b|\b{item}\b\s*[:,({{=]"
+        return has_item(place, named) and any(
+            re.search(rf"\b{place[-1]}\b", code) and re.search(member, code) for code in named.values())
+    inside = "::".join(place)
+    return any(defines(".rs", code, item) for name, code in named.items()
+               if not place or f"::{inside}::" in f"::{name}::")
+
+
+def check_names(relative, text, sources):
+    """What a document calls by a path of Rust is there. `sources` has the code of both crates."""
+    named, found = modules(sources), []
+    for number, line in prose(text):
+        for name in NAME.findall(line):
+            front, brace, inside = name.partition("{")
+            for one in [front + part.strip() for part in inside.rstrip("}").split(",")] if brace else [name]:
+                if not has_item(one.split("::"), named):
+                    found.append(f"{relative}:{number}: no {one} in the sources")
+    return found
 
 
 def check_values(table, code):

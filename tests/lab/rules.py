@@ -425,4 +425,6 @@ def violations(meaningless):
                 found += check_release(relative, code)
     found += check_symbols(read(EVENT_NAMES), read) + check_events(read(EVENTS), read(EVENTS_TOLD), calls.ARGUMENTS)
     found += [f"{relative}: is missing" for relative in sorted(TRUSTED | UNBROKEN | set(VERSIONS)) if not (CHECKOUT / relative).exists()]
+    for name in documents.MAPS:
+        found += documents.check_names(name, read(name), rust)
     return found + documents.check_values(read(documents.VALUES), read(documents.CODE)) + check_circles(rust) + check_homonyms(rust)

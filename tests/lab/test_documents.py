@@ -69,6 +69,14 @@ class Documents(unittest.TestCase):
                 found, _ = documents.check_references("x.md", bad, where)
                 self.assertEqual(len(found), 1, bad)
 
+    def test_names(self):
+        sources = {"rust/core/ctx.rs": RUST, "rust/core/rc/mod.rs": "impl Ctx<'_> {\n    fn settle() {}\n}\npub const MOST: u8 = 1;\n"}
+        for good in ("core::ctx", "rc::MOST", "core::ctx::Ctx", "core::MOST", "Ctx::may_move", "ctx::Ctx::settle", "State::Inline",
+                     "ctx::{Ctx, State}"):
+            self.assertEqual(documents.check_names("a.md", f"`{good}`, `fe80::` and `plain`\n", sources), [], good)
+        for bad in ("core::gone", "rc::LEAST", "ctx::MOST", "Ctx::gone", "Gone::may_move", "ctx::{Ctx, Gone}"):
+            self.assertEqual(len(documents.check_names("a.md", f"`{bad}`\n", sources)), 1, bad)
+
     def test_links(self):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "b.md").write_text("# The `first` one: this\n```\n# not one\n```\n", encoding="utf-8")
