@@ -146,9 +146,9 @@ def has_item(parts, named):
         # A member of a type, which may have its methods in several files, or be made by a macro.
         member = rf"\bfn {item}\b|\b{item}\b\s*[:,({{=]"
         return has_item(place, named) and any(
-            re.search(rf"\b{place[-1]}\b", code) and re.search(member, code) for code in named.values())
+            place[-1] in code and item in code and re.search(member, code) for code in named.values())
     inside = "::".join(place)
-    return any(defines(".rs", code, item) for name, code in named.items()
+    return any(item in code and defines(".rs", code, item) for name, code in named.items()
                if not place or f"::{inside}::" in f"::{name}::")
 
 
