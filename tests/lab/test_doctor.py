@@ -14,9 +14,10 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from command.admin import add, doctor, link, peer
+from command.admin import add, doctor, firewall, libraries, link, peer
 from command.admin.report import Report
 from command.admin.system import IB, NET, VERBS, Wrong
+from tests.lab import config
 from tests.lab.test_command import ADMIN, everywhere
 
 RELEASE = "7.3.4+deb13-amd64"
@@ -398,6 +399,14 @@ class Answers(unittest.TestCase):
                   if not REACHED & {(file, line) for line in range(first, last + 1)}]
         self.assertEqual(missed, [], "no case comes to the answers at these lines of the command")
         self.assertGreater(len(every_answer()), 50)
+
+    def test_count(self):
+        """Users are told of as many mistakes as the doctor knows."""
+        known = sum(Path(module.__file__).read_text(encoding="utf-8").count("report.problem(")
+                    for module in (doctor, firewall, libraries))
+        for name in ("README.md", "Documentation/features.md"):
+            said = (config.CHECKOUT / name).read_text(encoding="utf-8")
+            self.assertIn(f"diagnoses {known} misconfigurations", said, name)
 
     def test_no_netdev(self):
         with Planted(NO_MODULE).here(), self.assertRaisesRegex(Wrong, "no netdev eth9; ferroce add eth0 may be meant"):

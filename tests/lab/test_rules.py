@@ -191,6 +191,11 @@ class Events(unittest.TestCase):
         packet = self.EVENT.replace("TRACE_EVENT(ferroce_x", "DECLARE_EVENT_CLASS(ferroce_packet") + "DEFINE_EVENT(ferroce_packet, ferroce_x,\n"
         self.assertEqual(rules.check_events(packet, document, {}), [])
 
+    def test_count(self):
+        """Users are told of as many trace events as there are."""
+        there = len(rules.event_fields(rules.read(rules.EVENTS)))
+        self.assertIn(f"{there} trace events", rules.read("README.md"))
+
 
 class Homonyms(unittest.TestCase):
     """One meaning for each type name of a crate."""
