@@ -196,6 +196,19 @@ pub struct RecvCompletion {
 }
 
 impl RecvCompletion {
+    /// Of a receive that is flushed.
+    pub const fn flushed(wr_id: u64, op: RecvOp) -> Self {
+        Self {
+            wr_id,
+            status: Status::WrFlushErr,
+            op,
+            byte_len: 0,
+            carried: Carried::Nothing,
+            solicited: false,
+            vendor_err: vendor::FLUSHED,
+        }
+    }
+
     /// The CQE. `qp_num` is the number of the QP.
     #[inline(always)]
     pub fn cqe(&self, qp_num: u32) -> Cqe {

@@ -2,10 +2,7 @@
 
 //! What a responder asks of its QP: receives, and the memory that a peer names.
 
-use super::completion::vendor;
-use super::completion::Carried;
 use super::completion::RecvCompletion;
-use super::completion::RecvOp;
 use super::completion::Status;
 use super::memory::MemoryKey;
 use super::memory::Span;
@@ -162,17 +159,4 @@ pub(super) fn check_range(
         return Err(AccessError);
     }
     env.check_remote(access, span)
-}
-
-/// The completion of a receive that was taken and is flushed.
-pub(super) fn flushed(wr_id: u64, op: RecvOp) -> RecvCompletion {
-    RecvCompletion {
-        wr_id,
-        status: Status::WrFlushErr,
-        op,
-        byte_len: 0,
-        carried: Carried::Nothing,
-        solicited: false,
-        vendor_err: vendor::FLUSHED,
-    }
 }

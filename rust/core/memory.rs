@@ -57,6 +57,12 @@ impl Span {
         }
     }
 
+    /// `len` bytes from `offset` on of the range of a RETH, which was checked not to wrap.
+    #[inline(always)]
+    pub fn part(reth: &Reth, offset: u32, len: u32) -> Self {
+        Self::new(reth.rkey(), reth.va().wrapping_add(u64::from(offset)), len)
+    }
+
     /// Its offset in the `size` bytes from the address `base`, if it lies within.
     #[inline(always)]
     pub fn offset_in(&self, base: u64, size: u64) -> Option<u64> {

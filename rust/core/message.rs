@@ -122,6 +122,24 @@ pub const fn is_cut_so(mtu: Mtu, span: u32, first: bool, last: bool, len: u32) -
     len <= full && (may_be_empty || len > full.wrapping_sub(mtu.bytes() as u64))
 }
 
+/// The bytes of a SEND of which `received` have come, with `len` more of them. `None` if a receive
+/// of `capacity` bytes does not hold them, or no message may have so many.
+#[inline(always)]
+pub const fn received_with(received: u32, len: u32, capacity: u64) -> Option<u32> {
+    match received.checked_add(len) {
+        Some(total) if total <= MAX_MESSAGE && total as u64 <= capacity => Some(total),
+        _ => None,
+    }
+}
+
+/// Whether a packet may bring `len` bytes of an RDMA WRITE, of which `received` have come: the
+/// `length` in the RETH is reached with the last packet, not before (IBTA 9.7.4.1.6).
+#[inline(always)]
+pub const fn is_due_to_write(length: u32, received: u32, len: u32, last: bool) -> bool {
+    let rest = length.saturating_sub(received);
+    length <= MAX_MESSAGE && if last { len == rest } else { len < rest }
+}
+
 #[cfg(any(test, CONFIG_KUNIT = "y"))]
 #[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_core_message))]
 mod tests {
@@ -165,6 +183,30 @@ mod tests {
         assert_eq!(mtu.packets(1025), 2);
         assert_eq!(Mtu::MIN.packets(MAX_MESSAGE), 1 << 23);
         assert_eq!(Mtu::MIN.packets(u32::MAX), 1 << 24);
+    }
+
+    #[test]
+    fn a_send_fits_its_receive() {
+        assert_eq!(received_with(0, 8, 8), Some(8));
+        assert_eq!(received_with(4, 5, 8), None);
+        assert_eq!(received_with(u32::MAX, 1, u64::MAX), None);
+        assert_eq!(received_with(MAX_MESSAGE, 0, u64::MAX), Some(MAX_MESSAGE));
+        assert_eq!(received_with(MAX_MESSAGE, 1, u64::MAX), None);
+    }
+
+    #[test]
+    fn a_write_has_the_length_that_it_promised() {
+        assert!(is_due_to_write(600, 512, 88, true) && is_due_to_write(0, 0, 0, true));
+        assert!(is_due_to_write(600, 256, 256, false));
+        for (received, len, last) in [
+            (512, 87, true),
+            (512, 89, true),
+            (512, 88, false),
+            (700, 1, true),
+        ] {
+            assert!(!is_due_to_write(600, received, len, last));
+        }
+        assert!(!is_due_to_write(MAX_MESSAGE + 1, MAX_MESSAGE, 1, true));
     }
 
     /// Whatever is cut off a message is what the other side accepts at that place.

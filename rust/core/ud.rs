@@ -10,7 +10,6 @@
 use super::completion::RecvCompletion;
 use super::completion::RecvOp;
 use super::completion::Status;
-use super::env::flushed;
 use super::env::AccessError;
 use super::env::Receive;
 use super::env::ReceiveEnv;
@@ -133,7 +132,7 @@ impl DatagramResponder {
     pub fn abort(&mut self) -> Option<RecvCompletion> {
         let receive = self.receive.take();
         self.reset();
-        receive.map(|receive| flushed(receive.wr_id, RecvOp::Send))
+        receive.map(|receive| RecvCompletion::flushed(receive.wr_id, RecvOp::Send))
     }
 }
 

@@ -7,7 +7,6 @@ use super::completion::vendor;
 use super::completion::RecvCompletion;
 use super::completion::RecvOp;
 use super::completion::Status;
-use super::env::flushed;
 use super::env::Receive;
 use super::env::ReceiveEnv;
 use super::env::TakeReceive;
@@ -59,7 +58,7 @@ pub(super) fn take_receive(
             env.complete(RecvCompletion {
                 status,
                 vendor_err: vendor::RECEIVE_MALFORMED,
-                ..flushed(wr_id, op)
+                ..RecvCompletion::flushed(wr_id, op)
             });
             Err(UnreliableOutcome::Failed)
         }
@@ -71,7 +70,7 @@ pub(super) fn fail_receive(receive: Receive, env: &mut impl ReceiveEnv) -> Unrel
     env.complete(RecvCompletion {
         status: Status::LocProtErr,
         vendor_err: vendor::RECEIVE_MEMORY,
-        ..flushed(receive.wr_id, RecvOp::Send)
+        ..RecvCompletion::flushed(receive.wr_id, RecvOp::Send)
     });
     UnreliableOutcome::Failed
 }

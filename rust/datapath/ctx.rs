@@ -23,8 +23,6 @@ use super::queues::{
     SendQueue, //
 };
 use crate::core::completion::{
-    vendor,
-    Carried,
     DatagramSource,
     RecvCompletion,
     RecvOp,
@@ -407,18 +405,7 @@ impl<'a> Ctx<'a> {
                 TakeReceive::Taken { wr_id, .. } | TakeReceive::Malformed { wr_id, .. } => wr_id,
                 TakeReceive::Empty => return false,
             };
-            self.complete_receive(
-                qp,
-                RecvCompletion {
-                    wr_id,
-                    status: Status::WrFlushErr,
-                    op: RecvOp::Send,
-                    byte_len: 0,
-                    carried: Carried::Nothing,
-                    solicited: false,
-                    vendor_err: vendor::FLUSHED,
-                },
-            );
+            self.complete_receive(qp, RecvCompletion::flushed(wr_id, RecvOp::Send));
         }
         true
     }

@@ -20,14 +20,14 @@ use crate::core::completion::RecvCompletion;
 use crate::core::completion::RecvOp;
 use crate::core::completion::Status;
 use crate::core::env::check_range;
-use crate::core::env::flushed;
 use crate::core::env::Receive;
 use crate::core::env::RemoteAccess;
 use crate::core::env::WriteEnv;
 use crate::core::memory::Span;
 use crate::core::message::is_cut_so;
+use crate::core::message::is_due_to_write;
+use crate::core::message::received_with;
 use crate::core::message::Mtu;
-use crate::core::message::MAX_MESSAGE;
 use crate::core::segment::IncomingRequest;
 use crate::core::unreliable::fail_receive;
 use crate::core::unreliable::take_receive;
@@ -171,9 +171,7 @@ impl UnreliableResponder {
             Ok(receive) => receive,
             Err(outcome) => return outcome,
         };
-        let total = received.checked_add(request.payload_len);
-        let fits = |total: &u32| *total <= MAX_MESSAGE && u64::from(*total) <= receive.capacity;
-        let Some(total) = total.filter(fits) else {
+        let Some(total) = received_with(received, request.payload_len, receive.capacity) else {
             return UnreliableOutcome::Dropped(UnreliableDrop::TooLong);
         };
         if request.payload_len != 0 && env.scatter(received, request.payload_len).is_err() {
@@ -207,14 +205,7 @@ impl UnreliableResponder {
             _ => return UnreliableOutcome::Dropped(UnreliableDrop::Invalid),
         };
         let length = reth.length();
-        // The length that the RETH promised must be reached with the last packet, not before.
-        let rest = length.saturating_sub(received);
-        let fits = if info.last {
-            request.payload_len == rest
-        } else {
-            request.payload_len < rest
-        };
-        if length > MAX_MESSAGE || !fits {
+        if !is_due_to_write(length, received, request.payload_len, info.last) {
             return UnreliableOutcome::Dropped(UnreliableDrop::Invalid);
         }
         if !self.allow_write
@@ -231,9 +222,7 @@ impl UnreliableResponder {
             },
             None => None,
         };
-        // The range was checked not to wrap with the first packet.
-        let va = reth.va().wrapping_add(u64::from(received));
-        let span = Span::new(reth.rkey(), va, request.payload_len);
+        let span = Span::part(&reth, received, request.payload_len);
         if request.payload_len != 0 && env.write_remote(span).is_err() {
             return UnreliableOutcome::Dropped(UnreliableDrop::Denied);
         }
@@ -261,6 +250,6 @@ impl UnreliableResponder {
     pub fn abort(&mut self) -> Option<RecvCompletion> {
         let receive = self.receive.take();
         self.reset();
-        receive.map(|receive| flushed(receive.wr_id, RecvOp::Send))
+        receive.map(|receive| RecvCompletion::flushed(receive.wr_id, RecvOp::Send))
     }
 }

@@ -58,23 +58,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         // A responder that answers a READ has received everything before it.
         self.acknowledged_up_to(sequence, now, sink);
         if self.una != sequence {
-            if response.keeps {
-                match self.place_early(sequence, response) {
-                    Some(Err(reason)) => {
-                        match reason {
-                            Ignored::Duplicate => self.count_duplicate(),
-                            _ => self.count(1, |counters| &mut counters.out_of_sequence),
-                        }
-                        return Err(self.ignored(reason, sink));
-                    }
-                    Some(Ok(place)) => return Ok(place),
-                    None => {}
-                }
-            }
-            self.count(1, |counters| &mut counters.out_of_sequence);
-            self.recovery.not_placed(sequence, now);
-            self.implied_loss(sink);
-            return Err(self.ignored(Ignored::Gap, sink));
+            return self.on_early_response(sequence, response, now, sink);
         }
 
         let mtu = self.mtu;
@@ -104,6 +88,35 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
             // The WQE failed locally and ends now.
             Err(None) => Err(self.ignored(Ignored::NotReady, sink)),
         }
+    }
+
+    /// A response behind a gap. From a peer that answers a part of a READ again alone it is placed
+    /// now; from any other it will be requested again with what is missing.
+    #[cold]
+    fn on_early_response(
+        &mut self,
+        sequence: Sequence,
+        response: &ReadSegment,
+        now: u64,
+        sink: &mut impl FnMut(SendCompletion),
+    ) -> Result<ReadPlacement, ReadIgnored> {
+        let placed = match response.keeps {
+            true => self.place_early(sequence, response),
+            false => None,
+        };
+        match placed {
+            Some(Ok(place)) => return Ok(place),
+            Some(Err(Ignored::Duplicate)) => {
+                self.count_duplicate();
+                return Err(self.ignored(Ignored::Duplicate, sink));
+            }
+            Some(Err(_)) | None => self.count(1, |counters| &mut counters.out_of_sequence),
+        }
+        if placed.is_none() {
+            self.recovery.not_placed(sequence, now);
+            self.implied_loss(sink);
+        }
+        Err(self.ignored(Ignored::Gap, sink))
     }
 
     /// Where the payload of a response goes that came before an earlier one, from a peer that

@@ -18,7 +18,6 @@ use crate::core::completion::RecvCompletion;
 use crate::core::completion::RecvOp;
 use crate::core::completion::Status;
 use crate::core::env::check_range;
-use crate::core::env::flushed;
 use crate::core::env::Receive;
 use crate::core::env::RemoteAccess;
 use crate::core::env::ResponderEnv;
@@ -26,6 +25,8 @@ use crate::core::env::TakeReceive;
 use crate::core::memory::MemoryKey;
 use crate::core::memory::Span;
 use crate::core::message::is_cut_so;
+use crate::core::message::is_due_to_write;
+use crate::core::message::received_with;
 use crate::core::message::MAX_MESSAGE;
 use crate::core::rc::sequence::Sequence;
 use crate::core::segment::IncomingRequest;
@@ -55,9 +56,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             _ => return self.nak_invalid(),
         };
 
-        let total = received.checked_add(request.payload_len);
-        let fits = |total: &u32| *total <= MAX_MESSAGE && u64::from(*total) <= receive.capacity;
-        let Some(total) = total.filter(fits) else {
+        let Some(total) = received_with(received, request.payload_len, receive.capacity) else {
             return self.fail_receive(
                 receive.wr_id,
                 RecvOp::Send,
@@ -83,7 +82,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
                     if env.invalidate(MemoryKey::new(key)).is_err() {
                         // The receive is taken, and nothing will complete it otherwise.
                         self.message = Message::None;
-                        env.complete(flushed(receive.wr_id, RecvOp::Send));
+                        env.complete(RecvCompletion::flushed(receive.wr_id, RecvOp::Send));
                         return self.nak_access();
                     }
                     Carried::Invalidated(key)
@@ -126,17 +125,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             _ => return self.nak_invalid(),
         };
         let length = reth.length();
-        if !self.rights.write || length > MAX_MESSAGE {
-            return self.nak_invalid();
-        }
-        // The length in the RETH must be reached with the last packet, not before.
-        let rest = length.saturating_sub(received);
-        let fits = if last {
-            request.payload_len == rest
-        } else {
-            request.payload_len < rest
-        };
-        if !fits {
+        if !self.rights.write || !is_due_to_write(length, received, request.payload_len, last) {
             return self.nak_invalid();
         }
         // A message takes one, with its last packet: an earlier request for it takes none.
@@ -161,9 +150,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             None
         };
 
-        // The range was checked not to wrap with the first packet.
-        let va = reth.va().wrapping_add(u64::from(received));
-        let span = Span::new(reth.rkey(), va, request.payload_len);
+        let span = Span::part(&reth, received, request.payload_len);
         if request.payload_len != 0 && env.write_remote(span).is_err() {
             return match receive {
                 Some(Receive { wr_id, capacity }) => {

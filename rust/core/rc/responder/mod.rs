@@ -44,7 +44,6 @@ pub use resource::Resource;
 
 use crate::core::completion::RecvCompletion;
 use crate::core::completion::RecvOp;
-use crate::core::env::flushed;
 use crate::core::env::Keep;
 use crate::core::env::Receive;
 use crate::core::env::ResponderEnv;
@@ -657,7 +656,9 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
     #[must_use]
     pub fn abort(&mut self) -> Option<RecvCompletion> {
         let in_progress = match self.message {
-            Message::Send { receive, .. } => Some(flushed(receive.wr_id, RecvOp::Send)),
+            Message::Send { receive, .. } => {
+                Some(RecvCompletion::flushed(receive.wr_id, RecvOp::Send))
+            }
             _ => None,
         };
         self.forget();
