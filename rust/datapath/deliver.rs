@@ -299,12 +299,12 @@ pub(super) fn request(
         AnyResponder::Reliable(responder) => {
             let outcome = responder.on_request(request, &mut target);
             drop(target);
-            settled(qp, request, outcome, ctx)
+            count_reliable(qp, request, outcome, ctx)
         }
         AnyResponder::Unreliable(responder) => {
             let outcome = responder.on_request(request, &mut target);
             drop(target);
-            unanswered(qp, request, outcome, ctx)
+            count_unreliable(qp, request, outcome, ctx)
         }
         // Datagrams go to [`datagram`].
         AnyResponder::Datagram(_) => return,
@@ -401,7 +401,7 @@ pub(super) fn datagram(
         .responder
         .on_datagram(request, deth.source_qp(), &mut target);
     drop(target);
-    unanswered(qp, request, outcome, ctx);
+    count_unreliable(qp, request, outcome, ctx);
     if recv.wqes.take_corrupt() {
         ctx.fail_fatally(qp);
     }
@@ -410,14 +410,14 @@ pub(super) fn datagram(
 
 /// Counts the outcome of a request of a reliable service. Returns whether it was executed.
 #[inline]
-fn settled(
+fn count_reliable(
     qp: ArcBorrow<'_, Qp>,
     request: &IncomingRequest,
     outcome: rc::responder::Outcome,
     ctx: &Ctx<'_>,
 ) -> bool {
     let which = (request.psn, request.opcode);
-    trace::request(move || traced::settled(qp.number(), which, outcome));
+    trace::request(move || traced::reliable_request(qp.number(), which, outcome));
     let counter = match outcome.dropped {
         None => None,
         Some(DropReason::Duplicate) => Some(Counter::Duplicate),
@@ -432,20 +432,20 @@ fn settled(
         ctx.counters(&qp).inc(counter);
     }
     if let Some(fatal) = outcome.fatal {
-        refused(qp, fatal, ctx);
+        count_fatal_nak(qp, fatal, ctx);
     }
     outcome.dropped.is_none()
 }
 
 /// The same for an unreliable service.
-fn unanswered(
+fn count_unreliable(
     qp: ArcBorrow<'_, Qp>,
     request: &IncomingRequest,
     outcome: UnreliableOutcome,
     ctx: &mut Ctx<'_>,
 ) -> bool {
     let which = (request.psn, request.opcode);
-    trace::request(move || traced::unanswered(qp.number(), which, outcome));
+    trace::request(move || traced::unreliable_request(qp.number(), which, outcome));
     let counter = match outcome {
         UnreliableOutcome::Executed => return true,
         UnreliableOutcome::Failed => {
@@ -467,7 +467,7 @@ fn unanswered(
 
 /// Counts and reports a fatal NAK. The QP goes to ERR once the NAK has been sent: see
 /// [`end_if_answered`].
-fn refused(qp: ArcBorrow<'_, Qp>, fatal: Fatal, ctx: &Ctx<'_>) {
+fn count_fatal_nak(qp: ArcBorrow<'_, Qp>, fatal: Fatal, ctx: &Ctx<'_>) {
     ctx.counters(&qp).inc(Counter::RefusedRequest);
     match fatal {
         Fatal::InvalidRequest => ctx.event(qp, QpEvent::RequestError),
@@ -504,7 +504,7 @@ pub(super) fn read_source<'q, 'a: 'q>(
 /// The memory of a READ response is no longer accessible.
 pub(super) fn read_failed(responder: &mut ReliableResponder, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) {
     if let Some(fatal) = responder.read_failed().fatal {
-        refused(qp, fatal, ctx);
+        count_fatal_nak(qp, fatal, ctx);
     }
 }
 

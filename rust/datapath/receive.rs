@@ -162,7 +162,7 @@ fn execute(
 ) -> Verdict {
     let verdict = receive_at(qp, packet, bth, ctx);
     if verdict == Verdict::Dropped {
-        settle(qp, packet, ctx);
+        finish_batch(qp, packet, ctx);
     }
     verdict
 }
@@ -250,7 +250,7 @@ fn is_continued(packet: &RxPacket<'_>) -> bool {
 
 /// A packet was dropped. If it is the last of a batch, this does what the others have left to it.
 #[cold]
-fn settle(qp: ArcBorrow<'_, Qp>, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) {
+fn finish_batch(qp: ArcBorrow<'_, Qp>, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) {
     if qp.opcodes() != OpcodeService::Rc || is_continued(packet) {
         return;
     }

@@ -240,7 +240,7 @@ pub(super) fn unsent(qpn: u32, psn: Psn, what: Unsent) -> trace::UnsentPackets {
 
 /// What became of a request of a reliable service.
 #[cold]
-pub(super) fn settled(
+pub(super) fn reliable_request(
     qpn: u32,
     (psn, opcode): (Psn, Opcode),
     outcome: rc::responder::Outcome,
@@ -267,7 +267,7 @@ pub(super) fn settled(
 
 /// What became of a packet of an unreliable service.
 #[cold]
-pub(super) fn unanswered(
+pub(super) fn unreliable_request(
     qpn: u32,
     (psn, opcode): (Psn, Opcode),
     outcome: UnreliableOutcome,

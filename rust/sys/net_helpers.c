@@ -573,7 +573,10 @@ void ferroce_membership_leave(struct net_device *dev,
 		ferroce_leave4(dev, membership);
 }
 
-/* What must not be held for long. */
+/*
+ * Releases what a namespace, a netdev or a route would have to wait for, and so
+ * must not be held for long.
+ */
 static void ferroce_rx_detach(struct sk_buff *skb)
 {
 	skb_orphan(skb);
@@ -582,11 +585,7 @@ static void ferroce_rx_detach(struct sk_buff *skb)
 	nf_reset_ct(skb);
 }
 
-/*
- * Takes a reference, for later. Until then nothing of the stack is held that a
- * namespace, a netdev or a route would have to wait for. Returns the memory
- * that the skb takes.
- */
+/* Takes a reference, for later. Returns the memory that the skb takes. */
 u32 ferroce_rx_keep(struct sk_buff *skb)
 {
 	ferroce_rx_detach(skb);

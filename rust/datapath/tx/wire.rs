@@ -171,54 +171,7 @@ pub(in crate::datapath) fn answer(
             more = false;
             break;
         };
-        let Peer {
-            number,
-            path,
-            batch,
-        } = &mut *peer;
-        let mut headers = Headers::new(response.opcode(), *number, response.psn());
-        headers.keeps = response.keeps();
-        headers.extension = response.extension();
-        let counters = ctx.counters(&qp);
-        let origin = Origin::response(qp.number());
-        let ends_part = response.ends_part();
-        let added = match &response {
-            Response::Acknowledge { .. } | Response::Atomic { .. } => {
-                batch.add(path, counters, origin, &headers, 0, response, |_| Ok(()))
-            }
-            Response::Missing { len, .. } => {
-                counters.inc(Counter::MissingSent);
-                let words = responder.kept_words();
-                batch.add(path, counters, origin, &headers, *len, response, |out| {
-                    for word in words {
-                        out.put(&word.to_le_bytes()).map_err(|_| AccessError)?;
-                    }
-                    Ok(())
-                })
-            }
-            Response::ReadResponse {
-                segment, source, ..
-            } => {
-                ctx.moved(segment.len);
-                // Looked up for the copy alone: a change of a memory window waits for it.
-                batch.add(
-                    path,
-                    counters,
-                    origin,
-                    &headers,
-                    segment.len,
-                    response,
-                    |out| deliver::read_source(&qp, *source, ctx)?.read(segment.len, out),
-                )
-            }
-        };
-        let added = match added {
-            Ok(()) if ends_part => {
-                (batch.flush(path, counters)).map_err(|TxRefused(first)| TxError::Refused(first))
-            }
-            added => added,
-        };
-        match added {
+        match add_response(responder, peer, response, qp, ctx) {
             Ok(()) => {}
             Err(TxError::Access) => deliver::read_failed(responder, qp, ctx),
             Err(TxError::Refused(first)) => {
@@ -236,6 +189,65 @@ pub(in crate::datapath) fn answer(
         }
     }
     more_kept || (more && responder.has_response())
+}
+
+/// Adds a response to the batch. One that ends a part of a READ ends the batch too.
+#[inline(always)]
+fn add_response(
+    responder: &ReliableResponder,
+    peer: &mut Peer<Response>,
+    response: Response,
+    qp: ArcBorrow<'_, Qp>,
+    ctx: &mut Ctx<'_>,
+) -> Result<(), TxError<Response>> {
+    let Peer {
+        number,
+        path,
+        batch,
+    } = peer;
+    let mut headers = Headers::new(response.opcode(), *number, response.psn());
+    headers.keeps = response.keeps();
+    headers.extension = response.extension();
+    let counters = ctx.counters(&qp);
+    let origin = Origin::response(qp.number());
+    let ends_part = response.ends_part();
+    let added = match &response {
+        Response::Acknowledge { .. } | Response::Atomic { .. } => {
+            batch.add(path, counters, origin, &headers, 0, response, |_| Ok(()))
+        }
+        Response::Missing { len, .. } => {
+            counters.inc(Counter::MissingSent);
+            let words = responder.kept_words();
+            batch.add(path, counters, origin, &headers, *len, response, |out| {
+                for word in words {
+                    out.put(&word.to_le_bytes()).map_err(|_| AccessError)?;
+                }
+                Ok(())
+            })
+        }
+        Response::ReadResponse {
+            segment, source, ..
+        } => {
+            ctx.moved(segment.len);
+            // Looked up for the copy alone: a change of a memory window waits for it.
+            batch.add(
+                path,
+                counters,
+                origin,
+                &headers,
+                segment.len,
+                response,
+                |out| deliver::read_source(&qp, *source, ctx)?.read(segment.len, out),
+            )
+        }
+    };
+    added?;
+    if ends_part {
+        batch
+            .flush(path, counters)
+            .map_err(|TxRefused(first)| TxError::Refused(first))?;
+    }
+    Ok(())
 }
 
 /// The local stack refused the responses from `first` on: they are sent soon, after a back-off.
