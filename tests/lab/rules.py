@@ -30,8 +30,6 @@ CAPABILITIES = r"\b(?:Runs|ListedMemory)\b"
 WIDTH = 100
 # The tables of a document may be a little wider than its prose.
 TABLE_WIDTH = 120
-# Documents whose lines are still to be broken. A document that is not here keeps to the widths.
-UNBROKEN = {"Documentation/reliability.md"}
 # Type names that a crate defines more than once, with how often. A name has one meaning: qualify it (SendCursor, QpState)
 # instead of adding it here. Documentation/glossary.md has the terms.
 HOMONYMS = {}
@@ -242,8 +240,6 @@ def check_kunit(relative, text):
 
 def check_prose(relative, text):
     """No line of a document is wider than the page. Code blocks are left alone: a command must stay on one line."""
-    if relative in UNBROKEN:
-        return []
     found, fenced = [], False
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("```"):
@@ -424,7 +420,7 @@ def violations(meaningless):
                 found += check_rooms(relative, code) + check_trusted(relative, code) + check_kunit(relative, text)
                 found += check_release(relative, code)
     found += check_symbols(read(EVENT_NAMES), read) + check_events(read(EVENTS), read(EVENTS_TOLD), calls.ARGUMENTS)
-    found += [f"{relative}: is missing" for relative in sorted(TRUSTED | UNBROKEN | set(VERSIONS)) if not (CHECKOUT / relative).exists()]
+    found += [f"{relative}: is missing" for relative in sorted(TRUSTED | set(VERSIONS)) if not (CHECKOUT / relative).exists()]
     for name in documents.MAPS:
         found += documents.check_names(name, read(name), rust)
     return found + documents.check_values(read(documents.VALUES), read(documents.CODE)) + check_circles(rust) + check_homonyms(rust)
