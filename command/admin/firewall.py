@@ -53,7 +53,7 @@ def possible(left, packet):
         # No rule of address translation is about this port.
         return {"state": ["new"], "direction": ["original"], "status": [""]}.get(key)
     if kind == "fib" and inward:
-        # Whoever answers has a way to the peer, and its packets are for an address here.
+        # A host that answers has a way to the peer, and its packets are for an address here.
         if what.get("result") == "type":
             return ["local"] if "daddr" in what.get("flags", ()) else None
         return [True] if "saddr" in what.get("flags", ()) else None

@@ -71,7 +71,7 @@ def pingpong(link, program, size, iters):
 
 
 def attempt(args):
-    """Sends messages: from this machine to itself, to a peer, or to whoever asks."""
+    """Sends messages: from this machine to itself, to a peer, or to each peer that asks."""
     report = Report()
     if args.listen:
         return listen(args.peer)

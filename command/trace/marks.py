@@ -334,7 +334,7 @@ class Marks:
         return self.mark(event, QUEUE, f"receive posted: {what}")
 
     def of_user_post_srq_recv(self, event: Event) -> Mark:
-        """A receive for whoever needs it."""
+        """A receive for the next message that needs one."""
         return self.mark(event, QUEUE, f"receive of SRQ {event['srq']} posted: wr {event.number('wr_id')}, WQE {event['index']}")
 
     def of_user_doorbell(self, event: Event) -> Mark:

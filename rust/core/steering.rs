@@ -17,7 +17,7 @@
 const BULK_BYTES: u32 = 16 << 10;
 
 /// Packets in a backlog beyond which no other QP joins it. Its batches are executed where they
-/// arrive, in order, which slows down who sends them there.
+/// arrive, in order, which slows down their sender.
 const JOINABLE: u32 = 512;
 
 /// Most packets that wait in a backlog, of QPs each of which has as many as its peer has in flight.

@@ -63,7 +63,7 @@ pub(super) fn told(
         slow_down(qp, packet);
     }
     if is_marked {
-        // Whoever sends acknowledgements and requests without payload cannot send less of them.
+        // A peer that sends ACKs and requests without payload cannot send less of them.
         notice(qp, packet, parsed.payload_len != 0, ctx);
     }
 }

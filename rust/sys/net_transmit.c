@@ -333,9 +333,9 @@ void ferroce_packet_memory_close(void)
 }
 
 /*
- * Whether all packets in a page were freed, and who freed them is done with it:
- * put_page() is ordered behind what was read, and what is written next comes
- * behind this look at the count.
+ * Whether all packets in a page were freed, and the CPUs that freed them are
+ * done with it: put_page() is ordered after their reads, and what is written
+ * next comes after this read of the count.
  */
 static bool ferroce_page_is_empty(struct page *page)
 {
@@ -519,8 +519,8 @@ void ferroce_tx_batch_limits(const struct ferroce_route *route, u32 *bytes,
  * skb_gro_receive_list()): each has its own headers in front of its data, where
  * skb_segment_list() finds them, and its own ICRC. It goes through the stack
  * once, and is taken apart by what cannot handle it: a device without
- * tx-gso-list, or the receiving socket. Who needs it linear (generic XDP) cuts
- * the payloads into pieces of gso_size again, so all but the last must have it.
+ * tx-gso-list, or the receiving socket. Generic XDP makes it linear, and it is
+ * then cut into pieces of gso_size again, so all but the last must have it.
  */
 void ferroce_tx_append(struct sk_buff *head, struct sk_buff *tail,
 		       struct sk_buff *skb)

@@ -3,7 +3,7 @@
 //! Freeing after an RCU grace period: at once in a context that may sleep ([`Global`]), or deferred
 //! to one.
 //!
-//! Who defers returns at once. Unloading the module waits for everything deferred.
+//! Deferring returns at once. Unloading the module waits for everything deferred.
 
 use super::bindings;
 use super::work::OwnedQueue;

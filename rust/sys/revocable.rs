@@ -3,8 +3,8 @@
 //! Values whose use can be ended: a [`Revocable`] is taken away, a [`Changeable`] is changed.
 //!
 //! Users take references in one atomic word, a gate, so the owner waits for current users only: no
-//! grace period, and nothing to free later. Who revokes sleeps meanwhile. Who changes spins: the
-//! value is read often and briefly, and changed rarely.
+//! grace period, and nothing to free later. Revoking sleeps meanwhile. Changing spins: the value is
+//! read often and briefly, and changed rarely.
 //!
 //! The kernel's `rwlock_t` does not serve for the latter: it lets readers with bottom halves
 //! disabled pass a waiting writer, which then spins until by chance no CPU reads. Here a change

@@ -262,7 +262,7 @@ pub enum DoorbellServer {
     Timer,
     /// A worker, once packets in flight from another CPU are acknowledged.
     Moving,
-    /// Whoever is in charge already.
+    /// The context that is in charge already.
     Other,
 }
 

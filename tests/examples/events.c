@@ -125,7 +125,7 @@ int main(int argc, char **argv)
 	send_messages(1, 0);
 	printf("1 message more: %s\n", event_comes(10000) ? "an event" : "no event");
 
-	/* Wrong: polled, and not armed again. Whoever waits now sleeps for ever. */
+	/* Wrong: polled, and not armed again. A program that waits now sleeps for ever. */
 	printf("not armed again, polled: %d completions\n", poll_all());
 	send_messages(1, 0);
 	printf("1 message: %s\n", event_comes(200) ? "an event" : "no event");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 /*
- * A datagram (UD), and the answer to whoever sent it, in eight steps.
+ * A datagram (UD), and the answer to its sender, in eight steps.
  *
  *   cc -o ud ud.c common.c -libverbs
  *   ./ud fe0 1                   waits and answers

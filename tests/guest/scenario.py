@@ -44,7 +44,7 @@ CHECKS = "checks"
 
 # The limits in the scenarios are for an idle machine of two cores; one that does other things as well needs longer,
 # and waiting longer costs something only where something is wrong.
-# A kernel full of checks is slower still: whoever starts it says by how much.
+# A kernel full of checks is slower still: what starts it says by how much.
 PATIENCE = int(os.environ.get("FERROCE_PATIENCE", "4"))
 # Fewer rounds of the same, for that kernel.
 SHORT = os.environ.get("FERROCE_SHORT") == "1"

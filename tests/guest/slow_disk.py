@@ -58,7 +58,7 @@ class Disk:
 
 @contextmanager
 def slow_disk():
-    """The disk at PATH. At the end it answers whoever waits still."""
+    """The disk at PATH. At the end it answers what still waits."""
     if command(["modprobe", "nbd", "nbds_max=1", "max_part=0"], ok=None).returncode:
         raise Skipped("a kernel without nbd")
     kernel, ours = socket.socketpair()

@@ -241,7 +241,7 @@ def unpack_guest(root, new, kernel, log):
         for name in ib_uverbs rdma_ucm veth 9p 9pnet_virtio; do
             find $G/usr/lib/modules -name "$name.ko*" | grep -q . || {{ echo "there is no module $name"; exit 1; }}
         done
-        # Where there is one, whoever installs a module runs depmod.
+        # Where there is one, what installs a module runs depmod.
         touch $G/usr/lib/modules/{kernel.release}/modules.order
         depmod -b $G {kernel.release}
         cd $G/usr/share && rm -rf doc man locale lintian bash-completion info

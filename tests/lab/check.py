@@ -82,8 +82,8 @@ def meaningless(only, known):
 
 
 def pick_tests(only, known):
-    """The tests that are asked for, in running order. What means none is an error: whoever misspells a name among others
-    would take the rest for all."""
+    """The tests that are asked for, in running order. What means none is an error: with a misspelt name
+    among others the rest would be taken for all."""
     if bad := meaningless(only, known):
         raise say.LabError(f"no test is called {', '.join(bad)}; make check ONLY=name takes a name, its beginning up to a "
                            "point, or a pattern with *, and python3 -m tests.lab check --list lists them")
@@ -233,7 +233,7 @@ def run(root, only, with_module, guest=""):
                 crates.keep()
 
         # The fast guest, of which there is one at a time, has the longest way: so it begins at once. Beside it run the tests
-        # of the host, and a guest for what most are for. Whoever is done boots one of the other machines while there are
+        # of the host, and a guest for what most are for. The first that is done boots another machine while there are
         # some, and then helps with what most are for, of which there is something until the end.
         stock = [""] if "" in machines else []
         others = SimpleQueue()

@@ -148,7 +148,7 @@ class Plan:
 
 
 def choose(only):
-    """The scenarios asked for. Whoever asks for a few wants to know what each of them leaks."""
+    """The scenarios asked for. If these are few, each is watched for what it leaks."""
     if bad := check.meaningless(only, load_all()):
         raise LabError(f"no scenario of the debug kernel is called {', '.join(bad)}; make check-debug ONLY=name takes a "
                        "name, its beginning up to a point, or a pattern with *")
@@ -189,7 +189,7 @@ def run(root, only):
             for kind, queue in kinds:
                 suite.run(kernel, queue, lines, kvm, show, LIMIT, total.again, label="debug", guest_class=kind)
 
-        # Whoever is done with one queue helps with the other.
+        # A guest that is done with one queue helps with the other.
         kinds = plan.queues()
         with suite.beside([queue for _, queue in kinds], [lambda: guests(kinds[::-1])] * (GUESTS - 1)):
             guests(kinds)

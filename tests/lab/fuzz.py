@@ -79,7 +79,7 @@ def check(in_root, target, seed, runs=RUNS):
     unpack(target)
     reached = coverage(in_root(command(target, f"-seed={seed}", f"-runs={runs}", f"/ferroce/build/fuzz/{target}/corpus"), {}))
     if reached < FLOORS[target]:
-        raise Shallow(f"{reached} edges reached, where {FLOORS[target]} are the least: mend the target, or say the new "
+        raise Shallow(f"{reached} edges reached, where {FLOORS[target]} are the least: fix the target, or say the new "
                       "number in FLOORS of tests/lab/fuzz.py")
     return f"{runs} runs, {reached} edges reached of at least {FLOORS[target]}, seed {seed}"
 

@@ -2,7 +2,7 @@
 """Which file of a crate imports which, and the circles among them.
 
 An edge is a path (`super::x`, `self::x`, `crate::room::x`, or a name that begins with a child module in a `use`) that
-leads to an item of another file. `mod x;` is none, and neither is a `pub use` that only passes a name on: whoever imports
+leads to an item of another file. `mod x;` is none, and neither is a `pub use` that only passes a name on: an import of
 the name is taken to import the file that has it. Test modules and crate roots do not count.
 """
 

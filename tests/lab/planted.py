@@ -39,7 +39,7 @@ class Fault:
         """The text of the file with the fault in it. What is replaced must be there once."""
         if text.count(self.old) != 1:
             raise say.LabError(f"planted fault {self.name}: {self.file} has {text.count(self.old)} times {self.old!r}; "
-                               "mend tests/planted.toml")
+                               "correct tests/planted.toml")
         return text.replace(self.old, self.new)
 
 

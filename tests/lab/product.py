@@ -129,7 +129,7 @@ class Screen:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
     def close(self):
-        """Ends what is still there: the terminal's end is the hang-up of whoever is on it."""
+        """Ends what is still there: the terminal's end is a hang-up for its processes."""
         os.close(self.fd)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`make shell` and `make run`: a guest with RDMA for whoever has none, with a folder of the host in it."""
+"""`make shell` and `make run`: a guest with RDMA, with a folder of the host in it."""
 
 import contextlib
 import fcntl

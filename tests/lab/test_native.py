@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Whoever builds for a kernel of their own is told in one line what is missing."""
+"""A build for a kernel of your own says in one line what is missing."""
 
 import os
 import re

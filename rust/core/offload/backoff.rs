@@ -66,7 +66,7 @@ pub enum HelperVerdict {
 /// Back-off from inviting a worker on one CPU, for all queues: what one of them has seen there, the
 /// others need not try.
 ///
-/// Queues of all CPUs come here without a lock; who comes between two words of another one changes
+/// Queues of all CPUs come here without a lock; one that comes between two words of another changes
 /// the length of a pause, nothing else.
 #[derive(Debug)]
 #[repr(align(64))]

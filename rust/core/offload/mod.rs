@@ -8,11 +8,12 @@
 //! or timer in charge polls the ring itself, so the process rings no doorbell.
 //!
 //! A worker on another CPU helps only while that CPU is idle otherwise. So it is invited first: the
-//! timer polls meanwhile, and the worker takes over once it runs and finds itself alone there. (Who
-//! posts long lists needs no timer, and rings on.) It returns the queue when another task wants
-//! that CPU, or when WQEs wait for it longer than the process would have taken to send them: a
-//! hypervisor may have taken the CPU away, which the kernel cannot see. On a busy host the only
-//! cost is the invitation; who was declined tells the other queues ([`Helper`](backoff::Helper)).
+//! timer polls meanwhile, and the worker takes over once it runs and finds itself alone there. (A
+//! process that posts long lists needs no timer, and rings on.) It returns the queue when another
+//! task wants that CPU, or when WQEs wait for it longer than the process would have taken to send
+//! them: a hypervisor may have taken the CPU away, which the kernel cannot see. On a busy host the
+//! only cost is the invitation; a queue that was declined tells the others
+//! ([`Helper`](backoff::Helper)).
 //!
 //! The timer polls the ring every few ten microseconds ([`budget::Rounds`]). The WQEs posted since
 //! then leave as one batch, with one ACK, where each would have cost a system call, a walk through

@@ -486,7 +486,7 @@ mod offload {
             );
             assert_eq!(offload.sender(), SenderKind::Polling);
             assert_eq!(offload.take_verdict().is_some(), !alone);
-            // It comes once: who is queued still has nothing to say.
+            // It comes once: a queue that is queued still has nothing to say.
             let late = at(1, InFlight::Nothing);
             assert_eq!(
                 offload.worker_runs(Worker::Far, late, true),

@@ -27,7 +27,7 @@ pub mod wqe;
 pub const ABI_VERSION: u32 = 2;
 
 /// The oldest version that a provider serves, and with it every one up to [`ABI_VERSION`]: an
-/// upgrade of the provider locks nobody out of the module that is loaded.
+/// upgrade of the provider keeps no program from the module that is loaded.
 pub const OLDEST_ABI_VERSION: u32 = 2;
 
 /// The version of the module, which it reports as that of its firmware: major, minor, patch.

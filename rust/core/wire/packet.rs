@@ -608,7 +608,7 @@ mod tests {
         assert_eq!(ack.emit(&mut out), None);
     }
 
-    /// The peer's QP number, BECN, and sixteen bytes whose content nobody looks at.
+    /// The peer's QP number, BECN, and sixteen bytes whose content does not matter.
     #[test]
     fn notifications_carry_becn() {
         let mut notification = Headers::new(Opcode::CongestionNotification, 7, Psn::default());

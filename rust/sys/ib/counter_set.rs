@@ -61,7 +61,7 @@ impl<'a> Reference<'a, bindings::rdma_counter> {
 impl Reference<'_, bindings::ib_qp> {
     fn set_counter(self, counter: *mut bindings::rdma_counter) {
         // SAFETY: By the type invariant. ib_core holds the lock of the counter, and leaves this
-        // field to the driver; who reads it without that sees the old value or the new one.
+        // field to the driver; a reader without that sees the old value or the new one.
         unsafe { (&raw mut (*self.as_raw()).counter).write_volatile(counter) };
     }
 }

@@ -101,7 +101,7 @@ type Gone<'a, C> = object::Gone<'a, bindings::ib_cq, C>;
 
 impl Reference<'_, bindings::ib_cq> {
     fn set_entries(self, entries: u32) {
-        // SAFETY: By the type invariant; who reads it meanwhile sees the old number or this one.
+        // SAFETY: By the type invariant; a concurrent reader sees the old number or this one.
         unsafe { (&raw mut (*self.as_raw()).cqe).write_volatile(entries as c_int) };
     }
 

@@ -191,7 +191,7 @@ impl<'a> RxPacket<'a> {
         // SAFETY: By the type invariant; nobody else has a reference yet, or looks at what this
         // clears.
         let bytes = unsafe { bindings::ferroce_rx_keep(skb.as_ptr()) };
-        // INVARIANT: That was a reference, and the data is not written by whoever has another.
+        // INVARIANT: That was a reference, and holders of other references do not write the data.
         let packet = KeptPacket {
             skb,
             head,

@@ -73,7 +73,7 @@ fn user(guarded: &Guarded) {
     }
 }
 
-/// Changes it, so that whoever takes it without having waited finds another value.
+/// Changes it, so that a reader that has not waited finds another value.
 fn writer(guarded: &Guarded) {
     if guarded.gate.tryget() {
         guarded.value.store(6, Relaxed);

@@ -672,7 +672,7 @@ impl Target for Device {
     }
 
     fn hear(&mut self, _: usize) -> Result<Vec<Vec<u8>>> {
-        // Whoever was refused for a moment tries again.
+        // What was refused for a moment is tried again.
         for index in 0..self.victims.len() {
             let victim = &mut self.victims[index];
             if let Some(at) = victim.requester.deadline() {

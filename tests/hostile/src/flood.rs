@@ -23,7 +23,7 @@ pub fn run(
     if targets.is_empty() {
         return Err("no targets".into());
     }
-    // Whoever the peer is, this comes from its address or from ours.
+    // Whatever the peer is, this comes from its address or from ours.
     let peer = Outer {
         from: hosts.other,
         ..Outer::new(hosts)

@@ -2,7 +2,7 @@
 
 //! What the standard says a responder does with a packet, told a second time.
 //!
-//! Whoever has the addresses right and the PSN that is expected is the peer, as far as any
+//! A sender that has the addresses right and the PSN that is expected is the peer, as far as any
 //! implementation can know: RoCEv2 has no other proof. Such a packet is executed, or refused with a
 //! NAK that ends the connection (IBTA 9.9.3, class of errors C), which is what a broken peer gets
 //! as well. What it can reach even so is bounded by the rights of the queue pair and of the keys of

@@ -2,7 +2,7 @@
 
 //! Responses that nobody gave: to a victim that waits for the answer to a SEND or a READ.
 //!
-//! As with requests, whoever has the addresses right and a PSN that is outstanding is believed (a
+//! As with requests, a sender that has the addresses right and a PSN that is outstanding is believed (a
 //! connection whose peer refuses, or answers nonsense, ends), but READ data goes nowhere but to the
 //! place that the work request named, and no more of it than was asked for.
 

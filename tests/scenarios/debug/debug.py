@@ -193,7 +193,7 @@ def scarce_links(report):
 
 @contextmanager
 def failing(percent):
-    """So many of a hundred allocations fail that may not wait, whoever asks for them: those of interrupts, timers and
+    """So many of a hundred allocations fail that may not wait, of anybody: those of interrupts, timers and
     workers, not those of system calls."""
     switches = {"probability": percent, "times": -1, "interval": 1, "task-filter": "N", "ignore-gfp-wait": "Y", "verbose": 0}
 

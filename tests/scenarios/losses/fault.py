@@ -228,7 +228,7 @@ def mtu(report):
             return sum(tx_dropped(end) for end in ends)
 
         with Conversation(ends, *PATIENT) as talk:
-            # The last time whoever sends has too small an MTU of its own. Before that it may be the other end alone that
+            # The last time the sender has too small an MTU of its own. Before that it may be the other end alone that
             # has something to send, which is dropped behind its back.
             for some in (ends[:1], ends[1:], ends):
                 before = refused(), dropped()

@@ -39,7 +39,7 @@ def lossless(where, local, steering=True):
     """Two ends, and nothing is lost between them: a CPU queues 1000 packets at most of those that a
     veth hands to the other end, and 16 queue pairs with READs of 64 KiB have more on their way.
 
-    Without `steering` what is sent is executed on the same CPU, so whoever waits for it cannot be
+    Without `steering` what is sent is executed on the same CPU, so its waiter cannot be
     waiting for another virtual CPU, which the host may have stopped for as long as it likes: then a
     tail probe is a fault of the driver's."""
     with ExitStack() as done:

@@ -158,7 +158,7 @@ def bottleneck(report):
 
 @scenario("paths.marked-batches", 60)
 def marked_batches(report):
-    """A qdisc marks batches in place of losing them, over both families: nothing is lost, the marks are told and obeyed."""
+    """A qdisc marks batches in place of losing them, over both families: nothing is lost, the marks take effect."""
     only_ferroce()
     with controlled() as ends:
         acquaint(*ends)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Packets that outlive whoever sent them: the memory they are made of comes back to nobody."""
+"""Packets that outlive their sender: the memory they are made of comes back to nobody."""
 
 import re
 import subprocess

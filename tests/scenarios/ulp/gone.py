@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Devices that go under a disk of the kernel's own, while it is written and read: whoever does so is told, and nothing
+"""Devices that go under a disk of the kernel's own, while it is written and read: its users are told, and nothing
 hangs or is left. (What is mounted by NFS waits, and goes on: see nfs.py.)"""
 
 from contextlib import contextmanager

@@ -29,7 +29,7 @@ EXPORT, MOUNT = f"{PLACE}/export", f"{PLACE}/mount"
 PIPEFS = f"{PLACE}/pipefs"
 SOURCES = "/srv/lab/tests"
 # When a client connects again just while its device goes, rdma_cm says one of these between two steps, and sunrpc
-# (call_connect_status) hands what it has no name for to whoever reads or writes, on a hard mount, too.
+# (call_connect_status) hands what it has no name for to readers and writers, on a hard mount, too.
 GOING = (errno.EINVAL, errno.ENODEV)
 VERSIONS = {"3": "vers=3,nolock,mountproto=tcp,mountport=20048", "4.2": "vers=4.2"}
 

@@ -223,7 +223,7 @@ def same(one, other, size):
 
 
 def no_namespace_is_left():
-    """ib_core changes its mode only when no network namespace is alive but the first, whoever held it."""
+    """ib_core changes its mode only when no network namespace is alive but the first, by whatever it was held."""
     wait_until("no network namespace is held",
                lambda: command(["rdma", "system", "set", "netns", "exclusive"], ok=None).returncode == 0)
     command(["rdma", "system", "set", "netns", "shared"])

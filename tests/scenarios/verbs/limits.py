@@ -199,7 +199,7 @@ def rdma_cgroup(report):
 
 
 def shrink():
-    """Memory is short: whoever can give some back does, and the log says nothing of it."""
+    """Memory is short: what can give some back does, and the log says nothing of it."""
     for value in "42":
         with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as f:
             f.write(value)

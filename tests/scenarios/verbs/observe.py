@@ -172,7 +172,7 @@ def first_sent(values):
 
 
 def all_came(end):
-    """On one device what was sent was received: whoever counts it, nothing is missing and nothing counts twice."""
+    """On one device what was sent was received: in each count nothing is missing and nothing counts twice."""
     now = counters(end.dev)
     return now["sent_pkts"] == now["rcvd_pkts"] and now["sent_bytes"] == now["rcvd_bytes"]
 

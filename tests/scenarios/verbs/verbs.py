@@ -9,8 +9,8 @@ from tests.guest.cases import cases
 from tests.guest.fabric import WAYS, counters, each_way, loop, pair, read, setting
 from tests.guest.scenario import Skipped, add, command, require, scenario
 
-# Packets of a stream must not overtake each other, whichever CPU sends them. With nothing lost on the way, whoever
-# receives sees a gap in the PSNs if and only if a later packet came first. What is sent again because an answer is late
+# Packets of a stream must not overtake each other, whichever CPU sends them. With nothing lost on the way, a
+# receiver sees a gap in the PSNs if and only if a later packet came first. What is sent again because an answer is late
 # has PSNs that were seen: it is a duplicate, and no gap.
 GAPS = ("out_of_sequence", "kept_requests", "out_of_sequence_response")
 # Whether another CPU was free, or was taken, at the right moment is not for us to say: then a case is run again.
@@ -26,7 +26,7 @@ add rule inet slow_cpu output oifname "lo" meta cpu 0 meta priority set 0x10002
 def delay_on_the_way():
     """Packets on `lo` take a millisecond, and those that CPU 0 sends three: what another CPU sends too early overtakes
     them. Those of one CPU keep their order."""
-    # Whoever next sends anything by `lo` may take packets out of netem and into the backlog of its own CPU, and another
+    # What next sends by `lo` may take packets out of netem and into the backlog of its own CPU, and another
     # CPU may work through its own before that: so they would overtake each other without the driver. With RPS all of
     # them go into the backlog of CPU 0.
     with setting("/sys/class/net/lo/queues/rx-0/rps_cpus", "1"):

@@ -19,9 +19,9 @@ struct Table<T>(T);
 // SAFETY: A table is never written, and its pointers are valid for ever.
 unsafe impl<T> Sync for Table<T> {}
 
-/// Devices are matched by driver id and ABI version: their names are the choice of whoever adds the
-/// link. A device of a version out of the range libibverbs leaves out, with a warning that has both
-/// in it. That the driver is ferroce indeed it says by a signature when a device is opened.
+/// Devices are matched by driver id and ABI version: their names are the administrator's choice.
+/// libibverbs leaves out a device whose version is out of the range, with a warning that names both.
+/// When a device is opened, a signature says that the driver is ferroce.
 static MATCH: Table<[VerbsMatchEnt; 2]> = Table([
     VerbsMatchEnt {
         driver_data: ptr::null_mut(),
@@ -52,8 +52,8 @@ static DEVICE_OPS: Table<VerbsDeviceOps> = Table(VerbsDeviceOps {
     uninit_device: Some(uninit_device),
 });
 
-/// An ELF note, by which the versions of the contract can be read in the file: who looks for the
-/// reason why no provider fits a device need not load it.
+/// An ELF note with the versions of the contract. It can be read without loading the file, to find
+/// out why no provider fits a device.
 #[repr(C)]
 struct Note {
     name_size: u32,

@@ -71,7 +71,7 @@ impl WorkRequest for IbvSendWr {
 
     #[inline]
     fn encode(&self, slot: &impl Slot, sges: &[Sge], limits: &SendLimits) -> Result<(), c_int> {
-        // SAFETY: The contract of `ibv_post_send`, for who asks: the queue pair is one of
+        // SAFETY: The caller keeps the contract of `ibv_post_send`: the queue pair is one of
         // datagrams, and there the application names a handle that it has made.
         let number = || unsafe { ah::number(self.address_handle() as *const IbvAh) };
         encode_send(slot, self, sges, limits, number)
@@ -349,7 +349,7 @@ impl WorkQueue<IbvSendWr> {
         self.cursor.own()
     }
 
-    /// The same again, for who has opened it.
+    /// The same again, for a caller that has opened it.
     pub fn open_at(&self) -> u32 {
         self.cursor.own()
     }

@@ -10,7 +10,7 @@
 //!   packet last;
 //! - it does so `retry_cnt` times, not more; a request that ends with RETRY_EXC had all of them;
 //! - half of these, and one, at most because the responder said so, if there is an ACK timeout;
-//! - an RNR NAK is obeyed for as long as it says, `rnr_retry` times, not more and not less;
+//! - an RNR NAK is waited for as long as it says, `rnr_retry` times, not more and not less;
 //! - a fence holds until the READs before it are complete, and never more READs are outstanding
 //!   than permitted;
 //! - a tail-loss probe is the last packet in flight, or the oldest if that was sent again, of a READ
@@ -224,8 +224,8 @@ impl Witness {
         self.disordered.push((last, now));
     }
 
-    /// The peer answers. If it answers again, and then goes on with a READ that it was at, whoever
-    /// hears that misses what is between them, though it was answered before.
+    /// The peer answers. If it answers again, and then goes on with a READ that it was at, the
+    /// requester misses what is between them, though it was answered before.
     pub fn answers(&mut self, content: &Content, now: u64) {
         let first = self.sequence(content.psn());
         let (last, newest) = self.answered;
@@ -514,7 +514,10 @@ impl Witness {
             most += self.retries + 1 - self.reports;
         }
         if self.reports > most && self.side.timeout != 0 && !self.loose {
-            self.forbid(format!("NAK {} for packet {sequence} obeyed", self.reports));
+            self.forbid(format!(
+                "NAK {} for packet {sequence} acted upon",
+                self.reports
+            ));
         }
         let most = u32::from(self.side.retry_cnt) + free;
         if self.retries > most && !self.loose {

@@ -148,7 +148,7 @@ static void on_sent(struct ib_cq *cq, struct ib_wc *wc)
 		fail(f->t, "message %u completed, between %u and %u", s->seq, f->done, f->posted);
 	else if (goes_on)
 		f->done = s->seq + 1;
-	/* With the lock held: whoever stops the flow must not be overtaken. */
+	/* With the lock held: what stops the flow must not be overtaken. */
 	if (goes_on)
 		kick(&f->poster);
 	spin_unlock_irqrestore(&f->lock, flags);
@@ -239,7 +239,7 @@ static void stop_flow(struct flow *f)
 	stop_poster(&f->poster);
 }
 
-/* What a test has run. Whoever polls may still be about to leave one until the queues have gone. */
+/* What a test has run. A poller may still be about to leave one until the queues have gone. */
 struct flows {
 	struct list_head list;
 	int count;

@@ -3,7 +3,7 @@
  * A user of RDMA in the kernel, for tests: it knows ib_core and nothing of the driver.
  *
  * A case is a function that makes what it needs by the helpers here and returns an error as soon as
- * something is wrong, with the reason noted by fail(). What was made is ended by whoever runs it.
+ * something is wrong, with the reason noted by fail(). What was made is ended by its caller.
  */
 #ifndef KUSER_H
 #define KUSER_H

@@ -78,7 +78,7 @@ void note(struct test *t, const char *form, ...)
 	va_end(args);
 }
 
-/* What holds for whoever is called for a completion queue. If not, no lock may be taken. */
+/* What holds for each function that is called for a completion queue. If not, no lock may be taken. */
 bool on_completion(struct test *t, struct ib_cq *cq, bool handler)
 {
 	struct queue *q = cq->cq_context;
@@ -198,7 +198,7 @@ static int run_set(const char *text, const struct kernel_param *param)
 		err = c->run(t);
 	}
 	if (stands && !err) {
-		/* The device can go while it stands: whoever is told so ends it. */
+		/* The device can go while it stands: what is told so ends it. */
 		free_places(t);
 		standing = t;
 		last = NULL;

@@ -39,7 +39,7 @@ static int by_hand(struct test *t)
 	return poll_by(t, BY_HAND);
 }
 
-/* ib_core moderates by what it measures; whoever runs this has switched that on. */
+/* ib_core moderates by what it measures; the scenario has switched that on. */
 static int dim(struct test *t)
 {
 	struct wish wish = { .kind = IB_QPT_RC, .way = BY_SOFTIRQ, .inline_data = 64 };
@@ -109,7 +109,7 @@ static int take_some(struct queue *q)
 	return count;
 }
 
-/* Whoever polls for an event is done with it. */
+/* What polls for an event is done with it. */
 static bool is_calm(struct queue *q)
 {
 	if (!wait_for(q->t, !atomic_read(&q->inside)))

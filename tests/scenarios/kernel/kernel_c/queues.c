@@ -286,7 +286,7 @@ void after_pause(struct timer_list *timer)
 
 /*
  * Every other message is posted where the last one completes, the ones between after a pause. All of this runs in
- * softirqs: without a pause a slow machine does nothing else, and whoever is to end the traffic never comes to run.
+ * softirqs: without a pause a slow machine does nothing else, and what is to end the traffic never runs.
  */
 static void on_standing_send(struct ib_cq *cq, struct ib_wc *wc)
 {

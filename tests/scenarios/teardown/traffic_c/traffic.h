@@ -18,7 +18,7 @@ struct plan {
 	int peer;		/* socket to the other side, for the beginning */
 };
 
-/* One line to whoever reads the program: WORD PID TEXT. */
+/* One line to the reader of the program: WORD PID TEXT. */
 void say(const char *word, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void broken(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 

@@ -118,7 +118,7 @@ static void judge(struct crowd *c, int i, const struct ibv_wc *wc, int from, uin
 	compare(header + GRH, len, number, "what a member got");
 }
 
-/* One datagram: whoever is in the group gets it once, the sender too if it is, and nobody else. */
+/* One datagram: each member of the group gets it once, the sender too if it is, and nobody else. */
 static void tell(struct crowd *c, int from, uint32_t len, uint32_t number)
 {
 	fill(c->side[from].buf, len, number);
@@ -563,7 +563,7 @@ static void group_held(void)
 }
 
 const struct test_case group_cases[] = {
-	{ "messages", group_messages, "whoever is in the group gets each datagram once, the sender's host too", .seconds = 90 },
+	{ "messages", group_messages, "each member of the group gets each datagram once, the sender's host too", .seconds = 90 },
 	{ "apart", group_apart, "two groups with different members" },
 	{ "membership", group_membership, "IGMP and MLD memberships and MAC filters come and go with the queue pairs",
 	  LOCAL_PATH, .rxe = "joins no group" },

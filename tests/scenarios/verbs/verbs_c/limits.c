@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * How much a process may take: what bounds it is set from outside, by a cgroup or a resource limit, or is one of the
- * device's own limits. Some cases talk with whoever started them: they say what they have, and go on at a line of input.
+ * device's own limits. Some cases talk with their scenario: they say what they have, and go on at a line of input.
  */
 #define _GNU_SOURCE
 #include "pair.h"

@@ -95,7 +95,7 @@ fn a_duplicate_is_answered_and_not_executed() {
     assert_eq!(rig.env.did.len(), 2);
 }
 
-/// Another operation, address or key at an old PSN is nobody's duplicate; nor is a READ one of an
+/// Another operation, address or key at an old PSN is no duplicate; nor is a READ one of an
 /// atomic operation, or the other way round.
 #[test]
 fn what_was_not_asked_before_is_no_duplicate() {

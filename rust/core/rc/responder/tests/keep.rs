@@ -35,7 +35,7 @@ fn what_is_behind_a_gap_is_kept_and_executed_in_its_turn() {
     }
     assert_eq!(report(&mut rig), Some((0, 0b1_0110)));
     assert!(!rig.responder.has_response() && rig.responder.next_kept().is_none());
-    // It is said again to one who asks, or sends again what is kept.
+    // It is reported again to a peer that asks, or sends again what is kept.
     let _ = rig.on(kept(5, false));
     assert!(!rig.responder.has_response());
     let _ = rig.on(kept(6, true));
