@@ -63,7 +63,8 @@ use crate::core::rc::responder::{
 };
 use crate::core::segment::{
     IncomingRequest,
-    ReadSegment, //
+    ReadSegment,
+    RequestSegment, //
 };
 use crate::core::send::Progress;
 use crate::core::ud::DatagramEnv;
@@ -74,8 +75,9 @@ use crate::core::unreliable::{
 use crate::core::wire::grh::{
     self,
     Grh,
-    Made,
-    GRH_LEN, //
+    IpFields,
+    GRH_LEN,
+    UDP_HEADER, //
 };
 use crate::core::wire::packet;
 use crate::core::wire::performance::MAD_LEN;
@@ -127,26 +129,27 @@ impl DatagramOrigin {
         })
     }
 
-    /// The source of a datagram of `len` bytes on the local path of `port`: the headers that a
-    /// packet along `path` would carry.
-    pub(super) fn local(path: &Path, port: &Port, len: u32) -> Self {
+    /// The source of a datagram on the local path of `port`: the headers that its packet along
+    /// `path` would carry.
+    pub(super) fn local(path: &Path, port: &Port, datagram: &RequestSegment) -> Self {
         let flow = path.flow();
-        let made = Made {
+        let udp_payload = packet::packet_len(datagram.opcode, datagram.len as usize);
+        let fields = IpFields {
             traffic_class: flow.traffic_class,
             hop_limit: match flow.hop_limit {
                 0 => DEFAULT_HOPS,
                 hops => hops,
             },
             flow_label: flow.flow_label,
-            // UDP, BTH, DETH and the ICRC.
-            length: u16::try_from(len)
+            // A datagram is one packet: its length always fits.
+            length: u16::try_from(udp_payload)
                 .unwrap_or(u16::MAX)
-                .saturating_add(8 + 12 + 8 + 4),
+                .saturating_add(UDP_HEADER),
         };
         Self {
             grh: match flow.addresses {
-                Addresses::V4 { src, dst } => grh::made_v4(made, src, dst),
-                Addresses::V6 { src, dst } => grh::made_v6(made, src, dst),
+                Addresses::V4 { src, dst } => grh::made_v4(fields, src, dst),
+                Addresses::V6 { src, dst } => grh::made_v6(fields, src, dst),
             },
             link: LinkHeader {
                 mac: port.mac(),

@@ -10,6 +10,7 @@ use super::traced::{
 };
 use crate::core::env::AccessError;
 use crate::core::wire::packet::{
+    packet_len,
     pad_for,
     Headers, //
 };
@@ -87,11 +88,7 @@ impl<M> TxBatch<M> {
         let len = len as usize;
         let mut headers = *headers;
         headers.pad = pad_for(len);
-        let total = headers
-            .headers_len()
-            .wrapping_add(len)
-            .wrapping_add(headers.pad as usize)
-            .wrapping_add(ICRC_LEN);
+        let total = packet_len(headers.opcode, len);
         let full = |open: &OpenBatch<M>| !open.packets.takes(total);
         if self.open.as_ref().is_some_and(full) {
             if let Err(TxRefused(first)) = self.flush(path, counters) {

@@ -16,9 +16,12 @@ pub type Grh = [u8; GRH_LEN as usize];
 /// Protocol number of UDP.
 const UDP: u8 = 17;
 
+/// Bytes of a UDP header.
+pub const UDP_HEADER: u16 = 8;
+
 /// Fields of the IP header that a packet would have had, for a datagram on the local path.
 #[derive(Clone, Copy, Debug)]
-pub struct Made {
+pub struct IpFields {
     /// TOS or traffic class.
     pub traffic_class: u8,
     /// TTL or hop limit.
@@ -47,11 +50,11 @@ fn behind_zeros(v4: &[u8; 20]) -> Grh {
 }
 
 /// The header that an IPv4 packet would have had.
-pub fn made_v4(made: Made, source: [u8; 4], destination: [u8; 4]) -> Grh {
+pub fn made_v4(fields: IpFields, source: [u8; 4], destination: [u8; 4]) -> Grh {
     let [a, b, c, d] = source;
     let [e, f, g, h] = destination;
-    let [high, low] = made.length.saturating_add(20).to_be_bytes();
-    let (tos, ttl) = (made.traffic_class, made.hop_limit);
+    let [high, low] = fields.length.saturating_add(20).to_be_bytes();
+    let (tos, ttl) = (fields.traffic_class, fields.hop_limit);
     // Don't Fragment, as in every packet of ferroce.
     let header = |[x, y]: [u8; 2]| {
         [
@@ -63,18 +66,19 @@ pub fn made_v4(made: Made, source: [u8; 4], destination: [u8; 4]) -> Grh {
 }
 
 /// The header that an IPv6 packet would have had.
-pub fn made_v6(made: Made, source: [u8; 16], destination: [u8; 16]) -> Grh {
-    let first = (6 << 28) | (u32::from(made.traffic_class) << 20) | (made.flow_label & 0xf_ffff);
-    let [high, low] = made.length.to_be_bytes();
+pub fn made_v6(fields: IpFields, source: [u8; 16], destination: [u8; 16]) -> Grh {
+    let first =
+        (6 << 28) | (u32::from(fields.traffic_class) << 20) | (fields.flow_label & 0xf_ffff);
+    let [high, low] = fields.length.to_be_bytes();
     let mut grh = [0; GRH_LEN as usize];
     let front = first.to_be_bytes();
-    let middle = [high, low, UDP, made.hop_limit];
-    let fields = front
+    let middle = [high, low, UDP, fields.hop_limit];
+    let bytes = front
         .iter()
         .chain(&middle)
         .chain(&source)
         .chain(&destination);
-    for (to, from) in grh.iter_mut().zip(fields) {
+    for (to, from) in grh.iter_mut().zip(bytes) {
         *to = *from;
     }
     grh
@@ -101,7 +105,7 @@ fn checksum(header: &[u8; 20]) -> u16 {
 mod tests {
     use super::*;
 
-    const MADE: Made = Made {
+    const MADE: IpFields = IpFields {
         traffic_class: 0x20,
         hop_limit: 63,
         flow_label: 0xfff_abcde,

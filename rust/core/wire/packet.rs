@@ -377,6 +377,18 @@ pub const fn pad_for(payload_len: usize) -> u8 {
     (payload_len.wrapping_neg() & 3) as u8
 }
 
+/// Bytes of a packet from the BTH to the ICRC.
+#[inline]
+pub const fn packet_len(opcode: Opcode, payload_len: usize) -> usize {
+    // The payload is at most the MTU, and so small that no sum can wrap.
+    opcode
+        .info()
+        .headers_len()
+        .wrapping_add(payload_len)
+        .wrapping_add(pad_for(payload_len) as usize)
+        .wrapping_add(ICRC_LEN)
+}
+
 /// The BTH and the extended headers of a packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
@@ -630,6 +642,12 @@ mod tests {
     fn padding_fills_words() {
         assert_eq!([0, 1, 2, 3, 4, 4095].map(pad_for), [0, 3, 2, 1, 0, 1]);
         assert_eq!(pad_for(usize::MAX), 1);
+    }
+
+    #[test]
+    fn immediate_data_and_padding_are_part_of_the_length() {
+        assert_eq!(packet_len(Opcode::UdSendOnly, 64), 12 + 8 + 64 + 4);
+        assert_eq!(packet_len(Opcode::UdSendOnlyImm, 5), 12 + 8 + 4 + 5 + 3 + 4);
     }
 
     #[test]

@@ -232,7 +232,7 @@ impl Datagram<'_, '_> {
             None => Err(Counter::DropUnknownQp),
             Some(peer) if peer.opcodes() != qp.opcodes() => Err(Counter::DropOpcode),
             Some(peer) => {
-                let origin = DatagramOrigin::local(&ah_path.path, qp.port(), segment.len);
+                let origin = DatagramOrigin::local(&ah_path.path, qp.port(), segment);
                 let mut recv = peer.recv.lock();
                 deliver::datagram(&mut recv, peer, &request, &origin, payload, ctx)
             }

@@ -20,8 +20,8 @@ struct Table<T>(T);
 unsafe impl<T> Sync for Table<T> {}
 
 /// Devices are matched by driver id and ABI version: their names are the administrator's choice.
-/// libibverbs leaves out a device whose version is out of the range, with a warning that names both.
-/// When a device is opened, a signature says that the driver is ferroce.
+/// libibverbs leaves out a device whose version is out of the range; its warning names both. When a
+/// device is opened, a signature says that the driver is ferroce.
 static MATCH: Table<[VerbsMatchEnt; 2]> = Table([
     VerbsMatchEnt {
         driver_data: ptr::null_mut(),

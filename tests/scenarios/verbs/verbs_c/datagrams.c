@@ -79,6 +79,12 @@ static void judge(struct side *to, const struct ibv_wc *wc, const struct side *f
 	CHECK(back.grh.sgid_index == to->gid_index || !memcmp(&back.grh.dgid, &to->gid, sizeof(to->gid)),
 	      "the header names GID %u of the receiver", back.grh.sgid_index);
 	CHECK(back.grh.traffic_class == 0x20 || on_rxe(), "traffic class %x", back.grh.traffic_class);
+	/* Behind the IP header are UDP, BTH, DETH, perhaps immediate data, the payload in words of four bytes and the ICRC. */
+	uint32_t said = is_mapped(&from->gid) ? header[20 + 2] << 8 | header[20 + 3] : header[4] << 8 | header[5];
+	uint32_t want = (is_mapped(&from->gid) ? 20 : 0) + 8 + 12 + 8 + (wc->wc_flags & IBV_WC_WITH_IMM ? 4 : 0) +
+			(len + 3) / 4 * 4 + 4;
+
+	CHECK(said == want || on_rxe(), "the IP header says %u bytes, of %u", said, want);
 }
 
 void send_one(struct side *from, struct side *to, struct ibv_ah *ah, uint32_t len, unsigned int seed)
