@@ -6,7 +6,28 @@ use super::attributes::{
     IbQpType,
     QpState, //
 };
-use crate::sys::bindings;
+use crate::sys::bindings::{
+    self,
+    ib_qp_attr_mask_IB_QP_ACCESS_FLAGS as ACCESS_FLAGS,
+    ib_qp_attr_mask_IB_QP_AV as AV,
+    ib_qp_attr_mask_IB_QP_CUR_STATE as CUR_STATE,
+    ib_qp_attr_mask_IB_QP_DEST_QPN as DEST_QPN,
+    ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY as EN_SQD_ASYNC_NOTIFY,
+    ib_qp_attr_mask_IB_QP_MAX_DEST_RD_ATOMIC as MAX_DEST_RD_ATOMIC,
+    ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC as MAX_QP_RD_ATOMIC,
+    ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER as MIN_RNR_TIMER,
+    ib_qp_attr_mask_IB_QP_PATH_MIG_STATE as PATH_MIG_STATE,
+    ib_qp_attr_mask_IB_QP_PATH_MTU as PATH_MTU,
+    ib_qp_attr_mask_IB_QP_PKEY_INDEX as PKEY_INDEX,
+    ib_qp_attr_mask_IB_QP_PORT as PORT,
+    ib_qp_attr_mask_IB_QP_QKEY as QKEY,
+    ib_qp_attr_mask_IB_QP_RETRY_CNT as RETRY_CNT,
+    ib_qp_attr_mask_IB_QP_RNR_RETRY as RNR_RETRY,
+    ib_qp_attr_mask_IB_QP_RQ_PSN as RQ_PSN,
+    ib_qp_attr_mask_IB_QP_SQ_PSN as SQ_PSN,
+    ib_qp_attr_mask_IB_QP_STATE as STATE,
+    ib_qp_attr_mask_IB_QP_TIMEOUT as TIMEOUT, //
+};
 use crate::sys::ib::ah::AddressVector;
 use crate::sys::ib::call::Argument;
 use crate::sys::ib::limits;
@@ -88,17 +109,11 @@ impl ModifyAttr<'_> {
             (mask & bit != 0).then_some(value)
         }
         let known = |raw| QpState::from_raw(raw).ok_or(EINVAL);
-        let state = when(mask, bindings::ib_qp_attr_mask_IB_QP_STATE, attr.qp_state)
+        let state = when(mask, STATE, attr.qp_state).map(known).transpose()?;
+        let current = when(mask, CUR_STATE, attr.cur_qp_state)
             .map(known)
             .transpose()?;
-        let current = when(
-            mask,
-            bindings::ib_qp_attr_mask_IB_QP_CUR_STATE,
-            attr.cur_qp_state,
-        )
-        .map(known)
-        .transpose()?;
-        let av = when(mask, bindings::ib_qp_attr_mask_IB_QP_AV, &attr.ah_attr)
+        let av = when(mask, AV, &attr.ah_attr)
             // SAFETY: By the type invariant.
             .map(|raw| unsafe { AddressVector::from_raw(raw) })
             .transpose()?;
@@ -107,75 +122,28 @@ impl ModifyAttr<'_> {
                 u64::from(bindings::ib_mtu_IB_MTU_256)..=bindings::ib_mtu_IB_MTU_4096.into();
             limits::mtu_bytes(raw).ok_or_else(|| refuse(EINVAL, "enum ib_mtu path_mtu", raw, known))
         };
-        let mtu = when(
-            mask,
-            bindings::ib_qp_attr_mask_IB_QP_PATH_MTU,
-            attr.path_mtu,
-        )
-        .map(bytes)
-        .transpose()?;
+        let mtu = when(mask, PATH_MTU, attr.path_mtu).map(bytes).transpose()?;
         Ok(QpChange {
             mask,
             state,
             current,
             av,
             mtu,
-            path_mig_state: when(
-                mask,
-                bindings::ib_qp_attr_mask_IB_QP_PATH_MIG_STATE,
-                attr.path_mig_state,
-            ),
-            access: when(
-                mask,
-                bindings::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS,
-                attr.qp_access_flags as u32,
-            )
-            .map(Access),
-            pkey_index: when(
-                mask,
-                bindings::ib_qp_attr_mask_IB_QP_PKEY_INDEX,
-                attr.pkey_index,
-            ),
-            port: when(mask, bindings::ib_qp_attr_mask_IB_QP_PORT, attr.port_num),
-            qkey: when(mask, bindings::ib_qp_attr_mask_IB_QP_QKEY, attr.qkey),
-            timeout: when(mask, bindings::ib_qp_attr_mask_IB_QP_TIMEOUT, attr.timeout),
-            retry_cnt: when(
-                mask,
-                bindings::ib_qp_attr_mask_IB_QP_RETRY_CNT,
-                attr.retry_cnt,
-            ),
-            rnr_retry: when(
-                mask,
-                bindings::ib_qp_attr_mask_IB_QP_RNR_RETRY,
-                attr.rnr_retry,
-            ),
-            rq_psn: when(mask, bindings::ib_qp_attr_mask_IB_QP_RQ_PSN, attr.rq_psn),
-            sq_psn: when(mask, bindings::ib_qp_attr_mask_IB_QP_SQ_PSN, attr.sq_psn),
-            max_rd_atomic: when(
-                mask,
-                bindings::ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC,
-                attr.max_rd_atomic,
-            ),
-            max_dest_rd_atomic: when(
-                mask,
-                bindings::ib_qp_attr_mask_IB_QP_MAX_DEST_RD_ATOMIC,
-                attr.max_dest_rd_atomic,
-            ),
-            min_rnr_timer: when(
-                mask,
-                bindings::ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER,
-                attr.min_rnr_timer,
-            ),
-            dest_qpn: when(
-                mask,
-                bindings::ib_qp_attr_mask_IB_QP_DEST_QPN,
-                attr.dest_qp_num,
-            ),
-            notify_drained: when(
-                mask,
-                bindings::ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY,
-                attr.en_sqd_async_notify != 0,
-            ),
+            path_mig_state: when(mask, PATH_MIG_STATE, attr.path_mig_state),
+            access: when(mask, ACCESS_FLAGS, attr.qp_access_flags as u32).map(Access),
+            pkey_index: when(mask, PKEY_INDEX, attr.pkey_index),
+            port: when(mask, PORT, attr.port_num),
+            qkey: when(mask, QKEY, attr.qkey),
+            timeout: when(mask, TIMEOUT, attr.timeout),
+            retry_cnt: when(mask, RETRY_CNT, attr.retry_cnt),
+            rnr_retry: when(mask, RNR_RETRY, attr.rnr_retry),
+            rq_psn: when(mask, RQ_PSN, attr.rq_psn),
+            sq_psn: when(mask, SQ_PSN, attr.sq_psn),
+            max_rd_atomic: when(mask, MAX_QP_RD_ATOMIC, attr.max_rd_atomic),
+            max_dest_rd_atomic: when(mask, MAX_DEST_RD_ATOMIC, attr.max_dest_rd_atomic),
+            min_rnr_timer: when(mask, MIN_RNR_TIMER, attr.min_rnr_timer),
+            dest_qpn: when(mask, DEST_QPN, attr.dest_qp_num),
+            notify_drained: when(mask, EN_SQD_ASYNC_NOTIFY, attr.en_sqd_async_notify != 0),
         })
     }
 }
