@@ -230,12 +230,6 @@ pub struct Session {
     pub list: Cell<Drafts>,
 }
 
-impl Default for Session {
-    fn default() -> Self {
-        Self::new(0)
-    }
-}
-
 impl Session {
     /// Of a QP that was made for these operations.
     pub fn new(operations: u64) -> Self {

@@ -46,17 +46,26 @@ struct Queues {
     session: Session,
 }
 
+/// What a QP was made with.
+struct Granted {
+    service: Service,
+    cap: QpCap,
+    sig_all: bool,
+    cqs: [*mut IbvCq; 2],
+    /// The operations of the extended posting interface, as in `send_ops_flags`.
+    operations: u64,
+}
+
 impl Queues {
-    /// Maps the queues of a QP that the kernel has made with `cap`.
+    /// Maps the queues of a QP that the kernel has made; one thread at a time uses them if
+    /// `single`.
     fn map(
         cmd_fd: c_int,
-        service: Service,
-        resp: &udata::CreateQpResp,
-        cap: &QpCap,
-        sig_all: bool,
         single: bool,
-        cqs: [*mut Cq; 2],
+        resp: &udata::CreateQpResp,
+        granted: &Granted,
     ) -> Result<Self, c_int> {
+        let cap = &granted.cap;
         if cap.max_send_sge > wqe::MAX_SGE
             || cap.max_recv_sge > wqe::MAX_SGE
             || cap.max_inline_data > wqe::MAX_INLINE
@@ -66,10 +75,14 @@ impl Queues {
         let send = send_stride(cap.max_send_sge, cap.max_inline_data);
         let recv = recv_stride(cap.max_recv_sge);
         let send_limits = SendLimits {
-            service,
+            service: granted.service,
             max_sge: cap.max_send_sge,
             max_inline: cap.max_inline_data,
-            always: if sig_all { wqe::SEND_SIGNALED } else { 0 },
+            always: if granted.sig_all {
+                wqe::SEND_SIGNALED
+            } else {
+                0
+            },
         };
         let recv_limits = RecvLimits {
             max_sge: cap.max_recv_sge,
@@ -77,8 +90,8 @@ impl Queues {
         Ok(Self {
             sq: WorkQueue::map(cmd_fd, &resp.sq, cap.max_send_wr, send, send_limits, single)?,
             rq: WorkQueue::map(cmd_fd, &resp.rq, cap.max_recv_wr, recv, recv_limits, single)?,
-            cqs,
-            session: Session::default(),
+            cqs: granted.cqs.map(|cq| cq.cast()),
+            session: Session::new(granted.operations),
         })
     }
 
@@ -111,25 +124,15 @@ impl Qp {
     }
 
     /// Maps the queues of a QP that the kernel has made. On failure the kernel's QP is destroyed.
-    fn finish(
-        qp: Object<Qp>,
-        service: Service,
-        resp: &CreateQpResp,
-        cap: &QpCap,
-        sig_all: bool,
-        cqs: [*mut IbvCq; 2],
-        operations: u64,
-    ) -> Result<*mut IbvQp, c_int> {
+    fn finish(qp: Object<Qp>, resp: &CreateQpResp, granted: &Granted) -> Result<*mut IbvQp, c_int> {
         let address = qp.as_ptr();
         // SAFETY: The object is ours alone, and libibverbs has filled in its C part, the open
         // context among it.
         let fd = unsafe { cmd_fd((*address).ibv.qp.context) };
         // SAFETY: As above: its domain is the one that the application gave.
         let single = unsafe { is_single_threaded((*address).ibv.qp.pd) };
-        let cqs = cqs.map(|cq| cq.cast());
-        match Queues::map(fd, service, &resp.driver, cap, sig_all, single, cqs) {
-            Ok(mut queues) => {
-                queues.session = Session::new(operations);
+        match Queues::map(fd, single, &resp.driver, granted) {
+            Ok(queues) => {
                 // SAFETY: The object is ours alone until it is handed out.
                 unsafe { (&raw mut (*address).queues).write(Some(queues)) };
                 Ok(qp.leak().cast())
@@ -257,9 +260,14 @@ pub unsafe extern "C" fn create(pd: *mut IbvPd, attr: *mut QpInitAttr) -> *mut I
     }
     // SAFETY: Contract of the verb.
     let attr = unsafe { *attr };
-    let cqs = [attr.send_cq, attr.recv_cq];
-    let sig_all = attr.sq_sig_all != 0;
-    Qp::finish(qp, service, &resp, &attr.cap, sig_all, cqs, 0).unwrap_or_else(fail)
+    let granted = Granted {
+        service,
+        cap: attr.cap,
+        sig_all: attr.sq_sig_all != 0,
+        cqs: [attr.send_cq, attr.recv_cq],
+        operations: 0,
+    };
+    Qp::finish(qp, &resp, &granted).unwrap_or_else(fail)
 }
 
 /// Copies the attributes that the application gives. One that was built with older headers has a
@@ -347,9 +355,14 @@ pub unsafe extern "C" fn create_ex(
     }
     // SAFETY: Contract of the verb.
     unsafe { (&raw mut (*attr).cap).write(inner.cap) };
-    let cqs = [inner.send_cq, inner.recv_cq];
-    let sig_all = inner.sq_sig_all != 0;
-    Qp::finish(qp, service, &resp, &inner.cap, sig_all, cqs, operations).unwrap_or_else(fail)
+    let granted = Granted {
+        service,
+        cap: inner.cap,
+        sig_all: inner.sq_sig_all != 0,
+        cqs: [inner.send_cq, inner.recv_cq],
+        operations,
+    };
+    Qp::finish(qp, &resp, &granted).unwrap_or_else(fail)
 }
 
 /// Queries a QP.
