@@ -2,8 +2,8 @@
 
 //! Which packets may form a batch: lengths and numbers only.
 //!
-//! A batch that is linearized, as by generic XDP, is segmented again by the length of
-//! its first packet. So all are as long as the first, but for the last, which may be shorter.
+//! A batch that is linearized, as by generic XDP, is segmented again by the length of its first
+//! packet. So all are as long as the first, but for the last, which may be shorter.
 
 /// Limits of one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

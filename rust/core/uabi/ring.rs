@@ -213,9 +213,9 @@ pub trait Provider: Words {
     /// Raises a word to `value`, relaxed, unless it is greater already.
     fn raise(&self, word: Word, value: u32);
 
-    /// Asks for an event, [`ARM_SOLICITED`] or [`ARM_NEXT`]. The application polls
-    /// once more after arming: either that poll sees a completion, or the module, which writes it
-    /// first and then looks at the arm word, raises the event.
+    /// Asks for an event, [`ARM_SOLICITED`] or [`ARM_NEXT`]. The application polls once more after
+    /// arming: either that poll sees a completion, or the module, which writes it first and then
+    /// looks at the arm word, raises the event.
     #[inline]
     fn arm(&self, level: u32) {
         self.raise(Word::Arm, level);

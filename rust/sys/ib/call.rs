@@ -220,8 +220,8 @@ impl CallOutcome for Result<Unseen> {
 
 /// The list of work requests of `post_send` and `post_recv`.
 ///
-/// The requests of processes are in their rings: they ring with an empty list. ULPs
-/// have no rings, and post lists.
+/// The requests of processes are in their rings: they ring with an empty list. ULPs have no rings,
+/// and post lists.
 pub(super) struct WorkRequests<W>(*const W);
 
 impl<W> Argument for WorkRequests<W> {

@@ -28,8 +28,8 @@ pub trait CompletionQueue: Send + Sync + 'static {
     /// The device type.
     type Device: Send + Sync + 'static;
 
-    /// Creates a queue of a process, or without `udata` of a ULP. Also returns how
-    /// many entries it has.
+    /// Creates a queue of a process, or without `udata` of a ULP. Also returns how many entries it
+    /// has.
     fn create(
         device: &Self::Device,
         upcall: CqUpcall,
@@ -52,8 +52,7 @@ pub trait CompletionQueue: Send + Sync + 'static {
     /// A ULP polls. Any context.
     fn poll(&self, into: &mut Completions) -> Result;
 
-    /// A ULP arms the queue. Returns whether there are completions already. Any
-    /// context.
+    /// A ULP arms the queue. Returns whether there are completions already. Any context.
     fn arm(&self, wanted: ArmKind) -> Result<bool>;
 }
 

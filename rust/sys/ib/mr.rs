@@ -270,8 +270,8 @@ operations! {
         Ok(mr.as_raw())
     }
 
-    /// Only for ULPs: processes cannot request it. As no range is checked,
-    /// peers get no right to it.
+    /// Only for ULPs: processes cannot request it. As no range is checked, peers get no right to
+    /// it.
     get_dma_mr(pd: Pd<'a, M>, access: c_int) -> Result<*mut bindings::ib_mr> {
         let access = Access(access as u32);
         if access.0 & !Access::LOCAL_WRITE != 0 {
@@ -350,8 +350,7 @@ operations! {
     }
 }
 
-/// A memory window of a driver. Dropping it destroys it: afterwards nothing is
-/// accessed through it.
+/// A memory window of a driver. Dropping it destroys it: afterwards nothing is accessed through it.
 pub trait MemoryWindow: Send + Sync + 'static {
     /// The device type.
     type Device: Send + Sync + 'static;

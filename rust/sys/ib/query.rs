@@ -25,8 +25,7 @@ use kernel::fmt::Write;
 use kernel::prelude::*;
 use kernel::str::Formatter;
 
-/// A device with one port of a driver. Dropping it destroys it: all its objects are
-/// gone then.
+/// A device with one port of a driver. Dropping it destroys it: all its objects are gone then.
 pub trait RdmaDevice: Send + Sync + 'static {
     /// The port.
     const PORT: PortConstants;

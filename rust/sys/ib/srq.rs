@@ -24,16 +24,15 @@ use crate::sys::refusal::EOPNOTSUPP;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
-/// A shared receive queue of a driver. Dropping it destroys it; no QP uses it any
-/// more.
+/// A shared receive queue of a driver. Dropping it destroys it; no QP uses it any more.
 pub trait SharedReceiveQueue: Send + Sync + 'static {
     /// The device type.
     type Device: Send + Sync + 'static;
     /// The protection domain type.
     type Pd: Send + Sync + 'static;
 
-    /// Creates an empty queue, of a process or without `udata` of a ULP. Also
-    /// returns how large it is.
+    /// Creates an empty queue, of a process or without `udata` of a ULP. Also returns how large it
+    /// is.
     fn create(
         device: &Self::Device,
         pd: &Self::Pd,

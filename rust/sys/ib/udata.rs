@@ -63,8 +63,7 @@ impl Argument for Udata<'_> {
     }
 }
 
-/// The udata of an operation that gets the whole bundle of attributes; ULPs have
-/// none.
+/// The udata of an operation that gets the whole bundle of attributes; ULPs have none.
 pub(super) struct BundleUdata<'a>(pub(super) Option<Udata<'a>>);
 
 impl Argument for BundleUdata<'_> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Work requests of ULPs, and how they become slots of a queue: the same that a
-//! provider writes for a process.
+//! Work requests of ULPs, and how they become slots of a queue: the same that a provider writes for
+//! a process.
 
 use super::call::{
     BadWr,
@@ -102,8 +102,7 @@ unsafe fn pieces<'a>(
     }
 }
 
-/// Send requests of a ULP, for a QP that names address handles that are `A`s to the
-/// driver.
+/// Send requests of a ULP, for a QP that names address handles that are `A`s to the driver.
 pub struct SendWrs<'a, A> {
     list: WorkRequests<bindings::ib_send_wr>,
     refused: BadWr<bindings::ib_send_wr>,

@@ -155,8 +155,8 @@ pub enum Framing {
     Ethernet,
     /// It is `lo`.
     Loopback,
-    /// IP packets as they are, to the other end: no neighbour is resolved. A tun
-    /// device, WireGuard, PPP, a modem, a tunnel of IP in IP or of GRE.
+    /// IP packets as they are, to the other end: no neighbour is resolved. A tun device, WireGuard,
+    /// PPP, a modem, a tunnel of IP in IP or of GRE.
     Tunnel,
     /// Another link layer, with addresses of its own (InfiniBand), or none for IP (CAN).
     Other,

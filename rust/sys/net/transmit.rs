@@ -160,8 +160,8 @@ impl FilledPacket {
 
 /// Packets of one flow that go through the network stack together, as one GSO packet does.
 ///
-/// Segmentation numbers the packets in their IPv4 headers from that of the first,
-/// and the ICRC covers the number: so the packet at place n is made with the number n.
+/// Segmentation numbers the packets in their IPv4 headers from that of the first, and the ICRC
+/// covers the number: so the packet at place n is made with the number n.
 ///
 /// # Invariants
 ///

@@ -56,8 +56,8 @@ struct CompletionQueue {
     ring: UnsafeCell<Ring>,
     cursor: Cursor,
     lock: Lock,
-    /// Held while arming, which may happen between `start_poll` and `end_poll`. Taken
-    /// after the other.
+    /// Held while arming, which may happen between `start_poll` and `end_poll`. Taken after the
+    /// other.
     arming: Lock,
     /// The thread that is between `start_poll` and `end_poll`, and so holds the lock; 0 is none.
     poller: AtomicUsize,
