@@ -42,6 +42,7 @@
 //! | which packets may leave as one batch | [`batch`] |
 //! | the reference count that ends access to memory | [`gate`] |
 //! | slots addressed by free-running indices | [`slots`] |
+//! | memory that is allocated when a packet is lost | [`spare`] |
 //! | limits of the number of objects | [`quota`] |
 //! | packets | [`wire`] |
 //! | rings and structures shared with the provider | [`uabi`] |
@@ -82,6 +83,7 @@ pub mod segment;
 pub mod send;
 pub mod service;
 pub mod slots;
+pub mod spare;
 pub mod steering;
 pub mod uabi;
 pub mod uc;

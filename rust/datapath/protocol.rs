@@ -33,6 +33,7 @@ use crate::core::send::{
 };
 use crate::core::service::Protocol;
 use crate::core::slots::Slot;
+use crate::core::spare::Spare;
 use crate::core::uc;
 use crate::core::uc::requester::UnreliableSlot;
 use crate::core::ud;
@@ -42,14 +43,30 @@ use crate::core::wire::psn::Psn;
 use crate::sys::ib::qp::Capacity;
 use crate::sys::net::Addresses;
 use crate::sys::trace;
+use core::convert::Infallible;
+use kernel::alloc::flags::__GFP_NOWARN;
 use kernel::alloc::Allocator;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+/// Memory for losses, allocated when the first one is met: under locks, in softirqs.
+pub(super) struct LossMemory;
+
+impl Spare for LossMemory {
+    type Array<T: Copy + Default, const N: usize> = KBox<[T; N]>;
+
+    // Not on the stack of who has met the loss, and each value where it stays.
+    #[inline(never)]
+    fn array<T: Copy + Default, const N: usize>() -> Option<KBox<[T; N]>> {
+        let defaults = pin_init::init_array_from_fn::<_, N, T, Infallible>(|_| T::default());
+        KBox::init(defaults, GFP_ATOMIC | __GFP_NOWARN).ok()
+    }
+}
+
 /// Requester of RC.
-pub(super) type ReliableRequester = rc::requester::Requester<KVVec<SendSlot>>;
+pub(super) type ReliableRequester = rc::requester::Requester<KVVec<SendSlot>, LossMemory>;
 /// Responder of RC.
-pub(super) type ReliableResponder = rc::responder::Responder<KVVec<Resource>>;
+pub(super) type ReliableResponder = rc::responder::Responder<KVVec<Resource>, LossMemory>;
 /// Requester of UC and UD, without acknowledgements.
 pub(super) type UnreliableRequester = uc::requester::UnreliableRequester<KVVec<UnreliableSlot>>;
 
@@ -238,7 +255,7 @@ impl AnyRequester {
     #[inline(never)]
     pub(super) fn new(slots: RequesterSlots) -> Self {
         match slots {
-            RequesterSlots::Reliable(slots) => Self::Reliable(ReliableRequester::new(slots)),
+            RequesterSlots::Reliable(slots) => Self::Reliable(ReliableRequester::with_spare(slots)),
             RequesterSlots::Unreliable(slots) => {
                 let service = opcode::OpcodeService::Uc;
                 Self::Unreliable(UnreliableRequester::new(slots, service))
@@ -360,7 +377,7 @@ impl AnyResponder {
     /// memory for its resources when it is connected.
     pub(super) fn maker(half: Protocol) -> Result<fn() -> Self> {
         let make: fn() -> Self = match half {
-            Protocol::Reliable => || Self::Reliable(ReliableResponder::new(KVVec::new())),
+            Protocol::Reliable => || Self::Reliable(ReliableResponder::with_spare(KVVec::new())),
             Protocol::Unreliable => || Self::Unreliable(Default::default()),
             Protocol::Datagram => || Self::Datagram(UdResponder::default()),
             Protocol::None => return Err(EINVAL),

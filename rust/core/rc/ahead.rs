@@ -4,6 +4,8 @@
 //! requests, a requester has placed responses.
 
 use super::sequence::Sequence;
+use crate::core::spare::Spare;
+use crate::core::spare::SpareArray;
 
 /// How far ahead of the expected packet others may be kept, and how many packets a requester may
 /// have sent beyond the oldest that is not acknowledged.
@@ -20,10 +22,9 @@ pub(super) const WORDS: usize = (REACH / BITS) as usize;
 /// # Invariants
 ///
 /// No bit is set for a sequence outside of `base..end`, which is no longer than [`REACH`]; without
-/// packets both are the same.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ahead {
-    bits: [u64; WORDS],
+/// packets both are the same. Without memory for the bits there are no packets.
+pub(super) struct Ahead<A: Spare> {
+    bits: SpareArray<u64, WORDS, A>,
     base: Sequence,
     end: Sequence,
 }
@@ -35,10 +36,15 @@ const fn place(sequence: Sequence) -> (usize, u64) {
     ((at / BITS) as usize, 1 << (at % BITS))
 }
 
-impl Ahead {
+/// Whether `span` packets from `first` on may be kept while `expected` is expected.
+pub(super) fn reaches(expected: Sequence, first: Sequence, span: u64) -> bool {
+    first > expected && first.wrapping_sub(expected).saturating_add(span) <= REACH
+}
+
+impl<A: Spare> Ahead<A> {
     pub(super) const fn new() -> Self {
         Self {
-            bits: [0; WORDS],
+            bits: SpareArray::new(),
             base: 0,
             end: 0,
         }
@@ -57,7 +63,20 @@ impl Ahead {
 
     #[cold]
     pub(super) fn clear(&mut self) {
-        *self = Self::new();
+        self.bits.fill(0);
+        (self.base, self.end) = (0, 0);
+    }
+
+    /// The same, and gives the memory back.
+    pub(super) fn free(&mut self) {
+        self.bits.free();
+        (self.base, self.end) = (0, 0);
+    }
+
+    /// Whether there is memory to note packets.
+    #[cold]
+    pub(super) fn provide(&mut self) -> bool {
+        self.bits.provide()
     }
 
     /// Whether the packet is kept.
@@ -67,13 +86,11 @@ impl Ahead {
             && self.bits.get(word).is_some_and(|bits| bits & bit != 0)
     }
 
-    /// Whether `span` packets from `first` on may be kept while `expected` is expected.
-    pub(super) fn reaches(expected: Sequence, first: Sequence, span: u64) -> bool {
-        first > expected && first.wrapping_sub(expected).saturating_add(span) <= REACH
-    }
-
-    /// Notes that packets are kept, which [`Self::reaches`].
+    /// Notes that packets are kept, to which it [`reaches`], if there is memory.
     pub(super) fn add(&mut self, expected: Sequence, first: Sequence, span: u64) {
+        if !self.provide() {
+            return;
+        }
         if self.is_empty() {
             (self.base, self.end) = (expected, expected);
         }
@@ -168,9 +185,14 @@ impl Ahead {
 #[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_core_ahead))]
 mod tests {
     use super::*;
+    use crate::core::spare::InPlace;
+
+    fn nothing() -> Ahead<InPlace> {
+        Ahead::new()
+    }
 
     /// Whether the words say what is kept.
-    fn agrees(ahead: &Ahead, expected: Sequence) -> bool {
+    fn agrees(ahead: &Ahead<InPlace>, expected: Sequence) -> bool {
         let mut sequence = expected;
         for word in ahead.words() {
             for bit in 0..BITS {
@@ -186,9 +208,9 @@ mod tests {
     #[test]
     fn says_what_is_kept_wherever_the_ring_begins() {
         for expected in [0, 1, 63, 64, 2047, 2048, 5000] {
-            let mut ahead = Ahead::new();
+            let mut ahead = nothing();
             for (first, span) in [(1, 1), (3, 70), (200, 1), (REACH - 2, 2)] {
-                assert!(Ahead::reaches(expected, expected + first, span));
+                assert!(reaches(expected, expected + first, span));
                 ahead.add(expected, expected + first, span);
             }
             assert!(agrees(&ahead, expected));
@@ -205,7 +227,7 @@ mod tests {
 
     #[test]
     fn finds_what_comes_next_and_how_much_of_it() {
-        let mut ahead = Ahead::new();
+        let mut ahead = nothing();
         ahead.add(100, 110, 70);
         assert_eq!((ahead.next(100), ahead.next(150)), (Some(110), Some(150)));
         assert_eq!((ahead.next(180), ahead.run(109, 9)), (None, 0));
@@ -220,7 +242,7 @@ mod tests {
     #[test]
     fn two_maps_are_one() {
         for at in [0, 1, 63, 64, 65, 1000] {
-            let mut ahead = Ahead::new();
+            let mut ahead = nothing();
             ahead.add(100, 103, 2);
             let map = |n: u64| [1 << 3, u64::MAX].get(n as usize).copied().unwrap_or(0);
             let has = |bit: u64| {
@@ -239,9 +261,9 @@ mod tests {
 
     #[test]
     fn reaches_no_further_than_its_ring() {
-        assert!(!Ahead::reaches(7, 7, 1));
-        assert!(Ahead::reaches(7, 8, REACH - 1));
-        assert!(!Ahead::reaches(7, 8, REACH));
-        assert!(!Ahead::reaches(7, u64::MAX, 5));
+        assert!(!reaches(7, 7, 1));
+        assert!(reaches(7, 8, REACH - 1));
+        assert!(!reaches(7, 8, REACH));
+        assert!(!reaches(7, u64::MAX, 5));
     }
 }

@@ -14,6 +14,7 @@ use crate::core::operation::Reply;
 use crate::core::rc::counters::RequesterCounters;
 use crate::core::rc::sequence::Sequence;
 use crate::core::send::Progress;
+use crate::core::spare::Spare;
 use crate::core::wire::headers::rnr_delay_ns;
 use crate::core::wire::headers::Aeth;
 use crate::core::wire::headers::AethSyndrome;
@@ -33,7 +34,7 @@ pub(super) enum Unlocated {
     Unexpected,
 }
 
-impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
+impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// Handles an acknowledge packet: ACK, RNR NAK or NAK.
     ///
     /// PSN and MSN must be values that a responder could send for what was sent: a forger has to
@@ -269,7 +270,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     }
 
     /// The peer misses packets from this one on, and keeps others behind them. They are sent again
-    /// alone. The oldest costs a retry each time, as with a NAK.
+    /// alone. The oldest costs a retry each time, as with a NAK; which it is if there is no memory.
     fn on_report(
         &mut self,
         sequence: Sequence,
@@ -289,6 +290,10 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         }
         if self.recovery.has_crossed(now) {
             self.count_duplicate();
+            return;
+        }
+        if !self.recovery.can_be_reported() {
+            self.on_sequence_nak(sequence, now, sink);
             return;
         }
         self.count(1, |counters| &mut counters.missing_reports);

@@ -12,9 +12,10 @@ use crate::core::send::{
     Next,
     Progress, //
 };
+use crate::core::spare::Spare;
 use core::ops::DerefMut;
 
-impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
+impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// Whether a WQE is at the cursor.
     #[inline]
     fn has_waiting(&self) -> bool {

@@ -80,6 +80,8 @@ use crate::core::send::{
 };
 use crate::core::slots::Slot;
 use crate::core::slots::SlotRing;
+use crate::core::spare::InPlace;
+use crate::core::spare::Spare;
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
 use recovery::Flight;
@@ -110,14 +112,15 @@ struct SendCursor {
     sequence: Sequence,
 }
 
-/// The requester of a QP. Times are nanoseconds of any monotonic clock.
+/// The requester of a QP. Times are nanoseconds of any monotonic clock. What losses need is in
+/// memory of `A`.
 ///
 /// # Invariants
 ///
 /// `una <= cursor.sequence <= sent`. The slots `retired..pushed` hold WQEs, and the cursor is at
 /// one of them or behind the last; `una` is in the message of the first of them if that has
 /// `begun`, and equals `sent` otherwise.
-pub struct Requester<S> {
+pub struct Requester<S, A: Spare = InPlace> {
     ring: SlotRing<S>,
     state: RequesterState,
     draining: bool,
@@ -146,17 +149,24 @@ pub struct Requester<S> {
     ack_requested: Sequence,
     /// Its value before the last request.
     ack_requested_before: Sequence,
-    recovery: LossRecovery,
+    recovery: LossRecovery<A>,
     counters: RequesterCounters,
     /// A counter other than the packet counter has changed.
     counters_changed: bool,
 }
 
 impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
+    /// [`Self::with_spare`], with all memory in place.
+    pub fn new(slots: S) -> Self {
+        Self::with_spare(slots)
+    }
+}
+
+impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// A requester over these slots, in RESET.
     ///
     /// The number of slots should be a power of two; else only the next smaller one is used.
-    pub fn new(slots: S) -> Self {
+    pub fn with_spare(slots: S) -> Self {
         Self {
             ring: SlotRing::new(slots),
             state: RequesterState::Reset,

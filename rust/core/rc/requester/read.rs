@@ -19,13 +19,14 @@ use crate::core::completion::Status;
 use crate::core::message::Mtu;
 use crate::core::operation::Operation;
 use crate::core::operation::Reply;
-use crate::core::rc::ahead::Ahead;
+use crate::core::rc::ahead::reaches;
 use crate::core::rc::sequence::Sequence;
 use crate::core::segment::ReadSegment;
 use crate::core::send::Progress;
+use crate::core::spare::Spare;
 use core::ops::DerefMut;
 
-impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
+impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// Accepts a response and returns where its payload goes.
     ///
     /// It is not final before [`Self::read_response_placed`], and may be accepted again until then.
@@ -100,7 +101,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         now: u64,
         sink: &mut impl FnMut(SendCompletion),
     ) -> Result<ReadPlacement, ReadIgnored> {
-        let placed = match response.keeps {
+        let placed = match response.keeps && self.recovery.can_place_early() {
             true => self.place_early(sequence, response),
             false => None,
         };
@@ -129,7 +130,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
     ) -> Option<Result<ReadPlacement, Ignored>> {
         let span = u64::from(response.span);
         if sequence.saturating_add(span) > self.cursor.sequence
-            || !Ahead::reaches(self.una, sequence, span)
+            || !reaches(self.una, sequence, span)
             || !self.are_reads_up_to(sequence)
         {
             return None;
@@ -182,7 +183,7 @@ impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
         sink: &mut impl FnMut(SendCompletion),
     ) {
         let (sequence, span) = (placement.sequence, placement.span);
-        if !Ahead::reaches(self.una, sequence, u64::from(span)) {
+        if !reaches(self.una, sequence, u64::from(span)) {
             return;
         }
         let oldest = self

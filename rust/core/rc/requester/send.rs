@@ -22,6 +22,7 @@ use crate::core::send::Next;
 use crate::core::send::SendError;
 use crate::core::send::SendSource;
 use crate::core::slots::Slot;
+use crate::core::spare::Spare;
 use crate::core::wire::opcode::Opcode;
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
@@ -29,7 +30,7 @@ use core::ops::DerefMut;
 /// Most packets that leave without requesting an ACK.
 const ACK_INTERVAL: u64 = 64;
 
-impl<S: DerefMut<Target = [SendSlot]>> SendSource for Requester<S> {
+impl<S: DerefMut<Target = [SendSlot]>, A: Spare> SendSource for Requester<S, A> {
     #[inline(always)]
     fn next(&mut self, now: u64, max_span: u32) -> Next {
         self.next(now, max_span)
@@ -78,7 +79,7 @@ impl<S: DerefMut<Target = [SendSlot]>> SendSource for Requester<S> {
     }
 }
 
-impl<S: DerefMut<Target = [SendSlot]>> Requester<S> {
+impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// The next segment, or `None` if nothing can be sent (nothing pushed, window full, fence,
     /// back-off, too many READs outstanding, draining, a failed WQE, not connected).
     ///

@@ -18,6 +18,7 @@ use crate::core::memory::Span;
 use crate::core::operation::ATOMIC_SIZE;
 use crate::core::rc::sequence::Sequence;
 use crate::core::segment::IncomingRequest;
+use crate::core::spare::Spare;
 use crate::core::wire::headers::AtomicEth;
 use crate::core::wire::headers::Feth;
 use crate::core::wire::opcode::AtomicKind;
@@ -36,7 +37,7 @@ fn change(kind: AtomicKind, atomic: &AtomicEth) -> AtomicOp {
     }
 }
 
-impl<R: DerefMut<Target = [Resource]>> Responder<R> {
+impl<R: DerefMut<Target = [Resource]>, A: Spare> Responder<R, A> {
     /// An atomic operation in sequence.
     pub(super) fn on_atomic(
         &mut self,

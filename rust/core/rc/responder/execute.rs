@@ -30,12 +30,13 @@ use crate::core::message::received_with;
 use crate::core::message::MAX_MESSAGE;
 use crate::core::rc::sequence::Sequence;
 use crate::core::segment::IncomingRequest;
+use crate::core::spare::Spare;
 use crate::core::wire::headers::NakCode;
 use crate::core::wire::opcode::OpcodeInfo;
 use crate::core::wire::packet::Extension;
 use core::ops::DerefMut;
 
-impl<R: DerefMut<Target = [Resource]>> Responder<R> {
+impl<R: DerefMut<Target = [Resource]>, A: Spare> Responder<R, A> {
     /// A SEND packet in sequence.
     #[inline(always)]
     pub(super) fn on_send(

@@ -48,6 +48,7 @@ use crate::core::env::Keep;
 use crate::core::env::Receive;
 use crate::core::env::ResponderEnv;
 use crate::core::message::Mtu;
+use crate::core::rc::ahead::reaches;
 use crate::core::rc::ahead::Ahead;
 use crate::core::rc::config::RemoteRights;
 use crate::core::rc::config::ResponderConfig;
@@ -56,6 +57,8 @@ use crate::core::rc::sequence::Numbering;
 use crate::core::rc::sequence::Sequence;
 use crate::core::segment::IncomingRequest;
 use crate::core::segment::Response;
+use crate::core::spare::InPlace;
+use crate::core::spare::Spare;
 use crate::core::wire::headers::AethSyndrome;
 use crate::core::wire::headers::NakCode;
 use crate::core::wire::headers::Reth;
@@ -188,8 +191,8 @@ struct Acks {
     ack: Option<Sequence>,
 }
 
-/// The responder of a QP.
-pub struct Responder<R> {
+/// The responder of a QP. What losses need is in memory of `A`.
+pub struct Responder<R, A: Spare = InPlace> {
     state: ResponderState,
     rights: RemoteRights,
     /// RDMA READs and atomic operations that the peer may have outstanding.
@@ -209,20 +212,27 @@ pub struct Responder<R> {
     /// another response.
     taken: Acks,
     /// The packets that are kept.
-    ahead: Ahead,
+    ahead: Ahead<A>,
     /// The packet that had an RNR NAK: what is behind it is not kept.
     rnr_nak_at: Option<Sequence>,
     /// Resource of the READ response returned last.
     last_read: Sequence,
     /// Sequence of the newest request that is answered by a response.
     newest_read: Sequence,
-    resources: Resources<R>,
+    resources: Resources<R, A>,
 }
 
 impl<R: DerefMut<Target = [Resource]>> Responder<R> {
+    /// [`Self::with_spare`], with all memory in place.
+    pub fn new(resources: R) -> Self {
+        Self::with_spare(resources)
+    }
+}
+
+impl<R: DerefMut<Target = [Resource]>, A: Spare> Responder<R, A> {
     /// A responder in RESET with this many resources: a power of two, at most [`MAX_RD_ATOMIC`];
     /// else the next smaller one. [`Self::grow`] gives it more.
-    pub fn new(resources: R) -> Self {
+    pub fn with_spare(resources: R) -> Self {
         Self {
             state: ResponderState::Reset,
             rights: RemoteRights::default(),
@@ -394,7 +404,9 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
             (Kind::ReadRequest, Some(reth)) => u64::from(self.mtu.packets(reth.length())),
             _ => u64::from(request.span),
         };
-        if self.rnr_nak_at == Some(self.expected) || !Ahead::reaches(self.expected, sequence, span)
+        if self.rnr_nak_at == Some(self.expected)
+            || !reaches(self.expected, sequence, span)
+            || !self.ahead.provide()
         {
             return false;
         }
@@ -707,7 +719,7 @@ impl<R: DerefMut<Target = [Resource]>> Responder<R> {
         self.message = Message::None;
         self.newest_ahead = None;
         self.due = Acks::default();
-        self.ahead.clear();
+        self.ahead.free();
         self.rnr_nak_at = None;
         self.resources.clear();
     }

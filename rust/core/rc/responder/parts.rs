@@ -5,6 +5,9 @@
 //! The part that ended last stays known for as long as the list is not full: the local stack may
 //! refuse its responses.
 
+use crate::core::spare::Spare;
+use crate::core::spare::SpareArray;
+
 /// Most parts that wait.
 const MOST: usize = 16;
 
@@ -21,18 +24,21 @@ pub(super) struct ReadPart {
 }
 
 /// The parts.
-#[derive(Debug)]
-pub(super) struct ReadParts {
+///
+/// # Invariants
+///
+/// There is memory for the list if `waiting` is not 0.
+pub(super) struct ReadParts<A: Spare> {
     /// Those that wait, free places, and last of all the part that ended last.
-    list: [ReadPart; MOST],
+    list: SpareArray<ReadPart, MOST, A>,
     /// How many wait.
     waiting: usize,
 }
 
-impl ReadParts {
+impl<A: Spare> ReadParts<A> {
     pub(super) fn new() -> Self {
         Self {
-            list: [ReadPart::default(); MOST],
+            list: SpareArray::new(),
             waiting: 0,
         }
     }
@@ -42,7 +48,9 @@ impl ReadParts {
         self.waiting == 0
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Forgets them, and gives their memory back.
+    pub(super) fn free(&mut self) {
+        self.list.free();
         self.waiting = 0;
     }
 
@@ -53,13 +61,14 @@ impl ReadParts {
 
     /// The first one is done with.
     pub(super) fn end_first(&mut self) {
-        self.list.rotate_left(1);
+        let by = 1.min(self.list.len());
+        self.list.rotate_left(by);
         self.waiting = self.waiting.saturating_sub(1);
     }
 
     /// The one that ended last is the first again. `false` if it is forgotten.
     pub(super) fn bring_back(&mut self) -> bool {
-        if self.waiting >= MOST {
+        if self.waiting >= self.list.len() {
             return false;
         }
         self.list.rotate_right(1);
@@ -67,8 +76,11 @@ impl ReadParts {
         true
     }
 
-    /// Adds one, unless its responses wait already. Returns whether there is room.
+    /// Adds one, unless its responses wait already. Returns whether there is room, and memory.
     pub(super) fn add(&mut self, part: ReadPart) -> bool {
+        if !self.list.provide() {
+            return false;
+        }
         let ReadPart {
             index, from, until, ..
         } = part;
@@ -93,6 +105,9 @@ impl ReadParts {
 )]
 mod tests {
     use super::*;
+    use crate::core::spare::InPlace;
+
+    type ReadParts = super::ReadParts<InPlace>;
 
     fn part(index: u32, from: u32) -> ReadPart {
         ReadPart {

@@ -14,11 +14,12 @@ use super::resource::Resource;
 use crate::core::message::Mtu;
 use crate::core::rc::sequence::Sequence;
 use crate::core::slots::SlotRing;
+use crate::core::spare::Spare;
 use crate::core::wire::headers::Reth;
 use core::ops::DerefMut;
 
 /// The resources, addressed by free-running indices in the order of their requests.
-pub(super) struct Resources<R> {
+pub(super) struct Resources<R, A: Spare> {
     ring: SlotRing<R>,
     /// Index of the next resource.
     made: u32,
@@ -29,10 +30,10 @@ pub(super) struct Resources<R> {
     /// Index of the first one with pending responses, or `made`. Never behind `unanswered`.
     cursor: u32,
     /// Parts to be answered again alone.
-    parts: ReadParts,
+    parts: ReadParts<A>,
 }
 
-impl<R: DerefMut<Target = [Resource]>> Resources<R> {
+impl<R: DerefMut<Target = [Resource]>, A: Spare> Resources<R, A> {
     /// No resources, with as many slots as given, or the next smaller power of two.
     pub(super) fn new(slots: R) -> Self {
         Self {
@@ -55,7 +56,7 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
         self.kept = 0;
         self.unanswered = self.made;
         self.cursor = self.made;
-        self.parts.clear();
+        self.parts.free();
     }
 
     #[inline]
@@ -303,6 +304,9 @@ impl<R: DerefMut<Target = [Resource]>> Resources<R> {
 )]
 mod tests {
     use super::*;
+    use crate::core::spare::InPlace;
+
+    type Resources<R> = super::Resources<R, InPlace>;
 
     const MTU: Mtu = Mtu::MIN;
     const RKEY: u32 = 7;

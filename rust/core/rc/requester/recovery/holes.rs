@@ -9,6 +9,8 @@
 //! that a packet arrived that was sent for the first time after that.
 
 use crate::core::rc::sequence::Sequence;
+use crate::core::spare::Spare;
+use crate::core::spare::SpareArray;
 use core::num::NonZero;
 
 /// Most holes that are remembered; those behind them wait for a later report.
@@ -21,7 +23,7 @@ const LONGEST_WAIT: u8 = 4;
 const CALM: u8 = 16;
 
 /// Packets in a row that the peer misses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Hole {
     /// The first one.
     from: Sequence,
@@ -55,9 +57,12 @@ pub(super) struct NewlyLost {
 }
 
 /// The holes, in their order. They are changed where they are: a softirq has little stack left.
-#[derive(Debug)]
-pub(super) struct Holes {
-    list: [Hole; MOST],
+///
+/// # Invariants
+///
+/// There is memory for the list if `len` is not 0.
+pub(super) struct Holes<A: Spare> {
+    list: SpareArray<Hole, MOST, A>,
     len: usize,
     /// The sequence behind the last packet that the peer keeps, before which all holes are known.
     end: Sequence,
@@ -69,10 +74,10 @@ pub(super) struct Holes {
     expired: u64,
 }
 
-impl Holes {
+impl<A: Spare> Holes<A> {
     pub(super) const fn new() -> Self {
         Self {
-            list: [Hole::new(0, 0); MOST],
+            list: SpareArray::new(),
             len: 0,
             end: 0,
             patience: 1,
@@ -90,6 +95,18 @@ impl Holes {
     #[inline]
     pub(super) fn clear(&mut self) {
         self.len = 0;
+    }
+
+    /// The same, and gives their memory back.
+    pub(super) fn free(&mut self) {
+        self.list.free();
+        self.len = 0;
+    }
+
+    /// Whether there is memory for holes.
+    #[cold]
+    pub(super) fn provide(&mut self) -> bool {
+        self.list.provide()
     }
 
     /// Nothing from `sequence` on counts as sent any more.
@@ -182,7 +199,8 @@ impl Holes {
     }
 
     /// A report: `words` has the packets that are kept, from `una` on; it says nothing of those
-    /// behind the last. `next` is the next new packet, `round_trip` the shortest one known.
+    /// behind the last. `next` is the next new packet, `round_trip` the shortest one known. Nothing
+    /// is learned of it without memory.
     pub(super) fn report(
         &mut self,
         una: Sequence,
@@ -191,6 +209,9 @@ impl Holes {
         now: u64,
         round_trip: u64,
     ) -> NewlyLost {
+        if !self.provide() {
+            return NewlyLost::default();
+        }
         self.end = Sequence::MAX;
         let (mut first, mut newest, mut index) = (una, una, 0);
         for word in words {
@@ -316,8 +337,8 @@ impl Holes {
     /// Whether some are due to be sent again, by the last look at the clock.
     #[inline]
     pub(super) fn has_due(&self) -> bool {
-        self.iter()
-            .any(|hole| hole.again.is_none() && hole.at <= self.expired)
+        let is_due = |hole: &Hole| hole.again.is_none() && hole.at <= self.expired;
+        !self.is_empty() && self.iter().any(is_due)
     }
 
     /// When the next will be due to be sent again.
@@ -378,6 +399,9 @@ impl Holes {
 )]
 mod tests {
     use super::*;
+    use crate::core::spare::InPlace;
+
+    type Holes = super::Holes<InPlace>;
 
     const ROUND_TRIP: u64 = 4000;
 

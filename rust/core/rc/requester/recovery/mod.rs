@@ -48,6 +48,7 @@ use crate::core::rc::ahead::Ahead;
 use crate::core::rc::ahead::REACH;
 use crate::core::rc::config::RequesterConfig;
 use crate::core::rc::sequence::Sequence;
+use crate::core::spare::Spare;
 use holes::Holes;
 use holes::NewlyLost;
 use retry::Retry;
@@ -96,13 +97,13 @@ pub(super) enum Oldest {
 }
 
 /// What is known of the packets in flight.
-pub(super) struct LossRecovery {
+pub(super) struct LossRecovery<A: Spare> {
     window: CongestionWindow,
     retry: Retry,
     tail: Tail,
-    holes: Holes,
+    holes: Holes<A>,
     /// READ responses placed behind a missing one, of a peer that answers a part again alone.
-    placed: Ahead,
+    placed: Ahead<A>,
     /// The `una` for which an implied NAK was honoured.
     implied_at: Option<Sequence>,
     /// The `una` for which a sequence error NAK was honoured, until it is retransmitted.
@@ -111,7 +112,7 @@ pub(super) struct LossRecovery {
     repeated_at: Option<u64>,
 }
 
-impl LossRecovery {
+impl<A: Spare> LossRecovery<A> {
     pub(super) fn new() -> Self {
         Self {
             window: CongestionWindow::begin(false),
@@ -298,6 +299,17 @@ impl LossRecovery {
         self.retry.wait_for_receiver(now, delay);
     }
 
+    /// Whether there is memory for what the peer misses. Without it all is sent again, as with a
+    /// peer that keeps nothing.
+    pub(super) fn can_be_reported(&mut self) -> bool {
+        self.holes.provide()
+    }
+
+    /// Whether there is memory for READ responses that are placed behind a missing one.
+    pub(super) fn can_place_early(&mut self) -> bool {
+        self.holes.provide() && self.placed.provide()
+    }
+
     /// The peer misses packets; `map` gives the words that say what it keeps from `at` on.
     pub(super) fn reported(
         &mut self,
@@ -385,12 +397,12 @@ impl LossRecovery {
         self.reported_at = None;
     }
 
-    /// Forgets everything about packets in flight.
+    /// Forgets everything about packets in flight, and gives back the memory for losses.
     pub(super) fn forget_flight(&mut self) {
         self.forget_losses();
         self.retry.cancel_wait();
-        self.holes.clear();
-        self.placed.clear();
+        self.holes.free();
+        self.placed.free();
         self.repeated_at = None;
         self.tail.restart();
     }

@@ -3,10 +3,11 @@
 //! A peer that keeps what is behind a gap, and says so.
 
 use super::*;
+use crate::core::spare::NoMemory;
 
 /// Six packets from number 1 on are in flight, and a round trip takes 200 us.
-fn rig() -> Rig {
-    let mut rig = Rig::new();
+fn rig<A: Spare>() -> Rig<A> {
+    let mut rig = Rig::with_spare(config());
     rig.push(0, Operation::Send, 1);
     rig.send();
     rig.now += 200_000;
@@ -17,7 +18,7 @@ fn rig() -> Rig {
 }
 
 /// The peer misses packet `n`, and keeps those behind it whose bits are set.
-fn report(rig: &mut Rig, n: u32, kept: u64) -> Progress {
+fn report<A: Spare>(rig: &mut Rig<A>, n: u32, kept: u64) -> Progress {
     let aeth = Aeth::new(SEQUENCE, rig.requester.messages_done);
     let done = &mut rig.done;
     let map = kept.to_le_bytes();
@@ -26,7 +27,7 @@ fn report(rig: &mut Rig, n: u32, kept: u64) -> Progress {
 
 #[test]
 fn what_is_missing_is_sent_again_alone() {
-    let mut rig = rig();
+    let mut rig = rig::<InPlace>();
     assert!(!report(&mut rig, 1, 0b11_0010).has_failed());
     // It may still come by itself.
     assert_eq!(rig.numbers(), []);
@@ -46,7 +47,7 @@ fn what_is_missing_is_sent_again_alone() {
 /// A timer that runs late finds that a hole and a probe are due: one packet is both.
 #[test]
 fn a_hole_that_is_sent_again_is_probe_enough() {
-    let mut rig = rig();
+    let mut rig = rig::<InPlace>();
     rig.requester.set_ack_timeout(Some(u64::from(u32::MAX)));
     let _ = report(&mut rig, 1, 0b11_1110);
     let probe = rig.now + 2_000_000;
@@ -59,7 +60,7 @@ fn a_hole_that_is_sent_again_is_probe_enough() {
 /// All has left again, so what the peer said before that is no loss.
 #[test]
 fn a_report_that_crosses_what_went_back_is_ignored() {
-    let mut rig = rig();
+    let mut rig = rig::<InPlace>();
     let _ = rig.on(1, SEQUENCE);
     assert_eq!(rig.numbers(), [1, 2, 3, 4, 5, 6]);
     rig.now += 100_000;
@@ -74,7 +75,7 @@ fn a_report_that_crosses_what_went_back_is_ignored() {
 }
 
 /// A response of a READ, from a peer that answers a part of it again alone.
-fn early(rig: &mut Rig, n: u32, (first, last): (bool, bool)) -> Result<(), Ignored> {
+fn early<A: Spare>(rig: &mut Rig<A>, n: u32, (first, last): (bool, bool)) -> Result<(), Ignored> {
     let response = ReadSegment {
         brings: Brings::Data,
         psn: psn(n),
@@ -94,8 +95,8 @@ fn early(rig: &mut Rig, n: u32, (first, last): (bool, bool)) -> Result<(), Ignor
 }
 
 /// Two READs of six packets from number 1 on; a round trip takes 200 us.
-fn reading() -> Rig {
-    let mut rig = Rig::new();
+fn reading<A: Spare>() -> Rig<A> {
+    let mut rig = Rig::with_spare(config());
     rig.push(0, Operation::Send, 1);
     rig.send();
     rig.now += 200_000;
@@ -108,7 +109,7 @@ fn reading() -> Rig {
 const MIDDLE: (bool, bool) = (false, false);
 
 /// The PSN and the length of each READ request that is sent.
-fn asked(rig: &mut Rig) -> Vec<(u32, u32)> {
+fn asked<A: Spare>(rig: &mut Rig<A>) -> Vec<(u32, u32)> {
     let mut asked = Vec::new();
     while let Some(segment) = rig.next() {
         let n = segment.psn.distance_from(psn(0)) as u32;
@@ -119,7 +120,7 @@ fn asked(rig: &mut Rig) -> Vec<(u32, u32)> {
 
 #[test]
 fn responses_behind_a_missing_one_are_placed() {
-    let mut rig = reading();
+    let mut rig = reading::<InPlace>();
     rig.now += 200_000;
     early(&mut rig, 1, (true, false)).unwrap();
     for n in [3, 6] {
@@ -145,7 +146,7 @@ fn responses_behind_a_missing_one_are_placed() {
 /// The beginning of what was asked for again is lost again: what comes behind it shows that.
 #[test]
 fn a_part_that_is_lost_again_is_asked_for_again() {
-    let mut rig = reading();
+    let mut rig = reading::<InPlace>();
     early(&mut rig, 6, (false, true)).unwrap();
     let _ = rig.tick(rig.now + 50_000);
     assert_eq!(asked(&mut rig), [(1, 1280)]);
@@ -166,7 +167,7 @@ fn a_part_that_is_lost_again_is_asked_for_again() {
 /// one whole.
 #[test]
 fn both_ends_may_miss_something() {
-    let mut rig = reading();
+    let mut rig = reading::<InPlace>();
     rig.push(2, Operation::Read, 512);
     rig.push(3, Operation::Send, 1);
     assert_eq!(rig.numbers(), [7, 9]);
@@ -182,14 +183,14 @@ fn both_ends_may_miss_something() {
 /// anything: nothing is placed early.
 #[test]
 fn others_begin_again() {
-    let mut rig = reading();
+    let mut rig = reading::<InPlace>();
     rig.push(2, Operation::Send, 1);
     rig.send();
     early(&mut rig, 3, MIDDLE).unwrap();
     let _ = rig.on(7, ACK);
     assert_eq!(asked(&mut rig), [(1, 1536), (7, 1)]);
 
-    let mut rig = reading();
+    let mut rig = reading::<InPlace>();
     assert_eq!(early(&mut rig, 3, (true, true)), Err(Ignored::Gap));
     assert_eq!(rig.requester.counters().out_of_sequence, 1);
     assert_eq!(asked(&mut rig), []);
@@ -200,11 +201,40 @@ fn others_begin_again() {
     assert_eq!(asked(&mut rig), [(1, 1536)]);
 }
 
+/// Without memory for what is missing, a report is a NAK, and a response behind a gap implies one.
+#[test]
+fn all_is_sent_again_without_memory() {
+    let mut rig = rig::<NoMemory>();
+    let _ = report(&mut rig, 2, 0b1_0010);
+    assert_eq!(rig.numbers(), [2, 3, 4, 5, 6]);
+    let counters = rig.requester.counters();
+    assert_eq!((counters.seq_naks, counters.missing_reports), (1, 0));
+    let _ = rig.on(6, ACK);
+    assert_eq!(rig.ended(), [(0, Status::Success), (1, Status::Success)]);
+
+    let mut rig = reading::<NoMemory>();
+    early(&mut rig, 1, (true, false)).unwrap();
+    assert_eq!(early(&mut rig, 3, MIDDLE), Err(Ignored::Gap));
+    assert_eq!(asked(&mut rig), [(2, 1280)]);
+    // The peer says what it misses behind READs whose responses are missing here.
+    rig.push(2, Operation::Send, 1);
+    assert_eq!(rig.numbers(), [7]);
+    rig.now += 1_000_000;
+    early(&mut rig, 2, (true, false)).unwrap();
+    let _ = report(&mut rig, 7, 0b10);
+    assert_eq!(asked(&mut rig), [(3, 1024), (7, 1)]);
+    for n in 3..=6 {
+        early(&mut rig, n, (n == 3, n == 6)).unwrap();
+    }
+    let _ = rig.on(7, ACK);
+    assert_eq!(rig.ended().len(), 3);
+}
+
 /// The local stack refuses what was to close a hole, and what is new behind it: both leave again,
 /// and nothing else.
 #[test]
 fn what_was_to_close_a_hole_and_did_not_leave_is_sent_again() {
-    let mut rig = rig();
+    let mut rig = rig::<InPlace>();
     let _ = report(&mut rig, 1, 0b11_0110);
     let _ = rig.tick(rig.now + 50_000);
     let refused = rig.next().unwrap();
@@ -233,7 +263,7 @@ fn what_was_to_close_a_hole_and_did_not_leave_is_sent_again() {
 /// A fence waits for READs that are not complete, and not for parts that were asked for twice.
 #[test]
 fn a_part_that_did_not_leave_counts_as_no_read() {
-    let mut rig = reading();
+    let mut rig = reading::<InPlace>();
     let mut fenced = wr(2, Operation::Send, 1);
     fenced.fence = true;
     rig.requester.push(fenced).unwrap();

@@ -41,8 +41,8 @@ const TIMEOUT: u64 = 1_000_000;
 /// First PSN: it wraps after four packets.
 const PSN: u32 = 0xff_fffc;
 
-struct Rig {
-    requester: Requester<Vec<SendSlot>>,
+struct Rig<A: Spare = InPlace> {
+    requester: Requester<Vec<SendSlot>, A>,
     done: Vec<SendCompletion>,
     now: u64,
 }
@@ -96,7 +96,13 @@ impl Rig {
     }
 
     fn with(config: RequesterConfig) -> Self {
-        let mut requester = Requester::new(vec![SendSlot::default(); 16]);
+        Self::with_spare(config)
+    }
+}
+
+impl<A: Spare> Rig<A> {
+    fn with_spare(config: RequesterConfig) -> Self {
+        let mut requester = Requester::with_spare(vec![SendSlot::default(); 16]);
         requester.connect(config);
         Self {
             requester,

@@ -3,6 +3,7 @@
 //! Requests behind a gap that are kept.
 
 use super::*;
+use crate::core::spare::NoMemory;
 
 fn kept(n: u32, ack_req: bool) -> IncomingRequest {
     IncomingRequest {
@@ -58,6 +59,32 @@ fn what_is_behind_a_gap_is_kept_and_executed_in_its_turn() {
     }
     assert!(rig.responder.keeps_nothing());
     assert_eq!(rig.answers(), [(6, Ok(ACK))]);
+}
+
+/// Without memory, what is behind a gap is dropped, and a READ is answered again from there on.
+#[test]
+fn nothing_is_kept_without_memory() {
+    let mut rig = Rig::<NoMemory>::with_spare(config());
+    rig.env.keep = Some(Keep::Kept);
+    let outcome = rig.on(kept(1, false));
+    assert_eq!(outcome.dropped, Some(DropReason::OutOfSequence));
+    assert!(rig.responder.keeps_nothing() && rig.responder.next_kept().is_none());
+    assert_eq!(rig.answers(), [(0, Ok(SEQUENCE))]);
+    rig.ok(kept(0, true));
+    rig.ok(kept(1, true));
+    assert_eq!(rig.answers(), [(1, Ok(ACK))]);
+
+    let from = |n: u32| IncomingRequest {
+        keeps: true,
+        ..read(2 + n, BASE + u64::from(n * MTU), (4 - n) * MTU)
+    };
+    rig.ok(from(0));
+    assert_eq!(rig.answers().len(), 4);
+    assert_eq!(rig.on(from(2)).dropped, Some(DropReason::Duplicate));
+    assert_eq!(
+        rig.answers().iter().map(|it| it.0).collect::<Vec<_>>(),
+        [4, 5]
+    );
 }
 
 /// Of two that say different things under one PSN none is kept; nor is one that the owner has lost.

@@ -155,8 +155,8 @@ impl ResponderEnv for Env {
     }
 }
 
-struct Rig {
-    responder: Responder<Vec<Resource>>,
+struct Rig<A: Spare = InPlace> {
+    responder: Responder<Vec<Resource>, A>,
     env: Env,
 }
 
@@ -235,7 +235,13 @@ impl Rig {
     }
 
     fn with(config: ResponderConfig) -> Self {
-        let mut responder = Responder::new(vec![Resource::default(); 16]);
+        Self::with_spare(config)
+    }
+}
+
+impl<A: Spare> Rig<A> {
+    fn with_spare(config: ResponderConfig) -> Self {
+        let mut responder = Responder::with_spare(vec![Resource::default(); 16]);
         responder.connect(config);
         Self {
             responder,
