@@ -24,8 +24,11 @@ use crate::sys::net::{
 /// A path. Each queue of a QP has its own, under its own lock.
 #[derive(Clone)]
 pub struct Path {
-    av: AddressVector,
     flow: Flow,
+    /// Index of the netdev of the source GID.
+    ifindex: i32,
+    /// The destination is a GID of the same device.
+    to_own_device: bool,
     resident: Resident,
     /// Looked up on first use, and again when it is no longer valid.
     route: Option<Route>,
@@ -44,7 +47,7 @@ impl Path {
     /// Path along `av`, for packets of a netdev in the namespace of `resident`. The flow label of
     /// the address vector chooses the UDP source port, or `flow` if the label is 0. Returns `None`
     /// if one GID is IPv4 and the other IPv6.
-    pub fn new(resident: &Resident, flow: u32, av: AddressVector) -> Option<Self> {
+    pub fn new(resident: &Resident, flow: u32, av: &AddressVector) -> Option<Self> {
         let addresses = match (ipv4(&av.source), ipv4(&av.destination)) {
             (Some(src), Some(dst)) => Addresses::V4 { src, dst },
             (None, None) => Addresses::V6 {
@@ -67,7 +70,8 @@ impl Path {
                     label => label,
                 }),
             },
-            av,
+            ifindex: av.ifindex,
+            to_own_device: av.to_own_device,
             resident: resident.clone(),
             route: None,
         })
@@ -91,18 +95,18 @@ impl Path {
 
     /// Whether the destination is a GID of the same device.
     pub fn is_to_own_device(&self) -> bool {
-        self.av.to_own_device
+        self.to_own_device
     }
 
     /// Whether `other` is the reverse of this path.
     pub fn is_reverse_of(&self, other: &Path) -> bool {
-        self.av.source == other.av.destination && self.av.destination == other.av.source
+        self.flow.addresses == other.flow.addresses.reversed()
     }
 
     /// The route, looked up again if it is no longer valid.
     pub fn find_route(&mut self) -> Option<&Route> {
         if !self.route.as_ref().is_some_and(Route::is_valid) {
-            self.route = Route::lookup(&self.resident, self.av.ifindex, &self.flow).ok();
+            self.route = Route::lookup(&self.resident, self.ifindex, &self.flow).ok();
         }
         self.route.as_ref()
     }
@@ -127,7 +131,7 @@ impl Path {
         if packet.addresses() != Some(self.flow.addresses.reversed()) {
             return Err(Counter::DropAddress);
         }
-        if packet.ifindex() == self.av.ifindex {
+        if packet.ifindex() == self.ifindex {
             return Ok(());
         }
         let comes_back = |route: &Route| route.is_loopback() && route.ifindex() == packet.ifindex();

@@ -81,8 +81,6 @@ pub(super) struct SendQueue {
     pub(super) asks_for_completions: bool,
     /// Who transmits, by the last event that said it.
     traced_sender: SenderKind,
-    /// Values already added to the counters of the port.
-    counted: (RequesterCounters, Moves),
 }
 
 /// Where responses are sent.
@@ -196,7 +194,6 @@ impl SendQueue {
             notify_drained: false,
             asks_for_completions: false,
             traced_sender: SenderKind::default(),
-            counted: Default::default(),
         }))
     }
 
@@ -248,115 +245,66 @@ impl SendQueue {
     /// none.
     #[inline]
     pub(super) fn count(&mut self, qpn: u32, counters: &Counters) {
-        let moves = self.offload.moves();
-        let news = match &mut self.requester {
-            AnyRequester::Reliable(it) => it.take_changed_counters(),
-            AnyRequester::Unreliable(_) | AnyRequester::Datagram(_) => None,
-        };
-        if news.is_some() || moves != self.counted.1 {
-            self.add(qpn, news, moves, counters);
+        if let Some(moves) = self.offload.take_moves() {
+            Self::add_moves(moves, counters);
+        }
+        if let AnyRequester::Reliable(requester) = &mut self.requester {
+            if let Some(news) = requester.take_counters() {
+                self.add(qpn, &news, counters);
+            }
         }
     }
 
     #[cold]
-    fn add(
-        &mut self,
-        qpn: u32,
-        news: Option<RequesterCounters>,
-        moves: Moves,
-        counters: &Counters,
-    ) {
-        let (before, moved) = self.counted;
-        let now = news.unwrap_or(before);
-        self.trace_recovery(qpn, &now, &before);
-        self.counted = (now, moves);
-        let add = |counter, now: u64, before: u64| {
-            if now != before {
-                counters.add(counter, now.wrapping_sub(before));
+    fn add_moves(moves: Moves, counters: &Counters) {
+        counters.add(Counter::Offloaded, moves.away.into());
+        counters.add(Counter::OffloadEnded, moves.back.into());
+        counters.add(Counter::Polled, moves.polled.into());
+    }
+
+    #[cold]
+    fn add(&self, qpn: u32, news: &RequesterCounters, counters: &Counters) {
+        self.trace_recovery(qpn, news);
+        for (counter, count) in [
+            (Counter::Retransmitted, news.retransmitted),
+            (Counter::AckTimeout, news.timeouts),
+            (Counter::RnrNakReceived, news.rnr_naks),
+            (Counter::SequenceNakReceived, news.seq_naks),
+            (Counter::FatalNakReceived, news.fatal_naks),
+            (Counter::MissingReceived, news.missing_reports),
+            (Counter::TailProbe, news.tail_probes),
+            (Counter::StaleResponse, news.duplicate_responses),
+            (Counter::StaleResponse, news.unexpected_responses),
+            (Counter::OutOfSequenceResponse, news.out_of_sequence),
+            (Counter::BadResponse, news.bad_responses),
+        ] {
+            if count != 0 {
+                counters.add(counter, count.into());
             }
-        };
-        add(
-            Counter::Retransmitted,
-            now.retransmitted,
-            before.retransmitted,
-        );
-        add(Counter::AckTimeout, now.timeouts, before.timeouts);
-        add(Counter::RnrNakReceived, now.rnr_naks, before.rnr_naks);
-        add(Counter::SequenceNakReceived, now.seq_naks, before.seq_naks);
-        add(Counter::FatalNakReceived, now.fatal_naks, before.fatal_naks);
-        add(
-            Counter::MissingReceived,
-            now.missing_reports,
-            before.missing_reports,
-        );
-        add(Counter::TailProbe, now.tail_probes, before.tail_probes);
-        add(
-            Counter::StaleResponse,
-            now.duplicate_responses,
-            before.duplicate_responses,
-        );
-        add(
-            Counter::StaleResponse,
-            now.unexpected_responses,
-            before.unexpected_responses,
-        );
-        add(
-            Counter::OutOfSequenceResponse,
-            now.out_of_sequence,
-            before.out_of_sequence,
-        );
-        add(
-            Counter::BadResponse,
-            now.bad_responses,
-            before.bad_responses,
-        );
-        add(Counter::Offloaded, moves.away, moved.away);
-        add(Counter::OffloadEnded, moves.back, moved.back);
-        add(Counter::Polled, moves.polled, moved.polled);
+        }
     }
 }
 
 impl SendQueue {
     /// An event for each kind of loss that was met since the last call.
-    fn trace_recovery(&self, qpn: u32, now: &RequesterCounters, before: &RequesterCounters) {
+    fn trace_recovery(&self, qpn: u32, news: &RequesterCounters) {
         let AnyRequester::Reliable(requester) = &self.requester else {
             return;
         };
-        for (what, now, before) in [
-            (Recovery::Timeout, now.timeouts, before.timeouts),
-            (Recovery::RnrNak, now.rnr_naks, before.rnr_naks),
-            (Recovery::SequenceNak, now.seq_naks, before.seq_naks),
-            (Recovery::ImpliedNak, now.implied_naks, before.implied_naks),
-            (Recovery::FatalNak, now.fatal_naks, before.fatal_naks),
-            (Recovery::TailProbe, now.tail_probes, before.tail_probes),
-            (Recovery::Slowdown, now.slowdowns, before.slowdowns),
-            (
-                Recovery::DuplicateResponse,
-                now.duplicate_responses,
-                before.duplicate_responses,
-            ),
-            (
-                Recovery::UnexpectedResponse,
-                now.unexpected_responses,
-                before.unexpected_responses,
-            ),
-            (
-                Recovery::OutOfSequenceResponse,
-                now.out_of_sequence,
-                before.out_of_sequence,
-            ),
-            (
-                Recovery::BadResponse,
-                now.bad_responses,
-                before.bad_responses,
-            ),
-            (
-                Recovery::Retransmitted,
-                now.retransmitted,
-                before.retransmitted,
-            ),
+        for (what, count) in [
+            (Recovery::Timeout, news.timeouts),
+            (Recovery::RnrNak, news.rnr_naks),
+            (Recovery::SequenceNak, news.seq_naks),
+            (Recovery::ImpliedNak, news.implied_naks),
+            (Recovery::FatalNak, news.fatal_naks),
+            (Recovery::TailProbe, news.tail_probes),
+            (Recovery::Slowdown, news.slowdowns),
+            (Recovery::DuplicateResponse, news.duplicate_responses),
+            (Recovery::UnexpectedResponse, news.unexpected_responses),
+            (Recovery::OutOfSequenceResponse, news.out_of_sequence),
+            (Recovery::BadResponse, news.bad_responses),
+            (Recovery::Retransmitted, news.retransmitted),
         ] {
-            let count = now.wrapping_sub(before);
             if count == 0 {
                 continue;
             }
@@ -366,7 +314,7 @@ impl SendQueue {
                 trace::Recover {
                     qpn,
                     what: what as u32,
-                    count: count as u32,
+                    count,
                     una: requester.oldest_psn().get(),
                     retries: retries.into(),
                     rnr_retries: rnr_retries.into(),

@@ -268,32 +268,18 @@ struct module *ferroce_this_module(void)
 	return THIS_MODULE;
 }
 
-static enum hrtimer_restart ferroce_timer_fire(struct hrtimer *timer)
-{
-	struct ferroce_timer *this =
-		container_of(timer, struct ferroce_timer, timer);
+const enum hrtimer_restart ferroce_timer_done = HRTIMER_NORESTART;
 
-	this->fire(this);
-	return HRTIMER_NORESTART;
-}
-
-void ferroce_timer_setup(struct ferroce_timer *timer,
-			 void (*fire)(struct ferroce_timer *timer))
+void ferroce_timer_setup(struct hrtimer *timer,
+			 enum hrtimer_restart (*fire)(struct hrtimer *timer))
 {
-	timer->fire = fire;
-	hrtimer_setup(&timer->timer, ferroce_timer_fire, CLOCK_MONOTONIC,
+	hrtimer_setup(timer, fire, CLOCK_MONOTONIC,
 		      HRTIMER_MODE_ABS_PINNED_SOFT);
 }
 
-void ferroce_timer_start(struct ferroce_timer *timer, u64 at)
+void ferroce_timer_start(struct hrtimer *timer, u64 at)
 {
-	hrtimer_start(&timer->timer, ns_to_ktime(at),
-		      HRTIMER_MODE_ABS_PINNED_SOFT);
-}
-
-void ferroce_timer_cancel(struct ferroce_timer *timer)
-{
-	hrtimer_cancel(&timer->timer);
+	hrtimer_start(timer, ns_to_ktime(at), HRTIMER_MODE_ABS_PINNED_SOFT);
 }
 
 /* As ib_umem_get() does; the pages are given back by ferroce_uncharge_pinned(). */

@@ -70,15 +70,14 @@ bool ferroce_cpu_is_online(unsigned int cpu);
 bool ferroce_is_alone(void);
 struct module *ferroce_this_module(void);
 
-/* A timer that fires once, in the timer softirq. */
-struct ferroce_timer {
-	struct hrtimer timer;
-	void (*fire)(struct ferroce_timer *timer);
-};
-void ferroce_timer_setup(struct ferroce_timer *timer,
-			 void (*fire)(struct ferroce_timer *timer));
-void ferroce_timer_start(struct ferroce_timer *timer, u64 at);
-void ferroce_timer_cancel(struct ferroce_timer *timer);
+/*
+ * A timer that fires in the timer softirq: once, if fire() returns
+ * ferroce_timer_done, whose name bindgen has from the version of the kernel.
+ */
+extern const enum hrtimer_restart ferroce_timer_done;
+void ferroce_timer_setup(struct hrtimer *timer,
+			 enum hrtimer_restart (*fire)(struct hrtimer *timer));
+void ferroce_timer_start(struct hrtimer *timer, u64 at);
 
 /* Memory. */
 struct mm_struct *ferroce_charge_pinned(unsigned long pages);

@@ -55,7 +55,7 @@ const IDLE: u64 = u64::MAX;
 #[pin_data(PinnedDrop)]
 pub struct Deadline<T: Expires<ID>, const ID: u64 = 0> {
     #[pin]
-    timer: Opaque<bindings::ferroce_timer>,
+    timer: Opaque<bindings::hrtimer>,
     owner: AtomicPtr<T>,
     /// When the timer fires; [`IDLE`] if it does not.
     programmed: AtomicU64,
@@ -74,7 +74,7 @@ impl<T: Expires<ID>, const ID: u64> Deadline<T, ID> {
         pin_init!(Self {
             // SAFETY: `slot` is valid for writes and stays where it is; `fire` has the right type.
             timer <- unsafe {
-                pin_init::pin_init_from_closure(|slot: *mut Opaque<bindings::ferroce_timer>| {
+                pin_init::pin_init_from_closure(|slot: *mut Opaque<bindings::hrtimer>| {
                     bindings::ferroce_timer_setup(Opaque::cast_into(slot), Some(Self::fire));
                     Ok::<(), core::convert::Infallible>(())
                 })
@@ -127,7 +127,7 @@ impl<T: Expires<ID>, const ID: u64> Deadline<T, ID> {
     /// # Safety
     ///
     /// Only for the timer core, with the timer of a `Deadline<T, ID>`.
-    unsafe extern "C" fn fire(timer: *mut bindings::ferroce_timer) {
+    unsafe extern "C" fn fire(timer: *mut bindings::hrtimer) -> bindings::hrtimer_restart {
         // SAFETY: By the requirement `timer` is the field of a deadline, which is live, for its
         // drop waits for this function.
         let this = unsafe { &*kernel::container_of!(Opaque::cast_from(timer), Self, timer) };
@@ -139,6 +139,8 @@ impl<T: Expires<ID>, const ID: u64> Deadline<T, ID> {
             let owner = unsafe { ArcBorrow::from_raw(owner.cast_const()) };
             T::expired(owner);
         }
+        // SAFETY: A constant.
+        unsafe { bindings::ferroce_timer_done }
     }
 }
 
@@ -165,7 +167,7 @@ impl<T: Expires<ID>, const ID: u64> Drop for Running<T, ID> {
         let deadline = unsafe { self.deadline.as_ref() };
         deadline.owner.store(core::ptr::null_mut(), Release);
         // SAFETY: The timer is set up.
-        unsafe { bindings::ferroce_timer_cancel(deadline.timer.get()) };
+        unsafe { bindings::hrtimer_cancel(deadline.timer.get()) };
         deadline.programmed.store(IDLE, Relaxed);
     }
 }
@@ -174,6 +176,6 @@ impl<T: Expires<ID>, const ID: u64> Drop for Running<T, ID> {
 impl<T: Expires<ID>, const ID: u64> PinnedDrop for Deadline<T, ID> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: The timer is set up; one that was never armed is cancelled at no cost.
-        unsafe { bindings::ferroce_timer_cancel(self.timer.get()) };
+        unsafe { bindings::hrtimer_cancel(self.timer.get()) };
     }
 }

@@ -69,7 +69,7 @@ impl AddressHandle for AhObject {
         let reserved = port.reserve_ah(context)?;
         let vector = init.vector;
         // One flow per handle: its datagrams stay in order.
-        let mut path = Path::new(port.resident(), reserved.number(), init).ok_or(EINVAL)?;
+        let mut path = Path::new(port.resident(), reserved.number(), &init).ok_or(EINVAL)?;
         if context == AllocContext::Sleeps {
             // Without a route datagrams look it up themselves, and are lost until there is one.
             let _ = path.find_route();

@@ -408,7 +408,7 @@ impl QpObject {
         ah::check_mtu(&self.underlay, av, attributes.mtu)?;
         let flow = flow_of_connection(self.qp.number(), attributes.dest_qpn);
         let resident = self.qp.port().resident();
-        let mut path = Path::new(resident, flow, av.clone()).ok_or(EINVAL)?;
+        let mut path = Path::new(resident, flow, av).ok_or(EINVAL)?;
         // What has no window cannot slow down.
         if self.service.requester == Protocol::Reliable && self.qp.port().ecn() {
             path.let_mark();

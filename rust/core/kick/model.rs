@@ -672,7 +672,7 @@ fn a_network_that_loses_nothing_needs_no_timer() {
         short: seed % 2 == 0,
     });
     // Queues came back for each of the reasons.
-    assert!(sum.slow > 0 && sum.moves.back > u64::from(sum.slow));
+    assert!(sum.slow > 0 && sum.moves.back > sum.slow);
 }
 
 /// As above, without an ACK timeout: nothing can be repeated.

@@ -99,11 +99,11 @@ pub enum AfterRun<C> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Moves {
     /// To another CPU, because the process streams.
-    pub away: u64,
+    pub away: u32,
     /// Back from there, or not there at all, because that CPU had other work.
-    pub back: u64,
+    pub back: u32,
     /// To a timer on the same CPU.
-    pub polled: u64,
+    pub polled: u32,
 }
 
 /// Who transmits for a queue.

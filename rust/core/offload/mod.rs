@@ -180,10 +180,16 @@ impl<C: Copy + PartialEq> Offload<C> {
         }
     }
 
-    /// Counts of moves of this queue.
+    /// Counts of moves of this queue since they were taken last.
     #[inline]
     pub fn moves(&self) -> Moves {
         self.moves
+    }
+
+    /// Takes the counts, if one of them is not 0: they begin anew.
+    #[inline]
+    pub fn take_moves(&mut self) -> Option<Moves> {
+        (self.moves != Moves::default()).then(|| core::mem::take(&mut self.moves))
     }
 
     /// A doorbell, after earlier doorbells fetched `taken` WQEs. `position` is the progress of the

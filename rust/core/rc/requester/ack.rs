@@ -312,7 +312,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     pub(super) fn missing(
         &mut self,
         oldest: Oldest,
-        counter: impl FnOnce(&mut RequesterCounters) -> &mut u64,
+        counter: impl FnOnce(&mut RequesterCounters) -> &mut u32,
         sink: &mut impl FnMut(SendCompletion),
     ) {
         if oldest == Oldest::NoNews {

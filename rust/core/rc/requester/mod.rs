@@ -293,22 +293,22 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         self.recovery.window_size()
     }
 
-    /// The counters. They are kept over [`Self::reset`].
+    /// The counters since they were taken last. They are kept over [`Self::reset`].
     pub fn counters(&self) -> &RequesterCounters {
         &self.counters
     }
 
-    /// The counters, if one other than the packet counter has changed since the last call.
+    /// Takes the counters, if one other than the packet counter is not 0: they begin anew.
     #[inline]
-    pub fn take_changed_counters(&mut self) -> Option<RequesterCounters> {
-        core::mem::take(&mut self.counters_changed).then_some(self.counters)
+    pub fn take_counters(&mut self) -> Option<RequesterCounters> {
+        core::mem::take(&mut self.counters_changed).then(|| core::mem::take(&mut self.counters))
     }
 
     /// Marks a rare counter as changed.
     #[cold]
-    fn count(&mut self, by: u32, counter: impl FnOnce(&mut RequesterCounters) -> &mut u64) {
+    fn count(&mut self, by: u32, counter: impl FnOnce(&mut RequesterCounters) -> &mut u32) {
         let counter = counter(&mut self.counters);
-        *counter = counter.wrapping_add(u64::from(by));
+        *counter = counter.wrapping_add(by);
         self.counters_changed = true;
     }
 

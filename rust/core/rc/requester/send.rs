@@ -495,7 +495,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     #[inline(always)]
     fn step(&mut self, psns: u32, packets: u32, now: u64) {
         self.recovery.sent(self.flight(), now);
-        self.counters.packets = self.counters.packets.wrapping_add(u64::from(packets));
+        self.counters.packets = self.counters.packets.wrapping_add(packets);
         if self.cursor.sequence < self.sent {
             self.count(packets, |counters| &mut counters.retransmitted);
         }

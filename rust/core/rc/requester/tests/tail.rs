@@ -39,7 +39,7 @@ fn a_silent_tail_is_probed_until_the_timeout() {
         let counters = *rig.requester.counters();
         assert_eq!(
             (counters.tail_probes, counters.retransmitted),
-            (n as u64 + 1, 0)
+            (n as u32 + 1, 0)
         );
     }
     // Then the timeout, which the probes have not moved.
