@@ -9,7 +9,7 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes, the network headers of the first packet included.
-    pub bytes: usize,
+    pub bytes: u32,
     /// Packets.
     pub packets: u16,
 }
@@ -19,14 +19,14 @@ pub struct Limits {
 pub struct BatchShape {
     limits: Limits,
     packets: u16,
-    bytes: usize,
-    first: usize,
-    last: usize,
+    bytes: u32,
+    first: u32,
+    last: u32,
 }
 
 impl BatchShape {
     /// One packet, of `len` bytes behind `headers` bytes of network headers.
-    pub fn new(headers: usize, len: usize, limits: Limits) -> Self {
+    pub fn new(headers: u32, len: u32, limits: Limits) -> Self {
         Self {
             limits,
             packets: 1,
@@ -44,7 +44,7 @@ impl BatchShape {
 
     /// Whether a packet of `len` bytes behind its network headers can be the next one.
     #[inline]
-    pub fn takes(&self, len: usize) -> bool {
+    pub fn takes(&self, len: u32) -> bool {
         self.packets < self.limits.packets
             && self.last == self.first
             && len <= self.first
@@ -53,7 +53,7 @@ impl BatchShape {
 
     /// Adds such a packet, if it can be the next one; says whether it did.
     #[inline]
-    pub fn add(&mut self, len: usize) -> bool {
+    pub fn add(&mut self, len: u32) -> bool {
         if !self.takes(len) {
             return false;
         }

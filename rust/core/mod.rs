@@ -43,6 +43,7 @@
 //! | the reference count that ends access to memory | [`gate`] |
 //! | slots addressed by free-running indices | [`slots`] |
 //! | memory that is allocated when a packet is lost | [`spare`] |
+//! | numbers that may be unknown | [`known`] |
 //! | limits of the number of objects | [`quota`] |
 //! | packets | [`wire`] |
 //! | rings and structures shared with the provider | [`uabi`] |
@@ -72,6 +73,7 @@ pub mod completion;
 pub mod env;
 pub mod gate;
 pub mod kick;
+pub mod known;
 pub mod memory;
 pub mod message;
 pub mod offload;

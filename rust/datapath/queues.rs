@@ -13,6 +13,7 @@ use super::protocol::{
 use super::traced;
 use super::tx_batch::TxBatch;
 use crate::core::kick::AskedBy;
+use crate::core::known::Known;
 use crate::core::offload::{
     InFlight,
     Moves,
@@ -74,7 +75,7 @@ pub(super) struct SendQueue {
     /// The round in which a timer last polled the ring.
     pub(super) round: u32,
     /// When packets that are not acknowledged (UC, UD) last left.
-    pub(super) left_at: Option<u64>,
+    pub(super) left_at: Option<Known>,
     /// Raise `IBV_EVENT_SQ_DRAINED` when the queue is drained.
     pub(super) notify_drained: bool,
     /// Some WQE was signaled.
@@ -128,7 +129,7 @@ const REFUSAL_PAUSE: u64 = 1_000_000;
 #[derive(Default)]
 pub(super) struct Refusals {
     /// When to retry.
-    resume: Option<u64>,
+    resume: Option<Known>,
     /// Consecutive refusals.
     count: u8,
 }
@@ -139,8 +140,9 @@ impl Refusals {
     pub(super) fn add(&mut self, now: u64) -> Option<u64> {
         self.count = self.count.saturating_add(1);
         let resume = now.saturating_add(REFUSAL_PAUSE);
-        self.resume = (self.count <= MAX_REFUSALS).then_some(resume);
-        self.resume
+        let resume = (self.count <= MAX_REFUSALS).then_some(resume);
+        self.resume = resume.and_then(Known::new);
+        resume
     }
 
     /// Responses were sent.
@@ -152,10 +154,10 @@ impl Refusals {
     /// Returns when to retry if it is too early now.
     #[inline]
     pub(super) fn wait_until(&mut self, now: u64) -> Option<u64> {
-        if self.resume.is_some_and(|at| at <= now) {
+        if self.resume.is_some_and(|at| at.get() <= now) {
             self.resume = None;
         }
-        self.resume
+        self.resume.map(Known::get)
     }
 }
 
@@ -230,7 +232,7 @@ impl SendQueue {
             // UD promises no order, and a worker on the other CPU might be late (`is_watched`).
             AnyRequester::Datagram(_) if !self.is_watched() => InFlight::Nothing,
             AnyRequester::Unreliable(_) | AnyRequester::Datagram(_) => match self.left_at {
-                Some(at) if now.saturating_sub(at) < TIME_TO_LEAVE => InFlight::Unbounded,
+                Some(at) if now.saturating_sub(at.get()) < TIME_TO_LEAVE => InFlight::Unbounded,
                 _ => InFlight::Nothing,
             },
         };

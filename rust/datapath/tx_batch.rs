@@ -38,7 +38,7 @@ pub struct TxBatch<M> {
 struct OpenBatch<M> {
     packets: TxList,
     /// Bytes from the BTHs to the ICRCs.
-    bytes: usize,
+    bytes: u32,
     /// Mark of the first packet.
     mark: M,
 }
@@ -112,12 +112,12 @@ impl<M> TxBatch<M> {
                     counters.inc(Counter::SendLost);
                     return Err(TxError::Refused(mark));
                 }
-                open.bytes = open.bytes.wrapping_add(total);
+                open.bytes = open.bytes.wrapping_add(total as u32);
             }
             (Some((packet, route)), open) => {
                 *open = Some(OpenBatch {
                     packets: TxList::new(packet, route),
-                    bytes: total,
+                    bytes: total as u32,
                     mark,
                 });
             }
@@ -145,7 +145,7 @@ impl<M> TxBatch<M> {
             // the peer sees the gap, or the tail-loss probe finds it.
             TxResult::Sent | TxResult::Congested => {
                 counters.add(Counter::SentPackets, count);
-                counters.add(Counter::SentBytes, open.bytes as u64);
+                counters.add(Counter::SentBytes, open.bytes.into());
                 Ok(())
             }
             TxResult::Lost => {

@@ -2,6 +2,8 @@
 
 //! Whether a worker on another CPU, or a timer that polls the ring, helps: what its runs say.
 
+use crate::core::known::Known;
+
 /// Runs on a CPU that another task wants, before the queue leaves it.
 pub(super) const WANTED_RUNS: u32 = 8;
 
@@ -40,7 +42,7 @@ pub(super) struct FarRuns {
     /// Consecutive runs that found an empty ring.
     idle: u32,
     /// Start of the last two runs.
-    starts: [Option<u64>; 2],
+    starts: [Option<Known>; 2],
     /// Number of runs.
     count: u32,
     /// WQEs fetched.
@@ -69,7 +71,7 @@ impl FarRuns {
     /// A run begins at `now` and transmits.
     pub(super) fn began(&mut self, now: u64) {
         let [_, last] = self.starts;
-        self.starts = [last, Some(now)];
+        self.starts = [last, Known::new(now)];
     }
 
     /// Whether the process, which needs `cost` nanoseconds per WQE, would have sent the `took` WQEs
@@ -80,7 +82,7 @@ impl FarRuns {
         };
         // Half as much again, because it was measured once.
         let cost = cost.saturating_mul(3) / 2;
-        took >= JUDGED && last.saturating_sub(before) > cost.saturating_mul(took.into())
+        took >= JUDGED && last.get().saturating_sub(before.get()) > cost.saturating_mul(took.into())
     }
 
     /// A run is over: it fetched `took` WQEs.

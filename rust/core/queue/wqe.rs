@@ -35,7 +35,10 @@ use crate::core::uabi::wqe::{
     SEND_SOLICITED, //
 };
 use crate::core::wire::headers::Feth;
-use core::ops::DerefMut;
+use core::ops::{
+    DerefMut,
+    Range, //
+};
 use zerocopy::{
     FromBytes,
     IntoBytes, //
@@ -144,9 +147,9 @@ fn span_of(wqe: &SendWqe, key: u32) -> Span {
 pub struct SendWqes<W> {
     words: W,
     /// Words of a slot.
-    stride: usize,
-    max_sge: usize,
-    max_inline: usize,
+    stride: u32,
+    max_sge: u16,
+    max_inline: u16,
     /// Operations that the queue accepts, a bit for each ([`bit`]).
     operations: u32,
     /// Header fields that every WQE uses.
@@ -173,9 +176,9 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
     ) -> Self {
         Self {
             words,
-            stride: send_stride(max_sge, max_inline) as usize / 8,
-            max_sge: max_sge as usize,
-            max_inline: max_inline as usize,
+            stride: send_stride(max_sge, max_inline) / 8,
+            max_sge: u16::try_from(max_sge).unwrap_or(u16::MAX),
+            max_inline: u16::try_from(max_inline).unwrap_or(u16::MAX),
             parts: match service.requester {
                 Protocol::Datagram => Parts::DATAGRAM,
                 _ => Parts::NONE,
@@ -185,19 +188,22 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
         }
     }
 
+    /// The words of a slot.
+    #[inline(always)]
+    fn range(&self, slot: Slot) -> Range<usize> {
+        let stride = self.stride as usize;
+        let start = (slot.number() as usize).wrapping_mul(stride);
+        start..start.wrapping_add(stride)
+    }
+
     #[inline(always)]
     fn slot(&self, slot: Slot) -> &[u64] {
-        let start = (slot.number() as usize).wrapping_mul(self.stride);
-        self.words
-            .get(start..start.wrapping_add(self.stride))
-            .unwrap_or(&[])
+        self.words.get(self.range(slot)).unwrap_or(&[])
     }
 
     fn slot_mut(&mut self, slot: Slot) -> &mut [u64] {
-        let start = (slot.number() as usize).wrapping_mul(self.stride);
-        self.words
-            .get_mut(start..start.wrapping_add(self.stride))
-            .unwrap_or(&mut [])
+        let range = self.range(slot);
+        self.words.get_mut(range).unwrap_or(&mut [])
     }
 
     /// Fetches the WQE at `index` of the ring into `slot`: copies it once, then checks it. The
@@ -242,11 +248,9 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
             return;
         };
         let bytes = if wqe.flags & SEND_INLINE != 0 {
-            usize::from(wqe.count).min(max_inline)
+            usize::from(wqe.count.min(max_inline))
         } else {
-            usize::from(wqe.count)
-                .min(max_sge)
-                .wrapping_mul(core::mem::size_of::<Sge>())
+            usize::from(wqe.count.min(max_sge)).wrapping_mul(core::mem::size_of::<Sge>())
         };
         let words = bytes.div_ceil(8).min(rest.len());
         if let Some(rest) = rest.get_mut(..words) {
@@ -279,13 +283,13 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
         }
         let length = if wqe.flags & SEND_INLINE != 0 {
             let carries_data = op.reply() != Reply::Response;
-            if !carries_data || count > self.max_inline {
+            if !carries_data || wqe.count > self.max_inline {
                 return bad(Status::LocQpOpErr);
             }
             u64::from(wqe.count)
         } else {
             let rest = words.get(SEND_HEADER..).unwrap_or(&[]);
-            let Some(sges) = sges_in(rest, count).filter(|_| count <= self.max_sge) else {
+            let Some(sges) = sges_in(rest, count).filter(|_| wqe.count <= self.max_sge) else {
                 return bad(Status::LocQpOpErr);
             };
             total_length(sges)

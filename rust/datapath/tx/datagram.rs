@@ -7,6 +7,7 @@ use super::local::moved;
 use super::Sender;
 use crate::core::completion::Status;
 use crate::core::env::AccessError;
+use crate::core::known::Known;
 use crate::core::segment::{
     IncomingRequest,
     RequestSegment, //
@@ -60,7 +61,7 @@ use kernel::sync::{
 pub(super) fn send(
     datagrams: &mut Datagrams,
     sender: Sender<'_, '_, '_>,
-    left_at: &mut Option<u64>,
+    left_at: &mut Option<Known>,
 ) -> bool {
     let Datagrams {
         queue,
@@ -83,7 +84,7 @@ struct DatagramTx<'q, 't, 'a> {
     qkey: u32,
     /// Destination of the last datagram.
     ah_path: &'t mut Option<AhPath>,
-    left_at: &'t mut Option<u64>,
+    left_at: &'t mut Option<Known>,
 }
 
 impl<'q, 't, 'a, S> Transmit<S> for DatagramTx<'q, 't, 'a> {
@@ -130,7 +131,7 @@ impl<'q, 't, 'a, S> Transmit<S> for DatagramTx<'q, 't, 'a> {
             datagram.give(ah_path, ctx)
         } else {
             ctx.moved(segment.len);
-            *self.left_at = Some(ctx.now());
+            *self.left_at = Known::new(ctx.now());
             datagram.add(ah_path, ctx)
         };
         sent.map_err(|AccessError| SendError::Local(Status::LocProtErr))

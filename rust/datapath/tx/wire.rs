@@ -6,6 +6,7 @@ use super::datagram;
 use super::Sender;
 use crate::core::completion::Status;
 use crate::core::env::AccessError;
+use crate::core::known::Known;
 use crate::core::segment::{
     RequestSegment,
     Response, //
@@ -67,7 +68,7 @@ pub(in crate::datapath) fn send(
             send::send(requester, &mut Wire { sender, peer }, SEGMENTS_PER_RUN)
         }
         (AnyRequester::Unreliable(requester), Some(peer)) => {
-            *left_at = Some(sender.ctx.now());
+            *left_at = Known::new(sender.ctx.now());
             send::send(requester, &mut Wire { sender, peer }, SEGMENTS_PER_RUN)
         }
         (AnyRequester::Datagram(datagrams), _) => datagram::send(datagrams, sender, left_at),

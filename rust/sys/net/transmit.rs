@@ -46,7 +46,7 @@ pub enum TxResult {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct BatchKey {
     dst: *mut bindings::dst_entry,
-    headers_len: usize,
+    headers_len: u32,
 }
 
 impl BatchKey {
@@ -67,7 +67,7 @@ pub struct TxPacket {
     skb: NonNull<bindings::sk_buff>,
     headers: NonNull<u8>,
     ib: NonNull<u8>,
-    ib_len: usize,
+    ib_len: u32,
     origin: BatchKey,
     place: u16,
 }
@@ -95,10 +95,10 @@ impl TxPacket {
             skb: NonNull::new(raw.skb)?,
             headers: NonNull::new(raw.headers.cast_mut())?,
             ib: NonNull::new(raw.ib)?,
-            ib_len,
+            ib_len: len,
             origin: BatchKey {
                 dst: route.as_raw().dst,
-                headers_len: raw.headers_len as usize,
+                headers_len: raw.headers_len,
             },
             place,
         })
@@ -116,7 +116,7 @@ impl TxPacket {
     ) -> Result<FilledPacket, E> {
         // SAFETY: By the type invariant; `self` leads there, but is not used before the cursor is
         // gone.
-        let mut cursor = unsafe { Cursor::new(self.ib.as_ptr(), self.ib_len) };
+        let mut cursor = unsafe { Cursor::new(self.ib.as_ptr(), self.ib_len as usize) };
 
         write(&mut cursor)?;
         // This many are left, so that there is no error.
@@ -151,8 +151,8 @@ impl FilledPacket {
         // mutably.
         unsafe {
             (
-                slice::from_raw_parts(packet.headers.as_ptr(), packet.origin.headers_len),
-                slice::from_raw_parts_mut(packet.ib.as_ptr(), packet.ib_len),
+                slice::from_raw_parts(packet.headers.as_ptr(), packet.origin.headers_len as usize),
+                slice::from_raw_parts_mut(packet.ib.as_ptr(), packet.ib_len as usize),
             )
         }
     }
@@ -193,7 +193,7 @@ impl TxList {
         }
 
         let limits = Limits {
-            bytes: bytes as usize,
+            bytes,
             packets: u16::try_from(packets).unwrap_or(u16::MAX),
         };
 
@@ -215,7 +215,7 @@ impl TxList {
     /// Whether a packet of `ib_len` bytes from the BTH to the ICRC can be the next one.
     #[inline]
     pub fn takes(&self, ib_len: usize) -> bool {
-        self.shape.takes(ib_len)
+        u32::try_from(ib_len).is_ok_and(|len| self.shape.takes(len))
     }
 
     /// Adds a packet that was made for the same route with the place [`Self::count`].

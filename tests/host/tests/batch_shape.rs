@@ -4,15 +4,15 @@
 
 use ferroce_core::batch::{BatchShape, Limits};
 
-const HEADERS: usize = 28;
+const HEADERS: u32 = 28;
 const WIDE: Limits = Limits {
     bytes: 65535,
     packets: 64,
 };
 
 /// The lengths that leave together, of packets that are offered one after the other.
-fn batches(limits: Limits, lens: &[usize]) -> Vec<Vec<usize>> {
-    let mut all: Vec<Vec<usize>> = Vec::new();
+fn batches(limits: Limits, lens: &[u32]) -> Vec<Vec<u32>> {
+    let mut all: Vec<Vec<u32>> = Vec::new();
     let mut open: Option<BatchShape> = None;
     for &len in lens {
         match &mut open {
@@ -31,8 +31,8 @@ fn batches(limits: Limits, lens: &[usize]) -> Vec<Vec<usize>> {
 }
 
 /// How the stack cuts a batch that is in one piece: by the length of its first packet.
-fn cut(batch: &[usize]) -> Vec<usize> {
-    let mut left: usize = batch.iter().sum();
+fn cut(batch: &[u32]) -> Vec<u32> {
+    let mut left: u32 = batch.iter().sum();
     let mut pieces = Vec::new();
     while left > 0 {
         let piece = left.min(batch[0]);
@@ -65,7 +65,7 @@ fn a_batch_comes_apart_as_it_was_made() {
     let lens = [1056, 1040, 540];
     for count in 1..=6u32 {
         for choice in 0..3usize.pow(count) {
-            let offered: Vec<usize> = (0..count)
+            let offered: Vec<u32> = (0..count)
                 .map(|at| lens[choice / 3usize.pow(at) % 3])
                 .collect();
             let made = batches(WIDE, &offered);
@@ -91,5 +91,5 @@ fn limits_hold_to_the_byte() {
     assert_eq!(sizes(limits(65535, 4)), [4, 2]);
     assert_eq!(sizes(limits(0, 1)), [1; 6]);
     assert_eq!(sizes(limits(65535, 0)), [1; 6]);
-    assert!(!BatchShape::new(usize::MAX, 1, limits(usize::MAX - 1, 64)).takes(1));
+    assert!(!BatchShape::new(u32::MAX, 1, limits(u32::MAX - 1, 64)).takes(1));
 }

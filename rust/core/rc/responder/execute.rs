@@ -22,6 +22,7 @@ use crate::core::env::Receive;
 use crate::core::env::RemoteAccess;
 use crate::core::env::ResponderEnv;
 use crate::core::env::TakeReceive;
+use crate::core::known::Known;
 use crate::core::memory::MemoryKey;
 use crate::core::memory::Span;
 use crate::core::message::is_cut_so;
@@ -269,7 +270,7 @@ impl<R: DerefMut<Target = [Resource]>, A: Spare> Responder<R, A> {
         let span = u64::from(request.span);
         self.expected = self.expected.wrapping_add(span);
         if request.ack_req {
-            self.due.ack = Some(self.expected.wrapping_sub(1));
+            self.due.ack = Known::new(self.expected.wrapping_sub(1));
         }
         Outcome::default()
     }

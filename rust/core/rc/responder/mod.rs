@@ -47,6 +47,7 @@ use crate::core::completion::RecvOp;
 use crate::core::env::Keep;
 use crate::core::env::Receive;
 use crate::core::env::ResponderEnv;
+use crate::core::known::Known;
 use crate::core::message::Mtu;
 use crate::core::rc::ahead::reaches;
 use crate::core::rc::ahead::Ahead;
@@ -188,7 +189,7 @@ struct Acks {
     nak: Option<Nak>,
     report: MissingReport,
     /// The newest packet with an ACK request.
-    ack: Option<Sequence>,
+    ack: Option<Known>,
 }
 
 /// The responder of a QP. What losses need is in memory of `A`.
@@ -206,7 +207,7 @@ pub struct Responder<R, A: Spare = InPlace> {
     expected: Sequence,
     message: Message,
     /// The newest packet out of sequence since the last NAK.
-    newest_ahead: Option<Sequence>,
+    newest_ahead: Option<Known>,
     due: Acks,
     /// What was due and [`Self::next_response`] has returned in this run, by itself or implied by
     /// another response.
@@ -214,7 +215,7 @@ pub struct Responder<R, A: Spare = InPlace> {
     /// The packets that are kept.
     ahead: Ahead<A>,
     /// The packet that had an RNR NAK: what is behind it is not kept.
-    rnr_nak_at: Option<Sequence>,
+    rnr_nak_at: Option<Known>,
     /// Resource of the READ response returned last.
     last_read: Sequence,
     /// Sequence of the newest request that is answered by a response.
@@ -358,7 +359,7 @@ impl<R: DerefMut<Target = [Resource]>, A: Spare> Responder<R, A> {
         let was_asked = core::mem::take(&mut self.due.report) == MissingReport::Asked;
         // One with a resource is answered by that.
         if was_asked && !self.resources.has_newest(sequence) {
-            self.due.ack = Some(self.expected.wrapping_sub(1));
+            self.due.ack = Known::new(self.expected.wrapping_sub(1));
         }
     }
 
@@ -380,8 +381,10 @@ impl<R: DerefMut<Target = [Resource]>, A: Spare> Responder<R, A> {
         if request.keeps && self.keep_ahead(sequence, request, env) {
             return dropped(DropReason::Kept);
         }
-        let is_newer = self.newest_ahead.is_some_and(|newest| sequence > newest);
-        self.newest_ahead = Some(sequence);
+        let is_newer = self
+            .newest_ahead
+            .is_some_and(|newest| sequence > newest.get());
+        self.newest_ahead = Known::new(sequence);
         let is_asked_for = self
             .due
             .nak
@@ -404,7 +407,7 @@ impl<R: DerefMut<Target = [Resource]>, A: Spare> Responder<R, A> {
             (Kind::ReadRequest, Some(reth)) => u64::from(self.mtu.packets(reth.length())),
             _ => u64::from(request.span),
         };
-        if self.rnr_nak_at == Some(self.expected)
+        if self.rnr_nak_at == Known::new(self.expected)
             || !reaches(self.expected, sequence, span)
             || !self.ahead.provide()
         {
@@ -480,7 +483,7 @@ impl<R: DerefMut<Target = [Resource]>, A: Spare> Responder<R, A> {
         }
         let last = sequence.saturating_add(u64::from(request.span.saturating_sub(1)));
         let last = last.min(self.expected.wrapping_sub(1));
-        self.due.ack = self.due.ack.max(Some(last));
+        self.due.ack = self.due.ack.max(Known::new(last));
         dropped(DropReason::Duplicate)
     }
 
@@ -520,6 +523,7 @@ impl<R: DerefMut<Target = [Resource]>, A: Spare> Responder<R, A> {
         }
         let asked = self.due.ack.take()?;
         self.taken.ack = Some(asked);
+        let asked = asked.get();
         // Acknowledges everything that arrived, not only the requested PSN. But if a peer that went
         // back still has to repeat a READ, an ACK behind it would imply that its response was lost.
         let acknowledged = if asked < self.newest_read {
@@ -576,7 +580,7 @@ impl<R: DerefMut<Target = [Resource]>, A: Spare> Responder<R, A> {
     /// A response with this sequence acknowledges all earlier packets, too.
     #[inline(always)]
     fn imply_ack(&mut self, sequence: Sequence) {
-        if self.due.ack.is_some_and(|ack| ack < sequence) {
+        if self.due.ack.is_some_and(|ack| ack.get() < sequence) {
             self.taken.ack = self.taken.ack.max(self.due.ack.take());
         }
     }
@@ -698,9 +702,9 @@ impl<R: DerefMut<Target = [Resource]>, A: Spare> Responder<R, A> {
 
     fn set_rnr_nak(&mut self) {
         // Later packets are out of sequence, which the peer knows.
-        self.newest_ahead = Some(self.expected);
+        self.newest_ahead = Known::new(self.expected);
         // And comes again behind this one.
-        self.rnr_nak_at = Some(self.expected);
+        self.rnr_nak_at = Known::new(self.expected);
         self.forget_kept();
         self.due.nak = Some(Nak {
             sequence: self.expected,

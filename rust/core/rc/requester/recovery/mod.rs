@@ -44,6 +44,7 @@ mod rtt;
 mod tail;
 mod window;
 
+use crate::core::known::Known;
 use crate::core::rc::ahead::Ahead;
 use crate::core::rc::ahead::REACH;
 use crate::core::rc::config::RequesterConfig;
@@ -105,11 +106,11 @@ pub(super) struct LossRecovery<A: Spare> {
     /// READ responses placed behind a missing one, of a peer that answers a part again alone.
     placed: Ahead<A>,
     /// The `una` for which an implied NAK was honoured.
-    implied_at: Option<Sequence>,
+    implied_at: Option<Known>,
     /// The `una` for which a sequence error NAK was honoured, until it is retransmitted.
-    reported_at: Option<Sequence>,
+    reported_at: Option<Known>,
     /// When `una` was last retransmitted.
-    repeated_at: Option<u64>,
+    repeated_at: Option<Known>,
 }
 
 impl<A: Spare> LossRecovery<A> {
@@ -180,7 +181,7 @@ impl<A: Spare> LossRecovery<A> {
         if flight.next == flight.una {
             self.retry.sent(now);
             if flight.next < flight.sent {
-                self.repeated_at = Some(now);
+                self.repeated_at = Known::new(now);
                 self.reported_at = None;
             }
         }
@@ -205,7 +206,7 @@ impl<A: Spare> LossRecovery<A> {
         if sequence == una {
             self.retry.unsent();
             if self.repeated_at.take().is_some() {
-                self.reported_at = Some(sequence);
+                self.reported_at = Known::new(sequence);
             }
         }
         self.holes.unsend(sequence, now)
@@ -254,16 +255,17 @@ impl<A: Spare> LossRecovery<A> {
 
     /// Whether to honour an implied NAK: once until there is progress.
     pub(super) fn honours_implied(&mut self, una: Sequence) -> bool {
-        self.implied_at.replace(una) != Some(una)
+        let una = Known::new(una);
+        core::mem::replace(&mut self.implied_at, una) != una
     }
 
     /// Whether to honour a NAK for the oldest packet.
     pub(super) fn honours_nak(&mut self, una: Sequence, now: u64) -> bool {
-        let is_honoured = self.reported_at != Some(una)
+        let is_honoured = self.reported_at != Known::new(una)
             && !self.was_just_repeated(now)
             && self.retry.honours_report();
         if is_honoured {
-            self.reported_at = Some(una);
+            self.reported_at = Known::new(una);
         }
         is_honoured
     }
@@ -417,7 +419,7 @@ impl<A: Spare> LossRecovery<A> {
     fn was_just_repeated(&self, now: u64) -> bool {
         let half = self.shortest_round_trip() / 2;
         self.repeated_at
-            .is_some_and(|at| now.saturating_sub(at) <= half)
+            .is_some_and(|at| now.saturating_sub(at.get()) <= half)
     }
 
     // Time.
@@ -499,7 +501,7 @@ impl<A: Spare> LossRecovery<A> {
         self.tail.sent(now);
         if from == flight.una {
             self.retry.sent(now);
-            self.repeated_at = Some(now);
+            self.repeated_at = Known::new(now);
         }
     }
 

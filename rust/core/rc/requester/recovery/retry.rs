@@ -5,6 +5,8 @@
 //! IBTA 9.9.2.1.1 (retry counters), 9.7.6.1.3 (timeout), 9.7.5.2.8 (RNR NAK). The deadline is data:
 //! nothing here runs by itself, and progress only moves a number.
 
+use crate::core::known::Known;
+
 /// The value of `rnr_retry` that means infinite. `retry_cnt` has no such value.
 const FOR_EVER: u8 = 7;
 
@@ -47,19 +49,19 @@ pub(super) struct Retry {
     left: u8,
     /// RNR retries left.
     rnr_left: u8,
-    ack_timeout_ns: Option<u64>,
+    ack_timeout_ns: Option<Known>,
     /// Since when the oldest packet waits for its acknowledgement.
     since: u64,
     /// When the local stack first refused the oldest packet, since the last progress or timeout:
     /// the timeout runs from then on, however often the packet is tried.
-    refused_since: Option<u64>,
+    refused_since: Option<Known>,
     wait: Option<Wait>,
     /// The oldest packet had an RNR NAK and was not retransmitted since.
     rnr_nak: bool,
     /// The same before the last transmission of that packet.
     rnr_nak_before: bool,
     /// When the oldest packet had its first RNR NAK.
-    rnr_since: Option<u64>,
+    rnr_since: Option<Known>,
     /// How many NAKs for the oldest packet were honoured.
     reports: u8,
 }
@@ -98,12 +100,12 @@ impl Retry {
     }
 
     pub(super) fn set_ack_timeout(&mut self, ack_timeout_ns: Option<u64>) {
-        self.ack_timeout_ns = ack_timeout_ns;
+        self.ack_timeout_ns = ack_timeout_ns.and_then(Known::new);
     }
 
     #[inline]
-    pub(super) const fn ack_timeout_ns(&self) -> Option<u64> {
-        self.ack_timeout_ns
+    pub(super) fn ack_timeout_ns(&self) -> Option<u64> {
+        self.ack_timeout_ns.map(Known::get)
     }
 
     /// Since when the oldest packet waits for its acknowledgement.
@@ -137,7 +139,8 @@ impl Retry {
     /// cannot last for ever.
     pub(super) fn unsent(&mut self) {
         self.rnr_nak = self.rnr_nak_before;
-        self.since = *self.refused_since.get_or_insert(self.since);
+        self.refused_since = self.refused_since.or(Known::new(self.since));
+        self.since = self.refused_since.map_or(self.since, Known::get);
     }
 
     /// Backs off from `now`: the local stack refused a packet.
@@ -198,7 +201,8 @@ impl Retry {
 
     /// Backs off for `delay` nanoseconds from `now`, or longer: see [`TIME_PART`].
     pub(super) fn wait_for_receiver(&mut self, now: u64, delay: u64) {
-        let since = *self.rnr_since.get_or_insert(now);
+        self.rnr_since = self.rnr_since.or(Known::new(now));
+        let since = self.rnr_since.map_or(now, Known::get);
         let part = now.saturating_sub(since) / TIME_PART;
         let delay = delay.max(part.min(LONGEST_WAIT));
         self.wait = Some(Wait {
@@ -257,7 +261,7 @@ impl Retry {
         {
             return None;
         }
-        match self.ack_timeout_ns {
+        match self.ack_timeout_ns() {
             Some(timeout) if outstanding => Some(self.since.saturating_add(timeout)),
             _ => None,
         }

@@ -11,6 +11,7 @@
 //! to the requester how often it sends a packet; RFC 8985 does the same for TCP.)
 
 use super::rtt::RoundTrip;
+use crate::core::known::Known;
 use crate::core::rc::sequence::Sequence;
 
 /// The shortest silence: less says more about schedulers than about the network.
@@ -42,7 +43,7 @@ struct Timed {
     end: Sequence,
     at: u64,
     /// When the last probe behind it was sent, whose response may come in place of its own.
-    probed: Option<u64>,
+    probed: Option<Known>,
 }
 
 /// The tail of a requester's flight.
@@ -100,9 +101,10 @@ impl Tail {
             let sample = now.saturating_sub(at);
             match probed {
                 None => self.round_trip.add(sample, now),
-                Some(probed) => self
-                    .round_trip
-                    .bound(now.saturating_sub(probed), sample, now),
+                Some(probed) => {
+                    self.round_trip
+                        .bound(now.saturating_sub(probed.get()), sample, now)
+                }
             }
         }
     }
@@ -177,7 +179,7 @@ impl Tail {
     /// The probe was sent.
     pub(super) fn probed(&mut self, sequence: Sequence, now: u64) {
         if let Some(timed) = &mut self.timed {
-            timed.probed = Some(now);
+            timed.probed = Known::new(now);
         }
         self.spared(sequence, now);
     }

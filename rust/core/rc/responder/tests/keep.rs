@@ -170,7 +170,7 @@ fn an_ack_is_not_lost_with_a_refused_response() {
     let response = rig.responder.next_response(1).unwrap();
     assert!(!rig.responder.has_response());
     rig.responder.unsend(&response);
-    assert_eq!(rig.responder.due.ack, Some(0));
+    assert_eq!(rig.responder.due.ack, Known::new(0));
     assert_eq!(rig.answers(), [(1, Err((true, true, 1)))]);
 }
 
