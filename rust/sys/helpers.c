@@ -112,9 +112,15 @@ bool ferroce_synchronize_rcu(void)
 	return true;
 }
 
-void ferroce_rcu_work_init(struct rcu_work *work, work_func_t run)
+/* Somebody may wait for the memory, so not when it suits RCU. */
+void ferroce_call_rcu(struct rcu_head *head, rcu_callback_t passed)
 {
-	INIT_RCU_WORK(work, run);
+	call_rcu_hurry(head, passed);
+}
+
+void ferroce_cond_resched(void)
+{
+	cond_resched();
 }
 
 static bool is_clear(u32 *word, u32 mask, u32 unless)

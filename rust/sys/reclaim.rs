@@ -28,6 +28,12 @@ use kernel::sync::{
     ArcBorrow, //
 };
 use kernel::types::Opaque;
+use kernel::workqueue::{
+    impl_has_work,
+    new_work,
+    Work,
+    WorkItem, //
+};
 
 /// A static slot for an `Arc` while the module is set up.
 ///
@@ -82,10 +88,10 @@ impl<T: Send + Sync> Global<T> {
     }
 }
 
-/// The workqueue that frees, while a [`Reclaimer`] exists.
-static QUEUE: Global<OwnedQueue> = Global::empty();
+/// What frees deferred objects, while a [`Reclaimer`] exists.
+static RECLAIM: Global<Reclaim> = Global::empty();
 
-/// Nodes queued and not freed yet.
+/// Nodes deferred and not freed yet.
 static PENDING: Atomic<i32> = Atomic::new(0);
 
 /// Frees deferred objects. The module keeps one from init to exit, longer than any object; an
@@ -95,8 +101,11 @@ pub struct Reclaimer(());
 impl Reclaimer {
     /// Starts it. Only one is needed.
     pub fn new() -> Result<Self> {
-        let queue = OwnedQueue::normal(c_str!("ferroce_reclaim"))?;
-        QUEUE.set(Arc::new(queue, GFP_KERNEL)?);
+        let reclaim = Reclaim {
+            queue: OwnedQueue::normal(c_str!("ferroce_reclaim"))?,
+            passed: Passed::new()?,
+        };
+        RECLAIM.set(Arc::new(reclaim, GFP_KERNEL)?);
         Ok(Self(()))
     }
 }
@@ -107,8 +116,13 @@ impl Drop for Reclaimer {
         while PENDING.load(Acquire) != 0 {
             flush();
         }
-        // Waits for the tail of the last work.
-        drop(QUEUE.clear());
+        // Nobody defers any more, when who is about to has done so.
+        let reclaim = RECLAIM.clear();
+        // Waits for the tail of the last callback.
+        // SAFETY: May sleep, and nothing that it waits for is held. (Linux 7.2 has no safe one.)
+        unsafe { bindings::rcu_barrier() };
+        // And for that of the last work.
+        drop(reclaim);
     }
 }
 
@@ -119,11 +133,100 @@ pub(super) fn flush() {
         return;
     }
     // A statement of its own: the guard must be gone before anything sleeps.
-    let queue = QUEUE.get_arc(&rcu::read_lock());
-    if let Some(queue) = queue {
-        // SAFETY: May sleep, and nothing that it waits for is held. (Linux 7.2 has no safe one.)
+    let reclaim = RECLAIM.get_arc(&rcu::read_lock());
+    if let Some(reclaim) = reclaim {
+        // SAFETY: As in the drop of `Reclaimer`.
         unsafe { bindings::rcu_barrier() };
-        queue.flush();
+        reclaim.queue.flush();
+    }
+}
+
+/// The workqueue that frees, and what it is to free.
+struct Reclaim {
+    /// First: its drop waits for the work.
+    queue: OwnedQueue,
+    passed: Arc<Passed>,
+}
+
+/// The nodes whose grace period has passed.
+///
+/// One list and one work for all: a node needs no work of its own, and stays small.
+///
+/// # Invariants
+///
+/// `first` is null or the head of a node that was given to RCU and has come back from it, and so is
+/// the `next` of each in turn. Who takes them out owns them.
+#[pin_data]
+struct Passed {
+    #[pin]
+    work: Work<Passed>,
+    first: AtomicPtr<bindings::callback_head>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Passed { self.work }
+}
+
+impl Passed {
+    fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                work <- new_work!("ferroce_passed"),
+                // INVARIANT: None yet.
+                first: AtomicPtr::new(core::ptr::null_mut()),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Adds a node. Any context.
+    ///
+    /// # Safety
+    ///
+    /// `head` must be that of a node which RCU has given back, and which passes to the list.
+    unsafe fn push(&self, head: *mut bindings::callback_head) {
+        let mut first = self.first.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: By the requirement the node is live, and nobody else knows it.
+            unsafe { (*head).next = first };
+            // INVARIANT: By the requirement; the rest of the list is behind it.
+            match (self.first).compare_exchange_weak(
+                first,
+                head,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => first = now,
+            }
+        }
+    }
+}
+
+impl WorkItem for Passed {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let mut head = this.first.swap(core::ptr::null_mut(), Ordering::Acquire);
+        while !head.is_null() {
+            // SAFETY: By the type invariant `head` is in a node, which was taken out, so it is
+            // ours.
+            let node = unsafe {
+                let node = kernel::container_of!(Opaque::cast_from(head), Node, head);
+                KBox::from_raw(node.cast_mut())
+            };
+            // SAFETY: Nobody else knows the node any more.
+            head = unsafe { (*node.head.get()).next };
+            if let Some((free, what)) = node.call {
+                // SAFETY: By the requirement of `call`; this is process context, after a grace
+                // period.
+                unsafe { free(what) };
+            }
+            drop(node);
+            PENDING.fetch_sub(1, Release);
+            // SAFETY: This is process context, and no lock is held.
+            unsafe { bindings::ferroce_cond_resched() };
+        }
     }
 }
 
@@ -131,15 +234,17 @@ pub(super) fn flush() {
 pub(super) type Free = unsafe fn(*mut c_void);
 
 /// The means to defer one object; allocated together with the object, so that removal needs no
-/// memory.
+/// memory. Each object has one or more, so they are small.
 pub(super) struct Node {
-    work: Opaque<bindings::rcu_work>,
+    head: Opaque<bindings::callback_head>,
     /// What to call, and with what.
     call: Option<(Free, *mut c_void)>,
 }
 
-// SAFETY: An owner can only give it up; until then it has no pointer, and the work is in no
-// queue. What it is called with says itself on which threads that may be.
+const _: () = assert!(core::mem::size_of::<Node>() == 32);
+
+// SAFETY: An owner can only give it up; until then it has no pointer, and the head is in no
+// list. What it is called with says itself on which threads that may be.
 unsafe impl Send for Node {}
 // SAFETY: There is nothing that a reference to it could do.
 unsafe impl Sync for Node {}
@@ -149,7 +254,7 @@ impl Node {
     pub(super) fn new(flags: Flags) -> Result<KBox<Node>> {
         Ok(KBox::new(
             Node {
-                work: Opaque::zeroed(),
+                head: Opaque::zeroed(),
                 call: None,
             },
             flags,
@@ -182,36 +287,30 @@ impl Node {
         let mut node = ManuallyDrop::new(self);
         node.call = Some((free, what));
         let rcu = rcu::read_lock();
-        let Some(queue) = QUEUE.get(&rcu) else {
-            // The module is being unloaded: nobody could wait for the work.
+        if RECLAIM.get(&rcu).is_none() {
+            // The module is being unloaded: nobody could wait for the callback.
             return;
-        };
-        PENDING.add(1, Relaxed);
-        let work = node.work.get();
-        // SAFETY: The node stays where it is until `run`, because only that frees it. The queue is
-        // live: its destruction waits for this read section, and then for the work.
-        unsafe {
-            bindings::ferroce_rcu_work_init(work, Some(Self::run));
-            bindings::queue_rcu_work(queue.as_ptr(), work);
         }
+        PENDING.add(1, Relaxed);
+        // SAFETY: The node stays where it is until the work, because only that frees it. The module
+        // waits for the callback: the end of the `Reclaimer` waits for this read section first.
+        unsafe { bindings::ferroce_call_rcu(node.head.get(), Some(Self::passed)) };
     }
 
     /// # Safety
     ///
-    /// Only for the workqueue, with the work of a node that was queued by [`Self::call`].
-    unsafe extern "C" fn run(work: *mut bindings::work_struct) {
-        // SAFETY: By the requirement `work` is in an `rcu_work`, and that in a node whose ownership
-        // passes to us.
-        let node = unsafe {
-            let work = kernel::container_of!(work, bindings::rcu_work, work);
-            let node = kernel::container_of!(Opaque::cast_from(work), Node, work);
-            KBox::from_raw(node.cast_mut())
+    /// Only for RCU, with the head of a node that was given to it by [`Self::call`].
+    unsafe extern "C" fn passed(head: *mut bindings::callback_head) {
+        let rcu = rcu::read_lock();
+        // There is one as long as anything is pending; else the object is leaked.
+        let Some(reclaim) = RECLAIM.get(&rcu) else {
+            return;
         };
-        if let Some((free, what)) = node.call {
-            // SAFETY: By the requirement of `call`; this is process context, after a grace period.
-            unsafe { free(what) };
-        }
-        drop(node);
-        PENDING.fetch_sub(1, Release);
+        // SAFETY: By the requirement RCU has just given it back.
+        unsafe { reclaim.passed.push(head) };
+        // If it is queued already, it has not looked yet.
+        let _ = reclaim
+            .queue
+            .enqueue::<Arc<Passed>, 0>(reclaim.passed.clone());
     }
 }

@@ -53,10 +53,6 @@ impl OwnedQueue {
         unsafe { bindings::__flush_workqueue(self.0.as_ptr()) }
     }
 
-    pub(super) fn as_ptr(&self) -> *mut bindings::workqueue_struct {
-        self.0.as_ptr()
-    }
-
     /// Queues work on `cpu`, if it is not queued already. It runs elsewhere if that CPU has gone
     /// offline, or if it is still running there.
     pub fn enqueue_on<W, const ID: u64>(&self, cpu: Cpu, work: W) -> W::EnqueueOutput
