@@ -115,8 +115,10 @@ pub struct QpObject {
     qp: Published<Qp>,
     /// Its type, which decides how it may be changed.
     kind: IbQpType,
-    /// The row of that type.
-    service: Service,
+    /// What that type is composed of. The whole row of the table is larger, and with it ib_core
+    /// would allocate twice as much.
+    requester: Protocol,
+    responder: Protocol,
     /// Its netdev.
     underlay: Underlay,
     /// Its timers.
@@ -221,7 +223,8 @@ impl QueuePair for QpObject {
         let qp = Self {
             qp: reserved.publish_named(qp),
             kind: init.kind,
-            service,
+            requester: service.requester,
+            responder: service.responder,
             underlay: device.underlay().clone(),
             _timers: timers,
             attributes,
@@ -347,7 +350,7 @@ impl QueuePair for QpObject {
             out.number(c"udp_source_port", port)?;
             out.number(c"path_mtu", settings.mtu)?;
         }
-        if self.service.requester == Protocol::Reliable {
+        if self.requester == Protocol::Reliable {
             out.number(c"timeout", settings.timeout)?;
             out.number(c"retry_cnt", settings.retry_cnt)?;
             out.number(c"rnr_retry", settings.rnr_retry)?;
@@ -410,15 +413,15 @@ impl QpObject {
         let resident = self.qp.port().resident();
         let mut path = Path::new(resident, flow, av).ok_or(EINVAL)?;
         // What has no window cannot slow down.
-        if self.service.requester == Protocol::Reliable && self.qp.port().ecn() {
+        if self.requester == Protocol::Reliable && self.qp.port().ecn() {
             path.let_mark();
         }
         Ok([path.clone(), path])
     }
 
     fn ready_to_receive(&self, attributes: &Attributes, av: Option<&AddressVector>) -> Result {
-        let setting = responder(&self.service, attributes)?;
-        let paths = match self.service.responder {
+        let setting = responder(self.responder, attributes)?;
+        let paths = match self.responder {
             Protocol::Datagram => None,
             _ => Some(self.paths(attributes, av.ok_or(EINVAL)?)?),
         };
@@ -430,12 +433,12 @@ impl QpObject {
     fn requester(&self, attributes: &Attributes) -> Result<RequesterSetting> {
         // The longest datagram is what the port carries now.
         let longest = Mtu::of_netdev(self.underlay.netdev().mtu());
-        requester(&self.service, attributes, longest, self.qp.port().ecn())
+        requester(self.requester, attributes, longest, self.qp.port().ecn())
     }
 
     fn ready_to_send(&self, attributes: &Attributes) -> Result {
         let requester = self.requester(attributes)?;
-        let responder = responder(&self.service, attributes)?;
+        let responder = responder(self.responder, attributes)?;
         self.qp.ready_to_send(requester, &responder)?;
         // WQEs posted before are sent now.
         post::send_doorbell(&self.qp)
@@ -453,7 +456,7 @@ impl QpObject {
             None => None,
         };
         let requester = self.requester(attributes)?;
-        let responder = responder(&self.service, attributes)?;
+        let responder = responder(self.responder, attributes)?;
         self.qp.update(states, &requester, &responder, paths)
     }
 }
@@ -463,12 +466,12 @@ fn path_mtu(bytes: u32) -> Result<Mtu> {
     Mtu::from_bytes(bytes).ok_or_else(|| refuse(EINVAL, "path_mtu", bytes, 256..=4096))
 }
 
-fn responder(service: &Service, attributes: &Attributes) -> Result<ResponderSetting> {
+fn responder(half: Protocol, attributes: &Attributes) -> Result<ResponderSetting> {
     let mtu = || path_mtu(attributes.mtu);
     let rq_psn = Psn::new(attributes.rq_psn);
     let access = attributes.access;
     let allow_write = access.has(Access::REMOTE_WRITE);
-    Ok(match service.responder {
+    Ok(match half {
         Protocol::Reliable => ResponderSetting::Reliable(ResponderConfig {
             mtu: mtu()?,
             rq_psn,
@@ -501,13 +504,13 @@ fn responder(service: &Service, attributes: &Attributes) -> Result<ResponderSett
 const INTERVALS_OF_TIMEOUT: u64 = 2;
 
 fn requester(
-    service: &Service,
+    half: Protocol,
     attributes: &Attributes,
     longest: Mtu,
     ecn: bool,
 ) -> Result<RequesterSetting> {
     let sq_psn = Psn::new(attributes.sq_psn);
-    Ok(match service.requester {
+    Ok(match half {
         Protocol::Reliable => RequesterSetting::Reliable(RequesterConfig {
             mtu: path_mtu(attributes.mtu)?,
             sq_psn,
