@@ -42,6 +42,12 @@ def slab_objects():
     return found
 
 
+def slab_sizes():
+    """The bytes that an object takes, by cache."""
+    lines = (read("/proc/slabinfo") or "").splitlines()[2:]
+    return {name: int(size) for name, _, _, size in (line.split()[:4] for line in lines)}
+
+
 def settled_slab_objects():
     """The same when it falls no further: namespaces and sockets are freed in workers, and by RCU."""
     found = slab_objects()

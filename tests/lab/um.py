@@ -50,7 +50,7 @@ TIER = tuple(f"{subject}.*" for subject in (
         "pyverbs.rounds", "teardown.closed", "teardown.pairs", "teardown.some-orders", "ulp.iser*", "ulp.srp*")
 # What a whole run has here without checks, at the machine's speed: programs that others wrote, and the network around.
 PLAIN_TIER = (*(f"{subject}.*" for subject in (
-    "cm", "examples", "fairness", "interop", "link", "newer", "once", "packets", "paths", "perftest", "pingpong", "trace", "ucx",
+    "cm", "examples", "fairness", "footprint", "interop", "link", "newer", "once", "packets", "paths", "perftest", "pingpong", "trace", "ucx",
     "ulp", "walks")), *(
     f"product.{case}" for case in ("command", "doctor-netdev", "doctor-provider", "doctor-rivals", "peers", "try", "wheel")),
     # Rounds enough to measure what each leaves behind.

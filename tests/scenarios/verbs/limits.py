@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from tests.guest import flavour
 from tests.guest.cases import PROGRAM, cases
 from tests.guest.fabric import loop, pair, read, wait_until
-from tests.guest.scenario import PATIENCE, Failed, Skipped, command, require, say, scenario, shortened
+from tests.guest.scenario import PATIENCE, SHORT, Failed, Skipped, command, require, say, scenario, shortened
 from tests.judges import leaks
 from tests.scenarios.messages.pingpong import talk
 
@@ -20,6 +20,8 @@ MIB = 1 << 20
 RING = 4 * MIB
 # Objects of a kind where they are made to be few.
 MOST = 64
+# Bytes of slabs that an idle queue pair may take, its part of what ib_core and the mappings need included.
+FOOTPRINT = 5.2 * 1024
 CASES = {what.name: what for what in cases("limits")}
 
 
@@ -32,9 +34,10 @@ def only_ferroce():
 class Talker:
     """A case that says what it has, a line each, and goes on when it is answered."""
 
-    def __init__(self, end, name, before=None):
+    def __init__(self, end, name, before=None, **env):
         self.proc = subprocess.Popen([PROGRAM, end.dev, str(end.gid()), name], stdin=subprocess.PIPE,
-                                     stdout=subprocess.PIPE, text=True, bufsize=1, preexec_fn=before)
+                                     stdout=subprocess.PIPE, text=True, bufsize=1, preexec_fn=before,
+                                     env={**os.environ, **env})
 
     def line(self):
         """The next line; None when it has ended."""
@@ -240,3 +243,37 @@ def packet_memory(report):
             ended.set()
             presser.join()
         report.note(f"{kept} pages, {left} under pressure")
+
+
+@scenario("footprint.queue-pairs", 120)
+def footprint(report):
+    """An idle queue pair of RC with the smallest rings takes few slabs, and gives them back."""
+    only_ferroce()
+    count, sizes = shortened(512, 128), leaks.slab_sizes()
+
+    def said(talker, line):
+        """The objects in use, when the program has come so far."""
+        require(talker.line() == line, f"the program is not at: {line}")
+        found = leaks.settled_slab_objects()
+        talker.go_on()
+        return found
+
+    def more(then, now):
+        """Bytes for one queue pair, by cache."""
+        grown = {name: (n - then.get(name, 0)) * sizes.get(name, 0) / count for name, n in now.items()}
+        return dict(sorted(((name, n) for name, n in grown.items() if abs(n) >= 8), key=lambda of: -of[1]))
+
+    with loop(True) as end, Talker(end, "limit-footprint", COUNT=str(count)) as talker:
+        for _ in range(2):
+            stages = [said(talker, line) for line in ("0 made", f"{count} made", f"{count} connected", "0 made")]
+        require(talker.line() == "passed", "the end of the program")
+    before, made, connected, after = stages
+    of_each = {}
+    for what, now in (("made", made), ("connected", connected), ("gone", after)):
+        grown = more(before, now)
+        of_each[what] = sum(grown.values())
+        report.note(f"{what}: {of_each[what] / 1024:.2f} KiB; " + ", ".join(f"{name} {n:.0f}" for name, n in grown.items()))
+    require(abs(of_each["gone"]) <= 128, "the memory of queue pairs did not come back")
+    # What a kernel full of checks adds to each object is not ours.
+    if not SHORT:
+        require(max(of_each["made"], of_each["connected"]) <= FOOTPRINT, f"a queue pair takes more than {FOOTPRINT} bytes of slabs")

@@ -398,11 +398,47 @@ static void cgroup_objects(void)
 	pair_close(&p);
 }
 
+/* Makes queue pairs with the smallest rings, connects each to the one before it, and destroys them: twice, for the first
+ * time fills caches. */
+static void footprint(void)
+{
+	const struct ibv_qp_cap least = { 1, 1, 1, 1, 0 };
+	unsigned int n = number_of("COUNT");
+	struct ibv_qp **qps = calloc(n, sizeof(*qps));
+	struct ibv_qp *own[2];
+	struct pair p;
+
+	CHECK(qps, "no memory");
+	pair_open(&p, &(struct options){ .no_connect = true }, 8192);
+	own[0] = p.a.qp;
+	own[1] = p.b.qp;
+	for (int round = 0; round < 2; round++) {
+		report("%u made\n", 0);
+		for (unsigned int i = 0; i < n; i++)
+			qps[i] = new_qp(p.a.pd, p.a.cq, least);
+		report("%u made\n", n);
+		for (unsigned int i = 1; i < n; i += 2) {
+			p.a.qp = qps[i - 1];
+			p.b.qp = qps[i];
+			pair_connect(&p);
+		}
+		report("%u connected\n", n);
+		for (unsigned int i = 0; i < n; i++)
+			MUST(ibv_destroy_qp(qps[i]));
+		report("%u made\n", 0);
+	}
+	p.a.qp = own[0];
+	p.b.qp = own[1];
+	pair_close(&p);
+	free(qps);
+}
+
 /* tests/scenarios/verbs/limits.py sets the bounds, and talks with those that have something to tell. */
 const struct test_case limit_cases[] = {
 	{ "limit-cgroup", large_cqs, "completion queues until there is no more memory for them", BY_HAND },
 	{ "limit-memlock", memlock, "rings and pinned memory of an ordinary user", BY_HAND },
 	{ "limit-device", device_limits, "as many objects as the device says it has", BY_HAND },
+	{ "limit-footprint", footprint, "idle queue pairs, whose memory is looked at", BY_HAND },
 	{ "limit-objects", cgroup_objects, "as many objects as a cgroup allows", BY_HAND },
 	{ NULL },
 };
