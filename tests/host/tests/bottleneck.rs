@@ -333,7 +333,7 @@ fn run(op: Operation, senders: usize, ecn: bool, us: u64) -> Outcome {
         }
     }
     let counters = world.flows.iter().map(|flow| flow.requester.counters());
-    world.outcome.slowdowns = counters.map(|it| it.slowdowns).sum();
+    world.outcome.slowdowns = counters.map(|it| u64::from(it.slowdowns)).sum();
     println!(
         "{op:?}, {senders} senders, notifications: {ecn}: {:?}",
         world.outcome

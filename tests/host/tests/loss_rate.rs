@@ -51,8 +51,8 @@ fn run(op: Operation, (mtu, packet_ns): (u32, u32), keeps: bool, spoil: impl Fn(
     Run {
         took: outcome.ended_at,
         lost: outcome.tally.lost,
-        again: counters.retransmitted + counters.tail_probes,
-        timeouts: counters.timeouts,
+        again: (counters.retransmitted + counters.tail_probes).into(),
+        timeouts: counters.timeouts.into(),
     }
 }
 

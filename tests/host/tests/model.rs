@@ -162,7 +162,7 @@ fn silence() {
             expect("ending", outcome.endings[0], Some((0, Status::RetryExcErr)))?;
             let tries = u64::from(retry_cnt) + 1;
             let counters = world.endpoints[0].requester.counters();
-            expect("timeouts", counters.timeouts, tries)?;
+            expect("timeouts", u64::from(counters.timeouts), tries)?;
             let packets = if op.is_answered() {
                 1
             } else {
@@ -171,7 +171,7 @@ fn silence() {
                     .max(1)
             };
             let sent = counters.packets - counters.tail_probes;
-            expect("packets", sent, tries * (packets + 1))?;
+            expect("packets", u64::from(sent), tries * (packets + 1))?;
             let ended_at = outcome.ended_at;
             if deaf == 0 {
                 expect("time", ended_at, tries * timeout)?;
@@ -201,7 +201,7 @@ fn not_ready() {
             scenario.sides[1].starve = Some(0);
             let mut world = World::new(&scenario);
             let outcome = conclude(&mut world)?;
-            let naks = world.endpoints[0].requester.counters().rnr_naks;
+            let naks = u64::from(world.endpoints[0].requester.counters().rnr_naks);
             let waits = if rnr_retry == 7 {
                 // Until the peer had patience enough, which nobody knows but the model.
                 expect("ending", outcome.endings[0], None)?;

@@ -113,8 +113,8 @@ pub struct Endpoint {
     /// When a worker looks at the receiving half.
     pub recv_worker: Option<u64>,
     /// What the requester had counted in earlier lives.
-    timeouts_before: u64,
-    probes_before: u64,
+    timeouts_before: u32,
+    probes_before: u32,
     /// Segments and responses that found the device full.
     pub stuck: u64,
     /// When responses are tried again.
@@ -219,12 +219,12 @@ impl Endpoint {
 
     /// How often the ACK timeout ran out in this life.
     pub fn timeouts(&self) -> u64 {
-        self.requester.counters().timeouts - self.timeouts_before
+        (self.requester.counters().timeouts - self.timeouts_before).into()
     }
 
     /// How many tail-loss probes it sent in this life.
     pub fn probes(&self) -> u64 {
-        self.requester.counters().tail_probes - self.probes_before
+        (self.requester.counters().tail_probes - self.probes_before).into()
     }
 
     /// Whether packets of the peer are looked at.
