@@ -100,7 +100,7 @@ class Reached(unittest.TestCase):
         now = summary.reached(result, "emulated, qemu 10")
         self.assertEqual(now, {"emulated": {row.key: 7.9}, "instructions": {"veth: SEND": 3.0}})
         self.assertEqual(summary.lost({"emulated": {row.key: 9.8}, "instructions": {"veth: SEND": 3.05}}, now), [])
-        told = summary.lost({"emulated": {row.key: 10.0}, "instructions": {"veth: SEND": 3.2}}, now)
+        told = summary.lost({"emulated": {row.key: 10.0}, "instructions": {"veth: SEND": 3.3}}, now)
         self.assertEqual([line.split(" (")[0] for line in told], [row.key, "veth: SEND"])
         best = summary.reached(result, "emulated, qemu 10", "most")
         self.assertEqual(best["emulated"], {row.key: 8.5})
