@@ -16,7 +16,7 @@ use super::qp::{
 };
 use super::workqueues::Workqueues;
 use crate::core::wire::gid::GROUP_QPN;
-use crate::core::wire::ident::Permutation24;
+use crate::core::wire::ident::RangedPermutation24;
 use crate::sys::net::{
     NetNs,
     RxPacket, //
@@ -49,7 +49,7 @@ pub struct Directory {
     #[pin]
     qps: Table<Qp>,
     /// Secret of the QP numbers.
-    numbers: Permutation24,
+    numbers: RangedPermutation24,
     /// Ports by the hash of their netdev, and of their namespace.
     #[pin]
     on_netdev: Table<Port>,
@@ -88,7 +88,7 @@ impl Directory {
         Arc::pin_init(
             try_pin_init!(Self {
                 qps <- Table::named(),
-                numbers: Permutation24::new(random::words()),
+                numbers: RangedPermutation24::new(random::words(), random::words()),
                 on_netdev <- Table::new(),
                 in_netns <- Table::new(),
                 workqueues: Workqueues::new()?,
