@@ -255,23 +255,7 @@ impl<'a, A> SendWr<'a, A> {
                 access: wr.access as u32,
             });
         } else if parts.has(Parts::OPERANDS) {
-            if !matches!(
-                opcode,
-                wqe::OP_ATOMIC_CMP_AND_SWP | wqe::OP_ATOMIC_FETCH_AND_ADD
-            ) {
-                // There is no structure for the others.
-                return Err(EINVAL);
-            }
-            // SAFETY: Requests of these kinds are `ib_atomic_wr`s.
-            let atomic = unsafe { self.whole::<bindings::ib_atomic_wr>() };
-            header.set_remote(atomic.remote_addr, atomic.rkey);
-            header.set_atomic(wqe::Atomic {
-                compare_add: atomic.compare_add,
-                swap: match opcode {
-                    wqe::OP_ATOMIC_CMP_AND_SWP => atomic.swap,
-                    _ => 0,
-                },
-            });
+            self.set_operands(&mut header, opcode)?;
         } else if parts.has(Parts::TARGET) {
             // SAFETY: Requests of these kinds are `ib_rdma_wr`s.
             let rdma = unsafe { self.whole::<bindings::ib_rdma_wr>() };
@@ -282,6 +266,24 @@ impl<'a, A> SendWr<'a, A> {
             header.set_imm(unsafe { wr.ex.imm_data });
         }
         Ok(header)
+    }
+
+    /// Target and operands of an atomic operation.
+    fn set_operands(&self, header: &mut SendWqe, opcode: u8) -> Result {
+        let compares = match opcode {
+            wqe::OP_ATOMIC_CMP_AND_SWP => true,
+            wqe::OP_ATOMIC_FETCH_AND_ADD => false,
+            // There is no structure for the others.
+            _ => return Err(EINVAL),
+        };
+        // SAFETY: Requests of these kinds are `ib_atomic_wr`s.
+        let atomic = unsafe { self.whole::<bindings::ib_atomic_wr>() };
+        header.set_remote(atomic.remote_addr, atomic.rkey);
+        header.set_atomic(wqe::Atomic {
+            compare_add: atomic.compare_add,
+            swap: if compares { atomic.swap } else { 0 },
+        });
+        Ok(())
     }
 }
 
