@@ -274,7 +274,7 @@ def footprint(report):
         # The kernel drops areas of virtual memory many at a time.
         of_each[what] = sum(n for name, n in grown.items() if what != "gone" or name != "vmap_area")
         report.note(f"{what}: {of_each[what] / 1024:.2f} KiB; " + ", ".join(f"{name} {n:.0f}" for name, n in grown.items()))
-    require(of_each["gone"] <= 128, "the memory of queue pairs did not come back")
-    # What a kernel full of checks adds to each object is not ours.
+    # A kernel full of checks adds to each object, keeps some of what is freed, and looks for leaks itself.
     if not SHORT:
+        require(of_each["gone"] <= 128, "the memory of queue pairs did not come back")
         require(max(of_each["made"], of_each["connected"]) <= FOOTPRINT, f"a queue pair takes more than {FOOTPRINT} bytes of slabs")
