@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! Memory that most connections never need: it is allocated when a packet is lost.
+//! Spare memory, which most connections never need: it is allocated when a packet is lost.
 //!
 //! Who needs it can do without: there may be none, and then the connection does what it does with
 //! a peer that keeps nothing behind a gap.

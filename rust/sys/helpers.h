@@ -72,8 +72,9 @@ bool ferroce_is_alone(void);
 struct module *ferroce_this_module(void);
 
 /*
- * A timer that fires in the timer softirq: once, if fire() returns
- * ferroce_timer_done, whose name bindgen has from the version of the kernel.
+ * A timer that fires in the timer softirq, once: fire() returns
+ * ferroce_timer_done. Bindgen names the kernel's own constant otherwise from
+ * one version to the next.
  */
 extern const enum hrtimer_restart ferroce_timer_done;
 void ferroce_timer_setup(struct hrtimer *timer,
