@@ -148,7 +148,7 @@ fn nobody(a: &mut Attack) -> Result<()> {
     let outer = Outer::new(&a.hosts);
     a.bombard("rts", State::Rts, every(&[0]), |qp, random, what| {
         let any = random.psn();
-        let mut qpn = random.pick(&[0, 0xff_ffff, qp.qpn ^ 1, any]);
+        let mut qpn = random.pick(&[0, 0xff_ffff, qp.qpn ^ 0x80_0000, any]);
         if qpn == qp.qpn || qpn == 1 {
             qpn = 0;
         }
