@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { NOBODY = 65534 };
+enum { NOBODY = 65534, RINGS = 16 };
 
 /* Whether uverbs takes write() from this process. It looks at the credentials before it looks at the command. */
 static bool may_write(struct side *s)
@@ -112,11 +112,13 @@ static void fork_child(void)
 {
 	int go[2];
 	char gid[16], c;
+	struct mapping rings[RINGS];
 	struct pair p;
 
 	CHECK(!ibv_fork_init(), "ibv_fork_init");
 	CHECK(!pipe(go), "pipe: %s", strerror(errno));
 	open_and_use(&p);
+	CHECK(mapped_rings(rings, RINGS), "the parent has no rings");
 	fflush(stdout);
 	pid_t pid = fork();
 	if (!pid) {
@@ -124,6 +126,7 @@ static void fork_child(void)
 
 		if (read(go[0], &c, 1) != 1)
 			_exit(2);
+		CHECK(!mapped_rings(rings, RINGS), "the child has rings of its parent");
 		CHECK(!may_write(&p.a), "the child has the credentials of the opener");
 		pair_open(&own, NULL, 8192);
 		works(&own);

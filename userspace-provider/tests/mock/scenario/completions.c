@@ -12,7 +12,7 @@ void completion_queue(void)
 	/* Indices that wrap soon. */
 	c->producer = c->consumer = -3u;
 	cq = create_cq();
-	CHECK(cq && cq->context == context && cq->cqe == 16 && mappings(1) == 1);
+	CHECK(cq && cq->context == context && cq->cqe == 16 && mappings() == 1);
 	CHECK(mock.ops.poll_cq(cq, 1, wc) == 0);
 	for (int i = 0; i < 16; i++)
 		complete(100 + i);
@@ -52,7 +52,7 @@ void completion_queue(void)
 	errno = 0;
 	CHECK(!create_cq() && errno == EBUSY);
 	mock.error = 0;
-	CHECK(!mock.ops.destroy_cq(cq) && mappings(0) == 0 && mock.objects == 1);
+	CHECK(!mock.ops.destroy_cq(cq) && mappings() == 0 && mock.objects == 1);
 }
 
 void bad_rings(void)
@@ -72,7 +72,7 @@ void bad_rings(void)
 	mock.cq.offset += 64;
 	CHECK(!create_cq() && errno == EINVAL && mock.objects == 1);
 	mock.cq = good;
-	CHECK(mappings(0) == 0);
+	CHECK(mappings() == 0);
 }
 
 void extended_completion_queue(void)
@@ -102,7 +102,7 @@ void extended_completion_queue(void)
 	attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
 	attr.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
 	cq = mock.ops.create_cq_ex(context, &attr);
-	CHECK(cq && mappings(1) == 1);
+	CHECK(cq && mappings() == 1);
 
 	/* Who finds nothing writes nothing where the module reads. */
 	control(RING_CQ)->consumer = 77;
@@ -134,7 +134,7 @@ void extended_completion_queue(void)
 	CHECK(ibv_start_poll(cq, &poll) == EIO);
 	control(RING_CQ)->producer = 4;
 	CHECK(ibv_start_poll(cq, &poll) == ENOENT);
-	CHECK(!mock.ops.destroy_cq(ibv_cq_ex_to_cq(cq)) && mappings(0) == 0);
+	CHECK(!mock.ops.destroy_cq(ibv_cq_ex_to_cq(cq)) && mappings() == 0);
 }
 
 /* The times of completions, and the clock that they are of. */
@@ -184,7 +184,7 @@ void times(void)
 	CHECK(at <= after.tv_sec * 1000000000ull + after.tv_nsec + 1000000);
 	CHECK(!ibv_next_poll(cq) && ibv_wc_read_completion_wallclock_ns(cq) == at + 1);
 	ibv_end_poll(cq);
-	CHECK(!mock.ops.destroy_cq(ibv_cq_ex_to_cq(cq)) && mappings(0) == 0);
+	CHECK(!mock.ops.destroy_cq(ibv_cq_ex_to_cq(cq)) && mappings() == 0);
 }
 
 static struct control *resized_to(void)
@@ -225,18 +225,18 @@ void resizing(void)
 	for (int i = 0; i < 16; i++)
 		complete(i);
 	CHECK(mock.ops.poll_cq(cq, 3, wc) == 3);
-	CHECK(mock.ops.resize_cq(cq, 20) == EINVAL && cq->cqe == 16 && mappings(1) == 1);
+	CHECK(mock.ops.resize_cq(cq, 20) == EINVAL && cq->cqe == 16 && mappings() == 1);
 	mock.error = 0;
 	CHECK(!mock.ops.req_notify_cq(cq, 0));
 	mock.on_resize = move_queue;
-	CHECK(!mock.ops.resize_cq(cq, 20) && cq->cqe == 32 && mappings(1) == 1);
+	CHECK(!mock.ops.resize_cq(cq, 20) && cq->cqe == 32 && mappings() == 1);
 	CHECK(resized_to()->arm == 2 && mock.ops.poll_cq(cq, 20, wc) == 14);
 	for (int i = 0; i < 13; i++)
 		CHECK(wc[i].wr_id == 3 + i);
 	CHECK(wc[13].wr_id == 70 && resized_to()->consumer == 8);
 	resized_to()->arm = 0;
 	CHECK(!mock.ops.req_notify_cq(cq, 1) && resized_to()->arm == 1);
-	CHECK(!mock.ops.destroy_cq(cq) && mappings(0) == 0);
+	CHECK(!mock.ops.destroy_cq(cq) && mappings() == 0);
 
 	/* Between start_poll and end_poll, by the thread that polls: what was taken is consumed. */
 	clear_rings();
@@ -248,7 +248,7 @@ void resizing(void)
 	CHECK(!ibv_next_poll(ex) && ex->wr_id == 2 && !ibv_next_poll(ex) && ex->wr_id == 70);
 	ibv_end_poll(ex);
 	CHECK(resized_to()->consumer == 3);
-	CHECK(!mock.ops.destroy_cq(ibv_cq_ex_to_cq(ex)) && mappings(0) == 0);
+	CHECK(!mock.ops.destroy_cq(ibv_cq_ex_to_cq(ex)) && mappings() == 0);
 
 	/* The new ring cannot be mapped: the module is there already, and nothing pretends otherwise. */
 	clear_rings();
@@ -260,5 +260,5 @@ void resizing(void)
 	c->producer = 1;
 	CHECK(!mock.ops.resize_cq(cq, 20) && mock.ops.poll_cq(cq, 20, wc) == 2 && wc[0].wr_id == 1);
 	mock.on_resize = NULL;
-	CHECK(!mock.ops.destroy_cq(cq) && mappings(0) == 0);
+	CHECK(!mock.ops.destroy_cq(cq) && mappings() == 0);
 }

@@ -42,7 +42,7 @@ int main(int argc, char **argv)
 	forked();
 	forgetting_under_load();
 	threads();
-	CHECK(!mock.ops.dealloc_pd(pd) && !mock.objects && mappings(0) == 0);
+	CHECK(!mock.ops.dealloc_pd(pd) && !mock.objects && mappings() == 0);
 	mock.ops.free_context(context);
 	CHECK(!mock.contexts);
 	puts("ok");

@@ -62,10 +62,10 @@ void queue_pair_life(void)
 
 	/* A queue that cannot be mapped takes the other one and the QP with it. */
 	mock.rq.offset += 64;
-	CHECK(!mock.ops.create_qp(pd, &attr) && errno == EINVAL && mappings(0) == 0);
+	CHECK(!mock.ops.create_qp(pd, &attr) && errno == EINVAL && mappings() == 0);
 	mock.rq = rq;
 	mock.sq.stride = 64;
-	CHECK(!mock.ops.create_qp(pd, &attr) && errno == EPROTO && mappings(0) == 0);
+	CHECK(!mock.ops.create_qp(pd, &attr) && errno == EPROTO && mappings() == 0);
 	mock.sq = sq;
 	mock.cap.max_send_sge = 1000;
 	CHECK(!mock.ops.create_qp(pd, &attr) && errno == EPROTO);
@@ -83,20 +83,20 @@ void queue_pair_life(void)
 	CHECK(!mock.ops.create_qp_ex(context, &ex) && errno == EOPNOTSUPP);
 	ex.create_flags = 0;
 	qp = mock.ops.create_qp_ex(context, &ex);
-	CHECK(qp && ex.cap.max_send_sge == 5 && mappings(1) == 2);
+	CHECK(qp && ex.cap.max_send_sge == 5 && mappings() == 2);
 	CHECK(ex.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS);
 	qp->state = IBV_QPS_ERR;
 	CHECK(!mock.ops.query_qp(qp, &qp_attr, 0x12345, &attr) && qp_attr.qp_state == qp->state);
 	mock.error = EBUSY;
-	CHECK(mock.ops.destroy_qp(qp) == EBUSY && mappings(1) == 2);
+	CHECK(mock.ops.destroy_qp(qp) == EBUSY && mappings() == 2);
 	mock.error = 0;
-	CHECK(!mock.ops.destroy_qp(qp) && mappings(0) == 0 && mock.objects == 1);
+	CHECK(!mock.ops.destroy_qp(qp) && mappings() == 0 && mock.objects == 1);
 
 	/* A QP without a send queue, and without a receive queue. */
 	mock.cap = (struct ibv_qp_cap){ 0, 4, 1, 1, 0 };
 	mock.sq.length = 0;
 	qp = mock.ops.create_qp(pd, &attr);
-	CHECK(qp && mappings(1) == 1);
+	CHECK(qp && mappings() == 1);
 	qp->state = IBV_QPS_RTS;
 	CHECK(mock.ops.post_send(qp, &wr, &bad) == ENOMEM && bad == &wr);
 	CHECK(!mock.ops.destroy_qp(qp));
@@ -104,12 +104,12 @@ void queue_pair_life(void)
 	mock.cap = (struct ibv_qp_cap){ 8, 0, 1, 1, 0 };
 	mock.rq.length = 0;
 	qp = mock.ops.create_qp(pd, &attr);
-	CHECK(qp && mappings(1) == 1);
+	CHECK(qp && mappings() == 1);
 	qp->state = IBV_QPS_RTS;
 	CHECK(mock.ops.post_recv(qp, &rwr, &rbad) == ENOMEM && rbad == &rwr);
 	CHECK(!mock.ops.destroy_qp(qp));
 	mock.cap.max_recv_wr = 1;
-	CHECK(!mock.ops.create_qp(pd, &attr) && errno == EPROTO && mappings(0) == 0);
+	CHECK(!mock.ops.create_qp(pd, &attr) && errno == EPROTO && mappings() == 0);
 	mock.rq = rq;
 	CHECK(mock.objects == 1);
 }

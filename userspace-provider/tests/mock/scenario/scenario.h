@@ -78,7 +78,7 @@ struct send_wqe *send_slot(uint32_t index);
 struct recv_wqe *recv_slot(uint32_t index);
 int send_doorbells(void);
 int recv_doorbells(void);
-int mappings(int want_dontfork);
+int mappings(void);
 void clear_rings(void);
 void complete_for(uint32_t qp_num, uint64_t wr_id);
 void complete(uint64_t wr_id);

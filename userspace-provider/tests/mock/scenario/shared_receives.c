@@ -50,7 +50,7 @@ void shared_receive_queue(void)
 	CHECK(!mock.ops.create_srq(pd, &attr) && errno == EPROTO && mock.objects == 1);
 	mock.srq = good;
 	srq = mock.ops.create_srq(pd, &attr);
-	CHECK(srq && attr.attr.max_wr == 4 && attr.attr.max_sge == 3 && mappings(1) == 1);
+	CHECK(srq && attr.attr.max_wr == 4 && attr.attr.max_sge == 3 && mappings() == 1);
 	for (int i = 0; i < 6; i++)
 		wr[i] = (struct ibv_recv_wr){ 20 + i, i < 5 ? &wr[i + 1] : NULL, sge, 2 };
 	/* A list that is longer than the queue; the flag asks for a doorbell that there is not. */
@@ -71,7 +71,7 @@ void shared_receive_queue(void)
 	CHECK(mock.ops.modify_srq(srq, &change, IBV_SRQ_MAX_WR) == EINVAL);
 	mock.error = 0;
 	mock.on_srq_resize = move_srq;
-	CHECK(!mock.ops.modify_srq(srq, &change, IBV_SRQ_MAX_WR) && mappings(1) == 1);
+	CHECK(!mock.ops.modify_srq(srq, &change, IBV_SRQ_MAX_WR) && mappings() == 1);
 	struct control *moved = control(RING_SRQ2);
 
 	wr[1].next = NULL;
@@ -79,7 +79,7 @@ void shared_receive_queue(void)
 		CHECK(!mock.ops.post_srq_recv(srq, &wr[1], &bad));
 	CHECK(moved->producer == 9 && c->producer == 5);
 	CHECK(mock.ops.post_srq_recv(srq, &wr[1], &bad) == ENOMEM && bad == &wr[1]);
-	CHECK(!mock.ops.destroy_srq(srq) && mappings(0) == 0);
+	CHECK(!mock.ops.destroy_srq(srq) && mappings() == 0);
 
 	/* The new ring makes no sense: nothing is posted to the old one. */
 	clear_rings();
@@ -91,7 +91,7 @@ void shared_receive_queue(void)
 	CHECK(mock.ops.modify_srq(srq, &change, IBV_SRQ_MAX_WR) == EPROTO);
 	/* It can be mapped after all: first that, in which the module tells the next place. */
 	c->successor.entries = 4;
-	CHECK(!mock.ops.modify_srq(srq, &change, IBV_SRQ_MAX_WR) && mappings(1) == 1);
+	CHECK(!mock.ops.modify_srq(srq, &change, IBV_SRQ_MAX_WR) && mappings() == 1);
 	CHECK(!mock.ops.post_srq_recv(srq, &wr[1], &bad) && c->producer == 1);
 
 	/* A queue pair with it has no receive queue. */
@@ -99,14 +99,14 @@ void shared_receive_queue(void)
 	mock.cap = (struct ibv_qp_cap){ 8, 0, 5, 0, 80 };
 	mock.rq = (struct ring_map){};
 	qp = mock.ops.create_qp(pd, &qp_attr);
-	CHECK(qp && mappings(1) == 2);
+	CHECK(qp && mappings() == 2);
 	qp->srq = srq;
 	qp->state = IBV_QPS_INIT;
 	CHECK(mock.ops.post_recv(qp, &wr[1], &bad) == EINVAL && bad == &wr[1]);
 	CHECK(!mock.ops.destroy_qp(qp));
 	mock.rq = rq;
 	mock.error = EBUSY;
-	CHECK(mock.ops.destroy_srq(srq) == EBUSY && mappings(1) == 1);
+	CHECK(mock.ops.destroy_srq(srq) == EBUSY && mappings() == 1);
 	mock.error = 0;
-	CHECK(!mock.ops.destroy_srq(srq) && mappings(0) == 0 && mock.objects == 1);
+	CHECK(!mock.ops.destroy_srq(srq) && mappings() == 0 && mock.objects == 1);
 }
