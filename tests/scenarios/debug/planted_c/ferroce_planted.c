@@ -104,9 +104,12 @@ static void work_freed(void)
 
 static void leak(void)
 {
-	/* More than one: a stale register or stack slot may still point to the last. */
+	/*
+	 * More than one: a stale register or stack slot may still point to the last. Zeroed: what is left of
+	 * the allocator's list in one points to the next, and so on.
+	 */
 	for (int i = 0; i < 16; i++) {
-		void *p = kmalloc(200, GFP_KERNEL);
+		void *p = kzalloc(200, GFP_KERNEL);
 
 		OPTIMIZER_HIDE_VAR(p);
 	}
