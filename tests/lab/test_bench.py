@@ -88,7 +88,7 @@ class Reached(unittest.TestCase):
         events += [{"event": "instructions", "place": "veth", "row": "SEND", "driver": driver, "value": value}
                    for driver, value in (("ferroce", 100), ("rxe", 250))]
         result = summary.summarize(events) | {"how": "emulated, qemu 10", "rounds": 1}
-        page = summary.page(result, {"emulated": {row.key: 9.8}}, "a machine")
+        page = summary.page(result, {summary.bed(result, "emulated"): {row.key: 9.8}}, "a machine")
         line = next(line for line in page if line.startswith(f"| {row.name} |"))
         self.assertEqual(line.split(" | ")[3:], ["8.00 (8.00 to 8.00)", "9.80", f"{row.target(None):.1f} |"])
         self.assertEqual(page[-1], "| veth: SEND | 100.0 | 250.0 | 2.50x |")
@@ -102,6 +102,11 @@ class Reached(unittest.TestCase):
         self.assertEqual(summary.lost({"emulated": {row.key: 9.8}, "instructions": {"veth: SEND": 3.05}}, now), [])
         told = summary.lost({"emulated": {row.key: 10.0}, "instructions": {"veth: SEND": 3.3}}, now)
         self.assertEqual([line.split(" (")[0] for line in told], [row.key, "veth: SEND"])
+        # A host that is faster has a record of its own.
+        result["rows"].append({"key": summary.REFERENCE, "rxe": {"median": 51.6}})
+        self.assertEqual(list(summary.reached(result, "emulated, qemu 10")),
+                         ["emulated, 32 to 64 us of rdma_rxe's latency", "instructions"])
+        result["rows"].pop()
         best = summary.reached(result, "emulated, qemu 10", "most")
         self.assertEqual(best["emulated"], {row.key: 8.5})
         # What another bed has reached is no measure, and is kept.
