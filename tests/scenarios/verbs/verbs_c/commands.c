@@ -556,8 +556,9 @@ static void random_commands(void)
 	/* A response may begin at the last byte. */
 	arena = mmap(NULL, ARENA + LONGEST_RESPONSE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(arena != MAP_FAILED, "mmap: %s", strerror(errno));
-	/* Some commands are seldom taken, for what they need is seldom there: they are tried until they were. */
-	for (unsigned int i = 0; i < n || (i < 16 * n && missed()); i += COMMANDS_OF_ONE_FILE) {
+	/* Some commands are seldom taken, for what they need is seldom there: they are tried until they were. So is the rest. */
+	for (unsigned int i = 0; i < n || (i < 16 * n && (missed() || !mappings || !remapped || !odd_ioctls));
+	     i += COMMANDS_OF_ONE_FILE) {
 		const struct shape *wanted = i < n ? NULL : missed();
 		int fd = open_device_file();
 
