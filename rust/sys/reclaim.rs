@@ -116,7 +116,7 @@ impl Drop for Reclaimer {
         while PENDING.load(Acquire) != 0 {
             flush();
         }
-        // Nobody defers any more, when who is about to has done so.
+        // Nothing is deferred from here on: this waits for callers that have seen it.
         let reclaim = RECLAIM.clear();
         // Waits for the tail of the last callback.
         // SAFETY: May sleep, and nothing that it waits for is held. (Linux 7.2 has no safe one.)

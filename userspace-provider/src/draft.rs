@@ -226,7 +226,7 @@ pub fn set_destination(
 pub struct Session {
     /// The operations that it was made for, as in `send_ops_flags`.
     pub operations: u64,
-    /// The list that is being made. The lock of the send queue is held by callers that touch it.
+    /// The list that is being made. Callers that touch it hold the lock of the send queue.
     pub list: Cell<Drafts>,
 }
 
