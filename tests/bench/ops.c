@@ -284,9 +284,30 @@ static void close_qp(struct end *e)
 	e->srq = NULL;
 }
 
+static void connect_both(const struct row *row, struct end *one, struct end *other)
+{
+	connect_qp(row, one, other);
+	connect_qp(row, other, one);
+}
+
+/* Ends a round, of which the shortest counts. */
+static void end_round(uint64_t began, uint64_t *least)
+{
+	uint64_t took = now() - began;
+
+	if (took < *least)
+		*least = took;
+}
+
+static void tell(const char *name, uint64_t least, int count)
+{
+	printf("%s: %llu\n", name, (unsigned long long)least / count);
+	fflush(stdout);
+}
+
 static void measure(const struct row *row, struct end *from, struct end *to)
 {
-	uint64_t began, took, least = UINT64_MAX;
+	uint64_t began, least = UINT64_MAX;
 
 	if ((is_atomic(row) && !from->atomics) || !open_qp(row, from)) {
 		printf("note: %s is not there (%s)\n", row->name, is_atomic(row) ? "no atomics" : strerror(errno));
@@ -294,20 +315,16 @@ static void measure(const struct row *row, struct end *from, struct end *to)
 	}
 	if (!open_qp(row, to))
 		die("ibv_create_qp");
-	connect_qp(row, from, to);
-	connect_qp(row, to, from);
+	connect_both(row, from, to);
 	for (int i = 0; i < WARM_UP; i++)
 		batch(row, from, to);
 	for (int round = 0; round < ROUNDS; round++) {
 		began = now();
 		for (int done = 0; done < row->count; done += row->batch)
 			batch(row, from, to);
-		took = now() - began;
-		if (took < least)
-			least = took;
+		end_round(began, &least);
 	}
-	printf("%s: %llu\n", row->name, (unsigned long long)least / row->count);
-	fflush(stdout);
+	tell(row->name, least, row->count);
 	close_qp(from);
 	close_qp(to);
 }
@@ -330,8 +347,7 @@ static void connection(struct end *from, struct end *to)
 {
 	must_open_qp(from);
 	must_open_qp(to);
-	connect_qp(&plain, from, to);
-	connect_qp(&plain, to, from);
+	connect_both(&plain, from, to);
 	close_qp(from);
 	close_qp(to);
 }
@@ -395,7 +411,7 @@ static const struct set_up {
 static void measure_set_up(const struct set_up *row, struct end *from, struct end *to)
 {
 	struct ibv_mr **others = calloc(row->regions + 1, sizeof(*others));
-	uint64_t began, took, least = UINT64_MAX;
+	uint64_t began, least = UINT64_MAX;
 
 	if (!others)
 		die("calloc");
@@ -407,12 +423,9 @@ static void measure_set_up(const struct set_up *row, struct end *from, struct en
 		began = now();
 		for (int i = 0; i < row->count; i++)
 			row->once(from, to);
-		took = now() - began;
-		if (took < least)
-			least = took;
+		end_round(began, &least);
 	}
-	printf("%s: %llu\n", row->name, (unsigned long long)least / row->count);
-	fflush(stdout);
+	tell(row->name, least, row->count);
 	for (int i = 0; i < row->regions; i++)
 		must(ibv_dereg_mr(others[i]), "ibv_dereg_mr");
 	free(others);
@@ -422,15 +435,15 @@ static void measure_set_up(const struct set_up *row, struct end *from, struct en
 static void measure_many(int count, struct end *from, struct end *to)
 {
 	struct ibv_qp **ones = calloc(count, sizeof(*ones)), **others = calloc(count, sizeof(*others));
-	uint64_t began, took, least = UINT64_MAX;
+	uint64_t began, least = UINT64_MAX;
+	char name[64];
 
 	if (!ones || !others)
 		die("calloc");
 	for (int i = 0; i < count; i++) {
 		must_open_qp(from);
 		must_open_qp(to);
-		connect_qp(&plain, from, to);
-		connect_qp(&plain, to, from);
+		connect_both(&plain, from, to);
 		ones[i] = from->qp;
 		others[i] = to->qp;
 	}
@@ -440,13 +453,12 @@ static void measure_many(int count, struct end *from, struct end *to)
 			from->qp = ones[i];
 			batch(&plain, from, to);
 		}
-		took = now() - began;
 		/* The first time is the warm-up. */
-		if (round && took < least)
-			least = took;
+		if (round)
+			end_round(began, &least);
 	}
-	printf("WRITE 64 B of %d queue pairs in turn: %llu\n", count, (unsigned long long)least / count);
-	fflush(stdout);
+	snprintf(name, sizeof(name), "WRITE 64 B of %d queue pairs in turn", count);
+	tell(name, least, count);
 	for (int i = 0; i < count; i++) {
 		must(ibv_destroy_qp(ones[i]), "ibv_destroy_qp");
 		must(ibv_destroy_qp(others[i]), "ibv_destroy_qp");
