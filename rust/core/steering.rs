@@ -77,12 +77,6 @@ pub enum Steer {
     To(u32),
 }
 
-/// Whether so many bytes that arrived as one batch are a bulk batch; a single packet is no batch.
-#[inline]
-pub fn is_bulk(bytes: Option<u32>) -> bool {
-    bytes.is_some_and(|bytes| bytes >= BULK_BYTES)
-}
-
 /// Decides for `bytes` that arrived as one batch, or for a single packet, which is no batch.
 ///
 /// `last` is the place of the QP, `backlog` looks at that of a CPU, and `choose` names a CPU for
@@ -103,7 +97,7 @@ pub fn steer(
             };
         }
     }
-    if !is_bulk(bytes) {
+    if bytes.is_none_or(|bytes| bytes < BULK_BYTES) {
         return Steer::Here;
     }
     match choose() {

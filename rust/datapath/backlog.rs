@@ -8,7 +8,6 @@
 //! for the same CPU ends the batch: the peer, which gets no answer, sends one.
 
 use crate::core::steering::{
-    is_bulk,
     steer,
     BacklogState,
     Homes,
@@ -181,7 +180,7 @@ impl Backlogs {
         }
         let here = self.cpus.get(Cpu::current().index());
         here.is_some_and(|here| {
-            if nothing_waits && here.keeps(packet) {
+            if nothing_waits && here.continues(packet) {
                 return false;
             }
             let mut arriving = here.arriving.lock();
@@ -295,12 +294,10 @@ impl Backlog {
         )
     }
 
-    /// Whether this packet is of a batch that is executed on this CPU, where it arrives: it was
-    /// judged so, or is not long enough.
+    /// Whether this packet continues a batch that is executed on this CPU, where it arrives.
     #[inline]
-    fn keeps(&self, packet: &RxPacket<'_>) -> bool {
-        let is_judged = self.next_here.load(Relaxed) == packet.head().as_ptr().addr();
-        let does = is_judged || !is_bulk(packet.batch_len());
+    fn continues(&self, packet: &RxPacket<'_>) -> bool {
+        let does = self.next_here.load(Relaxed) == packet.head().as_ptr().addr();
         if does {
             self.next_here.store(next_address(packet), Relaxed);
         }
