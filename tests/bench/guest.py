@@ -2,18 +2,19 @@
 """The guest's part of `make bench`: both drivers side by side in one boot, measured in turns.
 
 Usage: python3 -m tests.bench.guest RESULTS_DIR. RESULTS_DIR/plan.json has `rounds`, `quick` and `times`, or `counting` in a guest
-whose clock counts instructions, or `charts`; the figures go to RESULTS_DIR/events.jsonl as they come.
+whose clock counts instructions (with `watch`, one operation for the host to look at), or `charts`; the figures go to RESULTS_DIR/events.jsonl as they come.
 """
 
 import json
 import os
 import re
+import subprocess
 import sys
 from contextlib import ExitStack, nullcontext
 
 from tests.bench import charts, plan
 from tests.guest.agent import Events
-from tests.guest.fabric import End, counters, join, link_add, link_del, no_dad, read, wait_active
+from tests.guest.fabric import End, counters, join, link_add, link_del, no_dad, read, wait_active, wait_until
 from tests.guest.flavour import FERROCE, RXE
 from tests.guest.programs import busy, on_cpu, run_both
 from tests.guest.scenario import Failed, command, require, say
@@ -167,9 +168,7 @@ def instructions(events):
         events.put(event="up", release=os.uname().release, cpu=cpu_model())
         for place in plan.PLACES:
             for driver in plan.DRIVERS:
-                one, two = ends[driver]
-                if place == "local":
-                    two = one
+                one, two = ends_in(place, ends[driver])
                 try:
                     out = command([OPS, one.dev, str(one.gid()), two.dev, str(two.gid())], timeout=120).stdout
                 except Failed as e:
@@ -182,6 +181,56 @@ def instructions(events):
                         events.put(event="instructions", place=place, row=name, driver=driver, value=int(value))
 
 
+def ends_in(place, pair):
+    """The two ends of an operation in this place."""
+    one, two = pair
+    return (one, one) if place == "local" else (one, two)
+
+
+# How often the messages of a row are sent while the host looks: most of the time is theirs then, and not the start's.
+TIMES_WATCHED = 30
+
+
+def write_symbols(where, driver):
+    """For the host: which function is where."""
+    with open(f"{where}/{driver}.symbols", "w", encoding="utf-8") as out:
+        out.write(read("/proc/kallsyms"))
+
+
+def watched_row(events, where, name):
+    """Runs the tool of one row with each driver while the host looks at the processors."""
+    row = next(row for row in plan.rows(times=TIMES_WATCHED) if row.name == name)
+    with ExitStack() as stack:
+        ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
+        events.put(event="up", release=os.uname().release, cpu=cpu_model())
+        for driver in plan.DRIVERS:
+            write_symbols(where, driver)
+            events.put(event="watch", driver=driver)
+            measure(row, driver, ends[driver])
+            events.put(event="watched", driver=driver)
+
+
+def watched(events, where, place, row):
+    """Repeats one operation of ops.c with each driver while the host looks at its instructions, until it has said so by
+    a file: what they are at which address goes there too."""
+    with ExitStack() as stack:
+        ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
+        events.put(event="up", release=os.uname().release, cpu=cpu_model())
+        for driver in plan.DRIVERS:
+            one, two = ends_in(place, ends[driver])
+            argv = [OPS, one.dev, str(one.gid()), two.dev, str(two.gid()), row]
+            with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as ops:
+                try:
+                    mark, batch = ops.stdout.readline().split()
+                    write_symbols(where, driver)
+                    with open(f"{where}/{driver}.maps", "w", encoding="utf-8") as out:
+                        out.write(read(f"/proc/{ops.pid}/maps"))
+                    events.put(event="watch", driver=driver, mark=mark, batch=int(batch))
+                    wait_until("the host has looked", lambda: os.path.exists(f"{where}/{driver}.seen"), 300)
+                finally:
+                    ops.kill()
+
+
 def main():
     """Runs the plan; what the kernel complains of is passed on with the end."""
     where = sys.argv[1]
@@ -191,7 +240,9 @@ def main():
     log = kernel.Log()
     failure = ""
     try:
-        if wanted.get("counting"):
+        if wanted.get("watch"):
+            (watched if wanted.get("counting") else watched_row)(events, where, *wanted["watch"])
+        elif wanted.get("counting"):
             instructions(events)
         elif wanted.get("charts"):
             draw(events, wanted.get("times", 1))

@@ -5,6 +5,8 @@
  * work of everybody: of the program, the provider, the kernel, and the threads the driver hands its work to.
  *
  * ops DEVICE GID DEVICE GID     the two ends, by device name and index in its GID table; the same twice is one device
+ * ops DEVICE GID DEVICE GID ROW the same operations again and again; prints the address of an instruction that is
+ *                               carried out once for each batch, and how many operations that is
  *
  * Then what it costs to set up a connection, and what becomes dearer when there are many: of others of the same kind, idle
  * or all of them busy in turn.
@@ -305,7 +307,25 @@ static void tell(const char *name, uint64_t least, int count)
 	fflush(stdout);
 }
 
-static void measure(const struct row *row, struct end *from, struct end *to)
+/* Where one batch ends and the next one begins, for who watches the instructions. */
+static __attribute__((noinline)) void mark(void)
+{
+	asm volatile("" ::: "memory");
+}
+
+static void repeat(const struct row *row, struct end *from, struct end *to)
+{
+	for (int i = 0; i < WARM_UP; i++)
+		batch(row, from, to);
+	printf("%p %d\n", (void *)mark, row->batch);
+	fflush(stdout);
+	for (;;) {
+		mark();
+		batch(row, from, to);
+	}
+}
+
+static void measure(const struct row *row, bool endless, struct end *from, struct end *to)
 {
 	uint64_t began, least = UINT64_MAX;
 
@@ -316,6 +336,8 @@ static void measure(const struct row *row, struct end *from, struct end *to)
 	if (!open_qp(row, to))
 		die("ibv_create_qp");
 	connect_both(row, from, to);
+	if (endless)
+		repeat(row, from, to);
 	for (int i = 0; i < WARM_UP; i++)
 		batch(row, from, to);
 	for (int round = 0; round < ROUNDS; round++) {
@@ -471,12 +493,15 @@ int main(int argc, char **argv)
 {
 	struct end from = { 0 }, to = { 0 };
 
-	if (argc != 5)
+	if (argc < 5 || argc > 6)
 		return 2;
 	open_end(&from, argv[1], atoi(argv[2]));
 	open_end(&to, argv[3], atoi(argv[4]));
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		measure(&rows[i], &from, &to);
+		if (argc == 5 || !strcmp(rows[i].name, argv[5]))
+			measure(&rows[i], argc == 6, &from, &to);
+	if (argc == 6)
+		die(argv[5]);
 	/* What is set up does not know yet where the other end is. */
 	for (size_t i = 0; i < sizeof(set_ups) / sizeof(set_ups[0]) && !strcmp(argv[1], argv[3]); i++)
 		measure_set_up(&set_ups[i], &from, &to);

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from tests.bench import charts, plan, summary
 from tests.guest.scenario import PATIENCE
-from tests.lab import boot, build, config, made, say, tree, um
+from tests.lab import boot, build, config, made, profile, say, tree, um
 from tests.lab.shell import in_good_order
 from tests.lab.suite import Reader
 
@@ -49,6 +49,50 @@ def run(root, quick, count):
     events, faults = boot_and_measure(stock(root, lines, kvm), turns) if turns["rounds"] else ([], [])
     more, others = boot_and_measure(stock(root, lines, kvm), {"rounds": 0, "counting": True})
     return tell(root.release, emulation(root, kvm), events + more, turns, faults + others, began)
+
+
+def spent(root, row):
+    """Shows what the instructions of one operation are spent on, if `row` is one of the instruction table, such as
+    `veth: SEND 64 B`; or where the processors are while a tool runs, if it is one of the others."""
+    if row in {one.name for one in plan.rows()}:
+        return sampled(root, row)
+    place, _, operation = row.partition(": ")
+    place = next((short for short, words in plan.PLACES.items() if words == place), None)
+    if not place:
+        raise say.LabError(f"{row}: a row of the instruction table begins with one of: "
+                           f"{', '.join(f'{words}: ' for words in plan.PLACES.values())}")
+    lines, results = [*build.install_lines(root), *bench_lines(root)], {}
+
+    def watched(guest, event):
+        if event["event"] == "watch":
+            results[event["driver"]] = profile.watch(guest, event)
+
+    wanted = {"rounds": 0, "counting": True, "watch": [place, operation]}
+    _, faults = boot_and_measure(stock(root, lines, kvm=False), wanted, watched)
+    if len(results) == len(plan.DRIVERS):
+        profile.show(row, results)
+    for fault in faults:
+        say.line(f"failed: {fault}")
+    return 1 if faults else 0
+
+
+def sampled(root, row):
+    """Shows where the processors are while the tool of a row runs."""
+    lines, results, samplers = [*build.install_lines(root), *bench_lines(root)], {}, {}
+
+    def watched(guest, event):
+        driver = event.get("driver")
+        if event["event"] == "watch":
+            say.step(f"look at {driver}")
+            samplers[driver] = profile.Sampler(guest, profile.names_of(guest, driver))
+        elif event["event"] == "watched":
+            results[driver] = samplers[driver].end()
+
+    _, faults = boot_and_measure(stock(root, lines, boot.kvm_works(root)), {"rounds": 0, "watch": [row]}, watched)
+    profile.show_samples(row, results)
+    for fault in faults:
+        say.line(f"failed: {fault}")
+    return 1 if faults else 0
 
 
 @contextmanager
@@ -154,7 +198,7 @@ def compare(root, revision):
     return status
 
 
-def boot_and_measure(make, wanted):
+def boot_and_measure(make, wanted, on_event=lambda guest, event: None):
     """One boot of the guest that `make` makes, which does what is wanted; its events, and what went wrong."""
     work = boot.fresh_work("bench")
     guest = make(work, wanted)
@@ -163,7 +207,7 @@ def boot_and_measure(make, wanted):
     say.step(f"boot the {guest.WHAT} {guest.root.release} ({how}), log in {work}")
     guest.start()
     try:
-        events, why = watch(guest, wanted)
+        events, why = watch(guest, wanted, on_event)
     finally:
         guest.stop()
     faults = [why] if why else []
@@ -179,7 +223,7 @@ def boot_and_measure(make, wanted):
     return events, faults
 
 
-def watch(guest, wanted):
+def watch(guest, wanted, on_event):
     """Follows the guest to its end; returns its events, and what went wrong if it did not end by itself."""
     reader = Reader(guest.results / "events.jsonl")
     events, up, turn = [], False, -1
@@ -188,6 +232,7 @@ def watch(guest, wanted):
         alive = guest.alive()
         for event in reader.new():
             events.append(event)
+            on_event(guest, event)
             since = time.monotonic()
             up = up or event["event"] == "up"
             if event["event"] == "done":

@@ -45,6 +45,7 @@ def parser():
     one = sub.add_parser("bench", help="measure against the kernel's own rdma_rxe")
     one.add_argument("--quick", action="store_true", help="one round, fewer rows")
     one.add_argument("--count", action="store_true", help="count instructions alone")
+    one.add_argument("--profile", metavar="ROW", help="show what the instructions of an operation are spent on")
     one.add_argument("--against", metavar="REVISION", help="count them with the module and provider of a commit too")
     one.add_argument("--guest", choices=("stock", "um"), default="stock", help="measure in this guest")
     one.add_argument("--charts", action="store_true", help="draw how figures change with size and number of QPs")
@@ -147,9 +148,11 @@ def word(args):
             if args.charts:
                 return bench.draw(root, args.guest == "um")
             if args.guest == "um":
-                if args.against or args.count:
+                if args.against or args.count or args.profile:
                     raise LabError("the fast guest counts no instructions: leave GUEST=um away")
                 return bench.run_native(root, args.quick)
+            if args.profile:
+                return bench.spent(root, args.profile)
             if args.against:
                 return bench.compare(root, args.against)
             return bench.run(root, args.quick, args.count)

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: GPL-2.0
+"""`make bench PROFILE=ROW`: what an operation's instructions are spent on, or where processors are while a tool runs.
+
+Both ask the emulator, and the kernel knows nothing of it. Of an operation each instruction is counted: the emulator
+names all that it carries out (`log exec`), for some whole operations. While a tool of perftest runs, each processor is
+looked at again and again: what it does, what it waits for, and whether it sleeps.
+"""
+
+import bisect
+import os
+import re
+import subprocess
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tests.bench import plan
+from tests.lab import processors, say
+
+# At least so many instructions are looked at, and so many batches of operations.
+INSTRUCTIONS, BATCHES = 2_000_000, 4
+# Functions that the table names, and columns of a name.
+SHOWN, WIDTH = 40, 80
+# The line that qemu writes: `Trace 0: 0x7f.. [cs_base/pc/flags/cflags] symbol`.
+TRACE = re.compile(rb"^Trace 0: \S+ \[[0-9a-f]+/([0-9a-f]+)/")
+
+# What a function of the kernel belongs to, by the first expression that its name begins with.
+AREAS = [
+    ("CRC", r"crc32"),
+    ("copying and clearing", r"__memcpy|memcpy|memset|__memset|clear_page|rep_movs|_?copy_(to|from)|__?copy_|_copy_"),
+    ("memory allocator", r"kmem_|kmalloc|__kmalloc|kfree|___slab|__slab|slab_|put_cpu|__free|free_|get_page|alloc_pages|__alloc_(pages|frozen)"
+                         r"|__rmqueue|__put_partials|get_from_free|refill_obj|__pcs_|__refill|mod_(node|memcg|lruvec)|__mod_|obj_cgroup"
+                         r"|kvfree|rcu_free|__kvmalloc"),
+    ("locks and RCU", r"_raw_|__local_bh|__rcu_read|rcu_|mutex_|queued_spin|__mutex|srcu|__srcu|down_|up_|lock_|refcount|kref|call_rcu"
+                      r"|__call_rcu"),
+    ("interrupts, timers, scheduler",
+     r"irq|__irq|asm_|sysvec|common_interrupt|handle_|tick|hrtimer|__hrtimer|ktime|timer|__timer|mod_timer|__mod_timer|schedule|__schedule"
+     r"|sched|__sched|do_sched|pick_|update_|enqueue_task|dequeue_|try_to_wake|ttwu|set_next|put_prev|finish_task|yield|native_|read_tsc"
+     r"|kernel_fpu|irq_fpu|save_fpregs|xsave|xrstor|restore_fp|switch_fpu|fpregs|lapic|apic|clockevents|pvclock|sysfs_|__wake|wake_|cpuacct"
+     r"|raise_softirq|__raise|handle_softirqs|do_softirq|__do_softirq|rebalance|run_|profile_|calc_|account|task_|trigger_|perf_|psi_|vruntime"
+     r"|__update|min_vruntime|place_entity|avg_|entity_|_nohz|nohz|x2apic|ack_|queue_work|__queue_work|insert_work|kick_pool|queue_delayed"
+     r"|process_one|worker_|pwq_|set_work|move_linked|mod_delayed|kthread|delayed_work|tasklet|__tasklet|idle_|wq_"),
+    ("system call", r"entry_|do_syscall|syscall|__x64_sys|x64_sys|ksys|vfs_|__se_sys|fd|__fdget|fput|rw_verify|exit_to_user|security_"
+                    r"|apparmor|fsnotify|__fsnotify|ib_uverbs|uverbs|__get_user|__put_user|lookup_|ret_from|clear_bhb|srso|its_return"),
+    ("network stack", r"ip|__ip|udp|__udp|skb|__skb|___skb|dev_|__dev|netif|__netif|napi|__napi|net_|veth|nf_|fib|__fib|inet|__inet|eth_|neigh"
+                      r"|__neigh|dst_|__dst|rt_|sock_|sk_|__sk|consume_skb|kfree_skb|build_skb|__build|enqueue_to|process_backlog|validate_xmit"
+                      r"|qdisc|__qdisc|sch_|pfifo|tcp|loopback|xfrm|rtm|rps|get_rps|gro|page_frag|csum|__csum|passthru|bpf|arp|icmp|raw"
+                      r"|lookup|compute_score|reuseport|br_|vlan|harmonize|skbuff|noqueue|jhash|__get_hash|flow"),
+]
+PROGRAM = "program, libibverbs and provider"
+HALTED = "halted"
+# Where a processor spins until another one releases a lock; below it on the stack is who wants it.
+SPINS = "native_queued_spin_lock_slowpath"
+WANTED_LOCK = "waiting for a lock"
+DRIVER_MODULES = ("ferroce", "rdma_rxe")
+# Words of the stack that are looked at for that, and seconds between two looks.
+WORDS, PAUSE = 60, 0.01
+REGISTERS = re.compile(r"^CPU#(\d+)$.*?^RIP=([0-9a-f]+) RFL=\S+ [^\n]* CPL=(\d) [^\n]*HLT=(\d)", re.M | re.S)
+STACK = re.compile(r"RSP=([0-9a-f]+)")
+OTHER = "other of the kernel"
+
+
+@dataclass
+class Watched:
+    """What one driver spends."""
+
+    operations: int = 0
+    # Instructions by address.
+    at: Counter = field(default_factory=Counter)
+
+
+def look(guest, mark, batch):
+    """Counts the instructions of some whole batches, of which each begins at the address `mark`."""
+    pipe = guest.work / "instructions"
+    if not pipe.exists():
+        os.mkfifo(pipe)
+    found, done = Watched(), threading.Event()
+
+    def read():
+        total, at, seen = 0, None, 0
+        begins = b"%016x" % mark
+        with open(pipe, "rb") as lines:
+            for line in lines:
+                match = TRACE.match(line)
+                if not match:
+                    continue
+                here = match[1]
+                if here == begins:
+                    if at is not None:
+                        found.at.update(at)
+                        total += at.total()
+                        seen += 1
+                        if total >= INSTRUCTIONS and seen >= BATCHES:
+                            break
+                    at = Counter()
+                if at is not None:
+                    at[here] += 1
+            found.operations = seen * batch
+            done.set()
+            # The emulator goes on until it is told not to.
+            for line in lines:
+                pass
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    with processors.monitor(guest.work) as ask:
+        ask("stop")
+        ask("one-insn-per-tb on")
+        ask("logfile ../../instructions")
+        ask("log exec,nochain")
+        ask("cont")
+        waited = done.wait(600)
+        ask("log none")
+        ask("one-insn-per-tb off")
+        ask(f"logfile {os.devnull}")
+    if not waited:
+        raise say.LabError(f"{found.operations} operations in ten minutes: the emulator tells too little")
+    reader.join()
+    return found
+
+
+class Names:
+    """Functions and programs by address."""
+
+    def __init__(self, symbols, maps):
+        """From /proc/kallsyms, and /proc/PID/maps of the program."""
+        found = []
+        for line in symbols.splitlines():
+            address, kind, name, *module = line.split()
+            if kind in "tTwW":
+                found.append((int(address, 16), name, module[0].strip("[]") if module else ""))
+        # Of several names at one address the first one.
+        self.text = sorted(found, key=lambda it: it[0])
+        self.starts = [it[0] for it in self.text]
+        self.maps = []
+        for line in maps.splitlines():
+            place, _, _, _, _, *path = line.split(maxsplit=5)
+            first, last = (int(it, 16) for it in place.split("-"))
+            self.maps.append((first, last, os.path.basename(path[0]) if path else "memory"))
+
+    def name(self, address):
+        """The function and its module; the file, of a program."""
+        if address < 1 << 63:
+            return next((name for first, last, name in self.maps if first <= address < last), "another program"), PROGRAM
+        at = bisect.bisect_right(self.starts, address) - 1
+        at = bisect.bisect_left(self.starts, self.starts[at]) if at >= 0 else 0
+        _, name, module = self.text[at]
+        return name, module
+
+
+def area(name, module):
+    """What a function belongs to."""
+    if module == PROGRAM:
+        return PROGRAM
+    if module in DRIVER_MODULES:
+        return "driver"
+    if module == HALTED:
+        return HALTED
+    if name.startswith(SPINS):
+        return WANTED_LOCK
+    return next((title for title, names in AREAS if re.match(names, name)), OTHER)
+
+
+def demangled(names):
+    """Names of Rust as they are written."""
+    try:
+        out = subprocess.run(["c++filt"], input="\n".join(names), stdout=subprocess.PIPE, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return dict(zip(names, names))
+    return {name: re.sub(r"\[[0-9a-f]+\]", "", shown)[:WIDTH] for name, shown in zip(names, out.splitlines())}
+
+
+def spent(found, names):
+    """Instructions of one operation, by function and module, and by area."""
+    functions, areas = Counter(), Counter()
+    for address, count in found.at.items():
+        name, module = names.name(int(address, 16))
+        functions[name, module] += count
+        areas[area(name, module)] += count
+    each = found.operations
+    return ({key: count / each for key, count in functions.items()}, {key: count / each for key, count in areas.items()})
+
+
+def show(row, results):
+    """The tables."""
+    titles = sorted({title for _, areas in results.values() for title in areas},
+                    key=lambda title: -max(areas.get(title, 0) for _, areas in results.values()))
+    lines = [[title, *(f"{results[driver][1].get(title, 0):,.0f}" for driver in plan.DRIVERS)] for title in titles]
+    lines.append(["all", *(f"{sum(results[driver][1].values()):,.0f}" for driver in plan.DRIVERS)])
+    say.line(f"\nInstructions of one operation, {row}:")
+    say.table(lines, ["", *plan.DRIVERS])
+    for driver in plan.DRIVERS:
+        functions = sorted(results[driver][0].items(), key=lambda it: -it[1])[:SHOWN]
+        shown = demangled([name for (name, _), _ in functions])
+        say.line(f"\n{driver}: the functions that they are spent in")
+        say.table([[shown[name], "" if module == PROGRAM else module, area(name, module), f"{count:,.0f}"]
+                   for (name, module), count in functions], ["function", "module", "area", "instructions"])
+
+
+class Sampler:
+    """Looks at the processors until it is told to end."""
+
+    def __init__(self, guest, names):
+        self.guest, self.names = guest, names
+        # What each processor was found at, by its number.
+        self.found = {}
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def end(self):
+        """The parts of a hundred, by processor and what it was found at."""
+        self.ended.set()
+        self.thread.join()
+        return {cpu: {what: 100 * count / counts.total() for what, count in counts.items()}
+                for cpu, counts in sorted(self.found.items())}
+
+    def _run(self):
+        with processors.monitor(self.guest.work) as ask:
+            while not self.ended.wait(PAUSE):
+                registers = ask("info registers -a")
+                stacks = STACK.findall(registers)
+                for cpu, address, ring, halted in REGISTERS.findall(registers):
+                    what = self._what(ask, int(address, 16), ring, halted == "1", stacks[int(cpu)])
+                    self.found.setdefault(cpu, Counter())[what] += 1
+
+    def _what(self, ask, address, ring, is_halted, stack):
+        if is_halted:
+            return HALTED, HALTED
+        if ring != "0":
+            return "", PROGRAM
+        name, module = self.names.name(address)
+        if name == SPINS:
+            words = re.findall(r"0x([0-9a-f]{16})", ask(f"x /{WORDS}gx 0x{stack}"))
+            below = (self.names.name(int(word, 16)) for word in words if int(word, 16) >= self.names.starts[0])
+            wants = next((name for name, module in below if module in DRIVER_MODULES), "")
+            return f"{name} < {wants}", module
+        return name, module
+
+
+def show_samples(row, results):
+    """The tables."""
+    for driver, found in results.items():
+        cpus = list(found)
+        areas = {cpu: Counter() for cpu in cpus}
+        for cpu in cpus:
+            for what, part in found[cpu].items():
+                areas[cpu][area(*what)] += part
+        say.line(f"\n{driver}, {row}: where each processor was, in percent")
+        heads = [f"CPU {cpu}" for cpu in cpus]
+        say.table([[title, *(f"{areas[cpu][title]:.1f}" for cpu in cpus)]
+                   for title in sorted(set().union(*areas.values()), key=lambda it: -sum(areas[cpu][it] for cpu in cpus))],
+                  ["", *heads])
+        both = Counter()
+        for cpu in cpus:
+            both.update({what: part for what, part in found[cpu].items() if what[1] not in (PROGRAM, HALTED)})
+        top = [what for what, _ in both.most_common(SHOWN // 2)]
+        parts = [name.split(" < ") for name, _ in top]
+        shown = demangled([name for names in parts for name in names])
+        say.table([[" < ".join(shown[name] for name in names), *(f"{found[cpu].get(what, 0):.1f}" for cpu in cpus)]
+                   for names, what in zip(parts, top)], ["function", *heads])
+
+
+def names_of(guest, driver):
+    """What the guest has written down for this driver."""
+    texts = [guest.results / f"{driver}.{file}" for file in ("symbols", "maps")]
+    return Names(*(path.read_text(encoding="utf-8") if path.exists() else "" for path in texts))
+
+
+def watch(guest, event):
+    """What the guest's event asks for."""
+    driver, folder = event["driver"], guest.results
+    say.step(f"look at {driver}")
+    found = look(guest, int(event["mark"], 16), event["batch"])
+    names = names_of(guest, driver)
+    (folder / f"{driver}.seen").write_text("", encoding="utf-8")
+    return spent(found, names)
