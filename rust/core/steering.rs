@@ -7,6 +7,10 @@
 //! a bridge), the same CPU has the other half. So a *bulk batch*, packets that arrived as one and
 //! carry a lot, goes to the backlog of another CPU, which executes it there.
 //!
+//! A response that arrives while another CPU sends bulk from its QP goes to that one's backlog.
+//! The send queue stays locked for as long as a whole run takes, and the CPU of the response, which
+//! would have to spin, has other packets to execute.
+//!
 //! Packets of one QP stay in order, as with receive flow steering (RFS): a QP remembers its
 //! last [`QueuedBatch`]. Until that is executed, all that arrives for the QP goes to the same
 //! backlog; from then on each batch chooses anew. The wait for a backlog ends: its CPU serves it in
@@ -15,6 +19,16 @@
 /// Fewest bytes of a bulk batch. Another CPU has to be interrupted, which costs about as much as
 /// the work for a few KiB.
 const BULK_BYTES: u32 = 16 << 10;
+
+/// Fewest bytes of payload of a packet that counts as bulk when it is sent.
+const BULK_PACKET: u32 = 1 << 10;
+
+/// Whether a packet with so much payload counts as bulk: some more of them take longer to send than
+/// another CPU takes to be interrupted.
+#[inline(always)]
+pub const fn is_bulk_packet(len: u32) -> bool {
+    len >= BULK_PACKET
+}
 
 /// Packets in a backlog beyond which no other QP joins it. Its batches are executed where they
 /// arrive, in order, which slows down their sender.
@@ -77,14 +91,23 @@ pub enum Steer {
     To(u32),
 }
 
-/// Decides for `bytes` that arrived as one batch, or for a single packet, which is no batch.
+/// What has arrived.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Arrived {
+    /// Bytes that arrived as one batch; `None` for a single packet, which is no batch.
+    pub bytes: Option<u32>,
+    /// Another CPU, which holds the queue that this is for.
+    pub held_by: Option<u32>,
+}
+
+/// Decides for what has arrived.
 ///
 /// `last` is the place of the QP, `backlog` looks at that of a CPU, and `choose` names a CPU for
 /// a bulk batch.
 #[inline]
 pub fn steer(
     last: Option<QueuedBatch>,
-    bytes: Option<u32>,
+    arrived: Arrived,
     backlog: impl Fn(u32) -> BacklogState,
     choose: impl FnOnce() -> Option<u32>,
 ) -> Steer {
@@ -97,10 +120,8 @@ pub fn steer(
             };
         }
     }
-    if bytes.is_none_or(|bytes| bytes < BULK_BYTES) {
-        return Steer::Here;
-    }
-    match choose() {
+    let is_bulk = arrived.bytes.is_some_and(|bytes| bytes >= BULK_BYTES);
+    match if is_bulk { choose() } else { arrived.held_by } {
         Some(cpu) if backlog(cpu).waiting < JOINABLE => Steer::To(cpu),
         _ => Steer::Here,
     }
@@ -167,23 +188,41 @@ mod tests {
 
     const BULK: Option<u32> = Some(BULK_BYTES);
 
+    fn batch(bytes: Option<u32>) -> Arrived {
+        Arrived {
+            bytes,
+            held_by: None,
+        }
+    }
+
     fn at(served: u32, waiting: u32) -> impl Fn(u32) -> BacklogState {
         move |_| BacklogState { served, waiting }
     }
 
     #[test]
     fn bulk_goes_to_another_cpu() {
-        assert_eq!(steer(None, BULK, at(0, 0), || Some(3)), Steer::To(3));
-        assert_eq!(steer(None, BULK, at(0, 0), || None), Steer::Here);
+        assert_eq!(steer(None, batch(BULK), at(0, 0), || Some(3)), Steer::To(3));
+        assert_eq!(steer(None, batch(BULK), at(0, 0), || None), Steer::Here);
         let long = at(0, JOINABLE);
-        assert_eq!(steer(None, BULK, long, || Some(3)), Steer::Here);
+        assert_eq!(steer(None, batch(BULK), long, || Some(3)), Steer::Here);
     }
 
     #[test]
     fn what_is_small_stays() {
         let small = Some(BULK_BYTES - 1);
         for bytes in [None, small] {
-            assert_eq!(steer(None, bytes, at(0, 0), || Some(3)), Steer::Here);
+            assert_eq!(steer(None, batch(bytes), at(0, 0), || Some(3)), Steer::Here);
+        }
+    }
+
+    #[test]
+    fn what_is_small_goes_to_the_cpu_that_holds_its_queue() {
+        for bytes in [None, Some(BULK_BYTES - 1)] {
+            let held_by = Some(5);
+            let held = Arrived { bytes, held_by };
+            assert_eq!(steer(None, held, at(0, 0), || Some(3)), Steer::To(5));
+            let long = at(0, JOINABLE);
+            assert_eq!(steer(None, held, long, || Some(3)), Steer::Here);
         }
     }
 
@@ -195,18 +234,19 @@ mod tests {
             for served in [before, before.wrapping_sub(5)] {
                 for bytes in [None, BULK] {
                     for waiting in [1, JOINABLE, MOST_PACKETS - 1] {
-                        let found = steer(Some(place), bytes, at(served, waiting), || Some(3));
+                        let found =
+                            steer(Some(place), batch(bytes), at(served, waiting), || Some(3));
                         assert_eq!(found, Steer::To(2));
                     }
                     let full = at(served, MOST_PACKETS);
-                    let found = steer(Some(place), bytes, full, || Some(3));
+                    let found = steer(Some(place), batch(bytes), full, || Some(3));
                     assert_eq!(found, Steer::Overtaking);
                 }
             }
             for served in [number, number.wrapping_add(9)] {
-                let found = steer(Some(place), None, at(served, 1), || Some(3));
+                let found = steer(Some(place), batch(None), at(served, 1), || Some(3));
                 assert_eq!(found, Steer::Here);
-                let found = steer(Some(place), BULK, at(served, 1), || Some(3));
+                let found = steer(Some(place), batch(BULK), at(served, 1), || Some(3));
                 assert_eq!(found, Steer::To(3));
             }
         }

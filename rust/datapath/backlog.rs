@@ -8,7 +8,9 @@
 //! for the same CPU ends the batch: the peer, which gets no answer, sends one.
 
 use crate::core::steering::{
+    is_bulk_packet,
     steer,
+    Arrived,
     BacklogState,
     Homes,
     QueuedBatch,
@@ -108,6 +110,8 @@ pub(super) struct Steering {
     homes: Atomic<u64>,
     /// The last [`QueuedBatch`], as one word; 0 when that is known to be executed.
     last: Atomic<u64>,
+    /// The CPU that holds the send queue to send bulk, plus one; 0 when none does.
+    sender: Atomic<u32>,
 }
 
 impl Default for Steering {
@@ -115,11 +119,35 @@ impl Default for Steering {
         Self {
             homes: Atomic::new(0),
             last: Atomic::new(0),
+            sender: Atomic::new(0),
         }
     }
 }
 
 impl Steering {
+    /// A packet with so much payload is about to be sent, with the send queue locked. If it is
+    /// bulk, responses that arrive follow to this CPU until [`Self::sent`].
+    #[inline(always)]
+    pub(super) fn sends(&self, len: u32) {
+        if is_bulk_packet(len) {
+            let here = Cpu::current().number().wrapping_add(1);
+            self.sender.store(here, Relaxed);
+        }
+    }
+
+    /// The send queue will be unlocked.
+    #[inline(always)]
+    pub(super) fn sent(&self) {
+        self.sender.store(0, Relaxed);
+    }
+
+    /// The other CPU that holds the send queue to send bulk.
+    #[inline]
+    pub(super) fn sender(&self) -> Option<u32> {
+        let cpu = self.sender.load(Relaxed).checked_sub(1)?;
+        (cpu != Cpu::current().number()).then_some(cpu)
+    }
+
     /// Its process is in the kernel, on this CPU.
     #[inline]
     pub(super) fn seen_at_home(&self, qpn: u32) {
@@ -164,7 +192,7 @@ impl Backlogs {
     }
 
     /// Whether a packet for the QP `qpn` is executed on another CPU, whose backlog has it now.
-    /// `elsewhere` names such a CPU.
+    /// `held_by` holds the queue that it is for, and `elsewhere` names a CPU for bulk batches.
     #[inline(always)]
     pub(super) fn takes(
         &self,
@@ -172,10 +200,11 @@ impl Backlogs {
         steering: &Steering,
         packet: &RxPacket<'_>,
         counters: &Counters,
+        held_by: Option<u32>,
         elsewhere: impl FnOnce() -> Option<Cpu>,
     ) -> bool {
         let nothing_waits = steering.last.load(Relaxed) == 0;
-        if nothing_waits && packet.next().is_none() {
+        if nothing_waits && packet.next().is_none() && held_by.is_none() {
             return false;
         }
         let here = self.cpus.get(Cpu::current().index());
@@ -186,7 +215,11 @@ impl Backlogs {
             let mut arriving = here.arriving.lock();
             if arriving.as_ref().is_none_or(|batch| batch.qpn != qpn) {
                 self.end_arriving(&mut arriving);
-                let Some(to) = self.choose(steering, packet.batch_len(), elsewhere) else {
+                let arrived = Arrived {
+                    bytes: packet.batch_len(),
+                    held_by,
+                };
+                let Some(to) = self.choose(steering, arrived, elsewhere) else {
                     here.next_here.store(next_address(packet), Relaxed);
                     return false;
                 };
@@ -201,7 +234,7 @@ impl Backlogs {
     fn choose(
         &self,
         steering: &Steering,
-        bytes: Option<u32>,
+        arrived: Arrived,
         elsewhere: impl FnOnce() -> Option<Cpu>,
     ) -> Option<Cpu> {
         let last = steering.last.load(Relaxed);
@@ -209,7 +242,7 @@ impl Backlogs {
             self.of(cpu)
                 .map_or(BacklogState::default(), |of| of.state())
         };
-        let chosen = steer(QueuedBatch::from_bits(last), bytes, state, || {
+        let chosen = steer(QueuedBatch::from_bits(last), arrived, state, || {
             elsewhere().map(Cpu::number)
         });
         let cpu = match chosen {

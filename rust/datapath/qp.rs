@@ -383,6 +383,12 @@ impl Qp {
         Cpu::online(homes.other_than(Cpu::current().number())?)
     }
 
+    /// The other CPU that sends at the moment: what is for the send queue would wait for it.
+    #[inline]
+    pub(super) fn sender(&self) -> Option<u32> {
+        self.steering.sender().filter(|_| self.port.steering())
+    }
+
     pub(super) fn poll_timer(&self) -> &Deadline<Qp, POLL> {
         &self.poll
     }

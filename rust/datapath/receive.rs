@@ -138,7 +138,7 @@ fn receive(netns: NetNs, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) -> Verdict {
             _ => for_nobody(netns, packet, number, ctx),
         };
     };
-    if is_steered(&qp, packet, ctx) {
+    if is_steered(&qp, packet, bth, ctx) {
         count_copied(ctx.counters(&qp), packet);
         return Verdict::Consumed;
     }
@@ -169,12 +169,20 @@ fn execute(
 
 /// Whether another CPU executes this packet.
 #[inline(always)]
-fn is_steered(qp: &Qp, packet: &RxPacket<'_>, ctx: &Ctx<'_>) -> bool {
+fn is_steered(qp: &Qp, packet: &RxPacket<'_>, bth: Option<&Bth>, ctx: &Ctx<'_>) -> bool {
+    if qp.opcodes() != OpcodeService::Rc {
+        return false;
+    }
     let (backlogs, counters) = (ctx.directory().backlogs(), ctx.counters(qp));
-    qp.opcodes() == OpcodeService::Rc
-        && backlogs.takes(qp.number(), qp.steering(), packet, counters, || {
-            qp.elsewhere()
-        })
+    let (qpn, steering) = (qp.number(), qp.steering());
+    let held_by = qp.sender().filter(|_| bth.is_some_and(is_response));
+    backlogs.takes(qpn, steering, packet, counters, held_by, || qp.elsewhere())
+}
+
+/// Whether a packet with this BTH is for the send queue.
+fn is_response(bth: &Bth) -> bool {
+    let kind = bth.opcode().map(|opcode| opcode.info().kind);
+    kind.is_some_and(|kind| !kind.is_request())
 }
 
 /// Batches of a backlog that are executed before other softirqs have their turn.

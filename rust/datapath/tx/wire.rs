@@ -65,7 +65,9 @@ pub(in crate::datapath) fn send(
     let sender = Sender { qp, wqes, ctx };
     match (requester, peer) {
         (AnyRequester::Reliable(requester), Some(peer)) => {
-            send::send(requester, &mut Wire { sender, peer }, SEGMENTS_PER_RUN)
+            let more = send::send(requester, &mut Wire { sender, peer }, SEGMENTS_PER_RUN);
+            qp.steering().sent();
+            more
         }
         (AnyRequester::Unreliable(requester), Some(peer)) => {
             *left_at = Known::new(sender.ctx.now());
@@ -100,6 +102,7 @@ impl<'q, 't, 'a, S> Transmit<S> for Wire<'q, 't, 'a> {
     fn send(&mut self, segment: &RequestSegment) -> Result<(), SendError> {
         let Sender { qp, wqes, ctx } = &mut self.sender;
         ctx.moved(segment.len);
+        qp.steering().sends(segment.len);
         let Peer {
             number,
             path,
