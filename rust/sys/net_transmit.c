@@ -216,10 +216,11 @@ static void ferroce_tx_put_ipv6(struct sk_buff *skb,
  * touched with BH disabled on their CPU only; packets are freed anywhere, and
  * also with interrupts disabled (rdma_rxe does it), which memory of a
  * page_pool would not bear. A CPU keeps the one that it fills, and as many full
- * ones as were in flight at once, up to 64: 520 KiB in all, of which the shrinker
- * takes 512.
+ * ones as were in flight at once, up to 64: 2080 KiB in all, of which the
+ * shrinker takes 2048. A page has six packets of 4 KiB, so 390 may be in flight
+ * before a page is allocated and cleared for them.
  */
-#define FERROCE_PAGE_ORDER	get_order(8192)
+#define FERROCE_PAGE_ORDER	get_order(32768)
 #define FERROCE_PAGE_BYTES	(PAGE_SIZE << FERROCE_PAGE_ORDER)
 #define FERROCE_PAGES		64
 

@@ -219,8 +219,8 @@ def packet_pages():
 def packet_memory(report):
     """Pages that packets were made in are bounded, and the kernel has the full ones back, also while they are in use."""
     only_ferroce()
-    # For each CPU 64 that were full and the one that it fills, of 8 KiB each; that one stays.
-    cpus, page = os.cpu_count(), max(1, 8192 // os.sysconf("SC_PAGE_SIZE"))
+    # For each CPU 64 that were full and the one that it fills, of 32 KiB each; that one stays.
+    cpus, page = os.cpu_count(), max(1, 32768 // os.sysconf("SC_PAGE_SIZE"))
     with pair() as ends:
         talk(ends, 4, 4096, size=MIB, iters=20)
         kept = packet_pages()
