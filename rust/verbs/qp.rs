@@ -171,19 +171,16 @@ impl QueuePair for QpObject {
         init: QpInit<'_, Domain, CqObject, SrqObject>,
     ) -> Result<(Self, Created)> {
         let kind = init.kind.number();
-        let mut service =
+        let service =
             service_of(init.kind).ok_or_else(|| refuse(EOPNOTSUPP(), "qp_type", kind, 1..=4))?;
         of_bits(EOPNOTSUPP(), "create_flags", init.flags, 0)?;
         let is_management = init.kind.is_management();
-        let context = match &init.owner {
+        let (context, service) = match &init.owner {
             Owner::Process(udata) if !is_management => {
                 udata.no_request()?;
-                Some(udata.context()?)
+                (Some(udata.context()?), service)
             }
-            Owner::Kernel => {
-                service = service.of_kernel();
-                None
-            }
+            Owner::Kernel => (None, service.of_kernel()),
             Owner::Process(_) | Owner::Shared => return Err(EOPNOTSUPP()),
         };
         let mut capacity = granted(init.capacity)?;
@@ -216,10 +213,13 @@ impl QueuePair for QpObject {
             Owner::Process(udata) => mapped(&qp, udata)?,
             _ => QpPoster::Kernel(KBox::pin_init(PostLocks::new(), GFP_KERNEL)?),
         };
-        let known_as = qp.known_as();
         if is_management {
             device.port().manage_by(number)?;
         }
+        let created = Created {
+            number: qp.known_as(),
+            capacity,
+        };
         let qp = Self {
             qp: reserved.publish_named(qp),
             kind: init.kind,
@@ -232,10 +232,6 @@ impl QueuePair for QpObject {
             _permit: permit,
         };
         qp.qp.trace_new(kind);
-        let created = Created {
-            number: known_as,
-            capacity,
-        };
         Ok((qp, created))
     }
 

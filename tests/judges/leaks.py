@@ -27,6 +27,12 @@ PER_CPU_KB_A_ROUND = 0.5
 KMEMLEAK = "/sys/kernel/debug/kmemleak"
 
 
+def slabinfo(column):
+    """A number of each cache, by its column behind the name (slabinfo(5))."""
+    rows = (line.split() for line in (read("/proc/slabinfo") or "").splitlines()[2:])
+    return {row[0]: int(row[column]) for row in rows}
+
+
 def slab_objects():
     """Objects in use by cache. Empty slabs are given back first, and with them what the processors keep at hand."""
     for cache in os.listdir("/sys/kernel/slab"):
@@ -35,17 +41,12 @@ def slab_objects():
                 f.write("1")
         except OSError:
             pass
-    found = {}
-    for line in (read("/proc/slabinfo") or "").splitlines()[2:]:
-        name, objects, _ = line.split(None, 2)
-        found[name] = int(objects)
-    return found
+    return slabinfo(1)
 
 
 def slab_sizes():
     """The bytes that an object takes, by cache."""
-    lines = (read("/proc/slabinfo") or "").splitlines()[2:]
-    return {name: int(size) for name, _, _, size in (line.split()[:4] for line in lines)}
+    return slabinfo(3)
 
 
 def settled_slab_objects():
