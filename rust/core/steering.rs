@@ -23,8 +23,8 @@ const BULK_BYTES: u32 = 16 << 10;
 /// Fewest bytes of payload of a packet that counts as bulk when it is sent.
 const BULK_PACKET: u32 = 1 << 10;
 
-/// Whether a packet with so much payload counts as bulk: some more of them take longer to send than
-/// another CPU takes to be interrupted.
+/// Whether a packet with so much payload counts as bulk: a run of such packets takes longer to send
+/// than another CPU takes to be interrupted.
 #[inline(always)]
 pub const fn is_bulk_packet(len: u32) -> bool {
     len >= BULK_PACKET
@@ -142,7 +142,7 @@ const fn word(cpu: Option<u32>, low: u32) -> u64 {
 }
 
 /// A CPU as a number that is not 0, and 0 for none.
-const fn code(cpu: Option<u32>) -> u32 {
+pub const fn code(cpu: Option<u32>) -> u32 {
     match cpu {
         Some(cpu) => cpu.wrapping_add(1),
         None => 0,
@@ -150,7 +150,7 @@ const fn code(cpu: Option<u32>) -> u32 {
 }
 
 /// The CPU of a [`code`].
-const fn numbered(code: u32) -> Option<u32> {
+pub const fn numbered(code: u32) -> Option<u32> {
     code.checked_sub(1)
 }
 

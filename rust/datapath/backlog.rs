@@ -8,7 +8,9 @@
 //! for the same CPU ends the batch: the peer, which gets no answer, sends one.
 
 use crate::core::steering::{
+    code,
     is_bulk_packet,
+    numbered,
     steer,
     Arrived,
     BacklogState,
@@ -110,7 +112,7 @@ pub(super) struct Steering {
     homes: Atomic<u64>,
     /// The last [`QueuedBatch`], as one word; 0 when that is known to be executed.
     last: Atomic<u64>,
-    /// The CPU that holds the send queue to send bulk, plus one; 0 when none does.
+    /// The [`code`] of the CPU that holds the send queue to send bulk.
     sender: Atomic<u32>,
 }
 
@@ -119,7 +121,7 @@ impl Default for Steering {
         Self {
             homes: Atomic::new(0),
             last: Atomic::new(0),
-            sender: Atomic::new(0),
+            sender: Atomic::new(code(None)),
         }
     }
 }
@@ -130,7 +132,7 @@ impl Steering {
     #[inline(always)]
     pub(super) fn sends(&self, len: u32) {
         if is_bulk_packet(len) {
-            let here = Cpu::current().number().wrapping_add(1);
+            let here = code(Some(Cpu::current().number()));
             self.sender.store(here, Relaxed);
         }
     }
@@ -138,14 +140,13 @@ impl Steering {
     /// The send queue will be unlocked.
     #[inline(always)]
     pub(super) fn sent(&self) {
-        self.sender.store(0, Relaxed);
+        self.sender.store(code(None), Relaxed);
     }
 
     /// The other CPU that holds the send queue to send bulk.
     #[inline]
     pub(super) fn sender(&self) -> Option<u32> {
-        let cpu = self.sender.load(Relaxed).checked_sub(1)?;
-        (cpu != Cpu::current().number()).then_some(cpu)
+        numbered(self.sender.load(Relaxed)).filter(|cpu| *cpu != Cpu::current().number())
     }
 
     /// Its process is in the kernel, on this CPU.

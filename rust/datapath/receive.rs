@@ -175,14 +175,18 @@ fn is_steered(qp: &Qp, packet: &RxPacket<'_>, bth: Option<&Bth>, ctx: &Ctx<'_>) 
     }
     let (backlogs, counters) = (ctx.directory().backlogs(), ctx.counters(qp));
     let (qpn, steering) = (qp.number(), qp.steering());
-    let held_by = qp.sender().filter(|_| bth.is_some_and(is_response));
+    // Only what is for the send queue would wait for its lock.
+    let held_by = qp
+        .sender()
+        .filter(|_| bth.and_then(is_request) == Some(false));
     backlogs.takes(qpn, steering, packet, counters, held_by, || qp.elsewhere())
 }
 
-/// Whether a packet with this BTH is for the send queue.
-fn is_response(bth: &Bth) -> bool {
-    let kind = bth.opcode().map(|opcode| opcode.info().kind);
-    kind.is_some_and(|kind| !kind.is_request())
+/// Whether a packet with this BTH is for the receive queue, or else for the send queue. `None`: its
+/// opcode is unknown.
+#[inline(always)]
+fn is_request(bth: &Bth) -> Option<bool> {
+    bth.opcode().map(|opcode| opcode.info().kind.is_request())
 }
 
 /// Batches of a backlog that are executed before other softirqs have their turn.
@@ -250,7 +254,6 @@ fn is_continued(packet: &RxPacket<'_>) -> bool {
     packet.next().is_some_and(|next| {
         let [this, next] = [packet.head(), next].map(|bytes| Bth::ref_from_prefix(bytes).ok());
         this.zip(next).is_some_and(|((this, _), (next, _))| {
-            let is_request = |bth: &Bth| bth.opcode().map(|it| it.info().kind.is_request());
             this.dest_qp() == next.dest_qp() && is_request(this) == is_request(next)
         })
     })

@@ -51,6 +51,13 @@ def run(root, quick, count):
     return tell(root.release, emulation(root, kvm), events + more, turns, faults + others, began)
 
 
+def told(faults):
+    """Says what went wrong; the exit status."""
+    for fault in faults:
+        say.line(f"failed: {fault}")
+    return 1 if faults else 0
+
+
 def spent(root, row):
     """Shows what the instructions of one operation are spent on, if `row` is one of the instruction table, such as
     `veth: SEND 64 B`; or where the processors are while a tool runs, if it is one of the others."""
@@ -71,9 +78,7 @@ def spent(root, row):
     _, faults = boot_and_measure(stock(root, lines, kvm=False), wanted, watched)
     if len(results) == len(plan.DRIVERS):
         profile.show(row, results)
-    for fault in faults:
-        say.line(f"failed: {fault}")
-    return 1 if faults else 0
+    return told(faults)
 
 
 def sampled(root, row):
@@ -90,9 +95,7 @@ def sampled(root, row):
 
     _, faults = boot_and_measure(stock(root, lines, boot.kvm_works(root)), {"rounds": 0, "watch": [row]}, watched)
     profile.show_samples(row, results)
-    for fault in faults:
-        say.line(f"failed: {fault}")
-    return 1 if faults else 0
+    return told(faults)
 
 
 @contextmanager
@@ -131,10 +134,8 @@ def draw(root, native):
         path = OUT / f"{chart.name}.svg"
         path.write_text(chart.draw(f"{time.strftime('%Y-%m-%d')}; {about}"), encoding="utf-8")
         say.line(str(path))
-    for fault in faults:
-        say.line(f"failed: {fault}")
     say.line(f"{time.monotonic() - began:.0f} s with the boot")
-    return 1 if faults else 0
+    return told(faults)
 
 
 def emulation(root, kvm):

@@ -54,9 +54,10 @@ HALTED = "halted"
 SPINS = "native_queued_spin_lock_slowpath"
 WANTED_LOCK = "waiting for a lock"
 DRIVER_MODULES = ("ferroce", "rdma_rxe")
+# Bytes that the last function may have.
+LAST = 4096
 # Words of the stack that are looked at for that, and seconds between two looks.
 WORDS, PAUSE = 60, 0.01
-REGISTERS = re.compile(r"^CPU#(\d+)$.*?^RIP=([0-9a-f]+) RFL=\S+ [^\n]* CPL=(\d) [^\n]*HLT=(\d)", re.M | re.S)
 STACK = re.compile(r"RSP=([0-9a-f]+)")
 OTHER = "other of the kernel"
 
@@ -144,8 +145,10 @@ class Names:
         if address < 1 << 63:
             return next((name for first, last, name in self.maps if first <= address < last), "another program"), PROGRAM
         at = bisect.bisect_right(self.starts, address) - 1
-        at = bisect.bisect_left(self.starts, self.starts[at]) if at >= 0 else 0
-        _, name, module = self.text[at]
+        # No function is known to end: what is far behind the last one is none, such as a -1 on a stack.
+        if at < 0 or address > self.starts[-1] + LAST:
+            return f"{address:#x}", ""
+        _, name, module = self.text[bisect.bisect_left(self.starts, self.starts[at])]
         return name, module
 
 
@@ -221,7 +224,7 @@ class Sampler:
             while not self.ended.wait(PAUSE):
                 registers = ask("info registers -a")
                 stacks = STACK.findall(registers)
-                for cpu, address, ring, halted in REGISTERS.findall(registers):
+                for cpu, address, _, ring, halted in processors.STATE.findall(registers):
                     what = self._what(ask, int(address, 16), ring, halted == "1", stacks[int(cpu)])
                     self.found.setdefault(cpu, Counter())[what] += 1
 
@@ -233,7 +236,7 @@ class Sampler:
         name, module = self.names.name(address)
         if name == SPINS:
             words = re.findall(r"0x([0-9a-f]{16})", ask(f"x /{WORDS}gx 0x{stack}"))
-            below = (self.names.name(int(word, 16)) for word in words if int(word, 16) >= self.names.starts[0])
+            below = (self.names.name(int(word, 16)) for word in words)
             wants = next((name for name, module in below if module in DRIVER_MODULES), "")
             return f"{name} < {wants}", module
         return name, module

@@ -75,6 +75,11 @@ class Instructions(unittest.TestCase):
         self.assertEqual(functions, {("crc32_le", ""): 3, ("ferroce_tx_alloc", "ferroce"): 4, ("ops", profile.PROGRAM): 5})
         self.assertEqual(areas, {"CRC": 3, "driver": 4, profile.PROGRAM: 5})
 
+    def test_what_is_no_function_has_no_name(self):
+        names = profile.Names(SYMBOLS, MAPS)
+        for address in (0xffffffffffffffff, 0xffff888000000100):
+            self.assertEqual(names.name(address), (f"{address:#x}", ""))
+
     def test_the_tables_have_both_drivers(self):
         results = {"ferroce": ({("crc32_le", ""): 3}, {"CRC": 3}), "rxe": ({("udp_rcv", ""): 7}, {"network stack": 7})}
         with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -94,7 +99,7 @@ class Samples(unittest.TestCase):
         def ask(line):
             if line.startswith("x /"):
                 self.assertIn("0xffff888000000100", line)
-                return "ffff888000000100: 0xffffffff81000204 0xffffffffc0000008\n"
+                return "ffff888000000100: 0xffffffffffffffff 0xffffffff81000204 0x0000000000000001 0xffffffffc0000008\n"
             sampler.ended.set()
             return REGISTERS
 

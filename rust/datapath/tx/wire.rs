@@ -63,11 +63,9 @@ pub(in crate::datapath) fn send(
         ..
     } = send;
     let sender = Sender { qp, wqes, ctx };
-    match (requester, peer) {
+    let more = match (requester, peer) {
         (AnyRequester::Reliable(requester), Some(peer)) => {
-            let more = send::send(requester, &mut Wire { sender, peer }, SEGMENTS_PER_RUN);
-            qp.steering().sent();
-            more
+            send::send(requester, &mut Wire { sender, peer }, SEGMENTS_PER_RUN)
         }
         (AnyRequester::Unreliable(requester), Some(peer)) => {
             *left_at = Known::new(sender.ctx.now());
@@ -75,7 +73,9 @@ pub(in crate::datapath) fn send(
         }
         (AnyRequester::Datagram(datagrams), _) => datagram::send(datagrams, sender, left_at),
         (_, None) => false,
-    }
+    };
+    qp.steering().sent();
+    more
 }
 
 /// The wire to the peer of a connection: a segment is a packet, and leaves in a batch.
