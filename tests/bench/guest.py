@@ -19,6 +19,7 @@ from tests.guest.flavour import FERROCE, RXE
 from tests.guest.programs import busy, on_cpu, run_both
 from tests.guest.scenario import Failed, command, require, say
 from tests.judges import kernel
+from tests.scenarios.cm.cm import connections, talk
 from tests.scenarios.messages.perftest import PORT, converse
 
 FLAVOURS = {"ferroce": FERROCE, "rxe": RXE}
@@ -83,6 +84,8 @@ def places(row, ends):
 
 def run_once(row, driver, ends):
     """One run of one row, whatever it says."""
+    if row.kind == "connections":
+        return connect(row, ends)
     server, client = places(row, ends)
     used = [server] if server is client else [server, client]
     before = [counters(end.dev) for end in used]
@@ -97,11 +100,22 @@ def run_once(row, driver, ends):
     return result
 
 
+def connect(row, ends):
+    """Connections made at once by librdmacm, with all their queue pairs' changes of state: so many a second."""
+    argv = row.argv(None, None, None)
+    out = talk(argv, [*argv, "-s", ends[0].ip4], ends)[1]
+    # The second part of the output leaves the queue pairs out.
+    took = re.search(r"qp_conn.*?full connect +\d+ +(\d+)", out, re.S)
+    require(took, f"{row.key}: {out[-400:]}")
+    return {"value": row.iters * 1e6 / float(took[1]), "counters": []}
+
+
 def rounds(events, wanted, quick, times):
     """All rounds. A row that fails is told, and left out from then on."""
     todo = plan.rows(quick, times)
     broken = set()
     with ExitStack() as stack:
+        stack.enter_context(connections())
         ends = {driver: ends_of(driver, stack) for driver in plan.DRIVERS}
         events.put(event="up", release=os.uname().release, cpu=cpu_model())
         for turn in range(wanted):

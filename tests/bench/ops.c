@@ -313,12 +313,17 @@ static __attribute__((noinline)) void mark(void)
 	asm volatile("" ::: "memory");
 }
 
+static void tell_mark(int batch)
+{
+	printf("%p %d\n", (void *)mark, batch);
+	fflush(stdout);
+}
+
 static void repeat(const struct row *row, struct end *from, struct end *to)
 {
 	for (int i = 0; i < WARM_UP; i++)
 		batch(row, from, to);
-	printf("%p %d\n", (void *)mark, row->batch);
-	fflush(stdout);
+	tell_mark(row->batch);
 	for (;;) {
 		mark();
 		batch(row, from, to);
@@ -430,7 +435,7 @@ static const struct set_up {
 	{ "region of 4 KiB beside 20,000, deregistered", small_region, 100, 20000 },
 };
 
-static void measure_set_up(const struct set_up *row, struct end *from, struct end *to)
+static void measure_set_up(const struct set_up *row, bool endless, struct end *from, struct end *to)
 {
 	struct ibv_mr **others = calloc(row->regions + 1, sizeof(*others));
 	uint64_t began, least = UINT64_MAX;
@@ -441,6 +446,12 @@ static void measure_set_up(const struct set_up *row, struct end *from, struct en
 		others[i] = must_register(from, 4096);
 	for (int i = 0; i < WARM_UP; i++)
 		row->once(from, to);
+	if (endless)
+		tell_mark(1);
+	while (endless) {
+		mark();
+		row->once(from, to);
+	}
 	for (int round = 0; round < ROUNDS; round++) {
 		began = now();
 		for (int i = 0; i < row->count; i++)
@@ -500,11 +511,12 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		if (argc == 5 || !strcmp(rows[i].name, argv[5]))
 			measure(&rows[i], argc == 6, &from, &to);
-	if (argc == 6)
-		die(argv[5]);
 	/* What is set up does not know yet where the other end is. */
 	for (size_t i = 0; i < sizeof(set_ups) / sizeof(set_ups[0]) && !strcmp(argv[1], argv[3]); i++)
-		measure_set_up(&set_ups[i], &from, &to);
+		if (argc == 5 || !strcmp(set_ups[i].name, argv[5]))
+			measure_set_up(&set_ups[i], argc == 6, &from, &to);
+	if (argc == 6)
+		die(argv[5]);
 	measure_many(1024, &from, &to);
 	return 0;
 }

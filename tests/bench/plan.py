@@ -19,10 +19,12 @@ WANTED = {
     ("latency", "send"): (10, 4), ("latency", "write"): (10, 4), ("latency", "read"): (8, 2.5),
     ("rate", "send"): (10, 5), ("rate", "write"): (12, 6), ("rate", "atomic"): (10, 4),
     ("bandwidth", "send"): (4, 4), ("bandwidth", "write"): (4, 4), ("bandwidth", "read"): (4, 4),
+    ("connections", "cmtime"): (1, 1),
 }
 # Beside other work: this part of the ratio that the same row has without it.
 BUSY_TARGET = 2 / 3
-UNIT = {"latency": "us", "rate": "msg/s", "bandwidth": "MiB/s"}
+UNIT = {"latency": "us", "rate": "msg/s", "bandwidth": "MiB/s", "connections": "/s"}
+CONNECTIONS = 1000
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Row:
     @property
     def name(self):
         """What is run and where, in short; unique among those that run in the same way."""
+        if self.kind == "connections":
+            return f"{PLACES[self.place]}: {self.tool} -c {self.iters}"
         size = f"{self.size >> 20} MiB" if self.size >= 1 << 20 else \
             f"{self.size >> 10} KiB" if self.size >= 1 << 10 else f"{self.size} B"
         return f"{PLACES[self.place]}: " + " ".join((self.tool, *self.options, size)) \
@@ -70,10 +74,13 @@ class Row:
         has any."""
         if self.way == "busy":
             return idle_ratio and BUSY_TARGET * idle_ratio
-        return float(WANTED[self.kind, self.tool.split("_")[1]][list(PLACES).index(self.place)])
+        operation = self.tool.split("_")[1] if "_" in self.tool else self.tool
+        return float(WANTED[self.kind, operation][list(PLACES).index(self.place)])
 
     def argv(self, dev, gid, port):
         """The command line of either end; the client's has the server's address behind it."""
+        if self.kind == "connections":
+            return [self.tool, "-c", str(self.iters)]
         argv = [self.tool, "-d", dev, "-x", str(gid), "-F", "-n", str(self.iters), "-p", str(port), *self.options]
         if "atomic" not in self.tool:
             argv += ["-s", str(self.size)]
@@ -113,6 +120,7 @@ def plain():
         for tool in ("ib_send_bw", "ib_write_bw", "ib_read_bw"):
             found.append(Row(place, "bandwidth", tool, 64 << 10, 960 if place == "local" else 480, quick="send" in tool))
     found.append(Row("veth", "bandwidth", "ib_send_bw", 4096, 4000))
+    found.append(Row("veth", "connections", "cmtime", 0, CONNECTIONS, quick=False))
     return found
 
 
@@ -162,4 +170,5 @@ NATIVE_TIMES = 25
 
 def rows(quick=False, times=1):
     """All rows; `quick` leaves out those that say least. Each does `times` as much."""
-    return [replace(row, iters=row.iters * times) for row in plain() + busy() + pinned() if row.quick or not quick]
+    return [row if row.kind == "connections" else replace(row, iters=row.iters * times)
+            for row in plain() + busy() + pinned() if row.quick or not quick]

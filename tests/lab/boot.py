@@ -130,6 +130,7 @@ class Machine:
 
 # By the name that a scenario says in its `machine`.
 MACHINES = {"": Machine(), "one-processor": Machine(processors=1, mitigations="auto", smap=True),
+            "eight-processors": Machine(processors=8),
             "fresh": Machine(suite=config.SUITE), "fresh-sid": Machine(suite="sid"), "aarch64": Machine(aarch64=True)}
 
 # An emulated TSC is a good clock, but on a busy host it looks bad to the watchdog; then every look at the time is a device

@@ -41,6 +41,7 @@ LONG = (
       for name in ("streams", "few-receives")),
     ("pingpong.loop-wire", "pingpong.veth-* send packets, too, and to another device"),
     ("newer.pyverbs", "pyverbs.rounds runs nearly all of these, of the guest's own release"),
+    ("eight-processors.*", "eight emulated processors share those of the host"),
     ("aarch64.*", "it needs another compiler, kernel and emulator"),
 )
 # What runs only by its name, and why.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Scenarios that run once more where things go another way: on one processor nothing can be handed to another one, and
-with the kernel's mitigations, which that machine has too, each call through a pointer and each entry is another one; sid
+with the kernel's mitigations, which that machine has too, each call through a pointer and each entry is another one; on
+eight there is more than one other CPU to choose; sid
 has another rdma-core, and aarch64 other structures, atomic instructions and barriers."""
 
 import os
@@ -11,6 +12,8 @@ from tests.guest.scenario import add_again, command, require, scenario
 
 ON_ANOTHER = {
     "one-processor": ("races.shared-queues",),
+    "eight-processors": ("cpus.hotplug.loop-local", "cpus.hotplug.veth", "once.steered", "perftest.tools.veth", "paths.steering",
+                         "races.shared-queues", "verbs.stream"),
     "fresh-sid": ("packages.install",),
     "aarch64": (
         "link.autoload", "link.up-down", "link.netns-exit", "pingpong.loop-local", "pingpong.loop-wire",

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0
+"""CPUs that go offline and come back while messages are on their way."""
+
+import glob
+import random
+import subprocess
+from contextlib import ExitStack, contextmanager
+
+from tests.guest.fabric import both_ends, counters, setting, wait_until
+from tests.guest.programs import listens, spawn
+from tests.guest.scenario import Skipped, add, require, seeded, shortened, SEED
+
+PORT = 18515
+# How often each CPU goes and comes back, and the packets that must move each time.
+TIMES, STEP = shortened(6, 2), 100
+# Conversations that do not end by themselves: checked data in batches that another CPU executes, processes that sleep,
+# many queue pairs of a process that polls, and READs.
+PINGPONG = ("ibv_rc_pingpong", "-p", str(PORT), "-n", "100000000")
+PERFTEST = ("-F", "-p", str(PORT), "--run_infinitely", "-D", "5")
+CONVERSATIONS = {
+    "checked": (*PINGPONG, "-c", "-m", "4096", "-s", "65536"),
+    "asleep": (*PINGPONG, "-e", "-s", "64"),
+    "streams": ("ib_write_bw", *PERFTEST, "-s", "4096", "-q", "16"),
+    "reads": ("ib_read_bw", *PERFTEST, "-s", "65536"),
+}
+PLACES = (("loop-local", "loop", True), ("veth", "pair", None))
+
+
+def others():
+    """The files that take CPUs offline; the first CPU has none."""
+    return sorted(glob.glob("/sys/devices/system/cpu/cpu*/online"))
+
+
+@contextmanager
+def endless(argv, ends):
+    """A conversation; yields its two processes."""
+    def side(end, *more):
+        device = ["-g"] if "pingpong" in argv[0] else ["-x"]
+        out = done.enter_context(open(f"/tmp/cpus-{len(sides)}", "w+b"))
+        sides.append((spawn([*argv, "-d", end.dev, *device, end.gid(), *more], end.netns, out), out))
+        return sides[-1][0]
+
+    sides = []
+    with ExitStack() as done:
+        try:
+            server = side(ends[0])
+            wait_until("the server listens", lambda: listens(server.pid, PORT))
+            side(ends[1], ends[0].tcp)
+            yield sides
+        finally:
+            for process, _ in sides:
+                process.kill()
+                process.wait()
+
+
+def moved(ends):
+    """What both devices have moved, by the wire or within."""
+    found = [counters(end.dev) for end in ends]
+    return min(sum(one.get(name, 0) for name in ("rcvd_pkts", "local_segments")) for one in found)
+
+
+def goes_on(what, ends, sides):
+    """More packets move in both directions, and both programs run."""
+    def alive():
+        for process, out in sides:
+            if process.poll() is not None:
+                out.seek(0)
+                require(False, f"{what}: a program ended with {process.returncode}: {out.read()[-300:]}")
+
+    then = moved(ends)
+    wait_until(f"{what}: messages arrive", lambda: alive() or moved(ends) >= then + STEP, 30)
+
+
+def hotplug(where, local):
+    """A scenario: each conversation, while CPUs go and come back."""
+    def run(report):
+        if not others():
+            raise Skipped("no CPU can go offline")
+        draw = random.Random(SEED)
+        with seeded(), both_ends(where, local) as ends:
+            for name, argv in CONVERSATIONS.items():
+                with endless(argv, ends) as sides:
+                    goes_on(f"{name}, all CPUs", ends, sides)
+                    for turn in range(TIMES):
+                        # At least one, at most all but the first.
+                        away = draw.sample(others(), draw.randint(1, len(others())))
+                        with ExitStack() as offline:
+                            for path in away:
+                                offline.enter_context(setting(path, "0"))
+                            goes_on(f"{name}, {len(away)} CPUs offline, turn {turn}", ends, sides)
+                        goes_on(f"{name}, CPUs online again, turn {turn}", ends, sides)
+            report.note(f"{TIMES} times for each of {len(CONVERSATIONS)} conversations")
+
+    return run
+
+
+for _name, _where, _local in PLACES:
+    add(f"cpus.hotplug.{_name}", 240, "CPUs go offline and come back under conversations that go on, " + _name,
+        hotplug(_where, _local))
