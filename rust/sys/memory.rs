@@ -101,7 +101,7 @@ impl UserMemory {
         let pinned = Pinned::new(pd, start, len, access)?;
         let mut runs = Runs::new(KVVec::new());
         for (address, len) in pinned.runs() {
-            runs.runs.reserve(1, GFP_KERNEL_ACCOUNT)?;
+            runs.reserve()?;
             runs.add(address, len)?;
         }
         runs.skip = start & (bindings::PAGE_SIZE as u64).wrapping_sub(1);
@@ -124,7 +124,7 @@ impl UserMemory {
 
     /// Number of contiguous pieces.
     pub fn pieces_of_all(&self) -> usize {
-        self.runs.runs.len()
+        self.runs.count()
     }
 
     /// Whether it is pinned for writing; an empty range counts as such.
@@ -145,8 +145,17 @@ struct Run {
     offset: u64,
     /// Its address.
     address: usize,
-    /// Its length in bytes, not 0.
+    /// Its length in bytes; 0 only in [`Runs::first`].
     len: usize,
+}
+
+impl Run {
+    /// No memory.
+    const NONE: Self = Self {
+        offset: 0,
+        address: 0,
+        len: 0,
+    };
 }
 
 /// Memory that can be copied: `len` bytes of the runs, behind the first `skip`.
@@ -156,16 +165,20 @@ struct Run {
 /// The runs are sorted, without gaps from 0 on, and cover `skip + len` bytes. They may be copied
 /// from and to while the value lives, which its owner sees to.
 pub struct Runs {
-    runs: KVVec<Run>,
+    /// The first run, [`Run::NONE`] if there is none. Most regions have only this one, so they need
+    /// no vector, and nothing is searched.
+    first: Run,
+    rest: KVVec<Run>,
     skip: u64,
     len: u64,
 }
 
 impl Runs {
-    /// None yet; `runs` is the room for them.
-    fn new(runs: KVVec<Run>) -> Self {
+    /// None yet; `rest` is the room for all but the first.
+    fn new(rest: KVVec<Run>) -> Self {
         Self {
-            runs,
+            first: Run::NONE,
+            rest,
             skip: 0,
             len: 0,
         }
@@ -173,29 +186,46 @@ impl Runs {
 
     /// None yet, with room for so many.
     pub(super) fn with_capacity(most: usize) -> Result<Self> {
-        Ok(Self::new(KVVec::with_capacity(most, GFP_KERNEL)?))
+        let rest = KVVec::with_capacity(most.saturating_sub(1), GFP_KERNEL)?;
+        Ok(Self::new(rest))
+    }
+
+    /// Makes room for one more. May sleep.
+    fn reserve(&mut self) -> Result {
+        if self.first.len != 0 {
+            self.rest.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(())
+    }
+
+    /// How many there are.
+    fn count(&self) -> usize {
+        self.rest
+            .len()
+            .wrapping_add(usize::from(self.first.len != 0))
     }
 
     /// Begins anew.
     pub(super) fn clear(&mut self) {
-        self.runs.clear();
+        self.first = Run::NONE;
+        self.rest.clear();
         self.len = 0;
     }
 
     /// Appends a run, for which there is room. Any context.
     pub(super) fn add(&mut self, address: usize, len: usize) -> Result {
-        match self.runs.last_mut() {
-            Some(last) if last.address.wrapping_add(last.len) == address => {
-                last.len = last.len.wrapping_add(len);
-            }
-            _ => self
-                .runs
-                .push_within_capacity(Run {
-                    offset: self.len,
-                    address,
-                    len,
-                })
-                .map_err(|_| ENOMEM)?,
+        let run = Run {
+            offset: self.len,
+            address,
+            len,
+        };
+        let last = self.rest.last_mut().unwrap_or(&mut self.first);
+        if last.len == 0 {
+            *last = run;
+        } else if last.address.wrapping_add(last.len) == address {
+            last.len = last.len.wrapping_add(len);
+        } else {
+            self.rest.push_within_capacity(run).map_err(|_| ENOMEM)?;
         }
         self.len = self.len.checked_add(len as u64).ok_or(EINVAL)?;
         Ok(())
@@ -213,24 +243,28 @@ impl Runs {
         if !self.contains(offset, len as u64) {
             return Err(Fault);
         }
+        if len == 0 {
+            return Ok(());
+        }
         let mut at = offset.wrapping_add(self.skip);
         let mut left = len;
-        // The run that contains `at` is the last one that starts at or before it.
-        let first = self.runs.partition_point(|run| run.offset <= at);
-        for run in self.runs.get(first.wrapping_sub(1)..).ok_or(Fault)? {
-            if left == 0 {
-                break;
-            }
+        let (mut run, mut rest) = (&self.first, self.rest.as_slice());
+        if at >= self.first.len as u64 {
+            // The run that contains `at` is the last one that starts at or before it.
+            let behind = rest.partition_point(|run| run.offset <= at);
+            let from = rest.get(behind.wrapping_sub(1)..);
+            (run, rest) = from.and_then(<[Run]>::split_first).ok_or(Fault)?;
+        }
+        loop {
             let within = at.wrapping_sub(run.offset) as usize;
             let n = core::cmp::min(left, run.len.wrapping_sub(within));
             piece(run.address.wrapping_add(within) as *mut u8, n)?;
             at = at.wrapping_add(n as u64);
             left = left.wrapping_sub(n);
-        }
-        if left == 0 {
-            Ok(())
-        } else {
-            Err(Fault)
+            if left == 0 {
+                return Ok(());
+            }
+            (run, rest) = rest.split_first().ok_or(Fault)?;
         }
     }
 
