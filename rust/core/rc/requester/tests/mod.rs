@@ -4,17 +4,9 @@
 
 extern crate std;
 
-mod ack;
-mod atomic;
-mod congestion;
-mod drain;
-mod fail;
 mod keep;
-mod local_op;
 mod loss;
 mod read;
-mod retry;
-mod rnr;
 mod send;
 mod tail;
 
