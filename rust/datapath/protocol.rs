@@ -17,14 +17,14 @@ use crate::core::completion::{
 };
 use crate::core::message::Mtu;
 use crate::core::rc;
-use crate::core::rc::config::{
-    RequesterConfig,
-    ResponderConfig, //
-};
 use crate::core::rc::requester::SendSlot;
 use crate::core::rc::responder::{
     resources_for,
     Resource, //
+};
+use crate::core::rc::{
+    RequesterConfig,
+    ResponderConfig, //
 };
 use crate::core::send::{
     Progress,
@@ -32,8 +32,8 @@ use crate::core::send::{
     SendRequest, //
 };
 use crate::core::service::Protocol;
-use crate::core::slots::Slot;
-use crate::core::spare::Spare;
+use crate::core::storage::Slot;
+use crate::core::storage::Spare;
 use crate::core::uc;
 use crate::core::uc::requester::UnreliableSlot;
 use crate::core::ud;

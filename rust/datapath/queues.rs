@@ -13,7 +13,6 @@ use super::protocol::{
 use super::traced;
 use super::tx_batch::TxBatch;
 use crate::core::kick::AskedBy;
-use crate::core::known::Known;
 use crate::core::offload::{
     InFlight,
     Moves,
@@ -25,13 +24,14 @@ use crate::core::queue::wqe::{
     RecvWqes,
     SendWqes, //
 };
-use crate::core::rc::cnp::CnpPacer;
-use crate::core::rc::counters::RequesterCounters;
+use crate::core::rc::CnpPacer;
+use crate::core::rc::RequesterCounters;
 use crate::core::segment::{
     RequestSegment,
     Response, //
 };
 use crate::core::service::Service;
+use crate::core::storage::Known;
 use crate::core::uabi::wqe::{
     recv_stride,
     send_stride, //

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::core::message::Mtu;
 use crate::core::quota::ObjectKind;
-use crate::core::rc::config::{
+use crate::core::rc::{
     ack_timeout_ns,
     RemoteRights,
     RequesterConfig,

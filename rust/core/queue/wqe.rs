@@ -20,7 +20,7 @@ use crate::core::service::{
     Protocol,
     Service, //
 };
-use crate::core::slots::Slot;
+use crate::core::storage::Slot;
 use crate::core::uabi::ring::RingOps;
 use crate::core::uabi::wqe::{
     send_stride,

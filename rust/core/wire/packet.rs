@@ -6,10 +6,10 @@
 //! nothing that `emit` could not have written but for bits that receivers ignore (reserved bits,
 //! and those of congestion notification).
 
+use super::bth::Bth;
 use super::headers::Aeth;
 use super::headers::AtomicAckEth;
 use super::headers::AtomicEth;
-use super::headers::Bth;
 use super::headers::Deth;
 use super::headers::Feth;
 use super::headers::ImmDt;

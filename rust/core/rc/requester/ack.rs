@@ -11,10 +11,10 @@ use crate::core::completion::vendor;
 use crate::core::completion::SendCompletion;
 use crate::core::completion::Status;
 use crate::core::operation::Reply;
-use crate::core::rc::counters::RequesterCounters;
 use crate::core::rc::sequence::Sequence;
+use crate::core::rc::RequesterCounters;
 use crate::core::send::Progress;
-use crate::core::spare::Spare;
+use crate::core::storage::Spare;
 use crate::core::wire::headers::rnr_delay_ns;
 use crate::core::wire::headers::Aeth;
 use crate::core::wire::headers::AethSyndrome;
@@ -185,6 +185,44 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         }
         if self.una != before {
             self.progressed(before, now);
+        }
+    }
+
+    /// The operation that [`Self::next`] returned has been executed. A failure completes when all
+    /// earlier requests have completed.
+    pub fn local_op_done(
+        &mut self,
+        status: Status,
+        sink: &mut impl FnMut(SendCompletion),
+    ) -> Progress {
+        let (index, first) = (self.cursor.index, self.cursor.sequence);
+        if let Some(slot) = self.ring.get_mut(index) {
+            slot.status = status;
+            if status.is_success() {
+                (slot.begun, slot.first, slot.packets) = (true, first, 0);
+                self.cursor.index = index.wrapping_add(1);
+            }
+        }
+        self.retire_local_ops(sink);
+        self.settle(sink)
+    }
+
+    /// Retires executed local operations that are the oldest WQEs.
+    #[inline]
+    pub(super) fn retire_local_ops(&mut self, sink: &mut impl FnMut(SendCompletion)) {
+        let is_local = |slot: &SendSlot| slot.request.op.reply() == Reply::Local;
+        if self.head().is_some_and(is_local) {
+            self.retire_all_local_ops(sink);
+        }
+    }
+
+    #[cold]
+    fn retire_all_local_ops(&mut self, sink: &mut impl FnMut(SendCompletion)) {
+        while let Some(slot) = self.head() {
+            if !slot.begun || slot.request.op.reply() != Reply::Local {
+                break;
+            }
+            self.retire(Status::Success, 0, sink);
         }
     }
 

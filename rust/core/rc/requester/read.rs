@@ -5,9 +5,6 @@
 
 use super::ack::Unlocated;
 use super::send::read_piece_end;
-use super::Ignored;
-use super::ReadIgnored;
-use super::ReadPlacement;
 use super::Requester;
 use super::RequesterState;
 use super::SendCursor;
@@ -19,12 +16,54 @@ use crate::core::completion::Status;
 use crate::core::message::Mtu;
 use crate::core::operation::Operation;
 use crate::core::operation::Reply;
-use crate::core::rc::ahead::reaches;
+use crate::core::rc::sequence::reaches;
 use crate::core::rc::sequence::Sequence;
 use crate::core::segment::ReadSegment;
 use crate::core::send::Progress;
-use crate::core::spare::Spare;
+use crate::core::storage::Slot;
+use crate::core::storage::Spare;
 use core::ops::DerefMut;
+
+/// Where the payload of an accepted READ response goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadPlacement {
+    /// Slot of the work request.
+    pub slot: Slot,
+    /// Offset in its message, in bytes.
+    pub offset: u32,
+    /// Bytes.
+    pub len: u32,
+    /// Of its first packet.
+    pub(super) sequence: Sequence,
+    /// How many packets it stands for.
+    pub(super) span: u32,
+    /// Of the connection.
+    pub(super) epoch: u32,
+}
+
+/// Why a READ response is not placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ignored {
+    /// This part is placed already.
+    Duplicate,
+    /// It answers no request.
+    Unexpected,
+    /// An earlier response is missing; it will be requested again.
+    Gap,
+    /// It breaks the rules of its message: the WQE ended with `BadRespErr`.
+    Bad,
+    /// The QP is not connected.
+    NotReady,
+}
+
+/// A READ response that is not placed, and what it changed nevertheless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadIgnored {
+    /// Why.
+    pub reason: Ignored,
+    /// What it changed.
+    pub progress: Progress,
+}
 
 impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// Accepts a response and returns where its payload goes.

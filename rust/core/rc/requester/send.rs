@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The send cursor: messages become packets (IBTA 9.7.2 to 9.7.4), and packets request ACKs.
+//! The send cursor: messages become packets (IBTA 9.7.2 to 9.7.4), packets request ACKs, and local
+//! operations are executed between them.
 
-use super::slot::SendSlot;
 use super::Requester;
 use super::RequesterState;
 use super::SendCursor;
+use super::SendSlot;
 use super::READ_PIECE;
 use crate::core::completion::SendCompletion;
 use crate::core::completion::Status;
@@ -21,8 +22,8 @@ use crate::core::send::AfterSend;
 use crate::core::send::Next;
 use crate::core::send::SendError;
 use crate::core::send::SendSource;
-use crate::core::slots::Slot;
-use crate::core::spare::Spare;
+use crate::core::storage::Slot;
+use crate::core::storage::Spare;
 use crate::core::wire::opcode::Opcode;
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
@@ -31,9 +32,21 @@ use core::ops::DerefMut;
 const ACK_INTERVAL: u64 = 64;
 
 impl<S: DerefMut<Target = [SendSlot]>, A: Spare> SendSource for Requester<S, A> {
+    /// The next segment or local operation. A segment counts as sent: if it cannot leave, call
+    /// [`Requester::unsend`], or let it count as lost.
     #[inline(always)]
     fn next(&mut self, now: u64, max_span: u32) -> Next {
-        self.next(now, max_span)
+        loop {
+            if let Some(segment) = self.next_segment(now, max_span) {
+                return Next::Segment(segment);
+            }
+            if self.cursor.index == self.pushed {
+                return Next::Idle;
+            }
+            if let Some(next) = self.without_segment(now) {
+                return next;
+            }
+        }
     }
 
     #[inline(always)]
@@ -68,9 +81,11 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> SendSource for Requester<S, A> 
         self.local_op_done(status, sink).into()
     }
 
+    /// The next packet requests an ACK: the caller stops behind it, and packets in flight must not
+    /// wait for the next one.
     #[inline(always)]
     fn request_ack(&mut self) {
-        self.request_ack();
+        self.ack_next = true;
     }
 
     #[inline(always)]
@@ -104,6 +119,32 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
             self.step_back_for_ack()?;
         }
         self.segment_at_cursor(now, room.min(max_span.max(1)))
+    }
+
+    /// What is at the cursor, when [`Self::next_segment`] has nothing. `None` after a step over a
+    /// local operation that was executed before: the cursor had gone back after a loss.
+    #[cold]
+    fn without_segment(&mut self, now: u64) -> Option<Next> {
+        if self.state != RequesterState::Ready
+            || self.cursor.packet != 0
+            || self.recovery.is_waiting(now)
+        {
+            return Some(Next::Idle);
+        }
+        match self.ring.get(self.cursor.index) {
+            Some(slot) if slot.request.op.reply() == Reply::Local => {
+                if slot.begun {
+                    self.cursor.index = self.cursor.index.wrapping_add(1);
+                    return None;
+                }
+                let waits = slot.request.fence && self.reads != 0;
+                if waits || self.draining || !slot.status.is_success() {
+                    return Some(Next::Idle);
+                }
+                Some(Next::LocalOp(self.ring.slot(self.cursor.index)))
+            }
+            _ => Some(Next::Idle),
+        }
     }
 
     /// A packet that was sent before and is to be sent again ahead of the cursor.
@@ -192,18 +233,22 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         self.ack_next = false;
     }
 
-    /// The next packet requests an ACK: the caller stops behind it, and packets in flight must not
-    /// wait for the next one.
-    #[inline]
-    pub fn request_ack(&mut self) {
-        self.ack_next = true;
-    }
-
     /// Whether the last packet in flight requests a response, so that one comes for all of them if
     /// none is lost.
     #[inline]
     pub fn is_answer_due(&self) -> bool {
         self.ack_requested >= self.cursor.sequence
+    }
+
+    /// The last WQE before `index` that took PSNs, if it is not complete.
+    fn sent_before(&self, mut index: u32) -> Option<u32> {
+        while index != self.retired {
+            index = index.wrapping_sub(1);
+            if self.ring.get(index)?.packets != 0 {
+                return Some(index);
+            }
+        }
+        None
     }
 
     /// Retransmits one packet, with an ACK request. Nothing else changes. It is the last one in

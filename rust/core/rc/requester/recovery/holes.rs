@@ -9,8 +9,8 @@
 //! that a packet arrived that was sent for the first time after that.
 
 use crate::core::rc::sequence::Sequence;
-use crate::core::spare::Spare;
-use crate::core::spare::SpareArray;
+use crate::core::storage::Spare;
+use crate::core::storage::SpareArray;
 use core::num::NonZero;
 
 /// Most holes that are remembered; those behind them wait for a later report.
@@ -399,7 +399,7 @@ impl<A: Spare> Holes<A> {
 )]
 mod tests {
     use super::*;
-    use crate::core::spare::InPlace;
+    use crate::core::storage::InPlace;
 
     type Holes = super::Holes<InPlace>;
 

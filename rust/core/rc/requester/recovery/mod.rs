@@ -32,24 +32,21 @@
 //! | state | file |
 //! |---|---|
 //! | retries left, the ACK timeout, back-offs | [`retry`] |
-//! | the probe of a silent flight | [`tail`] |
-//! | round-trip time | [`rtt`] |
-//! | how many packets may be in flight | [`window`], with [`marked`] |
+//! | the probe of a silent flight, round-trip time | [`tail`] |
+//! | how many packets may be in flight | [`window`] |
 //! | holes, which are sent again alone | [`holes`] |
 
 mod holes;
-mod marked;
 mod retry;
-mod rtt;
 mod tail;
 mod window;
 
-use crate::core::known::Known;
-use crate::core::rc::ahead::Ahead;
-use crate::core::rc::ahead::REACH;
-use crate::core::rc::config::RequesterConfig;
+use crate::core::rc::sequence::Ahead;
 use crate::core::rc::sequence::Sequence;
-use crate::core::spare::Spare;
+use crate::core::rc::sequence::REACH;
+use crate::core::rc::RequesterConfig;
+use crate::core::storage::Known;
+use crate::core::storage::Spare;
 use holes::Holes;
 use holes::NewlyLost;
 use retry::Retry;

@@ -5,7 +5,7 @@
 //! IBTA 9.9.2.1.1 (retry counters), 9.7.6.1.3 (timeout), 9.7.5.2.8 (RNR NAK). The deadline is data:
 //! nothing here runs by itself, and progress only moves a number.
 
-use crate::core::known::Known;
+use crate::core::storage::Known;
 
 /// The value of `rnr_retry` that means infinite. `retry_cnt` has no such value.
 const FOR_EVER: u8 = 7;

@@ -3,7 +3,7 @@
 //! A peer that keeps what is behind a gap, and says so; a network that marks packets.
 
 use super::*;
-use crate::core::spare::NoMemory;
+use crate::core::storage::NoMemory;
 
 /// Six packets from number 1 on are in flight, and a round trip takes 200 us.
 fn rig<A: Spare>() -> Rig<A> {

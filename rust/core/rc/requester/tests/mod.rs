@@ -17,6 +17,7 @@ use crate::core::operation::Operation;
 use crate::core::segment::ReadSegment;
 use crate::core::segment::RequestSegment;
 use crate::core::send::Next;
+use crate::core::send::SendSource;
 use crate::core::wire::headers::rnr_delay_ns;
 use crate::core::wire::headers::Aeth;
 use crate::core::wire::headers::AethSyndrome;
