@@ -253,12 +253,12 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// Changes the retry counts (0..=7): a transition within RTS or out of SQD. Retries that the
     /// oldest packet has used stay used.
     pub fn set_retries(&mut self, retry_cnt: u8, rnr_retry: u8) {
-        self.recovery.set_retries(retry_cnt, rnr_retry);
+        self.recovery.retry.set_counts(retry_cnt, rnr_retry);
     }
 
     /// Changes the Local ACK Timeout. The deadline may become earlier.
     pub fn set_ack_timeout(&mut self, ack_timeout_ns: Option<u64>) {
-        self.recovery.set_ack_timeout(ack_timeout_ns);
+        self.recovery.retry.set_ack_timeout(ack_timeout_ns);
     }
 
     /// Changes the number of RDMA READs that may be outstanding.
@@ -272,7 +272,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// as this side asks for them, are marked.
     #[cold]
     pub fn slow_down(&mut self) {
-        if self.state == RequesterState::Ready && self.recovery.marked(self.flight()) {
+        if self.state == RequesterState::Ready && self.recovery.window.marked(self.una, self.sent) {
             self.count(1, |counters| &mut counters.slowdowns);
         }
     }
@@ -308,12 +308,12 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
 
     /// Retries left for that packet, and RNR retries.
     pub fn retries_left(&self) -> (u8, u8) {
-        self.recovery.retries_left()
+        self.recovery.retry.left()
     }
 
     /// How many packets may be in flight.
     pub fn window_size(&self) -> u32 {
-        self.recovery.window_size()
+        self.recovery.window.size()
     }
 
     /// The counters since they were taken last. They are kept over [`Self::reset`].

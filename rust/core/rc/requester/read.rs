@@ -3,7 +3,6 @@
 //! Responses to RDMA READs and atomic operations: where their payload goes, and when the WQE is
 //! complete (IBTA 9.7.5.1.6, 9.9.2.2).
 
-use super::ack::Unlocated;
 use super::send::read_piece_end;
 use super::Requester;
 use super::RequesterState;
@@ -44,9 +43,9 @@ pub struct ReadPlacement {
 /// Why a READ response is not placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ignored {
-    /// This part is placed already.
+    /// This part is placed already, or it is older than what is outstanding.
     Duplicate,
-    /// It answers no request.
+    /// It answers no request that was sent.
     Unexpected,
     /// An earlier response is missing; it will be requested again.
     Gap,
@@ -65,6 +64,15 @@ pub struct ReadIgnored {
     pub progress: Progress,
 }
 
+impl From<Ignored> for ReadIgnored {
+    fn from(reason: Ignored) -> Self {
+        Self {
+            reason,
+            progress: Progress::default(),
+        }
+    }
+}
+
 impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// Accepts a response and returns where its payload goes.
     ///
@@ -78,23 +86,9 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         sink: &mut impl FnMut(SendCompletion),
     ) -> Result<ReadPlacement, ReadIgnored> {
         if self.state != RequesterState::Ready {
-            return Err(ReadIgnored {
-                reason: Ignored::NotReady,
-                progress: Progress::default(),
-            });
+            return Err(Ignored::NotReady.into());
         }
-        let sequence = match self.locate(response.psn) {
-            Ok(sequence) => sequence,
-            Err(unlocated) => {
-                return Err(ReadIgnored {
-                    reason: match unlocated {
-                        Unlocated::Duplicate => Ignored::Duplicate,
-                        Unlocated::Unexpected => Ignored::Unexpected,
-                    },
-                    progress: Progress::default(),
-                })
-            }
-        };
+        let sequence = self.locate(response.psn)?;
         // A responder that answers a READ has received everything before it.
         self.acknowledged_up_to(sequence, now, sink);
         if self.una != sequence {
@@ -174,7 +168,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         {
             return None;
         }
-        if self.recovery.placed_run(sequence, response.span) == response.span {
+        if self.recovery.placed.run(sequence, response.span) == response.span {
             return Some(Err(Ignored::Duplicate));
         }
         let SendCursor { index, packet, .. } = self.cursor_at(sequence)?;
@@ -254,7 +248,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         }
         let before = self.una;
         self.responses_done(placement.span, sink);
-        if self.recovery.has_placed() {
+        if !self.recovery.placed.is_empty() {
             self.placed_done(sink);
         }
         self.progressed(before, now);
@@ -290,13 +284,13 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
             let packet = self.una.saturating_sub(slot.first) as u32;
             let piece_end = read_piece_end(slot.packets, packet);
             let most = piece_end.saturating_sub(packet);
-            let span = self.recovery.placed_run(self.una, most);
+            let span = self.recovery.placed.run(self.una, most);
             if span == 0 {
                 break;
             }
             self.responses_done(span, sink);
         }
-        self.recovery.placed_up_to(self.una);
+        self.recovery.placed.advance(self.una);
     }
 
     /// The end of a response that is not placed.

@@ -102,7 +102,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// [`Self::unsend`], or let it count as lost. [`Self::next`] has the local operations too.
     #[inline]
     pub fn next_segment(&mut self, now: u64, max_span: u32) -> Option<RequestSegment> {
-        if self.state != RequesterState::Ready || self.recovery.is_waiting(now) {
+        if self.state != RequesterState::Ready || self.recovery.retry.is_waiting(now) {
             return None;
         }
         if let Some(segment) = self.segment_to_repair(now) {
@@ -127,7 +127,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     fn without_segment(&mut self, now: u64) -> Option<Next> {
         if self.state != RequesterState::Ready
             || self.cursor.packet != 0
-            || self.recovery.is_waiting(now)
+            || self.recovery.retry.is_waiting(now)
         {
             return Some(Next::Idle);
         }
@@ -151,12 +151,12 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     #[inline(always)]
     fn segment_to_repair(&mut self, now: u64) -> Option<RequestSegment> {
         // What closes a hole requests an ACK as well as a probe does.
-        if self.recovery.has_holes() {
+        if !self.recovery.holes.is_empty() {
             if let Some(segment) = self.missing_segment(now) {
                 return Some(segment);
             }
         }
-        if self.recovery.is_probe_due() {
+        if self.recovery.tail.is_due() {
             return self.probe(now);
         }
         None
@@ -205,7 +205,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         if segment.ack_req {
             self.note_ack_request();
             if is_new {
-                self.recovery.time(self.cursor.sequence, now);
+                self.recovery.tail.time(self.cursor.sequence, now);
             }
         }
         Some(segment)
@@ -221,7 +221,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         self.note_ack_request();
         if is_new {
             self.messages_sent = self.messages_sent.wrapping_add(1);
-            self.recovery.time(begin.wrapping_add(1), now);
+            self.recovery.tail.time(begin.wrapping_add(1), now);
         }
     }
 
@@ -259,7 +259,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     fn probe(&mut self, now: u64) -> Option<RequestSegment> {
         let sequence = self.cursor.sequence.checked_sub(1)?;
         if self.in_flight() == 0 {
-            self.recovery.probe_spared(sequence, now);
+            self.recovery.tail.spared(sequence, now);
             return None;
         }
         let oldest = self.oldest();
@@ -279,14 +279,15 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
             let piece = packet.wrapping_sub(packet % READ_PIECE);
             if una < slot.first.wrapping_add(u64::from(piece)) {
                 // The peer is at earlier ones; silence for this one comes behind them.
-                self.recovery.probe_spared(sequence, now);
+                self.recovery.tail.spared(sequence, now);
                 return None;
             }
             let from = piece.max(missing);
             let end = read_piece_end(slot.packets, packet);
             let placed = self
                 .recovery
-                .next_placed(una)
+                .placed
+                .next(una)
                 .map(|placed| placed.saturating_sub(slot.first));
             let placed = placed.and_then(|placed| u32::try_from(placed).ok());
             let end = placed.map_or(end, |placed| placed.clamp(from.saturating_add(1), end));
@@ -299,7 +300,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
             packet: from,
             sequence: slot.first.wrapping_add(u64::from(from)),
         };
-        self.recovery.probed(at.sequence, now);
+        self.recovery.tail.probed(at.sequence, now);
         self.count(1, |counters| &mut counters.tail_probes);
         self.segment_again(at, end)
     }
@@ -308,11 +309,11 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// for responses that are missing.
     #[cold]
     fn missing_segment(&mut self, now: u64) -> Option<RequestSegment> {
-        let (sequence, behind) = self.recovery.next_hole(now)?;
+        let (sequence, behind) = self.recovery.holes.next(now)?;
         let at = self.cursor_at(sequence)?;
         let slot = self.ring.get(at.index)?;
         if !slot.begun || at.packet >= slot.packets || !slot.status.is_success() {
-            self.recovery.forget_holes();
+            self.recovery.holes.clear();
             return None;
         }
         let end = if slot.request.op.reply() == Reply::Response {
@@ -388,7 +389,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         if sequence < self.una
             || sequence >= self.cursor.sequence
             // A probe is tried once.
-            || self.recovery.was_probed(sequence)
+            || self.recovery.tail.was_probed(sequence)
             || ahead >= self.pushed.wrapping_sub(self.retired)
             || !slot.begun
             || !(slot.first..slot.end()).contains(&sequence)
@@ -411,7 +412,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
             self.rewind(to);
         }
         self.ack_next |= segment.ack_req;
-        self.recovery.pause(now);
+        self.recovery.retry.pause(now);
     }
 
     /// The cursor before a packet that was sent.
@@ -507,7 +508,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         }
         // Often enough that the window opens before it is full, and that the timeout, which runs
         // from ACK to ACK, does not depend on how long a large window takes on a slow link.
-        let size = u64::from(self.recovery.window_size());
+        let size = u64::from(self.recovery.window.size());
         let silent = end.wrapping_sub(self.ack_requested.max(self.una));
         let out = end.wrapping_sub(self.una);
         silent >= (size / 2).min(ACK_INTERVAL) || self.recovery.is_full(self.una, out)

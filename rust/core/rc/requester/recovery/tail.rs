@@ -47,7 +47,7 @@ struct Timed {
 
 /// The tail of a requester's flight.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tail {
+pub(in super::super) struct Tail {
     pub(super) round_trip: RoundTrip,
     timed: Option<Timed>,
     /// When a packet was last sent, or anything came.
@@ -76,13 +76,13 @@ impl Tail {
     }
 
     /// Something came that acknowledges nothing: the peer is at work, so the probe waits.
-    pub(super) fn defer(&mut self, now: u64) {
+    pub(in super::super) fn defer(&mut self, now: u64) {
         self.active = self.active.max(now);
     }
 
     /// A packet was sent for the first time; it will be answered when all before `end` arrived.
     #[inline]
-    pub(super) fn time(&mut self, end: Sequence, now: u64) {
+    pub(in super::super) fn time(&mut self, end: Sequence, now: u64) {
         if self.timed.is_none() {
             self.timed = Some(Timed {
                 end,
@@ -171,12 +171,12 @@ impl Tail {
     }
 
     #[inline]
-    pub(super) fn is_due(&self) -> bool {
+    pub(in super::super) fn is_due(&self) -> bool {
         self.probe == Probe::Due
     }
 
     /// The probe was sent.
-    pub(super) fn probed(&mut self, sequence: Sequence, now: u64) {
+    pub(in super::super) fn probed(&mut self, sequence: Sequence, now: u64) {
         if let Some(timed) = &mut self.timed {
             timed.probed = Known::new(now);
         }
@@ -184,14 +184,14 @@ impl Tail {
     }
 
     /// There was none to send. The response to what is timed can answer nothing else.
-    pub(super) fn spared(&mut self, sequence: Sequence, now: u64) {
+    pub(in super::super) fn spared(&mut self, sequence: Sequence, now: u64) {
         self.active = now;
         self.probe = Probe::Sent(sequence);
         self.probes = self.probes.saturating_add(1);
     }
 
     /// Whether the last probe was this packet.
-    pub(super) fn was_probed(&self, sequence: Sequence) -> bool {
+    pub(in super::super) fn was_probed(&self, sequence: Sequence) -> bool {
         self.probe == Probe::Sent(sequence)
     }
 }

@@ -46,7 +46,7 @@ const TOLERATED: u32 = 20;
 
 /// The congestion window.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CongestionWindow {
+pub(in super::super) struct CongestionWindow {
     size: u32,
     /// Below it the window opens by each acknowledged packet, above it by one per window.
     threshold: u32,
@@ -80,7 +80,7 @@ impl CongestionWindow {
 
     /// In packets.
     #[inline]
-    pub(super) const fn size(&self) -> u32 {
+    pub(in super::super) const fn size(&self) -> u32 {
         self.size
     }
 
@@ -141,7 +141,7 @@ impl CongestionWindow {
 
     /// The network marks packets, the oldest in flight being `una` and the next new one `next`.
     /// Returns whether the window shrinks.
-    pub(super) fn marked(&mut self, una: Sequence, next: Sequence) -> bool {
+    pub(in super::super) fn marked(&mut self, una: Sequence, next: Sequence) -> bool {
         let Some(size) = self.marked.mark(self.size, una, next) else {
             return false;
         };

@@ -52,7 +52,7 @@ fn a_hole_that_is_sent_again_is_probe_enough() {
     let _ = report(&mut rig, 1, 0b11_1110);
     let probe = rig.now + 2_000_000;
     let _ = rig.tick(probe);
-    assert!(rig.requester.recovery.is_probe_due());
+    assert!(rig.requester.recovery.tail.is_due());
     assert_eq!(rig.send(), [(1, true)]);
     assert_eq!(rig.requester.counters().tail_probes, 0);
 }
