@@ -183,7 +183,7 @@ impl SendQueue {
         let len = (capacity.max_send_wr as usize).checked_mul(stride as usize / 8);
         words.resize(len.ok_or(EINVAL)?, 0, GFP_KERNEL_ACCOUNT)?;
         let (max_sge, max_inline) = (capacity.max_send_sge, capacity.max_inline);
-        let slots = RequesterSlots::new(service.requester, capacity)?;
+        let slots = RequesterSlots::new(service.protocol, capacity)?;
         let service = *service;
         Ok(init!(Self {
             requester: AnyRequester::new(slots),
@@ -344,7 +344,7 @@ impl RecvQueue {
         let mut words = KVec::new();
         let len = recv_stride(max_sge) as usize / 8;
         words.resize(len, 0, GFP_KERNEL_ACCOUNT)?;
-        let responder = AnyResponder::maker(service.responder)?;
+        let responder = AnyResponder::maker(service.protocol);
         Ok(init!(Self {
             responder: responder(),
             wqes: RecvWqes::new(words, max_sge),
