@@ -6,7 +6,7 @@
 //! transmits. If it is this one, the queue transmits; in ERR and SQE it flushes instead. What
 //! exceeds the budget always has somebody who continues: the caller, or a worker that was called.
 
-use super::offload::backoff::HelperVerdict;
+use super::offload::budget::HelperVerdict;
 use super::offload::AfterRun;
 use super::offload::Decision;
 use super::offload::Offload;

@@ -35,15 +35,12 @@
 //! | the reliable connection: requester and responder | [`rc`] |
 //! | the unreliable connection, and the requester of datagrams | [`uc`] |
 //! | the responder of datagrams | [`ud`] |
-//! | what becomes of packets of these two | [`unreliable`] |
 //! | WQEs, CQEs and shared receives in their rings | [`queue`] |
 //! | which CPU transmits, and at which priority | [`offload`] |
 //! | which CPU executes what arrives | [`steering`] |
 //! | which packets may leave as one batch | [`batch`] |
 //! | the reference count that ends access to memory | [`gate`] |
-//! | slots addressed by free-running indices | [`slots`] |
-//! | memory that is allocated when a packet is lost | [`spare`] |
-//! | numbers that may be unknown | [`known`] |
+//! | slots, and memory that is allocated when a packet is lost | [`storage`] |
 //! | limits of the number of objects | [`quota`] |
 //! | packets | [`wire`] |
 //! | rings and structures shared with the provider | [`uabi`] |
@@ -73,7 +70,6 @@ pub mod completion;
 pub mod env;
 pub mod gate;
 pub mod kick;
-pub mod known;
 pub mod memory;
 pub mod message;
 pub mod offload;
@@ -84,11 +80,9 @@ pub mod rc;
 pub mod segment;
 pub mod send;
 pub mod service;
-pub mod slots;
-pub mod spare;
 pub mod steering;
+pub mod storage;
 pub mod uabi;
 pub mod uc;
 pub mod ud;
-pub mod unreliable;
 pub mod wire;

@@ -62,18 +62,14 @@ impl ObjectKind {
     }
 }
 
+/// Number of kinds.
+const KINDS: usize = ObjectKind::Srq as usize + 1;
+
 /// Counts and limits of a device.
 #[derive(Debug)]
 pub struct Quotas {
     most: u32,
-    contexts: AtomicU32,
-    pds: AtomicU32,
-    ahs: AtomicU32,
-    cqs: AtomicU32,
-    qps: AtomicU32,
-    mrs: AtomicU32,
-    mws: AtomicU32,
-    srqs: AtomicU32,
+    counts: [AtomicU32; KINDS],
 }
 
 impl Quotas {
@@ -81,14 +77,7 @@ impl Quotas {
     pub fn new(most: u32) -> Self {
         Self {
             most,
-            contexts: AtomicU32::new(0),
-            pds: AtomicU32::new(0),
-            ahs: AtomicU32::new(0),
-            cqs: AtomicU32::new(0),
-            qps: AtomicU32::new(0),
-            mrs: AtomicU32::new(0),
-            mws: AtomicU32::new(0),
-            srqs: AtomicU32::new(0),
+            counts: [const { AtomicU32::new(0) }; KINDS],
         }
     }
 
@@ -97,17 +86,9 @@ impl Quotas {
         kind.limit().min(self.most)
     }
 
+    #[expect(clippy::indexing_slicing, reason = "there is a count for each")]
     fn count(&self, kind: ObjectKind) -> &AtomicU32 {
-        match kind {
-            ObjectKind::Context => &self.contexts,
-            ObjectKind::Pd => &self.pds,
-            ObjectKind::Ah => &self.ahs,
-            ObjectKind::Cq => &self.cqs,
-            ObjectKind::Qp => &self.qps,
-            ObjectKind::Mr => &self.mrs,
-            ObjectKind::Mw => &self.mws,
-            ObjectKind::Srq => &self.srqs,
-        }
+        &self.counts[kind as usize]
     }
 
     /// The count of a kind.

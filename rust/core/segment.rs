@@ -14,7 +14,7 @@ use super::memory::Span;
 use super::operation::Arguments;
 use super::operation::Brings;
 use super::operation::ATOMIC_SIZE;
-use super::slots::Slot;
+use super::storage::Slot;
 use crate::core::uabi::wqe::Atomic;
 use crate::core::uabi::wqe::Flush;
 use crate::core::wire::headers::Aeth;

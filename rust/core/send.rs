@@ -14,7 +14,7 @@ use crate::core::completion::{
 use crate::core::message::Mtu;
 use crate::core::operation::Operation;
 use crate::core::segment::RequestSegment;
-use crate::core::slots::Slot;
+use crate::core::storage::Slot;
 use core::ops::ControlFlow;
 
 /// Most segments of an invocation.

@@ -14,11 +14,11 @@ use super::env::AccessError;
 use super::env::Receive;
 use super::env::ReceiveEnv;
 use super::segment::IncomingRequest;
-use super::unreliable::fail_receive;
-use super::unreliable::take_receive;
-use super::unreliable::UnreliableDrop;
-use super::unreliable::UnreliableOutcome;
-use crate::core::wire::grh::GRH_LEN;
+use super::uc::fail_receive;
+use super::uc::take_receive;
+use super::uc::UnreliableDrop;
+use super::uc::UnreliableOutcome;
+use crate::core::wire::gid::GRH_LEN;
 
 /// Q_Keys with this bit are controlled: only privileged users set them (IBTA 10.2.5).
 const CONTROLLED: u32 = 1 << 31;

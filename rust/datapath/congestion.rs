@@ -20,7 +20,7 @@ use super::queues::{
 };
 use super::traced::Origin;
 use super::tx_batch::TxBatch;
-use crate::core::wire::headers::Bth;
+use crate::core::wire::bth::Bth;
 use crate::core::wire::opcode::{
     Kind,
     Opcode,

@@ -10,7 +10,7 @@ use crate::core::queue::cq_producer::{
     OnOverrun, //
     Overrun,
 };
-use crate::core::queue::moderation::{
+use crate::core::queue::cq_producer::{
     Due,
     Moderation, //
 };

@@ -67,12 +67,12 @@ use crate::core::segment::{
     RequestSegment, //
 };
 use crate::core::send::Progress;
-use crate::core::ud::DatagramEnv;
-use crate::core::unreliable::{
+use crate::core::uc::{
     UnreliableDrop,
     UnreliableOutcome, //
 };
-use crate::core::wire::grh::{
+use crate::core::ud::DatagramEnv;
+use crate::core::wire::gid::{
     self,
     Grh,
     IpFields,
@@ -124,7 +124,7 @@ impl DatagramOrigin {
     /// The source of a packet. `None` if its IP header is invalid, which cannot happen.
     pub(super) fn of_packet(packet: &RxPacket<'_>) -> Option<Self> {
         Some(Self {
-            grh: grh::of_packet(packet.ip_header())?,
+            grh: gid::grh_of_packet(packet.ip_header())?,
             link: packet.link(),
         })
     }
@@ -148,8 +148,8 @@ impl DatagramOrigin {
         };
         Self {
             grh: match flow.addresses {
-                Addresses::V4 { src, dst } => grh::made_v4(fields, src, dst),
-                Addresses::V6 { src, dst } => grh::made_v6(fields, src, dst),
+                Addresses::V4 { src, dst } => gid::made_grh_v4(fields, src, dst),
+                Addresses::V6 { src, dst } => gid::made_grh_v6(fields, src, dst),
             },
             link: LinkHeader {
                 mac: port.mac(),

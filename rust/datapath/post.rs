@@ -31,7 +31,7 @@ use crate::core::kick::{
     Kick,
     KickEnv, //
 };
-use crate::core::offload::backoff::HelperVerdict;
+use crate::core::offload::budget::HelperVerdict;
 use crate::core::offload::stream::Position;
 use crate::core::offload::{
     Decision,
@@ -44,7 +44,7 @@ use crate::core::send::{
     Progress,
     PushError, //
 };
-use crate::core::slots::Slot;
+use crate::core::storage::Slot;
 use crate::core::uabi::ring::{
     Module,
     RingOps,

@@ -17,14 +17,14 @@ use crate::core::completion::{
 };
 use crate::core::message::Mtu;
 use crate::core::rc;
-use crate::core::rc::config::{
-    RequesterConfig,
-    ResponderConfig, //
-};
 use crate::core::rc::requester::SendSlot;
 use crate::core::rc::responder::{
     resources_for,
     Resource, //
+};
+use crate::core::rc::{
+    RequesterConfig,
+    ResponderConfig, //
 };
 use crate::core::send::{
     Progress,
@@ -32,8 +32,8 @@ use crate::core::send::{
     SendRequest, //
 };
 use crate::core::service::Protocol;
-use crate::core::slots::Slot;
-use crate::core::spare::Spare;
+use crate::core::storage::Slot;
+use crate::core::storage::Spare;
 use crate::core::uc;
 use crate::core::uc::requester::UnreliableSlot;
 use crate::core::ud;
@@ -245,7 +245,6 @@ impl RequesterSlots {
             Protocol::Reliable => Self::Reliable(slots(count)?),
             Protocol::Unreliable => Self::Unreliable(slots(count)?),
             Protocol::Datagram => Self::Datagram(slots(count)?),
-            Protocol::None => return Err(EINVAL),
         })
     }
 }
@@ -375,14 +374,12 @@ impl AnyRequester {
 impl AnyResponder {
     /// What makes the responder of a QP in RESET where it stays: it is large. That of RC gets
     /// memory for its resources when it is connected.
-    pub(super) fn maker(half: Protocol) -> Result<fn() -> Self> {
-        let make: fn() -> Self = match half {
+    pub(super) fn maker(half: Protocol) -> fn() -> Self {
+        match half {
             Protocol::Reliable => || Self::Reliable(ReliableResponder::with_spare(KVVec::new())),
             Protocol::Unreliable => || Self::Unreliable(Default::default()),
             Protocol::Datagram => || Self::Datagram(UdResponder::default()),
-            Protocol::None => return Err(EINVAL),
-        };
-        Ok(make)
+        }
     }
 
     /// Discards everything.

@@ -13,7 +13,6 @@ use super::protocol::{
 use super::traced;
 use super::tx_batch::TxBatch;
 use crate::core::kick::AskedBy;
-use crate::core::known::Known;
 use crate::core::offload::{
     InFlight,
     Moves,
@@ -25,13 +24,14 @@ use crate::core::queue::wqe::{
     RecvWqes,
     SendWqes, //
 };
-use crate::core::rc::cnp::CnpPacer;
-use crate::core::rc::counters::RequesterCounters;
+use crate::core::rc::CnpPacer;
+use crate::core::rc::RequesterCounters;
 use crate::core::segment::{
     RequestSegment,
     Response, //
 };
 use crate::core::service::Service;
+use crate::core::storage::Known;
 use crate::core::uabi::wqe::{
     recv_stride,
     send_stride, //
@@ -183,7 +183,7 @@ impl SendQueue {
         let len = (capacity.max_send_wr as usize).checked_mul(stride as usize / 8);
         words.resize(len.ok_or(EINVAL)?, 0, GFP_KERNEL_ACCOUNT)?;
         let (max_sge, max_inline) = (capacity.max_send_sge, capacity.max_inline);
-        let slots = RequesterSlots::new(service.requester, capacity)?;
+        let slots = RequesterSlots::new(service.protocol, capacity)?;
         let service = *service;
         Ok(init!(Self {
             requester: AnyRequester::new(slots),
@@ -344,7 +344,7 @@ impl RecvQueue {
         let mut words = KVec::new();
         let len = recv_stride(max_sge) as usize / 8;
         words.resize(len, 0, GFP_KERNEL_ACCOUNT)?;
-        let responder = AnyResponder::maker(service.responder)?;
+        let responder = AnyResponder::maker(service.protocol);
         Ok(init!(Self {
             responder: responder(),
             wqes: RecvWqes::new(words, max_sge),

@@ -39,6 +39,7 @@ use crate::core::segment::{
     ReadSegment, //
 };
 use crate::core::send::Progress;
+use crate::core::wire::bth::Bth;
 use crate::core::wire::gid::{
     self,
     Gid,
@@ -46,8 +47,7 @@ use crate::core::wire::gid::{
 };
 use crate::core::wire::headers::{
     Aeth,
-    AethSyndrome,
-    Bth, //
+    AethSyndrome, //
 };
 use crate::core::wire::opcode::{
     Opcode,

@@ -11,16 +11,14 @@ use crate::core::kick::AskedBy;
 use crate::core::offload::SenderKind;
 use crate::core::rc;
 use crate::core::send::SendRequest;
-use crate::core::slots::Slot;
+use crate::core::storage::Slot;
 use crate::core::uabi::cqe::Cqe;
-use crate::core::unreliable::{
+use crate::core::uc::{
     UnreliableDrop,
     UnreliableOutcome, //
 };
-use crate::core::wire::headers::{
-    Aeth,
-    Bth, //
-};
+use crate::core::wire::bth::Bth;
+use crate::core::wire::headers::Aeth;
 use crate::core::wire::opcode::Opcode;
 use crate::core::wire::packet;
 use crate::core::wire::psn::Psn;

@@ -9,13 +9,13 @@ use super::qp::{
     SEND_FAR,
     SEND_NEAR, //
 };
-use crate::core::offload::backoff::{
-    Helper,
-    HelperVerdict, //
-};
 use crate::core::offload::budget::{
     Budget,
     Rounds, //
+};
+use crate::core::offload::budget::{
+    Helper,
+    HelperVerdict, //
 };
 use crate::core::offload::{
     Worker,

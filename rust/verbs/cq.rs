@@ -7,8 +7,8 @@ use super::device::{
     ObjectPermit,
     MAX_CQE, //
 };
+use crate::core::queue::cq_producer::Moderation;
 use crate::core::queue::cq_producer::OnOverrun;
-use crate::core::queue::moderation::Moderation;
 use crate::core::quota::ObjectKind;
 use crate::core::uabi::ring::{
     ARM_NONE,

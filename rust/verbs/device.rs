@@ -9,7 +9,7 @@ use crate::core::quota::{
     Permit,
     Quotas, //
 };
-use crate::core::rc::config::MAX_RD_ATOMIC;
+use crate::core::rc::MAX_RD_ATOMIC;
 use crate::core::uabi;
 use crate::core::uabi::udata::{
     AllocUcontextReq,

@@ -2,7 +2,7 @@
 
 //! The attributes of a QP, and which changes are supported.
 
-use crate::core::rc::config::MAX_RD_ATOMIC;
+use crate::core::rc::MAX_RD_ATOMIC;
 use crate::sys::ib::qp::{
     Access,
     Attributes,

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::core::message::Mtu;
 use crate::core::quota::ObjectKind;
-use crate::core::rc::config::{
+use crate::core::rc::{
     ack_timeout_ns,
     RemoteRights,
     RequesterConfig,
@@ -106,8 +106,7 @@ use kernel::sync::Mutex;
 
 /// The row of the table of QP types, if such QPs are served.
 fn service_of(kind: IbQpType) -> Option<Service> {
-    let kind = service::QpType::from_raw(kind.number())?;
-    Some(kind.service()).filter(|service| service.served)
+    service::QpType::from_raw(kind.number()).map(service::QpType::service)
 }
 
 /// A queue pair. When it is dropped, nothing more is sent to the peer or completed.
@@ -117,8 +116,7 @@ pub struct QpObject {
     kind: IbQpType,
     /// What that type is composed of. The whole row of the table is larger, and with it ib_core
     /// would allocate twice as much.
-    requester: Protocol,
-    responder: Protocol,
+    protocol: Protocol,
     /// Its netdev.
     underlay: Underlay,
     /// Its timers.
@@ -223,8 +221,7 @@ impl QueuePair for QpObject {
         let qp = Self {
             qp: reserved.publish_named(qp),
             kind: init.kind,
-            requester: service.requester,
-            responder: service.responder,
+            protocol: service.protocol,
             underlay: device.underlay().clone(),
             _timers: timers,
             attributes,
@@ -346,7 +343,7 @@ impl QueuePair for QpObject {
             out.number(c"udp_source_port", port)?;
             out.number(c"path_mtu", settings.mtu)?;
         }
-        if self.requester == Protocol::Reliable {
+        if self.protocol == Protocol::Reliable {
             out.number(c"timeout", settings.timeout)?;
             out.number(c"retry_cnt", settings.retry_cnt)?;
             out.number(c"rnr_retry", settings.rnr_retry)?;
@@ -409,15 +406,15 @@ impl QpObject {
         let resident = self.qp.port().resident();
         let mut path = Path::new(resident, flow, av).ok_or(EINVAL)?;
         // What has no window cannot slow down.
-        if self.requester == Protocol::Reliable && self.qp.port().ecn() {
+        if self.protocol == Protocol::Reliable && self.qp.port().ecn() {
             path.let_mark();
         }
         Ok([path.clone(), path])
     }
 
     fn ready_to_receive(&self, attributes: &Attributes, av: Option<&AddressVector>) -> Result {
-        let setting = responder(self.responder, attributes)?;
-        let paths = match self.responder {
+        let setting = responder(self.protocol, attributes)?;
+        let paths = match self.protocol {
             Protocol::Datagram => None,
             _ => Some(self.paths(attributes, av.ok_or(EINVAL)?)?),
         };
@@ -429,12 +426,12 @@ impl QpObject {
     fn requester(&self, attributes: &Attributes) -> Result<RequesterSetting> {
         // The longest datagram is what the port carries now.
         let longest = Mtu::of_netdev(self.underlay.netdev().mtu());
-        requester(self.requester, attributes, longest, self.qp.port().ecn())
+        requester(self.protocol, attributes, longest, self.qp.port().ecn())
     }
 
     fn ready_to_send(&self, attributes: &Attributes) -> Result {
         let requester = self.requester(attributes)?;
-        let responder = responder(self.responder, attributes)?;
+        let responder = responder(self.protocol, attributes)?;
         self.qp.ready_to_send(requester, &responder)?;
         // WQEs posted before are sent now.
         post::send_doorbell(&self.qp)
@@ -452,7 +449,7 @@ impl QpObject {
             None => None,
         };
         let requester = self.requester(attributes)?;
-        let responder = responder(self.responder, attributes)?;
+        let responder = responder(self.protocol, attributes)?;
         self.qp.update(states, &requester, &responder, paths)
     }
 }
@@ -462,12 +459,12 @@ fn path_mtu(bytes: u32) -> Result<Mtu> {
     Mtu::from_bytes(bytes).ok_or_else(|| refuse(EINVAL, "path_mtu", bytes, 256..=4096))
 }
 
-fn responder(half: Protocol, attributes: &Attributes) -> Result<ResponderSetting> {
+fn responder(protocol: Protocol, attributes: &Attributes) -> Result<ResponderSetting> {
     let mtu = || path_mtu(attributes.mtu);
     let rq_psn = Psn::new(attributes.rq_psn);
     let access = attributes.access;
     let allow_write = access.has(Access::REMOTE_WRITE);
-    Ok(match half {
+    Ok(match protocol {
         Protocol::Reliable => ResponderSetting::Reliable(ResponderConfig {
             mtu: mtu()?,
             rq_psn,
@@ -489,7 +486,6 @@ fn responder(half: Protocol, attributes: &Attributes) -> Result<ResponderSetting
         Protocol::Datagram => ResponderSetting::Datagram {
             qkey: attributes.qkey,
         },
-        Protocol::None => return Err(EOPNOTSUPP()),
     })
 }
 
@@ -500,13 +496,13 @@ fn responder(half: Protocol, attributes: &Attributes) -> Result<ResponderSetting
 const INTERVALS_OF_TIMEOUT: u64 = 2;
 
 fn requester(
-    half: Protocol,
+    protocol: Protocol,
     attributes: &Attributes,
     longest: Mtu,
     ecn: bool,
 ) -> Result<RequesterSetting> {
     let sq_psn = Psn::new(attributes.sq_psn);
-    Ok(match half {
+    Ok(match protocol {
         Protocol::Reliable => RequesterSetting::Reliable(RequesterConfig {
             mtu: path_mtu(attributes.mtu)?,
             sq_psn,
@@ -526,7 +522,6 @@ fn requester(
             sq_psn,
             qkey: attributes.qkey,
         },
-        Protocol::None => return Err(EOPNOTSUPP()),
     })
 }
 

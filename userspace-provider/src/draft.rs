@@ -212,7 +212,7 @@ pub fn set_destination(
     qpn: u32,
     qkey: u32,
 ) -> Result<(), c_int> {
-    if limits.service.requester != Protocol::Datagram {
+    if limits.service.protocol != Protocol::Datagram {
         return Err(reject(
             EINVAL,
             "ibv_wr_set_ud_addr on a connected queue pair",

@@ -158,7 +158,7 @@ pub fn encode_send(
     // left there.
     if opcode == wqe::OP_BIND_MW {
         set_bind(&mut header, wr, slot.keys(wr))?;
-    } else if limits.service.requester == Protocol::Datagram {
+    } else if limits.service.protocol == Protocol::Datagram {
         let (qpn, qkey) = wr.datagram();
         header.set_destination(ah(), qpn, qkey);
     } else if parts.has(Parts::OPERANDS) {

@@ -25,20 +25,20 @@ use crate::core::env::TakeReceive;
 use crate::core::env::WriteEnv;
 use crate::core::memory::Span;
 use crate::core::message::Mtu;
-use crate::core::offload::backoff::Helper;
+use crate::core::offload::budget::Helper;
 use crate::core::offload::stream::Position;
 use crate::core::offload::InFlight;
 use crate::core::offload::Moves;
 use crate::core::operation::Arguments;
 use crate::core::operation::Operation;
-use crate::core::rc::config::RemoteRights;
-use crate::core::rc::config::RequesterConfig;
-use crate::core::rc::config::ResponderConfig;
-use crate::core::rc::counters::RequesterCounters;
 use crate::core::rc::requester::Requester;
 use crate::core::rc::requester::SendSlot;
 use crate::core::rc::responder::Resource;
 use crate::core::rc::responder::Responder;
+use crate::core::rc::RemoteRights;
+use crate::core::rc::RequesterConfig;
+use crate::core::rc::RequesterCounters;
+use crate::core::rc::ResponderConfig;
 use crate::core::segment::IncomingRequest;
 use crate::core::segment::RequestSegment;
 use crate::core::segment::Response;
@@ -49,7 +49,7 @@ use crate::core::send::{
     SendRequest,
     Transmit, //
 };
-use crate::core::slots::Slot;
+use crate::core::storage::Slot;
 use crate::core::wire::headers::Aeth;
 use crate::core::wire::psn::Psn;
 use std::collections::VecDeque;

@@ -13,7 +13,7 @@
 //! task wants that CPU, or when WQEs wait for it longer than the process would have taken to send
 //! them: a hypervisor may have taken the CPU away, which the kernel cannot see. On a busy host the
 //! only cost is the invitation; a queue that was declined tells the others
-//! ([`Helper`](backoff::Helper)).
+//! ([`Helper`](budget::Helper)).
 //!
 //! The timer polls the ring every few ten microseconds ([`budget::Rounds`]). The WQEs posted since
 //! then leave as one batch, with one ACK, where each would have cost a system call, a walk through
@@ -63,13 +63,11 @@
 //!
 //! The owner of the queue reports events under the queue lock and carries out the decision.
 
-pub mod backoff;
 pub mod budget;
 mod decision;
-mod judgement;
 pub mod stream;
 
-use backoff::{
+use budget::{
     Backoff,
     HelperVerdict, //
 };
@@ -84,7 +82,7 @@ pub use decision::{
     Worker,
     WorkerCall, //
 };
-use judgement::{
+use decision::{
     FarRuns,
     Polls, //
 };

@@ -226,7 +226,7 @@ mod offload {
     fn comes_back_when_its_cpu_is_wanted() {
         let mut offload = away();
         let there = at(1, InFlight::Awaited);
-        for _ in 0..judgement::WANTED_RUNS {
+        for _ in 0..decision::WANTED_RUNS {
             assert_eq!(
                 offload.worker_ran(true, 100, there),
                 AfterRun::Again(far(1))
@@ -262,7 +262,7 @@ mod offload {
         let mut there = at(1, InFlight::Nothing);
         assert_eq!(offload.worker_ran(true, 64, there), AfterRun::Again(far(1)));
         // The process is the slow one, or neither is.
-        for (took, time) in [(judgement::JUDGED - 1, 1_000_000), (100, 150_000)] {
+        for (took, time) in [(decision::JUDGED - 1, 1_000_000), (100, 150_000)] {
             there.now += time;
             assert_eq!(
                 offload.worker_runs(Worker::Far, there, true),
@@ -289,7 +289,7 @@ mod offload {
     fn a_far_worker_lingers_and_then_rests() {
         let mut offload = away();
         let there = at(1, InFlight::Nothing);
-        for _ in 0..judgement::IDLE_RUNS {
+        for _ in 0..decision::IDLE_RUNS {
             assert_eq!(
                 offload.worker_runs(Worker::Far, there, true),
                 Decision::Send
@@ -503,7 +503,7 @@ mod offload {
     #[test]
     fn polls_no_more_where_it_is_of_no_use() {
         // A few WQEs, then the process waits; or one now and then.
-        for (took, polls) in [(0, judgement::IDLE_POLLS + 1), (1, judgement::JUDGED_POLLS)] {
+        for (took, polls) in [(0, decision::IDLE_POLLS + 1), (1, decision::JUDGED_POLLS)] {
             let mut offload = polling();
             let here = at(0, InFlight::Awaited);
             for _ in 1..polls {
@@ -519,7 +519,7 @@ mod offload {
     fn what_is_much_or_late_is_left_to_a_worker() {
         let here = at(0, InFlight::Awaited);
         let mut offload = polling();
-        for _ in 0..judgement::BEHIND_RUNS {
+        for _ in 0..decision::BEHIND_RUNS {
             assert_eq!(
                 offload.worker_ran(true, 100, here),
                 AfterRun::Again(timer(0, 1))
@@ -531,7 +531,7 @@ mod offload {
             Decision::Send
         );
         let mut offload = polling();
-        for _ in 0..judgement::IDLE_POLLS {
+        for _ in 0..decision::IDLE_POLLS {
             let after = offload.worker_ran(false, 0, here);
             assert!(matches!(after, AfterRun::Again(_)));
         }

@@ -20,7 +20,7 @@ use crate::core::service::{
     Protocol,
     Service, //
 };
-use crate::core::slots::Slot;
+use crate::core::storage::Slot;
 use crate::core::uabi::ring::RingOps;
 use crate::core::uabi::wqe::{
     send_stride,
@@ -179,7 +179,7 @@ impl<W: DerefMut<Target = [u64]>> SendWqes<W> {
             stride: send_stride(max_sge, max_inline) / 8,
             max_sge: u16::try_from(max_sge).unwrap_or(u16::MAX),
             max_inline: u16::try_from(max_inline).unwrap_or(u16::MAX),
-            parts: match service.requester {
+            parts: match service.protocol {
                 Protocol::Datagram => Parts::DATAGRAM,
                 _ => Parts::NONE,
             },

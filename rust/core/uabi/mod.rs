@@ -4,7 +4,7 @@
 //!
 //! Everything that crosses the boundary is declared here and nowhere else: the rings that both
 //! sides map ([`ring`], with the order of their loads and stores), the work requests
-//! ([`wqe`], [`operation`]) and completions ([`cqe`]) in them, and the structures that travel with
+//! ([`wqe`]) and completions ([`cqe`]) in them, and the structures that travel with
 //! the verbs commands ([`udata`]). The module and the provider compile this same source, so neither
 //! can drift from the other; the sizes and offsets are asserted at compile time.
 //!
@@ -16,7 +16,6 @@
 #![allow(clippy::arithmetic_side_effects)]
 
 pub mod cqe;
-pub mod operation;
 pub mod ring;
 pub mod udata;
 pub mod wqe;

@@ -28,8 +28,8 @@ use crate::core::send::{
     SendRequest,
     SendSource, //
 };
-use crate::core::slots::Slot;
-use crate::core::slots::SlotRing;
+use crate::core::storage::Slot;
+use crate::core::storage::SlotRing;
 use crate::core::wire::opcode::Opcode;
 use crate::core::wire::opcode::OpcodeService;
 use crate::core::wire::psn::Psn;

@@ -26,9 +26,9 @@ use crate::core::send::{
     PushError,
     SendRequest, //
 };
-use crate::core::slots::Slot;
-use crate::core::unreliable::UnreliableDrop;
-use crate::core::unreliable::UnreliableOutcome;
+use crate::core::storage::Slot;
+use crate::core::uc::UnreliableDrop;
+use crate::core::uc::UnreliableOutcome;
 use crate::core::wire::opcode::Opcode;
 use crate::core::wire::opcode::OpcodeService;
 use crate::core::wire::psn::Psn;

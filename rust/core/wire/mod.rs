@@ -15,19 +15,19 @@
 //!
 //! | piece | file | follows |
 //! |---|---|---|
-//! | BTH: opcode, QPN, PSN, flags | [`headers`] | 9.2 |
+//! | BTH: opcode, QPN, PSN, flags | [`bth`] | 9.2 |
 //! | the extended headers | [`headers`] | 9.3, annex A19 |
 //! | which headers and payload an opcode has | [`opcode`] | 9.2 table of opcodes, 9.4, 9.6.1 |
 //! | a packet as one checked value, and back to bytes | [`packet`] | 9.6.1 |
 //! | the address in a GID; the UDP source port | [`gid`] | A17, A17.3.1 |
-//! | the GRH before a received datagram | [`grh`] | 11.4.2.1, A17.4.5.1 |
+//! | the GRH before a received datagram | [`gid`] | 11.4.2.1, A17.4.5.1 |
 //! | PSNs and their distance | [`psn`] | 9.7.1 |
 //! | QPNs and keys that nobody can guess | [`ident`] | - |
 //! | ICRC | [`icrc`] | 7.8.1, A17.3.3 |
 //! | datagrams that ask for the counters of a port | [`performance`] | 16.1 |
 //!
-//! Two levels: the structs of [`headers`] are the bytes themselves, in big-endian, and have no
-//! invariants. A [`packet::Packet`] is a value: it exists only when all its lengths were
+//! Two levels: the structs of [`bth`] and [`headers`] are the bytes themselves, in big-endian, and
+//! have no invariants. A [`packet::Packet`] is a value: it exists only when all its lengths were
 //! checked, so the code that receives it has nothing left to check about them.
 
 #![forbid(unsafe_code)]
@@ -39,8 +39,21 @@
     clippy::unwrap_used
 )]
 
+/// A struct that is the bytes of a header.
+macro_rules! header {
+    ($(#[$doc:meta])* pub struct $name:ident { $($fields:tt)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+        #[repr(C)]
+        pub struct $name {
+            $($fields)*
+        }
+    };
+}
+
+pub mod bth;
 pub mod gid;
-pub mod grh;
 pub mod headers;
 pub mod icrc;
 pub mod ident;

@@ -6,10 +6,10 @@
 //! nothing that `emit` could not have written but for bits that receivers ignore (reserved bits,
 //! and those of congestion notification).
 
+use super::bth::Bth;
 use super::headers::Aeth;
 use super::headers::AtomicAckEth;
 use super::headers::AtomicEth;
-use super::headers::Bth;
 use super::headers::Deth;
 use super::headers::Feth;
 use super::headers::ImmDt;
@@ -194,46 +194,23 @@ impl Extension {
         })
     }
 
-    /// Writes them to the front of `out`.
+    /// Writes them to the front of `out` and returns what is behind them.
     #[inline(always)]
-    fn emit(&self, out: &mut [u8]) -> Option<()> {
+    fn emit<'a>(&self, out: &'a mut [u8]) -> Option<&'a mut [u8]> {
         match self {
-            Extension::None => {}
-            Extension::Imm(bytes) => {
-                put(out, bytes)?;
-            }
-            Extension::Reth(reth) => {
-                put(out, reth)?;
-            }
-            Extension::RethImm(reth, bytes) => {
-                put(put(out, reth)?, bytes)?;
-            }
-            Extension::Aeth(aeth) => {
-                put(out, aeth)?;
-            }
-            Extension::Deth(deth) => {
-                put(out, deth)?;
-            }
-            Extension::DethImm(deth, bytes) => {
-                put(put(out, deth)?, bytes)?;
-            }
-            Extension::Ieth(key) => {
-                put(out, &key.to_be_bytes())?;
-            }
-            Extension::Atomic(atomic) => {
-                put(out, atomic)?;
-            }
-            Extension::AtomicAck(aeth, original) => {
-                put(put(out, aeth)?, original)?;
-            }
-            Extension::Flush(feth, reth) => {
-                put(put(out, feth)?, reth)?;
-            }
-            Extension::Reserved => {
-                put(out, &[0u8; RESERVED])?;
-            }
+            Extension::None => Some(out),
+            Extension::Imm(bytes) => put(out, bytes),
+            Extension::Reth(reth) => put(out, reth),
+            Extension::RethImm(reth, bytes) => put(put(out, reth)?, bytes),
+            Extension::Aeth(aeth) => put(out, aeth),
+            Extension::Deth(deth) => put(out, deth),
+            Extension::DethImm(deth, bytes) => put(put(out, deth)?, bytes),
+            Extension::Ieth(key) => put(out, &key.to_be_bytes()),
+            Extension::Atomic(atomic) => put(out, atomic),
+            Extension::AtomicAck(aeth, original) => put(put(out, aeth)?, original),
+            Extension::Flush(feth, reth) => put(put(out, feth)?, reth),
+            Extension::Reserved => put(out, &[0u8; RESERVED]),
         }
-        Some(())
     }
 }
 

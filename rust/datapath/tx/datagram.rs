@@ -7,7 +7,6 @@ use super::local::moved;
 use super::Sender;
 use crate::core::completion::Status;
 use crate::core::env::AccessError;
-use crate::core::known::Known;
 use crate::core::segment::{
     IncomingRequest,
     RequestSegment, //
@@ -18,6 +17,7 @@ use crate::core::send::{
     Transmit,
     SEGMENTS_PER_RUN, //
 };
+use crate::core::storage::Known;
 use crate::core::ud::qkey_of;
 use crate::core::wire::headers::Deth;
 use crate::core::wire::packet::{

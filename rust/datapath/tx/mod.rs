@@ -16,7 +16,7 @@ use crate::core::completion::{
     Status, //
 };
 use crate::core::send::SendEnv;
-use crate::core::slots::Slot;
+use crate::core::storage::Slot;
 use crate::observe::counters::Counter;
 use kernel::sync::ArcBorrow;
 

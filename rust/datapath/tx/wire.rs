@@ -6,7 +6,6 @@ use super::datagram;
 use super::Sender;
 use crate::core::completion::Status;
 use crate::core::env::AccessError;
-use crate::core::known::Known;
 use crate::core::segment::{
     RequestSegment,
     Response, //
@@ -17,6 +16,7 @@ use crate::core::send::{
     Transmit,
     SEGMENTS_PER_RUN, //
 };
+use crate::core::storage::Known;
 use crate::core::wire::opcode::OpcodeService;
 use crate::core::wire::packet::Headers;
 use crate::datapath::ctx::Ctx;

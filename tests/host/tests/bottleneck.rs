@@ -8,10 +8,10 @@
 use ferroce_core::completion::SendCompletion;
 use ferroce_core::message::Mtu;
 use ferroce_core::operation::{Arguments, Operation};
-use ferroce_core::rc::cnp::CnpPacer;
-use ferroce_core::rc::config::{RemoteRights, RequesterConfig, ResponderConfig};
 use ferroce_core::rc::requester::{Requester, SendSlot};
 use ferroce_core::rc::responder::{Resource, Responder};
+use ferroce_core::rc::CnpPacer;
+use ferroce_core::rc::{RemoteRights, RequesterConfig, ResponderConfig};
 use ferroce_core::segment::{IncomingRequest, ReadSegment, Response};
 use ferroce_core::send::SendRequest;
 use ferroce_core::wire::headers::Aeth;

@@ -7,8 +7,8 @@
 
 use ferroce_core::offload::stream::Position;
 use ferroce_core::offload::{AfterRun, Decision, InFlight, Offload, SchedPoint, Worker};
+use ferroce_core::queue::cq_producer::Due;
 use ferroce_core::queue::cq_producer::{CqProducer, CqResize};
-use ferroce_core::queue::moderation::Due;
 use ferroce_core::uabi::ring::{
     Module,
     Provider,

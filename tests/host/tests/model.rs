@@ -8,7 +8,7 @@
 
 use ferroce_core::completion::Status;
 use ferroce_core::operation::Operation;
-use ferroce_core::rc::config::ack_timeout_ns;
+use ferroce_core::rc::ack_timeout_ns;
 use ferroce_core::wire::headers::rnr_delay_ns;
 use ferroce_host_tests::model::network::US;
 use ferroce_host_tests::model::plan::Kinds;

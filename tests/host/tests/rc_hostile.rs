@@ -4,8 +4,8 @@
 //! number that leaves its range is a failure too.
 
 use ferroce_core::message::Mtu;
-use ferroce_core::rc::config::{RemoteRights, ResponderConfig};
 use ferroce_core::rc::responder::{Resource, Responder};
+use ferroce_core::rc::{RemoteRights, ResponderConfig};
 use ferroce_core::segment::IncomingRequest;
 use ferroce_core::wire::headers::Reth;
 use ferroce_core::wire::opcode::Opcode;

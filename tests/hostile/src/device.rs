@@ -16,19 +16,20 @@ use ferroce_core::env::{
 use ferroce_core::memory::{MemoryKey, Span};
 use ferroce_core::message::Mtu;
 use ferroce_core::operation::{Arguments, Operation};
-use ferroce_core::rc::config::{RemoteRights, RequesterConfig, ResponderConfig};
-use ferroce_core::rc::counters::RequesterCounters;
 use ferroce_core::rc::requester::{Requester, SendSlot};
 use ferroce_core::rc::responder::{DropReason, Resource, Responder};
+use ferroce_core::rc::RequesterCounters;
+use ferroce_core::rc::{RemoteRights, RequesterConfig, ResponderConfig};
 use ferroce_core::segment::{IncomingRequest, ReadSegment, Response};
 use ferroce_core::send::{
     Progress,
     SendRequest, //
 };
+use ferroce_core::uc;
 use ferroce_core::uc::responder::UnreliableResponder;
 use ferroce_core::ud::{DatagramEnv, DatagramResponder};
-use ferroce_core::unreliable;
-use ferroce_core::wire::headers::{AethSyndrome, Bth};
+use ferroce_core::wire::bth::Bth;
+use ferroce_core::wire::headers::AethSyndrome;
 use ferroce_core::wire::icrc::{self, Crc32, SoftCrc32};
 use ferroce_core::wire::opcode::{Opcode, OpcodeService as Opcodes};
 use ferroce_core::wire::packet::{pad_for, parse, Headers, Packet, ParseError};
@@ -273,7 +274,7 @@ impl Victim {
 
     /// What a request does, and under what it is counted.
     fn execute(&mut self, request: &IncomingRequest) -> Fate {
-        use unreliable::{UnreliableDrop as Lost, UnreliableOutcome as Outcome};
+        use uc::{UnreliableDrop as Lost, UnreliableOutcome as Outcome};
         let outcome = match &mut self.responder {
             Half::Reliable(responder) => {
                 let outcome = responder.on_request(request, &mut self.memory);

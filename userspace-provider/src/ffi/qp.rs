@@ -172,8 +172,7 @@ unsafe fn state(qp: *mut IbvQp) -> u32 {
 
 /// The row of a QP type, if it is served.
 fn service_of(qp_type: u32) -> Option<Service> {
-    let service = QpType::from_raw(qp_type)?.service();
-    Some(service).filter(|service| service.served)
+    QpType::from_raw(qp_type).map(QpType::service)
 }
 
 #[cold]
@@ -213,7 +212,7 @@ unsafe fn refused(error: c_int, context: *mut IbvContext, cap: &QpCap, service: 
     let inline = cap.max_inline_data.min(wqe::MAX_INLINE);
     let bytes = ring(cap.max_send_wr, send_stride(sge(cap.max_send_sge), inline))
         + ring(cap.max_recv_wr, recv_stride(sge(cap.max_recv_sge)));
-    let verb = match service.requester {
+    let verb = match service.protocol {
         Protocol::Reliable => "create_qp of RC",
         Protocol::Datagram => "create_qp of UD",
         _ => "create_qp of UC",

@@ -14,7 +14,7 @@ use core::{
     mem::zeroed,
     ptr, //
 };
-use ferroce_core::uabi::operation::OP_BIND_MW;
+use ferroce_core::uabi::wqe::OP_BIND_MW;
 
 /// Makes a window of this type. The kernel knows types 1 and 2.
 pub unsafe extern "C" fn alloc(pd: *mut IbvPd, mw_type: u32) -> *mut IbvMw {

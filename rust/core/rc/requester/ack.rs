@@ -4,6 +4,7 @@
 //! (IBTA 9.7.5, 9.9.2).
 
 use super::recovery::Oldest;
+use super::Ignored;
 use super::Requester;
 use super::RequesterState;
 use super::SendSlot;
@@ -11,10 +12,10 @@ use crate::core::completion::vendor;
 use crate::core::completion::SendCompletion;
 use crate::core::completion::Status;
 use crate::core::operation::Reply;
-use crate::core::rc::counters::RequesterCounters;
 use crate::core::rc::sequence::Sequence;
+use crate::core::rc::RequesterCounters;
 use crate::core::send::Progress;
-use crate::core::spare::Spare;
+use crate::core::storage::Spare;
 use crate::core::wire::headers::rnr_delay_ns;
 use crate::core::wire::headers::Aeth;
 use crate::core::wire::headers::AethSyndrome;
@@ -25,14 +26,6 @@ use core::ops::DerefMut;
 /// Once this many acknowledgements carried the right MSN, one with a wrong MSN is not the
 /// responder's.
 pub(super) const MSN_TRUSTED: u8 = 4;
-
-/// A response whose PSN is not outstanding.
-pub(super) enum Unlocated {
-    /// Older than what is outstanding.
-    Duplicate,
-    /// Never sent.
-    Unexpected,
-}
 
 impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// Handles an acknowledge packet: ACK, RNR NAK or NAK.
@@ -139,16 +132,16 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
 
     /// The sequence of a PSN that is outstanding. Counts those that are not.
     #[inline]
-    pub(super) fn locate(&mut self, psn: Psn) -> Result<Sequence, Unlocated> {
+    pub(super) fn locate(&mut self, psn: Psn) -> Result<Sequence, Ignored> {
         match self.numbering.sequence(psn, self.una) {
             Some(sequence) if sequence >= self.sent => {
                 self.count_unexpected();
-                Err(Unlocated::Unexpected)
+                Err(Ignored::Unexpected)
             }
             Some(sequence) if sequence >= self.una => Ok(sequence),
             _ => {
                 self.count_duplicate();
-                Err(Unlocated::Duplicate)
+                Err(Ignored::Duplicate)
             }
         }
     }
@@ -185,6 +178,44 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         }
         if self.una != before {
             self.progressed(before, now);
+        }
+    }
+
+    /// The operation that [`Self::next`] returned has been executed. A failure completes when all
+    /// earlier requests have completed.
+    pub fn local_op_done(
+        &mut self,
+        status: Status,
+        sink: &mut impl FnMut(SendCompletion),
+    ) -> Progress {
+        let (index, first) = (self.cursor.index, self.cursor.sequence);
+        if let Some(slot) = self.ring.get_mut(index) {
+            slot.status = status;
+            if status.is_success() {
+                (slot.begun, slot.first, slot.packets) = (true, first, 0);
+                self.cursor.index = index.wrapping_add(1);
+            }
+        }
+        self.retire_local_ops(sink);
+        self.settle(sink)
+    }
+
+    /// Retires executed local operations that are the oldest WQEs.
+    #[inline]
+    pub(super) fn retire_local_ops(&mut self, sink: &mut impl FnMut(SendCompletion)) {
+        let is_local = |slot: &SendSlot| slot.request.op.reply() == Reply::Local;
+        if self.head().is_some_and(is_local) {
+            self.retire_all_local_ops(sink);
+        }
+    }
+
+    #[cold]
+    fn retire_all_local_ops(&mut self, sink: &mut impl FnMut(SendCompletion)) {
+        while let Some(slot) = self.head() {
+            if !slot.begun || slot.request.op.reply() != Reply::Local {
+                break;
+            }
+            self.retire(Status::Success, 0, sink);
         }
     }
 
@@ -235,7 +266,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
             self.implied_loss(sink);
             return false;
         }
-        if self.recovery.has_rnr_nak() {
+        if self.recovery.retry.has_rnr_nak() {
             // A repeated RNR NAK, or one about a copy of the packet; or a NAK for packets behind
             // it, which does not matter.
             self.count_duplicate();
@@ -278,7 +309,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         now: u64,
         sink: &mut impl FnMut(SendCompletion),
     ) {
-        self.recovery.defer(now);
+        self.recovery.tail.defer(now);
         self.acknowledged_up_to(sequence, now, sink);
         // Behind READs: the responses that are missing were lost, for the peer has sent them all.
         let is_behind_reads = self.una < sequence && self.are_reads_up_to(sequence.wrapping_sub(1));
@@ -292,7 +323,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
             self.count_duplicate();
             return;
         }
-        if !self.recovery.can_be_reported() {
+        if !self.recovery.holes.provide() {
             self.on_sequence_nak(sequence, now, sink);
             return;
         }
@@ -338,7 +369,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
             return;
         }
         self.count(1, |counters| &mut counters.rnr_naks);
-        if !self.recovery.take_rnr_retry() {
+        if !self.recovery.retry.take_rnr() {
             self.end_head(Status::RnrRetryExcErr, vendor::RNR, sink);
             return;
         }

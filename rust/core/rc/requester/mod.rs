@@ -50,17 +50,13 @@
 //! What is lost, who notices, and what it costs is the table of [`recovery`].
 
 mod ack;
-mod local_op;
-mod outcome;
 mod read;
 mod recovery;
 mod send;
-mod slot;
 
-pub use outcome::Ignored;
-pub use outcome::ReadIgnored;
-pub use outcome::ReadPlacement;
-pub use slot::SendSlot;
+pub use read::Ignored;
+pub use read::ReadIgnored;
+pub use read::ReadPlacement;
 
 use crate::core::completion::vendor;
 use crate::core::completion::SendCompletion;
@@ -68,20 +64,20 @@ use crate::core::completion::Status;
 use crate::core::message::Mtu;
 use crate::core::message::MAX_MESSAGE;
 use crate::core::operation::Reply;
-use crate::core::rc::config::RequesterConfig;
-use crate::core::rc::config::MAX_RD_ATOMIC;
-use crate::core::rc::counters::RequesterCounters;
 use crate::core::rc::sequence::Numbering;
 use crate::core::rc::sequence::Sequence;
+use crate::core::rc::RequesterConfig;
+use crate::core::rc::RequesterCounters;
+use crate::core::rc::MAX_RD_ATOMIC;
 use crate::core::send::{
     Progress,
     PushError,
     SendRequest, //
 };
-use crate::core::slots::Slot;
-use crate::core::slots::SlotRing;
-use crate::core::spare::InPlace;
-use crate::core::spare::Spare;
+use crate::core::storage::InPlace;
+use crate::core::storage::Slot;
+use crate::core::storage::SlotRing;
+use crate::core::storage::Spare;
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
 use recovery::Flight;
@@ -100,6 +96,33 @@ enum RequesterState {
     /// A WQE ended in error; only a flush follows.
     Fatal,
 }
+
+/// A slot of the send queue, for its requester. The content is the requester's own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SendSlot {
+    request: SendRequest,
+    /// Sequence of the message's first packet; only meaningful once it has `begun`.
+    first: Sequence,
+    /// How many PSNs the message takes; only meaningful once it has `begun`.
+    packets: u32,
+    /// Not success: the WQE failed locally, and completes with this status in its order.
+    status: Status,
+    /// Its first packet was sent at least once.
+    begun: bool,
+    /// Some packet of it was retransmitted.
+    repeated: bool,
+}
+
+impl SendSlot {
+    /// Sequence of the packet behind the message's last one.
+    #[inline]
+    const fn end(&self) -> Sequence {
+        self.first.wrapping_add(self.packets as u64)
+    }
+}
+
+// A send queue of 16384 requests has as many of them.
+const _: () = assert!(size_of::<SendSlot>() == 32);
 
 /// The send cursor: what to send next.
 #[derive(Clone, Copy, Debug, Default)]
@@ -230,12 +253,12 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// Changes the retry counts (0..=7): a transition within RTS or out of SQD. Retries that the
     /// oldest packet has used stay used.
     pub fn set_retries(&mut self, retry_cnt: u8, rnr_retry: u8) {
-        self.recovery.set_retries(retry_cnt, rnr_retry);
+        self.recovery.retry.set_counts(retry_cnt, rnr_retry);
     }
 
     /// Changes the Local ACK Timeout. The deadline may become earlier.
     pub fn set_ack_timeout(&mut self, ack_timeout_ns: Option<u64>) {
-        self.recovery.set_ack_timeout(ack_timeout_ns);
+        self.recovery.retry.set_ack_timeout(ack_timeout_ns);
     }
 
     /// Changes the number of RDMA READs that may be outstanding.
@@ -249,7 +272,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// as this side asks for them, are marked.
     #[cold]
     pub fn slow_down(&mut self) {
-        if self.state == RequesterState::Ready && self.recovery.marked(self.flight()) {
+        if self.state == RequesterState::Ready && self.recovery.window.marked(self.una, self.sent) {
             self.count(1, |counters| &mut counters.slowdowns);
         }
     }
@@ -285,12 +308,12 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
 
     /// Retries left for that packet, and RNR retries.
     pub fn retries_left(&self) -> (u8, u8) {
-        self.recovery.retries_left()
+        self.recovery.retry.left()
     }
 
     /// How many packets may be in flight.
     pub fn window_size(&self) -> u32 {
-        self.recovery.window_size()
+        self.recovery.window.size()
     }
 
     /// The counters since they were taken last. They are kept over [`Self::reset`].

@@ -3,11 +3,7 @@
 //! Responses to RDMA READs and atomic operations: where their payload goes, and when the WQE is
 //! complete (IBTA 9.7.5.1.6, 9.9.2.2).
 
-use super::ack::Unlocated;
 use super::send::read_piece_end;
-use super::Ignored;
-use super::ReadIgnored;
-use super::ReadPlacement;
 use super::Requester;
 use super::RequesterState;
 use super::SendCursor;
@@ -19,12 +15,63 @@ use crate::core::completion::Status;
 use crate::core::message::Mtu;
 use crate::core::operation::Operation;
 use crate::core::operation::Reply;
-use crate::core::rc::ahead::reaches;
+use crate::core::rc::sequence::reaches;
 use crate::core::rc::sequence::Sequence;
 use crate::core::segment::ReadSegment;
 use crate::core::send::Progress;
-use crate::core::spare::Spare;
+use crate::core::storage::Slot;
+use crate::core::storage::Spare;
 use core::ops::DerefMut;
+
+/// Where the payload of an accepted READ response goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadPlacement {
+    /// Slot of the work request.
+    pub slot: Slot,
+    /// Offset in its message, in bytes.
+    pub offset: u32,
+    /// Bytes.
+    pub len: u32,
+    /// Of its first packet.
+    pub(super) sequence: Sequence,
+    /// How many packets it stands for.
+    pub(super) span: u32,
+    /// Of the connection.
+    pub(super) epoch: u32,
+}
+
+/// Why a READ response is not placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ignored {
+    /// This part is placed already, or it is older than what is outstanding.
+    Duplicate,
+    /// It answers no request that was sent.
+    Unexpected,
+    /// An earlier response is missing; it will be requested again.
+    Gap,
+    /// It breaks the rules of its message: the WQE ended with `BadRespErr`.
+    Bad,
+    /// The QP is not connected.
+    NotReady,
+}
+
+/// A READ response that is not placed, and what it changed nevertheless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadIgnored {
+    /// Why.
+    pub reason: Ignored,
+    /// What it changed.
+    pub progress: Progress,
+}
+
+impl From<Ignored> for ReadIgnored {
+    fn from(reason: Ignored) -> Self {
+        Self {
+            reason,
+            progress: Progress::default(),
+        }
+    }
+}
 
 impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// Accepts a response and returns where its payload goes.
@@ -39,23 +86,9 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         sink: &mut impl FnMut(SendCompletion),
     ) -> Result<ReadPlacement, ReadIgnored> {
         if self.state != RequesterState::Ready {
-            return Err(ReadIgnored {
-                reason: Ignored::NotReady,
-                progress: Progress::default(),
-            });
+            return Err(Ignored::NotReady.into());
         }
-        let sequence = match self.locate(response.psn) {
-            Ok(sequence) => sequence,
-            Err(unlocated) => {
-                return Err(ReadIgnored {
-                    reason: match unlocated {
-                        Unlocated::Duplicate => Ignored::Duplicate,
-                        Unlocated::Unexpected => Ignored::Unexpected,
-                    },
-                    progress: Progress::default(),
-                })
-            }
-        };
+        let sequence = self.locate(response.psn)?;
         // A responder that answers a READ has received everything before it.
         self.acknowledged_up_to(sequence, now, sink);
         if self.una != sequence {
@@ -135,7 +168,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         {
             return None;
         }
-        if self.recovery.placed_run(sequence, response.span) == response.span {
+        if self.recovery.placed.run(sequence, response.span) == response.span {
             return Some(Err(Ignored::Duplicate));
         }
         let SendCursor { index, packet, .. } = self.cursor_at(sequence)?;
@@ -215,7 +248,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         }
         let before = self.una;
         self.responses_done(placement.span, sink);
-        if self.recovery.has_placed() {
+        if !self.recovery.placed.is_empty() {
             self.placed_done(sink);
         }
         self.progressed(before, now);
@@ -251,13 +284,13 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
             let packet = self.una.saturating_sub(slot.first) as u32;
             let piece_end = read_piece_end(slot.packets, packet);
             let most = piece_end.saturating_sub(packet);
-            let span = self.recovery.placed_run(self.una, most);
+            let span = self.recovery.placed.run(self.una, most);
             if span == 0 {
                 break;
             }
             self.responses_done(span, sink);
         }
-        self.recovery.placed_up_to(self.una);
+        self.recovery.placed.advance(self.una);
     }
 
     /// The end of a response that is not placed.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! The send cursor: messages become packets (IBTA 9.7.2 to 9.7.4), and packets request ACKs.
+//! The send cursor: messages become packets (IBTA 9.7.2 to 9.7.4), packets request ACKs, and local
+//! operations are executed between them.
 
-use super::slot::SendSlot;
 use super::Requester;
 use super::RequesterState;
 use super::SendCursor;
+use super::SendSlot;
 use super::READ_PIECE;
 use crate::core::completion::SendCompletion;
 use crate::core::completion::Status;
@@ -21,8 +22,8 @@ use crate::core::send::AfterSend;
 use crate::core::send::Next;
 use crate::core::send::SendError;
 use crate::core::send::SendSource;
-use crate::core::slots::Slot;
-use crate::core::spare::Spare;
+use crate::core::storage::Slot;
+use crate::core::storage::Spare;
 use crate::core::wire::opcode::Opcode;
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
@@ -31,9 +32,21 @@ use core::ops::DerefMut;
 const ACK_INTERVAL: u64 = 64;
 
 impl<S: DerefMut<Target = [SendSlot]>, A: Spare> SendSource for Requester<S, A> {
+    /// The next segment or local operation. A segment counts as sent: if it cannot leave, call
+    /// [`Requester::unsend`], or let it count as lost.
     #[inline(always)]
     fn next(&mut self, now: u64, max_span: u32) -> Next {
-        self.next(now, max_span)
+        loop {
+            if let Some(segment) = self.next_segment(now, max_span) {
+                return Next::Segment(segment);
+            }
+            if self.cursor.index == self.pushed {
+                return Next::Idle;
+            }
+            if let Some(next) = self.without_segment(now) {
+                return next;
+            }
+        }
     }
 
     #[inline(always)]
@@ -68,9 +81,11 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> SendSource for Requester<S, A> 
         self.local_op_done(status, sink).into()
     }
 
+    /// The next packet requests an ACK: the caller stops behind it, and packets in flight must not
+    /// wait for the next one.
     #[inline(always)]
     fn request_ack(&mut self) {
-        self.request_ack();
+        self.ack_next = true;
     }
 
     #[inline(always)]
@@ -87,7 +102,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// [`Self::unsend`], or let it count as lost. [`Self::next`] has the local operations too.
     #[inline]
     pub fn next_segment(&mut self, now: u64, max_span: u32) -> Option<RequestSegment> {
-        if self.state != RequesterState::Ready || self.recovery.is_waiting(now) {
+        if self.state != RequesterState::Ready || self.recovery.retry.is_waiting(now) {
             return None;
         }
         if let Some(segment) = self.segment_to_repair(now) {
@@ -106,16 +121,42 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         self.segment_at_cursor(now, room.min(max_span.max(1)))
     }
 
+    /// What is at the cursor, when [`Self::next_segment`] has nothing. `None` after a step over a
+    /// local operation that was executed before: the cursor had gone back after a loss.
+    #[cold]
+    fn without_segment(&mut self, now: u64) -> Option<Next> {
+        if self.state != RequesterState::Ready
+            || self.cursor.packet != 0
+            || self.recovery.retry.is_waiting(now)
+        {
+            return Some(Next::Idle);
+        }
+        match self.ring.get(self.cursor.index) {
+            Some(slot) if slot.request.op.reply() == Reply::Local => {
+                if slot.begun {
+                    self.cursor.index = self.cursor.index.wrapping_add(1);
+                    return None;
+                }
+                let waits = slot.request.fence && self.reads != 0;
+                if waits || self.draining || !slot.status.is_success() {
+                    return Some(Next::Idle);
+                }
+                Some(Next::LocalOp(self.ring.slot(self.cursor.index)))
+            }
+            _ => Some(Next::Idle),
+        }
+    }
+
     /// A packet that was sent before and is to be sent again ahead of the cursor.
     #[inline(always)]
     fn segment_to_repair(&mut self, now: u64) -> Option<RequestSegment> {
         // What closes a hole requests an ACK as well as a probe does.
-        if self.recovery.has_holes() {
+        if !self.recovery.holes.is_empty() {
             if let Some(segment) = self.missing_segment(now) {
                 return Some(segment);
             }
         }
-        if self.recovery.is_probe_due() {
+        if self.recovery.tail.is_due() {
             return self.probe(now);
         }
         None
@@ -164,7 +205,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         if segment.ack_req {
             self.note_ack_request();
             if is_new {
-                self.recovery.time(self.cursor.sequence, now);
+                self.recovery.tail.time(self.cursor.sequence, now);
             }
         }
         Some(segment)
@@ -180,7 +221,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         self.note_ack_request();
         if is_new {
             self.messages_sent = self.messages_sent.wrapping_add(1);
-            self.recovery.time(begin.wrapping_add(1), now);
+            self.recovery.tail.time(begin.wrapping_add(1), now);
         }
     }
 
@@ -192,18 +233,22 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         self.ack_next = false;
     }
 
-    /// The next packet requests an ACK: the caller stops behind it, and packets in flight must not
-    /// wait for the next one.
-    #[inline]
-    pub fn request_ack(&mut self) {
-        self.ack_next = true;
-    }
-
     /// Whether the last packet in flight requests a response, so that one comes for all of them if
     /// none is lost.
     #[inline]
     pub fn is_answer_due(&self) -> bool {
         self.ack_requested >= self.cursor.sequence
+    }
+
+    /// The last WQE before `index` that took PSNs, if it is not complete.
+    fn sent_before(&self, mut index: u32) -> Option<u32> {
+        while index != self.retired {
+            index = index.wrapping_sub(1);
+            if self.ring.get(index)?.packets != 0 {
+                return Some(index);
+            }
+        }
+        None
     }
 
     /// Retransmits one packet, with an ACK request. Nothing else changes. It is the last one in
@@ -214,7 +259,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     fn probe(&mut self, now: u64) -> Option<RequestSegment> {
         let sequence = self.cursor.sequence.checked_sub(1)?;
         if self.in_flight() == 0 {
-            self.recovery.probe_spared(sequence, now);
+            self.recovery.tail.spared(sequence, now);
             return None;
         }
         let oldest = self.oldest();
@@ -234,14 +279,15 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
             let piece = packet.wrapping_sub(packet % READ_PIECE);
             if una < slot.first.wrapping_add(u64::from(piece)) {
                 // The peer is at earlier ones; silence for this one comes behind them.
-                self.recovery.probe_spared(sequence, now);
+                self.recovery.tail.spared(sequence, now);
                 return None;
             }
             let from = piece.max(missing);
             let end = read_piece_end(slot.packets, packet);
             let placed = self
                 .recovery
-                .next_placed(una)
+                .placed
+                .next(una)
                 .map(|placed| placed.saturating_sub(slot.first));
             let placed = placed.and_then(|placed| u32::try_from(placed).ok());
             let end = placed.map_or(end, |placed| placed.clamp(from.saturating_add(1), end));
@@ -254,7 +300,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
             packet: from,
             sequence: slot.first.wrapping_add(u64::from(from)),
         };
-        self.recovery.probed(at.sequence, now);
+        self.recovery.tail.probed(at.sequence, now);
         self.count(1, |counters| &mut counters.tail_probes);
         self.segment_again(at, end)
     }
@@ -263,11 +309,11 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
     /// for responses that are missing.
     #[cold]
     fn missing_segment(&mut self, now: u64) -> Option<RequestSegment> {
-        let (sequence, behind) = self.recovery.next_hole(now)?;
+        let (sequence, behind) = self.recovery.holes.next(now)?;
         let at = self.cursor_at(sequence)?;
         let slot = self.ring.get(at.index)?;
         if !slot.begun || at.packet >= slot.packets || !slot.status.is_success() {
-            self.recovery.forget_holes();
+            self.recovery.holes.clear();
             return None;
         }
         let end = if slot.request.op.reply() == Reply::Response {
@@ -343,7 +389,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         if sequence < self.una
             || sequence >= self.cursor.sequence
             // A probe is tried once.
-            || self.recovery.was_probed(sequence)
+            || self.recovery.tail.was_probed(sequence)
             || ahead >= self.pushed.wrapping_sub(self.retired)
             || !slot.begun
             || !(slot.first..slot.end()).contains(&sequence)
@@ -366,7 +412,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
             self.rewind(to);
         }
         self.ack_next |= segment.ack_req;
-        self.recovery.pause(now);
+        self.recovery.retry.pause(now);
     }
 
     /// The cursor before a packet that was sent.
@@ -462,7 +508,7 @@ impl<S: DerefMut<Target = [SendSlot]>, A: Spare> Requester<S, A> {
         }
         // Often enough that the window opens before it is full, and that the timeout, which runs
         // from ACK to ACK, does not depend on how long a large window takes on a slow link.
-        let size = u64::from(self.recovery.window_size());
+        let size = u64::from(self.recovery.window.size());
         let silent = end.wrapping_sub(self.ack_requested.max(self.una));
         let out = end.wrapping_sub(self.una);
         silent >= (size / 2).min(ACK_INTERVAL) || self.recovery.is_full(self.una, out)

@@ -34,9 +34,7 @@
 //! After a fatal NAK no request is accepted. Pending responses are still sent, the NAK last; then
 //! the owner of the QP calls [`Responder::abort`].
 
-mod atomic;
 mod execute;
-mod parts;
 mod resource;
 mod resources;
 
@@ -47,19 +45,19 @@ use crate::core::completion::RecvOp;
 use crate::core::env::Keep;
 use crate::core::env::Receive;
 use crate::core::env::ResponderEnv;
-use crate::core::known::Known;
 use crate::core::message::Mtu;
-use crate::core::rc::ahead::reaches;
-use crate::core::rc::ahead::Ahead;
-use crate::core::rc::config::RemoteRights;
-use crate::core::rc::config::ResponderConfig;
-use crate::core::rc::config::MAX_RD_ATOMIC;
+use crate::core::rc::sequence::reaches;
+use crate::core::rc::sequence::Ahead;
 use crate::core::rc::sequence::Numbering;
 use crate::core::rc::sequence::Sequence;
+use crate::core::rc::RemoteRights;
+use crate::core::rc::ResponderConfig;
+use crate::core::rc::MAX_RD_ATOMIC;
 use crate::core::segment::IncomingRequest;
 use crate::core::segment::Response;
-use crate::core::spare::InPlace;
-use crate::core::spare::Spare;
+use crate::core::storage::InPlace;
+use crate::core::storage::Known;
+use crate::core::storage::Spare;
 use crate::core::wire::headers::AethSyndrome;
 use crate::core::wire::headers::NakCode;
 use crate::core::wire::headers::Reth;

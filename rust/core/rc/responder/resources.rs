@@ -6,15 +6,15 @@
 //! back; pending responses are still sent. A peer that keeps what arrives behind a gap asks for the
 //! missing parts alone: these wait in a list of their own, and nothing else is sent again.
 
-use super::parts::ReadPart;
-use super::parts::ReadParts;
 use super::resource::Executed;
+use super::resource::ReadPart;
+use super::resource::ReadParts;
 use super::resource::Ready;
 use super::resource::Resource;
 use crate::core::message::Mtu;
 use crate::core::rc::sequence::Sequence;
-use crate::core::slots::SlotRing;
-use crate::core::spare::Spare;
+use crate::core::storage::SlotRing;
+use crate::core::storage::Spare;
 use crate::core::wire::headers::Reth;
 use core::ops::DerefMut;
 
@@ -304,7 +304,7 @@ impl<R: DerefMut<Target = [Resource]>, A: Spare> Resources<R, A> {
 )]
 mod tests {
     use super::*;
-    use crate::core::spare::InPlace;
+    use crate::core::storage::InPlace;
 
     type Resources<R> = super::Resources<R, InPlace>;
 

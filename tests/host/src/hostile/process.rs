@@ -8,7 +8,7 @@ use ferroce_core::env::TakeReceive;
 use ferroce_core::memory::{MemoryKey, Span};
 use ferroce_core::queue::wqe::{Binding, Data, KeyChange, RecvWqes, SendWqes};
 use ferroce_core::service::QpType;
-use ferroce_core::slots;
+use ferroce_core::storage;
 use ferroce_core::uabi::ring::{
     Module,
     RingOps,
@@ -224,7 +224,7 @@ pub fn work_requests(rng: &mut impl Chance, steps: usize) -> usize {
         let count = (words[1] >> 16) & 0xffff;
         let ring = Slot::new(words, 1);
         let at = step as u32 % SLOTS;
-        let slot = slots::Slot::of(at, SLOTS);
+        let slot = storage::Slot::of(at, SLOTS);
         let result = sends.take(&ring, at, slot);
         let want = verdict(&ring.words, max_sge as usize, max_inline as usize);
         let request = match (result, want) {

@@ -17,20 +17,20 @@ use ferroce_core::completion::{Carried, RecvCompletion, RecvOp, SendCompletion, 
 use ferroce_core::env::{ReceiveEnv, TakeReceive};
 use ferroce_core::kick::{kick, Activity, Kick, KickEnv};
 use ferroce_core::message::Mtu;
-use ferroce_core::offload::backoff::HelperVerdict;
+use ferroce_core::offload::budget::HelperVerdict;
 use ferroce_core::offload::stream::Position;
 use ferroce_core::offload::{Decision, InFlight, Offload, SchedPoint, Worker, WorkerCall};
 use ferroce_core::operation::Arguments;
-use ferroce_core::rc::config::{ack_timeout_ns, RemoteRights, RequesterConfig, ResponderConfig};
 use ferroce_core::rc::requester::{Requester, SendSlot};
 use ferroce_core::rc::responder::{DropReason, Fatal, Resource, Responder};
+use ferroce_core::rc::{ack_timeout_ns, RemoteRights, RequesterConfig, ResponderConfig};
 use ferroce_core::segment::{ReadSegment, RequestSegment, Response};
 use ferroce_core::send::{self, SendEnv, SendError, Transmit};
 use ferroce_core::send::{
     Progress,
     PushError, //
 };
-use ferroce_core::slots::Slot;
+use ferroce_core::storage::Slot;
 use ferroce_core::wire::opcode::Opcode;
 use ferroce_core::wire::psn::Psn;
 

@@ -10,7 +10,7 @@ use super::scenario::{Fault, Place};
 use super::world::World;
 use ferroce_core::completion::{RecvOp, Status};
 use ferroce_core::operation::Operation;
-use ferroce_core::rc::config::ack_timeout_ns;
+use ferroce_core::rc::ack_timeout_ns;
 use ferroce_core::rc::responder::Fatal;
 use ferroce_core::wire::psn::Psn;
 

@@ -26,7 +26,7 @@ use super::plan::{Kinds, Message, Plan};
 use super::scenario::{Scenario, Side};
 use ferroce_core::completion::Status;
 use ferroce_core::operation::Operation;
-use ferroce_core::rc::config::ack_timeout_ns;
+use ferroce_core::rc::ack_timeout_ns;
 use ferroce_core::rc::requester::READ_PIECE;
 use ferroce_core::segment::RequestSegment;
 use ferroce_core::wire::headers::{rnr_delay_ns, AethSyndrome, Feth};

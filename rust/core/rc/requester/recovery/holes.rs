@@ -9,8 +9,8 @@
 //! that a packet arrived that was sent for the first time after that.
 
 use crate::core::rc::sequence::Sequence;
-use crate::core::spare::Spare;
-use crate::core::spare::SpareArray;
+use crate::core::storage::Spare;
+use crate::core::storage::SpareArray;
 use core::num::NonZero;
 
 /// Most holes that are remembered; those behind them wait for a later report.
@@ -61,7 +61,7 @@ pub(super) struct NewlyLost {
 /// # Invariants
 ///
 /// There is memory for the list if `len` is not 0.
-pub(super) struct Holes<A: Spare> {
+pub(in super::super) struct Holes<A: Spare> {
     list: SpareArray<Hole, MOST, A>,
     len: usize,
     /// The sequence behind the last packet that the peer keeps, before which all holes are known.
@@ -87,13 +87,13 @@ impl<A: Spare> Holes<A> {
     }
 
     #[inline]
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(in super::super) const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Forgets the holes, but not what was learned of the path.
     #[inline]
-    pub(super) fn clear(&mut self) {
+    pub(in super::super) fn clear(&mut self) {
         self.len = 0;
     }
 
@@ -105,7 +105,7 @@ impl<A: Spare> Holes<A> {
 
     /// Whether there is memory for holes.
     #[cold]
-    pub(super) fn provide(&mut self) -> bool {
+    pub(in super::super) fn provide(&mut self) -> bool {
         self.list.provide()
     }
 
@@ -352,7 +352,7 @@ impl<A: Spare> Holes<A> {
 
     /// The first packet that is to be sent again, and the end of its hole.
     #[inline]
-    pub(super) fn next(&self, now: u64) -> Option<(Sequence, Sequence)> {
+    pub(in super::super) fn next(&self, now: u64) -> Option<(Sequence, Sequence)> {
         let mut due = self
             .iter()
             .filter(|hole| hole.again.is_none() && hole.at <= now);
@@ -399,7 +399,7 @@ impl<A: Spare> Holes<A> {
 )]
 mod tests {
     use super::*;
-    use crate::core::spare::InPlace;
+    use crate::core::storage::InPlace;
 
     type Holes = super::Holes<InPlace>;
 

@@ -3,7 +3,8 @@
 //! Recovery: what is known of the packets in flight, and what follows when one of them is lost.
 //!
 //! The requester knows messages and the send cursor. It reports here what has happened to packets,
-//! and asks what may be sent, or is to be sent again.
+//! and asks what may be sent, or is to be sent again. What concerns one part of the state alone, it
+//! says to that part.
 //!
 //! | lost packet | noticed by | cost |
 //! |---|---|---|
@@ -32,24 +33,21 @@
 //! | state | file |
 //! |---|---|
 //! | retries left, the ACK timeout, back-offs | [`retry`] |
-//! | the probe of a silent flight | [`tail`] |
-//! | round-trip time | [`rtt`] |
-//! | how many packets may be in flight | [`window`], with [`marked`] |
+//! | the probe of a silent flight, round-trip time | [`tail`] |
+//! | how many packets may be in flight | [`window`] |
 //! | holes, which are sent again alone | [`holes`] |
 
 mod holes;
-mod marked;
 mod retry;
-mod rtt;
 mod tail;
 mod window;
 
-use crate::core::known::Known;
-use crate::core::rc::ahead::Ahead;
-use crate::core::rc::ahead::REACH;
-use crate::core::rc::config::RequesterConfig;
+use crate::core::rc::sequence::Ahead;
 use crate::core::rc::sequence::Sequence;
-use crate::core::spare::Spare;
+use crate::core::rc::sequence::REACH;
+use crate::core::rc::RequesterConfig;
+use crate::core::storage::Known;
+use crate::core::storage::Spare;
 use holes::Holes;
 use holes::NewlyLost;
 use retry::Retry;
@@ -99,12 +97,12 @@ pub(super) enum Oldest {
 
 /// What is known of the packets in flight.
 pub(super) struct LossRecovery<A: Spare> {
-    window: CongestionWindow,
-    retry: Retry,
-    tail: Tail,
-    holes: Holes<A>,
+    pub(super) window: CongestionWindow,
+    pub(super) retry: Retry,
+    pub(super) tail: Tail,
+    pub(super) holes: Holes<A>,
     /// READ responses placed behind a missing one, of a peer that answers a part again alone.
-    placed: Ahead<A>,
+    pub(super) placed: Ahead<A>,
     /// The `una` for which an implied NAK was honoured.
     implied_at: Option<Known>,
     /// The `una` for which a sequence error NAK was honoured, until it is retransmitted.
@@ -135,26 +133,6 @@ impl<A: Spare> LossRecovery<A> {
         self.retry.set_ack_timeout(config.ack_timeout_ns);
         self.tail = Tail::new();
         self.holes = Holes::new();
-    }
-
-    /// See [`Retry::set_counts`].
-    pub(super) fn set_retries(&mut self, retry_cnt: u8, rnr_retry: u8) {
-        self.retry.set_counts(retry_cnt, rnr_retry);
-    }
-
-    pub(super) fn set_ack_timeout(&mut self, ack_timeout_ns: Option<u64>) {
-        self.retry.set_ack_timeout(ack_timeout_ns);
-    }
-
-    /// Retries left, and RNR retries.
-    pub(super) const fn retries_left(&self) -> (u8, u8) {
-        self.retry.left()
-    }
-
-    /// How many packets may be in flight.
-    #[inline]
-    pub(super) const fn window_size(&self) -> u32 {
-        self.window.size()
     }
 
     /// How many more packets may be sent. Those that the peer keeps are not in the network, but it
@@ -188,13 +166,6 @@ impl<A: Spare> LossRecovery<A> {
         self.tail.sent(now);
     }
 
-    /// A new packet requests a response, which comes when all before `end` has arrived. It is
-    /// timed.
-    #[inline(always)]
-    pub(super) fn time(&mut self, end: Sequence, now: u64) {
-        self.tail.time(end, now);
-    }
-
     /// The local stack refused a packet. Returns the next new packet of the time when it was sent,
     /// if that was to close a hole.
     pub(super) fn unsent(
@@ -212,22 +183,12 @@ impl<A: Spare> LossRecovery<A> {
         self.holes.unsend(sequence, now)
     }
 
-    /// Backs off, because the local stack takes no packets.
-    pub(super) fn pause(&mut self, now: u64) {
-        self.retry.pause(now);
-    }
-
     /// A response came.
     #[inline(always)]
     pub(super) fn answered(&mut self, now: u64) {
         if self.repeated_at.is_none() {
             self.tail.answered(self.retry.since(), now);
         }
-    }
-
-    /// Something came that acknowledges nothing.
-    pub(super) fn defer(&mut self, now: u64) {
-        self.tail.defer(now);
     }
 
     /// The oldest packet was `before` and is now `una`.
@@ -244,11 +205,6 @@ impl<A: Spare> LossRecovery<A> {
         self.tail.progress(una, now);
         self.repeated_at = None;
         self.forget_losses();
-    }
-
-    /// The network marks packets. Returns whether the window shrinks.
-    pub(super) fn marked(&mut self, flight: Flight) -> bool {
-        self.window.marked(flight.una, flight.sent)
     }
 
     // Losses.
@@ -276,11 +232,6 @@ impl<A: Spare> LossRecovery<A> {
         self.holes.is_empty() && self.was_just_repeated(now)
     }
 
-    /// Whether the oldest packet had an RNR NAK and was not retransmitted since.
-    pub(super) const fn has_rnr_nak(&self) -> bool {
-        self.retry.has_rnr_nak()
-    }
-
     /// The oldest packet was lost, and all behind it is sent again. `false` if no retry is left.
     pub(super) fn lost(&mut self) -> bool {
         let is_left = self.retry.take();
@@ -290,21 +241,10 @@ impl<A: Spare> LossRecovery<A> {
         is_left
     }
 
-    /// The responder had no receive. `false` if no RNR retry is left.
-    pub(super) fn take_rnr_retry(&mut self) -> bool {
-        self.retry.take_rnr()
-    }
-
     /// The oldest packet is sent again, alone, after a back-off.
     pub(super) fn wait_for_receiver(&mut self, now: u64, delay: u64) {
         self.window.begin_anew();
         self.retry.wait_for_receiver(now, delay);
-    }
-
-    /// Whether there is memory for what the peer misses. Without it all is sent again, as with a
-    /// peer that keeps nothing.
-    pub(super) fn can_be_reported(&mut self) -> bool {
-        self.holes.provide()
     }
 
     /// Whether there is memory for READ responses that are placed behind a missing one.
@@ -375,7 +315,7 @@ impl<A: Spare> LossRecovery<A> {
         if to > una {
             self.cut(to);
         } else {
-            self.forget_holes();
+            self.holes.clear();
             self.placed.clear();
         }
         self.tail.restart();
@@ -385,11 +325,6 @@ impl<A: Spare> LossRecovery<A> {
     fn cut(&mut self, sequence: Sequence) {
         self.holes.cut(sequence);
         self.placed.cut(sequence);
-    }
-
-    /// What is missing is no longer sent again alone.
-    pub(super) fn forget_holes(&mut self) {
-        self.holes.clear();
     }
 
     /// Earlier loss reports no longer matter: the next one is news.
@@ -471,28 +406,12 @@ impl<A: Spare> LossRecovery<A> {
         false
     }
 
-    /// Whether a back-off is still on. Ends one that is over.
-    #[inline]
-    pub(super) fn is_waiting(&mut self, now: u64) -> bool {
-        self.retry.is_waiting(now)
-    }
-
     // What is sent again ahead of the cursor.
 
     /// Whether a hole or a probe is due.
     #[inline]
     pub(super) fn has_due(&self) -> bool {
         self.tail.is_due() || self.holes.has_due()
-    }
-
-    #[inline]
-    pub(super) const fn has_holes(&self) -> bool {
-        !self.holes.is_empty()
-    }
-
-    /// The first packet that is missing and due to be sent again, and the end of its hole.
-    pub(super) fn next_hole(&self, now: u64) -> Option<(Sequence, Sequence)> {
-        self.holes.next(now)
     }
 
     /// The packets of a hole from that one to `to` are sent again.
@@ -505,51 +424,11 @@ impl<A: Spare> LossRecovery<A> {
         }
     }
 
-    #[inline]
-    pub(super) fn is_probe_due(&self) -> bool {
-        self.tail.is_due()
-    }
-
     /// Whether the probe is the oldest packet: that was retransmitted or reported missing, and a
     /// responder that reports a gap once drops everything else until it comes (IBTA 9.7.5.2.2).
     pub(super) const fn probes_oldest(&self) -> bool {
-        self.repeated_at.is_some() || self.has_holes()
-    }
-
-    /// The probe was sent.
-    pub(super) fn probed(&mut self, sequence: Sequence, now: u64) {
-        self.tail.probed(sequence, now);
-    }
-
-    /// There was none to send.
-    pub(super) fn probe_spared(&mut self, sequence: Sequence, now: u64) {
-        self.tail.spared(sequence, now);
-    }
-
-    /// Whether the last probe was this packet.
-    pub(super) fn was_probed(&self, sequence: Sequence) -> bool {
-        self.tail.was_probed(sequence)
+        self.repeated_at.is_some() || !self.holes.is_empty()
     }
 
     // READ responses that are placed behind a missing one.
-
-    #[inline]
-    pub(super) const fn has_placed(&self) -> bool {
-        !self.placed.is_empty()
-    }
-
-    /// How many responses from this one on are placed, at most so many.
-    pub(super) fn placed_run(&self, sequence: Sequence, most: u32) -> u32 {
-        self.placed.run(sequence, most)
-    }
-
-    /// The first one from `sequence` on that is placed.
-    pub(super) fn next_placed(&self, sequence: Sequence) -> Option<Sequence> {
-        self.placed.next(sequence)
-    }
-
-    /// The responses before `una` are done.
-    pub(super) fn placed_up_to(&mut self, una: Sequence) {
-        self.placed.advance(una);
-    }
 }

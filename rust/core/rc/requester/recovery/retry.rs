@@ -5,7 +5,7 @@
 //! IBTA 9.9.2.1.1 (retry counters), 9.7.6.1.3 (timeout), 9.7.5.2.8 (RNR NAK). The deadline is data:
 //! nothing here runs by itself, and progress only moves a number.
 
-use crate::core::known::Known;
+use crate::core::storage::Known;
 
 /// The value of `rnr_retry` that means infinite. `retry_cnt` has no such value.
 const FOR_EVER: u8 = 7;
@@ -42,7 +42,7 @@ struct Wait {
 
 /// Retry state of a requester.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Retry {
+pub(in super::super) struct Retry {
     retry_cnt: u8,
     rnr_retry: u8,
     /// Retries left for the oldest packet.
@@ -85,7 +85,7 @@ impl Retry {
     }
 
     /// Changes the counts. Retries spent on the oldest packet stay spent.
-    pub(super) fn set_counts(&mut self, retry_cnt: u8, rnr_retry: u8) {
+    pub(in super::super) fn set_counts(&mut self, retry_cnt: u8, rnr_retry: u8) {
         let spent = self.retry_cnt.saturating_sub(self.left);
         let rnr_spent = self.rnr_retry.saturating_sub(self.rnr_left);
         self.retry_cnt = retry_cnt.min(MAX_COUNT);
@@ -95,11 +95,11 @@ impl Retry {
     }
 
     /// Retries left, and RNR retries.
-    pub(super) const fn left(&self) -> (u8, u8) {
+    pub(in super::super) const fn left(&self) -> (u8, u8) {
         (self.left, self.rnr_left)
     }
 
-    pub(super) fn set_ack_timeout(&mut self, ack_timeout_ns: Option<u64>) {
+    pub(in super::super) fn set_ack_timeout(&mut self, ack_timeout_ns: Option<u64>) {
         self.ack_timeout_ns = ack_timeout_ns.and_then(Known::new);
     }
 
@@ -144,7 +144,7 @@ impl Retry {
     }
 
     /// Backs off from `now`: the local stack refused a packet.
-    pub(super) fn pause(&mut self, now: u64) {
+    pub(in super::super) fn pause(&mut self, now: u64) {
         if self.wait.is_none() {
             self.wait = Some(Wait {
                 until: now.saturating_add(DEVICE_PAUSE),
@@ -186,7 +186,7 @@ impl Retry {
     }
 
     /// Spends an RNR retry; `false` if none was left.
-    pub(super) fn take_rnr(&mut self) -> bool {
+    pub(in super::super) fn take_rnr(&mut self) -> bool {
         if self.rnr_retry == FOR_EVER {
             return true;
         }
@@ -214,13 +214,13 @@ impl Retry {
 
     /// Whether a NAK for the oldest packet is about a transmission that has had an RNR NAK already:
     /// the network may have duplicated one of the two.
-    pub(super) const fn has_rnr_nak(&self) -> bool {
+    pub(in super::super) const fn has_rnr_nak(&self) -> bool {
         self.rnr_nak
     }
 
     /// Whether a back-off is still on at `now`. Ends one that is over.
     #[inline]
-    pub(super) fn is_waiting(&mut self, now: u64) -> bool {
+    pub(in super::super) fn is_waiting(&mut self, now: u64) -> bool {
         match self.wait {
             None => false,
             Some(wait) if now < wait.until => true,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! A peer that keeps what is behind a gap, and says so.
+//! A peer that keeps what is behind a gap, and says so; a network that marks packets.
 
 use super::*;
-use crate::core::spare::NoMemory;
+use crate::core::storage::NoMemory;
 
 /// Six packets from number 1 on are in flight, and a round trip takes 200 us.
 fn rig<A: Spare>() -> Rig<A> {
@@ -52,7 +52,7 @@ fn a_hole_that_is_sent_again_is_probe_enough() {
     let _ = report(&mut rig, 1, 0b11_1110);
     let probe = rig.now + 2_000_000;
     let _ = rig.tick(probe);
-    assert!(rig.requester.recovery.is_probe_due());
+    assert!(rig.requester.recovery.tail.is_due());
     assert_eq!(rig.send(), [(1, true)]);
     assert_eq!(rig.requester.counters().tail_probes, 0);
 }
@@ -281,4 +281,44 @@ fn a_part_that_did_not_leave_counts_as_no_read() {
         early(&mut rig, n, ([2, 4].contains(&n), [3, 6].contains(&n))).unwrap();
     }
     assert_eq!(rig.numbers(), [7]);
+}
+
+// A network that marks packets.
+
+/// What is in flight is above the window after a mark, so nothing leaves until half of it has
+/// arrived; a second mark in the same flight says nothing new.
+#[test]
+fn a_mark_halves_the_window_for_the_next_flight() {
+    let mut rig = Rig::with(RequesterConfig {
+        ecn: true,
+        ..config()
+    });
+    rig.push(0, Operation::Send, 256 * 100);
+    assert_eq!(rig.numbers(), (0..32).collect::<Vec<_>>());
+    rig.requester.slow_down();
+    rig.requester.slow_down();
+    assert_eq!(rig.requester.window_size(), 16);
+    assert_eq!(rig.requester.counters().slowdowns, 1);
+    let _ = rig.on(14, ACK);
+    assert_eq!(rig.numbers(), []);
+    let _ = rig.on(20, ACK);
+    // The last of them asks for an acknowledgement.
+    assert_eq!(rig.send().last(), Some(&(37, true)));
+    let _ = rig.on(31, ACK);
+    rig.requester.slow_down();
+    assert_eq!(rig.requester.counters().slowdowns, 2);
+    assert!(rig.requester.window_size() < 10);
+}
+
+#[test]
+fn who_does_not_send_ignores_marks() {
+    let mut requester = Requester::new(vec![SendSlot::default(); 4]);
+    requester.slow_down();
+    requester.connect(config());
+    assert_eq!(requester.counters().slowdowns, 0);
+    let mut rig = Rig::new();
+    rig.push(0, Operation::Send, 1);
+    rig.requester.flush(&mut |_| ());
+    rig.requester.slow_down();
+    assert_eq!(rig.requester.counters().slowdowns, 0);
 }

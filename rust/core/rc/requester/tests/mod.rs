@@ -4,17 +4,9 @@
 
 extern crate std;
 
-mod ack;
-mod atomic;
-mod congestion;
-mod drain;
-mod fail;
 mod keep;
-mod local_op;
 mod loss;
 mod read;
-mod retry;
-mod rnr;
 mod send;
 mod tail;
 
@@ -25,6 +17,7 @@ use crate::core::operation::Operation;
 use crate::core::segment::ReadSegment;
 use crate::core::segment::RequestSegment;
 use crate::core::send::Next;
+use crate::core::send::SendSource;
 use crate::core::wire::headers::rnr_delay_ns;
 use crate::core::wire::headers::Aeth;
 use crate::core::wire::headers::AethSyndrome;

@@ -3,7 +3,7 @@
 //! Requests behind a gap that are kept.
 
 use super::*;
-use crate::core::spare::NoMemory;
+use crate::core::storage::NoMemory;
 
 fn kept(n: u32, ack_req: bool) -> IncomingRequest {
     IncomingRequest {

@@ -6,12 +6,8 @@ extern crate std;
 
 mod access;
 mod atomic;
-mod flush;
-mod form;
 mod keep;
 mod order;
-mod read;
-mod receive;
 
 use super::*;
 use crate::core::completion::RecvCompletion;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 
-//! PSNs: in order, behind a gap, or a second time; and the states of a responder.
+//! PSNs in order, behind a gap, or a second time; the states of a responder; READs and their
+//! answers.
 
 use super::*;
 
@@ -176,4 +177,247 @@ fn only_a_connected_responder_takes_requests() {
         capacity: 1,
     });
     assert_eq!(responder.on_request(&request, &mut env), Outcome::default());
+}
+
+// RDMA READs and their answers.
+
+#[test]
+fn reads_are_answered_in_pieces_and_before_later_acks() {
+    let mut rig = Rig::new();
+    rig.ok(write(0, true, true, 1, 1));
+    rig.ok(read(1, BASE + 100, 600));
+    rig.receive(1, 10);
+    rig.ok(send(4, true, true, 1));
+    let answers = [
+        (1, Err((true, false, 256))),
+        (2, Err((false, false, 256))),
+        (3, Err((false, true, 88))),
+        (4, Ok(ACK)),
+    ];
+    assert_eq!(rig.answers(), answers);
+    rig.ok(read(5, BASE + 100, 600));
+    let Some(Response::ReadResponse {
+        segment, source, ..
+    }) = rig.responder.next_response(2)
+    else {
+        panic!("a READ response");
+    };
+    assert_eq!((segment.span, segment.len, source.va), (2, 512, BASE + 100));
+    let Some(Response::ReadResponse {
+        segment, source, ..
+    }) = rig.responder.next_response(9)
+    else {
+        panic!("a READ response");
+    };
+    assert_eq!((segment.span, segment.len, source.va), (1, 88, BASE + 612));
+    assert!(segment.last && !segment.first);
+}
+
+#[test]
+fn refusals_wait_for_reads_too() {
+    let mut rig = Rig::new();
+    rig.ok(read(0, BASE, 300));
+    assert!(!rig.responder.has_ended());
+    let outcome = rig.on(write(2, true, true, 2, 1));
+    assert_eq!(outcome.fatal, Some(Fatal::InvalidRequest));
+    assert!(!rig.responder.has_ended());
+    let answers = [
+        (0, Err((true, false, 256))),
+        (1, Err((false, true, 44))),
+        (2, Ok(AethSyndrome::Nak(NakCode::InvalidRequest))),
+    ];
+    assert_eq!(rig.answers(), answers);
+    assert!(rig.responder.has_ended());
+}
+
+/// Neither the responses before a fatal NAK nor the NAK are lost to a full qdisc.
+#[test]
+fn what_has_not_left_before_the_end_leaves_later() {
+    let mut rig = Rig::new();
+    rig.ok(read(0, BASE, 300));
+    let outcome = rig.on(write(2, true, true, 2, 1));
+    assert_eq!(outcome.fatal, Some(Fatal::InvalidRequest));
+    let all = |rig: &mut Rig| {
+        rig.responder.begin_run();
+        core::iter::from_fn(|| rig.responder.next_response(1)).collect::<Vec<_>>()
+    };
+    let sent = all(&mut rig);
+    assert_eq!(sent.len(), 3);
+    for from in [0, 1, 2, 0] {
+        assert!(rig.responder.has_ended());
+        rig.responder.unsend(&sent[from]);
+        assert!(!rig.responder.has_ended());
+        assert_eq!(all(&mut rig), sent[from..]);
+    }
+}
+
+#[test]
+fn too_many_reads() {
+    let mut rig = Rig::new();
+    rig.ok(read(0, BASE, 1));
+    rig.ok(read(1, BASE, 1));
+    assert_eq!(rig.on(read(2, BASE, 1)).fatal, Some(Fatal::InvalidRequest));
+    assert_eq!(rig.answers().len(), 3);
+    // Those that are answered do not count, nor do answers that are given again.
+    let mut rig = Rig::new();
+    for n in 0..20 {
+        rig.ok(read(n, BASE, 1));
+        if n > 0 {
+            let _ = rig.on(read(n - 1, BASE, 1));
+        }
+        rig.answers();
+    }
+    let _ = rig.on(read(18, BASE, 1));
+    let _ = rig.on(read(19, BASE, 1));
+    rig.ok(read(20, BASE, 1));
+    rig.ok(read(21, BASE, 1));
+    assert_eq!(rig.answers().len(), 4);
+    // The newest that the peer may have outstanding are known, and no others.
+    let known = [(18, false), (19, false), (20, true), (21, true)];
+    for (n, known) in known {
+        let reason = match known {
+            true => DropReason::Duplicate,
+            false => DropReason::UnknownRead,
+        };
+        assert_eq!(rig.on(read(n, BASE, 1)).dropped, Some(reason));
+    }
+    assert_eq!(rig.answers().len(), 2);
+    let mut rig = Rig::with(ResponderConfig {
+        max_dest_rd_atomic: 0,
+        ..config()
+    });
+    rig.invalid(read(0, BASE, 0));
+}
+
+/// Peers round up what was agreed on to a power of two, and send so many at once.
+#[test]
+fn as_many_reads_as_the_next_power_of_two() {
+    for (agreed, most) in [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (9, 16), (16, 16)] {
+        let mut rig = Rig::with(ResponderConfig {
+            max_dest_rd_atomic: agreed,
+            ..config()
+        });
+        for n in 0..most {
+            rig.ok(read(n, BASE, 1));
+        }
+        // All of them are known when the peer asks again.
+        assert_eq!(rig.answers().len(), most as usize);
+        for n in 0..most {
+            let again = rig.on(read(n, BASE, 1));
+            assert_eq!(again.dropped, Some(DropReason::Duplicate));
+        }
+        assert_eq!(rig.answers().len(), most as usize);
+        for n in most..2 * most {
+            rig.ok(read(n, BASE, 1));
+        }
+        let one_more = rig.on(read(2 * most, BASE, 1));
+        assert_eq!(one_more.fatal, Some(Fatal::InvalidRequest));
+    }
+}
+
+#[test]
+fn the_longest_read() {
+    let mut rig = Rig::new();
+    rig.invalid(read(0, BASE, MAX + 1));
+    let mut rig = Rig::new();
+    assert_eq!(rig.on(read(0, BASE, MAX)).fatal, Some(Fatal::AccessError));
+}
+
+#[test]
+fn a_read_is_answered_again_from_where_the_peer_asks() {
+    let mut rig = Rig::new();
+    rig.ok(read(0, BASE, 256 * 4));
+    rig.ok(read(4, BASE, 1));
+    assert_eq!(rig.answers().len(), 5);
+    let outcome = rig.on(read(2, BASE + 512, 512));
+    assert_eq!(outcome.dropped, Some(DropReason::Duplicate));
+    let answers = [(2, Err((true, false, 256))), (3, Err((false, true, 256)))];
+    assert_eq!(rig.answers(), answers);
+    assert_eq!(rig.responder.expected_psn(), psn(5));
+    // It must have been requested before: these bytes, at this PSN, with this key.
+    let mut foreign = read(0, BASE, 1);
+    foreign.extension = Extension::Reth(Reth::new(BASE, RKEY + 1, 1));
+    for old in [
+        read(4, BASE, 257),
+        read(4, BASE + 1, 1),
+        read(0, BASE + 256, 256),
+        read(3, BASE + 768, 257),
+        foreign,
+    ] {
+        assert_eq!(rig.on(old).dropped, Some(DropReason::UnknownRead));
+        assert_eq!(rig.answers(), []);
+    }
+}
+
+#[test]
+fn a_read_again_is_checked_again() {
+    let mut rig = Rig::new();
+    rig.ok(read(0, BASE, 1));
+    rig.answers();
+    rig.env.is_gone = true;
+    let outcome = rig.on(read(0, BASE, 1));
+    assert_eq!(outcome.fatal, None);
+    rig.env.is_gone = false;
+    let nak = AethSyndrome::Nak(NakCode::RemoteAccess);
+    assert_eq!(rig.answers(), [(0, Ok(nak))]);
+    // An old packet does not end the connection.
+    rig.ok(write(1, true, true, 1, 1));
+    assert_eq!(rig.answers(), [(1, Ok(ACK))]);
+    rig.responder.set_rights(RemoteRights {
+        read: false,
+        ..RemoteRights::ALL
+    });
+    let _ = rig.on(read(0, BASE, 1));
+    assert_eq!(rig.answers(), []);
+}
+
+/// Any overlap with what waits to be answered: that is answered all the same.
+#[test]
+fn a_duplicate_cancels_no_answer() {
+    let mut rig = Rig::new();
+    rig.ok(read(0, BASE, 256 * 2));
+    rig.ok(read(2, BASE, 256 * 2));
+    for (n, va, len) in [
+        (1, BASE + 256, 256),
+        (0, BASE, 1),
+        (3, BASE + 256, 10),
+        (1, BASE + 256, 512),
+    ] {
+        let _ = rig.on(read(n, va, len));
+    }
+    let answers: Vec<_> = rig.answers().into_iter().map(|(n, _)| n).collect();
+    assert_eq!(answers, [0, 1, 2, 3]);
+}
+
+#[test]
+fn an_ack_before_a_read_is_implied_and_one_behind_it_is_not() {
+    let mut rig = Rig::new();
+    rig.ok(write(0, true, true, 1, 1));
+    rig.ok(read(1, BASE, 1));
+    assert_eq!(rig.answers(), [(1, Err((true, true, 1)))]);
+    rig.ok(write(2, true, true, 1, 1));
+    // An old READ is answered before the ACK, and does not stand for it.
+    let _ = rig.on(read(1, BASE, 1));
+    assert_eq!(rig.answers(), [(1, Err((true, true, 1))), (2, Ok(ACK))]);
+}
+
+#[test]
+fn an_ack_of_something_old_does_not_pass_a_read_behind_it() {
+    // The peer missed the answers to both READs, and asks for all of it again.
+    let mut rig = Rig::new();
+    rig.ok(write(0, true, true, 1, 1));
+    rig.ok(read(1, BASE, 1));
+    rig.ok(write(2, true, true, 1, 1));
+    rig.ok(read(3, BASE, 1));
+    rig.ok(write(4, true, true, 1, 1));
+    rig.answers();
+    let _ = rig.on(read(1, BASE, 1));
+    assert_eq!(rig.answers(), [(1, Err((true, true, 1)))]);
+    // To acknowledge number 4 here would say that the answer to number 3 was lost again.
+    let _ = rig.on(write(2, true, true, 1, 1));
+    assert_eq!(rig.answers(), [(2, Ok(ACK))]);
+    let _ = rig.on(read(3, BASE, 1));
+    assert_eq!(rig.answers(), [(3, Err((true, true, 1)))]);
+    let _ = rig.on(write(4, true, true, 1, 1));
+    assert_eq!(rig.answers(), [(4, Ok(ACK))]);
 }

@@ -165,6 +165,8 @@ impl Bth {
     }
 }
 
+const _: () = assert!(size_of::<Bth>() == 12);
+
 /// Sets or clears one bit.
 #[inline]
 fn set(byte: &mut u8, bit: u8, on: bool) {
