@@ -5,5 +5,4 @@
 
 pub mod arbitrary;
 pub mod hostile;
-pub mod ip;
 pub mod model;
