@@ -85,15 +85,12 @@ pub const UNTOUCHED: u8 = 0xee;
 /// A message that a work request makes.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// The work request, as the transport sees it.
     pub request: SendRequest,
     /// What its extended headers are filled from.
     pub arguments: Arguments,
-    /// As the scenario has it.
     pub work: Work,
     /// How many PSNs come before it.
     pub first: u64,
-    /// How many PSNs it takes.
     pub packets: u64,
     /// What it carries; of a READ, nothing; of an atomic operation, what it leaves there.
     pub data: Vec<u8>,
@@ -112,14 +109,12 @@ pub struct Message {
 pub struct PlannedReceive {
     /// Microseconds after which it is due.
     pub due: u64,
-    /// What is wrong with it.
     pub fault: Fault,
-    /// Bytes that it holds.
     pub capacity: usize,
 }
 
 /// What one side wants.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// The requests, with the microseconds after which they are due.
     pub messages: Vec<Message>,
@@ -127,7 +122,6 @@ pub struct Plan {
     pub due: Vec<u64>,
     /// The receives for the messages of the peer.
     pub receives: Vec<PlannedReceive>,
-    /// What the region holds in the beginning.
     pub region: Vec<u8>,
     /// The keys that the peer may invalidate.
     pub keys: Vec<u32>,
