@@ -53,8 +53,20 @@ enum context {
 
 extern const char *const context_names[CONTEXTS];
 
+struct test;
+
+struct kuser_case {
+	const char *name;
+	int (*run)(struct test *t);
+	/* What sets cases apart that are one function. */
+	enum ib_qp_type kind;
+	enum context context;
+	enum way way;
+};
+
 /* One run of a case. */
 struct test {
+	const struct kuser_case *how;
 	struct place place[SIDES];
 	/* Where single work requests are posted: not in a handler. */
 	enum context context;
@@ -254,6 +266,7 @@ struct scene {
 		    IB_ACCESS_REMOTE_ATOMIC)
 
 int set_scene(struct test *t, struct scene *s, const struct wish *wish, u32 size, int access);
+int beside(struct scene *s, struct scene *other, enum ib_qp_type kind);
 struct ib_sge near_piece(struct scene *s, u32 at, u32 len);
 struct ib_rdma_wr reach(struct scene *s, enum ib_wr_opcode opcode, struct ib_sge *sge, u64 at);
 struct ib_atomic_wr reach_word(struct scene *s, struct ib_sge *sge, u64 at);
@@ -278,11 +291,6 @@ int run_flow(struct test *t, const struct run *run);
 int run_flows(struct test *t, const struct run *runs, int count);
 
 /* The cases. */
-struct kuser_case {
-	const char *name;
-	int (*run)(struct test *t);
-};
-
 extern const struct kuser_case posting_cases[], polling_cases[], queue_cases[];
 extern const struct kuser_case operation_cases[], registration_cases[];
 extern const struct kuser_case list_cases[], misuse_cases[], shared_cases[];

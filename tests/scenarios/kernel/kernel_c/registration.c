@@ -268,18 +268,12 @@ static int by_owner(struct test *t)
 /* One queue pair of a domain registers, the peer of another uses it, a third invalidates. */
 static int in_domain(struct test *t)
 {
-	struct wish wish = { .kind = IB_QPT_RC, .way = BY_SOFTIRQ };
 	struct scene s, other;
 
 	if (set_scene(t, &s, NULL, PAGE_SIZE, ALL_RIGHTS))
 		return -EIO;
 	for (int i = 0; i < 2; i++) {
-		other = s;
-		wish.mate = s.a;
-		other.a = make_end(t, 0, &wish);
-		wish.mate = s.b;
-		other.b = other.a ? make_end(t, 1, &wish) : NULL;
-		if (!other.b || connect(other.a, other.b, &wish))
+		if (beside(&s, &other, IB_QPT_RC))
 			return -EIO;
 		fill(s.near->mem, 100, i);
 		if (touch(&other, IB_WR_RDMA_WRITE, 100, s.r->mr->iova, s.r->mr->rkey) ||
