@@ -62,6 +62,7 @@ struct kuser_case {
 	enum ib_qp_type kind;
 	enum context context;
 	enum way way;
+	enum ib_wr_opcode opcode;
 };
 
 /* One run of a case. */
@@ -273,6 +274,7 @@ struct ib_atomic_wr reach_word(struct scene *s, struct ib_sge *sge, u64 at);
 int touch(struct scene *s, enum ib_wr_opcode opcode, u32 len, u64 addr, u32 key);
 int touch_all(struct scene *s, enum ib_wr_opcode opcode);
 bool is_guarded(struct room *room, u32 from, u32 to);
+bool holds(struct room *room, u32 at, u32 len, u32 seed);
 
 /* pool.c */
 struct pool *make_pool(struct test *t, int side, u32 receives);

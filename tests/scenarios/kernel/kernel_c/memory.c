@@ -214,6 +214,13 @@ bool is_guarded(struct room *room, u32 from, u32 to)
 	return !memchr_inv(room->mem + from, GUARD, to - from);
 }
 
+/* That a room has these bytes there, and was written nowhere else. */
+bool holds(struct room *room, u32 at, u32 len, u32 seed)
+{
+	return differs(room->mem + at, len, seed) < 0 && is_guarded(room, 0, at) &&
+	       is_guarded(room, at + len, room->size);
+}
+
 /* As reach(), for the word there. */
 struct ib_atomic_wr reach_word(struct scene *s, struct ib_sge *sge, u64 at)
 {
