@@ -27,55 +27,45 @@ const GUARD: usize = 8;
 const COUNTER: usize = (CELL + GUARD).next_multiple_of(8);
 /// Bytes that a FLUSH is about.
 const FLUSHED: usize = 40;
+
 /// What the tests want to know of an operation.
 pub trait Kinds {
+    fn op(&self) -> Operation;
     /// Whether data comes back instead of going out.
-    fn is_read(&self) -> bool;
+    fn is_read(&self) -> bool {
+        self.op() == Operation::Read
+    }
     /// Whether it changes a word, and what was there comes back.
-    fn is_atomic(&self) -> bool;
+    fn is_atomic(&self) -> bool {
+        matches!(self.op(), Operation::CompareSwap | Operation::FetchAdd)
+    }
     /// Whether it writes a word as one, or brings to where all see it what was written.
-    fn is_settling(&self) -> bool;
+    fn is_settling(&self) -> bool {
+        matches!(self.op(), Operation::AtomicWrite | Operation::Flush)
+    }
     /// Whether it is answered by a response.
     fn is_answered(&self) -> bool {
         self.is_read() || self.is_atomic() || self.is_settling()
     }
     /// Whether it fills a receive of the peer.
-    fn is_send(&self) -> bool;
+    fn is_send(&self) -> bool {
+        use Operation::{Send, SendImm, SendInv};
+        matches!(self.op(), Send | SendImm | SendInv)
+    }
     /// Whether it asks no peer, and takes no PSN.
-    fn is_here(&self) -> bool;
+    fn is_here(&self) -> bool {
+        use Operation::{BindMw, LocalInv, RegMr};
+        matches!(self.op(), LocalInv | BindMw | RegMr)
+    }
     /// Whether remote memory is addressed.
-    fn is_rdma(&self) -> bool;
+    fn is_rdma(&self) -> bool {
+        !self.is_send() && !self.is_here()
+    }
 }
 
 impl Kinds for Operation {
-    fn is_read(&self) -> bool {
-        *self == Operation::Read
-    }
-
-    fn is_atomic(&self) -> bool {
-        matches!(self, Operation::CompareSwap | Operation::FetchAdd)
-    }
-
-    fn is_send(&self) -> bool {
-        matches!(
-            self,
-            Operation::Send | Operation::SendImm | Operation::SendInv
-        )
-    }
-
-    fn is_settling(&self) -> bool {
-        matches!(self, Operation::AtomicWrite | Operation::Flush)
-    }
-
-    fn is_here(&self) -> bool {
-        matches!(
-            self,
-            Operation::LocalInv | Operation::BindMw | Operation::RegMr
-        )
-    }
-
-    fn is_rdma(&self) -> bool {
-        !self.is_send() && !self.is_here()
+    fn op(&self) -> Operation {
+        *self
     }
 }
 
