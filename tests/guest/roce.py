@@ -106,9 +106,9 @@ def icrc(ip, udp, ib):
 
 
 def packet(source, destination, qpn, psn, payload=b"", opcode=SEND_ONLY, extension=b"", pkey=0xffff, keeps=False, asks=True):
-    """An IP packet that asks for an acknowledgement, or not. The payload needs no pad. It may say that its sender keeps
-    packets."""
-    ib = struct.pack("!BBHII", opcode, 0, pkey, qpn, asks << 31 | keeps << 24 | psn) + extension + payload
+    """An IP packet that asks for an acknowledgement, or not. It may say that its sender keeps packets."""
+    pad = -len(payload) % 4
+    ib = struct.pack("!BBHII", opcode, pad << 4, pkey, qpn, asks << 31 | keeps << 24 | psn) + extension + payload + bytes(pad)
     length = 8 + len(ib) + 4
     ip, udp = ip_header(source, destination, length), struct.pack("!HHHH", 0xc123, PORT, length, 0)
     return ip + udp + ib + icrc(ip, udp, ib)

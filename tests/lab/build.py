@@ -77,8 +77,7 @@ def copy(source, target):
 
 
 # The C programs of the guest, and where their sources are. All have those of the library, too.
-PROGRAMS = {"verbs_cases": "tests/scenarios/verbs/verbs_c", "verbs_peer": "tests/guest/peer_c", "verbs_traffic": "tests/scenarios/teardown/traffic_c",
-            "hostile_victim": "tests/scenarios/hostile/victim_c"}
+PROGRAMS = {"verbs_cases": "tests/scenarios/verbs/verbs_c", "verbs_peer": "tests/guest/peer_c", "verbs_traffic": "tests/scenarios/teardown/traffic_c"}
 LIBRARY = "tests/guest/lib_c"
 # What is loaded into programs that are not ours.
 PRELOADED = {"in_step.so": "tests/scenarios/cm/in_step.c"}

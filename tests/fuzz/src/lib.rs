@@ -29,8 +29,24 @@ impl Chance for Input<'_> {
     }
 }
 
+/// The target of a name.
+///
+/// # Panics
+///
+/// If there is none.
+pub fn target(name: &str) -> fn(&[u8]) {
+    match name {
+        "packet" => packet,
+        "responder" => responder,
+        "requester" => requester,
+        "unreliable" => unreliable,
+        "wqe" => wqe,
+        other => panic!("no target {other}"),
+    }
+}
+
 /// The parser gets a packet, linear or only its head; what it takes can be sent, and is the same.
-pub fn packet(data: &[u8]) {
+fn packet(data: &[u8]) {
     let Some((more, head)) = data.split_first_chunk() else {
         return;
     };
@@ -51,21 +67,21 @@ pub fn packet(data: &[u8]) {
 }
 
 /// A responder of RC gets any requests, and does what the model says.
-pub fn responder(data: &[u8]) {
+fn responder(data: &[u8]) {
     ferroce_hostile::converse(&mut Input(Unstructured::new(data)), &KINDS[..7], STEPS);
 }
 
 /// A requester gets any responses.
-pub fn requester(data: &[u8]) {
+fn requester(data: &[u8]) {
     hostile::responses(&mut Input(Unstructured::new(data)), STEPS);
 }
 
 /// Responders of UC and of UD get any packets, and do what the model says.
-pub fn unreliable(data: &[u8]) {
+fn unreliable(data: &[u8]) {
     ferroce_hostile::converse(&mut Input(Unstructured::new(data)), &KINDS[7..], STEPS);
 }
 
 /// A process writes anything into its rings.
-pub fn wqe(data: &[u8]) {
+fn wqe(data: &[u8]) {
     hostile::work_requests(&mut Input(Unstructured::new(data)), STEPS);
 }

@@ -36,27 +36,6 @@ pub fn syndrome() -> impl Strategy<Value = AethSyndrome> {
 }
 
 prop_compose! {
-    /// Any RETH.
-    pub fn reth()(va: u64, rkey: u32, length: u32) -> Reth {
-        Reth::new(va, rkey, length)
-    }
-}
-
-prop_compose! {
-    /// Any AETH.
-    pub fn aeth()(syndrome in syndrome(), msn in 0u32..1 << 24) -> Aeth {
-        Aeth::new(syndrome, msn)
-    }
-}
-
-prop_compose! {
-    /// Any DETH.
-    pub fn deth()(qkey: u32, source: u32) -> Deth {
-        Deth::new(qkey, source)
-    }
-}
-
-prop_compose! {
     /// Headers that can be sent, with the length of a payload that the opcode may have.
     pub fn headers()(
         opcode in opcode(),
@@ -64,14 +43,16 @@ prop_compose! {
         pkey: u16,
         dest_qpn in 0u32..1 << 24,
         psn in psn(),
-        reth in reth(),
-        aeth in aeth(),
-        deth in deth(),
+        (va, rkey, length) in any::<(u64, u32, u32)>(),
+        (syndrome, msn) in (syndrome(), 0u32..1 << 24),
+        (qkey, source) in any::<(u32, u32)>(),
         imm: [u8; 4],
         (swap_add, compare) in any::<(u64, u64)>(),
         payload_len in prop_oneof![0..=MAX_PAYLOAD, 0usize..9, Just(MAX_PAYLOAD)],
     ) -> (Headers, usize) {
         let info = opcode.info();
+        let (reth, aeth) = (Reth::new(va, rkey, length), Aeth::new(syndrome, msn));
+        let deth = Deth::new(qkey, source);
         let payload_len = if info.has_payload() { payload_len } else { 0 };
         let headers = Headers {
             opcode,
@@ -93,7 +74,7 @@ prop_compose! {
                 ExtensionKind::DethImm => Extension::DethImm(deth, imm),
                 ExtensionKind::Ieth => Extension::Ieth(u32::from_be_bytes(imm)),
                 ExtensionKind::Atomic => {
-                    Extension::Atomic(AtomicEth::new(reth.va(), reth.rkey(), swap_add, compare))
+                    Extension::Atomic(AtomicEth::new(va, rkey, swap_add, compare))
                 }
                 ExtensionKind::Flush => {
                     Extension::Flush(Feth::new(imm[0], imm[1]), reth)

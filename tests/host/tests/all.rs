@@ -5,6 +5,7 @@
 
 mod batch_shape;
 mod bottleneck;
+mod conversations;
 mod each_packet;
 mod gate_starvation;
 mod limits;
@@ -12,8 +13,6 @@ mod loom_gate;
 mod loom_rings;
 mod loss_rate;
 mod model;
-mod model_past;
-mod rc_errors;
 mod rc_hostile;
 mod wire_icrc;
 mod wire_packet;

@@ -12,7 +12,7 @@ use ferroce_core::rc::requester::{Requester, SendSlot};
 use ferroce_core::rc::responder::{Resource, Responder};
 use ferroce_core::rc::CnpPacer;
 use ferroce_core::rc::{RemoteRights, RequesterConfig, ResponderConfig};
-use ferroce_core::segment::{IncomingRequest, ReadSegment, Response};
+use ferroce_core::segment::{IncomingRequest, Response};
 use ferroce_core::send::SendRequest;
 use ferroce_core::wire::headers::Aeth;
 use ferroce_core::wire::psn::Psn;
@@ -43,18 +43,34 @@ enum Item {
     Notification,
 }
 
+/// A packet of a flow, to its receiver or its sender; it may be marked.
+#[derive(Debug)]
+struct Packet {
+    flow: usize,
+    item: Item,
+    marked: bool,
+}
+
+impl Packet {
+    fn is_to_sender(&self) -> bool {
+        !matches!(self.item, Item::Request(_))
+    }
+
+    fn has_data(&self) -> bool {
+        match &self.item {
+            Item::Request(request) => request.payload_len != 0,
+            Item::Response(response) => matches!(response, Response::ReadResponse { .. }),
+            Item::Notification => false,
+        }
+    }
+}
+
 /// Something that happens.
 #[derive(Debug)]
 enum Event {
     /// The wire is done with the oldest packet of the queue.
     Served,
-    /// A packet comes to a receiver, or to a sender; it may be marked.
-    Arrives {
-        flow: usize,
-        to_sender: bool,
-        item: Item,
-        marked: bool,
-    },
+    Arrives(Packet),
     Timer(usize),
 }
 
@@ -124,7 +140,6 @@ impl Flow {
                 requester.on_acknowledge(*psn, Aeth::new(*syndrome, *msn), now, sink)
             }
             Response::ReadResponse { segment, .. } => {
-                let segment: &ReadSegment = segment;
                 match requester.accept_read_response(segment, now, sink) {
                     Ok(place) => requester.read_response_placed(&place, now, sink),
                     Err(refused) => refused.progress,
@@ -137,7 +152,7 @@ impl Flow {
 }
 
 /// What came of a run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Outcome {
     /// Packets with data that the queue has let through, of each flow.
     carried: Vec<u64>,
@@ -151,11 +166,12 @@ struct Outcome {
     slowdowns: u64,
 }
 
+#[derive(Default)]
 struct World {
     flows: Vec<Flow>,
     events: BTreeMap<(u64, u64), Event>,
     number: u64,
-    queue: VecDeque<(usize, Item, bool)>,
+    queue: VecDeque<Packet>,
     notifies: bool,
     end: u64,
     free_since: u64,
@@ -173,23 +189,17 @@ impl World {
     }
 
     /// Data goes by the bottleneck, everything else by a wire that is fast enough.
-    fn carry(&mut self, flow: usize, to_sender: bool, item: Item, has_data: bool, now: u64) {
-        if !has_data {
-            let marked = false;
-            let event = Event::Arrives {
-                flow,
-                to_sender,
-                item,
-                marked,
-            };
-            self.at(now + DELAY, event);
-            return;
+    fn carry(&mut self, flow: usize, item: Item, now: u64) {
+        let marked = self.notifies && self.queue.len() >= THRESHOLD;
+        let mut packet = Packet { flow, item, marked };
+        if !packet.has_data() {
+            packet.marked = false;
+            return self.at(now + DELAY, Event::Arrives(packet));
         }
         if self.queue.len() >= LIMIT {
             self.outcome.dropped += 1;
             return;
         }
-        let marked = self.notifies && self.queue.len() >= THRESHOLD;
         self.outcome.marked += u64::from(marked);
         if self.queue.is_empty() {
             if self.settled(now) {
@@ -197,24 +207,17 @@ impl World {
             }
             self.at(now + PACKET, Event::Served);
         }
-        self.queue.push_back((flow, item, marked));
+        self.queue.push_back(packet);
         let longest = &mut self.outcome.longest[usize::from(now < self.end / 10)];
         *longest = (*longest).max(self.queue.len());
     }
 
     fn served(&mut self, now: u64) {
-        let (flow, item, marked) = self.queue.pop_front().expect("it was served");
+        let packet = self.queue.pop_front().expect("it was served");
         if self.settled(now) {
-            self.outcome.carried[flow] += 1;
+            self.outcome.carried[packet.flow] += 1;
         }
-        let to_sender = matches!(item, Item::Response(_));
-        let event = Event::Arrives {
-            flow,
-            to_sender,
-            item,
-            marked,
-        };
-        self.at(now + DELAY, event);
+        self.at(now + DELAY, Event::Arrives(packet));
         if self.queue.is_empty() {
             self.free_since = now;
         } else {
@@ -222,27 +225,26 @@ impl World {
         }
     }
 
-    fn arrives(&mut self, number: usize, to_sender: bool, item: &Item, marked: bool, now: u64) {
-        let flow = &mut self.flows[number];
-        match item {
+    fn arrives(&mut self, packet: &Packet, now: u64) {
+        let flow = &mut self.flows[packet.flow];
+        match &packet.item {
             Item::Request(request) => flow.execute(request),
             Item::Response(response) => flow.take(response, now),
             Item::Notification => flow.requester.slow_down(),
         }
-        if marked && to_sender {
+        if packet.marked && packet.is_to_sender() {
             // A READ response.
             flow.requester.slow_down();
-        } else if marked && flow.cnp.due(now) {
+        } else if packet.marked && flow.cnp.due(now) {
             self.outcome.notified += 1;
-            self.carry(number, true, Item::Notification, false, now);
+            self.carry(packet.flow, Item::Notification, now);
         }
     }
 
     /// What a flow has to send after an event.
     fn go_on(&mut self, number: usize, now: u64) {
         while let Some(response) = self.flows[number].responder.next_response(1) {
-            let has_data = matches!(response, Response::ReadResponse { .. });
-            self.carry(number, true, Item::Response(response), has_data, now);
+            self.carry(number, Item::Response(response), now);
         }
         loop {
             let flow = &mut self.flows[number];
@@ -265,7 +267,7 @@ impl World {
                 ..Arguments::default()
             };
             let request = IncomingRequest::local(&segment, segment.extension(arguments));
-            self.carry(number, false, Item::Request(request), segment.len != 0, now);
+            self.carry(number, Item::Request(request), now);
         }
         let flow = &mut self.flows[number];
         if let Some(at) = flow.requester.deadline() {
@@ -291,21 +293,13 @@ fn run(op: Operation, senders: usize, ecn: bool, us: u64) -> Outcome {
     let end = us * US;
     let mut world = World {
         flows: (0..senders).map(|_| Flow::new(op, ecn)).collect(),
-        events: BTreeMap::new(),
-        number: 0,
-        queue: VecDeque::new(),
         notifies: ecn,
         end,
-        free_since: 0,
         outcome: Outcome {
             carried: vec![0; senders],
-            dropped: 0,
-            marked: 0,
-            notified: 0,
-            longest: [0; 2],
-            idle: 0,
-            slowdowns: 0,
+            ..Outcome::default()
         },
+        ..World::default()
     };
     for sender in 0..senders {
         let at = sender as u64 * end / 20 / senders as u64;
@@ -317,14 +311,9 @@ fn run(op: Operation, senders: usize, ecn: bool, us: u64) -> Outcome {
         }
         match event {
             Event::Served => world.served(now),
-            Event::Arrives {
-                flow,
-                to_sender,
-                item,
-                marked,
-            } => {
-                world.arrives(flow, to_sender, &item, marked, now);
-                world.go_on(flow, now);
+            Event::Arrives(packet) => {
+                world.arrives(&packet, now);
+                world.go_on(packet.flow, now);
             }
             Event::Timer(flow) => {
                 world.timer(flow, now);

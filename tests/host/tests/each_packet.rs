@@ -9,22 +9,10 @@ use ferroce_host_tests::model::dice::Dice;
 use ferroce_host_tests::model::network::{Treatment, US};
 use ferroce_host_tests::model::runner::variable;
 use ferroce_host_tests::model::scenario::{Fault, Receive, Scenario, Work};
+use ferroce_host_tests::model::strategy::ASKING;
 use ferroce_host_tests::model::world::World;
 use std::cell::Cell;
 use std::rc::Rc;
-
-const OPERATIONS: [Operation; 10] = [
-    Operation::Send,
-    Operation::SendImm,
-    Operation::SendInv,
-    Operation::Write,
-    Operation::WriteImm,
-    Operation::Read,
-    Operation::CompareSwap,
-    Operation::FetchAdd,
-    Operation::AtomicWrite,
-    Operation::Flush,
-];
 
 /// Nothing, some bytes, one packet, three of them.
 const LENGTHS: [(u16, i16); 4] = [(0, 0), (0, 7), (1, 0), (2, 9)];
@@ -131,7 +119,7 @@ fn each(left: [usize; 2], from: (usize, usize)) -> impl Iterator<Item = Befalls>
 
 /// Every conversation of every operation, and how many packets leave each side of it.
 fn all() -> impl Iterator<Item = (Scenario, [usize; 2])> {
-    let operations = (OPERATIONS.iter()).flat_map(|op| LENGTHS.map(|length| (*op, length)));
+    let operations = (ASKING.iter()).flat_map(|op| LENGTHS.map(|length| (*op, length)));
     operations.flat_map(|(op, length)| {
         (conversations(op, length).into_iter()).map(|scenario| {
             let left = survives(&scenario, &[]);

@@ -51,18 +51,15 @@ pub fn read(frame: &[u8], hosts: &Hosts) -> Result<Option<(u32, Answer)>> {
     let Some((ip, udp)) = from_victim(frame, hosts)? else {
         return Ok(None);
     };
-    judge(ip, udp).map_err(|what| said(what, frame))
-}
-
-/// What is wrong with a frame, and how that begins.
-pub fn said(what: &str, frame: &[u8]) -> String {
-    let (len, head) = (frame.len(), &frame[..frame.len().min(100)]);
-    format!("the victim sent {what}: {len} bytes that begin {head:02x?}")
+    judge(ip, udp).map_err(|what| {
+        let (len, head) = (frame.len(), &frame[..frame.len().min(100)]);
+        format!("the victim sent {what}: {len} bytes that begin {head:02x?}")
+    })
 }
 
 /// The IP header of a frame, and what follows from the UDP header on; `None` if it is no packet of
 /// the victim.
-pub fn from_victim<'f>(frame: &'f [u8], hosts: &Hosts) -> Result<Option<(&'f [u8], &'f [u8])>> {
+fn from_victim<'f>(frame: &'f [u8], hosts: &Hosts) -> Result<Option<(&'f [u8], &'f [u8])>> {
     let (header, len) = if hosts.v6 { (14, 40) } else { (14, 20) };
     let Some(udp) = frame.get(header + len..) else {
         return Ok(None);

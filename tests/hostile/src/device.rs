@@ -5,7 +5,7 @@
 
 use crate::attack::Target;
 use crate::case::{Completion, Fate, Qp, Region, State, FIRST_RECEIVE};
-use crate::frame::{Hosts, Outer};
+use crate::frame::{emitted, icrc_of, Hosts, Outer, ETHERNET};
 use crate::model::{Rights, Service, Use, MTU, OUTSTANDING, QKEY, RECEIVE};
 use crate::Result;
 use ferroce_core::completion::{RecvCompletion, SendCompletion, Status};
@@ -30,9 +30,9 @@ use ferroce_core::uc::responder::UnreliableResponder;
 use ferroce_core::ud::{DatagramEnv, DatagramResponder};
 use ferroce_core::wire::bth::Bth;
 use ferroce_core::wire::headers::AethSyndrome;
-use ferroce_core::wire::icrc::{self, Crc32, SoftCrc32};
+use ferroce_core::wire::icrc::is_plain_ipv4;
 use ferroce_core::wire::opcode::{Opcode, OpcodeService as Opcodes};
-use ferroce_core::wire::packet::{pad_for, parse, Headers, Packet, ParseError};
+use ferroce_core::wire::packet::{parse, Headers, Packet, ParseError};
 use ferroce_core::wire::psn::Psn;
 use ferroce_core::wire::{DEFAULT_PKEY, ICRC_LEN, UDP_PORT};
 use std::collections::BTreeMap;
@@ -483,14 +483,13 @@ fn counted(before: &RequesterCounters, now: &RequesterCounters) -> Fate {
     }
 }
 
-/// An IP packet of the RoCEv2 port: its header, where it is from and to, UDP header and what
-/// follows.
+/// An IP packet of the RoCEv2 port: its header, where it is from and to, and what follows from the
+/// UDP header on.
 struct Datagram<'f> {
     ip: &'f [u8],
     from: &'f [u8],
     to: &'f [u8],
     udp: &'f [u8],
-    bytes: &'f [u8],
 }
 
 impl Device {
@@ -516,11 +515,11 @@ impl Device {
     /// As the kernel gives it to the driver; what it keeps from it is not sent to this target.
     fn datagram<'f>(&self, frame: &'f [u8]) -> std::result::Result<Datagram<'f>, Fate> {
         let tagged = frame[12..14] == [0x81, 0];
-        let start = if tagged { 18 } else { 14 };
+        let start = ETHERNET + if tagged { 4 } else { 0 };
         let (len, to_udp) = if self.hosts.v6 {
             (40, frame[start + 6] == 17)
         } else {
-            (20, icrc::is_plain_ipv4(frame[start]))
+            (20, is_plain_ipv4(frame[start]))
         };
         if !to_udp {
             return Err(Fate::Drop("drop_ip_header"));
@@ -536,20 +535,14 @@ impl Device {
         } else {
             (&ip[12..16], &ip[16..])
         };
-        let (udp, bytes) = udp[..udp_len].split_at(8);
-        Ok(Datagram {
-            ip,
-            from,
-            to,
-            udp,
-            bytes,
-        })
+        let udp = &udp[..udp_len];
+        Ok(Datagram { ip, from, to, udp })
     }
 
     /// As `receive.rs` does it.
     fn receive(&mut self, frame: &[u8]) -> std::result::Result<Fate, Fate> {
         let datagram = self.datagram(frame)?;
-        let bytes = datagram.bytes;
+        let bytes = &datagram.udp[8..];
         let (bth, _) = Bth::ref_from_prefix(bytes).map_err(|_| Fate::Drop("drop_malformed"))?;
         let mut victims = self.victims.iter();
         let index = victims.position(|victim| victim.qp.qpn == bth.dest_qp());
@@ -565,8 +558,8 @@ impl Device {
         if packet.pkey & 0x7fff != DEFAULT_PKEY & 0x7fff {
             return Err(Fate::Drop("drop_pkey"));
         }
-        let (covered, told) = bytes.split_at(bytes.len() - ICRC_LEN);
-        if icrc_of(&datagram, covered) != told {
+        let (covered, told) = datagram.udp.split_at(datagram.udp.len() - ICRC_LEN);
+        if icrc_of(datagram.ip, covered) != told {
             return Err(Fate::Drop("drop_icrc"));
         }
         let request = IncomingRequest::from_packet(&packet);
@@ -597,28 +590,10 @@ impl Device {
             to: self.hosts.us,
             ..Outer::new(&self.hosts)
         };
-        while let Some((mut headers, payload)) = self.victims[index].next() {
-            headers.pad = pad_for(payload.len());
-            let mut out = [0; 64];
-            let len = headers.emit(&mut out).expect("the headers fit the opcode");
-            let mut bytes = [&out[..len], &payload].concat();
-            bytes.resize(bytes.len() + usize::from(headers.pad), 0);
-            self.heard.push(outer.frame(&bytes));
+        while let Some((headers, payload)) = self.victims[index].next() {
+            self.heard.push(outer.frame(&emitted(headers, &payload)));
         }
     }
-}
-
-fn icrc_of(datagram: &Datagram<'_>, covered: &[u8]) -> [u8; ICRC_LEN] {
-    let (bth, rest) = covered.split_first_chunk().expect("it was parsed");
-    let udp = datagram.udp.try_into().expect("eight bytes");
-    let crc = match datagram.ip.try_into() {
-        Ok(ip) => SoftCrc32.update(icrc::SEED, &icrc::masked_prefix_v4(ip, udp, bth)),
-        Err(_) => {
-            let ip = datagram.ip.try_into().expect("an IPv6 header");
-            SoftCrc32.update(icrc::SEED, &icrc::masked_prefix_v6(ip, udp, bth))
-        }
-    };
-    icrc::finish(SoftCrc32.update(crc, rest))
 }
 
 impl Target for Device {

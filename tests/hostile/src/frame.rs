@@ -7,6 +7,7 @@
 
 use crate::model::{NOTIFICATION, QKEY};
 use ferroce_core::wire::icrc::{self, Crc32, SoftCrc32};
+use ferroce_core::wire::packet::{pad_for, Headers, MAX_HEADERS};
 
 /// What stands between the UDP header and the ICRC.
 #[derive(Clone, Debug)]
@@ -147,6 +148,18 @@ impl Ib {
     }
 }
 
+/// Headers as the driver writes them, a payload and its padding, without the ICRC.
+///
+/// # Panics
+///
+/// If the headers do not fit their opcode.
+pub fn emitted(mut headers: Headers, payload: &[u8]) -> Vec<u8> {
+    headers.pad = pad_for(payload.len());
+    let mut head = [0; MAX_HEADERS];
+    let len = headers.emit(&mut head).expect("the headers fit the opcode");
+    [&head[..len], payload, &[0; 3][..headers.pad.into()]].concat()
+}
+
 /// What this program writes everywhere it may: below 128, as all that may be read is.
 pub const FILL: u8 = 0x2a;
 
@@ -164,6 +177,29 @@ pub struct Hosts {
     /// The peer of those queue pairs that are not ours.
     pub other: [u8; 16],
 }
+
+impl Hosts {
+    /// Hosts of one network, numbered in the order of their fields.
+    pub fn numbered(v6: bool) -> Self {
+        let host = |last| {
+            let mut address = [0xfd; 16];
+            address[if v6 { 15 } else { 3 }] = last;
+            address
+        };
+        Self {
+            v6,
+            our_mac: [2; 6],
+            victim_mac: [4; 6],
+            us: host(1),
+            victim: host(2),
+            victim_too: host(3),
+            other: host(4),
+        }
+    }
+}
+
+/// Bytes of an Ethernet header without a tag.
+pub const ETHERNET: usize = 14;
 
 /// Everything around the IB packet.
 #[derive(Clone)]
@@ -353,22 +389,13 @@ mod tests {
     #[test]
     fn lengths_and_checksums_are_those_of_the_frame() {
         for v6 in [false, true] {
-            let hosts = Hosts {
-                v6,
-                our_mac: [2; 6],
-                victim_mac: [4; 6],
-                us: [1; 16],
-                victim: [3; 16],
-                victim_too: [5; 16],
-                other: [6; 16],
-            };
-            let mut outer = Outer::new(&hosts);
+            let mut outer = Outer::new(&Hosts::numbered(v6));
             outer.checksum = true;
             let ib = Ib::new(4, 5, 6).with_payload(7);
             let frame = outer.frame(&ib.bytes());
             let ip_len = if v6 { 40 } else { 20 };
-            let udp = &frame[14 + ip_len..];
-            assert_eq!(frame.len(), 14 + ip_len + 8 + 12 + 8 + 4);
+            let udp = &frame[ETHERNET + ip_len..];
+            assert_eq!(frame.len(), ETHERNET + ip_len + 8 + 12 + 8 + 4);
             assert_eq!(udp[4..6], (8u16 + 12 + 8 + 4).to_be_bytes());
             if !v6 {
                 assert_eq!(frame[16..18], (20u16 + 32).to_be_bytes());

@@ -5,7 +5,7 @@
 
 use crate::attack::{Attack, Talk};
 use crate::case::Fate;
-use crate::frame::{internet_checksum, Ib};
+use crate::frame::{internet_checksum, Ib, ETHERNET};
 use crate::model::Service;
 use crate::Result;
 
@@ -18,7 +18,6 @@ pub const FLOOR: &[&str] = &[
     "drop_unknown_qp",
 ];
 
-const ETHERNET: usize = 14;
 const UDP: usize = 8;
 
 /// Requests that leave the queue pair as it is, as often as they come.

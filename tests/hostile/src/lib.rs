@@ -54,15 +54,7 @@ pub const FAMILIES: &[(&str, Family, Floor)] = &[
 ///
 /// If the two do not agree.
 pub fn converse(chance: &mut impl Chance, kinds: &[&'static str], steps: usize) {
-    let hosts = Hosts {
-        v6: chance.below(2) != 0,
-        our_mac: [2; 6],
-        victim_mac: [4; 6],
-        us: [11; 16],
-        victim: [12; 16],
-        victim_too: [13; 16],
-        other: [14; 16],
-    };
+    let hosts = Hosts::numbered(chance.below(2) != 0);
     let mut device = Device::new(hosts);
     let kind = chance.pick(kinds);
     let qp = device.make(1, kind).expect("a queue pair")[0];

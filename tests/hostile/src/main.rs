@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! hostile_packets KEY=VALUE... FAMILY...: attacks queue pairs of `hostile_victim` by the wire, or
-//! makes noise at queue pairs that are in use.
+//! hostile_packets KEY=VALUE... FAMILY...: attacks queue pairs of `victim.py` by the wire.
 
-mod flood;
-mod link;
-mod mad;
 mod wire;
 
 use ferroce_hostile::attack::Attack;
 use ferroce_hostile::dice::Dice;
 use ferroce_hostile::frame::Hosts;
 use ferroce_hostile::Result;
-use link::Link;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::process::ExitCode;
-use wire::{Counters, Wire};
+use wire::Wire;
 
 /// The words of the command line.
 struct Words(BTreeMap<String, String>);
@@ -75,33 +70,12 @@ fn run() -> Result<()> {
         other: words.address("other")?,
     };
     let seed = words.number("seed")?;
-    println!(
-        "seed {seed}, over {}",
-        if hosts.v6 { "ipv6" } else { "ipv4" }
-    );
-    let mut random = Dice::of(&[seed]);
-    let netdev = words.text("netdev")?;
-    let link = Link::open(netdev).map_err(|e| format!("{netdev}: {e}"))?;
-    let patience = words.number("patience")? as u32;
-    let counters = || Counters::new(words.text("counters")?, patience);
-    match &families[..] {
-        [name] if name.starts_with("flood") => {
-            let (targets, count) = (words.text("targets")?, words.number("count")?);
-            let datagrams = name == "flood-of-datagrams";
-            println!(
-                "{}",
-                flood::run(&link, &hosts, &mut random, targets, datagrams, count)?
-            );
-        }
-        [name] if name == "mads" => println!("{}", mad::run(&link, &hosts, counters()?, random)?),
-        _ => {
-            let wire = Wire::new(link, counters()?, words.text("control")?, patience)?;
-            let one_of = words.number("one-of")?;
-            let mut attack = Attack::new(Box::new(wire), hosts, random, one_of);
-            for name in &families {
-                println!("{}", ferroce_hostile::run(&mut attack, name)?);
-            }
-        }
+    let wire = Wire::new()?;
+    let one_of = words.number("one-of")?;
+    let random = Dice::of(&[seed]);
+    let mut attack = Attack::new(Box::new(wire), hosts, random, one_of);
+    for name in &families {
+        println!("said {}", ferroce_hostile::run(&mut attack, name)?);
     }
     Ok(())
 }
@@ -110,7 +84,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(what) => {
-            println!("failed: {what}");
+            println!("failed {what}");
             ExitCode::FAILURE
         }
     }

@@ -60,6 +60,12 @@ impl Service {
         }
     }
 
+    /// Who has an opcode; of a notification, RC.
+    pub fn with(opcode: u8) -> Option<Self> {
+        let mut all = [Service::Rc, Service::Uc, Service::Ud].into_iter();
+        all.find(|service| service.headers_len(opcode).is_some())
+    }
+
     /// BTH and extended headers of an opcode that it has. Of those that are not served nobody looks
     /// behind the BTH.
     pub fn headers_len(self, opcode: u8) -> Option<usize> {
@@ -84,8 +90,9 @@ impl Service {
         })
     }
 
-    /// Why a packet of `total` bytes, ICRC included, has not the form of its opcode.
-    pub fn form(self, opcode: u8, version: u8, pad: usize, total: usize) -> Result<(), Fate> {
+    /// The payload of a packet of `total` bytes, ICRC included, or why it has not the form of its
+    /// opcode.
+    pub fn form(self, opcode: u8, version: u8, pad: usize, total: usize) -> Result<usize, Fate> {
         if total < 12 || version != 0 {
             return Err(MALFORMED);
         }
@@ -96,7 +103,7 @@ impl Service {
         if padded % 4 != 0 || is_long || (is_bare(opcode) && padded != 0) {
             return Err(MALFORMED);
         }
-        Ok(())
+        Ok(payload)
     }
 }
 

@@ -29,8 +29,7 @@ const STATE: Fate = Fate::Drop("drop_state");
 /// Every opcode and every length, with these pad counts.
 fn every(pads: &'static [u8]) -> impl Iterator<Item = (u8, u8, usize)> {
     (0..=u8::MAX).flat_map(move |opcode| {
-        let services = [Service::Rc, Service::Uc, Service::Ud];
-        let headers = services.iter().find_map(|s| s.headers_len(opcode));
+        let headers = Service::with(opcode).and_then(|service| service.headers_len(opcode));
         let bare = headers.unwrap_or(12) + 4;
         // Long ones of those that somebody takes.
         let long = if headers.is_some() { 12 } else { 0 };
@@ -67,7 +66,7 @@ fn to(
         let mut outer = outer.clone();
         let psn = spoil(&mut outer, qp, random, opcode) & 0xff_ffff;
         let form = service.form(opcode, 0, pad.into(), total);
-        let fate = form.map_or_else(|reason| reason, |()| sound(opcode));
+        let fate = form.map_or_else(|reason| reason, |_| sound(opcode));
         (frame(&outer, (qp.qpn, psn), what), fate)
     })
 }

@@ -15,20 +15,7 @@ fn seed() -> u64 {
 
 fn meets(family: &str) {
     for v6 in [false, true] {
-        let host = |last| {
-            let mut address = [0xfd; 16];
-            address[if v6 { 15 } else { 3 }] = last;
-            address
-        };
-        let hosts = Hosts {
-            v6,
-            our_mac: [2; 6],
-            victim_mac: [4; 6],
-            us: host(1),
-            victim: host(2),
-            victim_too: host(3),
-            other: host(4),
-        };
+        let hosts = Hosts::numbered(v6);
         let device = Box::new(Device::new(hosts));
         let mut attack = Attack::new(device, hosts, Dice::of(&[seed(), v6.into()]), 1);
         match ferroce_hostile::run(&mut attack, family) {
@@ -38,32 +25,15 @@ fn meets(family: &str) {
     }
 }
 
-#[test]
-fn opcodes() {
-    meets("opcodes");
+macro_rules! families {
+    ($($family:ident)*) => {
+        $(
+            #[test]
+            fn $family() {
+                meets(stringify!($family));
+            }
+        )*
+    };
 }
 
-#[test]
-fn headers() {
-    meets("headers");
-}
-
-#[test]
-fn requests() {
-    meets("requests");
-}
-
-#[test]
-fn talks() {
-    meets("talks");
-}
-
-#[test]
-fn responses() {
-    meets("responses");
-}
-
-#[test]
-fn network() {
-    meets("network");
-}
+families!(opcodes headers requests talks responses network);

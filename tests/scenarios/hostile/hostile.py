@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0
 """Packets that no peer should send, to queue pairs of all kinds: nothing is written, leaked or broken that may not be,
 and each packet is counted under its reason. Here go some of them, by the wire, others each time; all of them go to the pure
-code on the host (tests/hostile/tests). The victim is tests/scenarios/hostile/victim_c."""
+code on the host (tests/hostile/tests). The victim is victim.py."""
 
 import re
+import socket
+import struct
 import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import replace
 
-from tests.guest import flavour
+from tests.guest import flavour, roce
 from tests.guest.fabric import (
-    IB, acquaint, batch, counters, link_add, link_del, mac, pair, show_packets, wait_active, wait_until, wait_up)
+    acquaint, batch, counters, link_add, link_del, mac, pair, show_packets, wait_active, wait_until, wait_up)
+from tests.guest.netlink import in_netns
 from tests.guest.peer import Conversation, exchange
-from tests.guest.programs import listens, program, spawn, tail
-from tests.guest.scenario import PATIENCE, SEED, SHORT, Failed, Skipped, add, command, last_line, require, say, scenario, seeded
-
-VICTIM = program("hostile_victim")
-PACKETS = program("hostile_packets")
-PORT = 18900
+from tests.guest.programs import listens, spawn
+from tests.guest.scenario import SHORT, Skipped, add, command, require, scenario, seeded
+from tests.scenarios.hostile.generator import PORT, Judge, run_family, victim, wire
+from tests.scenarios.hostile.noise import Mads, flood
 
 # Beside the two devices' addresses: the attacker's, where no queue pair is, and a second one of the victim.
 ATTACKER = {4: "10.77.0.66", 6: "fd77::66"}
@@ -28,11 +29,6 @@ SECOND = {4: "10.77.0.9", 6: "fd77::9"}
 def address(end, family):
     """The address of an end's device."""
     return end.ip4 if family == 4 else end.ip6
-
-
-def gid_text(ip):
-    """A GID as inet_pton reads it."""
-    return ip if ":" in ip else f"::ffff:{ip}"
 
 
 @contextmanager
@@ -57,26 +53,6 @@ def attacked_pair():
         yield ends
 
 
-def packets(ends, family, *words):
-    """The command line of the generator. The counters are in the sysfs of the first network namespace."""
-    victim, attacker = ends
-    settings = {
-        "netdev": attacker.netdev, "our-mac": mac(attacker), "victim-mac": mac(victim), "us": ATTACKER[family],
-        "victim": address(victim, family), "victim-too": SECOND[family], "other": address(attacker, family),
-        "seed": SEED, "patience": PATIENCE, "control": f"{victim.tcp}:{PORT}",
-        "counters": f"{IB}/{victim.dev}/ports/1/hw_counters"}
-    return [PACKETS, *(f"{key}={value}" for key, value in settings.items()), *words]
-
-
-def run_packets(ends, family, *words, limit):
-    """Runs the generator; its lines. The last one says what was wrong."""
-    with seeded():
-        done = command(packets(ends, family, *words), ok=None, timeout=limit, netns=ends[1].netns)
-        if done.returncode:
-            raise Failed(last_line(done.stdout).removeprefix("failed: "))
-    return done.stdout.splitlines()
-
-
 # Of so many cases of a family one goes by the wire: more where the kernel's part judges, memory above all. Over IPv6 the
 # header of IP alone is another one.
 FAMILIES = {4: {"opcodes": 200, "headers": 10, "requests": 4, "talks": 12, "responses": 4, "network": 1}, 6: {"headers": 40, "network": 1}}
@@ -85,22 +61,13 @@ FAMILIES = {4: {"opcodes": 200, "headers": 10, "requests": 4, "talks": 12, "resp
 def attack(family):
     """A scenario: packets of some families against the victim, and a good conversation afterwards."""
     def run(report):
-        with attacked_pair() as ends, tempfile.TemporaryFile("w+") as out:
-            victim = ends[0]
+        with attacked_pair() as ends, tempfile.TemporaryFile("w+") as out, wire(ends) as (link, _), seeded():
+            places = {"us": ATTACKER[family], "victim": address(ends[0], family), "victim-too": SECOND[family],
+                      "other": address(ends[1], family), "our-mac": mac(ends[1]), "victim-mac": mac(ends[0])}
             for name, one_of in FAMILIES[family].items():
-                argv = [VICTIM, victim.dev, str(victim.gid(family)), gid_text(ATTACKER[family]),
-                        gid_text(address(ends[1], family)), str(PORT)]
-                proc = spawn(argv, victim.netns, out)
-                try:
-                    wait_until("the victim listens", lambda proc=proc: listens(proc.pid, PORT))
-                    for line in run_packets(ends, family, f"one-of={one_of * (8 if SHORT else 1)}", name, limit=90):
-                        report.note(line)
-                    require(proc.wait(timeout=30 * PATIENCE) == 0, f"the victim: {last_line(tail(out))}")
-                finally:
-                    if proc.poll() is None:
-                        proc.kill()
-                        proc.wait()
-                    say("the victim: " + last_line(tail(out)))
+                settings = {**places, "one-of": one_of * (8 if SHORT else 1)}
+                with victim(ends, family, places["us"], places["other"], out) as control:
+                    report.note(run_family(link, Judge(ends[0].dev), control, settings, name))
             exchange(ends, family, "-s", "1,M+1,65536")
 
     return run
@@ -115,8 +82,11 @@ add("hostile.packets-ipv6", 120, "turned bits, oddities of IP: each as the model
 def mads(report):
     """Management datagrams of every size, opcode, class and method to queue pair 1: answered as the standard says, or not."""
     with attacked_pair() as ends:
-        for line in run_packets(ends, 4, "mads", limit=90):
-            report.note(line)
+        with wire(ends) as (link, frame), seeded():
+            talk = Mads(ends[0], ATTACKER[4], link, frame)
+            talk.sizes()
+            talk.classes()
+            report.note(f"{talk.sent} datagrams sent")
 
 
 def queue_pairs(dev):
@@ -142,13 +112,15 @@ def growth(ends, before, count):
     return look()
 
 
-def flood(report, ends, family, words, targets, alive):
+def make_noise(report, ends, family, targets, alive, datagrams=False):
     """Makes noise to the one queue pair that talks while the program is `alive`: all of it is dropped."""
     count = 2000 if SHORT else 20000
     require(len(targets) == 1, f"queue pairs that talk: {targets}")
     time.sleep(0.02)
     before = counters(ends[0].dev)
-    report.note(run_packets(ends, family, f"targets={targets[0]}", f"count={count}", *words, limit=60)[-1])
+    places = address(ends[1], family), ATTACKER[family], address(ends[0], family)
+    with wire(ends) as (link, frame), seeded():
+        report.note(flood(link, frame, places, int(targets[0]), count, datagrams))
     require(alive(), "a program ended")
     # Not behind its end, when what comes late for its queue pairs would be dropped, too.
     (grown,) = growth(ends[:1], [before], count)
@@ -162,7 +134,7 @@ def flood(report, ends, family, words, targets, alive):
 def noise(report):
     """Noise to a queue pair that talks: the conversation goes on to its good end."""
     with attacked_pair() as ends, Conversation(ends, "-s", "1,M+1,65536") as talk:
-        flood(report, ends, 4, ["flood"], queue_pairs(ends[0].dev), talk.alive)
+        make_noise(report, ends, 4, queue_pairs(ends[0].dev), talk.alive)
         talk.finish()
 
 
@@ -180,8 +152,8 @@ def datagrams(report):
             received = counters(ends[0].dev)["rcvd_pkts"]
             wait_until("they talk", lambda: counters(ends[0].dev)["rcvd_pkts"] > received + 100, 20)
             shown = command(["rdma", "resource", "show", "qp", "link", f"{ends[0].dev}/1"]).stdout
-            grown = flood(report, ends, 6, ["flood-of-datagrams"], re.findall(r"lqpn (\d+) .*?type UD state RTS", shown),
-                          lambda: all(proc.poll() is None for proc in procs))
+            grown = make_noise(report, ends, 6, re.findall(r"lqpn (\d+) .*?type UD state RTS", shown),
+                               lambda: all(proc.poll() is None for proc in procs), datagrams=True)
         finally:
             for proc in procs:
                 proc.kill()
@@ -190,21 +162,14 @@ def datagrams(report):
             require(grown.get(reason), f"nothing was counted as {reason}")
 
 
-# A BTH of a SEND to a queue pair, and as many bytes as an empty one has. Nobody looks further if the queue pair is none.
-SENDER = """
-import socket, sys
-to, qpn, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-family = socket.AF_INET6 if ":" in to else socket.AF_INET
-with socket.socket(family, socket.SOCK_DGRAM) as s:
-    for n in range(count):
-        s.sendto(bytes([4, 0x40, 255, 255, 0]) + qpn.to_bytes(3, "big") + bytes([0x80, 0, 0, n]) + bytes(4), (to, 4791))
-"""
-
-
 def grows(ends, target, qpn, count=5):
-    """By how much each counter of each device grows when datagrams for a queue pair come to an address."""
+    """By how much each counter of each device grows when datagrams for a queue pair come to an address: a BTH of a SEND, and
+    as many bytes as an empty one has. Nobody looks further if the queue pair is none."""
     before = [counters(end.dev) for end in ends]
-    command(["python3", "-c", SENDER, target, str(qpn), str(count)], netns="fb")
+    family = socket.AF_INET6 if ":" in target else socket.AF_INET
+    with in_netns("fb", lambda: socket.socket(family, socket.SOCK_DGRAM)) as sender:
+        for psn in range(count):
+            sender.sendto(struct.pack("!BBHIII", roce.SEND_ONLY, 0x40, 0xffff, qpn, 1 << 31 | psn, 0), (target, roce.PORT))
     return growth(ends, before, count)
 
 

@@ -33,8 +33,8 @@ GROUPS = {
     "misuse": ("fast registration used wrongly: statuses, the queue pair afterwards, and nothing written", (
         "register-twice", "register-unmapped", "register-other-domain", "register-wrong-rights",
         "register-wrong-key", "register-wrong-range", "register-unreliable", "invalidate-wrong",
-        "invalidate-other-domain", "peer-invalidates-wrong", "beyond", "without-right", "atomic-wrong", "stale-key",
-        "stale-local-key", "wrong-lists")),
+        "peer-invalidates-wrong", "beyond", "without-right", "atomic-wrong", "stale-key", "stale-local-key",
+        "wrong-lists")),
     "shared": ("shared receive queues: from every context, full, at the end of one user", (
         "shared-by-many", "shared-full", "shared-last-one")),
 }
@@ -53,7 +53,7 @@ RXE_CANNOT = {
     "wrong-lists": "it takes pages smaller than the kernel's",
     "shared-last-one": "it has the event twice",
     **dict.fromkeys(("register-twice", "register-other-domain", "register-wrong-key", "invalidate-wrong",
-                     "invalidate-other-domain", "stale-local-key"), "the request that failed is flushed"),
+                     "stale-local-key"), "the request that failed is flushed"),
 }
 # Messages that the cases of a group move at least; between two devices each is a packet or more.
 FEWEST = {"posting": 1000, "polling": 500, "unreliable": 100}

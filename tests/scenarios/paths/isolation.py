@@ -12,10 +12,10 @@ from tests.guest import flavour, roce
 from tests.guest.fabric import acquaint, batch, counters, gid_index, mac, pair, wait_until
 from tests.guest.netlink import in_netns
 from tests.guest.peer import Conversation, exchange
-from tests.guest.programs import listens, spawn, tail
 from tests.guest.relay import Relay
-from tests.guest.scenario import PATIENCE, Failed, Skipped, command, last_line, require, scenario
-from tests.scenarios.hostile.hostile import PORT, VICTIM, address, gid_text
+from tests.guest.scenario import Failed, Skipped, command, require, scenario
+from tests.scenarios.hostile import generator
+from tests.scenarios.hostile.hostile import address
 from tests.scenarios.losses.fault import controlled, progress
 
 
@@ -26,34 +26,16 @@ def only_ferroce():
 
 
 class Victim:
-    """The program hostile_victim with one queue pair in RTS, and the connection over which it answers."""
+    """The victim of hostile packets with one queue pair in RTS, and the connection over which it answers."""
 
-    def __init__(self, proc, ends, family):
-        self.proc, self.ends = proc, ends
-        control = in_netns(ends[1].netns, lambda: socket.create_connection((ends[0].tcp, PORT), 20 * PATIENCE))
-        self.lines = control.makefile("rw")
-        control.close()
-        self.answer()
+    def __init__(self, control, ends, family):
+        self.ask, self.ends = control.ask, ends
         self.us, self.peer = address(ends[0], family), address(ends[1], family)
         self.make("rts")
 
     def make(self, kind):
-        """A new queue pair of a kind in place of the one that is there; see victim_c/endpoint.c."""
+        """A new queue pair of a kind in place of the one that is there; see hostile/victim.py."""
         self.qpn, _, self.psn, self.send_psn, *_ = map(int, self.ask(f"make 1 {kind}")[0].split()[2:])
-
-    def answer(self):
-        """The lines of one answer."""
-        lines = []
-        while (line := self.lines.readline().strip()) != "done":
-            require(line and not line.startswith("failed"), f"the victim: {line or 'is gone'}")
-            lines.append(line)
-        return lines
-
-    def ask(self, what):
-        """One command."""
-        self.lines.write(what + "\n")
-        self.lines.flush()
-        return self.answer()
 
     def expected(self):
         """The PSN that the queue pair expects next."""
@@ -92,19 +74,9 @@ class Victim:
 @contextmanager
 def victim(ends, family):
     """A victim at the first end; its peer is said to be at the second, where nobody is."""
-    argv = [VICTIM, ends[0].dev, str(ends[0].gid(family)), *[gid_text(address(ends[1], family))] * 2, str(PORT)]
-    with tempfile.TemporaryFile("w+") as out:
-        proc = spawn(argv, ends[0].netns, out)
-        try:
-            wait_until("the victim listens", lambda: listens(proc.pid, PORT))
-            one = Victim(proc, ends, family)
-            yield one
-            one.lines.close()
-            require(proc.wait(timeout=30 * PATIENCE) == 0, f"the victim: {last_line(tail(out))}")
-        finally:
-            if proc.poll() is None:
-                proc.kill()
-                proc.wait()
+    peer = address(ends[1], family)
+    with tempfile.TemporaryFile("w+") as out, generator.victim(ends, family, peer, peer, out) as control:
+        yield Victim(control, ends, family)
 
 
 def ethernet(source, target, packet):

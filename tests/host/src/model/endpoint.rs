@@ -45,17 +45,11 @@ pub const DEVICE_PAUSE: u64 = 1000 * US;
 /// Where a QP is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Takes no packets yet.
     Init,
-    /// Answers only.
     Rtr,
-    /// Answers and sends.
     Rts,
-    /// Finishes what was begun.
     Sqd,
-    /// Flushes.
     Err,
-    /// Destroyed.
     Gone,
 }
 
@@ -64,9 +58,7 @@ pub enum State {
 pub struct Outgoing {
     /// The segment, if it is a request.
     pub segment: Option<RequestSegment>,
-    /// What it says.
     pub content: Content,
-    /// What travels.
     pub frame: Frame,
 }
 
@@ -78,15 +70,10 @@ pub struct Endpoint {
     mtu: Mtu,
     peer_psn: u32,
     dice: Dice,
-    /// The sending half.
     pub requester: Requester<Vec<SendSlot>>,
-    /// The receiving half.
     pub responder: Responder<Vec<Resource>>,
-    /// Its user's memory.
     pub memory: Memory,
-    /// Where it is in its life.
     pub state: State,
-    /// Completions of the send queue.
     pub sent: Vec<SendCompletion>,
     /// Local buffers of the send queue.
     pub buffers: Vec<Vec<u8>>,
@@ -98,15 +85,12 @@ pub struct Endpoint {
     arguments: Vec<Arguments>,
     /// Requests that asked no peer and were done, in that order.
     pub local_ops: Vec<usize>,
-    /// How many requests were pushed.
     pub pushed: usize,
     /// What the responder died of.
     pub fatal: Option<Fatal>,
     /// A work request ended in error.
     failing: bool,
-    /// When the timer fires.
     pub timer: Option<u64>,
-    /// Who transmits.
     offload: Offload<u32>,
     /// When a worker looks at the sending half.
     pub send_worker: Option<u64>,
@@ -123,7 +107,6 @@ pub struct Endpoint {
     pub after_kept: Option<(Psn, Option<DropReason>)>,
     /// What left and was not fetched.
     pub out: Vec<Outgoing>,
-    /// What must never happen.
     pub violation: Option<String>,
 }
 

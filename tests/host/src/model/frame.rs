@@ -6,24 +6,21 @@
 //! Computing an ICRC is most of the work of sending a packet. So a packet gets its own only when
 //! the network is about to change it, which gives the same answers: what was not changed is whole.
 
-use crate::ip::ipv4;
 use ferroce_core::operation::Arguments;
 use ferroce_core::segment::{IncomingRequest, ReadSegment, RequestSegment, Response};
 use ferroce_core::wire::headers::{Aeth, AethSyndrome, NakCode};
-use ferroce_core::wire::icrc::{finish, is_plain_ipv4, masked_prefix_v4, Crc32, SoftCrc32, SEED};
+use ferroce_core::wire::icrc::is_plain_ipv4;
 use ferroce_core::wire::opcode::Kind;
-use ferroce_core::wire::packet::{pad_for, parse, Headers};
+use ferroce_core::wire::packet::{parse, Headers};
 use ferroce_core::wire::psn::Psn;
 use ferroce_core::wire::ICRC_LEN;
+use ferroce_hostile::frame::{emitted, icrc_of, Hosts, Outer, ETHERNET};
 
 /// What a packet or segment says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// A request and its payload.
     Request(IncomingRequest, Vec<u8>),
-    /// An acknowledge packet.
     Acknowledge(Psn, Aeth),
-    /// A report of missing packets, and its bitmap.
     Missing(Psn, Aeth, Vec<u8>),
     /// A response that brings something, and what it brings.
     Read(ReadSegment, Vec<u8>),
@@ -74,10 +71,7 @@ impl Content {
     }
 }
 
-/// Where the QPs live: addresses, QP numbers and source ports.
-const ADDRESS: [[u8; 4]; 2] = [[10, 0, 0, 1], [10, 0, 0, 2]];
 const QPN: [u32; 2] = [0x11, 0xab_cdef];
-const PORT: u16 = 0xc123;
 const IP: usize = 20;
 const UDP: usize = 8;
 
@@ -117,12 +111,9 @@ pub fn answer_of(response: &Response, payload: &[u8]) -> Content {
 pub enum Frame {
     /// Bytes from the IP header on.
     Packet {
-        /// All of them.
         bytes: Vec<u8>,
-        /// The ICRC is there.
         sealed: bool,
     },
-    /// A segment of the local path.
     Segment(Content),
 }
 
@@ -164,17 +155,17 @@ impl Frame {
         Self::packet(side, headers, payload)
     }
 
-    fn packet(side: usize, mut headers: Headers, payload: &[u8]) -> Self {
-        headers.pad = pad_for(payload.len());
-        let transport = headers.headers_len() + payload.len() + usize::from(headers.pad) + ICRC_LEN;
-        let mut bytes = ipv4(ADDRESS[side], ADDRESS[1 - side], 0, 64, PORT, transport);
-        let mut head = [0; 64];
-        let len = headers.emit(&mut head).expect("the headers fit the opcode");
-        bytes.extend_from_slice(&head[..len]);
-        bytes.extend_from_slice(payload);
-        bytes.resize(IP + UDP + transport, 0);
+    fn packet(side: usize, headers: Headers, payload: &[u8]) -> Self {
+        let mut outer = Outer::new(&Hosts::numbered(false));
+        if side == 1 {
+            std::mem::swap(&mut outer.from, &mut outer.to);
+        }
+        // In place of the ICRC stand zeros.
+        outer.icrc = false;
+        let mut ib = emitted(headers, payload);
+        ib.extend([0; ICRC_LEN]);
         Frame::Packet {
-            bytes,
+            bytes: outer.frame(&ib).split_off(ETHERNET),
             sealed: false,
         }
     }
@@ -183,7 +174,7 @@ impl Frame {
     pub fn seal(&mut self) {
         if let Frame::Packet { bytes, sealed } = self {
             let body = bytes.len() - ICRC_LEN;
-            let icrc = icrc(&bytes[..body]).expect("a packet of ours");
+            let icrc = icrc_of(&bytes[..IP], &bytes[IP..body]);
             bytes[body..].copy_from_slice(&icrc);
             *sealed = true;
         }
@@ -201,7 +192,8 @@ impl Frame {
             return None;
         }
         let body = bytes.len() - ICRC_LEN;
-        if sealed && icrc(&bytes[..body])?[..] != bytes[body..] {
+        let is_whole = || icrc_of(&bytes[..IP], &bytes[IP..body])[..] == bytes[body..];
+        if sealed && !(is_plain_ipv4(bytes[0]) && is_whole()) {
             return None;
         }
         let payload = transport[packet.payload_offset..][..packet.payload_len].to_vec();
@@ -226,15 +218,4 @@ pub fn varies(at: usize) -> bool {
     const BTH: usize = IP + UDP;
     // Type of service, time to live, header checksum; UDP checksum; congestion bits.
     matches!(at, 1 | 8 | 10 | 11 | 26 | 27) || at == BTH + 4
-}
-
-fn icrc(body: &[u8]) -> Option<[u8; ICRC_LEN]> {
-    let (ip, rest) = body.split_first_chunk::<IP>()?;
-    let (udp, rest) = rest.split_first_chunk::<UDP>()?;
-    let (bth, rest) = rest.split_first_chunk()?;
-    if !is_plain_ipv4(ip[0]) {
-        return None;
-    }
-    let crc = SoftCrc32.update(SEED, &masked_prefix_v4(ip, udp, bth));
-    Some(finish(SoftCrc32.update(crc, rest)))
 }

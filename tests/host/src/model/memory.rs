@@ -17,19 +17,17 @@ use std::collections::BTreeMap;
 /// A receive that completed.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// How.
     pub done: RecvCompletion,
     /// How many bytes the peer's WRITEs had written by then.
     pub written: u64,
 }
 
 /// Memory and receive queue.
+#[derive(Default)]
 pub struct Memory {
     /// What the peer addresses, at [`BASE`] with [`RKEY`].
     pub region: Vec<u8>,
-    /// The region is gone.
     pub region_gone: bool,
-    /// The memory of both queues is gone.
     pub local_gone: bool,
     /// Writes and atomic operations of the peer, in their order: offset and length.
     pub writes: Vec<(usize, usize)>,
@@ -39,21 +37,15 @@ pub struct Memory {
     pub buffers: Vec<Vec<u8>>,
     receives: Vec<PlannedReceive>,
     keys: Vec<u32>,
-    /// The keys that the peer invalidated, in this order.
     pub invalidated: Vec<u32>,
-    /// How many receives were posted.
     pub posted: usize,
-    /// How many of them were taken.
     pub taken: usize,
-    /// The receives that completed.
     pub received: Vec<Received>,
-    /// What must never happen.
     pub violation: Option<String>,
     /// After how many more READ responses the region is gone.
     pub reads_left: u64,
     /// The request that is being received, and those that are kept.
     pub arriving: Option<Content>,
-    /// Requests that are kept.
     pub kept: BTreeMap<u64, Content>,
 }
 
@@ -70,32 +62,19 @@ impl Memory {
             .collect();
         Self {
             region: plan.region.clone(),
-            region_gone: false,
-            local_gone: false,
-            writes: Vec::new(),
-            written: 0,
             buffers,
             receives: plan.receives.clone(),
             keys: plan.keys.clone(),
-            invalidated: Vec::new(),
-            posted: 0,
-            taken: 0,
-            received: Vec::new(),
-            violation: None,
             reads_left: u64::MAX,
-            arriving: None,
-            kept: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
     /// Memory of a region of so many bytes, without a plan.
     pub fn unplanned(region: usize) -> Self {
         Self::new(&Plan {
-            messages: Vec::new(),
-            due: Vec::new(),
-            receives: Vec::new(),
             region: vec![0; region],
-            keys: Vec::new(),
+            ..Plan::default()
         })
     }
 
@@ -132,9 +111,7 @@ impl Memory {
 
 /// The memory together with the payload of the request at hand.
 pub struct Env<'a> {
-    /// The memory.
     pub memory: &'a mut Memory,
-    /// The payload.
     pub payload: &'a [u8],
 }
 

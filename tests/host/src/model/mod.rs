@@ -41,7 +41,6 @@ use world::World;
 pub struct Outcome {
     /// The first request of each side that did not succeed, and how it ended.
     pub endings: Endings,
-    /// What the network did.
     pub tally: Tally,
     /// When the last request completed, in nanoseconds of the model.
     pub ended_at: u64,

@@ -25,7 +25,6 @@ struct Flight {
     overtaken: bool,
     /// The network changed more than it may.
     harmed: bool,
-    /// What was sent.
     content: Content,
     frame: Frame,
 }
@@ -33,7 +32,6 @@ struct Flight {
 /// What became of something that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It will arrive.
     Carried,
     /// It will not, or too late.
     Lost,
@@ -42,11 +40,9 @@ pub enum Fate {
 /// Something that arrives.
 #[derive(Debug)]
 pub struct Arrival {
-    /// Where.
     pub to: usize,
     /// What, or `None` if the receiver dropped it.
     pub content: Option<Content>,
-    /// What was sent.
     pub sent: Content,
     /// What was sent before this and comes later, when that is said for the first time; and this
     /// one, if it comes too early or (then true stands beside it) too late.
@@ -58,7 +54,6 @@ pub struct Arrival {
 /// What the network did, for statistics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// Frames handed over.
     pub sent: u64,
     /// Of these, lost.
     pub lost: u64,
@@ -89,7 +84,6 @@ struct Direction {
 pub enum Treatment {
     /// What its link does.
     Usual,
-    /// It is lost.
     Lose,
     /// It comes a second time, so many nanoseconds later.
     Double(u64),
@@ -119,7 +113,6 @@ pub struct Network {
     /// By time of arrival and a number.
     flights: BTreeMap<(u64, u64), Flight>,
     number: u64,
-    /// What it did.
     pub tally: Tally,
     /// What a test wants to befall what.
     pub filter: Option<Filter>,

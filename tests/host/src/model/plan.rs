@@ -27,55 +27,45 @@ const GUARD: usize = 8;
 const COUNTER: usize = (CELL + GUARD).next_multiple_of(8);
 /// Bytes that a FLUSH is about.
 const FLUSHED: usize = 40;
+
 /// What the tests want to know of an operation.
 pub trait Kinds {
+    fn op(&self) -> Operation;
     /// Whether data comes back instead of going out.
-    fn is_read(&self) -> bool;
+    fn is_read(&self) -> bool {
+        self.op() == Operation::Read
+    }
     /// Whether it changes a word, and what was there comes back.
-    fn is_atomic(&self) -> bool;
+    fn is_atomic(&self) -> bool {
+        matches!(self.op(), Operation::CompareSwap | Operation::FetchAdd)
+    }
     /// Whether it writes a word as one, or brings to where all see it what was written.
-    fn is_settling(&self) -> bool;
+    fn is_settling(&self) -> bool {
+        matches!(self.op(), Operation::AtomicWrite | Operation::Flush)
+    }
     /// Whether it is answered by a response.
     fn is_answered(&self) -> bool {
         self.is_read() || self.is_atomic() || self.is_settling()
     }
     /// Whether it fills a receive of the peer.
-    fn is_send(&self) -> bool;
+    fn is_send(&self) -> bool {
+        use Operation::{Send, SendImm, SendInv};
+        matches!(self.op(), Send | SendImm | SendInv)
+    }
     /// Whether it asks no peer, and takes no PSN.
-    fn is_here(&self) -> bool;
+    fn is_here(&self) -> bool {
+        use Operation::{BindMw, LocalInv, RegMr};
+        matches!(self.op(), LocalInv | BindMw | RegMr)
+    }
     /// Whether remote memory is addressed.
-    fn is_rdma(&self) -> bool;
+    fn is_rdma(&self) -> bool {
+        !self.is_send() && !self.is_here()
+    }
 }
 
 impl Kinds for Operation {
-    fn is_read(&self) -> bool {
-        *self == Operation::Read
-    }
-
-    fn is_atomic(&self) -> bool {
-        matches!(self, Operation::CompareSwap | Operation::FetchAdd)
-    }
-
-    fn is_send(&self) -> bool {
-        matches!(
-            self,
-            Operation::Send | Operation::SendImm | Operation::SendInv
-        )
-    }
-
-    fn is_settling(&self) -> bool {
-        matches!(self, Operation::AtomicWrite | Operation::Flush)
-    }
-
-    fn is_here(&self) -> bool {
-        matches!(
-            self,
-            Operation::LocalInv | Operation::BindMw | Operation::RegMr
-        )
-    }
-
-    fn is_rdma(&self) -> bool {
-        !self.is_send() && !self.is_here()
+    fn op(&self) -> Operation {
+        *self
     }
 }
 
@@ -85,15 +75,12 @@ pub const UNTOUCHED: u8 = 0xee;
 /// A message that a work request makes.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// The work request, as the transport sees it.
     pub request: SendRequest,
     /// What its extended headers are filled from.
     pub arguments: Arguments,
-    /// As the scenario has it.
     pub work: Work,
     /// How many PSNs come before it.
     pub first: u64,
-    /// How many PSNs it takes.
     pub packets: u64,
     /// What it carries; of a READ, nothing; of an atomic operation, what it leaves there.
     pub data: Vec<u8>,
@@ -112,14 +99,12 @@ pub struct Message {
 pub struct PlannedReceive {
     /// Microseconds after which it is due.
     pub due: u64,
-    /// What is wrong with it.
     pub fault: Fault,
-    /// Bytes that it holds.
     pub capacity: usize,
 }
 
 /// What one side wants.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// The requests, with the microseconds after which they are due.
     pub messages: Vec<Message>,
@@ -127,7 +112,6 @@ pub struct Plan {
     pub due: Vec<u64>,
     /// The receives for the messages of the peer.
     pub receives: Vec<PlannedReceive>,
-    /// What the region holds in the beginning.
     pub region: Vec<u8>,
     /// The keys that the peer may invalidate.
     pub keys: Vec<u32>,

@@ -10,42 +10,32 @@ use std::fmt;
 pub struct Scenario {
     /// Of the network's luck and of the data.
     pub seed: u64,
-    /// Path MTU in bytes.
     pub mtu: u32,
     /// Packets' worth of data in one segment: 1 is the wire, more is the local path.
     pub span: u32,
-    /// The two QPs and what their users do.
     pub sides: [Side; 2],
     /// What carries the packets of each side.
     pub links: [Link; 2],
     /// Times in which nothing arrives.
     pub blackouts: Vec<Blackout>,
-    /// What happens besides.
     pub events: Vec<Event>,
 }
 
 /// A QP, and the plan of its user.
 #[derive(Clone)]
 pub struct Side {
-    /// PSN of the first packet that it sends.
+    /// PSN of the first packet that it sends. What follows, up to `max_dest_rd_atomic`, is as in
+    /// `ibv_qp_attr`.
     pub first_psn: u32,
-    /// As in `ibv_qp_attr`.
     pub retry_cnt: u8,
-    /// As in `ibv_qp_attr`.
     pub rnr_retry: u8,
-    /// `min_rnr_timer` of `ibv_qp_attr`.
     pub rnr_timer: u8,
-    /// As in `ibv_qp_attr`: 0 is no timeout.
+    /// 0 is no timeout.
     pub timeout: u8,
-    /// As in `ibv_qp_attr`.
     pub max_rd_atomic: u8,
-    /// As in `ibv_qp_attr`.
     pub max_dest_rd_atomic: u8,
-    /// The peer may read.
     pub allow_read: bool,
-    /// The peer may write.
     pub allow_write: bool,
-    /// The peer may do atomic operations.
     pub allow_atomic: bool,
     /// It keeps packets behind a gap, and says so.
     pub keeps: bool,
@@ -63,7 +53,6 @@ pub struct Side {
     pub rtr_at: u32,
     /// Microseconds that it then stays in RTR.
     pub rts_after: u32,
-    /// What is posted to the send queue.
     pub work: Vec<Work>,
     /// The first receives; those behind them are posted at once and are large enough.
     pub receives: Vec<Receive>,
@@ -76,17 +65,13 @@ pub struct Side {
 pub struct Work {
     /// Microseconds since the one before it was due.
     pub gap: u16,
-    /// What it does.
     pub op: Operation,
     /// Its length: so many packets.
     pub packets: u16,
     /// Its length: and so many bytes more, or less.
     pub bytes: i16,
-    /// `IBV_SEND_SIGNALED`.
     pub signaled: bool,
-    /// `IBV_SEND_FENCE`.
     pub fence: bool,
-    /// `IBV_SEND_SOLICITED`.
     pub solicited: bool,
     /// Its local memory is not accessible, or the key that it is about.
     pub gone: bool,
@@ -97,7 +82,6 @@ pub struct Work {
 /// Which memory of the peer a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Its own.
     Own,
     /// The one place that requests have in common; the length is that of the place. Atomic
     /// operations have another one.
@@ -115,7 +99,6 @@ pub enum Place {
 pub struct Receive {
     /// Microseconds since the one before it was due.
     pub gap: u16,
-    /// What is wrong with it.
     pub fault: Fault,
 }
 
@@ -126,16 +109,13 @@ pub enum Fault {
     None(u8),
     /// It has so many bytes less than the message, if that is so long.
     Short(u16),
-    /// It makes no sense.
     Malformed,
-    /// Its memory is not accessible.
     Gone,
 }
 
 /// What one direction of the network does to packets.
 #[derive(Clone, Default)]
 pub struct Link {
-    /// Microseconds on the way.
     pub delay: u16,
     /// Up to so many microseconds more, which changes slowly and keeps the order.
     pub jitter: u16,
@@ -171,9 +151,7 @@ pub struct Blackout {
 pub struct Event {
     /// After so many microseconds.
     pub at: u32,
-    /// To this side.
     pub side: usize,
-    /// What it is.
     pub what: What,
 }
 
@@ -182,7 +160,6 @@ pub struct Event {
 pub enum What {
     /// The user moves the QP to ERR.
     Error,
-    /// The QP is destroyed.
     Destroy,
     /// The region that the peer addresses is deregistered.
     RegionGone,
@@ -204,6 +181,12 @@ impl Scenario {
             blackouts: Vec::new(),
             events: Vec::new(),
         }
+    }
+}
+
+impl Default for Side {
+    fn default() -> Self {
+        Self::usual(0)
     }
 }
 

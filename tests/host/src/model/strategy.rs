@@ -64,20 +64,23 @@ prop_compose! {
     }
 }
 
-/// Any operation that asks the peer.
+/// The operations that ask the peer, the simplest first.
+pub const ASKING: [Operation; 10] = [
+    Operation::Send,
+    Operation::Write,
+    Operation::Read,
+    Operation::SendImm,
+    Operation::WriteImm,
+    Operation::FetchAdd,
+    Operation::CompareSwap,
+    Operation::AtomicWrite,
+    Operation::Flush,
+    Operation::SendInv,
+];
+
+/// Any of them.
 pub fn op() -> impl Strategy<Value = Operation> {
-    prop_oneof![
-        Just(Operation::Send),
-        Just(Operation::Write),
-        Just(Operation::Read),
-        Just(Operation::SendImm),
-        Just(Operation::WriteImm),
-        Just(Operation::FetchAdd),
-        Just(Operation::CompareSwap),
-        Just(Operation::AtomicWrite),
-        Just(Operation::Flush),
-        Just(Operation::SendInv),
-    ]
+    proptest::sample::select(&ASKING[..])
 }
 
 /// Any operation that asks no peer.

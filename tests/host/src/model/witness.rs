@@ -47,17 +47,12 @@ fn is_read_request(opcode: Opcode) -> bool {
 /// What a witness must know of the QP beside it.
 #[derive(Clone, Copy, Debug)]
 pub struct Standing {
-    /// The time.
     pub now: u64,
     /// How many requests are complete, in any way.
     pub retired: usize,
-    /// How many requests were posted.
     pub pushed: usize,
-    /// How often the ACK timeout ran out.
     pub timeouts: u64,
-    /// How many tail-loss probes it sent.
     pub probes: u64,
-    /// It is in SQD.
     pub draining: bool,
     /// Local memory is, or may be, gone, or a request was malformed: then the sender may repeat
     /// what is before it, to ask about it.
@@ -65,7 +60,7 @@ pub struct Standing {
 }
 
 /// The listener.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Witness {
     mtu: u64,
     side: Side,
@@ -103,17 +98,13 @@ pub struct Witness {
     quiet_until: u64,
     /// When `una` was sent last, or became the oldest.
     since: u64,
-    /// The timeouts known so far.
     timeouts: u64,
-    /// The probes known so far.
     pub probes: u64,
-    /// `una` was sent again.
     repeated: bool,
     /// Probes since `una` moved, anything new was sent, or the sender went back; and the last one.
     probed: (u32, u64),
     /// When SQD was complete.
     pub drained: bool,
-    /// How often the network failed.
     pub failures: u64,
     /// Both sides keep packets behind a gap: those that are missing are sent again alone.
     keeps: bool,
@@ -121,42 +112,18 @@ pub struct Witness {
     again: Option<u64>,
     /// Responses that came before an earlier one.
     early: BTreeSet<u64>,
-    /// What must never happen.
     pub violation: Option<String>,
 }
 
 impl Witness {
     /// Beside the requester of `side`.
     pub fn new(scenario: &Scenario, side: usize) -> Self {
-        let config = scenario.sides[side].clone();
         Self {
             mtu: u64::from(scenario.mtu),
             loose: (scenario.sides.iter()).any(|side| side.stuck != 0 || side.late != 0),
-            side: config,
-            una: 0,
-            sent: 0,
-            cursor: 0,
-            losses: Vec::new(),
-            disordered: Vec::new(),
-            answered: (0, 0),
-            retries: 0,
-            reports: 0,
-            unsure: false,
-            decided: false,
-            refusals: 0,
-            asked: false,
-            quiet_until: 0,
-            since: 0,
-            timeouts: 0,
-            probes: 0,
-            repeated: false,
-            probed: (0, 0),
-            drained: false,
-            failures: 0,
+            side: scenario.sides[side].clone(),
             keeps: scenario.sides.iter().all(|side| side.keeps),
-            again: None,
-            early: BTreeSet::new(),
-            violation: None,
+            ..Self::default()
         }
     }
 
@@ -306,12 +273,18 @@ impl Witness {
         } else if sequence > self.cursor && sequence != self.una {
             self.forbid(format!("{segment:?} leaves packets out"));
         }
+        self.cursor = sequence;
+        self.advances(sequence, psns, at.now);
+    }
+
+    /// The cursor moves over what was sent, if it was not behind that.
+    fn advances(&mut self, sequence: u64, psns: u64, now: u64) {
         if (sequence..sequence + psns).contains(&self.una) {
             self.asked = true;
-            self.since = at.now;
+            self.since = now;
             self.repeated |= sequence < self.sent;
         }
-        self.cursor = sequence + psns;
+        self.cursor = self.cursor.max(sequence + psns);
         self.sent = self.sent.max(self.cursor);
     }
 
@@ -329,13 +302,7 @@ impl Witness {
             self.forbid(format!("packet {sequence} is sent again for no reason"));
         }
         self.again = Some(sequence + psns);
-        if (sequence..sequence + psns).contains(&self.una) {
-            self.asked = true;
-            self.since = at.now;
-            self.repeated = true;
-        }
-        self.cursor = self.cursor.max(sequence + psns);
-        self.sent = self.sent.max(self.cursor);
+        self.advances(sequence, psns, at.now);
     }
 
     /// The sender sends a packet again, to learn what the peer has.

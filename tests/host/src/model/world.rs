@@ -40,7 +40,6 @@ enum Action {
 /// A completion of the send queue as its user sees it, and what the peer had done by then.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
-    /// When, in nanoseconds.
     pub at: u64,
     /// Bytes that had been written to the region of the peer.
     pub written: u64,
@@ -50,17 +49,11 @@ pub struct Seen {
 
 /// A run.
 pub struct World {
-    /// What it is made of.
     pub scenario: Scenario,
-    /// What the sides want.
     pub plans: [Plan; 2],
-    /// The QPs.
     pub endpoints: [Endpoint; 2],
-    /// What is between them.
     pub network: Network,
-    /// Who listens beside each requester.
     pub witnesses: [Witness; 2],
-    /// The time in nanoseconds.
     pub now: u64,
     /// For each completion of the send queues, what the peer had done.
     pub seen: [Vec<Seen>; 2],

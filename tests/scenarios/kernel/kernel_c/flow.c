@@ -14,6 +14,7 @@
 #define HEAD 8
 #define BATCH 4
 #define INLINE_MOST 60
+#define SHARED_MOST 2000
 
 struct flow;
 
@@ -27,6 +28,8 @@ struct slot {
 
 struct flow {
 	struct test *t;
+	/* Those that run at once. */
+	struct flows *all;
 	struct run run;
 	struct room *out, *in;
 	struct slot *sends, *recvs;
@@ -165,7 +168,35 @@ static int give_receive(struct flow *f, struct slot *s)
 	};
 	struct ib_recv_wr wr = { .wr_cqe = &s->cqe, .sg_list = &sge, .num_sge = 1 };
 
+	if (f->run.to->pool)
+		return ib_post_srq_recv(f->run.to->pool->srq, &wr, NULL);
 	return ib_post_recv(f->run.to->qp, &wr, NULL);
+}
+
+static int give_all(void *arg)
+{
+	struct flow *f = arg;
+	int err = 0;
+
+	for (u32 i = 0; i < f->run.depth && !err; i++)
+		err = give_receive(f, &f->recvs[i]);
+	return err;
+}
+
+/* What a test has run. A poller may still be about to leave one until the queues have gone. */
+struct flows {
+	struct list_head list;
+	int count;
+	struct flow flow[];
+};
+
+/* Whose message it is: a receive that several share is not that of its flow. */
+static struct flow *flow_of(struct flows *all, const struct ib_wc *wc)
+{
+	for (int i = 0; i < all->count; i++)
+		if (all->flow[i].run.to && all->flow[i].run.to->qp == wc->qp)
+			return &all->flow[i];
+	return NULL;
 }
 
 static void check_message(struct flow *f, const u8 *mem, const struct ib_wc *wc)
@@ -204,26 +235,28 @@ static void check_message(struct flow *f, const u8 *mem, const struct ib_wc *wc)
 static void on_received(struct ib_cq *cq, struct ib_wc *wc)
 {
 	struct slot *s = container_of(wc->wr_cqe, struct slot, cqe);
-	struct flow *f = s->flow;
+	struct flow *given = s->flow, *f;
 	unsigned long flags;
+	u8 *mem = given->in->mem + s->at + given->head;
 	u32 seq;
 	int err;
 
-	if (!on_completion(f->t, cq, false))
+	if (!on_completion(given->t, cq, false))
 		return;
-	if (wc->status) {
-		if (!READ_ONCE(f->ended))
-			fail(f->t, "a receive: status %d", wc->status);
+	f = flow_of(given->all, wc);
+	if (wc->status || !f) {
+		if (!READ_ONCE(given->ended))
+			fail(given->t, "a receive: status %d", wc->status);
 		return;
 	}
-	check_message(f, f->in->mem + s->at + f->head, wc);
-	seq = ((u32 *)(f->in->mem + s->at + f->head))[0];
+	check_message(f, mem, wc);
+	seq = ((u32 *)mem)[0];
 	lock_to_post(&f->lock, &flags);
 	/* Reliable messages come in the order in which they were sent. */
 	if (f->run.to->kind == IB_QPT_RC && seq != f->arrived)
 		fail(f->t, "message %u came for %u", seq, f->arrived);
 	f->arrived++;
-	err = f->ended ? 0 : give_receive(f, s);
+	err = READ_ONCE(given->ended) ? 0 : give_receive(given, s);
 	if (err)
 		fail(f->t, "posting a receive again: error %d", err);
 	unlock_posted(&f->lock, &flags);
@@ -238,13 +271,6 @@ static void stop_flow(struct flow *f)
 	spin_unlock_irqrestore(&f->lock, flags);
 	stop_poster(&f->poster);
 }
-
-/* What a test has run. A poller may still be about to leave one until the queues have gone. */
-struct flows {
-	struct list_head list;
-	int count;
-	struct flow flow[];
-};
 
 void free_flows(struct test *t)
 {
@@ -276,14 +302,16 @@ static int make_slots(struct flow *f, struct slot **slots, struct room **room, s
 	return 0;
 }
 
-static int start_flow(struct flow *f, struct test *t, const struct run *run)
+static int start_flow(struct flow *f, struct test *t, struct flows *all, const struct run *run)
 {
 	int err;
 
 	f->t = t;
+	f->all = all;
 	f->run = *run;
 	f->head = run->to->kind == IB_QPT_UD ? GRH_BYTES : 0;
-	f->stride = ALIGN(run->size + GRH_BYTES, 64);
+	/* Receives that several share hold what each of them sends. */
+	f->stride = ALIGN((run->to->pool ? SHARED_MOST : run->size) + GRH_BYTES, 64);
 	spin_lock_init(&f->lock);
 	set_up_poster(&f->poster, run->context, post_more);
 	f->seen = bitmap_zalloc(run->messages, GFP_KERNEL);
@@ -291,11 +319,8 @@ static int start_flow(struct flow *f, struct test *t, const struct run *run)
 		return -ENOMEM;
 	err = make_slots(f, &f->sends, &f->out, run->from, on_sent, run->depth) ?:
 	      make_slots(f, &f->recvs, &f->in, run->to, on_received, run->depth);
-	if (err)
-		return err;
-	for (u32 i = 0; i < run->depth && !err; i++)
-		err = give_receive(f, &f->recvs[i]);
-	return err;
+	/* A handler has nothing to handle yet. */
+	return err ?: run_in(t, run->context == IN_HANDLER ? IN_TASK : run->context, give_all, f);
 }
 
 static bool all_done(struct flow *f, int count)
@@ -424,7 +449,7 @@ int run_flows(struct test *t, const struct run *runs, int count)
 	all->count = count;
 	list_add(&all->list, &t->flows);
 	for (started = 0; started < count && !err; started++)
-		err = start_flow(&all->flow[started], t, &runs[started]);
+		err = start_flow(&all->flow[started], t, all, &runs[started]);
 	if (!err)
 		err = drive(t, all->flow, count);
 	else

@@ -53,8 +53,21 @@ enum context {
 
 extern const char *const context_names[CONTEXTS];
 
+struct test;
+
+struct kuser_case {
+	const char *name;
+	int (*run)(struct test *t);
+	/* What sets cases apart that are one function. */
+	enum ib_qp_type kind;
+	enum context context;
+	enum way way;
+	enum ib_wr_opcode opcode;
+};
+
 /* One run of a case. */
 struct test {
+	const struct kuser_case *how;
 	struct place place[SIDES];
 	/* Where single work requests are posted: not in a handler. */
 	enum context context;
@@ -254,12 +267,14 @@ struct scene {
 		    IB_ACCESS_REMOTE_ATOMIC)
 
 int set_scene(struct test *t, struct scene *s, const struct wish *wish, u32 size, int access);
+int beside(struct scene *s, struct scene *other, enum ib_qp_type kind);
 struct ib_sge near_piece(struct scene *s, u32 at, u32 len);
 struct ib_rdma_wr reach(struct scene *s, enum ib_wr_opcode opcode, struct ib_sge *sge, u64 at);
 struct ib_atomic_wr reach_word(struct scene *s, struct ib_sge *sge, u64 at);
 int touch(struct scene *s, enum ib_wr_opcode opcode, u32 len, u64 addr, u32 key);
 int touch_all(struct scene *s, enum ib_wr_opcode opcode);
 bool is_guarded(struct room *room, u32 from, u32 to);
+bool holds(struct room *room, u32 at, u32 len, u32 seed);
 
 /* pool.c */
 struct pool *make_pool(struct test *t, int side, u32 receives);
@@ -278,11 +293,6 @@ int run_flow(struct test *t, const struct run *run);
 int run_flows(struct test *t, const struct run *runs, int count);
 
 /* The cases. */
-struct kuser_case {
-	const char *name;
-	int (*run)(struct test *t);
-};
-
 extern const struct kuser_case posting_cases[], polling_cases[], queue_cases[];
 extern const struct kuser_case operation_cases[], registration_cases[];
 extern const struct kuser_case list_cases[], misuse_cases[], shared_cases[];

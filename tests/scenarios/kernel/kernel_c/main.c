@@ -186,6 +186,7 @@ static int run_set(const char *text, const struct kernel_param *param)
 		mutex_unlock(&running);
 		return err;
 	}
+	t->how = c;
 	t->lossy = !strcmp(loss, "lossy");
 	t->defers = t->place[0].dev->ops.driver_id == RDMA_DRIVER_RXE ||
 		    t->place[1].dev->ops.driver_id == RDMA_DRIVER_RXE;

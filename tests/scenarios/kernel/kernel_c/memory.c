@@ -166,6 +166,18 @@ int set_scene(struct test *t, struct scene *s, const struct wish *wish, u32 size
 	return status ? fail(t, "registering: status %d", status) : 0;
 }
 
+/* Another pair of the same domains, with the same memory. */
+int beside(struct scene *s, struct scene *other, enum ib_qp_type kind)
+{
+	struct wish wish = { .kind = kind, .way = BY_SOFTIRQ, .mate = s->a };
+
+	*other = *s;
+	other->a = make_end(s->a->t, 0, &wish);
+	wish.mate = s->b;
+	other->b = other->a ? make_end(s->a->t, 1, &wish) : NULL;
+	return other->b ? connect(other->a, other->b, &wish) : -EIO;
+}
+
 struct ib_sge near_piece(struct scene *s, u32 at, u32 len)
 {
 	return (struct ib_sge) {
@@ -200,6 +212,13 @@ int touch(struct scene *s, enum ib_wr_opcode opcode, u32 len, u64 addr, u32 key)
 bool is_guarded(struct room *room, u32 from, u32 to)
 {
 	return !memchr_inv(room->mem + from, GUARD, to - from);
+}
+
+/* That a room has these bytes there, and was written nowhere else. */
+bool holds(struct room *room, u32 at, u32 len, u32 seed)
+{
+	return differs(room->mem + at, len, seed) < 0 && is_guarded(room, 0, at) &&
+	       is_guarded(room, at + len, room->size);
 }
 
 /* As reach(), for the word there. */

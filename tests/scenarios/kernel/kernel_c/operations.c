@@ -44,14 +44,15 @@ static int check_immediate(struct test *t, struct waiter *w, u32 imm, u32 len)
 	return 0;
 }
 
-static int write_one(struct test *t, struct scene *s, u32 i, u32 len)
+/* A WRITE, with immediate data every second time, or a READ. */
+static int move_one(struct test *t, struct scene *s, u32 i, u32 len)
 {
-	u32 at = 64 + i % 9;
-	bool imm = i % 2;
+	bool reads = t->how->opcode == IB_WR_RDMA_READ, imm = !reads && i % 2;
+	struct room *from = reads ? s->far : s->near, *to = reads ? s->near : s->far;
+	u32 at = 64 + i % 9, from_at = reads ? at : 0, to_at = reads ? 0 : at;
 	struct unaligned_list list;
 	struct ib_sge *sge = begin_at(&list, i);
-	enum ib_wr_opcode opcode = imm ? IB_WR_RDMA_WRITE_WITH_IMM : IB_WR_RDMA_WRITE;
-	struct ib_rdma_wr wr = reach(s, opcode, sge, at);
+	struct ib_rdma_wr wr = reach(s, imm ? IB_WR_RDMA_WRITE_WITH_IMM : t->how->opcode, sge, at);
 	struct waiter *done, *came = imm ? post_receive(s->b, NULL, 0, 0) : NULL;
 	int status;
 
@@ -59,45 +60,20 @@ static int write_one(struct test *t, struct scene *s, u32 i, u32 len)
 		return -EIO;
 	wr.wr.num_sge = cut(s, sge, len, 1 + i % PIECES);
 	wr.wr.ex.imm_data = cpu_to_be32(i);
-	fill(s->near->mem, len, i);
-	memset(s->far->mem, GUARD, SIZE);
+	memset(to->mem, GUARD, SIZE);
+	fill(from->mem + from_at, len, i);
 	done = post(s->a, &wr.wr);
 	status = finish(done);
-	if (status || done->wc.opcode != IB_WC_RDMA_WRITE)
-		return fail(t, "a WRITE of %u bytes: status %d", len, status);
-	if (differs(s->far->mem + at, len, i) >= 0)
-		return fail(t, "a WRITE of %u bytes: byte %d is wrong", len,
-			    differs(s->far->mem + at, len, i));
-	if (!is_guarded(s->far, 0, at) || !is_guarded(s->far, at + len, SIZE))
-		return fail(t, "a WRITE of %u bytes: others were written as well", len);
+	if (status || done->wc.opcode != (reads ? IB_WC_RDMA_READ : IB_WC_RDMA_WRITE))
+		return fail(t, "%u bytes: status %d", len, status);
+	if (!holds(to, to_at, len, i))
+		return fail(t, "%u bytes: byte %d is wrong, or others were written", len,
+			    differs(to->mem + to_at, len, i));
 	return imm ? check_immediate(t, came, i, len) : 0;
 }
 
-static int read_one(struct test *t, struct scene *s, u32 i, u32 len)
-{
-	u32 at = 64 + i % 9;
-	struct unaligned_list list;
-	struct ib_sge *sge = begin_at(&list, i);
-	struct ib_rdma_wr wr = reach(s, IB_WR_RDMA_READ, sge, at);
-	struct waiter *done;
-	int status;
-
-	wr.wr.num_sge = cut(s, sge, len, 1 + i % PIECES);
-	memset(s->near->mem, GUARD, SIZE);
-	fill(s->far->mem + at, len, i);
-	done = post(s->a, &wr.wr);
-	status = finish(done);
-	if (status || done->wc.opcode != IB_WC_RDMA_READ)
-		return fail(t, "a READ of %u bytes: status %d", len, status);
-	if (differs(s->near->mem, len, i) >= 0)
-		return fail(t, "a READ of %u bytes: byte %d is wrong", len,
-			    differs(s->near->mem, len, i));
-	return is_guarded(s->near, len, SIZE) ? 0 :
-	       fail(t, "a READ of %u bytes: others were written as well", len);
-}
-
 /* Each length twice from each context. */
-static int move(struct test *t, int (*one)(struct test *, struct scene *, u32, u32))
+static int move(struct test *t)
 {
 	struct scene s;
 	u32 i = 0;
@@ -106,20 +82,10 @@ static int move(struct test *t, int (*one)(struct test *, struct scene *, u32, u
 		return -EIO;
 	for (t->context = IN_TASK; t->context < IN_HANDLER; t->context++)
 		for (int k = 0; k < 2 * ARRAY_SIZE(lengths); k++, i++)
-			if (one(t, &s, i, lengths[k / 2]))
+			if (move_one(t, &s, i, lengths[k / 2]))
 				return came_from(t);
 	note(t, "%u of them", i);
 	return 0;
-}
-
-static int write(struct test *t)
-{
-	return move(t, write_one);
-}
-
-static int read(struct test *t)
-{
-	return move(t, read_one);
 }
 
 struct taking {
@@ -166,8 +132,7 @@ static int inline_write(struct test *t)
 		err = run_in(t, i % IN_HANDLER, post_and_spoil, &taking);
 		if (err || finish(done))
 			return fail(t, "%u bytes inline: error %d", len, err);
-		if (differs(s.far->mem + 100, len, i) >= 0 || !is_guarded(s.far, 0, 100) ||
-		    !is_guarded(s.far, 100 + len, PAGE_SIZE))
+		if (!holds(s.far, 100, len, i))
 			return fail(t, "%u bytes inline came as others", len);
 		if (came && check_immediate(t, came, i, len))
 			return -EIO;
@@ -337,8 +302,8 @@ static int from_completion(struct test *t)
 }
 
 const struct kuser_case operation_cases[] = {
-	{ "write", write },
-	{ "read", read },
+	{ "write", move, .opcode = IB_WR_RDMA_WRITE },
+	{ "read", move, .opcode = IB_WR_RDMA_READ },
 	{ "inline-write", inline_write },
 	{ "ordered", ordered },
 	{ "one-sided-from-completion", from_completion },

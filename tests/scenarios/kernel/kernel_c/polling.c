@@ -6,37 +6,12 @@
 #include <linux/sched.h>
 #include "kuser.h"
 
-static int poll_by(struct test *t, enum way way)
+static int poll(struct test *t)
 {
-	struct wish wish = { .kind = IB_QPT_RC, .way = way, .inline_data = 64 };
+	struct wish wish = { .kind = IB_QPT_RC, .way = t->how->way, .inline_data = 64 };
 	struct run run = { .context = IN_TASK, .messages = 100, .depth = 16, .size = 1500 };
 
 	return make_pair(t, &wish, &run.from, &run.to) ?: run_flow(t, &run);
-}
-
-static int direct(struct test *t)
-{
-	return poll_by(t, BY_DIRECT);
-}
-
-static int softirq(struct test *t)
-{
-	return poll_by(t, BY_SOFTIRQ);
-}
-
-static int workqueue(struct test *t)
-{
-	return poll_by(t, BY_WORKQUEUE);
-}
-
-static int unbound(struct test *t)
-{
-	return poll_by(t, BY_UNBOUND);
-}
-
-static int by_hand(struct test *t)
-{
-	return poll_by(t, BY_HAND);
 }
 
 /* ib_core moderates by what it measures; the scenario has switched that on. */
@@ -84,16 +59,31 @@ static int moderated(struct test *t)
 	return events ? 0 : fail(t, "no event");
 }
 
-static int send_solicited(struct end *a, struct room *out, bool solicited)
+static int send_solicited(struct scene *s, bool solicited)
 {
-	struct ib_sge sge = { .addr = out->addr, .length = 8, .lkey = a->pd->local_dma_lkey };
+	struct ib_sge sge = near_piece(s, 0, 8);
 	struct ib_send_wr wr = {
 		.opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1,
 		.send_flags = solicited ? IB_SEND_SOLICITED : 0,
 	};
-	int status = act(a, &wr);
+	int status = act(s->a, &wr);
 
-	return status ? fail(a->t, "a SEND: status %d", status) : 0;
+	return status ? fail(s->a->t, "a SEND: status %d", status) : 0;
+}
+
+/* A pair polled by hand, whose far end has so many receives of 8 bytes. */
+static int set_receives(struct test *t, struct scene *s, struct waiter **w, int count)
+{
+	struct wish wish = { .kind = IB_QPT_RC, .way = BY_HAND };
+
+	if (set_scene(t, s, &wish, 8 * count, 0))
+		return -EIO;
+	for (int i = 0; i < count; i++) {
+		w[i] = post_receive(s->b, s->far, i * 8, 8);
+		if (!w[i])
+			return -EIO;
+	}
+	return 0;
 }
 
 /* Polls what a queue has, as its handler would. */
@@ -121,33 +111,22 @@ static bool is_calm(struct queue *q)
 /* What arming says and does, step by step. */
 static int arming(struct test *t)
 {
-	struct wish wish = { .kind = IB_QPT_RC, .way = BY_HAND };
 	enum ib_cq_notify_flags next = IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS;
 	struct waiter *w[4];
-	struct room *out, *in;
-	struct end *a, *b;
+	struct scene s;
 	struct queue *q;
 	int said;
 
-	if (make_pair(t, &wish, &a, &b))
+	if (set_receives(t, &s, w, ARRAY_SIZE(w)))
 		return -EIO;
-	q = b->recvs;
+	q = s.b->recvs;
 	q->rearms = false;
-	out = make_room(a, 8);
-	in = make_room(b, 64);
-	if (!out || !in)
-		return -EIO;
-	for (int i = 0; i < ARRAY_SIZE(w); i++) {
-		w[i] = post_receive(b, in, i * 16, 8);
-		if (!w[i])
-			return -EIO;
-	}
 	/* It has been armed when it was made: one completion, one event. */
-	if (send_solicited(a, out, false) || finish(w[0]) ||
+	if (send_solicited(&s, false) || finish(w[0]) ||
 	    !wait_for(t, atomic_read(&q->events) == 1) || !is_calm(q))
 		return fail(t, "%d events for the first completion", atomic_read(&q->events));
 	/* Without arming a completion raises none; who arms is told that he has missed it. */
-	if (send_solicited(a, out, false))
+	if (send_solicited(&s, false))
 		return -EIO;
 	said = ib_req_notify_cq(q->cq, next);
 	if (said <= 0)
@@ -159,7 +138,7 @@ static int arming(struct test *t)
 	said = ib_req_notify_cq(q->cq, next);
 	if (said)
 		return fail(t, "arming an empty queue said %d", said);
-	if (send_solicited(a, out, false) || finish(w[2]) ||
+	if (send_solicited(&s, false) || finish(w[2]) ||
 	    !wait_for(t, atomic_read(&q->events) >= 2) || !is_calm(q))
 		return fail(t, "no event for an armed queue");
 	/* Only a solicited completion counts: both are found when its event comes. */
@@ -167,14 +146,14 @@ static int arming(struct test *t)
 	if (said)
 		return fail(t, "arming for solicited ones said %d", said);
 	said = atomic_read(&q->events);
-	if (send_solicited(a, out, false))
+	if (send_solicited(&s, false))
 		return -EIO;
-	w[2] = post_receive(b, in, 32, 8);
+	w[2] = post_receive(s.b, s.far, 16, 8);
 	if (!w[2])
 		return -EIO;
 	if (atomic_read(&q->events) != said || is_done(w[3]))
 		return fail(t, "an event for a completion that was not solicited");
-	if (send_solicited(a, out, true) || finish(w[2]) || finish(w[3]))
+	if (send_solicited(&s, true) || finish(w[2]) || finish(w[3]))
 		return fail(t, "no event for a solicited completion");
 	note(t, "%d events", atomic_read(&q->events));
 	return atomic_read(&q->events) == said + 1 ? 0 : fail(t, "%d events more instead of one",
@@ -184,33 +163,23 @@ static int arming(struct test *t)
 /* Polling by hand in one task, while the handler of the queue polls as well. */
 static int polled_twice(struct test *t)
 {
-	struct wish wish = { .kind = IB_QPT_RC, .way = BY_HAND };
-	struct room *out, *in;
 	struct waiter *w[32];
-	struct end *a, *b;
+	struct scene s;
+	int taken;
 
-	if (make_pair(t, &wish, &a, &b))
-		return -EIO;
-	out = make_room(a, 8);
-	in = make_room(b, 8 * ARRAY_SIZE(w));
-	if (!out || !in)
+	if (set_receives(t, &s, w, ARRAY_SIZE(w)))
 		return -EIO;
 	for (int i = 0; i < ARRAY_SIZE(w); i++) {
-		w[i] = post_receive(b, in, i * 8, 8);
-		if (!w[i])
+		if (send_solicited(&s, false))
 			return -EIO;
-	}
-	for (int i = 0; i < ARRAY_SIZE(w); i++) {
-		if (send_solicited(a, out, false))
-			return -EIO;
-		take_some(b->recvs);
+		take_some(s.b->recvs);
 	}
 	for (int i = 0; i < ARRAY_SIZE(w); i++)
 		if (finish(w[i]))
 			return -EIO;
-	note(t, "%d completions", atomic_read(&b->recvs->taken));
-	return atomic_read(&b->recvs->taken) == ARRAY_SIZE(w) ? 0 :
-	       fail(t, "%d completions", atomic_read(&b->recvs->taken));
+	taken = atomic_read(&s.b->recvs->taken);
+	note(t, "%d completions", taken);
+	return taken == ARRAY_SIZE(w) ? 0 : fail(t, "%d completions", taken);
 }
 
 /*
@@ -317,11 +286,11 @@ static int freed_while_polled(struct test *t)
 }
 
 const struct kuser_case polling_cases[] = {
-	{ "poll-direct", direct },
-	{ "poll-softirq", softirq },
-	{ "poll-workqueue", workqueue },
-	{ "poll-unbound-workqueue", unbound },
-	{ "poll-by-hand", by_hand },
+	{ "poll-direct", poll, .way = BY_DIRECT },
+	{ "poll-softirq", poll, .way = BY_SOFTIRQ },
+	{ "poll-workqueue", poll, .way = BY_WORKQUEUE },
+	{ "poll-unbound-workqueue", poll, .way = BY_UNBOUND },
+	{ "poll-by-hand", poll, .way = BY_HAND },
 	{ "poll-by-two", polled_twice },
 	{ "arming", arming },
 	{ "moderated", moderated },

@@ -20,29 +20,9 @@ static int post_in(struct test *t, enum ib_qp_type kind, enum context context, e
 	return make_pair(t, &wish, &run.from, &run.to) ?: run_flow(t, &run);
 }
 
-static int rc_task(struct test *t)
+static int one_context(struct test *t)
 {
-	return post_in(t, IB_QPT_RC, IN_TASK, BY_WORKQUEUE);
-}
-
-static int rc_timer(struct test *t)
-{
-	return post_in(t, IB_QPT_RC, IN_TIMER, BY_SOFTIRQ);
-}
-
-static int rc_tasklet(struct test *t)
-{
-	return post_in(t, IB_QPT_RC, IN_TASKLET, BY_SOFTIRQ);
-}
-
-static int rc_work(struct test *t)
-{
-	return post_in(t, IB_QPT_RC, IN_WORK, BY_UNBOUND);
-}
-
-static int rc_irq(struct test *t)
-{
-	return post_in(t, IB_QPT_RC, IN_IRQ, BY_SOFTIRQ);
+	return post_in(t, t->how->kind, t->how->context, t->how->way);
 }
 
 static int rc_handler(struct test *t)
@@ -51,23 +31,13 @@ static int rc_handler(struct test *t)
 	       post_in(t, IB_QPT_RC, IN_HANDLER, BY_SOFTIRQ);
 }
 
-static int every_context(struct test *t, enum ib_qp_type kind)
+static int every_context(struct test *t)
 {
 	int err = 0;
 
 	for (int context = 0; context < CONTEXTS && !err; context++)
-		err = post_in(t, kind, context, context % 2 ? BY_SOFTIRQ : BY_HAND);
+		err = post_in(t, t->how->kind, context, context % 2 ? BY_SOFTIRQ : BY_HAND);
 	return err;
-}
-
-static int uc(struct test *t)
-{
-	return every_context(t, IB_QPT_UC);
-}
-
-static int ud(struct test *t)
-{
-	return every_context(t, IB_QPT_UD);
 }
 
 /* Six pairs at once, each from another context, on one completion queue for each side. */
@@ -103,41 +73,34 @@ static int handles(struct test *t)
 	struct wish wish = { .kind = IB_QPT_UD, .way = BY_SOFTIRQ };
 	struct rdma_ah_attr attr;
 	static DEFINE_SPINLOCK(lock);
-	struct room *out, *in;
 	struct waiter *w[20];
-	struct end *a, *b;
+	struct scene s;
 	int came = 0;
 
-	if (make_pair(t, &wish, &a, &b))
-		return -EIO;
-	out = make_room(a, 512);
-	in = make_room(b, 512 + GRH_BYTES);
-	if (!out || !in)
+	if (set_scene(t, &s, &wish, 512 + GRH_BYTES, 0))
 		return -EIO;
 	for (int i = 0; i < ARRAY_SIZE(w); i++) {
-		struct ib_sge sge = {
-			.addr = out->addr, .length = 500, .lkey = a->pd->local_dma_lkey,
-		};
+		struct ib_sge sge = near_piece(&s, 0, 500);
 		struct ib_ud_wr wr = {
 			.wr.sg_list = &sge, .wr.num_sge = 1, .wr.opcode = IB_WR_SEND,
-			.remote_qpn = b->qp->qp_num, .remote_qkey = QKEY,
+			.remote_qpn = s.b->qp->qp_num, .remote_qkey = QKEY,
 		};
 		unsigned long flags;
 		struct ib_ah *ah;
 		int status;
 
-		w[i] = post_receive(b, in, 0, in->size);
+		w[i] = post_receive(s.b, s.far, 0, s.far->size);
 		if (!w[i])
 			return -EIO;
-		fill(out->mem, 500, i);
-		fill_ah(a, b, &attr);
+		fill(s.near->mem, 500, i);
+		fill_ah(s.a, s.b, &attr);
 		lock_to_post(&lock, &flags);
-		ah = rdma_create_ah(a->pd, &attr, 0);
+		ah = rdma_create_ah(s.a->pd, &attr, 0);
 		unlock_posted(&lock, &flags);
 		if (IS_ERR(ah))
 			return fail(t, "an address handle: error %ld", PTR_ERR(ah));
 		wr.ah = ah;
-		status = act(a, &wr.wr);
+		status = act(s.a, &wr.wr);
 		lock_to_post(&lock, &flags);
 		rdma_destroy_ah(ah, 0);
 		unlock_posted(&lock, &flags);
@@ -150,7 +113,7 @@ static int handles(struct test *t)
 		if (status || w[i]->wc.byte_len != 500 + GRH_BYTES)
 			return fail(t, "datagram %d: status %d, %u bytes", i, status,
 				    w[i]->wc.byte_len);
-		if (differs(in->mem + GRH_BYTES, 500, i) >= 0)
+		if (differs(s.far->mem + GRH_BYTES, 500, i) >= 0)
 			return fail(t, "datagram %d: wrong bytes", i);
 	}
 	for (int i = 0; i < ARRAY_SIZE(w); i++) {
@@ -164,14 +127,14 @@ static int handles(struct test *t)
 }
 
 const struct kuser_case posting_cases[] = {
-	{ "rc-from-task", rc_task },
-	{ "rc-from-timer", rc_timer },
-	{ "rc-from-tasklet", rc_tasklet },
-	{ "rc-from-workqueue", rc_work },
-	{ "rc-from-hard-interrupt", rc_irq },
+	{ "rc-from-task", one_context, IB_QPT_RC, IN_TASK, BY_WORKQUEUE },
+	{ "rc-from-timer", one_context, IB_QPT_RC, IN_TIMER, BY_SOFTIRQ },
+	{ "rc-from-tasklet", one_context, IB_QPT_RC, IN_TASKLET, BY_SOFTIRQ },
+	{ "rc-from-workqueue", one_context, IB_QPT_RC, IN_WORK, BY_UNBOUND },
+	{ "rc-from-hard-interrupt", one_context, IB_QPT_RC, IN_IRQ, BY_SOFTIRQ },
 	{ "rc-from-completion", rc_handler },
-	{ "uc-from-anywhere", uc },
-	{ "ud-from-anywhere", ud },
+	{ "uc-from-anywhere", every_context, IB_QPT_UC },
+	{ "ud-from-anywhere", every_context, IB_QPT_UD },
 	{ "crowd", crowd },
 	{ "address-handles", handles },
 	{}

@@ -93,11 +93,10 @@ static int again(struct test *t)
 		memset(s.far->mem, GUARD, 4096);
 		fill(s.near->mem, 1000, i);
 		status = touch(&s, IB_WR_RDMA_WRITE, 1000, s.r->mr->iova, s.r->mr->rkey);
-		if (status || differs(s.far->mem + at, 1000, i) >= 0)
-			return fail(t, "registered again, %u: status %d, byte %d is wrong", i,
-				    status, differs(s.far->mem + at, 1000, i));
-		if (!is_guarded(s.far, 0, at) || !is_guarded(s.far, at + 1000, 4096))
-			return fail(t, "the list of before was written, %u", i);
+		if (status || !holds(s.far, at, 1000, i))
+			return fail(t, "registered again, %u: status %d, byte %d is wrong, or "
+				    "the list of before was written", i, status,
+				    differs(s.far->mem + at, 1000, i));
 	}
 	note(t, "%u times", AGAIN);
 	return 0;
@@ -201,8 +200,7 @@ static int addresses(struct test *t)
 		memset(s.far->mem, GUARD, PAGE_SIZE);
 		if (touch(&s, IB_WR_RDMA_WRITE, 3900, bases[i] + 100, s.r->mr->rkey))
 			return fail(t, "a WRITE to %llx", bases[i] + 100);
-		if (differs(s.far->mem + 100, 3900, i) >= 0 || !is_guarded(s.far, 0, 100) ||
-		    !is_guarded(s.far, 4000, PAGE_SIZE))
+		if (!holds(s.far, 100, 3900, i))
 			return fail(t, "wrong bytes by %llx", bases[i]);
 		if (invalidate(s.b, s.r->mr->rkey))
 			return fail(t, "invalidating");
@@ -268,18 +266,12 @@ static int by_owner(struct test *t)
 /* One queue pair of a domain registers, the peer of another uses it, a third invalidates. */
 static int in_domain(struct test *t)
 {
-	struct wish wish = { .kind = IB_QPT_RC, .way = BY_SOFTIRQ };
 	struct scene s, other;
 
 	if (set_scene(t, &s, NULL, PAGE_SIZE, ALL_RIGHTS))
 		return -EIO;
 	for (int i = 0; i < 2; i++) {
-		other = s;
-		wish.mate = s.a;
-		other.a = make_end(t, 0, &wish);
-		wish.mate = s.b;
-		other.b = other.a ? make_end(t, 1, &wish) : NULL;
-		if (!other.b || connect(other.a, other.b, &wish))
+		if (beside(&s, &other, IB_QPT_RC))
 			return -EIO;
 		fill(s.near->mem, 100, i);
 		if (touch(&other, IB_WR_RDMA_WRITE, 100, s.r->mr->iova, s.r->mr->rkey) ||

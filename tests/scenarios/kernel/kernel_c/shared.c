@@ -1,196 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Receives that queue pairs share: from every context, full, when one has ended. */
-#include <linux/delay.h>
 #include "kuser.h"
 
-#define SHARERS 3
-#define ROUNDS 15
-#define CHAIN 6
-#define RECEIVES 40
-#define ROOM 2048
-
-struct share;
-
-struct ticket {
-	struct ib_cqe cqe;
-	struct share *share;
-	u32 at;
-};
-
-/* Messages of several pairs, with one queue for what comes. */
-struct share {
-	struct test *t;
-	struct pool *pool;
-	struct end *a[SHARERS], *b[SHARERS];
-	struct room *out[SHARERS], *in;
-	struct ticket tickets[RECEIVES];
-	/* The message that each waits for. */
-	u32 next[SHARERS];
-	atomic_t arrived;
-	spinlock_t lock;
-};
-
-static u32 length_of(u32 which, u32 seq)
-{
-	return 1 + (which * 331 + seq * 977) % (ROOM - 1);
-}
-
-static int give(struct ticket *k)
-{
-	struct ib_sge sge = {
-		.addr = k->share->in->addr + k->at,
-		.length = ROOM,
-		.lkey = k->share->pool->pd->local_dma_lkey,
-	};
-	struct ib_recv_wr wr = { .wr_cqe = &k->cqe, .sg_list = &sge, .num_sge = 1 };
-
-	return ib_post_srq_recv(k->share->pool->srq, &wr, NULL);
-}
-
-static void on_shared(struct ib_cq *cq, struct ib_wc *wc)
-{
-	struct ticket *k = container_of(wc->wr_cqe, struct ticket, cqe);
-	struct share *s = k->share;
-	unsigned long flags;
-	u32 which, seq;
-	int err;
-
-	if (!on_completion(s->t, cq, false))
-		return;
-	seq = be32_to_cpu(wc->ex.imm_data);
-	for (which = 0; which < SHARERS && s->b[which]->qp != wc->qp; which++)
-		;
-	if (wc->status || which == SHARERS || !(wc->wc_flags & IB_WC_WITH_IMM)) {
-		fail(s->t, "a receive: status %d, of queue pair %u", wc->status, which);
-		return;
-	}
-	if (wc->byte_len != length_of(which, seq) ||
-	    differs(s->in->mem + k->at, wc->byte_len, which * 1000 + seq) >= 0)
-		fail(s->t, "message %u of pair %u: %u bytes, or wrong ones", seq, which,
-		     wc->byte_len);
-	lock_to_post(&s->lock, &flags);
-	/* The messages of a pair come in order, whichever receives they take. */
-	if (seq != s->next[which])
-		fail(s->t, "message %u of pair %u came for %u", seq, which, s->next[which]);
-	s->next[which]++;
-	err = give(k);
-	unlock_posted(&s->lock, &flags);
-	if (err)
-		fail(s->t, "posting a receive again: error %d", err);
-	atomic_inc(&s->arrived);
-}
-
-/* Some of the tickets, in one of the contexts. */
-struct share_part {
-	struct share *s;
-	int from, to;
-};
-
-static int give_part(void *arg)
-{
-	struct share_part *part = arg;
-	int err = 0;
-
-	for (int i = part->from; i < part->to && !err; i++)
-		err = give(&part->s->tickets[i]);
-	return err;
-}
-
-/* Some messages of a pair in one list; the last one reports. */
-static int send_chain(struct share *s, u32 which, u32 from)
-{
-	struct ib_send_wr wr[CHAIN] = {};
-	struct ib_sge sge[CHAIN];
-	struct waiter *w;
-	int status;
-
-	for (int i = 0; i < CHAIN; i++) {
-		u32 seq = from + i, len = length_of(which, seq);
-
-		fill(s->out[which]->mem + i * ROOM, len, which * 1000 + seq);
-		sge[i] = (struct ib_sge) {
-			.addr = s->out[which]->addr + i * ROOM,
-			.length = len,
-			.lkey = s->a[which]->pd->local_dma_lkey,
-		};
-		wr[i].opcode = IB_WR_SEND_WITH_IMM;
-		wr[i].ex.imm_data = cpu_to_be32(seq);
-		wr[i].sg_list = &sge[i];
-		wr[i].num_sge = 1;
-		wr[i].next = i + 1 < CHAIN ? &wr[i + 1] : NULL;
-	}
-	w = wait_on(s->t, &wr[CHAIN - 1]);
-	status = w && !post_list(s->a[which], wr) ? finish(w) : -EIO;
-	return status ? fail(s->t, "sending: status %d", status) : 0;
-}
-
-static int by_many(struct test *t)
-{
-	static const enum way ways[SHARERS] = { BY_SOFTIRQ, BY_HAND, BY_WORKQUEUE };
-	/* One case runs at a time; it stays until all queues have gone. */
-	static struct share share;
-	struct share *s = &share;
-
-	memset(s, 0, sizeof(*s));
-	s->t = t;
-	spin_lock_init(&s->lock);
-	s->pool = make_pool(t, 1, RECEIVES);
-	if (!s->pool)
-		return -EIO;
-	for (int i = 0; i < SHARERS; i++) {
-		struct wish wish = { .kind = IB_QPT_RC, .way = ways[i] };
-
-		s->a[i] = make_end(t, 0, &wish);
-		wish.pool = s->pool;
-		s->b[i] = s->a[i] ? make_end(t, 1, &wish) : NULL;
-		if (!s->b[i] || connect(s->a[i], s->b[i], &wish))
-			return -EIO;
-		s->out[i] = make_room(s->a[i], CHAIN * ROOM);
-		if (!s->out[i])
-			return -EIO;
-	}
-	s->in = make_room(s->b[0], RECEIVES * ROOM);
-	if (!s->in)
-		return -EIO;
-	for (int i = 0; i < RECEIVES; i++) {
-		s->tickets[i].cqe.done = on_shared;
-		s->tickets[i].share = s;
-		s->tickets[i].at = i * ROOM;
-	}
-	for (int i = 0; i < IN_HANDLER; i++) {
-		struct share_part part = {
-			.s = s,
-			.from = RECEIVES * i / IN_HANDLER,
-			.to = RECEIVES * (i + 1) / IN_HANDLER,
-		};
-		int err = run_in(t, i, give_part, &part);
-
-		if (err)
-			return fail(t, "receives from %s: error %d", context_names[i], err);
-	}
-	for (u32 round = 0; round < ROUNDS; round++) {
-		t->context = round % IN_HANDLER;
-		for (u32 i = 0; i < SHARERS; i++)
-			if (send_chain(s, i, round * CHAIN))
-				return -EIO;
-	}
-	if (!wait_for(t, atomic_read(&s->arrived) == SHARERS * ROUNDS * CHAIN))
-		return fail(t, "%d of %d messages", atomic_read(&s->arrived),
-			    SHARERS * ROUNDS * CHAIN);
-	note(t, "%d messages of %d pairs by %d receives", atomic_read(&s->arrived), SHARERS,
-	     RECEIVES);
-	return 0;
-}
-
 /* A pair, whose far end has its receives from a pool. */
-static int make_sharers(struct test *t, struct pool *pool, struct end **a, struct end **b)
+static int make_sharers(struct test *t, struct pool *pool, enum way way, struct end **a,
+			struct end **b)
 {
-	struct wish wish = { .kind = IB_QPT_RC, .way = BY_SOFTIRQ };
+	struct wish wish = { .kind = IB_QPT_RC, .way = way, .inline_data = 64 };
 
 	*a = make_end(t, 0, &wish);
 	wish.pool = pool;
 	*b = *a ? make_end(t, 1, &wish) : NULL;
 	return *b ? connect(*a, *b, &wish) : -EIO;
+}
+
+#define DEPTH 7
+
+/* Each context posts to a queue pair of its own; all of them give, and take, the same receives. */
+static int by_many(struct test *t)
+{
+	static const enum way ways[] = { BY_SOFTIRQ, BY_HAND, BY_WORKQUEUE };
+	struct pool *pool = make_pool(t, 1, CONTEXTS * DEPTH);
+	struct run runs[CONTEXTS] = {};
+
+	if (!pool)
+		return -EIO;
+	for (int i = 0; i < CONTEXTS; i++) {
+		/* Of another size each, so that no message can pass for that of another pair. */
+		runs[i] = (struct run) {
+			.context = i, .messages = 90, .depth = DEPTH, .size = 2000 - 100 * i,
+		};
+		if (make_sharers(t, pool, ways[i % ARRAY_SIZE(ways)], &runs[i].from, &runs[i].to))
+			return -EIO;
+	}
+	return run_flows(t, runs, CONTEXTS);
 }
 
 /* Empty messages, so many. */
@@ -217,7 +60,7 @@ static int full(struct test *t)
 	struct end *a, *b;
 	int count = 0, err;
 
-	if (!pool || make_sharers(t, pool, &a, &b))
+	if (!pool || make_sharers(t, pool, BY_SOFTIRQ, &a, &b))
 		return -EIO;
 	err = ib_query_srq(pool->srq, &attr);
 	if (err || attr.max_wr < 20 || attr.max_wr > 60 || attr.max_sge < 2 || attr.srq_limit)
@@ -269,8 +112,8 @@ static int last_one(struct test *t)
 		struct room *long_room;
 		struct waiter *w[10];
 
-		if (!pool || make_sharers(t, pool, &a[0], &b[0]) ||
-		    make_sharers(t, pool, &a[1], &b[1]))
+		if (!pool || make_sharers(t, pool, BY_SOFTIRQ, &a[0], &b[0]) ||
+		    make_sharers(t, pool, BY_SOFTIRQ, &a[1], &b[1]))
 			return -EIO;
 		for (int k = 0; k < ARRAY_SIZE(w); k++) {
 			w[k] = post_receive(b[0], NULL, 0, 0);

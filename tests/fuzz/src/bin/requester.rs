@@ -1,7 +1,0 @@
-// SPDX-License-Identifier: GPL-2.0
-
-//! libFuzzer with [`ferroce_fuzz::requester`].
-
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| ferroce_fuzz::requester(data));

@@ -1,7 +1,0 @@
-// SPDX-License-Identifier: GPL-2.0
-
-//! libFuzzer with [`ferroce_fuzz::wqe`].
-
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| ferroce_fuzz::wqe(data));
