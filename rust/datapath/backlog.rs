@@ -22,14 +22,14 @@ use crate::observe::counters::{
     Counter,
     Counters, //
 };
-use crate::sys::lock::{
-    new_spinlock_bh,
-    SpinLockBh, //
-};
 use crate::sys::net::{
     RxBatch,
     RxBatches,
     RxPacket, //
+};
+use crate::sys::sync::{
+    new_spinlock_bh,
+    SpinLockBh, //
 };
 use crate::sys::work::{
     Cpu,

@@ -2,13 +2,11 @@
 
 //! Completion queues.
 
-use super::notify::Notifier;
-use super::traced;
 use crate::core::queue::cq_producer::{
     CqProducer,
     CqResize,
-    OnOverrun, //
-    Overrun,
+    OnOverrun,
+    Overrun, //
 };
 use crate::core::queue::moderation::{
     Due,
@@ -22,30 +20,34 @@ use crate::core::uabi::ring::{
     Word,
     Words, //
 };
-use crate::sys::ib::call::ContextRef;
+use crate::datapath::notify::Notifier;
+use crate::datapath::traced;
 use crate::sys::ib::event::CqUpcall;
-use crate::sys::lock::{
+use crate::sys::ib::ContextRef;
+use crate::sys::ring::Ring;
+use crate::sys::sync::{
     new_spinlock_bh,
     SpinLockBh, //
 };
-use crate::sys::ring::Ring;
 use crate::sys::table::{
     Replaceable,
     Successor, //
-};
-use crate::sys::timer::{
-    self,
-    Deadline, //
 };
 use crate::sys::trace::{
     self,
     CqNews, //
 };
-use crate::sys::work::OwnedQueue;
+use crate::sys::work::{
+    self,
+    Deadline,
+    OwnedQueue, //
+};
 use core::mem::offset_of;
 use kernel::prelude::*;
-use kernel::sync::rcu;
-use kernel::sync::Arc;
+use kernel::sync::{
+    rcu,
+    Arc, //
+};
 use zerocopy::transmute;
 
 /// Content of the `timestamp` of a CQE.
@@ -138,9 +140,9 @@ impl Cq {
         let mut producer = self.producer.lock();
         if self.stamp == Stamp::Time {
             // Under the lock: CQEs are in the order of their timestamps.
-            words[offset_of!(Cqe, timestamp) / 8] = timer::raw_now();
+            words[offset_of!(Cqe, timestamp) / 8] = work::raw_now();
         }
-        match producer.push(self.ring.get(rcu), &words, solicited, timer::now) {
+        match producer.push(self.ring.get(rcu), &words, solicited, work::now) {
             Ok(due) => {
                 self.apply(due, notifications);
                 Ok(())
@@ -204,7 +206,7 @@ impl Cq {
     /// Timer: an event may be due.
     pub(super) fn expired(&self, notifications: &OwnedQueue) {
         let mut producer = self.producer.lock();
-        let due = producer.expired(timer::now());
+        let due = producer.expired(work::now());
         self.apply(due, notifications);
     }
 

@@ -7,21 +7,6 @@
 //! sees the invocation end sees their new state too. Completion and event handlers run in a softirq
 //! of their own.
 
-use super::directory::{
-    Directory,
-    DIRECTORY, //
-};
-use super::memory::sg::Regions;
-use super::qp::{
-    Ending,
-    Qp,
-    ReceiveSource, //
-};
-use super::queues::{
-    Answering,
-    RecvQueue,
-    SendQueue, //
-};
 use crate::core::completion::{
     DatagramSource,
     RecvCompletion,
@@ -39,15 +24,32 @@ use crate::core::uabi::ring::{
     Words, //
 };
 use crate::core::wire::opcode;
+use crate::datapath::directory::{
+    Directory,
+    DIRECTORY, //
+};
+use crate::datapath::memory::sg::Regions;
+use crate::datapath::qp::{
+    Ending,
+    Qp,
+    ReceiveSource, //
+};
+use crate::datapath::queues::{
+    Answering,
+    RecvQueue,
+    SendQueue, //
+};
 use crate::observe::counters::Counters;
 use crate::sys::ib::event::QpEvent;
 use crate::sys::ib::qp::QpState;
-use crate::sys::timer;
 use crate::sys::trace::StateCause;
-use crate::sys::work::Cpu;
+use crate::sys::work::{
+    self,
+    Cpu, //
+};
 use core::mem::ManuallyDrop;
-use kernel::sync::rcu;
 use kernel::sync::{
+    rcu,
     Arc,
     ArcBorrow, //
 };
@@ -99,7 +101,7 @@ impl Ctx<'_> {
         let mut ctx = Ctx {
             rcu: &rcu,
             directory: DIRECTORY.get(&rcu)?,
-            now: timer::now(),
+            now: work::now(),
             bytes: match context {
                 RunContext::Task => BYTES_PER_RUN,
                 RunContext::Softirq => BYTES_PER_SOFTIRQ,
@@ -175,7 +177,7 @@ impl<'a> Ctx<'a> {
 
     /// Charges the time of a worker to the budget of its CPU.
     pub fn worked(&self) {
-        self.directory.workqueues().worked(self.now, timer::now());
+        self.directory.workqueues().worked(self.now, work::now());
     }
 
     /// The MRs that WQEs of this QP, and requests of its peer, may name.

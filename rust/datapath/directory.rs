@@ -5,34 +5,36 @@
 //! QP numbers are unique over all devices of the module, so a packet finds its QP by the number
 //! alone. The addresses of the connection decide whether the packet may be for it.
 
-use super::backlog::Backlogs;
-use super::port::{
+use crate::core::wire::gid::GROUP_QPN;
+use crate::core::wire::ident::RangedPermutation24;
+use crate::datapath::backlog::Backlogs;
+use crate::datapath::port::{
     Port,
     MANAGEMENT_QP, //
 };
-use super::qp::{
+use crate::datapath::qp::{
     Ending,
     Qp, //
 };
-use super::workqueues::Workqueues;
-use crate::core::wire::gid::GROUP_QPN;
-use crate::core::wire::ident::RangedPermutation24;
+use crate::datapath::workqueues::Workqueues;
+use crate::sys;
 use crate::sys::net::{
     NetNs,
     RxPacket, //
 };
-use crate::sys::random;
 use crate::sys::reclaim::Global;
 use crate::sys::table::{
     Published,
     Reserved,
     Table, //
 };
-use crate::sys::timer;
-use crate::sys::work::OwnedQueue;
+use crate::sys::work::{
+    self,
+    OwnedQueue, //
+};
 use kernel::prelude::*;
-use kernel::sync::rcu;
 use kernel::sync::{
+    rcu,
     Arc,
     ArcBorrow, //
 };
@@ -88,7 +90,7 @@ impl Directory {
         Arc::pin_init(
             try_pin_init!(Self {
                 qps <- Table::named(),
-                numbers: RangedPermutation24::new(random::words(), random::words()),
+                numbers: RangedPermutation24::new(sys::random_words(), sys::random_words()),
                 on_netdev <- Table::new(),
                 in_netns <- Table::new(),
                 workqueues: Workqueues::new()?,
@@ -218,7 +220,7 @@ impl PortListing {
     /// notified before the device is taken from them. The GSI QP belongs to ib_core, which ends its
     /// own sends when the device goes.
     pub fn lose_netdev(&self) {
-        let (rcu, now) = (rcu::read_lock(), timer::now());
+        let (rcu, now) = (rcu::read_lock(), work::now());
         let port = &*self.in_netns;
         port.leave();
         for qp in self.directory.qps.all(&rcu) {

@@ -6,7 +6,7 @@
 //! reader sees it once. Leaving needs no memory and cannot fail.
 
 use crate::core::wire::gid::Gid;
-use crate::sys::net::socket::Membership;
+use crate::sys::net::receive::Membership;
 use crate::sys::table::{
     Published,
     Table, //
@@ -19,8 +19,8 @@ use kernel::sync::atomic::{
     Relaxed,
     Release, //
 };
-use kernel::sync::rcu;
 use kernel::sync::{
+    rcu,
     Arc,
     Mutex, //
 };

@@ -8,11 +8,6 @@
 //! under a lock of the ring alone, and a softirq continues ([`super::worker`]). No lock of the data
 //! path is taken.
 
-use super::directory::DIRECTORY;
-use super::qp::{
-    Qp,
-    ReceiveSource, //
-};
 use crate::core::uabi::cqe::{
     Cqe,
     CQE_STRIDE, //
@@ -26,21 +21,28 @@ use crate::core::uabi::ring::{
     ARM_SOLICITED, //
 };
 use crate::core::uabi::udata::RingMap;
-use crate::sys::ib::call::ContextRef;
-use crate::sys::ib::cq::ArmKind;
+use crate::datapath::directory::DIRECTORY;
+use crate::datapath::qp::{
+    Qp,
+    ReceiveSource, //
+};
+use crate::sys::ib::cq::{
+    ArmKind,
+    Completions, //
+};
+use crate::sys::ib::process::Udata;
 use crate::sys::ib::qp::QpState;
-use crate::sys::ib::udata::Udata;
-use crate::sys::ib::wc::Completions;
 use crate::sys::ib::wr::{
     RecvWrs,
     SendWrs,
     WqeSlot, //
 };
-use crate::sys::lock::IrqLock;
+use crate::sys::ib::ContextRef;
 use crate::sys::ring::{
     Mapping,
     Ring, //
 };
+use crate::sys::sync::IrqLock;
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::{

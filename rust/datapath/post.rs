@@ -3,26 +3,6 @@
 //! The send queue at work: what makes it look for work, from a doorbell to a timer, is a
 //! [`Kick`]; it fetches what was posted and transmits.
 
-use super::cq::Cq;
-use super::ctx::{
-    Ctx,
-    RunContext,
-    FLUSHED_PER_RUN, //
-};
-use super::protocol::AnyRequester;
-use super::qp::{
-    Ending,
-    Qp, //
-};
-use super::queues::{
-    Answering,
-    SendQueue, //
-};
-use super::traced;
-use super::tx::{
-    local,
-    wire, //
-};
 use crate::core::completion::Status;
 use crate::core::kick::{
     self,
@@ -50,14 +30,36 @@ use crate::core::uabi::ring::{
     RingOps,
     Words, //
 };
+use crate::datapath::cq::Cq;
+use crate::datapath::ctx::{
+    Ctx,
+    RunContext,
+    FLUSHED_PER_RUN, //
+};
+use crate::datapath::protocol::AnyRequester;
+use crate::datapath::qp::{
+    Ending,
+    Qp, //
+};
+use crate::datapath::queues::{
+    Answering,
+    SendQueue, //
+};
+use crate::datapath::traced;
+use crate::datapath::tx::{
+    local,
+    wire, //
+};
 use crate::sys::ib::event::QpEvent;
 use crate::sys::ib::qp::QpState;
-use crate::sys::timer;
 use crate::sys::trace::{
     self,
     DoorbellServer, //
 };
-use crate::sys::work::Cpu;
+use crate::sys::work::{
+    self,
+    Cpu, //
+};
 use kernel::prelude::*;
 use kernel::sync::{
     Arc,
@@ -93,7 +95,7 @@ pub fn send_doorbell(qp: &Arc<Qp>) -> Result {
         }
     }
     if measures {
-        qp.send.lock().offload.served(timer::now());
+        qp.send.lock().offload.served(work::now());
     }
     Ok(())
 }
@@ -205,7 +207,7 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
 
     fn worked(&mut self, worker: Worker) {
         match worker {
-            Worker::Timer => self.ctx.directory().workqueues().polled(timer::now()),
+            Worker::Timer => self.ctx.directory().workqueues().polled(work::now()),
             Worker::Near | Worker::Far => self.ctx.worked(),
         }
     }

@@ -2,27 +2,6 @@
 
 //! The queue pair: send queue and receive queue, each under its own lock, and the state of both.
 
-use super::backlog::Steering;
-use super::cq::Cq;
-use super::memory::region::DomainId;
-use super::memory::sg::Regions;
-use super::memory::window::QpId;
-use super::notify::Notifier;
-use super::path::Path;
-use super::port::Port;
-use super::protocol::{
-    AnyRequester,
-    RequesterSetting,
-    ResourceSlots,
-    ResponderSetting, //
-};
-use super::queues::{
-    connect,
-    Answering,
-    RecvQueue,
-    SendQueue, //
-};
-use super::srq::Srq;
 use crate::core::kick::AskedBy;
 use crate::core::service::Service;
 use crate::core::uabi::ring::{
@@ -36,29 +15,52 @@ use crate::core::uabi::wqe::{
     send_stride, //
 };
 use crate::core::wire::opcode;
+use crate::datapath::backlog::Steering;
+use crate::datapath::cq::Cq;
+use crate::datapath::memory::region::DomainId;
+use crate::datapath::memory::sg::Regions;
+use crate::datapath::memory::window::QpId;
+use crate::datapath::notify::Notifier;
+use crate::datapath::path::Path;
+use crate::datapath::port::Port;
+use crate::datapath::protocol::{
+    AnyRequester,
+    RequesterSetting,
+    ResourceSlots,
+    ResponderSetting, //
+};
+use crate::datapath::queues::{
+    connect,
+    Answering,
+    RecvQueue,
+    SendQueue, //
+};
+use crate::datapath::srq::Srq;
 use crate::observe::counters::Counters;
-use crate::sys::ib::call::ContextRef;
 use crate::sys::ib::event::QpUpcall;
 use crate::sys::ib::qp::{
     Capacity,
     QpState, //
 };
-use crate::sys::lock::{
+use crate::sys::ib::ContextRef;
+use crate::sys::ring::Ring;
+use crate::sys::sync::{
     new_spinlock_bh,
     SpinLockBh, //
 };
-use crate::sys::ring::Ring;
 use crate::sys::table::{
     Named,
     Replaceable,
     Successor, //
 };
-use crate::sys::timer::Deadline;
 use crate::sys::trace::{
     self,
     StateCause, //
 };
-use crate::sys::work::Cpu;
+use crate::sys::work::{
+    Cpu,
+    Deadline, //
+};
 use kernel::prelude::*;
 use kernel::sync::atomic::{
     Acquire,
@@ -67,8 +69,10 @@ use kernel::sync::atomic::{
     Relaxed,
     Release, //
 };
-use kernel::sync::rcu;
-use kernel::sync::Arc;
+use kernel::sync::{
+    rcu,
+    Arc, //
+};
 use kernel::workqueue::{
     impl_has_work,
     new_work,

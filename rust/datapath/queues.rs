@@ -3,15 +3,6 @@
 //! The send queue and the receive queue of a QP, as data under their locks. The files above this
 //! one operate on them.
 
-use super::kept::KeptRequests;
-use super::path::Path;
-use super::protocol::{
-    AnyRequester,
-    AnyResponder,
-    RequesterSlots, //
-};
-use super::traced;
-use super::tx_batch::TxBatch;
 use crate::core::kick::AskedBy;
 use crate::core::known::Known;
 use crate::core::offload::{
@@ -36,17 +27,28 @@ use crate::core::uabi::wqe::{
     recv_stride,
     send_stride, //
 };
+use crate::datapath::kept::KeptRequests;
+use crate::datapath::path::Path;
+use crate::datapath::protocol::{
+    AnyRequester,
+    AnyResponder,
+    RequesterSlots, //
+};
+use crate::datapath::traced;
+use crate::datapath::tx_batch::TxBatch;
 use crate::observe::counters::{
     Counter,
     Counters, //
 };
 use crate::sys::ib::qp::Capacity;
-use crate::sys::timer;
 use crate::sys::trace::{
     self,
     Recovery, //
 };
-use crate::sys::work::Cpu;
+use crate::sys::work::{
+    self,
+    Cpu, //
+};
 use kernel::prelude::*;
 
 /// The peer of a queue: its QP number, the path to it, and the batch of packets for it. `M` marks
@@ -320,7 +322,7 @@ impl SendQueue {
                     una: requester.oldest_psn().get(),
                     retries: retries.into(),
                     rnr_retries: rnr_retries.into(),
-                    timer_ns: due.saturating_sub(timer::now()),
+                    timer_ns: due.saturating_sub(work::now()),
                 }
             });
         }

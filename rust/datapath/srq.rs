@@ -2,8 +2,6 @@
 
 //! Shared receive queues: receives for many QPs.
 
-use super::memory::region::DomainId;
-use super::notify::Notifier;
 use crate::core::env::TakeReceive;
 use crate::core::queue::srq_consumer::{
     SrqConsumer,
@@ -12,16 +10,18 @@ use crate::core::queue::srq_consumer::{
 use crate::core::queue::wqe::RecvWqes;
 use crate::core::uabi::ring::RingOps as _;
 use crate::core::uabi::wqe::recv_stride;
-use crate::sys::ib::call::ContextRef;
+use crate::datapath::memory::region::DomainId;
+use crate::datapath::notify::Notifier;
 use crate::sys::ib::event::{
     SrqEvent,
     SrqUpcall, //
 };
-use crate::sys::lock::{
+use crate::sys::ib::ContextRef;
+use crate::sys::ring::Ring;
+use crate::sys::sync::{
     new_spinlock_bh,
     SpinLockBh, //
 };
-use crate::sys::ring::Ring;
 use crate::sys::work::OwnedQueue;
 use kernel::prelude::*;
 use kernel::sync::Arc;

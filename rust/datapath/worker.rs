@@ -6,14 +6,15 @@
 //! runs in between. The traits are implemented here and not beside the type, because this file
 //! stands above everything that they call.
 
-use super::backlog::Backlog;
-use super::cq::Cq;
-use super::ctx::{
+use crate::core::kick::Kick;
+use crate::core::offload::Worker;
+use crate::datapath::backlog::Backlog;
+use crate::datapath::cq::Cq;
+use crate::datapath::ctx::{
     Ctx,
     RunContext, //
 };
-use super::post;
-use super::qp::{
+use crate::datapath::qp::{
     Qp,
     ANSWER,
     POLL,
@@ -21,19 +22,18 @@ use super::qp::{
     SEND_FAR,
     SEND_NEAR, //
 };
-use super::queues::Answering;
-use super::receive;
-use super::tx::wire;
-use crate::core::kick::Kick;
-use crate::core::offload::Worker;
-use crate::sys::ib::qp::QpState;
-use crate::sys::timer::{
-    Deadline,
-    Expires, //
+use crate::datapath::queues::Answering;
+use crate::datapath::tx::wire;
+use crate::datapath::{
+    post,
+    receive, //
 };
+use crate::sys::ib::qp::QpState;
 use crate::sys::work::{
     self,
-    Cpu, //
+    Cpu,
+    Deadline,
+    Expires, //
 };
 use kernel::sync::{
     Arc,

@@ -13,14 +13,12 @@ use crate::sys::ib::device::{
     LinkOps,
     Registered, //
 };
-use crate::sys::net::notifier::{
-    NetdevEvent,
-    NetdevListener, //
-};
 use crate::sys::net::{
     netns,
     Framing,
     NetDevice,
+    NetdevEvent,
+    NetdevListener,
     PacketMemory,
     Receiver,
     Underlay, //

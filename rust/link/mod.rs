@@ -12,12 +12,12 @@
 mod links;
 mod sockets;
 
-pub use self::links::{
+pub use crate::link::links::{
     Factory,
     Hold, //
 };
 
-use self::links::{
+use crate::link::links::{
     is_followed,
     Links, //
 };
@@ -25,13 +25,11 @@ use crate::sys::ib::device::{
     unregister_all,
     LinkOpsRegistration, //
 };
-use crate::sys::net::notifier::{
+use crate::sys::net::{
     AddressListener,
     AddressNotifier,
-    NetdevNotifier, //
-};
-use crate::sys::net::{
     NetDevice,
+    NetdevNotifier,
     Receiver, //
 };
 use crate::sys::work::OwnedQueue;

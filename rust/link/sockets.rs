@@ -2,23 +2,19 @@
 
 //! The sockets of every namespace that has links: opened with the first, closed with the last.
 
-use crate::sys::{
-    net::{
-        socket::SocketPair,
-        NetNs,
-        Receiver,
-        Resident,
-        UDP_PORT, //
-    },
-    refusal, //
+use crate::sys::net::receive::SocketPair;
+use crate::sys::net::{
+    NetNs,
+    Receiver,
+    Resident,
+    UDP_PORT, //
 };
-use kernel::{
-    new_mutex,
-    prelude::*,
-    sync::{
-        Arc,
-        Mutex, //
-    },
+use crate::sys::refusal;
+use kernel::new_mutex;
+use kernel::prelude::*;
+use kernel::sync::{
+    Arc,
+    Mutex, //
 };
 
 /// The socket pair of one namespace.

@@ -6,7 +6,7 @@
  * No include guard: each pass of the tracing macros reads this file.
  */
 
-/* rust/sys/ib/qp/attributes.rs: QpState */
+/* rust/sys/ib/qp.rs: QpState */
 #define ferroce_show_state(value)					\
 	__print_symbolic(value,						\
 		{ 0, "RESET" },						\

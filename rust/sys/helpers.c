@@ -21,7 +21,7 @@
 #include <linux/wait_bit.h>
 #include <linux/workqueue.h>
 #include <net/netlink.h>
-#include "bindings_helper.h"
+#include "helpers.h"
 
 /*
  * In user context or not: where a worker asks, the process is not the one that
@@ -628,3 +628,15 @@ void ferroce_set_attribute(unsigned int place, const char *name,
 	this->store = store;
 	ferroce_attribute_list[place] = &this->attr.attr;
 }
+
+/*
+ * The tracepoints, and the functions by which Rust emits their events. Last, and
+ * read once more: what trace/define_trace.h makes of the header is code. Names of
+ * trace/misc/rdma.h need types of the CM, which are not used otherwise.
+ */
+#include <rdma/ib_cm.h>
+#include <rdma/rdma_cm.h>
+
+#define CREATE_TRACE_POINTS
+#define CREATE_RUST_TRACE_POINTS
+#include "ferroce_trace.h"

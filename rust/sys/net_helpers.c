@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Bodies of the shims in net_helpers.h: net devices, namespaces, sockets, links. */
-#include "bindings_helper.h"
+/* Bodies of the shims in helpers.h: net devices, namespaces, sockets, links. */
+#include "helpers.h"
 
 #include <linux/crc32.h>
 #include <linux/if_arp.h>

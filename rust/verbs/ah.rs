@@ -17,7 +17,7 @@ use crate::sys::ib::ah::{
     AhAttr,
     AllocContext, //
 };
-use crate::sys::ib::udata::Udata;
+use crate::sys::ib::process::Udata;
 use crate::sys::net::Underlay;
 use crate::sys::refusal::{
     invalid,

@@ -2,12 +2,12 @@
 
 //! Counter sets of some queue pairs, bound by an administrator (`rdma statistic qp`).
 
-use super::device::Device;
-use super::qp::QpObject;
 use crate::datapath::port::Port;
 use crate::observe::sets::Set;
-use crate::sys::ib::counter_set::CounterSet;
+use crate::sys::ib::query::CounterSet;
 use crate::sys::table::Successor;
+use crate::verbs::device::Device;
+use crate::verbs::qp::QpObject;
 use kernel::prelude::*;
 use kernel::sync::{
     Arc,

@@ -2,11 +2,6 @@
 
 //! Completion queues.
 
-use super::device::{
-    Device,
-    ObjectPermit,
-    MAX_CQE, //
-};
 use crate::core::queue::cq_producer::OnOverrun;
 use crate::core::queue::moderation::Moderation;
 use crate::core::quota::ObjectKind;
@@ -28,22 +23,27 @@ use crate::datapath::kernel::{
 use crate::sys::ib::cq::{
     ArmKind,
     CompletionQueue,
+    Completions,
     CqInit, //
 };
 use crate::sys::ib::event::CqUpcall;
-use crate::sys::ib::udata::{
+use crate::sys::ib::process::{
     Details,
     Udata, //
 };
-use crate::sys::ib::wc::Completions;
 use crate::sys::refusal::{
     within,
     EOPNOTSUPP, //
 };
 use crate::sys::table::Successor;
-use crate::sys::timer::{
+use crate::sys::work::{
     Deadline,
     Running, //
+};
+use crate::verbs::device::{
+    Device,
+    ObjectPermit,
+    MAX_CQE, //
 };
 use kernel::prelude::*;
 use kernel::sync::{

@@ -35,7 +35,6 @@ use crate::observe::{
     counters,
     sets, //
 };
-use crate::sys::ib::context::Context;
 use crate::sys::ib::device::Attribute;
 use crate::sys::ib::limits::{
     capability,
@@ -45,20 +44,21 @@ use crate::sys::ib::limits::{
     PortState, //
 };
 use crate::sys::ib::mr::ProtectionDomain;
-use crate::sys::ib::query::CounterName;
-use crate::sys::ib::udata::{
+use crate::sys::ib::process::{
+    Context,
     Request,
     Udata, //
 };
+use crate::sys::ib::query::CounterName;
 use crate::sys::net::Underlay;
 use crate::sys::refusal::refuse;
 use crate::sys::{
-    ib,
-    random, //
+    self,
+    ib, //
 };
 use kernel::prelude::{
-    fmt, //
-    *,
+    fmt,
+    *, //
 };
 use kernel::str::kstrtobool;
 use kernel::sync::Arc;
@@ -235,7 +235,7 @@ impl ib::query::RdmaDevice for Device {
 /// by GUID.
 fn guid_of(mac: Option<[u8; 6]>) -> u64 {
     let [a, b, c, d, e, f] = mac.unwrap_or_else(|| {
-        let [a, b, c, d, e, f, ..] = random::words::<1>().map(u64::to_ne_bytes)[0];
+        let [a, b, c, d, e, f, ..] = sys::random_words::<1>().map(u64::to_ne_bytes)[0];
         [a & !1 | 2, b, c, d, e, f]
     });
     u64::from_ne_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])

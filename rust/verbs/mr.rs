@@ -11,7 +11,6 @@ use crate::datapath::memory::window::{
     MwKind, //
 };
 use crate::datapath::port::Port;
-use crate::sys::ib::call::PdRef;
 use crate::sys::ib::mr::{
     Access,
     MemoryRegion,
@@ -20,7 +19,8 @@ use crate::sys::ib::mr::{
     MwType,
     UserRange, //
 };
-use crate::sys::ib::udata::Details;
+use crate::sys::ib::process::Details;
+use crate::sys::ib::PdRef;
 use crate::sys::listed::{
     ListShape,
     MappedPart,

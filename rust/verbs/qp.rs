@@ -5,19 +5,6 @@
 //! [`modify`] has the attributes, and which changes of them are supported; ib_core knows which go
 //! with which transition. What a transition does to the queues is in `datapath::qp`.
 
-use super::ah::AhObject;
-use super::cq::CqObject;
-use super::device::{
-    Device,
-    Domain,
-    ObjectPermit,
-    MAX_QP_WR, //
-};
-use super::srq::SrqObject;
-use super::{
-    ah,
-    modify, //
-};
 use crate::core::message::Mtu;
 use crate::core::quota::ObjectKind;
 use crate::core::rc::config::{
@@ -60,6 +47,10 @@ use crate::datapath::qp::{
     POLL, //
 };
 use crate::sys::ib::event::QpUpcall;
+use crate::sys::ib::process::{
+    Details,
+    Udata, //
+};
 use crate::sys::ib::qp::{
     Access,
     AddressVector,
@@ -75,15 +66,11 @@ use crate::sys::ib::qp::{
     QueuePair,
     Report, //
 };
-use crate::sys::ib::udata::{
-    Details,
-    Udata, //
-};
 use crate::sys::ib::wr::{
     RecvWrs,
     SendWrs, //
 };
-use crate::sys::net::socket::{
+use crate::sys::net::receive::{
     GroupAddress,
     Membership, //
 };
@@ -96,10 +83,23 @@ use crate::sys::refusal::{
 };
 use crate::sys::ring::Mapping;
 use crate::sys::table::Published;
-use crate::sys::timer::{
+use crate::sys::work::{
     Deadline,
     Running, //
 };
+use crate::verbs::ah::{
+    self,
+    AhObject, //
+};
+use crate::verbs::cq::CqObject;
+use crate::verbs::device::{
+    Device,
+    Domain,
+    ObjectPermit,
+    MAX_QP_WR, //
+};
+use crate::verbs::modify;
+use crate::verbs::srq::SrqObject;
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::Mutex;

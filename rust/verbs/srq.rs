@@ -2,12 +2,6 @@
 
 //! Shared receive queues.
 
-use super::device::{
-    Device,
-    Domain,
-    ObjectPermit,
-    MAX_SRQ_WR, //
-};
 use crate::core::quota::ObjectKind;
 use crate::core::uabi::udata::CreateSrqResp;
 use crate::core::uabi::wqe::MAX_SGE;
@@ -21,19 +15,25 @@ use crate::datapath::srq::{
     Srq, //
 };
 use crate::sys::ib::event::SrqUpcall;
+use crate::sys::ib::process::{
+    Details,
+    Udata, //
+};
 use crate::sys::ib::srq::{
     SharedReceiveQueue,
     Size,
     SrqChange, //
 };
-use crate::sys::ib::udata::{
-    Details,
-    Udata, //
-};
 use crate::sys::ib::wr::RecvWrs;
 use crate::sys::refusal::{
     within,
     EOPNOTSUPP, //
+};
+use crate::verbs::device::{
+    Device,
+    Domain,
+    ObjectPermit,
+    MAX_SRQ_WR, //
 };
 use kernel::prelude::*;
 use kernel::sync::Arc;

@@ -7,7 +7,7 @@ use super::window::Mw;
 use crate::core::memory::MemoryKey;
 use crate::core::uabi::udata::NULL_LKEY;
 use crate::core::wire::ident::Permutation24;
-use crate::sys::random;
+use crate::sys;
 use crate::sys::table::{
     Published,
     Replacement,
@@ -44,7 +44,7 @@ impl KeyTable {
             regions <- Table::named(),
             null: Region::null(),
             windows <- Table::new(),
-            secret: Permutation24::new(random::words()),
+            secret: Permutation24::new(sys::random_words()),
         })
     }
 
@@ -62,7 +62,7 @@ impl KeyTable {
     /// A new key with this index, unless it would be [`NULL_LKEY`].
     fn key(&self, index: u32) -> Option<MemoryKey> {
         let name = self.secret.number(index);
-        let key = MemoryKey::new(random::byte().into()).with_name(name);
+        let key = MemoryKey::new(sys::random_byte().into()).with_name(name);
         (name != MemoryKey::new(NULL_LKEY).name()).then_some(key)
     }
 

@@ -11,24 +11,22 @@
 //! the list, which only deregistration waits for. A killed list refuses them, and is not mapped
 //! again while they use it.
 
-use super::region::{
+use crate::core::memory::Span;
+use crate::datapath::memory::region::{
     Grant,
     Listed,
     Range,
     RegionKind, //
 };
-use crate::core::memory::Span;
 use crate::sys::listed::{
     ListShape,
     ListedMemory,
     MappedPart,
     ScatterList, //
 };
-use crate::sys::revocable::Revocable;
-use core::sync::atomic::{
-    AtomicUsize,
-    Ordering::Relaxed, //
-};
+use crate::sys::sync::Revocable;
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
 use kernel::prelude::*;
 
 /// No list.

@@ -18,7 +18,7 @@ use crate::sys::memory::{
     Runs,
     UserMemory, //
 };
-use crate::sys::revocable::{
+use crate::sys::sync::{
     self,
     Revocable, //
 };
@@ -85,7 +85,7 @@ pub struct Region {
 /// A checked range of an MR. Its memory stays while it lives, and deregistration waits for it: hold
 /// it for one copy.
 pub struct Range<'a> {
-    kind: revocable::RevocableGuard<'a, RegionKind>,
+    kind: sync::RevocableGuard<'a, RegionKind>,
     /// Offset of the first byte.
     offset: u64,
 }
@@ -257,7 +257,7 @@ impl Named for Region {
 
 impl<'a> Range<'a> {
     /// The range of a page list from the byte `offset`, which was checked.
-    pub(super) fn listed(kind: revocable::RevocableGuard<'a, RegionKind>, offset: u64) -> Self {
+    pub(super) fn listed(kind: sync::RevocableGuard<'a, RegionKind>, offset: u64) -> Self {
         Self { kind, offset }
     }
 }

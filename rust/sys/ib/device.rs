@@ -12,27 +12,36 @@
 //! and [`include/rdma/rdma_netlink.h`](srctree/include/rdma/rdma_netlink.h).
 
 use crate::sys::bindings;
-use crate::sys::ib::ah::AddressHandle;
-use crate::sys::ib::context::Context;
-use crate::sys::ib::counter_set::CounterSet;
-use crate::sys::ib::cq::CompletionQueue;
+use crate::sys::ib::ah::{
+    self,
+    AddressHandle, //
+};
+use crate::sys::ib::cq::{
+    self,
+    CompletionQueue, //
+};
 use crate::sys::ib::mr::{
+    self,
     MemoryRegion,
     MemoryWindow,
     ProtectionDomain, //
 };
 use crate::sys::ib::object::Object;
-use crate::sys::ib::qp::QueuePair;
-use crate::sys::ib::srq::SharedReceiveQueue;
-use crate::sys::ib::{
-    ah,
-    context,
-    counter_set,
-    cq,
-    mr,
-    qp,
-    query,
-    srq, //
+use crate::sys::ib::process::{
+    self,
+    Context, //
+};
+use crate::sys::ib::qp::{
+    self,
+    QueuePair, //
+};
+use crate::sys::ib::query::{
+    self,
+    CounterSet, //
+};
+use crate::sys::ib::srq::{
+    self,
+    SharedReceiveQueue, //
 };
 use crate::sys::net::{
     NetDevice,
@@ -345,7 +354,7 @@ pub(super) fn operations<D: Driver>(module: *mut bindings::module) -> bindings::
     };
     ops.set_uverbs_robust_udata(1);
     query::install::<D::Device>(&mut ops);
-    context::install::<D::Context>(&mut ops);
+    process::install::<D::Context>(&mut ops);
     mr::install_pd::<D::Pd>(&mut ops);
     ah::install::<D::Ah>(&mut ops);
     cq::install::<D::Cq>(&mut ops);
@@ -353,7 +362,7 @@ pub(super) fn operations<D: Driver>(module: *mut bindings::module) -> bindings::
     srq::install::<D::Srq>(&mut ops);
     mr::install::<D::Mr>(&mut ops);
     mr::install_mw::<D::Mw>(&mut ops);
-    counter_set::install::<D::Counters>(&mut ops);
+    query::install_counters::<D::Counters>(&mut ops);
     ops
 }
 

@@ -7,7 +7,7 @@
 //! revokes it when the object is destroyed or when its creation fails.
 
 use crate::sys::bindings;
-use crate::sys::revocable::Revocable;
+use crate::sys::sync::Revocable;
 use crate::sys::trace::{
     self,
     AsyncObject,

@@ -6,22 +6,22 @@
 //! request.
 
 use crate::sys::bindings;
-use crate::sys::ib::call::{
+use crate::sys::ib::object::{
+    self,
+    Object, //
+};
+use crate::sys::ib::process::{
+    Details,
+    NlMessage,
+    NoUdata, //
+};
+use crate::sys::ib::{
     operations,
     Absent,
     Argument,
     IgnoredArgument,
     PdRef,
     Reference, //
-};
-use crate::sys::ib::object::{
-    self,
-    Object, //
-};
-use crate::sys::ib::udata::{
-    Details,
-    NlMessage,
-    NoUdata, //
 };
 use crate::sys::listed::{
     ListShape,

@@ -8,18 +8,18 @@
 //! the three ways in which an operation meets an object. What must end with the object whatever
 //! the driver does is a [`Companion`].
 
-use super::call::{
-    Argument,
-    ContextRef,
-    Reference, //
-};
-use super::event::{
+use crate::sys::bindings;
+use crate::sys::ib::event::{
     Attached,
     CqUpcall,
     QpUpcall,
     SrqUpcall, //
 };
-use crate::sys::bindings;
+use crate::sys::ib::{
+    Argument,
+    ContextRef,
+    Reference, //
+};
 use crate::sys::ring::Offsets;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
