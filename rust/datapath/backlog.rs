@@ -18,7 +18,7 @@ use crate::core::steering::{
     QueuedBatch,
     Steer, //
 };
-use crate::observe::counters::{
+use crate::observe::{
     Counter,
     Counters, //
 };

@@ -10,16 +10,6 @@
 //! The IP header of each packet is its own, also in a batch: GRO takes no packets together whose
 //! ECN bits differ, and a qdisc that marks a batch marks its first packet.
 
-use super::ctx::Ctx;
-use super::protocol::AnyRequester;
-use super::qp::Qp;
-use super::queues::{
-    Peer,
-    RecvQueue,
-    SendQueue, //
-};
-use super::traced::Origin;
-use super::tx_batch::TxBatch;
 use crate::core::wire::headers::Bth;
 use crate::core::wire::opcode::{
     Kind,
@@ -32,7 +22,17 @@ use crate::core::wire::packet::{
     Packet, //
 };
 use crate::core::wire::psn::Psn;
-use crate::observe::counters::Counter;
+use crate::datapath::ctx::Ctx;
+use crate::datapath::path::TxBatch;
+use crate::datapath::protocol::AnyRequester;
+use crate::datapath::qp::Qp;
+use crate::datapath::queues::{
+    Peer,
+    RecvQueue,
+    SendQueue, //
+};
+use crate::datapath::traced::Origin;
+use crate::observe::Counter;
 use crate::sys::net::RxPacket;
 use kernel::sync::ArcBorrow;
 

@@ -24,6 +24,7 @@ use crate::core::uabi::ring::{
     Words, //
 };
 use crate::core::wire::opcode;
+use crate::datapath::cq::Cq;
 use crate::datapath::directory::{
     Directory,
     DIRECTORY, //
@@ -39,13 +40,15 @@ use crate::datapath::queues::{
     RecvQueue,
     SendQueue, //
 };
-use crate::observe::counters::Counters;
+use crate::observe::Counters;
 use crate::sys::ib::event::QpEvent;
 use crate::sys::ib::qp::QpState;
 use crate::sys::trace::StateCause;
 use crate::sys::work::{
     self,
-    Cpu, //
+    Cpu,
+    Deadline,
+    Expires, //
 };
 use core::mem::ManuallyDrop;
 use kernel::sync::{
@@ -58,7 +61,7 @@ use kernel::sync::{
 const BYTES_PER_RUN: u32 = 256 << 10;
 /// The same in a softirq, during which the CPU can do nothing else: a peer can cause it with a
 /// packet of 30 bytes. A multicast packet is copied to all members at once, which exceeds this for
-/// 17 members and long packets ([`MAX_MEMBERS`](super::groups::MAX_MEMBERS)).
+/// 17 members and long packets ([`MAX_MEMBERS`](crate::datapath::port::MAX_MEMBERS)).
 const BYTES_PER_SOFTIRQ: u32 = 64 << 10;
 /// WQEs that one invocation flushes.
 pub(super) const FLUSHED_PER_RUN: u32 = 512;
@@ -410,5 +413,18 @@ impl<'a> Ctx<'a> {
             self.complete_receive(qp, RecvCompletion::flushed(wr_id, RecvOp::Send));
         }
         true
+    }
+}
+
+impl Expires for Cq {
+    fn expired(this: ArcBorrow<'_, Self>) {
+        // `None`: the module is being unloaded.
+        let _ = Ctx::run(RunContext::Softirq, |ctx| {
+            this.expired(ctx.directory().notifications());
+        });
+    }
+
+    fn deadline(&self) -> &Deadline<Self> {
+        &self.deadline
     }
 }

@@ -3,33 +3,6 @@
 //! Delivery: executes a segment at the QP it is for, from the wire or the local path. A request is
 //! executed, a READ response is placed.
 
-use super::ctx::Ctx;
-use super::kept::KeptRequests;
-use super::memory::sg::{
-    Payload,
-    Regions,
-    SgList, //
-};
-use super::memory::window::BindError;
-use super::path::Path;
-use super::port::{
-    Port,
-    MANAGEMENT_QP, //
-};
-use super::protocol::{
-    AnyResponder,
-    ReliableRequester,
-    ReliableResponder, //
-};
-use super::qp::{
-    Qp,
-    ReceiveSource, //
-};
-use super::queues::{
-    RecvQueue,
-    SendCopies, //
-};
-use super::traced;
 use crate::core::completion::{
     DatagramSource,
     RecvCompletion,
@@ -81,19 +54,48 @@ use crate::core::wire::grh::{
 };
 use crate::core::wire::packet;
 use crate::core::wire::performance::MAD_LEN;
-use crate::observe::counters::Counter;
+use crate::datapath::ctx::Ctx;
+use crate::datapath::memory::sg::{
+    Payload,
+    Regions,
+    SgList, //
+};
+use crate::datapath::memory::window::BindError;
+use crate::datapath::path::Path;
+use crate::datapath::port::{
+    Port,
+    MANAGEMENT_QP, //
+};
+use crate::datapath::protocol::{
+    AnyResponder,
+    ReliableRequester,
+    ReliableResponder, //
+};
+use crate::datapath::qp::{
+    Qp,
+    ReceiveSource, //
+};
+use crate::datapath::queues::{
+    KeptRequests,
+    RecvQueue,
+    SendCopies, //
+};
+use crate::datapath::traced;
+use crate::observe::Counter;
 use crate::sys::ib::event::QpEvent;
 use crate::sys::ib::qp::{
     Access,
     QpState, //
 };
-use crate::sys::memory;
 use crate::sys::net::{
     Addresses,
     LinkHeader,
     RxPacket, //
 };
-use crate::sys::trace;
+use crate::sys::{
+    memory,
+    trace, //
+};
 use kernel::prelude::*;
 use kernel::sync::ArcBorrow;
 

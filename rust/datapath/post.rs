@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The send queue at work: what makes it look for work, from a doorbell to a timer, is a
-//! [`Kick`]; it fetches what was posted and transmits.
+//! [`Kick`]; it fetches what was posted and transmits. And the work items and timers of a QP.
+//!
+//! A worker runs one invocation and queues itself again for the next, so that other work on its CPU
+//! runs in between. Its traits are implemented here and not beside the type, because this file
+//! stands above what they call.
 
 use crate::core::completion::Status;
 use crate::core::kick::{
@@ -39,16 +43,21 @@ use crate::datapath::ctx::{
 use crate::datapath::protocol::AnyRequester;
 use crate::datapath::qp::{
     Ending,
-    Qp, //
+    Qp,
+    ANSWER,
+    POLL,
+    POSTED,
+    SEND_FAR,
+    SEND_NEAR, //
 };
 use crate::datapath::queues::{
     Answering,
     SendQueue, //
 };
-use crate::datapath::traced;
-use crate::datapath::tx::{
+use crate::datapath::{
     local,
-    wire, //
+    traced,
+    tx, //
 };
 use crate::sys::ib::event::QpEvent;
 use crate::sys::ib::qp::QpState;
@@ -58,13 +67,16 @@ use crate::sys::trace::{
 };
 use crate::sys::work::{
     self,
-    Cpu, //
+    Cpu,
+    Deadline,
+    Expires, //
 };
 use kernel::prelude::*;
 use kernel::sync::{
     Arc,
     ArcBorrow, //
 };
+use kernel::workqueue::WorkItem;
 
 /// Invocations of one system call before it leaves the rest to a worker.
 const RUNS_PER_DOORBELL: u32 = 16;
@@ -347,7 +359,7 @@ fn transmit(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> b
     let more = if send.local {
         local::exchange(send, qp, ctx)
     } else {
-        wire::send(send, qp, ctx)
+        tx::send(send, qp, ctx)
     };
     more || posted
 }
@@ -407,4 +419,135 @@ fn is_posted(send: &SendQueue, qp: ArcBorrow<'_, Qp>, producer: u32) -> bool {
     // What an overwritten index counts is no WQE: fetching fails the QP, a flush leaves it alone.
     let is_valid = posted <= qp.sq().entries() || qp.sends();
     posted != 0 && used < qp.sq().entries() && is_valid
+}
+
+impl WorkItem<SEND_NEAR> for Qp {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let _ = work(this.as_arc_borrow(), Worker::Near, RunContext::Task);
+    }
+}
+
+impl WorkItem<SEND_FAR> for Qp {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let _ = work(this.as_arc_borrow(), Worker::Far, RunContext::Task);
+    }
+}
+
+/// Invocations of one poll before it leaves the rest to the next one.
+const RUNS_PER_POLL: u32 = 4;
+
+impl Expires<POLL> for Qp {
+    fn expired(this: ArcBorrow<'_, Self>) {
+        // `None`: the module is being unloaded.
+        let begins = Ctx::run(RunContext::Softirq, |ctx| {
+            let mut send = this.send.lock();
+            let rounds = ctx.directory().workqueues().rounds(Cpu::current());
+            match rounds.map(|rounds| rounds.enter(send.round, ctx.now())) {
+                Some(Ok(round)) => {
+                    send.round = round;
+                    true
+                }
+                Some(Err(next)) => {
+                    this.poll_timer().arm(next);
+                    false
+                }
+                None => false,
+            }
+        });
+        if begins == Some(true) {
+            for _ in 0..RUNS_PER_POLL {
+                if !work(this, Worker::Timer, RunContext::Softirq) {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn deadline(&self) -> &Deadline<Self, POLL> {
+        self.poll_timer()
+    }
+}
+
+/// One invocation of a sending worker or timer. Returns whether the timer is to run again at once.
+fn work(qp: ArcBorrow<'_, Qp>, worker: Worker, context: RunContext) -> bool {
+    let again = Ctx::run(context, |ctx| {
+        let mut send = qp.send.lock();
+        let alone = worker == Worker::Far && work::is_alone();
+        kick(&mut send, qp, Kick::Worker { worker, alone }, ctx)
+    });
+    // `None`: the module is being unloaded.
+    again == Some(true)
+}
+
+impl WorkItem<ANSWER> for Qp {
+    type Pointer = Arc<Self>;
+
+    /// One invocation of the worker that responds or, in ERR, flushes receives.
+    fn run(this: Arc<Self>) {
+        let qp = this.as_arc_borrow();
+        // `None`: the module is being unloaded.
+        let _ = Ctx::run(RunContext::Task, |ctx| {
+            if let Some(to) = qp.take_failing() {
+                ctx.fail_with(qp, to);
+            }
+            let mut recv = qp.recv.lock();
+            if recv.answering == Answering::Inline {
+                return;
+            }
+            let more = match qp.state() {
+                QpState::Err => ctx.flush_receives(&mut recv, qp),
+                _ => qp.serves() && tx::answer(&mut recv, qp, ctx),
+            };
+            ctx.worked();
+            if more {
+                ctx.leave_to_answerer(&mut recv, qp);
+            } else {
+                recv.answering = Answering::Inline;
+            }
+        });
+    }
+}
+
+impl WorkItem<POSTED> for Qp {
+    type Pointer = Arc<Self>;
+
+    /// A ULP has posted. Runs in a softirq, because nothing can be sent in the context of the
+    /// poster.
+    fn run(this: Arc<Self>) {
+        // `None`: the module is being unloaded.
+        let _ = Ctx::run(RunContext::Softirq, |ctx| posted(this.as_arc_borrow(), ctx));
+        let _ = receive_doorbell(&this);
+    }
+}
+
+impl Expires for Qp {
+    fn expired(this: ArcBorrow<'_, Self>) {
+        // `None`: the module is being unloaded.
+        let _ = Ctx::run(RunContext::Softirq, |ctx| {
+            expired(this, ctx);
+            answer_on(this, ctx);
+        });
+    }
+
+    fn deadline(&self) -> &Deadline<Self> {
+        self.timer()
+    }
+}
+
+/// Retries responses that the local stack refused.
+fn answer_on(qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
+    let mut recv = qp.recv.lock();
+    if let Some(at) = recv.refusals.wait_until(ctx.now()) {
+        qp.timer().arm(at);
+    } else if qp.serves()
+        && recv.responder.has_response()
+        && recv.answering == Answering::Inline
+        && tx::answer(&mut recv, qp, ctx)
+    {
+        ctx.leave_to_answerer(&mut recv, qp);
+    }
 }

@@ -5,18 +5,12 @@
 //! The types differ in what a segment means, not in how a ring is fetched. The common part is here;
 //! code that moves segments matches the type once.
 
-use super::path::{
-    Ah,
-    Path, //
-};
-use super::tx_batch::TxBatch;
 use crate::core::completion::{
     RecvCompletion,
     SendCompletion,
     Status, //
 };
 use crate::core::message::Mtu;
-use crate::core::rc;
 use crate::core::rc::config::{
     RequesterConfig,
     ResponderConfig, //
@@ -34,12 +28,20 @@ use crate::core::send::{
 use crate::core::service::Protocol;
 use crate::core::slots::Slot;
 use crate::core::spare::Spare;
-use crate::core::uc;
 use crate::core::uc::requester::UnreliableSlot;
-use crate::core::ud;
 use crate::core::wire::headers::Aeth;
 use crate::core::wire::opcode;
 use crate::core::wire::psn::Psn;
+use crate::core::{
+    rc,
+    uc,
+    ud, //
+};
+use crate::datapath::path::{
+    Ah,
+    Path,
+    TxBatch, //
+};
 use crate::sys::ib::qp::Capacity;
 use crate::sys::net::Addresses;
 use crate::sys::trace;

@@ -36,7 +36,7 @@ use crate::datapath::queues::{
     SendQueue, //
 };
 use crate::datapath::srq::Srq;
-use crate::observe::counters::Counters;
+use crate::observe::Counters;
 use crate::sys::ib::event::QpUpcall;
 use crate::sys::ib::qp::{
     Capacity,

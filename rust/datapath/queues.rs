@@ -2,7 +2,11 @@
 
 //! The send queue and the receive queue of a QP, as data under their locks. The files above this
 //! one operate on them.
+//!
+//! Requests that arrived behind a gap are kept as the packets that they are until their turn comes.
+//! They cost no copy, and memory is written in order, as if the network had been late.
 
+use crate::core::env::Keep;
 use crate::core::kick::AskedBy;
 use crate::core::known::Known;
 use crate::core::offload::{
@@ -27,20 +31,26 @@ use crate::core::uabi::wqe::{
     recv_stride,
     send_stride, //
 };
-use crate::datapath::kept::KeptRequests;
-use crate::datapath::path::Path;
+use crate::core::wire::ICRC_LEN;
+use crate::datapath::path::{
+    Path,
+    TxBatch, //
+};
 use crate::datapath::protocol::{
     AnyRequester,
     AnyResponder,
     RequesterSlots, //
 };
 use crate::datapath::traced;
-use crate::datapath::tx_batch::TxBatch;
-use crate::observe::counters::{
+use crate::observe::{
     Counter,
     Counters, //
 };
 use crate::sys::ib::qp::Capacity;
+use crate::sys::net::{
+    KeptPacket,
+    RxPacket, //
+};
 use crate::sys::trace::{
     self,
     Recovery, //
@@ -50,6 +60,11 @@ use crate::sys::work::{
     Cpu, //
 };
 use kernel::prelude::*;
+use kernel::rbtree::RBTree;
+use kernel::sync::atomic::{
+    Atomic,
+    Relaxed, //
+};
 
 /// The peer of a queue: its QP number, the path to it, and the batch of packets for it. `M` marks
 /// the packets of the batch.
@@ -377,4 +392,94 @@ pub(super) fn connect(send: &mut SendQueue, recv: &mut RecvQueue, peer: u32, pat
     let [sending, receiving] = paths;
     send.peer = Some(Peer::new(peer, sending));
     recv.peer = Some(Peer::new(peer, receiving));
+}
+
+/// Most bytes of kept packets of all devices together. What comes beyond them is dropped, as it is
+/// for a peer that does not know better.
+const MOST_BYTES: usize = 64 << 20;
+
+/// The bytes of all kept packets.
+static BYTES: Atomic<usize> = Atomic::new(0);
+
+/// A kept packet, and what it counts in [`BYTES`].
+struct Budgeted {
+    packet: KeptPacket,
+    bytes: usize,
+}
+
+impl Drop for Budgeted {
+    fn drop(&mut self) {
+        BYTES.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// The kept requests of a QP.
+pub(super) struct KeptRequests(RBTree<u64, Budgeted>);
+
+/// A kept request whose turn has come.
+pub(super) struct KeptRequest(Budgeted);
+
+impl KeptRequest {
+    /// The packet, from the BTH to the ICRC.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.0.packet.head()
+    }
+}
+
+impl Default for KeptRequests {
+    fn default() -> Self {
+        Self(RBTree::new())
+    }
+}
+
+impl KeptRequests {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Keeps a packet under this number.
+    pub(super) fn keep(&mut self, number: u64, packet: &RxPacket<'_>) -> Keep {
+        if let Some(before) = self.0.get(&number) {
+            if says_the_same(before.packet.head(), packet.head()) {
+                return Keep::Again;
+            }
+            self.0.remove(&number);
+            return Keep::Conflict;
+        }
+        let Some((packet, bytes)) = packet.keep() else {
+            return Keep::NoRoom;
+        };
+        let taken = BYTES.fetch_add(bytes, Relaxed);
+        let budgeted = Budgeted { packet, bytes };
+        if taken.saturating_add(bytes) > MOST_BYTES {
+            return Keep::NoRoom;
+        }
+        match self.0.try_create_and_insert(number, budgeted, GFP_ATOMIC) {
+            Ok(_) => Keep::Kept,
+            Err(_) => Keep::NoRoom,
+        }
+    }
+
+    /// The packet that is kept under this number.
+    pub(super) fn take(&mut self, number: u64) -> Option<KeptRequest> {
+        self.0.remove(&number).map(KeptRequest)
+    }
+
+    /// Frees all of them.
+    #[cold]
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// Whether two packets differ in nothing but what they ask for: congestion bits, AckReq, and with
+/// that the ICRC.
+fn says_the_same(one: &[u8], other: &[u8]) -> bool {
+    const CONGESTION: usize = 4;
+    const ACK_REQ: usize = 8;
+    let end = one.len().saturating_sub(ICRC_LEN);
+    let mut pairs = one.iter().zip(other).take(end).enumerate();
+    one.len() == other.len()
+        && pairs.all(|(at, (a, b))| a == b || matches!(at, CONGESTION | ACK_REQ))
 }

@@ -2,37 +2,6 @@
 
 //! Packet reception: from the UDP socket to the QP, all in the receive softirq.
 
-use super::backlog::Backlog;
-use super::congestion;
-use super::ctx::{
-    Ctx,
-    RunContext, //
-};
-use super::deliver::{
-    self,
-    DatagramOrigin, //
-};
-use super::directory::Directory;
-use super::icrc::icrc_of;
-use super::memory::sg::Payload;
-use super::port::{
-    Port,
-    MANAGEMENT_QP, //
-};
-use super::post;
-use super::protocol::{
-    acknowledged,
-    AnyRequester,
-    AnyResponder, //
-};
-use super::qp::Qp;
-use super::queues::{
-    Answering,
-    RecvQueue,
-    SendQueue, //
-};
-use super::traced;
-use super::tx::wire;
 use crate::core::kick::Kick;
 use crate::core::segment::{
     IncomingRequest,
@@ -59,7 +28,40 @@ use crate::core::wire::packet::{
     ParseError, //
 };
 use crate::core::wire::DEFAULT_PKEY;
-use crate::observe::counters::{
+use crate::datapath::backlog::Backlog;
+use crate::datapath::ctx::{
+    Ctx,
+    RunContext, //
+};
+use crate::datapath::deliver::{
+    self,
+    DatagramOrigin, //
+};
+use crate::datapath::directory::Directory;
+use crate::datapath::memory::sg::Payload;
+use crate::datapath::path::icrc_of;
+use crate::datapath::port::{
+    Port,
+    MANAGEMENT_QP, //
+};
+use crate::datapath::protocol::{
+    acknowledged,
+    AnyRequester,
+    AnyResponder, //
+};
+use crate::datapath::qp::Qp;
+use crate::datapath::queues::{
+    Answering,
+    RecvQueue,
+    SendQueue, //
+};
+use crate::datapath::{
+    congestion,
+    post,
+    traced,
+    tx, //
+};
+use crate::observe::{
     Counter,
     Counters, //
 };
@@ -73,7 +75,11 @@ use crate::sys::net::{
     Verdict, //
 };
 use crate::sys::trace;
-use kernel::sync::ArcBorrow;
+use kernel::sync::{
+    Arc,
+    ArcBorrow, //
+};
+use kernel::workqueue::WorkItem;
 use zerocopy::FromBytes;
 
 /// The receiver of the sockets.
@@ -192,8 +198,22 @@ fn is_request(bth: &Bth) -> Option<bool> {
 /// Batches of a backlog that are executed before other softirqs have their turn.
 const BATCHES_PER_RUN: u32 = 4;
 
+impl WorkItem for Backlog {
+    type Pointer = Arc<Self>;
+
+    /// Packets were left to this CPU. Runs in a softirq.
+    fn run(this: Arc<Self>) {
+        if execute_backlog(&this) {
+            // `None`: the module is being unloaded. What is left is freed.
+            let _ = Ctx::run(RunContext::Softirq, |ctx| {
+                ctx.directory().backlogs().again(this);
+            });
+        }
+    }
+}
+
 /// Executes what waits in the backlog of a CPU. Returns whether there may be more.
-pub(super) fn execute_backlog(backlog: &Backlog) -> bool {
+fn execute_backlog(backlog: &Backlog) -> bool {
     for _ in 0..BATCHES_PER_RUN {
         let Some(batch) = backlog.take() else {
             return false;
@@ -429,7 +449,7 @@ fn on_request(
 /// Sends the responses that are due, unless a worker does.
 #[inline(always)]
 fn answer(recv: &mut RecvQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
-    if recv.answering == Answering::Inline && wire::answer(recv, qp, ctx) {
+    if recv.answering == Answering::Inline && tx::answer(recv, qp, ctx) {
         ctx.leave_to_answerer(recv, qp);
     }
 }

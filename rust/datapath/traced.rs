@@ -24,7 +24,7 @@ use crate::core::wire::headers::{
 use crate::core::wire::opcode::Opcode;
 use crate::core::wire::packet;
 use crate::core::wire::psn::Psn;
-use crate::observe::counters::Counter;
+use crate::observe::Counter;
 use crate::sys::net::RxPacket;
 use crate::sys::trace::{
     self,

@@ -144,7 +144,7 @@
 		{ 128, "RECV" },					\
 		{ 129, "RECV_RDMA_WITH_IMM" })
 
-/* rust/observe/counters.rs: counters */
+/* rust/observe.rs: counters */
 #define ferroce_show_drop(value)					\
 	__print_symbolic(value,						\
 		{ 38, "drop_icrc" },					\

@@ -3,8 +3,8 @@
 //! Locks of the data path, and values whose use can be ended.
 //!
 //! The receive softirq, the timer softirq and system calls share data under [`SpinLockBh`]s, held
-//! with bottom halves disabled. Disabling bottom halves nests by a counter, so guards may be dropped
-//! in any order. ULPs, which may call with interrupts disabled, have a lock of their own,
+//! with bottom halves disabled. Disabling bottom halves nests by a counter, so guards may be
+//! dropped in any order. ULPs, which may call with interrupts disabled, have a lock of their own,
 //! [`IrqLock`].
 //!
 //! A [`Revocable`] is taken away, a [`Changeable`] is changed. Users take references in one atomic

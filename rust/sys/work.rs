@@ -4,8 +4,8 @@
 //! queued, and timers; with that CPUs, as places where work may run, and clocks.
 //!
 //! A [`Deadline`] is a high-resolution timer that calls its owner in the timer softirq. It is lazy:
-//! moving the deadline later does nothing until the timer fires early, when the owner arms it again.
-//! A data path that moves its deadline with every packet programs the timer only rarely.
+//! moving the deadline later does nothing until the timer fires early, when the owner arms it
+//! again. A data path that moves its deadline with every packet programs the timer only rarely.
 
 use crate::sys::bindings;
 use core::ffi::c_int;

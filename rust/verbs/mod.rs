@@ -12,8 +12,6 @@
 //! first. What the data path uses is behind an `Arc`, and freed with its last user: readers who
 //! have found it before, and other objects that refer to it.
 
-pub mod ah;
-pub mod counters;
 pub mod cq;
 pub mod device;
 pub mod modify;
@@ -55,13 +53,13 @@ impl Driver for Ferroce {
 
     type Context = device::UserContext;
     type Pd = device::Domain;
-    type Ah = ah::AhObject;
+    type Ah = device::AhObject;
     type Cq = cq::CqObject;
     type Qp = qp::QpObject;
     type Srq = srq::SrqObject;
     type Mr = mr::MrObject;
     type Mw = mr::MwObject;
-    type Counters = counters::CountersObject;
+    type Counters = qp::CountersObject;
 }
 
 impl Factory for Ferroce {

@@ -4,8 +4,10 @@
 
 use crate::core::memory::MemoryKey;
 use crate::core::quota::ObjectKind;
-use crate::datapath::memory::lists::Lists;
-use crate::datapath::memory::region::Region;
+use crate::datapath::memory::region::{
+    Lists,
+    Region, //
+};
 use crate::datapath::memory::window::{
     Mw,
     MwKind, //

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Queue pairs: created, moved through their states, queried, destroyed.
+//! Queue pairs: created, moved through their states, queried, destroyed; and the counter sets that
+//! an administrator binds some of them to (`rdma statistic qp`).
 //!
 //! [`modify`] has the attributes, and which changes of them are supported; ib_core knows which go
 //! with which transition. What a transition does to the queues is in `datapath::qp`.
@@ -34,7 +35,10 @@ use crate::core::wire::psn::Psn;
 use crate::datapath::directory::Directory;
 use crate::datapath::kernel::PostLocks;
 use crate::datapath::path::Path;
-use crate::datapath::port::MANAGEMENT_QP;
+use crate::datapath::port::{
+    Port,
+    MANAGEMENT_QP, //
+};
 use crate::datapath::post;
 use crate::datapath::protocol::{
     RequesterSetting,
@@ -46,6 +50,7 @@ use crate::datapath::qp::{
     ReceiveSource,
     POLL, //
 };
+use crate::observe::Set;
 use crate::sys::ib::event::QpUpcall;
 use crate::sys::ib::process::{
     Details,
@@ -66,6 +71,7 @@ use crate::sys::ib::qp::{
     QueuePair,
     Report, //
 };
+use crate::sys::ib::query::CounterSet;
 use crate::sys::ib::wr::{
     RecvWrs,
     SendWrs, //
@@ -82,17 +88,18 @@ use crate::sys::refusal::{
     EOPNOTSUPP, //
 };
 use crate::sys::ring::Mapping;
-use crate::sys::table::Published;
+use crate::sys::table::{
+    Published,
+    Successor, //
+};
 use crate::sys::work::{
     Deadline,
     Running, //
 };
-use crate::verbs::ah::{
-    self,
-    AhObject, //
-};
 use crate::verbs::cq::CqObject;
 use crate::verbs::device::{
+    self,
+    AhObject,
     Device,
     Domain,
     ObjectPermit,
@@ -102,7 +109,11 @@ use crate::verbs::modify;
 use crate::verbs::srq::SrqObject;
 use kernel::new_mutex;
 use kernel::prelude::*;
-use kernel::sync::Mutex;
+use kernel::sync::{
+    Arc,
+    Mutex,
+    SetOnce, //
+};
 
 /// The row of the table of QP types, if such QPs are served.
 fn service_of(kind: IbQpType) -> Option<Service> {
@@ -403,8 +414,8 @@ impl QpObject {
 
     /// The paths to the peer, one for each queue.
     fn paths(&self, attributes: &Attributes, av: &AddressVector) -> Result<[Path; 2]> {
-        ah::check_connection(&self.underlay, av)?;
-        ah::check_mtu(&self.underlay, av, attributes.mtu)?;
+        device::check_connection(&self.underlay, av)?;
+        device::check_mtu(&self.underlay, av, attributes.mtu)?;
         let flow = flow_of_connection(self.qp.number(), attributes.dest_qpn);
         let resident = self.qp.port().resident();
         let mut path = Path::new(resident, flow, av).ok_or(EINVAL)?;
@@ -544,5 +555,57 @@ impl Drop for QpObject {
         }
         // A reader that has found it before finds it in RESET.
         self.qp.reset();
+    }
+}
+
+/// A set of counters. It is created when the first queue pair is bound, so a failure leaves nothing
+/// behind.
+pub struct CountersObject(SetOnce<SeparateSet>);
+
+struct SeparateSet {
+    port: Arc<Port>,
+    set: Set,
+}
+
+impl CounterSet for CountersObject {
+    type Device = Device;
+    type Qp = QpObject;
+
+    fn new() -> Self {
+        Self(SetOnce::new())
+    }
+
+    fn bind(&self, device: &Device, qp: &QpObject) -> Result<u32> {
+        if let Some(SeparateSet { set, .. }) = self.0.as_ref() {
+            qp.qp().count_in(Successor::new(set.counters().clone())?);
+            return Ok(set.number());
+        }
+        let port = device.port().clone();
+        let set = port.all_counters().begin()?;
+        let separate = SeparateSet { port, set };
+        let counters = Successor::new(separate.set.counters().clone())?;
+        let number = separate.set.number();
+        // No other bind is in progress.
+        self.0.populate(separate);
+        qp.qp().count_in(counters);
+        Ok(number)
+    }
+
+    fn unbind(device: &Device, qp: &QpObject) -> Result {
+        let common = device.port().all_counters().common().clone();
+        qp.qp().count_in(Successor::new(common)?);
+        Ok(())
+    }
+
+    fn read(&self, values: &mut [u64]) {
+        if let Some(SeparateSet { set, .. }) = self.0.as_ref() {
+            set.counters().read(values);
+        }
+    }
+}
+
+impl Drop for SeparateSet {
+    fn drop(&mut self) {
+        self.port.all_counters().end(&mut self.set);
     }
 }

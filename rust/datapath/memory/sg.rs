@@ -6,18 +6,6 @@
 //! receiver's MRs or, on the local path, from MRs to MRs. Every copy checks the keys again:
 //! deregistering an MR in the middle of a message ends the message with an error.
 
-use super::keys::KeyTable;
-use super::region::{
-    DomainId,
-    Range,
-    Region, //
-};
-use super::window::{
-    BindError,
-    QpId,
-    WindowRange,
-    WindowUser, //
-};
 use crate::core::env::AccessError;
 use crate::core::memory::{
     MemoryKey,
@@ -31,6 +19,18 @@ use crate::core::uabi::wqe::{
     Sge,
     MAX_SGE, //
 };
+use crate::datapath::memory::region::{
+    DomainId,
+    Range,
+    Region, //
+};
+use crate::datapath::memory::window::{
+    BindError,
+    QpId,
+    WindowRange,
+    WindowUser, //
+};
+use crate::datapath::memory::KeyTable;
 use crate::sys::ib::qp::Access;
 use crate::sys::memory::{
     Cursor,

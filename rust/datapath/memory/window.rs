@@ -24,10 +24,10 @@ use crate::core::memory::{
     Span, //
 };
 use crate::core::queue::wqe;
-use crate::datapath::memory::lists::Lists;
 use crate::datapath::memory::region::{
     DomainId,
     Grant,
+    Lists,
     Range,
     Region, //
 };

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reception: the UDP sockets on which a namespace receives RoCEv2, one packet at a time in softirq,
-//! packets that are executed later on another CPU, and multicast groups.
+//! Reception: the UDP sockets on which a namespace receives RoCEv2, one packet at a time in
+//! softirq, packets that are executed later on another CPU, and multicast groups.
 //!
 //! The sockets are those of the kernel: they have lock classes of their own (`af_kern_*`), and are
 //! locked only to be opened and closed, so lockdep needs no help.
 //!
-//! Deferred packets are linked through the packets themselves, so nothing is allocated. Each is held
-//! with its net device, which therefore may be unregistered, but is not freed before they are
+//! Deferred packets are linked through the packets themselves, so nothing is allocated. Each is
+//! held with its net device, which therefore may be unregistered, but is not freed before they are
 //! executed.
 //!
 //! A [`Membership`] is that of a net device, as IGMP and MLD tell of it. It is counted as that of

@@ -7,7 +7,6 @@
 //! region, no packet, no ICRC, no IP. The sender holds its send lock and the peer's receive lock
 //! for one invocation, delivers segments and takes the responses.
 
-use super::Sender;
 use crate::core::completion::Status;
 use crate::core::env::AccessError;
 use crate::core::segment::{
@@ -24,7 +23,6 @@ use crate::core::send::{
 };
 use crate::core::wire::headers::Aeth;
 use crate::datapath::ctx::Ctx;
-use crate::datapath::deliver;
 use crate::datapath::memory::sg::Payload;
 use crate::datapath::protocol::{
     acknowledged,
@@ -39,8 +37,15 @@ use crate::datapath::queues::{
     RecvQueue,
     SendQueue, //
 };
-use crate::datapath::traced;
-use crate::observe::counters::Counter;
+use crate::datapath::tx::{
+    moved,
+    Sender, //
+};
+use crate::datapath::{
+    deliver,
+    traced, //
+};
+use crate::observe::Counter;
 use crate::sys::trace;
 use core::ops::ControlFlow;
 use kernel::prelude::*;
@@ -53,7 +58,7 @@ use kernel::sync::{
 const SPAN: u32 = 16;
 
 /// Whether the local path is on and the peer is a QP of the same device.
-pub(in crate::datapath) fn serves(send: &SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) -> bool {
+pub(super) fn serves(send: &SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) -> bool {
     let Some(peer) = &send.peer else {
         return false;
     };
@@ -66,11 +71,7 @@ pub(in crate::datapath) fn serves(send: &SendQueue, qp: ArcBorrow<'_, Qp>, ctx: 
 }
 
 /// Hands over segments and takes responses, up to the budget. Returns whether there is more.
-pub(in crate::datapath) fn exchange(
-    send: &mut SendQueue,
-    qp: ArcBorrow<'_, Qp>,
-    ctx: &mut Ctx<'_>,
-) -> bool {
+pub(super) fn exchange(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool {
     let SendQueue {
         requester,
         wqes,
@@ -109,7 +110,7 @@ pub(in crate::datapath) fn exchange(
             &mut Local { sender, recv, peer },
             SEGMENTS_PER_RUN,
         ),
-        // Sent by [`super::datagram`].
+        // Sent by [`super::tx`].
         AnyRequester::Datagram(_) => return false,
     };
     let is_refusing = match &recv.responder {
@@ -250,15 +251,6 @@ impl<'q, 't, 'a> Transmit<UnreliableRequester> for Local<'q, '_, 't, 'a> {
     fn send(&mut self, segment: &RequestSegment) -> Result<(), SendError> {
         self.give(segment)
     }
-}
-
-/// Counts a segment at its source.
-#[inline(always)]
-pub(super) fn moved(qp: &Qp, bytes: u32, ctx: &mut Ctx<'_>) {
-    ctx.moved(bytes);
-    let counters = ctx.counters(qp);
-    counters.inc(Counter::LocalSegments);
-    counters.add(Counter::LocalBytes, u64::from(bytes));
 }
 
 /// The peer is unreachable: segments are lost, as on any network. On a reliable service the
