@@ -32,7 +32,6 @@ use crate::sys::net::{
     NetdevEvent,
     NetdevListener,
     NetdevNotifier,
-    PacketMemory,
     Receiver,
     Resident,
     Underlay,
@@ -195,8 +194,7 @@ struct Links<F: Factory, R: Receiver> {
     list: Arc<Mutex<List>>,
     sockets: Arc<Sockets<R>>,
     /// Dropped when all links are gone.
-    namespaces: netns::NetnsRegistration,
-    _packet_memory: PacketMemory,
+    namespaces: netns::NetRegistration,
     _factory: PhantomData<fn() -> F>,
 }
 
@@ -205,8 +203,7 @@ impl<F: Factory, R: Receiver> Links<F, R> {
         try_pin_init!(Self {
             list: Arc::pin_init(new_mutex!(List::default(), "Links::list"), GFP_KERNEL)?,
             sockets: Arc::pin_init(Sockets::new(), GFP_KERNEL)?,
-            namespaces: netns::NetnsRegistration::new()?,
-            _packet_memory: PacketMemory::new()?,
+            namespaces: netns::NetRegistration::new()?,
             _factory: PhantomData,
         })
     }
@@ -257,7 +254,7 @@ impl Reservation {
     /// `EEXIST` if the netdev has a link already, `ENODEV` if it is leaving.
     fn new(
         links: &Arc<Mutex<List>>,
-        namespaces: &netns::NetnsRegistration,
+        namespaces: &netns::NetRegistration,
         name: &CStr,
         netdev: &NetDevice,
     ) -> Result<(Self, Underlay)> {

@@ -51,7 +51,7 @@ pub(super) fn told(
     parsed: &Packet,
     ctx: &mut Ctx<'_>,
 ) {
-    if qp.opcodes() == OpcodeService::Ud {
+    if qp.opcodes == OpcodeService::Ud {
         // Its sender has no window, and is told nothing.
         return;
     }
@@ -102,12 +102,12 @@ fn notice(qp: ArcBorrow<'_, Qp>, packet: &RxPacket<'_>, has_data: bool, ctx: &Ct
     }
     let counters = ctx.counters(&qp);
     counters.inc(Counter::MarkedReceived);
-    if !has_data || !cnp.due(ctx.now()) {
+    if !has_data || !cnp.due(ctx.now) {
         return;
     }
     let mut headers = Headers::new(Opcode::CongestionNotification, *number, Psn::default());
     headers.extension = Extension::Reserved;
-    let origin = Origin::response(qp.number());
+    let origin = Origin::response(qp.number);
     let mut alone = TxBatch::default();
     let added = alone.add(path, counters, origin, &headers, 0, (), |_| Ok(()));
     if added.is_ok() && alone.flush(path, counters).is_ok() {

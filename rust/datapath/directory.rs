@@ -76,8 +76,10 @@ pub struct Directory {
     on_netdev: Table<Port>,
     #[pin]
     in_netns: Table<Port>,
-    workqueues: Workqueues,
-    backlogs: Backlogs,
+    /// The workqueues of the data path.
+    pub(super) workqueues: Workqueues,
+    /// Packets that other CPUs execute.
+    pub(super) backlogs: Backlogs,
 }
 
 /// The hash of a netdev by which ports are found; with index 0 that of its namespace.
@@ -143,7 +145,7 @@ impl Directory {
     /// sleep, also in that drop.
     pub fn list(self: &Arc<Self>, port: &Arc<Port>) -> Result<PortListing> {
         let netns = port.netns();
-        let on_netdev = (self.on_netdev).reserve_hashed(hash_of(netns, port.ifindex()))?;
+        let on_netdev = (self.on_netdev).reserve_hashed(hash_of(netns, port.ifindex))?;
         let in_netns = self.in_netns.reserve_hashed(hash_of(netns, 0))?;
         Ok(PortListing {
             on_netdev: on_netdev.publish(port.clone()),
@@ -172,7 +174,7 @@ impl Directory {
         rcu: &'g rcu::Guard,
     ) -> Option<&'g Port> {
         let ports = self.on_netdev.hashed(hash_of(netns, ifindex), rcu);
-        one_of(ports.filter(|port| port.ifindex() == ifindex && port.netns() == netns))
+        one_of(ports.filter(|port| port.ifindex == ifindex && port.netns() == netns))
     }
 
     /// The ports in this namespace.
@@ -208,18 +210,6 @@ impl Directory {
         self.in_netns.all(&rcu).for_each(|port| port.leave());
     }
 
-    /// The workqueues of the data path.
-    #[inline]
-    pub(super) fn workqueues(&self) -> &Workqueues {
-        &self.workqueues
-    }
-
-    /// Packets that other CPUs execute.
-    #[inline]
-    pub(super) fn backlogs(&self) -> &Backlogs {
-        &self.backlogs
-    }
-
     /// The workqueue of notifiers.
     #[inline]
     pub fn notifications(&self) -> &OwnedQueue {
@@ -243,7 +233,7 @@ impl PortListing {
         let port = &*self.in_netns;
         port.leave();
         for qp in self.directory.qps.all(&rcu) {
-            if Arc::ptr_eq(qp.port(), port) && qp.known_as() != MANAGEMENT_QP {
+            if Arc::ptr_eq(&qp.port, port) && qp.known_as != MANAGEMENT_QP {
                 qp.fail_later(Ending::User);
                 self.directory.workqueues.call_answerer(qp, now);
             }
@@ -317,7 +307,7 @@ impl Workqueues {
             }
             Worker::Timer => {
                 if let Some(rounds) = self.rounds(call.cpu) {
-                    qp.poll_timer().arm(rounds.next(now, call.periods));
+                    qp.poll.arm(rounds.next(now, call.periods));
                 }
             }
         }

@@ -62,12 +62,12 @@ pub(super) fn serves(send: &SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) -> 
     let Some(peer) = &send.peer else {
         return false;
     };
-    qp.port().local_path()
+    qp.port.local_path.is_on()
         && peer.path.is_to_own_device()
         && ctx
-            .directory()
-            .get(peer.number, ctx.rcu())
-            .is_none_or(|peer| Arc::ptr_eq(peer.port(), qp.port()))
+            .directory
+            .get(peer.number, ctx.rcu)
+            .is_none_or(|peer| Arc::ptr_eq(&peer.port, &qp.port))
 }
 
 /// Hands over segments and takes responses, up to the budget. Returns whether there is more.
@@ -82,17 +82,17 @@ pub(super) fn exchange(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ct
         return false;
     };
     let sender = Sender { qp, wqes, ctx };
-    let Some(peer) = sender.ctx.directory().get(there.number, sender.ctx.rcu()) else {
+    let Some(peer) = sender.ctx.directory.get(there.number, sender.ctx.rcu) else {
         return lose(requester, sender);
     };
     let mut recv = peer.recv.lock();
     let connected = recv
         .peer
         .as_ref()
-        .is_some_and(|back| back.number == qp.number() && back.path.is_reverse_of(&there.path));
+        .is_some_and(|back| back.number == qp.number && back.path.is_reverse_of(&there.path));
     // Also of this device: the QP number may have been reused since the path was chosen.
-    let reachable = connected && Arc::ptr_eq(peer.port(), qp.port());
-    if !reachable || !peer.serves() || peer.opcodes() != qp.opcodes() {
+    let reachable = connected && Arc::ptr_eq(&peer.port, &qp.port);
+    if !reachable || !peer.serves() || peer.opcodes != qp.opcodes {
         drop(recv);
         trace::drop(move || traced::lost(there.number, None, Counter::DropState));
         sender.ctx.counters(&qp).inc(Counter::DropState);
@@ -140,8 +140,8 @@ impl Local<'_, '_, '_, '_> {
         moved(qp, segment.len, ctx);
         let (opcode, psn, size) = (segment.opcode, segment.psn, [segment.span, segment.len]);
         let (from, to) = (*qp, self.peer);
-        trace::handed(move || traced::handed([from.number(), to.number()], opcode, psn, size));
-        let regions = qp.regions(ctx.rcu());
+        trace::handed(move || traced::handed([from.number, to.number], opcode, psn, size));
+        let regions = qp.regions(ctx.rcu);
         let payload = Payload::of(wqes.data(segment.slot), segment.offset, regions);
         // The wire path reads local memory before the peer sees the message; so does this one.
         let mut pieces = None;
@@ -183,13 +183,13 @@ impl<'q, 't, 'a> Transmit<ReliableRequester> for Local<'q, '_, 't, 'a> {
             trace::handed(move || {
                 let (opcode, psn) = (response.opcode(), response.psn());
                 let size = [response.span(), response.len()];
-                traced::handed([peer.number(), qp.number()], opcode, psn, size)
+                traced::handed([peer.number, qp.number], opcode, psn, size)
             });
             let progress = match response {
                 Response::Acknowledge { psn, syndrome, msn } => {
-                    let (now, aeth) = (ctx.now(), Aeth::new(syndrome, msn));
+                    let (now, aeth) = (ctx.now, Aeth::new(syndrome, msn));
                     let before = &*requester;
-                    trace::ack(move || acknowledged(before, qp.number(), psn, aeth));
+                    trace::ack(move || acknowledged(before, qp.number, psn, aeth));
                     requester
                         .on_acknowledge(psn, aeth, now, &mut |done| ctx.complete_send(qp, done))
                 }

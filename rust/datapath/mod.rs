@@ -22,7 +22,7 @@
 //!   protocol                            requester and responder of each QP type
 //!   port                                the device, and its multicast groups
 //!   path                                routes and AHs; packets, their batches and ICRCs
-//!   cq  srq  notify                     completions; SRQs; upcalls
+//!   cq  srq                             completions; SRQs
 //!   traced                              what trace events say
 //!   memory::{self, sg, window, region}  keys, scatter/gather lists, MWs, MRs and FRMRs
 //! ```
@@ -43,7 +43,7 @@
 //! Lock order: send queue of a QP, receive queue of a QP (of the peer QP on the local path), SRQ,
 //! CQ. No code takes a queue lock while it holds a later lock of this order, so QPs may be
 //! connected in any way, including to themselves. Nothing sleeps under these locks. No completion
-//! or event handler runs under them, nor on the stack of a poster ([`notify`]).
+//! or event handler runs under them, nor on the stack of a poster (`sys::ib::event`).
 
 mod backlog;
 mod congestion;
@@ -54,7 +54,6 @@ pub mod directory;
 pub mod kernel;
 mod local;
 pub mod memory;
-pub mod notify;
 pub mod path;
 pub mod port;
 pub mod post;

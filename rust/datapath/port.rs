@@ -23,9 +23,7 @@ use crate::sys::net::{
     Underlay, //
 };
 use crate::sys::table::{
-    AllocContext,
     Published,
-    Reserved,
     Table, //
 };
 use kernel::new_mutex;
@@ -40,7 +38,6 @@ use kernel::sync::atomic::{
 use kernel::sync::{
     rcu,
     Arc,
-    ArcBorrow,
     Mutex, //
 };
 
@@ -53,26 +50,55 @@ pub const MAX_AH: u32 = 1 << 20;
 /// The port of a device.
 #[pin_data]
 pub struct Port {
+    /// Its keys.
     #[pin]
-    keys: KeyTable,
+    pub keys: KeyTable,
+    /// Its address handles, of which there are at most [`MAX_AH`].
     #[pin]
-    ahs: Table<Ah>,
+    pub ahs: Table<Ah>,
+    /// All counters of the port.
     #[pin]
-    counters: PortCounters,
+    pub all_counters: PortCounters,
     /// MAC address of the netdev when the link was created.
-    mac: Option<[u8; 6]>,
-    /// The network namespace of the netdev.
-    resident: Resident,
+    pub mac: Option<[u8; 6]>,
+    /// Keeps the network namespace of the netdev alive.
+    pub resident: Resident,
     /// Index of the netdev there; it does not change while the netdev has a link.
-    ifindex: i32,
-    local_path: Atomic<bool>,
-    ecn: Atomic<bool>,
-    steering: Atomic<bool>,
+    pub ifindex: i32,
+    /// Whether messages to a GID of this device use the local path, from the next message on.
+    pub local_path: Switch,
+    /// Whether packets of reliable connections may be marked by the network (ECT), from the next
+    /// connection on.
+    pub ecn: Switch,
+    /// Whether other CPUs may execute packets of its QPs than those on which they arrive, from the
+    /// next batch on.
+    pub steering: Switch,
+    /// The multicast groups of its QPs.
     #[pin]
-    groups: Groups,
+    pub groups: Groups,
     /// QP number of the GSI QP; 0 is none.
     management: Atomic<u32>,
     is_leaving: Atomic<bool>,
+}
+
+/// A setting of a port.
+pub struct Switch(Atomic<bool>);
+
+impl Switch {
+    fn new(on: bool) -> Self {
+        Self(Atomic::new(on))
+    }
+
+    /// Whether it is on.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
+    /// Turns it on or off.
+    pub fn set(&self, on: bool) {
+        self.0.store(on, Relaxed);
+    }
 }
 
 impl Port {
@@ -82,13 +108,13 @@ impl Port {
             try_pin_init!(Self {
                 keys <- KeyTable::new(),
                 ahs <- Table::new(),
-                counters <- PortCounters::new(),
+                all_counters <- PortCounters::new(),
                 mac: underlay.netdev().mac(),
                 resident: underlay.resident().clone(),
                 ifindex: underlay.netdev().ifindex(),
-                local_path: Atomic::new(true),
-                ecn: Atomic::new(false),
-                steering: Atomic::new(true),
+                local_path: Switch::new(true),
+                ecn: Switch::new(false),
+                steering: Switch::new(true),
                 groups <- Groups::new(),
                 management: Atomic::new(0),
                 is_leaving: Atomic::new(false),
@@ -100,17 +126,7 @@ impl Port {
     /// The counters of the port, without those of separate sets.
     #[inline]
     pub fn counters(&self) -> &Counters {
-        self.counters.common()
-    }
-
-    /// All counters of the port.
-    pub fn all_counters(&self) -> &PortCounters {
-        &self.counters
-    }
-
-    /// Keeps its network namespace alive.
-    pub fn resident(&self) -> &Resident {
-        &self.resident
+        self.all_counters.common()
     }
 
     /// Its network namespace.
@@ -119,55 +135,9 @@ impl Port {
         self.resident.netns()
     }
 
-    /// Index of its netdev in that namespace.
-    pub fn ifindex(&self) -> i32 {
-        self.ifindex
-    }
-
-    /// MAC address of its netdev when the link was created.
-    pub fn mac(&self) -> Option<[u8; 6]> {
-        self.mac
-    }
-
     /// Whether a packet that arrived by the netdev `ifindex` of this host is for the device.
     pub(super) fn arrived(&self, ifindex: i32, addresses: &Addresses) -> Result<(), Astray> {
         arrived(&self.resident, self.ifindex, ifindex, addresses)
-    }
-
-    /// The multicast groups of its QPs.
-    pub fn groups(&self) -> &Groups {
-        &self.groups
-    }
-
-    /// Whether messages to a GID of this device use the local path.
-    pub fn local_path(&self) -> bool {
-        self.local_path.load(Relaxed)
-    }
-
-    /// Turns the local path on or off, from the next message on.
-    pub fn set_local_path(&self, on: bool) {
-        self.local_path.store(on, Relaxed);
-    }
-
-    /// Whether packets of new reliable connections may be marked by the network (ECT).
-    pub fn ecn(&self) -> bool {
-        self.ecn.load(Relaxed)
-    }
-
-    /// Turns that on or off, from the next connection on.
-    pub fn set_ecn(&self, on: bool) {
-        self.ecn.store(on, Relaxed);
-    }
-
-    /// Whether other CPUs may execute packets of its QPs than those on which they arrive.
-    #[inline]
-    pub fn steering(&self) -> bool {
-        self.steering.load(Relaxed)
-    }
-
-    /// Turns that on or off, from the next batch on.
-    pub fn set_steering(&self, on: bool) {
-        self.steering.store(on, Relaxed);
     }
 
     /// QP number of its GSI QP.
@@ -198,28 +168,6 @@ impl Port {
     /// Whether the device is leaving, in use or not.
     pub fn is_leaving(&self) -> bool {
         self.is_leaving.load(Relaxed)
-    }
-
-    /// Its keys.
-    #[inline]
-    pub fn keys(&self) -> &KeyTable {
-        &self.keys
-    }
-
-    /// Reserves a number for an address handle, which leads nowhere until it is published.
-    pub fn reserve_ah(&self, context: AllocContext) -> Result<Reserved<'_, Ah>> {
-        self.ahs.reserve_in(context, MAX_AH)
-    }
-
-    /// Unpublishes an address handle.
-    pub fn remove_ah(&self, ah: &mut Published<Ah>) {
-        self.ahs.remove(ah);
-    }
-
-    /// The address handle with this number.
-    #[inline]
-    pub(super) fn ah<'g>(&'g self, number: u32, rcu: &'g rcu::Guard) -> Option<ArcBorrow<'g, Ah>> {
-        self.ahs.get(number, rcu)
     }
 }
 

@@ -97,7 +97,7 @@ pub fn send_doorbell(qp: &Arc<Qp>) -> Result {
                 let last = run == RUNS_PER_DOORBELL;
                 return Ok(kick(&mut send, qp, Kick::DoorbellAgain { last }, ctx));
             }
-            qp.steering().seen_at_home(qp.number());
+            qp.steering.seen_at_home(qp.number);
             let again = kick(&mut send, qp, Kick::Doorbell, ctx);
             measures = qp.sends() && send.offload.wants_end();
             Ok(again)
@@ -138,7 +138,7 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
 
     #[inline(always)]
     fn point(&self) -> SchedPoint<Cpu> {
-        self.send.sched_point(self.ctx.now())
+        self.send.sched_point(self.ctx.now)
     }
 
     #[inline(always)]
@@ -152,7 +152,7 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
 
     #[inline(always)]
     fn has_work(&self) -> bool {
-        let producer = self.qp.sq().load_producer();
+        let producer = self.qp.sq.load_producer();
         self.send.requester.has_unsent() || is_posted(self.send, self.qp, producer)
     }
 
@@ -171,8 +171,8 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
             is_watched,
             || position_of(*qp, ctx),
             |number| {
-                let workqueues = ctx.directory().workqueues();
-                workqueues.helper(qp.number().wrapping_add(number), point.now)
+                let workqueues = &ctx.directory.workqueues;
+                workqueues.helper(qp.number.wrapping_add(number), point.now)
             },
         );
         let (queue, qp) = (&**send, *qp);
@@ -182,7 +182,7 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
 
     #[inline(always)]
     fn asked(&mut self, by: AskedBy) {
-        self.send.trace_offload(self.qp.number(), by);
+        self.send.trace_offload(self.qp.number, by);
     }
 
     fn invite(&mut self, call: WorkerCall<Cpu>) {
@@ -194,11 +194,11 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
     }
 
     fn stop_doorbells(&mut self) {
-        self.qp.sq().store_flags(0);
+        self.qp.sq.store_flags(0);
     }
 
     fn ask_for_doorbells(&mut self) -> bool {
-        let producer = self.qp.sq().ask_for_doorbells();
+        let producer = self.qp.sq.ask_for_doorbells();
         is_posted(self.send, self.qp, producer) && self.qp.state() != QpState::Reset
     }
 
@@ -219,24 +219,24 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
 
     fn worked(&mut self, worker: Worker) {
         match worker {
-            Worker::Timer => self.ctx.directory().workqueues().polled(work::now()),
+            Worker::Timer => self.ctx.directory.workqueues.polled(work::now()),
             Worker::Near | Worker::Far => self.ctx.worked(),
         }
     }
 
     fn judge(&mut self, cpu: Cpu, verdict: HelperVerdict) {
-        let workqueues = self.ctx.directory().workqueues();
-        workqueues.judge_helper(cpu, verdict, self.ctx.now());
+        let workqueues = &self.ctx.directory.workqueues;
+        workqueues.judge_helper(cpu, verdict, self.ctx.now);
     }
 
     #[inline(always)]
     fn publish(&mut self) {
         let Self { send, qp, ctx } = self;
         // Covers slots of WQEs that completed unsignaled.
-        qp.sq().store_consumer(send.requester.retired());
-        send.count(qp.number(), ctx.counters(qp));
+        qp.sq.store_consumer(send.requester.retired());
+        send.count(qp.number, ctx.counters(qp));
         if let Some(at) = send.requester.deadline() {
-            qp.timer().arm(at);
+            qp.deadline.arm(at);
         }
         if send.notify_drained && qp.state() == QpState::Sqd && send.requester.is_drained() {
             send.notify_drained = false;
@@ -260,8 +260,8 @@ fn rung(send: &SendQueue, qp: ArcBorrow<'_, Qp>, decision: Decision<Cpu>) -> tra
         Decision::Nothing => DoorbellServer::Other,
     };
     trace::Doorbell {
-        qpn: qp.number(),
-        producer: qp.sq().load_producer(),
+        qpn: qp.number,
+        producer: qp.sq.load_producer(),
         taken: send.requester.pushed(),
         by: by as u32,
     }
@@ -281,10 +281,10 @@ pub(super) fn expired(qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
         // worker has not run yet.
         return;
     }
-    let now = ctx.now();
+    let now = ctx.now;
     let due = send.requester.deadline().is_some_and(|at| at <= now);
     trace::timer(move || trace::Timer {
-        qpn: qp.number(),
+        qpn: qp.number,
         due,
     });
     match &mut send.requester {
@@ -304,10 +304,10 @@ pub(super) fn expired(qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
 
 /// The progress that the process can see. The send queue is locked.
 fn position_of(qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) -> Position {
-    let taken = |cq: &Cq| cq.ring(ctx.rcu()).load_consumer();
+    let taken = |cq: &Cq| cq.ring(ctx.rcu).load_consumer();
     Position {
-        sends: taken(qp.send_cq()),
-        receives: taken(qp.recv_cq()),
+        sends: taken(&qp.send_cq),
+        receives: taken(&qp.recv_cq),
         requests: qp.recv.lock().responder.expected_psn().get(),
     }
 }
@@ -339,7 +339,7 @@ pub fn fail(qp: &Arc<Qp>) {
 /// be lost if the QP is destroyed next.
 pub fn fail_and_flush(qp: &Arc<Qp>) {
     fail(qp);
-    let capacity = qp.capacity();
+    let capacity = qp.capacity;
     let entries = capacity.max_send_wr.max(capacity.max_recv_wr);
     // Bounded: a process that keeps posting does not hold up the caller.
     for _ in 0..=entries / FLUSHED_PER_RUN {
@@ -368,9 +368,9 @@ fn transmit(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> b
 /// whether there is more.
 fn fetch(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool {
     let requester = &mut send.requester;
-    let entries = qp.sq().entries();
+    let entries = qp.sq.entries();
     let taken = requester.pushed().wrapping_sub(requester.retired());
-    let posted = qp.sq().load_producer().wrapping_sub(requester.pushed());
+    let posted = qp.sq.load_producer().wrapping_sub(requester.pushed());
     if posted > entries.wrapping_sub(taken) {
         // Our provider never does this: the ring was overwritten. Slots of WQEs in flight must not
         // be copied again.
@@ -380,11 +380,11 @@ fn fetch(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool
     for _ in 0..posted.min(FETCHED_PER_RUN) {
         let index = requester.pushed();
         let slot = Slot::of(index, entries);
-        let fetched = send.wqes.take(&**qp.sq(), index, slot);
+        let fetched = send.wqes.take(&*qp.sq, index, slot);
         let taker = &*requester;
         trace::taken(move || {
             let index = taker.pushed();
-            traced::taken(qp.number(), index, Slot::of(index, entries), fetched)
+            traced::taken(qp.number, index, Slot::of(index, entries), fetched)
         });
         let pushed = match fetched {
             Ok(request) => match requester.push(request) {
@@ -417,8 +417,8 @@ fn is_posted(send: &SendQueue, qp: ArcBorrow<'_, Qp>, producer: u32) -> bool {
     let used = requester.pushed().wrapping_sub(requester.retired());
     let posted = producer.wrapping_sub(requester.pushed());
     // What an overwritten index counts is no WQE: fetching fails the QP, a flush leaves it alone.
-    let is_valid = posted <= qp.sq().entries() || qp.sends();
-    posted != 0 && used < qp.sq().entries() && is_valid
+    let is_valid = posted <= qp.sq.entries() || qp.sends();
+    posted != 0 && used < qp.sq.entries() && is_valid
 }
 
 impl WorkItem<SEND_NEAR> for Qp {
@@ -445,14 +445,14 @@ impl Expires<POLL> for Qp {
         // `None`: the module is being unloaded.
         let begins = Ctx::run(RunContext::Softirq, |ctx| {
             let mut send = this.send.lock();
-            let rounds = ctx.directory().workqueues().rounds(Cpu::current());
-            match rounds.map(|rounds| rounds.enter(send.round, ctx.now())) {
+            let rounds = ctx.directory.workqueues.rounds(Cpu::current());
+            match rounds.map(|rounds| rounds.enter(send.round, ctx.now)) {
                 Some(Ok(round)) => {
                     send.round = round;
                     true
                 }
                 Some(Err(next)) => {
-                    this.poll_timer().arm(next);
+                    this.poll.arm(next);
                     false
                 }
                 None => false,
@@ -468,7 +468,7 @@ impl Expires<POLL> for Qp {
     }
 
     fn deadline(&self) -> &Deadline<Self, POLL> {
-        self.poll_timer()
+        &self.poll
     }
 }
 
@@ -534,15 +534,15 @@ impl Expires for Qp {
     }
 
     fn deadline(&self) -> &Deadline<Self> {
-        self.timer()
+        &self.deadline
     }
 }
 
 /// Retries responses that the local stack refused.
 fn answer_on(qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
     let mut recv = qp.recv.lock();
-    if let Some(at) = recv.refusals.wait_until(ctx.now()) {
-        qp.timer().arm(at);
+    if let Some(at) = recv.refusals.wait_until(ctx.now) {
+        qp.deadline.arm(at);
     } else if qp.serves()
         && recv.responder.has_response()
         && recv.answering == Answering::Inline

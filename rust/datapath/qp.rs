@@ -20,7 +20,6 @@ use crate::datapath::cq::Cq;
 use crate::datapath::memory::region::DomainId;
 use crate::datapath::memory::sg::Regions;
 use crate::datapath::memory::window::QpId;
-use crate::datapath::notify::Notifier;
 use crate::datapath::path::Path;
 use crate::datapath::port::Port;
 use crate::datapath::protocol::{
@@ -37,7 +36,10 @@ use crate::datapath::queues::{
 };
 use crate::datapath::srq::Srq;
 use crate::observe::Counters;
-use crate::sys::ib::event::QpUpcall;
+use crate::sys::ib::event::{
+    Notifier,
+    QpUpcall, //
+};
 use crate::sys::ib::qp::{
     Capacity,
     QpState, //
@@ -98,9 +100,9 @@ pub const POLL: u64 = 1;
 pub struct Qp {
     /// First: dropped before the data that the timer uses.
     #[pin]
-    deadline: Deadline<Qp, PROTOCOL>,
+    pub(super) deadline: Deadline<Qp, PROTOCOL>,
     #[pin]
-    poll: Deadline<Qp, POLL>,
+    pub(super) poll: Deadline<Qp, POLL>,
     #[pin]
     near: Work<Qp, SEND_NEAR>,
     #[pin]
@@ -109,29 +111,36 @@ pub struct Qp {
     answer: Work<Qp, ANSWER>,
     #[pin]
     posted: Work<Qp, POSTED>,
-    number: u32,
+    /// QP number, unique in the module.
+    pub number: u32,
     /// Its number on the wire.
-    known_as: u32,
+    pub known_as: u32,
     /// The opcodes that it accepts.
-    opcodes: opcode::OpcodeService,
-    id: QpId,
-    port: Arc<Port>,
+    pub(super) opcodes: opcode::OpcodeService,
+    /// The identity that memory windows are bound to.
+    pub(super) id: QpId,
+    /// Its device.
+    pub port: Arc<Port>,
     /// Its counters: those of the port, or a set of its own.
     counters: Replaceable<Counters>,
-    /// The protection domain of its WQEs.
-    domain: DomainId,
+    /// The protection domain of its WQEs, and of its MRs and AHs.
+    pub(super) domain: DomainId,
     /// The protection domain of its receives.
     recv_domain: DomainId,
-    capacity: Capacity,
-    signal_all: bool,
-    sq: Arc<Ring>,
-    receives: ReceiveSource,
-    send_cq: Arc<Cq>,
-    recv_cq: Arc<Cq>,
-    notifier: Arc<Notifier<QpUpcall>>,
+    /// Sizes of its queues.
+    pub capacity: Capacity,
+    /// Every send WQE is signaled.
+    pub signal_all: bool,
+    /// The send ring.
+    pub sq: Arc<Ring>,
+    /// The source of its receives.
+    pub receives: ReceiveSource,
+    pub(super) send_cq: Arc<Cq>,
+    pub(super) recv_cq: Arc<Cq>,
+    pub(super) notifier: Arc<Notifier<QpUpcall>>,
     /// A [`QpState`]. Written under both queue locks, read under either.
     state: Atomic<u32>,
-    steering: Steering,
+    pub(super) steering: Steering,
     /// An [`Ending`] that a worker will carry out, or 0.
     failing: Atomic<u32>,
     /// The send queue. Taken before any `recv`.
@@ -250,7 +259,7 @@ impl Qp {
         sq.reset(FLAG_NEED_DOORBELL);
         let (receives, recv_domain, recv_sge) = match new.srq {
             Some(srq) => {
-                let (domain, max_sge) = (srq.domain(), srq.max_sge());
+                let (domain, max_sge) = (srq.domain, srq.max_sge);
                 (ReceiveSource::Shared(srq), domain, max_sge)
             }
             None => {
@@ -275,7 +284,7 @@ impl Qp {
                 known_as: new.known_as,
                 opcodes: new.service.opcodes,
                 id: QpId::next(),
-                counters: Replaceable::new(new.port.all_counters().common().clone()),
+                counters: Replaceable::new(new.port.all_counters.common().clone()),
                 port: new.port,
                 domain: new.domain,
                 recv_domain,
@@ -298,7 +307,7 @@ impl Qp {
 
     /// The event that says what its number means, for a QP of the type `kind`.
     pub fn trace_new(&self, kind: u32) {
-        self.notifier.upcall().trace_new(|| trace::NewQp {
+        self.notifier.upcall.trace_new(|| trace::NewQp {
             qpn: self.number,
             known_as: self.known_as,
             type_: kind,
@@ -313,88 +322,18 @@ impl Qp {
         });
     }
 
-    /// QP number, unique in the module.
-    pub fn number(&self) -> u32 {
-        self.number
-    }
-
-    /// Its number on the wire.
-    pub fn known_as(&self) -> u32 {
-        self.known_as
-    }
-
-    /// The opcodes that it accepts.
-    #[inline]
-    pub(super) fn opcodes(&self) -> opcode::OpcodeService {
-        self.opcodes
-    }
-
-    /// The identity that memory windows are bound to.
-    #[inline]
-    pub(super) fn id(&self) -> QpId {
-        self.id
-    }
-
-    /// Its device.
-    pub fn port(&self) -> &Arc<Port> {
-        &self.port
-    }
-
-    /// Sizes of its queues.
-    pub fn capacity(&self) -> Capacity {
-        self.capacity
-    }
-
-    /// Whether every send WQE is signaled.
-    pub fn signals_all(&self) -> bool {
-        self.signal_all
-    }
-
-    /// The send ring.
-    pub fn sq(&self) -> &Arc<Ring> {
-        &self.sq
-    }
-
-    /// The source of its receives.
-    pub fn receives(&self) -> &ReceiveSource {
-        &self.receives
-    }
-
-    pub(super) fn send_cq(&self) -> &Cq {
-        &self.send_cq
-    }
-
-    pub(super) fn recv_cq(&self) -> &Cq {
-        &self.recv_cq
-    }
-
-    pub(super) fn notifier(&self) -> &Arc<Notifier<QpUpcall>> {
-        &self.notifier
-    }
-
-    pub(super) fn timer(&self) -> &Deadline<Qp, PROTOCOL> {
-        &self.deadline
-    }
-
-    #[inline]
-    pub(super) fn steering(&self) -> &Steering {
-        &self.steering
-    }
-
     /// Another CPU than this one, where what has arrived here may be executed.
     pub(super) fn elsewhere(&self) -> Option<Cpu> {
-        let homes = Some(self.steering.homes()).filter(|_| self.port.steering())?;
+        let homes = Some(self.steering.homes()).filter(|_| self.port.steering.is_on())?;
         Cpu::online(homes.other_than(Cpu::current().number())?)
     }
 
     /// The other CPU that sends at the moment: what is for the send queue would wait for it.
     #[inline]
     pub(super) fn sender(&self) -> Option<u32> {
-        self.steering.sender().filter(|_| self.port.steering())
-    }
-
-    pub(super) fn poll_timer(&self) -> &Deadline<Qp, POLL> {
-        &self.poll
+        self.steering
+            .sender()
+            .filter(|_| self.port.steering.is_on())
     }
 
     /// Its counters.
@@ -426,19 +365,14 @@ impl Qp {
         matches!(self.state(), QpState::Rts | QpState::Sqd)
     }
 
-    /// The protection domain of its MRs and AHs.
-    pub(super) fn domain(&self) -> DomainId {
-        self.domain
-    }
-
     /// The MRs that WQEs of this QP, and requests of its peer, may name.
     pub(super) fn regions<'a>(&'a self, rcu: &'a rcu::Guard) -> Regions<'a> {
-        Regions::new(self.port.keys(), self.domain, rcu)
+        Regions::new(&self.port.keys, self.domain, rcu)
     }
 
     /// The MRs that its receives may name.
     pub(super) fn recv_regions<'a>(&'a self, rcu: &'a rcu::Guard) -> Regions<'a> {
-        Regions::new(self.port.keys(), self.recv_domain, rcu)
+        Regions::new(&self.port.keys, self.recv_domain, rcu)
     }
 
     /// Takes the snapshot.
@@ -454,7 +388,7 @@ impl Qp {
                 ReceiveSource::Own(rq) => Some(recv.wqes.left(&**rq)),
                 ReceiveSource::Shared(_) => None,
             },
-            is_local: path.map(|path| path.is_to_own_device() && self.port.local_path()),
+            is_local: path.map(|path| path.is_to_own_device() && self.port.local_path.is_on()),
             source_port: path.map(|path| path.flow().source_port),
             ecn: path.is_some_and(Path::may_be_marked),
             window: match &send.requester {

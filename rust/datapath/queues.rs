@@ -39,6 +39,7 @@ use crate::datapath::path::{
 use crate::datapath::protocol::{
     AnyRequester,
     AnyResponder,
+    ReliableRequester,
     RequesterSlots, //
 };
 use crate::datapath::traced;
@@ -269,7 +270,7 @@ impl SendQueue {
         }
         if let AnyRequester::Reliable(requester) = &mut self.requester {
             if let Some(news) = requester.take_counters() {
-                self.add(qpn, &news, counters);
+                Self::add(requester, qpn, &news, counters);
             }
         }
     }
@@ -281,51 +282,64 @@ impl SendQueue {
         counters.add(Counter::Polled, moves.polled.into());
     }
 
+    /// Counts each kind of loss that was met since the last call, and traces it.
     #[cold]
-    fn add(&self, qpn: u32, news: &RequesterCounters, counters: &Counters) {
-        self.trace_recovery(qpn, news);
-        for (counter, count) in [
-            (Counter::Retransmitted, news.retransmitted),
-            (Counter::AckTimeout, news.timeouts),
-            (Counter::RnrNakReceived, news.rnr_naks),
-            (Counter::SequenceNakReceived, news.seq_naks),
-            (Counter::FatalNakReceived, news.fatal_naks),
-            (Counter::MissingReceived, news.missing_reports),
-            (Counter::TailProbe, news.tail_probes),
-            (Counter::StaleResponse, news.duplicate_responses),
-            (Counter::StaleResponse, news.unexpected_responses),
-            (Counter::OutOfSequenceResponse, news.out_of_sequence),
-            (Counter::BadResponse, news.bad_responses),
-        ] {
-            if count != 0 {
-                counters.add(counter, count.into());
-            }
-        }
-    }
-}
-
-impl SendQueue {
-    /// An event for each kind of loss that was met since the last call.
-    fn trace_recovery(&self, qpn: u32, news: &RequesterCounters) {
-        let AnyRequester::Reliable(requester) = &self.requester else {
-            return;
-        };
-        for (what, count) in [
-            (Recovery::Timeout, news.timeouts),
-            (Recovery::RnrNak, news.rnr_naks),
-            (Recovery::SequenceNak, news.seq_naks),
-            (Recovery::ImpliedNak, news.implied_naks),
-            (Recovery::FatalNak, news.fatal_naks),
-            (Recovery::TailProbe, news.tail_probes),
-            (Recovery::Slowdown, news.slowdowns),
-            (Recovery::DuplicateResponse, news.duplicate_responses),
-            (Recovery::UnexpectedResponse, news.unexpected_responses),
-            (Recovery::OutOfSequenceResponse, news.out_of_sequence),
-            (Recovery::BadResponse, news.bad_responses),
-            (Recovery::Retransmitted, news.retransmitted),
+    fn add(requester: &ReliableRequester, qpn: u32, news: &RequesterCounters, counters: &Counters) {
+        for (what, counter, count) in [
+            (Recovery::Timeout, Some(Counter::AckTimeout), news.timeouts),
+            (
+                Recovery::RnrNak,
+                Some(Counter::RnrNakReceived),
+                news.rnr_naks,
+            ),
+            (
+                Recovery::SequenceNak,
+                Some(Counter::SequenceNakReceived),
+                news.seq_naks,
+            ),
+            (Recovery::ImpliedNak, None, news.implied_naks),
+            (
+                Recovery::FatalNak,
+                Some(Counter::FatalNakReceived),
+                news.fatal_naks,
+            ),
+            (
+                Recovery::TailProbe,
+                Some(Counter::TailProbe),
+                news.tail_probes,
+            ),
+            (Recovery::Slowdown, None, news.slowdowns),
+            (
+                Recovery::DuplicateResponse,
+                Some(Counter::StaleResponse),
+                news.duplicate_responses,
+            ),
+            (
+                Recovery::UnexpectedResponse,
+                Some(Counter::StaleResponse),
+                news.unexpected_responses,
+            ),
+            (
+                Recovery::OutOfSequenceResponse,
+                Some(Counter::OutOfSequenceResponse),
+                news.out_of_sequence,
+            ),
+            (
+                Recovery::BadResponse,
+                Some(Counter::BadResponse),
+                news.bad_responses,
+            ),
+            (
+                Recovery::Retransmitted,
+                Some(Counter::Retransmitted),
+                news.retransmitted,
+            ),
         ] {
             if count == 0 {
                 continue;
+            }
+            if let Some(counter) = counter {
+                counters.add(counter, count.into());
             }
             trace::recover(move || {
                 let (retries, rnr_retries) = requester.retries_left();
@@ -341,6 +355,7 @@ impl SendQueue {
                 }
             });
         }
+        counters.add(Counter::MissingReceived, news.missing_reports.into());
     }
 
     /// An event, if another one transmits than the last event said.

@@ -11,8 +11,8 @@ use crate::core::queue::wqe::RecvWqes;
 use crate::core::uabi::ring::RingOps as _;
 use crate::core::uabi::wqe::recv_stride;
 use crate::datapath::memory::region::DomainId;
-use crate::datapath::notify::Notifier;
 use crate::sys::ib::event::{
+    Notifier,
     SrqEvent,
     SrqUpcall, //
 };
@@ -30,8 +30,9 @@ use kernel::sync::Arc;
 #[pin_data]
 pub struct Srq {
     /// The protection domain of its receives, whichever QP takes them.
-    domain: DomainId,
-    max_sge: u32,
+    pub domain: DomainId,
+    /// Scatter/gather entries of a WQE.
+    pub max_sge: u32,
     notifier: Arc<Notifier<SrqUpcall>>,
     /// Taken after the receive lock of a QP, before a CQ.
     #[pin]
@@ -72,16 +73,6 @@ impl Srq {
             }),
             GFP_KERNEL_ACCOUNT,
         )
-    }
-
-    /// The protection domain of its receives.
-    pub fn domain(&self) -> DomainId {
-        self.domain
-    }
-
-    /// Scatter/gather entries of a WQE.
-    pub fn max_sge(&self) -> u32 {
-        self.max_sge
     }
 
     /// Size of the ring, and the armed limit; 0 is none.

@@ -83,7 +83,7 @@ pub(super) struct Sender<'q, 't, 'a> {
 impl SendEnv for Sender<'_, '_, '_> {
     #[inline(always)]
     fn now(&self) -> u64 {
-        self.ctx.now()
+        self.ctx.now
     }
 
     #[inline(always)]
@@ -114,7 +114,7 @@ impl SendEnv for Sender<'_, '_, '_> {
     #[cold]
     fn execute_local_op(&mut self, slot: Slot) -> Status {
         let changed = match self.wqes.key_change(slot) {
-            Some(change) => self.ctx.regions(&self.qp).change(self.qp.id(), change),
+            Some(change) => self.ctx.regions(&self.qp).change(self.qp.id, change),
             None => Err(BindError),
         };
         match changed {
@@ -148,13 +148,13 @@ pub(super) fn send(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_
             send::send(requester, &mut Wire { sender, peer }, SEGMENTS_PER_RUN)
         }
         (AnyRequester::Unreliable(requester), Some(peer)) => {
-            *left_at = Known::new(sender.ctx.now());
+            *left_at = Known::new(sender.ctx.now);
             send::send(requester, &mut Wire { sender, peer }, SEGMENTS_PER_RUN)
         }
         (AnyRequester::Datagram(datagrams), _) => send_datagrams(datagrams, sender, left_at),
         (_, None) => false,
     };
-    qp.steering().sent();
+    qp.steering.sent();
     more
 }
 
@@ -182,7 +182,7 @@ impl<'q, 't, 'a, S> Transmit<S> for Wire<'q, 't, 'a> {
     fn send(&mut self, segment: &RequestSegment) -> Result<(), SendError> {
         let Sender { qp, wqes, ctx } = &mut self.sender;
         ctx.moved(segment.len);
-        qp.steering().sends(segment.len);
+        qp.steering.sends(segment.len);
         let Peer {
             number,
             path,
@@ -194,9 +194,9 @@ impl<'q, 't, 'a, S> Transmit<S> for Wire<'q, 't, 'a> {
         headers.keeps = segment.opcode.info().service == OpcodeService::Rc;
         headers.extension = segment.extension(|| wqes.arguments(segment.slot));
         let data = wqes.data(segment.slot);
-        let payload = Payload::of(data, segment.offset, qp.regions(ctx.rcu()));
+        let payload = Payload::of(data, segment.offset, qp.regions(ctx.rcu));
         let counters = ctx.counters(qp);
-        let origin = Origin::request(qp.number(), segment.slot);
+        let origin = Origin::request(qp.number, segment.slot);
         let added = batch.add(
             path,
             counters,
@@ -210,7 +210,7 @@ impl<'q, 't, 'a, S> Transmit<S> for Wire<'q, 't, 'a> {
             Ok(()) => Ok(()),
             Err(TxError::Access) => Err(SendError::Local(Status::LocProtErr)),
             Err(TxError::Refused(first)) => {
-                trace::unsent(|| traced::unsent(qp.number(), first.psn, Unsent::Again));
+                trace::unsent(|| traced::unsent(qp.number, first.psn, Unsent::Again));
                 Err(SendError::Refused(first))
             }
         }
@@ -223,7 +223,7 @@ impl<'q, 't, 'a, S> Transmit<S> for Wire<'q, 't, 'a> {
         batch
             .flush(path, ctx.counters(qp))
             .map_err(|TxRefused(first)| {
-                trace::unsent(|| traced::unsent(qp.number(), first.psn, Unsent::Again));
+                trace::unsent(|| traced::unsent(qp.number, first.psn, Unsent::Again));
                 first
             })
     }
@@ -232,7 +232,7 @@ impl<'q, 't, 'a, S> Transmit<S> for Wire<'q, 't, 'a> {
 /// Sends responses up to the budget. Returns whether there are more.
 pub(super) fn answer(recv: &mut RecvQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool {
     let more_kept = deliver::kept(recv, qp, ctx);
-    if recv.refusals.wait_until(ctx.now()).is_some() {
+    if recv.refusals.wait_until(ctx.now).is_some() {
         // The timer continues.
         return more_kept;
     }
@@ -289,7 +289,7 @@ fn add_response(
     headers.keeps = response.keeps();
     headers.extension = response.extension();
     let counters = ctx.counters(&qp);
-    let origin = Origin::response(qp.number());
+    let origin = Origin::response(qp.number);
     let ends_part = response.ends_part();
     let added = match &response {
         Response::Acknowledge { .. } | Response::Atomic { .. } => {
@@ -340,17 +340,17 @@ fn requeue_responses(
     first: &Response,
     ctx: &mut Ctx<'_>,
 ) -> bool {
-    match refusals.add(ctx.now()) {
+    match refusals.add(ctx.now) {
         Some(at) => {
-            trace::unsent(move || traced::unsent(qp.number(), first.psn(), Unsent::Again));
+            trace::unsent(move || traced::unsent(qp.number, first.psn(), Unsent::Again));
             ctx.counters(&qp).inc(Counter::SendRetried);
             responder.unsend(first);
-            qp.timer().arm(at);
+            qp.deadline.arm(at);
             false
         }
         // Lost, as on any network: the peer retransmits its request.
         None => {
-            trace::unsent(move || traced::unsent(qp.number(), first.psn(), Unsent::Lost));
+            trace::unsent(move || traced::unsent(qp.number, first.psn(), Unsent::Lost));
             deliver::end_if_answered(responder, qp, ctx);
             responder.has_response()
         }
@@ -408,7 +408,7 @@ impl<'q, 't, 'a, S> Transmit<S> for DatagramTx<'q, 't, 'a> {
         let Sender { qp, wqes, ctx } = &mut self.sender;
         let (qp, wqes) = (*qp, *wqes);
         let destination = wqes.destination(segment.slot);
-        let deth = Deth::new(qkey_of(destination.qkey, self.qkey), qp.known_as());
+        let deth = Deth::new(qkey_of(destination.qkey, self.qkey), qp.known_as);
         let extension = match wqes.arguments(segment.slot).imm {
             imm if segment.opcode.has_imm() => Extension::DethImm(deth, imm),
             _ => Extension::Deth(deth),
@@ -424,15 +424,15 @@ impl<'q, 't, 'a, S> Transmit<S> for DatagramTx<'q, 't, 'a> {
             to: destination.qpn,
             extension,
         };
-        let sent = if qp.port().local_path() && ah_path.path.is_to_own_device() {
+        let sent = if qp.port.local_path.is_on() && ah_path.path.is_to_own_device() {
             moved(&qp, segment.len, ctx);
-            let (qpn, to) = (qp.number(), destination.qpn);
+            let (qpn, to) = (qp.number, destination.qpn);
             let (opcode, psn) = (segment.opcode, segment.psn);
             trace::handed(move || traced::handed([qpn, to], opcode, psn, [1, segment.len]));
             datagram.give(ah_path, ctx)
         } else {
             ctx.moved(segment.len);
-            *self.left_at = Known::new(ctx.now());
+            *self.left_at = Known::new(ctx.now);
             datagram.add(ah_path, ctx)
         };
         sent.map_err(|AccessError| SendError::Local(Status::LocProtErr))
@@ -450,7 +450,7 @@ impl<'q, 't, 'a, S> Transmit<S> for DatagramTx<'q, 't, 'a> {
 fn flush_datagrams(ah_path: &mut Option<AhPath>, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) {
     if let Some(AhPath { path, batch, .. }) = ah_path {
         if batch.flush(path, ctx.counters(&qp)).is_err() {
-            trace::unsent(move || traced::unsent(qp.number(), Psn::default(), Unsent::Lost));
+            trace::unsent(move || traced::unsent(qp.number, Psn::default(), Unsent::Lost));
         }
     }
 }
@@ -462,8 +462,8 @@ fn aim<'t>(
     qp: ArcBorrow<'_, Qp>,
     ctx: &Ctx<'_>,
 ) -> Option<&'t mut AhPath> {
-    let ah = qp.port().ah(number, ctx.rcu())?;
-    if ah.domain() != qp.domain() {
+    let ah = qp.port.ahs.get(number, ctx.rcu)?;
+    if ah.domain() != qp.domain {
         return None;
     }
     let is_it = |ah_path: &AhPath| core::ptr::eq(&*ah_path.ah, &*ah);
@@ -496,11 +496,11 @@ impl Datagram<'_, '_> {
         let mut headers = Headers::new(segment.opcode, self.to, segment.psn);
         headers.solicited = segment.solicited;
         headers.extension = self.extension;
-        let payload = Payload::of(self.wqes.data(segment.slot), 0, qp.regions(ctx.rcu()));
+        let payload = Payload::of(self.wqes.data(segment.slot), 0, qp.regions(ctx.rcu));
         let added = ah_path.batch.add(
             &mut ah_path.path,
             ctx.counters(&qp),
-            Origin::request(qp.number(), segment.slot),
+            Origin::request(qp.number, segment.slot),
             &headers,
             segment.len,
             (),
@@ -509,7 +509,7 @@ impl Datagram<'_, '_> {
         match added {
             Ok(()) => Ok(()),
             Err(TxError::Refused(())) => {
-                trace::unsent(|| traced::unsent(qp.number(), segment.psn, Unsent::Lost));
+                trace::unsent(|| traced::unsent(qp.number, segment.psn, Unsent::Lost));
                 Ok(())
             }
             Err(TxError::Access) => Err(AccessError),
@@ -520,21 +520,21 @@ impl Datagram<'_, '_> {
     #[inline]
     fn give(&self, ah_path: &AhPath, ctx: &mut Ctx<'_>) -> Result<(), AccessError> {
         let (qp, segment) = (self.qp, self.segment);
-        let payload = Payload::of(self.wqes.data(segment.slot), 0, qp.regions(ctx.rcu()));
+        let payload = Payload::of(self.wqes.data(segment.slot), 0, qp.regions(ctx.rcu));
         let mut pieces = None;
         let payload = payload.resolve(segment.len, &mut pieces)?;
         let request = IncomingRequest::local(segment, self.extension);
         let number = match self.to {
-            MANAGEMENT_QP => qp.port().management(),
+            MANAGEMENT_QP => qp.port.management(),
             number => Some(number),
         };
-        let peer = number.and_then(|number| ctx.directory().get(number, ctx.rcu()));
-        let peer = peer.filter(|peer| Arc::ptr_eq(peer.port(), qp.port()));
+        let peer = number.and_then(|number| ctx.directory.get(number, ctx.rcu));
+        let peer = peer.filter(|peer| Arc::ptr_eq(&peer.port, &qp.port));
         let lost = match peer {
             None => Err(Counter::DropUnknownQp),
-            Some(peer) if peer.opcodes() != qp.opcodes() => Err(Counter::DropOpcode),
+            Some(peer) if peer.opcodes != qp.opcodes => Err(Counter::DropOpcode),
             Some(peer) => {
-                let origin = DatagramOrigin::local(&ah_path.path, qp.port(), segment);
+                let origin = DatagramOrigin::local(&ah_path.path, &qp.port, segment);
                 let mut recv = peer.recv.lock();
                 deliver::datagram(&mut recv, peer, &request, &origin, payload, ctx)
             }

@@ -66,7 +66,6 @@ int ferroce_xa_reserve(struct xarray *xa, u32 *index, struct xa_limit limit,
 		       u32 *next, bool may_sleep);
 void ferroce_xa_publish(struct xarray *xa, unsigned long index, void *entry);
 void ferroce_xa_free(struct xarray *xa, unsigned long index);
-void ferroce_xa_replace(struct xarray *xa, unsigned long index, void *entry);
 void *ferroce_xa_find(struct xarray *xa, unsigned long *index,
 		      unsigned long max);
 
@@ -135,18 +134,12 @@ int ferroce_udata_in_empty(struct ib_udata *udata);
 int ferroce_no_udata_io(struct ib_udata *udata);
 struct net_device *ferroce_gid_netdev(const struct ib_gid_attr *attr);
 bool ferroce_is_own_gid(const struct ib_gid_attr *attr, const union ib_gid *gid);
-unsigned int ferroce_possible_cpus(void);
-void ferroce_set_node_desc(struct ib_device *device, const char *what);
-void ferroce_set_parent(struct ib_device *device,
-			const struct net_device *netdev);
+void ferroce_describe(struct ib_device *device,
+		      const struct net_device *netdev, const char *what);
 void ferroce_report_port_down(struct ib_device *device,
 			      struct net_device *netdev);
-void ferroce_copy_node_desc(struct ib_device *device,
-			    const struct ib_device_modify *modify);
 struct nlattr *ferroce_details_begin(struct sk_buff *msg);
-void ferroce_details_end(struct sk_buff *msg, struct nlattr *begin);
-void ferroce_details_cancel(struct sk_buff *msg, struct nlattr *begin);
-void ferroce_name_assigned_by_user(struct ib_device *device);
+void ferroce_details_end(struct sk_buff *msg, struct nlattr *begin, bool keep);
 
 /* Net devices. */
 void ferroce_netdev_hold(struct net_device *dev);
@@ -156,8 +149,7 @@ bool ferroce_netdev_mac(const struct net_device *dev, u8 mac[ETH_ALEN]);
 int ferroce_netdev_ifindex(const struct net_device *dev);
 u32 ferroce_netdev_mtu(const struct net_device *dev);
 u16 ferroce_netdev_hardware_type(const struct net_device *dev);
-bool ferroce_netdev_is_up(const struct net_device *dev);
-bool ferroce_netdev_has_carrier(const struct net_device *dev);
+bool ferroce_netdev_is_operational(const struct net_device *dev);
 bool ferroce_netdev_is_vlan(const struct net_device *dev);
 struct net_device *ferroce_notifier_netdev(void *info);
 
@@ -166,9 +158,9 @@ typedef void (*ferroce_address_added_t)(void *context, struct net_device *dev);
 int ferroce_addresses_listen(ferroce_address_added_t added, void *context);
 void ferroce_addresses_ignore(void);
 
-/* Network namespaces that wait for us before they end. */
-int ferroce_netns_register(void);
-void ferroce_netns_unregister(void);
+/* Network namespaces that wait for us before they end, and memory for packets. */
+int ferroce_net_open(void);
+void ferroce_net_close(void);
 struct net *ferroce_netns_enter(struct net_device *dev);
 void ferroce_netns_stay(struct net *net);
 void ferroce_netns_leave(struct net *net);
@@ -245,8 +237,7 @@ const struct net *ferroce_rx_deferred_netns(const struct sk_buff *skb);
 void ferroce_rx_deferred_end(struct sk_buff *skb, bool dropped);
 void ferroce_rx_batches_add(struct ferroce_rx_batch *batches, struct sk_buff *first);
 struct sk_buff *ferroce_rx_batches_take(struct ferroce_rx_batch *batches);
-void ferroce_rx_consume(struct sk_buff *skb);
-void ferroce_rx_drop(struct sk_buff *skb);
+void ferroce_rx_end(struct sk_buff *skb, bool dropped);
 
 /* A netdev's membership in a multicast group. */
 struct ferroce_membership {

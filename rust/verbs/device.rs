@@ -48,20 +48,22 @@ use crate::sys::ib::ah::{
     AllocContext, //
 };
 use crate::sys::ib::device::Attribute;
-use crate::sys::ib::limits::{
-    capability,
-    protocol,
-    DeviceLimits,
-    PortConstants,
-    PortState, //
-};
 use crate::sys::ib::mr::ProtectionDomain;
 use crate::sys::ib::process::{
     Context,
     Request,
     Udata, //
 };
-use crate::sys::ib::query::CounterName;
+use crate::sys::ib::query::{
+    capability,
+    number,
+    protocol,
+    CounterName,
+    DeviceLimits,
+    PortConstants,
+    PortState,
+    GLOBAL_ATOMICS, //
+};
 use crate::sys::net::Underlay;
 use crate::sys::refusal::{
     invalid,
@@ -74,6 +76,7 @@ use crate::sys::{
     self,
     ib, //
 };
+use kernel::page::PAGE_SIZE;
 use kernel::prelude::{
     fmt,
     *, //
@@ -102,15 +105,15 @@ const PART_ID: u32 = 1;
 /// An RDMA device: one port, on one netdev.
 pub struct Device {
     /// The port used by its data path.
-    port: Arc<Port>,
+    pub(super) port: Arc<Port>,
     /// Lets the port count packets for no QP.
     listed: PortListing,
     /// Node GUID, big-endian.
-    guid: u64,
+    pub(super) guid: u64,
     /// Number of its objects.
     quotas: Arc<Quotas>,
     /// The netdev below.
-    underlay: Underlay,
+    pub(super) underlay: Underlay,
     /// Keeps the netdev taken and its sockets open. Dropped last.
     _hold: Hold,
 }
@@ -135,21 +138,6 @@ impl Device {
     /// Its netdev is gone, and the device leaves next.
     pub fn lose_netdev(&self) {
         self.listed.lose_netdev();
-    }
-
-    /// The port used by its data path.
-    pub fn port(&self) -> &Arc<Port> {
-        &self.port
-    }
-
-    /// The netdev below.
-    pub fn underlay(&self) -> &Underlay {
-        &self.underlay
-    }
-
-    /// Node GUID, big-endian.
-    pub fn guid(&self) -> u64 {
-        self.guid
     }
 
     /// Takes a permit for one more object.
@@ -184,51 +172,61 @@ impl ib::query::RdmaDevice for Device {
     };
     const COUNTERS: &'static [CounterName] = observe::NAMES;
     const COUNTERS_LIFESPAN_MS: u32 = 10;
+    const VERSION: [u16; 3] = uabi::MODULE_VERSION;
 
-    fn limits(&self) -> DeviceLimits {
+    fn limits(&self, attr: &mut DeviceLimits) {
+        let [major, minor, patch] = Self::VERSION.map(u64::from);
+        attr.fw_ver = (major << 32) | (minor << 16) | patch;
+        attr.sys_image_guid = self.guid;
+        attr.vendor_id = VENDOR_ID;
+        attr.vendor_part_id = PART_ID;
+        // Nothing is persistent: without the flag ib_core refuses regions with that right.
+        attr.device_cap_flags = capability::RNR_NAK
+            | capability::PORT_EVENTS
+            | capability::SYSTEM_GUID
+            | capability::WINDOWS
+            | capability::WINDOWS_2B
+            | capability::FAST_REGISTRATION
+            | capability::SRQ_RESIZE
+            | capability::FLUSH_GLOBAL
+            | capability::ATOMIC_WRITE;
+        attr.kernel_cap_flags = capability::USER_UNREGISTERS | capability::LISTS_WITH_GAPS;
+        attr.max_mr_size = u64::MAX;
+        attr.page_size_cap = u64::MAX & !(PAGE_SIZE as u64).wrapping_sub(1);
         let max_qp = self.quotas.limit(ObjectKind::Qp);
+        attr.max_qp = number(max_qp);
+        attr.max_qp_wr = number(MAX_QP_WR);
+        attr.max_send_sge = number(MAX_SGE);
+        attr.max_recv_sge = number(MAX_SGE);
+        attr.max_sge_rd = number(MAX_SGE);
+        attr.max_cq = number(self.quotas.limit(ObjectKind::Cq));
+        attr.max_cqe = number(MAX_CQE);
+        attr.cq_caps.max_cq_moderation_count = u16::MAX;
+        attr.cq_caps.max_cq_moderation_period = u16::MAX;
+        attr.timestamp_mask = u64::MAX;
+        // In kilohertz: it counts nanoseconds.
+        attr.hca_core_clock = 1_000_000;
+        attr.max_mr = number(self.quotas.limit(ObjectKind::Mr));
+        attr.max_fast_reg_page_list_len = MAX_FAST_PAGES;
+        attr.max_mw = number(self.quotas.limit(ObjectKind::Mw));
+        attr.max_srq = number(self.quotas.limit(ObjectKind::Srq));
+        attr.max_srq_wr = number(MAX_SRQ_WR);
+        attr.max_srq_sge = number(MAX_SGE);
+        attr.max_pd = number(self.quotas.limit(ObjectKind::Pd));
+        attr.max_ah = number(self.quotas.limit(ObjectKind::Ah));
+        let (groups, members) = (port::MAX_GROUPS as u32, port::MAX_MEMBERS as u32);
+        attr.max_mcast_grp = number(groups);
+        attr.max_mcast_qp_attach = number(members);
+        attr.max_total_mcast_qp_attach = number(groups.saturating_mul(members));
         let max_rd_atomic = u32::from(MAX_RD_ATOMIC);
-        DeviceLimits {
-            guid: self.guid,
-            version: uabi::MODULE_VERSION,
-            vendor_id: VENDOR_ID,
-            part_id: PART_ID,
-            // Nothing is persistent: without the flag ib_core refuses regions with that right.
-            capabilities: capability::RNR_NAK
-                | capability::PORT_EVENTS
-                | capability::SYSTEM_GUID
-                | capability::WINDOWS
-                | capability::WINDOWS_2B
-                | capability::FAST_REGISTRATION
-                | capability::SRQ_RESIZE
-                | capability::FLUSH_GLOBAL
-                | capability::ATOMIC_WRITE,
-            kernel_capabilities: capability::USER_UNREGISTERS | capability::LISTS_WITH_GAPS,
-            max_mr_size: u64::MAX,
-            max_qp,
-            max_qp_wr: MAX_QP_WR,
-            max_sge: MAX_SGE,
-            max_cq: self.quotas.limit(ObjectKind::Cq),
-            max_cqe: MAX_CQE,
-            max_moderation: [u16::MAX; 2],
-            // It counts nanoseconds.
-            clock_khz: 1_000_000,
-            max_mr: self.quotas.limit(ObjectKind::Mr),
-            max_fast_pages: MAX_FAST_PAGES,
-            max_mw: self.quotas.limit(ObjectKind::Mw),
-            max_srq: self.quotas.limit(ObjectKind::Srq),
-            max_srq_wr: MAX_SRQ_WR,
-            max_pd: self.quotas.limit(ObjectKind::Pd),
-            max_ah: self.quotas.limit(ObjectKind::Ah),
-            max_groups: port::MAX_GROUPS as u32,
-            max_group_members: port::MAX_MEMBERS as u32,
-            global_atomics: true,
-            max_rd_atomic,
-            // Each QP has its own.
-            max_res_rd_atomic: max_rd_atomic.saturating_mul(max_qp),
-            max_pkeys: 1,
-            ack_delay: 15,
-        }
+        attr.max_qp_rd_atom = number(max_rd_atomic);
+        attr.max_qp_init_rd_atom = number(max_rd_atomic);
+        // Each QP has its own.
+        attr.max_res_rd_atom = number(max_rd_atomic.saturating_mul(max_qp));
+        attr.atomic_cap = GLOBAL_ATOMICS;
+        attr.max_pkeys = 1;
+        // 4.096 us times 2 to this power.
+        attr.local_ca_ack_delay = 15;
     }
 
     fn port_state(&self) -> PortState {
@@ -245,7 +243,7 @@ impl ib::query::RdmaDevice for Device {
 
     fn management(&self, request: &PmaMad) -> Option<PmaMad> {
         performance::answer(request, 1, || {
-            observe::totals(&self.port.all_counters().sum())
+            observe::totals(&self.port.all_counters.sum())
         })
     }
 }
@@ -292,15 +290,15 @@ pub const ATTRIBUTES: &[Attribute<Device>] = &[
     // The netdev below, as udev and rdma-core look for it.
     Attribute {
         name: c"parent",
-        show: |device, text| text.write_fmt(fmt!("{}\n", device.underlay().netdev().name())),
+        show: |device, text| text.write_fmt(fmt!("{}\n", device.underlay.netdev().name())),
         store: None,
     },
     // Whether messages between QPs of the device go without packets.
     Attribute {
         name: c"local_path",
-        show: |device, text| text.write_fmt(fmt!("{}\n", u8::from(device.port().local_path()))),
+        show: |device, text| text.write_fmt(fmt!("{}\n", u8::from(device.port.local_path.is_on()))),
         store: Some(|device, text| {
-            device.port().set_local_path(kstrtobool(text)?);
+            device.port.local_path.set(kstrtobool(text)?);
             Ok(())
         }),
     },
@@ -308,18 +306,18 @@ pub const ATTRIBUTES: &[Attribute<Device>] = &[
     // connection.
     Attribute {
         name: c"ecn",
-        show: |device, text| text.write_fmt(fmt!("{}\n", u8::from(device.port().ecn()))),
+        show: |device, text| text.write_fmt(fmt!("{}\n", u8::from(device.port.ecn.is_on()))),
         store: Some(|device, text| {
-            device.port().set_ecn(kstrtobool(text)?);
+            device.port.ecn.set(kstrtobool(text)?);
             Ok(())
         }),
     },
     // Whether other CPUs may execute packets than those on which they arrive.
     Attribute {
         name: c"steering",
-        show: |device, text| text.write_fmt(fmt!("{}\n", u8::from(device.port().steering()))),
+        show: |device, text| text.write_fmt(fmt!("{}\n", u8::from(device.port.steering.is_on()))),
         store: Some(|device, text| {
-            device.port().set_steering(kstrtobool(text)?);
+            device.port.steering.set(kstrtobool(text)?);
             Ok(())
         }),
     },
@@ -327,15 +325,9 @@ pub const ATTRIBUTES: &[Attribute<Device>] = &[
 
 /// A protection domain.
 pub struct Domain {
-    id: DomainId,
-    _permit: ObjectPermit,
-}
-
-impl Domain {
     /// Its identity, as the data path compares it.
-    pub fn id(&self) -> DomainId {
-        self.id
-    }
+    pub(super) id: DomainId,
+    _permit: ObjectPermit,
 }
 
 impl ProtectionDomain for Domain {
@@ -380,18 +372,18 @@ impl AddressHandle for AhObject {
         if let Some(udata) = udata {
             udata.no_request()?;
         }
-        check(device.underlay(), &init)?;
+        check(&device.underlay, &init)?;
         let permit = device.permit(ObjectKind::Ah)?;
-        let port = device.port();
-        let reserved = port.reserve_ah(context)?;
+        let port = &device.port;
+        let reserved = port.ahs.reserve_in(context, port::MAX_AH)?;
         let vector = init.vector;
         // One flow per handle: its datagrams stay in order.
-        let mut path = Path::new(port.resident(), reserved.number(), &init).ok_or(EINVAL)?;
+        let mut path = Path::new(&port.resident, reserved.number(), &init).ok_or(EINVAL)?;
         if context == AllocContext::Sleeps {
             // Without a route datagrams look it up themselves, and are lost until there is one.
             let _ = path.find_route();
         }
-        let ah = Arc::new(Ah::new(pd.id(), path), context.flags())?;
+        let ah = Arc::new(Ah::new(pd.id, path), context.flags())?;
         let ah = Self {
             port: port.clone(),
             ah: reserved.publish(ah),
@@ -414,7 +406,7 @@ impl AddressHandle for AhObject {
 
 impl Drop for AhObject {
     fn drop(&mut self) {
-        self.port.remove_ah(&mut self.ah);
+        self.port.ahs.remove(&mut self.ah);
     }
 }
 

@@ -32,9 +32,9 @@ use crate::sys::ib::device::{
     Driver,
     HasAttributes, //
 };
-use crate::sys::ib::limits::command;
+use crate::sys::ib::query::command;
 use crate::sys::net::Underlay;
-use device::Device;
+use crate::verbs::device::Device;
 use kernel::prelude::*;
 
 /// The driver, as ib_core sees it.
@@ -68,11 +68,11 @@ impl Factory for Ferroce {
     fn create(name: &CStr, underlay: Underlay, hold: Hold) -> Result {
         let most_objects = module_parameters::most_objects.value();
         let device = Device::new(underlay.clone(), hold, most_objects)?;
-        register::<Ferroce>(name, &underlay, device.guid(), device)
+        register::<Ferroce>(name, &underlay, device.guid, device)
     }
 
     fn leave(device: &Device) {
-        device.port().leave();
+        device.port.leave();
     }
 
     fn lose_netdev(device: &Device) {

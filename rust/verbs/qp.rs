@@ -211,12 +211,12 @@ impl QueuePair for QpObject {
             number,
             known_as: if is_management { MANAGEMENT_QP } else { number },
             service,
-            port: device.port().clone(),
-            domain: init.pd.ok_or(EINVAL)?.id(),
-            send_cq: init.send_cq.ok_or(EINVAL)?.cq().clone(),
-            recv_cq: init.recv_cq.ok_or(EINVAL)?.cq().clone(),
+            port: device.port.clone(),
+            domain: init.pd.ok_or(EINVAL)?.id,
+            send_cq: init.send_cq.ok_or(EINVAL)?.cq.clone(),
+            recv_cq: init.recv_cq.ok_or(EINVAL)?.cq.clone(),
             capacity,
-            srq: init.srq.map(|srq| srq.srq().clone()),
+            srq: init.srq.map(|srq| srq.srq.clone()),
             signal_all: init.signal_all,
         })?;
         let timers = (Deadline::start(&qp)?, Deadline::start(&qp)?);
@@ -225,10 +225,10 @@ impl QueuePair for QpObject {
             _ => QpPoster::Kernel(KBox::pin_init(PostLocks::new(), GFP_KERNEL)?),
         };
         if is_management {
-            device.port().manage_by(number)?;
+            device.port.manage_by(number)?;
         }
         let created = Created {
-            number: qp.known_as(),
+            number: qp.known_as,
             capacity,
         };
         let qp = Self {
@@ -236,7 +236,7 @@ impl QueuePair for QpObject {
             kind: init.kind,
             requester: service.requester,
             responder: service.responder,
-            underlay: device.underlay().clone(),
+            underlay: device.underlay.clone(),
             _timers: timers,
             attributes,
             poster,
@@ -309,13 +309,13 @@ impl QueuePair for QpObject {
             state,
             draining,
             attributes,
-            capacity: self.qp.capacity(),
-            signal_all: self.qp.signals_all(),
+            capacity: self.qp.capacity,
+            signal_all: self.qp.signal_all,
         }
     }
 
     fn attach(&self, group: &Gid) -> Result {
-        self.qp.port().groups().attach(self.qp.number(), group, || {
+        self.qp.port.groups.attach(self.qp.number, group, || {
             Membership::join(
                 &self.underlay,
                 match ipv4(group) {
@@ -327,7 +327,7 @@ impl QueuePair for QpObject {
     }
 
     fn detach(&self, group: &Gid) -> Result {
-        self.qp.port().groups().detach(self.qp.number(), group)
+        self.qp.port.groups.detach(self.qp.number, group)
     }
 
     fn send_doorbell(&self) -> Result {
@@ -339,7 +339,7 @@ impl QueuePair for QpObject {
     }
 
     fn details(&self, out: &mut Details<'_>) -> Result {
-        let (settings, capacity) = (*self.attributes.lock(), self.qp.capacity());
+        let (settings, capacity) = (*self.attributes.lock(), self.qp.capacity);
         let now = self.qp.info();
         out.number(c"sq_size", capacity.max_send_wr)?;
         out.number(c"sq_pending", now.pending)?;
@@ -391,8 +391,8 @@ impl QueuePair for QpObject {
 /// Offers the rings of a QP to the process, and returns their offsets.
 fn mapped(qp: &Qp, udata: &Udata<'_>) -> Result<QpPoster> {
     let context = udata.context()?;
-    let (sq_mapping, sq) = Mapping::new(context, qp.sq())?;
-    let (rq_mapping, rq) = match qp.receives() {
+    let (sq_mapping, sq) = Mapping::new(context, &qp.sq)?;
+    let (rq_mapping, rq) = match &qp.receives {
         ReceiveSource::Own(rq) => {
             let (mapping, map) = Mapping::new(context, rq)?;
             (Some(mapping), map)
@@ -416,11 +416,11 @@ impl QpObject {
     fn paths(&self, attributes: &Attributes, av: &AddressVector) -> Result<[Path; 2]> {
         device::check_connection(&self.underlay, av)?;
         device::check_mtu(&self.underlay, av, attributes.mtu)?;
-        let flow = flow_of_connection(self.qp.number(), attributes.dest_qpn);
-        let resident = self.qp.port().resident();
+        let flow = flow_of_connection(self.qp.number, attributes.dest_qpn);
+        let resident = &self.qp.port.resident;
         let mut path = Path::new(resident, flow, av).ok_or(EINVAL)?;
         // What has no window cannot slow down.
-        if self.requester == Protocol::Reliable && self.qp.port().ecn() {
+        if self.requester == Protocol::Reliable && self.qp.port.ecn.is_on() {
             path.let_mark();
         }
         Ok([path.clone(), path])
@@ -440,7 +440,12 @@ impl QpObject {
     fn requester(&self, attributes: &Attributes) -> Result<RequesterSetting> {
         // The longest datagram is what the port carries now.
         let longest = Mtu::of_netdev(self.underlay.netdev().mtu());
-        requester(self.requester, attributes, longest, self.qp.port().ecn())
+        requester(
+            self.requester,
+            attributes,
+            longest,
+            self.qp.port.ecn.is_on(),
+        )
     }
 
     fn ready_to_send(&self, attributes: &Attributes) -> Result {
@@ -544,12 +549,12 @@ fn requester(
 impl Drop for QpObject {
     fn drop(&mut self) {
         if self.kind.is_management() {
-            self.qp.port().without_management();
+            self.qp.port.without_management();
         }
         if let Ok(directory) = Directory::current() {
             directory.remove(&mut self.qp);
         }
-        if let (QpPoster::Process { .. }, true) = (&self.poster, self.qp.port().is_leaving()) {
+        if let (QpPoster::Process { .. }, true) = (&self.poster, self.qp.port.is_leaving()) {
             // The process has not requested this, and waits.
             post::fail_and_flush(&self.qp);
         }
@@ -580,8 +585,8 @@ impl CounterSet for CountersObject {
             qp.qp().count_in(Successor::new(set.counters().clone())?);
             return Ok(set.number());
         }
-        let port = device.port().clone();
-        let set = port.all_counters().begin()?;
+        let port = device.port.clone();
+        let set = port.all_counters.begin()?;
         let separate = SeparateSet { port, set };
         let counters = Successor::new(separate.set.counters().clone())?;
         let number = separate.set.number();
@@ -592,7 +597,7 @@ impl CounterSet for CountersObject {
     }
 
     fn unbind(device: &Device, qp: &QpObject) -> Result {
-        let common = device.port().all_counters().common().clone();
+        let common = device.port.all_counters.common().clone();
         qp.qp().count_in(Successor::new(common)?);
         Ok(())
     }
@@ -606,6 +611,6 @@ impl CounterSet for CountersObject {
 
 impl Drop for SeparateSet {
     fn drop(&mut self) {
-        self.port.all_counters().end(&mut self.set);
+        self.port.all_counters.end(&mut self.set);
     }
 }

@@ -34,7 +34,7 @@ pub struct KeyTable {
     #[pin]
     regions: Table<Region>,
     /// The MR of [`NULL_LKEY`].
-    null: Region,
+    pub null: Region,
     /// By index; their keys contain [`OF_WINDOW`].
     #[pin]
     windows: Table<Mw>,
@@ -107,11 +107,6 @@ impl KeyTable {
     pub fn remove_region(&self, region: &mut Published<Region>) {
         self.regions.remove(region);
         drop(region.revoke());
-    }
-
-    /// The MR of [`NULL_LKEY`].
-    pub fn null(&self) -> &Region {
-        &self.null
     }
 
     /// The MR that `key` may belong to. The MR checks the whole key and the user.

@@ -85,9 +85,9 @@ const CLOSED: u32 = 1 << 31;
 /// A memory region.
 pub struct Region {
     /// lkey and rkey: 24 bits of a permuted index, then 8 random bits.
-    key: MemoryKey,
+    pub key: MemoryKey,
     /// The protection domain whose QPs may use it.
-    domain: DomainId,
+    pub domain: DomainId,
     /// Access rights.
     access: Access,
     /// Address of its first byte, as WRs and peers name it.
@@ -168,16 +168,6 @@ impl Region {
         }
         let kind = self.kind.access()?;
         Some(Range { kind, offset: 0 })
-    }
-
-    /// Its key.
-    pub fn key(&self) -> MemoryKey {
-        self.key
-    }
-
-    /// The protection domain whose QPs may use it.
-    pub fn domain(&self) -> DomainId {
-        self.domain
     }
 
     /// The offset of `span`, if the key matches, it lies within the MR, and all of `rights` are

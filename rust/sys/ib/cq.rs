@@ -6,6 +6,10 @@ use crate::core::uabi::cqe::{
     self,
     Cqe, //
 };
+use crate::core::uabi::ring::{
+    ARM_NEXT,
+    ARM_SOLICITED, //
+};
 use crate::sys::bindings;
 use crate::sys::ib::event::{
     CqUpcall,
@@ -20,8 +24,8 @@ use crate::sys::ib::process::{
 use crate::sys::ib::{
     object,
     operations,
-    Argument,
     IgnoredArgument,
+    RawArgument,
     Reference, //
 };
 use crate::sys::refusal::EOPNOTSUPP;
@@ -56,17 +60,9 @@ pub trait CompletionQueue: Send + Sync + 'static {
     /// A ULP polls. Any context.
     fn poll(&self, into: &mut Completions) -> Result;
 
-    /// A ULP arms the queue. Returns whether there are completions already. Any context.
-    fn arm(&self, wanted: ArmKind) -> Result<bool>;
-}
-
-/// Which completions raise the requested event.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ArmKind {
-    /// The next one.
-    Any,
-    /// The next solicited one, or one in error.
-    Solicited,
+    /// A ULP arms the queue: `wanted` is [`ARM_NEXT`] or [`ARM_SOLICITED`]. Returns whether there
+    /// are completions already. Any context.
+    fn arm(&self, wanted: u32) -> Result<bool>;
 }
 
 /// Attributes of a new completion queue.
@@ -161,7 +157,7 @@ operations! {
         message.details(|out| cq.details(out))
     }
 
-    poll_cq(cq: Live<'a, C>, count: c_int, place: Place) -> Result<c_int> {
+    poll_cq(cq: Live<'a, C>, count: c_int, place: RawArgument<bindings::ib_wc>) -> Result<c_int> {
         let mut completions = Completions::new(place, count);
         cq.poll(&mut completions)?;
         Ok(completions.count())
@@ -169,8 +165,8 @@ operations! {
 
     req_notify_cq(cq: Live<'a, C>, flags: u32) -> Result<c_int> {
         let wanted = match flags & bindings::ib_cq_notify_flags_IB_CQ_SOLICITED_MASK {
-            bindings::ib_cq_notify_flags_IB_CQ_SOLICITED => ArmKind::Solicited,
-            _ => ArmKind::Any,
+            bindings::ib_cq_notify_flags_IB_CQ_SOLICITED => ARM_SOLICITED,
+            _ => ARM_NEXT,
         };
         let has_some = cq.arm(wanted)?;
         let asks = flags & bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS != 0;
@@ -190,17 +186,6 @@ operations! {
     }
 }
 
-/// Destination of polled completions.
-pub(super) struct Place(*mut bindings::ib_wc);
-
-impl Argument for Place {
-    type Raw = *mut bindings::ib_wc;
-
-    unsafe fn from_raw(raw: *mut bindings::ib_wc) -> Result<Self> {
-        Ok(Self(raw))
-    }
-}
-
 /// Room for completions.
 ///
 /// # Invariants
@@ -214,10 +199,10 @@ pub struct Completions {
 
 impl Completions {
     /// Room for as many as the poller says.
-    pub(super) fn new(place: Place, count: c_int) -> Self {
+    pub(super) fn new(place: RawArgument<bindings::ib_wc>, count: c_int) -> Self {
         // INVARIANT: `Argument` has both from the same operation, whose caller owns the place.
         Self {
-            next: place.0,
+            next: place.get(),
             left: u32::try_from(count).unwrap_or(0),
             count: 0,
         }

@@ -86,14 +86,10 @@ pub fn register<D: Driver>(name: &CStr, underlay: &Underlay, guid: u64, data: D:
     // function that drops it, so that `ib_dealloc_device` is right from here on.
     unsafe {
         Object::init(core, data);
-        (*device).node_type = bindings::RDMA_NODE_IB_CA as u8;
-        (*device).phys_port_cnt = 1;
-        (*device).num_comp_vectors = bindings::ferroce_possible_cpus() as c_int;
         (*device).node_guid = guid;
         (*device).uverbs_cmd_mask |= D::COMMANDS;
         bindings::ferroce_link_made(device);
-        bindings::ferroce_set_parent(device, netdev.as_ptr());
-        bindings::ferroce_set_node_desc(device, D::DESCRIPTION.as_char_ptr());
+        bindings::ferroce_describe(device, netdev.as_ptr(), D::DESCRIPTION.as_char_ptr());
         let ops = operations::<D>(bindings::ferroce_this_module());
         bindings::ib_set_device_ops(device, &ops);
     }
@@ -101,7 +97,6 @@ pub fn register<D: Driver>(name: &CStr, underlay: &Underlay, guid: u64, data: D:
     let ret = unsafe {
         let ret = bindings::ib_device_set_netdev(device, netdev.as_ptr(), 1);
         if ret == 0 {
-            bindings::ferroce_name_assigned_by_user(device);
             bindings::ib_register_device(device, name.as_char_ptr(), core::ptr::null_mut())
         } else {
             ret
@@ -306,7 +301,7 @@ pub trait Driver: HasAttributes<Device: query::RdmaDevice> {
     /// What the description of the node begins with; the name of the host follows, if it has one.
     const DESCRIPTION: &'static CStr;
     /// Commands that processes may use beside those that every device has: see
-    /// [`super::limits::command`].
+    /// [`crate::sys::ib::query::command`].
     const COMMANDS: u64;
 
     /// An open device file.

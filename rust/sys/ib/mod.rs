@@ -15,7 +15,6 @@ pub mod ah;
 pub mod cq;
 pub mod device;
 pub mod event;
-pub mod limits;
 pub mod mr;
 pub mod object;
 pub mod process;
@@ -172,6 +171,23 @@ impl<T: Copy> Argument for IgnoredArgument<T> {
 
     unsafe fn from_raw(_raw: T) -> Result<Self> {
         Ok(Self(PhantomData))
+    }
+}
+
+/// A pointer that the operation hands on as ib_core passed it.
+pub(super) struct RawArgument<T>(*mut T);
+
+impl<T> Argument for RawArgument<T> {
+    type Raw = *mut T;
+
+    unsafe fn from_raw(raw: *mut T) -> Result<Self> {
+        Ok(Self(raw))
+    }
+}
+
+impl<T> RawArgument<T> {
+    pub(super) fn get(self) -> *mut T {
+        self.0
     }
 }
 

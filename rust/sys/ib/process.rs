@@ -18,6 +18,7 @@ use crate::sys::ib::{
     Argument,
     ContextRef,
     IgnoredArgument,
+    RawArgument,
     Reference,
     Unseen, //
 };
@@ -51,53 +52,6 @@ pub trait Context: Send + Sync + 'static {
 type New<'a, C> = object::New<'a, bindings::ib_ucontext, C, <C as Context>::Device>;
 type Live<'a, C> = object::Live<'a, bindings::ib_ucontext, C>;
 type Gone<'a, C> = object::Gone<'a, bindings::ib_ucontext, C>;
-
-/// An area that a process maps.
-///
-/// # Invariants
-///
-/// It is the argument of the `mmap` that is running.
-struct Area<'a>(*mut bindings::vm_area_struct, PhantomData<&'a ()>);
-
-impl Argument for Area<'_> {
-    type Raw = *mut bindings::vm_area_struct;
-
-    unsafe fn from_raw(raw: *mut bindings::vm_area_struct) -> Result<Self> {
-        // INVARIANT: By the requirement.
-        Ok(Self(raw, PhantomData))
-    }
-}
-
-impl Area<'_> {
-    /// Maps what the context offers at the offset of the area.
-    fn map(self, context: ContextRef<'_>) -> Result {
-        // SAFETY: Both are arguments of `mmap`.
-        unsafe { Mapping::mmap(context.as_raw(), self.0) }
-    }
-}
-
-/// An mmap offer without references.
-///
-/// # Invariants
-///
-/// It is the argument of the `mmap_free` that is running.
-struct Offer(*mut bindings::rdma_user_mmap_entry);
-
-impl Argument for Offer {
-    type Raw = *mut bindings::rdma_user_mmap_entry;
-
-    unsafe fn from_raw(raw: *mut bindings::rdma_user_mmap_entry) -> Result<Self> {
-        // INVARIANT: By the requirement.
-        Ok(Self(raw))
-    }
-}
-
-impl Offer {
-    fn free(self) {
-        // SAFETY: By the type invariant the last reference is gone.
-        unsafe { Mapping::free(self.0) }
-    }
-}
 
 operations! {
     install<'a, C: Context>
@@ -133,12 +87,16 @@ operations! {
         Ok(())
     }
 
-    mmap(context: Live<'a, C>, area: Area<'a>) -> Result {
-        area.map(context.reference())
+    /// Maps what the context offers at the offset of the area.
+    mmap(context: Live<'a, C>, area: RawArgument<bindings::vm_area_struct>) -> Result {
+        // SAFETY: Both are arguments of `mmap`.
+        unsafe { Mapping::mmap(context.reference().as_raw(), area.get()) }
     }
 
-    mmap_free(offer: Offer) -> Result<Unseen> {
-        offer.free();
+    /// The last reference to an offer is gone.
+    mmap_free(offer: RawArgument<bindings::rdma_user_mmap_entry>) -> Result<Unseen> {
+        // SAFETY: It is the argument of `mmap_free`.
+        unsafe { Mapping::free(offer.get()) };
         Ok(Unseen)
     }
 }
@@ -275,12 +233,7 @@ impl NlMessage<'_> {
         }
         let written = write(&mut Details(&self));
         // SAFETY: `begin` is in the message; nothing behind it but what was written.
-        unsafe {
-            match written {
-                Ok(()) => bindings::ferroce_details_end(message, begin),
-                Err(_) => bindings::ferroce_details_cancel(message, begin),
-            }
-        }
+        unsafe { bindings::ferroce_details_end(message, begin, written.is_ok()) };
         written
     }
 }

@@ -47,8 +47,8 @@ use crate::sys::ib::wr::{
     SendWrs, //
 };
 use crate::sys::ib::{
-    limits,
     operations,
+    query,
     Argument,
     BadWr,
     IgnoredArgument,
@@ -393,7 +393,7 @@ impl Attributes {
         raw.path_mtu = match self.mtu {
             // The enumeration has no value for none.
             0 => bindings::ib_mtu_IB_MTU_1024,
-            bytes => limits::mtu(bytes),
+            bytes => query::mtu(bytes),
         };
         raw.path_mig_state = bindings::ib_mig_state_IB_MIG_MIGRATED;
         raw.qkey = self.qkey;
@@ -467,10 +467,6 @@ impl IbQpType {
 
     pub(super) fn from_raw(raw: bindings::ib_qp_type) -> Self {
         Self(raw)
-    }
-
-    pub(super) fn as_raw(self) -> bindings::ib_qp_type {
-        self.0
     }
 
     /// The number.
@@ -600,7 +596,7 @@ impl ModifyAttr<'_> {
         let bytes = |raw| {
             let known =
                 u64::from(bindings::ib_mtu_IB_MTU_256)..=bindings::ib_mtu_IB_MTU_4096.into();
-            limits::mtu_bytes(raw).ok_or_else(|| refuse(EINVAL, "enum ib_mtu path_mtu", raw, known))
+            query::mtu_bytes(raw).ok_or_else(|| refuse(EINVAL, "enum ib_mtu path_mtu", raw, known))
         };
         let mtu = when(mask, PATH_MTU, attr.path_mtu).map(bytes).transpose()?;
         Ok(QpChange {
@@ -633,6 +629,6 @@ impl QpChange {
     /// (IBTA 11.2.5.2).
     pub fn allowed(&self, kind: IbQpType, from: QpState, to: QpState) -> bool {
         // SAFETY: No requirements; the states are in range, and so is the type of a QP that exists.
-        unsafe { bindings::ib_modify_qp_is_ok(from as u32, to as u32, kind.as_raw(), self.mask) }
+        unsafe { bindings::ib_modify_qp_is_ok(from as u32, to as u32, kind.number(), self.mask) }
     }
 }

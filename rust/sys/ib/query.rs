@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a device says of itself: ports, counters (`rdma statistic`, `hw_counters` in sysfs), the
-//! answers to MADs, its version; its destruction; and counters for some queue pairs apart from the
-//! others (`rdma statistic qp`).
+//! What a device says of itself: limits, ports and their attributes, counters (`rdma statistic`,
+//! `hw_counters` in sysfs), the answers to MADs, its version; its destruction; and counters for
+//! some queue pairs apart from the others (`rdma statistic qp`).
 
 use crate::sys::bindings;
-use crate::sys::ib::limits::{
-    DeviceLimits,
-    PortConstants,
-    PortState, //
-};
 use crate::sys::ib::process::NoUdata;
 use crate::sys::ib::{
     object,
@@ -22,9 +17,157 @@ use crate::sys::ib::{
 use crate::sys::refusal::EOPNOTSUPP;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
+use kernel::ffi::c_uint;
 use kernel::fmt::Write;
 use kernel::prelude::*;
 use kernel::str::Formatter;
+
+/// Flags of a device (`enum ib_device_cap_flags`).
+pub mod capability {
+    use crate::sys::bindings;
+
+    /// Sends RNR NAKs.
+    pub const RNR_NAK: u64 = bindings::ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN as u64;
+    /// Shared receive queues can be resized.
+    pub const SRQ_RESIZE: u64 = bindings::ib_device_cap_flags_IB_DEVICE_SRQ_RESIZE as u64;
+    /// Reports port state changes.
+    pub const PORT_EVENTS: u64 = bindings::ib_device_cap_flags_IB_DEVICE_PORT_ACTIVE_EVENT as u64;
+    /// Its system image GUID means something.
+    pub const SYSTEM_GUID: u64 = bindings::ib_device_cap_flags_IB_DEVICE_SYS_IMAGE_GUID as u64;
+    /// Supports memory windows.
+    pub const WINDOWS: u64 = bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW as u64;
+    /// And those of type 2B.
+    pub const WINDOWS_2B: u64 = bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B as u64;
+    /// FLUSH makes what was written visible to all.
+    pub const FLUSH_GLOBAL: u64 = bindings::ib_device_cap_flags_IB_DEVICE_FLUSH_GLOBAL as u64;
+    /// There is ATOMIC WRITE.
+    pub const ATOMIC_WRITE: u64 = bindings::ib_device_cap_flags_IB_DEVICE_ATOMIC_WRITE as u64;
+    /// Supports FRMRs, LOCAL_INV and SEND_WITH_INV.
+    pub const FAST_REGISTRATION: u64 =
+        bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS as u64;
+    /// Lists of a fast registration may have gaps (among `kernel_capabilities`).
+    pub const LISTS_WITH_GAPS: u64 = bindings::ib_kernel_cap_flags_IBK_SG_GAPS_REG as u64;
+    /// `rdma link delete` may take it away (among `kernel_capabilities`).
+    pub const USER_UNREGISTERS: u64 = bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG as u64;
+}
+
+/// Commands that ib_core offers only if a driver asks for them.
+pub mod command {
+    use crate::sys::bindings;
+
+    /// The doorbell of send queues.
+    pub const POST_SEND: u64 = 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_SEND;
+    /// The doorbell of receive queues.
+    pub const POST_RECV: u64 = 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_RECV;
+}
+
+/// Protocols of a port (`core_cap_flags`).
+pub mod protocol {
+    use crate::sys::bindings;
+
+    /// RoCEv2.
+    pub const ROCE_V2: u32 = bindings::RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP;
+    /// Address handles are those of an Ethernet.
+    pub const ETHERNET_ADDRESSES: u32 = bindings::RDMA_CORE_CAP_ETH_AH;
+    /// It has a QP for management datagrams (QP 1).
+    pub const MANAGEMENT: u32 = bindings::RDMA_CORE_CAP_IB_MAD;
+    /// Connections are made by the communication manager of InfiniBand.
+    pub const CONNECTIONS: u32 = bindings::RDMA_CORE_CAP_IB_CM;
+    /// Its GIDs can be addresses of sockets.
+    pub const NATIVE_ADDRESSES: u32 = bindings::RDMA_CORE_CAP_AF_IB;
+}
+
+/// Result of `query_device`: what is not set is 0, not supported.
+pub type DeviceLimits = bindings::ib_device_attr;
+
+/// Atomic operations are atomic against the processors too.
+pub const GLOBAL_ATOMICS: c_uint = bindings::ib_atomic_cap_IB_ATOMIC_GLOB;
+
+/// A limit in the type of its field, which is signed up to Linux 7.2 and unsigned from 7.3 on.
+pub fn number<T: TryFrom<u32> + From<u8>>(limit: u32) -> T {
+    T::try_from(limit.min(i32::MAX as u32)).unwrap_or(T::from(u8::MAX))
+}
+
+/// Constants of an Ethernet port.
+pub struct PortConstants {
+    /// See [`protocol`].
+    pub protocols: u32,
+    /// Entries of the GID table: ib_core fills it from the addresses of the netdev.
+    pub gid_table_len: u16,
+    /// The GIDs are IP addresses.
+    pub ip_gids: bool,
+    /// The partition keys.
+    pub pkeys: &'static [u16],
+    /// Virtual lanes.
+    pub virtual_lanes: u8,
+    /// Greatest path MTU ever, in bytes.
+    pub max_mtu: u32,
+    /// Bytes of the longest message.
+    pub max_message: u32,
+    /// Bytes of a management datagram.
+    pub max_mad: u32,
+}
+
+/// Result of `query_port`, without the parts that ib_core reads from the netdev.
+pub struct PortState {
+    /// The netdev is up and has a carrier.
+    pub active: bool,
+    /// Greatest path MTU that the netdev can carry, in bytes.
+    pub active_mtu: u32,
+}
+
+/// An MTU as `enum ib_mtu` has it: 256 is 1, 4096 is 5.
+pub(super) fn mtu(bytes: u32) -> bindings::ib_mtu {
+    bytes.trailing_zeros().wrapping_sub(7)
+}
+
+/// The same, backwards; `None` for what is no value of the enumeration.
+pub(super) fn mtu_bytes(raw: bindings::ib_mtu) -> Option<u32> {
+    matches!(
+        raw,
+        bindings::ib_mtu_IB_MTU_256..=bindings::ib_mtu_IB_MTU_4096
+    )
+    .then(|| 128 << raw)
+}
+
+impl PortConstants {
+    /// Entries of the table of partition keys.
+    pub(super) fn pkey_table_len(&self) -> u16 {
+        self.pkeys.len() as u16
+    }
+
+    pub(super) fn immutable(&self, immutable: &mut bindings::ib_port_immutable) {
+        immutable.core_cap_flags = self.protocols;
+        immutable.gid_tbl_len = self.gid_table_len.into();
+        immutable.pkey_tbl_len = self.pkey_table_len().into();
+        immutable.max_mad_size = self.max_mad;
+    }
+
+    /// All that is reported of the port in this state.
+    pub(super) fn to_raw(&self, state: PortState, attr: &mut bindings::ib_port_attr) {
+        // IsCommunicationManagementSupported (IBTA 14.2.5.6, PortInfo:CapabilityMask).
+        const CONNECTION_MANAGEMENT: u32 = 1 << 16;
+        // LinkUp and Disabled (IBTA 14.2.5.6, PortInfo:PortPhysicalState).
+        const LINK_UP: u8 = 5;
+        const DISABLED: u8 = 3;
+        if state.active {
+            attr.state = bindings::ib_port_state_IB_PORT_ACTIVE;
+            attr.phys_state = LINK_UP;
+        } else {
+            attr.state = bindings::ib_port_state_IB_PORT_DOWN;
+            attr.phys_state = DISABLED;
+        }
+        attr.max_mtu = mtu(self.max_mtu);
+        attr.active_mtu = mtu(state.active_mtu);
+        attr.phys_mtu = state.active_mtu;
+        attr.gid_tbl_len = self.gid_table_len.into();
+        attr.port_cap_flags = CONNECTION_MANAGEMENT;
+        attr.max_vl_num = self.virtual_lanes;
+        attr.set_ip_gids(self.ip_gids.into());
+        attr.max_msg_sz = self.max_message;
+        attr.pkey_tbl_len = self.pkey_table_len();
+    }
+}
 
 /// A device with one port of a driver. Dropping it destroys it: all its objects are gone then.
 pub trait RdmaDevice: Send + Sync + 'static {
@@ -34,9 +177,11 @@ pub trait RdmaDevice: Send + Sync + 'static {
     const COUNTERS: &'static [CounterName];
     /// For how long ib_core may show the same values, in milliseconds.
     const COUNTERS_LIFESPAN_MS: u32;
+    /// Version of the driver: major, minor, patch.
+    const VERSION: [u16; 3];
 
-    /// The limits of the device.
-    fn limits(&self) -> DeviceLimits;
+    /// Fills in the limits of the device.
+    fn limits(&self, attr: &mut DeviceLimits);
     /// The state of the port.
     fn port_state(&self) -> PortState;
     /// Fills the counters of the port, without those of queue pairs that are counted apart.
@@ -78,10 +223,10 @@ operations! {
 
     query_device(
         device: Live<'a, D>,
-        attr: &'a mut bindings::ib_device_attr,
+        attr: &'a mut DeviceLimits,
         _udata: NoUdata,
     ) -> Result {
-        device.limits().to_raw(attr);
+        device.limits(attr);
         Ok(())
     }
 
@@ -101,8 +246,8 @@ operations! {
         Ok(())
     }
 
-    get_dev_fw_str(device: Live<'a, D>, text: FirmwareText<'a>) -> Result<Unseen> {
-        text.write(device.limits().version)?;
+    get_dev_fw_str(_device: Live<'a, D>, text: FirmwareText<'a>) -> Result<Unseen> {
+        text.write(D::VERSION)?;
         Ok(Unseen)
     }
 
@@ -310,7 +455,7 @@ impl Reference<'_, bindings::ib_device> {
             }
         }
         // SAFETY: By the type invariant.
-        unsafe { bindings::ferroce_copy_node_desc(self.as_raw(), modify) };
+        unsafe { (*self.as_raw()).node_desc = modify.node_desc };
     }
 }
 

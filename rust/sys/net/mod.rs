@@ -36,7 +36,6 @@ pub use crate::sys::net::transmit::{
     Astray,
     FilledPacket,
     Flow,
-    PacketMemory,
     Route,
     TxList,
     TxPacket,
@@ -161,21 +160,10 @@ impl NetDevice {
         unsafe { bindings::ferroce_netdev_mac(self.as_ptr(), mac.as_mut_ptr()) }.then_some(mac)
     }
 
-    /// Whether the administrator has set the device up.
-    pub fn is_up(&self) -> bool {
-        // SAFETY: The device is valid.
-        unsafe { bindings::ferroce_netdev_is_up(self.as_ptr()) }
-    }
-
-    /// Whether the device has a carrier.
-    pub fn has_carrier(&self) -> bool {
-        // SAFETY: The device is valid.
-        unsafe { bindings::ferroce_netdev_has_carrier(self.as_ptr()) }
-    }
-
     /// Whether an RDMA port on this device is ACTIVE: up and with a carrier, as ib_core judges it.
     pub fn is_operational(&self) -> bool {
-        self.is_up() && self.has_carrier()
+        // SAFETY: The device is valid.
+        unsafe { bindings::ferroce_netdev_is_operational(self.as_ptr()) }
     }
 
     /// Whether this is a VLAN on another device.

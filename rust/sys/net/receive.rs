@@ -251,7 +251,7 @@ impl KeptPacket {
 impl Drop for KeptPacket {
     fn drop(&mut self) {
         // SAFETY: By the type invariant the reference is owned, and it is not used again.
-        unsafe { bindings::ferroce_rx_consume(self.skb.as_ptr()) }
+        unsafe { bindings::ferroce_rx_end(self.skb.as_ptr(), false) }
     }
 }
 
@@ -308,12 +308,8 @@ pub(super) unsafe extern "C" fn encap_rcv<R: Receiver>(
         (None, _) => Verdict::Dropped,
     };
 
-    match verdict {
-        // SAFETY: The skb is ours and is not used again.
-        Verdict::Consumed => unsafe { bindings::ferroce_rx_consume(skb) },
-        // SAFETY: As above.
-        Verdict::Dropped => unsafe { bindings::ferroce_rx_drop(skb) },
-    }
+    // SAFETY: The skb is ours and is not used again.
+    unsafe { bindings::ferroce_rx_end(skb, verdict == Verdict::Dropped) };
     0
 }
 

@@ -23,10 +23,6 @@ use core::ptr::NonNull;
 use core::slice;
 use kernel::error::to_result;
 use kernel::prelude::*;
-use kernel::sync::atomic::{
-    Atomic,
-    Full, //
-};
 
 /// The two ends of a packet, as bytes in network order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -483,40 +479,5 @@ impl Drop for TxList {
     fn drop(&mut self) {
         // SAFETY: The skbs are ours and are not used again; the head frees its list.
         unsafe { bindings::ferroce_tx_free(self.head.as_ptr()) };
-    }
-}
-
-/// Whether there is a [`PacketMemory`].
-static MEMORY_EXISTS: Atomic<bool> = Atomic::new(false);
-
-/// Keeps memory for packets at hand on every CPU. Without it they are made of memory from the
-/// kernel's allocator, which costs more.
-pub struct PacketMemory(());
-
-impl PacketMemory {
-    /// From here on memory is kept.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY` when it is already, `ENOMEM`.
-    pub fn new() -> Result<Self> {
-        if MEMORY_EXISTS.xchg(true, Full) {
-            return Err(EBUSY);
-        }
-        // SAFETY: `MEMORY_EXISTS` was false, so none is kept, and no other caller begins.
-        to_result(unsafe { bindings::ferroce_packet_memory_open() })
-            .inspect_err(|_| {
-                MEMORY_EXISTS.xchg(false, Full);
-            })
-            .map(|()| Self(()))
-    }
-}
-
-impl Drop for PacketMemory {
-    /// Gives the memory back, that of packets in flight when they are freed. Sleeps.
-    fn drop(&mut self) {
-        // SAFETY: Begun by `new`, and ended only here.
-        unsafe { bindings::ferroce_packet_memory_close() };
-        MEMORY_EXISTS.xchg(false, Full);
     }
 }
