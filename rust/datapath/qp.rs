@@ -3,6 +3,7 @@
 //! The queue pair: send queue and receive queue, each under its own lock, and the state of both.
 
 use crate::core::kick::AskedBy;
+use crate::core::message::Mtu;
 use crate::core::service::Service;
 use crate::core::uabi::ring::{
     Module,
@@ -24,9 +25,7 @@ use crate::datapath::path::Path;
 use crate::datapath::port::Port;
 use crate::datapath::protocol::{
     AnyRequester,
-    RequesterSetting,
-    ResourceSlots,
-    ResponderSetting, //
+    ResourceSlots, //
 };
 use crate::datapath::queues::{
     connect,
@@ -41,6 +40,7 @@ use crate::sys::ib::event::{
     QpUpcall, //
 };
 use crate::sys::ib::qp::{
+    Attributes,
     Capacity,
     QpState, //
 };
@@ -448,18 +448,14 @@ impl Qp {
     }
 
     /// To RTR from INIT. The responder is set up before the state admits packets. Each queue of a
-    /// connection gets its own path to the QP of this number.
-    pub fn ready_to_receive(
-        &self,
-        setting: ResponderSetting,
-        paths: Option<(u32, [Path; 2])>,
-    ) -> Result {
-        let mut slots = ResourceSlots::new(&setting)?;
+    /// connection gets its own path.
+    pub fn ready_to_receive(&self, attributes: &Attributes, paths: Option<[Path; 2]>) -> Result {
+        let mut slots = ResourceSlots::new(self.opcodes, attributes)?;
         self.transition(QpState::Init, QpState::Rtr, |send, recv| {
             recv.responder.grow(&mut slots);
-            recv.responder.connect(setting)?;
-            if let Some((peer, paths)) = paths {
-                connect(send, recv, peer, paths);
+            recv.responder.connect(attributes)?;
+            if let Some(paths) = paths {
+                connect(send, recv, attributes.dest_qpn, paths);
             }
             recv.established = false;
             self.steering.seen_at_home(self.number);
@@ -468,15 +464,12 @@ impl Qp {
     }
 
     /// To RTS from RTR. May change the responder's settings too, but not how many requests it
-    /// permits.
-    pub fn ready_to_send(
-        &self,
-        requester: RequesterSetting,
-        responder: &ResponderSetting,
-    ) -> Result {
+    /// permits. `longest` is the longest datagram.
+    pub fn ready_to_send(&self, attributes: &Attributes, longest: Mtu) -> Result {
         self.transition(QpState::Rtr, QpState::Rts, |send, recv| {
-            send.requester.connect(requester)?;
-            recv.responder.update(responder);
+            let ecn = self.port.ecn.is_on();
+            send.requester.connect(attributes, longest, ecn)?;
+            recv.responder.update(attributes);
             Ok(())
         })
     }
@@ -490,23 +483,22 @@ impl Qp {
         })
     }
 
-    /// Changes the attributes that may change in RTS or SQD, including new paths to `peer`, and
+    /// Changes the attributes that may change in RTS or SQD, including new paths to the peer, and
     /// moves from SQD or SQE to RTS.
     pub fn update(
         &self,
         [from, to]: [QpState; 2],
-        requester: &RequesterSetting,
-        responder: &ResponderSetting,
-        paths: Option<(u32, [Path; 2])>,
+        attributes: &Attributes,
+        paths: Option<[Path; 2]>,
     ) -> Result {
-        let mut slots = ResourceSlots::new(responder)?;
+        let mut slots = ResourceSlots::new(self.opcodes, attributes)?;
         self.transition(from, to, |send, recv| {
-            if let Some((peer, paths)) = paths {
-                connect(send, recv, peer, paths);
+            if let Some(paths) = paths {
+                connect(send, recv, attributes.dest_qpn, paths);
             }
-            send.requester.update(requester);
+            send.requester.update(attributes);
             recv.responder.grow(&mut slots);
-            recv.responder.update(responder);
+            recv.responder.update(attributes);
             if to == QpState::Rts {
                 send.requester.drain(false);
                 send.notify_drained = false;

@@ -8,12 +8,6 @@
 
 use crate::core::message::Mtu;
 use crate::core::quota::ObjectKind;
-use crate::core::rc::config::{
-    ack_timeout_ns,
-    RemoteRights,
-    RequesterConfig,
-    ResponderConfig, //
-};
 use crate::core::service::{
     self,
     Protocol,
@@ -31,7 +25,6 @@ use crate::core::wire::gid::{
     flow_of_connection,
     ipv4, //
 };
-use crate::core::wire::psn::Psn;
 use crate::datapath::directory::Directory;
 use crate::datapath::kernel::PostLocks;
 use crate::datapath::path::Path;
@@ -40,10 +33,6 @@ use crate::datapath::port::{
     MANAGEMENT_QP, //
 };
 use crate::datapath::post;
-use crate::datapath::protocol::{
-    RequesterSetting,
-    ResponderSetting, //
-};
 use crate::datapath::qp::{
     NewQp,
     Qp,
@@ -57,7 +46,6 @@ use crate::sys::ib::process::{
     Udata, //
 };
 use crate::sys::ib::qp::{
-    Access,
     AddressVector,
     Attributes,
     Capacity,
@@ -427,31 +415,17 @@ impl QpObject {
     }
 
     fn ready_to_receive(&self, attributes: &Attributes, av: Option<&AddressVector>) -> Result {
-        let setting = responder(self.responder, attributes)?;
         let paths = match self.responder {
             Protocol::Datagram => None,
             _ => Some(self.paths(attributes, av.ok_or(EINVAL)?)?),
         };
-        self.qp
-            .ready_to_receive(setting, paths.map(|paths| (attributes.dest_qpn, paths)))
-    }
-
-    /// The requester settings for these attributes.
-    fn requester(&self, attributes: &Attributes) -> Result<RequesterSetting> {
-        // The longest datagram is what the port carries now.
-        let longest = Mtu::of_netdev(self.underlay.netdev().mtu());
-        requester(
-            self.requester,
-            attributes,
-            longest,
-            self.qp.port.ecn.is_on(),
-        )
+        self.qp.ready_to_receive(attributes, paths)
     }
 
     fn ready_to_send(&self, attributes: &Attributes) -> Result {
-        let requester = self.requester(attributes)?;
-        let responder = responder(self.responder, attributes)?;
-        self.qp.ready_to_send(requester, &responder)?;
+        // The longest datagram is what the port carries now.
+        let longest = Mtu::of_netdev(self.underlay.netdev().mtu());
+        self.qp.ready_to_send(attributes, longest)?;
         // WQEs posted before are sent now.
         post::send_doorbell(&self.qp)
     }
@@ -464,86 +438,11 @@ impl QpObject {
         av: Option<&AddressVector>,
     ) -> Result {
         let paths = match av {
-            Some(av) => Some((attributes.dest_qpn, self.paths(attributes, av)?)),
+            Some(av) => Some(self.paths(attributes, av)?),
             None => None,
         };
-        let requester = self.requester(attributes)?;
-        let responder = responder(self.responder, attributes)?;
-        self.qp.update(states, &requester, &responder, paths)
+        self.qp.update(states, attributes, paths)
     }
-}
-
-/// A path MTU of so many bytes, or `EINVAL`.
-fn path_mtu(bytes: u32) -> Result<Mtu> {
-    Mtu::from_bytes(bytes).ok_or_else(|| refuse(EINVAL, "path_mtu", bytes, 256..=4096))
-}
-
-fn responder(half: Protocol, attributes: &Attributes) -> Result<ResponderSetting> {
-    let mtu = || path_mtu(attributes.mtu);
-    let rq_psn = Psn::new(attributes.rq_psn);
-    let access = attributes.access;
-    let allow_write = access.has(Access::REMOTE_WRITE);
-    Ok(match half {
-        Protocol::Reliable => ResponderSetting::Reliable(ResponderConfig {
-            mtu: mtu()?,
-            rq_psn,
-            max_dest_rd_atomic: attributes.max_dest_rd_atomic,
-            min_rnr_timer: attributes.min_rnr_timer,
-            rights: RemoteRights {
-                read: access.has(Access::REMOTE_READ),
-                write: allow_write,
-                atomic: access.has(Access::REMOTE_ATOMIC),
-                flush_global: access.has(Access::FLUSH_GLOBAL),
-                flush_persistent: access.has(Access::FLUSH_PERSISTENT),
-            },
-        }),
-        Protocol::Unreliable => ResponderSetting::Unreliable {
-            mtu: mtu()?,
-            rq_psn,
-            allow_write,
-        },
-        Protocol::Datagram => ResponderSetting::Datagram {
-            qkey: attributes.qkey,
-        },
-        Protocol::None => return Err(EOPNOTSUPP()),
-    })
-}
-
-/// Multiple of the Local ACK Timeout after which a response is late. One to four are permitted
-/// (IBTA 9.7.6.1.3). Losses are found sooner, by NAKs and probes; lateness comes from a busy CPU,
-/// or one that a hypervisor has taken away. A larger factor would only hide a dead peer: with
-/// `retry_cnt` retries it is noticed after `retry_cnt + 1` timeouts.
-const INTERVALS_OF_TIMEOUT: u64 = 2;
-
-fn requester(
-    half: Protocol,
-    attributes: &Attributes,
-    longest: Mtu,
-    ecn: bool,
-) -> Result<RequesterSetting> {
-    let sq_psn = Psn::new(attributes.sq_psn);
-    Ok(match half {
-        Protocol::Reliable => RequesterSetting::Reliable(RequesterConfig {
-            mtu: path_mtu(attributes.mtu)?,
-            sq_psn,
-            retry_cnt: attributes.retry_cnt,
-            rnr_retry: attributes.rnr_retry,
-            ack_timeout_ns: ack_timeout_ns(attributes.timeout)
-                .map(|interval| interval.saturating_mul(INTERVALS_OF_TIMEOUT)),
-            max_rd_atomic: attributes.max_rd_atomic,
-            ecn,
-        }),
-        Protocol::Unreliable => RequesterSetting::Unreliable {
-            mtu: path_mtu(attributes.mtu)?,
-            sq_psn,
-        },
-        Protocol::Datagram => RequesterSetting::Datagram {
-            mtu: longest,
-            sq_psn,
-            qkey: attributes.qkey,
-        },
-        Protocol::None => return Err(EOPNOTSUPP()),
-    })
 }
 
 impl Drop for QpObject {
