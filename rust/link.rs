@@ -15,7 +15,6 @@
 
 use crate::sys::ib::device::{
     unregister_all,
-    DeviceOf,
     Driver,
     LinkOps,
     LinkOpsRegistration,
@@ -332,7 +331,7 @@ impl<F: Factory, R: Receiver> LinkOps for Links<F, R> {
         Ok(())
     }
 
-    fn delete_link(device: &DeviceOf<F::Driver>) {
+    fn delete_link(device: &<F::Driver as Driver>::Device) {
         F::leave(device);
     }
 }
@@ -385,11 +384,11 @@ pub trait Factory: 'static {
     fn create(name: &CStr, underlay: Underlay, hold: Hold) -> Result;
 
     /// The link is deleted: the device is unregistered next.
-    fn leave(device: &DeviceOf<Self::Driver>);
+    fn leave(device: &<Self::Driver as Driver>::Device);
 
     /// The netdev below is gone: the same, by a worker. It waits for the users of the device, which
     /// may wait for peers. Under the RTNL.
-    fn lose_netdev(device: &DeviceOf<Self::Driver>);
+    fn lose_netdev(device: &<Self::Driver as Driver>::Device);
 
     /// The module is unloaded: every device is unregistered next.
     fn leave_all();

@@ -29,8 +29,7 @@ use crate::module_parameters;
 use crate::sys::ib::device::{
     register,
     Attribute,
-    Driver,
-    HasAttributes, //
+    Driver, //
 };
 use crate::sys::ib::query::command;
 use crate::sys::net::Underlay;
@@ -40,12 +39,9 @@ use kernel::prelude::*;
 /// The driver, as ib_core sees it.
 pub struct Ferroce;
 
-impl HasAttributes for Ferroce {
+impl Driver for Ferroce {
     type Device = Device;
     const ATTRIBUTES: &'static [Attribute<Device>] = device::ATTRIBUTES;
-}
-
-impl Driver for Ferroce {
     const ID: u32 = uabi::DRIVER_ID;
     const ABI_VERSION: u32 = uabi::ABI_VERSION;
     const DESCRIPTION: &'static CStr = c"ferroce";

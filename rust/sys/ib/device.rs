@@ -186,14 +186,6 @@ pub struct Attribute<D: 'static> {
     pub store: Option<fn(&D, &CStr) -> Result>,
 }
 
-/// A driver whose devices have files.
-pub trait HasAttributes: 'static {
-    /// The device type.
-    type Device: Send + Sync + 'static;
-    /// The files, at most as many as the shim has places for.
-    const ATTRIBUTES: &'static [Attribute<Self::Device>];
-}
-
 /// Whose files the shim has, once it has all of them.
 static INSTALLED: SetOnce<TypeId> = SetOnce::new();
 
@@ -202,36 +194,36 @@ static INSTALLED: SetOnce<TypeId> = SetOnce::new();
 /// # Errors
 ///
 /// `EBUSY` if it has some already: it serves one driver.
-pub fn install_attributes<H: HasAttributes>() -> Result {
+pub fn install_attributes<D: Driver>() -> Result {
     static BEGUN: Atomic<bool> = Atomic::new(false);
-    const { assert!(H::ATTRIBUTES.len() <= bindings::FERROCE_MAX_ATTRIBUTES as usize) };
+    const { assert!(D::ATTRIBUTES.len() <= bindings::FERROCE_MAX_ATTRIBUTES as usize) };
     if BEGUN.xchg(true, Full) {
         return Err(EBUSY);
     }
-    for (place, attribute) in H::ATTRIBUTES.iter().enumerate() {
+    for (place, attribute) in D::ATTRIBUTES.iter().enumerate() {
         // SAFETY: `group` lends nobody what is changed here, as `INSTALLED` is empty; nobody else
         // changes it, as `BEGUN` was false. The name is constant, and there is such a place.
         unsafe {
             bindings::ferroce_set_attribute(
                 place as c_uint,
                 attribute.name.as_char_ptr(),
-                Some(show::<H>),
+                Some(show::<D>),
                 match attribute.store {
-                    Some(_) => Some(store::<H>),
+                    Some(_) => Some(store::<D>),
                     None => None,
                 },
             )
         };
     }
-    INSTALLED.populate(TypeId::of::<H>());
+    INSTALLED.populate(TypeId::of::<D>());
     Ok(())
 }
 
-/// The files that devices of `H` have, for the table of operations: those of
+/// The files that devices of `D` have, for the table of operations: those of
 /// [`install_attributes`], or none.
-pub(super) fn group<H: HasAttributes>() -> *const bindings::attribute_group {
+pub(super) fn group<D: Driver>() -> *const bindings::attribute_group {
     match INSTALLED.as_ref() {
-        Some(owner) if *owner == TypeId::of::<H>() => {
+        Some(owner) if *owner == TypeId::of::<D>() => {
             core::ptr::addr_of!(bindings::ferroce_device_group)
         }
         _ => core::ptr::null(),
@@ -240,28 +232,28 @@ pub(super) fn group<H: HasAttributes>() -> *const bindings::attribute_group {
 
 /// # Safety
 ///
-/// `device` must be registered, with a driver's part that is an `H::Device`.
-unsafe fn device<'a, H: HasAttributes>(device: *mut bindings::ib_device) -> Result<&'a H::Device> {
+/// `device` must be registered, with a driver's part that is an `D::Device`.
+unsafe fn device<'a, D: Driver>(device: *mut bindings::ib_device) -> Result<&'a D::Device> {
     let device = NonNull::new(device).ok_or(ENODEV)?;
     // SAFETY: By the requirement.
-    Ok(unsafe { Object::<bindings::ib_device, H::Device>::private(device) })
+    Ok(unsafe { Object::<bindings::ib_device, D::Device>::private(device) })
 }
 
 /// # Safety
 ///
 /// For the shim alone, and devices as [`device`] wants them: `buf` is a page.
-unsafe extern "C" fn show<H: HasAttributes>(
+unsafe extern "C" fn show<D: Driver>(
     dev: *mut bindings::ib_device,
     index: c_uint,
     buf: *mut c_char,
 ) -> isize {
     from_result(|| {
-        let attribute = H::ATTRIBUTES.get(index as usize).ok_or(EINVAL)?;
+        let attribute = D::ATTRIBUTES.get(index as usize).ok_or(EINVAL)?;
         // SAFETY: By the requirement; sysfs has zeroed the page.
         let page = unsafe { core::slice::from_raw_parts_mut(buf, bindings::PAGE_SIZE) };
         let mut text = Formatter::new(page);
         // SAFETY: By the requirement.
-        (attribute.show)(unsafe { device::<H>(dev) }?, &mut text).map_err(|_| ENOSPC)?;
+        (attribute.show)(unsafe { device::<D>(dev) }?, &mut text).map_err(|_| ENOSPC)?;
         Ok(text.bytes_written() as isize)
     })
 }
@@ -269,31 +261,32 @@ unsafe extern "C" fn show<H: HasAttributes>(
 /// # Safety
 ///
 /// For the shim alone, and devices as [`device`] wants them: `buf` is a C string.
-unsafe extern "C" fn store<H: HasAttributes>(
+unsafe extern "C" fn store<D: Driver>(
     dev: *mut bindings::ib_device,
     index: c_uint,
     buf: *const c_char,
 ) -> c_int {
     from_result(|| {
-        let attribute = H::ATTRIBUTES.get(index as usize).ok_or(EINVAL)?;
+        let attribute = D::ATTRIBUTES.get(index as usize).ok_or(EINVAL)?;
         let store = attribute.store.ok_or(EACCES)?;
         // SAFETY: By the requirement.
-        store(unsafe { device::<H>(dev) }?, unsafe {
+        store(unsafe { device::<D>(dev) }?, unsafe {
             CStr::from_char_ptr(buf)
         })?;
         Ok(0)
     })
 }
 
-/// The device of a driver.
-pub type DeviceOf<D> = <D as HasAttributes>::Device;
-
 /// A driver: the types of its objects.
 ///
 /// Objects are values that belong to the driver. They are dropped when ib_core destroys the object
 /// that they stand behind: nothing may refer to that any more then. Their methods run in process
 /// context and may sleep.
-pub trait Driver: HasAttributes<Device: query::RdmaDevice> {
+pub trait Driver: Sized + 'static {
+    /// The device type.
+    type Device: query::RdmaDevice;
+    /// The files of a device in sysfs, at most as many as the shim has places for.
+    const ATTRIBUTES: &'static [Attribute<Self::Device>];
     /// `driver_id` of the device.
     const ID: u32;
     /// `uverbs_abi_ver` of the device.
@@ -373,7 +366,7 @@ pub trait LinkOps: Send + Sync + 'static {
 
     /// The link of `device` is deleted: ib_core unregisters the device next. May sleep; the RTNL is
     /// not held. This can come for as long as there are devices, also without a registration.
-    fn delete_link(device: &DeviceOf<Self::Driver>);
+    fn delete_link(device: &<Self::Driver as Driver>::Device);
 }
 
 /// A link type that is registered; dropping it waits for links that are just made.
