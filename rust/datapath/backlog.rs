@@ -18,18 +18,18 @@ use crate::core::steering::{
     QueuedBatch,
     Steer, //
 };
-use crate::observe::counters::{
+use crate::observe::{
     Counter,
     Counters, //
-};
-use crate::sys::lock::{
-    new_spinlock_bh,
-    SpinLockBh, //
 };
 use crate::sys::net::{
     RxBatch,
     RxBatches,
     RxPacket, //
+};
+use crate::sys::sync::{
+    new_spinlock_bh,
+    SpinLockBh, //
 };
 use crate::sys::work::{
     Cpu,

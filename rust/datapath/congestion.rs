@@ -10,16 +10,6 @@
 //! The IP header of each packet is its own, also in a batch: GRO takes no packets together whose
 //! ECN bits differ, and a qdisc that marks a batch marks its first packet.
 
-use super::ctx::Ctx;
-use super::protocol::AnyRequester;
-use super::qp::Qp;
-use super::queues::{
-    Peer,
-    RecvQueue,
-    SendQueue, //
-};
-use super::traced::Origin;
-use super::tx_batch::TxBatch;
 use crate::core::wire::bth::Bth;
 use crate::core::wire::opcode::{
     Kind,
@@ -32,7 +22,17 @@ use crate::core::wire::packet::{
     Packet, //
 };
 use crate::core::wire::psn::Psn;
-use crate::observe::counters::Counter;
+use crate::datapath::ctx::Ctx;
+use crate::datapath::path::TxBatch;
+use crate::datapath::protocol::AnyRequester;
+use crate::datapath::qp::Qp;
+use crate::datapath::queues::{
+    Peer,
+    RecvQueue,
+    SendQueue, //
+};
+use crate::datapath::traced::Origin;
+use crate::observe::Counter;
 use crate::sys::net::RxPacket;
 use kernel::sync::ArcBorrow;
 
@@ -51,7 +51,7 @@ pub(super) fn told(
     parsed: &Packet,
     ctx: &mut Ctx<'_>,
 ) {
-    if qp.opcodes() == OpcodeService::Ud {
+    if qp.opcodes == OpcodeService::Ud {
         // Its sender has no window, and is told nothing.
         return;
     }
@@ -102,12 +102,12 @@ fn notice(qp: ArcBorrow<'_, Qp>, packet: &RxPacket<'_>, has_data: bool, ctx: &Ct
     }
     let counters = ctx.counters(&qp);
     counters.inc(Counter::MarkedReceived);
-    if !has_data || !cnp.due(ctx.now()) {
+    if !has_data || !cnp.due(ctx.now) {
         return;
     }
     let mut headers = Headers::new(Opcode::CongestionNotification, *number, Psn::default());
     headers.extension = Extension::Reserved;
-    let origin = Origin::response(qp.number());
+    let origin = Origin::response(qp.number);
     let mut alone = TxBatch::default();
     let added = alone.add(path, counters, origin, &headers, 0, (), |_| Ok(()));
     if added.is_ok() && alone.flush(path, counters).is_ok() {

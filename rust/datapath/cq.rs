@@ -2,13 +2,11 @@
 
 //! Completion queues.
 
-use super::notify::Notifier;
-use super::traced;
 use crate::core::queue::cq_producer::{
     CqProducer,
     CqResize,
-    OnOverrun, //
-    Overrun,
+    OnOverrun,
+    Overrun, //
 };
 use crate::core::queue::cq_producer::{
     Due,
@@ -22,40 +20,37 @@ use crate::core::uabi::ring::{
     Word,
     Words, //
 };
-use crate::sys::ib::call::ContextRef;
-use crate::sys::ib::event::CqUpcall;
-use crate::sys::lock::{
+use crate::datapath::traced;
+use crate::sys::ib::event::{
+    CqUpcall,
+    Notifier, //
+};
+use crate::sys::ib::ContextRef;
+use crate::sys::ring::Ring;
+use crate::sys::sync::{
     new_spinlock_bh,
     SpinLockBh, //
 };
-use crate::sys::ring::Ring;
 use crate::sys::table::{
     Replaceable,
     Successor, //
-};
-use crate::sys::timer::{
-    self,
-    Deadline, //
 };
 use crate::sys::trace::{
     self,
     CqNews, //
 };
-use crate::sys::work::OwnedQueue;
+use crate::sys::work::{
+    self,
+    Deadline,
+    OwnedQueue, //
+};
 use core::mem::offset_of;
 use kernel::prelude::*;
-use kernel::sync::rcu;
-use kernel::sync::Arc;
+use kernel::sync::{
+    rcu,
+    Arc, //
+};
 use zerocopy::transmute;
-
-/// Content of the `timestamp` of a CQE.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stamp {
-    /// 0.
-    None,
-    /// The time when it was added.
-    Time,
-}
 
 /// A completion queue.
 #[pin_data]
@@ -65,7 +60,8 @@ pub struct Cq {
     pub(super) deadline: Deadline<Cq>,
     /// Replaced under the producer lock.
     ring: Replaceable<Ring>,
-    stamp: Stamp,
+    /// CQEs carry the time when they were added, or else 0.
+    stamps: bool,
     /// Taken after the locks of QPs.
     #[pin]
     producer: SpinLockBh<CqProducer>,
@@ -101,7 +97,7 @@ impl Cq {
     pub fn new(
         upcall: CqUpcall,
         ring: Arc<Ring>,
-        stamp: Stamp,
+        stamps: bool,
         overruns: OnOverrun,
     ) -> Result<Arc<Self>> {
         let notifier = Notifier::new(upcall)?;
@@ -109,7 +105,7 @@ impl Cq {
             pin_init!(Self {
                 deadline <- Deadline::new(),
                 ring: Replaceable::new(ring),
-                stamp,
+                stamps,
                 producer <- new_spinlock_bh!(CqProducer::new(overruns), "ferroce_cq"),
                 notifier,
             }),
@@ -136,17 +132,17 @@ impl Cq {
         trace::complete(move || traced::completed(self.id(), cqe));
         let mut words: [u64; CQE_STRIDE as usize / 8] = transmute!(*cqe);
         let mut producer = self.producer.lock();
-        if self.stamp == Stamp::Time {
+        if self.stamps {
             // Under the lock: CQEs are in the order of their timestamps.
-            words[offset_of!(Cqe, timestamp) / 8] = timer::raw_now();
+            words[offset_of!(Cqe, timestamp) / 8] = work::raw_now();
         }
-        match producer.push(self.ring.get(rcu), &words, solicited, timer::now) {
+        match producer.push(self.ring.get(rcu), &words, solicited, work::now) {
             Ok(due) => {
                 self.apply(due, notifications);
                 Ok(())
             }
             Err(overrun) => {
-                self.notifier.upcall().trace(CqNews::Overrun);
+                self.notifier.upcall.trace(CqNews::Overrun);
                 if overrun.first {
                     self.notifier.overrun(notifications);
                 }
@@ -160,11 +156,11 @@ impl Cq {
         match due {
             Due::Nothing => {}
             Due::Now => {
-                self.notifier.upcall().trace(CqNews::Raised);
+                self.notifier.upcall.trace(CqNews::Raised);
                 self.notifier.completion(notifications)
             }
             Due::At(time) => {
-                self.notifier.upcall().trace(CqNews::HeldBack);
+                self.notifier.upcall.trace(CqNews::HeldBack);
                 self.deadline.arm(time)
             }
         }
@@ -173,7 +169,7 @@ impl Cq {
     /// Its number for `rdma resource show`.
     #[cold]
     pub fn id(&self) -> u32 {
-        self.notifier.upcall().id()
+        self.notifier.upcall.id()
     }
 
     /// Takes the snapshot.
@@ -187,7 +183,7 @@ impl Cq {
             waiting: producer.waiting(ring),
             arm: ring.load(Word::Arm),
             overrun: producer.is_overrun(),
-            stamps: self.stamp == Stamp::Time,
+            stamps: self.stamps,
             moderation_count,
             moderation_period_us,
         }
@@ -204,7 +200,7 @@ impl Cq {
     /// Timer: an event may be due.
     pub(super) fn expired(&self, notifications: &OwnedQueue) {
         let mut producer = self.producer.lock();
-        let due = producer.expired(timer::now());
+        let due = producer.expired(work::now());
         self.apply(due, notifications);
     }
 

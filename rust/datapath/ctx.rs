@@ -7,21 +7,6 @@
 //! sees the invocation end sees their new state too. Completion and event handlers run in a softirq
 //! of their own.
 
-use super::directory::{
-    Directory,
-    DIRECTORY, //
-};
-use super::memory::sg::Regions;
-use super::qp::{
-    Ending,
-    Qp,
-    ReceiveSource, //
-};
-use super::queues::{
-    Answering,
-    RecvQueue,
-    SendQueue, //
-};
 use crate::core::completion::{
     DatagramSource,
     RecvCompletion,
@@ -39,15 +24,35 @@ use crate::core::uabi::ring::{
     Words, //
 };
 use crate::core::wire::opcode;
-use crate::observe::counters::Counters;
+use crate::datapath::cq::Cq;
+use crate::datapath::directory::{
+    Directory,
+    DIRECTORY, //
+};
+use crate::datapath::memory::sg::Regions;
+use crate::datapath::qp::{
+    Ending,
+    Qp,
+    ReceiveSource, //
+};
+use crate::datapath::queues::{
+    Answering,
+    RecvQueue,
+    SendQueue, //
+};
+use crate::observe::Counters;
 use crate::sys::ib::event::QpEvent;
 use crate::sys::ib::qp::QpState;
-use crate::sys::timer;
 use crate::sys::trace::StateCause;
-use crate::sys::work::Cpu;
+use crate::sys::work::{
+    self,
+    Cpu,
+    Deadline,
+    Expires, //
+};
 use core::mem::ManuallyDrop;
-use kernel::sync::rcu;
 use kernel::sync::{
+    rcu,
     Arc,
     ArcBorrow, //
 };
@@ -56,7 +61,7 @@ use kernel::sync::{
 const BYTES_PER_RUN: u32 = 256 << 10;
 /// The same in a softirq, during which the CPU can do nothing else: a peer can cause it with a
 /// packet of 30 bytes. A multicast packet is copied to all members at once, which exceeds this for
-/// 17 members and long packets ([`MAX_MEMBERS`](super::groups::MAX_MEMBERS)).
+/// 17 members and long packets ([`MAX_MEMBERS`](crate::datapath::port::MAX_MEMBERS)).
 const BYTES_PER_SOFTIRQ: u32 = 64 << 10;
 /// WQEs that one invocation flushes.
 pub(super) const FLUSHED_PER_RUN: u32 = 512;
@@ -73,10 +78,12 @@ pub enum RunContext {
 /// Context of one invocation. QPs and MRs that are looked up through it stay valid until it is
 /// dropped.
 pub struct Ctx<'a> {
-    rcu: &'a rcu::Guard,
-    directory: &'a Directory,
+    /// RCU read guard that protects the lookups.
+    pub(super) rcu: &'a rcu::Guard,
+    /// Lookup of QPs and ports.
+    pub(super) directory: &'a Directory,
     /// Start of the invocation, in nanoseconds of the monotonic clock.
-    now: u64,
+    pub(super) now: u64,
     /// Bytes left of its budget.
     bytes: u32,
     /// QPs to be moved to SQE or ERR when it is dropped, which leaves none.
@@ -99,7 +106,7 @@ impl Ctx<'_> {
         let mut ctx = Ctx {
             rcu: &rcu,
             directory: DIRECTORY.get(&rcu)?,
-            now: timer::now(),
+            now: work::now(),
             bytes: match context {
                 RunContext::Task => BYTES_PER_RUN,
                 RunContext::Softirq => BYTES_PER_SOFTIRQ,
@@ -137,24 +144,6 @@ impl Ctx<'_> {
 }
 
 impl<'a> Ctx<'a> {
-    /// RCU read guard that protects the lookups.
-    #[inline]
-    pub fn rcu(&self) -> &'a rcu::Guard {
-        self.rcu
-    }
-
-    /// Lookup of QPs and ports.
-    #[inline]
-    pub fn directory(&self) -> &'a Directory {
-        self.directory
-    }
-
-    /// Start of the invocation.
-    #[inline]
-    pub fn now(&self) -> u64 {
-        self.now
-    }
-
     /// Whether the budget permits more bytes.
     #[inline]
     pub fn may_move(&self) -> bool {
@@ -175,7 +164,7 @@ impl<'a> Ctx<'a> {
 
     /// Charges the time of a worker to the budget of its CPU.
     pub fn worked(&self) {
-        self.directory.workqueues().worked(self.now, timer::now());
+        self.directory.workqueues.worked(self.now, work::now());
     }
 
     /// The MRs that WQEs of this QP, and requests of its peer, may name.
@@ -200,20 +189,15 @@ impl<'a> Ctx<'a> {
     #[inline]
     pub fn complete_send(&mut self, qp: ArcBorrow<'_, Qp>, done: SendCompletion) {
         // The slot first: a consumer that sees the completion may refill the slot at once.
-        qp.sq().store_consumer(done.retired);
-        let notifications = self.directory.notifications();
-        let (cqe, solicited) = (done.cqe(qp.number()), !done.status.is_success());
-        let pushed = qp.send_cq().push(&cqe, solicited, self.rcu, notifications);
-        if pushed.is_err() {
-            // A QP that cannot report completions is unusable (IBTA 11.6.3.1).
-            self.fail_fatally(qp);
-        }
+        qp.sq.store_consumer(done.retired);
+        let (cqe, failed) = (done.cqe(qp.number), !done.status.is_success());
+        self.push(qp, &qp.send_cq, &cqe, failed);
     }
 
     /// Completes a receive WQE.
     #[inline(always)]
     pub fn complete_receive(&mut self, qp: ArcBorrow<'_, Qp>, done: RecvCompletion) {
-        self.push_receive(qp, &done, &done.cqe(qp.number()));
+        self.push_receive(qp, &done, &done.cqe(qp.number));
     }
 
     /// Completes a receive WQE with a datagram.
@@ -223,16 +207,20 @@ impl<'a> Ctx<'a> {
         done: RecvCompletion,
         source: &DatagramSource,
     ) {
-        let cqe = source.add_to(done.cqe(qp.number()));
+        let cqe = source.add_to(done.cqe(qp.number));
         self.push_receive(qp, &done, &cqe);
     }
 
     #[inline(always)]
     fn push_receive(&mut self, qp: ArcBorrow<'_, Qp>, done: &RecvCompletion, cqe: &Cqe) {
         let solicited = done.solicited || !done.status.is_success();
+        self.push(qp, &qp.recv_cq, cqe, solicited);
+    }
+
+    #[inline(always)]
+    fn push(&mut self, qp: ArcBorrow<'_, Qp>, cq: &Cq, cqe: &Cqe, solicited: bool) {
         let notifications = self.directory.notifications();
-        let pushed = qp.recv_cq().push(cqe, solicited, self.rcu, notifications);
-        if pushed.is_err() {
+        if cq.push(cqe, solicited, self.rcu, notifications).is_err() {
             // A QP that cannot report completions is unusable (IBTA 11.6.3.1).
             self.fail_fatally(qp);
         }
@@ -240,7 +228,7 @@ impl<'a> Ctx<'a> {
 
     /// The QP has an asynchronous event.
     pub fn event(&self, qp: ArcBorrow<'_, Qp>, event: QpEvent) {
-        qp.notifier().event(event, self.directory.notifications());
+        qp.notifier.event(event, self.directory.notifications());
     }
 
     /// Moves the QP to ERR at the end of the invocation: its locks cannot be taken where the error
@@ -254,7 +242,7 @@ impl<'a> Ctx<'a> {
     /// unreliable.
     #[cold]
     pub fn fail_sends(&mut self, qp: ArcBorrow<'_, Qp>) {
-        let to = match qp.opcodes() {
+        let to = match qp.opcodes {
             opcode::OpcodeService::Rc => Ending::Error,
             _ => Ending::SendError,
         };
@@ -285,7 +273,7 @@ impl<'a> Ctx<'a> {
         }
         // An invocation rarely fails more than two QPs; a worker moves the others.
         qp.fail_later(to);
-        self.directory.workqueues().call_answerer(qp, self.now);
+        self.directory.workqueues.call_answerer(qp, self.now);
     }
 
     /// Moves the QP to ERR and flushes all WQEs.
@@ -303,7 +291,7 @@ impl<'a> Ctx<'a> {
         if self.flush_receives(&mut recv, qp) {
             self.leave_to_answerer(&mut recv, qp);
         }
-        if let ReceiveSource::Shared(_) = qp.receives() {
+        if let ReceiveSource::Shared(_) = qp.receives {
             // The WQEs it had taken from the SRQ are flushed.
             self.event(qp, QpEvent::LastWqeReached);
         }
@@ -313,7 +301,7 @@ impl<'a> Ctx<'a> {
     fn flush_or_leave_sends(&mut self, send: &mut SendQueue, qp: ArcBorrow<'_, Qp>) {
         if self.flush_sends(send, qp) {
             let call = send.offload.leave(Cpu::current());
-            send.trace_offload(qp.number(), AskedBy::Budget);
+            send.trace_offload(qp.number, AskedBy::Budget);
             self.call_sender(qp, call);
         }
     }
@@ -346,19 +334,19 @@ impl<'a> Ctx<'a> {
     /// Queues the worker that [`Offload`](crate::core::offload::Offload) named. The queue needs no
     /// doorbell until the worker is done.
     pub(super) fn call_sender(&self, qp: ArcBorrow<'_, Qp>, call: WorkerCall<Cpu>) {
-        qp.sq().store_flags(0);
-        self.directory.workqueues().call_sender(qp, call, self.now);
+        qp.sq.store_flags(0);
+        self.directory.workqueues.call_sender(qp, call, self.now);
     }
 
     /// Queues a worker that may take over. The process rings doorbells until it does.
     pub(super) fn invite_sender(&self, qp: ArcBorrow<'_, Qp>, call: WorkerCall<Cpu>) {
-        self.directory.workqueues().call_sender(qp, call, self.now);
+        self.directory.workqueues.call_sender(qp, call, self.now);
     }
 
     /// Leaves responses, or the flush of receives, to a worker.
     pub(super) fn leave_to_answerer(&self, recv: &mut RecvQueue, qp: ArcBorrow<'_, Qp>) {
         recv.answering = Answering::Worker;
-        self.directory.workqueues().call_answerer(qp, self.now);
+        self.directory.workqueues.call_answerer(qp, self.now);
     }
 
     /// Flushes the send queue, including WQEs still in the ring, up to [`FLUSHED_PER_RUN`]. Returns
@@ -368,11 +356,11 @@ impl<'a> Ctx<'a> {
         let flushed =
             requester.flush_some(FLUSHED_PER_RUN, &mut |done| self.complete_send(qp, done));
         let mut left = FLUSHED_PER_RUN.wrapping_sub(flushed);
-        let posted = qp.sq().load_producer().wrapping_sub(requester.pushed());
-        if left != 0 && posted <= qp.sq().entries() {
+        let posted = qp.sq.load_producer().wrapping_sub(requester.pushed());
+        if left != 0 && posted <= qp.sq.entries() {
             for _ in 0..posted.min(left) {
                 let mut wr_id = [0];
-                qp.sq().read_slot(requester.pushed(), 0, &mut wr_id);
+                qp.sq.read_slot(requester.pushed(), 0, &mut wr_id);
                 let [wr_id] = wr_id;
                 let mut complete = |done| self.complete_send(qp, done);
                 if requester
@@ -385,7 +373,7 @@ impl<'a> Ctx<'a> {
             }
             left = left.saturating_sub(posted);
         }
-        qp.sq().store_consumer(requester.retired());
+        qp.sq.store_consumer(requester.retired());
         left == 0
     }
 
@@ -396,7 +384,7 @@ impl<'a> Ctx<'a> {
         if let Some(done) = recv.responder.abort() {
             self.complete_receive(qp, done);
         }
-        let ReceiveSource::Own(rq) = qp.receives() else {
+        let ReceiveSource::Own(rq) = &qp.receives else {
             // Receives in an SRQ belong to the other QPs.
             return false;
         };
@@ -408,5 +396,18 @@ impl<'a> Ctx<'a> {
             self.complete_receive(qp, RecvCompletion::flushed(wr_id, RecvOp::Send));
         }
         true
+    }
+}
+
+impl Expires for Cq {
+    fn expired(this: ArcBorrow<'_, Self>) {
+        // `None`: the module is being unloaded.
+        let _ = Ctx::run(RunContext::Softirq, |ctx| {
+            this.expired(ctx.directory.notifications());
+        });
+    }
+
+    fn deadline(&self) -> &Deadline<Self> {
+        &self.deadline
     }
 }

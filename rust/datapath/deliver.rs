@@ -3,33 +3,6 @@
 //! Delivery: executes a segment at the QP it is for, from the wire or the local path. A request is
 //! executed, a READ response is placed.
 
-use super::ctx::Ctx;
-use super::kept::KeptRequests;
-use super::memory::sg::{
-    Payload,
-    Regions,
-    SgList, //
-};
-use super::memory::window::BindError;
-use super::path::Path;
-use super::port::{
-    Port,
-    MANAGEMENT_QP, //
-};
-use super::protocol::{
-    AnyResponder,
-    ReliableRequester,
-    ReliableResponder, //
-};
-use super::qp::{
-    Qp,
-    ReceiveSource, //
-};
-use super::queues::{
-    RecvQueue,
-    SendCopies, //
-};
-use super::traced;
 use crate::core::completion::{
     DatagramSource,
     RecvCompletion,
@@ -57,20 +30,14 @@ use crate::core::queue::wqe::{
     RecvWqes, //
 };
 use crate::core::rc;
-use crate::core::rc::responder::{
-    DropReason,
-    Fatal, //
-};
+use crate::core::rc::responder::Fatal;
 use crate::core::segment::{
     IncomingRequest,
     ReadSegment,
     RequestSegment, //
 };
 use crate::core::send::Progress;
-use crate::core::uc::{
-    UnreliableDrop,
-    UnreliableOutcome, //
-};
+use crate::core::uc::UnreliableOutcome;
 use crate::core::ud::DatagramEnv;
 use crate::core::wire::gid::{
     self,
@@ -81,19 +48,48 @@ use crate::core::wire::gid::{
 };
 use crate::core::wire::packet;
 use crate::core::wire::performance::MAD_LEN;
-use crate::observe::counters::Counter;
+use crate::datapath::ctx::Ctx;
+use crate::datapath::memory::sg::{
+    Payload,
+    Regions,
+    SgList, //
+};
+use crate::datapath::memory::window::BindError;
+use crate::datapath::path::Path;
+use crate::datapath::port::{
+    Port,
+    MANAGEMENT_QP, //
+};
+use crate::datapath::protocol::{
+    AnyResponder,
+    ReliableRequester,
+    ReliableResponder, //
+};
+use crate::datapath::qp::{
+    Qp,
+    ReceiveSource, //
+};
+use crate::datapath::queues::{
+    KeptRequests,
+    RecvQueue,
+    SendCopies, //
+};
+use crate::datapath::traced;
+use crate::observe::Counter;
 use crate::sys::ib::event::QpEvent;
 use crate::sys::ib::qp::{
     Access,
     QpState, //
 };
-use crate::sys::memory;
 use crate::sys::net::{
     Addresses,
     LinkHeader,
     RxPacket, //
 };
-use crate::sys::trace;
+use crate::sys::{
+    memory,
+    trace, //
+};
 use kernel::prelude::*;
 use kernel::sync::ArcBorrow;
 
@@ -152,7 +148,7 @@ impl DatagramOrigin {
                 Addresses::V6 { src, dst } => gid::made_grh_v6(fields, src, dst),
             },
             link: LinkHeader {
-                mac: port.mac(),
+                mac: port.mac,
                 vlan: None,
             },
         }
@@ -161,13 +157,13 @@ impl DatagramOrigin {
 
 impl Target<'_, '_, '_> {
     fn regions(&self) -> Regions<'_> {
-        self.qp.regions(self.ctx.rcu())
+        self.qp.regions(self.ctx.rcu)
     }
 
     /// The memory of the receive WQE in use. A WQE of an SRQ names memory of the SRQ's domain.
     #[inline(always)]
     fn receive_list(&self) -> SgList<'_> {
-        SgList::new(self.receives.sges(), self.qp.recv_regions(self.ctx.rcu()))
+        SgList::new(self.receives.sges(), self.qp.recv_regions(self.ctx.rcu))
     }
 }
 
@@ -203,10 +199,10 @@ impl DatagramEnv for Target<'_, '_, '_> {
 impl ReceiveEnv for Target<'_, '_, '_> {
     #[inline]
     fn take_receive(&mut self) -> TakeReceive {
-        match self.qp.receives() {
+        match &self.qp.receives {
             ReceiveSource::Own(rq) => self.receives.take(&**rq),
             ReceiveSource::Shared(srq) => {
-                let notifications = self.ctx.directory().notifications();
+                let notifications = self.ctx.directory.notifications();
                 srq.take(self.receives, notifications)
             }
         }
@@ -224,11 +220,11 @@ impl ReceiveEnv for Target<'_, '_, '_> {
 
 impl WriteEnv for Target<'_, '_, '_> {
     fn check_remote(&mut self, access: RemoteAccess, span: Span) -> Result<(), AccessError> {
-        self.regions().permits(self.qp.id(), rights(access), span)
+        self.regions().permits(self.qp.id, rights(access), span)
     }
 
     fn write_remote(&mut self, span: Span) -> Result<(), AccessError> {
-        self.regions().write(self.qp.id(), span, &self.payload)
+        self.regions().write(self.qp.id, span, &self.payload)
     }
 }
 
@@ -243,12 +239,12 @@ impl ResponderEnv for Target<'_, '_, '_> {
 
     fn invalidate(&mut self, key: MemoryKey) -> Result<(), AccessError> {
         self.regions()
-            .change(self.qp.id(), KeyChange::Invalidate(key))
+            .change(self.qp.id, KeyChange::Invalidate(key))
             .map_err(|BindError| AccessError)
     }
 
     fn change_remote(&mut self, word: Span, change: AtomicOp) -> Result<u64, AccessError> {
-        let (qp, rights) = (self.qp.id(), Access::REMOTE_ATOMIC);
+        let (qp, rights) = (self.qp.id, Access::REMOTE_ATOMIC);
         self.regions().word(qp, rights, word, |word| match change {
             AtomicOp::CompareSwap { compare, swap } => word.compare_swap(compare, swap),
             AtomicOp::FetchAdd(value) => word.fetch_add(value),
@@ -257,7 +253,7 @@ impl ResponderEnv for Target<'_, '_, '_> {
 
     fn write_word(&mut self, word: Span) -> Result<(), AccessError> {
         let value = self.payload.word().ok_or(AccessError)?;
-        let (qp, rights) = (self.qp.id(), Access::REMOTE_WRITE);
+        let (qp, rights) = (self.qp.id, Access::REMOTE_WRITE);
         self.regions()
             .word(qp, rights, word, |word| word.store(value))
     }
@@ -272,7 +268,7 @@ impl ResponderEnv for Target<'_, '_, '_> {
             rights |= Access::FLUSH_PERSISTENT;
         }
         match range {
-            FlushRange::Range(span) => self.regions().permits(self.qp.id(), rights, span)?,
+            FlushRange::Range(span) => self.regions().permits(self.qp.id, rights, span)?,
             FlushRange::Region(key) => self.regions().permits_all(key, rights)?,
         }
         memory::full_barrier();
@@ -389,7 +385,7 @@ pub(super) fn datagram(
     }
     // ib_mad treats a receive as a whole MAD: bytes missing from a short one would be stale
     // contents of the buffer.
-    if qp.known_as() == MANAGEMENT_QP && request.payload_len as usize != MAD_LEN {
+    if qp.known_as == MANAGEMENT_QP && request.payload_len as usize != MAD_LEN {
         return Err(Counter::DropMad);
     }
     let mut target = Target {
@@ -420,19 +416,9 @@ fn count_reliable(
     ctx: &Ctx<'_>,
 ) -> bool {
     let which = (request.psn, request.opcode);
-    trace::request(move || traced::reliable_request(qp.number(), which, outcome));
-    let counter = match outcome.dropped {
-        None => None,
-        Some(DropReason::Duplicate) => Some(Counter::Duplicate),
-        Some(DropReason::OutOfSequence) => Some(Counter::OutOfSequence),
-        Some(DropReason::Kept) => Some(Counter::Kept),
-        Some(DropReason::NoReceive) => Some(Counter::RnrNakSent),
-        Some(DropReason::OutsideWindow | DropReason::UnknownRead | DropReason::NotReady) => {
-            Some(Counter::IgnoredRequest)
-        }
-    };
-    if let Some(counter) = counter {
-        ctx.counters(&qp).inc(counter);
+    trace::request(move || traced::reliable_request(qp.number, which, outcome));
+    if let Some(why) = outcome.dropped {
+        ctx.counters(&qp).inc(traced::of_dropped(why).1);
     }
     if let Some(fatal) = outcome.fatal {
         count_fatal_nak(qp, fatal, ctx);
@@ -448,23 +434,12 @@ fn count_unreliable(
     ctx: &mut Ctx<'_>,
 ) -> bool {
     let which = (request.psn, request.opcode);
-    trace::request(move || traced::unreliable_request(qp.number(), which, outcome));
-    let counter = match outcome {
+    trace::request(move || traced::unreliable_request(qp.number, which, outcome));
+    match outcome {
         UnreliableOutcome::Executed => return true,
-        UnreliableOutcome::Failed => {
-            ctx.fail(qp);
-            return false;
-        }
-        UnreliableOutcome::Dropped(UnreliableDrop::Old | UnreliableDrop::NotReady) => {
-            Counter::IgnoredRequest
-        }
-        UnreliableOutcome::Dropped(UnreliableDrop::Gap) => Counter::OutOfSequence,
-        UnreliableOutcome::Dropped(UnreliableDrop::NoReceive) => Counter::LostNoReceive,
-        UnreliableOutcome::Dropped(UnreliableDrop::TooLong) => Counter::LostTooLong,
-        UnreliableOutcome::Dropped(UnreliableDrop::Denied) => Counter::LostDenied,
-        UnreliableOutcome::Dropped(UnreliableDrop::Invalid) => Counter::LostInvalid,
-    };
-    ctx.counters(&qp).inc(counter);
+        UnreliableOutcome::Failed => ctx.fail(qp),
+        UnreliableOutcome::Dropped(why) => ctx.counters(&qp).inc(traced::of_lost(why).1),
+    }
     false
 }
 
@@ -501,7 +476,7 @@ pub(super) fn read_source<'q, 'a: 'q>(
     if source.len == 0 {
         return Ok(Payload::Bytes(&[]));
     }
-    ctx.regions(qp).source(qp.id(), source)
+    ctx.regions(qp).source(qp.id, source)
 }
 
 /// The memory of a READ response is no longer accessible.
@@ -520,8 +495,8 @@ pub(super) fn read_response(
     from: &Payload<'_>,
     ctx: &mut Ctx<'_>,
 ) -> Progress {
-    let now = ctx.now();
-    let regions = qp.regions(ctx.rcu());
+    let now = ctx.now;
+    let regions = qp.regions(ctx.rcu);
     let mut complete = |done| ctx.complete_send(qp, done);
     match requester.accept_read_response(segment, now, &mut complete) {
         Err(refused) => refused.progress,

@@ -1,38 +1,57 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State shared by all devices: QPs by number, ports by netdev, and the workqueues.
+//! State shared by all devices: QPs by number, ports by netdev, and the workqueues of the data path
+//! with the share of each CPU that they may take.
 //!
 //! QP numbers are unique over all devices of the module, so a packet finds its QP by the number
 //! alone. The addresses of the connection decide whether the packet may be for it.
 
-use super::backlog::Backlogs;
-use super::port::{
+use crate::core::offload::budget::{
+    Budget,
+    Helper,
+    HelperVerdict,
+    Rounds, //
+};
+use crate::core::offload::{
+    Worker,
+    WorkerCall, //
+};
+use crate::core::wire::gid::GROUP_QPN;
+use crate::core::wire::ident::RangedPermutation24;
+use crate::datapath::backlog::Backlogs;
+use crate::datapath::port::{
     Port,
     MANAGEMENT_QP, //
 };
-use super::qp::{
+use crate::datapath::qp::{
     Ending,
-    Qp, //
+    Qp,
+    ANSWER,
+    POSTED,
+    SEND_FAR,
+    SEND_NEAR, //
 };
-use super::workqueues::Workqueues;
-use crate::core::wire::gid::GROUP_QPN;
-use crate::core::wire::ident::RangedPermutation24;
+use crate::sys;
 use crate::sys::net::{
     NetNs,
     RxPacket, //
 };
-use crate::sys::random;
 use crate::sys::reclaim::Global;
 use crate::sys::table::{
+    filled,
     Published,
     Reserved,
     Table, //
 };
-use crate::sys::timer;
-use crate::sys::work::OwnedQueue;
+use crate::sys::work::{
+    self,
+    Cpu,
+    OwnedQueue, //
+};
+use kernel::c_str;
 use kernel::prelude::*;
-use kernel::sync::rcu;
 use kernel::sync::{
+    rcu,
     Arc,
     ArcBorrow, //
 };
@@ -55,8 +74,10 @@ pub struct Directory {
     on_netdev: Table<Port>,
     #[pin]
     in_netns: Table<Port>,
-    workqueues: Workqueues,
-    backlogs: Backlogs,
+    /// The workqueues of the data path.
+    pub(super) workqueues: Workqueues,
+    /// Packets that other CPUs execute.
+    pub(super) backlogs: Backlogs,
 }
 
 /// The hash of a netdev by which ports are found; with index 0 that of its namespace.
@@ -88,7 +109,7 @@ impl Directory {
         Arc::pin_init(
             try_pin_init!(Self {
                 qps <- Table::named(),
-                numbers: RangedPermutation24::new(random::words(), random::words()),
+                numbers: RangedPermutation24::new(sys::random_words(), sys::random_words()),
                 on_netdev <- Table::new(),
                 in_netns <- Table::new(),
                 workqueues: Workqueues::new()?,
@@ -122,7 +143,7 @@ impl Directory {
     /// sleep, also in that drop.
     pub fn list(self: &Arc<Self>, port: &Arc<Port>) -> Result<PortListing> {
         let netns = port.netns();
-        let on_netdev = (self.on_netdev).reserve_hashed(hash_of(netns, port.ifindex()))?;
+        let on_netdev = (self.on_netdev).reserve_hashed(hash_of(netns, port.ifindex))?;
         let in_netns = self.in_netns.reserve_hashed(hash_of(netns, 0))?;
         Ok(PortListing {
             on_netdev: on_netdev.publish(port.clone()),
@@ -151,7 +172,7 @@ impl Directory {
         rcu: &'g rcu::Guard,
     ) -> Option<&'g Port> {
         let ports = self.on_netdev.hashed(hash_of(netns, ifindex), rcu);
-        one_of(ports.filter(|port| port.ifindex() == ifindex && port.netns() == netns))
+        one_of(ports.filter(|port| port.ifindex == ifindex && port.netns() == netns))
     }
 
     /// The ports in this namespace.
@@ -187,18 +208,6 @@ impl Directory {
         self.in_netns.all(&rcu).for_each(|port| port.leave());
     }
 
-    /// The workqueues of the data path.
-    #[inline]
-    pub(super) fn workqueues(&self) -> &Workqueues {
-        &self.workqueues
-    }
-
-    /// Packets that other CPUs execute.
-    #[inline]
-    pub(super) fn backlogs(&self) -> &Backlogs {
-        &self.backlogs
-    }
-
     /// The workqueue of notifiers.
     #[inline]
     pub fn notifications(&self) -> &OwnedQueue {
@@ -218,11 +227,11 @@ impl PortListing {
     /// notified before the device is taken from them. The GSI QP belongs to ib_core, which ends its
     /// own sends when the device goes.
     pub fn lose_netdev(&self) {
-        let (rcu, now) = (rcu::read_lock(), timer::now());
+        let (rcu, now) = (rcu::read_lock(), work::now());
         let port = &*self.in_netns;
         port.leave();
         for qp in self.directory.qps.all(&rcu) {
-            if Arc::ptr_eq(qp.port(), port) && qp.known_as() != MANAGEMENT_QP {
+            if Arc::ptr_eq(&qp.port, port) && qp.known_as != MANAGEMENT_QP {
                 qp.fail_later(Ending::User);
                 self.directory.workqueues.call_answerer(qp, now);
             }
@@ -234,5 +243,132 @@ impl Drop for PortListing {
     fn drop(&mut self) {
         self.directory.on_netdev.remove(&mut self.on_netdev);
         self.directory.in_netns.remove(&mut self.in_netns);
+    }
+}
+
+/// CPUs with a budget and rounds of their own; beyond that, some share them.
+const CPUS: usize = 64;
+
+/// CPUs that a queue looks at before it finds nobody to invite.
+const HELPERS_ASKED: u32 = 4;
+
+/// The workqueues, for all devices.
+pub(super) struct Workqueues {
+    cpus: KVec<PerCpu>,
+    /// Runs notifiers and the posts of ULPs in a softirq.
+    notifications: OwnedQueue,
+    /// High priority: runs work beyond the budget of a system call or softirq, as long as the CPU
+    /// has budget for it. The other task on that CPU is usually the process that polls for these
+    /// very completions.
+    urgent: OwnedQueue,
+    /// Normal priority: runs the rest, and sends on other CPUs for offloaded queues.
+    normal: OwnedQueue,
+}
+
+/// State of one CPU.
+#[derive(Default)]
+struct PerCpu {
+    /// Time left for workers of high priority.
+    budget: Budget,
+    /// Polling rounds.
+    rounds: Rounds,
+    /// Whether to invite workers here.
+    helper: Helper,
+}
+
+impl Workqueues {
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            cpus: filled(CPUS, PerCpu::default)?,
+            notifications: OwnedQueue::bh(c_str!("ferroce_notify"))?,
+            urgent: OwnedQueue::urgent(c_str!("ferroce_urgent"))?,
+            normal: OwnedQueue::normal(c_str!("ferroce"))?,
+        })
+    }
+
+    /// The workqueue of notifiers.
+    #[inline]
+    pub(super) fn notifications(&self) -> &OwnedQueue {
+        &self.notifications
+    }
+
+    /// Queues a sending worker. It is queued once, however often it is called.
+    pub(super) fn call_sender(&self, qp: ArcBorrow<'_, Qp>, call: WorkerCall<Cpu>, now: u64) {
+        match call.worker {
+            Worker::Near => {
+                let queue = self.queue(call.cpu, now);
+                let _ = queue.enqueue_on::<_, SEND_NEAR>(call.cpu, Arc::from(qp));
+            }
+            Worker::Far => {
+                let queue = &self.normal;
+                let _ = queue.enqueue_on::<_, SEND_FAR>(call.cpu, Arc::from(qp));
+            }
+            Worker::Timer => {
+                if let Some(rounds) = self.rounds(call.cpu) {
+                    qp.poll.arm(rounds.next(now, call.periods));
+                }
+            }
+        }
+    }
+
+    /// Queues the responding worker on this CPU: responses that leave from another one could
+    /// overtake those that have left from here.
+    pub(super) fn call_answerer(&self, qp: ArcBorrow<'_, Qp>, now: u64) {
+        let (cpu, work) = (Cpu::current(), Arc::from(qp));
+        let queue = self.queue(cpu, now);
+        let _ = queue.enqueue_on::<_, ANSWER>(cpu, work);
+    }
+
+    /// Queues a softirq on this CPU: a ULP has posted.
+    pub(super) fn call_posted(&self, qp: ArcBorrow<'_, Qp>) {
+        // If it is queued already, it has not looked yet.
+        let _ = self.notifications.enqueue::<Arc<Qp>, POSTED>(Arc::from(qp));
+    }
+
+    /// This CPU has polled a ring until `now`.
+    pub(super) fn polled(&self, now: u64) {
+        if let Some(rounds) = self.rounds(Cpu::current()) {
+            rounds.served(now);
+        }
+    }
+
+    /// Polling rounds of this CPU.
+    pub(super) fn rounds(&self, cpu: Cpu) -> Option<&Rounds> {
+        self.cpu(cpu).map(|cpu| &cpu.rounds)
+    }
+
+    /// Another CPU on which a worker may help. The calling process may run there.
+    pub(super) fn helper(&self, seed: u32, now: u64) -> Option<Cpu> {
+        (0..HELPERS_ASKED)
+            .filter_map(|number| Cpu::another(seed.wrapping_add(number)))
+            .find(|cpu| self.cpu(*cpu).is_some_and(|cpu| cpu.helper.may_help(now)))
+    }
+
+    /// A queue has seen whether a worker on `cpu` helps.
+    pub(super) fn judge_helper(&self, cpu: Cpu, verdict: HelperVerdict, now: u64) {
+        if let Some(cpu) = self.cpu(cpu) {
+            cpu.helper.judge(verdict, now);
+        }
+    }
+
+    fn cpu(&self, cpu: Cpu) -> Option<&PerCpu> {
+        self.cpus.get(cpu.index() % CPUS)
+    }
+
+    /// The workqueue for urgent work on `cpu`, within its budget.
+    fn queue(&self, cpu: Cpu, now: u64) -> &OwnedQueue {
+        match self.cpu(cpu) {
+            Some(cpu) if cpu.budget.has_left(now) => &self.urgent,
+            _ => &self.normal,
+        }
+    }
+
+    /// Charges the time of a worker on this CPU.
+    pub(super) fn worked(&self, begin: u64, end: u64) {
+        if work::is_urgent() {
+            if let Some(cpu) = self.cpu(Cpu::current()) {
+                cpu.budget.spend(begin, end);
+            }
+        }
     }
 }

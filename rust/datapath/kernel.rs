@@ -8,11 +8,6 @@
 //! under a lock of the ring alone, and a softirq continues ([`super::worker`]). No lock of the data
 //! path is taken.
 
-use super::directory::DIRECTORY;
-use super::qp::{
-    Qp,
-    ReceiveSource, //
-};
 use crate::core::uabi::cqe::{
     Cqe,
     CQE_STRIDE, //
@@ -21,26 +16,28 @@ use crate::core::uabi::ring::{
     Provider,
     RingOps as _,
     Word,
-    Words,
-    ARM_NEXT,
-    ARM_SOLICITED, //
+    Words, //
 };
 use crate::core::uabi::udata::RingMap;
-use crate::sys::ib::call::ContextRef;
-use crate::sys::ib::cq::ArmKind;
+use crate::datapath::directory::DIRECTORY;
+use crate::datapath::qp::{
+    Qp,
+    ReceiveSource, //
+};
+use crate::sys::ib::cq::Completions;
+use crate::sys::ib::process::Udata;
 use crate::sys::ib::qp::QpState;
-use crate::sys::ib::udata::Udata;
-use crate::sys::ib::wc::Completions;
 use crate::sys::ib::wr::{
     RecvWrs,
     SendWrs,
     WqeSlot, //
 };
-use crate::sys::lock::IrqLock;
+use crate::sys::ib::ContextRef;
 use crate::sys::ring::{
     Mapping,
     Ring, //
 };
+use crate::sys::sync::IrqLock;
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::{
@@ -84,16 +81,16 @@ impl PostLocks {
         if matches!(qp.state(), QpState::Reset | QpState::Init | QpState::Rtr) {
             return requests.refuse(EINVAL);
         }
-        let capacity = qp.capacity();
+        let capacity = qp.capacity;
         let (max_sge, max_inline) = (capacity.max_send_sge, capacity.max_inline);
         let posted = self.send.with(|| {
-            let mut writer = Writer::new(qp.sq());
+            let mut writer = Writer::new(&qp.sq);
             let posted =
                 requests.each(|request| writer.add(|| request.slot(max_sge, max_inline, &number)));
             writer.publish();
             posted
         });
-        call(qp, qp.sq());
+        call(qp, &qp.sq);
         posted
     }
 
@@ -103,13 +100,13 @@ impl PostLocks {
     ///
     /// Like [`Self::post_sends`]; also `EINVAL` if the QP uses an SRQ.
     pub fn post_receives(&self, qp: &Arc<Qp>, requests: RecvWrs) -> Result {
-        let ReceiveSource::Own(ring) = qp.receives() else {
+        let ReceiveSource::Own(ring) = &qp.receives else {
             return requests.refuse(EINVAL);
         };
         if qp.state() == QpState::Reset {
             return requests.refuse(EINVAL);
         }
-        let max_sge = qp.capacity().max_recv_sge;
+        let max_sge = qp.capacity.max_recv_sge;
         let posted = write_receives(ring, &self.recv, max_sge, requests);
         call(qp, ring);
         posted
@@ -212,7 +209,7 @@ impl KernelRing {
                 let done: Cqe = transmute!(words);
                 // Completions of a destroyed QP are dropped.
                 if let Some(qp) = directory.get(done.qp_num, &rcu) {
-                    into.add(&done, qp.notifier().upcall());
+                    into.add(&done, &qp.notifier.upcall);
                 }
                 consumer = consumer.wrapping_add(1);
             }
@@ -221,12 +218,9 @@ impl KernelRing {
         Ok(())
     }
 
-    /// Arms a CQ. Returns whether it has completions.
-    pub fn arm(&self, wanted: ArmKind) -> bool {
-        self.ring.arm(match wanted {
-            ArmKind::Any => ARM_NEXT,
-            ArmKind::Solicited => ARM_SOLICITED,
-        });
+    /// Arms a CQ: `wanted` is `ARM_NEXT` or `ARM_SOLICITED`. Returns whether it has completions.
+    pub fn arm(&self, wanted: u32) -> bool {
+        self.ring.arm(wanted);
         self.ring.load(Word::Consumer) != self.ring.load_producer()
     }
 }
@@ -277,6 +271,6 @@ fn call(qp: &Arc<Qp>, ring: &Ring) {
     let rcu = rcu::read_lock();
     // Without a directory the module is being unloaded.
     if let Some(directory) = DIRECTORY.get(&rcu) {
-        directory.workqueues().call_posted(qp.as_arc_borrow());
+        directory.workqueues.call_posted(qp.as_arc_borrow());
     }
 }

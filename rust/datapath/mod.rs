@@ -7,25 +7,24 @@
 //! files below it:
 //!
 //! ```text
-//!   worker                              work items and timers
 //!   receive                             a packet arrives
-//!   post                                a process has posted
+//!   post                                a process has posted; workers and timers
 //!   kernel                              post, poll and arm for ULPs
-//!   tx::{wire, local, datagram}         segments as packets, or over the local path: what the
-//!                                       send loop (core::send) transmits on
+//!   local                               segments over the local path, and
+//!   tx                                  as packets: what the send loop (core::send) transmits on
 //!   congestion                          marks of the network, and notifications
 //!   deliver                             executes a segment at its QP
 //!   ctx                                 completions, errors, budgets
-//!   directory                           QPs by number, ports by netdev
+//!   directory                           QPs by number, ports by netdev; workqueues
 //!   backlog                             packets that another CPU executes
-//!   workqueues                          workers, and their share of each CPU
 //!   qp                                  the state, and both queues under their locks
 //!   queues                              send queue and receive queue, as data
 //!   protocol                            requester and responder of each QP type
-//!   tx_batch  path  cq  srq             batches; routes and AHs; completions; SRQs
-//!   notify  icrc  port  groups          upcalls; checksums; the device; multicast
+//!   port                                the device, and its multicast groups
+//!   path                                routes and AHs; packets, their batches and ICRCs
+//!   cq  srq                             completions; SRQs
 //!   traced                              what trace events say
-//!   memory::{sg, keys, window, region}  scatter/gather lists, keys, MWs and FRMRs, MRs
+//!   memory::{self, sg, window, region}  keys, scatter/gather lists, MWs, MRs and FRMRs
 //! ```
 //!
 //! What needs no kernel is in [`core`](crate::core): the protocol, [`queue`] (private copies of
@@ -44,7 +43,7 @@
 //! Lock order: send queue of a QP, receive queue of a QP (of the peer QP on the local path), SRQ,
 //! CQ. No code takes a queue lock while it holds a later lock of this order, so QPs may be
 //! connected in any way, including to themselves. Nothing sleeps under these locks. No completion
-//! or event handler runs under them, nor on the stack of a poster ([`notify`]).
+//! or event handler runs under them, nor on the stack of a poster (`sys::ib::event`).
 
 mod backlog;
 mod congestion;
@@ -52,12 +51,9 @@ pub mod cq;
 pub mod ctx;
 pub mod deliver;
 pub mod directory;
-pub mod groups;
-pub mod icrc;
-mod kept;
 pub mod kernel;
+mod local;
 pub mod memory;
-pub mod notify;
 pub mod path;
 pub mod port;
 pub mod post;
@@ -68,6 +64,3 @@ pub mod receive;
 pub mod srq;
 mod traced;
 pub mod tx;
-pub mod tx_batch;
-pub mod worker;
-mod workqueues;

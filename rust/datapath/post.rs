@@ -1,28 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The send queue at work: what makes it look for work, from a doorbell to a timer, is a
-//! [`Kick`]; it fetches what was posted and transmits.
+//! [`Kick`]; it fetches what was posted and transmits. And the work items and timers of a QP.
+//!
+//! A worker runs one invocation and queues itself again for the next, so that other work on its CPU
+//! runs in between. Its traits are implemented here and not beside the type, because this file
+//! stands above what they call.
 
-use super::cq::Cq;
-use super::ctx::{
-    Ctx,
-    RunContext,
-    FLUSHED_PER_RUN, //
-};
-use super::protocol::AnyRequester;
-use super::qp::{
-    Ending,
-    Qp, //
-};
-use super::queues::{
-    Answering,
-    SendQueue, //
-};
-use super::traced;
-use super::tx::{
-    local,
-    wire, //
-};
 use crate::core::completion::Status;
 use crate::core::kick::{
     self,
@@ -50,19 +34,49 @@ use crate::core::uabi::ring::{
     RingOps,
     Words, //
 };
+use crate::datapath::cq::Cq;
+use crate::datapath::ctx::{
+    Ctx,
+    RunContext,
+    FLUSHED_PER_RUN, //
+};
+use crate::datapath::protocol::AnyRequester;
+use crate::datapath::qp::{
+    Ending,
+    Qp,
+    ANSWER,
+    POLL,
+    POSTED,
+    SEND_FAR,
+    SEND_NEAR, //
+};
+use crate::datapath::queues::{
+    Answering,
+    SendQueue, //
+};
+use crate::datapath::{
+    local,
+    traced,
+    tx, //
+};
 use crate::sys::ib::event::QpEvent;
 use crate::sys::ib::qp::QpState;
-use crate::sys::timer;
 use crate::sys::trace::{
     self,
     DoorbellServer, //
 };
-use crate::sys::work::Cpu;
+use crate::sys::work::{
+    self,
+    Cpu,
+    Deadline,
+    Expires, //
+};
 use kernel::prelude::*;
 use kernel::sync::{
     Arc,
     ArcBorrow, //
 };
+use kernel::workqueue::WorkItem;
 
 /// Invocations of one system call before it leaves the rest to a worker.
 const RUNS_PER_DOORBELL: u32 = 16;
@@ -83,7 +97,7 @@ pub fn send_doorbell(qp: &Arc<Qp>) -> Result {
                 let last = run == RUNS_PER_DOORBELL;
                 return Ok(kick(&mut send, qp, Kick::DoorbellAgain { last }, ctx));
             }
-            qp.steering().seen_at_home(qp.number());
+            qp.steering.seen_at_home(qp.number);
             let again = kick(&mut send, qp, Kick::Doorbell, ctx);
             measures = qp.sends() && send.offload.wants_end();
             Ok(again)
@@ -93,7 +107,7 @@ pub fn send_doorbell(qp: &Arc<Qp>) -> Result {
         }
     }
     if measures {
-        qp.send.lock().offload.served(timer::now());
+        qp.send.lock().offload.served(work::now());
     }
     Ok(())
 }
@@ -124,7 +138,7 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
 
     #[inline(always)]
     fn point(&self) -> SchedPoint<Cpu> {
-        self.send.sched_point(self.ctx.now())
+        self.send.sched_point(self.ctx.now)
     }
 
     #[inline(always)]
@@ -138,7 +152,7 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
 
     #[inline(always)]
     fn has_work(&self) -> bool {
-        let producer = self.qp.sq().load_producer();
+        let producer = self.qp.sq.load_producer();
         self.send.requester.has_unsent() || is_posted(self.send, self.qp, producer)
     }
 
@@ -157,8 +171,8 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
             is_watched,
             || position_of(*qp, ctx),
             |number| {
-                let workqueues = ctx.directory().workqueues();
-                workqueues.helper(qp.number().wrapping_add(number), point.now)
+                let workqueues = &ctx.directory.workqueues;
+                workqueues.helper(qp.number.wrapping_add(number), point.now)
             },
         );
         let (queue, qp) = (&**send, *qp);
@@ -168,7 +182,7 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
 
     #[inline(always)]
     fn asked(&mut self, by: AskedBy) {
-        self.send.trace_offload(self.qp.number(), by);
+        self.send.trace_offload(self.qp.number, by);
     }
 
     fn invite(&mut self, call: WorkerCall<Cpu>) {
@@ -180,11 +194,11 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
     }
 
     fn stop_doorbells(&mut self) {
-        self.qp.sq().store_flags(0);
+        self.qp.sq.store_flags(0);
     }
 
     fn ask_for_doorbells(&mut self) -> bool {
-        let producer = self.qp.sq().ask_for_doorbells();
+        let producer = self.qp.sq.ask_for_doorbells();
         is_posted(self.send, self.qp, producer) && self.qp.state() != QpState::Reset
     }
 
@@ -205,24 +219,24 @@ impl KickEnv<Cpu> for Kicked<'_, '_, '_> {
 
     fn worked(&mut self, worker: Worker) {
         match worker {
-            Worker::Timer => self.ctx.directory().workqueues().polled(timer::now()),
+            Worker::Timer => self.ctx.directory.workqueues.polled(work::now()),
             Worker::Near | Worker::Far => self.ctx.worked(),
         }
     }
 
     fn judge(&mut self, cpu: Cpu, verdict: HelperVerdict) {
-        let workqueues = self.ctx.directory().workqueues();
-        workqueues.judge_helper(cpu, verdict, self.ctx.now());
+        let workqueues = &self.ctx.directory.workqueues;
+        workqueues.judge_helper(cpu, verdict, self.ctx.now);
     }
 
     #[inline(always)]
     fn publish(&mut self) {
         let Self { send, qp, ctx } = self;
         // Covers slots of WQEs that completed unsignaled.
-        qp.sq().store_consumer(send.requester.retired());
-        send.count(qp.number(), ctx.counters(qp));
+        qp.sq.store_consumer(send.requester.retired());
+        send.count(qp.number, ctx.counters(qp));
         if let Some(at) = send.requester.deadline() {
-            qp.timer().arm(at);
+            qp.deadline.arm(at);
         }
         if send.notify_drained && qp.state() == QpState::Sqd && send.requester.is_drained() {
             send.notify_drained = false;
@@ -246,8 +260,8 @@ fn rung(send: &SendQueue, qp: ArcBorrow<'_, Qp>, decision: Decision<Cpu>) -> tra
         Decision::Nothing => DoorbellServer::Other,
     };
     trace::Doorbell {
-        qpn: qp.number(),
-        producer: qp.sq().load_producer(),
+        qpn: qp.number,
+        producer: qp.sq.load_producer(),
         taken: send.requester.pushed(),
         by: by as u32,
     }
@@ -267,10 +281,10 @@ pub(super) fn expired(qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
         // worker has not run yet.
         return;
     }
-    let now = ctx.now();
+    let now = ctx.now;
     let due = send.requester.deadline().is_some_and(|at| at <= now);
     trace::timer(move || trace::Timer {
-        qpn: qp.number(),
+        qpn: qp.number,
         due,
     });
     match &mut send.requester {
@@ -290,10 +304,10 @@ pub(super) fn expired(qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
 
 /// The progress that the process can see. The send queue is locked.
 fn position_of(qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) -> Position {
-    let taken = |cq: &Cq| cq.ring(ctx.rcu()).load_consumer();
+    let taken = |cq: &Cq| cq.ring(ctx.rcu).load_consumer();
     Position {
-        sends: taken(qp.send_cq()),
-        receives: taken(qp.recv_cq()),
+        sends: taken(&qp.send_cq),
+        receives: taken(&qp.recv_cq),
         requests: qp.recv.lock().responder.expected_psn().get(),
     }
 }
@@ -325,7 +339,7 @@ pub fn fail(qp: &Arc<Qp>) {
 /// be lost if the QP is destroyed next.
 pub fn fail_and_flush(qp: &Arc<Qp>) {
     fail(qp);
-    let capacity = qp.capacity();
+    let capacity = qp.capacity;
     let entries = capacity.max_send_wr.max(capacity.max_recv_wr);
     // Bounded: a process that keeps posting does not hold up the caller.
     for _ in 0..=entries / FLUSHED_PER_RUN {
@@ -345,7 +359,7 @@ fn transmit(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> b
     let more = if send.local {
         local::exchange(send, qp, ctx)
     } else {
-        wire::send(send, qp, ctx)
+        tx::send(send, qp, ctx)
     };
     more || posted
 }
@@ -354,9 +368,9 @@ fn transmit(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> b
 /// whether there is more.
 fn fetch(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool {
     let requester = &mut send.requester;
-    let entries = qp.sq().entries();
+    let entries = qp.sq.entries();
     let taken = requester.pushed().wrapping_sub(requester.retired());
-    let posted = qp.sq().load_producer().wrapping_sub(requester.pushed());
+    let posted = qp.sq.load_producer().wrapping_sub(requester.pushed());
     if posted > entries.wrapping_sub(taken) {
         // Our provider never does this: the ring was overwritten. Slots of WQEs in flight must not
         // be copied again.
@@ -366,11 +380,11 @@ fn fetch(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool
     for _ in 0..posted.min(FETCHED_PER_RUN) {
         let index = requester.pushed();
         let slot = Slot::of(index, entries);
-        let fetched = send.wqes.take(&**qp.sq(), index, slot);
+        let fetched = send.wqes.take(&*qp.sq, index, slot);
         let taker = &*requester;
         trace::taken(move || {
             let index = taker.pushed();
-            traced::taken(qp.number(), index, Slot::of(index, entries), fetched)
+            traced::taken(qp.number, index, Slot::of(index, entries), fetched)
         });
         let pushed = match fetched {
             Ok(request) => match requester.push(request) {
@@ -403,6 +417,137 @@ fn is_posted(send: &SendQueue, qp: ArcBorrow<'_, Qp>, producer: u32) -> bool {
     let used = requester.pushed().wrapping_sub(requester.retired());
     let posted = producer.wrapping_sub(requester.pushed());
     // What an overwritten index counts is no WQE: fetching fails the QP, a flush leaves it alone.
-    let is_valid = posted <= qp.sq().entries() || qp.sends();
-    posted != 0 && used < qp.sq().entries() && is_valid
+    let is_valid = posted <= qp.sq.entries() || qp.sends();
+    posted != 0 && used < qp.sq.entries() && is_valid
+}
+
+impl WorkItem<SEND_NEAR> for Qp {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let _ = work(this.as_arc_borrow(), Worker::Near, RunContext::Task);
+    }
+}
+
+impl WorkItem<SEND_FAR> for Qp {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let _ = work(this.as_arc_borrow(), Worker::Far, RunContext::Task);
+    }
+}
+
+/// Invocations of one poll before it leaves the rest to the next one.
+const RUNS_PER_POLL: u32 = 4;
+
+impl Expires<POLL> for Qp {
+    fn expired(this: ArcBorrow<'_, Self>) {
+        // `None`: the module is being unloaded.
+        let begins = Ctx::run(RunContext::Softirq, |ctx| {
+            let mut send = this.send.lock();
+            let rounds = ctx.directory.workqueues.rounds(Cpu::current());
+            match rounds.map(|rounds| rounds.enter(send.round, ctx.now)) {
+                Some(Ok(round)) => {
+                    send.round = round;
+                    true
+                }
+                Some(Err(next)) => {
+                    this.poll.arm(next);
+                    false
+                }
+                None => false,
+            }
+        });
+        if begins == Some(true) {
+            for _ in 0..RUNS_PER_POLL {
+                if !work(this, Worker::Timer, RunContext::Softirq) {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn deadline(&self) -> &Deadline<Self, POLL> {
+        &self.poll
+    }
+}
+
+/// One invocation of a sending worker or timer. Returns whether the timer is to run again at once.
+fn work(qp: ArcBorrow<'_, Qp>, worker: Worker, context: RunContext) -> bool {
+    let again = Ctx::run(context, |ctx| {
+        let mut send = qp.send.lock();
+        let alone = worker == Worker::Far && work::is_alone();
+        kick(&mut send, qp, Kick::Worker { worker, alone }, ctx)
+    });
+    // `None`: the module is being unloaded.
+    again == Some(true)
+}
+
+impl WorkItem<ANSWER> for Qp {
+    type Pointer = Arc<Self>;
+
+    /// One invocation of the worker that responds or, in ERR, flushes receives.
+    fn run(this: Arc<Self>) {
+        let qp = this.as_arc_borrow();
+        // `None`: the module is being unloaded.
+        let _ = Ctx::run(RunContext::Task, |ctx| {
+            if let Some(to) = qp.take_failing() {
+                ctx.fail_with(qp, to);
+            }
+            let mut recv = qp.recv.lock();
+            if recv.answering == Answering::Inline {
+                return;
+            }
+            let more = match qp.state() {
+                QpState::Err => ctx.flush_receives(&mut recv, qp),
+                _ => qp.serves() && tx::answer(&mut recv, qp, ctx),
+            };
+            ctx.worked();
+            if more {
+                ctx.leave_to_answerer(&mut recv, qp);
+            } else {
+                recv.answering = Answering::Inline;
+            }
+        });
+    }
+}
+
+impl WorkItem<POSTED> for Qp {
+    type Pointer = Arc<Self>;
+
+    /// A ULP has posted. Runs in a softirq, because nothing can be sent in the context of the
+    /// poster.
+    fn run(this: Arc<Self>) {
+        // `None`: the module is being unloaded.
+        let _ = Ctx::run(RunContext::Softirq, |ctx| posted(this.as_arc_borrow(), ctx));
+        let _ = receive_doorbell(&this);
+    }
+}
+
+impl Expires for Qp {
+    fn expired(this: ArcBorrow<'_, Self>) {
+        // `None`: the module is being unloaded.
+        let _ = Ctx::run(RunContext::Softirq, |ctx| {
+            expired(this, ctx);
+            answer_on(this, ctx);
+        });
+    }
+
+    fn deadline(&self) -> &Deadline<Self> {
+        &self.deadline
+    }
+}
+
+/// Retries responses that the local stack refused.
+fn answer_on(qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
+    let mut recv = qp.recv.lock();
+    if let Some(at) = recv.refusals.wait_until(ctx.now) {
+        qp.deadline.arm(at);
+    } else if qp.serves()
+        && recv.responder.has_response()
+        && recv.answering == Answering::Inline
+        && tx::answer(&mut recv, qp, ctx)
+    {
+        ctx.leave_to_answerer(&mut recv, qp);
+    }
 }

@@ -5,18 +5,18 @@
 //! The types differ in what a segment means, not in how a ring is fetched. The common part is here;
 //! code that moves segments matches the type once.
 
-use super::path::{
-    Ah,
-    Path, //
-};
-use super::tx_batch::TxBatch;
 use crate::core::completion::{
     RecvCompletion,
     SendCompletion,
     Status, //
 };
 use crate::core::message::Mtu;
-use crate::core::rc;
+use crate::core::rc::{
+    ack_timeout_ns,
+    RemoteRights,
+    RequesterConfig,
+    ResponderConfig, //
+};
 use crate::core::rc::requester::SendSlot;
 use crate::core::rc::responder::{
     resources_for,
@@ -32,16 +32,32 @@ use crate::core::send::{
     SendRequest, //
 };
 use crate::core::service::Protocol;
-use crate::core::storage::Slot;
-use crate::core::storage::Spare;
+use crate::core::storage::{
+    Slot,
+    Spare, //
+};
 use crate::core::uc;
 use crate::core::uc::requester::UnreliableSlot;
-use crate::core::ud;
 use crate::core::wire::headers::Aeth;
 use crate::core::wire::opcode;
 use crate::core::wire::psn::Psn;
-use crate::sys::ib::qp::Capacity;
+use crate::core::{
+    rc,
+    uc,
+    ud, //
+};
+use crate::datapath::path::{
+    Ah,
+    Path,
+    TxBatch, //
+};
+use crate::sys::ib::qp::{
+    Access,
+    Attributes,
+    Capacity, //
+};
 use crate::sys::net::Addresses;
+use crate::sys::refusal::refuse;
 use crate::sys::trace;
 use core::convert::Infallible;
 use kernel::alloc::flags::__GFP_NOWARN;
@@ -143,57 +159,43 @@ pub(super) fn acknowledged(
 pub(super) struct ResourceSlots(KVVec<Resource>);
 
 impl ResourceSlots {
-    /// As many as the peer may have outstanding requests. May sleep.
-    pub(super) fn new(setting: &ResponderSetting) -> Result<Self> {
-        Ok(Self(match setting {
-            ResponderSetting::Reliable(config) => {
-                slots(usize::from(resources_for(config.max_dest_rd_atomic)))?
+    /// As many as the peer may have outstanding requests at a QP of this service. May sleep.
+    pub(super) fn new(service: opcode::OpcodeService, attributes: &Attributes) -> Result<Self> {
+        Ok(Self(match service {
+            opcode::OpcodeService::Rc => {
+                slots(usize::from(resources_for(attributes.max_dest_rd_atomic)))?
             }
             _ => KVVec::new(),
         }))
     }
 }
 
-/// Settings of a requester.
-pub enum RequesterSetting {
-    /// RC.
-    Reliable(RequesterConfig),
-    /// UC.
-    Unreliable {
-        /// Path MTU.
-        mtu: Mtu,
-        /// PSN of the first packet.
-        sq_psn: Psn,
-    },
-    /// UD.
-    Datagram {
-        /// The longest datagram.
-        mtu: Mtu,
-        /// PSN of the first packet.
-        sq_psn: Psn,
-        /// The Q_Key of the QP.
-        qkey: u32,
-    },
+/// The path MTU of a connection, or `EINVAL`.
+fn path_mtu(attributes: &Attributes) -> Result<Mtu> {
+    let bytes = attributes.mtu;
+    Mtu::from_bytes(bytes).ok_or_else(|| refuse(EINVAL, "path_mtu", bytes, 256..=4096))
 }
 
-/// Settings of a responder.
-pub enum ResponderSetting {
-    /// RC.
-    Reliable(ResponderConfig),
-    /// UC.
-    Unreliable {
-        /// Path MTU.
-        mtu: Mtu,
-        /// PSN of the first packet.
-        rq_psn: Psn,
-        /// The peer may write.
-        allow_write: bool,
-    },
-    /// UD.
-    Datagram {
-        /// The Q_Key of the QP.
-        qkey: u32,
-    },
+/// Multiple of the Local ACK Timeout after which a response is late. One to four are permitted
+/// (IBTA 9.7.6.1.3). Losses are found sooner, by NAKs and probes; lateness comes from a busy CPU,
+/// or one that a hypervisor has taken away. A larger factor would only hide a dead peer: with
+/// `retry_cnt` retries it is noticed after `retry_cnt + 1` timeouts.
+const INTERVALS_OF_TIMEOUT: u64 = 2;
+
+fn ack_timeout(attributes: &Attributes) -> Option<u64> {
+    let interval = ack_timeout_ns(attributes.timeout)?;
+    Some(interval.saturating_mul(INTERVALS_OF_TIMEOUT))
+}
+
+/// What the peer may do.
+fn remote_rights(access: Access) -> RemoteRights {
+    RemoteRights {
+        read: access.has(Access::REMOTE_READ),
+        write: access.has(Access::REMOTE_WRITE),
+        atomic: access.has(Access::REMOTE_ATOMIC),
+        flush_global: access.has(Access::FLUSH_GLOBAL),
+        flush_persistent: access.has(Access::FLUSH_PERSISTENT),
+    }
 }
 
 /// Forwards to the requester of the type.
@@ -278,36 +280,42 @@ impl AnyRequester {
         }
     }
 
-    /// To RTS from RTR.
-    pub(super) fn connect(&mut self, setting: RequesterSetting) -> Result {
-        match (self, setting) {
-            (Self::Reliable(it), RequesterSetting::Reliable(config)) => it.connect(config),
-            (Self::Unreliable(it), RequesterSetting::Unreliable { mtu, sq_psn }) => {
-                it.connect(mtu, sq_psn)
+    /// To RTS from RTR. `longest` is that of datagrams, and `ecn` says whether the network may mark
+    /// the packets of RC.
+    pub(super) fn connect(&mut self, attributes: &Attributes, longest: Mtu, ecn: bool) -> Result {
+        let sq_psn = Psn::new(attributes.sq_psn);
+        match self {
+            Self::Reliable(it) => it.connect(RequesterConfig {
+                mtu: path_mtu(attributes)?,
+                sq_psn,
+                retry_cnt: attributes.retry_cnt,
+                rnr_retry: attributes.rnr_retry,
+                ack_timeout_ns: ack_timeout(attributes),
+                max_rd_atomic: attributes.max_rd_atomic,
+                ecn,
+            }),
+            Self::Unreliable(it) => it.connect(path_mtu(attributes)?, sq_psn),
+            Self::Datagram(it) => {
+                it.qkey = attributes.qkey;
+                it.queue.connect(longest, sq_psn)
             }
-            (Self::Datagram(it), RequesterSetting::Datagram { mtu, sq_psn, qkey }) => {
-                it.qkey = qkey;
-                it.queue.connect(mtu, sq_psn)
-            }
-            _ => return Err(EINVAL),
         }
         Ok(())
     }
 
     /// Changes the attributes that may change in RTS and SQD; a queue in SQE continues.
-    pub(super) fn update(&mut self, setting: &RequesterSetting) {
-        match (self, setting) {
-            (Self::Reliable(it), RequesterSetting::Reliable(config)) => {
-                it.set_retries(config.retry_cnt, config.rnr_retry);
-                it.set_ack_timeout(config.ack_timeout_ns);
-                it.set_max_rd_atomic(config.max_rd_atomic);
+    pub(super) fn update(&mut self, attributes: &Attributes) {
+        match self {
+            Self::Reliable(it) => {
+                it.set_retries(attributes.retry_cnt, attributes.rnr_retry);
+                it.set_ack_timeout(ack_timeout(attributes));
+                it.set_max_rd_atomic(attributes.max_rd_atomic);
             }
-            (Self::Unreliable(it), RequesterSetting::Unreliable { .. }) => it.resume(),
-            (Self::Datagram(it), RequesterSetting::Datagram { qkey, .. }) => {
-                it.qkey = *qkey;
+            Self::Unreliable(it) => it.resume(),
+            Self::Datagram(it) => {
+                it.qkey = attributes.qkey;
                 it.queue.resume()
             }
-            _ => {}
         }
     }
 
@@ -396,38 +404,35 @@ impl AnyResponder {
     }
 
     /// To RTR from INIT.
-    pub(super) fn connect(&mut self, setting: ResponderSetting) -> Result {
-        match (self, setting) {
-            (Self::Reliable(it), ResponderSetting::Reliable(config)) => it.connect(config),
-            (
-                Self::Unreliable(it),
-                ResponderSetting::Unreliable {
-                    mtu,
-                    rq_psn,
-                    allow_write,
-                },
-            ) => it.connect(mtu, rq_psn, allow_write),
-            (Self::Datagram(it), ResponderSetting::Datagram { qkey }) => it.responder.connect(qkey),
-            _ => return Err(EINVAL),
+    pub(super) fn connect(&mut self, attributes: &Attributes) -> Result {
+        let rq_psn = Psn::new(attributes.rq_psn);
+        match self {
+            Self::Reliable(it) => it.connect(ResponderConfig {
+                mtu: path_mtu(attributes)?,
+                rq_psn,
+                max_dest_rd_atomic: attributes.max_dest_rd_atomic,
+                min_rnr_timer: attributes.min_rnr_timer,
+                rights: remote_rights(attributes.access),
+            }),
+            Self::Unreliable(it) => {
+                let allow_write = attributes.access.has(Access::REMOTE_WRITE);
+                it.connect(path_mtu(attributes)?, rq_psn, allow_write)
+            }
+            Self::Datagram(it) => it.responder.connect(attributes.qkey),
         }
         Ok(())
     }
 
     /// Changes the attributes that may change in RTS and SQD.
-    pub(super) fn update(&mut self, setting: &ResponderSetting) {
-        match (self, setting) {
-            (Self::Reliable(it), ResponderSetting::Reliable(config)) => {
-                it.set_min_rnr_timer(config.min_rnr_timer);
-                it.set_max_dest_rd_atomic(config.max_dest_rd_atomic);
-                it.set_rights(config.rights);
+    pub(super) fn update(&mut self, attributes: &Attributes) {
+        match self {
+            Self::Reliable(it) => {
+                it.set_min_rnr_timer(attributes.min_rnr_timer);
+                it.set_max_dest_rd_atomic(attributes.max_dest_rd_atomic);
+                it.set_rights(remote_rights(attributes.access));
             }
-            (Self::Unreliable(it), ResponderSetting::Unreliable { allow_write, .. }) => {
-                it.set_access(*allow_write)
-            }
-            (Self::Datagram(it), ResponderSetting::Datagram { qkey }) => {
-                it.responder.set_qkey(*qkey)
-            }
-            _ => {}
+            Self::Unreliable(it) => it.set_access(attributes.access.has(Access::REMOTE_WRITE)),
+            Self::Datagram(it) => it.responder.set_qkey(attributes.qkey),
         }
     }
 

@@ -2,28 +2,8 @@
 
 //! The queue pair: send queue and receive queue, each under its own lock, and the state of both.
 
-use super::backlog::Steering;
-use super::cq::Cq;
-use super::memory::region::DomainId;
-use super::memory::sg::Regions;
-use super::memory::window::QpId;
-use super::notify::Notifier;
-use super::path::Path;
-use super::port::Port;
-use super::protocol::{
-    AnyRequester,
-    RequesterSetting,
-    ResourceSlots,
-    ResponderSetting, //
-};
-use super::queues::{
-    connect,
-    Answering,
-    RecvQueue,
-    SendQueue, //
-};
-use super::srq::Srq;
 use crate::core::kick::AskedBy;
+use crate::core::message::Mtu;
 use crate::core::service::Service;
 use crate::core::uabi::ring::{
     Module,
@@ -36,29 +16,53 @@ use crate::core::uabi::wqe::{
     send_stride, //
 };
 use crate::core::wire::opcode;
-use crate::observe::counters::Counters;
-use crate::sys::ib::call::ContextRef;
-use crate::sys::ib::event::QpUpcall;
+use crate::datapath::backlog::Steering;
+use crate::datapath::cq::Cq;
+use crate::datapath::memory::region::DomainId;
+use crate::datapath::memory::sg::Regions;
+use crate::datapath::memory::window::QpId;
+use crate::datapath::path::Path;
+use crate::datapath::port::Port;
+use crate::datapath::protocol::{
+    AnyRequester,
+    ResourceSlots, //
+};
+use crate::datapath::queues::{
+    connect,
+    Answering,
+    RecvQueue,
+    SendQueue, //
+};
+use crate::datapath::srq::Srq;
+use crate::observe::Counters;
+use crate::sys::ib::event::{
+    Notifier,
+    QpUpcall, //
+};
 use crate::sys::ib::qp::{
+    Attributes,
     Capacity,
     QpState, //
 };
-use crate::sys::lock::{
+use crate::sys::ib::ContextRef;
+use crate::sys::ring::Ring;
+use crate::sys::sync::{
     new_spinlock_bh,
     SpinLockBh, //
 };
-use crate::sys::ring::Ring;
 use crate::sys::table::{
     Named,
     Replaceable,
     Successor, //
 };
-use crate::sys::timer::Deadline;
 use crate::sys::trace::{
     self,
     StateCause, //
 };
-use crate::sys::work::Cpu;
+use crate::sys::work::{
+    Cpu,
+    Deadline, //
+};
 use kernel::prelude::*;
 use kernel::sync::atomic::{
     Acquire,
@@ -67,8 +71,10 @@ use kernel::sync::atomic::{
     Relaxed,
     Release, //
 };
-use kernel::sync::rcu;
-use kernel::sync::Arc;
+use kernel::sync::{
+    rcu,
+    Arc, //
+};
 use kernel::workqueue::{
     impl_has_work,
     new_work,
@@ -94,9 +100,9 @@ pub const POLL: u64 = 1;
 pub struct Qp {
     /// First: dropped before the data that the timer uses.
     #[pin]
-    deadline: Deadline<Qp, PROTOCOL>,
+    pub(super) deadline: Deadline<Qp, PROTOCOL>,
     #[pin]
-    poll: Deadline<Qp, POLL>,
+    pub(super) poll: Deadline<Qp, POLL>,
     #[pin]
     near: Work<Qp, SEND_NEAR>,
     #[pin]
@@ -105,29 +111,36 @@ pub struct Qp {
     answer: Work<Qp, ANSWER>,
     #[pin]
     posted: Work<Qp, POSTED>,
-    number: u32,
+    /// QP number, unique in the module.
+    pub number: u32,
     /// Its number on the wire.
-    known_as: u32,
+    pub known_as: u32,
     /// The opcodes that it accepts.
-    opcodes: opcode::OpcodeService,
-    id: QpId,
-    port: Arc<Port>,
+    pub(super) opcodes: opcode::OpcodeService,
+    /// The identity that memory windows are bound to.
+    pub(super) id: QpId,
+    /// Its device.
+    pub port: Arc<Port>,
     /// Its counters: those of the port, or a set of its own.
     counters: Replaceable<Counters>,
-    /// The protection domain of its WQEs.
-    domain: DomainId,
+    /// The protection domain of its WQEs, and of its MRs and AHs.
+    pub(super) domain: DomainId,
     /// The protection domain of its receives.
     recv_domain: DomainId,
-    capacity: Capacity,
-    signal_all: bool,
-    sq: Arc<Ring>,
-    receives: ReceiveSource,
-    send_cq: Arc<Cq>,
-    recv_cq: Arc<Cq>,
-    notifier: Arc<Notifier<QpUpcall>>,
+    /// Sizes of its queues.
+    pub capacity: Capacity,
+    /// Every send WQE is signaled.
+    pub signal_all: bool,
+    /// The send ring.
+    pub sq: Arc<Ring>,
+    /// The source of its receives.
+    pub receives: ReceiveSource,
+    pub(super) send_cq: Arc<Cq>,
+    pub(super) recv_cq: Arc<Cq>,
+    pub(super) notifier: Arc<Notifier<QpUpcall>>,
     /// A [`QpState`]. Written under both queue locks, read under either.
     state: Atomic<u32>,
-    steering: Steering,
+    pub(super) steering: Steering,
     /// An [`Ending`] that a worker will carry out, or 0.
     failing: Atomic<u32>,
     /// The send queue. Taken before any `recv`.
@@ -246,7 +259,7 @@ impl Qp {
         sq.reset(FLAG_NEED_DOORBELL);
         let (receives, recv_domain, recv_sge) = match new.srq {
             Some(srq) => {
-                let (domain, max_sge) = (srq.domain(), srq.max_sge());
+                let (domain, max_sge) = (srq.domain, srq.max_sge);
                 (ReceiveSource::Shared(srq), domain, max_sge)
             }
             None => {
@@ -271,7 +284,7 @@ impl Qp {
                 known_as: new.known_as,
                 opcodes: new.service.opcodes,
                 id: QpId::next(),
-                counters: Replaceable::new(new.port.all_counters().common().clone()),
+                counters: Replaceable::new(new.port.all_counters.common().clone()),
                 port: new.port,
                 domain: new.domain,
                 recv_domain,
@@ -294,7 +307,7 @@ impl Qp {
 
     /// The event that says what its number means, for a QP of the type `kind`.
     pub fn trace_new(&self, kind: u32) {
-        self.notifier.upcall().trace_new(|| trace::NewQp {
+        self.notifier.upcall.trace_new(|| trace::NewQp {
             qpn: self.number,
             known_as: self.known_as,
             type_: kind,
@@ -309,88 +322,18 @@ impl Qp {
         });
     }
 
-    /// QP number, unique in the module.
-    pub fn number(&self) -> u32 {
-        self.number
-    }
-
-    /// Its number on the wire.
-    pub fn known_as(&self) -> u32 {
-        self.known_as
-    }
-
-    /// The opcodes that it accepts.
-    #[inline]
-    pub(super) fn opcodes(&self) -> opcode::OpcodeService {
-        self.opcodes
-    }
-
-    /// The identity that memory windows are bound to.
-    #[inline]
-    pub(super) fn id(&self) -> QpId {
-        self.id
-    }
-
-    /// Its device.
-    pub fn port(&self) -> &Arc<Port> {
-        &self.port
-    }
-
-    /// Sizes of its queues.
-    pub fn capacity(&self) -> Capacity {
-        self.capacity
-    }
-
-    /// Whether every send WQE is signaled.
-    pub fn signals_all(&self) -> bool {
-        self.signal_all
-    }
-
-    /// The send ring.
-    pub fn sq(&self) -> &Arc<Ring> {
-        &self.sq
-    }
-
-    /// The source of its receives.
-    pub fn receives(&self) -> &ReceiveSource {
-        &self.receives
-    }
-
-    pub(super) fn send_cq(&self) -> &Cq {
-        &self.send_cq
-    }
-
-    pub(super) fn recv_cq(&self) -> &Cq {
-        &self.recv_cq
-    }
-
-    pub(super) fn notifier(&self) -> &Arc<Notifier<QpUpcall>> {
-        &self.notifier
-    }
-
-    pub(super) fn timer(&self) -> &Deadline<Qp, PROTOCOL> {
-        &self.deadline
-    }
-
-    #[inline]
-    pub(super) fn steering(&self) -> &Steering {
-        &self.steering
-    }
-
     /// Another CPU than this one, where what has arrived here may be executed.
     pub(super) fn elsewhere(&self) -> Option<Cpu> {
-        let homes = Some(self.steering.homes()).filter(|_| self.port.steering())?;
+        let homes = Some(self.steering.homes()).filter(|_| self.port.steering.is_on())?;
         Cpu::online(homes.other_than(Cpu::current().number())?)
     }
 
     /// The other CPU that sends at the moment: what is for the send queue would wait for it.
     #[inline]
     pub(super) fn sender(&self) -> Option<u32> {
-        self.steering.sender().filter(|_| self.port.steering())
-    }
-
-    pub(super) fn poll_timer(&self) -> &Deadline<Qp, POLL> {
-        &self.poll
+        self.steering
+            .sender()
+            .filter(|_| self.port.steering.is_on())
     }
 
     /// Its counters.
@@ -422,19 +365,14 @@ impl Qp {
         matches!(self.state(), QpState::Rts | QpState::Sqd)
     }
 
-    /// The protection domain of its MRs and AHs.
-    pub(super) fn domain(&self) -> DomainId {
-        self.domain
-    }
-
     /// The MRs that WQEs of this QP, and requests of its peer, may name.
     pub(super) fn regions<'a>(&'a self, rcu: &'a rcu::Guard) -> Regions<'a> {
-        Regions::new(self.port.keys(), self.domain, rcu)
+        Regions::new(&self.port.keys, self.domain, rcu)
     }
 
     /// The MRs that its receives may name.
     pub(super) fn recv_regions<'a>(&'a self, rcu: &'a rcu::Guard) -> Regions<'a> {
-        Regions::new(self.port.keys(), self.recv_domain, rcu)
+        Regions::new(&self.port.keys, self.recv_domain, rcu)
     }
 
     /// Takes the snapshot.
@@ -450,7 +388,7 @@ impl Qp {
                 ReceiveSource::Own(rq) => Some(recv.wqes.left(&**rq)),
                 ReceiveSource::Shared(_) => None,
             },
-            is_local: path.map(|path| path.is_to_own_device() && self.port.local_path()),
+            is_local: path.map(|path| path.is_to_own_device() && self.port.local_path.is_on()),
             source_port: path.map(|path| path.flow().source_port),
             ecn: path.is_some_and(Path::may_be_marked),
             window: match &send.requester {
@@ -510,18 +448,14 @@ impl Qp {
     }
 
     /// To RTR from INIT. The responder is set up before the state admits packets. Each queue of a
-    /// connection gets its own path to the QP of this number.
-    pub fn ready_to_receive(
-        &self,
-        setting: ResponderSetting,
-        paths: Option<(u32, [Path; 2])>,
-    ) -> Result {
-        let mut slots = ResourceSlots::new(&setting)?;
+    /// connection gets its own path.
+    pub fn ready_to_receive(&self, attributes: &Attributes, paths: Option<[Path; 2]>) -> Result {
+        let mut slots = ResourceSlots::new(self.opcodes, attributes)?;
         self.transition(QpState::Init, QpState::Rtr, |send, recv| {
             recv.responder.grow(&mut slots);
-            recv.responder.connect(setting)?;
-            if let Some((peer, paths)) = paths {
-                connect(send, recv, peer, paths);
+            recv.responder.connect(attributes)?;
+            if let Some(paths) = paths {
+                connect(send, recv, attributes.dest_qpn, paths);
             }
             recv.established = false;
             self.steering.seen_at_home(self.number);
@@ -530,15 +464,12 @@ impl Qp {
     }
 
     /// To RTS from RTR. May change the responder's settings too, but not how many requests it
-    /// permits.
-    pub fn ready_to_send(
-        &self,
-        requester: RequesterSetting,
-        responder: &ResponderSetting,
-    ) -> Result {
+    /// permits. `longest` is the longest datagram.
+    pub fn ready_to_send(&self, attributes: &Attributes, longest: Mtu) -> Result {
         self.transition(QpState::Rtr, QpState::Rts, |send, recv| {
-            send.requester.connect(requester)?;
-            recv.responder.update(responder);
+            let ecn = self.port.ecn.is_on();
+            send.requester.connect(attributes, longest, ecn)?;
+            recv.responder.update(attributes);
             Ok(())
         })
     }
@@ -552,23 +483,22 @@ impl Qp {
         })
     }
 
-    /// Changes the attributes that may change in RTS or SQD, including new paths to `peer`, and
+    /// Changes the attributes that may change in RTS or SQD, including new paths to the peer, and
     /// moves from SQD or SQE to RTS.
     pub fn update(
         &self,
         [from, to]: [QpState; 2],
-        requester: &RequesterSetting,
-        responder: &ResponderSetting,
-        paths: Option<(u32, [Path; 2])>,
+        attributes: &Attributes,
+        paths: Option<[Path; 2]>,
     ) -> Result {
-        let mut slots = ResourceSlots::new(responder)?;
+        let mut slots = ResourceSlots::new(self.opcodes, attributes)?;
         self.transition(from, to, |send, recv| {
-            if let Some((peer, paths)) = paths {
-                connect(send, recv, peer, paths);
+            if let Some(paths) = paths {
+                connect(send, recv, attributes.dest_qpn, paths);
             }
-            send.requester.update(requester);
+            send.requester.update(attributes);
             recv.responder.grow(&mut slots);
-            recv.responder.update(responder);
+            recv.responder.update(attributes);
             if to == QpState::Rts {
                 send.requester.drain(false);
                 send.notify_drained = false;

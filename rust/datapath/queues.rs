@@ -2,16 +2,11 @@
 
 //! The send queue and the receive queue of a QP, as data under their locks. The files above this
 //! one operate on them.
+//!
+//! Requests that arrived behind a gap are kept as the packets that they are until their turn comes.
+//! They cost no copy, and memory is written in order, as if the network had been late.
 
-use super::kept::KeptRequests;
-use super::path::Path;
-use super::protocol::{
-    AnyRequester,
-    AnyResponder,
-    RequesterSlots, //
-};
-use super::traced;
-use super::tx_batch::TxBatch;
+use crate::core::env::Keep;
 use crate::core::kick::AskedBy;
 use crate::core::offload::{
     InFlight,
@@ -24,8 +19,10 @@ use crate::core::queue::wqe::{
     RecvWqes,
     SendWqes, //
 };
-use crate::core::rc::CnpPacer;
-use crate::core::rc::RequesterCounters;
+use crate::core::rc::{
+    CnpPacer,
+    RequesterCounters, //
+};
 use crate::core::segment::{
     RequestSegment,
     Response, //
@@ -36,18 +33,41 @@ use crate::core::uabi::wqe::{
     recv_stride,
     send_stride, //
 };
-use crate::observe::counters::{
+use crate::core::wire::ICRC_LEN;
+use crate::datapath::path::{
+    Path,
+    TxBatch, //
+};
+use crate::datapath::protocol::{
+    AnyRequester,
+    AnyResponder,
+    ReliableRequester,
+    RequesterSlots, //
+};
+use crate::datapath::traced;
+use crate::observe::{
     Counter,
     Counters, //
 };
 use crate::sys::ib::qp::Capacity;
-use crate::sys::timer;
+use crate::sys::net::{
+    KeptPacket,
+    RxPacket, //
+};
 use crate::sys::trace::{
     self,
     Recovery, //
 };
-use crate::sys::work::Cpu;
+use crate::sys::work::{
+    self,
+    Cpu, //
+};
 use kernel::prelude::*;
+use kernel::rbtree::RBTree;
+use kernel::sync::atomic::{
+    Atomic,
+    Relaxed, //
+};
 
 /// The peer of a queue: its QP number, the path to it, and the batch of packets for it. `M` marks
 /// the packets of the batch.
@@ -252,7 +272,7 @@ impl SendQueue {
         }
         if let AnyRequester::Reliable(requester) = &mut self.requester {
             if let Some(news) = requester.take_counters() {
-                self.add(qpn, &news, counters);
+                Self::add(requester, qpn, &news, counters);
             }
         }
     }
@@ -264,51 +284,64 @@ impl SendQueue {
         counters.add(Counter::Polled, moves.polled.into());
     }
 
+    /// Counts each kind of loss that was met since the last call, and traces it.
     #[cold]
-    fn add(&self, qpn: u32, news: &RequesterCounters, counters: &Counters) {
-        self.trace_recovery(qpn, news);
-        for (counter, count) in [
-            (Counter::Retransmitted, news.retransmitted),
-            (Counter::AckTimeout, news.timeouts),
-            (Counter::RnrNakReceived, news.rnr_naks),
-            (Counter::SequenceNakReceived, news.seq_naks),
-            (Counter::FatalNakReceived, news.fatal_naks),
-            (Counter::MissingReceived, news.missing_reports),
-            (Counter::TailProbe, news.tail_probes),
-            (Counter::StaleResponse, news.duplicate_responses),
-            (Counter::StaleResponse, news.unexpected_responses),
-            (Counter::OutOfSequenceResponse, news.out_of_sequence),
-            (Counter::BadResponse, news.bad_responses),
-        ] {
-            if count != 0 {
-                counters.add(counter, count.into());
-            }
-        }
-    }
-}
-
-impl SendQueue {
-    /// An event for each kind of loss that was met since the last call.
-    fn trace_recovery(&self, qpn: u32, news: &RequesterCounters) {
-        let AnyRequester::Reliable(requester) = &self.requester else {
-            return;
-        };
-        for (what, count) in [
-            (Recovery::Timeout, news.timeouts),
-            (Recovery::RnrNak, news.rnr_naks),
-            (Recovery::SequenceNak, news.seq_naks),
-            (Recovery::ImpliedNak, news.implied_naks),
-            (Recovery::FatalNak, news.fatal_naks),
-            (Recovery::TailProbe, news.tail_probes),
-            (Recovery::Slowdown, news.slowdowns),
-            (Recovery::DuplicateResponse, news.duplicate_responses),
-            (Recovery::UnexpectedResponse, news.unexpected_responses),
-            (Recovery::OutOfSequenceResponse, news.out_of_sequence),
-            (Recovery::BadResponse, news.bad_responses),
-            (Recovery::Retransmitted, news.retransmitted),
+    fn add(requester: &ReliableRequester, qpn: u32, news: &RequesterCounters, counters: &Counters) {
+        for (what, counter, count) in [
+            (Recovery::Timeout, Some(Counter::AckTimeout), news.timeouts),
+            (
+                Recovery::RnrNak,
+                Some(Counter::RnrNakReceived),
+                news.rnr_naks,
+            ),
+            (
+                Recovery::SequenceNak,
+                Some(Counter::SequenceNakReceived),
+                news.seq_naks,
+            ),
+            (Recovery::ImpliedNak, None, news.implied_naks),
+            (
+                Recovery::FatalNak,
+                Some(Counter::FatalNakReceived),
+                news.fatal_naks,
+            ),
+            (
+                Recovery::TailProbe,
+                Some(Counter::TailProbe),
+                news.tail_probes,
+            ),
+            (Recovery::Slowdown, None, news.slowdowns),
+            (
+                Recovery::DuplicateResponse,
+                Some(Counter::StaleResponse),
+                news.duplicate_responses,
+            ),
+            (
+                Recovery::UnexpectedResponse,
+                Some(Counter::StaleResponse),
+                news.unexpected_responses,
+            ),
+            (
+                Recovery::OutOfSequenceResponse,
+                Some(Counter::OutOfSequenceResponse),
+                news.out_of_sequence,
+            ),
+            (
+                Recovery::BadResponse,
+                Some(Counter::BadResponse),
+                news.bad_responses,
+            ),
+            (
+                Recovery::Retransmitted,
+                Some(Counter::Retransmitted),
+                news.retransmitted,
+            ),
         ] {
             if count == 0 {
                 continue;
+            }
+            if let Some(counter) = counter {
+                counters.add(counter, count.into());
             }
             trace::recover(move || {
                 let (retries, rnr_retries) = requester.retries_left();
@@ -320,10 +353,11 @@ impl SendQueue {
                     una: requester.oldest_psn().get(),
                     retries: retries.into(),
                     rnr_retries: rnr_retries.into(),
-                    timer_ns: due.saturating_sub(timer::now()),
+                    timer_ns: due.saturating_sub(work::now()),
                 }
             });
         }
+        counters.add(Counter::MissingReceived, news.missing_reports.into());
     }
 
     /// An event, if another one transmits than the last event said.
@@ -375,4 +409,94 @@ pub(super) fn connect(send: &mut SendQueue, recv: &mut RecvQueue, peer: u32, pat
     let [sending, receiving] = paths;
     send.peer = Some(Peer::new(peer, sending));
     recv.peer = Some(Peer::new(peer, receiving));
+}
+
+/// Most bytes of kept packets of all devices together. What comes beyond them is dropped, as it is
+/// for a peer that does not know better.
+const MOST_BYTES: usize = 64 << 20;
+
+/// The bytes of all kept packets.
+static BYTES: Atomic<usize> = Atomic::new(0);
+
+/// A kept packet, and what it counts in [`BYTES`].
+struct Budgeted {
+    packet: KeptPacket,
+    bytes: usize,
+}
+
+impl Drop for Budgeted {
+    fn drop(&mut self) {
+        BYTES.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// The kept requests of a QP.
+pub(super) struct KeptRequests(RBTree<u64, Budgeted>);
+
+/// A kept request whose turn has come.
+pub(super) struct KeptRequest(Budgeted);
+
+impl KeptRequest {
+    /// The packet, from the BTH to the ICRC.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.0.packet.head()
+    }
+}
+
+impl Default for KeptRequests {
+    fn default() -> Self {
+        Self(RBTree::new())
+    }
+}
+
+impl KeptRequests {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Keeps a packet under this number.
+    pub(super) fn keep(&mut self, number: u64, packet: &RxPacket<'_>) -> Keep {
+        if let Some(before) = self.0.get(&number) {
+            if says_the_same(before.packet.head(), packet.head()) {
+                return Keep::Again;
+            }
+            self.0.remove(&number);
+            return Keep::Conflict;
+        }
+        let Some((packet, bytes)) = packet.keep() else {
+            return Keep::NoRoom;
+        };
+        let taken = BYTES.fetch_add(bytes, Relaxed);
+        let budgeted = Budgeted { packet, bytes };
+        if taken.saturating_add(bytes) > MOST_BYTES {
+            return Keep::NoRoom;
+        }
+        match self.0.try_create_and_insert(number, budgeted, GFP_ATOMIC) {
+            Ok(_) => Keep::Kept,
+            Err(_) => Keep::NoRoom,
+        }
+    }
+
+    /// The packet that is kept under this number.
+    pub(super) fn take(&mut self, number: u64) -> Option<KeptRequest> {
+        self.0.remove(&number).map(KeptRequest)
+    }
+
+    /// Frees all of them.
+    #[cold]
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// Whether two packets differ in nothing but what they ask for: congestion bits, AckReq, and with
+/// that the ICRC.
+fn says_the_same(one: &[u8], other: &[u8]) -> bool {
+    const CONGESTION: usize = 4;
+    const ACK_REQ: usize = 8;
+    let end = one.len().saturating_sub(ICRC_LEN);
+    let mut pairs = one.iter().zip(other).take(end).enumerate();
+    one.len() == other.len()
+        && pairs.all(|(at, (a, b))| a == b || matches!(at, CONGESTION | ACK_REQ))
 }

@@ -2,37 +2,6 @@
 
 //! Packet reception: from the UDP socket to the QP, all in the receive softirq.
 
-use super::backlog::Backlog;
-use super::congestion;
-use super::ctx::{
-    Ctx,
-    RunContext, //
-};
-use super::deliver::{
-    self,
-    DatagramOrigin, //
-};
-use super::directory::Directory;
-use super::icrc::icrc_of;
-use super::memory::sg::Payload;
-use super::port::{
-    Port,
-    MANAGEMENT_QP, //
-};
-use super::post;
-use super::protocol::{
-    acknowledged,
-    AnyRequester,
-    AnyResponder, //
-};
-use super::qp::Qp;
-use super::queues::{
-    Answering,
-    RecvQueue,
-    SendQueue, //
-};
-use super::traced;
-use super::tx::wire;
 use crate::core::kick::Kick;
 use crate::core::segment::{
     IncomingRequest,
@@ -59,7 +28,40 @@ use crate::core::wire::packet::{
     ParseError, //
 };
 use crate::core::wire::DEFAULT_PKEY;
-use crate::observe::counters::{
+use crate::datapath::backlog::Backlog;
+use crate::datapath::ctx::{
+    Ctx,
+    RunContext, //
+};
+use crate::datapath::deliver::{
+    self,
+    DatagramOrigin, //
+};
+use crate::datapath::directory::Directory;
+use crate::datapath::memory::sg::Payload;
+use crate::datapath::path::icrc_of;
+use crate::datapath::port::{
+    Port,
+    MANAGEMENT_QP, //
+};
+use crate::datapath::protocol::{
+    acknowledged,
+    AnyRequester,
+    AnyResponder, //
+};
+use crate::datapath::qp::Qp;
+use crate::datapath::queues::{
+    Answering,
+    RecvQueue,
+    SendQueue, //
+};
+use crate::datapath::{
+    congestion,
+    post,
+    traced,
+    tx, //
+};
+use crate::observe::{
     Counter,
     Counters, //
 };
@@ -73,7 +75,11 @@ use crate::sys::net::{
     Verdict, //
 };
 use crate::sys::trace;
-use kernel::sync::ArcBorrow;
+use kernel::sync::{
+    Arc,
+    ArcBorrow, //
+};
+use kernel::workqueue::WorkItem;
 use zerocopy::FromBytes;
 
 /// The receiver of the sockets.
@@ -83,7 +89,7 @@ impl Receiver for Input {
     fn settle() {
         // An error: the module is being unloaded, and no QP is left.
         if let Ok(directory) = Directory::current() {
-            directory.backlogs().settle();
+            directory.backlogs.settle();
         }
     }
 
@@ -95,7 +101,7 @@ impl Receiver for Input {
     fn unreadable(netns: NetNs, ifindex: i32, why: Unreadable) {
         // `None`: the module is being unloaded.
         let _ = Ctx::run(RunContext::Softirq, |ctx| {
-            if let Some(port) = ctx.directory().port_at(netns, ifindex, ctx.rcu()) {
+            if let Some(port) = ctx.directory.port_at(netns, ifindex, ctx.rcu) {
                 let reason = match why {
                     Unreadable::IpHeader => Counter::DropIpHeader,
                     Unreadable::NoMemory => Counter::DropNoMemory,
@@ -148,8 +154,8 @@ fn receive(netns: NetNs, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) -> Verdict {
 /// The QP of this number in this namespace.
 #[inline(always)]
 fn qp_of<'a>(netns: NetNs, number: Option<u32>, ctx: &Ctx<'a>) -> Option<ArcBorrow<'a, Qp>> {
-    let qp = ctx.directory().get(number?, ctx.rcu())?;
-    Some(qp).filter(|qp| qp.port().netns() == netns)
+    let qp = ctx.directory.get(number?, ctx.rcu)?;
+    Some(qp).filter(|qp| qp.port.netns() == netns)
 }
 
 /// Executes a packet for this QP on this CPU.
@@ -170,11 +176,11 @@ fn execute(
 /// Whether another CPU executes this packet.
 #[inline(always)]
 fn is_steered(qp: &Qp, packet: &RxPacket<'_>, bth: Option<&Bth>, ctx: &Ctx<'_>) -> bool {
-    if qp.opcodes() != OpcodeService::Rc {
+    if qp.opcodes != OpcodeService::Rc {
         return false;
     }
-    let (backlogs, counters) = (ctx.directory().backlogs(), ctx.counters(qp));
-    let (qpn, steering) = (qp.number(), qp.steering());
+    let (backlogs, counters) = (&ctx.directory.backlogs, ctx.counters(qp));
+    let (qpn, steering) = (qp.number, &qp.steering);
     // Only what is for the send queue would wait for its lock.
     let held_by = qp
         .sender()
@@ -192,8 +198,22 @@ fn is_request(bth: &Bth) -> Option<bool> {
 /// Batches of a backlog that are executed before other softirqs have their turn.
 const BATCHES_PER_RUN: u32 = 4;
 
+impl WorkItem for Backlog {
+    type Pointer = Arc<Self>;
+
+    /// Packets were left to this CPU. Runs in a softirq.
+    fn run(this: Arc<Self>) {
+        if execute_backlog(&this) {
+            // `None`: the module is being unloaded. What is left is freed.
+            let _ = Ctx::run(RunContext::Softirq, |ctx| {
+                ctx.directory.backlogs.again(this);
+            });
+        }
+    }
+}
+
 /// Executes what waits in the backlog of a CPU. Returns whether there may be more.
-pub(super) fn execute_backlog(backlog: &Backlog) -> bool {
+fn execute_backlog(backlog: &Backlog) -> bool {
     for _ in 0..BATCHES_PER_RUN {
         let Some(batch) = backlog.take() else {
             return false;
@@ -228,7 +248,7 @@ fn receive_at(
 ) -> Verdict {
     let counters = ctx.counters(&qp);
     count_copied(counters, packet);
-    let (parsed, payload) = match intact(packet, bth, qp.opcodes()) {
+    let (parsed, payload) = match intact(packet, bth, qp.opcodes) {
         Ok(intact) => intact,
         Err(reason) => return dropped(packet, counters, reason),
     };
@@ -237,7 +257,7 @@ fn receive_at(
         congestion::told(qp, packet, bth, &parsed, ctx);
     }
     match &request {
-        Some(request) if qp.opcodes() == OpcodeService::Ud => {
+        Some(request) if qp.opcodes == OpcodeService::Ud => {
             on_datagram(qp, packet, request, payload, ctx)
         }
         Some(request) => on_request(qp, packet, request, payload, ctx),
@@ -262,7 +282,7 @@ fn is_continued(packet: &RxPacket<'_>) -> bool {
 /// A packet was dropped. If it is the last of a batch, this does what the others have left to it.
 #[cold]
 fn finish_batch(qp: ArcBorrow<'_, Qp>, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) {
-    if qp.opcodes() != OpcodeService::Rc || is_continued(packet) {
+    if qp.opcodes != OpcodeService::Rc || is_continued(packet) {
         return;
     }
     let mut recv = qp.recv.lock();
@@ -287,7 +307,7 @@ fn for_management<'a>(
     if number != Some(MANAGEMENT_QP) {
         return None;
     }
-    ctx.directory().management(netns, packet, ctx.rcu())
+    ctx.directory.management(netns, packet, ctx.rcu)
 }
 
 /// Parses a packet of this service and checks its ICRC. The error is the drop reason.
@@ -325,7 +345,7 @@ fn intact<'p>(
 /// left by: all arrive the same way, and each is seen once.
 #[cold]
 fn for_group(netns: NetNs, packet: &RxPacket<'_>, ctx: &mut Ctx<'_>) -> Verdict {
-    let (directory, rcu) = (ctx.directory(), ctx.rcu());
+    let (directory, rcu) = (ctx.directory, ctx.rcu);
     let port = directory.port_on(netns, packet.real_ifindex(), rcu);
     let group = match packet.addresses() {
         Some(Addresses::V4 { dst, .. }) => gid::of_ipv4(dst),
@@ -355,15 +375,15 @@ fn group_datagram(
     group: &Gid,
     ctx: &mut Ctx<'_>,
 ) -> Result<(), Counter> {
-    let (directory, rcu) = (ctx.directory(), ctx.rcu());
+    let (directory, rcu) = (ctx.directory, ctx.rcu);
     let (parsed, payload) = intact(packet, bth, OpcodeService::Ud)?;
     let request = IncomingRequest::from_packet(&parsed).ok_or(Counter::DropOpcode)?;
     let origin = DatagramOrigin::of_packet(packet).ok_or(Counter::DropMalformed)?;
     let mut verdict = Err(Counter::DropGroup);
-    for member in port.groups().members(group, rcu) {
+    for member in port.groups.members(group, rcu) {
         let qp = directory.get(member, rcu);
         // A member that is leaving may be gone, and its number reused.
-        let Some(qp) = qp.filter(|qp| core::ptr::eq(&**qp.port(), port)) else {
+        let Some(qp) = qp.filter(|qp| core::ptr::eq(&*qp.port, port)) else {
             continue;
         };
         let payload = Payload::Bytes(payload);
@@ -378,7 +398,7 @@ fn group_datagram(
 /// No QP of the namespace has this number, or the packet carries none.
 #[cold]
 fn for_nobody(netns: NetNs, packet: &RxPacket<'_>, number: Option<u32>, ctx: &Ctx<'_>) -> Verdict {
-    let port = ctx.directory().port_at(netns, packet.ifindex(), ctx.rcu());
+    let port = ctx.directory.port_at(netns, packet.ifindex(), ctx.rcu);
     let Some(port) = port else {
         // The first link of the namespace is being created, or the last one removed.
         return Verdict::Dropped;
@@ -417,7 +437,7 @@ fn on_request(
     if let Err(reason) = peer.path.admits(packet) {
         return dropped(packet, ctx.counters(&qp), reason);
     }
-    count_received(qp.number(), ctx.counters(&qp), packet);
+    count_received(qp.number, ctx.counters(&qp), packet);
     let payload = (Some(packet), Payload::Bytes(payload));
     deliver::request(&mut recv, qp, request, payload, ctx);
     if !is_continued(packet) {
@@ -429,7 +449,7 @@ fn on_request(
 /// Sends the responses that are due, unless a worker does.
 #[inline(always)]
 fn answer(recv: &mut RecvQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) {
-    if recv.answering == Answering::Inline && wire::answer(recv, qp, ctx) {
+    if recv.answering == Answering::Inline && tx::answer(recv, qp, ctx) {
         ctx.leave_to_answerer(recv, qp);
     }
 }
@@ -457,7 +477,7 @@ fn on_datagram(
     // The source does not matter: one admitted packet stands for most that follow.
     let arrival = (addresses.destination_only(), packet.ifindex());
     if ud.admitted != Some(arrival) {
-        match qp.port().arrived(packet.ifindex(), &addresses) {
+        match qp.port.arrived(packet.ifindex(), &addresses) {
             Ok(()) => ud.admitted = Some(arrival),
             Err(Astray::Address) => {
                 return dropped(packet, ctx.counters(&qp), Counter::DropAddress)
@@ -470,7 +490,7 @@ fn on_datagram(
     let payload = Payload::Bytes(payload);
     match deliver::datagram(&mut recv, qp, request, &origin, payload, ctx) {
         Ok(()) => {
-            count_received(qp.number(), ctx.counters(&qp), packet);
+            count_received(qp.number, ctx.counters(&qp), packet);
             Verdict::Consumed
         }
         Err(reason) => dropped(packet, ctx.counters(&qp), reason),
@@ -498,7 +518,7 @@ fn on_response(
     } = &mut *send
     else {
         // A notification: UC, which has no window, has no other response.
-        count_received(qp.number(), ctx.counters(&qp), packet);
+        count_received(qp.number, ctx.counters(&qp), packet);
         ctx.counters(&qp).inc(Counter::NotificationIgnored);
         return Verdict::Consumed;
     };
@@ -508,16 +528,16 @@ fn on_response(
             // Data and a NAK in one packet: not a valid packet.
             return dropped(packet, ctx.counters(&qp), Counter::DropMalformed);
         }
-        count_received(qp.number(), ctx.counters(&qp), packet);
+        count_received(qp.number, ctx.counters(&qp), packet);
         // The original value of an atomic operation is in a header, in wire order.
         let original = parsed.extension.original().map(u64::to_ne_bytes);
         let payload = Payload::Bytes(original.as_ref().map_or(payload, |bytes| bytes));
         deliver::read_response(requester, wqes, qp, &segment, &payload, ctx)
     } else if let Some(aeth) = parsed.extension.aeth() {
-        count_received(qp.number(), ctx.counters(&qp), packet);
-        let now = ctx.now();
+        count_received(qp.number, ctx.counters(&qp), packet);
+        let now = ctx.now;
         let (before, psn) = (&*requester, parsed.psn);
-        trace::ack(move || acknowledged(before, qp.number(), psn, aeth));
+        trace::ack(move || acknowledged(before, qp.number, psn, aeth));
         let mut complete = |done| ctx.complete_send(qp, done);
         if parsed.opcode == Opcode::RcMissing {
             requester.on_missing(psn, aeth, payload, now, &mut complete)
@@ -526,7 +546,7 @@ fn on_response(
         }
     } else {
         // A notification: all other responses without payload carry an AETH.
-        count_received(qp.number(), ctx.counters(&qp), packet);
+        count_received(qp.number, ctx.counters(&qp), packet);
         ctx.counters(&qp).inc(Counter::NotificationHandled);
         requester.slow_down();
         Progress::default()

@@ -2,8 +2,6 @@
 
 //! Shared receive queues: receives for many QPs.
 
-use super::memory::region::DomainId;
-use super::notify::Notifier;
 use crate::core::env::TakeReceive;
 use crate::core::queue::srq_consumer::{
     SrqConsumer,
@@ -12,16 +10,18 @@ use crate::core::queue::srq_consumer::{
 use crate::core::queue::wqe::RecvWqes;
 use crate::core::uabi::ring::RingOps as _;
 use crate::core::uabi::wqe::recv_stride;
-use crate::sys::ib::call::ContextRef;
+use crate::datapath::memory::region::DomainId;
 use crate::sys::ib::event::{
+    Notifier,
     SrqEvent,
     SrqUpcall, //
 };
-use crate::sys::lock::{
+use crate::sys::ib::ContextRef;
+use crate::sys::ring::Ring;
+use crate::sys::sync::{
     new_spinlock_bh,
     SpinLockBh, //
 };
-use crate::sys::ring::Ring;
 use crate::sys::work::OwnedQueue;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -30,8 +30,9 @@ use kernel::sync::Arc;
 #[pin_data]
 pub struct Srq {
     /// The protection domain of its receives, whichever QP takes them.
-    domain: DomainId,
-    max_sge: u32,
+    pub domain: DomainId,
+    /// Scatter/gather entries of a WQE.
+    pub max_sge: u32,
     notifier: Arc<Notifier<SrqUpcall>>,
     /// Taken after the receive lock of a QP, before a CQ.
     #[pin]
@@ -72,16 +73,6 @@ impl Srq {
             }),
             GFP_KERNEL_ACCOUNT,
         )
-    }
-
-    /// The protection domain of its receives.
-    pub fn domain(&self) -> DomainId {
-        self.domain
-    }
-
-    /// Scatter/gather entries of a WQE.
-    pub fn max_sge(&self) -> u32 {
-        self.max_sge
     }
 
     /// Size of the ring, and the armed limit; 0 is none.

@@ -22,7 +22,7 @@ use crate::core::wire::headers::Aeth;
 use crate::core::wire::opcode::Opcode;
 use crate::core::wire::packet;
 use crate::core::wire::psn::Psn;
-use crate::observe::counters::Counter;
+use crate::observe::Counter;
 use crate::sys::net::RxPacket;
 use crate::sys::trace::{
     self,
@@ -236,6 +236,35 @@ pub(super) fn unsent(qpn: u32, psn: Psn, what: Unsent) -> trace::UnsentPackets {
     }
 }
 
+/// What a request of a reliable service that was dropped is called, and its counter.
+#[inline(always)]
+pub(super) fn of_dropped(why: rc::responder::DropReason) -> (RequestEnd, Counter) {
+    use rc::responder::DropReason;
+    match why {
+        DropReason::Duplicate => (RequestEnd::Duplicate, Counter::Duplicate),
+        DropReason::OutOfSequence => (RequestEnd::OutOfSequence, Counter::OutOfSequence),
+        DropReason::Kept => (RequestEnd::Kept, Counter::Kept),
+        DropReason::NoReceive => (RequestEnd::NoReceive, Counter::RnrNakSent),
+        DropReason::OutsideWindow => (RequestEnd::OutsideWindow, Counter::IgnoredRequest),
+        DropReason::UnknownRead => (RequestEnd::UnknownRead, Counter::IgnoredRequest),
+        DropReason::NotReady => (RequestEnd::NotReady, Counter::IgnoredRequest),
+    }
+}
+
+/// The same of an unreliable service.
+#[inline(always)]
+pub(super) fn of_lost(why: UnreliableDrop) -> (RequestEnd, Counter) {
+    match why {
+        UnreliableDrop::Old => (RequestEnd::Duplicate, Counter::IgnoredRequest),
+        UnreliableDrop::NotReady => (RequestEnd::NotReady, Counter::IgnoredRequest),
+        UnreliableDrop::Gap => (RequestEnd::OutOfSequence, Counter::OutOfSequence),
+        UnreliableDrop::NoReceive => (RequestEnd::NoReceive, Counter::LostNoReceive),
+        UnreliableDrop::TooLong => (RequestEnd::TooLong, Counter::LostTooLong),
+        UnreliableDrop::Denied => (RequestEnd::Denied, Counter::LostDenied),
+        UnreliableDrop::Invalid => (RequestEnd::Invalid, Counter::LostInvalid),
+    }
+}
+
 /// What became of a request of a reliable service.
 #[cold]
 pub(super) fn reliable_request(
@@ -243,22 +272,13 @@ pub(super) fn reliable_request(
     (psn, opcode): (Psn, Opcode),
     outcome: rc::responder::Outcome,
 ) -> trace::Request {
-    use rc::responder::{
-        DropReason,
-        Fatal, //
-    };
+    use rc::responder::Fatal;
     let end = match (outcome.fatal, outcome.dropped) {
         (Some(Fatal::InvalidRequest), _) => RequestEnd::InvalidRequest,
         (Some(Fatal::AccessError), _) => RequestEnd::AccessError,
         (Some(Fatal::LocalError), _) => RequestEnd::LocalError,
         (None, None) => RequestEnd::Executed,
-        (None, Some(DropReason::Duplicate)) => RequestEnd::Duplicate,
-        (None, Some(DropReason::OutOfSequence)) => RequestEnd::OutOfSequence,
-        (None, Some(DropReason::Kept)) => RequestEnd::Kept,
-        (None, Some(DropReason::NoReceive)) => RequestEnd::NoReceive,
-        (None, Some(DropReason::OutsideWindow)) => RequestEnd::OutsideWindow,
-        (None, Some(DropReason::UnknownRead)) => RequestEnd::UnknownRead,
-        (None, Some(DropReason::NotReady)) => RequestEnd::NotReady,
+        (None, Some(why)) => of_dropped(why).0,
     };
     ended(qpn, psn, opcode, end)
 }
@@ -273,13 +293,7 @@ pub(super) fn unreliable_request(
     let end = match outcome {
         UnreliableOutcome::Executed => RequestEnd::Executed,
         UnreliableOutcome::Failed => RequestEnd::LocalError,
-        UnreliableOutcome::Dropped(UnreliableDrop::Old) => RequestEnd::Duplicate,
-        UnreliableOutcome::Dropped(UnreliableDrop::Gap) => RequestEnd::OutOfSequence,
-        UnreliableOutcome::Dropped(UnreliableDrop::NoReceive) => RequestEnd::NoReceive,
-        UnreliableOutcome::Dropped(UnreliableDrop::TooLong) => RequestEnd::TooLong,
-        UnreliableOutcome::Dropped(UnreliableDrop::Denied) => RequestEnd::Denied,
-        UnreliableOutcome::Dropped(UnreliableDrop::Invalid) => RequestEnd::Invalid,
-        UnreliableOutcome::Dropped(UnreliableDrop::NotReady) => RequestEnd::NotReady,
+        UnreliableOutcome::Dropped(why) => of_lost(why).0,
     };
     ended(qpn, psn, opcode, end)
 }

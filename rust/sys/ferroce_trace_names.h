@@ -6,7 +6,7 @@
  * No include guard: each pass of the tracing macros reads this file.
  */
 
-/* rust/sys/ib/qp/attributes.rs: QpState */
+/* rust/sys/ib/qp.rs: QpState */
 #define ferroce_show_state(value)					\
 	__print_symbolic(value,						\
 		{ 0, "RESET" },						\
@@ -144,7 +144,7 @@
 		{ 128, "RECV" },					\
 		{ 129, "RECV_RDMA_WITH_IMM" })
 
-/* rust/observe/counters.rs: counters */
+/* rust/observe.rs: counters */
 #define ferroce_show_drop(value)					\
 	__print_symbolic(value,						\
 		{ 38, "drop_icrc" },					\

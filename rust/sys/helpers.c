@@ -21,7 +21,7 @@
 #include <linux/wait_bit.h>
 #include <linux/workqueue.h>
 #include <net/netlink.h>
-#include "bindings_helper.h"
+#include "helpers.h"
 
 /*
  * In user context or not: where a worker asks, the process is not the one that
@@ -190,15 +190,6 @@ void ferroce_xa_free(struct xarray *xa, unsigned long index)
 	xa_lock_irqsave(xa, flags);
 	__xa_erase(xa, index);
 	xa_unlock_irqrestore(xa, flags);
-}
-
-/* As ferroce_xa_publish(), in place of an entry; NULL gives the index back. */
-void ferroce_xa_replace(struct xarray *xa, unsigned long index, void *entry)
-{
-	if (entry)
-		ferroce_xa_publish(xa, index, entry);
-	else
-		ferroce_xa_free(xa, index);
 }
 
 /* The first entry from *index to max, with its place. */
@@ -469,12 +460,7 @@ bool ferroce_is_own_gid(const struct ib_gid_attr *attr, const union ib_gid *gid)
 	return true;
 }
 
-unsigned int ferroce_possible_cpus(void)
-{
-	return num_possible_cpus();
-}
-
-void ferroce_set_node_desc(struct ib_device *device, const char *what)
+static void ferroce_set_node_desc(struct ib_device *device, const char *what)
 {
 	const char *host = init_utsname()->nodename;
 
@@ -492,8 +478,8 @@ void ferroce_set_node_desc(struct ib_device *device, const char *what)
  * netdev's own parent is; veth, tunnels and bridges have none. It cannot go
  * before us: its driver waits for the netdev, and that for our reference.
  */
-void ferroce_set_parent(struct ib_device *device,
-			const struct net_device *netdev)
+static void ferroce_set_parent(struct ib_device *device,
+			       const struct net_device *netdev)
 {
 	struct device *parent;
 
@@ -504,6 +490,17 @@ void ferroce_set_parent(struct ib_device *device,
 		device->dev.parent = parent;
 		return;
 	}
+}
+
+void ferroce_describe(struct ib_device *device,
+		      const struct net_device *netdev, const char *what)
+{
+	device->node_type = RDMA_NODE_IB_CA;
+	device->phys_port_cnt = 1;
+	device->num_comp_vectors = num_possible_cpus();
+	ferroce_set_parent(device, netdev);
+	ferroce_set_node_desc(device, what);
+	ib_mark_name_assigned_by_user(device);
 }
 
 struct ferroce_port_down {
@@ -547,30 +544,17 @@ void ferroce_report_port_down(struct ib_device *device,
 	ib_unregister_event_handler(&down.handler);
 }
 
-void ferroce_copy_node_desc(struct ib_device *device,
-			    const struct ib_device_modify *modify)
-{
-	memcpy(device->node_desc, modify->node_desc, sizeof(device->node_desc));
-}
-
 struct nlattr *ferroce_details_begin(struct sk_buff *msg)
 {
 	return nla_nest_start(msg, RDMA_NLDEV_ATTR_DRIVER);
 }
 
-void ferroce_details_end(struct sk_buff *msg, struct nlattr *begin)
+void ferroce_details_end(struct sk_buff *msg, struct nlattr *begin, bool keep)
 {
-	nla_nest_end(msg, begin);
-}
-
-void ferroce_details_cancel(struct sk_buff *msg, struct nlattr *begin)
-{
-	nla_nest_cancel(msg, begin);
-}
-
-void ferroce_name_assigned_by_user(struct ib_device *device)
-{
-	ib_mark_name_assigned_by_user(device);
+	if (keep)
+		nla_nest_end(msg, begin);
+	else
+		nla_nest_cancel(msg, begin);
 }
 
 /*
@@ -628,3 +612,15 @@ void ferroce_set_attribute(unsigned int place, const char *name,
 	this->store = store;
 	ferroce_attribute_list[place] = &this->attr.attr;
 }
+
+/*
+ * The tracepoints, and the functions by which Rust emits their events. Last, and
+ * read once more: what trace/define_trace.h makes of the header is code. Names of
+ * trace/misc/rdma.h need types of the CM, which are not used otherwise.
+ */
+#include <rdma/ib_cm.h>
+#include <rdma/rdma_cm.h>
+
+#define CREATE_TRACE_POINTS
+#define CREATE_RUST_TRACE_POINTS
+#include "ferroce_trace.h"

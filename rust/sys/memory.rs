@@ -8,7 +8,7 @@
 //! that is written from front to back.
 
 use crate::sys::bindings;
-use crate::sys::ib::call::PdRef;
+use crate::sys::ib::PdRef;
 use core::marker::PhantomData;
 use core::ptr::{
     self,

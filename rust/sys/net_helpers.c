@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Bodies of the shims in net_helpers.h: net devices, namespaces, sockets, links. */
-#include "bindings_helper.h"
+/* Bodies of the shims in helpers.h: net devices, namespaces, sockets, links. */
+#include "helpers.h"
 
 #include <linux/crc32.h>
 #include <linux/if_arp.h>
@@ -56,14 +56,9 @@ u16 ferroce_netdev_hardware_type(const struct net_device *dev)
 	return READ_ONCE(dev->type);
 }
 
-bool ferroce_netdev_is_up(const struct net_device *dev)
+bool ferroce_netdev_is_operational(const struct net_device *dev)
 {
-	return netif_running(dev);
-}
-
-bool ferroce_netdev_has_carrier(const struct net_device *dev)
-{
-	return netif_carrier_ok(dev);
+	return netif_running(dev) && netif_carrier_ok(dev);
 }
 
 bool ferroce_netdev_is_vlan(const struct net_device *dev)
@@ -182,14 +177,23 @@ static struct pernet_operations ferroce_netns_ops = {
 	.size = sizeof(struct ferroce_netns),
 };
 
-int ferroce_netns_register(void)
+int ferroce_net_open(void)
 {
-	return register_pernet_subsys(&ferroce_netns_ops);
+	int err;
+
+	err = ferroce_packet_memory_open();
+	if (err)
+		return err;
+	err = register_pernet_subsys(&ferroce_netns_ops);
+	if (err)
+		ferroce_packet_memory_close();
+	return err;
 }
 
-void ferroce_netns_unregister(void)
+void ferroce_net_close(void)
 {
 	unregister_pernet_subsys(&ferroce_netns_ops);
+	ferroce_packet_memory_close();
 }
 
 /* NULL while the netdev is being removed. */
@@ -634,10 +638,7 @@ void ferroce_rx_deferred_end(struct sk_buff *skb, bool dropped)
 {
 	skb->next = NULL;
 	dev_put(skb->dev);
-	if (dropped)
-		kfree_skb(skb);
-	else
-		consume_skb(skb);
+	ferroce_rx_end(skb, dropped);
 }
 
 void ferroce_rx_batches_add(struct ferroce_rx_batch *batches, struct sk_buff *first)
@@ -662,14 +663,12 @@ struct sk_buff *ferroce_rx_batches_take(struct ferroce_rx_batch *batches)
 	return first;
 }
 
-void ferroce_rx_consume(struct sk_buff *skb)
+void ferroce_rx_end(struct sk_buff *skb, bool dropped)
 {
-	consume_skb(skb);
-}
-
-void ferroce_rx_drop(struct sk_buff *skb)
-{
-	kfree_skb(skb);
+	if (dropped)
+		kfree_skb(skb);
+	else
+		consume_skb(skb);
 }
 
 static struct {

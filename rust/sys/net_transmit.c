@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Bodies of the shims in net_helpers.h: routes, and packets that leave. */
-#include "bindings_helper.h"
+/* Bodies of the shims in helpers.h: routes, and packets that leave. */
+#include "helpers.h"
 
 #include <linux/jhash.h>
 #include <linux/percpu.h>

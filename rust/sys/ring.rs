@@ -6,14 +6,6 @@
 //! are accessed as single atomics, and slots are copied whole into private memory before anything
 //! looks at them.
 
-use super::bindings;
-use super::ib::call::ContextRef;
-use super::memory;
-use super::reclaim::{
-    self,
-    Node, //
-};
-use super::revocable::Revocable;
 use crate::core::uabi::ring as layout;
 use crate::core::uabi::ring::{
     self,
@@ -23,6 +15,16 @@ use crate::core::uabi::ring::{
     Words, //
 };
 use crate::core::uabi::udata::RingMap;
+use crate::sys::ib::ContextRef;
+use crate::sys::reclaim::{
+    self,
+    Node, //
+};
+use crate::sys::sync::Revocable;
+use crate::sys::{
+    bindings,
+    memory, //
+};
 use core::ptr::NonNull;
 use kernel::error::to_result;
 use kernel::prelude::*;

@@ -327,14 +327,15 @@ impl<T: Send + Sync> Table<T> {
             Some((object, _)) => Arc::into_raw(object.clone()).cast_mut(),
             None => null_mut(),
         };
+        let number = published.number as usize;
         // SAFETY: `xa` is initialised. There is an entry of this number, `old`: only the owner of
         // `published` changes it. So storing needs no memory.
         unsafe {
-            bindings::ferroce_xa_replace(
-                self.xa.get(),
-                published.number as usize,
-                new.cast::<c_void>(),
-            )
+            if new.is_null() {
+                bindings::ferroce_xa_free(self.xa.get(), number);
+            } else {
+                bindings::ferroce_xa_publish(self.xa.get(), number, new.cast());
+            }
         };
         if let Some((object, node)) = successor {
             if let Some(slot) = slot {

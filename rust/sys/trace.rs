@@ -49,7 +49,7 @@ macro_rules! events {
                     }
                 }
 
-                // SAFETY: It is the key of a tracepoint, which trace.c defines.
+                // SAFETY: It is the key of a tracepoint, which helpers.c defines.
                 let is_on = unsafe {
                     kernel::jump_label::static_branch_unlikely!(
                         bindings::[<__tracepoint_ferroce_ $name>],

@@ -2,11 +2,6 @@
 
 //! Completion queues.
 
-use super::device::{
-    Device,
-    ObjectPermit,
-    MAX_CQE, //
-};
 use crate::core::queue::cq_producer::Moderation;
 use crate::core::queue::cq_producer::OnOverrun;
 use crate::core::quota::ObjectKind;
@@ -17,8 +12,7 @@ use crate::core::uabi::ring::{
 use crate::core::uabi::udata::CreateCqResp;
 use crate::datapath::cq::{
     self,
-    Cq,
-    Stamp, //
+    Cq, //
 };
 use crate::datapath::directory::DIRECTORY;
 use crate::datapath::kernel::{
@@ -26,24 +20,28 @@ use crate::datapath::kernel::{
     RingUser, //
 };
 use crate::sys::ib::cq::{
-    ArmKind,
     CompletionQueue,
+    Completions,
     CqInit, //
 };
 use crate::sys::ib::event::CqUpcall;
-use crate::sys::ib::udata::{
+use crate::sys::ib::process::{
     Details,
     Udata, //
 };
-use crate::sys::ib::wc::Completions;
 use crate::sys::refusal::{
     within,
     EOPNOTSUPP, //
 };
 use crate::sys::table::Successor;
-use crate::sys::timer::{
+use crate::sys::work::{
     Deadline,
     Running, //
+};
+use crate::verbs::device::{
+    Device,
+    ObjectPermit,
+    MAX_CQE, //
 };
 use kernel::prelude::*;
 use kernel::sync::{
@@ -53,18 +51,12 @@ use kernel::sync::{
 
 /// A completion queue.
 pub struct CqObject {
-    cq: Arc<Cq>,
+    /// The queue, as the data path uses it.
+    pub(super) cq: Arc<Cq>,
     /// Its timer.
     _timer: Running<Cq>,
     consumer: RingUser,
     _permit: ObjectPermit,
-}
-
-impl CqObject {
-    /// The queue, as the data path uses it.
-    pub fn cq(&self) -> &Arc<Cq> {
-        &self.cq
-    }
 }
 
 /// The size of a CQ for `wanted` entries: at least that, or `EINVAL`.
@@ -92,17 +84,12 @@ impl CompletionQueue for CqObject {
             |context| cq::ring(context, entries),
             |udata, cq| udata.respond(&CreateCqResp { cq }),
         )?;
-        let stamp = if init.timestamps {
-            Stamp::Time
-        } else {
-            Stamp::None
-        };
         let overruns = if init.ignores_overruns {
             OnOverrun::Ignored
         } else {
             OnOverrun::Fatal
         };
-        let cq = Cq::new(upcall, ring, stamp, overruns)?;
+        let cq = Cq::new(upcall, ring, init.timestamps, overruns)?;
         let cq = Self {
             _timer: Deadline::start(&cq)?,
             cq,
@@ -130,7 +117,7 @@ impl CompletionQueue for CqObject {
         self.consumer.of_kernel().ok_or_else(EOPNOTSUPP)?.poll(into)
     }
 
-    fn arm(&self, wanted: ArmKind) -> Result<bool> {
+    fn arm(&self, wanted: u32) -> Result<bool> {
         let ring = self.consumer.of_kernel().ok_or_else(EOPNOTSUPP)?;
         Ok(ring.arm(wanted))
     }

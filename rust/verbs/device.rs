@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The device: one link on one netdev. What it reports, how many objects it may have, and its files
-//! in sysfs; the processes that have opened it, and protection domains.
+//! in sysfs; the processes that have opened it, protection domains and address handles, with the
+//! validation of address vectors.
 
 use crate::core::message::Mtu;
 use crate::core::quota::{
@@ -14,11 +15,13 @@ use crate::core::uabi;
 use crate::core::uabi::udata::{
     AllocUcontextReq,
     AllocUcontextResp,
+    CreateAhResp,
     CLOCK,
     NULL_LKEY,
     SIGNATURE, //
 };
 use crate::core::uabi::wqe::MAX_SGE;
+use crate::core::wire::gid::is_multicast;
 use crate::core::wire::performance::{
     self,
     PmaMad, //
@@ -27,38 +30,56 @@ use crate::datapath::directory::{
     Directory,
     PortListing, //
 };
-use crate::datapath::groups;
 use crate::datapath::memory::region::DomainId;
-use crate::datapath::port::Port;
+use crate::datapath::path::{
+    Ah,
+    Path, //
+};
+use crate::datapath::port::{
+    self,
+    Port, //
+};
 use crate::link::Hold;
-use crate::observe::{
-    counters,
-    sets, //
+use crate::observe;
+use crate::sys::ib::ah::{
+    AddressHandle,
+    AddressVector,
+    AhAttr,
+    AllocContext, //
 };
-use crate::sys::ib::context::Context;
 use crate::sys::ib::device::Attribute;
-use crate::sys::ib::limits::{
-    capability,
-    protocol,
-    DeviceLimits,
-    PortConstants,
-    PortState, //
-};
 use crate::sys::ib::mr::ProtectionDomain;
-use crate::sys::ib::query::CounterName;
-use crate::sys::ib::udata::{
+use crate::sys::ib::process::{
+    Context,
     Request,
     Udata, //
 };
-use crate::sys::net::Underlay;
-use crate::sys::refusal::refuse;
-use crate::sys::{
-    ib,
-    random, //
+use crate::sys::ib::query::{
+    capability,
+    number,
+    protocol,
+    CounterName,
+    DeviceLimits,
+    PortConstants,
+    PortState,
+    GLOBAL_ATOMICS, //
 };
+use crate::sys::net::Underlay;
+use crate::sys::refusal::{
+    invalid,
+    refuse,
+    within,
+    EADDRNOTAVAIL, //
+};
+use crate::sys::table::Published;
+use crate::sys::{
+    self,
+    ib, //
+};
+use kernel::page::PAGE_SIZE;
 use kernel::prelude::{
-    fmt, //
-    *,
+    fmt,
+    *, //
 };
 use kernel::str::kstrtobool;
 use kernel::sync::Arc;
@@ -84,15 +105,15 @@ const PART_ID: u32 = 1;
 /// An RDMA device: one port, on one netdev.
 pub struct Device {
     /// The port used by its data path.
-    port: Arc<Port>,
+    pub(super) port: Arc<Port>,
     /// Lets the port count packets for no QP.
     listed: PortListing,
     /// Node GUID, big-endian.
-    guid: u64,
+    pub(super) guid: u64,
     /// Number of its objects.
     quotas: Arc<Quotas>,
     /// The netdev below.
-    underlay: Underlay,
+    pub(super) underlay: Underlay,
     /// Keeps the netdev taken and its sockets open. Dropped last.
     _hold: Hold,
 }
@@ -117,21 +138,6 @@ impl Device {
     /// Its netdev is gone, and the device leaves next.
     pub fn lose_netdev(&self) {
         self.listed.lose_netdev();
-    }
-
-    /// The port used by its data path.
-    pub fn port(&self) -> &Arc<Port> {
-        &self.port
-    }
-
-    /// The netdev below.
-    pub fn underlay(&self) -> &Underlay {
-        &self.underlay
-    }
-
-    /// Node GUID, big-endian.
-    pub fn guid(&self) -> u64 {
-        self.guid
     }
 
     /// Takes a permit for one more object.
@@ -164,53 +170,63 @@ impl ib::query::RdmaDevice for Device {
         max_message: 1 << 31,
         max_mad: 256,
     };
-    const COUNTERS: &'static [CounterName] = counters::NAMES;
+    const COUNTERS: &'static [CounterName] = observe::NAMES;
     const COUNTERS_LIFESPAN_MS: u32 = 10;
+    const VERSION: [u16; 3] = uabi::MODULE_VERSION;
 
-    fn limits(&self) -> DeviceLimits {
+    fn limits(&self, attr: &mut DeviceLimits) {
+        let [major, minor, patch] = Self::VERSION.map(u64::from);
+        attr.fw_ver = (major << 32) | (minor << 16) | patch;
+        attr.sys_image_guid = self.guid;
+        attr.vendor_id = VENDOR_ID;
+        attr.vendor_part_id = PART_ID;
+        // Nothing is persistent: without the flag ib_core refuses regions with that right.
+        attr.device_cap_flags = capability::RNR_NAK
+            | capability::PORT_EVENTS
+            | capability::SYSTEM_GUID
+            | capability::WINDOWS
+            | capability::WINDOWS_2B
+            | capability::FAST_REGISTRATION
+            | capability::SRQ_RESIZE
+            | capability::FLUSH_GLOBAL
+            | capability::ATOMIC_WRITE;
+        attr.kernel_cap_flags = capability::USER_UNREGISTERS | capability::LISTS_WITH_GAPS;
+        attr.max_mr_size = u64::MAX;
+        attr.page_size_cap = u64::MAX & !(PAGE_SIZE as u64).wrapping_sub(1);
         let max_qp = self.quotas.limit(ObjectKind::Qp);
+        attr.max_qp = number(max_qp);
+        attr.max_qp_wr = number(MAX_QP_WR);
+        attr.max_send_sge = number(MAX_SGE);
+        attr.max_recv_sge = number(MAX_SGE);
+        attr.max_sge_rd = number(MAX_SGE);
+        attr.max_cq = number(self.quotas.limit(ObjectKind::Cq));
+        attr.max_cqe = number(MAX_CQE);
+        attr.cq_caps.max_cq_moderation_count = u16::MAX;
+        attr.cq_caps.max_cq_moderation_period = u16::MAX;
+        attr.timestamp_mask = u64::MAX;
+        // In kilohertz: it counts nanoseconds.
+        attr.hca_core_clock = 1_000_000;
+        attr.max_mr = number(self.quotas.limit(ObjectKind::Mr));
+        attr.max_fast_reg_page_list_len = MAX_FAST_PAGES;
+        attr.max_mw = number(self.quotas.limit(ObjectKind::Mw));
+        attr.max_srq = number(self.quotas.limit(ObjectKind::Srq));
+        attr.max_srq_wr = number(MAX_SRQ_WR);
+        attr.max_srq_sge = number(MAX_SGE);
+        attr.max_pd = number(self.quotas.limit(ObjectKind::Pd));
+        attr.max_ah = number(self.quotas.limit(ObjectKind::Ah));
+        let (groups, members) = (port::MAX_GROUPS as u32, port::MAX_MEMBERS as u32);
+        attr.max_mcast_grp = number(groups);
+        attr.max_mcast_qp_attach = number(members);
+        attr.max_total_mcast_qp_attach = number(groups.saturating_mul(members));
         let max_rd_atomic = u32::from(MAX_RD_ATOMIC);
-        DeviceLimits {
-            guid: self.guid,
-            version: uabi::MODULE_VERSION,
-            vendor_id: VENDOR_ID,
-            part_id: PART_ID,
-            // Nothing is persistent: without the flag ib_core refuses regions with that right.
-            capabilities: capability::RNR_NAK
-                | capability::PORT_EVENTS
-                | capability::SYSTEM_GUID
-                | capability::WINDOWS
-                | capability::WINDOWS_2B
-                | capability::FAST_REGISTRATION
-                | capability::SRQ_RESIZE
-                | capability::FLUSH_GLOBAL
-                | capability::ATOMIC_WRITE,
-            kernel_capabilities: capability::USER_UNREGISTERS | capability::LISTS_WITH_GAPS,
-            max_mr_size: u64::MAX,
-            max_qp,
-            max_qp_wr: MAX_QP_WR,
-            max_sge: MAX_SGE,
-            max_cq: self.quotas.limit(ObjectKind::Cq),
-            max_cqe: MAX_CQE,
-            max_moderation: [u16::MAX; 2],
-            // It counts nanoseconds.
-            clock_khz: 1_000_000,
-            max_mr: self.quotas.limit(ObjectKind::Mr),
-            max_fast_pages: MAX_FAST_PAGES,
-            max_mw: self.quotas.limit(ObjectKind::Mw),
-            max_srq: self.quotas.limit(ObjectKind::Srq),
-            max_srq_wr: MAX_SRQ_WR,
-            max_pd: self.quotas.limit(ObjectKind::Pd),
-            max_ah: self.quotas.limit(ObjectKind::Ah),
-            max_groups: groups::MAX_GROUPS as u32,
-            max_group_members: groups::MAX_MEMBERS as u32,
-            global_atomics: true,
-            max_rd_atomic,
-            // Each QP has its own.
-            max_res_rd_atomic: max_rd_atomic.saturating_mul(max_qp),
-            max_pkeys: 1,
-            ack_delay: 15,
-        }
+        attr.max_qp_rd_atom = number(max_rd_atomic);
+        attr.max_qp_init_rd_atom = number(max_rd_atomic);
+        // Each QP has its own.
+        attr.max_res_rd_atom = number(max_rd_atomic.saturating_mul(max_qp));
+        attr.atomic_cap = GLOBAL_ATOMICS;
+        attr.max_pkeys = 1;
+        // 4.096 us times 2 to this power.
+        attr.local_ca_ack_delay = 15;
     }
 
     fn port_state(&self) -> PortState {
@@ -226,7 +242,9 @@ impl ib::query::RdmaDevice for Device {
     }
 
     fn management(&self, request: &PmaMad) -> Option<PmaMad> {
-        performance::answer(request, 1, || sets::totals(&self.port.all_counters().sum()))
+        performance::answer(request, 1, || {
+            observe::totals(&self.port.all_counters.sum())
+        })
     }
 }
 
@@ -235,7 +253,7 @@ impl ib::query::RdmaDevice for Device {
 /// by GUID.
 fn guid_of(mac: Option<[u8; 6]>) -> u64 {
     let [a, b, c, d, e, f] = mac.unwrap_or_else(|| {
-        let [a, b, c, d, e, f, ..] = random::words::<1>().map(u64::to_ne_bytes)[0];
+        let [a, b, c, d, e, f, ..] = sys::random_words::<1>().map(u64::to_ne_bytes)[0];
         [a & !1 | 2, b, c, d, e, f]
     });
     u64::from_ne_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
@@ -272,15 +290,15 @@ pub const ATTRIBUTES: &[Attribute<Device>] = &[
     // The netdev below, as udev and rdma-core look for it.
     Attribute {
         name: c"parent",
-        show: |device, text| text.write_fmt(fmt!("{}\n", device.underlay().netdev().name())),
+        show: |device, text| text.write_fmt(fmt!("{}\n", device.underlay.netdev().name())),
         store: None,
     },
     // Whether messages between QPs of the device go without packets.
     Attribute {
         name: c"local_path",
-        show: |device, text| text.write_fmt(fmt!("{}\n", u8::from(device.port().local_path()))),
+        show: |device, text| text.write_fmt(fmt!("{}\n", u8::from(device.port.local_path.is_on()))),
         store: Some(|device, text| {
-            device.port().set_local_path(kstrtobool(text)?);
+            device.port.local_path.set(kstrtobool(text)?);
             Ok(())
         }),
     },
@@ -288,18 +306,18 @@ pub const ATTRIBUTES: &[Attribute<Device>] = &[
     // connection.
     Attribute {
         name: c"ecn",
-        show: |device, text| text.write_fmt(fmt!("{}\n", u8::from(device.port().ecn()))),
+        show: |device, text| text.write_fmt(fmt!("{}\n", u8::from(device.port.ecn.is_on()))),
         store: Some(|device, text| {
-            device.port().set_ecn(kstrtobool(text)?);
+            device.port.ecn.set(kstrtobool(text)?);
             Ok(())
         }),
     },
     // Whether other CPUs may execute packets than those on which they arrive.
     Attribute {
         name: c"steering",
-        show: |device, text| text.write_fmt(fmt!("{}\n", u8::from(device.port().steering()))),
+        show: |device, text| text.write_fmt(fmt!("{}\n", u8::from(device.port.steering.is_on()))),
         store: Some(|device, text| {
-            device.port().set_steering(kstrtobool(text)?);
+            device.port.steering.set(kstrtobool(text)?);
             Ok(())
         }),
     },
@@ -307,15 +325,9 @@ pub const ATTRIBUTES: &[Attribute<Device>] = &[
 
 /// A protection domain.
 pub struct Domain {
-    id: DomainId,
-    _permit: ObjectPermit,
-}
-
-impl Domain {
     /// Its identity, as the data path compares it.
-    pub fn id(&self) -> DomainId {
-        self.id
-    }
+    pub(super) id: DomainId,
+    _permit: ObjectPermit,
 }
 
 impl ProtectionDomain for Domain {
@@ -328,4 +340,115 @@ impl ProtectionDomain for Domain {
             _permit: permit,
         })
     }
+}
+
+/// An address handle. Datagrams name it by its number; after it is dropped no datagram uses it,
+/// except those in progress.
+pub struct AhObject {
+    port: Arc<Port>,
+    ah: Published<Ah>,
+    vector: AhAttr,
+    _permit: ObjectPermit,
+}
+
+impl AhObject {
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        Published::number(&self.ah)
+    }
+}
+
+impl AddressHandle for AhObject {
+    type Device = Device;
+    type Pd = Domain;
+
+    fn create(
+        device: &Device,
+        pd: &Domain,
+        init: AddressVector,
+        context: AllocContext,
+        udata: Option<&Udata<'_>>,
+    ) -> Result<Self> {
+        if let Some(udata) = udata {
+            udata.no_request()?;
+        }
+        check(&device.underlay, &init)?;
+        let permit = device.permit(ObjectKind::Ah)?;
+        let port = &device.port;
+        let reserved = port.ahs.reserve_in(context, port::MAX_AH)?;
+        let vector = init.vector;
+        // One flow per handle: its datagrams stay in order.
+        let mut path = Path::new(&port.resident, reserved.number(), &init).ok_or(EINVAL)?;
+        if context == AllocContext::Sleeps {
+            // Without a route datagrams look it up themselves, and are lost until there is one.
+            let _ = path.find_route();
+        }
+        let ah = Arc::new(Ah::new(pd.id, path), context.flags())?;
+        let ah = Self {
+            port: port.clone(),
+            ah: reserved.publish(ah),
+            vector,
+            _permit: permit,
+        };
+        if let Some(udata) = udata {
+            udata.respond(&CreateAhResp {
+                number: ah.number(),
+                reserved: 0,
+            })?;
+        }
+        Ok(ah)
+    }
+
+    fn vector(&self) -> &AhAttr {
+        &self.vector
+    }
+}
+
+impl Drop for AhObject {
+    fn drop(&mut self) {
+        self.port.ahs.remove(&mut self.ah);
+    }
+}
+
+/// Checks that packets can leave by the netdev of the source GID.
+///
+/// ib_core offers the addresses of a VLAN even if the VLAN is in another network namespace than the
+/// netdev below. Our sockets and routes are those of the link's namespace: packets that arrive by
+/// such a VLAN find no socket of ours, so sending by it is pointless.
+///
+/// # Errors
+///
+/// `EADDRNOTAVAIL`.
+pub fn check(underlay: &Underlay, av: &AddressVector) -> Result {
+    if av.netns != underlay.netns() {
+        return Err(EADDRNOTAVAIL());
+    }
+    Ok(())
+}
+
+/// Like [`check`], for a connection, which has a single peer.
+///
+/// # Errors
+///
+/// `EADDRNOTAVAIL`, and `EINVAL` if the destination is a group.
+pub fn check_connection(underlay: &Underlay, av: &AddressVector) -> Result {
+    if is_multicast(&av.destination) {
+        return Err(invalid("the peer of a connection is a multicast group"));
+    }
+    check(underlay, av)
+}
+
+/// Checks that packets of this path MTU fit through the netdev of the source GID and through that
+/// of the link below it.
+///
+/// It is checked only when the user sets up a connection. If the MTU of a netdev is lowered
+/// afterwards, packets that no longer fit are lost, as with hardware.
+///
+/// # Errors
+///
+/// `EINVAL`.
+pub fn check_mtu(underlay: &Underlay, av: &AddressVector, mtu: u32) -> Result {
+    let netdev_mtu = av.netdev_mtu.min(underlay.netdev().mtu());
+    let longest = Mtu::of_netdev(netdev_mtu).bytes();
+    within("path_mtu", mtu, 0..=u64::from(longest))
 }

@@ -12,8 +12,6 @@
 //! first. What the data path uses is behind an `Arc`, and freed with its last user: readers who
 //! have found it before, and other objects that refer to it.
 
-pub mod ah;
-pub mod counters;
 pub mod cq;
 pub mod device;
 pub mod modify;
@@ -31,23 +29,19 @@ use crate::module_parameters;
 use crate::sys::ib::device::{
     register,
     Attribute,
-    Driver,
-    HasAttributes, //
+    Driver, //
 };
-use crate::sys::ib::limits::command;
+use crate::sys::ib::query::command;
 use crate::sys::net::Underlay;
-use device::Device;
+use crate::verbs::device::Device;
 use kernel::prelude::*;
 
 /// The driver, as ib_core sees it.
 pub struct Ferroce;
 
-impl HasAttributes for Ferroce {
+impl Driver for Ferroce {
     type Device = Device;
     const ATTRIBUTES: &'static [Attribute<Device>] = device::ATTRIBUTES;
-}
-
-impl Driver for Ferroce {
     const ID: u32 = uabi::DRIVER_ID;
     const ABI_VERSION: u32 = uabi::ABI_VERSION;
     const DESCRIPTION: &'static CStr = c"ferroce";
@@ -55,13 +49,13 @@ impl Driver for Ferroce {
 
     type Context = device::UserContext;
     type Pd = device::Domain;
-    type Ah = ah::AhObject;
+    type Ah = device::AhObject;
     type Cq = cq::CqObject;
     type Qp = qp::QpObject;
     type Srq = srq::SrqObject;
     type Mr = mr::MrObject;
     type Mw = mr::MwObject;
-    type Counters = counters::CountersObject;
+    type Counters = qp::CountersObject;
 }
 
 impl Factory for Ferroce {
@@ -70,11 +64,11 @@ impl Factory for Ferroce {
     fn create(name: &CStr, underlay: Underlay, hold: Hold) -> Result {
         let most_objects = module_parameters::most_objects.value();
         let device = Device::new(underlay.clone(), hold, most_objects)?;
-        register::<Ferroce>(name, &underlay, device.guid(), device)
+        register::<Ferroce>(name, &underlay, device.guid, device)
     }
 
     fn leave(device: &Device) {
-        device.port().leave();
+        device.port.leave();
     }
 
     fn lose_netdev(device: &Device) {

@@ -4,14 +4,15 @@
 
 use crate::core::memory::MemoryKey;
 use crate::core::quota::ObjectKind;
-use crate::datapath::memory::lists::Lists;
-use crate::datapath::memory::region::Region;
+use crate::datapath::memory::region::{
+    Lists,
+    Region, //
+};
 use crate::datapath::memory::window::{
     Mw,
     MwKind, //
 };
 use crate::datapath::port::Port;
-use crate::sys::ib::call::PdRef;
 use crate::sys::ib::mr::{
     Access,
     MemoryRegion,
@@ -20,7 +21,8 @@ use crate::sys::ib::mr::{
     MwType,
     UserRange, //
 };
-use crate::sys::ib::udata::Details;
+use crate::sys::ib::process::Details;
+use crate::sys::ib::PdRef;
 use crate::sys::listed::{
     ListShape,
     MappedPart,
@@ -75,7 +77,12 @@ impl MemoryRegion for MrObject {
         core_pd: PdRef<'_>,
         range: UserRange,
     ) -> Result<Self> {
-        VerbMr::register(device, pd, core_pd, range).map(Self::Verb)
+        let range = checked(range)?;
+        let permit = device.permit(ObjectKind::Mr)?;
+        let memory = pin(core_pd, &range)?;
+        let (reserved, key) = device.port.keys.reserve_region()?;
+        let region = Region::new(key, pd.id, range.access, range.iova, memory);
+        VerbMr::published(device, permit, reserved, region, range).map(Self::Verb)
     }
 
     fn of_kernel(
@@ -84,7 +91,17 @@ impl MemoryRegion for MrObject {
         memory: KernelMemory,
         access: Access,
     ) -> Result<Self> {
-        VerbMr::of_kernel(device, pd, memory, access).map(Self::Verb)
+        let permit = device.permit(ObjectKind::Mr)?;
+        let (reserved, key) = device.port.keys.reserve_region()?;
+        let region = Region::of_kernel(key, pd.id, access, memory);
+        // ULPs do not reregister.
+        let range = UserRange {
+            start: 0,
+            len: u64::MAX,
+            iova: 0,
+            access,
+        };
+        VerbMr::published(device, permit, reserved, region, range).map(Self::Verb)
     }
 
     fn reregister(&self, core_pd: PdRef<'_>, change: MrChange<'_, Domain>) -> Result {
@@ -196,41 +213,6 @@ fn pin(pd: PdRef<'_>, range: &UserRange) -> Result<UserMemory> {
 }
 
 impl VerbMr {
-    fn register(
-        device: &Device,
-        pd: &Domain,
-        core_pd: PdRef<'_>,
-        range: UserRange,
-    ) -> Result<Self> {
-        let range = checked(range)?;
-        let permit = device.permit(ObjectKind::Mr)?;
-        let memory = pin(core_pd, &range)?;
-        let port = device.port();
-        let (reserved, key) = port.keys().reserve_region()?;
-        let region = Region::new(key, pd.id(), range.access, range.iova, memory);
-        Self::published(device, permit, reserved, region, range)
-    }
-
-    fn of_kernel(
-        device: &Device,
-        pd: &Domain,
-        memory: KernelMemory,
-        access: Access,
-    ) -> Result<Self> {
-        let permit = device.permit(ObjectKind::Mr)?;
-        let port = device.port();
-        let (reserved, key) = port.keys().reserve_region()?;
-        let region = Region::of_kernel(key, pd.id(), access, memory);
-        // ULPs do not reregister.
-        let range = UserRange {
-            start: 0,
-            len: u64::MAX,
-            iova: 0,
-            access,
-        };
-        Self::published(device, permit, reserved, region, range)
-    }
-
     fn published(
         device: &Device,
         permit: ObjectPermit,
@@ -238,7 +220,7 @@ impl VerbMr {
         region: Region,
         range: UserRange,
     ) -> Result<Self> {
-        let key = region.key();
+        let key = region.key;
         let region = Arc::new(region, GFP_KERNEL_ACCOUNT)?;
         let place = KBox::<Mutex<Current>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let current = Current {
@@ -247,7 +229,7 @@ impl VerbMr {
         };
         trace::key(|| of_key(KeyAction::Register, key, &current));
         Ok(Self {
-            port: device.port().clone(),
+            port: device.port.clone(),
             // It has its memory, and cannot fail.
             current: place.write_pin_init(new_mutex!(current))?,
             key,
@@ -272,7 +254,7 @@ impl VerbMr {
             range.iova = range.start;
         }
         let range = checked(range)?;
-        let domain = change.pd.map_or(old.domain(), Domain::id);
+        let domain = change.pd.map_or(old.domain, |domain| domain.id);
         let is_writable = old.inspect(UserMemory::is_writable).ok_or(EINVAL)?;
         let memory = if change.translation.is_some() {
             Some(pin(core_pd, &range)?)
@@ -299,7 +281,7 @@ impl VerbMr {
         };
         let region = Region::new(self.key, domain, range.access, range.iova, memory);
         self.port
-            .keys()
+            .keys
             .replace_region(&mut current.region, replacement, region);
         drop(old.revoke());
         current.range = range;
@@ -333,7 +315,7 @@ impl VerbMr {
 impl Drop for VerbMr {
     fn drop(&mut self) {
         trace::key(|| of_key(KeyAction::Deregister, self.key, &self.current.lock()));
-        let keys = self.port.keys();
+        let keys = &self.port.keys;
         keys.remove_region(&mut self.current.lock().region);
     }
 }
@@ -350,9 +332,9 @@ pub struct MwObject {
 
 impl MwObject {
     fn new(device: &Device, pd: &Domain, permit: ObjectPermit, kind: MwKind) -> Result<Self> {
-        let port = device.port();
-        let (reserved, key) = port.keys().reserve_window()?;
-        let window = Mw::new(key, pd.id(), kind)?;
+        let port = &device.port;
+        let (reserved, key) = port.keys.reserve_window()?;
+        let window = Mw::new(key, pd.id, kind)?;
         Ok(Self {
             port: port.clone(),
             window: reserved.publish(window),
@@ -380,6 +362,6 @@ impl MemoryWindow for MwObject {
 
 impl Drop for MwObject {
     fn drop(&mut self) {
-        self.port.keys().remove_window(&mut self.window);
+        self.port.keys.remove_window(&mut self.window);
     }
 }

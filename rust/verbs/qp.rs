@@ -1,31 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Queue pairs: created, moved through their states, queried, destroyed.
+//! Queue pairs: created, moved through their states, queried, destroyed; and the counter sets that
+//! an administrator binds some of them to (`rdma statistic qp`).
 //!
 //! [`modify`] has the attributes, and which changes of them are supported; ib_core knows which go
 //! with which transition. What a transition does to the queues is in `datapath::qp`.
 
-use super::ah::AhObject;
-use super::cq::CqObject;
-use super::device::{
-    Device,
-    Domain,
-    ObjectPermit,
-    MAX_QP_WR, //
-};
-use super::srq::SrqObject;
-use super::{
-    ah,
-    modify, //
-};
 use crate::core::message::Mtu;
 use crate::core::quota::ObjectKind;
-use crate::core::rc::{
-    ack_timeout_ns,
-    RemoteRights,
-    RequesterConfig,
-    ResponderConfig, //
-};
 use crate::core::service::{
     self,
     Protocol,
@@ -43,25 +25,27 @@ use crate::core::wire::gid::{
     flow_of_connection,
     ipv4, //
 };
-use crate::core::wire::psn::Psn;
 use crate::datapath::directory::Directory;
 use crate::datapath::kernel::PostLocks;
 use crate::datapath::path::Path;
-use crate::datapath::port::MANAGEMENT_QP;
-use crate::datapath::post;
-use crate::datapath::protocol::{
-    RequesterSetting,
-    ResponderSetting, //
+use crate::datapath::port::{
+    Port,
+    MANAGEMENT_QP, //
 };
+use crate::datapath::post;
 use crate::datapath::qp::{
     NewQp,
     Qp,
     ReceiveSource,
     POLL, //
 };
+use crate::observe::Set;
 use crate::sys::ib::event::QpUpcall;
+use crate::sys::ib::process::{
+    Details,
+    Udata, //
+};
 use crate::sys::ib::qp::{
-    Access,
     AddressVector,
     Attributes,
     Capacity,
@@ -75,15 +59,12 @@ use crate::sys::ib::qp::{
     QueuePair,
     Report, //
 };
-use crate::sys::ib::udata::{
-    Details,
-    Udata, //
-};
+use crate::sys::ib::query::CounterSet;
 use crate::sys::ib::wr::{
     RecvWrs,
     SendWrs, //
 };
-use crate::sys::net::socket::{
+use crate::sys::net::receive::{
     GroupAddress,
     Membership, //
 };
@@ -95,14 +76,32 @@ use crate::sys::refusal::{
     EOPNOTSUPP, //
 };
 use crate::sys::ring::Mapping;
-use crate::sys::table::Published;
-use crate::sys::timer::{
+use crate::sys::table::{
+    Published,
+    Successor, //
+};
+use crate::sys::work::{
     Deadline,
     Running, //
 };
+use crate::verbs::cq::CqObject;
+use crate::verbs::device::{
+    self,
+    AhObject,
+    Device,
+    Domain,
+    ObjectPermit,
+    MAX_QP_WR, //
+};
+use crate::verbs::modify;
+use crate::verbs::srq::SrqObject;
 use kernel::new_mutex;
 use kernel::prelude::*;
-use kernel::sync::Mutex;
+use kernel::sync::{
+    Arc,
+    Mutex,
+    SetOnce, //
+};
 
 /// The row of the table of QP types, if such QPs are served.
 fn service_of(kind: IbQpType) -> Option<Service> {
@@ -198,12 +197,12 @@ impl QueuePair for QpObject {
             number,
             known_as: if is_management { MANAGEMENT_QP } else { number },
             service,
-            port: device.port().clone(),
-            domain: init.pd.ok_or(EINVAL)?.id(),
-            send_cq: init.send_cq.ok_or(EINVAL)?.cq().clone(),
-            recv_cq: init.recv_cq.ok_or(EINVAL)?.cq().clone(),
+            port: device.port.clone(),
+            domain: init.pd.ok_or(EINVAL)?.id,
+            send_cq: init.send_cq.ok_or(EINVAL)?.cq.clone(),
+            recv_cq: init.recv_cq.ok_or(EINVAL)?.cq.clone(),
             capacity,
-            srq: init.srq.map(|srq| srq.srq().clone()),
+            srq: init.srq.map(|srq| srq.srq.clone()),
             signal_all: init.signal_all,
         })?;
         let timers = (Deadline::start(&qp)?, Deadline::start(&qp)?);
@@ -212,17 +211,17 @@ impl QueuePair for QpObject {
             _ => QpPoster::Kernel(KBox::pin_init(PostLocks::new(), GFP_KERNEL)?),
         };
         if is_management {
-            device.port().manage_by(number)?;
+            device.port.manage_by(number)?;
         }
         let created = Created {
-            number: qp.known_as(),
+            number: qp.known_as,
             capacity,
         };
         let qp = Self {
             qp: reserved.publish_named(qp),
             kind: init.kind,
             protocol: service.protocol,
-            underlay: device.underlay().clone(),
+            underlay: device.underlay.clone(),
             _timers: timers,
             attributes,
             poster,
@@ -295,13 +294,13 @@ impl QueuePair for QpObject {
             state,
             draining,
             attributes,
-            capacity: self.qp.capacity(),
-            signal_all: self.qp.signals_all(),
+            capacity: self.qp.capacity,
+            signal_all: self.qp.signal_all,
         }
     }
 
     fn attach(&self, group: &Gid) -> Result {
-        self.qp.port().groups().attach(self.qp.number(), group, || {
+        self.qp.port.groups.attach(self.qp.number, group, || {
             Membership::join(
                 &self.underlay,
                 match ipv4(group) {
@@ -313,7 +312,7 @@ impl QueuePair for QpObject {
     }
 
     fn detach(&self, group: &Gid) -> Result {
-        self.qp.port().groups().detach(self.qp.number(), group)
+        self.qp.port.groups.detach(self.qp.number, group)
     }
 
     fn send_doorbell(&self) -> Result {
@@ -325,7 +324,7 @@ impl QueuePair for QpObject {
     }
 
     fn details(&self, out: &mut Details<'_>) -> Result {
-        let (settings, capacity) = (*self.attributes.lock(), self.qp.capacity());
+        let (settings, capacity) = (*self.attributes.lock(), self.qp.capacity);
         let now = self.qp.info();
         out.number(c"sq_size", capacity.max_send_wr)?;
         out.number(c"sq_pending", now.pending)?;
@@ -377,8 +376,8 @@ impl QueuePair for QpObject {
 /// Offers the rings of a QP to the process, and returns their offsets.
 fn mapped(qp: &Qp, udata: &Udata<'_>) -> Result<QpPoster> {
     let context = udata.context()?;
-    let (sq_mapping, sq) = Mapping::new(context, qp.sq())?;
-    let (rq_mapping, rq) = match qp.receives() {
+    let (sq_mapping, sq) = Mapping::new(context, &qp.sq)?;
+    let (rq_mapping, rq) = match &qp.receives {
         ReceiveSource::Own(rq) => {
             let (mapping, map) = Mapping::new(context, rq)?;
             (Some(mapping), map)
@@ -400,39 +399,30 @@ impl QpObject {
 
     /// The paths to the peer, one for each queue.
     fn paths(&self, attributes: &Attributes, av: &AddressVector) -> Result<[Path; 2]> {
-        ah::check_connection(&self.underlay, av)?;
-        ah::check_mtu(&self.underlay, av, attributes.mtu)?;
-        let flow = flow_of_connection(self.qp.number(), attributes.dest_qpn);
-        let resident = self.qp.port().resident();
+        device::check_connection(&self.underlay, av)?;
+        device::check_mtu(&self.underlay, av, attributes.mtu)?;
+        let flow = flow_of_connection(self.qp.number, attributes.dest_qpn);
+        let resident = &self.qp.port.resident;
         let mut path = Path::new(resident, flow, av).ok_or(EINVAL)?;
         // What has no window cannot slow down.
-        if self.protocol == Protocol::Reliable && self.qp.port().ecn() {
+        if self.protocol == Protocol::Reliable && self.qp.port.ecn.is_on() {
             path.let_mark();
         }
         Ok([path.clone(), path])
     }
 
     fn ready_to_receive(&self, attributes: &Attributes, av: Option<&AddressVector>) -> Result {
-        let setting = responder(self.protocol, attributes)?;
         let paths = match self.protocol {
             Protocol::Datagram => None,
             _ => Some(self.paths(attributes, av.ok_or(EINVAL)?)?),
         };
-        self.qp
-            .ready_to_receive(setting, paths.map(|paths| (attributes.dest_qpn, paths)))
-    }
-
-    /// The requester settings for these attributes.
-    fn requester(&self, attributes: &Attributes) -> Result<RequesterSetting> {
-        // The longest datagram is what the port carries now.
-        let longest = Mtu::of_netdev(self.underlay.netdev().mtu());
-        requester(self.protocol, attributes, longest, self.qp.port().ecn())
+        self.qp.ready_to_receive(attributes, paths)
     }
 
     fn ready_to_send(&self, attributes: &Attributes) -> Result {
-        let requester = self.requester(attributes)?;
-        let responder = responder(self.protocol, attributes)?;
-        self.qp.ready_to_send(requester, &responder)?;
+        // The longest datagram is what the port carries now.
+        let longest = Mtu::of_netdev(self.underlay.netdev().mtu());
+        self.qp.ready_to_send(attributes, longest)?;
         // WQEs posted before are sent now.
         post::send_doorbell(&self.qp)
     }
@@ -445,99 +435,78 @@ impl QpObject {
         av: Option<&AddressVector>,
     ) -> Result {
         let paths = match av {
-            Some(av) => Some((attributes.dest_qpn, self.paths(attributes, av)?)),
+            Some(av) => Some(self.paths(attributes, av)?),
             None => None,
         };
-        let requester = self.requester(attributes)?;
-        let responder = responder(self.protocol, attributes)?;
-        self.qp.update(states, &requester, &responder, paths)
+        self.qp.update(states, attributes, paths)
     }
-}
-
-/// A path MTU of so many bytes, or `EINVAL`.
-fn path_mtu(bytes: u32) -> Result<Mtu> {
-    Mtu::from_bytes(bytes).ok_or_else(|| refuse(EINVAL, "path_mtu", bytes, 256..=4096))
-}
-
-fn responder(protocol: Protocol, attributes: &Attributes) -> Result<ResponderSetting> {
-    let mtu = || path_mtu(attributes.mtu);
-    let rq_psn = Psn::new(attributes.rq_psn);
-    let access = attributes.access;
-    let allow_write = access.has(Access::REMOTE_WRITE);
-    Ok(match protocol {
-        Protocol::Reliable => ResponderSetting::Reliable(ResponderConfig {
-            mtu: mtu()?,
-            rq_psn,
-            max_dest_rd_atomic: attributes.max_dest_rd_atomic,
-            min_rnr_timer: attributes.min_rnr_timer,
-            rights: RemoteRights {
-                read: access.has(Access::REMOTE_READ),
-                write: allow_write,
-                atomic: access.has(Access::REMOTE_ATOMIC),
-                flush_global: access.has(Access::FLUSH_GLOBAL),
-                flush_persistent: access.has(Access::FLUSH_PERSISTENT),
-            },
-        }),
-        Protocol::Unreliable => ResponderSetting::Unreliable {
-            mtu: mtu()?,
-            rq_psn,
-            allow_write,
-        },
-        Protocol::Datagram => ResponderSetting::Datagram {
-            qkey: attributes.qkey,
-        },
-    })
-}
-
-/// Multiple of the Local ACK Timeout after which a response is late. One to four are permitted
-/// (IBTA 9.7.6.1.3). Losses are found sooner, by NAKs and probes; lateness comes from a busy CPU,
-/// or one that a hypervisor has taken away. A larger factor would only hide a dead peer: with
-/// `retry_cnt` retries it is noticed after `retry_cnt + 1` timeouts.
-const INTERVALS_OF_TIMEOUT: u64 = 2;
-
-fn requester(
-    protocol: Protocol,
-    attributes: &Attributes,
-    longest: Mtu,
-    ecn: bool,
-) -> Result<RequesterSetting> {
-    let sq_psn = Psn::new(attributes.sq_psn);
-    Ok(match protocol {
-        Protocol::Reliable => RequesterSetting::Reliable(RequesterConfig {
-            mtu: path_mtu(attributes.mtu)?,
-            sq_psn,
-            retry_cnt: attributes.retry_cnt,
-            rnr_retry: attributes.rnr_retry,
-            ack_timeout_ns: ack_timeout_ns(attributes.timeout)
-                .map(|interval| interval.saturating_mul(INTERVALS_OF_TIMEOUT)),
-            max_rd_atomic: attributes.max_rd_atomic,
-            ecn,
-        }),
-        Protocol::Unreliable => RequesterSetting::Unreliable {
-            mtu: path_mtu(attributes.mtu)?,
-            sq_psn,
-        },
-        Protocol::Datagram => RequesterSetting::Datagram {
-            mtu: longest,
-            sq_psn,
-            qkey: attributes.qkey,
-        },
-    })
 }
 
 impl Drop for QpObject {
     fn drop(&mut self) {
         if self.kind.is_management() {
-            self.qp.port().without_management();
+            self.qp.port.without_management();
         }
         if let Ok(directory) = Directory::current() {
             directory.remove(&mut self.qp);
         }
-        if let (QpPoster::Process { .. }, true) = (&self.poster, self.qp.port().is_leaving()) {
+        if let (QpPoster::Process { .. }, true) = (&self.poster, self.qp.port.is_leaving()) {
             // The process has not requested this, and waits.
             post::fail_and_flush(&self.qp);
         }
         // A reader that has found it before finds it in RESET.
         self.qp.reset();
+    }
+}
+
+/// A set of counters. It is created when the first queue pair is bound, so a failure leaves nothing
+/// behind.
+pub struct CountersObject(SetOnce<SeparateSet>);
+
+struct SeparateSet {
+    port: Arc<Port>,
+    set: Set,
+}
+
+impl CounterSet for CountersObject {
+    type Device = Device;
+    type Qp = QpObject;
+
+    fn new() -> Self {
+        Self(SetOnce::new())
+    }
+
+    fn bind(&self, device: &Device, qp: &QpObject) -> Result<u32> {
+        if let Some(SeparateSet { set, .. }) = self.0.as_ref() {
+            qp.qp().count_in(Successor::new(set.counters().clone())?);
+            return Ok(set.number());
+        }
+        let port = device.port.clone();
+        let set = port.all_counters.begin()?;
+        let separate = SeparateSet { port, set };
+        let counters = Successor::new(separate.set.counters().clone())?;
+        let number = separate.set.number();
+        // No other bind is in progress.
+        self.0.populate(separate);
+        qp.qp().count_in(counters);
+        Ok(number)
+    }
+
+    fn unbind(device: &Device, qp: &QpObject) -> Result {
+        let common = device.port.all_counters.common().clone();
+        qp.qp().count_in(Successor::new(common)?);
+        Ok(())
+    }
+
+    fn read(&self, values: &mut [u64]) {
+        if let Some(SeparateSet { set, .. }) = self.0.as_ref() {
+            set.counters().read(values);
+        }
+    }
+}
+
+impl Drop for SeparateSet {
+    fn drop(&mut self) {
+        self.port.all_counters.end(&mut self.set);
     }
 }

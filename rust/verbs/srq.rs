@@ -2,12 +2,6 @@
 
 //! Shared receive queues.
 
-use super::device::{
-    Device,
-    Domain,
-    ObjectPermit,
-    MAX_SRQ_WR, //
-};
 use crate::core::quota::ObjectKind;
 use crate::core::uabi::udata::CreateSrqResp;
 use crate::core::uabi::wqe::MAX_SGE;
@@ -21,35 +15,35 @@ use crate::datapath::srq::{
     Srq, //
 };
 use crate::sys::ib::event::SrqUpcall;
+use crate::sys::ib::process::{
+    Details,
+    Udata, //
+};
 use crate::sys::ib::srq::{
     SharedReceiveQueue,
     Size,
     SrqChange, //
-};
-use crate::sys::ib::udata::{
-    Details,
-    Udata, //
 };
 use crate::sys::ib::wr::RecvWrs;
 use crate::sys::refusal::{
     within,
     EOPNOTSUPP, //
 };
+use crate::verbs::device::{
+    Device,
+    Domain,
+    ObjectPermit,
+    MAX_SRQ_WR, //
+};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 /// A shared receive queue.
 pub struct SrqObject {
-    srq: Arc<Srq>,
+    /// The queue, as the data path uses it.
+    pub(super) srq: Arc<Srq>,
     poster: RingUser,
     _permit: ObjectPermit,
-}
-
-impl SrqObject {
-    /// The queue, as the data path uses it.
-    pub fn srq(&self) -> &Arc<Srq> {
-        &self.srq
-    }
 }
 
 /// How many receives a queue gets that asks for `wanted`: at least that, or `EINVAL`.
@@ -83,7 +77,7 @@ impl SharedReceiveQueue for SrqObject {
             |context| srq::ring(context, size.max_wr, size.max_sge),
             |udata, srq| udata.respond(&CreateSrqResp { srq }),
         )?;
-        let srq = Srq::new(upcall, pd.id(), ring, size.max_sge)?;
+        let srq = Srq::new(upcall, pd.id, ring, size.max_sge)?;
         let srq = Self {
             srq,
             poster,
@@ -103,7 +97,7 @@ impl SharedReceiveQueue for SrqObject {
                 let (Some(mut now), Some(udata)) = (self.poster.mapped(), udata) else {
                     return Err(EOPNOTSUPP());
                 };
-                let (max_wr, max_sge) = (granted(wanted)?, self.srq.max_sge());
+                let (max_wr, max_sge) = (granted(wanted)?, self.srq.max_sge);
                 let context = udata.context()?;
                 let ring = srq::ring(Some(context), max_wr, max_sge)?;
                 let (new, map) = MappedRing::new(context, ring)?;
@@ -126,7 +120,7 @@ impl SharedReceiveQueue for SrqObject {
 
     fn post_recv(&self, requests: RecvWrs) -> Result {
         match self.poster.of_kernel() {
-            Some(ring) => ring.post_receives(self.srq.max_sge(), requests),
+            Some(ring) => ring.post_receives(self.srq.max_sge, requests),
             // The receives of a process are in its ring.
             None => requests.refuse(EINVAL),
         }
@@ -134,14 +128,14 @@ impl SharedReceiveQueue for SrqObject {
 
     fn query(&self) -> (Size, u32) {
         let (max_wr, limit) = self.srq.size_and_limit();
-        let max_sge = self.srq.max_sge();
+        let max_sge = self.srq.max_sge;
         (Size { max_wr, max_sge }, limit)
     }
 
     fn details(&self, out: &mut Details<'_>) -> Result {
         let (max_wr, limit) = self.srq.size_and_limit();
         out.number(c"size", max_wr)?;
-        out.number(c"max_sge", self.srq.max_sge())?;
+        out.number(c"max_sge", self.srq.max_sge)?;
         out.number(c"limit", limit)?;
         match self.srq.left() {
             Some(left) => out.number(c"left", left),

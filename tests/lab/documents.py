@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.lab import config
 
-# `ferroce:rust/link/links.rs#Links`: a tree, a file in it, and a symbol that the file defines.
+# `ferroce:rust/link.rs#Links`: a tree, a file in it, and a symbol that the file defines.
 REFERENCE = re.compile(r"\b(ferroce|linux|rdma-core):([\w./+-]+\.\w+)#(\w+(?:::\w+)*)")
 # What looks like the beginning of one, so that a misspelt one is not passed over.
 MEANT = re.compile(r"`(?:ferroce|linux|rdma-core):[^`]*`")

@@ -20,7 +20,7 @@ def counts(relative):
         return False
     if relative.startswith(PROVIDER + "/"):
         return relative != PROVIDER + "/lib.rs"
-    return parts[0] == "rust" and len(parts) > 2
+    return parts[0] == "rust" and relative != "rust/ferroce_main.rs"
 
 
 def module(relative):

@@ -25,7 +25,7 @@ ROOMS = {
 ALONE = {"uabi", "wire", "gate", "batch"}
 # Safe code that can read and write any address of the kernel: it decides what of that a work request may name. The names
 # are those of the types that lead to the copies.
-TRUSTED = {"rust/datapath/memory/region.rs", "rust/datapath/memory/lists.rs"}
+TRUSTED = {"rust/datapath/memory/region.rs"}
 CAPABILITIES = r"\b(?:Runs|ListedMemory)\b"
 WIDTH = 100
 # The tables of a document may be a little wider than its prose.
@@ -86,9 +86,11 @@ def numbered(code, pattern):
 def room_of(relative):
     """The room of rust/ a file belongs to, or None for the crate root and what is not in a room."""
     parts = Path(relative).parts
-    if parts[0] == "rust" and len(parts) > 2:
-        return parts[1]
-    return None
+    if parts[0] != "rust":
+        return None
+    # A small room is one file.
+    name = parts[1] if len(parts) > 2 else parts[1].removesuffix(".rs")
+    return name if len(parts) > 2 or name in ROOMS else None
 
 
 def part_of(relative):

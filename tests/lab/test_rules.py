@@ -46,7 +46,7 @@ def rooms(path, text):
 # Each rule with what it must find, and what it must let pass: a path, a text.
 FOUND = (
     (unsafe, "rust/verbs/qp.rs", "fn f() { unsafe { g() } }\n"),
-    (unsafe, "rust/link/mod.rs", "use kernel::bindings::x;\n"),
+    (unsafe, "rust/link.rs", "use kernel::bindings::x;\n"),
     (unsafe, "rust/sys/a.rs", "fn f() {\n    unsafe { g() }\n}\n"),
     # The reason is another block's.
     (unsafe, "rust/sys/a.rs", "fn f() {\n    // SAFETY: `g` is fine.\n    unsafe { g() };\n    unsafe { h() }\n}\n"),
@@ -66,7 +66,7 @@ FOUND = (
     (rooms, "rust/core/gate.rs", "use crate::core::uabi::Wqe;\n"),
     (rooms, "rust/sys/ring.rs", "use crate::core::rc;\n"),
     (rooms, "rust/sys/ring.rs", "use crate::core::{\n    uabi,\n    queue,\n};\n"),
-    (rooms, "rust/link/links.rs", "use crate::core::uabi;\n"),
+    (rooms, "rust/link.rs", "use crate::core::uabi;\n"),
     (rooms, "rust/core/uabi/mod.rs", "use std::vec::Vec;\n"),
     (rules.check_spdx, "rust/core/wire/bth.rs", SINGLE),
     (rules.check_spdx, "rust/core/queue/wqe.rs", SINGLE),

@@ -6,18 +6,6 @@
 //! receiver's MRs or, on the local path, from MRs to MRs. Every copy checks the keys again:
 //! deregistering an MR in the middle of a message ends the message with an error.
 
-use super::keys::KeyTable;
-use super::region::{
-    DomainId,
-    Range,
-    Region, //
-};
-use super::window::{
-    BindError,
-    QpId,
-    WindowRange,
-    WindowUser, //
-};
 use crate::core::env::AccessError;
 use crate::core::memory::{
     MemoryKey,
@@ -31,6 +19,18 @@ use crate::core::uabi::wqe::{
     Sge,
     MAX_SGE, //
 };
+use crate::datapath::memory::region::{
+    DomainId,
+    Range,
+    Region, //
+};
+use crate::datapath::memory::window::{
+    BindError,
+    QpId,
+    WindowRange,
+    WindowUser, //
+};
+use crate::datapath::memory::KeyTable;
 use crate::sys::ib::qp::Access;
 use crate::sys::memory::{
     Cursor,
@@ -220,7 +220,7 @@ impl<'a> Regions<'a> {
     fn own(&self, rights: u32, span: &Span) -> Result<Range<'a>, AccessError> {
         let window = || self.keys.window(span.key, self.rcu);
         let range = || window()?.own(self.domain, rights, span);
-        let range = self.keys.null().anywhere(span.key).or_else(range);
+        let range = self.keys.null.anywhere(span.key).or_else(range);
         range.ok_or(AccessError)
     }
 }
@@ -253,12 +253,35 @@ fn changed(change: &KeyChange, done: bool) -> trace::Key {
     }
 }
 
-/// A part of a piece of memory.
-struct Part<'p, 'a> {
-    range: &'p Range<'a>,
-    /// Its offset in `range`.
-    at: u32,
+/// Calls `part` with each of `items` that has bytes of `offset..offset + len`, in order: with it,
+/// the offset in it, and how many bytes. An item comes with its length.
+#[inline(always)]
+fn walk<T>(
+    items: impl Iterator<Item = (T, u32)>,
+    offset: u32,
     len: u32,
+    mut part: impl FnMut(T, u32, u32) -> Result<(), AccessError>,
+) -> Result<(), AccessError> {
+    let mut skip = offset;
+    let mut left = len;
+    for (item, length) in items {
+        if left == 0 {
+            break;
+        }
+        if skip >= length {
+            skip = skip.wrapping_sub(length);
+            continue;
+        }
+        let n = length.wrapping_sub(skip).min(left);
+        part(item, skip, n)?;
+        skip = 0;
+        left = left.wrapping_sub(n);
+    }
+    if left == 0 {
+        Ok(())
+    } else {
+        Err(AccessError)
+    }
 }
 
 /// The scatter/gather list of a WQE, addressed as one run of bytes.
@@ -297,28 +320,12 @@ impl<'a> SgList<'a> {
         len: u32,
         mut piece: impl FnMut(Range<'a>, u32) -> Result<(), AccessError>,
     ) -> Result<(), AccessError> {
-        let mut skip = offset;
-        let mut left = len;
-        for sge in self.sges {
-            if left == 0 {
-                break;
-            }
-            if skip >= sge.length {
-                skip = skip.wrapping_sub(sge.length);
-                continue;
-            }
-            let n = core::cmp::min(sge.length.wrapping_sub(skip), left);
-            let va = sge.addr.checked_add(u64::from(skip)).ok_or(AccessError)?;
+        let sges = self.sges.iter().map(|sge| (sge, sge.length));
+        walk(sges, offset, len, |sge, at, n| {
+            let va = sge.addr.checked_add(u64::from(at)).ok_or(AccessError)?;
             let span = Span::new(sge.lkey, va, n);
-            piece(self.regions.local(rights, span)?, n)?;
-            skip = 0;
-            left = left.wrapping_sub(n);
-        }
-        if left == 0 {
-            Ok(())
-        } else {
-            Err(AccessError)
-        }
+            piece(self.regions.local(rights, span)?, n)
+        })
     }
 
     /// Writes a part of `payload` at `offset`.
@@ -351,37 +358,10 @@ impl<'a> Pieces<'a> {
         Ok(())
     }
 
-    /// Calls `copy` with each part of `len` bytes from the byte `at`.
-    fn parts(
-        &self,
-        at: u32,
-        len: u32,
-        mut copy: impl FnMut(Part<'_, 'a>) -> Result<(), AccessError>,
-    ) -> Result<(), AccessError> {
-        let mut skip = at;
-        let mut left = len;
-        for (range, n) in self.pieces.iter().take(self.count).flatten() {
-            if left == 0 {
-                break;
-            }
-            if skip >= *n {
-                skip = skip.wrapping_sub(*n);
-                continue;
-            }
-            let len = n.wrapping_sub(skip).min(left);
-            copy(Part {
-                range,
-                at: skip,
-                len,
-            })?;
-            skip = 0;
-            left = left.wrapping_sub(len);
-        }
-        if left == 0 {
-            Ok(())
-        } else {
-            Err(AccessError)
-        }
+    /// The ranges with their lengths.
+    fn ranges(&self) -> impl Iterator<Item = (&Range<'a>, u32)> {
+        let pieces = self.pieces.iter().take(self.count).flatten();
+        pieces.map(|(range, len)| (range, *len))
     }
 }
 
@@ -462,9 +442,9 @@ impl<'a> Payload<'a> {
                     Ok(())
                 })
             }
-            Payload::Checked(pieces) => pieces.parts(at, n, |part| {
-                part.range.copy_to(part.at, to, to_at, part.len)?;
-                to_at = to_at.wrapping_add(part.len);
+            Payload::Checked(pieces) => walk(pieces.ranges(), at, n, |from, at, n| {
+                from.copy_to(at, to, to_at, n)?;
+                to_at = to_at.wrapping_add(n);
                 Ok(())
             }),
             Payload::Range(from) => {

@@ -19,27 +19,25 @@
 //! meanwhile sees the changed window: a window that keeps its key refuses nothing. Copies through
 //! the keys of MRs are not affected.
 
-use super::lists::Lists;
-use super::region::{
-    DomainId,
-    Grant,
-    Range,
-    Region, //
-};
 use crate::core::memory::{
     MemoryKey,
     Span, //
 };
 use crate::core::queue::wqe;
+use crate::datapath::memory::region::{
+    DomainId,
+    Grant,
+    Lists,
+    Range,
+    Region, //
+};
 use crate::sys::ib::mr::Access;
-use crate::sys::revocable::{
+use crate::sys::sync::{
     Changeable,
     Reading, //
 };
-use core::sync::atomic::{
-    AtomicU64,
-    Ordering::Relaxed, //
-};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 

@@ -2,25 +2,26 @@
 
 //! Address vectors, where a connection or a datagram goes, and address handles.
 
+pub use crate::sys::table::AllocContext;
+
 use crate::sys::bindings;
-use crate::sys::ib::call::{
-    operations,
-    Argument, //
-};
 use crate::sys::ib::object::{
     self,
     Object, //
 };
-use crate::sys::ib::udata::{
+use crate::sys::ib::process::{
     NoUdata,
     Udata, //
+};
+use crate::sys::ib::{
+    operations,
+    Argument, //
 };
 use crate::sys::net::{
     NetDevice,
     NetNs, //
 };
 use crate::sys::refusal::EOPNOTSUPP;
-pub use crate::sys::table::AllocContext;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 

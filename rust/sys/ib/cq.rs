@@ -1,25 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Completion queues.
+//! Completion queues, and the completions that ULPs poll from them.
 
-use super::call::{
-    operations,
-    IgnoredArgument,
-    Reference, //
+use crate::core::uabi::cqe::{
+    self,
+    Cqe, //
 };
-use super::event::CqUpcall;
-use super::object;
-use super::udata::{
+use crate::core::uabi::ring::{
+    ARM_NEXT,
+    ARM_SOLICITED, //
+};
+use crate::sys::bindings;
+use crate::sys::ib::event::{
+    CqUpcall,
+    QpUpcall, //
+};
+use crate::sys::ib::process::{
     BundleUdata,
     Details,
     NlMessage,
     Udata, //
 };
-use super::wc::{
-    Completions,
-    Place, //
+use crate::sys::ib::{
+    object,
+    operations,
+    IgnoredArgument,
+    RawArgument,
+    Reference, //
 };
-use crate::sys::bindings;
 use crate::sys::refusal::EOPNOTSUPP;
 use kernel::prelude::*;
 
@@ -52,17 +60,9 @@ pub trait CompletionQueue: Send + Sync + 'static {
     /// A ULP polls. Any context.
     fn poll(&self, into: &mut Completions) -> Result;
 
-    /// A ULP arms the queue. Returns whether there are completions already. Any context.
-    fn arm(&self, wanted: ArmKind) -> Result<bool>;
-}
-
-/// Which completions raise the requested event.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ArmKind {
-    /// The next one.
-    Any,
-    /// The next solicited one, or one in error.
-    Solicited,
+    /// A ULP arms the queue: `wanted` is [`ARM_NEXT`] or [`ARM_SOLICITED`]. Returns whether there
+    /// are completions already. Any context.
+    fn arm(&self, wanted: u32) -> Result<bool>;
 }
 
 /// Attributes of a new completion queue.
@@ -157,7 +157,7 @@ operations! {
         message.details(|out| cq.details(out))
     }
 
-    poll_cq(cq: Live<'a, C>, count: c_int, place: Place) -> Result<c_int> {
+    poll_cq(cq: Live<'a, C>, count: c_int, place: RawArgument<bindings::ib_wc>) -> Result<c_int> {
         let mut completions = Completions::new(place, count);
         cq.poll(&mut completions)?;
         Ok(completions.count())
@@ -165,8 +165,8 @@ operations! {
 
     req_notify_cq(cq: Live<'a, C>, flags: u32) -> Result<c_int> {
         let wanted = match flags & bindings::ib_cq_notify_flags_IB_CQ_SOLICITED_MASK {
-            bindings::ib_cq_notify_flags_IB_CQ_SOLICITED => ArmKind::Solicited,
-            _ => ArmKind::Any,
+            bindings::ib_cq_notify_flags_IB_CQ_SOLICITED => ARM_SOLICITED,
+            _ => ARM_NEXT,
         };
         let has_some = cq.arm(wanted)?;
         let asks = flags & bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS != 0;
@@ -183,5 +183,89 @@ operations! {
     destroy_cq(cq: Gone<'a, C>, _udata: IgnoredArgument<*mut bindings::ib_udata>) -> Result {
         cq.destroy();
         Ok(())
+    }
+}
+
+/// Room for completions.
+///
+/// # Invariants
+///
+/// `next` leads to `left` entries that may be written.
+pub struct Completions {
+    next: *mut bindings::ib_wc,
+    left: u32,
+    count: u32,
+}
+
+impl Completions {
+    /// Room for as many as the poller says.
+    pub(super) fn new(place: RawArgument<bindings::ib_wc>, count: c_int) -> Self {
+        // INVARIANT: `Argument` has both from the same operation, whose caller owns the place.
+        Self {
+            next: place.get(),
+            left: u32::try_from(count).unwrap_or(0),
+            count: 0,
+        }
+    }
+
+    /// Whether there is room for one more.
+    pub fn has_room(&self) -> bool {
+        self.left != 0
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> c_int {
+        self.count as c_int
+    }
+
+    /// Adds the completion of a QP, unless that is just being destroyed: its user is done with it.
+    pub fn add(&mut self, done: &Cqe, qp: &QpUpcall) {
+        let Some(qp) = qp.object() else {
+            return;
+        };
+        if !self.has_room() {
+            return;
+        }
+        let is = |flag| done.flags & flag != 0;
+        let flag = |ours, theirs: bindings::ib_wc_flags| if is(ours) { theirs } else { 0 };
+        let flags = flag(cqe::WC_GRH, bindings::ib_wc_flags_IB_WC_GRH)
+            | flag(cqe::WC_WITH_IMM, bindings::ib_wc_flags_IB_WC_WITH_IMM)
+            | flag(
+                cqe::WC_WITH_INV,
+                bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE,
+            )
+            | flag(cqe::WC_WITH_SMAC, bindings::ib_wc_flags_IB_WC_WITH_SMAC)
+            | flag(cqe::WC_WITH_VLAN, bindings::ib_wc_flags_IB_WC_WITH_VLAN)
+            | flag(
+                cqe::WC_WITH_NETWORK_HDR,
+                bindings::ib_wc_flags_IB_WC_WITH_NETWORK_HDR_TYPE,
+            );
+        let wc = bindings::ib_wc {
+            __bindgen_anon_1: bindings::ib_wc__bindgen_ty_1 { wr_id: done.wr_id },
+            status: done.status,
+            opcode: done.opcode,
+            vendor_err: done.vendor_err,
+            byte_len: done.byte_len,
+            qp: qp.as_ptr(),
+            ex: bindings::ib_wc__bindgen_ty_2 { imm_data: done.imm },
+            src_qp: done.src_qp,
+            slid: 0,
+            wc_flags: flags as c_int,
+            pkey_index: done.pkey_index,
+            sl: done.sl,
+            dlid_path_bits: 0,
+            port_num: 1,
+            smac: done.smac,
+            vlan_id: done.vlan,
+            network_hdr_type: done.network_hdr,
+        };
+        // SAFETY: By the type invariant there is room.
+        unsafe {
+            self.next.write(wc);
+            self.next = self.next.add(1);
+        }
+        // INVARIANT: One less.
+        self.left = self.left.wrapping_sub(1);
+        self.count = self.count.wrapping_add(1);
     }
 }

@@ -12,27 +12,36 @@
 //! and [`include/rdma/rdma_netlink.h`](srctree/include/rdma/rdma_netlink.h).
 
 use crate::sys::bindings;
-use crate::sys::ib::ah::AddressHandle;
-use crate::sys::ib::context::Context;
-use crate::sys::ib::counter_set::CounterSet;
-use crate::sys::ib::cq::CompletionQueue;
+use crate::sys::ib::ah::{
+    self,
+    AddressHandle, //
+};
+use crate::sys::ib::cq::{
+    self,
+    CompletionQueue, //
+};
 use crate::sys::ib::mr::{
+    self,
     MemoryRegion,
     MemoryWindow,
     ProtectionDomain, //
 };
 use crate::sys::ib::object::Object;
-use crate::sys::ib::qp::QueuePair;
-use crate::sys::ib::srq::SharedReceiveQueue;
-use crate::sys::ib::{
-    ah,
-    context,
-    counter_set,
-    cq,
-    mr,
-    qp,
-    query,
-    srq, //
+use crate::sys::ib::process::{
+    self,
+    Context, //
+};
+use crate::sys::ib::qp::{
+    self,
+    QueuePair, //
+};
+use crate::sys::ib::query::{
+    self,
+    CounterSet, //
+};
+use crate::sys::ib::srq::{
+    self,
+    SharedReceiveQueue, //
 };
 use crate::sys::net::{
     NetDevice,
@@ -77,14 +86,10 @@ pub fn register<D: Driver>(name: &CStr, underlay: &Underlay, guid: u64, data: D:
     // function that drops it, so that `ib_dealloc_device` is right from here on.
     unsafe {
         Object::init(core, data);
-        (*device).node_type = bindings::RDMA_NODE_IB_CA as u8;
-        (*device).phys_port_cnt = 1;
-        (*device).num_comp_vectors = bindings::ferroce_possible_cpus() as c_int;
         (*device).node_guid = guid;
         (*device).uverbs_cmd_mask |= D::COMMANDS;
         bindings::ferroce_link_made(device);
-        bindings::ferroce_set_parent(device, netdev.as_ptr());
-        bindings::ferroce_set_node_desc(device, D::DESCRIPTION.as_char_ptr());
+        bindings::ferroce_describe(device, netdev.as_ptr(), D::DESCRIPTION.as_char_ptr());
         let ops = operations::<D>(bindings::ferroce_this_module());
         bindings::ib_set_device_ops(device, &ops);
     }
@@ -92,7 +97,6 @@ pub fn register<D: Driver>(name: &CStr, underlay: &Underlay, guid: u64, data: D:
     let ret = unsafe {
         let ret = bindings::ib_device_set_netdev(device, netdev.as_ptr(), 1);
         if ret == 0 {
-            bindings::ferroce_name_assigned_by_user(device);
             bindings::ib_register_device(device, name.as_char_ptr(), core::ptr::null_mut())
         } else {
             ret
@@ -182,14 +186,6 @@ pub struct Attribute<D: 'static> {
     pub store: Option<fn(&D, &CStr) -> Result>,
 }
 
-/// A driver whose devices have files.
-pub trait HasAttributes: 'static {
-    /// The device type.
-    type Device: Send + Sync + 'static;
-    /// The files, at most as many as the shim has places for.
-    const ATTRIBUTES: &'static [Attribute<Self::Device>];
-}
-
 /// Whose files the shim has, once it has all of them.
 static INSTALLED: SetOnce<TypeId> = SetOnce::new();
 
@@ -198,36 +194,36 @@ static INSTALLED: SetOnce<TypeId> = SetOnce::new();
 /// # Errors
 ///
 /// `EBUSY` if it has some already: it serves one driver.
-pub fn install_attributes<H: HasAttributes>() -> Result {
+pub fn install_attributes<D: Driver>() -> Result {
     static BEGUN: Atomic<bool> = Atomic::new(false);
-    const { assert!(H::ATTRIBUTES.len() <= bindings::FERROCE_MAX_ATTRIBUTES as usize) };
+    const { assert!(D::ATTRIBUTES.len() <= bindings::FERROCE_MAX_ATTRIBUTES as usize) };
     if BEGUN.xchg(true, Full) {
         return Err(EBUSY);
     }
-    for (place, attribute) in H::ATTRIBUTES.iter().enumerate() {
+    for (place, attribute) in D::ATTRIBUTES.iter().enumerate() {
         // SAFETY: `group` lends nobody what is changed here, as `INSTALLED` is empty; nobody else
         // changes it, as `BEGUN` was false. The name is constant, and there is such a place.
         unsafe {
             bindings::ferroce_set_attribute(
                 place as c_uint,
                 attribute.name.as_char_ptr(),
-                Some(show::<H>),
+                Some(show::<D>),
                 match attribute.store {
-                    Some(_) => Some(store::<H>),
+                    Some(_) => Some(store::<D>),
                     None => None,
                 },
             )
         };
     }
-    INSTALLED.populate(TypeId::of::<H>());
+    INSTALLED.populate(TypeId::of::<D>());
     Ok(())
 }
 
-/// The files that devices of `H` have, for the table of operations: those of
+/// The files that devices of `D` have, for the table of operations: those of
 /// [`install_attributes`], or none.
-pub(super) fn group<H: HasAttributes>() -> *const bindings::attribute_group {
+pub(super) fn group<D: Driver>() -> *const bindings::attribute_group {
     match INSTALLED.as_ref() {
-        Some(owner) if *owner == TypeId::of::<H>() => {
+        Some(owner) if *owner == TypeId::of::<D>() => {
             core::ptr::addr_of!(bindings::ferroce_device_group)
         }
         _ => core::ptr::null(),
@@ -236,28 +232,28 @@ pub(super) fn group<H: HasAttributes>() -> *const bindings::attribute_group {
 
 /// # Safety
 ///
-/// `device` must be registered, with a driver's part that is an `H::Device`.
-unsafe fn device<'a, H: HasAttributes>(device: *mut bindings::ib_device) -> Result<&'a H::Device> {
+/// `device` must be registered, with a driver's part that is an `D::Device`.
+unsafe fn device<'a, D: Driver>(device: *mut bindings::ib_device) -> Result<&'a D::Device> {
     let device = NonNull::new(device).ok_or(ENODEV)?;
     // SAFETY: By the requirement.
-    Ok(unsafe { Object::<bindings::ib_device, H::Device>::private(device) })
+    Ok(unsafe { Object::<bindings::ib_device, D::Device>::private(device) })
 }
 
 /// # Safety
 ///
 /// For the shim alone, and devices as [`device`] wants them: `buf` is a page.
-unsafe extern "C" fn show<H: HasAttributes>(
+unsafe extern "C" fn show<D: Driver>(
     dev: *mut bindings::ib_device,
     index: c_uint,
     buf: *mut c_char,
 ) -> isize {
     from_result(|| {
-        let attribute = H::ATTRIBUTES.get(index as usize).ok_or(EINVAL)?;
+        let attribute = D::ATTRIBUTES.get(index as usize).ok_or(EINVAL)?;
         // SAFETY: By the requirement; sysfs has zeroed the page.
         let page = unsafe { core::slice::from_raw_parts_mut(buf, bindings::PAGE_SIZE) };
         let mut text = Formatter::new(page);
         // SAFETY: By the requirement.
-        (attribute.show)(unsafe { device::<H>(dev) }?, &mut text).map_err(|_| ENOSPC)?;
+        (attribute.show)(unsafe { device::<D>(dev) }?, &mut text).map_err(|_| ENOSPC)?;
         Ok(text.bytes_written() as isize)
     })
 }
@@ -265,31 +261,32 @@ unsafe extern "C" fn show<H: HasAttributes>(
 /// # Safety
 ///
 /// For the shim alone, and devices as [`device`] wants them: `buf` is a C string.
-unsafe extern "C" fn store<H: HasAttributes>(
+unsafe extern "C" fn store<D: Driver>(
     dev: *mut bindings::ib_device,
     index: c_uint,
     buf: *const c_char,
 ) -> c_int {
     from_result(|| {
-        let attribute = H::ATTRIBUTES.get(index as usize).ok_or(EINVAL)?;
+        let attribute = D::ATTRIBUTES.get(index as usize).ok_or(EINVAL)?;
         let store = attribute.store.ok_or(EACCES)?;
         // SAFETY: By the requirement.
-        store(unsafe { device::<H>(dev) }?, unsafe {
+        store(unsafe { device::<D>(dev) }?, unsafe {
             CStr::from_char_ptr(buf)
         })?;
         Ok(0)
     })
 }
 
-/// The device of a driver.
-pub type DeviceOf<D> = <D as HasAttributes>::Device;
-
 /// A driver: the types of its objects.
 ///
 /// Objects are values that belong to the driver. They are dropped when ib_core destroys the object
 /// that they stand behind: nothing may refer to that any more then. Their methods run in process
 /// context and may sleep.
-pub trait Driver: HasAttributes<Device: query::RdmaDevice> {
+pub trait Driver: Sized + 'static {
+    /// The device type.
+    type Device: query::RdmaDevice;
+    /// The files of a device in sysfs, at most as many as the shim has places for.
+    const ATTRIBUTES: &'static [Attribute<Self::Device>];
     /// `driver_id` of the device.
     const ID: u32;
     /// `uverbs_abi_ver` of the device.
@@ -297,7 +294,7 @@ pub trait Driver: HasAttributes<Device: query::RdmaDevice> {
     /// What the description of the node begins with; the name of the host follows, if it has one.
     const DESCRIPTION: &'static CStr;
     /// Commands that processes may use beside those that every device has: see
-    /// [`super::limits::command`].
+    /// [`crate::sys::ib::query::command`].
     const COMMANDS: u64;
 
     /// An open device file.
@@ -345,7 +342,7 @@ pub(super) fn operations<D: Driver>(module: *mut bindings::module) -> bindings::
     };
     ops.set_uverbs_robust_udata(1);
     query::install::<D::Device>(&mut ops);
-    context::install::<D::Context>(&mut ops);
+    process::install::<D::Context>(&mut ops);
     mr::install_pd::<D::Pd>(&mut ops);
     ah::install::<D::Ah>(&mut ops);
     cq::install::<D::Cq>(&mut ops);
@@ -353,7 +350,7 @@ pub(super) fn operations<D: Driver>(module: *mut bindings::module) -> bindings::
     srq::install::<D::Srq>(&mut ops);
     mr::install::<D::Mr>(&mut ops);
     mr::install_mw::<D::Mw>(&mut ops);
-    counter_set::install::<D::Counters>(&mut ops);
+    query::install_counters::<D::Counters>(&mut ops);
     ops
 }
 
@@ -369,7 +366,7 @@ pub trait LinkOps: Send + Sync + 'static {
 
     /// The link of `device` is deleted: ib_core unregisters the device next. May sleep; the RTNL is
     /// not held. This can come for as long as there are devices, also without a registration.
-    fn delete_link(device: &DeviceOf<Self::Driver>);
+    fn delete_link(device: &<Self::Driver as Driver>::Device);
 }
 
 /// A link type that is registered; dropping it waits for links that are just made.

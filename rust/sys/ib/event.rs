@@ -1,22 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Upcalls: telling the users of ib_core that something happened to a CQ, a QP or an SRQ.
+//! Upcalls: telling the users of ib_core that something happened to a CQ, a QP or an SRQ; and the
+//! notifiers that make them, one per CQ, QP and SRQ.
 //!
 //! The data path may keep its handle when ib_core has freed the object. So a handle leads to the
 //! object by a [`Revocable`], and the object itself has the other end of it ([`Attached`]), which
 //! revokes it when the object is destroyed or when its creation fails.
+//!
+//! A handler may take locks of its ULP and may post. So it never runs on the stack of a poster, nor
+//! under a lock of the data path, and never twice at a time for one CQ
+//! (Documentation/infiniband/core_locking.rst). Each [`Notifier`] is a work item that runs in a
+//! softirq. It reports everything that is due in one call: no event is lost, however many come.
+//!
+//! A notifier is a separate object: it may outlive its CQ, QP or SRQ for a moment, when its upcall
+//! is already revoked.
 
 use crate::sys::bindings;
-use crate::sys::revocable::Revocable;
+use crate::sys::sync::Revocable;
 use crate::sys::trace::{
     self,
     AsyncObject,
     CqNews,
     NewQp, //
 };
+use crate::sys::work::OwnedQueue;
 use core::ptr::NonNull;
 use kernel::prelude::*;
+use kernel::sync::atomic::{
+    Atomic,
+    Full, //
+};
 use kernel::sync::Arc;
+use kernel::workqueue::{
+    impl_has_work,
+    new_work,
+    Work,
+    WorkItem, //
+};
 
 /// The address of an object.
 struct Pointer<C>(NonNull<C>);
@@ -56,21 +76,31 @@ impl<C> Drop for Attached<C> {
     }
 }
 
-/// Upcalls of one object.
+/// The upcalls of one object: a CQ, a QP or an SRQ.
+///
+/// They may be made in any context, but with no lock held that a handler may want (it may poll and
+/// post), not from a call by the owner of the handler, and one at a time for a CQ.
 ///
 /// # Invariants
 ///
 /// While access is granted, the pointer leads to a live object: see [`Attached::new`].
-struct CoreUpcall<C: 'static>(Arc<Revocable<Pointer<C>>>);
+pub struct CoreUpcall<C: 'static>(Arc<Revocable<Pointer<C>>>);
+
+/// The upcalls of a completion queue.
+pub type CqUpcall = CoreUpcall<bindings::ib_cq>;
+/// The upcalls of a QP.
+pub type QpUpcall = CoreUpcall<bindings::ib_qp>;
+/// The upcalls of a shared receive queue.
+pub type SrqUpcall = CoreUpcall<bindings::ib_srq>;
 
 impl<C> CoreUpcall<C> {
-    fn of(attached: &Attached<C>) -> Self {
+    pub(super) fn of(attached: &Attached<C>) -> Self {
         // INVARIANT: By the requirement of `Attached::new`.
         Self(attached.0.clone())
     }
 
     /// The object, unless it is being destroyed: a name for it, to be handed to its user.
-    fn object(&self) -> Option<NonNull<C>> {
+    pub(super) fn object(&self) -> Option<NonNull<C>> {
         self.0.access().map(|object| object.0)
     }
 
@@ -82,23 +112,13 @@ impl<C> CoreUpcall<C> {
     }
 }
 
-/// The upcalls of a completion queue.
-///
-/// They may be made in any context, but with no lock held that a handler may want (it may poll and
-/// post), not from a call by the owner of the handler, and one at a time for a CQ.
-pub struct CqUpcall(CoreUpcall<bindings::ib_cq>);
-
 impl CqUpcall {
-    pub(super) fn of(attached: &Attached<bindings::ib_cq>) -> Self {
-        Self(CoreUpcall::of(attached))
-    }
-
     /// The number of the queue for `rdma resource show`; 0 if it is being destroyed.
     #[cold]
     pub fn id(&self) -> u32 {
         let mut id = 0;
         // SAFETY: `cq` is live, see `CoreUpcall`; the number was set before the queue is used.
-        self.0.with(|cq| id = unsafe { (*cq).res.id });
+        self.with(|cq| id = unsafe { (*cq).res.id });
         id
     }
 
@@ -115,12 +135,12 @@ impl CqUpcall {
     #[inline(never)]
     fn emit(&self, what: CqNews) {
         // SAFETY: `cq` is live, see `CoreUpcall`.
-        self.0.with(|cq| unsafe { trace::cq_news(cq, what) });
+        self.with(|cq| unsafe { trace::cq_news(cq, what) });
     }
 
     /// A completion for which the CQ was armed.
     pub fn completion(&self) {
-        self.0.with(|cq| {
+        self.with(|cq| {
             // SAFETY: `cq` is live, see `CoreUpcall`.
             unsafe { trace::cq_news(cq, CqNews::Delivered) };
             // SAFETY: `cq` is live, see `CoreUpcall`. The handler may be just being set; nobody has
@@ -135,7 +155,7 @@ impl CqUpcall {
 
     /// The queue has overrun, or is unusable.
     pub fn error(&self) {
-        self.0.with(|cq| {
+        self.with(|cq| {
             // SAFETY: `cq` is live, see `CoreUpcall`; the event is filled as its kind wants it.
             unsafe {
                 let mut event: bindings::ib_event = pin_init::zeroed();
@@ -169,20 +189,13 @@ pub enum QpEvent {
     LastWqeReached = bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
 }
 
-/// The upcalls of a QP; the contexts are those of [`CqUpcall`].
-pub struct QpUpcall(CoreUpcall<bindings::ib_qp>);
-
 impl QpUpcall {
-    pub(super) fn of(attached: &Attached<bindings::ib_qp>) -> Self {
-        Self(CoreUpcall::of(attached))
-    }
-
     /// Traces that the QP was created. Its device is filled in here.
     #[inline(always)]
     pub fn trace_new(&self, event: impl FnOnce() -> NewQp) {
         trace::qp(|| {
             let mut created = None;
-            self.0.with(|qp| {
+            self.with(|qp| {
                 // SAFETY: `qp` is live, see `CoreUpcall`; its device does not change.
                 let device = unsafe { (*qp).device };
                 created = Some(NewQp { device, ..event() });
@@ -191,14 +204,9 @@ impl QpUpcall {
         });
     }
 
-    /// The QP, unless it is being destroyed: a name for it, to be handed to its user.
-    pub(super) fn object(&self) -> Option<NonNull<bindings::ib_qp>> {
-        self.0.object()
-    }
-
     /// Reports an event.
     pub fn event(&self, event: QpEvent) {
-        self.0.with(|qp| {
+        self.with(|qp| {
             // SAFETY: `qp` is live, see `CoreUpcall`; the event is filled as its kind wants it.
             unsafe {
                 let mut raw: bindings::ib_event = pin_init::zeroed();
@@ -224,17 +232,10 @@ pub enum SrqEvent {
     Error = bindings::ib_event_type_IB_EVENT_SRQ_ERR,
 }
 
-/// The upcalls of a shared receive queue; the contexts are those of [`CqUpcall`].
-pub struct SrqUpcall(CoreUpcall<bindings::ib_srq>);
-
 impl SrqUpcall {
-    pub(super) fn of(attached: &Attached<bindings::ib_srq>) -> Self {
-        Self(CoreUpcall::of(attached))
-    }
-
     /// Reports an event.
     pub fn event(&self, event: SrqEvent) {
-        self.0.with(|srq| {
+        self.with(|srq| {
             // SAFETY: `srq` is live, see `CoreUpcall`; the event is filled as its kind wants it.
             unsafe {
                 let mut raw: bindings::ib_event = pin_init::zeroed();
@@ -247,5 +248,140 @@ impl SrqUpcall {
                 }
             }
         });
+    }
+}
+
+/// Upcall to ib_core for one kind of object.
+pub trait Upcall: Send + Sync + 'static {
+    /// Reports the events in `due`, a set of bits.
+    fn report(&self, due: u32);
+}
+
+/// The notifier of one CQ, QP or SRQ.
+#[pin_data]
+pub struct Notifier<U: Upcall> {
+    #[pin]
+    work: Work<Notifier<U>>,
+    /// The upcall to the object of ib_core.
+    pub upcall: U,
+    due: Atomic<u32>,
+}
+
+impl_has_work! {
+    impl{U: Upcall} HasWork<Self> for Notifier<U> { self.work }
+}
+
+impl<U: Upcall> Notifier<U> {
+    /// A notifier with nothing due.
+    pub fn new(upcall: U) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                work <- new_work!("ferroce_notifier"),
+                upcall,
+                due: Atomic::new(0),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// Marks these bits as due. Any context, under any lock.
+    fn raise(self: &Arc<Self>, bits: u32, queue: &OwnedQueue) {
+        let mut due = self.due.load(kernel::sync::atomic::Relaxed);
+        while let Err(now) = self.due.cmpxchg(due, due | bits, Full) {
+            due = now;
+        }
+        // If it is queued already, it has not looked yet.
+        let _ = queue.enqueue::<Arc<Self>, 0>(self.clone());
+    }
+}
+
+impl<U: Upcall> WorkItem for Notifier<U> {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let due = this.due.xchg(0, Full);
+        if due != 0 {
+            this.upcall.report(due);
+        }
+    }
+}
+
+/// A completion for which the CQ was armed.
+const COMPLETION: u32 = 1 << 0;
+/// The CQ has overrun.
+const OVERRUN: u32 = 1 << 1;
+
+impl Upcall for CqUpcall {
+    fn report(&self, due: u32) {
+        if due & OVERRUN != 0 {
+            self.error();
+        }
+        if due & COMPLETION != 0 {
+            self.completion();
+        }
+    }
+}
+
+impl Notifier<CqUpcall> {
+    /// Reports a completion for which the CQ was armed.
+    pub fn completion(self: &Arc<Self>, queue: &OwnedQueue) {
+        self.raise(COMPLETION, queue);
+    }
+
+    /// Reports an overrun.
+    pub fn overrun(self: &Arc<Self>, queue: &OwnedQueue) {
+        self.raise(OVERRUN, queue);
+    }
+}
+
+/// QP events that the data path raises, in the order in which they are reported.
+const EVENTS: [QpEvent; 6] = [
+    QpEvent::CommEstablished,
+    QpEvent::SqDrained,
+    QpEvent::Fatal,
+    QpEvent::RequestError,
+    QpEvent::AccessError,
+    QpEvent::LastWqeReached,
+];
+
+/// The bit of an event, of a QP or an SRQ.
+const fn bit(event: u32) -> u32 {
+    1 << event
+}
+
+impl Upcall for QpUpcall {
+    fn report(&self, due: u32) {
+        for event in EVENTS {
+            if due & bit(event as u32) != 0 {
+                self.event(event);
+            }
+        }
+    }
+}
+
+impl Notifier<QpUpcall> {
+    /// Raises an asynchronous event of the QP.
+    pub fn event(self: &Arc<Self>, event: QpEvent, queue: &OwnedQueue) {
+        self.raise(bit(event as u32), queue);
+    }
+}
+
+/// SRQ events that the data path raises.
+const SRQ_EVENTS: [SrqEvent; 2] = [SrqEvent::LimitReached, SrqEvent::Error];
+
+impl Upcall for SrqUpcall {
+    fn report(&self, due: u32) {
+        for event in SRQ_EVENTS {
+            if due & bit(event as u32) != 0 {
+                self.event(event);
+            }
+        }
+    }
+}
+
+impl Notifier<SrqUpcall> {
+    /// Raises an asynchronous event of the SRQ.
+    pub fn event(self: &Arc<Self>, event: SrqEvent, queue: &OwnedQueue) {
+        self.raise(bit(event as u32), queue);
     }
 }

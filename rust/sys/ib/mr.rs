@@ -6,22 +6,23 @@
 //! request.
 
 use crate::sys::bindings;
-use crate::sys::ib::call::{
+use crate::sys::ib::object::{
+    self,
+    Object, //
+};
+use crate::sys::ib::process::{
+    Details,
+    NlMessage,
+    NoUdata, //
+};
+use crate::sys::ib::{
     operations,
     Absent,
     Argument,
     IgnoredArgument,
     PdRef,
+    RawArgument,
     Reference, //
-};
-use crate::sys::ib::object::{
-    self,
-    Object, //
-};
-use crate::sys::ib::udata::{
-    Details,
-    NlMessage,
-    NoUdata, //
 };
 use crate::sys::listed::{
     ListShape,
@@ -208,18 +209,7 @@ impl Reference<'_, bindings::ib_mr> {
     }
 }
 
-/// The list that is the argument of `map_mr_sg`.
-struct First(*mut bindings::scatterlist);
-
-impl Argument for First {
-    type Raw = *mut bindings::scatterlist;
-
-    unsafe fn from_raw(raw: Self::Raw) -> Result<Self> {
-        Ok(Self(raw))
-    }
-}
-
-/// Where to begin in its first entry, and to say where to go on; it may be nowhere.
+/// Where to begin in the first entry of a list, and to say where to go on; it may be nowhere.
 ///
 /// # Invariants
 ///
@@ -303,10 +293,15 @@ operations! {
         Ok(mr.as_raw())
     }
 
-    map_mr_sg(mr: Live<'a, M>, first: First, count: c_int, offset: Offset) -> Result<c_int> {
+    map_mr_sg(
+        mr: Live<'a, M>,
+        first: RawArgument<bindings::scatterlist>,
+        count: c_int,
+        offset: Offset,
+    ) -> Result<c_int> {
         let count = usize::try_from(count).map_err(|_| EINVAL)?;
         // SAFETY: The ULP vouches for the number of entries.
-        let list = unsafe { ScatterList::new(first.0, count, offset.get()) };
+        let list = unsafe { ScatterList::new(first.get(), count, offset.get()) };
         let mapped = mr.map(&list, mr.reference().page_size())?;
         mr.reference().set_range(mapped.address, mapped.len);
         offset.set(mapped.of_next);

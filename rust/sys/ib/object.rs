@@ -8,18 +8,16 @@
 //! the three ways in which an operation meets an object. What must end with the object whatever
 //! the driver does is a [`Companion`].
 
-use super::call::{
+use crate::sys::bindings;
+use crate::sys::ib::event::{
+    Attached,
+    CoreUpcall, //
+};
+use crate::sys::ib::{
     Argument,
     ContextRef,
     Reference, //
 };
-use super::event::{
-    Attached,
-    CqUpcall,
-    QpUpcall,
-    SrqUpcall, //
-};
-use crate::sys::bindings;
 use crate::sys::ring::Offsets;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
@@ -57,28 +55,23 @@ impl<C> Companion<C> for () {
     fn handle(&self) {}
 }
 
-macro_rules! upcalls {
-    ($($name:ident: $upcall:ident),*) => {
-        $(impl Companion<bindings::$name> for Attached<bindings::$name> {
-            type Handle = $upcall;
+impl<C: 'static> Companion<C> for Attached<C> {
+    type Handle = CoreUpcall<C>;
 
-            unsafe fn new(core: NonNull<bindings::$name>) -> Result<Self> {
-                // SAFETY: By the requirement: ib_core does not change the handlers of an object,
-                // but for the `comp_handler` that `__ib_alloc_cq()` sets when a CQ is made.
-                unsafe { Attached::new(core) }
-            }
+    unsafe fn new(core: NonNull<C>) -> Result<Self> {
+        // SAFETY: By the requirement: ib_core does not change the handlers of an object, but for
+        // the `comp_handler` that `__ib_alloc_cq()` sets when a CQ is made.
+        unsafe { Attached::new(core) }
+    }
 
-            fn handle(&self) -> $upcall {
-                $upcall::of(self)
-            }
+    fn handle(&self) -> CoreUpcall<C> {
+        CoreUpcall::of(self)
+    }
 
-            fn end(&self) {
-                self.revoke();
-            }
-        })*
-    };
+    fn end(&self) {
+        self.revoke();
+    }
 }
-upcalls!(ib_cq: CqUpcall, ib_qp: QpUpcall, ib_srq: SrqUpcall);
 
 impl Companion<bindings::ib_ucontext> for Offsets {
     type Handle = ();

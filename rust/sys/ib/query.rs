@@ -1,29 +1,173 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a device says of itself: limits, ports, counters (`rdma statistic`, `hw_counters` in
-//! sysfs), the answers to MADs, its version; and its destruction.
+//! What a device says of itself: limits, ports and their attributes, counters (`rdma statistic`,
+//! `hw_counters` in sysfs), the answers to MADs, its version; its destruction; and counters for
+//! some queue pairs apart from the others (`rdma statistic qp`).
 
 use crate::sys::bindings;
-use crate::sys::ib::call::{
+use crate::sys::ib::process::NoUdata;
+use crate::sys::ib::{
+    object,
     operations,
     Argument,
     IgnoredArgument,
     Reference,
     Unseen, //
 };
-use crate::sys::ib::limits::{
-    DeviceLimits,
-    PortConstants,
-    PortState, //
-};
-use crate::sys::ib::object;
-use crate::sys::ib::udata::NoUdata;
 use crate::sys::refusal::EOPNOTSUPP;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
+use kernel::ffi::c_uint;
 use kernel::fmt::Write;
 use kernel::prelude::*;
 use kernel::str::Formatter;
+
+/// Flags of a device (`enum ib_device_cap_flags`).
+pub mod capability {
+    use crate::sys::bindings;
+
+    /// Sends RNR NAKs.
+    pub const RNR_NAK: u64 = bindings::ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN as u64;
+    /// Shared receive queues can be resized.
+    pub const SRQ_RESIZE: u64 = bindings::ib_device_cap_flags_IB_DEVICE_SRQ_RESIZE as u64;
+    /// Reports port state changes.
+    pub const PORT_EVENTS: u64 = bindings::ib_device_cap_flags_IB_DEVICE_PORT_ACTIVE_EVENT as u64;
+    /// Its system image GUID means something.
+    pub const SYSTEM_GUID: u64 = bindings::ib_device_cap_flags_IB_DEVICE_SYS_IMAGE_GUID as u64;
+    /// Supports memory windows.
+    pub const WINDOWS: u64 = bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW as u64;
+    /// And those of type 2B.
+    pub const WINDOWS_2B: u64 = bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B as u64;
+    /// FLUSH makes what was written visible to all.
+    pub const FLUSH_GLOBAL: u64 = bindings::ib_device_cap_flags_IB_DEVICE_FLUSH_GLOBAL as u64;
+    /// There is ATOMIC WRITE.
+    pub const ATOMIC_WRITE: u64 = bindings::ib_device_cap_flags_IB_DEVICE_ATOMIC_WRITE as u64;
+    /// Supports FRMRs, LOCAL_INV and SEND_WITH_INV.
+    pub const FAST_REGISTRATION: u64 =
+        bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS as u64;
+    /// Lists of a fast registration may have gaps (among `kernel_capabilities`).
+    pub const LISTS_WITH_GAPS: u64 = bindings::ib_kernel_cap_flags_IBK_SG_GAPS_REG as u64;
+    /// `rdma link delete` may take it away (among `kernel_capabilities`).
+    pub const USER_UNREGISTERS: u64 = bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG as u64;
+}
+
+/// Commands that ib_core offers only if a driver asks for them.
+pub mod command {
+    use crate::sys::bindings;
+
+    /// The doorbell of send queues.
+    pub const POST_SEND: u64 = 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_SEND;
+    /// The doorbell of receive queues.
+    pub const POST_RECV: u64 = 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_RECV;
+}
+
+/// Protocols of a port (`core_cap_flags`).
+pub mod protocol {
+    use crate::sys::bindings;
+
+    /// RoCEv2.
+    pub const ROCE_V2: u32 = bindings::RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP;
+    /// Address handles are those of an Ethernet.
+    pub const ETHERNET_ADDRESSES: u32 = bindings::RDMA_CORE_CAP_ETH_AH;
+    /// It has a QP for management datagrams (QP 1).
+    pub const MANAGEMENT: u32 = bindings::RDMA_CORE_CAP_IB_MAD;
+    /// Connections are made by the communication manager of InfiniBand.
+    pub const CONNECTIONS: u32 = bindings::RDMA_CORE_CAP_IB_CM;
+    /// Its GIDs can be addresses of sockets.
+    pub const NATIVE_ADDRESSES: u32 = bindings::RDMA_CORE_CAP_AF_IB;
+}
+
+/// Result of `query_device`: what is not set is 0, not supported.
+pub type DeviceLimits = bindings::ib_device_attr;
+
+/// Atomic operations are atomic against the processors too.
+pub const GLOBAL_ATOMICS: c_uint = bindings::ib_atomic_cap_IB_ATOMIC_GLOB;
+
+/// A limit in the type of its field, which is signed up to Linux 7.2 and unsigned from 7.3 on.
+pub fn number<T: TryFrom<u32> + From<u8>>(limit: u32) -> T {
+    T::try_from(limit.min(i32::MAX as u32)).unwrap_or(T::from(u8::MAX))
+}
+
+/// Constants of an Ethernet port.
+pub struct PortConstants {
+    /// See [`protocol`].
+    pub protocols: u32,
+    /// Entries of the GID table: ib_core fills it from the addresses of the netdev.
+    pub gid_table_len: u16,
+    /// The GIDs are IP addresses.
+    pub ip_gids: bool,
+    /// The partition keys.
+    pub pkeys: &'static [u16],
+    /// Virtual lanes.
+    pub virtual_lanes: u8,
+    /// Greatest path MTU ever, in bytes.
+    pub max_mtu: u32,
+    /// Bytes of the longest message.
+    pub max_message: u32,
+    /// Bytes of a management datagram.
+    pub max_mad: u32,
+}
+
+/// Result of `query_port`, without the parts that ib_core reads from the netdev.
+pub struct PortState {
+    /// The netdev is up and has a carrier.
+    pub active: bool,
+    /// Greatest path MTU that the netdev can carry, in bytes.
+    pub active_mtu: u32,
+}
+
+/// An MTU as `enum ib_mtu` has it: 256 is 1, 4096 is 5.
+pub(super) fn mtu(bytes: u32) -> bindings::ib_mtu {
+    bytes.trailing_zeros().wrapping_sub(7)
+}
+
+/// The same, backwards; `None` for what is no value of the enumeration.
+pub(super) fn mtu_bytes(raw: bindings::ib_mtu) -> Option<u32> {
+    matches!(
+        raw,
+        bindings::ib_mtu_IB_MTU_256..=bindings::ib_mtu_IB_MTU_4096
+    )
+    .then(|| 128 << raw)
+}
+
+impl PortConstants {
+    /// Entries of the table of partition keys.
+    pub(super) fn pkey_table_len(&self) -> u16 {
+        self.pkeys.len() as u16
+    }
+
+    pub(super) fn immutable(&self, immutable: &mut bindings::ib_port_immutable) {
+        immutable.core_cap_flags = self.protocols;
+        immutable.gid_tbl_len = self.gid_table_len.into();
+        immutable.pkey_tbl_len = self.pkey_table_len().into();
+        immutable.max_mad_size = self.max_mad;
+    }
+
+    /// All that is reported of the port in this state.
+    pub(super) fn to_raw(&self, state: PortState, attr: &mut bindings::ib_port_attr) {
+        // IsCommunicationManagementSupported (IBTA 14.2.5.6, PortInfo:CapabilityMask).
+        const CONNECTION_MANAGEMENT: u32 = 1 << 16;
+        // LinkUp and Disabled (IBTA 14.2.5.6, PortInfo:PortPhysicalState).
+        const LINK_UP: u8 = 5;
+        const DISABLED: u8 = 3;
+        if state.active {
+            attr.state = bindings::ib_port_state_IB_PORT_ACTIVE;
+            attr.phys_state = LINK_UP;
+        } else {
+            attr.state = bindings::ib_port_state_IB_PORT_DOWN;
+            attr.phys_state = DISABLED;
+        }
+        attr.max_mtu = mtu(self.max_mtu);
+        attr.active_mtu = mtu(state.active_mtu);
+        attr.phys_mtu = state.active_mtu;
+        attr.gid_tbl_len = self.gid_table_len.into();
+        attr.port_cap_flags = CONNECTION_MANAGEMENT;
+        attr.max_vl_num = self.virtual_lanes;
+        attr.set_ip_gids(self.ip_gids.into());
+        attr.max_msg_sz = self.max_message;
+        attr.pkey_tbl_len = self.pkey_table_len();
+    }
+}
 
 /// A device with one port of a driver. Dropping it destroys it: all its objects are gone then.
 pub trait RdmaDevice: Send + Sync + 'static {
@@ -33,9 +177,11 @@ pub trait RdmaDevice: Send + Sync + 'static {
     const COUNTERS: &'static [CounterName];
     /// For how long ib_core may show the same values, in milliseconds.
     const COUNTERS_LIFESPAN_MS: u32;
+    /// Version of the driver: major, minor, patch.
+    const VERSION: [u16; 3];
 
-    /// The limits of the device.
-    fn limits(&self) -> DeviceLimits;
+    /// Fills in the limits of the device.
+    fn limits(&self, attr: &mut DeviceLimits);
     /// The state of the port.
     fn port_state(&self) -> PortState;
     /// Fills the counters of the port, without those of queue pairs that are counted apart.
@@ -77,10 +223,10 @@ operations! {
 
     query_device(
         device: Live<'a, D>,
-        attr: &'a mut bindings::ib_device_attr,
+        attr: &'a mut DeviceLimits,
         _udata: NoUdata,
     ) -> Result {
-        device.limits().to_raw(attr);
+        device.limits(attr);
         Ok(())
     }
 
@@ -100,8 +246,8 @@ operations! {
         Ok(())
     }
 
-    get_dev_fw_str(device: Live<'a, D>, text: FirmwareText<'a>) -> Result<Unseen> {
-        text.write(device.limits().version)?;
+    get_dev_fw_str(_device: Live<'a, D>, text: FirmwareText<'a>) -> Result<Unseen> {
+        text.write(D::VERSION)?;
         Ok(Unseen)
     }
 
@@ -309,6 +455,92 @@ impl Reference<'_, bindings::ib_device> {
             }
         }
         // SAFETY: By the type invariant.
-        unsafe { bindings::ferroce_copy_node_desc(self.as_raw(), modify) };
+        unsafe { (*self.as_raw()).node_desc = modify.node_desc };
+    }
+}
+
+/// Counter sets of a driver. ib_core calls one method at a time.
+pub trait CounterSet: Send + Sync + 'static {
+    /// The device type.
+    type Device: RdmaDevice;
+    /// The queue pair type.
+    type Qp: Send + Sync + 'static;
+
+    /// A set that counts nothing. ib_core may forget it without dropping it as long as nothing was
+    /// bound to it.
+    fn new() -> Self;
+
+    /// Counts `qp` here from now on. Returns the number of the set, which no other set of the
+    /// device has. If the first one fails the set has nothing that would have to be dropped.
+    fn bind(&self, device: &Self::Device, qp: &Self::Qp) -> Result<u32>;
+
+    /// Counts `qp` with the others of the port again.
+    fn unbind(device: &Self::Device, qp: &Self::Qp) -> Result;
+
+    /// Fills the values, in the order of [`RdmaDevice::COUNTERS`].
+    fn read(&self, values: &mut [u64]);
+}
+
+type NewSet<'a, S> = object::New<'a, bindings::rdma_counter, S, <S as CounterSet>::Device>;
+type LiveSet<'a, S> = object::Live<'a, bindings::rdma_counter, S, <S as CounterSet>::Device>;
+type GoneSet<'a, S> = object::Gone<'a, bindings::rdma_counter, S>;
+type LiveQp<'a, S> =
+    object::Live<'a, bindings::ib_qp, <S as CounterSet>::Qp, <S as CounterSet>::Device>;
+
+impl<'a> Reference<'a, bindings::rdma_counter> {
+    fn set_number(self, number: u32) {
+        // SAFETY: By the type invariant; ib_core holds the lock of the counter.
+        unsafe { (*self.as_raw()).id = number };
+    }
+
+    /// Its values.
+    fn values(self) -> Result<Values<'a>> {
+        // SAFETY: By the type invariant; what is there was allocated by `counter_alloc_stats`.
+        unsafe { Values::from_raw((*self.as_raw()).stats) }
+    }
+}
+
+impl Reference<'_, bindings::ib_qp> {
+    fn set_counter(self, counter: *mut bindings::rdma_counter) {
+        // SAFETY: By the type invariant. ib_core holds the lock of the counter, and leaves this
+        // field to the driver; a reader without that sees the old value or the new one.
+        unsafe { (&raw mut (*self.as_raw()).counter).write_volatile(counter) };
+    }
+}
+
+operations! {
+    install_counters<'a, S: CounterSet>
+
+    counter_init(counter: NewSet<'a, S>) -> Result<Unseen> {
+        counter.create(|_device, ()| Ok((S::new(), ())))?;
+        Ok(Unseen)
+    }
+
+    counter_alloc_stats(_counter: LiveSet<'a, S>) -> Result<*mut bindings::rdma_hw_stats> {
+        Ok(allocate(S::Device::COUNTERS, S::Device::COUNTERS_LIFESPAN_MS))
+    }
+
+    counter_bind_qp(counter: LiveSet<'a, S>, qp: LiveQp<'a, S>, _port: u32) -> Result {
+        let number = counter.bind(counter.device()?, &qp)?;
+        counter.reference().set_number(number);
+        qp.reference().set_counter(counter.reference().as_raw());
+        Ok(())
+    }
+
+    counter_unbind_qp(qp: LiveQp<'a, S>, _port: u32) -> Result {
+        S::unbind(qp.device()?, &qp)?;
+        qp.reference().set_counter(core::ptr::null_mut());
+        Ok(())
+    }
+
+    counter_update_stats(counter: LiveSet<'a, S>) -> Result {
+        let values = counter.reference().values()?;
+        values.fill(|values| counter.read(values));
+        Ok(())
+    }
+
+    counter_dealloc(counter: GoneSet<'a, S>) -> Result {
+        counter.destroy();
+        Ok(())
     }
 }

@@ -2,24 +2,24 @@
 
 //! Shared receive queues.
 
-use super::call::{
+use crate::sys::bindings;
+use crate::sys::ib::event::SrqUpcall;
+use crate::sys::ib::object::{
+    self,
+    Object, //
+};
+use crate::sys::ib::process::{
+    Details,
+    NlMessage,
+    Udata, //
+};
+use crate::sys::ib::wr::RecvWrs;
+use crate::sys::ib::{
     operations,
     BadWr,
     IgnoredArgument,
     WorkRequests, //
 };
-use super::event::SrqUpcall;
-use super::object::{
-    self,
-    Object, //
-};
-use super::udata::{
-    Details,
-    NlMessage,
-    Udata, //
-};
-use super::wr::RecvWrs;
-use crate::sys::bindings;
 use crate::sys::refusal::EOPNOTSUPP;
 use core::ptr::NonNull;
 use kernel::prelude::*;

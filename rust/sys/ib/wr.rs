@@ -3,11 +3,6 @@
 //! Work requests of ULPs, and how they become slots of a queue: the same that a provider writes for
 //! a process.
 
-use super::call::{
-    BadWr,
-    WorkRequests, //
-};
-use super::object::Object;
 use crate::core::uabi::wqe::{
     self,
     Parts,
@@ -16,6 +11,11 @@ use crate::core::uabi::wqe::{
     Sge, //
 };
 use crate::sys::bindings;
+use crate::sys::ib::object::Object;
+use crate::sys::ib::{
+    BadWr,
+    WorkRequests, //
+};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use kernel::prelude::*;

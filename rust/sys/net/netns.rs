@@ -86,13 +86,16 @@ impl NetNs {
 
 static IS_REGISTERED: Atomic<bool> = Atomic::new(false);
 
-/// Makes namespaces count residents and wait for them.
+/// Makes namespaces count residents and wait for them, and keeps memory for packets at hand on
+/// every CPU. Without that memory they are made of memory from the kernel's allocator, which costs
+/// more.
 ///
-/// Dropping it waits until no resident is left anywhere.
-pub struct NetnsRegistration(());
+/// Dropping it waits until no resident is left anywhere, and gives the memory back, that of packets
+/// in flight when they are freed.
+pub struct NetRegistration(());
 
-impl NetnsRegistration {
-    /// Registers with every namespace, present and future.
+impl NetRegistration {
+    /// Registers with every namespace, present and future. Sleeps.
     ///
     /// # Errors
     ///
@@ -102,7 +105,7 @@ impl NetnsRegistration {
             return Err(EBUSY);
         }
         // SAFETY: `IS_REGISTERED` was false, so that this is the only registration.
-        to_result(unsafe { bindings::ferroce_netns_register() })
+        to_result(unsafe { bindings::ferroce_net_open() })
             .inspect_err(|_| {
                 IS_REGISTERED.xchg(false, Full);
             })
@@ -110,10 +113,10 @@ impl NetnsRegistration {
     }
 }
 
-impl Drop for NetnsRegistration {
+impl Drop for NetRegistration {
     fn drop(&mut self) {
         // SAFETY: Registered by `new`.
-        unsafe { bindings::ferroce_netns_unregister() };
+        unsafe { bindings::ferroce_net_close() };
         IS_REGISTERED.xchg(false, Full);
     }
 }
@@ -139,7 +142,7 @@ impl Resident {
     pub fn enter(
         netdev: &NetDevice,
         _rtnl: &Rtnl,
-        _registration: &NetnsRegistration,
+        _registration: &NetRegistration,
     ) -> Result<Self> {
         // SAFETY: The device is valid, the RTNL is held, and namespaces count their residents.
         let net = unsafe { bindings::ferroce_netns_enter(netdev.as_ptr()) };
@@ -189,7 +192,7 @@ impl Underlay {
     /// # Errors
     ///
     /// `ENODEV` when the device is no longer registered.
-    pub fn new(netdev: &NetDevice, rtnl: &Rtnl, registration: &NetnsRegistration) -> Result<Self> {
+    pub fn new(netdev: &NetDevice, rtnl: &Rtnl, registration: &NetRegistration) -> Result<Self> {
         Ok(Self {
             netdev: netdev.clone(),
             resident: Resident::enter(netdev, rtnl, registration)?,

@@ -1,18 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reception from a socket: one packet at a time, in softirq. What is executed later, on another
-//! CPU, is in [`deferred`](super::deferred).
+//! Reception: the UDP sockets on which a namespace receives RoCEv2, one packet at a time in
+//! softirq, packets that are executed later on another CPU, and multicast groups.
+//!
+//! The sockets are those of the kernel: they have lock classes of their own (`af_kern_*`), and are
+//! locked only to be opened and closed, so lockdep needs no help.
+//!
+//! Deferred packets are linked through the packets themselves, so nothing is allocated. Each is
+//! held with its net device, which therefore may be unregistered, but is not freed before they are
+//! executed.
+//!
+//! A [`Membership`] is that of a net device, as IGMP and MLD tell of it. It is counted as that of
+//! sockets is: a group is left when no user on this host is left. The net device gets its filter of
+//! addresses from it, and switches that snoop learn of it.
+//!
+//! C headers: [`include/net/udp_tunnel.h`](srctree/include/net/udp_tunnel.h) and
+//! [`include/linux/igmp.h`](srctree/include/linux/igmp.h).
 
-use super::{
-    Addresses,
-    NetNs, //
-};
 use crate::sys::bindings;
-use core::{
-    marker::PhantomData,
-    ptr::NonNull,
-    slice, //
+use crate::sys::net::{
+    netns,
+    Addresses,
+    NetDevice,
+    NetNs,
+    Resident,
+    Underlay, //
 };
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use core::slice;
+use kernel::error::to_result;
 use kernel::prelude::*;
 
 /// The receiver of the packets of the sockets.
@@ -234,7 +251,7 @@ impl KeptPacket {
 impl Drop for KeptPacket {
     fn drop(&mut self) {
         // SAFETY: By the type invariant the reference is owned, and it is not used again.
-        unsafe { bindings::ferroce_rx_consume(self.skb.as_ptr()) }
+        unsafe { bindings::ferroce_rx_end(self.skb.as_ptr(), false) }
     }
 }
 
@@ -291,11 +308,247 @@ pub(super) unsafe extern "C" fn encap_rcv<R: Receiver>(
         (None, _) => Verdict::Dropped,
     };
 
-    match verdict {
-        // SAFETY: The skb is ours and is not used again.
-        Verdict::Consumed => unsafe { bindings::ferroce_rx_consume(skb) },
-        // SAFETY: As above.
-        Verdict::Dropped => unsafe { bindings::ferroce_rx_drop(skb) },
-    }
+    // SAFETY: The skb is ours and is not used again.
+    unsafe { bindings::ferroce_rx_end(skb, verdict == Verdict::Dropped) };
     0
+}
+
+/// UDP port 4791 for IPv4 and, unless the kernel has no IPv6, for IPv6.
+///
+/// # Invariants
+///
+/// The sockets belong to the namespace of `_resident`, which therefore outlives them.
+pub struct SocketPair<R: Receiver> {
+    sockets: bindings::ferroce_sockets,
+    _resident: Resident,
+    _receiver: PhantomData<R>,
+}
+
+// SAFETY: The pointers are only used to close the sockets, which any thread may do.
+unsafe impl<R: Receiver> Send for SocketPair<R> {}
+// SAFETY: As above.
+unsafe impl<R: Receiver> Sync for SocketPair<R> {}
+
+impl<R: Receiver> SocketPair<R> {
+    /// Opens the sockets; what they receive goes to `R` from now on. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE` when another socket has the port in this namespace.
+    pub fn open(resident: &Resident) -> Result<Self> {
+        let mut sockets = bindings::ferroce_sockets::default();
+
+        // SAFETY: The namespace is valid by the invariant of `Resident`, and the receive function
+        // has the contract of an `encap_rcv`; it stays as long as the module, which is longer
+        // than the sockets.
+        to_result(unsafe {
+            bindings::ferroce_sockets_open(resident.as_ptr(), Some(encap_rcv::<R>), &mut sockets)
+        })?;
+        // INVARIANT: They were opened in the namespace of the resident that is kept here.
+        Ok(Self {
+            sockets,
+            _resident: resident.clone(),
+            _receiver: PhantomData,
+        })
+    }
+}
+
+impl<R: Receiver> Drop for SocketPair<R> {
+    /// Closes the sockets and waits for receivers in progress, and for what they have deferred.
+    /// Sleeps.
+    fn drop(&mut self) {
+        // SAFETY: The sockets were opened by `open` and are closed only here.
+        unsafe { bindings::ferroce_sockets_close(&mut self.sockets) };
+        R::settle();
+    }
+}
+
+/// The address of a group.
+#[derive(Clone, Copy, Debug)]
+pub enum GroupAddress {
+    /// IPv4.
+    V4([u8; 4]),
+    /// IPv6.
+    V6([u8; 16]),
+}
+
+/// One membership, from when it is made until it is dropped, both of which may sleep.
+///
+/// # Invariants
+///
+/// `ferroce_membership_join` has made `raw` for `netdev`.
+pub struct Membership {
+    netdev: NetDevice,
+    raw: bindings::ferroce_membership,
+}
+
+// SAFETY: The kernel's part of it is only touched under the RTNL.
+unsafe impl Send for Membership {}
+// SAFETY: As above.
+unsafe impl Sync for Membership {}
+
+impl Membership {
+    /// Joins a group with the net device of a link. It takes the RTNL.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` when the net device has gone, or has no such addresses (IPv6 is off there),
+    /// `ENOMEM`.
+    pub fn join(underlay: &Underlay, group: GroupAddress) -> Result<Self> {
+        let (is_v6, address): (_, &[u8]) = match &group {
+            GroupAddress::V4(address) => (false, address),
+            GroupAddress::V6(address) => (true, address),
+        };
+        let netdev = underlay.netdev().clone();
+        let mut raw = bindings::ferroce_membership::default();
+        let _rtnl = netns::lock_rtnl();
+
+        // SAFETY: The net device is valid, the RTNL is held, the namespace is that of a resident,
+        // and the address is as long as its family has it.
+        to_result(unsafe {
+            bindings::ferroce_membership_join(
+                underlay.resident().as_ptr(),
+                netdev.as_ptr(),
+                is_v6,
+                address.as_ptr(),
+                &mut raw,
+            )
+        })?;
+        // INVARIANT: It has.
+        Ok(Self { netdev, raw })
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let _rtnl = netns::lock_rtnl();
+
+        // SAFETY: By the type invariant, and the RTNL is held; it is not used again.
+        unsafe { bindings::ferroce_membership_leave(self.netdev.as_ptr(), &self.raw) };
+    }
+}
+
+/// Packets that arrived one after the other.
+///
+/// # Invariants
+///
+/// `raw` lists packets that are owned, each with a reference of its net device. None was freed.
+#[derive(Default)]
+pub struct RxBatch {
+    raw: bindings::ferroce_rx_batch,
+    packets: u32,
+}
+
+// SAFETY: Packets and references of net devices belong to no thread.
+unsafe impl Send for RxBatch {}
+
+impl RxBatch {
+    /// Adds a packet, whose receiver consumes it next. Returns whether it is in: one without a net
+    /// device is not.
+    pub fn defer(&mut self, packet: &RxPacket<'_>) -> bool {
+        // SAFETY: By the type invariants the list is intact, and the skb is valid; nobody else
+        // has a reference yet, or looks at what this clears and links.
+        let is_in = unsafe { bindings::ferroce_rx_defer(&mut self.raw, packet.skb()) };
+        // INVARIANT: The list has got a reference of its own.
+        self.packets = self.packets.wrapping_add(is_in.into());
+        is_in
+    }
+
+    /// The number of packets.
+    pub fn packets(&self) -> u32 {
+        self.packets
+    }
+
+    /// Hands over one packet after the other, with the namespace that its net device is in.
+    /// Returns how many there were.
+    pub fn each(mut self, mut receive: impl FnMut(NetNs, &RxPacket<'_>) -> Verdict) -> u32 {
+        let mut packets = 0_u32;
+        while let Some(skb) = self.take() {
+            packets = packets.wrapping_add(1);
+            // SAFETY: By the type invariant the skb was owned by the list, with its net device.
+            let netns = unsafe { NetNs::of_deferred(skb.as_ptr()) };
+            // SAFETY: The skb is ours. Its data began with the UDP header when it was received,
+            // and nobody has moved it since. What follows it is in the list behind it.
+            let packet = unsafe { open(skb.as_ptr()) };
+            let verdict = match (netns, packet) {
+                (Some(netns), Ok(packet)) => receive(netns, &packet),
+                // Cannot happen: it could be read when it was received.
+                _ => Verdict::Dropped,
+            };
+            end(skb, verdict);
+        }
+        packets
+    }
+
+    /// The first packet, which leaves the list and is still linked to the next one.
+    fn take(&mut self) -> Option<NonNull<bindings::sk_buff>> {
+        let first = NonNull::new(self.raw.first)?;
+        // SAFETY: By the type invariant.
+        self.raw.first = unsafe { bindings::ferroce_rx_deferred_next(first.as_ptr()) };
+        Some(first)
+    }
+}
+
+impl Drop for RxBatch {
+    fn drop(&mut self) {
+        while let Some(skb) = self.take() {
+            end(skb, Verdict::Dropped);
+        }
+    }
+}
+
+/// Frees a packet that a list has owned, and the reference of its net device.
+fn end(skb: NonNull<bindings::sk_buff>, verdict: Verdict) {
+    // SAFETY: By the invariant of the list that it was taken from, both are owned, and neither is
+    // used again.
+    unsafe { bindings::ferroce_rx_deferred_end(skb.as_ptr(), verdict == Verdict::Dropped) }
+}
+
+/// Batches in the order in which they arrived.
+///
+/// # Invariants
+///
+/// `raw` lists the first packets of batches that are owned, as those of [`RxBatch`] are. None is
+/// empty.
+#[derive(Default)]
+pub struct RxBatches {
+    raw: bindings::ferroce_rx_batch,
+}
+
+// SAFETY: As for `RxBatch`.
+unsafe impl Send for RxBatches {}
+
+impl RxBatches {
+    /// Adds a batch at the end.
+    pub fn push(&mut self, mut batch: RxBatch) {
+        let first = core::mem::take(&mut batch.raw).first;
+        if !first.is_null() {
+            // INVARIANT: The batch was the owner, and has been emptied.
+            // SAFETY: By the type invariants of both.
+            unsafe { bindings::ferroce_rx_batches_add(&mut self.raw, first) }
+        }
+    }
+
+    /// Takes the first batch.
+    pub fn take(&mut self) -> Option<RxBatch> {
+        // SAFETY: By the type invariant.
+        let first = unsafe { bindings::ferroce_rx_batches_take(&mut self.raw) };
+        // INVARIANT: The list was the owner. Nothing is added to this one, so its end is not
+        // looked for.
+        (!first.is_null()).then(|| RxBatch {
+            raw: bindings::ferroce_rx_batch {
+                first,
+                ..Default::default()
+            },
+            packets: 0,
+        })
+    }
+}
+
+impl Drop for RxBatches {
+    fn drop(&mut self) {
+        while let Some(batch) = self.take() {
+            drop(batch);
+        }
+    }
 }

@@ -1,38 +1,168 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The list of links, which net devices can carry one, and the effect of netdev events.
+//! `rdma link add NAME type ferroce netdev DEV`, and what happens to the link afterwards.
+//!
+//! A link is one net device with one RDMA device on it. This room knows which net devices have a
+//! link, keeps the sockets of their namespaces open, and takes a link down with its net device or
+//! its namespace. The RDMA device itself is made by a [`Factory`].
+//!
+//! ib_core makes GIDs of all addresses of a netdev when its RDMA device is registered, but follows
+//! later ones on Ethernet devices only. For the others it is done here ([`Following`]).
 //!
 //! Locks: the RTNL comes before the lock of the list. A link enters the list under both; events are
 //! under the RTNL. So a link is either refused, because its netdev is leaving, or the event finds
 //! it in the list, even if its RDMA device does not exist yet.
 
-use crate::link::sockets::Sockets;
 use crate::sys::ib::device::{
-    DeviceOf,
+    unregister_all,
     Driver,
     LinkOps,
+    LinkOpsRegistration,
     Registered, //
 };
-use crate::sys::net::notifier::{
-    NetdevEvent,
-    NetdevListener, //
-};
+use crate::sys::net::receive::SocketPair;
 use crate::sys::net::{
     netns,
+    AddressListener,
+    AddressNotifier,
     Framing,
     NetDevice,
-    PacketMemory,
+    NetNs,
+    NetdevEvent,
+    NetdevListener,
+    NetdevNotifier,
     Receiver,
-    Underlay, //
+    Resident,
+    Underlay,
+    UDP_PORT, //
 };
 use crate::sys::refusal;
+use crate::sys::work::OwnedQueue;
 use core::marker::PhantomData;
-use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::{
     Arc,
+    ArcBorrow,
     Mutex, //
 };
+use kernel::workqueue::{
+    Work,
+    WorkItem, //
+};
+use kernel::{
+    impl_has_work,
+    new_mutex,
+    new_work, //
+};
+
+/// Serves links while the module is loaded.
+///
+/// The fields are dropped in this order: first no new link is created, and addresses are no longer
+/// followed; then all links go, then the notifier; and with the last reference to [`Links`], no
+/// namespace counts links any more.
+#[pin_data]
+pub struct Registration<F: Factory, R: Receiver> {
+    _link_ops: LinkOpsRegistration<Links<F, R>>,
+    _following: Following<F, R>,
+    _fence: Fence<F>,
+    #[pin]
+    _notifier: NetdevNotifier<Links<F, R>>,
+}
+
+impl<F: Factory, R: Receiver> Registration<F, R> {
+    /// Begins to serve links.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub fn new() -> impl PinInit<Self, Error> {
+        pin_init::pin_init_scope(|| {
+            let links = Arc::pin_init(Links::new(), GFP_KERNEL)?;
+
+            Ok(try_pin_init!(Self {
+                _notifier <- NetdevNotifier::new(links.clone()),
+                _fence: Fence(PhantomData),
+                _following: Following::new(links.clone())?,
+                _link_ops: LinkOpsRegistration::new(c"ferroce", links)?,
+            }))
+        })
+    }
+}
+
+/// Takes every device down when it is dropped, and waits until they are gone.
+///
+/// This includes links whose netdev is gone and which a worker is removing.
+struct Fence<F: Factory>(PhantomData<fn() -> F>);
+
+impl<F: Factory> Drop for Fence<F> {
+    fn drop(&mut self) {
+        F::leave_all();
+        unregister_all::<F::Driver>();
+    }
+}
+
+/// Looks for addresses without a GID after one was added: in a worker, because that takes the RTNL.
+#[pin_data]
+struct Follower<F: Factory, R: Receiver> {
+    #[pin]
+    work: Work<Self>,
+    queue: OwnedQueue,
+    links: Arc<Links<F, R>>,
+}
+
+impl_has_work! {
+    impl{F: Factory, R: Receiver} HasWork<Self> for Follower<F, R> { self.work }
+}
+
+impl<F: Factory, R: Receiver> WorkItem for Follower<F, R> {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.links.add_gids();
+    }
+}
+
+impl<F: Factory, R: Receiver> AddressListener for Follower<F, R> {
+    fn address_added(this: ArcBorrow<'_, Self>, netdev: &NetDevice) {
+        if !is_followed(netdev) {
+            // If it is queued already, it has not looked yet.
+            let _ = this.queue.enqueue(Arc::from(this));
+        }
+    }
+}
+
+/// Follows the addresses of links until it is dropped.
+struct Following<F: Factory, R: Receiver> {
+    _notifier: AddressNotifier<Follower<F, R>>,
+    _end: End<F, R>,
+}
+
+impl<F: Factory, R: Receiver> Following<F, R> {
+    fn new(links: Arc<Links<F, R>>) -> Result<Self> {
+        let queue = OwnedQueue::normal(c"ferroce_gids")?;
+        let follower = Arc::pin_init(
+            pin_init!(Follower {
+                work <- new_work!("Follower::work"),
+                queue,
+                links,
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok(Self {
+            _notifier: AddressNotifier::new(follower.clone())?,
+            _end: End(follower),
+        })
+    }
+}
+
+/// Waits for the worker, which must not drop the last reference of the queue that it runs on.
+struct End<F: Factory, R: Receiver>(Arc<Follower<F, R>>);
+
+impl<F: Factory, R: Receiver> Drop for End<F, R> {
+    fn drop(&mut self) {
+        self.0.queue.flush();
+    }
+}
 
 /// One link, from before its RDMA device is created until after it is deallocated.
 struct Link {
@@ -58,29 +188,27 @@ impl List {
 
 /// All links of this machine.
 #[pin_data]
-pub(super) struct Links<F: Factory, R: Receiver> {
+struct Links<F: Factory, R: Receiver> {
     /// Shared with the reservations in it.
     list: Arc<Mutex<List>>,
     sockets: Arc<Sockets<R>>,
     /// Dropped when all links are gone.
-    namespaces: netns::NetnsRegistration,
-    _packet_memory: PacketMemory,
+    namespaces: netns::NetRegistration,
     _factory: PhantomData<fn() -> F>,
 }
 
 impl<F: Factory, R: Receiver> Links<F, R> {
-    pub(super) fn new() -> impl PinInit<Self, Error> {
+    fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             list: Arc::pin_init(new_mutex!(List::default(), "Links::list"), GFP_KERNEL)?,
             sockets: Arc::pin_init(Sockets::new(), GFP_KERNEL)?,
-            namespaces: netns::NetnsRegistration::new()?,
-            _packet_memory: PacketMemory::new()?,
+            namespaces: netns::NetRegistration::new()?,
             _factory: PhantomData,
         })
     }
 
     /// Makes GIDs of addresses that ib_core does not follow. Sleeps, and takes the RTNL.
-    pub(super) fn add_gids(&self) {
+    fn add_gids(&self) {
         let mut last = 0;
 
         loop {
@@ -125,7 +253,7 @@ impl Reservation {
     /// `EEXIST` if the netdev has a link already, `ENODEV` if it is leaving.
     fn new(
         links: &Arc<Mutex<List>>,
-        namespaces: &netns::NetnsRegistration,
+        namespaces: &netns::NetRegistration,
         name: &CStr,
         netdev: &NetDevice,
     ) -> Result<(Self, Underlay)> {
@@ -203,7 +331,7 @@ impl<F: Factory, R: Receiver> LinkOps for Links<F, R> {
         Ok(())
     }
 
-    fn delete_link(device: &DeviceOf<F::Driver>) {
+    fn delete_link(device: &<F::Driver as Driver>::Device) {
         F::leave(device);
     }
 }
@@ -256,11 +384,11 @@ pub trait Factory: 'static {
     fn create(name: &CStr, underlay: Underlay, hold: Hold) -> Result;
 
     /// The link is deleted: the device is unregistered next.
-    fn leave(device: &DeviceOf<Self::Driver>);
+    fn leave(device: &<Self::Driver as Driver>::Device);
 
     /// The netdev below is gone: the same, by a worker. It waits for the users of the device, which
     /// may wait for peers. Under the RTNL.
-    fn lose_netdev(device: &DeviceOf<Self::Driver>);
+    fn lose_netdev(device: &<Self::Driver as Driver>::Device);
 
     /// The module is unloaded: every device is unregistered next.
     fn leave_all();
@@ -295,6 +423,91 @@ fn check_suitable(name: &CStr, netdev: &NetDevice) -> Result {
 }
 
 /// Whether ib_core looks at the addresses of `netdev` as they come and go.
-pub(super) fn is_followed(netdev: &NetDevice) -> bool {
+fn is_followed(netdev: &NetDevice) -> bool {
     netdev.framing() == Framing::Ethernet
+}
+
+/// The socket pair of one namespace.
+struct NetnsSockets<R: Receiver> {
+    netns: NetNs,
+    users: usize,
+    _pair: SocketPair<R>,
+}
+
+/// All socket pairs.
+///
+/// The lock is held while sockets are opened and closed, so that a port is not found taken by a
+/// pair that is about to be closed. It is taken without the RTNL, and never inside another lock
+/// of this room.
+#[pin_data]
+struct Sockets<R: Receiver> {
+    #[pin]
+    open: Mutex<KVec<NetnsSockets<R>>>,
+}
+
+impl<R: Receiver> Sockets<R> {
+    fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            open <- new_mutex!(KVec::new(), "Sockets::open"),
+        })
+    }
+
+    /// Sees to it that the namespace of `resident` has sockets until the result is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE` when the port is taken, `ENOMEM`.
+    fn keep_open(self: &Arc<Self>, name: &CStr, resident: &Resident) -> Result<KeepOpen<R>> {
+        let netns = resident.netns();
+        let mut open = self.open.lock();
+
+        match open.iter_mut().find(|shared| shared.netns == netns) {
+            Some(shared) => shared.users += 1,
+            None => {
+                let pair = SocketPair::open(resident).inspect_err(|error| {
+                    if *error == refusal::EADDRINUSE() {
+                        pr_info!(
+                            "{}: UDP port {} is taken in this namespace, likely by rdma_rxe\n",
+                            name,
+                            UDP_PORT
+                        );
+                    }
+                })?;
+
+                open.push(
+                    NetnsSockets {
+                        netns,
+                        users: 1,
+                        _pair: pair,
+                    },
+                    GFP_KERNEL,
+                )?;
+            }
+        }
+        Ok(KeepOpen {
+            sockets: self.clone(),
+            netns,
+            _resident: resident.clone(),
+        })
+    }
+}
+
+/// One user of the sockets of a namespace.
+struct KeepOpen<R: Receiver> {
+    sockets: Arc<Sockets<R>>,
+    netns: NetNs,
+    // The identity of the namespace cannot be reused while it is compared here.
+    _resident: Resident,
+}
+
+impl<R: Receiver> Drop for KeepOpen<R> {
+    fn drop(&mut self) {
+        let mut open = self.sockets.open.lock();
+
+        if let Some(shared) = open.iter_mut().find(|shared| shared.netns == self.netns) {
+            shared.users = shared.users.saturating_sub(1);
+        }
+        // Closes sockets without users, under the lock.
+        open.retain(|shared| shared.users != 0);
+    }
 }

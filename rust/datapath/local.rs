@@ -7,7 +7,6 @@
 //! region, no packet, no ICRC, no IP. The sender holds its send lock and the peer's receive lock
 //! for one invocation, delivers segments and takes the responses.
 
-use super::Sender;
 use crate::core::completion::Status;
 use crate::core::env::AccessError;
 use crate::core::segment::{
@@ -24,7 +23,6 @@ use crate::core::send::{
 };
 use crate::core::wire::headers::Aeth;
 use crate::datapath::ctx::Ctx;
-use crate::datapath::deliver;
 use crate::datapath::memory::sg::Payload;
 use crate::datapath::protocol::{
     acknowledged,
@@ -39,8 +37,15 @@ use crate::datapath::queues::{
     RecvQueue,
     SendQueue, //
 };
-use crate::datapath::traced;
-use crate::observe::counters::Counter;
+use crate::datapath::tx::{
+    moved,
+    Sender, //
+};
+use crate::datapath::{
+    deliver,
+    traced, //
+};
+use crate::observe::Counter;
 use crate::sys::trace;
 use core::ops::ControlFlow;
 use kernel::prelude::*;
@@ -53,24 +58,20 @@ use kernel::sync::{
 const SPAN: u32 = 16;
 
 /// Whether the local path is on and the peer is a QP of the same device.
-pub(in crate::datapath) fn serves(send: &SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) -> bool {
+pub(super) fn serves(send: &SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &Ctx<'_>) -> bool {
     let Some(peer) = &send.peer else {
         return false;
     };
-    qp.port().local_path()
+    qp.port.local_path.is_on()
         && peer.path.is_to_own_device()
         && ctx
-            .directory()
-            .get(peer.number, ctx.rcu())
-            .is_none_or(|peer| Arc::ptr_eq(peer.port(), qp.port()))
+            .directory
+            .get(peer.number, ctx.rcu)
+            .is_none_or(|peer| Arc::ptr_eq(&peer.port, &qp.port))
 }
 
 /// Hands over segments and takes responses, up to the budget. Returns whether there is more.
-pub(in crate::datapath) fn exchange(
-    send: &mut SendQueue,
-    qp: ArcBorrow<'_, Qp>,
-    ctx: &mut Ctx<'_>,
-) -> bool {
+pub(super) fn exchange(send: &mut SendQueue, qp: ArcBorrow<'_, Qp>, ctx: &mut Ctx<'_>) -> bool {
     let SendQueue {
         requester,
         wqes,
@@ -81,17 +82,17 @@ pub(in crate::datapath) fn exchange(
         return false;
     };
     let sender = Sender { qp, wqes, ctx };
-    let Some(peer) = sender.ctx.directory().get(there.number, sender.ctx.rcu()) else {
+    let Some(peer) = sender.ctx.directory.get(there.number, sender.ctx.rcu) else {
         return lose(requester, sender);
     };
     let mut recv = peer.recv.lock();
     let connected = recv
         .peer
         .as_ref()
-        .is_some_and(|back| back.number == qp.number() && back.path.is_reverse_of(&there.path));
+        .is_some_and(|back| back.number == qp.number && back.path.is_reverse_of(&there.path));
     // Also of this device: the QP number may have been reused since the path was chosen.
-    let reachable = connected && Arc::ptr_eq(peer.port(), qp.port());
-    if !reachable || !peer.serves() || peer.opcodes() != qp.opcodes() {
+    let reachable = connected && Arc::ptr_eq(&peer.port, &qp.port);
+    if !reachable || !peer.serves() || peer.opcodes != qp.opcodes {
         drop(recv);
         trace::drop(move || traced::lost(there.number, None, Counter::DropState));
         sender.ctx.counters(&qp).inc(Counter::DropState);
@@ -109,7 +110,7 @@ pub(in crate::datapath) fn exchange(
             &mut Local { sender, recv, peer },
             SEGMENTS_PER_RUN,
         ),
-        // Sent by [`super::datagram`].
+        // Sent by [`super::tx`].
         AnyRequester::Datagram(_) => return false,
     };
     let is_refusing = match &recv.responder {
@@ -139,8 +140,8 @@ impl Local<'_, '_, '_, '_> {
         moved(qp, segment.len, ctx);
         let (opcode, psn, size) = (segment.opcode, segment.psn, [segment.span, segment.len]);
         let (from, to) = (*qp, self.peer);
-        trace::handed(move || traced::handed([from.number(), to.number()], opcode, psn, size));
-        let regions = qp.regions(ctx.rcu());
+        trace::handed(move || traced::handed([from.number, to.number], opcode, psn, size));
+        let regions = qp.regions(ctx.rcu);
         let payload = Payload::of(wqes.data(segment.slot), segment.offset, regions);
         // The wire path reads local memory before the peer sees the message; so does this one.
         let mut pieces = None;
@@ -182,13 +183,13 @@ impl<'q, 't, 'a> Transmit<ReliableRequester> for Local<'q, '_, 't, 'a> {
             trace::handed(move || {
                 let (opcode, psn) = (response.opcode(), response.psn());
                 let size = [response.span(), response.len()];
-                traced::handed([peer.number(), qp.number()], opcode, psn, size)
+                traced::handed([peer.number, qp.number], opcode, psn, size)
             });
             let progress = match response {
                 Response::Acknowledge { psn, syndrome, msn } => {
-                    let (now, aeth) = (ctx.now(), Aeth::new(syndrome, msn));
+                    let (now, aeth) = (ctx.now, Aeth::new(syndrome, msn));
                     let before = &*requester;
-                    trace::ack(move || acknowledged(before, qp.number(), psn, aeth));
+                    trace::ack(move || acknowledged(before, qp.number, psn, aeth));
                     requester
                         .on_acknowledge(psn, aeth, now, &mut |done| ctx.complete_send(qp, done))
                 }
@@ -250,15 +251,6 @@ impl<'q, 't, 'a> Transmit<UnreliableRequester> for Local<'q, '_, 't, 'a> {
     fn send(&mut self, segment: &RequestSegment) -> Result<(), SendError> {
         self.give(segment)
     }
-}
-
-/// Counts a segment at its source.
-#[inline(always)]
-pub(super) fn moved(qp: &Qp, bytes: u32, ctx: &mut Ctx<'_>) {
-    ctx.moved(bytes);
-    let counters = ctx.counters(qp);
-    counters.inc(Counter::LocalSegments);
-    counters.add(Counter::LocalBytes, u64::from(bytes));
 }
 
 /// The peer is unreachable: segments are lost, as on any network. On a reliable service the

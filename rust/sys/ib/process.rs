@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The provider's part of a verbs command, and what the driver adds to `rdma resource show -dd`.
+//! What a process brings: the file by which it has opened the device, and the provider's part of a
+//! verbs command; with that what the driver adds to `rdma resource show -dd`.
 //!
 //! The structures of a command may grow at their end. A request must be as long as the first
 //! version of its structure; what an older provider leaves out reads as zeros, and what a newer one
@@ -11,15 +12,21 @@
 //! address.
 
 use crate::sys::bindings;
-use crate::sys::ib::call::{
+use crate::sys::ib::{
+    object,
+    operations,
     Argument,
     ContextRef,
-    Reference, //
+    IgnoredArgument,
+    RawArgument,
+    Reference,
+    Unseen, //
 };
 use crate::sys::refusal::{
     EMSGSIZE,
     EOPNOTSUPP, //
 };
+use crate::sys::ring::Mapping;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use kernel::error::to_result;
@@ -30,6 +37,69 @@ use zerocopy::{
     Immutable,
     IntoBytes, //
 };
+
+/// An open device file of a driver. Dropping it destroys it.
+pub trait Context: Send + Sync + 'static {
+    /// The device type.
+    type Device: Send + Sync + 'static;
+
+    /// A process opens the device.
+    fn open(device: &Self::Device, udata: &Udata<'_>) -> Result<Self>
+    where
+        Self: Sized;
+}
+
+type New<'a, C> = object::New<'a, bindings::ib_ucontext, C, <C as Context>::Device>;
+type Live<'a, C> = object::Live<'a, bindings::ib_ucontext, C>;
+type Gone<'a, C> = object::Gone<'a, bindings::ib_ucontext, C>;
+
+operations! {
+    install<'a, C: Context>
+
+    alloc_ucontext(context: New<'a, C>, udata: Udata<'a>) -> Result {
+        context.create(|device, ()| Ok((C::open(device, &udata)?, ())))?;
+        Ok(())
+    }
+
+    dealloc_ucontext(context: Gone<'a, C>) -> Result<Unseen> {
+        context.destroy();
+        Ok(Unseen)
+    }
+
+    /// The device goes away under an open file. Rings stay mapped until the process unmaps them:
+    /// their pages are counted, and a ring whose queue is gone is only memory.
+    ///
+    /// That this operation exists is what lets a netdev or the module go at any time. It also lets
+    /// an administrator move the device alone into another network namespace (`rdma dev set NAME
+    /// netns`, in exclusive mode): ib_core asks the driver nothing then (`ib_device_set_netns_put`
+    /// in device.c). When `enable_driver` runs the move is done, and an error of it leaves the
+    /// device in the new namespace without uverbs. So this cannot be refused; as with hardware, the
+    /// packets of the device go on to travel through the namespace of its netdev.
+    disassociate_ucontext(_context: IgnoredArgument<*mut bindings::ib_ucontext>) -> Result<Unseen> {
+        Ok(Unseen)
+    }
+
+    /// A process imports the context: what it may learn of it, ib_core has said already.
+    query_ucontext(
+        _context: IgnoredArgument<*mut bindings::ib_ucontext>,
+        _attributes: IgnoredArgument<*mut bindings::uverbs_attr_bundle>,
+    ) -> Result {
+        Ok(())
+    }
+
+    /// Maps what the context offers at the offset of the area.
+    mmap(context: Live<'a, C>, area: RawArgument<bindings::vm_area_struct>) -> Result {
+        // SAFETY: Both are arguments of `mmap`.
+        unsafe { Mapping::mmap(context.reference().as_raw(), area.get()) }
+    }
+
+    /// The last reference to an offer is gone.
+    mmap_free(offer: RawArgument<bindings::rdma_user_mmap_entry>) -> Result<Unseen> {
+        // SAFETY: It is the argument of `mmap_free`.
+        unsafe { Mapping::free(offer.get()) };
+        Ok(Unseen)
+    }
+}
 
 /// A structure that a provider sends.
 pub trait Request: FromBytes + IntoBytes {
@@ -163,12 +233,7 @@ impl NlMessage<'_> {
         }
         let written = write(&mut Details(&self));
         // SAFETY: `begin` is in the message; nothing behind it but what was written.
-        unsafe {
-            match written {
-                Ok(()) => bindings::ferroce_details_end(message, begin),
-                Err(_) => bindings::ferroce_details_cancel(message, begin),
-            }
-        }
+        unsafe { bindings::ferroce_details_end(message, begin, written.is_ok()) };
         written
     }
 }

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Values whose use can be ended: a [`Revocable`] is taken away, a [`Changeable`] is changed.
+//! Locks of the data path, and values whose use can be ended.
 //!
-//! Users take references in one atomic word, a gate, so the owner waits for current users only: no
-//! grace period, and nothing to free later. Revoking sleeps meanwhile. Changing spins: the value is
-//! read often and briefly, and changed rarely.
+//! The receive softirq, the timer softirq and system calls share data under [`SpinLockBh`]s, held
+//! with bottom halves disabled. Disabling bottom halves nests by a counter, so guards may be
+//! dropped in any order. ULPs, which may call with interrupts disabled, have a lock of their own,
+//! [`IrqLock`].
+//!
+//! A [`Revocable`] is taken away, a [`Changeable`] is changed. Users take references in one atomic
+//! word, a gate, so the owner waits for current users only: no grace period, and nothing to free
+//! later. Revoking sleeps meanwhile. Changing spins: the value is read often and briefly, and
+//! changed rarely.
 //!
 //! The kernel's `rwlock_t` does not serve for the latter: it lets readers with bottom halves
 //! disabled pass a waiting writer, which then spins until by chance no CPU reads. Here a change
@@ -16,10 +22,6 @@ use crate::core::gate::{
     GateWord, //
 };
 use crate::sys::bindings;
-use crate::sys::lock::{
-    new_spinlock_bh,
-    SpinLockBh, //
-};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
@@ -29,7 +31,105 @@ use core::sync::atomic::{
     Ordering, //
 };
 use kernel::prelude::*;
-use kernel::types::NotThreadSafe;
+use kernel::sync::lock::{
+    Backend,
+    Lock, //
+};
+use kernel::types::{
+    NotThreadSafe,
+    Opaque, //
+};
+
+/// Backend of [`SpinLockBh`].
+pub struct SpinLockBhBackend;
+
+/// A spinlock whose holder runs with bottom halves disabled.
+pub type SpinLockBh<T> = Lock<T, SpinLockBhBackend>;
+
+/// Creates the initialiser of a [`SpinLockBh`] with a lockdep class of its own.
+macro_rules! new_spinlock_bh {
+    ($inner:expr, $name:literal) => {
+        $crate::sys::sync::SpinLockBh::new(
+            $inner,
+            ::kernel::c_str!($name),
+            ::kernel::static_lock_class!(),
+        )
+    };
+}
+pub(crate) use new_spinlock_bh;
+
+// SAFETY: `spin_lock_bh` ensures mutual exclusion; `relock` uses the same method.
+unsafe impl Backend for SpinLockBhBackend {
+    type State = bindings::spinlock_t;
+    type GuardState = ();
+
+    unsafe fn init(ptr: *mut Self::State, name: *const c_char, key: *mut bindings::lock_class_key) {
+        // SAFETY: By the safety requirements `ptr` is valid for writes, `name` and `key` for ever.
+        unsafe { bindings::__spin_lock_init(ptr, name, key) }
+    }
+
+    #[inline]
+    unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
+        // SAFETY: By the safety requirements the lock is initialised.
+        unsafe { bindings::ferroce_spin_lock_bh(ptr) }
+    }
+
+    #[inline]
+    unsafe fn unlock(ptr: *mut Self::State, _guard_state: &Self::GuardState) {
+        // SAFETY: By the safety requirements the caller owns the lock.
+        unsafe { bindings::ferroce_spin_unlock_bh(ptr) }
+    }
+
+    #[inline]
+    unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
+        // SAFETY: By the safety requirements the lock is initialised.
+        (unsafe { bindings::ferroce_spin_trylock_bh(ptr) } != 0).then_some(())
+    }
+
+    #[inline]
+    unsafe fn assert_is_held(ptr: *mut Self::State) {
+        // SAFETY: By the safety requirements the lock is initialised.
+        unsafe { bindings::spin_assert_is_held(ptr) }
+    }
+}
+
+/// A lock for any context, also with interrupts disabled. Interrupts are disabled while it is held
+/// and restored afterwards; so it is held only for the time of a closure.
+#[pin_data]
+pub struct IrqLock {
+    #[pin]
+    raw: Opaque<bindings::spinlock_t>,
+}
+
+// SAFETY: It is a lock.
+unsafe impl Send for IrqLock {}
+// SAFETY: As above.
+unsafe impl Sync for IrqLock {}
+
+impl IrqLock {
+    /// An unlocked lock. All share one lockdep class.
+    pub fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            // SAFETY: `slot` is valid for writes; the shim initialises it.
+            raw <- unsafe {
+                pin_init::pin_init_from_closure(|slot: *mut Opaque<bindings::spinlock_t>| {
+                    bindings::ferroce_spin_lock_init(Opaque::cast_into(slot));
+                    Ok::<(), core::convert::Infallible>(())
+                })
+            },
+        })
+    }
+
+    /// Runs `what` with the lock held. It must not take the lock again.
+    pub fn with<R>(&self, what: impl FnOnce() -> R) -> R {
+        // SAFETY: It is initialised.
+        let flags = unsafe { bindings::ferroce_spin_lock_irqsave(self.raw.get()) };
+        let result = what();
+        // SAFETY: Locked above, and interrupts were then as `flags` says.
+        unsafe { bindings::ferroce_spin_unlock_irqrestore(self.raw.get(), flags) };
+        result
+    }
+}
 
 /// A value that can be revoked.
 ///
