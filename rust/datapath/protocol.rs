@@ -11,18 +11,14 @@ use crate::core::completion::{
     Status, //
 };
 use crate::core::message::Mtu;
-use crate::core::rc::{
-    ack_timeout_ns,
-    RemoteRights,
-    RequesterConfig,
-    ResponderConfig, //
-};
 use crate::core::rc::requester::SendSlot;
 use crate::core::rc::responder::{
     resources_for,
     Resource, //
 };
 use crate::core::rc::{
+    ack_timeout_ns,
+    RemoteRights,
     RequesterConfig,
     ResponderConfig, //
 };
@@ -36,7 +32,6 @@ use crate::core::storage::{
     Slot,
     Spare, //
 };
-use crate::core::uc;
 use crate::core::uc::requester::UnreliableSlot;
 use crate::core::wire::headers::Aeth;
 use crate::core::wire::opcode;

@@ -5,8 +5,8 @@
 
 use ferroce_core::completion::Status;
 use ferroce_core::operation::Operation;
-use ferroce_core::rc::RequesterCounters;
 use ferroce_core::rc::responder::Fatal;
+use ferroce_core::rc::RequesterCounters;
 use ferroce_core::wire::psn::Psn;
 use ferroce_host_tests::model::conclude;
 use ferroce_host_tests::model::frame::Content;
