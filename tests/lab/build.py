@@ -46,8 +46,6 @@ def kernel_env(root):
 
 def module(root, quiet=True):
     """rust/ferroce.ko for the kernel of the root."""
-    if not (config.CHECKOUT / "rust/Kbuild").exists():
-        raise LabError("rust/Kbuild is missing: this is not a whole checkout")
     step(f"build the module for {root.release}")
     script = ("sh tests/lab/native.sh preflight-kernel && "
               f"KMAKE='make -j{os.cpu_count() or 2} ARCH=x86 CC={root.cc}' sh tests/lab/native.sh modules")

@@ -120,7 +120,7 @@ class DebugGuest(boot.Guest):
 
     def symbols(self):
         """It is at the addresses that it was linked for."""
-        return processors.Symbols(self.root.folder / "System.map")
+        return processors.Symbols((self.root.folder / "System.map").read_text(encoding="ascii"))
 
 
 class WatchedGuest(DebugGuest):

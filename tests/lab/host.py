@@ -16,23 +16,11 @@ from command.trace import calls, elf
 from tests.lab import (aarch64, browser, build, config, deb, dkms, documents, fuzz, product, reboot, rules, say, setup,
                        translations)
 from tests.lab.locks import TESTING, lock
-from tests.lab.say import LabError
+from tests.lab.say import Bad, LabError
 from tests.lab.shell import chroot_command
 from tests.lab.suite import PRINTED, Result
 
 CHECKOUT = config.CHECKOUT
-
-
-class Bad(Exception):
-    """A test that failed; `text` is its output."""
-
-    def __init__(self, detail, text=""):
-        super().__init__(detail)
-        self.text = text
-
-
-class NotHere(Exception):
-    """A test that has nothing to look at."""
 
 
 @dataclass(frozen=True)
@@ -115,10 +103,7 @@ def fuzzing(target, runs):
     def run(root):
         seed = int(os.environ.get("FERROCE_FRESH") or fuzz.fresh_seed())
         say.step(f"FERROCE_FRESH={seed} makes the same random runs again")
-        try:
-            return fuzz.check(lambda command, env: in_root(root, command, env=env, limit=1500), target, seed, runs)
-        except fuzz.Shallow as e:
-            raise Bad(str(e)) from None
+        return fuzz.check(lambda command, env: in_root(root, command, env=env, limit=1500), target, seed, runs)
 
     return run
 
@@ -196,12 +181,6 @@ def first_match(pattern, text):
     return found.group(1) + " tests" if found else ""
 
 
-def need_module():
-    """The module's sources may be away while a part of the house is built."""
-    if not (CHECKOUT / "rust/Kbuild").exists():
-        raise NotHere("the module has no sources here")
-
-
 NOP = 0x90
 # Bytes of the stack that one function may take: what the kernel warns about in C.
 FRAME = 2048
@@ -221,11 +200,7 @@ def large_frames(assembly):
 
 def module_build(root):
     """The module builds for the kernel of the root, and says of itself what it should."""
-    need_module()
-    try:
-        path = build.module(root)
-    except LabError as e:
-        raise Bad(str(e)) from None
+    path = build.module(root)
     info = subprocess.run(["modinfo", str(path)], stdout=subprocess.PIPE, text=True).stdout
     for want in (r"^alias:\s+rdma-link-ferroce$", r"^version:\s+" + re.escape(rules.version()) + "$", r"^license:\s+GPL", r"^depends:.*ib_core", r"^vermagic:\s+"
                  + re.escape(root.release)):
@@ -239,10 +214,7 @@ def module_build(root):
 def probes(root):
     """The provider's probes, in a file that was stripped as Debian's packages are: each a NOP, with all arguments that a tracer
     is told of."""
-    try:
-        path = build.provider(root)
-    except LabError as e:
-        raise Bad(str(e)) from None
+    path = build.provider(root)
     stripped = path.with_suffix(".stripped")
     in_root(root, ["strip", "--remove-section=.comment", "--remove-section=.note", "--strip-unneeded", "-o",
                    f"/ferroce/{stripped.relative_to(CHECKOUT)}", f"/ferroce/{path.relative_to(CHECKOUT)}"])
@@ -263,7 +235,6 @@ def probes(root):
 
 def module_clippy(root):
     """Clippy of the module with the kernel's lints, in a copy: its code must not be what is loaded."""
-    need_module()
     copy = config.BUILD / "clippy"
     shutil.rmtree(copy, ignore_errors=True)
     copy.mkdir(parents=True)
@@ -280,15 +251,11 @@ def module_clippy(root):
 
 def debian_packages(root):
     """The packages are the same bytes each time, and lintian finds nothing."""
-    need_module()
-    try:
-        deb.make(root)
-        first = {path.name: path.read_bytes() for path in deb.files()}
-        found = deb.lint(root)
-        deb.make(root)
-        second = {path.name: path.read_bytes() for path in deb.files()}
-    except LabError as e:
-        raise Bad(str(e)) from None
+    deb.make(root)
+    first = {path.name: path.read_bytes() for path in deb.files()}
+    found = deb.lint(root)
+    deb.make(root)
+    second = {path.name: path.read_bytes() for path in deb.files()}
     if found:
         raise Bad(f"lintian finds {len(found)} things, the first: {found[0]}", "\n".join(found))
     differ = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
@@ -300,11 +267,7 @@ def debian_packages(root):
 def dkms_package(*how):
     """A test of the package for DKMS: see tests/lab/dkms.py."""
     def run(root):
-        need_module()
-        try:
-            text, wrong = dkms.check(root, *how)
-        except LabError as e:
-            raise Bad(str(e)) from None
+        text, wrong = dkms.check(root, *how)
         if wrong:
             raise Bad("; ".join(wrong), text)
         return re.search(r"^status: (.*)$", text, re.M).group(1)
@@ -313,12 +276,8 @@ def dkms_package(*how):
 
 def aarch64_build(root):
     """Module, provider and programs build for aarch64, and are what they should be."""
-    need_module()
-    try:
-        cross = aarch64.make(root)
-        made = [aarch64.module(cross), aarch64.provider(cross), *aarch64.programs(cross)]
-    except LabError as e:
-        raise Bad(str(e)) from None
+    cross = aarch64.make(root)
+    made = [aarch64.module(cross), aarch64.provider(cross), *aarch64.programs(cross)]
     strange = [path.name for path in made if not aarch64.is_for_it(path)]
     if strange:
         raise Bad(f"not for aarch64: {', '.join(strange)}")
@@ -326,17 +285,6 @@ def aarch64_build(root):
     if not re.search(rf"^vermagic:\s+{re.escape(cross.release)} .*aarch64$", info, re.M):
         raise Bad(f"the module is not for {cross.release}", info)
     return f"{cross.release}, {len(made)} files"
-
-
-def as_a_person(what):
-    """What is done as a person does it, with what was on the screen if that is not as it should be."""
-    def test(root):
-        try:
-            return what(root)
-        except product.Bad as e:
-            raise Bad(str(e), e.text) from None
-
-    return test
 
 
 def tests(runs=fuzz.RUNS):
@@ -368,10 +316,10 @@ def tests(runs=fuzz.RUNS):
              dkms_package(dkms.FROM_SOURCE, dkms.SAID_FROM_SOURCE, "6g")),
         Test("aarch64.build", "module, provider and programs for aarch64, the provider's layouts asserted",
              aarch64_build),
-        Test("product.run", "make run: a command in a guest, its output, files and exit status", as_a_person(product.run)),
-        Test("product.shell", "make shell: a prompt in a guest, on a terminal", as_a_person(product.shell)),
+        Test("product.run", "make run: a command in a guest, its output, files and exit status", product.run),
+        Test("product.shell", "make shell: a prompt in a guest, on a terminal", product.shell),
         Test("product.boot", "ferroce add --keep on a machine of systemd's: netdevs made anew, a reboot, lockdown",
-             as_a_person(reboot.run)),
+             reboot.run),
     ]
     return found
 
@@ -388,9 +336,7 @@ def judge(test, root):
     try:
         detail = test.run(root) or ""
         status = "passed"
-    except NotHere as e:
-        status, detail = "skipped", str(e)
-    except Bad as e:
+    except LabError as e:
         status, detail = "failed", str(e)
         if e.text:
             detail += f" (all of it: {keep(test, e.text)})"

@@ -10,7 +10,7 @@ import time
 
 from tests.guest.scenario import PATIENCE
 from tests.lab import boot, build, disk, say
-from tests.lab.product import Bad
+from tests.lab.say import Bad
 from tests.lab.shell import in_namespace, kill_group
 
 STAGES = 2

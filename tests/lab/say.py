@@ -12,6 +12,16 @@ COLOURS = {"passed": "32", "failed": "31", "skipped": "33", "step": "1"}
 class LabError(Exception):
     """What is missing or wrong, and what to do about it, in one line."""
 
+    text = ""
+
+
+class Bad(LabError):
+    """What is wrong with what is tested; `text` is what it has printed."""
+
+    def __init__(self, why, text=""):
+        super().__init__(why)
+        self.text = text
+
 
 def colour(kind, text):
     """Colours a word when a terminal shows it."""

@@ -183,8 +183,7 @@ def forget_old_roots(keep, pattern="root-*"):
 @contextlib.contextmanager
 def in_use(root):
     """Keeps a root from being replaced while something runs in it."""
-    with open(config.cache() / f"{root.path.name}.lock", "a", encoding="utf-8") as f:
-        fcntl.flock(f, fcntl.LOCK_SH)
+    with lock(config.cache() / f"{root.path.name}.lock", SETTING_UP, shared=True):
         yield root
 
 
