@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from tests.lab import config
 from tests.lab.locks import BUILDING, lock
@@ -260,8 +259,3 @@ def native_install(release, library, module_file, index):
            f"PROVIDERDIR=/usr/lib/x86_64-linux-gnu/libibverbs{' DEPMOD=true' if index else ''}")
     copied = [f"cp {q(str(index))}/* $M/lib/modules/{q(release)}/"] if index else []
     return [f"cd {q(str(config.CHECKOUT))}", f"{env} sh tests/lab/native.sh install", *copied]
-
-
-def export(path, target):
-    """Copies a product to a place the caller names."""
-    copy(Path(path), Path(target) if os.path.isabs(target) else config.CHECKOUT / target)

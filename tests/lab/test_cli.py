@@ -65,7 +65,7 @@ class Guest(unittest.TestCase):
         with mock.patch.multiple(cli.setup, setup=mock.DEFAULT, in_use=mock.DEFAULT), \
                 mock.patch.object(cli, "chroot_command", lambda _root, argv, cwd: argv):
             for argv, status in ((["sh", "-c", "exit 3"], 3), (["--", "sh", "-c", "kill -9 $$"], 137)):
-                self.assertEqual(cli.word(cli.parser().parse_args(["shell", *argv])), status)
+                self.assertEqual(cli.carry_out(cli.parser().parse_args(["shell", *argv])), status)
 
 
 class Ending(unittest.TestCase):
