@@ -219,7 +219,3 @@ class Pages(unittest.TestCase):
         self.browser.ask("document.body.insertAdjacentHTML('beforeend', '<img id=\"bad\" src=\"http://192.0.2.1/x\">')")
         self.browser.call("Runtime.evaluate", expression="new Promise((done) => setTimeout(done, 50))", awaitPromise=True)
         self.assertTrue(any(re.search("Content Security Policy", said) for said in self.browser.wrong), self.browser.wrong)
-
-
-if __name__ == "__main__":
-    unittest.main()

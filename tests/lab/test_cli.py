@@ -100,7 +100,3 @@ class Ending(unittest.TestCase):
             self.assertEqual(said.read_text(encoding="utf-8"), "ended its guests")
         done = in_good_order(["sh", "-c", "echo words; exit 3"], stdout=subprocess.PIPE, text=True)
         self.assertEqual((done.stdout, done.returncode), ("words\n", 3))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -285,7 +285,3 @@ class Small(unittest.TestCase):
                             (4500, 4096)):
             one.netdev_mtu = mtu
             self.assertEqual(one.ib_mtu(), ib_mtu)
-
-
-if __name__ == "__main__":
-    unittest.main()

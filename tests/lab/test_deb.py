@@ -104,9 +104,7 @@ class Dkms(unittest.TestCase):
     """A kernel that the module cannot be built for is refused in a sentence."""
 
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.here = Path(self.folder.name)
+        self.here = Path(self.enterContext(tempfile.TemporaryDirectory()))
         (self.here / "headers").mkdir()
         (self.here / "bin").mkdir()
         for name in ("make", "rustc", "bindgen", "bc", "bison", "flex", "pahole"):
@@ -208,9 +206,7 @@ class Hook(unittest.TestCase):
     """What the hook of kernel packages says of a new kernel."""
 
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.here = Path(self.folder.name)
+        self.here = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.put(f"lib/modules/{RELEASE}/modules.order")
         self.put(f"boot/config-{RELEASE}", "CONFIG_RUST=y\n")
 
@@ -242,7 +238,3 @@ class Hook(unittest.TestCase):
         self.put(f"boot/config-{RELEASE}", "# CONFIG_RUST is not set\n")
         self.assertRegex(self.said(), "built without CONFIG_RUST; .*trixie-backports")
         self.assertEqual(self.said("").count("ferroce"), 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

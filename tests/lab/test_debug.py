@@ -198,7 +198,3 @@ class Fragment(unittest.TestCase):
                      "DEBUG_KMEMLEAK", "DEBUG_LIST", "DEBUG_SG", "RUST_DEBUG_ASSERTIONS", "DETECT_HUNG_TASK",
                      "SOFTLOCKUP_DETECTOR", "KUNIT", "KUNIT_DEBUGFS"):
             self.assertIn(f"CONFIG_{name}=y", text)
-
-
-if __name__ == "__main__":
-    unittest.main()

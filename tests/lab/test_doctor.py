@@ -411,7 +411,3 @@ class Answers(unittest.TestCase):
     def test_no_netdev(self):
         with Planted(NO_MODULE).here(), self.assertRaisesRegex(Wrong, "no netdev eth9; ferroce add eth0 may be meant"):
             add.add("eth9")
-
-
-if __name__ == "__main__":
-    unittest.main()

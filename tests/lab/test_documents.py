@@ -92,7 +92,3 @@ class Documents(unittest.TestCase):
         self.assertEqual(documents.check_values(good, VALUES), [])
         for bad in (good + "| 4 | `RETRY_EXC_ERR` | |\n", good.splitlines()[0], good.replace("EXC", "EXT"), good + good):
             self.assertTrue(documents.check_values(bad, VALUES), bad)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -16,9 +16,7 @@ class Two(unittest.TestCase):
     """Two holders of one lock. Files that are opened each for itself exclude each other within a process, too."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = Path(folder.name) / "build" / "lock"
+        self.path = Path(self.enterContext(tempfile.TemporaryDirectory())) / "build" / "lock"
 
     def test_the_second_waits_and_says_so(self):
         order, said = [], io.StringIO()
@@ -41,7 +39,3 @@ class Two(unittest.TestCase):
     def test_sharers_do_not_wait(self):
         with locks.lock(self.path, locks.SETTING_UP, shared=True), locks.lock(self.path, locks.SETTING_UP, shared=True):
             self.assertTrue(self.path.exists())
-
-
-if __name__ == "__main__":
-    unittest.main()

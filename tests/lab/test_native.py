@@ -17,9 +17,7 @@ class Preflight(unittest.TestCase):
     """Every way a kernel tree can be unfit."""
 
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.here = Path(self.folder.name)
+        self.here = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.kdir = self.here / "linux"
         for name in ("Makefile", "Module.symvers", "include/generated/autoconf.h", "scripts/mod/modpost",
                      *[f"rust/lib{n}.rmeta" for n in ("core", "kernel", "bindings", "ffi")]):
@@ -130,9 +128,7 @@ class Install(unittest.TestCase):
                 "usr/lib/udev/rules.d/76-ferroce.rules"]
 
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.here = Path(self.folder.name)
+        self.here = Path(self.enterContext(tempfile.TemporaryDirectory()))
         for name in ("ferroce.ko", "libferroce.so"):
             (self.here / name).write_text(name, encoding="utf-8")
 
@@ -196,7 +192,3 @@ class Install(unittest.TestCase):
         (tools / "ldconfig").write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
         done = self.native("install-provider", PROVIDERDIR="", PATH=path)
         self.assertEqual((done.returncode, "PROVIDERDIR=" in done.stdout), (1, True), done.stdout)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -62,7 +62,3 @@ class Attended(unittest.TestCase):
 
     def test_not_for_another_fault(self):
         self.assertEqual(self.attended({"console": ["BUG: unable to handle page fault"]}), (prompt.DIED, 1))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -265,7 +265,3 @@ class Documents(unittest.TestCase):
         table = text[text.index("| `vendor_err` | status |"):].split("\n\n")[0]
         told = {int(value, 0) for value in re.findall(r"^\| (0x\d+|\d+) ", table, re.M)}
         self.assertEqual(told, values | {0})
-
-
-if __name__ == "__main__":
-    unittest.main()

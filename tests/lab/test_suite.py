@@ -81,9 +81,7 @@ class Guests(unittest.TestCase):
     """Guests that only say what happens to them."""
 
     def setUp(self):
-        place = tempfile.TemporaryDirectory()
-        self.addCleanup(place.cleanup)
-        self.place = Path(place.name)
+        self.place = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.again = []
         for what in (mock.patch.object(boot, "fresh_work", self.fresh_work),
                      mock.patch.object(sys, "stdout", io.StringIO())):
@@ -455,7 +453,3 @@ class Reports(unittest.TestCase):
     def test_nothing_else_is(self):
         self.assertTrue(self.left(*self.OOM, "Call Trace:"))
         self.assertTrue(self.left(*self.OOM[:-1], "Out of memory: Killed process 7 (verbs_cases)"))
-
-
-if __name__ == "__main__":
-    unittest.main()

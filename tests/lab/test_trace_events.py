@@ -290,7 +290,3 @@ class Forms(unittest.TestCase):
         known = {name: int(number, 0) for number, name in found if "RESERVED" not in name}
         self.assertGreater(len(known), 30)
         self.assertEqual({name: opcodes.of_trace(name) for name in known}, known)
-
-
-if __name__ == "__main__":
-    unittest.main()

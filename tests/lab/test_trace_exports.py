@@ -118,9 +118,7 @@ class Profile(unittest.TestCase):
     FOLDER = CHECKOUT / "Documentation/wireshark"
 
     def setUp(self):
-        place = tempfile.TemporaryDirectory()
-        self.addCleanup(place.cleanup)
-        self.home = Path(place.name)
+        self.home = Path(self.enterContext(tempfile.TemporaryDirectory()))
         shutil.copytree(self.FOLDER, self.home / ".config/wireshark/profiles/ferroce")
         self.path = self.home / "x.pcapng"
         self.path.write_bytes(commented.draw(lossy()))
@@ -147,7 +145,3 @@ class Profile(unittest.TestCase):
         # In a capture of a loss these are, and a refusal is not.
         self.assertTrue(shown["RoCE: NAK sequence error"] and shown["RoCE: lost, or sent again"] and shown["RoCE"], shown)
         self.assertEqual(shown["RoCE: NAK, the end of a connection"], 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

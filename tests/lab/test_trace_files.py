@@ -223,7 +223,3 @@ class Batches(unittest.TestCase):
         inner = request(1)[28:]
         row = one_talk([(0, request(0, 4, bytes(512) + inner + bytes(-len(inner) % 4)))])["rows"][0]
         self.assertEqual((row["pieces"], row["icrc"]), (1, "good"))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -116,9 +116,7 @@ class Command(unittest.TestCase):
     """`ferroce trace show` itself."""
 
     def setUp(self):
-        place = tempfile.TemporaryDirectory()
-        self.addCleanup(place.cleanup)
-        self.place = Path(place.name)
+        self.place = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.file = self.place / "x.pcap"
         self.file.write_bytes(conversation())
 
@@ -185,9 +183,7 @@ class Wireshark(unittest.TestCase):
           "DREQ": {"local_id": "localcommid", "remote_id": "remotecommid"}}
 
     def setUp(self):
-        place = tempfile.TemporaryDirectory()
-        self.addCleanup(place.cleanup)
-        self.path = Path(place.name) / "x.pcap"
+        self.path = Path(self.enterContext(tempfile.TemporaryDirectory())) / "x.pcap"
 
     def test_every_opcode(self):
         packets = [packet for packet in every_opcode() if packet[28] < 0x80]
@@ -220,7 +216,3 @@ class Wireshark(unittest.TestCase):
                 theirs = [wire_decode.number(value) for value in done.stdout.rstrip("\n").split("\t")]
                 mad = data(load([("x", self.path.read_bytes())]), True)["conversations"][0]["rows"][0]["mad"]
                 self.assertEqual(dict(zip(self.CM[name], theirs)), {field: mad[field] for field in self.CM[name]}, name)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -376,7 +376,3 @@ class Models(unittest.TestCase):
                 self.assertEqual(lost, want)
                 sums += Counter(asked["causes"])
         self.assertGreater(min(sums["sequence NAK"], sums["timeout"]), 30, sums)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -113,7 +113,3 @@ class Choice(unittest.TestCase):
     def test_patterns_are_about_something(self):
         for pattern in (*um.TIER, *um.TWINS, *um.PLAIN_TIER, *um.STOCK, *(pattern for pattern, _ in um.LEFT_OUT)):
             self.assertTrue(any(checks.is_one_of(n, [pattern]) for n in scenario.REGISTRY), pattern)
-
-
-if __name__ == "__main__":
-    unittest.main()
