@@ -167,6 +167,17 @@ def sync(source, target):
             path.unlink()
 
 
+def module_copy(place, kernel):
+    """A copy of the module's sources in this place, which is for builds for this kernel alone."""
+    source, stamp = place / "src", place / "kernel"
+    sync(config.CHECKOUT / "rust", source / "rust")
+    shutil.copy2(config.CHECKOUT / "Kbuild", source / "Kbuild")
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != kernel:
+        clean(place)
+    stamp.write_text(kernel, encoding="utf-8")
+    return source
+
+
 def clean(folder):
     """What another kernel's build left does not fit this one."""
     for path in folder.rglob("*"):
@@ -179,11 +190,7 @@ def kernel_client(root):
     """ferroce_kuser.ko, a user of RDMA in the kernel, for the kernel of the root. It is built from a copy, of which
     each kernel has its own."""
     target = LAB / f"kernel_c-{root.release}"
-    target.mkdir(parents=True, exist_ok=True)
-    for source in (config.CHECKOUT / KERNEL_CLIENT).iterdir():
-        copied = target / source.name
-        if source.is_file() and (not copied.exists() or copied.read_bytes() != source.read_bytes()):
-            shutil.copy(source, copied)
+    sync(config.CHECKOUT / KERNEL_CLIENT, target)
     run_in_root(root, f"make -j{os.cpu_count() or 2} --no-print-directory -C {root.kdir} "
                 f"M=/ferroce/build/lab/{target.name} KERNELRELEASE={root.release} "
                 f"ARCH=x86 CC={root.cc} KCFLAGS=-Werror modules",

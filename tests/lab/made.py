@@ -194,21 +194,14 @@ def modules(kernel, *others):
     checkout has for this kernel."""
     name = hashlib.sha256(str(config.CHECKOUT).encode()).hexdigest()[:12]
     work = config.cache() / f"{kernel.kind.name}-module" / name
-    source = work / "src"
+    source = build.module_copy(work, str(kernel.folder.resolve()))
     folders = {source: source / "rust/ferroce.ko"}
-    build.sync(config.CHECKOUT / "rust", source / "rust")
-    shutil.copy2(config.CHECKOUT / "Kbuild", source / "Kbuild")
     for other in others:
         folder = work / Path(other).name
         build.sync(config.CHECKOUT / other, folder)
         made = next(line.split()[-1] for line in (folder / "Kbuild").read_text(encoding="utf-8").splitlines()
                     if line.startswith("obj-m"))
         folders[folder] = folder / made.replace(".o", ".ko")
-    stamp = work / "kernel"
-    if not stamp.exists() or stamp.read_text(encoding="utf-8") != str(kernel.folder.resolve()):
-        for folder in folders:
-            build.clean(folder)
-    stamp.write_text(str(kernel.folder.resolve()), encoding="utf-8")
     step(f"build the module for the {kernel.kind.about} {kernel.release}")
     for folder, module in folders.items():
         build.run_in_root(kernel.root, f"{kernel.kind.make} -j{os.cpu_count() or 2} --no-print-directory -C {TREE} "
