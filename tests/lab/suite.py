@@ -102,25 +102,34 @@ def beside(queues, works):
             raise
 
 
-class Reader:
-    """Follows the events file of a guest."""
+class Follower:
+    """Follows a file that a guest writes."""
 
     def __init__(self, path):
-        self.path = path
-        self.offset = 0
+        self.path, self.offset = path, 0
 
-    def new(self):
-        """Whole lines written since the last call."""
+    def more(self):
+        """What was written since the last call."""
         try:
             with open(self.path, "rb") as f:
                 f.seek(self.offset)
                 data = f.read()
-        except FileNotFoundError:
-            return []
-        whole = data[: data.rfind(b"\n") + 1]
-        self.offset += len(whole)
+        except OSError:
+            return b""
+        self.offset += len(data)
+        return data
+
+
+class Reader(Follower):
+    """Follows the events file of a guest."""
+
+    half = b""
+
+    def new(self):
+        """The events of whole lines written since the last call."""
+        whole, end, self.half = (self.half + self.more()).rpartition(b"\n")
         events = []
-        for line in whole.splitlines():
+        for line in (whole + end).splitlines():
             try:
                 events.append(json.loads(line))
             except ValueError:

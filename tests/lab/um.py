@@ -12,7 +12,6 @@ import socket
 import struct
 import subprocess
 import sys
-import termios
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -261,15 +260,11 @@ def attended(root, kind, with_module, folder, command, limit):
 
 def on_terminal(vm):
     """A prompt on this terminal, which the guest has as its second console."""
-    keys = sys.stdin.fileno()
-    before = termios.tcgetattr(keys) if os.isatty(keys) else None
-    vm.start(sys.stdin, sys.stdout)
-    try:
-        vm.proc.wait()
-    finally:
-        vm.stop()
-        if before:
-            with suppress(termios.error):
-                termios.tcsetattr(keys, termios.TCSADRAIN, before)
+    with prompt.as_it_was(sys.stdin.fileno()):
+        vm.start(sys.stdin, sys.stdout)
+        try:
+            vm.proc.wait()
+        finally:
+            vm.stop()
     # What a person's last command came to is no verdict.
     return prompt.DIED if prompt.status_of(vm) == prompt.DIED else 0
