@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """The page of `ferroce trace` in a real browser, inside the root. host.page runs it. Pictures for people are left in build/page."""
 
-import json
 import re
 import tempfile
 import unittest

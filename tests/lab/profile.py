@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import threading
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 

@@ -13,7 +13,7 @@ from command.trace.data import data
 from command.trace.trace import load
 from tests.guest import roce
 from tests.lab.frames import (A, A6, B, B6, BEGIN, QP_B, US, answer, block, conversation, enhanced, ethernet,
-                              every_opcode, everything, interface, one_talk, option, pcap, request, section, shown)
+                              every_opcode, everything, interface, one_talk, option, pcap, request, section)
 
 
 class Files(unittest.TestCase):

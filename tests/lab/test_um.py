@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """The fast guest: one at a time, a kernel for each recipe, and what is left out there is named."""
 
-import contextlib
 import io
 import subprocess
 import sys

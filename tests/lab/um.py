@@ -20,7 +20,7 @@ from tests.guest.prompt import LOST
 from tests.guest.scenario import CHECKS, PATIENCE
 from tests.judges.kernel import complaints, without_reports
 from tests.lab import boot, build, checks, config, made, prompt, say, suite
-from tests.lab.say import LabError, step
+from tests.lab.say import step
 
 MAKE = "make LLVM=1 ARCH=um"
 PLAIN = made.Kind("um", "fast guest's kernel", 8, MAKE, ("kernel.config", "ulp.config", "um/base.config"), "linux", "vmlinux",
