@@ -221,8 +221,7 @@ def boot_and_measure(bed, wanted, on_event=lambda guest, event: None):
             faults += [event["failure"]] if event["failure"] else []
             faults += [f"kernel: {line.strip()}" for line in event["complaints"]]
     if why:
-        for line in guest.console_tail() + guest.output_tail():
-            say.line("    | " + line)
+        say.quote(guest.console_tail() + guest.output_tail())
     return events, faults
 
 

@@ -122,21 +122,15 @@ def choose(only):
     if bad := check.meaningless(only, load_all()):
         raise LabError(f"no scenario of the debug kernel is called {', '.join(bad)}; make check-debug ONLY=name takes a "
                        "name, its beginning up to a point, or a pattern with *")
+    names = [n for n in load_all() if check.wanted(n, only) and not n.startswith(PREFIX)]
     # From the end: the scenarios of the last modules take longest, and begun first they let the guests end together.
-    names = [n for n in reversed(load_all()) if check.wanted(n, only) and not n.startswith(PREFIX)]
-    last = [n for n in (checks.LOCKDEP, checks.LEAKS) if n in names]
-    finds = [n for n in names[::-1] if n.startswith(checks.FINDS)]
-    picked, left_out = [], []
-    for name in names:
-        if why := checks.reason(name, LEFT_OUT):
-            left_out.append(suite.Result(name, "skipped", f"left out on the debug kernel: {why}"))
-        elif name not in last + finds:
-            picked.append(name)
-    if not picked:
-        return Plan(suite.Queue(last + finds), suite.Queue([]), left_out)
+    names = [n for n in names[::-1] if not n.startswith(checks.FINDS)] + [n for n in names if n.startswith(checks.FINDS)]
+    left_out = [suite.Result(n, "skipped", f"left out on the debug kernel: {why}") for n in names
+                if (why := checks.reason(n, LEFT_OUT))]
+    picked = [n for n in names if not checks.reason(n, LEFT_OUT)]
     watched = [n for n in picked if only or checks.is_one_of(n, WATCHED)]
-    return Plan(suite.Queue(watched, last=(checks.LOCKDEP, checks.LEAKS), once=finds),
-                suite.Queue([n for n in picked if n not in watched], last=(checks.LOCKDEP,)), left_out)
+    other = [n for n in picked if n not in watched]
+    return Plan(checks.queue(watched), suite.Queue(other, last=[checks.LOCKDEP] if other else []), left_out)
 
 
 def run(root, only):

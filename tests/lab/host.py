@@ -374,6 +374,5 @@ def keep(test, text):
     path = config.BUILD / "host" / f"{test.name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    for line in text.rstrip().splitlines()[-PRINTED:]:
-        print("    | " + line)
+    say.quote(text.rstrip().splitlines()[-PRINTED:])
     return path.relative_to(CHECKOUT)

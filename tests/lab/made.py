@@ -184,8 +184,7 @@ def in_new(root, new, script, what, log):
         if proc.poll() is None:
             kill_group(proc)
     if proc.returncode:
-        for line in boot.tail_of(log, 20):
-            say.line("    | " + line)
+        say.quote(boot.tail_of(log, 20))
         raise LabError(f"{what} failed (exit {proc.returncode}); the whole log is {log}")
 
 

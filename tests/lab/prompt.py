@@ -47,8 +47,7 @@ def status_of(vm):
     try:
         return int((vm.results / STATUS).read_text(encoding="ascii"))
     except (OSError, ValueError):
-        for line in [*vm.output_tail(10), *vm.console_tail(10)]:
-            say.line("    | " + line)
+        say.quote(vm.output_tail(10) + vm.console_tail(10))
         say.line(f"the guest died before it had ended; its console is in {vm.console}")
         return DIED
 

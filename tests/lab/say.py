@@ -39,6 +39,12 @@ def line(text=""):
     print(text, flush=True)
 
 
+def quote(lines):
+    """What something else has printed."""
+    for text in lines:
+        line("    | " + text)
+
+
 def verdict(status, name, seconds=None, detail=""):
     """One line about one test."""
     took = f"{seconds:6.1f} s" if seconds is not None else " " * 8

@@ -227,8 +227,7 @@ def run(root, queue, extra, kvm, on_result, limit, again, on_start=None, on_cell
         if running is None:
             # Nothing ran: another boot will not do better.
             last = guest.console_tail() + guest.output_tail()
-            for line in last:
-                say.line("    | " + line)
+            say.quote(last)
             if last:
                 text += f": {last[-1].strip()}"
             for name in todo + queue.rest():
@@ -243,8 +242,7 @@ def run(root, queue, extra, kvm, on_result, limit, again, on_start=None, on_cell
             text += ": " + first[0].strip()
             for mark in ("RIP: ", "Code: "):
                 text += next((", " + mark + line.split(mark)[1].strip() for line in report if mark in line), "")
-        for line in whole[-60:]:
-            say.line("    | " + line)
+        say.quote(whole[-60:])
         finish(Result(running, "failed", text, log=report), guest.results)
         if time.monotonic() > deadline:
             break

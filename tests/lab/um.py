@@ -217,18 +217,6 @@ def left_out(name, where, guest):
     return checks.reason(name, LEFT_OUT) if where in KINDS else None
 
 
-def queue(kind, names):
-    """Those in the order in which a guest of this kind runs them: reports of planted bugs switch lockdep off."""
-    finds = [n for n in names if n.startswith(checks.FINDS)]
-    first = [n for n in names if n not in (*finds, checks.LOCKDEP, checks.LEAKS)]
-    if kind is not DEBUG:
-        return suite.Queue(first)
-    if first:
-        return suite.Queue(first, last=[checks.LOCKDEP, checks.LEAKS], once=finds)
-    # Of two lists one is handed out in any case.
-    return suite.Queue([n for n in names if n not in finds] + finds)
-
-
 def run(kernel, names, lines, on_result, limit, again):
     """Runs scenarios, whose queue this is, in a guest of this kernel."""
     with alone("make check") as held:
