@@ -340,12 +340,9 @@ def stand(root):
 
 def guest_setup(cross):
     """Builds everything; returns the shell lines that put it into the guest's root, which is at $M."""
-    q = shlex.quote
     made = [*programs(cross), provider_tests(cross), *layouts(cross), build.CASES]
-    env = (f"MODULE={q(str(module(cross)))} PROVIDER={q(str(provider(cross)))} KERNELRELEASE={q(cross.release)} "
-           f"DESTDIR=$M PROVIDERDIR=/usr/lib/{TRIPLET}/libibverbs")
-    return [*[f"cp {q(str(path))} $M/srv/lab/" for path in made], f"cd {q(str(config.CHECKOUT))}",
-            f"{env} sh tests/lab/native.sh install"]
+    return [*[f"cp {shlex.quote(str(path))} $M/srv/lab/" for path in made],
+            *build.native_install(cross.release, provider(cross), module(cross), triplet=TRIPLET)]
 
 
 # A model that every qemu has which Debian 12 or a later one brings, with the atomic instructions of ARMv8.1.

@@ -121,7 +121,7 @@ def stock(root):
 def fast(root, what):
     """The fast guest, where nothing is emulated."""
     kernel = made.make(root, um.PLAIN)
-    lines = [*build.native_install(kernel.release, build.provider(root), made.modules(kernel)[0], None), *bench_lines(root)]
+    lines = [*build.native_install(kernel.release, build.provider(root), made.modules(kernel)[0]), *bench_lines(root)]
     with um.alone(what) as held:
         yield Bed(kernel.release, NATIVE, lambda work, _wanted: um.Guest(kernel, work, AGENT, True, lines, lock=held))
 

@@ -259,10 +259,10 @@ def install_lines(root):
     return native_install(root.release, provider(root), ours, index)
 
 
-def native_install(release, library, module_file, index):
+def native_install(release, library, module_file, index=None, triplet="x86_64-linux-gnu"):
     """The shell lines that install these, and the command, in $M. Without an index the modules there are few."""
     q = shlex.quote
     env = (f"MODULE={q(str(module_file))} PROVIDER={q(str(library))} KERNELRELEASE={q(release)} DESTDIR=$M "
-           f"PROVIDERDIR=/usr/lib/x86_64-linux-gnu/libibverbs{' DEPMOD=true' if index else ''}")
+           f"PROVIDERDIR=/usr/lib/{triplet}/libibverbs{' DEPMOD=true' if index else ''}")
     copied = [f"cp {q(str(index))}/* $M/lib/modules/{q(release)}/"] if index else []
     return [f"cd {q(str(config.CHECKOUT))}", f"{env} sh tests/lab/native.sh install", *copied]

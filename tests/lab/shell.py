@@ -37,11 +37,6 @@ def run(argv, what, log=None, timeout=None, **kw):
     return done.stdout
 
 
-def quote(argv):
-    """A command line for sh."""
-    return shlex.join(str(a) for a in argv)
-
-
 def in_namespace(script):
     """A command that runs a shell script where its mounts are its own and vanish with it."""
     return ["unshare", "--mount", "--propagation", "private", "sh", "-e", "-c", script]
@@ -92,7 +87,7 @@ def chroot_command(root, command, cwd="/", env=None, writable=False, binds=()):
     }
     keep |= env or {}
     sets = " ".join(q(f"{k}={v}") for k, v in keep.items())
-    inner = f"cd {q(cwd)} && exec {command if isinstance(command, str) else quote(command)}"
+    inner = f"cd {q(cwd)} && exec {command if isinstance(command, str) else shlex.join(map(str, command))}"
     lines.append(f"exec env -i {sets} chroot {q(root)} sh -c {q(inner)}")
     return in_namespace("\n".join(lines))
 

@@ -20,7 +20,7 @@ from command.trace.data import data
 from command.trace.trace import load, only
 from tests.judges import wire_decode
 from tests.lab import config
-from tests.lab.frames import A, B, BEGIN, QKEY, RKEY, US, cm, conversation, ethernet, every_opcode, pcap, request
+from tests.lab.frames import A, B, BEGIN, QKEY, RKEY, US, cm, conversation, ethernet, every_opcode, pcap, request, tshark
 from tests.lab.test_command import ferroce
 
 
@@ -207,12 +207,9 @@ class Wireshark(unittest.TestCase):
         for attribute, name in ((0x10, "REQ"), (0x12, "REJ"), (0x13, "REP"), (0x15, "DREQ")):
             for _ in range(3):
                 self.path.write_bytes(pcap([(BEGIN, ethernet(cm(A, B, attribute, {0: draw.randbytes(232)})))]))
-                argv = ["tshark", "-n", "-r", str(self.path), "-T", "fields"]
-                for field in self.CM[name].values():
-                    argv += ["-e", f"infiniband.cm.{name.lower()}.{field}"]
-                done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                      env={"HOME": "/tmp", "PATH": "/usr/bin:/bin"})
-                self.assertEqual(done.returncode, 0, done.stderr)
-                theirs = [wire_decode.number(value) for value in done.stdout.rstrip("\n").split("\t")]
+                fields = [word for field in self.CM[name].values() for word in ("-e", f"infiniband.cm.{name.lower()}.{field}")]
+                status, out, said = tshark(self.path, "-T", "fields", *fields)
+                self.assertEqual(status, 0, said)
+                theirs = [wire_decode.number(value) for value in out.rstrip("\n").split("\t")]
                 mad = data(load([("x", self.path.read_bytes())]), True)["conversations"][0]["rows"][0]["mad"]
                 self.assertEqual(dict(zip(self.CM[name], theirs)), {field: mad[field] for field in self.CM[name]}, name)

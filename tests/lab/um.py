@@ -230,7 +230,7 @@ def attended(root, kind, with_module, folder, command, limit):
     kernel = made.make(root, kind)
     install = []
     if with_module:
-        install = build.native_install(kernel.release, build.provider(root), made.modules(kernel)[0], None)
+        install = build.native_install(kernel.release, build.provider(root), made.modules(kernel)[0])
     with alone(f"make {kind.name}") as held:
         vm = prompt.guest(kernel, install, folder, command, partial(Guest, lock=held, terminal=command is None),
                           console=f"/dev/{CONSOLE}")
