@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.guest.scenario import PATIENCE
 from tests.lab import config, debian, disk, processors
 from tests.lab.say import LabError
-from tests.lab.shell import in_namespace, kill_group, overlay
+from tests.lab.shell import captured, in_namespace, kill_group, overlay
 
 # Drivers of emulated hardware nobody asks for: their probing is a good part of the boot.
 BLACKLIST = ("kvm_amd,kvm_intel,kvm,ahci,libata,psmouse,sr_mod,iTCO_wdt,i6300esb,i2c_i801,lpc_ich,pcspkr,"
@@ -108,8 +108,6 @@ def kvm_works(root):
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         boot_id = ""
-    if os.environ.get("FERROCE_KVM") in ("0", "1"):
-        return os.environ["FERROCE_KVM"] == "1"
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return False
     memo = config.cache() / "kvm.json"
@@ -124,16 +122,14 @@ def kvm_works(root):
     return works
 
 
-def probe_kvm(root, limit=20):
+def probe_kvm(root):
     """Boots the kernel with no root file system: one that runs gets as far as saying so, and then panics and leaves."""
     argv = [QEMU, "-machine", "q35,accel=kvm", "-cpu", "host", "-m", "512", "-display", "none",
             "-monitor", "none", "-nodefaults", "-serial", "stdio", "-no-reboot", "-kernel", str(root.vmlinuz),
             "-append", "console=ttyS0 panic=-1 quiet loglevel=7"]
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              timeout=limit)
-        return b"Unable to mount root fs" in done.stdout
-    except (subprocess.TimeoutExpired, OSError):
+        return "Unable to mount root fs" in captured(argv, 20).stdout
+    except (LabError, OSError):
         return False
 
 

@@ -6,13 +6,12 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.lab import config
 from tests.lab.locks import BUILDING, lock
 from tests.lab.say import LabError, step
-from tests.lab.shell import chroot_command, in_namespace, overlay
+from tests.lab.shell import captured, chroot_command, in_namespace, overlay
 
 LAB = config.BUILD / "lab"
 # Held by who builds the module of this checkout, in rust/, or its index; all else is built elsewhere.
@@ -24,12 +23,11 @@ def run_in_root(root, command, what, cwd="/ferroce", env=None, binds=(), **how):
     return run_build(chroot_command(root.path.resolve(), command, cwd=cwd, env=env, binds=binds), what, **how)
 
 
-def run_build(argv, what, quiet=True, timeout=1800, turn="build.lock"):
+def run_build(argv, what, quiet=True, turn="build.lock"):
     """Runs what builds something; when it fails its whole output is shown. Two builds in a checkout would write each
     other's files, so that the second waits; but one that has files of its own has a lock of its own, `turn`."""
     with lock(config.BUILD / turn, BUILDING):
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, errors="replace", timeout=timeout)
+        done = captured(argv, 1800)
     if done.returncode:
         print(done.stdout, end="", flush=True)
         raise LabError(f"{what} failed (exit {done.returncode}); the reason is above")

@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from tests.lab import (aarch64, browser, build, config, deb, dkms, documents, fu
                        translations)
 from tests.lab.locks import TESTING, lock
 from tests.lab.say import Bad, LabError
-from tests.lab.shell import chroot_command
+from tests.lab.shell import captured, chroot_command
 from tests.lab.suite import PRINTED, Result
 
 CHECKOUT = config.CHECKOUT
@@ -30,19 +29,13 @@ class Test:
     name: str
     about: str
     run: Callable
-    limit: int = 900
     # Which of the two that run beside each other in `make check-fast` has it: cargo's own lock lets one build at a time.
     lane: str = ""
 
 
-def in_root(root, command, env=None, limit=900, cwd="/ferroce"):
+def in_root(root, command, env=None, limit=900):
     """Output of a command in the root; failing means a failed test."""
-    try:
-        done = subprocess.run(chroot_command(root.path.resolve(), command, cwd=cwd, env=env),
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              errors="replace", timeout=limit)
-    except subprocess.TimeoutExpired:
-        raise Bad(f"not done in {limit} s") from None
+    done = captured(chroot_command(root.path.resolve(), command, cwd="/ferroce", env=env), limit)
     if done.returncode:
         raise Bad(first_error(done.stdout) or f"exit {done.returncode}", done.stdout)
     return done.stdout
@@ -201,7 +194,7 @@ def large_frames(assembly):
 def module_build(root):
     """The module builds for the kernel of the root, and says of itself what it should."""
     path = build.module(root)
-    info = subprocess.run(["modinfo", str(path)], stdout=subprocess.PIPE, text=True).stdout
+    info = captured(["modinfo", str(path)]).stdout
     for want in (r"^alias:\s+rdma-link-ferroce$", r"^version:\s+" + re.escape(rules.version()) + "$", r"^license:\s+GPL", r"^depends:.*ib_core", r"^vermagic:\s+"
                  + re.escape(root.release)):
         if not re.search(want, info, re.M):
@@ -281,7 +274,7 @@ def aarch64_build(root):
     strange = [path.name for path in made if not aarch64.is_for_it(path)]
     if strange:
         raise Bad(f"not for aarch64: {', '.join(strange)}")
-    info = subprocess.run(["modinfo", str(made[0])], stdout=subprocess.PIPE, text=True).stdout
+    info = captured(["modinfo", str(made[0])]).stdout
     if not re.search(rf"^vermagic:\s+{re.escape(cross.release)} .*aarch64$", info, re.M):
         raise Bad(f"the module is not for {cross.release}", info)
     return f"{cross.release}, {len(made)} files"

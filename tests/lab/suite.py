@@ -4,7 +4,6 @@
 import json
 import os
 import re
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,8 @@ from dataclasses import dataclass, field
 from tests.guest.scenario import REGISTRY
 from tests.judges.kernel import complaints
 from tests.lab import boot, config, say
-from tests.lab.shell import chroot_command
+from tests.lab.say import LabError
+from tests.lab.shell import captured, chroot_command
 
 MAX_BOOTS = 5
 # Lines that are kept of what a test that failed has printed.
@@ -165,11 +165,9 @@ def judge_file(root, result, judge, path):
     """Runs a judge in the root; its output becomes the notes, and its exit status the verdict."""
     inside = "/ferroce/" + str(path.relative_to(config.CHECKOUT))
     try:
-        done = subprocess.run(chroot_command(root.path.resolve(), ["python3", "-m", judge, inside],
-                                             cwd="/ferroce"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=300)
-    except subprocess.TimeoutExpired as e:
-        result.status, result.detail = "failed", f"{judge}: not done in {e.timeout} s"
+        done = captured(chroot_command(root.path.resolve(), ["python3", "-m", judge, inside], cwd="/ferroce"), 300)
+    except LabError as e:
+        result.status, result.detail = "failed", f"{judge}: {e}"
         return
     result.notes = [line for line in done.stdout.splitlines() if not line.startswith("+")]
     if done.returncode:

@@ -2,13 +2,13 @@
 """What the packages are made of, and what a build by DKMS says where it cannot be."""
 
 import os
-import subprocess
 import tarfile
 import tempfile
 import unittest
 from pathlib import Path
 
 from tests.lab import config, deb, dkms, fresh, rules, say
+from tests.lab.shell import captured
 from tests.lab.test_native import program
 
 RELEASE = "7.3.4+deb13-amd64"
@@ -141,10 +141,9 @@ class Dkms(unittest.TestCase):
         """The sentence."""
         work = self.here / "work"
         work.mkdir()
-        done = subprocess.run(["sh", config.CHECKOUT / "debian/dkms-build", RELEASE, self.here / "headers"], cwd=work,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              env=dict(os.environ, SOURCES=str(self.here), REASONS=str(self.here / "reasons"),
-                                       PATH=f"{self.here / 'bin'}:{os.environ['PATH']}"))
+        done = captured(["sh", config.CHECKOUT / "debian/dkms-build", RELEASE, self.here / "headers"], cwd=work,
+                        env=dict(os.environ, SOURCES=str(self.here), REASONS=str(self.here / "reasons"),
+                                 PATH=f"{self.here / 'bin'}:{os.environ['PATH']}"))
         self.assertEqual(done.returncode, 77, done.stdout)
         self.assertFalse(list(work.iterdir()), "something was left behind")
         last = done.stdout.strip().splitlines()[-1]
@@ -206,8 +205,8 @@ class Hook(unittest.TestCase):
         path.write_text(text, encoding="utf-8")
 
     def said(self, release=RELEASE):
-        done = subprocess.run([config.CHECKOUT / "command/zz-ferroce", release], env={"DPKG_ROOT": str(self.here),
-                              "PATH": os.environ["PATH"]}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = captured([config.CHECKOUT / "command/zz-ferroce", release],
+                        env={"DPKG_ROOT": str(self.here), "PATH": os.environ["PATH"]})
         self.assertEqual(done.returncode, 0, done.stdout)
         return done.stdout
 

@@ -4,12 +4,12 @@
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
 from tests.lab import config
+from tests.lab.shell import captured
 
 RUSTC = "rustc 1.85.1 (4eb161250 2025-03-15)"
 
@@ -50,9 +50,8 @@ class Preflight(unittest.TestCase):
 
     def said(self, word="preflight-kernel", **env):
         """The exit status, and what it says."""
-        done = subprocess.run(["sh", str(config.CHECKOUT / "tests/lab/native.sh"), word], cwd=self.here,
-                              env={"PATH": str(self.bin), "KDIR": str(self.kdir), **env}, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True)
+        done = captured(["sh", str(config.CHECKOUT / "tests/lab/native.sh"), word], cwd=self.here,
+                        env={"PATH": str(self.bin), "KDIR": str(self.kdir), **env})
         return done.returncode, done.stdout
 
     def refused(self, answer, *words):
@@ -116,10 +115,9 @@ class Install(unittest.TestCase):
             (self.here / name).write_text(name, encoding="utf-8")
 
     def native(self, word, **env):
-        return subprocess.run(
-            ["sh", "tests/lab/native.sh", word], cwd=config.CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, env={**os.environ, "PROVIDER": str(self.here / "libferroce.so"), "DESTDIR": str(self.here / "d"),
-                            "PROVIDERDIR": "/usr/lib/p", **env})
+        return captured(["sh", "tests/lab/native.sh", word], cwd=config.CHECKOUT,
+                        env={**os.environ, "PROVIDER": str(self.here / "libferroce.so"), "DESTDIR": str(self.here / "d"),
+                             "PROVIDERDIR": "/usr/lib/p", **env})
 
     def found(self):
         return sorted(str(p.relative_to(self.here / "d")) for p in (self.here / "d").rglob("*") if p.is_file())
