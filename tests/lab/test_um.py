@@ -110,5 +110,6 @@ class Choice(unittest.TestCase):
         self.assertEqual(check.choose("debug.lockdep", um.DEBUG.name).guests[um.DEBUG.name].everything(), ["debug.lockdep"])
 
     def test_patterns_are_about_something(self):
-        for pattern in (*um.TIER, *um.TWINS, *um.PLAIN_TIER, *um.STOCK, *(pattern for pattern, _ in um.LEFT_OUT)):
+        for pattern in (*um.TIER, *um.TWINS, *um.PLAIN_TIER, *um.STOCK, *debug.WATCHED,
+                        *(pattern for pattern, _ in um.LEFT_OUT + debug.LEFT_OUT)):
             self.assertTrue(any(checks.is_one_of(n, [pattern]) for n in scenario.REGISTRY), pattern)
