@@ -6,7 +6,6 @@ the laboratory's root, the kernel's tree prepared for arm64, and what the guest 
 runs while that is made: packages of arm64 are unpacked, not installed.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -71,7 +70,7 @@ class Cross(config.Upon):
 def recipe(root):
     """Names all that it is made of."""
     parts = [STEPS, root.recipe, root.version, CROSS_PACKAGES, GUEST_PACKAGES, LEFT_OUT, MODULES]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    return config.digest(parts)
 
 
 def make(root):

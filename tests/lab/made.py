@@ -58,7 +58,7 @@ class Kind:
         parts = [STEPS, root.recipe, root.version, self.make, self.configuration()]
         # What a patch says of itself is no part of it.
         parts += ["--- " + (HERE / patch).read_text(encoding="utf-8").split("\n--- ", 1)[1] for patch in self.patches]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+        return config.digest(parts)
 
     def folder(self, root):
         """Where it is: such as FERROCE_DEBUG_KERNEL says, or in the cache."""
