@@ -5,7 +5,6 @@ Its root is the laboratory's by hostfs, with what is written there in memory. It
 full of checks; the stock kernel stays the judge of the product.
 """
 
-import fcntl
 import os
 import shlex
 import socket
@@ -20,7 +19,7 @@ from tests.guest.prompt import LOST
 from tests.guest.scenario import CHECKS, PATIENCE
 from tests.judges.kernel import complaints, without_reports
 from tests.lab import boot, build, checks, config, made, prompt, say, suite
-from tests.lab.say import step
+from tests.lab.locks import lock
 
 MAKE = "make LLVM=1 ARCH=um"
 PLAIN = made.Kind("um", "fast guest's kernel", 8, MAKE, ("kernel.config", "ulp.config", "um/base.config"), "linux", "vmlinux",
@@ -62,7 +61,7 @@ STOCK = ("verbs.stream*", "cm.rstream", "cm.riostream", "link.parent", "link.uns
          "paths.virtio-net", "perftest.tools.veth", "pingpong.veth-ipv4", "trace.calls", "ulp.nvme-local")
 CONSOLE = "tty1"
 # The same for all users of the machine, whatever their TMPDIR says.
-LOCK = "/tmp/ferroce-um.lock"
+LOCK = Path("/tmp/ferroce-um.lock")
 
 
 @contextmanager
@@ -70,13 +69,7 @@ def alone(what):
     """Holds the lock of this machine's fast guest: its virtual processors and programs stay each on one processor of the
     host and wake each other without a pause, so that two guests starve each other. The file that is locked is passed on to
     the guest, which may outlive who started it."""
-    with open(LOCK, "a+", encoding="utf-8") as f:
-        try:
-            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            f.seek(0)
-            step(f"the fast guest runs already, for {f.read().strip() or 'another program'}; waiting for it")
-            fcntl.flock(f, fcntl.LOCK_EX)
+    with lock(LOCK, lambda whose: f"the fast guest runs already, for {whose or 'another program'}") as f:
         f.truncate(0)
         f.write(f"{what} in {config.CHECKOUT} (process {os.getpid()})")
         f.flush()
