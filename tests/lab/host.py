@@ -230,12 +230,9 @@ def module_clippy(root):
     """Clippy of the module with the kernel's lints, in a copy: its code must not be what is loaded."""
     copy = config.BUILD / "clippy"
     shutil.rmtree(copy, ignore_errors=True)
-    copy.mkdir(parents=True)
-    shutil.copy(CHECKOUT / "Kbuild", copy)
-    names = shutil.ignore_patterns("*.o", "*.ko", "*.mod*", ".*.cmd", "*_generated.rs", "*.rmeta", ".*.d")
-    shutil.copytree(CHECKOUT / "rust", copy / "rust", ignore=names)
+    source = build.module_copy(copy, root.release)
     command = (f"make -j{os.cpu_count() or 2} ARCH=x86 CC={root.cc} KERNELRELEASE={root.release} -C {root.kdir} "
-               "M=/ferroce/build/clippy CLIPPY=1 modules 2>&1")
+               f"M=/ferroce/{source.relative_to(CHECKOUT)} CLIPPY=1 modules 2>&1")
     out = in_root(root, f"sh -c {shlex.quote(command)}")
     warnings = re.findall(r"^(?:warning|error).*$", out, re.M)
     if warnings:
