@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What kernels with all checks have that is theirs: leaks, unit tests, bugs on purpose, their configuration."""
+"""What kernels with all checks have that is theirs: leaks, unit tests, bugs on purpose."""
 
 import contextlib
 import io
@@ -142,14 +142,3 @@ class Choice(unittest.TestCase):
         # One that is misspelt among others would be taken for passed.
         with self.assertRaisesRegex(debug.LabError, "called nothing, verbs.fense"):
             debug.choose("verbs.fence,nothing,verbs.fense")
-
-
-class Fragment(unittest.TestCase):
-    """The configuration keeps what the target is for."""
-
-    def test_checks(self):
-        text = debug.KIND.configuration().splitlines()
-        for name in ("KASAN", "KASAN_VMALLOC", "PROVE_LOCKING", "PROVE_RCU", "DEBUG_ATOMIC_SLEEP", "DEBUG_OBJECTS",
-                     "DEBUG_KMEMLEAK", "DEBUG_LIST", "DEBUG_SG", "RUST_DEBUG_ASSERTIONS", "DETECT_HUNG_TASK",
-                     "SOFTLOCKUP_DETECTOR", "KUNIT", "KUNIT_DEBUGFS"):
-            self.assertIn(f"CONFIG_{name}=y", text)
