@@ -141,7 +141,7 @@ def references(root):
             total = {tree: total.get(tree, 0) + n for tree, n in counted.items()}
     if found:
         raise Bad(f"{len(found)} references lead nowhere, the first: {found[0]}", "\n".join(found))
-    notes = [f"{n} of {tree}" if where.folder(tree) else f"those of {tree} skipped: the sources they are of are not here"
+    notes = [f"{n} of {tree}" if where[tree] else f"those of {tree} skipped: the sources they are of are not here"
              for tree, n in total.items()]
     return "references: " + ", ".join(notes)
 
