@@ -6,7 +6,6 @@ the laboratory's root, the kernel's tree prepared for arm64, and what the guest 
 runs while that is made: packages of arm64 are unpacked, not installed.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -71,7 +70,7 @@ class Cross(config.Upon):
 def recipe(root):
     """Names all that it is made of."""
     parts = [STEPS, root.recipe, root.version, CROSS_PACKAGES, GUEST_PACKAGES, LEFT_OUT, MODULES]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    return config.digest(parts)
 
 
 def make(root):
@@ -259,12 +258,7 @@ def build_in(cross, command, what, env=None):
 
 def module(cross):
     """ferroce.ko for the kernel of arm64, built on a copy of the sources: beside the usual one."""
-    source, stamp = WORK / "src", WORK / "kernel"
-    build.sync(config.CHECKOUT / "rust", source / "rust")
-    shutil.copy2(config.CHECKOUT / "Kbuild", source / "Kbuild")
-    if not stamp.exists() or stamp.read_text(encoding="utf-8") != cross.folder.name:
-        build.clean(source)
-    stamp.write_text(cross.folder.name, encoding="utf-8")
+    source = build.module_copy(WORK, cross.folder.name)
     step(f"build the module for {cross.release}")
     build_in(cross, f"{kernel_make(cross.release, cross.cc)} --no-print-directory -C {TREE} "
                     f"M=/ferroce/{source.relative_to(config.CHECKOUT)} modules", "building the module for aarch64")
@@ -345,35 +339,15 @@ def stand(root):
 
 def guest_setup(cross):
     """Builds everything; returns the shell lines that put it into the guest's root, which is at $M."""
-    q = shlex.quote
     made = [*programs(cross), provider_tests(cross), *layouts(cross), build.CASES]
-    env = (f"MODULE={q(str(module(cross)))} PROVIDER={q(str(provider(cross)))} KERNELRELEASE={q(cross.release)} "
-           f"DESTDIR=$M PROVIDERDIR=/usr/lib/{TRIPLET}/libibverbs")
-    return [*[f"cp {q(str(path))} $M/srv/lab/" for path in made], f"cd {q(str(config.CHECKOUT))}",
-            f"{env} sh tests/lab/native.sh install"]
+    return [*[f"cp {shlex.quote(str(path))} $M/srv/lab/" for path in made],
+            *build.native_install(cross.release, provider(cross), module(cross), triplet=TRIPLET)]
 
 
-INIT = """#!/bin/sh
-# The first process: mounts what programs expect, runs one command, ends the machine.
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
-mount -t proc proc /proc
-mount -t sysfs sysfs /sys
-mount -t debugfs debugfs /sys/kernel/debug
-mount -t devtmpfs dev /dev
-mkdir -p /dev/pts /dev/shm /run/netns /run/lock
-mount -t devpts devpts /dev/pts
-mount -t tmpfs tmpfs /dev/shm
-modprobe -a virtio-rng 9pnet_virtio 9p veth ib_uverbs rdma_ucm
-mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 results /srv/results
-ip link set lo up
-ulimit -l unlimited
-cd /srv/lab
-sh /srv/results/command.sh >/srv/results/output.txt 2>&1 </dev/null
-sync
-busybox reboot -f
-"""
 # A model that every qemu has which Debian 12 or a later one brings, with the atomic instructions of ARMv8.1.
 CPU = "neoverse-n1"
+# What its guest loads before anything runs there.
+DRIVERS = ("virtio-rng", "9pnet_virtio", "9p", "veth", "ib_uverbs", "rdma_ucm")
 
 
 class Guest(boot.Guest):
@@ -391,16 +365,10 @@ class Guest(boot.Guest):
         slow = {"PYTHONDONTWRITEBYTECODE": "1", "FERROCE_SHORT": "1", "FERROCE_PATIENCE": str(3 * PATIENCE)}
         sets = " ".join(f"{k}={q(v)}" for k, v in (env | slow).items())
         (self.results / "command.sh").write_text(f"exec env {sets} {agent}\n", encoding="utf-8")
-        init = self.work / "init"
-        init.write_text(INIT, encoding="utf-8")
-        init.chmod(0o755)
-        qemu = ["qemu-system-aarch64", "-machine", "virt,accel=tcg", "-cpu", CPU, "-smp", "2", "-m", "1536M",
-                "-nodefaults", "-display", "none", "-monitor", "none", "-no-reboot",
-                "-serial", "file:/proc/self/fd/2", "-device", "virtio-rng-pci",
-                "-fsdev", f"local,id=results,path={self.results},security_model=none,multidevs=remap",
-                "-device", "virtio-9p-pci,fsdev=results,mount_tag=results",
-                "-kernel", str(self.root.vmlinuz.resolve()), "-initrd", f"{mnt}/initrd", "-append",
-                "console=ttyAMA0 loglevel=7 log_buf_len=4M panic=-1 oops=panic apparmor=0 mitigations=off rdinit=/init"]
+        init = boot.write_init(self.work / "init", "cd /srv/lab; sh /srv/results/command.sh", "modprobe -a " + " ".join(DRIVERS))
+        append = "console=ttyAMA0 loglevel=7 log_buf_len=4M panic=-1 oops=panic apparmor=0 mitigations=off rdinit=/init"
+        qemu = boot.machine("qemu-system-aarch64", "virt,accel=tcg", CPU, 1536, self.root.vmlinuz.resolve(), append, "-no-reboot",
+                            *boot.folder_of_host(self.results, "results", "results"), "-initrd", f"{mnt}/initrd")
         return "\n".join([
             *boot.own_root(self.root.guest, mnt),
             f"cp {q(str(init))} $M/init",

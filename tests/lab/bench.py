@@ -7,7 +7,9 @@ import shlex
 import sys
 import time
 import tomllib
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Callable
 
 from tests.bench import charts, plan, summary
 from tests.guest.scenario import PATIENCE
@@ -43,12 +45,11 @@ def run(root, quick, count):
     """Measures and shows; 0 when every row has its figures and the kernel has nothing to complain of. A target that
     is missed is shown, and is no failure: the figures are the result. `count`: instructions alone."""
     began = time.monotonic()
-    lines = [*build.install_lines(root), *bench_lines(root)]
-    kvm = boot.kvm_works(root)
+    bed = stock(root)
     turns = {"rounds": 0 if count else 1 if quick else plan.ROUNDS, "quick": quick}
-    events, faults = boot_and_measure(stock(root, lines, kvm), turns) if turns["rounds"] else ([], [])
-    more, others = boot_and_measure(stock(root, lines, kvm), {"rounds": 0, "counting": True})
-    return tell(root.release, emulation(root, kvm), events + more, turns, faults + others, began)
+    events, faults = boot_and_measure(bed, turns) if turns["rounds"] else ([], [])
+    more, others = boot_and_measure(bed, {"rounds": 0, "counting": True})
+    return tell(bed, events + more, turns, faults + others, began)
 
 
 def told(faults):
@@ -68,14 +69,14 @@ def spent(root, row):
     if not place:
         raise say.LabError(f"{row}: a row of the instruction table begins with one of: "
                            f"{', '.join(f'{words}: ' for words in plan.PLACES.values())}")
-    lines, results = [*build.install_lines(root), *bench_lines(root)], {}
+    results = {}
 
     def watched(guest, event):
         if event["event"] == "watch":
             results[event["driver"]] = profile.watch(guest, event)
 
     wanted = {"rounds": 0, "counting": True, "watch": [place, operation]}
-    _, faults = boot_and_measure(stock(root, lines, kvm=False), wanted, watched)
+    _, faults = boot_and_measure(stock(root), wanted, watched)
     if len(results) == len(plan.DRIVERS):
         profile.show(row, results)
     return told(faults)
@@ -83,7 +84,7 @@ def spent(root, row):
 
 def sampled(root, row):
     """Shows where the processors are while the tool of a row runs."""
-    lines, results, samplers = [*build.install_lines(root), *bench_lines(root)], {}, {}
+    results, samplers = {}, {}
 
     def watched(guest, event):
         driver = event.get("driver")
@@ -93,42 +94,54 @@ def sampled(root, row):
         elif event["event"] == "watched":
             results[driver] = samplers[driver].end()
 
-    _, faults = boot_and_measure(stock(root, lines, boot.kvm_works(root)), {"rounds": 0, "watch": [row]}, watched)
+    _, faults = boot_and_measure(stock(root), {"rounds": 0, "watch": [row]}, watched)
     profile.show_samples(row, results)
     return told(faults)
 
 
+@dataclass(frozen=True)
+class Bed:
+    """Where it is measured: the release of the kernel, how instructions are carried out, and what makes a guest in a folder
+    for what is wanted."""
+
+    release: str
+    how: str
+    guest: Callable
+
+
+def stock(root):
+    """The guest with the stock kernel."""
+    lines, kvm = [*build.install_lines(root), *bench_lines(root)], boot.kvm_works(root)
+    return Bed(root.release, f"{'KVM' if kvm else 'emulated'}, {boot.emulator(boot.qemu(kvm))}",
+               lambda work, wanted: boot.Guest(root, work, AGENT, kvm, lines, counting=wanted.get("counting", False),
+                                               machine=MACHINE))
+
+
 @contextmanager
 def fast(root, what):
-    """The fast guest, where nothing is emulated: its kernel's release, and what makes a guest for `boot_and_measure`."""
+    """The fast guest, where nothing is emulated."""
     kernel = made.make(root, um.PLAIN)
-    lines = [*build.native_install(kernel.release, build.provider(root), made.modules(kernel)[0], None), *bench_lines(root)]
+    lines = [*build.native_install(kernel.release, build.provider(root), made.modules(kernel)[0]), *bench_lines(root)]
     with um.alone(what) as held:
-        yield kernel.release, lambda work, _wanted: um.Guest(kernel, work, AGENT, True, lines, lock=held)
+        yield Bed(kernel.release, NATIVE, lambda work, _wanted: um.Guest(kernel, work, AGENT, True, lines, lock=held))
 
 
 def run_native(root, quick):
     """The same in the fast guest; it cannot count instructions."""
     began = time.monotonic()
     turns = {"rounds": 1 if quick else plan.ROUNDS, "quick": quick, "times": plan.NATIVE_TIMES}
-    with fast(root, "make bench GUEST=um") as (release, guest):
-        events, faults = boot_and_measure(guest, turns)
-    return tell(release, NATIVE, events, turns, faults, began)
+    with fast(root, "make bench GUEST=um") as bed:
+        events, faults = boot_and_measure(bed, turns)
+    return tell(bed, events, turns, faults, began)
 
 
 def draw(root, native):
     """Measures once what charts show, and writes them as SVG; 0 when every point is there. `native`: in the fast guest."""
     began = time.monotonic()
-    wanted = {"charts": True, "rounds": 1}
-    if native:
-        with fast(root, "make bench CHARTS=1 GUEST=um") as (release, guest):
-            events, faults = boot_and_measure(guest, wanted | {"times": charts.NATIVE_TIMES})
-        how = NATIVE
-    else:
-        lines, kvm = [*build.install_lines(root), *bench_lines(root)], boot.kvm_works(root)
-        release, how = root.release, emulation(root, kvm)
-        events, faults = boot_and_measure(stock(root, lines, kvm), wanted)
-    about = summary.machine({"kernel": release, "how": how, "cpus": summary.cpus(events)})
+    wanted = {"charts": True, "rounds": 1} | ({"times": charts.NATIVE_TIMES} if native else {})
+    with fast(root, "make bench CHARTS=1 GUEST=um") if native else nullcontext(stock(root)) as bed:
+        events, faults = boot_and_measure(bed, wanted)
+    about = summary.machine({"kernel": bed.release, "how": bed.how, "cpus": summary.cpus(events)})
     OUT.mkdir(parents=True, exist_ok=True)
     for chart in charts.collect(events):
         path = OUT / f"{chart.name}.svg"
@@ -136,11 +149,6 @@ def draw(root, native):
         say.line(str(path))
     say.line(f"{time.monotonic() - began:.0f} s with the boot")
     return told(faults)
-
-
-def emulation(root, kvm):
-    """How the stock guest's instructions are carried out."""
-    return f"{'KVM' if kvm else 'emulated'}, {boot.emulator(boot.qemu(kvm))}"
 
 
 AGENT = "python3 -m tests.bench.guest /srv/results"
@@ -154,23 +162,17 @@ def bench_lines(root):
             f"cp -r {q(str(config.CHECKOUT / 'tests/bench'))} $M/srv/lab/tests/"]
 
 
-def stock(root, lines, kvm):
-    """Makes a guest with the stock kernel for what is wanted."""
-    return lambda work, wanted: boot.Guest(root, work, AGENT, kvm, lines, counting=wanted.get("counting", False),
-                                           machine=MACHINE)
-
-
-def tell(release, how, events, turns, faults, began):
+def tell(bed, events, turns, faults, began):
     """Shows the result; its exit status."""
     result = summary.summarize(events, turns["quick"])
     record = REACHED.read_text(encoding="utf-8")
     before = tomllib.loads(record)
-    now = summary.reached(result, how)
-    faults = faults + summary.lost(before, summary.reached(result, how, "most"))
+    now = summary.reached(result, bed.how)
+    faults = faults + summary.lost(before, summary.reached(result, bed.how, "most"))
     OUT.mkdir(parents=True, exist_ok=True)
     head = record.split("\n[")[0].rstrip()
     (OUT / REACHED.name).write_text(f"{head}\n{summary.as_toml(summary.merged(before, now))}", encoding="utf-8")
-    result |= {"kernel": release, "how": how, "rounds": turns["rounds"], "faults": faults,
+    result |= {"kernel": bed.release, "how": bed.how, "rounds": turns["rounds"], "faults": faults,
                "seconds": round(time.monotonic() - began)}
     show(result)
     if turns["rounds"] and result["instructions"]:
@@ -199,10 +201,10 @@ def compare(root, revision):
     return status
 
 
-def boot_and_measure(make, wanted, on_event=lambda guest, event: None):
-    """One boot of the guest that `make` makes, which does what is wanted; its events, and what went wrong."""
+def boot_and_measure(bed, wanted, on_event=lambda guest, event: None):
+    """One boot of a guest, which does what is wanted; its events, and what went wrong."""
     work = boot.fresh_work("bench")
-    guest = make(work, wanted)
+    guest = bed.guest(work, wanted)
     (guest.results / "plan.json").write_text(json.dumps(wanted), encoding="utf-8")
     how = "counting instructions" if wanted.get("counting") else guest.how
     say.step(f"boot the {guest.WHAT} {guest.root.release} ({how}), log in {work}")
@@ -219,8 +221,7 @@ def boot_and_measure(make, wanted, on_event=lambda guest, event: None):
             faults += [event["failure"]] if event["failure"] else []
             faults += [f"kernel: {line.strip()}" for line in event["complaints"]]
     if why:
-        for line in guest.console_tail() + guest.output_tail():
-            say.line("    | " + line)
+        say.quote(guest.console_tail() + guest.output_tail())
     return events, faults
 
 

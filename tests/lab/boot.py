@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.guest.scenario import PATIENCE
 from tests.lab import config, debian, disk, processors
 from tests.lab.say import LabError
-from tests.lab.shell import in_namespace, kill_group, overlay
+from tests.lab.shell import captured, in_namespace, kill_group, overlay
 
 # Drivers of emulated hardware nobody asks for: their probing is a good part of the boot.
 BLACKLIST = ("kvm_amd,kvm_intel,kvm,ahci,libata,psmouse,sr_mod,iTCO_wdt,i6300esb,i2c_i801,lpc_ich,pcspkr,"
@@ -52,14 +52,62 @@ def qemu(kvm):
     return str(newer) if not kvm and newer.exists() else shutil.which(QEMU) or QEMU
 
 
+def machine(program, kind, cpu, megabytes, kernel, append, *more):
+    """A command line of qemu for a machine with two processors, without all that it has when nothing is said. Its console
+    is the standard error, and what is written to it last is kept."""
+    return [program, "-machine", kind, "-cpu", cpu, "-smp", "2", "-m", f"{megabytes}M", "-nodefaults", "-display", "none",
+            "-monitor", "none", "-serial", "file:/proc/self/fd/2", "-device", "virtio-rng-pci", *more,
+            "-kernel", str(kernel), "-append", append]
+
+
+def pc(kvm, megabytes, kernel, append, *more):
+    """The same for one of x86-64."""
+    return machine(qemu(kvm), f"q35,accel={'kvm' if kvm else 'tcg'}", "host" if kvm else CPU, megabytes, kernel, append, *more)
+
+
+def folder_of_host(path, name, tag):
+    """Words for qemu: a folder of the host that a guest mounts by this tag."""
+    return ["-fsdev", f"local,id={name},path={path},security_model=none,multidevs=remap",
+            "-device", f"virtio-9p-pci,fsdev={name},mount_tag={tag}"]
+
+
+# The first process of a guest without systemd and virtme-ng: it mounts what programs expect, runs one command, and ends the
+# machine.
+INIT = """#!/bin/sh
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t debugfs debugfs /sys/kernel/debug
+mount -t devtmpfs dev /dev
+mkdir -p /dev/pts /dev/shm
+mount -t devpts devpts /dev/pts
+mount -t tmpfs tmpfs /dev/shm
+mount -t tmpfs tmpfs /tmp
+mount -t tmpfs tmpfs /run
+mkdir -p /run/netns /run/lock
+@DRIVERS@
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 results /srv/results
+ip link set lo up
+ulimit -l unlimited
+@COMMAND@ >/srv/results/output.txt 2>&1 </dev/null
+sync
+busybox reboot -f
+"""
+
+
+def write_init(path, command, drivers=":"):
+    """Makes a file of that."""
+    path.write_text(INIT.replace("@DRIVERS@", drivers).replace("@COMMAND@", command), encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
 def kvm_works(root):
     """Whether KVM can run this very kernel. The device node may exist and be of no use, so it is tried once a boot."""
     try:
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         boot_id = ""
-    if os.environ.get("FERROCE_KVM") in ("0", "1"):
-        return os.environ["FERROCE_KVM"] == "1"
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return False
     memo = config.cache() / "kvm.json"
@@ -74,16 +122,14 @@ def kvm_works(root):
     return works
 
 
-def probe_kvm(root, limit=20):
+def probe_kvm(root):
     """Boots the kernel with no root file system: one that runs gets as far as saying so, and then panics and leaves."""
     argv = [QEMU, "-machine", "q35,accel=kvm", "-cpu", "host", "-m", "512", "-display", "none",
             "-monitor", "none", "-nodefaults", "-serial", "stdio", "-no-reboot", "-kernel", str(root.vmlinuz),
             "-append", "console=ttyS0 panic=-1 quiet loglevel=7"]
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              timeout=limit)
-        return b"Unable to mount root fs" in done.stdout
-    except (subprocess.TimeoutExpired, OSError):
+        return "Unable to mount root fs" in captured(argv, 20).stdout
+    except (LabError, OSError):
         return False
 
 

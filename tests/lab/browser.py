@@ -3,7 +3,6 @@
 
 import base64
 import contextlib
-import fcntl
 import itertools
 import json
 import os
@@ -21,8 +20,6 @@ PROGRAM = "usr/lib/chromium/chromium-headless-shell"
 OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
            "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND", "--window-size=1400,900",
            "--remote-debugging-pipe")
-# Where it reads what it is to do, and writes what it says.
-READS, WRITES = 3, 4
 # Seconds that an answer may take; nothing is judged by how long it took.
 PATIENCE = 120
 
@@ -34,32 +31,20 @@ def environment(place):
                          "XDG_DATA_HOME": f"{place}/usr/share"}
 
 
-def pipe():
-    """Both ends of a pipe, out of the way of the two numbers."""
-    low = os.pipe()
-    high = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in low]
-    for end in low:
-        os.close(end)
-    return high
-
-
 class Browser:
     """A browser with one page. It keeps what the page has asked of anybody, and what went wrong in it."""
 
     def __init__(self):
         self.numbers = itertools.count(1)
         self.home = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        ours, theirs = pipe(), pipe()
-
-        def places():
-            os.dup2(ours[0], READS)
-            os.dup2(theirs[1], WRITES)
-
+        ours, theirs = os.pipe(), os.pipe()
         with open(f"{self.home.name}/log", "wb") as log:
             place = os.environ[PLACE]
+            # It reads what it is to do from file 3, and writes what it says to 4.
             self.process = subprocess.Popen(
-                [f"{place}/{PROGRAM}", *OPTIONS, f"--user-data-dir={self.home.name}/profile"], stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log, env=environment(place), pass_fds=(READS, WRITES), preexec_fn=places, start_new_session=True)
+                ["sh", "-c", f'exec "$@" 3<&{ours[0]} 4>&{theirs[1]}', "sh", f"{place}/{PROGRAM}", *OPTIONS,
+                 f"--user-data-dir={self.home.name}/profile"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env=environment(place), pass_fds=(ours[0], theirs[1]), start_new_session=True)
         os.close(ours[0])
         os.close(theirs[1])
         self.to, self.of, self.held = ours[1], theirs[0], b""

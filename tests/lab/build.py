@@ -6,14 +6,12 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from tests.lab import config
 from tests.lab.locks import BUILDING, lock
 from tests.lab.say import LabError, step
-from tests.lab.shell import chroot_command, in_namespace, overlay
+from tests.lab.shell import captured, chroot_command, in_namespace, overlay
 
 LAB = config.BUILD / "lab"
 # Held by who builds the module of this checkout, in rust/, or its index; all else is built elsewhere.
@@ -25,12 +23,11 @@ def run_in_root(root, command, what, cwd="/ferroce", env=None, binds=(), **how):
     return run_build(chroot_command(root.path.resolve(), command, cwd=cwd, env=env, binds=binds), what, **how)
 
 
-def run_build(argv, what, quiet=True, timeout=1800, turn="build.lock"):
+def run_build(argv, what, quiet=True, turn="build.lock"):
     """Runs what builds something; when it fails its whole output is shown. Two builds in a checkout would write each
     other's files, so that the second waits; but one that has files of its own has a lock of its own, `turn`."""
     with lock(config.BUILD / turn, BUILDING):
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, errors="replace", timeout=timeout)
+        done = captured(argv, 1800)
     if done.returncode:
         print(done.stdout, end="", flush=True)
         raise LabError(f"{what} failed (exit {done.returncode}); the reason is above")
@@ -46,8 +43,6 @@ def kernel_env(root):
 
 def module(root, quiet=True):
     """rust/ferroce.ko for the kernel of the root."""
-    if not (config.CHECKOUT / "rust/Kbuild").exists():
-        raise LabError("rust/Kbuild is missing: this is not a whole checkout")
     step(f"build the module for {root.release}")
     script = ("sh tests/lab/native.sh preflight-kernel && "
               f"KMAKE='make -j{os.cpu_count() or 2} ARCH=x86 CC={root.cc}' sh tests/lab/native.sh modules")
@@ -169,6 +164,17 @@ def sync(source, target):
             path.unlink()
 
 
+def module_copy(place, kernel):
+    """A copy of the module's sources in this place, which is for builds for this kernel alone."""
+    source, stamp = place / "src", place / "kernel"
+    sync(config.CHECKOUT / "rust", source / "rust")
+    shutil.copy2(config.CHECKOUT / "Kbuild", source / "Kbuild")
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != kernel:
+        clean(place)
+    stamp.write_text(kernel, encoding="utf-8")
+    return source
+
+
 def clean(folder):
     """What another kernel's build left does not fit this one."""
     for path in folder.rglob("*"):
@@ -181,11 +187,7 @@ def kernel_client(root):
     """ferroce_kuser.ko, a user of RDMA in the kernel, for the kernel of the root. It is built from a copy, of which
     each kernel has its own."""
     target = LAB / f"kernel_c-{root.release}"
-    target.mkdir(parents=True, exist_ok=True)
-    for source in (config.CHECKOUT / KERNEL_CLIENT).iterdir():
-        copied = target / source.name
-        if source.is_file() and (not copied.exists() or copied.read_bytes() != source.read_bytes()):
-            shutil.copy(source, copied)
+    sync(config.CHECKOUT / KERNEL_CLIENT, target)
     run_in_root(root, f"make -j{os.cpu_count() or 2} --no-print-directory -C {root.kdir} "
                 f"M=/ferroce/build/lab/{target.name} KERNELRELEASE={root.release} "
                 f"ARCH=x86 CC={root.cc} KCFLAGS=-Werror modules",
@@ -254,15 +256,10 @@ def install_lines(root):
     return native_install(root.release, provider(root), ours, index)
 
 
-def native_install(release, library, module_file, index):
+def native_install(release, library, module_file, index=None, triplet="x86_64-linux-gnu"):
     """The shell lines that install these, and the command, in $M. Without an index the modules there are few."""
     q = shlex.quote
     env = (f"MODULE={q(str(module_file))} PROVIDER={q(str(library))} KERNELRELEASE={q(release)} DESTDIR=$M "
-           f"PROVIDERDIR=/usr/lib/x86_64-linux-gnu/libibverbs{' DEPMOD=true' if index else ''}")
+           f"PROVIDERDIR=/usr/lib/{triplet}/libibverbs{' DEPMOD=true' if index else ''}")
     copied = [f"cp {q(str(index))}/* $M/lib/modules/{q(release)}/"] if index else []
     return [f"cd {q(str(config.CHECKOUT))}", f"{env} sh tests/lab/native.sh install", *copied]
-
-
-def export(path, target):
-    """Copies a product to a place the caller names."""
-    copy(Path(path), Path(target) if os.path.isabs(target) else config.CHECKOUT / target)

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from tests.guest import flavour
 from tests.guest.scenario import SEED, load_all
 from tests.judges.kernel import complaints
-from tests.lab import aarch64, boot, build, config, crates, fresh, host, made, say, skips, suite, um
+from tests.lab import aarch64, boot, build, checks, config, crates, fresh, host, made, say, skips, suite, um
 from tests.lab.suite import Result
 from tests.scenarios.suite.selftest import PREFIX
 
@@ -164,7 +164,7 @@ def choose(only, guest=""):
                 left_out.append(Result(name, "skipped", f"left out: {why}"))
             else:
                 where.setdefault(place, []).append(name)
-    guests = {place: um.queue(um.KINDS[place], where[place]) if place in um.KINDS else suite.Queue(where[place])
+    guests = {place: (checks.queue if place == um.DEBUG.name else suite.Queue)(where[place])
               for place in (*um.KINDS, *boot.MACHINES) if place in where}
     return Plan([test for test in host.tests() if test.name in picked], guests, left_out)
 

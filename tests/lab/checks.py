@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 
-from tests.lab import build, config, made, say
+from tests.lab import build, config, made, say, suite
 from tests.lab.rules import strip
 from tests.lab.shell import chroot_command
 
@@ -45,6 +45,16 @@ def guest_setup(kernel):
     expected.write_text(json.dumps(kunit_tests()), encoding="utf-8")
     return [*build.guest_setup(kernel.root, made=module, release=kernel.release, client=client),
             f"cp {q(str(planted))} {q(str(expected))} $M/srv/lab/"]
+
+
+def queue(names):
+    """Those in the order in which a guest runs them: reports of planted bugs switch lockdep off."""
+    finds = [n for n in names if n.startswith(FINDS)]
+    first = [n for n in names if n not in (*finds, LOCKDEP, LEAKS)]
+    if first:
+        return suite.Queue(first, last=[LOCKDEP, LEAKS], once=finds)
+    # Of two lists one is handed out in any case.
+    return suite.Queue([n for n in names if n not in finds] + finds)
 
 
 def is_one_of(name, patterns):

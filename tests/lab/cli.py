@@ -8,65 +8,68 @@ import signal
 import subprocess
 import sys
 
-from tests.lab import boot, build, config, say, setup
+from tests.lab import (bench, boot, build, check, config, deb, debug, host, kernels, made, mutants, planted, prompt, say,
+                       setup, suite, translations, um)
 from tests.lab.say import LabError
 from tests.lab.shell import chroot_command
 
 
-# The fast guest, and the one with all checks.
-GUESTS = ("um", "um-debug")
-
-
 def parser():
-    """The command line."""
+    """The command line. Each word says what it does, which is a function of the root and the arguments."""
     top = argparse.ArgumentParser(prog="python3 -m tests.lab", description="Sets up, builds, boots, shows, checks.")
-    sub = top.add_subparsers(dest="word", required=True)
-    one = sub.add_parser("setup", help="make what the other words need")
-    one.add_argument("--refresh", action="store_true", help="make the root anew, with the newest kernel")
-    sub.add_parser("modules", help="build the module for the kernel of the root")
-    one = sub.add_parser("provider", help="build the provider in the root")
-    one.add_argument("--copy", help="also copy it there")
-    sub.add_parser("deb", help="build the Debian packages")
-    sub.add_parser("demo", help="show that it works")
-    one = sub.add_parser("check", help="run every test")
-    one.add_argument("--only", default="", help="names, or beginnings of names, separated by commas")
-    one.add_argument("--list", action="store_true", help="list the tests and run none")
-    one.add_argument("--all-kernels", action="store_true", help="a few tests on every kernel there is")
-    one.add_argument("--guest", choices=("stock", *GUESTS), default="", help="scenarios alone, in this guest")
-    sub.add_parser("check-fast", help="run what needs no guest, for each change")
-    sub.add_parser("check-long", help="run what a whole run of check leaves out for its length")
-    one = sub.add_parser("translated", help="say that translations say what their originals say now")
-    one.add_argument("files", nargs="+", help="the translations, such as Documentation/walks/zh/rnr.md")
-    one = sub.add_parser("mutants", help="see whether the host tests notice mutants of the pure code")
-    one.add_argument("--of", type=int, default=50, help="try one of so many, drawn by chance")
-    one.add_argument("--files", default="", help="of these files alone: a pattern")
-    one = sub.add_parser("planted", help="see whether the tests notice planted faults")
-    one.add_argument("--only", default="", help="names, separated by commas")
-    one = sub.add_parser("bench", help="measure against the kernel's own rdma_rxe")
-    one.add_argument("--quick", action="store_true", help="one round, fewer rows")
-    one.add_argument("--count", action="store_true", help="count instructions alone")
-    one.add_argument("--profile", metavar="ROW", help="show what the instructions of an operation are spent on")
-    one.add_argument("--against", metavar="REVISION", help="count them with the module and provider of a commit too")
-    one.add_argument("--guest", choices=("stock", "um"), default="stock", help="measure in this guest")
-    one.add_argument("--charts", action="store_true", help="draw how figures change with size and number of QPs")
-    sub.add_parser("setup-debug", help="make the debug kernel")
-    one = sub.add_parser("check-debug", help="run scenarios on the debug kernel")
-    one.add_argument("--only", default="", help="names, or beginnings of names, separated by commas")
-    one = sub.add_parser("shell", help="a shell in the root, for a look around")
-    one.add_argument("command", nargs=argparse.REMAINDER)
-    for name in GUESTS:
-        one = sub.add_parser(name, help="a prompt, or a command, in the fast guest")
-        one.add_argument("--dir", default=".", help="the folder that the guest sees at /work")
-        one.add_argument("--limit", type=int, default=3600, help="seconds for a command")
-        one.add_argument("command", nargs=argparse.REMAINDER)
-    one = sub.add_parser("prompt", help="a prompt in a guest with two devices")
-    one.add_argument("--dir", default=".", help="the folder that the guest sees at /work")
-    one = sub.add_parser("run", help="run a command in a guest with two devices, with its output and exit status")
-    one.add_argument("--dir", default=".", help="the folder that the guest sees at /work")
-    one.add_argument("--limit", type=int, default=3600, help="seconds")
-    one.add_argument("command", nargs=argparse.REMAINDER)
-    one = sub.add_parser("guest", help="run a command in a guest with everything installed")
-    one.add_argument("command", nargs=argparse.REMAINDER)
+    words = top.add_subparsers(dest="word", required=True)
+
+    def word(name, about, work, *options, **defaults):
+        one = words.add_parser(name, help=about)
+        one.set_defaults(work=work, **defaults)
+        for option in options:
+            one.add_argument(option[0], **option[1])
+
+    only = ("--only", {"default": "", "help": "names, or beginnings of names, separated by commas"})
+    command = ("command", {"nargs": argparse.REMAINDER})
+    shown = ("--dir", {"default": ".", "help": "the folder that the guest sees at /work"})
+    limit = ("--limit", {"type": int, "default": 3600, "help": "seconds for a command"})
+
+    def flag(name, about):
+        return name, {"action": "store_true", "help": about}
+
+    word("setup", "make what the other words need",
+         lambda root, args: say.step(f"ready: kernel {root.release}, root {root.path}"),
+         flag("--refresh", "make the root anew, with the newest kernel"))
+    word("modules", "build the module for the kernel of the root", modules)
+    word("provider", "build the provider in the root", provider, ("--copy", {"help": "also copy it there"}))
+    word("deb", "build the Debian packages", lambda root, args: deb.show(deb.make(root)))
+    word("demo", "show that it works", demonstrate)
+    word("check", "run every test", checked, only, flag("--list", "list the tests and run none"),
+         flag("--all-kernels", "a few tests on every kernel there is"),
+         ("--guest", {"choices": ("stock", *um.KINDS), "default": "", "help": "scenarios alone, in this guest"}))
+    word("check-fast", "run what needs no guest, for each change", lambda root, args: host.fast(root))
+    word("check-long", "run what a whole run of check leaves out for its length",
+         lambda root, args: check.run(root, ",".join(pattern for pattern, _ in check.LONG), with_module()))
+    # It needs nothing that is set up.
+    word("translated", "say that translations say what their originals say now",
+         lambda root, args: translations.translated(args.files),
+         ("files", {"nargs": "+", "help": "the translations, such as Documentation/walks/zh/rnr.md"}), rootless=True)
+    word("mutants", "see whether the host tests notice mutants of the pure code",
+         lambda root, args: mutants.run(root, args.of, args.files),
+         ("--of", {"type": int, "default": 50, "help": "try one of so many, drawn by chance"}),
+         ("--files", {"default": "", "help": "of these files alone: a pattern"}))
+    word("planted", "see whether the tests notice planted faults", lambda root, args: planted.run(args.only),
+         ("--only", {"default": "", "help": "names, separated by commas"}))
+    word("bench", "measure against the kernel's own rdma_rxe", benched, flag("--quick", "one round, fewer rows"),
+         flag("--count", "count instructions alone"),
+         ("--profile", {"metavar": "ROW", "help": "show what the instructions of an operation are spent on"}),
+         ("--against", {"metavar": "REVISION", "help": "count them with the module and provider of a commit too"}),
+         ("--guest", {"choices": ("stock", "um"), "default": "stock", "help": "measure in this guest"}),
+         flag("--charts", "draw how figures change with size and number of QPs"))
+    word("setup-debug", "make the debug kernel", debug_kernel)
+    word("check-debug", "run scenarios on the debug kernel", lambda root, args: debug.run(root, args.only), only)
+    word("shell", "a shell in the root, for a look around", shell, command)
+    for name, kind in um.KINDS.items():
+        word(name, "a prompt, or a command, in the fast guest", in_fast_guest, shown, limit, command, kind=kind)
+    word("prompt", "a prompt in a guest with two devices", lambda root, args: prompt.shell(root, with_module(), args.dir), shown)
+    word("run", "run a command in a guest with two devices, with its output and exit status", in_prompt, shown, limit, command)
+    word("guest", "run a command in a guest with everything installed", lambda root, args: guest(root, args.command), command)
     return top
 
 
@@ -81,7 +84,7 @@ def main(argv):
     for number in ENDING:
         signal.signal(number, end)
     try:
-        return word(args)
+        return carry_out(args)
     except LabError as e:
         print(f"ferroce: {e}", file=sys.stderr)
         return 2
@@ -103,101 +106,94 @@ def rest(command):
     return command[1:] if command[:1] == ["--"] else command
 
 
-def word(args):
-    """Carries one word out."""
-    if args.word == "translated":
-        # It needs nothing that is set up.
-        from tests.lab import translations
-        return translations.translated(args.files)
+def carry_out(args):
+    """Does what a word says."""
+    if getattr(args, "rootless", False):
+        return args.work(None, args)
     root = setup.setup(getattr(args, "refresh", False))
     with setup.in_use(root):
-        if args.word == "setup":
-            say.step(f"ready: kernel {root.release}, root {root.path}")
-        elif args.word == "modules":
-            build.module(root, quiet=False)
-        elif args.word == "provider":
-            made = build.provider(root, quiet=False)
-            if args.copy:
-                build.export(made, args.copy)
-        elif args.word == "deb":
-            from tests.lab import deb
-            deb.show(deb.make(root))
-        elif args.word == "demo":
-            from tests.lab import demo
-            return demo.run(root, with_module())
-        elif args.word == "check":
-            from tests.lab import check
-            if args.all_kernels:
-                from tests.lab import kernels
-                return kernels.run(root, args.only)
-            return check.list_all(root) if args.list else check.run(root, args.only, with_module(), args.guest)
-        elif args.word == "check-long":
-            from tests.lab import check
-            return check.run(root, ",".join(pattern for pattern, _ in check.LONG), with_module())
-        elif args.word == "check-fast":
-            from tests.lab import host
-            return host.fast(root)
-        elif args.word == "mutants":
-            from tests.lab import mutants
-            return mutants.run(root, args.of, args.files)
-        elif args.word == "planted":
-            from tests.lab import planted
-            return planted.run(args.only)
-        elif args.word == "bench":
-            from tests.lab import bench
-            if args.charts:
-                return bench.draw(root, args.guest == "um")
-            if args.guest == "um":
-                if args.against or args.count or args.profile:
-                    raise LabError("the fast guest counts no instructions: leave GUEST=um away")
-                return bench.run_native(root, args.quick)
-            if args.profile:
-                return bench.spent(root, args.profile)
-            if args.against:
-                return bench.compare(root, args.against)
-            return bench.run(root, args.quick, args.count)
-        elif args.word == "setup-debug":
-            from tests.lab import debug, made
-            kernel = made.make(root, debug.KIND)
-            say.step(f"ready: debug kernel {kernel.release} in {kernel.folder}")
-        elif args.word == "check-debug":
-            from tests.lab import debug
-            return debug.run(root, args.only)
-        elif args.word == "shell":
-            argv = rest(args.command) or ["bash"]
-            status = subprocess.call(chroot_command(root.path.resolve(), argv, cwd="/ferroce"))
-            return status if status >= 0 else 128 - status
-        elif args.word in GUESTS:
-            from tests.lab import um
-            command = " ".join(rest(args.command))
-            return um.attended(root, um.KINDS[args.word], with_module(), args.dir, command if command.strip() else None,
-                               args.limit)
-        elif args.word == "prompt":
-            from tests.lab import prompt
-            return prompt.shell(root, with_module(), args.dir)
-        elif args.word == "run":
-            from tests.lab import prompt
-            command = " ".join(rest(args.command))
-            if not command.strip():
-                raise LabError("run needs a command: make run CMD='left ferroce show'")
-            return prompt.run(lambda: prompt.stock(root, with_module(), args.dir, command), args.limit)
-        elif args.word == "guest":
-            return guest(root, args.command)
-    return 0
+        return args.work(root, args) or 0
+
+
+def modules(root, _args):
+    """Builds the module."""
+    build.module(root, quiet=False)
+
+
+def provider(root, args):
+    """Builds it, and copies it where that is asked for."""
+    made_one = build.provider(root, quiet=False)
+    if args.copy:
+        build.copy(made_one, config.CHECKOUT / args.copy)
+
+
+def demonstrate(root, _args):
+    """The demo."""
+    # Late: the scenarios that it names would stand before all others, which run in the order in which they are imported.
+    from tests.lab import demo
+    return demo.run(root, with_module())
+
+
+def checked(root, args):
+    """The tests."""
+    if args.all_kernels:
+        return kernels.run(root, args.only)
+    return check.list_all(root) if args.list else check.run(root, args.only, with_module(), args.guest)
+
+
+def benched(root, args):
+    """The benchmark, in one of its ways."""
+    native = args.guest == "um"
+    if args.charts:
+        return bench.draw(root, native)
+    if native:
+        if args.against or args.count or args.profile:
+            raise LabError("the fast guest counts no instructions: leave GUEST=um away")
+        return bench.run_native(root, args.quick)
+    if args.profile:
+        return bench.spent(root, args.profile)
+    if args.against:
+        return bench.compare(root, args.against)
+    return bench.run(root, args.quick, args.count)
+
+
+def debug_kernel(root, _args):
+    """The debug kernel, made."""
+    kernel = made.make(root, debug.KIND)
+    say.step(f"ready: debug kernel {kernel.release} in {kernel.folder}")
+
+
+def shell(root, args):
+    """A shell, or a command, in the root."""
+    status = subprocess.call(chroot_command(root.path.resolve(), rest(args.command) or ["bash"], cwd="/ferroce"))
+    return status if status >= 0 else 128 - status
+
+
+def in_fast_guest(root, args):
+    """A command, or a prompt where there is none."""
+    command = " ".join(rest(args.command))
+    return um.attended(root, args.kind, with_module(), args.dir, command if command.strip() else None, args.limit)
+
+
+def in_prompt(root, args):
+    """A command in place of the prompt."""
+    command = " ".join(rest(args.command))
+    if not command.strip():
+        raise LabError("run needs a command: make run CMD='left ferroce show'")
+    return prompt.run(lambda: prompt.stock(root, with_module(), args.dir, command), args.limit)
 
 
 GUEST_LIMIT = 600
+COMMAND = "command.sh"
 
 
 def guest(root, command):
     """One command in a guest, its output shown and its exit status returned; the log stays in build/vm."""
     lines = build.guest_setup(root, with_module())
-    work = boot.fresh_work("guest")
-    from tests.lab.suite import environment
     # By a file: the kernel's command line, by which virtme-ng would pass it on, has room for 2048 bytes.
-    vm = boot.Guest(root, work, "sh -c " + shlex.quote(in_guest(f"sh /srv/results/{COMMAND}")), boot.kvm_works(root),
-                    lines, environment())
-    (vm.results / COMMAND).write_text((" ".join(rest(command)) or "rdma link") + "\n", encoding="utf-8")
+    vm = boot.Guest(root, boot.fresh_work("guest"), f"sh /srv/results/{COMMAND}", boot.kvm_works(root), lines, suite.environment())
+    words = " ".join(rest(command)) or "rdma link"
+    (vm.results / COMMAND).write_text(f'sh -c {shlex.quote(words)}\necho $? >"${{0%/*}}/{prompt.STATUS}"\n', encoding="utf-8")
     vm.start()
     late = False
     try:
@@ -211,24 +207,4 @@ def guest(root, command):
     if late:
         say.line(f"the guest was ended after {GUEST_LIMIT} s")
         return 124
-    status = exit_status(vm.results / STATUS)
-    if status is None:
-        say.line("the guest died before the command had ended")
-        return 125
-    return status
-
-
-COMMAND, STATUS = "command.sh", "status"
-
-
-def in_guest(command, where="/srv/results"):
-    """The shell line that runs a command and leaves its exit status where the host finds it."""
-    return f"sh -c {shlex.quote(command)}; echo $? >{where}/{STATUS}"
-
-
-def exit_status(path):
-    """What `in_guest` has left; None when it has not come so far."""
-    try:
-        return int(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None
+    return prompt.status_of(vm)

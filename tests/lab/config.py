@@ -88,12 +88,17 @@ def debian():
     return UNSTABLE if wanted_kernel() == UNSTABLE.suite else STABLE
 
 
+def digest(parts):
+    """Stands for all of these in the name of what is made of them."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
 def recipe():
     """Names everything the root is made of, so that a root made otherwise is not taken for this one."""
     parts = [RECIPE_VERSION, debian().suite, sorted(RDMA_CORE.items()), sorted(ROOT_PACKAGES), sorted(RUST_PACKAGES)]
     if wanted_kernel():
         parts.append(wanted_kernel())
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    return digest(parts)
 
 
 def cache():
@@ -107,8 +112,7 @@ def cache():
 
 def newer_rdma_core():
     """Where the packages of the newer rdma-core are unpacked; without `usr` where the archive has no such."""
-    parts = hashlib.sha256(json.dumps([recipe(), NEWER_PACKAGES, NEWER_PYVERBS]).encode()).hexdigest()[:16]
-    return cache() / f"rdma-core-{NEWER}-programs-{parts}"
+    return cache() / f"rdma-core-{NEWER}-programs-{digest([recipe(), NEWER_PACKAGES, NEWER_PYVERBS])}"
 
 
 def newer_emulator():
@@ -118,8 +122,7 @@ def newer_emulator():
 
 def browser():
     """Where the browser is unpacked."""
-    parts = hashlib.sha256(json.dumps([recipe(), BROWSER_PACKAGES]).encode()).hexdigest()[:16]
-    return cache() / f"browser-{parts}"
+    return cache() / f"browser-{digest([recipe(), BROWSER_PACKAGES])}"
 
 
 class Root:

@@ -6,8 +6,6 @@ Cargo builds again what has changed since by the time of its files, which a copy
 never kept. Everything is built at one place, /ferroce, wherever the checkout is.
 """
 
-import hashlib
-import json
 import os
 import re
 import shutil
@@ -26,7 +24,7 @@ def place():
     """Where they are kept: by the compiler, by what is asked of it, and by the crates."""
     parts = [config.recipe(), fuzz.ENVIRONMENT]
     parts += [(config.CHECKOUT / name).read_text(encoding="utf-8") for name in ("Cargo.lock", "Cargo.toml")]
-    return config.cache() / f"crates-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]}"
+    return config.cache() / f"crates-{config.digest(parts)}"
 
 
 def others():

@@ -9,7 +9,6 @@ import shutil
 import struct
 import time
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 
 from tests.lab import build, config, rules
 from tests.lab.say import LabError, line, step

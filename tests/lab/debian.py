@@ -22,17 +22,17 @@ APT_PATIENCE = 900
 APT_LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock")
 
 
-def wait_for_apt(locks=APT_LOCKS, patience=APT_PATIENCE, pause=2):
+def wait_for_apt():
     """Waits while another apt is at work: of its locks, apt itself waits for the first alone."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + APT_PATIENCE
     said = False
-    while held := next((path for path in locks if locked(path)), None):
+    while held := next((path for path in APT_LOCKS if locked(path)), None):
         if not said:
             step(f"another program installs packages on this machine (it holds {held}); waiting for it")
             said = True
         if time.monotonic() > end:
-            raise LabError(f"{held} has been held by another program for {patience} s; end it, and try again")
-        time.sleep(pause)
+            raise LabError(f"{held} has been held by another program for {APT_PATIENCE} s; end it, and try again")
+        time.sleep(2)
 
 
 def locked(path):

@@ -49,28 +49,6 @@ WATCHED = ("debug.*", "errors.*.veth", "examples.*", "groups.*", "in-flight.*", 
            "link.*", "memory.*", "queues.*", "cm.rping-veth-*", "ulp.*", "hostile.packets-ipv4")
 
 
-INIT = """#!/bin/sh
-# The first process: mounts what programs expect, runs one command, ends the machine.
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
-mount -t proc proc /proc
-mount -t sysfs sysfs /sys
-mount -t debugfs debugfs /sys/kernel/debug
-mount -t devtmpfs dev /dev
-mkdir -p /dev/pts /dev/shm
-mount -t devpts devpts /dev/pts
-mount -t tmpfs tmpfs /dev/shm
-mount -t tmpfs tmpfs /tmp
-mount -t tmpfs tmpfs /run
-mkdir -p /run/netns /run/lock
-mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 results /srv/results
-ip link set lo up
-ulimit -l unlimited
-FOLDERS=/srv/results sh /root.sh @COMMAND@ >/srv/results/output.txt 2>&1 </dev/null
-sync
-busybox reboot -f
-"""
-
-
 class DebugGuest(boot.Guest):
     """A guest with the debug kernel: qemu without virtme-ng, and an init of our own, which has the root over 9p and then
     from disks."""
@@ -86,25 +64,17 @@ class DebugGuest(boot.Guest):
         mnt = self.work / "mnt"
         mnt.mkdir(exist_ok=True)
         sets = " ".join(f"{k}={q(v)}" for k, v in env.items())
-        init = self.work / "init"
-        init.write_text(INIT.replace("@COMMAND@", f"env {sets} {agent}"), encoding="utf-8")
-        init.chmod(0o755)
+        init = boot.write_init(self.work / "init", f"FOLDERS=/srv/results sh /root.sh env {sets} {agent}")
         # Every report is wanted, not only the first; the stalls of a slow machine are none.
         append = ("console=ttyS0 loglevel=7 log_buf_len=16M panic=-1 oops=panic root=fsroot rootfstype=9p "
                   "rootflags=trans=virtio,version=9p2000.L,msize=512000,cache=loose,access=any rw init=/init "
                   f"kasan_multi_shot {self.CHECKS} printk.time=1 rcupdate.rcu_cpu_stall_timeout=180 watchdog_thresh=60 "
                   f"workqueue.watchdog_thresh=180 {boot.EMULATED}")
         changes = f"{mnt}/changes"
-        qemu = [boot.qemu(self.kvm), "-machine", "q35,accel=" + ("kvm" if self.kvm else "tcg"),
-                "-cpu", "host" if self.kvm else boot.CPU, "-smp", "2", "-m", f"{MEMORY}M",
-                "-nodefaults", "-display", "none", "-monitor", "none", "-no-reboot",
-                "-serial", "file:/proc/self/fd/2", "-device", "virtio-rng-pci",
-                "-fsdev", "local,id=root,path=@B@,security_model=none,multidevs=remap",
-                "-device", "virtio-9p-pci,fsdev=root,mount_tag=fsroot",
-                "-fsdev", f"local,id=results,path={self.results},security_model=none,multidevs=remap",
-                "-device", "virtio-9p-pci,fsdev=results,mount_tag=results",
-                *disk.options(disk.of(kernel.path), changes), *processors.OPTIONS,
-                "-kernel", str(kernel.image.resolve()), "-append", append]
+        qemu = boot.pc(self.kvm, MEMORY, kernel.image.resolve(), append, "-no-reboot",
+                       *boot.folder_of_host(f"{mnt}/b", "root", "fsroot"),
+                       *boot.folder_of_host(self.results, "results", "results"),
+                       *disk.options(disk.of(kernel.path), changes), *processors.OPTIONS)
         lines = [
             *boot.own_root(kernel.path, mnt),
             f"cp -a {q(str((kernel.folder / 'root').resolve()))}/. $M/",
@@ -114,13 +84,13 @@ class DebugGuest(boot.Guest):
             *boot.boot_root(["/srv/results"]),
             f"cp {q(str(init))} $B/init",
             "cd $B",
-            "exec " + shlex.join(qemu).replace("@B@", f"{mnt}/b"),
+            "exec " + shlex.join(qemu),
         ]
         return "\n".join(lines)
 
     def symbols(self):
         """It is at the addresses that it was linked for."""
-        return processors.Symbols(self.root.folder / "System.map")
+        return processors.Symbols((self.root.folder / "System.map").read_text(encoding="ascii"))
 
 
 class WatchedGuest(DebugGuest):
@@ -152,21 +122,15 @@ def choose(only):
     if bad := check.meaningless(only, load_all()):
         raise LabError(f"no scenario of the debug kernel is called {', '.join(bad)}; make check-debug ONLY=name takes a "
                        "name, its beginning up to a point, or a pattern with *")
+    names = [n for n in load_all() if check.wanted(n, only) and not n.startswith(PREFIX)]
     # From the end: the scenarios of the last modules take longest, and begun first they let the guests end together.
-    names = [n for n in reversed(load_all()) if check.wanted(n, only) and not n.startswith(PREFIX)]
-    last = [n for n in (checks.LOCKDEP, checks.LEAKS) if n in names]
-    finds = [n for n in names[::-1] if n.startswith(checks.FINDS)]
-    picked, left_out = [], []
-    for name in names:
-        if why := checks.reason(name, LEFT_OUT):
-            left_out.append(suite.Result(name, "skipped", f"left out on the debug kernel: {why}"))
-        elif name not in last + finds:
-            picked.append(name)
-    if not picked:
-        return Plan(suite.Queue(last + finds), suite.Queue([]), left_out)
+    names = [n for n in names[::-1] if not n.startswith(checks.FINDS)] + [n for n in names if n.startswith(checks.FINDS)]
+    left_out = [suite.Result(n, "skipped", f"left out on the debug kernel: {why}") for n in names
+                if (why := checks.reason(n, LEFT_OUT))]
+    picked = [n for n in names if not checks.reason(n, LEFT_OUT)]
     watched = [n for n in picked if only or checks.is_one_of(n, WATCHED)]
-    return Plan(suite.Queue(watched, last=(checks.LOCKDEP, checks.LEAKS), once=finds),
-                suite.Queue([n for n in picked if n not in watched], last=(checks.LOCKDEP,)), left_out)
+    other = [n for n in picked if n not in watched]
+    return Plan(checks.queue(watched), suite.Queue(other, last=[checks.LOCKDEP] if other else []), left_out)
 
 
 def run(root, only):

@@ -4,11 +4,9 @@ compilers, with everything that is written thrown away."""
 
 import re
 import shlex
-import subprocess
 
 from tests.lab import config, deb, fresh, rules
-from tests.lab.say import LabError
-from tests.lab.shell import chroot_command, in_namespace, overlay
+from tests.lab.shell import captured, chroot_command, in_namespace, overlay
 
 LIMIT = 1500
 # The kernel that runs, as its scripts are told, is one without Rust, which the build must leave out; the root's is built
@@ -120,10 +118,6 @@ def missing(text, root, said=SAID):
 def check(root, script=SCRIPT, said=SAID, room="2g"):
     """Builds the packages where they are not there, and runs it; returns its output and what is wrong with it."""
     deb.ready(root)
-    try:
-        done = subprocess.run(command(root, script, room), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, errors="replace", timeout=LIMIT)
-    except subprocess.TimeoutExpired:
-        raise LabError(f"DKMS is not done in {LIMIT} s") from None
+    done = captured(command(root, script, room), LIMIT)
     wrong = missing(done.stdout, root, said)
     return done.stdout, [f"exit {done.returncode}", *wrong] if done.returncode else wrong

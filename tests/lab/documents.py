@@ -3,7 +3,6 @@
 of `vendor_err` is that of the code."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.lab import config
@@ -86,37 +85,24 @@ def defines(suffix, text, symbol):
         rf"^[A-Za-z_][\w \t*]*[ \t*]{name}(?:\[\])?\s*=\s*\{{"))
 
 
-@dataclass
-class Trees:
-    """Where the sources are that a reference may name; None of those that are not here."""
-
-    ferroce: Path
-    linux: Path | None
-    rdma_core: Path | None
-
-    def folder(self, name):
-        """By the word of a reference."""
-        return getattr(self, name.replace("-", "_"))
-
-
 def trees(root):
-    """The sources of this laboratory: of rdma-core the newest that is unpacked, of the kernel the one that documents are about,
-    which is not one that was asked for by FERROCE_KERNEL."""
+    """Where the sources are that a reference may name, by its word; None for those that are not here. Of rdma-core it is the
+    newest that is unpacked, of the kernel the one that documents are about: not one that FERROCE_KERNEL asks for."""
     linux = root.path / root.kdir.lstrip("/")
     unpacked = [config.cache() / f"rdma-core-{version}" for version in reversed(config.RDMA_CORE)]
     is_meant = not config.wanted_kernel() and (linux / "drivers/infiniband/core").is_dir()
-    return Trees(config.CHECKOUT, linux if is_meant else None,
-                 next((folder for folder in unpacked if (folder / "librdmacm").is_dir()), None))
+    return {"ferroce": config.CHECKOUT, "linux": linux if is_meant else None,
+            "rdma-core": next((folder for folder in unpacked if (folder / "librdmacm").is_dir()), None)}
 
 
 def check_references(relative, text, where):
     """Each reference names a file that defines the symbol. Returns the breaches, and how many were found by tree."""
-    found, counted = [], dict.fromkeys(("ferroce", "linux", "rdma-core"), 0)
+    found, counted = [], dict.fromkeys(where, 0)
     for number, line in enumerate(text.splitlines(), 1):
         found += [f"{relative}:{number}: {meant} is no reference"
                   for meant in MEANT.findall(line) if not REFERENCE.fullmatch(meant.strip("`"))]
         for tree, path, symbol in REFERENCE.findall(line):
-            folder = where.folder(tree)
+            folder = where[tree]
             if not folder:
                 continue
             counted[tree] += 1

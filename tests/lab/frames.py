@@ -3,6 +3,7 @@
 
 import json
 import struct
+import subprocess
 
 from command.trace import capture, mermaid, opcodes, page, text
 from command.trace.data import data
@@ -117,6 +118,13 @@ def conversation():
         (910, answer(4, 0x1f, 0x0d, bytes(1024))), (911, answer(5, 0x1f, 0x0f, bytes(976))),
         (950, roce.packet(A, B, 0x77, 5, b"datagram", 0x64, roce.deth(QKEY, 0x66)))]
     return pcap([(BEGIN + at * US, ethernet(packet)) for at, packet in packets])
+
+
+def tshark(path, *words, home="/tmp"):
+    """What it prints of a file, or does so with: exit status, output, and what it complains of."""
+    done = subprocess.run(["tshark", "-n", "-r", str(path), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env={"HOME": str(home), "PATH": "/usr/bin:/bin"})
+    return done.returncode, done.stdout, [line for line in done.stderr.splitlines() if "as user" not in line]
 
 
 def everything(contents):

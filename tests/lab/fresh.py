@@ -3,7 +3,6 @@
 their owner would. What the packages ask for is in an archive inside, made by apt's own choice: a guest has no network.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -52,7 +51,7 @@ def asked_for(control=None):
 def recipe(root, suite):
     """Names everything that such a root is made of."""
     parts = [RECIPE_VERSION, suite, root.release, root.version, PROGRAMS, LEFT_OUT, KEPT, asked_for()]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    return config.digest(parts)
 
 
 def make(root, suite):

@@ -11,6 +11,7 @@ import shutil
 import sys
 
 from tests.lab import config
+from tests.lab.say import Bad
 
 # Edges that each target reaches with what is kept of it alone: one that returns at once reaches a handful.
 FLOORS = {"packet": 60, "responder": 1000, "requester": 350, "unreliable": 680, "wqe": 270}
@@ -68,20 +69,15 @@ def coverage(text):
     return int(found[-1]) if found else 0
 
 
-class Shallow(Exception):
-    """A target that does not do what it did."""
-
-
-def check(in_root, target, seed):
+def check(in_root, target, seed, runs):
     """Builds the target and runs it: what is kept of it first, and then what the seed makes of that; a line about it.
     `in_root` runs a command or fails."""
     in_root(BUILD, ENVIRONMENT)
     unpack(target)
-    runs = RUNS[target]
     reached = coverage(in_root(command(target, f"-seed={seed}", f"-runs={runs}", f"/ferroce/build/fuzz/{target}/corpus"), {}))
     if reached < FLOORS[target]:
-        raise Shallow(f"{reached} edges reached, where {FLOORS[target]} are the least: fix the target, or say the new "
-                      "number in FLOORS of tests/lab/fuzz.py")
+        raise Bad(f"{reached} edges reached, where {FLOORS[target]} are the least: fix the target, or say the new "
+                  "number in FLOORS of tests/lab/fuzz.py")
     return f"{runs} runs, {reached} edges reached of at least {FLOORS[target]}, seed {seed}"
 
 

@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
@@ -16,23 +15,11 @@ from command.trace import calls, elf
 from tests.lab import (aarch64, browser, build, config, deb, dkms, documents, fuzz, product, reboot, rules, say, setup,
                        translations)
 from tests.lab.locks import TESTING, lock
-from tests.lab.say import LabError
-from tests.lab.shell import chroot_command
+from tests.lab.say import Bad, LabError
+from tests.lab.shell import captured, chroot_command
 from tests.lab.suite import PRINTED, Result
 
 CHECKOUT = config.CHECKOUT
-
-
-class Bad(Exception):
-    """A test that failed; `text` is its output."""
-
-    def __init__(self, detail, text=""):
-        super().__init__(detail)
-        self.text = text
-
-
-class NotHere(Exception):
-    """A test that has nothing to look at."""
 
 
 @dataclass(frozen=True)
@@ -42,19 +29,13 @@ class Test:
     name: str
     about: str
     run: Callable
-    limit: int = 900
     # Which of the two that run beside each other in `make check-fast` has it: cargo's own lock lets one build at a time.
     lane: str = ""
 
 
-def in_root(root, command, env=None, limit=900, cwd="/ferroce"):
+def in_root(root, command, env=None, limit=900):
     """Output of a command in the root; failing means a failed test."""
-    try:
-        done = subprocess.run(chroot_command(root.path.resolve(), command, cwd=cwd, env=env),
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              errors="replace", timeout=limit)
-    except subprocess.TimeoutExpired:
-        raise Bad(f"not done in {limit} s") from None
+    done = captured(chroot_command(root.path.resolve(), command, cwd="/ferroce", env=env), limit)
     if done.returncode:
         raise Bad(first_error(done.stdout) or f"exit {done.returncode}", done.stdout)
     return done.stdout
@@ -110,15 +91,12 @@ def provider_test(root):
     return "; ".join([cargo_test("ferroce-provider", env)(root), *notes])
 
 
-def fuzzing(target):
+def fuzzing(target, runs):
     """A fixed number of runs of libFuzzer, with a fresh seed."""
     def run(root):
         seed = int(os.environ.get("FERROCE_FRESH") or fuzz.fresh_seed())
         say.step(f"FERROCE_FRESH={seed} makes the same random runs again")
-        try:
-            return fuzz.check(lambda command, env: in_root(root, command, env=env, limit=1500), target, seed)
-        except fuzz.Shallow as e:
-            raise Bad(str(e)) from None
+        return fuzz.check(lambda command, env: in_root(root, command, env=env, limit=1500), target, seed, runs)
 
     return run
 
@@ -163,7 +141,7 @@ def references(root):
             total = {tree: total.get(tree, 0) + n for tree, n in counted.items()}
     if found:
         raise Bad(f"{len(found)} references lead nowhere, the first: {found[0]}", "\n".join(found))
-    notes = [f"{n} of {tree}" if where.folder(tree) else f"those of {tree} skipped: the sources they are of are not here"
+    notes = [f"{n} of {tree}" if where[tree] else f"those of {tree} skipped: the sources they are of are not here"
              for tree, n in total.items()]
     return "references: " + ", ".join(notes)
 
@@ -196,12 +174,6 @@ def first_match(pattern, text):
     return found.group(1) + " tests" if found else ""
 
 
-def need_module():
-    """The module's sources may be away while a part of the house is built."""
-    if not (CHECKOUT / "rust/Kbuild").exists():
-        raise NotHere("the module has no sources here")
-
-
 NOP = 0x90
 # Bytes of the stack that one function may take: what the kernel warns about in C.
 FRAME = 2048
@@ -221,12 +193,8 @@ def large_frames(assembly):
 
 def module_build(root):
     """The module builds for the kernel of the root, and says of itself what it should."""
-    need_module()
-    try:
-        path = build.module(root)
-    except LabError as e:
-        raise Bad(str(e)) from None
-    info = subprocess.run(["modinfo", str(path)], stdout=subprocess.PIPE, text=True).stdout
+    path = build.module(root)
+    info = captured(["modinfo", str(path)]).stdout
     for want in (r"^alias:\s+rdma-link-ferroce$", r"^version:\s+" + re.escape(rules.version()) + "$", r"^license:\s+GPL", r"^depends:.*ib_core", r"^vermagic:\s+"
                  + re.escape(root.release)):
         if not re.search(want, info, re.M):
@@ -239,10 +207,7 @@ def module_build(root):
 def probes(root):
     """The provider's probes, in a file that was stripped as Debian's packages are: each a NOP, with all arguments that a tracer
     is told of."""
-    try:
-        path = build.provider(root)
-    except LabError as e:
-        raise Bad(str(e)) from None
+    path = build.provider(root)
     stripped = path.with_suffix(".stripped")
     in_root(root, ["strip", "--remove-section=.comment", "--remove-section=.note", "--strip-unneeded", "-o",
                    f"/ferroce/{stripped.relative_to(CHECKOUT)}", f"/ferroce/{path.relative_to(CHECKOUT)}"])
@@ -263,15 +228,11 @@ def probes(root):
 
 def module_clippy(root):
     """Clippy of the module with the kernel's lints, in a copy: its code must not be what is loaded."""
-    need_module()
     copy = config.BUILD / "clippy"
     shutil.rmtree(copy, ignore_errors=True)
-    copy.mkdir(parents=True)
-    shutil.copy(CHECKOUT / "Kbuild", copy)
-    names = shutil.ignore_patterns("*.o", "*.ko", "*.mod*", ".*.cmd", "*_generated.rs", "*.rmeta", ".*.d")
-    shutil.copytree(CHECKOUT / "rust", copy / "rust", ignore=names)
+    source = build.module_copy(copy, root.release)
     command = (f"make -j{os.cpu_count() or 2} ARCH=x86 CC={root.cc} KERNELRELEASE={root.release} -C {root.kdir} "
-               "M=/ferroce/build/clippy CLIPPY=1 modules 2>&1")
+               f"M=/ferroce/{source.relative_to(CHECKOUT)} CLIPPY=1 modules 2>&1")
     out = in_root(root, f"sh -c {shlex.quote(command)}")
     warnings = re.findall(r"^(?:warning|error).*$", out, re.M)
     if warnings:
@@ -280,15 +241,11 @@ def module_clippy(root):
 
 def debian_packages(root):
     """The packages are the same bytes each time, and lintian finds nothing."""
-    need_module()
-    try:
-        deb.make(root)
-        first = {path.name: path.read_bytes() for path in deb.files()}
-        found = deb.lint(root)
-        deb.make(root)
-        second = {path.name: path.read_bytes() for path in deb.files()}
-    except LabError as e:
-        raise Bad(str(e)) from None
+    deb.make(root)
+    first = {path.name: path.read_bytes() for path in deb.files()}
+    found = deb.lint(root)
+    deb.make(root)
+    second = {path.name: path.read_bytes() for path in deb.files()}
     if found:
         raise Bad(f"lintian finds {len(found)} things, the first: {found[0]}", "\n".join(found))
     differ = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
@@ -300,11 +257,7 @@ def debian_packages(root):
 def dkms_package(*how):
     """A test of the package for DKMS: see tests/lab/dkms.py."""
     def run(root):
-        need_module()
-        try:
-            text, wrong = dkms.check(root, *how)
-        except LabError as e:
-            raise Bad(str(e)) from None
+        text, wrong = dkms.check(root, *how)
         if wrong:
             raise Bad("; ".join(wrong), text)
         return re.search(r"^status: (.*)$", text, re.M).group(1)
@@ -313,34 +266,19 @@ def dkms_package(*how):
 
 def aarch64_build(root):
     """Module, provider and programs build for aarch64, and are what they should be."""
-    need_module()
-    try:
-        cross = aarch64.make(root)
-        made = [aarch64.module(cross), aarch64.provider(cross), *aarch64.programs(cross)]
-    except LabError as e:
-        raise Bad(str(e)) from None
+    cross = aarch64.make(root)
+    made = [aarch64.module(cross), aarch64.provider(cross), *aarch64.programs(cross)]
     strange = [path.name for path in made if not aarch64.is_for_it(path)]
     if strange:
         raise Bad(f"not for aarch64: {', '.join(strange)}")
-    info = subprocess.run(["modinfo", str(made[0])], stdout=subprocess.PIPE, text=True).stdout
+    info = captured(["modinfo", str(made[0])]).stdout
     if not re.search(rf"^vermagic:\s+{re.escape(cross.release)} .*aarch64$", info, re.M):
         raise Bad(f"the module is not for {cross.release}", info)
     return f"{cross.release}, {len(made)} files"
 
 
-def as_a_person(what):
-    """What is done as a person does it, with what was on the screen if that is not as it should be."""
-    def test(root):
-        try:
-            return what(root)
-        except product.Bad as e:
-            raise Bad(str(e), e.text) from None
-
-    return test
-
-
-def tests():
-    """Every host test, quick ones first."""
+def tests(runs=None):
+    """Every host test, quick ones first; a fuzzer makes so many runs, or as many as each needs."""
     found = [
         Test("host.rules", "house rules: unsafe, SAFETY, SPDX, rooms, circles, width, words, one version, commands, links",
              house_rules, lane="python"),
@@ -356,7 +294,7 @@ def tests():
     for package in packages():
         run_it = provider_test if package == "ferroce-provider" else cargo_test(package)
         found.append(Test(f"host.{package}", f"cargo test of {package}", run_it, lane="cargo"))
-    found += [Test(f"fuzz.{target}", f"libFuzzer with the target {target}", fuzzing(target), lane="cargo")
+    found += [Test(f"fuzz.{target}", f"libFuzzer with the target {target}", fuzzing(target, runs or fuzz.RUNS[target]), lane="cargo")
               for target in fuzz.TARGETS]
     found += [
         Test("module.build", "the module builds for the stock kernel and says what it is", module_build),
@@ -368,10 +306,10 @@ def tests():
              dkms_package(dkms.FROM_SOURCE, dkms.SAID_FROM_SOURCE, "6g")),
         Test("aarch64.build", "module, provider and programs for aarch64, the provider's layouts asserted",
              aarch64_build),
-        Test("product.run", "make run: a command in a guest, its output, files and exit status", as_a_person(product.run)),
-        Test("product.shell", "make shell: a prompt in a guest, on a terminal", as_a_person(product.shell)),
+        Test("product.run", "make run: a command in a guest, its output, files and exit status", product.run),
+        Test("product.shell", "make shell: a prompt in a guest, on a terminal", product.shell),
         Test("product.boot", "ferroce add --keep on a machine of systemd's: netdevs made anew, a reboot, lockdown",
-             as_a_person(reboot.run)),
+             reboot.run),
     ]
     return found
 
@@ -388,9 +326,7 @@ def judge(test, root):
     try:
         detail = test.run(root) or ""
         status = "passed"
-    except NotHere as e:
-        status, detail = "skipped", str(e)
-    except Bad as e:
+    except LabError as e:
         status, detail = "failed", str(e)
         if e.text:
             detail += f" (all of it: {keep(test, e.text)})"
@@ -428,6 +364,5 @@ def keep(test, text):
     path = config.BUILD / "host" / f"{test.name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    for line in text.rstrip().splitlines()[-PRINTED:]:
-        print("    | " + line)
+    say.quote(text.rstrip().splitlines()[-PRINTED:])
     return path.relative_to(CHECKOUT)

@@ -6,20 +6,21 @@ from contextlib import contextmanager
 
 from tests.lab.say import step
 
-SETTING_UP = "another set-up"
-BUILDING = "another build in this checkout"
-TESTING = "another run of the tests on the host in this checkout"
+SETTING_UP = "another set-up is at work"
+BUILDING = "another build in this checkout is at work"
+TESTING = "another run of the tests on the host in this checkout is at work"
 
 
 @contextmanager
 def lock(path, who, shared=False):
-    """Holds a lock on a file; says so when it must wait, and for whom."""
+    """Holds a lock on a file; says so when it must wait, and for whom, which may be a function of what the file says."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+", encoding="utf-8") as f:
         how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         try:
             fcntl.flock(f, how | fcntl.LOCK_NB)
         except BlockingIOError:
-            step(f"{who} is at work; waiting for it")
+            f.seek(0)
+            step(f"{who(f.read().strip()) if callable(who) else who}; waiting for it")
             fcntl.flock(f, how)
-        yield
+        yield f

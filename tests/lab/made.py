@@ -58,7 +58,7 @@ class Kind:
         parts = [STEPS, root.recipe, root.version, self.make, self.configuration()]
         # What a patch says of itself is no part of it.
         parts += ["--- " + (HERE / patch).read_text(encoding="utf-8").split("\n--- ", 1)[1] for patch in self.patches]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+        return config.digest(parts)
 
     def folder(self, root):
         """Where it is: such as FERROCE_DEBUG_KERNEL says, or in the cache."""
@@ -184,8 +184,7 @@ def in_new(root, new, script, what, log):
         if proc.poll() is None:
             kill_group(proc)
     if proc.returncode:
-        for line in boot.tail_of(log, 20):
-            say.line("    | " + line)
+        say.quote(boot.tail_of(log, 20))
         raise LabError(f"{what} failed (exit {proc.returncode}); the whole log is {log}")
 
 
@@ -194,21 +193,14 @@ def modules(kernel, *others):
     checkout has for this kernel."""
     name = hashlib.sha256(str(config.CHECKOUT).encode()).hexdigest()[:12]
     work = config.cache() / f"{kernel.kind.name}-module" / name
-    source = work / "src"
+    source = build.module_copy(work, str(kernel.folder.resolve()))
     folders = {source: source / "rust/ferroce.ko"}
-    build.sync(config.CHECKOUT / "rust", source / "rust")
-    shutil.copy2(config.CHECKOUT / "Kbuild", source / "Kbuild")
     for other in others:
         folder = work / Path(other).name
         build.sync(config.CHECKOUT / other, folder)
         made = next(line.split()[-1] for line in (folder / "Kbuild").read_text(encoding="utf-8").splitlines()
                     if line.startswith("obj-m"))
         folders[folder] = folder / made.replace(".o", ".ko")
-    stamp = work / "kernel"
-    if not stamp.exists() or stamp.read_text(encoding="utf-8") != str(kernel.folder.resolve()):
-        for folder in folders:
-            build.clean(folder)
-    stamp.write_text(str(kernel.folder.resolve()), encoding="utf-8")
     step(f"build the module for the {kernel.kind.about} {kernel.release}")
     for folder, module in folders.items():
         build.run_in_root(kernel.root, f"{kernel.kind.make} -j{os.cpu_count() or 2} --no-print-directory -C {TREE} "

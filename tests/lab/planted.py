@@ -43,9 +43,9 @@ class Fault:
         return text.replace(self.old, self.new)
 
 
-def faults(text=None):
+def faults():
     """All of them, in order."""
-    return [Fault(**f) for f in tomllib.loads(text or LIST.read_text(encoding="utf-8"))["fault"]]
+    return [Fault(**f) for f in tomllib.loads(LIST.read_text(encoding="utf-8"))["fault"]]
 
 
 def failures(output):

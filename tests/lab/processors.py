@@ -13,6 +13,7 @@ import re
 import socket
 import time
 from contextlib import contextmanager
+from operator import itemgetter
 
 LOOKS, PAUSE = 3, 0.5
 # Seconds that the emulator has for an answer.
@@ -53,20 +54,32 @@ def monitor(folder):
 
 
 class Symbols:
-    """The kernel's text by address, from a System.map; with none, addresses stay what they are."""
+    """The kernel's functions by address, from a System.map or /proc/kallsyms; with none, addresses stay what they are."""
 
-    def __init__(self, path=None):
-        lines = path.read_text(encoding="ascii").splitlines() if path else []
-        found = [line.split() for line in lines]
-        self.text = sorted((int(address, 16), name) for address, kind, name in found if kind in "tT")
+    # Bytes that the last function may have. No function is known to end: what is far behind the last one is none, such as a
+    # -1 on a stack.
+    LAST = 4096
+
+    def __init__(self, text=""):
+        self.functions = []
+        for line in text.splitlines():
+            address, kind, name, *module = line.split()
+            if kind in "tTwW":
+                self.functions.append((int(address, 16), name, module[0].strip("[]") if module else ""))
+        self.functions.sort(key=itemgetter(0))
+        self.starts = [start for start, _, _ in self.functions]
+
+    def find(self, address):
+        """Where a function begins, its name and its module; of several names at one address the first one. Else nothing."""
+        at = bisect.bisect_right(self.starts, address) - 1
+        if at < 0 or address > self.starts[-1] + self.LAST:
+            return None
+        return self.functions[bisect.bisect_left(self.starts, self.starts[at])]
 
     def name(self, address):
         """As the kernel's own reports have it."""
-        at = bisect.bisect_right(self.text, (address, "\x7f")) - 1
-        if at < 0 or at == len(self.text) - 1:
-            return f"{address:#x}"
-        start, name = self.text[at]
-        return f"{name}+{address - start:#x}"
+        found = self.find(address)
+        return f"{found[1]}+{address - found[0]:#x}" if found else f"{address:#x}"
 
 
 def states(registers, symbols):

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tests.guest.scenario import PATIENCE
 from tests.lab import config
+from tests.lab.say import Bad
 from tests.lab.shell import kill_group
 
 LIMIT = 150 * PATIENCE
@@ -24,14 +25,6 @@ LIMIT = 150 * PATIENCE
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b\][^\x07]*\x07|\r")
 PINGPONG = ("right ibv_rc_pingpong -d {two} -g 1 -c >right.txt &\nright listening 18515\n"
             "left ibv_rc_pingpong -d {one} -g 1 -c 10.77.0.2\nwait $!")
-
-
-class Bad(Exception):
-    """What a person would complain of; `text` is what was on the screen."""
-
-    def __init__(self, why, text):
-        super().__init__(why)
-        self.text = text
 
 
 def devices():

@@ -6,12 +6,10 @@ names all that it carries out (`log exec`), for some whole operations. While a t
 looked at again and again: what it does, what it waits for, and whether it sleeps.
 """
 
-import bisect
 import os
 import re
 import subprocess
 import threading
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -54,8 +52,6 @@ HALTED = "halted"
 SPINS = "native_queued_spin_lock_slowpath"
 WANTED_LOCK = "waiting for a lock"
 DRIVER_MODULES = ("ferroce", "rdma_rxe")
-# Bytes that the last function may have.
-LAST = 4096
 # Words of the stack that are looked at for that, and seconds between two looks.
 WORDS, PAUSE = 60, 0.01
 STACK = re.compile(r"RSP=([0-9a-f]+)")
@@ -126,14 +122,7 @@ class Names:
 
     def __init__(self, symbols, maps):
         """From /proc/kallsyms, and /proc/PID/maps of the program."""
-        found = []
-        for line in symbols.splitlines():
-            address, kind, name, *module = line.split()
-            if kind in "tTwW":
-                found.append((int(address, 16), name, module[0].strip("[]") if module else ""))
-        # Of several names at one address the first one.
-        self.text = sorted(found, key=lambda it: it[0])
-        self.starts = [it[0] for it in self.text]
+        self.kernel = processors.Symbols(symbols)
         self.maps = []
         for line in maps.splitlines():
             place, _, _, _, _, *path = line.split(maxsplit=5)
@@ -144,12 +133,8 @@ class Names:
         """The function and its module; the file, of a program."""
         if address < 1 << 63:
             return next((name for first, last, name in self.maps if first <= address < last), "another program"), PROGRAM
-        at = bisect.bisect_right(self.starts, address) - 1
-        # No function is known to end: what is far behind the last one is none, such as a -1 on a stack.
-        if at < 0 or address > self.starts[-1] + LAST:
-            return f"{address:#x}", ""
-        _, name, module = self.text[bisect.bisect_left(self.starts, self.starts[at])]
-        return name, module
+        found = self.kernel.find(address)
+        return found[1:] if found else (f"{address:#x}", "")
 
 
 def area(name, module):

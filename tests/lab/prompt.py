@@ -22,7 +22,7 @@ from pathlib import Path
 from tests.guest.prompt import BEGUN, CONSOLE, WORDS, WORK
 from tests.lab import boot, build, say
 from tests.lab.say import LabError
-from tests.lab.suite import MOST_REPEATED, emulation_failed, environment
+from tests.lab.suite import MOST_REPEATED, Follower, emulation_failed, environment
 
 STATUS = "status"
 # A folder of the host's, where sockets may have short names.
@@ -39,25 +39,6 @@ def root_lines(install):
     return lines + install + ["exec >&3 3>&-"]
 
 
-class Follower:
-    """Passes on what a file gets."""
-
-    def __init__(self, path, out):
-        self.path, self.out, self.offset = path, out, 0
-
-    def more(self):
-        """What is new since the last call."""
-        try:
-            with open(self.path, "rb") as f:
-                f.seek(self.offset)
-                data = f.read()
-        except OSError:
-            return
-        self.offset += len(data)
-        self.out.write(data)
-        self.out.flush()
-
-
 DIED = 125
 
 
@@ -66,8 +47,7 @@ def status_of(vm):
     try:
         return int((vm.results / STATUS).read_text(encoding="ascii"))
     except (OSError, ValueError):
-        for line in [*vm.output_tail(10), *vm.console_tail(10)]:
-            say.line("    | " + line)
+        say.quote(vm.output_tail(10) + vm.console_tail(10))
         say.line(f"the guest died before it had ended; its console is in {vm.console}")
         return DIED
 
@@ -116,18 +96,23 @@ def run(make, limit):
 
     def attend(vm):
         say.step(f"boot ({vm.how})")
-        follower = Follower(vm.output, sys.stdout.buffer)
+        follower = Follower(vm.output)
+
+        def pass_on():
+            sys.stdout.buffer.write(follower.more())
+            sys.stdout.buffer.flush()
+
         vm.start()
         try:
             while vm.alive():
-                follower.more()
+                pass_on()
                 if time.monotonic() > deadline:
                     say.line(f"the guest was ended after {limit} s")
                     return 124
                 time.sleep(0.1)
         finally:
             vm.stop()
-        follower.more()
+        pass_on()
         return None
 
     return attended(make, attend)
@@ -170,6 +155,18 @@ def shell(root, with_module, folder):
         shutil.rmtree(place, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def as_it_was(keys):
+    """Leaves the terminal as it was found, if this is one; gives whether it is."""
+    before = termios.tcgetattr(keys) if os.isatty(keys) else None
+    try:
+        yield before is not None
+    finally:
+        if before:
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(keys, termios.TCSADRAIN, before)
+
+
 def connect(vm, path):
     """The guest's console, when qemu has made it; nothing when the guest dies before."""
     while vm.alive():
@@ -189,11 +186,11 @@ def relay(vm, path):
     if console is None:
         return
     keys, screen = sys.stdin.fileno(), sys.stdout.fileno()
-    before = termios.tcgetattr(keys) if os.isatty(keys) else None
-    if before:
-        tty.setraw(keys)
     sources = [console, keys]
-    try:
+    # The guest may go, or the terminal.
+    with console, as_it_was(keys) as is_terminal, contextlib.suppress(OSError):
+        if is_terminal:
+            tty.setraw(keys)
         while vm.alive():
             for source in select.select(sources, [], [], 0.2)[0]:
                 data = os.read(source if source is keys else source.fileno(), 65536)
@@ -203,21 +200,13 @@ def relay(vm, path):
                     write_all(screen, data)
                 elif data:
                     console.sendall(data)
-                elif before:
+                elif is_terminal:
                     # Nobody is at the terminal any more.
                     return
                 else:
                     # The end of a file that is read in place of a terminal.
                     sources.remove(keys)
                     console.sendall(b"\x04")
-    except OSError:
-        # The guest has gone, or the terminal.
-        pass
-    finally:
-        if before:
-            with contextlib.suppress(termios.error):
-                termios.tcsetattr(keys, termios.TCSADRAIN, before)
-        console.close()
 
 
 def write_all(fd, data):

@@ -10,7 +10,7 @@ import time
 
 from tests.guest.scenario import PATIENCE
 from tests.lab import boot, build, disk, say
-from tests.lab.product import Bad
+from tests.lab.say import Bad
 from tests.lab.shell import in_namespace, kill_group
 
 STAGES = 2
@@ -66,12 +66,9 @@ def script(root, work, kvm):
               f"systemd.unit=basic.target systemd.firstboot=off systemd.condition_needs_update=0 module_blacklist={boot.BLACKLIST} "
               + "".join(f"systemd.mask={unit} " for unit in MASKED)
               + ("" if kvm else boot.EMULATED))
-    qemu = [boot.qemu(kvm), "-machine", "q35,accel=" + ("kvm" if kvm else "tcg"), "-cpu", "host" if kvm else boot.CPU,
-            "-smp", "2", "-m", "2048M", "-nodefaults", "-display", "none", "-monitor", "none",
-            "-serial", "file:/proc/self/fd/2", "-device", "virtio-rng-pci", *boot.CARDS.split(),
-            *disk.options(disk.of(root.path), changes),
-            "-drive", f"if=none,id=store,format=raw,file={store}", "-device", "virtio-blk-pci,drive=store",
-            "-kernel", str(root.vmlinuz.resolve()), "-initrd", str(initrd), "-append", append]
+    qemu = boot.pc(kvm, 2048, root.vmlinuz.resolve(), append, *boot.CARDS.split(), *disk.options(disk.of(root.path), changes),
+                   "-drive", f"if=none,id=store,format=raw,file={store}", "-device", "virtio-blk-pci,drive=store",
+                   "-initrd", str(initrd))
     unit = "$M/etc/systemd/system"
     return "\n".join([
         *boot.own_root(root.path, mnt),

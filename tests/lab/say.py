@@ -12,6 +12,16 @@ COLOURS = {"passed": "32", "failed": "31", "skipped": "33", "step": "1"}
 class LabError(Exception):
     """What is missing or wrong, and what to do about it, in one line."""
 
+    text = ""
+
+
+class Bad(LabError):
+    """What is wrong with what is tested; `text` is what it has printed."""
+
+    def __init__(self, why, text=""):
+        super().__init__(why)
+        self.text = text
+
 
 def colour(kind, text):
     """Colours a word when a terminal shows it."""
@@ -27,6 +37,12 @@ def step(text):
 def line(text=""):
     """Plain output."""
     print(text, flush=True)
+
+
+def quote(lines):
+    """What something else has printed."""
+    for text in lines:
+        line("    | " + text)
 
 
 def verdict(status, name, seconds=None, detail=""):

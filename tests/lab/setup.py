@@ -28,8 +28,7 @@ DISK_NEEDED = 12 << 30
 
 def root_path():
     """The root of today's recipe."""
-    override = os.environ.get("FERROCE_ROOT")
-    return Path(override) if override else config.cache() / f"root-{config.recipe()}"
+    return config.cache() / f"root-{config.recipe()}"
 
 
 def ready_root():
@@ -38,7 +37,7 @@ def ready_root():
         root = config.Root(root_path())
     except (OSError, ValueError, KeyError):
         return None
-    if root.recipe != config.recipe() and "FERROCE_ROOT" not in os.environ:
+    if root.recipe != config.recipe():
         return None
     kdir = root.path / root.kdir.lstrip("/")
     whole = root.vmlinuz.exists() and (kdir / "rust/libkernel.rmeta").exists() and (kdir / "Module.symvers").exists()
@@ -183,8 +182,7 @@ def forget_old_roots(keep, pattern="root-*"):
 @contextlib.contextmanager
 def in_use(root):
     """Keeps a root from being replaced while something runs in it."""
-    with open(config.cache() / f"{root.path.name}.lock", "a", encoding="utf-8") as f:
-        fcntl.flock(f, fcntl.LOCK_SH)
+    with lock(config.cache() / f"{root.path.name}.lock", SETTING_UP, shared=True):
         yield root
 
 

@@ -13,7 +13,16 @@ from tests.lab.say import LabError
 PASSED_ON = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "TERM")
 
 
-def run(argv, what, log=None, timeout=None, **kw):
+def captured(argv, limit=None, **kw):
+    """A program that has run to its end, within so many seconds, with all that it has printed."""
+    try:
+        return subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace", timeout=limit, **kw)
+    except subprocess.TimeoutExpired:
+        raise LabError(f"not done in {limit} s") from None
+
+
+def run(argv, what, log=None, **kw):
     """Runs to the end with the output in a log; says in one line what failed and where the log is."""
     argv = [str(a) for a in argv]
     out = open(log, "a", encoding="utf-8") if log else subprocess.PIPE
@@ -21,11 +30,9 @@ def run(argv, what, log=None, timeout=None, **kw):
         if log:
             print("+", shlex.join(argv), file=out, flush=True)
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, text=True,
-                              errors="replace", timeout=timeout, **kw)
+                              errors="replace", **kw)
     except FileNotFoundError:
         raise LabError(f"{what}: the program {argv[0]} is not installed") from None
-    except subprocess.TimeoutExpired:
-        raise LabError(f"{what}: not done in {timeout} s" + (f"; see {log}" if log else "")) from None
     finally:
         if log:
             out.close()
@@ -35,11 +42,6 @@ def run(argv, what, log=None, timeout=None, **kw):
         print("\n".join("    " + ln for ln in tail), file=sys.stderr)
         raise LabError(f"{what}: {argv[0]} exited with {done.returncode}" + (f"; the whole log is {log}" if log else ""))
     return done.stdout
-
-
-def quote(argv):
-    """A command line for sh."""
-    return shlex.join(str(a) for a in argv)
 
 
 def in_namespace(script):
@@ -92,7 +94,7 @@ def chroot_command(root, command, cwd="/", env=None, writable=False, binds=()):
     }
     keep |= env or {}
     sets = " ".join(q(f"{k}={v}") for k, v in keep.items())
-    inner = f"cd {q(cwd)} && exec {command if isinstance(command, str) else quote(command)}"
+    inner = f"cd {q(cwd)} && exec {command if isinstance(command, str) else shlex.join(map(str, command))}"
     lines.append(f"exec env -i {sets} chroot {q(root)} sh -c {q(inner)}")
     return in_namespace("\n".join(lines))
 

@@ -4,7 +4,6 @@
 import json
 import os
 import re
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,8 @@ from dataclasses import dataclass, field
 from tests.guest.scenario import REGISTRY
 from tests.judges.kernel import complaints
 from tests.lab import boot, config, say
-from tests.lab.shell import chroot_command
+from tests.lab.say import LabError
+from tests.lab.shell import captured, chroot_command
 
 MAX_BOOTS = 5
 # Lines that are kept of what a test that failed has printed.
@@ -102,25 +102,34 @@ def beside(queues, works):
             raise
 
 
-class Reader:
-    """Follows the events file of a guest."""
+class Follower:
+    """Follows a file that a guest writes."""
 
     def __init__(self, path):
-        self.path = path
-        self.offset = 0
+        self.path, self.offset = path, 0
 
-    def new(self):
-        """Whole lines written since the last call."""
+    def more(self):
+        """What was written since the last call."""
         try:
             with open(self.path, "rb") as f:
                 f.seek(self.offset)
                 data = f.read()
-        except FileNotFoundError:
-            return []
-        whole = data[: data.rfind(b"\n") + 1]
-        self.offset += len(whole)
+        except OSError:
+            return b""
+        self.offset += len(data)
+        return data
+
+
+class Reader(Follower):
+    """Follows the events file of a guest."""
+
+    half = b""
+
+    def new(self):
+        """The events of whole lines written since the last call."""
+        whole, end, self.half = (self.half + self.more()).rpartition(b"\n")
         events = []
-        for line in whole.splitlines():
+        for line in (whole + end).splitlines():
             try:
                 events.append(json.loads(line))
             except ValueError:
@@ -156,11 +165,9 @@ def judge_file(root, result, judge, path):
     """Runs a judge in the root; its output becomes the notes, and its exit status the verdict."""
     inside = "/ferroce/" + str(path.relative_to(config.CHECKOUT))
     try:
-        done = subprocess.run(chroot_command(root.path.resolve(), ["python3", "-m", judge, inside],
-                                             cwd="/ferroce"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=300)
-    except subprocess.TimeoutExpired as e:
-        result.status, result.detail = "failed", f"{judge}: not done in {e.timeout} s"
+        done = captured(chroot_command(root.path.resolve(), ["python3", "-m", judge, inside], cwd="/ferroce"), 300)
+    except LabError as e:
+        result.status, result.detail = "failed", f"{judge}: {e}"
         return
     result.notes = [line for line in done.stdout.splitlines() if not line.startswith("+")]
     if done.returncode:
@@ -218,8 +225,7 @@ def run(root, queue, extra, kvm, on_result, limit, again, on_start=None, on_cell
         if running is None:
             # Nothing ran: another boot will not do better.
             last = guest.console_tail() + guest.output_tail()
-            for line in last:
-                say.line("    | " + line)
+            say.quote(last)
             if last:
                 text += f": {last[-1].strip()}"
             for name in todo + queue.rest():
@@ -234,8 +240,7 @@ def run(root, queue, extra, kvm, on_result, limit, again, on_start=None, on_cell
             text += ": " + first[0].strip()
             for mark in ("RIP: ", "Code: "):
                 text += next((", " + mark + line.split(mark)[1].strip() for line in report if mark in line), "")
-        for line in whole[-60:]:
-            say.line("    | " + line)
+        say.quote(whole[-60:])
         finish(Result(running, "failed", text, log=report), guest.results)
         if time.monotonic() > deadline:
             break

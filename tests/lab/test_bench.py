@@ -146,29 +146,6 @@ class Charts(unittest.TestCase):
         self.assertEqual((points[3], points[-1]), ((50.0, 501.0), (99.9, 1000.0)))
 
 
-class Plan(unittest.TestCase):
-    """The rows."""
-
-    def test_users_choose_no_depth(self):
-        for row in plan.plain() + plan.busy():
-            argv = row.argv("d", 1, 2)
-            for option in ("-t", "-r", "-o", "-I", "-m"):
-                self.assertNotIn(option, argv)
-            # With fewer iterations perftest would take a smaller one.
-            self.assertGreaterEqual(row.iters, 128)
-
-    def test_other_work_is_beside_rows_that_are_measured_without(self):
-        keys = {row.key for row in plan.rows(True)}
-        for row in plan.busy():
-            self.assertIn(row.idle.key, keys)
-
-    def test_pinned_reads_name_their_depth(self):
-        # perftest would ask for as many outstanding READs as the device offers.
-        for row in plan.pinned():
-            argv = row.argv("d", 1, 2)
-            self.assertEqual("-o" in argv, "read" in row.tool or "atomic" in row.tool)
-
-
 class Readme(unittest.TestCase):
     """The table in README.md."""
 

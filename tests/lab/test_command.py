@@ -14,8 +14,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from command.admin import doctor, firewall, keep, libraries, link
-from command.admin.report import Report
+from command.admin import firewall, keep, libraries, link
 from tests.lab import config
 
 
@@ -228,38 +227,6 @@ class Links(unittest.TestCase):
                     self.assertEqual(link.likely_netdev(), want)
 
 
-class Loading(unittest.TestCase):
-    """What the doctor says of a module that is not loaded, under lockdown and without."""
-
-    def found(self, lockdown, signer, root, modprobe=(0, "", "")):
-        """Its one finding."""
-        report = Report()
-        answers = {"modinfo": (0, signer, ""), "modprobe": modprobe}
-        texts = {doctor.LOCKDOWN: lockdown, "/proc/sys/kernel/modules_disabled": "0"}
-        with everywhere(read=lambda path: texts.get(path, ""), call=lambda *argv: answers[argv[0]],
-                        kernel_log=lambda: None), \
-                mock.patch.object(doctor.os, "geteuid", return_value=0 if root else 1000):
-            doctor.check_loading(report, "/lib/modules/x/updates/ferroce.ko")
-        return report.findings[0]
-
-    def test_locked_down(self):
-        for mode in ("integrity", "confidentiality"):
-            text = f"none {mode}".replace(mode, f"[{mode}]")
-            one = self.found(text, "", True)
-            self.assertEqual((one["status"], "not signed" in one["text"]), ("problem", True))
-            self.assertIn(doctor.LOCKDOWN, one["proof"])
-            one = self.found(text, "DKMS module signing key", False)
-            self.assertEqual((one["status"], one["proof"]), ("unknown", "sudo modprobe ferroce"))
-            refused = (1, "", "modprobe: ERROR: could not insert 'ferroce': Key was rejected by service")
-            one = self.found(text, "DKMS module signing key", True, refused)
-            self.assertEqual((one["status"], doctor.trusting_the_key() == one["fix"]), ("problem", True))
-
-    def test_open(self):
-        self.assertEqual(self.found("[none] integrity confidentiality", "", False)["status"], "ok")
-        self.assertEqual(self.found("", "", True)["proof"], "modprobe ferroce")
-        self.assertEqual(self.found("", "", True, (1, "", "modprobe: ERROR: Exec format error"))["status"], "problem")
-
-
 class Small(unittest.TestCase):
     """Bytes and addresses."""
 
@@ -285,7 +252,3 @@ class Small(unittest.TestCase):
                             (4500, 4096)):
             one.netdev_mtu = mtu
             self.assertEqual(one.ib_mtu(), ib_mtu)
-
-
-if __name__ == "__main__":
-    unittest.main()

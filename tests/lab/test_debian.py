@@ -3,7 +3,7 @@
 
 import unittest
 
-from tests.lab import check, config, debian, kernels, setup
+from tests.lab import check, debian, kernels, setup
 from tests.lab.say import LabError
 
 
@@ -89,6 +89,3 @@ class RdmaCore(unittest.TestCase):
     def test_none_at_all(self):
         with self.assertRaises(LabError):
             setup.pick_rdma_core("65.0", [])
-
-    def test_every_version_has_its_interface(self):
-        self.assertEqual(set(config.PRIVATE_ABI), set(config.RDMA_CORE))

@@ -61,7 +61,7 @@ class Documents(unittest.TestCase):
     def test_references(self):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "a.c").write_text(C, encoding="utf-8")
-            where = documents.Trees(Path(folder), Path(folder), None)
+            where = {"ferroce": Path(folder), "linux": Path(folder), "rdma-core": None}
             good = "`linux:a.c#cma_find` and `ferroce:a.c#kind`, `rdma-core:b.c#what`\n"
             found, counted = documents.check_references("x.md", good, where)
             self.assertEqual((found, counted), ([], {"ferroce": 1, "linux": 1, "rdma-core": 0}))
@@ -92,7 +92,3 @@ class Documents(unittest.TestCase):
         self.assertEqual(documents.check_values(good, VALUES), [])
         for bad in (good + "| 4 | `RETRY_EXC_ERR` | |\n", good.splitlines()[0], good.replace("EXC", "EXT"), good + good):
             self.assertTrue(documents.check_values(bad, VALUES), bad)
-
-
-if __name__ == "__main__":
-    unittest.main()

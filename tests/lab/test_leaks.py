@@ -56,7 +56,3 @@ class Slopes(unittest.TestCase):
         """In either part something grows, and nothing in both."""
         self.assertEqual("", judged(({"kernel_clone": 160}, {}), ({"kernel_clone": 180}, {}),
                                     ({"kernel_clone": 180, "unpurged": 80}, {})))
-
-
-if __name__ == "__main__":
-    unittest.main()

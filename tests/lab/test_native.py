@@ -3,47 +3,44 @@
 
 import os
 import re
-import subprocess
+import shutil
 import tempfile
 import unittest
 from pathlib import Path
 
 from tests.lab import config
+from tests.lab.shell import captured
 
 RUSTC = "rustc 1.85.1 (4eb161250 2025-03-15)"
+
+
+def program(folder, name, body="exit 0"):
+    """A program of the machine's: a shell script in a folder of its path."""
+    path = folder / name
+    path.unlink(missing_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+    path.chmod(0o755)
 
 
 class Preflight(unittest.TestCase):
     """Every way a kernel tree can be unfit."""
 
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.here = Path(self.folder.name)
-        self.kdir = self.here / "linux"
-        for name in ("Makefile", "Module.symvers", "include/generated/autoconf.h", "scripts/mod/modpost",
-                     *[f"rust/lib{n}.rmeta" for n in ("core", "kernel", "bindings", "ffi")]):
-            path = self.kdir / name
+        self.here = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.kdir, self.bin = self.here / "linux", self.here / "bin"
+        for name in ("rust/Kbuild", *(f"linux/{name}" for name in (
+                "Makefile", "Module.symvers", "include/generated/autoconf.h", "scripts/mod/modpost",
+                *[f"rust/lib{n}.rmeta" for n in ("core", "kernel", "bindings", "ffi")]))):
+            path = self.here / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
         self.configure()
-        self.bin = self.here / "bin"
         self.bin.mkdir()
-        self.tool("rustc", f"echo '{RUSTC} (built from a source tarball)'")
+        program(self.bin, "rustc", f"echo '{RUSTC} (built from a source tarball)'")
         for name in ("bindgen", "gcc", "make"):
-            self.tool(name, "exit 0")
+            program(self.bin, name)
         for name in ("sh", "sed", "cat", "find", "rm", "cksum", "mkdir", "dirname"):
-            for folder in ("/usr/bin", "/bin"):
-                if os.path.exists(f"{folder}/{name}"):
-                    (self.bin / name).symlink_to(f"{folder}/{name}")
-                    break
-        (self.here / "rust").mkdir()
-        (self.here / "rust/Kbuild").touch()
-
-    def tool(self, name, body):
-        path = self.bin / name
-        path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
-        path.chmod(0o755)
+            (self.bin / name).symlink_to(shutil.which(name))
 
     def configure(self, **change):
         values = {"CONFIG_RUST": "y", "CONFIG_MODULES": "y", "CONFIG_INFINIBAND": "m",
@@ -51,60 +48,43 @@ class Preflight(unittest.TestCase):
         text = "".join(f"{k}={v}\n" if v else f"# {k} is not set\n" for k, v in values.items())
         (self.kdir / ".config").write_text(text, encoding="utf-8")
 
-    def run_it(self, word="preflight-kernel", **env):
-        return subprocess.run(["sh", str(config.CHECKOUT / "tests/lab/native.sh"), word], cwd=self.here,
-                              env={"PATH": str(self.bin), "KDIR": str(self.kdir), **env}, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True)
+    def said(self, word="preflight-kernel", **env):
+        """The exit status, and what it says."""
+        done = captured(["sh", str(config.CHECKOUT / "tests/lab/native.sh"), word], cwd=self.here,
+                        env={"PATH": str(self.bin), "KDIR": str(self.kdir), **env})
+        return done.returncode, done.stdout
 
-    def refused(self, *words, **kw):
-        done = self.run_it(**kw)
-        self.assertEqual(done.returncode, 1, done.stdout)
-        self.assertEqual(len(done.stdout.strip().splitlines()), 1, done.stdout)
+    def refused(self, answer, *words):
+        """In one line, which has these words."""
+        self.assertEqual((answer[0], len(answer[1].strip().splitlines())), (1, 1), answer)
         for word in words:
-            self.assertIn(word, done.stdout)
+            self.assertIn(word, answer[1])
 
     def test_fit(self):
-        done = self.run_it()
-        self.assertEqual((done.returncode, done.stdout), (0, ""))
-
-    def test_another_distribution_of_the_same_compiler(self):
+        self.assertEqual(self.said(), (0, ""))
+        # Another distribution of the same compiler.
         self.configure(CONFIG_RUSTC_VERSION_TEXT=f'"{RUSTC}"')
-        self.assertEqual(self.run_it().returncode, 0)
+        self.assertEqual(self.said(), (0, ""))
 
-    def test_no_rust(self):
-        self.configure(CONFIG_RUST=None)
-        self.refused("CONFIG_RUST")
+    def test_unfit(self):
+        def without(name):
+            return lambda: (self.here / name).unlink()
 
-    def test_no_rdma(self):
-        self.configure(CONFIG_INFINIBAND=None)
-        self.refused("CONFIG_INFINIBAND")
-
-    def test_other_compiler(self):
-        self.tool("rustc", "echo 'rustc 1.97.1 (abc 2026-01-01)'")
-        self.refused("1.85.1", "1.97.1", "RUSTC=")
-
-    def test_no_metadata(self):
-        (self.kdir / "rust/libkernel.rmeta").unlink()
-        self.refused("libkernel.rmeta", "make prepare modules_prepare")
-
-    def test_missing_tool(self):
-        (self.bin / "bindgen").unlink()
-        self.refused("bindgen", "apt-get install")
-
-    def test_no_tree(self):
-        self.refused("no folder", KDIR=str(self.here / "nowhere"))
-
-    def test_not_configured(self):
-        (self.kdir / ".config").unlink()
-        self.refused(".config")
-
-    def test_not_prepared(self):
-        (self.kdir / "scripts/mod/modpost").unlink()
-        self.refused("not prepared")
-
-    def test_install_without_a_kernel(self):
-        self.refused("KDIR=", word="preflight-install", KDIR="")
-        self.refused("KERNELRELEASE=", word="preflight-install")
+        for change, *words in (
+                (lambda: self.configure(CONFIG_RUST=None), "CONFIG_RUST"),
+                (lambda: self.configure(CONFIG_INFINIBAND=None), "CONFIG_INFINIBAND"),
+                (lambda: program(self.bin, "rustc", "echo 'rustc 1.97.1 (abc 2026-01-01)'"), "1.85.1", "1.97.1", "RUSTC="),
+                (without("linux/rust/libkernel.rmeta"), "libkernel.rmeta", "make prepare modules_prepare"),
+                (without("bin/bindgen"), "bindgen", "apt-get install"), (without("linux/.config"), ".config"),
+                (without("linux/Makefile"), "no Makefile"), (without("linux/Module.symvers"), "no Module.symvers"),
+                (without("linux/scripts/mod/modpost"), "not prepared"), (without("rust/Kbuild"), "not a whole checkout")):
+            with self.subTest(words):
+                self.setUp()
+                change()
+                self.refused(self.said(), *words)
+        self.refused(self.said(KDIR=str(self.here / "nowhere")), "no folder")
+        self.refused(self.said("preflight-install", KDIR=""), "KDIR=")
+        self.refused(self.said("preflight-install"), "KERNELRELEASE=")
 
 
 class Abis(unittest.TestCase):
@@ -130,17 +110,14 @@ class Install(unittest.TestCase):
                 "usr/lib/udev/rules.d/76-ferroce.rules"]
 
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.here = Path(self.folder.name)
+        self.here = Path(self.enterContext(tempfile.TemporaryDirectory()))
         for name in ("ferroce.ko", "libferroce.so"):
             (self.here / name).write_text(name, encoding="utf-8")
 
     def native(self, word, **env):
-        return subprocess.run(
-            ["sh", "tests/lab/native.sh", word], cwd=config.CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, env={**os.environ, "PROVIDER": str(self.here / "libferroce.so"), "DESTDIR": str(self.here / "d"),
-                            "PROVIDERDIR": "/usr/lib/p", **env})
+        return captured(["sh", "tests/lab/native.sh", word], cwd=config.CHECKOUT,
+                        env={**os.environ, "PROVIDER": str(self.here / "libferroce.so"), "DESTDIR": str(self.here / "d"),
+                             "PROVIDERDIR": "/usr/lib/p", **env})
 
     def found(self):
         return sorted(str(p.relative_to(self.here / "d")) for p in (self.here / "d").rglob("*") if p.is_file())
@@ -186,17 +163,12 @@ class Install(unittest.TestCase):
         for name, body in (("uname", "echo x86_64"), ("gcc", "exit 1"), (
                 "ldconfig", f"echo '\tlibibverbs.so.1 (libc6) => /lib/other'; "
                             f"echo '\tlibibverbs.so.1 (libc6,x86-64) => {library}'")):
-            (tools / name).write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
-            (tools / name).chmod(0o755)
+            program(tools, name, body)
         library.write_bytes(b"\x7fELF\0/etc/libibverbs.d\0hv\xf8\xff/usr/lib64/libibverbs/lib%s-rdmav59.so\0more\0")
         path = f"{tools}:{os.environ['PATH']}"
         done = self.native("install-provider", PROVIDERDIR="", PATH=path)
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertIn("usr/lib64/libibverbs/libferroce-rdmav65.so", self.found())
-        (tools / "ldconfig").write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+        program(tools, "ldconfig")
         done = self.native("install-provider", PROVIDERDIR="", PATH=path)
         self.assertEqual((done.returncode, "PROVIDERDIR=" in done.stdout), (1, True), done.stdout)
-
-
-if __name__ == "__main__":
-    unittest.main()

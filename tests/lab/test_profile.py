@@ -116,7 +116,3 @@ class Samples(unittest.TestCase):
         said = " ".join(out.getvalue().split())
         self.assertIn("waiting for a lock 100.0 0.0", said)
         self.assertIn("halted 0.0 100.0", said)
-
-
-if __name__ == "__main__":
-    unittest.main()

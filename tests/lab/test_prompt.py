@@ -6,31 +6,11 @@ import io
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from tests.guest.prompt import BEGUN
 from tests.lab import prompt, suite
 from tests.lab.test_suite import REPLACED, breakpoint_at
-
-
-class Dead:
-    """A guest that has ended, with what it left."""
-
-    kvm = False
-
-    def __init__(self, folder, console, begun=False, status=None):
-        self.results, self.console = Path(folder), "console.log"
-        self.lines = console
-        for name, text in ((BEGUN, "" if begun else None), (prompt.STATUS, status)):
-            if text is not None:
-                (self.results / name).write_text(text, encoding="ascii")
-
-    def console_tail(self, _lines):
-        """What the kernel said."""
-        return self.lines
-
-    def output_tail(self, _lines):
-        """What the command printed."""
-        return []
 
 
 class Attended(unittest.TestCase):
@@ -39,30 +19,28 @@ class Attended(unittest.TestCase):
     FAULT = breakpoint_at("sched_clock_cpu+0x9/0x1f0", REPLACED)
 
     def attended(self, *guests):
-        """The exit status, and how many guests there were."""
+        """The exit status, and how many guests there were. Each has ended, with what it left."""
         used = []
 
         def make():
-            folder = tempfile.TemporaryDirectory()
-            self.addCleanup(folder.cleanup)
-            used.append(Dead(folder.name, **guests[len(used)]))
+            left = guests[len(used)]
+            results = Path(self.enterContext(tempfile.TemporaryDirectory()))
+            for name in left.keys() & {BEGUN, prompt.STATUS}:
+                (results / name).write_text(left[name], encoding="ascii")
+            used.append(mock.Mock(kvm=False, results=results, console_tail=lambda _: left["console"], output_tail=lambda _: []))
             return used[-1]
 
         with contextlib.redirect_stdout(io.StringIO()):
             return prompt.attended(make, lambda vm: None), len(used)
 
     def test_another_one_is_booted(self):
-        self.assertEqual(self.attended({"console": self.FAULT}, {"console": [], "begun": True, "status": "3"}), (3, 2))
+        self.assertEqual(self.attended({"console": self.FAULT}, {"console": [], BEGUN: "", prompt.STATUS: "3"}), (3, 2))
 
     def test_not_for_ever(self):
         self.assertEqual(self.attended(*[{"console": self.FAULT}] * 9), (prompt.DIED, suite.MOST_REPEATED + 1))
 
     def test_not_when_the_command_had_begun(self):
-        self.assertEqual(self.attended({"console": self.FAULT, "begun": True}), (prompt.DIED, 1))
+        self.assertEqual(self.attended({"console": self.FAULT, BEGUN: ""}), (prompt.DIED, 1))
 
     def test_not_for_another_fault(self):
         self.assertEqual(self.attended({"console": ["BUG: unable to handle page fault"]}), (prompt.DIED, 1))
-
-
-if __name__ == "__main__":
-    unittest.main()

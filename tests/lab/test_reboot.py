@@ -30,7 +30,3 @@ class Words(unittest.TestCase):
     def test_of_one_that_hangs(self):
         self.assertEqual(reboot.reason(False, ["1"], "Starting udev\n"), "it does not end")
         self.assertEqual(reboot.last_words("Starting udev\n"), "Starting udev\n")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,7 +4,7 @@
 import re
 import unittest
 
-from tests.lab import check, config, rules
+from tests.lab import check, rules
 
 TEST = "#[cfg(test)]\nmod tests {\n%s\n}\n"
 DUAL = "// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB\n"
@@ -253,19 +253,3 @@ class Circles(unittest.TestCase):
         self.assertFalse(self.found(**files))
         self.assertTrue(self.found(**files | {"a": "use super::b::B;\n"}))
         self.assertTrue(self.found(**files | {"mod": files["mod"].replace("Whole;", "Whole(A);")}))
-
-
-class Documents(unittest.TestCase):
-    """What a document promises is what the source has."""
-
-    def test_values_of_vendor_err(self):
-        source = (config.CHECKOUT / "rust/core/completion.rs").read_text(encoding="utf-8")
-        values = {int(value, 0) for value in re.findall(r"^    pub const \w+: u32 = (\w+);$", source, re.M)}
-        text = (config.CHECKOUT / "Documentation/verbs.md").read_text(encoding="utf-8")
-        table = text[text.index("| `vendor_err` | status |"):].split("\n\n")[0]
-        told = {int(value, 0) for value in re.findall(r"^\| (0x\d+|\d+) ", table, re.M)}
-        self.assertEqual(told, values | {0})
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -26,7 +26,3 @@ class Both(unittest.TestCase):
     def test_a_line_that_nothing_needs_fails_a_whole_run(self):
         self.assertEqual(self.judged(Result("b", "passed")), {"b": "passed", "skips.paths.vrf": "failed"})
         self.assertEqual(self.judged(Result("b", "passed"), whole=False), {"b": "passed"})
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -63,35 +63,31 @@ class Emulation(unittest.TestCase):
         self.assertFalse(suite.emulation_failed([]))
 
 
+# What the agent says.
 UP, DONE = {"event": "up"}, {"event": "done", "spoilt": False}
 END = "[  9.0] lab: done"
 
 
 def begin(name):
-    """As the agent says it."""
     return {"event": "start", "name": name, "limit": 60}
 
 
 def passed(name):
-    """As the agent says it."""
     return {"event": "end", "name": name, "status": "passed"}
+
+
+def ask(number):
+    return {"event": "ask", "number": number}
 
 
 class Guests(unittest.TestCase):
     """Guests that only say what happens to them."""
 
     def setUp(self):
-        place = tempfile.TemporaryDirectory()
-        self.addCleanup(place.cleanup)
-        self.place = Path(place.name)
+        self.place = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.again = []
-        for what in (mock.patch.object(boot, "fresh_work", self.fresh_work),
-                     mock.patch.object(sys, "stdout", io.StringIO())):
-            what.start()
-            self.addCleanup(what.stop)
-
-    def fresh_work(self, _label):
-        return Path(tempfile.mkdtemp(dir=self.place))
+        self.enterContext(mock.patch.object(boot, "fresh_work", lambda _label: tempfile.mkdtemp(dir=self.place)))
+        self.enterContext(mock.patch.object(sys, "stdout", io.StringIO()))
 
     def run_boots(self, names, *boots, limit=60, still_there=False, grace=0, printed=""):
         """Runs the names through guests, each given as its events and its console; the results by name. Each scenario has
@@ -126,21 +122,39 @@ class Guests(unittest.TestCase):
 class Boots(Guests):
     """Every way in which a guest can end."""
 
-    def test_good(self):
-        self.assertEqual(self.run_boots(["a"], ([UP, begin("a"), passed("a"), DONE], [END, "reboot: Power down"])),
-                         {"a": ("passed", "")})
+    RAN = [UP, begin("a"), passed("a")]
+
+    def test_its_end(self):
+        warning = "[ 9.9] WARNING: CPU: 0 PID: 1 at drivers/infiniband/core/device.c:1 x+0x1/0x2"
+        between = {"event": "between", "before": "a", "lines": ["WARNING: late"]}
+        # What comes behind the scenario, the console, and what fails then with these words, if anything does.
+        for events, console, *fails in (
+                ([DONE], [END, "reboot: Power down"]),
+                # What was said before the mark was judged by the agent.
+                ([DONE], ["WARNING: allowed", END]),
+                # A kernel damaged on purpose may say anything.
+                ([DONE | {"spoilt": True}], [END, PANIC]),
+                ([DONE], [END, PANIC], suite.POWER_OFF, PANIC[-20:]), ([DONE], [END, warning], suite.POWER_OFF, warning[-20:]),
+                ([], [PANIC], suite.POWER_OFF, PANIC[-20:]),
+                ([between, DONE], [END], "guest.after.a", "kernel: WARNING: late")):
+            with self.subTest(console=console, fails=fails):
+                found = self.run_boots(["a"], ([*self.RAN, *events], console))
+                self.assertEqual(found.pop("a"), ("passed", ""))
+                self.assertEqual([(name, status) for name, (status, _) in found.items()], [(name, "failed") for name in fails[:1]])
+                self.assertTrue(all(fails[1] in detail for _, detail in found.values()), found)
+
+    def test_a_guest_that_stays_fails(self):
+        found = self.run_boots(["a"], ([*self.RAN, DONE], [END]), still_there=True)
+        self.assertIn("did not power off", found[suite.POWER_OFF][1])
 
     def test_the_emulator_s_fault_is_counted(self):
-        found = self.run_boots(["a"], ([UP, begin("a")], FORGOTTEN), ([UP, begin("a"), passed("a"), DONE], [END]))
-        self.assertEqual(found, {"a": ("passed", "")})
-        self.assertEqual([(one["during"], one["report"]) for one in self.again],
-                         [("a", "int3 at sched_clock_cpu+0x9/0x1f0")])
-
-    def test_what_an_earlier_scenario_was_allowed_does_not_hide_it(self):
-        said = [*Reports.OOM, "[ 5.0] lab: end a: passed", "[ 5.1] lab: begin b", *FORGOTTEN]
-        found = self.run_boots(["a", "b"], ([UP, begin("a"), passed("a"), begin("b")], said),
-                               ([UP, begin("b"), passed("b"), DONE], [END]))
-        self.assertEqual((found["b"][0], self.again[0]["during"]), ("passed", "b"))
+        # What an earlier scenario was allowed does not hide it.
+        allowed = [*Reports.OOM, "[ 5.0] lab: end a: passed", "[ 5.1] lab: begin b", *FORGOTTEN]
+        for names, events, console in (("b", [UP, begin("b")], FORGOTTEN), ("ab", [*self.RAN, begin("b")], allowed)):
+            self.again.clear()
+            found = self.run_boots([*names], (events, console), ([UP, begin("b"), passed("b"), DONE], [END]))
+            self.assertEqual(found, dict.fromkeys(names, ("passed", "")))
+            self.assertEqual([(one["during"], one["report"]) for one in self.again], [("b", "int3 at sched_clock_cpu+0x9/0x1f0")])
 
     def test_freed_text_is_a_failure(self):
         found = self.run_boots(["a"], ([UP, begin("a")], FREED))
@@ -148,39 +162,12 @@ class Boots(Guests):
             self.assertIn(said, found["a"][1])
         self.assertEqual((found["a"][0], self.again), ("failed", []))
 
-    def test_a_panic_after_the_last_event_fails(self):
-        for last in (PANIC, "[ 9.9] WARNING: CPU: 0 PID: 1 at drivers/infiniband/core/device.c:1 x+0x1/0x2"):
-            found = self.run_boots(["a"], ([UP, begin("a"), passed("a"), DONE], [END, last]))
-            self.assertEqual((found["a"][0], found[suite.POWER_OFF][0]), ("passed", "failed"))
-            self.assertIn(last[-20:], found[suite.POWER_OFF][1])
-
-    def test_a_panic_before_the_last_event_fails(self):
-        found = self.run_boots(["a"], ([UP, begin("a"), passed("a")], [PANIC]))
-        self.assertEqual((found["a"][0], found[suite.POWER_OFF][0]), ("passed", "failed"))
-
     def test_what_a_failure_printed_is_kept(self):
         failed = passed("a") | {"status": "failed", "detail": "not so"}
         self.run_boots(["a", "b"], ([UP, begin("a"), failed, begin("b")], [PANIC]), printed="Traceback\n\nFailed: not so\n")
         self.assertEqual(self.printed, dict.fromkeys("ab", ["Traceback", "Failed: not so"]))
-        self.run_boots(["a"], ([UP, begin("a"), passed("a"), DONE], [END]), printed="all is well\n")
+        self.run_boots(["a"], ([*self.RAN, DONE], [END]), printed="all is well\n")
         self.assertEqual(self.printed, {"a": []})
-
-    def test_what_was_said_before_the_mark_was_judged_by_the_agent(self):
-        found = self.run_boots(["a"], ([UP, begin("a"), passed("a"), DONE], ["WARNING: allowed", END]))
-        self.assertEqual(list(found), ["a"])
-
-    def test_a_kernel_damaged_on_purpose_may_say_anything_at_its_end(self):
-        found = self.run_boots(["a"], ([UP, begin("a"), passed("a"), DONE | {"spoilt": True}], [END, PANIC]))
-        self.assertEqual(list(found), ["a"])
-
-    def test_a_guest_that_stays_fails(self):
-        found = self.run_boots(["a"], ([UP, begin("a"), passed("a"), DONE], [END]), still_there=True)
-        self.assertIn("did not power off", found[suite.POWER_OFF][1])
-
-    def test_what_comes_between_scenarios_fails(self):
-        between = {"event": "between", "before": "a", "lines": ["WARNING: late"]}
-        found = self.run_boots(["a"], ([UP, begin("a"), passed("a"), between, DONE], [END]))
-        self.assertEqual(found["guest.after.a"], ("failed", "kernel: WARNING: late"))
 
     def test_of_one_that_hangs_it_is_said_once_where_its_processors_are(self):
         with mock.patch.object(boot.Guest, "processors", return_value=["processor 0: halted"]) as asked:
@@ -198,11 +185,6 @@ class Boots(Guests):
             found = self.run_boots(["a", "b"], ([UP, passed("a"), passed("b"), DONE], [END]))
         self.assertEqual(found["a"], ("failed", "it left no a.pcap to be judged"))
         self.assertEqual(found["b"][0], "passed")
-
-
-def ask(number):
-    """As the agent says it."""
-    return {"event": "ask", "number": number}
 
 
 class HandedOut(Guests):
@@ -268,12 +250,9 @@ class Total(unittest.TestCase):
     """The sum comes whatever happens."""
 
     def setUp(self):
-        place = tempfile.TemporaryDirectory()
-        self.addCleanup(place.cleanup)
-        for what in (mock.patch.object(config, "BUILD", Path(place.name)),
-                     mock.patch.object(sys, "stdout", io.StringIO())):
-            what.start()
-            self.addCleanup(what.stop)
+        place = self.enterContext(tempfile.TemporaryDirectory())
+        self.enterContext(mock.patch.object(config, "BUILD", Path(place)))
+        self.enterContext(mock.patch.object(sys, "stdout", io.StringIO()))
 
     def told(self):
         """What is in check.json, and on the terminal."""
@@ -396,31 +375,54 @@ class Agent(unittest.TestCase):
 class Words(unittest.TestCase):
     """Complaints, and what is none."""
 
-    def test_new_complaints(self):
-        for line in ("usercopy: Kernel memory overwrite attempt detected to SLUB object 'kmalloc-64' (offset 0, size 65)!",
-                     "INFO: trying to register non-static key.",
-                     "workqueue: drain [ferroce] hogged CPU for >10000us 4 times, consider switching to WQ_UNBOUND",
-                     "page_pool_release_retry() stalled pool shutdown: id 9, 1 inflight 60 sec",
-                     "verbs_cases[812]: segfault at 8 ip 00007f0a sp 00007ffe error 4 in libferroce.so[5c31,7f0a+9000]",
-                     "traps: verbs_cases[9] trap invalid opcode ip:7f0a sp:7ffe error:0 in libferroce.so[5c31,7f0a+9000]",
-                     kernel.LOST):
+    # What a kernel with all checks says, and then any.
+    COMPLAINTS = (
+        "BUG: KASAN: slab-use-after-free in f+0x1/0x2 [ferroce]",
+        "WARNING: possible circular locking dependency detected",
+        "WARNING: possible recursive locking detected",
+        "WARNING: inconsistent lock state",
+        "[ BUG: Invalid wait context ]",
+        "WARNING: suspicious RCU usage",
+        "WARNING: held lock freed!",
+        "BUG: sleeping function called from invalid context at mm/slub.c:1",
+        "BUG: scheduling while atomic: python3/12/0x00000002",
+        "DEBUG_LOCKS_WARN_ON(1)",
+        "WARNING: CPU: 0 PID: 1 at lib/debugobjects.c:1 debug_print_object+0x1/0x2",
+        "kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)",
+        "INFO: task rdma:12 blocked for more than 60 seconds.",
+        "watchdog: BUG: soft lockup - CPU#0 stuck for 26s! [rdma:12]",
+        "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
+        "rust_kernel: panicked at rust/verbs/qp.rs:1:1:",
+        "list_del corruption. prev->next should be 0, but was 1",
+        "refcount_t: underflow; use-after-free.",
+        "unregister_netdevice: waiting for v0 to become free. Usage count = 2",
+        "ref_tracker: netdev@0 has 1/1 users at: leaked reference.",
+        "usercopy: Kernel memory overwrite attempt detected to SLUB object 'kmalloc-64' (offset 0, size 65)!",
+        "INFO: trying to register non-static key.",
+        "workqueue: drain [ferroce] hogged CPU for >10000us 4 times, consider switching to WQ_UNBOUND",
+        "page_pool_release_retry() stalled pool shutdown: id 9, 1 inflight 60 sec",
+        "verbs_cases[812]: segfault at 8 ip 00007f0a sp 00007ffe error 4 in libferroce.so[5c31,7f0a+9000]",
+        "traps: verbs_cases[9] trap invalid opcode ip:7f0a sp:7ffe error:0 in libferroce.so[5c31,7f0a+9000]",
+        kernel.LOST,
+        # A word in them does not excuse them.
+        "watchdog: BUG: soft lockup - CPU#0 stuck for 26s! [clocksource]",
+        "WARNING: CPU: 0 PID: 1 at kernel/time/clocksource.c:1 clocksource_watchdog+0x1/0x2",
+        "BUG: KASAN: use-after-free in mitigation_x+0x1/0x2", "Oops: general protection fault in Speculation",
+        "WARNING: lab: begin x")
+
+    def test_complaints(self):
+        for line in self.COMPLAINTS:
             for shown in (line, f"[   12.345678] {line}"):
                 self.assertTrue(kernel.complaints([shown]), shown)
-
-    def test_a_word_does_not_excuse_a_line(self):
-        for line in ("watchdog: BUG: soft lockup - CPU#0 stuck for 26s! [clocksource]",
-                     "WARNING: CPU: 0 PID: 1 at kernel/time/clocksource.c:1 clocksource_watchdog+0x1/0x2",
-                     "BUG: KASAN: use-after-free in mitigation_x+0x1/0x2",
-                     "Oops: general protection fault in Speculation",
-                     "WARNING: lab: begin x"):
-            self.assertTrue(kernel.complaints([line]), line)
 
     def test_what_a_boot_says(self):
         self.assertFalse(kernel.complaints([
             *BOOT, "lab: begin debug.lockdep", "[ 12.0] lab: end debug.finds.leak: passed", "lab: done",
             "[    0.000000] rcu: \tRCU lockdep checking is enabled.", "... MAX_LOCKDEP_SUBCLASSES:  8",
             "Spectre V2 : WARNING: Unprivileged eBPF is enabled with eIBRS on, data leaks possible via Spectre v2 BHB attacks!",
-            "kmemleak: Kernel memory leak detector initialized (mem pool available: 15080)"]))
+            "kmemleak: Kernel memory leak detector initialized (mem pool available: 15080)",
+            " ? kasan_set_track+0x5/0x50", "[   74.734578]  ? kmemleak_vmalloc+0x24/0xc0 [ferroce]",
+            "ferroce: loading out-of-tree module taints kernel.", "fe0: port 1 is up"]))
 
     def test_an_overrun_is_in_the_log(self):
         answers = iter([OSError(errno.EPIPE, ""), b"6,1,1,-;hello\n", BlockingIOError()])
@@ -455,7 +457,3 @@ class Reports(unittest.TestCase):
     def test_nothing_else_is(self):
         self.assertTrue(self.left(*self.OOM, "Call Trace:"))
         self.assertTrue(self.left(*self.OOM[:-1], "Out of memory: Killed process 7 (verbs_cases)"))
-
-
-if __name__ == "__main__":
-    unittest.main()

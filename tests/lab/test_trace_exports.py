@@ -17,7 +17,7 @@ from command.trace.half import LOST
 from command.trace.trace import load
 from command.trace.view import label
 from tests.lab.config import CHECKOUT
-from tests.lab.frames import conversation
+from tests.lab.frames import conversation, tshark
 from tests.lab.test_trace_events import captured, ladder, recorded
 
 
@@ -97,18 +97,16 @@ class Commented(unittest.TestCase):
         with tempfile.TemporaryDirectory() as place:
             path = Path(place) / "x.pcapng"
             path.write_bytes(commented.draw(trace))
-            done = subprocess.run(["tshark", "-n", "-r", str(path), "-T", "fields", "-E", "separator=|", "-e", "infiniband.bth.psn",
-                                   "-e", "frame.comment"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                  env={"HOME": "/tmp", "PATH": "/usr/bin:/bin"})
+            status, out, said = tshark(path, "-T", "fields", "-E", "separator=|", "-e", "infiniband.bth.psn", "-e", "frame.comment")
             told = subprocess.run(["capinfos", "-c", "-M", str(path)], stdout=subprocess.PIPE, text=True).stdout
-        self.assertEqual(done.returncode, 0, done.stderr)
-        lines = [line.split("|", 1) for line in done.stdout.splitlines()]
+        self.assertEqual(status, 0, said)
+        lines = [line.split("|", 1) for line in out.splitlines()]
         wanted = Counter((one.packet.psn, label(one)) for one in trace.talks[0].sent for _ in one.frames)
         self.assertEqual(Counter((psn, said) for (psn, said) in wanted.elements()
                                  if any(int(line[0]) == psn and said in line[1] for line in lines)), wanted)
         self.assertEqual(len(lines), sum(wanted.values()))
         self.assertRegex(told, rf"Number of packets: +{len(lines)}\b")
-        self.assertIn("CQE: wr 2 SEND SUCCESS, 2500 B; in ", done.stdout)
+        self.assertIn("CQE: wr 2 SEND SUCCESS, 2500 B; in ", out)
 
 
 @unittest.skipUnless(shutil.which("tshark"), "there is no tshark here")
@@ -118,21 +116,13 @@ class Profile(unittest.TestCase):
     FOLDER = CHECKOUT / "Documentation/wireshark"
 
     def setUp(self):
-        place = tempfile.TemporaryDirectory()
-        self.addCleanup(place.cleanup)
-        self.home = Path(place.name)
+        self.home = Path(self.enterContext(tempfile.TemporaryDirectory()))
         shutil.copytree(self.FOLDER, self.home / ".config/wireshark/profiles/ferroce")
         self.path = self.home / "x.pcapng"
         self.path.write_bytes(commented.draw(lossy()))
 
-    def tshark(self, *words):
-        """What it prints, and what it complains of."""
-        done = subprocess.run(["tshark", "-n", "-r", str(self.path), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              env={"HOME": str(self.home), "PATH": "/usr/bin:/bin"})
-        return done.returncode, done.stdout, [line for line in done.stderr.splitlines() if "as user" not in line]
-
     def test_columns(self):
-        status, out, said = self.tshark("-C", "ferroce", "-2", "-R", "infiniband.bth.opcode == 0x11")
+        status, out, said = tshark(self.path, "-C", "ferroce", "-2", "-R", "infiniband.bth.opcode == 0x11", home=self.home)
         self.assertEqual((status, said), (0, []))
         self.assertRegex(out.splitlines()[0], r"Acknowledge.*ACK, PSN \d+: for 3 packets; completes SEND of 2500 B")
 
@@ -141,13 +131,9 @@ class Profile(unittest.TestCase):
         self.assertGreater(len(rules), 6)
         shown = {}
         for _, name, wanted, *_ in rules:
-            status, out, said = self.tshark("-Y", wanted)
+            status, out, said = tshark(self.path, "-Y", wanted, home=self.home)
             self.assertEqual((status, said), (0, []), name)
             shown[name] = len(out.splitlines())
         # In a capture of a loss these are, and a refusal is not.
         self.assertTrue(shown["RoCE: NAK sequence error"] and shown["RoCE: lost, or sent again"] and shown["RoCE"], shown)
         self.assertEqual(shown["RoCE: NAK, the end of a connection"], 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

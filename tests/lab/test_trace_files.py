@@ -13,7 +13,7 @@ from command.trace.data import data
 from command.trace.trace import load
 from tests.guest import roce
 from tests.lab.frames import (A, A6, B, B6, BEGIN, QP_B, US, answer, block, conversation, enhanced, ethernet,
-                              every_opcode, everything, interface, one_talk, option, pcap, request, section, shown)
+                              every_opcode, everything, interface, one_talk, option, pcap, request, section)
 
 
 class Files(unittest.TestCase):
@@ -223,7 +223,3 @@ class Batches(unittest.TestCase):
         inner = request(1)[28:]
         row = one_talk([(0, request(0, 4, bytes(512) + inner + bytes(-len(inner) % 4)))])["rows"][0]
         self.assertEqual((row["pieces"], row["icrc"]), (1, "good"))
-
-
-if __name__ == "__main__":
-    unittest.main()

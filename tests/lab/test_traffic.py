@@ -34,7 +34,3 @@ class HowTheyEnd(unittest.TestCase):
                       ("broken 8 received data: byte 3 is 00, not 01", f"ended 7 {DESTROYED}", "ended 8 1")):
             with self.assertRaises(Failed, msg=lines):
                 Said(*lines).kill_all()
-
-
-if __name__ == "__main__":
-    unittest.main()

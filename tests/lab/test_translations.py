@@ -162,7 +162,3 @@ class Translations(unittest.TestCase):
             for none in (f"{folder}/{A}", "/nowhere.md"):
                 with self.assertRaises(LabError):
                     translations.translated([none])
-
-
-if __name__ == "__main__":
-    unittest.main()

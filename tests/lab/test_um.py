@@ -1,46 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The fast guest: one at a time, a kernel for each recipe, and what is left out there is named."""
+"""The fast guest: a kernel for each recipe, and what is left out there is named."""
 
-import contextlib
-import io
-import subprocess
-import sys
-import tempfile
 import unittest
 from unittest import mock
 
 from tests.guest import scenario
-from tests.lab import check, checks, config, debug, made, um
-
-HOLDER = """
-import sys
-from tests.lab import um
-um.LOCK = sys.argv[1]
-with um.alone("make um"):
-    print("held", flush=True)
-    sys.stdin.readline()
-"""
-
-
-class Alone(unittest.TestCase):
-    """The second guest waits, and says for whom."""
-
-    def test_the_second_waits_and_says_for_whom(self):
-        # Not the machine's own, which a guest may have.
-        with tempfile.NamedTemporaryFile() as place, mock.patch.object(um, "LOCK", place.name), subprocess.Popen(
-                [sys.executable, "-c", HOLDER, place.name], cwd=config.CHECKOUT, stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, text=True) as other:
-            while other.stdout.readline().strip() != "held":
-                pass
-            said = io.StringIO()
-
-            def step(text):
-                said.write(text)
-                other.communicate("\n")
-
-            with mock.patch.object(um, "step", step), um.alone("a test"):
-                self.assertEqual(other.wait(), 0)
-            self.assertIn(f"for make um in {config.CHECKOUT} (process {other.pid})", said.getvalue())
+from tests.lab import check, checks, debug, made, um
 
 
 class Kinds(unittest.TestCase):
@@ -111,9 +76,6 @@ class Choice(unittest.TestCase):
         self.assertEqual(check.choose("debug.lockdep", um.DEBUG.name).guests[um.DEBUG.name].everything(), ["debug.lockdep"])
 
     def test_patterns_are_about_something(self):
-        for pattern in (*um.TIER, *um.TWINS, *um.PLAIN_TIER, *um.STOCK, *(pattern for pattern, _ in um.LEFT_OUT)):
+        for pattern in (*um.TIER, *um.TWINS, *um.PLAIN_TIER, *um.STOCK, *debug.WATCHED,
+                        *(pattern for pattern, _ in um.LEFT_OUT + debug.LEFT_OUT)):
             self.assertTrue(any(checks.is_one_of(n, [pattern]) for n in scenario.REGISTRY), pattern)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -322,7 +322,3 @@ class Languages(unittest.TestCase):
             done = subprocess.run(argv, env=os.environ | {"PYTHONIOENCODING": encoding}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             self.assertEqual((done.returncode, done.stdout.decode(encoding)), (status, "" if status else self.IN_CHINESE))
             self.assertEqual(b"lacks characters" in done.stderr, bool(status))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -5,14 +5,12 @@ Its root is the laboratory's by hostfs, with what is written there in memory. It
 full of checks; the stock kernel stays the judge of the product.
 """
 
-import fcntl
 import os
 import shlex
 import socket
 import struct
 import subprocess
 import sys
-import termios
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -21,7 +19,7 @@ from tests.guest.prompt import LOST
 from tests.guest.scenario import CHECKS, PATIENCE
 from tests.judges.kernel import complaints, without_reports
 from tests.lab import boot, build, checks, config, made, prompt, say, suite
-from tests.lab.say import LabError, step
+from tests.lab.locks import lock
 
 MAKE = "make LLVM=1 ARCH=um"
 PLAIN = made.Kind("um", "fast guest's kernel", 8, MAKE, ("kernel.config", "ulp.config", "um/base.config"), "linux", "vmlinux",
@@ -63,7 +61,7 @@ STOCK = ("verbs.stream*", "cm.rstream", "cm.riostream", "link.parent", "link.uns
          "paths.virtio-net", "perftest.tools.veth", "pingpong.veth-ipv4", "trace.calls", "ulp.nvme-local")
 CONSOLE = "tty1"
 # The same for all users of the machine, whatever their TMPDIR says.
-LOCK = "/tmp/ferroce-um.lock"
+LOCK = Path("/tmp/ferroce-um.lock")
 
 
 @contextmanager
@@ -71,13 +69,7 @@ def alone(what):
     """Holds the lock of this machine's fast guest: its virtual processors and programs stay each on one processor of the
     host and wake each other without a pause, so that two guests starve each other. The file that is locked is passed on to
     the guest, which may outlive who started it."""
-    with open(LOCK, "a+", encoding="utf-8") as f:
-        try:
-            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            f.seek(0)
-            step(f"the fast guest runs already, for {f.read().strip() or 'another program'}; waiting for it")
-            fcntl.flock(f, fcntl.LOCK_EX)
+    with lock(LOCK, lambda whose: f"the fast guest runs already, for {whose or 'another program'}") as f:
         f.truncate(0)
         f.write(f"{what} in {config.CHECKOUT} (process {os.getpid()})")
         f.flush()
@@ -218,18 +210,6 @@ def left_out(name, where, guest):
     return checks.reason(name, LEFT_OUT) if where in KINDS else None
 
 
-def queue(kind, names):
-    """Those in the order in which a guest of this kind runs them: reports of planted bugs switch lockdep off."""
-    finds = [n for n in names if n.startswith(checks.FINDS)]
-    first = [n for n in names if n not in (*finds, checks.LOCKDEP, checks.LEAKS)]
-    if kind is not DEBUG:
-        return suite.Queue(first)
-    if first:
-        return suite.Queue(first, last=[checks.LOCKDEP, checks.LEAKS], once=finds)
-    # Of two lists one is handed out in any case.
-    return suite.Queue([n for n in names if n not in finds] + finds)
-
-
 def run(kernel, names, lines, on_result, limit, again):
     """Runs scenarios, whose queue this is, in a guest of this kernel."""
     with alone("make check") as held:
@@ -243,7 +223,7 @@ def attended(root, kind, with_module, folder, command, limit):
     kernel = made.make(root, kind)
     install = []
     if with_module:
-        install = build.native_install(kernel.release, build.provider(root), made.modules(kernel)[0], None)
+        install = build.native_install(kernel.release, build.provider(root), made.modules(kernel)[0])
     with alone(f"make {kind.name}") as held:
         vm = prompt.guest(kernel, install, folder, command, partial(Guest, lock=held, terminal=command is None),
                           console=f"/dev/{CONSOLE}")
@@ -261,15 +241,11 @@ def attended(root, kind, with_module, folder, command, limit):
 
 def on_terminal(vm):
     """A prompt on this terminal, which the guest has as its second console."""
-    keys = sys.stdin.fileno()
-    before = termios.tcgetattr(keys) if os.isatty(keys) else None
-    vm.start(sys.stdin, sys.stdout)
-    try:
-        vm.proc.wait()
-    finally:
-        vm.stop()
-        if before:
-            with suppress(termios.error):
-                termios.tcsetattr(keys, termios.TCSADRAIN, before)
+    with prompt.as_it_was(sys.stdin.fileno()):
+        vm.start(sys.stdin, sys.stdout)
+        try:
+            vm.proc.wait()
+        finally:
+            vm.stop()
     # What a person's last command came to is no verdict.
     return prompt.DIED if prompt.status_of(vm) == prompt.DIED else 0
