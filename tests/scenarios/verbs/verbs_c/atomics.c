@@ -16,8 +16,9 @@ static uint64_t *word(struct pair *p)
 	return (uint64_t *)(p->b.buf + WORD);
 }
 
-static struct ibv_send_wr atomic_wr(enum ibv_wr_opcode op, uint64_t id, struct ibv_sge *list, int n, struct pair *target,
-				    uint64_t compare_add, uint64_t swap)
+/* One operation of `by` on the word of `target`, into these places of the buffer of `by`. */
+static void post_atomic(struct pair *by, enum ibv_wr_opcode op, uint64_t id, struct ibv_sge *list, int n,
+			struct pair *target, uint64_t compare_add, uint64_t swap)
 {
 	struct ibv_send_wr w = wr(op, id, list, n);
 
@@ -25,7 +26,20 @@ static struct ibv_send_wr atomic_wr(enum ibv_wr_opcode op, uint64_t id, struct i
 	w.wr.atomic.rkey = target->b.mr->rkey;
 	w.wr.atomic.compare_add = compare_add;
 	w.wr.atomic.swap = swap;
-	return w;
+	post(&by->a, &w);
+}
+
+static uint64_t word_at(const uint8_t *at)
+{
+	uint64_t value;
+
+	memcpy(&value, at, sizeof(value));
+	return value;
+}
+
+static bool neighbours_are(struct pair *p, uint64_t value)
+{
+	return word(p)[-1] == value && word(p)[1] == value;
 }
 
 static void values(void)
@@ -61,8 +75,7 @@ static void values(void)
 		memset(p.a.buf, 0xee, p.a.len);
 		memset(p.b.buf, 0xdd, p.b.len);
 		*word(&p) = rows[i].before;
-		struct ibv_send_wr w = atomic_wr(rows[i].op, i, list, pieces ? 3 : 1, &p, rows[i].compare_add, rows[i].swap);
-		post(&p.a, &w);
+		post_atomic(&p, rows[i].op, i, list, pieces ? 3 : 1, &p, rows[i].compare_add, rows[i].swap);
 		struct ibv_wc wc = expect(&p.a, i, IBV_WC_SUCCESS, "an atomic operation");
 		bool adds = rows[i].op == IBV_WR_ATOMIC_FETCH_AND_ADD;
 		CHECK(wc.opcode == (adds ? IBV_WC_FETCH_ADD : IBV_WC_COMP_SWAP), "opcode %d", wc.opcode);
@@ -72,14 +85,14 @@ static void values(void)
 			memcpy((uint8_t *)&found + 3, p.a.buf + 3001, 5);
 			CHECK(p.a.buf[1004] == 0xee && p.a.buf[2001] == 0xee && p.a.buf[3006] == 0xee, "too much came");
 		} else {
-			memcpy(&found, p.a.buf + 8 * i, 8);
+			found = word_at(p.a.buf + 8 * i);
 			CHECK(p.a.buf[8 * i + 8] == 0xee, "too much came");
 		}
 		CHECK(found == rows[i].before, "row %u found %#llx, not %#llx", i, (unsigned long long)found,
 		      (unsigned long long)rows[i].before);
 		CHECK(*word(&p) == rows[i].after, "row %u left %#llx, not %#llx", i, (unsigned long long)*word(&p),
 		      (unsigned long long)rows[i].after);
-		CHECK(word(&p)[-1] == 0xdddddddddddddddd && word(&p)[1] == 0xdddddddddddddddd, "its neighbours changed");
+		CHECK(neighbours_are(&p, 0xdddddddddddddddd), "its neighbours changed");
 	}
 	pair_close(&p);
 }
@@ -95,25 +108,26 @@ static void in_order(void)
 	pair_open(&p, &opt, 8192);
 	*word(&p) = 0;
 	for (int i = 0; i < N; i++) {
-		struct ibv_send_wr w;
+		bool reads = i % 4 == 3;
+		struct ibv_send_wr w = wr(reads ? IBV_WR_RDMA_READ : IBV_WR_ATOMIC_FETCH_AND_ADD, i, &list[i], 1);
 
 		list[i] = sge(&p.a, 8 * i, 8);
-		w = atomic_wr(IBV_WR_ATOMIC_FETCH_AND_ADD, i, &list[i], 1, &p, 1, 0);
-		if (i % 4 == 3) {
-			w.opcode = IBV_WR_RDMA_READ;
+		if (reads) {
 			aim(&w, &p.b, WORD);
 			w.send_flags |= IBV_SEND_FENCE;
+		} else {
+			w.wr.atomic.remote_addr = (uintptr_t)word(&p);
+			w.wr.atomic.rkey = p.b.mr->rkey;
+			w.wr.atomic.compare_add = 1;
+			w.send_flags = 0;
 		}
-		if (i % 4 != 3 && i != N - 1)
-			w.send_flags &= ~IBV_SEND_SIGNALED;
 		post(&p.a, &w);
 	}
 	for (int i = 3; i < N; i += 4)
 		expect(&p.a, i, IBV_WC_SUCCESS, "a READ between them");
 	for (uint64_t i = 0; i < N; i++) {
-		uint64_t found, want = i / 4 * 3 + i % 4;
+		uint64_t found = word_at(p.a.buf + 8 * i), want = i / 4 * 3 + i % 4;
 
-		memcpy(&found, p.a.buf + 8 * i, 8);
 		/* A READ may come before what is behind it, but not later than its fence. */
 		CHECK(found == want || (i % 4 == 3 && found > want && found <= want + 3), "number %llu found %llu",
 		      (unsigned long long)i, (unsigned long long)found);
@@ -151,13 +165,10 @@ static void adds(struct pair *by, struct pair *target, uint64_t *found)
 	for (unsigned int i = 0; i < WINDOW; i++)
 		list[i] = sge(&by->a, 8 * i, 8);
 	for (unsigned int done = 0; done < ROUNDS; done++) {
-		for (; posted < ROUNDS && posted < done + WINDOW; posted++) {
-			struct ibv_send_wr w = atomic_wr(IBV_WR_ATOMIC_FETCH_AND_ADD, posted, &list[posted % WINDOW], 1,
-							 target, 1, 0);
-			post(&by->a, &w);
-		}
+		for (; posted < ROUNDS && posted < done + WINDOW; posted++)
+			post_atomic(by, IBV_WR_ATOMIC_FETCH_AND_ADD, posted, &list[posted % WINDOW], 1, target, 1, 0);
 		expect(&by->a, done, IBV_WC_SUCCESS, "FETCH_ADD");
-		memcpy(&found[done], by->a.buf + 8 * (done % WINDOW), 8);
+		found[done] = word_at(by->a.buf + 8 * (done % WINDOW));
 		CHECK(!done || found[done] > found[done - 1], "a value was found twice");
 	}
 }
@@ -216,61 +227,56 @@ static void crowd(void)
 	pair_close(&c.p);
 }
 
-struct lock_user {
-	struct crowd *c;
-	uint64_t *guarded;
-};
+/* What the lock in the word guards: 0 is free. */
+static volatile uint64_t guarded;
 
-/* A spinlock in the word: 0 is free. */
 static void *locks_by_hand(void *arg)
 {
-	struct lock_user *u = arg;
+	struct crowd *c = arg;
 
-	while (atomic_load(&u->c->left)) {
+	while (atomic_load(&c->left)) {
 		uint64_t is_free = 0;
 
-		if (!atomic_compare_exchange_strong((_Atomic uint64_t *)word(&u->c->p), &is_free, 1)) {
-			sched_yield();
-			continue;
+		if (atomic_compare_exchange_strong((_Atomic uint64_t *)word(&c->p), &is_free, 1)) {
+			guarded++;
+			c->added++;
+			atomic_store((_Atomic uint64_t *)word(&c->p), 0);
 		}
-		(*(volatile uint64_t *)u->guarded)++;
-		u->c->added++;
-		atomic_store((_Atomic uint64_t *)word(&u->c->p), 0);
 		sched_yield();
 	}
 	return NULL;
+}
+
+/* CMP_SWAP on the word; what it has found. */
+static uint64_t swapped(struct pair *p, uint64_t from, uint64_t to)
+{
+	struct ibv_sge list = sge(&p->a, 0, 8);
+
+	post_atomic(p, IBV_WR_ATOMIC_CMP_AND_SWP, 1, &list, 1, p, from, to);
+	expect(&p->a, 1, IBV_WC_SUCCESS, "CMP_SWAP");
+	return word_at(p->a.buf);
 }
 
 /* CMP_SWAP takes a lock that a processor takes too: what it guards is never changed by two at once. */
 static void locked(void)
 {
 	static struct crowd c;
-	static uint64_t guarded;
-	struct lock_user user = { &c, &guarded };
-	unsigned int taken = 0, tried = 0;
+	unsigned int taken = 0;
 	pthread_t hand;
 
 	pair_open(&c.p, NULL, 8192);
 	*word(&c.p) = 0;
 	c.left = 1;
-	CHECK(!pthread_create(&hand, NULL, locks_by_hand, &user), "pthread_create");
-	struct ibv_sge list = sge(&c.p.a, 0, 8);
-	for (; taken < ROUNDS / 4; tried++) {
-		struct ibv_send_wr w = atomic_wr(IBV_WR_ATOMIC_CMP_AND_SWP, tried, &list, 1, &c.p, 0, 2);
-		uint64_t found;
+	CHECK(!pthread_create(&hand, NULL, locks_by_hand, &c), "pthread_create");
+	while (taken < ROUNDS / 4) {
+		uint64_t found = swapped(&c.p, 0, 2);
 
-		post(&c.p.a, &w);
-		expect(&c.p.a, tried, IBV_WC_SUCCESS, "CMP_SWAP");
-		memcpy(&found, c.p.a.buf, 8);
 		CHECK(found < 2, "found %llu", (unsigned long long)found);
 		if (found)
 			continue;
 		taken++;
-		(*(volatile uint64_t *)&guarded)++;
-		w = atomic_wr(IBV_WR_ATOMIC_CMP_AND_SWP, tried, &list, 1, &c.p, 2, 0);
-		post(&c.p.a, &w);
-		expect(&c.p.a, tried, IBV_WC_SUCCESS, "CMP_SWAP back");
-		memcpy(&found, c.p.a.buf, 8);
+		guarded++;
+		found = swapped(&c.p, 2, 0);
 		CHECK(found == 2, "who held the lock found %llu", (unsigned long long)found);
 	}
 	atomic_store(&c.left, 0);
@@ -294,7 +300,7 @@ static void extend(struct pair *p, int access)
 					  IBV_QP_EX_WITH_SEND,
 		};
 
-		MUST(ibv_destroy_qp(sides[i]->qp));
+		DESTROY(sides[i]->qp);
 		sides[i]->qp = ibv_create_qp_ex(sides[i]->ctx, &init);
 		CHECK(sides[i]->qp, "ibv_create_qp_ex: %s", strerror(errno));
 	}
@@ -349,7 +355,7 @@ static void atomic_write(void)
 		bool good = rows[i].status == IBV_WC_SUCCESS;
 		CHECK(!good || wc.opcode == IBV_WC_ATOMIC_WRITE, "opcode %d", wc.opcode);
 		CHECK(!memcmp(word(&p), good ? "12345678" : "\xdd\xdd\xdd\xdd\xdd\xdd\xdd\xdd", 8), "wrong bytes");
-		CHECK(word(&p)[-1] == 0xdddddddddddddddd && word(&p)[1] == 0xdddddddddddddddd, "its neighbours changed");
+		CHECK(neighbours_are(&p, 0xdddddddddddddddd), "its neighbours changed");
 		CHECK(good == !next_device_event(p.b.ctx, good ? 0 : 2000, &e), "an event, or none");
 		pair_close(&p);
 	}
@@ -379,7 +385,7 @@ static void flush(void)
 
 		pair_open(&p, NULL, 8192);
 		extend(&p, REMOTE_ACCESS | rows[i].qp);
-		MUST(ibv_dereg_mr(p.b.mr));
+		DESTROY(p.b.mr);
 		p.b.mr = new_mr(p.b.pd, p.b.buf, p.b.len, ALL_ACCESS | rows[i].mr);
 		fill(p.a.buf, 100, i);
 		struct ibv_qp_ex *x = extended(&p.a, 100 + i);

@@ -37,11 +37,9 @@ static void works(struct pair *p)
 		send_checked(&p->b, &p->a, i + 100);
 	}
 	CHECK(!to_state(&p->b, IBV_QPS_ERR), "to ERR");
-	struct ibv_sge list = sge(&p->b, 0, 100);
-	post_recv(&p->b, 50, &list, 1);
+	post_room(&p->b, 50, 0, 100);
 	expect(&p->b, 50, IBV_WC_WR_FLUSH_ERR, "receive in ERR");
-	struct ibv_send_wr w = wr(IBV_WR_SEND, 51, &list, 1);
-	post(&p->b, &w);
+	post_one(&p->b, IBV_WR_SEND, 51, 0, 100);
 	expect(&p->b, 51, IBV_WC_WR_FLUSH_ERR, "SEND in ERR");
 }
 

@@ -5,7 +5,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -43,36 +42,31 @@ static void send_sg(void)
 
 static void inline_data(void)
 {
+	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE };
 	struct pair p;
 
 	pair_open(&p, NULL, 65536);
-	for (uint32_t len = 0; len <= INLINE_BYTES; len += len ? len : 1) {
-		struct ibv_sge from[2] = { sge(&p.a, 0, len / 2), sge(&p.a, len / 2, len - len / 2) };
-		struct ibv_sge to = sge(&p.b, 0, 4096);
+	for (uint32_t len = 0; len <= INLINE_BYTES; len += len ? len : 1)
+		for (unsigned int i = 0; i < COUNT(ops); i++) {
+			struct ibv_sge from[2] = { sge(&p.a, 0, len / 2), sge(&p.a, len / 2, len - len / 2) };
+			struct ibv_send_wr w = wr(ops[i], len, from, 2);
 
-		fill(p.a.buf, len, len);
-		/* No key is looked at for inline data. */
-		from[0].lkey = from[1].lkey = 0xdeadbeef;
-		post_recv(&p.b, len, &to, 1);
-		struct ibv_send_wr w = wr(IBV_WR_SEND, len, from, 2);
-		w.send_flags |= IBV_SEND_INLINE;
-		post(&p.a, &w);
-		/* The buffer is the caller's again at once. */
-		memset(p.a.buf, 0xee, INLINE_BYTES);
-		struct ibv_wc wc = expect(&p.b, len, IBV_WC_SUCCESS, "inline receive");
-		CHECK(wc.byte_len == len, "%u bytes of %u", wc.byte_len, len);
-		expect(&p.a, len, IBV_WC_SUCCESS, "inline send");
-		compare(p.b.buf, len, len, "inline data");
-
-		fill(p.a.buf, len, len + 1);
-		w = wr(IBV_WR_RDMA_WRITE, len, from, 2);
-		w.send_flags |= IBV_SEND_INLINE;
-		aim(&w, &p.b, 9000);
-		post(&p.a, &w);
-		memset(p.a.buf, 0xee, INLINE_BYTES);
-		expect(&p.a, len, IBV_WC_SUCCESS, "inline WRITE");
-		compare(p.b.buf + 9000, len, len + 1, "data written inline");
-	}
+			fill(p.a.buf, len, len + i);
+			/* No key is looked at for inline data. */
+			from[0].lkey = from[1].lkey = 0xdeadbeef;
+			w.send_flags |= IBV_SEND_INLINE;
+			if (ops[i] == IBV_WR_SEND)
+				post_room(&p.b, len, 9000, 4096);
+			else
+				aim(&w, &p.b, 9000);
+			post(&p.a, &w);
+			/* The buffer is the caller's again at once. */
+			memset(p.a.buf, 0xee, INLINE_BYTES);
+			expect(&p.a, len, IBV_WC_SUCCESS, "an inline request");
+			if (ops[i] == IBV_WR_SEND)
+				CHECK(expect(&p.b, len, IBV_WC_SUCCESS, "its receive").byte_len == len, "not %u bytes", len);
+			compare(p.b.buf + 9000, len, len + i, "inline data");
+		}
 	pair_close(&p);
 }
 
@@ -102,21 +96,31 @@ static void zero_bytes(void)
 	pair_close(&p);
 }
 
+/* The bytes of three pieces of a's buffer become one piece behind them, or the other way round. */
+static void join_pieces(struct pair *p, const struct ibv_sge *list, bool apart)
+{
+	uint8_t *whole = p->a.buf + 100000;
+
+	for (int i = 0; i < 3; whole += list[i++].length) {
+		uint8_t *piece = (uint8_t *)(uintptr_t)list[i].addr;
+
+		memcpy(apart ? piece : whole, apart ? whole : piece, list[i].length);
+	}
+}
+
 static void write_read(void)
 {
 	static const uint32_t sizes[] = { 1, 2, 3, 4, 5, 1023, 1024, 1025, 2048, 4095, 16385 };
 	struct pair p;
 
 	pair_open(&p, NULL, 131072);
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+	for (size_t i = 0; i < COUNT(sizes); i++) {
 		uint32_t len = sizes[i], third = len / 3;
 		struct ibv_sge list[3] = { sge(&p.a, 1, third), sge(&p.a, 50001, third),
 					   sge(&p.a, 80003, len - 2 * third) };
 
 		fill(p.a.buf + 100000, len, i);
-		memcpy(p.a.buf + 1, p.a.buf + 100000, third);
-		memcpy(p.a.buf + 50001, p.a.buf + 100000 + third, third);
-		memcpy(p.a.buf + 80003, p.a.buf + 100000 + 2 * third, len - 2 * third);
+		join_pieces(&p, list, true);
 		struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, i, list, 3);
 		aim(&w, &p.b, 7);
 		post(&p.a, &w);
@@ -130,19 +134,10 @@ static void write_read(void)
 		post(&p.a, &w);
 		struct ibv_wc wc = expect(&p.a, i, IBV_WC_SUCCESS, "READ");
 		CHECK(wc.opcode == IBV_WC_RDMA_READ, "opcode of the READ's completion is %d", wc.opcode);
-		memcpy(p.a.buf + 100000, p.a.buf + 1, third);
-		memcpy(p.a.buf + 100000 + third, p.a.buf + 50001, third);
-		memcpy(p.a.buf + 100000 + 2 * third, p.a.buf + 80003, len - 2 * third);
+		join_pieces(&p, list, false);
 		compare(p.a.buf + 100000, len, i + 100, "read data");
 	}
 	pair_close(&p);
-}
-
-static void each_way(struct pair *p, uint32_t len, unsigned int seed)
-{
-	move(IBV_WR_SEND, &p->a, 5, &p->b, 11, len, seed);
-	move(IBV_WR_RDMA_WRITE, &p->a, 5, &p->b, 3, len, seed + 1);
-	move(IBV_WR_RDMA_READ, &p->a, 5, &p->b, 3, len, seed + 2);
 }
 
 /*
@@ -157,23 +152,10 @@ static void huge(void)
 
 	be_patient(6);
 	pair_open(&p, &opt, len + 4096);
-	each_way(&p, len, 1);
+	move(IBV_WR_SEND, &p.a, 5, &p.b, 11, len, 1);
+	move(IBV_WR_RDMA_WRITE, &p.a, 5, &p.b, 3, len, 2);
+	move(IBV_WR_RDMA_READ, &p.a, 5, &p.b, 3, len, 3);
 	pair_close(&p);
-}
-
-/* Whether the channel has an event within some milliseconds; takes it. */
-static bool event(struct side *s, int ms)
-{
-	struct pollfd fd = { .fd = s->channel->fd, .events = POLLIN };
-	struct ibv_cq *cq;
-	void *context;
-
-	if (poll(&fd, 1, ms) <= 0)
-		return false;
-	CHECK(!ibv_get_cq_event(s->channel, &cq, &context), "ibv_get_cq_event: %s", strerror(errno));
-	CHECK(cq == s->cq && context == s, "the event is about another completion queue");
-	ibv_ack_cq_events(cq, 1);
-	return true;
 }
 
 static void solicited(void)
@@ -185,26 +167,25 @@ static void solicited(void)
 	for (int i = 0; i < 4; i++)
 		post_recv(&p.b, i, NULL, 0);
 	CHECK(!ibv_req_notify_cq(p.b.cq, 1), "ibv_req_notify_cq");
-	struct ibv_send_wr w = wr(IBV_WR_SEND, 0, NULL, 0);
-	post(&p.a, &w);
+	post_one(&p.a, IBV_WR_SEND, 0, 0, 0);
 	expect(&p.a, 0, IBV_WC_SUCCESS, "unsolicited SEND");
-	CHECK(!event(&p.b, 300), "an event for a message that does not ask for one");
+	CHECK(!event_within(&p.b, 300), "an event for a message that does not ask for one");
 	expect(&p.b, 0, IBV_WC_SUCCESS, "unsolicited receive");
-	w = wr(IBV_WR_SEND, 1, NULL, 0);
+	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, NULL, 0);
 	w.send_flags |= IBV_SEND_SOLICITED;
 	post(&p.a, &w);
-	CHECK(event(&p.b, 20000), "no event for a solicited message");
+	CHECK(event_within(&p.b, 20000), "no event for a solicited message");
 	expect(&p.b, 1, IBV_WC_SUCCESS, "solicited receive");
 	/* One arming is good for one event. */
 	post(&p.a, &w);
 	expect(&p.a, 1, IBV_WC_SUCCESS, "solicited SEND");
 	expect(&p.a, 1, IBV_WC_SUCCESS, "solicited SEND");
-	CHECK(!event(&p.b, 300), "an event although the queue was not armed again");
+	CHECK(!event_within(&p.b, 300), "an event although the queue was not armed again");
 	expect(&p.b, 2, IBV_WC_SUCCESS, "solicited receive");
 	/* A completion in error asks for an event by itself. */
 	CHECK(!ibv_req_notify_cq(p.b.cq, 1), "ibv_req_notify_cq");
 	CHECK(!to_state(&p.b, IBV_QPS_ERR), "to ERR");
-	CHECK(event(&p.b, 20000), "no event for a completion in error");
+	CHECK(event_within(&p.b, 20000), "no event for a completion in error");
 	expect(&p.b, 3, IBV_WC_WR_FLUSH_ERR, "flushed receive");
 	pair_close(&p);
 }
@@ -218,14 +199,13 @@ static void notify(void)
 	for (int i = 0; i < 20; i++) {
 		post_recv(&p.b, i, NULL, 0);
 		CHECK(!ibv_req_notify_cq(p.b.cq, 0) && !ibv_req_notify_cq(p.a.cq, 0), "ibv_req_notify_cq");
-		struct ibv_send_wr w = wr(IBV_WR_SEND, i, NULL, 0);
-		post(&p.a, &w);
-		CHECK(event(&p.b, 20000), "no event for receive %d", i);
-		CHECK(event(&p.a, 20000), "no event for send %d", i);
+		post_one(&p.a, IBV_WR_SEND, i, 0, 0);
+		CHECK(event_within(&p.b, 20000), "no event for receive %d", i);
+		CHECK(event_within(&p.a, 20000), "no event for send %d", i);
 		expect(&p.b, i, IBV_WC_SUCCESS, "receive");
 		expect(&p.a, i, IBV_WC_SUCCESS, "send");
 	}
-	CHECK(!event(&p.b, 50) && !event(&p.a, 50), "one event too many");
+	CHECK(!event_within(&p.b, 50) && !event_within(&p.a, 50), "one event too many");
 	pair_close(&p);
 }
 
@@ -235,11 +215,11 @@ static void fence(void)
 
 	pair_open(&p, NULL, 1 << 17);
 	for (int i = 0; i < 8; i++) {
-		struct ibv_sge mine = sge(&p.a, 0, 30000), to = sge(&p.b, 60000, 30000);
+		struct ibv_sge mine = sge(&p.a, 0, 30000);
 
 		fill(p.b.buf, 30000, i);
 		memset(p.a.buf, 0, 30000);
-		post_recv(&p.b, i, &to, 1);
+		post_room(&p.b, i, 60000, 30000);
 		/* The SEND sends what the READ before it brings: that needs the fence. */
 		struct ibv_send_wr second = wr(IBV_WR_SEND, 100 + i, &mine, 1);
 		second.send_flags |= IBV_SEND_FENCE;
@@ -312,11 +292,8 @@ static void order(void)
 				aim(&w[i], &p.b, (i - reads) * PLACE);
 			w[i].imm_data = htonl(i);
 			w[i].next = i + 1 < DEPTH ? &w[i + 1] : NULL;
-			if (takes) {
-				struct ibv_sge to = sge(&p.b, i * PLACE, PLACE);
-
-				post_recv(&p.b, i, &to, 1);
-			}
+			if (takes)
+				post_room(&p.b, i, i * PLACE, PLACE);
 		}
 		post(&p.a, w);
 		for (int i = 0; i < DEPTH; i++)
@@ -373,7 +350,7 @@ static void big_mr(void)
 		move(IBV_WR_RDMA_WRITE, &p.a, 0, &large, places[i], 10000, 2 * i);
 		move(IBV_WR_RDMA_READ, &p.a, 0, &large, places[i], 10000, 2 * i + 1);
 	}
-	MUST(ibv_dereg_mr(large.mr));
+	DESTROY(large.mr);
 	munmap(at, total);
 	pair_close(&p);
 }
@@ -424,8 +401,7 @@ static void two_gib(void)
 		compare(to, PIECE, 2 * i + 1, "the pages that are there 31 times");
 		compare(to + LONGEST - PIECE, PIECE, 2 * i + 2, "the last 64 MiB");
 	}
-	MUST(ibv_dereg_mr(a));
-	MUST(ibv_dereg_mr(b));
+	DESTROY(a, b);
 	pair_close(&p);
 }
 

@@ -11,10 +11,13 @@ enum { GRH = 40, HALF = 1 << 16, KEY = 0x11223344 };
 void ready(struct ibv_qp *qp, uint32_t qkey);
 /* A pair whose queue pairs are ready, with that Q_Key. */
 void open_ud(struct pair *p);
+/* One more at the same place that is ready, with a completion queue of so many entries. */
+struct side ready_side(const struct side *s, int entries);
 /* The way from one side to the other, of traffic class 0x20. */
 struct ibv_ah_attr way(const struct side *from, const struct side *to);
-struct ibv_ah *new_ah(struct ibv_pd *pd, struct ibv_ah_attr attr);
 void address(struct ibv_send_wr *w, struct ibv_ah *ah, const struct ibv_qp *to, uint32_t qkey);
+/* A SEND of number 1, of one entry or of no bytes. */
+struct ibv_send_wr datagram(struct ibv_sge *list, struct ibv_ah *ah, const struct ibv_qp *to, uint32_t qkey);
 /* One datagram, everything of which is checked. */
 void send_one(struct side *from, struct side *to, struct ibv_ah *ah, uint32_t len, unsigned int seed);
 /* Bytes of the longest datagram. */

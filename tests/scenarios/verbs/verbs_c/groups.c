@@ -37,9 +37,7 @@ static union ibv_gid group_of(bool v6, uint16_t number)
 
 static void put_receive(struct crowd *c, int i)
 {
-	struct ibv_sge room = sge(&c->side[i], HALF + ROOM * i, GRH + 4096);
-
-	post_recv(&c->side[i], i, &room, 1);
+	post_room(&c->side[i], i, HALF + ROOM * i, GRH + 4096);
 }
 
 static void open_crowd(struct crowd *c, bool v6, uint16_t number)
@@ -50,12 +48,8 @@ static void open_crowd(struct crowd *c, bool v6, uint16_t number)
 	use_family(&c->p.b, v6);
 	c->side[0] = c->p.a;
 	c->side[1] = c->p.b;
-	for (int i = 2; i < CROWD; i++) {
-		c->side[i] = c->p.b;
-		c->side[i].cq = new_cq(c->p.b.ctx, DEPTH, NULL, NULL);
-		c->side[i].qp = make_qp_of(IBV_QPT_UD, &c->side[i]);
-		ready(c->side[i].qp, KEY);
-	}
+	for (int i = 2; i < CROWD; i++)
+		c->side[i] = ready_side(&c->p.b, DEPTH);
 	for (int i = 0; i < CROWD; i++) {
 		struct side group = { .gid = c->group };
 
@@ -82,12 +76,10 @@ static void close_crowd(struct crowd *c)
 	for (int i = 0; i < CROWD; i++) {
 		if (c->in[i])
 			leave(c, i);
-		MUST(ibv_destroy_ah(c->ah[i]));
+		DESTROY(c->ah[i]);
 	}
-	for (int i = 2; i < CROWD; i++) {
-		MUST(ibv_destroy_qp(c->side[i].qp));
-		MUST(ibv_destroy_cq(c->side[i].cq));
-	}
+	for (int i = 2; i < CROWD; i++)
+		side_end(&c->side[i]);
 	pair_close(&c->p);
 }
 
@@ -174,6 +166,19 @@ static void warm(struct crowd *c, int from)
 	}
 }
 
+/* Who is in the group, one bit each; others leave. */
+static void members(struct crowd *c, unsigned int mask)
+{
+	for (int i = 0; i < CROWD; i++) {
+		bool in = mask >> i & 1;
+
+		if (in && !c->in[i])
+			join(c, i);
+		if (!in && c->in[i])
+			leave(c, i);
+	}
+}
+
 static void group_messages(void)
 {
 	for (int v6 = 0; v6 < 2; v6++) {
@@ -183,10 +188,7 @@ static void group_messages(void)
 		open_crowd(&c, v6, 77);
 		uint32_t lengths[] = { 0, 1, 101, longest(&c.p.a) };
 
-		join(&c, 0);
-		join(&c, 1);
-		join(&c, 2);
-		join(&c, 4);
+		members(&c, 0b10111);
 		warm(&c, 0);
 		warm(&c, 3);
 		for (size_t i = 0; i < COUNT(lengths); i++) {
@@ -195,19 +197,16 @@ static void group_messages(void)
 			/* It is not in the group itself. */
 			tell(&c, 3, lengths[i], number++);
 		}
-		leave(&c, 0);
-		leave(&c, 4);
+		members(&c, 0b00110);
 		tell(&c, 0, 10, number++);
 		tell(&c, 1, 10, number++);
-		join(&c, 3);
-		leave(&c, 1);
-		leave(&c, 2);
+		members(&c, 0b01000);
 		tell(&c, 0, 10, number++);
 		tell(&c, 3, 10, number++);
-		leave(&c, 3);
+		members(&c, 0);
 		tell(&c, 0, 10, number++);
 		/* And again. */
-		join(&c, 1);
+		members(&c, 0b00010);
 		warm(&c, 0);
 		tell(&c, 0, 10, number++);
 		close_crowd(&c);
@@ -225,8 +224,7 @@ static void group_apart(void)
 		struct side group = { .gid = other };
 		struct ibv_ah *ah = new_ah(c.p.a.pd, way(&c.p.a, &group)), *to_first = c.ah[0];
 
-		join(&c, 1);
-		join(&c, 2);
+		members(&c, 0b00110);
 		warm(&c, 0);
 		tell(&c, 0, 5, 1);
 		c.group = other;
@@ -244,7 +242,7 @@ static void group_apart(void)
 		c.in[1] = true;
 		c.in[3] = false;
 		tell(&c, 0, 7, 3);
-		MUST(ibv_destroy_ah(ah));
+		DESTROY(ah);
 		close_crowd(&c);
 	}
 }
@@ -295,11 +293,49 @@ static void want_member(const union ibv_gid *gid, bool want)
 	CHECK(has_word("/proc/net/dev_mcast", mac) == want, "%s is%s among the addresses", mac, want ? " not" : "");
 }
 
+/* A process that does something with groups until it is killed; returns when it says that it is at it. */
+static pid_t begin_child(void (*run)(bool v6, int told), bool v6)
+{
+	int told[2];
+	char byte;
+
+	MUST(pipe(told));
+	pid_t child = fork();
+
+	CHECK(child >= 0, "fork: %s", strerror(errno));
+	if (!child) {
+		run(v6, told[1]);
+		_exit(1);
+	}
+	close(told[1]);
+	CHECK(read(told[0], &byte, 1) == 1, "the child has failed");
+	close(told[0]);
+	return child;
+}
+
+static void kill_child(pid_t child)
+{
+	int status;
+
+	kill(child, SIGKILL);
+	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status), "the child ended with %x", status);
+}
+
+/* With a process its memberships go. */
+static void stay(bool v6, int told)
+{
+	struct crowd own;
+
+	open_crowd(&own, v6, 4711);
+	members(&own, 0b00101);
+	if (write(told, "x", 1) == 1)
+		pause();
+}
+
 static void group_membership(void)
 {
 	for (int v6 = 0; v6 < 2; v6++) {
 		struct crowd c;
-		int status, ready_to_die[2];
 
 		open_crowd(&c, v6, 4711);
 		want_member(&c.group, false);
@@ -320,37 +356,13 @@ static void group_membership(void)
 		want_member(&c.group, true);
 		leave(&c, 3);
 		want_member(&c.group, false);
-		/* With a process its memberships go. */
-		MUST(pipe(ready_to_die));
-		pid_t child = fork();
+		pid_t child = begin_child(stay, v6);
 
-		CHECK(child >= 0, "fork: %s", strerror(errno));
-		if (!child) {
-			struct crowd own;
-			char byte = 1;
-
-			open_crowd(&own, v6, 4711);
-			join(&own, 0);
-			join(&own, 2);
-			if (write(ready_to_die[1], &byte, 1) == 1)
-				pause();
-			_exit(1);
-		}
-		char byte;
-
-		close(ready_to_die[1]);
-		CHECK(read(ready_to_die[0], &byte, 1) == 1, "the child has failed");
 		want_member(&c.group, true);
-		kill(child, SIGKILL);
-		CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status), "the child ended with %x", status);
-		close(ready_to_die[0]);
-		double end = now() + patience();
-
+		kill_child(child);
 		/* Its objects may outlive the process for a moment. */
-		while (is_member(&c.group)) {
+		for (double end = now() + patience(); is_member(&c.group); usleep(10000))
 			CHECK(now() < end, "the group of a dead process is not left");
-			usleep(10000);
-		}
 		want_member(&c.group, false);
 		close_crowd(&c);
 	}
@@ -405,7 +417,7 @@ static void group_limits(void)
 	for (int i = 0; i < n; i++) {
 		if (i != 7)
 			MUST(ibv_detach_mcast(qps[i], &c.group, 0));
-		MUST(ibv_destroy_qp(qps[i]));
+		DESTROY(qps[i]);
 	}
 	for (n = 0; n <= attr.max_mcast_grp; n++) {
 		union ibv_gid group = group_of(n % 2, n);
@@ -423,38 +435,32 @@ static void group_limits(void)
 	close_crowd(&c);
 }
 
-/* Somebody else joins and leaves the same group all the time, and is killed at that: the members do not notice. */
+/* Joins and leaves all the time. */
+static void come_and_go(bool v6, int told)
+{
+	struct crowd own;
+
+	open_crowd(&own, v6, 55);
+	for (unsigned int n = 0;; n++) {
+		members(&own, 0b11111);
+		for (int i = 0; i < CROWD; i++)
+			leave(&own, (i + n) % CROWD);
+		if (n == 3 && write(told, "x", 1) != 1)
+			return;
+	}
+}
+
+/* Somebody else joins and leaves the same group, and is killed at that: the members do not notice. */
 static void group_churn(void)
 {
 	enum { ROUNDS = 40 };
 
 	for (int v6 = 0; v6 < 2; v6++) {
+		pid_t child = begin_child(come_and_go, v6);
 		struct crowd c;
-		int told[2], status;
-		char byte;
 
-		MUST(pipe(told));
-		pid_t child = fork();
-
-		CHECK(child >= 0, "fork: %s", strerror(errno));
-		if (!child) {
-			struct crowd own;
-
-			open_crowd(&own, v6, 55);
-			for (unsigned int n = 0;; n++) {
-				for (int i = 0; i < CROWD; i++)
-					join(&own, i);
-				for (int i = 0; i < CROWD; i++)
-					leave(&own, (i + n) % CROWD);
-				if (n == 3 && write(told[1], &byte, 1) != 1)
-					_exit(1);
-			}
-		}
-		close(told[1]);
 		open_crowd(&c, v6, 55);
-		CHECK(read(told[0], &byte, 1) == 1, "the other one has failed");
-		join(&c, 0);
-		join(&c, 2);
+		members(&c, 0b00101);
 		warm(&c, 3);
 		for (uint32_t n = 0; n < ROUNDS; n++) {
 			tell(&c, n % CROWD, 20, n);
@@ -463,10 +469,8 @@ static void group_churn(void)
 			if (n % 8 == 7)
 				leave(&c, 4);
 		}
-		kill(child, SIGKILL);
-		CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status), "the other one ended with %x", status);
+		kill_child(child);
 		tell(&c, 0, 20, 1000);
-		close(told[0]);
 		close_crowd(&c);
 	}
 }
@@ -517,13 +521,12 @@ static void group_storm(void)
 			s = join_by_socket(&c);
 		for (uint32_t n = 0; n < MANY; n += AT_ONCE) {
 			struct ibv_sge list = sge(&c.p.a, 0, 64);
-			struct ibv_send_wr w = wr(IBV_WR_SEND, 100, &list, 1);
+			struct ibv_send_wr w = datagram(&list, c.ah[0], &all, storms[i].qkey);
 
-			address(&w, c.ah[0], &all, storms[i].qkey);
 			for (uint32_t k = 0; k < AT_ONCE; k++)
 				post(&c.p.a, &w);
 			for (uint32_t k = 0; k < AT_ONCE; k++)
-				expect(&c.p.a, 100, IBV_WC_SUCCESS, "one of a storm");
+				expect(&c.p.a, 1, IBV_WC_SUCCESS, "one of a storm");
 		}
 		double end = now() + patience();
 
@@ -538,10 +541,9 @@ static void group_storm(void)
 			close(s);
 		MUST(qp_to(member, IBV_QPS_RESET));
 	}
-	MUST(ibv_destroy_qp(member));
+	DESTROY(member);
 	/* Nobody has noticed. */
-	join(&c, 0);
-	join(&c, 3);
+	members(&c, 0b01001);
 	tell(&c, 0, 64, 1);
 	close_crowd(&c);
 }
@@ -553,10 +555,8 @@ static void group_held(void)
 
 	open_crowd(&c, false, 77);
 	open_crowd(&d, true, 77);
-	for (int i = 0; i < CROWD; i++) {
-		join(&c, i);
-		join(&d, i);
-	}
+	members(&c, 0b11111);
+	members(&d, 0b11111);
 	puts("held");
 	fflush(stdout);
 	pause();

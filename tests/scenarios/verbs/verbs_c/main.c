@@ -8,6 +8,7 @@
  */
 #include "pair.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +51,20 @@ void expect_success_of(int pid, const char *who)
 		exit(1);
 	CHECK(WIFEXITED(status) && !WEXITSTATUS(status), "%s ended with %s %d", who,
 	      WIFSIGNALED(status) ? "signal" : "status", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+void run_crews(const struct crew *crews, size_t n)
+{
+	pthread_t threads[16];
+	size_t count = 0;
+
+	for (size_t k = 0; k < n; k++)
+		for (uintptr_t i = 0; i < crews[k].count; i++) {
+			CHECK(count < COUNT(threads), "too many threads");
+			MUST(pthread_create(&threads[count++], NULL, crews[k].run, (void *)i));
+		}
+	while (count)
+		MUST(pthread_join(threads[--count], NULL));
 }
 
 static int list_all(void)

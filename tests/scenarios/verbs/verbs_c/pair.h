@@ -85,6 +85,11 @@ int to_init(struct pair *p, struct side *s);
 int to_rtr(struct pair *p, struct side *s, const struct side *dest, uint32_t dest_qpn);
 int to_rts(struct pair *p, struct side *s);
 int to_state(struct side *s, enum ibv_qp_state state);
+/* Connected, but for b's step from RTR to RTS. */
+void pair_open_b_in_rtr(struct pair *p, const struct options *opt, size_t len);
+/* The same place and memory, with queues of its own: a completion queue of so many entries, and a queue pair in RESET. */
+struct side side_beside(const struct side *s, enum ibv_qp_type type, int entries);
+void side_end(struct side *s);
 void want_state(struct side *s, enum ibv_qp_state want, const char *who);
 /* A doorbell by hand, of the receive queue or the send queue. */
 void ring_doorbell(struct ibv_qp *qp, bool receives);
@@ -104,6 +109,12 @@ struct ibv_send_wr wr(enum ibv_wr_opcode op, uint64_t id, struct ibv_sge *list, 
 void aim(struct ibv_send_wr *w, struct side *target, size_t offset);
 void post(struct side *s, struct ibv_send_wr *w);
 void post_recv(struct side *s, uint64_t id, struct ibv_sge *list, int n);
+/* One request of `len` bytes from or to `mine` in the buffer, signaled; without bytes it has no entry. */
+void post_one(struct side *s, enum ibv_wr_opcode op, uint64_t id, size_t mine, uint32_t len);
+/* The same with a place in the buffer of another side, for operations that name one. */
+void post_at(struct side *s, enum ibv_wr_opcode op, uint64_t id, size_t mine, uint32_t len, struct side *to, size_t theirs);
+/* A receive of so many bytes of the buffer. */
+void post_room(struct side *s, uint64_t id, size_t offset, uint32_t len);
 struct ibv_wc next(struct side *s, const char *what);
 struct ibv_wc expect(struct side *s, uint64_t id, enum ibv_wc_status status, const char *what);
 /*
@@ -115,6 +126,19 @@ void move(enum ibv_wr_opcode op, struct side *from, size_t mine, struct side *to
 /* One SEND from the beginning of a buffer to the second page of the other. */
 void send_checked(struct side *from, struct side *to, unsigned int seed);
 void expect_none(struct side *s, int ms, const char *what);
+/* a tries to move bytes from or to the beginning of its buffer; how that ends. After an error both are connected anew. */
+enum ibv_wc_status attempt(struct pair *p, enum ibv_wr_opcode op, uint64_t addr, uint32_t rkey, uint32_t len);
+/* Such an attempt succeeds, or ends with a remote access error. */
+void want_access(struct pair *p, enum ibv_wr_opcode op, uint64_t addr, uint32_t rkey, uint32_t len, bool allowed,
+		 const char *what);
+/* Whether the channel of a side has an event within some milliseconds; it is taken, and acknowledged. */
+bool event_within(struct side *s, int ms);
+/*
+ * The ring whose first slot begins with the mark and, behind it, opcode and flags of a request, or entries of a receive. A
+ * completion queue has the mark too, with a status of 0 behind it.
+ */
+uint8_t *marked_ring(uint64_t mark, uint16_t behind);
+_Atomic uint32_t *producer_of(uint8_t *ring);
 
 /* By which ways a case is run: its scenario is GROUP.NAME.local, .wire, or both. Some scenarios are written by hand. */
 enum paths { BOTH_PATHS, LOCAL_PATH, BY_HAND };
@@ -136,6 +160,15 @@ void stream(void);
 void stream_in_bursts(void);
 void stream_on_one_cpu(void);
 void stream_busy_cpus(void);
+
+/* Threads that do the same, each with its number among them. */
+struct crew {
+	void *(*run)(void *number);
+	unsigned int count;
+};
+
+/* All of them at once, to their end. */
+void run_crews(const struct crew *crews, size_t n);
 
 /* Ends the case with the reason of another process of it, if that has not ended well. */
 void expect_success_of(int pid, const char *who);

@@ -3,7 +3,6 @@
 #include "pair.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -79,9 +78,7 @@ static void fields(void)
 	uint64_t before = raw_clock(p.a.ctx), wall_before = wall_clock();
 
 	for (int i = 0; i < 3; i++) {
-		struct ibv_sge room = sge(&p.a, 4096, 200);
-
-		post_recv(&p.a, 40 + i, &room, 1);
+		post_room(&p.a, 40 + i, 4096, 200);
 		w = wr(IBV_WR_SEND_WITH_IMM, i, &list, 1);
 		w.imm_data = 0x11223344 + i;
 		post(&p.b, &w);
@@ -148,8 +145,6 @@ static void ignored_overrun(void)
 {
 	struct ibv_async_event event;
 	struct ibv_cq_ex *cq;
-	struct ibv_send_wr w;
-	struct ibv_sge list;
 	struct pair p;
 	struct ibv_wc wc;
 	int n = 0;
@@ -157,14 +152,10 @@ static void ignored_overrun(void)
 	pair_open(&p, NULL, 8192);
 	cq = extended_cq(p.a.ctx, 4, STANDARD, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN);
 	use_cq(&p, ibv_cq_ex_to_cq(cq));
-	list = sge(&p.a, 0, 100);
-	for (int i = 0; i < 20; i++) {
-		w = wr(i < 19 ? IBV_WR_RDMA_WRITE : IBV_WR_SEND, i, &list, 1);
-		if (i == 19)
-			post_recv(&p.b, 77, &list, 1);
-		aim(&w, &p.b, 0);
-		post(&p.a, &w);
-	}
+	for (int i = 0; i < 19; i++)
+		post_at(&p.a, IBV_WR_RDMA_WRITE, i, 0, 100, &p.b, 0);
+	post_room(&p.b, 77, 0, 100);
+	post_one(&p.a, IBV_WR_SEND, 19, 0, 100);
 	expect(&p.b, 77, IBV_WC_SUCCESS, "the receive of the last one");
 	want_state(&p.a, IBV_QPS_RTS, "the queue pair whose completions are lost");
 	drain(&p.a);
@@ -176,9 +167,7 @@ static void ignored_overrun(void)
 	CHECK(n == p.a.cq->cqe, "%d completions in a queue of %d", n, p.a.cq->cqe);
 	CHECK(!next_device_event(p.a.ctx, 0, &event), "event %d", event.event_type);
 	/* There is room again. */
-	w = wr(IBV_WR_RDMA_WRITE, 100, &list, 1);
-	aim(&w, &p.b, 0);
-	post(&p.a, &w);
+	post_at(&p.a, IBV_WR_RDMA_WRITE, 100, 0, 100, &p.b, 0);
 	expect(&p.a, 100, IBV_WC_SUCCESS, "the request after the overrun");
 	pair_close(&p);
 }
@@ -189,20 +178,6 @@ static void moderate(struct ibv_cq *cq, int count, int period)
 					   .moderate = { .cq_count = count, .cq_period = period } };
 
 	MUST(ibv_modify_cq(cq, &attr));
-}
-
-/* Whether there is an event within so many milliseconds; it is acknowledged. */
-static bool event_within(struct side *s, int ms)
-{
-	struct pollfd fd = { .fd = s->channel->fd, .events = POLLIN };
-	struct ibv_cq *cq;
-	void *context;
-
-	if (poll(&fd, 1, ms) <= 0)
-		return false;
-	MUST(ibv_get_cq_event(s->channel, &cq, &context));
-	ibv_ack_cq_events(cq, 1);
-	return true;
 }
 
 /* Until nothing can be held back any more. */
@@ -276,7 +251,6 @@ static void resize(void)
 	static const int sizes[] = { 16, 40, 11, 4096, 10, 64, 12, 10 };
 	struct ibv_device_attr device;
 	uint64_t posted = 0, seen = 0;
-	struct ibv_send_wr w;
 	struct ibv_wc wc;
 	struct pair p;
 
@@ -285,10 +259,8 @@ static void resize(void)
 	for (int round = 0; round < 10; round++)
 		for (size_t i = 0; i < COUNT(sizes); i++) {
 			/* Ten are in there most of the time; they come round the ring. */
-			for (; posted < seen + 10; posted++) {
-				w = wr(IBV_WR_RDMA_WRITE, posted, NULL, 0);
-				post(&p.a, &w);
-			}
+			for (; posted < seen + 10; posted++)
+				post_one(&p.a, IBV_WR_RDMA_WRITE, posted, 0, 0);
 			move(IBV_WR_RDMA_WRITE, &p.b, 0, &p.a, 0, 10, 1);
 			MUST(ibv_resize_cq(p.a.cq, sizes[i]));
 			CHECK(p.a.cq->cqe >= sizes[i] && p.a.cq->cqe < 2 * sizes[i], "%d entries, not %d",
@@ -299,10 +271,8 @@ static void resize(void)
 	for (; seen < posted; seen++)
 		expect(&p.a, seen, IBV_WC_SUCCESS, "a request");
 	/* Too little, nothing, and too much change nothing. */
-	for (; posted < seen + 10; posted++) {
-		w = wr(IBV_WR_RDMA_WRITE, posted, NULL, 0);
-		post(&p.a, &w);
-	}
+	for (; posted < seen + 10; posted++)
+		post_one(&p.a, IBV_WR_RDMA_WRITE, posted, 0, 0);
 	drain(&p.a);
 	CHECK(ibv_resize_cq(p.a.cq, 4) == EINVAL, "ten completions were put into four entries");
 	CHECK(ibv_resize_cq(p.a.cq, 0) == EINVAL && ibv_resize_cq(p.a.cq, device.max_cqe + 1) == EINVAL &&

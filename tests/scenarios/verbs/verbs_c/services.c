@@ -29,6 +29,18 @@ void want_counted(const char *name, long before)
 		usleep(300000);
 }
 
+void lose(struct side *from, struct side *to, struct ibv_send_wr *w, const char *counter)
+{
+	long before = counter_of(counter);
+
+	post(from, w);
+	expect(from, w->wr_id, IBV_WC_SUCCESS, "what is lost on the other side");
+	want_counted(counter, before);
+	expect_none(to, 5, "of what was lost");
+	want_state(from, IBV_QPS_RTS, "the sender");
+	want_state(to, IBV_QPS_RTS, "the receiver");
+}
+
 static void uc_messages(void)
 {
 	static const uint32_t lengths[] = { 0, 1, 1023, 1024, 1025, 4097, 40000 };
@@ -45,15 +57,11 @@ static void uc_messages(void)
 				continue;
 			}
 			/* A WRITE completes when it has left: that it has arrived a SEND behind it says. */
-			struct ibv_sge list = sge(from, 0, lengths[i]);
-			struct ibv_send_wr w = wr(ops[k], 1, &list, 1), behind = wr(IBV_WR_SEND, 2, NULL, 0);
-
 			fill(from->buf, lengths[i], i);
 			memset(to->buf + HALF, 0xee, lengths[i] + 1);
-			aim(&w, to, HALF);
-			w.next = &behind;
 			post_recv(to, 3, NULL, 0);
-			post(from, &w);
+			post_at(from, ops[k], 1, 0, lengths[i], to, HALF);
+			post_one(from, IBV_WR_SEND, 2, 0, 0);
 			expect(from, 1, IBV_WC_SUCCESS, "WRITE");
 			expect(from, 2, IBV_WC_SUCCESS, "SEND behind it");
 			expect(to, 3, IBV_WC_SUCCESS, "the receive");
@@ -90,19 +98,6 @@ static void uc_immediate(void)
 	pair_close(&p);
 }
 
-/* A message that is lost for a reason: the sender has its completion, the receiver nothing, and both go on. */
-static void lose(struct pair *p, struct ibv_send_wr *w, const char *counter)
-{
-	long before = counter_of(counter);
-
-	post(&p->a, w);
-	expect(&p->a, w->wr_id, IBV_WC_SUCCESS, "what is lost on the other side");
-	want_counted(counter, before);
-	expect_none(&p->b, 5, "of what was lost");
-	want_state(&p->a, IBV_QPS_RTS, "the sender");
-	want_state(&p->b, IBV_QPS_RTS, "the receiver");
-}
-
 static void uc_no_receive(void)
 {
 	struct pair p;
@@ -113,7 +108,7 @@ static void uc_no_receive(void)
 		struct ibv_send_wr w = wr(i == 2 ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_SEND, i, &list, 1);
 
 		aim(&w, &p.b, 0);
-		lose(&p, &w, "lost_no_receive");
+		lose(&p.a, &p.b, &w, "lost_no_receive");
 		send_checked(&p.a, &p.b, 20 + i);
 	}
 	pair_close(&p);
@@ -124,15 +119,14 @@ static void uc_too_long(void)
 	struct pair p;
 
 	open_uc(&p);
-	struct ibv_sge list = sge(&p.a, 0, 3000), room = sge(&p.b, 0, 2999), fits = sge(&p.a, 0, 2999);
+	struct ibv_sge list = sge(&p.a, 0, 3000);
 	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, &list, 1);
 
-	post_recv(&p.b, 7, &room, 1);
-	lose(&p, &w, "lost_too_long");
+	post_room(&p.b, 7, 0, 2999);
+	lose(&p.a, &p.b, &w, "lost_too_long");
 	/* The receive is used for the next one. */
-	w = wr(IBV_WR_SEND, 2, &fits, 1);
 	fill(p.a.buf, 2999, 3);
-	post(&p.a, &w);
+	post_one(&p.a, IBV_WR_SEND, 2, 0, 2999);
 	expect(&p.a, 2, IBV_WC_SUCCESS, "one that fits");
 	expect(&p.b, 7, IBV_WC_SUCCESS, "its receive");
 	compare(p.b.buf, 2999, 3, "data");
@@ -157,7 +151,7 @@ static void uc_denied(void)
 
 			MUST(ibv_modify_qp(p.b.qp, &attr, IBV_QP_ACCESS_FLAGS));
 		}
-		lose(&p, &w, "lost_denied");
+		lose(&p.a, &p.b, &w, "lost_denied");
 	}
 	for (size_t i = 0; i < 2 * HALF; i++)
 		CHECK(p.b.buf[i] == 0xee, "byte %zu was written", i);
@@ -175,15 +169,14 @@ static void uc_sqe(void)
 	for (int round = 0; round < 3; round++) {
 		struct ibv_sge good = sge(&p.a, 0, 3000), wrong = good;
 		struct ibv_send_wr first = wr(IBV_WR_SEND, 1, &good, 1), bad = wr(IBV_WR_SEND, 2, &wrong, 1),
-				   behind = wr(IBV_WR_RDMA_WRITE, 3, &good, 1), late = wr(IBV_WR_SEND, 4, &good, 1);
-		struct ibv_sge room = sge(&p.b, HALF, 4000);
+				   behind = wr(IBV_WR_RDMA_WRITE, 3, &good, 1);
 
 		wrong.lkey ^= 0x100;
 		aim(&behind, &p.b, HALF);
 		behind.send_flags = 0;
 		first.next = &bad;
 		bad.next = &behind;
-		post_recv(&p.b, 5, &room, 1);
+		post_room(&p.b, 5, HALF, 4000);
 		post(&p.a, &first);
 		expect(&p.a, 1, IBV_WC_SUCCESS, "before the bad one");
 		expect(&p.a, 2, IBV_WC_LOC_PROT_ERR, "the bad one");
@@ -191,7 +184,7 @@ static void uc_sqe(void)
 		expect(&p.b, 5, IBV_WC_SUCCESS, "the receive");
 		want_state(&p.a, IBV_QPS_SQE, "the sender");
 		want_state(&p.b, IBV_QPS_RTS, "the receiver");
-		post(&p.a, &late);
+		post_one(&p.a, IBV_WR_SEND, 4, 0, 3000);
 		expect(&p.a, 4, IBV_WC_WR_FLUSH_ERR, "posted in SQE");
 		move(IBV_WR_SEND, &p.b, 0, &p.a, HALF, 3000, 6 + round);
 		if (round == 2)
@@ -212,13 +205,12 @@ static void uc_receive_fails(void)
 	struct pair p;
 
 	open_uc(&p);
-	struct ibv_sge list = sge(&p.a, 0, 3000), room = sge(&p.b, HALF, 4000);
-	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, &list, 1);
+	struct ibv_sge room = sge(&p.b, HALF, 4000);
 
 	room.lkey ^= 0x100;
 	post_recv(&p.b, 2, &room, 1);
 	post_recv(&p.b, 3, NULL, 0);
-	post(&p.a, &w);
+	post_one(&p.a, IBV_WR_SEND, 1, 0, 3000);
 	expect(&p.a, 1, IBV_WC_SUCCESS, "the SEND");
 	expect(&p.b, 2, IBV_WC_LOC_PROT_ERR, "the bad receive");
 	expect(&p.b, 3, IBV_WC_WR_FLUSH_ERR, "the one behind it");
@@ -256,15 +248,14 @@ static void uc_states(void)
 
 	open_uc(&p);
 	post_recv(&p.b, 1, NULL, 0);
-	struct ibv_send_wr w = wr(IBV_WR_SEND, 2, NULL, 0);
 	MUST(to_state(&p.a, IBV_QPS_SQD));
-	post(&p.a, &w);
+	post_one(&p.a, IBV_WR_SEND, 2, 0, 0);
 	expect_none(&p.a, 50, "of a send posted in SQD");
 	MUST(to_state(&p.a, IBV_QPS_RTS));
 	expect(&p.a, 2, IBV_WC_SUCCESS, "the send that waited");
 	expect(&p.b, 1, IBV_WC_SUCCESS, "its receive");
 	MUST(to_state(&p.a, IBV_QPS_ERR));
-	post(&p.a, &w);
+	post_one(&p.a, IBV_WR_SEND, 2, 0, 0);
 	expect(&p.a, 2, IBV_WC_WR_FLUSH_ERR, "a send in ERR");
 	pair_reconnect(&p, &p.opt);
 	send_checked(&p.a, &p.b, 3);

@@ -9,5 +9,7 @@
 long counter_of(const char *name);
 /* Waits until a counter has grown. */
 void want_counted(const char *name, long before);
+/* A message that is lost for a reason: the sender has its completion, the receiver nothing, and both go on. */
+void lose(struct side *from, struct side *to, struct ibv_send_wr *w, const char *counter);
 
 #endif

@@ -2,11 +2,6 @@
 /* Cases about unreliable services whose receives come from a shared queue: what is lost, and what becomes of its receive. */
 #include "datagrams.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 enum { QPS = 3, SLOT = 2048, SLOTS = 16, TOO_LONG = SLOT + 100 };
 
 /* Three queue pairs of b share a queue; each hears of one of a. */
@@ -31,24 +26,17 @@ static void connect_to(const struct side *here, const struct side *there)
 
 static void open_trio(struct trio *t, enum ibv_qp_type type)
 {
-	struct ibv_srq_init_attr attr = { .attr = { .max_wr = SLOTS, .max_sge = 1 } };
+	static const struct ibv_qp_cap cap = { .max_send_wr = 1, .max_send_sge = 1 };
 
 	*t = (struct trio){ .type = type };
 	open_ud(&t->p);
-	t->srq = ibv_create_srq(t->p.b.pd, &attr);
-	CHECK(t->srq, "ibv_create_srq: %s", strerror(errno));
+	t->srq = new_srq(t->p.b.pd, SLOTS, 1);
 	t->ah = new_ah(t->p.a.pd, way(&t->p.a, &t->p.b));
 	for (int i = 0; i < QPS; i++) {
-		t->a[i] = t->p.a;
+		t->a[i] = side_beside(&t->p.a, type, DEPTH);
 		t->b[i] = t->p.b;
-		t->a[i].cq = new_cq(t->p.a.ctx, DEPTH, NULL, NULL);
 		t->b[i].cq = new_cq(t->p.b.ctx, DEPTH, NULL, NULL);
-		t->a[i].qp = make_qp_of(type, &t->a[i]);
-		struct ibv_qp_init_attr init = { .qp_type = type, .send_cq = t->b[i].cq, .recv_cq = t->b[i].cq,
-						 .srq = t->srq, .cap = { .max_send_wr = 1, .max_send_sge = 1 } };
-
-		t->b[i].qp = ibv_create_qp(t->p.b.pd, &init);
-		CHECK(t->b[i].qp, "ibv_create_qp: %s", strerror(errno));
+		t->b[i].qp = new_sharing_qp_of(type, t->p.b.pd, t->b[i].cq, cap, t->srq);
 		if (type == IBV_QPT_UD) {
 			ready(t->a[i].qp, KEY);
 			ready(t->b[i].qp, KEY);
@@ -62,13 +50,10 @@ static void open_trio(struct trio *t, enum ibv_qp_type type)
 static void close_trio(struct trio *t)
 {
 	for (int i = 0; i < QPS; i++) {
-		MUST(ibv_destroy_qp(t->a[i].qp));
-		MUST(ibv_destroy_qp(t->b[i].qp));
-		MUST(ibv_destroy_cq(t->a[i].cq));
-		MUST(ibv_destroy_cq(t->b[i].cq));
+		side_end(&t->a[i]);
+		side_end(&t->b[i]);
 	}
-	MUST(ibv_destroy_srq(t->srq));
-	MUST(ibv_destroy_ah(t->ah));
+	DESTROY(t->srq, t->ah);
 	pair_close(&t->p);
 }
 
@@ -112,7 +97,7 @@ static void arrive(struct trio *t, int i, uint32_t len, unsigned int seed)
 	arrive_in(t, i, t->taken++, len, seed);
 }
 
-static void lose(struct trio *t, int i, uint32_t len, const char *counter)
+static void lose_one(struct trio *t, int i, uint32_t len, const char *counter)
 {
 	long before = counter_of(counter);
 
@@ -120,14 +105,6 @@ static void lose(struct trio *t, int i, uint32_t len, const char *counter)
 	want_counted(counter, before);
 	for (int k = 0; k < QPS; k++)
 		expect_none(&t->b[k], 2, "of what was lost");
-}
-
-static void want_event(struct trio *t, enum ibv_event_type type, const void *element)
-{
-	struct ibv_async_event e;
-
-	CHECK(next_device_event(t->p.b.ctx, 1000 * patience(), &e), "no event");
-	CHECK(e.event_type == type && e.element.qp == element, "event \"%s\"", ibv_event_type_str(e.event_type));
 }
 
 static void share(enum ibv_qp_type type)
@@ -139,7 +116,7 @@ static void share(enum ibv_qp_type type)
 
 	open_trio(&t, type);
 	for (int i = 0; i < QPS; i++)
-		lose(&t, i, 10, "lost_no_receive");
+		lose_one(&t, i, 10, "lost_no_receive");
 	offer(&t, 12);
 	for (int n = 0; n < 7; n++)
 		arrive(&t, n * 2 % QPS, n ? 200 * n : 0, n);
@@ -147,26 +124,26 @@ static void share(enum ibv_qp_type type)
 	MUST(ibv_modify_srq(t.srq, &limit, IBV_SRQ_LIMIT));
 	CHECK(!next_device_event(t.p.b.ctx, 10, &e), "the limit was told early");
 	arrive(&t, 0, 20, 20);
-	want_event(&t, IBV_EVENT_SRQ_LIMIT_REACHED, t.srq);
+	want_device_event(t.p.b.ctx, IBV_EVENT_SRQ_LIMIT_REACHED, t.srq, "below the limit");
 	arrive(&t, 1, 20, 21);
 	CHECK(!next_device_event(t.p.b.ctx, 10, &e), "the limit was told twice");
 	/* What is too long for its receive is lost; the queue pair keeps that for its next message, the others take others. */
-	lose(&t, 0, TOO_LONG, "lost_too_long");
-	lose(&t, 0, TOO_LONG, "lost_too_long");
+	lose_one(&t, 0, TOO_LONG, "lost_too_long");
+	lose_one(&t, 0, TOO_LONG, "lost_too_long");
 	kept = t.taken++;
 	arrive(&t, 1, 30, 22);
 	arrive_in(&t, 0, kept, 31, 23);
 	arrive(&t, 0, 32, 24);
 	for (int i = 0; i < QPS; i++)
-		lose(&t, i, 10, "lost_no_receive");
+		lose_one(&t, i, 10, "lost_no_receive");
 	/* A queue pair in ERR gives back what it has kept; the others go on. */
 	offer(&t, 3);
-	lose(&t, 2, TOO_LONG, "lost_too_long");
+	lose_one(&t, 2, TOO_LONG, "lost_too_long");
 	kept = t.taken++;
 	MUST(qp_to(t.b[2].qp, IBV_QPS_ERR));
 	expect(&t.b[2], kept, IBV_WC_WR_FLUSH_ERR, "what it had kept");
-	want_event(&t, IBV_EVENT_QP_LAST_WQE_REACHED, t.b[2].qp);
-	lose(&t, 2, 10, "drop_state");
+	want_device_event(t.p.b.ctx, IBV_EVENT_QP_LAST_WQE_REACHED, t.b[2].qp, "in ERR");
+	lose_one(&t, 2, 10, "drop_state");
 	arrive(&t, 0, 33, 25);
 	arrive(&t, 1, 34, 26);
 	close_trio(&t);

@@ -18,34 +18,9 @@ struct crowd {
 	struct ibv_cq *cq;
 };
 
-static struct ibv_srq *new_srq(struct ibv_pd *pd, int max_wr)
+static struct ibv_qp *new_srq_qp(enum ibv_qp_type type, struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_srq *srq)
 {
-	struct ibv_srq_init_attr attr = { .attr = { .max_wr = max_wr, .max_sge = 3 } };
-	struct ibv_srq *srq = ibv_create_srq(pd, &attr);
-
-	CHECK(srq, "ibv_create_srq: %s", strerror(errno));
-	CHECK(attr.attr.max_wr >= (uint32_t)max_wr && attr.attr.max_sge >= 3, "%u receives of %u entries",
-	      attr.attr.max_wr, attr.attr.max_sge);
-	return srq;
-}
-
-static struct ibv_qp *new_srq_qp_of(enum ibv_qp_type type, struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_srq *srq)
-{
-	struct ibv_qp_init_attr attr = {
-		.qp_type = type, .send_cq = cq, .recv_cq = cq, .srq = srq,
-		/* What is said of receives is not looked at. */
-		.cap = { .max_send_wr = DEPTH, .max_recv_wr = 5, .max_send_sge = 1, .max_recv_sge = 1 },
-	};
-	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
-
-	CHECK(qp, "ibv_create_qp: %s", strerror(errno));
-	CHECK(!attr.cap.max_recv_wr && !attr.cap.max_recv_sge, "it has %u receives of its own", attr.cap.max_recv_wr);
-	return qp;
-}
-
-static struct ibv_qp *new_srq_qp(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_srq *srq)
-{
-	return new_srq_qp_of(IBV_QPT_RC, pd, cq, srq);
+	return new_sharing_qp_of(type, pd, cq, (struct ibv_qp_cap){ DEPTH, 5, 1, 1, 0 }, srq);
 }
 
 static void open_crowd(struct crowd *c, int pairs, int max_wr, const struct options *opt)
@@ -53,16 +28,15 @@ static void open_crowd(struct crowd *c, int pairs, int max_wr, const struct opti
 	memset(c, 0, sizeof(*c));
 	c->pairs = pairs;
 	pair_open(&c->base, NULL, 8192);
-	c->srq = new_srq(c->base.b.pd, max_wr);
+	c->srq = new_srq(c->base.b.pd, max_wr, 3);
 	c->cq = new_cq(c->base.b.ctx, 1024, NULL, NULL);
 	for (int i = 0; i < pairs; i++) {
 		struct side *b = &c->p[i].b;
 
 		pair_open_beside(&c->p[i], &c->base, SLOTS * SLOT);
-		MUST(ibv_destroy_qp(b->qp));
-		MUST(ibv_destroy_cq(b->cq));
+		DESTROY(b->qp, b->cq);
 		b->cq = c->cq;
-		b->qp = new_srq_qp(b->pd, c->cq, c->srq);
+		b->qp = new_srq_qp(IBV_QPT_RC, b->pd, c->cq, c->srq);
 		pair_reconnect(&c->p[i], opt);
 	}
 }
@@ -71,14 +45,10 @@ static void close_crowd(struct crowd *c)
 {
 	CHECK(ibv_destroy_srq(c->srq) == EBUSY, "a queue that others use was destroyed");
 	for (int i = 0; i < c->pairs; i++) {
-		if (c->p[i].b.qp)
-			MUST(ibv_destroy_qp(c->p[i].b.qp));
-		c->p[i].b.qp = NULL;
 		c->p[i].b.cq = NULL;
 		pair_close(&c->p[i]);
 	}
-	MUST(ibv_destroy_srq(c->srq));
-	MUST(ibv_destroy_cq(c->cq));
+	DESTROY(c->srq, c->cq);
 	pair_close(&c->base);
 }
 
@@ -86,20 +56,17 @@ static void close_crowd(struct crowd *c)
 static int offer(struct crowd *c, uint64_t slot)
 {
 	struct ibv_sge list = sge(&c->p[0].b, slot % SLOTS * SLOT, SLOT);
-	struct ibv_recv_wr w = { .wr_id = slot, .sg_list = &list, .num_sge = 1 }, *bad;
 
-	return ibv_post_srq_recv(c->srq, &w, &bad);
+	return post_shared_receive(c->srq, slot, &list, 1);
 }
 
 static void send_to(struct crowd *c, int pair, uint64_t id, uint32_t len, unsigned int seed)
 {
 	struct side *a = &c->p[pair].a;
 	size_t at = id % SLOTS * SLOT;
-	struct ibv_sge list = sge(a, at, len);
-	struct ibv_send_wr w = wr(IBV_WR_SEND, id, &list, 1);
 
 	fill(a->buf + at, len, seed);
-	post(a, &w);
+	post_one(a, IBV_WR_SEND, id, at, len);
 }
 
 static int pair_of(struct crowd *c, uint32_t qp_num)
@@ -135,13 +102,9 @@ static int modify(struct crowd *c, int mask, uint32_t max_wr, uint32_t limit)
 	return ibv_modify_srq(c->srq, &attr, mask);
 }
 
-static void want_event(struct crowd *c, enum ibv_event_type type, void *element, const char *what)
+static void want_event(struct crowd *c, enum ibv_event_type type, const void *element, const char *what)
 {
-	struct ibv_async_event e;
-
-	CHECK(next_device_event(c->base.b.ctx, 1000 * patience(), &e), "%s: no event", what);
-	CHECK(e.event_type == type && e.element.srq == element, "%s: event \"%s\"", what,
-	      ibv_event_type_str(e.event_type));
+	want_device_event(c->base.b.ctx, type, element, what);
 }
 
 static void want_no_event(struct crowd *c, const char *what)
@@ -155,7 +118,7 @@ static void want_no_event(struct crowd *c, const char *what)
 static void sharing(void)
 {
 	enum { MESSAGES = 200, WINDOW = 8 };
-	unsigned int sent[MOST] = { 0 }, done[MOST] = { 0 }, seen[MOST] = { 0 }, total = 0, by_pair[MOST] = { 0 };
+	unsigned int sent[MOST] = { 0 }, done[MOST] = { 0 }, seen[MOST] = { 0 }, total = 0;
 	bool offered[SLOTS] = { false };
 	struct crowd c;
 	struct ibv_wc wc;
@@ -192,7 +155,6 @@ static void sharing(void)
 		      wc.byte_len);
 		compare(c.p[0].b.buf + wc.wr_id * SLOT, wc.byte_len, 1000 * pair + seen[pair], "a message");
 		seen[pair]++;
-		by_pair[pair]++;
 		total++;
 		/* Some are missing for a while. */
 		if (total % SLOTS < 20)
@@ -204,7 +166,7 @@ static void sharing(void)
 			}
 	}
 	for (int i = 0; i < MOST; i++)
-		CHECK(by_pair[i] == MESSAGES, "%u messages of pair %d", by_pair[i], i);
+		CHECK(seen[i] == MESSAGES, "%u messages of pair %d", seen[i], i);
 	CHECK(!ibv_poll_cq(c.cq, 1, &wc), "a completion too many");
 	close_crowd(&c);
 }
@@ -315,10 +277,9 @@ static void last_wqe(void)
 	send_to(&c, 1, 4, 0, 1);
 	received(&c, 4, 1);
 	struct ibv_sge bad = sge(&c.p[0].b, 0, 100);
-	struct ibv_recv_wr w = { .wr_id = 5, .sg_list = &bad, .num_sge = 1 }, *refused;
 
 	bad.lkey ^= 0x5500;
-	MUST(ibv_post_srq_recv(c.srq, &w, &refused));
+	MUST(post_shared_receive(c.srq, 5, &bad, 1));
 	send_to(&c, 1, 5, 100, 1);
 	wc = next_completion(c.cq, "the bad receive");
 	CHECK(wc.wr_id == 5 && wc.status == IBV_WC_LOC_PROT_ERR, "receive %llu: %s", (unsigned long long)wc.wr_id,
@@ -343,11 +304,7 @@ static void empty(void)
 	send_to(&c, 1, 2, 100, 1);
 	expect(&c.p[1].a, 2, IBV_WC_RNR_RETRY_EXC_ERR, "the SEND that may not wait");
 	/* A WRITE needs none; one with immediate data does. */
-	struct ibv_sge list = sge(&c.p[0].a, 0, 100);
-	struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE_WITH_IMM, 3, &list, 1);
-
-	aim(&w, &c.p[0].b, 0);
-	post(&c.p[0].a, &w);
+	post_at(&c.p[0].a, IBV_WR_RDMA_WRITE_WITH_IMM, 3, 0, 100, &c.p[0].b, 0);
 	expect_none(&c.p[0].a, 20, "there is no receive");
 	MUST(offer(&c, 3));
 	received(&c, 3, 0);
@@ -355,51 +312,41 @@ static void empty(void)
 	close_crowd(&c);
 }
 
-/* What is refused, and memory of another domain: that of the queue counts, not that of the queue pair. */
 /* A datagram and the header in front of it go to the memory of the queue's domain, and to no other. */
 static void rules_of_datagrams(struct crowd *c, struct ibv_srq *srq, struct ibv_mr *of_srq)
 {
 	struct side *a = &c->p[0].a, *b = &c->p[0].b;
-	struct ibv_qp *from = make_qp_of(IBV_QPT_UD, a), *to = new_srq_qp_of(IBV_QPT_UD, b->pd, c->cq, srq);
+	struct ibv_qp *from = make_qp_of(IBV_QPT_UD, a), *to = new_srq_qp(IBV_QPT_UD, b->pd, c->cq, srq);
 	struct ibv_ah *ah = new_ah(a->pd, way(a, b));
-	uint32_t keys[] = { of_srq->lkey, b->mr->lkey };
+	const uint32_t keys[] = { of_srq->lkey, b->mr->lkey };
+	struct ibv_wc wc;
 
 	ready(from, KEY);
 	ready(to, KEY);
+	fill(a->buf, 100, 40);
+	memset(b->buf, 0xee, 512);
 	for (int i = 0; i < 2; i++) {
-		struct ibv_sge message = sge(a, 0, 100), room = sge(b, 0, GRH + 100);
-		struct ibv_send_wr w = wr(IBV_WR_SEND, 20 + i, &message, 1), *bad_send;
-		struct ibv_recv_wr r = { .wr_id = 30 + i, .sg_list = &room, .num_sge = 1 }, *bad;
+		struct ibv_sge message = sge(a, 0, 100), room = sge(b, i * 256, GRH + 100);
+		struct ibv_send_wr w = datagram(&message, ah, to, KEY);
 
-		fill(a->buf, 100, 40 + i);
-		memset(b->buf, 0xee, GRH + 100);
 		room.lkey = keys[i];
-		MUST(ibv_post_srq_recv(srq, &r, &bad));
-		address(&w, ah, to, KEY);
-		MUST(ibv_post_send(from, &w, &bad_send));
-		struct ibv_wc wc = next_completion(c->cq, "a datagram");
-
-		CHECK(wc.wr_id == r.wr_id && wc.qp_num == to->qp_num, "another completion");
-		struct ibv_wc sent = next_completion(a->cq, "its request");
-
-		CHECK(sent.wr_id == w.wr_id && sent.status == IBV_WC_SUCCESS, "its request: %s", ibv_wc_status_str(sent.status));
-		if (i == 0) {
-			CHECK(wc.status == IBV_WC_SUCCESS && wc.byte_len == GRH + 100, "memory of the queue's domain: %s",
-			      ibv_wc_status_str(wc.status));
-			compare(b->buf + GRH, 100, 40, "the datagram");
-			continue;
-		}
-		CHECK(wc.status == IBV_WC_LOC_PROT_ERR, "memory of the queue pair's domain: %s",
-		      ibv_wc_status_str(wc.status));
-		for (int n = 0; n < GRH + 100; n++)
-			CHECK(b->buf[n] == 0xee, "byte %d of it was written", n);
-		want_event(c, IBV_EVENT_QP_LAST_WQE_REACHED, to, "ended by an error");
+		MUST(post_shared_receive(srq, 30 + i, &room, 1));
+		MUST(post_send(from, &w));
+		wc = next_completion(c->cq, "a datagram");
+		CHECK(wc.wr_id == 30u + i && wc.qp_num == to->qp_num, "another completion");
+		CHECK(wc.status == (i ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS), "memory of the domain of the queue%s: %s",
+		      i ? " pair" : "", ibv_wc_status_str(wc.status));
+		wc = next_completion(a->cq, "its request");
+		CHECK(wc.wr_id == 1 && wc.status == IBV_WC_SUCCESS, "its request: %s", ibv_wc_status_str(wc.status));
 	}
-	MUST(ibv_destroy_ah(ah));
-	MUST(ibv_destroy_qp(from));
-	MUST(ibv_destroy_qp(to));
+	compare(b->buf + GRH, 100, 40, "the datagram");
+	for (int n = 256; n < 256 + GRH + 100; n++)
+		CHECK(b->buf[n] == 0xee, "byte %d of the other one was written", n);
+	want_event(c, IBV_EVENT_QP_LAST_WQE_REACHED, to, "ended by an error");
+	DESTROY(ah, from, to);
 }
 
+/* What is refused, and memory of another domain: that of the queue counts, not that of the queue pair. */
 static void rules(void)
 {
 	struct ibv_srq_init_attr large = { .attr = { .max_wr = 1, .max_sge = 1 } };
@@ -423,17 +370,16 @@ static void rules(void)
 	CHECK(!ibv_create_srq(b->pd, &large) && errno == EINVAL, "%u entries: %s", large.attr.max_sge, strerror(errno));
 
 	struct ibv_pd *pd = new_pd(b->ctx);
-	struct ibv_srq *srq = new_srq(pd, 4);
+	struct ibv_srq *srq = new_srq(pd, 4, 3);
 	struct ibv_mr *mr = new_mr(pd, b->buf, SLOT, ALL_ACCESS);
-	struct ibv_recv_wr w = { .wr_id = 9, .sg_list = &list, .num_sge = 1 }, *bad;
 
-	MUST(ibv_destroy_qp(b->qp));
-	b->qp = new_srq_qp(b->pd, c.cq, srq);
+	DESTROY(b->qp);
+	b->qp = new_srq_qp(IBV_QPT_RC, b->pd, c.cq, srq);
 	pair_reconnect(&c.p[0], NULL);
 	list.lkey = mr->lkey;
-	MUST(ibv_post_srq_recv(srq, &w, &bad));
+	MUST(post_shared_receive(srq, 9, &list, 1));
 	list.lkey = b->mr->lkey;
-	MUST(ibv_post_srq_recv(srq, &w, &bad));
+	MUST(post_shared_receive(srq, 9, &list, 1));
 	send_to(&c, 0, 1, 100, 7);
 	received(&c, 9, 0);
 	compare(b->buf, 100, 7, "the message");
@@ -445,11 +391,8 @@ static void rules(void)
 	want_event(&c, IBV_EVENT_QP_LAST_WQE_REACHED, b->qp, "ended by an error");
 	expect(&c.p[0].a, 2, IBV_WC_REM_OP_ERR, "the SEND");
 	rules_of_datagrams(&c, srq, mr);
-	MUST(ibv_destroy_qp(b->qp));
-	b->qp = new_srq_qp(b->pd, c.cq, c.srq);
-	MUST(ibv_destroy_srq(srq));
-	MUST(ibv_dereg_mr(mr));
-	MUST(ibv_dealloc_pd(pd));
+	DESTROY(b->qp, srq, mr, pd);
+	b->qp = new_srq_qp(IBV_QPT_RC, b->pd, c.cq, c.srq);
 	close_crowd(&c);
 }
 
@@ -457,19 +400,13 @@ static void rules(void)
 static void scribbled(void)
 {
 	static const uint64_t MARK = 0xfe110ce5f00d1111;
-	struct mapping rings[64];
 	struct crowd c;
-	uint8_t *ring = NULL;
 	bool srq_err = false, fatal = false;
 	struct ibv_async_event e;
 
 	open_crowd(&c, 2, 16, NULL);
 	MUST(offer(&c, MARK));
-	for (int i = mapped_rings(rings, COUNT(rings)) - 1; i >= 0; i--)
-		if (*(uint64_t *)(rings[i].at + UABI_CONTROL_SIZE) == MARK)
-			ring = rings[i].at;
-	CHECK(ring, "no ring begins with the receive that was posted");
-	atomic_store((_Atomic uint32_t *)(ring + UABI_PRODUCER), 1000);
+	atomic_store(producer_of(marked_ring(MARK, 1)), 1000);
 	send_to(&c, 0, 1, 100, 1);
 	while (!(srq_err && fatal)) {
 		CHECK(next_device_event(c.base.b.ctx, 1000 * patience(), &e), "events: SRQ_ERR %d, QP_FATAL %d", srq_err, fatal);

@@ -16,27 +16,23 @@ enum { LEN = 8192, FROM = 1000, SIZE = 3000, READ = IBV_ACCESS_REMOTE_READ, WRIT
 struct windows {
 	struct pair p;
 	struct ibv_mr *mr;	/* b's memory, only for windows */
+	struct ibv_mw *one, *two;	/* of both types, in b's domain */
+	uint64_t at;		/* where most windows begin */
 };
 
 static void windows_open(struct windows *w, int access)
 {
 	pair_open(&w->p, NULL, LEN);
 	w->mr = new_mr(w->p.b.pd, w->p.b.buf, LEN, access);
+	w->one = new_mw(w->p.b.pd, IBV_MW_TYPE_1);
+	w->two = new_mw(w->p.b.pd, IBV_MW_TYPE_2);
+	w->at = (uintptr_t)w->p.b.buf + FROM;
 }
 
 static void windows_close(struct windows *w)
 {
-	MUST(ibv_dereg_mr(w->mr));
+	DESTROY(w->one, w->two, w->mr);
 	pair_close(&w->p);
-}
-
-static struct ibv_mw *new_mw(struct side *s, enum ibv_mw_type type)
-{
-	struct ibv_mw *mw = ibv_alloc_mw(s->pd, type);
-
-	CHECK(mw, "ibv_alloc_mw of type %d: %s", type, strerror(errno));
-	CHECK(mw->type == type && mw->pd == s->pd, "it is another window");
-	return mw;
 }
 
 static struct ibv_mw_bind_info info(struct windows *w, uint64_t at, uint64_t len, int access)
@@ -45,21 +41,43 @@ static struct ibv_mw_bind_info info(struct windows *w, uint64_t at, uint64_t len
 					  .length = len, .mw_access_flags = access };
 }
 
+/* The request that binds type 2, or type 1 without the help of the library. */
+static struct ibv_send_wr bind_wr(struct ibv_mw *mw, uint32_t key, struct ibv_mw_bind_info what)
+{
+	struct ibv_send_wr w = wr(IBV_WR_BIND_MW, 3, NULL, 0);
+
+	w.bind_mw.mw = mw;
+	w.bind_mw.rkey = key;
+	w.bind_mw.bind_info = what;
+	return w;
+}
+
+static struct ibv_send_wr invalidate_wr(enum ibv_wr_opcode op, uint64_t id, uint32_t key)
+{
+	struct ibv_send_wr w = wr(op, id, NULL, 0);
+
+	w.invalidate_rkey = key;
+	return w;
+}
+
+/* A window of type 1 is bound by the verb, on any queue pair of its domain. */
+static void bind_by_verb(struct side *s, struct ibv_mw *mw, struct ibv_mw_bind_info what)
+{
+	struct ibv_mw_bind b = { .wr_id = 3, .send_flags = IBV_SEND_SIGNALED, .bind_info = what };
+
+	MUST(ibv_bind_mw(s->qp, mw, &b));
+}
+
 /* A binding, of which the status is told. The key is the window's new one. After an error all is connected anew. */
 static enum ibv_wc_status bind_info(struct windows *w, struct ibv_mw *mw, struct ibv_mw_bind_info what, uint32_t *key)
 {
 	if (mw->type == IBV_MW_TYPE_1) {
-		struct ibv_mw_bind b = { .wr_id = 3, .send_flags = IBV_SEND_SIGNALED, .bind_info = what };
-
-		MUST(ibv_bind_mw(w->p.b.qp, mw, &b));
+		bind_by_verb(&w->p.b, mw, what);
 		*key = mw->rkey;
 	} else {
-		struct ibv_send_wr b = wr(IBV_WR_BIND_MW, 3, NULL, 0);
-
 		*key = ibv_inc_rkey(*key ? *key : mw->rkey);
-		b.bind_mw.mw = mw;
-		b.bind_mw.rkey = *key;
-		b.bind_mw.bind_info = what;
+		struct ibv_send_wr b = bind_wr(mw, *key, what);
+
 		post(&w->p.b, &b);
 	}
 	struct ibv_wc wc = next(&w->p.b, "a binding");
@@ -82,9 +100,8 @@ static uint32_t bind(struct windows *w, struct ibv_mw *mw, uint64_t at, uint64_t
 
 static enum ibv_wc_status invalidate(struct side *s, uint32_t key)
 {
-	struct ibv_send_wr w = wr(IBV_WR_LOCAL_INV, 4, NULL, 0);
+	struct ibv_send_wr w = invalidate_wr(IBV_WR_LOCAL_INV, 4, key);
 
-	w.invalidate_rkey = key;
 	post(s, &w);
 	struct ibv_wc wc = next(s, "an invalidation");
 
@@ -92,29 +109,10 @@ static enum ibv_wc_status invalidate(struct side *s, uint32_t key)
 	return wc.status;
 }
 
-/* a tries to move bytes. After an error all is connected anew. */
-static enum ibv_wc_status attempt(struct windows *w, enum ibv_wr_opcode op, uint64_t addr, uint32_t len, uint32_t key)
-{
-	struct ibv_sge list = sge(&w->p.a, 0, len);
-	struct ibv_send_wr r = wr(op, 1, &list, 1);
-
-	r.wr.rdma.remote_addr = addr;
-	r.wr.rdma.rkey = key;
-	post(&w->p.a, &r);
-	enum ibv_wc_status status = next(&w->p.a, "an attempt").status;
-
-	if (status)
-		pair_reconnect(&w->p, NULL);
-	return status;
-}
-
 static void may(struct windows *w, enum ibv_wr_opcode op, uint64_t addr, uint32_t len, uint32_t key, bool allowed,
 		const char *what)
 {
-	enum ibv_wc_status is = attempt(w, op, addr, len, key);
-	enum ibv_wc_status want = allowed ? IBV_WC_SUCCESS : IBV_WC_REM_ACCESS_ERR;
-
-	CHECK(is == want, "%s: \"%s\", not \"%s\"", what, ibv_wc_status_str(is), ibv_wc_status_str(want));
+	want_access(&w->p, op, addr, key, len, allowed, what);
 }
 
 /* The window at FROM, of SIZE bytes, as peers name its begin: every byte of it, and none besides. */
@@ -145,31 +143,27 @@ static void bounds(void)
 	struct windows w;
 
 	windows_open(&w, BIND);
-	struct ibv_mw *one = new_mw(&w.p.b, IBV_MW_TYPE_1), *two = new_mw(&w.p.b, IBV_MW_TYPE_2);
-	uint64_t at = (uintptr_t)w.p.b.buf + FROM;
 
-	may(&w, IBV_WR_RDMA_READ, at, 1, one->rkey, false, "a READ by type 1, not bound");
-	may(&w, IBV_WR_RDMA_READ, at, 1, two->rkey, false, "a READ by type 2, not bound");
+	may(&w, IBV_WR_RDMA_READ, w.at, 1, w.one->rkey, false, "a READ by type 1, not bound");
+	may(&w, IBV_WR_RDMA_READ, w.at, 1, w.two->rkey, false, "a READ by type 2, not bound");
 	/* The region itself gives no right to a peer. */
-	may(&w, IBV_WR_RDMA_READ, at, 1, w.mr->rkey, false, "a READ by the key of the region");
-	exactly(&w, at, bind(&w, one, FROM, SIZE, READ | WRITE, 0));
-	uint32_t key = bind(&w, two, FROM, SIZE, READ | WRITE, 0);
+	may(&w, IBV_WR_RDMA_READ, w.at, 1, w.mr->rkey, false, "a READ by the key of the region");
+	exactly(&w, w.at, bind(&w, w.one, FROM, SIZE, READ | WRITE, 0));
+	uint32_t key = bind(&w, w.two, FROM, SIZE, READ | WRITE, 0);
 
-	CHECK(key >> 8 == two->rkey >> 8 && key != two->rkey, "the key %08x after %08x", key, two->rkey);
-	exactly(&w, at, key);
+	CHECK(key >> 8 == w.two->rkey >> 8 && key != w.two->rkey, "the key %08x after %08x", key, w.two->rkey);
+	exactly(&w, w.at, key);
 	MUST(invalidate(&w.p.b, key));
-	exactly(&w, 0, bind(&w, two, FROM, SIZE, READ | WRITE | IBV_ACCESS_ZERO_BASED, key));
+	exactly(&w, 0, bind(&w, w.two, FROM, SIZE, READ | WRITE | IBV_ACCESS_ZERO_BASED, key));
 	/* Windows of one byte, at the ends of the region. */
 	for (int i = 0; i < 2; i++) {
 		uint64_t byte = (uintptr_t)w.p.b.buf + (i ? LEN - 1 : 0);
 
-		key = bind(&w, one, i ? LEN - 1 : 0, 1, WRITE, 0);
+		key = bind(&w, w.one, i ? LEN - 1 : 0, 1, WRITE, 0);
 		may(&w, IBV_WR_RDMA_WRITE, byte, 1, key, true, "a WRITE of one byte");
 		may(&w, IBV_WR_RDMA_WRITE, byte - 1, 1, key, false, "the byte before");
 		may(&w, IBV_WR_RDMA_WRITE, byte + 1, 1, key, false, "the byte behind");
 	}
-	MUST(ibv_dealloc_mw(one));
-	MUST(ibv_dealloc_mw(two));
 	windows_close(&w);
 }
 
@@ -179,25 +173,20 @@ static void low_byte(void)
 	struct windows w;
 
 	windows_open(&w, BIND);
-	struct ibv_mw *mw = new_mw(&w.p.b, IBV_MW_TYPE_2);
-	uint64_t at = (uintptr_t)w.p.b.buf + FROM;
+	struct ibv_mw *mw = w.two;
 	uint32_t before = mw->rkey, keys[] = { 0x42, ~mw->rkey, mw->rkey ^ 0x100, 0xffffff17 };
 
 	for (size_t i = 0; i < COUNT(keys); i++) {
-		struct ibv_send_wr b = wr(IBV_WR_BIND_MW, 3, NULL, 0);
+		struct ibv_send_wr b = bind_wr(mw, keys[i], info(&w, FROM, SIZE, READ | WRITE));
 		uint32_t key = (mw->rkey & ~0xffu) | (keys[i] & 0xff);
 
-		b.bind_mw.mw = mw;
-		b.bind_mw.rkey = keys[i];
-		b.bind_mw.bind_info = info(&w, FROM, SIZE, READ | WRITE);
 		post(&w.p.b, &b);
 		expect(&w.p.b, 3, IBV_WC_SUCCESS, "a binding");
 		CHECK(mw->rkey == before, "the window's key became %08x", mw->rkey);
-		may(&w, IBV_WR_RDMA_READ, at, 10, key, true, "a READ by the low byte of the new key");
-		may(&w, IBV_WR_RDMA_READ, at, 10, keys[i], false, "a READ by all of the new key");
+		may(&w, IBV_WR_RDMA_READ, w.at, 10, key, true, "a READ by the low byte of the new key");
+		may(&w, IBV_WR_RDMA_READ, w.at, 10, keys[i], false, "a READ by all of the new key");
 		MUST(invalidate(&w.p.b, key));
 	}
-	MUST(ibv_dealloc_mw(mw));
 	windows_close(&w);
 }
 
@@ -210,8 +199,7 @@ static void rights(void)
 		struct windows w;
 
 		windows_open(&w, regions[i]);
-		struct ibv_mw *mw[] = { new_mw(&w.p.b, IBV_MW_TYPE_1), new_mw(&w.p.b, IBV_MW_TYPE_2) };
-		uint64_t at = (uintptr_t)w.p.b.buf + FROM;
+		struct ibv_mw **mw[] = { &w.one, &w.two };
 		uint32_t last[2] = {};
 
 		for (int n = 0; n < 2; n++)
@@ -220,24 +208,22 @@ static void rights(void)
 				bool good = regions[i] & IBV_ACCESS_MW_BIND &&
 					(!(flags & WRITE) || regions[i] & IBV_ACCESS_LOCAL_WRITE);
 				enum ibv_wc_status want = good ? IBV_WC_SUCCESS : IBV_WC_MW_BIND_ERR;
-				enum ibv_wc_status is = bind_info(&w, mw[n], info(&w, FROM, SIZE, flags), &last[n]);
+				enum ibv_wc_status is = bind_info(&w, *mw[n], info(&w, FROM, SIZE, flags), &last[n]);
 
 				CHECK(is == want, "type %d, rights %d of a region with %d: \"%s\"", n + 1, flags, regions[i],
 				      ibv_wc_status_str(is));
 				if (!good) {
 					/* The provider has counted on. */
-					MUST(ibv_dealloc_mw(mw[n]));
-					mw[n] = new_mw(&w.p.b, n ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1);
+					DESTROY(*mw[n]);
+					*mw[n] = new_mw(w.p.b.pd, n ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1);
 					last[n] = 0;
 					continue;
 				}
-				may(&w, IBV_WR_RDMA_READ, at, 10, last[n], flags & READ, "a READ");
-				may(&w, IBV_WR_RDMA_WRITE, at, 10, last[n], flags & WRITE, "a WRITE");
+				may(&w, IBV_WR_RDMA_READ, w.at, 10, last[n], flags & READ, "a READ");
+				may(&w, IBV_WR_RDMA_WRITE, w.at, 10, last[n], flags & WRITE, "a WRITE");
 				if (n)
 					MUST(invalidate(&w.p.b, last[n]));
 			}
-		MUST(ibv_dealloc_mw(mw[0]));
-		MUST(ibv_dealloc_mw(mw[1]));
 		windows_close(&w);
 	}
 }
@@ -250,12 +236,9 @@ static void refused(void)
 	windows_open(&w, BIND);
 	struct ibv_pd *other = new_pd(w.p.b.ctx);
 	struct ibv_mr *foreign = new_mr(other, w.p.b.buf, LEN, BIND);
-	struct ibv_mr *offsets = ibv_reg_mr(w.p.b.pd, w.p.b.buf, LEN, BIND | IBV_ACCESS_ZERO_BASED);
-	struct side in_other = w.p.b;
+	struct ibv_mr *offsets = new_mr(w.p.b.pd, w.p.b.buf, LEN, BIND | IBV_ACCESS_ZERO_BASED);
 	uint64_t at = (uintptr_t)w.p.b.buf;
 
-	in_other.pd = other;
-	CHECK(offsets, "a region of offsets: %s", strerror(errno));
 	for (int type = IBV_MW_TYPE_1; type <= IBV_MW_TYPE_2; type++) {
 		struct {
 			struct ibv_mw_bind_info info;
@@ -276,30 +259,23 @@ static void refused(void)
 		};
 
 		for (size_t i = 0; i < COUNT(tries); i++) {
-			struct ibv_mw *mw = new_mw(tries[i].foreign ? &in_other : &w.p.b, type);
-			struct ibv_mw_bind b = { .wr_id = 3, .send_flags = IBV_SEND_SIGNALED, .bind_info = tries[i].info };
-			struct ibv_send_wr r = wr(IBV_WR_BIND_MW, 3, NULL, 0);
-
+			struct ibv_mw *mw = new_mw(tries[i].foreign ? other : w.p.b.pd, type);
 			/* libibverbs itself looks at the domains of type 1; the request goes round it. */
-			r.bind_mw.mw = mw;
-			r.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
-			r.bind_mw.bind_info = b.bind_info;
+			struct ibv_send_wr r = bind_wr(mw, ibv_inc_rkey(mw->rkey), tries[i].info);
+
 			post(&w.p.b, &r);
 			expect(&w.p.b, 3, IBV_WC_MW_BIND_ERR, tries[i].what);
 			want_state(&w.p.b, IBV_QPS_ERR, tries[i].what);
 			pair_reconnect(&w.p, NULL);
-			MUST(ibv_dealloc_mw(mw));
+			DESTROY(mw);
 		}
 	}
-	struct ibv_mw *mw = new_mw(&w.p.b, IBV_MW_TYPE_2);
-	uint32_t key = bind(&w, mw, FROM, SIZE, READ, 0);
+	uint32_t key = bind(&w, w.two, FROM, SIZE, READ, 0);
 
-	CHECK(bind_info(&w, mw, info(&w, 0, 10, READ), &key) == IBV_WC_MW_BIND_ERR, "type 2 was bound twice");
+	CHECK(bind_info(&w, w.two, info(&w, 0, 10, READ), &key) == IBV_WC_MW_BIND_ERR, "type 2 was bound twice");
 	/* What is refused at once. */
-	struct ibv_send_wr *bad;
 	struct ibv_sge list = sge(&w.p.b, 0, 10);
-
-	struct ibv_send_wr r = wr(IBV_WR_LOCAL_INV, 3, &list, 1);
+	struct ibv_send_wr r = wr(IBV_WR_LOCAL_INV, 3, &list, 1), *bad;
 
 	CHECK(ibv_post_send(w.p.b.qp, &r, &bad) == EINVAL && bad == &r, "an invalidation with data");
 	r = wr(IBV_WR_BIND_MW, 3, NULL, 0);
@@ -307,10 +283,7 @@ static void refused(void)
 	errno = 0;
 	CHECK(!ibv_alloc_mw(w.p.b.pd, 3) && errno, "a window of type 3");
 	send_checked(&w.p.b, &w.p.a, 9);
-	MUST(ibv_dealloc_mw(mw));
-	MUST(ibv_dereg_mr(foreign));
-	MUST(ibv_dereg_mr(offsets));
-	MUST(ibv_dealloc_pd(other));
+	DESTROY(foreign, offsets, other);
 	windows_close(&w);
 }
 
@@ -320,45 +293,44 @@ static void ends(void)
 	struct windows w;
 
 	windows_open(&w, BIND);
-	struct ibv_mw *one = new_mw(&w.p.b, IBV_MW_TYPE_1), *two = new_mw(&w.p.b, IBV_MW_TYPE_2);
-	uint64_t at = (uintptr_t)w.p.b.buf + FROM;
-	uint32_t old = bind(&w, one, FROM, SIZE, READ, 0), key = bind(&w, one, FROM, SIZE, READ, 0);
+	uint32_t old = bind(&w, w.one, FROM, SIZE, READ, 0), key = bind(&w, w.one, FROM, SIZE, READ, 0);
 
 	CHECK(old != key, "the key did not change");
-	may(&w, IBV_WR_RDMA_READ, at, 1, old, false, "a READ by the key before");
-	may(&w, IBV_WR_RDMA_READ, at, 1, key, true, "a READ by the key");
+	may(&w, IBV_WR_RDMA_READ, w.at, 1, old, false, "a READ by the key before");
+	may(&w, IBV_WR_RDMA_READ, w.at, 1, key, true, "a READ by the key");
 	CHECK(ibv_dereg_mr(w.mr) == EBUSY, "a region was deregistered under a window");
 	CHECK(ibv_rereg_mr(w.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, BIND | READ) == IBV_REREG_MR_ERR_CMD &&
 	      errno == EBUSY, "a region became another under a window");
-	key = bind(&w, one, 0, 0, 0, 0);
-	may(&w, IBV_WR_RDMA_READ, at, 1, key, false, "a READ by a window that is not bound any more");
+	key = bind(&w, w.one, 0, 0, 0, 0);
+	may(&w, IBV_WR_RDMA_READ, w.at, 1, key, false, "a READ by a window that is not bound any more");
 	MUST(ibv_rereg_mr(w.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, BIND));
 	/* Every low byte that a key can have is taken, and ends. */
-	key = two->rkey;
+	key = w.two->rkey;
 	for (int i = 0; i < 256; i++) {
 		uint32_t before = key;
 
-		key = bind(&w, two, FROM, SIZE, READ, key);
+		key = bind(&w, w.two, FROM, SIZE, READ, key);
 		CHECK(key == ((before & ~0xffu) | ((before + 1) & 0xff)), "%08x after %08x", key, before);
 		if (i % 37)
 			MUST(invalidate(&w.p.b, key));
 		else {
-			may(&w, IBV_WR_RDMA_READ, at, 1, key, true, "a READ by this byte");
-			may(&w, IBV_WR_RDMA_READ, at, 1, before, false, "a READ by the byte before");
+			may(&w, IBV_WR_RDMA_READ, w.at, 1, key, true, "a READ by this byte");
+			may(&w, IBV_WR_RDMA_READ, w.at, 1, before, false, "a READ by the byte before");
 			MUST(invalidate(&w.p.b, key));
-			may(&w, IBV_WR_RDMA_READ, at, 1, key, false, "a READ by a key that was invalidated");
+			may(&w, IBV_WR_RDMA_READ, w.at, 1, key, false, "a READ by a key that was invalidated");
 		}
 	}
 	/* The peer invalidates, with the message that tells of it. */
-	key = bind(&w, two, FROM, SIZE, READ, key);
+	key = bind(&w, w.two, FROM, SIZE, READ, key);
 	for (uint32_t len = 0; len <= 3000; len += 1500) {
-		struct ibv_sge from = sge(&w.p.a, 0, len), to = sge(&w.p.b, 4096, len);
-		struct ibv_send_wr r = wr(IBV_WR_SEND_WITH_INV, 6, &from, 1);
+		struct ibv_sge from = sge(&w.p.a, 0, len);
+		struct ibv_send_wr r = invalidate_wr(IBV_WR_SEND_WITH_INV, 6, key);
 
-		may(&w, IBV_WR_RDMA_READ, at, 1, key, true, "a READ by the key");
+		may(&w, IBV_WR_RDMA_READ, w.at, 1, key, true, "a READ by the key");
 		fill(w.p.a.buf, LEN, len);
-		r.invalidate_rkey = key;
-		post_recv(&w.p.b, 7, &to, 1);
+		r.sg_list = &from;
+		r.num_sge = 1;
+		post_room(&w.p.b, 7, 4096, len);
 		post(&w.p.a, &r);
 		struct ibv_wc wc = expect(&w.p.b, 7, IBV_WC_SUCCESS, "a receive");
 
@@ -366,12 +338,12 @@ static void ends(void)
 		      "flags %#x, key %08x for %08x, %u bytes", wc.wc_flags, wc.invalidated_rkey, key, wc.byte_len);
 		CHECK(expect(&w.p.a, 6, IBV_WC_SUCCESS, "a SEND").opcode == IBV_WC_SEND, "its opcode");
 		compare(w.p.b.buf + 4096, len, len, "the message");
-		may(&w, IBV_WR_RDMA_READ, at, 1, key, false, "a READ by a key that the peer has invalidated");
-		key = bind(&w, two, FROM, SIZE, READ, key);
+		may(&w, IBV_WR_RDMA_READ, w.at, 1, key, false, "a READ by a key that the peer has invalidated");
+		key = bind(&w, w.two, FROM, SIZE, READ, key);
 	}
-	MUST(ibv_dealloc_mw(two));
-	may(&w, IBV_WR_RDMA_READ, at, 1, key, false, "a READ by a window that is gone");
-	MUST(ibv_dealloc_mw(one));
+	DESTROY(w.two);
+	may(&w, IBV_WR_RDMA_READ, w.at, 1, key, false, "a READ by a window that is gone");
+	w.two = new_mw(w.p.b.pd, IBV_MW_TYPE_2);
 	windows_close(&w);
 }
 
@@ -383,23 +355,19 @@ static void not_his(void)
 
 	windows_open(&w, BIND | READ | WRITE);
 	pair_open_beside(&beside, &w.p, LEN);
-	struct ibv_mw *one = new_mw(&w.p.b, IBV_MW_TYPE_1), *two = new_mw(&w.p.b, IBV_MW_TYPE_2);
-	uint64_t at = (uintptr_t)w.p.b.buf + FROM;
-	uint32_t first = bind(&w, one, FROM, SIZE, READ, 0), second = bind(&w, two, FROM, SIZE, READ, 0);
-	uint32_t keys[] = { first, w.mr->rkey, second ^ 1, second ^ 0x100, two->rkey, 0, 0xffffff00 };
+	uint32_t first = bind(&w, w.one, FROM, SIZE, READ, 0), second = bind(&w, w.two, FROM, SIZE, READ, 0);
+	uint32_t keys[] = { first, w.mr->rkey, second ^ 1, second ^ 0x100, w.two->rkey, 0, 0xffffff00 };
 	struct windows other = { .p = beside };
 
 	/* Type 1 is for all queue pairs of the domain, type 2 for the one that has bound it. */
-	may(&other, IBV_WR_RDMA_READ, at, 1, first, true, "type 1 by another queue pair");
-	may(&other, IBV_WR_RDMA_READ, at, 1, second, false, "type 2 by another queue pair");
+	may(&other, IBV_WR_RDMA_READ, w.at, 1, first, true, "type 1 by another queue pair");
+	may(&other, IBV_WR_RDMA_READ, w.at, 1, second, false, "type 2 by another queue pair");
 	CHECK(invalidate(&beside.b, second) == IBV_WC_MW_BIND_ERR, "another queue pair has invalidated it");
 	pair_reconnect(&beside, NULL);
 	for (size_t i = 0; i < COUNT(keys); i++) {
-		struct ibv_sge to = sge(&w.p.b, 0, 100);
-		struct ibv_send_wr r = wr(IBV_WR_SEND_WITH_INV, 6, NULL, 0);
+		struct ibv_send_wr r = invalidate_wr(IBV_WR_SEND_WITH_INV, 6, keys[i]);
 
-		r.invalidate_rkey = keys[i];
-		post_recv(&w.p.b, 7, &to, 1);
+		post_room(&w.p.b, 7, 0, 100);
 		post(&w.p.a, &r);
 		expect(&w.p.a, 6, IBV_WC_REM_ACCESS_ERR, "an invalidation by the peer");
 		expect(&w.p.b, 7, IBV_WC_WR_FLUSH_ERR, "the receive that it took");
@@ -409,12 +377,10 @@ static void not_his(void)
 		want_state(&w.p.b, IBV_QPS_ERR, "b");
 		pair_reconnect(&w.p, NULL);
 	}
-	may(&w, IBV_WR_RDMA_READ, at, 1, first, true, "a READ by type 1");
-	may(&w, IBV_WR_RDMA_READ, at, 1, second, true, "a READ by type 2");
+	may(&w, IBV_WR_RDMA_READ, w.at, 1, first, true, "a READ by type 1");
+	may(&w, IBV_WR_RDMA_READ, w.at, 1, second, true, "a READ by type 2");
 	MUST(invalidate(&w.p.b, second));
 	CHECK(invalidate(&w.p.b, second) == IBV_WC_MW_BIND_ERR, "it was invalidated twice");
-	MUST(ibv_dealloc_mw(one));
-	MUST(ibv_dealloc_mw(two));
 	pair_close(&beside);
 	windows_close(&w);
 }
@@ -425,8 +391,7 @@ static void order(void)
 	struct windows w;
 
 	windows_open(&w, BIND);
-	struct ibv_mw *mw = new_mw(&w.p.b, IBV_MW_TYPE_2);
-	uint32_t key = mw->rkey;
+	uint32_t key = w.two->rkey;
 
 	for (int round = 0; round < 20; round++) {
 		struct ibv_sge list = sge(&w.p.b, 0, 4000), room = sge(&w.p.a, 0, 4000);
@@ -444,10 +409,9 @@ static void order(void)
 			}
 			post_recv(&w.p.a, 20 + i, &room, i == 2 || i == 5);
 		}
-		list_of[1].opcode = IBV_WR_BIND_MW;
-		list_of[1].bind_mw.mw = mw;
-		list_of[1].bind_mw.rkey = key;
-		list_of[1].bind_mw.bind_info = info(&w, FROM, SIZE, READ);
+		list_of[1] = bind_wr(w.two, key, info(&w, FROM, SIZE, READ));
+		list_of[1].wr_id = 11;
+		list_of[1].next = &list_of[2];
 		list_of[2].send_flags = 0;
 		list_of[4].opcode = IBV_WR_LOCAL_INV;
 		list_of[4].send_flags |= IBV_SEND_FENCE;
@@ -461,9 +425,8 @@ static void order(void)
 		pair_reconnect(&w.p, NULL);
 	}
 	/* In SQD nothing begins, in ERR all is flushed. */
-	struct ibv_send_wr r = wr(IBV_WR_LOCAL_INV, 30, NULL, 0);
+	struct ibv_send_wr r = invalidate_wr(IBV_WR_LOCAL_INV, 30, bind(&w, w.two, FROM, SIZE, READ, key));
 
-	r.invalidate_rkey = bind(&w, mw, FROM, SIZE, READ, key);
 	MUST(to_state(&w.p.b, IBV_QPS_SQD));
 	post(&w.p.b, &r);
 	expect_none(&w.p.b, 50, "in SQD");
@@ -472,7 +435,6 @@ static void order(void)
 	MUST(to_state(&w.p.b, IBV_QPS_ERR));
 	post(&w.p.b, &r);
 	expect(&w.p.b, 30, IBV_WC_WR_FLUSH_ERR, "in ERR");
-	MUST(ibv_dealloc_mw(mw));
 	windows_close(&w);
 }
 
@@ -493,7 +455,7 @@ static void *keep_writing(void *arg)
 		struct ibv_sge list = sge(a, 0, SIZE);
 		struct ibv_send_wr r = wr(IBV_WR_RDMA_WRITE, 5, &list, 1);
 
-		r.wr.rdma.remote_addr = (uintptr_t)writer->w->p.b.buf + FROM;
+		r.wr.rdma.remote_addr = writer->w->at;
 		r.wr.rdma.rkey = writer->key;
 		post(a, &r);
 		enum ibv_wc_status status = next(a, "a WRITE").status;
@@ -520,7 +482,7 @@ static void races(void)
 	at = w.p.b.buf + FROM;
 	memset(w.p.a.buf, 0xaa, LEN);
 	for (int round = 0; round < 40; round++) {
-		struct ibv_mw *mw = new_mw(&w.p.b, round % 4 == 1 ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1);
+		struct ibv_mw *mw = new_mw(w.p.b.pd, round % 4 == 1 ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1);
 		struct writer writer = { .w = &w };
 		pthread_t thread;
 
@@ -529,27 +491,20 @@ static void races(void)
 		while (writer.written < 3)
 			usleep(10);
 		switch (round % 4) {
-		case 0: {
+		case 0:
 			/* To another place, by another queue pair. */
-			struct ibv_mw_bind b = { .wr_id = 3, .send_flags = IBV_SEND_SIGNALED,
-						 .bind_info = info(&w, 0, 10, WRITE) };
-
-			MUST(ibv_bind_mw(beside.b.qp, mw, &b));
+			bind_by_verb(&beside.b, mw, info(&w, 0, 10, WRITE));
 			expect(&beside.b, 3, IBV_WC_SUCCESS, "another binding");
 			break;
-		}
 		case 1:
 			MUST(invalidate(&w.p.b, writer.key));
 			break;
-		case 2: {
-			struct ibv_mw_bind b = { .wr_id = 3, .send_flags = IBV_SEND_SIGNALED };
-
-			MUST(ibv_bind_mw(beside.b.qp, mw, &b));
+		case 2:
+			bind_by_verb(&beside.b, mw, (struct ibv_mw_bind_info){ 0 });
 			expect(&beside.b, 3, IBV_WC_SUCCESS, "a binding of nothing");
 			break;
-		}
 		default:
-			MUST(ibv_dealloc_mw(mw));
+			DESTROY(mw);
 		}
 		/* From here on nobody writes there. */
 		memset(at, 0x55, SIZE);
@@ -559,7 +514,7 @@ static void races(void)
 			CHECK(at[i] == 0x55, "round %d: byte %d was written after the window was gone", round, i);
 		pair_reconnect(&w.p, NULL);
 		if (round % 4 != 3)
-			MUST(ibv_dealloc_mw(mw));
+			DESTROY(mw);
 	}
 	pair_close(&beside);
 	windows_close(&w);
@@ -575,25 +530,19 @@ static void kept(void)
 
 	windows_open(&w, BIND);
 	pair_open_beside(&beside, &w.p, LEN);
-	struct ibv_mw *mw = new_mw(&w.p.b, IBV_MW_TYPE_1);
-
-	writer.key = bind(&w, mw, FROM, SIZE, WRITE, 0);
+	writer.key = bind(&w, w.one, FROM, SIZE, WRITE, 0);
 	MUST(pthread_create(&thread, NULL, keep_writing, &writer));
 	for (int round = 0; round < 2000 || writer.written < 2000; round++) {
-		struct ibv_send_wr r = wr(IBV_WR_BIND_MW, 3, NULL, 0);
+		/* Longer and shorter in turns; what is written fits both. */
+		struct ibv_send_wr r = bind_wr(w.one, writer.key, info(&w, FROM, SIZE + round % 2, WRITE));
 
 		CHECK(!writer.refused, "a WRITE was refused in round %d", round);
-		r.bind_mw.mw = mw;
-		r.bind_mw.rkey = writer.key;
-		/* Longer and shorter in turns; what is written fits both. */
-		r.bind_mw.bind_info = info(&w, FROM, SIZE + round % 2, WRITE);
 		post(&beside.b, &r);
 		expect(&beside.b, 3, IBV_WC_SUCCESS, "a binding");
 	}
 	writer.stop = true;
 	MUST(pthread_join(thread, NULL));
 	CHECK(!writer.refused, "a WRITE was refused");
-	MUST(ibv_dealloc_mw(mw));
 	pair_close(&beside);
 	windows_close(&w);
 }
@@ -605,9 +554,7 @@ static void left_behind(void)
 
 	windows_open(&w, BIND);
 	for (int i = 0; i < 30; i++) {
-		struct ibv_mw *mw = new_mw(&w.p.b, i % 2 ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1);
-
-		bind(&w, mw, i, 10, READ, 0);
+		bind(&w, new_mw(w.p.b.pd, i % 2 ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1), i, 10, READ, 0);
 	}
 }
 
