@@ -58,9 +58,7 @@ static void values(void)
 		{ IBV_WR_ATOMIC_CMP_AND_SWP, 0x100000000, 0, 1, 0x100000000 },
 		{ IBV_WR_ATOMIC_CMP_AND_SWP, 0, 0, ~0ull, ~0ull },
 	};
-	struct pair p;
 
-	pair_open(&p, NULL, 8192);
 	for (unsigned int i = 0; i < COUNT(rows); i++) {
 		/* One entry, and pieces on odd addresses. */
 		struct ibv_sge list[3] = { sge(&p.a, 8 * i, 8) };
@@ -94,18 +92,14 @@ static void values(void)
 		      (unsigned long long)rows[i].after);
 		CHECK(neighbours_are(&p, 0xdddddddddddddddd), "its neighbours changed");
 	}
-	pair_close(&p);
 }
 
 /* Among READs and WRITEs, more than may be under way at a time; unsignalled ones and fences. */
 static void in_order(void)
 {
 	enum { N = 40 };
-	struct options opt = { .rd_atomic = 2 };
 	struct ibv_sge list[N];
-	struct pair p;
 
-	pair_open(&p, &opt, 8192);
 	*word(&p) = 0;
 	for (int i = 0; i < N; i++) {
 		bool reads = i % 4 == 3;
@@ -133,7 +127,6 @@ static void in_order(void)
 		      (unsigned long long)i, (unsigned long long)found);
 	}
 	CHECK(*word(&p) == N / 4 * 3, "%llu in the end", (unsigned long long)*word(&p));
-	pair_close(&p);
 }
 
 enum { ROUNDS = 400, WINDOW = 8 };
@@ -410,25 +403,24 @@ static void flush(void)
 static void no_persistence(void)
 {
 	struct ibv_device_attr_ex attr;
-	struct pair p;
 
-	pair_open(&p, NULL, 4096);
 	MUST(ibv_query_device_ex(p.a.ctx, NULL, &attr));
 	CHECK(attr.orig_attr.atomic_cap == IBV_ATOMIC_GLOB, "atomic_cap %d", attr.orig_attr.atomic_cap);
 	errno = 0;
 	CHECK(!ibv_reg_mr(p.a.pd, p.a.buf, 4096, ALL_ACCESS | IBV_ACCESS_FLUSH_PERSISTENT), "it was registered");
 	CHECK(errno == EOPNOTSUPP || errno == EINVAL, "refused with %s", strerror(errno));
-	pair_close(&p);
 }
 
 const struct test_case atomic_cases[] = {
-	{ "atomic-values", values, "what CMP_SWAP and FETCH_ADD find and leave, in the order of memory" },
-	{ "atomic-order", in_order, "atomic operations and READs, more than may be under way, each finds what is before it" },
+	{ "atomic-values", values, "what CMP_SWAP and FETCH_ADD find and leave, in the order of memory",
+	  .len = 8192 },
+	{ "atomic-order", in_order, "atomic operations and READs, more than may be under way, each finds what is before it",
+	  .opt = { .rd_atomic = 2 }, .len = 8192 },
 	{ "atomic-crowd", crowd, "two queue pairs and a processor add to one word: none is lost", .seconds = 120 },
 	{ "atomic-lock", locked, "CMP_SWAP takes a lock that a processor takes too", .seconds = 120 },
 	{ "atomic-write", atomic_write, "ATOMIC WRITE, by ibv_wr_*: eight bytes as they are; and where it may not" },
 	{ "atomic-flush", flush, "FLUSH of a range and of a region behind a WRITE; and where it may not" },
 	{ "atomic-no-persistence", no_persistence, "memory that is to persist is refused", LOCAL_PATH,
-	  .rxe = "has the flag, and refuses memory that is not persistent with EINVAL" },
+	  .rxe = "has the flag, and refuses memory that is not persistent with EINVAL", .len = 4096 },
 	{ NULL },
 };

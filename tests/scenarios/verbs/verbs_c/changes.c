@@ -82,9 +82,7 @@ static void delay_at_rts(void)
 static void qkey_at_rts(void)
 {
 	const struct connection c = { .qkey = KEY };
-	struct pair p;
 
-	open_ud(&p);
 	MUST(to_state(&p.b, IBV_QPS_RESET));
 	MUST(qp_to_init(p.b.qp, &c));
 	MUST(qp_to_rtr(p.b.qp, &c));
@@ -101,17 +99,13 @@ static void qkey_at_rts(void)
 	expect(&p.a, 1, IBV_WC_SUCCESS, "a datagram with the key of RTS");
 	expect(&p.b, 2, IBV_WC_SUCCESS, "its receive");
 	DESTROY(ah);
-	pair_close(&p);
 }
 
 /* A request that waits for ever, for nobody answers and no timeout was set: in SQD it gets one, and ends. */
 static void timeout_in_sqd(void)
 {
-	const struct options opt = { .wrong_qpn = true, .timeout = NONE };
 	const struct ibv_qp_attr attr = { .timeout = 12, .retry_cnt = 2 };
-	struct pair p;
 
-	pair_open(&p, &opt, 4096);
 	post_one(&p.a, IBV_WR_SEND, 1, 0, 0);
 	expect_none(&p.a, 50, "of a SEND to nobody, without a timeout");
 	drain(&p.a);
@@ -122,21 +116,16 @@ static void timeout_in_sqd(void)
 	expect(&p.a, 1, IBV_WC_RETRY_EXC_ERR, "the SEND, with a timeout");
 	CHECK(now() - began >= 3 * 0.0167, "%.1f ms are too soon for three timeouts of 16.8", (now() - began) * 1e3);
 	want_state(&p.a, IBV_QPS_ERR, "the sender");
-	pair_close(&p);
 }
 
 /* A request that waits for a receive for ever: in SQD it gets a number of retries, and ends. */
 static void rnr_retry_in_sqd(void)
 {
-	struct pair p;
-
-	pair_open(&p, NULL, 4096);
 	post_one(&p.a, IBV_WR_SEND, 1, 0, 0);
 	expect_none(&p.a, 50, "of a SEND without a receive");
 	drain(&p.a);
 	MUST(change(&p.a, (struct ibv_qp_attr){ .rnr_retry = 1 }, IBV_QP_RNR_RETRY));
 	expect(&p.a, 1, IBV_WC_RNR_RETRY_EXC_ERR, "the SEND, with one retry");
-	pair_close(&p);
 }
 
 /* How many READs a side may ask, and how many it serves. */
@@ -175,11 +164,6 @@ static int new_path(struct side *s, const struct side *peer)
  */
 static void path_in_sqd(void)
 {
-	/* Half a minute of retries. */
-	const struct options opt = { .timeout = 19 };
-	struct pair p;
-
-	pair_open(&p, &opt, 2 * HALF);
 	long sent = counter_of("sent_pkts");
 
 	send_checked(&p.a, &p.b, 1);
@@ -212,17 +196,19 @@ static void path_in_sqd(void)
 	send_checked(&p.a, &p.b, 2);
 	send_checked(&p.b, &p.a, 3);
 	CHECK(counter_of("drop_address") == refused, "packets by the new path were dropped");
-	pair_close(&p);
 }
 
 const struct test_case change_cases[] = {
 	{ "change-rights", rights_at_rts, "rights that come with RTS are those that count" },
 	{ "change-delay", delay_at_rts, "the delay of RNR NAKs is changed with RTS, and in RTS" },
-	{ "change-qkey", qkey_at_rts, "UD: a Q_Key that comes with RTS is the one that counts" },
-	{ "change-timeout", timeout_in_sqd, "a request that waits for nobody gets a timeout and a number of retries in SQD" },
-	{ "change-rnr-retry", rnr_retry_in_sqd, "a request that waits for a receive gets a number of retries in SQD" },
+	{ "change-qkey", qkey_at_rts, "UD: a Q_Key that comes with RTS is the one that counts", UD },
+	{ "change-timeout", timeout_in_sqd, "a request that waits for nobody gets a timeout and a number of retries in SQD",
+	  .opt = { .wrong_qpn = true, .timeout = NONE }, .len = 4096 },
+	{ "change-rnr-retry", rnr_retry_in_sqd, "a request that waits for a receive gets a number of retries in SQD",
+	  .len = 4096 },
 	{ "change-reads", reads_in_sqd, "how many READs a side asks, and serves, is changed in SQD" },
+	/* Half a minute of retries. */
 	{ "change-path", path_in_sqd, "RC: another path in SQD, from IPv4 to IPv6, is the one of all that follows",
-	  .rxe = "never sends what was posted in SQD" },
+	  .rxe = "never sends what was posted in SQD", .opt = { .timeout = 19 }, .len = 2 * HALF },
 	{ NULL },
 };

@@ -13,10 +13,8 @@ static const uint32_t IMM = 0xfe110ce5;
 
 static void send_sg(void)
 {
-	struct pair p;
 	struct ibv_sge from[3], to[2];
 
-	pair_open(&p, NULL, 65536);
 	fill(p.a.buf, 7001, 1);
 	/* The pieces of one pattern, apart from each other in memory. */
 	memmove(p.a.buf + 30000, p.a.buf + 1, 4000);
@@ -37,15 +35,12 @@ static void send_sg(void)
 	memmove(p.b.buf + 3 + 1030, p.b.buf + 20000, 7001 - 1030);
 	compare(p.b.buf + 3, 7001, 1, "received data");
 	CHECK(p.b.buf[2] == 0 && p.b.buf[20000 + 7001 - 1030] == 0, "bytes beyond the message were written");
-	pair_close(&p);
 }
 
 static void inline_data(void)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE };
-	struct pair p;
 
-	pair_open(&p, NULL, 65536);
 	for (uint32_t len = 0; len <= INLINE_BYTES; len += len ? len : 1)
 		for (unsigned int i = 0; i < COUNT(ops); i++) {
 			struct ibv_sge from[2] = { sge(&p.a, 0, len / 2), sge(&p.a, len / 2, len - len / 2) };
@@ -67,7 +62,6 @@ static void inline_data(void)
 				CHECK(expect(&p.b, len, IBV_WC_SUCCESS, "its receive").byte_len == len, "not %u bytes", len);
 			compare(p.b.buf + 9000, len, len + i, "inline data");
 		}
-	pair_close(&p);
 }
 
 /* Without a byte to move no key is looked at. */
@@ -75,9 +69,7 @@ static void zero_bytes(void)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
 						  IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM };
-	struct pair p;
 
-	pair_open(&p, NULL, 4096);
 	for (unsigned int i = 0; i < COUNT(ops); i++) {
 		struct ibv_send_wr w = wr(ops[i], i, NULL, 0);
 		bool with_imm = ops[i] == IBV_WR_SEND_WITH_IMM || ops[i] == IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -93,7 +85,6 @@ static void zero_bytes(void)
 		CHECK(!wc.byte_len && (!with_imm || ntohl(wc.imm_data) == IMM), "%u bytes, immediate %x", wc.byte_len,
 		      ntohl(wc.imm_data));
 	}
-	pair_close(&p);
 }
 
 /* The bytes of three pieces of a's buffer become one piece behind them, or the other way round. */
@@ -111,9 +102,7 @@ static void join_pieces(struct pair *p, const struct ibv_sge *list, bool apart)
 static void write_read(void)
 {
 	static const uint32_t sizes[] = { 1, 2, 3, 4, 5, 1023, 1024, 1025, 2048, 4095, 16385 };
-	struct pair p;
 
-	pair_open(&p, NULL, 131072);
 	for (size_t i = 0; i < COUNT(sizes); i++) {
 		uint32_t len = sizes[i], third = len / 3;
 		struct ibv_sge list[3] = { sge(&p.a, 1, third), sge(&p.a, 50001, third),
@@ -137,7 +126,6 @@ static void write_read(void)
 		join_pieces(&p, list, false);
 		compare(p.a.buf + 100000, len, i + 100, "read data");
 	}
-	pair_close(&p);
 }
 
 /*
@@ -160,10 +148,6 @@ static void huge(void)
 
 static void solicited(void)
 {
-	struct options opt = { .events = true };
-	struct pair p;
-
-	pair_open(&p, &opt, 4096);
 	for (int i = 0; i < 4; i++)
 		post_recv(&p.b, i, NULL, 0);
 	CHECK(!ibv_req_notify_cq(p.b.cq, 1), "ibv_req_notify_cq");
@@ -187,15 +171,10 @@ static void solicited(void)
 	CHECK(!to_state(&p.b, IBV_QPS_ERR), "to ERR");
 	CHECK(event_within(&p.b, 20000), "no event for a completion in error");
 	expect(&p.b, 3, IBV_WC_WR_FLUSH_ERR, "flushed receive");
-	pair_close(&p);
 }
 
 static void notify(void)
 {
-	struct options opt = { .events = true };
-	struct pair p;
-
-	pair_open(&p, &opt, 4096);
 	for (int i = 0; i < 20; i++) {
 		post_recv(&p.b, i, NULL, 0);
 		CHECK(!ibv_req_notify_cq(p.b.cq, 0) && !ibv_req_notify_cq(p.a.cq, 0), "ibv_req_notify_cq");
@@ -206,14 +185,10 @@ static void notify(void)
 		expect(&p.a, i, IBV_WC_SUCCESS, "send");
 	}
 	CHECK(!event_within(&p.b, 50) && !event_within(&p.a, 50), "one event too many");
-	pair_close(&p);
 }
 
 static void fence(void)
 {
-	struct pair p;
-
-	pair_open(&p, NULL, 1 << 17);
 	for (int i = 0; i < 8; i++) {
 		struct ibv_sge mine = sge(&p.a, 0, 30000);
 
@@ -232,16 +207,13 @@ static void fence(void)
 		expect(&p.a, 100 + i, IBV_WC_SUCCESS, "fenced SEND");
 		compare(p.b.buf + 60000, 30000, i, "data behind the fence");
 	}
-	pair_close(&p);
 }
 
 /* Many times round the ring, with one completion in 16, each message from a place and to a place of its own. */
 static void unsignalled(void)
 {
 	enum { MESSAGES = 640, EACH = 16, PLACE = 1024 };
-	struct pair p;
 
-	pair_open(&p, NULL, (MESSAGES + 1) * PLACE);
 	for (int i = 1; i <= MESSAGES; i++) {
 		struct ibv_sge from = sge(&p.a, i * PLACE, 8 + i);
 		struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, i, &from, 1);
@@ -260,7 +232,6 @@ static void unsignalled(void)
 		}
 	}
 	expect_none(&p.a, 20, "after the last");
-	pair_close(&p);
 }
 
 /*
@@ -270,12 +241,9 @@ static void unsignalled(void)
 static void order(void)
 {
 	enum { PLACE = 10000 };
-	struct options opt = { .rd_atomic = 1 };
 	struct ibv_send_wr w[DEPTH];
 	struct ibv_sge list[DEPTH];
-	struct pair p;
 
-	pair_open(&p, &opt, 1 << 20);
 	for (int round = 0; round < 4; round++) {
 		memset(p.b.buf, 0xee, p.b.len);
 		for (int i = 0; i < DEPTH; i++) {
@@ -312,7 +280,6 @@ static void order(void)
 			CHECK(to->buf[i * PLACE + list[i].length] == 0xee, "a byte behind message %d was written", i);
 		}
 	}
-	pair_close(&p);
 }
 
 /* Pages that are mapped at `at` again and again, as often as it takes: little memory of any apparent size. */
@@ -339,9 +306,7 @@ static void big_mr(void)
 {
 	const size_t total = (size_t)3 << 29, places[] = { 0, ((size_t)1 << 30) - 5000, total - 10001 };
 	uint8_t *at = address_space(total);
-	struct pair p;
 
-	pair_open(&p, NULL, 65536);
 	map_pages(at, total, 64 << 20);
 	struct side large = p.b;
 	large.buf = at;
@@ -352,7 +317,6 @@ static void big_mr(void)
 	}
 	DESTROY(large.mr);
 	munmap(at, total);
-	pair_close(&p);
 }
 
 /*
@@ -374,11 +338,8 @@ static uint8_t *two_pieces(void)
 static void two_gib(void)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
-	struct options opt = { .mtu = 4096, .timeout = 20 };
-	struct pair p;
 
 	be_patient(6);
-	pair_open(&p, &opt, 4096);
 	uint8_t *mine = two_pieces(), *theirs = two_pieces();
 	struct ibv_mr *a = new_mr(p.a.pd, mine, LONGEST, ALL_ACCESS), *b = new_mr(p.b.pd, theirs, LONGEST, ALL_ACCESS);
 	struct ibv_sge list = { .addr = (uintptr_t)mine, .length = LONGEST, .lkey = a->lkey };
@@ -402,25 +363,29 @@ static void two_gib(void)
 		compare(to + LONGEST - PIECE, PIECE, 2 * i + 2, "the last 64 MiB");
 	}
 	DESTROY(a, b);
-	pair_close(&p);
 }
 
 const struct test_case data_cases[] = {
-	{ "send-sg", send_sg, "a SEND of several pieces arrives whole in several pieces" },
-	{ "inline", inline_data, "inline data are taken when they are posted, of any length that was granted" },
-	{ "zero-bytes", zero_bytes, "messages of no bytes, of every operation" },
-	{ "write-read-sg", write_read, "WRITE and READ of several pieces, around the edges of packets" },
+	{ "send-sg", send_sg, "a SEND of several pieces arrives whole in several pieces", .len = 65536 },
+	{ "inline", inline_data, "inline data are taken when they are posted, of any length that was granted",
+	  .len = 65536 },
+	{ "zero-bytes", zero_bytes, "messages of no bytes, of every operation", .len = 4096 },
+	{ "write-read-sg", write_read, "WRITE and READ of several pieces, around the edges of packets",
+	  .len = 131072 },
 	{ "huge-messages", huge, "SEND, WRITE and READ of 128 MiB (65 with all checks) and some bytes, no two words of them alike", .seconds = 300 },
 	{ "solicited", solicited, "events for solicited messages alone, and for errors",
-	  .rxe = "makes no event for a completion in error" },
-	{ "notify", notify, "one event for each arming" },
-	{ "fence", fence, "a fenced SEND sends what the READ before it has brought" },
-	{ "unsignalled", unsignalled, "a completion stands for the unsignalled messages before it" },
-	{ "order", order, "completions in order, and no operation overtakes another" },
+	  .rxe = "makes no event for a completion in error", .opt = { .events = true }, .len = 4096 },
+	{ "notify", notify, "one event for each arming", .opt = { .events = true }, .len = 4096 },
+	{ "fence", fence, "a fenced SEND sends what the READ before it has brought", .len = 1 << 17 },
+	{ "unsignalled", unsignalled, "a completion stands for the unsignalled messages before it",
+	  .len = 641 << 10 },
+	{ "order", order, "completions in order, and no operation overtakes another",
+	  .opt = { .rd_atomic = 1 }, .len = 1 << 20 },
 	{ "large-mr", big_mr, "a region of 1.5 GiB, used at both ends and in the middle", .seconds = 120,
-	  .rxe = "cannot register more than 1 GiB" },
+	  .rxe = "cannot register more than 1 GiB", .len = 65536 },
 	{ "two-gib", two_gib, "SEND, WRITE and READ of 2 GiB, over memory of which 31 in 32 parts are the same pages",
-	  .paths = LOCAL_PATH, .seconds = 240, .rxe = "takes minutes" },
+	  .paths = LOCAL_PATH, .seconds = 240, .rxe = "takes minutes",
+	  .opt = { .mtu = 4096, .timeout = 20 }, .len = 4096 },
 	{ "stream", stream, "a process that waits for nothing, with another CPU for it", .counts = "sq_offloaded" },
 	{ "stream-in-bursts", stream_in_bursts, "streams that begin and end, and one that is cut off",
 	  .counts = "sq_offloaded" },

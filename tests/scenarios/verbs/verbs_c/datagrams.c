@@ -6,11 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-void ready(struct ibv_qp *qp, uint32_t qkey)
-{
-	connect_qp(qp, &(struct connection){ .qkey = qkey, .sq_psn = 0xfffffe });
-}
-
 struct side ready_side(const struct side *s, int entries)
 {
 	struct side other = side_beside(s, IBV_QPT_UD, entries);
@@ -21,9 +16,7 @@ struct side ready_side(const struct side *s, int entries)
 
 void open_ud(struct pair *p)
 {
-	pair_open(p, &(struct options){ .type = IBV_QPT_UD, .no_connect = true }, 2 * HALF);
-	ready(p->a.qp, KEY);
-	ready(p->b.qp, KEY);
+	pair_open(p, &(struct options){ .type = IBV_QPT_UD }, 2 * HALF);
 }
 
 struct ibv_ah_attr way(const struct side *from, const struct side *to)
@@ -137,9 +130,6 @@ uint32_t longest(struct side *s)
 
 static void ud_messages(void)
 {
-	struct pair p;
-
-	open_ud(&p);
 	struct ibv_ah *there = new_ah(p.a.pd, way(&p.a, &p.b)), *back = new_ah(p.b.pd, way(&p.b, &p.a));
 	struct ibv_ah *self = new_ah(p.a.pd, way(&p.a, &p.a));
 	uint32_t lengths[] = { 0, 1, 3, 255, 1024, longest(&p.a) };
@@ -149,15 +139,11 @@ static void ud_messages(void)
 	}
 	send_one(&p.a, &p.a, self, 100, 6);
 	DESTROY(self, there, back);
-	pair_close(&p);
 }
 
 /* The answer goes by a handle made from what was received. */
 static void ud_answers(void)
 {
-	struct pair p;
-
-	open_ud(&p);
 	struct ibv_ah *there = new_ah(p.a.pd, way(&p.a, &p.b));
 	struct ibv_sge list = sge(&p.a, 0, 10);
 	struct ibv_send_wr w = datagram(&list, there, p.b.qp, KEY);
@@ -174,7 +160,6 @@ static void ud_answers(void)
 		DESTROY(back);
 	}
 	DESTROY(there);
-	pair_close(&p);
 }
 
 /* Many queue pairs of one device, by two handles in turn, from one list. */
@@ -182,9 +167,6 @@ static void ud_fan_out(void)
 {
 	enum { QPS = 8, ROUNDS = 6 };
 	struct side to[QPS];
-	struct pair p;
-
-	open_ud(&p);
 	struct ibv_ah *ahs[] = { new_ah(p.a.pd, way(&p.a, &p.b)), new_ah(p.a.pd, way(&p.a, &p.b)) };
 	for (int i = 0; i < QPS; i++)
 		to[i] = ready_side(&p.b, DEPTH);
@@ -210,16 +192,12 @@ static void ud_fan_out(void)
 	for (int i = 0; i < QPS; i++)
 		side_end(&to[i]);
 	DESTROY(ahs[0], ahs[1]);
-	pair_close(&p);
 }
 
 static void ud_qkey(void)
 {
 	struct ibv_qp_attr attr = { .qkey = KEY + 1 };
 	struct ibv_qp_init_attr init;
-	struct pair p;
-
-	open_ud(&p);
 	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
 	struct ibv_sge list = sge(&p.a, 0, 10);
 	struct ibv_send_wr w = datagram(&list, ah, p.b.qp, KEY + 1);
@@ -242,14 +220,10 @@ static void ud_qkey(void)
 	post(&p.a, &w);
 	expect(&p.b, 3, IBV_WC_SUCCESS, "with the new key");
 	DESTROY(ah);
-	pair_close(&p);
 }
 
 static void ud_lost(void)
 {
-	struct pair p;
-
-	open_ud(&p);
 	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
 	struct ibv_sge list = sge(&p.a, 0, 100);
 	struct ibv_send_wr w = datagram(&list, ah, p.b.qp, KEY);
@@ -276,15 +250,11 @@ static void ud_lost(void)
 	}
 	send_one(&p.a, &p.b, ah, 50, 8);
 	DESTROY(ah);
-	pair_close(&p);
 }
 
 /* Errors of the sender: the request says which, what is behind it is flushed, and RTS leads back from SQE. */
 static void ud_errors(void)
 {
-	struct pair p;
-
-	open_ud(&p);
 	struct ibv_pd *other = new_pd(p.a.ctx);
 	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b)), *foreign = new_ah(other, way(&p.a, &p.b));
 	struct ibv_ah *back = new_ah(p.b.pd, way(&p.b, &p.a));
@@ -316,7 +286,6 @@ static void ud_errors(void)
 		send_one(&p.a, &p.b, ah, 20, 3);
 	}
 	DESTROY(foreign, other, ah, back);
-	pair_close(&p);
 }
 
 /* One list whose first requests fail others, whose completion queues are full, and whose last one fails the sender. */
@@ -325,9 +294,6 @@ static void ud_fails_many(void)
 	enum { QPS = 4 };
 	struct ibv_send_wr w[QPS + 1];
 	struct side to[QPS];
-	struct pair p;
-
-	open_ud(&p);
 	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
 	struct ibv_sge bad = sge(&p.a, 0, 10);
 
@@ -358,16 +324,12 @@ static void ud_fails_many(void)
 	MUST(to_state(&p.a, IBV_QPS_RTS));
 	send_one(&p.a, &p.b, ah, 20, 3);
 	DESTROY(ah);
-	pair_close(&p);
 }
 
 /* What no handle can have is refused, and what UD does not do. */
 static void ud_refuses(void)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD };
-	struct pair p;
-
-	open_ud(&p);
 	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
 	struct ibv_ah_attr by_lid = way(&p.a, &p.b), by_port_2 = by_lid;
 
@@ -385,7 +347,6 @@ static void ud_refuses(void)
 	CHECK(ibv_dealloc_pd(p.a.pd) == EBUSY, "a domain with handles was freed");
 	send_one(&p.a, &p.b, ah, 20, 1);
 	DESTROY(ah);
-	pair_close(&p);
 }
 
 /*
@@ -394,9 +355,6 @@ static void ud_refuses(void)
  */
 static void ud_silent(void)
 {
-	struct pair p;
-
-	open_ud(&p);
 	for (int round = 0; round < 20; round++) {
 		struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
 		struct ibv_sge list = sge(&p.a, 0, 8);
@@ -413,7 +371,6 @@ static void ud_silent(void)
 			expect(&p.b, i, IBV_WC_SUCCESS, "a datagram that nobody waits for");
 		ready(p.a.qp, KEY);
 	}
-	pair_close(&p);
 }
 
 /* Datagrams that were for nobody, or for the management queue pair by another Q_Key: its number may be near. */
@@ -426,9 +383,6 @@ static long for_nobody(void)
 static void ud_flood(void)
 {
 	enum { MANY = 6000, AT_ONCE = 50 };
-	struct pair p;
-
-	open_ud(&p);
 	struct ibv_ah *there = new_ah(p.a.pd, way(&p.a, &p.b)), *back = new_ah(p.b.pd, way(&p.b, &p.a));
 	long before = for_nobody(), sent = 0;
 
@@ -459,7 +413,6 @@ static void ud_flood(void)
 	send_one(&p.a, &p.b, there, 10, 1);
 	send_one(&p.b, &p.a, back, 10, 2);
 	DESTROY(there, back);
-	pair_close(&p);
 }
 
 enum fate { REFUSED, LEAVES, EITHER };
@@ -523,9 +476,6 @@ static long left_or_lost(void)
 
 static void ud_odd_handles(void)
 {
-	struct pair p;
-
-	open_ud(&p);
 	for (size_t i = 0; i < COUNT(oddities); i++) {
 		use_family(&p.a, oddities[i].v6);
 		use_family(&p.b, oddities[i].v6);
@@ -557,23 +507,22 @@ static void ud_odd_handles(void)
 		send_one(&p.a, &p.b, good, 20, i);
 		DESTROY(good);
 	}
-	pair_close(&p);
 }
 
 const struct test_case datagram_cases[] = {
-	{ "ud-messages", ud_messages, "UD: 0 B to the MTU, and every field of the completions" },
-	{ "ud-answers", ud_answers, "UD: answers by handles made from what was received" },
-	{ "ud-fan-out", ud_fan_out, "UD: many queue pairs and two handles in one list" },
+	{ "ud-messages", ud_messages, "UD: 0 B to the MTU, and every field of the completions", UD },
+	{ "ud-answers", ud_answers, "UD: answers by handles made from what was received", UD },
+	{ "ud-fan-out", ud_fan_out, "UD: many queue pairs and two handles in one list", UD },
 	{ "ud-qkey", ud_qkey, "UD: a wrong Q_Key is dropped, a controlled one replaced",
-	  .rxe = "sends controlled Q_Keys as they are" },
-	{ "ud-lost", ud_lost, "UD: without a receive, too long for it, to nobody: lost and counted" },
-	{ "ud-errors", ud_errors, "UD: errors of a sender lead to SQE, and RTS leads back", .rxe = "goes to ERR" },
+	  .rxe = "sends controlled Q_Keys as they are", UD },
+	{ "ud-lost", ud_lost, "UD: without a receive, too long for it, to nobody: lost and counted", UD },
+	{ "ud-errors", ud_errors, "UD: errors of a sender lead to SQE, and RTS leads back", .rxe = "goes to ERR", UD },
 	{ "ud-fails-many", ud_fails_many, "UD: a sender that fails together with many receivers goes to SQE",
-	  .rxe = "goes to ERR" },
-	{ "ud-refuses", ud_refuses, "UD: odd handles and other operations are refused" },
+	  .rxe = "goes to ERR", UD },
+	{ "ud-refuses", ud_refuses, "UD: odd handles and other operations are refused", UD },
 	{ "ud-silent", ud_silent, "UD: 64 datagrams without a completion, and handle and queue pair gone right behind them",
-	  .rxe = "sends later, and loses them" },
-	{ "ud-flood", ud_flood, "UD: 6000 datagrams to numbers of nobody", .seconds = 90 },
-	{ "ud-odd-handles", ud_odd_handles, "UD: each odd address vector is refused with an errno, or does no harm" },
+	  .rxe = "sends later, and loses them", UD },
+	{ "ud-flood", ud_flood, "UD: 6000 datagrams to numbers of nobody", .seconds = 90, UD },
+	{ "ud-odd-handles", ud_odd_handles, "UD: each odd address vector is refused with an errno, or does no harm", UD },
 	{ NULL },
 };

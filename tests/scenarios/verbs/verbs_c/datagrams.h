@@ -5,10 +5,11 @@
 
 #include "services.h"
 
-enum { GRH = 40, HALF = 1 << 16, KEY = 0x11223344 };
+enum { GRH = 40 };
 
-/* From RESET to RTS. */
-void ready(struct ibv_qp *qp, uint32_t qkey);
+/* In the row of a case: its pair is ready for datagrams. */
+#define UD .opt = { .type = IBV_QPT_UD }, .len = 2 * HALF
+
 /* A pair whose queue pairs are ready, with that Q_Key. */
 void open_ud(struct pair *p);
 /* One more at the same place that is ready, with a completion queue of so many entries. */

@@ -7,11 +7,8 @@
 
 static void wrong_transition(void)
 {
-	struct options opt = { .no_connect = true };
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS };
-	struct pair p;
 
-	pair_open(&p, &opt, 4096);
 	CHECK(to_rts(&p, &p.a) == EINVAL, "RESET to RTS was taken");
 	CHECK(to_state(&p.a, IBV_QPS_INIT) == EINVAL, "INIT without a port was taken");
 	CHECK(!to_init(&p, &p.a), "to INIT");
@@ -27,7 +24,6 @@ static void wrong_transition(void)
 	CHECK(!to_state(&p.a, IBV_QPS_ERR), "to ERR");
 	CHECK(to_rts(&p, &p.a) == EINVAL, "ERR to RTS was taken");
 	CHECK(!to_state(&p.a, IBV_QPS_RESET), "to RESET");
-	pair_close(&p);
 }
 
 /*
@@ -36,14 +32,11 @@ static void wrong_transition(void)
  */
 static void few_bits(void)
 {
-	const struct options opt = { .no_connect = true };
 	const int asked = IBV_QP_TIMEOUT | IBV_QP_MIN_RNR_TIMER | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_RQ_PSN | IBV_QP_SQ_PSN;
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .timeout = 32 + 18, .retry_cnt = 8 + 5, .rnr_retry = 16 + 7,
 				    .sq_psn = 0xab000000 | 77, .max_rd_atomic = 1 };
 	struct ibv_qp_init_attr init;
-	struct pair p;
 
-	pair_open(&p, &opt, 8192);
 	for (int i = 0; i < 2; i++) {
 		struct side *s = i ? &p.b : &p.a, *other = i ? &p.a : &p.b;
 		struct ibv_qp_attr rtr = {
@@ -74,15 +67,11 @@ static void few_bits(void)
 	MUST(ibv_modify_qp(p.a.qp, &attr, IBV_QP_MIN_RNR_TIMER));
 	MUST(ibv_query_qp(p.a.qp, &attr, asked, &init));
 	CHECK(!attr.min_rnr_timer, "min_rnr_timer 32 is %u", attr.min_rnr_timer);
-	pair_close(&p);
 }
 
 /* Attributes that no queue pair of ours has are refused, and the connection goes on. */
 static void refused_attributes(void)
 {
-	struct pair p;
-
-	pair_open(&p, NULL, 8192);
 	struct ibv_ah_attr path = { .is_global = 1, .port_num = 1,
 				    .grh = { .dgid = p.b.gid, .sgid_index = p.a.gid_index, .hop_limit = 64 } };
 	struct ibv_qp_attr attr = { .alt_ah_attr = path, .alt_port_num = 1, .alt_timeout = 14,
@@ -102,7 +91,6 @@ static void refused_attributes(void)
 	CHECK(!ibv_modify_qp(p.a.qp, &attr, IBV_QP_PATH_MIG_STATE), "the state that every path has was refused");
 	want_state(&p.a, IBV_QPS_RTS, "after refusals the queue pair");
 	send_checked(&p.a, &p.b, 1);
-	pair_close(&p);
 }
 
 /* A key or a number that was given back is not given out again at once: what still names it finds nothing. */
@@ -110,9 +98,7 @@ static void numbers_not_reused(void)
 {
 	enum { ROUNDS = 64 };
 	uint32_t keys[ROUNDS], numbers[ROUNDS];
-	struct pair p;
 
-	pair_open(&p, NULL, 4096);
 	for (int i = 0; i < ROUNDS; i++) {
 		struct ibv_mr *mr = new_mr(p.a.pd, p.a.buf, 4096, IBV_ACCESS_LOCAL_WRITE);
 		keys[i] = mr->rkey >> 8;
@@ -124,15 +110,11 @@ static void numbers_not_reused(void)
 			CHECK(numbers[j] != numbers[i], "queue pair %d has the number of queue pair %d", i, j);
 		}
 	}
-	pair_close(&p);
 }
 
 /* Room for one request: it is there again as soon as the completion is seen. */
 static void one_slot(void)
 {
-	struct pair p;
-
-	pair_open(&p, &(struct options){ .no_connect = true }, 4096);
 	DESTROY(p.a.qp);
 	p.a.qp = new_qp(p.a.pd, p.a.cq, (struct ibv_qp_cap){ 1, 1, 1, 1, 0 });
 	pair_connect(&p);
@@ -140,18 +122,19 @@ static void one_slot(void)
 		post_at(&p.a, IBV_WR_RDMA_WRITE, 1, 0, 64, &p.b, 0);
 		expect(&p.a, 1, IBV_WC_SUCCESS, "a WRITE through the one slot");
 	}
-	pair_close(&p);
 }
 
 const struct test_case error_cases[] = {
-	{ "wrong-transition", wrong_transition, "transitions that a queue pair must refuse" },
+	{ "wrong-transition", wrong_transition, "transitions that a queue pair must refuse",
+	  .opt = { .no_connect = true }, .len = 4096 },
 	{ "few-bits", few_bits, "timers, retry counts and PSNs of more bits than a device has",
-	  .rxe = "refuses a timeout of more than five bits" },
+	  .rxe = "refuses a timeout of more than five bits", .opt = { .no_connect = true }, .len = 8192 },
 	{ "refused-attributes", refused_attributes, "an alternate path, its migration and another capacity are refused",
-	  .rxe = "takes any state of path migration" },
+	  .rxe = "takes any state of path migration", .len = 8192 },
 	{ "numbers-not-reused", numbers_not_reused, "keys and numbers are not given out again at once",
-	  .rxe = "gives the lowest free number" },
-	{ "one-slot", one_slot, "a queue of one request has room again once the completion is seen" },
+	  .rxe = "gives the lowest free number", .len = 4096 },
+	{ "one-slot", one_slot, "a queue of one request has room again once the completion is seen",
+	  .opt = { .no_connect = true }, .len = 4096 },
 	{ "scribbled-rings", scribbled_rings, "a process writes noise into its rings: others notice nothing",
 	  .rxe = "has rings of another layout" },
 	{ NULL },

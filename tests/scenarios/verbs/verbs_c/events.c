@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct pair p;
 
 /* Waits for an event. Another may come before it: a queue that overruns fails its queue pair, too. */
 static struct ibv_async_event wait_for(struct ibv_context *ctx, enum ibv_event_type type)

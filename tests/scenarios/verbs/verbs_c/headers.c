@@ -116,10 +116,7 @@ static void ud_fields(void)
 	struct ibv_cq_init_attr_ex init = { .cqe = 16, .wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_CVLAN };
 	uint64_t vlan = number_of("VLAN"), mac = number_of("SMAC");
 	struct ibv_poll_cq_attr poll = { 0 };
-	struct pair p;
 	int rc;
-
-	open_ud(&p);
 	bool v6 = p.b.gid.raw[0];
 	struct ibv_cq_ex *cq = ibv_create_cq_ex(p.b.ctx, &init);
 	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
@@ -163,11 +160,11 @@ static void ud_fields(void)
 	expect(&p.a, 1, IBV_WC_SUCCESS, "its request");
 	send_one(&p.b, &p.a, back, 77, 2);
 	DESTROY(back, ah, to.qp, to.cq);
-	pair_close(&p);
 }
 
 const struct test_case header_cases[] = {
 	{ "flow", flow, "flow labels, traffic classes and hop limits as the receiver sees them", BY_HAND },
-	{ "ud-fields", ud_fields, "VLAN, source MAC address and kind of network header of a datagram", BY_HAND },
+	{ "ud-fields", ud_fields, "VLAN, source MAC address and kind of network header of a datagram", BY_HAND,
+	  .opt = { .type = IBV_QPT_UD }, .len = 2 * HALF },
 	{ NULL },
 };

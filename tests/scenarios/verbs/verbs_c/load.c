@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static struct pair p;
 static char page[4096];
 
 static const char *const kinds[] = { "mr", "cq", "qp", "connected-qp" };

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 
 struct place places[2];
+struct pair p;
 
 static const struct {
 	const char *name;
@@ -102,7 +103,11 @@ int main(int argc, char **argv)
 		for (const struct test_case *c = groups[g].cases; c->name; c++) {
 			if (strcmp(c->name, name))
 				continue;
+			if (c->len)
+				pair_open(&p, &c->opt, c->len);
 			c->run();
+			if (c->len)
+				pair_close(&p);
 			puts("passed");
 			return 0;
 		}

@@ -16,7 +16,7 @@
 
 enum { LENGTH = 1 << 16, REGION = 3 * 4096, RECEIVES = 3, SENDS = 5 };
 
-static struct pair p, n;
+static struct pair n;
 
 /* More SENDs than there are receives: the last ones wait. */
 static void stick(void)

@@ -222,10 +222,20 @@ void side_end(struct side *s)
 	DESTROY(s->qp, s->cq);
 }
 
+void ready(struct ibv_qp *qp, uint32_t qkey)
+{
+	connect_qp(qp, &(struct connection){ .qkey = qkey, .sq_psn = 0xfffffe });
+}
+
 void pair_connect(struct pair *p)
 {
 	struct side *sides[] = { &p->a, &p->b };
 
+	if (p->opt.type == IBV_QPT_UD) {
+		ready(p->a.qp, KEY);
+		ready(p->b.qp, KEY);
+		return;
+	}
 	for (int i = 0; i < 2; i++) {
 		uint32_t qpn = p->opt.wrong_qpn && i == 0 ? sides[1]->qp->qp_num ^ 0x5a5a5a : sides[!i]->qp->qp_num;
 

@@ -7,6 +7,8 @@
 #include "uabi.h"
 
 enum { DEPTH = 64, MAX_SGE = UABI_QUEUE_SGES, INLINE_BYTES = UABI_QUEUE_INLINE };
+/* Where messages of unreliable services go in a buffer that is twice as long, and the Q_Key of datagrams. */
+enum { HALF = 1 << 16, KEY = 0x11223344 };
 
 /* What a case may ask for; zero means the default, NONE means zero. */
 enum { NONE = -1 };
@@ -55,6 +57,9 @@ struct place {
 
 extern struct place places[2];
 
+/* The pair of a case that has one. */
+extern struct pair p;
+
 /* The driver is rdma_rxe, on which the cases themselves are judged. */
 bool on_rxe(void);
 
@@ -74,6 +79,7 @@ void pair_open(struct pair *p, const struct options *opt, size_t len);
 void pair_open_beside(struct pair *p, const struct pair *other, size_t len);
 void pair_close(struct pair *p);
 void pair_options(struct pair *p, const struct options *opt);
+/* Two of UD are not connected: both are ready for datagrams with KEY. */
 void pair_connect(struct pair *p);
 /* Both to RESET, which empties everything, and connected anew. */
 void pair_reconnect(struct pair *p, const struct options *opt);
@@ -81,6 +87,8 @@ void pair_reconnect(struct pair *p, const struct options *opt);
 void use_cq(struct pair *p, struct ibv_cq *cq);
 struct ibv_qp *make_qp(struct side *s);
 struct ibv_qp *make_qp_of(enum ibv_qp_type type, struct side *s);
+/* A queue pair of UD from RESET to RTS. */
+void ready(struct ibv_qp *qp, uint32_t qkey);
 int to_init(struct pair *p, struct side *s);
 int to_rtr(struct pair *p, struct side *s, const struct side *dest, uint32_t dest_qpn);
 int to_rts(struct pair *p, struct side *s);
@@ -152,6 +160,8 @@ struct test_case {
 	int seconds;		/* on an idle emulated machine it takes less; default 60 */
 	const char *rxe;	/* what rdma_rxe, on which the cases are judged, is known to do otherwise */
 	const char *counts;	/* a counter of the device: unless it grows, what the case is about has not happened */
+	struct options opt;	/* of the pair that is opened for the case */
+	size_t len;		/* of its buffers; 0 if the case opens what it needs itself */
 };
 
 void scribbled_rings(void);

@@ -59,9 +59,7 @@ static void fields(void)
 	struct ibv_send_wr w;
 	struct ibv_cq_ex *cq;
 	struct ibv_sge list;
-	struct pair p;
 
-	pair_open(&p, NULL, 8192);
 	MUST(ibv_query_device_ex(p.a.ctx, NULL, &device));
 	CHECK(device.completion_timestamp_mask == ~0ull && device.hca_core_clock == 1000000,
 	      "the clock has the mask 0x%llx and %llu kHz", (unsigned long long)device.completion_timestamp_mask,
@@ -119,7 +117,6 @@ static void fields(void)
 	CHECK(cq->wr_id == 50 && cq->status == IBV_WC_LOC_PROT_ERR && ibv_wc_read_completion_ts(cq) > before,
 	      "completion of %llu, %s", (unsigned long long)cq->wr_id, ibv_wc_status_str(cq->status));
 	ibv_end_poll(cq);
-	pair_close(&p);
 }
 
 static bool is_draining(struct side *s)
@@ -145,11 +142,9 @@ static void ignored_overrun(void)
 {
 	struct ibv_async_event event;
 	struct ibv_cq_ex *cq;
-	struct pair p;
 	struct ibv_wc wc;
 	int n = 0;
 
-	pair_open(&p, NULL, 8192);
 	cq = extended_cq(p.a.ctx, 4, STANDARD, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN);
 	use_cq(&p, ibv_cq_ex_to_cq(cq));
 	for (int i = 0; i < 19; i++)
@@ -169,7 +164,6 @@ static void ignored_overrun(void)
 	/* There is room again. */
 	post_at(&p.a, IBV_WR_RDMA_WRITE, 100, 0, 100, &p.b, 0);
 	expect(&p.a, 100, IBV_WC_SUCCESS, "the request after the overrun");
-	pair_close(&p);
 }
 
 static void moderate(struct ibv_cq *cq, int count, int period)
@@ -213,9 +207,7 @@ static void moderation(void)
 	} rounds[] = { { 3, PERIOD, 3 }, { 3, PERIOD, 1 }, { 2, 1, 3 }, { 100, PERIOD, 2 }, { 0, 0, 1 } };
 	struct ibv_modify_cq_attr wrong = { .attr_mask = IBV_CQ_ATTR_RESERVED };
 	struct ibv_device_attr_ex device;
-	struct pair p;
 
-	pair_open(&p, &(struct options){ .events = true }, 4096);
 	MUST(ibv_query_device_ex(p.a.ctx, NULL, &device));
 	CHECK(device.cq_mod_caps.max_cq_count == 65535 && device.cq_mod_caps.max_cq_period == 65535,
 	      "the device moderates %u completions, %u us", device.cq_mod_caps.max_cq_count,
@@ -242,7 +234,6 @@ static void moderation(void)
 	moderate(p.a.cq, 100, PERIOD);
 	MUST(ibv_req_notify_cq(p.a.cq, 0));
 	done(&p, 1);
-	pair_close(&p);
 }
 
 /* What is in the queue when its size changes stays, in order, and so does the arm. */
@@ -252,9 +243,7 @@ static void resize(void)
 	struct ibv_device_attr device;
 	uint64_t posted = 0, seen = 0;
 	struct ibv_wc wc;
-	struct pair p;
 
-	pair_open(&p, &(struct options){ .events = true }, 4096);
 	MUST(ibv_query_device(p.a.ctx, &device));
 	for (int round = 0; round < 10; round++)
 		for (size_t i = 0; i < COUNT(sizes); i++) {
@@ -289,15 +278,18 @@ static void resize(void)
 	MUST(ibv_resize_cq(p.a.cq, 10));
 	done(&p, 2);
 	CHECK(!event_within(&p.a, 0), "an event that nobody has asked for");
-	pair_close(&p);
 }
 
 static const char RXE[] = "has no times, no moderation, and overruns only in its own way";
 
 const struct test_case queue_cases[] = {
-	{ "cq-fields", fields, "all that a completion tells by ibv_start_poll, and its time", .rxe = RXE },
-	{ "cq-ignored-overrun", ignored_overrun, "with IGNORE_OVERRUN what has no room is lost, and nothing else", .rxe = RXE },
-	{ "cq-moderation", moderation, "events wait for their count or their time, and none is lost", LOCAL_PATH, .rxe = RXE },
-	{ "cq-resize", resize, "a queue that is resized keeps what is in it, and its arm", .rxe = RXE },
+	{ "cq-fields", fields, "all that a completion tells by ibv_start_poll, and its time", .rxe = RXE,
+	  .len = 8192 },
+	{ "cq-ignored-overrun", ignored_overrun, "with IGNORE_OVERRUN what has no room is lost, and nothing else", .rxe = RXE,
+	  .len = 8192 },
+	{ "cq-moderation", moderation, "events wait for their count or their time, and none is lost", LOCAL_PATH, .rxe = RXE,
+	  .opt = { .events = true }, .len = 4096 },
+	{ "cq-resize", resize, "a queue that is resized keeps what is in it, and its arm", .rxe = RXE,
+	  .opt = { .events = true }, .len = 4096 },
 	{ NULL },
 };

@@ -26,10 +26,7 @@ static void can(struct pair *p, enum ibv_wr_opcode op, void *at, struct ibv_mr *
 
 static void rereg_combinations(void)
 {
-	struct pair p;
 	uint8_t *other = new_memory(LEN);
-
-	pair_open(&p, NULL, LEN);
 	struct ibv_pd *other_pd = new_pd(p.b.ctx);
 
 	for (int flags = 1; flags <= (TRANSLATION | PD | ACCESS); flags++) {
@@ -61,15 +58,11 @@ static void rereg_combinations(void)
 	}
 	/* A domain that was left is not in use. */
 	DESTROY(other_pd);
-	pair_close(&p);
 	munmap(other, LEN);
 }
 
 static void rereg_errors(void)
 {
-	struct pair p;
-
-	pair_open(&p, NULL, LEN);
 	uint8_t *hole = new_memory(LEN);
 	struct ibv_mr *mr = p.b.mr;
 	struct {
@@ -115,7 +108,6 @@ static void rereg_errors(void)
 	can(&p, IBV_WR_RDMA_WRITE, p.b.buf, mr, 100, false, "a WRITE to what can still be read", 0);
 	MUST(ibv_rereg_mr(mr, ACCESS, NULL, NULL, 0, ALL_ACCESS));
 	move(IBV_WR_RDMA_WRITE, &p.a, 0, &p.b, 0, LEN - 1, 77);
-	pair_close(&p);
 }
 
 /* One side writes all the time, while the other moves its region from one memory to another. */
@@ -146,11 +138,9 @@ static void *keep_writing(void *arg)
 
 static void rereg_under_way(void)
 {
-	struct pair p;
 	pthread_t thread;
 	uint8_t *memory[2] = { new_memory(LEN), new_memory(LEN) };
 
-	pair_open(&p, NULL, LEN);
 	memset(p.a.buf, 0xaa, LEN);
 	struct writer w = { .p = &p, .to = new_mr(p.b.pd, memory[0], LEN, ALL_ACCESS | IBV_ACCESS_ZERO_BASED) };
 
@@ -172,7 +162,6 @@ static void rereg_under_way(void)
 	w.stop = true;
 	MUST(pthread_join(thread, NULL));
 	DESTROY(w.to);
-	pair_close(&p);
 	munmap(memory[0], LEN);
 	munmap(memory[1], LEN);
 }
@@ -187,9 +176,6 @@ static void null_region(void)
 		enum ibv_wr_opcode op;
 		bool into;
 	} rows[] = { { IBV_WR_SEND, false }, { IBV_WR_RDMA_WRITE, false }, { IBV_WR_SEND, true }, { IBV_WR_RDMA_READ, true } };
-	struct pair p;
-
-	pair_open(&p, NULL, LEN);
 	struct ibv_mr *nothing = ibv_alloc_null_mr(p.a.pd), *there = ibv_alloc_null_mr(p.b.pd);
 
 	CHECK(nothing && there, "no null region: %s", strerror(errno));
@@ -228,15 +214,11 @@ static void null_region(void)
 	want_access(&p, IBV_WR_RDMA_WRITE, 0, there->lkey, 10, false, "a peer's WRITE to nothing");
 	want_access(&p, IBV_WR_RDMA_READ, 0, there->lkey, 10, false, "a peer's READ of nothing");
 	DESTROY(nothing, there);
-	pair_close(&p);
 }
 
 /* Regions without a byte, wherever they are: what moves nothing succeeds by them, what moves a byte does not. */
 static void empty_region(void)
 {
-	struct pair p;
-
-	pair_open(&p, NULL, LEN);
 	uint8_t *hole = new_memory(LEN);
 	void *places[] = { p.b.buf, p.b.buf + 100, NULL, hole, (void *)UINTPTR_MAX };
 
@@ -285,15 +267,11 @@ static void empty_region(void)
 		want_access(&p, IBV_WR_RDMA_WRITE, (uintptr_t)p.b.buf, mr->rkey, 100, true, "a WRITE to what became something");
 		DESTROY(mine, mr);
 	}
-	pair_close(&p);
 }
 
 /* b's memory by other addresses: offsets, or any that the owner likes. */
 static void addresses(void)
 {
-	struct pair p;
-
-	pair_open(&p, NULL, LEN);
 	for (int zero_based = 0; zero_based < 2; zero_based++) {
 		uint64_t begin = zero_based ? 0 : 0xdeadbeef000ull + 0x64;
 		struct ibv_mr *mr = zero_based ? ibv_reg_mr(p.b.pd, p.b.buf + 100, 4000, ALL_ACCESS | IBV_ACCESS_ZERO_BASED) :
@@ -320,18 +298,15 @@ static void addresses(void)
 		compare(p.b.buf + 110, 50, 3, "what was received");
 		DESTROY(mr);
 	}
-	pair_close(&p);
 }
 
 /* b is made anew from what another part of the process has opened, allocated and registered. */
 static void import(void)
 {
-	struct pair p;
 	int null = open("/dev/null", O_RDWR);
 
 	CHECK(!ibv_import_device(null), "/dev/null is a device");
 	close(null);
-	pair_open(&p, &(struct options){ .no_connect = true }, LEN);
 	int fd = dup(p.b.ctx->cmd_fd);
 	struct ibv_context *ctx = ibv_import_device(fd);
 
@@ -372,7 +347,6 @@ static void import(void)
 	p.b = old;
 	pair_reconnect(&p, NULL);
 	send_checked(&p.a, &p.b, 5);
-	pair_close(&p);
 }
 
 static void *no_memory(struct ibv_pd *pd, void *context, size_t size, size_t alignment, uint64_t type)
@@ -388,10 +362,7 @@ static void no_free(struct ibv_pd *pd, void *context, void *at, uint64_t type)
 
 static void domains(void)
 {
-	struct pair p;
 	struct ibv_td_init_attr td_attr = {};
-
-	pair_open(&p, &(struct options){ .no_connect = true }, LEN);
 	struct ibv_td *td = ibv_alloc_td(p.a.ctx, &td_attr);
 
 	CHECK(td, "ibv_alloc_td: %s", strerror(errno));
@@ -429,7 +400,6 @@ static void domains(void)
 	DESTROY(p.a.qp, p.a.mr, parent, with_allocators, td);
 	p.a.qp = NULL;
 	p.a.mr = NULL;
-	pair_close(&p);
 }
 
 static void set_huge_pages(const char *count)
@@ -478,18 +448,21 @@ static void huge_pages(void)
 
 const struct test_case region_cases[] = {
 	{ "rereg", rereg_combinations, "regions registered again: memory, domain and rights in every combination",
-	  .rxe = NO_REREG },
+	  .rxe = NO_REREG, .len = LEN },
 	{ "rereg-errors", rereg_errors, "a region that cannot be registered again so stays what it was", LOCAL_PATH,
-	  .rxe = NO_REREG },
-	{ "rereg-under-way", rereg_under_way, "memory that a region has left is not written any more", .rxe = NO_REREG },
+	  .rxe = NO_REREG, .len = LEN },
+	{ "rereg-under-way", rereg_under_way, "memory that a region has left is not written any more", .rxe = NO_REREG,
+	  .len = LEN },
 	{ "null-region", null_region, "the region that reads as zeros and swallows what is written",
-	  .rxe = "has no null region" },
+	  .rxe = "has no null region", .len = LEN },
 	{ "empty-region", empty_region, "regions of 0 bytes, also where there is no memory",
-	  .rxe = "refuses those at the start of a page" },
+	  .rxe = "refuses those at the start of a page", .len = LEN },
 	{ "addresses", addresses, "regions of offsets, and of addresses that their owner chooses",
-	  .rxe = "has no regions of offsets" },
-	{ "import", import, "a device, a domain and a region, imported", .rxe = "cannot import" },
-	{ "domains", domains, "parent domains and thread domains", .rxe = "has no parent domains" },
+	  .rxe = "has no regions of offsets", .len = LEN },
+	{ "import", import, "a device, a domain and a region, imported", .rxe = "cannot import",
+	  .opt = { .no_connect = true }, .len = LEN },
+	{ "domains", domains, "parent domains and thread domains", .rxe = "has no parent domains",
+	  .opt = { .no_connect = true }, .len = LEN },
 	{ "huge-pages", huge_pages, "regions on huge pages" },
 	{ NULL },
 };

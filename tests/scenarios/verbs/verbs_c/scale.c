@@ -46,10 +46,8 @@ static void regions(void)
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 	unsigned int n = number_of("COUNT"), refused = 0;
 	struct ibv_mr **mrs = calloc(n, sizeof(*mrs));
-	struct pair p;
 
 	CHECK(mrs, "no memory");
-	pair_open(&p, NULL, PAGES * PAGE);
 	for (unsigned int i = 0; i < n; i++)
 		mrs[i] = new_mr(p.b.pd, p.b.buf + i % PAGES * PAGE, PAGE, access);
 	for (unsigned int i = 0; i < n; i++) {
@@ -72,7 +70,6 @@ static void regions(void)
 		DESTROY(mrs[i]);
 	}
 	printf("%u regions were used, %u refused when they had gone\n", n, refused);
-	pair_close(&p);
 	free(mrs);
 }
 
@@ -82,10 +79,8 @@ static void queue_pairs(void)
 	unsigned int n = number_of("COUNT") / 2;
 	struct ibv_qp **qps = calloc(2 * n, sizeof(*qps));
 	struct ibv_qp *own[2];
-	struct pair p;
 
 	CHECK(qps, "no memory");
-	pair_open(&p, &(struct options){ .no_connect = true }, 2 * PAGE);
 	own[0] = p.a.qp;
 	own[1] = p.b.qp;
 	for (unsigned int i = 0; i < 2 * n; i += 2) {
@@ -110,14 +105,13 @@ static void queue_pairs(void)
 	printf("%u queue pairs carried two messages each\n", 2 * n);
 	p.a.qp = own[0];
 	p.b.qp = own[1];
-	pair_close(&p);
 	free(qps);
 }
 
 const struct test_case scale_cases[] = {
 	{ "regions", regions, "a great many regions, each of which is used: most stand behind the place in front of the table",
-	  LOCAL_PATH, .seconds = 240, .rxe = "is not judged here" },
+	  LOCAL_PATH, .seconds = 240, .rxe = "is not judged here", .len = PAGES * PAGE },
 	{ "queue-pairs", queue_pairs, "a great many queue pairs, each of which is used",
-	  LOCAL_PATH, .seconds = 240, .rxe = "is not judged here" },
+	  LOCAL_PATH, .seconds = 240, .rxe = "is not judged here", .opt = { .no_connect = true }, .len = 2 * PAGE },
 	{ NULL },
 };

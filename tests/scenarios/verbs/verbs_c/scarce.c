@@ -15,7 +15,6 @@
 
 enum { PAGE = 4096, LEN = 3000, MOST = 3000 };
 
-static struct pair p;
 static struct ibv_device *device;
 static int control;
 static struct ibv_mr *extra;

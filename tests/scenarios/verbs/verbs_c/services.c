@@ -7,13 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { HALF = 1 << 16 };
-
-static void open_uc(struct pair *p)
-{
-	pair_open(p, &(struct options){ .type = IBV_QPT_UC }, 2 * HALF);
-}
-
 long counter_of(const char *name)
 {
 	return hw_counter(places[0].device, name);
@@ -45,9 +38,7 @@ static void uc_messages(void)
 {
 	static const uint32_t lengths[] = { 0, 1, 1023, 1024, 1025, 4097, 40000 };
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE };
-	struct pair p;
 
-	open_uc(&p);
 	for (size_t i = 0; i < COUNT(lengths); i++)
 		for (size_t k = 0; k < COUNT(ops); k++) {
 			struct side *from = i % 2 ? &p.a : &p.b, *to = i % 2 ? &p.b : &p.a;
@@ -68,14 +59,10 @@ static void uc_messages(void)
 			compare(to->buf + HALF, lengths[i], i, "what was written");
 			CHECK(to->buf[HALF + lengths[i]] == 0xee, "the byte behind it was written");
 		}
-	pair_close(&p);
 }
 
 static void uc_immediate(void)
 {
-	struct pair p;
-
-	open_uc(&p);
 	for (int i = 0; i < 4; i++) {
 		struct ibv_sge list = sge(&p.a, 0, 3000), room = sge(&p.b, HALF, 4000);
 		struct ibv_send_wr w = wr(i % 2 ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_SEND_WITH_IMM, i, &list, 1);
@@ -95,14 +82,10 @@ static void uc_immediate(void)
 		      "opcode %d, %u bytes", wc.opcode, wc.byte_len);
 		compare(p.b.buf + HALF, 3000, i, "data");
 	}
-	pair_close(&p);
 }
 
 static void uc_no_receive(void)
 {
-	struct pair p;
-
-	open_uc(&p);
 	for (int i = 0; i < 3; i++) {
 		struct ibv_sge list = sge(&p.a, 0, i ? 3000 : 1);
 		struct ibv_send_wr w = wr(i == 2 ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_SEND, i, &list, 1);
@@ -111,14 +94,10 @@ static void uc_no_receive(void)
 		lose(&p.a, &p.b, &w, "lost_no_receive");
 		send_checked(&p.a, &p.b, 20 + i);
 	}
-	pair_close(&p);
 }
 
 static void uc_too_long(void)
 {
-	struct pair p;
-
-	open_uc(&p);
 	struct ibv_sge list = sge(&p.a, 0, 3000);
 	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, &list, 1);
 
@@ -130,14 +109,10 @@ static void uc_too_long(void)
 	expect(&p.a, 2, IBV_WC_SUCCESS, "one that fits");
 	expect(&p.b, 7, IBV_WC_SUCCESS, "its receive");
 	compare(p.b.buf, 2999, 3, "data");
-	pair_close(&p);
 }
 
 static void uc_denied(void)
 {
-	struct pair p;
-
-	open_uc(&p);
 	memset(p.b.buf, 0xee, 2 * HALF);
 	for (int i = 0; i < 3; i++) {
 		struct ibv_sge list = sge(&p.a, 0, 3000);
@@ -156,16 +131,13 @@ static void uc_denied(void)
 	for (size_t i = 0; i < 2 * HALF; i++)
 		CHECK(p.b.buf[i] == 0xee, "byte %zu was written", i);
 	send_checked(&p.a, &p.b, 9);
-	pair_close(&p);
 }
 
 /* The local memory of a request is not there: the send queue ends, receives go on, and RTS is the way back. */
 static void uc_sqe(void)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_SQE };
-	struct pair p;
 
-	open_uc(&p);
 	for (int round = 0; round < 3; round++) {
 		struct ibv_sge good = sge(&p.a, 0, 3000), wrong = good;
 		struct ibv_send_wr first = wr(IBV_WR_SEND, 1, &good, 1), bad = wr(IBV_WR_SEND, 2, &wrong, 1),
@@ -196,15 +168,11 @@ static void uc_sqe(void)
 	post_recv(&p.a, 8, NULL, 0);
 	MUST(to_state(&p.a, IBV_QPS_ERR));
 	expect(&p.a, 8, IBV_WC_WR_FLUSH_ERR, "a receive");
-	pair_close(&p);
 }
 
 /* What a receive names is not there: it ends in error, and with it the queue pair; the sender does not learn it. */
 static void uc_receive_fails(void)
 {
-	struct pair p;
-
-	open_uc(&p);
 	struct ibv_sge room = sge(&p.b, HALF, 4000);
 
 	room.lkey ^= 0x100;
@@ -216,7 +184,6 @@ static void uc_receive_fails(void)
 	expect(&p.b, 3, IBV_WC_WR_FLUSH_ERR, "the one behind it");
 	want_state(&p.b, IBV_QPS_ERR, "the receiver");
 	want_state(&p.a, IBV_QPS_RTS, "the sender");
-	pair_close(&p);
 }
 
 /* What UC does not have is refused when it is posted, and harms nothing. */
@@ -225,9 +192,7 @@ static void uc_refuses(void)
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP,
 						  IBV_WR_ATOMIC_FETCH_AND_ADD };
 	struct ibv_qp_attr attr = { .timeout = 14, .retry_cnt = 7 };
-	struct pair p;
 
-	open_uc(&p);
 	for (size_t i = 0; i < COUNT(ops); i++) {
 		struct ibv_sge list = sge(&p.a, 0, 8);
 		struct ibv_send_wr w = wr(ops[i], i, &list, 1), *bad = NULL;
@@ -239,14 +204,10 @@ static void uc_refuses(void)
 	CHECK(ibv_modify_qp(p.a.qp, &attr, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT) == EINVAL, "a timeout was taken");
 	CHECK(to_state(&p.a, IBV_QPS_SQE) == EINVAL, "a user moved it to SQE");
 	send_checked(&p.a, &p.b, 1);
-	pair_close(&p);
 }
 
 static void uc_states(void)
 {
-	struct pair p;
-
-	open_uc(&p);
 	post_recv(&p.b, 1, NULL, 0);
 	MUST(to_state(&p.a, IBV_QPS_SQD));
 	post_one(&p.a, IBV_WR_SEND, 2, 0, 0);
@@ -259,19 +220,20 @@ static void uc_states(void)
 	expect(&p.a, 2, IBV_WC_WR_FLUSH_ERR, "a send in ERR");
 	pair_reconnect(&p, &p.opt);
 	send_checked(&p.a, &p.b, 3);
-	pair_close(&p);
 }
 
+#define UC .opt = { .type = IBV_QPT_UC }, .len = 2 * HALF
+
 const struct test_case service_cases[] = {
-	{ "uc-messages", uc_messages, "UC: SEND and WRITE of 0 B to 40 kB" },
-	{ "uc-immediate", uc_immediate, "UC: immediate data, with SEND and WRITE" },
-	{ "uc-no-receive", uc_no_receive, "UC: a message without a receive is lost and counted" },
-	{ "uc-too-long", uc_too_long, "UC: a message longer than its receive is lost, and the receive serves the next" },
-	{ "uc-denied", uc_denied, "UC: a WRITE with a bad key, range or right is lost and counted" },
+	{ "uc-messages", uc_messages, "UC: SEND and WRITE of 0 B to 40 kB", UC },
+	{ "uc-immediate", uc_immediate, "UC: immediate data, with SEND and WRITE", UC },
+	{ "uc-no-receive", uc_no_receive, "UC: a message without a receive is lost and counted", UC },
+	{ "uc-too-long", uc_too_long, "UC: a message longer than its receive is lost, and the receive serves the next", UC },
+	{ "uc-denied", uc_denied, "UC: a WRITE with a bad key, range or right is lost and counted", UC },
 	{ "uc-sqe", uc_sqe, "UC: local memory that is not there leads to SQE, and RTS leads back",
-	  .rxe = "goes to ERR" },
-	{ "uc-receive-fails", uc_receive_fails, "UC: a receive whose memory is not there ends the queue pair" },
-	{ "uc-refuses", uc_refuses, "UC: READ and atomics are refused when posted" },
-	{ "uc-states", uc_states, "UC: SQD, ERR and RESET", .rxe = "never sends what was posted in SQD" },
+	  .rxe = "goes to ERR", UC },
+	{ "uc-receive-fails", uc_receive_fails, "UC: a receive whose memory is not there ends the queue pair", UC },
+	{ "uc-refuses", uc_refuses, "UC: READ and atomics are refused when posted", UC },
+	{ "uc-states", uc_states, "UC: SQD, ERR and RESET", .rxe = "never sends what was posted in SQD", UC },
 	{ NULL },
 };
