@@ -141,6 +141,15 @@ struct ibv_cq *new_cq(struct ibv_context *ctx, int entries, struct ibv_comp_chan
 	return cq;
 }
 
+struct ibv_cq_ex *new_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_attr_ex attr)
+{
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(ctx, &attr);
+
+	CHECK(cq, "ibv_create_cq_ex with fields 0x%llx, flags %u: %s", (unsigned long long)attr.wc_flags, attr.flags,
+	      strerror(errno));
+	return cq;
+}
+
 uint8_t *new_memory(size_t len)
 {
 	uint8_t *at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -396,6 +405,15 @@ int mapped_rings(struct mapping *rings, int most)
 			rings[n++] = (struct mapping){ (void *)from, to - from };
 	fclose(maps);
 	return n;
+}
+
+pid_t new_process(void)
+{
+	fflush(stdout);
+	pid_t pid = fork();
+
+	CHECK(pid >= 0, "fork: %s", strerror(errno));
+	return pid;
 }
 
 long process_status(const char *pid, const char *key)

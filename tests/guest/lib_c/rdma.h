@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define REMOTE_ACCESS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 #define ALL_ACCESS (IBV_ACCESS_LOCAL_WRITE | REMOTE_ACCESS)
@@ -40,6 +41,7 @@ union ibv_gid gid_of(struct ibv_context *ctx, int gid_index);
 struct ibv_pd *new_pd(struct ibv_context *ctx);
 struct ibv_comp_channel *new_channel(struct ibv_context *ctx);
 struct ibv_cq *new_cq(struct ibv_context *ctx, int entries, struct ibv_comp_channel *channel, void *context);
+struct ibv_cq_ex *new_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_attr_ex attr);
 uint8_t *new_memory(size_t len);
 struct ibv_mr *new_mr(struct ibv_pd *pd, void *at, size_t len, int access);
 /* Both queues complete into one completion queue. */
@@ -114,6 +116,9 @@ struct mapping {
 	size_t len;
 };
 int mapped_rings(struct mapping *rings, int most);
+
+/* Another process, with nothing of this one's output in its buffers. */
+pid_t new_process(void);
 
 /* The number behind a key in /proc/PID/status. */
 long process_status(const char *pid, const char *key);

@@ -88,10 +88,7 @@ static void drop_events(bool tell_them)
 void endpoint_close(void)
 {
 	make(0, "rts");
-	MUST(ibv_destroy_qp(helper));
-	MUST(ibv_destroy_cq(cq));
-	MUST(ibv_dealloc_pd(own_pd));
-	MUST(ibv_dealloc_pd(foreign_pd));
+	DESTROY(helper, cq, own_pd, foreign_pd);
 	MUST(ibv_close_device(ctx));
 }
 
@@ -164,18 +161,13 @@ static void make_one(const struct kind *kind)
 	struct ibv_qp_cap cap = { DEPTH, DEPTH, 1, 1, 0 };
 
 	if (kind->shares) {
-		struct ibv_srq_init_attr attr = { .attr = { .max_wr = DEPTH, .max_sge = 1 } };
-
-		srqs[count] = ibv_create_srq(own_pd, &attr);
-		CHECK(srqs[count], "ibv_create_srq: %s", strerror(errno));
+		srqs[count] = new_srq(own_pd, DEPTH, 1);
 		qps[count] = new_sharing_qp(own_pd, cq, cap, srqs[count]);
 	} else {
 		qps[count] = new_qp_of(kind->type ? kind->type : IBV_QPT_RC, own_pd, cq, cap);
 	}
-	if (kind->has_window) {
-		mws[count] = ibv_alloc_mw(own_pd, IBV_MW_TYPE_2);
-		CHECK(mws[count], "ibv_alloc_mw: %s", strerror(errno));
-	}
+	if (kind->has_window)
+		mws[count] = new_mw(own_pd, IBV_MW_TYPE_2);
 	count++;
 }
 
@@ -183,10 +175,10 @@ static void destroy_one(void)
 {
 	count--;
 	if (mws[count])
-		MUST(ibv_dealloc_mw(mws[count]));
-	MUST(ibv_destroy_qp(qps[count]));
+		DESTROY(mws[count]);
+	DESTROY(qps[count]);
 	if (srqs[count])
-		MUST(ibv_destroy_srq(srqs[count]));
+		DESTROY(srqs[count]);
 	mws[count] = NULL;
 	srqs[count] = NULL;
 }

@@ -109,8 +109,7 @@ static uint32_t open_window(struct area *area, struct ibv_pd *pd)
 	area->mr = new_mr(pd, area->at - ODD, WINDOW, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	if (area->window == OF_EACH)
 		return 0;
-	area->mw = ibv_alloc_mw(pd, area->window == OF_DOMAIN ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2);
-	CHECK(area->mw, "ibv_alloc_mw: %s", strerror(errno));
+	area->mw = new_mw(pd, area->window == OF_DOMAIN ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2);
 	if (area->window == OF_ANOTHER)
 		return memory_bind(area, helper, area->mw);
 	struct ibv_mw_bind bind = { .send_flags = IBV_SEND_SIGNALED, .bind_info = bind_info(area) };
@@ -136,8 +135,8 @@ void memory_register(struct area *area, struct ibv_pd *pd)
 void memory_deregister(struct area *area)
 {
 	if (area->mw)
-		MUST(ibv_dealloc_mw(area->mw));
-	MUST(ibv_dereg_mr(area->mr));
+		DESTROY(area->mw);
+	DESTROY(area->mr);
 	area->mw = NULL;
 	area->mr = NULL;
 }
@@ -157,7 +156,7 @@ void memory_open(struct ibv_pd *own, struct ibv_pd *foreign)
 		memory_register(&areas[i], i == FOREIGN ? foreign : own);
 	memory_deregister(&areas[STALE]);
 	/* The region around it stays. */
-	MUST(ibv_dealloc_mw(areas[MW_STALE].mw));
+	DESTROY(areas[MW_STALE].mw);
 	areas[MW_STALE].mw = NULL;
 }
 

@@ -94,9 +94,8 @@ static void be_daemon(void)
 
 static void become_daemon(void)
 {
-	fflush(stdout);
 	CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1), "prctl: %s", strerror(errno));
-	pid_t first = fork();
+	pid_t first = new_process();
 
 	if (!first) {
 		be_daemon();
@@ -119,8 +118,8 @@ static void fork_child(void)
 	pair_open(&p, NULL, 8192);
 	send_checked(&p.a, &p.b, 1);
 	CHECK(mapped_rings(rings, RINGS), "the parent has no rings");
-	fflush(stdout);
-	pid_t pid = fork();
+	pid_t pid = new_process();
+
 	if (!pid) {
 		struct pair own;
 

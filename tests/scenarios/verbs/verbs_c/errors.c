@@ -33,28 +33,22 @@ static void wrong_transition(void)
 static void few_bits(void)
 {
 	const int asked = IBV_QP_TIMEOUT | IBV_QP_MIN_RNR_TIMER | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_RQ_PSN | IBV_QP_SQ_PSN;
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .timeout = 32 + 18, .retry_cnt = 8 + 5, .rnr_retry = 16 + 7,
-				    .sq_psn = 0xab000000 | 77, .max_rd_atomic = 1 };
 	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
 
 	for (int i = 0; i < 2; i++) {
 		struct side *s = i ? &p.b : &p.a, *other = i ? &p.a : &p.b;
-		struct ibv_qp_attr rtr = {
-			.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .rq_psn = 0xcd000000 | 77, .max_dest_rd_atomic = 1,
-			.min_rnr_timer = 32 + 1, .dest_qp_num = other->qp->qp_num,
-			.ah_attr = { .is_global = 1, .port_num = 1,
-				     .grh = { .dgid = other->gid, .sgid_index = s->gid_index, .hop_limit = 64 } },
+		struct connection c = {
+			.gid_index = s->gid_index, .gid = other->gid, .qpn = other->qp->qp_num | 1 << 24, .hop_limit = 64,
+			.mtu = 1024, .rq_psn = 0xcd000000 | 77, .sq_psn = 0xab000000 | 77, .timeout = 32 + 18,
+			.retry_cnt = 8 + 5, .rnr_retry = 16 + 7, .rnr_timer = 32 + 1, .rd_atomic = 1, .dest_rd_atomic = 1,
 		};
-		int mask = IBV_QP_STATE | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-			   IBV_QP_MIN_RNR_TIMER | IBV_QP_DEST_QPN | IBV_QP_AV;
 
-		MUST(to_init(&p, s));
-		rtr.dest_qp_num |= 1 << 24;
-		CHECK(ibv_modify_qp(s->qp, &rtr, mask) == EINVAL, "a queue pair number of 25 bits was taken");
-		rtr.dest_qp_num = other->qp->qp_num;
-		MUST(ibv_modify_qp(s->qp, &rtr, mask));
-		MUST(ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-						 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+		MUST(qp_to_init(s->qp, &c));
+		CHECK(qp_to_rtr(s->qp, &c) == EINVAL, "a queue pair number of 25 bits was taken");
+		c.qpn = other->qp->qp_num;
+		MUST(qp_to_rtr(s->qp, &c));
+		MUST(qp_to_rts(s->qp, &c));
 	}
 	MUST(ibv_query_qp(p.a.qp, &attr, asked, &init));
 	CHECK(attr.timeout == 18 && attr.min_rnr_timer == 1 && attr.retry_cnt == 5 && attr.rnr_retry == 7,

@@ -300,9 +300,8 @@ static pid_t begin_child(void (*run)(bool v6, int told), bool v6)
 	char byte;
 
 	MUST(pipe(told));
-	pid_t child = fork();
+	pid_t child = new_process();
 
-	CHECK(child >= 0, "fork: %s", strerror(errno));
 	if (!child) {
 		run(v6, told[1]);
 		_exit(1);

@@ -64,18 +64,12 @@ static void send_datagram(struct pair *p, bool v6, bool group, const struct ibv_
 static void send_connected(struct pair *p, bool v6, const struct ibv_global_route *asked)
 {
 	struct side sides[] = { side_beside(&p->a, IBV_QPT_RC, DEPTH), side_beside(&p->b, IBV_QPT_RC, DEPTH) };
+	struct connection c = usual;
 
-	for (int i = 0; i < 2; i++) {
-		struct connection c = usual;
-
-		c.gid_index = sides[i].gid_index;
-		c.gid = sides[!i].gid;
-		c.qpn = sides[!i].qp->qp_num;
-		c.flow_label = asked->flow_label;
-		c.traffic_class = asked->traffic_class;
-		c.hop_limit = asked->hop_limit;
-		connect_qp(sides[i].qp, &c);
-	}
+	c.flow_label = asked->flow_label;
+	c.traffic_class = asked->traffic_class;
+	c.hop_limit = asked->hop_limit;
+	connect_sides(&sides[0], &sides[1], c);
 	told("connection", v6, asked, sides[0].qp, sides[1].qp);
 	send_checked(&sides[0], &sides[1], 1);
 	side_end(&sides[0]);
@@ -113,16 +107,15 @@ static void flow(void)
 static void ud_fields(void)
 {
 	static const uint64_t MARK = 0xfe110ce5f00d0001;
-	struct ibv_cq_init_attr_ex init = { .cqe = 16, .wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_CVLAN };
+	const struct ibv_cq_init_attr_ex init = { .cqe = 16, .wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_CVLAN };
 	uint64_t vlan = number_of("VLAN"), mac = number_of("SMAC");
 	struct ibv_poll_cq_attr poll = { 0 };
 	int rc;
 	bool v6 = p.b.gid.raw[0];
-	struct ibv_cq_ex *cq = ibv_create_cq_ex(p.b.ctx, &init);
+	struct ibv_cq_ex *cq = new_cq_ex(p.b.ctx, init);
 	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
 	struct side to = p.b;
 
-	CHECK(cq, "ibv_create_cq_ex: %s", strerror(errno));
 	to.cq = ibv_cq_ex_to_cq(cq);
 	to.qp = make_qp_of(IBV_QPT_UD, &to);
 	ready(to.qp, KEY);

@@ -246,6 +246,18 @@ void pair_connect(struct pair *p)
 		MUST(to_rts(p, sides[i]));
 }
 
+void connect_sides(const struct side *one, const struct side *other, struct connection c)
+{
+	const struct side *sides[] = { one, other };
+
+	for (int i = 0; i < 2; i++) {
+		c.gid_index = sides[i]->gid_index;
+		c.gid = sides[!i]->gid;
+		c.qpn = sides[!i]->qp->qp_num;
+		connect_qp(sides[i]->qp, &c);
+	}
+}
+
 void pair_reconnect(struct pair *p, const struct options *opt)
 {
 	struct side *sides[] = { &p->a, &p->b };

@@ -112,6 +112,9 @@ static inline void compare(const uint8_t *at, size_t len, unsigned int seed, con
 	compare_piece(at, 0, len, seed, what);
 }
 
+/* Two sides that are no pair, each with the other, in this way. */
+void connect_sides(const struct side *one, const struct side *other, struct connection c);
+
 struct ibv_sge sge(struct side *s, size_t offset, uint32_t len);
 struct ibv_send_wr wr(enum ibv_wr_opcode op, uint64_t id, struct ibv_sge *list, int n);
 void aim(struct ibv_send_wr *w, struct side *target, size_t offset);

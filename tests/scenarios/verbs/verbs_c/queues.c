@@ -12,17 +12,6 @@
 #define TIME IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
 #define WALLCLOCK IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
 
-static struct ibv_cq_ex *extended_cq(struct ibv_context *ctx, int entries, uint64_t fields, uint32_t flags)
-{
-	struct ibv_cq_init_attr_ex attr = { .cqe = entries, .wc_flags = fields,
-					    .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS, .flags = flags };
-	struct ibv_cq_ex *cq = ibv_create_cq_ex(ctx, &attr);
-
-	CHECK(cq, "ibv_create_cq_ex with fields 0x%llx, flags %u: %s", (unsigned long long)fields, flags,
-	      strerror(errno));
-	return cq;
-}
-
 static uint64_t raw_clock(struct ibv_context *ctx)
 {
 	struct ibv_values_ex values = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
@@ -70,7 +59,9 @@ static void fields(void)
 		CHECK(!ibv_create_cq_ex(p.a.ctx, &attr) && errno == EOPNOTSUPP, "field 0x%llx: %s",
 		      (unsigned long long)refused[i], strerror(errno));
 	}
-	cq = extended_cq(p.a.ctx, DEPTH, STANDARD | TIME | WALLCLOCK, IBV_CREATE_CQ_ATTR_SINGLE_THREADED);
+	cq = new_cq_ex(p.a.ctx, (struct ibv_cq_init_attr_ex){
+		.cqe = DEPTH, .wc_flags = STANDARD | TIME | WALLCLOCK, .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
+		.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED });
 	use_cq(&p, ibv_cq_ex_to_cq(cq));
 	list = sge(&p.b, 0, 100);
 	uint64_t before = raw_clock(p.a.ctx), wall_before = wall_clock();
@@ -141,12 +132,12 @@ static void drain(struct side *s)
 static void ignored_overrun(void)
 {
 	struct ibv_async_event event;
-	struct ibv_cq_ex *cq;
 	struct ibv_wc wc;
 	int n = 0;
 
-	cq = extended_cq(p.a.ctx, 4, STANDARD, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN);
-	use_cq(&p, ibv_cq_ex_to_cq(cq));
+	use_cq(&p, ibv_cq_ex_to_cq(new_cq_ex(p.a.ctx, (struct ibv_cq_init_attr_ex){
+		.cqe = 4, .wc_flags = STANDARD, .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
+		.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN })));
 	for (int i = 0; i < 19; i++)
 		post_at(&p.a, IBV_WR_RDMA_WRITE, i, 0, 100, &p.b, 0);
 	post_room(&p.b, 77, 0, 100);

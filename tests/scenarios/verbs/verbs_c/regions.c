@@ -96,9 +96,8 @@ static void rereg_errors(void)
 	/* What was pinned to be read can be made writable, by whose memory it is: a child has other memory there. */
 	MUST(ibv_rereg_mr(mr, TRANSLATION | ACCESS, NULL, p.b.buf, LEN, IBV_ACCESS_REMOTE_READ));
 	can(&p, IBV_WR_RDMA_WRITE, p.b.buf, mr, 100, false, "a WRITE to what can be read", 0);
-	pid_t child = fork();
+	pid_t child = new_process();
 
-	CHECK(child >= 0, "fork: %s", strerror(errno));
 	if (!child) {
 		CHECK(ibv_rereg_mr(mr, ACCESS, NULL, NULL, 0, ALL_ACCESS) == IBV_REREG_MR_ERR_CMD && errno == EINVAL,
 		      "a child made it writable: %s", strerror(errno));

@@ -4,45 +4,32 @@
 
 enum { QPS = 3, SLOT = 2048, SLOTS = 16, TOO_LONG = SLOT + 100 };
 
-/* Three queue pairs of b share a queue; each hears of one of a. */
+/* Three queue pairs of b share a queue; each hears of one of a. The pair of the case is beside them. */
 static struct trio {
 	enum ibv_qp_type type;
-	struct pair p;
 	struct side a[QPS], b[QPS];
 	struct ibv_srq *srq;
 	struct ibv_ah *ah;
 	uint64_t posted, taken;
 } t;
 
-static void connect_to(const struct side *here, const struct side *there)
-{
-	struct connection c = usual;
-
-	c.gid_index = here->gid_index;
-	c.gid = there->gid;
-	c.qpn = there->qp->qp_num;
-	connect_qp(here->qp, &c);
-}
-
 static void open_trio(enum ibv_qp_type type)
 {
 	static const struct ibv_qp_cap cap = { .max_send_wr = 1, .max_send_sge = 1 };
 
 	t.type = type;
-	open_ud(&t.p);
-	t.srq = new_srq(t.p.b.pd, SLOTS, 1);
-	t.ah = new_ah(t.p.a.pd, way(&t.p.a, &t.p.b));
+	t.srq = new_srq(p.b.pd, SLOTS, 1);
+	t.ah = new_ah(p.a.pd, way(&p.a, &p.b));
 	for (int i = 0; i < QPS; i++) {
-		t.a[i] = side_beside(&t.p.a, type, DEPTH);
-		t.b[i] = t.p.b;
-		t.b[i].cq = new_cq(t.p.b.ctx, DEPTH, NULL, NULL);
-		t.b[i].qp = new_sharing_qp_of(type, t.p.b.pd, t.b[i].cq, cap, t.srq);
+		t.a[i] = side_beside(&p.a, type, DEPTH);
+		t.b[i] = p.b;
+		t.b[i].cq = new_cq(p.b.ctx, DEPTH, NULL, NULL);
+		t.b[i].qp = new_sharing_qp_of(type, p.b.pd, t.b[i].cq, cap, t.srq);
 		if (type == IBV_QPT_UD) {
 			ready(t.a[i].qp, KEY);
 			ready(t.b[i].qp, KEY);
 		} else {
-			connect_to(&t.a[i], &t.b[i]);
-			connect_to(&t.b[i], &t.a[i]);
+			connect_sides(&t.a[i], &t.b[i], usual);
 		}
 	}
 }
@@ -54,13 +41,12 @@ static void close_trio(void)
 		side_end(&t.b[i]);
 	}
 	DESTROY(t.srq, t.ah);
-	pair_close(&t.p);
 }
 
 static void offer(int n)
 {
 	for (; n; n--, t.posted++) {
-		struct ibv_sge room = sge(&t.p.b, HALF + t.posted % SLOTS * SLOT, SLOT);
+		struct ibv_sge room = sge(&p.b, HALF + t.posted % SLOTS * SLOT, SLOT);
 
 		MUST(post_shared_receive(t.srq, t.posted, &room, 1));
 	}
@@ -88,7 +74,7 @@ static void arrive_in(int i, uint64_t slot, uint32_t len, unsigned int seed)
 
 	CHECK(wc.byte_len == front + len && wc.qp_num == t.b[i].qp->qp_num, "%u bytes for queue pair %u", wc.byte_len,
 	      wc.qp_num);
-	compare(t.p.b.buf + HALF + slot % SLOTS * SLOT + front, len, seed, "a message");
+	compare(p.b.buf + HALF + slot % SLOTS * SLOT + front, len, seed, "a message");
 }
 
 /* In the next one. */
@@ -121,11 +107,11 @@ static void share(enum ibv_qp_type type)
 		arrive(n * 2 % QPS, n ? 200 * n : 0, n);
 	/* Five are left: the next one makes it fewer. */
 	MUST(ibv_modify_srq(t.srq, &limit, IBV_SRQ_LIMIT));
-	CHECK(!next_device_event(t.p.b.ctx, 10, &e), "the limit was told early");
+	CHECK(!next_device_event(p.b.ctx, 10, &e), "the limit was told early");
 	arrive(0, 20, 20);
-	want_device_event(t.p.b.ctx, IBV_EVENT_SRQ_LIMIT_REACHED, t.srq, "below the limit");
+	want_device_event(p.b.ctx, IBV_EVENT_SRQ_LIMIT_REACHED, t.srq, "below the limit");
 	arrive(1, 20, 21);
-	CHECK(!next_device_event(t.p.b.ctx, 10, &e), "the limit was told twice");
+	CHECK(!next_device_event(p.b.ctx, 10, &e), "the limit was told twice");
 	/* What is too long for its receive is lost; the queue pair keeps that for its next message, the others take others. */
 	lose_one(0, TOO_LONG, "lost_too_long");
 	lose_one(0, TOO_LONG, "lost_too_long");
@@ -141,7 +127,7 @@ static void share(enum ibv_qp_type type)
 	kept = t.taken++;
 	MUST(qp_to(t.b[2].qp, IBV_QPS_ERR));
 	expect(&t.b[2], kept, IBV_WC_WR_FLUSH_ERR, "what it had kept");
-	want_device_event(t.p.b.ctx, IBV_EVENT_QP_LAST_WQE_REACHED, t.b[2].qp, "in ERR");
+	want_device_event(p.b.ctx, IBV_EVENT_QP_LAST_WQE_REACHED, t.b[2].qp, "in ERR");
 	lose_one(2, 10, "drop_state");
 	arrive(0, 33, 25);
 	arrive(1, 34, 26);
@@ -160,8 +146,8 @@ static void ud_share(void)
 
 const struct test_case shared_cases[] = {
 	{ "srq-uc", uc_share, "UC with a shared queue: limit, messages that are too long, a queue pair that fails",
-	  .rxe = "ends such a queue pair in error" },
+	  .rxe = "ends such a queue pair in error", UD },
 	{ "srq-ud", ud_share, "UD with a shared queue: limit, messages that are too long, a queue pair that fails",
-	  .rxe = "ends such a queue pair in error" },
+	  .rxe = "ends such a queue pair in error", UD },
 	{ NULL },
 };

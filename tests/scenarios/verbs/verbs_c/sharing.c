@@ -29,19 +29,15 @@ struct shared {
 
 static void open_shared(struct shared *s, bool extended)
 {
-	struct ibv_cq_init_attr_ex attr = { .cqe = ENTRIES, .wc_flags = IBV_WC_EX_WITH_QP_NUM };
-	struct ibv_cq *cq;
+	const struct ibv_cq_init_attr_ex attr = { .cqe = ENTRIES, .wc_flags = IBV_WC_EX_WITH_QP_NUM };
 
 	memset(s, 0, sizeof(*s));
 	pair_open(&s->keep, NULL, 8192);
 	pair_open_beside(&s->goes, &s->keep, 8192);
-	if (extended) {
-		s->extended = ibv_create_cq_ex(s->keep.a.ctx, &attr);
-		cq = s->extended ? ibv_cq_ex_to_cq(s->extended) : NULL;
-	} else {
-		cq = new_cq(s->keep.a.ctx, ENTRIES, NULL, NULL);
-	}
-	CHECK(cq, "creating the shared queue: %s", strerror(errno));
+	if (extended)
+		s->extended = new_cq_ex(s->keep.a.ctx, attr);
+	struct ibv_cq *cq = extended ? ibv_cq_ex_to_cq(s->extended) : new_cq(s->keep.a.ctx, ENTRIES, NULL, NULL);
+
 	use_cq(&s->keep, cq);
 	use_cq(&s->goes, cq);
 }
