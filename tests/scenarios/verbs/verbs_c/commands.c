@@ -145,17 +145,6 @@ static const struct shape *shape_of(uint32_t number)
 	return NULL;
 }
 
-static ssize_t command(int fd, uint32_t number, const void *body, size_t in, size_t out)
-{
-	uint8_t buf[sizeof(struct ib_uverbs_cmd_hdr) + 2 * MOST];
-	struct ib_uverbs_cmd_hdr head = { .command = number, .in_words = (sizeof(head) + in) / 4,
-					  .out_words = out / 4 };
-
-	memcpy(buf, &head, sizeof(head));
-	memcpy(buf + sizeof(head), body, in);
-	return write(fd, buf, sizeof(head) + in);
-}
-
 /* What is short stands in the attribute itself. */
 static struct ib_uverbs_attr input(uint16_t id, const uint8_t *from, size_t len)
 {
@@ -201,8 +190,7 @@ static void get_context(int fd)
 	} req = { .core.response = (uintptr_t)arena };
 	struct ib_uverbs_get_context_resp *resp = (void *)arena;
 
-	CHECK(command(fd, IB_USER_VERBS_CMD_GET_CONTEXT, &req, sizeof(req), sizeof(*resp) + 64) > 0, "GET_CONTEXT: %s",
-	      strerror(errno));
+	MUST(uverbs_command(fd, IB_USER_VERBS_CMD_GET_CONTEXT, &req, sizeof(req), sizeof(*resp) + 64));
 	close(resp->async_fd);
 }
 
@@ -379,7 +367,7 @@ static void throw_one(int fd, const struct shape *wanted)
 	if (by_ioctl)
 		ok = !command_by_ioctl(fd, number, (uint8_t *)body, shape, in, out);
 	else
-		ok = command(fd, number, body, in, out) > 0;
+		ok = !uverbs_command(fd, number, body, in, out);
 	if (ok && shape->out && body[0] == (uintptr_t)arena && shape_of(number))
 		note(shape_of(number), arena);
 	if (number < 64)

@@ -21,19 +21,14 @@ enum { CONTEXT_IN = 8, CONTEXT_OUT = 8, MOST = 64, UNTOUCHED = 0xee };
 static int command(int fd, uint32_t number, void *core, size_t core_in, const void *tail, size_t tail_in,
 		   uint8_t *response, size_t out)
 {
-	uint8_t buf[sizeof(struct ib_uverbs_cmd_hdr) + 128 + MOST];
-	struct ib_uverbs_cmd_hdr head = { .command = number, .out_words = out / 4 };
-	size_t len = sizeof(head) + core_in + tail_in;
+	uint8_t request[128 + MOST];
 	uint64_t where = (uintptr_t)response;
 
-	/* Every request of the core begins with the address of the response. */
 	memcpy(core, &where, sizeof(where));
 	memset(response, UNTOUCHED, out);
-	head.in_words = len / 4;
-	memcpy(buf, &head, sizeof(head));
-	memcpy(buf + sizeof(head), core, core_in);
-	memcpy(buf + sizeof(head) + core_in, tail, tail_in);
-	return write(fd, buf, len) == (ssize_t)len ? 0 : errno;
+	memcpy(request, core, core_in);
+	memcpy(request + core_in, tail, tail_in);
+	return uverbs_command(fd, number, request, core_in + tail_in, out);
 }
 
 /* A command that asks for what nobody knows. */

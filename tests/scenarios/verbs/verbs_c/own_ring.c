@@ -27,20 +27,16 @@ static void write_two(uint8_t *ring, size_t stride, const void *bad, const void 
 void ring_doorbell(struct ibv_qp *qp, bool receives)
 {
 	struct ib_uverbs_post_send_resp resp;
-	struct {
-		struct ib_uverbs_cmd_hdr hdr;
-		/* That of a list of receives begins the same way. */
-		struct ib_uverbs_post_send cmd;
-	} call = {
-		.hdr = { .command = receives ? IB_USER_VERBS_CMD_POST_RECV : IB_USER_VERBS_CMD_POST_SEND,
-			 .in_words = sizeof(call) / 4, .out_words = sizeof(resp) / 4 },
-		.cmd = { .response = (uintptr_t)&resp, .qp_handle = qp->handle,
-			 .wqe_size = receives ? sizeof(struct ib_uverbs_recv_wr) : sizeof(struct ib_uverbs_send_wr) },
+	/* That of a list of receives begins the same way. */
+	const struct ib_uverbs_post_send request = {
+		.response = (uintptr_t)&resp, .qp_handle = qp->handle,
+		.wqe_size = receives ? sizeof(struct ib_uverbs_recv_wr) : sizeof(struct ib_uverbs_send_wr),
 	};
+	int rc = uverbs_command(qp->context->cmd_fd, receives ? IB_USER_VERBS_CMD_POST_RECV : IB_USER_VERBS_CMD_POST_SEND,
+				&request, sizeof(request), sizeof(resp));
 
 	/* In some states of the queue pair it is refused. */
-	CHECK(write(qp->context->cmd_fd, &call, sizeof(call)) == sizeof(call) || errno == EINVAL, "doorbell: %s",
-	      strerror(errno));
+	CHECK(!rc || rc == EINVAL, "doorbell: %s", strerror(rc));
 }
 
 /* The send ring of a, with one good request in it that is done. */

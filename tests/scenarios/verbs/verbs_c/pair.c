@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <rdma/ib_user_verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,17 @@ int open_device_file(void)
 
 	CHECK(fd >= 0, "%s: %s", path, strerror(errno));
 	return fd;
+}
+
+int uverbs_command(int fd, uint32_t number, const void *request, size_t in, size_t out)
+{
+	uint8_t buf[sizeof(struct ib_uverbs_cmd_hdr) + 1024];
+	struct ib_uverbs_cmd_hdr head = { .command = number, .in_words = (sizeof(head) + in) / 4, .out_words = out / 4 };
+
+	CHECK(sizeof(head) + in <= sizeof(buf), "a request of %zu bytes", in);
+	memcpy(buf, &head, sizeof(head));
+	memcpy(buf + sizeof(head), request, in);
+	return write(fd, buf, sizeof(head) + in) > 0 ? 0 : errno;
 }
 
 struct ibv_qp *make_qp_of(enum ibv_qp_type type, struct side *s)

@@ -65,6 +65,11 @@ bool on_rxe(void);
 
 /* The device file of a, for commands and mappings made by hand. */
 int open_device_file(void);
+/*
+ * One command of uverbs by write(): its number, what the request says, and the bytes of room for the response, whose address
+ * is the first field of every request that has one. 0 or an errno.
+ */
+int uverbs_command(int fd, uint32_t number, const void *request, size_t in, size_t out);
 
 /* A number in the environment, which must be there. */
 uint64_t number_of(const char *name);
