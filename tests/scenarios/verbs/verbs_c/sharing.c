@@ -16,37 +16,36 @@
 enum { ENTRIES = 4 * DEPTH };
 
 /*
- * The a sides of both pairs share a queue. Requests of `keep` have the numbers 1, 2, 3 ..., sends and receives apart;
- * those of `goes` have GOES in theirs, and must not be seen once its queue pair is destroyed or in RESET.
+ * The a sides of two pairs share a queue: that of the case, which is kept, and one that goes. Requests of the first have
+ * the numbers 1, 2, 3 ..., sends and receives apart; those of the other have GOES in theirs, and must not be seen once
+ * its queue pair is destroyed or in RESET.
  */
-struct shared {
-	struct pair keep, goes;
+static struct {
+	struct pair goes;
 	struct ibv_cq_ex *extended;
 	uint64_t posted, sends_seen, recvs_seen, goes_seen;
-};
+} s;
 
 #define GOES (1ull << 32)
 
-static void open_shared(struct shared *s, bool extended)
+static void open_shared(bool extended)
 {
 	const struct ibv_cq_init_attr_ex attr = { .cqe = ENTRIES, .wc_flags = IBV_WC_EX_WITH_QP_NUM };
 
-	memset(s, 0, sizeof(*s));
-	pair_open(&s->keep, NULL, 8192);
-	pair_open_beside(&s->goes, &s->keep, 8192);
+	memset(&s, 0, sizeof(s));
+	pair_open_beside(&s.goes, &p, 8192);
 	if (extended)
-		s->extended = new_cq_ex(s->keep.a.ctx, attr);
-	struct ibv_cq *cq = extended ? ibv_cq_ex_to_cq(s->extended) : new_cq(s->keep.a.ctx, ENTRIES, NULL, NULL);
+		s.extended = new_cq_ex(p.a.ctx, attr);
+	struct ibv_cq *cq = extended ? ibv_cq_ex_to_cq(s.extended) : new_cq(p.a.ctx, ENTRIES, NULL, NULL);
 
-	use_cq(&s->keep, cq);
-	use_cq(&s->goes, cq);
+	use_cq(&p, cq);
+	use_cq(&s.goes, cq);
 }
 
-static void close_shared(struct shared *s)
+static void close_shared(void)
 {
-	s->goes.a.cq = NULL;
-	pair_close(&s->goes);
-	pair_close(&s->keep);
+	s.goes.a.cq = NULL;
+	pair_close(&s.goes);
 }
 
 /* One message each way. Afterwards a's receive is complete: b has its acknowledgement. */
@@ -60,42 +59,41 @@ static void exchange(struct pair *p, uint64_t id)
 	expect(&p->b, id, IBV_WC_SUCCESS, "SEND of b");
 }
 
-static void exchange_kept(struct shared *s)
+static void exchange_kept(void)
 {
-	exchange(&s->keep, ++s->posted);
+	exchange(&p, ++s.posted);
 }
 
-static void seen(struct shared *s, uint64_t id, uint32_t qpn, enum ibv_wc_status status, enum ibv_wc_opcode opcode,
-		 bool gone)
+static void seen(uint64_t id, uint32_t qpn, enum ibv_wc_status status, enum ibv_wc_opcode opcode, bool gone)
 {
-	uint64_t *last = opcode == IBV_WC_RECV ? &s->recvs_seen : &s->sends_seen;
+	uint64_t *last = opcode == IBV_WC_RECV ? &s.recvs_seen : &s.sends_seen;
 
 	CHECK(status == IBV_WC_SUCCESS, "request %#llx: %s", (unsigned long long)id, ibv_wc_status_str(status));
 	if (id & GOES) {
 		CHECK(!gone, "completion %#llx of queue pair %u, which is gone, is still in the queue",
 		      (unsigned long long)id, qpn);
-		s->goes_seen++;
+		s.goes_seen++;
 		return;
 	}
-	CHECK(qpn == s->keep.a.qp->qp_num, "completion of queue pair %u", qpn);
+	CHECK(qpn == p.a.qp->qp_num, "completion of queue pair %u", qpn);
 	CHECK(id == *last + 1, "%s %llu follows %llu", opcode == IBV_WC_RECV ? "receive" : "SEND",
 	      (unsigned long long)id, (unsigned long long)*last);
 	*last = id;
 }
 
 /* Takes at most so many completions; how many there were. */
-static int take(struct shared *s, int most, bool gone)
+static int take(int most, bool gone)
 {
 	struct ibv_poll_cq_attr attr = { 0 };
-	struct ibv_cq_ex *x = s->extended;
+	struct ibv_cq_ex *x = s.extended;
 	struct ibv_wc wc;
 	int n = 0, rc;
 
 	if (!most)
 		return 0;
 	if (!x) {
-		while (n < most && (rc = ibv_poll_cq(s->keep.a.cq, 1, &wc)) > 0) {
-			seen(s, wc.wr_id, wc.qp_num, wc.status, wc.opcode, gone);
+		while (n < most && (rc = ibv_poll_cq(p.a.cq, 1, &wc)) > 0) {
+			seen(wc.wr_id, wc.qp_num, wc.status, wc.opcode, gone);
 			n++;
 		}
 		return n;
@@ -105,7 +103,7 @@ static int take(struct shared *s, int most, bool gone)
 		return 0;
 	CHECK(!rc, "ibv_start_poll: %s", strerror(rc));
 	for (;;) {
-		seen(s, x->wr_id, ibv_wc_read_qp_num(x), x->status, ibv_wc_read_opcode(x), gone);
+		seen(x->wr_id, ibv_wc_read_qp_num(x), x->status, ibv_wc_read_opcode(x), gone);
 		if (++n == most)
 			break;
 		rc = ibv_next_poll(x);
@@ -117,24 +115,24 @@ static int take(struct shared *s, int most, bool gone)
 	return n;
 }
 
-/* Everything of `keep` comes, in order. A SEND's completion may be a little later than that of its message's receive. */
-static void take_rest(struct shared *s)
+/* Everything of the pair that is kept comes, in order. A SEND's completion may be a little later than that of its message's receive. */
+static void take_rest(void)
 {
 	double end = now() + patience();
 
-	while (s->sends_seen < s->posted || s->recvs_seen < s->posted) {
-		if (!take(s, ENTRIES, true))
+	while (s.sends_seen < s.posted || s.recvs_seen < s.posted) {
+		if (!take(ENTRIES, true))
 			usleep(200);
 		CHECK(now() < end, "of %llu messages each way %llu SENDs and %llu receives are complete",
-		      (unsigned long long)s->posted, (unsigned long long)s->sends_seen,
-		      (unsigned long long)s->recvs_seen);
+		      (unsigned long long)s.posted, (unsigned long long)s.sends_seen,
+		      (unsigned long long)s.recvs_seen);
 	}
-	CHECK(!take(s, 1, true), "a completion too many");
+	CHECK(!take(1, true), "a completion too many");
 }
 
-static void remove_queue_pair(struct shared *s, bool destroy)
+static void remove_queue_pair(bool destroy)
 {
-	struct side *a = &s->goes.a;
+	struct side *a = &s.goes.a;
 
 	if (!destroy) {
 		CHECK(!to_state(a, IBV_QPS_RESET), "to RESET");
@@ -144,11 +142,11 @@ static void remove_queue_pair(struct shared *s, bool destroy)
 	a->qp = NULL;
 }
 
-static void renew_queue_pair(struct shared *s)
+static void renew_queue_pair(void)
 {
-	if (!s->goes.a.qp)
-		s->goes.a.qp = make_qp(&s->goes.a);
-	pair_reconnect(&s->goes, NULL);
+	if (!s.goes.a.qp)
+		s.goes.a.qp = make_qp(&s.goes.a);
+	pair_reconnect(&s.goes, NULL);
 }
 
 /* Many times round the ring, with the completions of both mixed in ever another way, some taken before. */
@@ -156,9 +154,8 @@ static void mixed(bool destroy, bool extended)
 {
 	enum { ROUNDS = 40, EACH = 10 };
 	uint32_t draw = 1;
-	struct shared s;
 
-	open_shared(&s, extended);
+	open_shared(extended);
 	for (int round = 0; round < ROUNDS; round++) {
 		int kept = 0, going = 0;
 
@@ -167,7 +164,7 @@ static void mixed(bool destroy, bool extended)
 			bool keep = going == EACH || (kept < EACH && (draw >> 16) % 2);
 
 			if (keep)
-				exchange_kept(&s);
+				exchange_kept();
 			else
 				exchange(&s.goes, GOES | going);
 			kept += keep;
@@ -175,44 +172,42 @@ static void mixed(bool destroy, bool extended)
 		}
 		s.goes_seen = 0;
 		/* Fewer than there are of `goes`: at least its receives. */
-		take(&s, draw % EACH, false);
+		take(draw % EACH, false);
 		CHECK(s.goes_seen < EACH, "nothing of the queue pair that goes is left in the queue");
-		remove_queue_pair(&s, destroy);
+		remove_queue_pair(destroy);
 		/* The other one goes on. */
-		exchange_kept(&s);
-		take_rest(&s);
-		renew_queue_pair(&s);
+		exchange_kept();
+		take_rest();
+		renew_queue_pair();
 	}
 	CHECK(s.recvs_seen > ENTRIES, "the ring has not come round");
-	close_shared(&s);
+	close_shared();
 }
 
 /* The queue is full to the last entry. What the destroyed queue pair had there is room again. */
 static void full(void)
 {
 	struct ibv_async_event event;
-	struct shared s;
 
-	open_shared(&s, false);
+	open_shared(false);
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < DEPTH; i++) {
-			exchange_kept(&s);
+			exchange_kept();
 			exchange(&s.goes, GOES | i);
 		}
-		remove_queue_pair(&s, round % 2 == 0);
+		remove_queue_pair(round % 2 == 0);
 		for (int i = 0; i < DEPTH; i++)
-			exchange_kept(&s);
-		take_rest(&s);
-		CHECK(!next_device_event(s.keep.a.ctx, 0, &event), "event %d", event.event_type);
-		renew_queue_pair(&s);
+			exchange_kept();
+		take_rest();
+		CHECK(!next_device_event(p.a.ctx, 0, &event), "event %d", event.event_type);
+		renew_queue_pair();
 	}
-	close_shared(&s);
+	close_shared();
 }
 
 static struct {
-	struct shared s;
 	atomic_uint gone;		/* the number of the queue pair that is destroyed */
-	atomic_ullong taken;		/* completions of `keep` */
+	atomic_ullong taken;		/* completions of the pair that is kept */
 	atomic_bool end;
 } r;
 
@@ -223,7 +218,7 @@ static void *poll_always(void *unused)
 
 	while (!atomic_load(&r.end)) {
 		uint32_t gone = atomic_load(&r.gone);
-		int n = ibv_poll_cq(r.s.keep.a.cq, 1, &wc);
+		int n = ibv_poll_cq(p.a.cq, 1, &wc);
 
 		CHECK(n >= 0, "ibv_poll_cq: %d", n);
 		if (!n) {
@@ -236,7 +231,7 @@ static void *poll_always(void *unused)
 		      (unsigned long long)wc.wr_id, wc.qp_num);
 		if (wc.wr_id & GOES)
 			continue;
-		seen(&r.s, wc.wr_id, wc.qp_num, wc.status, wc.opcode, false);
+		seen(wc.wr_id, wc.qp_num, wc.status, wc.opcode, false);
 		atomic_fetch_add(&r.taken, 1);
 	}
 	return unused;
@@ -248,29 +243,29 @@ static void destroyed_while_polled(void)
 	enum { ROUNDS = 60 };
 	pthread_t thread;
 
-	open_shared(&r.s, false);
+	open_shared(false);
 	CHECK(!pthread_create(&thread, NULL, poll_always, NULL), "pthread_create");
 	for (int round = 0; round < ROUNDS; round++) {
-		struct side *a = &r.s.goes.a;
+		struct side *a = &s.goes.a;
 
 		for (int i = 0; i < 4; i++) {
-			exchange(&r.s.goes, GOES | i);
-			exchange_kept(&r.s);
+			exchange(&s.goes, GOES | i);
+			exchange_kept();
 		}
 		uint32_t number = a->qp->qp_num;
 
-		remove_queue_pair(&r.s, true);
+		remove_queue_pair(true);
 		atomic_store(&r.gone, number);
-		exchange_kept(&r.s);
+		exchange_kept();
 		/* pair_reconnect polls too, and nothing of the other one may get lost there. */
-		for (double end = now() + patience(); atomic_load(&r.taken) < 2 * r.s.posted; usleep(200))
+		for (double end = now() + patience(); atomic_load(&r.taken) < 2 * s.posted; usleep(200))
 			CHECK(now() < end, "%llu completions of %llu came", atomic_load(&r.taken),
-			      (unsigned long long)(2 * r.s.posted));
-		renew_queue_pair(&r.s);
+			      (unsigned long long)(2 * s.posted));
+		renew_queue_pair();
 	}
 	atomic_store(&r.end, true);
 	pthread_join(thread, NULL);
-	close_shared(&r.s);
+	close_shared();
 }
 
 static void destroyed(void)
@@ -402,11 +397,14 @@ static const char RXE[] = "leaves completions of a queue pair that is gone in th
 
 const struct test_case sharing_cases[] = {
 	{ "shared-cq-destroy", destroyed,
-	  "completions of a destroyed queue pair are not seen, the others in order; by ibv_poll_cq and ibv_start_poll", .rxe = RXE },
+	  "completions of a destroyed queue pair are not seen, the others in order; by ibv_poll_cq and ibv_start_poll", .rxe = RXE,
+	  .len = 8192 },
 	{ "shared-cq-reset", reset,
-	  "completions of a queue pair in RESET are not seen, the others in order; by ibv_poll_cq and ibv_start_poll", .rxe = RXE },
-	{ "shared-cq-full", full, "in a full queue, what a gone queue pair had is room again", LOCAL_PATH, .rxe = RXE },
-	{ "shared-cq-race", destroyed_while_polled, "a queue pair is destroyed while another thread polls", LOCAL_PATH },
+	  "completions of a queue pair in RESET are not seen, the others in order; by ibv_poll_cq and ibv_start_poll", .rxe = RXE,
+	  .len = 8192 },
+	{ "shared-cq-full", full, "in a full queue, what a gone queue pair had is room again", LOCAL_PATH, .rxe = RXE,
+	  .len = 8192 },
+	{ "shared-cq-race", destroyed_while_polled, "a queue pair is destroyed while another thread polls", LOCAL_PATH, .len = 8192 },
 	{ "shared-cq-threads", threads, "two threads post, two wait for events, arm and poll: no event is lost" },
 	{ NULL },
 };
