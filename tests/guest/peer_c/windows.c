@@ -2,9 +2,6 @@
 /* Memory windows: one side lends a part of its memory, the other writes to it, reads it, and gives the key back. */
 #include "peer.h"
 
-#include <errno.h>
-#include <string.h>
-
 /* What the lender tells. */
 struct loan {
 	uint64_t addr;

@@ -2,7 +2,6 @@
 /* The queue pairs under attack. */
 #include "victim.h"
 
-#include <errno.h>
 #include <string.h>
 
 struct ibv_context *ctx;

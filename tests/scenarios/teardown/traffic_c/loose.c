@@ -5,7 +5,6 @@
  */
 #include "traffic.h"
 
-
 enum { DEPTH = 8, ROOMS = 4, GRH = 40, QKEY = 0x1dea, MOST = 1024 };
 
 static struct ibv_pd *pd;

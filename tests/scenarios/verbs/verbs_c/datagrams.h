@@ -1,9 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What cases about datagrams share: queue pairs that are not connected, and handles that say where each datagram goes. */
+/*
+ * What cases about unreliable services share: only counters tell what was lost; queue pairs of UD are not connected, and
+ * handles say where each datagram goes.
+ */
 #ifndef FERROCE_TESTS_DATAGRAMS_H
 #define FERROCE_TESTS_DATAGRAMS_H
 
-#include "services.h"
+#include "pair.h"
+
+/* A counter of the device of a; -1 if it has no such one. */
+long counter_of(const char *name);
+/* Waits until a counter has grown. */
+void want_counted(const char *name, long before);
+/* A message that is lost for a reason: the sender has its completion, the receiver nothing, and both go on. */
+void lose(struct side *from, struct side *to, struct ibv_send_wr *w, const char *counter);
 
 enum { GRH = 40 };
 

@@ -2,9 +2,8 @@
 /* Cases about multicast groups: who gets a datagram, how often, and when this host is a member. */
 #include "datagrams.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <net/if.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

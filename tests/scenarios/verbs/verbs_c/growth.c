@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <rdma/ib_user_verbs.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -11,7 +11,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static const uint64_t MARK = 0xfe110ce5f00d0000;
 

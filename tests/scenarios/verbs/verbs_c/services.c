@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Cases about unreliable services: what arrives, what is lost and counted, and the state SQE. */
-#include "services.h"
+#include "datagrams.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

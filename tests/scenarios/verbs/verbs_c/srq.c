@@ -4,9 +4,7 @@
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { MOST = 6, SLOT = 4096, SLOTS = 32 };
 
