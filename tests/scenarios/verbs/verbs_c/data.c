@@ -158,7 +158,7 @@ static void solicited(void)
 	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, NULL, 0);
 	w.send_flags |= IBV_SEND_SOLICITED;
 	post(&p.a, &w);
-	CHECK(event_within(&p.b, 20000), "no event for a solicited message");
+	CHECK(event_within(&p.b, 1000 * patience()), "no event for a solicited message");
 	expect(&p.b, 1, IBV_WC_SUCCESS, "solicited receive");
 	/* One arming is good for one event. */
 	post(&p.a, &w);
@@ -169,7 +169,7 @@ static void solicited(void)
 	/* A completion in error asks for an event by itself. */
 	CHECK(!ibv_req_notify_cq(p.b.cq, 1), "ibv_req_notify_cq");
 	CHECK(!to_state(&p.b, IBV_QPS_ERR), "to ERR");
-	CHECK(event_within(&p.b, 20000), "no event for a completion in error");
+	CHECK(event_within(&p.b, 1000 * patience()), "no event for a completion in error");
 	expect(&p.b, 3, IBV_WC_WR_FLUSH_ERR, "flushed receive");
 }
 
@@ -179,8 +179,8 @@ static void notify(void)
 		post_recv(&p.b, i, NULL, 0);
 		CHECK(!ibv_req_notify_cq(p.b.cq, 0) && !ibv_req_notify_cq(p.a.cq, 0), "ibv_req_notify_cq");
 		post_one(&p.a, IBV_WR_SEND, i, 0, 0);
-		CHECK(event_within(&p.b, 20000), "no event for receive %d", i);
-		CHECK(event_within(&p.a, 20000), "no event for send %d", i);
+		CHECK(event_within(&p.b, 1000 * patience()), "no event for receive %d", i);
+		CHECK(event_within(&p.a, 1000 * patience()), "no event for send %d", i);
 		expect(&p.b, i, IBV_WC_SUCCESS, "receive");
 		expect(&p.a, i, IBV_WC_SUCCESS, "send");
 	}
