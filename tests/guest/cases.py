@@ -2,11 +2,12 @@
 """The cases of the C program `verbs_cases`, as it lists them: what there is to know of one stands beside it in C."""
 
 import os
+import subprocess
 from dataclasses import dataclass
 
 from tests.guest import flavour
 from tests.guest.programs import program
-from tests.guest.scenario import Failed, Skipped, command, last_line
+from tests.guest.scenario import PATIENCE, Failed, Skipped, command, last_line, say
 
 PROGRAM = program("verbs_cases")
 
@@ -37,6 +38,34 @@ def run_program(name, *ends, seconds, group=None, **env):
     rxe = {} if flavour.current().is_ferroce else {"RXE": "1"}
     return command([PROGRAM, *places, name], ok=None, timeout=seconds, env={**os.environ, **rxe, **env},
                    preexec_fn=group and group.enter)
+
+
+class Talker:
+    """A case that says what it has, a line each, and goes on when it is told to. Use it in a `with`."""
+
+    def __init__(self, end, name, before=None, **env):
+        self.proc = subprocess.Popen([PROGRAM, end.dev, str(end.gid()), name], stdin=subprocess.PIPE,
+                                     stdout=subprocess.PIPE, text=True, bufsize=1, preexec_fn=before,
+                                     env={**os.environ, **env})
+
+    def line(self):
+        """The next line; None when it has ended."""
+        line = self.proc.stdout.readline()
+        say(f"the program: {line.strip()}")
+        return line.strip() or None
+
+    def tell(self, what=""):
+        """Answers."""
+        self.proc.stdin.write(what + "\n")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.proc.kill()
+        self.proc.wait(timeout=60 * PATIENCE)
+        self.proc.stdin.close()
+        self.proc.stdout.close()
 
 
 def verdict(done):

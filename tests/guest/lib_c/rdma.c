@@ -141,6 +141,15 @@ struct ibv_cq *new_cq(struct ibv_context *ctx, int entries, struct ibv_comp_chan
 	return cq;
 }
 
+struct ibv_cq_ex *new_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_attr_ex attr)
+{
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(ctx, &attr);
+
+	CHECK(cq, "ibv_create_cq_ex with fields 0x%llx, flags %u: %s", (unsigned long long)attr.wc_flags, attr.flags,
+	      strerror(errno));
+	return cq;
+}
+
 uint8_t *new_memory(size_t len)
 {
 	uint8_t *at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -175,11 +184,47 @@ struct ibv_qp *new_qp_of(enum ibv_qp_type type, struct ibv_pd *pd, struct ibv_cq
 
 struct ibv_qp *new_sharing_qp(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap cap, struct ibv_srq *srq)
 {
-	struct ibv_qp_init_attr attr = { .send_cq = cq, .recv_cq = cq, .srq = srq, .qp_type = IBV_QPT_RC, .cap = cap };
+	return new_sharing_qp_of(IBV_QPT_RC, pd, cq, cap, srq);
+}
+
+struct ibv_qp *new_sharing_qp_of(enum ibv_qp_type type, struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap cap,
+				 struct ibv_srq *srq)
+{
+	struct ibv_qp_init_attr attr = { .send_cq = cq, .recv_cq = cq, .srq = srq, .qp_type = type, .cap = cap };
 	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
 
 	CHECK(qp, "ibv_create_qp: %s", strerror(errno));
+	/* What is said of receives is not looked at. */
+	CHECK(!attr.cap.max_recv_wr && !attr.cap.max_recv_sge, "it has %u receives of its own", attr.cap.max_recv_wr);
 	return qp;
+}
+
+struct ibv_srq *new_srq(struct ibv_pd *pd, int max_wr, int max_sge)
+{
+	struct ibv_srq_init_attr attr = { .attr = { .max_wr = max_wr, .max_sge = max_sge } };
+	struct ibv_srq *srq = ibv_create_srq(pd, &attr);
+
+	CHECK(srq, "ibv_create_srq: %s", strerror(errno));
+	CHECK(attr.attr.max_wr >= (uint32_t)max_wr && attr.attr.max_sge >= (uint32_t)max_sge, "%u receives of %u entries",
+	      attr.attr.max_wr, attr.attr.max_sge);
+	return srq;
+}
+
+struct ibv_mw *new_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	struct ibv_mw *mw = ibv_alloc_mw(pd, type);
+
+	CHECK(mw, "ibv_alloc_mw of type %d: %s", type, strerror(errno));
+	CHECK(mw->type == type && mw->pd == pd, "it is another window");
+	return mw;
+}
+
+struct ibv_ah *new_ah(struct ibv_pd *pd, struct ibv_ah_attr attr)
+{
+	struct ibv_ah *ah = ibv_create_ah(pd, &attr);
+
+	CHECK(ah, "ibv_create_ah: %s", strerror(errno));
+	return ah;
 }
 
 static enum ibv_mtu mtu_code(int bytes)
@@ -300,6 +345,15 @@ bool next_device_event(struct ibv_context *ctx, int ms, struct ibv_async_event *
 	return true;
 }
 
+void want_device_event(struct ibv_context *ctx, enum ibv_event_type type, const void *object, const char *what)
+{
+	struct ibv_async_event e;
+
+	CHECK(next_device_event(ctx, 1000 * patience(), &e), "%s: no event \"%s\"", what, ibv_event_type_str(type));
+	CHECK(e.event_type == type && e.element.qp == object, "%s: event \"%s\"%s", what, ibv_event_type_str(e.event_type),
+	      e.event_type == type ? " about something else" : "");
+}
+
 /* Eight bytes of the pattern. */
 static uint64_t word(uint64_t n, unsigned int seed)
 {
@@ -351,6 +405,15 @@ int mapped_rings(struct mapping *rings, int most)
 			rings[n++] = (struct mapping){ (void *)from, to - from };
 	fclose(maps);
 	return n;
+}
+
+pid_t new_process(void)
+{
+	fflush(stdout);
+	pid_t pid = fork();
+
+	CHECK(pid >= 0, "fork: %s", strerror(errno));
+	return pid;
 }
 
 long process_status(const char *pid, const char *key)

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define REMOTE_ACCESS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 #define ALL_ACCESS (IBV_ACCESS_LOCAL_WRITE | REMOTE_ACCESS)
@@ -40,6 +41,7 @@ union ibv_gid gid_of(struct ibv_context *ctx, int gid_index);
 struct ibv_pd *new_pd(struct ibv_context *ctx);
 struct ibv_comp_channel *new_channel(struct ibv_context *ctx);
 struct ibv_cq *new_cq(struct ibv_context *ctx, int entries, struct ibv_comp_channel *channel, void *context);
+struct ibv_cq_ex *new_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_attr_ex attr);
 uint8_t *new_memory(size_t len);
 struct ibv_mr *new_mr(struct ibv_pd *pd, void *at, size_t len, int access);
 /* Both queues complete into one completion queue. */
@@ -47,6 +49,27 @@ struct ibv_qp *new_qp(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap ca
 struct ibv_qp *new_qp_of(enum ibv_qp_type type, struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap cap);
 /* The same with receives from a shared queue. */
 struct ibv_qp *new_sharing_qp(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap cap, struct ibv_srq *srq);
+struct ibv_qp *new_sharing_qp_of(enum ibv_qp_type type, struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap cap,
+				 struct ibv_srq *srq);
+struct ibv_srq *new_srq(struct ibv_pd *pd, int max_wr, int max_sge);
+struct ibv_mw *new_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+struct ibv_ah *new_ah(struct ibv_pd *pd, struct ibv_ah_attr attr);
+
+/* Each of these objects must end, in this order. */
+#define DESTROY(...) do { \
+		LAST_OF_SIX(__VA_ARGS__, DESTROY_6, DESTROY_5, DESTROY_4, DESTROY_3, DESTROY_2, DESTROY_1, 0)(__VA_ARGS__); \
+	} while (0)
+#define LAST_OF_SIX(a, b, c, d, e, f, last, ...) last
+#define DESTROY_1(object) must(_Generic((object), \
+		struct ibv_qp *: ibv_destroy_qp, struct ibv_cq *: ibv_destroy_cq, struct ibv_srq *: ibv_destroy_srq, \
+		struct ibv_ah *: ibv_destroy_ah, struct ibv_mr *: ibv_dereg_mr, struct ibv_mw *: ibv_dealloc_mw, \
+		struct ibv_pd *: ibv_dealloc_pd, struct ibv_comp_channel *: ibv_destroy_comp_channel, \
+		struct ibv_td *: ibv_dealloc_td, struct ibv_context *: ibv_close_device)(object), "the end of " #object)
+#define DESTROY_2(object, ...) DESTROY_1(object); DESTROY_1(__VA_ARGS__)
+#define DESTROY_3(object, ...) DESTROY_1(object); DESTROY_2(__VA_ARGS__)
+#define DESTROY_4(object, ...) DESTROY_1(object); DESTROY_3(__VA_ARGS__)
+#define DESTROY_5(object, ...) DESTROY_1(object); DESTROY_4(__VA_ARGS__)
+#define DESTROY_6(object, ...) DESTROY_1(object); DESTROY_5(__VA_ARGS__)
 
 /* What the device's port counts under this name; -1 where it knows none. */
 long hw_counter(const char *device, const char *name);
@@ -80,6 +103,8 @@ int post_shared_receive(struct ibv_srq *srq, uint64_t id, struct ibv_sge *list, 
 struct ibv_wc next_completion(struct ibv_cq *cq, const char *what);
 /* The next asynchronous event of a device within some milliseconds, acknowledged; false without one. */
 bool next_device_event(struct ibv_context *ctx, int ms, struct ibv_async_event *e);
+/* It must be this one, about this object. */
+void want_device_event(struct ibv_context *ctx, enum ibv_event_type type, const void *object, const char *what);
 
 /* A pattern without a short period, so that a shifted or repeated piece is seen. A piece of it begins at `from`. */
 void fill_piece(uint8_t *at, size_t from, size_t len, unsigned int seed);
@@ -91,6 +116,9 @@ struct mapping {
 	size_t len;
 };
 int mapped_rings(struct mapping *rings, int most);
+
+/* Another process, with nothing of this one's output in its buffers. */
+pid_t new_process(void);
 
 /* The number behind a key in /proc/PID/status. */
 long process_status(const char *pid, const char *key);

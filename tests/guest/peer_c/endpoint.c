@@ -53,8 +53,7 @@ static void connect_lane(int lane)
 	if (type_of(lane) != IBV_QPT_UD)
 		return;
 	/* It is connected to nobody, and has an address to send to. */
-	lanes[lane].ah = ibv_create_ah(pd, &to);
-	CHECK(lanes[lane].ah, "ibv_create_ah: %s", strerror(errno));
+	lanes[lane].ah = new_ah(pd, to);
 }
 
 /* With ATOMIC WRITE among the operations, a queue pair on which ibv_wr_atomic_write works. */
@@ -116,13 +115,10 @@ void endpoint_close(void)
 {
 	for (int i = 0; i < plan.lanes; i++) {
 		if (lanes[i].ah)
-			MUST(ibv_destroy_ah(lanes[i].ah));
-		MUST(ibv_destroy_qp(lanes[i].qp));
-		MUST(ibv_destroy_cq(lanes[i].cq));
+			DESTROY(lanes[i].ah);
+		DESTROY(lanes[i].qp, lanes[i].cq);
 	}
-	MUST(ibv_dereg_mr(mr));
-	MUST(ibv_dealloc_pd(pd));
-	MUST(ibv_close_device(ctx));
+	DESTROY(mr, pd, ctx);
 }
 
 size_t area_size(void)

@@ -2,9 +2,6 @@
 /* Memory windows: one side lends a part of its memory, the other writes to it, reads it, and gives the key back. */
 #include "peer.h"
 
-#include <errno.h>
-#include <string.h>
-
 /* What the lender tells. */
 struct loan {
 	uint64_t addr;
@@ -15,10 +12,8 @@ static void lend(enum ibv_mw_type type, uint32_t size, unsigned int seed)
 {
 	struct ibv_qp *qp = queue_pair(0);
 	struct ibv_mr *below = new_mr(qp->pd, at(TARGET, 0), area_size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
-	struct ibv_mw *mw = ibv_alloc_mw(qp->pd, type);
+	struct ibv_mw *mw = new_mw(qp->pd, type);
 	struct layout place = lay_at(MARGIN, size);
-
-	CHECK(mw, "ibv_alloc_mw: %s", strerror(errno));
 	struct ibv_mw_bind_info info = { below, (uintptr_t)at(TARGET, MARGIN), size, REMOTE_ACCESS };
 	struct loan loan = { .addr = info.addr }, none;
 
@@ -49,8 +44,7 @@ static void lend(enum ibv_mw_type type, uint32_t size, unsigned int seed)
 	else
 		CHECK(!(wc.wc_flags & IBV_WC_WITH_INV), "a key was invalidated");
 	compare(&place, TARGET, seed, "what was written through a window");
-	MUST(ibv_dealloc_mw(mw));
-	MUST(ibv_dereg_mr(below));
+	DESTROY(mw, below);
 	together("a window is gone");
 }
 

@@ -4,14 +4,13 @@
 import os
 import re
 import signal
-import subprocess
 import threading
 from contextlib import contextmanager
 
 from tests.guest import flavour
-from tests.guest.cases import PROGRAM, cases
+from tests.guest.cases import Talker, cases
 from tests.guest.fabric import loop, pair, read, wait_until
-from tests.guest.scenario import PATIENCE, SHORT, Failed, Skipped, command, require, say, scenario, shortened
+from tests.guest.scenario import PATIENCE, SHORT, Failed, Skipped, command, require, scenario, shortened
 from tests.judges import leaks
 from tests.scenarios.messages.pingpong import talk
 
@@ -29,34 +28,6 @@ def only_ferroce():
     """rdma_rxe charges nobody, and takes a minute for the regions."""
     if not flavour.current().is_ferroce:
         raise Skipped("rdma_rxe bounds nothing")
-
-
-class Talker:
-    """A case that says what it has, a line each, and goes on when it is answered."""
-
-    def __init__(self, end, name, before=None, **env):
-        self.proc = subprocess.Popen([PROGRAM, end.dev, str(end.gid()), name], stdin=subprocess.PIPE,
-                                     stdout=subprocess.PIPE, text=True, bufsize=1, preexec_fn=before,
-                                     env={**os.environ, **env})
-
-    def line(self):
-        """The next line; None when it has ended."""
-        line = self.proc.stdout.readline()
-        say(f"the program: {line.strip()}")
-        return line.strip() or None
-
-    def go_on(self):
-        """Answers."""
-        self.proc.stdin.write("\n")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.proc.kill()
-        self.proc.wait(timeout=60 * PATIENCE)
-        self.proc.stdin.close()
-        self.proc.stdout.close()
 
 
 class Group:
@@ -125,25 +96,25 @@ def memory_cgroup(report):
     with loop(True) as end, memory_group(limit) as group, Talker(end, "limit-cgroup", group.enter) as talker:
         require(talker.line() == "0 queues", "the program did not begin")
         before = group.number("memory.current")
-        talker.go_on()
+        talker.tell()
         require(talker.line() == "4 queues", "the first queues")
         charged = group.number("memory.current") - before
         report.note(f"{charged / MIB:.1f} MiB charged for four queues of 4 MiB; memory.stat: "
                     + ", ".join(f"{key} {group.number('memory.stat', key) / MIB:.1f} MiB"
                                 for key in ("anon", "kernel", "vmalloc")))
         require(charged >= 4 * RING * 9 // 10, f"{charged} bytes were charged for {4 * RING} of rings")
-        talker.go_on()
+        talker.tell()
         line = talker.line()
         if line and not line.startswith("failed"):
             count = int(line.split()[0])
             require(count > 4 and count * RING <= limit, f"{line} of 4 MiB in a cgroup of {limit} bytes")
             report.note(f"queue {count + 1} was refused")
-            talker.go_on()
+            talker.tell()
             require(talker.line() == "0 queues", "destroying the queues")
             # The program still runs.
             wait_until("the charge is given back",
                        lambda: group.number("memory.current") < before + RING)
-            talker.go_on()
+            talker.tell()
             require(talker.line() == "passed", "the end of the program")
         elif line:
             raise Failed(line.removeprefix("failed: "))
@@ -255,7 +226,7 @@ def footprint(report):
         """The objects in use, when the program has come so far."""
         require(talker.line() == line, f"the program is not at: {line}")
         found = leaks.settled_slab_objects()
-        talker.go_on()
+        talker.tell()
         return found
 
     def more(then, now):

@@ -12,9 +12,9 @@ import time
 from contextlib import contextmanager
 
 from tests.guest import flavour
-from tests.guest.cases import PROGRAM
+from tests.guest.cases import Talker
 from tests.guest.fabric import IB, counters, loop, pair, read, wait_until
-from tests.guest.scenario import PATIENCE, Failed, Skipped, command, require, say, scenario
+from tests.guest.scenario import PATIENCE, Skipped, command, require, say, scenario
 from tests.guest.slow_disk import PATH, SLOW, slow_disk
 from tests.guest.umad import CLASS_PORT_INFO, PORT_COUNTERS, PORT_COUNTERS_EXTENDED, performance_agent
 from tests.scenarios.messages.pingpong import once
@@ -35,35 +35,23 @@ def driver(row):
             for key, value in ((key, str(value)) for key, value in found.items())}
 
 
-class Observed:
+class Observed(Talker):
     """The program that does what it is asked to."""
 
     def __init__(self, end):
-        self.end = end
-        self.proc = subprocess.Popen([PROGRAM, end.dev, str(end.gid()), "observed"], stdin=subprocess.PIPE,
-                                     stdout=subprocess.PIPE, text=True)
-        self.a, self.b, self.beside_a, self.beside_b = map(int, self.line().split())
+        super().__init__(end, "observed")
+        self.a, self.b, self.beside_a, self.beside_b = map(int, (self.line() or "").split())
         self.wait()
-
-    def line(self):
-        """The next line that it prints."""
-        line = self.proc.stdout.readline()
-        if not line:
-            raise Failed(f"the program has ended: {self.proc.wait()}")
-        say(f"observed: {line.strip()}")
-        return line.strip()
 
     def wait(self):
         """Until it has done what it was asked."""
         said = self.line()
-        require(said == "done", said)
+        require(said == "done", said or "the program has ended")
 
     def do(self, what):
         """Has it done."""
-        self.proc.stdin.write(what + "\n")
-        self.proc.stdin.flush()
-        if what != "end":
-            self.wait()
+        self.tell(what)
+        self.wait()
 
     def shown(self, kind, *name):
         """Its objects of a kind, as rdma shows them."""
@@ -81,17 +69,11 @@ def observed(end):
     """The program, to its end."""
     if not flavour.current().is_ferroce:
         raise Skipped("rdma_rxe tells no details, and counts no queue pairs")
-    program = Observed(end)
-    try:
+    with Observed(end) as program:
         yield program
-        program.do("end")
+        program.tell("end")
         said = program.line()
-        require(program.proc.wait(timeout=60 * PATIENCE) == 0 and said == "passed", said)
-    finally:
-        program.proc.kill()
-        program.proc.wait()
-        for pipe in (program.proc.stdin, program.proc.stdout):
-            pipe.close()
+        require(program.proc.wait(timeout=60 * PATIENCE) == 0 and said == "passed", said or "the program has ended")
 
 
 def want(row, **values):

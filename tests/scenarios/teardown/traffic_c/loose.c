@@ -5,9 +5,6 @@
  */
 #include "traffic.h"
 
-#include <errno.h>
-#include <string.h>
-
 enum { DEPTH = 8, ROOMS = 4, GRH = 40, QKEY = 0x1dea, MOST = 1024 };
 
 static struct ibv_pd *pd;
@@ -54,8 +51,7 @@ void loose_connect(const struct connection *c, uint32_t qpn, uint32_t seed, cons
 	connect_qp(qp, &mine);
 	if (!is_ud())
 		return;
-	ah = ibv_create_ah(pd, &peer);
-	CHECK(ah, "ibv_create_ah: %s", strerror(errno));
+	ah = new_ah(pd, peer);
 }
 
 void loose_post(uint32_t size)
@@ -120,10 +116,10 @@ void loose_take(const struct ibv_wc *wc)
 
 void loose_destroy(void)
 {
-	MUST(ibv_destroy_qp(qp));
+	DESTROY(qp);
 	if (old_ah)
-		MUST(ibv_destroy_ah(old_ah));
+		DESTROY(old_ah);
 	if (ah)
-		MUST(ibv_destroy_ah(ah));
-	MUST(ibv_dereg_mr(mr));
+		DESTROY(ah);
+	DESTROY(mr);
 }

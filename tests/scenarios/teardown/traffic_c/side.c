@@ -110,14 +110,10 @@ static void set_up(void)
 	memset(memory, UNTOUCHED, areas);
 	words = (struct words *)(memory + len - sizeof(*words));
 	mr = new_mr(pd, memory, len, ALL_ACCESS | IBV_ACCESS_MW_BIND);
-	mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
-	CHECK(mw, "ibv_alloc_mw: %s", strerror(errno));
+	mw = new_mw(pd, IBV_MW_TYPE_2);
 	window_key = mw->rkey;
 	if (plan->shares) {
-		struct ibv_srq_init_attr attr = { .attr = { .max_wr = ROOMS, .max_sge = 1 } };
-
-		srq = ibv_create_srq(pd, &attr);
-		CHECK(srq, "ibv_create_srq: %s", strerror(errno));
+		srq = new_srq(pd, ROOMS, 1);
 		qp = new_sharing_qp(pd, cq, (struct ibv_qp_cap){ DEPTH, 0, 1, 0, 0 }, srq);
 	} else {
 		qp = new_qp(pd, cq, (struct ibv_qp_cap){ DEPTH, ROOMS, 1, 1, 0 });
@@ -313,16 +309,12 @@ static bool poll_all(void)
 static void destroy_all(void)
 {
 	loose_destroy();
-	MUST(ibv_destroy_qp(qp));
-	MUST(ibv_dealloc_mw(mw));
+	DESTROY(qp, mw);
 	if (srq)
-		MUST(ibv_destroy_srq(srq));
-	MUST(ibv_dereg_mr(mr));
-	MUST(ibv_destroy_cq(cq));
-	MUST(ibv_destroy_comp_channel(channel));
+		DESTROY(srq);
+	DESTROY(mr, cq, channel);
 	channel = NULL;
-	MUST(ibv_dealloc_pd(pd));
-	MUST(ibv_close_device(ctx));
+	DESTROY(pd, ctx);
 	_exit(TRAFFIC_DESTROYED);
 }
 

@@ -303,10 +303,8 @@ static int run_family(const struct family *f, volatile int *at)
 	int failed = 0, status;
 
 	for (*at = 0; *at < f->count; (*at)++) {
-		fflush(stdout);
-		pid_t child = fork();
+		pid_t child = new_process();
 
-		CHECK(child >= 0, "fork: %s", strerror(errno));
 		if (!child) {
 			run_from(f, at);
 			exit(0);

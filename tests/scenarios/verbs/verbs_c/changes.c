@@ -17,44 +17,34 @@ static void drain(struct side *s)
 	MUST(to_state(s, IBV_QPS_SQD));
 }
 
-/* Posts a request of a to b's memory, and what must become of it. */
+/* A request of a to b's memory, and what must become of it. */
 static void expect_request(struct pair *p, enum ibv_wr_opcode op, enum ibv_wc_status status, const char *what)
 {
-	struct ibv_sge list = sge(&p->a, 0, LEN);
-	struct ibv_send_wr w = wr(op, 1, &list, 1);
-
-	aim(&w, &p->b, 0);
-	post(&p->a, &w);
+	post_at(&p->a, op, 1, 0, LEN, &p->b, 0);
 	expect(&p->a, 1, status, what);
 }
 
-/* Two that are connected, but for b's step from RTR to RTS. */
-static void open_b_in_rtr(struct pair *p, const struct options *opt)
+/* From RTR to RTS with one attribute more than that takes. */
+static void to_rts_with(struct side *s, struct ibv_qp_attr attr, int more)
 {
-	pair_open(p, opt, 8192);
-	MUST(to_init(p, &p->a));
-	MUST(to_init(p, &p->b));
-	MUST(to_rtr(p, &p->a, &p->b, p->b.qp->qp_num));
-	MUST(to_rtr(p, &p->b, &p->a, p->a.qp->qp_num));
-	MUST(to_rts(p, &p->a));
+	attr.qp_state = IBV_QPS_RTS;
+	attr.timeout = 15;
+	attr.retry_cnt = attr.rnr_retry = 7;
+	attr.max_rd_atomic = 4;
+	MUST(change(s, attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+		    IBV_QP_MAX_QP_RD_ATOMIC | more));
 }
 
 /* RTR to RTS may change what the peer may do: from then on that counts, and not what INIT has said. */
 static void rights_at_rts(void)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .timeout = 15, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4 };
-	const int to_rts_with = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-				IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_ACCESS_FLAGS;
-
 	for (int grants = 0; grants < 2; grants++) {
-		const struct options opt = { .no_connect = true, .qp_access = grants ? NONE : 0 };
+		struct ibv_qp_attr attr = { .qp_access_flags = grants ? REMOTE_ACCESS : IBV_ACCESS_REMOTE_READ }, said;
 		struct ibv_qp_init_attr init;
-		struct ibv_qp_attr said;
 		struct pair p;
 
-		open_b_in_rtr(&p, &opt);
-		attr.qp_access_flags = grants ? REMOTE_ACCESS : IBV_ACCESS_REMOTE_READ;
-		MUST(change(&p.b, attr, to_rts_with));
+		pair_open_b_in_rtr(&p, &(struct options){ .qp_access = grants ? NONE : 0 }, 8192);
+		to_rts_with(&p.b, attr, IBV_QP_ACCESS_FLAGS);
 		MUST(ibv_query_qp(p.b.qp, &said, IBV_QP_ACCESS_FLAGS, &init));
 		CHECK(said.qp_access_flags == attr.qp_access_flags, "rights %x", said.qp_access_flags);
 		expect_request(&p, IBV_WR_RDMA_READ, IBV_WC_SUCCESS, "a READ, which was granted with RTS");
@@ -67,25 +57,21 @@ static void rights_at_rts(void)
 /* The same of the delay that RNR NAKs ask for: two of them, which are 160 ms apart, end a request. */
 static void delay_at_rts(void)
 {
-	struct options opt = { .no_connect = true, .rnr_retry = 1, .rnr_timer = 1 };
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .timeout = 15, .retry_cnt = 7, .rnr_retry = 7, .min_rnr_timer = 28 };
-	const int mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			 IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	const struct ibv_qp_attr attr = { .min_rnr_timer = 28 };
 
 	for (int alive = 0; alive < 2; alive++) {
-		struct ibv_send_wr w = wr(IBV_WR_SEND, 1, NULL, 0);
 		struct pair p;
 
-		open_b_in_rtr(&p, &opt);
+		pair_open_b_in_rtr(&p, &(struct options){ .rnr_retry = 1, .rnr_timer = 1 }, 8192);
 		if (alive) {
 			MUST(to_rts(&p, &p.b));
 			MUST(change(&p.b, attr, IBV_QP_MIN_RNR_TIMER));
 		} else {
-			MUST(change(&p.b, attr, mask));
+			to_rts_with(&p.b, attr, IBV_QP_MIN_RNR_TIMER);
 		}
 		double began = now();
 
-		post(&p.a, &w);
+		post_one(&p.a, IBV_WR_SEND, 1, 0, 0);
 		expect(&p.a, 1, IBV_WC_RNR_RETRY_EXC_ERR, "a SEND without a receive");
 		CHECK(now() - began >= 0.16, "%.0f ms after the first RNR NAK, which asks for 163.84", (now() - began) * 1e3);
 		pair_close(&p);
@@ -95,49 +81,32 @@ static void delay_at_rts(void)
 /* UD: a Q_Key that comes with RTS is the one that datagrams must have, and that these have which name a controlled one. */
 static void qkey_at_rts(void)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .qkey = KEY + 1 };
-	struct pair p;
+	const struct connection c = { .qkey = KEY };
 
-	pair_open(&p, &(struct options){ .type = IBV_QPT_UD, .no_connect = true }, 2 * HALF);
-	ready(p.a.qp, KEY);
-	attr.port_num = 1;
-	attr.qp_state = IBV_QPS_INIT;
-	attr.qkey = KEY;
-	MUST(change(&p.b, attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
-	MUST(to_state(&p.b, IBV_QPS_RTR));
-	attr.qp_state = IBV_QPS_RTS;
-	attr.qkey = KEY + 1;
-	MUST(change(&p.b, attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_QKEY));
-
+	MUST(to_state(&p.b, IBV_QPS_RESET));
+	MUST(qp_to_init(p.b.qp, &c));
+	MUST(qp_to_rtr(p.b.qp, &c));
+	MUST(change(&p.b, (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .qkey = KEY + 1 },
+		    IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_QKEY));
 	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
-	struct ibv_sge room = sge(&p.b, 0, HALF), list = sge(&p.a, 0, 100);
-	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, &list, 1);
-	long before = counter_of("drop_qkey");
+	struct ibv_sge list = sge(&p.a, 0, 100);
+	struct ibv_send_wr w = datagram(&list, ah, p.b.qp, KEY);
 
-	post_recv(&p.b, 2, &room, 1);
-	address(&w, ah, p.b.qp, KEY);
-	post(&p.a, &w);
-	expect(&p.a, 1, IBV_WC_SUCCESS, "a datagram with the key of INIT");
-	want_counted("drop_qkey", before);
-	expect_none(&p.b, 5, "of it");
+	post_room(&p.b, 2, 0, HALF);
+	lose(&p.a, &p.b, &w, "drop_qkey");
 	address(&w, ah, p.b.qp, KEY + 1);
 	post(&p.a, &w);
 	expect(&p.a, 1, IBV_WC_SUCCESS, "a datagram with the key of RTS");
 	expect(&p.b, 2, IBV_WC_SUCCESS, "its receive");
-	MUST(ibv_destroy_ah(ah));
-	pair_close(&p);
+	DESTROY(ah);
 }
 
 /* A request that waits for ever, for nobody answers and no timeout was set: in SQD it gets one, and ends. */
 static void timeout_in_sqd(void)
 {
-	const struct options opt = { .wrong_qpn = true, .timeout = NONE };
-	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, NULL, 0);
-	struct ibv_qp_attr attr = { .timeout = 12, .retry_cnt = 2 };
-	struct pair p;
+	const struct ibv_qp_attr attr = { .timeout = 12, .retry_cnt = 2 };
 
-	pair_open(&p, &opt, 4096);
-	post(&p.a, &w);
+	post_one(&p.a, IBV_WR_SEND, 1, 0, 0);
 	expect_none(&p.a, 50, "of a SEND to nobody, without a timeout");
 	drain(&p.a);
 	CHECK(change(&p.a, attr, IBV_QP_TIMEOUT | IBV_QP_DEST_QPN) == EINVAL, "another peer was taken in SQD");
@@ -147,22 +116,16 @@ static void timeout_in_sqd(void)
 	expect(&p.a, 1, IBV_WC_RETRY_EXC_ERR, "the SEND, with a timeout");
 	CHECK(now() - began >= 3 * 0.0167, "%.1f ms are too soon for three timeouts of 16.8", (now() - began) * 1e3);
 	want_state(&p.a, IBV_QPS_ERR, "the sender");
-	pair_close(&p);
 }
 
 /* A request that waits for a receive for ever: in SQD it gets a number of retries, and ends. */
 static void rnr_retry_in_sqd(void)
 {
-	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, NULL, 0);
-	struct pair p;
-
-	pair_open(&p, NULL, 4096);
-	post(&p.a, &w);
+	post_one(&p.a, IBV_WR_SEND, 1, 0, 0);
 	expect_none(&p.a, 50, "of a SEND without a receive");
 	drain(&p.a);
 	MUST(change(&p.a, (struct ibv_qp_attr){ .rnr_retry = 1 }, IBV_QP_RNR_RETRY));
 	expect(&p.a, 1, IBV_WC_RNR_RETRY_EXC_ERR, "the SEND, with one retry");
-	pair_close(&p);
 }
 
 /* How many READs a side may ask, and how many it serves. */
@@ -191,10 +154,7 @@ static void reads_in_sqd(void)
 
 static int new_path(struct side *s, const struct side *peer)
 {
-	struct ibv_qp_attr attr = { .ah_attr = { .is_global = 1, .port_num = 1,
-			.grh = { .sgid_index = s->gid_index, .dgid = peer->gid, .hop_limit = 64 } } };
-
-	return change(s, attr, IBV_QP_AV);
+	return change(s, (struct ibv_qp_attr){ .ah_attr = way(s, peer) }, IBV_QP_AV);
 }
 
 /*
@@ -204,12 +164,6 @@ static int new_path(struct side *s, const struct side *peer)
  */
 static void path_in_sqd(void)
 {
-	/* Half a minute of retries. */
-	const struct options opt = { .timeout = 19 };
-	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, NULL, 0);
-	struct pair p;
-
-	pair_open(&p, &opt, 2 * HALF);
 	long sent = counter_of("sent_pkts");
 
 	send_checked(&p.a, &p.b, 1);
@@ -220,7 +174,7 @@ static void path_in_sqd(void)
 	CHECK(new_path(&p.a, &p.b) == EINVAL, "another path was taken in RTS");
 	drain(&p.a);
 	post_recv(&p.b, 3, NULL, 0);
-	post(&p.a, &w);
+	post_one(&p.a, IBV_WR_SEND, 1, 0, 0);
 	CHECK(change(&p.a, (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .ah_attr.port_num = 1 },
 		     IBV_QP_STATE | IBV_QP_AV) == EINVAL, "another path was taken on the way to RTS");
 	CHECK(change(&p.a, (struct ibv_qp_attr){ .port_num = 2 }, IBV_QP_PORT) == EINVAL, "port 2 was taken");
@@ -242,17 +196,19 @@ static void path_in_sqd(void)
 	send_checked(&p.a, &p.b, 2);
 	send_checked(&p.b, &p.a, 3);
 	CHECK(counter_of("drop_address") == refused, "packets by the new path were dropped");
-	pair_close(&p);
 }
 
 const struct test_case change_cases[] = {
 	{ "change-rights", rights_at_rts, "rights that come with RTS are those that count" },
 	{ "change-delay", delay_at_rts, "the delay of RNR NAKs is changed with RTS, and in RTS" },
-	{ "change-qkey", qkey_at_rts, "UD: a Q_Key that comes with RTS is the one that counts" },
-	{ "change-timeout", timeout_in_sqd, "a request that waits for nobody gets a timeout and a number of retries in SQD" },
-	{ "change-rnr-retry", rnr_retry_in_sqd, "a request that waits for a receive gets a number of retries in SQD" },
+	{ "change-qkey", qkey_at_rts, "UD: a Q_Key that comes with RTS is the one that counts", UD },
+	{ "change-timeout", timeout_in_sqd, "a request that waits for nobody gets a timeout and a number of retries in SQD",
+	  .opt = { .wrong_qpn = true, .timeout = NONE }, .len = 4096 },
+	{ "change-rnr-retry", rnr_retry_in_sqd, "a request that waits for a receive gets a number of retries in SQD",
+	  .len = 4096 },
 	{ "change-reads", reads_in_sqd, "how many READs a side asks, and serves, is changed in SQD" },
+	/* Half a minute of retries. */
 	{ "change-path", path_in_sqd, "RC: another path in SQD, from IPv4 to IPv6, is the one of all that follows",
-	  .rxe = "never sends what was posted in SQD" },
+	  .rxe = "never sends what was posted in SQD", .opt = { .timeout = 19 }, .len = 2 * HALF },
 	{ NULL },
 };

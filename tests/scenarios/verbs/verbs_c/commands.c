@@ -7,14 +7,12 @@
 #define _GNU_SOURCE
 #include "pair.h"
 
-#include <errno.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -73,44 +71,86 @@ static uint32_t word(void)
 	}
 }
 
+/* Handles that the kernel gave out for this file, the newest of each kind; some of them are gone again. */
+enum kind { NOTHING, PD, CQ, QP, MR, SRQ, MW, AH, CHANNEL, KINDS };
+enum { KEPT = 4 };
+static uint32_t handles[KINDS][KEPT];
+static bool kept[KINDS];
+
+/* Rings that the driver made, as its part of a response says: where to map them, and how much. */
+static struct ring {
+	uint64_t offset, length;
+} rings[KEPT];
+
 /* What the driver and the core expect of a command, roughly: its own part, and the room for its response. */
 struct shape {
 	uint32_t number;
 	size_t in, out;
 	bool unserved;
+	bool ends;		/* what it names is gone then */
+	enum kind makes;	/* its handle is the first word of the response */
+	bool has_ring;		/* of which the driver's part of the response tells */
+	struct {
+		enum kind kind;
+		size_t at;
+	} names[4];		/* the handles in the request */
 };
 
-#define SHAPE(name, type) { IB_USER_VERBS_CMD_##name, sizeof(struct ib_uverbs_##type), \
-			    sizeof(struct ib_uverbs_##type##_resp) }
+#define SHAPE(name, type, ...) { IB_USER_VERBS_CMD_##name, sizeof(struct ib_uverbs_##type), \
+				 sizeof(struct ib_uverbs_##type##_resp), __VA_ARGS__ }
+/* Without a response. */
+#define MUTE(name, type, ...) { IB_USER_VERBS_CMD_##name, sizeof(struct ib_uverbs_##type), 0, __VA_ARGS__ }
+#define NAMED(kind, type, field) { kind, offsetof(struct ib_uverbs_##type, field) }
 
 static const struct shape shapes[] = {
-	SHAPE(QUERY_DEVICE, query_device), SHAPE(QUERY_PORT, query_port), SHAPE(ALLOC_PD, alloc_pd),
-	{ IB_USER_VERBS_CMD_DEALLOC_PD, sizeof(struct ib_uverbs_dealloc_pd), 0 },
-	SHAPE(REG_MR, reg_mr), SHAPE(REREG_MR, rereg_mr),
-	{ IB_USER_VERBS_CMD_DEREG_MR, sizeof(struct ib_uverbs_dereg_mr), 0 },
-	SHAPE(ALLOC_MW, alloc_mw), { IB_USER_VERBS_CMD_DEALLOC_MW, sizeof(struct ib_uverbs_dealloc_mw), 0 },
-	SHAPE(CREATE_COMP_CHANNEL, create_comp_channel), SHAPE(CREATE_CQ, create_cq), SHAPE(RESIZE_CQ, resize_cq),
-	{ IB_USER_VERBS_CMD_POLL_CQ, sizeof(struct ib_uverbs_poll_cq), 256, true },
-	{ IB_USER_VERBS_CMD_REQ_NOTIFY_CQ, sizeof(struct ib_uverbs_req_notify_cq), 0, true },
-	SHAPE(DESTROY_CQ, destroy_cq), SHAPE(CREATE_QP, create_qp), SHAPE(QUERY_QP, query_qp),
-	{ IB_USER_VERBS_CMD_MODIFY_QP, sizeof(struct ib_uverbs_modify_qp), 0 },
-	SHAPE(DESTROY_QP, destroy_qp), SHAPE(POST_SEND, post_send), SHAPE(POST_RECV, post_recv),
-	SHAPE(CREATE_AH, create_ah), { IB_USER_VERBS_CMD_DESTROY_AH, sizeof(struct ib_uverbs_destroy_ah), 0 },
-	{ IB_USER_VERBS_CMD_ATTACH_MCAST, sizeof(struct ib_uverbs_attach_mcast), 0 },
-	{ IB_USER_VERBS_CMD_DETACH_MCAST, sizeof(struct ib_uverbs_detach_mcast), 0 },
-	SHAPE(CREATE_SRQ, create_srq), SHAPE(QUERY_SRQ, query_srq), SHAPE(DESTROY_SRQ, destroy_srq),
-	{ IB_USER_VERBS_CMD_MODIFY_SRQ, sizeof(struct ib_uverbs_modify_srq), 0 },
+	SHAPE(QUERY_DEVICE, query_device), SHAPE(QUERY_PORT, query_port),
+	SHAPE(ALLOC_PD, alloc_pd, .makes = PD),
+	MUTE(DEALLOC_PD, dealloc_pd, .ends = true, .names = { NAMED(PD, dealloc_pd, pd_handle) }),
+	SHAPE(REG_MR, reg_mr, .makes = MR, .names = { NAMED(PD, reg_mr, pd_handle) }),
+	SHAPE(REREG_MR, rereg_mr, .names = { NAMED(MR, rereg_mr, mr_handle), NAMED(PD, rereg_mr, pd_handle) }),
+	MUTE(DEREG_MR, dereg_mr, .ends = true, .names = { NAMED(MR, dereg_mr, mr_handle) }),
+	SHAPE(ALLOC_MW, alloc_mw, .makes = MW, .names = { NAMED(PD, alloc_mw, pd_handle) }),
+	MUTE(DEALLOC_MW, dealloc_mw, .ends = true, .names = { NAMED(MW, dealloc_mw, mw_handle) }),
+	SHAPE(CREATE_COMP_CHANNEL, create_comp_channel, .makes = CHANNEL),
+	SHAPE(CREATE_CQ, create_cq, .makes = CQ, .has_ring = true),
+	SHAPE(RESIZE_CQ, resize_cq, .has_ring = true, .names = { NAMED(CQ, resize_cq, cq_handle) }),
+	{ IB_USER_VERBS_CMD_POLL_CQ, sizeof(struct ib_uverbs_poll_cq), 256, .unserved = true },
+	MUTE(REQ_NOTIFY_CQ, req_notify_cq, .unserved = true),
+	SHAPE(DESTROY_CQ, destroy_cq, .ends = true, .names = { NAMED(CQ, destroy_cq, cq_handle) }),
+	SHAPE(CREATE_QP, create_qp, .makes = QP, .has_ring = true,
+	      .names = { NAMED(PD, create_qp, pd_handle), NAMED(CQ, create_qp, send_cq_handle),
+			 NAMED(CQ, create_qp, recv_cq_handle), NAMED(SRQ, create_qp, srq_handle) }),
+	SHAPE(QUERY_QP, query_qp, .names = { NAMED(QP, query_qp, qp_handle) }),
+	MUTE(MODIFY_QP, modify_qp, .names = { NAMED(QP, modify_qp, qp_handle) }),
+	SHAPE(DESTROY_QP, destroy_qp, .ends = true, .names = { NAMED(QP, destroy_qp, qp_handle) }),
+	SHAPE(POST_SEND, post_send, .names = { NAMED(QP, post_send, qp_handle) }),
+	SHAPE(POST_RECV, post_recv, .names = { NAMED(QP, post_recv, qp_handle) }),
+	SHAPE(CREATE_AH, create_ah, .makes = AH, .names = { NAMED(PD, create_ah, pd_handle) }),
+	MUTE(DESTROY_AH, destroy_ah, .ends = true, .names = { NAMED(AH, destroy_ah, ah_handle) }),
+	MUTE(ATTACH_MCAST, attach_mcast, .names = { NAMED(QP, attach_mcast, qp_handle) }),
+	MUTE(DETACH_MCAST, detach_mcast, .names = { NAMED(QP, detach_mcast, qp_handle) }),
+	SHAPE(CREATE_SRQ, create_srq, .makes = SRQ, .has_ring = true, .names = { NAMED(PD, create_srq, pd_handle) }),
+	SHAPE(QUERY_SRQ, query_srq, .names = { NAMED(SRQ, query_srq, srq_handle) }),
+	MUTE(MODIFY_SRQ, modify_srq, .names = { NAMED(SRQ, modify_srq, srq_handle) }),
+	SHAPE(DESTROY_SRQ, destroy_srq, .ends = true, .names = { NAMED(SRQ, destroy_srq, srq_handle) }),
 };
 
-static ssize_t command(int fd, uint32_t number, const void *body, size_t in, size_t out)
+static const struct shape *shape_of(uint32_t number)
 {
-	uint8_t buf[sizeof(struct ib_uverbs_cmd_hdr) + 2 * MOST];
-	struct ib_uverbs_cmd_hdr head = { .command = number, .in_words = (sizeof(head) + in) / 4,
-					  .out_words = out / 4 };
+	for (size_t i = 0; i < COUNT(shapes); i++)
+		if (shapes[i].number == number)
+			return &shapes[i];
+	return NULL;
+}
 
-	memcpy(buf, &head, sizeof(head));
-	memcpy(buf + sizeof(head), body, in);
-	return write(fd, buf, sizeof(head) + in);
+/* What is short stands in the attribute itself. */
+static struct ib_uverbs_attr input(uint16_t id, const uint8_t *from, size_t len)
+{
+	struct ib_uverbs_attr attr = { .attr_id = id, .len = len, .data = (uintptr_t)from };
+
+	if (len <= sizeof(attr.data))
+		memcpy(&attr.data, from, len);
+	return attr;
 }
 
 /* The same by the ioctl that stands for write(), as libraries of today do it. */
@@ -124,22 +164,14 @@ static int command_by_ioctl(int fd, uint32_t number, const uint8_t *body, const 
 	struct ib_uverbs_attr *at = req.attrs;
 	size_t core = in < shape->in ? in : shape->in;
 
-	/* What is short stands in the attribute itself. */
-	*at = (struct ib_uverbs_attr){ .attr_id = UVERBS_ATTR_CORE_IN, .len = core, .data = (uintptr_t)body };
-	if (core <= sizeof(at->data))
-		memcpy(&at->data, body, core);
-	at++;
+	*at++ = input(UVERBS_ATTR_CORE_IN, body, core);
 	*at++ = (struct ib_uverbs_attr){ .attr_id = UVERBS_ATTR_WRITE_CMD, .len = 8, .flags = UVERBS_ATTR_F_MANDATORY,
 					 .data = number };
 	if (shape->out)
 		*at++ = (struct ib_uverbs_attr){ .attr_id = UVERBS_ATTR_CORE_OUT, .len = shape->out,
 						 .flags = UVERBS_ATTR_F_MANDATORY, .data = *(const uint64_t *)(const void *)body };
-	if (in > core) {
-		*at = (struct ib_uverbs_attr){ .attr_id = UVERBS_ATTR_UHW_IN, .len = in - core, .data = (uintptr_t)(body + core) };
-		if (in - core <= sizeof(at->data))
-			memcpy(&at->data, body + core, in - core);
-		at++;
-	}
+	if (in > core)
+		*at++ = input(UVERBS_ATTR_UHW_IN, body + core, in - core);
 	if (out > shape->out)
 		*at++ = (struct ib_uverbs_attr){ .attr_id = UVERBS_ATTR_UHW_OUT, .len = out - shape->out,
 						 .data = *(const uint64_t *)(const void *)body + shape->out };
@@ -156,16 +188,9 @@ static void get_context(int fd)
 	} req = { .core.response = (uintptr_t)arena };
 	struct ib_uverbs_get_context_resp *resp = (void *)arena;
 
-	CHECK(command(fd, IB_USER_VERBS_CMD_GET_CONTEXT, &req, sizeof(req), sizeof(*resp) + 64) > 0, "GET_CONTEXT: %s",
-	      strerror(errno));
+	MUST(uverbs_command(fd, IB_USER_VERBS_CMD_GET_CONTEXT, &req, sizeof(req), sizeof(*resp) + 64));
 	close(resp->async_fd);
 }
-
-/* Handles that the kernel gave out for this file, the newest of each kind; some of them are gone again. */
-enum kind { PD, CQ, QP, MR, SRQ, MW, AH, KINDS };
-enum { KEPT = 4 };
-static uint32_t handles[KINDS][KEPT];
-static bool kept[KINDS];
 
 static uint32_t handle_of(enum kind kind)
 {
@@ -195,7 +220,6 @@ static void fill_in_modify(struct ib_uverbs_modify_qp *c)
 	};
 	unsigned int step = below(COUNT(steps));
 
-	c->qp_handle = handle_of(QP);
 	c->attr_mask = steps[step].mask;
 	c->qp_state = below(8) ? steps[step].state : below(8);
 	c->port_num = 1;
@@ -204,198 +228,93 @@ static void fill_in_modify(struct ib_uverbs_modify_qp *c)
 /* What would be taken: the contents of commands that other commands need. */
 static void fill_in(uint32_t number, void *body)
 {
+	static const uint8_t multicast[16] = { 0xff, 0x15, [13] = 1, [15] = 0x51 };
+	const struct shape *shape = shape_of(number);
+	struct ib_uverbs_create_cq *cq = body;
+	struct ib_uverbs_reg_mr *mr = body;
+	struct ib_uverbs_rereg_mr *again = body;
+	struct ib_uverbs_create_qp *qp = body;
+	struct ib_uverbs_create_ah *ah = body;
+	struct ib_uverbs_create_srq *srq = body;
+	struct ib_uverbs_modify_srq *changed = body;
+
+	for (size_t i = 0; shape && i < COUNT(shape->names) && shape->names[i].kind; i++)
+		*(uint32_t *)((uint8_t *)body + shape->names[i].at) = handle_of(shape->names[i].kind);
 	switch (number) {
-	case IB_USER_VERBS_CMD_DEALLOC_PD:
-		((struct ib_uverbs_dealloc_pd *)body)->pd_handle = handle_of(PD);
+	case IB_USER_VERBS_CMD_CREATE_CQ:
+		cq->cqe = 1 + below(64);
+		cq->comp_channel = -1;
 		break;
-	case IB_USER_VERBS_CMD_CREATE_CQ: {
-		struct ib_uverbs_create_cq *c = body;
-
-		c->cqe = 1 + below(64);
-		c->comp_channel = -1;
-		c->comp_vector = 0;
+	case IB_USER_VERBS_CMD_REG_MR:
+		mr->start = mr->hca_va = (uintptr_t)arena + below(ARENA / 2);
+		mr->length = below(ARENA / 2);
+		mr->access_flags = below(8);
 		break;
-	}
-	case IB_USER_VERBS_CMD_DESTROY_CQ:
-		((struct ib_uverbs_destroy_cq *)body)->cq_handle = handle_of(CQ);
+	case IB_USER_VERBS_CMD_REREG_MR:
+		again->flags = 1 + below(7);
+		again->start = again->hca_va = (uintptr_t)arena + below(ARENA / 2);
+		again->length = below(ARENA / 2);
+		again->access_flags = below(8);
 		break;
-	case IB_USER_VERBS_CMD_REG_MR: {
-		struct ib_uverbs_reg_mr *c = body;
-
-		c->start = c->hca_va = (uintptr_t)arena + below(ARENA / 2);
-		c->length = below(ARENA / 2);
-		c->pd_handle = handle_of(PD);
-		c->access_flags = below(8);
+	case IB_USER_VERBS_CMD_CREATE_QP:
+		qp->max_send_wr = below(64);
+		qp->max_recv_wr = below(64);
+		qp->max_send_sge = below(5);
+		qp->max_recv_sge = below(5);
+		qp->max_inline_data = below(128);
+		qp->qp_type = below(3) ? IBV_QPT_UD : below(2) ? IBV_QPT_RC : IBV_QPT_UC;
+		qp->is_srq = below(4) == 0;
 		break;
-	}
-	case IB_USER_VERBS_CMD_DEREG_MR:
-		((struct ib_uverbs_dereg_mr *)body)->mr_handle = handle_of(MR);
+	case IB_USER_VERBS_CMD_ALLOC_MW:
+		((struct ib_uverbs_alloc_mw *)body)->mw_type = 1 + below(2);
 		break;
-	case IB_USER_VERBS_CMD_CREATE_QP: {
-		struct ib_uverbs_create_qp *c = body;
-
-		c->pd_handle = handle_of(PD);
-		c->send_cq_handle = handle_of(CQ);
-		c->recv_cq_handle = handle_of(CQ);
-		c->srq_handle = handle_of(SRQ);
-		c->max_send_wr = below(64);
-		c->max_recv_wr = below(64);
-		c->max_send_sge = below(5);
-		c->max_recv_sge = below(5);
-		c->max_inline_data = below(128);
-		c->qp_type = below(3) ? IBV_QPT_UD : below(2) ? IBV_QPT_RC : IBV_QPT_UC;
-		c->is_srq = below(4) == 0;
-		break;
-	}
-	case IB_USER_VERBS_CMD_REREG_MR: {
-		struct ib_uverbs_rereg_mr *c = body;
-
-		c->mr_handle = handle_of(MR);
-		c->pd_handle = handle_of(PD);
-		c->flags = 1 + below(7);
-		c->start = c->hca_va = (uintptr_t)arena + below(ARENA / 2);
-		c->length = below(ARENA / 2);
-		c->access_flags = below(8);
-		break;
-	}
-	case IB_USER_VERBS_CMD_ALLOC_MW: {
-		struct ib_uverbs_alloc_mw *c = body;
-
-		c->pd_handle = handle_of(PD);
-		c->mw_type = 1 + below(2);
-		break;
-	}
-	case IB_USER_VERBS_CMD_DEALLOC_MW:
-		((struct ib_uverbs_dealloc_mw *)body)->mw_handle = handle_of(MW);
-		break;
-	case IB_USER_VERBS_CMD_CREATE_AH: {
-		struct ib_uverbs_create_ah *c = body;
-
-		c->pd_handle = handle_of(PD);
-		c->attr.is_global = 1;
-		c->attr.port_num = 1;
-		c->attr.grh.sgid_index = places[0].gid_index;
-		c->attr.grh.hop_limit = 1;
-		memcpy(c->attr.grh.dgid, &own_gid, sizeof(own_gid));
-		break;
-	}
-	case IB_USER_VERBS_CMD_DESTROY_AH:
-		((struct ib_uverbs_destroy_ah *)body)->ah_handle = handle_of(AH);
+	case IB_USER_VERBS_CMD_CREATE_AH:
+		ah->attr.is_global = 1;
+		ah->attr.port_num = 1;
+		ah->attr.grh.sgid_index = places[0].gid_index;
+		ah->attr.grh.hop_limit = 1;
+		memcpy(ah->attr.grh.dgid, &own_gid, sizeof(own_gid));
 		break;
 	case IB_USER_VERBS_CMD_ATTACH_MCAST:
-	case IB_USER_VERBS_CMD_DETACH_MCAST: {
-		static const uint8_t group[16] = { 0xff, 0x15, [13] = 1, [15] = 0x51 };
-		struct ib_uverbs_attach_mcast *c = body;
-
-		memcpy(c->gid, group, sizeof(group));
-		c->qp_handle = handle_of(QP);
+	case IB_USER_VERBS_CMD_DETACH_MCAST:
+		memcpy(((struct ib_uverbs_attach_mcast *)body)->gid, multicast, sizeof(multicast));
 		break;
-	}
 	case IB_USER_VERBS_CMD_QUERY_PORT:
 		((struct ib_uverbs_query_port *)body)->port_num = 1;
 		break;
 	case IB_USER_VERBS_CMD_POST_SEND:
-	case IB_USER_VERBS_CMD_POST_RECV: {
-		struct ib_uverbs_post_send *c = body;
-
-		c->qp_handle = handle_of(QP);
-		c->wqe_size = sizeof(struct ib_uverbs_send_wr);
+	case IB_USER_VERBS_CMD_POST_RECV:
+		((struct ib_uverbs_post_send *)body)->wqe_size = sizeof(struct ib_uverbs_send_wr);
 		break;
-	}
 	case IB_USER_VERBS_CMD_MODIFY_QP:
 		fill_in_modify(body);
 		break;
-	case IB_USER_VERBS_CMD_QUERY_QP:
-		((struct ib_uverbs_query_qp *)body)->qp_handle = handle_of(QP);
-		break;
-	case IB_USER_VERBS_CMD_DESTROY_QP:
-		((struct ib_uverbs_destroy_qp *)body)->qp_handle = handle_of(QP);
-		break;
-	case IB_USER_VERBS_CMD_RESIZE_CQ: {
-		struct ib_uverbs_resize_cq *c = body;
-
-		c->cq_handle = handle_of(CQ);
-		c->cqe = 1 + below(200);
-		break;
-	}
-	case IB_USER_VERBS_CMD_CREATE_SRQ: {
-		struct ib_uverbs_create_srq *c = body;
-
-		c->pd_handle = handle_of(PD);
-		c->max_wr = below(64);
-		c->max_sge = below(5);
-		break;
-	}
-	case IB_USER_VERBS_CMD_MODIFY_SRQ: {
-		struct ib_uverbs_modify_srq *c = body;
-
-		c->srq_handle = handle_of(SRQ);
-		c->attr_mask = below(4);
-		c->max_wr = below(200);
-		c->srq_limit = below(20);
-		break;
-	}
-	case IB_USER_VERBS_CMD_QUERY_SRQ:
-		((struct ib_uverbs_query_srq *)body)->srq_handle = handle_of(SRQ);
-		break;
-	case IB_USER_VERBS_CMD_DESTROY_SRQ:
-		((struct ib_uverbs_destroy_srq *)body)->srq_handle = handle_of(SRQ);
-		break;
-	}
-}
-
-/* Rings that the driver made, as its part of a response says: where to map them, and how much. */
-static struct {
-	uint64_t offset, length;
-} rings[KEPT];
-
-static void keep_ring(const void *driver_part)
-{
-	memcpy(&rings[below(KEPT)], driver_part, sizeof(rings[0]));
-}
-
-static void note(uint32_t number, const uint8_t *response)
-{
-	switch (number) {
-	case IB_USER_VERBS_CMD_ALLOC_PD:
-		keep(PD, ((const struct ib_uverbs_alloc_pd_resp *)(const void *)response)->pd_handle);
-		break;
-	case IB_USER_VERBS_CMD_CREATE_CQ:
-		keep(CQ, ((const struct ib_uverbs_create_cq_resp *)(const void *)response)->cq_handle);
-		keep_ring(response + sizeof(struct ib_uverbs_create_cq_resp));
-		break;
-	case IB_USER_VERBS_CMD_CREATE_QP:
-		keep_ring(response + sizeof(struct ib_uverbs_create_qp_resp));
-		keep(QP, ((const struct ib_uverbs_create_qp_resp *)(const void *)response)->qp_handle);
-		break;
 	case IB_USER_VERBS_CMD_RESIZE_CQ:
-		keep_ring(response + sizeof(struct ib_uverbs_resize_cq_resp));
+		((struct ib_uverbs_resize_cq *)body)->cqe = 1 + below(200);
 		break;
 	case IB_USER_VERBS_CMD_CREATE_SRQ:
-		keep(SRQ, ((const struct ib_uverbs_create_srq_resp *)(const void *)response)->srq_handle);
-		keep_ring(response + sizeof(struct ib_uverbs_create_srq_resp));
+		srq->max_wr = below(64);
+		srq->max_sge = below(5);
 		break;
-	case IB_USER_VERBS_CMD_REG_MR:
-		keep(MR, ((const struct ib_uverbs_reg_mr_resp *)(const void *)response)->mr_handle);
-		break;
-	case IB_USER_VERBS_CMD_ALLOC_MW:
-		keep(MW, ((const struct ib_uverbs_alloc_mw_resp *)(const void *)response)->mw_handle);
-		break;
-	case IB_USER_VERBS_CMD_CREATE_AH:
-		keep(AH, ((const struct ib_uverbs_create_ah_resp *)(const void *)response)->ah_handle);
-		break;
-	case IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL:
-		close(((const struct ib_uverbs_create_comp_channel_resp *)(const void *)response)->fd);
+	case IB_USER_VERBS_CMD_MODIFY_SRQ:
+		changed->attr_mask = below(4);
+		changed->max_wr = below(200);
+		changed->srq_limit = below(20);
 		break;
 	}
 }
 
-static bool ends_something(uint32_t number)
+/* What was made is kept, and may be named by what comes later. */
+static void note(const struct shape *shape, const uint8_t *response)
 {
-	return number == IB_USER_VERBS_CMD_DEALLOC_PD || number == IB_USER_VERBS_CMD_DEREG_MR ||
-	       number == IB_USER_VERBS_CMD_DEALLOC_MW || number == IB_USER_VERBS_CMD_DESTROY_CQ ||
-	       number == IB_USER_VERBS_CMD_DESTROY_QP || number == IB_USER_VERBS_CMD_DESTROY_AH ||
-	       number == IB_USER_VERBS_CMD_DESTROY_SRQ;
+	uint32_t made = *(const uint32_t *)(const void *)response;
+
+	if (shape->makes == CHANNEL)
+		close(made);
+	else if (shape->makes)
+		keep(shape->makes, made);
+	if (shape->has_ring)
+		memcpy(&rings[below(KEPT)], response + shape->out, sizeof(rings[0]));
 }
 
 /* One that is served, and was not yet taken in both ways. */
@@ -414,7 +333,7 @@ static void throw_one(int fd, const struct shape *wanted)
 	const struct shape *shape = &shapes[below(COUNT(shapes))];
 
 	/* What is made lives a while. */
-	if (ends_something(shape->number) && below(4))
+	if (shape->ends && below(4))
 		shape = &shapes[below(COUNT(shapes))];
 	if (wanted && !below(4))
 		shape = wanted;
@@ -446,9 +365,9 @@ static void throw_one(int fd, const struct shape *wanted)
 	if (by_ioctl)
 		ok = !command_by_ioctl(fd, number, (uint8_t *)body, shape, in, out);
 	else
-		ok = command(fd, number, body, in, out) > 0;
-	if (ok && shape->out && body[0] == (uintptr_t)arena)
-		note(number, arena);
+		ok = !uverbs_command(fd, number, body, in, out);
+	if (ok && shape->out && body[0] == (uintptr_t)arena && shape_of(number))
+		note(shape_of(number), arena);
 	if (number < 64)
 		ok ? taken[by_ioctl][number]++ : refused[number]++;
 }
@@ -549,13 +468,12 @@ static void random_commands(void)
 	struct ibv_context *ctx = open_device(places[0].device);
 
 	own_gid = gid_of(ctx, places[0].gid_index);
-	MUST(ibv_close_device(ctx));
+	DESTROY(ctx);
 	state = number_of("SEED") | 1;
 	sigaction(SIGBUS, &act, NULL);
 	sigaction(SIGSEGV, &act, NULL);
 	/* A response may begin at the last byte. */
-	arena = mmap(NULL, ARENA + LONGEST_RESPONSE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CHECK(arena != MAP_FAILED, "mmap: %s", strerror(errno));
+	arena = new_memory(ARENA + LONGEST_RESPONSE);
 	/* Some commands are seldom taken, for what they need is seldom there: they are tried until they were. So is the rest. */
 	for (unsigned int i = 0; i < n || (i < 16 * n && (missed() || !mappings || !remapped || !odd_ioctls));
 	     i += COMMANDS_OF_ONE_FILE) {

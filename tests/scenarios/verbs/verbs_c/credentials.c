@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { NOBODY = 65534, RINGS = 16 };
@@ -37,50 +36,50 @@ static void works(struct pair *p)
 		send_checked(&p->b, &p->a, i + 100);
 	}
 	CHECK(!to_state(&p->b, IBV_QPS_ERR), "to ERR");
-	struct ibv_sge list = sge(&p->b, 0, 100);
-	post_recv(&p->b, 50, &list, 1);
+	post_room(&p->b, 50, 0, 100);
 	expect(&p->b, 50, IBV_WC_WR_FLUSH_ERR, "receive in ERR");
-	struct ibv_send_wr w = wr(IBV_WR_SEND, 51, &list, 1);
-	post(&p->b, &w);
+	post_one(&p->b, IBV_WR_SEND, 51, 0, 100);
 	expect(&p->b, 51, IBV_WC_WR_FLUSH_ERR, "SEND in ERR");
 }
 
-static void open_and_use(struct pair *p)
+static void become_nobody(void)
 {
-	pair_open(p, NULL, 8192);
-	send_checked(&p->a, &p->b, 1);
-	CHECK(may_write(&p->a), "uverbs refuses write() before anything has changed");
-}
-
-static void set_user(void)
-{
-	struct pair p;
-
-	open_and_use(&p);
 	CHECK(!setgroups(0, NULL) && !setresgid(NOBODY, NOBODY, NOBODY) && !setresuid(NOBODY, NOBODY, NOBODY),
 	      "becoming nobody: %s", strerror(errno));
-	CHECK(geteuid() == NOBODY && !may_write(&p.a), "the credentials are still those of the opener");
-	works(&p);
-	pair_close(&p);
+	CHECK(geteuid() == NOBODY, "the user is %d", geteuid());
 }
 
 static void drop_capabilities(void)
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct none[2] = { 0 };
-	struct pair p;
 
-	open_and_use(&p);
 	CHECK(!syscall(SYS_capset, &head, none), "capset: %s", strerror(errno));
+}
+
+static void works_after(void (*change)(void))
+{
+	send_checked(&p.a, &p.b, 1);
+	CHECK(may_write(&p.a), "uverbs refuses write() before anything has changed");
+	change();
 	CHECK(!may_write(&p.a), "the credentials are still those of the opener");
 	works(&p);
-	pair_close(&p);
+}
+
+static void set_user(void)
+{
+	works_after(become_nobody);
+}
+
+static void set_capabilities(void)
+{
+	works_after(drop_capabilities);
 }
 
 /* Opens the device, becomes a daemon, and makes its queues then. */
 static void be_daemon(void)
 {
-	struct pair opened, p;
+	struct pair opened;
 
 	pair_open_device(&opened, NULL);
 	CHECK(may_write(&opened.a), "uverbs refuses write() before anything has changed");
@@ -94,9 +93,8 @@ static void be_daemon(void)
 
 static void become_daemon(void)
 {
-	fflush(stdout);
 	CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1), "prctl: %s", strerror(errno));
-	pid_t first = fork();
+	pid_t first = new_process();
 
 	if (!first) {
 		be_daemon();
@@ -113,14 +111,14 @@ static void fork_child(void)
 	int go[2];
 	char gid[16], c;
 	struct mapping rings[RINGS];
-	struct pair p;
 
 	CHECK(!ibv_fork_init(), "ibv_fork_init");
 	CHECK(!pipe(go), "pipe: %s", strerror(errno));
-	open_and_use(&p);
+	pair_open(&p, NULL, 8192);
+	send_checked(&p.a, &p.b, 1);
 	CHECK(mapped_rings(rings, RINGS), "the parent has no rings");
-	fflush(stdout);
-	pid_t pid = fork();
+	pid_t pid = new_process();
+
 	if (!pid) {
 		struct pair own;
 
@@ -151,8 +149,8 @@ static void fork_child(void)
 static const char RXE[] = "posts by write(), which is refused then";
 
 const struct test_case credential_cases[] = {
-	{ "setuid", set_user, "a program that gives up root goes on", .rxe = RXE },
-	{ "capset", drop_capabilities, "a program that gives up its capabilities goes on", LOCAL_PATH, .rxe = RXE },
+	{ "setuid", set_user, "a program that gives up root goes on", .rxe = RXE, .len = 8192 },
+	{ "capset", set_capabilities, "a program that gives up its capabilities goes on", LOCAL_PATH, .rxe = RXE, .len = 8192 },
 	{ "daemon", become_daemon, "a program that becomes a daemon goes on", LOCAL_PATH, .rxe = RXE },
 	{ "fork", fork_child, "a child and its parent both go on",
 	  .rxe = "does not flush what is posted to a receive queue in ERR" },

@@ -5,7 +5,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,10 +13,8 @@ static const uint32_t IMM = 0xfe110ce5;
 
 static void send_sg(void)
 {
-	struct pair p;
 	struct ibv_sge from[3], to[2];
 
-	pair_open(&p, NULL, 65536);
 	fill(p.a.buf, 7001, 1);
 	/* The pieces of one pattern, apart from each other in memory. */
 	memmove(p.a.buf + 30000, p.a.buf + 1, 4000);
@@ -38,42 +35,33 @@ static void send_sg(void)
 	memmove(p.b.buf + 3 + 1030, p.b.buf + 20000, 7001 - 1030);
 	compare(p.b.buf + 3, 7001, 1, "received data");
 	CHECK(p.b.buf[2] == 0 && p.b.buf[20000 + 7001 - 1030] == 0, "bytes beyond the message were written");
-	pair_close(&p);
 }
 
 static void inline_data(void)
 {
-	struct pair p;
+	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE };
 
-	pair_open(&p, NULL, 65536);
-	for (uint32_t len = 0; len <= INLINE_BYTES; len += len ? len : 1) {
-		struct ibv_sge from[2] = { sge(&p.a, 0, len / 2), sge(&p.a, len / 2, len - len / 2) };
-		struct ibv_sge to = sge(&p.b, 0, 4096);
+	for (uint32_t len = 0; len <= INLINE_BYTES; len += len ? len : 1)
+		for (unsigned int i = 0; i < COUNT(ops); i++) {
+			struct ibv_sge from[2] = { sge(&p.a, 0, len / 2), sge(&p.a, len / 2, len - len / 2) };
+			struct ibv_send_wr w = wr(ops[i], len, from, 2);
 
-		fill(p.a.buf, len, len);
-		/* No key is looked at for inline data. */
-		from[0].lkey = from[1].lkey = 0xdeadbeef;
-		post_recv(&p.b, len, &to, 1);
-		struct ibv_send_wr w = wr(IBV_WR_SEND, len, from, 2);
-		w.send_flags |= IBV_SEND_INLINE;
-		post(&p.a, &w);
-		/* The buffer is the caller's again at once. */
-		memset(p.a.buf, 0xee, INLINE_BYTES);
-		struct ibv_wc wc = expect(&p.b, len, IBV_WC_SUCCESS, "inline receive");
-		CHECK(wc.byte_len == len, "%u bytes of %u", wc.byte_len, len);
-		expect(&p.a, len, IBV_WC_SUCCESS, "inline send");
-		compare(p.b.buf, len, len, "inline data");
-
-		fill(p.a.buf, len, len + 1);
-		w = wr(IBV_WR_RDMA_WRITE, len, from, 2);
-		w.send_flags |= IBV_SEND_INLINE;
-		aim(&w, &p.b, 9000);
-		post(&p.a, &w);
-		memset(p.a.buf, 0xee, INLINE_BYTES);
-		expect(&p.a, len, IBV_WC_SUCCESS, "inline WRITE");
-		compare(p.b.buf + 9000, len, len + 1, "data written inline");
-	}
-	pair_close(&p);
+			fill(p.a.buf, len, len + i);
+			/* No key is looked at for inline data. */
+			from[0].lkey = from[1].lkey = 0xdeadbeef;
+			w.send_flags |= IBV_SEND_INLINE;
+			if (ops[i] == IBV_WR_SEND)
+				post_room(&p.b, len, 9000, 4096);
+			else
+				aim(&w, &p.b, 9000);
+			post(&p.a, &w);
+			/* The buffer is the caller's again at once. */
+			memset(p.a.buf, 0xee, INLINE_BYTES);
+			expect(&p.a, len, IBV_WC_SUCCESS, "an inline request");
+			if (ops[i] == IBV_WR_SEND)
+				CHECK(expect(&p.b, len, IBV_WC_SUCCESS, "its receive").byte_len == len, "not %u bytes", len);
+			compare(p.b.buf + 9000, len, len + i, "inline data");
+		}
 }
 
 /* Without a byte to move no key is looked at. */
@@ -81,9 +69,7 @@ static void zero_bytes(void)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
 						  IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM };
-	struct pair p;
 
-	pair_open(&p, NULL, 4096);
 	for (unsigned int i = 0; i < COUNT(ops); i++) {
 		struct ibv_send_wr w = wr(ops[i], i, NULL, 0);
 		bool with_imm = ops[i] == IBV_WR_SEND_WITH_IMM || ops[i] == IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -99,24 +85,31 @@ static void zero_bytes(void)
 		CHECK(!wc.byte_len && (!with_imm || ntohl(wc.imm_data) == IMM), "%u bytes, immediate %x", wc.byte_len,
 		      ntohl(wc.imm_data));
 	}
-	pair_close(&p);
+}
+
+/* The bytes of three pieces of a's buffer become one piece behind them, or the other way round. */
+static void join_pieces(struct pair *p, const struct ibv_sge *list, bool apart)
+{
+	uint8_t *whole = p->a.buf + 100000;
+
+	for (int i = 0; i < 3; whole += list[i++].length) {
+		uint8_t *piece = (uint8_t *)(uintptr_t)list[i].addr;
+
+		memcpy(apart ? piece : whole, apart ? whole : piece, list[i].length);
+	}
 }
 
 static void write_read(void)
 {
 	static const uint32_t sizes[] = { 1, 2, 3, 4, 5, 1023, 1024, 1025, 2048, 4095, 16385 };
-	struct pair p;
 
-	pair_open(&p, NULL, 131072);
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+	for (size_t i = 0; i < COUNT(sizes); i++) {
 		uint32_t len = sizes[i], third = len / 3;
 		struct ibv_sge list[3] = { sge(&p.a, 1, third), sge(&p.a, 50001, third),
 					   sge(&p.a, 80003, len - 2 * third) };
 
 		fill(p.a.buf + 100000, len, i);
-		memcpy(p.a.buf + 1, p.a.buf + 100000, third);
-		memcpy(p.a.buf + 50001, p.a.buf + 100000 + third, third);
-		memcpy(p.a.buf + 80003, p.a.buf + 100000 + 2 * third, len - 2 * third);
+		join_pieces(&p, list, true);
 		struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, i, list, 3);
 		aim(&w, &p.b, 7);
 		post(&p.a, &w);
@@ -130,19 +123,9 @@ static void write_read(void)
 		post(&p.a, &w);
 		struct ibv_wc wc = expect(&p.a, i, IBV_WC_SUCCESS, "READ");
 		CHECK(wc.opcode == IBV_WC_RDMA_READ, "opcode of the READ's completion is %d", wc.opcode);
-		memcpy(p.a.buf + 100000, p.a.buf + 1, third);
-		memcpy(p.a.buf + 100000 + third, p.a.buf + 50001, third);
-		memcpy(p.a.buf + 100000 + 2 * third, p.a.buf + 80003, len - 2 * third);
+		join_pieces(&p, list, false);
 		compare(p.a.buf + 100000, len, i + 100, "read data");
 	}
-	pair_close(&p);
-}
-
-static void each_way(struct pair *p, uint32_t len, unsigned int seed)
-{
-	move(IBV_WR_SEND, &p->a, 5, &p->b, 11, len, seed);
-	move(IBV_WR_RDMA_WRITE, &p->a, 5, &p->b, 3, len, seed + 1);
-	move(IBV_WR_RDMA_READ, &p->a, 5, &p->b, 3, len, seed + 2);
 }
 
 /*
@@ -157,89 +140,61 @@ static void huge(void)
 
 	be_patient(6);
 	pair_open(&p, &opt, len + 4096);
-	each_way(&p, len, 1);
+	move(IBV_WR_SEND, &p.a, 5, &p.b, 11, len, 1);
+	move(IBV_WR_RDMA_WRITE, &p.a, 5, &p.b, 3, len, 2);
+	move(IBV_WR_RDMA_READ, &p.a, 5, &p.b, 3, len, 3);
 	pair_close(&p);
-}
-
-/* Whether the channel has an event within some milliseconds; takes it. */
-static bool event(struct side *s, int ms)
-{
-	struct pollfd fd = { .fd = s->channel->fd, .events = POLLIN };
-	struct ibv_cq *cq;
-	void *context;
-
-	if (poll(&fd, 1, ms) <= 0)
-		return false;
-	CHECK(!ibv_get_cq_event(s->channel, &cq, &context), "ibv_get_cq_event: %s", strerror(errno));
-	CHECK(cq == s->cq && context == s, "the event is about another completion queue");
-	ibv_ack_cq_events(cq, 1);
-	return true;
 }
 
 static void solicited(void)
 {
-	struct options opt = { .events = true };
-	struct pair p;
-
-	pair_open(&p, &opt, 4096);
 	for (int i = 0; i < 4; i++)
 		post_recv(&p.b, i, NULL, 0);
 	CHECK(!ibv_req_notify_cq(p.b.cq, 1), "ibv_req_notify_cq");
-	struct ibv_send_wr w = wr(IBV_WR_SEND, 0, NULL, 0);
-	post(&p.a, &w);
+	post_one(&p.a, IBV_WR_SEND, 0, 0, 0);
 	expect(&p.a, 0, IBV_WC_SUCCESS, "unsolicited SEND");
-	CHECK(!event(&p.b, 300), "an event for a message that does not ask for one");
+	CHECK(!event_within(&p.b, 300), "an event for a message that does not ask for one");
 	expect(&p.b, 0, IBV_WC_SUCCESS, "unsolicited receive");
-	w = wr(IBV_WR_SEND, 1, NULL, 0);
+	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, NULL, 0);
 	w.send_flags |= IBV_SEND_SOLICITED;
 	post(&p.a, &w);
-	CHECK(event(&p.b, 20000), "no event for a solicited message");
+	CHECK(event_within(&p.b, 1000 * patience()), "no event for a solicited message");
 	expect(&p.b, 1, IBV_WC_SUCCESS, "solicited receive");
 	/* One arming is good for one event. */
 	post(&p.a, &w);
 	expect(&p.a, 1, IBV_WC_SUCCESS, "solicited SEND");
 	expect(&p.a, 1, IBV_WC_SUCCESS, "solicited SEND");
-	CHECK(!event(&p.b, 300), "an event although the queue was not armed again");
+	CHECK(!event_within(&p.b, 300), "an event although the queue was not armed again");
 	expect(&p.b, 2, IBV_WC_SUCCESS, "solicited receive");
 	/* A completion in error asks for an event by itself. */
 	CHECK(!ibv_req_notify_cq(p.b.cq, 1), "ibv_req_notify_cq");
 	CHECK(!to_state(&p.b, IBV_QPS_ERR), "to ERR");
-	CHECK(event(&p.b, 20000), "no event for a completion in error");
+	CHECK(event_within(&p.b, 1000 * patience()), "no event for a completion in error");
 	expect(&p.b, 3, IBV_WC_WR_FLUSH_ERR, "flushed receive");
-	pair_close(&p);
 }
 
 static void notify(void)
 {
-	struct options opt = { .events = true };
-	struct pair p;
-
-	pair_open(&p, &opt, 4096);
 	for (int i = 0; i < 20; i++) {
 		post_recv(&p.b, i, NULL, 0);
 		CHECK(!ibv_req_notify_cq(p.b.cq, 0) && !ibv_req_notify_cq(p.a.cq, 0), "ibv_req_notify_cq");
-		struct ibv_send_wr w = wr(IBV_WR_SEND, i, NULL, 0);
-		post(&p.a, &w);
-		CHECK(event(&p.b, 20000), "no event for receive %d", i);
-		CHECK(event(&p.a, 20000), "no event for send %d", i);
+		post_one(&p.a, IBV_WR_SEND, i, 0, 0);
+		CHECK(event_within(&p.b, 1000 * patience()), "no event for receive %d", i);
+		CHECK(event_within(&p.a, 1000 * patience()), "no event for send %d", i);
 		expect(&p.b, i, IBV_WC_SUCCESS, "receive");
 		expect(&p.a, i, IBV_WC_SUCCESS, "send");
 	}
-	CHECK(!event(&p.b, 50) && !event(&p.a, 50), "one event too many");
-	pair_close(&p);
+	CHECK(!event_within(&p.b, 50) && !event_within(&p.a, 50), "one event too many");
 }
 
 static void fence(void)
 {
-	struct pair p;
-
-	pair_open(&p, NULL, 1 << 17);
 	for (int i = 0; i < 8; i++) {
-		struct ibv_sge mine = sge(&p.a, 0, 30000), to = sge(&p.b, 60000, 30000);
+		struct ibv_sge mine = sge(&p.a, 0, 30000);
 
 		fill(p.b.buf, 30000, i);
 		memset(p.a.buf, 0, 30000);
-		post_recv(&p.b, i, &to, 1);
+		post_room(&p.b, i, 60000, 30000);
 		/* The SEND sends what the READ before it brings: that needs the fence. */
 		struct ibv_send_wr second = wr(IBV_WR_SEND, 100 + i, &mine, 1);
 		second.send_flags |= IBV_SEND_FENCE;
@@ -252,16 +207,13 @@ static void fence(void)
 		expect(&p.a, 100 + i, IBV_WC_SUCCESS, "fenced SEND");
 		compare(p.b.buf + 60000, 30000, i, "data behind the fence");
 	}
-	pair_close(&p);
 }
 
 /* Many times round the ring, with one completion in 16, each message from a place and to a place of its own. */
 static void unsignalled(void)
 {
 	enum { MESSAGES = 640, EACH = 16, PLACE = 1024 };
-	struct pair p;
 
-	pair_open(&p, NULL, (MESSAGES + 1) * PLACE);
 	for (int i = 1; i <= MESSAGES; i++) {
 		struct ibv_sge from = sge(&p.a, i * PLACE, 8 + i);
 		struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, i, &from, 1);
@@ -280,7 +232,6 @@ static void unsignalled(void)
 		}
 	}
 	expect_none(&p.a, 20, "after the last");
-	pair_close(&p);
 }
 
 /*
@@ -290,12 +241,9 @@ static void unsignalled(void)
 static void order(void)
 {
 	enum { PLACE = 10000 };
-	struct options opt = { .rd_atomic = 1 };
 	struct ibv_send_wr w[DEPTH];
 	struct ibv_sge list[DEPTH];
-	struct pair p;
 
-	pair_open(&p, &opt, 1 << 20);
 	for (int round = 0; round < 4; round++) {
 		memset(p.b.buf, 0xee, p.b.len);
 		for (int i = 0; i < DEPTH; i++) {
@@ -312,11 +260,8 @@ static void order(void)
 				aim(&w[i], &p.b, (i - reads) * PLACE);
 			w[i].imm_data = htonl(i);
 			w[i].next = i + 1 < DEPTH ? &w[i + 1] : NULL;
-			if (takes) {
-				struct ibv_sge to = sge(&p.b, i * PLACE, PLACE);
-
-				post_recv(&p.b, i, &to, 1);
-			}
+			if (takes)
+				post_room(&p.b, i, i * PLACE, PLACE);
 		}
 		post(&p.a, w);
 		for (int i = 0; i < DEPTH; i++)
@@ -335,7 +280,6 @@ static void order(void)
 			CHECK(to->buf[i * PLACE + list[i].length] == 0xee, "a byte behind message %d was written", i);
 		}
 	}
-	pair_close(&p);
 }
 
 /* Pages that are mapped at `at` again and again, as often as it takes: little memory of any apparent size. */
@@ -362,9 +306,7 @@ static void big_mr(void)
 {
 	const size_t total = (size_t)3 << 29, places[] = { 0, ((size_t)1 << 30) - 5000, total - 10001 };
 	uint8_t *at = address_space(total);
-	struct pair p;
 
-	pair_open(&p, NULL, 65536);
 	map_pages(at, total, 64 << 20);
 	struct side large = p.b;
 	large.buf = at;
@@ -373,9 +315,8 @@ static void big_mr(void)
 		move(IBV_WR_RDMA_WRITE, &p.a, 0, &large, places[i], 10000, 2 * i);
 		move(IBV_WR_RDMA_READ, &p.a, 0, &large, places[i], 10000, 2 * i + 1);
 	}
-	MUST(ibv_dereg_mr(large.mr));
+	DESTROY(large.mr);
 	munmap(at, total);
-	pair_close(&p);
 }
 
 /*
@@ -397,11 +338,8 @@ static uint8_t *two_pieces(void)
 static void two_gib(void)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
-	struct options opt = { .mtu = 4096, .timeout = 20 };
-	struct pair p;
 
 	be_patient(6);
-	pair_open(&p, &opt, 4096);
 	uint8_t *mine = two_pieces(), *theirs = two_pieces();
 	struct ibv_mr *a = new_mr(p.a.pd, mine, LONGEST, ALL_ACCESS), *b = new_mr(p.b.pd, theirs, LONGEST, ALL_ACCESS);
 	struct ibv_sge list = { .addr = (uintptr_t)mine, .length = LONGEST, .lkey = a->lkey };
@@ -424,27 +362,30 @@ static void two_gib(void)
 		compare(to, PIECE, 2 * i + 1, "the pages that are there 31 times");
 		compare(to + LONGEST - PIECE, PIECE, 2 * i + 2, "the last 64 MiB");
 	}
-	MUST(ibv_dereg_mr(a));
-	MUST(ibv_dereg_mr(b));
-	pair_close(&p);
+	DESTROY(a, b);
 }
 
 const struct test_case data_cases[] = {
-	{ "send-sg", send_sg, "a SEND of several pieces arrives whole in several pieces" },
-	{ "inline", inline_data, "inline data are taken when they are posted, of any length that was granted" },
-	{ "zero-bytes", zero_bytes, "messages of no bytes, of every operation" },
-	{ "write-read-sg", write_read, "WRITE and READ of several pieces, around the edges of packets" },
+	{ "send-sg", send_sg, "a SEND of several pieces arrives whole in several pieces", .len = 65536 },
+	{ "inline", inline_data, "inline data are taken when they are posted, of any length that was granted",
+	  .len = 65536 },
+	{ "zero-bytes", zero_bytes, "messages of no bytes, of every operation", .len = 4096 },
+	{ "write-read-sg", write_read, "WRITE and READ of several pieces, around the edges of packets",
+	  .len = 131072 },
 	{ "huge-messages", huge, "SEND, WRITE and READ of 128 MiB (65 with all checks) and some bytes, no two words of them alike", .seconds = 300 },
 	{ "solicited", solicited, "events for solicited messages alone, and for errors",
-	  .rxe = "makes no event for a completion in error" },
-	{ "notify", notify, "one event for each arming" },
-	{ "fence", fence, "a fenced SEND sends what the READ before it has brought" },
-	{ "unsignalled", unsignalled, "a completion stands for the unsignalled messages before it" },
-	{ "order", order, "completions in order, and no operation overtakes another" },
+	  .rxe = "makes no event for a completion in error", .opt = { .events = true }, .len = 4096 },
+	{ "notify", notify, "one event for each arming", .opt = { .events = true }, .len = 4096 },
+	{ "fence", fence, "a fenced SEND sends what the READ before it has brought", .len = 1 << 17 },
+	{ "unsignalled", unsignalled, "a completion stands for the unsignalled messages before it",
+	  .len = 641 << 10 },
+	{ "order", order, "completions in order, and no operation overtakes another",
+	  .opt = { .rd_atomic = 1 }, .len = 1 << 20 },
 	{ "large-mr", big_mr, "a region of 1.5 GiB, used at both ends and in the middle", .seconds = 120,
-	  .rxe = "cannot register more than 1 GiB" },
+	  .rxe = "cannot register more than 1 GiB", .len = 65536 },
 	{ "two-gib", two_gib, "SEND, WRITE and READ of 2 GiB, over memory of which 31 in 32 parts are the same pages",
-	  .paths = LOCAL_PATH, .seconds = 240, .rxe = "takes minutes" },
+	  .paths = LOCAL_PATH, .seconds = 240, .rxe = "takes minutes",
+	  .opt = { .mtu = 4096, .timeout = 20 }, .len = 4096 },
 	{ "stream", stream, "a process that waits for nothing, with another CPU for it", .counts = "sq_offloaded" },
 	{ "stream-in-bursts", stream_in_bursts, "streams that begin and end, and one that is cut off",
 	  .counts = "sq_offloaded" },

@@ -6,16 +6,17 @@
 #include <stdio.h>
 #include <string.h>
 
-void ready(struct ibv_qp *qp, uint32_t qkey)
+struct side ready_side(const struct side *s, int entries)
 {
-	connect_qp(qp, &(struct connection){ .qkey = qkey, .sq_psn = 0xfffffe });
+	struct side other = side_beside(s, IBV_QPT_UD, entries);
+
+	ready(other.qp, KEY);
+	return other;
 }
 
 void open_ud(struct pair *p)
 {
-	pair_open(p, &(struct options){ .type = IBV_QPT_UD, .no_connect = true }, 2 * HALF);
-	ready(p->a.qp, KEY);
-	ready(p->b.qp, KEY);
+	pair_open(p, &(struct options){ .type = IBV_QPT_UD }, 2 * HALF);
 }
 
 struct ibv_ah_attr way(const struct side *from, const struct side *to)
@@ -25,19 +26,19 @@ struct ibv_ah_attr way(const struct side *from, const struct side *to)
 					      .traffic_class = 0x20 } };
 }
 
-struct ibv_ah *new_ah(struct ibv_pd *pd, struct ibv_ah_attr attr)
-{
-	struct ibv_ah *ah = ibv_create_ah(pd, &attr);
-
-	CHECK(ah, "ibv_create_ah: %s", strerror(errno));
-	return ah;
-}
-
 void address(struct ibv_send_wr *w, struct ibv_ah *ah, const struct ibv_qp *to, uint32_t qkey)
 {
 	w->wr.ud.ah = ah;
 	w->wr.ud.remote_qpn = to->qp_num;
 	w->wr.ud.remote_qkey = qkey;
+}
+
+struct ibv_send_wr datagram(struct ibv_sge *list, struct ibv_ah *ah, const struct ibv_qp *to, uint32_t qkey)
+{
+	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, list, list ? 1 : 0);
+
+	address(&w, ah, to, qkey);
+	return w;
 }
 
 /* Whether a GID is an address of IPv4. */
@@ -89,7 +90,7 @@ static void judge(struct side *to, const struct ibv_wc *wc, const struct side *f
 
 void send_one(struct side *from, struct side *to, struct ibv_ah *ah, uint32_t len, unsigned int seed)
 {
-	struct ibv_sge list = sge(from, 0, len), room = sge(to, HALF, GRH + len);
+	struct ibv_sge list = sge(from, 0, len);
 	struct ibv_send_wr w = wr(seed % 2 ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, seed, &list, 1);
 	uint8_t *sink = to->buf + HALF;
 
@@ -97,17 +98,16 @@ void send_one(struct side *from, struct side *to, struct ibv_ah *ah, uint32_t le
 	memset(sink, 0xee, GRH + len + 1);
 	w.imm_data = 0x10203040 + seed;
 	address(&w, ah, to->qp, KEY);
-	post_recv(to, seed, &room, 1);
+	post_room(to, seed, HALF, GRH + len);
 	post(from, &w);
 	if (from->cq == to->cq) {
 		/* To itself: in which order is not said. */
-		struct ibv_wc wc = next(to, "to itself");
+		for (int i = 0; i < 2; i++) {
+			struct ibv_wc wc = next(to, "to itself");
 
-		if (wc.opcode == IBV_WC_RECV)
-			judge(to, &wc, from, sink, len);
-		wc = next(to, "to itself");
-		if (wc.opcode == IBV_WC_RECV)
-			judge(to, &wc, from, sink, len);
+			if (wc.opcode == IBV_WC_RECV)
+				judge(to, &wc, from, sink, len);
+		}
 	} else {
 		struct ibv_wc wc = expect(to, seed, IBV_WC_SUCCESS, "a datagram");
 
@@ -130,38 +130,26 @@ uint32_t longest(struct side *s)
 
 static void ud_messages(void)
 {
-	struct pair p;
-
-	open_ud(&p);
 	struct ibv_ah *there = new_ah(p.a.pd, way(&p.a, &p.b)), *back = new_ah(p.b.pd, way(&p.b, &p.a));
+	struct ibv_ah *self = new_ah(p.a.pd, way(&p.a, &p.a));
 	uint32_t lengths[] = { 0, 1, 3, 255, 1024, longest(&p.a) };
 	for (unsigned int i = 0; i < 2 * COUNT(lengths); i++) {
 		send_one(&p.a, &p.b, there, lengths[i / 2], i);
 		send_one(&p.b, &p.a, back, lengths[i / 2], i);
 	}
-	/* To itself. */
-	struct ibv_ah *self = new_ah(p.a.pd, way(&p.a, &p.a));
-
 	send_one(&p.a, &p.a, self, 100, 6);
-	MUST(ibv_destroy_ah(self));
-	MUST(ibv_destroy_ah(there));
-	MUST(ibv_destroy_ah(back));
-	pair_close(&p);
+	DESTROY(self, there, back);
 }
 
 /* The answer goes by a handle made from what was received. */
 static void ud_answers(void)
 {
-	struct pair p;
-
-	open_ud(&p);
 	struct ibv_ah *there = new_ah(p.a.pd, way(&p.a, &p.b));
-	for (int i = 0; i < 4; i++) {
-		struct ibv_sge list = sge(&p.a, 0, 10), room = sge(&p.b, HALF, GRH + 10);
-		struct ibv_send_wr w = wr(IBV_WR_SEND, 1, &list, 1);
+	struct ibv_sge list = sge(&p.a, 0, 10);
+	struct ibv_send_wr w = datagram(&list, there, p.b.qp, KEY);
 
-		address(&w, there, p.b.qp, KEY);
-		post_recv(&p.b, 2, &room, 1);
+	for (int i = 0; i < 4; i++) {
+		post_room(&p.b, 2, HALF, GRH + 10);
 		post(&p.a, &w);
 		struct ibv_wc wc = expect(&p.b, 2, IBV_WC_SUCCESS, "the question");
 		struct ibv_ah *back = ibv_create_ah_from_wc(p.b.pd, &wc, (struct ibv_grh *)(p.b.buf + HALF), 1);
@@ -169,10 +157,9 @@ static void ud_answers(void)
 		CHECK(back, "ibv_create_ah_from_wc: %s", strerror(errno));
 		expect(&p.a, 1, IBV_WC_SUCCESS, "its request");
 		send_one(&p.b, &p.a, back, 77, i);
-		MUST(ibv_destroy_ah(back));
+		DESTROY(back);
 	}
-	MUST(ibv_destroy_ah(there));
-	pair_close(&p);
+	DESTROY(there);
 }
 
 /* Many queue pairs of one device, by two handles in turn, from one list. */
@@ -180,29 +167,20 @@ static void ud_fan_out(void)
 {
 	enum { QPS = 8, ROUNDS = 6 };
 	struct side to[QPS];
-	struct pair p;
-
-	open_ud(&p);
 	struct ibv_ah *ahs[] = { new_ah(p.a.pd, way(&p.a, &p.b)), new_ah(p.a.pd, way(&p.a, &p.b)) };
-	for (int i = 0; i < QPS; i++) {
-		to[i] = p.b;
-		to[i].cq = new_cq(p.b.ctx, DEPTH, NULL, NULL);
-		to[i].qp = make_qp_of(IBV_QPT_UD, &to[i]);
-		ready(to[i].qp, KEY);
-	}
+	for (int i = 0; i < QPS; i++)
+		to[i] = ready_side(&p.b, DEPTH);
 	for (int round = 0; round < ROUNDS; round++) {
 		struct ibv_send_wr w[QPS];
 		struct ibv_sge list[QPS];
 
 		for (int i = 0; i < QPS; i++) {
-			struct ibv_sge room = sge(&p.b, HALF + 128 * i, 128);
-
 			list[i] = sge(&p.a, 64 * i, 64);
 			fill(p.a.buf + 64 * i, 64, 100 * round + i);
-			w[i] = wr(IBV_WR_SEND, i, &list[i], 1);
+			w[i] = datagram(&list[i], ahs[(round + i / (round + 1)) % 2], to[i].qp, KEY);
+			w[i].wr_id = i;
 			w[i].next = i + 1 < QPS ? &w[i + 1] : NULL;
-			address(&w[i], ahs[(round + i / (round + 1)) % 2], to[i].qp, KEY);
-			post_recv(&to[i], i, &room, 1);
+			post_room(&to[i], i, HALF + 128 * i, 128);
 		}
 		post(&p.a, w);
 		for (int i = 0; i < QPS; i++) {
@@ -211,43 +189,23 @@ static void ud_fan_out(void)
 			compare(p.b.buf + HALF + 128 * i + GRH, 64, 100 * round + i, "data");
 		}
 	}
-	for (int i = 0; i < QPS; i++) {
-		MUST(ibv_destroy_qp(to[i].qp));
-		MUST(ibv_destroy_cq(to[i].cq));
-	}
-	MUST(ibv_destroy_ah(ahs[0]));
-	MUST(ibv_destroy_ah(ahs[1]));
-	pair_close(&p);
-}
-
-/* A datagram that vanishes; the next one arrives. */
-static void vanish(struct pair *p, struct ibv_send_wr *w, const char *counter)
-{
-	long before = counter_of(counter);
-
-	post(&p->a, w);
-	expect(&p->a, w->wr_id, IBV_WC_SUCCESS, "a datagram that vanishes");
-	want_counted(counter, before);
-	expect_none(&p->b, 5, "of what has vanished");
+	for (int i = 0; i < QPS; i++)
+		side_end(&to[i]);
+	DESTROY(ahs[0], ahs[1]);
 }
 
 static void ud_qkey(void)
 {
 	struct ibv_qp_attr attr = { .qkey = KEY + 1 };
 	struct ibv_qp_init_attr init;
-	struct pair p;
-
-	open_ud(&p);
 	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
 	struct ibv_sge list = sge(&p.a, 0, 10);
-	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, &list, 1);
-	struct ibv_sge room = sge(&p.b, HALF, 1000);
+	struct ibv_send_wr w = datagram(&list, ah, p.b.qp, KEY + 1);
 
-	address(&w, ah, p.b.qp, KEY + 1);
-	vanish(&p, &w, "drop_qkey");
+	lose(&p.a, &p.b, &w, "drop_qkey");
 	/* A controlled key: that of the queue pair is used instead. */
 	address(&w, ah, p.b.qp, 0x80000000 | (KEY + 1));
-	post_recv(&p.b, 2, &room, 1);
+	post_room(&p.b, 2, HALF, 1000);
 	post(&p.a, &w);
 	expect(&p.a, 1, IBV_WC_SUCCESS, "with a controlled key");
 	expect(&p.b, 2, IBV_WC_SUCCESS, "with the own key instead");
@@ -256,87 +214,78 @@ static void ud_qkey(void)
 	MUST(ibv_query_qp(p.b.qp, &attr, IBV_QP_QKEY, &init));
 	CHECK(attr.qkey == KEY + 1, "the Q_Key is %x", attr.qkey);
 	address(&w, ah, p.b.qp, KEY);
-	vanish(&p, &w, "drop_qkey");
+	lose(&p.a, &p.b, &w, "drop_qkey");
 	address(&w, ah, p.b.qp, KEY + 1);
-	post_recv(&p.b, 3, &room, 1);
+	post_room(&p.b, 3, HALF, 1000);
 	post(&p.a, &w);
 	expect(&p.b, 3, IBV_WC_SUCCESS, "with the new key");
-	MUST(ibv_destroy_ah(ah));
-	pair_close(&p);
+	DESTROY(ah);
 }
 
 static void ud_lost(void)
 {
-	struct pair p;
-
-	open_ud(&p);
 	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
-	struct ibv_sge list = sge(&p.a, 0, 100), room = sge(&p.b, HALF, GRH + 99);
-	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, &list, 1);
-	struct ibv_qp nobody = { .qp_num = p.b.qp->qp_num ^ 0x5a5a5a };
+	struct ibv_sge list = sge(&p.a, 0, 100);
+	struct ibv_send_wr w = datagram(&list, ah, p.b.qp, KEY);
+	/* To nobody, to a number of management that no device has, to all; and to the one that every device has, with a
+	 * Q_Key that no process can say. */
+	const struct {
+		uint32_t number;
+		const char *counter;
+	} rows[] = { { p.b.qp->qp_num ^ 0x5a5a5a, "drop_unknown_qp" }, { 0, "drop_unknown_qp" },
+		     { 0xffffff, "drop_unknown_qp" }, { 1, "drop_qkey" } };
 
-	address(&w, ah, p.b.qp, KEY);
-	vanish(&p, &w, "lost_no_receive");
+	lose(&p.a, &p.b, &w, "lost_no_receive");
 	/* One that is too short for it serves the next. */
-	post_recv(&p.b, 2, &room, 1);
-	vanish(&p, &w, "lost_too_long");
+	post_room(&p.b, 2, HALF, GRH + 99);
+	lose(&p.a, &p.b, &w, "lost_too_long");
 	list.length = 99;
 	post(&p.a, &w);
 	expect(&p.a, 1, IBV_WC_SUCCESS, "one that fits");
 	expect(&p.b, 2, IBV_WC_SUCCESS, "its receive");
-	/* To nobody, to a number of management that no device has, to all. */
-	static const uint32_t numbers[] = { 0, 0xffffff };
-	vanish(&p, &w, "lost_no_receive");
-	for (size_t i = 0; i <= COUNT(numbers); i++) {
-		if (i < COUNT(numbers))
-			nobody.qp_num = numbers[i];
-		address(&w, ah, &nobody, KEY);
-		vanish(&p, &w, "drop_unknown_qp");
+	lose(&p.a, &p.b, &w, "lost_no_receive");
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		w.wr.ud.remote_qpn = rows[i].number;
+		lose(&p.a, &p.b, &w, rows[i].counter);
 	}
-	/* Every device has this one, with a Q_Key that no process can say. */
-	nobody.qp_num = 1;
-	address(&w, ah, &nobody, KEY);
-	vanish(&p, &w, "drop_qkey");
 	send_one(&p.a, &p.b, ah, 50, 8);
-	MUST(ibv_destroy_ah(ah));
-	pair_close(&p);
+	DESTROY(ah);
 }
 
 /* Errors of the sender: the request says which, what is behind it is flushed, and RTS leads back from SQE. */
 static void ud_errors(void)
 {
-	enum { TOO_LONG, NO_MEMORY, WRONG_DOMAIN, NO_HANDLE, KINDS };
-	static const enum ibv_wc_status want[] = { IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR,
-						   IBV_WC_LOC_QP_OP_ERR };
-	struct pair p;
-
-	open_ud(&p);
 	struct ibv_pd *other = new_pd(p.a.ctx);
 	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b)), *foreign = new_ah(other, way(&p.a, &p.b));
-	for (int kind = 0; kind < KINDS; kind++) {
-		struct ibv_sge list = sge(&p.a, 0, kind == TOO_LONG ? longest(&p.a) + 1 : 10), fine = sge(&p.a, 0, 10);
-		struct ibv_send_wr bad = wr(IBV_WR_SEND, 1, &list, 1), behind = wr(IBV_WR_SEND, 2, &fine, 1);
+	struct ibv_ah *back = new_ah(p.b.pd, way(&p.b, &p.a));
+	const struct {
+		const char *what;
+		uint32_t len, other_key;
+		struct ibv_ah *ah;
+		enum ibv_wc_status status;
+	} rows[] = {
+		{ "longer than the MTU", longest(&p.a) + 1, 0, ah, IBV_WC_LOC_LEN_ERR },
+		{ "with a key of nothing", 10, 0x100, ah, IBV_WC_LOC_PROT_ERR },
+		{ "by a handle of another domain", 10, 0, foreign, IBV_WC_LOC_QP_OP_ERR },
+		{ "without a handle", 10, 0, NULL, IBV_WC_LOC_QP_OP_ERR },
+	};
 
-		if (kind == NO_MEMORY)
-			list.lkey ^= 0x100;
-		address(&bad, kind == WRONG_DOMAIN ? foreign : kind == NO_HANDLE ? NULL : ah, p.b.qp, KEY);
-		address(&behind, ah, p.b.qp, KEY);
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		struct ibv_sge list = sge(&p.a, 0, rows[i].len), fine = sge(&p.a, 0, 10);
+		struct ibv_send_wr bad = datagram(&list, rows[i].ah, p.b.qp, KEY), behind = datagram(&fine, ah, p.b.qp, KEY);
+
+		list.lkey ^= rows[i].other_key;
+		behind.wr_id = 2;
 		bad.next = &behind;
 		post(&p.a, &bad);
-		expect(&p.a, 1, want[kind], "the bad request");
+		expect(&p.a, 1, rows[i].status, rows[i].what);
 		expect(&p.a, 2, IBV_WC_WR_FLUSH_ERR, "the one behind it");
 		want_state(&p.a, IBV_QPS_SQE, "the sender");
-		struct ibv_ah *back = new_ah(p.b.pd, way(&p.b, &p.a));
-
 		send_one(&p.b, &p.a, back, 20, 2);
-		MUST(ibv_destroy_ah(back));
 		MUST(to_state(&p.a, IBV_QPS_RTS));
 		send_one(&p.a, &p.b, ah, 20, 3);
 	}
-	MUST(ibv_destroy_ah(foreign));
-	MUST(ibv_dealloc_pd(other));
-	MUST(ibv_destroy_ah(ah));
-	pair_close(&p);
+	DESTROY(foreign, other, ah, back);
 }
 
 /* One list whose first requests fail others, whose completion queues are full, and whose last one fails the sender. */
@@ -345,35 +294,24 @@ static void ud_fails_many(void)
 	enum { QPS = 4 };
 	struct ibv_send_wr w[QPS + 1];
 	struct side to[QPS];
-	struct pair p;
-
-	open_ud(&p);
 	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
 	struct ibv_sge bad = sge(&p.a, 0, 10);
 
 	bad.lkey ^= 0x5500;
-	for (int i = 0; i <= QPS; i++) {
-		w[i] = wr(IBV_WR_SEND, i, i < QPS ? NULL : &bad, i < QPS ? 0 : 1);
-		w[i].next = i < QPS ? &w[i + 1] : NULL;
-	}
 	for (int i = 0; i < QPS; i++) {
-		struct ibv_sge room = sge(&p.b, HALF, 100);
-
-		to[i] = p.b;
-		to[i].cq = new_cq(p.b.ctx, 1, NULL, NULL);
+		to[i] = ready_side(&p.b, 1);
 		CHECK(to[i].cq->cqe == 1, "the queue has %d places", to[i].cq->cqe);
-		to[i].qp = make_qp_of(IBV_QPT_UD, &to[i]);
-		ready(to[i].qp, KEY);
-		post_recv(&to[i], 0, &room, 1);
-		post_recv(&to[i], 1, &room, 1);
-		address(&w[i], ah, to[i].qp, KEY);
-		struct ibv_send_wr first = w[i];
-
-		first.next = NULL;
-		post(&p.a, &first);
+		post_room(&to[i], 0, HALF, 100);
+		post_room(&to[i], 1, HALF, 100);
+		w[i] = datagram(NULL, ah, to[i].qp, KEY);
+		w[i].wr_id = i;
+		post(&p.a, &w[i]);
 		expect(&p.a, i, IBV_WC_SUCCESS, "what fills the queue of one place");
 	}
-	address(&w[QPS], ah, p.b.qp, KEY);
+	w[QPS] = datagram(&bad, ah, p.b.qp, KEY);
+	w[QPS].wr_id = QPS;
+	for (int i = 0; i < QPS; i++)
+		w[i].next = &w[i + 1];
 	post(&p.a, w);
 	for (int i = 0; i < QPS; i++)
 		expect(&p.a, i, IBV_WC_SUCCESS, "what finds no place");
@@ -381,47 +319,34 @@ static void ud_fails_many(void)
 	want_state(&p.a, IBV_QPS_SQE, "the sender");
 	for (int i = 0; i < QPS; i++) {
 		want_state(&to[i], IBV_QPS_ERR, "who cannot report a receive");
-		MUST(ibv_destroy_qp(to[i].qp));
-		MUST(ibv_destroy_cq(to[i].cq));
+		side_end(&to[i]);
 	}
 	MUST(to_state(&p.a, IBV_QPS_RTS));
 	send_one(&p.a, &p.b, ah, 20, 3);
-	MUST(ibv_destroy_ah(ah));
-	pair_close(&p);
+	DESTROY(ah);
 }
 
 /* What no handle can have is refused, and what UD does not do. */
 static void ud_refuses(void)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD };
-	struct pair p;
-
-	open_ud(&p);
 	struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
-	for (int i = 0; i < 4; i++) {
-		struct ibv_ah_attr attr = way(&p.a, &p.b);
+	struct ibv_ah_attr by_lid = way(&p.a, &p.b), by_port_2 = by_lid;
 
-		if (i == 0)
-			attr.is_global = 0;
-		if (i == 1)
-			attr.port_num = 2;
-		if (i == 2)
-			attr.grh.sgid_index = 255;
-		if (i == 3)
-			attr.grh.dgid = (union ibv_gid){ .raw = { 0x20, 0x01, 0x0d, 0xb8, [15] = 1 } };
-		CHECK(!ibv_create_ah(p.a.pd, &attr), "handle %d was made", i);
-	}
+	/* Other odd ones are those of ud-odd-handles. */
+	by_lid.is_global = 0;
+	by_port_2.port_num = 2;
+	CHECK(!ibv_create_ah(p.a.pd, &by_lid) && !ibv_create_ah(p.a.pd, &by_port_2), "a handle was made");
 	for (size_t i = 0; i < COUNT(ops); i++) {
 		struct ibv_sge list = sge(&p.a, 0, 8);
-		struct ibv_send_wr w = wr(ops[i], i, &list, 1), *bad = NULL;
+		struct ibv_send_wr w = datagram(&list, ah, p.b.qp, KEY), *bad = NULL;
 
-		address(&w, ah, p.b.qp, KEY);
+		w.opcode = ops[i];
 		CHECK(ibv_post_send(p.a.qp, &w, &bad) && bad == &w, "operation %d was taken", ops[i]);
 	}
 	CHECK(ibv_dealloc_pd(p.a.pd) == EBUSY, "a domain with handles was freed");
 	send_one(&p.a, &p.b, ah, 20, 1);
-	MUST(ibv_destroy_ah(ah));
-	pair_close(&p);
+	DESTROY(ah);
 }
 
 /*
@@ -430,27 +355,22 @@ static void ud_refuses(void)
  */
 static void ud_silent(void)
 {
-	struct pair p;
-
-	open_ud(&p);
 	for (int round = 0; round < 20; round++) {
 		struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &p.b));
-		struct ibv_sge list = sge(&p.a, 0, 8), room = sge(&p.b, HALF, GRH + 8);
-		struct ibv_send_wr w = wr(IBV_WR_SEND, 0, &list, 1);
+		struct ibv_sge list = sge(&p.a, 0, 8);
+		struct ibv_send_wr w = datagram(&list, ah, p.b.qp, KEY);
 
 		for (int i = 0; i < DEPTH; i++)
-			post_recv(&p.b, i, &room, 1);
-		address(&w, ah, p.b.qp, KEY);
+			post_room(&p.b, i, HALF, GRH + 8);
 		w.send_flags = 0;
 		for (int i = 0; i < DEPTH; i++)
 			post(&p.a, &w);
-		MUST(ibv_destroy_ah(ah));
+		DESTROY(ah);
 		MUST(to_state(&p.a, IBV_QPS_RESET));
 		for (int i = 0; i < DEPTH; i++)
 			expect(&p.b, i, IBV_WC_SUCCESS, "a datagram that nobody waits for");
 		ready(p.a.qp, KEY);
 	}
-	pair_close(&p);
 }
 
 /* Datagrams that were for nobody, or for the management queue pair by another Q_Key: its number may be near. */
@@ -463,9 +383,6 @@ static long for_nobody(void)
 static void ud_flood(void)
 {
 	enum { MANY = 6000, AT_ONCE = 50 };
-	struct pair p;
-
-	open_ud(&p);
 	struct ibv_ah *there = new_ah(p.a.pd, way(&p.a, &p.b)), *back = new_ah(p.b.pd, way(&p.b, &p.a));
 	long before = for_nobody(), sent = 0;
 
@@ -495,9 +412,7 @@ static void ud_flood(void)
 	CHECK(before < 0 || for_nobody() == before + sent, "more than %ld were counted", sent);
 	send_one(&p.a, &p.b, there, 10, 1);
 	send_one(&p.b, &p.a, back, 10, 2);
-	MUST(ibv_destroy_ah(there));
-	MUST(ibv_destroy_ah(back));
-	pair_close(&p);
+	DESTROY(there, back);
 }
 
 enum fate { REFUSED, LEAVES, EITHER };
@@ -561,9 +476,6 @@ static long left_or_lost(void)
 
 static void ud_odd_handles(void)
 {
-	struct pair p;
-
-	open_ud(&p);
 	for (size_t i = 0; i < COUNT(oddities); i++) {
 		use_family(&p.a, oddities[i].v6);
 		use_family(&p.b, oddities[i].v6);
@@ -578,41 +490,39 @@ static void ud_odd_handles(void)
 		      odd ? "it was made" : strerror(errno));
 		if (odd) {
 			struct ibv_sge list = sge(&p.a, 0, 10);
-			struct ibv_send_wr w = wr(IBV_WR_SEND, 1, &list, 1);
+			/* With a Q_Key of nobody. */
+			struct ibv_send_wr w = datagram(&list, odd, p.b.qp, KEY + 1);
 			double end = now() + patience();
 			long before = left_or_lost();
 
-			/* With a Q_Key of nobody. */
-			address(&w, odd, p.b.qp, KEY + 1);
 			post(&p.a, &w);
 			expect(&p.a, 1, IBV_WC_SUCCESS, oddities[i].text);
 			while (!on_rxe() && left_or_lost() == before)
 				CHECK(now() < end, "%s: the datagram is nowhere counted", oddities[i].text);
-			MUST(ibv_destroy_ah(odd));
+			DESTROY(odd);
 		}
 		want_state(&p.a, IBV_QPS_RTS, oddities[i].text);
 		struct ibv_ah *good = new_ah(p.a.pd, way(&p.a, &p.b));
 
 		send_one(&p.a, &p.b, good, 20, i);
-		MUST(ibv_destroy_ah(good));
+		DESTROY(good);
 	}
-	pair_close(&p);
 }
 
 const struct test_case datagram_cases[] = {
-	{ "ud-messages", ud_messages, "UD: 0 B to the MTU, and every field of the completions" },
-	{ "ud-answers", ud_answers, "UD: answers by handles made from what was received" },
-	{ "ud-fan-out", ud_fan_out, "UD: many queue pairs and two handles in one list" },
+	{ "ud-messages", ud_messages, "UD: 0 B to the MTU, and every field of the completions", UD },
+	{ "ud-answers", ud_answers, "UD: answers by handles made from what was received", UD },
+	{ "ud-fan-out", ud_fan_out, "UD: many queue pairs and two handles in one list", UD },
 	{ "ud-qkey", ud_qkey, "UD: a wrong Q_Key is dropped, a controlled one replaced",
-	  .rxe = "sends controlled Q_Keys as they are" },
-	{ "ud-lost", ud_lost, "UD: without a receive, too long for it, to nobody: lost and counted" },
-	{ "ud-errors", ud_errors, "UD: errors of a sender lead to SQE, and RTS leads back", .rxe = "goes to ERR" },
+	  .rxe = "sends controlled Q_Keys as they are", UD },
+	{ "ud-lost", ud_lost, "UD: without a receive, too long for it, to nobody: lost and counted", UD },
+	{ "ud-errors", ud_errors, "UD: errors of a sender lead to SQE, and RTS leads back", .rxe = "goes to ERR", UD },
 	{ "ud-fails-many", ud_fails_many, "UD: a sender that fails together with many receivers goes to SQE",
-	  .rxe = "goes to ERR" },
-	{ "ud-refuses", ud_refuses, "UD: odd handles and other operations are refused" },
+	  .rxe = "goes to ERR", UD },
+	{ "ud-refuses", ud_refuses, "UD: odd handles and other operations are refused", UD },
 	{ "ud-silent", ud_silent, "UD: 64 datagrams without a completion, and handle and queue pair gone right behind them",
-	  .rxe = "sends later, and loses them" },
-	{ "ud-flood", ud_flood, "UD: 6000 datagrams to numbers of nobody", .seconds = 90 },
-	{ "ud-odd-handles", ud_odd_handles, "UD: each odd address vector is refused with an errno, or does no harm" },
+	  .rxe = "sends later, and loses them", UD },
+	{ "ud-flood", ud_flood, "UD: 6000 datagrams to numbers of nobody", .seconds = 90, UD },
+	{ "ud-odd-handles", ud_odd_handles, "UD: each odd address vector is refused with an errno, or does no harm", UD },
 	{ NULL },
 };

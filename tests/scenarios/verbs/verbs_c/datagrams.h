@@ -1,20 +1,34 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What cases about datagrams share: queue pairs that are not connected, and handles that say where each datagram goes. */
+/*
+ * What cases about unreliable services share: only counters tell what was lost; queue pairs of UD are not connected, and
+ * handles say where each datagram goes.
+ */
 #ifndef FERROCE_TESTS_DATAGRAMS_H
 #define FERROCE_TESTS_DATAGRAMS_H
 
-#include "services.h"
+#include "pair.h"
 
-enum { GRH = 40, HALF = 1 << 16, KEY = 0x11223344 };
+/* A counter of the device of a; -1 if it has no such one. */
+long counter_of(const char *name);
+/* Waits until a counter has grown. */
+void want_counted(const char *name, long before);
+/* A message that is lost for a reason: the sender has its completion, the receiver nothing, and both go on. */
+void lose(struct side *from, struct side *to, struct ibv_send_wr *w, const char *counter);
 
-/* From RESET to RTS. */
-void ready(struct ibv_qp *qp, uint32_t qkey);
+enum { GRH = 40 };
+
+/* In the row of a case: its pair is ready for datagrams. */
+#define UD .opt = { .type = IBV_QPT_UD }, .len = 2 * HALF
+
 /* A pair whose queue pairs are ready, with that Q_Key. */
 void open_ud(struct pair *p);
+/* One more at the same place that is ready, with a completion queue of so many entries. */
+struct side ready_side(const struct side *s, int entries);
 /* The way from one side to the other, of traffic class 0x20. */
 struct ibv_ah_attr way(const struct side *from, const struct side *to);
-struct ibv_ah *new_ah(struct ibv_pd *pd, struct ibv_ah_attr attr);
 void address(struct ibv_send_wr *w, struct ibv_ah *ah, const struct ibv_qp *to, uint32_t qkey);
+/* A SEND of number 1, of one entry or of no bytes. */
+struct ibv_send_wr datagram(struct ibv_sge *list, struct ibv_ah *ah, const struct ibv_qp *to, uint32_t qkey);
 /* One datagram, everything of which is checked. */
 void send_one(struct side *from, struct side *to, struct ibv_ah *ah, uint32_t len, unsigned int seed);
 /* Bytes of the longest datagram. */

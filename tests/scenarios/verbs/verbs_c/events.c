@@ -2,47 +2,44 @@
 /* Every asynchronous event: provoked, and named in one printed table with what it is about. */
 #include "pair.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static struct pair p;
 
-/* Waits for an event about this object. Another may come before it: a queue that overruns fails its queue pair, too. */
-static void want(struct ibv_context *ctx, enum ibv_event_type type, const void *object)
+/* Waits for an event. Another may come before it: a queue that overruns fails its queue pair, too. */
+static struct ibv_async_event wait_for(struct ibv_context *ctx, enum ibv_event_type type)
 {
 	struct ibv_async_event e;
 
 	do
 		CHECK(next_device_event(ctx, 1000 * patience(), &e), "no event \"%s\"", ibv_event_type_str(type));
 	while (e.event_type != type);
-	CHECK(e.element.qp == object, "the event \"%s\" is about something else", ibv_event_type_str(type));
+	return e;
 }
 
-/* As above, for what is about a port, or with 0 about the device. */
+/* It is about this object. */
+static void want(struct ibv_context *ctx, enum ibv_event_type type, const void *object)
+{
+	CHECK(wait_for(ctx, type).element.qp == object, "the event \"%s\" is about something else", ibv_event_type_str(type));
+}
+
+/* It is about this port, or with 0 about the device. */
 static void want_of_port(struct ibv_context *ctx, enum ibv_event_type type, int port)
 {
-	struct ibv_async_event e;
+	int is = wait_for(ctx, type).element.port_num;
 
-	do
-		CHECK(next_device_event(ctx, 1000 * patience(), &e), "no event \"%s\"", ibv_event_type_str(type));
-	while (e.event_type != type);
-	CHECK(e.element.port_num == port, "the event \"%s\" is about port %d", ibv_event_type_str(type), e.element.port_num);
+	CHECK(is == port, "the event \"%s\" is about port %d", ibv_event_type_str(type), is);
 }
 
 /* A queue with one place too few for the completions of a. */
 static void overrun(void)
 {
-	struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, 1, NULL, 0);
-	struct ibv_cq *small;
-
 	pair_open(&p, NULL, 4096);
-	small = new_cq(p.a.ctx, 1, NULL, NULL);
-	use_cq(&p, small);
-	for (int i = 0; i <= small->cqe; i++)
-		post(&p.a, &w);
+	use_cq(&p, new_cq(p.a.ctx, 1, NULL, NULL));
+	for (int i = 0; i <= p.a.cq->cqe; i++)
+		post_one(&p.a, IBV_WR_RDMA_WRITE, 1, 0, 0);
 }
 
 static void cq_err(void)
@@ -87,21 +84,13 @@ static void qp_access_err(void)
 
 static void comm_est(void)
 {
-	struct ibv_async_event e;
-
-	pair_open(&p, &(struct options){ .no_connect = true }, 4096);
-	MUST(to_init(&p, &p.a));
-	MUST(to_init(&p, &p.b));
-	MUST(to_rtr(&p, &p.a, &p.b, p.b.qp->qp_num));
-	MUST(to_rtr(&p, &p.b, &p.a, p.a.qp->qp_num));
-	MUST(to_rts(&p, &p.a));
+	pair_open_b_in_rtr(&p, NULL, 4096);
 	write_to_b(0);
 	want(p.b.ctx, IBV_EVENT_COMM_EST, p.b.qp);
 	/* It comes once, however many packets do: the next event is that of the second write here. */
 	write_to_b(0);
 	write_to_b(0x5500);
-	CHECK(next_device_event(p.b.ctx, 1000 * patience(), &e), "no event of a write with a wrong key");
-	CHECK(e.event_type == IBV_EVENT_QP_ACCESS_ERR, "another event \"%s\"", ibv_event_type_str(e.event_type));
+	want_device_event(p.b.ctx, IBV_EVENT_QP_ACCESS_ERR, p.b.qp, "a WRITE with a wrong key");
 	pair_close(&p);
 }
 
@@ -119,13 +108,11 @@ static void sq_drained(void)
 static struct ibv_srq *share(void)
 {
 	static const struct ibv_qp_cap cap = { .max_send_wr = 4, .max_send_sge = 1 };
-	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 4, .max_sge = 1 } };
-	struct ibv_srq *srq;
 
 	pair_open(&p, NULL, 4096);
-	srq = ibv_create_srq(p.b.pd, &attr);
-	CHECK(srq, "ibv_create_srq: %s", strerror(errno));
-	MUST(ibv_destroy_qp(p.b.qp));
+	struct ibv_srq *srq = new_srq(p.b.pd, 4, 1);
+
+	DESTROY(p.b.qp);
 	p.b.qp = new_sharing_qp(p.b.pd, p.b.cq, cap, srq);
 	pair_reconnect(&p, NULL);
 	return srq;
@@ -133,30 +120,19 @@ static struct ibv_srq *share(void)
 
 static void end_sharing(struct ibv_srq *srq)
 {
-	MUST(ibv_destroy_qp(p.b.qp));
+	DESTROY(p.b.qp, srq);
 	p.b.qp = NULL;
-	MUST(ibv_destroy_srq(srq));
 	pair_close(&p);
-}
-
-static void send_to_b(void)
-{
-	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, NULL, 0);
-
-	post(&p.a, &w);
 }
 
 static void srq_err(void)
 {
 	static const uint64_t MARK = 0xfe110ce5f00d2222;
 	struct ibv_srq *srq = share();
-	struct mapping rings[64];
 
 	MUST(post_shared_receive(srq, MARK, NULL, 0));
-	for (int i = mapped_rings(rings, COUNT(rings)) - 1; i >= 0; i--)
-		if (*(uint64_t *)(rings[i].at + UABI_CONTROL_SIZE) == MARK)
-			atomic_store((_Atomic uint32_t *)(rings[i].at + UABI_PRODUCER), 1000);
-	send_to_b();
+	atomic_store(producer_of(marked_ring(MARK, 0)), 1000);
+	post_one(&p.a, IBV_WR_SEND, 1, 0, 0);
 	want(p.b.ctx, IBV_EVENT_SRQ_ERR, srq);
 	end_sharing(srq);
 }
@@ -169,7 +145,7 @@ static void srq_limit(void)
 	for (int i = 0; i < 2; i++)
 		MUST(post_shared_receive(srq, i, NULL, 0));
 	MUST(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT));
-	send_to_b();
+	post_one(&p.a, IBV_WR_SEND, 1, 0, 0);
 	want(p.b.ctx, IBV_EVENT_SRQ_LIMIT_REACHED, srq);
 	end_sharing(srq);
 }
@@ -198,67 +174,35 @@ static void tell(const char *how)
 	CHECK(!system(line), "%s", line);
 }
 
-/* As above, and waits for the event of the port. */
-static void change(const char *how, enum ibv_event_type type)
-{
-	struct ibv_context *ctx = open_device(places[0].device);
-
-	tell(how);
-	want_of_port(ctx, type, type == IBV_EVENT_DEVICE_FATAL ? 0 : 1);
-	MUST(ibv_close_device(ctx));
-}
-
-static void gid_change(void)
-{
-	change("ip address add 10.79.0.1/24 dev %2$s # %1$s", IBV_EVENT_GID_CHANGE);
-}
-
-static void port_err(void)
-{
-	change("ip link set %2$s down # %1$s", IBV_EVENT_PORT_ERR);
-}
-
-static void port_active(void)
-{
-	change("ip link set %2$s up # %1$s", IBV_EVENT_PORT_ACTIVE);
-}
-
-static void device_fatal(void)
-{
-	change("rdma link delete %1$s # %2$s", IBV_EVENT_DEVICE_FATAL);
-}
-
 /* In this order: the last ones take the port and the device away. */
-#define EVENTS(ROW)                                                                                       \
-	ROW(CQ_ERR, "completion queue", "a completion finds no room", cq_err)                             \
-	ROW(QP_FATAL, "queue pair", "a completion of it is lost so", qp_fatal)                            \
-	ROW(QP_REQ_ERR, "queue pair", "the peer writes, which it does not permit", qp_req_err)            \
-	ROW(QP_ACCESS_ERR, "queue pair", "the peer writes with a key of nothing", qp_access_err)          \
-	ROW(COMM_EST, "queue pair", "the peer sends while it is in RTR", comm_est)                        \
-	ROW(SQ_DRAINED, "queue pair", "it is moved to SQD", sq_drained)                                   \
-	ROW(SRQ_ERR, "shared receive queue", "its process writes an index that cannot be", srq_err)       \
-	ROW(SRQ_LIMIT_REACHED, "shared receive queue", "a message takes one more receive", srq_limit)     \
-	ROW(QP_LAST_WQE_REACHED, "queue pair", "it shares receives, and is moved to ERR", last_wqe)       \
-	ROW(GID_CHANGE, "port", "the netdev gets another address", gid_change)                            \
-	ROW(PORT_ERR, "port", "the netdev goes down", port_err)                                           \
-	ROW(PORT_ACTIVE, "port", "the netdev comes up", port_active)                                      \
-	ROW(DEVICE_FATAL, "device", "rdma link delete", device_fatal)                                     \
-	ROW(PATH_MIG, "never", "RoCE has no alternate paths", NULL)                                       \
-	ROW(PATH_MIG_ERR, "never", "RoCE has no alternate paths", NULL)                                   \
-	ROW(LID_CHANGE, "never", "RoCE has no LIDs", NULL)                                                \
-	ROW(SM_CHANGE, "never", "RoCE has no subnet manager", NULL)                                       \
-	ROW(CLIENT_REREGISTER, "never", "RoCE has no subnet manager", NULL)                               \
-	ROW(PKEY_CHANGE, "never", "RoCE has one P_Key, the default", NULL)                                \
-	ROW(WQ_FATAL, "never", "there are no work queues without queue pairs", NULL)
-
 static const struct {
 	enum ibv_event_type type;
 	const char *name, *object, *by;
 	void (*provoke)(void);
+	const char *told;	/* in place of a function: a command about the device of a (%1$s), or its netdev (%2$s) */
 } events[] = {
-#define ROW(event, object, by, provoke) { IBV_EVENT_##event, #event, object, by, provoke },
-	EVENTS(ROW)
-#undef ROW
+#define EVENT(name) IBV_EVENT_##name, #name
+	{ EVENT(CQ_ERR), "completion queue", "a completion finds no room", cq_err },
+	{ EVENT(QP_FATAL), "queue pair", "a completion of it is lost so", qp_fatal },
+	{ EVENT(QP_REQ_ERR), "queue pair", "the peer writes, which it does not permit", qp_req_err },
+	{ EVENT(QP_ACCESS_ERR), "queue pair", "the peer writes with a key of nothing", qp_access_err },
+	{ EVENT(COMM_EST), "queue pair", "the peer sends while it is in RTR", comm_est },
+	{ EVENT(SQ_DRAINED), "queue pair", "it is moved to SQD", sq_drained },
+	{ EVENT(SRQ_ERR), "shared receive queue", "its process writes an index that cannot be", srq_err },
+	{ EVENT(SRQ_LIMIT_REACHED), "shared receive queue", "a message takes one more receive", srq_limit },
+	{ EVENT(QP_LAST_WQE_REACHED), "queue pair", "it shares receives, and is moved to ERR", last_wqe },
+	{ EVENT(GID_CHANGE), "port", "the netdev gets another address", NULL, "ip address add 10.79.0.1/24 dev %2$s # %1$s" },
+	{ EVENT(PORT_ERR), "port", "the netdev goes down", NULL, "ip link set %2$s down # %1$s" },
+	{ EVENT(PORT_ACTIVE), "port", "the netdev comes up", NULL, "ip link set %2$s up # %1$s" },
+	{ EVENT(DEVICE_FATAL), "device", "rdma link delete", NULL, "rdma link delete %1$s # %2$s" },
+	{ EVENT(PATH_MIG), "never", "RoCE has no alternate paths" },
+	{ EVENT(PATH_MIG_ERR), "never", "RoCE has no alternate paths" },
+	{ EVENT(LID_CHANGE), "never", "RoCE has no LIDs" },
+	{ EVENT(SM_CHANGE), "never", "RoCE has no subnet manager" },
+	{ EVENT(CLIENT_REREGISTER), "never", "RoCE has no subnet manager" },
+	{ EVENT(PKEY_CHANGE), "never", "RoCE has one P_Key, the default" },
+	{ EVENT(WQ_FATAL), "never", "there are no work queues without queue pairs" },
+#undef EVENT
 };
 
 /* The link's speed has changed: it came with libibverbs of rdma-core 65, and ferroce's never changes. */
@@ -278,6 +222,13 @@ static void every_event(void)
 		CHECK(in_table(i), "event %zu is not in the table", i);
 		if (events[i].provoke)
 			events[i].provoke();
+		if (events[i].told) {
+			struct ibv_context *ctx = open_device(places[0].device);
+
+			tell(events[i].told);
+			want_of_port(ctx, events[i].type, events[i].type == IBV_EVENT_DEVICE_FATAL ? 0 : 1);
+			DESTROY(ctx);
+		}
 		printf("%-20s | %-20s | %s\n", events[i].name, events[i].object, events[i].by);
 		fflush(stdout);
 	}
@@ -290,26 +241,16 @@ static void every_event(void)
 static void netdev_gone(void)
 {
 	enum { MANY = 8192 };
-	struct side many;
-	struct ibv_sge list;
 
 	pair_open(&p, NULL, 4096);
-	list = sge(&p.b, 0, 4096);
-	post_recv(&p.b, MANY, &list, 1);
-	many = p.b;
-	many.cq = ibv_create_cq(p.b.ctx, MANY, NULL, NULL, 0);
-	CHECK(many.cq, "a completion queue of %d: %m", MANY);
-	struct ibv_qp_init_attr init = {
-		.send_cq = many.cq,
-		.recv_cq = many.cq,
-		.cap = { .max_send_wr = 1, .max_recv_wr = MANY, .max_send_sge = 1, .max_recv_sge = 1 },
-		.qp_type = IBV_QPT_RC,
-	};
-	many.qp = ibv_create_qp(p.b.pd, &init);
-	CHECK(many.qp, "%d receives: %m", MANY);
+	post_room(&p.b, MANY, 0, 4096);
+	struct side many = p.b;
+
+	many.cq = new_cq(p.b.ctx, MANY, NULL, NULL);
+	many.qp = new_qp(p.b.pd, many.cq, (struct ibv_qp_cap){ 1, MANY, 1, 1, 0 });
 	MUST(to_init(&p, &many));
 	for (int i = 0; i < MANY; i++)
-		post_recv(&many, i, &list, 1);
+		post_room(&many, i, 0, 4096);
 	tell("ip link delete %2$s # %1$s");
 	want_of_port(p.b.ctx, IBV_EVENT_DEVICE_FATAL, 0);
 	expect(&p.b, MANY, IBV_WC_WR_FLUSH_ERR, "the receive of a connection");

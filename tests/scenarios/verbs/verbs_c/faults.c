@@ -22,39 +22,30 @@ struct named {
 static struct ibv_mr *regions[8];
 static struct ibv_pd *domain;
 
-static struct ibv_mr *region(struct ibv_pd *pd, struct side *s, uint64_t iova, int access)
+static struct ibv_mr *kept(struct ibv_mr *mr)
 {
-	struct ibv_mr *mr = ibv_reg_mr_iova(pd, s->buf + SMALL, SMALL_LEN, iova, access);
 	int i = 0;
 
-	CHECK(mr, "ibv_reg_mr_iova at 0x%llx: %s", (unsigned long long)iova, strerror(errno));
+	CHECK(mr, "registering the small region: %s", strerror(errno));
 	while (regions[i])
 		i++;
-	regions[i] = mr;
-	return mr;
+	return regions[i] = mr;
 }
 
-/* Its first byte is at offset 0, and in memory four bytes behind a multiple of eight. */
-static struct ibv_mr *region_of_offsets(struct side *s)
+static struct ibv_mr *region(struct ibv_pd *pd, struct side *s, uint64_t iova, int access)
 {
-	struct ibv_mr *mr = new_mr(s->pd, s->buf + SMALL + 4, SMALL_LEN - 8, ALL_ACCESS | IBV_ACCESS_ZERO_BASED);
-	int i = 0;
-
-	while (regions[i])
-		i++;
-	regions[i] = mr;
-	return mr;
+	return kept(ibv_reg_mr_iova(pd, s->buf + SMALL, SMALL_LEN, iova, access));
 }
 
 void drop_regions(void)
 {
 	for (size_t i = 0; i < COUNT(regions); i++)
 		if (regions[i]) {
-			CHECK(!ibv_dereg_mr(regions[i]), "ibv_dereg_mr");
+			DESTROY(regions[i]);
 			regions[i] = NULL;
 		}
 	if (domain)
-		CHECK(!ibv_dealloc_pd(domain), "ibv_dealloc_pd");
+		DESTROY(domain);
 	domain = NULL;
 }
 
@@ -68,7 +59,7 @@ static uint32_t deregistered_key(struct side *s)
 	struct ibv_mr *mr = new_mr(s->pd, s->buf + SMALL, SMALL_LEN, ALL_ACCESS);
 	uint32_t key = mr->lkey;
 
-	MUST(ibv_dereg_mr(mr));
+	DESTROY(mr);
 	return key;
 }
 
@@ -122,9 +113,9 @@ static void spoil(enum kind kind, struct side *s, struct named *n)
 		break;
 	case NOT_ATOMIC: n->key = region(s->pd, s, small, ALL_ACCESS & ~IBV_ACCESS_REMOTE_ATOMIC)->lkey; break;
 	case SHIFTED:
-		/* The offset is aligned, and the word is not. */
+		/* Offset 0 is four bytes behind a multiple of eight: the offset is aligned, and the word is not. */
 		n->addr = 8;
-		n->key = region_of_offsets(s)->lkey;
+		n->key = kept(ibv_reg_mr(s->pd, s->buf + SMALL + 4, SMALL_LEN - 8, ALL_ACCESS | IBV_ACCESS_ZERO_BASED))->lkey;
 		break;
 	case NO_BYTES: *n = (struct named){ .addr = -1ull, .key = 0x77777777 }; break;
 	}

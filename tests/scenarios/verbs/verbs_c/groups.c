@@ -2,9 +2,8 @@
 /* Cases about multicast groups: who gets a datagram, how often, and when this host is a member. */
 #include "datagrams.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <net/if.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,13 +16,12 @@
 enum { CROWD = 5, ROOM = 8192, SPARE = 2, WARM = 0x77777777 };
 
 /* Those who may be in a group. Each always has SPARE receives, so that it would get a datagram that comes twice. */
-struct crowd {
-	struct pair p;
+static struct crowd {
 	struct side side[CROWD];
 	union ibv_gid group;
 	struct ibv_ah *ah[CROWD];
 	bool in[CROWD];
-};
+} c;
 
 static union ibv_gid group_of(bool v6, uint16_t number)
 {
@@ -35,116 +33,106 @@ static union ibv_gid group_of(bool v6, uint16_t number)
 	return gid;
 }
 
-static void put_receive(struct crowd *c, int i)
+static void put_receive(int i)
 {
-	struct ibv_sge room = sge(&c->side[i], HALF + ROOM * i, GRH + 4096);
-
-	post_recv(&c->side[i], i, &room, 1);
+	post_room(&c.side[i], i, HALF + ROOM * i, GRH + 4096);
 }
 
-static void open_crowd(struct crowd *c, bool v6, uint16_t number)
+static void open_crowd(bool v6, uint16_t number)
 {
-	*c = (struct crowd){ .group = group_of(v6, number) };
-	open_ud(&c->p);
-	use_family(&c->p.a, v6);
-	use_family(&c->p.b, v6);
-	c->side[0] = c->p.a;
-	c->side[1] = c->p.b;
-	for (int i = 2; i < CROWD; i++) {
-		c->side[i] = c->p.b;
-		c->side[i].cq = new_cq(c->p.b.ctx, DEPTH, NULL, NULL);
-		c->side[i].qp = make_qp_of(IBV_QPT_UD, &c->side[i]);
-		ready(c->side[i].qp, KEY);
-	}
+	c = (struct crowd){ .group = group_of(v6, number) };
+	use_family(&p.a, v6);
+	use_family(&p.b, v6);
+	c.side[0] = p.a;
+	c.side[1] = p.b;
+	for (int i = 2; i < CROWD; i++)
+		c.side[i] = ready_side(&p.b, DEPTH);
 	for (int i = 0; i < CROWD; i++) {
-		struct side group = { .gid = c->group };
+		struct side group = { .gid = c.group };
 
-		c->ah[i] = new_ah(c->side[i].pd, way(&c->side[i], &group));
+		c.ah[i] = new_ah(c.side[i].pd, way(&c.side[i], &group));
 		for (int n = 0; n < SPARE; n++)
-			put_receive(c, i);
+			put_receive(i);
 	}
 }
 
-static void join(struct crowd *c, int i)
+static void join(int i)
 {
-	MUST(ibv_attach_mcast(c->side[i].qp, &c->group, 0));
-	c->in[i] = true;
+	MUST(ibv_attach_mcast(c.side[i].qp, &c.group, 0));
+	c.in[i] = true;
 }
 
-static void leave(struct crowd *c, int i)
+static void leave(int i)
 {
-	MUST(ibv_detach_mcast(c->side[i].qp, &c->group, 0));
-	c->in[i] = false;
+	MUST(ibv_detach_mcast(c.side[i].qp, &c.group, 0));
+	c.in[i] = false;
 }
 
-static void close_crowd(struct crowd *c)
+static void close_crowd(void)
 {
 	for (int i = 0; i < CROWD; i++) {
-		if (c->in[i])
-			leave(c, i);
-		MUST(ibv_destroy_ah(c->ah[i]));
+		if (c.in[i])
+			leave(i);
+		DESTROY(c.ah[i]);
 	}
-	for (int i = 2; i < CROWD; i++) {
-		MUST(ibv_destroy_qp(c->side[i].qp));
-		MUST(ibv_destroy_cq(c->side[i].cq));
-	}
-	pair_close(&c->p);
+	for (int i = 2; i < CROWD; i++)
+		side_end(&c.side[i]);
 }
 
-static void send_to_group(struct crowd *c, int from, uint32_t len, uint32_t number)
+static void send_to_group(int from, uint32_t len, uint32_t number)
 {
 	static const struct ibv_qp all = { .qp_num = 0xffffff };
-	struct ibv_sge list = sge(&c->side[from], 0, len);
+	struct ibv_sge list = sge(&c.side[from], 0, len);
 	struct ibv_send_wr w = wr(IBV_WR_SEND_WITH_IMM, 100, &list, 1);
 
 	w.imm_data = number;
-	address(&w, c->ah[from], &all, KEY);
-	post(&c->side[from], &w);
+	address(&w, c.ah[from], &all, KEY);
+	post(&c.side[from], &w);
 }
 
 /* What a member gets: the data, from whom, and to which group. */
-static void judge(struct crowd *c, int i, const struct ibv_wc *wc, int from, uint32_t len, uint32_t number)
+static void judge(int i, const struct ibv_wc *wc, int from, uint32_t len, uint32_t number)
 {
-	const uint8_t *header = c->side[i].buf + HALF + ROOM * i;
-	int at = c->group.raw[0] ? 0 : 12;
+	const uint8_t *header = c.side[i].buf + HALF + ROOM * i;
+	int at = c.group.raw[0] ? 0 : 12;
 
 	CHECK(wc->status == IBV_WC_SUCCESS && wc->byte_len == GRH + len && (wc->wc_flags & IBV_WC_GRH),
 	      "%d: %s, %u bytes, flags %x", i, ibv_wc_status_str(wc->status), wc->byte_len, wc->wc_flags);
 	CHECK(wc->imm_data == number, "%d: datagram %x, not %x", i, wc->imm_data, number);
-	CHECK(wc->src_qp == c->side[from].qp->qp_num, "%d: from queue pair %u", i, wc->src_qp);
-	CHECK(!memcmp(header + 24 + at, c->group.raw + at, 16 - at), "%d: the header names another group", i);
-	CHECK(!memcmp(header + (at ? 32 : 8), c->side[from].gid.raw + at, 16 - at), "%d: the header names another sender",
+	CHECK(wc->src_qp == c.side[from].qp->qp_num, "%d: from queue pair %u", i, wc->src_qp);
+	CHECK(!memcmp(header + 24 + at, c.group.raw + at, 16 - at), "%d: the header names another group", i);
+	CHECK(!memcmp(header + (at ? 32 : 8), c.side[from].gid.raw + at, 16 - at), "%d: the header names another sender",
 	      i);
 	compare(header + GRH, len, number, "what a member got");
 }
 
 /* One datagram: each member of the group gets it once, the sender too if it is, and nobody else. */
-static void tell(struct crowd *c, int from, uint32_t len, uint32_t number)
+static void tell(int from, uint32_t len, uint32_t number)
 {
-	fill(c->side[from].buf, len, number);
-	send_to_group(c, from, len, number);
+	fill(c.side[from].buf, len, number);
+	send_to_group(from, len, number);
 	for (int i = 0; i < CROWD; i++)
-		for (int n = (i == from) + c->in[i]; n; n--) {
-			struct ibv_wc wc = next(&c->side[i], i == from ? "of the sender" : "of a member");
+		for (int n = (i == from) + c.in[i]; n; n--) {
+			struct ibv_wc wc = next(&c.side[i], i == from ? "of the sender" : "of a member");
 
 			if (!(wc.opcode & IBV_WC_RECV)) {
 				CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == 100, "the request ended with \"%s\"",
 				      ibv_wc_status_str(wc.status));
 				continue;
 			}
-			judge(c, i, &wc, from, len, number);
-			put_receive(c, i);
+			judge(i, &wc, from, len, number);
+			put_receive(i);
 		}
 	usleep(5000);
 	for (int i = 0; i < CROWD; i++)
-		expect_none(&c->side[i], 0, c->in[i] ? "of one that had its own" : "of one that is not in the group");
+		expect_none(&c.side[i], 0, c.in[i] ? "of one that had its own" : "of one that is not in the group");
 }
 
 /*
  * A switch on the way learns of a member only when its host says so, which may take a second: datagrams are sent until
  * every member had one, and then until none is under way.
  */
-static void warm(struct crowd *c, int from)
+static void warm(int from)
 {
 	double end = now() + patience(), quiet = 0;
 	bool had[CROWD] = { false };
@@ -153,20 +141,20 @@ static void warm(struct crowd *c, int from)
 	for (bool all = false; !all || now() < quiet;) {
 		CHECK(now() < end, "some member gets nothing");
 		if (!all)
-			send_to_group(c, from, 0, WARM);
+			send_to_group(from, 0, WARM);
 		usleep(20000);
 		bool every = true;
 
 		for (int i = 0; i < CROWD; i++) {
-			while (ibv_poll_cq(c->side[i].cq, 1, &wc)) {
+			while (ibv_poll_cq(c.side[i].cq, 1, &wc)) {
 				if (!(wc.opcode & IBV_WC_RECV))
 					continue;
-				CHECK(c->in[i] && wc.imm_data == WARM, "%d got %x", i, wc.imm_data);
+				CHECK(c.in[i] && wc.imm_data == WARM, "%d got %x", i, wc.imm_data);
 				had[i] = true;
-				put_receive(c, i);
+				put_receive(i);
 				quiet = now() + 0.3;
 			}
-			every &= had[i] || !c->in[i];
+			every &= had[i] || !c.in[i];
 		}
 		if (every && !all)
 			quiet = now() + 0.3;
@@ -174,43 +162,48 @@ static void warm(struct crowd *c, int from)
 	}
 }
 
+/* Who is in the group, one bit each; others leave. */
+static void members(unsigned int mask)
+{
+	for (int i = 0; i < CROWD; i++) {
+		bool in = mask >> i & 1;
+
+		if (in && !c.in[i])
+			join(i);
+		if (!in && c.in[i])
+			leave(i);
+	}
+}
+
 static void group_messages(void)
 {
 	for (int v6 = 0; v6 < 2; v6++) {
 		uint32_t number = 0x100;
-		struct crowd c;
+		open_crowd(v6, 77);
+		uint32_t lengths[] = { 0, 1, 101, longest(&p.a) };
 
-		open_crowd(&c, v6, 77);
-		uint32_t lengths[] = { 0, 1, 101, longest(&c.p.a) };
-
-		join(&c, 0);
-		join(&c, 1);
-		join(&c, 2);
-		join(&c, 4);
-		warm(&c, 0);
-		warm(&c, 3);
+		members(0b10111);
+		warm(0);
+		warm(3);
 		for (size_t i = 0; i < COUNT(lengths); i++) {
-			tell(&c, 0, lengths[i], number++);
-			tell(&c, 1, lengths[i], number++);
+			tell(0, lengths[i], number++);
+			tell(1, lengths[i], number++);
 			/* It is not in the group itself. */
-			tell(&c, 3, lengths[i], number++);
+			tell(3, lengths[i], number++);
 		}
-		leave(&c, 0);
-		leave(&c, 4);
-		tell(&c, 0, 10, number++);
-		tell(&c, 1, 10, number++);
-		join(&c, 3);
-		leave(&c, 1);
-		leave(&c, 2);
-		tell(&c, 0, 10, number++);
-		tell(&c, 3, 10, number++);
-		leave(&c, 3);
-		tell(&c, 0, 10, number++);
+		members(0b00110);
+		tell(0, 10, number++);
+		tell(1, 10, number++);
+		members(0b01000);
+		tell(0, 10, number++);
+		tell(3, 10, number++);
+		members(0);
+		tell(0, 10, number++);
 		/* And again. */
-		join(&c, 1);
-		warm(&c, 0);
-		tell(&c, 0, 10, number++);
-		close_crowd(&c);
+		members(0b00010);
+		warm(0);
+		tell(0, 10, number++);
+		close_crowd();
 	}
 }
 
@@ -218,34 +211,31 @@ static void group_messages(void)
 static void group_apart(void)
 {
 	for (int v6 = 0; v6 < 2; v6++) {
-		struct crowd c;
-
-		open_crowd(&c, v6, 1);
+		open_crowd(v6, 1);
 		union ibv_gid other = group_of(v6, 257), first = c.group;
 		struct side group = { .gid = other };
-		struct ibv_ah *ah = new_ah(c.p.a.pd, way(&c.p.a, &group)), *to_first = c.ah[0];
+		struct ibv_ah *ah = new_ah(p.a.pd, way(&p.a, &group)), *to_first = c.ah[0];
 
-		join(&c, 1);
-		join(&c, 2);
-		warm(&c, 0);
-		tell(&c, 0, 5, 1);
+		members(0b00110);
+		warm(0);
+		tell(0, 5, 1);
 		c.group = other;
 		c.ah[0] = ah;
 		c.in[1] = false;
 		MUST(ibv_attach_mcast(c.side[2].qp, &other, 0));
 		MUST(ibv_attach_mcast(c.side[3].qp, &other, 0));
 		c.in[3] = true;
-		warm(&c, 0);
-		tell(&c, 0, 6, 2);
+		warm(0);
+		tell(0, 6, 2);
 		MUST(ibv_detach_mcast(c.side[2].qp, &other, 0));
 		MUST(ibv_detach_mcast(c.side[3].qp, &other, 0));
 		c.group = first;
 		c.ah[0] = to_first;
 		c.in[1] = true;
 		c.in[3] = false;
-		tell(&c, 0, 7, 3);
-		MUST(ibv_destroy_ah(ah));
-		close_crowd(&c);
+		tell(0, 7, 3);
+		DESTROY(ah);
+		close_crowd();
 	}
 }
 
@@ -295,106 +285,114 @@ static void want_member(const union ibv_gid *gid, bool want)
 	CHECK(has_word("/proc/net/dev_mcast", mac) == want, "%s is%s among the addresses", mac, want ? " not" : "");
 }
 
+/* A process that does something with groups until it is killed; returns when it says that it is at it. */
+static pid_t begin_child(void (*run)(bool v6, int told), bool v6)
+{
+	int told[2];
+	char byte;
+
+	MUST(pipe(told));
+	pid_t child = new_process();
+
+	if (!child) {
+		open_ud(&p);
+		run(v6, told[1]);
+		_exit(1);
+	}
+	close(told[1]);
+	CHECK(read(told[0], &byte, 1) == 1, "the child has failed");
+	close(told[0]);
+	return child;
+}
+
+static void kill_child(pid_t child)
+{
+	int status;
+
+	kill(child, SIGKILL);
+	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status), "the child ended with %x", status);
+}
+
+/* With a process its memberships go. */
+static void stay(bool v6, int told)
+{
+	open_crowd(v6, 4711);
+	members(0b00101);
+	if (write(told, "x", 1) == 1)
+		pause();
+}
+
 static void group_membership(void)
 {
 	for (int v6 = 0; v6 < 2; v6++) {
-		struct crowd c;
-		int status, ready_to_die[2];
-
-		open_crowd(&c, v6, 4711);
+		open_crowd(v6, 4711);
 		want_member(&c.group, false);
-		join(&c, 1);
+		join(1);
 		want_member(&c.group, true);
-		join(&c, 2);
-		leave(&c, 1);
+		join(2);
+		leave(1);
 		want_member(&c.group, true);
 		/* Again: it is in it, and stays. */
-		join(&c, 2);
-		leave(&c, 2);
+		join(2);
+		leave(2);
 		want_member(&c.group, false);
 		/* A queue pair that is in a group is in use. */
-		join(&c, 3);
+		join(3);
 		CHECK(ibv_destroy_qp(c.side[3].qp) == EBUSY, "a queue pair in a group was destroyed");
 		MUST(qp_to(c.side[3].qp, IBV_QPS_ERR));
 		MUST(qp_to(c.side[3].qp, IBV_QPS_RESET));
 		want_member(&c.group, true);
-		leave(&c, 3);
+		leave(3);
 		want_member(&c.group, false);
-		/* With a process its memberships go. */
-		MUST(pipe(ready_to_die));
-		pid_t child = fork();
+		pid_t child = begin_child(stay, v6);
 
-		CHECK(child >= 0, "fork: %s", strerror(errno));
-		if (!child) {
-			struct crowd own;
-			char byte = 1;
-
-			open_crowd(&own, v6, 4711);
-			join(&own, 0);
-			join(&own, 2);
-			if (write(ready_to_die[1], &byte, 1) == 1)
-				pause();
-			_exit(1);
-		}
-		char byte;
-
-		close(ready_to_die[1]);
-		CHECK(read(ready_to_die[0], &byte, 1) == 1, "the child has failed");
 		want_member(&c.group, true);
-		kill(child, SIGKILL);
-		CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status), "the child ended with %x", status);
-		close(ready_to_die[0]);
-		double end = now() + patience();
-
+		kill_child(child);
 		/* Its objects may outlive the process for a moment. */
-		while (is_member(&c.group)) {
+		for (double end = now() + patience(); is_member(&c.group); usleep(10000))
 			CHECK(now() < end, "the group of a dead process is not left");
-			usleep(10000);
-		}
 		want_member(&c.group, false);
-		close_crowd(&c);
+		close_crowd();
 	}
 }
 
 static void group_refuses(void)
 {
-	struct crowd c;
 	struct pair rc;
 
-	open_crowd(&c, false, 3);
-	pair_open_beside(&rc, &c.p, 4096);
-	union ibv_gid wrong[] = { c.p.a.gid, { .raw = { 0x20, 1, 0x0d, 0xb8, [15] = 1 } }, { .raw = { [12] = 239, [15] = 1 } },
+	open_crowd(false, 3);
+	pair_open_beside(&rc, &p, 4096);
+	union ibv_gid wrong[] = { p.a.gid, { .raw = { 0x20, 1, 0x0d, 0xb8, [15] = 1 } }, { .raw = { [12] = 239, [15] = 1 } },
 				  { .raw = { [10] = 0xff, [11] = 0xff, [12] = 240 } }, { .raw = { 0 } } };
 
 	for (size_t i = 0; i < COUNT(wrong); i++)
 		CHECK(ibv_attach_mcast(c.side[1].qp, &wrong[i], 0) == EINVAL, "group %zu was taken", i);
 	CHECK(ibv_attach_mcast(rc.a.qp, &c.group, 0) == EINVAL, "a connection was taken into a group");
 	CHECK(ibv_detach_mcast(c.side[1].qp, &c.group, 0) == EINVAL, "it has left a group that it was not in");
-	join(&c, 1);
+	join(1);
 	CHECK(ibv_detach_mcast(c.side[2].qp, &c.group, 0) == EINVAL, "another one has left the group");
 	/* It is in the group already, and is so once. */
-	join(&c, 1);
-	warm(&c, 0);
-	tell(&c, 0, 9, 9);
-	leave(&c, 1);
+	join(1);
+	warm(0);
+	tell(0, 9, 9);
+	leave(1);
 	CHECK(ibv_detach_mcast(c.side[1].qp, &c.group, 0) == EINVAL, "it has left twice");
 	pair_close(&rc);
-	close_crowd(&c);
+	close_crowd();
 }
 
 static void group_limits(void)
 {
 	struct ibv_device_attr attr;
 	struct ibv_qp *qps[128];
-	struct crowd c;
 	int n;
 
-	open_crowd(&c, false, 5);
-	MUST(ibv_query_device(c.p.b.ctx, &attr));
+	open_crowd(false, 5);
+	MUST(ibv_query_device(p.b.ctx, &attr));
 	CHECK(attr.max_mcast_qp_attach == 64 && attr.max_mcast_grp == 4096, "limits %d and %d", attr.max_mcast_qp_attach,
 	      attr.max_mcast_grp);
 	for (n = 0; n <= attr.max_mcast_qp_attach; n++) {
-		qps[n] = make_qp_of(IBV_QPT_UD, &c.p.b);
+		qps[n] = make_qp_of(IBV_QPT_UD, &p.b);
 		int rc = ibv_attach_mcast(qps[n], &c.group, 0);
 
 		CHECK(rc == (n < attr.max_mcast_qp_attach ? 0 : ENOMEM), "queue pair %d: %s", n, strerror(rc));
@@ -405,7 +403,7 @@ static void group_limits(void)
 	for (int i = 0; i < n; i++) {
 		if (i != 7)
 			MUST(ibv_detach_mcast(qps[i], &c.group, 0));
-		MUST(ibv_destroy_qp(qps[i]));
+		DESTROY(qps[i]);
 	}
 	for (n = 0; n <= attr.max_mcast_grp; n++) {
 		union ibv_gid group = group_of(n % 2, n);
@@ -418,67 +416,55 @@ static void group_limits(void)
 
 		MUST(ibv_detach_mcast(c.side[1].qp, &group, 0));
 	}
-	join(&c, 1);
-	tell(&c, 0, 9, 9);
-	close_crowd(&c);
+	join(1);
+	tell(0, 9, 9);
+	close_crowd();
 }
 
-/* Somebody else joins and leaves the same group all the time, and is killed at that: the members do not notice. */
+/* Joins and leaves all the time. */
+static void come_and_go(bool v6, int told)
+{
+	open_crowd(v6, 55);
+	for (unsigned int n = 0;; n++) {
+		members(0b11111);
+		for (int i = 0; i < CROWD; i++)
+			leave((i + n) % CROWD);
+		if (n == 3 && write(told, "x", 1) != 1)
+			return;
+	}
+}
+
+/* Somebody else joins and leaves the same group, and is killed at that: the members do not notice. */
 static void group_churn(void)
 {
 	enum { ROUNDS = 40 };
 
 	for (int v6 = 0; v6 < 2; v6++) {
-		struct crowd c;
-		int told[2], status;
-		char byte;
-
-		MUST(pipe(told));
-		pid_t child = fork();
-
-		CHECK(child >= 0, "fork: %s", strerror(errno));
-		if (!child) {
-			struct crowd own;
-
-			open_crowd(&own, v6, 55);
-			for (unsigned int n = 0;; n++) {
-				for (int i = 0; i < CROWD; i++)
-					join(&own, i);
-				for (int i = 0; i < CROWD; i++)
-					leave(&own, (i + n) % CROWD);
-				if (n == 3 && write(told[1], &byte, 1) != 1)
-					_exit(1);
-			}
-		}
-		close(told[1]);
-		open_crowd(&c, v6, 55);
-		CHECK(read(told[0], &byte, 1) == 1, "the other one has failed");
-		join(&c, 0);
-		join(&c, 2);
-		warm(&c, 3);
+		pid_t child = begin_child(come_and_go, v6);
+		open_crowd(v6, 55);
+		members(0b00101);
+		warm(3);
 		for (uint32_t n = 0; n < ROUNDS; n++) {
-			tell(&c, n % CROWD, 20, n);
+			tell(n % CROWD, 20, n);
 			if (n % 8 == 3)
-				join(&c, 4);
+				join(4);
 			if (n % 8 == 7)
-				leave(&c, 4);
+				leave(4);
 		}
-		kill(child, SIGKILL);
-		CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status), "the other one ended with %x", status);
-		tell(&c, 0, 20, 1000);
-		close(told[0]);
-		close_crowd(&c);
+		kill_child(child);
+		tell(0, 20, 1000);
+		close_crowd();
 	}
 }
 
 /* This host is in the group for another program's sake. */
-static int join_by_socket(const struct crowd *c)
+static int join_by_socket(void)
 {
 	int s = socket(AF_INET, SOCK_DGRAM, 0);
 	struct ip_mreqn wish = { 0 };
 
-	memcpy(&wish.imr_multiaddr, c->group.raw + 12, 4);
-	memcpy(&wish.imr_address, c->side[1].gid.raw + 12, 4);
+	memcpy(&wish.imr_multiaddr, c.group.raw + 12, 4);
+	memcpy(&wish.imr_address, c.side[1].gid.raw + 12, 4);
 	CHECK(s >= 0 && !setsockopt(s, IPPROTO_IP, IP_ADD_MEMBERSHIP, &wish, sizeof(wish)), "socket: %s", strerror(errno));
 	return s;
 }
@@ -499,10 +485,9 @@ static void group_storm(void)
 		/* Nobody is in the group but a socket. */
 		{ "drop_group", false, true, KEY },
 	};
-	struct crowd c;
 
-	open_crowd(&c, false, 99);
-	struct ibv_qp *member = make_qp_of(IBV_QPT_UD, &c.p.b);
+	open_crowd(false, 99);
+	struct ibv_qp *member = make_qp_of(IBV_QPT_UD, &p.b);
 
 	for (size_t i = 0; i < COUNT(storms); i++) {
 		static const struct ibv_qp all = { .qp_num = 0xffffff };
@@ -514,16 +499,15 @@ static void group_storm(void)
 		if (storms[i].member)
 			MUST(ibv_attach_mcast(member, &c.group, 0));
 		else
-			s = join_by_socket(&c);
+			s = join_by_socket();
 		for (uint32_t n = 0; n < MANY; n += AT_ONCE) {
-			struct ibv_sge list = sge(&c.p.a, 0, 64);
-			struct ibv_send_wr w = wr(IBV_WR_SEND, 100, &list, 1);
+			struct ibv_sge list = sge(&p.a, 0, 64);
+			struct ibv_send_wr w = datagram(&list, c.ah[0], &all, storms[i].qkey);
 
-			address(&w, c.ah[0], &all, storms[i].qkey);
 			for (uint32_t k = 0; k < AT_ONCE; k++)
-				post(&c.p.a, &w);
+				post(&p.a, &w);
 			for (uint32_t k = 0; k < AT_ONCE; k++)
-				expect(&c.p.a, 100, IBV_WC_SUCCESS, "one of a storm");
+				expect(&p.a, 1, IBV_WC_SUCCESS, "one of a storm");
 		}
 		double end = now() + patience();
 
@@ -538,41 +522,40 @@ static void group_storm(void)
 			close(s);
 		MUST(qp_to(member, IBV_QPS_RESET));
 	}
-	MUST(ibv_destroy_qp(member));
+	DESTROY(member);
 	/* Nobody has noticed. */
-	join(&c, 0);
-	join(&c, 3);
-	tell(&c, 0, 64, 1);
-	close_crowd(&c);
+	members(0b01001);
+	tell(0, 64, 1);
+	close_crowd();
 }
 
 /* Stays in two groups until it is killed. */
 static void group_held(void)
 {
-	struct crowd c, d;
+	union ibv_gid other = group_of(true, 77);
 
-	open_crowd(&c, false, 77);
-	open_crowd(&d, true, 77);
-	for (int i = 0; i < CROWD; i++) {
-		join(&c, i);
-		join(&d, i);
-	}
+	open_crowd(false, 77);
+	members(0b11111);
+	for (int i = 0; i < CROWD; i++)
+		MUST(ibv_attach_mcast(c.side[i].qp, &other, 0));
 	puts("held");
 	fflush(stdout);
 	pause();
 }
 
 const struct test_case group_cases[] = {
-	{ "messages", group_messages, "each member of the group gets each datagram once, the sender's host too", .seconds = 90 },
-	{ "apart", group_apart, "two groups with different members" },
+	{ "messages", group_messages, "each member of the group gets each datagram once, the sender's host too", .seconds = 90,
+	  UD },
+	{ "apart", group_apart, "two groups with different members", UD },
 	{ "membership", group_membership, "IGMP and MLD memberships and MAC filters come and go with the queue pairs",
-	  LOCAL_PATH, .rxe = "joins no group" },
-	{ "refuses", group_refuses, "what is no group or no UD queue pair is refused, and leaving without having joined" },
+	  LOCAL_PATH, .rxe = "joins no group", UD },
+	{ "refuses", group_refuses, "what is no group or no UD queue pair is refused, and leaving without having joined",
+	  UD },
 	{ "limits", group_limits, "64 queue pairs in a group and 4096 groups, and not one more", LOCAL_PATH, .seconds = 240,
-	  .rxe = "has other limits" },
-	{ "churn", group_churn, "others join and leave, and are killed, while members talk", .seconds = 120 },
+	  .rxe = "has other limits", UD },
+	{ "churn", group_churn, "others join and leave, and are killed, while members talk", .seconds = 120, UD },
 	{ "storm", group_storm, "8000 datagrams to a group that are of no use: each is counted", .seconds = 120,
-	  .rxe = "has none of the counters" },
-	{ "held", group_held, "queue pairs stay in groups until the process is killed", BY_HAND },
+	  .rxe = "has none of the counters", UD },
+	{ "held", group_held, "queue pairs stay in groups until the process is killed", BY_HAND, UD },
 	{ NULL },
 };

@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <rdma/ib_user_verbs.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,19 +20,14 @@ enum { CONTEXT_IN = 8, CONTEXT_OUT = 8, MOST = 64, UNTOUCHED = 0xee };
 static int command(int fd, uint32_t number, void *core, size_t core_in, const void *tail, size_t tail_in,
 		   uint8_t *response, size_t out)
 {
-	uint8_t buf[sizeof(struct ib_uverbs_cmd_hdr) + 128 + MOST];
-	struct ib_uverbs_cmd_hdr head = { .command = number, .out_words = out / 4 };
-	size_t len = sizeof(head) + core_in + tail_in;
+	uint8_t request[128 + MOST];
 	uint64_t where = (uintptr_t)response;
 
-	/* Every request of the core begins with the address of the response. */
 	memcpy(core, &where, sizeof(where));
 	memset(response, UNTOUCHED, out);
-	head.in_words = len / 4;
-	memcpy(buf, &head, sizeof(head));
-	memcpy(buf + sizeof(head), core, core_in);
-	memcpy(buf + sizeof(head) + core_in, tail, tail_in);
-	return write(fd, buf, len) == (ssize_t)len ? 0 : errno;
+	memcpy(request, core, core_in);
+	memcpy(request + core_in, tail, tail_in);
+	return uverbs_command(fd, number, request, core_in + tail_in, out);
 }
 
 /* A command that asks for what nobody knows. */
@@ -57,35 +51,38 @@ static int get_context(int fd, const uint8_t *tail, size_t in, uint8_t *response
 	return rc;
 }
 
+/* GET_CONTEXT on a file of its own. */
+static int open_and_ask(const uint8_t *tail, size_t in, uint8_t *response, size_t out)
+{
+	int fd = open_device_file(), rc = get_context(fd, tail, in, response, out);
+
+	close(fd);
+	return rc;
+}
+
 static void context(void)
 {
 	uint8_t tail[MOST] = { 0 }, response[128];
 	const size_t head = sizeof(struct ib_uverbs_get_context_resp);
 
 	for (size_t in = 0; in <= MOST; in += 4) {
-		int fd = open_device_file();
-		int rc = get_context(fd, tail, in, response, CONTEXT_OUT);
+		int rc = open_and_ask(tail, in, response, CONTEXT_OUT);
 
 		CHECK(in >= CONTEXT_IN ? !rc : rc == EINVAL, "a request of %zu bytes: %s", in, strerror(rc));
-		close(fd);
 	}
 	/* Each byte of the tail asks for something. */
 	for (size_t at = CONTEXT_IN; at < MOST; at++) {
-		int fd = open_device_file();
-
 		tail[at] = 1;
-		refused(get_context(fd, tail, MOST, response, CONTEXT_OUT), "GET_CONTEXT", at);
+		refused(open_and_ask(tail, MOST, response, CONTEXT_OUT), "GET_CONTEXT", at);
 		tail[at] = 0;
-		close(fd);
 	}
 	for (size_t out = 0; out <= MOST; out += 8) {
-		int fd = open_device_file(), rc = get_context(fd, tail, CONTEXT_IN, response, out);
+		int rc = open_and_ask(tail, CONTEXT_IN, response, out);
 
 		CHECK(!rc, "room for %zu bytes of response: %s", out, strerror(rc));
 		/* The last quarter is beyond everything known: it is zero, not left as it was. */
 		for (size_t i = 48; i < out; i++)
 			CHECK(!response[head + i], "byte %zu of the response is %02x", i, response[head + i]);
-		close(fd);
 	}
 }
 

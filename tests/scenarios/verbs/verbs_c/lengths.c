@@ -13,14 +13,6 @@ static void longer_than_any_message(struct scene *s, const struct cause *c, stru
 	d->w.num_sge = 3;
 }
 
-static void longest_read(struct scene *s, const struct cause *c, struct draft *d)
-{
-	(void)c;
-	d->w.opcode = IBV_WR_RDMA_READ;
-	aim(&d->w, &s->p.b, 0);
-	d->list[0] = sge(&s->p.a, TARGET, 1u << 31);
-}
-
 /* arg: length of the message, of the first and of the second entry of the receive; -1 for no entry. */
 static void receive_too_short(struct scene *s, const struct cause *c, struct draft *d)
 {
@@ -73,29 +65,25 @@ static void two_reads(struct scene *s, const struct cause *c, struct draft *d)
 	(void)c;
 }
 
+/* A byte more than a message may have, or so many that 32 bits do not hold them. */
+#define TOO_LONG(what, op, wraps) \
+	{ what, .build = longer_than_any_message, .arg = { op, wraps }, .status = IBV_WC_LOC_LEN_ERR }
+#define NOT_A_WORD(what, op, len) \
+	{ what, .build = atomic_operation, .arg = { op, len, 0 }, .status = IBV_WC_LOC_LEN_ERR }
+
 static const struct cause lengths[] = {
-	{ "SEND of 2 GiB and a byte", .build = longer_than_any_message, .arg = { IBV_WR_SEND, 0 },
-	  .status = IBV_WC_LOC_LEN_ERR },
-	{ "SEND of 4 GiB and 100 bytes", .build = longer_than_any_message, .arg = { IBV_WR_SEND, 1 },
-	  .status = IBV_WC_LOC_LEN_ERR },
-	{ "WRITE of 2 GiB and a byte", .build = longer_than_any_message, .arg = { IBV_WR_RDMA_WRITE, 0 },
-	  .status = IBV_WC_LOC_LEN_ERR },
-	{ "WRITE of 4 GiB and 100 bytes", .build = longer_than_any_message, .arg = { IBV_WR_RDMA_WRITE, 1 },
-	  .status = IBV_WC_LOC_LEN_ERR },
-	{ "WRITE with immediate of 4 GiB and 100 bytes", .build = longer_than_any_message,
-	  .arg = { IBV_WR_RDMA_WRITE_WITH_IMM, 1 }, .status = IBV_WC_LOC_LEN_ERR },
-	{ "READ of 2 GiB and a byte", .build = longer_than_any_message, .arg = { IBV_WR_RDMA_READ, 0 },
-	  .status = IBV_WC_LOC_LEN_ERR },
-	{ "READ of 4 GiB and 100 bytes", .build = longer_than_any_message, .arg = { IBV_WR_RDMA_READ, 1 },
-	  .status = IBV_WC_LOC_LEN_ERR },
-	{ "READ of 2 GiB from a region of 64 KiB", .build = longest_read, .status = IBV_WC_REM_ACCESS_ERR,
-	  .responder = ENDS_BY_ACCESS },
-	{ "FETCH_ADD with a list of 7 bytes", .build = atomic_operation, .arg = { IBV_WR_ATOMIC_FETCH_AND_ADD, 7, 0 },
-	  .status = IBV_WC_LOC_LEN_ERR },
-	{ "CMP_SWAP with a list of 9 bytes", .build = atomic_operation, .arg = { IBV_WR_ATOMIC_CMP_AND_SWP, 9, 0 },
-	  .status = IBV_WC_LOC_LEN_ERR },
-	{ "CMP_SWAP without a byte of a list", .build = atomic_operation, .arg = { IBV_WR_ATOMIC_CMP_AND_SWP, 0, 0 },
-	  .status = IBV_WC_LOC_LEN_ERR },
+	TOO_LONG("SEND of 2 GiB and a byte", IBV_WR_SEND, 0),
+	TOO_LONG("SEND of 4 GiB and 100 bytes", IBV_WR_SEND, 1),
+	TOO_LONG("WRITE of 2 GiB and a byte", IBV_WR_RDMA_WRITE, 0),
+	TOO_LONG("WRITE of 4 GiB and 100 bytes", IBV_WR_RDMA_WRITE, 1),
+	TOO_LONG("WRITE with immediate of 4 GiB and 100 bytes", IBV_WR_RDMA_WRITE_WITH_IMM, 1),
+	TOO_LONG("READ of 2 GiB and a byte", IBV_WR_RDMA_READ, 0),
+	TOO_LONG("READ of 4 GiB and 100 bytes", IBV_WR_RDMA_READ, 1),
+	{ "READ of 2 GiB from a region of 64 KiB", .build = plain, .arg = { IBV_WR_RDMA_READ, 1 << 31 },
+	  .status = IBV_WC_REM_ACCESS_ERR, .responder = ENDS_BY_ACCESS },
+	NOT_A_WORD("FETCH_ADD with a list of 7 bytes", IBV_WR_ATOMIC_FETCH_AND_ADD, 7),
+	NOT_A_WORD("CMP_SWAP with a list of 9 bytes", IBV_WR_ATOMIC_CMP_AND_SWP, 9),
+	NOT_A_WORD("CMP_SWAP without a byte of a list", IBV_WR_ATOMIC_CMP_AND_SWP, 0),
 	{ "SEND of 100 bytes into a receive of 100", .build = receive_too_short, .arg = { 100, 100, -1 } },
 	{ "SEND of 3000 bytes into a receive of 1000 and 2000", .build = receive_too_short, .arg = { 3000, 1000, 2000 } },
 	{ "SEND of 0 bytes into a receive without entries", .build = receive_too_short, .arg = { 0, -1, -1 } },
@@ -105,6 +93,13 @@ static const struct cause lengths[] = {
 #define TOO_SHORT(what, ...) \
 	{ what, .build = receive_too_short, .arg = { __VA_ARGS__ }, .status = IBV_WC_REM_INV_REQ_ERR, \
 	  .responder = ENDS_BY_RECEIVE, .receive = IBV_WC_LOC_LEN_ERR }
+
+#define DENIED { .qp_access = NONE }
+#define SERVES_NONE { .dest_rd_atomic = NONE }
+#define MTUS(of_a, of_b) { .mtu = of_a, .mtu_of_b = of_b }
+#define INVALID(what, how, options, ...) \
+	{ what, .opt = options, .build = how, .arg = { __VA_ARGS__ }, .status = IBV_WC_REM_INV_REQ_ERR, \
+	  .responder = ENDS_BY_REQUEST }
 
 static const struct cause invalid[] = {
 	TOO_SHORT("SEND of 101 bytes into a receive of 100", 101, 100, -1),
@@ -116,32 +111,20 @@ static const struct cause invalid[] = {
 	{ "SEND with immediate of 2000 bytes into a receive of 1999", .build = receive_too_short_for_immediate,
 	  .arg = { 2000, 1999, -1 }, .status = IBV_WC_REM_INV_REQ_ERR, .responder = ENDS_BY_RECEIVE,
 	  .receive = IBV_WC_LOC_LEN_ERR },
-	{ "WRITE to a queue pair that does not permit it", .opt.qp_access = NONE, .build = plain,
-	  .arg = { IBV_WR_RDMA_WRITE, 100 }, .status = IBV_WC_REM_INV_REQ_ERR, .responder = ENDS_BY_REQUEST },
-	{ "WRITE of 3000 bytes to a queue pair that does not permit it", .opt.qp_access = NONE, .build = plain,
-	  .arg = { IBV_WR_RDMA_WRITE, 3000 }, .status = IBV_WC_REM_INV_REQ_ERR, .responder = ENDS_BY_REQUEST },
-	{ "WRITE with immediate to a queue pair that does not permit it", .opt.qp_access = NONE, .build = plain,
-	  .arg = { IBV_WR_RDMA_WRITE_WITH_IMM, 100 }, .status = IBV_WC_REM_INV_REQ_ERR, .responder = ENDS_BY_REQUEST },
-	{ "READ from a queue pair that does not permit it", .opt.qp_access = NONE, .build = plain,
-	  .arg = { IBV_WR_RDMA_READ, 100 }, .status = IBV_WC_REM_INV_REQ_ERR, .responder = ENDS_BY_REQUEST },
-	{ "READ from a queue pair that serves none", .opt.dest_rd_atomic = NONE, .build = plain,
-	  .arg = { IBV_WR_RDMA_READ, 100 }, .status = IBV_WC_REM_INV_REQ_ERR, .responder = ENDS_BY_REQUEST },
-	{ "FETCH_ADD to a queue pair that does not permit it", .opt.qp_access = NONE, .build = atomic_operation,
-	  .arg = { IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 0 }, .status = IBV_WC_REM_INV_REQ_ERR, .responder = ENDS_BY_REQUEST },
-	{ "CMP_SWAP to a queue pair that serves none", .opt.dest_rd_atomic = NONE, .build = atomic_operation,
-	  .arg = { IBV_WR_ATOMIC_CMP_AND_SWP, 8, 0 }, .status = IBV_WC_REM_INV_REQ_ERR, .responder = ENDS_BY_REQUEST },
-	{ "FETCH_ADD on a word that is not aligned", .build = atomic_operation,
-	  .arg = { IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 4 }, .status = IBV_WC_REM_INV_REQ_ERR, .responder = ENDS_BY_REQUEST },
-	{ "CMP_SWAP on a word that is not aligned", .build = atomic_operation,
-	  .arg = { IBV_WR_ATOMIC_CMP_AND_SWP, 8, 1 }, .status = IBV_WC_REM_INV_REQ_ERR, .responder = ENDS_BY_REQUEST },
+	INVALID("WRITE to a queue pair that does not permit it", plain, DENIED, IBV_WR_RDMA_WRITE, 100),
+	INVALID("WRITE of 3000 bytes to a queue pair that does not permit it", plain, DENIED, IBV_WR_RDMA_WRITE, 3000),
+	INVALID("WRITE with immediate to a queue pair that does not permit it", plain, DENIED, IBV_WR_RDMA_WRITE_WITH_IMM, 100),
+	INVALID("READ from a queue pair that does not permit it", plain, DENIED, IBV_WR_RDMA_READ, 100),
+	INVALID("READ from a queue pair that serves none", plain, SERVES_NONE, IBV_WR_RDMA_READ, 100),
+	INVALID("FETCH_ADD to a queue pair that does not permit it", atomic_operation, DENIED, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 0),
+	INVALID("CMP_SWAP to a queue pair that serves none", atomic_operation, SERVES_NONE, IBV_WR_ATOMIC_CMP_AND_SWP, 8, 0),
+	INVALID("FETCH_ADD on a word that is not aligned", atomic_operation, {}, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 4),
+	INVALID("CMP_SWAP on a word that is not aligned", atomic_operation, {}, IBV_WR_ATOMIC_CMP_AND_SWP, 8, 1),
 	{ "two READs at a time from a queue pair that serves one",
-	  .opt = { .mtu = 256, .rd_atomic = 4, .dest_rd_atomic = 1 }, .build = two_reads, .status = IBV_WC_REM_INV_REQ_ERR, .responder = ENDS_BY_REQUEST, .wire_only = true },
-	{ "SEND in packets longer than the responder's path MTU", .opt = { .mtu = 1024, .mtu_of_b = 256 },
-	  .build = plain, .arg = { IBV_WR_SEND, 1000 }, .status = IBV_WC_REM_INV_REQ_ERR,
-	  .responder = ENDS_BY_REQUEST },
-	{ "WRITE in packets shorter than the responder's path MTU", .opt = { .mtu = 256, .mtu_of_b = 1024 },
-	  .build = plain, .arg = { IBV_WR_RDMA_WRITE, 1000 }, .status = IBV_WC_REM_INV_REQ_ERR,
-	  .responder = ENDS_BY_REQUEST },
+	  .opt = { .mtu = 256, .rd_atomic = 4, .dest_rd_atomic = 1 }, .build = two_reads, .status = IBV_WC_REM_INV_REQ_ERR,
+	  .responder = ENDS_BY_REQUEST, .wire_only = true },
+	INVALID("SEND in packets longer than the responder's path MTU", plain, MTUS(1024, 256), IBV_WR_SEND, 1000),
+	INVALID("WRITE in packets shorter than the responder's path MTU", plain, MTUS(256, 1024), IBV_WR_RDMA_WRITE, 1000),
 };
 
 static void length(int i, struct cause *c)

@@ -55,7 +55,7 @@ static void large_cqs(void)
 	CHECK(errno == ENOMEM, "completion queue %u: %s", n, strerror(errno));
 	report("%u queues\n", n);
 	while (n)
-		CHECK(!ibv_destroy_cq(cqs[--n]), "ibv_destroy_cq");
+		DESTROY(cqs[--n]);
 	report("%u queues\n", 0);
 	pair_close(&p);
 }
@@ -94,25 +94,24 @@ static void memlock(void)
 	      "a region beyond the limit: %s", strerror(errno));
 	/* As often as you like, for what goes is given back. */
 	for (int i = 0; i < 20; i++) {
-		CHECK(!ibv_destroy_cq(cqs[i % n]), "ibv_destroy_cq");
+		DESTROY(cqs[i % n]);
 		/* A ring goes with its last mapping, which may be a moment later. */
 		for (double end = now() + patience(); !(cqs[i % n] = cq_of(&p, ring / 64)); usleep(1000))
 			CHECK(now() < end, "queue %d after one was destroyed: %s", i, strerror(errno));
 	}
 	while (n)
-		CHECK(!ibv_destroy_cq(cqs[--n]), "ibv_destroy_cq");
+		DESTROY(cqs[--n]);
 	for (double end = now() + patience(); pinned(); usleep(1000))
 		CHECK(now() < end, "%lu KiB are still pinned", pinned());
 	struct ibv_mr *mr = new_mr(p.a.pd, memory, limit, IBV_ACCESS_LOCAL_WRITE);
 	/* Work queues are under it, too: nothing is left for a queue pair, however small. */
 	CHECK(!cq_of(&p, 1) && errno == ENOMEM, "a completion queue beyond the limit: %s", strerror(errno));
-	CHECK(!ibv_dereg_mr(mr), "ibv_dereg_mr");
+	DESTROY(mr);
 	struct ibv_cq *cq = new_cq(p.a.ctx, 16, NULL, NULL);
 	unsigned long before = pinned();
 	struct ibv_qp *qp = new_qp(p.a.pd, cq, (struct ibv_qp_cap){ 16, 16, 1, 1, 0 });
 	CHECK(pinned() >= before + 8, "two rings of a queue pair add %lu KiB to VmPin", pinned() - before);
-	MUST(ibv_destroy_qp(qp));
-	MUST(ibv_destroy_cq(cq));
+	DESTROY(qp, cq);
 	/* And the queues work. */
 	pair_open_beside(&q, &p, 8192);
 	send_checked(&q.a, &q.b, 1);
@@ -120,50 +119,79 @@ static void memlock(void)
 	pair_close(&p);
 }
 
-/* A kind of objects: how one is made, how it ends, and how one is begun that cannot be finished. */
-struct kind {
-	const char *name;
-	int most;		/* what the device says it has */
-	void *(*make)(struct pair *p);
-	int (*end)(void *object);
-	void (*refused)(struct pair *p);
-};
+/* The kinds of objects. */
+enum kind { CONTEXT, PD, AH, CQ, QP, SRQ, MR, MW, KINDS };
+static const char *const kind_names[KINDS] = { "context", "PD", "AH", "CQ", "QP", "SRQ", "MR", "MW" };
 
 enum { MOST_TRIED = 4096, REFUSALS = 1000 };
+
+static uint8_t page[4096] __attribute__((aligned(4096)));
+
+static void *make(struct pair *p, enum kind kind)
+{
+	struct ibv_ah_attr ah = { .is_global = 1, .port_num = 1,
+				  .grh = { .sgid_index = p->a.gid_index, .hop_limit = 64, .dgid = p->b.gid } };
+	struct ibv_qp_init_attr qp = { .send_cq = p->a.cq, .recv_cq = p->a.cq, .qp_type = IBV_QPT_RC,
+				       .cap = { 1, 1, 1, 1, 0 } };
+	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 1, .max_sge = 1 } };
+
+	errno = 0;
+	switch (kind) {
+	case CONTEXT: return ibv_open_device(p->a.ctx->device);
+	case PD: return ibv_alloc_pd(p->a.ctx);
+	case AH: return ibv_create_ah(p->a.pd, &ah);
+	case CQ: return cq_of(p, 1);
+	case QP: return ibv_create_qp(p->a.pd, &qp);
+	case SRQ: return ibv_create_srq(p->a.pd, &srq);
+	case MR: return ibv_reg_mr(p->a.pd, page, sizeof(page), IBV_ACCESS_LOCAL_WRITE);
+	case MW: return ibv_alloc_mw(p->a.pd, IBV_MW_TYPE_2);
+	default: fail("no kind %d", kind);
+	}
+}
+
+static void end(enum kind kind, void *object)
+{
+	switch (kind) {
+	case CONTEXT: DESTROY((struct ibv_context *)object); break;
+	case PD: DESTROY((struct ibv_pd *)object); break;
+	case AH: DESTROY((struct ibv_ah *)object); break;
+	case CQ: DESTROY((struct ibv_cq *)object); break;
+	case QP: DESTROY((struct ibv_qp *)object); break;
+	case SRQ: DESTROY((struct ibv_srq *)object); break;
+	case MR: DESTROY((struct ibv_mr *)object); break;
+	case MW: DESTROY((struct ibv_mw *)object); break;
+	default: fail("no kind %d", kind);
+	}
+}
+
+/* What the device says it has; of contexts it says nothing, and there are so many. */
+static int most_of(struct pair *p, enum kind kind, int contexts)
+{
+	struct ibv_device_attr a;
+
+	MUST(ibv_query_device(p->a.ctx, &a));
+	return (const int[KINDS]){ contexts, a.max_pd, a.max_ah, a.max_cq, a.max_qp, a.max_srq, a.max_mr, a.max_mw }[kind];
+}
 
 /* A command whose answer the program cannot take: all is made, and must be unmade. */
 static void unanswerable(int fd, uint32_t number, void *body, size_t len)
 {
 	static uint64_t *nowhere;
-	struct ib_uverbs_cmd_hdr head = { .command = number, .in_words = (sizeof(head) + len) / 4, .out_words = 64 };
-	uint8_t buf[sizeof(head) + 256];
 
 	if (!nowhere)
 		nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	/* The address of the answer is the first field of every one. */
 	memcpy(body, &nowhere, sizeof(nowhere));
-	memcpy(buf, &head, sizeof(head));
-	memcpy(buf + sizeof(head), body, len);
-	CHECK(write(fd, buf, sizeof(head) + len) < 0 && errno == EFAULT, "command %u without room for its answer: %s",
-	      number, strerror(errno));
+	int rc = uverbs_command(fd, number, body, len, 256);
+
+	CHECK(rc == EFAULT, "command %u without room for its answer: %s", number, strerror(rc));
 }
 
-#define UNANSWERABLE(p, name, type, ...) do { \
+#define UNANSWERABLE(name, type, ...) do { \
 	struct ib_uverbs_##type c = { __VA_ARGS__ }; \
-	unanswerable((p)->a.ctx->cmd_fd, IB_USER_VERBS_CMD_##name, &c, sizeof(c)); \
+	unanswerable(p->a.ctx->cmd_fd, IB_USER_VERBS_CMD_##name, &c, sizeof(c)); \
 } while (0)
 
-static void *make_context(struct pair *p)
-{
-	return ibv_open_device(p->a.ctx->device);
-}
-
-static int end_context(void *ctx)
-{
-	return ibv_close_device(ctx);
-}
-
-static void refused_context(struct pair *p)
+static void context_unanswered(void)
 {
 	struct {
 		struct ib_uverbs_get_context core;
@@ -171,168 +199,49 @@ static void refused_context(struct pair *p)
 	} c = {};
 	int fd = open_device_file();
 
-	(void)p;
 	unanswerable(fd, IB_USER_VERBS_CMD_GET_CONTEXT, &c, sizeof(c));
 	close(fd);
 }
 
-static void *make_pd(struct pair *p)
+/* One that is begun and cannot be finished. */
+static void make_in_vain(struct pair *p, enum kind kind)
 {
-	return ibv_alloc_pd(p->a.ctx);
+	struct ib_uverbs_ah_attr to = { .is_global = 1, .port_num = 1,
+					.grh = { .sgid_index = p->a.gid_index, .hop_limit = 64 } };
+	uint32_t pd = p->a.pd->handle, cq = p->a.cq->handle;
+
+	memcpy(to.grh.dgid, &p->b.gid, sizeof(to.grh.dgid));
+	switch (kind) {
+	case CONTEXT: context_unanswered(); break;
+	case PD: UNANSWERABLE(ALLOC_PD, alloc_pd); break;
+	case AH: UNANSWERABLE(CREATE_AH, create_ah, .pd_handle = pd, .attr = to); break;
+	case CQ: UNANSWERABLE(CREATE_CQ, create_cq, .cqe = 1, .comp_channel = -1); break;
+	case QP:
+		UNANSWERABLE(CREATE_QP, create_qp, .pd_handle = pd, .send_cq_handle = cq, .recv_cq_handle = cq, .max_send_wr = 1,
+			     .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .qp_type = IBV_QPT_RC);
+		break;
+	case SRQ: UNANSWERABLE(CREATE_SRQ, create_srq, .pd_handle = pd, .max_wr = 1, .max_sge = 1); break;
+	case MR:
+		UNANSWERABLE(REG_MR, reg_mr, .start = (uintptr_t)page, .hca_va = (uintptr_t)page, .length = sizeof(page),
+			     .pd_handle = pd, .access_flags = IBV_ACCESS_LOCAL_WRITE);
+		/* Memory that is not there is found out later than the limit. */
+		CHECK(!ibv_reg_mr(p->a.pd, NULL, 4096, IBV_ACCESS_LOCAL_WRITE) && errno == EFAULT, "memory at 0: %s",
+		      strerror(errno));
+		break;
+	case MW: UNANSWERABLE(ALLOC_MW, alloc_mw, .pd_handle = pd, .mw_type = IBV_MW_TYPE_2); break;
+	default: fail("no kind %d", kind);
+	}
 }
-
-static int end_pd(void *pd)
-{
-	return ibv_dealloc_pd(pd);
-}
-
-static void refused_pd(struct pair *p)
-{
-	UNANSWERABLE(p, ALLOC_PD, alloc_pd);
-}
-
-static void *make_ah(struct pair *p)
-{
-	struct ibv_ah_attr attr = { .is_global = 1, .port_num = 1,
-				    .grh = { .sgid_index = p->a.gid_index, .hop_limit = 64, .dgid = p->b.gid } };
-
-	return ibv_create_ah(p->a.pd, &attr);
-}
-
-static int end_ah(void *ah)
-{
-	return ibv_destroy_ah(ah);
-}
-
-static void refused_ah(struct pair *p)
-{
-	struct ib_uverbs_ah_attr attr = { .is_global = 1, .port_num = 1,
-					  .grh = { .sgid_index = p->a.gid_index, .hop_limit = 64 } };
-
-	memcpy(attr.grh.dgid, &p->b.gid, sizeof(attr.grh.dgid));
-	UNANSWERABLE(p, CREATE_AH, create_ah, .pd_handle = p->a.pd->handle, .attr = attr);
-}
-
-static void *make_cq(struct pair *p)
-{
-	return cq_of(p, 1);
-}
-
-static int end_cq(void *cq)
-{
-	return ibv_destroy_cq(cq);
-}
-
-static void refused_cq(struct pair *p)
-{
-	UNANSWERABLE(p, CREATE_CQ, create_cq, .cqe = 1, .comp_channel = -1);
-}
-
-static void *make_a_qp(struct pair *p)
-{
-	struct ibv_qp_init_attr attr = { .send_cq = p->a.cq, .recv_cq = p->a.cq, .qp_type = IBV_QPT_RC,
-					 .cap = { 1, 1, 1, 1, 0 } };
-
-	return ibv_create_qp(p->a.pd, &attr);
-}
-
-static int end_qp(void *qp)
-{
-	return ibv_destroy_qp(qp);
-}
-
-static void refused_qp(struct pair *p)
-{
-	UNANSWERABLE(p, CREATE_QP, create_qp, .pd_handle = p->a.pd->handle, .send_cq_handle = p->a.cq->handle,
-		     .recv_cq_handle = p->a.cq->handle, .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1,
-		     .max_recv_sge = 1, .qp_type = IBV_QPT_RC);
-}
-
-static void *make_srq(struct pair *p)
-{
-	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 1, .max_sge = 1 } };
-
-	return ibv_create_srq(p->a.pd, &attr);
-}
-
-static int end_srq(void *srq)
-{
-	return ibv_destroy_srq(srq);
-}
-
-static void refused_srq(struct pair *p)
-{
-	UNANSWERABLE(p, CREATE_SRQ, create_srq, .pd_handle = p->a.pd->handle, .max_wr = 1, .max_sge = 1);
-}
-
-static uint8_t page[4096] __attribute__((aligned(4096)));
-
-static void *make_mr(struct pair *p)
-{
-	return ibv_reg_mr(p->a.pd, page, sizeof(page), IBV_ACCESS_LOCAL_WRITE);
-}
-
-static int end_mr(void *mr)
-{
-	return ibv_dereg_mr(mr);
-}
-
-static void refused_mr(struct pair *p)
-{
-	UNANSWERABLE(p, REG_MR, reg_mr, .start = (uintptr_t)page, .hca_va = (uintptr_t)page, .length = sizeof(page),
-		     .pd_handle = p->a.pd->handle, .access_flags = IBV_ACCESS_LOCAL_WRITE);
-	/* Memory that is not there is found out later than the limit. */
-	CHECK(!ibv_reg_mr(p->a.pd, NULL, 4096, IBV_ACCESS_LOCAL_WRITE) && errno == EFAULT, "memory at 0: %s",
-	      strerror(errno));
-}
-
-static void *make_mw(struct pair *p)
-{
-	return ibv_alloc_mw(p->a.pd, IBV_MW_TYPE_2);
-}
-
-static int end_mw(void *mw)
-{
-	return ibv_dealloc_mw(mw);
-}
-
-static void refused_mw(struct pair *p)
-{
-	UNANSWERABLE(p, ALLOC_MW, alloc_mw, .pd_handle = p->a.pd->handle, .mw_type = IBV_MW_TYPE_2);
-}
-
-/* The kinds; fewer of each than `most` may be there when the device says nothing. */
-static size_t kinds_of(struct pair *p, int most, struct kind *kinds)
-{
-	struct ibv_device_attr attr;
-
-	MUST(ibv_query_device(p->a.ctx, &attr));
-	const struct kind all[] = {
-		{ "context", most, make_context, end_context, refused_context },
-		{ "PD", attr.max_pd, make_pd, end_pd, refused_pd },
-		{ "AH", attr.max_ah, make_ah, end_ah, refused_ah },
-		{ "CQ", attr.max_cq, make_cq, end_cq, refused_cq },
-		{ "QP", attr.max_qp, make_a_qp, end_qp, refused_qp },
-		{ "SRQ", attr.max_srq, make_srq, end_srq, refused_srq },
-		{ "MR", attr.max_mr, make_mr, end_mr, refused_mr },
-		{ "MW", attr.max_mw, make_mw, end_mw, refused_mw },
-	};
-
-	memcpy(kinds, all, sizeof(all));
-	return COUNT(all);
-}
-
-enum { KINDS = 8 };
 
 /* Makes objects until one is refused, with this error; how many there are then. */
-static int make_all(struct pair *p, const struct kind *k, void **objects, int have, int refusal)
+static int make_all(struct pair *p, enum kind kind, void **objects, int have, int refusal)
 {
 	void *made;
 
-	for (errno = 0; have < MOST_TRIED && (made = k->make(p)); errno = 0)
+	while (have < MOST_TRIED && (made = make(p, kind)))
 		objects[have++] = made;
-	CHECK(have < MOST_TRIED, "%s: %d were made, and nothing ends it", k->name, have);
-	CHECK(errno == refusal, "%s %d: %s", k->name, have, strerror(errno));
+	CHECK(have < MOST_TRIED, "%s: %d were made, and nothing ends it", kind_names[kind], have);
+	CHECK(errno == refusal, "%s %d: %s", kind_names[kind], have, strerror(errno));
 	return have;
 }
 
@@ -340,37 +249,36 @@ static void device_limits(void)
 {
 	const int most = number_of("MOST");
 	void *objects[MOST_TRIED];
-	struct kind kinds[KINDS];
 	struct pair p;
 
 	pair_open_device(&p, NULL);
 	p.a.cq = new_cq(p.a.ctx, 1, NULL, NULL);
-	for (size_t i = 0; i < kinds_of(&p, most, kinds); i++) {
-		const struct kind *k = &kinds[i];
+	for (enum kind k = 0; k < KINDS; k++) {
+		int said = most_of(&p, k, most);
 
-		CHECK(k->most == most, "the device says %d of %s, not %d", k->most, k->name, most);
+		CHECK(said == most, "the device says %d of %s, not %d", said, kind_names[k], most);
 		int n = make_all(&p, k, objects, 0, ENOMEM);
 
 		/* Those that are there already, ours and others', count. */
-		CHECK(n <= most && n > most - 8, "%d of %s where there may be %d", n, k->name, most);
+		CHECK(n <= most && n > most - 8, "%d of %s where there may be %d", n, kind_names[k], most);
 		/* Being refused takes nothing away. */
-		for (int j = 0; j < REFUSALS; j++)
-			CHECK(!k->make(&p) && errno == ENOMEM, "%s %d: %s", k->name, n, strerror(errno));
+		for (int i = 0; i < REFUSALS; i++)
+			CHECK(!make(&p, k) && errno == ENOMEM, "%s %d: %s", kind_names[k], n, strerror(errno));
 		/* What goes makes room for as many. */
-		for (int j = 0; j < 10; j++)
-			MUST(k->end(objects[--n]));
+		for (int i = 0; i < 10; i++)
+			end(k, objects[--n]);
 		n = make_all(&p, k, objects, n, ENOMEM);
-		for (int j = n; j; j--)
-			MUST(k->end(objects[j - 1]));
+		for (int i = n; i; i--)
+			end(k, objects[i - 1]);
 		/* What fails after it was counted is not counted for ever. */
-		for (int j = 0; j < REFUSALS; j++)
-			k->refused(&p);
+		for (int i = 0; i < REFUSALS; i++)
+			make_in_vain(&p, k);
 		int again = make_all(&p, k, objects, 0, ENOMEM);
 
-		CHECK(again == n, "%d of %s, and after %d that failed %d", n, k->name, REFUSALS, again);
+		CHECK(again == n, "%d of %s, and after %d that failed %d", n, kind_names[k], REFUSALS, again);
 		while (again)
-			MUST(k->end(objects[--again]));
-		printf("%s: %d of %d\n", k->name, n, most);
+			end(k, objects[--again]);
+		printf("%s: %d of %d\n", kind_names[k], n, most);
 	}
 	pair_close(&p);
 }
@@ -380,20 +288,19 @@ static void cgroup_objects(void)
 {
 	const int most = number_of("MOST");
 	void *objects[MOST_TRIED];
-	struct kind kinds[KINDS];
 	struct pair p;
 
 	pair_open_device(&p, NULL);
 	p.a.cq = new_cq(p.a.ctx, 1, NULL, NULL);
 	/* The context is counted apart, and the domain and the queue are there already. */
-	for (size_t i = 1; i < kinds_of(&p, most, kinds); i++) {
-		int n = make_all(&p, &kinds[i], objects, 0, EAGAIN);
+	for (enum kind k = CONTEXT + 1; k < KINDS; k++) {
+		int n = make_all(&p, k, objects, 0, EAGAIN);
 
-		CHECK(n == most - 2, "%d of %s in a cgroup that may have %d objects", n, kinds[i].name, most);
-		MUST(kinds[i].end(objects[--n]));
-		CHECK(make_all(&p, &kinds[i], objects, n, EAGAIN) == n + 1, "one %s went, and no other came", kinds[i].name);
+		CHECK(n == most - 2, "%d of %s in a cgroup that may have %d objects", n, kind_names[k], most);
+		end(k, objects[--n]);
+		CHECK(make_all(&p, k, objects, n, EAGAIN) == n + 1, "one %s went, and no other came", kind_names[k]);
 		for (n++; n; n--)
-			MUST(kinds[i].end(objects[n - 1]));
+			end(k, objects[n - 1]);
 	}
 	pair_close(&p);
 }
@@ -424,7 +331,7 @@ static void footprint(void)
 		}
 		report("%u connected\n", n);
 		for (unsigned int i = 0; i < n; i++)
-			MUST(ibv_destroy_qp(qps[i]));
+			DESTROY(qps[i]);
 		report("%u made\n", 0);
 	}
 	p.a.qp = own[0];

@@ -6,42 +6,33 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static struct pair p;
 static char page[4096];
 
-static void one_mr(void)
-{
-	MUST(ibv_dereg_mr(new_mr(p.a.pd, page, sizeof(page), IBV_ACCESS_LOCAL_WRITE)));
-}
+static const char *const kinds[] = { "mr", "cq", "qp", "connected-qp" };
 
-static void one_cq(void)
-{
-	MUST(ibv_destroy_cq(new_cq(p.a.ctx, 64, NULL, NULL)));
-}
-
-static void one_qp(void)
-{
-	MUST(ibv_destroy_qp(make_qp(&p.a)));
-}
-
-static void one_connected_qp(void)
+/* One object of the kind, made and destroyed. */
+static void one(size_t kind)
 {
 	struct side s = p.a;
 
+	if (kind == 0)
+		DESTROY(new_mr(p.a.pd, page, sizeof(page), IBV_ACCESS_LOCAL_WRITE));
+	if (kind == 1)
+		DESTROY(new_cq(p.a.ctx, 64, NULL, NULL));
+	if (kind < 2)
+		return;
 	s.qp = make_qp(&s);
-	MUST(to_init(&p, &s));
-	MUST(to_rtr(&p, &s, &s, s.qp->qp_num));
-	MUST(to_rts(&p, &s));
-	MUST(ibv_destroy_qp(s.qp));
+	if (kind == 3) {
+		MUST(to_init(&p, &s));
+		MUST(to_rtr(&p, &s, &s, s.qp->qp_num));
+		MUST(to_rts(&p, &s));
+	}
+	DESTROY(s.qp);
 }
 
 /* COUNT objects of each kind; prints how often the process PID went to sleep meanwhile. */
 static void churn(void)
 {
-	static const struct {
-		const char *name;
-		void (*one)(void);
-	} kinds[] = { { "mr", one_mr }, { "cq", one_cq }, { "qp", one_qp }, { "connected-qp", one_connected_qp } };
 	static const char sleeps[] = "voluntary_ctxt_switches";
 	int count = number_of("COUNT");
 
@@ -51,8 +42,8 @@ static void churn(void)
 		long before = process_status(getenv("PID"), sleeps);
 
 		for (int i = 0; i < count; i++)
-			kinds[k].one();
-		printf("%s %d %ld\n", kinds[k].name, count, process_status(getenv("PID"), sleeps) - before);
+			one(k);
+		printf("%s %d %ld\n", kinds[k], count, process_status(getenv("PID"), sleeps) - before);
 	}
 	pair_close(&p);
 }
@@ -65,7 +56,7 @@ static void copy(void)
 	char c;
 
 	pair_open(&p, &(struct options){ .no_connect = true }, BYTES);
-	MUST(ibv_destroy_qp(p.a.qp));
+	DESTROY(p.a.qp);
 	p.a.qp = new_qp(p.a.pd, p.a.cq, (struct ibv_qp_cap){ MANY, 1, 1, 1, 0 });
 	pair_connect(&p);
 	struct ibv_sge list = sge(&p.a, 0, BYTES);

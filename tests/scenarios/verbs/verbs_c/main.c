@@ -8,6 +8,7 @@
  */
 #include "pair.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include <sys/wait.h>
 
 struct place places[2];
+struct pair p;
 
 static const struct {
 	const char *name;
@@ -52,6 +54,20 @@ void expect_success_of(int pid, const char *who)
 	      WIFSIGNALED(status) ? "signal" : "status", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
+void run_crews(const struct crew *crews, size_t n)
+{
+	pthread_t threads[16];
+	size_t count = 0;
+
+	for (size_t k = 0; k < n; k++)
+		for (uintptr_t i = 0; i < crews[k].count; i++) {
+			CHECK(count < COUNT(threads), "too many threads");
+			MUST(pthread_create(&threads[count++], NULL, crews[k].run, (void *)i));
+		}
+	while (count)
+		MUST(pthread_join(threads[--count], NULL));
+}
+
 static int list_all(void)
 {
 	static const char *const ways[] = { "local wire", "local", "" };
@@ -87,7 +103,11 @@ int main(int argc, char **argv)
 		for (const struct test_case *c = groups[g].cases; c->name; c++) {
 			if (strcmp(c->name, name))
 				continue;
+			if (c->len)
+				pair_open(&p, &c->opt, c->len);
 			c->run();
+			if (c->len)
+				pair_close(&p);
 			puts("passed");
 			return 0;
 		}

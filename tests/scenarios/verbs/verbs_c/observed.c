@@ -9,24 +9,21 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 enum { LENGTH = 1 << 16, REGION = 3 * 4096, RECEIVES = 3, SENDS = 5 };
 
-static struct pair p, n;
+static struct pair n;
 
 /* More SENDs than there are receives: the last ones wait. */
 static void stick(void)
 {
-	struct ibv_send_wr w = wr(IBV_WR_SEND, 0, NULL, 0);
-
 	for (int i = 0; i < RECEIVES; i++)
 		post_recv(&p.b, i, NULL, 0);
-	for (int i = 0; i < SENDS; i++, w.wr_id++)
-		post(&p.a, &w);
+	for (int i = 0; i < SENDS; i++)
+		post_one(&p.a, IBV_WR_SEND, i, 0, 0);
 }
 
 /* They go on; two receives are left. */
@@ -57,29 +54,25 @@ static struct {
 
 static void make(void)
 {
-	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 16, .max_sge = 2 } };
 	struct ibv_srq_attr limit = { .srq_limit = 4 };
 	struct ibv_cq_init_attr_ex cq = { .cqe = 32, .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP };
 	struct ibv_modify_cq_attr moderate = { .attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = { 8, 1000 } };
 	struct ibv_mw_bind bind = { .wr_id = 9, .send_flags = IBV_SEND_SIGNALED };
 
-	o.srq = ibv_create_srq(p.b.pd, &srq);
-	CHECK(o.srq, "ibv_create_srq: %s", strerror(errno));
+	o.srq = new_srq(p.b.pd, 16, 2);
 	for (int i = 0; i < 6; i++)
 		MUST(post_shared_receive(o.srq, i, NULL, 0));
 	MUST(ibv_modify_srq(o.srq, &limit, IBV_SRQ_LIMIT));
 	o.mr = new_mr(p.a.pd, p.a.buf, REGION, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	o.offsets = new_mr(p.a.pd, p.a.buf, REGION + 1, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED);
-	o.mw = ibv_alloc_mw(p.a.pd, IBV_MW_TYPE_1);
-	CHECK(o.mw, "ibv_alloc_mw: %s", strerror(errno));
+	o.mw = new_mw(p.a.pd, IBV_MW_TYPE_1);
 	bind.bind_info = (struct ibv_mw_bind_info){ .mr = o.mr, .addr = (uintptr_t)p.a.buf, .length = 64,
 						    .mw_access_flags = IBV_ACCESS_REMOTE_READ };
 	MUST(ibv_bind_mw(p.a.qp, o.mw, &bind));
 	expect(&p.a, 9, IBV_WC_SUCCESS, "the binding");
 	o.channel = new_channel(p.a.ctx);
 	cq.channel = o.channel;
-	o.cq = ibv_create_cq_ex(p.a.ctx, &cq);
-	CHECK(o.cq, "ibv_create_cq_ex: %s", strerror(errno));
+	o.cq = new_cq_ex(p.a.ctx, cq);
 	MUST(ibv_modify_cq(ibv_cq_ex_to_cq(o.cq), &moderate));
 	MUST(ibv_req_notify_cq(ibv_cq_ex_to_cq(o.cq), 1));
 }
@@ -112,17 +105,12 @@ static void begin_again(const char *path, long offset)
 /* Peers reach it under the key of before. */
 static void end_again(void)
 {
-	struct ibv_sge list = sge(&p.a, 0, 4096);
-	struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, 7, &list, 1);
-
 	pthread_join(again.thread, NULL);
 	fill(p.a.buf, 4096, 7);
-	w.wr.rdma.remote_addr = (uintptr_t)again.page;
-	w.wr.rdma.rkey = again.mr->rkey;
-	post(&p.a, &w);
-	expect(&p.a, 7, IBV_WC_SUCCESS, "a WRITE to a region that was registered again");
+	want_access(&p, IBV_WR_RDMA_WRITE, (uintptr_t)again.page, again.mr->rkey, 4096, true,
+		    "a WRITE to a region that was registered again");
 	compare(again.page, 4096, 7, "what was written");
-	MUST(ibv_dereg_mr(again.mr));
+	DESTROY(again.mr);
 	MUST(munmap(again.page, 4096));
 }
 
@@ -130,12 +118,7 @@ static void drop(void)
 {
 	if (!o.srq)
 		return;
-	MUST(ibv_destroy_cq(ibv_cq_ex_to_cq(o.cq)));
-	MUST(ibv_destroy_comp_channel(o.channel));
-	MUST(ibv_dealloc_mw(o.mw));
-	MUST(ibv_dereg_mr(o.offsets));
-	MUST(ibv_dereg_mr(o.mr));
-	MUST(ibv_destroy_srq(o.srq));
+	DESTROY(ibv_cq_ex_to_cq(o.cq), o.channel, o.mw, o.offsets, o.mr, o.srq);
 }
 
 void observed(void)

@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <rdma/ib_user_verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +39,17 @@ int open_device_file(void)
 
 	CHECK(fd >= 0, "%s: %s", path, strerror(errno));
 	return fd;
+}
+
+int uverbs_command(int fd, uint32_t number, const void *request, size_t in, size_t out)
+{
+	uint8_t buf[sizeof(struct ib_uverbs_cmd_hdr) + 1024];
+	struct ib_uverbs_cmd_hdr head = { .command = number, .in_words = (sizeof(head) + in) / 4, .out_words = out / 4 };
+
+	CHECK(sizeof(head) + in <= sizeof(buf), "a request of %zu bytes", in);
+	memcpy(buf, &head, sizeof(head));
+	memcpy(buf + sizeof(head), request, in);
+	return write(fd, buf, sizeof(head) + in) > 0 ? 0 : errno;
 }
 
 struct ibv_qp *make_qp_of(enum ibv_qp_type type, struct side *s)
@@ -130,13 +143,13 @@ void pair_open_beside(struct pair *p, const struct pair *other, size_t len)
 static void side_close(struct side *s)
 {
 	if (s->qp)
-		MUST(ibv_destroy_qp(s->qp));
+		DESTROY(s->qp);
 	if (s->mr)
-		MUST(ibv_dereg_mr(s->mr));
+		DESTROY(s->mr);
 	if (s->cq)
-		MUST(ibv_destroy_cq(s->cq));
+		DESTROY(s->cq);
 	if (s->channel)
-		MUST(ibv_destroy_comp_channel(s->channel));
+		DESTROY(s->channel);
 	if (s->buf)
 		munmap(s->buf, s->len);
 }
@@ -146,8 +159,7 @@ void pair_close(struct pair *p)
 	side_close(&p->a);
 	side_close(&p->b);
 	for (struct side *s = &p->a; s && !p->neighbours; s = s == &p->a && p->b.ctx != p->a.ctx ? &p->b : NULL) {
-		MUST(ibv_dealloc_pd(s->pd));
-		MUST(ibv_close_device(s->ctx));
+		DESTROY(s->pd, s->ctx);
 	}
 }
 
@@ -195,10 +207,47 @@ int to_state(struct side *s, enum ibv_qp_state state)
 	return qp_to(s->qp, state);
 }
 
+void pair_open_b_in_rtr(struct pair *p, const struct options *opt, size_t len)
+{
+	struct options o = opt ? *opt : (struct options){};
+
+	o.no_connect = true;
+	pair_open(p, &o, len);
+	MUST(to_init(p, &p->a));
+	MUST(to_init(p, &p->b));
+	MUST(to_rtr(p, &p->a, &p->b, p->b.qp->qp_num));
+	MUST(to_rtr(p, &p->b, &p->a, p->a.qp->qp_num));
+	MUST(to_rts(p, &p->a));
+}
+
+struct side side_beside(const struct side *s, enum ibv_qp_type type, int entries)
+{
+	struct side other = *s;
+
+	other.cq = new_cq(s->ctx, entries, NULL, NULL);
+	other.qp = make_qp_of(type, &other);
+	return other;
+}
+
+void side_end(struct side *s)
+{
+	DESTROY(s->qp, s->cq);
+}
+
+void ready(struct ibv_qp *qp, uint32_t qkey)
+{
+	connect_qp(qp, &(struct connection){ .qkey = qkey, .sq_psn = 0xfffffe });
+}
+
 void pair_connect(struct pair *p)
 {
 	struct side *sides[] = { &p->a, &p->b };
 
+	if (p->opt.type == IBV_QPT_UD) {
+		ready(p->a.qp, KEY);
+		ready(p->b.qp, KEY);
+		return;
+	}
 	for (int i = 0; i < 2; i++) {
 		uint32_t qpn = p->opt.wrong_qpn && i == 0 ? sides[1]->qp->qp_num ^ 0x5a5a5a : sides[!i]->qp->qp_num;
 
@@ -207,6 +256,18 @@ void pair_connect(struct pair *p)
 	}
 	for (int i = 0; i < 2; i++)
 		MUST(to_rts(p, sides[i]));
+}
+
+void connect_sides(const struct side *one, const struct side *other, struct connection c)
+{
+	const struct side *sides[] = { one, other };
+
+	for (int i = 0; i < 2; i++) {
+		c.gid_index = sides[i]->gid_index;
+		c.gid = sides[!i]->gid;
+		c.qpn = sides[!i]->qp->qp_num;
+		connect_qp(sides[i]->qp, &c);
+	}
 }
 
 void pair_reconnect(struct pair *p, const struct options *opt)
@@ -225,7 +286,7 @@ void pair_reconnect(struct pair *p, const struct options *opt)
 
 void use_cq(struct pair *p, struct ibv_cq *cq)
 {
-	CHECK(!ibv_destroy_qp(p->a.qp) && !ibv_destroy_cq(p->a.cq), "destroying the queues of the pair");
+	DESTROY(p->a.qp, p->a.cq);
 	p->a.cq = cq;
 	p->a.qp = make_qp(&p->a);
 	pair_reconnect(p, NULL);
@@ -267,6 +328,28 @@ void post_recv(struct side *s, uint64_t id, struct ibv_sge *list, int n)
 	MUST(post_receive(s->qp, id, list, n));
 }
 
+void post_one(struct side *s, enum ibv_wr_opcode op, uint64_t id, size_t mine, uint32_t len)
+{
+	post_at(s, op, id, mine, len, NULL, 0);
+}
+
+void post_at(struct side *s, enum ibv_wr_opcode op, uint64_t id, size_t mine, uint32_t len, struct side *to, size_t theirs)
+{
+	struct ibv_sge list = len ? sge(s, mine, len) : (struct ibv_sge){};
+	struct ibv_send_wr w = wr(op, id, &list, len ? 1 : 0);
+
+	if (to)
+		aim(&w, to, theirs);
+	post(s, &w);
+}
+
+void post_room(struct side *s, uint64_t id, size_t offset, uint32_t len)
+{
+	struct ibv_sge list = sge(s, offset, len);
+
+	post_recv(s, id, &list, 1);
+}
+
 struct ibv_wc next(struct side *s, const char *what)
 {
 	return next_completion(s->cq, what);
@@ -289,17 +372,13 @@ void move(enum ibv_wr_opcode op, struct side *from, size_t mine, struct side *to
 	  unsigned int seed)
 {
 	bool reads = op == IBV_WR_RDMA_READ;
-	struct ibv_sge list = sge(from, mine, len), room = sge(to, theirs, len);
 	uint8_t *source = reads ? to->buf + theirs : from->buf + mine, *sink = reads ? from->buf + mine : to->buf + theirs;
-	struct ibv_send_wr w = wr(op, seed, &list, 1);
 
 	fill(source, len, seed);
 	memset(sink, 0xee, len + 1);
 	if (op == IBV_WR_SEND)
-		post_recv(to, seed, &room, 1);
-	else
-		aim(&w, to, theirs);
-	post(from, &w);
+		post_room(to, seed, theirs, len);
+	post_at(from, op, seed, mine, len, op == IBV_WR_SEND ? NULL : to, theirs);
 	if (op == IBV_WR_SEND)
 		CHECK(expect(to, seed, IBV_WC_SUCCESS, "a good receive").byte_len == len, "not %u bytes", len);
 	expect(from, seed, IBV_WC_SUCCESS, "a good request");
@@ -319,4 +398,61 @@ void expect_none(struct side *s, int ms, const char *what)
 	usleep(ms * 1000);
 	CHECK(!ibv_poll_cq(s->cq, 1, &wc), "%s: an unexpected completion of %llu, \"%s\"", what,
 	      (unsigned long long)wc.wr_id, ibv_wc_status_str(wc.status));
+}
+
+enum ibv_wc_status attempt(struct pair *p, enum ibv_wr_opcode op, uint64_t addr, uint32_t rkey, uint32_t len)
+{
+	struct ibv_sge list = sge(&p->a, 0, len);
+	struct ibv_send_wr w = wr(op, 1, &list, 1);
+
+	w.wr.rdma.remote_addr = addr;
+	w.wr.rdma.rkey = rkey;
+	post(&p->a, &w);
+	enum ibv_wc_status status = next(&p->a, "an attempt").status;
+
+	if (status)
+		pair_reconnect(p, NULL);
+	return status;
+}
+
+void want_access(struct pair *p, enum ibv_wr_opcode op, uint64_t addr, uint32_t rkey, uint32_t len, bool allowed,
+		 const char *what)
+{
+	enum ibv_wc_status want = allowed ? IBV_WC_SUCCESS : IBV_WC_REM_ACCESS_ERR, is = attempt(p, op, addr, rkey, len);
+
+	CHECK(is == want, "%s: \"%s\", not \"%s\"", what, ibv_wc_status_str(is), ibv_wc_status_str(want));
+}
+
+bool event_within(struct side *s, int ms)
+{
+	struct pollfd fd = { .fd = s->channel->fd, .events = POLLIN };
+	struct ibv_cq *cq;
+	void *context;
+
+	if (poll(&fd, 1, ms) <= 0)
+		return false;
+	MUST(ibv_get_cq_event(s->channel, &cq, &context));
+	CHECK(cq == s->cq && context == s, "the event is about another completion queue");
+	ibv_ack_cq_events(cq, 1);
+	return true;
+}
+
+uint8_t *marked_ring(uint64_t mark, uint16_t behind)
+{
+	struct mapping rings[64];
+	int n = mapped_rings(rings, COUNT(rings));
+
+	for (int i = 0; i < n; i++) {
+		struct uabi_send_wqe first;
+
+		memcpy(&first, rings[i].at + UABI_CONTROL_SIZE, sizeof(first));
+		if (first.wr_id == mark && (first.opcode | first.flags << 8) == behind)
+			return rings[i].at;
+	}
+	fail("no ring begins with what was posted");
+}
+
+_Atomic uint32_t *producer_of(uint8_t *ring)
+{
+	return (_Atomic uint32_t *)(ring + UABI_PRODUCER);
 }

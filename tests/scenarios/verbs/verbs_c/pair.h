@@ -7,6 +7,8 @@
 #include "uabi.h"
 
 enum { DEPTH = 64, MAX_SGE = UABI_QUEUE_SGES, INLINE_BYTES = UABI_QUEUE_INLINE };
+/* Where messages of unreliable services go in a buffer that is twice as long, and the Q_Key of datagrams. */
+enum { HALF = 1 << 16, KEY = 0x11223344 };
 
 /* What a case may ask for; zero means the default, NONE means zero. */
 enum { NONE = -1 };
@@ -55,11 +57,19 @@ struct place {
 
 extern struct place places[2];
 
+/* The pair of a case that has one. */
+extern struct pair p;
+
 /* The driver is rdma_rxe, on which the cases themselves are judged. */
 bool on_rxe(void);
 
 /* The device file of a, for commands and mappings made by hand. */
 int open_device_file(void);
+/*
+ * One command of uverbs by write(): its number, what the request says, and the bytes of room for the response, whose address
+ * is the first field of every request that has one. 0 or an errno.
+ */
+int uverbs_command(int fd, uint32_t number, const void *request, size_t in, size_t out);
 
 /* A number in the environment, which must be there. */
 uint64_t number_of(const char *name);
@@ -74,6 +84,7 @@ void pair_open(struct pair *p, const struct options *opt, size_t len);
 void pair_open_beside(struct pair *p, const struct pair *other, size_t len);
 void pair_close(struct pair *p);
 void pair_options(struct pair *p, const struct options *opt);
+/* Two of UD are not connected: both are ready for datagrams with KEY. */
 void pair_connect(struct pair *p);
 /* Both to RESET, which empties everything, and connected anew. */
 void pair_reconnect(struct pair *p, const struct options *opt);
@@ -81,10 +92,17 @@ void pair_reconnect(struct pair *p, const struct options *opt);
 void use_cq(struct pair *p, struct ibv_cq *cq);
 struct ibv_qp *make_qp(struct side *s);
 struct ibv_qp *make_qp_of(enum ibv_qp_type type, struct side *s);
+/* A queue pair of UD from RESET to RTS. */
+void ready(struct ibv_qp *qp, uint32_t qkey);
 int to_init(struct pair *p, struct side *s);
 int to_rtr(struct pair *p, struct side *s, const struct side *dest, uint32_t dest_qpn);
 int to_rts(struct pair *p, struct side *s);
 int to_state(struct side *s, enum ibv_qp_state state);
+/* Connected, but for b's step from RTR to RTS. */
+void pair_open_b_in_rtr(struct pair *p, const struct options *opt, size_t len);
+/* The same place and memory, with queues of its own: a completion queue of so many entries, and a queue pair in RESET. */
+struct side side_beside(const struct side *s, enum ibv_qp_type type, int entries);
+void side_end(struct side *s);
 void want_state(struct side *s, enum ibv_qp_state want, const char *who);
 /* A doorbell by hand, of the receive queue or the send queue. */
 void ring_doorbell(struct ibv_qp *qp, bool receives);
@@ -99,11 +117,20 @@ static inline void compare(const uint8_t *at, size_t len, unsigned int seed, con
 	compare_piece(at, 0, len, seed, what);
 }
 
+/* Two sides that are no pair, each with the other, in this way. */
+void connect_sides(const struct side *one, const struct side *other, struct connection c);
+
 struct ibv_sge sge(struct side *s, size_t offset, uint32_t len);
 struct ibv_send_wr wr(enum ibv_wr_opcode op, uint64_t id, struct ibv_sge *list, int n);
 void aim(struct ibv_send_wr *w, struct side *target, size_t offset);
 void post(struct side *s, struct ibv_send_wr *w);
 void post_recv(struct side *s, uint64_t id, struct ibv_sge *list, int n);
+/* One request of `len` bytes from or to `mine` in the buffer, signaled; without bytes it has no entry. */
+void post_one(struct side *s, enum ibv_wr_opcode op, uint64_t id, size_t mine, uint32_t len);
+/* The same with a place in the buffer of another side, for operations that name one. */
+void post_at(struct side *s, enum ibv_wr_opcode op, uint64_t id, size_t mine, uint32_t len, struct side *to, size_t theirs);
+/* A receive of so many bytes of the buffer. */
+void post_room(struct side *s, uint64_t id, size_t offset, uint32_t len);
 struct ibv_wc next(struct side *s, const char *what);
 struct ibv_wc expect(struct side *s, uint64_t id, enum ibv_wc_status status, const char *what);
 /*
@@ -115,6 +142,19 @@ void move(enum ibv_wr_opcode op, struct side *from, size_t mine, struct side *to
 /* One SEND from the beginning of a buffer to the second page of the other. */
 void send_checked(struct side *from, struct side *to, unsigned int seed);
 void expect_none(struct side *s, int ms, const char *what);
+/* a tries to move bytes from or to the beginning of its buffer; how that ends. After an error both are connected anew. */
+enum ibv_wc_status attempt(struct pair *p, enum ibv_wr_opcode op, uint64_t addr, uint32_t rkey, uint32_t len);
+/* Such an attempt succeeds, or ends with a remote access error. */
+void want_access(struct pair *p, enum ibv_wr_opcode op, uint64_t addr, uint32_t rkey, uint32_t len, bool allowed,
+		 const char *what);
+/* Whether the channel of a side has an event within some milliseconds; it is taken, and acknowledged. */
+bool event_within(struct side *s, int ms);
+/*
+ * The ring whose first slot begins with the mark and, behind it, opcode and flags of a request, or entries of a receive. A
+ * completion queue has the mark too, with a status of 0 behind it.
+ */
+uint8_t *marked_ring(uint64_t mark, uint16_t behind);
+_Atomic uint32_t *producer_of(uint8_t *ring);
 
 /* By which ways a case is run: its scenario is GROUP.NAME.local, .wire, or both. Some scenarios are written by hand. */
 enum paths { BOTH_PATHS, LOCAL_PATH, BY_HAND };
@@ -128,6 +168,8 @@ struct test_case {
 	int seconds;		/* on an idle emulated machine it takes less; default 60 */
 	const char *rxe;	/* what rdma_rxe, on which the cases are judged, is known to do otherwise */
 	const char *counts;	/* a counter of the device: unless it grows, what the case is about has not happened */
+	struct options opt;	/* of the pair that is opened for the case */
+	size_t len;		/* of its buffers; 0 if the case opens what it needs itself */
 };
 
 void scribbled_rings(void);
@@ -136,6 +178,15 @@ void stream(void);
 void stream_in_bursts(void);
 void stream_on_one_cpu(void);
 void stream_busy_cpus(void);
+
+/* Threads that do the same, each with its number among them. */
+struct crew {
+	void *(*run)(void *number);
+	unsigned int count;
+};
+
+/* All of them at once, to their end. */
+void run_crews(const struct crew *crews, size_t n);
 
 /* Ends the case with the reason of another process of it, if that has not ended well. */
 void expect_success_of(int pid, const char *who);

@@ -8,6 +8,18 @@
 #include <string.h>
 #include <unistd.h>
 
+/* a begins anew, and goes as far as this. */
+static void back_to(struct scene *s, enum ibv_qp_state state)
+{
+	struct side *a = &s->p.a;
+
+	MUST(to_state(a, IBV_QPS_RESET));
+	if (state >= IBV_QPS_INIT)
+		MUST(to_init(&s->p, a));
+	if (state >= IBV_QPS_RTR)
+		MUST(to_rtr(&s->p, a, &s->p.b, s->p.b.qp->qp_num));
+}
+
 /* arg: the state from which a goes to ERR, with sends and receives in its queues. */
 static void flushed_from(struct scene *s, const struct cause *c)
 {
@@ -16,9 +28,7 @@ static void flushed_from(struct scene *s, const struct cause *c)
 	int sends = 0, recvs = 0, want = 10;
 
 	if (from < IBV_QPS_RTS) {
-		CHECK(!to_state(a, IBV_QPS_RESET) && !to_init(&s->p, a), "to INIT");
-		if (from == IBV_QPS_RTR)
-			CHECK(!to_rtr(&s->p, a, &s->p.b, s->p.b.qp->qp_num), "to RTR");
+		back_to(s, from);
 		want = 0;
 	}
 	for (int i = 0; i < 10; i++)
@@ -58,9 +68,7 @@ static void flushed_once(struct scene *s, const struct cause *c)
 		CHECK(!to_state(&s->p.a, IBV_QPS_ERR), "to ERR");
 	expect(&s->p.a, 1, IBV_WC_WR_FLUSH_ERR, "the receive");
 	for (int i = 0; i < 2 * DEPTH; i++) {
-		struct ibv_send_wr w = wr(IBV_WR_SEND, i, NULL, 0);
-
-		post(&s->p.a, &w);
+		post_one(&s->p.a, IBV_WR_SEND, i, 0, 0);
 		expect(&s->p.a, i, IBV_WC_WR_FLUSH_ERR, "a send in ERR");
 		if (on_rxe())
 			continue;
@@ -84,7 +92,7 @@ static void caps(struct side *s, struct ibv_qp_cap *cap)
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
 
-	CHECK(!ibv_query_qp(s->qp, &attr, IBV_QP_CAP, &init), "ibv_query_qp");
+	MUST(ibv_query_qp(s->qp, &attr, IBV_QP_CAP, &init));
 	*cap = init.cap;
 }
 
@@ -96,11 +104,7 @@ static void posted_in(struct scene *s, const struct cause *c)
 	struct side *a = &s->p.a;
 
 	w.next = &second;
-	CHECK(!to_state(a, IBV_QPS_RESET), "to RESET");
-	if (c->arg[0] >= IBV_QPS_INIT)
-		CHECK(!to_init(&s->p, a), "to INIT");
-	if (c->arg[0] >= IBV_QPS_RTR)
-		CHECK(!to_rtr(&s->p, a, &s->p.b, s->p.b.qp->qp_num), "to RTR");
+	back_to(s, c->arg[0]);
 	CHECK(ibv_post_send(a->qp, &w, &bad) == EINVAL && bad == &w, "a send was taken");
 	if (c->arg[0] == IBV_QPS_RESET)
 		CHECK(ibv_post_recv(a->qp, &r, &bad_r) == EINVAL && bad_r == &r, "a receive was taken");
@@ -152,7 +156,7 @@ static void bad_in_list(struct scene *s, const struct cause *c)
 /* The number of entries and of inline bytes that were granted is taken, and works. */
 static void just_enough(struct scene *s, const struct cause *c)
 {
-	struct ibv_sge list[64], room = sge(&s->p.b, TARGET, TARGET_LEN);
+	struct ibv_sge list[64];
 	struct ibv_qp_cap cap;
 
 	(void)c;
@@ -166,7 +170,7 @@ static void just_enough(struct scene *s, const struct cause *c)
 		uint32_t len = in_line ? cap.max_inline_data : cap.max_send_sge;
 
 		w.send_flags |= in_line ? IBV_SEND_INLINE : 0;
-		post_recv(&s->p.b, 1, &room, 1);
+		post_room(&s->p.b, 1, TARGET, TARGET_LEN);
 		post(&s->p.a, &w);
 		expect(&s->p.a, 1, IBV_WC_SUCCESS, "as much as was granted");
 		CHECK(expect(&s->p.b, 1, IBV_WC_SUCCESS, "its receive").byte_len == len, "not %u bytes", len);
@@ -174,67 +178,48 @@ static void just_enough(struct scene *s, const struct cause *c)
 	}
 }
 
-/* The queue is full when as much is in it as was granted, in a list or one by one; bad_wr is the first too many. */
-static void full_send_queue(struct scene *s, const struct cause *c)
+/*
+ * A queue is full when as much is in it as was granted, in a list (arg[0]) or one by one; what was taken is executed. arg[1]:
+ * of receives, else of sends, which wait for receives.
+ */
+static void full_queue(struct scene *s, const struct cause *c)
 {
-	struct ibv_send_wr *bad = NULL;
+	bool listed = c->arg[0], receives = c->arg[1];
+	struct ibv_recv_wr *bad_receive = NULL;
+	struct ibv_send_wr *bad_send = NULL;
 	struct ibv_qp_cap cap;
+	unsigned int taken = 0;
 	int rc;
 
-	caps(&s->p.a, &cap);
-	unsigned int n = cap.max_send_wr + 3;
+	caps(receives ? &s->p.b : &s->p.a, &cap);
+	unsigned int most = receives ? cap.max_recv_wr : cap.max_send_wr, n = most + 3;
 	struct ibv_send_wr *w = calloc(n, sizeof(*w));
-	/* They wait for receives, so the queue stays full. */
+	struct ibv_recv_wr *r = calloc(n, sizeof(*r));
+
 	for (unsigned int i = 0; i < n; i++) {
+		bool more = listed && i + 1 < n;
+
 		w[i] = wr(IBV_WR_SEND, i, NULL, 0);
-		w[i].next = c->arg[0] && i + 1 < n ? &w[i + 1] : NULL;
+		w[i].next = more ? &w[i + 1] : NULL;
+		r[i] = (struct ibv_recv_wr){ .wr_id = i, .next = more ? &r[i + 1] : NULL };
 	}
-	unsigned int taken = 0;
-	while (!(rc = ibv_post_send(s->p.a.qp, &w[taken], &bad)) && taken + 1 < n)
-		taken++;
-	taken = bad - w;
-	CHECK(rc == ENOMEM && taken == cap.max_send_wr, "full after %u of %u with %s", taken, cap.max_send_wr, strerror(rc));
-	/* All that were taken are executed. */
+	do
+		rc = receives ? ibv_post_recv(s->p.b.qp, &r[taken], &bad_receive) :
+				ibv_post_send(s->p.a.qp, &w[taken], &bad_send);
+	while (!rc && ++taken < n);
+	if (rc)
+		taken = receives ? bad_receive - r : bad_send - w;
+	CHECK(rc == ENOMEM && taken == most, "full after %u of %u with %s", taken, most, strerror(rc));
 	for (unsigned int i = 0; i < taken; i++) {
-		post_recv(&s->p.b, i, NULL, 0);
-		expect(&s->p.b, i, IBV_WC_SUCCESS, "a receive for the full queue");
-		expect(&s->p.a, i, IBV_WC_SUCCESS, "a request of the full queue");
+		if (receives)
+			post_one(&s->p.a, IBV_WR_SEND, i, 0, 0);
+		else
+			post_recv(&s->p.b, i, NULL, 0);
+		expect(&s->p.b, i, IBV_WC_SUCCESS, "a receive");
+		expect(&s->p.a, i, IBV_WC_SUCCESS, "a request");
 	}
 	expect_none(&s->p.a, 3, "of what was refused");
 	free(w);
-}
-
-static void full_receive_queue(struct scene *s, const struct cause *c)
-{
-	struct ibv_recv_wr *bad = NULL;
-	struct ibv_sge list[64] = { 0 };
-	struct ibv_qp_cap cap;
-	int rc;
-
-	caps(&s->p.b, &cap);
-	unsigned int n = cap.max_recv_wr + 3;
-	struct ibv_recv_wr *r = calloc(n, sizeof(*r));
-	for (unsigned int i = 0; i < n; i++) {
-		r[i].wr_id = i;
-		r[i].next = c->arg[0] && i + 1 < n ? &r[i + 1] : NULL;
-	}
-	if (cap.max_recv_sge < 64) {
-		struct ibv_recv_wr wide = { .sg_list = list, .num_sge = cap.max_recv_sge + 1 };
-
-		CHECK(ibv_post_recv(s->p.b.qp, &wide, &bad) && bad == &wide, "too many entries were taken");
-	}
-	unsigned int taken = 0;
-	while (!(rc = ibv_post_recv(s->p.b.qp, &r[taken], &bad)) && taken + 1 < n)
-		taken++;
-	taken = bad - r;
-	CHECK(rc == ENOMEM && taken == cap.max_recv_wr, "full after %u of %u with %s", taken, cap.max_recv_wr, strerror(rc));
-	for (unsigned int i = 0; i < taken; i++) {
-		struct ibv_send_wr w = wr(IBV_WR_SEND, i, NULL, 0);
-
-		post(&s->p.a, &w);
-		expect(&s->p.a, i, IBV_WC_SUCCESS, "a send into the full queue");
-		expect(&s->p.b, i, IBV_WC_SUCCESS, "a receive of the full queue");
-	}
 	free(r);
 }
 
@@ -279,6 +264,11 @@ static const struct impossible {
 	{ "a region of the kernel's memory", false, 0xffff888000000000, 4096, 0, RIGHTS },
 	{ "a region with remote writing but no local writing", true, 0, 4096, 0, IBV_ACCESS_REMOTE_WRITE },
 	{ "a region with remote atomics but no local writing", true, 0, 4096, 0, IBV_ACCESS_REMOTE_ATOMIC },
+	{ "a region with remote atomics and reading but no local writing", true, 0, 4096, 0,
+	  IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_REMOTE_READ },
+	{ "a region with remote atomics and windows but no local writing", true, 0, 4096, 0,
+	  IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND },
+	{ "a region with a right that nobody knows", true, 0, 4096, 0, RIGHTS | 1 << 15 },
 	{ "a region of constants that are to be written", false, 0, 4096, 0, RIGHTS },
 };
 
@@ -299,7 +289,7 @@ static void connect_other(struct pair *p, struct pair *with, struct ibv_cq *cq)
 	*p = *with;
 	p->a.cq = cq;
 	p->a.qp = make_qp(&p->a);
-	CHECK(!to_state(&with->b, IBV_QPS_RESET), "to RESET");
+	MUST(to_state(&with->b, IBV_QPS_RESET));
 	pair_options(p, NULL);
 	pair_connect(p);
 }
@@ -308,7 +298,6 @@ static void connect_other(struct pair *p, struct pair *with, struct ibv_cq *cq)
 static void overflow(struct scene *s, const struct cause *c)
 {
 	struct ibv_cq *small = new_cq(s->p.a.ctx, 4, NULL, NULL);
-	struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, 0, NULL, 0);
 	bool cq_err = false, fatal[2] = { false };
 	struct ibv_async_event e;
 	struct pair p[2];
@@ -319,11 +308,11 @@ static void overflow(struct scene *s, const struct cause *c)
 	cqe = small->cqe;
 	connect_other(&p[0], &s->p, small);
 	connect_other(&p[1], &s->n, small);
-	for (int i = 0; i < cqe + 1; i++, w.wr_id++)
-		post(&p[0].a, &w);
+	for (int i = 0; i < cqe + 1; i++)
+		post_one(&p[0].a, IBV_WR_RDMA_WRITE, i, 0, 0);
 	want_state(&p[0].a, IBV_QPS_ERR, "the queue pair whose completion is lost");
 	want_state(&p[1].a, IBV_QPS_RTS, "the queue pair that has not lost one yet");
-	post(&p[1].a, &w);
+	post_one(&p[1].a, IBV_WR_RDMA_WRITE, cqe + 1, 0, 0);
 	want_state(&p[1].a, IBV_QPS_ERR, "the queue pair that has lost one, too");
 	while ((!cq_err || !fatal[0] || !fatal[1]) && next_device_event(p[0].a.ctx, 1000 * patience(), &e)) {
 		cq_err |= e.event_type == IBV_EVENT_CQ_ERR && e.element.cq == small;
@@ -338,9 +327,9 @@ static void overflow(struct scene *s, const struct cause *c)
 	CHECK(n == cqe, "%d of %d completions are left", n, cqe);
 	for (int i = 0; i < 2; i++) {
 		want_state(&p[i].b, IBV_QPS_RTS, "the peer");
-		CHECK(!ibv_destroy_qp(p[i].a.qp), "destroying a queue pair in error");
+		DESTROY(p[i].a.qp);
 	}
-	CHECK(!ibv_destroy_cq(small), "destroying a completion queue in error");
+	DESTROY(small);
 	pair_reconnect(&s->n, NULL);
 }
 
@@ -358,9 +347,7 @@ static void bad_in_receive_list(struct scene *s, const struct cause *c)
 	r[k].num_sge = cap.max_recv_sge < 64 ? (int)cap.max_recv_sge + 1 : -1;
 	CHECK(ibv_post_recv(s->p.b.qp, r, &bad) == EINVAL && bad == &r[k], "refused at receive %td", bad ? bad - r : -1);
 	for (int i = 0; i < k; i++) {
-		struct ibv_send_wr w = wr(IBV_WR_SEND, i, NULL, 0);
-
-		post(&s->p.a, &w);
+		post_one(&s->p.a, IBV_WR_SEND, i, 0, 0);
 		expect(&s->p.a, i, IBV_WC_SUCCESS, "a send");
 		expect(&s->p.b, i, IBV_WC_SUCCESS, "a receive before the bad one");
 	}
@@ -374,12 +361,12 @@ static const struct cause refusals[] = {
 	{ "posting sends in RTR, with EINVAL; receives are taken", .refused = posted_in, .arg = { IBV_QPS_RTR },
 	  .rxe = "takes sends before RTS" },
 	{ "nothing of as many entries and inline bytes as were granted", .refused = just_enough },
-	{ "sends beyond a full queue, with ENOMEM; all before are executed", .refused = full_send_queue },
-	{ "sends beyond a full queue in one list, with ENOMEM; all before are executed", .refused = full_send_queue,
+	{ "sends beyond a full queue, with ENOMEM; all before are executed", .refused = full_queue },
+	{ "sends beyond a full queue in one list, with ENOMEM; all before are executed", .refused = full_queue,
 	  .arg = { 1 } },
-	{ "receives beyond a full queue, with ENOMEM; all before are filled", .refused = full_receive_queue },
-	{ "receives beyond a full queue in one list, with ENOMEM; all before are filled", .refused = full_receive_queue,
-	  .arg = { 1 } },
+	{ "receives beyond a full queue, with ENOMEM; all before are filled", .refused = full_queue, .arg = { 0, 1 } },
+	{ "receives beyond a full queue in one list, with ENOMEM; all before are filled", .refused = full_queue,
+	  .arg = { 1, 1 } },
 	{ "queues one larger than the device has", .refused = impossible_queues },
 	{ "queues of 2^32 - 1", .refused = impossible_queues, .arg = { 1 } },
 	{ "completions beyond a full queue: CQ_ERR, QP_FATAL of all who lose one; what was in it is kept", .refused = overflow,

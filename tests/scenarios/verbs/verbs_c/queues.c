@@ -3,8 +3,6 @@
 #include "pair.h"
 
 #include <errno.h>
-#include <poll.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,17 +10,6 @@
 #define STANDARD IBV_WC_STANDARD_FLAGS
 #define TIME IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
 #define WALLCLOCK IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
-
-static struct ibv_cq_ex *extended_cq(struct ibv_context *ctx, int entries, uint64_t fields, uint32_t flags)
-{
-	struct ibv_cq_init_attr_ex attr = { .cqe = entries, .wc_flags = fields,
-					    .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS, .flags = flags };
-	struct ibv_cq_ex *cq = ibv_create_cq_ex(ctx, &attr);
-
-	CHECK(cq, "ibv_create_cq_ex with fields 0x%llx, flags %u: %s", (unsigned long long)fields, flags,
-	      strerror(errno));
-	return cq;
-}
 
 static uint64_t raw_clock(struct ibv_context *ctx)
 {
@@ -60,9 +47,7 @@ static void fields(void)
 	struct ibv_send_wr w;
 	struct ibv_cq_ex *cq;
 	struct ibv_sge list;
-	struct pair p;
 
-	pair_open(&p, NULL, 8192);
 	MUST(ibv_query_device_ex(p.a.ctx, NULL, &device));
 	CHECK(device.completion_timestamp_mask == ~0ull && device.hca_core_clock == 1000000,
 	      "the clock has the mask 0x%llx and %llu kHz", (unsigned long long)device.completion_timestamp_mask,
@@ -73,15 +58,15 @@ static void fields(void)
 		CHECK(!ibv_create_cq_ex(p.a.ctx, &attr) && errno == EOPNOTSUPP, "field 0x%llx: %s",
 		      (unsigned long long)refused[i], strerror(errno));
 	}
-	cq = extended_cq(p.a.ctx, DEPTH, STANDARD | TIME | WALLCLOCK, IBV_CREATE_CQ_ATTR_SINGLE_THREADED);
+	cq = new_cq_ex(p.a.ctx, (struct ibv_cq_init_attr_ex){
+		.cqe = DEPTH, .wc_flags = STANDARD | TIME | WALLCLOCK, .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
+		.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED });
 	use_cq(&p, ibv_cq_ex_to_cq(cq));
 	list = sge(&p.b, 0, 100);
 	uint64_t before = raw_clock(p.a.ctx), wall_before = wall_clock();
 
 	for (int i = 0; i < 3; i++) {
-		struct ibv_sge room = sge(&p.a, 4096, 200);
-
-		post_recv(&p.a, 40 + i, &room, 1);
+		post_room(&p.a, 40 + i, 4096, 200);
 		w = wr(IBV_WR_SEND_WITH_IMM, i, &list, 1);
 		w.imm_data = 0x11223344 + i;
 		post(&p.b, &w);
@@ -122,7 +107,6 @@ static void fields(void)
 	CHECK(cq->wr_id == 50 && cq->status == IBV_WC_LOC_PROT_ERR && ibv_wc_read_completion_ts(cq) > before,
 	      "completion of %llu, %s", (unsigned long long)cq->wr_id, ibv_wc_status_str(cq->status));
 	ibv_end_poll(cq);
-	pair_close(&p);
 }
 
 static bool is_draining(struct side *s)
@@ -147,24 +131,16 @@ static void drain(struct side *s)
 static void ignored_overrun(void)
 {
 	struct ibv_async_event event;
-	struct ibv_cq_ex *cq;
-	struct ibv_send_wr w;
-	struct ibv_sge list;
-	struct pair p;
 	struct ibv_wc wc;
 	int n = 0;
 
-	pair_open(&p, NULL, 8192);
-	cq = extended_cq(p.a.ctx, 4, STANDARD, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN);
-	use_cq(&p, ibv_cq_ex_to_cq(cq));
-	list = sge(&p.a, 0, 100);
-	for (int i = 0; i < 20; i++) {
-		w = wr(i < 19 ? IBV_WR_RDMA_WRITE : IBV_WR_SEND, i, &list, 1);
-		if (i == 19)
-			post_recv(&p.b, 77, &list, 1);
-		aim(&w, &p.b, 0);
-		post(&p.a, &w);
-	}
+	use_cq(&p, ibv_cq_ex_to_cq(new_cq_ex(p.a.ctx, (struct ibv_cq_init_attr_ex){
+		.cqe = 4, .wc_flags = STANDARD, .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
+		.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN })));
+	for (int i = 0; i < 19; i++)
+		post_at(&p.a, IBV_WR_RDMA_WRITE, i, 0, 100, &p.b, 0);
+	post_room(&p.b, 77, 0, 100);
+	post_one(&p.a, IBV_WR_SEND, 19, 0, 100);
 	expect(&p.b, 77, IBV_WC_SUCCESS, "the receive of the last one");
 	want_state(&p.a, IBV_QPS_RTS, "the queue pair whose completions are lost");
 	drain(&p.a);
@@ -176,11 +152,8 @@ static void ignored_overrun(void)
 	CHECK(n == p.a.cq->cqe, "%d completions in a queue of %d", n, p.a.cq->cqe);
 	CHECK(!next_device_event(p.a.ctx, 0, &event), "event %d", event.event_type);
 	/* There is room again. */
-	w = wr(IBV_WR_RDMA_WRITE, 100, &list, 1);
-	aim(&w, &p.b, 0);
-	post(&p.a, &w);
+	post_at(&p.a, IBV_WR_RDMA_WRITE, 100, 0, 100, &p.b, 0);
 	expect(&p.a, 100, IBV_WC_SUCCESS, "the request after the overrun");
-	pair_close(&p);
 }
 
 static void moderate(struct ibv_cq *cq, int count, int period)
@@ -189,20 +162,6 @@ static void moderate(struct ibv_cq *cq, int count, int period)
 					   .moderate = { .cq_count = count, .cq_period = period } };
 
 	MUST(ibv_modify_cq(cq, &attr));
-}
-
-/* Whether there is an event within so many milliseconds; it is acknowledged. */
-static bool event_within(struct side *s, int ms)
-{
-	struct pollfd fd = { .fd = s->channel->fd, .events = POLLIN };
-	struct ibv_cq *cq;
-	void *context;
-
-	if (poll(&fd, 1, ms) <= 0)
-		return false;
-	MUST(ibv_get_cq_event(s->channel, &cq, &context));
-	ibv_ack_cq_events(cq, 1);
-	return true;
 }
 
 /* Until nothing can be held back any more. */
@@ -238,9 +197,7 @@ static void moderation(void)
 	} rounds[] = { { 3, PERIOD, 3 }, { 3, PERIOD, 1 }, { 2, 1, 3 }, { 100, PERIOD, 2 }, { 0, 0, 1 } };
 	struct ibv_modify_cq_attr wrong = { .attr_mask = IBV_CQ_ATTR_RESERVED };
 	struct ibv_device_attr_ex device;
-	struct pair p;
 
-	pair_open(&p, &(struct options){ .events = true }, 4096);
 	MUST(ibv_query_device_ex(p.a.ctx, NULL, &device));
 	CHECK(device.cq_mod_caps.max_cq_count == 65535 && device.cq_mod_caps.max_cq_period == 65535,
 	      "the device moderates %u completions, %u us", device.cq_mod_caps.max_cq_count,
@@ -267,7 +224,6 @@ static void moderation(void)
 	moderate(p.a.cq, 100, PERIOD);
 	MUST(ibv_req_notify_cq(p.a.cq, 0));
 	done(&p, 1);
-	pair_close(&p);
 }
 
 /* What is in the queue when its size changes stays, in order, and so does the arm. */
@@ -276,19 +232,14 @@ static void resize(void)
 	static const int sizes[] = { 16, 40, 11, 4096, 10, 64, 12, 10 };
 	struct ibv_device_attr device;
 	uint64_t posted = 0, seen = 0;
-	struct ibv_send_wr w;
 	struct ibv_wc wc;
-	struct pair p;
 
-	pair_open(&p, &(struct options){ .events = true }, 4096);
 	MUST(ibv_query_device(p.a.ctx, &device));
 	for (int round = 0; round < 10; round++)
 		for (size_t i = 0; i < COUNT(sizes); i++) {
 			/* Ten are in there most of the time; they come round the ring. */
-			for (; posted < seen + 10; posted++) {
-				w = wr(IBV_WR_RDMA_WRITE, posted, NULL, 0);
-				post(&p.a, &w);
-			}
+			for (; posted < seen + 10; posted++)
+				post_one(&p.a, IBV_WR_RDMA_WRITE, posted, 0, 0);
 			move(IBV_WR_RDMA_WRITE, &p.b, 0, &p.a, 0, 10, 1);
 			MUST(ibv_resize_cq(p.a.cq, sizes[i]));
 			CHECK(p.a.cq->cqe >= sizes[i] && p.a.cq->cqe < 2 * sizes[i], "%d entries, not %d",
@@ -299,10 +250,8 @@ static void resize(void)
 	for (; seen < posted; seen++)
 		expect(&p.a, seen, IBV_WC_SUCCESS, "a request");
 	/* Too little, nothing, and too much change nothing. */
-	for (; posted < seen + 10; posted++) {
-		w = wr(IBV_WR_RDMA_WRITE, posted, NULL, 0);
-		post(&p.a, &w);
-	}
+	for (; posted < seen + 10; posted++)
+		post_one(&p.a, IBV_WR_RDMA_WRITE, posted, 0, 0);
 	drain(&p.a);
 	CHECK(ibv_resize_cq(p.a.cq, 4) == EINVAL, "ten completions were put into four entries");
 	CHECK(ibv_resize_cq(p.a.cq, 0) == EINVAL && ibv_resize_cq(p.a.cq, device.max_cqe + 1) == EINVAL &&
@@ -319,15 +268,18 @@ static void resize(void)
 	MUST(ibv_resize_cq(p.a.cq, 10));
 	done(&p, 2);
 	CHECK(!event_within(&p.a, 0), "an event that nobody has asked for");
-	pair_close(&p);
 }
 
 static const char RXE[] = "has no times, no moderation, and overruns only in its own way";
 
 const struct test_case queue_cases[] = {
-	{ "cq-fields", fields, "all that a completion tells by ibv_start_poll, and its time", .rxe = RXE },
-	{ "cq-ignored-overrun", ignored_overrun, "with IGNORE_OVERRUN what has no room is lost, and nothing else", .rxe = RXE },
-	{ "cq-moderation", moderation, "events wait for their count or their time, and none is lost", LOCAL_PATH, .rxe = RXE },
-	{ "cq-resize", resize, "a queue that is resized keeps what is in it, and its arm", .rxe = RXE },
+	{ "cq-fields", fields, "all that a completion tells by ibv_start_poll, and its time", .rxe = RXE,
+	  .len = 8192 },
+	{ "cq-ignored-overrun", ignored_overrun, "with IGNORE_OVERRUN what has no room is lost, and nothing else", .rxe = RXE,
+	  .len = 8192 },
+	{ "cq-moderation", moderation, "events wait for their count or their time, and none is lost", LOCAL_PATH, .rxe = RXE,
+	  .opt = { .events = true }, .len = 4096 },
+	{ "cq-resize", resize, "a queue that is resized keeps what is in it, and its arm", .rxe = RXE,
+	  .opt = { .events = true }, .len = 4096 },
 	{ NULL },
 };

@@ -8,7 +8,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -150,8 +149,7 @@ static void *run_breaker(void *unused)
 			MUST(to_state(&mine.b, IBV_QPS_ERR));
 		else if (round % 3 == 1)
 			MUST(to_state(&mine.b, IBV_QPS_RESET));
-		MUST(ibv_destroy_qp(mine.a.qp));
-		MUST(ibv_destroy_qp(mine.b.qp));
+		DESTROY(mine.a.qp, mine.b.qp);
 		atomic_fetch_add(&broken, 1);
 	}
 	return unused;
@@ -167,9 +165,8 @@ static void *run_handler(void *unused)
 
 	connect_qp(qp, &(struct connection){ .qkey = QKEY });
 	while (!is_over()) {
-		struct ibv_ah *ah = ibv_create_ah(base.a.pd, &to);
+		struct ibv_ah *ah = new_ah(base.a.pd, to);
 
-		CHECK(ah, "ibv_create_ah: %s", strerror(errno));
 		for (int i = 0; i < 4; i++) {
 			struct ibv_sge list = sge(&base.a, SENDERS * WINDOW * LEN, 64);
 			struct ibv_send_wr w = wr(IBV_WR_SEND, i, &list, 1);
@@ -185,52 +182,36 @@ static void *run_handler(void *unused)
 			CHECK(wc.status == IBV_WC_SUCCESS, "a datagram: %s", ibv_wc_status_str(wc.status));
 		}
 		/* Its number is the next one's, perhaps the other thread's. */
-		MUST(ibv_destroy_ah(ah));
+		DESTROY(ah);
 		atomic_fetch_add(&handles, 1);
 	}
-	MUST(ibv_destroy_qp(qp));
-	MUST(ibv_destroy_cq(own));
+	DESTROY(qp, own);
 	return unused;
 }
 
 void shared_receives(void)
 {
-	static const struct {
-		void *(*run)(void *);
-		unsigned int count;
-	} kinds[] = {
+	static const struct crew crews[] = {
 		{ run_sender, SENDERS }, { run_offerer, OFFERERS }, { run_poller, POLLERS }, { run_resizer, 1 },
 		{ run_breaker, 1 }, { run_handler, HANDLERS },
 	};
-	struct ibv_srq_init_attr attr = { .attr = { .max_wr = RECEIVES, .max_sge = 1 } };
-	pthread_t threads[16];
-	unsigned int n = 0;
 
 	pair_open(&base, &(struct options){ .timeout = 18, .rnr_timer = 1 }, PLACES * LEN);
 	cq = new_cq(base.b.ctx, 8 * DEPTH, NULL, NULL);
-	srq = ibv_create_srq(base.b.pd, &attr);
-	CHECK(srq, "ibv_create_srq: %s", strerror(errno));
+	srq = new_srq(base.b.pd, RECEIVES, 1);
 	for (int i = 0; i < SENDERS; i++) {
 		talks[i] = base;
-		talks[i].a.cq = new_cq(base.a.ctx, DEPTH, NULL, NULL);
-		talks[i].a.qp = make_qp(&talks[i].a);
+		talks[i].a = side_beside(&base.a, IBV_QPT_RC, DEPTH);
 		talks[i].b.qp = taking_qp();
 		pair_connect(&talks[i]);
 	}
-	for (size_t k = 0; k < COUNT(kinds); k++)
-		for (unsigned int i = 0; i < kinds[k].count; i++)
-			CHECK(!pthread_create(&threads[n++], NULL, kinds[k].run, (void *)(uintptr_t)i), "pthread_create");
-	while (n)
-		pthread_join(threads[--n], NULL);
+	run_crews(crews, COUNT(crews));
 	printf("%u messages by %u resizes, %u queue pairs broken with %u receives flushed, %u handles\n",
 	       SENDERS * MESSAGES, atomic_load(&resizes), atomic_load(&broken), atomic_load(&flushed),
 	       atomic_load(&handles));
 	for (int i = 0; i < SENDERS; i++) {
-		MUST(ibv_destroy_qp(talks[i].a.qp));
-		MUST(ibv_destroy_qp(talks[i].b.qp));
-		MUST(ibv_destroy_cq(talks[i].a.cq));
+		DESTROY(talks[i].a.qp, talks[i].b.qp, talks[i].a.cq);
 	}
-	MUST(ibv_destroy_srq(srq));
-	MUST(ibv_destroy_cq(cq));
+	DESTROY(srq, cq);
 	pair_close(&base);
 }

@@ -6,13 +6,9 @@
  */
 #include "pair.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum {
 	POSTERS = 3, POLLERS = 2, BREAKERS = 2, REGISTRARS = 2,
@@ -45,12 +41,9 @@ static void *run_poster(void *arg)
 			sched_yield();
 		/* Each message has a place of its own at either end until it is complete. */
 		size_t place = (me * WINDOW + n % WINDOW) * LEN;
-		struct ibv_sge list = sge(&shared.a, place, LEN);
-		struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, (uint64_t)me << 16 | n, &list, 1);
 
 		fill(shared.a.buf + place, LEN, me * MESSAGES + n);
-		aim(&w, &shared.b, place);
-		post(&shared.a, &w);
+		post_at(&shared.a, IBV_WR_RDMA_WRITE, (uint64_t)me << 16 | n, place, LEN, &shared.b, place);
 	}
 	for (unsigned int n = MESSAGES - WINDOW; n < MESSAGES; n++)
 		while (!atomic_load(&done[me][n]))
@@ -108,27 +101,16 @@ static void *run_breaker(void *arg)
 		mine.a.qp = make_qp(&mine.a);
 		mine.b.qp = make_qp(&mine.b);
 		pair_connect(&mine);
-		for (unsigned int i = 0; i < 8; i++) {
+		for (unsigned int i = 0; i < 8; i++)
 			/* Behind the places of the posters. */
-			struct ibv_sge list = sge(&mine.a, (POSTERS * WINDOW + me) * LEN, LEN);
-			struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, BROKEN + round, &list, 1);
-
-			aim(&w, &mine.b, (POSTERS * WINDOW + me) * LEN);
-			post(&mine.a, &w);
-		}
-		switch (round % 3) {
-		case 0:
-			CHECK(!to_state(&mine.a, IBV_QPS_ERR), "to ERR");
-			/* What is flushed comes out only while the queue pair is there. */
-			while (!atomic_load(&moved) && !atomic_load(&flushed))
-				sched_yield();
-			break;
-		case 1:
-			CHECK(!to_state(&mine.a, IBV_QPS_RESET), "to RESET");
-			break;
-		}
-		CHECK(!ibv_destroy_qp(mine.a.qp), "destroying a queue pair");
-		CHECK(!ibv_destroy_qp(mine.b.qp), "destroying its peer");
+			post_at(&mine.a, IBV_WR_RDMA_WRITE, BROKEN + round, (POSTERS * WINDOW + me) * LEN, LEN, &mine.b,
+				(POSTERS * WINDOW + me) * LEN);
+		if (round % 3 < 2)
+			MUST(to_state(&mine.a, round % 3 ? IBV_QPS_RESET : IBV_QPS_ERR));
+		/* What is flushed comes out only while the queue pair is there. */
+		while (round % 3 == 0 && !atomic_load(&moved) && !atomic_load(&flushed))
+			sched_yield();
+		DESTROY(mine.a.qp, mine.b.qp);
 	}
 	atomic_fetch_sub(&breakers_left, 1);
 	return NULL;
@@ -138,10 +120,7 @@ static void *run_registrar(void *arg)
 {
 	(void)arg;
 	while (!is_over()) {
-		struct ibv_mr *mr = ibv_reg_mr(shared.a.pd, shared.a.buf, shared.a.len, IBV_ACCESS_LOCAL_WRITE);
-
-		CHECK(mr, "ibv_reg_mr: %s", strerror(errno));
-		CHECK(!ibv_dereg_mr(mr), "ibv_dereg_mr");
+		DESTROY(new_mr(shared.a.pd, shared.a.buf, shared.a.len, IBV_ACCESS_LOCAL_WRITE));
 		atomic_fetch_add(&registered, 1);
 		sched_yield();
 	}
@@ -150,25 +129,15 @@ static void *run_registrar(void *arg)
 
 static void shared_queues(void)
 {
-	static const struct {
-		void *(*run)(void *);
-		unsigned int count;
-	} kinds[] = {
+	static const struct crew crews[] = {
 		{ run_poster, POSTERS }, { run_poller, POLLERS }, { run_breaker, BREAKERS },
 		{ run_registrar, REGISTRARS },
 	};
-	pthread_t threads[POSTERS + POLLERS + BREAKERS + REGISTRARS];
-	unsigned int n = 0;
 	struct ibv_wc wc;
 
 	/* The shared queue pair is quiet when the others go on, so its timeout must be long. */
 	pair_open(&shared, &(struct options){ .timeout = 18 }, 64 << 10);
-	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
-		for (unsigned int i = 0; i < kinds[k].count; i++)
-			CHECK(!pthread_create(&threads[n++], NULL, kinds[k].run, (void *)(uintptr_t)i),
-			      "pthread_create");
-	while (n)
-		pthread_join(threads[--n], NULL);
+	run_crews(crews, COUNT(crews));
 	/* What the pollers left is of queue pairs that are gone, and went with them. */
 	while (ibv_poll_cq(shared.a.cq, 1, &wc) > 0)
 		CHECK(wc.wr_id >= BROKEN, "message %llx completed twice", (unsigned long long)wc.wr_id);

@@ -15,38 +15,18 @@
 enum { LEN = 8192, TRANSLATION = IBV_REREG_MR_CHANGE_TRANSLATION, PD = IBV_REREG_MR_CHANGE_PD,
        ACCESS = IBV_REREG_MR_CHANGE_ACCESS };
 
-/* a tries to read or write b's memory. After an error both are connected anew. */
-static enum ibv_wc_status attempt(struct pair *p, enum ibv_wr_opcode op, uint64_t addr, uint32_t rkey, uint32_t len)
-{
-	struct ibv_sge list = sge(&p->a, 0, len);
-	struct ibv_send_wr w = wr(op, 1, &list, 1);
-
-	w.wr.rdma.remote_addr = addr;
-	w.wr.rdma.rkey = rkey;
-	post(&p->a, &w);
-	enum ibv_wc_status status = next(&p->a, "an attempt").status;
-
-	if (status)
-		pair_reconnect(p, NULL);
-	return status;
-}
-
 static void can(struct pair *p, enum ibv_wr_opcode op, void *at, struct ibv_mr *mr, uint32_t len, bool allowed,
 		const char *what, int flags)
 {
-	enum ibv_wc_status want = allowed ? IBV_WC_SUCCESS : IBV_WC_REM_ACCESS_ERR;
-	enum ibv_wc_status is = attempt(p, op, (uintptr_t)at, mr->rkey, len);
+	char text[64];
 
-	CHECK(is == want, "flags %d: %s: \"%s\", not \"%s\"", flags, what, ibv_wc_status_str(is),
-	      ibv_wc_status_str(want));
+	snprintf(text, sizeof(text), "flags %d: %s", flags, what);
+	want_access(p, op, (uintptr_t)at, mr->rkey, len, allowed, text);
 }
 
 static void rereg_combinations(void)
 {
-	struct pair p;
 	uint8_t *other = new_memory(LEN);
-
-	pair_open(&p, NULL, LEN);
 	struct ibv_pd *other_pd = new_pd(p.b.ctx);
 
 	for (int flags = 1; flags <= (TRANSLATION | PD | ACCESS); flags++) {
@@ -77,16 +57,12 @@ static void rereg_combinations(void)
 		move(IBV_WR_RDMA_WRITE, &p.a, 0, &p.b, 0, LEN - 1, 100 + flags);
 	}
 	/* A domain that was left is not in use. */
-	MUST(ibv_dealloc_pd(other_pd));
-	pair_close(&p);
+	DESTROY(other_pd);
 	munmap(other, LEN);
 }
 
 static void rereg_errors(void)
 {
-	struct pair p;
-
-	pair_open(&p, NULL, LEN);
 	uint8_t *hole = new_memory(LEN);
 	struct ibv_mr *mr = p.b.mr;
 	struct {
@@ -120,9 +96,8 @@ static void rereg_errors(void)
 	/* What was pinned to be read can be made writable, by whose memory it is: a child has other memory there. */
 	MUST(ibv_rereg_mr(mr, TRANSLATION | ACCESS, NULL, p.b.buf, LEN, IBV_ACCESS_REMOTE_READ));
 	can(&p, IBV_WR_RDMA_WRITE, p.b.buf, mr, 100, false, "a WRITE to what can be read", 0);
-	pid_t child = fork();
+	pid_t child = new_process();
 
-	CHECK(child >= 0, "fork: %s", strerror(errno));
 	if (!child) {
 		CHECK(ibv_rereg_mr(mr, ACCESS, NULL, NULL, 0, ALL_ACCESS) == IBV_REREG_MR_ERR_CMD && errno == EINVAL,
 		      "a child made it writable: %s", strerror(errno));
@@ -132,7 +107,6 @@ static void rereg_errors(void)
 	can(&p, IBV_WR_RDMA_WRITE, p.b.buf, mr, 100, false, "a WRITE to what can still be read", 0);
 	MUST(ibv_rereg_mr(mr, ACCESS, NULL, NULL, 0, ALL_ACCESS));
 	move(IBV_WR_RDMA_WRITE, &p.a, 0, &p.b, 0, LEN - 1, 77);
-	pair_close(&p);
 }
 
 /* One side writes all the time, while the other moves its region from one memory to another. */
@@ -163,11 +137,9 @@ static void *keep_writing(void *arg)
 
 static void rereg_under_way(void)
 {
-	struct pair p;
 	pthread_t thread;
 	uint8_t *memory[2] = { new_memory(LEN), new_memory(LEN) };
 
-	pair_open(&p, NULL, LEN);
 	memset(p.a.buf, 0xaa, LEN);
 	struct writer w = { .p = &p, .to = new_mr(p.b.pd, memory[0], LEN, ALL_ACCESS | IBV_ACCESS_ZERO_BASED) };
 
@@ -188,84 +160,64 @@ static void rereg_under_way(void)
 	}
 	w.stop = true;
 	MUST(pthread_join(thread, NULL));
-	MUST(ibv_dereg_mr(w.to));
-	pair_close(&p);
+	DESTROY(w.to);
 	munmap(memory[0], LEN);
 	munmap(memory[1], LEN);
 }
 
+/*
+ * The null region between what is something, in each place that an operation can name it in: it goes out as zeros, and what
+ * comes into it is gone.
+ */
 static void null_region(void)
 {
-	struct pair p;
-
-	pair_open(&p, NULL, LEN);
+	static const struct {
+		enum ibv_wr_opcode op;
+		bool into;
+	} rows[] = { { IBV_WR_SEND, false }, { IBV_WR_RDMA_WRITE, false }, { IBV_WR_SEND, true }, { IBV_WR_RDMA_READ, true } };
 	struct ibv_mr *nothing = ibv_alloc_null_mr(p.a.pd), *there = ibv_alloc_null_mr(p.b.pd);
 
 	CHECK(nothing && there, "no null region: %s", strerror(errno));
-	struct ibv_sge hole = { .addr = 0x123, .length = 3000, .lkey = nothing->lkey };
-	/* Zeros between what is something, for each way out. */
-	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE };
+	struct ibv_sge hole = { .addr = 0x123, .length = 3000, .lkey = nothing->lkey }, into = hole;
 
-	for (size_t i = 0; i < COUNT(ops); i++) {
-		struct ibv_sge from[] = { sge(&p.a, 0, 100), hole, sge(&p.a, 3100, 100) }, to = sge(&p.b, 0, 3200);
-		struct ibv_send_wr w = wr(ops[i], i, from, 3);
+	into.lkey = there->lkey;
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		bool sends = rows[i].op == IBV_WR_SEND, reads = rows[i].op == IBV_WR_RDMA_READ;
+		struct side *from = reads ? &p.b : &p.a, *to = reads ? &p.a : &p.b, *odd = rows[i].into ? to : from;
+		struct ibv_sge pieces[] = { sge(odd, 0, 100), odd == &p.a ? hole : into, sge(odd, 3100, 100) };
+		struct ibv_sge whole = sge(odd == from ? to : from, 0, 3200);
+		struct ibv_send_wr w = wr(rows[i].op, i, odd == &p.a ? pieces : &whole, odd == &p.a ? 3 : 1);
 
-		fill(p.a.buf, LEN, i);
-		memset(p.b.buf, 0xee, LEN);
-		if (ops[i] == IBV_WR_SEND)
-			post_recv(&p.b, i, &to, 1);
+		fill(from->buf, LEN, i);
+		memset(to->buf, 0xee, LEN);
+		if (sends)
+			post_recv(&p.b, i, odd == &p.b ? pieces : &whole, odd == &p.b ? 3 : 1);
 		else
 			aim(&w, &p.b, 0);
 		post(&p.a, &w);
-		if (ops[i] == IBV_WR_SEND)
+		if (sends)
 			expect(&p.b, i, IBV_WC_SUCCESS, "a receive");
 		expect(&p.a, i, IBV_WC_SUCCESS, "a request with nothing in it");
-		memset(p.a.buf + 100, 0, 3000);
-		CHECK(!memcmp(p.a.buf, p.b.buf, 3200) && p.b.buf[3200] == 0xee, "nothing is not zeros");
-	}
-	/* What is received, or read, into nothing is gone. */
-	for (int reads = 0; reads < 2; reads++) {
-		struct side *to = reads ? &p.a : &p.b, *from = reads ? &p.b : &p.a;
-		struct ibv_sge into[] = { sge(to, 0, 100), hole, sge(to, 3100, 100) }, source = sge(from, 0, 3200);
-		struct ibv_send_wr w = wr(reads ? IBV_WR_RDMA_READ : IBV_WR_SEND, 9, reads ? into : &source, reads ? 3 : 1);
-
-		into[1].lkey = reads ? nothing->lkey : there->lkey;
-		fill(from->buf, LEN, 20 + reads);
-		memset(to->buf, 0xee, LEN);
-		if (reads)
-			aim(&w, &p.b, 0);
-		else
-			post_recv(&p.b, 9, into, 3);
-		post(&p.a, &w);
-		if (!reads)
-			expect(&p.b, 9, IBV_WC_SUCCESS, "a receive into nothing");
-		expect(&p.a, 9, IBV_WC_SUCCESS, "the request");
-		memset(from->buf + 100, 0xee, 3000);
-		CHECK(!memcmp(to->buf, from->buf, 3200) && to->buf[3200] == 0xee, "nothing was written to");
+		memset(from->buf + 100, rows[i].into ? 0xee : 0, 3000);
+		CHECK(!memcmp(to->buf, from->buf, 3200) && to->buf[3200] == 0xee,
+		      rows[i].into ? "nothing was written to" : "nothing is not zeros");
 	}
 	/* All of it, from nothing to nothing. */
 	struct ibv_send_wr w = wr(IBV_WR_SEND, 10, &hole, 1);
-	struct ibv_sge into = hole;
 
-	into.lkey = there->lkey;
 	post_recv(&p.b, 10, &into, 1);
 	post(&p.a, &w);
 	CHECK(expect(&p.b, 10, IBV_WC_SUCCESS, "a receive of nothing").byte_len == 3000, "its length");
 	expect(&p.a, 10, IBV_WC_SUCCESS, "a SEND of nothing");
 	/* It is for who has it, not for peers. */
-	CHECK(attempt(&p, IBV_WR_RDMA_WRITE, 0, there->lkey, 10) == IBV_WC_REM_ACCESS_ERR, "a peer wrote to nothing");
-	CHECK(attempt(&p, IBV_WR_RDMA_READ, 0, there->lkey, 10) == IBV_WC_REM_ACCESS_ERR, "a peer read nothing");
-	MUST(ibv_dereg_mr(nothing));
-	MUST(ibv_dereg_mr(there));
-	pair_close(&p);
+	want_access(&p, IBV_WR_RDMA_WRITE, 0, there->lkey, 10, false, "a peer's WRITE to nothing");
+	want_access(&p, IBV_WR_RDMA_READ, 0, there->lkey, 10, false, "a peer's READ of nothing");
+	DESTROY(nothing, there);
 }
 
 /* Regions without a byte, wherever they are: what moves nothing succeeds by them, what moves a byte does not. */
 static void empty_region(void)
 {
-	struct pair p;
-
-	pair_open(&p, NULL, LEN);
 	uint8_t *hole = new_memory(LEN);
 	void *places[] = { p.b.buf, p.b.buf + 100, NULL, hole, (void *)UINTPTR_MAX };
 
@@ -300,7 +252,7 @@ static void empty_region(void)
 			w.wr.rdma.rkey = mr->rkey;
 			post(&p.a, &w);
 			expect(&p.a, 4, IBV_WC_SUCCESS, "a request of nothing");
-			CHECK(attempt(&p, ops[op], at, mr->rkey, 1) == IBV_WC_REM_ACCESS_ERR, "a byte of nothing");
+			want_access(&p, ops[op], at, mr->rkey, 1, false, "a byte of nothing");
 		}
 		from[0].length = 1;
 		struct ibv_send_wr w = wr(IBV_WR_SEND, 5, from, 1);
@@ -311,19 +263,14 @@ static void empty_region(void)
 		MUST(ibv_rereg_mr(mr, ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_READ));
 		MUST(ibv_rereg_mr(mr, ACCESS, NULL, NULL, 0, ALL_ACCESS));
 		MUST(ibv_rereg_mr(mr, TRANSLATION, NULL, p.b.buf, LEN, 0));
-		CHECK(!attempt(&p, IBV_WR_RDMA_WRITE, (uintptr_t)p.b.buf, mr->rkey, 100), "it became something");
-		MUST(ibv_dereg_mr(mine));
-		MUST(ibv_dereg_mr(mr));
+		want_access(&p, IBV_WR_RDMA_WRITE, (uintptr_t)p.b.buf, mr->rkey, 100, true, "a WRITE to what became something");
+		DESTROY(mine, mr);
 	}
-	pair_close(&p);
 }
 
 /* b's memory by other addresses: offsets, or any that the owner likes. */
 static void addresses(void)
 {
-	struct pair p;
-
-	pair_open(&p, NULL, LEN);
 	for (int zero_based = 0; zero_based < 2; zero_based++) {
 		uint64_t begin = zero_based ? 0 : 0xdeadbeef000ull + 0x64;
 		struct ibv_mr *mr = zero_based ? ibv_reg_mr(p.b.pd, p.b.buf + 100, 4000, ALL_ACCESS | IBV_ACCESS_ZERO_BASED) :
@@ -332,38 +279,33 @@ static void addresses(void)
 		CHECK(mr, "zero based %d: %s", zero_based, strerror(errno));
 		fill(p.a.buf, LEN, 3);
 		memset(p.b.buf, 0xee, LEN);
-		CHECK(!attempt(&p, IBV_WR_RDMA_WRITE, begin, mr->rkey, 4000), "a WRITE to all of it");
+		want_access(&p, IBV_WR_RDMA_WRITE, begin, mr->rkey, 4000, true, "a WRITE to all of it");
 		compare(p.b.buf + 100, 4000, 3, "what was written");
 		CHECK(p.b.buf[99] == 0xee && p.b.buf[4100] == 0xee, "more was written");
-		CHECK(!attempt(&p, IBV_WR_RDMA_READ, begin + 3999, mr->rkey, 1), "a READ of the last byte");
-		CHECK(attempt(&p, IBV_WR_RDMA_READ, begin + 4000, mr->rkey, 1) == IBV_WC_REM_ACCESS_ERR, "one beyond");
-		CHECK(attempt(&p, IBV_WR_RDMA_READ, begin - 1, mr->rkey, 1) == IBV_WC_REM_ACCESS_ERR, "one before");
-		CHECK(attempt(&p, IBV_WR_RDMA_READ, (uintptr_t)p.b.buf + 100, mr->rkey, 1) == IBV_WC_REM_ACCESS_ERR,
-		      "the address in the process");
+		want_access(&p, IBV_WR_RDMA_READ, begin + 3999, mr->rkey, 1, true, "a READ of the last byte");
+		want_access(&p, IBV_WR_RDMA_READ, begin + 4000, mr->rkey, 1, false, "a READ of one beyond");
+		want_access(&p, IBV_WR_RDMA_READ, begin - 1, mr->rkey, 1, false, "a READ of one before");
+		want_access(&p, IBV_WR_RDMA_READ, (uintptr_t)p.b.buf + 100, mr->rkey, 1, false, "the address in the process");
 		/* A receive names it in the same way. */
-		struct ibv_sge to = { .addr = begin + 10, .length = 50, .lkey = mr->lkey }, from = sge(&p.a, 0, 50);
-		struct ibv_send_wr w = wr(IBV_WR_SEND, 7, &from, 1);
+		struct ibv_sge to = { .addr = begin + 10, .length = 50, .lkey = mr->lkey };
 
 		fill(p.a.buf, LEN, 3);
 		post_recv(&p.b, 7, &to, 1);
-		post(&p.a, &w);
+		post_one(&p.a, IBV_WR_SEND, 7, 0, 50);
 		expect(&p.b, 7, IBV_WC_SUCCESS, "a receive");
 		expect(&p.a, 7, IBV_WC_SUCCESS, "a SEND");
 		compare(p.b.buf + 110, 50, 3, "what was received");
-		MUST(ibv_dereg_mr(mr));
+		DESTROY(mr);
 	}
-	pair_close(&p);
 }
 
 /* b is made anew from what another part of the process has opened, allocated and registered. */
 static void import(void)
 {
-	struct pair p;
 	int null = open("/dev/null", O_RDWR);
 
 	CHECK(!ibv_import_device(null), "/dev/null is a device");
 	close(null);
-	pair_open(&p, &(struct options){ .no_connect = true }, LEN);
 	int fd = dup(p.b.ctx->cmd_fd);
 	struct ibv_context *ctx = ibv_import_device(fd);
 
@@ -383,32 +325,27 @@ static void import(void)
 	p.b.ctx = ctx;
 	p.b.pd = pd;
 	p.b.mr = mr;
-	p.b.cq = new_cq(ctx, 4 * DEPTH, NULL, NULL);
-	p.b.qp = make_qp(&p.b);
+	p.b = side_beside(&p.b, IBV_QPT_RC, 4 * DEPTH);
 	pair_connect(&p);
 	send_checked(&p.a, &p.b, 1);
 	send_checked(&p.b, &p.a, 2);
 	move(IBV_WR_RDMA_WRITE, &p.a, 0, &p.b, 100, 3000, 3);
 	/* The null region of a context that was imported. */
 	struct ibv_mr *nothing = ibv_alloc_null_mr(pd);
-	struct ibv_sge into = { .length = 100, .lkey = nothing->lkey }, from = sge(&p.a, 0, 100);
-	struct ibv_send_wr w = wr(IBV_WR_SEND, 4, &from, 1);
+	struct ibv_sge into = { .length = 100, .lkey = nothing->lkey };
 
 	post_recv(&p.b, 4, &into, 1);
-	post(&p.a, &w);
+	post_one(&p.a, IBV_WR_SEND, 4, 0, 100);
 	expect(&p.b, 4, IBV_WC_SUCCESS, "a receive into nothing");
 	expect(&p.a, 4, IBV_WC_SUCCESS, "a SEND");
-	MUST(ibv_dereg_mr(nothing));
-	MUST(ibv_destroy_qp(p.b.qp));
-	MUST(ibv_destroy_cq(p.b.cq));
+	DESTROY(nothing, p.b.qp, p.b.cq);
 	ibv_unimport_mr(mr);
 	ibv_unimport_pd(pd);
-	MUST(ibv_close_device(ctx));
+	DESTROY(ctx);
 	/* Nothing of it has ended what was shared. */
 	p.b = old;
 	pair_reconnect(&p, NULL);
 	send_checked(&p.a, &p.b, 5);
-	pair_close(&p);
 }
 
 static void *no_memory(struct ibv_pd *pd, void *context, size_t size, size_t alignment, uint64_t type)
@@ -424,10 +361,7 @@ static void no_free(struct ibv_pd *pd, void *context, void *at, uint64_t type)
 
 static void domains(void)
 {
-	struct pair p;
 	struct ibv_td_init_attr td_attr = {};
-
-	pair_open(&p, &(struct options){ .no_connect = true }, LEN);
 	struct ibv_td *td = ibv_alloc_td(p.a.ctx, &td_attr);
 
 	CHECK(td, "ibv_alloc_td: %s", strerror(errno));
@@ -446,7 +380,7 @@ static void domains(void)
 	CHECK(!ibv_alloc_parent_domain(p.a.ctx, &attr) && errno == EOPNOTSUPP, "a bit that nobody knows");
 	for (int i = 0; i < 2; i++) {
 		/* Both are the domain below to the device: its regions serve them, theirs it. */
-		MUST(ibv_destroy_qp(p.a.qp));
+		DESTROY(p.a.qp);
 		p.a.pd = parents[i];
 		p.a.qp = make_qp(&p.a);
 		if (i)
@@ -454,7 +388,7 @@ static void domains(void)
 		else
 			pair_connect(&p);
 		send_checked(&p.a, &p.b, 10 * i + 1);
-		MUST(ibv_dereg_mr(p.a.mr));
+		DESTROY(p.a.mr);
 		p.a.mr = new_mr(parents[i], p.a.buf, LEN, ALL_ACCESS);
 		for (int round = 2; round < 8; round++)
 			send_checked(&p.a, &p.b, 10 * i + round);
@@ -462,14 +396,9 @@ static void domains(void)
 	}
 	CHECK(ibv_dealloc_pd(plain) == EBUSY && ibv_dealloc_td(td) == EBUSY, "what has a parent domain can go");
 	p.a.pd = plain;
-	MUST(ibv_destroy_qp(p.a.qp));
-	MUST(ibv_dereg_mr(p.a.mr));
-	MUST(ibv_dealloc_pd(parent));
-	MUST(ibv_dealloc_pd(with_allocators));
-	MUST(ibv_dealloc_td(td));
+	DESTROY(p.a.qp, p.a.mr, parent, with_allocators, td);
 	p.a.qp = NULL;
 	p.a.mr = NULL;
-	pair_close(&p);
 }
 
 static void set_huge_pages(const char *count)
@@ -501,14 +430,14 @@ static void huge_pages(void)
 
 		fill(p.a.buf, LEN, i);
 		huge[at - 1] = huge[at + LEN] = 0xee;
-		CHECK(!attempt(&p, IBV_WR_RDMA_WRITE, (uintptr_t)huge + at, mr->rkey, LEN), "a WRITE to a huge page");
+		want_access(&p, IBV_WR_RDMA_WRITE, (uintptr_t)huge + at, mr->rkey, LEN, true, "a WRITE to a huge page");
 		compare(huge + at, LEN, i, "what was written");
 		CHECK(huge[at - 1] == 0xee && huge[at + LEN] == 0xee, "more was written");
 		memset(p.a.buf, 0, LEN);
-		CHECK(!attempt(&p, IBV_WR_RDMA_READ, (uintptr_t)huge + at, mr->rkey, LEN), "a READ of a huge page");
+		want_access(&p, IBV_WR_RDMA_READ, (uintptr_t)huge + at, mr->rkey, LEN, true, "a READ of a huge page");
 		compare(p.a.buf, LEN, i, "what was read");
 	}
-	MUST(ibv_dereg_mr(mr));
+	DESTROY(mr);
 	pair_close(&p);
 	munmap(huge, 2 * HUGE);
 	set_huge_pages("0");
@@ -518,18 +447,21 @@ static void huge_pages(void)
 
 const struct test_case region_cases[] = {
 	{ "rereg", rereg_combinations, "regions registered again: memory, domain and rights in every combination",
-	  .rxe = NO_REREG },
+	  .rxe = NO_REREG, .len = LEN },
 	{ "rereg-errors", rereg_errors, "a region that cannot be registered again so stays what it was", LOCAL_PATH,
-	  .rxe = NO_REREG },
-	{ "rereg-under-way", rereg_under_way, "memory that a region has left is not written any more", .rxe = NO_REREG },
+	  .rxe = NO_REREG, .len = LEN },
+	{ "rereg-under-way", rereg_under_way, "memory that a region has left is not written any more", .rxe = NO_REREG,
+	  .len = LEN },
 	{ "null-region", null_region, "the region that reads as zeros and swallows what is written",
-	  .rxe = "has no null region" },
+	  .rxe = "has no null region", .len = LEN },
 	{ "empty-region", empty_region, "regions of 0 bytes, also where there is no memory",
-	  .rxe = "refuses those at the start of a page" },
+	  .rxe = "refuses those at the start of a page", .len = LEN },
 	{ "addresses", addresses, "regions of offsets, and of addresses that their owner chooses",
-	  .rxe = "has no regions of offsets" },
-	{ "import", import, "a device, a domain and a region, imported", .rxe = "cannot import" },
-	{ "domains", domains, "parent domains and thread domains", .rxe = "has no parent domains" },
+	  .rxe = "has no regions of offsets", .len = LEN },
+	{ "import", import, "a device, a domain and a region, imported", .rxe = "cannot import",
+	  .opt = { .no_connect = true }, .len = LEN },
+	{ "domains", domains, "parent domains and thread domains", .rxe = "has no parent domains",
+	  .opt = { .no_connect = true }, .len = LEN },
 	{ "huge-pages", huge_pages, "regions on huge pages" },
 	{ NULL },
 };

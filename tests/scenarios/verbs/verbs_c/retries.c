@@ -13,7 +13,7 @@ static const unsigned int rnr_delay[32] = {
 static void peer_gone(struct scene *s, const struct cause *c, struct draft *d)
 {
 	plain(s, c, d);
-	CHECK(!ibv_destroy_qp(s->p.b.qp), "ibv_destroy_qp");
+	DESTROY(s->p.b.qp);
 	/* Another takes its place, of whom the requester knows nothing. */
 	s->p.b.qp = make_qp(&s->p.b);
 }
@@ -84,13 +84,10 @@ enum { TAKERS = COUNT(takers), RETRY_COUNTS = 7, DELAYS = 32, ENDLESS = 1 };
 /* rnr_retry 7 is for ever: with the longest wait that a test can afford, the request is still there. */
 static void endless(struct scene *s, const struct cause *c)
 {
-	struct ibv_sge list = sge(&s->p.a, 0, 100), room = sge(&s->p.b, TARGET, 100);
-	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, &list, 1);
-
 	(void)c;
-	post(&s->p.a, &w);
+	post_one(&s->p.a, IBV_WR_SEND, 1, 0, 100);
 	expect_none(&s->p.a, 500, "of a SEND nobody is ready for");
-	post_recv(&s->p.b, 2, &room, 1);
+	post_room(&s->p.b, 2, TARGET, 100);
 	expect(&s->p.a, 1, IBV_WC_SUCCESS, "the patient SEND");
 	expect(&s->p.b, 2, IBV_WC_SUCCESS, "the late receive");
 }

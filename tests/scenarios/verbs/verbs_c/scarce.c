@@ -15,7 +15,6 @@
 
 enum { PAGE = 4096, LEN = 3000, MOST = 3000 };
 
-static struct pair p;
 static struct ibv_device *device;
 static int control;
 static struct ibv_mr *extra;
@@ -35,145 +34,21 @@ static int result(const void *made)
 	return made ? 0 : errno ? errno : ENOMEM;
 }
 
-static int open_context(void)
-{
-	return result(p.a.ctx = ibv_open_device(device));
-}
+/* What a program does, and what takes it back. */
+enum step {
+	NOTHING, OPEN, CLOSE, ALLOC_PD, DEALLOC_PD, CREATE_CHANNEL, DESTROY_CHANNEL, CREATE_CQ, CREATE_CQ_ALONE, DESTROY_CQ,
+	RESIZE_CQ, CREATE_SRQ, RESIZE_SRQ, DESTROY_SRQ, CREATE_QP, DESTROY_QP, REG_MR, DEREG_MR, ALLOC_MW, DEALLOC_MW, CREATE_AH,
+	DESTROY_AH, CREATE_UD, DESTROY_UD, ATTACH, DETACH, QUERY, ARM, SEND, TO_RESET, TO_INIT, TO_RTR, TO_RTS, BACK_TO_INIT,
+	BACK_TO_RTR,
+};
 
-static int alloc_pd(void)
-{
-	return result(p.a.pd = ibv_alloc_pd(p.a.ctx));
-}
-
-static int create_channel(void)
-{
-	return result(p.a.channel = ibv_create_comp_channel(p.a.ctx));
-}
-
-static int create_cq(void)
-{
-	return result(p.a.cq = ibv_create_cq(p.a.ctx, 4 * DEPTH, NULL, p.a.channel, 0));
-}
-
-/* Without a channel, for libibverbs counts a CQ whose destruction was not answered as a user of its channel. */
-static int create_cq_alone(void)
-{
-	return result(p.a.cq = ibv_create_cq(p.a.ctx, 4 * DEPTH, NULL, NULL, 0));
-}
-
-static int create_spare(void)
+static int create_qp(struct ibv_qp **qp, enum ibv_qp_type type)
 {
 	struct ibv_qp_init_attr attr = {
-		.send_cq = p.a.cq, .recv_cq = p.a.cq, .qp_type = IBV_QPT_RC, .cap = { DEPTH, DEPTH, 2, 2, 64 },
+		.send_cq = p.a.cq, .recv_cq = p.a.cq, .qp_type = type, .cap = { DEPTH, DEPTH, 2, 2, 64 },
 	};
 
-	return result(spare = ibv_create_qp(p.a.pd, &attr));
-}
-
-static int destroy_spare(void)
-{
-	return ibv_destroy_qp(spare);
-}
-
-static int resize_cq(void)
-{
-	return ibv_resize_cq(p.a.cq, 6 * DEPTH);
-}
-
-static int create_srq(void)
-{
-	struct ibv_srq_init_attr attr = { .attr = { .max_wr = DEPTH, .max_sge = 2 } };
-
-	return result(srq = ibv_create_srq(p.a.pd, &attr));
-}
-
-static int resize_srq(void)
-{
-	struct ibv_srq_attr attr = { .max_wr = 2 * DEPTH };
-
-	return ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR);
-}
-
-static int destroy_srq(void)
-{
-	return ibv_destroy_srq(srq);
-}
-
-static int reg_mr(void)
-{
-	return result(extra = ibv_reg_mr(p.a.pd, p.a.buf, p.a.len, IBV_ACCESS_LOCAL_WRITE));
-}
-
-static int dereg_mr(void)
-{
-	return ibv_dereg_mr(extra);
-}
-
-static int alloc_mw(void)
-{
-	return result(mw = ibv_alloc_mw(p.a.pd, IBV_MW_TYPE_1));
-}
-
-static int dealloc_mw(void)
-{
-	return ibv_dealloc_mw(mw);
-}
-
-static int create_ah(void)
-{
-	struct ibv_ah_attr attr = { .is_global = 1, .port_num = 1,
-				    .grh = { .sgid_index = p.a.gid_index, .hop_limit = 64, .dgid = p.b.gid } };
-
-	return result(ah = ibv_create_ah(p.a.pd, &attr));
-}
-
-static int destroy_ah(void)
-{
-	return ibv_destroy_ah(ah);
-}
-
-static int create_member(void)
-{
-	struct ibv_qp_init_attr attr = {
-		.send_cq = p.a.cq, .recv_cq = p.a.cq, .qp_type = IBV_QPT_UD, .cap = { DEPTH, DEPTH, 2, 2, 64 },
-	};
-
-	return result(member = ibv_create_qp(p.a.pd, &attr));
-}
-
-static int destroy_member(void)
-{
-	return ibv_destroy_qp(member);
-}
-
-static int attach(void)
-{
-	return ibv_attach_mcast(member, group, 0);
-}
-
-static int detach(void)
-{
-	return ibv_detach_mcast(member, group, 0);
-}
-
-static int to_reset_of_a(void)
-{
-	return to_state(&p.a, IBV_QPS_RESET);
-}
-
-static int to_init_of_a(void)
-{
-	return to_init(&p, &p.a);
-}
-
-static int to_rtr_of_a(void)
-{
-	return to_rtr(&p, &p.a, &p.b, p.b.qp->qp_num);
-}
-
-static int to_rts_of_a(void)
-{
-	return to_rts(&p, &p.a);
+	return result(*qp = ibv_create_qp(p.a.pd, &attr));
 }
 
 static int query(void)
@@ -185,21 +60,6 @@ static int query(void)
 	int rc = ibv_query_qp(p.a.qp, &attr, IBV_QP_STATE, &init);
 
 	return rc ?: ibv_query_device(p.a.ctx, &d) ?: ibv_query_port(p.a.ctx, 1, &port);
-}
-
-static int arm(void)
-{
-	return ibv_req_notify_cq(p.a.cq, 0);
-}
-
-static int back_to_init(void)
-{
-	return to_reset_of_a() ?: to_init_of_a();
-}
-
-static int back_to_rtr(void)
-{
-	return back_to_init() ?: to_rtr_of_a();
 }
 
 /* Whether the step had the chance, which must be known before anything else is asked of the kernel. */
@@ -242,16 +102,96 @@ static int send_one(void)
 	return 0;
 }
 
+static int take(enum step step)
+{
+	struct ibv_ah_attr to = { .is_global = 1, .port_num = 1,
+				  .grh = { .sgid_index = p.a.gid_index, .hop_limit = 64, .dgid = p.b.gid } };
+	struct ibv_srq_init_attr shared = { .attr = { .max_wr = DEPTH, .max_sge = 2 } };
+	struct ibv_srq_attr larger = { .max_wr = 2 * DEPTH };
+
+	switch (step) {
+	case OPEN: return result(p.a.ctx = ibv_open_device(device));
+	case CLOSE: return ibv_close_device(p.a.ctx);
+	case ALLOC_PD: return result(p.a.pd = ibv_alloc_pd(p.a.ctx));
+	case DEALLOC_PD: return ibv_dealloc_pd(p.a.pd);
+	case CREATE_CHANNEL: return result(p.a.channel = ibv_create_comp_channel(p.a.ctx));
+	case DESTROY_CHANNEL: return ibv_destroy_comp_channel(p.a.channel);
+	case CREATE_CQ: return result(p.a.cq = ibv_create_cq(p.a.ctx, 4 * DEPTH, NULL, p.a.channel, 0));
+	/* For libibverbs counts a CQ whose destruction was not answered as a user of its channel. */
+	case CREATE_CQ_ALONE: return result(p.a.cq = ibv_create_cq(p.a.ctx, 4 * DEPTH, NULL, NULL, 0));
+	case DESTROY_CQ: return ibv_destroy_cq(p.a.cq);
+	case RESIZE_CQ: return ibv_resize_cq(p.a.cq, 6 * DEPTH);
+	case CREATE_SRQ: return result(srq = ibv_create_srq(p.a.pd, &shared));
+	case RESIZE_SRQ: return ibv_modify_srq(srq, &larger, IBV_SRQ_MAX_WR);
+	case DESTROY_SRQ: return ibv_destroy_srq(srq);
+	case CREATE_QP: return create_qp(&spare, IBV_QPT_RC);
+	case DESTROY_QP: return ibv_destroy_qp(spare);
+	case REG_MR: return result(extra = ibv_reg_mr(p.a.pd, p.a.buf, p.a.len, IBV_ACCESS_LOCAL_WRITE));
+	case DEREG_MR: return ibv_dereg_mr(extra);
+	case ALLOC_MW: return result(mw = ibv_alloc_mw(p.a.pd, IBV_MW_TYPE_1));
+	case DEALLOC_MW: return ibv_dealloc_mw(mw);
+	case CREATE_AH: return result(ah = ibv_create_ah(p.a.pd, &to));
+	case DESTROY_AH: return ibv_destroy_ah(ah);
+	case CREATE_UD: return create_qp(&member, IBV_QPT_UD);
+	case DESTROY_UD: return ibv_destroy_qp(member);
+	case ATTACH: return ibv_attach_mcast(member, group, 0);
+	case DETACH: return ibv_detach_mcast(member, group, 0);
+	case QUERY: return query();
+	case ARM: return ibv_req_notify_cq(p.a.cq, 0);
+	case SEND: return send_one();
+	case TO_RESET: return to_state(&p.a, IBV_QPS_RESET);
+	case TO_INIT: return to_init(&p, &p.a);
+	case TO_RTR: return to_rtr(&p, &p.a, &p.b, p.b.qp->qp_num);
+	case TO_RTS: return to_rts(&p, &p.a);
+	case BACK_TO_INIT: return take(TO_RESET) ?: take(TO_INIT);
+	case BACK_TO_RTR: return take(BACK_TO_INIT) ?: take(TO_RTR);
+	default: return 0;
+	}
+}
+
+/* In this order: each finds what those before it have left. */
+static const struct life {
+	const char *name;
+	enum step step, undo;	/* NOTHING if doing it again does no harm */
+} first_life[] = {
+	{ "open", OPEN, CLOSE },
+	{ "alloc_pd", ALLOC_PD, DEALLOC_PD },
+	{ "create_comp_channel", CREATE_CHANNEL, DESTROY_CHANNEL },
+	{ "create_cq", CREATE_CQ, DESTROY_CQ },
+	{ "resize_cq", RESIZE_CQ },
+	{ "create_srq", CREATE_SRQ, DESTROY_SRQ },
+	{ "modify_srq", RESIZE_SRQ },
+	{ "destroy_srq", DESTROY_SRQ, CREATE_SRQ },
+	{ "create_qp", CREATE_QP, DESTROY_QP },
+	{ "destroy_qp", DESTROY_QP, CREATE_QP },
+}, second_life[] = {
+	{ "reg_mr", REG_MR, DEREG_MR },
+	{ "dereg_mr", DEREG_MR, REG_MR },
+	{ "alloc_mw", ALLOC_MW, DEALLOC_MW },
+	{ "dealloc_mw", DEALLOC_MW, ALLOC_MW },
+	{ "create_ah", CREATE_AH, DESTROY_AH },
+	{ "destroy_ah", DESTROY_AH, CREATE_AH },
+	{ "create_qp of UD", CREATE_UD, DESTROY_UD },
+}, last_life[] = {
+	{ "query", QUERY },
+	{ "req_notify_cq", ARM },
+	{ "post_send", SEND },
+	{ "to RESET", TO_RESET },
+	{ "to INIT", TO_INIT, TO_RESET },
+	{ "to RTR", TO_RTR, BACK_TO_INIT },
+	{ "to RTS", TO_RTS, BACK_TO_RTR },
+};
+
 static unsigned int all;
 
 /*
  * Does a step with its first chance failing, then the second, and so on. `undo` takes back one that succeeded
- * nevertheless; NULL if doing it again does no harm. It is left done.
+ * nevertheless. It is left done.
  *
  * The kernel may destroy an object and fail to copy the answer (EFAULT): the program learns that from the next try,
  * which finds none (ENOENT).
  */
-static void scarcely(const char *name, int (*step)(void), int (*undo)(void))
+static void scarcely(const char *name, enum step step, enum step undo)
 {
 	unsigned int failed = 0, survived = 0;
 	int rc = 0;
@@ -264,10 +204,10 @@ static void scarcely(const char *name, int (*step)(void), int (*undo)(void))
 		CHECK(pwrite(control, text, snprintf(text, sizeof(text), "%u", n), 0) > 0, "fail-nth: %s",
 		      strerror(errno));
 		errno = 0;
-		rc = step();
+		rc = take(step);
 		if (unanswered && rc == ENOENT) {
 			had_chance();
-			CHECK(undo && !undo(), "%s: taking back what was done without an answer", name);
+			CHECK(undo && !take(undo), "%s: taking back what was done without an answer", name);
 			n--;
 		} else if (!had_chance()) {
 			/* It has fewer chances. */
@@ -277,7 +217,7 @@ static void scarcely(const char *name, int (*step)(void), int (*undo)(void))
 			failed++;
 		} else {
 			survived++;
-			CHECK(!undo || !undo(), "%s: taking it back", name);
+			CHECK(!take(undo), "%s: taking it back", name);
 		}
 	}
 	all += failed + survived;
@@ -285,24 +225,10 @@ static void scarcely(const char *name, int (*step)(void), int (*undo)(void))
 	fflush(stdout);
 }
 
-static int close_context(void)
+static void live(const struct life *steps, size_t n)
 {
-	return ibv_close_device(p.a.ctx);
-}
-
-static int dealloc_pd(void)
-{
-	return ibv_dealloc_pd(p.a.pd);
-}
-
-static int destroy_channel(void)
-{
-	return ibv_destroy_comp_channel(p.a.channel);
-}
-
-static int destroy_cq(void)
-{
-	return ibv_destroy_cq(p.a.cq);
+	for (size_t i = 0; i < n; i++)
+		scarcely(steps[i].name, steps[i].step, steps[i].undo);
 }
 
 static void scarce(void)
@@ -316,41 +242,20 @@ static void scarce(void)
 		if (!strcmp(ibv_get_device_name(list[i]), places[0].device))
 			device = list[i];
 	CHECK(device, "no device %s", places[0].device);
-	scarcely("open", open_context, close_context);
-	scarcely("alloc_pd", alloc_pd, dealloc_pd);
-	scarcely("create_comp_channel", create_channel, destroy_channel);
-	scarcely("create_cq", create_cq, destroy_cq);
-	scarcely("resize_cq", resize_cq, NULL);
-	scarcely("create_srq", create_srq, destroy_srq);
-	scarcely("modify_srq", resize_srq, NULL);
-	scarcely("destroy_srq", destroy_srq, create_srq);
-	scarcely("create_qp", create_spare, destroy_spare);
-	scarcely("destroy_qp", destroy_spare, create_spare);
-	CHECK(!destroy_cq() && !create_cq_alone(), "a CQ without a channel");
-	scarcely("destroy_cq", destroy_cq, create_cq_alone);
-	CHECK(!destroy_channel() && !dealloc_pd() && !close_context(), "closing");
+	live(first_life, COUNT(first_life));
+	CHECK(!take(DESTROY_CQ) && !take(CREATE_CQ_ALONE), "a CQ without a channel");
+	scarcely("destroy_cq", DESTROY_CQ, CREATE_CQ_ALONE);
+	DESTROY(p.a.channel, p.a.pd, p.a.ctx);
 	ibv_free_device_list(list);
 
 	pair_open(&p, NULL, 2 * PAGE);
-	scarcely("reg_mr", reg_mr, dereg_mr);
-	scarcely("dereg_mr", dereg_mr, reg_mr);
-	scarcely("alloc_mw", alloc_mw, dealloc_mw);
-	scarcely("dealloc_mw", dealloc_mw, alloc_mw);
-	scarcely("create_ah", create_ah, destroy_ah);
-	scarcely("destroy_ah", destroy_ah, create_ah);
-	scarcely("create_qp of UD", create_member, destroy_member);
+	live(second_life, COUNT(second_life));
 	for (group = groups; group < groups + COUNT(groups); group++) {
-		scarcely("attach_mcast", attach, detach);
-		CHECK(!detach(), "leaving a group");
+		scarcely("attach_mcast", ATTACH, DETACH);
+		CHECK(!take(DETACH), "leaving a group");
 	}
-	CHECK(!destroy_member(), "destroying a queue pair that was in groups");
-	scarcely("query", query, NULL);
-	scarcely("req_notify_cq", arm, NULL);
-	scarcely("post_send", send_one, NULL);
-	scarcely("to RESET", to_reset_of_a, NULL);
-	scarcely("to INIT", to_init_of_a, to_reset_of_a);
-	scarcely("to RTR", to_rtr_of_a, back_to_init);
-	scarcely("to RTS", to_rts_of_a, back_to_rtr);
+	CHECK(!take(DESTROY_UD), "destroying a queue pair that was in groups");
+	live(last_life, COUNT(last_life));
 	pair_close(&p);
 	CHECK(all > 100, "only %u failures", all);
 	printf("%u failures\n", all);

@@ -190,8 +190,7 @@ void scribbled_rings(void)
 
 	CHECK(!pipe(pipes), "pipe: %s", strerror(errno));
 	signal(SIGPIPE, SIG_IGN);
-	child = fork();
-	CHECK(child >= 0, "fork: %s", strerror(errno));
+	child = new_process();
 	if (!child) {
 		close(pipes[1]);
 		neighbour(pipes[0]);

@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Cases about unreliable services: what arrives, what is lost and counted, and the state SQE. */
-#include "services.h"
+#include "datagrams.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { HALF = 1 << 16 };
-
-static void open_uc(struct pair *p)
-{
-	pair_open(p, &(struct options){ .type = IBV_QPT_UC }, 2 * HALF);
-}
 
 long counter_of(const char *name)
 {
@@ -29,13 +21,23 @@ void want_counted(const char *name, long before)
 		usleep(300000);
 }
 
+void lose(struct side *from, struct side *to, struct ibv_send_wr *w, const char *counter)
+{
+	long before = counter_of(counter);
+
+	post(from, w);
+	expect(from, w->wr_id, IBV_WC_SUCCESS, "what is lost on the other side");
+	want_counted(counter, before);
+	expect_none(to, 5, "of what was lost");
+	want_state(from, IBV_QPS_RTS, "the sender");
+	want_state(to, IBV_QPS_RTS, "the receiver");
+}
+
 static void uc_messages(void)
 {
 	static const uint32_t lengths[] = { 0, 1, 1023, 1024, 1025, 4097, 40000 };
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE };
-	struct pair p;
 
-	open_uc(&p);
 	for (size_t i = 0; i < COUNT(lengths); i++)
 		for (size_t k = 0; k < COUNT(ops); k++) {
 			struct side *from = i % 2 ? &p.a : &p.b, *to = i % 2 ? &p.b : &p.a;
@@ -45,29 +47,21 @@ static void uc_messages(void)
 				continue;
 			}
 			/* A WRITE completes when it has left: that it has arrived a SEND behind it says. */
-			struct ibv_sge list = sge(from, 0, lengths[i]);
-			struct ibv_send_wr w = wr(ops[k], 1, &list, 1), behind = wr(IBV_WR_SEND, 2, NULL, 0);
-
 			fill(from->buf, lengths[i], i);
 			memset(to->buf + HALF, 0xee, lengths[i] + 1);
-			aim(&w, to, HALF);
-			w.next = &behind;
 			post_recv(to, 3, NULL, 0);
-			post(from, &w);
+			post_at(from, ops[k], 1, 0, lengths[i], to, HALF);
+			post_one(from, IBV_WR_SEND, 2, 0, 0);
 			expect(from, 1, IBV_WC_SUCCESS, "WRITE");
 			expect(from, 2, IBV_WC_SUCCESS, "SEND behind it");
 			expect(to, 3, IBV_WC_SUCCESS, "the receive");
 			compare(to->buf + HALF, lengths[i], i, "what was written");
 			CHECK(to->buf[HALF + lengths[i]] == 0xee, "the byte behind it was written");
 		}
-	pair_close(&p);
 }
 
 static void uc_immediate(void)
 {
-	struct pair p;
-
-	open_uc(&p);
 	for (int i = 0; i < 4; i++) {
 		struct ibv_sge list = sge(&p.a, 0, 3000), room = sge(&p.b, HALF, 4000);
 		struct ibv_send_wr w = wr(i % 2 ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_SEND_WITH_IMM, i, &list, 1);
@@ -87,63 +81,37 @@ static void uc_immediate(void)
 		      "opcode %d, %u bytes", wc.opcode, wc.byte_len);
 		compare(p.b.buf + HALF, 3000, i, "data");
 	}
-	pair_close(&p);
-}
-
-/* A message that is lost for a reason: the sender has its completion, the receiver nothing, and both go on. */
-static void lose(struct pair *p, struct ibv_send_wr *w, const char *counter)
-{
-	long before = counter_of(counter);
-
-	post(&p->a, w);
-	expect(&p->a, w->wr_id, IBV_WC_SUCCESS, "what is lost on the other side");
-	want_counted(counter, before);
-	expect_none(&p->b, 5, "of what was lost");
-	want_state(&p->a, IBV_QPS_RTS, "the sender");
-	want_state(&p->b, IBV_QPS_RTS, "the receiver");
 }
 
 static void uc_no_receive(void)
 {
-	struct pair p;
-
-	open_uc(&p);
 	for (int i = 0; i < 3; i++) {
 		struct ibv_sge list = sge(&p.a, 0, i ? 3000 : 1);
 		struct ibv_send_wr w = wr(i == 2 ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_SEND, i, &list, 1);
 
 		aim(&w, &p.b, 0);
-		lose(&p, &w, "lost_no_receive");
+		lose(&p.a, &p.b, &w, "lost_no_receive");
 		send_checked(&p.a, &p.b, 20 + i);
 	}
-	pair_close(&p);
 }
 
 static void uc_too_long(void)
 {
-	struct pair p;
-
-	open_uc(&p);
-	struct ibv_sge list = sge(&p.a, 0, 3000), room = sge(&p.b, 0, 2999), fits = sge(&p.a, 0, 2999);
+	struct ibv_sge list = sge(&p.a, 0, 3000);
 	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, &list, 1);
 
-	post_recv(&p.b, 7, &room, 1);
-	lose(&p, &w, "lost_too_long");
+	post_room(&p.b, 7, 0, 2999);
+	lose(&p.a, &p.b, &w, "lost_too_long");
 	/* The receive is used for the next one. */
-	w = wr(IBV_WR_SEND, 2, &fits, 1);
 	fill(p.a.buf, 2999, 3);
-	post(&p.a, &w);
+	post_one(&p.a, IBV_WR_SEND, 2, 0, 2999);
 	expect(&p.a, 2, IBV_WC_SUCCESS, "one that fits");
 	expect(&p.b, 7, IBV_WC_SUCCESS, "its receive");
 	compare(p.b.buf, 2999, 3, "data");
-	pair_close(&p);
 }
 
 static void uc_denied(void)
 {
-	struct pair p;
-
-	open_uc(&p);
 	memset(p.b.buf, 0xee, 2 * HALF);
 	for (int i = 0; i < 3; i++) {
 		struct ibv_sge list = sge(&p.a, 0, 3000);
@@ -157,33 +125,29 @@ static void uc_denied(void)
 
 			MUST(ibv_modify_qp(p.b.qp, &attr, IBV_QP_ACCESS_FLAGS));
 		}
-		lose(&p, &w, "lost_denied");
+		lose(&p.a, &p.b, &w, "lost_denied");
 	}
 	for (size_t i = 0; i < 2 * HALF; i++)
 		CHECK(p.b.buf[i] == 0xee, "byte %zu was written", i);
 	send_checked(&p.a, &p.b, 9);
-	pair_close(&p);
 }
 
 /* The local memory of a request is not there: the send queue ends, receives go on, and RTS is the way back. */
 static void uc_sqe(void)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_SQE };
-	struct pair p;
 
-	open_uc(&p);
 	for (int round = 0; round < 3; round++) {
 		struct ibv_sge good = sge(&p.a, 0, 3000), wrong = good;
 		struct ibv_send_wr first = wr(IBV_WR_SEND, 1, &good, 1), bad = wr(IBV_WR_SEND, 2, &wrong, 1),
-				   behind = wr(IBV_WR_RDMA_WRITE, 3, &good, 1), late = wr(IBV_WR_SEND, 4, &good, 1);
-		struct ibv_sge room = sge(&p.b, HALF, 4000);
+				   behind = wr(IBV_WR_RDMA_WRITE, 3, &good, 1);
 
 		wrong.lkey ^= 0x100;
 		aim(&behind, &p.b, HALF);
 		behind.send_flags = 0;
 		first.next = &bad;
 		bad.next = &behind;
-		post_recv(&p.b, 5, &room, 1);
+		post_room(&p.b, 5, HALF, 4000);
 		post(&p.a, &first);
 		expect(&p.a, 1, IBV_WC_SUCCESS, "before the bad one");
 		expect(&p.a, 2, IBV_WC_LOC_PROT_ERR, "the bad one");
@@ -191,7 +155,7 @@ static void uc_sqe(void)
 		expect(&p.b, 5, IBV_WC_SUCCESS, "the receive");
 		want_state(&p.a, IBV_QPS_SQE, "the sender");
 		want_state(&p.b, IBV_QPS_RTS, "the receiver");
-		post(&p.a, &late);
+		post_one(&p.a, IBV_WR_SEND, 4, 0, 3000);
 		expect(&p.a, 4, IBV_WC_WR_FLUSH_ERR, "posted in SQE");
 		move(IBV_WR_SEND, &p.b, 0, &p.a, HALF, 3000, 6 + round);
 		if (round == 2)
@@ -203,28 +167,22 @@ static void uc_sqe(void)
 	post_recv(&p.a, 8, NULL, 0);
 	MUST(to_state(&p.a, IBV_QPS_ERR));
 	expect(&p.a, 8, IBV_WC_WR_FLUSH_ERR, "a receive");
-	pair_close(&p);
 }
 
 /* What a receive names is not there: it ends in error, and with it the queue pair; the sender does not learn it. */
 static void uc_receive_fails(void)
 {
-	struct pair p;
-
-	open_uc(&p);
-	struct ibv_sge list = sge(&p.a, 0, 3000), room = sge(&p.b, HALF, 4000);
-	struct ibv_send_wr w = wr(IBV_WR_SEND, 1, &list, 1);
+	struct ibv_sge room = sge(&p.b, HALF, 4000);
 
 	room.lkey ^= 0x100;
 	post_recv(&p.b, 2, &room, 1);
 	post_recv(&p.b, 3, NULL, 0);
-	post(&p.a, &w);
+	post_one(&p.a, IBV_WR_SEND, 1, 0, 3000);
 	expect(&p.a, 1, IBV_WC_SUCCESS, "the SEND");
 	expect(&p.b, 2, IBV_WC_LOC_PROT_ERR, "the bad receive");
 	expect(&p.b, 3, IBV_WC_WR_FLUSH_ERR, "the one behind it");
 	want_state(&p.b, IBV_QPS_ERR, "the receiver");
 	want_state(&p.a, IBV_QPS_RTS, "the sender");
-	pair_close(&p);
 }
 
 /* What UC does not have is refused when it is posted, and harms nothing. */
@@ -233,9 +191,7 @@ static void uc_refuses(void)
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP,
 						  IBV_WR_ATOMIC_FETCH_AND_ADD };
 	struct ibv_qp_attr attr = { .timeout = 14, .retry_cnt = 7 };
-	struct pair p;
 
-	open_uc(&p);
 	for (size_t i = 0; i < COUNT(ops); i++) {
 		struct ibv_sge list = sge(&p.a, 0, 8);
 		struct ibv_send_wr w = wr(ops[i], i, &list, 1), *bad = NULL;
@@ -247,40 +203,36 @@ static void uc_refuses(void)
 	CHECK(ibv_modify_qp(p.a.qp, &attr, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT) == EINVAL, "a timeout was taken");
 	CHECK(to_state(&p.a, IBV_QPS_SQE) == EINVAL, "a user moved it to SQE");
 	send_checked(&p.a, &p.b, 1);
-	pair_close(&p);
 }
 
 static void uc_states(void)
 {
-	struct pair p;
-
-	open_uc(&p);
 	post_recv(&p.b, 1, NULL, 0);
-	struct ibv_send_wr w = wr(IBV_WR_SEND, 2, NULL, 0);
 	MUST(to_state(&p.a, IBV_QPS_SQD));
-	post(&p.a, &w);
+	post_one(&p.a, IBV_WR_SEND, 2, 0, 0);
 	expect_none(&p.a, 50, "of a send posted in SQD");
 	MUST(to_state(&p.a, IBV_QPS_RTS));
 	expect(&p.a, 2, IBV_WC_SUCCESS, "the send that waited");
 	expect(&p.b, 1, IBV_WC_SUCCESS, "its receive");
 	MUST(to_state(&p.a, IBV_QPS_ERR));
-	post(&p.a, &w);
+	post_one(&p.a, IBV_WR_SEND, 2, 0, 0);
 	expect(&p.a, 2, IBV_WC_WR_FLUSH_ERR, "a send in ERR");
 	pair_reconnect(&p, &p.opt);
 	send_checked(&p.a, &p.b, 3);
-	pair_close(&p);
 }
 
+#define UC .opt = { .type = IBV_QPT_UC }, .len = 2 * HALF
+
 const struct test_case service_cases[] = {
-	{ "uc-messages", uc_messages, "UC: SEND and WRITE of 0 B to 40 kB" },
-	{ "uc-immediate", uc_immediate, "UC: immediate data, with SEND and WRITE" },
-	{ "uc-no-receive", uc_no_receive, "UC: a message without a receive is lost and counted" },
-	{ "uc-too-long", uc_too_long, "UC: a message longer than its receive is lost, and the receive serves the next" },
-	{ "uc-denied", uc_denied, "UC: a WRITE with a bad key, range or right is lost and counted" },
+	{ "uc-messages", uc_messages, "UC: SEND and WRITE of 0 B to 40 kB", UC },
+	{ "uc-immediate", uc_immediate, "UC: immediate data, with SEND and WRITE", UC },
+	{ "uc-no-receive", uc_no_receive, "UC: a message without a receive is lost and counted", UC },
+	{ "uc-too-long", uc_too_long, "UC: a message longer than its receive is lost, and the receive serves the next", UC },
+	{ "uc-denied", uc_denied, "UC: a WRITE with a bad key, range or right is lost and counted", UC },
 	{ "uc-sqe", uc_sqe, "UC: local memory that is not there leads to SQE, and RTS leads back",
-	  .rxe = "goes to ERR" },
-	{ "uc-receive-fails", uc_receive_fails, "UC: a receive whose memory is not there ends the queue pair" },
-	{ "uc-refuses", uc_refuses, "UC: READ and atomics are refused when posted" },
-	{ "uc-states", uc_states, "UC: SQD, ERR and RESET", .rxe = "never sends what was posted in SQD" },
+	  .rxe = "goes to ERR", UC },
+	{ "uc-receive-fails", uc_receive_fails, "UC: a receive whose memory is not there ends the queue pair", UC },
+	{ "uc-refuses", uc_refuses, "UC: READ and atomics are refused when posted", UC },
+	{ "uc-states", uc_states, "UC: SQD, ERR and RESET", .rxe = "never sends what was posted in SQD", UC },
 	{ NULL },
 };

@@ -2,174 +2,136 @@
 /* Cases about unreliable services whose receives come from a shared queue: what is lost, and what becomes of its receive. */
 #include "datagrams.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 enum { QPS = 3, SLOT = 2048, SLOTS = 16, TOO_LONG = SLOT + 100 };
 
-/* Three queue pairs of b share a queue; each hears of one of a. */
-struct trio {
+/* Three queue pairs of b share a queue; each hears of one of a. The pair of the case is beside them. */
+static struct trio {
 	enum ibv_qp_type type;
-	struct pair p;
 	struct side a[QPS], b[QPS];
 	struct ibv_srq *srq;
 	struct ibv_ah *ah;
 	uint64_t posted, taken;
-};
+} t;
 
-static void connect_to(const struct side *here, const struct side *there)
+static void open_trio(enum ibv_qp_type type)
 {
-	struct connection c = usual;
+	static const struct ibv_qp_cap cap = { .max_send_wr = 1, .max_send_sge = 1 };
 
-	c.gid_index = here->gid_index;
-	c.gid = there->gid;
-	c.qpn = there->qp->qp_num;
-	connect_qp(here->qp, &c);
-}
-
-static void open_trio(struct trio *t, enum ibv_qp_type type)
-{
-	struct ibv_srq_init_attr attr = { .attr = { .max_wr = SLOTS, .max_sge = 1 } };
-
-	*t = (struct trio){ .type = type };
-	open_ud(&t->p);
-	t->srq = ibv_create_srq(t->p.b.pd, &attr);
-	CHECK(t->srq, "ibv_create_srq: %s", strerror(errno));
-	t->ah = new_ah(t->p.a.pd, way(&t->p.a, &t->p.b));
+	t.type = type;
+	t.srq = new_srq(p.b.pd, SLOTS, 1);
+	t.ah = new_ah(p.a.pd, way(&p.a, &p.b));
 	for (int i = 0; i < QPS; i++) {
-		t->a[i] = t->p.a;
-		t->b[i] = t->p.b;
-		t->a[i].cq = new_cq(t->p.a.ctx, DEPTH, NULL, NULL);
-		t->b[i].cq = new_cq(t->p.b.ctx, DEPTH, NULL, NULL);
-		t->a[i].qp = make_qp_of(type, &t->a[i]);
-		struct ibv_qp_init_attr init = { .qp_type = type, .send_cq = t->b[i].cq, .recv_cq = t->b[i].cq,
-						 .srq = t->srq, .cap = { .max_send_wr = 1, .max_send_sge = 1 } };
-
-		t->b[i].qp = ibv_create_qp(t->p.b.pd, &init);
-		CHECK(t->b[i].qp, "ibv_create_qp: %s", strerror(errno));
+		t.a[i] = side_beside(&p.a, type, DEPTH);
+		t.b[i] = p.b;
+		t.b[i].cq = new_cq(p.b.ctx, DEPTH, NULL, NULL);
+		t.b[i].qp = new_sharing_qp_of(type, p.b.pd, t.b[i].cq, cap, t.srq);
 		if (type == IBV_QPT_UD) {
-			ready(t->a[i].qp, KEY);
-			ready(t->b[i].qp, KEY);
+			ready(t.a[i].qp, KEY);
+			ready(t.b[i].qp, KEY);
 		} else {
-			connect_to(&t->a[i], &t->b[i]);
-			connect_to(&t->b[i], &t->a[i]);
+			connect_sides(&t.a[i], &t.b[i], usual);
 		}
 	}
 }
 
-static void close_trio(struct trio *t)
+static void close_trio(void)
 {
 	for (int i = 0; i < QPS; i++) {
-		MUST(ibv_destroy_qp(t->a[i].qp));
-		MUST(ibv_destroy_qp(t->b[i].qp));
-		MUST(ibv_destroy_cq(t->a[i].cq));
-		MUST(ibv_destroy_cq(t->b[i].cq));
+		side_end(&t.a[i]);
+		side_end(&t.b[i]);
 	}
-	MUST(ibv_destroy_srq(t->srq));
-	MUST(ibv_destroy_ah(t->ah));
-	pair_close(&t->p);
+	DESTROY(t.srq, t.ah);
 }
 
-static void offer(struct trio *t, int n)
+static void offer(int n)
 {
-	for (; n; n--, t->posted++) {
-		struct ibv_sge room = sge(&t->p.b, HALF + t->posted % SLOTS * SLOT, SLOT);
+	for (; n; n--, t.posted++) {
+		struct ibv_sge room = sge(&p.b, HALF + t.posted % SLOTS * SLOT, SLOT);
 
-		MUST(post_shared_receive(t->srq, t->posted, &room, 1));
+		MUST(post_shared_receive(t.srq, t.posted, &room, 1));
 	}
 }
 
-static void send_to(struct trio *t, int i, uint32_t len, unsigned int seed)
+static void send_to(int i, uint32_t len, unsigned int seed)
 {
-	struct ibv_sge list = sge(&t->a[i], 0, len);
+	struct ibv_sge list = sge(&t.a[i], 0, len);
 	struct ibv_send_wr w = wr(IBV_WR_SEND, seed, &list, 1);
 
-	fill(t->a[i].buf, len, seed);
-	if (t->type == IBV_QPT_UD)
-		address(&w, t->ah, t->b[i].qp, KEY);
-	post(&t->a[i], &w);
-	expect(&t->a[i], seed, IBV_WC_SUCCESS, "a message");
+	fill(t.a[i].buf, len, seed);
+	if (t.type == IBV_QPT_UD)
+		address(&w, t.ah, t.b[i].qp, KEY);
+	post(&t.a[i], &w);
+	expect(&t.a[i], seed, IBV_WC_SUCCESS, "a message");
 }
 
 /* A message that arrives, in this receive. */
-static void arrive_in(struct trio *t, int i, uint64_t slot, uint32_t len, unsigned int seed)
+static void arrive_in(int i, uint64_t slot, uint32_t len, unsigned int seed)
 {
-	uint32_t front = t->type == IBV_QPT_UD ? GRH : 0;
+	uint32_t front = t.type == IBV_QPT_UD ? GRH : 0;
 
-	send_to(t, i, len, seed);
-	struct ibv_wc wc = expect(&t->b[i], slot, IBV_WC_SUCCESS, "its receive");
+	send_to(i, len, seed);
+	struct ibv_wc wc = expect(&t.b[i], slot, IBV_WC_SUCCESS, "its receive");
 
-	CHECK(wc.byte_len == front + len && wc.qp_num == t->b[i].qp->qp_num, "%u bytes for queue pair %u", wc.byte_len,
+	CHECK(wc.byte_len == front + len && wc.qp_num == t.b[i].qp->qp_num, "%u bytes for queue pair %u", wc.byte_len,
 	      wc.qp_num);
-	compare(t->p.b.buf + HALF + slot % SLOTS * SLOT + front, len, seed, "a message");
+	compare(p.b.buf + HALF + slot % SLOTS * SLOT + front, len, seed, "a message");
 }
 
 /* In the next one. */
-static void arrive(struct trio *t, int i, uint32_t len, unsigned int seed)
+static void arrive(int i, uint32_t len, unsigned int seed)
 {
-	arrive_in(t, i, t->taken++, len, seed);
+	arrive_in(i, t.taken++, len, seed);
 }
 
-static void lose(struct trio *t, int i, uint32_t len, const char *counter)
+static void lose_one(int i, uint32_t len, const char *counter)
 {
 	long before = counter_of(counter);
 
-	send_to(t, i, len, 99);
+	send_to(i, len, 99);
 	want_counted(counter, before);
 	for (int k = 0; k < QPS; k++)
-		expect_none(&t->b[k], 2, "of what was lost");
-}
-
-static void want_event(struct trio *t, enum ibv_event_type type, const void *element)
-{
-	struct ibv_async_event e;
-
-	CHECK(next_device_event(t->p.b.ctx, 1000 * patience(), &e), "no event");
-	CHECK(e.event_type == type && e.element.qp == element, "event \"%s\"", ibv_event_type_str(e.event_type));
+		expect_none(&t.b[k], 2, "of what was lost");
 }
 
 static void share(enum ibv_qp_type type)
 {
 	struct ibv_srq_attr limit = { .srq_limit = 5 };
 	struct ibv_async_event e;
-	struct trio t;
 	uint64_t kept;
 
-	open_trio(&t, type);
+	open_trio(type);
 	for (int i = 0; i < QPS; i++)
-		lose(&t, i, 10, "lost_no_receive");
-	offer(&t, 12);
+		lose_one(i, 10, "lost_no_receive");
+	offer(12);
 	for (int n = 0; n < 7; n++)
-		arrive(&t, n * 2 % QPS, n ? 200 * n : 0, n);
+		arrive(n * 2 % QPS, n ? 200 * n : 0, n);
 	/* Five are left: the next one makes it fewer. */
 	MUST(ibv_modify_srq(t.srq, &limit, IBV_SRQ_LIMIT));
-	CHECK(!next_device_event(t.p.b.ctx, 10, &e), "the limit was told early");
-	arrive(&t, 0, 20, 20);
-	want_event(&t, IBV_EVENT_SRQ_LIMIT_REACHED, t.srq);
-	arrive(&t, 1, 20, 21);
-	CHECK(!next_device_event(t.p.b.ctx, 10, &e), "the limit was told twice");
+	CHECK(!next_device_event(p.b.ctx, 10, &e), "the limit was told early");
+	arrive(0, 20, 20);
+	want_device_event(p.b.ctx, IBV_EVENT_SRQ_LIMIT_REACHED, t.srq, "below the limit");
+	arrive(1, 20, 21);
+	CHECK(!next_device_event(p.b.ctx, 10, &e), "the limit was told twice");
 	/* What is too long for its receive is lost; the queue pair keeps that for its next message, the others take others. */
-	lose(&t, 0, TOO_LONG, "lost_too_long");
-	lose(&t, 0, TOO_LONG, "lost_too_long");
+	lose_one(0, TOO_LONG, "lost_too_long");
+	lose_one(0, TOO_LONG, "lost_too_long");
 	kept = t.taken++;
-	arrive(&t, 1, 30, 22);
-	arrive_in(&t, 0, kept, 31, 23);
-	arrive(&t, 0, 32, 24);
+	arrive(1, 30, 22);
+	arrive_in(0, kept, 31, 23);
+	arrive(0, 32, 24);
 	for (int i = 0; i < QPS; i++)
-		lose(&t, i, 10, "lost_no_receive");
+		lose_one(i, 10, "lost_no_receive");
 	/* A queue pair in ERR gives back what it has kept; the others go on. */
-	offer(&t, 3);
-	lose(&t, 2, TOO_LONG, "lost_too_long");
+	offer(3);
+	lose_one(2, TOO_LONG, "lost_too_long");
 	kept = t.taken++;
 	MUST(qp_to(t.b[2].qp, IBV_QPS_ERR));
 	expect(&t.b[2], kept, IBV_WC_WR_FLUSH_ERR, "what it had kept");
-	want_event(&t, IBV_EVENT_QP_LAST_WQE_REACHED, t.b[2].qp);
-	lose(&t, 2, 10, "drop_state");
-	arrive(&t, 0, 33, 25);
-	arrive(&t, 1, 34, 26);
-	close_trio(&t);
+	want_device_event(p.b.ctx, IBV_EVENT_QP_LAST_WQE_REACHED, t.b[2].qp, "in ERR");
+	lose_one(2, 10, "drop_state");
+	arrive(0, 33, 25);
+	arrive(1, 34, 26);
+	close_trio();
 }
 
 static void uc_share(void)
@@ -184,8 +146,8 @@ static void ud_share(void)
 
 const struct test_case shared_cases[] = {
 	{ "srq-uc", uc_share, "UC with a shared queue: limit, messages that are too long, a queue pair that fails",
-	  .rxe = "ends such a queue pair in error" },
+	  .rxe = "ends such a queue pair in error", UD },
 	{ "srq-ud", ud_share, "UD with a shared queue: limit, messages that are too long, a queue pair that fails",
-	  .rxe = "ends such a queue pair in error" },
+	  .rxe = "ends such a queue pair in error", UD },
 	{ NULL },
 };

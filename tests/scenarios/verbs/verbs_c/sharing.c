@@ -16,93 +16,84 @@
 enum { ENTRIES = 4 * DEPTH };
 
 /*
- * The a sides of both pairs share a queue. Requests of `keep` have the numbers 1, 2, 3 ..., sends and receives apart;
- * those of `goes` have GOES in theirs, and must not be seen once its queue pair is destroyed or in RESET.
+ * The a sides of two pairs share a queue: that of the case, which is kept, and one that goes. Requests of the first have
+ * the numbers 1, 2, 3 ..., sends and receives apart; those of the other have GOES in theirs, and must not be seen once
+ * its queue pair is destroyed or in RESET.
  */
-struct shared {
-	struct pair keep, goes;
+static struct {
+	struct pair goes;
 	struct ibv_cq_ex *extended;
 	uint64_t posted, sends_seen, recvs_seen, goes_seen;
-};
+} s;
 
 #define GOES (1ull << 32)
 
-static void open_shared(struct shared *s, bool extended)
+static void open_shared(bool extended)
 {
-	struct ibv_cq_init_attr_ex attr = { .cqe = ENTRIES, .wc_flags = IBV_WC_EX_WITH_QP_NUM };
-	struct ibv_cq *cq;
+	const struct ibv_cq_init_attr_ex attr = { .cqe = ENTRIES, .wc_flags = IBV_WC_EX_WITH_QP_NUM };
 
-	memset(s, 0, sizeof(*s));
-	pair_open(&s->keep, NULL, 8192);
-	pair_open_beside(&s->goes, &s->keep, 8192);
-	if (extended) {
-		s->extended = ibv_create_cq_ex(s->keep.a.ctx, &attr);
-		cq = s->extended ? ibv_cq_ex_to_cq(s->extended) : NULL;
-	} else {
-		cq = new_cq(s->keep.a.ctx, ENTRIES, NULL, NULL);
-	}
-	CHECK(cq, "creating the shared queue: %s", strerror(errno));
-	use_cq(&s->keep, cq);
-	use_cq(&s->goes, cq);
+	memset(&s, 0, sizeof(s));
+	pair_open_beside(&s.goes, &p, 8192);
+	if (extended)
+		s.extended = new_cq_ex(p.a.ctx, attr);
+	struct ibv_cq *cq = extended ? ibv_cq_ex_to_cq(s.extended) : new_cq(p.a.ctx, ENTRIES, NULL, NULL);
+
+	use_cq(&p, cq);
+	use_cq(&s.goes, cq);
 }
 
-static void close_shared(struct shared *s)
+static void close_shared(void)
 {
-	s->goes.a.cq = NULL;
-	pair_close(&s->goes);
-	pair_close(&s->keep);
+	s.goes.a.cq = NULL;
+	pair_close(&s.goes);
 }
 
 /* One message each way. Afterwards a's receive is complete: b has its acknowledgement. */
 static void exchange(struct pair *p, uint64_t id)
 {
-	struct ibv_sge list = sge(&p->a, 0, 16), other = sge(&p->b, 0, 16);
-	struct ibv_send_wr out = wr(IBV_WR_SEND, id, &list, 1), back = wr(IBV_WR_SEND, id, &other, 1);
-
-	post_recv(&p->b, id, &other, 1);
-	post(&p->a, &out);
+	post_room(&p->b, id, 0, 16);
+	post_one(&p->a, IBV_WR_SEND, id, 0, 16);
 	expect(&p->b, id, IBV_WC_SUCCESS, "receive of b");
-	post_recv(&p->a, id, &list, 1);
-	post(&p->b, &back);
+	post_room(&p->a, id, 0, 16);
+	post_one(&p->b, IBV_WR_SEND, id, 0, 16);
 	expect(&p->b, id, IBV_WC_SUCCESS, "SEND of b");
 }
 
-static void exchange_kept(struct shared *s)
+static void exchange_kept(void)
 {
-	exchange(&s->keep, ++s->posted);
+	exchange(&p, ++s.posted);
 }
 
-static void seen(struct shared *s, uint64_t id, uint32_t qpn, enum ibv_wc_status status, enum ibv_wc_opcode opcode,
-		 bool gone)
+static void seen(uint64_t id, uint32_t qpn, enum ibv_wc_status status, enum ibv_wc_opcode opcode, bool gone)
 {
-	uint64_t *last = opcode == IBV_WC_RECV ? &s->recvs_seen : &s->sends_seen;
+	uint64_t *last = opcode == IBV_WC_RECV ? &s.recvs_seen : &s.sends_seen;
 
 	CHECK(status == IBV_WC_SUCCESS, "request %#llx: %s", (unsigned long long)id, ibv_wc_status_str(status));
 	if (id & GOES) {
 		CHECK(!gone, "completion %#llx of queue pair %u, which is gone, is still in the queue",
 		      (unsigned long long)id, qpn);
-		s->goes_seen++;
+		s.goes_seen++;
 		return;
 	}
-	CHECK(qpn == s->keep.a.qp->qp_num, "completion of queue pair %u", qpn);
+	CHECK(qpn == p.a.qp->qp_num, "completion of queue pair %u", qpn);
 	CHECK(id == *last + 1, "%s %llu follows %llu", opcode == IBV_WC_RECV ? "receive" : "SEND",
 	      (unsigned long long)id, (unsigned long long)*last);
 	*last = id;
 }
 
 /* Takes at most so many completions; how many there were. */
-static int take(struct shared *s, int most, bool gone)
+static int take(int most, bool gone)
 {
 	struct ibv_poll_cq_attr attr = { 0 };
-	struct ibv_cq_ex *x = s->extended;
+	struct ibv_cq_ex *x = s.extended;
 	struct ibv_wc wc;
 	int n = 0, rc;
 
 	if (!most)
 		return 0;
 	if (!x) {
-		while (n < most && (rc = ibv_poll_cq(s->keep.a.cq, 1, &wc)) > 0) {
-			seen(s, wc.wr_id, wc.qp_num, wc.status, wc.opcode, gone);
+		while (n < most && (rc = ibv_poll_cq(p.a.cq, 1, &wc)) > 0) {
+			seen(wc.wr_id, wc.qp_num, wc.status, wc.opcode, gone);
 			n++;
 		}
 		return n;
@@ -112,7 +103,7 @@ static int take(struct shared *s, int most, bool gone)
 		return 0;
 	CHECK(!rc, "ibv_start_poll: %s", strerror(rc));
 	for (;;) {
-		seen(s, x->wr_id, ibv_wc_read_qp_num(x), x->status, ibv_wc_read_opcode(x), gone);
+		seen(x->wr_id, ibv_wc_read_qp_num(x), x->status, ibv_wc_read_opcode(x), gone);
 		if (++n == most)
 			break;
 		rc = ibv_next_poll(x);
@@ -124,38 +115,38 @@ static int take(struct shared *s, int most, bool gone)
 	return n;
 }
 
-/* Everything of `keep` comes, in order. A SEND's completion may be a little later than that of its message's receive. */
-static void take_rest(struct shared *s)
+/* Everything of the pair that is kept comes, in order. A SEND's completion may be a little later than that of its message's receive. */
+static void take_rest(void)
 {
 	double end = now() + patience();
 
-	while (s->sends_seen < s->posted || s->recvs_seen < s->posted) {
-		if (!take(s, ENTRIES, true))
+	while (s.sends_seen < s.posted || s.recvs_seen < s.posted) {
+		if (!take(ENTRIES, true))
 			usleep(200);
 		CHECK(now() < end, "of %llu messages each way %llu SENDs and %llu receives are complete",
-		      (unsigned long long)s->posted, (unsigned long long)s->sends_seen,
-		      (unsigned long long)s->recvs_seen);
+		      (unsigned long long)s.posted, (unsigned long long)s.sends_seen,
+		      (unsigned long long)s.recvs_seen);
 	}
-	CHECK(!take(s, 1, true), "a completion too many");
+	CHECK(!take(1, true), "a completion too many");
 }
 
-static void remove_queue_pair(struct shared *s, bool destroy)
+static void remove_queue_pair(bool destroy)
 {
-	struct side *a = &s->goes.a;
+	struct side *a = &s.goes.a;
 
 	if (!destroy) {
 		CHECK(!to_state(a, IBV_QPS_RESET), "to RESET");
 		return;
 	}
-	CHECK(!ibv_destroy_qp(a->qp), "ibv_destroy_qp");
+	DESTROY(a->qp);
 	a->qp = NULL;
 }
 
-static void renew_queue_pair(struct shared *s)
+static void renew_queue_pair(void)
 {
-	if (!s->goes.a.qp)
-		s->goes.a.qp = make_qp(&s->goes.a);
-	pair_reconnect(&s->goes, NULL);
+	if (!s.goes.a.qp)
+		s.goes.a.qp = make_qp(&s.goes.a);
+	pair_reconnect(&s.goes, NULL);
 }
 
 /* Many times round the ring, with the completions of both mixed in ever another way, some taken before. */
@@ -163,9 +154,8 @@ static void mixed(bool destroy, bool extended)
 {
 	enum { ROUNDS = 40, EACH = 10 };
 	uint32_t draw = 1;
-	struct shared s;
 
-	open_shared(&s, extended);
+	open_shared(extended);
 	for (int round = 0; round < ROUNDS; round++) {
 		int kept = 0, going = 0;
 
@@ -174,7 +164,7 @@ static void mixed(bool destroy, bool extended)
 			bool keep = going == EACH || (kept < EACH && (draw >> 16) % 2);
 
 			if (keep)
-				exchange_kept(&s);
+				exchange_kept();
 			else
 				exchange(&s.goes, GOES | going);
 			kept += keep;
@@ -182,44 +172,42 @@ static void mixed(bool destroy, bool extended)
 		}
 		s.goes_seen = 0;
 		/* Fewer than there are of `goes`: at least its receives. */
-		take(&s, draw % EACH, false);
+		take(draw % EACH, false);
 		CHECK(s.goes_seen < EACH, "nothing of the queue pair that goes is left in the queue");
-		remove_queue_pair(&s, destroy);
+		remove_queue_pair(destroy);
 		/* The other one goes on. */
-		exchange_kept(&s);
-		take_rest(&s);
-		renew_queue_pair(&s);
+		exchange_kept();
+		take_rest();
+		renew_queue_pair();
 	}
 	CHECK(s.recvs_seen > ENTRIES, "the ring has not come round");
-	close_shared(&s);
+	close_shared();
 }
 
 /* The queue is full to the last entry. What the destroyed queue pair had there is room again. */
 static void full(void)
 {
 	struct ibv_async_event event;
-	struct shared s;
 
-	open_shared(&s, false);
+	open_shared(false);
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < DEPTH; i++) {
-			exchange_kept(&s);
+			exchange_kept();
 			exchange(&s.goes, GOES | i);
 		}
-		remove_queue_pair(&s, round % 2 == 0);
+		remove_queue_pair(round % 2 == 0);
 		for (int i = 0; i < DEPTH; i++)
-			exchange_kept(&s);
-		take_rest(&s);
-		CHECK(!next_device_event(s.keep.a.ctx, 0, &event), "event %d", event.event_type);
-		renew_queue_pair(&s);
+			exchange_kept();
+		take_rest();
+		CHECK(!next_device_event(p.a.ctx, 0, &event), "event %d", event.event_type);
+		renew_queue_pair();
 	}
-	close_shared(&s);
+	close_shared();
 }
 
 static struct {
-	struct shared s;
 	atomic_uint gone;		/* the number of the queue pair that is destroyed */
-	atomic_ullong taken;		/* completions of `keep` */
+	atomic_ullong taken;		/* completions of the pair that is kept */
 	atomic_bool end;
 } r;
 
@@ -230,7 +218,7 @@ static void *poll_always(void *unused)
 
 	while (!atomic_load(&r.end)) {
 		uint32_t gone = atomic_load(&r.gone);
-		int n = ibv_poll_cq(r.s.keep.a.cq, 1, &wc);
+		int n = ibv_poll_cq(p.a.cq, 1, &wc);
 
 		CHECK(n >= 0, "ibv_poll_cq: %d", n);
 		if (!n) {
@@ -243,7 +231,7 @@ static void *poll_always(void *unused)
 		      (unsigned long long)wc.wr_id, wc.qp_num);
 		if (wc.wr_id & GOES)
 			continue;
-		seen(&r.s, wc.wr_id, wc.qp_num, wc.status, wc.opcode, false);
+		seen(wc.wr_id, wc.qp_num, wc.status, wc.opcode, false);
 		atomic_fetch_add(&r.taken, 1);
 	}
 	return unused;
@@ -255,48 +243,40 @@ static void destroyed_while_polled(void)
 	enum { ROUNDS = 60 };
 	pthread_t thread;
 
-	open_shared(&r.s, false);
+	open_shared(false);
 	CHECK(!pthread_create(&thread, NULL, poll_always, NULL), "pthread_create");
 	for (int round = 0; round < ROUNDS; round++) {
-		struct side *a = &r.s.goes.a;
+		struct side *a = &s.goes.a;
 
 		for (int i = 0; i < 4; i++) {
-			exchange(&r.s.goes, GOES | i);
-			exchange_kept(&r.s);
+			exchange(&s.goes, GOES | i);
+			exchange_kept();
 		}
 		uint32_t number = a->qp->qp_num;
 
-		remove_queue_pair(&r.s, true);
+		remove_queue_pair(true);
 		atomic_store(&r.gone, number);
-		exchange_kept(&r.s);
+		exchange_kept();
 		/* pair_reconnect polls too, and nothing of the other one may get lost there. */
-		for (double end = now() + patience(); atomic_load(&r.taken) < 2 * r.s.posted; usleep(200))
+		for (double end = now() + patience(); atomic_load(&r.taken) < 2 * s.posted; usleep(200))
 			CHECK(now() < end, "%llu completions of %llu came", atomic_load(&r.taken),
-			      (unsigned long long)(2 * r.s.posted));
-		renew_queue_pair(&r.s);
+			      (unsigned long long)(2 * s.posted));
+		renew_queue_pair();
 	}
 	atomic_store(&r.end, true);
 	pthread_join(thread, NULL);
-	close_shared(&r.s);
+	close_shared();
 }
 
 static void destroyed(void)
 {
 	mixed(true, false);
+	mixed(true, true);
 }
 
 static void reset(void)
 {
 	mixed(false, false);
-}
-
-static void destroyed_extended(void)
-{
-	mixed(true, true);
-}
-
-static void reset_extended(void)
-{
 	mixed(false, true);
 }
 
@@ -323,16 +303,15 @@ static void *poster(void *which)
 	for (unsigned int i = 0; i < MESSAGES; i++) {
 		/* One at a time, and bursts. */
 		unsigned int ahead = i / 100 % 2 ? 8 : 1;
-		struct ibv_send_wr w = wr(IBV_WR_RDMA_WRITE, i, NULL, 0);
 
 		for (double end = now() + 2 * patience(); i - atomic_load(&t.seen[n]) >= ahead; usleep(50))
 			CHECK(now() < end, "%u of %u messages of queue pair %d are complete", atomic_load(&t.seen[n]), i, n);
-		post(a, &w);
+		post_one(a, IBV_WR_RDMA_WRITE, i, 0, 0);
 	}
 	return NULL;
 }
 
-static int poll_shared(void)
+static void poll_shared(void)
 {
 	struct ibv_wc wc;
 	int n;
@@ -346,7 +325,6 @@ static int poll_shared(void)
 		atomic_fetch_add(&t.total, 1);
 	}
 	CHECK(!n, "ibv_poll_cq: %d", n);
-	return 0;
 }
 
 static void *waiter(void *unused)
@@ -388,7 +366,7 @@ static void *waiter(void *unused)
 
 static void threads(void)
 {
-	pthread_t thread[POSTERS + WAITERS];
+	static const struct crew crews[] = { { poster, POSTERS }, { waiter, WAITERS } };
 	struct ibv_cq *cq;
 	void *context;
 
@@ -399,10 +377,7 @@ static void threads(void)
 	MUST(pipe(t.wake));
 	use_cq(&t.pairs[0], t.cq);
 	use_cq(&t.pairs[1], t.cq);
-	for (intptr_t i = 0; i < POSTERS + WAITERS; i++)
-		CHECK(!pthread_create(&thread[i], NULL, i < POSTERS ? poster : waiter, (void *)i), "pthread_create");
-	for (int i = 0; i < POSTERS + WAITERS; i++)
-		pthread_join(thread[i], NULL);
+	run_crews(crews, COUNT(crews));
 	/* The last arming may have its event still: it is one of those that were asked for. */
 	while (!ibv_get_cq_event(t.channel, &cq, &context)) {
 		atomic_fetch_add(&t.events, 1);
@@ -413,22 +388,23 @@ static void threads(void)
 	printf("%lu events, armed %lu times\n", t.events, t.armed);
 	t.pairs[1].a.cq = NULL;
 	pair_close(&t.pairs[1]);
-	struct pair *p = &t.pairs[0];
-	p->a.cq = NULL;
-	CHECK(!ibv_destroy_qp(p->a.qp) && !ibv_destroy_cq(t.cq) && !ibv_destroy_comp_channel(t.channel), "destroying");
-	p->a.qp = NULL;
-	pair_close(p);
+	/* Its queue is that of both. */
+	t.pairs[0].a.channel = t.channel;
+	pair_close(&t.pairs[0]);
 }
 
 static const char RXE[] = "leaves completions of a queue pair that is gone in the queue";
 
 const struct test_case sharing_cases[] = {
-	{ "shared-cq-destroy", destroyed, "completions of a destroyed queue pair are not seen, the others in order", .rxe = RXE },
-	{ "shared-cq-reset", reset, "completions of a queue pair in RESET are not seen, the others in order", .rxe = RXE },
-	{ "shared-cq-destroy-ex", destroyed_extended, "the same of a destroyed one by ibv_start_poll", LOCAL_PATH, .rxe = RXE },
-	{ "shared-cq-reset-ex", reset_extended, "the same of one in RESET by ibv_start_poll", LOCAL_PATH, .rxe = RXE },
-	{ "shared-cq-full", full, "in a full queue, what a gone queue pair had is room again", LOCAL_PATH, .rxe = RXE },
-	{ "shared-cq-race", destroyed_while_polled, "a queue pair is destroyed while another thread polls", LOCAL_PATH },
+	{ "shared-cq-destroy", destroyed,
+	  "completions of a destroyed queue pair are not seen, the others in order; by ibv_poll_cq and ibv_start_poll", .rxe = RXE,
+	  .len = 8192 },
+	{ "shared-cq-reset", reset,
+	  "completions of a queue pair in RESET are not seen, the others in order; by ibv_poll_cq and ibv_start_poll", .rxe = RXE,
+	  .len = 8192 },
+	{ "shared-cq-full", full, "in a full queue, what a gone queue pair had is room again", LOCAL_PATH, .rxe = RXE,
+	  .len = 8192 },
+	{ "shared-cq-race", destroyed_while_polled, "a queue pair is destroyed while another thread polls", LOCAL_PATH, .len = 8192 },
 	{ "shared-cq-threads", threads, "two threads post, two wait for events, arm and poll: no event is lost" },
 	{ NULL },
 };
