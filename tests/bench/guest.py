@@ -17,9 +17,9 @@ from tests.guest.agent import Events
 from tests.guest.fabric import End, counters, join, link_add, link_del, no_dad, read, wait_active, wait_until
 from tests.guest.flavour import FERROCE, RXE
 from tests.guest.programs import busy, on_cpu, run_both
+from tests.guest.rdma_cm import connections, talk
 from tests.guest.scenario import Failed, command, require, say
 from tests.judges import kernel
-from tests.scenarios.cm.cm import connections, talk
 from tests.scenarios.messages.perftest import PORT, converse
 
 FLAVOURS = {"ferroce": FERROCE, "rxe": RXE}

@@ -6,8 +6,9 @@ import re
 from tests.guest import flavour
 from tests.guest.fabric import pair
 from tests.guest.programs import listens, run_both
+from tests.guest.rdma_cm import connections
 from tests.guest.scenario import Skipped, add, require, shortened
-from tests.scenarios.cm.cm import connections, received
+from tests.scenarios.cm.cm import received
 
 UCX_PORT, FABRIC_PORT = 13337, 47592
 ITERATIONS = shortened(100, 10)

@@ -3,16 +3,13 @@
 
 import os
 import re
-import subprocess
 import tempfile
-import time
-from contextlib import contextmanager
 
 from tests.guest import flavour
 from tests.guest.fabric import both_ends, counters, pair, read, wait_until
-from tests.guest.netlink import in_netns
 from tests.guest.programs import program as ours, run_both
-from tests.guest.scenario import PATIENCE, Skipped, add, command, require, scenario, shortened
+from tests.guest.rdma_cm import connections, listens, talk
+from tests.guest.scenario import Skipped, add, command, require, scenario, shortened
 from tests.scenarios.interop.interop import ORDERS, rxe_loaded
 from tests.scenarios.verbs.groups import GROUPS, memberships, snooping
 
@@ -27,47 +24,9 @@ PINGS = shortened(50, 5)
 CONNECTIONS = shortened(1000, 10)
 
 
-@contextmanager
-def connections():
-    """With rdma_ucm, which librdmacm talks to."""
-    command(["modprobe", "rdma_ucm"])
-    try:
-        yield
-    finally:
-        command(["modprobe", "-r", "rdma_ucm"], ok=None)
-
-
-def listens(pid, netns=None):
-    """Whether a program listens for connections, and has come back from the call: while it is in there the kernel shows
-    it as one that listens, but does not find it yet. A device that belongs to a network namespace is seen there alone."""
-    shown = in_netns(netns, lambda: subprocess.run(
-        ["rdma", "res", "show", "cm_id"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-        timeout=30 * PATIENCE, check=False)).stdout
-    return re.search(rf"state LISTEN .*\bpid {pid}\b", shown) and has_come_back(pid)
-
-
-def has_come_back(pid):
-    """Whether a program's first thread has come back from a call that waits for locks alone: it sleeps so that it can be
-    interrupted, or has computed in the meantime."""
-    def look():
-        fields = (read(f"/proc/{pid}/task/{pid}/stat") or "").rpartition(")")[2].split()
-        # The state and the time in user mode: see proc_pid_stat(5).
-        return (fields[0], int(fields[11])) if fields else ("X", 0)
-
-    before = look()
-    time.sleep(0.05)
-    state, computed = look()
-    return state == "S" or computed > before[1]
-
-
 def address(end, family):
     """The address of an end."""
     return end.ip4 if family == 4 else end.ip6
-
-
-def talk(server, client, ends, limit=60):
-    """Runs a server and a client; returns what both have printed."""
-    return run_both(server, client, ends, 0, limit, ready=listens)
 
 
 def rping(ends, family, *options, size=100):

@@ -8,8 +8,9 @@ from tests.guest import flavour
 from tests.guest.fabric import (IB, WIRE_MTU, batch, gid_of, link_add, link_del, pair, wait_active, wait_until,
                                 wire)
 from tests.guest.programs import spawn, tail
+from tests.guest.rdma_cm import connections, listens
 from tests.guest.scenario import PATIENCE, command, last_line, require, scenario
-from tests.scenarios.cm.cm import PINGS, connections, listens
+from tests.scenarios.cm.cm import PINGS
 
 
 def rping(side, address):

@@ -4,9 +4,10 @@
 from tests.guest import flavour
 from tests.guest.fabric import WAYS, each_way, loop, pair
 from tests.guest.programs import program, run_both
+from tests.guest.rdma_cm import connections, listens
 from tests.guest.scenario import Skipped, add, command, require, scenario
 from tests.guest.shown import compare, document, prompts
-from tests.scenarios.cm.cm import connections, listens, prints
+from tests.scenarios.cm.cm import prints
 
 README = "tests/examples/README.md"
 # Name and TCP port of those with two sides that meet there.
