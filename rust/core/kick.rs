@@ -7,13 +7,15 @@
 //! exceeds the budget always has somebody who continues: the caller, or a worker that was called.
 
 use super::offload::budget::HelperVerdict;
-use super::offload::AfterRun;
-use super::offload::Decision;
-use super::offload::Offload;
-use super::offload::OffloadEvent;
-use super::offload::SchedPoint;
-use super::offload::Worker;
-use super::offload::WorkerCall;
+use super::offload::{
+    AfterRun,
+    Decision,
+    Offload,
+    OffloadEvent,
+    SchedPoint,
+    Worker,
+    WorkerCall, //
+};
 use super::send::Progress;
 
 /// Why a send queue looks for work.

@@ -11,25 +11,35 @@
 //! the message has to spare.
 
 use super::memory::Span;
-use super::operation::Arguments;
-use super::operation::Brings;
-use super::operation::ATOMIC_SIZE;
+use super::operation::{
+    Arguments,
+    Brings,
+    ATOMIC_SIZE, //
+};
 use super::storage::Slot;
-use crate::core::uabi::wqe::Atomic;
-use crate::core::uabi::wqe::Flush;
-use crate::core::wire::headers::Aeth;
-use crate::core::wire::headers::AethSyndrome;
-use crate::core::wire::headers::AtomicAckEth;
-use crate::core::wire::headers::AtomicEth;
-use crate::core::wire::headers::Feth;
-use crate::core::wire::headers::NakCode;
-use crate::core::wire::headers::Reth;
-use crate::core::wire::opcode::AtomicKind;
-use crate::core::wire::opcode::ExtensionKind;
-use crate::core::wire::opcode::Kind;
-use crate::core::wire::opcode::Opcode;
-use crate::core::wire::packet::Extension;
-use crate::core::wire::packet::Packet;
+use crate::core::uabi::wqe::{
+    Atomic,
+    Flush, //
+};
+use crate::core::wire::headers::{
+    Aeth,
+    AethSyndrome,
+    AtomicAckEth,
+    AtomicEth,
+    Feth,
+    NakCode,
+    Reth, //
+};
+use crate::core::wire::opcode::{
+    AtomicKind,
+    ExtensionKind,
+    Kind,
+    Opcode, //
+};
+use crate::core::wire::packet::{
+    Extension,
+    Packet, //
+};
 use crate::core::wire::psn::Psn;
 use zerocopy::transmute;
 
@@ -347,8 +357,10 @@ mod tests {
     use super::*;
     use crate::core::wire::headers::Deth;
     use crate::core::wire::opcode::OpcodeService;
-    use crate::core::wire::packet::parse;
-    use crate::core::wire::packet::Headers;
+    use crate::core::wire::packet::{
+        parse,
+        Headers, //
+    };
 
     const ARGUMENTS: Arguments = Arguments {
         remote_addr: 0x1000,

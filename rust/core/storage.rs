@@ -8,8 +8,10 @@
 
 use core::cmp::Ordering;
 use core::num::NonZero;
-use core::ops::Deref;
-use core::ops::DerefMut;
+use core::ops::{
+    Deref,
+    DerefMut, //
+};
 
 /// The number of a slot, which is not an index: the owner of a queue keeps by it what belongs to
 /// a WQE.

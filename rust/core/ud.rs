@@ -7,17 +7,23 @@
 //! and the receive serves the next one (class D of IBTA 9.9.3.1). Adapters that complete such a
 //! receive in error let every sender that knows the Q_Key take the QP down; here none can.
 
-use super::completion::RecvCompletion;
-use super::completion::RecvOp;
-use super::completion::Status;
-use super::env::AccessError;
-use super::env::Receive;
-use super::env::ReceiveEnv;
+use super::completion::{
+    RecvCompletion,
+    RecvOp,
+    Status, //
+};
+use super::env::{
+    AccessError,
+    Receive,
+    ReceiveEnv, //
+};
 use super::segment::IncomingRequest;
-use super::uc::fail_receive;
-use super::uc::take_receive;
-use super::uc::UnreliableDrop;
-use super::uc::UnreliableOutcome;
+use super::uc::{
+    fail_receive,
+    take_receive,
+    UnreliableDrop,
+    UnreliableOutcome, //
+};
 use crate::core::wire::gid::GRH_LEN;
 
 /// Q_Keys with this bit are controlled: only privileged users set them (IBTA 10.2.5).

@@ -5,12 +5,10 @@
 use crate::core::queue::cq_producer::{
     CqProducer,
     CqResize,
+    Due,
+    Moderation,
     OnOverrun,
     Overrun, //
-};
-use crate::core::queue::cq_producer::{
-    Due,
-    Moderation, //
 };
 use crate::core::uabi::cqe::{
     Cqe,

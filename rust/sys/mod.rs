@@ -35,7 +35,10 @@ pub mod work;
 )]
 pub(crate) mod bindings {
     use kernel::ffi;
-    use pin_init::{MaybeZeroable, Zeroable};
+    use pin_init::{
+        MaybeZeroable,
+        Zeroable, //
+    };
 
     pub(crate) use kernel::bindings::*;
 

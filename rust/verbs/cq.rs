@@ -2,8 +2,10 @@
 
 //! Completion queues.
 
-use crate::core::queue::cq_producer::Moderation;
-use crate::core::queue::cq_producer::OnOverrun;
+use crate::core::queue::cq_producer::{
+    Moderation,
+    OnOverrun, //
+};
 use crate::core::quota::ObjectKind;
 use crate::core::uabi::ring::{
     ARM_NONE,

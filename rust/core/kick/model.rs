@@ -11,37 +11,53 @@
 extern crate std;
 
 use super::*;
-use crate::core::completion::RecvCompletion;
-use crate::core::completion::SendCompletion;
-use crate::core::completion::Status;
-use crate::core::env::AccessError;
-use crate::core::env::AtomicOp;
-use crate::core::env::FlushPlacement;
-use crate::core::env::FlushRange;
-use crate::core::env::ReceiveEnv;
-use crate::core::env::RemoteAccess;
-use crate::core::env::ResponderEnv;
-use crate::core::env::TakeReceive;
-use crate::core::env::WriteEnv;
+use crate::core::completion::{
+    RecvCompletion,
+    SendCompletion,
+    Status, //
+};
+use crate::core::env::{
+    AccessError,
+    AtomicOp,
+    FlushPlacement,
+    FlushRange,
+    ReceiveEnv,
+    RemoteAccess,
+    ResponderEnv,
+    TakeReceive,
+    WriteEnv, //
+};
 use crate::core::memory::Span;
 use crate::core::message::Mtu;
 use crate::core::offload::budget::Helper;
 use crate::core::offload::stream::Position;
-use crate::core::offload::InFlight;
-use crate::core::offload::Moves;
-use crate::core::operation::Arguments;
-use crate::core::operation::Operation;
-use crate::core::rc::requester::Requester;
-use crate::core::rc::requester::SendSlot;
-use crate::core::rc::responder::Resource;
-use crate::core::rc::responder::Responder;
-use crate::core::rc::RemoteRights;
-use crate::core::rc::RequesterConfig;
-use crate::core::rc::RequesterCounters;
-use crate::core::rc::ResponderConfig;
-use crate::core::segment::IncomingRequest;
-use crate::core::segment::RequestSegment;
-use crate::core::segment::Response;
+use crate::core::offload::{
+    InFlight,
+    Moves, //
+};
+use crate::core::operation::{
+    Arguments,
+    Operation, //
+};
+use crate::core::rc::requester::{
+    Requester,
+    SendSlot, //
+};
+use crate::core::rc::responder::{
+    Resource,
+    Responder, //
+};
+use crate::core::rc::{
+    RemoteRights,
+    RequesterConfig,
+    RequesterCounters,
+    ResponderConfig, //
+};
+use crate::core::segment::{
+    IncomingRequest,
+    RequestSegment,
+    Response, //
+};
 use crate::core::send::{
     self,
     SendEnv,
@@ -53,9 +69,11 @@ use crate::core::storage::Slot;
 use crate::core::wire::headers::Aeth;
 use crate::core::wire::psn::Psn;
 use std::collections::VecDeque;
-use std::mem;
-use std::vec;
 use std::vec::Vec;
+use std::{
+    mem,
+    vec, //
+};
 
 const CPUS: u32 = 3;
 /// Requests that the ring holds.

@@ -281,8 +281,10 @@ impl Moderation {
 mod tests {
     use super::*;
     use crate::core::queue::fake::Fake;
-    use crate::core::uabi::ring::Words;
-    use crate::core::uabi::ring::ARM_NEXT;
+    use crate::core::uabi::ring::{
+        Words,
+        ARM_NEXT, //
+    };
 
     /// A producer at `index`, with a ring of `entries`.
     fn at(index: u32, entries: u32) -> (CqProducer, Fake) {

@@ -7,38 +7,54 @@
 
 #![cfg(any(test, CONFIG_KUNIT = "y"))]
 
-use crate::core::completion::Carried;
-use crate::core::completion::RecvCompletion;
-use crate::core::completion::RecvOp;
-use crate::core::completion::SendCompletion;
-use crate::core::completion::Status;
-use crate::core::env::AccessError;
-use crate::core::env::AtomicOp;
-use crate::core::env::FlushPlacement;
-use crate::core::env::FlushRange;
-use crate::core::env::ReceiveEnv;
-use crate::core::env::RemoteAccess;
-use crate::core::env::ResponderEnv;
-use crate::core::env::TakeReceive;
-use crate::core::env::WriteEnv;
+use crate::core::completion::{
+    Carried,
+    RecvCompletion,
+    RecvOp,
+    SendCompletion,
+    Status, //
+};
+use crate::core::env::{
+    AccessError,
+    AtomicOp,
+    FlushPlacement,
+    FlushRange,
+    ReceiveEnv,
+    RemoteAccess,
+    ResponderEnv,
+    TakeReceive,
+    WriteEnv, //
+};
 use crate::core::memory::Span;
 use crate::core::message::Mtu;
-use crate::core::operation::Arguments;
-use crate::core::operation::Operation;
-use crate::core::rc::requester::Requester;
-use crate::core::rc::requester::SendSlot;
-use crate::core::rc::responder::Resource;
-use crate::core::rc::responder::Responder;
-use crate::core::rc::RemoteRights;
-use crate::core::rc::RequesterConfig;
-use crate::core::rc::ResponderConfig;
-use crate::core::segment::IncomingRequest;
-use crate::core::segment::ReadSegment;
-use crate::core::segment::RequestSegment;
-use crate::core::segment::Response;
+use crate::core::operation::{
+    Arguments,
+    Operation, //
+};
+use crate::core::rc::requester::{
+    Requester,
+    SendSlot, //
+};
+use crate::core::rc::responder::{
+    Resource,
+    Responder, //
+};
+use crate::core::rc::{
+    RemoteRights,
+    RequesterConfig,
+    ResponderConfig, //
+};
+use crate::core::segment::{
+    IncomingRequest,
+    ReadSegment,
+    RequestSegment,
+    Response, //
+};
 use crate::core::send::SendRequest;
-use crate::core::wire::headers::Aeth;
-use crate::core::wire::headers::AethSyndrome;
+use crate::core::wire::headers::{
+    Aeth,
+    AethSyndrome, //
+};
 use crate::core::wire::psn::Psn;
 
 const SIZE: usize = 1024;

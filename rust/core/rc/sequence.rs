@@ -6,8 +6,10 @@
 //! many packets of the connection were before it. This file is the only place where one becomes
 //! the other. [`Ahead`] notes which sequences behind a gap are there already.
 
-use crate::core::storage::Spare;
-use crate::core::storage::SpareArray;
+use crate::core::storage::{
+    Spare,
+    SpareArray, //
+};
 use crate::core::wire::psn::Psn;
 
 /// How many packets of a connection came before a packet.

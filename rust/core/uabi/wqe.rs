@@ -8,7 +8,12 @@
 
 use super::ring::SLOT_ALIGN;
 use zerocopy::transmute;
-use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy_derive::{
+    FromBytes,
+    Immutable,
+    IntoBytes,
+    KnownLayout, //
+};
 
 /// Header of a send queue slot: 48 bytes, then [`Sge`]s or the bytes of an inline message.
 ///
@@ -405,8 +410,10 @@ const _: () = {
 #[cfg_attr(CONFIG_KUNIT = "y", kernel::prelude::kunit_tests(ferroce_uabi_wqe))]
 mod tests {
     use super::*;
-    use zerocopy::FromBytes;
-    use zerocopy::IntoBytes;
+    use zerocopy::{
+        FromBytes,
+        IntoBytes, //
+    };
 
     /// A stride holds what it was asked for, is made of granules, and wastes less than one.
     #[test]

@@ -10,13 +10,17 @@
 //! | the responder of a connection: messages without a gap | [`responder`] |
 //! | what that shares with [`super::ud`]: what becomes of a packet, and of its receive | here |
 
-use super::completion::vendor;
-use super::completion::RecvCompletion;
-use super::completion::RecvOp;
-use super::completion::Status;
-use super::env::Receive;
-use super::env::ReceiveEnv;
-use super::env::TakeReceive;
+use super::completion::{
+    vendor,
+    RecvCompletion,
+    RecvOp,
+    Status, //
+};
+use super::env::{
+    Receive,
+    ReceiveEnv,
+    TakeReceive, //
+};
 
 pub mod requester;
 pub mod responder;

@@ -10,13 +10,17 @@
 //! flushed, and the QP goes to SQE, in which it still receives (IBTA 10.3.1).
 //! [`UnreliableRequester::resume`] leaves SQE.
 
-use crate::core::completion::vendor;
-use crate::core::completion::SendCompletion;
-use crate::core::completion::Status;
-use crate::core::message::cut;
-use crate::core::message::Mtu;
-use crate::core::message::Piece;
-use crate::core::message::MAX_MESSAGE;
+use crate::core::completion::{
+    vendor,
+    SendCompletion,
+    Status, //
+};
+use crate::core::message::{
+    cut,
+    Mtu,
+    Piece,
+    MAX_MESSAGE, //
+};
 use crate::core::operation::Operation;
 use crate::core::segment::RequestSegment;
 use crate::core::send::{
@@ -28,10 +32,14 @@ use crate::core::send::{
     SendRequest,
     SendSource, //
 };
-use crate::core::storage::Slot;
-use crate::core::storage::SlotRing;
-use crate::core::wire::opcode::Opcode;
-use crate::core::wire::opcode::OpcodeService;
+use crate::core::storage::{
+    Slot,
+    SlotRing, //
+};
+use crate::core::wire::opcode::{
+    Opcode,
+    OpcodeService, //
+};
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
 

@@ -16,26 +16,36 @@
 //! Only a receive whose own memory or WQE is at fault completes in error, and ends the QP (class
 //! A).
 
-use crate::core::completion::RecvCompletion;
-use crate::core::completion::RecvOp;
-use crate::core::completion::Status;
-use crate::core::env::check_range;
-use crate::core::env::Receive;
-use crate::core::env::RemoteAccess;
-use crate::core::env::WriteEnv;
+use crate::core::completion::{
+    RecvCompletion,
+    RecvOp,
+    Status, //
+};
+use crate::core::env::{
+    check_range,
+    Receive,
+    RemoteAccess,
+    WriteEnv, //
+};
 use crate::core::memory::Span;
-use crate::core::message::is_cut_so;
-use crate::core::message::is_due_to_write;
-use crate::core::message::received_with;
-use crate::core::message::Mtu;
+use crate::core::message::{
+    is_cut_so,
+    is_due_to_write,
+    received_with,
+    Mtu, //
+};
 use crate::core::segment::IncomingRequest;
-use crate::core::uc::fail_receive;
-use crate::core::uc::take_receive;
-use crate::core::uc::UnreliableDrop;
-use crate::core::uc::UnreliableOutcome;
+use crate::core::uc::{
+    fail_receive,
+    take_receive,
+    UnreliableDrop,
+    UnreliableOutcome, //
+};
 use crate::core::wire::headers::Reth;
-use crate::core::wire::opcode::Kind;
-use crate::core::wire::opcode::OpcodeInfo;
+use crate::core::wire::opcode::{
+    Kind,
+    OpcodeInfo, //
+};
 use crate::core::wire::psn::Psn;
 
 /// How far before the expected packet an old one may be. One that is farther away is of a sender

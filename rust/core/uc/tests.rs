@@ -2,35 +2,51 @@
 
 //! Requester and responder alone, and together over a network that loses, duplicates and reorders.
 
-use super::requester::UnreliableRequester;
-use super::requester::UnreliableSlot;
-use super::responder::UnreliableResponder;
-use super::responder::MOST_BEHIND;
-use crate::core::completion::Carried;
-use crate::core::completion::RecvCompletion;
-use crate::core::completion::RecvOp;
-use crate::core::completion::SendCompletion;
-use crate::core::completion::Status;
-use crate::core::env::AccessError;
-use crate::core::env::ReceiveEnv;
-use crate::core::env::RemoteAccess;
-use crate::core::env::TakeReceive;
-use crate::core::env::WriteEnv;
+use super::requester::{
+    UnreliableRequester,
+    UnreliableSlot, //
+};
+use super::responder::{
+    UnreliableResponder,
+    MOST_BEHIND, //
+};
+use crate::core::completion::{
+    Carried,
+    RecvCompletion,
+    RecvOp,
+    SendCompletion,
+    Status, //
+};
+use crate::core::env::{
+    AccessError,
+    ReceiveEnv,
+    RemoteAccess,
+    TakeReceive,
+    WriteEnv, //
+};
 use crate::core::memory::Span;
 use crate::core::message::Mtu;
-use crate::core::operation::Arguments;
-use crate::core::operation::Operation;
-use crate::core::segment::IncomingRequest;
-use crate::core::segment::RequestSegment;
+use crate::core::operation::{
+    Arguments,
+    Operation, //
+};
+use crate::core::segment::{
+    IncomingRequest,
+    RequestSegment, //
+};
 use crate::core::send::{
     PushError,
     SendRequest, //
 };
 use crate::core::storage::Slot;
-use crate::core::uc::UnreliableDrop;
-use crate::core::uc::UnreliableOutcome;
-use crate::core::wire::opcode::Opcode;
-use crate::core::wire::opcode::OpcodeService;
+use crate::core::uc::{
+    UnreliableDrop,
+    UnreliableOutcome, //
+};
+use crate::core::wire::opcode::{
+    Opcode,
+    OpcodeService, //
+};
 use crate::core::wire::psn::Psn;
 
 extern crate std;

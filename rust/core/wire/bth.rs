@@ -2,13 +2,26 @@
 
 //! The base transport header (IBTA 9.2).
 
-use crate::core::wire::from_be24;
-use crate::core::wire::opcode::Opcode;
-use crate::core::wire::opcode::OpcodeService;
+use crate::core::wire::opcode::{
+    Opcode,
+    OpcodeService, //
+};
 use crate::core::wire::psn::Psn;
-use crate::core::wire::to_be24;
-use zerocopy::byteorder::{BigEndian, U16};
-use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use crate::core::wire::{
+    from_be24,
+    to_be24, //
+};
+use zerocopy::byteorder::{
+    BigEndian,
+    U16, //
+};
+use zerocopy_derive::{
+    FromBytes,
+    Immutable,
+    IntoBytes,
+    KnownLayout,
+    Unaligned, //
+};
 
 header! {
     /// Base transport header, 12 bytes (IBTA 9.2).

@@ -6,10 +6,22 @@
 //! Every bit pattern is a value of these structs, so reading one cannot fail; [`super::packet`]
 //! judges what was read.
 
-use crate::core::wire::from_be24;
-use crate::core::wire::to_be24;
-use zerocopy::byteorder::{BigEndian, U32, U64};
-use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use crate::core::wire::{
+    from_be24,
+    to_be24, //
+};
+use zerocopy::byteorder::{
+    BigEndian,
+    U32,
+    U64, //
+};
+use zerocopy_derive::{
+    FromBytes,
+    Immutable,
+    IntoBytes,
+    KnownLayout,
+    Unaligned, //
+};
 
 // The datagram extended transport header, and immediate data.
 

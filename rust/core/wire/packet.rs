@@ -7,25 +7,33 @@
 //! and those of congestion notification).
 
 use super::bth::Bth;
-use super::headers::Aeth;
-use super::headers::AtomicAckEth;
-use super::headers::AtomicEth;
-use super::headers::Deth;
-use super::headers::Feth;
-use super::headers::ImmDt;
-use super::headers::Reth;
-use super::opcode::ExtensionKind;
-use super::opcode::Opcode;
-use super::opcode::OpcodeInfo;
-use super::opcode::PayloadRule;
+use super::headers::{
+    Aeth,
+    AtomicAckEth,
+    AtomicEth,
+    Deth,
+    Feth,
+    ImmDt,
+    Reth, //
+};
+use super::opcode::{
+    ExtensionKind,
+    Opcode,
+    OpcodeInfo,
+    PayloadRule, //
+};
 use super::psn::Psn;
-use super::DEFAULT_PKEY;
-use super::ICRC_LEN;
-use super::MAX_PAYLOAD;
-use zerocopy::FromBytes;
-use zerocopy::Immutable;
-use zerocopy::IntoBytes;
-use zerocopy::KnownLayout;
+use super::{
+    DEFAULT_PKEY,
+    ICRC_LEN,
+    MAX_PAYLOAD, //
+};
+use zerocopy::{
+    FromBytes,
+    Immutable,
+    IntoBytes,
+    KnownLayout, //
+};
 
 /// Most bytes that the BTH and the extended headers of an opcode take.
 pub const MAX_HEADERS: usize = {

@@ -48,10 +48,7 @@ use core::sync::atomic::{
     AtomicU64,
     AtomicUsize, //
 };
-use kernel::prelude::{
-    KBox,
-    *, //
-};
+use kernel::prelude::*;
 
 // The kernel crate's atomics are calls of C functions.
 

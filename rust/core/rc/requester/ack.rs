@@ -4,22 +4,28 @@
 //! (IBTA 9.7.5, 9.9.2).
 
 use super::recovery::Oldest;
-use super::Ignored;
-use super::Requester;
-use super::RequesterState;
-use super::SendSlot;
-use crate::core::completion::vendor;
-use crate::core::completion::SendCompletion;
-use crate::core::completion::Status;
+use super::{
+    Ignored,
+    Requester,
+    RequesterState,
+    SendSlot, //
+};
+use crate::core::completion::{
+    vendor,
+    SendCompletion,
+    Status, //
+};
 use crate::core::operation::Reply;
 use crate::core::rc::sequence::Sequence;
 use crate::core::rc::RequesterCounters;
 use crate::core::send::Progress;
 use crate::core::storage::Spare;
-use crate::core::wire::headers::rnr_delay_ns;
-use crate::core::wire::headers::Aeth;
-use crate::core::wire::headers::AethSyndrome;
-use crate::core::wire::headers::NakCode;
+use crate::core::wire::headers::{
+    rnr_delay_ns,
+    Aeth,
+    AethSyndrome,
+    NakCode, //
+};
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
 

@@ -54,34 +54,48 @@ mod read;
 mod recovery;
 mod send;
 
-pub use read::Ignored;
-pub use read::ReadIgnored;
-pub use read::ReadPlacement;
+pub use read::{
+    Ignored,
+    ReadIgnored,
+    ReadPlacement, //
+};
 
-use crate::core::completion::vendor;
-use crate::core::completion::SendCompletion;
-use crate::core::completion::Status;
-use crate::core::message::Mtu;
-use crate::core::message::MAX_MESSAGE;
+use crate::core::completion::{
+    vendor,
+    SendCompletion,
+    Status, //
+};
+use crate::core::message::{
+    Mtu,
+    MAX_MESSAGE, //
+};
 use crate::core::operation::Reply;
-use crate::core::rc::sequence::Numbering;
-use crate::core::rc::sequence::Sequence;
-use crate::core::rc::RequesterConfig;
-use crate::core::rc::RequesterCounters;
-use crate::core::rc::MAX_RD_ATOMIC;
+use crate::core::rc::sequence::{
+    Numbering,
+    Sequence, //
+};
+use crate::core::rc::{
+    RequesterConfig,
+    RequesterCounters,
+    MAX_RD_ATOMIC, //
+};
 use crate::core::send::{
     Progress,
     PushError,
     SendRequest, //
 };
-use crate::core::storage::InPlace;
-use crate::core::storage::Slot;
-use crate::core::storage::SlotRing;
-use crate::core::storage::Spare;
+use crate::core::storage::{
+    InPlace,
+    Slot,
+    SlotRing,
+    Spare, //
+};
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;
-use recovery::Flight;
-use recovery::LossRecovery;
+use recovery::{
+    Flight,
+    LossRecovery, //
+};
 
 /// Most response packets that one READ request asks for.
 pub const READ_PIECE: u32 = 512;

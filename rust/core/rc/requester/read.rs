@@ -4,23 +4,33 @@
 //! complete (IBTA 9.7.5.1.6, 9.9.2.2).
 
 use super::send::read_piece_end;
-use super::Requester;
-use super::RequesterState;
-use super::SendCursor;
-use super::SendSlot;
-use super::READ_PIECE;
-use crate::core::completion::vendor;
-use crate::core::completion::SendCompletion;
-use crate::core::completion::Status;
+use super::{
+    Requester,
+    RequesterState,
+    SendCursor,
+    SendSlot,
+    READ_PIECE, //
+};
+use crate::core::completion::{
+    vendor,
+    SendCompletion,
+    Status, //
+};
 use crate::core::message::Mtu;
-use crate::core::operation::Operation;
-use crate::core::operation::Reply;
-use crate::core::rc::sequence::reaches;
-use crate::core::rc::sequence::Sequence;
+use crate::core::operation::{
+    Operation,
+    Reply, //
+};
+use crate::core::rc::sequence::{
+    reaches,
+    Sequence, //
+};
 use crate::core::segment::ReadSegment;
 use crate::core::send::Progress;
-use crate::core::storage::Slot;
-use crate::core::storage::Spare;
+use crate::core::storage::{
+    Slot,
+    Spare, //
+};
 use core::ops::DerefMut;
 
 /// Where the payload of an accepted READ response goes.

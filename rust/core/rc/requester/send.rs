@@ -3,27 +3,39 @@
 //! The send cursor: messages become packets (IBTA 9.7.2 to 9.7.4), packets request ACKs, and local
 //! operations are executed between them.
 
-use super::Requester;
-use super::RequesterState;
-use super::SendCursor;
-use super::SendSlot;
-use super::READ_PIECE;
-use crate::core::completion::SendCompletion;
-use crate::core::completion::Status;
-use crate::core::message::cut;
-use crate::core::message::Mtu;
-use crate::core::message::Piece;
-use crate::core::operation::Operation;
-use crate::core::operation::Reply;
-use crate::core::operation::ATOMIC_SIZE;
+use super::{
+    Requester,
+    RequesterState,
+    SendCursor,
+    SendSlot,
+    READ_PIECE, //
+};
+use crate::core::completion::{
+    SendCompletion,
+    Status, //
+};
+use crate::core::message::{
+    cut,
+    Mtu,
+    Piece, //
+};
+use crate::core::operation::{
+    Operation,
+    Reply,
+    ATOMIC_SIZE, //
+};
 use crate::core::rc::sequence::Sequence;
 use crate::core::segment::RequestSegment;
-use crate::core::send::AfterSend;
-use crate::core::send::Next;
-use crate::core::send::SendError;
-use crate::core::send::SendSource;
-use crate::core::storage::Slot;
-use crate::core::storage::Spare;
+use crate::core::send::{
+    AfterSend,
+    Next,
+    SendError,
+    SendSource, //
+};
+use crate::core::storage::{
+    Slot,
+    Spare, //
+};
 use crate::core::wire::opcode::Opcode;
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;

@@ -5,44 +5,62 @@
 //! Every function checks first and acts last: a request without a receive leaves no trace, and can
 //! be retransmitted.
 
-use super::dropped;
-use super::resource::Executed;
-use super::resource::Resource;
-use super::DropReason;
-use super::Fatal;
-use super::Message;
-use super::Outcome;
-use super::Responder;
-use crate::core::completion::vendor;
-use crate::core::completion::Carried;
-use crate::core::completion::RecvCompletion;
-use crate::core::completion::RecvOp;
-use crate::core::completion::Status;
-use crate::core::env::check_range;
-use crate::core::env::AtomicOp;
-use crate::core::env::FlushPlacement;
-use crate::core::env::FlushRange;
-use crate::core::env::Receive;
-use crate::core::env::RemoteAccess;
-use crate::core::env::ResponderEnv;
-use crate::core::env::TakeReceive;
-use crate::core::memory::MemoryKey;
-use crate::core::memory::Span;
-use crate::core::message::is_cut_so;
-use crate::core::message::is_due_to_write;
-use crate::core::message::received_with;
-use crate::core::message::MAX_MESSAGE;
+use super::resource::{
+    Executed,
+    Resource, //
+};
+use super::{
+    dropped,
+    DropReason,
+    Fatal,
+    Message,
+    Outcome,
+    Responder, //
+};
+use crate::core::completion::{
+    vendor,
+    Carried,
+    RecvCompletion,
+    RecvOp,
+    Status, //
+};
+use crate::core::env::{
+    check_range,
+    AtomicOp,
+    FlushPlacement,
+    FlushRange,
+    Receive,
+    RemoteAccess,
+    ResponderEnv,
+    TakeReceive, //
+};
+use crate::core::memory::{
+    MemoryKey,
+    Span, //
+};
+use crate::core::message::{
+    is_cut_so,
+    is_due_to_write,
+    received_with,
+    MAX_MESSAGE, //
+};
 use crate::core::operation::ATOMIC_SIZE;
 use crate::core::rc::sequence::Sequence;
 use crate::core::segment::IncomingRequest;
-use crate::core::storage::Known;
-use crate::core::storage::Spare;
-use crate::core::wire::headers::AtomicEth;
-use crate::core::wire::headers::Feth;
-use crate::core::wire::headers::NakCode;
-use crate::core::wire::opcode::AtomicKind;
-use crate::core::wire::opcode::Kind;
-use crate::core::wire::opcode::OpcodeInfo;
+use crate::core::storage::{
+    Known,
+    Spare, //
+};
+use crate::core::wire::headers::{
+    AtomicEth,
+    Feth,
+    NakCode, //
+};
+use crate::core::wire::opcode::{
+    AtomicKind,
+    Kind,
+    OpcodeInfo, //
+};
 use crate::core::wire::packet::Extension;
 use core::ops::DerefMut;
 

@@ -40,27 +40,41 @@ mod resources;
 
 pub use resource::Resource;
 
-use crate::core::completion::RecvCompletion;
-use crate::core::completion::RecvOp;
-use crate::core::env::Keep;
-use crate::core::env::Receive;
-use crate::core::env::ResponderEnv;
+use crate::core::completion::{
+    RecvCompletion,
+    RecvOp, //
+};
+use crate::core::env::{
+    Keep,
+    Receive,
+    ResponderEnv, //
+};
 use crate::core::message::Mtu;
-use crate::core::rc::sequence::reaches;
-use crate::core::rc::sequence::Ahead;
-use crate::core::rc::sequence::Numbering;
-use crate::core::rc::sequence::Sequence;
-use crate::core::rc::RemoteRights;
-use crate::core::rc::ResponderConfig;
-use crate::core::rc::MAX_RD_ATOMIC;
-use crate::core::segment::IncomingRequest;
-use crate::core::segment::Response;
-use crate::core::storage::InPlace;
-use crate::core::storage::Known;
-use crate::core::storage::Spare;
-use crate::core::wire::headers::AethSyndrome;
-use crate::core::wire::headers::NakCode;
-use crate::core::wire::headers::Reth;
+use crate::core::rc::sequence::{
+    reaches,
+    Ahead,
+    Numbering,
+    Sequence, //
+};
+use crate::core::rc::{
+    RemoteRights,
+    ResponderConfig,
+    MAX_RD_ATOMIC, //
+};
+use crate::core::segment::{
+    IncomingRequest,
+    Response, //
+};
+use crate::core::storage::{
+    InPlace,
+    Known,
+    Spare, //
+};
+use crate::core::wire::headers::{
+    AethSyndrome,
+    NakCode,
+    Reth, //
+};
 use crate::core::wire::opcode::Kind;
 use crate::core::wire::psn::Psn;
 use core::ops::DerefMut;

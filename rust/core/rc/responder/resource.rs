@@ -11,17 +11,25 @@
 //! An atomic operation, an ATOMIC WRITE and a FLUSH are not executed again: the resource keeps the
 //! response.
 
-use crate::core::memory::MemoryKey;
-use crate::core::memory::Span;
-use crate::core::message::cut;
-use crate::core::message::Mtu;
-use crate::core::message::Piece;
-use crate::core::operation::Brings;
-use crate::core::operation::ATOMIC_SIZE;
+use crate::core::memory::{
+    MemoryKey,
+    Span, //
+};
+use crate::core::message::{
+    cut,
+    Mtu,
+    Piece, //
+};
+use crate::core::operation::{
+    Brings,
+    ATOMIC_SIZE, //
+};
 use crate::core::rc::sequence::Sequence;
 use crate::core::segment::ReadSegment;
-use crate::core::storage::Spare;
-use crate::core::storage::SpareArray;
+use crate::core::storage::{
+    Spare,
+    SpareArray, //
+};
 use crate::core::wire::headers::Reth;
 use crate::core::wire::opcode::Kind;
 

@@ -6,15 +6,19 @@
 //! back; pending responses are still sent. A peer that keeps what arrives behind a gap asks for the
 //! missing parts alone: these wait in a list of their own, and nothing else is sent again.
 
-use super::resource::Executed;
-use super::resource::ReadPart;
-use super::resource::ReadParts;
-use super::resource::Ready;
-use super::resource::Resource;
+use super::resource::{
+    Executed,
+    ReadPart,
+    ReadParts,
+    Ready,
+    Resource, //
+};
 use crate::core::message::Mtu;
 use crate::core::rc::sequence::Sequence;
-use crate::core::storage::SlotRing;
-use crate::core::storage::Spare;
+use crate::core::storage::{
+    SlotRing,
+    Spare, //
+};
 use crate::core::wire::headers::Reth;
 use core::ops::DerefMut;
 

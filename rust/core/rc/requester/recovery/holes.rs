@@ -9,8 +9,10 @@
 //! that a packet arrived that was sent for the first time after that.
 
 use crate::core::rc::sequence::Sequence;
-use crate::core::storage::Spare;
-use crate::core::storage::SpareArray;
+use crate::core::storage::{
+    Spare,
+    SpareArray, //
+};
 use core::num::NonZero;
 
 /// Most holes that are remembered; those behind them wait for a later report.

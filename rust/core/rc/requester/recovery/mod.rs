@@ -42,14 +42,20 @@ mod retry;
 mod tail;
 mod window;
 
-use crate::core::rc::sequence::Ahead;
-use crate::core::rc::sequence::Sequence;
-use crate::core::rc::sequence::REACH;
+use crate::core::rc::sequence::{
+    Ahead,
+    Sequence,
+    REACH, //
+};
 use crate::core::rc::RequesterConfig;
-use crate::core::storage::Known;
-use crate::core::storage::Spare;
-use holes::Holes;
-use holes::NewlyLost;
+use crate::core::storage::{
+    Known,
+    Spare, //
+};
+use holes::{
+    Holes,
+    NewlyLost, //
+};
 use retry::Retry;
 use tail::Tail;
 use window::CongestionWindow;

@@ -11,18 +11,26 @@ mod send;
 mod tail;
 
 use super::*;
-use crate::core::operation::Arguments;
-use crate::core::operation::Brings;
-use crate::core::operation::Operation;
-use crate::core::segment::ReadSegment;
-use crate::core::segment::RequestSegment;
-use crate::core::send::Next;
-use crate::core::send::SendSource;
-use crate::core::wire::headers::rnr_delay_ns;
-use crate::core::wire::headers::Aeth;
-use crate::core::wire::headers::AethSyndrome;
-use crate::core::wire::headers::NakCode;
-use crate::core::wire::headers::Reth;
+use crate::core::operation::{
+    Arguments,
+    Brings,
+    Operation, //
+};
+use crate::core::segment::{
+    ReadSegment,
+    RequestSegment, //
+};
+use crate::core::send::{
+    Next,
+    SendSource, //
+};
+use crate::core::wire::headers::{
+    rnr_delay_ns,
+    Aeth,
+    AethSyndrome,
+    NakCode,
+    Reth, //
+};
 use crate::core::wire::opcode::Opcode;
 use std::vec;
 use std::vec::Vec;

@@ -3,8 +3,10 @@
 //! Atomic operations, ATOMIC WRITE and FLUSH: executed once, answered as often as requested.
 
 use super::*;
-use crate::core::wire::headers::AtomicEth;
-use crate::core::wire::headers::Feth;
+use crate::core::wire::headers::{
+    AtomicEth,
+    Feth, //
+};
 
 fn add(n: u32, va: u64, value: u64) -> IncomingRequest {
     let mut request = packet(n, Opcode::RcFetchAdd, 0);

@@ -10,19 +10,25 @@ mod keep;
 mod order;
 
 use super::*;
-use crate::core::completion::RecvCompletion;
-use crate::core::completion::Status;
-use crate::core::env::AccessError;
-use crate::core::env::AtomicOp;
-use crate::core::env::FlushPlacement;
-use crate::core::env::FlushRange;
-use crate::core::env::ReceiveEnv;
-use crate::core::env::RemoteAccess;
-use crate::core::env::ResponderEnv;
-use crate::core::env::TakeReceive;
-use crate::core::env::WriteEnv;
-use crate::core::memory::MemoryKey;
-use crate::core::memory::Span;
+use crate::core::completion::{
+    RecvCompletion,
+    Status, //
+};
+use crate::core::env::{
+    AccessError,
+    AtomicOp,
+    FlushPlacement,
+    FlushRange,
+    ReceiveEnv,
+    RemoteAccess,
+    ResponderEnv,
+    TakeReceive,
+    WriteEnv, //
+};
+use crate::core::memory::{
+    MemoryKey,
+    Span, //
+};
 use crate::core::segment::ReadSegment;
 use crate::core::wire::headers::Reth;
 use crate::core::wire::opcode::Opcode;
